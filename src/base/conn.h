@@ -1,0 +1,61 @@
+/*
+ * A conn: one direction of a channel between two ranks. A transport fills it (net/), an executor moves data through it (kern/).
+ *
+ *        sender                                   receiver
+ *   head  <------------- credits -------------    writes head when a slot was consumed
+ *   writes slots, then tail ----------------->    tail
+ *
+ * Slots of each protocol and `tail` live at the receiver, `head` at the sender: each side polls its own memory. `step` counts slices since
+ * creation on both sides; slice s lies in slot s % RONDO_SLOTS. A sender may post slice s when head + RONDO_SLOTS > s; slice s has arrived when tail > s
+ * (Simple) or its flags say s + 1 (LL, LL128). Memory belongs to the transport's link and outlives the conn.
+ */
+#ifndef RONDO_BASE_CONN_H
+#define RONDO_BASE_CONN_H
+
+#include "base/types.h"
+
+/* Written by the sender, read by the receiver, on a line of its own. */
+struct rondo_conn_tail {
+    uint64_t tail;              /* slices posted (Simple; LL and LL128 carry their own flags) */
+    uint32_t call[RONDO_SLOTS]; /* call word of the operation that began in this slot: rondo_call_word(); written before the slot is posted */
+} RONDO_ALIGNED(RONDO_CTRL_ALIGN);
+
+/* Written by the receiver, read by the sender, on a line of its own. */
+struct rondo_conn_head {
+    uint64_t head; /* slices consumed */
+} RONDO_ALIGNED(RONDO_CTRL_ALIGN);
+
+/* One end of a conn, private to its rank. */
+struct rondo_conn {
+    uint8_t *slots[RONDO_NUM_PROTOS];      /* RONDO_SLOTS slots each, 128-byte aligned; NULL when the protocol is not in use */
+    uint32_t slot_bytes[RONDO_NUM_PROTOS]; /* bytes of one slot, a multiple of 128 */
+    struct rondo_conn_tail *tail;
+    struct rondo_conn_head *head;
+    uint64_t step; /* sender: slices posted; receiver: slices consumed */
+    uint64_t seen; /* sender: head, receiver: tail, as last read: saves a cache miss when there is credit or data left */
+    int32_t peer;  /* rank at the other end */
+    int32_t channel;
+    const char *via; /* transport's name, for messages */
+};
+
+/* One seat's conns of one channel, by port (coll/step.h). Entries that do not exist are NULL. */
+enum rondo_port {
+    RONDO_PORT_RING = 0,   /* recv: previous rank of the ring; send: next */
+    RONDO_PORT_PARENT = 1, /* recv: broadcast from the parent; send: reduction to it */
+    RONDO_PORT_CHILD = 2,  /* RONDO_PORT_CHILD + i */
+    RONDO_PORT_PEER = RONDO_PORT_CHILD + RONDO_TREE_FAN, /* the one peer of a send or recv */
+    RONDO_NUM_PORTS
+};
+struct rondo_ports {
+    struct rondo_conn *recv[RONDO_NUM_PORTS], *send[RONDO_NUM_PORTS];
+};
+
+/* The 32-bit call word: sequence number and hash of {collective, count, type, op, root}; never 0. Equal on both ends or the calls differ. */
+RONDO_FN uint32_t rondo_call_word(uint64_t seq, uint64_t call_hash)
+{
+    uint64_t x = (seq + 1) * 0x9e3779b97f4a7c15ull ^ call_hash;
+    x ^= x >> 32;
+    return (uint32_t)x | 1u;
+}
+
+#endif

@@ -1,0 +1,20 @@
+/* Core sets: which cores this process may use (affinity and cgroup), as a fixed record that ranks can exchange and unite. */
+#ifndef RONDO_BASE_CORES_H
+#define RONDO_BASE_CORES_H
+
+#include "base/types.h"
+
+enum { RONDO_MAX_CORES = 1024 };
+
+struct rondo_cores {
+    uint64_t bits[RONDO_MAX_CORES / 64];
+};
+
+/** The calling thread's allowed cores, cut to the cgroup's cpu quota (rounded up, the lowest ones kept). */
+void rondo_cores_allowed(struct rondo_cores *cores);
+int rondo_cores_count(const struct rondo_cores *cores);
+void rondo_cores_unite(struct rondo_cores *cores, const struct rondo_cores *other);
+/** NUMA node of the lowest allowed core; -1 unknown. */
+int rondo_cores_numa(const struct rondo_cores *cores);
+
+#endif

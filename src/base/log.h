@@ -1,0 +1,47 @@
+/*
+ * Logging. Levels as NCCL's: NONE, VERSION, WARN, INFO, TRACE (RONDO_DEBUG); subsystems by RONDO_DEBUG_SUBSYS ("INIT,NET", "^COLL", "ALL");
+ * RONDO_DEBUG_FILE with %h (host) and %p (pid), else stderr. A line: "<host>:<pid>:<tid> [<rank>] RONDO <LEVEL> <text>".
+ * Lines are written by one write(2) each, never split between threads or ranks. Cost of a disabled line: one load and a branch.
+ */
+#ifndef RONDO_BASE_LOG_H
+#define RONDO_BASE_LOG_H
+
+#include "base/types.h"
+
+/* X(ctx, NAME, help) */
+#define RONDO_LOG_LEVEL_TABLE(X, ctx) X(ctx, NONE) X(ctx, VERSION) X(ctx, WARN) X(ctx, INFO) X(ctx, TRACE)
+#define RONDO_LOG_SUBSYS_TABLE(X, ctx)                                                                                     \
+    X(ctx, INIT) X(ctx, COLL) X(ctx, P2P) X(ctx, SHM) X(ctx, NET) X(ctx, GRAPH) X(ctx, TUNING) X(ctx, ENV) X(ctx, ALLOC)   \
+    X(ctx, CALL) X(ctx, PROXY) X(ctx, BOOTSTRAP) X(ctx, REG) X(ctx, PROFILE) X(ctx, CONTROL) X(ctx, DESTROY)
+
+#define RONDO_ENUM_ROW_(ctx, NAME) RONDO_LOG_##NAME,
+enum rondo_log_level { RONDO_LOG_LEVEL_TABLE(RONDO_ENUM_ROW_, ) RONDO_NUM_LOG_LEVELS };
+#undef RONDO_ENUM_ROW_
+#define RONDO_ENUM_ROW_(ctx, NAME) RONDO_SUBSYS_##NAME##_BIT,
+enum rondo_log_subsys_bit { RONDO_LOG_SUBSYS_TABLE(RONDO_ENUM_ROW_, ) RONDO_NUM_LOG_SUBSYS };
+#undef RONDO_ENUM_ROW_
+#define RONDO_ENUM_ROW_(ctx, NAME) RONDO_SUBSYS_##NAME = 1 << RONDO_SUBSYS_##NAME##_BIT,
+enum rondo_log_subsys { RONDO_LOG_SUBSYS_TABLE(RONDO_ENUM_ROW_, ) RONDO_SUBSYS_ALL = (1 << RONDO_NUM_LOG_SUBSYS) - 1 };
+#undef RONDO_ENUM_ROW_
+
+/* One word a process: the level in the low byte, the mask of subsystems above it. Set by rondo_log_init() from the parameters. */
+extern uint32_t rondo_log_mask;
+
+/* True when a line of this level and subsystem would be printed. WARN and below ignore subsystems. */
+static inline int rondo_log_on(enum rondo_log_level level, uint32_t subsys)
+{
+    uint32_t mask = rondo_log_mask;
+    return level <= (mask & 0xff) && (level <= RONDO_LOG_WARN || (subsys & (mask >> 8)) != 0);
+}
+
+void rondo_log_init(void);                /* idempotent; reads the parameters; called by the first use of the library */
+void rondo_log_set_rank(int rank);        /* of this thread; -1: none */
+int rondo_log_rank(void);
+const char *rondo_log_host(void);         /* this host's name, at most RONDO_HOST_LEN - 1 bytes */
+void rondo_log_print(enum rondo_log_level level, const char *fmt, ...) RONDO_PRINTF(2, 3);
+
+#define RONDO_WARN(...) do { if (rondo_log_on(RONDO_LOG_WARN, 0)) rondo_log_print(RONDO_LOG_WARN, __VA_ARGS__); } while (0)
+#define RONDO_INFO(subsys, ...) do { if (rondo_log_on(RONDO_LOG_INFO, subsys)) rondo_log_print(RONDO_LOG_INFO, __VA_ARGS__); } while (0)
+#define RONDO_TRACE(subsys, ...) do { if (rondo_log_on(RONDO_LOG_TRACE, subsys)) rondo_log_print(RONDO_LOG_TRACE, __VA_ARGS__); } while (0)
+
+#endif

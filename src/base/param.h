@@ -1,0 +1,58 @@
+/*
+ * Parameters: one table (param.def), one typed struct.
+ *
+ * Order of sources: environment (RONDO_NAME, then its aliases such as NCCL_NAME), ~/.rondo.conf, /etc/rondo.conf (lines NAME=value, # comments), the default.
+ * A bad value is RONDO_INVALID_ARGUMENT that names variable, origin, value and what is allowed; an unknown RONDO_* variable warns once with the nearest name.
+ * Nothing here calls setenv. Values are read once, at the first use of the library; rondo_param_reload() is for tests.
+ *
+ * param.def rows: X(ctx, field, TYPE, NAME, aliases, default text, range or values, agree, help)
+ *   TYPE: INT (int64_t), SIZE (K M G; bytes), BOOL (0/1 yes/no true/false on/off), ENUM (one of a comma list; int), LIST (text), TIME (ns/us/ms/s/m; int64_t ns; bare numbers are seconds)
+ *   agree: 1 when all ranks of a communicator must have the same value (hashed and compared at init).
+ */
+#ifndef RONDO_BASE_PARAM_H
+#define RONDO_BASE_PARAM_H
+
+#include <stdio.h>
+#include "base/status.h"
+#include "base/param.def"
+
+typedef int64_t rondo_param_INT;
+typedef int64_t rondo_param_SIZE;
+typedef int rondo_param_BOOL;
+typedef int rondo_param_ENUM;
+typedef const char *rondo_param_LIST;
+typedef int64_t rondo_param_TIME;
+
+#define RONDO_PARAM_FIELD_(ctx, field, TYPE, ...) rondo_param_##TYPE field;
+struct rondo_params { RONDO_PARAM_TABLE(RONDO_PARAM_FIELD_, ) };
+#undef RONDO_PARAM_FIELD_
+
+#define RONDO_PARAM_ID_(ctx, field, ...) RONDO_PARAM_##field,
+enum rondo_param_id { RONDO_PARAM_TABLE(RONDO_PARAM_ID_, ) RONDO_NUM_PARAMS };
+#undef RONDO_PARAM_ID_
+
+/** One parameter as text: for rondo-info, the log and the comparison between ranks. Strings live as long as the library. */
+struct rondo_param_info {
+    const char *name, *aliases, *type, *def, *range, *help; /* from the table; name without RONDO_ */
+    const char *value;                                      /* as read, or the default */
+    const char *origin;                                     /* "default", "environment RONDO_X", "~/.rondo.conf:3" */
+    int agree;
+};
+
+/** Read all sources once. @return the first bad value's error, on every call. */
+rondo_status rondo_param_init(void);
+/** Read again (tests only; not while a communicator is open). */
+rondo_status rondo_param_reload(void);
+/** The values. Valid (defaults) even when rondo_param_init failed. */
+const struct rondo_params *rondo_params(void);
+void rondo_param_get_info(enum rondo_param_id id, struct rondo_param_info *info);
+/** Hash of all values that ranks must agree on. */
+uint64_t rondo_param_agree_hash(void);
+
+/* The parsers, for tools, tests and fuzzers. @return 0, or -1 when text is not a value of the type. */
+int rondo_parse_int(const char *text, int64_t *value);
+int rondo_parse_size(const char *text, int64_t *bytes);
+int rondo_parse_time(const char *text, int64_t *ns);
+int rondo_parse_bool(const char *text, int *value);
+
+#endif

@@ -1,0 +1,55 @@
+/* Words all floors share: what marks a shared function, sizes of lines and slots, enums from the tables. C11 and C++17 (CUDA). */
+#ifndef RONDO_BASE_TYPES_H
+#define RONDO_BASE_TYPES_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "rondo.h"
+
+/* A function that host and device share; always inlined, so that constant arguments propagate. */
+#ifdef __CUDACC__
+#define RONDO_FN static __device__ __forceinline__
+#else
+#define RONDO_FN static inline __attribute__((always_inline, unused))
+#endif
+
+#define RONDO_SAME(v) (v)
+#define RONDO_ALIGNED(bytes) __attribute__((aligned(bytes)))
+#define RONDO_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+#define RONDO_LIKELY(x) __builtin_expect(!!(x), 1)
+#define RONDO_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define RONDO_COUNTOF(a) (sizeof(a) / sizeof((a)[0]))
+
+enum {
+    RONDO_CACHE_LINE = 64,   /* bytes that travel between cores at once */
+    RONDO_CTRL_ALIGN = 128,  /* spacing of control words of different writers: the line and its prefetched neighbour */
+    RONDO_SLOTS = 8,         /* slots of a conn: how many slices a sender may run ahead; a power of two */
+    RONDO_MAX_CHANNELS = 64, /* as NCCL */
+    RONDO_TREE_FAN = 3,      /* most children of a tree position */
+    RONDO_HOST_LEN = 64      /* bytes of a host name in records and messages, terminated */
+};
+
+/* What is done pairwise to two elements: rows of RONDO_REDUCE_TABLE. */
+#define RONDO_ENUM_ROW_(ctx, name, NAME, value, ...) RONDO_REDUCE_##NAME = value,
+enum rondo_reduce { RONDO_REDUCE_TABLE(RONDO_ENUM_ROW_, ) RONDO_NUM_REDUCES };
+#undef RONDO_ENUM_ROW_
+
+#define RONDO_ENUM_ROW_(ctx, name, NAME, value) RONDO_PROTO_##NAME = value,
+enum rondo_proto { RONDO_PROTO_TABLE(RONDO_ENUM_ROW_, ) RONDO_NUM_PROTOS };
+#undef RONDO_ENUM_ROW_
+
+static inline size_t rondo_min_size(size_t a, size_t b) { return a < b ? a : b; }
+static inline size_t rondo_max_size(size_t a, size_t b) { return a > b ? a : b; }
+static inline size_t rondo_round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
+
+#ifndef __CUDACC__
+/* Names as users write them ("f32", "sum", "simple"), NULL when out of range; and back, -1 when unknown (case does not matter). */
+const char *rondo_dtype_name(rondo_dtype type);
+const char *rondo_op_name(rondo_op op);
+const char *rondo_proto_name(enum rondo_proto proto);
+int rondo_dtype_from_name(const char *name);
+int rondo_op_from_name(const char *name);
+int rondo_proto_from_name(const char *name);
+#endif
+
+#endif

@@ -1,0 +1,73 @@
+/*
+ * Waiting: spin with pause while ranks have cores of their own, yield at once when they do not, sleep after long waits; every wait looks at the abort flag,
+ * turns the hooks and ends at its deadline. Decided once per communicator from the node's core sets.
+ *
+ *   struct rondo_wait wait;
+ *   rondo_wait_begin(&wait, &policy);
+ *   while (!ready) RONDO_TRY(rondo_wait_turn(&wait));
+ */
+#ifndef RONDO_BASE_WAIT_H
+#define RONDO_BASE_WAIT_H
+
+#include "base/progress.h"
+
+struct rondo_wait_policy {
+    uint32_t spins;           /* turns with pause before the first yield */
+    int64_t sleep_after_ns;   /* 0: never sleep */
+    int64_t timeout_ns;       /* 0: no deadline */
+    int64_t warn_after_ns;    /* 0: never */
+    struct rondo_progress *progress; /* may be NULL */
+    /* Looked at every few turns, from any phase of the wait. @return RONDO_SUCCESS to go on. */
+    rondo_status (*check)(void *arg);
+    /* Called once at warn_after and once at the deadline (late = 1): log who waits for whom; @return the status to end the wait with when late. */
+    rondo_status (*report)(void *arg, int late, int64_t waited_ns);
+    void *arg;
+};
+
+struct rondo_wait {
+    const struct rondo_wait_policy *policy;
+    uint32_t turns;
+    int warned;
+    int64_t start_ns; /* 0 until the wait has become long enough to be worth reading the clock */
+};
+
+static inline void rondo_wait_begin(struct rondo_wait *wait, const struct rondo_wait_policy *policy)
+{
+    wait->policy = policy;
+    wait->turns = 0;
+    wait->warned = 0;
+    wait->start_ns = 0;
+}
+
+/** Something moved: the wait starts anew. */
+static inline void rondo_wait_reset(struct rondo_wait *wait)
+{
+    wait->turns = 0;
+    wait->start_ns = 0;
+}
+
+rondo_status rondo_wait_turn_slow(struct rondo_wait *wait);
+
+static inline void rondo_cpu_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/** One turn of a wait. @return RONDO_SUCCESS: look again. */
+static inline rondo_status rondo_wait_turn(struct rondo_wait *wait)
+{
+    if (RONDO_LIKELY(++wait->turns < wait->policy->spins && (wait->turns & 127) != 0)) {
+        rondo_cpu_relax();
+        return RONDO_SUCCESS;
+    }
+    return rondo_wait_turn_slow(wait);
+}
+
+/** Monotonic time in ns. */
+int64_t rondo_now_ns(void);
+
+#endif

@@ -1,0 +1,43 @@
+/*
+ * A work: one channel's share of one call, as plain data that an executor (CPU or kernel) reads.
+ * Made by src/plan.c from a task and the tuner's choice; interpreted through coll/chunk.h and coll/algo.h only.
+ * Offsets, lengths and chunks are in elements.
+ */
+#ifndef RONDO_BASE_WORK_H
+#define RONDO_BASE_WORK_H
+
+#include "base/conn.h"
+
+/* Where a rank stands in its group: all that a schedule may depend on besides k. */
+struct rondo_seat {
+    int32_t index, nranks;           /* position in the channel's ring (or the group's order) */
+    int32_t root;                    /* position of the root; 0 when there is none */
+    int32_t parent;                  /* tree: position, -1 at the tree's root */
+    int32_t child[RONDO_TREE_FAN];   /* tree: positions, -1 when absent; in the order in which they are reduced */
+    int32_t nchildren;
+};
+
+struct rondo_work {
+    /* what */
+    uint8_t coll, algo, proto, dtype, reduce; /* enum rondo_coll, rondo_algo, rondo_proto, rondo_dtype, rondo_reduce */
+    uint8_t premul;                           /* this rank's input is multiplied by scalar */
+    uint8_t divide;                           /* the finished sum is divided by nranks (avg) */
+    uint8_t elem_bytes;
+    uint32_t call_word;                       /* of the call, for the first slice on each conn */
+    uint32_t channel;
+    /* where */
+    const uint8_t *in;
+    uint8_t *out;
+    const int32_t *block_rank; /* block (ring position) -> rank, for all_gather and reduce_scatter; NULL: identity */
+    const size_t *counts;      /* v-forms: elements of rank r's block; NULL: all `block` */
+    const size_t *displs;      /* v-forms: where rank r's block begins in the gathered buffer; NULL: r * block */
+    size_t block;              /* elements of one rank's block (all_gather, reduce_scatter), of the whole buffer (others) */
+    size_t off, len;           /* this channel's range: of the buffer, or of each block */
+    size_t chunk;              /* elements that a schedule moves at once */
+    uint64_t scalar;           /* bits of the pre-multiplier, in the type's own format */
+    struct rondo_seat seat;
+    const struct rondo_ports *ports;
+    struct rondo_board *board; /* one-shot only (base/board.h) */
+};
+
+#endif

@@ -1,0 +1,69 @@
+/*
+ * Which elements a block of a loop is. A work's range [off, off + len) is passed in `nloops` loops:
+ *   SPLIT (ring all_reduce): each loop covers nranks * chunk elements of the range; block b is the b-th share of it;
+ *   BLOCK (all_gather, reduce_scatter): each loop covers `chunk` elements of every rank's block; block b belongs to rank block_rank[b];
+ *   WHOLE (trees, chains, p2p): each loop covers `chunk` elements; there is one block.
+ * Pure functions of the work: sender and receiver find the same lengths. Shared with CUDA.
+ */
+#ifndef RONDO_COLL_CHUNK_H
+#define RONDO_COLL_CHUNK_H
+
+#include "coll/step.h"
+
+struct rondo_span {
+    size_t in, out; /* offsets in elements from work->in and work->out */
+    size_t n;       /* elements; 0: nothing to do */
+};
+
+/* Shares of a short SPLIT loop are whole lines, so that no two ranks write one line. */
+RONDO_FN size_t rondo_split_share(size_t rest, int32_t nranks, uint32_t elem_bytes)
+{
+    size_t line = RONDO_CACHE_LINE / elem_bytes, share = (rest + (size_t)nranks - 1) / (size_t)nranks;
+    return (share + line - 1) / line * line;
+}
+
+RONDO_FN size_t rondo_work_nloops(const struct rondo_work *w, enum rondo_map map)
+{
+    size_t per_loop = map == RONDO_MAP_SPLIT ? w->chunk * (size_t)w->seat.nranks : w->chunk, longest = w->len;
+    if (w->counts != NULL) { /* v-forms are one channel's work: the longest block decides */
+        for (int32_t r = 0; r < w->seat.nranks; r++) longest = w->counts[r] > longest ? w->counts[r] : longest;
+    }
+    return (longest + per_loop - 1) / per_loop;
+}
+
+RONDO_FN struct rondo_span rondo_work_span(const struct rondo_work *w, enum rondo_map map, size_t loop, int32_t block)
+{
+    struct rondo_span s;
+    size_t begin, rest;
+    s.in = s.out = s.n = 0;
+    if (map == RONDO_MAP_SPLIT) {
+        size_t per_loop = w->chunk * (size_t)w->seat.nranks, share = w->chunk;
+        begin = loop * per_loop;
+        rest = w->len - begin;
+        if (rest < per_loop) share = rondo_split_share(rest, w->seat.nranks, w->elem_bytes);
+        begin += share * (size_t)block;
+        if (begin >= w->len) return s;
+        s.n = w->len - begin < share ? w->len - begin : share;
+        s.in = s.out = w->off + begin;
+        return s;
+    }
+    begin = loop * w->chunk;
+    if (map == RONDO_MAP_WHOLE) {
+        s.n = w->len - begin < w->chunk ? w->len - begin : w->chunk;
+        s.in = s.out = w->off + begin;
+        return s;
+    }
+    {
+        int32_t rank = w->block_rank != NULL ? w->block_rank[block] : block;
+        size_t length = w->counts != NULL ? w->counts[rank] : w->len;
+        size_t at = w->displs != NULL ? w->displs[rank] : (size_t)rank * w->block;
+        if (begin >= length) return s;
+        s.n = length - begin < w->chunk ? length - begin : w->chunk;
+        /* One side is a single block (the rank's own), the other holds all. */
+        s.in = w->coll == RONDO_COLL_ALL_GATHER ? w->off + begin : at + w->off + begin;
+        s.out = w->coll == RONDO_COLL_ALL_GATHER ? at + w->off + begin : w->off + begin;
+    }
+    return s;
+}
+
+#endif

@@ -1,0 +1,40 @@
+/*
+ * A schedule is a pure function of where a rank sits and of k: what to do at step k with which block, from whom and to whom.
+ * For every loop of a work (coll/chunk.h) the executor runs k = 0 .. nsteps - 1. Ports name neighbours (base/conn.h).
+ *
+ * What an act means, on the block's elements:
+ *   source  = RECV ? received : in
+ *   REDUCE:  source = received[0] op received[1] ... op in      (left to right; `in` last)
+ *   FINISH:  the reduction is complete here: apply the call's last operation (divide, for avg)
+ *   COPY:    out = source;   SEND: every `to` port gets source
+ * A step whose block is empty in this loop is skipped on every rank alike.
+ */
+#ifndef RONDO_COLL_STEP_H
+#define RONDO_COLL_STEP_H
+
+#include "base/conn.h"
+#include "base/work.h"
+#include "coll/coll.def"
+
+enum rondo_act { RONDO_RECV = 1, RONDO_REDUCE = 2, RONDO_COPY = 4, RONDO_SEND = 8, RONDO_FINISH = 16, RONDO_POST_ALL = 32, RONDO_RECV_ALL = 64 };
+/* RONDO_POST_ALL: put `in` on the board for everyone; RONDO_RECV_ALL: the source is every rank's post, reduced in rank order. */
+
+struct rondo_step {
+    uint8_t act; /* 0: nothing */
+    uint8_t nfrom, nto;
+    uint8_t from[RONDO_TREE_FAN], to[RONDO_TREE_FAN]; /* enum rondo_port, in order of reduction */
+    int32_t block;                                     /* which block of the loop: ring position; 0 where there is one block */
+};
+
+#define RONDO_ENUM_ROW_(ctx, name, NAME, ...) RONDO_COLL_##NAME,
+enum rondo_coll { RONDO_COLL_TABLE(RONDO_ENUM_ROW_, ) RONDO_NUM_COLLS };
+#undef RONDO_ENUM_ROW_
+
+#define RONDO_ENUM_ROW_(ctx, name, NAME, help) RONDO_ALGO_##NAME,
+enum rondo_algo { RONDO_ALGO_TABLE(RONDO_ENUM_ROW_, ) RONDO_NUM_ALGOS };
+#undef RONDO_ENUM_ROW_
+
+/* How blocks map to elements: coll/chunk.h. */
+enum rondo_map { RONDO_MAP_SPLIT, RONDO_MAP_BLOCK, RONDO_MAP_WHOLE };
+
+#endif

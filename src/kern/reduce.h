@@ -1,0 +1,28 @@
+/*
+ * Reductions over spans on host memory, for every type and pairwise operation of the tables, vectorised and dispatched at run time
+ * (AVX-512, AVX2, SSE, NEON, plain C), with the same bits from each: vertical operations only, 8- and 16-bit floats go pairwise through float32 and are
+ * rounded once to nearest even at each pair, integers wrap.
+ *
+ * Spans may have any alignment of their element type and may be equal (dst == srcs[i]) but not otherwise overlap.
+ */
+#ifndef RONDO_KERN_REDUCE_H
+#define RONDO_KERN_REDUCE_H
+
+#include "base/types.h"
+
+/** dst[i] = (..(srcs[0][i] op srcs[1][i]) op ..) op srcs[nsrcs - 1][i]; nsrcs >= 1 (1: a copy). Reads each source once, writes dst once. */
+typedef void rondo_reduce_fn(void *dst, const void *const *srcs, int nsrcs, size_t n);
+/** The function for this machine; never NULL for valid arguments. */
+rondo_reduce_fn *rondo_reduce_get(rondo_dtype type, enum rondo_reduce op);
+
+/** dst[i] = src[i] * *scalar, scalar in the type's own format (pre-multiplied sum), rounded once. dst may equal src. */
+void rondo_premul(void *dst, const void *src, size_t n, rondo_dtype type, uint64_t scalar_bits);
+/** dst[i] = dst[i] / divisor: integers truncate towards zero, floats are rounded once. */
+void rondo_divide(void *dst, size_t n, rondo_dtype type, int divisor);
+/** Copy; with non-temporal stores when stream is set. */
+void rondo_copy(void *dst, const void *src, size_t bytes, int stream);
+
+/** "avx512", "avx2", "sse2", "neon", "c": what dispatch chose. RONDO_TEST_ISA (tests only) caps it. */
+const char *rondo_reduce_isa(void);
+
+#endif

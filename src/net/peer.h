@@ -1,0 +1,61 @@
+/*
+ * What ranks tell each other about themselves in the first allgather: a fixed record, plain data, checked on arrival.
+ * The unique id travels in rank 0's record.
+ */
+#ifndef RONDO_NET_PEER_H
+#define RONDO_NET_PEER_H
+
+#include "base/cores.h"
+#include "base/shm.h"
+#include "base/status.h"
+
+enum { RONDO_PEER_MAGIC = 0x72646f70, RONDO_ADDR_BYTES = 28 };
+
+/* Identity of a communicator: 128 bytes, as NCCL's unique id. */
+struct rondo_unique_id {
+    uint64_t magic;       /* RONDO_ID_MAGIC */
+    uint64_t nonce[2];    /* 128 random bits: also the secret of its sockets */
+    int32_t root;         /* world rank of the root */
+    uint32_t sequence;    /* of this root */
+    uint8_t reserved[96];
+};
+
+/* Every round's record begins with this word, so that all ranks fail together with the same sentence. */
+struct rondo_round_head {
+    uint32_t magic;
+    int32_t status;              /* rondo_status of this rank before the round */
+    char text[RONDO_ERROR_TEXT - 8]; /* its sentence when status is an error */
+};
+
+struct rondo_peer {
+    struct rondo_round_head head;
+    uint32_t version, record_bytes; /* RONDO_VERSION_CODE, sizeof(struct rondo_peer) */
+    int32_t rank, nranks;
+    int32_t pid;
+    int32_t device;              /* CUDA device, -1: host memory */
+    uint64_t host_hash;          /* host name and boot id, or RONDO_HOSTID */
+    uint64_t shm_dev;            /* st_dev of /dev/shm; 0: none */
+    uint64_t pidns;              /* inode of the pid namespace */
+    uint64_t process_hash;       /* equal: same process */
+    uint64_t param_hash;
+    uint8_t gpu_uuid[16];
+    char bus_id[20];
+    uint32_t gpu_capability;     /* 10 * major + minor */
+    uint64_t memory;             /* bytes of the host, or of the device */
+    uint8_t control_addr[RONDO_ADDR_BYTES]; /* struct sockaddr_in or in6 of the control socket; zero: none */
+    char host[RONDO_HOST_LEN];
+    struct rondo_cores cores;
+    struct rondo_shm_name probe; /* an empty memfd: can peers open it? */
+    struct rondo_unique_id id;   /* rank 0's counts */
+};
+
+/** Fill everything that does not depend on the communicator but rank and nranks. probe: an open segment of this process, or NULL. */
+rondo_status rondo_peer_fill(struct rondo_peer *peer, int rank, int nranks, const struct rondo_shm *probe);
+/** Same host memory: equal host hash, /dev/shm device and pid namespace. */
+int rondo_peer_same_node(const struct rondo_peer *a, const struct rondo_peer *b);
+/** Check all records as they arrived (version, sizes, ranks, nranks, two ranks on one GPU, parameters). The same answer on all ranks. O(n log n). */
+rondo_status rondo_peers_check(const struct rondo_peer *peers, int nranks);
+/** The first status that is not success among n records of `stride` bytes that begin with a round head; its sentence becomes this thread's. */
+rondo_status rondo_round_check(const void *records, size_t stride, int nranks);
+
+#endif

@@ -1,0 +1,90 @@
+/*
+ * Transports: how two ranks share slots. One const array, in order; the first that reaches wins. Set-up in the order of a receiver that offers, a sender that offers,
+ * an exchange of records, and both connecting:
+ *
+ *   offer(recv link): allocate slots and tail here, say where      offer(send link): allocate head here, say where
+ *   ... records travel (bootstrap round 3, or the control plane for lazy p2p) ...
+ *   connect(link, peer's record): fill link->conn
+ */
+#ifndef RONDO_NET_TRANSPORT_H
+#define RONDO_NET_TRANSPORT_H
+
+#include "base/conn.h"
+#include "base/progress.h"
+#include "base/shm.h"
+#include "net/peer.h"
+
+struct rondo_net;
+
+/* A connect record: fixed size, opaque but for its head. All zero: no connection. */
+enum { RONDO_CONNECT_DATA = 120 };
+struct rondo_connect {
+    uint8_t transport;  /* index in rondo_transports + 1 */
+    uint8_t is_send;
+    uint16_t channel;
+    int32_t peer;
+    uint8_t data[RONDO_CONNECT_DATA];
+};
+
+/* One end of a connection. */
+struct rondo_link {
+    const struct rondo_transport *transport;
+    void *state;             /* of this link; freed by disconnect */
+    int peer, channel;
+    int is_send;
+    uint32_t protos;         /* mask of protocols that need buffers */
+    struct rondo_conn conn;
+    int connected;
+};
+
+struct rondo_transport {
+    const char *name; /* "shm" */
+    /* May self and peer use it? A pure function of both records and the parameters: both ends find the same answer. */
+    int (*reaches)(const struct rondo_net *net, const struct rondo_peer *self, const struct rondo_peer *peer);
+    /* Per communicator. open is called once, before the first offer, with the most links that will ever exist. */
+    rondo_status (*open)(struct rondo_net *net, void **state, int max_links);
+    rondo_status (*offer)(void *state, struct rondo_link *link, struct rondo_connect *record);
+    rondo_status (*connect)(void *state, struct rondo_link *link, const struct rondo_connect *record);
+    /* Lazy p2p links: RONDO_IN_PROGRESS until both ends have asked. Called from the ready function of a run; uses no MPI. */
+    rondo_status (*connect_lazy)(void *state, struct rondo_link *link);
+    void (*disconnect)(void *state, struct rondo_link *link);
+    /* All peers have connected what they will connect at creation: names may go. */
+    void (*settle)(void *state);
+    void (*close)(void *state);
+    size_t (*bytes)(void *state); /* memory in use, for the log */
+};
+
+extern const struct rondo_transport *const rondo_transports[];
+extern const int rondo_num_transports;
+
+enum { RONDO_MAX_TRANSPORTS = 4 };
+
+/* The net side of one communicator. */
+struct rondo_net {
+    int rank, nranks;
+    const struct rondo_peer *peers;
+    int nlocal, local_rank;
+    const int *local_of, *local_ranks, *node_of;
+    enum rondo_shm_mode shm_mode;      /* decided by all ranks */
+    uint32_t slot_bytes[RONDO_NUM_PROTOS];
+    struct rondo_progress *progress;   /* transports add their hooks here */
+    const char *name;                  /* of the communicator */
+    void *state[RONDO_MAX_TRANSPORTS]; /* by index in rondo_transports */
+    struct rondo_shm_name arena;       /* of this rank's shared memory, set by the shm transport's open; travels in round 3 */
+    const struct rondo_shm_name *arenas; /* rank -> its arena (local ranks only valid); set before connect */
+};
+
+/** Choose the transport for a pair. @return RONDO_INTERNAL_ERROR "no transport found" naming both ranks, hosts and what was disabled. */
+rondo_status rondo_transport_select(const struct rondo_net *net, int peer, const struct rondo_transport **transport);
+rondo_status rondo_net_open(struct rondo_net *net, int max_links);
+rondo_status rondo_link_offer(struct rondo_net *net, struct rondo_link *link, int peer, int channel, int is_send, uint32_t protos, struct rondo_connect *record);
+rondo_status rondo_link_connect(struct rondo_net *net, struct rondo_link *link, const struct rondo_connect *record);
+/** Prepare a lazy p2p link (channel -1), then call rondo_link_connect_lazy until it is no longer RONDO_IN_PROGRESS. */
+rondo_status rondo_link_lazy(struct rondo_net *net, struct rondo_link *link, int peer, int is_send);
+rondo_status rondo_link_connect_lazy(struct rondo_net *net, struct rondo_link *link);
+void rondo_link_close(struct rondo_net *net, struct rondo_link *link);
+void rondo_net_settle(struct rondo_net *net);
+void rondo_net_close(struct rondo_net *net);
+size_t rondo_net_bytes(const struct rondo_net *net);
+
+#endif

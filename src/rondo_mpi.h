@@ -1,0 +1,28 @@
+/* Rondo for MPI programs: the only public header that knows MPI. Link with pkg-config --libs rondo. */
+#ifndef RONDO_MPI_H
+#define RONDO_MPI_H
+
+#include <mpi.h>
+#include "rondo.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/**
+ * Create a communicator over the ranks of an MPI intracommunicator. Collective over @a mpi_comm.
+ *
+ * MPI is used during this call only (with config.blocking 0: also inside rondo_comm_async_error until creation is complete), on a duplicate of
+ * @a mpi_comm, never inside a collective. When MPI is not initialised it is initialised for the program, and finalised at exit if every communicator was destroyed.
+ * Errors of MPI come back as status. The wait for late ranks ends after RONDO_INIT_TIMEOUT with an error that names them, on every rank that came.
+ *
+ * @param config  NULL: defaults.
+ * @param comm    Set on success (and, with blocking 0, on RONDO_IN_PROGRESS). Owned by the caller until rondo_comm_destroy or rondo_comm_abort.
+ * @return RONDO_INVALID_ARGUMENT for MPI_COMM_NULL, an intercommunicator or a bad config; else the first error of any rank, the same on all.
+ */
+rondo_status rondo_comm_create(MPI_Comm mpi_comm, const rondo_config *config, rondo_comm **comm);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
