@@ -1,0 +1,211 @@
+# Options of configure and what they look for. Each check leaves one line for the summary.
+
+# RONDO_NOTE(NAME, TEXT): a line of the summary.
+AC_DEFUN([RONDO_NOTE], [AS_VAR_APPEND([rondo_notes], ["  m4_format([%-12s], [$1]) $2
+"])])
+
+AC_DEFUN([RONDO_ENABLE_DEVEL], [
+AC_ARG_ENABLE([devel], [AS_HELP_STRING([--enable-devel], [all warnings, as errors (for work on Rondo itself)])], [], [enable_devel=no])
+AS_IF([test "x$enable_devel" = xyes],
+    [RONDO_WARNINGS="-Wall -Wextra -Wmissing-prototypes -Wstrict-prototypes -Wshadow -Werror"],
+    [RONDO_WARNINGS="-Wall"])
+AC_SUBST([RONDO_WARNINGS])
+])
+
+AC_DEFUN([RONDO_ENABLE_SANITIZERS], [
+AC_ARG_ENABLE([sanitizers],
+    [AS_HELP_STRING([--enable-sanitizers=address|thread], [build with AddressSanitizer and UndefinedBehaviorSanitizer, or with ThreadSanitizer])],
+    [], [enable_sanitizers=no])
+AS_CASE([$enable_sanitizers],
+    [no], [RONDO_SANITIZE=],
+    [address|yes], [enable_sanitizers=address
+        RONDO_SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g"],
+    [thread], [RONDO_SANITIZE="-fsanitize=thread -fno-omit-frame-pointer -g"],
+    [AC_MSG_ERROR([--enable-sanitizers=$enable_sanitizers: address or thread is allowed])])
+AS_IF([test -n "$RONDO_SANITIZE"], [
+    AC_MSG_CHECKING([whether $CC links with $RONDO_SANITIZE])
+    rondo_cflags=$CFLAGS
+    CFLAGS="$CFLAGS $RONDO_SANITIZE"
+    AC_LINK_IFELSE([AC_LANG_PROGRAM], [AC_MSG_RESULT([yes])],
+        [AC_MSG_RESULT([no]); AC_MSG_ERROR([$CC cannot link with $RONDO_SANITIZE: install the sanitizer runtimes of this compiler])])
+    CFLAGS=$rondo_cflags
+])
+# The engine needs nothing that it does not link; a sanitizer's runtime may come from the program.
+AS_IF([test -z "$RONDO_SANITIZE"], [RONDO_SELF_CONTAINED="-Wl,-z,defs"], [RONDO_SELF_CONTAINED=])
+AC_SUBST([RONDO_SELF_CONTAINED])
+AC_SUBST([RONDO_SANITIZE])
+AC_SUBST([RONDO_SANITIZER], [$enable_sanitizers])
+])
+
+AC_DEFUN([RONDO_CHECK_VERSION_SCRIPT], [
+AC_MSG_CHECKING([whether the linker takes a version script])
+rondo_ldflags=$LDFLAGS
+printf 'RONDO_TEST { global: main; local: *; };\n' > conftest.map
+LDFLAGS="$LDFLAGS -Wl,--version-script=conftest.map"
+AC_LINK_IFELSE([AC_LANG_PROGRAM], [AC_MSG_RESULT([yes])],
+    [AC_MSG_RESULT([no]); AC_MSG_ERROR([the linker of $CC takes no --version-script: use GNU ld, gold or lld])])
+LDFLAGS=$rondo_ldflags
+rm -f conftest.map
+])
+
+# Sets RONDO_MPI (openmpi, mpich or no), MPICC, MPIEXEC, MPI_CPPFLAGS, MPI_LIBS.
+AC_DEFUN([RONDO_CHECK_MPI], [
+AC_ARG_VAR([MPICC], [MPI C compiler; mpicc when not set])
+AC_ARG_VAR([MPIEXEC], [launcher of that MPI, for the tests])
+AC_ARG_VAR([MPI_CPPFLAGS], [C preprocessor flags for MPI, instead of what MPICC -show says])
+AC_ARG_VAR([MPI_LIBS], [linker flags for MPI, instead of what MPICC -show says])
+AC_ARG_WITH([mpi], [AS_HELP_STRING([--with-mpi=CC|DIR|no],
+    [MPI C compiler, or the folder with bin/mpicc; no: only the engine, which is MPI-free (default: $MPICC, else mpicc, when it works)])],
+    [], [with_mpi=auto])
+rondo_mpi_asked=yes rondo_mpi_why=
+AS_CASE([$with_mpi],
+    [no], [],
+    [auto], [test -n "$MPICC" || { rondo_mpi_asked=no; MPICC=mpicc; }],
+    [yes], [test -n "$MPICC" || MPICC=mpicc],
+    [AS_IF([test -d "$with_mpi"], [MPICC=$with_mpi/bin/mpicc], [MPICC=$with_mpi])])
+RONDO_MPI=no
+AS_IF([test "x$with_mpi" = xno], [rondo_mpi_why="--with-mpi=no"], [RONDO_TRY_MPI])
+AS_IF([test "x$RONDO_MPI" != xno],
+        [RONDO_NOTE([MPI], [$rondo_mpi_version, $MPICC, launcher $MPIEXEC: librondo_$RONDO_MPI])],
+    [test "x$with_mpi" = xno || test "x$rondo_mpi_asked" = xno],
+        [RONDO_NOTE([MPI], [left out: $rondo_mpi_why (only the engine is built; no perf programs)])],
+    [AC_MSG_ERROR([MPI was asked for, but $rondo_mpi_why])])
+AM_CONDITIONAL([HAVE_OPENMPI], [test "x$RONDO_MPI" = xopenmpi])
+AM_CONDITIONAL([HAVE_MPICH], [test "x$RONDO_MPI" = xmpich])
+AM_CONDITIONAL([HAVE_MPI], [test "x$RONDO_MPI" != xno])
+AS_IF([test "x$RONDO_MPI" = xno], [RONDO_MPI_LIB=], [RONDO_MPI_LIB=-lrondo_$RONDO_MPI])
+AC_SUBST([RONDO_MPI])
+AC_SUBST([RONDO_MPI_LIB])
+])
+
+AC_DEFUN([RONDO_TRY_MPI], [
+AC_MSG_CHECKING([how $MPICC compiles and links])
+rondo_show=`$MPICC -show 2>/dev/null`
+AS_IF([test $? -ne 0], [rondo_show=])
+rondo_cpp= rondo_ld= rondo_first=yes
+for word in $rondo_show; do
+    AS_IF([test "$rondo_first" = yes], [rondo_first=no; continue])
+    AS_CASE([$word],
+        [-I*|-D*|-isystem*], [rondo_cpp="$rondo_cpp $word"],
+        [-pthread], [rondo_cpp="$rondo_cpp $word"; rondo_ld="$rondo_ld $word"],
+        [-L*|-l*|-Wl,*|/*.so|/*.a], [rondo_ld="$rondo_ld $word"])
+done
+test -n "$MPI_CPPFLAGS" || MPI_CPPFLAGS=$rondo_cpp
+test -n "$MPI_LIBS" || MPI_LIBS=$rondo_ld
+AC_MSG_RESULT([$MPI_CPPFLAGS $MPI_LIBS])
+
+AC_MSG_CHECKING([which MPI this is])
+rondo_cppflags=$CPPFLAGS rondo_libs=$LIBS
+CPPFLAGS="$CPPFLAGS $MPI_CPPFLAGS" LIBS="$MPI_LIBS $LIBS"
+AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <mpi.h>]], [[return MPI_Init(0, 0);]])], [
+    RONDO_MPI_VERSION([OPEN_MPI], [openmpi], ["Open MPI" OMPI_MAJOR_VERSION.OMPI_MINOR_VERSION.OMPI_RELEASE_VERSION])
+    RONDO_MPI_VERSION([MVAPICH2_VERSION], [mpich], ["MVAPICH" MVAPICH2_VERSION])
+    RONDO_MPI_VERSION([I_MPI_VERSION], [mpich], ["Intel MPI" I_MPI_VERSION])
+    RONDO_MPI_VERSION([MPICH_VERSION], [mpich], ["MPICH" MPICH_VERSION])
+    AS_IF([test "x$RONDO_MPI" = xno], [rondo_mpi_why="the mpi.h of $MPICC is neither Open MPI's nor one of MPICH's family"])
+], [rondo_mpi_why="a program with MPI_Init does not link with the flags of '$MPICC -show' ($MPICC missing, or set MPI_CPPFLAGS and MPI_LIBS)"])
+CPPFLAGS=$rondo_cppflags LIBS=$rondo_libs
+AS_IF([test "x$RONDO_MPI" = xno], [AC_MSG_RESULT([$rondo_mpi_why])], [AC_MSG_RESULT([$rondo_mpi_version])])
+
+# The launcher lies beside the compiler and has its suffix: mpicc.mpich, mpiexec.mpich.
+AS_IF([test "x$RONDO_MPI" != xno && test -z "$MPIEXEC"], [
+    rondo_mpicc_path=`command -v "$MPICC"`
+    rondo_dir=`AS_DIRNAME(["$rondo_mpicc_path"])`
+    rondo_suffix=`AS_BASENAME(["$rondo_mpicc_path"]) | sed -n 's/^mpicc\(\..*\)$/\1/p'`
+    for name in mpiexec$rondo_suffix mpiexec.$RONDO_MPI mpirun.$RONDO_MPI mpiexec mpirun mpiexec.hydra; do
+        AS_IF([test -x "$rondo_dir/$name"], [MPIEXEC=$rondo_dir/$name; break])
+    done
+    test -n "$MPIEXEC" || MPIEXEC=mpiexec
+])
+])
+
+# RONDO_MPI_VERSION(MACRO, NAME, TEXT): when mpi.h defines MACRO and no MPI is known yet, it is NAME; TEXT is expanded by the preprocessor.
+AC_DEFUN([RONDO_MPI_VERSION], [
+AS_IF([test "x$RONDO_MPI" = xno], [
+    AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[#include <mpi.h>
+#ifndef $1
+#error another MPI
+#endif]])], [
+        RONDO_MPI=$2
+        AC_LANG_CONFTEST([AC_LANG_SOURCE([[#include <mpi.h>
+rondo_version_is $3]])])
+        rondo_mpi_version=`$CPP $CPPFLAGS conftest.c 2>/dev/null || $CC -E $CPPFLAGS conftest.c 2>/dev/null`
+        rondo_mpi_version=`echo "$rondo_mpi_version" | sed -n '/rondo_version_is/,$p' | sed '/^#/d' | tr -d '\n"' | sed 's/ *rondo_version_is *//; s/ *\. */./g'`
+    ])
+])
+])
+
+# The types whose CUDA kernels are built; the names are the rows of RONDO_DTYPE_TABLE.
+AC_DEFUN([RONDO_ENABLE_DTYPES], [
+AC_ARG_ENABLE([dtypes], [AS_HELP_STRING([--enable-dtypes=f32,...], [types whose CUDA kernels are built (default: all)])], [], [enable_dtypes=all])
+rondo_all_dtypes=`sed -n '/define RONDO_DTYPE_TABLE/,/^$/s/^ *X(ctx, *\([[a-z0-9]]*\),.*/\1/p' "$srcdir/src/base/rondo_types.def" | tr '\n' ' '`
+AS_CASE([$enable_dtypes],
+    [all|yes], [RONDO_DTYPES=$rondo_all_dtypes],
+    [no], [AC_MSG_ERROR([--disable-dtypes: say which are wanted: $rondo_all_dtypes])],
+    [RONDO_DTYPES=`echo "$enable_dtypes" | tr ',' ' '`])
+for dtype in $RONDO_DTYPES; do
+    AS_CASE([" $rondo_all_dtypes "], [*" $dtype "*], [], [AC_MSG_ERROR([--enable-dtypes: unknown type '$dtype'; allowed: $rondo_all_dtypes])])
+done
+AC_SUBST([RONDO_DTYPES])
+])
+
+# Sets NVCC (empty: no CUDA) and CUDA_ARCH (90).
+AC_DEFUN([RONDO_CHECK_CUDA], [
+AC_ARG_VAR([CUDA_ARCH], [compute capability to build for, as 90 (default: that of the GPU, else 90)])
+AC_ARG_WITH([cuda], [AS_HELP_STRING([--with-cuda=DIR|auto|no], [CUDA toolkit; auto (default): only where a GPU is present, for that GPU])],
+    [], [with_cuda=auto])
+NVCC= rondo_gpu=no rondo_cuda_why=
+AS_IF([test -n "`ls /proc/driver/nvidia/gpus 2>/dev/null`" || nvidia-smi -L >/dev/null 2>&1], [rondo_gpu=yes])
+AC_MSG_CHECKING([for CUDA])
+AS_CASE([$with_cuda],
+    [no], [rondo_cuda_why="--with-cuda=no"],
+    [auto], [AS_IF([test $rondo_gpu = no], [rondo_cuda_why="no GPU here (ask with --with-cuda=DIR)"], [
+        NVCC=`command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null`
+        test -n "$NVCC" || rondo_cuda_why="a GPU is here, but no nvcc on PATH or in /usr/local/cuda/bin (give --with-cuda=DIR)"])],
+    [AS_IF([test "x$with_cuda" = xyes], [NVCC=`command -v nvcc || echo /usr/local/cuda/bin/nvcc`], [NVCC=$with_cuda/bin/nvcc])
+    test -x "$NVCC" || AC_MSG_ERROR([--with-cuda=$with_cuda: there is no $NVCC])])
+AS_IF([test -n "$NVCC"], [
+    rondo_nvcc_release=`"$NVCC" --version | sed -n 's/.*release \([[0-9.]]*\),.*/\1/p'`
+    test -n "$rondo_nvcc_release" || AC_MSG_ERROR([$NVCC --version says no release: it does not work])
+    AS_IF([test -z "$CUDA_ARCH" && test $rondo_gpu = yes],
+        [CUDA_ARCH=`nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d '. '`])
+    test -n "$CUDA_ARCH" || CUDA_ARCH=90
+    AC_MSG_RESULT([$NVCC, release $rondo_nvcc_release, sm_$CUDA_ARCH])
+    RONDO_NOTE([CUDA], [$rondo_nvcc_release, sm_$CUDA_ARCH, types: $RONDO_DTYPES(make check compiles the shared headers; no kernels yet)])
+], [
+    AC_MSG_RESULT([left out: $rondo_cuda_why])
+    RONDO_NOTE([CUDA], [left out: $rondo_cuda_why])
+])
+AC_SUBST([NVCC])
+])
+
+AC_DEFUN([RONDO_CHECK_VERBS], [
+AC_ARG_WITH([verbs], [AS_HELP_STRING([--with-verbs=auto|yes|no], [InfiniBand verbs, whose library is opened at run time (default: auto)])], [], [with_verbs=auto])
+AS_CASE([$with_verbs], [auto|yes|no], [], [AC_MSG_ERROR([--with-verbs=$with_verbs: auto, yes or no is allowed])])
+rondo_verbs=no
+AS_IF([test "x$with_verbs" != xno], [AC_CHECK_HEADER([infiniband/verbs.h], [rondo_verbs=yes])])
+AS_IF([test $rondo_verbs = yes], [RONDO_NOTE([verbs], [header found; nothing uses it yet])],
+    [test "x$with_verbs" = xyes], [AC_MSG_ERROR([--with-verbs=yes, but there is no infiniband/verbs.h (Debian: libibverbs-dev)])],
+    [test "x$with_verbs" = xno], [RONDO_NOTE([verbs], [left out: --with-verbs=no])],
+    [RONDO_NOTE([verbs], [left out: no infiniband/verbs.h (Debian: libibverbs-dev)])])
+])
+
+# RONDO_CHECK_PACKAGE(PREFIX, name, pkg-config modules, Debian package, what it is for)
+AC_DEFUN([RONDO_CHECK_PACKAGE], [
+PKG_CHECK_MODULES([$1], [$3],
+    [rondo_have_$2=yes; RONDO_NOTE([$2], [`$PKG_CONFIG --modversion m4_bregexp([$3], [^[^ ]+], [\&])` ($5)])],
+    [rondo_have_$2=no; RONDO_NOTE([$2], [left out: pkg-config finds no $3 (Debian: $4; $5)])])
+AM_CONDITIONAL([HAVE_$1], [test "x$rondo_have_$2" = xyes])
+])
+
+AC_DEFUN([RONDO_SUMMARY], [
+AS_IF([test "x$enable_devel" = xyes], [rondo_mode="devel (all warnings are errors)"], [rondo_mode="release"])
+cat <<_RONDO_EOF
+
+Rondo $PACKAGE_VERSION
+  m4_format([%-12s], [libraries]) into $rondo_libdir
+  m4_format([%-12s], [compiler]) $CC $CFLAGS
+  m4_format([%-12s], [mode]) $rondo_mode, sanitizers: $enable_sanitizers
+$rondo_notes
+_RONDO_EOF
+])
