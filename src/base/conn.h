@@ -35,7 +35,8 @@ struct rondo_conn {
     uint64_t seen; /* sender: head, receiver: tail, as last read: saves a cache miss when there is credit or data left */
     int32_t peer;  /* rank at the other end */
     int32_t channel;
-    const char *via; /* transport's name, for messages */
+    uint32_t call_set; /* sender: bit per slot whose call word is not 0 */
+    const char *via;   /* transport's name, for messages */
 };
 
 /* One seat's conns of one channel, by port (coll/step.h). Entries that do not exist are NULL. */

@@ -14,6 +14,11 @@ struct rondo_cores {
 void rondo_cores_allowed(struct rondo_cores *cores);
 int rondo_cores_count(const struct rondo_cores *cores);
 void rondo_cores_unite(struct rondo_cores *cores, const struct rondo_cores *other);
+/**
+ * Cores' worth of time that the cgroup allows, rounded up; 0: no limit. The least of all levels, cgroup v1 and v2.
+ * @param membership  text of /proc/self/cgroup;  @param mount  where the hierarchies are: /sys/fs/cgroup
+ */
+int rondo_cores_quota(const char *membership, const char *mount);
 /** NUMA node of the lowest allowed core; -1 unknown. */
 int rondo_cores_numa(const struct rondo_cores *cores);
 

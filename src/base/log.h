@@ -24,17 +24,20 @@ enum rondo_log_subsys_bit { RONDO_LOG_SUBSYS_TABLE(RONDO_ENUM_ROW_, ) RONDO_NUM_
 enum rondo_log_subsys { RONDO_LOG_SUBSYS_TABLE(RONDO_ENUM_ROW_, ) RONDO_SUBSYS_ALL = (1 << RONDO_NUM_LOG_SUBSYS) - 1 };
 #undef RONDO_ENUM_ROW_
 
-/* One word a process: the level in the low byte, the mask of subsystems above it. Set by rondo_log_init() from the parameters. */
+/* One word a process: the level in the low byte, the mask of subsystems above it. WARN until rondo_log_init() sets it from the parameters. */
 extern uint32_t rondo_log_mask;
+
+/* The mask for a text as RONDO_DEBUG_SUBSYS. Names that are unknown are counted in *unknown and otherwise ignored. */
+uint32_t rondo_log_parse_subsys(const char *text, int *unknown);
 
 /* True when a line of this level and subsystem would be printed. WARN and below ignore subsystems. */
 static inline int rondo_log_on(enum rondo_log_level level, uint32_t subsys)
 {
-    uint32_t mask = rondo_log_mask;
+    uint32_t mask = __atomic_load_n(&rondo_log_mask, __ATOMIC_RELAXED);
     return level <= (mask & 0xff) && (level <= RONDO_LOG_WARN || (subsys & (mask >> 8)) != 0);
 }
 
-void rondo_log_init(void);                /* idempotent; reads the parameters; called by the first use of the library */
+void rondo_log_init(void);                /* idempotent; applies the parameters; called by the first rondo_param_init() and by reload */
 void rondo_log_set_rank(int rank);        /* of this thread; -1: none */
 int rondo_log_rank(void);
 const char *rondo_log_host(void);         /* this host's name, at most RONDO_HOST_LEN - 1 bytes */

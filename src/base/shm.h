@@ -22,7 +22,7 @@ struct rondo_shm_name {
 struct rondo_shm {
     uint8_t *base; /* page aligned (2 MiB aligned when size allows and huge pages are allowed); NULL: not open */
     size_t size;
-    int fd;        /* creator of a memfd, until close; -1 otherwise */
+    int fd;        /* creator: open until close, for peers (memfd) and reserve; -1 otherwise */
     struct rondo_shm_name name;
 };
 

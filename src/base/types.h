@@ -14,6 +14,13 @@
 #endif
 
 #define RONDO_SAME(v) (v)
+/* a op b in the type of a; overflow of signed integers, undefined in C, is made to wrap by going through the unsigned type of that width. */
+#define RONDO_WRAP(a, op, b) ((__typeof__(a))(RONDO_UNSIGNED(a) op RONDO_UNSIGNED(b)))
+#ifdef __cplusplus
+#define RONDO_UNSIGNED(v) rondo_unsigned(v)
+#else
+#define RONDO_UNSIGNED(v) _Generic((v), int32_t: (uint32_t)(v), int64_t: (uint64_t)(v), default: (v))
+#endif
 #define RONDO_ALIGNED(bytes) __attribute__((aligned(bytes)))
 #define RONDO_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 #define RONDO_LIKELY(x) __builtin_expect(!!(x), 1)
@@ -37,6 +44,15 @@ enum rondo_reduce { RONDO_REDUCE_TABLE(RONDO_ENUM_ROW_, ) RONDO_NUM_REDUCES };
 #define RONDO_ENUM_ROW_(ctx, name, NAME, value) RONDO_PROTO_##NAME = value,
 enum rondo_proto { RONDO_PROTO_TABLE(RONDO_ENUM_ROW_, ) RONDO_NUM_PROTOS };
 #undef RONDO_ENUM_ROW_
+
+#ifdef __cplusplus
+RONDO_FN uint32_t rondo_unsigned(int32_t v) { return (uint32_t)v; }
+RONDO_FN uint64_t rondo_unsigned(int64_t v) { return (uint64_t)v; }
+RONDO_FN uint32_t rondo_unsigned(uint32_t v) { return v; }
+RONDO_FN uint64_t rondo_unsigned(uint64_t v) { return v; }
+RONDO_FN float rondo_unsigned(float v) { return v; }
+RONDO_FN double rondo_unsigned(double v) { return v; }
+#endif
 
 static inline size_t rondo_min_size(size_t a, size_t b) { return a < b ? a : b; }
 static inline size_t rondo_max_size(size_t a, size_t b) { return a > b ? a : b; }

@@ -1,0 +1,65 @@
+#include "base/fault.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/param.h"
+
+int rondo_fault_armed;
+static struct {
+    int rank;
+    long long op;
+    char phase[16], act[32];
+} fault;
+
+rondo_status rondo_fault_init(void)
+{
+    const char *text = rondo_params()->fault;
+    char *copy, *save = NULL, *word;
+    rondo_fault_armed = 0;
+    if (text == NULL || text[0] == '\0') {
+        return RONDO_SUCCESS;
+    }
+    copy = strdup(text);
+    fault.rank = fault.op = -1;
+    fault.phase[0] = fault.act[0] = '\0';
+    for (word = copy == NULL ? NULL : strtok_r(copy, ",", &save); word != NULL; word = strtok_r(NULL, ",", &save)) {
+        if (sscanf(word, "rank=%d", &fault.rank) != 1 && sscanf(word, "op=%lld", &fault.op) != 1 && sscanf(word, "phase=%15s", fault.phase) != 1 &&
+            sscanf(word, "act=%31s", fault.act) != 1) {
+            fault.act[0] = '\0';
+            break;
+        }
+    }
+    free(copy);
+    if (strcmp(fault.act, "kill") != 0 && strcmp(fault.act, "stop") != 0 && strcmp(fault.act, "exit") != 0 && strcmp(fault.act, "fail") != 0 &&
+        strncmp(fault.act, "delay:", 6) != 0) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "RONDO_FAULT=%s: expected rank=R,phase=NAME,op=N,act=kill|stop|exit|fail|delay:MS", text);
+    }
+    rondo_fault_armed = 1;
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_fault_act(const char *phase, int rank, uint64_t op)
+{
+    if ((fault.rank >= 0 && fault.rank != rank) || (fault.phase[0] != '\0' && strcmp(fault.phase, phase) != 0) || (fault.op >= 0 && (uint64_t)fault.op != op)) {
+        return RONDO_SUCCESS;
+    }
+    if (strcmp(fault.act, "kill") == 0) {
+        raise(SIGKILL);
+    } else if (strcmp(fault.act, "stop") == 0) {
+        raise(SIGSTOP);
+    } else if (strcmp(fault.act, "exit") == 0) {
+        _exit(3);
+    } else if (strncmp(fault.act, "delay:", 6) == 0) {
+        long ms = strtol(fault.act + 6, NULL, 10);
+        struct timespec t = {ms / 1000, ms % 1000 * 1000000};
+        nanosleep(&t, NULL);
+    } else {
+        return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d: failing on purpose in %s (RONDO_FAULT)", rank, phase);
+    }
+    return RONDO_SUCCESS;
+}

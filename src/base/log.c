@@ -1,0 +1,206 @@
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+#include "base/param.h"
+
+enum { LOG_LINE = 4096 }; /* PIPE_BUF: a pipe (mpirun's) takes such a line whole */
+
+#define NAME_ROW(ctx, NAME) #NAME,
+static const char *const level_names[] = { RONDO_LOG_LEVEL_TABLE(NAME_ROW, ) };
+static const char *const subsys_names[] = { RONDO_LOG_SUBSYS_TABLE(NAME_ROW, ) };
+
+uint32_t rondo_log_mask = RONDO_LOG_WARN;
+
+static _Thread_local int thread_rank = -1;
+static int log_fd = STDERR_FILENO;
+static pthread_mutex_t init_lock = PTHREAD_MUTEX_INITIALIZER;
+static char file_in_use[PATH_MAX]; /* under init_lock: the path that log_fd was opened with; "": stderr */
+
+static char host_name[RONDO_HOST_LEN];
+static pthread_once_t host_once = PTHREAD_ONCE_INIT;
+
+static void host_read(void)
+{
+    if (gethostname(host_name, sizeof host_name - 1) != 0 && errno != ENAMETOOLONG) {
+        snprintf(host_name, sizeof host_name, "unknown-host");
+    }
+    /* The name goes into file names and log lines. */
+    for (char *at = host_name; *at; at++) {
+        if (*at == '/' || *at <= ' ' || *at >= 0x7f) {
+            *at = '_';
+        }
+    }
+}
+
+const char *rondo_log_host(void)
+{
+    pthread_once(&host_once, host_read);
+    return host_name;
+}
+
+void rondo_log_set_rank(int rank) { thread_rank = rank; }
+
+int rondo_log_rank(void) { return thread_rank; }
+
+static uint32_t subsys_bit(const char *name, size_t length)
+{
+    if (length == 3 && strncasecmp(name, "ALL", 3) == 0) {
+        return RONDO_SUBSYS_ALL;
+    }
+    for (size_t i = 0; i < RONDO_COUNTOF(subsys_names); i++) {
+        if (strlen(subsys_names[i]) == length && strncasecmp(name, subsys_names[i], length) == 0) {
+            return 1u << i;
+        }
+    }
+    return 0;
+}
+
+uint32_t rondo_log_parse_subsys(const char *text, int *unknown)
+{
+    /* As NCCL: a ^ in front is for the whole list, which then takes away from ALL. */
+    int remove_all = text[0] == '^';
+    uint32_t mask = remove_all ? RONDO_SUBSYS_ALL : 0;
+    *unknown = 0;
+    while (*text) {
+        size_t length = strcspn(text, ",");
+        int remove = remove_all || *text == '^';
+        size_t caret = *text == '^';
+        uint32_t bit = subsys_bit(text + caret, length - caret);
+        mask = remove ? mask & ~bit : mask | bit;
+        *unknown += bit == 0 && length > caret;
+        text += length + (text[length] == ',');
+    }
+    return mask;
+}
+
+/* %h host, %p pid, %% a percent sign. @return 0, or -1 when the path is too long. */
+static int file_expand(const char *pattern, char *path, size_t size)
+{
+    size_t used = 0;
+    for (; *pattern; pattern++) {
+        int n;
+        if (pattern[0] == '%' && pattern[1] == 'h') {
+            n = snprintf(path + used, size - used, "%s", rondo_log_host());
+        } else if (pattern[0] == '%' && pattern[1] == 'p') {
+            n = snprintf(path + used, size - used, "%d", (int)getpid());
+        } else {
+            n = snprintf(path + used, size - used, "%c", *pattern);
+        }
+        pattern += pattern[0] == '%' && pattern[1] != '\0' && strchr("hp%", pattern[1]);
+        used += (size_t)n;
+        if (used >= size) {
+            return -1;
+        }
+    }
+    path[used] = '\0';
+    return 0;
+}
+
+/* @return a descriptor for the path, or -1 with errno. O_NONBLOCK: a pipe without a reader is an error and not a wait. */
+static int file_open(const char *path)
+{
+    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
+    if (fd >= 0) {
+        int flags = fcntl(fd, F_GETFL);
+        fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
+    }
+    return fd;
+}
+
+static void file_apply(const char *pattern)
+{
+    char path[PATH_MAX] = "";
+    int fd = STDERR_FILENO, old;
+    if (file_expand(pattern, path, sizeof path) != 0) {
+        RONDO_WARN("RONDO_DEBUG_FILE: the path is longer than %d bytes; logging to stderr", PATH_MAX - 1);
+        path[0] = '\0';
+    }
+    if (strcmp(path, file_in_use) == 0) {
+        return;
+    }
+    if (strcmp(path, "/dev/stdout") == 0) {
+        fd = STDOUT_FILENO;
+    } else if (path[0] != '\0' && strcmp(path, "/dev/stderr") != 0) {
+        fd = file_open(path);
+        if (fd < 0) {
+            RONDO_WARN("RONDO_DEBUG_FILE: cannot open %.256s: %s; logging goes on as before", path,
+                       errno == ELOOP ? "symbolic links are not followed" : strerror(errno));
+            return;
+        }
+    }
+    snprintf(file_in_use, sizeof file_in_use, "%s", path);
+    old = __atomic_exchange_n(&log_fd, fd, __ATOMIC_ACQ_REL);
+    if (old > STDERR_FILENO) {
+        close(old);
+    }
+}
+
+void rondo_log_init(void)
+{
+    const struct rondo_params *params = rondo_params();
+    int unknown;
+    uint32_t mask = rondo_log_parse_subsys(params->debug_subsys, &unknown) << 8 | (uint32_t)params->debug;
+    pthread_mutex_lock(&init_lock);
+    __atomic_store_n(&rondo_log_mask, mask, __ATOMIC_RELAXED);
+    file_apply(params->debug_file);
+    pthread_mutex_unlock(&init_lock);
+}
+
+/* One write(2), unless the descriptor takes less; a log that cannot be written is dropped. */
+static void line_write(const char *line, size_t bytes)
+{
+    int fd = __atomic_load_n(&log_fd, __ATOMIC_ACQUIRE);
+    while (bytes > 0) {
+        ssize_t done = write(fd, line, bytes);
+        if (done < 0 && errno == EINTR) {
+            continue;
+        }
+        if (done <= 0) {
+            return;
+        }
+        line += done;
+        bytes -= (size_t)done;
+    }
+}
+
+void rondo_log_print(enum rondo_log_level level, const char *fmt, ...)
+{
+    char line[LOG_LINE], rank[16] = "";
+    int saved = errno;
+    size_t used, start;
+    va_list args;
+
+    if (thread_rank >= 0) {
+        snprintf(rank, sizeof rank, " [%d]", thread_rank);
+    }
+    used = start = (size_t)snprintf(line, sizeof line, "%s:%d:%d%s RONDO %s ", rondo_log_host(), (int)getpid(), (int)gettid(), rank,
+                                    level_names[level]);
+    errno = saved; /* for %m */
+    va_start(args, fmt);
+    used += (size_t)vsnprintf(line + used, sizeof line - used, fmt, args);
+    va_end(args);
+    if (used >= sizeof line) {
+        used = sizeof line - 1;
+        memcpy(line + used - 3, "...", 3);
+    }
+    /* A line is one line, whatever a peer or a file put into the text. */
+    for (size_t i = start; i < used; i++) {
+        if ((unsigned char)line[i] < ' ' || line[i] == 0x7f) {
+            line[i] = ' ';
+        }
+    }
+    while (used > start && line[used - 1] == ' ') {
+        used--;
+    }
+    line[used++] = '\n';
+    line_write(line, used);
+    errno = saved;
+}

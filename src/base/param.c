@@ -1,0 +1,518 @@
+#include "base/param.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/log.h"
+#include "base/mem.h"
+
+enum {
+    VALUE_MAX = 4096,   /* bytes of a value, terminated */
+    FILE_MAX = 1 << 20, /* bytes of a configuration file */
+    NAME_SHOWN = 64,    /* of a stranger's name or value in a message */
+    ORIGIN_TEXT = 64,
+};
+
+enum kind { KIND_INT, KIND_SIZE, KIND_BOOL, KIND_ENUM, KIND_LIST, KIND_TIME };
+
+struct row {
+    const char *name, *aliases, *type, *def, *range, *help;
+    enum kind kind;
+    int agree;
+    size_t offset;
+};
+
+#define PARAM_ROW(ctx, field, TYPE, NAME, aliases, def, range, agree, help) \
+    { NAME, aliases, #TYPE, def, range, help, KIND_##TYPE, agree, offsetof(struct rondo_params, field) },
+static const struct row rows[RONDO_NUM_PARAMS] = { RONDO_PARAM_TABLE(PARAM_ROW, ) };
+
+/* One NAME=value of a file; name and value point into its text. */
+struct entry {
+    const char *name, *value;
+    int line;
+};
+
+struct source {
+    const char *label; /* as the origin names it: "~/.rondo.conf" */
+    char *text;
+    struct entry *entries;
+    size_t nentries;
+    char problem[256]; /* why it could not be read; "" when it could or does not exist */
+};
+
+enum state { STATE_NONE, STATE_LOADED, STATE_DONE };
+
+/* Recursive: the log reads its parameters through rondo_params() before the first init is done. */
+static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static int state; /* enum state; STATE_DONE is published with release: all below is constant after it */
+static struct rondo_params params;
+static struct {
+    char *value; /* NULL: the default */
+    char origin[ORIGIN_TEXT];
+} current[RONDO_NUM_PARAMS];
+static rondo_status first_status;
+static char first_error[RONDO_ERROR_TEXT];
+
+/* ---- values ---- */
+
+static int parse_enum(const char *values, const char *text, int *index)
+{
+    size_t length = strlen(text);
+    for (int i = 0;; i++) {
+        size_t n = strcspn(values, ",");
+        if (n == length && strncasecmp(values, text, n) == 0) {
+            *index = i;
+            return 0;
+        }
+        if (values[n] == '\0') {
+            return -1;
+        }
+        values += n + 1;
+    }
+}
+
+static int parse_number(enum kind kind, const char *text, int64_t *value)
+{
+    return kind == KIND_INT    ? rondo_parse_int(text, value)
+           : kind == KIND_SIZE ? rondo_parse_size(text, value)
+                               : rondo_parse_time(text, value);
+}
+
+static int in_range(const struct row *row, int64_t value)
+{
+    const char *dots = strstr(row->range, "..");
+    char low[32];
+    int64_t min, max;
+    snprintf(low, sizeof low, "%.*s", (int)(dots - row->range), row->range);
+    return parse_number(row->kind, low, &min) == 0 && parse_number(row->kind, dots + 2, &max) == 0 && min <= value && value <= max;
+}
+
+/* Store text as the row's value. @return 0, or -1 when it is none; then nothing is stored. */
+static int row_store(const struct row *row, const char *text)
+{
+    void *field = (char *)&params + row->offset;
+    int64_t number;
+    switch (row->kind) {
+    case KIND_LIST: memcpy(field, &text, sizeof text); return 0;
+    case KIND_BOOL: return rondo_parse_bool(text, field);
+    case KIND_ENUM: return parse_enum(row->range, text, field);
+    default:
+        if (parse_number(row->kind, text, &number) != 0 || !in_range(row, number)) {
+            return -1;
+        }
+        memcpy(field, &number, sizeof number);
+        return 0;
+    }
+}
+
+static void row_allowed(const struct row *row, char *text, size_t size)
+{
+    switch (row->kind) {
+    case KIND_INT: snprintf(text, size, "a whole number in %s", row->range); break;
+    case KIND_SIZE: snprintf(text, size, "a size in %s, as 65536, 64K, 1M or 1G", row->range); break;
+    case KIND_TIME: snprintf(text, size, "a time in %s, as 500ms, 30s or 2m (bare numbers are seconds)", row->range); break;
+    case KIND_BOOL: snprintf(text, size, "0 or 1 (no/yes, false/true, off/on)"); break;
+    case KIND_ENUM: snprintf(text, size, "one of %s", row->range); break;
+    case KIND_LIST: snprintf(text, size, "a text of less than %d bytes", VALUE_MAX); break;
+    }
+}
+
+/* A stranger's text for a message: short and printable. */
+static const char *shown(char buffer[NAME_SHOWN], const char *text)
+{
+    size_t i;
+    for (i = 0; text[i] && i < NAME_SHOWN - 1; i++) {
+        buffer[i] = isprint((unsigned char)text[i]) ? text[i] : '?';
+    }
+    if (text[i]) {
+        memcpy(buffer + i - 3, "...", 3);
+    }
+    buffer[i] = '\0';
+    return buffer;
+}
+
+static void error_keep(rondo_status status, const char *fmt, ...) RONDO_PRINTF(2, 3);
+static void error_keep(rondo_status status, const char *fmt, ...)
+{
+    va_list args;
+    if (first_status != RONDO_SUCCESS) {
+        return;
+    }
+    first_status = status;
+    va_start(args, fmt);
+    vsnprintf(first_error, sizeof first_error, fmt, args);
+    va_end(args);
+}
+
+/* ---- files ---- */
+
+/* The i-th name of a row: RONDO_NAME, then its aliases. @return 0 when there are no more. */
+static int row_name(const struct row *row, int i, char name[NAME_SHOWN])
+{
+    const char *alias = row->aliases;
+    if (i == 0) {
+        snprintf(name, NAME_SHOWN, "RONDO_%s", row->name);
+        return 1;
+    }
+    while (--i > 0 && *alias) {
+        alias += strcspn(alias, ",");
+        alias += *alias == ',';
+    }
+    snprintf(name, NAME_SHOWN, "%.*s", (int)strcspn(alias, ","), alias);
+    return name[0] != '\0';
+}
+
+static char *file_read(struct source *source, const char *path)
+{
+    struct stat st;
+    char *text = NULL;
+    ssize_t got;
+    size_t used = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hang us */
+    if (fd < 0) {
+        if (errno != ENOENT && errno != ENOTDIR) {
+            snprintf(source->problem, sizeof source->problem, "cannot read %s: %m; it is ignored", source->label);
+        }
+        return NULL;
+    }
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size > FILE_MAX) {
+        snprintf(source->problem, sizeof source->problem, "%s is not a regular file of at most %d bytes; it is ignored", source->label,
+                 FILE_MAX);
+    } else if ((text = malloc((size_t)st.st_size + 1)) == NULL) {
+        error_keep(RONDO_SYSTEM_ERROR, "no memory to read %s on host %s", source->label, rondo_log_host());
+    } else {
+        while (used < (size_t)st.st_size && (got = read(fd, text + used, (size_t)st.st_size - used)) > 0) {
+            used += (size_t)got;
+        }
+        text[used] = '\0';
+        if (memchr(text, '\0', used)) {
+            error_keep(RONDO_INVALID_ARGUMENT, "%s on host %s is not a text file: it has a NUL byte; write lines NAME=value", source->label,
+                       rondo_log_host());
+        }
+    }
+    close(fd);
+    return text;
+}
+
+static char *trim(char *text)
+{
+    size_t n;
+    text += strspn(text, " \t\r");
+    n = strlen(text);
+    while (n > 0 && strchr(" \t\r", text[n - 1])) {
+        text[--n] = '\0';
+    }
+    return text;
+}
+
+static void source_parse(struct source *source)
+{
+    size_t lines = 1;
+    int number = 0;
+    char *next;
+    for (char *at = source->text; *at; at++) {
+        lines += *at == '\n';
+    }
+    source->entries = calloc(lines, sizeof *source->entries);
+    if (!source->entries) {
+        error_keep(RONDO_SYSTEM_ERROR, "no memory to read %s on host %s", source->label, rondo_log_host());
+        return;
+    }
+    for (char *line = source->text; line; line = next) {
+        char buffer[NAME_SHOWN], *equals;
+        next = strchr(line, '\n');
+        if (next) {
+            *next++ = '\0';
+        }
+        number++;
+        line = trim(line);
+        if (*line == '#' || *line == '\0') {
+            continue;
+        }
+        equals = strchr(line, '=');
+        if (!equals) {
+            error_keep(RONDO_INVALID_ARGUMENT, "%s:%d on host %s: \"%s\" is no line of the form NAME=value; comments begin with #",
+                       source->label, number, rondo_log_host(), shown(buffer, line));
+            continue;
+        }
+        *equals = '\0';
+        source->entries[source->nentries++] = (struct entry){ trim(line), trim(equals + 1), number };
+    }
+}
+
+static void source_load(struct source *source, const char *label, const char *path)
+{
+    source->label = label;
+    source->text = file_read(source, path);
+    if (source->text) {
+        source_parse(source);
+    }
+}
+
+static void source_free(struct source *source)
+{
+    free(source->text);
+    free(source->entries);
+}
+
+/* In files RONDO_ may be left out. */
+static int same_name(const char *given, const char *name)
+{
+    return strcmp(given, name) == 0 || (strncmp(name, "RONDO_", 6) == 0 && strcmp(given, name + 6) == 0);
+}
+
+/* The last line with the name: as in a shell script. */
+static const struct entry *source_find(const struct source *source, const char *name)
+{
+    for (size_t i = source->nentries; i-- > 0;) {
+        if (same_name(source->entries[i].name, name)) {
+            return &source->entries[i];
+        }
+    }
+    return NULL;
+}
+
+/* ---- loading ---- */
+
+struct found {
+    char name[NAME_SHOWN]; /* as it was found */
+    const char *text;
+    char origin[ORIGIN_TEXT]; /* without the name */
+};
+
+static int row_find(const struct row *row, const struct source *sources, size_t nsources, struct found *found)
+{
+    for (int i = 0; row_name(row, i, found->name); i++) {
+        found->text = secure_getenv(found->name);
+        if (found->text) {
+            snprintf(found->origin, sizeof found->origin, "environment");
+            return 1;
+        }
+    }
+    for (size_t s = 0; s < nsources; s++) {
+        for (int i = 0; row_name(row, i, found->name); i++) {
+            const struct entry *entry = source_find(&sources[s], found->name);
+            if (entry) {
+                found->text = entry->value;
+                snprintf(found->origin, sizeof found->origin, "%s:%d", sources[s].label, entry->line);
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
+static void row_load(int id, const struct source *sources, size_t nsources)
+{
+    const struct row *row = &rows[id];
+    char value[NAME_SHOWN], allowed[128], *copy = NULL;
+    struct found found;
+
+    free(current[id].value);
+    current[id].value = NULL;
+    snprintf(current[id].origin, ORIGIN_TEXT, "default");
+    row_store(row, row->def);
+    if (!row_find(row, sources, nsources, &found)) {
+        return;
+    }
+    if (found.text[0] != '\0') { /* an empty value asks for the default */
+        if (strlen(found.text) < VALUE_MAX) {
+            copy = strdup(found.text);
+            if (!copy) {
+                error_keep(RONDO_SYSTEM_ERROR, "no memory for the parameters on host %s", rondo_log_host());
+                return;
+            }
+        }
+        if (!copy || row_store(row, copy) != 0) {
+            row_allowed(row, allowed, sizeof allowed);
+            error_keep(RONDO_INVALID_ARGUMENT, "%s=\"%s\" (%s, host %s) is not allowed: it must be %s", found.name,
+                       shown(value, found.text), found.origin, rondo_log_host(), allowed);
+            free(copy);
+            return;
+        }
+        current[id].value = copy;
+    }
+    if (strcmp(found.origin, "environment") == 0) {
+        snprintf(current[id].origin, ORIGIN_TEXT, "environment %.50s", found.name);
+    } else {
+        snprintf(current[id].origin, ORIGIN_TEXT, "%s", found.origin);
+    }
+}
+
+/* ---- names that nobody knows ---- */
+
+static int least(int a, int b) { return a < b ? a : b; }
+
+/* Levenshtein's distance; both texts shorter than NAME_SHOWN. */
+static int edit_distance(const char *a, const char *b)
+{
+    int above[NAME_SHOWN], n = (int)strlen(b);
+    for (int j = 0; j <= n; j++) {
+        above[j] = j;
+    }
+    for (int i = 1; a[i - 1]; i++) {
+        int diagonal = above[0];
+        above[0] = i;
+        for (int j = 1; j <= n; j++) {
+            int replaced = diagonal + (toupper((unsigned char)a[i - 1]) != b[j - 1]);
+            diagonal = above[j];
+            above[j] = least(replaced, 1 + least(above[j], above[j - 1]));
+        }
+    }
+    return above[n];
+}
+
+static int is_known(const char *given, int in_file)
+{
+    char name[NAME_SHOWN];
+    for (int id = 0; id < RONDO_NUM_PARAMS; id++) {
+        for (int i = 0; row_name(&rows[id], i, name); i++) {
+            if (in_file ? same_name(given, name) : strcmp(given, name) == 0) {
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
+static void warn_unknown(const char *given, const char *origin)
+{
+    char shortened[NAME_SHOWN], name[NAME_SHOWN], nearest[NAME_SHOWN] = "";
+    int best = NAME_SHOWN;
+    shown(shortened, given);
+    for (int id = 0; id < RONDO_NUM_PARAMS; id++) {
+        int distance;
+        row_name(&rows[id], 0, name);
+        distance = least(edit_distance(shortened, name), edit_distance(shortened, name + 6));
+        if (distance < best) {
+            best = distance;
+            memcpy(nearest, name, sizeof nearest);
+        }
+    }
+    if (best <= 1 + (int)strlen(shortened) / 4) {
+        RONDO_WARN("%s (%s) is no parameter and is ignored; did you mean %s?", shortened, origin, nearest);
+    } else {
+        RONDO_WARN("%s (%s) is no parameter and is ignored; rondo-info lists all", shortened, origin);
+    }
+}
+
+static void warn_all_unknown(const struct source *sources, size_t nsources)
+{
+    char origin[ORIGIN_TEXT];
+    for (char **variable = environ; variable && *variable; variable++) {
+        char name[2 * NAME_SHOWN];
+        snprintf(name, sizeof name, "%.*s", (int)least((int)strcspn(*variable, "="), (int)sizeof name - 1), *variable);
+        if (strncmp(name, "RONDO_", 6) == 0 && strncmp(name, "RONDO_TEST_", 11) != 0 && !is_known(name, 0)) {
+            warn_unknown(name, "environment");
+        }
+    }
+    for (size_t s = 0; s < nsources; s++) {
+        if (sources[s].problem[0]) {
+            RONDO_WARN("%s", sources[s].problem);
+        }
+        for (size_t i = 0; i < sources[s].nentries; i++) {
+            if (!is_known(sources[s].entries[i].name, 1)) {
+                snprintf(origin, sizeof origin, "%s:%d", sources[s].label, sources[s].entries[i].line);
+                warn_unknown(sources[s].entries[i].name, origin);
+            }
+        }
+    }
+}
+
+/* ---- public ---- */
+
+/* Under the lock. Parameters first, then the log that they set, then what there is to say about them. */
+static void load_all(void)
+{
+    struct source sources[2] = { { 0 }, { 0 } };
+    const char *home = secure_getenv("HOME");
+    char path[VALUE_MAX];
+
+    first_status = RONDO_SUCCESS;
+    if (home && home[0] == '/' && snprintf(path, sizeof path, "%s/.rondo.conf", home) < (int)sizeof path) {
+        source_load(&sources[0], "~/.rondo.conf", path);
+    }
+    source_load(&sources[1], "/etc/rondo.conf", "/etc/rondo.conf");
+    for (int id = 0; id < RONDO_NUM_PARAMS; id++) {
+        row_load(id, sources, RONDO_COUNTOF(sources));
+    }
+    __atomic_store_n(&state, STATE_LOADED, __ATOMIC_RELAXED);
+    rondo_log_init();
+    if (first_status != RONDO_SUCCESS) {
+        RONDO_WARN("%s", first_error);
+    }
+    warn_all_unknown(sources, RONDO_COUNTOF(sources));
+    source_free(&sources[0]);
+    source_free(&sources[1]);
+    __atomic_store_n(&state, STATE_DONE, __ATOMIC_RELEASE);
+}
+
+static void ensure_loaded(void)
+{
+    if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) == STATE_DONE) {
+        return;
+    }
+    pthread_mutex_lock(&lock);
+    if (state == STATE_NONE) {
+        load_all();
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+rondo_status rondo_param_init(void)
+{
+    ensure_loaded();
+    return first_status == RONDO_SUCCESS ? RONDO_SUCCESS : rondo_fail_quiet(first_status, "%s", first_error);
+}
+
+rondo_status rondo_param_reload(void)
+{
+    pthread_mutex_lock(&lock);
+    load_all();
+    pthread_mutex_unlock(&lock);
+    return rondo_param_init();
+}
+
+const struct rondo_params *rondo_params(void)
+{
+    ensure_loaded();
+    return &params;
+}
+
+void rondo_param_get_info(enum rondo_param_id id, struct rondo_param_info *info)
+{
+    const struct row *row = &rows[id];
+    ensure_loaded();
+    *info = (struct rondo_param_info){
+        row->name,          row->aliases, row->type, row->def, row->range, row->help, current[id].value ? current[id].value : row->def,
+        current[id].origin, row->agree
+    };
+}
+
+uint64_t rondo_param_agree_hash(void)
+{
+    uint64_t hash = 0;
+    ensure_loaded();
+    for (int id = 0; id < RONDO_NUM_PARAMS; id++) {
+        const struct row *row = &rows[id];
+        const void *field = (const char *)&params + row->offset;
+        const char *text;
+        if (!row->agree) {
+            continue;
+        }
+        hash = rondo_hash(row->name, strlen(row->name), hash);
+        if (row->kind == KIND_LIST) {
+            memcpy(&text, field, sizeof text);
+            hash = rondo_hash(text, strlen(text), hash);
+        } else {
+            hash = rondo_hash(field, row->kind == KIND_BOOL || row->kind == KIND_ENUM ? sizeof(int) : sizeof(int64_t), hash);
+        }
+    }
+    return hash;
+}

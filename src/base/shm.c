@@ -1,0 +1,307 @@
+#include "base/shm.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+#include "base/log.h"
+#include "base/mem.h"
+
+#define SHM_DIR "/dev/shm"
+#define SHM_PREFIX "/rondo-"
+
+enum { HUGE_PAGE = 2 << 20, NAME_DIGITS = 16 };
+
+static const double MIB = 1 << 20;
+
+static void shm_path(const struct rondo_shm_name *name, char *path, size_t size)
+{
+    if (name->mode == RONDO_SHM_MEMFD) {
+        snprintf(path, size, "/proc/%d/fd/%d", name->pid, name->fd);
+    } else {
+        snprintf(path, size, SHM_DIR "%.*s", (int)sizeof name->path, name->path);
+    }
+}
+
+/* Map all of fd, on a huge page's boundary when it is at least as long as one. @return NULL with errno. */
+static uint8_t *shm_map(int fd, size_t size)
+{
+    uint8_t *base;
+    if (size < HUGE_PAGE) {
+        base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        return base == MAP_FAILED ? NULL : base;
+    }
+    uint8_t *range = mmap(NULL, size + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (range == MAP_FAILED) {
+        return NULL;
+    }
+    base = (uint8_t *)rondo_round_up((uintptr_t)range, HUGE_PAGE);
+    if (mmap(base, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+        int saved = errno;
+        munmap(range, size + HUGE_PAGE);
+        errno = saved;
+        return NULL;
+    }
+    if (base > range) {
+        munmap(range, (size_t)(base - range));
+    }
+    if (range + HUGE_PAGE > base) {
+        munmap(base + size, (size_t)(range + HUGE_PAGE - base));
+    }
+    madvise(base, size, MADV_HUGEPAGE);
+    return base;
+}
+
+/* A new, empty segment; the name says where it is. */
+static int shm_new_memfd(struct rondo_shm *shm)
+{
+    int fd = memfd_create("rondo", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    shm->name.mode = RONDO_SHM_MEMFD;
+    shm->name.pid = (int32_t)getpid();
+    shm->name.fd = fd;
+    return fd;
+}
+
+static rondo_status shm_new_file(struct rondo_shm *shm, int *fd)
+{
+    char path[64];
+    uint64_t random;
+    do {
+        RONDO_TRY(rondo_random(&random, sizeof random));
+        snprintf(shm->name.path, sizeof shm->name.path, SHM_PREFIX "%0*llx", NAME_DIGITS, (unsigned long long)random);
+        shm->name.mode = RONDO_SHM_FILE;
+        shm_path(&shm->name, path, sizeof path);
+        *fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    } while (*fd < 0 && errno == EEXIST);
+    return RONDO_SUCCESS;
+}
+
+static rondo_status create_failed(const struct rondo_shm *shm)
+{
+    struct rlimit limit = { 0 };
+    const char *kind = shm->name.mode == RONDO_SHM_MEMFD ? "memfd" : "file in " SHM_DIR;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    if (errno == EMFILE) {
+        return rondo_fail(RONDO_SYSTEM_ERROR,
+                          "cannot create shared memory (%s) on host %s: all %llu open files of this process are in use; raise ulimit -n",
+                          kind, rondo_log_host(), (unsigned long long)limit.rlim_cur);
+    }
+    return rondo_fail(RONDO_SYSTEM_ERROR,
+                      "cannot create %.1f MiB of shared memory (%s) on host %s: %m; RONDO_SHM_MODE=%s uses the other kind",
+                      (double)shm->size / MIB, kind, rondo_log_host(), shm->name.mode == RONDO_SHM_MEMFD ? "file" : "memfd");
+}
+
+/* Size, identity and mapping of the segment behind shm->fd. @return 0, or -1 with errno. */
+static int shm_setup(struct rondo_shm *shm)
+{
+    struct stat st;
+    if (ftruncate(shm->fd, (off_t)shm->size) != 0 || fstat(shm->fd, &st) != 0) {
+        return -1;
+    }
+    /* A peer that shrinks the segment would kill us with SIGBUS. Files in /dev/shm cannot be sealed. */
+    (void)fcntl(shm->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+    shm->name.inode = st.st_ino;
+    shm->name.size = shm->size;
+    shm->base = shm_map(shm->fd, shm->size);
+    return shm->base ? 0 : -1;
+}
+
+rondo_status rondo_shm_create(struct rondo_shm *shm, size_t size, enum rondo_shm_mode mode)
+{
+    struct rondo_shm made = { .fd = -1 };
+    struct rlimit limit;
+    rondo_status status;
+
+    if (size == 0 || size > (size_t)PTRDIFF_MAX - 2 * HUGE_PAGE) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "cannot create %zu bytes of shared memory on host %s", size, rondo_log_host());
+    }
+    made.size = rondo_round_up(size, (size_t)sysconf(_SC_PAGESIZE));
+    /* Growing a file beyond this limit would be a SIGXFSZ. */
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && made.size > limit.rlim_cur) {
+        return rondo_fail(RONDO_SYSTEM_ERROR,
+                          "cannot create %.1f MiB of shared memory on host %s: the limit of file sizes is %.1f MiB; raise ulimit -f",
+                          (double)made.size / MIB, rondo_log_host(), (double)limit.rlim_cur / MIB);
+    }
+    if (mode != RONDO_SHM_FILE) {
+        made.fd = shm_new_memfd(&made);
+    }
+    if (mode == RONDO_SHM_FILE || (mode == RONDO_SHM_AUTO && made.fd < 0 && errno != EMFILE)) {
+        RONDO_TRY(shm_new_file(&made, &made.fd));
+    }
+    if (made.fd < 0) {
+        return create_failed(&made);
+    }
+    if (shm_setup(&made) != 0) {
+        status = create_failed(&made);
+        rondo_shm_unlink(&made);
+        close(made.fd);
+        return status;
+    }
+    *shm = made;
+    return RONDO_SUCCESS;
+}
+
+/* MemAvailable in bytes; 0: unknown. */
+static double memory_available(void)
+{
+    char line[128];
+    unsigned long long kib = 0;
+    FILE *file = fopen("/proc/meminfo", "re");
+    while (file && kib == 0 && fgets(line, sizeof line, file)) {
+        sscanf(line, "MemAvailable: %llu", &kib);
+    }
+    if (file) {
+        fclose(file);
+    }
+    return (double)kib * 1024;
+}
+
+static rondo_status reserve_failed(const struct rondo_shm *shm, size_t bytes)
+{
+    struct statvfs fs;
+    int error = errno;
+    char space[128] = "";
+    const char *remedy = "lower RONDO_BUFFSIZE or RONDO_MAX_NCHANNELS, or raise the memory limit of the job's cgroup";
+    if (shm->name.mode == RONDO_SHM_FILE && statvfs(SHM_DIR, &fs) == 0) {
+        snprintf(space, sizeof space, SHM_DIR " has %.1f MiB free of %.1f MiB", (double)fs.f_bavail * (double)fs.f_frsize / MIB,
+                 (double)fs.f_blocks * (double)fs.f_frsize / MIB);
+        remedy = "enlarge it (mount -o remount,size=1g " SHM_DIR "; containers: --shm-size=1g), or use RONDO_SHM_MODE=memfd";
+    } else {
+        snprintf(space, sizeof space, "the host has %.1f MiB available", memory_available() / MIB);
+    }
+    errno = error;
+    return rondo_fail(RONDO_SYSTEM_ERROR, "cannot reserve %.1f MiB of shared memory on host %s: %m (%s); %s", (double)bytes / MIB,
+                      rondo_log_host(), space, remedy);
+}
+
+rondo_status rondo_shm_reserve(struct rondo_shm *shm, size_t offset, size_t bytes)
+{
+    int failed;
+    if (!shm->base || shm->fd < 0 || offset > shm->size || bytes > shm->size - offset) {
+        return rondo_fail(RONDO_INTERNAL_ERROR, "reserve of bytes %zu to %zu + %zu of a segment of %zu bytes that is %s", offset, offset,
+                          bytes, shm->size, shm->base ? "open" : "closed");
+    }
+    if (bytes == 0) {
+        return RONDO_SUCCESS;
+    }
+    do {
+        failed = fallocate(shm->fd, 0, (off_t)offset, (off_t)bytes);
+    } while (failed && errno == EINTR);
+    return failed ? reserve_failed(shm, bytes) : RONDO_SUCCESS;
+}
+
+/* A record comes from a peer: is it one that rondo_shm_create() can have made? */
+static int name_valid(const struct rondo_shm_name *name)
+{
+    const size_t prefix = strlen(SHM_PREFIX);
+    if (name->size == 0 || name->size > (uint64_t)PTRDIFF_MAX - 2 * HUGE_PAGE || name->size % (uint64_t)sysconf(_SC_PAGESIZE) != 0) {
+        return 0;
+    }
+    if (name->mode == RONDO_SHM_MEMFD) {
+        return name->pid > 0 && name->fd >= 0;
+    }
+    if (name->mode != RONDO_SHM_FILE || strnlen(name->path, sizeof name->path) != prefix + NAME_DIGITS ||
+        strncmp(name->path, SHM_PREFIX, prefix) != 0) {
+        return 0;
+    }
+    for (const char *digit = name->path + prefix; *digit; digit++) {
+        if (!isxdigit((unsigned char)*digit)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* @return a descriptor of the very segment that the name tells of, or -1 and *why. */
+static int shm_find(const struct rondo_shm_name *name, const char *path, const char **why)
+{
+    struct stat st;
+    /* O_NONBLOCK: should the number now belong to a pipe, do not wait for its writer. The link in /proc must be followed. */
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | (name->mode == RONDO_SHM_FILE ? O_NOFOLLOW : 0));
+    if (fd < 0) {
+        *why = strerror(errno);
+        return -1;
+    }
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_ino != name->inode) {
+        *why = "it is not the peer's segment (other inode): the ranks may be in different pid or mount namespaces";
+    } else if (st.st_uid != geteuid()) {
+        *why = "it belongs to another user";
+    } else if (st.st_size < 0 || (uint64_t)st.st_size < name->size) {
+        *why = "it is shorter than the peer said";
+    } else {
+        return fd;
+    }
+    close(fd);
+    return -1;
+}
+
+rondo_status rondo_shm_open(struct rondo_shm *shm, const struct rondo_shm_name *name)
+{
+    struct rondo_shm opened = { .size = name->size, .fd = -1, .name = *name };
+    char path[96];
+    const char *why;
+    int fd;
+    if (!name_valid(name)) {
+        return rondo_fail_quiet(RONDO_SYSTEM_ERROR, "a peer on host %s sent a shared memory record that cannot be right", rondo_log_host());
+    }
+    shm_path(name, path, sizeof path);
+    fd = shm_find(name, path, &why);
+    if (fd < 0) {
+        return rondo_fail_quiet(RONDO_SYSTEM_ERROR, "cannot open a peer's shared memory %s on host %s: %s", path, rondo_log_host(), why);
+    }
+    opened.base = shm_map(fd, opened.size);
+    if (!opened.base) {
+        rondo_status status = rondo_fail_quiet(RONDO_SYSTEM_ERROR,
+                                               "cannot map %.1f MiB of a peer's shared memory %s on host %s: %m; look at ulimit -v",
+                                               (double)opened.size / MIB, path, rondo_log_host());
+        close(fd);
+        return status;
+    }
+    close(fd);
+    *shm = opened;
+    return RONDO_SUCCESS;
+}
+
+void rondo_shm_unlink(struct rondo_shm *shm)
+{
+    char path[96];
+    if (shm->name.mode == RONDO_SHM_FILE && shm->name.path[0] != '\0') {
+        shm_path(&shm->name, path, sizeof path);
+        unlink(path);
+        shm->name.path[0] = '\0';
+    }
+}
+
+void rondo_shm_close(struct rondo_shm *shm)
+{
+    if (shm->base) {
+        munmap(shm->base, shm->size);
+        if (shm->fd >= 0) {
+            rondo_shm_unlink(shm); /* the creator's, when an error came before all peers had mapped it */
+            close(shm->fd);
+        }
+    }
+    *shm = (struct rondo_shm){ .fd = -1 };
+}
+
+int rondo_shm_can_open(const struct rondo_shm_name *name)
+{
+    char path[96];
+    const char *why;
+    int fd = -1;
+    if (name_valid(name)) {
+        shm_path(name, path, sizeof path);
+        fd = shm_find(name, path, &why);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return fd >= 0;
+}

@@ -1,0 +1,44 @@
+#include "base/status.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include "base/log.h"
+
+static _Thread_local char error_text[RONDO_ERROR_TEXT];
+
+static void error_set(const char *fmt, va_list args)
+{
+    /* The new sentence may quote the old one. */
+    char text[RONDO_ERROR_TEXT];
+    if (vsnprintf(text, sizeof text, fmt, args) >= (int)sizeof text) {
+        snprintf(text + sizeof text - 4, 4, "...");
+    }
+    snprintf(error_text, sizeof error_text, "%s", text);
+}
+
+rondo_status rondo_fail(rondo_status status, const char *fmt, ...)
+{
+    int saved = errno;
+    va_list args;
+    va_start(args, fmt);
+    error_set(fmt, args);
+    va_end(args);
+    RONDO_WARN("%s", error_text);
+    errno = saved;
+    return status;
+}
+
+rondo_status rondo_fail_quiet(rondo_status status, const char *fmt, ...)
+{
+    int saved = errno;
+    va_list args;
+    va_start(args, fmt);
+    error_set(fmt, args);
+    va_end(args);
+    errno = saved;
+    return status;
+}
+
+const char *rondo_error_text(void) { return error_text; }
+
+void rondo_error_clear(void) { error_text[0] = '\0'; }

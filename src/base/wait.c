@@ -1,0 +1,82 @@
+#include "base/wait.h"
+
+#include <sched.h>
+#include <time.h>
+
+enum {
+    LOOK_EVERY = 16,   /* yielding turns between two looks at the hooks and the clock */
+    IDLE_AFTER = 1000, /* turns after which a wait counts as long */
+    IDLE_EVERY = 128,  /* turns between two turns of the hooks for long waits; slow turns of the spinning phase come at multiples of it */
+    MIN_SLEEP_NS = 20 * 1000,
+    MAX_SLEEP_NS = 1000 * 1000,
+};
+
+int64_t rondo_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* What is due after waited_ns: the one warning, or the end. */
+static rondo_status wait_report(struct rondo_wait *wait, int64_t waited_ns)
+{
+    const struct rondo_wait_policy *policy = wait->policy;
+    if (policy->timeout_ns > 0 && waited_ns >= policy->timeout_ns) {
+        rondo_status status = policy->report ? policy->report(policy->arg, 1, waited_ns) : RONDO_SUCCESS;
+        return status != RONDO_SUCCESS ? status
+                                       : rondo_fail(RONDO_TIMEOUT, "gave up after waiting %.3f s (deadline %.3f s, RONDO_TIMEOUT)",
+                                                    (double)waited_ns * 1e-9, (double)policy->timeout_ns * 1e-9);
+    }
+    if (policy->warn_after_ns > 0 && waited_ns >= policy->warn_after_ns && !wait->warned) {
+        wait->warned = 1;
+        if (policy->report) {
+            (void)policy->report(policy->arg, 0, waited_ns); /* ends nothing, by contract */
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+/* Sleep longer the longer the wait has been, so that a short one is not made much longer. */
+static void wait_sleep(int64_t over_ns)
+{
+    int64_t ns = over_ns / 32;
+    ns = ns < MIN_SLEEP_NS ? MIN_SLEEP_NS : ns > MAX_SLEEP_NS ? MAX_SLEEP_NS : ns;
+    nanosleep(&(struct timespec){ .tv_nsec = (long)ns }, NULL);
+}
+
+rondo_status rondo_wait_turn_slow(struct rondo_wait *wait)
+{
+    const struct rondo_wait_policy *policy = wait->policy;
+    int spinning = wait->turns < policy->spins;
+    int moved = 0;
+    int64_t waited_ns, now_ns;
+
+    if (policy->check) {
+        RONDO_TRY(policy->check(policy->arg));
+    }
+    if (!spinning && wait->turns % LOOK_EVERY != 0) {
+        sched_yield();
+        return RONDO_SUCCESS;
+    }
+    if (policy->progress) {
+        int idle = wait->turns >= IDLE_AFTER && wait->turns % IDLE_EVERY == 0;
+        RONDO_TRY(rondo_progress_turn(policy->progress, idle, &moved));
+    }
+    now_ns = rondo_now_ns();
+    if (wait->start_ns == 0) {
+        wait->start_ns = now_ns;
+    }
+    waited_ns = now_ns - wait->start_ns;
+    RONDO_TRY(wait_report(wait, waited_ns));
+    if (moved) {
+        return RONDO_SUCCESS;
+    }
+    if (policy->sleep_after_ns > 0 && waited_ns > policy->sleep_after_ns) {
+        wait_sleep(waited_ns - policy->sleep_after_ns);
+        wait->turns |= IDLE_EVERY - 1; /* the turn after a sleep looks at everything */
+    } else if (!spinning) {
+        sched_yield();
+    }
+    return RONDO_SUCCESS;
+}
