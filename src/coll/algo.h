@@ -2,7 +2,8 @@
  * The table of algorithms, and what each costs: the tuner, rondo-explain and the CPU executor read it. Pure functions.
  *
  * Time of a choice in us: base + hops * latency + bytes / bandwidth, from the layout's model (base/layout.h). `bytes` is the size of the
- * larger user buffer of one rank (all_gather, reduce_scatter: nranks blocks), as in nccl-tests.
+ * larger user buffer of one rank (all_gather, reduce_scatter: nranks blocks), as in nccl-tests. A bandwidth of 0 in the model says that the
+ * protocol does not work there.
  */
 #ifndef RONDO_COLL_ALGO_H
 #define RONDO_COLL_ALGO_H
@@ -21,24 +22,37 @@ struct rondo_flow_schedule {
     struct rondo_step (*step)(const struct rondo_seat *seat, uint32_t k);
 };
 
+/* us; negative when it cannot run on this layout (one-shot across nodes, or larger than the board). board: payload bytes of a place, 0: none */
+typedef double rondo_cost_fn(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels, size_t bytes,
+                             size_t board);
+/* What takes most of that time: "latency", "copy bandwidth", "network latency", "network bandwidth". */
+typedef const char *rondo_limit_fn(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels,
+                                   size_t bytes);
+
 struct rondo_schedule {
     uint8_t coll, algo;
     uint32_t protos;
     enum rondo_map map;
-    const char *name; /* "all_reduce ring" */
+    const char *name; /* "ALL_REDUCE RING" */
     struct rondo_flow_schedule flow[2];
-    /* us; negative when it cannot run on this layout (one-shot across nodes, or larger than the board). board: payload bytes of a place, 0: none */
-    double (*cost_us)(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels, size_t bytes, size_t board);
-    const char *(*limit)(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels, size_t bytes); /* what limits: "latency", "copy bandwidth" */
+    rondo_cost_fn *cost_us;
+    rondo_limit_fn *limit;
 };
 
 extern const struct rondo_schedule rondo_schedules[];
 extern const int rondo_num_schedules;
 
-/** NULL when the algorithm does not do the collective. */
+/** The row of the collective that @a coll is scheduled as; NULL when the algorithm does not do it. */
 const struct rondo_schedule *rondo_schedule_find(enum rondo_coll coll, enum rondo_algo algo);
 
-/* Names, NULL out of range; and back, -1 unknown. Collectives also by NCCL's spelling ("allreduce"). */
+/* The rows' cost functions (coll/cost.c). */
+#define RONDO_COST_ROW_(ctx, COLL, ALGO, protos, MAP, flow0, flow1, cost) \
+    rondo_cost_fn rondo_##cost##_cost_us;                                 \
+    rondo_limit_fn rondo_##cost##_limit;
+RONDO_SCHEDULE_TABLE(RONDO_COST_ROW_, )
+#undef RONDO_COST_ROW_
+
+/* Names, NULL out of range; and back, -1 unknown. Case does not matter, nor underscores in collectives ("AllReduce", as NCCL spells it). */
 const char *rondo_coll_name(enum rondo_coll coll);
 const char *rondo_algo_name(enum rondo_algo algo);
 int rondo_coll_from_name(const char *name);
@@ -47,20 +61,46 @@ int rondo_coll_reduces(enum rondo_coll coll);
 int rondo_coll_has_root(enum rondo_coll coll);
 enum rondo_coll rondo_coll_scheduled_as(enum rondo_coll coll);
 
-/* Which (collective, algorithm, protocol) the user allows: bit proto of allowed[coll][algo]. */
+/* Which (collective, algorithm, protocol) the user allows: bit proto of protos[coll][algo]. Says nothing of what exists. */
 struct rondo_allowed {
     uint8_t protos[RONDO_NUM_COLLS][RONDO_NUM_ALGOS];
 };
 /**
- * Parse RONDO_ALGO and RONDO_PROTO: "ring,tree", "^oneshot", "all_reduce:ring;broadcast:^tree" (NCCL's syntax and its names of collectives).
+ * Parse RONDO_ALGO and RONDO_PROTO (NCCL's syntax and its names of collectives): lists separated by ';', as "ring,tree" or "^oneshot" (all but these).
+ * The first list may stand for all collectives; the others, "broadcast:^tree", replace it for one. NULL or empty: all.
+ * A list for all collectives leaves those alone that none of its algorithms does ("tree" does no all_gather), and sends and receives, since they have no choice. Algorithms that only NCCL has (nvls, pat, ...) mean nothing; a list
+ * of nothing else allows all.
  * @return RONDO_INVALID_ARGUMENT naming the parameter, the word and what is allowed.
  */
 rondo_status rondo_allowed_parse(struct rondo_allowed *allowed, const char *algo, const char *proto);
 
-/** The seat of this rank in a channel of the layout; root: rank, -1: none. For trees with a root, the tree is turned so that the root is its root. */
-void rondo_seat_of(const struct rondo_layout *layout, int channel, enum rondo_algo algo, enum rondo_coll coll, int root, struct rondo_seat *seat);
+/**
+ * The time of everything that may run: for each algorithm and protocol the best number of channels (the least among equals) and its time; us < 0: not available,
+ * be it that it does not exist, is not allowed or cannot run here. @a allowed NULL: all.
+ */
+void rondo_cost_table(const struct rondo_layout *layout, const struct rondo_allowed *allowed, enum rondo_coll coll, size_t bytes,
+                      size_t board, struct rondo_choice table[RONDO_NUM_ALGOS][RONDO_NUM_PROTOS]);
+/** The least of the table; the first among equals. @return RONDO_INVALID_USAGE naming the collective, RONDO_ALGO and RONDO_PROTO when nothing is left. */
+rondo_status rondo_cost_choose(const struct rondo_layout *layout, const struct rondo_allowed *allowed, enum rondo_coll coll, size_t bytes,
+                               size_t board, struct rondo_choice *choice);
 
-/** Position of rank i's parent and children in one of the two complementary binary trees over n positions (0, 1); tree 1 is the mirror (n even) or shift (n odd) of tree 0. */
+/**
+ * The seat of this rank in a channel of the layout; root: rank (send, recv: the peer), -1: none.
+ * Positions: ring: in the channel's ring; tree: in the tree's order; others: ranks. For trees with a root, `toward` turns the tree so that the root is its root.
+ */
+void rondo_seat_of(const struct rondo_layout *layout, int channel, enum rondo_algo algo, enum rondo_coll coll, int root,
+                   struct rondo_seat *seat);
+
+/*
+ * Trees. Channel c has tree c & 1 of two complementary binary trees over the positions of channel 0's ring, so that a pair of channels loads all ranks
+ * equally: every position is a leaf in exactly one of them (n odd: one position is inner in both). Depth: ceil(log2 n).
+ */
+
+/** Parent (-1: root) and children of position i of n in tree 0 or 1; absent children are -1. */
 void rondo_double_tree(int n, int which, int i, int *parent, int child[2], int *nchildren);
+/** The neighbour of position i that leads to position `to`: -1: i is there, 0: the parent, 1 + c: child c. O(log n). */
+int rondo_double_tree_toward(int n, int which, int i, int to);
+/** Fill layout->channel[channel].tree from channel 0's ring. O(log n). */
+void rondo_tree_fill(struct rondo_layout *layout, int channel);
 
 #endif

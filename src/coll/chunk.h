@@ -4,28 +4,35 @@
  *   BLOCK (all_gather, reduce_scatter): each loop covers `chunk` elements of every rank's block; block b belongs to rank block_rank[b];
  *   WHOLE (trees, chains, p2p): each loop covers `chunk` elements; there is one block.
  * Pure functions of the work: sender and receiver find the same lengths. Shared with CUDA.
+ *
+ * A block is passed in slices. In a ring everyone sends its first block before it receives one, and passes a slice on only when the next conn has a free
+ * slot; a block that filled all slots would leave none. So a chunk is at most RONDO_CHUNK_SLICES slices.
  */
 #ifndef RONDO_COLL_CHUNK_H
 #define RONDO_COLL_CHUNK_H
 
 #include "coll/step.h"
 
+enum { RONDO_CHUNK_SLICES = RONDO_SLOTS - 1 };
+
 struct rondo_span {
     size_t in, out; /* offsets in elements from work->in and work->out */
     size_t n;       /* elements; 0: nothing to do */
 };
 
-/* Shares of a short SPLIT loop are whole lines, so that no two ranks write one line. */
-RONDO_FN size_t rondo_split_share(size_t rest, int32_t nranks, uint32_t elem_bytes)
+/* Shares of a short SPLIT loop are whole lines, so that no two ranks write one line, but never more than a chunk (which need not be whole lines). */
+RONDO_FN size_t rondo_split_share(size_t rest, size_t chunk, int32_t nranks, uint32_t elem_bytes)
 {
     size_t line = RONDO_CACHE_LINE / elem_bytes, share = (rest + (size_t)nranks - 1) / (size_t)nranks;
-    return (share + line - 1) / line * line;
+    share = (share + line - 1) / line * line;
+    return share < chunk ? share : chunk;
 }
 
 RONDO_FN size_t rondo_work_nloops(const struct rondo_work *w, enum rondo_map map)
 {
     size_t per_loop = map == RONDO_MAP_SPLIT ? w->chunk * (size_t)w->seat.nranks : w->chunk, longest = w->len;
-    if (w->counts != NULL) { /* v-forms are one channel's work: the longest block decides */
+    if (w->counts != NULL) { /* v-forms are one channel's work: the longest block decides, and `len` says nothing */
+        longest = 0;
         for (int32_t r = 0; r < w->seat.nranks; r++) longest = w->counts[r] > longest ? w->counts[r] : longest;
     }
     return (longest + per_loop - 1) / per_loop;
@@ -40,7 +47,7 @@ RONDO_FN struct rondo_span rondo_work_span(const struct rondo_work *w, enum rond
         size_t per_loop = w->chunk * (size_t)w->seat.nranks, share = w->chunk;
         begin = loop * per_loop;
         rest = w->len - begin;
-        if (rest < per_loop) share = rondo_split_share(rest, w->seat.nranks, w->elem_bytes);
+        if (rest < per_loop) share = rondo_split_share(rest, w->chunk, w->seat.nranks, w->elem_bytes);
         begin += share * (size_t)block;
         if (begin >= w->len) return s;
         s.n = w->len - begin < share ? w->len - begin : share;
@@ -54,14 +61,15 @@ RONDO_FN struct rondo_span rondo_work_span(const struct rondo_work *w, enum rond
         return s;
     }
     {
+        int gather = w->coll == RONDO_COLL_ALL_GATHER || w->coll == RONDO_COLL_ALL_GATHERV;
         int32_t rank = w->block_rank != NULL ? w->block_rank[block] : block;
         size_t length = w->counts != NULL ? w->counts[rank] : w->len;
         size_t at = w->displs != NULL ? w->displs[rank] : (size_t)rank * w->block;
         if (begin >= length) return s;
         s.n = length - begin < w->chunk ? length - begin : w->chunk;
         /* One side is a single block (the rank's own), the other holds all. */
-        s.in = w->coll == RONDO_COLL_ALL_GATHER ? w->off + begin : at + w->off + begin;
-        s.out = w->coll == RONDO_COLL_ALL_GATHER ? at + w->off + begin : w->off + begin;
+        s.in = gather ? w->off + begin : at + w->off + begin;
+        s.out = gather ? at + w->off + begin : w->off + begin;
     }
     return s;
 }

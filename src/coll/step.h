@@ -16,14 +16,22 @@
 #include "base/work.h"
 #include "coll/coll.def"
 
-enum rondo_act { RONDO_RECV = 1, RONDO_REDUCE = 2, RONDO_COPY = 4, RONDO_SEND = 8, RONDO_FINISH = 16, RONDO_POST_ALL = 32, RONDO_RECV_ALL = 64 };
+enum rondo_act {
+    RONDO_RECV = 1,
+    RONDO_REDUCE = 2,
+    RONDO_COPY = 4,
+    RONDO_SEND = 8,
+    RONDO_FINISH = 16,
+    RONDO_POST_ALL = 32,
+    RONDO_RECV_ALL = 64
+};
 /* RONDO_POST_ALL: put `in` on the board for everyone; RONDO_RECV_ALL: the source is every rank's post, reduced in rank order. */
 
 struct rondo_step {
     uint8_t act; /* 0: nothing */
     uint8_t nfrom, nto;
     uint8_t from[RONDO_TREE_FAN], to[RONDO_TREE_FAN]; /* enum rondo_port, in order of reduction */
-    int32_t block;                                     /* which block of the loop: ring position; 0 where there is one block */
+    int32_t block;                                    /* which block of the loop: ring position; 0 where there is one block */
 };
 
 #define RONDO_ENUM_ROW_(ctx, name, NAME, ...) RONDO_COLL_##NAME,
@@ -36,5 +44,26 @@ enum rondo_algo { RONDO_ALGO_TABLE(RONDO_ENUM_ROW_, ) RONDO_NUM_ALGOS };
 
 /* How blocks map to elements: coll/chunk.h. */
 enum rondo_map { RONDO_MAP_SPLIT, RONDO_MAP_BLOCK, RONDO_MAP_WHOLE };
+
+RONDO_FN struct rondo_step rondo_step_none(void)
+{
+    struct rondo_step s;
+    s.act = s.nfrom = s.nto = 0;
+    for (int i = 0; i < RONDO_TREE_FAN; i++) s.from[i] = s.to[i] = 0;
+    s.block = 0;
+    return s;
+}
+
+/* A step that receives from and sends to one port each, as far as the act says so. */
+RONDO_FN struct rondo_step rondo_step_on(uint32_t act, enum rondo_port port, int32_t block)
+{
+    struct rondo_step s = rondo_step_none();
+    s.act = (uint8_t)act;
+    s.nfrom = (act & RONDO_RECV) != 0;
+    s.nto = (act & RONDO_SEND) != 0;
+    s.from[0] = s.to[0] = (uint8_t)port;
+    s.block = block;
+    return s;
+}
 
 #endif

@@ -1,0 +1,218 @@
+/*
+ * What a choice costs. A call takes a fixed time, its longest way in hops, and the time in which the busiest rank, or the link between two nodes, moves its bytes.
+ * One thread serves all channels of a rank on host memory, so channels share its bandwidth, and each further one makes every turn a little longer; what a
+ * second channel buys is the second tree.
+ */
+#include "coll/algo.h"
+
+#include "base/status.h"
+
+struct terms {
+    double base, hop, net_hop, copy, net_copy; /* us */
+};
+
+/* A hop's share that each further channel adds: the same turn of the executor looks at its slots too. */
+static const double channel_share = 0.25;
+
+static int log2_up(int n)
+{
+    int bits = 0;
+    while ((int64_t)1 << bits < n) {
+        bits++;
+    }
+    return bits;
+}
+
+/* v-forms are one channel's work (coll/chunk.h), and so is what has one peer or a board. */
+static int one_channel(enum rondo_coll coll)
+{
+    return coll == RONDO_COLL_ALL_GATHERV || coll == RONDO_COLL_REDUCE_SCATTERV || rondo_coll_scheduled_as(coll) == RONDO_COLL_SEND ||
+           rondo_coll_scheduled_as(coll) == RONDO_COLL_RECV;
+}
+
+/* Ranks that share a core take turns: hops wait for the scheduler, and copies share the core. */
+static double turns(const struct rondo_layout *layout) { return layout->model.ranks_per_core > 1 ? layout->model.ranks_per_core : 1; }
+
+/* @return 0 when the protocol does not work on the way. moved: bytes that the busiest rank passes through its conns. */
+static int path_terms(const struct rondo_layout *layout, enum rondo_proto proto, int nchannels, double hops, double net_hops, double moved,
+                      struct terms *t)
+{
+    const struct rondo_model *m = &layout->model;
+    double channels = 1 + channel_share * (nchannels - 1);
+    int across = layout->nnodes > 1, inside = layout->max_local > 1 || !across;
+    if ((inside && m->bw[proto] <= 0) || (across && m->net_bw[proto] <= 0)) {
+        return 0;
+    }
+    t->base = m->base_us;
+    t->hop = (hops - net_hops) * m->hop_us[proto] * turns(layout) * channels;
+    t->net_hop = net_hops * m->net_us[proto] * channels;
+    t->copy = inside ? moved / (m->bw[proto] * 1e3) * turns(layout) : 0;
+    t->net_copy = across ? moved / (m->net_bw[proto] * 1e3) : 0;
+    return 1;
+}
+
+static double total(const struct terms *t) { return t->base + t->hop + t->net_hop + (t->copy > t->net_copy ? t->copy : t->net_copy); }
+
+static const char *largest(const struct terms *t)
+{
+    double copy = t->copy > t->net_copy ? t->copy : t->net_copy;
+    if (copy > t->base + t->hop + t->net_hop) {
+        return t->net_copy > t->copy ? "network bandwidth" : "copy bandwidth";
+    }
+    return t->net_hop > t->base + t->hop ? "network latency" : "latency";
+}
+
+static int ring_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels, size_t bytes,
+                      struct terms *t)
+{
+    double n = layout->nranks, rounds = rondo_coll_scheduled_as(coll) == RONDO_COLL_ALL_REDUCE ? 2 : 1;
+    if (one_channel(coll) && nchannels > 1) {
+        return 0;
+    }
+    return path_terms(layout, proto, nchannels, rounds * (n - 1), rounds * (layout->nnodes - 1), rounds * (n - 1) / n * (double)bytes, t);
+}
+
+static int chain_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels, size_t bytes,
+                       struct terms *t)
+{
+    (void)coll;
+    return path_terms(layout, proto, nchannels, layout->nranks - 1, layout->nnodes - 1, layout->nranks > 1 ? (double)bytes : 0, t);
+}
+
+/*
+ * A position passes the bytes once through each conn to a neighbour, in each direction for all_reduce; a ring's position has two of these for one pass, so a
+ * conn counts half. In one tree the busiest has three neighbours; in two, inner in one and leaf in the other, it has four and half the bytes each.
+ * With any root the way is up and down as for all_reduce.
+ */
+static int tree_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels, size_t bytes,
+                      struct terms *t)
+{
+    int n = layout->nranks, neighbours = n - 1 < 3 ? n - 1 : 3;
+    double conns = nchannels > 1 ? (neighbours + 1) / 2.0 : neighbours;
+    if (n > 1 && rondo_coll_scheduled_as(coll) != RONDO_COLL_ALL_REDUCE) {
+        conns = conns / 2 > 1 ? conns / 2 : 1; /* sending all or receiving all is a pass as well */
+    }
+    return path_terms(layout, proto, nchannels, 2 * log2_up(n), 2 * log2_up(layout->nnodes), (n > 1 ? conns : 0) * (double)bytes, t);
+}
+
+/* Reading n posts: misses on different lines overlap about two deep. */
+static int oneshot_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels, size_t bytes,
+                         struct terms *t)
+{
+    const struct rondo_model *m = &layout->model;
+    double n = layout->nranks;
+    (void)coll, (void)proto;
+    if (layout->nnodes > 1 || nchannels > 1 || m->board_bw <= 0) {
+        return 0;
+    }
+    t->base = m->base_us;
+    t->hop = m->board_us * n / 2 * turns(layout);
+    t->copy = n * (double)bytes / (m->board_bw * 1e3) * turns(layout);
+    t->net_hop = t->net_copy = 0;
+    return 1;
+}
+
+/* One message, or one to or from each of the others; the peer may be on another node. */
+static int p2p_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels, size_t bytes,
+                     struct terms *t)
+{
+    int single = coll == RONDO_COLL_SEND || coll == RONDO_COLL_RECV, n = layout->nranks;
+    double messages = single ? 1 : n - 1, away = single ? layout->nnodes > 1 : n - layout->max_local;
+    if (nchannels > 1) {
+        return 0;
+    }
+    return path_terms(layout, proto, nchannels, messages, away, single ? (double)bytes : (double)bytes * (n - 1) / n, t);
+}
+
+/* The protocols of sends and receives get their buffers with their conns; the board has no protocol. */
+static int has_buffers(const struct rondo_layout *layout, enum rondo_proto proto) { return (layout->protos >> proto & 1) != 0; }
+
+#define COST_FUNCTIONS(x, available)                                                                                              \
+    double rondo_##x##_cost_us(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels,    \
+                               size_t bytes, size_t board)                                                                        \
+    {                                                                                                                             \
+        struct terms t;                                                                                                           \
+        (void)board;                                                                                                              \
+        return (available) && x##_terms(layout, coll, proto, nchannels, bytes, &t) ? total(&t) : -1;                              \
+    }                                                                                                                             \
+    const char *rondo_##x##_limit(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels, \
+                                  size_t bytes)                                                                                   \
+    {                                                                                                                             \
+        struct terms t;                                                                                                           \
+        return x##_terms(layout, coll, proto, nchannels, bytes, &t) ? largest(&t) : "not available";                              \
+    }
+
+COST_FUNCTIONS(ring, has_buffers(layout, proto))
+COST_FUNCTIONS(chain, has_buffers(layout, proto))
+COST_FUNCTIONS(tree, has_buffers(layout, proto))
+COST_FUNCTIONS(oneshot, board > 0 && bytes <= board)
+COST_FUNCTIONS(p2p, 1)
+
+static uint32_t allowed_protos(const struct rondo_allowed *allowed, enum rondo_coll coll, const struct rondo_schedule *schedule)
+{
+    return allowed != NULL ? schedule->protos & allowed->protos[coll][schedule->algo] : schedule->protos;
+}
+
+void rondo_cost_table(const struct rondo_layout *layout, const struct rondo_allowed *allowed, enum rondo_coll coll, size_t bytes,
+                      size_t board, struct rondo_choice table[RONDO_NUM_ALGOS][RONDO_NUM_PROTOS])
+{
+    for (int a = 0; a < RONDO_NUM_ALGOS; a++) {
+        const struct rondo_schedule *schedule = rondo_schedule_find(coll, (enum rondo_algo)a);
+        uint32_t protos = schedule != NULL ? allowed_protos(allowed, coll, schedule) : 0;
+        for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
+            struct rondo_choice *best = &table[a][p];
+            best->algo = (uint8_t)a;
+            best->proto = (uint8_t)p;
+            best->nchannels = 0;
+            best->us = -1;
+            for (int c = 1; (protos >> p & 1) != 0 && c <= layout->nchannels; c++) {
+                double us = schedule->cost_us(layout, coll, (enum rondo_proto)p, c, bytes, board);
+                if (us >= 0 && (best->us < 0 || us < best->us)) {
+                    best->us = us;
+                    best->nchannels = (uint8_t)c;
+                }
+            }
+        }
+    }
+}
+
+/* Nothing is left: because of the parameters alone, or because what they leave cannot run here. */
+static rondo_status nothing_left(const struct rondo_layout *layout, const struct rondo_allowed *allowed, enum rondo_coll coll, size_t bytes,
+                                 size_t board)
+{
+    const char *name = rondo_coll_name(coll);
+    for (int a = 0; a < RONDO_NUM_ALGOS; a++) {
+        const struct rondo_schedule *schedule = rondo_schedule_find(coll, (enum rondo_algo)a);
+        if (schedule != NULL && allowed_protos(allowed, coll, schedule) != 0) {
+            return rondo_fail(RONDO_INVALID_USAGE,
+                              "%s: nothing that RONDO_ALGO and RONDO_PROTO allow can do it with %zu bytes on %d ranks of %d nodes "
+                              "(oneshot: one node, at most %zu bytes by "
+                              "RONDO_BOARD_SIZE; simple only); allow more for %s or unset them",
+                              name, bytes, layout->nranks, layout->nnodes, board, name);
+        }
+    }
+    return rondo_fail(RONDO_INVALID_USAGE,
+                      "%s: RONDO_ALGO and RONDO_PROTO leave no algorithm and protocol that do it; allow more for it "
+                      "(RONDO_ALGO=\"...;%s:...\") or unset them",
+                      name, name);
+}
+
+rondo_status rondo_cost_choose(const struct rondo_layout *layout, const struct rondo_allowed *allowed, enum rondo_coll coll, size_t bytes,
+                               size_t board, struct rondo_choice *choice)
+{
+    struct rondo_choice table[RONDO_NUM_ALGOS][RONDO_NUM_PROTOS];
+    const struct rondo_choice *best = NULL;
+    rondo_cost_table(layout, allowed, coll, bytes, board, table);
+    for (int a = 0; a < RONDO_NUM_ALGOS; a++) {
+        for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
+            if (table[a][p].us >= 0 && (best == NULL || table[a][p].us < best->us)) {
+                best = &table[a][p];
+            }
+        }
+    }
+    if (best == NULL) {
+        return nothing_left(layout, allowed, coll, bytes, board);
+    }
+    *choice = *best;
+    return RONDO_SUCCESS;
+}

@@ -1,0 +1,58 @@
+/* Schedules without neighbours to pass through: the board of a node, and one sender with one receiver. Pure functions, shared with CUDA. */
+#ifndef RONDO_COLL_DIRECT_H
+#define RONDO_COLL_DIRECT_H
+
+#include "coll/step.h"
+
+RONDO_FN uint32_t rondo_oneshot_nsteps(const struct rondo_seat *seat)
+{
+    (void)seat;
+    return 2;
+}
+
+RONDO_FN struct rondo_step rondo_oneshot_step(const struct rondo_seat *seat, uint32_t k)
+{
+    struct rondo_step s = rondo_step_none();
+    (void)seat;
+    s.act = k == 0 ? RONDO_POST_ALL : RONDO_RECV_ALL | RONDO_REDUCE | RONDO_FINISH | RONDO_COPY;
+    return s;
+}
+
+RONDO_FN uint32_t rondo_p2p_send_nsteps(const struct rondo_seat *seat)
+{
+    (void)seat;
+    return 1;
+}
+
+RONDO_FN struct rondo_step rondo_p2p_send_step(const struct rondo_seat *seat, uint32_t k)
+{
+    (void)seat, (void)k;
+    return rondo_step_on(RONDO_SEND, RONDO_PORT_PEER, 0);
+}
+
+RONDO_FN uint32_t rondo_p2p_recv_nsteps(const struct rondo_seat *seat)
+{
+    (void)seat;
+    return 1;
+}
+
+RONDO_FN struct rondo_step rondo_p2p_recv_step(const struct rondo_seat *seat, uint32_t k)
+{
+    (void)seat, (void)k;
+    return rondo_step_on(RONDO_RECV | RONDO_COPY, RONDO_PORT_PEER, 0);
+}
+
+/* A flow that an algorithm does not have. */
+RONDO_FN uint32_t rondo_none_nsteps(const struct rondo_seat *seat)
+{
+    (void)seat;
+    return 0;
+}
+
+RONDO_FN struct rondo_step rondo_none_step(const struct rondo_seat *seat, uint32_t k)
+{
+    (void)seat, (void)k;
+    return rondo_step_none();
+}
+
+#endif

@@ -1,0 +1,108 @@
+/*
+ * Schedules on a binary tree, one step a loop. Between a parent and a child there is a conn each way, so the same tree serves any root: seen from
+ * root r, every position has one neighbour towards r (seat->toward) and the others away from it. all_reduce uses the tree's own root, in two flows.
+ * A position has at most RONDO_TREE_FAN neighbours (two children and a parent). A tree of one position copies.
+ * Pure functions, shared with CUDA.
+ */
+#ifndef RONDO_COLL_TREE_H
+#define RONDO_COLL_TREE_H
+
+#include "coll/step.h"
+
+/* Neighbour i is the parent (0) or child i - 1; its port follows from that in both directions. */
+RONDO_FN int rondo_tree_has(const struct rondo_seat *seat, int32_t i) { return i > 0 || seat->parent >= 0; }
+
+/* Receive from all neighbours but `except` (-1: none), in the order of their ports. */
+RONDO_FN void rondo_tree_from_others(const struct rondo_seat *seat, int32_t except, struct rondo_step *s)
+{
+    for (int32_t i = 0; i <= seat->nchildren; i++) {
+        if (i != except && rondo_tree_has(seat, i)) s->from[s->nfrom++] = (uint8_t)(RONDO_PORT_PARENT + i);
+    }
+    if (s->nfrom > 0) s->act |= RONDO_RECV | RONDO_REDUCE;
+}
+
+RONDO_FN void rondo_tree_to_others(const struct rondo_seat *seat, int32_t except, struct rondo_step *s)
+{
+    for (int32_t i = 0; i <= seat->nchildren; i++) {
+        if (i != except && rondo_tree_has(seat, i)) s->to[s->nto++] = (uint8_t)(RONDO_PORT_PARENT + i);
+    }
+    if (s->nto > 0) s->act |= RONDO_SEND;
+}
+
+RONDO_FN uint32_t rondo_rooted_up_nsteps(const struct rondo_seat *seat)
+{
+    (void)seat;
+    return 1;
+}
+
+/* reduce: everything comes together at the root. */
+RONDO_FN struct rondo_step rondo_rooted_up_step(const struct rondo_seat *seat, uint32_t k)
+{
+    struct rondo_step s = rondo_step_none();
+    (void)k;
+    rondo_tree_from_others(seat, seat->toward, &s);
+    if (seat->toward < 0) {
+        s.act |= RONDO_FINISH | RONDO_COPY;
+    } else {
+        s.to[s.nto++] = (uint8_t)(RONDO_PORT_PARENT + seat->toward);
+        s.act |= RONDO_SEND;
+    }
+    return s;
+}
+
+RONDO_FN uint32_t rondo_rooted_down_nsteps(const struct rondo_seat *seat)
+{
+    (void)seat;
+    return 1;
+}
+
+/* broadcast: everything spreads from the root. */
+RONDO_FN struct rondo_step rondo_rooted_down_step(const struct rondo_seat *seat, uint32_t k)
+{
+    struct rondo_step s = rondo_step_none();
+    (void)k;
+    s.act = RONDO_COPY;
+    if (seat->toward >= 0) {
+        s.from[s.nfrom++] = (uint8_t)(RONDO_PORT_PARENT + seat->toward);
+        s.act |= RONDO_RECV;
+    }
+    rondo_tree_to_others(seat, seat->toward, &s);
+    return s;
+}
+
+RONDO_FN uint32_t rondo_tree_up_nsteps(const struct rondo_seat *seat)
+{
+    (void)seat;
+    return 1;
+}
+
+/* all_reduce, flow 0: reduce to the tree's root, which begins to share in the same step: the finished block is in its cache. */
+RONDO_FN struct rondo_step rondo_tree_up_step(const struct rondo_seat *seat, uint32_t k)
+{
+    struct rondo_step s = rondo_step_none();
+    (void)k;
+    rondo_tree_from_others(seat, 0, &s);
+    if (seat->parent >= 0) {
+        s.to[s.nto++] = RONDO_PORT_PARENT;
+        s.act |= RONDO_SEND;
+    } else {
+        s.act |= RONDO_FINISH | RONDO_COPY;
+        rondo_tree_to_others(seat, 0, &s);
+    }
+    return s;
+}
+
+RONDO_FN uint32_t rondo_tree_down_nsteps(const struct rondo_seat *seat) { return seat->parent >= 0; }
+
+/* all_reduce, flow 1: share what the root has finished. */
+RONDO_FN struct rondo_step rondo_tree_down_step(const struct rondo_seat *seat, uint32_t k)
+{
+    struct rondo_step s = rondo_step_none();
+    (void)k;
+    s.from[s.nfrom++] = RONDO_PORT_PARENT;
+    s.act = RONDO_RECV | RONDO_COPY;
+    rondo_tree_to_others(seat, 0, &s);
+    return s;
+}
+
+#endif
