@@ -10,21 +10,22 @@
 #include "base/status.h"
 #include "base/work.h"
 #include "base/board.h"
+#include "coll/algo.h"
 
-enum { RONDO_SCRATCH_BYTES = 16384 };
-
-struct rondo_schedule;
 struct rondo_exec;
+
+enum { RONDO_NO_PEER = -0x7fffffff };
 
 /* A cursor through one flow of a schedule. */
 struct rondo_flow {
-    size_t loop;       /* of the work's nloops */
-    uint32_t k;        /* of nsteps */
-    uint32_t nsteps;
-    size_t done;       /* elements of the block passed (whole slices) */
-    size_t unit;       /* LL, LL128: elements of the current slice passed */
-    uint8_t checked;   /* bit per from-port: call word checked; SEND ports: call word written (bits 4..) */
-    uint8_t posted;    /* one-shot: own message is on the board */
+    size_t loop;            /* of the run's nloops */
+    uint32_t k, nsteps;
+    uint8_t entered;        /* step, in, out, n below are those of (loop, k) */
+    struct rondo_step step;
+    size_t in, out, n;      /* the block: offsets and elements */
+    size_t done;            /* elements of the block passed (whole slices) */
+    size_t unit;            /* LL, LL128: 8-byte units of the current slice passed; one-shot: ranks whose post was seen */
+    uint32_t called;        /* bit per recv port, and per send port from bit 16: the call word was checked, written */
 };
 
 /* A work under way. Memory belongs to the plan that submitted it and stays until *open has been decremented for it. */
@@ -37,27 +38,30 @@ struct rondo_run {
     struct rondo_flow flow[2];
     struct rondo_run *next; /* in the lane */
     int *open;              /* works of the plan that are not finished */
-    int (*ready)(struct rondo_run *run, rondo_status *status); /* NULL: at once; else asked before the first step (lazy connections) */
-    void *ready_arg;
+    /* NULL: at once; else asked before the first step (lazy connections): 1 go on, 0 not yet, -1 *status is an error */
+    int (*ready)(struct rondo_run *run, rondo_status *status);
+    void *ready_arg, *ready_ctx;
 };
 
 /* What an executor tells its owner. */
 struct rondo_exec_owner {
     void *arg;
-    /* The peer's call word differs from ours (peer: rank, -1 unknown). Composes the error that names both calls. */
+    /* A peer's call word differs from ours. peer: rank, or -1 - local rank for the board. Composes the error that names both calls. */
     rondo_status (*mismatch)(void *arg, int peer, const struct rondo_work *work, uint32_t got);
 };
 
 struct rondo_exec_ops {
     const char *name;
-    rondo_status (*open)(struct rondo_exec **exec, int nlanes, const struct rondo_exec_owner *owner);
+    /* max_sources: ranks of the largest board; owner must outlive the executor */
+    rondo_status (*open)(struct rondo_exec **exec, int nlanes, int max_sources, const struct rondo_exec_owner *owner);
     /* Append to the lanes; takes no ownership; never blocks, never allocates. */
     void (*submit)(struct rondo_exec *exec, struct rondo_run *runs, int n);
     /* Advance every lane as far as it goes. *moved is set when anything did. An error is final for the executor. */
     rondo_status (*turn)(struct rondo_exec *exec, int *moved);
     /* Forget all runs (abort): none is touched again; every *open becomes 0. */
     void (*drop)(struct rondo_exec *exec);
-    /* What the first run of each lane waits for, as a sentence: peers, channel, step. @return bytes written. */
+    /* What the first run that waits waits for: "data from rank 3 (channel 0, simple, step 17)". *peer as in mismatch, RONDO_NO_PEER when nothing waits.
+     * @return bytes written. */
     int (*describe)(struct rondo_exec *exec, char *text, size_t size, int *peer);
     void (*close)(struct rondo_exec *exec);
 };
@@ -67,5 +71,16 @@ extern const struct rondo_exec_ops rondo_exec_null; /* finishes every run at onc
 
 /** Prepare a run's cursors from its work and schedule. */
 void rondo_run_begin(struct rondo_run *run);
+/** Set the cursors of a run back to the start: the work's buffers and call word may have changed, nothing else. */
+static inline void rondo_run_again(struct rondo_run *run)
+{
+    for (uint32_t f = 0; f < 2; f++) {
+        struct rondo_flow *flow = &run->flow[f];
+        flow->loop = flow->nsteps == 0 ? run->nloops : 0;
+        flow->k = 0;
+        flow->entered = 0;
+        flow->called = 0;
+    }
+}
 
 #endif

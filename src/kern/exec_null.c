@@ -1,0 +1,63 @@
+/* The null executor finishes every run at once and moves nothing: what remains of a call's time is its own cost. */
+#include "kern/exec.h"
+
+#include "base/mem.h"
+
+struct rondo_exec {
+    int nlanes;
+};
+
+static rondo_status exec_null_open(struct rondo_exec **exec, int nlanes, int max_sources, const struct rondo_exec_owner *owner)
+{
+    struct rondo_exec *made;
+    (void)max_sources;
+    (void)owner;
+    RONDO_TRY(RONDO_NEW(made, "an executor"));
+    made->nlanes = nlanes;
+    *exec = made;
+    return RONDO_SUCCESS;
+}
+
+static void exec_null_submit(struct rondo_exec *exec, struct rondo_run *runs, int n)
+{
+    (void)exec;
+    for (int i = 0; i < n; i++) {
+        --*runs[i].open;
+    }
+}
+
+static rondo_status exec_null_turn(struct rondo_exec *exec, int *moved)
+{
+    (void)exec;
+    (void)moved;
+    return RONDO_SUCCESS;
+}
+
+static void exec_null_drop(struct rondo_exec *exec)
+{
+    (void)exec;
+}
+
+static int exec_null_describe(struct rondo_exec *exec, char *text, size_t size, int *peer)
+{
+    (void)exec;
+    (void)text;
+    (void)size;
+    *peer = RONDO_NO_PEER;
+    return 0;
+}
+
+static void exec_null_close(struct rondo_exec *exec)
+{
+    rondo_free(exec);
+}
+
+const struct rondo_exec_ops rondo_exec_null = {
+    .name = "null",
+    .open = exec_null_open,
+    .submit = exec_null_submit,
+    .turn = exec_null_turn,
+    .drop = exec_null_drop,
+    .describe = exec_null_describe,
+    .close = exec_null_close,
+};
