@@ -18,9 +18,10 @@ struct rondo_bootstrap_ops {
     rondo_status (*open_start)(struct rondo_bootstrap *b);
     /* all[i * bytes ..] = rank i's mine. Both belong to the bootstrap until the round is done. */
     rondo_status (*allgather_start)(struct rondo_bootstrap *b, const void *mine, void *all, size_t bytes);
-    /* Records between pairs: n times, send[i] (bytes) goes to peer[i] and recv[i] comes from it. The relation is symmetric. peer[i] != rank. */
+    /* Records between pairs: n times, send[i] (bytes) goes to peer[i] and recv[i] comes from it. The relation is symmetric; peers are distinct and not rank. */
     rondo_status (*exchange_start)(struct rondo_bootstrap *b, int n, const int *peer, const void *send, void *recv, size_t bytes);
-    /* RONDO_SUCCESS: the round is done; RONDO_IN_PROGRESS: test again; else an error. */
+    /* RONDO_SUCCESS: the round is done; RONDO_IN_PROGRESS: test again; RONDO_TIMEOUT: another rank's deadline has passed, ask `missing` as after one's own;
+     * else an error. */
     rondo_status (*test)(struct rondo_bootstrap *b);
     /* After a deadline: the ranks known to be absent from the round under way. Tested as a round (the ranks that came tell one another): RONDO_IN_PROGRESS until known or given up
      * (bounded: at most 1 s more). *n <= max ranks, ascending; 0: not known. */
@@ -46,6 +47,7 @@ rondo_status rondo_bootstrap_threads(struct rondo_hub *hub, int rank, struct ron
 
 /** A parent's control plane: children of split and shrink. `members` are the parent's ranks in the child's order; `tag` is the same on all of them and new each time. */
 struct rondo_control;
-rondo_status rondo_bootstrap_control(struct rondo_control *parent, const int *members, int n, int self, uint64_t tag, struct rondo_bootstrap **b);
+rondo_status rondo_bootstrap_control(struct rondo_control *parent, const int *members, int n, int self, uint64_t tag,
+                                     struct rondo_bootstrap **b);
 
 #endif

@@ -36,6 +36,8 @@ struct rondo_control_config {
     size_t board_capacity;         /* payload bytes a rank */
     enum rondo_shm_mode shm_mode;
     const char *name;              /* of the communicator, for messages */
+    /* A call in words, for messages ("all_reduce #17 of 1024 f32"); called by the control thread too. NULL: only the number is named. */
+    void (*describe)(const struct rondo_call *call, char *text, size_t bytes);
 };
 
 struct rondo_control;

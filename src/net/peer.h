@@ -10,21 +10,33 @@
 #include "base/status.h"
 
 enum { RONDO_PEER_MAGIC = 0x72646f70, RONDO_ADDR_BYTES = 28 };
+#define RONDO_ID_MAGIC 0x6f646e6f72646975ull
 
 /* Identity of a communicator: 128 bytes, as NCCL's unique id. */
 struct rondo_unique_id {
-    uint64_t magic;       /* RONDO_ID_MAGIC */
-    uint64_t nonce[2];    /* 128 random bits: also the secret of its sockets */
-    int32_t root;         /* world rank of the root */
-    uint32_t sequence;    /* of this root */
+    uint64_t magic;    /* RONDO_ID_MAGIC */
+    uint64_t nonce[2]; /* 128 random bits: also the secret of its sockets */
+    int32_t root;      /* world rank of the root */
+    uint32_t sequence; /* of this root */
     uint8_t reserved[96];
 };
 
 /* Every round's record begins with this word, so that all ranks fail together with the same sentence. */
 struct rondo_round_head {
     uint32_t magic;
-    int32_t status;              /* rondo_status of this rank before the round */
+    int32_t status;                  /* rondo_status of this rank before the round */
     char text[RONDO_ERROR_TEXT - 8]; /* its sentence when status is an error */
+};
+
+/*
+ * The first words between two processes that may run different versions, before any record whose size depends on the version.
+ * This layout never changes.
+ */
+struct rondo_hello {
+    uint32_t magic;                 /* RONDO_PEER_MAGIC */
+    uint32_t version, record_bytes; /* as in struct rondo_peer */
+    uint32_t reserved;
+    char host[RONDO_HOST_LEN];
 };
 
 struct rondo_peer {
@@ -32,16 +44,16 @@ struct rondo_peer {
     uint32_t version, record_bytes; /* RONDO_VERSION_CODE, sizeof(struct rondo_peer) */
     int32_t rank, nranks;
     int32_t pid;
-    int32_t device;              /* CUDA device, -1: host memory */
-    uint64_t host_hash;          /* host name and boot id, or RONDO_HOSTID */
-    uint64_t shm_dev;            /* st_dev of /dev/shm; 0: none */
-    uint64_t pidns;              /* inode of the pid namespace */
-    uint64_t process_hash;       /* equal: same process */
+    int32_t device;        /* CUDA device, -1: host memory */
+    uint64_t host_hash;    /* host name and boot id, or RONDO_HOSTID */
+    uint64_t shm_dev;      /* st_dev of /dev/shm; 0: none */
+    uint64_t pidns;        /* inode of the pid namespace */
+    uint64_t process_hash; /* equal: same process */
     uint64_t param_hash;
     uint8_t gpu_uuid[16];
     char bus_id[20];
-    uint32_t gpu_capability;     /* 10 * major + minor */
-    uint64_t memory;             /* bytes of the host, or of the device */
+    uint32_t gpu_capability;                /* 10 * major + minor */
+    uint64_t memory;                        /* bytes of the host, or of the device */
     uint8_t control_addr[RONDO_ADDR_BYTES]; /* struct sockaddr_in or in6 of the control socket; zero: none */
     char host[RONDO_HOST_LEN];
     struct rondo_cores cores;
@@ -53,9 +65,28 @@ struct rondo_peer {
 rondo_status rondo_peer_fill(struct rondo_peer *peer, int rank, int nranks, const struct rondo_shm *probe);
 /** Same host memory: equal host hash, /dev/shm device and pid namespace. */
 int rondo_peer_same_node(const struct rondo_peer *a, const struct rondo_peer *b);
-/** Check all records as they arrived (version, sizes, ranks, nranks, two ranks on one GPU, parameters). The same answer on all ranks. O(n log n). */
+/** A new identity; the root is the rank that makes it. */
+rondo_status rondo_unique_id_make(struct rondo_unique_id *id, int root_world_rank);
+
+/*
+ * The checks give the same status and sentence on all ranks, because all hold the same records; rank 0 logs the sentence, the others only keep it
+ * (the rank is rondo_log_rank()).
+ */
+
+/** Do all ranks run one version of the library? */
+rondo_status rondo_hello_check(const struct rondo_hello *hello, int nranks);
+/** Check all records as they arrived (version, sizes, ranks, nranks, two ranks on one GPU, parameters). O(n log n). */
 rondo_status rondo_peers_check(const struct rondo_peer *peers, int nranks);
+/** The first rank whose parameters are not rank 0's, -1: none. Asked before rondo_peers_check by a caller that then compares them by name. */
+int rondo_peers_param_differs(const struct rondo_peer *peers, int nranks);
+/** This rank's word at the beginning of a round's record: its status and, for an error, this thread's sentence after "rank R on HOST: ". */
+void rondo_round_head_fill(struct rondo_round_head *head, int rank, rondo_status status);
 /** The first status that is not success among n records of `stride` bytes that begin with a round head; its sentence becomes this thread's. */
 rondo_status rondo_round_check(const void *records, size_t stride, int nranks);
+
+/** All parameters that ranks must agree on, as lines NAME=value. @return bytes of the whole text without its end; the text is cut, and ended, at @a size. */
+size_t rondo_params_pack(char *text, size_t size);
+/** Compare rank 0's text with that of @a rank on @a host (both terminated). The sentence names parameter, both values and both ranks; the same on all ranks. */
+rondo_status rondo_params_compare(const char *root_text, const char *text, int rank, const char *host);
 
 #endif

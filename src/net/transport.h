@@ -17,11 +17,14 @@
 struct rondo_net;
 
 /* A connect record: fixed size, opaque but for its head. All zero: no connection. */
-enum { RONDO_CONNECT_DATA = 120 };
+enum { RONDO_CONNECT_DATA = 116 };
 struct rondo_connect {
-    uint8_t transport;  /* index in rondo_transports + 1 */
+    uint8_t transport; /* index in rondo_transports + 1 */
     uint8_t is_send;
+    uint8_t port; /* enum rondo_port at this end; set by src/ */
+    uint8_t reserved;
     uint16_t channel;
+    uint16_t reserved2;
     int32_t peer;
     uint8_t data[RONDO_CONNECT_DATA];
 };
@@ -29,18 +32,21 @@ struct rondo_connect {
 /* One end of a connection. */
 struct rondo_link {
     const struct rondo_transport *transport;
-    void *state;             /* of this link; freed by disconnect */
+    void *state; /* of this link; freed by disconnect */
     int peer, channel;
     int is_send;
-    uint32_t protos;         /* mask of protocols that need buffers */
+    uint32_t protos; /* mask of protocols that need buffers */
     struct rondo_conn conn;
     int connected;
+    int hello; /* how far the empty slot of net/handshake.h has come */
 };
 
 struct rondo_transport {
     const char *name; /* "shm" */
     /* May self and peer use it? A pure function of both records and the parameters: both ends find the same answer. */
     int (*reaches)(const struct rondo_net *net, const struct rondo_peer *self, const struct rondo_peer *peer);
+    /* When it does not: what follows its name in the error ("is disabled by RONDO_SHM_DISABLE"). */
+    const char *(*why_not)(const struct rondo_net *net, const struct rondo_peer *self, const struct rondo_peer *peer);
     /* Per communicator. open is called once, before the first offer, with the most links that will ever exist. */
     rondo_status (*open)(struct rondo_net *net, void **state, int max_links);
     rondo_status (*offer)(void *state, struct rondo_link *link, struct rondo_connect *record);
@@ -48,11 +54,15 @@ struct rondo_transport {
     /* Lazy p2p links: RONDO_IN_PROGRESS until both ends have asked. Called from the ready function of a run; uses no MPI. */
     rondo_status (*connect_lazy)(void *state, struct rondo_link *link);
     void (*disconnect)(void *state, struct rondo_link *link);
+    /* Do now what lazy links will need a name for; see rondo_net_connect_all. */
+    rondo_status (*connect_all)(void *state);
     /* All peers have connected what they will connect at creation: names may go. */
     void (*settle)(void *state);
     void (*close)(void *state);
     size_t (*bytes)(void *state); /* memory in use, for the log */
 };
+
+extern const struct rondo_transport rondo_transport_shm;
 
 extern const struct rondo_transport *const rondo_transports[];
 extern const int rondo_num_transports;
@@ -65,25 +75,37 @@ struct rondo_net {
     const struct rondo_peer *peers;
     int nlocal, local_rank;
     const int *local_of, *local_ranks, *node_of;
-    enum rondo_shm_mode shm_mode;      /* decided by all ranks */
+    enum rondo_shm_mode shm_mode; /* decided by all ranks */
     uint32_t slot_bytes[RONDO_NUM_PROTOS];
-    struct rondo_progress *progress;   /* transports add their hooks here */
-    const char *name;                  /* of the communicator */
-    void *state[RONDO_MAX_TRANSPORTS]; /* by index in rondo_transports */
-    struct rondo_shm_name arena;       /* of this rank's shared memory, set by the shm transport's open; travels in round 3 */
+    struct rondo_progress *progress;     /* transports add their hooks here */
+    const char *name;                    /* of the communicator */
+    void *state[RONDO_MAX_TRANSPORTS];   /* by index in rondo_transports */
+    struct rondo_shm_name arena;         /* of this rank's shared memory, set by the shm transport's open; travels in round 3 */
     const struct rondo_shm_name *arenas; /* rank -> its arena (local ranks only valid); set before connect */
 };
 
 /** Choose the transport for a pair. @return RONDO_INTERNAL_ERROR "no transport found" naming both ranks, hosts and what was disabled. */
 rondo_status rondo_transport_select(const struct rondo_net *net, int peer, const struct rondo_transport **transport);
+/**
+ * Open all transports. @a max_links: the most links that will be offered; lazy links are not counted. On error nothing stays open.
+ * @a net must stay where it is until it is closed.
+ */
 rondo_status rondo_net_open(struct rondo_net *net, int max_links);
-rondo_status rondo_link_offer(struct rondo_net *net, struct rondo_link *link, int peer, int channel, int is_send, uint32_t protos, struct rondo_connect *record);
+/** Fill a zeroed link and its record. peer -1: no connection; link and record stay zero, and rondo_link_connect does nothing. On error the link is zero. */
+rondo_status rondo_link_offer(struct rondo_net *net, struct rondo_link *link, int peer, int channel, int is_send, uint32_t protos,
+                              struct rondo_connect *record);
+/** Connect with the record that the other end offered: checked, never trusted. Does nothing when connected. After an error: rondo_link_close. */
 rondo_status rondo_link_connect(struct rondo_net *net, struct rondo_link *link, const struct rondo_connect *record);
-/** Prepare a lazy p2p link (channel -1), then call rondo_link_connect_lazy until it is no longer RONDO_IN_PROGRESS. */
+/** Prepare a lazy p2p link (channel -1, Simple), then call rondo_link_connect_lazy until it is no longer RONDO_IN_PROGRESS. Once per peer and direction. */
 rondo_status rondo_link_lazy(struct rondo_net *net, struct rondo_link *link, int peer, int is_send);
 rondo_status rondo_link_connect_lazy(struct rondo_net *net, struct rondo_link *link);
+/** Safe on a zeroed link; leaves it zeroed. All links are closed before their net. Space is not used again. */
 void rondo_link_close(struct rondo_net *net, struct rondo_link *link);
+/** After the connects and before the round in which all ranks say that they have connected: lazy links will need no name later. */
+rondo_status rondo_net_connect_all(struct rondo_net *net);
+/** After that round: remove names. */
 void rondo_net_settle(struct rondo_net *net);
+/** Safe on a net that is not open. */
 void rondo_net_close(struct rondo_net *net);
 size_t rondo_net_bytes(const struct rondo_net *net);
 

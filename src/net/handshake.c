@@ -1,0 +1,52 @@
+#include "net/handshake.h"
+
+enum { HELLO_NONE, HELLO_POSTED, HELLO_PASSED };
+
+static void hello_send(struct rondo_link *link)
+{
+    struct rondo_conn *conn = &link->conn;
+
+    if (link->hello == HELLO_NONE) {
+        conn->step++;
+        __atomic_store_n(&conn->tail->tail, conn->step, __ATOMIC_RELEASE);
+        link->hello = HELLO_POSTED;
+    }
+    /* Pairs with the release in hello_receive(). */
+    if (__atomic_load_n(&conn->head->head, __ATOMIC_ACQUIRE) >= conn->step) {
+        conn->seen = conn->step;
+        link->hello = HELLO_PASSED;
+    }
+}
+
+static void hello_receive(struct rondo_link *link)
+{
+    struct rondo_conn *conn = &link->conn;
+
+    /* Pairs with the release in hello_send(). The sender posts no more before it has our credit. */
+    if (__atomic_load_n(&conn->tail->tail, __ATOMIC_ACQUIRE) > conn->step) {
+        conn->step++;
+        conn->seen = conn->step;
+        __atomic_store_n(&conn->head->head, conn->step, __ATOMIC_RELEASE);
+        link->hello = HELLO_PASSED;
+    }
+}
+
+rondo_status rondo_link_hello(struct rondo_link **links, int n, int *pending_peer)
+{
+    *pending_peer = -1;
+    for (int i = 0; i < n; i++) {
+        struct rondo_link *link = links[i];
+        if (link == NULL || !link->connected || link->hello == HELLO_PASSED) {
+            continue;
+        }
+        if (link->is_send) {
+            hello_send(link);
+        } else {
+            hello_receive(link);
+        }
+        if (link->hello != HELLO_PASSED && *pending_peer < 0) {
+            *pending_peer = link->peer;
+        }
+    }
+    return *pending_peer < 0 ? RONDO_SUCCESS : RONDO_IN_PROGRESS;
+}

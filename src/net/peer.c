@@ -1,0 +1,387 @@
+#include "net/peer.h"
+
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/param.h"
+
+_Static_assert(sizeof(struct rondo_unique_id) == 128, "the size of NCCL's unique id");
+_Static_assert(sizeof(struct rondo_round_head) == RONDO_ERROR_TEXT, "a head holds one sentence");
+_Static_assert(sizeof(struct sockaddr_in6) <= RONDO_ADDR_BYTES, "an address fits");
+_Static_assert(sizeof(struct rondo_hello) == 80, "the layout of hello never changes");
+
+static struct {
+    pthread_once_t once;
+    rondo_status status;
+    uint64_t nonce[2];
+    uint32_t sequence; /* of unique ids made here */
+} process = { .once = PTHREAD_ONCE_INIT };
+
+static void process_init(void) { process.status = rondo_random(process.nonce, sizeof process.nonce); }
+
+/* The kernel's identity of this boot; "" where /proc does not tell. */
+static void boot_id_read(char *text, size_t size)
+{
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (!file || !fgets(text, (int)size, file)) {
+        text[0] = '\0';
+    }
+    if (file) {
+        fclose(file);
+    }
+}
+
+static uint64_t host_hash(void)
+{
+    const char *id = rondo_params()->hostid;
+    if (id && id[0]) {
+        return rondo_hash(id, strlen(id), 0);
+    }
+    char boot[64];
+    boot_id_read(boot, sizeof boot);
+    const char *host = rondo_log_host();
+    return rondo_hash(boot, strlen(boot), rondo_hash(host, strlen(host), 0));
+}
+
+/* The first interface that is up and not the loop, IPv4 before IPv6 (link-local ones mean nothing to a peer); else the loop. */
+static void control_addr_fill(uint8_t *addr)
+{
+    struct sockaddr_in loop = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    memcpy(addr, &loop, sizeof loop);
+    struct ifaddrs *list;
+    if (getifaddrs(&list) != 0) {
+        return;
+    }
+    int have6 = 0;
+    for (const struct ifaddrs *ifa = list; ifa; ifa = ifa->ifa_next) {
+        if (!ifa->ifa_addr || !(ifa->ifa_flags & IFF_UP) || (ifa->ifa_flags & IFF_LOOPBACK)) {
+            continue;
+        }
+        if (ifa->ifa_addr->sa_family == AF_INET) {
+            memset(addr, 0, RONDO_ADDR_BYTES);
+            memcpy(addr, ifa->ifa_addr, sizeof(struct sockaddr_in));
+            break;
+        }
+        if (ifa->ifa_addr->sa_family == AF_INET6 && !have6) {
+            struct sockaddr_in6 in6;
+            memcpy(&in6, ifa->ifa_addr, sizeof in6);
+            if (!IN6_IS_ADDR_LINKLOCAL(&in6.sin6_addr)) {
+                memcpy(addr, &in6, sizeof in6);
+                have6 = 1;
+            }
+        }
+    }
+    freeifaddrs(list);
+}
+
+rondo_status rondo_peer_fill(struct rondo_peer *peer, int rank, int nranks, const struct rondo_shm *probe)
+{
+    pthread_once(&process.once, process_init);
+    RONDO_TRY(process.status);
+    memset(peer, 0, sizeof *peer);
+    peer->head.magic = RONDO_PEER_MAGIC;
+    peer->version = RONDO_VERSION_CODE;
+    peer->record_bytes = sizeof *peer;
+    peer->rank = rank;
+    peer->nranks = nranks;
+    peer->pid = (int32_t)getpid();
+    peer->device = -1;
+    peer->host_hash = host_hash();
+    struct stat st;
+    peer->shm_dev = stat("/dev/shm", &st) == 0 ? (uint64_t)st.st_dev : 0;
+    peer->pidns = stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
+    /* The pid tells a forked child from its parent, which share the nonce. */
+    peer->process_hash = rondo_hash(&peer->pid, sizeof peer->pid, rondo_hash(process.nonce, sizeof process.nonce, 0));
+    peer->param_hash = rondo_param_agree_hash();
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    peer->memory = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
+    control_addr_fill(peer->control_addr);
+    snprintf(peer->host, sizeof peer->host, "%s", rondo_log_host());
+    rondo_cores_allowed(&peer->cores);
+    if (probe) {
+        peer->probe = probe->name;
+    }
+    return RONDO_SUCCESS;
+}
+
+int rondo_peer_same_node(const struct rondo_peer *a, const struct rondo_peer *b)
+{
+    return a->host_hash == b->host_hash && a->shm_dev == b->shm_dev && a->pidns == b->pidns;
+}
+
+rondo_status rondo_unique_id_make(struct rondo_unique_id *id, int root_world_rank)
+{
+    memset(id, 0, sizeof *id);
+    RONDO_TRY(rondo_random(id->nonce, sizeof id->nonce));
+    id->magic = RONDO_ID_MAGIC;
+    id->root = root_world_rank;
+    id->sequence = __atomic_add_fetch(&process.sequence, 1, __ATOMIC_RELAXED);
+    return RONDO_SUCCESS;
+}
+
+/* ---- checks ---- */
+
+/* Decided by every rank alike, logged by rank 0 (and where no rank is set). */
+static rondo_status RONDO_PRINTF(2, 3) fail_together(rondo_status status, const char *fmt, ...)
+{
+    char text[RONDO_ERROR_TEXT];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    return rondo_log_rank() <= 0 ? rondo_fail(status, "%s", text) : rondo_fail_quiet(status, "%s", text);
+}
+
+/* Host names and bus ids come from peers: never printed beyond their field. */
+#define HOST(peer) (int)strnlen((peer)->host, RONDO_HOST_LEN - 1), (peer)->host
+
+static rondo_status version_fail(int rank, const struct rondo_hello *hello, const struct rondo_hello *root)
+{
+    return fail_together(RONDO_INVALID_USAGE,
+                         "rank %d on %.*s runs Rondo %u.%u.%u (records of %u bytes), but rank 0 on %.*s runs %u.%u.%u (%u bytes); "
+                         "install the same version on all hosts and check LD_LIBRARY_PATH",
+                         rank, HOST(hello), hello->version / 10000, hello->version / 100 % 100, hello->version % 100, hello->record_bytes,
+                         HOST(root), root->version / 10000, root->version / 100 % 100, root->version % 100, root->record_bytes);
+}
+
+rondo_status rondo_hello_check(const struct rondo_hello *hello, int nranks)
+{
+    for (int i = 0; i < nranks; i++) {
+        if (hello[i].magic != RONDO_PEER_MAGIC) {
+            return fail_together(RONDO_INVALID_USAGE,
+                                 "what rank %d sent is not a greeting of Rondo; do all ranks run the same program and library?", i);
+        }
+        if (hello[i].version != hello[0].version || hello[i].record_bytes != hello[0].record_bytes) {
+            return version_fail(i, &hello[i], &hello[0]);
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+static struct rondo_hello hello_of(const struct rondo_peer *peer)
+{
+    struct rondo_hello hello = { .magic = peer->head.magic, .version = peer->version, .record_bytes = peer->record_bytes };
+    memcpy(hello.host, peer->host, sizeof hello.host);
+    return hello;
+}
+
+static rondo_status ranks_check(const struct rondo_peer *peers, int nranks)
+{
+    struct rondo_hello root = hello_of(&peers[0]);
+    for (int i = 0; i < nranks; i++) {
+        const struct rondo_peer *peer = &peers[i];
+        if (peer->version != root.version || peer->record_bytes != root.record_bytes) {
+            struct rondo_hello other = hello_of(peer);
+            return version_fail(i, &other, &root);
+        }
+        if (peer->nranks != nranks) {
+            return fail_together(
+                RONDO_INVALID_ARGUMENT,
+                "rank %d on %.*s creates a communicator of %d ranks where %d take part; give the same number of ranks everywhere", i,
+                HOST(peer), peer->nranks, nranks);
+        }
+        if (peer->rank != i) {
+            return fail_together(
+                RONDO_INVALID_ARGUMENT,
+                "the participant at position %d of %d, on %.*s, says that it is rank %d; give each rank its own number, once", i, nranks,
+                HOST(peer), peer->rank);
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+/* Order by GPU, then by rank. A GPU is a UUID of a host (slices of one card share a bus id); without a UUID it is the bus id. */
+static int gpu_compare(const struct rondo_peer *a, const struct rondo_peer *b)
+{
+    static const uint8_t none[sizeof a->gpu_uuid];
+    if (a->host_hash != b->host_hash) {
+        return a->host_hash < b->host_hash ? -1 : 1;
+    }
+    int order = memcmp(a->gpu_uuid, b->gpu_uuid, sizeof a->gpu_uuid);
+    if (order == 0 && memcmp(a->gpu_uuid, none, sizeof none) == 0) {
+        order = strncmp(a->bus_id, b->bus_id, sizeof a->bus_id);
+    }
+    return order;
+}
+
+static int gpu_order(const void *x, const void *y)
+{
+    const struct rondo_peer *a = *(const struct rondo_peer *const *)x, *b = *(const struct rondo_peer *const *)y;
+    int order = gpu_compare(a, b);
+    return order ? order : (a > b) - (a < b);
+}
+
+static rondo_status gpus_check(const struct rondo_peer *peers, int nranks)
+{
+    int n = 0;
+    for (int i = 0; i < nranks; i++) {
+        n += peers[i].device >= 0;
+    }
+    if (n < 2) {
+        return RONDO_SUCCESS;
+    }
+    const struct rondo_peer **sorted;
+    RONDO_TRY(RONDO_NEW_ARRAY(sorted, n, "the list of GPUs"));
+    for (int i = n = 0; i < nranks; i++) {
+        if (peers[i].device >= 0) {
+            sorted[n++] = &peers[i];
+        }
+    }
+    qsort(sorted, (size_t)n, sizeof *sorted, gpu_order);
+    const struct rondo_peer *first = NULL, *second = NULL;
+    for (int i = 1; i < n; i++) { /* the pair whose second rank is the lowest */
+        if (gpu_compare(sorted[i - 1], sorted[i]) == 0 && (!second || sorted[i] < second)) {
+            first = sorted[i - 1];
+            second = sorted[i];
+        }
+    }
+    rondo_free(sorted);
+    if (!second) {
+        return RONDO_SUCCESS;
+    }
+    return fail_together(
+        RONDO_INVALID_USAGE,
+        "duplicate GPU: rank %d and rank %d on %.*s are both on CUDA device %d, bus id %.*s; start at most one rank per GPU, let each rank "
+        "choose a device by its local rank, and check CUDA_VISIBLE_DEVICES and the launcher's GPU binding",
+        (int)(first - peers), (int)(second - peers), HOST(second), second->device, (int)sizeof second->bus_id, second->bus_id);
+}
+
+int rondo_peers_param_differs(const struct rondo_peer *peers, int nranks)
+{
+    for (int i = 1; i < nranks; i++) {
+        if (peers[i].param_hash != peers[0].param_hash) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+rondo_status rondo_peers_check(const struct rondo_peer *peers, int nranks)
+{
+    RONDO_TRY(ranks_check(peers, nranks));
+    RONDO_TRY(gpus_check(peers, nranks));
+    int i = rondo_peers_param_differs(peers, nranks);
+    if (i >= 0) {
+        return fail_together(
+            RONDO_INVALID_USAGE,
+            "rank %d on %.*s has other values than rank 0 on %.*s of RONDO_ parameters that all ranks must agree on; set them alike on all "
+            "ranks (mpirun -x NAME, or /etc/rondo.conf on all hosts)",
+            i, HOST(&peers[i]), HOST(&peers[0]));
+    }
+    return RONDO_SUCCESS;
+}
+
+/* ---- the word of every round ---- */
+
+/* Does the sentence begin with "rank R on HOST: "? */
+static int names_rank(const char *text)
+{
+    int rank, end = 0;
+    return sscanf(text, "rank %d on %*[^: ]%n", &rank, &end) == 1 && end > 0 && text[end] == ':';
+}
+
+void rondo_round_head_fill(struct rondo_round_head *head, int rank, rondo_status status)
+{
+    memset(head, 0, sizeof *head);
+    head->magic = RONDO_PEER_MAGIC;
+    head->status = status;
+    if (status == RONDO_SUCCESS) {
+        return;
+    }
+    const char *text = rondo_error_text();
+    int used = names_rank(text) ? 0 : snprintf(head->text, sizeof head->text, "rank %d on %s: ", rank, rondo_log_host());
+    size_t room = sizeof head->text - (size_t)used - 1;
+    memcpy(head->text + used, text, strnlen(text, room));
+}
+
+rondo_status rondo_round_check(const void *records, size_t stride, int nranks)
+{
+    for (int i = 0; i < nranks; i++) {
+        struct rondo_round_head head;
+        memcpy(&head, (const char *)records + (size_t)i * stride, sizeof head);
+        head.text[sizeof head.text - 1] = '\0';
+        if (head.magic != RONDO_PEER_MAGIC) {
+            return fail_together(RONDO_INTERNAL_ERROR,
+                                 "the record of rank %d is not one of Rondo's; do all ranks run the same program and library?", i);
+        }
+        if (head.status == RONDO_SUCCESS) {
+            continue;
+        }
+        /* What a peer wrote is never more than an error: an unknown status, or "in progress", is none. */
+        int known = head.status > 0 && head.status < RONDO_NUM_STATUSES && head.status != RONDO_IN_PROGRESS;
+        rondo_status status = known ? (rondo_status)head.status : RONDO_INTERNAL_ERROR;
+        if (names_rank(head.text)) {
+            return rondo_fail_quiet(status, "%s", head.text);
+        }
+        return rondo_fail_quiet(status, "rank %d: %s", i, head.text[0] ? head.text : rondo_status_string(status));
+    }
+    return RONDO_SUCCESS;
+}
+
+/* ---- parameters by name ---- */
+
+/* "NAME=value" of one parameter; what would end the line becomes a space. */
+static void param_line(char *line, size_t size, const struct rondo_param_info *info)
+{
+    snprintf(line, size, "%s=%s", info->name, info->value ? info->value : "");
+    for (char *c = line; *c; c++) {
+        if (*c == '\n' || *c == '\r') {
+            *c = ' ';
+        }
+    }
+}
+
+enum { PARAM_LINE = 1024 };
+
+size_t rondo_params_pack(char *text, size_t size)
+{
+    size_t used = 0;
+    if (size > 0) {
+        text[0] = '\0';
+    }
+    for (int i = 0; i < RONDO_NUM_PARAMS; i++) {
+        struct rondo_param_info info;
+        rondo_param_get_info((enum rondo_param_id)i, &info);
+        if (!info.agree) {
+            continue;
+        }
+        char line[PARAM_LINE];
+        param_line(line, sizeof line, &info);
+        used += (size_t)snprintf(used < size ? text + used : NULL, used < size ? size - used : 0, "%s\n", line);
+    }
+    return used;
+}
+
+/* The value of a line "NAME=value" of `length` bytes, shown up to 100. */
+static int value_length(size_t length, int name)
+{
+    return length <= (size_t)name ? 0 : (int)rondo_min_size(length - (size_t)name - 1, 100);
+}
+
+rondo_status rondo_params_compare(const char *root_text, const char *text, int rank, const char *host)
+{
+    /* Both sides list the same parameters in the same order: they run one version. A line without its end was cut: it says no more. */
+    for (;;) {
+        size_t here = strcspn(text, "\n"), there = strcspn(root_text, "\n");
+        if (text[here] != '\n' || root_text[there] != '\n') {
+            return RONDO_SUCCESS;
+        }
+        if (here != there || memcmp(text, root_text, here) != 0) {
+            int name = (int)strcspn(text, "=\n");
+            return fail_together(
+                RONDO_INVALID_USAGE,
+                "rank %d on %.*s: RONDO_%.*s is \"%.*s\", but on rank 0 it is \"%.*s\"; set it alike on all ranks (mpirun -x RONDO_%.*s)",
+                rank, (int)strnlen(host, RONDO_HOST_LEN - 1), host, name, text, value_length(here, name), text + name + 1,
+                value_length(there, name), root_text + name + 1, name, text);
+        }
+        text += here + 1;
+        root_text += there + 1;
+    }
+}
