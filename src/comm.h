@@ -1,0 +1,246 @@
+/*
+ * A communicator inside. The user holds a shell of 64 bytes that outlives it (comm.c), so that use after destroy is an error and not a crash;
+ * everything else is the context, owned by the shell and freed by destroy or abort.
+ *
+ * One thread at a time uses a context; the others that may touch it: abort (sets flags, waits for that thread to leave), the control thread (its own segment),
+ * and, while plans of streams are queued (nqueued > 0), whoever turns them under `queue_lock`.
+ */
+#ifndef RONDO_COMM_H
+#define RONDO_COMM_H
+
+#include <pthread.h>
+
+#include "base/layout.h"
+#include "base/wait.h"
+#include "coll/algo.h"
+#include "kern/exec.h"
+#include "net/bootstrap.h"
+#include "net/control.h"
+#include "net/transport.h"
+
+enum rondo_comm_state { RONDO_COMM_INIT, RONDO_COMM_READY, RONDO_COMM_FINALIZED, RONDO_COMM_FAILED };
+
+struct rondo_ctx;
+struct rondo_init;
+
+enum { RONDO_COMM_ALIVE = 0x72636f6d, RONDO_COMM_DEAD = 0x64656164, RONDO_NAME_LEN = 32 };
+struct rondo_comm {
+    uint32_t magic, generation;
+    struct rondo_ctx *ctx;
+    struct rondo_comm *next; /* in the quarantine */
+    char name[RONDO_NAME_LEN];
+    int32_t rank;
+};
+
+/* One API call, checked: what a group collects. Counts in elements. */
+struct rondo_task {
+    struct rondo_ctx *ctx;
+    rondo_stream stream;
+    const void *send;
+    void *recv;
+    size_t count;
+    const size_t *counts, *displs;           /* v-forms; of the receiver in all_to_allv */
+    const size_t *send_counts, *send_displs; /* all_to_allv */
+    rondo_op op;
+    int32_t root; /* or peer */
+    uint8_t coll, dtype;
+};
+
+/* Works of one or more calls that were issued together. */
+struct rondo_plan {
+    struct rondo_ctx *ctx;
+    struct rondo_run *runs;
+    int nruns, capacity;
+    int open;               /* runs that are not finished */
+    int issued, done;       /* plans of streams; done is read by other threads (release, acquire) */
+    rondo_status status;    /* valid when done */
+    uint64_t first_seq, last_seq; /* calls noted in the control plane; 0: none */
+    rondo_stream stream;
+    struct rondo_plan *after;     /* the plan before this one in its stream; NULL when that is done */
+    struct rondo_plan *next;      /* in the context's queue */
+    struct rondo_plan *stream_next;
+    void *temp;             /* chain of memory that the calls needed: copies of counts, of an in-place send buffer */
+    struct rondo_task *self; /* sends and receives to itself that have no partner yet, in order */
+    int nself, self_capacity;
+};
+
+/* A choice and prepared runs for calls that repeat: same collective, count, type, operation, root, and in place or not. */
+struct rondo_cached {
+    size_t count;
+    int32_t root;
+    rondo_op op;
+    uint8_t coll, dtype, valid;
+    int nruns;
+    uint64_t call_hash;
+    struct rondo_run *runs;
+};
+enum { RONDO_CACHED_CALLS = 32 };
+
+/* Both directions to one peer of send and recv. */
+struct rondo_p2p {
+    struct rondo_link link[2];   /* 0: from the peer, 1: to it */
+    struct rondo_ports ports[2];
+    uint64_t calls[2];           /* sequence of calls in each direction */
+    uint8_t lazy[2];             /* link prepared */
+};
+
+struct rondo_user_op {
+    uint8_t used, dtype;
+    uint64_t scalar;
+};
+enum { RONDO_USER_OPS = 64 };
+
+struct rondo_ctx {
+    /* identity */
+    rondo_comm *shell;
+    int rank, nranks;
+    char name[RONDO_NAME_LEN];
+    rondo_config config;
+    struct rondo_unique_id id;
+    uint64_t hash;              /* of the id: equal on all ranks */
+    uint64_t nchildren;         /* splits and shrinks so far */
+    /* the ranks, how they are wired and connected */
+    struct rondo_peer *peers;
+    struct rondo_shm_name *arenas;
+    struct rondo_layout layout;
+    struct rondo_net net;
+    struct rondo_link *links;
+    int nlinks;
+    struct rondo_ports *ports;  /* per channel */
+    struct rondo_p2p **p2p;     /* per rank; NULL until used */
+    struct rondo_control *control; /* NULL when nranks is 1 */
+    struct rondo_board *board;
+    /* running */
+    const struct rondo_exec_ops *exec_ops;
+    struct rondo_exec *exec;
+    struct rondo_exec_owner exec_owner;
+    struct rondo_progress progress;
+    struct rondo_wait_policy policy;
+    struct rondo_allowed allowed;
+    struct rondo_cached cached[RONDO_CACHED_CALLS];
+    struct rondo_plan direct;   /* the plan of calls that run before they return */
+    struct rondo_user_op user_op[RONDO_USER_OPS];
+    uint64_t seq;               /* collectives called */
+    uint32_t stall_checks;
+    uint8_t barrier_byte[2];
+    /* plans of streams, in the order of the calls */
+    pthread_mutex_t queue_lock;
+    struct rondo_plan *queue, *queue_last;
+    int nqueued;                /* atomic */
+    struct rondo_ctx *registry_next; /* contexts with queued plans */
+    int registered;
+    /* state */
+    int state;                  /* enum rondo_comm_state; atomic */
+    int busy;                   /* a thread is inside a call; atomic */
+    int aborted;                /* atomic */
+    rondo_status failure;       /* why state is FAILED */
+    char error[RONDO_ERROR_TEXT];
+    struct rondo_init *init;    /* under way; NULL afterwards */
+    size_t bytes;               /* of buffers */
+};
+
+/* ---- comm.c ---- */
+
+/** The context of a live communicator, or an error that says what is wrong with the handle. what: the caller's name. */
+rondo_status rondo_comm_ctx(const rondo_comm *comm, const char *what, struct rondo_ctx **ctx);
+rondo_status rondo_ctx_create(int rank, int nranks, const rondo_config *config, struct rondo_ctx **ctx);
+/** Free everything; no other thread is inside. */
+void rondo_ctx_free(struct rondo_ctx *ctx);
+rondo_status rondo_config_check(const rondo_config *config, rondo_config *checked);
+/** Free a context that came to nothing, and its shell. */
+void rondo_comm_discard(struct rondo_ctx *ctx);
+/** Keep this thread's sentence as the communicator's; @return status. */
+rondo_status rondo_ctx_keep_error(struct rondo_ctx *ctx, rondo_status status);
+/** The communicator has ended: keep why, tell the others. @return status. */
+rondo_status rondo_ctx_fail(struct rondo_ctx *ctx, rondo_status status, int whose);
+/** READY, or the error to return. */
+rondo_status rondo_ctx_ready(struct rondo_ctx *ctx);
+
+/* ---- init.c: creation as a state machine; child.c: split and shrink ---- */
+
+struct rondo_split {
+    struct rondo_ctx *parent;
+    int color, key;
+};
+/** Begin creation; takes ownership of the bootstrap. split: NULL, or the parent's side of a split (its first round). */
+rondo_status rondo_init_begin(struct rondo_ctx *ctx, struct rondo_bootstrap *bootstrap, const struct rondo_split *split);
+/** Move creation: RONDO_SUCCESS (ready; ctx->init is NULL), RONDO_IN_PROGRESS, or the error that ended it. nranks 0 after success of a split: no colour. */
+rondo_status rondo_init_step(struct rondo_ctx *ctx);
+/** Give up a creation under way. */
+void rondo_init_cancel(struct rondo_ctx *ctx);
+/** Run creations to their end, together. Each context's result is in its state. @return the first error. */
+rondo_status rondo_init_run(struct rondo_ctx **ctxs, int n);
+/** A bootstrap for a child of `parent` over its ranks members[0 .. n - 1]; self: this rank's place among them. */
+rondo_status rondo_child_bootstrap(struct rondo_ctx *parent, const int *members, int n, int self, uint64_t tag, struct rondo_bootstrap **bootstrap);
+/** Wrap a context in a shell and create it: blocking, non-blocking or in the open group. */
+rondo_status rondo_comm_start(struct rondo_ctx *ctx, struct rondo_bootstrap *bootstrap, const struct rondo_split *split, rondo_comm **comm);
+
+/* ---- layout.c ---- */
+
+/** Nodes, rings and trees over the ranks of ctx->peers. */
+rondo_status rondo_layout_fill(struct rondo_layout *layout, const struct rondo_peer *peers, int rank, int nranks);
+rondo_status rondo_layout_channels(struct rondo_layout *layout, int nchannels, uint32_t protos);
+void rondo_layout_release(struct rondo_layout *layout);
+
+/* ---- link.c: the conns of a communicator ---- */
+
+/** Offer this rank's ends of all rings and trees. records: rondo_links_max(nchannels) of them. */
+int rondo_links_max(int nchannels);
+rondo_status rondo_links_offer(struct rondo_ctx *ctx, struct rondo_connect *records);
+/** records_of(arg, peer): the peer's records. */
+rondo_status rondo_links_connect(struct rondo_ctx *ctx, const struct rondo_connect *(*records_of)(void *arg, int peer), void *arg);
+/** Ranks this one has links with, ascending, without repetition. @return how many. */
+int rondo_links_peers(const struct rondo_ctx *ctx, int *peers);
+rondo_status rondo_p2p_get(struct rondo_ctx *ctx, int peer, int is_send, struct rondo_p2p **p2p);
+
+/* ---- plan.c ---- */
+
+/** Hash of what all ranks must agree on in this call. */
+uint64_t rondo_task_hash(const struct rondo_task *task);
+/** Append the works of a task to a plan (grows it). Notes the call in the control plane. */
+rondo_status rondo_plan_add(struct rondo_plan *plan, const struct rondo_task *task);
+/** The prepared runs of a repeated call, ready to submit; NULL: this call is not of the kind that is kept. */
+rondo_status rondo_plan_cached(struct rondo_ctx *ctx, const struct rondo_task *task, struct rondo_cached **cached);
+/** All calls are in: every send to itself has its receive? */
+rondo_status rondo_plan_check(const struct rondo_plan *plan);
+void rondo_plan_reset(struct rondo_plan *plan);
+void rondo_plan_release(struct rondo_plan *plan);
+
+/* ---- run.c: waiting ---- */
+
+/** Set the context's wait policy and executor owner. */
+void rondo_ctx_policy(struct rondo_ctx *ctx);
+/** Turn the executor until *open is 0. An error ends the communicator. */
+rondo_status rondo_ctx_wait(struct rondo_ctx *ctx, const int *open);
+/** Issue a task now and wait for it. */
+rondo_status rondo_task_run(struct rondo_task *task);
+/** Note in the control plane that the plan's calls are done. */
+void rondo_plan_calls_end(struct rondo_plan *plan);
+
+/* ---- group.c ---- */
+
+/** Calls inside an open group of this thread? */
+int rondo_group_depth(void);
+rondo_status rondo_group_add(const struct rondo_task *task);
+/** A creation that group_end completes. *comm becomes NULL there when it fails, or when a split gave no communicator. */
+rondo_status rondo_group_add_init(struct rondo_ctx *ctx, rondo_comm **comm);
+/** A call inside the group failed: group_end will say so and issue nothing. */
+void rondo_group_note_error(rondo_status status);
+
+/* ---- stream.c ---- */
+
+/** Queue a plan (owned from here on) behind what its stream holds. */
+rondo_status rondo_stream_enqueue(struct rondo_plan *plan);
+/** Move the queued plans of this context; skips when another thread does. */
+rondo_status rondo_ctx_turn_queue(struct rondo_ctx *ctx, int *moved);
+/** Move all queued plans of the process (any waiting call does). */
+void rondo_streams_turn(int *moved);
+/** Wait until the context's queue is empty. */
+rondo_status rondo_ctx_drain(struct rondo_ctx *ctx);
+/** The context ends: its queued plans are done with this status. */
+void rondo_ctx_drop_queue(struct rondo_ctx *ctx, rondo_status status);
+
+/** The call as text: "all_reduce #17 (count 8, f32, sum)". @return bytes as snprintf. */
+int rondo_call_text(const struct rondo_call *call, char *text, size_t size);
+
+#endif

@@ -1,0 +1,246 @@
+/* Groups: a thread's calls between start and end, collected and issued together. */
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "comm.h"
+
+/* Of this thread; arrays live from the first call to the end of the group. */
+static _Thread_local struct {
+    int depth;
+    rondo_status status; /* first error of a call inside the group */
+    struct rondo_task *task;
+    int ntasks, capacity;
+    struct rondo_ctx **init;
+    rondo_comm ***init_place; /* the user's handles, by index of init */
+    int ninits, init_capacity, place_capacity;
+} group;
+
+int rondo_group_depth(void)
+{
+    return group.depth;
+}
+
+static rondo_status grow(void *array, int *capacity, int used, size_t size)
+{
+    void **place = array, *bigger;
+    int wanted = 2 * *capacity + 16;
+    if (used < *capacity) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(rondo_calloc(&bigger, (size_t)wanted, size, "the calls of a group"));
+    if (used > 0) {
+        memcpy(bigger, *place, size * (size_t)used);
+    }
+    rondo_free(*place);
+    *place = bigger;
+    *capacity = wanted;
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_group_add(const struct rondo_task *task)
+{
+    RONDO_TRY(grow(&group.task, &group.capacity, group.ntasks, sizeof(*group.task)));
+    group.task[group.ntasks++] = *task;
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_group_add_init(struct rondo_ctx *ctx, rondo_comm **comm)
+{
+    RONDO_TRY(grow(&group.init, &group.init_capacity, group.ninits, sizeof(struct rondo_ctx *)));
+    RONDO_TRY(grow(&group.init_place, &group.place_capacity, group.ninits, sizeof(rondo_comm **)));
+    group.init_place[group.ninits] = comm;
+    group.init[group.ninits++] = ctx;
+    return RONDO_SUCCESS;
+}
+
+/* Creations of the group, together. Those that failed, and splits without a colour, leave NULL. */
+static rondo_status run_inits(void)
+{
+    rondo_status status = rondo_init_run(group.init, group.ninits);
+    for (int i = 0; i < group.ninits; i++) {
+        struct rondo_ctx *ctx = group.init[i];
+        if (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == RONDO_COMM_FAILED || ctx->nranks == 0) {
+            *group.init_place[i] = NULL;
+            rondo_comm_discard(ctx);
+        } else {
+            ctx->shell->rank = ctx->rank; /* a split has changed it */
+        }
+    }
+    return status;
+}
+
+void rondo_group_note_error(rondo_status status)
+{
+    if (group.depth > 0 && group.status == RONDO_SUCCESS && status != RONDO_IN_PROGRESS) {
+        group.status = status;
+    }
+}
+
+rondo_status rondo_group_start(void)
+{
+    group.depth++;
+    return RONDO_SUCCESS;
+}
+
+/* One plan per communicator and stream of the group, in the order in which they appear. */
+static rondo_status build_plans(struct rondo_plan ***plans_out, int *nplans_out)
+{
+    struct rondo_plan **plans;
+    int nplans = 0;
+    rondo_status status = RONDO_SUCCESS;
+    RONDO_TRY(RONDO_NEW_ARRAY(plans, group.ntasks, "the plans of a group"));
+    for (int i = 0; i < group.ntasks && status == RONDO_SUCCESS; i++) {
+        const struct rondo_task *t = &group.task[i];
+        struct rondo_plan *plan = NULL;
+        for (int p = nplans - 1; p >= 0 && plan == NULL; p--) {
+            plan = plans[p]->ctx == t->ctx && plans[p]->stream == t->stream ? plans[p] : NULL;
+        }
+        if (plan == NULL) {
+            status = RONDO_NEW(plan, "a plan");
+            if (status != RONDO_SUCCESS) {
+                break;
+            }
+            plan->ctx = t->ctx;
+            plan->stream = t->stream;
+            plans[nplans++] = plan;
+        }
+        status = rondo_plan_add(plan, t);
+    }
+    for (int p = 0; p < nplans && status == RONDO_SUCCESS; p++) {
+        status = rondo_plan_check(plans[p]);
+    }
+    *plans_out = plans;
+    *nplans_out = nplans;
+    return status;
+}
+
+/* Plans without a stream: issue all, then turn all until every one is done. */
+static rondo_status run_plans(struct rondo_plan **plans, int nplans)
+{
+    struct rondo_wait wait;
+    struct rondo_ctx *waiter = NULL;
+    rondo_status status = RONDO_SUCCESS;
+    int open = 1;
+    for (int p = 0; p < nplans; p++) {
+        struct rondo_ctx *ctx = plans[p]->ctx;
+        if (plans[p]->stream == NULL) {
+            RONDO_TRY(rondo_ctx_drain(ctx));
+        }
+    }
+    for (int p = 0; p < nplans; p++) {
+        struct rondo_plan *plan = plans[p];
+        if (plan->stream == NULL) {
+            plan->open = plan->nruns;
+            plan->ctx->exec_ops->submit(plan->ctx->exec, plan->runs, plan->nruns);
+            plan->ctx->stall_checks = 0;
+            waiter = plan->ctx;
+        }
+    }
+    if (waiter != NULL) {
+        rondo_wait_begin(&wait, &waiter->policy);
+    }
+    while (waiter != NULL && open && status == RONDO_SUCCESS) {
+        int moved = 0;
+        open = 0;
+        for (int p = 0; p < nplans && status == RONDO_SUCCESS; p++) {
+            if (plans[p]->stream == NULL && plans[p]->open > 0) {
+                status = plans[p]->ctx->exec_ops->turn(plans[p]->ctx->exec, &moved);
+                if (status == RONDO_SUCCESS && plans[p]->open > 0) {
+                    open = 1;
+                    wait.policy = &plans[p]->ctx->policy; /* whoever is open is looked after, in turn */
+                }
+            }
+        }
+        if (moved) {
+            rondo_wait_reset(&wait);
+        } else if (open && status == RONDO_SUCCESS) {
+            status = rondo_wait_turn(&wait);
+        }
+    }
+    return status;
+}
+
+static void end_plans(struct rondo_plan **plans, int nplans, rondo_status status)
+{
+    for (int p = 0; p < nplans; p++) {
+        struct rondo_plan *plan = plans[p];
+        if (plan == NULL) {
+            continue; /* its stream has it */
+        }
+        if (status == RONDO_SUCCESS) {
+            rondo_plan_calls_end(plan);
+        } else if (plan->open > 0) {
+            plan->ctx->exec_ops->drop(plan->ctx->exec);
+            rondo_ctx_fail(plan->ctx, status, -1);
+        }
+        rondo_plan_release(plan);
+        rondo_free(plan);
+    }
+    rondo_free(plans);
+}
+
+static rondo_status run_tasks(void)
+{
+    struct rondo_plan **plans = NULL;
+    int nplans = 0;
+    rondo_status status = build_plans(&plans, &nplans);
+    for (int p = 0; p < nplans && status == RONDO_SUCCESS; p++) {
+        if (plans[p]->stream != NULL) {
+            struct rondo_plan *plan = plans[p];
+            plans[p] = NULL;
+            status = rondo_stream_enqueue(plan);
+        }
+    }
+    if (status == RONDO_SUCCESS) {
+        int kept = 0;
+        for (int p = 0; p < nplans; p++) { /* close the gaps that streams left */
+            plans[kept] = plans[p];
+            kept += plans[p] != NULL;
+        }
+        nplans = kept;
+        status = run_plans(plans, nplans);
+    }
+    end_plans(plans, nplans, status);
+    return status;
+}
+
+static void enter_all(int busy)
+{
+    for (int i = 0; i < group.ntasks; i++) {
+        __atomic_store_n(&group.task[i].ctx->busy, busy, __ATOMIC_RELEASE);
+    }
+}
+
+rondo_status rondo_group_end(void)
+{
+    rondo_status status;
+    if (group.depth == 0) {
+        return rondo_fail(RONDO_INVALID_USAGE, "rondo_group_end without rondo_group_start in this thread");
+    }
+    if (--group.depth > 0) {
+        return RONDO_SUCCESS;
+    }
+    status = group.status;
+    if (status == RONDO_SUCCESS && group.ninits > 0) {
+        status = run_inits();
+    }
+    if (status == RONDO_SUCCESS && group.ntasks > 0) {
+        enter_all(1);
+        for (int i = 0; i < group.ntasks && status == RONDO_SUCCESS; i++) {
+            status = rondo_ctx_ready(group.task[i].ctx);
+        }
+        if (status == RONDO_SUCCESS) {
+            status = run_tasks();
+        }
+        for (int i = 0; i < group.ntasks && status != RONDO_SUCCESS; i++) {
+            rondo_ctx_keep_error(group.task[i].ctx, status);
+        }
+        enter_all(0);
+    }
+    rondo_free(group.task);
+    rondo_free(group.init);
+    rondo_free(group.init_place);
+    memset(&group, 0, sizeof(group));
+    return status;
+}

@@ -1,0 +1,116 @@
+/* The conns of a communicator: both ends of every ring and tree edge, and of send and recv on first use. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "comm.h"
+
+/* A ring edge in and out, and for each tree neighbour one conn each way. */
+enum { LINKS_A_CHANNEL = 2 + 2 * (1 + RONDO_TREE_FAN) };
+
+int rondo_links_max(int nchannels)
+{
+    return nchannels * LINKS_A_CHANNEL;
+}
+
+/* Which peer is at a port of this channel; -1: nobody. */
+static int port_peer(const struct rondo_channel_layout *channel, int port, int is_send)
+{
+    if (port == RONDO_PORT_RING) {
+        return is_send ? channel->ring.next : channel->ring.prev;
+    }
+    if (port == RONDO_PORT_PARENT) {
+        return channel->tree.parent;
+    }
+    return port - RONDO_PORT_CHILD < channel->tree.nchildren ? channel->tree.child[port - RONDO_PORT_CHILD] : -1;
+}
+
+rondo_status rondo_links_offer(struct rondo_ctx *ctx, struct rondo_connect *records)
+{
+    int nchannels = ctx->layout.nchannels;
+    RONDO_TRY(RONDO_NEW_ARRAY(ctx->links, rondo_links_max(nchannels), "the connections"));
+    RONDO_TRY(RONDO_NEW_ARRAY(ctx->ports, nchannels, "the ports"));
+    memset(records, 0, sizeof(*records) * (size_t)rondo_links_max(nchannels));
+    for (int c = 0; c < nchannels; c++) {
+        for (int i = 0; i < 2 * RONDO_PORT_PEER; i++) { /* every port before PEER, receiving ends first */
+            int port = i % RONDO_PORT_PEER, is_send = i >= RONDO_PORT_PEER;
+            int peer = port_peer(&ctx->layout.channel[c], port, is_send);
+            struct rondo_link *link = &ctx->links[ctx->nlinks];
+            if (peer < 0) {
+                continue;
+            }
+            RONDO_TRY(rondo_link_offer(&ctx->net, link, peer, c, is_send, ctx->layout.protos, &records[ctx->nlinks]));
+            records[ctx->nlinks].port = (uint8_t)port;
+            (is_send ? ctx->ports[c].send : ctx->ports[c].recv)[port] = &link->conn;
+            ctx->nlinks++;
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+/* The two ends of one conn: same channel, opposite directions, ring to ring or parent to child. */
+static int records_match(const struct rondo_connect *mine, const struct rondo_connect *theirs, int rank)
+{
+    int ring = mine->port == RONDO_PORT_RING;
+    return theirs->transport != 0 && theirs->channel == mine->channel && theirs->peer == rank && theirs->is_send != mine->is_send &&
+           (ring ? theirs->port == RONDO_PORT_RING
+                 : theirs->port != RONDO_PORT_RING && (mine->port == RONDO_PORT_PARENT) != (theirs->port == RONDO_PORT_PARENT));
+}
+
+rondo_status rondo_links_connect(struct rondo_ctx *ctx, const struct rondo_connect *(*records_of)(void *arg, int peer), void *arg)
+{
+    const struct rondo_connect *mine = records_of(arg, ctx->rank);
+    for (int i = 0; i < ctx->nlinks; i++) {
+        const struct rondo_connect *theirs = records_of(arg, ctx->links[i].peer), *match = NULL;
+        for (int k = 0; k < rondo_links_max(ctx->layout.nchannels) && match == NULL; k++) {
+            match = records_match(&mine[i], &theirs[k], ctx->rank) ? &theirs[k] : NULL;
+        }
+        if (match == NULL) {
+            return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d on %s: rank %d offered no end for channel %d: the ranks found different layouts", ctx->rank, rondo_log_host(),
+                              ctx->links[i].peer, ctx->links[i].channel);
+        }
+        RONDO_TRY(rondo_link_connect(&ctx->net, &ctx->links[i], match));
+    }
+    return RONDO_SUCCESS;
+}
+
+static int by_value(const void *x, const void *y)
+{
+    int a = *(const int *)x, b = *(const int *)y;
+    return (a > b) - (a < b);
+}
+
+int rondo_links_peers(const struct rondo_ctx *ctx, int *peers)
+{
+    int n = 0;
+    for (int i = 0; i < ctx->nlinks; i++) {
+        peers[i] = ctx->links[i].peer;
+    }
+    qsort(peers, (size_t)ctx->nlinks, sizeof(*peers), by_value);
+    for (int i = 0; i < ctx->nlinks; i++) {
+        if (i == 0 || peers[i] != peers[i - 1]) {
+            peers[n++] = peers[i];
+        }
+    }
+    return n;
+}
+
+rondo_status rondo_p2p_get(struct rondo_ctx *ctx, int peer, int is_send, struct rondo_p2p **p2p_out)
+{
+    struct rondo_p2p *p2p;
+    if (ctx->p2p == NULL) {
+        RONDO_TRY(RONDO_NEW_ARRAY(ctx->p2p, ctx->nranks, "the list of send and recv peers"));
+    }
+    if (ctx->p2p[peer] == NULL) {
+        RONDO_TRY(RONDO_NEW(ctx->p2p[peer], "a send and recv peer"));
+    }
+    p2p = ctx->p2p[peer];
+    if (!p2p->lazy[is_send]) {
+        RONDO_TRY(rondo_link_lazy(&ctx->net, &p2p->link[is_send], peer, is_send));
+        p2p->lazy[is_send] = 1;
+        (is_send ? p2p->ports[1].send : p2p->ports[0].recv)[RONDO_PORT_PEER] = &p2p->link[is_send].conn;
+    }
+    *p2p_out = p2p;
+    return RONDO_SUCCESS;
+}

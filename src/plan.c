@@ -1,0 +1,515 @@
+/* Plans: what calls become. A collective is cut over channels as the tuner chose; the others are sends and receives. */
+#include "comm.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "coll/chunk.h"
+
+enum { MIN_RUNS = 16, PREMUL_OP = RONDO_NUM_OPS };
+
+/* ---- calls: what all ranks must agree on ---- */
+
+static uint64_t mix(uint64_t h, uint64_t v)
+{
+    h = (h ^ v) * 0x9e3779b97f4a7c15ull;
+    return h ^ h >> 29;
+}
+
+uint64_t rondo_task_hash(const struct rondo_task *t)
+{
+    /* Handles of pre-multiplied sums may differ between ranks: what must agree is that it is one. */
+    uint64_t op = t->op > RONDO_NUM_OPS ? PREMUL_OP : t->op;
+    uint64_t h = mix(mix((uint64_t)t->coll << 48 | (uint64_t)t->dtype << 40 | op << 32 | (uint32_t)t->root, t->count), 0x5bd1e995);
+    if (RONDO_UNLIKELY(t->counts != NULL && t->coll != RONDO_COLL_ALL_TO_ALLV)) {
+        h = rondo_hash(t->counts, sizeof(size_t) * (size_t)t->ctx->nranks, h);
+        h = rondo_hash(t->displs, sizeof(size_t) * (size_t)t->ctx->nranks, h);
+    }
+    return h;
+}
+
+static void note_call(struct rondo_plan *plan, const struct rondo_task *t, uint32_t word)
+{
+    struct rondo_ctx *ctx = plan->ctx;
+    plan->last_seq = ctx->seq;
+    if (plan->first_seq == 0) {
+        plan->first_seq = ctx->seq;
+    }
+    if (ctx->control != NULL) {
+        struct rondo_call call = {.seq = ctx->seq, .count = t->count, .word = word, .op = (int32_t)t->op, .root = t->root, .coll = t->coll, .dtype = t->dtype, .state = 1};
+        rondo_control_call_begin(ctx->control, &call);
+    }
+}
+
+/* ---- memory of a plan ---- */
+
+static rondo_status next_run(struct rondo_plan *plan, struct rondo_run **run)
+{
+    if (plan->nruns == plan->capacity) {
+        int capacity = plan->capacity == 0 ? MIN_RUNS : 2 * plan->capacity;
+        struct rondo_run *runs;
+        RONDO_TRY(RONDO_NEW_ARRAY(runs, capacity, "the works of a group"));
+        if (plan->nruns > 0) {
+            memcpy(runs, plan->runs, sizeof(*runs) * (size_t)plan->nruns);
+        }
+        rondo_free(plan->runs);
+        plan->runs = runs;
+        plan->capacity = capacity;
+    }
+    *run = &plan->runs[plan->nruns++];
+    memset(*run, 0, sizeof(**run));
+    (*run)->open = &plan->open;
+    return RONDO_SUCCESS;
+}
+
+/* Memory that lives as long as the plan's works. */
+static rondo_status plan_temp(struct rondo_plan *plan, size_t bytes, void **memory)
+{
+    void **block;
+    RONDO_TRY(rondo_calloc(&block, 1, RONDO_CACHE_LINE + bytes, "a copy of the arguments"));
+    block[0] = plan->temp;
+    plan->temp = block;
+    *memory = (char *)block + RONDO_CACHE_LINE;
+    return RONDO_SUCCESS;
+}
+
+void rondo_plan_reset(struct rondo_plan *plan)
+{
+    while (RONDO_UNLIKELY(plan->temp != NULL)) {
+        void *next = *(void **)plan->temp;
+        rondo_free(plan->temp);
+        plan->temp = next;
+    }
+    plan->nruns = plan->nself = 0;
+    plan->open = 0;
+    plan->first_seq = plan->last_seq = 0;
+}
+
+void rondo_plan_release(struct rondo_plan *plan)
+{
+    rondo_plan_reset(plan);
+    rondo_free(plan->runs);
+    rondo_free(plan->self);
+    plan->runs = NULL;
+    plan->self = NULL;
+    plan->capacity = plan->self_capacity = 0;
+}
+
+/* ---- works ---- */
+
+static void fill_op(const struct rondo_ctx *ctx, struct rondo_work *w, const struct rondo_task *t)
+{
+#define RONDO_OP_ROW_(ctx_, name, NAME, value, pairwise) [RONDO_##NAME] = RONDO_REDUCE_##pairwise,
+    static const uint8_t pairwise[] = {RONDO_OP_TABLE(RONDO_OP_ROW_, )};
+#undef RONDO_OP_ROW_
+    w->dtype = t->dtype;
+    w->elem_bytes = (uint8_t)rondo_dtype_size((rondo_dtype)t->dtype);
+    if (t->op >= RONDO_NUM_OPS) {
+        w->reduce = RONDO_REDUCE_SUM;
+        w->premul = 1;
+        w->scalar = ctx->user_op[t->op - RONDO_NUM_OPS].scalar;
+    } else {
+        w->reduce = pairwise[t->op];
+        w->divide = t->op == RONDO_AVG;
+    }
+}
+
+/* This rank's own share of a call, or all of it when there is one rank: a schedule of one rank copies (and multiplies). */
+static rondo_status add_local(struct rondo_plan *plan, const struct rondo_task *t, const void *in, void *out, size_t count)
+{
+    struct rondo_run *run;
+    struct rondo_work *w;
+    if (count == 0 || (in == out && t->op < RONDO_NUM_OPS)) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(next_run(plan, &run));
+    w = &run->work;
+    fill_op(plan->ctx, w, t);
+    w->divide = 0;
+    w->coll = RONDO_COLL_ALL_REDUCE;
+    w->algo = RONDO_ALGO_RING;
+    w->proto = RONDO_PROTO_SIMPLE;
+    w->in = in;
+    w->out = out;
+    w->block = w->len = w->chunk = count;
+    w->seat.nranks = 1;
+    w->seat.parent = -1;
+    run->schedule = rondo_schedule_find(RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING);
+    rondo_run_begin(run);
+    return RONDO_SUCCESS;
+}
+
+/* Elements that a schedule moves at once: half of a conn's buffer, so that one half is filled while the other is emptied; trees and chains one slot, for depth. */
+static size_t chunk_of(const struct rondo_ctx *ctx, const struct rondo_work *w, enum rondo_map map)
+{
+    size_t slot = ctx->net.slot_bytes[w->proto], line = RONDO_CACHE_LINE / w->elem_bytes, most, share, nloops;
+    size_t payload = w->proto == RONDO_PROTO_LL ? slot / 16 * 8 : w->proto == RONDO_PROTO_LL128 ? slot / 128 * 120 : slot;
+    if (map == RONDO_MAP_WHOLE) {
+        return payload / w->elem_bytes;
+    }
+    most = rondo_max_size(payload * (RONDO_SLOTS / 2) / w->elem_bytes / line * line, line);
+    share = map == RONDO_MAP_SPLIT ? (w->len + (size_t)w->seat.nranks - 1) / (size_t)w->seat.nranks : w->len;
+    nloops = (share + most - 1) / most;
+    share = nloops == 0 ? most : (share + nloops - 1) / nloops; /* equal loops: no short one at the end */
+    return rondo_round_up(share, line);
+}
+
+/* Channel c of n: an equal part of `count`, in whole lines. */
+static void channel_part(struct rondo_work *w, size_t count, int c, int n)
+{
+    size_t line = RONDO_CACHE_LINE / w->elem_bytes, part;
+    if (n == 1) {
+        w->off = 0;
+        w->len = count;
+        return;
+    }
+    part = rondo_round_up((count + (size_t)n - 1) / (size_t)n, line);
+    w->off = rondo_min_size(part * (size_t)c, count);
+    w->len = rondo_min_size(part, count - w->off);
+}
+
+static void fill_work(struct rondo_ctx *ctx, struct rondo_run *run, const struct rondo_task *t, const struct rondo_choice *choice, int channel)
+{
+    struct rondo_work *w = &run->work;
+    fill_op(ctx, w, t);
+    w->coll = (uint8_t)rondo_coll_scheduled_as((enum rondo_coll)t->coll);
+    w->algo = choice->algo;
+    w->proto = choice->proto;
+    w->channel = (uint32_t)channel;
+    w->counts = t->counts;
+    w->displs = t->displs;
+    w->block = t->count;
+    w->block_rank = w->algo == RONDO_ALGO_RING ? ctx->layout.channel[channel].ring.rank_at : NULL;
+    w->ports = &ctx->ports[channel];
+    w->board = ctx->board;
+    run->lane = (uint32_t)channel;
+    run->schedule = rondo_schedule_find((enum rondo_coll)w->coll, (enum rondo_algo)w->algo);
+    rondo_seat_of(&ctx->layout, channel, (enum rondo_algo)w->algo, (enum rondo_coll)w->coll, t->root, &w->seat);
+    channel_part(w, t->count, channel, choice->nchannels);
+    if (w->algo == RONDO_ALGO_ONESHOT) {
+        w->chunk = w->len;
+    } else if (t->counts != NULL) {
+        struct rondo_work longest = *w;
+        for (int r = 0; r < ctx->nranks; r++) {
+            longest.len = rondo_max_size(longest.len, t->counts[r]);
+        }
+        w->chunk = chunk_of(ctx, &longest, run->schedule->map);
+    } else {
+        w->chunk = chunk_of(ctx, w, run->schedule->map);
+    }
+}
+
+/* Bytes of the larger user buffer of one rank: what the cost model is asked with. */
+static size_t task_bytes(const struct rondo_task *t)
+{
+    size_t n = t->count, elem = rondo_dtype_size((rondo_dtype)t->dtype);
+    enum rondo_coll as = rondo_coll_scheduled_as((enum rondo_coll)t->coll);
+    if (t->counts != NULL) {
+        n = 0;
+        for (int r = 0; r < t->ctx->nranks; r++) {
+            n += t->counts[r];
+        }
+    } else if (as == RONDO_COLL_ALL_GATHER || as == RONDO_COLL_REDUCE_SCATTER) {
+        n *= (size_t)t->ctx->nranks;
+    }
+    return n * elem;
+}
+
+static rondo_status choose(struct rondo_ctx *ctx, const struct rondo_task *t, struct rondo_choice *choice)
+{
+    size_t bytes = task_bytes(t);
+    RONDO_TRY(rondo_cost_choose(&ctx->layout, &ctx->allowed, (enum rondo_coll)t->coll, bytes, ctx->board != NULL ? ctx->board->capacity : 0, choice));
+    if (t->counts != NULL) {
+        choice->nchannels = 1; /* blocks of different lengths are not cut further */
+    }
+    RONDO_INFO(RONDO_SUBSYS_TUNING, "rank %d: %s of %zu bytes: %s, %s, %d channel%s, %.2f us predicted", ctx->rank, rondo_coll_name((enum rondo_coll)t->coll), bytes,
+               rondo_algo_name((enum rondo_algo)choice->algo), rondo_proto_name((enum rondo_proto)choice->proto), choice->nchannels, choice->nchannels == 1 ? "" : "s",
+               choice->us);
+    return RONDO_SUCCESS;
+}
+
+static int is_empty(const struct rondo_task *t)
+{
+    return t->counts == NULL ? t->count == 0 : task_bytes(t) == 0;
+}
+
+/* Where each rank's own part lies, when there is only one rank. */
+static rondo_status add_alone(struct rondo_plan *plan, const struct rondo_task *t)
+{
+    size_t count = t->counts != NULL ? t->counts[0] : t->count, at = t->displs != NULL ? t->displs[0] * rondo_dtype_size((rondo_dtype)t->dtype) : 0;
+    const char *in = t->send;
+    char *out = t->recv;
+    if (t->coll == RONDO_COLL_ALL_GATHERV) {
+        out += at;
+    } else if (t->coll == RONDO_COLL_REDUCE_SCATTERV) {
+        in += at;
+    }
+    return add_local(plan, t, in, out, count);
+}
+
+static rondo_status add_collective(struct rondo_plan *plan, const struct rondo_task *t)
+{
+    struct rondo_ctx *ctx = plan->ctx;
+    struct rondo_choice choice;
+    uint32_t word = rondo_call_word(ctx->seq, rondo_task_hash(t));
+    if (ctx->nranks == 1) {
+        return add_alone(plan, t);
+    }
+    note_call(plan, t, word);
+    if (is_empty(t)) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(choose(ctx, t, &choice));
+    for (int c = 0; c < choice.nchannels; c++) {
+        struct rondo_run *run;
+        RONDO_TRY(next_run(plan, &run));
+        fill_work(ctx, run, t, &choice, c);
+        run->work.in = t->send;
+        run->work.out = t->recv;
+        run->work.call_word = word;
+        run->work.seq = ctx->seq;
+        rondo_run_begin(run);
+    }
+    return RONDO_SUCCESS;
+}
+
+/* ---- calls that repeat ---- */
+
+static int cacheable(const struct rondo_task *t)
+{
+    return t->counts == NULL && t->count > 0 && t->op < RONDO_NUM_OPS && t->coll <= RONDO_COLL_REDUCE_SCATTER;
+}
+
+static rondo_status fill_cached(struct rondo_ctx *ctx, const struct rondo_task *t, struct rondo_cached *entry)
+{
+    struct rondo_choice choice;
+    RONDO_TRY(choose(ctx, t, &choice));
+    entry->valid = 0;
+    rondo_free(entry->runs);
+    entry->runs = NULL;
+    RONDO_TRY(RONDO_NEW_ARRAY(entry->runs, choice.nchannels, "the works of a repeated call"));
+    entry->nruns = choice.nchannels;
+    for (int c = 0; c < choice.nchannels; c++) {
+        fill_work(ctx, &entry->runs[c], t, &choice, c);
+        entry->runs[c].open = &ctx->direct.open;
+        rondo_run_begin(&entry->runs[c]); /* counts loops and steps, once */
+    }
+    entry->count = t->count;
+    entry->root = t->root;
+    entry->op = t->op;
+    entry->coll = t->coll;
+    entry->dtype = t->dtype;
+    entry->call_hash = rondo_task_hash(t);
+    entry->valid = 1;
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_plan_cached(struct rondo_ctx *ctx, const struct rondo_task *t, struct rondo_cached **cached)
+{
+    struct rondo_cached *entry;
+    uint32_t word;
+    if (ctx->nranks == 1 || !cacheable(t)) {
+        *cached = NULL;
+        return RONDO_SUCCESS;
+    }
+    entry = &ctx->cached[(t->count * 0x9e3779b97f4a7c15ull >> 57 ^ (uint64_t)t->coll ^ (uint64_t)t->dtype << 2 ^ (uint64_t)(uint32_t)t->root) % RONDO_CACHED_CALLS];
+    if (RONDO_UNLIKELY(!entry->valid || entry->count != t->count || entry->coll != t->coll || entry->dtype != t->dtype || entry->op != t->op || entry->root != t->root)) {
+        RONDO_TRY(fill_cached(ctx, t, entry));
+    }
+    ctx->seq++;
+    word = rondo_call_word(ctx->seq, entry->call_hash);
+    note_call(&ctx->direct, t, word);
+    for (int c = 0; c < entry->nruns; c++) {
+        struct rondo_run *run = &entry->runs[c];
+        run->work.in = t->send;
+        run->work.out = t->recv;
+        run->work.call_word = word;
+        run->work.seq = ctx->seq;
+        rondo_run_again(run);
+    }
+    *cached = entry;
+    return RONDO_SUCCESS;
+}
+
+/* ---- sends and receives ---- */
+
+/* Both ends of a lazy connection have asked for it? */
+static int p2p_ready(struct rondo_run *run, rondo_status *status)
+{
+    struct rondo_link *link = run->ready_arg;
+    struct rondo_ctx *ctx = (struct rondo_ctx *)run->ready_ctx;
+    *status = link->connected ? RONDO_SUCCESS : rondo_link_connect_lazy(&ctx->net, link);
+    return *status == RONDO_SUCCESS ? 1 : *status == RONDO_IN_PROGRESS ? 0 : -1;
+}
+
+static rondo_status add_to_self(struct rondo_plan *plan, const struct rondo_task *t)
+{
+    int is_send = t->coll == RONDO_COLL_SEND;
+    for (int i = 0; i < plan->nself; i++) {
+        struct rondo_task other = plan->self[i];
+        if ((other.coll == RONDO_COLL_SEND) == is_send) {
+            continue;
+        }
+        if (other.count != t->count || other.dtype != t->dtype) {
+            return rondo_fail(RONDO_INVALID_USAGE, "rank %d on %s: it sends to itself %zu %s and receives %zu %s: count and type must be equal", plan->ctx->rank, rondo_log_host(),
+                              is_send ? t->count : other.count, rondo_dtype_name((rondo_dtype)(is_send ? t->dtype : other.dtype)), is_send ? other.count : t->count,
+                              rondo_dtype_name((rondo_dtype)(is_send ? other.dtype : t->dtype)));
+        }
+        memmove(&plan->self[i], &plan->self[i + 1], sizeof(other) * (size_t)(plan->nself - i - 1));
+        plan->nself--;
+        return add_local(plan, t, is_send ? t->send : other.send, is_send ? other.recv : t->recv, t->count);
+    }
+    if (plan->nself == plan->self_capacity) {
+        int capacity = 2 * plan->self_capacity + 4;
+        struct rondo_task *self;
+        RONDO_TRY(RONDO_NEW_ARRAY(self, capacity, "sends to itself"));
+        if (plan->nself > 0) {
+            memcpy(self, plan->self, sizeof(*self) * (size_t)plan->nself);
+        }
+        rondo_free(plan->self);
+        plan->self = self;
+        plan->self_capacity = capacity;
+    }
+    plan->self[plan->nself++] = *t;
+    return RONDO_SUCCESS;
+}
+
+static rondo_status add_p2p(struct rondo_plan *plan, const struct rondo_task *t)
+{
+    struct rondo_ctx *ctx = plan->ctx;
+    int is_send = t->coll == RONDO_COLL_SEND, peer = t->root;
+    struct rondo_task agreed = {.coll = RONDO_COLL_SEND, .dtype = t->dtype, .count = t->count, .ctx = ctx};
+    struct rondo_choice choice = {.algo = RONDO_ALGO_P2P, .proto = RONDO_PROTO_SIMPLE, .nchannels = 1};
+    struct rondo_p2p *p2p;
+    struct rondo_run *run;
+    struct rondo_work *w;
+    if (peer == ctx->rank) {
+        return add_to_self(plan, t);
+    }
+    RONDO_TRY(rondo_p2p_get(ctx, peer, is_send, &p2p));
+    p2p->calls[is_send]++;
+    if (t->count == 0) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(next_run(plan, &run));
+    w = &run->work;
+    fill_op(ctx, w, t);
+    w->coll = t->coll;
+    w->algo = choice.algo;
+    w->proto = choice.proto;
+    w->call_word = rondo_call_word(p2p->calls[is_send], rondo_task_hash(&agreed));
+    w->in = t->send;
+    w->out = t->recv;
+    w->block = w->len = t->count;
+    w->chunk = t->count; /* slices do the cutting */
+    w->ports = &p2p->ports[is_send];
+    run->lane = (uint32_t)(ctx->layout.nchannels + 2 * peer + is_send);
+    run->schedule = rondo_schedule_find((enum rondo_coll)t->coll, RONDO_ALGO_P2P);
+    rondo_seat_of(&ctx->layout, 0, RONDO_ALGO_P2P, (enum rondo_coll)t->coll, peer, &w->seat);
+    if (!p2p->link[is_send].connected) {
+        run->ready = p2p_ready;
+        run->ready_arg = &p2p->link[is_send];
+        run->ready_ctx = ctx;
+    }
+    rondo_run_begin(run);
+    return RONDO_SUCCESS;
+}
+
+/* One message of a call that is made of sends and receives. */
+static rondo_status add_message(struct rondo_plan *plan, const struct rondo_task *t, int is_send, int peer, const void *send, void *recv, size_t count)
+{
+    struct rondo_task message = {.ctx = t->ctx, .coll = is_send ? RONDO_COLL_SEND : RONDO_COLL_RECV, .dtype = t->dtype, .root = peer, .send = send, .recv = recv, .count = count};
+    return add_p2p(plan, &message);
+}
+
+/* gather: everyone -> root; scatter: root -> everyone. */
+static rondo_status add_rooted(struct rondo_plan *plan, const struct rondo_task *t)
+{
+    struct rondo_ctx *ctx = plan->ctx;
+    size_t block = t->count * rondo_dtype_size((rondo_dtype)t->dtype);
+    int gather = t->coll == RONDO_COLL_GATHER;
+    if (ctx->rank != t->root) {
+        return add_message(plan, t, gather, t->root, t->send, t->recv, t->count);
+    }
+    for (int d = 1; d < ctx->nranks; d++) {
+        int peer = (ctx->rank + d) % ctx->nranks;
+        const char *from = gather ? NULL : (const char *)t->send + (size_t)peer * block;
+        char *to = gather ? (char *)t->recv + (size_t)peer * block : NULL;
+        RONDO_TRY(add_message(plan, t, !gather, peer, from, to, t->count));
+    }
+    return gather ? add_local(plan, t, t->send, (char *)t->recv + (size_t)t->root * block, t->count)
+                  : add_local(plan, t, (const char *)t->send + (size_t)t->root * block, t->recv, t->count);
+}
+
+static rondo_status add_all_to_all(struct rondo_plan *plan, const struct rondo_task *t)
+{
+    struct rondo_ctx *ctx = plan->ctx;
+    size_t elem = rondo_dtype_size((rondo_dtype)t->dtype), block = t->count * elem;
+    const char *send = t->send;
+    char *recv = t->recv;
+    int v = t->coll == RONDO_COLL_ALL_TO_ALLV;
+    if (!v && send == recv && t->count > 0) { /* in place: what leaves must not be overwritten by what arrives */
+        void *copy;
+        RONDO_TRY(plan_temp(plan, block * (size_t)ctx->nranks, &copy));
+        memcpy(copy, send, block * (size_t)ctx->nranks);
+        send = copy;
+    }
+    for (int d = 0; d < ctx->nranks; d++) { /* everyone starts with another peer */
+        int to = (ctx->rank + d) % ctx->nranks, from = (ctx->rank + ctx->nranks - d) % ctx->nranks;
+        const char *out = send + (v ? t->send_displs[to] * elem : (size_t)to * block);
+        char *in = recv + (v ? t->displs[from] * elem : (size_t)from * block);
+        size_t nsend = v ? t->send_counts[to] : t->count, nrecv = v ? t->counts[from] : t->count;
+        RONDO_TRY(add_message(plan, t, 1, to, out, NULL, nsend));
+        RONDO_TRY(add_message(plan, t, 0, from, NULL, in, nrecv));
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status copy_arrays(struct rondo_plan *plan, struct rondo_task *t)
+{
+    size_t n = (size_t)plan->ctx->nranks * sizeof(size_t);
+    void *copy;
+    if (t->counts == NULL || t->coll == RONDO_COLL_ALL_TO_ALLV) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(plan_temp(plan, 2 * n, &copy));
+    memcpy(copy, t->counts, n);
+    memcpy((char *)copy + n, t->displs, n);
+    t->counts = copy;
+    t->displs = (const size_t *)((char *)copy + n);
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_plan_add(struct rondo_plan *plan, const struct rondo_task *task)
+{
+    struct rondo_task t = *task;
+    struct rondo_ctx *ctx = plan->ctx;
+    if (t.coll == RONDO_COLL_SEND || t.coll == RONDO_COLL_RECV) {
+        return add_p2p(plan, &t);
+    }
+    ctx->seq++;
+    RONDO_TRY(copy_arrays(plan, &t));
+    switch ((enum rondo_coll)t.coll) {
+    case RONDO_COLL_ALL_TO_ALL:
+    case RONDO_COLL_ALL_TO_ALLV:
+        note_call(plan, &t, rondo_call_word(ctx->seq, rondo_task_hash(&t)));
+        return add_all_to_all(plan, &t);
+    case RONDO_COLL_GATHER:
+    case RONDO_COLL_SCATTER:
+        note_call(plan, &t, rondo_call_word(ctx->seq, rondo_task_hash(&t)));
+        return add_rooted(plan, &t);
+    default:
+        return add_collective(plan, &t);
+    }
+}
+
+rondo_status rondo_plan_check(const struct rondo_plan *plan)
+{
+    const struct rondo_task *t = plan->self;
+    if (RONDO_LIKELY(plan->nself == 0)) {
+        return RONDO_SUCCESS;
+    }
+    return rondo_fail(RONDO_INVALID_USAGE, "rank %d on %s: a %s of %zu %s with itself has no partner in its group: put both between rondo_group_start and rondo_group_end",
+                      plan->ctx->rank, rondo_log_host(), t->coll == RONDO_COLL_SEND ? "send" : "receive", t->count, rondo_dtype_name((rondo_dtype)t->dtype));
+}

@@ -1,0 +1,254 @@
+/* Waiting: one thread turns the executor until its calls are done; meanwhile it looks for aborts, deaths and calls that differ, and says who waits for whom. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/param.h"
+#include "comm.h"
+
+enum { SPINS = 2000, FIRST_STALL_CHECK = 8, OTHER_STALL_CHECKS = 4096 };
+
+int rondo_call_text(const struct rondo_call *call, char *text, size_t size)
+{
+    char op[40] = "", root[32] = "";
+    enum rondo_coll coll = (enum rondo_coll)call->coll;
+    const char *type = rondo_dtype_name((rondo_dtype)call->dtype), *name = rondo_coll_name(coll);
+    if (coll == RONDO_COLL_BARRIER) {
+        return snprintf(text, size, "barrier #%llu", (unsigned long long)call->seq);
+    }
+    if (rondo_coll_reduces(coll)) {
+        const char *op_name = rondo_op_name((rondo_op)call->op);
+        snprintf(op, sizeof(op), ", %s", op_name != NULL ? op_name : "pre-multiplied sum");
+    }
+    if (rondo_coll_has_root(coll)) {
+        snprintf(root, sizeof(root), ", root %d", call->root);
+    }
+    return snprintf(text, size, "%s #%llu (count %llu, %s%s%s)", name != NULL ? name : "?", (unsigned long long)call->seq, (unsigned long long)call->count,
+                    type != NULL ? type : "?", op, root);
+}
+
+static int board_rank(const struct rondo_ctx *ctx, int peer)
+{
+    return peer <= -1 && peer != RONDO_NO_PEER ? ctx->layout.local_ranks[-1 - peer] : peer;
+}
+
+static rondo_status differs(struct rondo_ctx *ctx, int peer, const struct rondo_call *mine, const struct rondo_call *theirs)
+{
+    char a[128], b[128];
+    rondo_call_text(mine, a, sizeof(a));
+    rondo_call_text(theirs, b, sizeof(b));
+    return rondo_fail(RONDO_INVALID_USAGE, "calls differ: rank %d on %s calls %s, rank %d on %s calls %s%s: all ranks must make the same calls in the same order", ctx->rank,
+                      rondo_log_host(), a, peer, ctx->peers[peer].host, b,
+                      mine->word != theirs->word && strcmp(a, b) == 0 ? " with other counts or displacements" : "");
+}
+
+/* The executor saw a call word that is not ours. */
+static rondo_status on_mismatch(void *arg, int peer, const struct rondo_work *work, uint32_t got)
+{
+    struct rondo_ctx *ctx = arg;
+    struct rondo_call mine, theirs;
+    rondo_status status;
+    peer = board_rank(ctx, peer);
+    if (work->seq != 0 && rondo_control_call_of(ctx->control, ctx->rank, work->seq, &mine) && rondo_control_call_of(ctx->control, peer, work->seq, &theirs) &&
+        mine.word != theirs.word) {
+        status = differs(ctx, peer, &mine, &theirs);
+    } else if (work->seq == 0) {
+        status = rondo_fail(RONDO_INVALID_USAGE,
+                            "calls differ: rank %d on %s receives %zu %s from rank %d on %s, which sent another count or type, or sent in another order (call word %08x, expected %08x)",
+                            ctx->rank, rondo_log_host(), work->len, rondo_dtype_name((rondo_dtype)work->dtype), peer, ctx->peers[peer].host, got, work->call_word);
+    } else {
+        status = rondo_fail(RONDO_INVALID_USAGE,
+                            "calls differ: rank %d on %s is in %s #%llu with count %zu, rank %d on %s is in another call (call word %08x, expected %08x): all ranks must make the same "
+                            "calls in the same order",
+                            ctx->rank, rondo_log_host(), rondo_coll_name((enum rondo_coll)work->coll), (unsigned long long)work->seq, work->block, peer, ctx->peers[peer].host,
+                            got, work->call_word);
+    }
+    return rondo_ctx_fail(ctx, status, peer);
+}
+
+/* In a stall: does any rank of the node make another call than ours with the same number? What no shared conn shows. */
+static rondo_status compare_calls(struct rondo_ctx *ctx)
+{
+    struct rondo_call mine, theirs;
+    if (ctx->seq == 0 || !rondo_control_call_of(ctx->control, ctx->rank, ctx->seq, &mine) || mine.state != 1) {
+        return RONDO_SUCCESS;
+    }
+    for (int i = 0; i < ctx->layout.nlocal; i++) {
+        int r = ctx->layout.local_ranks[i];
+        if (r == ctx->rank) {
+            continue;
+        }
+        if (rondo_control_call_of(ctx->control, r, ctx->seq, &theirs)) {
+            if (theirs.word != mine.word) {
+                return rondo_ctx_fail(ctx, differs(ctx, r, &mine, &theirs), r);
+            }
+        } else if (rondo_control_state_of(ctx->control, r) == 1 && !rondo_control_call_of(ctx->control, r, ctx->seq, &theirs)) {
+            char text[128];
+            rondo_call_text(&mine, text, sizeof(text));
+            return rondo_ctx_fail(ctx, rondo_fail(RONDO_REMOTE_ERROR, "rank %d on %s waits in %s, but rank %d on %s has destroyed or aborted its communicator before that call",
+                                                  ctx->rank, rondo_log_host(), text, r, ctx->peers[r].host), r);
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status on_check(void *arg)
+{
+    struct rondo_ctx *ctx = arg;
+    if (RONDO_UNLIKELY(__atomic_load_n(&ctx->aborted, __ATOMIC_ACQUIRE))) {
+        return rondo_fail_quiet(RONDO_REMOTE_ERROR, "rank %d: the communicator \"%s\" was aborted by this process", ctx->rank, ctx->name);
+    }
+    if (ctx->control == NULL) {
+        return RONDO_SUCCESS;
+    }
+    if (RONDO_UNLIKELY(rondo_control_aborted(ctx->control))) {
+        return rondo_ctx_ready(ctx);
+    }
+    ctx->stall_checks++;
+    if (ctx->stall_checks == FIRST_STALL_CHECK || ctx->stall_checks % OTHER_STALL_CHECKS == 0) {
+        return compare_calls(ctx);
+    }
+    return RONDO_SUCCESS;
+}
+
+/* "waits 30.0 s in all_reduce #17 (...) for data from rank 3 (...); rank 3 on host has made 16 calls, the last: ..." */
+static rondo_status on_report(void *arg, int late, int64_t waited_ns)
+{
+    struct rondo_ctx *ctx = arg;
+    char what[160] = "", call_text[128] = "sends and receives", peer_text[224] = "";
+    int peer = RONDO_NO_PEER;
+    struct rondo_call call;
+    ctx->exec_ops->describe(ctx->exec, what, sizeof(what), &peer);
+    peer = board_rank(ctx, peer);
+    if (ctx->control != NULL && ctx->seq > 0 && rondo_control_call_of(ctx->control, ctx->rank, ctx->seq, &call) && call.state == 1) {
+        rondo_call_text(&call, call_text, sizeof(call_text));
+    }
+    if (peer >= 0 && ctx->control != NULL) {
+        char last[128] = "none";
+        if (rondo_control_call_of(ctx->control, peer, 0, &call)) {
+            rondo_call_text(&call, last, sizeof(last));
+        }
+        snprintf(peer_text, sizeof(peer_text), "; the last collective of rank %d on %s: %s%s", peer, ctx->peers[peer].host, last,
+                 call.state == 2 ? " (done)" : "");
+    }
+    if (!late) {
+        RONDO_WARN("rank %d on %s has waited %.1f s in %s for %s%s", ctx->rank, rondo_log_host(), (double)waited_ns * 1e-9, call_text, what[0] != '\0' ? what : "other ranks",
+                   peer_text);
+        return RONDO_SUCCESS;
+    }
+    return rondo_ctx_fail(ctx, rondo_fail(RONDO_TIMEOUT, "rank %d on %s waited %.1f s (RONDO_TIMEOUT) in %s for %s%s", ctx->rank, rondo_log_host(), (double)waited_ns * 1e-9,
+                                          call_text, what[0] != '\0' ? what : "other ranks", peer_text), peer);
+}
+
+static rondo_status turn_control(void *arg, int *moved)
+{
+    return rondo_control_turn(arg, moved);
+}
+
+static rondo_status turn_streams(void *arg, int *moved)
+{
+    (void)arg;
+    rondo_streams_turn(moved);
+    return RONDO_SUCCESS;
+}
+
+void rondo_ctx_policy(struct rondo_ctx *ctx)
+{
+    const struct rondo_params *params = rondo_params();
+    int64_t timeout = ctx->config.timeout_ms != RONDO_CONFIG_DEFAULT ? ctx->config.timeout_ms * 1000000 : params->timeout;
+    struct rondo_wait_policy *policy = &ctx->policy;
+    policy->spins = params->spin >= 0 ? (uint32_t)params->spin : ctx->layout.model.ranks_per_core > 1 ? 0 : SPINS;
+    policy->sleep_after_ns = params->sleep_after;
+    policy->timeout_ns = timeout;
+    policy->warn_after_ns = params->warn_after;
+    policy->progress = &ctx->progress;
+    policy->check = on_check;
+    policy->report = on_report;
+    policy->arg = ctx;
+    ctx->exec_owner.arg = ctx;
+    ctx->exec_owner.mismatch = on_mismatch;
+    if (ctx->control != NULL && ctx->progress.nhooks == 0) {
+        struct rondo_hook control = {"control", turn_control, ctx->control, 0}, streams = {"streams", turn_streams, NULL, 0};
+        rondo_progress_add(&ctx->progress, control);
+        rondo_progress_add(&ctx->progress, streams);
+    }
+}
+
+rondo_status rondo_ctx_wait(struct rondo_ctx *ctx, const int *open)
+{
+    struct rondo_wait wait;
+    rondo_wait_begin(&wait, &ctx->policy);
+    ctx->stall_checks = 0;
+    for (;;) {
+        int moved = 0;
+        rondo_status status = ctx->exec_ops->turn(ctx->exec, &moved);
+        if (RONDO_LIKELY(status == RONDO_SUCCESS)) {
+            if (RONDO_LIKELY(*open == 0)) {
+                return RONDO_SUCCESS;
+            }
+            if (moved) {
+                rondo_wait_reset(&wait);
+                continue;
+            }
+            status = rondo_wait_turn(&wait);
+            if (RONDO_LIKELY(status == RONDO_SUCCESS)) {
+                continue;
+            }
+        }
+        ctx->exec_ops->drop(ctx->exec);
+        return rondo_ctx_fail(ctx, status, -1);
+    }
+}
+
+static void calls_end(struct rondo_ctx *ctx, uint64_t first, uint64_t last)
+{
+    for (; ctx->control != NULL && first != 0 && first <= last; first++) {
+        rondo_control_call_end(ctx->control, first);
+    }
+}
+
+static rondo_status run_plan(struct rondo_ctx *ctx, const struct rondo_task *task)
+{
+    struct rondo_plan *plan = &ctx->direct;
+    rondo_plan_reset(plan);
+    RONDO_TRY(rondo_plan_add(plan, task));
+    RONDO_TRY(rondo_plan_check(plan));
+    plan->open = plan->nruns;
+    ctx->exec_ops->submit(ctx->exec, plan->runs, plan->nruns);
+    return rondo_ctx_wait(ctx, &plan->open);
+}
+
+rondo_status rondo_task_run(struct rondo_task *task)
+{
+    struct rondo_ctx *ctx = task->ctx;
+    struct rondo_cached *cached = NULL;
+    struct rondo_plan *plan = &ctx->direct;
+    rondo_status status;
+    if (RONDO_UNLIKELY(__atomic_load_n(&ctx->nqueued, __ATOMIC_ACQUIRE) != 0)) {
+        RONDO_TRY(rondo_ctx_drain(ctx));
+    }
+    RONDO_TRY(rondo_fault("call", ctx->rank, ctx->seq + 1));
+    status = rondo_plan_cached(ctx, task, &cached);
+    if (RONDO_LIKELY(status == RONDO_SUCCESS && cached != NULL)) {
+        plan->open = cached->nruns;
+        ctx->exec_ops->submit(ctx->exec, cached->runs, cached->nruns);
+        status = rondo_ctx_wait(ctx, &plan->open);
+        if (RONDO_LIKELY(status == RONDO_SUCCESS)) {
+            rondo_control_call_end(ctx->control, ctx->seq);
+        }
+        return status;
+    }
+    if (status == RONDO_SUCCESS) {
+        status = run_plan(ctx, task);
+        if (status == RONDO_SUCCESS) {
+            calls_end(ctx, plan->first_seq, plan->last_seq);
+        }
+    }
+    return status;
+}
+
+void rondo_plan_calls_end(struct rondo_plan *plan)
+{
+    calls_end(plan->ctx, plan->first_seq, plan->last_seq);
+}

@@ -1,0 +1,285 @@
+/*
+ * Host streams. A plan of a stream is issued when the plan before it in its stream is done and every earlier plan of its communicator was issued: so each stream runs
+ * in order, and all ranks issue a communicator's calls in the order in which they were made. Plans move in query, synchronize, and in any waiting call of the process.
+ */
+#include <pthread.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/param.h"
+#include "comm.h"
+
+struct rondo_stream_st {
+    pthread_mutex_t lock;
+    struct rondo_plan *first, *last; /* not yet reaped, in order; plans are owned here once queued */
+    rondo_status status;             /* the first error */
+};
+
+/* Contexts with queued plans: whoever waits turns them. */
+static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct rondo_ctx *registry;
+static int nregistered;
+
+static void registry_add(struct rondo_ctx *ctx)
+{
+    pthread_mutex_lock(&registry_lock);
+    if (!ctx->registered) {
+        ctx->registered = 1;
+        ctx->registry_next = registry;
+        registry = ctx;
+        __atomic_add_fetch(&nregistered, 1, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&registry_lock);
+}
+
+static void registry_remove(struct rondo_ctx *ctx)
+{
+    pthread_mutex_lock(&registry_lock);
+    for (struct rondo_ctx **at = &registry; *at != NULL; at = &(*at)->registry_next) {
+        if (*at == ctx) {
+            *at = ctx->registry_next;
+            ctx->registered = 0;
+            __atomic_sub_fetch(&nregistered, 1, __ATOMIC_RELEASE);
+            break;
+        }
+    }
+    pthread_mutex_unlock(&registry_lock);
+}
+
+/* ---- a context's queue ---- */
+
+static void plan_done(struct rondo_plan *plan, rondo_status status)
+{
+    if (status == RONDO_SUCCESS) {
+        rondo_plan_calls_end(plan);
+    }
+    plan->status = status;
+    __atomic_store_n(&plan->done, 1, __ATOMIC_RELEASE);
+}
+
+static void issue_ready(struct rondo_ctx *ctx, int *moved)
+{
+    for (struct rondo_plan *plan = ctx->queue; plan != NULL; plan = plan->next) {
+        if (plan->issued) {
+            continue;
+        }
+        if (plan->after != NULL && !__atomic_load_n(&plan->after->done, __ATOMIC_ACQUIRE)) {
+            return; /* later plans of this communicator wait too */
+        }
+        plan->issued = 1;
+        plan->open = plan->nruns;
+        ctx->exec_ops->submit(ctx->exec, plan->runs, plan->nruns);
+        *moved = 1;
+    }
+}
+
+static void reap_done(struct rondo_ctx *ctx, rondo_status status, int *moved)
+{
+    struct rondo_plan **at = &ctx->queue;
+    ctx->queue_last = NULL;
+    while (*at != NULL) {
+        struct rondo_plan *plan = *at;
+        if (status != RONDO_SUCCESS || (plan->issued && plan->open == 0)) {
+            *at = plan->next;
+            plan_done(plan, status); /* its stream may free it from here on */
+            __atomic_sub_fetch(&ctx->nqueued, 1, __ATOMIC_RELEASE);
+            *moved = 1;
+        } else {
+            ctx->queue_last = plan;
+            at = &plan->next;
+        }
+    }
+}
+
+rondo_status rondo_ctx_turn_queue(struct rondo_ctx *ctx, int *moved)
+{
+    rondo_status status;
+    if (pthread_mutex_trylock(&ctx->queue_lock) != 0) {
+        return RONDO_SUCCESS;
+    }
+    issue_ready(ctx, moved);
+    status = ctx->exec_ops->turn(ctx->exec, moved);
+    if (status == RONDO_SUCCESS) {
+        status = rondo_ctx_ready(ctx);
+    }
+    if (status != RONDO_SUCCESS) {
+        rondo_ctx_fail(ctx, status, -1);
+        ctx->exec_ops->drop(ctx->exec);
+    }
+    reap_done(ctx, status, moved);
+    pthread_mutex_unlock(&ctx->queue_lock);
+    return status;
+}
+
+void rondo_streams_turn(int *moved)
+{
+    if (__atomic_load_n(&nregistered, __ATOMIC_ACQUIRE) == 0 || pthread_mutex_trylock(&registry_lock) != 0) {
+        return;
+    }
+    for (struct rondo_ctx *ctx = registry; ctx != NULL; ctx = ctx->registry_next) {
+        if (__atomic_load_n(&ctx->nqueued, __ATOMIC_ACQUIRE) > 0) {
+            rondo_ctx_turn_queue(ctx, moved); /* errors stay with the plans */
+        }
+    }
+    pthread_mutex_unlock(&registry_lock);
+}
+
+rondo_status rondo_ctx_drain(struct rondo_ctx *ctx)
+{
+    struct rondo_wait wait;
+    rondo_wait_begin(&wait, &ctx->policy);
+    while (__atomic_load_n(&ctx->nqueued, __ATOMIC_ACQUIRE) > 0) {
+        int moved = 0;
+        RONDO_TRY(rondo_ctx_turn_queue(ctx, &moved));
+        rondo_streams_turn(&moved); /* what it waits for may be another communicator's */
+        if (moved) {
+            rondo_wait_reset(&wait);
+        } else {
+            RONDO_TRY(rondo_wait_turn(&wait));
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+void rondo_ctx_drop_queue(struct rondo_ctx *ctx, rondo_status status)
+{
+    int moved = 0;
+    if (ctx->registered) {
+        registry_remove(ctx);
+    }
+    if (ctx->queue == NULL) {
+        return;
+    }
+    rondo_fail_quiet(status, "rank %d: the communicator \"%s\" ended with work still queued on a stream", ctx->rank, ctx->name);
+    pthread_mutex_lock(&ctx->queue_lock);
+    ctx->exec_ops->drop(ctx->exec);
+    reap_done(ctx, status, &moved);
+    pthread_mutex_unlock(&ctx->queue_lock);
+}
+
+/* ---- streams ---- */
+
+/* Free what is done, in order; keep the first error. Caller holds the lock. */
+static void reap_stream(struct rondo_stream_st *stream)
+{
+    while (stream->first != NULL && __atomic_load_n(&stream->first->done, __ATOMIC_ACQUIRE)) {
+        struct rondo_plan *plan = stream->first, *next = plan->stream_next;
+        if (plan->status != RONDO_SUCCESS && stream->status == RONDO_SUCCESS) {
+            stream->status = plan->status;
+        }
+        if (next != NULL) {
+            /* The queue of another context may be looking at next->after: it sees a done plan or NULL. */
+            struct rondo_ctx *ctx = next->ctx;
+            pthread_mutex_lock(&ctx->queue_lock);
+            next->after = NULL;
+            pthread_mutex_unlock(&ctx->queue_lock);
+        } else {
+            stream->last = NULL;
+        }
+        stream->first = next;
+        rondo_plan_release(plan);
+        rondo_free(plan);
+    }
+}
+
+rondo_status rondo_stream_enqueue(struct rondo_plan *plan)
+{
+    struct rondo_stream_st *stream = plan->stream;
+    struct rondo_ctx *ctx = plan->ctx;
+    int moved = 0;
+    registry_add(ctx);
+    pthread_mutex_lock(&stream->lock);
+    reap_stream(stream);
+    plan->after = stream->last;
+    if (stream->last != NULL) {
+        stream->last->stream_next = plan;
+    } else {
+        stream->first = plan;
+    }
+    stream->last = plan;
+    pthread_mutex_lock(&ctx->queue_lock);
+    __atomic_add_fetch(&ctx->nqueued, 1, __ATOMIC_RELEASE);
+    if (ctx->queue == NULL) {
+        ctx->queue = plan;
+    } else {
+        ctx->queue_last->next = plan;
+    }
+    ctx->queue_last = plan;
+    pthread_mutex_unlock(&ctx->queue_lock);
+    pthread_mutex_unlock(&stream->lock);
+    return rondo_ctx_turn_queue(ctx, &moved); /* the first slices leave at once */
+}
+
+static rondo_status stream_check(const struct rondo_stream_st *stream, const char *what)
+{
+    return stream != NULL ? RONDO_SUCCESS : rondo_fail(RONDO_INVALID_ARGUMENT, "%s: the stream is NULL", what);
+}
+
+rondo_status rondo_stream_create(rondo_stream *stream)
+{
+    struct rondo_stream_st *made;
+    if (stream == NULL) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_stream_create: the place for the stream is NULL");
+    }
+    RONDO_TRY(RONDO_NEW(made, "a stream"));
+    pthread_mutex_init(&made->lock, NULL);
+    *stream = made;
+    return RONDO_SUCCESS;
+}
+
+/* Turn the context of the stream's first open plan, and everything else; @return RONDO_IN_PROGRESS while plans are open. */
+static rondo_status stream_turn(struct rondo_stream_st *stream, int *moved, struct rondo_ctx **waiting)
+{
+    rondo_status status;
+    rondo_streams_turn(moved);
+    pthread_mutex_lock(&stream->lock);
+    reap_stream(stream);
+    *waiting = stream->first != NULL ? stream->first->ctx : NULL;
+    status = stream->first != NULL ? RONDO_IN_PROGRESS : stream->status;
+    pthread_mutex_unlock(&stream->lock);
+    if (status != RONDO_SUCCESS && status != RONDO_IN_PROGRESS) {
+        return rondo_fail_quiet(status, "a call of this stream failed: rondo_last_error of its communicator says why");
+    }
+    return status;
+}
+
+rondo_status rondo_stream_query(rondo_stream stream)
+{
+    int moved = 0;
+    struct rondo_ctx *waiting;
+    RONDO_TRY(stream_check(stream, "rondo_stream_query"));
+    return stream_turn(stream, &moved, &waiting);
+}
+
+rondo_status rondo_stream_synchronize(rondo_stream stream)
+{
+    struct rondo_wait wait;
+    struct rondo_ctx *waiting = NULL;
+    rondo_status status;
+    struct rondo_wait_policy none = {.spins = 100, .sleep_after_ns = rondo_params()->sleep_after};
+    RONDO_TRY(stream_check(stream, "rondo_stream_synchronize"));
+    rondo_wait_begin(&wait, &none);
+    for (;;) {
+        int moved = 0;
+        status = stream_turn(stream, &moved, &waiting);
+        if (status != RONDO_IN_PROGRESS) {
+            return status;
+        }
+        wait.policy = waiting != NULL ? &waiting->policy : &none;
+        if (moved) {
+            rondo_wait_reset(&wait);
+        } else {
+            rondo_wait_turn(&wait); /* an error ends the communicator, and with it its plans: the next turn sees that */
+        }
+    }
+}
+
+rondo_status rondo_stream_destroy(rondo_stream stream)
+{
+    rondo_status status;
+    RONDO_TRY(stream_check(stream, "rondo_stream_destroy"));
+    status = rondo_stream_synchronize(stream);
+    pthread_mutex_destroy(&stream->lock);
+    rondo_free(stream);
+    return status;
+}

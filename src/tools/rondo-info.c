@@ -1,0 +1,113 @@
+/* rondo-info: what library this is, and every parameter with its value and where the value comes from. */
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include "base/log.h"
+#include "base/param.h"
+#include "kern/reduce.h"
+
+static const char usage[] =
+    "usage: rondo-info [NAME...]\n"
+    "  Prints version, host and all parameters, or those named (RONDO_TIMEOUT, TIMEOUT and NCCL_BUFFSIZE are all names).\n"
+    "  Values come from the environment, ~/.rondo.conf, /etc/rondo.conf (lines NAME=value) and the defaults, in this order.\n"
+    "  Exit status: 0; 1 a parameter has a bad value; 2 wrong use.\n";
+
+static int is_alias(const char *aliases, const char *name)
+{
+    size_t length = strlen(name);
+    while (*aliases) {
+        size_t n = strcspn(aliases, ",");
+        if (n == length && strncasecmp(aliases, name, n) == 0) {
+            return 1;
+        }
+        aliases += n + (aliases[n] == ',');
+    }
+    return 0;
+}
+
+/* @return the parameter's number, or -1. */
+static int param_find(const char *name)
+{
+    const char *bare = strncasecmp(name, "RONDO_", 6) == 0 ? name + 6 : name;
+    for (int id = 0; id < RONDO_NUM_PARAMS; id++) {
+        struct rondo_param_info info;
+        rondo_param_get_info(id, &info);
+        if (strcasecmp(info.name, bare) == 0 || is_alias(info.aliases, name)) {
+            return id;
+        }
+    }
+    return -1;
+}
+
+static const char *type_text(const char *type)
+{
+    static const char *const texts[][2] = { { "INT", "whole number" }, { "SIZE", "size (K M G)" }, { "BOOL", "0 or 1" },
+                                            { "ENUM", "one of" },      { "LIST", "text" },         { "TIME", "time (ns us ms s m)" } };
+    for (size_t i = 0; i < RONDO_COUNTOF(texts); i++) {
+        if (strcmp(texts[i][0], type) == 0) {
+            return texts[i][1];
+        }
+    }
+    return type;
+}
+
+static const char *or_dash(const char *text) { return text[0] ? text : "-"; }
+
+static void param_print(int id)
+{
+    struct rondo_param_info info;
+    char name[64];
+    rondo_param_get_info(id, &info);
+    snprintf(name, sizeof name, "RONDO_%s", info.name);
+    printf("%-22s %-22s %-22s %s\n", name, or_dash(info.value), or_dash(info.def), info.origin);
+    printf("    %s\n", info.help);
+    printf("    %s%s%s%s%s%s\n", type_text(info.type), info.range[0] ? " " : "", info.range, info.aliases[0] ? "; also " : "", info.aliases,
+           info.agree ? "; the same on all ranks" : "");
+}
+
+static void heading_print(void) { printf("%-22s %-22s %-22s %s\n", "parameter", "value", "default", "origin"); }
+
+static int named_print(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        if (param_find(argv[i]) < 0) {
+            fprintf(stderr, "rondo-info: no parameter is called %s; rondo-info without arguments lists all\n", argv[i]);
+            return 2;
+        }
+    }
+    heading_print();
+    for (int i = 1; i < argc; i++) {
+        param_print(param_find(argv[i]));
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    int version = 0, code = 0;
+    rondo_status status;
+    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+        fputs(usage, stdout);
+        return 0;
+    }
+    if (argc > 1 && argv[1][0] == '-') {
+        fprintf(stderr, "rondo-info: unknown option %s\n%s", argv[1], usage);
+        return 2;
+    }
+    status = rondo_param_init();
+    if (argc > 1) {
+        code = named_print(argc, argv);
+    } else {
+        rondo_get_version(&version);
+        printf("Rondo %d.%d.%d on host %s, reductions by %s\n\n", version / 10000, version / 100 % 100, version % 100, rondo_log_host(),
+               rondo_reduce_isa());
+        heading_print();
+        for (int id = 0; id < RONDO_NUM_PARAMS; id++) {
+            param_print(id);
+        }
+    }
+    if (status != RONDO_SUCCESS) {
+        printf("\nbad value: %s\n", rondo_error_text());
+    }
+    return code ? code : status != RONDO_SUCCESS;
+}
