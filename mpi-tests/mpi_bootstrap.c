@@ -1,0 +1,452 @@
+/*
+ * The bootstrap over MPI, without the engine: rounds, refusals, errors that all ranks share, ranks that are missing or late, MPI's progress by the idle hook.
+ *
+ *   mpirun -n N mpi_bootstrap            all cases; those that need a second rank are left out at N = 1
+ *   mpirun -n N mpi_bootstrap exhaust    make communicators until MPI has no more: an error, not the end of the program
+ */
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/wait.h"
+#include "mpi_common.h"
+#include "net/bootstrap_mpi.h"
+#include "net/peer.h"
+
+enum { MAX_BYTES = 2000 };
+static const int64_t LONG_NS = 30000000000, SHORT_NS = 600000000;
+
+struct outcome {
+    rondo_status status;
+    int missing[8];
+    int n; /* of missing */
+    double took_s;
+    char text[RONDO_ERROR_TEXT];
+};
+
+/* Test the round under way until it ends or `wait_ns` have passed, as the engine does. */
+static struct outcome drive(struct rondo_bootstrap *b, int64_t wait_ns)
+{
+    struct outcome out = { .status = RONDO_IN_PROGRESS };
+    int64_t begin = rondo_now_ns();
+    while ((out.status = b->ops->test(b)) == RONDO_IN_PROGRESS && rondo_now_ns() - begin < wait_ns) {
+        sched_yield();
+    }
+    snprintf(out.text, sizeof(out.text), "%s", out.status == RONDO_IN_PROGRESS ? "own deadline" : rondo_error_text());
+    if (out.status == RONDO_IN_PROGRESS || out.status == RONDO_TIMEOUT) {
+        int64_t asked = rondo_now_ns();
+        while ((out.status = b->ops->missing(b, out.missing, (int)TEST_ARRAY_LEN(out.missing), &out.n)) == RONDO_IN_PROGRESS) {
+            sched_yield();
+        }
+        test_check(out.status == RONDO_SUCCESS, "missing gave %s", rondo_error_text());
+        test_check((double)(rondo_now_ns() - asked) * 1e-9 < 1.5, "asking who is missing took %.2f s",
+                   (double)(rondo_now_ns() - asked) * 1e-9);
+        out.status = RONDO_TIMEOUT;
+    }
+    out.took_s = (double)(rondo_now_ns() - begin) * 1e-9;
+    return out;
+}
+
+static struct rondo_bootstrap *boot(MPI_Comm comm)
+{
+    struct rondo_bootstrap *b = NULL;
+    if (!test_check(rondo_bootstrap_mpi(comm, &b) == RONDO_SUCCESS, "%s", rondo_error_text())) {
+        test_die("no bootstrap");
+    }
+    return b;
+}
+
+static struct rondo_bootstrap *boot_open(MPI_Comm comm)
+{
+    struct rondo_bootstrap *b = boot(comm);
+    if (!test_check(b->ops->open_start(b) == RONDO_SUCCESS && drive(b, LONG_NS).status == RONDO_SUCCESS, "open: %s", rondo_error_text())) {
+        test_die("not open");
+    }
+    return b;
+}
+
+/* ---- rounds ---- */
+
+static uint8_t byte_of(int from, int to, int round, size_t i) { return (uint8_t)(from * 31 + to * 17 + round * 7 + (int)i); }
+
+static void allgather_case(struct rondo_bootstrap *b, int round, size_t bytes)
+{
+    uint8_t mine[MAX_BYTES], *all = test_guard_alloc((size_t)b->nranks * bytes);
+    int wrong = 0;
+    for (size_t i = 0; i < bytes; i++) {
+        mine[i] = byte_of(b->rank, 0, round, i);
+    }
+    rondo_status status = b->ops->allgather_start(b, mine, all, bytes);
+    memset(mine, 0, sizeof(mine)); /* the round has its own copy */
+    test_check(status == RONDO_SUCCESS && drive(b, LONG_NS).status == RONDO_SUCCESS, "allgather %zu: %s", bytes, rondo_error_text());
+    for (int from = 0; from < b->nranks; from++) {
+        for (size_t i = 0; i < bytes; i++) {
+            wrong += all[(size_t)from * bytes + i] != byte_of(from, 0, round, i);
+        }
+    }
+    test_check(wrong == 0, "allgather of %zu bytes: %d wrong", bytes, wrong);
+    test_check(test_guard_intact(all, (size_t)b->nranks * bytes), "allgather of %zu bytes wrote beyond its end", bytes);
+    test_guard_free(all);
+}
+
+/* Pairs by hash of (round, lower, higher); every second round all pairs. */
+static void exchange_case(struct rondo_bootstrap *b, int round, size_t bytes)
+{
+    int peer[TEST_MAX_RANKS], n = 0, wrong = 0;
+    for (int r = b->nranks - 1; r >= 0; r--) {
+        int low = r < b->rank ? r : b->rank, high = r < b->rank ? b->rank : r;
+        if (r != b->rank && (round % 2 == 0 || (test_hash((uint64_t)round, (uint64_t)low, (uint64_t)high) & 1))) {
+            peer[n++] = r;
+        }
+    }
+    size_t size = (size_t)n * bytes;
+    uint8_t *send = test_guard_alloc(size), *recv = test_guard_alloc(size);
+    for (size_t i = 0; i < size; i++) {
+        send[i] = byte_of(b->rank, peer[i / bytes], round, i % bytes);
+    }
+    rondo_status status = b->ops->exchange_start(b, n, peer, send, recv, bytes);
+    test_check(status == RONDO_SUCCESS && drive(b, LONG_NS).status == RONDO_SUCCESS, "exchange with %d: %s", n, rondo_error_text());
+    for (size_t i = 0; i < size; i++) {
+        wrong += recv[i] != byte_of(peer[i / bytes], b->rank, round, i % bytes);
+    }
+    test_check(wrong == 0, "exchange of %zu bytes with %d peers: %d wrong", bytes, n, wrong);
+    test_guard_free(send);
+    test_guard_free(recv);
+}
+
+static void rounds_case(const char *what, MPI_Comm comm)
+{
+    static const size_t sizes[] = { 1, 4, 17, 1100, MAX_BYTES };
+    int rank, size, graves = rondo_bootstrap_mpi_graves();
+    test.what = what;
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &size);
+    struct rondo_bootstrap *b = boot_open(comm);
+    test_check(b->rank == rank && b->nranks == size, "rank %d of %d", b->rank, b->nranks);
+    for (int round = 0; round < 2 * (int)TEST_ARRAY_LEN(sizes); round++) {
+        allgather_case(b, round, sizes[round / 2]);
+        exchange_case(b, round, sizes[round / 2]);
+    }
+    b->ops->close(b, 1);
+    test_check(rondo_bootstrap_mpi_graves() == graves, "requests were left behind");
+}
+
+static void communicators_of_any_kind(void)
+{
+    MPI_Comm comm;
+    rounds_case("rounds on MPI_COMM_WORLD", MPI_COMM_WORLD);
+    rounds_case("rounds on MPI_COMM_SELF", MPI_COMM_SELF);
+    MPI_Comm_split(MPI_COMM_WORLD, test.rank % 2, -test.rank, &comm);
+    rounds_case("rounds on odd and even ranks, reversed", comm);
+    struct rondo_bootstrap *b = boot(comm);
+    int last = test.nranks - 1;
+    test_check(b->root_world_rank == (last % 2 == test.rank % 2 ? last : last - 1), "root's world rank is %d", b->root_world_rank);
+    b->ops->close(b, 0);
+    MPI_Comm_free(&comm);
+}
+
+/* MPICH has 2,046 communicators: each bootstrap must give its own back. */
+static void communicators_are_given_back(void)
+{
+    test.what = "many bootstraps, one after the other";
+    for (int i = 0; i < (test.nranks <= 2 ? 2100 : 50); i++) {
+        struct rondo_bootstrap *b = boot_open(MPI_COMM_WORLD);
+        b->ops->close(b, 1);
+    }
+}
+
+/* ---- refusals ---- */
+
+static void null_and_intercommunicators_are_refused(void)
+{
+    struct rondo_bootstrap *b = NULL;
+    test.what = "refused communicators";
+    test_check(rondo_bootstrap_mpi(MPI_COMM_NULL, &b) == RONDO_INVALID_ARGUMENT, "MPI_COMM_NULL was taken");
+    test_check(strstr(rondo_error_text(), "MPI_COMM_NULL") != NULL, "%s", rondo_error_text());
+    if (test.nranks == 1) {
+        return;
+    }
+    MPI_Comm half, inter;
+    MPI_Comm_split(MPI_COMM_WORLD, test.rank % 2, 0, &half);
+    MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, 1 - test.rank % 2, 5, &inter);
+    test_check(rondo_bootstrap_mpi(inter, &b) == RONDO_INVALID_ARGUMENT, "an intercommunicator was taken");
+    test_check(strstr(rondo_error_text(), "intercommunicator") != NULL, "%s", rondo_error_text());
+    MPI_Comm_free(&inter);
+    MPI_Comm_free(&half);
+}
+
+static void *other_thread(void *arg)
+{
+    struct rondo_bootstrap *b = NULL;
+    *(rondo_status *)arg = rondo_bootstrap_mpi(MPI_COMM_SELF, &b);
+    if (b) {
+        b->ops->close(b, 0);
+    }
+    return NULL;
+}
+
+/* With the level that the program asked for: a second thread may create only from MPI_THREAD_SERIALIZED up. */
+static void thread_level_is_respected(void)
+{
+    int level;
+    rondo_status status = RONDO_SUCCESS;
+    pthread_t thread;
+    test.what = "a thread that may not call MPI";
+    MPI_Query_thread(&level);
+    if (pthread_create(&thread, NULL, other_thread, &status) != 0) {
+        test_die("no thread");
+    }
+    pthread_join(thread, NULL);
+    test_check(status == (level >= MPI_THREAD_SERIALIZED ? RONDO_SUCCESS : RONDO_INVALID_USAGE), "level %d gave status %d", level,
+               (int)status);
+    struct rondo_bootstrap *b = boot(MPI_COMM_WORLD);
+    test_check((b->idle != NULL) == (test.nranks > 1 && level != MPI_THREAD_SERIALIZED), "idle hook at level %d", level);
+    b->ops->close(b, 0);
+}
+
+/* ---- all ranks fail together ---- */
+
+static void error_of_one_rank_is_the_error_of_all(void)
+{
+    test.what = "one rank has failed before a round";
+    struct rondo_bootstrap *b = boot_open(MPI_COMM_WORLD);
+    struct rondo_round_head mine, *all = calloc((size_t)b->nranks, sizeof(*all));
+    int bad = b->nranks - 1;
+    rondo_status status = RONDO_SUCCESS;
+    if (b->rank == bad) {
+        status = rondo_fail_quiet(RONDO_SYSTEM_ERROR, "/dev/shm is full");
+    }
+    rondo_round_head_fill(&mine, b->rank, status);
+    b->ops->allgather_start(b, &mine, all, sizeof(mine));
+    test_check(drive(b, LONG_NS).status == RONDO_SUCCESS, "the round itself: %s", rondo_error_text());
+    rondo_error_clear();
+    test_check(rondo_round_check(all, sizeof(*all), b->nranks) == RONDO_SYSTEM_ERROR, "the error is not seen");
+    char text[RONDO_ERROR_TEXT], root[RONDO_ERROR_TEXT], start[32];
+    snprintf(text, sizeof(text), "%s", rondo_error_text());
+    memcpy(root, text, sizeof(root));
+    MPI_Bcast(root, (int)sizeof(root), MPI_CHAR, 0, MPI_COMM_WORLD);
+    snprintf(start, sizeof(start), "rank %d on ", bad);
+    test_check(strncmp(text, start, strlen(start)) == 0 && strstr(text, ": /dev/shm is full"), "%s", text);
+    test_check(strcmp(text, root) == 0, "\"%s\" is not rank 0's \"%s\"", text, root);
+    b->ops->close(b, 0);
+    test_check(rondo_bootstrap_mpi_graves() == 0, "a round that is complete leaves nothing behind");
+    free(all);
+}
+
+/* ---- missing and late ranks ---- */
+
+static int is_missing(const struct outcome *out, int rank)
+{
+    return out->status == RONDO_TIMEOUT && out->n == 1 && out->missing[0] == rank;
+}
+
+static void check_named(const struct outcome *out, int absent)
+{
+    test_check(is_missing(out, absent), "rank %d should be missing: status %d, n %d, first %d, %s", absent, (int)out->status, out->n,
+               out->missing[0], out->text);
+}
+
+/*
+ * Only one rank's deadline is short; the others are told, except when rank 0 itself is absent. The absent rank comes when the others have given up, with its own
+ * deadline: it does not hang, and nothing is left to wait for at the end.
+ */
+static void absent_from_the_start(int absent)
+{
+    MPI_Comm comm;
+    test.what = absent ? "a rank never comes" : "rank 0 never comes";
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    int hasty = absent == test.nranks - 1 ? 0 : test.nranks - 1, graves = rondo_bootstrap_mpi_graves();
+    if (test.rank != absent) {
+        struct rondo_bootstrap *b = boot(comm);
+        test_check(b->ops->open_start(b) == RONDO_SUCCESS, "%s", rondo_error_text());
+        struct outcome out = drive(b, test.rank == hasty || absent == 0 ? SHORT_NS : LONG_NS);
+        check_named(&out, absent);
+        test_check(out.took_s < 5, "took %.2f s", out.took_s);
+        b->ops->close(b, 0);
+        test_check(rondo_bootstrap_mpi_graves() == graves + 1, "what is under way was not kept");
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (test.rank == absent) {
+        struct rondo_bootstrap *b = boot(comm);
+        test_check(b->ops->open_start(b) == RONDO_SUCCESS, "%s", rondo_error_text());
+        struct outcome out = drive(b, SHORT_NS);
+        test_check(out.status == RONDO_TIMEOUT, "the late rank's status is %d: %s", (int)out.status, out.text);
+        test_check(out.took_s < 5, "the late rank took %.2f s", out.took_s);
+        b->ops->close(b, 0);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    /* All have called once: a second creation works, though it is slow enough for the absent rank to hear what the first one left in its mail. */
+    if (test.rank == hasty) {
+        usleep(400000);
+    }
+    rounds_case("rounds where a creation failed before", comm);
+}
+
+/* The duplicate is there; then a rank does not come to a round. Deadlines differ. */
+static void absent_from_a_round(int absent, int exchange)
+{
+    test.what = exchange ? "a rank does not come to an exchange" : "a rank does not come to an allgather";
+    struct rondo_bootstrap *b = boot_open(MPI_COMM_WORLD);
+    int mine[TEST_MAX_RANKS] = { 0 }, all[TEST_MAX_RANKS], peer[TEST_MAX_RANKS], n = 0;
+    allgather_case(b, 0, 8);
+    for (int r = 0; r < b->nranks; r++) {
+        if (r != b->rank && (r == absent || b->rank == absent)) {
+            peer[n++] = r;
+        }
+    }
+    for (int turn = 0; turn < 2; turn++) { /* first those who come, then, so that MPI has nothing open at the end, the absent one */
+        if ((b->rank == absent) == turn) {
+            rondo_status status = exchange ? b->ops->exchange_start(b, n, peer, mine, all, sizeof(int))
+                                           : b->ops->allgather_start(b, mine, all, sizeof(int));
+            test_check(status == RONDO_SUCCESS, "%s", rondo_error_text());
+            struct outcome out = drive(b, b->rank % 2 ? SHORT_NS : SHORT_NS * 2);
+            if (turn == 0) {
+                check_named(&out, absent);
+            }
+            b->ops->close(b, turn && out.status == RONDO_SUCCESS);
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+}
+
+static void next_creation_works(void)
+{
+    rounds_case("rounds after failures on other communicators", MPI_COMM_SELF);
+    MPI_Comm comm;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    test.what = "rounds after failures";
+    struct rondo_bootstrap *b = boot_open(comm);
+    allgather_case(b, 3, 40);
+    b->ops->close(b, 1);
+    MPI_Comm_free(&comm);
+}
+
+/* ---- the program's MPI ---- */
+
+/*
+ * Rank 1 sends what MPI cannot buffer and then says so by a file; rank 0 has posted the receive and turns only the idle hook until the file is there: MPI_Send
+ * returns only when rank 0's MPI makes progress.
+ */
+static void idle_hook_moves_the_programs_messages(void)
+{
+    enum { COUNT = 1 << 20 };
+    char path[] = "/tmp/rondo-idle-XXXXXX";
+    int *data = calloc(COUNT, sizeof(int)), fd = -1, level;
+    test.what = "idle hook";
+    MPI_Query_thread(&level);
+    if (level == MPI_THREAD_SERIALIZED || test.nranks < 2) {
+        free(data);
+        return;
+    }
+    struct rondo_bootstrap *b = boot_open(MPI_COMM_WORLD);
+    rondo_status (*idle)(void *, int *) = b->idle;
+    void *arg = b->idle_arg;
+    b->ops->close(b, 1); /* the hook outlives it */
+    if (test.rank == 0 && ((fd = mkstemp(path)) < 0 || unlink(path) != 0)) {
+        test_die("no temporary file");
+    }
+    MPI_Bcast(path, (int)sizeof(path), MPI_CHAR, 0, MPI_COMM_WORLD);
+    if (test.rank == 0) {
+        MPI_Request request;
+        int64_t end = rondo_now_ns() + 10000000000;
+        int bad = 0;
+        MPI_Irecv(data, COUNT, MPI_INT, 1, 3, MPI_COMM_WORLD, &request);
+        while (access(path, F_OK) != 0 && rondo_now_ns() < end) {
+            int moved = 0;
+            bad += idle(arg, &moved) != RONDO_SUCCESS;
+            sched_yield();
+        }
+        test_check(bad == 0 && access(path, F_OK) == 0, "the message did not move (%d errors)", bad);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        test_check(data[COUNT - 1] == 77, "the message's last word is %d", data[COUNT - 1]);
+        close(fd);
+        unlink(path);
+    } else if (test.rank == 1) {
+        data[COUNT - 1] = 77;
+        MPI_Send(data, COUNT, MPI_INT, 0, 3, MPI_COMM_WORLD);
+        FILE *file = fopen(path, "w");
+        test_check(file != NULL, "cannot write %s", path);
+        if (file) {
+            fclose(file);
+        }
+    }
+    free(data);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* ---- MPI's errors ---- */
+
+static void error_handlers_are_left_alone(void)
+{
+    MPI_Errhandler before, after;
+    test.what = "error handlers";
+    MPI_Comm comms[] = { MPI_COMM_WORLD, MPI_COMM_SELF };
+    for (size_t i = 0; i < TEST_ARRAY_LEN(comms); i++) {
+        MPI_Comm_set_errhandler(comms[i], i ? MPI_ERRORS_RETURN : MPI_ERRORS_ARE_FATAL);
+        MPI_Comm_get_errhandler(comms[i], &before);
+        struct rondo_bootstrap *b = boot_open(MPI_COMM_WORLD);
+        b->ops->close(b, 1);
+        MPI_Comm_get_errhandler(comms[i], &after);
+        test_check(before == after, "the handler of communicator %zu is another one", i);
+        MPI_Errhandler_free(&before);
+        MPI_Errhandler_free(&after);
+    }
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_ARE_FATAL);
+}
+
+static void communicators_run_out(void)
+{
+    enum { MAX = 200000 };
+    struct rondo_bootstrap **b = calloc(MAX, sizeof(struct rondo_bootstrap *));
+    rondo_status status = RONDO_SUCCESS;
+    int n = 0;
+    test.what = "out of communicators";
+    while (status == RONDO_SUCCESS && n < MAX) {
+        b[n] = boot(MPI_COMM_WORLD);
+        status = b[n]->ops->open_start(b[n]);
+        status = status == RONDO_SUCCESS ? drive(b[n], LONG_NS).status : status;
+        n++;
+    }
+    test_check(status == RONDO_SYSTEM_ERROR, "%d communicators: status %d", n, (int)status);
+    test_check(strstr(rondo_error_text(), "free some") != NULL, "%s", rondo_error_text());
+    if (test.rank == 0) {
+        test_say("%d communicators, then: %s", n - 1, rondo_error_text());
+    }
+    while (n-- > 0) {
+        b[n]->ops->close(b[n], status == RONDO_SUCCESS);
+        status = RONDO_SUCCESS;
+    }
+    free(b);
+    rounds_case("rounds after others were freed", MPI_COMM_SELF);
+}
+
+int main(int argc, char **argv)
+{
+    int levels[] = { MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED, MPI_THREAD_MULTIPLE };
+    const char *level = getenv("TEST_THREAD_LEVEL"); /* 0..3 */
+    test_init("mpi_bootstrap", levels[level ? atoi(level) & 3 : 3]);
+    test_watchdog(120);
+    if (argc > 1 && strcmp(argv[1], "exhaust") == 0) {
+        communicators_run_out();
+        return test_finish();
+    }
+    communicators_of_any_kind();
+    null_and_intercommunicators_are_refused();
+    thread_level_is_respected();
+    error_of_one_rank_is_the_error_of_all();
+    error_handlers_are_left_alone();
+    communicators_are_given_back();
+    idle_hook_moves_the_programs_messages();
+    if (test.nranks > 1) {
+        absent_from_the_start(test.nranks - 1);
+        absent_from_the_start(0);
+        absent_from_a_round(test.nranks - 1, 0);
+        absent_from_a_round(test.nranks / 2, 1);
+        next_creation_works();
+    }
+    return test_finish();
+}

@@ -1,0 +1,234 @@
+#include "mpi_coll.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MARGIN 128 /* guard bytes on either side of a buffer */
+
+/* A buffer with its guards, remembered whole so that any byte that changed can be seen. */
+struct box {
+    unsigned char *mem, *data, *image;
+    size_t bytes;
+};
+
+static unsigned char filler(size_t i)
+{
+    return (unsigned char)(0x5b + i * 37);
+}
+
+static void box_init(struct box *box, size_t bytes, size_t offset)
+{
+    box->bytes = bytes + offset + 2 * MARGIN;
+    box->mem = aligned_alloc(64, (box->bytes + 63) & ~(size_t)63);
+    box->image = malloc(box->bytes);
+    if (box->mem == NULL || box->image == NULL) {
+        test_die("no memory for a buffer of %zu bytes", bytes);
+    }
+    for (size_t i = 0; i < box->bytes; i++) {
+        box->mem[i] = filler(i);
+    }
+    box->data = box->mem + MARGIN + offset;
+}
+
+static void box_release(struct box *box)
+{
+    free(box->mem);
+    free(box->image);
+}
+
+/* The place in the image that stands for this place in the buffer. */
+static char *imaged(const struct box *box, const unsigned char *at)
+{
+    return (char *)box->image + (at - box->mem);
+}
+
+void coll_run_init(struct coll_run *run, uint64_t seed)
+{
+    run->seed = seed;
+    TEST_MUST(rondo_comm_create(MPI_COMM_WORLD, NULL, &run->comm), NULL);
+    TEST_MUST(rondo_stream_create(&run->stream), NULL);
+    for (int type = 0; type < RONDO_NUM_DTYPES; type++) {
+        uint64_t scalar = 0;
+        test_premul_scalar((rondo_dtype)type, test.rank, &scalar);
+        TEST_MUST(rondo_op_create_premul_sum(&run->premul[type], &scalar, (rondo_dtype)type, run->comm), run->comm);
+    }
+}
+
+void coll_run_release(struct coll_run *run)
+{
+    for (int type = 0; type < RONDO_NUM_DTYPES; type++) {
+        TEST_MUST(rondo_op_destroy(run->premul[type], run->comm), run->comm);
+    }
+    TEST_MUST(rondo_stream_destroy(run->stream), NULL);
+    TEST_MUST(rondo_comm_destroy(run->comm), NULL);
+    test_values_clear();
+}
+
+/* ---- the text of a case ---- */
+
+void coll_case_text(const struct coll_case *c, char *text, size_t len)
+{
+    snprintf(text, len, "%s,%s,%s,%zu,%d,%s,%d,%s", c->coll->name, test_types[c->type].name, test_op_names[c->op], c->count, c->root,
+             c->inplace ? "in" : "out", c->align, c->stream ? "stream" : "call");
+}
+
+int coll_case_parse(const char *text, int nranks, struct coll_case *c)
+{
+    char coll[32], type[16], op[16], place[8], how[8];
+    int type_index;
+    memset(c, 0, sizeof(*c));
+    if (sscanf(text, "%31[^,],%15[^,],%15[^,],%zu,%d,%7[^,],%d,%7s", coll, type, op, &c->count, &c->root, place, &c->align, how) != 8) {
+        return 0;
+    }
+    c->coll = test_coll_by_name(coll);
+    type_index = test_type_by_name(type);
+    c->type = (rondo_dtype)type_index;
+    c->op = test_op_by_name(op);
+    c->inplace = strcmp(place, "in") == 0;
+    c->stream = strcmp(how, "stream") == 0;
+    return c->coll != NULL && type_index >= 0 && c->op >= 0 && c->root >= 0 && c->root < nranks && (c->op != TEST_OP_NONE) == c->coll->reduces;
+}
+
+/* ---- one case ---- */
+
+/* Random counts around c->count, a quarter of them zero. */
+static size_t *vector_counts(const struct coll_case *c, uint64_t salt)
+{
+    size_t n = (size_t)test.nranks * (size_t)test.nranks, *counts = malloc(n * sizeof(*counts));
+    if (counts == NULL) {
+        test_die("no memory for counts");
+    }
+    for (size_t i = 0; i < n; i++) {
+        uint64_t hash = test_hash(salt, 1, i);
+        counts[i] = hash % 4 == 0 ? 0 : (hash >> 8) % (c->count + 1);
+    }
+    return counts;
+}
+
+static void setup_call(const struct coll_run *run, const struct coll_case *c, uint64_t salt, struct test_call *call)
+{
+    *call = (struct test_call){.coll = c->coll, .type = c->type, .op = c->op, .root = c->root, .count = c->count, .rank = test.rank,
+                               .nranks = test.nranks, .first = salt % TEST_PERIOD};
+    call->handle = c->op == TEST_OP_PREMUL ? run->premul[c->type] : (rondo_op)c->op;
+    call->values = test_values_get(c->type, c->op, test.nranks, run->seed);
+    call->many = c->coll->vform ? vector_counts(c, salt) : NULL;
+}
+
+static void report(const struct coll_run *run, const char *text, const char *what)
+{
+    test_check(0, "%s; again with: mpirun -n %d mpi_coll --seed %llu --case %s", what, test.nranks, (unsigned long long)run->seed, text);
+}
+
+/* Elements that are wrong, then any other byte that changed. Returns 1 when all is as it must be. */
+static int verify(const struct coll_run *run, const struct test_call *call, struct box *box, unsigned char *out, size_t count, const char *name,
+                  const char *text)
+{
+    size_t size = test_types[call->type].size, first = 0, wrong = test_values_wrong(call->values, out, imaged(box, out), count, &first);
+    char what[256], got[64], want[64];
+    if (wrong > 0) {
+        test_values_text(call->type, out + first * size, got, sizeof(got));
+        test_values_text(call->type, imaged(box, out) + first * size, want, sizeof(want));
+        snprintf(what, sizeof(what), "%zu of %zu elements wrong, first at %zu: expected %s, got %s", wrong, count, first, want, got);
+        report(run, text, what);
+        return 0;
+    }
+    memcpy(out, imaged(box, out), count * size); /* within the tolerance */
+    if (memcmp(box->mem, box->image, box->bytes) != 0) {
+        size_t at = 0;
+        while (box->mem[at] == box->image[at]) {
+            at++;
+        }
+        snprintf(what, sizeof(what), "%s buffer: byte %td, which the call must not write, was %#x and is %#x", name, at - (box->data - box->mem),
+                 box->image[at], box->mem[at]);
+        report(run, text, what);
+        return 0;
+    }
+    return 1;
+}
+
+static void call_library(const struct coll_run *run, const struct coll_case *c, const struct test_call *call, const void *send, void *recv,
+                         const char *text)
+{
+    rondo_stream stream = c->stream ? run->stream : NULL;
+    rondo_status status = c->coll->run(call, send, recv, run->comm, stream);
+    if (status == RONDO_SUCCESS && c->stream) {
+        status = rondo_stream_synchronize(stream);
+    }
+    if (status != RONDO_SUCCESS) {
+        test_die("%s: %s; again with: mpirun -n %d mpi_coll --seed %llu --case %s", rondo_status_string(status), rondo_last_error(run->comm),
+                 test.nranks, (unsigned long long)run->seed, text);
+    }
+}
+
+static size_t offset_of(const struct coll_case *c, int bit)
+{
+    return c->align & bit ? test_types[c->type].size : 0;
+}
+
+/* Bytes from the start of the one buffer to the end of what is sent or received in it. */
+static size_t inplace_span(const struct test_extent *e, size_t size)
+{
+    size_t send = e->inplace_send + e->send, recv = e->inplace_recv + e->recv;
+    return (send > recv ? send : recv) * size;
+}
+
+static void run_inplace(const struct coll_run *run, const struct coll_case *c, const struct test_call *call, const char *text)
+{
+    struct test_extent e = c->coll->extent(call);
+    size_t size = test_types[c->type].size;
+    struct box box;
+    unsigned char *send, *recv;
+    /* Non-roots of reduce and broadcast pass one buffer of count elements too. */
+    box_init(&box, inplace_span(&e, size), offset_of(c, COLL_ALIGN_RECV));
+    send = box.data + e.inplace_send * size;
+    recv = box.data + e.inplace_recv * size;
+    test_call_fill(call, send);
+    memcpy(box.image, box.mem, box.bytes);
+    if (e.recv > 0) {
+        c->coll->expect(call, imaged(&box, recv));
+    }
+    call_library(run, c, call, send, recv, text);
+    test_check(1, "%s", text);
+    verify(run, call, &box, recv, e.recv, "the one", text);
+    box_release(&box);
+}
+
+static void run_outplace(const struct coll_run *run, const struct coll_case *c, const struct test_call *call, uint64_t salt, const char *text)
+{
+    struct test_extent e = c->coll->extent(call);
+    size_t size = test_types[c->type].size;
+    struct box in, out;
+    int null_send = e.send == 0 && salt & 1 << 20, null_recv = e.recv == 0 && salt & 1 << 21;
+    box_init(&in, e.send * size, offset_of(c, COLL_ALIGN_SEND));
+    box_init(&out, e.recv * size, offset_of(c, COLL_ALIGN_RECV));
+    test_call_fill(call, in.data);
+    memcpy(in.image, in.mem, in.bytes);
+    memcpy(out.image, out.mem, out.bytes);
+    if (e.recv > 0) {
+        c->coll->expect(call, imaged(&out, out.data));
+    }
+    call_library(run, c, call, null_send ? NULL : in.data, null_recv ? NULL : out.data, text);
+    test_check(1, "%s", text);
+    if (verify(run, call, &out, out.data, e.recv, "recv", text)) {
+        verify(run, call, &in, in.data, 0, "send", text);
+    }
+    box_release(&in);
+    box_release(&out);
+}
+
+void coll_case_run(struct coll_run *run, const struct coll_case *c)
+{
+    static char text[160]; /* outlives the call: the watchdog prints it */
+    struct test_call call;
+    uint64_t salt;
+    coll_case_text(c, text, sizeof(text));
+    test.what = text;
+    salt = test_hash(run->seed, (uint64_t)(c->coll - test_colls) * 64 + (uint64_t)c->type, c->count * 1000 + (uint64_t)(c->op * 8 + c->align));
+    setup_call(run, c, salt, &call);
+    if (c->inplace && test_call_inplace(&call)) {
+        run_inplace(run, c, &call, text);
+    } else {
+        run_outplace(run, c, &call, salt, text);
+    }
+    free((void *)call.many);
+}

@@ -1,0 +1,529 @@
+/* mpi_comm: the life of a communicator under MPI, from creation to the end of the process. */
+#include <getopt.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "mpi_calls.h"
+
+static long loops = 100, many = 64;
+
+static void expect_status(rondo_status got, rondo_status want, const rondo_comm *comm, const char *what)
+{
+    test_check(got == want, "%s gave %s, expected %s: %s", what, rondo_status_string(got), rondo_status_string(want), rondo_last_error(comm));
+}
+
+/* The communicator carries data: a reduction and a rooted copy. */
+static void verify(rondo_comm *comm, const char *what)
+{
+    size_t count = 1000 + strlen(what), wrong = 0, wrong_copy = 0;
+    rondo_status status = test_call_once("all_reduce", comm, RONDO_FLOAT32, RONDO_SUM, count, count, &wrong);
+    if (status == RONDO_SUCCESS) {
+        status = test_call_once("broadcast", comm, RONDO_INT8, RONDO_SUM, 33, count, &wrong_copy);
+    }
+    if (status != RONDO_SUCCESS) {
+        test_die("%s: %s: %s: %s", test.what, what, rondo_status_string(status), rondo_last_error(comm));
+    }
+    test_check(wrong == 0 && wrong_copy == 0, "%s: %zu elements of all_reduce and %zu of broadcast wrong", what, wrong, wrong_copy);
+}
+
+static rondo_comm *create(MPI_Comm mpi_comm)
+{
+    rondo_comm *comm = NULL;
+    TEST_MUST(rondo_comm_create(mpi_comm, NULL, &comm), NULL);
+    return comm;
+}
+
+static void destroy(rondo_comm *comm)
+{
+    TEST_MUST(rondo_comm_destroy(comm), NULL);
+}
+
+/* ---- creation ---- */
+
+static void world_self_and_halves_work_together(void)
+{
+    MPI_Comm half_mpi;
+    rondo_comm *world = create(MPI_COMM_WORLD), *self = create(MPI_COMM_SELF), *half;
+    float in = 2, sums[3] = {0, 0, 0};
+    int halves;
+    MPI_Comm_split(MPI_COMM_WORLD, test.rank % 2, 0, &half_mpi);
+    half = create(half_mpi);
+    MPI_Comm_size(half_mpi, &halves);
+    MPI_Comm_free(&half_mpi); /* the library does not need the caller's communicator any more */
+    for (int i = 0; i < 3; i++) {
+        verify(world, "world");
+        verify(self, "self");
+        verify(half, "half");
+    }
+    TEST_MUST(rondo_group_start(), NULL);
+    TEST_MUST(rondo_all_reduce(&in, &sums[0], 1, RONDO_FLOAT32, RONDO_SUM, world, NULL), world);
+    TEST_MUST(rondo_all_reduce(&in, &sums[1], 1, RONDO_FLOAT32, RONDO_SUM, half, NULL), half);
+    TEST_MUST(rondo_all_reduce(&in, &sums[2], 1, RONDO_FLOAT32, RONDO_SUM, self, NULL), self);
+    TEST_MUST(rondo_group_end(), NULL);
+    test_check(sums[0] == 2 * (float)test.nranks && sums[1] == 2 * (float)halves && sums[2] == 2, "one group over three: %g %g %g", (double)sums[0],
+               (double)sums[1], (double)sums[2]);
+    destroy(half);
+    verify(world, "world after half was destroyed");
+    destroy(self);
+    destroy(world);
+}
+
+static void queries_answer(void)
+{
+    rondo_comm *comm = create(MPI_COMM_WORLD);
+    rondo_status error = RONDO_INTERNAL_ERROR;
+    int count = -1, rank = -1, device = 0, version = 0;
+    TEST_MUST(rondo_comm_count(comm, &count), comm);
+    TEST_MUST(rondo_comm_rank(comm, &rank), comm);
+    TEST_MUST(rondo_comm_device(comm, &device), comm);
+    TEST_MUST(rondo_comm_async_error(comm, &error), comm);
+    TEST_MUST(rondo_get_version(&version), NULL);
+    test_check(count == test.nranks && rank == test.rank && device == -1 && error == RONDO_SUCCESS,
+               "count %d, rank %d, device %d, async error %d", count, rank, device, error);
+    test_check(version == RONDO_VERSION_CODE, "version %d, header says %d", version, RONDO_VERSION_CODE);
+    expect_status(rondo_comm_count(comm, NULL), RONDO_INVALID_ARGUMENT, comm, "count into NULL");
+    expect_status(rondo_comm_rank(comm, NULL), RONDO_INVALID_ARGUMENT, comm, "rank into NULL");
+    expect_status(rondo_comm_device(comm, NULL), RONDO_INVALID_ARGUMENT, comm, "device into NULL");
+    expect_status(rondo_comm_async_error(comm, NULL), RONDO_INVALID_ARGUMENT, comm, "async_error into NULL");
+    destroy(comm);
+}
+
+static void refuse(MPI_Comm mpi_comm, const rondo_config *config, const char *what)
+{
+    rondo_comm *mark = (rondo_comm *)&loops, *comm = mark;
+    rondo_status status = rondo_comm_create(mpi_comm, config, &comm);
+    expect_status(status, RONDO_INVALID_ARGUMENT, NULL, what);
+    test_check(comm == mark, "%s: an error touched the output argument", what);
+    test_check(strlen(rondo_last_error(NULL)) > 10, "%s: no sentence says what is wrong", what);
+}
+
+static void unusable_mpi_communicators_are_refused(void)
+{
+    MPI_Comm half, inter;
+    refuse(MPI_COMM_NULL, NULL, "creation on MPI_COMM_NULL");
+    expect_status(rondo_comm_create(MPI_COMM_WORLD, NULL, NULL), RONDO_INVALID_ARGUMENT, NULL, "creation into NULL");
+    if (test.nranks < 2) {
+        return;
+    }
+    MPI_Comm_split(MPI_COMM_WORLD, test.rank % 2, 0, &half);
+    MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, test.rank % 2 ? 0 : 1, 7, &inter);
+    refuse(inter, NULL, "creation on an intercommunicator");
+    MPI_Comm_free(&inter);
+    MPI_Comm_free(&half);
+}
+
+static void bad_configs_are_refused(void)
+{
+    rondo_config config = RONDO_CONFIG_INIT;
+    config.size = 0;
+    refuse(MPI_COMM_WORLD, &config, "config of size 0");
+    config = (rondo_config)RONDO_CONFIG_INIT;
+    config.magic ^= 1;
+    refuse(MPI_COMM_WORLD, &config, "config with another magic");
+    config = (rondo_config){0};
+    refuse(MPI_COMM_WORLD, &config, "config of zeros");
+}
+
+static void non_blocking_creation_completes_by_polling(void)
+{
+    rondo_config config = RONDO_CONFIG_INIT;
+    rondo_comm *comm = NULL;
+    rondo_status status, error = RONDO_IN_PROGRESS;
+    double end = test_now() + 30;
+    config.blocking = 0;
+    config.name = "polled";
+    status = rondo_comm_create(MPI_COMM_WORLD, &config, &comm);
+    test_check(status == RONDO_IN_PROGRESS || status == RONDO_SUCCESS, "non-blocking creation gave %s: %s", rondo_status_string(status),
+               rondo_last_error(NULL));
+    while (error == RONDO_IN_PROGRESS && test_now() < end) {
+        TEST_MUST(rondo_comm_async_error(comm, &error), comm);
+        usleep(200 * (unsigned)test.rank); /* not in step */
+    }
+    expect_status(error, RONDO_SUCCESS, comm, "polling a creation");
+    verify(comm, "created by polling");
+    destroy(comm);
+}
+
+/* ---- split and shrink ---- */
+
+static void split_once(rondo_comm *world, uint64_t seed)
+{
+    uint64_t hash = test_hash(seed, 5, (uint64_t)test.rank);
+    int color = (int)(hash % 4) - 1, key = (int)(hash >> 20 & 7) - 4, count = 0, rank = -1, n = 0, at = -1;
+    int members[TEST_MAX_RANKS], want[TEST_MAX_RANKS];
+    MPI_Comm oracle;
+    rondo_comm *child = (rondo_comm *)&loops;
+    MPI_Comm_split(MPI_COMM_WORLD, color < 0 ? MPI_UNDEFINED : color, key, &oracle);
+    TEST_MUST(rondo_comm_split(world, color, key, NULL, &child), world);
+    if (color < 0) {
+        test_check(child == NULL, "a rank without colour got a communicator");
+        return;
+    }
+    TEST_MUST(rondo_comm_count(child, &count), child);
+    TEST_MUST(rondo_comm_rank(child, &rank), child);
+    MPI_Comm_size(oracle, &n);
+    MPI_Comm_rank(oracle, &at);
+    if (test_check(count == n && rank == at, "colour %d, key %d: rank %d of %d, MPI has %d of %d", color, key, rank, count, at, n)) {
+        MPI_Allgather(&test.rank, 1, MPI_INT, want, 1, MPI_INT, oracle);
+        TEST_MUST(rondo_all_gather(&test.rank, members, 1, RONDO_INT32, child, NULL), child);
+        test_check(memcmp(members, want, (size_t)n * sizeof(int)) == 0, "colour %d: other members, or another order, than MPI", color);
+        verify(child, "split child");
+    }
+    destroy(child);
+    MPI_Comm_free(&oracle);
+}
+
+static void split_agrees_with_mpi(void)
+{
+    rondo_comm *world = create(MPI_COMM_WORLD);
+    for (uint64_t round = 0; round < 6; round++) {
+        split_once(world, round);
+        verify(world, "parent after split");
+    }
+    destroy(world);
+}
+
+static void children_outlive_their_parents(void)
+{
+    rondo_comm *world = create(MPI_COMM_WORLD), *child, *grandchild;
+    TEST_MUST(rondo_comm_split(world, 0, -test.rank, NULL, &child), world);
+    destroy(world);
+    verify(child, "child after its parent");
+    TEST_MUST(rondo_comm_split(child, test.rank % 2, 0, NULL, &grandchild), child);
+    destroy(child);
+    verify(grandchild, "grandchild after its parents");
+    destroy(grandchild);
+}
+
+static void shrink_leaves_a_rank_out(void)
+{
+    rondo_comm *world, *child = NULL;
+    int out, count = 0, rank = -1;
+    if (test.nranks < 2) {
+        return;
+    }
+    world = create(MPI_COMM_WORLD);
+    out = test.nranks / 2;
+    if (test.rank != out) {
+        TEST_MUST(rondo_comm_shrink(world, &out, 1, RONDO_SHRINK_DEFAULT, NULL, &child), world);
+        TEST_MUST(rondo_comm_count(child, &count), child);
+        TEST_MUST(rondo_comm_rank(child, &rank), child);
+        test_check(count == test.nranks - 1 && rank == test.rank - (test.rank > out), "rank %d of %d after rank %d left", rank, count, out);
+        verify(child, "shrunk");
+        destroy(child);
+    }
+    verify(world, "parent after shrink");
+    destroy(world);
+}
+
+/* ---- the end ---- */
+
+static void ended_communicators_are_refused(void)
+{
+    rondo_comm *comm = create(MPI_COMM_WORLD), *child = NULL;
+    rondo_status error;
+    int value;
+    float x = 0;
+    destroy(comm);
+    expect_status(rondo_all_reduce(&x, &x, 1, RONDO_FLOAT32, RONDO_SUM, comm, NULL), RONDO_INVALID_ARGUMENT, NULL, "all_reduce after destroy");
+    expect_status(rondo_send(&x, 1, RONDO_FLOAT32, 0, comm, NULL), RONDO_INVALID_ARGUMENT, NULL, "send after destroy");
+    expect_status(rondo_barrier(comm, NULL), RONDO_INVALID_ARGUMENT, NULL, "barrier after destroy");
+    expect_status(rondo_comm_count(comm, &value), RONDO_INVALID_ARGUMENT, NULL, "count after destroy");
+    expect_status(rondo_comm_rank(comm, &value), RONDO_INVALID_ARGUMENT, NULL, "rank after destroy");
+    expect_status(rondo_comm_async_error(comm, &error), RONDO_INVALID_ARGUMENT, NULL, "async_error after destroy");
+    expect_status(rondo_comm_split(comm, 0, 0, NULL, &child), RONDO_INVALID_ARGUMENT, NULL, "split after destroy");
+    expect_status(rondo_comm_finalize(comm), RONDO_INVALID_ARGUMENT, NULL, "finalize after destroy");
+    expect_status(rondo_comm_destroy(comm), RONDO_INVALID_ARGUMENT, NULL, "second destroy");
+    expect_status(rondo_comm_abort(comm), RONDO_INVALID_ARGUMENT, NULL, "abort after destroy");
+    expect_status(rondo_comm_destroy(NULL), RONDO_INVALID_ARGUMENT, NULL, "destroy of NULL");
+    test_check(rondo_last_error(comm) != NULL, "last_error of a destroyed communicator is NULL");
+}
+
+static void finalized_communicators_answer_queries_only(void)
+{
+    rondo_comm *comm = create(MPI_COMM_WORLD);
+    int count = 0;
+    float x = 0;
+    TEST_MUST(rondo_comm_finalize(comm), comm);
+    TEST_MUST(rondo_comm_count(comm, &count), comm);
+    test_check(count == test.nranks, "count %d after finalize", count);
+    test_check(rondo_all_reduce(&x, &x, 1, RONDO_FLOAT32, RONDO_SUM, comm, NULL) != RONDO_SUCCESS, "all_reduce after finalize succeeded");
+    destroy(comm);
+}
+
+static void *abort_soon(void *comm)
+{
+    usleep(100000); /* long enough to wait inside the call; were it not, the call would be refused, and that is right too */
+    return rondo_comm_abort(comm) == RONDO_SUCCESS ? NULL : comm;
+}
+
+/* Rank 0 never makes the call the others wait in; a thread of the last rank ends it for all. */
+static void abort_ends_a_waiting_call(void)
+{
+    rondo_comm *comm = create(MPI_COMM_WORLD);
+    int aborter = test.nranks - 1;
+    float x = 1, y = 0;
+    double start = test_now(), took;
+    rondo_status status;
+    pthread_t thread;
+    void *failed = NULL;
+    if (test.rank == aborter && pthread_create(&thread, NULL, abort_soon, comm) != 0) {
+        test_die("no thread");
+    }
+    status = test.rank == 0 && aborter != 0 ? test_wait_error(comm, 10)
+             : aborter == 0                 ? RONDO_REMOTE_ERROR
+                                            : rondo_all_reduce(&x, &y, 1, RONDO_FLOAT32, RONDO_SUM, comm, NULL);
+    took = test_now() - start;
+    test_check(status != RONDO_SUCCESS && status != RONDO_IN_PROGRESS && took < 5, "aborted by rank %d: %s after %.1f s", aborter,
+               rondo_status_string(status), took);
+    if (test.rank == aborter) {
+        pthread_join(thread, &failed);
+        test_check(failed == NULL, "abort in a thread failed");
+        expect_status(rondo_comm_abort(comm), RONDO_INVALID_ARGUMENT, NULL, "second abort");
+    } else {
+        expect_status(rondo_comm_abort(comm), RONDO_SUCCESS, NULL, "abort of a communicator that another rank aborted");
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    comm = create(MPI_COMM_WORLD);
+    verify(comm, "after an abort");
+    destroy(comm);
+}
+
+static void *use_in_thread(void *arg)
+{
+    rondo_comm *comm = arg;
+    int32_t in[257], out[257];
+    for (int i = 0; i < 257; i++) {
+        in[i] = i + 1;
+    }
+    for (int round = 0; round < 50; round++) {
+        if (rondo_all_reduce(in, out, 257, RONDO_INT32, RONDO_SUM, comm, NULL) != RONDO_SUCCESS) {
+            return arg;
+        }
+        for (int i = 0; i < 257; i++) {
+            if (out[i] != (i + 1) * test.nranks) {
+                return arg;
+            }
+        }
+    }
+    return NULL;
+}
+
+static void threads_use_communicators_of_their_own(void)
+{
+    rondo_comm *comms[3];
+    pthread_t threads[3];
+    for (int i = 0; i < 3; i++) {
+        comms[i] = create(MPI_COMM_WORLD);
+    }
+    for (int i = 0; i < 3; i++) {
+        if (pthread_create(&threads[i], NULL, use_in_thread, comms[i]) != 0) {
+            test_die("no thread");
+        }
+    }
+    for (int i = 0; i < 3; i++) {
+        void *failed = NULL;
+        pthread_join(threads[i], &failed);
+        test_check(failed == NULL, "thread %d: wrong or failed: %s", i, rondo_last_error(comms[i]));
+    }
+    for (int i = 0; i < 3; i++) {
+        destroy(comms[i]);
+    }
+}
+
+/* ---- what is held ---- */
+
+static void create_and_destroy_leaves_nothing(void)
+{
+    struct test_holdings before = {0}, after;
+    for (long i = -10; i < loops; i++) {
+        rondo_comm *comm;
+        if (i == 0) { /* MPI and libc have what they keep by now */
+            MPI_Barrier(MPI_COMM_WORLD);
+            before = test_holdings_now();
+        }
+        comm = create(MPI_COMM_WORLD);
+        if (i % 10 == 0) {
+            verify(comm, "in a loop");
+        }
+        destroy(comm);
+        test_watchdog(60);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    after = test_holdings_now();
+    test_check(after.fds == before.fds, "%d files open, %d before %ld communicators", after.fds, before.fds, loops);
+    test_check(after.threads == before.threads, "%d threads, %d before %ld communicators", after.threads, before.threads, loops);
+    test_check(after.shared == before.shared, "%d shared mappings, %d before %ld communicators", after.shared, before.shared, loops);
+    test_check(after.maps <= before.maps + loops / 10, "%d mappings, %d before %ld communicators", after.maps, before.maps, loops);
+}
+
+static void many_communicators_live_at_once(void)
+{
+    rondo_comm **comms = calloc((size_t)many, sizeof(*comms));
+    struct test_holdings before, after;
+    if (comms == NULL) {
+        test_die("no memory");
+    }
+    destroy(create(MPI_COMM_WORLD));
+    before = test_holdings_now();
+    for (long i = 0; i < many; i++) {
+        comms[i] = create(MPI_COMM_WORLD);
+        test_watchdog(60);
+    }
+    for (long i = many - 1; i >= 0; i--) {
+        verify(comms[i], "one of many");
+    }
+    for (long i = 0; i < many; i++) {
+        destroy(comms[i * 7 % many]); /* not in order of creation */
+        comms[i * 7 % many] = NULL;
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    after = test_holdings_now();
+    test_check(after.fds == before.fds && after.threads == before.threads && after.shared == before.shared,
+               "after %ld communicators: files %d -> %d, threads %d -> %d, shared mappings %d -> %d", many, before.fds, after.fds, before.threads,
+               after.threads, before.shared, after.shared);
+    free(comms);
+}
+
+/* ---- the program ---- */
+
+#define CASE(fn) {#fn, fn}
+static const struct {
+    const char *name;
+    void (*run)(void);
+} cases[] = {
+    CASE(world_self_and_halves_work_together),
+    CASE(queries_answer),
+    CASE(unusable_mpi_communicators_are_refused),
+    CASE(bad_configs_are_refused),
+    CASE(non_blocking_creation_completes_by_polling),
+    CASE(split_agrees_with_mpi),
+    CASE(children_outlive_their_parents),
+    CASE(shrink_leaves_a_rank_out),
+    CASE(ended_communicators_are_refused),
+    CASE(finalized_communicators_answer_queries_only),
+    CASE(abort_ends_a_waiting_call),
+    CASE(threads_use_communicators_of_their_own),
+    CASE(create_and_destroy_leaves_nothing),
+    CASE(many_communicators_live_at_once),
+};
+
+static void run_cases(const char *only, const char *skip)
+{
+    for (size_t i = 0; i < TEST_ARRAY_LEN(cases); i++) {
+        if ((only == NULL || strstr(cases[i].name, only) != NULL) && (skip == NULL || strstr(cases[i].name, skip) == NULL)) {
+            test.what = cases[i].name;
+            test_watchdog(60);
+            cases[i].run();
+        }
+    }
+}
+
+/* MPI ends before the communicator does: both go on. */
+static int finalize_first(void)
+{
+    rondo_comm *comm;
+    test_init("mpi_comm", MPI_THREAD_SINGLE);
+    test.what = "MPI_Finalize before destroy";
+    comm = create(MPI_COMM_WORLD);
+    verify(comm, "before MPI_Finalize");
+    MPI_Finalize();
+    verify(comm, "after MPI_Finalize");
+    expect_status(rondo_comm_destroy(comm), RONDO_SUCCESS, NULL, "destroy after MPI_Finalize");
+    test_values_clear();
+    return test_finish_plain();
+}
+
+static int no_init_failed;
+
+/* Registered before the library registers its own, so it runs after. */
+static void finalised_at_exit(void)
+{
+    int ended = 0;
+    MPI_Finalized(&ended);
+    if (!ended || no_init_failed) {
+        test_say("FAIL the library initialised MPI and did not finalise it at exit");
+        _exit(1);
+    }
+}
+
+static int no_init(void)
+{
+    rondo_comm *comm;
+    int running = 1;
+    test_init_plain("mpi_comm");
+    test.what = "creation before MPI_Init";
+    atexit(finalised_at_exit);
+    MPI_Initialized(&running);
+    test_check(!running, "MPI is initialised already");
+    comm = create(MPI_COMM_WORLD);
+    TEST_MUST(rondo_comm_rank(comm, &test.rank), comm);
+    TEST_MUST(rondo_comm_count(comm, &test.nranks), comm);
+    MPI_Initialized(&running);
+    test_check(running, "the library did not initialise MPI");
+    verify(comm, "without MPI_Init");
+    destroy(comm);
+    test_values_clear();
+    no_init_failed = test_finish_plain();
+    return no_init_failed;
+}
+
+static int thread_level(const char *name)
+{
+    static const struct {
+        const char *name;
+        int level;
+    } levels[] = {{"single", MPI_THREAD_SINGLE}, {"funneled", MPI_THREAD_FUNNELED}, {"serialized", MPI_THREAD_SERIALIZED}, {"multiple", MPI_THREAD_MULTIPLE}};
+    for (size_t i = 0; i < TEST_ARRAY_LEN(levels); i++) {
+        if (strcmp(levels[i].name, name) == 0) {
+            return levels[i].level;
+        }
+    }
+    return -1;
+}
+
+static int usage(int code)
+{
+    fprintf(code ? stderr : stdout, "Usage: mpirun -n RANKS mpi_comm [options]\n"
+                                    "  --thread single|funneled|serialized|multiple   level asked of MPI (single)\n"
+                                    "  --no-init           the library initialises MPI; only that case\n"
+                                    "  --finalize-first    MPI ends before the communicator; only that case\n"
+                                    "  --loop N            communicators created and destroyed (100)\n"
+                                    "  --many N            communicators alive at once (64, not a multiple of 7)\n"
+                                    "  --only TEXT, --skip TEXT   cases whose name has TEXT in it\nCases:\n");
+    for (size_t i = 0; i < TEST_ARRAY_LEN(cases); i++) {
+        fprintf(code ? stderr : stdout, "  %s\n", cases[i].name);
+    }
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option rows[] = {{"thread", 1, NULL, 't'}, {"no-init", 0, NULL, 'n'}, {"finalize-first", 0, NULL, 'f'}, {"loop", 1, NULL, 'l'},
+                                         {"many", 1, NULL, 'm'},   {"only", 1, NULL, 'o'},    {"skip", 1, NULL, 's'},           {"help", 0, NULL, 'h'},
+                                         {NULL, 0, NULL, 0}};
+    const char *only = NULL, *skip = NULL;
+    int opt, level = MPI_THREAD_SINGLE, ok = 1;
+    while ((opt = getopt_long(argc, argv, "h", rows, NULL)) != -1) {
+        switch (opt) {
+        case 't': ok = ok && (level = thread_level(optarg)) >= 0; break;
+        case 'n': return no_init();
+        case 'f': return finalize_first();
+        case 'l': ok = ok && test_parse_long(optarg, 1, 1000000, &loops); break;
+        case 'm': ok = ok && test_parse_long(optarg, 1, 100000, &many) && many % 7 != 0; break;
+        case 'o': only = optarg; break;
+        case 's': skip = optarg; break;
+        case 'h': return usage(0);
+        default: ok = 0;
+        }
+    }
+    if (!ok || optind < argc) {
+        return usage(2);
+    }
+    test_init("mpi_comm", level);
+    run_cases(only, skip);
+    test_values_clear();
+    return test_finish();
+}

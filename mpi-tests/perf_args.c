@@ -1,0 +1,141 @@
+#include "perf.h"
+
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { OPT_VS = 256, OPT_JSON };
+
+static const struct option long_options[] = {
+    {"minbytes", 1, NULL, 'b'},     {"maxbytes", 1, NULL, 'e'},  {"stepbytes", 1, NULL, 'i'}, {"stepfactor", 1, NULL, 'f'},
+    {"iters", 1, NULL, 'n'},        {"agg_iters", 1, NULL, 'm'}, {"warmup_iters", 1, NULL, 'w'}, {"op", 1, NULL, 'o'},
+    {"datatype", 1, NULL, 'd'},     {"root", 1, NULL, 'r'},      {"check", 1, NULL, 'c'},     {"blocking", 1, NULL, 'z'},
+    {"average", 1, NULL, 'a'},      {"report_cputime", 1, NULL, 'C'}, {"timeout", 1, NULL, 'T'}, {"nthreads", 1, NULL, 't'},
+    {"ngpus", 1, NULL, 'g'},        {"verbose", 0, NULL, 'v'},   {"help", 0, NULL, 'h'},      {"vs", 1, NULL, OPT_VS},
+    {"json", 1, NULL, OPT_JSON},    {NULL, 0, NULL, 0},
+};
+
+static void usage(const char *program)
+{
+    printf("Usage: mpirun -n RANKS %s [options]\n"
+           "  -b,--minbytes SIZE        smallest size (8)        -e,--maxbytes SIZE      largest size (32M)\n"
+           "  -f,--stepfactor N         factor between sizes (4) -i,--stepbytes SIZE     step between sizes, instead of -f\n"
+           "  -n,--iters N              timed iterations (20)    -w,--warmup_iters N     untimed ones (1)\n"
+           "  -m,--agg_iters N          calls in one group (1)   -c,--check N            checked runs a size, 0: none (1)\n"
+           "  -d,--datatype TYPE|all    data type (f32)          -o,--op OP|all          operation (sum)\n"
+           "  -r,--root RANK|all        root (0)                 -z,--blocking 0|1       0: on a stream (1)\n"
+           "  -a,--average N            time over ranks; 0: rank 0, 1: average, 2: least, 3: most (3)\n"
+           "  -C,--report_cputime 0|1   time of the processor instead of the clock (0)\n"
+           "  -T,--timeout SECONDS      deadline of every wait (library's)\n"
+           "  -v,--verbose              least and most time over iterations too\n"
+           "  --vs mpi                  alternate with MPI's own collective on the same buffers; ratio > 1: faster than MPI\n"
+           "  --json FILE               write the rows to FILE as well\n"
+           "Types:",
+           program);
+    for (int type = 0; type < RONDO_NUM_DTYPES; type++) {
+        printf(" %s", test_types[type].name);
+    }
+    printf("\nOperations:");
+    for (int op = 0; op < RONDO_NUM_OPS; op++) {
+        printf(" %s", test_op_names[op]);
+    }
+    printf("\nSizes take K, M, G. Exit status: 0 fine, 3 library error, 4 timeout, 6 bad option, 7 wrong data.\n");
+}
+
+static int parse_named(const char *text, int (*find)(const char *), int count, int *all, int *value)
+{
+    *all = strcmp(text, "all") == 0;
+    *value = *all ? 0 : find(text);
+    return *value >= 0 && *value < count;
+}
+
+static int parse_root(const char *text, struct perf_options *o)
+{
+    long root = 0;
+    o->all_roots = strcmp(text, "all") == 0;
+    if (!o->all_roots && !test_parse_long(text, 0, test.nranks - 1, &root)) {
+        return 0;
+    }
+    o->root = (int)root;
+    return 1;
+}
+
+static int parse_one(struct perf_options *o, int opt, const char *text)
+{
+    long one;
+    switch (opt) {
+    case 'b': return test_parse_size(text, &o->min_bytes);
+    case 'e': return test_parse_size(text, &o->max_bytes);
+    case 'i': o->factor = 0; return test_parse_size(text, &o->step_bytes) && o->step_bytes > 0;
+    case 'f': return test_parse_size(text, &o->factor) && o->factor > 1;
+    case 'n': return test_parse_long(text, 1, 1000000, &o->iters);
+    case 'm': return test_parse_long(text, 1, 1000, &o->aggregate);
+    case 'w': return test_parse_long(text, 0, 1000000, &o->warmup);
+    case 'c': return test_parse_long(text, 0, 1000000, &o->check);
+    case 'z': return test_parse_long(text, 0, 3, &o->blocking);
+    case 'a': return test_parse_long(text, PERF_RANK0, PERF_MAX, &o->average);
+    case 'C': return test_parse_long(text, 0, 1, &o->cputime);
+    case 'T': return test_parse_long(text, 0, 1000000, &o->timeout_s);
+    case 't':
+    case 'g': return test_parse_long(text, 1, 1, &one);
+    case 'd': return parse_named(text, test_type_by_name, RONDO_NUM_DTYPES, &o->all_types, &o->type);
+    case 'o': return parse_named(text, test_op_by_name, RONDO_NUM_OPS, &o->all_ops, &o->op);
+    case 'r': return parse_root(text, o);
+    case 'v': o->verbose = 1; return 1;
+    case OPT_VS: o->vs_mpi = 1; return strcmp(text, "mpi") == 0;
+    case OPT_JSON: o->json = text; return *text != '\0';
+    default: return 0;
+    }
+}
+
+static const char *option_name(int opt)
+{
+    for (const struct option *row = long_options; row->name != NULL; row++) {
+        if (row->val == opt) {
+            return row->name;
+        }
+    }
+    return "?";
+}
+
+static int complain(const char *program, int print, const char *what, const char *value)
+{
+    if (print) {
+        fprintf(stderr, "%s: %s%s%s; --help lists the options\n", program, what, value != NULL ? " " : "", value != NULL ? value : "");
+    }
+    return PERF_USAGE;
+}
+
+int perf_options_parse(struct perf_options *o, int argc, char **argv, int print)
+{
+    int opt;
+    char what[64];
+    *o = (struct perf_options){.min_bytes = 8, .max_bytes = SIZE_MAX, .factor = 4, .iters = 20, .warmup = 1, .aggregate = 1, .check = 1,
+                               .blocking = 1, .average = PERF_MAX, .timeout_s = -1, .type = RONDO_FLOAT32, .op = RONDO_SUM};
+    opterr = 0;
+    while ((opt = getopt_long(argc, argv, "b:e:i:f:n:m:w:c:z:a:C:T:t:g:d:o:r:vh", long_options, NULL)) != -1) {
+        if (opt == 'h') {
+            if (print) {
+                usage(test.program);
+            }
+            return PERF_HELP;
+        }
+        if (opt == '?') {
+            return complain(test.program, print, "unknown option, or one without its value:", argv[optind - 1]);
+        }
+        if (!parse_one(o, opt, optarg)) {
+            snprintf(what, sizeof(what), "--%s does not take", option_name(opt));
+            return complain(test.program, print, what, optarg);
+        }
+    }
+    if (optind < argc) {
+        return complain(test.program, print, "unexpected argument", argv[optind]);
+    }
+    if (o->max_bytes == SIZE_MAX) {
+        o->max_bytes = o->min_bytes > 32 << 20 ? o->min_bytes : 32 << 20;
+    }
+    if (o->min_bytes > o->max_bytes) {
+        return complain(test.program, print, "the smallest size (-b) is above the largest (-e)", NULL);
+    }
+    return PERF_OK;
+}

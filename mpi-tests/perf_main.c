@@ -1,0 +1,140 @@
+#include "perf.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void must(struct perf *perf, rondo_status status, const char *what)
+{
+    if (status != RONDO_SUCCESS) {
+        test_say("%s: %s: %s", what, rondo_status_string(status), rondo_last_error(perf->comm));
+        MPI_Abort(MPI_COMM_WORLD, status == RONDO_TIMEOUT ? PERF_TIMEOUT : PERF_LIBRARY);
+    }
+}
+
+static char *buffer(size_t bytes)
+{
+    void *mem = NULL;
+    if (posix_memalign(&mem, 4096, bytes > 0 ? bytes : 1) != 0) {
+        test_say("no memory for a buffer of %zu bytes; a smaller -e or -m needs less", bytes);
+        MPI_Abort(MPI_COMM_WORLD, PERF_INTERNAL);
+    }
+    memset(mem, 0, bytes); /* pages are there before anything is timed */
+    return mem;
+}
+
+static void setup(struct perf *perf)
+{
+    const struct perf_options *o = &perf->options;
+    rondo_config config = RONDO_CONFIG_INIT;
+    if (o->timeout_s >= 0) {
+        config.timeout_ms = 1000 * o->timeout_s;
+    }
+    config.name = perf->program;
+    must(perf, rondo_comm_create(MPI_COMM_WORLD, &config, &perf->comm), "creating the communicator");
+    if (!o->blocking) {
+        must(perf, rondo_stream_create(&perf->stream), "creating a stream");
+    }
+    perf->slot = (o->max_bytes + 4095) & ~(size_t)4095;
+    perf->send = buffer(perf->slot * (size_t)o->aggregate);
+    perf->recv = buffer(perf->slot * (size_t)o->aggregate);
+    perf->want = buffer(perf->slot);
+    perf->samples = (double *)(void *)buffer(3 * (size_t)o->iters * sizeof(double));
+}
+
+static void teardown(struct perf *perf)
+{
+    if (perf->stream != NULL) {
+        must(perf, rondo_stream_destroy(perf->stream), "destroying the stream");
+    }
+    must(perf, rondo_comm_destroy(perf->comm), "destroying the communicator");
+    free(perf->send);
+    free(perf->recv);
+    free(perf->want);
+    free(perf->samples);
+    test_values_clear();
+}
+
+static void run_row(struct perf *perf, size_t bytes, int type, int op, int root)
+{
+    struct perf_row row = {.type = (rondo_dtype)type, .op = perf->coll->reduces ? op : -1, .root = root};
+    row.count = perf_count(perf->coll, bytes, row.type, test.nranks);
+    row.bytes = perf_row_bytes(perf->coll, row.count, row.type, test.nranks);
+    perf_measure(perf, &row);
+    perf_progress_clear();
+    if (test.rank == 0) {
+        perf_print_row(perf, &row);
+        perf_json_row(&row);
+    }
+}
+
+static size_t next_size(const struct perf_options *o, size_t bytes)
+{
+    size_t next = o->factor > 0 ? bytes * o->factor : bytes + o->step_bytes;
+    if (o->factor > 0 && (bytes == 0 || next / o->factor != bytes)) {
+        return bytes == 0 ? 8 : SIZE_MAX;
+    }
+    return next > bytes ? next : SIZE_MAX;
+}
+
+static void sweep(struct perf *perf)
+{
+    const struct perf_options *o = &perf->options;
+    int sendrecv = strcmp(perf->coll->name, "sendrecv") == 0, rooted = perf->coll->rooted && !sendrecv;
+    int types = o->all_types ? RONDO_NUM_DTYPES : 1, ops = o->all_ops && perf->coll->reduces ? RONDO_NUM_OPS : 1;
+    int roots = o->all_roots && rooted ? test.nranks : 1;
+    for (int type = 0; type < types; type++) {
+        for (int op = 0; op < ops; op++) {
+            for (int root = 0; root < roots; root++) {
+                for (size_t bytes = o->min_bytes; bytes <= o->max_bytes && bytes != SIZE_MAX; bytes = next_size(o, bytes)) {
+                    run_row(perf, bytes, o->all_types ? type : o->type, o->all_ops ? op : o->op,
+                            !rooted ? -1 : o->all_roots ? root : o->root);
+                }
+            }
+        }
+    }
+}
+
+static int report(struct perf *perf, double one_way)
+{
+    int written = 1;
+    if (test.rank == 0) {
+        perf_print_trailer(perf, one_way);
+        written = perf_json_close(one_way, perf->wrong, perf->busbw_count > 0 ? perf->busbw_sum / perf->busbw_count : 0);
+        if (!written) {
+            fprintf(stderr, "%s: writing %s failed\n", perf->program, perf->options.json);
+        }
+    }
+    MPI_Bcast(&written, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    return perf->wrong > 0 ? PERF_DATA : written ? PERF_OK : PERF_INTERNAL;
+}
+
+int perf_main(int argc, char **argv, const char *coll)
+{
+    struct perf perf = {.coll = test_coll_by_name(coll), .program = strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argv[0]};
+    double one_way;
+    int exit_code, ready = 1;
+    test_init(perf.program, MPI_THREAD_SINGLE);
+    exit_code = perf_options_parse(&perf.options, argc, argv, test.rank == 0);
+    if (exit_code != PERF_OK) {
+        MPI_Finalize();
+        return exit_code == PERF_HELP ? PERF_OK : exit_code;
+    }
+    one_way = perf_probe_one_way();
+    if (test.rank == 0 && perf.options.json != NULL) {
+        ready = perf_json_open(&perf, one_way);
+    }
+    MPI_Bcast(&ready, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    if (!ready) {
+        MPI_Finalize();
+        return PERF_USAGE;
+    }
+    setup(&perf);
+    if (test.rank == 0) {
+        perf_print_header(&perf, one_way);
+    }
+    sweep(&perf);
+    exit_code = report(&perf, perf_probe_one_way());
+    teardown(&perf);
+    MPI_Finalize();
+    return exit_code;
+}

@@ -1,0 +1,225 @@
+#include "perf.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct place {
+    struct test_call call;
+    struct test_extent extent;
+    const char *name;
+    int inplace; /* of this rank: where only the root's call has such a form, the others' differ */
+};
+
+/* How nccl-tests counts: busbw = algbw * times * (n - 1) / n, or algbw; sizes are of all ranks' blocks together, or of one buffer. */
+static const struct shape {
+    const char *name;
+    int times; /* 0: the factor is 1 */
+    int blocks;
+} shapes[] = {{"all_reduce", 2, 0}, {"all_gather", 1, 1}, {"reduce_scatter", 1, 1}, {"all_to_all", 1, 1}, {"gather", 1, 1}, {"scatter", 1, 1}};
+
+static struct shape shape_of(const struct test_coll *coll)
+{
+    for (size_t i = 0; i < TEST_ARRAY_LEN(shapes); i++) {
+        if (strcmp(shapes[i].name, coll->name) == 0) {
+            return shapes[i];
+        }
+    }
+    return (struct shape){.name = coll->name};
+}
+
+double perf_bus_factor(const struct test_coll *coll, int nranks)
+{
+    int times = shape_of(coll).times;
+    return times == 0 ? 1 : (double)times * (nranks - 1) / nranks;
+}
+
+size_t perf_count(const struct test_coll *coll, size_t bytes, rondo_dtype type, int nranks)
+{
+    size_t size = test_types[type].size, count = bytes / size;
+    return shape_of(coll).blocks ? count / (size_t)nranks & ~(16 / size - 1) : count;
+}
+
+size_t perf_row_bytes(const struct test_coll *coll, size_t count, rondo_dtype type, int nranks)
+{
+    return count * (shape_of(coll).blocks ? (size_t)nranks : 1) * test_types[type].size;
+}
+
+/* ---- one call ---- */
+
+static double clock_us(const struct perf *perf)
+{
+    struct timespec now;
+    clock_gettime(perf->options.cputime ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &now);
+    return 1e6 * (double)now.tv_sec + 1e-3 * (double)now.tv_nsec;
+}
+
+static void must(const struct perf *perf, rondo_status status, const char *what)
+{
+    if (status != RONDO_SUCCESS) {
+        test_say("%s of %s: %s: %s", what, perf->coll->name, rondo_status_string(status), rondo_last_error(perf->comm));
+        MPI_Abort(MPI_COMM_WORLD, status == RONDO_TIMEOUT ? PERF_TIMEOUT : PERF_LIBRARY);
+    }
+}
+
+static char *send_of(const struct perf *perf, const struct place *place, long call)
+{
+    char *base = (place->inplace ? perf->recv : perf->send) + (size_t)call * perf->slot;
+    return place->inplace ? base + place->extent.inplace_send * test_types[place->call.type].size : base;
+}
+
+static char *recv_of(const struct perf *perf, const struct place *place, long call)
+{
+    char *base = perf->recv + (size_t)call * perf->slot;
+    return place->inplace ? base + place->extent.inplace_recv * test_types[place->call.type].size : base;
+}
+
+static void fill(const struct perf *perf, const struct place *place)
+{
+    for (long i = 0; i < perf->options.aggregate; i++) {
+        test_call_fill(&place->call, send_of(perf, place, i));
+    }
+}
+
+static void call_rondo(const struct perf *perf, const struct place *place)
+{
+    long calls = perf->options.aggregate;
+    if (calls > 1) {
+        must(perf, rondo_group_start(), "group start");
+    }
+    for (long i = 0; i < calls; i++) {
+        must(perf, place->call.coll->run(&place->call, send_of(perf, place, i), recv_of(perf, place, i), perf->comm, perf->stream), "call");
+    }
+    if (calls > 1) {
+        must(perf, rondo_group_end(), "group end");
+    }
+    if (perf->stream != NULL) {
+        must(perf, rondo_stream_synchronize(perf->stream), "synchronize");
+    }
+}
+
+static void call_mpi(const struct perf *perf, const struct place *place)
+{
+    for (long i = 0; i < perf->options.aggregate; i++) {
+        perf_mpi_run(&place->call, send_of(perf, place, i), recv_of(perf, place, i), place->inplace);
+    }
+}
+
+/* ---- timing ---- */
+
+/* The send buffer is written anew before, ranks start together, and neither is timed. */
+static double time_once(const struct perf *perf, const struct place *place, void (*run)(const struct perf *, const struct place *))
+{
+    double start;
+    fill(perf, place);
+    MPI_Barrier(MPI_COMM_WORLD);
+    start = clock_us(perf);
+    run(perf, place);
+    return (clock_us(perf) - start) / (double)perf->options.aggregate;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Over ranks for each iteration as -a asks, then over iterations. */
+static struct perf_times summarise(const struct perf *perf, const double *mine)
+{
+    static const MPI_Op ops[] = {[PERF_AVERAGE] = MPI_SUM, [PERF_MIN] = MPI_MIN, [PERF_MAX] = MPI_MAX};
+    const struct perf_options *o = &perf->options;
+    double *all = perf->samples + 2 * o->iters;
+    long n = o->iters;
+    if (o->average == PERF_RANK0) {
+        memcpy(all, mine, (size_t)n * sizeof(*all));
+        MPI_Bcast(all, (int)n, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+    } else {
+        MPI_Allreduce(mine, all, (int)n, MPI_DOUBLE, ops[o->average], MPI_COMM_WORLD);
+    }
+    for (long i = 0; o->average == PERF_AVERAGE && i < n; i++) {
+        all[i] /= test.nranks;
+    }
+    qsort(all, (size_t)n, sizeof(*all), by_value);
+    return (struct perf_times){.median = (all[(n - 1) / 2] + all[n / 2]) / 2, .min = all[0], .max = all[n - 1]};
+}
+
+static void time_place(const struct perf *perf, const struct perf_row *row, const struct place *place, struct perf_place *out)
+{
+    const struct perf_options *o = &perf->options;
+    double *rondo = perf->samples, *mpi = perf->samples + o->iters;
+    out->compared = o->vs_mpi && perf_mpi_has(&place->call);
+    for (long i = -o->warmup; i < o->iters; i++) {
+        double took = time_once(perf, place, call_rondo), mpi_took = out->compared ? time_once(perf, place, call_mpi) : 0;
+        if (i >= 0) {
+            rondo[i] = took;
+            mpi[i] = mpi_took;
+        }
+        perf_progress(row, place->name, i + 1, o->iters);
+    }
+    out->rondo = summarise(perf, rondo);
+    if (out->compared) {
+        out->mpi = summarise(perf, mpi);
+    }
+}
+
+/* ---- checking ---- */
+
+static size_t check_once(const struct perf *perf, struct place *place, long round)
+{
+    size_t size = test_types[place->call.type].size, wrong = 0;
+    struct test_extent e = place->extent;
+    place->call.first = (size_t)(round * 131 + 7);
+    for (long i = 0; i < perf->options.aggregate; i++) {
+        memset(recv_of(perf, place, i), 0x5a ^ (int)round, e.recv * size);
+    }
+    fill(perf, place);
+    if (e.recv > 0) {
+        place->call.coll->expect(&place->call, perf->want);
+    }
+    call_rondo(perf, place);
+    for (long i = 0; i < perf->options.aggregate; i++) {
+        wrong += test_values_wrong(place->call.values, recv_of(perf, place, i), perf->want, e.recv, NULL);
+    }
+    return wrong;
+}
+
+static void check_place(const struct perf *perf, struct place *place, struct perf_place *out)
+{
+    unsigned long mine = 0, total = 0;
+    for (long round = 0; round < perf->options.check; round++) {
+        mine += check_once(perf, place, round);
+    }
+    MPI_Allreduce(&mine, &total, 1, MPI_UNSIGNED_LONG, MPI_SUM, MPI_COMM_WORLD);
+    out->checked = perf->options.check > 0;
+    out->wrong = total;
+    place->call.first = 0;
+}
+
+void perf_measure(struct perf *perf, struct perf_row *row)
+{
+    for (int inplace = 0; inplace < 2; inplace++) {
+        struct perf_place *out = &row->place[inplace];
+        struct place place = {.name = inplace ? "in-place" : "out-of-place"};
+        place.call = (struct test_call){.coll = perf->coll, .type = row->type, .op = row->op < 0 ? TEST_OP_NONE : row->op,
+                                        .handle = (rondo_op)row->op, .root = row->root, .count = row->count, .rank = test.rank,
+                                        .nranks = test.nranks};
+        if (!perf->coll->rooted || row->root < 0) {
+            place.call.root = test.nranks > 1; /* sendrecv: to the next rank */
+        }
+        *out = (struct perf_place){.run = !inplace || perf->coll->inplace != TEST_NEVER_INPLACE};
+        if (!out->run) {
+            continue;
+        }
+        place.call.values = test_values_get(row->type, place.call.op, test.nranks, 1);
+        place.extent = perf->coll->extent(&place.call);
+        place.inplace = inplace && test_call_inplace(&place.call);
+        check_place(perf, &place, out);
+        time_place(perf, row, &place, out);
+        out->algbw = out->rondo.median > 0 ? (double)row->bytes / out->rondo.median * 1e-3 : 0;
+        out->busbw = out->algbw * perf_bus_factor(perf->coll, test.nranks);
+        perf->wrong += out->wrong;
+        perf->busbw_sum += out->busbw;
+        perf->busbw_count++;
+    }
+}

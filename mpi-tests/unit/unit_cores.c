@@ -1,0 +1,191 @@
+/* base/cores.h: affinity, cgroup quotas (v1 and v2, from trees made here) and NUMA nodes. */
+#include <ftw.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "base/cores.h"
+
+static char mount_point[] = "/tmp/unit_cores.XXXXXX";
+
+/* Write text to a file below the mount, making its folders. */
+static void put(const char *path, const char *text)
+{
+    char full[256];
+    FILE *file;
+    snprintf(full, sizeof full, "%s%s", mount_point, path);
+    for (char *slash = strchr(full + strlen(mount_point) + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        mkdir(full, 0700);
+        *slash = '/';
+    }
+    file = fopen(full, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *walk)
+{
+    (void)st;
+    (void)type;
+    return walk->level > 0 ? remove(path) : 0;
+}
+
+static int clean(void **state)
+{
+    (void)state;
+    return nftw(mount_point, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static void quota_of_version_2_is_rounded_up(void **state)
+{
+    (void)state;
+    put("/job/cpu.max", "150000 100000\n");
+    assert_int_equal(rondo_cores_quota("0::/job\n", mount_point), 2);
+    put("/job/cpu.max", "200000 100000\n");
+    assert_int_equal(rondo_cores_quota("0::/job\n", mount_point), 2);
+    put("/job/cpu.max", "1000 100000\n");
+    assert_int_equal(rondo_cores_quota("0::/job\n", mount_point), 1);
+    put("/job/cpu.max", "max 100000\n");
+    assert_int_equal(rondo_cores_quota("0::/job\n", mount_point), 0);
+}
+
+static void the_least_quota_of_all_levels_counts(void **state)
+{
+    (void)state;
+    put("/a/b/c/cpu.max", "max 100000\n");
+    put("/a/b/cpu.max", "800000 100000\n");
+    put("/a/cpu.max", "300000 100000\n");
+    assert_int_equal(rondo_cores_quota("0::/a/b/c\n", mount_point), 3);
+    put("/a/b/c/cpu.max", "50000 50000\n");
+    assert_int_equal(rondo_cores_quota("0::/a/b/c\n", mount_point), 1);
+}
+
+/* In a container the path is the host's, and the mount's root is the container's group. */
+static void a_path_that_is_not_here_falls_back_to_the_root(void **state)
+{
+    (void)state;
+    put("/cpu.max", "400000 100000\n");
+    assert_int_equal(rondo_cores_quota("0::/docker/0123\n", mount_point), 4);
+    assert_int_equal(rondo_cores_quota("0::/../../elsewhere\n", mount_point), 4);
+    assert_int_equal(rondo_cores_quota("0::/\n", mount_point), 4);
+}
+
+static void quota_of_version_1_is_found_under_both_names(void **state)
+{
+    static const char text[] = "7:memory:/m\n4:cpu,cpuacct:/job\n3:cpuset:/s\n1:name=systemd:/\n0::/\n";
+    (void)state;
+    put("/cpu,cpuacct/job/cpu.cfs_quota_us", "250000\n");
+    put("/cpu,cpuacct/job/cpu.cfs_period_us", "100000\n");
+    assert_int_equal(rondo_cores_quota(text, mount_point), 3);
+    put("/cpu,cpuacct/job/cpu.cfs_quota_us", "-1\n");
+    assert_int_equal(rondo_cores_quota(text, mount_point), 0);
+    put("/cpu/job/cpu.cfs_quota_us", "100000\n");
+    put("/cpu/job/cpu.cfs_period_us", "100000\n");
+    assert_int_equal(rondo_cores_quota("1:cpu:/job\n", mount_point), 1);
+}
+
+static void nonsense_is_no_limit(void **state)
+{
+    static const char *const memberships[] = { "", "\n\n", "0", "0:", "0::", "::::", "1:cpu", "0::relative\n", "9:cpuset:/x" };
+    (void)state;
+    put("/x/cpu.max", "garbage\n");
+    put("/y/cpu.max", "5 0\n");
+    put("/z/cpu.max", "9223372036854775807 1\n");
+    put("/e/cpu.max", "");
+    for (size_t i = 0; i < RONDO_COUNTOF(memberships); i++) {
+        assert_int_equal(rondo_cores_quota(memberships[i], mount_point), 0);
+    }
+    assert_int_equal(rondo_cores_quota("0::/x\n0::/y\n0::/z\n0::/e\n", mount_point), 0);
+}
+
+static void allowed_cores_follow_the_threads_affinity(void **state)
+{
+    cpu_set_t all, one;
+    struct rondo_cores cores;
+    int count, last = -1;
+    (void)state;
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    rondo_cores_allowed(&cores);
+    count = rondo_cores_count(&cores);
+    assert_in_range(count, 1, CPU_COUNT(&all));
+    for (int core = 0; core < CPU_SETSIZE; core++) {
+        last = CPU_ISSET(core, &all) ? core : last;
+    }
+    CPU_ZERO(&one);
+    CPU_SET(last, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    rondo_cores_allowed(&cores);
+    assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
+    assert_int_equal(rondo_cores_count(&cores), 1);
+    assert_true(cores.bits[last / 64] == UINT64_C(1) << last % 64);
+}
+
+static void sets_unite_and_count(void **state)
+{
+    struct rondo_cores a = { { 0 } }, b = { { 0 } };
+    (void)state;
+    a.bits[0] = 0xf;
+    a.bits[15] = UINT64_C(1) << 63;
+    b.bits[0] = 0x3c;
+    rondo_cores_unite(&a, &b);
+    assert_int_equal(rondo_cores_count(&a), 7);
+    assert_int_equal(rondo_cores_count(&b), 4);
+}
+
+static void numa_node_is_that_of_the_kernel(void **state)
+{
+    struct rondo_cores cores, none = { { 0 } };
+    char path[96];
+    int node;
+    (void)state;
+    rondo_cores_allowed(&cores);
+    node = rondo_cores_numa(&cores);
+    if (node >= 0) {
+        int core = 0;
+        while (!(cores.bits[core / 64] >> core % 64 & 1)) {
+            core++;
+        }
+        snprintf(path, sizeof path, "/sys/devices/system/node/node%d/cpu%d", node, core);
+        assert_int_equal(access(path, F_OK), 0);
+    } else {
+        assert_int_equal(node, -1);
+        assert_int_not_equal(access("/sys/devices/system/node/node0", F_OK), 0);
+    }
+    assert_int_equal(rondo_cores_numa(&none), -1);
+}
+
+static int make_mount(void **state)
+{
+    (void)state;
+    return mkdtemp(mount_point) ? 0 : -1;
+}
+
+static int remove_mount(void **state)
+{
+    (void)state;
+    return rmdir(mount_point);
+}
+
+#define TEST(name) cmocka_unit_test_teardown(name, clean)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(quota_of_version_2_is_rounded_up),
+        TEST(the_least_quota_of_all_levels_counts),
+        TEST(a_path_that_is_not_here_falls_back_to_the_root),
+        TEST(quota_of_version_1_is_found_under_both_names),
+        TEST(nonsense_is_no_limit),
+        TEST(allowed_cores_follow_the_threads_affinity),
+        TEST(sets_unite_and_count),
+        TEST(numa_node_is_that_of_the_kernel),
+    };
+    return cmocka_run_group_tests(tests, make_mount, remove_mount);
+}

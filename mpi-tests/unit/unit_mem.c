@@ -1,0 +1,126 @@
+/* base/mem.h: allocation, hash and random bytes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+#include "base/mem.h"
+
+/* Memory that was full of dirt and freed comes back: many pieces, so that some are reused. */
+static void memory_is_zeroed_and_line_aligned(void **state)
+{
+    (void)state;
+    for (size_t n = 1; n < 5000; n = n * 3 + 1) {
+        for (int pass = 0; pass < 2; pass++) {
+            uint8_t *piece[64] = { NULL };
+            size_t set = 0;
+            for (size_t i = 0; i < RONDO_COUNTOF(piece); i++) {
+                assert_int_equal(RONDO_NEW_ARRAY(piece[i], n, "bytes"), RONDO_SUCCESS);
+                assert_int_equal((uintptr_t)piece[i] % RONDO_CACHE_LINE, 0);
+                for (size_t k = 0; k < n; k++) {
+                    set += piece[i][k] != 0;
+                }
+            }
+            assert_int_equal(set, 0);
+            for (size_t i = 0; i < RONDO_COUNTOF(piece); i++) {
+                memset(piece[i], 0xff, n);
+                rondo_free(piece[i]);
+            }
+        }
+    }
+}
+
+static void nothing_is_a_pointer_of_its_own(void **state)
+{
+    char *a = NULL, *b = NULL;
+    (void)state;
+    assert_int_equal(rondo_calloc(&a, 0, 8, "a"), RONDO_SUCCESS);
+    assert_int_equal(rondo_calloc(&b, 8, 0, "b"), RONDO_SUCCESS);
+    assert_non_null(a);
+    assert_non_null(b);
+    assert_ptr_not_equal(a, b);
+    rondo_free(a);
+    rondo_free(b);
+    rondo_free(NULL);
+}
+
+static void sizes_that_overflow_are_errors_and_leave_the_pointer(void **state)
+{
+    char here, *ptr = &here;
+    (void)state;
+    assert_int_equal(rondo_calloc(&ptr, SIZE_MAX / 4, 8, "the plan"), RONDO_SYSTEM_ERROR);
+    assert_non_null(strstr(rondo_error_text(), "the plan"));
+    assert_int_equal(rondo_calloc(&ptr, 1, SIZE_MAX - 10, "x"), RONDO_SYSTEM_ERROR);
+    assert_int_equal(rondo_calloc(&ptr, 1, PTRDIFF_MAX, "x"), RONDO_SYSTEM_ERROR);
+    assert_ptr_equal(ptr, &here);
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SANITIZED = 1 };
+#else
+enum { SANITIZED = 0 };
+#endif
+
+static void no_memory_is_an_error_that_says_for_what(void **state)
+{
+    char here, *ptr = &here;
+    (void)state;
+    if (SANITIZED) {
+        print_message("skipped: a sanitizer ends the program when an allocation fails\n");
+        skip();
+    }
+    assert_int_equal(rondo_calloc(&ptr, 1024, (size_t)1 << 50, "slots"), RONDO_SYSTEM_ERROR); /* more than 64-bit processors address */
+    assert_ptr_equal(ptr, &here);
+    assert_non_null(strstr(rondo_error_text(), "slots: no memory for 1152921504606846976 bytes"));
+}
+
+static void hash_depends_on_every_bit_and_on_the_seed(void **state)
+{
+    uint8_t data[32] = { 0 };
+    uint64_t base = rondo_hash(data, sizeof data, 0);
+    (void)state;
+    for (size_t bit = 0; bit < 8 * sizeof data; bit++) {
+        uint64_t other;
+        data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        other = rondo_hash(data, sizeof data, 0);
+        assert_in_range(__builtin_popcountll(base ^ other), 10, 54); /* about half of the bits */
+        data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    }
+    assert_true(rondo_hash(data, sizeof data, 0) == base);
+    assert_true(rondo_hash(data, sizeof data, 1) != base);
+    assert_true(rondo_hash(data, sizeof data - 1, 0) != base);
+    assert_true(rondo_hash("b", 1, rondo_hash("a", 1, 0)) != rondo_hash("a", 1, rondo_hash("b", 1, 0)));
+}
+
+static void random_bytes_fill_everything_and_differ(void **state)
+{
+    static uint8_t a[5000], b[5000];
+    int seen[256] = { 0 }, missing = 0;
+    (void)state;
+    assert_int_equal(rondo_random(a, sizeof a), RONDO_SUCCESS);
+    assert_int_equal(rondo_random(b, sizeof b), RONDO_SUCCESS);
+    assert_memory_not_equal(a, b, sizeof a);
+    assert_memory_not_equal(a + sizeof a - 32, b + sizeof b - 32, 32);
+    for (size_t i = 0; i < sizeof a; i++) {
+        seen[a[i]]++;
+    }
+    for (int i = 0; i < 256; i++) {
+        missing += seen[i] == 0;
+    }
+    assert_in_range(missing, 0, 8);
+    assert_int_equal(rondo_random(NULL, 0), RONDO_SUCCESS);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_is_zeroed_and_line_aligned),
+        cmocka_unit_test(nothing_is_a_pointer_of_its_own),
+        cmocka_unit_test(sizes_that_overflow_are_errors_and_leave_the_pointer),
+        cmocka_unit_test(no_memory_is_an_error_that_says_for_what),
+        cmocka_unit_test(hash_depends_on_every_bit_and_on_the_seed),
+        cmocka_unit_test(random_bytes_fill_everything_and_differ),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

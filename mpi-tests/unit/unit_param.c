@@ -1,0 +1,419 @@
+/* base/param.h: sources, their order, strict values, and what is said about bad ones. */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "base/log.h"
+#include "base/param.h"
+#include "own_mounts.h"
+
+static char home[] = "/tmp/unit_param.XXXXXX";
+static char conf[64], log_file[64];
+
+static void write_file(const char *path, const char *text, size_t bytes)
+{
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_int_equal(fwrite(text, 1, bytes, file), bytes);
+    fclose(file);
+}
+
+static void write_conf(const char *text) { write_file(conf, text, strlen(text)); }
+
+/* What the log says after the last reset(). */
+static const char *logged(void)
+{
+    static char text[65536];
+    FILE *file = fopen(log_file, "r");
+    size_t n = file ? fread(text, 1, sizeof text - 1, file) : 0;
+    if (file) {
+        fclose(file);
+    }
+    text[n] = '\0';
+    return text;
+}
+
+/* No variable, no file, an empty log. */
+static int reset(void **state)
+{
+    (void)state;
+    clearenv();
+    setenv("HOME", home, 1);
+    setenv("RONDO_DEBUG_FILE", log_file, 1);
+    unlink(conf);
+    if (access(log_file, F_OK) == 0) {
+        write_file(log_file, "", 0);
+    }
+    return 0;
+}
+
+static struct rondo_param_info info_of(enum rondo_param_id id)
+{
+    struct rondo_param_info info;
+    rondo_param_get_info(id, &info);
+    return info;
+}
+
+static void *params_from_thread(void *arg)
+{
+    (void)arg;
+    rondo_param_init();
+    return (void *)(uintptr_t)rondo_params()->buffsize;
+}
+
+/* First in the list: the only test that sees the very first read. */
+static void threads_may_race_to_the_first_read(void **state)
+{
+    pthread_t threads[8];
+    (void)state;
+    for (size_t i = 0; i < RONDO_COUNTOF(threads); i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, params_from_thread, NULL), 0);
+    }
+    for (size_t i = 0; i < RONDO_COUNTOF(threads); i++) {
+        void *seen;
+        pthread_join(threads[i], &seen);
+        assert_int_equal((uintptr_t)seen, 512 << 10);
+    }
+}
+
+static void every_default_is_allowed(void **state)
+{
+    char variable[64];
+    (void)state;
+    for (int id = 0; id < RONDO_NUM_PARAMS; id++) {
+        struct rondo_param_info info = info_of((enum rondo_param_id)id);
+        snprintf(variable, sizeof variable, "RONDO_%s", info.name);
+        if (id != RONDO_PARAM_debug_file) {
+            setenv(variable, info.def, 1);
+        }
+    }
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    assert_int_equal(rondo_params()->timeout, 0);
+    assert_int_equal(rondo_params()->init_timeout, 60000000000);
+    assert_int_equal(rondo_params()->spin, -1);
+    assert_int_equal(rondo_params()->debug, RONDO_LOG_WARN);
+    assert_string_equal(logged(), "");
+}
+
+static void a_bad_value_names_variable_origin_value_and_what_is_allowed(void **state)
+{
+    (void)state;
+    setenv("RONDO_TIMEOUT", "soon", 1);
+    assert_int_equal(rondo_param_reload(), RONDO_INVALID_ARGUMENT);
+    assert_non_null(strstr(rondo_error_text(), "RONDO_TIMEOUT=\"soon\" (environment, host "));
+    assert_non_null(strstr(rondo_error_text(), "a time in 0..1000000s, as 500ms"));
+    assert_non_null(strstr(logged(), rondo_error_text()));
+
+    write_conf("\nRONDO_SHM_MODE = pigeon\n");
+    unsetenv("RONDO_TIMEOUT");
+    assert_int_equal(rondo_param_reload(), RONDO_INVALID_ARGUMENT);
+    assert_non_null(strstr(rondo_error_text(), "RONDO_SHM_MODE=\"pigeon\" (~/.rondo.conf:2, host "));
+    assert_non_null(strstr(rondo_error_text(), "one of auto,memfd,file"));
+    rondo_error_clear();
+    assert_int_equal(rondo_param_init(), RONDO_INVALID_ARGUMENT); /* on every call */
+    assert_non_null(strstr(rondo_error_text(), "pigeon"));
+    assert_int_equal(rondo_params()->shm_mode, 0);
+    assert_string_equal(info_of(RONDO_PARAM_shm_mode).origin, "default");
+}
+
+/* No parameter but texts takes any of these; spin takes the -1. */
+static void hostile_values_are_clean_errors(void **state)
+{
+    static const char *const hostile[] = { "-1",
+                                           "-9223372036854775809",
+                                           "9223372036854775808",
+                                           "18446744073709551616",
+                                           "99999999999999999999G",
+                                           "nan",
+                                           "inf",
+                                           "1e3",
+                                           " 1",
+                                           "1 ",
+                                           "+1",
+                                           "0x10",
+                                           "1,5",
+                                           "1.5",
+                                           "K",
+                                           "1KB",
+                                           "--1",
+                                           "-",
+                                           "1\n",
+                                           "\xff\xfe",
+                                           "%s%n%s%n",
+                                           "9000000000G" };
+    size_t huge = 1 << 20;
+    char variable[64], *long_text = malloc(huge + 1);
+    (void)state;
+    memset(long_text, '1', huge);
+    long_text[huge] = '\0';
+    for (int id = 0; id < RONDO_NUM_PARAMS; id++) {
+        struct rondo_param_info info = info_of((enum rondo_param_id)id);
+        int is_text = strcmp(info.type, "LIST") == 0;
+        if (id == RONDO_PARAM_debug_file) { /* where this test's log goes */
+            continue;
+        }
+        snprintf(variable, sizeof variable, "RONDO_%s", info.name);
+        for (size_t i = 0; i <= RONDO_COUNTOF(hostile); i++) {
+            const char *value = i < RONDO_COUNTOF(hostile) ? hostile[i] : long_text;
+            int fine = value != long_text && (is_text || (id == RONDO_PARAM_spin && i == 0));
+            setenv(variable, value, 1);
+            if (rondo_param_reload() != (fine ? RONDO_SUCCESS : RONDO_INVALID_ARGUMENT)) {
+                fail_msg("%s=%.40s", variable, value);
+            }
+            if (!fine) {
+                assert_non_null(strstr(rondo_error_text(), variable));
+                assert_non_null(strstr(rondo_error_text(), "it must be"));
+                assert_string_equal(info_of((enum rondo_param_id)id).value, info.def);
+            }
+        }
+        unsetenv(variable);
+    }
+    free(long_text);
+}
+
+static void an_empty_value_is_the_default(void **state)
+{
+    (void)state;
+    write_conf("BUFFSIZE=1M\n");
+    setenv("RONDO_BUFFSIZE", "", 1);
+    setenv("RONDO_DEBUG_SUBSYS", "", 1);
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    assert_int_equal(rondo_params()->buffsize, 512 << 10);
+    assert_string_equal(rondo_params()->debug_subsys, "INIT,ENV,BOOTSTRAP");
+    assert_string_equal(info_of(RONDO_PARAM_buffsize).origin, "environment RONDO_BUFFSIZE");
+}
+
+static void environment_beats_file_and_name_beats_alias(void **state)
+{
+    (void)state;
+    write_conf("# comment = 1\nRONDO_BUFFSIZE=1M\n  LL_BUFFSIZE =\t128K \r\nNCCL_MAX_CTAS=7\nSPIN=5\nSPIN=6");
+    setenv("NCCL_BUFFSIZE", "4194304", 1);
+    setenv("NCCL_MIN_CTAS", "3", 1);
+    setenv("NCCL_DEBUG", "warn", 1);
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    assert_int_equal(rondo_params()->buffsize, 4 << 20);
+    assert_string_equal(info_of(RONDO_PARAM_buffsize).origin, "environment NCCL_BUFFSIZE");
+    assert_int_equal(rondo_params()->min_nchannels, 3);
+    assert_int_equal(rondo_params()->ll_buffsize, 128 << 10);
+    assert_string_equal(info_of(RONDO_PARAM_ll_buffsize).origin, "~/.rondo.conf:3");
+    assert_string_equal(info_of(RONDO_PARAM_ll_buffsize).value, "128K");
+    assert_int_equal(rondo_params()->max_nchannels, 7);
+    assert_int_equal(rondo_params()->spin, 6); /* the last line */
+
+    setenv("RONDO_BUFFSIZE", "2M", 1);
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    assert_int_equal(rondo_params()->buffsize, 2 << 20);
+    assert_string_equal(logged(), "");
+}
+
+static void values_outlive_the_environment(void **state)
+{
+    (void)state;
+    setenv("RONDO_ALGO", "ring,tree", 1);
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    setenv("RONDO_ALGO", "overwritten", 1);
+    assert_string_equal(rondo_params()->algo, "ring,tree");
+}
+
+/* In a child with an /etc of its own. @return exit code: 77 not permitted, 1 wrong. */
+static int etc_child(void)
+{
+    if (own_mounts_enter("/etc") != 0) {
+        return 77;
+    }
+    if (own_mounts_write("/etc/rondo.conf", "SPIN=11\nBOARD_SIZE=8K\n") != 0 || own_mounts_write(conf, "SPIN=22\n") != 0 ||
+        rondo_param_reload() != RONDO_SUCCESS) {
+        return 1;
+    }
+    return rondo_params()->spin != 22 || rondo_params()->board_size != 8192 ||
+           strcmp(info_of(RONDO_PARAM_board_size).origin, "/etc/rondo.conf:2") != 0;
+}
+
+static void the_users_file_beats_the_hosts(void **state)
+{
+    int status;
+    pid_t child = fork();
+    (void)state;
+    if (child == 0) {
+        _exit(etc_child());
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77) {
+        print_message("skipped: no permission for a mount namespace with its own /etc\n");
+        skip();
+    }
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static void a_line_that_is_no_assignment_is_an_error(void **state)
+{
+    static const char nul[] = "SPIN=1\n\0SPIN=2\n";
+    (void)state;
+    write_conf("SPIN=1\nwhat is this\n");
+    assert_int_equal(rondo_param_reload(), RONDO_INVALID_ARGUMENT);
+    assert_non_null(strstr(rondo_error_text(), "~/.rondo.conf:2"));
+    write_file(conf, nul, sizeof nul - 1);
+    assert_int_equal(rondo_param_reload(), RONDO_INVALID_ARGUMENT);
+    assert_non_null(strstr(rondo_error_text(), "NUL"));
+}
+
+static void a_file_that_cannot_be_read_is_ignored_with_a_warning(void **state)
+{
+    (void)state;
+    assert_int_equal(mkfifo(conf, 0600), 0);
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    assert_non_null(strstr(logged(), "~/.rondo.conf is not a regular file"));
+    unlink(conf);
+}
+
+static void unknown_names_warn_with_the_nearest(void **state)
+{
+    (void)state;
+    setenv("RONDO_TIMOUT", "5", 1);
+    setenv("RONDO_TEST_ISA", "c", 1);
+    setenv("RONDO_XYZZYPLUGH", "secret", 1);
+    setenv("NCCL_IB_HCA", "mlx5", 1);
+    write_conf("DEBUGFILE=x\n");
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    assert_non_null(strstr(logged(), "RONDO_TIMOUT (environment) is no parameter and is ignored; did you mean RONDO_TIMEOUT?"));
+    assert_non_null(strstr(logged(), "RONDO_XYZZYPLUGH (environment) is no parameter and is ignored; rondo-info lists all"));
+    assert_non_null(strstr(logged(), "DEBUGFILE (~/.rondo.conf:1) is no parameter and is ignored; did you mean RONDO_DEBUG_FILE?"));
+    assert_null(strstr(logged(), "RONDO_TEST_ISA"));
+    assert_null(strstr(logged(), "NCCL_IB_HCA"));
+    assert_null(strstr(logged(), "secret"));
+}
+
+static void an_endless_unknown_name_is_cut(void **state)
+{
+    size_t huge = 1 << 20;
+    char *name = malloc(huge + 1);
+    (void)state;
+    memset(name, 'A', huge);
+    memcpy(name, "RONDO_", 6);
+    name[huge] = '\0';
+    setenv(name, "1", 1);
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    assert_non_null(strstr(logged(), "RONDO_AAAA"));
+    assert_in_range(strlen(logged()), 1, 400);
+    free(name);
+}
+
+static void hash_of_what_must_agree_follows_values_and_not_spelling(void **state)
+{
+    uint64_t base, other;
+    (void)state;
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    base = rondo_param_agree_hash();
+    setenv("RONDO_BUFFSIZE", "524288", 1);
+    setenv("RONDO_SPIN", "9", 1); /* each rank its own */
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    assert_true(rondo_param_agree_hash() == base);
+    setenv("RONDO_BUFFSIZE", "524289", 1);
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    other = rondo_param_agree_hash();
+    assert_true(other != base);
+    unsetenv("RONDO_BUFFSIZE");
+    setenv("RONDO_ALGO", "ring", 1);
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    assert_true(rondo_param_agree_hash() != base && rondo_param_agree_hash() != other);
+}
+
+struct parsed {
+    const char *text;
+    int64_t value;
+};
+
+static void parsers_take_their_units(void **state)
+{
+    static const struct parsed ints[] = {
+        { "0", 0 }, { "-7", -7 }, { "9223372036854775807", INT64_MAX }, { "-9223372036854775808", INT64_MIN }
+    };
+    static const struct parsed sizes[] = { { "0", 0 }, { "4k", 4096 }, { "3M", 3 << 20 }, { "8G", 8ll << 30 } };
+    static const struct parsed times[] = { { "2", 2000000000 }, { "5ns", 5 },         { "5us", 5000 },
+                                           { "5MS", 5000000 },  { "1s", 1000000000 }, { "2m", 120000000000 } };
+    int64_t value;
+    (void)state;
+    for (size_t i = 0; i < RONDO_COUNTOF(ints); i++) {
+        assert_int_equal(rondo_parse_int(ints[i].text, &value), 0);
+        assert_true(value == ints[i].value);
+    }
+    for (size_t i = 0; i < RONDO_COUNTOF(sizes); i++) {
+        assert_int_equal(rondo_parse_size(sizes[i].text, &value), 0);
+        assert_true(value == sizes[i].value);
+    }
+    for (size_t i = 0; i < RONDO_COUNTOF(times); i++) {
+        assert_int_equal(rondo_parse_time(times[i].text, &value), 0);
+        assert_true(value == times[i].value);
+    }
+}
+
+static void parsers_refuse_without_storing(void **state)
+{
+    static const char *const bad[] = { "", "-", "x", "9223372036854775808", "1 s", "1kk", "-1s", "-1K", "yess", NULL };
+    int64_t value = 42;
+    int truth = 42;
+    (void)state;
+    for (size_t i = 0; i < RONDO_COUNTOF(bad); i++) {
+        assert_int_equal(rondo_parse_int(bad[i], &value), -1);
+        assert_int_equal(rondo_parse_size(bad[i], &value), -1);
+        assert_int_equal(rondo_parse_time(bad[i], &value), -1);
+        assert_int_equal(rondo_parse_bool(bad[i], &truth), -1);
+    }
+    assert_int_equal(value, 42);
+    assert_int_equal(truth, 42);
+    assert_int_equal(rondo_parse_bool("Yes", &truth), 0);
+    assert_int_equal(truth, 1);
+    assert_int_equal(rondo_parse_bool("OFF", &truth), 0);
+    assert_int_equal(truth, 0);
+}
+
+static int make_home(void **state)
+{
+    if (!mkdtemp(home)) {
+        return -1;
+    }
+    snprintf(conf, sizeof conf, "%s/.rondo.conf", home);
+    snprintf(log_file, sizeof log_file, "%s/log", home);
+    return reset(state);
+}
+
+static int remove_home(void **state)
+{
+    (void)state;
+    unlink(conf);
+    unlink(log_file);
+    return rmdir(home);
+}
+
+#define TEST(name) cmocka_unit_test_setup(name, reset)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(threads_may_race_to_the_first_read),
+        TEST(every_default_is_allowed),
+        TEST(a_bad_value_names_variable_origin_value_and_what_is_allowed),
+        TEST(hostile_values_are_clean_errors),
+        TEST(an_empty_value_is_the_default),
+        TEST(environment_beats_file_and_name_beats_alias),
+        TEST(values_outlive_the_environment),
+        TEST(the_users_file_beats_the_hosts),
+        TEST(a_line_that_is_no_assignment_is_an_error),
+        TEST(a_file_that_cannot_be_read_is_ignored_with_a_warning),
+        TEST(unknown_names_warn_with_the_nearest),
+        TEST(an_endless_unknown_name_is_cut),
+        TEST(hash_of_what_must_agree_follows_values_and_not_spelling),
+        TEST(parsers_take_their_units),
+        TEST(parsers_refuse_without_storing),
+    };
+    return cmocka_run_group_tests(tests, make_home, remove_home);
+}

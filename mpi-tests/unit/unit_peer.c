@@ -1,0 +1,358 @@
+/* Peer records: what they say of a process, what is refused, and that all ranks get the same sentence. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/param.h"
+#include "net/peer.h"
+
+static struct rondo_peer *peers_new(int n)
+{
+    struct rondo_peer *peers, one;
+    assert_int_equal(RONDO_NEW_ARRAY(peers, n, "peers"), RONDO_SUCCESS);
+    assert_int_equal(rondo_peer_fill(&one, 0, n, NULL), RONDO_SUCCESS);
+    for (int i = 0; i < n; i++) {
+        peers[i] = one;
+        peers[i].rank = i;
+    }
+    return peers;
+}
+
+#define assert_says(part)                                               \
+    do {                                                                \
+        if (!strstr(rondo_error_text(), part)) {                        \
+            fail_msg("\"%s\" is not in: %s", part, rondo_error_text()); \
+        }                                                               \
+    } while (0)
+
+static void record_describes_this_process(void **state)
+{
+    (void)state;
+    struct rondo_peer peer;
+    struct rondo_shm probe = { .fd = 7, .name = { .mode = RONDO_SHM_MEMFD, .pid = 1, .fd = 7, .inode = 9 } };
+    assert_int_equal(rondo_peer_fill(&peer, 3, 8, &probe), RONDO_SUCCESS);
+    assert_int_equal(peer.head.magic, RONDO_PEER_MAGIC);
+    assert_int_equal(peer.head.status, RONDO_SUCCESS);
+    assert_int_equal(peer.version, RONDO_VERSION_CODE);
+    assert_int_equal(peer.record_bytes, sizeof peer);
+    assert_int_equal(peer.rank, 3);
+    assert_int_equal(peer.nranks, 8);
+    assert_int_equal(peer.pid, getpid());
+    assert_int_equal(peer.device, -1);
+    assert_string_equal(peer.host, rondo_log_host());
+    assert_int_equal(peer.param_hash, rondo_param_agree_hash());
+    assert_true(peer.memory > 1 << 20);
+    assert_true(rondo_cores_count(&peer.cores) > 0);
+    assert_int_not_equal(peer.pidns, 0);
+    assert_int_equal(peer.probe.inode, 9);
+    struct sockaddr_in addr;
+    memcpy(&addr, peer.control_addr, sizeof addr);
+    assert_true(addr.sin_family == AF_INET || addr.sin_family == AF_INET6);
+    assert_int_equal(addr.sin_port, 0);
+}
+
+static void forked_child_is_another_process_on_the_same_node(void **state)
+{
+    (void)state;
+    struct rondo_peer parent, again, child;
+    assert_int_equal(rondo_peer_fill(&parent, 0, 2, NULL), RONDO_SUCCESS);
+    assert_int_equal(rondo_peer_fill(&again, 1, 2, NULL), RONDO_SUCCESS);
+    assert_int_equal(parent.process_hash, again.process_hash);
+    int fd[2];
+    assert_int_equal(pipe(fd), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        int bad = rondo_peer_fill(&child, 1, 2, NULL) != RONDO_SUCCESS || write(fd[1], &child, sizeof child) != (ssize_t)sizeof child;
+        _exit(bad);
+    }
+    close(fd[1]);
+    assert_int_equal(read(fd[0], &child, sizeof child), sizeof child);
+    close(fd[0]);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_int_not_equal(child.process_hash, parent.process_hash);
+    assert_true(rondo_peer_same_node(&parent, &child));
+}
+
+static void node_is_host_and_shm_device_and_pid_namespace(void **state)
+{
+    (void)state;
+    struct rondo_peer *peers = peers_new(2);
+    assert_true(rondo_peer_same_node(&peers[0], &peers[1]));
+    peers[1].shm_dev++;
+    assert_false(rondo_peer_same_node(&peers[0], &peers[1]));
+    peers[1].shm_dev--;
+    peers[1].pidns++;
+    assert_false(rondo_peer_same_node(&peers[0], &peers[1]));
+    rondo_free(peers);
+}
+
+static void hostid_replaces_the_identity_of_the_host(void **state)
+{
+    (void)state;
+    static const char *const ids[] = { "n1", "n2", "n1", NULL };
+    struct rondo_peer peer[4];
+    for (int i = 0; i < 4; i++) {
+        if (ids[i]) {
+            setenv("RONDO_HOSTID", ids[i], 1);
+        } else {
+            unsetenv("RONDO_HOSTID");
+        }
+        assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+        assert_int_equal(rondo_peer_fill(&peer[i], i, 4, NULL), RONDO_SUCCESS);
+    }
+    assert_false(rondo_peer_same_node(&peer[0], &peer[1]));
+    assert_true(rondo_peer_same_node(&peer[0], &peer[2]));
+    assert_false(rondo_peer_same_node(&peer[0], &peer[3]));
+    /* Ranks may differ in it: it is no parameter to agree on. */
+    assert_int_equal(peer[0].param_hash, peer[1].param_hash);
+}
+
+static void unique_ids_differ(void **state)
+{
+    (void)state;
+    struct rondo_unique_id a, b;
+    assert_int_equal(rondo_unique_id_make(&a, 5), RONDO_SUCCESS);
+    assert_int_equal(rondo_unique_id_make(&b, 5), RONDO_SUCCESS);
+    assert_true(a.magic == RONDO_ID_MAGIC && b.magic == RONDO_ID_MAGIC);
+    assert_int_equal(a.root, 5);
+    assert_int_equal(b.sequence, a.sequence + 1);
+    assert_memory_not_equal(a.nonce, b.nonce, sizeof a.nonce);
+    static const uint64_t zero[2];
+    assert_memory_not_equal(a.nonce, zero, sizeof zero);
+}
+
+static void equal_records_pass(void **state)
+{
+    (void)state;
+    static const int sizes[] = { 1, 2, 5, 20000 };
+    for (size_t s = 0; s < RONDO_COUNTOF(sizes); s++) {
+        struct rondo_peer *peers = peers_new(sizes[s]);
+        for (int i = 0; i < sizes[s]; i++) {
+            peers[i].device = 0;
+            memcpy(peers[i].gpu_uuid, &i, sizeof i);
+            peers[i].gpu_uuid[15] = 1;
+        }
+        assert_int_equal(rondo_peers_check(peers, sizes[s]), RONDO_SUCCESS);
+        rondo_free(peers);
+    }
+}
+
+static void other_version_is_named_with_both_hosts(void **state)
+{
+    (void)state;
+    struct rondo_peer *peers = peers_new(3);
+    peers[2].version = 90807;
+    memset(peers[2].host, 'x', sizeof peers[2].host); /* not terminated: read no further than the field */
+    assert_int_equal(rondo_peers_check(peers, 3), RONDO_INVALID_USAGE);
+    assert_says("rank 2 on xxx");
+    assert_says("Rondo 9.8.7");
+    assert_says("rank 0 on ");
+    char too_long[RONDO_HOST_LEN + 1] = { 0 };
+    memset(too_long, 'x', RONDO_HOST_LEN);
+    assert_null(strstr(rondo_error_text(), too_long));
+    rondo_free(peers);
+
+    struct rondo_hello hello[3];
+    memset(hello, 0, sizeof hello);
+    for (int i = 0; i < 3; i++) {
+        hello[i] = (struct rondo_hello){ .magic = RONDO_PEER_MAGIC, .version = 100, .record_bytes = 1000, .host = "h" };
+    }
+    assert_int_equal(rondo_hello_check(hello, 3), RONDO_SUCCESS);
+    hello[1].record_bytes = 1008;
+    assert_int_equal(rondo_hello_check(hello, 3), RONDO_INVALID_USAGE);
+    assert_says("rank 1 on h runs Rondo 0.1.0 (records of 1008 bytes)");
+    hello[0].magic = 0;
+    assert_int_equal(rondo_hello_check(hello, 3), RONDO_INVALID_USAGE);
+    assert_says("rank 0");
+}
+
+static void rank_and_size_that_do_not_match_are_named(void **state)
+{
+    (void)state;
+    struct rondo_peer *peers = peers_new(4);
+    peers[2].rank = 1;
+    assert_int_equal(rondo_peers_check(peers, 4), RONDO_INVALID_ARGUMENT);
+    assert_says("position 2 of 4");
+    assert_says("says that it is rank 1");
+    peers[2].rank = 2;
+    peers[3].nranks = 5;
+    assert_int_equal(rondo_peers_check(peers, 4), RONDO_INVALID_ARGUMENT);
+    assert_says("rank 3 on ");
+    assert_says("of 5 ranks where 4 take part");
+    rondo_free(peers);
+}
+
+static void two_ranks_on_one_gpu_are_refused(void **state)
+{
+    (void)state;
+    struct rondo_peer *peers = peers_new(6);
+    for (int i = 0; i < 6; i++) {
+        peers[i].device = i % 4;
+        peers[i].gpu_uuid[0] = (uint8_t)(i + 1);
+        snprintf(peers[i].bus_id, sizeof peers[i].bus_id, "0000:%02x:00.0", i + 1);
+    }
+    assert_int_equal(rondo_peers_check(peers, 6), RONDO_SUCCESS);
+    /* Slices of one card share its bus id, not the UUID. */
+    memcpy(peers[5].bus_id, peers[2].bus_id, sizeof peers[5].bus_id);
+    assert_int_equal(rondo_peers_check(peers, 6), RONDO_SUCCESS);
+    peers[5].gpu_uuid[0] = peers[2].gpu_uuid[0];
+    assert_int_equal(rondo_peers_check(peers, 6), RONDO_INVALID_USAGE);
+    assert_says("rank 2 and rank 5 on ");
+    assert_says(peers[0].host);
+    assert_says("0000:03:00.0");
+    assert_says("local rank");
+    peers[5].host_hash++; /* another host may have a card of the same number */
+    assert_int_equal(rondo_peers_check(peers, 6), RONDO_SUCCESS);
+    peers[5].host_hash--;
+    peers[5].device = -1; /* host memory */
+    assert_int_equal(rondo_peers_check(peers, 6), RONDO_SUCCESS);
+    /* No UUID known: the bus id tells. */
+    memset(peers[0].gpu_uuid, 0, sizeof peers[0].gpu_uuid);
+    memset(peers[1].gpu_uuid, 0, sizeof peers[1].gpu_uuid);
+    assert_int_equal(rondo_peers_check(peers, 6), RONDO_SUCCESS);
+    memcpy(peers[1].bus_id, peers[0].bus_id, sizeof peers[1].bus_id);
+    assert_int_equal(rondo_peers_check(peers, 6), RONDO_INVALID_USAGE);
+    assert_says("rank 0 and rank 1 on ");
+    rondo_free(peers);
+}
+
+static void differing_parameters_are_seen_and_then_named(void **state)
+{
+    (void)state;
+    struct rondo_peer *peers = peers_new(4);
+    assert_int_equal(rondo_peers_param_differs(peers, 4), -1);
+    peers[2].param_hash++;
+    peers[3].param_hash++;
+    assert_int_equal(rondo_peers_param_differs(peers, 4), 2);
+    assert_int_equal(rondo_peers_check(peers, 4), RONDO_INVALID_USAGE);
+    assert_says("rank 2 on ");
+    rondo_free(peers);
+
+    char root[4096], other[4096], cut[64];
+    size_t length = rondo_params_pack(root, sizeof root);
+    assert_true(length > 0 && length < sizeof root);
+    assert_int_equal(strlen(root), length);
+    assert_int_equal(rondo_params_pack(NULL, 0), length);
+    assert_int_equal(rondo_params_compare(root, root, 3, "h3"), RONDO_SUCCESS);
+    assert_int_equal(rondo_params_pack(cut, sizeof cut), length);
+    assert_memory_equal(cut, root, sizeof cut - 1);
+    assert_int_equal(rondo_params_compare(cut, root, 3, "h3"), RONDO_SUCCESS);
+    assert_int_equal(rondo_params_compare("", root, 3, "h3"), RONDO_SUCCESS);
+
+    uint64_t before = rondo_param_agree_hash();
+    setenv("RONDO_ALGO", "tree", 1);
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    assert_int_not_equal(rondo_param_agree_hash(), before);
+    assert_int_equal(rondo_params_pack(other, sizeof other), length + 4);
+    unsetenv("RONDO_ALGO");
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    assert_int_equal(rondo_params_compare(root, other, 3, "h3"), RONDO_INVALID_USAGE);
+    assert_says("rank 3 on h3: RONDO_ALGO is \"tree\", but on rank 0 it is \"\"");
+    assert_int_equal(rondo_params_compare(other, root, 1, "h1"), RONDO_INVALID_USAGE);
+    assert_says("rank 1 on h1: RONDO_ALGO is \"\", but on rank 0 it is \"tree\"");
+    /* What a peer sends need not look like parameters. */
+    assert_int_equal(rondo_params_compare("\nx\n", "ALGO=a\n", 1, "h1"), RONDO_INVALID_USAGE);
+    assert_says("RONDO_ALGO is \"a\", but on rank 0 it is \"\"");
+    assert_int_equal(rondo_params_compare("ALGO=a\n", "\n", 1, "h1"), RONDO_INVALID_USAGE);
+}
+
+/* ---- the word of every round ---- */
+
+struct record {
+    struct rondo_round_head head;
+    int payload;
+};
+
+static void first_error_of_a_round_becomes_the_error_of_all(void **state)
+{
+    (void)state;
+    struct record record[5];
+    memset(record, 0, sizeof record);
+    for (int i = 0; i < 5; i++) {
+        rondo_round_head_fill(&record[i].head, i, RONDO_SUCCESS);
+    }
+    assert_int_equal(rondo_round_check(record, sizeof record[0], 5), RONDO_SUCCESS);
+    rondo_fail_quiet(RONDO_SYSTEM_ERROR, "/dev/shm is full; free 1 MiB");
+    rondo_round_head_fill(&record[3].head, 3, RONDO_SYSTEM_ERROR);
+    rondo_fail_quiet(RONDO_INVALID_USAGE, "a later one");
+    rondo_round_head_fill(&record[4].head, 4, RONDO_INVALID_USAGE);
+    assert_int_equal(rondo_round_check(record, sizeof record[0], 5), RONDO_SYSTEM_ERROR);
+    char expect[RONDO_ERROR_TEXT];
+    snprintf(expect, sizeof expect, "rank 3 on %s: /dev/shm is full; free 1 MiB", rondo_log_host());
+    assert_string_equal(rondo_error_text(), expect);
+    /* A sentence that went through two rounds names its rank once. */
+    rondo_round_head_fill(&record[0].head, 0, RONDO_SYSTEM_ERROR);
+    assert_int_equal(rondo_round_check(record, sizeof record[0], 5), RONDO_SYSTEM_ERROR);
+    assert_string_equal(rondo_error_text(), expect);
+    /* Without its rank it is given one here. */
+    snprintf(record[0].head.text, sizeof record[0].head.text, "bare");
+    assert_int_equal(rondo_round_check(record, sizeof record[0], 5), RONDO_SYSTEM_ERROR);
+    assert_string_equal(rondo_error_text(), "rank 0: bare");
+}
+
+static void round_check_trusts_nothing_a_peer_wrote(void **state)
+{
+    (void)state;
+    static const int32_t bad[] = { -1, RONDO_IN_PROGRESS, RONDO_NUM_STATUSES, 0x7fffffff };
+    for (size_t i = 0; i < RONDO_COUNTOF(bad); i++) {
+        struct record record[2];
+        memset(record, 0, sizeof record);
+        rondo_round_head_fill(&record[0].head, 0, RONDO_SUCCESS);
+        rondo_round_head_fill(&record[1].head, 1, RONDO_SUCCESS);
+        record[1].head.status = bad[i];
+        memset(record[1].head.text, 'y', sizeof record[1].head.text);
+        record[1].payload = 0x7a7a7a7a;
+        assert_int_equal(rondo_round_check(record, sizeof record[0], 2), RONDO_INTERNAL_ERROR);
+        assert_says("rank 1: yyy");
+        assert_null(strchr(rondo_error_text(), 'z'));
+        record[1].head.magic = 0;
+        assert_int_equal(rondo_round_check(record, sizeof record[0], 2), RONDO_INTERNAL_ERROR);
+        assert_says("the record of rank 1");
+    }
+}
+
+static void long_sentence_is_cut_not_lost(void **state)
+{
+    (void)state;
+    char text[RONDO_ERROR_TEXT];
+    memset(text, 'q', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    struct record record;
+    rondo_fail_quiet(RONDO_SYSTEM_ERROR, "%s", text);
+    rondo_round_head_fill(&record.head, 123456, RONDO_SYSTEM_ERROR);
+    assert_int_equal(strnlen(record.head.text, sizeof record.head.text), sizeof record.head.text - 1);
+    assert_int_equal(rondo_round_check(&record, sizeof record, 1), RONDO_SYSTEM_ERROR);
+    assert_says("rank 123456 on ");
+    assert_says("qqqqqqqq");
+}
+
+int main(void)
+{
+    setenv("RONDO_DEBUG", "NONE", 1); /* the sentences are looked at, not read */
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(record_describes_this_process),
+        cmocka_unit_test(forked_child_is_another_process_on_the_same_node),
+        cmocka_unit_test(node_is_host_and_shm_device_and_pid_namespace),
+        cmocka_unit_test(hostid_replaces_the_identity_of_the_host),
+        cmocka_unit_test(unique_ids_differ),
+        cmocka_unit_test(equal_records_pass),
+        cmocka_unit_test(other_version_is_named_with_both_hosts),
+        cmocka_unit_test(rank_and_size_that_do_not_match_are_named),
+        cmocka_unit_test(two_ranks_on_one_gpu_are_refused),
+        cmocka_unit_test(differing_parameters_are_seen_and_then_named),
+        cmocka_unit_test(first_error_of_a_round_becomes_the_error_of_all),
+        cmocka_unit_test(round_check_trusts_nothing_a_peer_wrote),
+        cmocka_unit_test(long_sentence_is_cut_not_lost),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

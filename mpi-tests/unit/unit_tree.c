@@ -1,0 +1,193 @@
+/* The two complementary binary trees, and what seats and layouts make of them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim.h"
+
+struct node {
+    int parent, child[2], nchildren, depth;
+};
+
+static int log2_up(int n)
+{
+    int bits = 0;
+    while (1 << bits < n) {
+        bits++;
+    }
+    return bits;
+}
+
+/* The whole tree, checked for being one: parents and children name each other, one root, no circle. */
+static struct node *whole_tree(int n, int which, int *root, int *depth)
+{
+    struct node *t = calloc((size_t)n, sizeof(*t));
+    int nroots = 0, nedges = 0;
+    assert_non_null(t);
+    for (int i = 0; i < n; i++) {
+        rondo_double_tree(n, which, i, &t[i].parent, t[i].child, &t[i].nchildren);
+        assert_in_range(t[i].nchildren, 0, 2);
+        assert_true(t[i].parent >= -1 && t[i].parent < n);
+        nedges += t[i].nchildren;
+        if (t[i].parent < 0) {
+            *root = i;
+            nroots++;
+        }
+    }
+    assert_int_equal(nroots, 1);
+    assert_int_equal(nedges, n - 1);
+    *depth = 0;
+    for (int i = 0; i < n; i++) {
+        int up = i, hops = 0;
+        for (int c = 0; c < 2; c++) {
+            assert_true(c < t[i].nchildren ? t[t[i].child[c]].parent == i : t[i].child[c] == -1);
+        }
+        assert_true(t[i].nchildren < 2 || t[i].child[0] != t[i].child[1]);
+        for (; t[up].parent >= 0 && hops <= n; hops++) {
+            up = t[up].parent;
+        }
+        assert_int_equal(up, *root);
+        t[i].depth = hops;
+        *depth = hops > *depth ? hops : *depth;
+    }
+    return t;
+}
+
+static void check_pair(int n)
+{
+    int root[2], depth[2], leaves_once = 0, inner_twice = 0, leaves_twice = 0;
+    struct node *t[2];
+    for (int which = 0; which < 2; which++) {
+        t[which] = whole_tree(n, which, &root[which], &depth[which]);
+        assert_int_equal(depth[which], log2_up(n));
+    }
+    for (int i = 0; i < n; i++) {
+        int leaves = (t[0][i].nchildren == 0) + (t[1][i].nchildren == 0);
+        leaves_once += leaves == 1;
+        inner_twice += leaves == 0;
+        leaves_twice += leaves == 2;
+    }
+    if (n > 1) {
+        assert_int_equal(leaves_twice, 0);
+        assert_int_equal(inner_twice, n % 2);
+        assert_int_equal(leaves_once, n - n % 2);
+        assert_int_not_equal(root[0], root[1]);
+    }
+    free(t[0]);
+    free(t[1]);
+}
+
+/* Even n: every position is a leaf in exactly one tree. Odd n: so is every position but one, which is inner in both. */
+static void position_is_leaf_in_exactly_one_tree(void **state)
+{
+    static const int large[] = { 1023, 1024, 1025, 4095, 4096, 131071, 131072 };
+    (void)state;
+    for (int n = 1; n <= 1000; n++) {
+        check_pair(n);
+    }
+    for (size_t i = 0; i < RONDO_COUNTOF(large); i++) {
+        check_pair(large[i]);
+    }
+}
+
+/* From every position, `toward` leads over neighbours to every other position, by the way without detour. */
+static void toward_leads_to_any_position(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 40; n++) {
+        for (int which = 0; which < 2; which++) {
+            int root, depth;
+            struct node *t = whole_tree(n, which, &root, &depth);
+            for (int from = 0; from < n; from++) {
+                for (int to = 0; to < n; to++) {
+                    int at = from, came_from = -1, hops = 0, way;
+                    for (; (way = rondo_double_tree_toward(n, which, at, to)) >= 0 && hops <= 2 * depth; hops++) {
+                        int next = way == 0 ? t[at].parent : t[at].child[way - 1];
+                        assert_true(way <= t[at].nchildren);
+                        assert_true(next >= 0 && next != came_from);
+                        came_from = at;
+                        at = next;
+                    }
+                    assert_int_equal(way, -1);
+                    assert_int_equal(at, to);
+                }
+            }
+            free(t);
+        }
+    }
+}
+
+/* The layout's trees (from which conns are made) and the seats (from which steps are made) are the same trees, in channel 0's order. */
+static void layout_and_seats_have_the_same_trees(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 70; n++) {
+        struct rondo_layout *layout = sim_layout_new(n, 3, n);
+        const struct rondo_ring *order = &layout->channel[0].ring;
+        for (int rank = 0; rank < n; rank++) {
+            sim_layout_turn(layout, rank);
+            for (int c = 0; c < layout->nchannels; c++) {
+                const struct rondo_tree *tree = &layout->channel[c].tree;
+                struct rondo_seat seat;
+                rondo_seat_of(layout, c, RONDO_ALGO_TREE, RONDO_COLL_ALL_REDUCE, -1, &seat);
+                assert_int_equal(seat.index, order->index_of[rank]);
+                assert_int_equal(seat.nranks, n);
+                assert_int_equal(seat.nchildren, tree->nchildren);
+                assert_int_equal(tree->parent, seat.parent < 0 ? -1 : order->rank_at[seat.parent]);
+                assert_int_equal(seat.toward, seat.parent < 0 ? -1 : 0);
+                for (int i = 0; i < RONDO_TREE_FAN; i++) {
+                    assert_int_equal(tree->child[i], i < seat.nchildren ? order->rank_at[seat.child[i]] : -1);
+                    assert_true(i < seat.nchildren || seat.child[i] == -1);
+                }
+                assert_int_equal(tree->depth, log2_up(n));
+                assert_true((tree->root == rank) == (tree->parent == -1));
+            }
+        }
+        sim_layout_free(layout);
+    }
+}
+
+static void seats_count_in_the_order_of_their_algorithm(void **state)
+{
+    struct rondo_layout *layout = sim_layout_new(11, 2, 7);
+    struct rondo_seat seat;
+    (void)state;
+    assert_true(memcmp(layout->channel[0].ring.rank_at, layout->channel[1].ring.rank_at, 11 * sizeof(int32_t)) != 0);
+    for (int rank = 0; rank < 11; rank++) {
+        sim_layout_turn(layout, rank);
+        rondo_seat_of(layout, 1, RONDO_ALGO_RING, RONDO_COLL_BROADCAST, 4, &seat);
+        assert_int_equal(seat.index, layout->channel[1].ring.index_of[rank]);
+        assert_int_equal(seat.root, layout->channel[1].ring.index_of[4]);
+        assert_int_equal(seat.toward, -1);
+        rondo_seat_of(layout, 1, RONDO_ALGO_TREE, RONDO_COLL_BROADCAST, 4, &seat);
+        assert_int_equal(seat.index, layout->channel[0].ring.index_of[rank]);
+        assert_int_equal(seat.root, layout->channel[0].ring.index_of[4]);
+        assert_true((seat.toward == -1) == (rank == 4));
+        rondo_seat_of(layout, 0, RONDO_ALGO_RING, RONDO_COLL_ALL_REDUCE, 4, &seat); /* a root that the collective does not have */
+        assert_int_equal(seat.root, 0);
+        rondo_seat_of(layout, 0, RONDO_ALGO_ONESHOT, RONDO_COLL_ALL_REDUCE, -1, &seat);
+        assert_int_equal(seat.index, rank);
+        rondo_seat_of(layout, 0, RONDO_ALGO_P2P, RONDO_COLL_SEND, 4, &seat);
+        assert_int_equal(seat.index, rank);
+        assert_int_equal(seat.root, 4);
+        assert_int_equal(seat.nchildren, 0);
+        assert_int_equal(seat.parent, -1);
+    }
+    sim_layout_free(layout);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(position_is_leaf_in_exactly_one_tree),
+        cmocka_unit_test(toward_leads_to_any_position),
+        cmocka_unit_test(layout_and_seats_have_the_same_trees),
+        cmocka_unit_test(seats_count_in_the_order_of_their_algorithm),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,329 @@
+/* base/wait.h and base/progress.h, with a clock, a yield and a sleep of our own: no test here takes time or depends on it. */
+#include <errno.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "base/wait.h"
+
+static int64_t clock_ns, yield_ns;
+static int yields, sleeps, clock_looks;
+static int64_t least_sleep, longest_sleep, last_sleep;
+
+/* These take the place of libc's in the whole program. */
+int clock_gettime(clockid_t id, struct timespec *now)
+{
+    (void)id;
+    clock_looks++;
+    now->tv_sec = clock_ns / 1000000000;
+    now->tv_nsec = clock_ns % 1000000000;
+    return 0;
+}
+
+int sched_yield(void)
+{
+    yields++;
+    clock_ns += yield_ns;
+    return 0;
+}
+
+int nanosleep(const struct timespec *request, struct timespec *left)
+{
+    (void)left;
+    last_sleep = request->tv_sec * 1000000000 + request->tv_nsec;
+    least_sleep = sleeps == 0 || last_sleep < least_sleep ? last_sleep : least_sleep;
+    longest_sleep = last_sleep > longest_sleep ? last_sleep : longest_sleep;
+    sleeps++;
+    clock_ns += last_sleep;
+    return 0;
+}
+
+/* What the waits of a test see. */
+static struct {
+    int checks, check_fails_at;
+    int turns, idle_turns, first_idle, moves;
+    rondo_status hook_status;
+    int warnings, lates;
+    int64_t waited_ns;
+    rondo_status report_status;
+} seen;
+
+static rondo_status check(void *arg)
+{
+    (void)arg;
+    return ++seen.checks == seen.check_fails_at ? RONDO_REMOTE_ERROR : RONDO_SUCCESS;
+}
+
+static rondo_status report(void *arg, int late, int64_t waited_ns)
+{
+    (void)arg;
+    seen.warnings += !late;
+    seen.lates += late;
+    seen.waited_ns = waited_ns;
+    return late ? seen.report_status : RONDO_INTERNAL_ERROR; /* counts only when late */
+}
+
+static rondo_status turn(void *arg, int *moved)
+{
+    (void)arg;
+    seen.turns++;
+    *moved |= seen.moves;
+    return seen.hook_status;
+}
+
+static rondo_status idle_turn(void *arg, int *moved)
+{
+    const struct rondo_wait *wait = arg;
+    (void)moved;
+    seen.first_idle = seen.idle_turns++ == 0 ? (int)wait->turns : seen.first_idle;
+    return RONDO_SUCCESS;
+}
+
+static struct rondo_wait wait;
+static struct rondo_progress progress;
+static struct rondo_wait_policy policy;
+
+static int reset(void **state)
+{
+    (void)state;
+    memset(&seen, 0, sizeof seen);
+    clock_ns = 5000000000;
+    yield_ns = 300;
+    yields = sleeps = clock_looks = 0;
+    least_sleep = longest_sleep = last_sleep = 0;
+    progress = (struct rondo_progress){ .nhooks = 0 };
+    rondo_progress_add(&progress, (struct rondo_hook){ "net", turn, NULL, 0 });
+    rondo_progress_add(&progress, (struct rondo_hook){ "mpi", idle_turn, &wait, 1 });
+    policy = (struct rondo_wait_policy){ .spins = 0, .progress = &progress, .check = check, .report = report };
+    rondo_wait_begin(&wait, &policy);
+    return 0;
+}
+
+static void turns(int n)
+{
+    for (int i = 0; i < n; i++) {
+        assert_int_equal(rondo_wait_turn(&wait), RONDO_SUCCESS);
+    }
+}
+
+static void spinning_looks_every_128_turns_and_does_not_yield(void **state)
+{
+    int looks = clock_looks;
+    (void)state;
+    policy.spins = 100000;
+    turns(1280);
+    assert_int_equal(seen.checks, 10);
+    assert_int_equal(seen.turns, 10);
+    assert_int_equal(clock_looks - looks, 10);
+    assert_int_equal(yields, 0);
+}
+
+static void without_spins_each_turn_checks_and_yields_and_few_do_more(void **state)
+{
+    int looks = clock_looks;
+    (void)state;
+    turns(1600);
+    assert_int_equal(seen.checks, 1600);
+    assert_int_equal(yields, 1600);
+    assert_int_equal(seen.turns, 100);
+    assert_int_equal(clock_looks - looks, 100);
+    assert_int_equal(sleeps, 0);
+}
+
+static void spins_end_in_yields(void **state)
+{
+    (void)state;
+    policy.spins = 256;
+    turns(255);
+    assert_int_equal(yields, 0);
+    turns(100);
+    assert_int_equal(yields, 100);
+}
+
+static void idle_hooks_wait_for_a_long_wait(void **state)
+{
+    (void)state;
+    turns(1000);
+    assert_int_equal(seen.idle_turns, 0);
+    turns(12800);
+    assert_in_range(seen.first_idle, 1000, 1200);
+    assert_in_range(seen.idle_turns, 99, 101);
+}
+
+static void idle_hooks_are_turned_while_spinning_too(void **state)
+{
+    (void)state;
+    policy.spins = 1000000;
+    turns(12800);
+    assert_in_range(seen.first_idle, 1000, 1200);
+    assert_in_range(seen.idle_turns, 90, 101);
+}
+
+static void long_waits_sleep_longer_and_longer_within_bounds(void **state)
+{
+    (void)state;
+    policy.sleep_after_ns = 20000000;
+    while (sleeps == 0) {
+        turns(1);
+    }
+    assert_in_range(clock_ns - 5000000000 - last_sleep, 20000000, 20000000 + 32 * yield_ns);
+    assert_int_equal(last_sleep, 20000);
+    turns(2000);
+    assert_int_equal(least_sleep, 20000);
+    assert_int_equal(longest_sleep, 1000000);
+    assert_int_equal(sleeps, 2001);
+}
+
+static void every_turn_after_a_sleep_looks_at_everything(void **state)
+{
+    int idle, all;
+    (void)state;
+    policy.sleep_after_ns = 1;
+    turns(1000);
+    assert_true(sleeps > 0);
+    idle = seen.idle_turns;
+    all = seen.turns;
+    turns(50);
+    assert_int_equal(seen.turns - all, 50);
+    assert_int_equal(seen.idle_turns - idle, 50);
+}
+
+static void what_moves_is_not_slept_on(void **state)
+{
+    (void)state;
+    policy.sleep_after_ns = 1;
+    seen.moves = 1;
+    turns(5000);
+    assert_int_equal(sleeps, 0);
+    assert_int_equal(yields, 5000 - 5000 / 16);
+    seen.moves = 0;
+    turns(16);
+    assert_true(sleeps > 0);
+}
+
+static void a_spinning_wait_sleeps_too_when_it_is_long(void **state)
+{
+    (void)state;
+    policy.spins = 1000000000;
+    policy.sleep_after_ns = 1000;
+    turns(128);
+    clock_ns += 5000;
+    turns(128);
+    assert_int_equal(sleeps, 1);
+    assert_int_equal(yields, 0);
+}
+
+static void a_failed_check_or_hook_ends_the_wait(void **state)
+{
+    (void)state;
+    seen.check_fails_at = 3;
+    turns(2);
+    assert_int_equal(rondo_wait_turn(&wait), RONDO_REMOTE_ERROR);
+    seen.hook_status = RONDO_SYSTEM_ERROR;
+    turns(12);
+    assert_int_equal(rondo_wait_turn(&wait), RONDO_SYSTEM_ERROR); /* the 16th turn */
+    assert_int_equal(seen.idle_turns, 0);
+}
+
+static rondo_status wait_for_ever(void)
+{
+    rondo_status status;
+    do {
+        status = rondo_wait_turn(&wait);
+    } while (status == RONDO_SUCCESS);
+    return status;
+}
+
+static void deadline_reports_late_once_and_ends_with_its_status(void **state)
+{
+    (void)state;
+    policy.timeout_ns = 3000000;
+    policy.warn_after_ns = 1000000;
+    seen.report_status = RONDO_INVALID_USAGE;
+    assert_int_equal(wait_for_ever(), RONDO_INVALID_USAGE);
+    assert_int_equal(seen.warnings, 1);
+    assert_int_equal(seen.lates, 1);
+    assert_in_range(seen.waited_ns, 3000000, 3000000 + 32 * yield_ns);
+}
+
+static void a_report_that_has_nothing_to_say_ends_the_wait_all_the_same(void **state)
+{
+    (void)state;
+    policy.timeout_ns = 3000000;
+    seen.report_status = RONDO_SUCCESS;
+    assert_int_equal(wait_for_ever(), RONDO_TIMEOUT);
+    policy.report = NULL;
+    rondo_wait_begin(&wait, &policy);
+    rondo_error_clear();
+    assert_int_equal(wait_for_ever(), RONDO_TIMEOUT);
+    assert_non_null(strstr(rondo_error_text(), "deadline 0.003 s"));
+}
+
+static void deadline_holds_while_hooks_move_and_while_asleep(void **state)
+{
+    (void)state;
+    policy.timeout_ns = 50000000;
+    seen.report_status = RONDO_TIMEOUT;
+    seen.moves = 1;
+    assert_int_equal(wait_for_ever(), RONDO_TIMEOUT);
+    seen.moves = 0;
+    policy.sleep_after_ns = 1000;
+    rondo_wait_begin(&wait, &policy);
+    assert_int_equal(wait_for_ever(), RONDO_TIMEOUT);
+    assert_in_range(seen.waited_ns, 50000000, 51000000);
+}
+
+static void a_wait_that_starts_anew_has_its_deadline_anew(void **state)
+{
+    int64_t began = clock_ns;
+    (void)state;
+    policy.timeout_ns = 1000000;
+    seen.report_status = RONDO_TIMEOUT;
+    for (int i = 0; i < 50; i++) {
+        turns(1000);
+        rondo_wait_reset(&wait);
+    }
+    assert_true(clock_ns - began > 10 * policy.timeout_ns);
+}
+
+static void a_full_list_of_hooks_is_an_error(void **state)
+{
+    int arg;
+    (void)state;
+    for (int i = progress.nhooks; i < RONDO_MAX_HOOKS; i++) {
+        assert_int_equal(rondo_progress_add(&progress, (struct rondo_hook){ "one", turn, &arg, 0 }), RONDO_SUCCESS);
+    }
+    assert_int_equal(rondo_progress_add(&progress, (struct rondo_hook){ "many", turn, &arg, 0 }), RONDO_INTERNAL_ERROR);
+    assert_non_null(strstr(rondo_error_text(), "many"));
+    rondo_progress_remove(&progress, &arg);
+    assert_int_equal(progress.nhooks, 2);
+    assert_string_equal(progress.hook[1].name, "mpi");
+}
+
+#define TEST(name) cmocka_unit_test_setup(name, reset)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(spinning_looks_every_128_turns_and_does_not_yield),
+        TEST(without_spins_each_turn_checks_and_yields_and_few_do_more),
+        TEST(spins_end_in_yields),
+        TEST(idle_hooks_wait_for_a_long_wait),
+        TEST(idle_hooks_are_turned_while_spinning_too),
+        TEST(long_waits_sleep_longer_and_longer_within_bounds),
+        TEST(every_turn_after_a_sleep_looks_at_everything),
+        TEST(what_moves_is_not_slept_on),
+        TEST(a_spinning_wait_sleeps_too_when_it_is_long),
+        TEST(a_failed_check_or_hook_ends_the_wait),
+        TEST(deadline_reports_late_once_and_ends_with_its_status),
+        TEST(a_report_that_has_nothing_to_say_ends_the_wait_all_the_same),
+        TEST(deadline_holds_while_hooks_move_and_while_asleep),
+        TEST(a_wait_that_starts_anew_has_its_deadline_anew),
+        TEST(a_full_list_of_hooks_is_an_error),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
