@@ -31,25 +31,26 @@ static rondo_status check_op(const struct rondo_task *t)
     return RONDO_SUCCESS;
 }
 
-/* Which buffers this rank must have: bit 0 send, bit 1 recv. */
-static unsigned needed_buffers(const struct rondo_task *t)
+/* Which buffers this rank must have: bit 0 send, bit 1 recv. sent, received: elements of all of this rank's parts. */
+static unsigned needed_buffers(const struct rondo_task *t, size_t sent, size_t received)
 {
+    unsigned both = (sent > 0) | (received > 0) << 1;
     int root = t->ctx->rank == t->root;
     switch ((enum rondo_coll)t->coll) {
     case RONDO_COLL_REDUCE:
     case RONDO_COLL_GATHER:
-        return root ? 3 : 1;
+        return root ? both : both & 1;
     case RONDO_COLL_BROADCAST:
     case RONDO_COLL_SCATTER:
-        return root ? 3 : 2;
+        return root ? both : both & 2;
     case RONDO_COLL_SEND:
-        return 1;
+        return both & 1;
     case RONDO_COLL_RECV:
-        return 2;
+        return both & 2;
     case RONDO_COLL_BARRIER:
         return 0;
     default:
-        return 3;
+        return both;
     }
 }
 
@@ -70,31 +71,33 @@ static rondo_status check_arrays(const struct rondo_task *t, const size_t *count
     return RONDO_SUCCESS;
 }
 
-static rondo_status check_size(const struct rondo_task *t, int *empty)
+/* Are the sizes possible, and how many elements does this rank send and receive? */
+static rondo_status check_size(const struct rondo_task *t, size_t *sent, size_t *received)
 {
     size_t elem = rondo_dtype_size((rondo_dtype)t->dtype), total;
-    if (t->coll >= RONDO_COLL_ALL_GATHERV) {
-        RONDO_TRY(check_arrays(t, t->counts, t->displs, t->coll == RONDO_COLL_ALL_TO_ALLV ? "receive" : "block", &total));
-        *empty = total == 0;
-        if (t->coll == RONDO_COLL_ALL_TO_ALLV) {
-            size_t sent;
-            RONDO_TRY(check_arrays(t, t->send_counts, t->send_displs, "send", &sent));
-            *empty = total + sent == 0;
-        }
+    if (t->coll == RONDO_COLL_ALL_TO_ALLV) {
+        RONDO_TRY(check_arrays(t, t->counts, t->displs, "receive", received));
+        return check_arrays(t, t->send_counts, t->send_displs, "send", sent);
+    }
+    if (t->coll == RONDO_COLL_ALL_GATHERV || t->coll == RONDO_COLL_REDUCE_SCATTERV) {
+        int gathers = t->coll == RONDO_COLL_ALL_GATHERV;
+        RONDO_TRY(check_arrays(t, t->counts, t->displs, "block", &total));
+        *sent = gathers ? t->counts[t->ctx->rank] : total;
+        *received = gathers ? total : t->counts[t->ctx->rank];
         return RONDO_SUCCESS;
     }
-    if (RONDO_UNLIKELY(t->count > PTRDIFF_MAX / elem / (size_t)t->ctx->nranks)) {
+    if (RONDO_UNLIKELY(t->count > UINT32_MAX && t->count > PTRDIFF_MAX / elem / (size_t)t->ctx->nranks)) { /* no division in a usual call */
         return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_%s on rank %d: count %zu of %s (%zu bytes each, %d ranks) is more than memory can hold", call_name(t), t->ctx->rank,
                           t->count, rondo_dtype_name((rondo_dtype)t->dtype), elem, t->ctx->nranks);
     }
-    *empty = t->count == 0;
+    *sent = *received = t->count;
     return RONDO_SUCCESS;
 }
 
 static rondo_status check(const struct rondo_task *t)
 {
     unsigned needed;
-    int empty = 0;
+    size_t sent = 0, received = 0;
     RONDO_TRY(rondo_ctx_ready(t->ctx));
     if (RONDO_UNLIKELY(t->dtype >= RONDO_NUM_DTYPES)) {
         return bad(t, "the type", t->dtype, "one of enum rondo_dtype");
@@ -103,8 +106,8 @@ static rondo_status check(const struct rondo_task *t)
     if (RONDO_UNLIKELY(t->root < 0 || t->root >= t->ctx->nranks)) {
         return bad(t, t->coll == RONDO_COLL_SEND || t->coll == RONDO_COLL_RECV ? "the peer" : "the root", t->root, "a rank of the communicator is from 0 to its size less 1");
     }
-    RONDO_TRY(check_size(t, &empty));
-    needed = empty ? 0 : needed_buffers(t);
+    RONDO_TRY(check_size(t, &sent, &received));
+    needed = needed_buffers(t, sent, received);
     if (RONDO_UNLIKELY((needed & 1 && t->send == NULL) || (needed & 2 && t->recv == NULL))) {
         return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_%s on rank %d: the %s buffer is NULL and the count is not 0", call_name(t), t->ctx->rank,
                           needed & 1 && t->send == NULL ? "send" : "receive");

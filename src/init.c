@@ -235,7 +235,7 @@ static rondo_status test_params(struct rondo_init *init)
 static rondo_status finish_params(struct rondo_init *init)
 {
     const struct rondo_peer *peers = init->ctx->peers;
-    const struct param_record *root, *other;
+    struct param_record *root, *other;
     int r;
     if (!init->params_differ) {
         return RONDO_SUCCESS;
@@ -243,6 +243,7 @@ static rondo_status finish_params(struct rondo_init *init)
     r = rondo_peers_param_differs(peers, init->ctx->nranks);
     root = record_of(init, 0);
     other = record_of(init, r);
+    root->text[sizeof(root->text) - 1] = other->text[sizeof(other->text) - 1] = '\0';
     RONDO_TRY(rondo_params_compare(root->text, other->text, r, peers[r].host));
     return rondo_peers_check(peers, init->ctx->nranks); /* equal as far as the texts go: at least who differs */
 }
@@ -651,8 +652,14 @@ static rondo_status step_phase(struct rondo_init *init, const struct phase *phas
         return name_missing(init);
     }
     status = phase->test != NULL ? phase->test(init) : init->bootstrap->ops->test(init->bootstrap);
-    if (status == RONDO_IN_PROGRESS && phase->start != start_hello && init->deadline_ns != 0 && rondo_now_ns() > init->deadline_ns) {
+    if (phase->start == start_hello) {
+        return status;
+    }
+    if (status == RONDO_IN_PROGRESS && init->deadline_ns != 0 && rondo_now_ns() > init->deadline_ns) {
         init->late = 1;
+    } else if (status == RONDO_TIMEOUT) { /* another rank's deadline has passed */
+        init->late = 1;
+        status = RONDO_IN_PROGRESS;
     }
     return status;
 }
@@ -662,11 +669,13 @@ rondo_status rondo_init_step(struct rondo_ctx *ctx)
     struct rondo_init *init = ctx->init;
     int before = rondo_log_rank();
     rondo_status status = RONDO_SUCCESS;
+    int round_open = 0; /* an error that all ranks found together leaves none open */
     rondo_log_set_rank(ctx->rank);
     while (status == RONDO_SUCCESS && init->phase < (int)RONDO_COUNTOF(phases)) {
         const struct phase *phase = &phases[init->phase];
         status = step_phase(init, phase);
         if (status != RONDO_SUCCESS) {
+            round_open = 1;
             break;
         }
         init->started = 0;
@@ -676,7 +685,7 @@ rondo_status rondo_init_step(struct rondo_ctx *ctx)
         init->phase = ctx->nranks == 0 ? (int)RONDO_COUNTOF(phases) : init->phase + 1;
     }
     if (status != RONDO_IN_PROGRESS) {
-        status = init_end(init, status, init->started);
+        status = init_end(init, status, round_open);
     }
     rondo_log_set_rank(before);
     return status;

@@ -299,7 +299,7 @@ void rondo_control_call_end(struct rondo_control *control, uint64_t seq)
     struct rondo_control_line *line = &control->own->ring[seq % RONDO_CALL_RING];
     if (atomic_load_explicit(&line->word[WORD_SEQ], memory_order_relaxed) == seq) {
         uint64_t kind = atomic_load_explicit(&line->word[WORD_ROOT_KIND], memory_order_relaxed);
-        atomic_store_explicit(&line->word[WORD_ROOT_KIND], kind ^ UINT64_C(1 ^ 2) << STATE_SHIFT, memory_order_release);
+        atomic_store_explicit(&line->word[WORD_ROOT_KIND], kind ^ UINT64_C(3) << STATE_SHIFT /* 1 becomes 2 */, memory_order_release);
     }
     atomic_store_explicit(&control->own->calls.done, seq, memory_order_release);
 }
