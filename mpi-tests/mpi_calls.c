@@ -4,41 +4,29 @@
 
 #define GAP 3 /* elements left alone between the blocks of a v-form */
 
-static size_t bytes(const struct test_call *c, size_t elements)
-{
-    return elements * test_types[c->type].size;
-}
+static size_t bytes(const struct test_call *c, size_t elements) { return elements * test_types[c->type].size; }
 
 static void put_input(const struct test_call *c, int rank, size_t first, size_t count, char *recv, size_t at)
 {
     test_values_input(c->values, rank, c->first + first, count, recv + bytes(c, at));
 }
 
-static int is_root(const struct test_call *c)
-{
-    return c->rank == c->root;
-}
+static int is_root(const struct test_call *c) { return c->rank == c->root; }
 
 /* ---- all ranks, or a root, with equal counts ---- */
 
-static struct test_extent extent_equal(const struct test_call *c)
-{
-    return (struct test_extent){.send = c->count, .recv = c->count};
-}
+static struct test_extent extent_equal(const struct test_call *c) { return (struct test_extent){ .send = c->count, .recv = c->count }; }
 
 static rondo_status run_all_reduce(const struct test_call *c, const void *send, void *recv, rondo_comm *comm, rondo_stream stream)
 {
     return rondo_all_reduce(send, recv, c->count, c->type, c->handle, comm, stream);
 }
 
-static void expect_all_reduce(const struct test_call *c, char *recv)
-{
-    test_values_result(c->values, c->first, c->count, recv);
-}
+static void expect_all_reduce(const struct test_call *c, char *recv) { test_values_result(c->values, c->first, c->count, recv); }
 
 static struct test_extent extent_reduce(const struct test_call *c)
 {
-    return (struct test_extent){.send = c->count, .recv = is_root(c) ? c->count : 0};
+    return (struct test_extent){ .send = c->count, .recv = is_root(c) ? c->count : 0 };
 }
 
 static rondo_status run_reduce(const struct test_call *c, const void *send, void *recv, rondo_comm *comm, rondo_stream stream)
@@ -55,7 +43,7 @@ static void expect_reduce(const struct test_call *c, char *recv)
 
 static struct test_extent extent_broadcast(const struct test_call *c)
 {
-    return (struct test_extent){.send = is_root(c) ? c->count : 0, .recv = c->count};
+    return (struct test_extent){ .send = is_root(c) ? c->count : 0, .recv = c->count };
 }
 
 static rondo_status run_broadcast(const struct test_call *c, const void *send, void *recv, rondo_comm *comm, rondo_stream stream)
@@ -63,15 +51,12 @@ static rondo_status run_broadcast(const struct test_call *c, const void *send, v
     return rondo_broadcast(send, recv, c->count, c->type, c->root, comm, stream);
 }
 
-static void expect_broadcast(const struct test_call *c, char *recv)
-{
-    put_input(c, c->root, 0, c->count, recv, 0);
-}
+static void expect_broadcast(const struct test_call *c, char *recv) { put_input(c, c->root, 0, c->count, recv, 0); }
 
 static struct test_extent extent_all_gather(const struct test_call *c)
 {
     size_t n = (size_t)c->nranks;
-    return (struct test_extent){.send = c->count, .recv = n * c->count, .inplace_send = (size_t)c->rank * c->count};
+    return (struct test_extent){ .send = c->count, .recv = n * c->count, .inplace_send = (size_t)c->rank * c->count };
 }
 
 static rondo_status run_all_gather(const struct test_call *c, const void *send, void *recv, rondo_comm *comm, rondo_stream stream)
@@ -89,7 +74,7 @@ static void expect_all_gather(const struct test_call *c, char *recv)
 static struct test_extent extent_reduce_scatter(const struct test_call *c)
 {
     size_t n = (size_t)c->nranks;
-    return (struct test_extent){.send = n * c->count, .recv = c->count, .inplace_recv = (size_t)c->rank * c->count};
+    return (struct test_extent){ .send = n * c->count, .recv = c->count, .inplace_recv = (size_t)c->rank * c->count };
 }
 
 static rondo_status run_reduce_scatter(const struct test_call *c, const void *send, void *recv, rondo_comm *comm, rondo_stream stream)
@@ -105,7 +90,7 @@ static void expect_reduce_scatter(const struct test_call *c, char *recv)
 static struct test_extent extent_all_to_all(const struct test_call *c)
 {
     size_t total = (size_t)c->nranks * c->count;
-    return (struct test_extent){.send = total, .recv = total};
+    return (struct test_extent){ .send = total, .recv = total };
 }
 
 static rondo_status run_all_to_all(const struct test_call *c, const void *send, void *recv, rondo_comm *comm, rondo_stream stream)
@@ -151,10 +136,7 @@ static rondo_status run_scatter(const struct test_call *c, const void *send, voi
     return rondo_scatter(send, recv, c->count, c->type, c->root, comm, stream);
 }
 
-static void expect_scatter(const struct test_call *c, char *recv)
-{
-    put_input(c, c->root, (size_t)c->rank * c->count, c->count, recv, 0);
-}
+static void expect_scatter(const struct test_call *c, char *recv) { put_input(c, c->root, (size_t)c->rank * c->count, c->count, recv, 0); }
 
 static rondo_status run_sendrecv(const struct test_call *c, const void *send, void *recv, rondo_comm *comm, rondo_stream stream)
 {
@@ -190,7 +172,7 @@ static size_t reversed_displs(const struct test_call *c, size_t *displs)
 static struct test_extent extent_all_gatherv(const struct test_call *c)
 {
     size_t displs[TEST_MAX_RANKS], span = reversed_displs(c, displs);
-    return (struct test_extent){.send = c->many[c->rank], .recv = span, .inplace_send = displs[c->rank]};
+    return (struct test_extent){ .send = c->many[c->rank], .recv = span, .inplace_send = displs[c->rank] };
 }
 
 static rondo_status run_all_gatherv(const struct test_call *c, const void *send, void *recv, rondo_comm *comm, rondo_stream stream)
@@ -212,7 +194,7 @@ static void expect_all_gatherv(const struct test_call *c, char *recv)
 static struct test_extent extent_reduce_scatterv(const struct test_call *c)
 {
     size_t displs[TEST_MAX_RANKS], span = reversed_displs(c, displs);
-    return (struct test_extent){.send = span, .recv = c->many[c->rank], .inplace_recv = displs[c->rank]};
+    return (struct test_extent){ .send = span, .recv = c->many[c->rank], .inplace_recv = displs[c->rank] };
 }
 
 static rondo_status run_reduce_scatterv(const struct test_call *c, const void *send, void *recv, rondo_comm *comm, rondo_stream stream)
@@ -244,7 +226,7 @@ static size_t row_displs(const struct test_call *c, int rank, int sends, size_t 
 static struct test_extent extent_all_to_allv(const struct test_call *c)
 {
     size_t counts[TEST_MAX_RANKS], displs[TEST_MAX_RANKS];
-    return (struct test_extent){.send = row_displs(c, c->rank, 1, counts, displs), .recv = row_displs(c, c->rank, 0, counts, displs)};
+    return (struct test_extent){ .send = row_displs(c, c->rank, 1, counts, displs), .recv = row_displs(c, c->rank, 0, counts, displs) };
 }
 
 static rondo_status run_all_to_allv(const struct test_call *c, const void *send, void *recv, rondo_comm *comm, rondo_stream stream)
@@ -267,8 +249,10 @@ static void expect_all_to_allv(const struct test_call *c, char *recv)
 
 /* ---- the table ---- */
 
-#define ROW(coll, does_reduce, has_root, is_vform, place, extent_fn)                                                           \
-    {#coll, does_reduce, has_root, is_vform, place, extent_fn, run_##coll, expect_##coll}
+#define ROW(coll, does_reduce, has_root, is_vform, place, extent_fn)                        \
+    {                                                                                       \
+#coll, does_reduce, has_root, is_vform, place, extent_fn, run_##coll, expect_##coll \
+    }
 
 const struct test_coll test_colls[] = {
     ROW(all_reduce, 1, 0, 0, TEST_INPLACE, extent_equal),
@@ -308,7 +292,7 @@ void test_call_fill(const struct test_call *c, void *send)
 
 rondo_status test_call_once(const char *coll, rondo_comm *comm, rondo_dtype type, rondo_op op, size_t count, uint64_t seed, size_t *wrong)
 {
-    struct test_call call = {.coll = test_coll_by_name(coll), .type = type, .handle = op, .count = count, .first = seed % TEST_PERIOD};
+    struct test_call call = { .coll = test_coll_by_name(coll), .type = type, .handle = op, .count = count, .first = seed % TEST_PERIOD };
     struct test_extent extent;
     char *send, *recv, *want;
     rondo_status status = rondo_comm_rank(comm, &call.rank);

@@ -68,7 +68,7 @@ static size_t count_of(int kind, const struct test_coll *coll, rondo_dtype type,
 static struct coll_case random_case(const struct test_coll *coll, uint64_t hash)
 {
     int kind = hash % 40 == 0 ? SIZE_LARGE : (int)(hash % 16 == 0 ? SIZE_MEDIUM : (hash >> 8) % SIZE_MEDIUM);
-    struct coll_case c = {.coll = coll};
+    struct coll_case c = { .coll = coll };
     c.type = (rondo_dtype)((hash >> 16) % RONDO_NUM_DTYPES);
     c.op = (int)((hash >> 24) % TEST_OP_NONE);
     c.root = (int)((hash >> 32) % (uint64_t)test.nranks);
@@ -79,10 +79,7 @@ static struct coll_case random_case(const struct test_coll *coll, uint64_t hash)
     return c;
 }
 
-static void fix_size(struct coll_case *c, int kind, uint64_t hash)
-{
-    c->count = count_of(kind, c->coll, c->type, hash >> 44);
-}
+static void fix_size(struct coll_case *c, int kind, uint64_t hash) { c->count = count_of(kind, c->coll, c->type, hash >> 44); }
 
 /* Each pair (collective, type), (collective, operation), (collective, kind of size), in place and not; the rest is drawn. */
 static void sample(struct list *list, const struct test_coll *coll, uint64_t seed, const struct options *o)
@@ -115,7 +112,8 @@ static void sample(struct list *list, const struct test_coll *coll, uint64_t see
 
 static void everything(struct list *list, const struct test_coll *coll, uint64_t seed)
 {
-    int places = coll->inplace == TEST_NEVER_INPLACE ? 1 : 2, ops = coll->reduces ? TEST_OP_NONE : 1, roots = coll->rooted ? test.nranks : 1;
+    int places = coll->inplace == TEST_NEVER_INPLACE ? 1 : 2, ops = coll->reduces ? TEST_OP_NONE : 1,
+        roots = coll->rooted ? test.nranks : 1;
     uint64_t draw = 0;
     for (int type = 0; type < RONDO_NUM_DTYPES; type++) {
         for (int op = 0; op < ops; op++) {
@@ -166,7 +164,7 @@ static void run_list(struct coll_run *run, const struct list *list, const struct
 static void run_all(struct coll_run *run, const struct options *o)
 {
     for (long round = 0; round < o->iters; round++) {
-        struct list list = {0};
+        struct list list = { 0 };
         uint64_t seed = o->seed + (uint64_t)round;
         run->seed = seed;
         for (int i = 0; i < test_num_colls && !o->only_groups; i++) {
@@ -226,11 +224,12 @@ static int parse_one(int opt, const char *text, struct options *o)
 /* 0: go on; 1: done; 2: bad option. */
 static int parse(int argc, char **argv, struct options *o)
 {
-    static const struct option rows[] = {{"seed", 1, NULL, 's'}, {"iters", 1, NULL, 'i'}, {"quick", 0, NULL, 'q'}, {"full", 0, NULL, 'f'},
-                                         {"coll", 1, NULL, 'c'}, {"type", 1, NULL, 't'},  {"op", 1, NULL, 'o'},    {"case", 1, NULL, '1'},
-                                         {"timeout", 1, NULL, 'w'}, {"help", 0, NULL, 'h'}, {NULL, 0, NULL, 0}};
+    static const struct option rows[] = { { "seed", 1, NULL, 's' }, { "iters", 1, NULL, 'i' }, { "quick", 0, NULL, 'q' },
+                                          { "full", 0, NULL, 'f' }, { "coll", 1, NULL, 'c' },  { "type", 1, NULL, 't' },
+                                          { "op", 1, NULL, 'o' },   { "case", 1, NULL, '1' },  { "timeout", 1, NULL, 'w' },
+                                          { "help", 0, NULL, 'h' }, { NULL, 0, NULL, 0 } };
     int opt;
-    *o = (struct options){.seed = 1, .iters = 1, .timeout_s = 120, .type = -1, .op = -1};
+    *o = (struct options){ .seed = 1, .iters = 1, .timeout_s = 120, .type = -1, .op = -1 };
     opterr = test.rank == 0;
     while ((opt = getopt_long(argc, argv, "h", rows, NULL)) != -1) {
         if (opt == 'h') {

@@ -11,10 +11,7 @@ struct box {
     size_t bytes;
 };
 
-static unsigned char filler(size_t i)
-{
-    return (unsigned char)(0x5b + i * 37);
-}
+static unsigned char filler(size_t i) { return (unsigned char)(0x5b + i * 37); }
 
 static void box_init(struct box *box, size_t bytes, size_t offset)
 {
@@ -37,10 +34,7 @@ static void box_release(struct box *box)
 }
 
 /* The place in the image that stands for this place in the buffer. */
-static char *imaged(const struct box *box, const unsigned char *at)
-{
-    return (char *)box->image + (at - box->mem);
-}
+static char *imaged(const struct box *box, const unsigned char *at) { return (char *)box->image + (at - box->mem); }
 
 void coll_run_init(struct coll_run *run, uint64_t seed)
 {
@@ -86,7 +80,8 @@ int coll_case_parse(const char *text, int nranks, struct coll_case *c)
     c->op = test_op_by_name(op);
     c->inplace = strcmp(place, "in") == 0;
     c->stream = strcmp(how, "stream") == 0;
-    return c->coll != NULL && type_index >= 0 && c->op >= 0 && c->root >= 0 && c->root < nranks && (c->op != TEST_OP_NONE) == c->coll->reduces;
+    return c->coll != NULL && type_index >= 0 && c->op >= 0 && c->root >= 0 && c->root < nranks &&
+           (c->op != TEST_OP_NONE) == c->coll->reduces;
 }
 
 /* ---- one case ---- */
@@ -107,8 +102,14 @@ static size_t *vector_counts(const struct coll_case *c, uint64_t salt)
 
 static void setup_call(const struct coll_run *run, const struct coll_case *c, uint64_t salt, struct test_call *call)
 {
-    *call = (struct test_call){.coll = c->coll, .type = c->type, .op = c->op, .root = c->root, .count = c->count, .rank = test.rank,
-                               .nranks = test.nranks, .first = salt % TEST_PERIOD};
+    *call = (struct test_call){ .coll = c->coll,
+                                .type = c->type,
+                                .op = c->op,
+                                .root = c->root,
+                                .count = c->count,
+                                .rank = test.rank,
+                                .nranks = test.nranks,
+                                .first = salt % TEST_PERIOD };
     call->handle = c->op == TEST_OP_PREMUL ? run->premul[c->type] : (rondo_op)c->op;
     call->values = test_values_get(c->type, c->op, test.nranks, run->seed);
     call->many = c->coll->vform ? vector_counts(c, salt) : NULL;
@@ -120,8 +121,8 @@ static void report(const struct coll_run *run, const char *text, const char *wha
 }
 
 /* Elements that are wrong, then any other byte that changed. Returns 1 when all is as it must be. */
-static int verify(const struct coll_run *run, const struct test_call *call, struct box *box, unsigned char *out, size_t count, const char *name,
-                  const char *text)
+static int verify(const struct coll_run *run, const struct test_call *call, struct box *box, unsigned char *out, size_t count,
+                  const char *name, const char *text)
 {
     size_t size = test_types[call->type].size, first = 0, wrong = test_values_wrong(call->values, out, imaged(box, out), count, &first);
     char what[256], got[64], want[64];
@@ -138,8 +139,8 @@ static int verify(const struct coll_run *run, const struct test_call *call, stru
         while (box->mem[at] == box->image[at]) {
             at++;
         }
-        snprintf(what, sizeof(what), "%s buffer: byte %td, which the call must not write, was %#x and is %#x", name, at - (box->data - box->mem),
-                 box->image[at], box->mem[at]);
+        snprintf(what, sizeof(what), "%s buffer: byte %td, which the call must not write, was %#x and is %#x", name,
+                 at - (box->data - box->mem), box->image[at], box->mem[at]);
         report(run, text, what);
         return 0;
     }
@@ -155,15 +156,12 @@ static void call_library(const struct coll_run *run, const struct coll_case *c, 
         status = rondo_stream_synchronize(stream);
     }
     if (status != RONDO_SUCCESS) {
-        test_die("%s: %s; again with: mpirun -n %d mpi_coll --seed %llu --case %s", rondo_status_string(status), rondo_last_error(run->comm),
-                 test.nranks, (unsigned long long)run->seed, text);
+        test_die("%s: %s; again with: mpirun -n %d mpi_coll --seed %llu --case %s", rondo_status_string(status),
+                 rondo_last_error(run->comm), test.nranks, (unsigned long long)run->seed, text);
     }
 }
 
-static size_t offset_of(const struct coll_case *c, int bit)
-{
-    return c->align & bit ? test_types[c->type].size : 0;
-}
+static size_t offset_of(const struct coll_case *c, int bit) { return c->align & bit ? test_types[c->type].size : 0; }
 
 /* Bytes from the start of the one buffer to the end of what is sent or received in it. */
 static size_t inplace_span(const struct test_extent *e, size_t size)
@@ -193,7 +191,8 @@ static void run_inplace(const struct coll_run *run, const struct coll_case *c, c
     box_release(&box);
 }
 
-static void run_outplace(const struct coll_run *run, const struct coll_case *c, const struct test_call *call, uint64_t salt, const char *text)
+static void run_outplace(const struct coll_run *run, const struct coll_case *c, const struct test_call *call, uint64_t salt,
+                         const char *text)
 {
     struct test_extent e = c->coll->extent(call);
     size_t size = test_types[c->type].size;
@@ -223,7 +222,8 @@ void coll_case_run(struct coll_run *run, const struct coll_case *c)
     uint64_t salt;
     coll_case_text(c, text, sizeof(text));
     test.what = text;
-    salt = test_hash(run->seed, (uint64_t)(c->coll - test_colls) * 64 + (uint64_t)c->type, c->count * 1000 + (uint64_t)(c->op * 8 + c->align));
+    salt = test_hash(run->seed, (uint64_t)(c->coll - test_colls) * 64 + (uint64_t)c->type,
+                     c->count * 1000 + (uint64_t)(c->op * 8 + c->align));
     setup_call(run, c, salt, &call);
     if (c->inplace && test_call_inplace(&call)) {
         run_inplace(run, c, &call, text);

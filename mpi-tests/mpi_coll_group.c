@@ -18,14 +18,14 @@ static void expect_pattern(const struct test_values *v, rondo_dtype type, int ra
     size_t index = 0, bytes = count * test_types[type].size;
     void *want = pattern(v, type, rank, first, count);
     size_t wrong = test_values_wrong(v, got, want, count, &index);
-    test_check(wrong == 0 && test_guard_intact(got, bytes), "%zu of %zu elements from rank %d wrong, first at %zu; guards %s", wrong, count, rank,
-               index, test_guard_intact(got, bytes) ? "intact" : "overwritten");
+    test_check(wrong == 0 && test_guard_intact(got, bytes), "%zu of %zu elements from rank %d wrong, first at %zu; guards %s", wrong, count,
+               rank, index, test_guard_intact(got, bytes) ? "intact" : "overwritten");
     test_guard_free(want);
 }
 
 static size_t random_count(uint64_t hash)
 {
-    static const size_t kinds[] = {0, 1, 7, 1000, 20000, 300000};
+    static const size_t kinds[] = { 0, 1, 7, 1000, 20000, 300000 };
     size_t most = kinds[hash % TEST_ARRAY_LEN(kinds)];
     return most == 0 ? 0 : most / 2 + (hash >> 8) % (most / 2 + 1);
 }
@@ -80,7 +80,8 @@ static void rings_do_not_deadlock(struct coll_run *run, uint64_t seed)
 {
     const struct test_values *v = test_values_get(RONDO_FLOAT64, TEST_OP_NONE, test.nranks, run->seed);
     size_t count = (5u << 17) + 3;
-    int shift = 1 + (int)(seed % (uint64_t)test.nranks), to = (test.rank + shift) % test.nranks, from = (test.rank + 2 * test.nranks - shift) % test.nranks;
+    int shift = 1 + (int)(seed % (uint64_t)test.nranks), to = (test.rank + shift) % test.nranks,
+        from = (test.rank + 2 * test.nranks - shift) % test.nranks;
     void *out = pattern(v, RONDO_FLOAT64, test.rank, 5, count), *in = test_guard_alloc(count * 8);
     TEST_MUST(rondo_group_start(), run->comm);
     TEST_MUST(rondo_send(out, count, RONDO_FLOAT64, to, run->comm, NULL), run->comm);
@@ -102,8 +103,12 @@ static void pending_start(struct pending *p, struct coll_run *run, rondo_comm *c
 {
     struct test_extent e;
     size_t size;
-    p->call = (struct test_call){.coll = test_coll_by_name(coll), .type = (rondo_dtype)(seed % RONDO_NUM_DTYPES), .op = RONDO_SUM,
-                                 .handle = RONDO_SUM, .count = count, .first = seed % TEST_PERIOD};
+    p->call = (struct test_call){ .coll = test_coll_by_name(coll),
+                                  .type = (rondo_dtype)(seed % RONDO_NUM_DTYPES),
+                                  .op = RONDO_SUM,
+                                  .handle = RONDO_SUM,
+                                  .count = count,
+                                  .first = seed % TEST_PERIOD };
     TEST_MUST(rondo_comm_rank(comm, &p->call.rank), comm);
     TEST_MUST(rondo_comm_count(comm, &p->call.nranks), comm);
     p->call.op = p->call.coll->reduces ? RONDO_SUM : TEST_OP_NONE;
@@ -123,15 +128,16 @@ static void pending_check(struct pending *p)
 {
     size_t recv = p->call.coll->extent(&p->call).recv, index = 0, size = test_types[p->call.type].size;
     size_t wrong = test_values_wrong(p->call.values, p->recv, p->want, recv, &index);
-    test_check(wrong == 0, "%s of %zu %s: %zu elements wrong, first at %zu", p->call.coll->name, p->call.count, test_types[p->call.type].name,
-               wrong, index);
+    test_check(wrong == 0, "%s of %zu %s: %zu elements wrong, first at %zu", p->call.coll->name, p->call.count,
+               test_types[p->call.type].name, wrong, index);
     test_check(test_guard_intact(p->recv, recv * size), "%s of %zu wrote beyond its buffer", p->call.coll->name, p->call.count);
     test_guard_free(p->send);
     test_guard_free(p->recv);
     test_guard_free(p->want);
 }
 
-static const char *const mixed[] = {"all_reduce", "broadcast", "sendrecv", "reduce_scatter", "all_gather", "all_to_all", "reduce", "gather", "scatter"};
+static const char *const mixed[] = { "all_reduce", "broadcast", "sendrecv", "reduce_scatter", "all_gather",
+                                     "all_to_all", "reduce",    "gather",   "scatter" };
 
 /* Every collective in one group, with a group inside it, and again as calls of their own. */
 static void nested_groups_mix_operations(struct coll_run *run, uint64_t seed)
@@ -186,7 +192,8 @@ static void stream_keeps_order(struct coll_run *run, uint64_t seed)
     for (size_t i = 0; i < count; i++) {
         ok &= a[i] == want;
     }
-    test_check(ok && test_guard_intact(a, count * 4) && test_guard_intact(b, count * 4), "six all_reduce calls on one stream are not in order");
+    test_check(ok && test_guard_intact(a, count * 4) && test_guard_intact(b, count * 4),
+               "six all_reduce calls on one stream are not in order");
     test_guard_free(a);
     test_guard_free(b);
 }

@@ -11,7 +11,8 @@ static long loops = 100, many = 64;
 
 static void expect_status(rondo_status got, rondo_status want, const rondo_comm *comm, const char *what)
 {
-    test_check(got == want, "%s gave %s, expected %s: %s", what, rondo_status_string(got), rondo_status_string(want), rondo_last_error(comm));
+    test_check(got == want, "%s gave %s, expected %s: %s", what, rondo_status_string(got), rondo_status_string(want),
+               rondo_last_error(comm));
 }
 
 /* The communicator carries data: a reduction and a rooted copy. */
@@ -35,10 +36,7 @@ static rondo_comm *create(MPI_Comm mpi_comm)
     return comm;
 }
 
-static void destroy(rondo_comm *comm)
-{
-    TEST_MUST(rondo_comm_destroy(comm), NULL);
-}
+static void destroy(rondo_comm *comm) { TEST_MUST(rondo_comm_destroy(comm), NULL); }
 
 /* ---- creation ---- */
 
@@ -46,7 +44,7 @@ static void world_self_and_halves_work_together(void)
 {
     MPI_Comm half_mpi;
     rondo_comm *world = create(MPI_COMM_WORLD), *self = create(MPI_COMM_SELF), *half;
-    float in = 2, sums[3] = {0, 0, 0};
+    float in = 2, sums[3] = { 0, 0, 0 };
     int halves;
     MPI_Comm_split(MPI_COMM_WORLD, test.rank % 2, 0, &half_mpi);
     half = create(half_mpi);
@@ -62,8 +60,8 @@ static void world_self_and_halves_work_together(void)
     TEST_MUST(rondo_all_reduce(&in, &sums[1], 1, RONDO_FLOAT32, RONDO_SUM, half, NULL), half);
     TEST_MUST(rondo_all_reduce(&in, &sums[2], 1, RONDO_FLOAT32, RONDO_SUM, self, NULL), self);
     TEST_MUST(rondo_group_end(), NULL);
-    test_check(sums[0] == 2 * (float)test.nranks && sums[1] == 2 * (float)halves && sums[2] == 2, "one group over three: %g %g %g", (double)sums[0],
-               (double)sums[1], (double)sums[2]);
+    test_check(sums[0] == 2 * (float)test.nranks && sums[1] == 2 * (float)halves && sums[2] == 2, "one group over three: %g %g %g",
+               (double)sums[0], (double)sums[1], (double)sums[2]);
     destroy(half);
     verify(world, "world after half was destroyed");
     destroy(self);
@@ -122,7 +120,7 @@ static void bad_configs_are_refused(void)
     config = (rondo_config)RONDO_CONFIG_INIT;
     config.magic ^= 1;
     refuse(MPI_COMM_WORLD, &config, "config with another magic");
-    config = (rondo_config){0};
+    config = (rondo_config){ 0 };
     refuse(MPI_COMM_WORLD, &config, "config of zeros");
 }
 
@@ -227,7 +225,8 @@ static void ended_communicators_are_refused(void)
     int value;
     float x = 0;
     destroy(comm);
-    expect_status(rondo_all_reduce(&x, &x, 1, RONDO_FLOAT32, RONDO_SUM, comm, NULL), RONDO_INVALID_ARGUMENT, NULL, "all_reduce after destroy");
+    expect_status(rondo_all_reduce(&x, &x, 1, RONDO_FLOAT32, RONDO_SUM, comm, NULL), RONDO_INVALID_ARGUMENT, NULL,
+                  "all_reduce after destroy");
     expect_status(rondo_send(&x, 1, RONDO_FLOAT32, 0, comm, NULL), RONDO_INVALID_ARGUMENT, NULL, "send after destroy");
     expect_status(rondo_barrier(comm, NULL), RONDO_INVALID_ARGUMENT, NULL, "barrier after destroy");
     expect_status(rondo_comm_count(comm, &value), RONDO_INVALID_ARGUMENT, NULL, "count after destroy");
@@ -337,7 +336,7 @@ static void threads_use_communicators_of_their_own(void)
 
 static void create_and_destroy_leaves_nothing(void)
 {
-    struct test_holdings before = {0}, after;
+    struct test_holdings before = { 0 }, after;
     for (long i = -10; i < loops; i++) {
         rondo_comm *comm;
         if (i == 0) { /* MPI and libc have what they keep by now */
@@ -382,14 +381,17 @@ static void many_communicators_live_at_once(void)
     MPI_Barrier(MPI_COMM_WORLD);
     after = test_holdings_now();
     test_check(after.fds == before.fds && after.threads == before.threads && after.shared == before.shared,
-               "after %ld communicators: files %d -> %d, threads %d -> %d, shared mappings %d -> %d", many, before.fds, after.fds, before.threads,
-               after.threads, before.shared, after.shared);
+               "after %ld communicators: files %d -> %d, threads %d -> %d, shared mappings %d -> %d", many, before.fds, after.fds,
+               before.threads, after.threads, before.shared, after.shared);
     free(comms);
 }
 
 /* ---- the program ---- */
 
-#define CASE(fn) {#fn, fn}
+#define CASE(fn) \
+    {            \
+#fn, fn  \
+    }
 static const struct {
     const char *name;
     void (*run)(void);
@@ -475,7 +477,10 @@ static int thread_level(const char *name)
     static const struct {
         const char *name;
         int level;
-    } levels[] = {{"single", MPI_THREAD_SINGLE}, {"funneled", MPI_THREAD_FUNNELED}, {"serialized", MPI_THREAD_SERIALIZED}, {"multiple", MPI_THREAD_MULTIPLE}};
+    } levels[] = { { "single", MPI_THREAD_SINGLE },
+                   { "funneled", MPI_THREAD_FUNNELED },
+                   { "serialized", MPI_THREAD_SERIALIZED },
+                   { "multiple", MPI_THREAD_MULTIPLE } };
     for (size_t i = 0; i < TEST_ARRAY_LEN(levels); i++) {
         if (strcmp(levels[i].name, name) == 0) {
             return levels[i].level;
@@ -501,9 +506,9 @@ static int usage(int code)
 
 int main(int argc, char **argv)
 {
-    static const struct option rows[] = {{"thread", 1, NULL, 't'}, {"no-init", 0, NULL, 'n'}, {"finalize-first", 0, NULL, 'f'}, {"loop", 1, NULL, 'l'},
-                                         {"many", 1, NULL, 'm'},   {"only", 1, NULL, 'o'},    {"skip", 1, NULL, 's'},           {"help", 0, NULL, 'h'},
-                                         {NULL, 0, NULL, 0}};
+    static const struct option rows[] = { { "thread", 1, NULL, 't' }, { "no-init", 0, NULL, 'n' }, { "finalize-first", 0, NULL, 'f' },
+                                          { "loop", 1, NULL, 'l' },   { "many", 1, NULL, 'm' },    { "only", 1, NULL, 'o' },
+                                          { "skip", 1, NULL, 's' },   { "help", 0, NULL, 'h' },    { NULL, 0, NULL, 0 } };
     const char *only = NULL, *skip = NULL;
     int opt, level = MPI_THREAD_SINGLE, ok = 1;
     while ((opt = getopt_long(argc, argv, "h", rows, NULL)) != -1) {
@@ -522,6 +527,7 @@ int main(int argc, char **argv)
     if (!ok || optind < argc) {
         return usage(2);
     }
+    setenv("RONDO_DEBUG", "NONE", 0); /* the errors here are provoked */
     test_init("mpi_comm", level);
     run_cases(only, skip);
     test_values_clear();

@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-struct test_env test = {.program = "test", .rank = -1, .nranks = 0, .what = "start"};
+struct test_env test = { .program = "test", .rank = -1, .nranks = 0, .what = "start" };
 
 #define GUARD 64
 
@@ -144,15 +144,9 @@ static uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-uint64_t test_hash(uint64_t a, uint64_t b, uint64_t c)
-{
-    return mix(mix(mix(a) ^ b) ^ c);
-}
+uint64_t test_hash(uint64_t a, uint64_t b, uint64_t c) { return mix(mix(mix(a) ^ b) ^ c); }
 
-static unsigned char guard_byte(size_t i)
-{
-    return (unsigned char)(0xa5 ^ (i * 29));
-}
+static unsigned char guard_byte(size_t i) { return (unsigned char)(0xa5 ^ (i * 29)); }
 
 void *test_guard_alloc(size_t bytes)
 {
@@ -264,7 +258,7 @@ static int count_entries(const char *path)
 
 struct test_holdings test_holdings_now(void)
 {
-    struct test_holdings now = {.fds = count_entries("/proc/self/fd"), .threads = count_entries("/proc/self/task")};
+    struct test_holdings now = { .fds = count_entries("/proc/self/fd"), .threads = count_entries("/proc/self/task") };
     char line[1024];
     FILE *maps = fopen("/proc/self/maps", "r");
     while (maps != NULL && fgets(line, sizeof(line), maps) != NULL) {

@@ -41,13 +41,12 @@ void test_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Print and end all ranks: for failures after which no further case makes sense. */
 void test_die(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
 
-#define TEST_MUST(call, comm)                                                                                                  \
-    do {                                                                                                                       \
-        rondo_status test_status_ = (call);                                                                                    \
-        if (test_status_ != RONDO_SUCCESS) {                                                                                   \
-            test_die("%s:%d: %s gave %s: %s", __FILE__, __LINE__, #call, rondo_status_string(test_status_),                    \
-                     rondo_last_error(comm));                                                                                  \
-        }                                                                                                                      \
+#define TEST_MUST(call, comm)                                                                                                        \
+    do {                                                                                                                             \
+        rondo_status test_status_ = (call);                                                                                          \
+        if (test_status_ != RONDO_SUCCESS) {                                                                                         \
+            test_die("%s:%d: %s gave %s: %s", __FILE__, __LINE__, #call, rondo_status_string(test_status_), rondo_last_error(comm)); \
+        }                                                                                                                            \
     } while (0)
 
 double test_now(void); /* seconds, monotonic */

@@ -7,21 +7,21 @@
 
 #include "mpi_common.h"
 
-#define TYPE_ROW(ctx, name, NAME, value, storage, arith, to, from, is_float)                                                   \
-    [value] = {#name, sizeof(storage), is_float, !((storage)-1 > 1)},
-const struct test_type test_types[RONDO_NUM_DTYPES] = {RONDO_DTYPE_TABLE(TYPE_ROW, )};
+#define TYPE_ROW(ctx, name, NAME, value, storage, arith, to, from, is_float) \
+    [value] = { #name, sizeof(storage), is_float, !((storage)-1 > 1) },
+const struct test_type test_types[RONDO_NUM_DTYPES] = { RONDO_DTYPE_TABLE(TYPE_ROW, ) };
 #undef TYPE_ROW
 
 #define OP_ROW(ctx, name, NAME, value, pairwise) [value] = #name,
-const char *const test_op_names[TEST_NUM_OPS] = {RONDO_OP_TABLE(OP_ROW, )[TEST_OP_PREMUL] = "premul", [TEST_OP_NONE] = "none"};
+const char *const test_op_names[TEST_NUM_OPS] = { RONDO_OP_TABLE(OP_ROW, )[TEST_OP_PREMUL] = "premul", [TEST_OP_NONE] = "none" };
 #undef OP_ROW
 
 /* Exponent and mantissa bits of the floating types, in order of rondo_dtype; all zero: an integer. */
 static const struct {
     int ebits, mbits;
 } formats[RONDO_NUM_DTYPES] = {
-    [RONDO_FLOAT16] = {5, 10}, [RONDO_FLOAT32] = {8, 23},   [RONDO_FLOAT64] = {11, 52},
-    [RONDO_BFLOAT16] = {8, 7}, [RONDO_FLOAT8E4M3] = {4, 3}, [RONDO_FLOAT8E5M2] = {5, 2},
+    [RONDO_FLOAT16] = { 5, 10 }, [RONDO_FLOAT32] = { 8, 23 },   [RONDO_FLOAT64] = { 11, 52 },
+    [RONDO_BFLOAT16] = { 8, 7 }, [RONDO_FLOAT8E4M3] = { 4, 3 }, [RONDO_FLOAT8E5M2] = { 5, 2 },
 };
 
 struct test_values {
@@ -37,8 +37,8 @@ static struct test_values *cache;
 
 int test_type_by_name(const char *name)
 {
-    static const char *const aliases[RONDO_NUM_DTYPES] = {"int8", "uint8", "int32", "uint32", "int64", "uint64",
-                                                          "half", "float", "double", "bfloat16", "f8e4m3", "f8e5m2"};
+    static const char *const aliases[RONDO_NUM_DTYPES] = { "int8", "uint8", "int32",  "uint32",   "int64",  "uint64",
+                                                           "half", "float", "double", "bfloat16", "f8e4m3", "f8e5m2" };
     for (int type = 0; type < RONDO_NUM_DTYPES; type++) {
         if (strcasecmp(name, test_types[type].name) == 0 || strcasecmp(name, aliases[type]) == 0) {
             return type;
@@ -125,10 +125,7 @@ static int64_t extend(rondo_dtype type, uint64_t bits)
 
 /* ---- inputs ---- */
 
-static double signed_by(uint64_t hash, double value)
-{
-    return hash >> 63 && value != 0 ? -value : value;
-}
+static double signed_by(uint64_t hash, double value) { return hash >> 63 && value != 0 ? -value : value; }
 
 /*
  * Any subset of the ranks' values of one element must add up, or multiply, exactly. Sums: integers times one power of two an element, whose
@@ -276,7 +273,7 @@ const struct test_values *test_values_get(rondo_dtype type, int op, int nranks, 
     if (v == NULL) {
         test_die("no memory for values");
     }
-    *v = (struct test_values){.next = cache, .type = type, .op = op, .nranks = nranks, .seed = seed};
+    *v = (struct test_values){ .next = cache, .type = type, .op = op, .nranks = nranks, .seed = seed };
     cache = v;
     return v;
 }

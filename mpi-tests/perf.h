@@ -25,10 +25,10 @@ struct perf_times {
 };
 
 struct perf_place {
-    int run;         /* false: the collective has no such form */
-    int checked;     /* wrong holds a result */
-    int compared;    /* mpi holds a result */
-    size_t wrong;    /* elements, over all ranks and checks */
+    int run;      /* false: the collective has no such form */
+    int checked;  /* wrong holds a result */
+    int compared; /* mpi holds a result */
+    size_t wrong; /* elements, over all ranks and checks */
     double algbw, busbw;
     struct perf_times rondo, mpi;
 };
@@ -36,7 +36,7 @@ struct perf_place {
 struct perf_row {
     size_t bytes, count;
     rondo_dtype type;
-    int op, root; /* -1: none */
+    int op, root;               /* -1: none */
     struct perf_place place[2]; /* out of place, in place */
 };
 

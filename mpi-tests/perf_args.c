@@ -7,12 +7,17 @@
 enum { OPT_VS = 256, OPT_JSON };
 
 static const struct option long_options[] = {
-    {"minbytes", 1, NULL, 'b'},     {"maxbytes", 1, NULL, 'e'},  {"stepbytes", 1, NULL, 'i'}, {"stepfactor", 1, NULL, 'f'},
-    {"iters", 1, NULL, 'n'},        {"agg_iters", 1, NULL, 'm'}, {"warmup_iters", 1, NULL, 'w'}, {"op", 1, NULL, 'o'},
-    {"datatype", 1, NULL, 'd'},     {"root", 1, NULL, 'r'},      {"check", 1, NULL, 'c'},     {"blocking", 1, NULL, 'z'},
-    {"average", 1, NULL, 'a'},      {"report_cputime", 1, NULL, 'C'}, {"timeout", 1, NULL, 'T'}, {"nthreads", 1, NULL, 't'},
-    {"ngpus", 1, NULL, 'g'},        {"verbose", 0, NULL, 'v'},   {"help", 0, NULL, 'h'},      {"vs", 1, NULL, OPT_VS},
-    {"json", 1, NULL, OPT_JSON},    {NULL, 0, NULL, 0},
+    { "minbytes", 1, NULL, 'b' },     { "maxbytes", 1, NULL, 'e' },
+    { "stepbytes", 1, NULL, 'i' },    { "stepfactor", 1, NULL, 'f' },
+    { "iters", 1, NULL, 'n' },        { "agg_iters", 1, NULL, 'm' },
+    { "warmup_iters", 1, NULL, 'w' }, { "op", 1, NULL, 'o' },
+    { "datatype", 1, NULL, 'd' },     { "root", 1, NULL, 'r' },
+    { "check", 1, NULL, 'c' },        { "blocking", 1, NULL, 'z' },
+    { "average", 1, NULL, 'a' },      { "report_cputime", 1, NULL, 'C' },
+    { "timeout", 1, NULL, 'T' },      { "nthreads", 1, NULL, 't' },
+    { "ngpus", 1, NULL, 'g' },        { "verbose", 0, NULL, 'v' },
+    { "help", 0, NULL, 'h' },         { "vs", 1, NULL, OPT_VS },
+    { "json", 1, NULL, OPT_JSON },    { NULL, 0, NULL, 0 },
 };
 
 static void usage(const char *program)
@@ -110,8 +115,18 @@ int perf_options_parse(struct perf_options *o, int argc, char **argv, int print)
 {
     int opt;
     char what[64];
-    *o = (struct perf_options){.min_bytes = 8, .max_bytes = SIZE_MAX, .factor = 4, .iters = 20, .warmup = 1, .aggregate = 1, .check = 1,
-                               .blocking = 1, .average = PERF_MAX, .timeout_s = -1, .type = RONDO_FLOAT32, .op = RONDO_SUM};
+    *o = (struct perf_options){ .min_bytes = 8,
+                                .max_bytes = SIZE_MAX,
+                                .factor = 4,
+                                .iters = 20,
+                                .warmup = 1,
+                                .aggregate = 1,
+                                .check = 1,
+                                .blocking = 1,
+                                .average = PERF_MAX,
+                                .timeout_s = -1,
+                                .type = RONDO_FLOAT32,
+                                .op = RONDO_SUM };
     opterr = 0;
     while ((opt = getopt_long(argc, argv, "b:e:i:f:n:m:w:c:z:a:C:T:t:g:d:o:r:vh", long_options, NULL)) != -1) {
         if (opt == 'h') {

@@ -56,7 +56,7 @@ static void teardown(struct perf *perf)
 
 static void run_row(struct perf *perf, size_t bytes, int type, int op, int root)
 {
-    struct perf_row row = {.type = (rondo_dtype)type, .op = perf->coll->reduces ? op : -1, .root = root};
+    struct perf_row row = { .type = (rondo_dtype)type, .op = perf->coll->reduces ? op : -1, .root = root };
     row.count = perf_count(perf->coll, bytes, row.type, test.nranks);
     row.bytes = perf_row_bytes(perf->coll, row.count, row.type, test.nranks);
     perf_measure(perf, &row);
@@ -87,7 +87,9 @@ static void sweep(struct perf *perf)
             for (int root = 0; root < roots; root++) {
                 for (size_t bytes = o->min_bytes; bytes <= o->max_bytes && bytes != SIZE_MAX; bytes = next_size(o, bytes)) {
                     run_row(perf, bytes, o->all_types ? type : o->type, o->all_ops ? op : o->op,
-                            !rooted ? -1 : o->all_roots ? root : o->root);
+                            !rooted        ? -1
+                            : o->all_roots ? root
+                                           : o->root);
                 }
             }
         }
@@ -110,7 +112,7 @@ static int report(struct perf *perf, double one_way)
 
 int perf_main(int argc, char **argv, const char *coll)
 {
-    struct perf perf = {.coll = test_coll_by_name(coll), .program = strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argv[0]};
+    struct perf perf = { .coll = test_coll_by_name(coll), .program = strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argv[0] };
     double one_way;
     int exit_code, ready = 1;
     test_init(perf.program, MPI_THREAD_SINGLE);

@@ -70,7 +70,7 @@ void perf_mpi_run(const struct test_call *call, const void *send, void *recv, in
     } else if (strcmp(name, "scatter") == 0) {
         MPI_Scatter(send, count, type, at_root ? MPI_IN_PLACE : recv, count, type, root, MPI_COMM_WORLD);
     } else {
-        MPI_Sendrecv(send, count, type, (call->rank + root) % n, 0, recv, count, type, (call->rank - root % n + n) % n, 0,
-                     MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Sendrecv(send, count, type, (call->rank + root) % n, 0, recv, count, type, (call->rank - root % n + n) % n, 0, MPI_COMM_WORLD,
+                     MPI_STATUS_IGNORE);
     }
 }

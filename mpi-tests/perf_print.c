@@ -8,15 +8,12 @@
 
 /* ---- the table ---- */
 
-static const char *time_unit(const struct perf *perf)
-{
-    return perf->options.cputime ? "cpu" : "time";
-}
+static const char *time_unit(const struct perf *perf) { return perf->options.cputime ? "cpu" : "time"; }
 
 static void print_place_heads(const struct perf *perf, int line)
 {
     const struct perf_options *o = &perf->options;
-    static const char *const heads[2][5] = {{"algbw", "busbw", "#wrong", "mpi", "ratio"}, {"(GB/s)", "(GB/s)", "", "(us)", ""}};
+    static const char *const heads[2][5] = { { "algbw", "busbw", "#wrong", "mpi", "ratio" }, { "(GB/s)", "(GB/s)", "", "(us)", "" } };
     for (int place = 0; place < 2; place++) {
         printf("  %9s", line == 0 ? time_unit(perf) : "(us)");
         if (o->verbose) {
@@ -32,7 +29,7 @@ static void print_place_heads(const struct perf *perf, int line)
 
 void perf_print_header(const struct perf *perf, double one_way)
 {
-    static const char *const averages[] = {"rank 0's", "average over ranks", "fastest rank's", "slowest rank's"};
+    static const char *const averages[] = { "rank 0's", "average over ranks", "fastest rank's", "slowest rank's" };
     const struct perf_options *o = &perf->options;
     int version = 0, width = 33 + 19 * (o->verbose != 0) + 17 * (o->vs_mpi != 0);
     rondo_get_version(&version);
@@ -52,10 +49,7 @@ void perf_print_header(const struct perf *perf, double one_way)
     fflush(stdout);
 }
 
-static void print_number(int width, double value)
-{
-    printf(" %*.*f", width, value < 100 ? 2 : value < 10000 ? 1 : 0, value);
-}
+static void print_number(int width, double value) { printf(" %*.*f", width, value < 100 ? 2 : value < 10000 ? 1 : 0, value); }
 
 static void print_place(const struct perf_options *o, const struct perf_place *place)
 {
@@ -209,9 +203,9 @@ void perf_json_row(const struct perf_row *row)
         if (!place->run) {
             continue;
         }
-        fprintf(json, "%s\n{\"bytes\":%zu,\"count\":%zu,\"type\":\"%s\",\"op\":\"%s\",\"root\":%d,\"place\":\"%s\"", json_rows++ > 0 ? "," : "",
-                row->bytes, row->count, test_types[row->type].name, row->op < 0 ? "none" : test_op_names[row->op], row->root,
-                i == 0 ? "out" : "in");
+        fprintf(json, "%s\n{\"bytes\":%zu,\"count\":%zu,\"type\":\"%s\",\"op\":\"%s\",\"root\":%d,\"place\":\"%s\"",
+                json_rows++ > 0 ? "," : "", row->bytes, row->count, test_types[row->type].name,
+                row->op < 0 ? "none" : test_op_names[row->op], row->root, i == 0 ? "out" : "in");
         json_number("time_us", place->rondo.median, 1);
         json_number("min_us", place->rondo.min, 1);
         json_number("max_us", place->rondo.max, 1);

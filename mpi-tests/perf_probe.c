@@ -51,7 +51,7 @@ static double ping_pong(_Atomic uint32_t *flag, int first)
 /* A barrier whose waiters sleep: a spinning one would take the cores that are measured. */
 static void quiet_barrier(MPI_Comm comm)
 {
-    static const struct timespec nap = {.tv_nsec = 500000};
+    static const struct timespec nap = { .tv_nsec = 500000 };
     MPI_Request request;
     int done = 0;
     MPI_Ibarrier(comm, &request);
@@ -65,7 +65,7 @@ double perf_probe_one_way(void)
     MPI_Comm node;
     MPI_Win window;
     MPI_Aint size;
-    int unit, mine[2] = {0, 0}, both[2];
+    int unit, mine[2] = { 0, 0 }, both[2];
     double one_way = -1;
     void *base;
     _Atomic uint32_t *flag;

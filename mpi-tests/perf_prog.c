@@ -4,7 +4,4 @@
 #define PERF_TEXT_(name) #name
 #define PERF_TEXT(name) PERF_TEXT_(name)
 
-int main(int argc, char **argv)
-{
-    return perf_main(argc, argv, PERF_TEXT(PERF_COLL));
-}
+int main(int argc, char **argv) { return perf_main(argc, argv, PERF_TEXT(PERF_COLL)); }

@@ -16,7 +16,8 @@ static const struct shape {
     const char *name;
     int times; /* 0: the factor is 1 */
     int blocks;
-} shapes[] = {{"all_reduce", 2, 0}, {"all_gather", 1, 1}, {"reduce_scatter", 1, 1}, {"all_to_all", 1, 1}, {"gather", 1, 1}, {"scatter", 1, 1}};
+} shapes[] = { { "all_reduce", 2, 0 }, { "all_gather", 1, 1 }, { "reduce_scatter", 1, 1 },
+               { "all_to_all", 1, 1 }, { "gather", 1, 1 },     { "scatter", 1, 1 } };
 
 static struct shape shape_of(const struct test_coll *coll)
 {
@@ -25,7 +26,7 @@ static struct shape shape_of(const struct test_coll *coll)
             return shapes[i];
         }
     }
-    return (struct shape){.name = coll->name};
+    return (struct shape){ .name = coll->name };
 }
 
 double perf_bus_factor(const struct test_coll *coll, int nranks)
@@ -127,7 +128,7 @@ static int by_value(const void *a, const void *b)
 /* Over ranks for each iteration as -a asks, then over iterations. */
 static struct perf_times summarise(const struct perf *perf, const double *mine)
 {
-    static const MPI_Op ops[] = {[PERF_AVERAGE] = MPI_SUM, [PERF_MIN] = MPI_MIN, [PERF_MAX] = MPI_MAX};
+    static const MPI_Op ops[] = { [PERF_AVERAGE] = MPI_SUM, [PERF_MIN] = MPI_MIN, [PERF_MAX] = MPI_MAX };
     const struct perf_options *o = &perf->options;
     double *all = perf->samples + 2 * o->iters;
     long n = o->iters;
@@ -141,7 +142,7 @@ static struct perf_times summarise(const struct perf *perf, const double *mine)
         all[i] /= test.nranks;
     }
     qsort(all, (size_t)n, sizeof(*all), by_value);
-    return (struct perf_times){.median = (all[(n - 1) / 2] + all[n / 2]) / 2, .min = all[0], .max = all[n - 1]};
+    return (struct perf_times){ .median = (all[(n - 1) / 2] + all[n / 2]) / 2, .min = all[0], .max = all[n - 1] };
 }
 
 static void time_place(const struct perf *perf, const struct perf_row *row, const struct place *place, struct perf_place *out)
@@ -200,14 +201,19 @@ void perf_measure(struct perf *perf, struct perf_row *row)
 {
     for (int inplace = 0; inplace < 2; inplace++) {
         struct perf_place *out = &row->place[inplace];
-        struct place place = {.name = inplace ? "in-place" : "out-of-place"};
-        place.call = (struct test_call){.coll = perf->coll, .type = row->type, .op = row->op < 0 ? TEST_OP_NONE : row->op,
-                                        .handle = (rondo_op)row->op, .root = row->root, .count = row->count, .rank = test.rank,
-                                        .nranks = test.nranks};
+        struct place place = { .name = inplace ? "in-place" : "out-of-place" };
+        place.call = (struct test_call){ .coll = perf->coll,
+                                         .type = row->type,
+                                         .op = row->op < 0 ? TEST_OP_NONE : row->op,
+                                         .handle = (rondo_op)row->op,
+                                         .root = row->root,
+                                         .count = row->count,
+                                         .rank = test.rank,
+                                         .nranks = test.nranks };
         if (!perf->coll->rooted || row->root < 0) {
             place.call.root = test.nranks > 1; /* sendrecv: to the next rank */
         }
-        *out = (struct perf_place){.run = !inplace || perf->coll->inplace != TEST_NEVER_INPLACE};
+        *out = (struct perf_place){ .run = !inplace || perf->coll->inplace != TEST_NEVER_INPLACE };
         if (!out->run) {
             continue;
         }

@@ -99,7 +99,7 @@ static rondo_status check(const struct rondo_task *t)
     unsigned needed;
     size_t sent = 0, received = 0;
     RONDO_TRY(rondo_ctx_ready(t->ctx));
-    if (RONDO_UNLIKELY(t->dtype >= RONDO_NUM_DTYPES)) {
+    if (RONDO_UNLIKELY((unsigned)t->dtype >= RONDO_NUM_DTYPES)) {
         return bad(t, "the type", t->dtype, "one of enum rondo_dtype");
     }
     RONDO_TRY(check_op(t));
@@ -145,16 +145,15 @@ static rondo_status submit_slow(struct rondo_task *t)
     return t->stream != NULL ? enqueue(t) : rondo_task_run(t);
 }
 
-static rondo_status submit(struct rondo_task *t, const rondo_comm *comm, const char *what)
+static rondo_status submit(struct rondo_task *t, rondo_comm *comm, const char *what)
 {
     struct rondo_ctx *ctx;
-    rondo_status status = rondo_comm_ctx(comm, what, &ctx);
+    rondo_status status = rondo_comm_enter(comm, what, &ctx);
     if (RONDO_UNLIKELY(status != RONDO_SUCCESS)) {
         rondo_group_note_error(status);
         return status;
     }
     t->ctx = ctx;
-    __atomic_store_n(&ctx->busy, 1, __ATOMIC_RELEASE);
     status = check(t);
     if (RONDO_LIKELY(status == RONDO_SUCCESS)) {
         status = RONDO_LIKELY(rondo_group_depth() == 0 && t->stream == NULL) ? rondo_task_run(t) : submit_slow(t);
@@ -163,11 +162,11 @@ static rondo_status submit(struct rondo_task *t, const rondo_comm *comm, const c
         rondo_ctx_keep_error(ctx, status);
         rondo_group_note_error(status);
     }
-    __atomic_store_n(&ctx->busy, 0, __ATOMIC_RELEASE);
+    rondo_comm_leave(comm);
     return status;
 }
 
-#define TASK(NAME, ...) {.coll = RONDO_COLL_##NAME, .dtype = (uint8_t)((unsigned)type < RONDO_NUM_DTYPES ? type : RONDO_NUM_DTYPES), .stream = stream, __VA_ARGS__}
+#define TASK(NAME, ...) {.coll = RONDO_COLL_##NAME, .dtype = (int32_t)type, .stream = stream, __VA_ARGS__}
 
 rondo_status rondo_all_reduce(const void *send, void *recv, size_t count, rondo_dtype type, rondo_op op, rondo_comm *comm, rondo_stream stream)
 {
@@ -251,19 +250,15 @@ rondo_status rondo_recv(void *recv, size_t count, rondo_dtype type, int peer, ro
 
 rondo_status rondo_barrier(rondo_comm *comm, rondo_stream stream)
 {
-    static const uint8_t nothing = 0;
-    static uint8_t nowhere; /* every barrier writes the same 0 */
     rondo_dtype type = RONDO_UINT8;
-    struct rondo_task t = TASK(BARRIER, .send = &nothing, .recv = &nowhere, .count = 1, .op = RONDO_MAX);
+    struct rondo_task t = TASK(BARRIER, .count = 1, .op = RONDO_MAX); /* of a byte of the context */
     return submit(&t, comm, "rondo_barrier");
 }
 
 /* ---- operations of the user ---- */
 
-rondo_status rondo_op_create_premul_sum(rondo_op *op, const void *scalar, rondo_dtype type, rondo_comm *comm)
+static rondo_status create_premul_sum(rondo_op *op, const void *scalar, rondo_dtype type, struct rondo_ctx *ctx)
 {
-    struct rondo_ctx *ctx;
-    RONDO_TRY(rondo_comm_ctx(comm, "rondo_op_create_premul_sum", &ctx));
     if (op == NULL || scalar == NULL) {
         return rondo_ctx_keep_error(ctx, rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_op_create_premul_sum on rank %d: the %s is NULL", ctx->rank,
                                                     op == NULL ? "place for the operation" : "scalar"));
@@ -286,15 +281,33 @@ rondo_status rondo_op_create_premul_sum(rondo_op *op, const void *scalar, rondo_
                                                 RONDO_USER_OPS));
 }
 
-rondo_status rondo_op_destroy(rondo_op op, rondo_comm *comm)
+rondo_status rondo_op_create_premul_sum(rondo_op *op, const void *scalar, rondo_dtype type, rondo_comm *comm)
 {
     struct rondo_ctx *ctx;
+    rondo_status status;
+    RONDO_TRY(rondo_comm_enter(comm, "rondo_op_create_premul_sum", &ctx));
+    status = create_premul_sum(op, scalar, type, ctx);
+    rondo_comm_leave(comm);
+    return status;
+}
+
+static rondo_status op_destroy(rondo_op op, struct rondo_ctx *ctx)
+{
     unsigned slot = (unsigned)op - RONDO_NUM_OPS;
-    RONDO_TRY(rondo_comm_ctx(comm, "rondo_op_destroy", &ctx));
     if (slot >= RONDO_USER_OPS || !ctx->user_op[slot].used) {
         return rondo_ctx_keep_error(ctx, rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_op_destroy on rank %d: %d is not an operation that was created on this communicator", ctx->rank,
                                                     (int)op));
     }
     ctx->user_op[slot].used = 0;
     return RONDO_SUCCESS;
+}
+
+rondo_status rondo_op_destroy(rondo_op op, rondo_comm *comm)
+{
+    struct rondo_ctx *ctx;
+    rondo_status status;
+    RONDO_TRY(rondo_comm_enter(comm, "rondo_op_destroy", &ctx));
+    status = op_destroy(op, ctx);
+    rondo_comm_leave(comm);
+    return status;
 }

@@ -31,7 +31,7 @@ static rondo_status all_members(const struct rondo_ctx *parent, int **members)
 
 static rondo_status split(struct rondo_ctx *parent, int color, int key, const rondo_config *config, rondo_comm **newcomm)
 {
-    struct rondo_split split = {parent, color, key};
+    struct rondo_split split = {.parent = parent, .color = color, .key = key};
     struct rondo_bootstrap *bootstrap;
     struct rondo_ctx *ctx;
     int *members;
@@ -42,9 +42,9 @@ static rondo_status split(struct rondo_ctx *parent, int color, int key, const ro
     }
     RONDO_TRY(rondo_ctx_drain(parent));
     RONDO_TRY(rondo_ctx_create(parent->rank, parent->nranks, config, &ctx));
-    parent->nchildren++;
+    split.child = ++parent->nchildren;
     RONDO_TRY_GOTO(all_members(parent, &members), fail);
-    status = rondo_child_bootstrap(parent, members, parent->nranks, parent->rank, rondo_hash("colors", 6, parent->hash + parent->nchildren), &bootstrap);
+    status = rondo_child_bootstrap(parent, members, parent->nranks, parent->rank, rondo_hash("colors", 6, parent->hash + split.child), &bootstrap);
     rondo_free(members);
     if (status == RONDO_SUCCESS) {
         return rondo_comm_start(ctx, bootstrap, &split, newcomm);
@@ -57,9 +57,15 @@ fail:
 rondo_status rondo_comm_split(rondo_comm *comm, int color, int key, const rondo_config *config, rondo_comm **newcomm)
 {
     struct rondo_ctx *parent;
-    RONDO_TRY(rondo_comm_ctx(comm, "rondo_comm_split", &parent));
-    RONDO_TRY(rondo_ctx_ready(parent));
-    return rondo_ctx_keep_error(parent, split(parent, color, key, config, newcomm));
+    rondo_status status;
+    RONDO_TRY(rondo_comm_enter(comm, "rondo_comm_split", &parent));
+    status = rondo_ctx_ready(parent);
+    if (status == RONDO_SUCCESS) {
+        status = split(parent, color, key, config, newcomm);
+    }
+    rondo_ctx_keep_error(parent, status);
+    rondo_comm_leave(comm);
+    return status;
 }
 
 /* Ranks that stay, ascending; self: this rank's place. */
@@ -105,6 +111,9 @@ static rondo_status shrink(struct rondo_ctx *parent, const int *exclude, int nex
         return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_shrink on rank %d: the place for the communicator or the list of ranks is NULL, or flags %d are unknown",
                           parent->rank, flags);
     }
+    if (__atomic_load_n(&parent->state, __ATOMIC_ACQUIRE) == RONDO_COMM_INIT) {
+        return rondo_ctx_ready(parent);
+    }
     if (flags == RONDO_SHRINK_ABORT) {
         rondo_ctx_drop_queue(parent, RONDO_REMOTE_ERROR);
     } else {
@@ -129,8 +138,11 @@ static rondo_status shrink(struct rondo_ctx *parent, const int *exclude, int nex
 rondo_status rondo_comm_shrink(rondo_comm *comm, const int *exclude, int nexclude, int flags, const rondo_config *config, rondo_comm **newcomm)
 {
     struct rondo_ctx *parent;
-    RONDO_TRY(rondo_comm_ctx(comm, "rondo_comm_shrink", &parent));
-    return shrink(parent, exclude, nexclude, flags, config, newcomm);
+    rondo_status status;
+    RONDO_TRY(rondo_comm_enter(comm, "rondo_comm_shrink", &parent));
+    status = rondo_ctx_keep_error(parent, shrink(parent, exclude, nexclude, flags, config, newcomm));
+    rondo_comm_leave(comm);
+    return status;
 }
 
 /* ---- ranks as threads ---- */

@@ -1,9 +1,12 @@
 /* Shells and contexts: what a communicator is before and after it works. */
 #include "comm.h"
 
+#include <linux/membarrier.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -77,17 +80,66 @@ int rondo_engine_ncomms(void)
     return n;
 }
 
-rondo_status rondo_comm_ctx(const rondo_comm *comm, const char *what, struct rondo_ctx **ctx)
+static int is_alive(const rondo_comm *comm)
 {
-    uint32_t magic;
-    if (RONDO_UNLIKELY(comm == NULL)) {
+    return __atomic_load_n(&comm->magic, __ATOMIC_ACQUIRE) == RONDO_COMM_ALIVE;
+}
+
+static rondo_status not_alive(const rondo_comm *comm, const char *what)
+{
+    if (comm == NULL) {
         return rondo_fail(RONDO_INVALID_ARGUMENT, "%s: the communicator is NULL: pass one that rondo_comm_create returned", what);
     }
-    magic = __atomic_load_n(&comm->magic, __ATOMIC_RELAXED);
-    if (RONDO_UNLIKELY(magic != RONDO_COMM_ALIVE)) {
-        return magic == RONDO_COMM_DEAD
-                   ? rondo_fail(RONDO_INVALID_ARGUMENT, "%s: rank %d of communicator \"%s\" was destroyed or aborted before this call", what, comm->rank, comm->name)
-                   : rondo_fail(RONDO_INVALID_ARGUMENT, "%s: %p is not a communicator: was its creation successful?", what, (const void *)comm);
+    return __atomic_load_n(&comm->magic, __ATOMIC_RELAXED) == RONDO_COMM_DEAD
+               ? rondo_fail(RONDO_INVALID_ARGUMENT, "%s: rank %d of communicator \"%s\" was destroyed or aborted before this call", what, comm->rank, comm->name)
+               : rondo_fail(RONDO_INVALID_ARGUMENT, "%s: %p is not a communicator: was its creation successful?", what, (const void *)comm);
+}
+
+rondo_status rondo_comm_enter(rondo_comm *comm, const char *what, struct rondo_ctx **ctx)
+{
+    if (RONDO_UNLIKELY(comm == NULL || !is_alive(comm))) {
+        return not_alive(comm, what);
+    }
+    __atomic_store_n(&comm->busy, 1, __ATOMIC_RELAXED);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST); /* the processor's fence is in wait_until_left(), for all threads */
+    if (RONDO_UNLIKELY(!is_alive(comm))) {
+        rondo_comm_leave(comm);
+        return not_alive(comm, what);
+    }
+    *ctx = comm->ctx;
+    return RONDO_SUCCESS;
+}
+
+void rondo_comm_leave(rondo_comm *comm)
+{
+    __atomic_store_n(&comm->busy, 0, __ATOMIC_RELEASE);
+}
+
+rondo_status rondo_comm_visit(const rondo_comm *comm, const char *what, struct rondo_ctx **ctx)
+{
+    if (comm == NULL || !is_alive(comm)) {
+        return not_alive(comm, what);
+    }
+    __atomic_add_fetch(&((rondo_comm *)(uintptr_t)comm)->visitors, 1, __ATOMIC_SEQ_CST);
+    if (!is_alive(comm)) {
+        rondo_comm_unvisit(comm);
+        return not_alive(comm, what);
+    }
+    *ctx = comm->ctx;
+    return RONDO_SUCCESS;
+}
+
+void rondo_comm_unvisit(const rondo_comm *comm)
+{
+    __atomic_sub_fetch(&((rondo_comm *)(uintptr_t)comm)->visitors, 1, __ATOMIC_RELEASE);
+}
+
+/* From alive to dead, once: whoever succeeds ends the communicator. */
+static rondo_status claim(rondo_comm *comm, const char *what, struct rondo_ctx **ctx)
+{
+    uint32_t alive = RONDO_COMM_ALIVE;
+    if (comm == NULL || !__atomic_compare_exchange_n(&comm->magic, &alive, RONDO_COMM_DEAD, 0, __ATOMIC_SEQ_CST, __ATOMIC_ACQUIRE)) {
+        return not_alive(comm, what);
     }
     *ctx = comm->ctx;
     return RONDO_SUCCESS;
@@ -197,12 +249,12 @@ rondo_status rondo_ctx_keep_error(struct rondo_ctx *ctx, rondo_status status)
 
 rondo_status rondo_ctx_fail(struct rondo_ctx *ctx, rondo_status status, int whose)
 {
-    int ready = RONDO_COMM_READY;
-    if (__atomic_compare_exchange_n(&ctx->state, &ready, RONDO_COMM_FAILED, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-        rondo_ctx_keep_error(ctx, status);
+    if (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == RONDO_COMM_READY && !__atomic_exchange_n(&ctx->failing, 1, __ATOMIC_ACQ_REL)) {
         ctx->failure = status;
+        snprintf(ctx->failure_text, sizeof(ctx->failure_text), "%s", rondo_error_text());
+        __atomic_store_n(&ctx->state, RONDO_COMM_FAILED, __ATOMIC_RELEASE);
         if (ctx->control != NULL) {
-            rondo_control_abort(ctx->control, status, whose, ctx->error);
+            rondo_control_abort(ctx->control, status, whose, ctx->failure_text);
         }
     }
     return status;
@@ -227,16 +279,62 @@ rondo_status rondo_ctx_ready(struct rondo_ctx *ctx)
         return rondo_ctx_fail(ctx, rondo_fail_quiet(status == RONDO_SUCCESS ? RONDO_REMOTE_ERROR : status, "%s", text), whose);
     }
     default:
-        return rondo_fail_quiet(ctx->failure, "%s", ctx->error);
+        return rondo_fail_quiet(ctx->failure, "%s", ctx->failure_text);
     }
+}
+
+/* ---- the end ---- */
+
+/* Threads that are inside leave at their next look; a bound all the same, since one may be stopped in a debugger. */
+static int all_left(const int16_t *count)
+{
+    struct timespec ms = {0, 1000000};
+    for (int i = 0; i < 5000 && __atomic_load_n(count, __ATOMIC_ACQUIRE) != 0; i++) {
+        nanosleep(&ms, NULL);
+    }
+    return __atomic_load_n(count, __ATOMIC_ACQUIRE) == 0;
+}
+
+/* After claim(): once every thread has passed a fence, whoever comes in sees the dead shell, and who came in before has said so. */
+static int wait_until_left(const rondo_comm *comm)
+{
+    struct timespec ms = {0, 1000000};
+    if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) != 0) {
+        nanosleep(&ms, NULL); /* a store that takes longer is not known */
+    }
+    return all_left(&comm->busy);
+}
+
+/* The shell is claimed and the calling thread of the communicator is not inside. */
+static void comm_end(rondo_comm *comm, struct rondo_ctx *ctx, int left, const char *how)
+{
+    RONDO_INFO(RONDO_SUBSYS_DESTROY, "communicator \"%s\" %016llx: rank %d of %d %s after %llu collectives", ctx->name, (unsigned long long)ctx->hash, ctx->rank,
+               ctx->nranks, how, (unsigned long long)ctx->seq);
+    if (left) {
+        rondo_ctx_drop_queue(ctx, RONDO_INVALID_USAGE); /* before the visitors: who waits for a stream goes when its plans are done */
+        left = all_left(&comm->visitors);
+    }
+    comm->rank = ctx->rank; /* a split has changed it */
+    shell_bury(comm);
+    if (!left) {
+        RONDO_WARN("rank %d: a thread did not leave the aborted communicator \"%s\" within 5 s: its memory is not freed", ctx->rank, ctx->name);
+        return;
+    }
+    rondo_init_cancel(ctx);
+    rondo_ctx_free(ctx);
 }
 
 void rondo_comm_discard(struct rondo_ctx *ctx)
 {
-    rondo_init_cancel(ctx);
-    __atomic_store_n(&ctx->shell->magic, RONDO_COMM_DEAD, __ATOMIC_RELEASE);
-    shell_bury(ctx->shell);
-    rondo_ctx_free(ctx);
+    rondo_comm *shell = ctx->shell;
+    int known = is_alive(shell) || __atomic_load_n(&shell->magic, __ATOMIC_ACQUIRE) == RONDO_COMM_DEAD; /* to the user: made in a group */
+    if (known && claim(shell, "rondo_group_end", &ctx) != RONDO_SUCCESS) {
+        rondo_comm_leave(shell); /* who aborted it frees it */
+        return;
+    }
+    __atomic_store_n(&shell->magic, RONDO_COMM_DEAD, __ATOMIC_RELEASE);
+    rondo_comm_leave(shell);
+    comm_end(shell, ctx, 1, "given up");
 }
 
 /* ---- the public side ---- */
@@ -288,144 +386,142 @@ rondo_status rondo_engine_create(struct rondo_bootstrap *bootstrap, const rondo_
     return rondo_comm_start(ctx, bootstrap, NULL, comm);
 }
 
-/* The thread that is inside leaves at its next look; a bound all the same, since it may be stopped in a debugger. */
-static int wait_until_left(struct rondo_ctx *ctx)
+static void tell_abort(struct rondo_ctx *ctx)
 {
-    struct timespec ms = {0, 1000000};
-    nanosleep(&ms, NULL); /* whoever has just entered has said so by now */
-    for (int i = 0; i < 5000 && __atomic_load_n(&ctx->busy, __ATOMIC_ACQUIRE) != 0; i++) {
-        nanosleep(&ms, NULL);
-    }
-    return __atomic_load_n(&ctx->busy, __ATOMIC_ACQUIRE) == 0;
-}
-
-static rondo_status comm_end(rondo_comm *comm, struct rondo_ctx *ctx, int abort)
-{
-    uint32_t alive = RONDO_COMM_ALIVE;
-    if (!__atomic_compare_exchange_n(&comm->magic, &alive, RONDO_COMM_DEAD, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "rank %d of communicator \"%s\" was destroyed or aborted before this call", comm->rank, comm->name);
-    }
-    RONDO_INFO(RONDO_SUBSYS_DESTROY, "communicator \"%s\" %016llx: rank %d of %d %s after %llu collectives", ctx->name, (unsigned long long)ctx->hash, ctx->rank,
-               ctx->nranks, abort ? "aborted" : "destroyed", (unsigned long long)ctx->seq);
-    if (abort) {
-        if (!wait_until_left(ctx)) {
-            RONDO_WARN("rank %d: a thread did not leave the aborted communicator \"%s\" within 5 s: its memory is not freed", ctx->rank, ctx->name);
-            ctx->shell = NULL;
-            shell_bury(comm);
-            return RONDO_SUCCESS;
-        }
-        rondo_ctx_drop_queue(ctx, RONDO_INVALID_USAGE);
-        rondo_init_cancel(ctx);
-    }
-    shell_bury(comm);
-    rondo_ctx_free(ctx);
-    return RONDO_SUCCESS;
-}
-
-rondo_status rondo_comm_abort(rondo_comm *comm)
-{
-    struct rondo_ctx *ctx;
-    RONDO_TRY(rondo_comm_ctx(comm, "rondo_comm_abort", &ctx));
-    __atomic_store_n(&ctx->aborted, 1, __ATOMIC_RELEASE);
-    if (ctx->control != NULL && ctx->init == NULL) {
-        char text[RONDO_ERROR_TEXT];
+    char text[RONDO_ERROR_TEXT];
+    if (ctx->control != NULL) {
         snprintf(text, sizeof(text), "rank %d on %s aborted the communicator \"%s\"", ctx->rank, rondo_log_host(), ctx->name);
         rondo_control_abort(ctx->control, RONDO_REMOTE_ERROR, ctx->rank, text);
         rondo_control_leave(ctx->control);
     }
-    return comm_end(comm, ctx, 1);
+}
+
+rondo_status rondo_comm_abort(rondo_comm *comm)
+{
+    struct rondo_ctx *ctx = NULL;
+    int left;
+    RONDO_TRY(claim(comm, "rondo_comm_abort", &ctx));
+    __atomic_store_n(&ctx->aborted, 1, __ATOMIC_RELEASE);
+    if (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) != RONDO_COMM_INIT) {
+        tell_abort(ctx);
+    }
+    left = wait_until_left(comm) && all_left(&comm->visitors);
+    if (left) {
+        tell_abort(ctx); /* a creation may have ended meanwhile */
+    }
+    comm_end(comm, ctx, left, "aborted");
+    return RONDO_SUCCESS;
 }
 
 rondo_status rondo_comm_finalize(rondo_comm *comm)
 {
     struct rondo_ctx *ctx;
     rondo_status status;
-    RONDO_TRY(rondo_comm_ctx(comm, "rondo_comm_finalize", &ctx));
-    RONDO_TRY(rondo_ctx_ready(ctx));
-    status = rondo_ctx_drain(ctx);
+    RONDO_TRY(rondo_comm_enter(comm, "rondo_comm_finalize", &ctx));
+    status = rondo_ctx_ready(ctx);
+    if (status == RONDO_SUCCESS) {
+        status = rondo_ctx_drain(ctx);
+    }
     if (status == RONDO_SUCCESS) {
         __atomic_store_n(&ctx->state, RONDO_COMM_FINALIZED, __ATOMIC_RELEASE);
         if (ctx->control != NULL) {
             rondo_control_leave(ctx->control);
         }
     }
-    return rondo_ctx_keep_error(ctx, status);
+    rondo_ctx_keep_error(ctx, status);
+    rondo_comm_leave(comm);
+    return status;
 }
 
 rondo_status rondo_comm_destroy(rondo_comm *comm)
 {
     struct rondo_ctx *ctx;
-    rondo_status status = RONDO_SUCCESS;
-    RONDO_TRY(rondo_comm_ctx(comm, "rondo_comm_destroy", &ctx));
-    while (ctx->init != NULL && status == RONDO_SUCCESS) { /* a non-blocking creation has its own deadline */
+    rondo_status status = RONDO_SUCCESS, claimed;
+    RONDO_TRY(rondo_comm_enter(comm, "rondo_comm_destroy", &ctx));
+    if (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == RONDO_COMM_INIT) { /* a non-blocking creation has its own deadline */
         status = rondo_init_run(&ctx, 1);
     }
     if (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == RONDO_COMM_READY) {
         status = rondo_ctx_drain(ctx);
     }
-    rondo_ctx_drop_queue(ctx, RONDO_INVALID_USAGE);
+    claimed = claim(comm, "rondo_comm_destroy", &ctx);
+    if (claimed != RONDO_SUCCESS) { /* aborted meanwhile */
+        rondo_comm_leave(comm);
+        return claimed;
+    }
     if (ctx->control != NULL) {
         rondo_control_leave(ctx->control);
     }
-    RONDO_TRY(comm_end(comm, ctx, 0));
+    rondo_comm_leave(comm);
+    comm_end(comm, ctx, 1, "destroyed");
     return status;
 }
 
 rondo_status rondo_comm_async_error(rondo_comm *comm, rondo_status *error)
 {
     struct rondo_ctx *ctx;
-    RONDO_TRY(rondo_comm_ctx(comm, "rondo_comm_async_error", &ctx));
     if (error == NULL) {
         return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_async_error: the place for the error is NULL");
     }
-    if (ctx->init != NULL) {
+    RONDO_TRY(rondo_comm_visit(comm, "rondo_comm_async_error", &ctx));
+    switch (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE)) {
+    case RONDO_COMM_INIT:
         *error = rondo_init_step(ctx);
-        rondo_ctx_keep_error(ctx, *error);
-    } else if (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == RONDO_COMM_FINALIZED) {
+        break;
+    case RONDO_COMM_FINALIZED:
         *error = RONDO_SUCCESS;
-    } else {
+        break;
+    default:
         *error = rondo_ctx_ready(ctx);
     }
+    rondo_comm_unvisit(comm);
     return RONDO_SUCCESS;
 }
 
 rondo_status rondo_comm_count(const rondo_comm *comm, int *count)
 {
     struct rondo_ctx *ctx;
-    RONDO_TRY(rondo_comm_ctx(comm, "rondo_comm_count", &ctx));
     if (count == NULL) {
         return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_count: the place for the count is NULL");
     }
+    RONDO_TRY(rondo_comm_visit(comm, "rondo_comm_count", &ctx));
     *count = ctx->nranks;
+    rondo_comm_unvisit(comm);
     return RONDO_SUCCESS;
 }
 
 rondo_status rondo_comm_rank(const rondo_comm *comm, int *rank)
 {
     struct rondo_ctx *ctx;
-    RONDO_TRY(rondo_comm_ctx(comm, "rondo_comm_rank", &ctx));
     if (rank == NULL) {
         return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_rank: the place for the rank is NULL");
     }
+    RONDO_TRY(rondo_comm_visit(comm, "rondo_comm_rank", &ctx));
     *rank = ctx->rank;
+    rondo_comm_unvisit(comm);
     return RONDO_SUCCESS;
 }
 
 rondo_status rondo_comm_device(const rondo_comm *comm, int *device)
 {
     struct rondo_ctx *ctx;
-    RONDO_TRY(rondo_comm_ctx(comm, "rondo_comm_device", &ctx));
     if (device == NULL) {
         return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_device: the place for the device is NULL");
     }
+    RONDO_TRY(rondo_comm_visit(comm, "rondo_comm_device", &ctx));
     *device = ctx->peers == NULL ? -1 : ctx->peers[ctx->rank].device;
+    rondo_comm_unvisit(comm);
     return RONDO_SUCCESS;
 }
 
 const char *rondo_last_error(const rondo_comm *comm)
 {
-    if (comm == NULL || __atomic_load_n(&comm->magic, __ATOMIC_RELAXED) != RONDO_COMM_ALIVE) {
+    static _Thread_local char text[RONDO_ERROR_TEXT]; /* a copy: another thread may abort the communicator */
+    struct rondo_ctx *ctx;
+    if (comm == NULL || !is_alive(comm) || rondo_comm_visit(comm, "rondo_last_error", &ctx) != RONDO_SUCCESS) {
         return rondo_error_text();
     }
-    return comm->ctx->error;
+    snprintf(text, sizeof(text), "%s", __atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == RONDO_COMM_FAILED ? ctx->failure_text : ctx->error);
+    rondo_comm_unvisit(comm);
+    return text;
 }

@@ -2,8 +2,8 @@
  * A communicator inside. The user holds a shell of 64 bytes that outlives it (comm.c), so that use after destroy is an error and not a crash;
  * everything else is the context, owned by the shell and freed by destroy or abort.
  *
- * One thread at a time uses a context; the others that may touch it: abort (sets flags, waits for that thread to leave), the control thread (its own segment),
- * and, while plans of streams are queued (nqueued > 0), whoever turns them under `queue_lock`.
+ * One thread at a time uses a context; the others that may touch it: abort (claims the shell, sets flags, waits for that thread to leave), async_error and the queries
+ * (visitors), the control thread (its own segment), and, while plans of streams are queued (nqueued > 0), whoever turns them under `queue_lock`.
  */
 #ifndef RONDO_COMM_H
 #define RONDO_COMM_H
@@ -30,7 +30,10 @@ struct rondo_comm {
     struct rondo_comm *next; /* in the quarantine */
     char name[RONDO_NAME_LEN];
     int32_t rank;
+    int16_t busy;     /* a thread is inside a call; atomic */
+    int16_t visitors; /* threads that look at the context; atomic */
 };
+_Static_assert(sizeof(struct rondo_comm) == 64, "a shell is one cache line");
 
 /* One API call, checked: what a group collects. Counts in elements. */
 struct rondo_task {
@@ -43,7 +46,9 @@ struct rondo_task {
     const size_t *send_counts, *send_displs; /* all_to_allv */
     rondo_op op;
     int32_t root; /* or peer */
-    uint8_t coll, dtype;
+    int32_t dtype; /* enum rondo_dtype, as the user gave it */
+    uint8_t coll;
+    rondo_comm *shell; /* in a group: the context may be gone at its end */
 };
 
 /* Works of one or more calls that were issued together. */
@@ -131,23 +136,30 @@ struct rondo_ctx {
     int registered;
     /* state */
     int state;                  /* enum rondo_comm_state; atomic */
-    int busy;                   /* a thread is inside a call; atomic */
+    int failing;                /* somebody writes why; atomic */
     int aborted;                /* atomic */
-    rondo_status failure;       /* why state is FAILED */
-    char error[RONDO_ERROR_TEXT];
+    rondo_status failure;       /* why state is FAILED: written once, before state */
+    char failure_text[RONDO_ERROR_TEXT];
+    char error[RONDO_ERROR_TEXT]; /* of the calling thread's last call that failed */
     struct rondo_init *init;    /* under way; NULL afterwards */
     size_t bytes;               /* of buffers */
 };
 
 /* ---- comm.c ---- */
 
-/** The context of a live communicator, or an error that says what is wrong with the handle. what: the caller's name. */
-rondo_status rondo_comm_ctx(const rondo_comm *comm, const char *what, struct rondo_ctx **ctx);
+/**
+ * The context of a live communicator, or an error that says what is wrong with the handle; what: the caller's name. It is not freed before
+ * rondo_comm_leave. enter: for the thread that uses the communicator (not nested); visit: for any thread.
+ */
+rondo_status rondo_comm_enter(rondo_comm *comm, const char *what, struct rondo_ctx **ctx);
+void rondo_comm_leave(rondo_comm *comm);
+rondo_status rondo_comm_visit(const rondo_comm *comm, const char *what, struct rondo_ctx **ctx);
+void rondo_comm_unvisit(const rondo_comm *comm);
 rondo_status rondo_ctx_create(int rank, int nranks, const rondo_config *config, struct rondo_ctx **ctx);
 /** Free everything; no other thread is inside. */
 void rondo_ctx_free(struct rondo_ctx *ctx);
 rondo_status rondo_config_check(const rondo_config *config, rondo_config *checked);
-/** Free a context that came to nothing, and its shell. */
+/** Free a context that came to nothing, and its shell, unless another thread is at it (abort). The caller has entered. */
 void rondo_comm_discard(struct rondo_ctx *ctx);
 /** Keep this thread's sentence as the communicator's; @return status. */
 rondo_status rondo_ctx_keep_error(struct rondo_ctx *ctx, rondo_status status);
@@ -160,11 +172,15 @@ rondo_status rondo_ctx_ready(struct rondo_ctx *ctx);
 
 struct rondo_split {
     struct rondo_ctx *parent;
+    uint64_t child; /* the parent's nchildren at the call: several splits may be under way */
     int color, key;
 };
 /** Begin creation; takes ownership of the bootstrap. split: NULL, or the parent's side of a split (its first round). */
 rondo_status rondo_init_begin(struct rondo_ctx *ctx, struct rondo_bootstrap *bootstrap, const struct rondo_split *split);
-/** Move creation: RONDO_SUCCESS (ready; ctx->init is NULL), RONDO_IN_PROGRESS, or the error that ended it. nranks 0 after success of a split: no colour. */
+/**
+ * Move creation: RONDO_SUCCESS (ready; ctx->init is NULL), RONDO_IN_PROGRESS, or the error that ended it. nranks 0 after success of a split: no colour.
+ * Any thread; one that comes while another is at it gets RONDO_IN_PROGRESS.
+ */
 rondo_status rondo_init_step(struct rondo_ctx *ctx);
 /** Give up a creation under way. */
 void rondo_init_cancel(struct rondo_ctx *ctx);
@@ -189,7 +205,7 @@ int rondo_links_max(int nchannels);
 rondo_status rondo_links_offer(struct rondo_ctx *ctx, struct rondo_connect *records);
 /** records_of(arg, peer): the peer's records. */
 rondo_status rondo_links_connect(struct rondo_ctx *ctx, const struct rondo_connect *(*records_of)(void *arg, int peer), void *arg);
-/** Ranks this one has links with, ascending, without repetition. @return how many. */
+/** Ranks this one has or (after an error) would have links with, ascending, without repetition. @return how many. */
 int rondo_links_peers(const struct rondo_ctx *ctx, int *peers);
 rondo_status rondo_p2p_get(struct rondo_ctx *ctx, int peer, int is_send, struct rondo_p2p **p2p);
 
@@ -240,7 +256,7 @@ rondo_status rondo_ctx_drain(struct rondo_ctx *ctx);
 /** The context ends: its queued plans are done with this status. */
 void rondo_ctx_drop_queue(struct rondo_ctx *ctx, rondo_status status);
 
-/** The call as text: "all_reduce #17 (count 8, f32, sum)". @return bytes as snprintf. */
-int rondo_call_text(const struct rondo_call *call, char *text, size_t size);
+/** The call as text: "all_reduce #17 (count 8, f32, sum)". */
+void rondo_call_text(const struct rondo_call *call, char *text, size_t size);
 
 #endif

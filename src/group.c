@@ -5,6 +5,12 @@
 #include "base/mem.h"
 #include "comm.h"
 
+/* A communicator that is created in the group. */
+struct created {
+    rondo_comm *shell;  /* the context may be gone at the group's end */
+    rondo_comm **place; /* the user's handle */
+};
+
 /* Of this thread; arrays live from the first call to the end of the group. */
 static _Thread_local struct {
     int depth;
@@ -12,8 +18,8 @@ static _Thread_local struct {
     struct rondo_task *task;
     int ntasks, capacity;
     struct rondo_ctx **init;
-    rondo_comm ***init_place; /* the user's handles, by index of init */
-    int ninits, init_capacity, place_capacity;
+    struct created *created; /* by index of init */
+    int ninits, init_capacity, created_capacity;
 } group;
 
 int rondo_group_depth(void)
@@ -41,30 +47,56 @@ static rondo_status grow(void *array, int *capacity, int used, size_t size)
 rondo_status rondo_group_add(const struct rondo_task *task)
 {
     RONDO_TRY(grow(&group.task, &group.capacity, group.ntasks, sizeof(*group.task)));
-    group.task[group.ntasks++] = *task;
+    group.task[group.ntasks] = *task;
+    group.task[group.ntasks++].shell = task->ctx->shell;
     return RONDO_SUCCESS;
 }
 
 rondo_status rondo_group_add_init(struct rondo_ctx *ctx, rondo_comm **comm)
 {
     RONDO_TRY(grow(&group.init, &group.init_capacity, group.ninits, sizeof(struct rondo_ctx *)));
-    RONDO_TRY(grow(&group.init_place, &group.place_capacity, group.ninits, sizeof(rondo_comm **)));
-    group.init_place[group.ninits] = comm;
+    RONDO_TRY(grow(&group.created, &group.created_capacity, group.ninits, sizeof(*group.created)));
+    group.created[group.ninits].shell = ctx->shell;
+    group.created[group.ninits].place = comm;
     group.init[group.ninits++] = ctx;
     return RONDO_SUCCESS;
 }
 
-/* Creations of the group, together. Those that failed, and splits without a colour, leave NULL. */
-static rondo_status run_inits(void)
+/* Creations that were not aborted since. @return the error of one that was. */
+static rondo_status enter_inits(void)
 {
-    rondo_status status = rondo_init_run(group.init, group.ninits);
+    rondo_status status = RONDO_SUCCESS;
+    int n = 0;
+    for (int i = 0; i < group.ninits; i++) {
+        struct rondo_ctx *ctx;
+        rondo_status entered = rondo_comm_enter(group.created[i].shell, "rondo_group_end", &ctx);
+        if (entered == RONDO_SUCCESS && ctx == group.init[i]) {
+            group.init[n] = ctx;
+            group.created[n++] = group.created[i];
+        } else {
+            status = entered;
+        }
+    }
+    group.ninits = n;
+    return status;
+}
+
+/* Creations of the group, together. Those that failed, and splits without a colour, leave NULL. status: an error gives all of them up. */
+static rondo_status run_inits(rondo_status status)
+{
+    rondo_status entered = enter_inits();
+    status = status == RONDO_SUCCESS ? entered : status;
+    if (status == RONDO_SUCCESS) {
+        status = rondo_init_run(group.init, group.ninits);
+    }
     for (int i = 0; i < group.ninits; i++) {
         struct rondo_ctx *ctx = group.init[i];
-        if (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == RONDO_COMM_FAILED || ctx->nranks == 0) {
-            *group.init_place[i] = NULL;
+        if (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) != RONDO_COMM_READY || ctx->nranks == 0) {
+            *group.created[i].place = NULL;
             rondo_comm_discard(ctx);
         } else {
             ctx->shell->rank = ctx->rank; /* a split has changed it */
+            rondo_comm_leave(ctx->shell);
         }
     }
     return status;
@@ -121,7 +153,7 @@ static rondo_status run_plans(struct rondo_plan **plans, int nplans)
     struct rondo_wait wait;
     struct rondo_ctx *waiter = NULL;
     rondo_status status = RONDO_SUCCESS;
-    int open = 1;
+    int open = 1, looked = 0;
     for (int p = 0; p < nplans; p++) {
         struct rondo_ctx *ctx = plans[p]->ctx;
         if (plans[p]->stream == NULL) {
@@ -146,15 +178,16 @@ static rondo_status run_plans(struct rondo_plan **plans, int nplans)
         for (int p = 0; p < nplans && status == RONDO_SUCCESS; p++) {
             if (plans[p]->stream == NULL && plans[p]->open > 0) {
                 status = plans[p]->ctx->exec_ops->turn(plans[p]->ctx->exec, &moved);
-                if (status == RONDO_SUCCESS && plans[p]->open > 0) {
-                    open = 1;
-                    wait.policy = &plans[p]->ctx->policy; /* whoever is open is looked after, in turn */
-                }
+                open |= plans[p]->open > 0;
             }
         }
         if (moved) {
             rondo_wait_reset(&wait);
         } else if (open && status == RONDO_SUCCESS) {
+            do { /* whoever is open is looked after, in turn */
+                looked = (looked + 1) % nplans;
+            } while (plans[looked]->stream != NULL || plans[looked]->open == 0);
+            wait.policy = &plans[looked]->ctx->policy;
             status = rondo_wait_turn(&wait);
         }
     }
@@ -205,11 +238,45 @@ static rondo_status run_tasks(void)
     return status;
 }
 
-static void enter_all(int busy)
+static void leave_tasks(int n)
+{
+    for (int i = 0; i < n; i++) {
+        rondo_comm_leave(group.task[i].shell);
+    }
+}
+
+static rondo_status enter_tasks(void)
 {
     for (int i = 0; i < group.ntasks; i++) {
-        __atomic_store_n(&group.task[i].ctx->busy, busy, __ATOMIC_RELEASE);
+        struct rondo_ctx *ctx;
+        rondo_status status = rondo_comm_enter(group.task[i].shell, "rondo_group_end", &ctx);
+        if (status == RONDO_SUCCESS && ctx != group.task[i].ctx) {
+            rondo_comm_leave(group.task[i].shell);
+            status = rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_group_end: a communicator of the group was destroyed or aborted before the group's end");
+        }
+        if (status != RONDO_SUCCESS) {
+            leave_tasks(i);
+            return status;
+        }
     }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status issue_tasks(void)
+{
+    rondo_status status = RONDO_SUCCESS;
+    RONDO_TRY(enter_tasks());
+    for (int i = 0; i < group.ntasks && status == RONDO_SUCCESS; i++) {
+        status = rondo_ctx_ready(group.task[i].ctx);
+    }
+    if (status == RONDO_SUCCESS) {
+        status = run_tasks();
+    }
+    for (int i = 0; i < group.ntasks && status != RONDO_SUCCESS; i++) {
+        rondo_ctx_keep_error(group.task[i].ctx, status);
+    }
+    leave_tasks(group.ntasks);
+    return status;
 }
 
 rondo_status rondo_group_end(void)
@@ -222,25 +289,15 @@ rondo_status rondo_group_end(void)
         return RONDO_SUCCESS;
     }
     status = group.status;
-    if (status == RONDO_SUCCESS && group.ninits > 0) {
-        status = run_inits();
+    if (group.ninits > 0) {
+        status = run_inits(status);
     }
     if (status == RONDO_SUCCESS && group.ntasks > 0) {
-        enter_all(1);
-        for (int i = 0; i < group.ntasks && status == RONDO_SUCCESS; i++) {
-            status = rondo_ctx_ready(group.task[i].ctx);
-        }
-        if (status == RONDO_SUCCESS) {
-            status = run_tasks();
-        }
-        for (int i = 0; i < group.ntasks && status != RONDO_SUCCESS; i++) {
-            rondo_ctx_keep_error(group.task[i].ctx, status);
-        }
-        enter_all(0);
+        status = issue_tasks();
     }
     rondo_free(group.task);
     rondo_free(group.init);
-    rondo_free(group.init_place);
+    rondo_free(group.created);
     memset(&group, 0, sizeof(group));
     return status;
 }

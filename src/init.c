@@ -24,7 +24,7 @@ struct color_record {
     int32_t color, key;
 };
 
-enum { PARAM_TEXT = 8192, MAX_PHASES = 8, ALLGATHER_RANKS = 64 };
+enum { PARAM_TEXT = 8192, MAX_PHASES = 9, ALLGATHER_RANKS = 64 };
 struct param_record {
     struct rondo_round_head head;
     char text[PARAM_TEXT];
@@ -123,7 +123,7 @@ static int by_key(const void *x, const void *y)
 static rondo_status join_color(struct rondo_init *init, struct member *member, int *ranks)
 {
     struct rondo_ctx *ctx = init->ctx, *parent = init->split.parent;
-    uint64_t tag = rondo_hash(&init->split.color, sizeof(init->split.color), parent->hash + parent->nchildren);
+    uint64_t tag = rondo_hash(&init->split.color, sizeof(init->split.color), parent->hash + init->split.child);
     int n = 0, self = -1;
     for (int r = 0; r < parent->nranks; r++) {
         const struct color_record *record = record_of(init, r);
@@ -182,7 +182,6 @@ static rondo_status finish_nothing(struct rondo_init *init)
 static rondo_status fill_peer(struct rondo_init *init, struct rondo_peer *mine)
 {
     struct rondo_ctx *ctx = init->ctx;
-    RONDO_TRY(rondo_fault_init());
     RONDO_TRY(rondo_fault("peers", ctx->rank, 0));
     if (ctx->nranks > 1) {
         RONDO_TRY(rondo_shm_create(&init->probe, 4096, RONDO_SHM_AUTO));
@@ -301,6 +300,7 @@ static void fill_control(const struct rondo_ctx *ctx, struct rondo_control_confi
     config->board_capacity = ctx->layout.nnodes == 1 ? (size_t)rondo_params()->board_size : 0;
     config->shm_mode = ctx->net.shm_mode;
     config->name = ctx->name;
+    config->describe = rondo_call_text;
 }
 
 static int wanted_channels(const struct rondo_ctx *ctx)
@@ -448,6 +448,8 @@ static rondo_status finish_connections(struct rondo_init *init)
     }
     if (ctx->nranks <= ALLGATHER_RANKS) {
         RONDO_TRY(rondo_round_check(init->all, init->bytes, ctx->nranks));
+    } else {
+        keep_local(init, rondo_round_check(init->all, init->bytes, init->nexchange));
     }
     if (init->local == RONDO_SUCCESS) {
         keep_local(init, connect_all(init));
@@ -473,14 +475,18 @@ static rondo_status start_ready(struct rondo_init *init)
     return start_allgather(init);
 }
 
-static rondo_status finish_ready(struct rondo_init *init)
+/* From here on the control plane tells the others: a rank that failed sends no hello. */
+static void keep_and_tell(struct rondo_init *init, rondo_status status)
+{
+    keep_local(init, status);
+    if (status != RONDO_SUCCESS && init->ctx->control != NULL) {
+        rondo_control_abort(init->ctx->control, status, init->ctx->rank, init->local_text);
+    }
+}
+
+static rondo_status begin_hello(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
-    RONDO_TRY(rondo_round_check(init->all, init->bytes, ctx->nranks));
-    rondo_ctx_policy(ctx);
-    if (ctx->nranks == 1) {
-        return RONDO_SUCCESS;
-    }
     rondo_net_settle(&ctx->net);
     ctx->board = rondo_control_board(ctx->control);
     RONDO_TRY(rondo_control_start(ctx->control));
@@ -491,11 +497,22 @@ static rondo_status finish_ready(struct rondo_init *init)
     return RONDO_SUCCESS;
 }
 
+static rondo_status finish_ready(struct rondo_init *init)
+{
+    RONDO_TRY(rondo_round_check(init->all, init->bytes, init->ctx->nranks));
+    rondo_ctx_policy(init->ctx);
+    if (init->ctx->nranks > 1) {
+        keep_and_tell(init, begin_hello(init));
+    }
+    return RONDO_SUCCESS;
+}
+
 /* ---- hello: one empty slot each way through every conn ---- */
 
 static rondo_status start_hello(struct rondo_init *init)
 {
-    return rondo_fault("hello", init->ctx->rank, 0);
+    keep_and_tell(init, rondo_fault("hello", init->ctx->rank, 0));
+    return RONDO_SUCCESS;
 }
 
 static rondo_status test_hello(struct rondo_init *init)
@@ -503,7 +520,7 @@ static rondo_status test_hello(struct rondo_init *init)
     struct rondo_ctx *ctx = init->ctx;
     int silent = -1;
     rondo_status status;
-    if (ctx->nranks == 1) {
+    if (ctx->nranks == 1 || init->local != RONDO_SUCCESS) {
         return RONDO_SUCCESS;
     }
     status = rondo_link_hello(init->hello, ctx->nlinks, &silent);
@@ -511,13 +528,27 @@ static rondo_status test_hello(struct rondo_init *init)
         char text[RONDO_ERROR_TEXT];
         int whose;
         status = rondo_control_reason(ctx->control, text, &whose);
-        return rondo_fail_quiet(status == RONDO_SUCCESS ? RONDO_REMOTE_ERROR : status, "%s", text);
+        keep_local(init, rondo_fail_quiet(status == RONDO_SUCCESS ? RONDO_REMOTE_ERROR : status, "%s", text));
+        return RONDO_SUCCESS;
     }
     if (status == RONDO_IN_PROGRESS && init->deadline_ns != 0 && rondo_now_ns() > init->deadline_ns) {
         return rondo_fail(RONDO_TIMEOUT, "rank %d on %s: rank %d on %s connected but its empty slot did not pass within RONDO_INIT_TIMEOUT: is it stopped?", ctx->rank,
                           rondo_log_host(), silent, silent >= 0 ? ctx->peers[silent].host : "?");
     }
     return status;
+}
+
+/* ---- done: has everyone's hello passed? Only then does anyone succeed. ---- */
+
+static rondo_status start_done(struct rondo_init *init)
+{
+    RONDO_TRY(new_round(init, sizeof(struct rondo_round_head), init->ctx->nranks));
+    return start_allgather(init);
+}
+
+static rondo_status finish_done(struct rondo_init *init)
+{
+    return rondo_round_check(init->all, init->bytes, init->ctx->nranks);
 }
 
 /* ---- the list ---- */
@@ -531,6 +562,7 @@ static const struct phase phases[] = {
     {"connections", start_connections, test_connections, finish_connections},
     {"ready", start_ready, NULL, finish_ready},
     {"hello", start_hello, test_hello, finish_nothing},
+    {"done", start_done, NULL, finish_done},
 };
 _Static_assert(RONDO_COUNTOF(phases) <= MAX_PHASES, "MAX_PHASES counts the phases");
 enum { FIRST_WITHOUT_SPLIT = 1 };
@@ -591,8 +623,9 @@ static rondo_status init_end(struct rondo_init *init, rondo_status status, int r
     }
     if (status != RONDO_SUCCESS) {
         ctx->failure = status;
-        rondo_ctx_keep_error(ctx, status);
+        snprintf(ctx->failure_text, sizeof(ctx->failure_text), "%s", rondo_error_text());
         if (ctx->control != NULL) {
+            rondo_control_abort(ctx->control, status, -1, ctx->failure_text);
             rondo_control_leave(ctx->control);
         }
     }
@@ -642,8 +675,8 @@ static rondo_status step_phase(struct rondo_init *init, const struct phase *phas
     rondo_status status;
     if (!init->started) {
         if (phase->start == start_open || phase->start == start_colors) {
-            RONDO_TRY(rondo_fault_init());
-            RONDO_TRY(rondo_fault("open", init->ctx->rank, 0));
+            keep_local(init, rondo_fault_init());
+            keep_local(init, rondo_fault("open", init->ctx->rank, 0));
         }
         RONDO_TRY(phase->start(init));
         init->started = 1;
@@ -664,16 +697,17 @@ static rondo_status step_phase(struct rondo_init *init, const struct phase *phas
     return status;
 }
 
-rondo_status rondo_init_step(struct rondo_ctx *ctx)
+static rondo_status init_step(struct rondo_init *init)
 {
-    struct rondo_init *init = ctx->init;
+    struct rondo_ctx *ctx = init->ctx;
     int before = rondo_log_rank();
     rondo_status status = RONDO_SUCCESS;
     int round_open = 0; /* an error that all ranks found together leaves none open */
     rondo_log_set_rank(ctx->rank);
     while (status == RONDO_SUCCESS && init->phase < (int)RONDO_COUNTOF(phases)) {
         const struct phase *phase = &phases[init->phase];
-        status = step_phase(init, phase);
+        status = __atomic_load_n(&ctx->aborted, __ATOMIC_ACQUIRE) ? rondo_fail_quiet(RONDO_REMOTE_ERROR, "rank %d aborted the creation of the communicator", ctx->rank)
+                                                                  : step_phase(init, phase);
         if (status != RONDO_SUCCESS) {
             round_open = 1;
             break;
@@ -691,6 +725,21 @@ rondo_status rondo_init_step(struct rondo_ctx *ctx)
     return status;
 }
 
+rondo_status rondo_init_step(struct rondo_ctx *ctx)
+{
+    rondo_status status;
+    if (pthread_mutex_trylock(&ctx->queue_lock) != 0) {
+        return RONDO_IN_PROGRESS;
+    }
+    if (ctx->init != NULL) {
+        status = init_step(ctx->init);
+    } else {
+        status = ctx->failure == RONDO_SUCCESS ? RONDO_SUCCESS : rondo_fail_quiet(ctx->failure, "%s", ctx->failure_text);
+    }
+    pthread_mutex_unlock(&ctx->queue_lock);
+    return status;
+}
+
 rondo_status rondo_init_run(struct rondo_ctx **ctxs, int n)
 {
     struct rondo_wait_policy policy = {.spins = 100, .sleep_after_ns = rondo_params()->sleep_after};
@@ -702,7 +751,7 @@ rondo_status rondo_init_run(struct rondo_ctx **ctxs, int n)
     while (open > 0) {
         open = 0;
         for (int i = 0; i < n; i++) {
-            rondo_status status = ctxs[i]->init == NULL ? RONDO_SUCCESS : rondo_init_step(ctxs[i]);
+            rondo_status status = rondo_init_step(ctxs[i]);
             open += status == RONDO_IN_PROGRESS;
             if (status != RONDO_SUCCESS && status != RONDO_IN_PROGRESS && first == RONDO_SUCCESS) {
                 first = status;

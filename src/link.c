@@ -83,17 +83,22 @@ static int by_value(const void *x, const void *y)
 
 int rondo_links_peers(const struct rondo_ctx *ctx, int *peers)
 {
-    int n = 0;
-    for (int i = 0; i < ctx->nlinks; i++) {
-        peers[i] = ctx->links[i].peer;
-    }
-    qsort(peers, (size_t)ctx->nlinks, sizeof(*peers), by_value);
-    for (int i = 0; i < ctx->nlinks; i++) {
-        if (i == 0 || peers[i] != peers[i - 1]) {
-            peers[n++] = peers[i];
+    int n = 0, kept = 0;
+    for (int c = 0; c < ctx->layout.nchannels; c++) {
+        for (int i = 0; i < 2 * RONDO_PORT_PEER; i++) {
+            int peer = port_peer(&ctx->layout.channel[c], i % RONDO_PORT_PEER, i >= RONDO_PORT_PEER);
+            if (peer >= 0) {
+                peers[n++] = peer;
+            }
         }
     }
-    return n;
+    qsort(peers, (size_t)n, sizeof(*peers), by_value);
+    for (int i = 0; i < n; i++) {
+        if (i == 0 || peers[i] != peers[kept - 1]) {
+            peers[kept++] = peers[i];
+        }
+    }
+    return kept;
 }
 
 rondo_status rondo_p2p_get(struct rondo_ctx *ctx, int peer, int is_send, struct rondo_p2p **p2p_out)

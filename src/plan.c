@@ -37,7 +37,7 @@ static void note_call(struct rondo_plan *plan, const struct rondo_task *t, uint3
         plan->first_seq = ctx->seq;
     }
     if (ctx->control != NULL) {
-        struct rondo_call call = {.seq = ctx->seq, .count = t->count, .word = word, .op = (int32_t)t->op, .root = t->root, .coll = t->coll, .dtype = t->dtype, .state = 1};
+        struct rondo_call call = {.seq = ctx->seq, .count = t->count, .word = word, .op = (int32_t)t->op, .root = t->root, .coll = t->coll, .dtype = (uint8_t)t->dtype, .state = 1};
         rondo_control_call_begin(ctx->control, &call);
     }
 }
@@ -103,7 +103,7 @@ static void fill_op(const struct rondo_ctx *ctx, struct rondo_work *w, const str
 #define RONDO_OP_ROW_(ctx_, name, NAME, value, pairwise) [RONDO_##NAME] = RONDO_REDUCE_##pairwise,
     static const uint8_t pairwise[] = {RONDO_OP_TABLE(RONDO_OP_ROW_, )};
 #undef RONDO_OP_ROW_
-    w->dtype = t->dtype;
+    w->dtype = (uint8_t)t->dtype;
     w->elem_bytes = (uint8_t)rondo_dtype_size((rondo_dtype)t->dtype);
     if (t->op >= RONDO_NUM_OPS) {
         w->reduce = RONDO_REDUCE_SUM;
@@ -299,7 +299,7 @@ static rondo_status fill_cached(struct rondo_ctx *ctx, const struct rondo_task *
     entry->root = t->root;
     entry->op = t->op;
     entry->coll = t->coll;
-    entry->dtype = t->dtype;
+    entry->dtype = (uint8_t)t->dtype;
     entry->call_hash = rondo_task_hash(t);
     entry->valid = 1;
     return RONDO_SUCCESS;
@@ -487,6 +487,10 @@ rondo_status rondo_plan_add(struct rondo_plan *plan, const struct rondo_task *ta
     struct rondo_ctx *ctx = plan->ctx;
     if (t.coll == RONDO_COLL_SEND || t.coll == RONDO_COLL_RECV) {
         return add_p2p(plan, &t);
+    }
+    if (t.coll == RONDO_COLL_BARRIER) {
+        t.send = &ctx->barrier_byte[0];
+        t.recv = &ctx->barrier_byte[1];
     }
     ctx->seq++;
     RONDO_TRY(copy_arrays(plan, &t));

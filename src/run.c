@@ -9,13 +9,14 @@
 
 enum { SPINS = 2000, FIRST_STALL_CHECK = 8, OTHER_STALL_CHECKS = 4096 };
 
-int rondo_call_text(const struct rondo_call *call, char *text, size_t size)
+void rondo_call_text(const struct rondo_call *call, char *text, size_t size)
 {
     char op[40] = "", root[32] = "";
     enum rondo_coll coll = (enum rondo_coll)call->coll;
     const char *type = rondo_dtype_name((rondo_dtype)call->dtype), *name = rondo_coll_name(coll);
     if (coll == RONDO_COLL_BARRIER) {
-        return snprintf(text, size, "barrier #%llu", (unsigned long long)call->seq);
+        snprintf(text, size, "barrier #%llu", (unsigned long long)call->seq);
+        return;
     }
     if (rondo_coll_reduces(coll)) {
         const char *op_name = rondo_op_name((rondo_op)call->op);
@@ -24,7 +25,7 @@ int rondo_call_text(const struct rondo_call *call, char *text, size_t size)
     if (rondo_coll_has_root(coll)) {
         snprintf(root, sizeof(root), ", root %d", call->root);
     }
-    return snprintf(text, size, "%s #%llu (count %llu, %s%s%s)", name != NULL ? name : "?", (unsigned long long)call->seq, (unsigned long long)call->count,
+    snprintf(text, size, "%s #%llu (count %llu, %s%s%s)", name != NULL ? name : "?", (unsigned long long)call->seq, (unsigned long long)call->count,
                     type != NULL ? type : "?", op, root);
 }
 
@@ -67,28 +68,37 @@ static rondo_status on_mismatch(void *arg, int peer, const struct rondo_work *wo
     return rondo_ctx_fail(ctx, status, peer);
 }
 
-/* In a stall: does any rank of the node make another call than ours with the same number? What no shared conn shows. */
-static rondo_status compare_calls(struct rondo_ctx *ctx)
+static rondo_status compare_call(struct rondo_ctx *ctx, uint64_t seq)
 {
     struct rondo_call mine, theirs;
-    if (ctx->seq == 0 || !rondo_control_call_of(ctx->control, ctx->rank, ctx->seq, &mine) || mine.state != 1) {
+    if (!rondo_control_call_of(ctx->control, ctx->rank, seq, &mine) || mine.state != 1) {
         return RONDO_SUCCESS;
     }
     for (int i = 0; i < ctx->layout.nlocal; i++) {
-        int r = ctx->layout.local_ranks[i];
+        int r = ctx->layout.local_ranks[i], left = rondo_control_state_of(ctx->control, r) == 1; /* first: its last calls are seen then */
         if (r == ctx->rank) {
             continue;
         }
-        if (rondo_control_call_of(ctx->control, r, ctx->seq, &theirs)) {
+        if (rondo_control_call_of(ctx->control, r, seq, &theirs)) {
             if (theirs.word != mine.word) {
                 return rondo_ctx_fail(ctx, differs(ctx, r, &mine, &theirs), r);
             }
-        } else if (rondo_control_state_of(ctx->control, r) == 1 && !rondo_control_call_of(ctx->control, r, ctx->seq, &theirs)) {
+        } else if (left && !(rondo_control_call_of(ctx->control, r, 0, &theirs) && theirs.seq >= seq)) { /* a root may be many calls ahead */
             char text[128];
             rondo_call_text(&mine, text, sizeof(text));
             return rondo_ctx_fail(ctx, rondo_fail(RONDO_REMOTE_ERROR, "rank %d on %s waits in %s, but rank %d on %s has destroyed or aborted its communicator before that call",
                                                   ctx->rank, rondo_log_host(), text, r, ctx->peers[r].host), r);
         }
+    }
+    return RONDO_SUCCESS;
+}
+
+/* In a stall: does any rank of the node make another call than ours with the same number? What no shared conn shows. All open calls of a group are looked at. */
+static rondo_status compare_calls(struct rondo_ctx *ctx)
+{
+    uint64_t seq = ctx->seq > RONDO_CALL_RING ? ctx->seq - RONDO_CALL_RING + 1 : 1;
+    for (; seq <= ctx->seq; seq++) {
+        RONDO_TRY(compare_call(ctx, seq));
     }
     return RONDO_SUCCESS;
 }
@@ -118,7 +128,7 @@ static rondo_status on_report(void *arg, int late, int64_t waited_ns)
     struct rondo_ctx *ctx = arg;
     char what[160] = "", call_text[128] = "sends and receives", peer_text[224] = "";
     int peer = RONDO_NO_PEER;
-    struct rondo_call call;
+    struct rondo_call call = {0};
     ctx->exec_ops->describe(ctx->exec, what, sizeof(what), &peer);
     peer = board_rank(ctx, peer);
     if (ctx->control != NULL && ctx->seq > 0 && rondo_control_call_of(ctx->control, ctx->rank, ctx->seq, &call) && call.state == 1) {
@@ -126,6 +136,7 @@ static rondo_status on_report(void *arg, int late, int64_t waited_ns)
     }
     if (peer >= 0 && ctx->control != NULL) {
         char last[128] = "none";
+        call.state = 0;
         if (rondo_control_call_of(ctx->control, peer, 0, &call)) {
             rondo_call_text(&call, last, sizeof(last));
         }

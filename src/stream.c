@@ -20,6 +20,9 @@ static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct rondo_ctx *registry;
 static int nregistered;
 
+/* plan->after, between the context that looks at it and the stream that frees it; the innermost lock. */
+static pthread_mutex_t after_lock = PTHREAD_MUTEX_INITIALIZER;
+
 static void registry_add(struct rondo_ctx *ctx)
 {
     pthread_mutex_lock(&registry_lock);
@@ -32,9 +35,9 @@ static void registry_add(struct rondo_ctx *ctx)
     pthread_mutex_unlock(&registry_lock);
 }
 
+/* With the lock held. */
 static void registry_remove(struct rondo_ctx *ctx)
 {
-    pthread_mutex_lock(&registry_lock);
     for (struct rondo_ctx **at = &registry; *at != NULL; at = &(*at)->registry_next) {
         if (*at == ctx) {
             *at = ctx->registry_next;
@@ -43,7 +46,6 @@ static void registry_remove(struct rondo_ctx *ctx)
             break;
         }
     }
-    pthread_mutex_unlock(&registry_lock);
 }
 
 /* ---- a context's queue ---- */
@@ -57,13 +59,23 @@ static void plan_done(struct rondo_plan *plan, rondo_status status)
     __atomic_store_n(&plan->done, 1, __ATOMIC_RELEASE);
 }
 
+/* The plan before it in its stream is done? */
+static int is_first(struct rondo_plan *plan)
+{
+    int first;
+    pthread_mutex_lock(&after_lock);
+    first = plan->after == NULL || __atomic_load_n(&plan->after->done, __ATOMIC_ACQUIRE);
+    pthread_mutex_unlock(&after_lock);
+    return first;
+}
+
 static void issue_ready(struct rondo_ctx *ctx, int *moved)
 {
     for (struct rondo_plan *plan = ctx->queue; plan != NULL; plan = plan->next) {
         if (plan->issued) {
             continue;
         }
-        if (plan->after != NULL && !__atomic_load_n(&plan->after->done, __ATOMIC_ACQUIRE)) {
+        if (!is_first(plan)) {
             return; /* later plans of this communicator wait too */
         }
         plan->issued = 1;
@@ -95,6 +107,10 @@ rondo_status rondo_ctx_turn_queue(struct rondo_ctx *ctx, int *moved)
 {
     rondo_status status;
     if (pthread_mutex_trylock(&ctx->queue_lock) != 0) {
+        return RONDO_SUCCESS;
+    }
+    if (ctx->queue == NULL) { /* another thread was here first: the executor is its owner's again */
+        pthread_mutex_unlock(&ctx->queue_lock);
         return RONDO_SUCCESS;
     }
     issue_ready(ctx, moved);
@@ -144,17 +160,16 @@ rondo_status rondo_ctx_drain(struct rondo_ctx *ctx)
 void rondo_ctx_drop_queue(struct rondo_ctx *ctx, rondo_status status)
 {
     int moved = 0;
-    if (ctx->registered) {
-        registry_remove(ctx);
-    }
-    if (ctx->queue == NULL) {
-        return;
-    }
-    rondo_fail_quiet(status, "rank %d: the communicator \"%s\" ended with work still queued on a stream", ctx->rank, ctx->name);
+    pthread_mutex_lock(&registry_lock); /* also against visit() */
+    registry_remove(ctx);
     pthread_mutex_lock(&ctx->queue_lock);
-    ctx->exec_ops->drop(ctx->exec);
-    reap_done(ctx, status, &moved);
+    if (ctx->queue != NULL) {
+        rondo_fail_quiet(status, "rank %d: the communicator \"%s\" ended with work still queued on a stream", ctx->rank, ctx->name);
+        ctx->exec_ops->drop(ctx->exec);
+        reap_done(ctx, status, &moved);
+    }
     pthread_mutex_unlock(&ctx->queue_lock);
+    pthread_mutex_unlock(&registry_lock);
 }
 
 /* ---- streams ---- */
@@ -168,11 +183,9 @@ static void reap_stream(struct rondo_stream_st *stream)
             stream->status = plan->status;
         }
         if (next != NULL) {
-            /* The queue of another context may be looking at next->after: it sees a done plan or NULL. */
-            struct rondo_ctx *ctx = next->ctx;
-            pthread_mutex_lock(&ctx->queue_lock);
+            pthread_mutex_lock(&after_lock);
             next->after = NULL;
-            pthread_mutex_unlock(&ctx->queue_lock);
+            pthread_mutex_unlock(&after_lock);
         } else {
             stream->last = NULL;
         }
@@ -227,14 +240,29 @@ rondo_status rondo_stream_create(rondo_stream *stream)
     return RONDO_SUCCESS;
 }
 
-/* Turn the context of the stream's first open plan, and everything else; @return RONDO_IN_PROGRESS while plans are open. */
+/* The context of a plan that is not done, kept from being freed until it is left; NULL: there is nothing to wait for. */
+static struct rondo_ctx *visit(const struct rondo_plan *plan)
+{
+    struct rondo_ctx *ctx = NULL;
+    pthread_mutex_lock(&registry_lock);
+    if (!__atomic_load_n(&plan->done, __ATOMIC_ACQUIRE) && !__atomic_load_n(&plan->ctx->aborted, __ATOMIC_ACQUIRE)) {
+        ctx = plan->ctx;
+        __atomic_add_fetch(&ctx->shell->visitors, 1, __ATOMIC_RELAXED);
+    }
+    pthread_mutex_unlock(&registry_lock);
+    return ctx;
+}
+
+/* Turn all streams; @return RONDO_IN_PROGRESS while plans of this one are open. waiting, if asked for: the context of the first of them, or NULL; visited. */
 static rondo_status stream_turn(struct rondo_stream_st *stream, int *moved, struct rondo_ctx **waiting)
 {
     rondo_status status;
     rondo_streams_turn(moved);
     pthread_mutex_lock(&stream->lock);
     reap_stream(stream);
-    *waiting = stream->first != NULL ? stream->first->ctx : NULL;
+    if (waiting != NULL) {
+        *waiting = stream->first != NULL ? visit(stream->first) : NULL;
+    }
     status = stream->first != NULL ? RONDO_IN_PROGRESS : stream->status;
     pthread_mutex_unlock(&stream->lock);
     if (status != RONDO_SUCCESS && status != RONDO_IN_PROGRESS) {
@@ -246,9 +274,8 @@ static rondo_status stream_turn(struct rondo_stream_st *stream, int *moved, stru
 rondo_status rondo_stream_query(rondo_stream stream)
 {
     int moved = 0;
-    struct rondo_ctx *waiting;
     RONDO_TRY(stream_check(stream, "rondo_stream_query"));
-    return stream_turn(stream, &moved, &waiting);
+    return stream_turn(stream, &moved, NULL);
 }
 
 rondo_status rondo_stream_synchronize(rondo_stream stream)
@@ -270,6 +297,9 @@ rondo_status rondo_stream_synchronize(rondo_stream stream)
             rondo_wait_reset(&wait);
         } else {
             rondo_wait_turn(&wait); /* an error ends the communicator, and with it its plans: the next turn sees that */
+        }
+        if (waiting != NULL) {
+            rondo_comm_unvisit(waiting->shell);
         }
     }
 }

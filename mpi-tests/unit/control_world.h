@@ -2,6 +2,7 @@
 #ifndef RONDO_UNIT_CONTROL_WORLD_H
 #define RONDO_UNIT_CONTROL_WORLD_H
 
+#include <dirent.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <setjmp.h>
@@ -24,6 +25,19 @@ static inline void describe(const struct rondo_call *call, char *text, size_t by
     snprintf(text, bytes, "all_reduce #%llu of %llu", (unsigned long long)call->seq, (unsigned long long)call->count);
 }
 
+/* Of a directory such as /proc/self/fd. */
+static inline int count_entries(const char *path)
+{
+    DIR *dir = opendir(path);
+    int n = 0;
+    assert_non_null(dir);
+    while (readdir(dir)) {
+        n++;
+    }
+    closedir(dir);
+    return n;
+}
+
 /* Local rank i is rank i. processes: each rank is a process of its own. */
 static inline void world_init(struct world *world, int nranks, int processes)
 {
@@ -40,8 +54,16 @@ static inline void world_init(struct world *world, int nranks, int processes)
 
 static inline struct rondo_control_config world_config(const struct world *world, int rank)
 {
-    return (struct rondo_control_config){.rank = rank, .nranks = world->nranks, .local_rank = rank, .nlocal = world->nranks, .local_ranks = world->local_ranks,
-                                         .peers = world->peers, .comm_hash = 0x1234, .board_capacity = 200, .name = "test", .describe = describe};
+    return (struct rondo_control_config){ .rank = rank,
+                                          .nranks = world->nranks,
+                                          .local_rank = rank,
+                                          .nlocal = world->nranks,
+                                          .local_ranks = world->local_ranks,
+                                          .peers = world->peers,
+                                          .comm_hash = 0x1234,
+                                          .board_capacity = 200,
+                                          .name = "test",
+                                          .describe = describe };
 }
 
 /* All ranks in this process. */
@@ -51,7 +73,8 @@ static inline void world_open(struct world *world, int nranks)
     world_init(world, nranks, 0);
     for (int i = 0; i < nranks; i++) {
         struct rondo_control_config config = world_config(world, i);
-        rondo_status status = i == 0 ? rondo_control_create(&world->control[i], &config, &name) : rondo_control_attach(&world->control[i], &config, &name);
+        rondo_status status = i == 0 ? rondo_control_create(&world->control[i], &config, &name)
+                                     : rondo_control_attach(&world->control[i], &config, &name);
         assert_int_equal(status, RONDO_SUCCESS);
     }
     for (int i = 0; i < nranks; i++) {

@@ -60,7 +60,7 @@ static const char *gather_once(struct rondo_bootstrap *b, int round, size_t byte
 /* Each rank with its neighbours on the ring (one, two, or none). */
 static const char *exchange_once(struct rondo_bootstrap *b, int round, size_t bytes)
 {
-    int peer[2] = {(b->rank + 1) % b->nranks, (b->rank + b->nranks - 1) % b->nranks};
+    int peer[2] = { (b->rank + 1) % b->nranks, (b->rank + b->nranks - 1) % b->nranks };
     int n = b->nranks == 1 ? 0 : b->nranks == 2 ? 1 : 2;
     uint8_t *send = malloc(2 * bytes), *recv = calloc(2, bytes);
     const char *problem = NULL;
@@ -111,12 +111,15 @@ static void *rounds_of_a_member(void *arg)
 }
 
 /* Start the members of one child whose bit is in `who`, each with the given body. */
-static void start_members(struct world *world, struct member *member, const int *members, int n, uint64_t tag, unsigned who, void *(*body)(void *))
+static void start_members(struct world *world, struct member *member, const int *members, int n, uint64_t tag, unsigned who,
+                          void *(*body)(void *))
 {
     for (int i = 0; i < n; i++) {
         size_t bytes = member[i].bytes;
         int64_t deadline_ns = member[i].deadline_ns;
-        member[i] = (struct member){.world = world, .members = members, .n = n, .self = i, .tag = tag, .bytes = bytes, .deadline_ns = deadline_ns};
+        member[i] = (struct member){
+            .world = world, .members = members, .n = n, .self = i, .tag = tag, .bytes = bytes, .deadline_ns = deadline_ns
+        };
         if (who >> i & 1) {
             assert_int_equal(pthread_create(&member[i].thread, NULL, body, &member[i]), 0);
         }
@@ -171,7 +174,7 @@ static void children_of_some_ranks_do_not_mix(void **state)
 {
     struct world world;
     struct member one[3], two[4];
-    const int first[3] = {6, 0, 3}, second[4] = {5, 3, 0, 1};
+    const int first[3] = { 6, 0, 3 }, second[4] = { 5, 3, 0, 1 };
     (void)state;
     memset(one, 0, sizeof(one));
     memset(two, 0, sizeof(two));
@@ -194,7 +197,7 @@ static void children_of_some_ranks_do_not_mix(void **state)
 static void children_of_an_ended_parent_are_made(void **state)
 {
     struct world world;
-    const int members[3] = {0, 1, 3};
+    const int members[3] = { 0, 1, 3 };
     (void)state;
     world_open(&world, 4);
     rondo_control_abort(world.control[1], RONDO_REMOTE_ERROR, 2, "rank 2 is gone");
@@ -209,7 +212,7 @@ static void wrong_members_are_refused(void **state)
 {
     struct world world;
     struct rondo_bootstrap *b = NULL;
-    const int members[2] = {0, 1}, unknown[2] = {0, 9};
+    const int members[2] = { 0, 1 }, unknown[2] = { 0, 9 };
     (void)state;
     world_open(&world, 2);
     assert_int_equal(rondo_bootstrap_control(world.control[0], members, 2, 1, 1, &b), RONDO_INTERNAL_ERROR);
@@ -224,7 +227,7 @@ static void *gather_with_deadline(void *arg)
 {
     struct member *m = arg;
     struct rondo_bootstrap *b = member_open(m);
-    uint8_t mine[64] = {0}, all[64 * WORLD_MAX];
+    uint8_t mine[64] = { 0 }, all[64 * WORLD_MAX];
     int64_t start;
     b->ops->allgather_start(b, mine, all, sizeof(mine));
     m->status = finish(b, m->deadline_ns);
@@ -311,7 +314,7 @@ static void member_that_gives_up_tells_the_others_why(void **state)
     world_open(&world, 3);
     start_members(&world, member, world.local_ranks, 3, 3, 0x5, gather_with_deadline);
     {
-        struct member quitter = {.world = &world, .members = world.local_ranks, .n = 3, .self = 1, .tag = 3};
+        struct member quitter = { .world = &world, .members = world.local_ranks, .n = 3, .self = 1, .tag = 3 };
         give_up(&quitter);
     }
     join_members(member, 3, 0x5);
@@ -340,21 +343,26 @@ static void member_that_leaves_the_parent_too_early_is_named(void **state)
     world_close(&world);
 }
 
-/* Records of different sizes: an error on the ranks that see it, not a wrong table. */
+/* Records of different sizes: an error on the ranks that see it, not a wrong table and no wait. */
 static void different_record_sizes_are_an_error(void **state)
 {
-    struct world world;
-    struct member member[2];
+    const size_t bytes[][2] = { { 100, 101 }, { 1000, 2000 }, { 3000, 1000 } };
     (void)state;
-    memset(member, 0, sizeof(member));
-    member[0].bytes = 100;
-    member[1].bytes = 101;
-    world_open(&world, 2);
-    start_members(&world, member, world.local_ranks, 2, 3, 0x3, rounds_of_a_member);
-    join_members(member, 2, 0x3);
-    assert_non_null(member[0].problem);
-    assert_non_null(member[1].problem);
-    world_close(&world);
+    for (size_t i = 0; i < RONDO_COUNTOF(bytes); i++) {
+        struct world world;
+        struct member member[2];
+        int64_t start = rondo_now_ns();
+        memset(member, 0, sizeof(member));
+        member[0].bytes = bytes[i][0];
+        member[1].bytes = bytes[i][1];
+        world_open(&world, 2);
+        start_members(&world, member, world.local_ranks, 2, 3, 0x3, rounds_of_a_member);
+        join_members(member, 2, 0x3);
+        assert_non_null(member[0].problem);
+        assert_non_null(member[1].problem);
+        assert_true(rondo_now_ns() - start < DEADLINE_NS / 2);
+        world_close(&world);
+    }
 }
 
 int main(void)

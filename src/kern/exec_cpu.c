@@ -11,6 +11,8 @@
 
 /* A tile is what passes from sources to several destinations while it lies in the first-level cache: whole LL units, whole LL128 lines. */
 enum { TILE_BYTES = 7680, MAX_SOURCES = RONDO_TREE_FAN + 1 };
+/* LL, LL128: fewer units than these (eight LL128 lines) are not worth the turn, and looking at the lines that are being written takes them from the sender. */
+enum { BATCH_UNITS = 120 };
 
 struct rondo_lane {
     struct rondo_run *first, *last;
@@ -212,6 +214,16 @@ static void finish_slice(const struct slice *s, enum rondo_proto proto)
     }
 }
 
+/* Units of the slice that have arrived from `unit` on: a batch, or what is left of the slice, or 0. */
+static size_t arrivals(enum rondo_proto proto, struct rondo_conn *conn, size_t unit, size_t units)
+{
+    size_t left = units - unit;
+    if (proto != RONDO_PROTO_SIMPLE && rondo_proto_wait(proto, conn, unit + rondo_min_size(left, BATCH_UNITS) - 1, 1) == 0) {
+        return 0;
+    }
+    return rondo_proto_wait(proto, conn, unit, left);
+}
+
 /* @return 1: all of the slice has passed, 0: blocked, -1: *status is an error. */
 static int advance_slice(struct rondo_exec *exec, struct rondo_run *run, struct rondo_flow *flow, const struct slice *s, rondo_status *status, int *moved)
 {
@@ -225,7 +237,7 @@ static int advance_slice(struct rondo_exec *exec, struct rondo_run *run, struct 
         }
     }
     for (int i = 0; i < s->step->nfrom; i++) {
-        arrived = rondo_min_size(arrived, flow->unit + rondo_proto_wait(proto, s->from[i], flow->unit, units - flow->unit));
+        arrived = rondo_min_size(arrived, flow->unit + arrivals(proto, s->from[i], flow->unit, units));
         if (arrived == flow->unit) {
             return 0;
         }

@@ -1,9 +1,11 @@
 /*
- * Children of a communicator bootstrap over its control plane. A round is a set of flows, each a record (or the table of all records) that goes to or comes from one
- * member in fragments of a mail; all flows move a little in every test. An allgather goes to member 0 and the table comes back.
+ * Children of a communicator bootstrap over its control plane. A round is a set of flows, each a record (or the table of all records) that
+ * goes to or comes from one member in fragments of a mail; all flows move a little in every test. An allgather goes to member 0 and the
+ * table comes back.
  *
- * Besides, members tell one another by notes: "I have given up, because ..." (close after a failure), "who is missing?" (to member 0) and "these are" (from
- * member 0). The parent may have been ended already: only the members' own deaths count. The parent must outlive the bootstrap.
+ * Besides, members tell one another by notes: "I have given up, because ..." (close after a failure), "who is missing?" (to member 0) and
+ * "these are" (from member 0). The parent may have been ended already: only the members' own deaths count. The parent must outlive the
+ * bootstrap.
  */
 #include "net/bootstrap.h"
 
@@ -13,9 +15,9 @@
 #include "base/mem.h"
 #include "net/control_impl.h"
 
-#define LOOK_NS (10 * INT64_C(1000000))     /* between looks for deaths and notes */
-#define ANSWER_NS (900 * INT64_C(1000000))  /* how long to wait for member 0's answer: `missing` is bounded by 1 s */
-#define TELL_NS (200 * INT64_C(1000000))    /* how long member 0 tries to tell everyone, when boxes are full */
+#define LOOK_NS (10 * INT64_C(1000000))    /* between looks for deaths and notes */
+#define ANSWER_NS (900 * INT64_C(1000000)) /* how long to wait for member 0's answer: `missing` is bounded by 1 s */
+#define TELL_NS (200 * INT64_C(1000000))   /* how long member 0 tries to tell everyone, when boxes are full */
 
 enum { FRAGMENT_DATA = RONDO_MAIL_BYTES - 24, NOTE_RANKS = (RONDO_MAIL_BYTES - 16) / 4 };
 
@@ -55,11 +57,11 @@ struct control_bootstrap {
     struct flow *out, *in;
     int nout, nin;
     int64_t looked_ns;
-    rondo_status ended; /* what test returns from now on; RONDO_SUCCESS: go on */
-    int told;           /* the others know, or I know from them, that creation has failed */
-    int64_t asked_ns;   /* first call of missing in this round */
-    int asked;          /* member 0 has my question */
-    uint8_t *has_list;  /* member 0: who has been told who is missing */
+    rondo_status ended;     /* what test returns from now on; RONDO_SUCCESS: go on */
+    int told;               /* the others know, or I know from them, that creation has failed */
+    int64_t asked_ns;       /* first call of missing in this round */
+    int asked;              /* member 0 has my question */
+    uint8_t *has_list;      /* member 0: who has been told who is missing */
     int *missing, nmissing; /* nmissing < 0: not known */
 };
 
@@ -77,7 +79,8 @@ static rondo_status read_note(struct control_bootstrap *self, int member, const 
     if (note->kind == NOTE_WHO && self->base.rank == 0 && self->phase == ROUND_GATHER && note->round == self->round) {
         return RONDO_TIMEOUT; /* `missing` will answer, to everyone */
     }
-    if (note->kind == NOTE_MISSING && member == 0 && note->round == self->round && note->nranks <= NOTE_RANKS && self->phase != ROUND_NONE) {
+    if (note->kind == NOTE_MISSING && member == 0 && note->round == self->round && note->nranks <= NOTE_RANKS &&
+        self->phase != ROUND_NONE) {
         self->nmissing = 0;
         for (uint32_t i = 0; i < note->nranks && i < (uint32_t)self->base.nranks; i++) {
             self->missing[self->nmissing++] = note->u.ranks[i];
@@ -114,8 +117,9 @@ static rondo_status lost(struct control_bootstrap *self, int member, int state)
 {
     int rank = self->members[member];
     RONDO_TRY(read_notes(self));
-    return rondo_fail(RONDO_REMOTE_ERROR, "cannot make a child of communicator %s: its member rank %d (pid %d on host %.*s) %s", self->parent->name, rank,
-                      self->parent->blocks[self->parent->local_of[rank]].life.pid, RONDO_HOST_LEN - 1, self->parent->peers[rank].host,
+    return rondo_fail(RONDO_REMOTE_ERROR, "cannot make a child of communicator %s: its member rank %d (pid %d on host %.*s) %s",
+                      self->parent->name, rank, self->parent->blocks[self->parent->local_of[rank]].life.pid, RONDO_HOST_LEN - 1,
+                      self->parent->peers[rank].host,
                       state == 1   ? "has destroyed the parent before the child was made"
                       : state == 2 ? "has exited; leave it out of the child"
                                    : "is stopped; leave it out of the child");
@@ -125,12 +129,13 @@ static rondo_status flow_send(struct control_bootstrap *self, struct flow *flow)
 {
     while (!flow->finished) {
         size_t bytes = rondo_min_size(flow->bytes - flow->done, FRAGMENT_DATA);
-        struct fragment fragment = {.round = self->round, .offset = flow->done, .total = flow->bytes};
+        struct fragment fragment = { .round = self->round, .offset = flow->done, .total = flow->bytes };
         rondo_status status;
         if (bytes > 0) {
             memcpy(fragment.data, flow->data + flow->done, bytes);
         }
-        status = rondo_control_send(self->parent, self->members[flow->member], self->data_tag, &fragment, offsetof(struct fragment, data) + bytes);
+        status = rondo_control_send(self->parent, self->members[flow->member], self->data_tag, &fragment,
+                                    offsetof(struct fragment, data) + bytes);
         if (status == RONDO_REMOTE_ERROR) {
             return lost(self, flow->member, rondo_control_state_of(self->parent, self->members[flow->member]));
         }
@@ -148,9 +153,11 @@ static rondo_status flow_receive(struct control_bootstrap *self, struct flow *fl
         struct fragment fragment;
         size_t bytes;
         RONDO_TRY(rondo_control_receive(self->parent, rank, self->data_tag, &fragment, sizeof(fragment), &bytes));
-        if (bytes < offsetof(struct fragment, data) || fragment.round != self->round || fragment.offset != flow->done || fragment.total != flow->bytes ||
+        if (bytes < offsetof(struct fragment, data) || fragment.round != self->round || fragment.offset != flow->done ||
+            fragment.total != flow->bytes ||
             bytes - offsetof(struct fragment, data) != rondo_min_size(flow->bytes - flow->done, FRAGMENT_DATA)) {
-            return rondo_fail(RONDO_INTERNAL_ERROR, "child of communicator %s: rank %d sent %zu bytes of a record that rank %d does not expect "
+            return rondo_fail(RONDO_INTERNAL_ERROR,
+                              "child of communicator %s: rank %d sent %zu bytes of a record that rank %d does not expect "
                               "(round %u of %u); do all members make the same children in the same order?",
                               self->parent->name, rank, bytes, self->parent->rank, fragment.round, self->round);
         }
@@ -187,7 +194,7 @@ static rondo_status flows_move(struct control_bootstrap *self)
 
 static void add_flow(struct flow *flows, int *n, int member, void *data, size_t bytes)
 {
-    flows[(*n)++] = (struct flow){.member = member, .data = data, .bytes = bytes};
+    flows[(*n)++] = (struct flow){ .member = member, .data = data, .bytes = bytes };
 }
 
 /* Member 0 has all records: the table goes to everyone. */
@@ -230,7 +237,7 @@ static rondo_status control_allgather_start(struct rondo_bootstrap *b, const voi
         memmove((uint8_t *)all + bytes * (size_t)b->rank, mine, bytes);
     }
     if (b->rank == 0) {
-        self->out[0] = (struct flow){.data = all, .bytes = table, .finished = 1}; /* for spread_start */
+        self->out[0] = (struct flow){ .data = all, .bytes = table, .finished = 1 }; /* for spread_start */
         for (int i = 1; i < b->nranks; i++) {
             add_flow(self->in, &self->nin, i, (uint8_t *)all + bytes * (size_t)i, bytes);
         }
@@ -337,14 +344,15 @@ static void list_missing(struct control_bootstrap *self)
 /* Member 0 tells everyone, as far as their boxes have room. @return 0: some do not have it yet. */
 static int tell_missing(struct control_bootstrap *self)
 {
-    struct note note = {.kind = NOTE_MISSING, .round = self->round};
+    struct note note = { .kind = NOTE_MISSING, .round = self->round };
     int open = 0;
     for (int i = 0; i < self->nmissing && i < NOTE_RANKS; i++) {
         note.u.ranks[note.nranks++] = self->missing[i];
     }
     for (int i = 1; i < self->base.nranks; i++) {
         if (!self->has_list[i]) {
-            self->has_list[i] = rondo_control_send(self->parent, self->members[i], self->note_tag, &note, sizeof(note)) != RONDO_IN_PROGRESS;
+            self->has_list[i] = rondo_control_send(self->parent, self->members[i], self->note_tag, &note, sizeof(note)) !=
+                                RONDO_IN_PROGRESS;
             open |= !self->has_list[i];
         }
     }
@@ -357,7 +365,7 @@ static rondo_status ask_missing(struct control_bootstrap *self, int64_t now)
 {
     rondo_status status;
     if (!self->asked) {
-        struct note note = {.kind = NOTE_WHO, .round = self->round};
+        struct note note = { .kind = NOTE_WHO, .round = self->round };
         self->asked = rondo_control_send(self->parent, self->members[0], self->note_tag, &note, sizeof(note)) == RONDO_SUCCESS;
     }
     status = read_notes(self);
@@ -411,11 +419,12 @@ static void control_close(struct rondo_bootstrap *b, int ok)
 {
     struct control_bootstrap *self = self_of(b);
     if (!ok && !self->told) {
-        struct note note = {.kind = NOTE_FAILED, .round = self->round};
+        struct note note = { .kind = NOTE_FAILED, .round = self->round };
         rondo_round_head_fill(&note.u.failed, b->rank, RONDO_REMOTE_ERROR);
         for (int i = 0; i < b->nranks; i++) {
             if (i != b->rank) {
-                rondo_control_send(self->parent, self->members[i], self->note_tag, &note, sizeof(note)); /* a full box: that rank has its own deadline */
+                rondo_control_send(self->parent, self->members[i], self->note_tag, &note,
+                                   sizeof(note)); /* a full box: that rank has its own deadline */
             }
         }
     }
@@ -442,17 +451,20 @@ static const struct rondo_bootstrap_ops control_ops = {
 static rondo_status check_members(struct rondo_control *parent, const int *members, int n, int self)
 {
     if (n < 1 || self < 0 || self >= n || members[self] != parent->rank) {
-        return rondo_fail(RONDO_INTERNAL_ERROR, "child of communicator %s: rank %d is not member %d of %d", parent->name, parent->rank, self, n);
+        return rondo_fail(RONDO_INTERNAL_ERROR, "child of communicator %s: rank %d is not member %d of %d", parent->name, parent->rank,
+                          self, n);
     }
     for (int i = 0; i < n; i++) {
         if (members[i] < 0 || members[i] >= parent->nranks || parent->local_of[members[i]] < 0) {
-            return rondo_fail(RONDO_INTERNAL_ERROR, "child of communicator %s: member %d is rank %d, which is not on this node", parent->name, i, members[i]);
+            return rondo_fail(RONDO_INTERNAL_ERROR, "child of communicator %s: member %d is rank %d, which is not on this node",
+                              parent->name, i, members[i]);
         }
     }
     return RONDO_SUCCESS;
 }
 
-rondo_status rondo_bootstrap_control(struct rondo_control *parent, const int *members, int n, int self, uint64_t tag, struct rondo_bootstrap **b)
+rondo_status rondo_bootstrap_control(struct rondo_control *parent, const int *members, int n, int self, uint64_t tag,
+                                     struct rondo_bootstrap **b)
 {
     struct control_bootstrap *made;
     rondo_status status;

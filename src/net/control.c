@@ -12,7 +12,8 @@ enum { TEXT_WAIT_NS = 20 * 1000 * 1000 /* for a reason's text: its writer copies
 
 static size_t control_bytes(const struct rondo_control_config *config)
 {
-    size_t bytes = sizeof(struct rondo_control_head) + sizeof(struct rondo_control_reason) + sizeof(struct rondo_control_block) * (size_t)config->nlocal;
+    size_t bytes = sizeof(struct rondo_control_head) + sizeof(struct rondo_control_reason) +
+                   sizeof(struct rondo_control_block) * (size_t)config->nlocal;
     return bytes + (config->nlocal > 1 && config->board_capacity > 0 ? rondo_board_bytes(config->board_capacity, config->nlocal) : 0);
 }
 
@@ -35,12 +36,13 @@ static rondo_status control_check_config(const struct rondo_control_config *conf
     }
     for (int i = 0; i < config->nlocal; i++) {
         if (config->local_ranks[i] < 0 || config->local_ranks[i] >= config->nranks) {
-            return rondo_fail(RONDO_INTERNAL_ERROR, "control plane of %s: local rank %d is rank %d of %d", config->name, i, config->local_ranks[i],
-                              config->nranks);
+            return rondo_fail(RONDO_INTERNAL_ERROR, "control plane of %s: local rank %d is rank %d of %d", config->name, i,
+                              config->local_ranks[i], config->nranks);
         }
     }
     if (config->local_ranks[config->local_rank] != config->rank) {
-        return rondo_fail(RONDO_INTERNAL_ERROR, "control plane of %s: rank %d is not local rank %d", config->name, config->rank, config->local_rank);
+        return rondo_fail(RONDO_INTERNAL_ERROR, "control plane of %s: rank %d is not local rank %d", config->name, config->rank,
+                          config->local_rank);
     }
     return RONDO_SUCCESS;
 }
@@ -101,7 +103,8 @@ static void control_come_in(struct rondo_control *control)
     atomic_store_explicit(&life->state, RONDO_LIFE_ATTACHED, memory_order_release);
 }
 
-rondo_status rondo_control_create(struct rondo_control **control_out, const struct rondo_control_config *config, struct rondo_shm_name *name)
+rondo_status rondo_control_create(struct rondo_control **control_out, const struct rondo_control_config *config,
+                                  struct rondo_shm_name *name)
 {
     struct rondo_control *control;
     size_t bytes = control_bytes(config);
@@ -119,8 +122,8 @@ rondo_status rondo_control_create(struct rondo_control **control_out, const stru
         rondo_mail_box_init(&control->blocks[i].box);
     }
     control_come_in(control);
-    RONDO_INFO(RONDO_SUBSYS_CONTROL, "%s: control segment of %zu bytes for %d ranks, board %zu bytes a rank", control->name, bytes, config->nlocal,
-               config->board_capacity);
+    RONDO_INFO(RONDO_SUBSYS_CONTROL, "%s: control segment of %zu bytes for %d ranks, board %zu bytes a rank", control->name, bytes,
+               config->nlocal, config->board_capacity);
     *name = control->shm.name;
     *control_out = control;
     return RONDO_SUCCESS;
@@ -131,7 +134,8 @@ fail:
     return status;
 }
 
-rondo_status rondo_control_attach(struct rondo_control **control_out, const struct rondo_control_config *config, const struct rondo_shm_name *name)
+rondo_status rondo_control_attach(struct rondo_control **control_out, const struct rondo_control_config *config,
+                                  const struct rondo_shm_name *name)
 {
     struct rondo_control *control;
     const struct rondo_control_head *head;
@@ -142,7 +146,8 @@ rondo_status rondo_control_attach(struct rondo_control **control_out, const stru
     head = (const struct rondo_control_head *)control->shm.base;
     if (control->shm.size < bytes || head->magic != RONDO_CONTROL_MAGIC || head->version != RONDO_CONTROL_VERSION || head->bytes != bytes ||
         head->nlocal != config->nlocal || head->comm_hash != config->comm_hash) {
-        status = rondo_fail(RONDO_INTERNAL_ERROR, "%s: the control segment of rank %d on %s is not this communicator's (%zu bytes mapped, %zu needed)",
+        status = rondo_fail(RONDO_INTERNAL_ERROR,
+                            "%s: the control segment of rank %d on %s is not this communicator's (%zu bytes mapped, %zu needed)",
                             control->name, config->local_ranks[0], rondo_log_host(), control->shm.size, bytes);
         goto fail;
     }
@@ -187,10 +192,7 @@ void rondo_control_close(struct rondo_control *control)
     control_free(control);
 }
 
-struct rondo_board *rondo_control_board(struct rondo_control *control)
-{
-    return control->board.places ? &control->board : NULL;
-}
+struct rondo_board *rondo_control_board(struct rondo_control *control) { return control->board.places ? &control->board : NULL; }
 
 /* ---- the reason ---- */
 
@@ -237,7 +239,8 @@ static uint64_t reason_settle(struct rondo_control_reason *reason)
         start = start ? start : now;
         if (now - start > TEXT_WAIT_NS) {
             /* On failure `word` is what the writer or another reader made of it. */
-            if (atomic_compare_exchange_strong_explicit(&reason->word, &word, word | RONDO_REASON_LOST, memory_order_acq_rel, memory_order_acquire)) {
+            if (atomic_compare_exchange_strong_explicit(&reason->word, &word, word | RONDO_REASON_LOST, memory_order_acq_rel,
+                                                        memory_order_acquire)) {
                 word |= RONDO_REASON_LOST;
             }
             continue;
@@ -264,7 +267,8 @@ rondo_status rondo_control_reason(struct rondo_control *control, char *text, int
     if ((word & 3) == RONDO_REASON_SET) {
         snprintf(text, RONDO_ERROR_TEXT, "%.*s", RONDO_ERROR_TEXT - 1, control->reason->text);
     } else {
-        snprintf(text, RONDO_ERROR_TEXT, "rank %d ended communicator %s (%s) and died or was stopped before it could say why; see that rank's own log",
+        snprintf(text, RONDO_ERROR_TEXT,
+                 "rank %d ended communicator %s (%s) and died or was stopped before it could say why; see that rank's own log",
                  writer < control->nlocal ? control->local_ranks[writer] : -1, control->name, rondo_status_string(status));
     }
     *rank = fault >= 0 && fault < control->nranks ? fault : -1;
@@ -274,9 +278,9 @@ rondo_status rondo_control_reason(struct rondo_control *control, char *text, int
 /* ---- calls ---- */
 
 /*
- * A line's readers see seq change around the words that change: every word is stored with release after seq = 0, and loaded with acquire between two loads of seq.
- * (Fences would do the same, but thread sanitizers do not know them.) On x86 all of these are plain stores and loads. The words are put together from the fields,
- * not copied: a wide load of fields that were just stored would wait for the stores.
+ * A line's readers see seq change around the words that change: every word is stored with release after seq = 0, and loaded with acquire
+ * between two loads of seq. (Fences would do the same, but thread sanitizers do not know them.) On x86 all of these are plain stores and
+ * loads. The words are put together from the fields, not copied: a wide load of fields that were just stored would wait for the stores.
  */
 enum { WORD_SEQ, WORD_COUNT, WORD_WORD_OP, WORD_ROOT_KIND, LINE_WORDS, STATE_SHIFT = 48 };
 
@@ -299,17 +303,22 @@ void rondo_control_call_end(struct rondo_control *control, uint64_t seq)
     struct rondo_control_line *line = &control->own->ring[seq % RONDO_CALL_RING];
     if (atomic_load_explicit(&line->word[WORD_SEQ], memory_order_relaxed) == seq) {
         uint64_t kind = atomic_load_explicit(&line->word[WORD_ROOT_KIND], memory_order_relaxed);
-        atomic_store_explicit(&line->word[WORD_ROOT_KIND], kind ^ UINT64_C(3) << STATE_SHIFT /* 1 becomes 2 */, memory_order_release);
+        atomic_store_explicit(&line->word[WORD_ROOT_KIND], (kind & ~(UINT64_C(0xff) << STATE_SHIFT)) | UINT64_C(2) << STATE_SHIFT,
+                              memory_order_release);
     }
     atomic_store_explicit(&control->own->calls.done, seq, memory_order_release);
 }
 
 static void line_unpack(const uint64_t *word, struct rondo_call *call)
 {
-    *call = (struct rondo_call){.seq = word[WORD_SEQ], .count = word[WORD_COUNT], .word = (uint32_t)word[WORD_WORD_OP],
-                                .op = (int32_t)(word[WORD_WORD_OP] >> 32), .root = (int32_t)(uint32_t)word[WORD_ROOT_KIND],
-                                .coll = (uint8_t)(word[WORD_ROOT_KIND] >> 32), .dtype = (uint8_t)(word[WORD_ROOT_KIND] >> 40),
-                                .state = (uint8_t)(word[WORD_ROOT_KIND] >> STATE_SHIFT)};
+    *call = (struct rondo_call){ .seq = word[WORD_SEQ],
+                                 .count = word[WORD_COUNT],
+                                 .word = (uint32_t)word[WORD_WORD_OP],
+                                 .op = (int32_t)(word[WORD_WORD_OP] >> 32),
+                                 .root = (int32_t)(uint32_t)word[WORD_ROOT_KIND],
+                                 .coll = (uint8_t)(word[WORD_ROOT_KIND] >> 32),
+                                 .dtype = (uint8_t)(word[WORD_ROOT_KIND] >> 40),
+                                 .state = (uint8_t)(word[WORD_ROOT_KIND] >> STATE_SHIFT) };
 }
 
 int rondo_control_call_of(struct rondo_control *control, int rank, uint64_t seq, struct rondo_call *call)
@@ -360,7 +369,8 @@ rondo_status rondo_control_turn(struct rondo_control *control, int *moved)
     int64_t now = rondo_now_ns(), looked = atomic_load_explicit(&control->looked_ns, memory_order_relaxed);
     /* Two threads that wait at once may lose a count. */
     atomic_store_explicit(&calls->waits, atomic_load_explicit(&calls->waits, memory_order_relaxed) + 1, memory_order_relaxed);
-    if (now - looked >= LOOK_NS && atomic_compare_exchange_strong_explicit(&control->looked_ns, &looked, now, memory_order_relaxed, memory_order_relaxed)) {
+    if (now - looked >= LOOK_NS &&
+        atomic_compare_exchange_strong_explicit(&control->looked_ns, &looked, now, memory_order_relaxed, memory_order_relaxed)) {
         rondo_control_look(control);
     }
     return rondo_mail_drain(control, moved);

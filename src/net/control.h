@@ -1,7 +1,8 @@
 /*
- * The control plane of one communicator: what it says besides data. One small shared segment per node: abort word, heartbeat, call records and mailboxes of each
- * local rank, the board. One control thread a process beats for all communicators and watches the local peers' processes (pidfd) and beats; it never calls MPI or CUDA,
- * allocates nothing while it runs, has all signals blocked and sleeps in poll (RONDO_HEARTBEAT).
+ * The control plane of one communicator: what it says besides data. One small shared segment per node: abort word, heartbeat, call records
+ * and mailboxes of each local rank, the board. One control thread a process beats for all communicators and watches the local peers'
+ * processes (pidfd) and beats; it never calls MPI or CUDA, allocates nothing while it runs, has all signals blocked and sleeps in poll
+ * (RONDO_HEARTBEAT).
  *
  * The first reason wins: whoever ends the communicator writes status, rank and sentence once; every wait sees the word and returns it.
  * Ranks are ranks of the communicator unless called local. Sockets between nodes come with the net transport; until then nnodes is 1.
@@ -16,13 +17,13 @@
 
 /* What a rank called: a line in its ring of recent calls. */
 struct rondo_call {
-    uint64_t seq;   /* running number of calls of this communicator, from 1; written last */
+    uint64_t seq; /* running number of calls of this communicator, from 1; written last */
     uint64_t count;
-    uint32_t word;  /* call word: equal words, equal calls */
+    uint32_t word; /* call word: equal words, equal calls */
     int32_t op, root;
     uint8_t coll, dtype;
-    uint8_t state;  /* 1: entered, 2: done */
-    uint8_t reserved[29];
+    uint8_t state;        /* 1: entered, 2: done */
+    uint8_t reserved[29]; /* not carried */
 };
 
 enum { RONDO_CALL_RING = 16, RONDO_MAIL_BYTES = 1024 };
@@ -30,12 +31,12 @@ enum { RONDO_CALL_RING = 16, RONDO_MAIL_BYTES = 1024 };
 struct rondo_control_config {
     int rank, nranks;
     int local_rank, nlocal;
-    const int *local_ranks;        /* local rank -> rank */
+    const int *local_ranks;         /* local rank -> rank */
     const struct rondo_peer *peers; /* all ranks' records; must outlive the control */
     uint64_t comm_hash;
-    size_t board_capacity;         /* payload bytes a rank */
+    size_t board_capacity; /* payload bytes a rank */
     enum rondo_shm_mode shm_mode;
-    const char *name;              /* of the communicator, for messages */
+    const char *name; /* of the communicator, for messages */
     /* A call in words, for messages ("all_reduce #17 of 1024 f32"); called by the control thread too. NULL: only the number is named. */
     void (*describe)(const struct rondo_call *call, char *text, size_t bytes);
 };
@@ -44,7 +45,8 @@ struct rondo_control;
 
 /** The leader (local rank 0) creates the segment; `name` says where. Others get it by the bootstrap and attach. */
 rondo_status rondo_control_create(struct rondo_control **control, const struct rondo_control_config *config, struct rondo_shm_name *name);
-rondo_status rondo_control_attach(struct rondo_control **control, const struct rondo_control_config *config, const struct rondo_shm_name *name);
+rondo_status rondo_control_attach(struct rondo_control **control, const struct rondo_control_config *config,
+                                  const struct rondo_shm_name *name);
 /** After the round in which all ranks said that they have attached: remove the name (leader), begin to beat and watch. */
 rondo_status rondo_control_start(struct rondo_control *control);
 /** This rank leaves in order: its end is no fault from here on. Never blocks. */
@@ -55,7 +57,8 @@ void rondo_control_close(struct rondo_control *control);
 /** The board of the node, or NULL when it has none (capacity 0 or one rank). Belongs to the control. */
 struct rondo_board *rondo_control_board(struct rondo_control *control);
 
-/** End the communicator on every rank with this reason, unless one was first. @a rank: whose fault, -1 unknown. Any thread; never blocks. */
+/** End the communicator on every rank with this reason, unless one was first. @a rank: whose fault, -1 unknown. Any thread;
+ * never blocks. */
 void rondo_control_abort(struct rondo_control *control, rondo_status status, int rank, const char *text);
 /** One load: has the communicator been ended? */
 int rondo_control_aborted(const struct rondo_control *control);
@@ -74,7 +77,8 @@ int rondo_control_state_of(struct rondo_control *control, int rank);
 
 /** Send up to RONDO_MAIL_BYTES to a rank's mailbox. RONDO_IN_PROGRESS: full, try again after a turn. */
 rondo_status rondo_control_send(struct rondo_control *control, int rank, uint64_t tag, const void *data, size_t bytes);
-/** Take the oldest mail with this tag from this rank. RONDO_IN_PROGRESS: none. Mail with other tags is parked (bounded; over the bound the communicator ends with a clear error). */
+/** Take the oldest mail with this tag from this rank. RONDO_IN_PROGRESS: none. Mail with other tags is parked (bounded; over the bound
+ * the communicator ends with a clear error). */
 rondo_status rondo_control_receive(struct rondo_control *control, int rank, uint64_t tag, void *data, size_t max, size_t *bytes);
 
 #endif

@@ -32,8 +32,9 @@ struct rondo_control_head {
 } RONDO_ALIGNED(RONDO_CTRL_ALIGN);
 
 /*
- * Why the communicator ended. The word goes from 0 to RONDO_REASON_WRITING by one compare-exchange, with status, rank and writer in it; then to SET when the text
- * is complete, or to LOST by whoever waited in vain for the text. Fields of the word: state (2 bits), status << 8, writer's local rank << 16, (rank + 1) << 32.
+ * Why the communicator ended. The word goes from 0 to RONDO_REASON_WRITING by one compare-exchange, with status, rank and writer in it;
+ * then to SET when the text is complete, or to LOST by whoever waited in vain for the text. Fields of the word: state (2 bits), status <<
+ * 8, writer's local rank << 16, (rank + 1) << 32.
  */
 enum { RONDO_REASON_WRITING = 1, RONDO_REASON_SET = 2, RONDO_REASON_LOST = 3 };
 
@@ -63,7 +64,8 @@ struct rondo_control_line {
     _Atomic uint64_t word[sizeof(struct rondo_call) / 8];
 } RONDO_ALIGNED(RONDO_CACHE_LINE);
 
-/* A cell's word: position << 16, owner (sender's local rank) << 2, state. Owner and position change in one step, so that a dead owner is known. */
+/* A cell's word: position << 16, owner (sender's local rank) << 2, state. Owner and position change in one step, so that a dead owner is
+ * known. */
 enum { RONDO_CELL_FREE, RONDO_CELL_RESERVED, RONDO_CELL_FULL, RONDO_CELL_POISONED };
 
 struct rondo_control_cell {
@@ -113,7 +115,7 @@ struct rondo_control_mail {
 struct rondo_control_watch {
     int process; /* index in the watcher's table; -1: this process */
     uint64_t beat;
-    int64_t since_ns; /* of the last change of beat */
+    int64_t since_ns;  /* of the last change of beat */
     _Atomic int state; /* as rondo_control_state_of: 0, 2 or 3 */
 };
 

@@ -1,10 +1,11 @@
 /*
  * Mailboxes: per local rank a ring of RONDO_MAIL_CELLS cells in the segment, many senders, one receiver.
  *
- * A cell's word goes {p, FREE} -> {p, RESERVED, owner} -> {p, FULL, owner} -> {p + RONDO_MAIL_CELLS, FREE}, each by whoever has the right to: a sender reserves, its
- * owner publishes, the receiver frees. The box's tail is only a hint where to try: any sender moves it over a cell that is taken. An owner that died between
- * reserving and publishing is passed over at once; one that lives but does not go on (stopped) for STUCK_NS loses the cell for good (POISONED: both sides step over
- * it ever after), because it may still write into it some day.
+ * A cell's word goes {p, FREE} -> {p, RESERVED, owner} -> {p, FULL, owner} -> {p + RONDO_MAIL_CELLS, FREE}, each by whoever has the right
+ * to: a sender reserves, its owner publishes, the receiver frees. The box's tail is only a hint where to try: any sender moves it over a
+ * cell that is taken. An owner that died between reserving and publishing is passed over at once; one that lives but does not go on
+ * (stopped) for STUCK_NS loses the cell for good (POISONED: both sides step over it ever after), because it may still write into it some
+ * day.
  */
 #include "net/control_impl.h"
 
@@ -15,10 +16,7 @@
 
 #define STUCK_NS (5 * INT64_C(1000000000))
 
-static uint64_t cell_word(uint64_t position, int owner, unsigned state)
-{
-    return position << 16 | (uint64_t)owner << 2 | state;
-}
+static uint64_t cell_word(uint64_t position, int owner, unsigned state) { return position << 16 | (uint64_t)owner << 2 | state; }
 
 static unsigned word_state(uint64_t word) { return word & 3; }
 static uint64_t word_position(uint64_t word) { return word >> 16; }
@@ -50,7 +48,8 @@ void rondo_mail_clear(struct rondo_control_mail *mail)
 static rondo_status local_of(struct rondo_control *control, int rank, int *local)
 {
     if (rank < 0 || rank >= control->nranks || control->local_of[rank] < 0) {
-        return rondo_fail(RONDO_INTERNAL_ERROR, "%s: no mail between rank %d and rank %d: not on one node", control->name, control->rank, rank);
+        return rondo_fail(RONDO_INTERNAL_ERROR, "%s: no mail between rank %d and rank %d: not on one node", control->name, control->rank,
+                          rank);
     }
     *local = control->local_of[rank];
     return RONDO_SUCCESS;
@@ -59,15 +58,16 @@ static rondo_status local_of(struct rondo_control *control, int rank, int *local
 /* Reserve a cell of a box. NULL: full. */
 static struct rondo_control_cell *box_reserve(struct rondo_control_box *box, int owner, uint64_t *position)
 {
-    /* Each turn that does not end it is another sender's success or a cell stepped over; more of them than this: let the caller come again. */
+    /* Each turn that does not end it is another sender's success or a cell stepped over; more of them than this: let the caller come
+     * again. */
     for (int turns = 0; turns < 8 * RONDO_MAIL_CELLS; turns++) {
         uint64_t tail = atomic_load_explicit(&box->tail, memory_order_acquire);
         struct rondo_control_cell *cell = &box->cell[tail % RONDO_MAIL_CELLS];
         uint64_t word = atomic_load_explicit(&cell->word, memory_order_acquire);
         int mine = 0;
         if (word_state(word) == RONDO_CELL_FREE && word_position(word) == tail) {
-            mine = atomic_compare_exchange_strong_explicit(&cell->word, &word, cell_word(tail, owner, RONDO_CELL_RESERVED), memory_order_acq_rel,
-                                                           memory_order_acquire);
+            mine = atomic_compare_exchange_strong_explicit(&cell->word, &word, cell_word(tail, owner, RONDO_CELL_RESERVED),
+                                                           memory_order_acq_rel, memory_order_acquire);
         } else if (word_state(word) != RONDO_CELL_POISONED && word_position(word) < tail) {
             return NULL;
         }
@@ -88,12 +88,14 @@ rondo_status rondo_control_send(struct rondo_control *control, int rank, uint64_
     int local = 0, state;
     RONDO_TRY(local_of(control, rank, &local));
     if (bytes > RONDO_MAIL_BYTES) {
-        return rondo_fail(RONDO_INTERNAL_ERROR, "%s: a mail of %zu bytes to rank %d (at most %d)", control->name, bytes, rank, RONDO_MAIL_BYTES);
+        return rondo_fail(RONDO_INTERNAL_ERROR, "%s: a mail of %zu bytes to rank %d (at most %d)", control->name, bytes, rank,
+                          RONDO_MAIL_BYTES);
     }
     state = rondo_control_state_of(control, rank);
     if (state == 1 || state == 2) {
         return rondo_fail_quiet(RONDO_REMOTE_ERROR, "%s: no mail to rank %d (pid %d on host %.*s): it has %s", control->name, rank,
-                                control->blocks[local].life.pid, RONDO_HOST_LEN - 1, control->peers[rank].host, state == 1 ? "left" : "exited");
+                                control->blocks[local].life.pid, RONDO_HOST_LEN - 1, control->peers[rank].host,
+                                state == 1 ? "left" : "exited");
     }
     cell = box_reserve(&control->blocks[local].box, control->local_rank, &position);
     if (cell == NULL) {
@@ -106,8 +108,8 @@ rondo_status rondo_control_send(struct rondo_control *control, int rank, uint64_
     }
     word = cell_word(position, control->local_rank, RONDO_CELL_RESERVED);
     /* Fails when the receiver gave this sender up meanwhile: nothing was sent. */
-    return atomic_compare_exchange_strong_explicit(&cell->word, &word, cell_word(position, control->local_rank, RONDO_CELL_FULL), memory_order_release,
-                                                   memory_order_relaxed)
+    return atomic_compare_exchange_strong_explicit(&cell->word, &word, cell_word(position, control->local_rank, RONDO_CELL_FULL),
+                                                   memory_order_release, memory_order_relaxed)
                ? RONDO_SUCCESS
                : RONDO_IN_PROGRESS;
 }
@@ -189,7 +191,8 @@ static rondo_status mail_park(struct rondo_control *control, const struct rondo_
         return RONDO_SUCCESS;
     }
     if (mail->nparked >= RONDO_MAIL_PARKED) {
-        rondo_status status = rondo_fail(RONDO_INTERNAL_ERROR, "%s: %d mails wait for rank %d, which asks for none of them; the last one is from rank %d",
+        rondo_status status = rondo_fail(RONDO_INTERNAL_ERROR,
+                                         "%s: %d mails wait for rank %d, which asks for none of them; the last one is from rank %d",
                                          control->name, mail->nparked, control->rank, rank);
         rondo_control_abort(control, status, control->rank, rondo_error_text());
         return status;
@@ -213,8 +216,10 @@ rondo_status rondo_mail_drain(struct rondo_control *control, int *moved)
     if (pthread_mutex_trylock(&control->mail.lock) != 0) {
         return RONDO_SUCCESS;
     }
-    /* At most one box full, so that senders that go on and on cannot hold this rank; half of what may be parked stays for mail that a receive is looking through. */
-    for (int i = 0; i < RONDO_MAIL_CELLS && control->mail.nparked < RONDO_MAIL_PARKED / 2 && (cell = box_first(control, &rank)) != NULL; i++) {
+    /* At most one box full, so that senders that go on and on cannot hold this rank; half of what may be parked stays for mail that a
+     * receive is looking through. */
+    for (int i = 0; i < RONDO_MAIL_CELLS && control->mail.nparked < RONDO_MAIL_PARKED / 2 && (cell = box_first(control, &rank)) != NULL;
+         i++) {
         status = mail_park(control, cell, rank);
         if (status != RONDO_SUCCESS) {
             break;
@@ -240,10 +245,12 @@ static struct rondo_parked *mail_unpark(struct rondo_control_mail *mail, struct 
     return parked;
 }
 
-static rondo_status mail_copy(struct rondo_control *control, int rank, void *data, size_t max, size_t *bytes, const uint8_t *from, size_t from_bytes)
+static rondo_status mail_copy(struct rondo_control *control, int rank, void *data, size_t max, size_t *bytes, const uint8_t *from,
+                              size_t from_bytes)
 {
     if (from_bytes > max) {
-        return rondo_fail(RONDO_INTERNAL_ERROR, "%s: a mail of %zu bytes from rank %d, at most %zu expected", control->name, from_bytes, rank, max);
+        return rondo_fail(RONDO_INTERNAL_ERROR, "%s: a mail of %zu bytes from rank %d, at most %zu expected", control->name, from_bytes,
+                          rank, max);
     }
     if (from_bytes > 0) {
         memcpy(data, from, from_bytes);

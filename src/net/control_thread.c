@@ -1,7 +1,7 @@
 /*
- * The watcher: one per process while a control is started, with the control thread and a table of the local peers' processes. Everything in it is under one lock,
- * which is held for short, bounded work only: the thread logs nothing while it holds it. Waiting threads look for deaths themselves (rondo_control_look),
- * with the same functions, when the lock is free.
+ * The watcher: one per process while a control is started, with the control thread and a table of the local peers' processes. Everything
+ * in it is under one lock, which is held for short, bounded work only: the thread logs nothing while it holds it. Waiting threads look for
+ * deaths themselves (rondo_control_look), with the same functions, when the lock is free.
  */
 #include "net/control_impl.h"
 
@@ -32,10 +32,10 @@ struct process {
 
 struct watcher {
     pthread_t thread;
-    int pid;            /* of the owner: a forked child has the memory, but no thread */
-    int epoll, event;   /* event wakes the thread to end */
+    int pid;          /* of the owner: a forked child has the memory, but no thread */
+    int epoll, event; /* event wakes the thread to end */
     int stop;
-    int nfallback;      /* living processes without a pidfd */
+    int nfallback; /* living processes without a pidfd */
     int64_t beat_ns, dead_ns;
     int64_t fallback_ns; /* last look at those */
     struct rondo_control *controls;
@@ -67,8 +67,8 @@ static int process_stat(int pid, struct process_stat *stat)
     close(fd);
     text[n > 0 ? n : 0] = '\0';
     at = strrchr(text, ')'); /* the name before it may hold anything */
-    if (at == NULL || sscanf(at + 1, " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %d %*s %" SCNu64, &stat->state, &stat->threads,
-                             &stat->start) != 3) {
+    if (at == NULL || sscanf(at + 1, " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %d %*s %" SCNu64, &stat->state,
+                             &stat->threads, &stat->start) != 3) {
         return 0;
     }
     return 1;
@@ -108,7 +108,7 @@ static void process_set_dead(struct watcher *w, struct process *process)
 
 static void process_open(struct watcher *w, struct process *process, int index)
 {
-    struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)index};
+    struct epoll_event event = { .events = EPOLLIN, .data.u32 = (uint32_t)index };
     process->fd = (int)syscall(SYS_pidfd_open, process->pid, 0);
     if (process->fd >= 0 && epoll_ctl(w->epoll, EPOLL_CTL_ADD, process->fd, &event) != 0) {
         close(process->fd);
@@ -150,7 +150,7 @@ static rondo_status process_get(struct watcher *w, int pid, uint64_t start, int 
         }
         unused = w->nprocesses++;
     }
-    w->processes[unused] = (struct process){.pid = pid, .start = start, .refs = 1, .fd = -1};
+    w->processes[unused] = (struct process){ .pid = pid, .start = start, .refs = 1, .fd = -1 };
     process_open(w, &w->processes[unused], unused);
     *index = unused;
     return RONDO_SUCCESS;
@@ -209,7 +209,8 @@ static void describe_last_call(struct rondo_control *control, int rank, char *te
     snprintf(text, bytes, "last call: %s (%s)", words, call.state == 2 ? "finished" : "under way");
 }
 
-/* End the communicator for a local rank's fault. silent_ns: since when its beat stands still, 0: its process is dead. @return 1: first reason, in text. */
+/* End the communicator for a local rank's fault. silent_ns: since when its beat stands still, 0: its process is dead. @return 1: first
+ * reason, in text. */
 static int report(struct rondo_control *control, int local, int64_t silent_ns, char *text)
 {
     int rank = control->local_ranks[local];
@@ -217,13 +218,15 @@ static int report(struct rondo_control *control, int local, int64_t silent_ns, c
     if (rondo_control_aborted(control)) {
         return 0;
     }
-    snprintf(who, sizeof(who), "rank %d (pid %d on host %.*s) of communicator %s", rank, control->blocks[local].life.pid, RONDO_HOST_LEN - 1,
-             control->peers[rank].host, control->name);
+    snprintf(who, sizeof(who), "rank %d (pid %d on host %.*s) of communicator %s", rank, control->blocks[local].life.pid,
+             RONDO_HOST_LEN - 1, control->peers[rank].host, control->name);
     describe_last_call(control, rank, last, sizeof(last));
     if (silent_ns == 0) {
-        snprintf(text, RONDO_ERROR_TEXT, "%s exited without destroying its communicator; %s; see that rank's own output for the cause", who, last);
+        snprintf(text, RONDO_ERROR_TEXT, "%s exited without destroying its communicator; %s; see that rank's own output for the cause", who,
+                 last);
     } else {
-        snprintf(text, RONDO_ERROR_TEXT, "%s is unresponsive: no heartbeat for %lld ms; %s; is it stopped, or its host overloaded? RONDO_DEAD_AFTER sets the limit",
+        snprintf(text, RONDO_ERROR_TEXT,
+                 "%s is unresponsive: no heartbeat for %lld ms; %s; is it stopped, or its host overloaded? RONDO_DEAD_AFTER sets the limit",
                  who, (long long)(silent_ns / 1000000), last);
     }
     return rondo_control_end(control, RONDO_REMOTE_ERROR, rank, text);
@@ -248,7 +251,8 @@ static int check_deaths(struct watcher *w, struct rondo_control *control, char *
     return ended;
 }
 
-/* @return 1: ended for a beat that stopped, sentence in text. restart: this process was itself stopped, so everyone's silence counts from now. */
+/* @return 1: ended for a beat that stopped, sentence in text. restart: this process was itself stopped, so everyone's silence counts
+ * from now. */
 static int check_beats(struct watcher *w, struct rondo_control *control, int64_t now, int restart, char *text)
 {
     int ended = 0;
@@ -272,10 +276,7 @@ static int check_beats(struct watcher *w, struct rondo_control *control, int64_t
     return ended;
 }
 
-static void beat(struct rondo_control *control)
-{
-    atomic_fetch_add_explicit(&control->own->life.beat, 1, memory_order_relaxed);
-}
+static void beat(struct rondo_control *control) { atomic_fetch_add_explicit(&control->own->life.beat, 1, memory_order_relaxed); }
 
 /* One turn of the thread. @return 1: a communicator was ended, sentence in text; another may have to be: check again. */
 static int watcher_turn(struct watcher *w, int64_t now, int restart, char *text)
@@ -346,7 +347,8 @@ static rondo_status watcher_start_thread(struct watcher *w)
     rc = pthread_create(&w->thread, NULL, watcher_main, w);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc != 0) {
-        return rondo_fail(RONDO_SYSTEM_ERROR, "cannot start the control thread on %s: %s; raise the limit of processes (ulimit -u, pids cgroup)",
+        return rondo_fail(RONDO_SYSTEM_ERROR,
+                          "cannot start the control thread on %s: %s; raise the limit of processes (ulimit -u, pids cgroup)",
                           rondo_log_host(), strerror(rc));
     }
     pthread_setname_np(w->thread, "rondo-control");
@@ -356,7 +358,7 @@ static rondo_status watcher_start_thread(struct watcher *w)
 /* With the lock held; the new thread waits for it. */
 static rondo_status watcher_start(struct watcher **watcher_out)
 {
-    struct epoll_event stop = {.events = EPOLLIN, .data.u32 = STOP_EVENT};
+    struct epoll_event stop = { .events = EPOLLIN, .data.u32 = STOP_EVENT };
     const struct rondo_params *params = rondo_params();
     struct watcher *w;
     rondo_status status;
@@ -372,7 +374,8 @@ static rondo_status watcher_start(struct watcher **watcher_out)
     w->epoll = epoll_create1(EPOLL_CLOEXEC);
     w->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (w->epoll < 0 || w->event < 0 || epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->event, &stop) != 0) {
-        status = rondo_fail(RONDO_SYSTEM_ERROR, "cannot make the control thread's descriptors on %s: %m; raise the limit of open files (ulimit -n)",
+        status = rondo_fail(RONDO_SYSTEM_ERROR,
+                            "cannot make the control thread's descriptors on %s: %m; raise the limit of open files (ulimit -n)",
                             rondo_log_host());
         goto fail;
     }

@@ -1,0 +1,247 @@
+#!/bin/sh
+# Faults under a launcher: ranks that die or stop, interrupted jobs, little shared memory, few files. Prints "ok NAME", "not ok NAME (why)" or
+# "skip NAME (reason)" for each and ends with 1 when one is not ok. Nothing may be left in /dev/shm, and no process.
+# usage: fault_tests.sh [--quick] [--only PATTERN]; BUILD_DIR is the build tree (default: the current folder)
+set -u
+
+here=$(cd "$(dirname "$0")" && pwd)
+build=$(cd "${BUILD_DIR:-.}" && pwd)
+quick=no only="*"
+while [ $# -gt 0 ]; do
+    case $1 in
+    --quick) quick=yes; shift ;;
+    --only) only=$2; shift 2 ;;
+    *) sed -n '2,4s/^# //p' "$0" >&2; exit 2 ;;
+    esac
+done
+if [ ! -x "$build/mpi_fault" ] || [ ! -x "$build/mpi_comm" ]; then echo "not ok programs (no mpi_fault and mpi_comm in $build)"; exit 1; fi
+# shellcheck source=/dev/null
+. "$build/scripts/mpi.env"
+case $RONDO_BUILD_MPI in
+openmpi) survive="--mpirun --enable-recovery" ;; # else mpirun ends the survivors
+mpich) survive="--mpirun -disable-auto-cleanup" ;;
+esac
+
+tmp=$(mktemp -d)
+bad=0 name="" log=$tmp/log
+# Ranks write to the log themselves: MPICH's launcher loses what is said after a rank has died.
+cat >"$tmp/rank" <<'RANK'
+#!/bin/sh
+exec "$@" >>"$FAULT_LOG" 2>&1
+RANK
+export FAULT_LOG="$log" RONDO_INIT_TIMEOUT=3s RONDO_TIMEOUT=20s RONDO_DEBUG=NONE
+
+marked() { find /proc -maxdepth 2 -path '/proc/[0-9]*/environ' -exec grep -lsz "^FAULT_MARK=$$.$name\$" {} + 2>/dev/null | sed 's,/proc/\([0-9]*\)/.*,\1,'; }
+shared() { find /dev/shm -maxdepth 1 -name 'rondo*' -user "$(id -u)" 2>/dev/null | LC_ALL=C sort; }
+
+# shellcheck disable=SC2317
+clean_up() {
+    for pid in $(marked); do kill -9 "$pid" 2>/dev/null; done
+    rm -rf "$tmp"
+}
+trap clean_up EXIT
+trap 'exit 130' INT TERM
+
+# launch SECONDS RANKS COMMAND...: output to $log; the exit status of the job. $inside: run the launcher itself by this
+inside=""
+launch() {
+    seconds=$1 ranks=$2
+    shift 2
+    # shellcheck disable=SC2086
+    FAULT_MARK=$$.$name timeout -k 5 "$seconds" $inside "$here/../scripts/mpi-run" --build "$build" -n "$ranks" $survive sh "$tmp/rank" "$@" >>"$log" 2>&1 </dev/null
+}
+
+begin() {
+    name=$1
+    # shellcheck disable=SC2254
+    case $name in $only) ;; *) return 1 ;; esac
+    shared >"$tmp/before"
+    : >"$log"
+    why=""
+}
+
+because() { why="${why:+$why; }$*"; }
+
+# Waits for what is just ending; what stays is an error.
+end() {
+    for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
+        left=$(marked)
+        [ -n "$left" ] || break
+        sleep 0.2
+    done
+    [ -z "$left" ] || { because "processes are left"; for pid in $left; do kill -9 "$pid" 2>/dev/null; done; }
+    shared >"$tmp/after"
+    LC_ALL=C comm -13 "$tmp/before" "$tmp/after" >"$tmp/new"
+    [ ! -s "$tmp/new" ] || because "left in /dev/shm: $(tr '\n' ' ' <"$tmp/new")"
+    grep -aq 'mpi_[a-z]*: rank [-0-9]*: FAIL' "$log" && because "$(grep -am1 'FAIL' "$log" | cut -c1-200)"
+    grep -aq 'no progress, stuck' "$log" && because "$(grep -am1 'stuck' "$log")"
+    grep -aqi 'bus error\|segmentation fault' "$log" && because "a rank crashed"
+    if [ -z "$why" ]; then
+        echo "ok $name"
+    else
+        echo "not ok $name ($why)"
+        tail -n 12 "$log" | cut -c1-300 | sed 's/^/    | /'
+        bad=1
+    fi
+}
+
+# lines PATTERN COUNT: the log has that many
+lines() {
+    found=$(grep -ac "$1" "$log")
+    [ "$found" -eq "$2" ] || because "$found of $2 lines \"$1\""
+}
+
+ended() { case $1 in 124 | 137) because "no end in time" ;; esac; }
+
+# ---- a rank dies in a call ----
+
+kill_test() { # NAME RANKS ARGUMENT...
+    begin "$1" || return 0
+    n=$2
+    shift 2
+    launch 60 "$n" "$build/mpi_fault" "$@"
+    ended $?
+    lines 'survivor [0-9]*: REMOTE_ERROR after' $((n - 1))
+    case " $* " in *" --shrink "*) lines 'shrunk to' $((n - 1)) ;; esac
+    end
+}
+
+kill_test kill_first_call 3 --kill 1 --after 0
+kill_test kill_rank_0 3 --kill 0 --after 40
+kill_test kill_last_rank 4 --kill 3 --after 60
+kill_test kill_one_of_two 2 --kill 1 --after 30
+seeds="1 2 3"
+[ $quick = yes ] || seeds="1 2 3 4 5 6 7 8 9 10"
+for seed in $seeds; do
+    kill_test "kill_mid_$seed" 4 --kill $((seed % 4)) --mid --after $((seed * 13)) --seed "$seed"
+done
+kill_test kill_shrink 4 --kill 2 --after 50 --shrink
+kill_test kill_shrink_mid 3 --kill 0 --mid --shrink --seed 5
+for proto in simple ll ll128; do
+    RONDO_ALGO=^oneshot RONDO_PROTO=$proto kill_test "kill_$proto" 3 --kill 1 --mid --seed 9
+done
+
+RONDO_DEAD_AFTER=1s
+export RONDO_DEAD_AFTER
+if begin stop; then
+    launch 60 3 "$build/mpi_fault" --stop 1
+    ended $?
+    lines 'survivor [0-9]*: REMOTE_ERROR after' 2
+    lines 'resumed: remote' 1
+    end
+fi
+unset RONDO_DEAD_AFTER
+
+# ---- a rank dies in a creation ----
+
+init_test() { # NAME RANKS ARGUMENT...
+    begin "$1" || return 0
+    n=$2
+    shift 2
+    launch 60 "$n" "$build/mpi_fault" --init "$@"
+    ended $?
+    lines 'survivor [0-9]*: ' $((n - 1))
+    end
+}
+
+for phase in open hello peers graphs connections ready; do
+    RONDO_FAULT=rank=1,phase=$phase,act=kill init_test "kill_init_$phase" 3 --victim 1
+done
+delays="0 2000 9000"
+[ $quick = yes ] || delays="0 500 1000 2000 3000 5000 7000 9000 13000 20000"
+for delay in $delays; do
+    init_test "kill_init_after_${delay}us" 3 --kill 2 --delay "$delay"
+done
+
+# ---- the job is interrupted ----
+
+interrupt() { # SIGNAL
+    begin "interrupt_$1" || return 0
+    # What a script starts in the background ignores SIGINT, and so would all its children.
+    FAULT_MARK=$$.$name timeout -k 5 60 env --default-signal=INT "$here/../scripts/mpi-run" --build "$build" -n 3 sh "$tmp/rank" "$build/mpi_fault" \
+        --forever >>"$log" 2>&1 </dev/null &
+    timer=$!
+    for _ in $(seq 100); do
+        grep -aq running "$log" && break
+        sleep 0.1
+    done
+    grep -aq running "$log" || because "the job did not start"
+    launcher=$(pgrep -P "$timer" | head -n 1)
+    kill -s "$1" "${launcher:-$timer}"
+    for _ in $(seq 150); do
+        kill -0 "$timer" 2>/dev/null || break
+        sleep 0.1
+    done
+    kill -0 "$timer" 2>/dev/null && { because "mpirun still runs 15 s after the signal"; kill -9 "$timer"; }
+    wait "$timer" 2>/dev/null
+    end
+}
+interrupt INT
+interrupt TERM
+
+# ---- little is there ----
+
+survive="" # with it mpirun's exit status is 0 whatever the ranks' are
+
+if begin files_64; then
+    # shellcheck disable=SC2016
+    launch 60 4 sh -c 'ulimit -n 64 && exec "$0" "$@"' "$build/mpi_fault" --after 60
+    status=$?
+    ended $status
+    [ "$status" -eq 0 ] || because "exit status $status with 64 open files"
+    end
+fi
+
+# More communicators than files: all work, or the sentence says what is missing.
+if begin files_64_many; then
+    # shellcheck disable=SC2016
+    launch 60 3 sh -c 'ulimit -n 64 && exec "$0" "$@"' "$build/mpi_comm" --only many --many 80
+    status=$?
+    ended $status
+    if [ "$status" -ne 0 ]; then
+        grep -aqi 'open files\|too many files\|file descriptors' "$log" || because "exit status $status and no sentence about open files"
+        sed -i 's/: FAIL /: refused: /' "$log" # an error is what is expected here
+    fi
+    end
+fi
+
+# A node's /dev/shm of 1 MiB, as containers have; Open MPI's own shared memory is kept away from it.
+small_shm() { # NAME MODE: exit status in $status
+    begin "$1" || return 1
+    if [ "$RONDO_BUILD_MPI" != openmpi ]; then
+        echo "skip $1 ($RONDO_BUILD_MPI itself needs more shared memory)"
+        return 1
+    fi
+    for how in "unshare -m" "unshare -rm"; do
+        $how sh -c 'mount -t tmpfs -o size=1m tmpfs /dev/shm' 2>/dev/null && break
+        how=""
+    done
+    if [ -z "$how" ]; then
+        echo "skip $1 (no right to mount in a namespace of our own)"
+        return 1
+    fi
+    cat >"$tmp/inside" <<'INSIDE'
+#!/bin/sh
+mount -t tmpfs -o size=1m tmpfs /dev/shm && exec "$@"
+INSIDE
+    inside="$how sh $tmp/inside"
+    RONDO_SHM_MODE=$2 RONDO_BUFFSIZE=4M OMPI_MCA_btl=self,tcp launch 60 3 "$build/mpi_fault" --after 60
+    status=$?
+    inside=""
+    ended $status
+}
+
+for mode in memfd auto; do
+    if small_shm "shm_1m_$mode" $mode; then
+        [ "$status" -eq 0 ] || because "exit status $status: does not need /dev/shm"
+        end
+    fi
+done
+if small_shm shm_1m_file file; then
+    [ "$status" -ne 0 ] || because "4 MiB buffers in /dev/shm of 1 MiB"
+    grep -aq 'creation: .*/dev/shm' "$log" || because "no sentence about /dev/shm"
+    sed -i 's/: FAIL /: refused: /' "$log"
+    end
+fi
+
+exit $bad

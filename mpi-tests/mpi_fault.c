@@ -1,0 +1,284 @@
+/*
+ * mpi_fault: a rank dies or stops; the others must hear of it in bounded time, in a sentence that names it, and may go on without it.
+ * Survivors end by _exit: MPI of 2022 cannot be finalised after a death. Driven by fault_tests.sh, which reads the lines printed here.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "mpi_calls.h"
+
+#define LIMIT 5.0   /* seconds from a failing call's start to its return */
+#define CALLS 20000 /* after the fault, without an error: the fault was not noticed */
+
+static struct {
+    long victim, after, delay_us;
+    int signal; /* SIGKILL or SIGSTOP */
+    int mid, init, shrink, forever;
+    uint64_t seed;
+} o = { .victim = -1, .after = 50, .seed = 1 };
+
+static pid_t pids[TEST_MAX_RANKS];
+
+static void *strike_later(void *unused)
+{
+    (void)unused;
+    usleep((useconds_t)o.delay_us);
+    kill(getpid(), o.signal);
+    return NULL;
+}
+
+/* This rank is the victim and its time has come: now, or in a moment, wherever the main thread is then. */
+static void strike(void)
+{
+    pthread_t thread;
+    if (!o.mid) {
+        kill(getpid(), o.signal);
+    } else if (pthread_create(&thread, NULL, strike_later, NULL) != 0) {
+        test_die("no thread");
+    }
+}
+
+/* A sum whose every element is known; false: wrong. */
+static int sum(rondo_comm *comm, size_t count, int32_t *in, int32_t *out, int32_t total, rondo_status *status)
+{
+    for (size_t i = 0; i < count; i++) {
+        in[i] = (test.rank + 1) * (int32_t)(i % 7 + 1);
+        out[i] = -1;
+    }
+    *status = rondo_all_reduce(in, out, count, RONDO_INT32, RONDO_SUM, comm, NULL);
+    for (size_t i = 0; i < count && *status == RONDO_SUCCESS; i++) {
+        if (out[i] != total * (int32_t)(i % 7 + 1)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static int32_t total_of_ranks(int without)
+{
+    int32_t total = 0;
+    for (int r = 0; r < test.nranks; r++) {
+        total += r == without ? 0 : r + 1;
+    }
+    return total;
+}
+
+/* Survivors leave the victim out, and what they make of it carries data. */
+static void shrink(rondo_comm *comm, int32_t *in, int32_t *out)
+{
+    int exclude = (int)o.victim, count = 0;
+    rondo_comm *child = NULL;
+    rondo_status status = rondo_comm_shrink(comm, &exclude, 1, RONDO_SHRINK_ABORT, NULL, &child);
+    if (!test_check(status == RONDO_SUCCESS, "shrink: %s: %s", rondo_status_string(status), rondo_last_error(comm))) {
+        return;
+    }
+    rondo_comm_count(child, &count);
+    for (int i = 0; i < 20 && status == RONDO_SUCCESS; i++) {
+        test_check(sum(child, 1 + (size_t)i * 5000, in, out, total_of_ranks(exclude), &status), "wrong sum after shrink");
+    }
+    if (test_check(status == RONDO_SUCCESS && count == test.nranks - 1, "%d ranks after shrink; all_reduce: %s: %s", count,
+                   rondo_status_string(status), rondo_last_error(child))) {
+        test_say("shrunk to %d ranks, verified", count);
+    }
+    test_check(rondo_comm_destroy(child) == RONDO_SUCCESS, "destroying the child");
+}
+
+/* As one rank of a sentence, or as the only one of its list of ranks that did not arrive. */
+static int names_victim(const char *sentence)
+{
+    char rank[32], arrive[32];
+    snprintf(rank, sizeof(rank), "rank %ld ", o.victim);
+    snprintf(arrive, sizeof(arrive), "arrive: %ld", o.victim);
+    return strstr(sentence, rank) != NULL || strstr(sentence, arrive) != NULL;
+}
+
+static void leave(void)
+{
+    fflush(stdout);
+    _exit(test.failed == 0 ? 0 : 1);
+}
+
+static void survive(rondo_comm *comm, rondo_status status, double took, int32_t *in, int32_t *out)
+{
+    test_watchdog(30);
+    if (o.victim == test.rank) {
+        test_say("resumed: %s after %.0f ms: %s", rondo_status_string(status), 1e3 * took, rondo_last_error(comm));
+        test_check(status == RONDO_REMOTE_ERROR, "resumed rank had %s", rondo_status_string(status));
+        rondo_comm_abort(comm);
+        leave();
+    }
+    test_say("survivor %d: %s after %.0f ms: %s", test.rank, status == RONDO_REMOTE_ERROR ? "REMOTE_ERROR" : rondo_status_string(status),
+             1e3 * took, rondo_last_error(comm));
+    test_check(status == RONDO_REMOTE_ERROR, "expected %s", rondo_status_string(RONDO_REMOTE_ERROR));
+    test_check(names_victim(rondo_last_error(comm)), "the sentence does not name rank %ld", o.victim);
+    test_check(took < LIMIT, "%.1f s until the error", took);
+    if (o.shrink) {
+        shrink(comm, in, out);
+    }
+    test_check(rondo_comm_abort(comm) == RONDO_SUCCESS, "abort");
+    if (o.signal == SIGSTOP) {
+        kill(pids[o.victim], SIGCONT); /* each survivor, when it has done: the first one wakes it, the others find nothing to do */
+    }
+    leave();
+}
+
+static size_t size_of_call(long i)
+{
+    static const size_t sizes[] = { 1, 60, 3000, 70000, 900000 };
+    return sizes[test_hash(o.seed, 4, (uint64_t)i) % TEST_ARRAY_LEN(sizes)];
+}
+
+static void run_calls(void)
+{
+    rondo_comm *comm;
+    rondo_status status;
+    size_t most = 900000 * sizeof(int32_t);
+    int32_t *in = malloc(most), *out = malloc(most);
+    long last = o.forever ? INT64_MAX : o.victim < 0 ? o.after : o.after + CALLS;
+    if (in == NULL || out == NULL) {
+        test_die("no memory");
+    }
+    status = rondo_comm_create(MPI_COMM_WORLD, NULL, &comm);
+    if (status != RONDO_SUCCESS) {
+        test_die("creation: %s: %s", rondo_status_string(status), rondo_last_error(NULL));
+    }
+    for (long i = 0; i < last; i++) {
+        double start = test_now();
+        if (i == o.after && test.rank == o.victim) {
+            strike();
+        }
+        if (i == 1 && test.rank == 0) {
+            test_say("running");
+        }
+        if (!test_check(sum(comm, size_of_call(i), in, out, total_of_ranks(-1), &status), "wrong sum in call %ld", i)) {
+            leave();
+        }
+        if (status != RONDO_SUCCESS) {
+            survive(comm, status, test_now() - start, in, out);
+        }
+        if (i % 64 == 0) {
+            test_watchdog(30);
+        }
+    }
+    test_check(o.victim < 0, "%d calls after the fault nobody had noticed it", CALLS);
+    TEST_MUST(rondo_comm_destroy(comm), NULL);
+    free(in);
+    free(out);
+}
+
+/* Communicators are made and destroyed until a creation fails because the victim died in one. */
+static void run_init(void)
+{
+    int32_t in[60], out[60];
+    if (test.rank == o.victim && o.signal != 0) {
+        strike();
+    }
+    for (long i = 0; i < CALLS; i++) {
+        rondo_comm *comm = NULL;
+        rondo_status status;
+        double start = test_now(), took;
+        const char *what = "creation";
+        test_watchdog(30);
+        status = rondo_comm_create(MPI_COMM_WORLD, NULL, &comm);
+        if (status == RONDO_SUCCESS) {
+            what = "first call";
+            test_check(sum(comm, 60, in, out, total_of_ranks(-1), &status), "wrong sum");
+        }
+        if (status == RONDO_SUCCESS) {
+            what = "destruction";
+            status = rondo_comm_destroy(comm);
+            comm = NULL;
+        }
+        took = test_now() - start;
+        if (status != RONDO_SUCCESS) {
+            test_say("survivor %d: %s after %.0f ms in %s: %s", test.rank, rondo_status_string(status), 1e3 * took, what,
+                     rondo_last_error(comm));
+            test_check(names_victim(rondo_last_error(comm)), "the sentence does not name rank %ld", o.victim);
+            test_check(took < 2 * LIMIT, "%.1f s until the error", took);
+            if (comm != NULL) {
+                rondo_comm_abort(comm);
+            }
+            leave();
+        }
+    }
+    test_die("%d creations and the victim is still there", CALLS);
+}
+
+static int usage(void)
+{
+    fprintf(stderr, "Usage: mpirun --enable-recovery -n RANKS mpi_fault [options]; without one: calls that succeed\n"
+                    "  --kill RANK | --stop RANK   the victim, by SIGKILL or SIGSTOP (set RONDO_DEAD_AFTER)\n"
+                    "  --after N                   at its call N (50)\n"
+                    "  --mid                       not before the call but a moment later, by another thread\n"
+                    "  --delay US                  that moment, microseconds (random)\n"
+                    "  --shrink                    survivors make a communicator without the victim and use it\n"
+                    "  --init                      in creations instead of calls; --victim RANK: it dies by RONDO_FAULT\n"
+                    "  --forever                   calls until the program is ended from outside\n"
+                    "  --seed N                    other sizes and moments\n");
+    return 2;
+}
+
+static int parse(int argc, char **argv)
+{
+    static const struct option rows[] = { { "kill", 1, NULL, 'k' },   { "stop", 1, NULL, 's' }, { "victim", 1, NULL, 'v' },
+                                          { "after", 1, NULL, 'a' },  { "mid", 0, NULL, 'm' },  { "delay", 1, NULL, 'd' },
+                                          { "shrink", 0, NULL, 'r' }, { "init", 0, NULL, 'i' }, { "forever", 0, NULL, 'f' },
+                                          { "seed", 1, NULL, 'e' },   { NULL, 0, NULL, 0 } };
+    int opt, ok = 1;
+    long seed = 1;
+    o.delay_us = -1;
+    while ((opt = getopt_long(argc, argv, "", rows, NULL)) != -1) {
+        switch (opt) {
+        case 'k':
+            o.signal = SIGKILL;
+            ok &= test_parse_long(optarg, 0, TEST_MAX_RANKS, &o.victim);
+            break;
+        case 's':
+            o.signal = SIGSTOP;
+            ok &= test_parse_long(optarg, 0, TEST_MAX_RANKS, &o.victim);
+            break;
+        case 'v': ok &= test_parse_long(optarg, 0, TEST_MAX_RANKS, &o.victim); break;
+        case 'a': ok &= test_parse_long(optarg, 0, 1000000000, &o.after); break;
+        case 'd':
+            o.mid = 1;
+            ok &= test_parse_long(optarg, 0, 100000000, &o.delay_us);
+            break;
+        case 'e': ok &= test_parse_long(optarg, 0, 1000000000, &seed); break;
+        case 'm': o.mid = 1; break;
+        case 'r': o.shrink = 1; break;
+        case 'i': o.init = 1; break;
+        case 'f': o.forever = 1; break;
+        default: ok = 0;
+        }
+    }
+    o.seed = (uint64_t)seed;
+    if (o.delay_us < 0) {
+        o.delay_us = (long)(test_hash(o.seed, 8, 8) % 20000);
+    }
+    return ok && optind == argc;
+}
+
+int main(int argc, char **argv)
+{
+    pid_t pid = getpid();
+    if (!parse(argc, argv)) {
+        return usage();
+    }
+    test_init("mpi_fault", MPI_THREAD_SINGLE);
+    test.what = o.init ? "creating communicators" : "all_reduce";
+    if (o.victim >= test.nranks) {
+        test_die("there is no rank %ld", o.victim);
+    }
+    MPI_Allgather(&pid, sizeof(pid), MPI_BYTE, pids, sizeof(pid), MPI_BYTE, MPI_COMM_WORLD);
+    if (o.init) {
+        run_init();
+    } else {
+        run_calls();
+    }
+    return test_finish();
+}
