@@ -24,12 +24,17 @@ esac
 
 tmp=$(mktemp -d)
 bad=0 name="" log=$tmp/log
-# Ranks write to the log themselves: MPICH's launcher loses what is said after a rank has died.
+# MPICH's launcher ends all when its child is killed, and loses what survivors say: its child is a shell, and ranks write to the log themselves.
 cat >"$tmp/rank" <<'RANK'
 #!/bin/sh
-exec "$@" >>"$FAULT_LOG" 2>&1
+trap '' USR1 # by which MPICH's launcher tells of a death; ignored by the rank too
+[ "$FAULT_MPI" = mpich ] || exec "$@" >>"$FAULT_LOG" 2>&1
+"$@" >>"$FAULT_LOG" 2>&1
+status=$?
+[ $status -ne 137 ] || exit 0
+exit $status
 RANK
-export FAULT_LOG="$log" RONDO_INIT_TIMEOUT=3s RONDO_TIMEOUT=20s RONDO_DEBUG=NONE
+export FAULT_LOG="$log" FAULT_MPI="$RONDO_BUILD_MPI" RONDO_INIT_TIMEOUT=3s RONDO_TIMEOUT=20s RONDO_DEBUG=NONE
 
 marked() { find /proc -maxdepth 2 -path '/proc/[0-9]*/environ' -exec grep -lsz "^FAULT_MARK=$$.$name\$" {} + 2>/dev/null | sed 's,/proc/\([0-9]*\)/.*,\1,'; }
 shared() { find /dev/shm -maxdepth 1 -name 'rondo*' -user "$(id -u)" 2>/dev/null | LC_ALL=C sort; }

@@ -230,6 +230,8 @@ void rondo_ctx_policy(struct rondo_ctx *ctx);
 rondo_status rondo_ctx_wait(struct rondo_ctx *ctx, const int *open);
 /** Issue a task now and wait for it. */
 rondo_status rondo_task_run(struct rondo_task *task);
+/** After the runs: do the ranks to which this one only sent make the same calls? */
+rondo_status rondo_plan_compare(struct rondo_ctx *ctx, const struct rondo_run *runs, int nruns);
 /** Note in the control plane that the plan's calls are done. */
 void rondo_plan_calls_end(struct rondo_plan *plan);
 

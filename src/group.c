@@ -191,6 +191,9 @@ static rondo_status run_plans(struct rondo_plan **plans, int nplans)
             status = rondo_wait_turn(&wait);
         }
     }
+    for (int p = 0; p < nplans && status == RONDO_SUCCESS; p++) {
+        status = plans[p]->stream == NULL ? rondo_plan_compare(plans[p]->ctx, plans[p]->runs, plans[p]->nruns) : RONDO_SUCCESS;
+    }
     return status;
 }
 

@@ -186,6 +186,7 @@ static void fill_work(struct rondo_ctx *ctx, struct rondo_run *run, const struct
     run->lane = (uint32_t)channel;
     run->schedule = rondo_schedule_find((enum rondo_coll)w->coll, (enum rondo_algo)w->algo);
     rondo_seat_of(&ctx->layout, channel, (enum rondo_algo)w->algo, (enum rondo_coll)w->coll, t->root, &w->seat);
+    run->only_sends = (w->coll == RONDO_COLL_BROADCAST || w->coll == RONDO_COLL_REDUCE) && run->schedule->flow[0].step(&w->seat, 0).nfrom == 0;
     channel_part(w, t->count, channel, choice->nchannels);
     if (w->algo == RONDO_ALGO_ONESHOT) {
         w->chunk = w->len;

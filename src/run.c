@@ -122,34 +122,74 @@ static rondo_status on_check(void *arg)
     return RONDO_SUCCESS;
 }
 
-/* "waits 30.0 s in all_reduce #17 (...) for data from rank 3 (...); rank 3 on host has made 16 calls, the last: ..." */
+/* A rank of this node and the last collective it made; seq 0: none. */
+struct behind {
+    int rank;
+    struct rondo_call last;
+};
+enum { MOST_NAMED = 4 };
+
+/* Ranks of this node that have made fewer collectives than this one, the farthest behind first. @return how many of at most MOST_NAMED. */
+static int find_behind(struct rondo_ctx *ctx, struct behind *behind)
+{
+    int n = 0;
+    for (int i = 0; ctx->control != NULL && i < ctx->layout.nlocal; i++) {
+        struct behind b = {.rank = ctx->layout.local_ranks[i]};
+        int at;
+        if (!rondo_control_call_of(ctx->control, b.rank, 0, &b.last)) {
+            memset(&b.last, 0, sizeof(b.last));
+        }
+        if (b.rank == ctx->rank || b.last.seq >= ctx->seq) {
+            continue;
+        }
+        for (at = n < MOST_NAMED ? n++ : MOST_NAMED - 1; at > 0 && behind[at - 1].last.seq > b.last.seq; at--) {
+            behind[at] = behind[at - 1];
+        }
+        behind[at] = b;
+    }
+    return n;
+}
+
+/* "; rank 3 on host has not made this call, its last is broadcast #16 (..) (done)": whoever is behind, or the peer we wait for. */
+static void culprit_text(struct rondo_ctx *ctx, int *peer, char *text, size_t size)
+{
+    struct behind behind[MOST_NAMED] = {0};
+    int n = find_behind(ctx, behind);
+    size_t at = 0;
+    text[0] = '\0';
+    if (n > 0) {
+        *peer = behind[0].rank;
+    }
+    for (int i = 0; i < n && at < size; i++) {
+        char last[96] = "none so far";
+        if (behind[i].last.seq > 0) {
+            rondo_call_text(&behind[i].last, last, sizeof(last));
+        }
+        at += (size_t)snprintf(text + at, size - at, "; rank %d on %s has not made this call, its last collective: %s%s", behind[i].rank, ctx->peers[behind[i].rank].host, last,
+                               behind[i].last.seq == 0 ? "" : behind[i].last.state == 2 ? " (done)" : " (under way)");
+    }
+}
+
+/* "waited 30.0 s in all_reduce #17 (...) for data from rank 3 (...); rank 5 on host has not made this call, ..." */
 static rondo_status on_report(void *arg, int late, int64_t waited_ns)
 {
     struct rondo_ctx *ctx = arg;
-    char what[160] = "", call_text[128] = "sends and receives", peer_text[224] = "";
+    char what[160] = "other ranks", call_text[128] = "sends and receives", culprits[300];
     int peer = RONDO_NO_PEER;
-    struct rondo_call call = {0};
+    struct rondo_call call;
     ctx->exec_ops->describe(ctx->exec, what, sizeof(what), &peer);
     peer = board_rank(ctx, peer);
     if (ctx->control != NULL && ctx->seq > 0 && rondo_control_call_of(ctx->control, ctx->rank, ctx->seq, &call) && call.state == 1) {
         rondo_call_text(&call, call_text, sizeof(call_text));
     }
-    if (peer >= 0 && ctx->control != NULL) {
-        char last[128] = "none";
-        call.state = 0;
-        if (rondo_control_call_of(ctx->control, peer, 0, &call)) {
-            rondo_call_text(&call, last, sizeof(last));
-        }
-        snprintf(peer_text, sizeof(peer_text), "; the last collective of rank %d on %s: %s%s", peer, ctx->peers[peer].host, last,
-                 call.state == 2 ? " (done)" : "");
-    }
+    culprit_text(ctx, &peer, culprits, sizeof(culprits));
     if (!late) {
-        RONDO_WARN("rank %d on %s has waited %.1f s in %s for %s%s", ctx->rank, rondo_log_host(), (double)waited_ns * 1e-9, call_text, what[0] != '\0' ? what : "other ranks",
-                   peer_text);
+        RONDO_WARN("rank %d on %s has waited %.1f s in %s for %s%s", ctx->rank, rondo_log_host(), (double)waited_ns * 1e-9, call_text, what, culprits);
         return RONDO_SUCCESS;
     }
-    return rondo_ctx_fail(ctx, rondo_fail(RONDO_TIMEOUT, "rank %d on %s waited %.1f s (RONDO_TIMEOUT) in %s for %s%s", ctx->rank, rondo_log_host(), (double)waited_ns * 1e-9,
-                                          call_text, what[0] != '\0' ? what : "other ranks", peer_text), peer);
+    return rondo_ctx_fail(
+        ctx, rondo_fail(RONDO_TIMEOUT, "rank %d on %s waited %.1f s (RONDO_TIMEOUT) in %s for %s%s", ctx->rank, rondo_log_host(), (double)waited_ns * 1e-9, call_text, what, culprits),
+        peer >= 0 ? peer : -1);
 }
 
 static rondo_status turn_control(void *arg, int *moved)
@@ -212,6 +252,32 @@ rondo_status rondo_ctx_wait(struct rondo_ctx *ctx, const int *open)
     }
 }
 
+/*
+ * A rank that only sends (the root of a broadcast, a leaf of a reduce) sees nobody's call word, and two ranks that both only send would both succeed. So it compares its call
+ * with those of the ranks it sends to: of two ranks, the later one sees the earlier one's.
+ */
+rondo_status rondo_plan_compare(struct rondo_ctx *ctx, const struct rondo_run *runs, int nruns)
+{
+    struct rondo_call mine, theirs;
+    for (int i = 0; i < nruns; i++) {
+        const struct rondo_run *run = &runs[i];
+        struct rondo_step step;
+        if (RONDO_LIKELY(!run->only_sends) || run->work.seq == 0) {
+            continue;
+        }
+        __atomic_thread_fence(__ATOMIC_SEQ_CST); /* my call is out before I look at theirs */
+        step = run->schedule->flow[0].step(&run->work.seat, 0);
+        for (int k = 0; k < step.nto; k++) {
+            int peer = run->work.ports->send[step.to[k]]->peer;
+            if (rondo_control_call_of(ctx->control, ctx->rank, run->work.seq, &mine) && rondo_control_call_of(ctx->control, peer, run->work.seq, &theirs) &&
+                theirs.word != mine.word) {
+                return rondo_ctx_fail(ctx, differs(ctx, peer, &mine, &theirs), peer);
+            }
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
 static void calls_end(struct rondo_ctx *ctx, uint64_t first, uint64_t last)
 {
     for (; ctx->control != NULL && first != 0 && first <= last; first++) {
@@ -227,7 +293,8 @@ static rondo_status run_plan(struct rondo_ctx *ctx, const struct rondo_task *tas
     RONDO_TRY(rondo_plan_check(plan));
     plan->open = plan->nruns;
     ctx->exec_ops->submit(ctx->exec, plan->runs, plan->nruns);
-    return rondo_ctx_wait(ctx, &plan->open);
+    RONDO_TRY(rondo_ctx_wait(ctx, &plan->open));
+    return rondo_plan_compare(ctx, plan->runs, plan->nruns);
 }
 
 rondo_status rondo_task_run(struct rondo_task *task)
@@ -246,6 +313,7 @@ rondo_status rondo_task_run(struct rondo_task *task)
         ctx->exec_ops->submit(ctx->exec, cached->runs, cached->nruns);
         status = rondo_ctx_wait(ctx, &plan->open);
         if (RONDO_LIKELY(status == RONDO_SUCCESS)) {
+            status = rondo_plan_compare(ctx, cached->runs, cached->nruns);
             rondo_control_call_end(ctx->control, ctx->seq);
         }
         return status;

@@ -53,6 +53,7 @@ static void registry_remove(struct rondo_ctx *ctx)
 static void plan_done(struct rondo_plan *plan, rondo_status status)
 {
     if (status == RONDO_SUCCESS) {
+        status = rondo_plan_compare(plan->ctx, plan->runs, plan->nruns);
         rondo_plan_calls_end(plan);
     }
     plan->status = status;

@@ -26,7 +26,7 @@ struct thread {
     pthread_t id;
 };
 
-void fake_fail(struct fake_rank *r, const char *file, int line, const char *fmt, ...)
+void fake_fail(struct fake_rank *r, const char *file, int line, const char *what, const char *fmt, ...)
 {
     char text[640];
     va_list args;
@@ -34,7 +34,7 @@ void fake_fail(struct fake_rank *r, const char *file, int line, const char *fmt,
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
     if (r->failure[0] == '\0') {
-        snprintf(r->failure, sizeof(r->failure), "%s:%d: rank %d of %d: %s", file, line, r->rank, r->nranks, text);
+        snprintf(r->failure, sizeof(r->failure), "%s:%d: rank %d of %d: %s%s", file, line, r->rank, r->nranks, what, text);
     }
 }
 

@@ -25,12 +25,12 @@ void fake_ranks(int n, fake_rank_fn *fn, void *arg);
 void fake_ranks_bare(int n, fake_rank_fn *fn, void *arg);
 
 /** Note a failure, unless there is one already. */
-void fake_fail(struct fake_rank *r, const char *file, int line, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+void fake_fail(struct fake_rank *r, const char *file, int line, const char *what, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 /* Checks return from the rank's function when they fail. */
 #define FAKE_CHECK(r, condition, ...)                                                     \
     do {                                                                                  \
         if (!(condition)) {                                                               \
-            fake_fail(r, __FILE__, __LINE__, "not (" #condition ") " __VA_ARGS__);        \
+            fake_fail(r, __FILE__, __LINE__, "not (" #condition ")", " " __VA_ARGS__);    \
             return;                                                                       \
         }                                                                                 \
     } while (0)
@@ -38,7 +38,7 @@ void fake_fail(struct fake_rank *r, const char *file, int line, const char *fmt,
     do {                                                                                                                       \
         rondo_status status_ = (call);                                                                                         \
         if (status_ != RONDO_SUCCESS) {                                                                                        \
-            fake_fail(r, __FILE__, __LINE__, #call ": %s: %s", rondo_status_string(status_), rondo_last_error(NULL));          \
+            fake_fail(r, __FILE__, __LINE__, #call, ": %s: %s", rondo_status_string(status_), rondo_last_error(NULL));         \
             return;                                                                                                            \
         }                                                                                                                      \
     } while (0)
@@ -47,7 +47,7 @@ void fake_fail(struct fake_rank *r, const char *file, int line, const char *fmt,
     do {                                                                                                                       \
         rondo_status status_ = (call);                                                                                         \
         if (status_ != (wanted) || !fake_has(rondo_last_error(NULL), part)) {                                                  \
-            fake_fail(r, __FILE__, __LINE__, #call ": %s: %s (wanted %s: %s)", rondo_status_string(status_),                    \
+            fake_fail(r, __FILE__, __LINE__, #call, ": %s: %s (wanted %s: %s)", rondo_status_string(status_),                   \
                       rondo_last_error(NULL), rondo_status_string(wanted), part);                                              \
             return;                                                                                                            \
         }                                                                                                                      \
@@ -55,7 +55,7 @@ void fake_fail(struct fake_rank *r, const char *file, int line, const char *fmt,
 int fake_has(const char *text, const char *part);
 
 /** Parameters for what follows: names without RONDO_ and values, ending with NULL. Those of the call before, and all of the environment, are forgotten. */
-void fake_params(const char *name, ...) __attribute__((sentinel));
+void fake_params(const char *name, ...);
 /** Ends the program with a message when the test does not end within these seconds; 0: off. */
 void fake_watchdog(int seconds);
 double fake_now(void);
@@ -112,7 +112,12 @@ rondo_status fake_call_issue(const struct fake_call *c, const struct fake_buffer
 const char *fake_call_check(const struct fake_call *c, struct fake_buffers *b);
 /** Only the guards, after a call that failed: nobody writes past its own buffers. Frees them. */
 const char *fake_call_guards(const struct fake_call *c, struct fake_buffers *b);
-/** All of it: rank and nranks are filled in. */
+/** All of it: rank and nranks are filled in. A failure is noted. */
 void fake_call(struct fake_rank *r, struct fake_call c, rondo_stream stream);
+#define FAKE_CALL(r, ...)                                                \
+    do {                                                                 \
+        fake_call(r, (struct fake_call){__VA_ARGS__}, NULL);             \
+        if ((r)->failure[0] != '\0') return;                             \
+    } while (0)
 
 #endif

@@ -35,6 +35,7 @@ struct rondo_run {
     size_t nloops;
     uint32_t lane;
     uint32_t nflows;
+    uint8_t only_sends; /* of the owner: this rank receives nothing in this run */
     struct rondo_flow flow[2];
     struct rondo_run *next; /* in the lane */
     int *open;              /* works of the plan that are not finished */
