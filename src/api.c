@@ -22,7 +22,7 @@ static rondo_status check_op(const struct rondo_task *t)
     }
     unsigned slot = (unsigned)t->op - RONDO_NUM_OPS;
     if (slot >= RONDO_USER_OPS || !t->ctx->user_op[slot].used) {
-        return bad(t, "the operation", (long long)t->op, "sum, prod, max, min, avg, or one that rondo_op_create_premul_sum of this communicator returned");
+        return bad(t, "the operation", (long long)(int)t->op, "sum, prod, max, min, avg, or one that rondo_op_create_premul_sum of this communicator returned");
     }
     if (t->ctx->user_op[slot].dtype != t->dtype) {
         return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_%s on rank %d: the operation was created for %s, the call has %s", call_name(t), t->ctx->rank,

@@ -515,6 +515,19 @@ static rondo_status start_hello(struct rondo_init *init)
     return RONDO_SUCCESS;
 }
 
+/* While the control plane watches already: a rank that died, or gave up, is named by it at once. */
+static rondo_status in_progress_unless_ended(struct rondo_ctx *ctx)
+{
+    char text[RONDO_ERROR_TEXT];
+    int whose;
+    rondo_status status;
+    if (ctx->control == NULL || !rondo_control_aborted(ctx->control)) {
+        return RONDO_IN_PROGRESS;
+    }
+    status = rondo_control_reason(ctx->control, text, &whose);
+    return rondo_fail_quiet(status == RONDO_SUCCESS ? RONDO_REMOTE_ERROR : status, "%s", text);
+}
+
 static rondo_status test_hello(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
@@ -524,12 +537,12 @@ static rondo_status test_hello(struct rondo_init *init)
         return RONDO_SUCCESS;
     }
     status = rondo_link_hello(init->hello, ctx->nlinks, &silent);
-    if (status == RONDO_IN_PROGRESS && rondo_control_aborted(ctx->control)) {
-        char text[RONDO_ERROR_TEXT];
-        int whose;
-        status = rondo_control_reason(ctx->control, text, &whose);
-        keep_local(init, rondo_fail_quiet(status == RONDO_SUCCESS ? RONDO_REMOTE_ERROR : status, "%s", text));
-        return RONDO_SUCCESS;
+    if (status == RONDO_IN_PROGRESS) {
+        status = in_progress_unless_ended(ctx);
+        if (status != RONDO_IN_PROGRESS) {
+            keep_local(init, status); /* told in the next round */
+            return RONDO_SUCCESS;
+        }
     }
     if (status == RONDO_IN_PROGRESS && init->deadline_ns != 0 && rondo_now_ns() > init->deadline_ns) {
         return rondo_fail(RONDO_TIMEOUT, "rank %d on %s: rank %d on %s connected but its empty slot did not pass within RONDO_INIT_TIMEOUT: is it stopped?", ctx->rank,
@@ -544,6 +557,12 @@ static rondo_status start_done(struct rondo_init *init)
 {
     RONDO_TRY(new_round(init, sizeof(struct rondo_round_head), init->ctx->nranks));
     return start_allgather(init);
+}
+
+static rondo_status test_done(struct rondo_init *init)
+{
+    rondo_status status = init->bootstrap->ops->test(init->bootstrap);
+    return status == RONDO_IN_PROGRESS ? in_progress_unless_ended(init->ctx) : status;
 }
 
 static rondo_status finish_done(struct rondo_init *init)
@@ -562,7 +581,7 @@ static const struct phase phases[] = {
     {"connections", start_connections, test_connections, finish_connections},
     {"ready", start_ready, NULL, finish_ready},
     {"hello", start_hello, test_hello, finish_nothing},
-    {"done", start_done, NULL, finish_done},
+    {"done", start_done, test_done, finish_done},
 };
 _Static_assert(RONDO_COUNTOF(phases) <= MAX_PHASES, "MAX_PHASES counts the phases");
 enum { FIRST_WITHOUT_SPLIT = 1 };
@@ -660,14 +679,14 @@ static rondo_status name_missing(struct rondo_init *init)
         return status;
     }
     for (int i = 0; i < n && at < sizeof(list); i++) {
-        at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%d%s%s", i > 0 ? ", " : "", ranks[i], ctx->peers != NULL ? " on " : "",
+        at += (size_t)snprintf(list + at, sizeof(list) - at, "%srank %d%s%s", i > 0 ? ", " : "", ranks[i], ctx->peers != NULL ? " on " : "",
                                ctx->peers != NULL ? ctx->peers[ranks[i]].host : "");
     }
     return rondo_fail(RONDO_TIMEOUT,
                       "rank %d on %s: creation of the communicator stopped in round \"%s\" after %.1f s (RONDO_INIT_TIMEOUT): %s %s: do all ranks make the call, and are they alive? "
                       "(MPI_Finalize may wait for a late rank)",
                       ctx->rank, rondo_log_host(), phases[init->phase].name, (double)(rondo_now_ns() - init->begin_ns) * 1e-9,
-                      n > 0 ? "these ranks did not arrive:" : "which ranks did not arrive is not known", list);
+                      n > 0 ? "did not arrive:" : "which ranks did not arrive is not known", list);
 }
 
 static rondo_status step_phase(struct rondo_init *init, const struct phase *phase)

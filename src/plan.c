@@ -1,6 +1,7 @@
 /* Plans: what calls become. A collective is cut over channels as the tuner chose; the others are sends and receives. */
 #include "comm.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -217,16 +218,38 @@ static size_t task_bytes(const struct rondo_task *t)
     return n * elem;
 }
 
+/* The tuner's whole table in one line: "ring simple x1 12.3, tree ll128 x2 4.5, ..", in us; what cannot run is left out. */
+static void log_table(const struct rondo_ctx *ctx, enum rondo_coll coll, size_t bytes, size_t board)
+{
+    struct rondo_choice table[RONDO_NUM_ALGOS][RONDO_NUM_PROTOS];
+    char text[512] = "";
+    size_t at = 0;
+    rondo_cost_table(&ctx->layout, &ctx->allowed, coll, bytes, board, table);
+    for (int a = 0; a < RONDO_NUM_ALGOS; a++) {
+        for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
+            const struct rondo_choice *c = &table[a][p];
+            if (c->us >= 0 && at < sizeof(text)) {
+                at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s %s x%d %.2f", at > 0 ? ", " : "", rondo_algo_name((enum rondo_algo)a),
+                                       rondo_proto_name((enum rondo_proto)p), c->nchannels, c->us);
+            }
+        }
+    }
+    RONDO_INFO(RONDO_SUBSYS_TUNING, "rank %d: %s of %zu bytes, predicted us: %s", ctx->rank, rondo_coll_name(coll), bytes, text);
+}
+
 static rondo_status choose(struct rondo_ctx *ctx, const struct rondo_task *t, struct rondo_choice *choice)
 {
-    size_t bytes = task_bytes(t);
-    RONDO_TRY(rondo_cost_choose(&ctx->layout, &ctx->allowed, (enum rondo_coll)t->coll, bytes, ctx->board != NULL ? ctx->board->capacity : 0, choice));
+    size_t bytes = task_bytes(t), board = ctx->board != NULL ? ctx->board->capacity : 0;
+    RONDO_TRY(rondo_cost_choose(&ctx->layout, &ctx->allowed, (enum rondo_coll)t->coll, bytes, board, choice));
     if (t->counts != NULL) {
         choice->nchannels = 1; /* blocks of different lengths are not cut further */
     }
-    RONDO_INFO(RONDO_SUBSYS_TUNING, "rank %d: %s of %zu bytes: %s, %s, %d channel%s, %.2f us predicted", ctx->rank, rondo_coll_name((enum rondo_coll)t->coll), bytes,
-               rondo_algo_name((enum rondo_algo)choice->algo), rondo_proto_name((enum rondo_proto)choice->proto), choice->nchannels, choice->nchannels == 1 ? "" : "s",
-               choice->us);
+    if (rondo_log_on(RONDO_LOG_INFO, RONDO_SUBSYS_TUNING)) {
+        log_table(ctx, (enum rondo_coll)t->coll, bytes, board);
+        RONDO_INFO(RONDO_SUBSYS_TUNING, "rank %d: %s of %zu bytes: %s, %s, %d channel%s", ctx->rank, rondo_coll_name((enum rondo_coll)t->coll), bytes,
+                   rondo_algo_name((enum rondo_algo)choice->algo), rondo_proto_name((enum rondo_proto)choice->proto), choice->nchannels,
+                   choice->nchannels == 1 ? "" : "s");
+    }
     return RONDO_SUCCESS;
 }
 

@@ -24,6 +24,9 @@ struct rondo_wait_policy {
     void *arg;
 };
 
+/* The first turns of a wait do not pause: a pause costs up to 140 cycles, about as much as the word that is waited for takes to come. */
+enum { RONDO_EAGER_TURNS = 24 };
+
 struct rondo_wait {
     const struct rondo_wait_policy *policy;
     uint32_t turns;
@@ -61,7 +64,9 @@ static inline void rondo_cpu_relax(void)
 static inline rondo_status rondo_wait_turn(struct rondo_wait *wait)
 {
     if (RONDO_LIKELY(++wait->turns < wait->policy->spins && (wait->turns & 127) != 0)) {
-        rondo_cpu_relax();
+        if (wait->turns > RONDO_EAGER_TURNS) {
+            rondo_cpu_relax();
+        }
         return RONDO_SUCCESS;
     }
     return rondo_wait_turn_slow(wait);
