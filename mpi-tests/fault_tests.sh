@@ -39,6 +39,15 @@ export FAULT_LOG="$log" FAULT_MPI="$RONDO_BUILD_MPI" RONDO_INIT_TIMEOUT=3s RONDO
 marked() { find /proc -maxdepth 2 -path '/proc/[0-9]*/environ' -exec grep -lsz "^FAULT_MARK=$$.$name\$" {} + 2>/dev/null | sed 's,/proc/\([0-9]*\)/.*,\1,'; }
 shared() { find /dev/shm -maxdepth 1 -name 'rondo*' -user "$(id -u)" 2>/dev/null | LC_ALL=C sort; }
 
+# Of the names on standard input those that stay and that no process has mapped: the others belong to another job.
+unused() {
+    while read -r file; do
+        grep -qsF "$file" /proc/[0-9]*/maps && continue
+        sleep 1
+        [ ! -e "$file" ] || echo "$file"
+    done
+}
+
 # shellcheck disable=SC2317
 clean_up() {
     for pid in $(marked); do kill -9 "$pid" 2>/dev/null; done
@@ -76,11 +85,12 @@ end() {
     done
     [ -z "$left" ] || { because "processes are left"; for pid in $left; do kill -9 "$pid" 2>/dev/null; done; }
     shared >"$tmp/after"
-    LC_ALL=C comm -13 "$tmp/before" "$tmp/after" >"$tmp/new"
+    LC_ALL=C comm -13 "$tmp/before" "$tmp/after" | unused >"$tmp/new"
     [ ! -s "$tmp/new" ] || because "left in /dev/shm: $(tr '\n' ' ' <"$tmp/new")"
     grep -aq 'mpi_[a-z]*: rank [-0-9]*: FAIL' "$log" && because "$(grep -am1 'FAIL' "$log" | cut -c1-200)"
     grep -aq 'no progress, stuck' "$log" && because "$(grep -am1 'stuck' "$log")"
-    grep -aqi 'bus error\|segmentation fault' "$log" && because "a rank crashed"
+    # MPICH's launcher combines what ended its ranks: 2 and 9 are a segmentation fault to it.
+    grep -av 'EXIT STRING' "$log" | grep -qi 'bus error\|segmentation fault' && because "a rank crashed"
     if [ -z "$why" ]; then
         echo "ok $name"
     else
@@ -146,6 +156,8 @@ init_test() { # NAME RANKS ARGUMENT...
     launch 60 "$n" "$build/mpi_fault" --init "$@"
     ended $?
     lines 'survivor [0-9]*: ' $((n - 1))
+    # A rank that came one round further than the others may not know who is missing, and MPI itself may fail first.
+    grep -aq 'survivor [0-9]*: .*, named: \|survivor .*MPI_Test failed' "$log" || because "no survivor names the dead rank"
     end
 }
 

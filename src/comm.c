@@ -314,7 +314,8 @@ static void comm_end(rondo_comm *comm, struct rondo_ctx *ctx, int left, const ch
         rondo_ctx_drop_queue(ctx, RONDO_INVALID_USAGE); /* before the visitors: who waits for a stream goes when its plans are done */
         left = all_left(&comm->visitors);
     }
-    comm->rank = ctx->rank; /* a split has changed it */
+    comm->rank = ctx->rank; /* creation has changed them */
+    memcpy(comm->name, ctx->name, sizeof(comm->name));
     shell_bury(comm);
     if (!left) {
         RONDO_WARN("rank %d: a thread did not leave the aborted communicator \"%s\" within 5 s: its memory is not freed", ctx->rank, ctx->name);
@@ -401,10 +402,10 @@ rondo_status rondo_comm_abort(rondo_comm *comm)
     struct rondo_ctx *ctx = NULL;
     int left;
     RONDO_TRY(claim(comm, "rondo_comm_abort", &ctx));
-    __atomic_store_n(&ctx->aborted, 1, __ATOMIC_RELEASE);
     if (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) != RONDO_COMM_INIT) {
-        tell_abort(ctx);
+        tell_abort(ctx); /* before the thread that waits notices and says it in its own words */
     }
+    __atomic_store_n(&ctx->aborted, 1, __ATOMIC_RELEASE);
     left = wait_until_left(comm) && all_left(&comm->visitors);
     if (left) {
         tell_abort(ctx); /* a creation may have ended meanwhile */

@@ -24,6 +24,7 @@ struct color_record {
     int32_t color, key;
 };
 
+enum { GRACE_NS = 300000000 };
 enum { PARAM_TEXT = 8192, MAX_PHASES = 9, ALLGATHER_RANKS = 64 };
 struct param_record {
     struct rondo_round_head head;
@@ -35,6 +36,7 @@ struct rondo_init {
     struct rondo_bootstrap *bootstrap;
     struct rondo_split split; /* parent NULL: no split */
     int phase, started, late;
+    int64_t ended_ns; /* when the last round saw that the communicator had ended; 0: it has not */
     int64_t begin_ns, phase_ns, deadline_ns, took_ns[MAX_PHASES];
     rondo_status local; /* this rank's failure, told in the next round */
     char local_text[RONDO_ERROR_TEXT];
@@ -210,6 +212,9 @@ static rondo_status finish_peers(struct rondo_init *init)
     init->all = NULL;
     ctx->id = ctx->peers[0].id;
     ctx->hash = rondo_hash(&ctx->id, sizeof(ctx->id), 0);
+    if (ctx->name[0] == '\0') {
+        snprintf(ctx->name, sizeof(ctx->name), "#%08x", (unsigned)ctx->hash);
+    }
     return RONDO_SUCCESS;
 }
 
@@ -559,10 +564,17 @@ static rondo_status start_done(struct rondo_init *init)
     return start_allgather(init);
 }
 
+/* Ranks that have passed this round may have ended the communicator already; its records are then on their way. A dead rank's never come. */
 static rondo_status test_done(struct rondo_init *init)
 {
     rondo_status status = init->bootstrap->ops->test(init->bootstrap);
-    return status == RONDO_IN_PROGRESS ? in_progress_unless_ended(init->ctx) : status;
+    if (status != RONDO_IN_PROGRESS || init->ctx->control == NULL || !rondo_control_aborted(init->ctx->control)) {
+        return status;
+    }
+    if (init->ended_ns == 0) {
+        init->ended_ns = rondo_now_ns();
+    }
+    return rondo_now_ns() - init->ended_ns < GRACE_NS ? status : in_progress_unless_ended(init->ctx);
 }
 
 static rondo_status finish_done(struct rondo_init *init)

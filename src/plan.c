@@ -399,7 +399,8 @@ static rondo_status add_to_self(struct rondo_plan *plan, const struct rondo_task
     return RONDO_SUCCESS;
 }
 
-static rondo_status add_p2p(struct rondo_plan *plan, const struct rondo_task *t)
+/* seq: of the collective that the message is a part of; 0: of none. */
+static rondo_status add_p2p(struct rondo_plan *plan, const struct rondo_task *t, uint64_t seq)
 {
     struct rondo_ctx *ctx = plan->ctx;
     int is_send = t->coll == RONDO_COLL_SEND, peer = t->root;
@@ -423,6 +424,7 @@ static rondo_status add_p2p(struct rondo_plan *plan, const struct rondo_task *t)
     w->algo = choice.algo;
     w->proto = choice.proto;
     w->call_word = rondo_call_word(p2p->calls[is_send], rondo_task_hash(&agreed));
+    w->seq = seq;
     w->in = t->send;
     w->out = t->recv;
     w->block = w->len = t->count;
@@ -444,7 +446,7 @@ static rondo_status add_p2p(struct rondo_plan *plan, const struct rondo_task *t)
 static rondo_status add_message(struct rondo_plan *plan, const struct rondo_task *t, int is_send, int peer, const void *send, void *recv, size_t count)
 {
     struct rondo_task message = {.ctx = t->ctx, .coll = is_send ? RONDO_COLL_SEND : RONDO_COLL_RECV, .dtype = t->dtype, .root = peer, .send = send, .recv = recv, .count = count};
-    return add_p2p(plan, &message);
+    return add_p2p(plan, &message, plan->ctx->seq);
 }
 
 /* gather: everyone -> root; scatter: root -> everyone. */
@@ -510,7 +512,7 @@ rondo_status rondo_plan_add(struct rondo_plan *plan, const struct rondo_task *ta
     struct rondo_task t = *task;
     struct rondo_ctx *ctx = plan->ctx;
     if (t.coll == RONDO_COLL_SEND || t.coll == RONDO_COLL_RECV) {
-        return add_p2p(plan, &t);
+        return add_p2p(plan, &t, 0);
     }
     if (t.coll == RONDO_COLL_BARRIER) {
         t.send = &ctx->barrier_byte[0];

@@ -44,6 +44,17 @@ static rondo_status differs(struct rondo_ctx *ctx, int peer, const struct rondo_
                       mine->word != theirs->word && strcmp(a, b) == 0 ? " with other counts or displacements" : "");
 }
 
+/* The first call on record that the peer made otherwise; else ours and what the peer is in now. @return 0: neither is known. */
+static int find_difference(struct rondo_ctx *ctx, int peer, uint64_t seq, struct rondo_call *mine, struct rondo_call *theirs)
+{
+    for (uint64_t k = seq > RONDO_CALL_RING ? seq - RONDO_CALL_RING + 1 : 1; k <= seq; k++) {
+        if (rondo_control_call_of(ctx->control, ctx->rank, k, mine) && rondo_control_call_of(ctx->control, peer, k, theirs) && mine->word != theirs->word) {
+            return 1;
+        }
+    }
+    return rondo_control_call_of(ctx->control, ctx->rank, seq, mine) && rondo_control_call_of(ctx->control, peer, 0, theirs) && mine->word != theirs->word;
+}
+
 /* The executor saw a call word that is not ours. */
 static rondo_status on_mismatch(void *arg, int peer, const struct rondo_work *work, uint32_t got)
 {
@@ -51,10 +62,9 @@ static rondo_status on_mismatch(void *arg, int peer, const struct rondo_work *wo
     struct rondo_call mine, theirs;
     rondo_status status;
     peer = board_rank(ctx, peer);
-    if (work->seq != 0 && rondo_control_call_of(ctx->control, ctx->rank, work->seq, &mine) && rondo_control_call_of(ctx->control, peer, work->seq, &theirs) &&
-        mine.word != theirs.word) {
+    if (work->seq != 0 && find_difference(ctx, peer, work->seq, &mine, &theirs)) {
         status = differs(ctx, peer, &mine, &theirs);
-    } else if (work->seq == 0) {
+    } else if (work->coll == RONDO_COLL_RECV) {
         status = rondo_fail(RONDO_INVALID_USAGE,
                             "calls differ: rank %d on %s receives %zu %s from rank %d on %s, which sent another count or type, or sent in another order (call word %08x, expected %08x)",
                             ctx->rank, rondo_log_host(), work->len, rondo_dtype_name((rondo_dtype)work->dtype), peer, ctx->peers[peer].host, got, work->call_word);

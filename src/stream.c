@@ -155,7 +155,7 @@ rondo_status rondo_ctx_drain(struct rondo_ctx *ctx)
             RONDO_TRY(rondo_wait_turn(&wait));
         }
     }
-    return RONDO_SUCCESS;
+    return rondo_ctx_ready(ctx); /* another thread that moved the queue may have found it failed */
 }
 
 void rondo_ctx_drop_queue(struct rondo_ctx *ctx, rondo_status status)

@@ -1,5 +1,6 @@
 #include "base/fault.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,15 +17,21 @@ static struct {
     char phase[16], act[32];
 } fault;
 
-rondo_status rondo_fault_init(void)
+static int act_known(void)
 {
-    const char *text = rondo_params()->fault;
-    char *copy, *save = NULL, *word;
-    rondo_fault_armed = 0;
-    if (text == NULL || text[0] == '\0') {
-        return RONDO_SUCCESS;
+    static const char *const acts[] = {"kill", "stop", "exit", "fail"};
+    for (size_t i = 0; i < RONDO_COUNTOF(acts); i++) {
+        if (strcmp(fault.act, acts[i]) == 0) {
+            return 1;
+        }
     }
-    copy = strdup(text);
+    return strncmp(fault.act, "delay:", 6) == 0;
+}
+
+/* With the lock held. @return 0: it cannot be understood. */
+static int parse(const char *text)
+{
+    char *copy = strdup(text), *save = NULL, *word;
     fault.rank = fault.op = -1;
     fault.phase[0] = fault.act[0] = '\0';
     for (word = copy == NULL ? NULL : strtok_r(copy, ",", &save); word != NULL; word = strtok_r(NULL, ",", &save)) {
@@ -35,12 +42,23 @@ rondo_status rondo_fault_init(void)
         }
     }
     free(copy);
-    if (strcmp(fault.act, "kill") != 0 && strcmp(fault.act, "stop") != 0 && strcmp(fault.act, "exit") != 0 && strcmp(fault.act, "fail") != 0 &&
-        strncmp(fault.act, "delay:", 6) != 0) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "RONDO_FAULT=%s: expected rank=R,phase=NAME,op=N,act=kill|stop|exit|fail|delay:MS", text);
+    return act_known();
+}
+
+rondo_status rondo_fault_init(void)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static char parsed[128];
+    const char *text = rondo_params()->fault != NULL ? rondo_params()->fault : "";
+    int known;
+    pthread_mutex_lock(&lock);
+    if (strncmp(text, parsed, sizeof(parsed)) != 0) { /* else another rank of this process may be at a point of failure */
+        rondo_fault_armed = text[0] != '\0' && parse(text);
+        snprintf(parsed, sizeof(parsed), "%s", text);
     }
-    rondo_fault_armed = 1;
-    return RONDO_SUCCESS;
+    known = rondo_fault_armed || text[0] == '\0';
+    pthread_mutex_unlock(&lock);
+    return known ? RONDO_SUCCESS : rondo_fail(RONDO_INVALID_ARGUMENT, "RONDO_FAULT=%s: expected rank=R,phase=NAME,op=N,act=kill|stop|exit|fail|delay:MS", text);
 }
 
 rondo_status rondo_fault_act(const char *phase, int rank, uint64_t op)

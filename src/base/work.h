@@ -25,7 +25,7 @@ struct rondo_work {
     uint8_t divide;                           /* the finished sum is divided by nranks (avg) */
     uint8_t elem_bytes;
     uint32_t call_word;                       /* of the call, for the first slice on each conn */
-    uint64_t seq;                             /* of the call, for messages; 0: send or recv */
+    uint64_t seq;                             /* of the collective, for messages; 0: send or recv */
     uint32_t channel;
     /* where */
     const uint8_t *in;
