@@ -5,10 +5,7 @@
 #include "base/mem.h"
 #include "comm.h"
 
-static const char *call_name(const struct rondo_task *t)
-{
-    return rondo_coll_name((enum rondo_coll)t->coll);
-}
+static const char *call_name(const struct rondo_task *t) { return rondo_coll_name((enum rondo_coll)t->coll); }
 
 static rondo_status bad(const struct rondo_task *t, const char *what, long long value, const char *allowed)
 {
@@ -22,11 +19,13 @@ static rondo_status check_op(const struct rondo_task *t)
     }
     unsigned slot = (unsigned)t->op - RONDO_NUM_OPS;
     if (slot >= RONDO_USER_OPS || !t->ctx->user_op[slot].used) {
-        return bad(t, "the operation", (long long)(int)t->op, "sum, prod, max, min, avg, or one that rondo_op_create_premul_sum of this communicator returned");
+        return bad(t, "the operation", (long long)(int)t->op,
+                   "sum, prod, max, min, avg, or one that rondo_op_create_premul_sum of this communicator returned");
     }
     if (t->ctx->user_op[slot].dtype != t->dtype) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_%s on rank %d: the operation was created for %s, the call has %s", call_name(t), t->ctx->rank,
-                          rondo_dtype_name((rondo_dtype)t->ctx->user_op[slot].dtype), rondo_dtype_name((rondo_dtype)t->dtype));
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_%s on rank %d: the operation was created for %s, the call has %s", call_name(t),
+                          t->ctx->rank, rondo_dtype_name((rondo_dtype)t->ctx->user_op[slot].dtype),
+                          rondo_dtype_name((rondo_dtype)t->dtype));
     }
     return RONDO_SUCCESS;
 }
@@ -38,19 +37,13 @@ static unsigned needed_buffers(const struct rondo_task *t, size_t sent, size_t r
     int root = t->ctx->rank == t->root;
     switch ((enum rondo_coll)t->coll) {
     case RONDO_COLL_REDUCE:
-    case RONDO_COLL_GATHER:
-        return root ? both : both & 1;
+    case RONDO_COLL_GATHER: return root ? both : both & 1;
     case RONDO_COLL_BROADCAST:
-    case RONDO_COLL_SCATTER:
-        return root ? both : both & 2;
-    case RONDO_COLL_SEND:
-        return both & 1;
-    case RONDO_COLL_RECV:
-        return both & 2;
-    case RONDO_COLL_BARRIER:
-        return 0;
-    default:
-        return both;
+    case RONDO_COLL_SCATTER: return root ? both : both & 2;
+    case RONDO_COLL_SEND: return both & 1;
+    case RONDO_COLL_RECV: return both & 2;
+    case RONDO_COLL_BARRIER: return 0;
+    default: return both;
     }
 }
 
@@ -59,12 +52,14 @@ static rondo_status check_arrays(const struct rondo_task *t, const size_t *count
     size_t elem = rondo_dtype_size((rondo_dtype)t->dtype), most = PTRDIFF_MAX / elem;
     *total = 0;
     if (counts == NULL || displs == NULL) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_%s on rank %d: the %s counts or displacements are NULL", call_name(t), t->ctx->rank, what);
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_%s on rank %d: the %s counts or displacements are NULL", call_name(t),
+                          t->ctx->rank, what);
     }
     for (int r = 0; r < t->ctx->nranks; r++) {
         if (counts[r] > most || displs[r] > most - counts[r] || *total > most - counts[r]) {
-            return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_%s on rank %d: the %s count %zu at displacement %zu of rank %d is more than memory can hold", call_name(t),
-                              t->ctx->rank, what, counts[r], displs[r], r);
+            return rondo_fail(RONDO_INVALID_ARGUMENT,
+                              "rondo_%s on rank %d: the %s count %zu at displacement %zu of rank %d is more than memory can hold",
+                              call_name(t), t->ctx->rank, what, counts[r], displs[r], r);
         }
         *total += counts[r];
     }
@@ -87,8 +82,9 @@ static rondo_status check_size(const struct rondo_task *t, size_t *sent, size_t 
         return RONDO_SUCCESS;
     }
     if (RONDO_UNLIKELY(t->count > UINT32_MAX && t->count > PTRDIFF_MAX / elem / (size_t)t->ctx->nranks)) { /* no division in a usual call */
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_%s on rank %d: count %zu of %s (%zu bytes each, %d ranks) is more than memory can hold", call_name(t), t->ctx->rank,
-                          t->count, rondo_dtype_name((rondo_dtype)t->dtype), elem, t->ctx->nranks);
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "rondo_%s on rank %d: count %zu of %s (%zu bytes each, %d ranks) is more than memory can hold", call_name(t),
+                          t->ctx->rank, t->count, rondo_dtype_name((rondo_dtype)t->dtype), elem, t->ctx->nranks);
     }
     *sent = *received = t->count;
     return RONDO_SUCCESS;
@@ -104,13 +100,14 @@ static rondo_status check(const struct rondo_task *t)
     }
     RONDO_TRY(check_op(t));
     if (RONDO_UNLIKELY(t->root < 0 || t->root >= t->ctx->nranks)) {
-        return bad(t, t->coll == RONDO_COLL_SEND || t->coll == RONDO_COLL_RECV ? "the peer" : "the root", t->root, "a rank of the communicator is from 0 to its size less 1");
+        return bad(t, t->coll == RONDO_COLL_SEND || t->coll == RONDO_COLL_RECV ? "the peer" : "the root", t->root,
+                   "a rank of the communicator is from 0 to its size less 1");
     }
     RONDO_TRY(check_size(t, &sent, &received));
     needed = needed_buffers(t, sent, received);
     if (RONDO_UNLIKELY((needed & 1 && t->send == NULL) || (needed & 2 && t->recv == NULL))) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_%s on rank %d: the %s buffer is NULL and the count is not 0", call_name(t), t->ctx->rank,
-                          needed & 1 && t->send == NULL ? "send" : "receive");
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_%s on rank %d: the %s buffer is NULL and the count is not 0", call_name(t),
+                          t->ctx->rank, needed & 1 && t->send == NULL ? "send" : "receive");
     }
     return RONDO_SUCCESS;
 }
@@ -166,15 +163,20 @@ static rondo_status submit(struct rondo_task *t, rondo_comm *comm, const char *w
     return status;
 }
 
-#define TASK(NAME, ...) {.coll = RONDO_COLL_##NAME, .dtype = (int32_t)type, .stream = stream, __VA_ARGS__}
+#define TASK(NAME, ...)                                                                  \
+    {                                                                                    \
+        .coll = RONDO_COLL_##NAME, .dtype = (int32_t)type, .stream = stream, __VA_ARGS__ \
+    }
 
-rondo_status rondo_all_reduce(const void *send, void *recv, size_t count, rondo_dtype type, rondo_op op, rondo_comm *comm, rondo_stream stream)
+rondo_status rondo_all_reduce(const void *send, void *recv, size_t count, rondo_dtype type, rondo_op op, rondo_comm *comm,
+                              rondo_stream stream)
 {
     struct rondo_task t = TASK(ALL_REDUCE, .send = send, .recv = recv, .count = count, .op = op);
     return submit(&t, comm, "rondo_all_reduce");
 }
 
-rondo_status rondo_reduce(const void *send, void *recv, size_t count, rondo_dtype type, rondo_op op, int root, rondo_comm *comm, rondo_stream stream)
+rondo_status rondo_reduce(const void *send, void *recv, size_t count, rondo_dtype type, rondo_op op, int root, rondo_comm *comm,
+                          rondo_stream stream)
 {
     struct rondo_task t = TASK(REDUCE, .send = send, .recv = recv, .count = count, .op = op, .root = root);
     return submit(&t, comm, "rondo_reduce");
@@ -192,7 +194,8 @@ rondo_status rondo_all_gather(const void *send, void *recv, size_t count, rondo_
     return submit(&t, comm, "rondo_all_gather");
 }
 
-rondo_status rondo_reduce_scatter(const void *send, void *recv, size_t count, rondo_dtype type, rondo_op op, rondo_comm *comm, rondo_stream stream)
+rondo_status rondo_reduce_scatter(const void *send, void *recv, size_t count, rondo_dtype type, rondo_op op, rondo_comm *comm,
+                                  rondo_stream stream)
 {
     struct rondo_task t = TASK(REDUCE_SCATTER, .send = send, .recv = recv, .count = count, .op = op);
     return submit(&t, comm, "rondo_reduce_scatter");
@@ -216,23 +219,25 @@ rondo_status rondo_scatter(const void *send, void *recv, size_t count, rondo_dty
     return submit(&t, comm, "rondo_scatter");
 }
 
-rondo_status rondo_all_gatherv(const void *send, void *recv, const size_t *counts, const size_t *displs, rondo_dtype type, rondo_comm *comm, rondo_stream stream)
+rondo_status rondo_all_gatherv(const void *send, void *recv, const size_t *counts, const size_t *displs, rondo_dtype type, rondo_comm *comm,
+                               rondo_stream stream)
 {
     struct rondo_task t = TASK(ALL_GATHERV, .send = send, .recv = recv, .counts = counts, .displs = displs);
     return submit(&t, comm, "rondo_all_gatherv");
 }
 
-rondo_status rondo_reduce_scatterv(const void *send, void *recv, const size_t *counts, const size_t *displs, rondo_dtype type, rondo_op op, rondo_comm *comm,
-                                   rondo_stream stream)
+rondo_status rondo_reduce_scatterv(const void *send, void *recv, const size_t *counts, const size_t *displs, rondo_dtype type, rondo_op op,
+                                   rondo_comm *comm, rondo_stream stream)
 {
     struct rondo_task t = TASK(REDUCE_SCATTERV, .send = send, .recv = recv, .counts = counts, .displs = displs, .op = op);
     return submit(&t, comm, "rondo_reduce_scatterv");
 }
 
-rondo_status rondo_all_to_allv(const void *send, const size_t *sendcounts, const size_t *sdispls, void *recv, const size_t *recvcounts, const size_t *rdispls,
-                               rondo_dtype type, rondo_comm *comm, rondo_stream stream)
+rondo_status rondo_all_to_allv(const void *send, const size_t *sendcounts, const size_t *sdispls, void *recv, const size_t *recvcounts,
+                               const size_t *rdispls, rondo_dtype type, rondo_comm *comm, rondo_stream stream)
 {
-    struct rondo_task t = TASK(ALL_TO_ALLV, .send = send, .recv = recv, .send_counts = sendcounts, .send_displs = sdispls, .counts = recvcounts, .displs = rdispls);
+    struct rondo_task t = TASK(ALL_TO_ALLV, .send = send, .recv = recv, .send_counts = sendcounts, .send_displs = sdispls,
+                               .counts = recvcounts, .displs = rdispls);
     return submit(&t, comm, "rondo_all_to_allv");
 }
 
@@ -260,11 +265,13 @@ rondo_status rondo_barrier(rondo_comm *comm, rondo_stream stream)
 static rondo_status create_premul_sum(rondo_op *op, const void *scalar, rondo_dtype type, struct rondo_ctx *ctx)
 {
     if (op == NULL || scalar == NULL) {
-        return rondo_ctx_keep_error(ctx, rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_op_create_premul_sum on rank %d: the %s is NULL", ctx->rank,
-                                                    op == NULL ? "place for the operation" : "scalar"));
+        return rondo_ctx_keep_error(ctx, rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_op_create_premul_sum on rank %d: the %s is NULL",
+                                                    ctx->rank, op == NULL ? "place for the operation" : "scalar"));
     }
     if ((unsigned)type >= RONDO_NUM_DTYPES) {
-        return rondo_ctx_keep_error(ctx, rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_op_create_premul_sum on rank %d: the type is %d: one of enum rondo_dtype", ctx->rank, (int)type));
+        return rondo_ctx_keep_error(ctx, rondo_fail(RONDO_INVALID_ARGUMENT,
+                                                    "rondo_op_create_premul_sum on rank %d: the type is %d: one of enum rondo_dtype",
+                                                    ctx->rank, (int)type));
     }
     for (unsigned i = 0; i < RONDO_USER_OPS; i++) {
         struct rondo_user_op *user = &ctx->user_op[i];
@@ -277,8 +284,9 @@ static rondo_status create_premul_sum(rondo_op *op, const void *scalar, rondo_dt
             return RONDO_SUCCESS;
         }
     }
-    return rondo_ctx_keep_error(ctx, rondo_fail(RONDO_INVALID_USAGE, "rank %d: all %d operations of this communicator are in use: rondo_op_destroy the old ones", ctx->rank,
-                                                RONDO_USER_OPS));
+    return rondo_ctx_keep_error(ctx, rondo_fail(RONDO_INVALID_USAGE,
+                                                "rank %d: all %d operations of this communicator are in use: rondo_op_destroy the old ones",
+                                                ctx->rank, RONDO_USER_OPS));
 }
 
 rondo_status rondo_op_create_premul_sum(rondo_op *op, const void *scalar, rondo_dtype type, rondo_comm *comm)
@@ -295,8 +303,10 @@ static rondo_status op_destroy(rondo_op op, struct rondo_ctx *ctx)
 {
     unsigned slot = (unsigned)op - RONDO_NUM_OPS;
     if (slot >= RONDO_USER_OPS || !ctx->user_op[slot].used) {
-        return rondo_ctx_keep_error(ctx, rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_op_destroy on rank %d: %d is not an operation that was created on this communicator", ctx->rank,
-                                                    (int)op));
+        return rondo_ctx_keep_error(ctx,
+                                    rondo_fail(RONDO_INVALID_ARGUMENT,
+                                               "rondo_op_destroy on rank %d: %d is not an operation that was created on this communicator",
+                                               ctx->rank, (int)op));
     }
     ctx->user_op[slot].used = 0;
     return RONDO_SUCCESS;

@@ -15,7 +15,8 @@ static rondo_status alone(struct rondo_bootstrap **bootstrap)
     return status;
 }
 
-rondo_status rondo_child_bootstrap(struct rondo_ctx *parent, const int *members, int n, int self, uint64_t tag, struct rondo_bootstrap **bootstrap)
+rondo_status rondo_child_bootstrap(struct rondo_ctx *parent, const int *members, int n, int self, uint64_t tag,
+                                   struct rondo_bootstrap **bootstrap)
 {
     return n == 1 ? alone(bootstrap) : rondo_bootstrap_control(parent->control, members, n, self, tag, bootstrap);
 }
@@ -31,20 +32,22 @@ static rondo_status all_members(const struct rondo_ctx *parent, int **members)
 
 static rondo_status split(struct rondo_ctx *parent, int color, int key, const rondo_config *config, rondo_comm **newcomm)
 {
-    struct rondo_split split = {.parent = parent, .color = color, .key = key};
+    struct rondo_split split = { .parent = parent, .color = color, .key = key };
     struct rondo_bootstrap *bootstrap;
     struct rondo_ctx *ctx;
     int *members;
     rondo_status status;
     if (color < RONDO_SPLIT_NOCOLOR || newcomm == NULL) {
         return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_split on rank %d: %s", parent->rank,
-                          newcomm == NULL ? "the place for the new communicator is NULL" : "the colour is negative: 0 or more, or RONDO_SPLIT_NOCOLOR");
+                          newcomm == NULL ? "the place for the new communicator is NULL"
+                                          : "the colour is negative: 0 or more, or RONDO_SPLIT_NOCOLOR");
     }
     RONDO_TRY(rondo_ctx_drain(parent));
     RONDO_TRY(rondo_ctx_create(parent->rank, parent->nranks, config, &ctx));
     split.child = ++parent->nchildren;
     RONDO_TRY_GOTO(all_members(parent, &members), fail);
-    status = rondo_child_bootstrap(parent, members, parent->nranks, parent->rank, rondo_hash("colors", 6, parent->hash + split.child), &bootstrap);
+    status = rondo_child_bootstrap(parent, members, parent->nranks, parent->rank, rondo_hash("colors", 6, parent->hash + split.child),
+                                   &bootstrap);
     rondo_free(members);
     if (status == RONDO_SUCCESS) {
         return rondo_comm_start(ctx, bootstrap, &split, newcomm);
@@ -77,8 +80,8 @@ static rondo_status survivors(const struct rondo_ctx *parent, const int *exclude
     RONDO_TRY(RONDO_NEW_ARRAY(gone, parent->nranks, "the members of a shrink"));
     for (int i = 0; i < nexclude && status == RONDO_SUCCESS; i++) {
         if (exclude[i] < 0 || exclude[i] >= parent->nranks || exclude[i] == parent->rank) {
-            status = rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_shrink on rank %d: rank %d cannot be excluded: %s", parent->rank, exclude[i],
-                                exclude[i] == parent->rank ? "the ranks that leave do not call" : "no such rank");
+            status = rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_shrink on rank %d: rank %d cannot be excluded: %s", parent->rank,
+                                exclude[i], exclude[i] == parent->rank ? "the ranks that leave do not call" : "no such rank");
         } else {
             gone[exclude[i]] = 1;
         }
@@ -100,16 +103,20 @@ static rondo_status survivors(const struct rondo_ctx *parent, const int *exclude
     return status;
 }
 
-static rondo_status shrink(struct rondo_ctx *parent, const int *exclude, int nexclude, int flags, const rondo_config *config, rondo_comm **newcomm)
+static rondo_status shrink(struct rondo_ctx *parent, const int *exclude, int nexclude, int flags, const rondo_config *config,
+                           rondo_comm **newcomm)
 {
     struct rondo_bootstrap *bootstrap;
     struct rondo_ctx *ctx;
     int *members, n, self = -1;
     rondo_status status;
     uint64_t tag;
-    if (newcomm == NULL || nexclude < 0 || (nexclude > 0 && exclude == NULL) || (flags != RONDO_SHRINK_DEFAULT && flags != RONDO_SHRINK_ABORT)) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_shrink on rank %d: the place for the communicator or the list of ranks is NULL, or flags %d are unknown",
-                          parent->rank, flags);
+    if (newcomm == NULL || nexclude < 0 || (nexclude > 0 && exclude == NULL) ||
+        (flags != RONDO_SHRINK_DEFAULT && flags != RONDO_SHRINK_ABORT)) {
+        return rondo_fail(
+            RONDO_INVALID_ARGUMENT,
+            "rondo_comm_shrink on rank %d: the place for the communicator or the list of ranks is NULL, or flags %d are unknown",
+            parent->rank, flags);
     }
     if (__atomic_load_n(&parent->state, __ATOMIC_ACQUIRE) == RONDO_COMM_INIT) {
         return rondo_ctx_ready(parent);
@@ -135,7 +142,8 @@ static rondo_status shrink(struct rondo_ctx *parent, const int *exclude, int nex
     return rondo_comm_start(ctx, bootstrap, NULL, newcomm);
 }
 
-rondo_status rondo_comm_shrink(rondo_comm *comm, const int *exclude, int nexclude, int flags, const rondo_config *config, rondo_comm **newcomm)
+rondo_status rondo_comm_shrink(rondo_comm *comm, const int *exclude, int nexclude, int flags, const rondo_config *config,
+                               rondo_comm **newcomm)
 {
     struct rondo_ctx *parent;
     rondo_status status;
@@ -184,7 +192,8 @@ rondo_status rondo_comm_create_local(rondo_local *local, int rank, const rondo_c
 {
     struct rondo_bootstrap *bootstrap;
     if (local == NULL || rank < 0 || rank >= local->nranks) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_create_local: rank %d of %s", rank, local == NULL ? "no meeting place (NULL)" : "a smaller meeting place");
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_create_local: rank %d of %s", rank,
+                          local == NULL ? "no meeting place (NULL)" : "a smaller meeting place");
     }
     RONDO_TRY(rondo_bootstrap_threads(local->hub, rank, &bootstrap));
     return rondo_engine_create(bootstrap, config, comm);

@@ -80,10 +80,7 @@ int rondo_engine_ncomms(void)
     return n;
 }
 
-static int is_alive(const rondo_comm *comm)
-{
-    return __atomic_load_n(&comm->magic, __ATOMIC_ACQUIRE) == RONDO_COMM_ALIVE;
-}
+static int is_alive(const rondo_comm *comm) { return __atomic_load_n(&comm->magic, __ATOMIC_ACQUIRE) == RONDO_COMM_ALIVE; }
 
 static rondo_status not_alive(const rondo_comm *comm, const char *what)
 {
@@ -91,7 +88,8 @@ static rondo_status not_alive(const rondo_comm *comm, const char *what)
         return rondo_fail(RONDO_INVALID_ARGUMENT, "%s: the communicator is NULL: pass one that rondo_comm_create returned", what);
     }
     return __atomic_load_n(&comm->magic, __ATOMIC_RELAXED) == RONDO_COMM_DEAD
-               ? rondo_fail(RONDO_INVALID_ARGUMENT, "%s: rank %d of communicator \"%s\" was destroyed or aborted before this call", what, comm->rank, comm->name)
+               ? rondo_fail(RONDO_INVALID_ARGUMENT, "%s: rank %d of communicator \"%s\" was destroyed or aborted before this call", what,
+                            comm->rank, comm->name)
                : rondo_fail(RONDO_INVALID_ARGUMENT, "%s: %p is not a communicator: was its creation successful?", what, (const void *)comm);
 }
 
@@ -110,10 +108,7 @@ rondo_status rondo_comm_enter(rondo_comm *comm, const char *what, struct rondo_c
     return RONDO_SUCCESS;
 }
 
-void rondo_comm_leave(rondo_comm *comm)
-{
-    __atomic_store_n(&comm->busy, 0, __ATOMIC_RELEASE);
-}
+void rondo_comm_leave(rondo_comm *comm) { __atomic_store_n(&comm->busy, 0, __ATOMIC_RELEASE); }
 
 rondo_status rondo_comm_visit(const rondo_comm *comm, const char *what, struct rondo_ctx **ctx)
 {
@@ -129,10 +124,7 @@ rondo_status rondo_comm_visit(const rondo_comm *comm, const char *what, struct r
     return RONDO_SUCCESS;
 }
 
-void rondo_comm_unvisit(const rondo_comm *comm)
-{
-    __atomic_sub_fetch(&((rondo_comm *)(uintptr_t)comm)->visitors, 1, __ATOMIC_RELEASE);
-}
+void rondo_comm_unvisit(const rondo_comm *comm) { __atomic_sub_fetch(&((rondo_comm *)(uintptr_t)comm)->visitors, 1, __ATOMIC_RELEASE); }
 
 /* From alive to dead, once: whoever succeeds ends the communicator. */
 static rondo_status claim(rondo_comm *comm, const char *what, struct rondo_ctx **ctx)
@@ -155,10 +147,12 @@ rondo_status rondo_config_check(const rondo_config *config, rondo_config *checke
         return RONDO_SUCCESS;
     }
     if (config->size < offsetof(rondo_config, blocking) || config->size > 4096 || config->magic != RONDO_CONFIG_MAGIC) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "the config has size %zu and magic 0x%x: start from RONDO_CONFIG_INIT", config->size, config->magic);
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "the config has size %zu and magic 0x%x: start from RONDO_CONFIG_INIT", config->size,
+                          config->magic);
     }
     if (config->version / 10000 != RONDO_VERSION_MAJOR) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "the config is of version %u, the library of %d: recompile the program", config->version, RONDO_VERSION_CODE);
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "the config is of version %u, the library of %d: recompile the program", config->version,
+                          RONDO_VERSION_CODE);
     }
     memcpy(checked, config, rondo_min_size(config->size, sizeof(*checked))); /* a program built with an older header has fewer fields */
     checked->size = sizeof(*checked);
@@ -166,10 +160,12 @@ rondo_status rondo_config_check(const rondo_config *config, rondo_config *checke
         return rondo_fail(RONDO_INVALID_ARGUMENT, "config.blocking is %d: 0 or 1", checked->blocking);
     }
     if (checked->max_channels != RONDO_CONFIG_DEFAULT && (checked->max_channels < 1 || checked->max_channels > RONDO_MAX_CHANNELS)) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "config.max_channels is %d: 1 to %d, or RONDO_CONFIG_DEFAULT", checked->max_channels, RONDO_MAX_CHANNELS);
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "config.max_channels is %d: 1 to %d, or RONDO_CONFIG_DEFAULT", checked->max_channels,
+                          RONDO_MAX_CHANNELS);
     }
     if (checked->timeout_ms < RONDO_CONFIG_DEFAULT) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "config.timeout_ms is %lld: 0 for none, or RONDO_CONFIG_DEFAULT", (long long)checked->timeout_ms);
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "config.timeout_ms is %lld: 0 for none, or RONDO_CONFIG_DEFAULT",
+                          (long long)checked->timeout_ms);
     }
     return RONDO_SUCCESS;
 }
@@ -268,18 +264,20 @@ rondo_status rondo_ctx_ready(struct rondo_ctx *ctx)
     }
     switch (state) {
     case RONDO_COMM_INIT:
-        return rondo_fail(RONDO_INVALID_USAGE, "rank %d: the communicator \"%s\" is still being created: poll rondo_comm_async_error until it says RONDO_SUCCESS", ctx->rank,
-                          ctx->name);
+        return rondo_fail(
+            RONDO_INVALID_USAGE,
+            "rank %d: the communicator \"%s\" is still being created: poll rondo_comm_async_error until it says RONDO_SUCCESS", ctx->rank,
+            ctx->name);
     case RONDO_COMM_FINALIZED:
-        return rondo_fail(RONDO_INVALID_USAGE, "rank %d: the communicator \"%s\" was finalized: only destroy is legal", ctx->rank, ctx->name);
+        return rondo_fail(RONDO_INVALID_USAGE, "rank %d: the communicator \"%s\" was finalized: only destroy is legal", ctx->rank,
+                          ctx->name);
     case RONDO_COMM_READY: {
         char text[RONDO_ERROR_TEXT];
         int whose = -1;
         rondo_status status = rondo_control_reason(ctx->control, text, &whose);
         return rondo_ctx_fail(ctx, rondo_fail_quiet(status == RONDO_SUCCESS ? RONDO_REMOTE_ERROR : status, "%s", text), whose);
     }
-    default:
-        return rondo_fail_quiet(ctx->failure, "%s", ctx->failure_text);
+    default: return rondo_fail_quiet(ctx->failure, "%s", ctx->failure_text);
     }
 }
 
@@ -288,7 +286,7 @@ rondo_status rondo_ctx_ready(struct rondo_ctx *ctx)
 /* Threads that are inside leave at their next look; a bound all the same, since one may be stopped in a debugger. */
 static int all_left(const int16_t *count)
 {
-    struct timespec ms = {0, 1000000};
+    struct timespec ms = { 0, 1000000 };
     for (int i = 0; i < 5000 && __atomic_load_n(count, __ATOMIC_ACQUIRE) != 0; i++) {
         nanosleep(&ms, NULL);
     }
@@ -298,7 +296,7 @@ static int all_left(const int16_t *count)
 /* After claim(): once every thread has passed a fence, whoever comes in sees the dead shell, and who came in before has said so. */
 static int wait_until_left(const rondo_comm *comm)
 {
-    struct timespec ms = {0, 1000000};
+    struct timespec ms = { 0, 1000000 };
     if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) != 0) {
         nanosleep(&ms, NULL); /* a store that takes longer is not known */
     }
@@ -308,8 +306,8 @@ static int wait_until_left(const rondo_comm *comm)
 /* The shell is claimed and the calling thread of the communicator is not inside. */
 static void comm_end(rondo_comm *comm, struct rondo_ctx *ctx, int left, const char *how)
 {
-    RONDO_INFO(RONDO_SUBSYS_DESTROY, "communicator \"%s\" %016llx: rank %d of %d %s after %llu collectives", ctx->name, (unsigned long long)ctx->hash, ctx->rank,
-               ctx->nranks, how, (unsigned long long)ctx->seq);
+    RONDO_INFO(RONDO_SUBSYS_DESTROY, "communicator \"%s\" %016llx: rank %d of %d %s after %llu collectives", ctx->name,
+               (unsigned long long)ctx->hash, ctx->rank, ctx->nranks, how, (unsigned long long)ctx->seq);
     if (left) {
         rondo_ctx_drop_queue(ctx, RONDO_INVALID_USAGE); /* before the visitors: who waits for a stream goes when its plans are done */
         left = all_left(&comm->visitors);
@@ -318,7 +316,8 @@ static void comm_end(rondo_comm *comm, struct rondo_ctx *ctx, int left, const ch
     memcpy(comm->name, ctx->name, sizeof(comm->name));
     shell_bury(comm);
     if (!left) {
-        RONDO_WARN("rank %d: a thread did not leave the aborted communicator \"%s\" within 5 s: its memory is not freed", ctx->rank, ctx->name);
+        RONDO_WARN("rank %d: a thread did not leave the aborted communicator \"%s\" within 5 s: its memory is not freed", ctx->rank,
+                   ctx->name);
         return;
     }
     rondo_init_cancel(ctx);
@@ -466,14 +465,9 @@ rondo_status rondo_comm_async_error(rondo_comm *comm, rondo_status *error)
     }
     RONDO_TRY(rondo_comm_visit(comm, "rondo_comm_async_error", &ctx));
     switch (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE)) {
-    case RONDO_COMM_INIT:
-        *error = rondo_init_step(ctx);
-        break;
-    case RONDO_COMM_FINALIZED:
-        *error = RONDO_SUCCESS;
-        break;
-    default:
-        *error = rondo_ctx_ready(ctx);
+    case RONDO_COMM_INIT: *error = rondo_init_step(ctx); break;
+    case RONDO_COMM_FINALIZED: *error = RONDO_SUCCESS; break;
+    default: *error = rondo_ctx_ready(ctx);
     }
     rondo_comm_unvisit(comm);
     return RONDO_SUCCESS;
@@ -522,7 +516,8 @@ const char *rondo_last_error(const rondo_comm *comm)
     if (comm == NULL || !is_alive(comm) || rondo_comm_visit(comm, "rondo_last_error", &ctx) != RONDO_SUCCESS) {
         return rondo_error_text();
     }
-    snprintf(text, sizeof(text), "%s", __atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == RONDO_COMM_FAILED ? ctx->failure_text : ctx->error);
+    snprintf(text, sizeof(text), "%s",
+             __atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == RONDO_COMM_FAILED ? ctx->failure_text : ctx->error);
     rondo_comm_unvisit(comm);
     return text;
 }

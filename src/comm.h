@@ -45,7 +45,7 @@ struct rondo_task {
     const size_t *counts, *displs;           /* v-forms; of the receiver in all_to_allv */
     const size_t *send_counts, *send_displs; /* all_to_allv */
     rondo_op op;
-    int32_t root; /* or peer */
+    int32_t root;  /* or peer */
     int32_t dtype; /* enum rondo_dtype, as the user gave it */
     uint8_t coll;
     rondo_comm *shell; /* in a group: the context may be gone at its end */
@@ -56,15 +56,15 @@ struct rondo_plan {
     struct rondo_ctx *ctx;
     struct rondo_run *runs;
     int nruns, capacity;
-    int open;               /* runs that are not finished */
-    int issued, done;       /* plans of streams; done is read by other threads (release, acquire) */
-    rondo_status status;    /* valid when done */
+    int open;                     /* runs that are not finished */
+    int issued, done;             /* plans of streams; done is read by other threads (release, acquire) */
+    rondo_status status;          /* valid when done */
     uint64_t first_seq, last_seq; /* calls noted in the control plane; 0: none */
     rondo_stream stream;
-    struct rondo_plan *after;     /* the plan before this one in its stream; NULL when that is done */
-    struct rondo_plan *next;      /* in the context's queue */
+    struct rondo_plan *after; /* the plan before this one in its stream; NULL when that is done */
+    struct rondo_plan *next;  /* in the context's queue */
     struct rondo_plan *stream_next;
-    void *temp;             /* chain of memory that the calls needed: copies of counts, of an in-place send buffer */
+    void *temp;              /* chain of memory that the calls needed: copies of counts, of an in-place send buffer */
     struct rondo_task *self; /* sends and receives to itself that have no partner yet, in order */
     int nself, self_capacity;
 };
@@ -83,10 +83,10 @@ enum { RONDO_CACHED_CALLS = 32 };
 
 /* Both directions to one peer of send and recv. */
 struct rondo_p2p {
-    struct rondo_link link[2];   /* 0: from the peer, 1: to it */
+    struct rondo_link link[2]; /* 0: from the peer, 1: to it */
     struct rondo_ports ports[2];
-    uint64_t calls[2];           /* sequence of calls in each direction */
-    uint8_t lazy[2];             /* link prepared */
+    uint64_t calls[2]; /* sequence of calls in each direction */
+    uint8_t lazy[2];   /* link prepared */
 };
 
 struct rondo_user_op {
@@ -102,8 +102,8 @@ struct rondo_ctx {
     char name[RONDO_NAME_LEN];
     rondo_config config;
     struct rondo_unique_id id;
-    uint64_t hash;              /* of the id: equal on all ranks */
-    uint64_t nchildren;         /* splits and shrinks so far */
+    uint64_t hash;      /* of the id: equal on all ranks */
+    uint64_t nchildren; /* splits and shrinks so far */
     /* the ranks, how they are wired and connected */
     struct rondo_peer *peers;
     struct rondo_shm_name *arenas;
@@ -111,8 +111,8 @@ struct rondo_ctx {
     struct rondo_net net;
     struct rondo_link *links;
     int nlinks;
-    struct rondo_ports *ports;  /* per channel */
-    struct rondo_p2p **p2p;     /* per rank; NULL until used */
+    struct rondo_ports *ports;     /* per channel */
+    struct rondo_p2p **p2p;        /* per rank; NULL until used */
     struct rondo_control *control; /* NULL when nranks is 1 */
     struct rondo_board *board;
     /* running */
@@ -123,26 +123,26 @@ struct rondo_ctx {
     struct rondo_wait_policy policy;
     struct rondo_allowed allowed;
     struct rondo_cached cached[RONDO_CACHED_CALLS];
-    struct rondo_plan direct;   /* the plan of calls that run before they return */
+    struct rondo_plan direct; /* the plan of calls that run before they return */
     struct rondo_user_op user_op[RONDO_USER_OPS];
-    uint64_t seq;               /* collectives called */
+    uint64_t seq; /* collectives called */
     uint32_t stall_checks;
     uint8_t barrier_byte[2];
     /* plans of streams, in the order of the calls */
     pthread_mutex_t queue_lock;
     struct rondo_plan *queue, *queue_last;
-    int nqueued;                /* atomic */
+    int nqueued;                     /* atomic */
     struct rondo_ctx *registry_next; /* contexts with queued plans */
     int registered;
     /* state */
-    int state;                  /* enum rondo_comm_state; atomic */
-    int failing;                /* somebody writes why; atomic */
-    int aborted;                /* atomic */
-    rondo_status failure;       /* why state is FAILED: written once, before state */
+    int state;            /* enum rondo_comm_state; atomic */
+    int failing;          /* somebody writes why; atomic */
+    int aborted;          /* atomic */
+    rondo_status failure; /* why state is FAILED: written once, before state */
     char failure_text[RONDO_ERROR_TEXT];
     char error[RONDO_ERROR_TEXT]; /* of the calling thread's last call that failed */
-    struct rondo_init *init;    /* under way; NULL afterwards */
-    size_t bytes;               /* of buffers */
+    struct rondo_init *init;      /* under way; NULL afterwards */
+    size_t bytes;                 /* of buffers */
 };
 
 /* ---- comm.c ---- */
@@ -187,7 +187,8 @@ void rondo_init_cancel(struct rondo_ctx *ctx);
 /** Run creations to their end, together. Each context's result is in its state. @return the first error. */
 rondo_status rondo_init_run(struct rondo_ctx **ctxs, int n);
 /** A bootstrap for a child of `parent` over its ranks members[0 .. n - 1]; self: this rank's place among them. */
-rondo_status rondo_child_bootstrap(struct rondo_ctx *parent, const int *members, int n, int self, uint64_t tag, struct rondo_bootstrap **bootstrap);
+rondo_status rondo_child_bootstrap(struct rondo_ctx *parent, const int *members, int n, int self, uint64_t tag,
+                                   struct rondo_bootstrap **bootstrap);
 /** Wrap a context in a shell and create it: blocking, non-blocking or in the open group. */
 rondo_status rondo_comm_start(struct rondo_ctx *ctx, struct rondo_bootstrap *bootstrap, const struct rondo_split *split, rondo_comm **comm);
 

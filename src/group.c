@@ -22,10 +22,7 @@ static _Thread_local struct {
     int ninits, init_capacity, created_capacity;
 } group;
 
-int rondo_group_depth(void)
-{
-    return group.depth;
-}
+int rondo_group_depth(void) { return group.depth; }
 
 static rondo_status grow(void *array, int *capacity, int used, size_t size)
 {
@@ -255,7 +252,8 @@ static rondo_status enter_tasks(void)
         rondo_status status = rondo_comm_enter(group.task[i].shell, "rondo_group_end", &ctx);
         if (status == RONDO_SUCCESS && ctx != group.task[i].ctx) {
             rondo_comm_leave(group.task[i].shell);
-            status = rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_group_end: a communicator of the group was destroyed or aborted before the group's end");
+            status = rondo_fail(RONDO_INVALID_ARGUMENT,
+                                "rondo_group_end: a communicator of the group was destroyed or aborted before the group's end");
         }
         if (status != RONDO_SUCCESS) {
             leave_tasks(i);

@@ -56,7 +56,7 @@ struct rondo_init {
 struct phase {
     const char *name;
     rondo_status (*start)(struct rondo_init *init);
-    rondo_status (*test)(struct rondo_init *init);   /* NULL: the bootstrap's */
+    rondo_status (*test)(struct rondo_init *init); /* NULL: the bootstrap's */
     rondo_status (*finish)(struct rondo_init *init);
 };
 
@@ -95,10 +95,7 @@ static rondo_status start_allgather(struct rondo_init *init)
     return init->bootstrap->ops->allgather_start(init->bootstrap, init->mine, init->all, init->bytes);
 }
 
-static void *record_of(const struct rondo_init *init, int rank)
-{
-    return (char *)init->all + (size_t)rank * init->bytes;
-}
+static void *record_of(const struct rondo_init *init, int rank) { return (char *)init->all + (size_t)rank * init->bytes; }
 
 /* ---- colours: the first round of a split, over the parent's ranks ---- */
 
@@ -168,10 +165,7 @@ static rondo_status finish_colors(struct rondo_init *init)
 
 /* ---- open ---- */
 
-static rondo_status start_open(struct rondo_init *init)
-{
-    return init->bootstrap->ops->open_start(init->bootstrap);
-}
+static rondo_status start_open(struct rondo_init *init) { return init->bootstrap->ops->open_start(init->bootstrap); }
 
 static rondo_status finish_nothing(struct rondo_init *init)
 {
@@ -266,10 +260,7 @@ static enum rondo_shm_mode choose_shm_mode(const struct rondo_ctx *ctx)
     return mode;
 }
 
-static uint32_t slot_bytes(int64_t buffer)
-{
-    return (uint32_t)(buffer / RONDO_SLOTS / RONDO_CTRL_ALIGN * RONDO_CTRL_ALIGN);
-}
+static uint32_t slot_bytes(int64_t buffer) { return (uint32_t)(buffer / RONDO_SLOTS / RONDO_CTRL_ALIGN * RONDO_CTRL_ALIGN); }
 
 static void fill_net(struct rondo_ctx *ctx)
 {
@@ -550,8 +541,10 @@ static rondo_status test_hello(struct rondo_init *init)
         }
     }
     if (status == RONDO_IN_PROGRESS && init->deadline_ns != 0 && rondo_now_ns() > init->deadline_ns) {
-        return rondo_fail(RONDO_TIMEOUT, "rank %d on %s: rank %d on %s connected but its empty slot did not pass within RONDO_INIT_TIMEOUT: is it stopped?", ctx->rank,
-                          rondo_log_host(), silent, silent >= 0 ? ctx->peers[silent].host : "?");
+        return rondo_fail(
+            RONDO_TIMEOUT,
+            "rank %d on %s: rank %d on %s connected but its empty slot did not pass within RONDO_INIT_TIMEOUT: is it stopped?", ctx->rank,
+            rondo_log_host(), silent, silent >= 0 ? ctx->peers[silent].host : "?");
     }
     return status;
 }
@@ -577,23 +570,16 @@ static rondo_status test_done(struct rondo_init *init)
     return rondo_now_ns() - init->ended_ns < GRACE_NS ? status : in_progress_unless_ended(init->ctx);
 }
 
-static rondo_status finish_done(struct rondo_init *init)
-{
-    return rondo_round_check(init->all, init->bytes, init->ctx->nranks);
-}
+static rondo_status finish_done(struct rondo_init *init) { return rondo_round_check(init->all, init->bytes, init->ctx->nranks); }
 
 /* ---- the list ---- */
 
 static const struct phase phases[] = {
-    {"colors", start_colors, NULL, finish_colors},
-    {"open", start_open, NULL, finish_nothing},
-    {"peers", start_peers, NULL, finish_peers},
-    {"params", start_params, test_params, finish_params},
-    {"graphs", start_graphs, NULL, finish_graphs},
-    {"connections", start_connections, test_connections, finish_connections},
-    {"ready", start_ready, NULL, finish_ready},
-    {"hello", start_hello, test_hello, finish_nothing},
-    {"done", start_done, test_done, finish_done},
+    { "colors", start_colors, NULL, finish_colors }, { "open", start_open, NULL, finish_nothing },
+    { "peers", start_peers, NULL, finish_peers },    { "params", start_params, test_params, finish_params },
+    { "graphs", start_graphs, NULL, finish_graphs }, { "connections", start_connections, test_connections, finish_connections },
+    { "ready", start_ready, NULL, finish_ready },    { "hello", start_hello, test_hello, finish_nothing },
+    { "done", start_done, test_done, finish_done },
 };
 _Static_assert(RONDO_COUNTOF(phases) <= MAX_PHASES, "MAX_PHASES counts the phases");
 enum { FIRST_WITHOUT_SPLIT = 1 };
@@ -630,12 +616,16 @@ static void log_phases(const struct rondo_init *init)
             n += (size_t)snprintf(text + n, sizeof(text) - n, " %s %.2f", phases[p].name, (double)init->took_ns[p] * 1e-6);
         }
     }
-    RONDO_INFO(RONDO_SUBSYS_INIT, "communicator \"%s\" %016llx: rank %d of %d, node %d of %d, local rank %d of %d, %d channels, bootstrap %s, ready in %.2f ms (%s )", ctx->name,
-               (unsigned long long)ctx->hash, ctx->rank, ctx->nranks, ctx->layout.node, ctx->layout.nnodes, ctx->layout.local_rank, ctx->layout.nlocal, ctx->layout.nchannels,
-               init->bootstrap->ops->name, (double)(rondo_now_ns() - init->begin_ns) * 1e-6, text);
-    RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_ALLOC, "rank %d: %zu bytes of shared memory, %zu a channel (ring and tree, Simple %u, LL128 %u, LL %u bytes a slot, %d slots a conn)",
-               ctx->rank, ctx->bytes, ctx->bytes / (size_t)ctx->layout.nchannels, ctx->net.slot_bytes[RONDO_PROTO_SIMPLE], ctx->net.slot_bytes[RONDO_PROTO_LL128],
-               ctx->net.slot_bytes[RONDO_PROTO_LL], RONDO_SLOTS);
+    RONDO_INFO(
+        RONDO_SUBSYS_INIT,
+        "communicator \"%s\" %016llx: rank %d of %d, node %d of %d, local rank %d of %d, %d channels, bootstrap %s, ready in %.2f ms (%s )",
+        ctx->name, (unsigned long long)ctx->hash, ctx->rank, ctx->nranks, ctx->layout.node, ctx->layout.nnodes, ctx->layout.local_rank,
+        ctx->layout.nlocal, ctx->layout.nchannels, init->bootstrap->ops->name, (double)(rondo_now_ns() - init->begin_ns) * 1e-6, text);
+    RONDO_INFO(
+        RONDO_SUBSYS_INIT | RONDO_SUBSYS_ALLOC,
+        "rank %d: %zu bytes of shared memory, %zu a channel (ring and tree, Simple %u, LL128 %u, LL %u bytes a slot, %d slots a conn)",
+        ctx->rank, ctx->bytes, ctx->bytes / (size_t)ctx->layout.nchannels, ctx->net.slot_bytes[RONDO_PROTO_SIMPLE],
+        ctx->net.slot_bytes[RONDO_PROTO_LL128], ctx->net.slot_bytes[RONDO_PROTO_LL], RONDO_SLOTS);
 }
 
 static rondo_status init_end(struct rondo_init *init, rondo_status status, int round_open)
@@ -645,7 +635,7 @@ static rondo_status init_end(struct rondo_init *init, rondo_status status, int r
         ctx->bytes = ctx->nranks > 1 ? rondo_net_bytes(&ctx->net) : 0;
         log_phases(init);
         if (init->bootstrap->idle != NULL) {
-            struct rondo_hook hook = {"mpi", init->bootstrap->idle, init->bootstrap->idle_arg, 1};
+            struct rondo_hook hook = { "mpi", init->bootstrap->idle, init->bootstrap->idle_arg, 1 };
             status = rondo_progress_add(&ctx->progress, hook);
         }
     }
@@ -695,7 +685,8 @@ static rondo_status name_missing(struct rondo_init *init)
                                ctx->peers != NULL ? ctx->peers[ranks[i]].host : "");
     }
     return rondo_fail(RONDO_TIMEOUT,
-                      "rank %d on %s: creation of the communicator stopped in round \"%s\" after %.1f s (RONDO_INIT_TIMEOUT): %s %s: do all ranks make the call, and are they alive? "
+                      "rank %d on %s: creation of the communicator stopped in round \"%s\" after %.1f s (RONDO_INIT_TIMEOUT): %s %s: do "
+                      "all ranks make the call, and are they alive? "
                       "(MPI_Finalize may wait for a late rank)",
                       ctx->rank, rondo_log_host(), phases[init->phase].name, (double)(rondo_now_ns() - init->begin_ns) * 1e-9,
                       n > 0 ? "did not arrive:" : "which ranks did not arrive is not known", list);
@@ -737,8 +728,9 @@ static rondo_status init_step(struct rondo_init *init)
     rondo_log_set_rank(ctx->rank);
     while (status == RONDO_SUCCESS && init->phase < (int)RONDO_COUNTOF(phases)) {
         const struct phase *phase = &phases[init->phase];
-        status = __atomic_load_n(&ctx->aborted, __ATOMIC_ACQUIRE) ? rondo_fail_quiet(RONDO_REMOTE_ERROR, "rank %d aborted the creation of the communicator", ctx->rank)
-                                                                  : step_phase(init, phase);
+        status = __atomic_load_n(&ctx->aborted, __ATOMIC_ACQUIRE)
+                     ? rondo_fail_quiet(RONDO_REMOTE_ERROR, "rank %d aborted the creation of the communicator", ctx->rank)
+                     : step_phase(init, phase);
         if (status != RONDO_SUCCESS) {
             round_open = 1;
             break;
@@ -773,7 +765,7 @@ rondo_status rondo_init_step(struct rondo_ctx *ctx)
 
 rondo_status rondo_init_run(struct rondo_ctx **ctxs, int n)
 {
-    struct rondo_wait_policy policy = {.spins = 100, .sleep_after_ns = rondo_params()->sleep_after};
+    struct rondo_wait_policy policy = { .spins = 100, .sleep_after_ns = rondo_params()->sleep_after };
     struct rondo_wait wait;
     rondo_status first = RONDO_SUCCESS;
     char text[RONDO_ERROR_TEXT] = "";

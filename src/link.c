@@ -9,10 +9,7 @@
 /* A ring edge in and out, and for each tree neighbour one conn each way. */
 enum { LINKS_A_CHANNEL = 2 + 2 * (1 + RONDO_TREE_FAN) };
 
-int rondo_links_max(int nchannels)
-{
-    return nchannels * LINKS_A_CHANNEL;
-}
+int rondo_links_max(int nchannels) { return nchannels * LINKS_A_CHANNEL; }
 
 /* Which peer is at a port of this channel; -1: nobody. */
 static int port_peer(const struct rondo_channel_layout *channel, int port, int is_send)
@@ -67,8 +64,9 @@ rondo_status rondo_links_connect(struct rondo_ctx *ctx, const struct rondo_conne
             match = records_match(&mine[i], &theirs[k], ctx->rank) ? &theirs[k] : NULL;
         }
         if (match == NULL) {
-            return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d on %s: rank %d offered no end for channel %d: the ranks found different layouts", ctx->rank, rondo_log_host(),
-                              ctx->links[i].peer, ctx->links[i].channel);
+            return rondo_fail(RONDO_INTERNAL_ERROR,
+                              "rank %d on %s: rank %d offered no end for channel %d: the ranks found different layouts", ctx->rank,
+                              rondo_log_host(), ctx->links[i].peer, ctx->links[i].channel);
         }
         RONDO_TRY(rondo_link_connect(&ctx->net, &ctx->links[i], match));
     }

@@ -38,7 +38,14 @@ static void note_call(struct rondo_plan *plan, const struct rondo_task *t, uint3
         plan->first_seq = ctx->seq;
     }
     if (ctx->control != NULL) {
-        struct rondo_call call = {.seq = ctx->seq, .count = t->count, .word = word, .op = (int32_t)t->op, .root = t->root, .coll = t->coll, .dtype = (uint8_t)t->dtype, .state = 1};
+        struct rondo_call call = { .seq = ctx->seq,
+                                   .count = t->count,
+                                   .word = word,
+                                   .op = (int32_t)t->op,
+                                   .root = t->root,
+                                   .coll = t->coll,
+                                   .dtype = (uint8_t)t->dtype,
+                                   .state = 1 };
         rondo_control_call_begin(ctx->control, &call);
     }
 }
@@ -102,7 +109,7 @@ void rondo_plan_release(struct rondo_plan *plan)
 static void fill_op(const struct rondo_ctx *ctx, struct rondo_work *w, const struct rondo_task *t)
 {
 #define RONDO_OP_ROW_(ctx_, name, NAME, value, pairwise) [RONDO_##NAME] = RONDO_REDUCE_##pairwise,
-    static const uint8_t pairwise[] = {RONDO_OP_TABLE(RONDO_OP_ROW_, )};
+    static const uint8_t pairwise[] = { RONDO_OP_TABLE(RONDO_OP_ROW_, ) };
 #undef RONDO_OP_ROW_
     w->dtype = (uint8_t)t->dtype;
     w->elem_bytes = (uint8_t)rondo_dtype_size((rondo_dtype)t->dtype);
@@ -170,7 +177,8 @@ static void channel_part(struct rondo_work *w, size_t count, int c, int n)
     w->len = rondo_min_size(part, count - w->off);
 }
 
-static void fill_work(struct rondo_ctx *ctx, struct rondo_run *run, const struct rondo_task *t, const struct rondo_choice *choice, int channel)
+static void fill_work(struct rondo_ctx *ctx, struct rondo_run *run, const struct rondo_task *t, const struct rondo_choice *choice,
+                      int channel)
 {
     struct rondo_work *w = &run->work;
     fill_op(ctx, w, t);
@@ -187,7 +195,8 @@ static void fill_work(struct rondo_ctx *ctx, struct rondo_run *run, const struct
     run->lane = (uint32_t)channel;
     run->schedule = rondo_schedule_find((enum rondo_coll)w->coll, (enum rondo_algo)w->algo);
     rondo_seat_of(&ctx->layout, channel, (enum rondo_algo)w->algo, (enum rondo_coll)w->coll, t->root, &w->seat);
-    run->only_sends = (w->coll == RONDO_COLL_BROADCAST || w->coll == RONDO_COLL_REDUCE) && run->schedule->flow[0].step(&w->seat, 0).nfrom == 0;
+    run->only_sends = (w->coll == RONDO_COLL_BROADCAST || w->coll == RONDO_COLL_REDUCE) &&
+                      run->schedule->flow[0].step(&w->seat, 0).nfrom == 0;
     channel_part(w, t->count, channel, choice->nchannels);
     if (w->algo == RONDO_ALGO_ONESHOT) {
         w->chunk = w->len;
@@ -229,8 +238,8 @@ static void log_table(const struct rondo_ctx *ctx, enum rondo_coll coll, size_t 
         for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
             const struct rondo_choice *c = &table[a][p];
             if (c->us >= 0 && at < sizeof(text)) {
-                at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s %s x%d %.2f", at > 0 ? ", " : "", rondo_algo_name((enum rondo_algo)a),
-                                       rondo_proto_name((enum rondo_proto)p), c->nchannels, c->us);
+                at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s %s x%d %.2f", at > 0 ? ", " : "",
+                                       rondo_algo_name((enum rondo_algo)a), rondo_proto_name((enum rondo_proto)p), c->nchannels, c->us);
             }
         }
     }
@@ -246,22 +255,20 @@ static rondo_status choose(struct rondo_ctx *ctx, const struct rondo_task *t, st
     }
     if (rondo_log_on(RONDO_LOG_INFO, RONDO_SUBSYS_TUNING)) {
         log_table(ctx, (enum rondo_coll)t->coll, bytes, board);
-        RONDO_INFO(RONDO_SUBSYS_TUNING, "rank %d: %s of %zu bytes: %s, %s, %d channel%s", ctx->rank, rondo_coll_name((enum rondo_coll)t->coll), bytes,
-                   rondo_algo_name((enum rondo_algo)choice->algo), rondo_proto_name((enum rondo_proto)choice->proto), choice->nchannels,
-                   choice->nchannels == 1 ? "" : "s");
+        RONDO_INFO(RONDO_SUBSYS_TUNING, "rank %d: %s of %zu bytes: %s, %s, %d channel%s", ctx->rank,
+                   rondo_coll_name((enum rondo_coll)t->coll), bytes, rondo_algo_name((enum rondo_algo)choice->algo),
+                   rondo_proto_name((enum rondo_proto)choice->proto), choice->nchannels, choice->nchannels == 1 ? "" : "s");
     }
     return RONDO_SUCCESS;
 }
 
-static int is_empty(const struct rondo_task *t)
-{
-    return t->counts == NULL ? t->count == 0 : task_bytes(t) == 0;
-}
+static int is_empty(const struct rondo_task *t) { return t->counts == NULL ? t->count == 0 : task_bytes(t) == 0; }
 
 /* Where each rank's own part lies, when there is only one rank. */
 static rondo_status add_alone(struct rondo_plan *plan, const struct rondo_task *t)
 {
-    size_t count = t->counts != NULL ? t->counts[0] : t->count, at = t->displs != NULL ? t->displs[0] * rondo_dtype_size((rondo_dtype)t->dtype) : 0;
+    size_t count = t->counts != NULL ? t->counts[0] : t->count,
+           at = t->displs != NULL ? t->displs[0] * rondo_dtype_size((rondo_dtype)t->dtype) : 0;
     const char *in = t->send;
     char *out = t->recv;
     if (t->coll == RONDO_COLL_ALL_GATHERV) {
@@ -337,8 +344,11 @@ rondo_status rondo_plan_cached(struct rondo_ctx *ctx, const struct rondo_task *t
         *cached = NULL;
         return RONDO_SUCCESS;
     }
-    entry = &ctx->cached[(t->count * 0x9e3779b97f4a7c15ull >> 57 ^ (uint64_t)t->coll ^ (uint64_t)t->dtype << 2 ^ (uint64_t)(uint32_t)t->root) % RONDO_CACHED_CALLS];
-    if (RONDO_UNLIKELY(!entry->valid || entry->count != t->count || entry->coll != t->coll || entry->dtype != t->dtype || entry->op != t->op || entry->root != t->root)) {
+    entry =
+        &ctx->cached[(t->count * 0x9e3779b97f4a7c15ull >> 57 ^ (uint64_t)t->coll ^ (uint64_t)t->dtype << 2 ^ (uint64_t)(uint32_t)t->root) %
+                     RONDO_CACHED_CALLS];
+    if (RONDO_UNLIKELY(!entry->valid || entry->count != t->count || entry->coll != t->coll || entry->dtype != t->dtype ||
+                       entry->op != t->op || entry->root != t->root)) {
         RONDO_TRY(fill_cached(ctx, t, entry));
     }
     ctx->seq++;
@@ -376,8 +386,10 @@ static rondo_status add_to_self(struct rondo_plan *plan, const struct rondo_task
             continue;
         }
         if (other.count != t->count || other.dtype != t->dtype) {
-            return rondo_fail(RONDO_INVALID_USAGE, "rank %d on %s: it sends to itself %zu %s and receives %zu %s: count and type must be equal", plan->ctx->rank, rondo_log_host(),
-                              is_send ? t->count : other.count, rondo_dtype_name((rondo_dtype)(is_send ? t->dtype : other.dtype)), is_send ? other.count : t->count,
+            return rondo_fail(RONDO_INVALID_USAGE,
+                              "rank %d on %s: it sends to itself %zu %s and receives %zu %s: count and type must be equal", plan->ctx->rank,
+                              rondo_log_host(), is_send ? t->count : other.count,
+                              rondo_dtype_name((rondo_dtype)(is_send ? t->dtype : other.dtype)), is_send ? other.count : t->count,
                               rondo_dtype_name((rondo_dtype)(is_send ? other.dtype : t->dtype)));
         }
         memmove(&plan->self[i], &plan->self[i + 1], sizeof(other) * (size_t)(plan->nself - i - 1));
@@ -404,8 +416,8 @@ static rondo_status add_p2p(struct rondo_plan *plan, const struct rondo_task *t,
 {
     struct rondo_ctx *ctx = plan->ctx;
     int is_send = t->coll == RONDO_COLL_SEND, peer = t->root;
-    struct rondo_task agreed = {.coll = RONDO_COLL_SEND, .dtype = t->dtype, .count = t->count, .ctx = ctx};
-    struct rondo_choice choice = {.algo = RONDO_ALGO_P2P, .proto = RONDO_PROTO_SIMPLE, .nchannels = 1};
+    struct rondo_task agreed = { .coll = RONDO_COLL_SEND, .dtype = t->dtype, .count = t->count, .ctx = ctx };
+    struct rondo_choice choice = { .algo = RONDO_ALGO_P2P, .proto = RONDO_PROTO_SIMPLE, .nchannels = 1 };
     struct rondo_p2p *p2p;
     struct rondo_run *run;
     struct rondo_work *w;
@@ -443,9 +455,16 @@ static rondo_status add_p2p(struct rondo_plan *plan, const struct rondo_task *t,
 }
 
 /* One message of a call that is made of sends and receives. */
-static rondo_status add_message(struct rondo_plan *plan, const struct rondo_task *t, int is_send, int peer, const void *send, void *recv, size_t count)
+static rondo_status add_message(struct rondo_plan *plan, const struct rondo_task *t, int is_send, int peer, const void *send, void *recv,
+                                size_t count)
 {
-    struct rondo_task message = {.ctx = t->ctx, .coll = is_send ? RONDO_COLL_SEND : RONDO_COLL_RECV, .dtype = t->dtype, .root = peer, .send = send, .recv = recv, .count = count};
+    struct rondo_task message = { .ctx = t->ctx,
+                                  .coll = is_send ? RONDO_COLL_SEND : RONDO_COLL_RECV,
+                                  .dtype = t->dtype,
+                                  .root = peer,
+                                  .send = send,
+                                  .recv = recv,
+                                  .count = count };
     return add_p2p(plan, &message, plan->ctx->seq);
 }
 
@@ -522,15 +541,10 @@ rondo_status rondo_plan_add(struct rondo_plan *plan, const struct rondo_task *ta
     RONDO_TRY(copy_arrays(plan, &t));
     switch ((enum rondo_coll)t.coll) {
     case RONDO_COLL_ALL_TO_ALL:
-    case RONDO_COLL_ALL_TO_ALLV:
-        note_call(plan, &t, rondo_call_word(ctx->seq, rondo_task_hash(&t)));
-        return add_all_to_all(plan, &t);
+    case RONDO_COLL_ALL_TO_ALLV: note_call(plan, &t, rondo_call_word(ctx->seq, rondo_task_hash(&t))); return add_all_to_all(plan, &t);
     case RONDO_COLL_GATHER:
-    case RONDO_COLL_SCATTER:
-        note_call(plan, &t, rondo_call_word(ctx->seq, rondo_task_hash(&t)));
-        return add_rooted(plan, &t);
-    default:
-        return add_collective(plan, &t);
+    case RONDO_COLL_SCATTER: note_call(plan, &t, rondo_call_word(ctx->seq, rondo_task_hash(&t))); return add_rooted(plan, &t);
+    default: return add_collective(plan, &t);
     }
 }
 
@@ -540,6 +554,9 @@ rondo_status rondo_plan_check(const struct rondo_plan *plan)
     if (RONDO_LIKELY(plan->nself == 0)) {
         return RONDO_SUCCESS;
     }
-    return rondo_fail(RONDO_INVALID_USAGE, "rank %d on %s: a %s of %zu %s with itself has no partner in its group: put both between rondo_group_start and rondo_group_end",
-                      plan->ctx->rank, rondo_log_host(), t->coll == RONDO_COLL_SEND ? "send" : "receive", t->count, rondo_dtype_name((rondo_dtype)t->dtype));
+    return rondo_fail(
+        RONDO_INVALID_USAGE,
+        "rank %d on %s: a %s of %zu %s with itself has no partner in its group: put both between rondo_group_start and rondo_group_end",
+        plan->ctx->rank, rondo_log_host(), t->coll == RONDO_COLL_SEND ? "send" : "receive", t->count,
+        rondo_dtype_name((rondo_dtype)t->dtype));
 }

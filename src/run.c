@@ -25,8 +25,8 @@ void rondo_call_text(const struct rondo_call *call, char *text, size_t size)
     if (rondo_coll_has_root(coll)) {
         snprintf(root, sizeof(root), ", root %d", call->root);
     }
-    snprintf(text, size, "%s #%llu (count %llu, %s%s%s)", name != NULL ? name : "?", (unsigned long long)call->seq, (unsigned long long)call->count,
-                    type != NULL ? type : "?", op, root);
+    snprintf(text, size, "%s #%llu (count %llu, %s%s%s)", name != NULL ? name : "?", (unsigned long long)call->seq,
+             (unsigned long long)call->count, type != NULL ? type : "?", op, root);
 }
 
 static int board_rank(const struct rondo_ctx *ctx, int peer)
@@ -39,20 +39,24 @@ static rondo_status differs(struct rondo_ctx *ctx, int peer, const struct rondo_
     char a[128], b[128];
     rondo_call_text(mine, a, sizeof(a));
     rondo_call_text(theirs, b, sizeof(b));
-    return rondo_fail(RONDO_INVALID_USAGE, "calls differ: rank %d on %s calls %s, rank %d on %s calls %s%s: all ranks must make the same calls in the same order", ctx->rank,
-                      rondo_log_host(), a, peer, ctx->peers[peer].host, b,
-                      mine->word != theirs->word && strcmp(a, b) == 0 ? " with other counts or displacements" : "");
+    return rondo_fail(
+        RONDO_INVALID_USAGE,
+        "calls differ: rank %d on %s calls %s, rank %d on %s calls %s%s: all ranks must make the same calls in the same order", ctx->rank,
+        rondo_log_host(), a, peer, ctx->peers[peer].host, b,
+        mine->word != theirs->word && strcmp(a, b) == 0 ? " with other counts or displacements" : "");
 }
 
 /* The first call on record that the peer made otherwise; else ours and what the peer is in now. @return 0: neither is known. */
 static int find_difference(struct rondo_ctx *ctx, int peer, uint64_t seq, struct rondo_call *mine, struct rondo_call *theirs)
 {
     for (uint64_t k = seq > RONDO_CALL_RING ? seq - RONDO_CALL_RING + 1 : 1; k <= seq; k++) {
-        if (rondo_control_call_of(ctx->control, ctx->rank, k, mine) && rondo_control_call_of(ctx->control, peer, k, theirs) && mine->word != theirs->word) {
+        if (rondo_control_call_of(ctx->control, ctx->rank, k, mine) && rondo_control_call_of(ctx->control, peer, k, theirs) &&
+            mine->word != theirs->word) {
             return 1;
         }
     }
-    return rondo_control_call_of(ctx->control, ctx->rank, seq, mine) && rondo_control_call_of(ctx->control, peer, 0, theirs) && mine->word != theirs->word;
+    return rondo_control_call_of(ctx->control, ctx->rank, seq, mine) && rondo_control_call_of(ctx->control, peer, 0, theirs) &&
+           mine->word != theirs->word;
 }
 
 /* The executor saw a call word that is not ours. */
@@ -66,14 +70,17 @@ static rondo_status on_mismatch(void *arg, int peer, const struct rondo_work *wo
         status = differs(ctx, peer, &mine, &theirs);
     } else if (work->coll == RONDO_COLL_RECV) {
         status = rondo_fail(RONDO_INVALID_USAGE,
-                            "calls differ: rank %d on %s receives %zu %s from rank %d on %s, which sent another count or type, or sent in another order (call word %08x, expected %08x)",
-                            ctx->rank, rondo_log_host(), work->len, rondo_dtype_name((rondo_dtype)work->dtype), peer, ctx->peers[peer].host, got, work->call_word);
+                            "calls differ: rank %d on %s receives %zu %s from rank %d on %s, which sent another count or type, or sent in "
+                            "another order (call word %08x, expected %08x)",
+                            ctx->rank, rondo_log_host(), work->len, rondo_dtype_name((rondo_dtype)work->dtype), peer, ctx->peers[peer].host,
+                            got, work->call_word);
     } else {
         status = rondo_fail(RONDO_INVALID_USAGE,
-                            "calls differ: rank %d on %s is in %s #%llu with count %zu, rank %d on %s is in another call (call word %08x, expected %08x): all ranks must make the same "
+                            "calls differ: rank %d on %s is in %s #%llu with count %zu, rank %d on %s is in another call (call word %08x, "
+                            "expected %08x): all ranks must make the same "
                             "calls in the same order",
-                            ctx->rank, rondo_log_host(), rondo_coll_name((enum rondo_coll)work->coll), (unsigned long long)work->seq, work->block, peer, ctx->peers[peer].host,
-                            got, work->call_word);
+                            ctx->rank, rondo_log_host(), rondo_coll_name((enum rondo_coll)work->coll), (unsigned long long)work->seq,
+                            work->block, peer, ctx->peers[peer].host, got, work->call_word);
     }
     return rondo_ctx_fail(ctx, status, peer);
 }
@@ -93,11 +100,16 @@ static rondo_status compare_call(struct rondo_ctx *ctx, uint64_t seq)
             if (theirs.word != mine.word) {
                 return rondo_ctx_fail(ctx, differs(ctx, r, &mine, &theirs), r);
             }
-        } else if (left && !(rondo_control_call_of(ctx->control, r, 0, &theirs) && theirs.seq >= seq)) { /* a root may be many calls ahead */
+        } else if (left &&
+                   !(rondo_control_call_of(ctx->control, r, 0, &theirs) && theirs.seq >= seq)) { /* a root may be many calls ahead */
             char text[128];
             rondo_call_text(&mine, text, sizeof(text));
-            return rondo_ctx_fail(ctx, rondo_fail(RONDO_REMOTE_ERROR, "rank %d on %s waits in %s, but rank %d on %s has destroyed or aborted its communicator before that call",
-                                                  ctx->rank, rondo_log_host(), text, r, ctx->peers[r].host), r);
+            return rondo_ctx_fail(
+                ctx,
+                rondo_fail(RONDO_REMOTE_ERROR,
+                           "rank %d on %s waits in %s, but rank %d on %s has destroyed or aborted its communicator before that call",
+                           ctx->rank, rondo_log_host(), text, r, ctx->peers[r].host),
+                r);
         }
     }
     return RONDO_SUCCESS;
@@ -144,7 +156,7 @@ static int find_behind(struct rondo_ctx *ctx, struct behind *behind)
 {
     int n = 0;
     for (int i = 0; ctx->control != NULL && i < ctx->layout.nlocal; i++) {
-        struct behind b = {.rank = ctx->layout.local_ranks[i]};
+        struct behind b = { .rank = ctx->layout.local_ranks[i] };
         int at;
         if (!rondo_control_call_of(ctx->control, b.rank, 0, &b.last)) {
             memset(&b.last, 0, sizeof(b.last));
@@ -163,7 +175,7 @@ static int find_behind(struct rondo_ctx *ctx, struct behind *behind)
 /* "; rank 3 on host has not made this call, its last is broadcast #16 (..) (done)": whoever is behind, or the peer we wait for. */
 static void culprit_text(struct rondo_ctx *ctx, int *peer, char *text, size_t size)
 {
-    struct behind behind[MOST_NAMED] = {0};
+    struct behind behind[MOST_NAMED] = { 0 };
     int n = find_behind(ctx, behind);
     size_t at = 0;
     text[0] = '\0';
@@ -175,8 +187,11 @@ static void culprit_text(struct rondo_ctx *ctx, int *peer, char *text, size_t si
         if (behind[i].last.seq > 0) {
             rondo_call_text(&behind[i].last, last, sizeof(last));
         }
-        at += (size_t)snprintf(text + at, size - at, "; rank %d on %s has not made this call, its last collective: %s%s", behind[i].rank, ctx->peers[behind[i].rank].host, last,
-                               behind[i].last.seq == 0 ? "" : behind[i].last.state == 2 ? " (done)" : " (under way)");
+        at += (size_t)snprintf(text + at, size - at, "; rank %d on %s has not made this call, its last collective: %s%s", behind[i].rank,
+                               ctx->peers[behind[i].rank].host, last,
+                               behind[i].last.seq == 0     ? ""
+                               : behind[i].last.state == 2 ? " (done)"
+                                                           : " (under way)");
     }
 }
 
@@ -194,18 +209,17 @@ static rondo_status on_report(void *arg, int late, int64_t waited_ns)
     }
     culprit_text(ctx, &peer, culprits, sizeof(culprits));
     if (!late) {
-        RONDO_WARN("rank %d on %s has waited %.1f s in %s for %s%s", ctx->rank, rondo_log_host(), (double)waited_ns * 1e-9, call_text, what, culprits);
+        RONDO_WARN("rank %d on %s has waited %.1f s in %s for %s%s", ctx->rank, rondo_log_host(), (double)waited_ns * 1e-9, call_text, what,
+                   culprits);
         return RONDO_SUCCESS;
     }
-    return rondo_ctx_fail(
-        ctx, rondo_fail(RONDO_TIMEOUT, "rank %d on %s waited %.1f s (RONDO_TIMEOUT) in %s for %s%s", ctx->rank, rondo_log_host(), (double)waited_ns * 1e-9, call_text, what, culprits),
-        peer >= 0 ? peer : -1);
+    return rondo_ctx_fail(ctx,
+                          rondo_fail(RONDO_TIMEOUT, "rank %d on %s waited %.1f s (RONDO_TIMEOUT) in %s for %s%s", ctx->rank,
+                                     rondo_log_host(), (double)waited_ns * 1e-9, call_text, what, culprits),
+                          peer >= 0 ? peer : -1);
 }
 
-static rondo_status turn_control(void *arg, int *moved)
-{
-    return rondo_control_turn(arg, moved);
-}
+static rondo_status turn_control(void *arg, int *moved) { return rondo_control_turn(arg, moved); }
 
 static rondo_status turn_streams(void *arg, int *moved)
 {
@@ -230,7 +244,7 @@ void rondo_ctx_policy(struct rondo_ctx *ctx)
     ctx->exec_owner.arg = ctx;
     ctx->exec_owner.mismatch = on_mismatch;
     if (ctx->control != NULL && ctx->progress.nhooks == 0) {
-        struct rondo_hook control = {"control", turn_control, ctx->control, 0}, streams = {"streams", turn_streams, NULL, 0};
+        struct rondo_hook control = { "control", turn_control, ctx->control, 0 }, streams = { "streams", turn_streams, NULL, 0 };
         rondo_progress_add(&ctx->progress, control);
         rondo_progress_add(&ctx->progress, streams);
     }
@@ -279,8 +293,8 @@ rondo_status rondo_plan_compare(struct rondo_ctx *ctx, const struct rondo_run *r
         step = run->schedule->flow[0].step(&run->work.seat, 0);
         for (int k = 0; k < step.nto; k++) {
             int peer = run->work.ports->send[step.to[k]]->peer;
-            if (rondo_control_call_of(ctx->control, ctx->rank, run->work.seq, &mine) && rondo_control_call_of(ctx->control, peer, run->work.seq, &theirs) &&
-                theirs.word != mine.word) {
+            if (rondo_control_call_of(ctx->control, ctx->rank, run->work.seq, &mine) &&
+                rondo_control_call_of(ctx->control, peer, run->work.seq, &theirs) && theirs.word != mine.word) {
                 return rondo_ctx_fail(ctx, differs(ctx, peer, &mine, &theirs), peer);
             }
         }
@@ -337,7 +351,4 @@ rondo_status rondo_task_run(struct rondo_task *task)
     return status;
 }
 
-void rondo_plan_calls_end(struct rondo_plan *plan)
-{
-    calls_end(plan->ctx, plan->first_seq, plan->last_seq);
-}
+void rondo_plan_calls_end(struct rondo_plan *plan) { calls_end(plan->ctx, plan->first_seq, plan->last_seq); }

@@ -284,7 +284,7 @@ rondo_status rondo_stream_synchronize(rondo_stream stream)
     struct rondo_wait wait;
     struct rondo_ctx *waiting = NULL;
     rondo_status status;
-    struct rondo_wait_policy none = {.spins = 100, .sleep_after_ns = rondo_params()->sleep_after};
+    struct rondo_wait_policy none = { .spins = 100, .sleep_after_ns = rondo_params()->sleep_after };
     RONDO_TRY(stream_check(stream, "rondo_stream_synchronize"));
     rondo_wait_begin(&wait, &none);
     for (;;) {

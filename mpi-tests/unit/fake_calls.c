@@ -7,8 +7,9 @@
 
 enum { GUARD = 256, GUARD_BYTE = 0xa5, GAP = 3 };
 
-const char *const fake_coll_names[FAKE_NUM_COLLS] = {
-    "all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "gather", "scatter", "all_gatherv", "reduce_scatterv", "all_to_allv", "barrier"};
+const char *const fake_coll_names[FAKE_NUM_COLLS] = { "all_reduce",     "reduce",          "broadcast",   "all_gather",
+                                                      "reduce_scatter", "all_to_all",      "gather",      "scatter",
+                                                      "all_gatherv",    "reduce_scatterv", "all_to_allv", "barrier" };
 
 /* ---- values ---- */
 
@@ -26,17 +27,10 @@ static int64_t combine(const struct fake_call *c, size_t i)
     for (int r = 1; r < c->nranks; r++) {
         int64_t b = input(c, r, i);
         switch (c->op) {
-        case RONDO_PROD:
-            a *= b;
-            break;
-        case RONDO_MAX:
-            a = a > b ? a : b;
-            break;
-        case RONDO_MIN:
-            a = a < b ? a : b;
-            break;
-        default:
-            a += b;
+        case RONDO_PROD: a *= b; break;
+        case RONDO_MAX: a = a > b ? a : b; break;
+        case RONDO_MIN: a = a < b ? a : b; break;
+        default: a += b;
         }
     }
     return a;
@@ -52,41 +46,24 @@ static void put(const struct fake_call *c, void *place, int64_t value, int divid
         int64_t i64;
         float f32;
         double f64;
-    } v = {.i64 = 0};
+    } v = { .i64 = 0 };
     int64_t whole = divide ? value / c->nranks : value;
     switch (c->type) {
-    case RONDO_INT8:
-        v.i8 = (int8_t)whole;
-        break;
-    case RONDO_UINT8:
-        v.u8 = (uint8_t)whole;
-        break;
-    case RONDO_INT32:
-        v.i32 = (int32_t)whole;
-        break;
-    case RONDO_INT64:
-        v.i64 = whole;
-        break;
-    case RONDO_FLOAT32:
-        v.f32 = divide ? (float)value / (float)c->nranks : (float)value;
-        break;
-    default:
-        v.f64 = divide ? quotient : (double)value;
+    case RONDO_INT8: v.i8 = (int8_t)whole; break;
+    case RONDO_UINT8: v.u8 = (uint8_t)whole; break;
+    case RONDO_INT32: v.i32 = (int32_t)whole; break;
+    case RONDO_INT64: v.i64 = whole; break;
+    case RONDO_FLOAT32: v.f32 = divide ? (float)value / (float)c->nranks : (float)value; break;
+    default: v.f64 = divide ? quotient : (double)value;
     }
     memcpy(place, &v, rondo_dtype_size(c->type));
 }
 
 /* ---- sizes ---- */
 
-static int is_v(enum fake_coll coll)
-{
-    return coll == FAKE_ALL_GATHERV || coll == FAKE_REDUCE_SCATTERV || coll == FAKE_ALL_TO_ALLV;
-}
+static int is_v(enum fake_coll coll) { return coll == FAKE_ALL_GATHERV || coll == FAKE_REDUCE_SCATTERV || coll == FAKE_ALL_TO_ALLV; }
 
-static size_t v_count(const struct fake_call *c, int r)
-{
-    return c->count * ((size_t)r * 3 + 1) % (2 * c->count + 1);
-}
+static size_t v_count(const struct fake_call *c, int r) { return c->count * ((size_t)r * 3 + 1) % (2 * c->count + 1); }
 
 static size_t pair_count(const struct fake_call *c, int from, int to)
 {
@@ -95,9 +72,10 @@ static size_t pair_count(const struct fake_call *c, int from, int to)
 
 static void fill_counts(const struct fake_call *c, size_t *counts)
 {
-    size_t n = (size_t)c->nranks, at[2] = {0, 0};
+    size_t n = (size_t)c->nranks, at[2] = { 0, 0 };
     for (size_t r = 0; r < n; r++) {
-        size_t received = c->coll == FAKE_ALL_TO_ALLV ? pair_count(c, (int)r, c->rank) : v_count(c, (int)r), sent = pair_count(c, c->rank, (int)r);
+        size_t received = c->coll == FAKE_ALL_TO_ALLV ? pair_count(c, (int)r, c->rank) : v_count(c, (int)r),
+               sent = pair_count(c, c->rank, (int)r);
         counts[r] = received;
         counts[n + r] = at[0];
         counts[2 * n + r] = sent;
@@ -113,27 +91,13 @@ static void extent(const struct fake_call *c, const struct fake_buffers *b, size
     size_t n = (size_t)c->nranks, all = n * c->count, root = c->rank == c->root;
     *send = *recv = c->count;
     switch (c->coll) {
-    case FAKE_REDUCE:
-        *recv = root ? c->count : 0;
-        break;
-    case FAKE_BROADCAST:
-        *send = root ? c->count : 0;
-        break;
-    case FAKE_ALL_GATHER:
-        *recv = all;
-        break;
-    case FAKE_REDUCE_SCATTER:
-        *send = all;
-        break;
-    case FAKE_ALL_TO_ALL:
-        *send = *recv = all;
-        break;
-    case FAKE_GATHER:
-        *recv = root ? all : 0;
-        break;
-    case FAKE_SCATTER:
-        *send = root ? all : 0;
-        break;
+    case FAKE_REDUCE: *recv = root ? c->count : 0; break;
+    case FAKE_BROADCAST: *send = root ? c->count : 0; break;
+    case FAKE_ALL_GATHER: *recv = all; break;
+    case FAKE_REDUCE_SCATTER: *send = all; break;
+    case FAKE_ALL_TO_ALL: *send = *recv = all; break;
+    case FAKE_GATHER: *recv = root ? all : 0; break;
+    case FAKE_SCATTER: *send = root ? all : 0; break;
     case FAKE_ALL_GATHERV:
         *send = b->counts[c->rank];
         *recv = b->counts[2 * n - 1] + b->counts[n - 1];
@@ -146,18 +110,12 @@ static void extent(const struct fake_call *c, const struct fake_buffers *b, size
         *send = b->counts[4 * n - 1] + b->counts[3 * n - 1];
         *recv = b->counts[2 * n - 1] + b->counts[n - 1];
         break;
-    case FAKE_BARRIER:
-        *send = *recv = 0;
-        break;
-    default:
-        break;
+    case FAKE_BARRIER: *send = *recv = 0; break;
+    default: break;
     }
 }
 
-int fake_call_has_in_place(enum fake_coll coll)
-{
-    return !is_v(coll) && coll != FAKE_BARRIER;
-}
+int fake_call_has_in_place(enum fake_coll coll) { return !is_v(coll) && coll != FAKE_BARRIER; }
 
 /* This rank passes one buffer: the roots of rooted calls, all ranks of the others. */
 static int in_place(const struct fake_call *c)
@@ -219,30 +177,19 @@ rondo_status fake_call_issue(const struct fake_call *c, const struct fake_buffer
     size_t n = (size_t)c->nranks;
     const size_t *counts = b->counts, *displs = counts + n;
     switch (c->coll) {
-    case FAKE_ALL_REDUCE:
-        return rondo_all_reduce(b->send, b->recv, c->count, c->type, c->op, comm, stream);
-    case FAKE_REDUCE:
-        return rondo_reduce(b->send, c->rank == c->root ? b->recv : NULL, c->count, c->type, c->op, c->root, comm, stream);
-    case FAKE_BROADCAST:
-        return rondo_broadcast(c->rank == c->root ? b->send : NULL, b->recv, c->count, c->type, c->root, comm, stream);
-    case FAKE_ALL_GATHER:
-        return rondo_all_gather(b->send, b->recv, c->count, c->type, comm, stream);
-    case FAKE_REDUCE_SCATTER:
-        return rondo_reduce_scatter(b->send, b->recv, c->count, c->type, c->op, comm, stream);
-    case FAKE_ALL_TO_ALL:
-        return rondo_all_to_all(b->send, b->recv, c->count, c->type, comm, stream);
-    case FAKE_GATHER:
-        return rondo_gather(b->send, c->rank == c->root ? b->recv : NULL, c->count, c->type, c->root, comm, stream);
-    case FAKE_SCATTER:
-        return rondo_scatter(c->rank == c->root ? b->send : NULL, b->recv, c->count, c->type, c->root, comm, stream);
-    case FAKE_ALL_GATHERV:
-        return rondo_all_gatherv(b->send, b->recv, counts, displs, c->type, comm, stream);
-    case FAKE_REDUCE_SCATTERV:
-        return rondo_reduce_scatterv(b->send, b->recv, counts, displs, c->type, c->op, comm, stream);
+    case FAKE_ALL_REDUCE: return rondo_all_reduce(b->send, b->recv, c->count, c->type, c->op, comm, stream);
+    case FAKE_REDUCE: return rondo_reduce(b->send, c->rank == c->root ? b->recv : NULL, c->count, c->type, c->op, c->root, comm, stream);
+    case FAKE_BROADCAST: return rondo_broadcast(c->rank == c->root ? b->send : NULL, b->recv, c->count, c->type, c->root, comm, stream);
+    case FAKE_ALL_GATHER: return rondo_all_gather(b->send, b->recv, c->count, c->type, comm, stream);
+    case FAKE_REDUCE_SCATTER: return rondo_reduce_scatter(b->send, b->recv, c->count, c->type, c->op, comm, stream);
+    case FAKE_ALL_TO_ALL: return rondo_all_to_all(b->send, b->recv, c->count, c->type, comm, stream);
+    case FAKE_GATHER: return rondo_gather(b->send, c->rank == c->root ? b->recv : NULL, c->count, c->type, c->root, comm, stream);
+    case FAKE_SCATTER: return rondo_scatter(c->rank == c->root ? b->send : NULL, b->recv, c->count, c->type, c->root, comm, stream);
+    case FAKE_ALL_GATHERV: return rondo_all_gatherv(b->send, b->recv, counts, displs, c->type, comm, stream);
+    case FAKE_REDUCE_SCATTERV: return rondo_reduce_scatterv(b->send, b->recv, counts, displs, c->type, c->op, comm, stream);
     case FAKE_ALL_TO_ALLV:
         return rondo_all_to_allv(b->send, counts + 2 * n, counts + 3 * n, b->recv, counts, displs, c->type, comm, stream);
-    default:
-        return rondo_barrier(comm, stream);
+    default: return rondo_barrier(comm, stream);
     }
 }
 
@@ -280,28 +227,14 @@ static void expect(const struct fake_call *c, const struct fake_buffers *b, uint
     size_t n = c->count, own = (size_t)c->rank * n;
     int root = c->rank == c->root;
     switch (c->coll) {
-    case FAKE_ALL_REDUCE:
-        want_reduced(c, recv, 0, n);
-        return;
-    case FAKE_REDUCE:
-        want_reduced(c, recv, 0, root ? n : 0);
-        return;
-    case FAKE_BROADCAST:
-        want_block(c, recv, 0, c->root, 0, n);
-        return;
-    case FAKE_REDUCE_SCATTER:
-        want_reduced(c, recv, own, n);
-        return;
-    case FAKE_REDUCE_SCATTERV:
-        want_reduced(c, recv, b->counts[c->nranks + c->rank], b->counts[c->rank]);
-        return;
-    case FAKE_SCATTER:
-        want_block(c, recv, 0, c->root, own, n);
-        return;
-    case FAKE_BARRIER:
-        return;
-    default:
-        break;
+    case FAKE_ALL_REDUCE: want_reduced(c, recv, 0, n); return;
+    case FAKE_REDUCE: want_reduced(c, recv, 0, root ? n : 0); return;
+    case FAKE_BROADCAST: want_block(c, recv, 0, c->root, 0, n); return;
+    case FAKE_REDUCE_SCATTER: want_reduced(c, recv, own, n); return;
+    case FAKE_REDUCE_SCATTERV: want_reduced(c, recv, b->counts[c->nranks + c->rank], b->counts[c->rank]); return;
+    case FAKE_SCATTER: want_block(c, recv, 0, c->root, own, n); return;
+    case FAKE_BARRIER: return;
+    default: break;
     }
     for (int r = 0; r < c->nranks; r++) {
         size_t at = b->counts[c->nranks + r];
@@ -342,8 +275,8 @@ static int differs(const struct fake_call *c, const uint8_t *got, const uint8_t 
 static const char *say(const struct fake_call *c, const char *what, size_t at)
 {
     static _Thread_local char text[256];
-    snprintf(text, sizeof(text), "%s of %zu (type %d, op %d, root %d, seed %u%s): %s at %zu", fake_coll_names[c->coll], c->count, (int)c->type, (int)c->op, c->root, c->seed,
-             in_place(c) ? ", in place" : "", what, at);
+    snprintf(text, sizeof(text), "%s of %zu (type %d, op %d, root %d, seed %u%s): %s at %zu", fake_coll_names[c->coll], c->count,
+             (int)c->type, (int)c->op, c->root, c->seed, in_place(c) ? ", in place" : "", what, at);
     return text;
 }
 
@@ -423,7 +356,8 @@ void fake_call(struct fake_rank *r, struct fake_call c, rondo_stream stream)
     fake_call_prepare(&c, &b);
     status = fake_call_issue(&c, &b, r->comm, stream);
     if (status != RONDO_SUCCESS) {
-        fake_fail(r, __FILE__, __LINE__, fake_coll_names[c.coll], " of %zu: %s: %s", c.count, rondo_status_string(status), rondo_last_error(NULL));
+        fake_fail(r, __FILE__, __LINE__, fake_coll_names[c.coll], " of %zu: %s: %s", c.count, rondo_status_string(status),
+                  rondo_last_error(NULL));
         fake_call_guards(&c, &b);
         return;
     }

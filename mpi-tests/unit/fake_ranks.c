@@ -38,10 +38,7 @@ void fake_fail(struct fake_rank *r, const char *file, int line, const char *what
     }
 }
 
-int fake_has(const char *text, const char *part)
-{
-    return strstr(text, part) != NULL;
-}
+int fake_has(const char *text, const char *part) { return strstr(text, part) != NULL; }
 
 static void run_with_comm(struct thread *t)
 {
@@ -77,7 +74,7 @@ static void run(int n, fake_rank_fn *fn, void *arg, int bare)
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, STACK_BYTES);
     for (int i = 0; i < n; i++) {
-        threads[i] = (struct thread){.rank = {.rank = i, .nranks = n, .local = local, .arg = arg}, .fn = fn, .bare = bare};
+        threads[i] = (struct thread){ .rank = { .rank = i, .nranks = n, .local = local, .arg = arg }, .fn = fn, .bare = bare };
         assert_int_equal(pthread_create(&threads[i].id, &attr, thread_main, &threads[i]), 0);
     }
     for (int i = 0; i < n; i++) {
@@ -93,22 +90,13 @@ static void run(int n, fake_rank_fn *fn, void *arg, int bare)
     assert_int_equal(failed, 0);
 }
 
-void fake_ranks(int n, fake_rank_fn *fn, void *arg)
-{
-    run(n, fn, arg, 0);
-}
+void fake_ranks(int n, fake_rank_fn *fn, void *arg) { run(n, fn, arg, 0); }
 
-void fake_ranks_bare(int n, fake_rank_fn *fn, void *arg)
-{
-    run(n, fn, arg, 1);
-}
+void fake_ranks_bare(int n, fake_rank_fn *fn, void *arg) { run(n, fn, arg, 1); }
 
 /* ---- surroundings ---- */
 
-static int is_parameter(const char *entry)
-{
-    return strncmp(entry, "RONDO_", 6) == 0 || strncmp(entry, "NCCL_", 5) == 0;
-}
+static int is_parameter(const char *entry) { return strncmp(entry, "RONDO_", 6) == 0 || strncmp(entry, "NCCL_", 5) == 0; }
 
 static void forget_parameters(void)
 {
@@ -165,7 +153,7 @@ double fake_now(void)
 
 void fake_sleep_ms(int ms)
 {
-    struct timespec t = {ms / 1000, ms % 1000 * 1000000L};
+    struct timespec t = { ms / 1000, ms % 1000 * 1000000L };
     while (nanosleep(&t, &t) != 0 && errno == EINTR) {
     }
 }
@@ -184,7 +172,7 @@ static int count_entries(const char *path)
 
 struct fake_holdings fake_holdings_now(void)
 {
-    struct fake_holdings h = {.fds = count_entries("/proc/self/fd"), .threads = count_entries("/proc/self/task")};
+    struct fake_holdings h = { .fds = count_entries("/proc/self/fd"), .threads = count_entries("/proc/self/task") };
     FILE *maps = fopen("/proc/self/maps", "r");
     char line[512];
     assert_non_null(maps);

@@ -25,32 +25,33 @@ void fake_ranks(int n, fake_rank_fn *fn, void *arg);
 void fake_ranks_bare(int n, fake_rank_fn *fn, void *arg);
 
 /** Note a failure, unless there is one already. */
-void fake_fail(struct fake_rank *r, const char *file, int line, const char *what, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+void fake_fail(struct fake_rank *r, const char *file, int line, const char *what, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
 /* Checks return from the rank's function when they fail. */
-#define FAKE_CHECK(r, condition, ...)                                                     \
-    do {                                                                                  \
-        if (!(condition)) {                                                               \
-            fake_fail(r, __FILE__, __LINE__, "not (" #condition ")", " " __VA_ARGS__);    \
-            return;                                                                       \
-        }                                                                                 \
+#define FAKE_CHECK(r, condition, ...)                                                  \
+    do {                                                                               \
+        if (!(condition)) {                                                            \
+            fake_fail(r, __FILE__, __LINE__, "not (" #condition ")", " " __VA_ARGS__); \
+            return;                                                                    \
+        }                                                                              \
     } while (0)
-#define FAKE_OK(r, call)                                                                                                       \
-    do {                                                                                                                       \
-        rondo_status status_ = (call);                                                                                         \
-        if (status_ != RONDO_SUCCESS) {                                                                                        \
-            fake_fail(r, __FILE__, __LINE__, #call, ": %s: %s", rondo_status_string(status_), rondo_last_error(NULL));         \
-            return;                                                                                                            \
-        }                                                                                                                      \
+#define FAKE_OK(r, call)                                                                                               \
+    do {                                                                                                               \
+        rondo_status status_ = (call);                                                                                 \
+        if (status_ != RONDO_SUCCESS) {                                                                                \
+            fake_fail(r, __FILE__, __LINE__, #call, ": %s: %s", rondo_status_string(status_), rondo_last_error(NULL)); \
+            return;                                                                                                    \
+        }                                                                                                              \
     } while (0)
 /* Status and a part of the sentence of this thread. */
-#define FAKE_ERROR(r, call, wanted, part)                                                                                      \
-    do {                                                                                                                       \
-        rondo_status status_ = (call);                                                                                         \
-        if (status_ != (wanted) || !fake_has(rondo_last_error(NULL), part)) {                                                  \
-            fake_fail(r, __FILE__, __LINE__, #call, ": %s: %s (wanted %s: %s)", rondo_status_string(status_),                   \
-                      rondo_last_error(NULL), rondo_status_string(wanted), part);                                              \
-            return;                                                                                                            \
-        }                                                                                                                      \
+#define FAKE_ERROR(r, call, wanted, part)                                                                                             \
+    do {                                                                                                                              \
+        rondo_status status_ = (call);                                                                                                \
+        if (status_ != (wanted) || !fake_has(rondo_last_error(NULL), part)) {                                                         \
+            fake_fail(r, __FILE__, __LINE__, #call, ": %s: %s (wanted %s: %s)", rondo_status_string(status_), rondo_last_error(NULL), \
+                      rondo_status_string(wanted), part);                                                                             \
+            return;                                                                                                                   \
+        }                                                                                                                             \
     } while (0)
 int fake_has(const char *text, const char *part);
 
@@ -114,10 +115,10 @@ const char *fake_call_check(const struct fake_call *c, struct fake_buffers *b);
 const char *fake_call_guards(const struct fake_call *c, struct fake_buffers *b);
 /** All of it: rank and nranks are filled in. A failure is noted. */
 void fake_call(struct fake_rank *r, struct fake_call c, rondo_stream stream);
-#define FAKE_CALL(r, ...)                                                \
-    do {                                                                 \
-        fake_call(r, (struct fake_call){__VA_ARGS__}, NULL);             \
-        if ((r)->failure[0] != '\0') return;                             \
+#define FAKE_CALL(r, ...)                                      \
+    do {                                                       \
+        fake_call(r, (struct fake_call){ __VA_ARGS__ }, NULL); \
+        if ((r)->failure[0] != '\0') return;                   \
     } while (0)
 
 #endif

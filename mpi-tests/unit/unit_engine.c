@@ -10,20 +10,21 @@
 #include "base/types.h"
 #include "fake_ranks.h"
 
-static const int rank_counts[] = {1, 2, 3, 4, 5, 8};
+static const int rank_counts[] = { 1, 2, 3, 4, 5, 8 };
 
 /* ---- collectives ---- */
 
 static void every_collective(struct fake_rank *r)
 {
-    static const size_t counts[] = {0, 1, 7, 260, 3001};
-    static const rondo_dtype types[] = {RONDO_FLOAT32, RONDO_UINT8, RONDO_INT32, RONDO_FLOAT64, RONDO_INT64, RONDO_INT8};
+    static const size_t counts[] = { 0, 1, 7, 260, 3001 };
+    static const rondo_dtype types[] = { RONDO_FLOAT32, RONDO_UINT8, RONDO_INT32, RONDO_FLOAT64, RONDO_INT64, RONDO_INT8 };
     unsigned seed = 0;
     for (int coll = 0; coll < FAKE_NUM_COLLS; coll++) {
         for (size_t k = 0; k < RONDO_COUNTOF(counts); k++) {
             for (int in_place = 0; in_place <= fake_call_has_in_place((enum fake_coll)coll); in_place++, seed++) {
-                FAKE_CALL(r, .coll = (enum fake_coll)coll, .type = types[seed % RONDO_COUNTOF(types)], .op = (rondo_op)(seed / 3 % RONDO_NUM_OPS),
-                          .root = (int)(seed % (unsigned)r->nranks), .count = counts[k], .in_place = in_place, .seed = seed);
+                FAKE_CALL(r, .coll = (enum fake_coll)coll, .type = types[seed % RONDO_COUNTOF(types)],
+                          .op = (rondo_op)(seed / 3 % RONDO_NUM_OPS), .root = (int)(seed % (unsigned)r->nranks), .count = counts[k],
+                          .in_place = in_place, .seed = seed);
             }
         }
     }
@@ -69,7 +70,7 @@ static void collectives_are_right_with_one_shot(void **state)
 
 static void large_and_small(struct fake_rank *r)
 {
-    static const size_t counts[] = {300000, 1, 70001};
+    static const size_t counts[] = { 300000, 1, 70001 };
     for (size_t k = 0; k < RONDO_COUNTOF(counts); k++) {
         FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_FLOAT32, .count = counts[k]);
         FAKE_CALL(r, .coll = FAKE_REDUCE_SCATTER, .type = RONDO_FLOAT32, .count = counts[k], .in_place = 1);
@@ -88,7 +89,7 @@ static void calls_larger_than_all_buffers_are_right(void **state)
 /* One algorithm only, and it does not do the call. */
 static void impossible(struct fake_rank *r)
 {
-    float x[2] = {1, 2}, y[8];
+    float x[2] = { 1, 2 }, y[8];
     FAKE_ERROR(r, rondo_all_gather(x, y, 2, RONDO_FLOAT32, r->comm, NULL), RONDO_INVALID_USAGE, "RONDO_ALGO");
     FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_FLOAT32, .count = 100); /* all went on together */
 }
@@ -96,16 +97,13 @@ static void impossible(struct fake_rank *r)
 static void an_algorithm_that_cannot_is_an_error_and_not_a_hang(void **state)
 {
     (void)state;
-    fake_params("ALGO", "tree", NULL);
+    fake_params("ALGO", "all_gather:tree", NULL);
     fake_ranks(3, impossible, NULL);
 }
 
 /* ---- many ranks ---- */
 
-static void one_call(struct fake_rank *r)
-{
-    FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_INT64, .count = 50);
-}
+static void one_call(struct fake_rank *r) { FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_INT64, .count = 50); }
 
 static void creation_works_with_64_and_256_ranks(void **state)
 {
@@ -121,7 +119,8 @@ enum { MESSAGES = 12, WORDS = 700 };
 
 static void crossing_messages(struct fake_rank *r)
 {
-    int (*out)[WORDS] = calloc(MESSAGES, sizeof(*out)), (*in)[WORDS] = calloc(MESSAGES, sizeof(*in)), sum[2] = {r->rank, 1}, total[2] = {0, 0};
+    int(*out)[WORDS] = calloc(MESSAGES, sizeof(*out)), (*in)[WORDS] = calloc(MESSAGES, sizeof(*in)), sum[2] = { r->rank, 1 },
+    total[2] = { 0, 0 };
     FAKE_OK(r, rondo_group_start());
     for (int m = 0; m < MESSAGES; m++) { /* all sends first, some to oneself: no order of receives can block them */
         for (int w = 0; w < WORDS; w++) {
@@ -143,7 +142,8 @@ static void crossing_messages(struct fake_rank *r)
     FAKE_CHECK(r, total[1] == r->nranks && total[0] == r->nranks * (r->nranks - 1) / 2);
     for (int m = 0; m < MESSAGES; m++) {
         int from = (r->rank + r->nranks * MESSAGES - m) % r->nranks;
-        FAKE_CHECK(r, in[m][0] == from * 1000000 + m * 1000 && in[m][WORDS - 1] == in[m][0] + WORDS - 1, "message %d from %d is %d", m, from, in[m][0]);
+        FAKE_CHECK(r, in[m][0] == from * 1000000 + m * 1000 && in[m][WORDS - 1] == in[m][0] + WORDS - 1, "message %d from %d is %d", m,
+                   from, in[m][0]);
     }
     free(out);
     free(in);
@@ -304,7 +304,7 @@ static void every_user_operation(struct fake_rank *r)
 
 static void premultiplied_sums_are_right_and_checked(void **state)
 {
-    static const char *const algos[] = {"ring", "tree", "oneshot"};
+    static const char *const algos[] = { "ring", "tree", "oneshot" };
     (void)state;
     for (size_t a = 0; a < RONDO_COUNTOF(algos); a++) {
         char algo[64];
@@ -319,7 +319,7 @@ static void premultiplied_sums_are_right_and_checked(void **state)
 /* Integers: the sum, truncated towards zero; negative ones too. */
 static void averages(struct fake_rank *r)
 {
-    int8_t in[3] = {(int8_t)(r->rank == 0 ? -100 : -1), (int8_t)(r->rank == 0 ? 100 : 1), (int8_t)(r->rank == 0 ? -2 : 0)}, out[3];
+    int8_t in[3] = { (int8_t)(r->rank == 0 ? -100 : -1), (int8_t)(r->rank == 0 ? 100 : 1), (int8_t)(r->rank == 0 ? -2 : 0) }, out[3];
     float f = (float)r->rank, mean;
     FAKE_OK(r, rondo_all_reduce(in, out, 3, RONDO_INT8, RONDO_AVG, r->comm, NULL));
     FAKE_CHECK(r, out[0] == -102 / 3 && out[1] == 102 / 3 && out[2] == 0, "%d %d %d", out[0], out[1], out[2]);
@@ -329,7 +329,7 @@ static void averages(struct fake_rank *r)
 
 static void averages_of_integers_are_truncated(void **state)
 {
-    static const char *const algos[] = {"ring", "tree", "oneshot"};
+    static const char *const algos[] = { "ring", "tree", "oneshot" };
     (void)state;
     for (size_t a = 0; a < RONDO_COUNTOF(algos); a++) {
         fake_params("ALGO", algos[a], NULL);
@@ -341,8 +341,8 @@ static void averages_of_integers_are_truncated(void **state)
 
 static void bad_arguments(struct fake_rank *r)
 {
-    float x[16] = {0}, y[16] = {0};
-    size_t n[2] = {1, 1}, d[2] = {0, 1}, huge[2] = {SIZE_MAX / 2, SIZE_MAX / 2};
+    float x[16] = { 0 }, y[16] = { 0 };
+    size_t n[2] = { 1, 1 }, d[2] = { 0, 1 }, huge[2] = { SIZE_MAX / 2, SIZE_MAX / 2 };
     rondo_comm *comm = r->comm;
     rondo_stream stream;
     int value;

@@ -13,18 +13,15 @@
 enum { RONDO_BOARD_BANKS = 2, RONDO_BOARD_INLINE = RONDO_CACHE_LINE - 8 };
 
 struct rondo_board {
-    uint8_t *places;    /* rank i, bank b: places + (b * nranks + i) * stride */
-    size_t stride;      /* bytes of a place: multiple of RONDO_CTRL_ALIGN */
-    size_t capacity;    /* payload bytes of a place */
+    uint8_t *places; /* rank i, bank b: places + (b * nranks + i) * stride */
+    size_t stride;   /* bytes of a place: multiple of RONDO_CTRL_ALIGN */
+    size_t capacity; /* payload bytes of a place */
     int32_t index, nranks;
-    uint32_t op;        /* operations posted by this rank */
+    uint32_t op; /* operations posted by this rank */
 };
 
 RONDO_FN size_t rondo_board_stride(size_t capacity) { return (8 + capacity + RONDO_CTRL_ALIGN - 1) / RONDO_CTRL_ALIGN * RONDO_CTRL_ALIGN; }
-RONDO_FN size_t rondo_board_bytes(size_t capacity, int nranks)
-{
-    return rondo_board_stride(capacity) * RONDO_BOARD_BANKS * (size_t)nranks;
-}
+RONDO_FN size_t rondo_board_bytes(size_t capacity, int nranks) { return rondo_board_stride(capacity) * RONDO_BOARD_BANKS * (size_t)nranks; }
 RONDO_FN uint8_t *rondo_board_place(const struct rondo_board *b, uint32_t op, int rank)
 {
     return b->places + ((op & 1) * (size_t)b->nranks + (size_t)rank) * b->stride;

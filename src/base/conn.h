@@ -17,7 +17,7 @@
 /* Written by the sender, read by the receiver, on a line of its own. */
 struct rondo_conn_tail {
     uint64_t tail;              /* slices posted (Simple; LL and LL128 carry their own flags) */
-    uint32_t call[RONDO_SLOTS]; /* call word of the operation that began in this slot: rondo_call_word(); written before the slot is posted */
+    uint32_t call[RONDO_SLOTS]; /* word of the call that began in this slot, or 0; written before the slot is posted */
 } RONDO_ALIGNED(RONDO_CTRL_ALIGN);
 
 /* Written by the receiver, read by the sender, on a line of its own. */
@@ -41,9 +41,9 @@ struct rondo_conn {
 
 /* One seat's conns of one channel, by port (coll/step.h). Entries that do not exist are NULL. */
 enum rondo_port {
-    RONDO_PORT_RING = 0,   /* recv: previous rank of the ring; send: next */
-    RONDO_PORT_PARENT = 1, /* recv: broadcast from the parent; send: reduction to it */
-    RONDO_PORT_CHILD = 2,  /* RONDO_PORT_CHILD + i */
+    RONDO_PORT_RING = 0,                                 /* recv: previous rank of the ring; send: next */
+    RONDO_PORT_PARENT = 1,                               /* recv: broadcast from the parent; send: reduction to it */
+    RONDO_PORT_CHILD = 2,                                /* RONDO_PORT_CHILD + i */
     RONDO_PORT_PEER = RONDO_PORT_CHILD + RONDO_TREE_FAN, /* the one peer of a send or recv */
     RONDO_NUM_PORTS
 };

@@ -7,7 +7,14 @@
 
 #include "base/types.h"
 
-enum rondo_event_kind { RONDO_EVENT_GROUP, RONDO_EVENT_COLL, RONDO_EVENT_P2P, RONDO_EVENT_PROXY_OP, RONDO_EVENT_PROXY_STEP, RONDO_EVENT_PROXY_CTRL };
+enum rondo_event_kind {
+    RONDO_EVENT_GROUP,
+    RONDO_EVENT_COLL,
+    RONDO_EVENT_P2P,
+    RONDO_EVENT_PROXY_OP,
+    RONDO_EVENT_PROXY_STEP,
+    RONDO_EVENT_PROXY_CTRL
+};
 
 struct rondo_event_desc {
     enum rondo_event_kind kind;

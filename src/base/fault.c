@@ -19,7 +19,7 @@ static struct {
 
 static int act_known(void)
 {
-    static const char *const acts[] = {"kill", "stop", "exit", "fail"};
+    static const char *const acts[] = { "kill", "stop", "exit", "fail" };
     for (size_t i = 0; i < RONDO_COUNTOF(acts); i++) {
         if (strcmp(fault.act, acts[i]) == 0) {
             return 1;
@@ -35,8 +35,8 @@ static int parse(const char *text)
     fault.rank = fault.op = -1;
     fault.phase[0] = fault.act[0] = '\0';
     for (word = copy == NULL ? NULL : strtok_r(copy, ",", &save); word != NULL; word = strtok_r(NULL, ",", &save)) {
-        if (sscanf(word, "rank=%d", &fault.rank) != 1 && sscanf(word, "op=%lld", &fault.op) != 1 && sscanf(word, "phase=%15s", fault.phase) != 1 &&
-            sscanf(word, "act=%31s", fault.act) != 1) {
+        if (sscanf(word, "rank=%d", &fault.rank) != 1 && sscanf(word, "op=%lld", &fault.op) != 1 &&
+            sscanf(word, "phase=%15s", fault.phase) != 1 && sscanf(word, "act=%31s", fault.act) != 1) {
             fault.act[0] = '\0';
             break;
         }
@@ -58,12 +58,15 @@ rondo_status rondo_fault_init(void)
     }
     known = rondo_fault_armed || text[0] == '\0';
     pthread_mutex_unlock(&lock);
-    return known ? RONDO_SUCCESS : rondo_fail(RONDO_INVALID_ARGUMENT, "RONDO_FAULT=%s: expected rank=R,phase=NAME,op=N,act=kill|stop|exit|fail|delay:MS", text);
+    return known ? RONDO_SUCCESS
+                 : rondo_fail(RONDO_INVALID_ARGUMENT, "RONDO_FAULT=%s: expected rank=R,phase=NAME,op=N,act=kill|stop|exit|fail|delay:MS",
+                              text);
 }
 
 rondo_status rondo_fault_act(const char *phase, int rank, uint64_t op)
 {
-    if ((fault.rank >= 0 && fault.rank != rank) || (fault.phase[0] != '\0' && strcmp(fault.phase, phase) != 0) || (fault.op >= 0 && (uint64_t)fault.op != op)) {
+    if ((fault.rank >= 0 && fault.rank != rank) || (fault.phase[0] != '\0' && strcmp(fault.phase, phase) != 0) ||
+        (fault.op >= 0 && (uint64_t)fault.op != op)) {
         return RONDO_SUCCESS;
     }
     if (strcmp(fault.act, "kill") == 0) {
@@ -74,7 +77,7 @@ rondo_status rondo_fault_act(const char *phase, int rank, uint64_t op)
         _exit(3);
     } else if (strncmp(fault.act, "delay:", 6) == 0) {
         long ms = strtol(fault.act + 6, NULL, 10);
-        struct timespec t = {ms / 1000, ms % 1000 * 1000000};
+        struct timespec t = { ms / 1000, ms % 1000 * 1000000 };
         nanosleep(&t, NULL);
     } else {
         return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d: failing on purpose in %s (RONDO_FAULT)", rank, phase);

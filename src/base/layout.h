@@ -8,18 +8,18 @@
 #include "base/types.h"
 
 struct rondo_ring {
-    int32_t index;       /* this rank's position */
-    int32_t prev, next;  /* ranks */
-    int32_t *rank_at;    /* position -> rank; owned by the layout; shared by channels with the same order */
-    int32_t *index_of;   /* rank -> position */
+    int32_t index;      /* this rank's position */
+    int32_t prev, next; /* ranks */
+    int32_t *rank_at;   /* position -> rank; owned by the layout; shared by channels with the same order */
+    int32_t *index_of;  /* rank -> position */
 };
 
 struct rondo_tree {
     int32_t parent;                /* rank, -1: this rank is the root */
     int32_t child[RONDO_TREE_FAN]; /* ranks, -1: none */
     int32_t nchildren;
-    int32_t depth;                 /* of the whole tree: hops from the root to the farthest rank */
-    int32_t root;                  /* rank at the root of this channel's tree */
+    int32_t depth; /* of the whole tree: hops from the root to the farthest rank */
+    int32_t root;  /* rank at the root of this channel's tree */
 };
 
 struct rondo_channel_layout {
@@ -29,27 +29,27 @@ struct rondo_channel_layout {
 
 /* Numbers of the cost model. Times in us, bandwidths in GB/s (1e9 bytes); coll/algo.h says how they are used. */
 struct rondo_model {
-    double hop_us[RONDO_NUM_PROTOS];  /* one slice from one rank to the next inside a node */
-    double bw[RONDO_NUM_PROTOS];      /* of one rank moving data through a conn, payload */
-    double net_us[RONDO_NUM_PROTOS];  /* the same between nodes */
+    double hop_us[RONDO_NUM_PROTOS]; /* one slice from one rank to the next inside a node */
+    double bw[RONDO_NUM_PROTOS];     /* of one rank moving data through a conn, payload */
+    double net_us[RONDO_NUM_PROTOS]; /* the same between nodes */
     double net_bw[RONDO_NUM_PROTOS];
-    double base_us;                   /* fixed cost of a call */
-    double board_us, board_bw;        /* one-shot: a post seen by everyone; payload read by one rank */
-    double ranks_per_core;            /* > 1: oversubscribed; every hop costs a turn of the scheduler */
+    double base_us;            /* fixed cost of a call */
+    double board_us, board_bw; /* one-shot: a post seen by everyone; payload read by one rank */
+    double ranks_per_core;     /* > 1: oversubscribed; every hop costs a turn of the scheduler */
 };
 
 struct rondo_layout {
     int32_t rank, nranks;
-    int32_t nnodes, node;           /* this rank's node */
-    int32_t local_rank, nlocal;     /* within the node */
-    int32_t max_local;              /* ranks of the fullest node */
-    int32_t *node_of;               /* rank -> node */
-    int32_t *local_of;              /* rank -> local rank */
-    int32_t *local_ranks;           /* local rank -> rank, of this node */
+    int32_t nnodes, node;       /* this rank's node */
+    int32_t local_rank, nlocal; /* within the node */
+    int32_t max_local;          /* ranks of the fullest node */
+    int32_t *node_of;           /* rank -> node */
+    int32_t *local_of;          /* rank -> local rank */
+    int32_t *local_ranks;       /* local rank -> rank, of this node */
     int32_t nchannels;
     struct rondo_channel_layout *channel;
     struct rondo_model model;
-    uint32_t protos;                /* mask of protocols with buffers */
+    uint32_t protos; /* mask of protocols with buffers */
 };
 
 #endif

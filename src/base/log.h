@@ -8,11 +8,13 @@
 
 #include "base/types.h"
 
-/* X(ctx, NAME, help) */
+/* X(ctx, NAME) */
+/* clang-format off */
 #define RONDO_LOG_LEVEL_TABLE(X, ctx) X(ctx, NONE) X(ctx, VERSION) X(ctx, WARN) X(ctx, INFO) X(ctx, TRACE)
 #define RONDO_LOG_SUBSYS_TABLE(X, ctx)                                                                                     \
     X(ctx, INIT) X(ctx, COLL) X(ctx, P2P) X(ctx, SHM) X(ctx, NET) X(ctx, GRAPH) X(ctx, TUNING) X(ctx, ENV) X(ctx, ALLOC)   \
     X(ctx, CALL) X(ctx, PROXY) X(ctx, BOOTSTRAP) X(ctx, REG) X(ctx, PROFILE) X(ctx, CONTROL) X(ctx, DESTROY)
+/* clang-format on */
 
 #define RONDO_ENUM_ROW_(ctx, NAME) RONDO_LOG_##NAME,
 enum rondo_log_level { RONDO_LOG_LEVEL_TABLE(RONDO_ENUM_ROW_, ) RONDO_NUM_LOG_LEVELS };
@@ -37,14 +39,23 @@ static inline int rondo_log_on(enum rondo_log_level level, uint32_t subsys)
     return level <= (mask & 0xff) && (level <= RONDO_LOG_WARN || (subsys & (mask >> 8)) != 0);
 }
 
-void rondo_log_init(void);                /* idempotent; applies the parameters; called by the first rondo_param_init() and by reload */
-void rondo_log_set_rank(int rank);        /* of this thread; -1: none */
+void rondo_log_init(void);         /* idempotent; applies the parameters; called by the first rondo_param_init() and by reload */
+void rondo_log_set_rank(int rank); /* of this thread; -1: none */
 int rondo_log_rank(void);
-const char *rondo_log_host(void);         /* this host's name, at most RONDO_HOST_LEN - 1 bytes */
+const char *rondo_log_host(void); /* this host's name, at most RONDO_HOST_LEN - 1 bytes */
 void rondo_log_print(enum rondo_log_level level, const char *fmt, ...) RONDO_PRINTF(2, 3);
 
-#define RONDO_WARN(...) do { if (rondo_log_on(RONDO_LOG_WARN, 0)) rondo_log_print(RONDO_LOG_WARN, __VA_ARGS__); } while (0)
-#define RONDO_INFO(subsys, ...) do { if (rondo_log_on(RONDO_LOG_INFO, subsys)) rondo_log_print(RONDO_LOG_INFO, __VA_ARGS__); } while (0)
-#define RONDO_TRACE(subsys, ...) do { if (rondo_log_on(RONDO_LOG_TRACE, subsys)) rondo_log_print(RONDO_LOG_TRACE, __VA_ARGS__); } while (0)
+#define RONDO_WARN(...)                                                                    \
+    do {                                                                                   \
+        if (rondo_log_on(RONDO_LOG_WARN, 0)) rondo_log_print(RONDO_LOG_WARN, __VA_ARGS__); \
+    } while (0)
+#define RONDO_INFO(subsys, ...)                                                                 \
+    do {                                                                                        \
+        if (rondo_log_on(RONDO_LOG_INFO, subsys)) rondo_log_print(RONDO_LOG_INFO, __VA_ARGS__); \
+    } while (0)
+#define RONDO_TRACE(subsys, ...)                                                                  \
+    do {                                                                                          \
+        if (rondo_log_on(RONDO_LOG_TRACE, subsys)) rondo_log_print(RONDO_LOG_TRACE, __VA_ARGS__); \
+    } while (0)
 
 #endif

@@ -24,7 +24,9 @@ typedef const char *rondo_param_LIST;
 typedef int64_t rondo_param_TIME;
 
 #define RONDO_PARAM_FIELD_(ctx, field, TYPE, ...) rondo_param_##TYPE field;
-struct rondo_params { RONDO_PARAM_TABLE(RONDO_PARAM_FIELD_, ) };
+struct rondo_params {
+    RONDO_PARAM_TABLE(RONDO_PARAM_FIELD_, )
+};
 #undef RONDO_PARAM_FIELD_
 
 #define RONDO_PARAM_ID_(ctx, field, ...) RONDO_PARAM_##field,

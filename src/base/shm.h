@@ -12,17 +12,17 @@ enum rondo_shm_mode { RONDO_SHM_AUTO, RONDO_SHM_MEMFD, RONDO_SHM_FILE }; /* orde
 
 /* How a peer finds a segment: fixed size, plain data, carried by allgather. */
 struct rondo_shm_name {
-    int32_t mode;     /* RONDO_SHM_MEMFD or RONDO_SHM_FILE */
-    int32_t pid, fd;  /* memfd */
-    uint64_t inode;   /* checked by the opener, with size and owner */
+    int32_t mode;    /* RONDO_SHM_MEMFD or RONDO_SHM_FILE */
+    int32_t pid, fd; /* memfd */
+    uint64_t inode;  /* checked by the opener, with size and owner */
     uint64_t size;
-    char path[48];    /* file: below /dev/shm, "/rondo-..." */
+    char path[48]; /* file: below /dev/shm, "/rondo-..." */
 };
 
 struct rondo_shm {
     uint8_t *base; /* page aligned (2 MiB aligned when size allows and huge pages are allowed); NULL: not open */
     size_t size;
-    int fd;        /* creator: open until close, for peers (memfd) and reserve; -1 otherwise */
+    int fd; /* creator: open until close, for peers (memfd) and reserve; -1 otherwise */
     struct rondo_shm_name name;
 };
 

@@ -21,21 +21,21 @@ rondo_status rondo_fail_quiet(rondo_status status, const char *fmt, ...) RONDO_P
 const char *rondo_error_text(void);
 void rondo_error_clear(void);
 
-#define RONDO_TRY(call)                                     \
-    do {                                                    \
-        rondo_status status_ = (call);                      \
-        if (RONDO_UNLIKELY(status_ != RONDO_SUCCESS)) {     \
-            return status_;                                 \
-        }                                                   \
+#define RONDO_TRY(call)                                 \
+    do {                                                \
+        rondo_status status_ = (call);                  \
+        if (RONDO_UNLIKELY(status_ != RONDO_SUCCESS)) { \
+            return status_;                             \
+        }                                               \
     } while (0)
 
 /* Needs a local `status` and a label that unwinds. */
-#define RONDO_TRY_GOTO(call, label)                         \
-    do {                                                    \
-        status = (call);                                    \
-        if (RONDO_UNLIKELY(status != RONDO_SUCCESS)) {      \
-            goto label;                                     \
-        }                                                   \
+#define RONDO_TRY_GOTO(call, label)                    \
+    do {                                               \
+        status = (call);                               \
+        if (RONDO_UNLIKELY(status != RONDO_SUCCESS)) { \
+            goto label;                                \
+        }                                              \
     } while (0)
 
 #endif

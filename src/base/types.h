@@ -19,7 +19,7 @@
 #ifdef __cplusplus
 #define RONDO_UNSIGNED(v) rondo_unsigned(v)
 #else
-#define RONDO_UNSIGNED(v) _Generic((v), int32_t: (uint32_t)(v), int64_t: (uint64_t)(v), default: (v))
+#define RONDO_UNSIGNED(v) _Generic((v), int32_t : (uint32_t)(v), int64_t : (uint64_t)(v), default : (v))
 #endif
 #define RONDO_ALIGNED(bytes) __attribute__((aligned(bytes)))
 #define RONDO_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))

@@ -12,10 +12,10 @@
 #include "base/progress.h"
 
 struct rondo_wait_policy {
-    uint32_t spins;           /* turns with pause before the first yield */
-    int64_t sleep_after_ns;   /* 0: never sleep */
-    int64_t timeout_ns;       /* 0: no deadline */
-    int64_t warn_after_ns;    /* 0: never */
+    uint32_t spins;                  /* turns with pause before the first yield */
+    int64_t sleep_after_ns;          /* 0: never sleep */
+    int64_t timeout_ns;              /* 0: no deadline */
+    int64_t warn_after_ns;           /* 0: never */
     struct rondo_progress *progress; /* may be NULL */
     /* Looked at every few turns, from any phase of the wait. @return RONDO_SUCCESS to go on. */
     rondo_status (*check)(void *arg);

@@ -10,12 +10,12 @@
 
 /* Where a rank stands in its group: all that a schedule may depend on besides k. */
 struct rondo_seat {
-    int32_t index, nranks;           /* position in the channel's ring (or the group's order) */
-    int32_t root;                    /* position of the root; 0 when there is none */
-    int32_t parent;                  /* tree: position, -1 at the tree's root */
-    int32_t child[RONDO_TREE_FAN];   /* tree: positions, -1 when absent; in the order in which they are reduced */
+    int32_t index, nranks;         /* position in the channel's ring (or the group's order) */
+    int32_t root;                  /* position of the root; 0 when there is none */
+    int32_t parent;                /* tree: position, -1 at the tree's root */
+    int32_t child[RONDO_TREE_FAN]; /* tree: positions, -1 when absent; in the order in which they are reduced */
     int32_t nchildren;
-    int32_t toward;                  /* tree: neighbour on the way to the root; -1: this is the root, 0: parent, 1 + i: child i */
+    int32_t toward; /* tree: neighbour on the way to the root; -1: this is the root, 0: parent, 1 + i: child i */
 };
 
 struct rondo_work {
@@ -24,8 +24,8 @@ struct rondo_work {
     uint8_t premul;                           /* this rank's input is multiplied by scalar */
     uint8_t divide;                           /* the finished sum is divided by nranks (avg) */
     uint8_t elem_bytes;
-    uint32_t call_word;                       /* of the call, for the first slice on each conn */
-    uint64_t seq;                             /* of the collective, for messages; 0: send or recv */
+    uint32_t call_word; /* of the call, for the first slice on each conn */
+    uint64_t seq;       /* of the collective, for messages; 0: send or recv */
     uint32_t channel;
     /* where */
     const uint8_t *in;

@@ -18,14 +18,14 @@ enum { RONDO_NO_PEER = -0x7fffffff };
 
 /* A cursor through one flow of a schedule. */
 struct rondo_flow {
-    size_t loop;            /* of the run's nloops */
+    size_t loop; /* of the run's nloops */
     uint32_t k, nsteps;
-    uint8_t entered;        /* step, in, out, n below are those of (loop, k) */
+    uint8_t entered; /* step, in, out, n below are those of (loop, k) */
     struct rondo_step step;
-    size_t in, out, n;      /* the block: offsets and elements */
-    size_t done;            /* elements of the block passed (whole slices) */
-    size_t unit;            /* LL, LL128: 8-byte units of the current slice passed; one-shot: ranks whose post was seen */
-    uint32_t called;        /* bit per recv port, and per send port from bit 16: the call word was checked, written */
+    size_t in, out, n; /* the block: offsets and elements */
+    size_t done;       /* elements of the block passed (whole slices) */
+    size_t unit;       /* LL, LL128: 8-byte units of the current slice passed; one-shot: ranks whose post was seen */
+    uint32_t called;   /* bit per recv port, and per send port from bit 16: the call word was checked, written */
 };
 
 /* A work under way. Memory belongs to the plan that submitted it and stays until *open has been decremented for it. */

@@ -22,7 +22,7 @@ struct rondo_exec {
     const struct rondo_exec_owner *owner;
     int nlanes, nactive;
     struct rondo_lane *lane;
-    int *active; /* lanes that have runs, in the order in which they became active */
+    int *active;          /* lanes that have runs, in the order in which they became active */
     const void **sources; /* one-shot: a pointer per rank of the board */
     int max_sources;
     uint8_t (*tile)[TILE_BYTES]; /* MAX_SOURCES + 1 of them */
@@ -100,7 +100,8 @@ static void exec_cpu_submit(struct rondo_exec *exec, struct rondo_run *runs, int
 
 /* ---- call words ---- */
 
-static rondo_status check_call(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow, int port, const struct rondo_conn *conn)
+static rondo_status check_call(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow, int port,
+                               const struct rondo_conn *conn)
 {
     uint32_t bit = 1u << port, got;
     if (RONDO_LIKELY(flow->called & bit)) {
@@ -128,7 +129,8 @@ static void write_call(const struct rondo_work *w, struct rondo_flow *flow, int 
 /* ---- moving a slice ---- */
 
 /* One tile: sources -> first destination, finished there, then copied to the others. srcs holds what was received. */
-static void move_tile(const struct slice *s, const void **srcs, int nsrcs, size_t at, size_t bytes, uint8_t *const *dst, int ndst, uint8_t *scratch)
+static void move_tile(const struct slice *s, const void **srcs, int nsrcs, size_t at, size_t bytes, uint8_t *const *dst, int ndst,
+                      uint8_t *scratch)
 {
     const struct rondo_work *w = s->w;
     size_t n = bytes / w->elem_bytes;
@@ -225,7 +227,8 @@ static size_t arrivals(enum rondo_proto proto, struct rondo_conn *conn, size_t u
 }
 
 /* @return 1: all of the slice has passed, 0: blocked, -1: *status is an error. */
-static int advance_slice(struct rondo_exec *exec, struct rondo_run *run, struct rondo_flow *flow, const struct slice *s, rondo_status *status, int *moved)
+static int advance_slice(struct rondo_exec *exec, struct rondo_run *run, struct rondo_flow *flow, const struct slice *s,
+                         rondo_status *status, int *moved)
 {
     enum rondo_proto proto = (enum rondo_proto)run->work.proto;
     size_t units = (s->bytes + 7) / 8, arrived = units, bytes;
@@ -464,15 +467,15 @@ static int describe_flow(const struct rondo_run *run, const struct rondo_flow *f
     for (int i = 0; i < flow->step.nfrom; i++) {
         if (rondo_proto_wait((enum rondo_proto)w->proto, s.from[i], flow->unit, 1) == 0) {
             *peer = s.from[i]->peer;
-            return snprintf(text, size, "data from rank %d (channel %u, %s, step %llu)", *peer, w->channel, rondo_proto_name((enum rondo_proto)w->proto),
-                            (unsigned long long)s.from[i]->step);
+            return snprintf(text, size, "data from rank %d (channel %u, %s, step %llu)", *peer, w->channel,
+                            rondo_proto_name((enum rondo_proto)w->proto), (unsigned long long)s.from[i]->step);
         }
     }
     for (int i = 0; i < flow->step.nto; i++) {
         if (!rondo_conn_credit(s.to[i])) {
             *peer = s.to[i]->peer;
-            return snprintf(text, size, "credit of rank %d (channel %u, %s, step %llu)", *peer, w->channel, rondo_proto_name((enum rondo_proto)w->proto),
-                            (unsigned long long)s.to[i]->step);
+            return snprintf(text, size, "credit of rank %d (channel %u, %s, step %llu)", *peer, w->channel,
+                            rondo_proto_name((enum rondo_proto)w->proto), (unsigned long long)s.to[i]->step);
         }
     }
     return 0;

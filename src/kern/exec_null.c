@@ -33,10 +33,7 @@ static rondo_status exec_null_turn(struct rondo_exec *exec, int *moved)
     return RONDO_SUCCESS;
 }
 
-static void exec_null_drop(struct rondo_exec *exec)
-{
-    (void)exec;
-}
+static void exec_null_drop(struct rondo_exec *exec) { (void)exec; }
 
 static int exec_null_describe(struct rondo_exec *exec, char *text, size_t size, int *peer)
 {
@@ -47,10 +44,7 @@ static int exec_null_describe(struct rondo_exec *exec, char *text, size_t size, 
     return 0;
 }
 
-static void exec_null_close(struct rondo_exec *exec)
-{
-    rondo_free(exec);
-}
+static void exec_null_close(struct rondo_exec *exec) { rondo_free(exec); }
 
 const struct rondo_exec_ops rondo_exec_null = {
     .name = "null",

@@ -12,7 +12,7 @@ enum { RONDO_NET_HANDLE = 112, RONDO_NET_MAX_RECVS = 8 };
 struct rondo_net_properties {
     const char *name, *pci_path;
     uint64_t guid;
-    uint32_t pointer_support;  /* bit 0 host, bit 1 CUDA, bit 2 DMA-BUF */
+    uint32_t pointer_support; /* bit 0 host, bit 1 CUDA, bit 2 DMA-BUF */
     int speed_mbps, port, max_comms, max_recvs;
     double latency_us;
 };
