@@ -309,7 +309,10 @@ static void comm_end(rondo_comm *comm, struct rondo_ctx *ctx, int left, const ch
     RONDO_INFO(RONDO_SUBSYS_DESTROY, "communicator \"%s\" %016llx: rank %d of %d %s after %llu collectives", ctx->name,
                (unsigned long long)ctx->hash, ctx->rank, ctx->nranks, how, (unsigned long long)ctx->seq);
     if (left) {
-        rondo_ctx_drop_queue(ctx, RONDO_INVALID_USAGE); /* before the visitors: who waits for a stream goes when its plans are done */
+        int failed = __atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == RONDO_COMM_FAILED;
+        rondo_ctx_drop_queue(ctx, failed
+                                      ? ctx->failure
+                                      : RONDO_INVALID_USAGE); /* before the visitors: who waits for a stream goes when its plans are done */
         left = all_left(&comm->visitors);
     }
     comm->rank = ctx->rank; /* creation has changed them */

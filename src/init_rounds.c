@@ -1,0 +1,564 @@
+/* What each round of creation says, and what its answers mean. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/param.h"
+#include "init.h"
+#include "net/handshake.h"
+
+struct graph_record {
+    struct rondo_round_head head;
+    int32_t nchannels;
+    uint32_t protos;
+    struct rondo_shm_name arena, segment; /* segment: of the node's control plane, from its lowest rank */
+};
+
+struct color_record {
+    struct rondo_round_head head;
+    int32_t color, key;
+};
+
+enum { GRACE_NS = 300000000 };
+enum { PARAM_TEXT = 8192, ALLGATHER_RANKS = 64 };
+struct param_record {
+    struct rondo_round_head head;
+    char text[PARAM_TEXT];
+};
+
+/* ---- rounds ---- */
+
+static void keep_local(struct rondo_init *init, rondo_status status)
+{
+    if (status != RONDO_SUCCESS && init->local == RONDO_SUCCESS) {
+        init->local = status;
+        snprintf(init->local_text, sizeof(init->local_text), "%s", rondo_error_text());
+    }
+}
+
+/* A zeroed record of this rank with its status, and room for everyone's. */
+static rondo_status new_round(struct rondo_init *init, size_t bytes, int n)
+{
+    rondo_free(init->mine);
+    rondo_free(init->all);
+    init->mine = init->all = NULL;
+    init->bytes = bytes;
+    RONDO_TRY(rondo_calloc(&init->mine, 1, bytes, "a record of creation"));
+    return rondo_calloc(&init->all, (size_t)n, bytes, "the records of creation");
+}
+
+static void set_head(struct rondo_init *init)
+{
+    if (init->local != RONDO_SUCCESS) {
+        rondo_fail_quiet(init->local, "%s", init->local_text);
+    }
+    rondo_round_head_fill(init->mine, init->ctx->rank, init->local);
+}
+
+static rondo_status start_allgather(struct rondo_init *init)
+{
+    set_head(init);
+    return init->bootstrap->ops->allgather_start(init->bootstrap, init->mine, init->all, init->bytes);
+}
+
+static void *record_of(const struct rondo_init *init, int rank) { return (char *)init->all + (size_t)rank * init->bytes; }
+
+static void arm_faults(struct rondo_init *init)
+{
+    keep_local(init, rondo_fault_init());
+    keep_local(init, rondo_fault("open", init->ctx->rank, 0));
+}
+
+/* ---- colours: the first round of a split, over the parent's ranks ---- */
+
+static rondo_status start_colors(struct rondo_init *init)
+{
+    struct color_record *mine;
+    arm_faults(init);
+    RONDO_TRY(new_round(init, sizeof(*mine), init->bootstrap->nranks));
+    mine = init->mine;
+    mine->color = init->split.color;
+    mine->key = init->split.key;
+    return start_allgather(init);
+}
+
+/* Members of my colour in the order of (key, rank). */
+struct member {
+    int key, rank;
+};
+static int by_key(const void *x, const void *y)
+{
+    const struct member *a = x, *b = y;
+    return a->key != b->key ? (a->key > b->key) - (a->key < b->key) : (a->rank > b->rank) - (a->rank < b->rank);
+}
+
+static rondo_status join_color(struct rondo_init *init, struct member *member, int *ranks)
+{
+    struct rondo_ctx *ctx = init->ctx, *parent = init->split.parent;
+    uint64_t tag = rondo_hash(&init->split.color, sizeof(init->split.color), parent->hash + init->split.child);
+    int n = 0, self = -1;
+    for (int r = 0; r < parent->nranks; r++) {
+        const struct color_record *record = record_of(init, r);
+        if (record->color == init->split.color) {
+            member[n].key = record->key;
+            member[n++].rank = r;
+        }
+    }
+    qsort(member, (size_t)n, sizeof(*member), by_key);
+    for (int i = 0; i < n; i++) {
+        ranks[i] = member[i].rank;
+        self = ranks[i] == parent->rank ? i : self;
+    }
+    init->bootstrap->ops->close(init->bootstrap, 1);
+    init->bootstrap = NULL;
+    ctx->rank = self;
+    ctx->nranks = n;
+    return rondo_child_bootstrap(parent, ranks, n, self, tag, &init->bootstrap);
+}
+
+static rondo_status finish_colors(struct rondo_init *init)
+{
+    struct member *member;
+    int *ranks;
+    rondo_status status;
+    RONDO_TRY(rondo_round_check(init->all, init->bytes, init->split.parent->nranks));
+    if (init->split.color == RONDO_SPLIT_NOCOLOR) {
+        init->ctx->nranks = 0;
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(RONDO_NEW_ARRAY(member, init->split.parent->nranks, "the members of a split"));
+    status = RONDO_NEW_ARRAY(ranks, init->split.parent->nranks, "the members of a split");
+    if (status == RONDO_SUCCESS) {
+        status = join_color(init, member, ranks);
+        rondo_free(ranks);
+    }
+    rondo_free(member);
+    return status;
+}
+
+/* ---- open ---- */
+
+static rondo_status start_open(struct rondo_init *init)
+{
+    arm_faults(init);
+    return init->bootstrap->ops->open_start(init->bootstrap);
+}
+
+static rondo_status finish_nothing(struct rondo_init *init)
+{
+    (void)init;
+    return RONDO_SUCCESS;
+}
+
+/* ---- peers ---- */
+
+static rondo_status fill_peer(struct rondo_init *init, struct rondo_peer *mine)
+{
+    struct rondo_ctx *ctx = init->ctx;
+    RONDO_TRY(rondo_fault("peers", ctx->rank, 0));
+    if (ctx->nranks > 1) {
+        RONDO_TRY(rondo_shm_create(&init->probe, 4096, RONDO_SHM_AUTO));
+    }
+    RONDO_TRY(rondo_peer_fill(mine, ctx->rank, ctx->nranks, init->probe.base != NULL ? &init->probe : NULL));
+    return ctx->rank == 0 ? rondo_unique_id_make(&mine->id, init->bootstrap->root_world_rank) : RONDO_SUCCESS;
+}
+
+static rondo_status start_peers(struct rondo_init *init)
+{
+    RONDO_TRY(new_round(init, sizeof(struct rondo_peer), init->ctx->nranks));
+    keep_local(init, fill_peer(init, init->mine));
+    return start_allgather(init);
+}
+
+static rondo_status finish_peers(struct rondo_init *init)
+{
+    struct rondo_ctx *ctx = init->ctx;
+    const struct rondo_peer *all = init->all;
+    RONDO_TRY(rondo_round_check(all, init->bytes, ctx->nranks));
+    init->params_differ = rondo_peers_param_differs(all, ctx->nranks) >= 0;
+    if (!init->params_differ) {
+        RONDO_TRY(rondo_peers_check(all, ctx->nranks));
+    }
+    ctx->peers = init->all;
+    init->all = NULL;
+    ctx->id = ctx->peers[0].id;
+    ctx->hash = rondo_hash(&ctx->id, sizeof(ctx->id), 0);
+    if (ctx->name[0] == '\0') {
+        snprintf(ctx->name, sizeof(ctx->name), "#%08x", (unsigned)ctx->hash);
+    }
+    return RONDO_SUCCESS;
+}
+
+/* Only when the hashes differ: which parameter, and whose. */
+static rondo_status start_params(struct rondo_init *init)
+{
+    struct param_record *mine;
+    if (!init->params_differ) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(new_round(init, sizeof(*mine), init->ctx->nranks));
+    mine = init->mine;
+    rondo_params_pack(mine->text, sizeof(mine->text));
+    return start_allgather(init);
+}
+
+static rondo_status test_params(struct rondo_init *init)
+{
+    return init->params_differ ? init->bootstrap->ops->test(init->bootstrap) : RONDO_SUCCESS;
+}
+
+static rondo_status finish_params(struct rondo_init *init)
+{
+    const struct rondo_peer *peers = init->ctx->peers;
+    struct param_record *root, *other;
+    int r;
+    if (!init->params_differ) {
+        return RONDO_SUCCESS;
+    }
+    r = rondo_peers_param_differs(peers, init->ctx->nranks);
+    root = record_of(init, 0);
+    other = record_of(init, r);
+    root->text[sizeof(root->text) - 1] = other->text[sizeof(other->text) - 1] = '\0';
+    RONDO_TRY(rondo_params_compare(root->text, other->text, r, peers[r].host));
+    return rondo_peers_check(peers, init->ctx->nranks); /* equal as far as the texts go: at least who differs */
+}
+
+/* ---- graphs ---- */
+
+/* memfd where the peers' probes can be opened through /proc; what this rank may do to them they may do to it (same user, same pid namespace). */
+static enum rondo_shm_mode choose_shm_mode(const struct rondo_ctx *ctx)
+{
+    enum rondo_shm_mode mode = (enum rondo_shm_mode)rondo_params()->shm_mode;
+    const struct rondo_layout *l = &ctx->layout;
+    if (mode == RONDO_SHM_AUTO) {
+        int neighbour = l->local_ranks[(l->local_rank + 1) % l->nlocal];
+        mode = l->nlocal == 1 || rondo_shm_can_open(&ctx->peers[neighbour].probe) ? RONDO_SHM_MEMFD : RONDO_SHM_FILE;
+    }
+    return mode;
+}
+
+static uint32_t slot_bytes(int64_t buffer) { return (uint32_t)(buffer / RONDO_SLOTS / RONDO_CTRL_ALIGN * RONDO_CTRL_ALIGN); }
+
+static void fill_net(struct rondo_ctx *ctx)
+{
+    const struct rondo_params *params = rondo_params();
+    const struct rondo_layout *l = &ctx->layout;
+    struct rondo_net *net = &ctx->net;
+    net->rank = ctx->rank;
+    net->nranks = ctx->nranks;
+    net->peers = ctx->peers;
+    net->nlocal = l->nlocal;
+    net->local_rank = l->local_rank;
+    net->local_of = l->local_of;
+    net->local_ranks = l->local_ranks;
+    net->node_of = l->node_of;
+    net->shm_mode = choose_shm_mode(ctx);
+    net->slot_bytes[RONDO_PROTO_SIMPLE] = slot_bytes(params->buffsize);
+    net->slot_bytes[RONDO_PROTO_LL] = slot_bytes(params->ll_buffsize);
+    net->slot_bytes[RONDO_PROTO_LL128] = slot_bytes(params->ll128_buffsize);
+    net->progress = &ctx->progress;
+    net->name = ctx->name;
+}
+
+static void fill_control(const struct rondo_ctx *ctx, struct rondo_control_config *config)
+{
+    memset(config, 0, sizeof(*config));
+    config->rank = ctx->rank;
+    config->nranks = ctx->nranks;
+    config->local_rank = ctx->layout.local_rank;
+    config->nlocal = ctx->layout.nlocal;
+    config->local_ranks = ctx->layout.local_ranks;
+    config->peers = ctx->peers;
+    config->comm_hash = ctx->hash;
+    config->board_capacity = ctx->layout.nnodes == 1 ? (size_t)rondo_params()->board_size : 0;
+    config->shm_mode = ctx->net.shm_mode;
+    config->name = ctx->name;
+    config->describe = rondo_call_text;
+}
+
+static int wanted_channels(const struct rondo_ctx *ctx)
+{
+    int64_t n = rondo_params()->max_nchannels;
+    if (ctx->config.max_channels != RONDO_CONFIG_DEFAULT && ctx->config.max_channels < n) {
+        n = ctx->config.max_channels;
+    }
+    return (int)(n < rondo_params()->min_nchannels ? rondo_params()->min_nchannels : n);
+}
+
+/* Buffers only for protocols that some collective may use. */
+static uint32_t wanted_protos(const struct rondo_ctx *ctx)
+{
+    uint32_t protos = 1u << RONDO_PROTO_SIMPLE;
+    for (int c = 0; c < RONDO_NUM_COLLS; c++) {
+        protos |= ctx->allowed.protos[c][RONDO_ALGO_RING] | ctx->allowed.protos[c][RONDO_ALGO_TREE];
+    }
+    return protos;
+}
+
+static rondo_status prepare_graphs(struct rondo_init *init, struct graph_record *mine)
+{
+    struct rondo_ctx *ctx = init->ctx;
+    struct rondo_control_config config;
+    RONDO_TRY(rondo_fault("graphs", ctx->rank, 0));
+    RONDO_TRY(rondo_layout_fill(&ctx->layout, ctx->peers, ctx->rank, ctx->nranks));
+    mine->nchannels = wanted_channels(ctx);
+    mine->protos = wanted_protos(ctx);
+    if (ctx->nranks == 1) {
+        return RONDO_SUCCESS;
+    }
+    fill_net(ctx);
+    RONDO_TRY(rondo_net_open(&ctx->net, rondo_links_max(mine->nchannels)));
+    mine->arena = ctx->net.arena;
+    if (ctx->layout.local_rank == 0) {
+        fill_control(ctx, &config);
+        RONDO_TRY(rondo_control_create(&ctx->control, &config, &mine->segment));
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status start_graphs(struct rondo_init *init)
+{
+    RONDO_TRY(new_round(init, sizeof(struct graph_record), init->ctx->nranks));
+    keep_local(init, prepare_graphs(init, init->mine));
+    return start_allgather(init);
+}
+
+static rondo_status finish_graphs(struct rondo_init *init)
+{
+    struct rondo_ctx *ctx = init->ctx;
+    const struct graph_record *all = init->all;
+    int nchannels = RONDO_MAX_CHANNELS;
+    uint32_t protos = UINT32_MAX;
+    RONDO_TRY(rondo_round_check(all, init->bytes, ctx->nranks));
+    RONDO_TRY(RONDO_NEW_ARRAY(ctx->arenas, ctx->nranks, "the names of the ranks' memory"));
+    for (int r = 0; r < ctx->nranks; r++) {
+        nchannels = all[r].nchannels < nchannels ? all[r].nchannels : nchannels;
+        protos &= all[r].protos;
+        ctx->arenas[r] = all[r].arena;
+    }
+    ctx->net.arenas = ctx->arenas;
+    init->segment = all[ctx->layout.local_ranks[0]].segment;
+    keep_local(init, rondo_layout_channels(&ctx->layout, nchannels, protos));
+    return RONDO_SUCCESS;
+}
+
+/* ---- connections ---- */
+
+static struct rondo_connect *connects_of(void *record)
+{
+    return (struct rondo_connect *)((char *)record + sizeof(struct rondo_round_head));
+}
+
+static const struct rondo_connect *records_of(void *arg, int peer)
+{
+    struct rondo_init *init = arg;
+    if (peer == init->ctx->rank) {
+        return connects_of(init->mine);
+    }
+    if (init->nexchange > 0) {
+        int at = 0;
+        while (at < init->nexchange - 1 && init->exchange_peers[at] != peer) {
+            at++;
+        }
+        peer = at;
+    }
+    return connects_of(record_of(init, peer));
+}
+
+static rondo_status prepare_connections(struct rondo_init *init)
+{
+    struct rondo_ctx *ctx = init->ctx;
+    struct rondo_control_config config;
+    RONDO_TRY(rondo_fault("connections", ctx->rank, 0));
+    if (ctx->control == NULL) {
+        fill_control(ctx, &config);
+        RONDO_TRY(rondo_control_attach(&ctx->control, &config, &init->segment));
+    }
+    return rondo_links_offer(ctx, connects_of(init->mine));
+}
+
+static rondo_status start_connections(struct rondo_init *init)
+{
+    struct rondo_ctx *ctx = init->ctx;
+    size_t bytes = sizeof(struct rondo_round_head) + sizeof(struct rondo_connect) * (size_t)rondo_links_max(ctx->layout.nchannels);
+    if (ctx->nranks == 1) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(new_round(init, bytes, ctx->nranks <= ALLGATHER_RANKS ? ctx->nranks : rondo_links_max(ctx->layout.nchannels)));
+    if (init->local == RONDO_SUCCESS) {
+        keep_local(init, prepare_connections(init));
+    }
+    if (ctx->nranks <= ALLGATHER_RANKS) {
+        return start_allgather(init);
+    }
+    /* Many ranks: the same records, between the ranks that connect only. A rank that failed sends an empty record; the next round says why. */
+    RONDO_TRY(RONDO_NEW_ARRAY(init->exchange_peers, rondo_links_max(ctx->layout.nchannels), "the list of peers"));
+    init->nexchange = rondo_links_peers(ctx, init->exchange_peers);
+    set_head(init);
+    RONDO_TRY(rondo_calloc(&init->copies, (size_t)init->nexchange, bytes, "the records of creation"));
+    for (int i = 0; i < init->nexchange; i++) {
+        memcpy((char *)init->copies + (size_t)i * bytes, init->mine, bytes);
+    }
+    return init->bootstrap->ops->exchange_start(init->bootstrap, init->nexchange, init->exchange_peers, init->copies, init->all, bytes);
+}
+
+static rondo_status test_connections(struct rondo_init *init)
+{
+    return init->ctx->nranks == 1 ? RONDO_SUCCESS : init->bootstrap->ops->test(init->bootstrap);
+}
+
+static rondo_status connect_all(struct rondo_init *init)
+{
+    RONDO_TRY(rondo_links_connect(init->ctx, records_of, init));
+    return rondo_net_connect_all(&init->ctx->net);
+}
+
+static rondo_status finish_connections(struct rondo_init *init)
+{
+    struct rondo_ctx *ctx = init->ctx;
+    if (ctx->nranks == 1) {
+        return RONDO_SUCCESS;
+    }
+    if (ctx->nranks <= ALLGATHER_RANKS) {
+        RONDO_TRY(rondo_round_check(init->all, init->bytes, ctx->nranks));
+    } else {
+        keep_local(init, rondo_round_check(init->all, init->bytes, init->nexchange));
+    }
+    if (init->local == RONDO_SUCCESS) {
+        keep_local(init, connect_all(init));
+    }
+    return RONDO_SUCCESS;
+}
+
+/* ---- ready: everyone says that it has connected ---- */
+
+static rondo_status prepare_exec(struct rondo_ctx *ctx)
+{
+    int nlocal = ctx->layout.nlocal > 0 ? ctx->layout.nlocal : 1;
+    RONDO_TRY(rondo_fault("ready", ctx->rank, 0));
+    return ctx->exec_ops->open(&ctx->exec, ctx->layout.nchannels + 2 * ctx->nranks, nlocal, &ctx->exec_owner);
+}
+
+static rondo_status start_ready(struct rondo_init *init)
+{
+    RONDO_TRY(new_round(init, sizeof(struct rondo_round_head), init->ctx->nranks));
+    if (init->local == RONDO_SUCCESS) {
+        keep_local(init, prepare_exec(init->ctx));
+    }
+    return start_allgather(init);
+}
+
+/* From here on the control plane tells the others: a rank that failed sends no hello. */
+static void keep_and_tell(struct rondo_init *init, rondo_status status)
+{
+    keep_local(init, status);
+    if (status != RONDO_SUCCESS && init->ctx->control != NULL) {
+        rondo_control_abort(init->ctx->control, status, init->ctx->rank, init->local_text);
+    }
+}
+
+static rondo_status begin_hello(struct rondo_init *init)
+{
+    struct rondo_ctx *ctx = init->ctx;
+    rondo_net_settle(&ctx->net);
+    ctx->board = rondo_control_board(ctx->control);
+    RONDO_TRY(rondo_control_start(ctx->control));
+    RONDO_TRY(RONDO_NEW_ARRAY(init->hello, ctx->nlinks, "the connections"));
+    for (int i = 0; i < ctx->nlinks; i++) {
+        init->hello[i] = &ctx->links[i];
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status finish_ready(struct rondo_init *init)
+{
+    RONDO_TRY(rondo_round_check(init->all, init->bytes, init->ctx->nranks));
+    rondo_ctx_policy(init->ctx);
+    if (init->ctx->nranks > 1) {
+        keep_and_tell(init, begin_hello(init));
+    }
+    return RONDO_SUCCESS;
+}
+
+/* ---- hello: one empty slot each way through every conn ---- */
+
+static rondo_status start_hello(struct rondo_init *init)
+{
+    keep_and_tell(init, rondo_fault("hello", init->ctx->rank, 0));
+    return RONDO_SUCCESS;
+}
+
+/* While the control plane watches already: a rank that died, or gave up, is named by it at once. */
+static rondo_status in_progress_unless_ended(struct rondo_ctx *ctx)
+{
+    char text[RONDO_ERROR_TEXT];
+    int whose;
+    rondo_status status;
+    if (ctx->control == NULL || !rondo_control_aborted(ctx->control)) {
+        return RONDO_IN_PROGRESS;
+    }
+    status = rondo_control_reason(ctx->control, text, &whose);
+    return rondo_fail_quiet(status == RONDO_SUCCESS ? RONDO_REMOTE_ERROR : status, "%s", text);
+}
+
+static rondo_status test_hello(struct rondo_init *init)
+{
+    struct rondo_ctx *ctx = init->ctx;
+    int silent = -1;
+    rondo_status status;
+    if (ctx->nranks == 1 || init->local != RONDO_SUCCESS) {
+        return RONDO_SUCCESS;
+    }
+    status = rondo_link_hello(init->hello, ctx->nlinks, &silent);
+    if (status == RONDO_IN_PROGRESS) {
+        status = in_progress_unless_ended(ctx);
+        if (status != RONDO_IN_PROGRESS) {
+            keep_local(init, status); /* told in the next round */
+            return RONDO_SUCCESS;
+        }
+    }
+    if (status == RONDO_IN_PROGRESS && init->deadline_ns != 0 && rondo_now_ns() > init->deadline_ns) {
+        return rondo_fail(
+            RONDO_TIMEOUT,
+            "rank %d on %s: rank %d on %s connected but its empty slot did not pass within RONDO_INIT_TIMEOUT: is it stopped?", ctx->rank,
+            rondo_log_host(), silent, silent >= 0 ? ctx->peers[silent].host : "?");
+    }
+    return status;
+}
+
+/* ---- done: has everyone's hello passed? Only then does anyone succeed. ---- */
+
+static rondo_status start_done(struct rondo_init *init)
+{
+    RONDO_TRY(new_round(init, sizeof(struct rondo_round_head), init->ctx->nranks));
+    return start_allgather(init);
+}
+
+/* Ranks that have passed this round may have ended the communicator already; its records are then on their way. A dead rank's never come. */
+static rondo_status test_done(struct rondo_init *init)
+{
+    rondo_status status = init->bootstrap->ops->test(init->bootstrap);
+    if (status != RONDO_IN_PROGRESS || init->ctx->control == NULL || !rondo_control_aborted(init->ctx->control)) {
+        return status;
+    }
+    if (init->ended_ns == 0) {
+        init->ended_ns = rondo_now_ns();
+    }
+    return rondo_now_ns() - init->ended_ns < GRACE_NS ? status : in_progress_unless_ended(init->ctx);
+}
+
+static rondo_status finish_done(struct rondo_init *init) { return rondo_round_check(init->all, init->bytes, init->ctx->nranks); }
+
+/* ---- the list ---- */
+
+const struct rondo_phase rondo_phases[] = {
+    { "colors", start_colors, NULL, finish_colors, 0 }, { "open", start_open, NULL, finish_nothing, 0 },
+    { "peers", start_peers, NULL, finish_peers, 0 },    { "params", start_params, test_params, finish_params, 0 },
+    { "graphs", start_graphs, NULL, finish_graphs, 0 }, { "connections", start_connections, test_connections, finish_connections, 0 },
+    { "ready", start_ready, NULL, finish_ready, 0 },    { "hello", start_hello, test_hello, finish_nothing, 1 },
+    { "done", start_done, test_done, finish_done, 0 },
+};
+_Static_assert(RONDO_COUNTOF(rondo_phases) <= RONDO_MAX_PHASES, "RONDO_MAX_PHASES counts the phases");
+const int rondo_num_phases = RONDO_COUNTOF(rondo_phases);
