@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/param.h"
 #include "coll/chunk.h"
 
 enum { MIN_RUNS = 16, PREMUL_OP = RONDO_NUM_OPS };
@@ -177,6 +178,22 @@ static void channel_part(struct rondo_work *w, size_t count, int c, int n)
     w->len = rondo_min_size(part, count - w->off);
 }
 
+/* Bytes of the larger user buffer of one rank: what the cost model is asked with. */
+static size_t task_bytes(const struct rondo_task *t)
+{
+    size_t n = t->count, elem = rondo_dtype_size((rondo_dtype)t->dtype);
+    enum rondo_coll as = rondo_coll_scheduled_as((enum rondo_coll)t->coll);
+    if (t->counts != NULL) {
+        n = 0;
+        for (int r = 0; r < t->ctx->nranks; r++) {
+            n += t->counts[r];
+        }
+    } else if (as == RONDO_COLL_ALL_GATHER || as == RONDO_COLL_REDUCE_SCATTER) {
+        n *= (size_t)t->ctx->nranks;
+    }
+    return n * elem;
+}
+
 static void fill_work(struct rondo_ctx *ctx, struct rondo_run *run, const struct rondo_task *t, const struct rondo_choice *choice,
                       int channel)
 {
@@ -195,6 +212,7 @@ static void fill_work(struct rondo_ctx *ctx, struct rondo_run *run, const struct
     run->lane = (uint32_t)channel;
     run->schedule = rondo_schedule_find((enum rondo_coll)w->coll, (enum rondo_algo)w->algo);
     rondo_seat_of(&ctx->layout, channel, (enum rondo_algo)w->algo, (enum rondo_coll)w->coll, t->root, &w->seat);
+    w->stream = rondo_params()->stream_size > 0 && task_bytes(t) >= (size_t)rondo_params()->stream_size;
     run->only_sends = (w->coll == RONDO_COLL_BROADCAST || w->coll == RONDO_COLL_REDUCE) &&
                       run->schedule->flow[0].step(&w->seat, 0).nfrom == 0;
     channel_part(w, t->count, channel, choice->nchannels);
@@ -209,22 +227,6 @@ static void fill_work(struct rondo_ctx *ctx, struct rondo_run *run, const struct
     } else {
         w->chunk = chunk_of(ctx, w, run->schedule->map);
     }
-}
-
-/* Bytes of the larger user buffer of one rank: what the cost model is asked with. */
-static size_t task_bytes(const struct rondo_task *t)
-{
-    size_t n = t->count, elem = rondo_dtype_size((rondo_dtype)t->dtype);
-    enum rondo_coll as = rondo_coll_scheduled_as((enum rondo_coll)t->coll);
-    if (t->counts != NULL) {
-        n = 0;
-        for (int r = 0; r < t->ctx->nranks; r++) {
-            n += t->counts[r];
-        }
-    } else if (as == RONDO_COLL_ALL_GATHER || as == RONDO_COLL_REDUCE_SCATTER) {
-        n *= (size_t)t->ctx->nranks;
-    }
-    return n * elem;
 }
 
 /* The tuner's whole table in one line: "ring simple x1 12.3, tree ll128 x2 4.5, ..", in us; what cannot run is left out. */

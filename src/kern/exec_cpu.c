@@ -128,6 +128,12 @@ static void write_call(const struct rondo_work *w, struct rondo_flow *flow, int 
 
 /* ---- moving a slice ---- */
 
+/* Only the user's output is stored past the caches: slots are read at once by the peer. */
+static int past_caches(const struct slice *s, const uint8_t *dst, size_t at)
+{
+    return s->w->stream && s->out != NULL && dst == s->out + at;
+}
+
 /* One tile: sources -> first destination, finished there, then copied to the others. srcs holds what was received. */
 static void move_tile(const struct slice *s, const void **srcs, int nsrcs, size_t at, size_t bytes, uint8_t *const *dst, int ndst,
                       uint8_t *scratch)
@@ -145,7 +151,7 @@ static void move_tile(const struct slice *s, const void **srcs, int nsrcs, size_
     }
     if (nsrcs == 1) {
         if (dst[0] != srcs[0]) {
-            memcpy(dst[0], srcs[0], bytes);
+            rondo_copy(dst[0], srcs[0], bytes, past_caches(s, dst[0], at));
         }
     } else {
         rondo_reduce_get((rondo_dtype)w->dtype, (enum rondo_reduce)w->reduce)(dst[0], srcs, nsrcs, n);
@@ -154,7 +160,7 @@ static void move_tile(const struct slice *s, const void **srcs, int nsrcs, size_
         rondo_divide(dst[0], n, (rondo_dtype)w->dtype, w->seat.nranks);
     }
     for (int i = 1; i < ndst; i++) {
-        memcpy(dst[i], dst[0], bytes);
+        rondo_copy(dst[i], dst[0], bytes, past_caches(s, dst[i], at));
     }
 }
 
@@ -281,7 +287,7 @@ static void post_all(const struct rondo_work *w)
 {
     struct rondo_board *board = w->board;
     uint8_t *place;
-    board->op += board->op == UINT32_MAX ? 2 : 1; /* 0 is what fresh memory holds */
+    board->op += board->op == UINT32_MAX ? 3 : 1; /* 0 is what fresh memory holds, and 1 would be of the same bank again */
     place = rondo_board_place(board, board->op, board->index);
     if (w->premul) {
         rondo_premul(place + 8, w->in, w->len, (rondo_dtype)w->dtype, w->scalar);

@@ -1,0 +1,347 @@
+/* Split and shrink, with threads as ranks. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/types.h"
+#include "fake_ranks.h"
+
+/* The child has these members, this rank's place is the right one, and it works. members: ranks of the parent in the child's order. */
+static void check_child(struct fake_rank *r, rondo_comm *child, const int *members, int n)
+{
+    int count = -1, rank = -1, mine = r->rank, all[16] = {0};
+    FAKE_OK(r, rondo_comm_count(child, &count));
+    FAKE_OK(r, rondo_comm_rank(child, &rank));
+    FAKE_CHECK(r, count == n && members[rank] == r->rank, "%d ranks, place %d", count, rank);
+    FAKE_OK(r, rondo_all_gather(&mine, all, 1, RONDO_INT32, child, NULL));
+    for (int i = 0; i < n; i++) {
+        FAKE_CHECK(r, all[i] == members[i], "member %d is rank %d", i, all[i]);
+    }
+    struct fake_rank view = {.rank = rank, .nranks = n, .comm = child};
+    fake_call(&view, (struct fake_call){.coll = FAKE_ALL_REDUCE, .type = RONDO_FLOAT32, .count = 3000}, NULL);
+    fake_call(&view, (struct fake_call){.coll = FAKE_ALL_TO_ALL, .type = RONDO_INT32, .count = 5}, NULL);
+    FAKE_CHECK(r, view.failure[0] == '\0', "%s", view.failure);
+}
+
+/* ---- split ---- */
+
+static void split_by_parity(struct fake_rank *r)
+{
+    int members[16], n = 0;
+    rondo_comm *child = NULL;
+    for (int q = r->nranks - 1; q >= 0; q--) { /* keys turn the order round */
+        if (q % 2 == r->rank % 2) {
+            members[n++] = q;
+        }
+    }
+    FAKE_OK(r, rondo_comm_split(r->comm, r->rank % 2, -r->rank, NULL, &child));
+    check_child(r, child, members, n);
+    FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32, .count = 10); /* the parent goes on */
+    FAKE_OK(r, rondo_comm_destroy(child));
+}
+
+static void split_with_equal_keys(struct fake_rank *r)
+{
+    int members[16];
+    rondo_comm *child = NULL, *grandchild = NULL;
+    for (int q = 0; q < r->nranks; q++) {
+        members[q] = q;
+    }
+    FAKE_OK(r, rondo_comm_split(r->comm, 7, 0, NULL, &child));
+    check_child(r, child, members, r->nranks); /* by rank */
+    FAKE_OK(r, rondo_comm_split(child, r->rank == 0 ? 1 : 0, r->rank, NULL, &grandchild));
+    check_child(r, grandchild, r->rank == 0 ? members : members + 1, r->rank == 0 ? 1 : r->nranks - 1);
+    FAKE_OK(r, rondo_comm_destroy(child)); /* children do not need their parents */
+    check_child(r, grandchild, r->rank == 0 ? members : members + 1, r->rank == 0 ? 1 : r->nranks - 1);
+    FAKE_OK(r, rondo_comm_destroy(grandchild));
+}
+
+static void split_without_colour(struct fake_rank *r)
+{
+    int members[16], out = r->rank == 1;
+    rondo_comm *child = (rondo_comm *)members;
+    for (int q = 0, n = 0; q < r->nranks; q++) {
+        members[n] = q;
+        n += q != 1;
+    }
+    FAKE_OK(r, rondo_comm_split(r->comm, out ? RONDO_SPLIT_NOCOLOR : 0, 0, NULL, &child));
+    if (out) {
+        FAKE_CHECK(r, child == NULL);
+    } else {
+        check_child(r, child, members, r->nranks - (r->nranks > 1));
+        FAKE_OK(r, rondo_comm_destroy(child));
+    }
+}
+
+static void splits_have_the_right_members(void **state)
+{
+    (void)state;
+    fake_params("BUFFSIZE", "8K", NULL);
+    for (int n = 1; n <= 5; n++) {
+        fake_ranks(n, split_by_parity, NULL);
+        fake_ranks(n, split_with_equal_keys, NULL);
+        fake_ranks(n, split_without_colour, NULL);
+    }
+}
+
+static void wrong_splits(struct fake_rank *r)
+{
+    rondo_config config = RONDO_CONFIG_INIT;
+    rondo_comm *child = NULL;
+    FAKE_ERROR(r, rondo_comm_split(r->comm, -2, 0, NULL, &child), RONDO_INVALID_ARGUMENT, "colour");
+    FAKE_ERROR(r, rondo_comm_split(r->comm, 0, 0, NULL, NULL), RONDO_INVALID_ARGUMENT, "NULL");
+    FAKE_ERROR(r, rondo_comm_split(NULL, 0, 0, NULL, &child), RONDO_INVALID_ARGUMENT, "NULL");
+    config.magic = 5;
+    FAKE_ERROR(r, rondo_comm_split(r->comm, 0, 0, &config, &child), RONDO_INVALID_ARGUMENT, "config");
+    FAKE_CHECK(r, child == NULL);
+    FAKE_OK(r, rondo_comm_split(r->comm, 0, 0, NULL, &child));
+    FAKE_OK(r, rondo_comm_destroy(child));
+}
+
+static void wrong_splits_are_errors(void **state)
+{
+    (void)state;
+    fake_params(NULL);
+    fake_ranks(2, wrong_splits, NULL);
+}
+
+/* Two splits of one parent in a group, of the same colour; and one without blocking while another call of the parent goes on. */
+static void splits_together(struct fake_rank *r)
+{
+    rondo_config config = RONDO_CONFIG_INIT;
+    rondo_comm *child[2] = {NULL, NULL};
+    rondo_status error = RONDO_IN_PROGRESS, begun;
+    int up[3] = {0, 1, 2}, down[3] = {2, 1, 0};
+    FAKE_OK(r, rondo_group_start());
+    FAKE_OK(r, rondo_comm_split(r->comm, 0, r->rank, NULL, &child[0]));
+    FAKE_OK(r, rondo_comm_split(r->comm, 0, -r->rank, NULL, &child[1]));
+    FAKE_OK(r, rondo_group_end());
+    check_child(r, child[0], up, 3);
+    check_child(r, child[1], down, 3);
+    FAKE_OK(r, rondo_comm_destroy(child[0]));
+    FAKE_OK(r, rondo_comm_destroy(child[1]));
+    config.blocking = 0;
+    begun = rondo_comm_split(r->comm, 0, -r->rank, &config, &child[0]);
+    FAKE_CHECK(r, begun == RONDO_IN_PROGRESS || begun == RONDO_SUCCESS, "%s", rondo_last_error(NULL));
+    FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32, .count = 10);
+    while (error == RONDO_IN_PROGRESS) {
+        FAKE_OK(r, rondo_comm_async_error(child[0], &error));
+    }
+    FAKE_CHECK(r, error == RONDO_SUCCESS);
+    check_child(r, child[0], down, 3);
+    FAKE_OK(r, rondo_comm_destroy(child[0]));
+}
+
+static void several_splits_may_be_under_way(void **state)
+{
+    (void)state;
+    fake_params(NULL);
+    for (int round = 0; round < 5; round++) {
+        fake_ranks(3, splits_together, NULL);
+    }
+}
+
+static void one_thread_can_split_for_all(void **state)
+{
+    enum { N = 4 };
+    rondo_local *local;
+    rondo_comm *comm[N], *child[N];
+    int one = 1, sum[N];
+    (void)state;
+    fake_params(NULL);
+    assert_int_equal(rondo_local_create(N, &local), RONDO_SUCCESS);
+    for (int step = 0; step < 3; step++) {
+        assert_int_equal(rondo_group_start(), RONDO_SUCCESS);
+        for (int r = 0; r < N; r++) {
+            rondo_status status = step == 0   ? rondo_comm_create_local(local, r, NULL, &comm[r])
+                                  : step == 1 ? rondo_comm_split(comm[r], r == 3 ? RONDO_SPLIT_NOCOLOR : 0, 0, NULL, &child[r])
+                                  : r == 3    ? RONDO_SUCCESS
+                                              : rondo_all_reduce(&one, &sum[r], 1, RONDO_INT32, RONDO_SUM, child[r], NULL);
+            assert_int_equal(status, RONDO_SUCCESS);
+        }
+        assert_int_equal(rondo_group_end(), RONDO_SUCCESS);
+    }
+    assert_int_equal(sum[0], 3);
+    assert_null(child[3]);
+    for (int r = 0; r < N; r++) {
+        assert_int_equal(r == 3 ? RONDO_SUCCESS : rondo_comm_destroy(child[r]), RONDO_SUCCESS);
+        assert_int_equal(rondo_comm_destroy(comm[r]), RONDO_SUCCESS);
+    }
+    rondo_local_destroy(local);
+}
+
+static void split_but_for_one(struct fake_rank *r)
+{
+    rondo_comm *child = NULL;
+    rondo_status status;
+    if (r->rank == 1) {
+        return;
+    }
+    status = rondo_comm_split(r->comm, 0, 0, NULL, &child);
+    /* Rank 1 may have left its communicator by the time the deadline passes: that is found, too. */
+    FAKE_CHECK(r, (status == RONDO_TIMEOUT || status == RONDO_REMOTE_ERROR) && child == NULL, "%s", rondo_status_string(status));
+    FAKE_CHECK(r, fake_has(rondo_last_error(NULL), "rank 1"), "%s", rondo_last_error(NULL));
+}
+
+static void a_split_that_a_rank_does_not_make_ends_and_names_it(void **state)
+{
+    (void)state;
+    fake_params("INIT_TIMEOUT", "200ms", NULL);
+    fake_ranks(3, split_but_for_one, NULL);
+}
+
+/* ---- shrink ---- */
+
+static void shrink_around(struct fake_rank *r)
+{
+    int leaves[2] = {1, 1}, members[16], n = 0;
+    rondo_comm *child = NULL;
+    for (int q = 0; q < r->nranks; q++) {
+        if (q != 1) {
+            members[n++] = q;
+        }
+    }
+    if (r->rank == 1) {
+        return; /* alive, but does not call */
+    }
+    FAKE_OK(r, rondo_comm_shrink(r->comm, leaves, 2, RONDO_SHRINK_DEFAULT, NULL, &child));
+    check_child(r, child, members, n);
+    FAKE_OK(r, rondo_comm_destroy(child));
+}
+
+static void shrink_leaves_out_a_rank_that_lives(void **state)
+{
+    (void)state;
+    fake_params("INIT_TIMEOUT", "5s", NULL);
+    for (int n = 2; n <= 5; n++) {
+        fake_ranks(n, shrink_around, NULL);
+    }
+}
+
+/* Rank 0 aborts in the middle; the others find out in a call, and go on without it. */
+static void shrink_after_abort(struct fake_rank *r)
+{
+    int x[500] = {0}, gone = 0, members[16], again[1] = {1};
+    rondo_comm *child = NULL, *small = NULL;
+    rondo_status status = RONDO_SUCCESS;
+    if (r->rank == 0) {
+        FAKE_OK(r, rondo_all_reduce(x, x, 500, RONDO_INT32, RONDO_SUM, r->comm, NULL));
+        FAKE_OK(r, rondo_comm_abort(r->comm));
+        r->comm = NULL;
+        return;
+    }
+    while (status == RONDO_SUCCESS) {
+        status = rondo_all_reduce(x, x, 500, RONDO_INT32, RONDO_SUM, r->comm, NULL);
+    }
+    FAKE_CHECK(r, status == RONDO_REMOTE_ERROR, "%s", rondo_last_error(r->comm));
+    FAKE_ERROR(r, rondo_comm_shrink(r->comm, &gone, 1, RONDO_SHRINK_DEFAULT, NULL, &child), RONDO_REMOTE_ERROR, "aborted");
+    FAKE_OK(r, rondo_comm_shrink(r->comm, &gone, 1, RONDO_SHRINK_ABORT, NULL, &child));
+    for (int q = 1; q < r->nranks; q++) {
+        members[q - 1] = q;
+    }
+    check_child(r, child, members, r->nranks - 1);
+    if (r->rank != 2) { /* and once more, from the child: its rank 1 is the parent's rank 2 */
+        FAKE_OK(r, rondo_comm_shrink(child, again, 1, RONDO_SHRINK_ABORT, NULL, &small));
+        members[1] = members[0];
+        members[2] = 3;
+        check_child(r, small, members + 1, r->nranks - 2);
+        FAKE_OK(r, rondo_comm_destroy(small));
+    }
+    FAKE_OK(r, rondo_comm_destroy(child));
+}
+
+static void shrink_goes_on_after_an_abort(void **state)
+{
+    (void)state;
+    fake_params("INIT_TIMEOUT", "10s", NULL);
+    for (int round = 0; round < 5; round++) {
+        fake_ranks(4, shrink_after_abort, NULL);
+    }
+}
+
+static void wrong_shrinks(struct fake_rank *r)
+{
+    int self = r->rank, nobody = 9, other = 1 - r->rank;
+    rondo_comm *child = NULL;
+    FAKE_ERROR(r, rondo_comm_shrink(r->comm, &self, 1, RONDO_SHRINK_DEFAULT, NULL, &child), RONDO_INVALID_ARGUMENT, "do not call");
+    FAKE_ERROR(r, rondo_comm_shrink(r->comm, &nobody, 1, RONDO_SHRINK_DEFAULT, NULL, &child), RONDO_INVALID_ARGUMENT, "no such rank");
+    FAKE_ERROR(r, rondo_comm_shrink(r->comm, NULL, 1, RONDO_SHRINK_DEFAULT, NULL, &child), RONDO_INVALID_ARGUMENT, "NULL");
+    FAKE_ERROR(r, rondo_comm_shrink(r->comm, &other, -1, RONDO_SHRINK_DEFAULT, NULL, &child), RONDO_INVALID_ARGUMENT, "flags");
+    FAKE_ERROR(r, rondo_comm_shrink(r->comm, &other, 1, 2, NULL, &child), RONDO_INVALID_ARGUMENT, "flags 2");
+    FAKE_ERROR(r, rondo_comm_shrink(r->comm, &other, 1, RONDO_SHRINK_DEFAULT, NULL, NULL), RONDO_INVALID_ARGUMENT, "NULL");
+    FAKE_OK(r, rondo_comm_shrink(r->comm, &other, 1, RONDO_SHRINK_DEFAULT, NULL, &child)); /* each alone */
+    check_child(r, child, &self, 1);
+    FAKE_OK(r, rondo_comm_destroy(child));
+}
+
+static void wrong_shrinks_are_errors(void **state)
+{
+    (void)state;
+    fake_params(NULL);
+    fake_ranks(2, wrong_shrinks, NULL);
+}
+
+/* ---- faults ---- */
+
+/* The creation of a child fails on one rank: the same error on all of them, and the parent goes on. */
+static void child_fails(struct fake_rank *r)
+{
+    rondo_comm *child = NULL;
+    FAKE_ERROR(r, rondo_comm_split(r->comm, 0, -r->rank, NULL, &child), RONDO_INTERNAL_ERROR, "failing on purpose");
+    FAKE_CHECK(r, child == NULL);
+    FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32, .count = 10);
+}
+
+struct fault_case {
+    const char *phase;
+    pthread_barrier_t meet;
+};
+
+static void create_then_fail(struct fake_rank *r)
+{
+    struct fault_case *c = r->arg;
+    char fault[64];
+    FAKE_OK(r, rondo_comm_create_local(r->local, r->rank, NULL, &r->comm));
+    pthread_barrier_wait(&c->meet);
+    if (r->rank == 0) { /* all are made, and nobody is in a call */
+        snprintf(fault, sizeof(fault), "rank=1,phase=%s,act=fail", c->phase);
+        fake_params("FAULT", fault, "INIT_TIMEOUT", "10s", NULL);
+    }
+    pthread_barrier_wait(&c->meet);
+    child_fails(r);
+    FAKE_OK(r, rondo_comm_destroy(r->comm));
+}
+
+static void a_fault_of_a_split_leaves_the_parent_whole(void **state)
+{
+    static const char *const phases[] = {"open", "peers", "graphs", "connections", "ready", "hello"};
+    (void)state;
+    for (size_t p = 0; p < RONDO_COUNTOF(phases); p++) {
+        struct fault_case c = {.phase = phases[p]};
+        pthread_barrier_init(&c.meet, NULL, 3);
+        fake_params(NULL);
+        fake_ranks_bare(3, create_then_fail, &c);
+        pthread_barrier_destroy(&c.meet);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(splits_have_the_right_members),
+        cmocka_unit_test(wrong_splits_are_errors),
+        cmocka_unit_test(several_splits_may_be_under_way),
+        cmocka_unit_test(one_thread_can_split_for_all),
+        cmocka_unit_test(a_split_that_a_rank_does_not_make_ends_and_names_it),
+        cmocka_unit_test(shrink_leaves_out_a_rank_that_lives),
+        cmocka_unit_test(shrink_goes_on_after_an_abort),
+        cmocka_unit_test(wrong_shrinks_are_errors),
+        cmocka_unit_test(a_fault_of_a_split_leaves_the_parent_whole),
+    };
+    fake_watchdog(120);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,535 @@
+/* What goes wrong between ranks, with threads as ranks: aborts, calls that differ, ranks that do not come, creations that fail; and that nothing is left behind. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/types.h"
+#include "fake_ranks.h"
+
+#define MOST_ABORT_S 1.0
+
+/* ---- aborts ---- */
+
+enum wait_kind { WAIT_CALL, WAIT_GROUP, WAIT_STREAM, WAIT_DRAIN, WAIT_DESTROY, WAIT_RECV, NUM_WAITS };
+
+struct abort_case {
+    enum wait_kind kind;
+    double aborted_at;      /* written by the aborting thread, read after it was joined */
+    pthread_barrier_t meet; /* all ranks and the aborting thread */
+    pthread_barrier_t left; /* all ranks */
+};
+
+struct aborter {
+    struct abort_case *c;
+    rondo_comm *comm;
+    rondo_status status;
+    double took;
+};
+
+static void *abort_soon(void *arg)
+{
+    struct aborter *a = arg;
+    pthread_barrier_wait(&a->c->meet);
+    fake_sleep_ms(5); /* most of the ranks wait by then; it must work at any time */
+    a->c->aborted_at = fake_now();
+    a->status = rondo_comm_abort(a->comm);
+    a->took = fake_now() - a->c->aborted_at;
+    return NULL;
+}
+
+static rondo_status wait_somehow(struct fake_rank *r, enum wait_kind kind, rondo_stream stream)
+{
+    static const size_t count = 2000;
+    rondo_status status = RONDO_SUCCESS;
+    int *x = calloc(count, sizeof(*x));
+    switch (kind) {
+    case WAIT_CALL: status = rondo_all_reduce(x, x, count, RONDO_INT32, RONDO_SUM, r->comm, NULL); break;
+    case WAIT_GROUP:
+        rondo_group_start();
+        rondo_all_reduce(x, x, count, RONDO_INT32, RONDO_SUM, r->comm, NULL);
+        rondo_broadcast(x, x, 1, RONDO_INT32, r->nranks - 1, r->comm, NULL);
+        status = rondo_group_end();
+        break;
+    case WAIT_RECV: status = rondo_recv(x, 1, RONDO_INT32, r->nranks - 1, r->comm, NULL); break;
+    default:
+        status = rondo_all_reduce(x, x, count, RONDO_INT32, RONDO_SUM, r->comm, stream);
+        if (status == RONDO_SUCCESS && kind == WAIT_DRAIN) {
+            status = rondo_comm_finalize(r->comm);
+        } else if (status == RONDO_SUCCESS && kind == WAIT_DESTROY) {
+            rondo_comm_destroy(r->comm); /* works whatever became of the communicator */
+            status = rondo_stream_synchronize(stream);
+        } else if (status == RONDO_SUCCESS) {
+            status = rondo_stream_synchronize(stream);
+        }
+        if (kind == WAIT_DRAIN) {
+            rondo_stream_synchronize(stream); /* the buffer is ours again */
+        }
+    }
+    free(x);
+    return status;
+}
+
+/* Rank 0 is aborted by another thread while all but the last rank wait for that one. */
+static void aborted_while_waiting(struct fake_rank *r)
+{
+    struct abort_case *c = r->arg;
+    struct aborter a = { .c = c, .comm = r->comm };
+    rondo_stream stream;
+    pthread_t thread;
+    rondo_status status = RONDO_SUCCESS;
+    double left;
+    int one = 1;
+    FAKE_OK(r, rondo_stream_create(&stream));
+    if (r->rank == 0) {
+        pthread_create(&thread, NULL, abort_soon, &a);
+    }
+    pthread_barrier_wait(&c->meet);
+    if (r->rank < r->nranks - 1) {
+        status = wait_somehow(r, c->kind, stream);
+    }
+    left = fake_now();
+    pthread_barrier_wait(&c->left);
+    if (r->rank == 0) {
+        pthread_join(thread, NULL);
+        r->comm = NULL;
+        FAKE_CHECK(r, a.status == RONDO_SUCCESS && a.took < MOST_ABORT_S, "abort took %.3f s", a.took);
+        FAKE_CHECK(r, left - c->aborted_at < MOST_ABORT_S, "the wait went on for %.3f s", left - c->aborted_at);
+    }
+    if (r->rank == 0) { /* if the call came after the abort, its handle was gone; work that was queued is dropped */
+        FAKE_CHECK(r, status == RONDO_REMOTE_ERROR || status == RONDO_INVALID_ARGUMENT || status == RONDO_INVALID_USAGE, "%s",
+                   rondo_status_string(status));
+    } else if (r->rank < r->nranks - 1) {
+        FAKE_CHECK(r, status == RONDO_REMOTE_ERROR, "wait %d: %s", c->kind, rondo_status_string(status));
+    } else {
+        FAKE_ERROR(r, rondo_all_reduce(&one, &one, 1, RONDO_INT32, RONDO_SUM, r->comm, NULL), RONDO_REMOTE_ERROR, "rank 0 on ");
+    }
+    if (c->kind == WAIT_DESTROY && r->rank < r->nranks - 1) {
+        r->comm = NULL;
+    }
+    rondo_stream_destroy(stream);
+}
+
+static void abort_from_another_thread_ends_every_wait_within_a_second(void **state)
+{
+    static const char *const algos[] = { "", "ring", "tree" };
+    (void)state;
+    for (int kind = 0; kind < NUM_WAITS; kind++) {
+        for (size_t a = 0; a < RONDO_COUNTOF(algos); a++) {
+            struct abort_case c = { .kind = (enum wait_kind)kind };
+            fake_params("ALGO", algos[a], NULL);
+            pthread_barrier_init(&c.meet, NULL, 5);
+            pthread_barrier_init(&c.left, NULL, 4);
+            fake_ranks(4, aborted_while_waiting, &c);
+            pthread_barrier_destroy(&c.meet);
+            pthread_barrier_destroy(&c.left);
+        }
+    }
+}
+
+static void calls_until_aborted(struct fake_rank *r)
+{
+    struct abort_case *c = r->arg;
+    struct aborter a = { .c = c, .comm = r->comm };
+    float x[300] = { 0 };
+    pthread_t thread;
+    rondo_status status = RONDO_SUCCESS;
+    if (r->rank == 0) {
+        pthread_create(&thread, NULL, abort_soon, &a);
+    }
+    pthread_barrier_wait(&c->meet);
+    while (status == RONDO_SUCCESS) {
+        status = rondo_all_reduce(x, x, 300, RONDO_FLOAT32, RONDO_SUM, r->comm, NULL);
+    }
+    if (r->rank == 0) {
+        r->comm = NULL;
+        pthread_join(thread, NULL);
+        FAKE_CHECK(r, a.status == RONDO_SUCCESS && a.took < MOST_ABORT_S);
+        FAKE_CHECK(r, status == RONDO_REMOTE_ERROR || status == RONDO_INVALID_ARGUMENT);
+    } else {
+        FAKE_CHECK(r, status == RONDO_REMOTE_ERROR, "%s", rondo_last_error(r->comm));
+    }
+}
+
+static void abort_may_come_at_any_moment_of_a_loop_of_calls(void **state)
+{
+    (void)state;
+    fake_params(NULL);
+    for (int round = 0; round < 12; round++) {
+        struct abort_case c = { 0 };
+        pthread_barrier_init(&c.meet, NULL, 4);
+        fake_ranks(3, calls_until_aborted, &c);
+        pthread_barrier_destroy(&c.meet);
+    }
+}
+
+static void abort_twice(struct fake_rank *r)
+{
+    FAKE_OK(r, rondo_comm_abort(r->comm));
+    FAKE_ERROR(r, rondo_comm_abort(r->comm), RONDO_INVALID_ARGUMENT, "destroyed or aborted");
+    FAKE_ERROR(r, rondo_comm_destroy(r->comm), RONDO_INVALID_ARGUMENT, "destroyed or aborted");
+    r->comm = NULL;
+}
+
+static void a_second_abort_is_an_error(void **state)
+{
+    (void)state;
+    fake_params(NULL);
+    fake_ranks(3, abort_twice, NULL);
+}
+
+/* ---- calls that differ ---- */
+
+struct mismatch {
+    const char *what;
+    struct fake_call usual, odd; /* the odd one is the last rank's */
+    const char *usual_text, *odd_text;
+};
+
+static const struct mismatch mismatches[] = {
+    { "count",
+      { .coll = FAKE_ALL_REDUCE, .type = RONDO_FLOAT32, .count = 8 },
+      { .coll = FAKE_ALL_REDUCE, .type = RONDO_FLOAT32, .count = 9 },
+      "all_reduce #1 (count 8, f32, sum)",
+      "all_reduce #1 (count 9, f32, sum)" },
+    { "large count",
+      { .coll = FAKE_ALL_REDUCE, .type = RONDO_FLOAT32, .count = 30000 },
+      { .coll = FAKE_ALL_REDUCE, .type = RONDO_FLOAT32, .count = 60000 },
+      "all_reduce #1 (count 30000, f32, sum)",
+      "all_reduce #1 (count 60000, f32, sum)" },
+    { "one small, one large",
+      { .coll = FAKE_ALL_REDUCE, .type = RONDO_FLOAT32, .count = 8 },
+      { .coll = FAKE_ALL_REDUCE, .type = RONDO_FLOAT32, .count = 60000 },
+      "all_reduce #1 (count 8, f32, sum)",
+      "all_reduce #1 (count 60000, f32, sum)" },
+    { "none",
+      { .coll = FAKE_ALL_REDUCE, .type = RONDO_FLOAT32, .count = 8 },
+      { .coll = FAKE_ALL_REDUCE, .type = RONDO_FLOAT32, .count = 0 },
+      "all_reduce #1 (count 8, f32, sum)",
+      "all_reduce #1 (count 0, f32, sum)" },
+    { "type",
+      { .coll = FAKE_ALL_REDUCE, .type = RONDO_FLOAT32, .count = 8 },
+      { .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32, .count = 8 },
+      "all_reduce #1 (count 8, f32, sum)",
+      "all_reduce #1 (count 8, i32, sum)" },
+    { "operation",
+      { .coll = FAKE_ALL_REDUCE, .type = RONDO_FLOAT32, .count = 8 },
+      { .coll = FAKE_ALL_REDUCE, .type = RONDO_FLOAT32, .op = RONDO_MAX, .count = 8 },
+      "all_reduce #1 (count 8, f32, sum)",
+      "all_reduce #1 (count 8, f32, max)" },
+    { "root",
+      { .coll = FAKE_BROADCAST, .type = RONDO_UINT8, .count = 800, .root = 0 },
+      { .coll = FAKE_BROADCAST, .type = RONDO_UINT8, .count = 800, .root = 1 },
+      "broadcast #1 (count 800, u8, root 0)",
+      "broadcast #1 (count 800, u8, root 1)" },
+    { "root of reduce",
+      { .coll = FAKE_REDUCE, .type = RONDO_INT32, .count = 5000, .root = 1 },
+      { .coll = FAKE_REDUCE, .type = RONDO_INT32, .count = 5000, .root = 0 },
+      "reduce #1 (count 5000, i32, sum, root 1)",
+      "reduce #1 (count 5000, i32, sum, root 0)" },
+    { "collective",
+      { .coll = FAKE_ALL_GATHER, .type = RONDO_INT32, .count = 10 },
+      { .coll = FAKE_REDUCE_SCATTER, .type = RONDO_INT32, .count = 10 },
+      "all_gather #1 (count 10, i32)",
+      "reduce_scatter #1 (count 10, i32, sum)" },
+    { "collective, other conns",
+      { .coll = FAKE_ALL_TO_ALL, .type = RONDO_INT32, .count = 10 },
+      { .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32, .count = 10 },
+      "all_to_all #1 (count 10, i32)",
+      "all_reduce #1 (count 10, i32, sum)" },
+    { "count of gather",
+      { .coll = FAKE_GATHER, .type = RONDO_INT32, .count = 1000, .root = 0 },
+      { .coll = FAKE_GATHER, .type = RONDO_INT32, .count = 1001, .root = 0 },
+      "gather #1 (count 1000, i32, root 0)",
+      "gather #1 (count 1001, i32, root 0)" },
+    { "barrier",
+      { .coll = FAKE_BARRIER, .type = RONDO_UINT8 },
+      { .coll = FAKE_ALL_REDUCE, .type = RONDO_UINT8, .op = RONDO_MAX, .count = 1 },
+      "barrier #1",
+      "all_reduce #1 (count 1, u8, max)" },
+    { "counts of a v-form",
+      { .coll = FAKE_ALL_GATHERV, .type = RONDO_UINT8, .count = 50 },
+      { .coll = FAKE_ALL_GATHERV, .type = RONDO_UINT8, .count = 51 },
+      "all_gatherv #1",
+      "with other counts" },
+};
+
+static void call_otherwise(struct fake_rank *r)
+{
+    const struct mismatch *m = r->arg;
+    struct fake_call c = r->rank == r->nranks - 1 ? m->odd : m->usual;
+    struct fake_buffers b;
+    const char *damage;
+    rondo_status status;
+    c.rank = r->rank;
+    c.nranks = r->nranks;
+    fake_call_prepare(&c, &b);
+    status = fake_call_issue(&c, &b, r->comm, NULL);
+    damage = fake_call_guards(&c, &b);
+    FAKE_CHECK(r, *damage == '\0', "%s", damage);
+    /* A root that only sends, or a rank with nothing to do, may have ended before anyone could know. */
+    FAKE_CHECK(r, status == RONDO_INVALID_USAGE || status == RONDO_SUCCESS, "%s: %s: %s", m->what, rondo_status_string(status),
+               rondo_last_error(r->comm));
+    status = rondo_barrier(r->comm, NULL);
+    FAKE_CHECK(r, status == RONDO_INVALID_USAGE, "%s: the next call gives %s: %s", m->what, rondo_status_string(status),
+               rondo_last_error(r->comm));
+    FAKE_CHECK(r, fake_has(rondo_last_error(r->comm), m->usual_text) && fake_has(rondo_last_error(r->comm), m->odd_text), "%s: %s", m->what,
+               rondo_last_error(r->comm));
+    FAKE_CHECK(r, fake_has(rondo_last_error(r->comm), "rank 1 on ") || fake_has(rondo_last_error(r->comm), "rank 2 on "), "%s",
+               rondo_last_error(r->comm));
+    FAKE_CHECK(r, fake_has(rondo_last_error(r->comm), "same calls in the same order"), "%s", rondo_last_error(r->comm));
+}
+
+static void calls_that_differ_name_both_and_write_nothing_outside(void **state)
+{
+    static const char *const algos[][2] = {
+        { "", "" }, { "ring", "simple" }, { "ring", "ll" }, { "ring;all_reduce:tree;broadcast:tree;reduce:tree", "ll128" }
+    };
+    (void)state;
+    for (size_t m = 0; m < RONDO_COUNTOF(mismatches); m++) {
+        for (size_t a = 0; a < RONDO_COUNTOF(algos); a++) {
+            struct mismatch copy = mismatches[m];
+            fake_params("ALGO", algos[a][0], "PROTO", algos[a][1], "BUFFSIZE", "8K", NULL);
+            fake_ranks(2, call_otherwise, &copy);
+            fake_ranks(3, call_otherwise, &copy);
+        }
+    }
+}
+
+static void call_in_another_order(struct fake_rank *r)
+{
+    int x[8] = { 0 };
+    rondo_status status = RONDO_SUCCESS;
+    for (int k = 0; k < 2 && status == RONDO_SUCCESS; k++) {
+        status = (k == 0) == (r->rank == 0) ? rondo_all_reduce(x, x, 4, RONDO_INT32, RONDO_SUM, r->comm, NULL)
+                                            : rondo_broadcast(x, x, 4, RONDO_INT32, 0, r->comm, NULL);
+    }
+    FAKE_CHECK(r, status == RONDO_INVALID_USAGE, "%s", rondo_status_string(status));
+    FAKE_CHECK(r, fake_has(rondo_last_error(r->comm), "all_reduce #1 (") && fake_has(rondo_last_error(r->comm), "broadcast #1 ("), "%s",
+               rondo_last_error(r->comm));
+}
+
+static void group_in_another_order(struct fake_rank *r)
+{
+    int x[8] = { 0 };
+    FAKE_OK(r, rondo_group_start());
+    for (int k = 0; k < 2; k++) { /* the last call of the group is the same on all ranks */
+        FAKE_OK(r, rondo_all_reduce(x, x, k == 0 && r->rank == 1 ? 3 : 4, RONDO_INT32, RONDO_SUM, r->comm, NULL));
+    }
+    FAKE_ERROR(r, rondo_group_end(), RONDO_INVALID_USAGE, "all_reduce #1 (count 3");
+}
+
+static void send_otherwise(struct fake_rank *r)
+{
+    int x[2000] = { 0 }, guard[4] = { 7, 7, 7, 7 };
+    rondo_status status = r->rank == 0 ? rondo_send(x, 2000, RONDO_INT32, 1, r->comm, NULL)
+                                       : rondo_recv(guard, 4, RONDO_INT32, 0, r->comm, NULL);
+    FAKE_CHECK(r, guard[0] == 7 && guard[3] == 7);
+    if (r->rank == 1) {
+        FAKE_CHECK(r, status == RONDO_INVALID_USAGE && fake_has(rondo_last_error(r->comm), "receives 4 i32 from rank 0"), "%s",
+                   rondo_last_error(r->comm));
+    } else {
+        FAKE_CHECK(r, status == RONDO_INVALID_USAGE || status == RONDO_SUCCESS);
+    }
+}
+
+static void order_and_messages_that_differ_are_found(void **state)
+{
+    static const char *const algos[] = { "", "ring" };
+    (void)state;
+    for (size_t a = 0; a < RONDO_COUNTOF(algos); a++) {
+        fake_params("ALGO", algos[a], NULL);
+        fake_ranks(2, call_in_another_order, NULL);
+        fake_ranks(2, group_in_another_order, NULL);
+        fake_ranks(2, send_otherwise, NULL);
+    }
+}
+
+/* ---- a rank that never calls, or never comes ---- */
+
+static void call_but_for_one(struct fake_rank *r)
+{
+    int x = 1;
+    double start = fake_now();
+    FAKE_OK(r, rondo_all_reduce(&x, &x, 1, RONDO_INT32, RONDO_SUM, r->comm, NULL));
+    if (r->rank != 1) {
+        rondo_status status = rondo_all_reduce(&x, &x, 1, RONDO_INT32, RONDO_SUM, r->comm, NULL);
+        FAKE_CHECK(r, status == RONDO_TIMEOUT && fake_now() - start < 10, "%s", rondo_last_error(r->comm));
+    } else {
+        rondo_status error = RONDO_SUCCESS;
+        while (error == RONDO_SUCCESS) {
+            FAKE_OK(r, rondo_comm_async_error(r->comm, &error));
+            fake_sleep_ms(1);
+        }
+        FAKE_CHECK(r, error == RONDO_TIMEOUT);
+    }
+    FAKE_CHECK(r, fake_has(rondo_last_error(r->comm), "RONDO_TIMEOUT") && fake_has(rondo_last_error(r->comm), "rank 1 on "), "%s",
+               rondo_last_error(r->comm));
+    FAKE_CHECK(r, fake_has(rondo_last_error(r->comm), "all_reduce #2") && fake_has(rondo_last_error(r->comm), "all_reduce #1"), "%s",
+               rondo_last_error(r->comm));
+}
+
+static void the_deadline_names_the_rank_that_did_not_call(void **state)
+{
+    static const char *const algos[] = { "ring", "tree", "oneshot" };
+    (void)state;
+    for (size_t a = 0; a < RONDO_COUNTOF(algos); a++) {
+        fake_params("ALGO", algos[a], "TIMEOUT", "200ms", NULL);
+        fake_ranks(4, call_but_for_one, NULL);
+    }
+}
+
+static void call_late(struct fake_rank *r)
+{
+    int x = 1;
+    if (r->rank == 1) {
+        fake_sleep_ms(400); /* what is tested is the time that the other waits */
+    }
+    FAKE_OK(r, rondo_all_reduce(&x, &x, 1, RONDO_INT32, RONDO_SUM, r->comm, NULL));
+    FAKE_CHECK(r, x == r->nranks);
+}
+
+static void a_long_wait_is_reported_in_the_log(void **state)
+{
+    char path[] = "/tmp/rondo-unit-XXXXXX", line[1024];
+    int fd = mkstemp(path), found = 0;
+    FILE *file;
+    (void)state;
+    assert_true(fd >= 0);
+    fake_params("DEBUG", "WARN", "DEBUG_FILE", path, "WARN_AFTER", "50ms", NULL);
+    fake_ranks(3, call_late, NULL);
+    fake_params(NULL); /* closes the file */
+    file = fdopen(fd, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof(line), file) != NULL) {
+        found += fake_has(line, "has waited") && fake_has(line, "all_reduce #1") && fake_has(line, "rank 1 on ");
+    }
+    fclose(file);
+    unlink(path);
+    assert_in_range(found, 1, 2); /* once a rank that waits */
+}
+
+static void come_but_for_one(struct fake_rank *r)
+{
+    rondo_comm *comm = NULL;
+    if (r->rank == 2) {
+        return;
+    }
+    /* Who is told by another rank, whose own deadline passed first, gets that rank's sentence. */
+    rondo_status status = rondo_comm_create_local(r->local, r->rank, NULL, &comm);
+    FAKE_CHECK(r, status == RONDO_TIMEOUT || status == RONDO_REMOTE_ERROR);
+    FAKE_CHECK(r, fake_has(rondo_last_error(NULL), "did not arrive: rank 2") && comm == NULL, "%s", rondo_last_error(NULL));
+}
+
+static void the_deadline_of_creation_names_who_did_not_come(void **state)
+{
+    (void)state;
+    fake_params("INIT_TIMEOUT", "150ms", NULL);
+    fake_ranks_bare(4, come_but_for_one, NULL);
+}
+
+/* ---- faults of creation, and what is left behind ---- */
+
+struct failures {
+    char text[128][512];
+    double took[128];
+};
+
+static void fail_to_create(struct fake_rank *r)
+{
+    struct failures *f = r->arg;
+    rondo_comm *comm = NULL;
+    double start = fake_now();
+    rondo_status status = rondo_comm_create_local(r->local, r->rank, NULL, &comm);
+    f->took[r->rank] = fake_now() - start;
+    FAKE_CHECK(r, status != RONDO_SUCCESS && comm == NULL);
+    FAKE_CHECK(r, fake_has(rondo_last_error(NULL), "failing on purpose"), "%s", rondo_last_error(NULL));
+    snprintf(f->text[r->rank], sizeof(f->text[r->rank]), "%s", rondo_last_error(NULL));
+}
+
+static void fail_in(const char *phase, int n, int faulty)
+{
+    struct failures *f = calloc(1, sizeof(*f));
+    char fault[64];
+    snprintf(fault, sizeof(fault), "rank=%d,phase=%s,act=fail", faulty, phase);
+    fake_params("FAULT", fault, "INIT_TIMEOUT", "30s", "BUFFSIZE", "8K", NULL);
+    fake_ranks_bare(n, fail_to_create, f);
+    for (int r = 0; r < n; r++) {
+        assert_string_equal(f->text[r], f->text[faulty]);
+        assert_true(f->took[r] < 20);
+    }
+    free(f);
+}
+
+static void a_fault_of_creation_is_the_same_error_on_all_ranks(void **state)
+{
+    static const char *const phases[] = { "open", "peers", "graphs", "connections", "ready", "hello" };
+    (void)state;
+    for (size_t p = 0; p < RONDO_COUNTOF(phases); p++) {
+        for (int n = 2; n <= 8; n += 3) {
+            fail_in(phases[p], n, 0);
+            fail_in(phases[p], n, n - 1);
+        }
+        fail_in(phases[p], 66, 40); /* more than travel by allgather */
+    }
+    fake_params(NULL); /* the fault is read again at the next creation */
+}
+
+static void live_and_die(struct fake_rank *r)
+{
+    int x = 1, y;
+    rondo_stream stream;
+    FAKE_OK(r, rondo_all_reduce(&x, &y, 1, RONDO_INT32, RONDO_SUM, r->comm, NULL));
+    FAKE_CALL(r, .coll = FAKE_ALL_TO_ALL, .type = RONDO_INT32, .count = 100, .in_place = 1);
+    FAKE_OK(r, rondo_stream_create(&stream));
+    FAKE_OK(r, rondo_all_reduce(&x, &y, 1, RONDO_INT32, RONDO_SUM, r->comm, stream));
+    FAKE_OK(r, rondo_stream_destroy(stream));
+}
+
+static void one_life(int cycle)
+{
+    static const char *const phases[] = { "open", "peers", "graphs", "connections", "ready", "hello" };
+    fake_params(NULL);
+    fake_ranks(3, live_and_die, NULL);
+    fake_ranks(3, abort_twice, NULL);
+    fail_in(phases[cycle % (int)RONDO_COUNTOF(phases)], 3, cycle % 3);
+    fake_params("SHM_MODE", "file", NULL);
+    fake_ranks(2, live_and_die, NULL);
+}
+
+static void nothing_is_left_behind(void **state)
+{
+    struct fake_holdings before, after;
+    (void)state;
+    one_life(0);
+    before = fake_holdings_now();
+    for (int cycle = 0; cycle < 30; cycle++) {
+        one_life(cycle);
+    }
+    after = fake_holdings_now();
+    assert_int_equal(after.fds, before.fds);
+    assert_int_equal(after.maps, 0);
+    assert_int_equal(after.threads, before.threads);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(abort_from_another_thread_ends_every_wait_within_a_second),
+        cmocka_unit_test(abort_may_come_at_any_moment_of_a_loop_of_calls),
+        cmocka_unit_test(a_second_abort_is_an_error),
+        cmocka_unit_test(calls_that_differ_name_both_and_write_nothing_outside),
+        cmocka_unit_test(order_and_messages_that_differ_are_found),
+        cmocka_unit_test(the_deadline_names_the_rank_that_did_not_call),
+        cmocka_unit_test(a_long_wait_is_reported_in_the_log),
+        cmocka_unit_test(the_deadline_of_creation_names_who_did_not_come),
+        cmocka_unit_test(a_fault_of_creation_is_the_same_error_on_all_ranks),
+        cmocka_unit_test(nothing_is_left_behind),
+    };
+    fake_watchdog(300);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,375 @@
+/* Streams and the life of a communicator, with threads as ranks. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/types.h"
+#include "fake_ranks.h"
+
+/* ---- streams ---- */
+
+/* Each call needs the result of the one before. */
+static void chain(struct fake_rank *r)
+{
+    enum { LENGTH = 6, COUNT = 5000 };
+    int64_t *x = calloc(COUNT, sizeof(*x)), *y = calloc(COUNT * (size_t)r->nranks, sizeof(*y)), want = 1;
+    rondo_stream stream;
+    FAKE_OK(r, rondo_stream_create(&stream));
+    FAKE_OK(r, rondo_stream_query(stream)); /* nothing is queued */
+    for (int i = 0; i < COUNT; i++) {
+        x[i] = i + 1;
+    }
+    for (int k = 0; k < LENGTH; k++) {
+        FAKE_OK(r, rondo_all_reduce(x, x, k % 2 == 0 ? COUNT : 1, RONDO_INT64, RONDO_SUM, r->comm, stream));
+        want *= r->nranks;
+    }
+    FAKE_OK(r, rondo_all_gather(x, y, COUNT, RONDO_INT64, r->comm, stream));
+    FAKE_OK(r, rondo_barrier(r->comm, stream));
+    FAKE_OK(r, rondo_stream_synchronize(stream));
+    FAKE_CHECK(r, x[0] == want, "%lld", (long long)x[0]);
+    FAKE_CHECK(r, y[COUNT * (size_t)r->nranks - 1] == x[COUNT - 1] && x[COUNT - 1] > COUNT * (int64_t)(r->nranks > 1));
+    FAKE_OK(r, rondo_stream_query(stream));
+    FAKE_OK(r, rondo_stream_destroy(stream));
+    free(x);
+    free(y);
+}
+
+static void a_stream_runs_its_calls_in_order(void **state)
+{
+    (void)state;
+    fake_params(NULL);
+    for (int n = 1; n <= 4; n++) {
+        fake_ranks(n, chain, NULL);
+    }
+}
+
+/* Calls of two communicators on two streams, and each stream holds both. */
+static void crossed_streams(struct fake_rank *r)
+{
+    enum { ROUNDS = 30 };
+    rondo_stream stream[2];
+    rondo_comm *comm[2];
+    int x[2] = { 1, 1 }, want = 1, polls = 0;
+    rondo_status status;
+    for (int i = 0; i < 2; i++) {
+        FAKE_OK(r, rondo_comm_create_local(r->local, r->rank, NULL, &comm[i]));
+        FAKE_OK(r, rondo_stream_create(&stream[i]));
+    }
+    for (int k = 0; k < ROUNDS; k++) {
+        for (int s = 0; s < 2; s++) {
+            FAKE_OK(r, rondo_all_reduce(&x[s], &x[s], 1, RONDO_INT32, RONDO_SUM, comm[(s + k) % 2], stream[s]));
+        }
+        want = (int)((unsigned)want * (unsigned)r->nranks);
+    }
+    while ((status = rondo_stream_query(stream[1])) == RONDO_IN_PROGRESS) {
+        polls++;
+    }
+    FAKE_CHECK(r, status == RONDO_SUCCESS, "%s after %d polls", rondo_last_error(NULL), polls);
+    FAKE_CHECK(r, x[1] == want);
+    FAKE_OK(r, rondo_stream_synchronize(stream[0]));
+    FAKE_CHECK(r, x[0] == want);
+    for (int i = 0; i < 2; i++) {
+        FAKE_OK(r, rondo_stream_destroy(stream[i]));
+        FAKE_OK(r, rondo_comm_destroy(comm[i]));
+    }
+}
+
+static void two_streams_may_share_two_communicators(void **state)
+{
+    (void)state;
+    fake_params(NULL);
+    fake_ranks_bare(3, crossed_streams, NULL);
+}
+
+/* Groups on streams, and calls that wait between calls that are queued. */
+static void mixed_calls(struct fake_rank *r)
+{
+    int x = 1, in = 0, out = r->rank, now = 0, one = 1;
+    rondo_stream stream;
+    FAKE_OK(r, rondo_stream_create(&stream));
+    for (int k = 0; k < 10; k++) {
+        FAKE_OK(r, rondo_group_start());
+        FAKE_OK(r, rondo_send(&out, 1, RONDO_INT32, (r->rank + 1) % r->nranks, r->comm, stream));
+        FAKE_OK(r, rondo_all_reduce(&one, &x, 1, RONDO_INT32, RONDO_SUM, r->comm, stream));
+        FAKE_OK(r, rondo_recv(&in, 1, RONDO_INT32, (r->rank + r->nranks - 1) % r->nranks, r->comm, stream));
+        FAKE_OK(r, rondo_group_end());
+        FAKE_OK(r, rondo_all_reduce(&one, &now, 1, RONDO_INT32, RONDO_SUM, r->comm, NULL)); /* waits for what is queued */
+        FAKE_CHECK(r, now == r->nranks && x == r->nranks && in == (r->rank + r->nranks - 1) % r->nranks);
+        x = in = now = 0;
+    }
+    FAKE_OK(r, rondo_stream_destroy(stream));
+}
+
+static void calls_without_a_stream_come_after_what_is_queued(void **state)
+{
+    (void)state;
+    fake_params(NULL);
+    for (int n = 1; n <= 4; n++) {
+        fake_ranks(n, mixed_calls, NULL);
+    }
+}
+
+static void unfinished_streams(struct fake_rank *r)
+{
+    int *x = calloc(20000, sizeof(*x));
+    rondo_stream stream;
+    x[0] = x[19999] = 1;
+    FAKE_OK(r, rondo_stream_create(&stream));
+    FAKE_OK(r, rondo_all_reduce(x, x, 20000, RONDO_INT32, RONDO_SUM, r->comm, stream));
+    FAKE_OK(r, rondo_stream_destroy(stream)); /* synchronizes */
+    FAKE_CHECK(r, x[0] == r->nranks && x[19999] == r->nranks);
+    FAKE_OK(r, rondo_stream_create(&stream));
+    FAKE_OK(r, rondo_all_reduce(x, x, 20000, RONDO_INT32, RONDO_SUM, r->comm, stream));
+    FAKE_OK(r, rondo_comm_destroy(r->comm)); /* completes what is queued */
+    r->comm = NULL;
+    FAKE_CHECK(r, x[0] == r->nranks * r->nranks && x[19999] == x[0]);
+    FAKE_OK(r, rondo_stream_query(stream));
+    FAKE_OK(r, rondo_stream_destroy(stream));
+    free(x);
+}
+
+static void destroy_completes_queued_work(void **state)
+{
+    (void)state;
+    fake_params(NULL);
+    fake_ranks(3, unfinished_streams, NULL);
+}
+
+static void streams_after_abort(struct fake_rank *r)
+{
+    int x = 1;
+    rondo_stream stream;
+    FAKE_OK(r, rondo_stream_create(&stream));
+    if (r->rank == 0) {
+        fake_sleep_ms(30); /* the others wait by then; nothing depends on it */
+        FAKE_OK(r, rondo_comm_abort(r->comm));
+        r->comm = NULL;
+    } else {
+        for (int k = 0; k < 5; k++) {
+            FAKE_OK(r, rondo_all_reduce(&x, &x, 1, RONDO_INT32, RONDO_SUM, r->comm, stream));
+        }
+        FAKE_CHECK(r, rondo_stream_synchronize(stream) == RONDO_REMOTE_ERROR);
+        FAKE_CHECK(r, fake_has(rondo_last_error(r->comm), "rank 0 on ") && fake_has(rondo_last_error(r->comm), "aborted"), "%s",
+                   rondo_last_error(r->comm));
+        FAKE_CHECK(r, rondo_stream_query(stream) == RONDO_REMOTE_ERROR);
+        FAKE_ERROR(r, rondo_all_reduce(&x, &x, 1, RONDO_INT32, RONDO_SUM, r->comm, stream), RONDO_REMOTE_ERROR, "aborted");
+        FAKE_ERROR(r, rondo_comm_finalize(r->comm), RONDO_REMOTE_ERROR, "aborted");
+    }
+    rondo_stream_destroy(stream);
+}
+
+static void streams_tell_that_their_communicator_was_aborted(void **state)
+{
+    (void)state;
+    fake_params(NULL);
+    fake_ranks(3, streams_after_abort, NULL);
+}
+
+/* ---- the life of a communicator ---- */
+
+static void handles(struct fake_rank *r)
+{
+    rondo_comm *comm = r->comm, *never = NULL;
+    uint64_t zeros[8] = { 0 };
+    float x[2] = { 0 };
+    int value;
+    rondo_status error;
+    FAKE_OK(r, rondo_comm_async_error(comm, &error));
+    FAKE_CHECK(r, error == RONDO_SUCCESS);
+    FAKE_OK(r, rondo_comm_finalize(comm));
+    FAKE_ERROR(r, rondo_all_reduce(x, x, 1, RONDO_FLOAT32, RONDO_SUM, comm, NULL), RONDO_INVALID_USAGE, "finalized");
+    FAKE_ERROR(r, rondo_comm_finalize(comm), RONDO_INVALID_USAGE, "finalized");
+    FAKE_ERROR(r, rondo_comm_split(comm, 0, 0, NULL, &never), RONDO_INVALID_USAGE, "finalized");
+    FAKE_OK(r, rondo_comm_count(comm, &value));
+    FAKE_OK(r, rondo_comm_async_error(comm, &error));
+    FAKE_CHECK(r, error == RONDO_SUCCESS);
+    FAKE_OK(r, rondo_comm_destroy(comm));
+    r->comm = NULL;
+    FAKE_ERROR(r, rondo_all_reduce(x, x, 1, RONDO_FLOAT32, RONDO_SUM, comm, NULL), RONDO_INVALID_ARGUMENT, "was destroyed or aborted");
+    FAKE_ERROR(r, rondo_barrier(comm, NULL), RONDO_INVALID_ARGUMENT, "was destroyed or aborted");
+    FAKE_ERROR(r, rondo_comm_destroy(comm), RONDO_INVALID_ARGUMENT, "was destroyed or aborted");
+    FAKE_ERROR(r, rondo_comm_abort(comm), RONDO_INVALID_ARGUMENT, "was destroyed or aborted");
+    FAKE_ERROR(r, rondo_comm_finalize(comm), RONDO_INVALID_ARGUMENT, "was destroyed or aborted");
+    FAKE_ERROR(r, rondo_comm_count(comm, &value), RONDO_INVALID_ARGUMENT, "was destroyed or aborted");
+    FAKE_ERROR(r, rondo_comm_async_error(comm, &error), RONDO_INVALID_ARGUMENT, "was destroyed or aborted");
+    FAKE_ERROR(r, rondo_comm_split(comm, 0, 0, NULL, &never), RONDO_INVALID_ARGUMENT, "was destroyed or aborted");
+    FAKE_CHECK(r, rondo_last_error(comm) != NULL);
+    FAKE_ERROR(r, rondo_comm_destroy(NULL), RONDO_INVALID_ARGUMENT, "NULL");
+    FAKE_ERROR(r, rondo_comm_abort(NULL), RONDO_INVALID_ARGUMENT, "NULL");
+    FAKE_ERROR(r, rondo_comm_destroy((rondo_comm *)zeros), RONDO_INVALID_ARGUMENT, "is not a communicator");
+}
+
+static void handles_of_ended_communicators_are_errors_and_not_crashes(void **state)
+{
+    (void)state;
+    fake_params(NULL);
+    fake_ranks(1, handles, NULL);
+    fake_ranks(3, handles, NULL);
+}
+
+/* The shells of dead communicators are used again, the oldest first, and never confuse. */
+static void shells_are_used_again_and_stale_ones_known(void **state)
+{
+    rondo_local *local;
+    rondo_comm *first = NULL, *comm;
+    (void)state;
+    fake_params(NULL);
+    assert_int_equal(rondo_local_create(1, &local), RONDO_SUCCESS);
+    for (int i = 0; i < 1500; i++) {
+        assert_int_equal(rondo_comm_create_local(local, 0, NULL, &comm), RONDO_SUCCESS);
+        assert_int_equal(rondo_comm_destroy(comm), RONDO_SUCCESS);
+        first = i == 600 ? comm : first;
+    }
+    assert_int_equal(rondo_comm_destroy(first), RONDO_INVALID_ARGUMENT);
+    rondo_local_destroy(local);
+}
+
+static rondo_comm *begin_creation(struct fake_rank *r)
+{
+    rondo_config config = RONDO_CONFIG_INIT;
+    rondo_comm *comm = NULL;
+    config.blocking = 0;
+    config.name = "made in steps";
+    rondo_status status = rondo_comm_create_local(r->local, r->rank, &config, &comm);
+    if ((status != RONDO_IN_PROGRESS && status != RONDO_SUCCESS) || comm == NULL) {
+        fake_fail(r, __FILE__, __LINE__, "creation", ": %s", rondo_last_error(NULL));
+    }
+    return comm;
+}
+
+static void stepwise(struct fake_rank *r)
+{
+    rondo_status error = RONDO_IN_PROGRESS;
+    int one = 1, sum = 0;
+    r->comm = begin_creation(r);
+    FAKE_OK(r, rondo_comm_async_error(r->comm, &error));
+    if (error == RONDO_IN_PROGRESS && r->rank == 0) { /* it cannot be ready: rank 1 comes later */
+        FAKE_ERROR(r, rondo_all_reduce(&one, &sum, 1, RONDO_INT32, RONDO_SUM, r->comm, NULL), RONDO_INVALID_USAGE, "still being created");
+        FAKE_ERROR(r, rondo_comm_finalize(r->comm), RONDO_INVALID_USAGE, "still being created");
+    }
+    while (error == RONDO_IN_PROGRESS) {
+        FAKE_OK(r, rondo_comm_async_error(r->comm, &error));
+    }
+    FAKE_CHECK(r, error == RONDO_SUCCESS);
+    FAKE_OK(r, rondo_all_reduce(&one, &sum, 1, RONDO_INT32, RONDO_SUM, r->comm, NULL));
+    FAKE_CHECK(r, sum == r->nranks);
+    FAKE_OK(r, rondo_comm_destroy(r->comm));
+    r->comm = begin_creation(r);
+    FAKE_OK(r, rondo_comm_destroy(r->comm)); /* never polled: completed first */
+}
+
+static void creation_without_blocking_moves_in_async_error(void **state)
+{
+    (void)state;
+    fake_params(NULL);
+    fake_ranks_bare(1, stepwise, NULL);
+    fake_ranks_bare(4, stepwise, NULL);
+}
+
+/* One rank cannot wait for the others: this is all it can see. */
+static void a_rank_alone_is_not_ready_and_can_be_aborted(void **state)
+{
+    struct fake_rank r = { .rank = 0, .nranks = 2 };
+    rondo_status error;
+    int x = 1;
+    (void)state;
+    fake_params(NULL);
+    assert_int_equal(rondo_local_create(2, &r.local), RONDO_SUCCESS);
+    r.comm = begin_creation(&r);
+    assert_string_equal(r.failure, "");
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(rondo_comm_async_error(r.comm, &error), RONDO_SUCCESS);
+        assert_int_equal(error, RONDO_IN_PROGRESS);
+    }
+    assert_int_equal(rondo_all_reduce(&x, &x, 1, RONDO_INT32, RONDO_SUM, r.comm, NULL), RONDO_INVALID_USAGE);
+    assert_true(fake_has(rondo_last_error(NULL), "made in steps"));
+    assert_int_equal(rondo_comm_abort(r.comm), RONDO_SUCCESS);
+    assert_int_equal(rondo_comm_abort(r.comm), RONDO_INVALID_ARGUMENT);
+    rondo_local_destroy(r.local);
+}
+
+static void abort_creation(struct fake_rank *r)
+{
+    rondo_status error = RONDO_IN_PROGRESS;
+    double start = fake_now();
+    r->comm = begin_creation(r);
+    if (r->rank == 0) {
+        FAKE_OK(r, rondo_comm_abort(r->comm));
+        return;
+    }
+    while (error == RONDO_IN_PROGRESS) {
+        FAKE_OK(r, rondo_comm_async_error(r->comm, &error));
+    }
+    FAKE_CHECK(r, error != RONDO_SUCCESS && fake_now() - start < 5, "%s", rondo_last_error(r->comm));
+    FAKE_OK(r, rondo_comm_async_error(r->comm, &error));
+    FAKE_CHECK(r, error != RONDO_SUCCESS && error != RONDO_IN_PROGRESS);
+    FAKE_OK(r, rondo_comm_destroy(r->comm));
+}
+
+static void abort_of_a_creation_ends_it_on_all_ranks(void **state)
+{
+    (void)state;
+    fake_params(NULL);
+    fake_ranks_bare(3, abort_creation, NULL);
+}
+
+/* ---- groups that create ---- */
+
+static void creations_given_up(struct fake_rank *r)
+{
+    rondo_comm *comm = NULL, *other = NULL;
+    FAKE_OK(r, rondo_group_start());
+    FAKE_OK(r, rondo_comm_create_local(r->local, r->rank, NULL, &comm));
+    FAKE_ERROR(r, rondo_comm_create_local(r->local, 99, NULL, &other), RONDO_INVALID_ARGUMENT, "99");
+    FAKE_OK(r, rondo_comm_abort(comm));
+    FAKE_CHECK(r, rondo_group_end() != RONDO_SUCCESS, "a creation of the group was aborted");
+    FAKE_CHECK(r, rondo_comm_destroy(comm) == RONDO_INVALID_ARGUMENT);
+}
+
+static void a_creation_aborted_inside_its_group_is_an_error_of_the_group(void **state)
+{
+    (void)state;
+    fake_params(NULL);
+    fake_ranks_bare(2, creations_given_up, NULL);
+}
+
+static void calls_given_up(struct fake_rank *r)
+{
+    int x = 1, y = 0;
+    FAKE_OK(r, rondo_group_start());
+    FAKE_OK(r, rondo_all_reduce(&x, &y, 1, RONDO_INT32, RONDO_SUM, r->comm, NULL));
+    FAKE_OK(r, rondo_comm_abort(r->comm));
+    FAKE_ERROR(r, rondo_group_end(), RONDO_INVALID_ARGUMENT, "destroyed or aborted");
+    r->comm = NULL;
+}
+
+static void a_communicator_aborted_inside_a_group_is_an_error_of_the_group(void **state)
+{
+    (void)state;
+    fake_params(NULL);
+    fake_ranks(1, calls_given_up, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_stream_runs_its_calls_in_order),
+        cmocka_unit_test(two_streams_may_share_two_communicators),
+        cmocka_unit_test(calls_without_a_stream_come_after_what_is_queued),
+        cmocka_unit_test(destroy_completes_queued_work),
+        cmocka_unit_test(streams_tell_that_their_communicator_was_aborted),
+        cmocka_unit_test(handles_of_ended_communicators_are_errors_and_not_crashes),
+        cmocka_unit_test(shells_are_used_again_and_stale_ones_known),
+        cmocka_unit_test(creation_without_blocking_moves_in_async_error),
+        cmocka_unit_test(a_rank_alone_is_not_ready_and_can_be_aborted),
+        cmocka_unit_test(abort_of_a_creation_ends_it_on_all_ranks),
+        cmocka_unit_test(a_creation_aborted_inside_its_group_is_an_error_of_the_group),
+        cmocka_unit_test(a_communicator_aborted_inside_a_group_is_an_error_of_the_group),
+    };
+    fake_watchdog(120);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
