@@ -45,7 +45,7 @@ static int by_value(const void *x, const void *y)
 
 static int measure(rondo_comm *comm, double ns[RUNS])
 {
-    float in[2] = {1, 2}, out[2];
+    float in[2] = { 1, 2 }, out[2];
     for (int run = -1; run < RUNS; run++) { /* the first is not counted */
         double start = now_ns();
         for (int i = 0; i < CALLS; i++) {
@@ -64,7 +64,7 @@ static int measure(rondo_comm *comm, double ns[RUNS])
 
 int main(void)
 {
-    struct caller caller[2] = {{.rank = 0}, {.rank = 1}};
+    struct caller caller[2] = { { .rank = 0 }, { .rank = 1 } };
     double ns[RUNS];
     rondo_local *local;
     int failed = 0;
@@ -88,8 +88,8 @@ int main(void)
         failed = measure(caller[0].comm, ns);
     }
     if (!failed) {
-        printf("an 8-byte all_reduce without data movement: %.1f ns a call (median of %d runs of %d calls; quartiles %.1f, %.1f)\n", ns[RUNS / 2], RUNS, CALLS,
-               ns[RUNS / 4], ns[RUNS - 1 - RUNS / 4]);
+        printf("an 8-byte all_reduce without data movement: %.1f ns a call (median of %d runs of %d calls; quartiles %.1f, %.1f)\n",
+               ns[RUNS / 2], RUNS, CALLS, ns[RUNS / 4], ns[RUNS - 1 - RUNS / 4]);
     }
     for (int i = 0; i < 2; i++) {
         failed |= caller[i].comm != NULL && rondo_comm_destroy(caller[i].comm) != RONDO_SUCCESS;

@@ -13,7 +13,7 @@
 /* The child has these members, this rank's place is the right one, and it works. members: ranks of the parent in the child's order. */
 static void check_child(struct fake_rank *r, rondo_comm *child, const int *members, int n)
 {
-    int count = -1, rank = -1, mine = r->rank, all[16] = {0};
+    int count = -1, rank = -1, mine = r->rank, all[16] = { 0 };
     FAKE_OK(r, rondo_comm_count(child, &count));
     FAKE_OK(r, rondo_comm_rank(child, &rank));
     FAKE_CHECK(r, count == n && members[rank] == r->rank, "%d ranks, place %d", count, rank);
@@ -21,9 +21,9 @@ static void check_child(struct fake_rank *r, rondo_comm *child, const int *membe
     for (int i = 0; i < n; i++) {
         FAKE_CHECK(r, all[i] == members[i], "member %d is rank %d", i, all[i]);
     }
-    struct fake_rank view = {.rank = rank, .nranks = n, .comm = child};
-    fake_call(&view, (struct fake_call){.coll = FAKE_ALL_REDUCE, .type = RONDO_FLOAT32, .count = 3000}, NULL);
-    fake_call(&view, (struct fake_call){.coll = FAKE_ALL_TO_ALL, .type = RONDO_INT32, .count = 5}, NULL);
+    struct fake_rank view = { .rank = rank, .nranks = n, .comm = child };
+    fake_call(&view, (struct fake_call){ .coll = FAKE_ALL_REDUCE, .type = RONDO_FLOAT32, .count = 3000 }, NULL);
+    fake_call(&view, (struct fake_call){ .coll = FAKE_ALL_TO_ALL, .type = RONDO_INT32, .count = 5 }, NULL);
     FAKE_CHECK(r, view.failure[0] == '\0', "%s", view.failure);
 }
 
@@ -113,9 +113,9 @@ static void wrong_splits_are_errors(void **state)
 static void splits_together(struct fake_rank *r)
 {
     rondo_config config = RONDO_CONFIG_INIT;
-    rondo_comm *child[2] = {NULL, NULL};
+    rondo_comm *child[2] = { NULL, NULL };
     rondo_status error = RONDO_IN_PROGRESS, begun;
-    int up[3] = {0, 1, 2}, down[3] = {2, 1, 0};
+    int up[3] = { 0, 1, 2 }, down[3] = { 2, 1, 0 };
     FAKE_OK(r, rondo_group_start());
     FAKE_OK(r, rondo_comm_split(r->comm, 0, r->rank, NULL, &child[0]));
     FAKE_OK(r, rondo_comm_split(r->comm, 0, -r->rank, NULL, &child[1]));
@@ -198,7 +198,7 @@ static void a_split_that_a_rank_does_not_make_ends_and_names_it(void **state)
 
 static void shrink_around(struct fake_rank *r)
 {
-    int leaves[2] = {1, 1}, members[16], n = 0;
+    int leaves[2] = { 1, 1 }, members[16], n = 0;
     rondo_comm *child = NULL;
     for (int q = 0; q < r->nranks; q++) {
         if (q != 1) {
@@ -225,7 +225,7 @@ static void shrink_leaves_out_a_rank_that_lives(void **state)
 /* Rank 0 aborts in the middle; the others find out in a call, and go on without it. */
 static void shrink_after_abort(struct fake_rank *r)
 {
-    int x[500] = {0}, gone = 0, members[16], again[1] = {1};
+    int x[500] = { 0 }, gone = 0, members[16], again[1] = { 1 };
     rondo_comm *child = NULL, *small = NULL;
     rondo_status status = RONDO_SUCCESS;
     if (r->rank == 0) {
@@ -318,10 +318,10 @@ static void create_then_fail(struct fake_rank *r)
 
 static void a_fault_of_a_split_leaves_the_parent_whole(void **state)
 {
-    static const char *const phases[] = {"open", "peers", "graphs", "connections", "ready", "hello"};
+    static const char *const phases[] = { "open", "peers", "graphs", "connections", "ready", "hello" };
     (void)state;
     for (size_t p = 0; p < RONDO_COUNTOF(phases); p++) {
-        struct fault_case c = {.phase = phases[p]};
+        struct fault_case c = { .phase = phases[p] };
         pthread_barrier_init(&c.meet, NULL, 3);
         fake_params(NULL);
         fake_ranks_bare(3, create_then_fail, &c);

@@ -95,7 +95,7 @@ static void fill_stale(uint8_t *slots)
 static void edge_init(struct world *w, int from, uint64_t step)
 {
     struct edge *e = &w->edge[from];
-    struct rondo_conn conn = {.tail = &e->tail, .head = &e->head, .step = step, .seen = step, .via = "memory"};
+    struct rondo_conn conn = { .tail = &e->tail, .head = &e->head, .step = step, .seen = step, .via = "memory" };
     e->memory = zeroed((size_t)RONDO_NUM_PROTOS * RONDO_SLOTS * SLOT_BYTES);
     for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
         conn.slots[p] = e->memory + (size_t)p * RONDO_SLOTS * SLOT_BYTES;
@@ -121,9 +121,9 @@ static struct world *world_new(int n, uint64_t step, uint32_t op)
         struct rank *r = &w->rank[i];
         r->world = w;
         r->rank = i;
-        r->owner = (struct rondo_exec_owner){r, on_mismatch};
+        r->owner = (struct rondo_exec_owner){ r, on_mismatch };
         r->mismatch_peer = RONDO_NO_PEER;
-        r->board = (struct rondo_board){w->places, rondo_board_stride(MOST_COUNT * 4), MOST_COUNT * 4, i, n, op};
+        r->board = (struct rondo_board){ w->places, rondo_board_stride(MOST_COUNT * 4), MOST_COUNT * 4, i, n, op };
         assert_int_equal(rondo_exec_cpu.open(&r->exec, 2, n, &r->owner), RONDO_SUCCESS);
         edge_init(w, i, step);
     }
@@ -142,15 +142,9 @@ static void world_free(struct world *w)
 
 /* ---- calls ---- */
 
-static size_t capacity(enum rondo_proto proto)
-{
-    return rondo_proto_capacity(proto, SLOT_BYTES) / 4;
-}
+static size_t capacity(enum rondo_proto proto) { return rondo_proto_capacity(proto, SLOT_BYTES) / 4; }
 
-static int32_t input(int rank, int call, size_t i)
-{
-    return (int32_t)((unsigned)rank * 1000003u + (unsigned)call * 7919u + (unsigned)i);
-}
+static int32_t input(int rank, int call, size_t i) { return (int32_t)((unsigned)rank * 1000003u + (unsigned)call * 7919u + (unsigned)i); }
 
 /* The rank enters a call of its list; root 0. */
 static void submit(struct rank *r, const struct call *c, int number)
@@ -173,7 +167,7 @@ static void submit(struct rank *r, const struct call *c, int number)
     w->out = (uint8_t *)r->out;
     w->block = w->len = c->count;
     w->chunk = c->algo == RONDO_ALGO_ONESHOT ? c->count : c->coll == RONDO_COLL_BROADCAST ? capacity(c->proto) : capacity(c->proto) * 3;
-    w->seat = (struct rondo_seat){.index = r->rank, .nranks = r->world->n, .parent = -1};
+    w->seat = (struct rondo_seat){ .index = r->rank, .nranks = r->world->n, .parent = -1 };
     w->ports = &r->ports;
     w->board = &r->board;
     r->run.schedule = rondo_schedule_find(c->coll, c->algo);
@@ -192,8 +186,8 @@ static void check(struct rank *r, const struct call *c, int number)
         }
         want = i < c->count ? want : 0x5a5a5a5a;
         if (r->out[i] != want) {
-            snprintf(r->wrong, sizeof(r->wrong), "rank %d, call %d (algorithm %d, protocol %d, count %zu): [%zu] is %d, not %d", r->rank, number, (int)c->algo, (int)c->proto,
-                     c->count, i, r->out[i], want);
+            snprintf(r->wrong, sizeof(r->wrong), "rank %d, call %d (algorithm %d, protocol %d, count %zu): [%zu] is %d, not %d", r->rank,
+                     number, (int)c->algo, (int)c->proto, c->count, i, r->out[i], want);
         }
     }
 }
@@ -262,7 +256,7 @@ static void random_calls(struct world *w, int only_proto, uint64_t seed)
 
 /* ---- tests ---- */
 
-static const uint64_t first_steps[] = {0, 0x7fffffffull - 40, 0xffffffffull - 60, 0xffffffffull - 9, 0x1ffffffffull - 30, 0x100000000ull};
+static const uint64_t first_steps[] = { 0, 0x7fffffffull - 40, 0xffffffffull - 60, 0xffffffffull - 9, 0x1ffffffffull - 30, 0x100000000ull };
 
 static void steps_may_wrap_with_every_protocol(void **state)
 {
@@ -300,7 +294,7 @@ static void boards_may_wrap(void **state)
         uint64_t draw = seed | 1;
         w->ncalls = NCALLS;
         for (int k = 0; k < NCALLS; k++) {
-            w->call[k] = (struct call){RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, RONDO_COLL_ALL_REDUCE, 1 + random_next(&draw) % 40};
+            w->call[k] = (struct call){ RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, RONDO_COLL_ALL_REDUCE, 1 + random_next(&draw) % 40 };
         }
         run_interleaved(w, seed);
         world_free(w);
@@ -329,7 +323,7 @@ static void ranks_may_be_threads(void **state)
         pthread_t id[MOST_RANKS];
         random_calls(w, -1, s + 100);
         for (int k = 0; k < NCALLS; k += 5) {
-            w->call[k] = (struct call){RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, RONDO_COLL_ALL_REDUCE, 20};
+            w->call[k] = (struct call){ RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, RONDO_COLL_ALL_REDUCE, 20 };
         }
         for (int i = 0; i < w->n; i++) {
             assert_int_equal(pthread_create(&id[i], NULL, thread_main, &w->rank[i]), 0);
@@ -353,8 +347,8 @@ static void turn_until_stuck(struct rank *r)
 
 static void describe_names_who_is_waited_for(void **state)
 {
-    static const char *const protos[] = {"ll", "ll128", "simple"};
-    struct call all_reduce = {RONDO_ALGO_RING, RONDO_PROTO_LL, RONDO_COLL_ALL_REDUCE, 900}, broadcast = all_reduce;
+    static const char *const protos[] = { "ll", "ll128", "simple" };
+    struct call all_reduce = { RONDO_ALGO_RING, RONDO_PROTO_LL, RONDO_COLL_ALL_REDUCE, 900 }, broadcast = all_reduce;
     char text[200] = "", want[64];
     int peer = 77;
     (void)state;
@@ -390,7 +384,7 @@ static void describe_names_who_is_waited_for(void **state)
 
 static void describe_names_the_missing_post_of_a_board(void **state)
 {
-    struct call c = {RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, RONDO_COLL_ALL_REDUCE, 3};
+    struct call c = { RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, RONDO_COLL_ALL_REDUCE, 3 };
     struct world *w = world_new(4, 0, 0);
     char text[200] = "";
     int peer = 0;
@@ -411,7 +405,8 @@ static void describe_names_the_missing_post_of_a_board(void **state)
 /* After drop nothing touches the runs any more, and the executor can be used for new ones. */
 static void drop_forgets_runs(void **state)
 {
-    struct call c = {RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, RONDO_COLL_BROADCAST, 1200}, alone = {RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, RONDO_COLL_BROADCAST, 10};
+    struct call c = { RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, RONDO_COLL_BROADCAST, 1200 },
+                alone = { RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, RONDO_COLL_BROADCAST, 10 };
     struct world *w = world_new(2, 0, 0);
     struct rank *r = &w->rank[0];
     struct rondo_run *lost = zeroed(3 * sizeof(*lost));
@@ -444,7 +439,9 @@ static void another_call_word_is_told_before_data_is_touched(void **state)
     (void)state;
     for (int p = 0; p <= RONDO_NUM_PROTOS; p++) {
         int oneshot = p == RONDO_NUM_PROTOS, moved = 0;
-        struct call ours = {oneshot ? RONDO_ALGO_ONESHOT : RONDO_ALGO_RING, oneshot ? RONDO_PROTO_SIMPLE : (enum rondo_proto)p, RONDO_COLL_ALL_REDUCE, 100}, theirs = ours;
+        struct call ours = { oneshot ? RONDO_ALGO_ONESHOT : RONDO_ALGO_RING, oneshot ? RONDO_PROTO_SIMPLE : (enum rondo_proto)p,
+                             RONDO_COLL_ALL_REDUCE, 100 },
+                    theirs = ours;
         struct world *w = world_new(3, 0xfffffffeull, 0);
         struct rank *r = &w->rank[0];
         rondo_status status = RONDO_SUCCESS;

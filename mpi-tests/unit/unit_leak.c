@@ -45,7 +45,7 @@ static void creations_and_destructions_keep_nothing(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(creations_and_destructions_keep_nothing)};
+    const struct CMUnitTest tests[] = { cmocka_unit_test(creations_and_destructions_keep_nothing) };
     cycles = argc > 1 ? atoi(argv[1]) : cycles;
     fake_watchdog(600);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -24,7 +24,7 @@ struct rondo_work {
     uint8_t premul;                           /* this rank's input is multiplied by scalar */
     uint8_t divide;                           /* the finished sum is divided by nranks (avg) */
     uint8_t elem_bytes;
-    uint8_t stream;                           /* the output is larger than the caches: store it past them */
+    uint8_t stream;     /* the output is larger than the caches: store it past them */
     uint32_t call_word; /* of the call, for the first slice on each conn */
     uint64_t seq;       /* of the collective, for messages; 0: send or recv */
     uint32_t channel;
