@@ -238,8 +238,11 @@ void rondo_plan_calls_end(struct rondo_plan *plan);
 
 /* ---- group.c ---- */
 
+/* Read by every call: at a fixed place of the thread's memory, also in a library that is loaded later. */
+#define RONDO_FAST_TLS __attribute__((tls_model("initial-exec")))
+extern _Thread_local int rondo_group_level RONDO_FAST_TLS;
 /** Calls inside an open group of this thread? */
-int rondo_group_depth(void);
+static inline int rondo_group_depth(void) { return rondo_group_level; }
 rondo_status rondo_group_add(const struct rondo_task *task);
 /** A creation that group_end completes. *comm becomes NULL there when it fails, or when a split gave no communicator. */
 rondo_status rondo_group_add_init(struct rondo_ctx *ctx, rondo_comm **comm);

@@ -11,9 +11,10 @@ struct created {
     rondo_comm **place; /* the user's handle */
 };
 
+_Thread_local int rondo_group_level RONDO_FAST_TLS;
+
 /* Of this thread; arrays live from the first call to the end of the group. */
 static _Thread_local struct {
-    int depth;
     rondo_status status; /* first error of a call inside the group */
     struct rondo_task *task;
     int ntasks, capacity;
@@ -21,8 +22,6 @@ static _Thread_local struct {
     struct created *created; /* by index of init */
     int ninits, init_capacity, created_capacity;
 } group;
-
-int rondo_group_depth(void) { return group.depth; }
 
 static rondo_status grow(void *array, int *capacity, int used, size_t size)
 {
@@ -101,14 +100,14 @@ static rondo_status run_inits(rondo_status status)
 
 void rondo_group_note_error(rondo_status status)
 {
-    if (group.depth > 0 && group.status == RONDO_SUCCESS && status != RONDO_IN_PROGRESS) {
+    if (rondo_group_level > 0 && group.status == RONDO_SUCCESS && status != RONDO_IN_PROGRESS) {
         group.status = status;
     }
 }
 
 rondo_status rondo_group_start(void)
 {
-    group.depth++;
+    rondo_group_level++;
     return RONDO_SUCCESS;
 }
 
@@ -283,10 +282,10 @@ static rondo_status issue_tasks(void)
 rondo_status rondo_group_end(void)
 {
     rondo_status status;
-    if (group.depth == 0) {
+    if (rondo_group_level == 0) {
         return rondo_fail(RONDO_INVALID_USAGE, "rondo_group_end without rondo_group_start in this thread");
     }
-    if (--group.depth > 0) {
+    if (--rondo_group_level > 0) {
         return RONDO_SUCCESS;
     }
     status = group.status;
