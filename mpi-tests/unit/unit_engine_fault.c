@@ -479,6 +479,31 @@ static void a_fault_of_creation_is_the_same_error_on_all_ranks(void **state)
     fake_params(NULL); /* the fault is read again at the next creation */
 }
 
+static void refuse_fault(struct fake_rank *r)
+{
+    rondo_comm *comm = NULL;
+    FAKE_ERROR(r, rondo_comm_create_local(r->local, r->rank, NULL, &comm), RONDO_INVALID_ARGUMENT, "act=kill|stop|exit|fail|delay:MS");
+}
+
+static void late_in_the_second_call(struct fake_rank *r)
+{
+    double start = fake_now();
+    int x = 1;
+    FAKE_OK(r, rondo_all_reduce(&x, &x, 1, RONDO_INT32, RONDO_SUM, r->comm, NULL));
+    FAKE_OK(r, rondo_all_reduce(&x, &x, 1, RONDO_INT32, RONDO_SUM, r->comm, NULL));
+    FAKE_CHECK(r, x == 4 && fake_now() - start >= 0.03);
+}
+
+static void faults_are_armed_as_the_parameter_says(void **state)
+{
+    (void)state;
+    fake_params("FAULT", "rank=1,phase=peers,act=explode", NULL);
+    fake_ranks_bare(2, refuse_fault, NULL);
+    fake_params("FAULT", "rank=1,phase=call,op=2,act=delay:30", NULL);
+    fake_ranks(2, late_in_the_second_call, NULL);
+    fake_params(NULL);
+}
+
 static void live_and_die(struct fake_rank *r)
 {
     int x = 1, y;
@@ -528,6 +553,7 @@ int main(void)
         cmocka_unit_test(a_long_wait_is_reported_in_the_log),
         cmocka_unit_test(the_deadline_of_creation_names_who_did_not_come),
         cmocka_unit_test(a_fault_of_creation_is_the_same_error_on_all_ranks),
+        cmocka_unit_test(faults_are_armed_as_the_parameter_says),
         cmocka_unit_test(nothing_is_left_behind),
     };
     fake_watchdog(300);
