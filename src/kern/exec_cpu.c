@@ -128,10 +128,10 @@ static void write_call(const struct rondo_work *w, struct rondo_flow *flow, int 
 
 /* ---- moving a slice ---- */
 
-/* Only the user's output is stored past the caches: slots are read at once by the peer. */
+/* Only the user's output is stored past the caches, and not in place: slots are read at once by the peer, and what was read as input lies in the caches already. */
 static int past_caches(const struct slice *s, const uint8_t *dst, size_t at)
 {
-    return s->w->stream && s->out != NULL && dst == s->out + at;
+    return s->w->stream && s->w->in != s->w->out && s->out != NULL && dst == s->out + at;
 }
 
 /* One tile: sources -> first destination, finished there, then copied to the others. srcs holds what was received. */
