@@ -384,9 +384,11 @@ rondo_status rondo_engine_create(struct rondo_bootstrap *bootstrap, const rondo_
     }
     if (status != RONDO_SUCCESS) {
         bootstrap->ops->close(bootstrap, 0);
-        return status;
+    } else {
+        status = rondo_comm_start(ctx, bootstrap, NULL, comm);
     }
-    return rondo_comm_start(ctx, bootstrap, NULL, comm);
+    rondo_group_note_error(status);
+    return status;
 }
 
 static void tell_abort(struct rondo_ctx *ctx)

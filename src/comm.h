@@ -49,6 +49,7 @@ struct rondo_task {
     int32_t dtype; /* enum rondo_dtype, as the user gave it */
     uint8_t coll;
     rondo_comm *shell; /* in a group: the context may be gone at its end */
+    size_t *owned;     /* in a group: the copies to which counts and displs point; freed at its end */
 };
 
 /* Works of one or more calls that were issued together. */

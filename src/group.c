@@ -40,11 +40,33 @@ static rondo_status grow(void *array, int *capacity, int used, size_t size)
     return RONDO_SUCCESS;
 }
 
+/* The caller's arrays may be gone when the group ends. */
+static rondo_status own_arrays(struct rondo_task *t)
+{
+    const size_t **array[] = { &t->counts, &t->displs, &t->send_counts, &t->send_displs };
+    size_t n = (size_t)t->ctx->nranks;
+    if (t->counts == NULL) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(RONDO_NEW_ARRAY(t->owned, n * RONDO_COUNTOF(array), "the counts of a call"));
+    for (size_t i = 0; i < RONDO_COUNTOF(array); i++) {
+        if (*array[i] != NULL) {
+            memcpy(t->owned + i * n, *array[i], n * sizeof(size_t));
+            *array[i] = t->owned + i * n;
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
 rondo_status rondo_group_add(const struct rondo_task *task)
 {
+    struct rondo_task *added;
     RONDO_TRY(grow(&group.task, &group.capacity, group.ntasks, sizeof(*group.task)));
-    group.task[group.ntasks] = *task;
-    group.task[group.ntasks++].shell = task->ctx->shell;
+    added = &group.task[group.ntasks];
+    *added = *task;
+    RONDO_TRY(own_arrays(added));
+    added->shell = task->ctx->shell;
+    group.ntasks++;
     return RONDO_SUCCESS;
 }
 
@@ -294,6 +316,9 @@ rondo_status rondo_group_end(void)
     }
     if (status == RONDO_SUCCESS && group.ntasks > 0) {
         status = issue_tasks();
+    }
+    for (int i = 0; i < group.ntasks; i++) {
+        rondo_free(group.task[i].owned);
     }
     rondo_free(group.task);
     rondo_free(group.init);

@@ -140,7 +140,7 @@ static void move_tile(const struct slice *s, const void **srcs, int nsrcs, size_
 {
     const struct rondo_work *w = s->w;
     size_t n = bytes / w->elem_bytes;
-    const uint8_t *in = s->in + at;
+    const uint8_t *in = s->in == NULL ? NULL : s->in + at;
     int own = nsrcs == 0 || (s->step->act & RONDO_REDUCE) != 0;
     if (own && w->premul) {
         rondo_premul(scratch, in, n, (rondo_dtype)w->dtype, w->scalar);
@@ -360,8 +360,8 @@ static void fill_slice(const struct rondo_run *run, const struct rondo_flow *flo
     /* Both ends cut a block into the same slices: slots are equally large everywhere. */
     most = any == NULL ? flow->n : rondo_proto_capacity((enum rondo_proto)w->proto, any->slot_bytes[w->proto]) / w->elem_bytes;
     s->bytes = rondo_min_size(flow->n - flow->done, most) * w->elem_bytes;
-    s->in = w->in + (flow->in + flow->done) * w->elem_bytes;
-    s->out = w->out + (flow->out + flow->done) * w->elem_bytes;
+    s->in = w->in == NULL ? NULL : w->in + (flow->in + flow->done) * w->elem_bytes; /* not every rank needs both */
+    s->out = w->out == NULL ? NULL : w->out + (flow->out + flow->done) * w->elem_bytes;
     if (!(flow->step.act & RONDO_COPY) || (s->out == s->in && flow->step.nfrom == 0 && !w->premul && !w->divide)) {
         s->out = NULL;
     }
