@@ -58,13 +58,11 @@ static rondo_status wait_somehow(struct fake_rank *r, enum wait_kind kind, rondo
     case WAIT_RECV: status = rondo_recv(x, 1, RONDO_INT32, r->nranks - 1, r->comm, NULL); break;
     default:
         status = rondo_all_reduce(x, x, count, RONDO_INT32, RONDO_SUM, r->comm, stream);
-        if (status == RONDO_SUCCESS && kind == WAIT_DRAIN) {
-            status = rondo_comm_finalize(r->comm);
-        } else if (status == RONDO_SUCCESS && kind == WAIT_DESTROY) {
-            rondo_comm_destroy(r->comm); /* works whatever became of the communicator */
-            status = rondo_stream_synchronize(stream);
+        if (kind == WAIT_DESTROY) {
+            rondo_comm_destroy(r->comm); /* works whatever became of the communicator, also when the abort came before the call */
+            status = status == RONDO_SUCCESS ? rondo_stream_synchronize(stream) : status;
         } else if (status == RONDO_SUCCESS) {
-            status = rondo_stream_synchronize(stream);
+            status = kind == WAIT_DRAIN ? rondo_comm_finalize(r->comm) : rondo_stream_synchronize(stream);
         }
         if (kind == WAIT_DRAIN) {
             rondo_stream_synchronize(stream); /* the buffer is ours again */
