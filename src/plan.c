@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/param.h"
 #include "coll/chunk.h"
+#include "kern/proto.h"
 
 enum { MIN_RUNS = 16, PREMUL_OP = RONDO_NUM_OPS };
 
@@ -22,7 +23,7 @@ static uint64_t mix(uint64_t h, uint64_t v)
 uint64_t rondo_task_hash(const struct rondo_task *t)
 {
     /* Handles of pre-multiplied sums may differ between ranks: what must agree is that it is one. */
-    uint64_t op = t->op > RONDO_NUM_OPS ? PREMUL_OP : t->op;
+    uint64_t op = t->op >= RONDO_NUM_OPS ? PREMUL_OP : t->op;
     uint64_t h = mix(mix((uint64_t)t->coll << 48 | (uint64_t)t->dtype << 40 | op << 32 | (uint32_t)t->root, t->count), 0x5bd1e995);
     if (RONDO_UNLIKELY(t->counts != NULL && t->coll != RONDO_COLL_ALL_TO_ALLV)) {
         h = rondo_hash(t->counts, sizeof(size_t) * (size_t)t->ctx->nranks, h);
@@ -152,8 +153,8 @@ static rondo_status add_local(struct rondo_plan *plan, const struct rondo_task *
 /* Elements that a schedule moves at once: half of a conn's buffer, so that one half is filled while the other is emptied; trees and chains one slot, for depth. */
 static size_t chunk_of(const struct rondo_ctx *ctx, const struct rondo_work *w, enum rondo_map map)
 {
-    size_t slot = ctx->net.slot_bytes[w->proto], line = RONDO_CACHE_LINE / w->elem_bytes, most, share, nloops;
-    size_t payload = w->proto == RONDO_PROTO_LL ? slot / 16 * 8 : w->proto == RONDO_PROTO_LL128 ? slot / 128 * 120 : slot;
+    size_t payload = rondo_proto_capacity((enum rondo_proto)w->proto, ctx->net.slot_bytes[w->proto]);
+    size_t line = RONDO_CACHE_LINE / w->elem_bytes, most, share, nloops;
     if (map == RONDO_MAP_WHOLE) {
         return payload / w->elem_bytes;
     }
