@@ -116,7 +116,7 @@ static void a_bad_value_names_variable_origin_value_and_what_is_allowed(void **s
     unsetenv("RONDO_TIMEOUT");
     assert_int_equal(rondo_param_reload(), RONDO_INVALID_ARGUMENT);
     assert_non_null(strstr(rondo_error_text(), "RONDO_SHM_MODE=\"pigeon\" (~/.rondo.conf:2, host "));
-    assert_non_null(strstr(rondo_error_text(), "one of auto,memfd,file"));
+    assert_non_null(strstr(rondo_error_text(), "one of auto,memfd,socket,file"));
     rondo_error_clear();
     assert_int_equal(rondo_param_init(), RONDO_INVALID_ARGUMENT); /* on every call */
     assert_non_null(strstr(rondo_error_text(), "pigeon"));

@@ -1,5 +1,4 @@
 /* base/shm.h: segments between processes, records that lie, full file systems, and what is left behind. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -11,45 +10,16 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "base/param.h"
 #include "base/shm.h"
+#include "in_child.h"
 #include "own_mounts.h"
 
-enum { SKIPPED = 77, MIB = 1 << 20 };
+enum { MIB = 1 << 20 };
 
-static const enum rondo_shm_mode modes[] = { RONDO_SHM_MEMFD, RONDO_SHM_FILE };
-
-/* Run in a child; its exit code. */
-static int in_child(int (*function)(void *arg), void *arg)
-{
-    int status;
-    pid_t child;
-    fflush(NULL);
-    child = fork();
-    if (child == 0) {
-        _exit(function(arg));
-    }
-    assert_true(child > 0);
-    assert_int_equal(waitpid(child, &status, 0), child);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-static int count_entries(const char *directory, const char *prefix)
-{
-    int n = 0;
-    struct dirent *entry;
-    DIR *dir = opendir(directory);
-    assert_non_null(dir);
-    while ((entry = readdir(dir)) != NULL) {
-        n += strncmp(entry->d_name, prefix, strlen(prefix)) == 0;
-    }
-    closedir(dir);
-    return n;
-}
-
-static int count_fds(void) { return count_entries("/proc/self/fd", ""); }
+static const enum rondo_shm_mode modes[] = { RONDO_SHM_MEMFD, RONDO_SHM_SOCKET, RONDO_SHM_FILE };
 
 /* Other programs have files in /dev/shm too: ask for the one. */
 static int file_exists(const struct rondo_shm_name *name)
@@ -59,17 +29,33 @@ static int file_exists(const struct rondo_shm_name *name)
     return access(path, F_OK) == 0;
 }
 
-static int count_maps(void)
+/* Segments, and address space that was reserved for them: threads and sanitizers leave such as well. */
+static int count_maps(int only_segments)
 {
     char line[512];
     int n = 0;
     FILE *file = fopen("/proc/self/maps", "r");
     assert_non_null(file);
     while (fgets(line, sizeof line, file)) {
-        n += strstr(line, "rondo") != NULL || strstr(line, "---p 00000000 00:00 0 \n") != NULL;
+        n += strstr(line, "rondo") != NULL || (!only_segments && strstr(line, "---p 00000000 00:00 0 \n") != NULL);
     }
     fclose(file);
     return n;
+}
+
+static void modes_are_the_values_of_the_parameter(void **state)
+{
+    struct rondo_param_info info;
+    char names[64] = "";
+    (void)state;
+    for (int mode = 0; mode < RONDO_NUM_SHM_MODES; mode++) {
+        size_t used = strlen(names);
+        snprintf(names + used, sizeof names - used, "%s%s", mode > 0 ? "," : "", rondo_shm_mode_name(mode));
+    }
+    rondo_param_get_info(RONDO_PARAM_shm_mode, &info);
+    assert_string_equal(info.range, names);
+    assert_null(rondo_shm_mode_name(RONDO_NUM_SHM_MODES));
+    assert_null(rondo_shm_mode_name(-1));
 }
 
 /* The peer: sees the creator's byte, answers in the last one. */
@@ -210,7 +196,7 @@ static void records_that_lie_are_refused(void **state)
     assert_int_equal(count_fds(), fds);
 }
 
-static void paths_that_leave_dev_shm_are_refused(void **state)
+static void names_that_nobody_makes_are_refused(void **state)
 {
     static const char *const paths[] = { "",
                                          "/rondo-",
@@ -219,14 +205,19 @@ static void paths_that_leave_dev_shm_are_refused(void **state)
                                          "/rondo-0123456789abcde/",
                                          "/rondo-0123456789abcdef0",
                                          "rondo-00123456789abcdef" };
-    struct rondo_shm_name name = { .mode = RONDO_SHM_FILE, .size = 4096 };
+    struct rondo_shm_name name = { .size = 4096 };
     (void)state;
-    for (size_t i = 0; i < RONDO_COUNTOF(paths); i++) {
-        snprintf(name.path, sizeof name.path, "%s", paths[i]);
+    for (size_t m = 1; m < RONDO_COUNTOF(modes); m++) {
+        name.mode = modes[m];
+        for (size_t i = 0; i < RONDO_COUNTOF(paths); i++) {
+            snprintf(name.path, sizeof name.path, "%s", paths[i]);
+            refuse(&name, "cannot be right");
+        }
+        snprintf(name.path, sizeof name.path, "%s", modes[m] == RONDO_SHM_FILE ? "@rondo-0123456789abcdef" : "/rondo-0123456789abcdef");
+        refuse(&name, "cannot be right");
+        memset(name.path, 'a', sizeof name.path); /* not terminated */
         refuse(&name, "cannot be right");
     }
-    memset(name.path, 'a', sizeof name.path); /* not terminated */
-    refuse(&name, "cannot be right");
 }
 
 static void a_link_in_place_of_a_file_is_refused(void **state)
@@ -267,8 +258,6 @@ static void a_number_that_now_is_a_pipe_does_not_block(void **state)
     refuse(&name, "cannot be right");
 }
 
-static int become_nobody(void) { return geteuid() != 0 || setresgid(65534, 65534, 65534) != 0 || setresuid(65534, 65534, 65534) != 0; }
-
 static int open_as_nobody(void *arg) { return become_nobody() ? SKIPPED : rondo_shm_can_open(arg); }
 
 static void another_user_cannot_open(void **state)
@@ -289,14 +278,14 @@ static void another_user_cannot_open(void **state)
 }
 
 /* Send the name of a segment of nobody's, and keep it until the reader closes. */
-static int create_as_nobody(int to, int until)
+static int create_as_nobody(enum rondo_shm_mode mode, int to, int until)
 {
     struct rondo_shm shm;
     char end;
     if (become_nobody()) {
         return SKIPPED;
     }
-    if (rondo_shm_create(&shm, 4096, RONDO_SHM_FILE) != RONDO_SUCCESS || write(to, &shm.name, sizeof shm.name) != sizeof shm.name) {
+    if (rondo_shm_create(&shm, 4096, mode) != RONDO_SUCCESS || write(to, &shm.name, sizeof shm.name) != sizeof shm.name) {
         return 1;
     }
     (void)!read(until, &end, 1);
@@ -304,18 +293,17 @@ static int create_as_nobody(int to, int until)
     return 0;
 }
 
-/* Root could open what anybody has put there. */
-static void a_segment_of_another_user_is_refused(void **state)
+/* Root could open what anybody has put there. @return the creator's exit code. */
+static int refuse_nobodys(enum rondo_shm_mode mode)
 {
     struct rondo_shm_name name;
     int there[2], back[2], status;
     pid_t child;
-    (void)state;
     assert_int_equal(pipe(there) | pipe(back), 0);
     child = fork();
     if (child == 0) {
         close(back[1]);
-        _exit(create_as_nobody(there[1], back[0]));
+        _exit(create_as_nobody(mode, there[1], back[0]));
     }
     close(there[1]);
     close(back[0]);
@@ -325,36 +313,51 @@ static void a_segment_of_another_user_is_refused(void **state)
     close(there[0]);
     close(back[1]);
     assert_int_equal(waitpid(child, &status, 0), child);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == SKIPPED) {
-        print_message("skipped: only root can become another user\n");
-        skip();
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void a_segment_of_another_user_is_refused(void **state)
+{
+    (void)state;
+    for (size_t m = 0; m < RONDO_COUNTOF(modes); m++) {
+        int code = refuse_nobodys(modes[m]);
+        if (code == SKIPPED) {
+            print_message("skipped: only root can become another user\n");
+            skip();
+        }
+        assert_int_equal(code, 0);
     }
-    assert_int_equal(status, 0);
+}
+
+static void cycle(enum rondo_shm_mode mode, size_t size)
+{
+    struct rondo_shm shm, peer;
+    struct rondo_shm_name name;
+    assert_int_equal(rondo_shm_create(&shm, size, mode), RONDO_SUCCESS);
+    name = shm.name;
+    assert_int_equal(rondo_shm_open(&peer, &shm.name), RONDO_SUCCESS);
+    assert_true(rondo_shm_can_open(&shm.name));
+    rondo_shm_close(&peer);
+    rondo_shm_close(&shm);
+    rondo_shm_close(&shm);
+    assert_false(mode == RONDO_SHM_FILE && file_exists(&name));
 }
 
 static void cycles_leak_no_descriptor_mapping_or_file(void **state)
 {
-    int fds = 0, maps = 0;
     (void)state;
-    for (int i = 0; i <= 100; i++) {
-        size_t size = i % 3 == 0 ? 3 * MIB : 10000;
-        struct rondo_shm shm, peer;
-        struct rondo_shm_name name;
-        assert_int_equal(rondo_shm_create(&shm, size, modes[i % 2]), RONDO_SUCCESS);
-        name = shm.name;
-        assert_int_equal(rondo_shm_open(&peer, &shm.name), RONDO_SUCCESS);
-        assert_true(rondo_shm_can_open(&shm.name));
-        rondo_shm_close(&peer);
-        rondo_shm_close(&shm);
-        rondo_shm_close(&shm);
-        assert_false(name.mode == RONDO_SHM_FILE && file_exists(&name));
-        if (i == 0) {
-            fds = count_fds();
-            maps = count_maps();
+    for (size_t m = 0; m < RONDO_COUNTOF(modes); m++) {
+        int fds = 0, maps = 0, threads = modes[m] == RONDO_SHM_SOCKET;
+        for (int i = 0; i <= 40; i++) {
+            cycle(modes[m], i % 2 == 0 ? 3 * MIB : 10000);
+            if (i == 0) {
+                fds = count_fds();
+                maps = count_maps(threads);
+            }
         }
+        assert_int_equal(count_fds(), fds);
+        assert_int_equal(count_maps(threads), maps);
     }
-    assert_int_equal(count_fds(), fds);
-    assert_int_equal(count_maps(), maps);
 }
 
 static void close_of_a_zeroed_struct_closes_nothing(void **state)
@@ -424,7 +427,7 @@ static int create_without_descriptors(void *arg)
 {
     struct rlimit limit = { 3, 3 };
     struct rondo_shm shm;
-    enum rondo_shm_mode mode = *(enum rondo_shm_mode *)arg;
+    enum rondo_shm_mode mode = (enum rondo_shm_mode) * (int *)arg;
     while (dup(0) >= 0) {
         limit.rlim_cur++;
         limit.rlim_max++;
@@ -440,11 +443,10 @@ static int create_without_descriptors(void *arg)
 
 static void limits_of_the_process_are_named(void **state)
 {
-    enum rondo_shm_mode all[] = { RONDO_SHM_AUTO, RONDO_SHM_MEMFD, RONDO_SHM_FILE };
     (void)state;
     assert_int_equal(in_child(create_under_file_limit, NULL), 0);
-    for (size_t i = 0; i < RONDO_COUNTOF(all); i++) {
-        assert_int_equal(in_child(create_without_descriptors, &all[i]), 0);
+    for (int mode = 0; mode < RONDO_NUM_SHM_MODES; mode++) {
+        assert_int_equal(in_child(create_without_descriptors, &mode), 0);
     }
 }
 
@@ -485,12 +487,13 @@ static void a_full_dev_shm_is_an_error_with_needed_and_free(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(modes_are_the_values_of_the_parameter),
         cmocka_unit_test(a_peer_shares_the_creators_bytes),
         cmocka_unit_test(auto_is_a_memfd_where_there_is_one),
         cmocka_unit_test(nothing_is_reserved_before_reserve),
         cmocka_unit_test(a_file_is_private_and_goes_when_unlinked),
         cmocka_unit_test(records_that_lie_are_refused),
-        cmocka_unit_test(paths_that_leave_dev_shm_are_refused),
+        cmocka_unit_test(names_that_nobody_makes_are_refused),
         cmocka_unit_test(a_link_in_place_of_a_file_is_refused),
         cmocka_unit_test(a_number_that_now_is_a_pipe_does_not_block),
         cmocka_unit_test(another_user_cannot_open),

@@ -13,21 +13,45 @@
 #include <unistd.h>
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/param.h"
+#include "base/shm_socket.h"
 
 #define SHM_DIR "/dev/shm"
-#define SHM_PREFIX "/rondo-"
 
-enum { HUGE_PAGE = 2 << 20, NAME_DIGITS = 16 };
+enum { HUGE_PAGE = 2 << 20, NAME_DIGITS = 16, MOST_WAIT_MS = 10000 };
 
 static const double MIB = 1 << 20;
 
+/* What each mode is called, and how the names of its segments begin. */
+static const struct {
+    const char *name, *prefix;
+} modes[] = {
+    [RONDO_SHM_AUTO] = { "auto", NULL },
+    [RONDO_SHM_MEMFD] = { "memfd", NULL },
+    [RONDO_SHM_SOCKET] = { "socket", "@rondo-" },
+    [RONDO_SHM_FILE] = { "file", "/rondo-" },
+};
+
+const char *rondo_shm_mode_name(int mode) { return (unsigned)mode < RONDO_COUNTOF(modes) ? modes[mode].name : NULL; }
+
+/* Where a segment is, for open() and for messages. */
 static void shm_path(const struct rondo_shm_name *name, char *path, size_t size)
 {
     if (name->mode == RONDO_SHM_MEMFD) {
         snprintf(path, size, "/proc/%d/fd/%d", name->pid, name->fd);
     } else {
-        snprintf(path, size, SHM_DIR "%.*s", (int)sizeof name->path, name->path);
+        snprintf(path, size, "%s%.*s", name->mode == RONDO_SHM_FILE ? SHM_DIR : "", (int)sizeof name->path, name->path);
     }
+}
+
+/* A name that nobody has guessed or used. */
+static rondo_status name_make(struct rondo_shm_name *name, enum rondo_shm_mode mode)
+{
+    uint64_t random;
+    RONDO_TRY(rondo_random(&random, sizeof random));
+    snprintf(name->path, sizeof name->path, "%s%0*llx", modes[mode].prefix, NAME_DIGITS, (unsigned long long)random);
+    name->mode = mode;
+    return RONDO_SUCCESS;
 }
 
 /* Map all of fd, on a huge page's boundary when it is at least as long as one. @return NULL with errno. */
@@ -72,11 +96,8 @@ static int shm_new_memfd(struct rondo_shm *shm)
 static rondo_status shm_new_file(struct rondo_shm *shm, int *fd)
 {
     char path[64];
-    uint64_t random;
     do {
-        RONDO_TRY(rondo_random(&random, sizeof random));
-        snprintf(shm->name.path, sizeof shm->name.path, SHM_PREFIX "%0*llx", NAME_DIGITS, (unsigned long long)random);
-        shm->name.mode = RONDO_SHM_FILE;
+        RONDO_TRY(name_make(&shm->name, RONDO_SHM_FILE));
         shm_path(&shm->name, path, sizeof path);
         *fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     } while (*fd < 0 && errno == EEXIST);
@@ -86,7 +107,7 @@ static rondo_status shm_new_file(struct rondo_shm *shm, int *fd)
 static rondo_status create_failed(const struct rondo_shm *shm)
 {
     struct rlimit limit = { 0 };
-    const char *kind = shm->name.mode == RONDO_SHM_MEMFD ? "memfd" : "file in " SHM_DIR;
+    const char *kind = shm->name.mode == RONDO_SHM_FILE ? "file in " SHM_DIR : "memfd";
     getrlimit(RLIMIT_NOFILE, &limit);
     if (errno == EMFILE) {
         return rondo_fail(RONDO_SYSTEM_ERROR,
@@ -95,7 +116,8 @@ static rondo_status create_failed(const struct rondo_shm *shm)
     }
     return rondo_fail(RONDO_SYSTEM_ERROR,
                       "cannot create %.1f MiB of shared memory (%s) on host %s: %m; RONDO_SHM_MODE=%s uses the other kind",
-                      (double)shm->size / MIB, kind, rondo_log_host(), shm->name.mode == RONDO_SHM_MEMFD ? "file" : "memfd");
+                      (double)shm->size / MIB, kind, rondo_log_host(),
+                      rondo_shm_mode_name(shm->name.mode == RONDO_SHM_FILE ? RONDO_SHM_MEMFD : RONDO_SHM_FILE));
 }
 
 /* Size, identity and mapping of the segment behind shm->fd. @return 0, or -1 with errno. */
@@ -111,6 +133,18 @@ static int shm_setup(struct rondo_shm *shm)
     shm->name.size = shm->size;
     shm->base = shm_map(shm->fd, shm->size);
     return shm->base ? 0 : -1;
+}
+
+/* The memfd is there: now let peers ask for it. */
+static rondo_status shm_serve(struct rondo_shm *shm)
+{
+    rondo_status status;
+    RONDO_TRY(name_make(&shm->name, RONDO_SHM_SOCKET));
+    status = rondo_shm_offer(shm->fd, shm->name.inode, shm->name.path);
+    if (status != RONDO_SUCCESS) {
+        shm->name.path[0] = '\0';
+    }
+    return status;
 }
 
 rondo_status rondo_shm_create(struct rondo_shm *shm, size_t size, enum rondo_shm_mode mode)
@@ -143,6 +177,13 @@ rondo_status rondo_shm_create(struct rondo_shm *shm, size_t size, enum rondo_shm
         rondo_shm_unlink(&made);
         close(made.fd);
         return status;
+    }
+    if (mode == RONDO_SHM_SOCKET) {
+        status = shm_serve(&made);
+        if (status != RONDO_SUCCESS) {
+            rondo_shm_close(&made);
+            return status;
+        }
     }
     *shm = made;
     return RONDO_SUCCESS;
@@ -200,15 +241,18 @@ rondo_status rondo_shm_reserve(struct rondo_shm *shm, size_t offset, size_t byte
 /* A record comes from a peer: is it one that rondo_shm_create() can have made? */
 static int name_valid(const struct rondo_shm_name *name)
 {
-    const size_t prefix = strlen(SHM_PREFIX);
+    size_t prefix;
     if (name->size == 0 || name->size > (uint64_t)PTRDIFF_MAX - 2 * HUGE_PAGE || name->size % (uint64_t)sysconf(_SC_PAGESIZE) != 0) {
         return 0;
     }
     if (name->mode == RONDO_SHM_MEMFD) {
         return name->pid > 0 && name->fd >= 0;
     }
-    if (name->mode != RONDO_SHM_FILE || strnlen(name->path, sizeof name->path) != prefix + NAME_DIGITS ||
-        strncmp(name->path, SHM_PREFIX, prefix) != 0) {
+    if (name->mode != RONDO_SHM_FILE && name->mode != RONDO_SHM_SOCKET) {
+        return 0;
+    }
+    prefix = strlen(modes[name->mode].prefix);
+    if (strnlen(name->path, sizeof name->path) != prefix + NAME_DIGITS || strncmp(name->path, modes[name->mode].prefix, prefix) != 0) {
         return 0;
     }
     for (const char *digit = name->path + prefix; *digit; digit++) {
@@ -219,14 +263,34 @@ static int name_valid(const struct rondo_shm_name *name)
     return 1;
 }
 
+/* For an owner who is asked over its socket: a creation is not held up longer than it may last. */
+static int socket_wait_ms(void)
+{
+    int64_t limit_ms = rondo_params()->init_timeout / 1000000;
+    return limit_ms > 0 && limit_ms < MOST_WAIT_MS ? (int)limit_ms : MOST_WAIT_MS;
+}
+
+/* @return a descriptor, of whatever it may be, or -1 and *why. */
+static int shm_get(const struct rondo_shm_name *name, const char *path, const char **why)
+{
+    int fd;
+    if (name->mode == RONDO_SHM_SOCKET) {
+        return rondo_shm_receive(name->path, socket_wait_ms(), why);
+    }
+    /* O_NONBLOCK: should the number now belong to a pipe, do not wait for its writer. The link in /proc must be followed. */
+    fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | (name->mode == RONDO_SHM_FILE ? O_NOFOLLOW : 0));
+    if (fd < 0) {
+        *why = strerror(errno);
+    }
+    return fd;
+}
+
 /* @return a descriptor of the very segment that the name tells of, or -1 and *why. */
 static int shm_find(const struct rondo_shm_name *name, const char *path, const char **why)
 {
     struct stat st;
-    /* O_NONBLOCK: should the number now belong to a pipe, do not wait for its writer. The link in /proc must be followed. */
-    int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | (name->mode == RONDO_SHM_FILE ? O_NOFOLLOW : 0));
+    int fd = shm_get(name, path, why);
     if (fd < 0) {
-        *why = strerror(errno);
         return -1;
     }
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_ino != name->inode) {
@@ -272,11 +336,16 @@ rondo_status rondo_shm_open(struct rondo_shm *shm, const struct rondo_shm_name *
 void rondo_shm_unlink(struct rondo_shm *shm)
 {
     char path[96];
-    if (shm->name.mode == RONDO_SHM_FILE && shm->name.path[0] != '\0') {
+    if (shm->name.path[0] == '\0') {
+        return; /* a memfd, or done before */
+    }
+    if (shm->name.mode == RONDO_SHM_SOCKET) {
+        rondo_shm_withdraw(shm->name.inode);
+    } else {
         shm_path(&shm->name, path, sizeof path);
         unlink(path);
-        shm->name.path[0] = '\0';
     }
+    shm->name.path[0] = '\0';
 }
 
 void rondo_shm_close(struct rondo_shm *shm)

@@ -1,28 +1,29 @@
 /*
- * Shared memory segments: a memfd that peers open through /proc/PID/fd (nothing to clean up, whatever dies when), or a named 0600 file in /dev/shm
- * that is unlinked as soon as every peer has mapped it. Pages are reserved by fallocate before they are touched: a full memory file system is
- * RONDO_SYSTEM_ERROR with bytes needed and free, never SIGBUS.
+ * Shared memory segments: a memfd that peers open through /proc/PID/fd or are handed over a Unix socket (nothing to clean up, whatever dies when), or a
+ * named 0600 file in /dev/shm that is unlinked as soon as every peer has mapped it. Pages are reserved by fallocate before they are touched: a full memory
+ * file system is RONDO_SYSTEM_ERROR with bytes needed and free, never SIGBUS.
  */
 #ifndef RONDO_BASE_SHM_H
 #define RONDO_BASE_SHM_H
 
 #include "base/status.h"
 
-enum rondo_shm_mode { RONDO_SHM_AUTO, RONDO_SHM_MEMFD, RONDO_SHM_FILE }; /* order of the values of RONDO_SHM_MODE */
+/* Order of the values of RONDO_SHM_MODE. */
+enum rondo_shm_mode { RONDO_SHM_AUTO, RONDO_SHM_MEMFD, RONDO_SHM_SOCKET, RONDO_SHM_FILE, RONDO_NUM_SHM_MODES };
 
 /* How a peer finds a segment: fixed size, plain data, carried by allgather. */
 struct rondo_shm_name {
-    int32_t mode;    /* RONDO_SHM_MEMFD or RONDO_SHM_FILE */
+    int32_t mode;    /* not RONDO_SHM_AUTO */
     int32_t pid, fd; /* memfd */
     uint64_t inode;  /* checked by the opener, with size and owner */
     uint64_t size;
-    char path[48]; /* file: below /dev/shm, "/rondo-..." */
+    char path[48]; /* file: below /dev/shm, "/rondo-..."; socket: its address, "@rondo-..."; "": unlinked */
 };
 
 struct rondo_shm {
     uint8_t *base; /* page aligned (2 MiB aligned when size allows and huge pages are allowed); NULL: not open */
     size_t size;
-    int fd; /* creator: open until close, for peers (memfd) and reserve; -1 otherwise */
+    int fd; /* creator: open until close, for peers (memfd, socket) and reserve; -1 otherwise */
     struct rondo_shm_name name;
 };
 
@@ -32,11 +33,13 @@ rondo_status rondo_shm_create(struct rondo_shm *shm, size_t size, enum rondo_shm
 rondo_status rondo_shm_reserve(struct rondo_shm *shm, size_t offset, size_t bytes);
 /** Map a peer's segment. Checks inode, size and owner. Failure to open is returned without logging (rondo_fail_quiet): the caller may fall back. */
 rondo_status rondo_shm_open(struct rondo_shm *shm, const struct rondo_shm_name *name);
-/** Remove the name of a file segment (no-op for memfd): call when all peers have mapped it. */
+/** Remove the name of a file, end the socket (no-op for memfd): call when all peers have mapped the segment. */
 void rondo_shm_unlink(struct rondo_shm *shm);
 /** Unmap and close. Safe on a zeroed struct. */
 void rondo_shm_close(struct rondo_shm *shm);
-/** Can this process open peers' memfds by (pid, fd)? Checked on a peer's record. */
+/** Can this process open a peer's segment? Checked on a peer's record. */
 int rondo_shm_can_open(const struct rondo_shm_name *name);
+/** As RONDO_SHM_MODE spells it; NULL out of range. */
+const char *rondo_shm_mode_name(int mode);
 
 #endif

@@ -1,0 +1,49 @@
+/* For tests that do things a process cannot take back (limits, another user, death): they do them in a child. After cmocka.h. */
+#ifndef RONDO_TEST_IN_CHILD_H
+#define RONDO_TEST_IN_CHILD_H
+
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { SKIPPED = 77, NOBODY = 65534 };
+
+/* Run in a child; its exit code. */
+static inline int in_child(int (*function)(void *arg), void *arg)
+{
+    int status;
+    pid_t child;
+    fflush(NULL);
+    child = fork();
+    if (child == 0) {
+        _exit(function(arg));
+    }
+    assert_true(child > 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* @return 0: this process is nobody's now. */
+static inline int become_nobody(void)
+{
+    return geteuid() != 0 || setresgid(NOBODY, NOBODY, NOBODY) != 0 || setresuid(NOBODY, NOBODY, NOBODY) != 0;
+}
+
+static inline int count_entries(const char *directory, const char *prefix)
+{
+    int n = 0;
+    struct dirent *entry;
+    DIR *dir = opendir(directory);
+    assert_non_null(dir);
+    while ((entry = readdir(dir)) != NULL) {
+        n += strncmp(entry->d_name, prefix, strlen(prefix)) == 0;
+    }
+    closedir(dir);
+    return n;
+}
+
+static inline int count_fds(void) { return count_entries("/proc/self/fd", ""); }
+
+#endif
