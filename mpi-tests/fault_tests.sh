@@ -164,6 +164,9 @@ init_test() { # NAME RANKS ARGUMENT...
 for phase in open hello peers graphs connections ready; do
     RONDO_FAULT=rank=1,phase=$phase,act=kill init_test "kill_init_$phase" 3 --victim 1
 done
+for phase in connections ready; do
+    RONDO_SHM_MODE=socket RONDO_FAULT=rank=0,phase=$phase,act=kill init_test "kill_init_socket_$phase" 3 --victim 0
+done
 delays="0 2000 9000"
 [ $quick = yes ] || delays="0 500 1000 2000 3000 5000 7000 9000 13000 20000"
 for delay in $delays; do
@@ -248,7 +251,7 @@ INSIDE
     ended $status
 }
 
-for mode in memfd auto; do
+for mode in memfd socket auto; do
     if small_shm "shm_1m_$mode" $mode; then
         [ "$status" -eq 0 ] || because "exit status $status: does not need /dev/shm"
         end

@@ -1,6 +1,7 @@
 /* What each round of creation says, and what its answers mean. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 #include "base/fault.h"
 #include "base/log.h"
@@ -227,15 +228,40 @@ static rondo_status finish_params(struct rondo_init *init)
 
 /* ---- graphs ---- */
 
-/* memfd where the peers' probes can be opened through /proc; what this rank may do to them they may do to it (same user, same pid namespace). */
+/* What a peer can open of this rank's, judged by what this rank can open of the next one's: ranks of a job are alike, as a rule. */
+static enum rondo_shm_mode auto_shm_mode(const struct rondo_ctx *ctx, const char **why)
+{
+    const struct rondo_layout *l = &ctx->layout;
+    const struct rondo_peer *self = &ctx->peers[ctx->rank], *next = &ctx->peers[l->local_ranks[(l->local_rank + 1) % l->nlocal]];
+    if (next->probe.mode != RONDO_SHM_MEMFD) {
+        *why = "there is no memfd here";
+        return RONDO_SHM_FILE;
+    }
+    if (l->nlocal == 1) {
+        *why = "nobody else is on this node";
+        return RONDO_SHM_MEMFD;
+    }
+    /* What a process that is not dumpable has in /proc is closed to its like, whatever it may open itself. */
+    if (prctl(PR_GET_DUMPABLE) == 1 && rondo_shm_can_open(&next->probe)) {
+        *why = "the next rank's can be opened through /proc";
+        return RONDO_SHM_MEMFD;
+    }
+    if (self->netns != 0 && self->netns == next->netns) {
+        *why = "memfds cannot be opened through /proc, and the next rank is in the same network namespace";
+        return RONDO_SHM_SOCKET;
+    }
+    *why = "memfds cannot be opened through /proc, and the next rank is in another network namespace";
+    return RONDO_SHM_FILE;
+}
+
 static enum rondo_shm_mode choose_shm_mode(const struct rondo_ctx *ctx)
 {
     enum rondo_shm_mode mode = (enum rondo_shm_mode)rondo_params()->shm_mode;
-    const struct rondo_layout *l = &ctx->layout;
+    const char *why = "RONDO_SHM_MODE says so";
     if (mode == RONDO_SHM_AUTO) {
-        int neighbour = l->local_ranks[(l->local_rank + 1) % l->nlocal];
-        mode = l->nlocal == 1 || rondo_shm_can_open(&ctx->peers[neighbour].probe) ? RONDO_SHM_MEMFD : RONDO_SHM_FILE;
+        mode = auto_shm_mode(ctx, &why);
     }
+    RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_SHM, "rank %d: shared memory by %s: %s", ctx->rank, rondo_shm_mode_name(mode), why);
     return mode;
 }
 

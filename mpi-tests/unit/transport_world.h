@@ -346,7 +346,7 @@ static inline void body_stream(struct world *w, struct rank *r)
     for (int i = 0; i < r->nends; i++) {
         const struct rondo_conn *conn = &r->ends[i].link.conn;
         CHECK(conn->step == 1 && conn->seen == 1 && conn->peer == r->ends[i].link.peer);
-        CHECK(strcmp(conn->via, w->mode == RONDO_SHM_FILE ? "SHM/file" : "SHM/memfd") == 0);
+        CHECK(strncmp(conn->via, "SHM/", 4) == 0 && strcmp(conn->via + 4, rondo_shm_mode_name(w->mode)) == 0);
     }
     conns_are_apart(w, r);
     stream(r, r->ends, r->nends, SLICES);
@@ -381,6 +381,6 @@ static inline void body_lazy(struct world *w, struct rank *r)
     }
 }
 
-static const enum rondo_shm_mode modes[] = { RONDO_SHM_MEMFD, RONDO_SHM_FILE };
+static const enum rondo_shm_mode modes[] = { RONDO_SHM_MEMFD, RONDO_SHM_SOCKET, RONDO_SHM_FILE };
 
 #endif

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "base/types.h"
@@ -354,6 +356,46 @@ static void a_communicator_aborted_inside_a_group_is_an_error_of_the_group(void 
     fake_ranks(1, calls_given_up, NULL);
 }
 
+/* ---- how ranks share memory ---- */
+
+static void sum_once(struct fake_rank *r) { FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32, .op = RONDO_SUM, .count = 1000); }
+
+static int lines_with(const char *path, const char *text)
+{
+    char line[1024];
+    int n = 0;
+    FILE *file = fopen(path, "r");
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        n += strstr(line, text) != NULL;
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return n;
+}
+
+/* Not dumpable: what the process has open is closed to others of its user, in /proc. */
+static void memory_is_shared_by_the_first_way_that_is_open(void **state)
+{
+    static const char *const by[] = { "shared memory by socket: memfds cannot be opened",
+                                      "shared memory by memfd: the next rank's can be" };
+    char path[] = "/tmp/unit_engine_life.XXXXXX";
+    int fd = mkstemp(path), was = prctl(PR_GET_DUMPABLE);
+    (void)state;
+    assert_true(fd >= 0);
+    for (int dumpable = 0; dumpable < 2; dumpable++) {
+        assert_int_equal(ftruncate(fd, 0), 0);
+        assert_int_equal(prctl(PR_SET_DUMPABLE, dumpable), 0);
+        fake_params("DEBUG", "INFO", "DEBUG_SUBSYS", "INIT", "DEBUG_FILE", path, NULL);
+        fake_ranks(3, sum_once, NULL);
+        assert_int_equal(lines_with(path, by[dumpable]), 3);
+    }
+    prctl(PR_SET_DUMPABLE, was);
+    fake_params(NULL);
+    close(fd);
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -369,6 +411,7 @@ int main(void)
         cmocka_unit_test(abort_of_a_creation_ends_it_on_all_ranks),
         cmocka_unit_test(a_creation_aborted_inside_its_group_is_an_error_of_the_group),
         cmocka_unit_test(a_communicator_aborted_inside_a_group_is_an_error_of_the_group),
+        cmocka_unit_test(memory_is_shared_by_the_first_way_that_is_open),
     };
     fake_watchdog(120);
     return cmocka_run_group_tests(tests, NULL, NULL);

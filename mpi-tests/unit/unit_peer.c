@@ -53,6 +53,7 @@ static void record_describes_this_process(void **state)
     assert_true(peer.memory > 1 << 20);
     assert_true(rondo_cores_count(&peer.cores) > 0);
     assert_int_not_equal(peer.pidns, 0);
+    assert_int_not_equal(peer.netns, 0);
     assert_int_equal(peer.probe.inode, 9);
     struct sockaddr_in addr;
     memcpy(&addr, peer.control_addr, sizeof addr);

@@ -97,6 +97,7 @@ rondo_status rondo_peer_fill(struct rondo_peer *peer, int rank, int nranks, cons
     struct stat st;
     peer->shm_dev = stat("/dev/shm", &st) == 0 ? (uint64_t)st.st_dev : 0;
     peer->pidns = stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
+    peer->netns = stat("/proc/self/ns/net", &st) == 0 ? (uint64_t)st.st_ino : 0;
     /* The pid tells a forked child from its parent, which share the nonce. */
     peer->process_hash = rondo_hash(&peer->pid, sizeof peer->pid, rondo_hash(process.nonce, sizeof process.nonce, 0));
     peer->param_hash = rondo_param_agree_hash();

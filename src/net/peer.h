@@ -48,6 +48,7 @@ struct rondo_peer {
     uint64_t host_hash;    /* host name and boot id, or RONDO_HOSTID */
     uint64_t shm_dev;      /* st_dev of /dev/shm; 0: none */
     uint64_t pidns;        /* inode of the pid namespace */
+    uint64_t netns;        /* of the network namespace; 0: unknown */
     uint64_t process_hash; /* equal: same process */
     uint64_t param_hash;
     uint8_t gpu_uuid[16];

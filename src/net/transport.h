@@ -75,7 +75,7 @@ struct rondo_net {
     const struct rondo_peer *peers;
     int nlocal, local_rank;
     const int *local_of, *local_ranks, *node_of;
-    enum rondo_shm_mode shm_mode; /* decided by all ranks */
+    enum rondo_shm_mode shm_mode; /* of this rank's segments */
     uint32_t slot_bytes[RONDO_NUM_PROTOS];
     struct rondo_progress *progress;     /* transports add their hooks here */
     const char *name;                    /* of the communicator */

@@ -58,10 +58,10 @@ enum { LAZY_SEND_USED = 1, LAZY_RECV_USED = 2, LAZY_RESERVED = 4 };
 
 struct shm {
     struct rondo_net *net;
-    struct rondo_shm arena; /* base NULL: not made yet */
-    struct shm_map *map;    /* by local rank */
-    uint8_t *lazy;          /* by local rank: LAZY_ */
-    const char *via;
+    struct rondo_shm arena;                        /* base NULL: not made yet */
+    struct shm_map *map;                           /* by local rank */
+    uint8_t *lazy;                                 /* by local rank: LAZY_ */
+    char via[16];                                  /* "SHM/memfd" */
     size_t page, max_links, conn_bytes;            /* conn_bytes: slots of a receive link with all protocols, whole pages */
     size_t heads, tails, lines, lazy_slots, slots; /* offsets; lines and slots begin a page */
     size_t lazy_bytes;                             /* slots of one lazy link, whole pages */
@@ -128,6 +128,9 @@ static size_t arena_layout(struct shm *shm)
     return shm->lazy_slots + slots_bytes;
 }
 
+/* Is there anybody to share our arena with? */
+static int has_peers(const struct rondo_net *net) { return net->nlocal > 1 && !rondo_params()->shm_disable; }
+
 /* Make our arena, with the header and the lines of lazy links reserved. */
 static rondo_status arena_make(struct shm *shm)
 {
@@ -146,12 +149,15 @@ static rondo_status arena_make(struct shm *shm)
     memcpy(header.slot_bytes, net->slot_bytes, sizeof(header.slot_bytes));
     memcpy(shm->arena.base, &header, sizeof(header));
     shm->slots_end = shm->slots;
-    shm->via = shm->arena.name.mode == RONDO_SHM_FILE ? "SHM/file" : "SHM/memfd";
+    snprintf(shm->via, sizeof(shm->via), "SHM/%s", rondo_shm_mode_name(shm->arena.name.mode));
     shm->map[net->local_rank].base = shm->arena.base;
     shm->map[net->local_rank].size = shm->arena.size;
     shm->map[net->local_rank].nonce = header.nonce;
     shm->map[net->local_rank].lazy_slots = shm->lazy_slots;
     net->arena = shm->arena.name;
+    if (!has_peers(net)) {
+        rondo_shm_unlink(&shm->arena);
+    }
     return RONDO_SUCCESS;
 fail:
     arena_drop(shm);
@@ -191,7 +197,7 @@ static rondo_status shm_open_arena(struct rondo_net *net, void **state, int max_
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(shm->map, net->nlocal, "maps of local ranks"), fail);
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(shm->lazy, net->nlocal, "lazy links of local ranks"), fail);
     /* Peers learn its name in a round. Who has no peers here makes it when it sends to itself, if ever. */
-    if (net->nlocal > 1 && !rondo_params()->shm_disable) {
+    if (has_peers(net)) {
         RONDO_TRY_GOTO(arena_make(shm), fail);
     }
     *state = shm;
@@ -244,7 +250,7 @@ static rondo_status map_get(struct shm *shm, int peer, struct shm_map **out)
     if (status != RONDO_SUCCESS) {
         return rondo_fail(status, "rank %d cannot map the shared memory of rank %d (host %.*s): %s%s", net->rank, peer, RONDO_HOST_LEN,
                           net->peers[peer].host, rondo_error_text(),
-                          net->arenas[peer].mode == RONDO_SHM_MEMFD ? "; RONDO_SHM_MODE=file shares it through /dev/shm instead" : "");
+                          net->arenas[peer].mode != RONDO_SHM_FILE ? "; RONDO_SHM_MODE=file shares it through /dev/shm instead" : "");
     }
     status = map_check(shm, peer, map);
     if (status != RONDO_SUCCESS) {
@@ -432,12 +438,15 @@ static rondo_status shm_connect_all(void *state)
     struct shm *shm = state;
     struct shm_map *map;
 
-    /* A memfd can be opened as long as its owner has it open; a file's name goes in settle. */
-    if (shm->arena.base == NULL || shm->arena.name.mode != RONDO_SHM_FILE) {
+    if (shm->arena.base == NULL) {
         return RONDO_SUCCESS;
     }
+    /* A memfd can be opened as long as its owner has it open; a file's name, or a socket, goes in its owner's settle. */
     for (int i = 0; i < shm->net->nlocal; i++) {
-        RONDO_TRY(map_get(shm, shm->net->local_ranks[i], &map));
+        int peer = shm->net->local_ranks[i];
+        if (shm->net->arenas[peer].mode != RONDO_SHM_MEMFD) {
+            RONDO_TRY(map_get(shm, peer, &map));
+        }
     }
     return RONDO_SUCCESS;
 }
