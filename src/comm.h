@@ -197,7 +197,7 @@ rondo_status rondo_comm_start(struct rondo_ctx *ctx, struct rondo_bootstrap *boo
 
 /** Nodes, rings and trees over the ranks of ctx->peers. */
 rondo_status rondo_layout_fill(struct rondo_layout *layout, const struct rondo_peer *peers, int rank, int nranks);
-rondo_status rondo_layout_channels(struct rondo_layout *layout, int nchannels, uint32_t protos);
+rondo_status rondo_layout_channels(struct rondo_layout *layout, int nchannels, int least, uint32_t protos);
 void rondo_layout_release(struct rondo_layout *layout);
 
 /* ---- link.c: the conns of a communicator ---- */

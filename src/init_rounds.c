@@ -366,7 +366,7 @@ static rondo_status finish_graphs(struct rondo_init *init)
     }
     ctx->net.arenas = ctx->arenas;
     init->segment = all[ctx->layout.local_ranks[0]].segment;
-    keep_local(init, rondo_layout_channels(&ctx->layout, nchannels, protos));
+    keep_local(init, rondo_layout_channels(&ctx->layout, nchannels, (int)rondo_params()->min_nchannels, protos));
     return RONDO_SUCCESS;
 }
 

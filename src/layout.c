@@ -151,10 +151,11 @@ static rondo_status fill_ring(struct rondo_layout *layout, struct rondo_ring *ri
     return RONDO_SUCCESS;
 }
 
-rondo_status rondo_layout_channels(struct rondo_layout *layout, int nchannels, uint32_t protos)
+rondo_status rondo_layout_channels(struct rondo_layout *layout, int nchannels, int least, uint32_t protos)
 {
     layout->protos = protos;
     layout->nchannels = nchannels;
+    layout->least_channels = least;
     RONDO_TRY(RONDO_NEW_ARRAY(layout->channel, nchannels, "the channels"));
     RONDO_TRY(fill_ring(layout, &layout->channel[0].ring));
     for (int c = 0; c < nchannels; c++) {

@@ -149,20 +149,53 @@ static void many_ranks_and_few_bytes_are_a_tree(void **state)
                      RONDO_ALGO_RING); /* a single tree sends twice from its inner ranks */
 }
 
+static int tree_channels(const struct rondo_layout *l, size_t bytes)
+{
+    struct rondo_choice table[RONDO_NUM_ALGOS][RONDO_NUM_PROTOS];
+    rondo_cost_table(l, NULL, RONDO_COLL_ALL_REDUCE, bytes, BOARD, table);
+    return table[RONDO_ALGO_TREE][RONDO_PROTO_SIMPLE].nchannels;
+}
+
 /* One tree loads its inner ranks with three neighbours; two share that load, and the second channel costs turns. */
 static void large_tree_is_a_double_tree_and_small_one_single(void **state)
 {
     struct rondo_layout l = some_layout(8, 1);
     struct rondo_choice table[RONDO_NUM_ALGOS][RONDO_NUM_PROTOS];
     (void)state;
-    rondo_cost_table(&l, NULL, RONDO_COLL_ALL_REDUCE, BIG, BOARD, table);
-    assert_int_equal(table[RONDO_ALGO_TREE][RONDO_PROTO_SIMPLE].nchannels, 2);
-    rondo_cost_table(&l, NULL, RONDO_COLL_ALL_REDUCE, 8, BOARD, table);
-    assert_int_equal(table[RONDO_ALGO_TREE][RONDO_PROTO_SIMPLE].nchannels, 1);
+    assert_int_equal(tree_channels(&l, BIG), 2);
+    assert_int_equal(tree_channels(&l, 8), 1);
     l.nchannels = 1;
     rondo_cost_table(&l, NULL, RONDO_COLL_ALL_REDUCE, BIG, BOARD, table);
     assert_int_equal(table[RONDO_ALGO_TREE][RONDO_PROTO_SIMPLE].nchannels, 1);
     assert_true(table[RONDO_ALGO_TREE][RONDO_PROTO_SIMPLE].us > 1.4 * table[RONDO_ALGO_RING][RONDO_PROTO_SIMPLE].us);
+}
+
+/* RONDO_MIN_NCHANNELS: slower, but as the user wants it; what can have one channel only keeps it. */
+static void calls_are_cut_over_the_least_number_of_channels_where_they_can(void **state)
+{
+    (void)state;
+    for (int least = 0; least <= 6; least++) {
+        struct rondo_layout l = some_layout(4, 1);
+        int built, wanted;
+        l.nchannels = built = 4;
+        l.least_channels = least;
+        wanted = least < 1 ? 1 : least < built ? least : built;
+        for (int c = 0; c < RONDO_NUM_COLLS; c++) {
+            struct rondo_choice table[RONDO_NUM_ALGOS][RONDO_NUM_PROTOS];
+            enum rondo_coll coll = (enum rondo_coll)c, as = rondo_coll_scheduled_as(coll);
+            int one = coll == RONDO_COLL_ALL_GATHERV || coll == RONDO_COLL_REDUCE_SCATTERV || as == RONDO_COLL_SEND ||
+                      as == RONDO_COLL_RECV;
+            rondo_cost_table(&l, NULL, coll, 8, BOARD, table);
+            for (int a = 0; a < RONDO_NUM_ALGOS; a++) {
+                for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
+                    const struct rondo_choice *choice = &table[a][p];
+                    assert_true(choice->us < 0 || choice->nchannels == (one || a == RONDO_ALGO_ONESHOT ? 1 : wanted));
+                }
+            }
+        }
+        /* More than the least when that is faster: the second tree. */
+        assert_int_equal(tree_channels(&l, BIG), wanted > 2 ? wanted : 2);
+    }
 }
 
 /* The table has a time for what exists, is allowed and can run, and -1 for all else; the choice is its least. */
@@ -240,6 +273,7 @@ int main(void)
         cmocka_unit_test(small_sum_on_a_node_is_oneshot_and_large_one_a_ring),
         cmocka_unit_test(many_ranks_and_few_bytes_are_a_tree),
         cmocka_unit_test(large_tree_is_a_double_tree_and_small_one_single),
+        cmocka_unit_test(calls_are_cut_over_the_least_number_of_channels_where_they_can),
         cmocka_unit_test(table_holds_what_can_run_and_choice_is_its_least),
         cmocka_unit_test(nothing_allowed_is_invalid_usage_that_names_parameters_and_collective),
         cmocka_unit_test(limit_names_the_largest_part),

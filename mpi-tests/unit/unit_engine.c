@@ -84,6 +84,8 @@ static void calls_larger_than_all_buffers_are_right(void **state)
     (void)state;
     fake_params("MAX_NCHANNELS", "4", NULL);
     fake_ranks(3, large_and_small, NULL);
+    fake_params("MIN_NCHANNELS", "4", NULL); /* some channels have nothing to do */
+    fake_ranks(3, large_and_small, NULL);
 }
 
 /* One algorithm only, and it does not do the call. */

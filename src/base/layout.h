@@ -47,6 +47,7 @@ struct rondo_layout {
     int32_t *local_of;          /* rank -> local rank */
     int32_t *local_ranks;       /* local rank -> rank, of this node */
     int32_t nchannels;
+    int32_t least_channels; /* of a call; fewer only where its algorithm cannot have as many */
     struct rondo_channel_layout *channel;
     struct rondo_model model;
     uint32_t protos; /* mask of protocols with buffers */

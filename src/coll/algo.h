@@ -75,7 +75,8 @@ struct rondo_allowed {
 rondo_status rondo_allowed_parse(struct rondo_allowed *allowed, const char *algo, const char *proto);
 
 /**
- * The time of everything that may run: for each algorithm and protocol the best number of channels (the least among equals) and its time; us < 0: not available,
+ * The time of everything that may run: for each algorithm and protocol the best number of channels (the least among equals; no fewer than the layout's least_channels, or as many as the
+ * algorithm can have) and its time; us < 0: not available,
  * be it that it does not exist, is not allowed or cannot run here. @a allowed NULL: all.
  */
 void rondo_cost_table(const struct rondo_layout *layout, const struct rondo_allowed *allowed, enum rondo_coll coll, size_t bytes,

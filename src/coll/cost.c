@@ -167,7 +167,7 @@ void rondo_cost_table(const struct rondo_layout *layout, const struct rondo_allo
             best->us = -1;
             for (int c = 1; (protos >> p & 1) != 0 && c <= layout->nchannels; c++) {
                 double us = schedule->cost_us(layout, coll, (enum rondo_proto)p, c, bytes, board);
-                if (us >= 0 && (best->us < 0 || us < best->us)) {
+                if (us >= 0 && (best->us < 0 || best->nchannels < layout->least_channels || us < best->us)) {
                     best->us = us;
                     best->nchannels = (uint8_t)c;
                 }
