@@ -294,11 +294,14 @@ static void a_rank_alone_is_not_ready_and_can_be_aborted(void **state)
     rondo_local_destroy(r.local);
 }
 
+static pthread_barrier_t all_have_begun; /* who comes after the abort cannot begin */
+
 static void abort_creation(struct fake_rank *r)
 {
     rondo_status error = RONDO_IN_PROGRESS;
     double start = fake_now();
     r->comm = begin_creation(r);
+    pthread_barrier_wait(&all_have_begun);
     if (r->rank == 0) {
         FAKE_OK(r, rondo_comm_abort(r->comm));
         return;
@@ -316,7 +319,9 @@ static void abort_of_a_creation_ends_it_on_all_ranks(void **state)
 {
     (void)state;
     fake_params(NULL);
+    pthread_barrier_init(&all_have_begun, NULL, 3);
     fake_ranks_bare(3, abort_creation, NULL);
+    pthread_barrier_destroy(&all_have_begun);
 }
 
 /* ---- groups that create ---- */

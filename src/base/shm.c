@@ -47,9 +47,10 @@ static void shm_path(const struct rondo_shm_name *name, char *path, size_t size)
 /* A name that nobody has guessed or used. */
 static rondo_status name_make(struct rondo_shm_name *name, enum rondo_shm_mode mode)
 {
-    uint64_t random;
+    uint32_t random;
     RONDO_TRY(rondo_random(&random, sizeof random));
-    snprintf(name->path, sizeof name->path, "%s%0*llx", modes[mode].prefix, NAME_DIGITS, (unsigned long long)random);
+    /* The process comes first, so that whoever finds a name knows whose it is. */
+    snprintf(name->path, sizeof name->path, "%s%08x%08x", modes[mode].prefix, (unsigned)getpid(), random);
     name->mode = mode;
     return RONDO_SUCCESS;
 }
