@@ -8,6 +8,7 @@
 #ifndef RONDO_COLL_ALGO_H
 #define RONDO_COLL_ALGO_H
 
+#include "base/double_tree.h"
 #include "base/layout.h"
 #include "coll/step.h"
 
@@ -92,15 +93,8 @@ rondo_status rondo_cost_choose(const struct rondo_layout *layout, const struct r
 void rondo_seat_of(const struct rondo_layout *layout, int channel, enum rondo_algo algo, enum rondo_coll coll, int root,
                    struct rondo_seat *seat);
 
-/*
- * Trees. Channel c has tree c & 1 of two complementary binary trees over the positions of channel 0's ring, so that a pair of channels loads all ranks
- * equally: every position is a leaf in exactly one of them (n odd: one position is inner in both). Depth: ceil(log2 n).
- */
+/* Trees. Channel c has tree c & 1 of the two complementary ones (base/double_tree.h) over the positions of channel 0's ring. */
 
-/** Parent (-1: root) and children of position i of n in tree 0 or 1; absent children are -1. */
-void rondo_double_tree(int n, int which, int i, int *parent, int child[2], int *nchildren);
-/** The neighbour of position i that leads to position `to`: -1: i is there, 0: the parent, 1 + c: child c. O(log n). */
-int rondo_double_tree_toward(int n, int which, int i, int to);
 /** Fill layout->channel[channel].tree from channel 0's ring. O(log n). */
 void rondo_tree_fill(struct rondo_layout *layout, int channel);
 

@@ -1,5 +1,4 @@
-/* Two complementary binary trees over n positions, and what follows from them for a channel. */
-#include "coll/algo.h"
+#include "base/double_tree.h"
 
 /*
  * The tree that the second one is made of. Position 0 is the root. Any other position belongs to the level of its lowest set bit: odd positions are
@@ -55,6 +54,17 @@ static int to_tree0(int n, int which, int i)
     return n % 2 == 0 ? n - 1 - i : (i + n - 1) % n;
 }
 
+int rondo_double_tree_depth(int n)
+{
+    int depth = 0;
+    while (1u << depth < (unsigned)n) {
+        depth++;
+    }
+    return depth;
+}
+
+int rondo_double_tree_root(int n, int which) { return from_tree0(n, which, 0); }
+
 void rondo_double_tree(int n, int which, int i, int *parent, int child[2], int *nchildren)
 {
     low_bit_tree(n, to_tree0(n, which, i), parent, child, nchildren);
@@ -77,22 +87,4 @@ int rondo_double_tree_toward(int n, int which, int i, int to)
         }
     }
     return 0;
-}
-
-void rondo_tree_fill(struct rondo_layout *layout, int channel)
-{
-    const struct rondo_ring *order = &layout->channel[0].ring;
-    struct rondo_tree *tree = &layout->channel[channel].tree;
-    int n = layout->nranks, which = channel & 1, parent, child[2], nchildren;
-    rondo_double_tree(n, which, order->index, &parent, child, &nchildren);
-    tree->parent = parent < 0 ? -1 : order->rank_at[parent];
-    tree->nchildren = nchildren;
-    for (int i = 0; i < RONDO_TREE_FAN; i++) {
-        tree->child[i] = i < nchildren ? order->rank_at[child[i]] : -1;
-    }
-    tree->root = order->rank_at[from_tree0(n, which, 0)];
-    tree->depth = 0;
-    while ((int64_t)1 << tree->depth < n) {
-        tree->depth++;
-    }
 }
