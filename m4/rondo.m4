@@ -198,6 +198,13 @@ PKG_CHECK_MODULES([$1], [$3],
 AM_CONDITIONAL([HAVE_$1], [test "x$rondo_have_$2" = xyes])
 ])
 
+# RONDO_NEED_PACKAGE(PREFIX, name, pkg-config modules, Debian package, what it is for)
+AC_DEFUN([RONDO_NEED_PACKAGE], [
+PKG_CHECK_MODULES([$1], [$3],
+    [RONDO_NOTE([$2], [`$PKG_CONFIG --modversion m4_bregexp([$3], [^[^ ]+], [\&])` ($5)])],
+    [AC_MSG_ERROR([pkg-config finds no $3, needed for: $5 (Debian: $4; scripts/install-deps installs all)])])
+])
+
 AC_DEFUN([RONDO_SUMMARY], [
 AS_IF([test "x$enable_devel" = xyes], [rondo_mode="devel (all warnings are errors)"], [rondo_mode="release"])
 cat <<_RONDO_EOF

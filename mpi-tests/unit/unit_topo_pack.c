@@ -1,0 +1,260 @@
+/* Graphs as bytes, and what a job's ranks say of each other: nothing that comes from another rank is believed. */
+#include "topo_job.h"
+
+enum { MUTATIONS = 40000, MOST_BYTES = 65536 };
+
+/* ---- bytes ---- */
+
+static void assert_equal_graphs(const struct rondo_graph *a, const struct rondo_graph *b)
+{
+    struct rondo_graph x = *a, y = *b;
+    assert_memory_equal(a->order, b->order, sizeof(*a->order) * (size_t)(a->nchannels * a->ndevs));
+    x.order = y.order = NULL;
+    x.steps = y.steps = x.searches = y.searches = 0; /* of no interest to others */
+    assert_memory_equal(&x, &y, sizeof x);
+}
+
+static void graphs_come_back(void **state)
+{
+    (void)state;
+    struct kind *k = calloc(1, sizeof(*k));
+    assert_non_null(k);
+    for (int i = 0; i < 500; i++) {
+        struct rondo_graph graphs[RONDO_NUM_GRAPHS];
+        uint8_t *again;
+        size_t n;
+        memset(graphs, 0, sizeof graphs);
+        seed = 0xabcdef1234567ull * (uint64_t)(i + 1);
+        kind_draw(k);
+        assert_int_equal(rondo_graphs_unpack(k->bytes, k->nbytes, graphs), RONDO_SUCCESS);
+        for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
+            assert_equal_graphs(&graphs[id], &k->graph[id]);
+        }
+        assert_int_equal(rondo_graphs_nnets(k->bytes), k->nnets);
+        for (int net = -1; net <= k->nnets; net++) {
+            assert_int_equal(rondo_graphs_net_rail(k->bytes, net), net >= 0 && net < k->nnets ? k->rail[net] : -1);
+        }
+        assert_int_equal(rondo_graphs_pack(graphs, k->ndevs, k->nnets, k->rail, &again, &n), RONDO_SUCCESS);
+        assert_int_equal(n, k->nbytes);
+        assert_memory_equal(again, k->bytes, n);
+        for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
+            rondo_graph_release(&graphs[id]);
+        }
+        rondo_free(again);
+        rondo_free(k->bytes);
+    }
+    free(k);
+}
+
+/* The format is the same on every machine. */
+static void bytes_are_little_endian(void **state)
+{
+    static const uint8_t head[] = { 0x52, 0x72, 0x67, 0x68, 1, 0, 2, 0 };
+    (void)state;
+    struct kind *k = calloc(1, sizeof(*k));
+    assert_non_null(k);
+    kind_init(k, 3, 2, 1, RONDO_PATTERN_TREE);
+    k->rail[1] = 0x01020304;
+    kind_pack(k);
+    assert_memory_equal(k->bytes, head, sizeof head);
+    assert_int_equal(k->bytes[8] | k->bytes[9] << 8, k->nbytes);
+    assert_int_equal(k->bytes[12], 3);
+    assert_int_equal(k->bytes[14], 2);
+    assert_int_equal(k->bytes[20], 4);
+    assert_int_equal(k->bytes[23], 1);
+    rondo_free(k->bytes);
+    free(k);
+}
+
+/* Bytes that are accepted say something in the one way there is to say it. Copies have their exact size: sanitizers see what is read beyond. */
+static int try_bytes(const uint8_t *bytes, size_t n)
+{
+    struct rondo_graph graphs[RONDO_NUM_GRAPHS];
+    uint8_t *copy = malloc(n ? n : 1), *again;
+    size_t nagain;
+    memset(graphs, 0, sizeof graphs);
+    assert_non_null(copy);
+    if (n > 0) {
+        memcpy(copy, bytes, n);
+    }
+    rondo_status status = rondo_graphs_unpack(copy, n, graphs);
+    if (status == RONDO_SUCCESS) {
+        int32_t rail[RONDO_MACHINE_MAX_NETS];
+        int nnets = rondo_graphs_nnets(copy);
+        for (int i = 0; i < nnets; i++) {
+            rail[i] = rondo_graphs_net_rail(copy, i);
+        }
+        assert_int_equal(rondo_graphs_pack(graphs, graphs[0].ndevs, nnets, rail, &again, &nagain), RONDO_SUCCESS);
+        assert_int_equal(nagain, n);
+        assert_memory_equal(again, copy, n);
+        rondo_free(again);
+    } else {
+        assert_says("damaged");
+    }
+    for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
+        assert_true(status == RONDO_SUCCESS || graphs[id].order == NULL);
+        rondo_graph_release(&graphs[id]);
+    }
+    free(copy);
+    return status == RONDO_SUCCESS;
+}
+
+static void damaged_bytes_are_refused_or_mean_something_else(void **state)
+{
+    (void)state;
+    struct kind *k = calloc(1, sizeof(*k));
+    static uint8_t bytes[MOST_BYTES];
+    int accepted = 0, refused = 0;
+    assert_non_null(k);
+    for (int i = 0; i < MUTATIONS; i++) {
+        if (i % 100 == 0) {
+            rondo_free(k->bytes);
+            seed = 0x1357924680ull * (uint64_t)(i + 7);
+            kind_draw(k);
+        }
+        size_t n = k->nbytes;
+        memcpy(bytes, k->bytes, n);
+        for (int times = 1 + draw(3); times > 0; times--) {
+            size_t at = (size_t)draw((int)n);
+            bytes[at] = draw(3) ? (uint8_t)draw(256) : (uint8_t)(bytes[at] ^ 1 << draw(8));
+        }
+        try_bytes(bytes, n) ? accepted++ : refused++;
+    }
+    assert_true(accepted > 0 && refused > accepted);
+    for (size_t n = 0; n < k->nbytes; n++) {
+        memcpy(bytes, k->bytes, n);
+        assert_false(try_bytes(bytes, n));
+        if (n >= 12) { /* also when they say themselves that they are that short */
+            bytes[8] = (uint8_t)n, bytes[9] = (uint8_t)(n >> 8);
+            assert_false(try_bytes(bytes, n));
+        }
+    }
+    memcpy(bytes, k->bytes, k->nbytes);
+    bytes[k->nbytes] = 0;
+    bytes[8] = (uint8_t)(k->nbytes + 1), bytes[9] = (uint8_t)((k->nbytes + 1) >> 8);
+    assert_false(try_bytes(bytes, k->nbytes + 1));
+    assert_says("1 bytes follow");
+    rondo_free(k->bytes);
+    free(k);
+}
+
+static void graphs_that_no_other_rank_would_take_are_not_packed(void **state)
+{
+    (void)state;
+    struct kind *k = calloc(1, sizeof(*k));
+    uint8_t *bytes;
+    size_t n;
+    assert_non_null(k);
+#define REFUSED(change, says)                                                                                         \
+    do {                                                                                                              \
+        kind_init(k, 4, 2, 3, RONDO_PATTERN_TREE);                                                                    \
+        change;                                                                                                       \
+        assert_int_equal(rondo_graphs_pack(k->graph, k->ndevs, k->nnets, k->rail, &bytes, &n), RONDO_INTERNAL_ERROR); \
+        assert_says(says);                                                                                            \
+    } while (0)
+    REFUSED(k->graph[1].nchannels = 0, "nchannels of graph 1 is 0, expected 1 to 32");
+    REFUSED(k->graph[0].nchannels = 33, "nchannels of graph 0 is 33");
+    REFUSED(k->graph[0].pattern = RONDO_PATTERN_TREE, "pattern 3 does not belong to graph 0");
+    REFUSED(k->graph[1].pattern = RONDO_PATTERN_RING, "pattern 4 does not belong to graph 1");
+    REFUSED(k->graph[1].id = 0, "graph 0 stands where graph 1 belongs");
+    REFUSED(k->graph[1].order = NULL, "graph 1 orders 0 devices, expected 4");
+    REFUSED(k->order[0][4] = 1, "device 1 at place 1 of an order of graph 0");
+    REFUSED(k->order[0][4] = -1, "device -1 at place 0");
+    REFUSED(k->graph[0].net[5] = 2, "net 2 in channel 2 of graph 0, where there are 2 nets");
+    REFUSED(k->ndevs = 1025, "1025 devices");
+    REFUSED(k->nnets = -1, "-1 nets");
+#undef REFUSED
+    free(k);
+}
+
+/* ---- a job whose ranks disagree ---- */
+
+static struct job *job_of_two_kinds(void)
+{
+    struct job *job = job_new();
+    int kinds[4] = { 0, 1, 0, 1 };
+    job->nkinds = 2;
+    kind_init(&job->kind[0], 2, 1, 1, RONDO_PATTERN_TREE);
+    kind_init(&job->kind[1], 3, 1, 1, RONDO_PATTERN_TREE);
+    kind_pack(&job->kind[0]);
+    kind_pack(&job->kind[1]);
+    job_lay(job, kinds, 4, 0); /* ranks 0 1 | 2 3 4 | 5 6 | 7 8 9 */
+    return job;
+}
+
+static void jobs_that_do_not_fit_are_refused(void **state)
+{
+    (void)state;
+#define REFUSED(change, status, says)                               \
+    do {                                                            \
+        struct job *job = job_of_two_kinds();                       \
+        struct rondo_stitch_input *in = &job->input;                \
+        struct rondo_stitch_rank *rank = job->rank;                 \
+        struct rondo_stitch *stitch = (struct rondo_stitch *)job;   \
+        (void)rank;                                                 \
+        change;                                                     \
+        assert_int_equal(rondo_stitch_create(&stitch, in), status); \
+        assert_null(stitch);                                        \
+        assert_says(says);                                          \
+        job_free(job);                                              \
+    } while (0)
+    REFUSED(in->nranks = 0, RONDO_INVALID_ARGUMENT, "0 ranks");
+    REFUSED(in->nranks = RONDO_STITCH_MAX_RANKS + 1, RONDO_INVALID_ARGUMENT, "expected 1 to 16777216");
+    REFUSED(in->ndistinct = 0, RONDO_INVALID_ARGUMENT, "0 distinct graphs");
+    REFUSED(in->ndistinct = 11, RONDO_INVALID_ARGUMENT, "11 distinct graphs for 10 ranks");
+    REFUSED(in->max_channels = -1, RONDO_INVALID_ARGUMENT, "at most -1 channels");
+    REFUSED(rank[6].graphs ^= 1, RONDO_INTERNAL_ERROR, "rank 6 on node 2: its graphs");
+    REFUSED(in->ndistinct = 1, RONDO_INTERNAL_ERROR, "rank 2 on node 1: its graphs");
+    REFUSED(rank[6].graphs = rank[2].graphs, RONDO_INTERNAL_ERROR, "rank 5 and rank 6, both on node 2");
+    REFUSED(rank[6].node = 3, RONDO_INTERNAL_ERROR, "rank 6 and rank 7, both on node 3");
+    REFUSED(rank[2].node = 3, RONDO_INTERNAL_ERROR, "rank 2 says it is on node 3, expected at most 1");
+    REFUSED(rank[9].node = 0xffffffff, RONDO_INTERNAL_ERROR, "rank 9 says it is on node 4294967295");
+    REFUSED(rank[9].node = 1, RONDO_INTERNAL_ERROR, "node 1 (rank 2 and others) has 4 ranks, but its graphs are for 3 devices");
+    REFUSED(in->nranks = 9, RONDO_INTERNAL_ERROR, "node 3 (rank 7 and others) has 2 ranks");
+    REFUSED(rank[4].local = 1, RONDO_INTERNAL_ERROR, "rank 4 says it is local rank 1 of node 1, as another rank does");
+    REFUSED(rank[4].local = 3, RONDO_INTERNAL_ERROR, "rank 4 says it is local rank 3 of node 1, which has less ranks");
+    REFUSED(job->nbytes[1]--, RONDO_INTERNAL_ERROR, "rank 2 on node 1: its graphs");
+    REFUSED(job->kind[1].bytes[9] ^= 1;
+            for (int r = 0; r < 10; r++) if (rank[r].node % 2) rank[r].graphs = rondo_graphs_hash(job->bytes[1], job->nbytes[1]),
+            RONDO_INTERNAL_ERROR, "damaged");
+#undef REFUSED
+}
+
+/* Graphs that are given twice, and those that no rank has, change nothing. */
+static void graphs_may_come_twice_or_for_nobody(void **state)
+{
+    (void)state;
+    struct job *job = job_of_two_kinds();
+    struct rondo_stitch *stitch;
+    struct kind *other = calloc(1, sizeof(*other));
+    const uint8_t *bytes[4] = { job->bytes[1], NULL, job->bytes[1], job->bytes[0] };
+    size_t nbytes[4] = { job->nbytes[1], 0, job->nbytes[1], job->nbytes[0] };
+    assert_non_null(other);
+    kind_init(other, 1, 0, 1, RONDO_PATTERN_TREE);
+    other->graph[0].bw_intra = 1;
+    kind_pack(other);
+    bytes[1] = other->bytes, nbytes[1] = other->nbytes;
+    job->input.bytes = bytes, job->input.nbytes = nbytes, job->input.ndistinct = 4;
+    assert_int_equal(rondo_stitch_create(&stitch, &job->input), RONDO_SUCCESS);
+    assert_int_equal(rondo_stitch_summary(stitch)->graph[0].bw_intra, 20000);
+    assert_int_equal(rondo_stitch_check(stitch), RONDO_SUCCESS);
+    rondo_stitch_destroy(stitch);
+    rondo_stitch_destroy(NULL);
+    rondo_free(other->bytes);
+    free(other);
+    job_free(job);
+}
+
+int main(void)
+{
+    rondo_log_mask = RONDO_LOG_NONE; /* the sentences are looked at, not read */
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(graphs_come_back),
+        cmocka_unit_test(bytes_are_little_endian),
+        cmocka_unit_test(damaged_bytes_are_refused_or_mean_something_else),
+        cmocka_unit_test(graphs_that_no_other_rank_would_take_are_not_packed),
+        cmocka_unit_test(jobs_that_do_not_fit_are_refused),
+        cmocka_unit_test(graphs_may_come_twice_or_for_nobody),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

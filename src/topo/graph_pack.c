@@ -1,0 +1,400 @@
+/*
+ * A node's graphs as bytes. Little endian:
+ *   magic u32, version u16, graphs u16, bytes in all u32, devices u16, nets u16, rail i32 of each net;
+ *   each graph: fields i32 in the order of fields[], orders u16, each order (devices x u16), each channel {order's number, net in, net out: i16}.
+ * Orders are numbered as they first appear and none is there twice, so that there is one way to say a thing: equal graphs are equal bytes.
+ */
+#include "topo/stitch.h"
+
+#include <stdarg.h>
+#include <string.h>
+#include "base/mem.h"
+
+enum { MAGIC = 0x68677252, VERSION = 1, HEADER = 16 }; /* "Rrgh" */
+
+struct field {
+    const char *name;
+    size_t offset;
+    int32_t min, max;
+};
+
+#define FIELD(name, min, max)                               \
+    {                                                       \
+#name, offsetof(struct rondo_graph, name), min, max \
+    }
+static const struct field fields[] = {
+    FIELD(id, 0, RONDO_NUM_GRAPHS - 1),
+    FIELD(pattern, RONDO_PATTERN_BALANCED_TREE, RONDO_PATTERN_RING),
+    FIELD(nchannels, 1, RONDO_TOPO_CHANNELS),
+    FIELD(bw_intra, 0, RONDO_MACHINE_MAX_MBS),
+    FIELD(bw_inter, 0, RONDO_MACHINE_MAX_MBS),
+    FIELD(latency_inter, 0, INT32_MAX),
+    FIELD(type_intra, 0, RONDO_NUM_PATH_TYPES - 1),
+    FIELD(type_inter, 0, RONDO_NUM_PATH_TYPES - 1),
+    FIELD(cross_nic, 0, 2),
+    FIELD(same_channels, 0, 1),
+    FIELD(nhops, 0, INT32_MAX),
+    FIELD(min_sm, 0, 10000),
+    FIELD(max_sm, 0, 10000),
+    FIELD(cpus, 0, INT32_MAX),
+    FIELD(bound, 0, INT32_MAX),
+    FIELD(bound_cut, 0, RONDO_CUT_CHANNELS),
+    FIELD(bound_at, -1, RONDO_MACHINE_MAX_ITEMS * 2),
+    FIELD(found, 0, INT32_MAX),
+    FIELD(fallback, 0, 1),
+};
+#undef FIELD
+enum { GRAPH_HEAD = 4 * (int)RONDO_COUNTOF(fields) + 2 };
+
+static int32_t *field_of(const struct rondo_graph *graph, const struct field *field)
+{
+    return (int32_t *)(uintptr_t)((const char *)graph + field->offset);
+}
+
+/* ---- what graphs must be, on both ends ---- */
+
+static rondo_status wrong(const char *fmt, ...) RONDO_PRINTF(1, 2);
+static rondo_status wrong(const char *fmt, ...)
+{
+    char text[256];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    return rondo_fail(RONDO_INTERNAL_ERROR,
+                      "the graphs of a node, as they are exchanged, are damaged: %s; all ranks must run the same librondo", text);
+}
+
+static rondo_status fields_check(const struct rondo_graph *graph, int id)
+{
+    for (size_t i = 0; i < RONDO_COUNTOF(fields); i++) {
+        int32_t value = *field_of(graph, &fields[i]);
+        if (value < fields[i].min || value > fields[i].max) {
+            return wrong("%s of graph %d is %d, expected %d to %d", fields[i].name, id, value, fields[i].min, fields[i].max);
+        }
+    }
+    if (graph->id != id) {
+        return wrong("graph %d stands where graph %d belongs", graph->id, id);
+    }
+    if ((id == RONDO_GRAPH_RING) != (graph->pattern == RONDO_PATTERN_RING)) {
+        return wrong("pattern %d does not belong to graph %d", graph->pattern, id);
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status order_check(const int16_t *order, int ndevs, int id)
+{
+    uint64_t seen[RONDO_TOPO_MAX_LOCAL / 64] = { 0 };
+    for (int i = 0; i < ndevs; i++) {
+        int dev = order[i];
+        if (dev < 0 || dev >= ndevs || (seen[dev / 64] >> (dev % 64) & 1) != 0) {
+            return wrong("device %d at place %d of an order of graph %d, expected each of 0 to %d once", dev, i, id, ndevs - 1);
+        }
+        seen[dev / 64] |= (uint64_t)1 << (dev % 64);
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status net_check(int net, int nnets, int channel, int id)
+{
+    return net >= -1 && net < nnets ? RONDO_SUCCESS
+                                    : wrong("net %d in channel %d of graph %d, where there are %d nets", net, channel, id, nnets);
+}
+
+static rondo_status sizes_check(int ndevs, int nnets)
+{
+    if (ndevs < 1 || ndevs > RONDO_TOPO_MAX_LOCAL) {
+        return wrong("%d devices, expected 1 to %d", ndevs, RONDO_TOPO_MAX_LOCAL);
+    }
+    if (nnets < 0 || nnets > RONDO_MACHINE_MAX_NETS) {
+        return wrong("%d nets, expected 0 to %d", nnets, RONDO_MACHINE_MAX_NETS);
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status graph_sound(const struct rondo_graph *graph, int id, int ndevs, int nnets)
+{
+    RONDO_TRY(fields_check(graph, id));
+    if (graph->ndevs != ndevs || graph->order == NULL) {
+        return wrong("graph %d orders %d devices, expected %d", id, graph->order == NULL ? 0 : graph->ndevs, ndevs);
+    }
+    for (int c = 0; c < graph->nchannels; c++) {
+        RONDO_TRY(order_check(graph->order + (size_t)c * (size_t)ndevs, ndevs, id));
+        RONDO_TRY(net_check(graph->net[2 * c], nnets, c, id));
+        RONDO_TRY(net_check(graph->net[2 * c + 1], nnets, c, id));
+    }
+    return RONDO_SUCCESS;
+}
+
+/* ---- pack ---- */
+
+static void put16(uint8_t **at, int value)
+{
+    *(*at)++ = (uint8_t)value;
+    *(*at)++ = (uint8_t)(value >> 8);
+}
+
+static void put32(uint8_t **at, int32_t value)
+{
+    put16(at, (int)((uint32_t)value & 0xffff));
+    put16(at, (int)((uint32_t)value >> 16));
+}
+
+/* Number of the order of each channel. @return how many there are. */
+static int orders_number(const struct rondo_graph *graph, int number[RONDO_TOPO_CHANNELS], int first[RONDO_TOPO_CHANNELS])
+{
+    size_t n = (size_t)graph->ndevs;
+    int norders = 0;
+    for (int c = 0; c < graph->nchannels; c++) {
+        int k = 0;
+        while (k < norders && memcmp(graph->order + (size_t)first[k] * n, graph->order + (size_t)c * n, n * sizeof(*graph->order)) != 0) {
+            k++;
+        }
+        number[c] = k;
+        if (k == norders) {
+            first[norders++] = c;
+        }
+    }
+    return norders;
+}
+
+static size_t graph_bytes(int nchannels, int norders, int ndevs)
+{
+    return GRAPH_HEAD + 2 * (size_t)norders * (size_t)ndevs + 6 * (size_t)nchannels;
+}
+
+static void graph_put(uint8_t **at, const struct rondo_graph *graph)
+{
+    int number[RONDO_TOPO_CHANNELS], first[RONDO_TOPO_CHANNELS], norders = orders_number(graph, number, first);
+    for (size_t i = 0; i < RONDO_COUNTOF(fields); i++) {
+        put32(at, *field_of(graph, &fields[i]));
+    }
+    put16(at, norders);
+    for (int k = 0; k < norders; k++) {
+        for (int i = 0; i < graph->ndevs; i++) {
+            put16(at, graph->order[first[k] * graph->ndevs + i]);
+        }
+    }
+    for (int c = 0; c < graph->nchannels; c++) {
+        put16(at, number[c]);
+        put16(at, graph->net[2 * c]);
+        put16(at, graph->net[2 * c + 1]);
+    }
+}
+
+rondo_status rondo_graphs_pack(const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int ndevs, int nnets, const int32_t *net_rail,
+                               uint8_t **bytes, size_t *n)
+{
+    RONDO_TRY(sizes_check(ndevs, nnets));
+    size_t total = HEADER + 4 * (size_t)nnets;
+    for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
+        int number[RONDO_TOPO_CHANNELS], first[RONDO_TOPO_CHANNELS];
+        RONDO_TRY(graph_sound(&graphs[id], id, ndevs, nnets));
+        total += graph_bytes(graphs[id].nchannels, orders_number(&graphs[id], number, first), ndevs);
+    }
+    RONDO_TRY(rondo_calloc(bytes, total, 1, "the packed graphs of this node"));
+    uint8_t *at = *bytes;
+    put32(&at, MAGIC);
+    put16(&at, VERSION);
+    put16(&at, RONDO_NUM_GRAPHS);
+    put32(&at, (int32_t)total);
+    put16(&at, ndevs);
+    put16(&at, nnets);
+    for (int i = 0; i < nnets; i++) {
+        put32(&at, net_rail == NULL || net_rail[i] < 0 ? -1 : net_rail[i]);
+    }
+    for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
+        graph_put(&at, &graphs[id]);
+    }
+    *n = total;
+    return RONDO_SUCCESS;
+}
+
+static int32_t cpus_of(const struct rondo_topo *topo)
+{
+    int32_t cpus = 0;
+    for (int i = 0; i < topo->ncpus; i++) {
+        const struct rondo_item *item = rondo_topo_item(topo, rondo_topo_cpu_point(topo, i));
+        cpus |= item == NULL ? 0 : 1 << RONDO_GRAPH_CPU(item->cpu.arch, item->cpu.vendor);
+    }
+    return cpus;
+}
+
+rondo_status rondo_graphs_pack_topo(const struct rondo_topo *topo, const struct rondo_graph graphs[RONDO_NUM_GRAPHS], uint8_t **bytes,
+                                    size_t *n)
+{
+    struct rondo_graph known[RONDO_NUM_GRAPHS];
+    int32_t *rail;
+    RONDO_TRY(RONDO_NEW_ARRAY(rail, topo->nnets, "the rails of this node's nets"));
+    for (int i = 0; i < topo->nnets; i++) {
+        const struct rondo_item *item = rondo_topo_item(topo, rondo_topo_net_point(topo, i));
+        rail[i] = item == NULL ? -1 : item->net.rail;
+    }
+    for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
+        known[id] = graphs[id];
+        known[id].min_sm = topo->all_gpus ? topo->min_sm : 0;
+        known[id].max_sm = topo->all_gpus ? topo->max_sm : 0;
+        known[id].cpus = cpus_of(topo);
+    }
+    rondo_status status = rondo_graphs_pack(known, topo->ndevs, topo->nnets, rail, bytes, n);
+    rondo_free(rail);
+    return status;
+}
+
+/* ---- unpack ---- */
+
+struct reader {
+    const uint8_t *at, *end;
+};
+
+static int has(const struct reader *in, size_t bytes) { return (size_t)(in->end - in->at) >= bytes; }
+
+static uint16_t get16(struct reader *in)
+{
+    uint16_t value = (uint16_t)(in->at[0] | in->at[1] << 8);
+    in->at += 2;
+    return value;
+}
+
+static uint32_t get32(struct reader *in)
+{
+    uint32_t low = get16(in);
+    return low | (uint32_t)get16(in) << 16;
+}
+
+static rondo_status header_get(struct reader *in, int *ndevs, int *nnets)
+{
+    size_t n = (size_t)(in->end - in->at);
+    if (n < HEADER) {
+        return wrong("%zu bytes, expected at least %d", n, HEADER);
+    }
+    uint32_t magic = get32(in);
+    int version = get16(in), ngraphs = get16(in);
+    uint32_t total = get32(in);
+    *ndevs = get16(in);
+    *nnets = get16(in);
+    if (magic != MAGIC) {
+        return wrong("magic 0x%08x, expected 0x%08x", magic, (unsigned)MAGIC);
+    }
+    if (version != VERSION || ngraphs != RONDO_NUM_GRAPHS) {
+        return wrong("version %d with %d graphs, expected version %d with %d", version, ngraphs, VERSION, RONDO_NUM_GRAPHS);
+    }
+    if (total != n) {
+        return wrong("%zu bytes that say they are %u", n, total);
+    }
+    RONDO_TRY(sizes_check(*ndevs, *nnets));
+    if (!has(in, 4 * (size_t)*nnets)) {
+        return wrong("they end within the rails of %d nets", *nnets);
+    }
+    for (int i = 0; i < *nnets; i++) {
+        int32_t rail = (int32_t)get32(in);
+        if (rail < -1) {
+            return wrong("rail %d of net %d, expected -1 or more", rail, i);
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status orders_get(struct reader *in, struct rondo_graph *graph, int norders, int16_t *orders)
+{
+    int n = graph->ndevs;
+    for (int k = 0; k < norders; k++) {
+        int16_t *order = orders + (size_t)k * (size_t)n;
+        for (int i = 0; i < n; i++) {
+            order[i] = (int16_t)get16(in);
+        }
+        RONDO_TRY(order_check(order, n, graph->id));
+        for (int j = 0; j < k; j++) {
+            if (memcmp(orders + (size_t)j * (size_t)n, order, (size_t)n * sizeof(*order)) == 0) {
+                return wrong("orders %d and %d of graph %d are equal", j, k, graph->id);
+            }
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status channels_get(struct reader *in, struct rondo_graph *graph, int norders, int nnets, const int16_t *orders)
+{
+    size_t n = (size_t)graph->ndevs;
+    int next = 0;
+    for (int c = 0; c < graph->nchannels; c++) {
+        int k = get16(in);
+        graph->net[2 * c] = (int16_t)get16(in);
+        graph->net[2 * c + 1] = (int16_t)get16(in);
+        if (k > next || k >= norders) {
+            return wrong("channel %d of graph %d has order %d of %d, of which %d were used before", c, graph->id, k, norders, next);
+        }
+        next += k == next;
+        RONDO_TRY(net_check(graph->net[2 * c], nnets, c, graph->id));
+        RONDO_TRY(net_check(graph->net[2 * c + 1], nnets, c, graph->id));
+        memcpy(graph->order + (size_t)c * n, orders + (size_t)k * n, n * sizeof(*orders));
+    }
+    return next == norders ? RONDO_SUCCESS : wrong("graph %d has %d orders and uses %d", graph->id, norders, next);
+}
+
+static rondo_status graph_get(struct reader *in, int id, int ndevs, int nnets, struct rondo_graph *graph)
+{
+    if (!has(in, GRAPH_HEAD)) {
+        return wrong("they end within graph %d", id);
+    }
+    for (size_t i = 0; i < RONDO_COUNTOF(fields); i++) {
+        *field_of(graph, &fields[i]) = (int32_t)get32(in);
+    }
+    int norders = get16(in);
+    RONDO_TRY(fields_check(graph, id));
+    if (norders < 1 || norders > graph->nchannels) {
+        return wrong("%d orders for the %d channels of graph %d", norders, graph->nchannels, id);
+    }
+    if (!has(in, graph_bytes(graph->nchannels, norders, ndevs) - GRAPH_HEAD)) {
+        return wrong("they end within the orders of graph %d", id);
+    }
+    int16_t *orders;
+    graph->ndevs = ndevs;
+    memset(graph->net, 0xff, sizeof graph->net);
+    RONDO_TRY(RONDO_NEW_ARRAY(graph->order, graph->nchannels * ndevs, "the orders of a graph"));
+    RONDO_TRY(RONDO_NEW_ARRAY(orders, norders * ndevs, "the orders of a graph"));
+    rondo_status status = orders_get(in, graph, norders, orders);
+    if (status == RONDO_SUCCESS) {
+        status = channels_get(in, graph, norders, nnets, orders);
+    }
+    rondo_free(orders);
+    return status;
+}
+
+rondo_status rondo_graphs_unpack(const uint8_t *bytes, size_t n, struct rondo_graph graphs[RONDO_NUM_GRAPHS])
+{
+    struct reader in = { bytes, bytes + n };
+    int ndevs = 0, nnets = 0;
+    rondo_status status;
+    RONDO_TRY(header_get(&in, &ndevs, &nnets));
+    for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
+        RONDO_TRY_GOTO(graph_get(&in, id, ndevs, nnets, &graphs[id]), fail);
+    }
+    if (in.at != in.end) {
+        status = wrong("%zu bytes follow the last graph", (size_t)(in.end - in.at));
+        goto fail;
+    }
+    return RONDO_SUCCESS;
+fail:
+    for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
+        rondo_graph_release(&graphs[id]);
+    }
+    return status;
+}
+
+uint64_t rondo_graphs_hash(const uint8_t *bytes, size_t n) { return rondo_hash(bytes, n, 0); }
+
+int rondo_graphs_nnets(const uint8_t *bytes)
+{
+    struct reader in = { bytes + HEADER - 2, bytes + HEADER };
+    return get16(&in);
+}
+
+int rondo_graphs_net_rail(const uint8_t *bytes, int net)
+{
+    if (net < 0 || net >= rondo_graphs_nnets(bytes)) {
+        return -1;
+    }
+    struct reader in = { bytes + HEADER + 4 * net, bytes + HEADER + 4 * (net + 1) };
+    return (int32_t)get32(&in);
+}

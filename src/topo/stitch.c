@@ -1,0 +1,375 @@
+#include "topo/stitch_impl.h"
+
+#include <string.h>
+#include "base/mem.h"
+
+struct hashed {
+    uint64_t hash;
+    int32_t shape;
+};
+
+static rondo_status take(struct rondo_stitch *s, void *ptr, size_t n, size_t size)
+{
+    RONDO_TRY(rondo_calloc(ptr, n, size, "the stitched graphs of the job's nodes"));
+    s->sum.bytes += rondo_round_up(n * size, RONDO_CACHE_LINE);
+    return RONDO_SUCCESS;
+}
+#define TAKE(s, ptr, n) take(s, &(ptr), (size_t)(n), sizeof(*(ptr)))
+
+static int by_hash(const void *a, const void *b)
+{
+    const struct hashed *x = a, *y = b;
+    return x->hash != y->hash ? (x->hash < y->hash ? -1 : 1) : (x->shape > y->shape) - (x->shape < y->shape);
+}
+
+static rondo_status hashes_sort(const struct rondo_stitch_input *in, struct hashed *hashed)
+{
+    for (int i = 0; i < in->ndistinct; i++) {
+        hashed[i].hash = rondo_graphs_hash(in->bytes[i], in->nbytes[i]);
+        hashed[i].shape = i;
+    }
+    qsort(hashed, (size_t)in->ndistinct, sizeof(*hashed), by_hash);
+    for (int i = 1; i < in->ndistinct; i++) {
+        int a = hashed[i - 1].shape, b = hashed[i].shape;
+        if (hashed[i - 1].hash == hashed[i].hash &&
+            (in->nbytes[a] != in->nbytes[b] || memcmp(in->bytes[a], in->bytes[b], in->nbytes[a]) != 0)) {
+            return rondo_fail(RONDO_INTERNAL_ERROR,
+                              "two different node graphs have the hash 0x%016llx; restrict the GPUs or nets of one kind of node",
+                              (unsigned long long)hashed[i].hash);
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+/* The first of the shapes with this hash; -1 none. */
+static int hash_find(const struct hashed *hashed, int n, uint64_t hash)
+{
+    int low = 0, high = n;
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (hashed[middle].hash < hash) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low < n && hashed[low].hash == hash ? hashed[low].shape : -1;
+}
+
+static rondo_status input_check(const struct rondo_stitch_input *in, int *nnodes)
+{
+    *nnodes = 0;
+    if (in->nranks < 1 || in->nranks > RONDO_STITCH_MAX_RANKS || in->rank == NULL) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "%d ranks cannot be stitched, expected 1 to %d", in->nranks, RONDO_STITCH_MAX_RANKS);
+    }
+    if (in->ndistinct < 1 || in->ndistinct > in->nranks || in->max_channels < 0) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "%d distinct graphs for %d ranks and at most %d channels, expected 1 to %d graphs and 0 or more channels",
+                          in->ndistinct, in->nranks, in->max_channels, in->nranks);
+    }
+    for (int r = 0; r < in->nranks; r++) {
+        if (in->rank[r].node > (uint32_t)*nnodes) {
+            return rondo_fail(RONDO_INTERNAL_ERROR,
+                              "rank %d says it is on node %u, expected at most %d: nodes are numbered by their lowest ranks", r,
+                              in->rank[r].node, *nnodes);
+        }
+        *nnodes += in->rank[r].node == (uint32_t)*nnodes;
+    }
+    return RONDO_SUCCESS;
+}
+
+static int lowest_rank(const struct rondo_stitch_input *in, int node)
+{
+    int r = 0;
+    while (in->rank[r].node != (uint32_t)node) {
+        r++;
+    }
+    return r;
+}
+
+/* Each rank's node and local rank; each node's shape and number of ranks (in first[node + 1]). */
+static rondo_status ranks_read(struct rondo_stitch *s, const struct rondo_stitch_input *in, const struct hashed *hashed)
+{
+    int shape = -1, seen = 0;
+    for (int r = 0; r < in->nranks; r++) {
+        const struct rondo_stitch_rank *rank = &in->rank[r];
+        int node = (int)rank->node;
+        if (r == 0 || rank->graphs != in->rank[r - 1].graphs) {
+            shape = hash_find(hashed, in->ndistinct, rank->graphs);
+        }
+        if (shape < 0) {
+            return rondo_fail(RONDO_INTERNAL_ERROR,
+                              "rank %d on node %d: its graphs (hash 0x%016llx) are not among the %d that were exchanged; all ranks must "
+                              "run the same librondo",
+                              r, node, (unsigned long long)rank->graphs, in->ndistinct);
+        }
+        if (node == seen) {
+            s->shape_of[seen++] = shape;
+        } else if (s->shape_of[node] != shape) {
+            return rondo_fail(RONDO_INTERNAL_ERROR,
+                              "rank %d and rank %d, both on node %d, have different graphs of it; RONDO_TOPO_FILE and other topology "
+                              "parameters must be the same "
+                              "for all ranks of a node",
+                              lowest_rank(in, node), r, node);
+        }
+        s->node_of[r] = node;
+        s->local_of[r] = rank->local;
+        s->first[node + 1]++;
+        s->shape[shape].used = 1;
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status ranks_index(struct rondo_stitch *s, const struct rondo_stitch_input *in)
+{
+    s->sum.min_local = in->nranks;
+    for (int node = 0; node < s->sum.nnodes; node++) {
+        int n = s->first[node + 1], ndevs = s->shape[s->shape_of[node]].ndevs;
+        if (n != ndevs) {
+            return rondo_fail(
+                RONDO_INTERNAL_ERROR,
+                "node %d (rank %d and others) has %d ranks, but its graphs are for %d devices; a topology file must fit the ranks", node,
+                lowest_rank(in, node), n, ndevs);
+        }
+        s->sum.min_local = n < s->sum.min_local ? n : s->sum.min_local;
+        s->sum.max_local = n > s->sum.max_local ? n : s->sum.max_local;
+        s->first[node + 1] += s->first[node];
+    }
+    memset(s->rank_of, 0xff, sizeof(*s->rank_of) * (size_t)in->nranks);
+    for (int r = 0; r < in->nranks; r++) {
+        int node = s->node_of[r], local = s->local_of[r], n = s->first[node + 1] - s->first[node];
+        int32_t *at = &s->rank_of[s->first[node] + (local < n ? local : 0)];
+        if (local >= n || *at >= 0) {
+            return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d says it is local rank %d of node %d, %s; expected each of 0 to %d once", r,
+                              local, node, local >= n ? "which has less ranks" : "as another rank does", n - 1);
+        }
+        *at = r;
+    }
+    return RONDO_SUCCESS;
+}
+
+/* ---- merge ---- */
+
+#define LEAST(field) into->field = g->field < into->field ? g->field : into->field
+#define MOST(field) into->field = g->field > into->field ? g->field : into->field
+static void graph_merge(struct rondo_graph *into, const struct rondo_graph *g)
+{
+    LEAST(nchannels), LEAST(bw_intra), LEAST(bw_inter), LEAST(min_sm), LEAST(same_channels);
+    MOST(max_sm), MOST(type_intra), MOST(type_inter), MOST(latency_inter), MOST(cross_nic), MOST(nhops), MOST(fallback);
+    into->bound_cut = g->bound < into->bound ? g->bound_cut : into->bound_cut;
+    LEAST(bound);
+    into->cpus |= g->cpus;
+    MOST(pattern); /* the plain tree, which has all of a node's tree traffic at one device, is the last */
+}
+#undef LEAST
+#undef MOST
+
+static void summary_fill(struct rondo_stitch *s, const struct rondo_graph *graphs, const struct rondo_stitch_input *in)
+{
+    struct rondo_graph *merged = s->sum.graph;
+    int most = in->max_channels > 0 && in->max_channels < RONDO_MAX_CHANNELS ? in->max_channels : RONDO_MAX_CHANNELS, any = 0;
+    s->nchannels = RONDO_TOPO_CHANNELS;
+    for (int i = 0; i < s->nshapes; i++) {
+        for (int id = 0; s->shape[i].used && id < RONDO_NUM_GRAPHS; id++) {
+            const struct rondo_graph *g = &graphs[RONDO_NUM_GRAPHS * i + id];
+            any ? graph_merge(&merged[id], g) : (void)(merged[id] = *g);
+            s->nchannels = g->nchannels < s->nchannels ? g->nchannels : s->nchannels;
+        }
+        any |= s->shape[i].used;
+    }
+    for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
+        merged[id].order = NULL;
+        merged[id].ndevs = 0;
+        merged[id].bound_at = -1;
+        merged[id].nchannels = s->nchannels;
+        merged[id].found = s->nchannels * (s->sum.nnodes > 1 ? merged[id].bw_inter : merged[id].bw_intra);
+        memset(merged[id].net, 0xff, sizeof merged[id].net);
+    }
+    s->sum.nchannels = 2 * s->nchannels; /* one set for each of the two trees */
+    if (!s->host_trees && s->sum.nnodes > 1 && merged[RONDO_GRAPH_RING].min_sm >= 90 && merged[RONDO_GRAPH_RING].bw_intra > 45000 &&
+        s->sum.nchannels < 16) {
+        s->sum.nchannels *= 2; /* few channels that are fast: more blocks are needed to fill them */
+    }
+    s->sum.nchannels = s->sum.nchannels < most ? s->sum.nchannels : most;
+}
+
+/* ---- shapes ---- */
+
+static rondo_status shape_fill(struct rondo_stitch *s, struct rondo_shape *shape, const struct rondo_graph graphs[RONDO_NUM_GRAPHS])
+{
+    int n = shape->ndevs, pattern = graphs[RONDO_GRAPH_TREE].pattern, second = n > 1;
+    shape->swaps = graphs[RONDO_GRAPH_RING].cross_nic == 2;
+    shape->attach[0] = pattern == RONDO_PATTERN_TREE ? 0 : second;
+    shape->attach[1] = pattern == RONDO_PATTERN_SPLIT_TREE ? second : 0;
+    for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
+        RONDO_TRY(TAKE(s, shape->order[id], s->nchannels * n));
+        RONDO_TRY(TAKE(s, shape->place[id], s->nchannels * n));
+        RONDO_TRY(TAKE(s, shape->net[id], s->nchannels * 2));
+        memcpy(shape->order[id], graphs[id].order, sizeof(int16_t) * (size_t)(s->nchannels * n));
+        memcpy(shape->net[id], graphs[id].net, sizeof(int16_t) * (size_t)(s->nchannels * 2));
+        for (int i = 0; i < s->nchannels * n; i++) {
+            shape->place[id][i - i % n + graphs[id].order[i]] = (int16_t)(i % n);
+        }
+    }
+    RONDO_TRY(TAKE(s, shape->rail, shape->nnets));
+    for (int i = 0; i < shape->nnets; i++) {
+        shape->rail[i] = rondo_graphs_net_rail(shape->bytes, i);
+    }
+    return RONDO_SUCCESS;
+}
+
+/* Read the graphs that ranks have, merge them, and keep what the views need. */
+static rondo_status shapes_read(struct rondo_stitch *s, const struct rondo_stitch_input *in)
+{
+    struct rondo_graph *graphs;
+    RONDO_TRY(RONDO_NEW_ARRAY(graphs, RONDO_NUM_GRAPHS * s->nshapes, "the graphs of the job's nodes"));
+    rondo_status status = RONDO_SUCCESS;
+    for (int i = 0; i < s->nshapes && status == RONDO_SUCCESS; i++) {
+        struct rondo_shape *shape = &s->shape[i];
+        if (shape->used && (status = rondo_graphs_unpack(in->bytes[i], in->nbytes[i], &graphs[RONDO_NUM_GRAPHS * i])) == RONDO_SUCCESS) {
+            shape->bytes = in->bytes[i];
+            shape->ndevs = graphs[RONDO_NUM_GRAPHS * i].ndevs;
+            shape->nnets = rondo_graphs_nnets(in->bytes[i]);
+        }
+    }
+    if (status == RONDO_SUCCESS) {
+        status = ranks_index(s, in);
+    }
+    if (status == RONDO_SUCCESS) {
+        summary_fill(s, graphs, in);
+    }
+    for (int i = 0; i < s->nshapes; i++) {
+        if (s->shape[i].used && status == RONDO_SUCCESS) {
+            status = shape_fill(s, &s->shape[i], &graphs[RONDO_NUM_GRAPHS * i]);
+        }
+        for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
+            rondo_graph_release(&graphs[RONDO_NUM_GRAPHS * i + id]);
+        }
+    }
+    rondo_free(graphs);
+    return status;
+}
+
+/* ---- order of the nodes ---- */
+
+struct keyed {
+    uint64_t key;
+    int32_t node;
+};
+
+static int by_key(const void *a, const void *b)
+{
+    const struct keyed *x = a, *y = b;
+    return x->key != y->key ? (x->key < y->key ? -1 : 1) : (x->node > y->node) - (x->node < y->node);
+}
+
+static int keys_tell(const uint64_t *fabric, int nnodes)
+{
+    int known = 0, differ = 0;
+    for (int i = 0; fabric != NULL && i < nnodes; i++) {
+        known += fabric[i] != 0;
+        differ |= fabric[i] != fabric[0];
+    }
+    return known >= 2 && differ;
+}
+
+static rondo_status nodes_order(struct rondo_stitch *s, const uint64_t *fabric)
+{
+    struct keyed *keyed;
+    int n = s->sum.nnodes;
+    s->sum.network_order = keys_tell(fabric, n);
+    RONDO_TRY(RONDO_NEW_ARRAY(keyed, n, "the order of the job's nodes"));
+    for (int i = 0; i < n; i++) {
+        keyed[i].node = i;
+        keyed[i].key = s->sum.network_order ? fabric[i] : 0;
+    }
+    if (s->sum.network_order) {
+        qsort(keyed, (size_t)n, sizeof(*keyed), by_key);
+    }
+    for (int position = 0; position < n; position++) {
+        int node = keyed[position].node;
+        s->node_at[position] = node;
+        s->position[node] = position;
+        s->start[position + 1] = s->start[position] + s->first[node + 1] - s->first[node];
+    }
+    rondo_free(keyed);
+    return RONDO_SUCCESS;
+}
+
+/* ---- create ---- */
+
+static rondo_status arrays_take(struct rondo_stitch *s)
+{
+    int nranks = s->sum.nranks, nnodes = s->sum.nnodes;
+    RONDO_TRY(TAKE(s, s->node_of, nranks));
+    RONDO_TRY(TAKE(s, s->local_of, nranks));
+    RONDO_TRY(TAKE(s, s->rank_of, nranks));
+    RONDO_TRY(TAKE(s, s->first, nnodes + 1));
+    RONDO_TRY(TAKE(s, s->shape_of, nnodes));
+    RONDO_TRY(TAKE(s, s->position, nnodes));
+    RONDO_TRY(TAKE(s, s->node_at, nnodes));
+    RONDO_TRY(TAKE(s, s->start, nnodes + 1));
+    return TAKE(s, s->shape, s->nshapes);
+}
+
+static rondo_status stitch_fill(struct rondo_stitch *s, const struct rondo_stitch_input *in)
+{
+    struct hashed *hashed;
+    RONDO_TRY(arrays_take(s));
+    RONDO_TRY(RONDO_NEW_ARRAY(hashed, in->ndistinct, "the hashes of the job's node graphs"));
+    rondo_status status = hashes_sort(in, hashed);
+    if (status == RONDO_SUCCESS) {
+        status = ranks_read(s, in, hashed);
+    }
+    rondo_free(hashed);
+    RONDO_TRY(status);
+    RONDO_TRY(shapes_read(s, in));
+    RONDO_TRY(nodes_order(s, in->fabric));
+    return rondo_stitch_derive(s);
+}
+
+rondo_status rondo_stitch_create(struct rondo_stitch **stitch, const struct rondo_stitch_input *input)
+{
+    struct rondo_stitch *s;
+    int nnodes;
+    *stitch = NULL;
+    RONDO_TRY(input_check(input, &nnodes));
+    RONDO_TRY(RONDO_NEW(s, "the stitched graphs of the job's nodes"));
+    s->sum.bytes = sizeof(*s);
+    s->sum.nranks = input->nranks;
+    s->sum.nnodes = nnodes;
+    s->host_trees = input->host_trees;
+    s->nshapes = input->ndistinct;
+    rondo_status status = stitch_fill(s, input);
+    if (status != RONDO_SUCCESS) {
+        rondo_stitch_destroy(s);
+        return status;
+    }
+    *stitch = s;
+    return RONDO_SUCCESS;
+}
+
+void rondo_stitch_destroy(struct rondo_stitch *stitch)
+{
+    if (stitch == NULL) {
+        return;
+    }
+    for (int i = 0; stitch->shape != NULL && i < stitch->nshapes; i++) {
+        for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
+            rondo_free(stitch->shape[i].order[id]);
+            rondo_free(stitch->shape[i].place[id]);
+            rondo_free(stitch->shape[i].net[id]);
+        }
+        rondo_free(stitch->shape[i].rail);
+    }
+    rondo_free(stitch->shape);
+    rondo_free(stitch->start);
+    rondo_free(stitch->node_at);
+    rondo_free(stitch->position);
+    rondo_free(stitch->shape_of);
+    rondo_free(stitch->first);
+    rondo_free(stitch->rank_of);
+    rondo_free(stitch->local_of);
+    rondo_free(stitch->node_of);
+    rondo_free(stitch);
+}
