@@ -195,9 +195,13 @@ rondo_status rondo_comm_start(struct rondo_ctx *ctx, struct rondo_bootstrap *boo
 
 /* ---- layout.c ---- */
 
-/** Nodes, rings and trees over the ranks of ctx->peers. */
+/** Nodes of the ranks of ctx->peers, and the cost model. */
 rondo_status rondo_layout_fill(struct rondo_layout *layout, const struct rondo_peer *peers, int rank, int nranks);
+/** Room for channels; then each gets its ring (node.h), and all get their trees. */
 rondo_status rondo_layout_channels(struct rondo_layout *layout, int nchannels, int least, uint32_t protos);
+/** rank_at: position -> rank; the layout's from here on, also after an error. */
+rondo_status rondo_layout_ring(struct rondo_layout *layout, int channel, int32_t *rank_at);
+void rondo_layout_trees(struct rondo_layout *layout);
 void rondo_layout_release(struct rondo_layout *layout);
 
 /* ---- link.c: the conns of a communicator ---- */

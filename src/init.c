@@ -79,6 +79,7 @@ static rondo_status init_end(struct rondo_init *init, rondo_status status, int r
     rondo_free(init->exchange_peers);
     rondo_free(init->copies);
     rondo_free(init->hello);
+    rondo_init_free_shapes(init);
     rondo_free(init);
     ctx->init = NULL;
     __atomic_store_n(&ctx->state, status == RONDO_SUCCESS ? RONDO_COMM_READY : RONDO_COMM_FAILED, __ATOMIC_RELEASE);

@@ -1,5 +1,5 @@
 /*
- * Creation as a list of phases, private to init.c (which moves them) and init_rounds.c (what each does).
+ * Creation as a list of phases, private to init.c (which moves them), init_rounds.c and init_shapes.c (what each does).
  *
  * A phase is started, tested until done, and finished. What fails on one rank is kept (init->local) and carried by the head of the next round's record: all ranks fail
  * together, with the same sentence. An error of start or test leaves the round open; an error of finish was found by all ranks alike.
@@ -8,8 +8,16 @@
 #define RONDO_INIT_H
 
 #include "comm.h"
+#include "node.h"
+#include "topo/stitch.h"
 
-enum { RONDO_MAX_PHASES = 9 };
+enum { RONDO_MAX_PHASES = 10 };
+
+/* What a node's lowest rank says of its graphs in round "graphs"; nbytes 0: another rank. */
+struct rondo_graph_note {
+    uint64_t hash, fabric;
+    uint32_t nbytes;
+};
 
 struct rondo_init {
     struct rondo_ctx *ctx;
@@ -31,6 +39,12 @@ struct rondo_init {
     void *copies; /* one record per peer of the exchange */
     struct rondo_link **hello;
     struct rondo_shm_name segment;
+    /* the nodes' graphs (init_shapes.c) */
+    uint8_t *graph_bytes; /* of this node, at its lowest rank; else NULL */
+    size_t graph_nbytes;
+    struct rondo_shape *shape; /* distinct ones */
+    int nshapes, shape_at, shape_step, shape_peer[1];
+    uint64_t *node_graphs, *node_fabric; /* per node */
 };
 
 /* A step of creation. */
@@ -41,6 +55,15 @@ struct rondo_phase {
     rondo_status (*finish)(struct rondo_init *init);
     int own_deadline; /* test looks at the deadline itself */
 };
+
+/* init_shapes.c. */
+/** What rank r said in round "graphs". */
+const struct rondo_graph_note *rondo_init_graph_note(const struct rondo_init *init, int r);
+/** After that round: which graphs there are and who has them. */
+rondo_status rondo_init_list_shapes(struct rondo_init *init);
+rondo_status rondo_init_start_shapes(struct rondo_init *init);
+rondo_status rondo_init_test_shapes(struct rondo_init *init);
+void rondo_init_free_shapes(struct rondo_init *init);
 
 extern const struct rondo_phase rondo_phases[];
 extern const int rondo_num_phases;

@@ -14,6 +14,7 @@ struct graph_record {
     struct rondo_round_head head;
     int32_t nchannels;
     uint32_t protos;
+    struct rondo_graph_note note;
     struct rondo_shm_name arena, segment; /* segment: of the node's control plane, from its lowest rank */
 };
 
@@ -340,8 +341,18 @@ static rondo_status prepare_graphs(struct rondo_init *init, struct graph_record 
     if (ctx->layout.local_rank == 0) {
         fill_control(ctx, &config);
         RONDO_TRY(rondo_control_create(&ctx->control, &config, &mine->segment));
+        RONDO_TRY(rondo_node_graphs(&ctx->layout, ctx->peers, &init->graph_bytes, &init->graph_nbytes));
+        mine->note.hash = rondo_graphs_hash(init->graph_bytes, init->graph_nbytes);
+        mine->note.nbytes = (uint32_t)init->graph_nbytes;
+        mine->note.fabric = rondo_fabric_key(getenv("SLURM_TOPOLOGY_ADDR"));
     }
     return RONDO_SUCCESS;
+}
+
+const struct rondo_graph_note *rondo_init_graph_note(const struct rondo_init *init, int r)
+{
+    const struct graph_record *record = record_of(init, r);
+    return &record->note;
 }
 
 static rondo_status start_graphs(struct rondo_init *init)
@@ -366,7 +377,30 @@ static rondo_status finish_graphs(struct rondo_init *init)
     }
     ctx->net.arenas = ctx->arenas;
     init->segment = all[ctx->layout.local_ranks[0]].segment;
-    keep_local(init, rondo_layout_channels(&ctx->layout, nchannels, (int)rondo_params()->min_nchannels, protos));
+    RONDO_TRY(rondo_layout_channels(&ctx->layout, nchannels, (int)rondo_params()->min_nchannels, protos));
+    return ctx->nranks > 1 ? rondo_init_list_shapes(init) : RONDO_SUCCESS;
+}
+
+/* ---- shapes: each distinct graph to everyone, then rings and trees ---- */
+
+static rondo_status alone(struct rondo_layout *layout)
+{
+    int32_t *rank_at;
+    RONDO_TRY(RONDO_NEW_ARRAY(rank_at, 1, "a ring"));
+    RONDO_TRY(rondo_layout_ring(layout, 0, rank_at));
+    for (int c = 1; c < layout->nchannels; c++) {
+        layout->channel[c].ring = layout->channel[0].ring;
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status finish_shapes(struct rondo_init *init)
+{
+    struct rondo_ctx *ctx = init->ctx;
+    RONDO_TRY(ctx->nranks == 1 ? alone(&ctx->layout)
+                               : rondo_node_rings(&ctx->layout, init->shape, init->nshapes, init->node_graphs, init->node_fabric));
+    rondo_layout_trees(&ctx->layout);
+    rondo_init_free_shapes(init);
     return RONDO_SUCCESS;
 }
 
@@ -580,10 +614,15 @@ static rondo_status finish_done(struct rondo_init *init) { return rondo_round_ch
 /* ---- the list ---- */
 
 const struct rondo_phase rondo_phases[] = {
-    { "colors", start_colors, NULL, finish_colors, 0 }, { "open", start_open, NULL, finish_nothing, 0 },
-    { "peers", start_peers, NULL, finish_peers, 0 },    { "params", start_params, test_params, finish_params, 0 },
-    { "graphs", start_graphs, NULL, finish_graphs, 0 }, { "connections", start_connections, test_connections, finish_connections, 0 },
-    { "ready", start_ready, NULL, finish_ready, 0 },    { "hello", start_hello, test_hello, finish_nothing, 1 },
+    { "colors", start_colors, NULL, finish_colors, 0 },
+    { "open", start_open, NULL, finish_nothing, 0 },
+    { "peers", start_peers, NULL, finish_peers, 0 },
+    { "params", start_params, test_params, finish_params, 0 },
+    { "graphs", start_graphs, NULL, finish_graphs, 0 },
+    { "shapes", rondo_init_start_shapes, rondo_init_test_shapes, finish_shapes, 0 },
+    { "connections", start_connections, test_connections, finish_connections, 0 },
+    { "ready", start_ready, NULL, finish_ready, 0 },
+    { "hello", start_hello, test_hello, finish_nothing, 1 },
     { "done", start_done, test_done, finish_done, 0 },
 };
 _Static_assert(RONDO_COUNTOF(rondo_phases) <= RONDO_MAX_PHASES, "RONDO_MAX_PHASES counts the phases");

@@ -1,8 +1,9 @@
-/* Nodes, rings and trees over the ranks of a communicator. Ranks of a node stand together in the ring; within it they keep their order. */
+/* Nodes of a communicator, its channels and the numbers of the cost model. Rings come from node.c. */
 #include "base/cores.h"
 #include "base/mem.h"
 #include "coll/algo.h"
 #include "comm.h"
+#include "model.h"
 
 #include <stdlib.h>
 
@@ -80,13 +81,9 @@ static rondo_status count_locals(struct rondo_layout *layout)
     return RONDO_SUCCESS;
 }
 
-/*
- * The model of host memory: what one hand-over between two cores, and a copy through slots that stay in the cache, cost on the machines at hand. Rough on purpose:
- * it orders the algorithms; it must be the same on all ranks, so it depends on records that all of them have.
- */
+/* The same on all ranks: from records that all of them have. */
 static void fill_model(struct rondo_layout *layout, const struct rondo_peer *peers)
 {
-    struct rondo_model *m = &layout->model;
     double worst = 0;
     struct rondo_cores *cores = calloc((size_t)layout->nnodes, sizeof(*cores));
     int *ranks = calloc((size_t)layout->nnodes, sizeof(*ranks));
@@ -101,18 +98,7 @@ static void fill_model(struct rondo_layout *layout, const struct rondo_peer *pee
     }
     free(cores);
     free(ranks);
-    m->ranks_per_core = worst;
-    m->base_us = 0.05;
-    m->board_us = 0.1;
-    m->board_bw = 6;
-    for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
-        m->hop_us[p] = p == RONDO_PROTO_SIMPLE ? 0.45 : p == RONDO_PROTO_LL128 ? 0.35 : 0.3;
-        m->net_us[p] = 15;
-        m->net_bw[p] = 1.2;
-    }
-    m->bw[RONDO_PROTO_LL] = 2.2;
-    m->bw[RONDO_PROTO_LL128] = 4;
-    m->bw[RONDO_PROTO_SIMPLE] = 6;
+    rondo_model_host(&layout->model, worst);
 }
 
 rondo_status rondo_layout_fill(struct rondo_layout *layout, const struct rondo_peer *peers, int rank, int nranks)
@@ -127,49 +113,54 @@ rondo_status rondo_layout_fill(struct rondo_layout *layout, const struct rondo_p
     return RONDO_SUCCESS;
 }
 
-static rondo_status fill_ring(struct rondo_layout *layout, struct rondo_ring *ring)
-{
-    int n = layout->nranks, at = 0, *first;
-    RONDO_TRY(RONDO_NEW_ARRAY(ring->rank_at, n, "a ring"));
-    RONDO_TRY(RONDO_NEW_ARRAY(ring->index_of, n, "a ring"));
-    RONDO_TRY(RONDO_NEW_ARRAY(first, layout->nnodes + 1, "a ring"));
-    for (int r = 0; r < n; r++) {
-        first[layout->node_of[r] + 1]++;
-    }
-    for (int i = 0; i < layout->nnodes; i++) {
-        first[i + 1] += first[i];
-    }
-    for (int r = 0; r < n; r++) {
-        at = first[layout->node_of[r]] + layout->local_of[r];
-        ring->rank_at[at] = r;
-        ring->index_of[r] = at;
-    }
-    rondo_free(first);
-    ring->index = ring->index_of[layout->rank];
-    ring->prev = ring->rank_at[(ring->index + n - 1) % n];
-    ring->next = ring->rank_at[(ring->index + 1) % n];
-    return RONDO_SUCCESS;
-}
-
 rondo_status rondo_layout_channels(struct rondo_layout *layout, int nchannels, int least, uint32_t protos)
 {
     layout->protos = protos;
     layout->nchannels = nchannels;
     layout->least_channels = least;
-    RONDO_TRY(RONDO_NEW_ARRAY(layout->channel, nchannels, "the channels"));
-    RONDO_TRY(fill_ring(layout, &layout->channel[0].ring));
-    for (int c = 0; c < nchannels; c++) {
-        layout->channel[c].ring = layout->channel[0].ring;
+    return RONDO_NEW_ARRAY(layout->channel, nchannels, "the channels");
+}
+
+rondo_status rondo_layout_ring(struct rondo_layout *layout, int channel, int32_t *rank_at)
+{
+    struct rondo_ring *ring = &layout->channel[channel].ring;
+    int n = layout->nranks;
+    ring->rank_at = rank_at;
+    RONDO_TRY(RONDO_NEW_ARRAY(ring->index_of, n, "a ring"));
+    for (int i = 0; i < n; i++) {
+        ring->index_of[rank_at[i]] = i;
+    }
+    ring->index = ring->index_of[layout->rank];
+    ring->prev = rank_at[(ring->index + n - 1) % n];
+    ring->next = rank_at[(ring->index + 1) % n];
+    return RONDO_SUCCESS;
+}
+
+void rondo_layout_trees(struct rondo_layout *layout)
+{
+    for (int c = 0; c < layout->nchannels; c++) {
         rondo_tree_fill(layout, c);
     }
-    return RONDO_SUCCESS;
+}
+
+/* Channels with one order share its arrays. */
+static int first_with_ring(const struct rondo_layout *layout, int channel)
+{
+    for (int c = 0; c < channel; c++) {
+        if (layout->channel[c].ring.rank_at == layout->channel[channel].ring.rank_at) {
+            return 0;
+        }
+    }
+    return 1;
 }
 
 void rondo_layout_release(struct rondo_layout *layout)
 {
-    if (layout->channel != NULL) {
-        rondo_free(layout->channel[0].ring.rank_at);
-        rondo_free(layout->channel[0].ring.index_of);
+    for (int c = layout->channel != NULL ? layout->nchannels - 1 : -1; c >= 0; c--) {
+        if (first_with_ring(layout, c)) {
+            rondo_free(layout->channel[c].ring.rank_at);
+            rondo_free(layout->channel[c].ring.index_of);
+        }
     }
     rondo_free(layout->channel);
     rondo_free(layout->local_ranks);

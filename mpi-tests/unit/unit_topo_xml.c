@@ -132,26 +132,55 @@ static void traps_are_none(void **state)
     rondo_machine_release(&m);
 }
 
+/* ASCII and U+1F600 in UTF-16. @return bytes. */
+static size_t wide_text(char *wide, const char *text, int big, int mark)
+{
+    static const uint16_t face[] = { 0xd83d, 0xde00 };
+    size_t n = 0;
+    for (int i = mark ? -1 : 0; i < 0 || text[i]; i++) {
+        int smile = i >= 0 && text[i] == '@';
+        for (int half = 0; half <= smile; half++) {
+            unsigned unit = i < 0 ? 0xfeff : smile ? face[half] : (unsigned char)text[i];
+            wide[n++] = (char)(big ? unit >> 8 : unit);
+            wide[n++] = (char)(big ? unit : unit >> 8);
+        }
+    }
+    return n;
+}
+
 static void encodings(void **state)
 {
     (void)state;
-    static const char plain[] = "<system version=\"1\"><cpu numaid=\"5\"/></system>";
     struct rondo_machine m = { 0 };
-    char wide[2 * sizeof plain + 2];
-    size_t n = 0;
-    assert_ok(parse(&m, "\xef\xbb\xbf<system version=\"1\"><cpu numaid=\"5\"/></system>"));
+    char wide[512];
+    assert_ok(parse(&m, "\xef\xbb\xbf<!-- \xc3\xa9 --><system version=\"1\"><cpu numaid=\"5\"/></system>"));
     assert_int_equal(item_at(&m, RONDO_ITEM_CPU, 0)->cpu.numa, 5);
-    wide[n++] = '\xff';
-    wide[n++] = '\xfe';
-    for (const char *c = plain; *c; c++) {
-        wide[n++] = *c;
-        wide[n++] = '\0';
+    for (int kind = 0; kind < 4; kind++) {
+        size_t n = wide_text(wide,
+                             "<?xml version=\"1.0\" encoding=\"utf-16\"?><!-- @ --><system version=\"1\"><cpu numaid=\"5\"/></system>",
+                             kind % 2, kind / 2);
+        assert_ok(rondo_machine_parse(&m, wide, n, "wide"));
+        assert_int_equal(item_at(&m, RONDO_ITEM_CPU, 0)->cpu.numa, 5);
+        rondo_machine_release(&m);
+        assert_int_equal(rondo_machine_parse(&m, wide, n - 1, "wide"), RONDO_INVALID_ARGUMENT);
+        assert_says("wide: UTF-16 that is damaged or cut");
     }
-    assert_ok(rondo_machine_parse(&m, wide, n, "wide"));
-    assert_int_equal(item_at(&m, RONDO_ITEM_CPU, 0)->cpu.numa, 5);
+    /* A declaration of another encoding is ignored: no module of iconv is loaded for a file. */
+    assert_ok(parse(&m, "<?xml version=\"1.0\" encoding=\"utf-7\"?><system version=\"1\"><cpu numaid=\"5\"/></system>"));
     rondo_machine_release(&m);
-    assert_int_equal(parse(&m, "<?xml version=\"1.0\" encoding=\"no-such\"?><system version=\"1\"/>"), RONDO_INVALID_ARGUMENT);
-    assert_says("m.xml:1: not well-formed XML");
+    static const char *const bad[] = { "<?xml version=\"1.0\" encoding=\"iso-8859-1\"?><!-- \xe9 --><system version=\"1\"/>",
+                                       "<system version=\"1\" note=\"\xff\xfe\"/>", "<system version=\"1\" note=\"\xed\xa0\x80\"/>" };
+    for (size_t i = 0; i < RONDO_COUNTOF(bad); i++) {
+        assert_int_equal(parse(&m, bad[i]), RONDO_INVALID_ARGUMENT);
+        assert_says("m.xml:1: a byte that is no text; expected UTF-8 or UTF-16");
+    }
+    assert_int_equal(parse(&m, "\x4c\x6f\xa7\x94"), RONDO_INVALID_ARGUMENT); /* <?xm in EBCDIC */
+    assert_says("m.xml:1: not XML; expected it to start with <");
+    assert_int_equal(rondo_machine_parse(&m, "\0\0\0<", 4, "m.xml"), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(rondo_machine_parse(&m, "<\0\0\0", 4, "m.xml"), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(rondo_machine_parse(&m, "\xef\xbb\xbf<\0\0\0", 7, "m.xml"), RONDO_INVALID_ARGUMENT);
+    assert_says("without bytes of zero");
+    assert_int_equal(rondo_machine_parse(&m, "\xef\xbb\xbf", 3, "m.xml"), RONDO_INVALID_ARGUMENT);
 }
 
 static void hwloc_is_told_by_its_root(void **state)
@@ -169,6 +198,12 @@ static void hwloc_is_told_by_its_root(void **state)
     assert_ok(rondo_machine_parse(&m, text, strlen(text), "h.xml"));
     assert_int_equal(rondo_machine_count(&m, RONDO_ITEM_CPU), 2);
     assert_string_equal(m.source, "h.xml");
+    /* hwloc would follow what is declared. */
+    char *place = strstr(text, "UTF-8");
+    assert_true(place && place < strstr(text, "?>"));
+    memcpy(place, "UTF-7", 5);
+    assert_int_equal(rondo_machine_parse(&m, text, strlen(text), "h.xml"), RONDO_INVALID_ARGUMENT);
+    assert_says("another encoding than UTF-8");
     hwloc_free_xmlbuffer(topology, text);
     hwloc_topology_destroy(topology);
     rondo_machine_release(&m);
@@ -209,7 +244,7 @@ static void links_go_both_ways(void **state)
     }
     struct rondo_machine m;
     assert_int_equal(parse(&m, CPU GPU_A "\n" TO_B(1000) "\n" TO_B(100) GPU_END GPU_B GPU_END END), RONDO_INVALID_ARGUMENT);
-    assert_says("m.xml:5: <nvlink>: together more than 1024");
+    assert_says("m.xml:5: together more than 1024");
 }
 
 /* ---- what is refused ---- */
@@ -280,9 +315,9 @@ static void errors_name_the_place(void **state)
         { "<system version=\"1\">\n\n<cpu numaid=0/></system>", "m.xml:3: not well-formed XML" },
         { "<system version=\"1\"><cpu numaid=\"0\" numaid=\"1\"/></system>", "not well-formed XML: Attribute numaid redefined" },
         { CPU END "<system/>", "not well-formed XML: Extra content" },
-        { "not XML", "m.xml:1: not well-formed XML" },
+        { "not XML", "m.xml:1: not XML; expected it to start with <, in UTF-8 or UTF-16" },
         { CPU "&undefined;" END, "not well-formed XML" },
-        { CPU "\x01" END, "not well-formed XML" },
+        { CPU "\x01" END, "m.xml:3: a byte that is no text" },
         { "", "m.xml: 0 bytes; expected XML" },
     };
     for (size_t i = 0; i < RONDO_COUNTOF(all); i++) {

@@ -27,7 +27,28 @@ struct rondo_channel_layout {
     struct rondo_tree tree;
 };
 
-/* Numbers of the cost model. Times in us, bandwidths in GB/s (1e9 bytes); coll/algo.h says how they are used. */
+/* A graph over the GPUs of all nodes, merged: the least bandwidth, the worst paths. */
+struct rondo_model_graph {
+    int32_t nchannels;          /* as searched */
+    int32_t bw_intra, bw_inter; /* MB/s of one of them inside the node and through a net */
+    int32_t latency_inter;      /* ns that the nets add to a message */
+    int32_t nvlink;             /* 1: only NVLink inside the nodes */
+    int32_t ll128;              /* 1: all its paths deliver 128 bytes as one */
+    int32_t one_gpu;            /* tree: 1: all of a node's traffic to other nodes is one GPU's */
+};
+
+/* What the model of GPU machines is computed from (coll/cost_gpu.h): plain facts that all ranks know. */
+struct rondo_model_gpu {
+    int32_t nchannels; /* laid over the graphs, which they load fully when all are used; 0: not a GPU machine */
+    int32_t sm;        /* least compute capability x 10 */
+    int32_t host;      /* enum rondo_gpu_host: the CPUs */
+    struct rondo_model_graph ring, tree;
+};
+
+/*
+ * Numbers of the cost model. Times in us, bandwidths in GB/s (1e9 bytes); coll/algo.h says how they are used. With `gpu` filled it says all, and the numbers
+ * of host memory are not looked at.
+ */
 struct rondo_model {
     double hop_us[RONDO_NUM_PROTOS]; /* one slice from one rank to the next inside a node */
     double bw[RONDO_NUM_PROTOS];     /* of one rank moving data through a conn, payload */
@@ -36,6 +57,7 @@ struct rondo_model {
     double base_us;            /* fixed cost of a call */
     double board_us, board_bw; /* one-shot: a post seen by everyone; payload read by one rank */
     double ranks_per_core;     /* > 1: oversubscribed; every hop costs a turn of the scheduler */
+    struct rondo_model_gpu gpu;
 };
 
 struct rondo_layout {

@@ -26,7 +26,7 @@ struct rondo_flow_schedule {
 /* us; negative when it cannot run on this layout (one-shot across nodes, or larger than the board). board: payload bytes of a place, 0: none */
 typedef double rondo_cost_fn(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels, size_t bytes,
                              size_t board);
-/* What takes most of that time: "latency", "copy bandwidth", "network latency", "network bandwidth". */
+/* What takes most of that time: "latency", "copy bandwidth", "network latency", "network bandwidth"; on GPU machines those of coll/cost_gpu.h. */
 typedef const char *rondo_limit_fn(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels,
                                    size_t bytes);
 

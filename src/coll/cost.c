@@ -6,6 +6,7 @@
 #include "coll/algo.h"
 
 #include "base/status.h"
+#include "coll/cost_gpu.h"
 
 struct terms {
     double base, hop, net_hop, copy, net_copy; /* us */
@@ -127,30 +128,66 @@ static int p2p_terms(const struct rondo_layout *layout, enum rondo_coll coll, en
 /* The protocols of sends and receives get their buffers with their conns; the board has no protocol. */
 static int has_buffers(const struct rondo_layout *layout, enum rondo_proto proto) { return (layout->protos >> proto & 1) != 0; }
 
-#define COST_FUNCTIONS(x, available)                                                                                              \
+/* What each cost function has in common: GPU machines have costs of their own (coll/cost_gpu.c). */
+#define COST_FUNCTIONS(x, ALGO, available)                                                                                        \
     double rondo_##x##_cost_us(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels,    \
                                size_t bytes, size_t board)                                                                        \
     {                                                                                                                             \
         struct terms t;                                                                                                           \
         (void)board;                                                                                                              \
-        return (available) && x##_terms(layout, coll, proto, nchannels, bytes, &t) ? total(&t) : -1;                              \
+        if (!(available)) {                                                                                                       \
+            return -1;                                                                                                            \
+        }                                                                                                                         \
+        if (rondo_is_gpu_model(layout)) {                                                                                         \
+            return one_channel(coll) && nchannels > 1 ? -1 : rondo_gpu_cost_us(layout, coll, ALGO, proto, nchannels, bytes);      \
+        }                                                                                                                         \
+        return x##_terms(layout, coll, proto, nchannels, bytes, &t) ? total(&t) : -1;                                             \
     }                                                                                                                             \
     const char *rondo_##x##_limit(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels, \
                                   size_t bytes)                                                                                   \
     {                                                                                                                             \
         struct terms t;                                                                                                           \
+        if (rondo_is_gpu_model(layout)) {                                                                                         \
+            return rondo_gpu_limit(layout, coll, ALGO, proto, nchannels, bytes);                                                  \
+        }                                                                                                                         \
         return x##_terms(layout, coll, proto, nchannels, bytes, &t) ? largest(&t) : "not available";                              \
     }
 
-COST_FUNCTIONS(ring, has_buffers(layout, proto))
-COST_FUNCTIONS(chain, has_buffers(layout, proto))
-COST_FUNCTIONS(tree, has_buffers(layout, proto))
-COST_FUNCTIONS(oneshot, board > 0 && bytes <= board)
-COST_FUNCTIONS(p2p, 1)
+COST_FUNCTIONS(ring, RONDO_ALGO_RING, has_buffers(layout, proto))
+COST_FUNCTIONS(chain, RONDO_ALGO_RING, has_buffers(layout, proto))
+COST_FUNCTIONS(tree, RONDO_ALGO_TREE, has_buffers(layout, proto))
+COST_FUNCTIONS(oneshot, RONDO_ALGO_ONESHOT, board > 0 && bytes <= board)
+COST_FUNCTIONS(p2p, RONDO_ALGO_P2P, 1)
 
 static uint32_t allowed_protos(const struct rondo_allowed *allowed, enum rondo_coll coll, const struct rondo_schedule *schedule)
 {
     return allowed != NULL ? schedule->protos & allowed->protos[coll][schedule->algo] : schedule->protos;
+}
+
+/* Fewer are not looked at: on GPU machines every channel that the bytes fill is worth having, and no other. */
+static int first_channels(const struct rondo_layout *layout, enum rondo_coll coll, const struct rondo_choice *best, size_t bytes)
+{
+    int fill, threads;
+    if (!rondo_is_gpu_model(layout) || one_channel(coll)) {
+        return 1;
+    }
+    rondo_gpu_blocks(layout, (enum rondo_algo)best->algo, (enum rondo_proto)best->proto, bytes, &fill, &threads);
+    return fill < layout->nchannels ? fill : layout->nchannels;
+}
+
+static void best_channels(const struct rondo_layout *layout, const struct rondo_schedule *schedule, enum rondo_coll coll, size_t bytes,
+                          size_t board, struct rondo_choice *best)
+{
+    for (int c = first_channels(layout, coll, best, bytes); c <= layout->nchannels; c++) {
+        double us = schedule->cost_us(layout, coll, (enum rondo_proto)best->proto, c, bytes, board);
+        if (us >= 0 && (best->us < 0 || best->nchannels < layout->least_channels || us < best->us)) {
+            best->us = us;
+            best->nchannels = (uint8_t)c;
+        }
+        if (rondo_is_gpu_model(layout) && (us < 0 || c >= layout->least_channels)) {
+            break;
+        }
+    }
 }
 
 void rondo_cost_table(const struct rondo_layout *layout, const struct rondo_allowed *allowed, enum rondo_coll coll, size_t bytes,
@@ -165,12 +202,8 @@ void rondo_cost_table(const struct rondo_layout *layout, const struct rondo_allo
             best->proto = (uint8_t)p;
             best->nchannels = 0;
             best->us = -1;
-            for (int c = 1; (protos >> p & 1) != 0 && c <= layout->nchannels; c++) {
-                double us = schedule->cost_us(layout, coll, (enum rondo_proto)p, c, bytes, board);
-                if (us >= 0 && (best->us < 0 || best->nchannels < layout->least_channels || us < best->us)) {
-                    best->us = us;
-                    best->nchannels = (uint8_t)c;
-                }
+            if ((protos >> p & 1) != 0) {
+                best_channels(layout, schedule, coll, bytes, board, best);
             }
         }
     }

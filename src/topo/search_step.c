@@ -68,6 +68,12 @@ void rondo_lay_destroy(struct rondo_lay *lay)
 /* ---- paths ---- */
 
 static int over(const struct rondo_lay *s) { return s->done || s->budget <= 0; }
+static void spend(struct rondo_lay *s)
+{
+    s->budget--;
+    s->steps++;
+}
+
 static int through_nets(const struct rondo_lay *s) { return s->topo->options.nnodes > 1 && s->topo->nnets > 0; }
 
 static void give(struct rondo_lay *s, const struct rondo_topo_path *path, int nhops, int64_t speed)
@@ -193,7 +199,11 @@ static void lay_way_out(struct rondo_lay *s, int dev, int at, enum forced forced
     for (int i = 0; i < s->nnets && !over(s); i++) {
         int out = s->nets[i];
         const struct rondo_topo_path *path = inter_path(s, dev, rondo_topo_net_point(s->topo, out));
-        if (path == NULL || !may_leave(s, net[0], out) || (balanced && at == 1 && out != net[1]) || !take(s, path, speed)) {
+        if (path == NULL || !may_leave(s, net[0], out) || (balanced && at == 1 && out != net[1])) {
+            continue;
+        }
+        spend(s);
+        if (!take(s, path, speed)) {
             continue;
         }
         net[1] = (int16_t)out;
@@ -319,8 +329,7 @@ static void lay_device(struct rondo_lay *s, int dev, int at, int back, enum forc
         return;
     }
     if (!came_back) {
-        s->budget--;
-        s->steps++;
+        spend(s);
         *used = 1;
         channel_order(s, 0)[at] = (int16_t)dev;
     }
@@ -436,6 +445,7 @@ static void lay_channel(struct rondo_lay *s)
             continue;
         }
         net[0] = s->nets[i];
+        spend(s);
         lay_from(s, net[0]);
     }
 }

@@ -14,7 +14,7 @@ struct rondo_attempt {
     int32_t cross_nic; /* 0: out where it came in; 1: any net; 2: odd channels mirror even ones */
     int32_t same;      /* every channel repeats the first one's order */
     int32_t min_channels, max_channels;
-    int64_t budget; /* steps; a step is a device that is put at a position */
+    int64_t budget; /* steps; a step is a device that is put at a position, or a net that is tried */
 };
 
 struct rondo_lay;

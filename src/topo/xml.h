@@ -10,7 +10,10 @@
 
 enum { RONDO_XML_MAX_BYTES = 64 << 20 };
 
-/** Read a machine from a file: NCCL's topology format (root <system>) or hwloc's (root <topology>), told apart by the root. machine is empty before, and on error after. */
+/**
+ * Read a machine from a file: NCCL's topology format (root <system>) or hwloc's (root <topology>), told apart by the root. machine is empty before, and on error after.
+ * Items are in document order; NVLinks between GPUs are one item a direction, both directions there, with equal counts (the smaller one). hwloc's must be UTF-8.
+ */
 rondo_status rondo_machine_read(struct rondo_machine *machine, const char *file);
 /** The same from memory; @a name stands for the file in errors. */
 rondo_status rondo_machine_parse(struct rondo_machine *machine, const char *text, size_t bytes, const char *name);

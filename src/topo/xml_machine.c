@@ -1,6 +1,8 @@
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include "base/log.h"
 #include "base/mem.h"
 #include "topo/detect.h"
@@ -194,8 +196,8 @@ static rondo_status links_merge(struct reader *reader, struct link *link, int32_
         }
         struct rondo_item *first = &item[link[left - 1].item], *more = &item[link[i].item];
         if (first->nvlink.count > RONDO_MACHINE_MAX_NVLINKS - more->nvlink.count) {
-            return rondo_fail(RONDO_INVALID_ARGUMENT, "%s:%d: <nvlink>: together more than %d NVLinks to one target", reader->file,
-                              reader->line[link[i].item], RONDO_MACHINE_MAX_NVLINKS);
+            return rondo_fail(RONDO_INVALID_ARGUMENT, "%s:%d: together more than %d NVLinks to one target", reader->file,
+                              reader->line ? reader->line[link[i].item] : 1, RONDO_MACHINE_MAX_NVLINKS);
         }
         first->nvlink.count += more->nvlink.count;
         more->kind = -1;
@@ -279,6 +281,26 @@ out:
 
 /* ---- the whole ---- */
 
+/* hwloc's reader follows the declaration of an encoding where ours does not: it gets UTF-8 that is declared as such. The declaration is known to be well-formed here. */
+static rondo_status hwloc_read(struct rondo_machine *machine, const char *text, size_t bytes, const char *name)
+{
+    size_t mark = bytes > 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0, left = bytes - mark;
+    const char *start = text + mark, *end = memmem(start, left, "?>", 2), *at = NULL;
+    int good = left > 1 && (start[0] == '<' || isspace((unsigned char)start[0])) && start[1] != '\0';
+    if (end && memcmp(start, "<?xml", 5) == 0) {
+        at = memmem(start, (size_t)(end - start), "encoding", 8);
+    }
+    if (at) { /* what is skipped and compared ends at `end` */
+        at += 8;
+        at += strspn(at, " \t\r\n=\"'");
+        good = good && strncasecmp(at, "UTF-8", 5) == 0 && (at[5] == '"' || at[5] == '\'');
+    }
+    if (!good) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "%s: hwloc's XML in another encoding than UTF-8; lstopo writes UTF-8", name);
+    }
+    return rondo_machine_from_hwloc_xml(machine, text, bytes, name);
+}
+
 static rondo_status machine_finish(struct reader *reader)
 {
     char text[RONDO_ERROR_TEXT];
@@ -287,10 +309,7 @@ static rondo_status machine_finish(struct reader *reader)
         return rondo_fail(RONDO_INVALID_ARGUMENT, "%s: a machine without <cpu>; expected at least one NUMA node", reader->file);
     }
     rondo_status status = rondo_machine_fault(reader->machine, text, &item);
-    if (status != RONDO_SUCCESS) {
-        return rondo_fail(status, "%s:%d: %s", reader->file, item < 0 ? 1 : reader->line[item], text);
-    }
-    return links_normalise(reader);
+    return status == RONDO_SUCCESS ? status : rondo_fail(status, "%s:%d: %s", reader->file, item < 0 ? 1 : reader->line[item], text);
 }
 
 rondo_status rondo_machine_parse(struct rondo_machine *machine, const char *text, size_t bytes, const char *name)
@@ -300,11 +319,8 @@ rondo_status rondo_machine_parse(struct rondo_machine *machine, const char *text
     rondo_machine_release(machine);
     rondo_status status;
     RONDO_TRY_GOTO(rondo_xml_walk(text, bytes, name, &visitor, &reader), out);
-    if (reader.hwloc) {
-        RONDO_TRY_GOTO(rondo_machine_from_hwloc_xml(machine, text, bytes, name), out);
-    } else {
-        RONDO_TRY_GOTO(machine_finish(&reader), out);
-    }
+    RONDO_TRY_GOTO(reader.hwloc ? hwloc_read(machine, text, bytes, name) : machine_finish(&reader), out);
+    RONDO_TRY_GOTO(links_normalise(&reader), out);
     snprintf(machine->source, sizeof machine->source, "%s", name);
 out:
     rondo_free(reader.line);

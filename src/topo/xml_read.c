@@ -113,6 +113,10 @@ static void on_error(void *arg, xmlErrorPtr error)
         walk_fail(walk, "the file ends inside %d open element%s: it is cut", walk->depth, walk->depth == 1 ? "" : "s");
         return;
     }
+    if (error->code == XML_ERR_INVALID_ENCODING || error->code == XML_ERR_INVALID_CHAR) {
+        walk_fail(walk, "a byte that is no text; expected UTF-8 or UTF-16 (other encodings are not read)");
+        return;
+    }
     const char *message = error->message ? error->message : "not well-formed";
     int length = (int)strcspn(message, "\r\n");
     walk->status = rondo_fail(RONDO_INVALID_ARGUMENT, "%s:%d: not well-formed XML: %.*s; the file may be cut or damaged", walk->file,
@@ -222,6 +226,77 @@ static const xmlSAXHandler handler = {
     .serror = on_error,
 };
 
+/* ---- encodings ---- */
+
+/*
+ * libxml2 is given UTF-8 only and told to ignore declarations of other encodings: it would hand them to iconv, which loads a module for each, and report what fails there on
+ * stderr.
+ */
+struct utf8 {
+    const char *text;
+    size_t bytes;
+    char *owned; /* of UTF-16: what it was turned into */
+};
+
+static size_t utf8_put(char *out, uint32_t c)
+{
+    static const uint8_t mark[] = { 0, 0, 0xc0, 0xe0, 0xf0 };
+    size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    for (size_t i = n; i > 1; i--, c >>= 6) {
+        out[i - 1] = (char)(0x80 | (c & 0x3f));
+    }
+    out[0] = (char)(n == 1 ? c : mark[n] | c);
+    return n;
+}
+
+/* @return 0: not UTF-16. */
+static int utf16_turn(const char *text, size_t bytes, int big, struct utf8 *utf8)
+{
+    const uint8_t *at = (const uint8_t *)text, *end = at + bytes;
+    uint32_t high = 0;
+    for (; end - at >= 2; at += 2) {
+        uint32_t unit = big ? (uint32_t)at[0] << 8 | at[1] : (uint32_t)at[1] << 8 | at[0];
+        int is_high = unit >> 10 == 0x36, is_low = unit >> 10 == 0x37;
+        if (is_low != (high != 0) || unit == 0) {
+            return 0;
+        }
+        if (!is_high) {
+            uint32_t c = is_low ? 0x10000 + ((high & 0x3ff) << 10 | (unit & 0x3ff)) : unit;
+            utf8->bytes += utf8_put(utf8->owned + utf8->bytes, c);
+        }
+        high = is_high ? unit : 0;
+    }
+    return at == end && !high;
+}
+
+static rondo_status utf8_make(struct utf8 *utf8, const char *text, size_t bytes, const char *file)
+{
+    *utf8 = (struct utf8){ text, bytes, NULL };
+    if (bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) {
+        utf8->text += 3;
+        utf8->bytes -= 3;
+    }
+    int mark = bytes >= 2 && (memcmp(text, "\xff\xfe", 2) == 0 || memcmp(text, "\xfe\xff", 2) == 0);
+    int little = bytes >= 2 && (memcmp(text, "\xff\xfe", 2) == 0 || memcmp(text, "<\0", 2) == 0);
+    int big = bytes >= 2 && (memcmp(text, "\xfe\xff", 2) == 0 || memcmp(text, "\0<", 2) == 0);
+    if (little || big) {
+        utf8->bytes = 0;
+        RONDO_TRY(rondo_calloc(&utf8->owned, bytes / 2 * 3 + 1, 1, "the text of a file"));
+        if (!utf16_turn(text + 2 * mark, bytes - 2 * (size_t)mark, big, utf8)) {
+            rondo_free(utf8->owned);
+            return rondo_fail(RONDO_INVALID_ARGUMENT, "%s: UTF-16 that is damaged or cut", file);
+        }
+        utf8->text = utf8->owned;
+    }
+    /* Without NULs and with this first byte libxml2 finds nothing to guess. */
+    if (utf8->bytes == 0 || memchr(utf8->text, '\0', utf8->bytes) || !strchr("< \t\r\n", utf8->text[0])) {
+        rondo_free(utf8->owned);
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "%s:1: not XML; expected it to start with <, in UTF-8 or UTF-16, without bytes of zero",
+                          file);
+    }
+    return RONDO_SUCCESS;
+}
+
 /* ---- the walk ---- */
 
 /* In pieces: what the parser cannot yet use is a tag or comment in progress, whose length must be bounded (its checks of attributes are quadratic). */
@@ -251,26 +326,31 @@ static void libxml2_init(void) { xmlInitParser(); }
 
 rondo_status rondo_xml_walk(const char *text, size_t bytes, const char *file, const struct rondo_xml_visitor *visitor, void *arg)
 {
-    struct walk *walk;
+    struct walk *walk = NULL;
+    struct utf8 utf8;
+    rondo_status status;
     if (bytes == 0 || bytes > RONDO_XML_MAX_BYTES) {
         return rondo_fail(RONDO_INVALID_ARGUMENT, "%s: %zu bytes; expected XML of 1 to %d bytes", file, bytes, RONDO_XML_MAX_BYTES);
     }
     pthread_once(&libxml2_once, libxml2_init);
-    RONDO_TRY(RONDO_NEW(walk, "the reading of XML"));
+    RONDO_TRY(utf8_make(&utf8, text, bytes, file));
+    RONDO_TRY_GOTO(RONDO_NEW(walk, "the reading of XML"), out);
     *walk = (struct walk){ .file = file, .visitor = visitor, .arg = arg };
     xmlSAXHandler sax = handler; /* copied by libxml2 */
     walk->parser = xmlCreatePushParserCtxt(&sax, walk, NULL, 0, NULL);
     if (!walk->parser) {
-        rondo_free(walk);
-        return rondo_fail(RONDO_SYSTEM_ERROR, "%s: no memory for libxml2's parser", file);
+        status = rondo_fail(RONDO_SYSTEM_ERROR, "%s: no memory for libxml2's parser", file);
+        goto out;
     }
-    xmlCtxtUseOptions(walk->parser, XML_PARSE_NONET);
-    feed(walk, text, bytes);
-    rondo_status status = walk->status;
+    xmlCtxtUseOptions(walk->parser, XML_PARSE_NONET | XML_PARSE_IGNORE_ENC);
+    feed(walk, utf8.text, utf8.bytes);
+    status = walk->status;
     xmlFreeDoc(walk->parser->myDoc); /* libxml2 makes one for entities that it sees */
     walk->parser->myDoc = NULL;
     xmlFreeParserCtxt(walk->parser);
+out:
     rondo_free(walk);
+    rondo_free(utf8.owned);
     return status;
 }
 

@@ -1,6 +1,6 @@
 /*
  * XML from outside, read piece by piece: elements with their attributes are handed to a visitor, nothing is kept. Documents with a DTD or entities are refused (a visitor may allow a
- * bare <!DOCTYPE name ...>, which is then ignored); nothing is loaded from anywhere. Bounded: bytes, depth, elements, bytes of one tag, attributes of one element.
+ * bare <!DOCTYPE name ...>, which is then ignored); nothing is loaded from anywhere. UTF-8, or UTF-16 by its first bytes, whatever is declared. Bounded: bytes, depth, elements, bytes of one tag, attributes of one element.
  */
 #ifndef RONDO_TOPO_XML_READ_H
 #define RONDO_TOPO_XML_READ_H

@@ -1,0 +1,289 @@
+/* What the tuner answers for machine files: choices by size, and the text that explains them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/param.h"
+#include "coll/cost_gpu.h"
+#include "explain.h"
+#include "topo/xml.h"
+
+/* ---- a machine of mpi-tests/unit/machines ---- */
+
+struct given {
+    struct rondo_machine machine;
+    struct rondo_topo *topo;
+    struct rondo_graph graphs[RONDO_NUM_GRAPHS];
+    int nodes;
+};
+
+static void given_open(struct given *g, const char *name, const char *ranks, int nodes)
+{
+    struct rondo_topo_options options = RONDO_TOPO_OPTIONS_DEFAULT;
+    struct rondo_topo_rank *list;
+    const char *root = getenv("srcdir");
+    char file[512];
+    int n;
+    memset(g, 0, sizeof(*g));
+    g->nodes = options.nnodes = nodes;
+    snprintf(file, sizeof(file), "%s/mpi-tests/unit/machines/%s.xml", root != NULL ? root : ".", name);
+    assert_int_equal(rondo_machine_read(&g->machine, file), RONDO_SUCCESS);
+    assert_int_equal(rondo_topo_ranks(&g->machine, ranks, &list, &n), RONDO_SUCCESS);
+    assert_int_equal(rondo_topo_create(&g->topo, &g->machine, list, n, &options), RONDO_SUCCESS);
+    rondo_free(list);
+    assert_int_equal(rondo_topo_search(g->topo, g->graphs), RONDO_SUCCESS);
+}
+
+static void given_close(struct given *g)
+{
+    for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
+        rondo_graph_release(&g->graphs[id]);
+    }
+    rondo_topo_destroy(g->topo);
+    rondo_machine_release(&g->machine);
+}
+
+/* ---- choices ---- */
+
+enum { NSIZES = 11 };
+static const size_t sizes[NSIZES] = { 8,        1 << 10,  32 << 10,  256 << 10,       1 << 20,        4 << 20,
+                                      16 << 20, 64 << 20, 256 << 20, (size_t)1 << 30, (size_t)4 << 30 };
+
+/*
+ * all_reduce: Ring or Tree with ll, hundred-and-28 or simple; "--": two are within 2 %. These are NCCL's choices without NVLS and CollNet for the same files, but for l40s_8 on one node, which
+ * NCCL takes for two.
+ */
+static const struct {
+    const char *machine;
+    int nodes;
+    const char *choice; /* by size: 8, 1K, 32K, 256K, 1M, 4M, 16M, 64M, 256M, 1G, 4G */
+} chosen[] = {
+    { "dgx_h100", 1, "Rl Rl Rl Rl Rl Rh Rh Rs Rs Rs Rs" },     { "dgx_h100", 2, "Tl Tl Tl -- Th Th Rh -- Rs Rs Rs" },
+    { "dgx_h100", 4, "Tl Tl Tl Th Th Th -- Rh Rs Rs Rs" },     { "dgx_h100", 16, "Tl Tl Tl Th Th Th Th -- Rh Rs Rs" },
+    { "dgx_a100", 1, "Rl Rl Rl Rl Rl Rh Rh Rs Rs Rs Rs" },     { "dgx_a100", 2, "Tl Tl Tl Th Th Th Rh Rh Rs Rs Rs" },
+    { "dgx_a100", 4, "Tl Tl Tl Th Th Th -- Rh Rs Rs Rs" },     { "dgx_a100", 16, "Tl Tl Tl Th Th Th Th Th Rh -- Rs" },
+    { "ws2", 1, "Rl Rl Rl -- Rs Rs Rs Rs Rs Rs Rs" },          { "l40s_8", 1, "Rl Rl Rl Rl Rs Rs Rs Rs Rs Rs Rs" },
+    { "l40s_8", 2, "Tl Tl Rl Rl Rl Rs Rs Rs Rs Rs Rs" },       { "l40s_8", 16, "Tl Tl Tl Ts Ts Ts Ts Rs Rs Rs Rs" },
+    { "l40s_8_nonet", 1, "Rl Rl Rl Rl Rs Rs Rs Rs Rs Rs Rs" },
+};
+
+static void size_is_chosen(const struct rondo_layout *layout, const char *machine, int i, const char *expected)
+{
+    static const char letters[RONDO_NUM_PROTOS] = { [RONDO_PROTO_LL] = 'l', [RONDO_PROTO_LL128] = 'h', [RONDO_PROTO_SIMPLE] = 's' };
+    struct rondo_choice choice;
+    assert_int_equal(rondo_cost_choose(layout, NULL, RONDO_COLL_ALL_REDUCE, sizes[i], 4096, &choice), RONDO_SUCCESS);
+    char algo = choice.algo == RONDO_ALGO_RING ? 'R' : choice.algo == RONDO_ALGO_TREE ? 'T' : '?';
+    if (expected[0] != '-' && (algo != expected[0] || letters[choice.proto] != expected[1])) {
+        fail_msg("%s on %d nodes, %zu bytes: %c%c, expected %.2s", machine, layout->nnodes, sizes[i], algo, letters[choice.proto],
+                 expected);
+    }
+}
+
+static void machines_choose_what_is_known_to_be_right(void **state)
+{
+    (void)state;
+    for (size_t m = 0; m < RONDO_COUNTOF(chosen); m++) {
+        struct given g;
+        struct rondo_layout layout;
+        assert_int_equal(strlen(chosen[m].choice), 3 * NSIZES - 1);
+        given_open(&g, chosen[m].machine, NULL, chosen[m].nodes);
+        assert_int_equal(rondo_explain_layout(&layout, g.topo, g.graphs, g.nodes), RONDO_SUCCESS);
+        for (int i = 0; i < NSIZES; i++) {
+            size_is_chosen(&layout, chosen[m].machine, i, chosen[m].choice + 3 * i);
+        }
+        given_close(&g);
+    }
+}
+
+/* Bandwidth that the model predicts for much data: nearly that of the graph, which other tests hold to the reference. */
+static void large_all_reduce_gets_the_bandwidth_of_the_ring(void **state)
+{
+    (void)state;
+    for (size_t m = 0; m < RONDO_COUNTOF(chosen); m++) {
+        struct given g;
+        struct rondo_layout l;
+        given_open(&g, chosen[m].machine, NULL, chosen[m].nodes);
+        assert_int_equal(rondo_explain_layout(&l, g.topo, g.graphs, g.nodes), RONDO_SUCCESS);
+        const struct rondo_graph *ring = &g.graphs[RONDO_GRAPH_RING];
+        double us = rondo_ring_cost_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, l.nchannels, (size_t)64 << 30, 0);
+        double bus = (double)((size_t)64 << 30) / us * 2 * (l.nranks - 1) / l.nranks; /* MB/s */
+        int mbs = ring->nchannels * (l.nnodes > 2 ? ring->bw_inter : ring->bw_intra);
+        assert_true(bus < mbs * 1.0001 && bus > mbs * 0.98);
+        given_close(&g);
+    }
+}
+
+static void layout_is_of_all_nodes(void **state)
+{
+    struct given g;
+    struct rondo_layout layout;
+    (void)state;
+    given_open(&g, "dgx_h100", NULL, 4);
+    assert_int_equal(rondo_explain_layout(&layout, g.topo, g.graphs, 4), RONDO_SUCCESS);
+    assert_true(layout.nranks == 32 && layout.nnodes == 4 && layout.max_local == 8);
+    assert_true(layout.nchannels == layout.model.gpu.nchannels && layout.nchannels >= 16);
+    assert_true(layout.model.gpu.sm == 90 && layout.model.gpu.host == RONDO_GPU_HOST_OTHER);
+    assert_true(layout.model.gpu.ring.nvlink && layout.model.gpu.ring.ll128 && layout.model.gpu.ring.latency_inter == 0);
+    assert_int_equal(rondo_explain_layout(&layout, g.topo, g.graphs, 0), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(rondo_explain_layout(&layout, g.topo, g.graphs, 1 << 30), RONDO_INVALID_ARGUMENT);
+    given_close(&g);
+    given_open(&g, "dgx_a100", NULL, 2);
+    assert_int_equal(rondo_explain_layout(&layout, g.topo, g.graphs, 2), RONDO_SUCCESS);
+    assert_int_equal(layout.model.gpu.host, RONDO_GPU_HOST_AMD);
+    given_close(&g);
+}
+
+/* ---- text ---- */
+
+static char text[64 << 10];
+
+static rondo_status explain(const struct given *g, const char *coll, const char *size)
+{
+    memset(text, 0, sizeof(text));
+    FILE *out = fmemopen(text, sizeof(text) - 1, "w");
+    assert_non_null(out);
+    rondo_status status = rondo_explain(out, g->topo, g->graphs, g->nodes, coll, size);
+    fclose(out);
+    return status;
+}
+
+static int lines_with(const char *part)
+{
+    int n = 0;
+    const char *at = text;
+    while (at != NULL && (at = strstr(at, part)) != NULL) {
+        n++;
+        at = strchr(at + 1, '\n');
+    }
+    return n;
+}
+
+/* Every algorithm and protocol that there is, fastest first, one of them marked. */
+static void table_is_whole_sorted_and_marked(void **state)
+{
+    struct given g;
+    double last = 0;
+    (void)state;
+    given_open(&g, "dgx_h100", NULL, 2);
+    assert_int_equal(explain(&g, "AllReduce", "64M"), RONDO_SUCCESS);
+    assert_non_null(strstr(text, "all_reduce of 64M bytes on 16 ranks, 2 nodes"));
+    assert_non_null(strstr(text, "GPUs of sm 90; ring 8 x 48.0/48.0 GB/s NVL/PIX; tree 8 x "));
+    assert_int_equal(lines_with("\n>"), 1);
+    assert_int_equal(lines_with(" ring      "), 3);
+    assert_int_equal(lines_with(" tree      "), 3);
+    assert_int_equal(lines_with("host memory only"), 1);
+    const char *line = strchr(strstr(text, "busbw  limit"), '\n') + 1;
+    for (; *line != '\0'; line = strchr(line, '\n') + 1) {
+        char algo[16], proto[16];
+        double us = 0;
+        int n = sscanf(line + 1, "%15s %15s %*d %*d %lf", algo, proto, &us);
+        assert_true(n == 3 ? us >= last : strcmp(algo, "oneshot") == 0);
+        assert_true(line[0] == (last == 0 ? '>' : ' '));
+        last = us;
+    }
+    given_close(&g);
+}
+
+static void range_has_a_line_for_each_size(void **state)
+{
+    struct given g;
+    (void)state;
+    given_open(&g, "dgx_a100", NULL, 4);
+    assert_int_equal(explain(&g, "all_reduce", "8:1G"), RONDO_SUCCESS);
+    assert_int_equal(lines_with(" B "), 7);
+    assert_int_equal(lines_with(" KiB "), 10);
+    assert_int_equal(lines_with(" MiB "), 10);
+    assert_int_equal(lines_with(" GiB "), 1);
+    assert_int_equal(lines_with(" %\n"), 28); /* how far the next best is */
+    assert_int_equal(explain(&g, "all_to_all", "1M:1500k"), RONDO_SUCCESS);
+    assert_int_equal(lines_with(" p2p "), 1);
+    given_close(&g);
+}
+
+/* GPUs behind PCI have no LL128, and the table says why. */
+static void what_is_not_available_says_why(void **state)
+{
+    struct given g;
+    (void)state;
+    given_open(&g, "ws2", NULL, 1);
+    assert_int_equal(explain(&g, "all_reduce", "1M"), RONDO_SUCCESS);
+    assert_int_equal(lines_with("LL128 needs NVLink"), 2);
+    given_close(&g);
+    given_open(&g, "cpu_dual", "n4", 1);
+    assert_int_equal(explain(&g, "all_reduce", "1M"), RONDO_SUCCESS);
+    assert_int_equal(lines_with("more bytes than RONDO_BOARD_SIZE"), 1);
+    assert_int_equal(lines_with("host memory, "), 1);
+    given_close(&g);
+    given_open(&g, "cpu_dual", "n4", 3);
+    assert_int_equal(explain(&g, "barrier", "1"), RONDO_SUCCESS);
+    assert_int_equal(lines_with("ranks of one node only"), 1);
+    given_close(&g);
+}
+
+static void algo_set(const char *algo)
+{
+    setenv("RONDO_ALGO", algo, 1);
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    rondo_log_mask = RONDO_LOG_NONE; /* errors are expected */
+}
+
+static void parameters_count_as_in_a_job(void **state)
+{
+    struct given g;
+    (void)state;
+    given_open(&g, "dgx_a100", NULL, 1);
+    setenv("RONDO_MAX_NCHANNELS", "6", 1);
+    algo_set("tree");
+    assert_int_equal(explain(&g, "all_reduce", "64M"), RONDO_SUCCESS);
+    assert_non_null(strstr(text, "at most 6 channels"));
+    assert_int_equal(lines_with("\n> tree"), 1);
+    assert_int_equal(lines_with("not allowed by RONDO_ALGO"), 3);
+    assert_int_equal(lines_with("number of channels"), 6);
+    algo_set("oneshot");
+    assert_int_equal(explain(&g, "all_reduce", "64M"), RONDO_INVALID_USAGE);
+    assert_string_equal(text, "");
+    unsetenv("RONDO_MAX_NCHANNELS");
+    algo_set("");
+    given_close(&g);
+}
+
+static void wrong_names_and_sizes_say_what_is_expected(void **state)
+{
+    static const char *const bad[] = { "", "x", "0", "-1", "64Q", "8:", ":8", "16:8", "8:16:32", "99999999999999999999" };
+    struct given g;
+    (void)state;
+    given_open(&g, "ws2", NULL, 1);
+    assert_int_equal(explain(&g, "all_redoce", "8"), RONDO_INVALID_ARGUMENT);
+    assert_non_null(strstr(rondo_error_text(), "all_redoce"));
+    assert_non_null(strstr(rondo_error_text(), "reduce_scatterv, all_to_allv"));
+    for (size_t i = 0; i < RONDO_COUNTOF(bad); i++) {
+        assert_int_equal(explain(&g, "all_reduce", bad[i]), RONDO_INVALID_ARGUMENT);
+        assert_non_null(strstr(rondo_error_text(), "64M"));
+        assert_string_equal(text, "");
+    }
+    given_close(&g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(machines_choose_what_is_known_to_be_right),
+        cmocka_unit_test(large_all_reduce_gets_the_bandwidth_of_the_ring),
+        cmocka_unit_test(layout_is_of_all_nodes),
+        cmocka_unit_test(table_is_whole_sorted_and_marked),
+        cmocka_unit_test(range_has_a_line_for_each_size),
+        cmocka_unit_test(what_is_not_available_says_why),
+        cmocka_unit_test(parameters_count_as_in_a_job),
+        cmocka_unit_test(wrong_names_and_sizes_say_what_is_expected),
+    };
+    algo_set("");
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

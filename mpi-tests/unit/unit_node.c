@@ -1,0 +1,279 @@
+/* Rings of host-memory ranks follow the machine: caches, NUMA nodes and packages of synthetic hwloc machines, files, several nodes that differ. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/param.h"
+#include "comm.h"
+#include "node.h"
+#include "topo/stitch.h"
+
+enum { MAX_RANKS = 64 };
+
+struct job {
+    struct rondo_peer *peers;
+    struct rondo_layout layout;
+    int n;
+};
+
+/* Ranks on one host, each bound to one core. */
+static void job_init(struct job *job, int n, const int *core, const int *node)
+{
+    memset(job, 0, sizeof(*job));
+    job->n = n;
+    assert_int_equal(RONDO_NEW_ARRAY(job->peers, n, "peers"), RONDO_SUCCESS);
+    for (int r = 0; r < n; r++) {
+        job->peers[r].rank = r;
+        job->peers[r].nranks = n;
+        job->peers[r].device = -1;
+        job->peers[r].host_hash = node != NULL ? (uint64_t)node[r] + 1 : 1;
+        job->peers[r].cores.bits[core[r] / 64] |= (uint64_t)1 << (core[r] % 64);
+    }
+}
+
+static void job_release(struct job *job)
+{
+    rondo_layout_release(&job->layout);
+    rondo_free(job->peers);
+}
+
+/* What creation does, with all nodes' leaders in one process. */
+static void job_lay(struct job *job, int nchannels)
+{
+    struct rondo_shape shape[MAX_RANKS];
+    uint64_t graphs[MAX_RANKS];
+    int nshapes = 0;
+    assert_int_equal(rondo_layout_fill(&job->layout, job->peers, 0, job->n), RONDO_SUCCESS);
+    for (int node = 0; node < job->layout.nnodes; node++) {
+        struct rondo_layout view = { 0 };
+        struct rondo_shape *s = &shape[nshapes];
+        size_t n;
+        int rank = 0, known = 0;
+        while (job->layout.node_of[rank] != node) {
+            rank++;
+        }
+        assert_int_equal(rondo_layout_fill(&view, job->peers, rank, job->n), RONDO_SUCCESS);
+        assert_int_equal(rondo_node_graphs(&view, job->peers, &s->bytes, &n), RONDO_SUCCESS);
+        s->nbytes = (uint32_t)n;
+        s->hash = graphs[node] = rondo_graphs_hash(s->bytes, n);
+        for (int i = 0; i < nshapes; i++) {
+            known |= shape[i].hash == s->hash;
+        }
+        if (known) {
+            rondo_free(s->bytes);
+        } else {
+            nshapes++;
+        }
+        rondo_layout_release(&view);
+    }
+    assert_int_equal(rondo_layout_channels(&job->layout, nchannels, 1, 1), RONDO_SUCCESS);
+    assert_int_equal(rondo_node_rings(&job->layout, shape, nshapes, graphs, NULL), RONDO_SUCCESS);
+    rondo_layout_trees(&job->layout);
+    for (int i = 0; i < nshapes; i++) {
+        rondo_free(shape[i].bytes);
+    }
+}
+
+/* Neighbours in the ring that are not in one group: every group is left once when the ring follows the machine. */
+static int crossings(const struct job *job, int channel, const int *group)
+{
+    const struct rondo_ring *ring = &job->layout.channel[channel].ring;
+    int n = 0;
+    for (int i = 0; i < job->n; i++) {
+        n += group[ring->rank_at[i]] != group[ring->rank_at[(i + 1) % job->n]];
+    }
+    return n;
+}
+
+static void assert_ring(const struct job *job, int channel)
+{
+    const struct rondo_ring *ring = &job->layout.channel[channel].ring;
+    for (int i = 0; i < job->n; i++) {
+        assert_int_equal(ring->index_of[ring->rank_at[i]], i);
+    }
+    assert_int_equal(ring->rank_at[ring->index], 0);
+    assert_int_equal(ring->rank_at[(ring->index + 1) % job->n], ring->next);
+    assert_int_equal(ring->rank_at[(ring->index + job->n - 1) % job->n], ring->prev);
+}
+
+static void synthetic(const char *text)
+{
+    rondo_node_forget_machine();
+    setenv("HWLOC_SYNTHETIC", text, 1);
+}
+
+static int no_synthetic(void **state)
+{
+    (void)state;
+    unsetenv("HWLOC_SYNTHETIC");
+    rondo_node_forget_machine();
+    return 0;
+}
+
+/*
+ * Two packages of two NUMA nodes of two L3 of two cores, whose numbers go round robin over the packages as many BIOSes number them: cores 0, 2, .. 14 are in the first package. Rank r is
+ * bound to core r, as a launcher that maps by slot does: in rank order every step of the ring would cross the packages.
+ */
+static void ring_follows_packages_numa_and_caches(void **state)
+{
+    int core[16], package[16], numa[16], l3[16];
+    struct job job;
+    (void)state;
+    synthetic("pack:2 numa:2 l3:2 core:2 pu:1(indexes=0,2,4,6,8,10,12,14,1,3,5,7,9,11,13,15)");
+    for (int r = 0; r < 16; r++) {
+        core[r] = r;
+        package[r] = r % 2;
+        numa[r] = 2 * (r % 2) + r / 8;
+        l3[r] = 4 * (r % 2) + r / 4;
+    }
+    job_init(&job, 16, core, NULL);
+    job_lay(&job, 2);
+    assert_ring(&job, 0);
+    assert_int_equal(crossings(&job, 0, package), 2);
+    assert_int_equal(crossings(&job, 0, numa), 4);
+    assert_int_equal(crossings(&job, 0, l3), 8);
+    assert_ptr_equal(job.layout.channel[0].ring.rank_at, job.layout.channel[1].ring.rank_at);
+    job_release(&job);
+}
+
+/* Ranks bound in an order that has nothing to do with the machine. */
+static void ring_follows_caches_whatever_the_binding(void **state)
+{
+    static const int binding[] = { 5, 0, 7, 2, 6, 1, 4, 3 };
+    int l3[8];
+    struct job job;
+    (void)state;
+    synthetic("pack:1 numa:1 l3:4 core:2 pu:1");
+    for (int r = 0; r < 8; r++) {
+        l3[r] = binding[r] / 2;
+    }
+    job_init(&job, 8, binding, NULL);
+    job_lay(&job, 1);
+    assert_ring(&job, 0);
+    assert_int_equal(crossings(&job, 0, l3), 4);
+    job_release(&job);
+}
+
+/* Ranks that may run anywhere keep their order. */
+static void unbound_ranks_keep_their_order(void **state)
+{
+    int core[8] = { 0 };
+    struct job job;
+    (void)state;
+    synthetic("pack:2 numa:1 core:4 pu:1");
+    job_init(&job, 8, core, NULL);
+    for (int r = 0; r < 8; r++) {
+        job.peers[r].cores.bits[0] = 0xff;
+    }
+    job_lay(&job, 1);
+    for (int i = 0; i < 8; i++) {
+        assert_int_equal(job.layout.channel[0].ring.rank_at[i], i);
+    }
+    job_release(&job);
+}
+
+/* Two nodes, ranks dealt round robin to them: each node's ranks stand together, and in each by cache. */
+static void nodes_stand_together(void **state)
+{
+    int core[16], node[16], cache[16];
+    struct job job;
+    (void)state;
+    synthetic("pack:1 numa:1 l3:2 core:4 pu:1(indexes=0,2,4,6,1,3,5,7)");
+    for (int r = 0; r < 16; r++) {
+        node[r] = r % 2;
+        core[r] = r / 2;
+        cache[r] = 2 * node[r] + core[r] % 2;
+    }
+    job_init(&job, 16, core, node);
+    job_lay(&job, 2);
+    assert_int_equal(job.layout.nnodes, 2);
+    assert_ring(&job, 0);
+    assert_int_equal(crossings(&job, 0, node), 2);
+    assert_int_equal(crossings(&job, 0, cache), 4);
+    job_release(&job);
+}
+
+/* Nodes with different numbers of ranks have different graphs. */
+static void nodes_may_differ(void **state)
+{
+    static const int node[] = { 0, 0, 0, 1, 1, 2 }, core[] = { 3, 1, 2, 0, 1, 2 };
+    struct job job;
+    (void)state;
+    synthetic("pack:1 numa:1 core:4 pu:1");
+    job_init(&job, 6, core, node);
+    job_lay(&job, 4);
+    assert_int_equal(job.layout.nnodes, 3);
+    for (int c = 0; c < 4; c++) {
+        assert_ring(&job, c);
+        assert_int_equal(crossings(&job, c, node), 3);
+    }
+    assert_int_equal(job.layout.channel[0].ring.rank_at[0], 1); /* core 1 first */
+    job_release(&job);
+}
+
+static void in_child(void (*test)(void), int expected)
+{
+    int status;
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        test();
+        _exit(99);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), expected);
+}
+
+static void graphs_status(void)
+{
+    static const int core[] = { 0, 1 };
+    struct job job;
+    uint8_t *bytes;
+    size_t n;
+    rondo_param_reload();
+    job_init(&job, 2, core, NULL);
+    if (rondo_layout_fill(&job.layout, job.peers, 0, 2) != RONDO_SUCCESS) {
+        _exit(98);
+    }
+    _exit((int)rondo_node_graphs(&job.layout, job.peers, &bytes, &n));
+}
+
+/* The machine comes from a file; one that is not there, and a level that is none, are errors. */
+static void parameters_act(void **state)
+{
+    char path[512];
+    const char *srcdir = getenv("srcdir");
+    (void)state;
+    snprintf(path, sizeof(path), "%s/mpi-tests/unit/machines/cpu_dual.xml", srcdir != NULL ? srcdir : ".");
+    setenv("RONDO_TOPO_FILE", path, 1);
+    in_child(graphs_status, RONDO_SUCCESS);
+    setenv("RONDO_TOPO_FILE", "/there/is/no/such/file.xml", 1);
+    in_child(graphs_status, RONDO_INVALID_ARGUMENT);
+    setenv("RONDO_TOPO_FILE", path, 1);
+    setenv("RONDO_P2P_LEVEL", "NEAR", 1);
+    in_child(graphs_status, RONDO_INVALID_USAGE);
+    unsetenv("RONDO_P2P_LEVEL");
+    unsetenv("RONDO_TOPO_FILE");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(ring_follows_packages_numa_and_caches, no_synthetic),
+        cmocka_unit_test_teardown(ring_follows_caches_whatever_the_binding, no_synthetic),
+        cmocka_unit_test_teardown(unbound_ranks_keep_their_order, no_synthetic),
+        cmocka_unit_test_teardown(nodes_stand_together, no_synthetic),
+        cmocka_unit_test_teardown(nodes_may_differ, no_synthetic),
+        cmocka_unit_test(parameters_act),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

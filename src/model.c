@@ -1,0 +1,64 @@
+#include "model.h"
+
+#include <string.h>
+
+#include "coll/cost_gpu.h"
+
+enum { SM_VOLTA = 70, SM_HOPPER = 90 };
+
+void rondo_model_host(struct rondo_model *m, double ranks_per_core)
+{
+    m->ranks_per_core = ranks_per_core;
+    m->base_us = 0.05;
+    m->board_us = 0.1;
+    m->board_bw = 6;
+    for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
+        m->hop_us[p] = p == RONDO_PROTO_SIMPLE ? 0.45 : p == RONDO_PROTO_LL128 ? 0.35 : 0.3;
+        m->net_us[p] = 15;
+        m->net_bw[p] = 1.2;
+    }
+    m->bw[RONDO_PROTO_LL] = 2.2;
+    m->bw[RONDO_PROTO_LL128] = 4;
+    m->bw[RONDO_PROTO_SIMPLE] = 6;
+}
+
+/* 128 bytes arrive as one over NVLink and through switches, not through a host bridge; GPUs before Hopper need others of their kind. */
+static int has_ll128(const struct rondo_graph *graph)
+{
+    int farthest = graph->min_sm >= SM_HOPPER ? RONDO_PATH_PXN : RONDO_PATH_PXB;
+    return graph->min_sm >= SM_VOLTA && (graph->min_sm == graph->max_sm || graph->min_sm >= SM_HOPPER) &&
+           graph->type_intra <= RONDO_PATH_NVB && graph->type_inter <= farthest;
+}
+
+static struct rondo_model_graph model_graph(const struct rondo_graph *graph)
+{
+    return (struct rondo_model_graph){ .nchannels = graph->nchannels,
+                                       .bw_intra = graph->bw_intra,
+                                       .bw_inter = graph->bw_inter,
+                                       .latency_inter = graph->latency_inter,
+                                       .nvlink = graph->type_intra == RONDO_PATH_NVL,
+                                       .ll128 = has_ll128(graph),
+                                       .one_gpu = graph->pattern == RONDO_PATTERN_TREE };
+}
+
+static int host_of(int32_t cpus)
+{
+    int32_t amd = 1 << RONDO_GRAPH_CPU(RONDO_ARCH_X86, RONDO_VENDOR_AMD);
+    return (cpus & amd) == 0 ? RONDO_GPU_HOST_OTHER : cpus == amd ? RONDO_GPU_HOST_AMD : RONDO_GPU_HOST_MIXED;
+}
+
+void rondo_model_from_graphs(struct rondo_model *model, const struct rondo_stitch_summary *summary)
+{
+    const struct rondo_graph *ring = &summary->graph[RONDO_GRAPH_RING], *tree = &summary->graph[RONDO_GRAPH_TREE];
+    struct rondo_model_gpu *gpu = &model->gpu;
+    memset(gpu, 0, sizeof(*gpu));
+    if (ring->min_sm <= 0 || ring->nchannels <= 0) {
+        return;
+    }
+    gpu->nchannels = 2 * ring->nchannels; /* the summary's may be fewer, because a user wants it so */
+    gpu->nchannels = summary->nchannels > gpu->nchannels ? summary->nchannels : gpu->nchannels;
+    gpu->sm = ring->min_sm;
+    gpu->host = host_of(ring->cpus);
+    gpu->ring = model_graph(ring);
+    gpu->tree = model_graph(tree);
+}

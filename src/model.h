@@ -1,0 +1,15 @@
+/* The numbers of the cost model: where they come from. */
+#ifndef RONDO_MODEL_H
+#define RONDO_MODEL_H
+
+#include "topo/stitch.h"
+
+/**
+ * Host memory: what one hand-over between two cores, and a copy through slots that stay in the cache, cost on the machines at hand. Rough on purpose: it orders the algorithms; it must be
+ * the same on all ranks. ranks_per_core: of the most loaded node.
+ */
+void rondo_model_host(struct rondo_model *model, double ranks_per_core);
+/** GPUs: from the merged graphs of all nodes. Ranks without GPUs, or with GPUs that nothing is known of: model->gpu is zeroed, and the rest stays as it is. */
+void rondo_model_from_graphs(struct rondo_model *model, const struct rondo_stitch_summary *summary);
+
+#endif

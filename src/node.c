@@ -1,0 +1,224 @@
+#include "node.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/param.h"
+#include "base/wait.h"
+#include "comm.h"
+#include "model.h"
+#include "topo/detect.h"
+#include "topo/stitch.h"
+#include "topo/xml.h"
+
+/* ---- the machine: known once a process ---- */
+
+static pthread_mutex_t machine_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct rondo_machine machine; /* communicators come and go, the machine stays */
+static int machine_known;
+
+rondo_status rondo_node_machine(struct rondo_machine *found)
+{
+    const char *file = rondo_params()->topo_file;
+    return file[0] != '\0' ? rondo_machine_read(found, file) : rondo_machine_detect(found, NULL);
+}
+
+static rondo_status find_machine(void)
+{
+    const struct rondo_params *params = rondo_params();
+    int64_t begin = rondo_now_ns();
+    if (machine_known) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(rondo_node_machine(&machine));
+    machine_known = 1;
+    RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_GRAPH, "machine (%s): %d NUMA nodes, %d GPUs, %d nets, in %.1f ms%s%s", machine.source,
+               rondo_machine_count(&machine, RONDO_ITEM_CPU), rondo_machine_count(&machine, RONDO_ITEM_GPU),
+               rondo_machine_count(&machine, RONDO_ITEM_NET), (double)(rondo_now_ns() - begin) * 1e-6, machine.note[0] != '\0' ? "; " : "",
+               machine.note);
+    return params->topo_dump_file[0] != '\0' ? rondo_machine_write(&machine, params->topo_dump_file) : RONDO_SUCCESS;
+}
+
+void rondo_node_forget_machine(void)
+{
+    pthread_mutex_lock(&machine_lock);
+    rondo_machine_release(&machine);
+    memset(&machine, 0, sizeof(machine));
+    machine_known = 0;
+    pthread_mutex_unlock(&machine_lock);
+}
+
+/* ---- graphs of this node ---- */
+
+static rondo_status level(const char *parameter, const char *text, int32_t *type)
+{
+    int found = text[0] != '\0' ? rondo_path_type_from_name(text) : -1;
+    if (text[0] != '\0' && found < 0) {
+        return rondo_fail(RONDO_INVALID_USAGE, "%s=%s is no type of path; LOC, NVL, PIX, PXB, PHB, SYS or NCCL's numbers are", parameter,
+                          text);
+    }
+    *type = found;
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_node_options(struct rondo_topo_options *options)
+{
+    const struct rondo_params *params = rondo_params();
+    RONDO_TRY(level("RONDO_P2P_LEVEL", params->p2p_level, &options->p2p_level));
+    RONDO_TRY(level("RONDO_NET_GDR_LEVEL", params->net_gdr_level, &options->gdr_level));
+    options->gdr_c2c = params->net_gdr_c2c;
+    options->cross_nic = (int32_t)params->cross_nic;
+    options->p2p_disable = params->p2p_disable;
+    options->shm_disable = params->shm_disable;
+    options->pxn_disable = params->pxn_disable;
+    return RONDO_SUCCESS;
+}
+
+static rondo_status node_topo(const struct rondo_layout *layout, const struct rondo_peer *peers, struct rondo_topo **topo)
+{
+    struct rondo_topo_options options = RONDO_TOPO_OPTIONS_DEFAULT;
+    struct rondo_topo_rank *ranks;
+    rondo_status status;
+    RONDO_TRY(rondo_node_options(&options));
+    options.nnodes = layout->nnodes;
+    RONDO_TRY(RONDO_NEW_ARRAY(ranks, layout->nlocal, "the ranks of this node"));
+    for (int i = 0; i < layout->nlocal; i++) {
+        const struct rondo_peer *peer = &peers[layout->local_ranks[i]];
+        ranks[i].rank = peer->rank;
+        ranks[i].busid = peer->device >= 0 ? rondo_busid_parse(peer->bus_id) : -1;
+        ranks[i].cores = peer->cores;
+    }
+    status = rondo_topo_create(topo, &machine, ranks, layout->nlocal, &options);
+    rondo_free(ranks);
+    return status;
+}
+
+static void log_graph(const struct rondo_topo *topo, const struct rondo_graph *g)
+{
+    char limit[160];
+    RONDO_INFO(RONDO_SUBSYS_GRAPH, "%s (%s): %d channels of %.1f/%.1f GB/s, %s/%s, %.1f of at most %.1f GB/s: %s; %lld steps",
+               rondo_graph_name(g->id), rondo_pattern_name(g->pattern), g->nchannels, g->bw_intra * 1e-3, g->bw_inter * 1e-3,
+               rondo_path_type_name(g->type_intra), rondo_path_type_name(g->type_inter), g->found * 1e-3, g->bound * 1e-3,
+               rondo_graph_limit(topo, g, limit, sizeof(limit)), (long long)g->steps);
+}
+
+/* A graph of the file stands for the one that was searched; graphs that it does not have stay. */
+static rondo_status graphs_from_file(const struct rondo_topo *topo, struct rondo_graph graphs[RONDO_NUM_GRAPHS])
+{
+    struct rondo_graph given[RONDO_NUM_GRAPHS] = { 0 };
+    RONDO_TRY(rondo_graphs_read(given, topo, rondo_params()->graph_file));
+    for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
+        struct rondo_graph *from = given[id].nchannels > 0 ? &given[id] : NULL, spare = graphs[id];
+        if (from != NULL) {
+            graphs[id] = *from;
+            *from = spare;
+        }
+        rondo_graph_release(&given[id]);
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status make_graphs(const struct rondo_topo *topo, struct rondo_graph graphs[RONDO_NUM_GRAPHS])
+{
+    const struct rondo_params *params = rondo_params();
+    RONDO_TRY(rondo_topo_search(topo, graphs));
+    if (params->graph_file[0] != '\0') {
+        RONDO_TRY(graphs_from_file(topo, graphs));
+    }
+    for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
+        log_graph(topo, &graphs[id]);
+    }
+    return params->graph_dump_file[0] != '\0' ? rondo_graphs_write(graphs, topo, params->graph_dump_file) : RONDO_SUCCESS;
+}
+
+rondo_status rondo_node_graphs(const struct rondo_layout *layout, const struct rondo_peer *peers, uint8_t **bytes, size_t *n)
+{
+    struct rondo_graph graphs[RONDO_NUM_GRAPHS] = { 0 };
+    struct rondo_topo *topo = NULL;
+    rondo_status status;
+    *bytes = NULL;
+    pthread_mutex_lock(&machine_lock);
+    RONDO_TRY_GOTO(find_machine(), out);
+    RONDO_TRY_GOTO(node_topo(layout, peers, &topo), out);
+    RONDO_TRY_GOTO(make_graphs(topo, graphs), out);
+    RONDO_TRY_GOTO(rondo_graphs_pack_topo(topo, graphs, bytes, n), out);
+    if (*n > RONDO_SHAPE_MAX_BYTES) {
+        status = rondo_fail(RONDO_INTERNAL_ERROR, "the graphs of %d ranks on host %s take %zu bytes; %d are allowed", layout->nlocal,
+                            rondo_log_host(), *n, RONDO_SHAPE_MAX_BYTES);
+    }
+out:
+    for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
+        rondo_graph_release(&graphs[id]);
+    }
+    rondo_topo_destroy(topo);
+    pthread_mutex_unlock(&machine_lock);
+    if (status != RONDO_SUCCESS) {
+        rondo_free(*bytes);
+        *bytes = NULL;
+    }
+    return status;
+}
+
+/* ---- rings over all ranks ---- */
+
+/* Channels beyond the stitched ones begin again. */
+static rondo_status fill_rings(struct rondo_layout *layout, const struct rondo_stitch *stitch)
+{
+    int stitched = rondo_stitch_summary(stitch)->nchannels;
+    for (int c = 0; c < layout->nchannels; c++) {
+        int same = rondo_stitch_ring_of(stitch, c % stitched);
+        if (same < c) {
+            layout->channel[c].ring = layout->channel[same].ring;
+        } else {
+            int32_t *rank_at;
+            RONDO_TRY(RONDO_NEW_ARRAY(rank_at, layout->nranks, "a ring"));
+            rondo_stitch_ring(stitch, c % stitched, rank_at);
+            RONDO_TRY(rondo_layout_ring(layout, c, rank_at));
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status stitch_all(struct rondo_layout *layout, const struct rondo_stitch_input *input)
+{
+    struct rondo_stitch *stitch;
+    rondo_status status;
+    RONDO_TRY(rondo_stitch_create(&stitch, input));
+    rondo_model_from_graphs(&layout->model, rondo_stitch_summary(stitch));
+    status = fill_rings(layout, stitch);
+    rondo_stitch_destroy(stitch);
+    return status;
+}
+
+rondo_status rondo_node_rings(struct rondo_layout *layout, const struct rondo_shape *shapes, int nshapes, const uint64_t *graphs,
+                              const uint64_t *fabric)
+{
+    struct rondo_stitch_rank *rank = NULL;
+    const uint8_t **bytes = NULL;
+    size_t *nbytes = NULL;
+    rondo_status status;
+    RONDO_TRY_GOTO(RONDO_NEW_ARRAY(rank, layout->nranks, "the table of ranks"), out);
+    RONDO_TRY_GOTO(RONDO_NEW_ARRAY(bytes, nshapes, "the nodes' graphs"), out);
+    RONDO_TRY_GOTO(RONDO_NEW_ARRAY(nbytes, nshapes, "the nodes' graphs"), out);
+    for (int i = 0; i < nshapes; i++) {
+        bytes[i] = shapes[i].bytes;
+        nbytes[i] = shapes[i].nbytes;
+    }
+    for (int r = 0; r < layout->nranks; r++) {
+        rank[r].graphs = graphs[layout->node_of[r]];
+        rank[r].node = (uint32_t)layout->node_of[r];
+        rank[r].local = (uint16_t)layout->local_of[r];
+    }
+    struct rondo_stitch_input input = {
+        .nranks = layout->nranks, .rank = rank, .ndistinct = nshapes, .bytes = bytes, .nbytes = nbytes, .fabric = fabric, .host_trees = 1
+    };
+    status = stitch_all(layout, &input);
+out:
+    rondo_free(rank);
+    rondo_free(bytes);
+    rondo_free(nbytes);
+    return status;
+}
