@@ -265,6 +265,46 @@ static void parameters_act(void **state)
     unsetenv("RONDO_TOPO_FILE");
 }
 
+/* ---- graphs by file ---- */
+
+static char graph_path[64];
+
+static void dump_graphs(void)
+{
+    static const int core[] = { 2, 0, 1 };
+    struct job job;
+    setenv("RONDO_GRAPH_DUMP_FILE", graph_path, 1);
+    rondo_param_reload();
+    job_init(&job, 3, core, NULL);
+    job_lay(&job, 1);
+    _exit(job.layout.channel[0].ring.rank_at[0] == 1 && job.layout.channel[0].ring.rank_at[1] == 2 ? 0 : 97);
+}
+
+/* The ring of the file, not the one that would be found. */
+static void read_graphs(void)
+{
+    static const int core[] = { 0, 1, 2 };
+    struct job job;
+    setenv("RONDO_GRAPH_FILE", graph_path, 1);
+    rondo_param_reload();
+    job_init(&job, 3, core, NULL);
+    job_lay(&job, 1);
+    _exit(job.layout.channel[0].ring.rank_at[0] == 1 && job.layout.channel[0].ring.rank_at[1] == 2 ? 0 : 97);
+}
+
+static void graphs_are_written_and_read(void **state)
+{
+    (void)state;
+    synthetic("pack:1 numa:1 core:4 pu:1");
+    snprintf(graph_path, sizeof(graph_path), "/tmp/rondo-unit-node-%d.xml", (int)getpid());
+    in_child(dump_graphs, 0);
+    in_child(read_graphs, 0);
+    assert_int_equal(unlink(graph_path), 0);
+    setenv("RONDO_GRAPH_FILE", graph_path, 1);
+    in_child(graphs_status, RONDO_INVALID_ARGUMENT);
+    unsetenv("RONDO_GRAPH_FILE");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -274,6 +314,7 @@ int main(void)
         cmocka_unit_test_teardown(nodes_stand_together, no_synthetic),
         cmocka_unit_test_teardown(nodes_may_differ, no_synthetic),
         cmocka_unit_test(parameters_act),
+        cmocka_unit_test_teardown(graphs_are_written_and_read, no_synthetic),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

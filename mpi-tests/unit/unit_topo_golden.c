@@ -230,13 +230,22 @@ static void not_below_reference(void **state)
     while (next_reference(file, &r)) {
         const struct result *ours;
         const char *what;
-        snprintf(key, sizeof(key), "%s %d %s %s", r.machine, r.nodes, r.devices, r.graph);
         if (getenv("MACHINE") != NULL && strcmp(getenv("MACHINE"), r.machine) != 0) {
             continue;
         }
+        if (r.nodes == 2) { /* NCCL's search knows only one node and several */
+            snprintf(key, sizeof(key), "%s 4 %s %s", r.machine, r.devices, r.graph);
+            assert_non_null(find(key));
+            assert_null(lacks(find(key), &r));
+        }
+        snprintf(key, sizeof(key), "%s %d %s %s", r.machine, r.nodes, r.devices, r.graph);
         ours = find(key);
         assert_non_null(ours);
         what = lacks(ours, &r);
+        if (strcmp(r.devices, "all") == 0) {
+            printf("%-32s ours %-44s NCCL %dx%d/%d %s/%s in %.2f ms\n", key, ours->text, r.channels, r.bw_inside, r.bw_between, r.inside,
+                   r.between, r.us * 1e-3);
+        }
         if (what != NULL) {
             print_error("%s: %s; NCCL %dx%d/%d %s/%s: %s\n", key, ours->text, r.channels, r.bw_inside, r.bw_between, r.inside, r.between,
                         what);
