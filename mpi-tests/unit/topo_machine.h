@@ -13,15 +13,9 @@
 
 #include "base/mem.h"
 #include "topo/topo.h"
+#include "says.h"
 
 enum { GEN3 = 80, GEN4 = 160, GEN5 = 320 };
-
-#define assert_says(part)                                               \
-    do {                                                                \
-        if (!strstr(rondo_error_text(), part)) {                        \
-            fail_msg("\"%s\" is not in: %s", part, rondo_error_text()); \
-        }                                                               \
-    } while (0)
 
 struct world {
     struct rondo_machine machine;

@@ -9,18 +9,12 @@
 #include <unistd.h>
 #include "base/mem.h"
 #include "topo/xml.h"
+#include "says.h"
 
 #define assert_ok(call)                                                                    \
     do {                                                                                   \
         if ((call) != RONDO_SUCCESS) fail_msg("%s failed: %s", #call, rondo_error_text()); \
     } while (0)
-#define assert_says(part)                                               \
-    do {                                                                \
-        if (!strstr(rondo_error_text(), part)) {                        \
-            fail_msg("\"%s\" is not in: %s", part, rondo_error_text()); \
-        }                                                               \
-    } while (0)
-
 #define PCI(busid, class) "<pci busid=\"" busid "\" class=\"" class "\" link_speed=\"16.0 GT/s PCIe\" link_width=\"16\">"
 #define CPU "<system version=\"1\">\n<cpu numaid=\"0\" arch=\"x86_64\" vendor=\"AuthenticAMD\" familyid=\"143\" modelid=\"49\">\n"
 #define END "</cpu></system>"

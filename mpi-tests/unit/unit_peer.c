@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "base/param.h"
 #include "net/peer.h"
+#include "says.h"
 
 static struct rondo_peer *peers_new(int n)
 {
@@ -26,13 +27,6 @@ static struct rondo_peer *peers_new(int n)
     }
     return peers;
 }
-
-#define assert_says(part)                                               \
-    do {                                                                \
-        if (!strstr(rondo_error_text(), part)) {                        \
-            fail_msg("\"%s\" is not in: %s", part, rondo_error_text()); \
-        }                                                               \
-    } while (0)
 
 static void record_describes_this_process(void **state)
 {

@@ -253,39 +253,43 @@ static void split_single(struct search *s, struct rondo_graph *ring)
 /* Is a change of the number of channels worth a gain? More channels cost latency: one part in 64 at least. */
 static int pays(int64_t now, int64_t then) { return then - now > now / 64; }
 
-/* Take s->tried, fitted, when it is better than the best: more in all, and not with worse paths. */
-static void keep_better(struct search *s)
+/* An attempt like the best graph but for what the caller changes, into s->tried, fitted. @return its speed through the net or of its channels, 0: it has not as many channels. */
+static int32_t try_like(struct search *s, struct rondo_attempt *a, int64_t budget)
 {
     struct rondo_graph *g = &s->tried, *best = s->best;
+    a->pattern = best->pattern;
+    a->cross_nic = best->cross_nic;
+    rondo_graph_copy(g, best);
+    g->nchannels = 0;
+    run(s, a, budget, g);
     best->steps = g->steps;
     best->searches = g->searches;
-    if (g->nchannels == 0 || rondo_graph_fit(s->topo, g, s->scratch) == 0) {
-        return;
-    }
-    if (pays(best->found, g->found) && g->type_intra <= best->type_intra && g->type_inter <= best->type_inter) {
-        rondo_graph_copy(best, g);
-    }
+    return g->nchannels > 0 ? rondo_graph_fit(s->topo, g, s->scratch) : 0;
+}
+
+static int no_worse_paths(const struct rondo_graph *g, const struct rondo_graph *than)
+{
+    return g->type_intra <= than->type_intra && g->type_inter <= than->type_inter;
 }
 
 /* Speeds that are in no table: what the bound leaves for each number of channels, and a little less. */
 static void improve(struct search *s)
 {
     static const int percent[] = { 100, 97, 90 };
-    const struct rondo_graph *best = s->best;
+    struct rondo_graph *best = s->best;
     for (int n = s->min_channels; n <= s->max_channels && n <= 16 && s->budget > 0; n++) {
         for (size_t p = 0; p < RONDO_COUNTOF(percent) && !optimal(s); p++) {
             int64_t speed = (int64_t)best->bound / n * percent[p] / 100;
-            struct rondo_attempt a = { .pattern = best->pattern, .type_intra = best->type_intra, .type_inter = best->type_inter };
-            a.cross_nic = best->cross_nic;
+            struct rondo_attempt a = {
+                .type_intra = best->type_intra, .type_inter = best->type_inter, .min_channels = n, .max_channels = n
+            };
             a.bw_intra = a.bw_inter = (int32_t)speed;
-            a.min_channels = a.max_channels = n;
             if (!pays(best->found, speed * n) || !worth(s, &a)) {
                 break;
             }
-            rondo_graph_copy(&s->tried, best);
-            s->tried.nchannels = 0;
-            run(s, &a, BUDGET_IMPROVE, &s->tried);
-            keep_better(s);
+            if (try_like(s, &a, BUDGET_IMPROVE) > 0 && pays(best->found, s->tried.found) && no_worse_paths(&s->tried, best)) {
+                rondo_graph_copy(best, &s->tried);
+            }
         }
     }
 }
@@ -294,27 +298,19 @@ static void improve(struct search *s)
 static int better_tree(const struct rondo_graph *g, const struct rondo_graph *best)
 {
     return best->nchannels == 0 || pays(best->found, g->found) ||
-           (g->found >= best->found && g->bw_intra > best->bw_intra && g->type_intra <= best->type_intra &&
-            g->type_inter <= best->type_inter);
+           (g->found >= best->found && g->bw_intra > best->bw_intra && no_worse_paths(g, best));
 }
 
 /* As much over better paths? */
 static void improve_types(struct search *s)
 {
-    struct rondo_graph *best = s->best, *g = &s->tried;
+    struct rondo_graph *best = s->best;
     for (int e = 0; e < s->ninter && s->inter_types[e] < best->type_inter && s->budget > 0; e++) {
-        struct rondo_attempt a = { .pattern = best->pattern, .type_intra = best->type_intra, .type_inter = s->inter_types[e] };
-        a.cross_nic = best->cross_nic;
-        a.bw_intra = best->bw_intra;
-        a.bw_inter = best->bw_inter;
+        struct rondo_attempt a = { .bw_intra = best->bw_intra, .bw_inter = best->bw_inter, .type_intra = best->type_intra };
+        a.type_inter = s->inter_types[e];
         a.min_channels = a.max_channels = best->nchannels;
-        rondo_graph_copy(g, best);
-        g->nchannels = 0;
-        run(s, &a, BUDGET_ATTEMPT, g);
-        best->steps = g->steps;
-        best->searches = g->searches;
-        if (g->nchannels > 0 && rondo_graph_fit(s->topo, g, s->scratch) >= best->bw_inter) {
-            rondo_graph_copy(best, g);
+        if (try_like(s, &a, BUDGET_ATTEMPT) >= best->bw_inter) {
+            rondo_graph_copy(best, &s->tried);
             return;
         }
     }
@@ -323,22 +319,16 @@ static void improve_types(struct search *s)
 /* Trees move twice the bytes inside a node that they move between nodes: look for orders that leave room for that. */
 static void improve_inside(struct search *s)
 {
-    struct rondo_graph *best = s->best, *g = &s->tried;
+    struct rondo_graph *best = s->best;
     for (int i = 0; i < s->nspeeds && best->bw_intra < 2 * best->bw_inter && s->budget > 0; i++) {
-        struct rondo_attempt a = { .pattern = best->pattern, .type_intra = best->type_intra, .type_inter = best->type_inter };
+        struct rondo_attempt a = { .bw_intra = s->speed[i], .bw_inter = best->bw_inter, .type_intra = best->type_intra };
         if (s->speed[i] > 2 * best->bw_inter || s->speed[i] <= best->bw_intra) {
             continue;
         }
-        a.bw_intra = s->speed[i];
-        a.bw_inter = best->bw_inter;
+        a.type_inter = best->type_inter;
         a.min_channels = a.max_channels = best->nchannels;
-        rondo_graph_copy(g, best);
-        g->nchannels = 0;
-        run(s, &a, BUDGET_ATTEMPT, g);
-        best->steps = g->steps;
-        best->searches = g->searches;
-        if (g->nchannels > 0 && rondo_graph_fit(s->topo, g, s->scratch) >= best->bw_inter && better_tree(g, best)) {
-            rondo_graph_copy(best, g);
+        if (try_like(s, &a, BUDGET_ATTEMPT) >= best->bw_inter && better_tree(&s->tried, best)) {
+            rondo_graph_copy(best, &s->tried);
             return;
         }
     }
