@@ -87,15 +87,6 @@ rondo_status rondo_detect_xml_check(const char *text, size_t bytes, const char *
 
 /* ---- networks (detect_net.c) ---- */
 
-struct rondo_iface {
-    char name[RONDO_MACHINE_NAME];
-    int up; /* up, running, and it has an address */
-    int loopback;
-    int chosen;
-};
-
-/** Mark the interfaces that a rule chooses (RONDO_SOCKET_IFNAME: "eth,ib" prefixes, "=eth0" names, "^docker" all others, "^=eth0"; NULL or "": see detect.h). @return how many */
-int rondo_detect_choose_ifaces(struct rondo_iface *iface, int n, const char *rule);
 /** "100 Gb/sec (4X EDR)": 100000 Mbit/s; 0: unknown. */
 int32_t rondo_detect_ib_rate(const char *text);
 /** "0c42:a103:0065:bc2e" to a number; 0: none. */

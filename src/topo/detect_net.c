@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/ifnames.h"
 #include "base/mem.h"
 
 struct port {
@@ -196,42 +197,6 @@ static rondo_status ib_ports(struct ports *ports, const char *sysfs)
 
 /* ---- interfaces ---- */
 
-static int rule_matches(const char *list, int exact, const char *name)
-{
-    while (*list) {
-        size_t length = strcspn(list, ",");
-        if (length > 0 && strncmp(list, name, length) == 0 && (!exact || name[length] == '\0')) {
-            return 1;
-        }
-        list += length + (list[length] == ',');
-    }
-    return 0;
-}
-
-/* 0: a network; 1: one that containers or virtual machines made; 2: the loop. */
-static int iface_class(const struct rondo_iface *iface)
-{
-    return iface->loopback ? 2 : rule_matches("docker,virbr,veth,br-,cni,flannel,cali", 0, iface->name);
-}
-
-int rondo_detect_choose_ifaces(struct rondo_iface *iface, int n, const char *rule)
-{
-    int chosen = 0, best = 2, given = rule && rule[0];
-    int inverse = given && *rule == '^';
-    rule += inverse;
-    int exact = given && *rule == '=';
-    rule += exact;
-    for (int i = 0; i < n; i++) {
-        int class = iface[i].up ? iface_class(&iface[i]) : 2;
-        best = class < best ? class : best;
-    }
-    for (int i = 0; i < n; i++) {
-        iface[i].chosen = iface[i].up && (given ? rule_matches(rule, exact, iface[i].name) != inverse : iface_class(&iface[i]) == best);
-        chosen += iface[i].chosen;
-    }
-    return chosen;
-}
-
 /* An address that a peer can use: IPv6's link-local ones mean nothing to it. */
 static int addr_usable(const struct sockaddr *addr)
 {
@@ -292,7 +257,7 @@ static rondo_status ifaces_add(struct rondo_machine *machine, struct ports *port
     rondo_status status = RONDO_NEW_ARRAY(iface, n, "the list of network interfaces");
     if (status == RONDO_SUCCESS) {
         n = ifaces_fill(iface, list);
-        if (rondo_detect_choose_ifaces(iface, n, rule) == 0) {
+        if (rondo_ifaces_choose(iface, n, rule) == 0) {
             rondo_detect_note(machine,
                               rule && rule[0] ? "no network interface that is up is chosen by \"%.64s\"" : "no network interface is up",
                               rule ? rule : "");

@@ -13,12 +13,13 @@ enum {
     BUDGET_ATTEMPT = 1 << 13, /* of one attempt */
     BUDGET_SAME = 1 << 8,     /* when all channels repeat the first: it works at once or not at all */
     BUDGET_AFTER = 1 << 15,   /* of all improvements */
-    BUDGET_IMPROVE = 1 << 11  /* of one */
+    BUDGET_IMPROVE = 1 << 11, /* of one */
+    MOST_SEARCHED = 256       /* devices without NVSwitches, where all are candidates at every position */
 };
 
 struct search {
     const struct rondo_topo *topo;
-    struct rondo_lay *lay;
+    struct rondo_lay *lay; /* NULL: nothing is searched */
     struct rondo_graph *best, tried;
     const int32_t *speed;
     int32_t nspeeds;
@@ -445,7 +446,7 @@ static struct place place_of(const struct rondo_topo *topo, int dev)
     return (struct place){ { cpu != NULL ? cpu->cpu.package : -1, topo->device_cpu[dev], cache_of(topo->machine, core), core, dev } };
 }
 
-static int by_place(const void *x, const void *y)
+static int by_key(const void *x, const void *y)
 {
     const struct place *a = x, *b = y;
     for (size_t i = 0; i < RONDO_COUNTOF(a->key); i++) {
@@ -483,7 +484,7 @@ static rondo_status lay_by_place(struct search *s, int nchannels)
     for (int d = 0; d < topo->ndevs; d++) {
         place[d] = place_of(topo, d);
     }
-    qsort(place, (size_t)topo->ndevs, sizeof(*place), by_place);
+    qsort(place, (size_t)topo->ndevs, sizeof(*place), by_key);
     if (s->inter) {
         net[0] = (int16_t)nearest_net(topo, place[0].key[4]);
         net[1] = g->id == RONDO_GRAPH_TREE || topo->options.cross_nic == 0 ? net[0]
@@ -528,6 +529,9 @@ static void search_init(struct search *s, struct rondo_graph *best, int id, cons
 {
     const struct rondo_topo_options *options = &s->topo->options;
     int most = options->max_channels > 0 && options->max_channels < RONDO_TOPO_CHANNELS ? options->max_channels : RONDO_TOPO_CHANNELS;
+    if (most > RONDO_MOST_PLACED / s->topo->ndevs) {
+        most = RONDO_MOST_PLACED / s->topo->ndevs;
+    }
     s->best = best;
     s->budget = BUDGET + (int64_t)BUDGET_DEVICE * s->topo->ndevs;
     s->min_channels = ring != NULL ? ring->nchannels : options->min_channels > 1 ? options->min_channels : 1;
@@ -539,12 +543,17 @@ static void search_init(struct search *s, struct rondo_graph *best, int id, cons
     best->type_intra = best->type_inter = RONDO_PATH_DIS;
 }
 
+/* Nothing is searched: on host memory the order by place is the best, and among very many PCI devices any search is too long. */
+static int by_place(const struct rondo_topo *topo)
+{
+    return (topo->max_sm == 0 && !topo->all_gpus) || (topo->ndevs > MOST_SEARCHED && topo->nnvs == 0);
+}
+
 static rondo_status search_graph(struct search *s, struct rondo_graph *best, int id, const struct rondo_graph *ring)
 {
-    int hosts = s->topo->max_sm == 0 && !s->topo->all_gpus;
     search_init(s, best, id, ring);
     RONDO_TRY(rondo_topo_bound(s->topo, best, ring != NULL ? ring->nchannels : 0));
-    if (hosts) {
+    if (s->lay == NULL) {
         RONDO_TRY(lay_by_place(s, s->min_channels));
     } else if (s->topo->ndevs > 1 || s->inter) {
         fall(s, best->pattern);
@@ -557,10 +566,10 @@ static rondo_status search_graph(struct search *s, struct rondo_graph *best, int
         best->fallback = s->topo->ndevs > 1 || s->inter;
         RONDO_TRY(lay_by_place(s, s->min_channels));
     }
-    if (ring != NULL && !hosts && s->topo->ndevs > 1) {
+    if (ring != NULL && s->lay != NULL && s->topo->ndevs > 1) {
         from_ring(s, ring);
     }
-    if (!hosts && s->topo->ndevs > 1) {
+    if (s->lay != NULL && s->topo->ndevs > 1) {
         improve_all(s, ring != NULL);
     }
     return RONDO_SUCCESS;
@@ -570,7 +579,9 @@ rondo_status rondo_topo_search(const struct rondo_topo *topo, struct rondo_graph
 {
     struct search s = { .topo = topo, .inter = topo->options.nnodes > 1 && topo->nnets > 0 };
     rondo_status status;
-    RONDO_TRY_GOTO(rondo_lay_create(&s.lay, topo), out);
+    if (!by_place(topo)) {
+        RONDO_TRY_GOTO(rondo_lay_create(&s.lay, topo), out);
+    }
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(s.scratch, 2 * topo->nlinks + 1, "the search"), out);
     RONDO_TRY_GOTO(rondo_graph_alloc(&s.tried, topo->ndevs), out);
     pick_speeds(&s);

@@ -17,6 +17,9 @@ struct rondo_attempt {
     int64_t budget; /* steps; a step is a device that is put at a position, or a net that is tried */
 };
 
+/* Devices times channels at most: the search is recursive, and stacks are finite. */
+enum { RONDO_MOST_PLACED = 1 << 12 };
+
 struct rondo_lay;
 
 rondo_status rondo_lay_create(struct rondo_lay **lay, const struct rondo_topo *topo);
