@@ -19,16 +19,16 @@ static rondo_status summarize(const struct rondo_topo *topo, const struct rondo_
     struct rondo_stitch *stitch = NULL;
     uint8_t *bytes = NULL;
     size_t nbytes;
+    uint64_t hash;
     rondo_status status;
     struct rondo_stitch_input input = {
         .nranks = nodes * topo->ndevs, .ndistinct = 1, .host_trees = !topo->all_gpus, .max_channels = most
     };
     RONDO_TRY(rondo_graphs_pack_topo(topo, graphs, &bytes, &nbytes));
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(rank, input.nranks, "the ranks of a job"), out);
+    hash = rondo_graphs_hash(bytes, nbytes);
     for (int i = 0; i < input.nranks; i++) {
-        rank[i] = (struct rondo_stitch_rank){ .graphs = rondo_graphs_hash(bytes, nbytes),
-                                              .node = (uint32_t)(i / topo->ndevs),
-                                              .local = (uint16_t)(i % topo->ndevs) };
+        rank[i] = (struct rondo_stitch_rank){ .graphs = hash, .node = (uint32_t)(i / topo->ndevs), .local = (uint16_t)(i % topo->ndevs) };
     }
     input.rank = rank;
     input.bytes = (const uint8_t *const *)&bytes;

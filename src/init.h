@@ -56,9 +56,10 @@ struct rondo_phase {
     int own_deadline; /* test looks at the deadline itself */
 };
 
-/* init_shapes.c. */
 /** What rank r said in round "graphs". */
 const struct rondo_graph_note *rondo_init_graph_note(const struct rondo_init *init, int r);
+
+/* init_shapes.c */
 /** After that round: which graphs there are and who has them. */
 rondo_status rondo_init_list_shapes(struct rondo_init *init);
 rondo_status rondo_init_start_shapes(struct rondo_init *init);

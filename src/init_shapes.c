@@ -116,25 +116,33 @@ rondo_status rondo_init_start_shapes(struct rondo_init *init)
     return init->ctx->nranks == 1 ? RONDO_SUCCESS : start_step(init);
 }
 
-rondo_status rondo_init_test_shapes(struct rondo_init *init)
+/* A step is done: @return 1 when it was the last one. */
+static int end_step(struct rondo_init *init)
 {
-    struct rondo_shape *shape;
-    if (init->ctx->nranks == 1) {
-        return RONDO_SUCCESS;
-    }
-    RONDO_TRY(init->bootstrap->ops->test(init->bootstrap));
-    shape = &init->shape[init->shape_at];
+    struct rondo_shape *shape = &init->shape[init->shape_at];
     if (init->shape_peer[0] >= 0 && receives(init, shape->owner, init->shape_step)) {
         memcpy(shape->bytes, init->all, shape->nbytes);
     }
     if (1 << ++init->shape_step >= init->ctx->nranks) {
         init->shape_step = 0;
-        if (++init->shape_at == init->nshapes) {
+        init->shape_at++;
+    }
+    return init->shape_at == init->nshapes;
+}
+
+/* As many steps as can be done now: most ranks have no part in most steps. */
+rondo_status rondo_init_test_shapes(struct rondo_init *init)
+{
+    if (init->ctx->nranks == 1) {
+        return RONDO_SUCCESS;
+    }
+    for (;;) {
+        RONDO_TRY(init->bootstrap->ops->test(init->bootstrap));
+        if (end_step(init)) {
             return RONDO_SUCCESS;
         }
+        RONDO_TRY(start_step(init));
     }
-    RONDO_TRY(start_step(init));
-    return RONDO_IN_PROGRESS;
 }
 
 void rondo_init_free_shapes(struct rondo_init *init)

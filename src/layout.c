@@ -82,23 +82,28 @@ static rondo_status count_locals(struct rondo_layout *layout)
 }
 
 /* The same on all ranks: from records that all of them have. */
-static void fill_model(struct rondo_layout *layout, const struct rondo_peer *peers)
+static rondo_status fill_model(struct rondo_layout *layout, const struct rondo_peer *peers)
 {
     double worst = 0;
-    struct rondo_cores *cores = calloc((size_t)layout->nnodes, sizeof(*cores));
-    int *ranks = calloc((size_t)layout->nnodes, sizeof(*ranks));
-    for (int r = 0; cores != NULL && ranks != NULL && r < layout->nranks; r++) {
+    struct rondo_cores *cores = NULL;
+    int *ranks = NULL;
+    rondo_status status;
+    RONDO_TRY_GOTO(RONDO_NEW_ARRAY(cores, layout->nnodes, "the nodes' cores"), out);
+    RONDO_TRY_GOTO(RONDO_NEW_ARRAY(ranks, layout->nnodes, "the nodes' cores"), out);
+    for (int r = 0; r < layout->nranks; r++) {
         rondo_cores_unite(&cores[layout->node_of[r]], &peers[r].cores);
         ranks[layout->node_of[r]]++;
     }
-    for (int i = 0; cores != NULL && ranks != NULL && i < layout->nnodes; i++) {
+    for (int i = 0; i < layout->nnodes; i++) {
         int n = rondo_cores_count(&cores[i]);
         double load = (double)ranks[i] / (n > 0 ? n : 1);
         worst = load > worst ? load : worst;
     }
-    free(cores);
-    free(ranks);
     rondo_model_host(&layout->model, worst);
+out:
+    rondo_free(cores);
+    rondo_free(ranks);
+    return status;
 }
 
 rondo_status rondo_layout_fill(struct rondo_layout *layout, const struct rondo_peer *peers, int rank, int nranks)
@@ -109,8 +114,7 @@ rondo_status rondo_layout_fill(struct rondo_layout *layout, const struct rondo_p
     RONDO_TRY(RONDO_NEW_ARRAY(layout->local_of, nranks, "the layout"));
     RONDO_TRY(number_nodes(layout, peers));
     RONDO_TRY(count_locals(layout));
-    fill_model(layout, peers);
-    return RONDO_SUCCESS;
+    return fill_model(layout, peers);
 }
 
 rondo_status rondo_layout_channels(struct rondo_layout *layout, int nchannels, int least, uint32_t protos)

@@ -105,29 +105,34 @@ static void log_graph(const struct rondo_topo *topo, const struct rondo_graph *g
                rondo_graph_limit(topo, g, limit, sizeof(limit)), (long long)g->steps);
 }
 
-/* A graph of the file stands for the one that was searched; graphs that it does not have stay. */
-static rondo_status graphs_from_file(const struct rondo_topo *topo, struct rondo_graph graphs[RONDO_NUM_GRAPHS])
+/* A graph of the file stands for the one that was searched. */
+static rondo_status graphs_from_file(const struct rondo_topo *topo, const char *file, struct rondo_graph graphs[RONDO_NUM_GRAPHS])
 {
     struct rondo_graph given[RONDO_NUM_GRAPHS] = { 0 };
-    RONDO_TRY(rondo_graphs_read(given, topo, rondo_params()->graph_file));
+    rondo_status status = RONDO_SUCCESS;
+    RONDO_TRY(rondo_graphs_read(given, topo, file));
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
-        struct rondo_graph *from = given[id].nchannels > 0 ? &given[id] : NULL, spare = graphs[id];
-        if (from != NULL) {
-            graphs[id] = *from;
-            *from = spare;
+        struct rondo_graph spare = graphs[id];
+        if (status == RONDO_SUCCESS && given[id].nchannels > 0) {
+            status = rondo_topo_bound(topo, &given[id], 0);
+            graphs[id] = given[id];
+            given[id] = spare;
         }
         rondo_graph_release(&given[id]);
     }
-    return RONDO_SUCCESS;
+    return status;
+}
+
+rondo_status rondo_node_search(const struct rondo_topo *topo, const char *file, struct rondo_graph graphs[RONDO_NUM_GRAPHS])
+{
+    RONDO_TRY(rondo_topo_search(topo, graphs));
+    return file != NULL && file[0] != '\0' ? graphs_from_file(topo, file, graphs) : RONDO_SUCCESS;
 }
 
 static rondo_status make_graphs(const struct rondo_topo *topo, struct rondo_graph graphs[RONDO_NUM_GRAPHS])
 {
     const struct rondo_params *params = rondo_params();
-    RONDO_TRY(rondo_topo_search(topo, graphs));
-    if (params->graph_file[0] != '\0') {
-        RONDO_TRY(graphs_from_file(topo, graphs));
-    }
+    RONDO_TRY(rondo_node_search(topo, params->graph_file, graphs));
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
         log_graph(topo, &graphs[id]);
     }

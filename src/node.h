@@ -7,12 +7,14 @@
 
 #include "base/layout.h"
 #include "net/peer.h"
-#include "topo/topo.h"
+#include "topo/search.h"
 
 /** Packed graphs of this rank's node; called by its lowest rank. bytes: rondo_free. */
 rondo_status rondo_node_graphs(const struct rondo_layout *layout, const struct rondo_peer *peers, uint8_t **bytes, size_t *n);
 /** How parameters bound the search: levels, rails, what is disabled. The error names the parameter. */
 rondo_status rondo_node_options(struct rondo_topo_options *options);
+/** Graphs of a topo: those that the file has, the others searched. file NULL or "": all are. The caller's: rondo_graph_release, also after an error. */
+rondo_status rondo_node_search(const struct rondo_topo *topo, const char *file, struct rondo_graph graphs[RONDO_NUM_GRAPHS]);
 /** The machine by the parameters: from RONDO_TOPO_FILE, else detected. The caller's: rondo_machine_release. */
 rondo_status rondo_node_machine(struct rondo_machine *machine);
 /** For tests: the next call detects the machine again. */

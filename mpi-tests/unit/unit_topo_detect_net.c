@@ -66,36 +66,6 @@ static void link_is_the_least_of_device_and_port(void **state)
     rondo_machine_release(&machine);
 }
 
-static void interfaces_are_chosen_by_rule(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *rule, *expected; /* a letter each: l lo, e eth0, f eth10, d docker0, i ib0, x eth1, which is down */
-    } rows[] = {
-        { NULL, "efi" },   { "", "efi" },         { "eth", "ef" },         { "=eth", "" },    { "=eth0", "e" },     { "eth1", "f" },
-        { "lo", "l" },     { "docker,ib", "di" }, { "^docker,lo", "efi" }, { "^eth", "ldi" }, { "^=eth0", "lfdi" }, { "=ib0,eth0", "ei" },
-        { "nothing", "" }, { ",", "" },
-    };
-    for (size_t r = 0; r < RONDO_COUNTOF(rows); r++) {
-        struct rondo_iface iface[] = { { .name = "lo", .up = 1, .loopback = 1 }, { .name = "eth0", .up = 1 }, { .name = "eth10", .up = 1 },
-                                       { .name = "docker0", .up = 1 },           { .name = "ib0", .up = 1 },  { .name = "eth1" } };
-        char chosen[8] = "";
-        int n = rondo_detect_choose_ifaces(iface, 6, rows[r].rule), at = 0;
-        for (int i = 0; i < 6; i++) {
-            if (iface[i].chosen) {
-                chosen[at++] = "lefdix"[i];
-            }
-        }
-        assert_string_equal(chosen, rows[r].expected);
-        assert_int_equal(n, at);
-    }
-    struct rondo_iface few[] = { { .name = "lo", .up = 1, .loopback = 1 }, { .name = "veth1234", .up = 1 }, { .name = "eth0" } };
-    assert_int_equal(rondo_detect_choose_ifaces(few, 3, NULL), 1);
-    assert_int_equal(few[1].chosen, 1);
-    assert_int_equal(rondo_detect_choose_ifaces(few, 1, NULL), 1); /* the loop alone */
-    assert_int_equal(rondo_detect_choose_ifaces(few, 0, NULL), 0);
-}
-
 static void active_ports_become_nets_of_their_cards(void **state)
 {
     (void)state;
@@ -207,7 +177,6 @@ int main(void)
         cmocka_unit_test(rates_and_guids_are_read),
         cmocka_unit_test(link_is_the_generation_next_to_what_hwloc_tells),
         WITH_SYSFS(link_is_the_least_of_device_and_port),
-        cmocka_unit_test(interfaces_are_chosen_by_rule),
         WITH_SYSFS(active_ports_become_nets_of_their_cards),
         WITH_SYSFS(virtual_functions_share_the_card_and_its_wire),
         WITH_SYSFS(interfaces_are_offered_only_without_infiniband),

@@ -21,15 +21,8 @@ static double now_ms(void)
 
 static rondo_status graphs_find(struct report *report, const struct report_request *request)
 {
-    if (request->graph_file) {
-        RONDO_TRY(rondo_graphs_read(report->graphs, report->topo, request->graph_file));
-        for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
-            if (report->graphs[id].nchannels > 0) RONDO_TRY(rondo_topo_bound(report->topo, &report->graphs[id], 0));
-        }
-        return RONDO_SUCCESS;
-    }
     double start = now_ms();
-    RONDO_TRY(rondo_topo_search(report->topo, report->graphs));
+    RONDO_TRY(rondo_node_search(report->topo, request->graph_file, report->graphs));
     double ms = now_ms() - start, steps = 0;
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++) steps += (double)report->graphs[id].steps;
     for (int id = 0; id < RONDO_NUM_GRAPHS && steps > 0; id++) report->search_ms[id] = ms * (double)report->graphs[id].steps / steps;
@@ -215,21 +208,16 @@ static rondo_status stitched_put(const struct rondo_draw *draw, const struct rep
 static rondo_status nodes_put(const struct rondo_draw *draw, const struct report *report, int nodes)
 {
     const struct rondo_topo *topo = report->topo;
-    int32_t rail[RONDO_MACHINE_MAX_NETS];
     uint8_t *bytes = NULL;
     size_t nbytes = 0;
     struct rondo_stitch_rank *rank = NULL;
     rondo_status status = RONDO_SUCCESS;
-    for (int net = 0; net < topo->nnets; net++) {
-        const struct rondo_item *item = rondo_topo_item(topo, rondo_topo_net_point(topo, net));
-        rail[net] = item ? item->net.rail : -1;
-    }
     if ((int64_t)nodes * topo->ndevs > REPORT_MAX_RANKS) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
                           "%d nodes of %d ranks are more than %d ranks: fewer nodes are shown, too; --simulate counts", nodes, topo->ndevs,
                           REPORT_MAX_RANKS);
     }
-    RONDO_TRY(rondo_graphs_pack(report->graphs, topo->ndevs, topo->nnets, rail, &bytes, &nbytes));
+    RONDO_TRY(rondo_graphs_pack_topo(topo, report->graphs, &bytes, &nbytes));
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(rank, (size_t)nodes * (size_t)topo->ndevs, "ranks of the job"), out);
     uint64_t hash = rondo_graphs_hash(bytes, nbytes);
     for (int r = 0; r < nodes * topo->ndevs; r++) {

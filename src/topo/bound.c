@@ -273,11 +273,28 @@ static void lower(struct flow *f, const uint8_t *cost, int source, int sink)
 
 static int device_node(const struct rondo_topo *topo, int d) { return topo->point[d]; }
 
+/* Host endpoints of one NUMA node are alike: one flow stands for all. */
+static int stands_for_itself(const struct rondo_topo *topo, int d)
+{
+    if (topo->node[device_node(topo, d)].type != RONDO_NODE_HOST) {
+        return 1;
+    }
+    for (int e = d - 1; e > 0; e--) {
+        if (topo->device_cpu[e] == topo->device_cpu[d] && topo->node[device_node(topo, e)].type == RONDO_NODE_HOST) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 static void ring_flows(struct flow *f, const uint8_t *cost, int inter)
 {
     const struct rondo_topo *topo = f->topo;
     int hub = inter ? f->world : device_node(topo, 0);
     for (int d = inter ? 0 : 1; d < topo->ndevs; d++) {
+        if (!stands_for_itself(topo, d)) {
+            continue;
+        }
         lower(f, cost, hub, device_node(topo, d));
         lower(f, cost, device_node(topo, d), hub);
     }
@@ -287,7 +304,9 @@ static void ring_flows(struct flow *f, const uint8_t *cost, int inter)
 static void tree_flows(struct flow *f, const uint8_t *cost)
 {
     for (int d = 0; d < f->topo->ndevs; d++) {
-        lower(f, cost, f->world, device_node(f->topo, d));
+        if (stands_for_itself(f->topo, d)) {
+            lower(f, cost, f->world, device_node(f->topo, d));
+        }
     }
     lower(f, cost, f->all, f->world);
 }
@@ -295,7 +314,9 @@ static void tree_flows(struct flow *f, const uint8_t *cost)
 static void device_flows(struct flow *f, const uint8_t *cost)
 {
     for (int d = 1; d < f->topo->ndevs; d++) {
-        lower(f, cost, device_node(f->topo, 0), device_node(f->topo, d));
+        if (stands_for_itself(f->topo, d)) {
+            lower(f, cost, device_node(f->topo, 0), device_node(f->topo, d));
+        }
     }
 }
 

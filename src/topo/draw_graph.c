@@ -112,8 +112,12 @@ static void graph_put(const struct rondo_draw *draw, const struct rondo_topo *to
     rondo_line_piece(&line, "", RONDO_INK_TITLE, text);
     snprintf(text, sizeof text, "%d x %s GB/s %s", graph->nchannels, rondo_text_gbs(graph->bw_intra, intra),
              rondo_path_type_name(graph->type_intra));
-    if (graph->bw_intra >= RONDO_LOC_MBS)
+    if (graph->type_intra == RONDO_PATH_LOC) {
         snprintf(text, sizeof text, "%d channel%s inside one device", graph->nchannels, graph->nchannels > 1 ? "s" : "");
+    } else if (graph->bw_intra >= RONDO_LOC_MBS) {
+        snprintf(text, sizeof text, "%d channel%s, no link limits, %s", graph->nchannels, graph->nchannels > 1 ? "s" : "",
+                 rondo_path_type_name(graph->type_intra));
+    }
     rondo_line_piece(&line, "  ", RONDO_INK_PLAIN, text);
     if (topo->options.nnodes > 1 && graph->net[0] >= 0) {
         snprintf(text, sizeof text, "to the net %s GB/s %s", rondo_text_gbs(graph->bw_inter, inter),
@@ -241,10 +245,12 @@ static void verdict_put(const struct rondo_draw *draw, const char *what, const s
 }
 
 /* What a person would set to get the other answer about a level; "" when a level does not decide it. */
-static void level_change(const struct rondo_topo_path *path, int yes, const char *parameter, const char *below, char *text, size_t bytes)
+static void level_change(const struct rondo_topo_path *path, const struct rondo_topo_verdict *verdict, const char *parameter,
+                         const char *below, char *text, size_t bytes)
 {
+    int yes = verdict->yes;
     text[0] = '\0';
-    if (path->type >= RONDO_PATH_NET) return;
+    if (path->type >= RONDO_PATH_NET || (!yes && !strstr(verdict->reason, parameter))) return;
     if (!yes) {
         snprintf(text, bytes, "%s=%s would allow it", parameter, rondo_path_type_name(path->type));
     } else if (below[0]) {
@@ -258,7 +264,7 @@ static void why_devices(const struct rondo_draw *draw, const struct rondo_topo *
     char change[128], more[64];
     int read = 0;
     rondo_topo_p2p(topo, a, b, &read, &verdict);
-    level_change(rondo_topo_direct(topo, a, b), verdict.yes, "RONDO_P2P_LEVEL", "RONDO_P2P_DISABLE=1 forbids it", change, sizeof change);
+    level_change(rondo_topo_direct(topo, a, b), &verdict, "RONDO_P2P_LEVEL", "RONDO_P2P_DISABLE=1 forbids it", change, sizeof change);
     if (topo->options.p2p_disable) snprintf(change, sizeof change, "RONDO_P2P_DISABLE=0 would allow it");
     snprintf(more, sizeof more, "%s", !verdict.yes ? "" : read ? "; the receiver reads" : "; the sender writes");
     verdict_put(draw, "P2P", &verdict, more, change);
@@ -272,7 +278,7 @@ static void why_net(const struct rondo_draw *draw, const struct rondo_topo *topo
     const struct rondo_topo_path *path = rondo_topo_direct(topo, dev, rondo_topo_net_point(topo, net));
     for (int read = 0; read < 2; read++) {
         rondo_topo_gdr(topo, dev, net, read, &verdict);
-        level_change(path, verdict.yes, "RONDO_NET_GDR_LEVEL", "RONDO_NET_GDR_LEVEL=LOC forbids it", change, sizeof change);
+        level_change(path, &verdict, "RONDO_NET_GDR_LEVEL", "RONDO_NET_GDR_LEVEL=LOC forbids it", change, sizeof change);
         verdict_put(draw, read ? "GPUDirect send" : "GPUDirect recv", &verdict,
                     !read && verdict.yes && rondo_topo_flush(topo, dev) ? ", flushed after" : "", change);
     }

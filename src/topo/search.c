@@ -436,14 +436,15 @@ static int lowest_core(const struct rondo_cores *cores)
 }
 
 struct place {
-    int32_t key[5]; /* package, NUMA node, cache, core, device */
+    int32_t key[5]; /* package, NUMA node, cache or GPU (items stand in the order of the machine), core, device */
 };
 
 static struct place place_of(const struct rondo_topo *topo, int dev)
 {
     const struct rondo_item *cpu = rondo_topo_item(topo, topo->device_cpu[dev]);
-    int core = lowest_core(&topo->rank[dev].cores);
-    return (struct place){ { cpu != NULL ? cpu->cpu.package : -1, topo->device_cpu[dev], cache_of(topo->machine, core), core, dev } };
+    int core = lowest_core(&topo->rank[dev].cores), gpu = topo->node[topo->point[dev]].item;
+    int near = gpu >= 0 ? gpu : cache_of(topo->machine, core);
+    return (struct place){ { cpu != NULL ? cpu->cpu.package : -1, topo->device_cpu[dev], near, core, dev } };
 }
 
 static int by_key(const void *x, const void *y)

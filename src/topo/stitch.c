@@ -195,7 +195,7 @@ static void summary_fill(struct rondo_stitch *s, const struct rondo_graph *graph
 
 /* ---- shapes ---- */
 
-static rondo_status shape_fill(struct rondo_stitch *s, struct rondo_shape *shape, const struct rondo_graph graphs[RONDO_NUM_GRAPHS])
+static rondo_status shape_fill(struct rondo_stitch *s, struct rondo_stitch_shape *shape, const struct rondo_graph graphs[RONDO_NUM_GRAPHS])
 {
     int n = shape->ndevs, pattern = graphs[RONDO_GRAPH_TREE].pattern, second = n > 1;
     shape->swaps = graphs[RONDO_GRAPH_RING].cross_nic == 2;
@@ -225,7 +225,7 @@ static rondo_status shapes_read(struct rondo_stitch *s, const struct rondo_stitc
     RONDO_TRY(RONDO_NEW_ARRAY(graphs, RONDO_NUM_GRAPHS * s->nshapes, "the graphs of the job's nodes"));
     rondo_status status = RONDO_SUCCESS;
     for (int i = 0; i < s->nshapes && status == RONDO_SUCCESS; i++) {
-        struct rondo_shape *shape = &s->shape[i];
+        struct rondo_stitch_shape *shape = &s->shape[i];
         if (shape->used && (status = rondo_graphs_unpack(in->bytes[i], in->nbytes[i], &graphs[RONDO_NUM_GRAPHS * i])) == RONDO_SUCCESS) {
             shape->bytes = in->bytes[i];
             shape->ndevs = graphs[RONDO_NUM_GRAPHS * i].ndevs;

@@ -5,7 +5,7 @@
 #include "topo/stitch.h"
 
 /* What nodes of equal graphs share. Orders of the merged number of channels: device at a place, and place of a device. */
-struct rondo_shape {
+struct rondo_stitch_shape {
     const uint8_t *bytes; /* the caller's, during create */
     size_t nbytes;
     int32_t used;
@@ -31,10 +31,10 @@ struct rondo_stitch {
     /* per node, by position */
     int32_t *node_at;
     int32_t *start; /* index in every ring; nnodes + 1 */
-    struct rondo_shape *shape;
+    struct rondo_stitch_shape *shape;
 };
 
-static inline const struct rondo_shape *rondo_shape_at(const struct rondo_stitch *s, int position)
+static inline const struct rondo_stitch_shape *rondo_shape_at(const struct rondo_stitch *s, int position)
 {
     return &s->shape[s->shape_of[s->node_at[position]]];
 }

@@ -9,7 +9,7 @@
 static int rank_at(const struct rondo_stitch *s, int position, int dev) { return s->rank_of[s->first[s->node_at[position]] + dev]; }
 
 /* Nets of a pair of channels are mirrored: every other node takes them the other way round, so that a rail meets itself. */
-static int swapped(const struct rondo_stitch *s, const struct rondo_shape *shape, int position, int c)
+static int swapped(const struct rondo_stitch *s, const struct rondo_stitch_shape *shape, int position, int c)
 {
     return shape->swaps && (position & 1) != 0 && (c ^ 1) < s->nchannels ? c ^ 1 : c;
 }
@@ -21,13 +21,13 @@ static int ring_channel(const struct rondo_stitch *s, int position, int channel)
 
 static int ring_dev(const struct rondo_stitch *s, int position, int channel, int place)
 {
-    const struct rondo_shape *shape = rondo_shape_at(s, position);
+    const struct rondo_stitch_shape *shape = rondo_shape_at(s, position);
     return shape->order[RONDO_GRAPH_RING][ring_channel(s, position, channel) * shape->ndevs + place];
 }
 
 static int ring_place(const struct rondo_stitch *s, int position, int channel, int dev)
 {
-    const struct rondo_shape *shape = rondo_shape_at(s, position);
+    const struct rondo_stitch_shape *shape = rondo_shape_at(s, position);
     return shape->place[RONDO_GRAPH_RING][ring_channel(s, position, channel) * shape->ndevs + dev];
 }
 
@@ -38,7 +38,7 @@ static int tree_which(const struct rondo_stitch *s, int channel) { return (flat_
 
 static int tree_rank(const struct rondo_stitch *s, int position, int channel, int place)
 {
-    const struct rondo_shape *shape = rondo_shape_at(s, position);
+    const struct rondo_stitch_shape *shape = rondo_shape_at(s, position);
     if (flat_trees(s)) {
         return rank_at(s, 0, shape->order[RONDO_GRAPH_RING][place]);
     }
@@ -47,26 +47,26 @@ static int tree_rank(const struct rondo_stitch *s, int position, int channel, in
 
 static int tree_place(const struct rondo_stitch *s, int position, int channel, int dev)
 {
-    const struct rondo_shape *shape = rondo_shape_at(s, position);
+    const struct rondo_stitch_shape *shape = rondo_shape_at(s, position);
     return flat_trees(s) ? shape->place[RONDO_GRAPH_RING][dev]
                          : shape->place[RONDO_GRAPH_TREE][channel % s->nchannels * shape->ndevs + dev];
 }
 
 /* ---- the tree inside a node, in places of its order ---- */
 
-static int inner_root(const struct rondo_stitch *s, const struct rondo_shape *shape, int which)
+static int inner_root(const struct rondo_stitch *s, const struct rondo_stitch_shape *shape, int which)
 {
     return flat_trees(s) ? rondo_double_tree_root(shape->ndevs, which) : 0;
 }
 
 /* Host memory: where child nodes hang at the second place, it is right below the first one, and all others below it: a node is crossed in one hop. */
-static int lead_places(const struct rondo_stitch *s, const struct rondo_shape *shape)
+static int lead_places(const struct rondo_stitch *s, const struct rondo_stitch_shape *shape)
 {
     return s->host_trees && !flat_trees(s) && (shape->attach[0] | shape->attach[1]) != 0;
 }
 
-static void inner_tree(const struct rondo_stitch *s, const struct rondo_shape *shape, int which, int place, int *parent, int child[2],
-                       int *nchildren)
+static void inner_tree(const struct rondo_stitch *s, const struct rondo_stitch_shape *shape, int which, int place, int *parent,
+                       int child[2], int *nchildren)
 {
     int lead = lead_places(s, shape);
     if (!s->host_trees || place < lead) {
@@ -81,7 +81,7 @@ static void inner_tree(const struct rondo_stitch *s, const struct rondo_shape *s
     child[1] += lead;
 }
 
-static int inner_depth(const struct rondo_stitch *s, const struct rondo_shape *shape)
+static int inner_depth(const struct rondo_stitch *s, const struct rondo_stitch_shape *shape)
 {
     int lead = lead_places(s, shape);
     return s->host_trees ? lead + rondo_double_tree_depth(shape->ndevs - lead) : shape->ndevs - 1;
@@ -109,7 +109,7 @@ static int depth_below(const struct rondo_stitch *s, int which, int position)
 static int rings_equal(const struct rondo_stitch *s, const uint8_t *parities, int a, int b)
 {
     for (int i = 0; i < s->nshapes; i++) {
-        const struct rondo_shape *shape = &s->shape[i];
+        const struct rondo_stitch_shape *shape = &s->shape[i];
         for (int odd = 0; odd < 2; odd++) {
             const int16_t *order = shape->order[RONDO_GRAPH_RING];
             int c = swapped(s, shape, odd, a), d = swapped(s, shape, odd, b);
@@ -208,7 +208,7 @@ void rondo_stitch_channel(const struct rondo_stitch *stitch, int rank, int chann
 void rondo_stitch_ring(const struct rondo_stitch *stitch, int channel, int32_t *ranks)
 {
     for (int position = 0; position < stitch->sum.nnodes; position++) {
-        const struct rondo_shape *shape = rondo_shape_at(stitch, position);
+        const struct rondo_stitch_shape *shape = rondo_shape_at(stitch, position);
         const int16_t *order = shape->order[RONDO_GRAPH_RING] + ring_channel(stitch, position, channel) * shape->ndevs;
         for (int i = 0; i < shape->ndevs; i++) {
             *ranks++ = rank_at(stitch, position, order[i]);
@@ -221,7 +221,7 @@ int rondo_stitch_ring_of(const struct rondo_stitch *stitch, int channel) { retur
 int rondo_stitch_net(const struct rondo_stitch *stitch, int rank, int channel, int send)
 {
     int position = stitch->position[stitch->node_of[rank]], end = send != 0;
-    const struct rondo_shape *shape = rondo_shape_at(stitch, position);
+    const struct rondo_stitch_shape *shape = rondo_shape_at(stitch, position);
     if (stitch->sum.nnodes == 1 || ring_place(stitch, position, channel, stitch->local_of[rank]) != (end ? shape->ndevs - 1 : 0)) {
         return -1;
     }
@@ -241,7 +241,7 @@ int rondo_stitch_tree_net(const struct rondo_stitch *stitch, int rank, int chann
 
 int rondo_stitch_rail(const struct rondo_stitch *stitch, int rank, int net)
 {
-    const struct rondo_shape *shape = &stitch->shape[stitch->shape_of[stitch->node_of[rank]]];
+    const struct rondo_stitch_shape *shape = &stitch->shape[stitch->shape_of[stitch->node_of[rank]]];
     return net < 0 || net >= shape->nnets ? -1 : shape->rail[net];
 }
 

@@ -331,7 +331,8 @@ rondo_status rondo_topo_create(struct rondo_topo **out, const struct rondo_machi
     int32_t *gpu = NULL;
     *out = NULL;
     if (nranks < 1 || nranks > RONDO_TOPO_MAX_LOCAL) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "a node with %d ranks: 1 to %d can be laid out", nranks, RONDO_TOPO_MAX_LOCAL);
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "a node with %d ranks: 1 to %d can be laid out; start fewer ranks on a node", nranks,
+                          RONDO_TOPO_MAX_LOCAL);
     }
     RONDO_TRY_GOTO(RONDO_NEW(topo, "topology"), fail);
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(gpu, nranks, "GPUs of ranks"), fail);

@@ -29,7 +29,8 @@ static int device_find(const struct reader *reader, int type, int32_t number)
         if (point_type(topo, dev) != type) {
             continue;
         }
-        int32_t own = type == RONDO_NODE_GPU ? rondo_topo_item(topo, dev)->gpu.dev : topo->rank[dev].rank;
+        int32_t own = type == RONDO_NODE_GPU ? rondo_topo_item(topo, dev)->gpu.dev
+                                             : dev; /* hosts by local rank: nodes and communicators differ in the others */
         if (own == number && !reader->seen[dev]) {
             return dev;
         }
@@ -269,7 +270,7 @@ static void channel_write(FILE *out, const struct rondo_graph *graph, const stru
         if (point_type(topo, dev) == RONDO_NODE_GPU) {
             fprintf(out, "      <gpu dev=\"%d\" rank=\"%d\"/>\n", rondo_topo_item(topo, dev)->gpu.dev, topo->rank[dev].rank);
         } else {
-            fprintf(out, "      <host rank=\"%d\"/>\n", topo->rank[dev].rank);
+            fprintf(out, "      <host rank=\"%d\"/>\n", dev);
         }
     }
     net_write(out, topo, graph->net[2 * channel + 1]);
