@@ -184,10 +184,11 @@ AC_ARG_WITH([verbs], [AS_HELP_STRING([--with-verbs=auto|yes|no], [InfiniBand ver
 AS_CASE([$with_verbs], [auto|yes|no], [], [AC_MSG_ERROR([--with-verbs=$with_verbs: auto, yes or no is allowed])])
 rondo_verbs=no
 AS_IF([test "x$with_verbs" != xno], [AC_CHECK_HEADER([infiniband/verbs.h], [rondo_verbs=yes])])
-AS_IF([test $rondo_verbs = yes], [RONDO_NOTE([verbs], [header found; nothing uses it yet])],
+AS_IF([test $rondo_verbs = yes], [RONDO_NOTE([verbs], [net device built; libibverbs is opened at run time])],
     [test "x$with_verbs" = xyes], [AC_MSG_ERROR([--with-verbs=yes, but there is no infiniband/verbs.h (Debian: libibverbs-dev)])],
     [test "x$with_verbs" = xno], [RONDO_NOTE([verbs], [left out: --with-verbs=no])],
     [RONDO_NOTE([verbs], [left out: no infiniband/verbs.h (Debian: libibverbs-dev)])])
+AM_CONDITIONAL([HAVE_VERBS], [test $rondo_verbs = yes])
 ])
 
 # RONDO_CHECK_PACKAGE(PREFIX, name, pkg-config modules, Debian package, what it is for)

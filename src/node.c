@@ -22,8 +22,9 @@ static int machine_known;
 
 rondo_status rondo_node_machine(struct rondo_machine *found)
 {
-    const char *file = rondo_params()->topo_file;
-    return file[0] != '\0' ? rondo_machine_read(found, file) : rondo_machine_detect(found, NULL);
+    const struct rondo_params *params = rondo_params();
+    struct rondo_detect options = { .interfaces = params->socket_ifname };
+    return params->topo_file[0] != '\0' ? rondo_machine_read(found, params->topo_file) : rondo_machine_detect(found, &options);
 }
 
 static rondo_status find_machine(void)

@@ -163,7 +163,7 @@ static void hostile_values_are_clean_errors(void **state)
         snprintf(variable, sizeof variable, "RONDO_%s", info.name);
         for (size_t i = 0; i <= RONDO_COUNTOF(hostile); i++) {
             const char *value = i < RONDO_COUNTOF(hostile) ? hostile[i] : long_text;
-            int fine = value != long_text && (is_text || (id == RONDO_PARAM_spin && i == 0));
+            int fine = value != long_text && (is_text || (strncmp(info.range, "-1..", 4) == 0 && i == 0));
             setenv(variable, value, 1);
             if (rondo_param_reload() != (fine ? RONDO_SUCCESS : RONDO_INVALID_ARGUMENT)) {
                 fail_msg("%s=%.40s", variable, value);

@@ -1,37 +1,66 @@
 /*
- * Net devices: how slots cross nodes under the net transport. One explicit list (verbs, socket, fault, a loaded plugin), filled by the net transport's files.
- * Everything is non-blocking; requests complete in `test`. A request that has failed ends its connection, with a sentence that names both ends.
+ * Net devices: how bytes cross nodes under the net transport. One explicit list, in order of preference: a loaded plugin, verbs, socket; `fault` wraps another one (tests).
+ *
+ * A comm is one direction between two ranks. Both ends prepare (allocate, say where), the records travel by the bootstrap or the control plane, both connect. There is no handshake
+ * with the program's threads blocked: everything returns at once. A comm is used by one thread at a time; different comms by different threads.
+ *
+ * Messages of a comm arrive whole and in the order of isend, each in the irecv posted in the same place of the order (or, of irecvs with several parts, in the part with its tag). A
+ * message longer than its part, or whose tag no part waits for, is an error at the receiver, RONDO_INVALID_USAGE. What a peer sends is never believed: lengths, tags and addresses are checked.
+ *
+ * An error ends the comm: every request of it that is not complete fails from then on, with one sentence that names both ends and what usually causes it. Errors of the peer or the link are
+ * RONDO_REMOTE_ERROR, of this host RONDO_SYSTEM_ERROR. After an error only `test` and `close` may be called.
  */
 #ifndef RONDO_NET_NETDEV_H
 #define RONDO_NET_NETDEV_H
 
 #include "base/status.h"
 
-enum { RONDO_NET_HANDLE = 112, RONDO_NET_MAX_RECVS = 8 };
+enum { RONDO_NET_HANDLE = 112, RONDO_NET_MAX_RECVS = 8, RONDO_NET_MAX_REQUESTS = 32 /* under way on a comm */ };
+
+enum rondo_net_memory { RONDO_NET_HOST = 1, RONDO_NET_CUDA = 2, RONDO_NET_DMABUF = 4 }; /* bits */
 
 struct rondo_net_properties {
-    const char *name, *pci_path;
+    char name[64];      /* "mlx5_0:1", "eth0" */
+    char pci_path[128]; /* sysfs; "" none */
     uint64_t guid;
-    uint32_t pointer_support; /* bit 0 host, bit 1 CUDA, bit 2 DMA-BUF */
-    int speed_mbps, port, max_comms, max_recvs;
+    uint32_t memory; /* enum rondo_net_memory: what isend and irecv may be given */
+    int32_t speed_mbps, port, max_comms, max_recvs;
     double latency_us;
 };
 
-struct rondo_net_device {
-    const char *name;
-    rondo_status (*init)(int *ndevices);
-    rondo_status (*properties)(int device, struct rondo_net_properties *properties);
-    /* Symmetric set-up by records that the bootstrap carries: no handshake of its own. */
-    rondo_status (*prepare)(int device, int is_send, void **comm, void *handle /* RONDO_NET_HANDLE bytes */);
-    rondo_status (*connect)(void *comm, const void *peer_handle); /* RONDO_IN_PROGRESS: call again */
-    rondo_status (*reg)(void *comm, void *data, size_t bytes, int kind, void **region);
-    rondo_status (*unreg)(void *comm, void *region);
-    /* *request NULL: no credit, try again. */
-    rondo_status (*isend)(void *comm, const void *data, size_t bytes, int tag, void *region, void **request);
-    rondo_status (*irecv)(void *comm, int n, void *const *data, const size_t *bytes, const int *tags, void *const *regions, void **request);
-    rondo_status (*iflush)(void *comm, int n, void *const *data, const size_t *bytes, void *const *regions, void **request);
-    rondo_status (*test)(void *request, int *done, size_t *bytes);
-    void (*close)(void *comm);
+/* Who is at the other end, for messages and for proof. */
+struct rondo_net_peer {
+    int32_t rank, channel;
+    char host[RONDO_HOST_LEN];
+    uint64_t secret[2]; /* of the communicator: comes first on whatever is a connection */
 };
+
+struct rondo_net_device {
+    const char *name; /* "socket" */
+    /** Find devices; called once a process before anything else, again returns the same. *ndevices 0: none here, no error; @a why (if not NULL) says why, bytes long. */
+    rondo_status (*init)(int *ndevices, char *why, size_t bytes);
+    rondo_status (*properties)(int device, struct rondo_net_properties *properties);
+    /** Allocate an end. handle: RONDO_NET_HANDLE bytes for the other end, plain data without pointers of this process's that it could use. */
+    rondo_status (*prepare)(int device, const struct rondo_net_peer *peer, int is_send, void **comm, void *handle);
+    /** With the other end's handle (of the other direction). RONDO_IN_PROGRESS: call again; the caller has the deadline. */
+    rondo_status (*connect)(void *comm, const void *handle);
+    /** Memory that isend and irecv are given. kind: one bit of rondo_net_memory; fd: of a DMA-BUF, -1 else. May be the same object for the same pages. */
+    rondo_status (*reg)(void *comm, void *data, size_t bytes, int kind, int fd, void **region);
+    rondo_status (*unreg)(void *comm, void *region);
+    /** *request NULL: no room or no credit now, try again; not an error. data stays the caller's and untouched until the request is done. */
+    rondo_status (*isend)(void *comm, const void *data, size_t bytes, int tag, void *region, void **request);
+    /** n parts, 1 to max_recvs, that may arrive in any order among them. */
+    rondo_status (*irecv)(void *comm, int n, void *const *data, const size_t *bytes, const int *tags, void *const *regions, void **request);
+    /** After a receive into GPU memory: done when the GPU sees the data. *request NULL: nothing to wait for. */
+    rondo_status (*iflush)(void *comm, int n, void *const *data, const size_t *bytes, void *const *regions, void **request);
+    /** Move the comm on. *done 1: the request is gone, bytes (NULL, or room for its parts) has what arrived in each. */
+    rondo_status (*test)(void *request, int *done, size_t *bytes);
+    /** Never blocks; requests under way are given up. Safe at any time after prepare. */
+    void (*close)(void *comm);
+    /** End of the process's use: threads, listeners, devices. All comms are closed. */
+    void (*finalize)(void);
+};
+
+extern const struct rondo_net_device rondo_netdev_socket, rondo_netdev_verbs;
 
 #endif

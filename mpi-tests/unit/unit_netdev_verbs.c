@@ -1,0 +1,303 @@
+/* net/netdev_verbs.h: the attributes of each state, parameters, and which ports are devices. */
+#include "verbs_pair.h"
+
+/* ---- attributes ---- */
+
+enum {
+    INIT_MASK = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
+    RTR_MASK = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+               IBV_QP_MIN_RNR_TIMER,
+    RTS_MASK = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC
+};
+
+/* Everything else of the three structs is zero. */
+static void check_states(const struct rondo_verbs_comm *comm, const struct rondo_verbs_comm *other, struct ibv_ah_attr path, int port,
+                         int mtu)
+{
+    const struct fake_modify *init = modified(comm->qp->qp_num, IBV_QPS_INIT), *rtr = modified(comm->qp->qp_num, IBV_QPS_RTR);
+    const struct fake_modify *rts = modified(comm->qp->qp_num, IBV_QPS_RTS);
+    struct ibv_qp_attr want_init = { .qp_state = IBV_QPS_INIT, .port_num = (uint8_t)port, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE };
+    struct ibv_qp_attr want_rtr = { .qp_state = IBV_QPS_RTR,
+                                    .path_mtu = (enum ibv_mtu)mtu,
+                                    .dest_qp_num = other->qp->qp_num,
+                                    .rq_psn = other->mine.psn,
+                                    .ah_attr = path,
+                                    .max_dest_rd_atomic = 1,
+                                    .min_rnr_timer = 12 };
+    struct ibv_qp_attr want_rts = {
+        .qp_state = IBV_QPS_RTS, .sq_psn = comm->mine.psn, .max_rd_atomic = 1, .timeout = 18, .retry_cnt = 6, .rnr_retry = 6
+    };
+    assert_int_equal(init->mask, INIT_MASK);
+    assert_int_equal(rtr->mask, RTR_MASK);
+    assert_int_equal(rts->mask, RTS_MASK);
+    assert_memory_equal(&init->attr, &want_init, sizeof want_init);
+    assert_memory_equal(&rtr->attr, &want_rtr, sizeof want_rtr);
+    assert_memory_equal(&rts->attr, &want_rts, sizeof want_rts);
+    assert_true(comm->mine.psn <= 0xffffff && comm->mine.psn != other->mine.psn);
+}
+
+static void infiniband_has_these_attributes_in_each_state(void **state)
+{
+    struct pair pair;
+    struct ibv_ah_attr path = { .dlid = 17, .port_num = 1 };
+    (void)state;
+    pair_open(&pair, IB);
+    check_states(pair.send, pair.recv, path, 1, IBV_MTU_4096);
+    check_states(pair.recv, pair.send, path, 1, IBV_MTU_4096);
+    pair_close(&pair);
+}
+
+static void roce_has_these_attributes_in_each_state(void **state)
+{
+    struct pair pair;
+    struct ibv_ah_attr path = { .is_global = 1, .port_num = 2 };
+    (void)state;
+    path.grh.dgid = fake.card[0].port[1].gid[3];
+    path.grh.sgid_index = 3;
+    path.grh.hop_limit = 255;
+    pair_open(&pair, ROCE);
+    check_states(pair.send, pair.recv, path, 2, IBV_MTU_1024);
+    check_states(pair.recv, pair.send, path, 2, IBV_MTU_1024);
+    pair_close(&pair);
+}
+
+static void an_infiniband_port_without_a_lid_is_reached_by_its_gid(void **state)
+{
+    struct pair pair;
+    struct ibv_ah_attr path = { .is_global = 1, .port_num = 1 };
+    (void)state;
+    fake.card[0].port[0].attr.lid = 0;
+    path.grh.dgid = fake.card[0].port[0].gid[0];
+    path.grh.hop_limit = 255;
+    pair_open(&pair, IB);
+    check_states(pair.send, pair.recv, path, 1, IBV_MTU_4096);
+    pair_close(&pair);
+}
+
+static void another_subnet_is_reached_by_lid_and_gid(void **state)
+{
+    struct pair pair = { 0 };
+    struct rondo_verbs_end sender;
+    uint8_t handle[RONDO_NET_HANDLE];
+    (void)state;
+    assert_int_equal(dev->prepare(IB, &peer_a, 0, &pair.recv, handle), RONDO_SUCCESS);
+    memcpy(&sender, handle, sizeof sender);
+    sender.is_send = 1;
+    sender.gid[7] ^= 1;
+    memcpy(handle, &sender, sizeof sender);
+    assert_int_equal(dev->connect(pair.recv, handle), RONDO_SUCCESS);
+    const struct ibv_ah_attr *path = &modified(end_of(pair.recv)->qp->qp_num, IBV_QPS_RTR)->attr.ah_attr;
+    assert_int_equal(path->is_global, 1);
+    assert_int_equal(path->dlid, 17);
+    assert_memory_equal(path->grh.dgid.raw, sender.gid, 16);
+    pair_close(&pair);
+}
+
+static void the_lower_mtu_of_the_ends_is_used(void **state)
+{
+    uint8_t handle[2][RONDO_NET_HANDLE];
+    struct pair pair = { 0 };
+    (void)state;
+    assert_int_equal(dev->prepare(IB, &peer_a, 0, &pair.recv, handle[0]), RONDO_SUCCESS);
+    fake.card[0].port[0].attr.active_mtu = IBV_MTU_1024;
+    assert_int_equal(dev->prepare(IB, &peer_b, 1, &pair.send, handle[1]), RONDO_SUCCESS);
+    assert_int_equal(dev->connect(pair.recv, handle[1]), RONDO_SUCCESS);
+    assert_int_equal(dev->connect(pair.send, handle[0]), RONDO_SUCCESS);
+    assert_int_equal(modified(end_of(pair.recv)->qp->qp_num, IBV_QPS_RTR)->attr.path_mtu, IBV_MTU_1024);
+    assert_int_equal(modified(end_of(pair.send)->qp->qp_num, IBV_QPS_RTR)->attr.path_mtu, IBV_MTU_1024);
+    pair_close(&pair);
+}
+
+/* Each parameter, by its name and by those of NCCL and TensorFlow, and the byte or word of the attributes that it changes. */
+#define ATTR(member) offsetof(struct ibv_qp_attr, member), sizeof(((struct ibv_qp_attr *)0)->member)
+static const struct {
+    const char *names[3];
+    const char *value;
+    enum ibv_qp_state state;
+    size_t offset, bytes;
+    uint32_t expected;
+} knobs[] = {
+    { { "RONDO_IB_PKEY", "NCCL_IB_PKEY", "RDMA_QP_PKEY_INDEX" }, "9", IBV_QPS_INIT, ATTR(pkey_index), 9 },
+    { { "RONDO_IB_SL", "NCCL_IB_SL", "RDMA_QP_SL" }, "5", IBV_QPS_RTR, ATTR(ah_attr.sl), 5 },
+    { { "RONDO_IB_TC", "NCCL_IB_TC", "RDMA_TRAFFIC_CLASS" }, "106", IBV_QPS_RTR, ATTR(ah_attr.grh.traffic_class), 106 },
+    { { "RONDO_IB_GID_INDEX", "NCCL_IB_GID_INDEX", "RDMA_GID_INDEX" }, "1", IBV_QPS_RTR, ATTR(ah_attr.grh.sgid_index), 1 },
+    { { "RONDO_IB_MTU", "RDMA_QP_MTU" }, "512", IBV_QPS_RTR, ATTR(path_mtu), IBV_MTU_512 },
+    { { "RONDO_IB_ROCE_VERSION_NUM", "NCCL_IB_ROCE_VERSION_NUM" }, "1", IBV_QPS_RTR, ATTR(ah_attr.grh.sgid_index), 2 },
+    { { "RONDO_IB_ADDR_FAMILY", "NCCL_IB_ADDR_FAMILY" }, "AF_INET6", IBV_QPS_RTR, ATTR(ah_attr.grh.sgid_index), 1 },
+    { { "RONDO_IB_TIMEOUT", "NCCL_IB_TIMEOUT", "RDMA_QP_TIMEOUT" }, "21", IBV_QPS_RTS, ATTR(timeout), 21 },
+    { { "RONDO_IB_RETRY_CNT", "NCCL_IB_RETRY_CNT", "RDMA_QP_RETRY_COUNT" }, "3", IBV_QPS_RTS, ATTR(retry_cnt), 3 },
+};
+
+static void parameters_change_the_attributes(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < RONDO_COUNTOF(knobs); i++) {
+        for (int name = 0; name < 3 && knobs[i].names[name] != NULL; name++) {
+            struct pair pair;
+            uint32_t value = 0;
+            fake.nmodifies = 0;
+            set(knobs[i].names[name], knobs[i].value);
+            pair_open(&pair, ROCE);
+            const struct ibv_qp_attr *attr = &modified(end_of(pair.send)->qp->qp_num, knobs[i].state)->attr;
+            memcpy(&value, (const char *)attr + knobs[i].offset, knobs[i].bytes);
+            if (value != knobs[i].expected) {
+                fail_msg("%s=%s gives %u", knobs[i].names[name], knobs[i].value, value);
+            }
+            pair_close(&pair);
+        }
+    }
+}
+
+static void queues_have_room_for_all_that_can_be_under_way(void **state)
+{
+    struct pair pair;
+    (void)state;
+    pair_open(&pair, IB);
+    assert_int_equal(fake.last_qp.qp_type, IBV_QPT_RC);
+    assert_int_equal(fake.last_qp.cap.max_send_wr, 64);
+    assert_int_equal(fake.last_qp.cap.max_recv_wr, 32);
+    assert_true(fake.last_cqe >= 64 + 32 + 32);
+    pair_close(&pair);
+}
+
+/* ---- devices ---- */
+
+static void ports_have_names_speeds_and_kinds_of_memory(void **state)
+{
+    struct rondo_net_properties ib, roce;
+    (void)state;
+    assert_int_equal(dev->properties(IB, &ib), RONDO_SUCCESS);
+    assert_int_equal(dev->properties(ROCE, &roce), RONDO_SUCCESS);
+    assert_string_equal(ib.name, "fake0:1");
+    assert_string_equal(roce.name, "fake0:2");
+    assert_int_equal(ib.speed_mbps, 400000);
+    assert_int_equal(roce.speed_mbps, 100000);
+    assert_int_equal(roce.port, 2);
+    assert_true(ib.guid == 0xfeed0000u + '0');
+    assert_int_equal(ib.memory & (RONDO_NET_HOST | RONDO_NET_DMABUF), RONDO_NET_HOST | RONDO_NET_DMABUF);
+    assert_int_equal(dev->properties(2, &ib), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(dev->properties(-1, &ib), RONDO_INVALID_ARGUMENT);
+}
+
+static void the_filter_of_cards_has_the_syntax_of_nccl(void **state)
+{
+    static const struct {
+        const char *filter, *device;
+        int port, expected;
+    } rows[] = {
+        { "", "mlx5_0", 1, 1 },           { "mlx5", "mlx5_0", 1, 1 },
+        { "mlx5", "rxe0", 1, 0 },         { "mlx5_1", "mlx5_10", 1, 1 },
+        { "=mlx5_1", "mlx5_10", 1, 0 },   { "=mlx5_1", "mlx5_1", 2, 1 },
+        { "=mlx5_1:1", "mlx5_1", 2, 0 },  { "=mlx5_1:2", "mlx5_1", 2, 1 },
+        { "^mlx5_1", "mlx5_1", 1, 0 },    { "^mlx5_1", "mlx5_0", 1, 1 },
+        { "^=mlx5_1", "mlx5_10", 1, 1 },  { "^=mlx5_1:2", "mlx5_1", 1, 1 },
+        { "^=mlx5_1:2", "mlx5_1", 2, 0 }, { "a,mlx5_1:1", "mlx5_1", 1, 1 },
+        { ",,=", "mlx5_1", 1, 0 },        { "^", "mlx5_1", 1, 1 },
+        { "=", "mlx5_1", 1, 1 },          { ",", "mlx5_1", 1, 1 },
+        { "=mlx5_1:", "mlx5_1", 7, 1 },   { "mlx5_1:99999999999", "mlx5_1", 1, 0 },
+        { "=rxe0,mlx5_1", "rxe0", 1, 1 }, { "^rxe0,mlx5", "rxe0", 1, 0 },
+        { "^rxe0,mlx5", "mlx5_3", 1, 0 },
+    };
+    (void)state;
+    for (size_t i = 0; i < RONDO_COUNTOF(rows); i++) {
+        if (rondo_verbs_filter(rows[i].filter, rows[i].device, rows[i].port) != rows[i].expected) {
+            fail_msg("\"%s\" and %s:%d", rows[i].filter, rows[i].device, rows[i].port);
+        }
+    }
+}
+
+static int count_devices(char why[256])
+{
+    int n = -1;
+    assert_int_equal(dev->init(&n, why, 256), RONDO_SUCCESS);
+    return n;
+}
+
+static void ports_that_are_down_or_not_wanted_are_no_devices_and_why_is_said(void **state)
+{
+    char why[256];
+    (void)state;
+    assert_int_equal(count_devices(why), 2);
+    set("NCCL_IB_HCA", "=fake0:2");
+    assert_int_equal(count_devices(why), 1);
+    set("RDMA_DEVICE_PORT", "1");
+    assert_int_equal(count_devices(why), 1);
+    set("RONDO_IB_HCA", "^fake");
+    assert_int_equal(count_devices(why), 0);
+    assert_non_null(strstr(why, "\"^fake\""));
+    assert_int_equal(fake.live[FAKE_OPEN], 0);
+    set("NCCL_IB_DISABLE", "1");
+    assert_int_equal(count_devices(why), 0);
+    assert_non_null(strstr(why, "RONDO_IB_DISABLE"));
+    fake.card[0].port[0].attr.state = IBV_PORT_DOWN;
+    begin();
+    assert_int_equal(count_devices(why), 1);
+    fake.ncards = 0;
+    begin();
+    assert_int_equal(count_devices(why), 0);
+    assert_non_null(strstr(why, "no RDMA card"));
+}
+
+static void a_card_that_cannot_be_opened_is_left_out(void **state)
+{
+    char why[256];
+    (void)state;
+    fake.fail_in[FAKE_OPEN] = 1;
+    fake.fail_errno = EACCES;
+    begin();
+    assert_int_equal(count_devices(why), 0);
+    fake.ncards = 2;
+    fake.card[1] = fake.card[0];
+    snprintf(fake.card[1].device.name, sizeof fake.card[1].device.name, "fake1");
+    fake.fail_in[FAKE_OPEN] = 1;
+    begin();
+    assert_int_equal(count_devices(why), 2);
+}
+
+/* Whatever this host has: the real library, or none. */
+static void the_real_library_is_opened_or_why_not_is_said(void **state)
+{
+    char why[256];
+    (void)state;
+    dev->finalize();
+    rondo_verbs_lib_replace(NULL);
+    assert_true(count_devices(why) > 0 || why[0] != '\0');
+    dev->finalize();
+}
+
+static void a_port_without_a_gid_is_named_with_what_to_do(void **state)
+{
+    struct pair pair;
+    (void)state;
+    memset(fake.card[0].port[1].gid, 0, sizeof fake.card[0].port[1].gid);
+    assert_int_equal(pair_try(&pair, ROCE, RONDO_NET_HOST), RONDO_SYSTEM_ERROR);
+    assert_says("fake0:2");
+    assert_says("has no GID");
+    assert_says("ip addr");
+    pair_close(&pair);
+    set("RONDO_IB_GID_INDEX", "77");
+    assert_int_equal(pair_try(&pair, ROCE, RONDO_NET_HOST), RONDO_SYSTEM_ERROR);
+    assert_says("index 77");
+    pair_close(&pair);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(infiniband_has_these_attributes_in_each_state),
+        TEST(roce_has_these_attributes_in_each_state),
+        TEST(an_infiniband_port_without_a_lid_is_reached_by_its_gid),
+        TEST(another_subnet_is_reached_by_lid_and_gid),
+        TEST(the_lower_mtu_of_the_ends_is_used),
+        TEST(parameters_change_the_attributes),
+        TEST(queues_have_room_for_all_that_can_be_under_way),
+        TEST(ports_have_names_speeds_and_kinds_of_memory),
+        TEST(the_filter_of_cards_has_the_syntax_of_nccl),
+        TEST(ports_that_are_down_or_not_wanted_are_no_devices_and_why_is_said),
+        TEST(a_card_that_cannot_be_opened_is_left_out),
+        TEST(the_real_library_is_opened_or_why_not_is_said),
+        TEST(a_port_without_a_gid_is_named_with_what_to_do),
+    };
+    setenv("RONDO_DEBUG", "NONE", 1); /* errors are expected */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

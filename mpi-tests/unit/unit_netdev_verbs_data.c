@@ -1,0 +1,297 @@
+/* net/netdev_verbs.h: messages and registrations, over cards that check what a card would (fake_verbs.h). */
+#include "verbs_pair.h"
+
+/* ---- messages ---- */
+
+static void messages_of_all_sizes_arrive_whole(void **state)
+{
+    static const size_t sizes[] = { 0, 1, 3, 64, 4095, 4096, 4097, 8192, 8193, 65536, 1000003, BUFFER };
+    (void)state;
+    for (int device = IB; device <= ROCE; device++) {
+        struct pair pair;
+        pair_open(&pair, device);
+        for (size_t i = 0; i < RONDO_COUNTOF(sizes); i++) {
+            memset(target, 0, sizeof target);
+            assert_int_equal(move(&pair, sizes[i]), RONDO_SUCCESS);
+        }
+        for (int i = 0; i < 5 * RONDO_VERBS_SLOTS; i++) {
+            assert_int_equal(move(&pair, (size_t)i), RONDO_SUCCESS);
+        }
+        pair_close(&pair);
+    }
+}
+
+static void a_long_message_over_infiniband_says_separately_that_it_is_all(void **state)
+{
+    struct pair pair;
+    (void)state;
+    for (int device = IB; device <= ROCE; device++) {
+        pair_open(&pair, device);
+        fake.writes = 0;
+        assert_int_equal(move(&pair, 8192), RONDO_SUCCESS);
+        assert_int_equal(fake.writes, 2); /* clear-to-send, data */
+        fake.writes = 0;
+        assert_int_equal(move(&pair, 8193), RONDO_SUCCESS);
+        assert_int_equal(fake.writes, device == IB ? 3 : 2);
+        assert_int_equal(fake.last_write.opcode, IBV_WR_RDMA_WRITE_WITH_IMM);
+        assert_int_equal(ntohl(fake.last_write.imm_data), 8193);
+        assert_int_equal(fake.last_write.num_sge, device == IB ? 0 : 1);
+        pair_close(&pair);
+    }
+}
+
+static void a_sender_never_writes_before_it_is_clear_to_send(void **state)
+{
+    struct pair pair;
+    void *request;
+    (void)state;
+    pair_open(&pair, IB);
+    fake.writes = 0;
+    for (int i = 0; i < TURNS; i++) {
+        assert_null(give(&pair, 0, 10, 1));
+    }
+    assert_int_equal(fake.writes, 0);
+    request = receive(&pair, 0, 10, 1);
+    assert_null(give(&pair, 0, 10, 2)); /* another tag */
+    assert_int_equal(fake.writes, 1);
+    assert_int_equal(wait_for(give(&pair, 0, 10, 1), NULL), RONDO_SUCCESS);
+    assert_int_equal(wait_for(request, NULL), RONDO_SUCCESS);
+    assert_null(give(&pair, 0, 10, 1)); /* one clear-to-send, one message */
+    pair_close(&pair);
+}
+
+static void thirty_two_messages_are_under_way_and_no_more(void **state)
+{
+    struct pair pair;
+    void *in[RONDO_NET_MAX_REQUESTS], *out[RONDO_NET_MAX_REQUESTS];
+    size_t got;
+    (void)state;
+    pair_open(&pair, IB);
+    for (int round = 0; round < 3; round++) {
+        memset(target, 0, sizeof target);
+        fake.hold = 1;
+        for (int i = 0; i < RONDO_NET_MAX_REQUESTS; i++) {
+            assert_non_null(in[i] = receive(&pair, (size_t)i * 16384, 16384, 0));
+        }
+        assert_null(receive(&pair, 0, 1, 0));
+        for (int i = 0; i < RONDO_NET_MAX_REQUESTS; i++) {
+            assert_non_null(out[i] = give(&pair, (size_t)i * 16384, 16384 - (size_t)i, 0));
+        }
+        assert_null(give(&pair, 0, 1, 0));
+        assert_int_equal(wait_for(out[0], NULL), RONDO_IN_PROGRESS);
+        fake.hold = 0;
+        for (int i = RONDO_NET_MAX_REQUESTS - 1; i >= 0; i--) { /* in any order */
+            assert_int_equal(wait_for(in[i], &got), RONDO_SUCCESS);
+            assert_int_equal(wait_for(out[i], NULL), RONDO_SUCCESS);
+            assert_int_equal(got, 16384 - i);
+            assert_memory_equal(source + i * 16384, target + i * 16384, got);
+        }
+    }
+    pair_close(&pair);
+}
+
+/* The answer to a clear-to-send can be later than the message: until it is there, its slot and its place in the queue are not free. */
+static void no_more_clear_to_sends_are_under_way_than_the_queue_has_room_for(void **state)
+{
+    struct pair pair;
+    void *in, *out[RONDO_NET_MAX_REQUESTS];
+    (void)state;
+    pair_open(&pair, IB);
+    fake.hold_sends = 1;
+    for (int i = 0; i < RONDO_NET_MAX_REQUESTS; i++) {
+        in = receive(&pair, 0, 8, 0);
+        assert_non_null(out[i] = give(&pair, 0, 8, 0));
+        assert_int_equal(wait_for(in, NULL), RONDO_SUCCESS);
+    }
+    assert_null(receive(&pair, 0, 8, 0));
+    fake.hold_sends = 0;
+    for (int i = 0; i < RONDO_NET_MAX_REQUESTS; i++) {
+        assert_int_equal(wait_for(out[i], NULL), RONDO_SUCCESS);
+    }
+    for (int i = 0; i < TURNS && (in = receive(&pair, 0, 8, 0)) == NULL; i++) {
+    }
+    assert_non_null(in);
+    pair_close(&pair);
+}
+
+static void grouped_receives_take_parts_in_any_order_by_tag(void **state)
+{
+    enum { PARTS = RONDO_NET_MAX_RECVS, PART = 10000 };
+    static const int order[PARTS] = { 5, 0, 7, 2, 1, 6, 3, 4 };
+    struct pair pair;
+    void *data[PARTS], *regions[PARTS], *out[PARTS], *in;
+    size_t room[PARTS], got[PARTS];
+    int tags[PARTS];
+    (void)state;
+    pair_open(&pair, ROCE);
+    for (int round = 0; round < 2 * RONDO_VERBS_SLOTS; round++) {
+        for (int i = 0; i < PARTS; i++) {
+            data[i] = target + i * PART;
+            room[i] = i == 3 ? 0 : PART;
+            regions[i] = i == 3 ? NULL : pair.to;
+            tags[i] = 100 + i;
+        }
+        memset(target, 0, PARTS * PART);
+        assert_int_equal(dev->irecv(pair.recv, PARTS, data, room, tags, regions, &in), RONDO_SUCCESS);
+        fake.writes = 0;
+        for (int i = 0; i < PARTS; i++) {
+            int part = order[i];
+            assert_int_equal(fake.writes, 0);
+            assert_non_null(out[i] = give(&pair, (size_t)part * PART, part == 3 ? 0 : (size_t)(PART - part), 100 + part));
+            assert_true(i == PARTS - 1 || give(&pair, 0, 1, 100 + part) == NULL); /* this tag is taken */
+        }
+        assert_int_equal(fake.writes, PARTS); /* seven with data and the sizes */
+        for (int i = 0; i < PARTS; i++) {
+            assert_int_equal(wait_for(out[i], NULL), RONDO_SUCCESS);
+        }
+        assert_int_equal(wait_for(in, got), RONDO_SUCCESS);
+        for (int i = 0; i < PARTS; i++) {
+            assert_int_equal(got[i], i == 3 ? 0 : PART - i);
+            assert_memory_equal(source + i * PART, target + i * PART, got[i]);
+        }
+    }
+    pair_close(&pair);
+}
+
+static void a_message_that_is_too_long_is_the_receivers_error_and_is_not_written(void **state)
+{
+    struct pair pair;
+    void *in, *out;
+    (void)state;
+    pair_open(&pair, IB);
+    in = receive(&pair, 0, 100, 9);
+    out = give(&pair, 0, 101, 9);
+    assert_int_equal(wait_for(out, NULL), RONDO_SUCCESS);
+    assert_int_equal(wait_for(in, NULL), RONDO_INVALID_USAGE);
+    assert_says("101 bytes (tag 9)");
+    assert_says("receive of 100");
+    assert_says("rank 3 hostA");
+    assert_int_equal(target[0], 0);
+    pair_close(&pair);
+}
+
+static void what_makes_no_sense_is_refused_before_anything_is_posted(void **state)
+{
+    struct pair pair;
+    void *data = target, *outside = target + BUFFER, *none = NULL, *request;
+    size_t bytes = 2, much = (size_t)2 << 30;
+    int tag = 0;
+    (void)state;
+    pair_open(&pair, IB);
+    fake.writes = 0;
+    assert_int_equal(dev->irecv(pair.recv, 0, &data, &bytes, &tag, &pair.to, &request), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(dev->irecv(pair.recv, 9, &data, &bytes, &tag, &pair.to, &request), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(dev->irecv(pair.recv, 1, &outside, &bytes, &tag, &pair.to, &request), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(dev->irecv(pair.recv, 1, &data, &bytes, &tag, &none, &request), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(dev->irecv(pair.recv, 1, &data, &much, &tag, &pair.to, &request), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(dev->irecv(pair.send, 1, &data, &bytes, &tag, &pair.from, &request), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(dev->isend(pair.recv, data, 1, 0, pair.to, &request), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(dev->isend(pair.send, data, BUFFER + 1, 0, pair.from, &request), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(dev->reg(pair.send, NULL, 1, RONDO_NET_HOST, -1, &none), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(dev->reg(pair.send, source, SIZE_MAX - 5, RONDO_NET_HOST, -1, &none), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(dev->reg(pair.send, source, 1, RONDO_NET_DMABUF, -1, &none), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(dev->reg(pair.send, source, 1, 3, -1, &none), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(fake.writes, 0);
+    assert_int_equal(move(&pair, 5), RONDO_SUCCESS);
+    pair_close(&pair);
+}
+
+static void data_in_gpu_memory_is_flushed_by_a_read_of_its_own_queue_pair(void **state)
+{
+    struct pair pair;
+    void *data = target, *request;
+    size_t bytes = 300, nothing = 0;
+    (void)state;
+    assert_int_equal(pair_try(&pair, IB, RONDO_NET_DMABUF), RONDO_SUCCESS);
+    assert_int_equal(fake.last_mr_access, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+    assert_int_equal(fake.last_mr_begin, (uintptr_t)target);
+    const struct ibv_qp *self = end_of(pair.recv)->flush_qp;
+    assert_int_equal(modified(self->qp_num, IBV_QPS_INIT)->attr.qp_access_flags, IBV_ACCESS_REMOTE_READ);
+    assert_int_equal(modified(self->qp_num, IBV_QPS_RTR)->attr.dest_qp_num, self->qp_num);
+    assert_int_equal(move(&pair, 300), RONDO_SUCCESS);
+    fake.hold = 1;
+    assert_int_equal(dev->iflush(pair.recv, 1, &data, &bytes, &pair.to, &request), RONDO_SUCCESS);
+    assert_non_null(request);
+    assert_int_equal(wait_for(request, NULL), RONDO_IN_PROGRESS);
+    fake.hold = 0;
+    assert_int_equal(wait_for(request, NULL), RONDO_SUCCESS);
+    assert_int_equal(fake.reads, 1);
+    assert_int_equal(end_of(pair.recv)->memory->landing & 0xff, source[0]);
+    assert_int_equal(dev->iflush(pair.recv, 1, &data, &nothing, &pair.to, &request), RONDO_SUCCESS);
+    assert_null(request);
+    pair_close(&pair);
+    pair_open(&pair, IB);
+    assert_int_equal(dev->iflush(pair.recv, 1, &data, &bytes, &pair.to, &request), RONDO_SUCCESS);
+    assert_null(request); /* host memory */
+    assert_null(end_of(pair.recv)->flush_qp);
+    pair_close(&pair);
+}
+
+/* ---- registrations ---- */
+
+static void registrations_are_whole_pages_shared_and_counted(void **state)
+{
+    struct pair pair, other;
+    void *a, *b, *c;
+    int live, calls;
+    (void)state;
+    pair_open(&pair, IB);
+    pair_open(&other, IB);
+    dev->unreg(pair.recv, pair.to);
+    dev->unreg(other.recv, other.to);
+    live = fake.live[FAKE_MR];
+    assert_int_equal(dev->reg(pair.recv, target + PAGE + 100, 2 * PAGE, RONDO_NET_HOST, -1, &a), RONDO_SUCCESS);
+    assert_int_equal(fake.last_mr_begin, (uintptr_t)target + PAGE);
+    assert_int_equal(fake.last_mr_bytes, 3 * PAGE);
+    assert_int_equal(fake.last_mr_access, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    calls = fake.calls[FAKE_MR];
+    assert_int_equal(dev->reg(other.recv, target + 2 * PAGE, PAGE, RONDO_NET_HOST, -1, &b), RONDO_SUCCESS); /* within, of another comm */
+    assert_int_equal(fake.calls[FAKE_MR], calls);
+    assert_int_equal(dev->reg(pair.send, target + 2 * PAGE, PAGE, RONDO_NET_HOST, -1, &c), RONDO_SUCCESS); /* nobody may write it */
+    assert_int_equal(fake.last_mr_access, 0);
+    assert_int_equal(fake.live[FAKE_MR], live + 2);
+    assert_int_equal(dev->unreg(pair.recv, a), RONDO_SUCCESS);
+    assert_int_equal(dev->unreg(pair.send, c), RONDO_SUCCESS);
+    assert_int_equal(fake.live[FAKE_MR], live + 1);
+    dev->close(other.recv); /* gives back what it has: b */
+    other.recv = NULL;
+    assert_int_equal(fake.live[FAKE_MR], live - 1);
+    dev->close(other.send);
+    pair_close(&pair);
+}
+
+static void too_little_lockable_memory_is_named_with_the_limit(void **state)
+{
+    struct pair pair;
+    void *region;
+    (void)state;
+    pair_open(&pair, IB);
+    fake.fail_in[FAKE_MR] = 1;
+    fake.fail_errno = ENOMEM;
+    assert_int_equal(dev->reg(pair.recv, target + 1, 9000, RONDO_NET_HOST, -1, &region), RONDO_SUCCESS); /* is registered already */
+    assert_int_equal(dev->reg(pair.recv, source + 1, 9000, RONDO_NET_HOST, -1, &region), RONDO_SYSTEM_ERROR);
+    assert_says("12288 bytes");
+    assert_says("ulimit -l");
+    assert_null(region);
+    assert_int_equal(move(&pair, 7), RONDO_SUCCESS);
+    pair_close(&pair);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(messages_of_all_sizes_arrive_whole),
+        TEST(a_long_message_over_infiniband_says_separately_that_it_is_all),
+        TEST(a_sender_never_writes_before_it_is_clear_to_send),
+        TEST(thirty_two_messages_are_under_way_and_no_more),
+        TEST(no_more_clear_to_sends_are_under_way_than_the_queue_has_room_for),
+        TEST(grouped_receives_take_parts_in_any_order_by_tag),
+        TEST(a_message_that_is_too_long_is_the_receivers_error_and_is_not_written),
+        TEST(what_makes_no_sense_is_refused_before_anything_is_posted),
+        TEST(data_in_gpu_memory_is_flushed_by_a_read_of_its_own_queue_pair),
+        TEST(registrations_are_whole_pages_shared_and_counted),
+        TEST(too_little_lockable_memory_is_named_with_the_limit),
+    };
+    setenv("RONDO_DEBUG", "NONE", 1); /* errors are expected */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

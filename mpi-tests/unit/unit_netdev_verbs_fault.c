@@ -1,0 +1,336 @@
+/* net/netdev_verbs.h: errors in words, nothing left behind whatever fails, and what a hostile end can send. */
+#include "verbs_pair.h"
+
+/* ---- errors ---- */
+
+static void a_failed_operation_is_a_sentence_with_both_ends_and_its_cause(void **state)
+{
+    static const struct {
+        enum ibv_wc_status code;
+        rondo_status status;
+        const char *words, *cause;
+    } rows[] = {
+        { IBV_WC_RETRY_EXC_ERR, RONDO_REMOTE_ERROR, "transport retry count exceeded", "RONDO_IB_TIMEOUT" },
+        { IBV_WC_RNR_RETRY_EXC_ERR, RONDO_REMOTE_ERROR, "receiver-not-ready", "does not receive" },
+        { IBV_WC_REM_ACCESS_ERR, RONDO_REMOTE_ERROR, "access error at the other end", "deregistered there" },
+        { IBV_WC_REM_OP_ERR, RONDO_REMOTE_ERROR, "operation error at the other end", "kernel's log" },
+        { IBV_WC_LOC_PROT_ERR, RONDO_SYSTEM_ERROR, "local protection error", "deregistered while in use" },
+        { IBV_WC_WR_FLUSH_ERR, RONDO_REMOTE_ERROR, "flushed", "earlier error" },
+        { IBV_WC_FATAL_ERR, RONDO_SYSTEM_ERROR, "fatal error of the card", "kernel's log" },
+        { IBV_WC_TM_ERR, RONDO_SYSTEM_ERROR, "unknown error", "kernel's log" },
+    };
+    (void)state;
+    for (size_t i = 0; i < RONDO_COUNTOF(rows); i++) {
+        char ends[64];
+        struct pair pair;
+        void *out, *again;
+        int done;
+        pair_open(&pair, ROCE);
+        receive(&pair, 0, 10, 0);
+        fake.send_status = rows[i].code;
+        fake.vendor = 0x81;
+        out = give(&pair, 0, 10, 0);
+        assert_int_equal(wait_for(out, NULL), rows[i].status);
+        snprintf(ends, sizeof ends, "queue pair %u", end_of(pair.recv)->qp->qp_num);
+        assert_says(ends);
+        assert_says("RDMA write of a message failed");
+        assert_says("fake0:2 (::ffff:10.0.0.5");
+        assert_says("to rank 5 hostB");
+        assert_says(rows[i].words);
+        assert_says("vendor code 0x81");
+        assert_says(rows[i].cause);
+        rondo_error_clear();
+        assert_int_equal(dev->test(out, &done, NULL), rows[i].status); /* from then on */
+        assert_says(rows[i].words);
+        assert_int_equal(dev->isend(pair.send, source, 1, 0, pair.from, &again), rows[i].status);
+        pair_close(&pair);
+    }
+}
+
+static void a_failed_clear_to_send_is_an_error_of_the_receive(void **state)
+{
+    struct pair pair;
+    (void)state;
+    pair_open(&pair, IB);
+    fake.send_status = IBV_WC_RETRY_EXC_ERR;
+    assert_int_equal(wait_for(receive(&pair, 0, 10, 0), NULL), RONDO_REMOTE_ERROR);
+    assert_says("RDMA write of a clear-to-send failed");
+    assert_says("LID 17");
+    assert_says("from rank 3 hostA");
+    pair_close(&pair);
+}
+
+static void an_end_that_went_away_is_noticed(void **state)
+{
+    struct pair pair;
+    (void)state;
+    pair_open(&pair, IB);
+    dev->close(pair.send);
+    pair.send = NULL;
+    assert_int_equal(wait_for(receive(&pair, 0, 10, 0), NULL), RONDO_REMOTE_ERROR);
+    assert_says("the other process died");
+    pair_close(&pair);
+}
+
+static void events_of_the_card_end_the_connection(void **state)
+{
+    static const struct {
+        enum ibv_event_type type;
+        const char *says;
+    } rows[] = { { IBV_EVENT_QP_FATAL, "fatal error of the queue pair" },
+                 { IBV_EVENT_QP_ACCESS_ERR, "memory that it was not given" },
+                 { IBV_EVENT_CQ_ERR, "overrun" },
+                 { IBV_EVENT_DEVICE_FATAL, "fatal error: see the kernel" } };
+    (void)state;
+    for (size_t i = 0; i < RONDO_COUNTOF(rows); i++) {
+        struct pair pair;
+        struct ibv_async_event event = { .event_type = rows[i].type };
+        pair_open(&pair, IB);
+        event.element.qp = end_of(pair.recv)->qp;
+        if (rows[i].type == IBV_EVENT_CQ_ERR) {
+            event.element.cq = end_of(pair.recv)->cq;
+        }
+        fake_verbs_event(event);
+        assert_int_equal(wait_for(receive(&pair, 0, 10, 0), NULL), RONDO_SYSTEM_ERROR);
+        assert_says(rows[i].says);
+        assert_says("rank 3 hostA");
+        pair_close(&pair);
+        begin(); /* a failed card stays failed until it is opened again */
+    }
+}
+
+static rondo_status turn_until_error(struct pair *pair, int turns)
+{
+    void *request;
+    for (int i = 0; i < turns; i++) {
+        RONDO_TRY(dev->isend(pair->send, source, 1, 0, pair->from, &request));
+    }
+    return RONDO_SUCCESS;
+}
+
+static void a_link_that_stays_down_ends_the_connection_and_one_that_comes_back_does_not(void **state)
+{
+    struct ibv_async_event down = { .event_type = IBV_EVENT_PORT_ERR, .element = { .port_num = 1 } };
+    struct ibv_async_event up = { .event_type = IBV_EVENT_PORT_ACTIVE, .element = { .port_num = 1 } };
+    struct pair pair, other;
+    struct rondo_verbs_port *port;
+    (void)state;
+    pair_open(&pair, IB);
+    pair_open(&other, ROCE);
+    port = rondo_verbs_port_get(IB);
+    fake_verbs_event(down);
+    assert_int_equal(turn_until_error(&pair, TURNS), RONDO_SUCCESS); /* within what the card tries */
+    assert_true(port->down_ns != 0);
+    port->down_ns -= rondo_verbs_retry_window_ns() - 1000000; /* long ago */
+    fake_verbs_event(up);
+    assert_int_equal(turn_until_error(&pair, TURNS), RONDO_SUCCESS);
+    assert_true(port->down_ns == 0);
+    assert_int_equal(move(&pair, 10), RONDO_SUCCESS);
+    fake_verbs_event(down);
+    assert_int_equal(turn_until_error(&pair, TURNS), RONDO_SUCCESS);
+    port->down_ns -= rondo_verbs_retry_window_ns();
+    assert_int_equal(turn_until_error(&pair, TURNS), RONDO_SYSTEM_ERROR);
+    assert_says("link of fake0:1 is down");
+    assert_int_equal(turn_until_error(&other, TURNS), RONDO_SUCCESS); /* the other port */
+    dev->close(other.send);
+    dev->close(other.recv);
+    pair_close(&pair);
+}
+
+/* Everything that a program does, until the first error; which is closed away. */
+static rondo_status whole_life(void)
+{
+    struct pair pair;
+    void *data = target, *request = NULL;
+    size_t bytes = 100;
+    rondo_status status = pair_try(&pair, IB, RONDO_NET_DMABUF);
+    for (int i = 0; i < 3 && status == RONDO_SUCCESS; i++) {
+        status = move(&pair, 9000);
+    }
+    if (status == RONDO_SUCCESS) {
+        status = dev->iflush(pair.recv, 1, &data, &bytes, &pair.to, &request);
+    }
+    if (status == RONDO_SUCCESS) {
+        status = wait_for(request, NULL);
+    }
+    pair_close(&pair);
+    return status;
+}
+
+static void whatever_fails_says_so_and_leaves_nothing(void **state)
+{
+    (void)state;
+    for (int call = FAKE_PD; call < FAKE_NUM_CALLS; call++) {
+        int nth = 1, failed;
+        do {
+            fake.fail_in[call] = nth++;
+            fake.fail_errno = EIO;
+            rondo_error_clear();
+            rondo_status status = whole_life();
+            failed = fake.fail_in[call] == 0;
+            fake.fail_in[call] = 0;
+            assert_int_equal(status == RONDO_SUCCESS, !failed);
+            assert_true(!failed || call == FAKE_POLL || strstr(rondo_error_text(), "kernel's log") != NULL);
+            assert_true(!failed || strstr(rondo_error_text(), "fake0") != NULL);
+        } while (failed);
+        assert_true(nth > 2);
+    }
+}
+
+/* ---- what comes from others ---- */
+
+static void records_that_are_not_the_other_ends_are_refused(void **state)
+{
+    static const struct {
+        size_t offset;
+        uint8_t flip;
+        const char *says;
+    } rows[] = {
+        { offsetof(struct rondo_verbs_end, magic), 1, "not a verbs record" },
+        { offsetof(struct rondo_verbs_end, version), 1, "not a verbs record" },
+        { offsetof(struct rondo_verbs_end, proof), 1, "another communicator" },
+        { offsetof(struct rondo_verbs_end, is_send), 1, "no sense" },
+        { offsetof(struct rondo_verbs_end, mtu), 0x80, "no sense" },
+        { offsetof(struct rondo_verbs_end, link_layer), 3, "Ethernet" },
+    };
+    uint8_t sender[RONDO_NET_HANDLE], receiver[RONDO_NET_HANDLE];
+    struct pair pair = { 0 };
+    (void)state;
+    assert_int_equal(dev->prepare(IB, &peer_a, 0, &pair.recv, receiver), RONDO_SUCCESS);
+    assert_int_equal(dev->prepare(IB, &peer_b, 1, &pair.send, sender), RONDO_SUCCESS);
+    for (size_t i = 0; i < RONDO_COUNTOF(rows); i++) {
+        sender[rows[i].offset] ^= rows[i].flip;
+        assert_int_equal(dev->connect(pair.recv, sender), RONDO_REMOTE_ERROR);
+        assert_says(rows[i].says);
+        assert_says("rank 3 on hostA");
+        sender[rows[i].offset] ^= rows[i].flip;
+    }
+    memset(sender + offsetof(struct rondo_verbs_end, device), 'x', sizeof((struct rondo_verbs_end *)0)->device); /* no end */
+    assert_int_equal(dev->connect(pair.recv, sender), RONDO_SUCCESS);
+    assert_int_equal(dev->connect(pair.recv, sender), RONDO_REMOTE_ERROR);
+    pair_close(&pair);
+}
+
+static void poke_cts(const struct rondo_verbs_comm *sender, int slot, struct rondo_verbs_cts cts)
+{
+    assert_int_equal(
+        fake_verbs_poke(sender->mine.address + (size_t)slot * RONDO_NET_MAX_RECVS * sizeof cts, sender->mine.rkey, &cts, sizeof cts), 0);
+}
+
+static void a_clear_to_send_that_makes_no_sense_ends_the_connection(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        struct pair pair;
+        void *request;
+        pair_open(&pair, IB);
+        const struct rondo_verbs_comm *sender = pair.send;
+        struct rondo_verbs_cts cts = { .parts = 1, .nonce = sender->mine.nonce, .sequence = 1, .bytes = 1 };
+        if (i < 3) {
+            cts.parts = i == 0 ? 0 : i == 1 ? 9 : UINT32_MAX;
+        }
+        cts.nonce ^= i == 3;
+        cts.sequence += i == 4; /* of another round: not seen */
+        poke_cts(sender, 0, cts);
+        assert_int_equal(dev->isend(pair.send, source, 1, 0, pair.from, &request), i == 4 ? RONDO_SUCCESS : RONDO_REMOTE_ERROR);
+        assert_null(request);
+        if (i < 4) {
+            assert_says("clear-to-send that makes no sense");
+        }
+        pair_close(&pair);
+    }
+}
+
+static void a_buffer_that_is_deregistered_under_way_is_an_error_at_both_ends(void **state)
+{
+    struct pair pair;
+    void *in;
+    (void)state;
+    pair_open(&pair, IB);
+    in = receive(&pair, 0, 8, 0);
+    dev->unreg(pair.recv, pair.to);
+    assert_int_equal(wait_for(give(&pair, 0, 8, 0), NULL), RONDO_REMOTE_ERROR);
+    assert_says("deregistered there");
+    assert_int_equal(wait_for(in, NULL), RONDO_SYSTEM_ERROR);
+    assert_says("receive of a message failed");
+    assert_says("deregistered here");
+    assert_int_equal(target[0], 0);
+    pair_close(&pair);
+}
+
+static void a_wrong_key_in_a_clear_to_send_touches_no_memory(void **state)
+{
+    struct pair pair;
+    (void)state;
+    pair_open(&pair, IB);
+    const struct rondo_verbs_comm *sender = pair.send;
+    poke_cts(sender, 0,
+             (struct rondo_verbs_cts){
+                 .address = (uintptr_t)target, .bytes = 8, .rkey = 1, .parts = 1, .nonce = sender->mine.nonce, .sequence = 1 });
+    assert_int_equal(wait_for(give(&pair, 0, 8, 0), NULL), RONDO_REMOTE_ERROR);
+    assert_says("access error at the other end");
+    assert_int_equal(target[0], 0);
+    pair_close(&pair);
+}
+
+/* The sizes of a group are the sender's words: nothing that is longer than its part is believed. */
+static void sizes_that_the_sender_made_up_are_refused(void **state)
+{
+    struct pair pair;
+    void *data[2] = { target, target + 100 }, *regions[2], *in, *out[2];
+    size_t room[2] = { 100, 100 };
+    int tags[2] = { 1, 2 };
+    uint64_t huge = UINT64_MAX;
+    (void)state;
+    pair_open(&pair, IB);
+    regions[0] = regions[1] = pair.to;
+    assert_int_equal(dev->irecv(pair.recv, 2, data, room, tags, regions, &in), RONDO_SUCCESS);
+    out[0] = give(&pair, 0, 10, 1);
+    out[1] = give(&pair, 0, 10, 2);
+    assert_int_equal(wait_for(out[0], NULL), RONDO_SUCCESS);
+    assert_int_equal(wait_for(out[1], NULL), RONDO_SUCCESS);
+    const struct rondo_verbs_comm *receiver = pair.recv;
+    uint64_t at = receiver->mine.address + offsetof(struct rondo_verbs_memory, sizes) + sizeof huge;
+    assert_int_equal(fake_verbs_poke(at, receiver->mine.rkey, &huge, sizeof huge), 0);
+    assert_int_equal(wait_for(in, NULL), RONDO_INVALID_USAGE);
+    assert_says("(tag 2)");
+    pair_close(&pair);
+}
+
+static void an_end_closes_at_any_time(void **state)
+{
+    struct pair pair = { 0 };
+    uint8_t handle[RONDO_NET_HANDLE];
+    (void)state;
+    assert_int_equal(dev->prepare(IB, &peer_b, 1, &pair.send, handle), RONDO_SUCCESS);
+    void *request;
+    assert_int_equal(dev->isend(pair.send, source, 0, 0, NULL, &request), RONDO_INVALID_ARGUMENT);
+    assert_says("not connected");
+    pair_close(&pair);
+    pair_open(&pair, IB);
+    fake.hold = 1;
+    receive(&pair, 0, 10, 0);
+    receive(&pair, 10, 10, 0);
+    give(&pair, 0, 10, 0);
+    pair_close(&pair);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_failed_operation_is_a_sentence_with_both_ends_and_its_cause),
+        TEST(a_failed_clear_to_send_is_an_error_of_the_receive),
+        TEST(an_end_that_went_away_is_noticed),
+        TEST(events_of_the_card_end_the_connection),
+        TEST(a_link_that_stays_down_ends_the_connection_and_one_that_comes_back_does_not),
+        TEST(whatever_fails_says_so_and_leaves_nothing),
+        TEST(records_that_are_not_the_other_ends_are_refused),
+        TEST(a_clear_to_send_that_makes_no_sense_ends_the_connection),
+        TEST(a_buffer_that_is_deregistered_under_way_is_an_error_at_both_ends),
+        TEST(a_wrong_key_in_a_clear_to_send_touches_no_memory),
+        TEST(sizes_that_the_sender_made_up_are_refused),
+        TEST(an_end_closes_at_any_time),
+    };
+    setenv("RONDO_DEBUG", "NONE", 1); /* errors are expected */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

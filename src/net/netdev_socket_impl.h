@@ -1,0 +1,185 @@
+/*
+ * What the parts of the socket device share: interfaces (netdev_socket_if.c), listeners and the start of connections
+ * (netdev_socket_listen.c), messages (netdev_socket_stream.c), the device's table and the life of a comm (netdev_socket.c).
+ *
+ * A comm is `nconns` TCP connections, made by the sender to the listener of the receiver's device; the receiver never writes but one
+ * welcome on each. Connection i carries, of every message in turn, the i-th part (parts are equal, 128 KiB at least: small messages are
+ * all part 0); a frame goes before part 0.
+ */
+#ifndef RONDO_NET_NETDEV_SOCKET_IMPL_H
+#define RONDO_NET_NETDEV_SOCKET_IMPL_H
+
+#include <netinet/in.h>
+#include <pthread.h>
+#include <sys/uio.h>
+#include "base/ifnames.h"
+#include "net/netdev.h"
+
+enum {
+    RONDO_SOCKET_CONNS = 64,       /* most of a comm */
+    RONDO_SOCKET_PART = 128 << 10, /* fewest bytes of a part that is not the last */
+    RONDO_SOCKET_STAGE = 4096,     /* bytes read ahead on connection 0: frames, and small messages with them */
+    RONDO_SOCKET_UNNAMED = 1024,   /* most connections that have not said what they are; a quarter of the descriptors if that is less */
+    RONDO_SOCKET_SILENT_MS = 5000, /* they may be silent so long */
+    RONDO_SOCKET_MESSAGES = RONDO_NET_MAX_REQUESTS * RONDO_NET_MAX_RECVS,
+    RONDO_SOCKET_MAGIC = 0x6b637372, /* "rsck" */
+    RONDO_SOCKET_VERSION = 1,
+    RONDO_SOCKET_ADDR_TEXT = 80
+};
+
+union rondo_socket_addr {
+    struct sockaddr any;
+    struct sockaddr_in in;
+    struct sockaddr_in6 in6;
+};
+
+/* ---- on the wire ---- */
+
+struct rondo_socket_handle {
+    uint32_t magic, version;
+    uint8_t is_send, family /* 4 or 6 */;
+    uint16_t port; /* of the receiver's listener, in network order; 0: a sender's */
+    uint32_t nconns;
+    uint64_t cookie;
+    uint8_t addr[16]; /* 4 bytes of IPv4, or IPv6 */
+    char ifname[RONDO_IFACE_NAME];
+};
+_Static_assert(sizeof(struct rondo_socket_handle) <= RONDO_NET_HANDLE, "a handle fits");
+
+/* First on a connection, from the sender. */
+struct rondo_socket_hello {
+    uint32_t magic, version;
+    uint64_t secret[2];
+    uint64_t to, from; /* cookies of the two comms */
+    uint32_t index, zero;
+};
+
+/* The answer. */
+struct rondo_socket_welcome {
+    uint32_t magic, version;
+    uint64_t from; /* the hello's */
+};
+
+/* Before a message. */
+struct rondo_socket_frame {
+    uint64_t bytes;
+    int32_t tag;
+    uint32_t check; /* RONDO_SOCKET_MAGIC + the message's number: a stream that has slipped is noticed */
+};
+
+/* ---- devices ---- */
+
+enum rondo_socket_drop { RONDO_SOCKET_GARBAGE, RONDO_SOCKET_STRANGER, RONDO_SOCKET_SILENT, RONDO_SOCKET_EXCESS, RONDO_SOCKET_NUM_DROPS };
+
+struct rondo_socket_unnamed {
+    struct rondo_socket_unnamed *next, *prev;
+    int64_t since_ns;
+    size_t bytes;
+    int fd;
+    struct rondo_socket_hello hello;
+};
+
+struct rondo_socket_device {
+    char name[RONDO_IFACE_NAME], pci_path[128], text[RONDO_SOCKET_ADDR_TEXT];
+    union rondo_socket_addr addr; /* port 0 */
+    int32_t mbps;
+    /* The rest under the lock, but for `nwaiting` and `looked_ns`, which are atomic. */
+    pthread_mutex_t lock;
+    int listener, epoll, refs /* receiving comms */, nunnamed, accept_errno;
+    uint16_t port;
+    struct rondo_socket_comm *waiting; /* receiving comms that are not connected */
+    struct rondo_socket_unnamed *oldest, *newest;
+    int64_t looked_ns;
+    int nwaiting;
+    uint64_t dropped[RONDO_SOCKET_NUM_DROPS];
+};
+
+/** Interfaces as devices, with a line of log each. *device: an array, free with rondo_free; the caller makes the locks. why: a sentence. */
+rondo_status rondo_socket_find(struct rondo_socket_device **device, int *n, char *why, size_t bytes);
+/** "10.0.0.1:4711", "[fe80::1%eth0]:4711"; without a port when it is 0. */
+void rondo_socket_addr_text(char text[RONDO_SOCKET_ADDR_TEXT], const union rondo_socket_addr *addr);
+static inline socklen_t rondo_socket_addr_bytes(const union rondo_socket_addr *addr)
+{
+    return addr->any.sa_family == AF_INET6 ? (socklen_t)sizeof addr->in6 : (socklen_t)sizeof addr->in;
+}
+
+/* ---- comms ---- */
+
+struct rondo_socket_request {
+    struct rondo_socket_comm *comm;
+    int used, n, left; /* parts, and those that are not complete */
+    uint32_t empty;    /* bits of parts that no message has come for */
+    void *data[RONDO_NET_MAX_RECVS];
+    size_t bytes[RONDO_NET_MAX_RECVS]; /* room; what arrived once complete */
+    int tags[RONDO_NET_MAX_RECVS];
+};
+
+struct rondo_socket_message {
+    struct rondo_socket_request *request;
+    uint8_t *data;
+    size_t bytes, part; /* part: bytes of all but the last part */
+    int left;           /* connections that are not through with it */
+    struct rondo_socket_frame frame;
+};
+
+enum rondo_socket_state { RONDO_SOCKET_NEW, RONDO_SOCKET_CONNECTING, RONDO_SOCKET_GREETED, RONDO_SOCKET_READY };
+
+struct rondo_socket_conn {
+    int fd; /* -1: none */
+    enum rondo_socket_state state;
+    uint64_t from;   /* receiver: the cookie in the hello */
+    uint64_t seq;    /* of the message that it is at */
+    uint64_t offset; /* in the frame and the part of that */
+};
+
+struct rondo_socket_comm {
+    struct rondo_socket_device *device;
+    struct rondo_socket_comm *next; /* in device->waiting */
+    struct rondo_net_peer peer;
+    int is_send, connected, waiting, nconns, narrived;
+    uint64_t cookie;
+    struct rondo_socket_handle other; /* the other end's, once connect has it */
+    rondo_status status;              /* the error that ended it, and its sentence */
+    char text[RONDO_ERROR_TEXT];
+    uint32_t turns;
+    int64_t stalled_ns, watched_ns; /* since when nothing moves, 0: it does; when the link was last looked at */
+    uint64_t head;                  /* messages so far */
+    uint64_t posted, matched;       /* receives so far; those all of whose parts have a message */
+    struct rondo_socket_request *order[RONDO_NET_MAX_REQUESTS];
+    struct rondo_socket_request request[RONDO_NET_MAX_REQUESTS];
+    struct rondo_socket_message message[RONDO_SOCKET_MESSAGES];
+    size_t stage_from, stage_to;
+    uint8_t stage[RONDO_SOCKET_STAGE];
+    struct rondo_socket_conn conn[]; /* nconns */
+};
+
+/**
+ * End a comm with a sentence of what happened, both ends, the interface, and causes.
+ * error: an errno, 0 the end of the stream, -1 what cannot have come from a Rondo. @return the status
+ */
+rondo_status rondo_socket_lost(struct rondo_socket_comm *comm, int error, const char *doing);
+/** End a comm with a sentence; both ends are added. @return the status */
+rondo_status rondo_socket_end(struct rondo_socket_comm *comm, rondo_status status, const char *fmt, ...) RONDO_PRINTF(3, 4);
+/** The error that has ended a comm, again. */
+rondo_status rondo_socket_ended(const struct rondo_socket_comm *comm);
+/** Options of a connection: no delay, keepalive within RONDO_SOCKET_TIMEOUT, buffers. */
+void rondo_socket_options(int fd);
+
+/* ---- listening (netdev_socket_listen.c) ---- */
+
+/** Make the comm known to the device's listener, which is opened for the first one. */
+rondo_status rondo_socket_listen(struct rondo_socket_comm *comm);
+/** The comm waits no longer. gone: nor is it there; with the last one the listener closes. */
+void rondo_socket_unlisten(struct rondo_socket_comm *comm, int gone);
+/** Look at a listener: accept, read hellos, hand connections to their comms, drop others. Bounded. */
+void rondo_socket_accept(struct rondo_socket_device *device);
+
+/* ---- messages (netdev_socket_stream.c) ---- */
+
+rondo_status rondo_socket_isend(void *comm, const void *data, size_t bytes, int tag, void *region, void **request);
+rondo_status rondo_socket_irecv(void *comm, int n, void *const *data, const size_t *bytes, const int *tags, void *const *regions,
+                                void **request);
+/** Move what can be moved now. */
+rondo_status rondo_socket_progress(struct rondo_socket_comm *comm);
+
+#endif

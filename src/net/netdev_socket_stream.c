@@ -1,0 +1,365 @@
+/* Messages over the connections of a comm: frames, parts, matching of receives, and the watch over links that do not answer. */
+#include "net/netdev_socket_impl.h"
+
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/socket.h>
+#include "base/log.h"
+#include "base/param.h"
+#include "base/wait.h"
+
+enum {
+    CALLS = 16,      /* most system calls of a connection in one test */
+    PIECES = 16,     /* of a gathered call */
+    CLOCK_TURNS = 64 /* tests without progress between two looks at the clock */
+};
+
+/* ---- requests ---- */
+
+static rondo_status comm_usable(struct rondo_socket_comm *comm, int is_send)
+{
+    if (comm->status != RONDO_SUCCESS) {
+        return rondo_socket_ended(comm);
+    }
+    if (!comm->connected || comm->is_send != is_send) {
+        return rondo_fail(RONDO_INVALID_USAGE, "a socket comm to rank %d is asked to %s, but it %s", comm->peer.rank,
+                          is_send ? "send" : "receive", comm->connected ? "goes the other way" : "is not connected yet");
+    }
+    return RONDO_SUCCESS;
+}
+
+static struct rondo_socket_request *request_new(struct rondo_socket_comm *comm, int n)
+{
+    for (int i = 0; i < RONDO_NET_MAX_REQUESTS; i++) {
+        struct rondo_socket_request *request = &comm->request[i];
+        if (!request->used) {
+            request->comm = comm;
+            request->used = 1;
+            request->n = request->left = n;
+            request->empty = (1u << n) - 1;
+            return request;
+        }
+    }
+    return NULL;
+}
+
+/* ---- where the bytes of a message go ---- */
+
+/* Its place is free: a request is not done before all connections are past its messages, so no more are remembered than requests have. */
+static struct rondo_socket_message *message_new(struct rondo_socket_comm *comm, struct rondo_socket_request *request, void *data,
+                                                size_t bytes)
+{
+    struct rondo_socket_message *message = &comm->message[comm->head % RONDO_SOCKET_MESSAGES];
+    size_t nconns = (size_t)comm->nconns;
+    *message = (struct rondo_socket_message){ .request = request, .data = data, .bytes = bytes, .left = comm->nconns };
+    message->part = rondo_max_size(bytes / nconns + (bytes % nconns != 0), RONDO_SOCKET_PART);
+    message->frame = (struct rondo_socket_frame){ .bytes = bytes, .check = RONDO_SOCKET_MAGIC + (uint32_t)comm->head };
+    comm->head++;
+    return message;
+}
+
+/* What connection i sends or receives of a message: maybe a frame, and a part. */
+static void pieces_of(const struct rondo_socket_comm *comm, struct rondo_socket_message *message, int i, struct iovec piece[2])
+{
+    size_t from = rondo_min_size((size_t)i * message->part, message->bytes);
+    piece[0] = (struct iovec){ &message->frame, comm->is_send && i == 0 ? sizeof message->frame : 0 };
+    piece[1] = (struct iovec){ message->bytes ? message->data + from : NULL, rondo_min_size(message->part, message->bytes - from) };
+}
+
+/* The next bytes of connection i's stream, of as many messages as fit. */
+static int gather(struct rondo_socket_comm *comm, int i, struct iovec *piece, int most)
+{
+    const struct rondo_socket_conn *conn = &comm->conn[i];
+    size_t skip = conn->offset;
+    int n = 0;
+    for (uint64_t seq = conn->seq; seq < comm->head && n + 2 <= most; seq++) {
+        struct iovec two[2];
+        pieces_of(comm, &comm->message[seq % RONDO_SOCKET_MESSAGES], i, two);
+        for (int k = 0; k < 2; k++) {
+            size_t skipped = rondo_min_size(skip, two[k].iov_len);
+            skip -= skipped;
+            if (two[k].iov_len > skipped) {
+                piece[n++] = (struct iovec){ (char *)two[k].iov_base + skipped, two[k].iov_len - skipped };
+            }
+        }
+    }
+    return n;
+}
+
+static void message_done(struct rondo_socket_message *message)
+{
+    if (--message->left == 0) {
+        message->request->left--;
+    }
+}
+
+/* Connection i has moved `bytes` more; it goes past messages that have nothing (more) for it. */
+static void advance(struct rondo_socket_comm *comm, int i, size_t bytes)
+{
+    struct rondo_socket_conn *conn = &comm->conn[i];
+    while (conn->seq < comm->head) {
+        struct rondo_socket_message *message = &comm->message[conn->seq % RONDO_SOCKET_MESSAGES];
+        struct iovec two[2];
+        pieces_of(comm, message, i, two);
+        size_t here = two[0].iov_len + two[1].iov_len - conn->offset;
+        if (bytes < here) {
+            conn->offset += bytes;
+            return;
+        }
+        bytes -= here;
+        conn->offset = 0;
+        conn->seq++;
+        message_done(message);
+    }
+}
+
+/* One call on connection i. *moved less than asked: no more can move now. */
+static rondo_status move(struct rondo_socket_comm *comm, int i, struct iovec *piece, int n, size_t *moved)
+{
+    struct msghdr header = { .msg_iov = piece, .msg_iovlen = (size_t)n };
+    int fd = comm->conn[i].fd;
+    ssize_t bytes;
+    do {
+        bytes = comm->is_send ? sendmsg(fd, &header, MSG_NOSIGNAL | MSG_DONTWAIT) : recvmsg(fd, &header, MSG_DONTWAIT);
+    } while (bytes < 0 && errno == EINTR);
+    *moved = bytes > 0 ? (size_t)bytes : 0;
+    if (bytes > 0) {
+        comm->stalled_ns = 0;
+        return RONDO_SUCCESS;
+    }
+    if (bytes < 0 && errno == EAGAIN) {
+        return RONDO_SUCCESS;
+    }
+    return rondo_socket_lost(comm, bytes < 0 ? errno : 0, comm->is_send ? "sending" : "receiving");
+}
+
+/* All that a sender does, and a receiver on connections without frames. */
+static rondo_status conn_move(struct rondo_socket_comm *comm, int i)
+{
+    struct iovec piece[PIECES];
+    advance(comm, i, 0);
+    for (int call = 0; call < CALLS && comm->conn[i].seq < comm->head; call++) {
+        size_t asked = 0, moved;
+        int n = gather(comm, i, piece, PIECES);
+        for (int k = 0; k < n; k++) {
+            asked += piece[k].iov_len;
+        }
+        RONDO_TRY(move(comm, i, piece, n, &moved));
+        advance(comm, i, moved);
+        if (moved < asked) {
+            break;
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+/* ---- receiving on connection 0 ---- */
+
+/* The receive whose turn it is; NULL: none is posted. */
+static struct rondo_socket_request *receive_next(struct rondo_socket_comm *comm)
+{
+    return comm->matched < comm->posted ? comm->order[comm->matched % RONDO_NET_MAX_REQUESTS] : NULL;
+}
+
+static int part_for(const struct rondo_socket_request *request, int tag)
+{
+    for (int part = 0; part < request->n; part++) {
+        if ((request->empty >> part & 1) && request->tags[part] == tag) {
+            return part;
+        }
+    }
+    return -1;
+}
+
+static rondo_status frame_take(struct rondo_socket_comm *comm)
+{
+    struct rondo_socket_request *request = receive_next(comm);
+    struct rondo_socket_frame frame;
+    memcpy(&frame, comm->stage + comm->stage_from, sizeof frame);
+    comm->stage_from += sizeof frame;
+    if (frame.check != RONDO_SOCKET_MAGIC + (uint32_t)comm->head) {
+        return rondo_socket_lost(comm, -1, "receiving");
+    }
+    int part = part_for(request, frame.tag);
+    if (part < 0) {
+        return rondo_socket_end(
+            comm, RONDO_INVALID_USAGE,
+            "message %llu has tag %d, which no part of the next receive waits for (it has %d parts, the first of tag %d)",
+            (unsigned long long)comm->head, frame.tag, request->n, request->tags[0]);
+    }
+    if (frame.bytes > request->bytes[part]) {
+        return rondo_socket_end(
+            comm, RONDO_INVALID_USAGE,
+            "message %llu of tag %d has %llu bytes, but the receive has room for %zu; do both ranks call with the same count and type?",
+            (unsigned long long)comm->head, frame.tag, (unsigned long long)frame.bytes, request->bytes[part]);
+    }
+    request->empty &= ~(1u << part);
+    request->bytes[part] = (size_t)frame.bytes;
+    comm->matched += request->empty == 0;
+    message_new(comm, request, request->data[part], (size_t)frame.bytes);
+    return RONDO_SUCCESS;
+}
+
+/* More bytes behind those that wait in the stage. *calls 0: no more can move now. */
+static rondo_status stage_fill(struct rondo_socket_comm *comm, int *calls)
+{
+    size_t moved, waiting = comm->stage_to - comm->stage_from;
+    memmove(comm->stage, comm->stage + comm->stage_from, waiting);
+    comm->stage_from = 0;
+    comm->stage_to = waiting;
+    struct iovec piece = { comm->stage + waiting, sizeof comm->stage - waiting };
+    RONDO_TRY(move(comm, 0, &piece, 1, &moved));
+    comm->stage_to += moved;
+    *calls = moved < piece.iov_len ? 0 : *calls - 1;
+    return RONDO_SUCCESS;
+}
+
+/* Data of the message at hand, straight to its place, and what follows into the stage. */
+static rondo_status data_read(struct rondo_socket_comm *comm, int *calls)
+{
+    struct iovec piece[3];
+    gather(comm, 0, piece, 2);
+    size_t want = piece[0].iov_len, moved;
+    piece[1] = (struct iovec){ comm->stage, sizeof comm->stage };
+    RONDO_TRY(move(comm, 0, piece, 2, &moved));
+    comm->stage_from = 0;
+    comm->stage_to = moved > want ? moved - want : 0;
+    advance(comm, 0, rondo_min_size(moved, want));
+    *calls = moved < want + sizeof comm->stage ? 0 : *calls - 1;
+    return RONDO_SUCCESS;
+}
+
+static void data_from_stage(struct rondo_socket_comm *comm)
+{
+    struct iovec piece[2];
+    gather(comm, 0, piece, 2);
+    size_t bytes = rondo_min_size(piece[0].iov_len, comm->stage_to - comm->stage_from);
+    memcpy(piece[0].iov_base, comm->stage + comm->stage_from, bytes);
+    comm->stage_from += bytes;
+    advance(comm, 0, bytes);
+}
+
+/* Bytes are read only when a receive asks for them: what a peer sends unasked waits in its own buffers. */
+static rondo_status framed_receive(struct rondo_socket_comm *comm)
+{
+    for (int calls = CALLS;;) {
+        size_t waiting = comm->stage_to - comm->stage_from;
+        advance(comm, 0, 0);
+        int in_message = comm->conn[0].seq < comm->head;
+        if (!in_message && !receive_next(comm)) {
+            return RONDO_SUCCESS;
+        }
+        if (in_message && waiting > 0) {
+            data_from_stage(comm);
+        } else if (!in_message && waiting >= sizeof(struct rondo_socket_frame)) {
+            RONDO_TRY(frame_take(comm));
+        } else if (calls > 0) {
+            RONDO_TRY(in_message ? data_read(comm, &calls) : stage_fill(comm, &calls));
+        } else {
+            return RONDO_SUCCESS;
+        }
+    }
+}
+
+/* ---- links that do not answer ---- */
+
+/*
+ * A sender whose bytes are not taken: does the other host's kernel answer at all? TCP_USER_TIMEOUT cannot tell: it also ends a
+ * connection whose peer is well and acknowledges, but does not read for that long (a rank that computes). A receiver, and a connection
+ * at rest, have TCP's keepalive. The kernel's looks at a closed window are as far apart as the window has been closed (120 s at most):
+ * so late a link that died while the peer did not read is noticed.
+ */
+static rondo_status watch(struct rondo_socket_comm *comm)
+{
+    const int64_t timeout_ms = rondo_params()->socket_timeout / 1000000;
+    for (int i = 0; i < comm->nconns; i++) {
+        struct tcp_info info;
+        socklen_t bytes = sizeof info;
+        memset(&info, 0, sizeof info);
+        if (comm->conn[i].seq >= comm->head || getsockopt(comm->conn[i].fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) {
+            continue;
+        }
+        int unanswered = info.tcpi_unacked > 0 ? info.tcpi_retransmits > 0 : info.tcpi_probes > 1;
+        if (unanswered && info.tcpi_last_ack_recv >= timeout_ms) {
+            return rondo_socket_lost(comm, ETIMEDOUT, "sending");
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status watch_sometimes(struct rondo_socket_comm *comm)
+{
+    const int64_t timeout_ns = rondo_params()->socket_timeout;
+    if (!comm->is_send || (comm->turns & (CLOCK_TURNS - 1)) != 0) {
+        return RONDO_SUCCESS;
+    }
+    int64_t now_ns = rondo_now_ns();
+    if (comm->stalled_ns == 0) {
+        comm->stalled_ns = comm->watched_ns = now_ns;
+    }
+    if (now_ns - comm->watched_ns < timeout_ns / 8) {
+        return RONDO_SUCCESS;
+    }
+    comm->watched_ns = now_ns;
+    return watch(comm);
+}
+
+rondo_status rondo_socket_progress(struct rondo_socket_comm *comm)
+{
+    for (int i = 0; i < comm->nconns; i++) {
+        RONDO_TRY(i == 0 && !comm->is_send ? framed_receive(comm) : conn_move(comm, i));
+    }
+    return watch_sometimes(comm);
+}
+
+/* ---- the calls ---- */
+
+rondo_status rondo_socket_isend(void *arg, const void *data, size_t bytes, int tag, void *region, void **request)
+{
+    struct rondo_socket_comm *comm = arg;
+    struct rondo_socket_request *sending;
+    (void)region;
+    *request = NULL;
+    RONDO_TRY(comm_usable(comm, 1));
+    sending = request_new(comm, 1);
+    if (!sending) {
+        return RONDO_SUCCESS;
+    }
+    int first = comm->conn[0].seq == comm->head;
+    message_new(comm, sending, (void *)data, bytes)->frame.tag = tag;
+    if (first) { /* nothing waits before it: it may go at once */
+        rondo_status status = rondo_socket_progress(comm);
+        if (status != RONDO_SUCCESS) {
+            sending->used = 0;
+            return status;
+        }
+    }
+    *request = sending;
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_socket_irecv(void *arg, int n, void *const *data, const size_t *bytes, const int *tags, void *const *regions,
+                                void **request)
+{
+    struct rondo_socket_comm *comm = arg;
+    struct rondo_socket_request *receiving;
+    (void)regions;
+    *request = NULL;
+    RONDO_TRY(comm_usable(comm, 0));
+    if (n < 1 || n > RONDO_NET_MAX_RECVS) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "a receive of %d parts; 1 to %d are possible", n, RONDO_NET_MAX_RECVS);
+    }
+    receiving = request_new(comm, n);
+    if (!receiving) {
+        return RONDO_SUCCESS;
+    }
+    for (int i = 0; i < n; i++) {
+        receiving->data[i] = data[i];
+        receiving->bytes[i] = bytes[i];
+        receiving->tags[i] = tags[i];
+    }
+    comm->order[comm->posted++ % RONDO_NET_MAX_REQUESTS] = receiving;
+    *request = receiving;
+    return RONDO_SUCCESS;
+}
