@@ -1,4 +1,6 @@
 /* Communicators that come from others: split and shrink over the parent's control plane, and ranks that are threads of one process. */
+#include <string.h>
+
 #include "base/log.h"
 #include "base/mem.h"
 #include "comm.h"
@@ -13,6 +15,13 @@ static rondo_status alone(struct rondo_bootstrap **bootstrap)
     status = rondo_bootstrap_threads(hub, 0, bootstrap);
     rondo_hub_release(hub);
     return status;
+}
+
+/* The serial is hashed, not added to the seed: there (serial, part) = (k, 1) and (k + 1, 0) may come out equal, and a mail with the tag of a bootstrap that has ended is dropped. */
+uint64_t rondo_child_tag(uint64_t parent_hash, const char *kind, uint64_t serial, const void *part, size_t bytes)
+{
+    uint64_t hash = rondo_hash(kind, strlen(kind), parent_hash);
+    return rondo_hash(part, bytes, rondo_hash(&serial, sizeof(serial), hash));
 }
 
 rondo_status rondo_child_bootstrap(struct rondo_ctx *parent, const int *members, int n, int self, uint64_t tag,
@@ -46,8 +55,8 @@ static rondo_status split(struct rondo_ctx *parent, int color, int key, const ro
     RONDO_TRY(rondo_ctx_create(parent->rank, parent->nranks, config, &ctx));
     split.child = ++parent->nchildren;
     RONDO_TRY_GOTO(all_members(parent, &members), fail);
-    status = rondo_child_bootstrap(parent, members, parent->nranks, parent->rank, rondo_hash("colors", 6, parent->hash + split.child),
-                                   &bootstrap);
+    status = rondo_child_bootstrap(parent, members, parent->nranks, parent->rank,
+                                   rondo_child_tag(parent->hash, "colors", split.child, NULL, 0), &bootstrap);
     rondo_free(members);
     if (status == RONDO_SUCCESS) {
         return rondo_comm_start(ctx, bootstrap, &split, newcomm);
@@ -128,8 +137,7 @@ static rondo_status shrink(struct rondo_ctx *parent, const int *exclude, int nex
         RONDO_TRY(rondo_ctx_drain(parent));
     }
     RONDO_TRY(survivors(parent, exclude, nexclude, &members, &n, &self));
-    parent->nchildren++;
-    tag = rondo_hash(members, sizeof(*members) * (size_t)n, parent->hash + parent->nchildren);
+    tag = rondo_child_tag(parent->hash, "shrink", ++parent->nshrinks, members, sizeof(*members) * (size_t)n);
     status = rondo_ctx_create(self, n, config, &ctx);
     if (status == RONDO_SUCCESS) {
         status = rondo_child_bootstrap(parent, members, n, self, tag, &bootstrap);

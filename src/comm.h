@@ -103,8 +103,8 @@ struct rondo_ctx {
     char name[RONDO_NAME_LEN];
     rondo_config config;
     struct rondo_unique_id id;
-    uint64_t hash;      /* of the id: equal on all ranks */
-    uint64_t nchildren; /* splits and shrinks so far */
+    uint64_t hash;                /* of the id: equal on all ranks */
+    uint64_t nchildren, nshrinks; /* splits and shrinks so far; apart, because ranks that are left out of a shrink do not count it */
     /* the ranks, how they are wired and connected */
     struct rondo_peer *peers;
     struct rondo_shm_name *arenas;
@@ -187,6 +187,8 @@ rondo_status rondo_init_step(struct rondo_ctx *ctx);
 void rondo_init_cancel(struct rondo_ctx *ctx);
 /** Run creations to their end, together. Each context's result is in its state. @return the first error. */
 rondo_status rondo_init_run(struct rondo_ctx **ctxs, int n);
+/** Of one bootstrap of a child: the kind of bootstrap, the serial of the call on the parent, and what tells several of one call apart (bytes may be 0). */
+uint64_t rondo_child_tag(uint64_t parent_hash, const char *kind, uint64_t serial, const void *part, size_t bytes);
 /** A bootstrap for a child of `parent` over its ranks members[0 .. n - 1]; self: this rank's place among them. */
 rondo_status rondo_child_bootstrap(struct rondo_ctx *parent, const int *members, int n, int self, uint64_t tag,
                                    struct rondo_bootstrap **bootstrap);

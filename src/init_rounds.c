@@ -99,7 +99,7 @@ static int by_key(const void *x, const void *y)
 static rondo_status join_color(struct rondo_init *init, struct member *member, int *ranks)
 {
     struct rondo_ctx *ctx = init->ctx, *parent = init->split.parent;
-    uint64_t tag = rondo_hash(&init->split.color, sizeof(init->split.color), parent->hash + init->split.child);
+    uint64_t tag = rondo_child_tag(parent->hash, "color", init->split.child, &init->split.color, sizeof(init->split.color));
     int n = 0, self = -1;
     for (int r = 0; r < parent->nranks; r++) {
         const struct color_record *record = record_of(init, r);

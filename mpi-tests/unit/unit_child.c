@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "base/types.h"
+#include "comm.h"
 #include "fake_ranks.h"
 
 /* The child has these members, this rank's place is the right one, and it works. members: ranks of the parent in the child's order. */
@@ -25,6 +26,39 @@ static void check_child(struct fake_rank *r, rondo_comm *child, const int *membe
     fake_call(&view, (struct fake_call){ .coll = FAKE_ALL_REDUCE, .type = RONDO_FLOAT32, .count = 3000 }, NULL);
     fake_call(&view, (struct fake_call){ .coll = FAKE_ALL_TO_ALL, .type = RONDO_INT32, .count = 5 }, NULL);
     FAKE_CHECK(r, view.failure[0] == '\0', "%s", view.failure);
+}
+
+/* ---- tags ---- */
+
+static int by_value(const void *x, const void *y)
+{
+    uint64_t a = *(const uint64_t *)x, b = *(const uint64_t *)y;
+    return (a > b) - (a < b);
+}
+
+/* Mail with the tag of a bootstrap that has ended is dropped: a tag that comes again loses records, now and then. */
+static void tags_of_children_do_not_come_again(void **state)
+{
+    enum { SERIALS = 64, COLORS = 64, TAGS = SERIALS * (COLORS + 2) };
+    uint64_t *tag = calloc(TAGS, sizeof(*tag));
+    (void)state;
+    assert_non_null(tag);
+    for (uint64_t parent = 0; parent < 64; parent++) {
+        int n = 0;
+        for (uint64_t serial = 1; serial <= SERIALS; serial++) {
+            int member = 0;
+            for (int color = 0; color < COLORS; color++) {
+                tag[n++] = rondo_child_tag(parent * 0x9e3779b97f4a7c15u, "color", serial, &color, sizeof(color));
+            }
+            tag[n++] = rondo_child_tag(parent * 0x9e3779b97f4a7c15u, "colors", serial, NULL, 0);
+            tag[n++] = rondo_child_tag(parent * 0x9e3779b97f4a7c15u, "shrink", serial, &member, sizeof(member));
+        }
+        qsort(tag, (size_t)n, sizeof(*tag), by_value);
+        for (int i = 1; i < n; i++) {
+            assert_true(tag[i] != tag[i - 1]);
+        }
+    }
+    free(tag);
 }
 
 /* ---- split ---- */
@@ -332,6 +366,7 @@ static void a_fault_of_a_split_leaves_the_parent_whole(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tags_of_children_do_not_come_again),
         cmocka_unit_test(splits_have_the_right_members),
         cmocka_unit_test(wrong_splits_are_errors),
         cmocka_unit_test(several_splits_may_be_under_way),
