@@ -37,12 +37,14 @@ RANK
 export FAULT_LOG="$log" FAULT_MPI="$RONDO_BUILD_MPI" RONDO_INIT_TIMEOUT=3s RONDO_TIMEOUT=20s RONDO_DEBUG=NONE
 
 marked() { find /proc -maxdepth 2 -path '/proc/[0-9]*/environ' -exec grep -lsz "^FAULT_MARK=$$.$name\$" {} + 2>/dev/null | sed 's,/proc/\([0-9]*\)/.*,\1,'; }
-shared() { find /dev/shm -maxdepth 1 -name 'rondo*' -user "$(id -u)" 2>/dev/null | LC_ALL=C sort; }
+hex8='[0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f]'
+shared() { find /dev/shm -maxdepth 1 -name "rondo-$hex8$hex8" -user "$(id -u)" 2>/dev/null | LC_ALL=C sort; }
 
-# Of the names on standard input those that stay and that no process has mapped: the others belong to another job.
+# Of the names on standard input those that stay and that no process has mapped, nor the one that the name tells made them: the others belong to another job.
 unused() {
     while read -r file; do
-        grep -qsF "$file" /proc/[0-9]*/maps && continue
+        maker=${file##*/rondo-} maker=$((0x${maker%????????}))
+        if [ -e "/proc/$maker" ] || grep -qsF "$file" /proc/[0-9]*/maps; then continue; fi
         sleep 1
         [ ! -e "$file" ] || echo "$file"
     done

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "mpi_calls.h"
@@ -17,10 +18,12 @@
 
 static struct {
     long victim, after, delay_us;
+    long watch; /* seconds */
+    long most;  /* elements of a call */
     int signal; /* SIGKILL or SIGSTOP */
     int mid, init, shrink, forever;
     uint64_t seed;
-} o = { .victim = -1, .after = 50, .seed = 1 };
+} o = { .victim = -1, .after = 50, .seed = 1, .most = 900000 };
 
 static pid_t pids[TEST_MAX_RANKS];
 
@@ -142,7 +145,8 @@ static void survive(rondo_comm *comm, rondo_status status, double took, int32_t 
 static size_t size_of_call(long i)
 {
     static const size_t sizes[] = { 1, 60, 3000, 70000, 900000 };
-    return sizes[test_hash(o.seed, 4, (uint64_t)i) % TEST_ARRAY_LEN(sizes)];
+    size_t size = sizes[test_hash(o.seed, 4, (uint64_t)i) % TEST_ARRAY_LEN(sizes)];
+    return size < (size_t)o.most ? size : (size_t)o.most;
 }
 
 static void run_calls(void)
@@ -178,6 +182,61 @@ static void run_calls(void)
         }
     }
     test_check(o.victim < 0, "%d calls after the fault nobody had noticed it", CALLS);
+    TEST_MUST(rondo_comm_destroy(comm), NULL);
+    free(in);
+    free(out);
+}
+
+static double wall_clock(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/*
+ * Calls for some seconds, in which something is done to the job from outside: each rank says how its calls went, and when they came to an end. All agree on
+ * the last call, by rank 0's clock.
+ */
+static void run_watch(void)
+{
+    char host[64] = "";
+    rondo_comm *comm;
+    size_t most = 900000 * sizeof(int32_t);
+    int32_t *in = malloc(most), *out = malloc(most), enough = 0;
+    double begin, longest = 0;
+    long n = 0;
+    if (in == NULL || out == NULL || gethostname(host, sizeof(host) - 1) != 0) {
+        test_die("no memory, or no name of this host");
+    }
+    rondo_status status = rondo_comm_create(MPI_COMM_WORLD, NULL, &comm);
+    if (status != RONDO_SUCCESS) {
+        test_say("watch %d: %s at %.6f in creation: %s", test.rank, rondo_status_string(status), wall_clock(), rondo_last_error(NULL));
+        leave();
+    }
+    begin = test_now();
+    for (; status == RONDO_SUCCESS && !enough; n++) {
+        double start = test_now();
+        int32_t end = test.rank == 0 && start - begin > (double)o.watch;
+        test_watchdog(60);
+        if (!test_check(sum(comm, size_of_call(n), in, out, total_of_ranks(-1), &status), "wrong sum in call %ld", n)) {
+            leave();
+        }
+        if (status == RONDO_SUCCESS) {
+            status = rondo_all_reduce(&end, &enough, 1, RONDO_INT32, RONDO_MAX, comm, NULL);
+        }
+        longest = test_now() - start > longest ? test_now() - start : longest;
+        if (n == 2) {
+            test_say("watching %d: pid %d on %s", test.rank, (int)getpid(), host);
+        }
+    }
+    if (status != RONDO_SUCCESS) {
+        test_say("watch %d: %s at %.6f after %ld calls: %s", test.rank,
+                 status == RONDO_REMOTE_ERROR ? "REMOTE_ERROR" : rondo_status_string(status), wall_clock(), n, rondo_last_error(comm));
+        rondo_comm_abort(comm);
+        leave();
+    }
+    test_say("watch %d: passed %ld calls, the longest took %.0f ms", test.rank, n, 1e3 * longest);
     TEST_MUST(rondo_comm_destroy(comm), NULL);
     free(in);
     free(out);
@@ -230,16 +289,19 @@ static int usage(void)
                     "  --shrink                    survivors make a communicator without the victim and use it\n"
                     "  --init                      in creations instead of calls; --victim RANK: it dies by RONDO_FAULT\n"
                     "  --forever                   calls until the program is ended from outside\n"
+                    "  --watch S                   calls for S seconds; how they went and when they failed, of each rank\n"
+                    "  --most N                    elements of a call, at most (900000)\n"
                     "  --seed N                    other sizes and moments\n");
     return 2;
 }
 
 static int parse(int argc, char **argv)
 {
-    static const struct option rows[] = { { "kill", 1, NULL, 'k' },   { "stop", 1, NULL, 's' }, { "victim", 1, NULL, 'v' },
-                                          { "after", 1, NULL, 'a' },  { "mid", 0, NULL, 'm' },  { "delay", 1, NULL, 'd' },
-                                          { "shrink", 0, NULL, 'r' }, { "init", 0, NULL, 'i' }, { "forever", 0, NULL, 'f' },
-                                          { "seed", 1, NULL, 'e' },   { NULL, 0, NULL, 0 } };
+    static const struct option rows[] = { { "kill", 1, NULL, 'k' },   { "stop", 1, NULL, 's' },  { "victim", 1, NULL, 'v' },
+                                          { "after", 1, NULL, 'a' },  { "mid", 0, NULL, 'm' },   { "delay", 1, NULL, 'd' },
+                                          { "shrink", 0, NULL, 'r' }, { "init", 0, NULL, 'i' },  { "forever", 0, NULL, 'f' },
+                                          { "seed", 1, NULL, 'e' },   { "watch", 1, NULL, 'w' }, { "most", 1, NULL, 'n' },
+                                          { NULL, 0, NULL, 0 } };
     int opt, ok = 1;
     long seed = 1;
     o.delay_us = -1;
@@ -260,6 +322,8 @@ static int parse(int argc, char **argv)
             ok &= test_parse_long(optarg, 0, 100000000, &o.delay_us);
             break;
         case 'e': ok &= test_parse_long(optarg, 0, 1000000000, &seed); break;
+        case 'w': ok &= test_parse_long(optarg, 1, 100000, &o.watch); break;
+        case 'n': ok &= test_parse_long(optarg, 1, 900000, &o.most); break;
         case 'm': o.mid = 1; break;
         case 'r': o.shrink = 1; break;
         case 'i': o.init = 1; break;
@@ -288,6 +352,8 @@ int main(int argc, char **argv)
     MPI_Allgather(&pid, sizeof(pid), MPI_BYTE, pids, sizeof(pid), MPI_BYTE, MPI_COMM_WORLD);
     if (o.init) {
         run_init();
+    } else if (o.watch > 0) {
+        run_watch();
     } else {
         run_calls();
     }

@@ -198,9 +198,7 @@ fail:
 
 static void free_links(struct rondo_ctx *ctx)
 {
-    for (int i = 0; i < ctx->nlinks; i++) {
-        rondo_link_close(&ctx->net, &ctx->links[i]);
-    }
+    rondo_links_close(ctx);
     for (int r = 0; ctx->p2p != NULL && r < ctx->nranks; r++) {
         for (int d = 0; ctx->p2p[r] != NULL && d < 2; d++) {
             if (ctx->p2p[r]->lazy[d]) {
@@ -227,6 +225,9 @@ void rondo_ctx_free(struct rondo_ctx *ctx)
     rondo_net_close(&ctx->net);
     if (ctx->control != NULL) {
         rondo_control_close(ctx->control);
+    }
+    if (ctx->listening) {
+        rondo_control_unlisten();
     }
     rondo_layout_release(&ctx->layout);
     rondo_free(ctx->arenas);

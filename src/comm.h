@@ -115,6 +115,7 @@ struct rondo_ctx {
     struct rondo_ports *ports;     /* per channel */
     struct rondo_p2p **p2p;        /* per rank; NULL until used */
     struct rondo_control *control; /* NULL when nranks is 1 */
+    int listening;                 /* it holds the process's control listener (several nodes) */
     struct rondo_board *board;
     /* running */
     const struct rondo_exec_ops *exec_ops;
@@ -126,7 +127,8 @@ struct rondo_ctx {
     struct rondo_cached cached[RONDO_CACHED_CALLS];
     struct rondo_plan direct; /* the plan of calls that run before they return */
     struct rondo_user_op user_op[RONDO_USER_OPS];
-    uint64_t seq; /* collectives called */
+    uint64_t seq;     /* collectives called */
+    uint64_t history; /* hash of all of them */
     uint32_t stall_checks;
     uint8_t barrier_byte[2];
     /* plans of streams, in the order of the calls */
@@ -199,20 +201,28 @@ rondo_status rondo_comm_start(struct rondo_ctx *ctx, struct rondo_bootstrap *boo
 
 /** Nodes of the ranks of ctx->peers, and the cost model. */
 rondo_status rondo_layout_fill(struct rondo_layout *layout, const struct rondo_peer *peers, int rank, int nranks);
-/** Room for channels; then each gets its ring (node.h), and all get their trees. */
+/** Room for channels; then each gets its ring (node.h, which keeps the stitch of several nodes), and all get their trees. */
 rondo_status rondo_layout_channels(struct rondo_layout *layout, int nchannels, int least, uint32_t protos);
 /** rank_at: position -> rank; the layout's from here on, also after an error. */
 rondo_status rondo_layout_ring(struct rondo_layout *layout, int channel, int32_t *rank_at);
 void rondo_layout_trees(struct rondo_layout *layout);
+/**
+ * The net ("mlx5_0:1", "eth0") through which the graphs of this rank's node lead a conn of a channel (port: enum rondo_port); NULL: it does not leave the node, or the graphs know of no net.
+ * Lives as long as the layout.
+ */
+const char *rondo_layout_net(const struct rondo_layout *layout, int channel, int port, int is_send);
 void rondo_layout_release(struct rondo_layout *layout);
 
 /* ---- link.c: the conns of a communicator ---- */
 
-/** Offer this rank's ends of all rings and trees. records: rondo_links_max(nchannels) of them. */
-int rondo_links_max(int nchannels);
+/** Offer this rank's ends of all rings and trees, and of exchanges. records: rondo_links_max() of them. */
+int rondo_links_max(const struct rondo_layout *layout, int nchannels);
 rondo_status rondo_links_offer(struct rondo_ctx *ctx, struct rondo_connect *records);
-/** records_of(arg, peer): the peer's records. */
-rondo_status rondo_links_connect(struct rondo_ctx *ctx, const struct rondo_connect *(*records_of)(void *arg, int peer), void *arg);
+/** records_of(arg, peer): the peer's records. RONDO_IN_PROGRESS: call again; *pending: a peer whose part is missing, else -1. */
+rondo_status rondo_links_connect(struct rondo_ctx *ctx, const struct rondo_connect *(*records_of)(void *arg, int peer), void *arg,
+                                 int *pending);
+/** Close them all: an end that came to nothing is then seen at the other end too. */
+void rondo_links_close(struct rondo_ctx *ctx);
 /** Ranks this one has or (after an error) would have links with, ascending, without repetition. @return how many. */
 int rondo_links_peers(const struct rondo_ctx *ctx, int *peers);
 rondo_status rondo_p2p_get(struct rondo_ctx *ctx, int peer, int is_send, struct rondo_p2p **p2p);
@@ -234,7 +244,9 @@ void rondo_plan_release(struct rondo_plan *plan);
 
 /** Set the context's wait policy and executor owner. */
 void rondo_ctx_policy(struct rondo_ctx *ctx);
-/** Turn the executor until *open is 0. An error ends the communicator. */
+/** One turn of the executor, and of the net where conns are proxied. */
+rondo_status rondo_ctx_turn(struct rondo_ctx *ctx, int *moved);
+/** Turn until *open is 0 and nothing of this rank's is left on its way. An error ends the communicator. */
 rondo_status rondo_ctx_wait(struct rondo_ctx *ctx, const int *open);
 /** Issue a task now and wait for it. */
 rondo_status rondo_task_run(struct rondo_task *task);

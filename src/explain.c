@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
 #include "base/param.h"
 #include "coll/cost_gpu.h"
 #include "model.h"
@@ -15,31 +14,29 @@ enum { MAX_ROWS = RONDO_NUM_ALGOS * RONDO_NUM_PROTOS };
 static rondo_status summarize(const struct rondo_topo *topo, const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int nodes, int most,
                               struct rondo_stitch_summary *summary)
 {
-    struct rondo_stitch_rank *rank = NULL;
-    struct rondo_stitch *stitch = NULL;
-    uint8_t *bytes = NULL;
-    size_t nbytes;
-    uint64_t hash;
+    struct rondo_stitch_job job;
+    struct rondo_stitch *stitch;
     rondo_status status;
-    struct rondo_stitch_input input = {
-        .nranks = nodes * topo->ndevs, .ndistinct = 1, .host_trees = !topo->all_gpus, .max_channels = most
-    };
-    RONDO_TRY(rondo_graphs_pack_topo(topo, graphs, &bytes, &nbytes));
-    RONDO_TRY_GOTO(RONDO_NEW_ARRAY(rank, input.nranks, "the ranks of a job"), out);
-    hash = rondo_graphs_hash(bytes, nbytes);
-    for (int i = 0; i < input.nranks; i++) {
-        rank[i] = (struct rondo_stitch_rank){ .graphs = hash, .node = (uint32_t)(i / topo->ndevs), .local = (uint16_t)(i % topo->ndevs) };
+    RONDO_TRY(rondo_stitch_job_create(&job, topo, graphs, nodes));
+    job.input.max_channels = most;
+    status = rondo_stitch_create(&stitch, &job.input);
+    if (status == RONDO_SUCCESS) {
+        *summary = *rondo_stitch_summary(stitch);
+        rondo_stitch_destroy(stitch);
     }
-    input.rank = rank;
-    input.bytes = (const uint8_t *const *)&bytes;
-    input.nbytes = &nbytes;
-    RONDO_TRY_GOTO(rondo_stitch_create(&stitch, &input), out);
-    *summary = *rondo_stitch_summary(stitch);
-    rondo_stitch_destroy(stitch);
-out:
-    rondo_free(rank);
-    rondo_free(bytes);
+    rondo_stitch_job_release(&job);
     return status;
+}
+
+/* Ports that have a number are of cards with verbs, or of what a plugin reaches; others are interfaces. */
+static enum rondo_model_net net_of(const struct rondo_topo *topo)
+{
+    int ports = 0;
+    for (int n = 0; n < topo->nnets; n++) {
+        const struct rondo_item *item = rondo_topo_item(topo, rondo_topo_net_point(topo, n));
+        ports += item != NULL && item->net.port > 0;
+    }
+    return ports > 0 && ports == topo->nnets ? RONDO_MODEL_RDMA : RONDO_MODEL_SOCKETS;
 }
 
 static double ranks_per_core(const struct rondo_topo *topo)
@@ -80,6 +77,9 @@ rondo_status rondo_explain_layout(struct rondo_layout *layout, const struct rond
                                      .protos = RONDO_ALL_PROTOS };
     rondo_model_host(&layout->model, ranks_per_core(topo));
     rondo_model_from_graphs(&layout->model, &summary);
+    if (nodes > 1) {
+        rondo_model_net(&layout->model, &summary, net_of(topo));
+    }
     layout->nchannels = rondo_is_gpu_model(layout) ? summary.nchannels : most;
     return RONDO_SUCCESS;
 }
@@ -88,6 +88,7 @@ rondo_status rondo_explain_layout(struct rondo_layout *layout, const struct rond
 
 struct question {
     FILE *out;
+    const struct rondo_topo *topo;
     const struct rondo_layout *layout;
     struct rondo_allowed allowed;
     enum rondo_coll coll;
@@ -220,11 +221,24 @@ static const char columns[] = " algorithm protocol channels threads      time us
 static void graph_put(const struct question *q, const char *name, const struct rondo_graph *g)
 {
     fprintf(q->out, "; %s %d x %.1f", name, g->nchannels, g->bw_intra * 1e-3);
-    if (q->layout->nnodes > 1) {
+    if (q->layout->nnodes > 1 && q->topo->nnets > 0) {
         fprintf(q->out, "/%.1f GB/s %s/%s", g->bw_inter * 1e-3, rondo_path_type_name(g->type_intra), rondo_path_type_name(g->type_inter));
     } else {
         fprintf(q->out, " GB/s %s", rondo_path_type_name(g->type_intra));
     }
+}
+
+/* What is taken to join the nodes. */
+static void nets_put(const struct question *q)
+{
+    const struct rondo_model *m = &q->layout->model;
+    if (q->layout->nnodes > 1 && q->topo->nnets == 0) {
+        fputs("; no net is known of: sockets are assumed between the nodes", q->out);
+    }
+    if (q->layout->nnodes > 1 && !rondo_is_gpu_model(q->layout)) {
+        fprintf(q->out, "; between nodes %.3g us, %.3g GB/s each way", m->net_us[RONDO_PROTO_SIMPLE], m->net_bw[RONDO_PROTO_SIMPLE]);
+    }
+    fputs("\n\n", q->out);
 }
 
 static void head_put(const struct question *q, const struct rondo_graph graphs[RONDO_NUM_GRAPHS], const char *sizes)
@@ -233,14 +247,15 @@ static void head_put(const struct question *q, const struct rondo_graph graphs[R
     fprintf(q->out, "%s of %s bytes on %d rank%s, %d node%s, at most %d channel%s (algbw, busbw: GB/s)\n", rondo_coll_name(q->coll), sizes,
             l->nranks, l->nranks == 1 ? "" : "s", l->nnodes, l->nnodes == 1 ? "" : "s", l->nchannels, l->nchannels == 1 ? "" : "s");
     if (!rondo_is_gpu_model(l)) {
-        fprintf(q->out, "model: host memory, %.2g ranks a core\n\n", l->model.ranks_per_core);
+        fprintf(q->out, "model: host memory, %.2g ranks a core", l->model.ranks_per_core);
+        nets_put(q);
         return;
     }
     fprintf(q->out, "model: GPUs of sm %d", l->model.gpu.sm);
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
         graph_put(q, rondo_graph_name(id), &graphs[id]);
     }
-    fputs("\n\n", q->out);
+    nets_put(q);
 }
 
 /* ---- the two tables ---- */
@@ -288,7 +303,7 @@ rondo_status rondo_explain(FILE *out, const struct rondo_topo *topo, const struc
 {
     const struct rondo_params *params = rondo_params();
     struct rondo_layout layout;
-    struct question q = { .out = out, .layout = &layout, .board = nodes == 1 ? (size_t)params->board_size : 0 };
+    struct question q = { .out = out, .topo = topo, .layout = &layout, .board = nodes == 1 ? (size_t)params->board_size : 0 };
     struct rondo_choice choice;
     int64_t first, last;
     RONDO_TRY(coll_find(coll, &q.coll));

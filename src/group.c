@@ -165,6 +165,9 @@ static rondo_status build_plans(struct rondo_plan ***plans_out, int *nplans_out)
     return status;
 }
 
+/* Is there something to wait for? Not of a plan that its stream has. */
+static int is_open(const struct rondo_plan *plan) { return plan->stream == NULL && (plan->open > 0 || plan->ctx->net.busy); }
+
 /* Plans without a stream: issue all, then turn all until every one is done. */
 static rondo_status run_plans(struct rondo_plan **plans, int nplans)
 {
@@ -194,9 +197,9 @@ static rondo_status run_plans(struct rondo_plan **plans, int nplans)
         int moved = 0;
         open = 0;
         for (int p = 0; p < nplans && status == RONDO_SUCCESS; p++) {
-            if (plans[p]->stream == NULL && plans[p]->open > 0) {
-                status = plans[p]->ctx->exec_ops->turn(plans[p]->ctx->exec, &moved);
-                open |= plans[p]->open > 0;
+            if (is_open(plans[p])) {
+                status = rondo_ctx_turn(plans[p]->ctx, &moved);
+                open |= is_open(plans[p]);
             }
         }
         if (moved) {
@@ -204,7 +207,7 @@ static rondo_status run_plans(struct rondo_plan **plans, int nplans)
         } else if (open && status == RONDO_SUCCESS) {
             do { /* whoever is open is looked after, in turn */
                 looked = (looked + 1) % nplans;
-            } while (plans[looked]->stream != NULL || plans[looked]->open == 0);
+            } while (!is_open(plans[looked]));
             wait.policy = &plans[looked]->ctx->policy;
             status = rondo_wait_turn(&wait);
         }

@@ -1,5 +1,5 @@
 /*
- * Creation as a list of phases, private to init.c (which moves them), init_rounds.c and init_shapes.c (what each does).
+ * Creation as a list of phases, private to init.c (which moves them), init_rounds.c, init_graphs.c and init_shapes.c (what each does).
  *
  * A phase is started, tested until done, and finished. What fails on one rank is kept (init->local) and carried by the head of the next round's record: all ranks fail
  * together, with the same sentence. An error of start or test leaves the round open; an error of finish was found by all ranks alike.
@@ -11,7 +11,7 @@
 #include "node.h"
 #include "topo/stitch.h"
 
-enum { RONDO_MAX_PHASES = 10 };
+enum { RONDO_MAX_PHASES = 12 };
 
 /* What a node's lowest rank says of its graphs in round "graphs"; nbytes 0: another rank. */
 struct rondo_graph_note {
@@ -56,6 +56,23 @@ struct rondo_phase {
     int own_deadline; /* test looks at the deadline itself */
 };
 
+/* init_rounds.c: what rounds are made of */
+/** Keep a failure, the first one, for the head of the next record. */
+void rondo_init_keep(struct rondo_init *init, rondo_status status);
+/** A zeroed record of this rank (init->mine), and room for n ranks'. */
+rondo_status rondo_init_new_round(struct rondo_init *init, size_t bytes, int n);
+/** Send init->mine with this rank's status to all. */
+rondo_status rondo_init_allgather(struct rondo_init *init);
+/** What rank r sent. */
+void *rondo_init_record(const struct rondo_init *init, int rank);
+
+/* init_graphs.c */
+rondo_status rondo_init_start_graphs(struct rondo_init *init);
+rondo_status rondo_init_finish_graphs(struct rondo_init *init);
+/** After the shapes: rings and trees. */
+rondo_status rondo_init_finish_shapes(struct rondo_init *init);
+/** How this rank's control plane is to be. */
+void rondo_init_control_config(const struct rondo_ctx *ctx, struct rondo_control_config *config);
 /** What rank r said in round "graphs". */
 const struct rondo_graph_note *rondo_init_graph_note(const struct rondo_init *init, int r);
 

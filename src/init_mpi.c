@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "base/log.h"
+#include "base/param.h"
 #include "engine.h"
+#include "launcher.h"
 #include "net/bootstrap_mpi.h"
 
 static struct {
@@ -62,39 +64,20 @@ static rondo_status mpi_ready(void)
     return status;
 }
 
-static int env_int(const char *name)
-{
-    const char *text = getenv(name);
-    return text ? atoi(text) : 0;
-}
-
-/* Tasks that were launched together with this one; 0: no launcher tells. Under mpirun, Slurm's variables speak of mpirun's own tasks: the launcher's come first. */
-static int launched_tasks(void)
-{
-    static const char *const launcher[] = { "OMPI_COMM_WORLD_SIZE", "PMI_SIZE" };
-    for (size_t i = 0; i < RONDO_COUNTOF(launcher); i++) {
-        if (getenv(launcher[i])) {
-            return env_int(launcher[i]);
-        }
-    }
-    if (!getenv("SLURM_STEP_ID")) {
-        return 0;
-    }
-    return getenv("SLURM_STEP_NUM_TASKS") ? env_int("SLURM_STEP_NUM_TASKS") : env_int("SLURM_NTASKS");
-}
-
-/* An MPI that does not understand its launcher makes of n tasks n programs of one rank, and says nothing. */
+/* An MPI that does not understand its launcher makes of n tasks n programs of one rank, and says nothing. The first task does. */
 static void singleton_warn(void)
 {
-    int size = 0, tasks = launched_tasks();
+    struct rondo_launcher launcher;
+    int size = 0;
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (size > 1 || tasks < 2 || __atomic_exchange_n(&process.warned, 1, __ATOMIC_RELAXED)) {
+    rondo_launcher_read(&launcher);
+    if (size > 1 || launcher.tasks < 2 || launcher.task > 0 || __atomic_exchange_n(&process.warned, 1, __ATOMIC_RELAXED)) {
         return;
     }
-    RONDO_WARN("MPI_COMM_WORLD has 1 rank on %s, but the launcher started %d tasks: the program's MPI does not understand the launcher. "
-               "Use the mpirun of the same MPI, "
-               "or srun --mpi=pmix (Open MPI), srun --mpi=pmi2 (MPICH)",
-               rondo_log_host(), tasks);
+    RONDO_WARN("MPI_COMM_WORLD has 1 rank on %s, but the launcher started %d tasks (%s): the program's MPI does not understand the "
+               "launcher, and each task is "
+               "alone. Use the mpirun of the same MPI, or srun --mpi=pmix (Open MPI), srun --mpi=pmi2 (MPICH)",
+               rondo_log_host(), launcher.tasks, launcher.name);
 }
 
 rondo_status rondo_comm_create(MPI_Comm mpi_comm, const rondo_config *config, rondo_comm **comm)
@@ -102,6 +85,7 @@ rondo_status rondo_comm_create(MPI_Comm mpi_comm, const rondo_config *config, ro
     if (!comm) {
         return rondo_fail(RONDO_INVALID_ARGUMENT, "comm is NULL; give the address of a rondo_comm *");
     }
+    (void)rondo_param_init(); /* where the log goes, from the first line on; what is wrong with a parameter the engine says */
     RONDO_TRY(mpi_ready());
     struct rondo_bootstrap *bootstrap;
     RONDO_TRY(rondo_bootstrap_mpi(mpi_comm, &bootstrap));

@@ -1,22 +1,14 @@
 /* What each round of creation says, and what its answers mean. */
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
 
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
 #include "init.h"
+#include "init_traps.h"
 #include "net/handshake.h"
-
-struct graph_record {
-    struct rondo_round_head head;
-    int32_t nchannels;
-    uint32_t protos;
-    struct rondo_graph_note note;
-    struct rondo_shm_name arena, segment; /* segment: of the node's control plane, from its lowest rank */
-};
 
 struct color_record {
     struct rondo_round_head head;
@@ -32,7 +24,7 @@ struct param_record {
 
 /* ---- rounds ---- */
 
-static void keep_local(struct rondo_init *init, rondo_status status)
+void rondo_init_keep(struct rondo_init *init, rondo_status status)
 {
     if (status != RONDO_SUCCESS && init->local == RONDO_SUCCESS) {
         init->local = status;
@@ -40,8 +32,7 @@ static void keep_local(struct rondo_init *init, rondo_status status)
     }
 }
 
-/* A zeroed record of this rank with its status, and room for everyone's. */
-static rondo_status new_round(struct rondo_init *init, size_t bytes, int n)
+rondo_status rondo_init_new_round(struct rondo_init *init, size_t bytes, int n)
 {
     rondo_free(init->mine);
     rondo_free(init->all);
@@ -59,18 +50,18 @@ static void set_head(struct rondo_init *init)
     rondo_round_head_fill(init->mine, init->ctx->rank, init->local);
 }
 
-static rondo_status start_allgather(struct rondo_init *init)
+rondo_status rondo_init_allgather(struct rondo_init *init)
 {
     set_head(init);
     return init->bootstrap->ops->allgather_start(init->bootstrap, init->mine, init->all, init->bytes);
 }
 
-static void *record_of(const struct rondo_init *init, int rank) { return (char *)init->all + (size_t)rank * init->bytes; }
+void *rondo_init_record(const struct rondo_init *init, int rank) { return (char *)init->all + (size_t)rank * init->bytes; }
 
 static void arm_faults(struct rondo_init *init)
 {
-    keep_local(init, rondo_fault_init());
-    keep_local(init, rondo_fault("open", init->ctx->rank, 0));
+    rondo_init_keep(init, rondo_fault_init());
+    rondo_init_keep(init, rondo_fault("open", init->ctx->rank, 0));
 }
 
 /* ---- colours: the first round of a split, over the parent's ranks ---- */
@@ -79,11 +70,11 @@ static rondo_status start_colors(struct rondo_init *init)
 {
     struct color_record *mine;
     arm_faults(init);
-    RONDO_TRY(new_round(init, sizeof(*mine), init->bootstrap->nranks));
+    RONDO_TRY(rondo_init_new_round(init, sizeof(*mine), init->bootstrap->nranks));
     mine = init->mine;
     mine->color = init->split.color;
     mine->key = init->split.key;
-    return start_allgather(init);
+    return rondo_init_allgather(init);
 }
 
 /* Members of my colour in the order of (key, rank). */
@@ -102,7 +93,7 @@ static rondo_status join_color(struct rondo_init *init, struct member *member, i
     uint64_t tag = rondo_child_tag(parent->hash, "color", init->split.child, &init->split.color, sizeof(init->split.color));
     int n = 0, self = -1;
     for (int r = 0; r < parent->nranks; r++) {
-        const struct color_record *record = record_of(init, r);
+        const struct color_record *record = rondo_init_record(init, r);
         if (record->color == init->split.color) {
             member[n].key = record->key;
             member[n++].rank = r;
@@ -169,9 +160,9 @@ static rondo_status fill_peer(struct rondo_init *init, struct rondo_peer *mine)
 
 static rondo_status start_peers(struct rondo_init *init)
 {
-    RONDO_TRY(new_round(init, sizeof(struct rondo_peer), init->ctx->nranks));
-    keep_local(init, fill_peer(init, init->mine));
-    return start_allgather(init);
+    RONDO_TRY(rondo_init_new_round(init, sizeof(struct rondo_peer), init->ctx->nranks));
+    rondo_init_keep(init, fill_peer(init, init->mine));
+    return rondo_init_allgather(init);
 }
 
 static rondo_status finish_peers(struct rondo_init *init)
@@ -190,6 +181,9 @@ static rondo_status finish_peers(struct rondo_init *init)
     if (ctx->name[0] == '\0') {
         snprintf(ctx->name, sizeof(ctx->name), "#%08x", (unsigned)ctx->hash);
     }
+    if (init->split.parent == NULL) { /* children know no more than their parent */
+        rondo_init_traps(ctx);
+    }
     return RONDO_SUCCESS;
 }
 
@@ -200,10 +194,10 @@ static rondo_status start_params(struct rondo_init *init)
     if (!init->params_differ) {
         return RONDO_SUCCESS;
     }
-    RONDO_TRY(new_round(init, sizeof(*mine), init->ctx->nranks));
+    RONDO_TRY(rondo_init_new_round(init, sizeof(*mine), init->ctx->nranks));
     mine = init->mine;
     rondo_params_pack(mine->text, sizeof(mine->text));
-    return start_allgather(init);
+    return rondo_init_allgather(init);
 }
 
 static rondo_status test_params(struct rondo_init *init)
@@ -220,188 +214,11 @@ static rondo_status finish_params(struct rondo_init *init)
         return RONDO_SUCCESS;
     }
     r = rondo_peers_param_differs(peers, init->ctx->nranks);
-    root = record_of(init, 0);
-    other = record_of(init, r);
+    root = rondo_init_record(init, 0);
+    other = rondo_init_record(init, r);
     root->text[sizeof(root->text) - 1] = other->text[sizeof(other->text) - 1] = '\0';
     RONDO_TRY(rondo_params_compare(root->text, other->text, r, peers[r].host));
     return rondo_peers_check(peers, init->ctx->nranks); /* equal as far as the texts go: at least who differs */
-}
-
-/* ---- graphs ---- */
-
-/* What a peer can open of this rank's, judged by what this rank can open of the next one's: ranks of a job are alike, as a rule. */
-static enum rondo_shm_mode auto_shm_mode(const struct rondo_ctx *ctx, const char **why)
-{
-    const struct rondo_layout *l = &ctx->layout;
-    const struct rondo_peer *self = &ctx->peers[ctx->rank], *next = &ctx->peers[l->local_ranks[(l->local_rank + 1) % l->nlocal]];
-    if (next->probe.mode != RONDO_SHM_MEMFD) {
-        *why = "there is no memfd here";
-        return RONDO_SHM_FILE;
-    }
-    if (l->nlocal == 1) {
-        *why = "nobody else is on this node";
-        return RONDO_SHM_MEMFD;
-    }
-    /* What a process that is not dumpable has in /proc is closed to its like, whatever it may open itself. */
-    if (prctl(PR_GET_DUMPABLE) == 1 && rondo_shm_can_open(&next->probe)) {
-        *why = "the next rank's can be opened through /proc";
-        return RONDO_SHM_MEMFD;
-    }
-    if (self->netns != 0 && self->netns == next->netns) {
-        *why = "memfds cannot be opened through /proc, and the next rank is in the same network namespace";
-        return RONDO_SHM_SOCKET;
-    }
-    *why = "memfds cannot be opened through /proc, and the next rank is in another network namespace";
-    return RONDO_SHM_FILE;
-}
-
-static enum rondo_shm_mode choose_shm_mode(const struct rondo_ctx *ctx)
-{
-    enum rondo_shm_mode mode = (enum rondo_shm_mode)rondo_params()->shm_mode;
-    const char *why = "RONDO_SHM_MODE says so";
-    if (mode == RONDO_SHM_AUTO) {
-        mode = auto_shm_mode(ctx, &why);
-    }
-    RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_SHM, "rank %d: shared memory by %s: %s", ctx->rank, rondo_shm_mode_name(mode), why);
-    return mode;
-}
-
-static uint32_t slot_bytes(int64_t buffer) { return (uint32_t)(buffer / RONDO_SLOTS / RONDO_CTRL_ALIGN * RONDO_CTRL_ALIGN); }
-
-static void fill_net(struct rondo_ctx *ctx)
-{
-    const struct rondo_params *params = rondo_params();
-    const struct rondo_layout *l = &ctx->layout;
-    struct rondo_net *net = &ctx->net;
-    net->rank = ctx->rank;
-    net->nranks = ctx->nranks;
-    net->peers = ctx->peers;
-    net->nlocal = l->nlocal;
-    net->local_rank = l->local_rank;
-    net->local_of = l->local_of;
-    net->local_ranks = l->local_ranks;
-    net->node_of = l->node_of;
-    net->shm_mode = choose_shm_mode(ctx);
-    net->slot_bytes[RONDO_PROTO_SIMPLE] = slot_bytes(params->buffsize);
-    net->slot_bytes[RONDO_PROTO_LL] = slot_bytes(params->ll_buffsize);
-    net->slot_bytes[RONDO_PROTO_LL128] = slot_bytes(params->ll128_buffsize);
-    net->progress = &ctx->progress;
-    net->name = ctx->name;
-}
-
-static void fill_control(const struct rondo_ctx *ctx, struct rondo_control_config *config)
-{
-    memset(config, 0, sizeof(*config));
-    config->rank = ctx->rank;
-    config->nranks = ctx->nranks;
-    config->local_rank = ctx->layout.local_rank;
-    config->nlocal = ctx->layout.nlocal;
-    config->local_ranks = ctx->layout.local_ranks;
-    config->peers = ctx->peers;
-    config->comm_hash = ctx->hash;
-    config->board_capacity = ctx->layout.nnodes == 1 ? (size_t)rondo_params()->board_size : 0;
-    config->shm_mode = ctx->net.shm_mode;
-    config->name = ctx->name;
-    config->describe = rondo_call_text;
-}
-
-static int wanted_channels(const struct rondo_ctx *ctx)
-{
-    int64_t n = rondo_params()->max_nchannels;
-    if (ctx->config.max_channels != RONDO_CONFIG_DEFAULT && ctx->config.max_channels < n) {
-        n = ctx->config.max_channels;
-    }
-    return (int)(n < rondo_params()->min_nchannels ? rondo_params()->min_nchannels : n);
-}
-
-/* Buffers only for protocols that some collective may use. */
-static uint32_t wanted_protos(const struct rondo_ctx *ctx)
-{
-    uint32_t protos = 1u << RONDO_PROTO_SIMPLE;
-    for (int c = 0; c < RONDO_NUM_COLLS; c++) {
-        protos |= ctx->allowed.protos[c][RONDO_ALGO_RING] | ctx->allowed.protos[c][RONDO_ALGO_TREE];
-    }
-    return protos;
-}
-
-static rondo_status prepare_graphs(struct rondo_init *init, struct graph_record *mine)
-{
-    struct rondo_ctx *ctx = init->ctx;
-    struct rondo_control_config config;
-    RONDO_TRY(rondo_fault("graphs", ctx->rank, 0));
-    RONDO_TRY(rondo_layout_fill(&ctx->layout, ctx->peers, ctx->rank, ctx->nranks));
-    mine->nchannels = wanted_channels(ctx);
-    mine->protos = wanted_protos(ctx);
-    if (ctx->nranks == 1) {
-        return RONDO_SUCCESS;
-    }
-    fill_net(ctx);
-    RONDO_TRY(rondo_net_open(&ctx->net, rondo_links_max(mine->nchannels)));
-    mine->arena = ctx->net.arena;
-    if (ctx->layout.local_rank == 0) {
-        fill_control(ctx, &config);
-        RONDO_TRY(rondo_control_create(&ctx->control, &config, &mine->segment));
-        RONDO_TRY(rondo_node_graphs(&ctx->layout, ctx->peers, &init->graph_bytes, &init->graph_nbytes));
-        mine->note.hash = rondo_graphs_hash(init->graph_bytes, init->graph_nbytes);
-        mine->note.nbytes = (uint32_t)init->graph_nbytes;
-        mine->note.fabric = rondo_fabric_key(getenv("SLURM_TOPOLOGY_ADDR"));
-    }
-    return RONDO_SUCCESS;
-}
-
-const struct rondo_graph_note *rondo_init_graph_note(const struct rondo_init *init, int r)
-{
-    const struct graph_record *record = record_of(init, r);
-    return &record->note;
-}
-
-static rondo_status start_graphs(struct rondo_init *init)
-{
-    RONDO_TRY(new_round(init, sizeof(struct graph_record), init->ctx->nranks));
-    keep_local(init, prepare_graphs(init, init->mine));
-    return start_allgather(init);
-}
-
-static rondo_status finish_graphs(struct rondo_init *init)
-{
-    struct rondo_ctx *ctx = init->ctx;
-    const struct graph_record *all = init->all;
-    int nchannels = RONDO_MAX_CHANNELS;
-    uint32_t protos = UINT32_MAX;
-    RONDO_TRY(rondo_round_check(all, init->bytes, ctx->nranks));
-    RONDO_TRY(RONDO_NEW_ARRAY(ctx->arenas, ctx->nranks, "the names of the ranks' memory"));
-    for (int r = 0; r < ctx->nranks; r++) {
-        nchannels = all[r].nchannels < nchannels ? all[r].nchannels : nchannels;
-        protos &= all[r].protos;
-        ctx->arenas[r] = all[r].arena;
-    }
-    ctx->net.arenas = ctx->arenas;
-    init->segment = all[ctx->layout.local_ranks[0]].segment;
-    RONDO_TRY(rondo_layout_channels(&ctx->layout, nchannels, (int)rondo_params()->min_nchannels, protos));
-    return ctx->nranks > 1 ? rondo_init_list_shapes(init) : RONDO_SUCCESS;
-}
-
-/* ---- shapes: each distinct graph to everyone, then rings and trees ---- */
-
-static rondo_status alone(struct rondo_layout *layout)
-{
-    int32_t *rank_at;
-    RONDO_TRY(RONDO_NEW_ARRAY(rank_at, 1, "a ring"));
-    RONDO_TRY(rondo_layout_ring(layout, 0, rank_at));
-    for (int c = 1; c < layout->nchannels; c++) {
-        layout->channel[c].ring = layout->channel[0].ring;
-    }
-    return RONDO_SUCCESS;
-}
-
-static rondo_status finish_shapes(struct rondo_init *init)
-{
-    struct rondo_ctx *ctx = init->ctx;
-    RONDO_TRY(ctx->nranks == 1 ? alone(&ctx->layout)
-                               : rondo_node_rings(&ctx->layout, init->shape, init->nshapes, init->node_graphs, init->node_fabric));
-    rondo_layout_trees(&ctx->layout);
-    rondo_init_free_shapes(init);
-    return RONDO_SUCCESS;
 }
 
 /* ---- connections ---- */
@@ -424,7 +241,7 @@ static const struct rondo_connect *records_of(void *arg, int peer)
         }
         peer = at;
     }
-    return connects_of(record_of(init, peer));
+    return connects_of(rondo_init_record(init, peer));
 }
 
 static rondo_status prepare_connections(struct rondo_init *init)
@@ -433,28 +250,31 @@ static rondo_status prepare_connections(struct rondo_init *init)
     struct rondo_control_config config;
     RONDO_TRY(rondo_fault("connections", ctx->rank, 0));
     if (ctx->control == NULL) {
-        fill_control(ctx, &config);
+        rondo_init_control_config(ctx, &config);
         RONDO_TRY(rondo_control_attach(&ctx->control, &config, &init->segment));
     }
+    ctx->net.control = ctx->control;
     return rondo_links_offer(ctx, connects_of(init->mine));
 }
 
 static rondo_status start_connections(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
-    size_t bytes = sizeof(struct rondo_round_head) + sizeof(struct rondo_connect) * (size_t)rondo_links_max(ctx->layout.nchannels);
+    size_t bytes = sizeof(struct rondo_round_head) +
+                   sizeof(struct rondo_connect) * (size_t)rondo_links_max(&ctx->layout, ctx->layout.nchannels);
     if (ctx->nranks == 1) {
         return RONDO_SUCCESS;
     }
-    RONDO_TRY(new_round(init, bytes, ctx->nranks <= ALLGATHER_RANKS ? ctx->nranks : rondo_links_max(ctx->layout.nchannels)));
+    RONDO_TRY(rondo_init_new_round(init, bytes,
+                                   ctx->nranks <= ALLGATHER_RANKS ? ctx->nranks : rondo_links_max(&ctx->layout, ctx->layout.nchannels)));
     if (init->local == RONDO_SUCCESS) {
-        keep_local(init, prepare_connections(init));
+        rondo_init_keep(init, prepare_connections(init));
     }
     if (ctx->nranks <= ALLGATHER_RANKS) {
-        return start_allgather(init);
+        return rondo_init_allgather(init);
     }
     /* Many ranks: the same records, between the ranks that connect only. A rank that failed sends an empty record; the next round says why. */
-    RONDO_TRY(RONDO_NEW_ARRAY(init->exchange_peers, rondo_links_max(ctx->layout.nchannels), "the list of peers"));
+    RONDO_TRY(RONDO_NEW_ARRAY(init->exchange_peers, rondo_links_max(&ctx->layout, ctx->layout.nchannels), "the list of peers"));
     init->nexchange = rondo_links_peers(ctx, init->exchange_peers);
     set_head(init);
     RONDO_TRY(rondo_calloc(&init->copies, (size_t)init->nexchange, bytes, "the records of creation"));
@@ -469,12 +289,6 @@ static rondo_status test_connections(struct rondo_init *init)
     return init->ctx->nranks == 1 ? RONDO_SUCCESS : init->bootstrap->ops->test(init->bootstrap);
 }
 
-static rondo_status connect_all(struct rondo_init *init)
-{
-    RONDO_TRY(rondo_links_connect(init->ctx, records_of, init));
-    return rondo_net_connect_all(&init->ctx->net);
-}
-
 static rondo_status finish_connections(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
@@ -484,10 +298,46 @@ static rondo_status finish_connections(struct rondo_init *init)
     if (ctx->nranks <= ALLGATHER_RANKS) {
         RONDO_TRY(rondo_round_check(init->all, init->bytes, ctx->nranks));
     } else {
-        keep_local(init, rondo_round_check(init->all, init->bytes, init->nexchange));
+        rondo_init_keep(init, rondo_round_check(init->all, init->bytes, init->nexchange));
     }
-    if (init->local == RONDO_SUCCESS) {
-        keep_local(init, connect_all(init));
+    return RONDO_SUCCESS;
+}
+
+/* ---- connect: what takes the other end's part too, where memory is not shared ---- */
+
+static rondo_status start_connect(struct rondo_init *init)
+{
+    (void)init;
+    return RONDO_SUCCESS;
+}
+
+/* Errors are told in the next round. A rank that has one closes what it has: its peers' connections end instead of waiting for it. */
+static rondo_status test_connect(struct rondo_init *init)
+{
+    struct rondo_ctx *ctx = init->ctx;
+    int pending = -1;
+    rondo_status status = init->local;
+    if (ctx->nranks == 1) {
+        return RONDO_SUCCESS;
+    }
+    if (status == RONDO_SUCCESS) {
+        status = rondo_links_connect(ctx, records_of, init, &pending);
+    }
+    if (status == RONDO_IN_PROGRESS && init->deadline_ns != 0 && rondo_now_ns() > init->deadline_ns) {
+        status = rondo_fail(RONDO_TIMEOUT,
+                            "rank %d on %s: the connection with rank %d on %s was not made within RONDO_INIT_TIMEOUT: is it alive, and may "
+                            "the two hosts talk to each other (firewall, RONDO_SOCKET_IFNAME)?",
+                            ctx->rank, rondo_log_host(), pending, ctx->peers[pending].host);
+    }
+    if (status == RONDO_IN_PROGRESS) {
+        return status;
+    }
+    if (status == RONDO_SUCCESS) {
+        status = rondo_net_connect_all(&ctx->net);
+    }
+    if (status != RONDO_SUCCESS) {
+        rondo_init_keep(init, status);
+        rondo_links_close(ctx);
     }
     return RONDO_SUCCESS;
 }
@@ -503,17 +353,17 @@ static rondo_status prepare_exec(struct rondo_ctx *ctx)
 
 static rondo_status start_ready(struct rondo_init *init)
 {
-    RONDO_TRY(new_round(init, sizeof(struct rondo_round_head), init->ctx->nranks));
+    RONDO_TRY(rondo_init_new_round(init, sizeof(struct rondo_round_head), init->ctx->nranks));
     if (init->local == RONDO_SUCCESS) {
-        keep_local(init, prepare_exec(init->ctx));
+        rondo_init_keep(init, prepare_exec(init->ctx));
     }
-    return start_allgather(init);
+    return rondo_init_allgather(init);
 }
 
 /* From here on the control plane tells the others: a rank that failed sends no hello. */
 static void keep_and_tell(struct rondo_init *init, rondo_status status)
 {
-    keep_local(init, status);
+    rondo_init_keep(init, status);
     if (status != RONDO_SUCCESS && init->ctx->control != NULL) {
         rondo_control_abort(init->ctx->control, status, init->ctx->rank, init->local_text);
     }
@@ -572,10 +422,19 @@ static rondo_status test_hello(struct rondo_init *init)
         return RONDO_SUCCESS;
     }
     status = rondo_link_hello(init->hello, ctx->nlinks, &silent);
+    if (ctx->net.proxied > 0) {
+        int moved = 0;
+        rondo_status turned = rondo_net_turn(&ctx->net, &moved);
+        if (turned != RONDO_SUCCESS) {
+            keep_and_tell(init, turned);
+            return RONDO_SUCCESS;
+        }
+        status = ctx->net.busy ? RONDO_IN_PROGRESS : status;
+    }
     if (status == RONDO_IN_PROGRESS) {
         status = in_progress_unless_ended(ctx);
         if (status != RONDO_IN_PROGRESS) {
-            keep_local(init, status); /* told in the next round */
+            rondo_init_keep(init, status); /* told in the next round */
             return RONDO_SUCCESS;
         }
     }
@@ -592,8 +451,8 @@ static rondo_status test_hello(struct rondo_init *init)
 
 static rondo_status start_done(struct rondo_init *init)
 {
-    RONDO_TRY(new_round(init, sizeof(struct rondo_round_head), init->ctx->nranks));
-    return start_allgather(init);
+    RONDO_TRY(rondo_init_new_round(init, sizeof(struct rondo_round_head), init->ctx->nranks));
+    return rondo_init_allgather(init);
 }
 
 /* Ranks that have passed this round may have ended the communicator already; its records are then on their way. A dead rank's never come. */
@@ -618,9 +477,10 @@ const struct rondo_phase rondo_phases[] = {
     { "open", start_open, NULL, finish_nothing, 0 },
     { "peers", start_peers, NULL, finish_peers, 0 },
     { "params", start_params, test_params, finish_params, 0 },
-    { "graphs", start_graphs, NULL, finish_graphs, 0 },
-    { "shapes", rondo_init_start_shapes, rondo_init_test_shapes, finish_shapes, 0 },
+    { "graphs", rondo_init_start_graphs, NULL, rondo_init_finish_graphs, 0 },
+    { "shapes", rondo_init_start_shapes, rondo_init_test_shapes, rondo_init_finish_shapes, 0 },
     { "connections", start_connections, test_connections, finish_connections, 0 },
+    { "connect", start_connect, test_connect, finish_nothing, 1 },
     { "ready", start_ready, NULL, finish_ready, 0 },
     { "hello", start_hello, test_hello, finish_nothing, 1 },
     { "done", start_done, test_done, finish_done, 0 },

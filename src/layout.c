@@ -1,9 +1,10 @@
-/* Nodes of a communicator, its channels and the numbers of the cost model. Rings come from node.c. */
+/* Nodes of a communicator, its channels and the numbers of the cost model. Rings come from node.c, trees over several nodes from the stitch that it keeps. */
 #include "base/cores.h"
 #include "base/mem.h"
 #include "coll/algo.h"
 #include "comm.h"
 #include "model.h"
+#include "topo/stitch.h"
 
 #include <stdlib.h>
 
@@ -143,8 +144,30 @@ rondo_status rondo_layout_ring(struct rondo_layout *layout, int channel, int32_t
 void rondo_layout_trees(struct rondo_layout *layout)
 {
     for (int c = 0; c < layout->nchannels; c++) {
-        rondo_tree_fill(layout, c);
+        struct rondo_channel_layout view;
+        if (layout->stitch == NULL) {
+            rondo_tree_fill(layout, c);
+        } else {
+            rondo_stitch_channel(layout->stitch, layout->rank, c, &view);
+            layout->channel[c].tree = view.tree;
+        }
     }
+}
+
+const char *rondo_layout_net(const struct rondo_layout *layout, int channel, int port, int is_send)
+{
+    const struct rondo_tree *tree = &layout->channel[channel].tree;
+    int child = port - RONDO_PORT_CHILD, peer = -1, net;
+    if (layout->stitch == NULL) {
+        return NULL;
+    }
+    if (port == RONDO_PORT_RING) {
+        net = rondo_stitch_net(layout->stitch, layout->rank, channel, is_send);
+    } else {
+        peer = port == RONDO_PORT_PARENT ? tree->parent : child >= 0 && child < tree->nchildren ? tree->child[child] : -1;
+        net = peer < 0 || layout->node_of[peer] == layout->node ? -1 : rondo_stitch_tree_net(layout->stitch, layout->rank, channel);
+    }
+    return rondo_stitch_net_name(layout->stitch, layout->rank, net);
 }
 
 /* Channels with one order share its arrays. */
@@ -167,6 +190,7 @@ void rondo_layout_release(struct rondo_layout *layout)
         }
     }
     rondo_free(layout->channel);
+    rondo_stitch_destroy(layout->stitch);
     rondo_free(layout->local_ranks);
     rondo_free(layout->local_of);
     rondo_free(layout->node_of);

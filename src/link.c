@@ -4,16 +4,29 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "coll/exchange.h"
 #include "comm.h"
 
 /* A ring edge in and out, and for each tree neighbour one conn each way. */
 enum { LINKS_A_CHANNEL = 2 + 2 * (1 + RONDO_TREE_FAN) };
 
-int rondo_links_max(int nchannels) { return nchannels * LINKS_A_CHANNEL; }
+int rondo_links_max(const struct rondo_layout *layout, int nchannels)
+{
+    return nchannels * LINKS_A_CHANNEL + 2 * rondo_exchange_dims(layout);
+}
+
+/* Ports of a channel that have links at creation: all before PEER, and on the first channel the exchange's. */
+static int ports_of(const struct rondo_layout *layout, int c) { return RONDO_PORT_PEER + (c == 0 ? rondo_exchange_dims(layout) : 0); }
+
+static int port_at(int i) { return i < RONDO_PORT_PEER ? i : RONDO_PORT_DIM + i - RONDO_PORT_PEER; }
 
 /* Which peer is at a port of this channel; -1: nobody. */
-static int port_peer(const struct rondo_channel_layout *channel, int port, int is_send)
+static int port_peer(const struct rondo_layout *layout, int c, int port, int is_send)
 {
+    const struct rondo_channel_layout *channel = &layout->channel[c];
+    if (port >= RONDO_PORT_DIM) {
+        return rondo_exchange_peer(layout->rank, layout->nranks, (uint32_t)(port - RONDO_PORT_DIM));
+    }
     if (port == RONDO_PORT_RING) {
         return is_send ? channel->ring.next : channel->ring.prev;
     }
@@ -25,19 +38,22 @@ static int port_peer(const struct rondo_channel_layout *channel, int port, int i
 
 rondo_status rondo_links_offer(struct rondo_ctx *ctx, struct rondo_connect *records)
 {
-    int nchannels = ctx->layout.nchannels;
-    RONDO_TRY(RONDO_NEW_ARRAY(ctx->links, rondo_links_max(nchannels), "the connections"));
+    const struct rondo_layout *layout = &ctx->layout;
+    int nchannels = layout->nchannels, most = rondo_links_max(layout, nchannels);
+    RONDO_TRY(RONDO_NEW_ARRAY(ctx->links, most, "the connections"));
     RONDO_TRY(RONDO_NEW_ARRAY(ctx->ports, nchannels, "the ports"));
-    memset(records, 0, sizeof(*records) * (size_t)rondo_links_max(nchannels));
+    memset(records, 0, sizeof(*records) * (size_t)most);
     for (int c = 0; c < nchannels; c++) {
-        for (int i = 0; i < 2 * RONDO_PORT_PEER; i++) { /* every port before PEER, receiving ends first */
-            int port = i % RONDO_PORT_PEER, is_send = i >= RONDO_PORT_PEER;
-            int peer = port_peer(&ctx->layout.channel[c], port, is_send);
+        int nports = ports_of(layout, c);
+        for (int i = 0; i < 2 * nports; i++) { /* receiving ends first */
+            int port = port_at(i % nports), is_send = i >= nports;
+            int peer = port_peer(layout, c, port, is_send);
             struct rondo_link *link = &ctx->links[ctx->nlinks];
             if (peer < 0) {
                 continue;
             }
-            RONDO_TRY(rondo_link_offer(&ctx->net, link, peer, c, is_send, ctx->layout.protos, &records[ctx->nlinks]));
+            RONDO_TRY(rondo_link_offer(&ctx->net, link, peer, c, is_send, layout->protos, rondo_layout_net(layout, c, port, is_send),
+                                       &records[ctx->nlinks]));
             records[ctx->nlinks].port = (uint8_t)port;
             (is_send ? ctx->ports[c].send : ctx->ports[c].recv)[port] = &link->conn;
             ctx->nlinks++;
@@ -46,21 +62,30 @@ rondo_status rondo_links_offer(struct rondo_ctx *ctx, struct rondo_connect *reco
     return RONDO_SUCCESS;
 }
 
-/* The two ends of one conn: same channel, opposite directions, ring to ring or parent to child. */
+/* The two ends of one conn: same channel, opposite directions, parent to child or the same port. */
 static int records_match(const struct rondo_connect *mine, const struct rondo_connect *theirs, int rank)
 {
-    int ring = mine->port == RONDO_PORT_RING;
+    int same = mine->port == RONDO_PORT_RING || mine->port >= RONDO_PORT_DIM;
     return theirs->transport != 0 && theirs->channel == mine->channel && theirs->peer == rank && theirs->is_send != mine->is_send &&
-           (ring ? theirs->port == RONDO_PORT_RING
-                 : theirs->port != RONDO_PORT_RING && (mine->port == RONDO_PORT_PARENT) != (theirs->port == RONDO_PORT_PARENT));
+           (same ? theirs->port == mine->port
+                 : theirs->port > RONDO_PORT_RING && theirs->port < RONDO_PORT_PEER &&
+                       (mine->port == RONDO_PORT_PARENT) != (theirs->port == RONDO_PORT_PARENT));
 }
 
-rondo_status rondo_links_connect(struct rondo_ctx *ctx, const struct rondo_connect *(*records_of)(void *arg, int peer), void *arg)
+rondo_status rondo_links_connect(struct rondo_ctx *ctx, const struct rondo_connect *(*records_of)(void *arg, int peer), void *arg,
+                                 int *pending)
 {
     const struct rondo_connect *mine = records_of(arg, ctx->rank);
+    int most = rondo_links_max(&ctx->layout, ctx->layout.nchannels);
+    rondo_status status;
+    *pending = -1;
     for (int i = 0; i < ctx->nlinks; i++) {
-        const struct rondo_connect *theirs = records_of(arg, ctx->links[i].peer), *match = NULL;
-        for (int k = 0; k < rondo_links_max(ctx->layout.nchannels) && match == NULL; k++) {
+        const struct rondo_connect *theirs, *match = NULL;
+        if (ctx->links[i].connected) {
+            continue;
+        }
+        theirs = records_of(arg, ctx->links[i].peer);
+        for (int k = 0; k < most && match == NULL; k++) {
             match = records_match(&mine[i], &theirs[k], ctx->rank) ? &theirs[k] : NULL;
         }
         if (match == NULL) {
@@ -68,9 +93,21 @@ rondo_status rondo_links_connect(struct rondo_ctx *ctx, const struct rondo_conne
                               "rank %d on %s: rank %d offered no end for channel %d: the ranks found different layouts", ctx->rank,
                               rondo_log_host(), ctx->links[i].peer, ctx->links[i].channel);
         }
-        RONDO_TRY(rondo_link_connect(&ctx->net, &ctx->links[i], match));
+        status = rondo_link_connect(&ctx->net, &ctx->links[i], match);
+        if (status == RONDO_IN_PROGRESS) {
+            *pending = *pending < 0 ? ctx->links[i].peer : *pending;
+        } else {
+            RONDO_TRY(status);
+        }
     }
-    return RONDO_SUCCESS;
+    return *pending < 0 ? RONDO_SUCCESS : RONDO_IN_PROGRESS;
+}
+
+void rondo_links_close(struct rondo_ctx *ctx)
+{
+    for (int i = 0; i < ctx->nlinks; i++) {
+        rondo_link_close(&ctx->net, &ctx->links[i]);
+    }
 }
 
 static int by_value(const void *x, const void *y)
@@ -83,8 +120,9 @@ int rondo_links_peers(const struct rondo_ctx *ctx, int *peers)
 {
     int n = 0, kept = 0;
     for (int c = 0; c < ctx->layout.nchannels; c++) {
-        for (int i = 0; i < 2 * RONDO_PORT_PEER; i++) {
-            int peer = port_peer(&ctx->layout.channel[c], i % RONDO_PORT_PEER, i >= RONDO_PORT_PEER);
+        int nports = ports_of(&ctx->layout, c);
+        for (int i = 0; i < 2 * nports; i++) {
+            int peer = port_peer(&ctx->layout, c, port_at(i % nports), i >= nports);
             if (peer >= 0) {
                 peers[n++] = peer;
             }

@@ -6,6 +6,30 @@
 
 enum { SM_VOLTA = 70, SM_HOPPER = 90 };
 
+static const struct {
+    double us, most, unknown; /* GB/s: whatever the port carries (0: no limit), and where it is not known */
+} nets[RONDO_MODEL_NUM_NETS] = { [RONDO_MODEL_SOCKETS] = { 12, 2, 2 }, [RONDO_MODEL_RDMA] = { 2, 0, 10 } };
+
+/* Lines of LL are half flags, of LL128 one part in sixteen; their flags are looked at once more before they are sent, and their slots are smaller. */
+static const double proto_us[RONDO_NUM_PROTOS] = { [RONDO_PROTO_LL] = 2, [RONDO_PROTO_LL128] = 2, [RONDO_PROTO_SIMPLE] = 0 };
+static const double proto_bw[RONDO_NUM_PROTOS] = { [RONDO_PROTO_LL] = 1.0 / 2, [RONDO_PROTO_LL128] = 15.0 / 16, [RONDO_PROTO_SIMPLE] = 1 };
+
+static void net_fill(struct rondo_model *m, double us, double bw)
+{
+    for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
+        m->net_us[p] = us + proto_us[p];
+        m->net_bw[p] = bw * proto_bw[p];
+    }
+}
+
+void rondo_model_net(struct rondo_model *model, const struct rondo_stitch_summary *summary, enum rondo_model_net net)
+{
+    const struct rondo_graph *ring = &summary->graph[RONDO_GRAPH_RING];
+    double bw = summary->min_nets > 0 && ring->found > 0 ? ring->found * 1e-3 : nets[net].unknown;
+    bw = nets[net].most > 0 && nets[net].most < bw ? nets[net].most : bw;
+    net_fill(model, nets[net].us + ring->latency_inter * 1e-3, bw);
+}
+
 void rondo_model_host(struct rondo_model *m, double ranks_per_core)
 {
     m->ranks_per_core = ranks_per_core;
@@ -14,9 +38,8 @@ void rondo_model_host(struct rondo_model *m, double ranks_per_core)
     m->board_bw = 6;
     for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
         m->hop_us[p] = p == RONDO_PROTO_SIMPLE ? 0.45 : p == RONDO_PROTO_LL128 ? 0.35 : 0.3;
-        m->net_us[p] = 15;
-        m->net_bw[p] = 1.2;
     }
+    net_fill(m, nets[RONDO_MODEL_SOCKETS].us, nets[RONDO_MODEL_SOCKETS].unknown);
     m->bw[RONDO_PROTO_LL] = 2.2;
     m->bw[RONDO_PROTO_LL128] = 4;
     m->bw[RONDO_PROTO_SIMPLE] = 6;
@@ -41,6 +64,14 @@ static struct rondo_model_graph model_graph(const struct rondo_graph *graph)
                                        .one_gpu = graph->pattern == RONDO_PATTERN_TREE };
 }
 
+/* Nodes of which nothing is known that could join them: not as if they shared a PCI tree. */
+static void sockets_join(struct rondo_model_graph *graph)
+{
+    int32_t share = (int32_t)(nets[RONDO_MODEL_SOCKETS].unknown * 1e3) / (graph->nchannels > 0 ? graph->nchannels : 1);
+    graph->bw_inter = share > 0 ? share : 1;
+    graph->latency_inter = (int32_t)(nets[RONDO_MODEL_SOCKETS].us * 1e3);
+}
+
 static int host_of(int32_t cpus)
 {
     int32_t amd = 1 << RONDO_GRAPH_CPU(RONDO_ARCH_X86, RONDO_VENDOR_AMD);
@@ -61,4 +92,8 @@ void rondo_model_from_graphs(struct rondo_model *model, const struct rondo_stitc
     gpu->host = host_of(ring->cpus);
     gpu->ring = model_graph(ring);
     gpu->tree = model_graph(tree);
+    if (summary->nnodes > 1 && summary->min_nets == 0) {
+        sockets_join(&gpu->ring);
+        sockets_join(&gpu->tree);
+    }
 }

@@ -9,6 +9,13 @@
  * the same on all ranks. ranks_per_core: of the most loaded node.
  */
 void rondo_model_host(struct rondo_model *model, double ranks_per_core);
+/* What joins nodes. */
+enum rondo_model_net { RONDO_MODEL_SOCKETS, RONDO_MODEL_RDMA, RONDO_MODEL_NUM_NETS };
+/**
+ * Several nodes, host memory: latency of a slice between two ranks, and what a node's ranks together pass to other nodes each way: what the ports of the merged graphs carry, and over
+ * sockets no more than one thread moves. LL and LL128 send flags and padding too, and gain nothing.
+ */
+void rondo_model_net(struct rondo_model *model, const struct rondo_stitch_summary *summary, enum rondo_model_net net);
 /** GPUs: from the merged graphs of all nodes. Ranks without GPUs, or with GPUs that nothing is known of: model->gpu is zeroed, and the rest stays as it is. */
 void rondo_model_from_graphs(struct rondo_model *model, const struct rondo_stitch_summary *summary);
 

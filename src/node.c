@@ -10,6 +10,7 @@
 #include "base/wait.h"
 #include "comm.h"
 #include "model.h"
+#include "net/netdev.h"
 #include "topo/detect.h"
 #include "topo/stitch.h"
 #include "topo/xml.h"
@@ -188,19 +189,51 @@ static rondo_status fill_rings(struct rondo_layout *layout, const struct rondo_s
     return RONDO_SUCCESS;
 }
 
-static rondo_status stitch_all(struct rondo_layout *layout, const struct rondo_stitch_input *input)
+/* What carries the bytes of the slowest pair of ranks: a device better than sockets only where all have it. */
+static enum rondo_model_net net_of_all(const struct rondo_peer *peers, int nranks)
+{
+    uint32_t common = UINT32_MAX;
+    for (int r = 0; r < nranks; r++) {
+        common &= peers[r].netdevs;
+    }
+    for (int i = 0; i < rondo_num_netdevs; i++) {
+        if ((common >> i & 1) != 0 && rondo_netdevs[i] != &rondo_netdev_socket) {
+            return RONDO_MODEL_RDMA;
+        }
+    }
+    return RONDO_MODEL_SOCKETS;
+}
+
+/* Host memory has binary trees inside nodes, GPUs have chains. */
+static int is_host(const struct rondo_peer *peers, int nranks)
+{
+    for (int r = 0; r < nranks; r++) {
+        if (peers[r].device < 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static rondo_status stitch_all(struct rondo_layout *layout, const struct rondo_peer *peers, const struct rondo_stitch_input *input)
 {
     struct rondo_stitch *stitch;
     rondo_status status;
     RONDO_TRY(rondo_stitch_create(&stitch, input));
     rondo_model_from_graphs(&layout->model, rondo_stitch_summary(stitch));
+    if (layout->nnodes > 1) {
+        layout->stitch = stitch; /* the layout's from here on, also after an error */
+        layout->toward = rondo_stitch_toward;
+        rondo_model_net(&layout->model, rondo_stitch_summary(stitch), net_of_all(peers, layout->nranks));
+        return fill_rings(layout, stitch);
+    }
     status = fill_rings(layout, stitch);
     rondo_stitch_destroy(stitch);
     return status;
 }
 
-rondo_status rondo_node_rings(struct rondo_layout *layout, const struct rondo_shape *shapes, int nshapes, const uint64_t *graphs,
-                              const uint64_t *fabric)
+rondo_status rondo_node_rings(struct rondo_layout *layout, const struct rondo_peer *peers, const struct rondo_shape *shapes, int nshapes,
+                              const uint64_t *graphs, const uint64_t *fabric)
 {
     struct rondo_stitch_rank *rank = NULL;
     const uint8_t **bytes = NULL;
@@ -218,10 +251,14 @@ rondo_status rondo_node_rings(struct rondo_layout *layout, const struct rondo_sh
         rank[r].node = (uint32_t)layout->node_of[r];
         rank[r].local = (uint16_t)layout->local_of[r];
     }
-    struct rondo_stitch_input input = {
-        .nranks = layout->nranks, .rank = rank, .ndistinct = nshapes, .bytes = bytes, .nbytes = nbytes, .fabric = fabric, .host_trees = 1
-    };
-    status = stitch_all(layout, &input);
+    struct rondo_stitch_input input = { .nranks = layout->nranks,
+                                        .rank = rank,
+                                        .ndistinct = nshapes,
+                                        .bytes = bytes,
+                                        .nbytes = nbytes,
+                                        .fabric = fabric,
+                                        .host_trees = is_host(peers, layout->nranks) };
+    status = stitch_all(layout, peers, &input);
 out:
     rondo_free(rank);
     rondo_free(bytes);

@@ -22,7 +22,7 @@ void rondo_node_forget_machine(void);
 
 /*
  * Everyone's part: rings of layout->nchannels channels over all ranks, from the distinct packed graphs. graphs[node]: which of them a node has; fabric[node]: its place in the network.
- * The same on all ranks, because all have the same input.
+ * The same on all ranks, because all have the same input. Several nodes: the layout keeps the stitch, and the model gets the numbers of what joins the nodes (peers' net devices).
  */
 struct rondo_shape {
     uint64_t hash;
@@ -30,8 +30,8 @@ struct rondo_shape {
     uint32_t nbytes;
     uint8_t *bytes;
 };
-rondo_status rondo_node_rings(struct rondo_layout *layout, const struct rondo_shape *shapes, int nshapes, const uint64_t *graphs,
-                              const uint64_t *fabric);
+rondo_status rondo_node_rings(struct rondo_layout *layout, const struct rondo_peer *peers, const struct rondo_shape *shapes, int nshapes,
+                              const uint64_t *graphs, const uint64_t *fabric);
 
 enum { RONDO_SHAPE_MAX_BYTES = 1 << 20 };
 

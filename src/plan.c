@@ -32,6 +32,15 @@ uint64_t rondo_task_hash(const struct rondo_task *t)
     return h;
 }
 
+/* The word of the next collective. It says what was called before too: a difference that no conn shows at once is seen in the next call that shares one. */
+static uint32_t next_word(struct rondo_ctx *ctx, uint64_t call_hash)
+{
+    uint64_t history = ctx->history;
+    ctx->seq++;
+    ctx->history = mix(history, call_hash);
+    return rondo_call_word(ctx->seq, call_hash ^ history);
+}
+
 static void note_call(struct rondo_plan *plan, const struct rondo_task *t, uint32_t word)
 {
     struct rondo_ctx *ctx = plan->ctx;
@@ -282,11 +291,10 @@ static rondo_status add_alone(struct rondo_plan *plan, const struct rondo_task *
     return add_local(plan, t, in, out, count);
 }
 
-static rondo_status add_collective(struct rondo_plan *plan, const struct rondo_task *t)
+static rondo_status add_collective(struct rondo_plan *plan, const struct rondo_task *t, uint32_t word)
 {
     struct rondo_ctx *ctx = plan->ctx;
     struct rondo_choice choice;
-    uint32_t word = rondo_call_word(ctx->seq, rondo_task_hash(t));
     if (ctx->nranks == 1) {
         return add_alone(plan, t);
     }
@@ -354,8 +362,7 @@ rondo_status rondo_plan_cached(struct rondo_ctx *ctx, const struct rondo_task *t
                        entry->op != t->op || entry->root != t->root)) {
         RONDO_TRY(fill_cached(ctx, t, entry));
     }
-    ctx->seq++;
-    word = rondo_call_word(ctx->seq, entry->call_hash);
+    word = next_word(ctx, entry->call_hash);
     note_call(&ctx->direct, t, word);
     for (int c = 0; c < entry->nruns; c++) {
         struct rondo_run *run = &entry->runs[c];
@@ -533,6 +540,7 @@ rondo_status rondo_plan_add(struct rondo_plan *plan, const struct rondo_task *ta
 {
     struct rondo_task t = *task;
     struct rondo_ctx *ctx = plan->ctx;
+    uint32_t word;
     if (t.coll == RONDO_COLL_SEND || t.coll == RONDO_COLL_RECV) {
         return add_p2p(plan, &t, 0);
     }
@@ -540,14 +548,14 @@ rondo_status rondo_plan_add(struct rondo_plan *plan, const struct rondo_task *ta
         t.send = &ctx->barrier_byte[0];
         t.recv = &ctx->barrier_byte[1];
     }
-    ctx->seq++;
+    word = next_word(ctx, rondo_task_hash(&t));
     RONDO_TRY(copy_arrays(plan, &t));
     switch ((enum rondo_coll)t.coll) {
     case RONDO_COLL_ALL_TO_ALL:
-    case RONDO_COLL_ALL_TO_ALLV: note_call(plan, &t, rondo_call_word(ctx->seq, rondo_task_hash(&t))); return add_all_to_all(plan, &t);
+    case RONDO_COLL_ALL_TO_ALLV: note_call(plan, &t, word); return add_all_to_all(plan, &t);
     case RONDO_COLL_GATHER:
-    case RONDO_COLL_SCATTER: note_call(plan, &t, rondo_call_word(ctx->seq, rondo_task_hash(&t))); return add_rooted(plan, &t);
-    default: return add_collective(plan, &t);
+    case RONDO_COLL_SCATTER: note_call(plan, &t, word); return add_rooted(plan, &t);
+    default: return add_collective(plan, &t, word);
     }
 }
 

@@ -1,4 +1,5 @@
 /* Waiting: one thread turns the executor until its calls are done; meanwhile it looks for aborts, deaths and calls that differ, and says who waits for whom. */
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -7,7 +8,8 @@
 #include "base/param.h"
 #include "comm.h"
 
-enum { SPINS = 2000, FIRST_STALL_CHECK = 8, OTHER_STALL_CHECKS = 4096 };
+/* A turn that looks at a socket is a system call: so many of them are a spin of the same length, and what comes over a network is not late by a yield. */
+enum { SPINS = 2000, NET_SPINS = 64, FIRST_STALL_CHECK = 8, OTHER_STALL_CHECKS = 4096, AFAR_STALL_CHECKS = 256, ANSWER_NS = 300000000 };
 
 void rondo_call_text(const struct rondo_call *call, char *text, size_t size)
 {
@@ -43,7 +45,8 @@ static rondo_status differs(struct rondo_ctx *ctx, int peer, const struct rondo_
         RONDO_INVALID_USAGE,
         "calls differ: rank %d on %s calls %s, rank %d on %s calls %s%s: all ranks must make the same calls in the same order", ctx->rank,
         rondo_log_host(), a, peer, ctx->peers[peer].host, b,
-        mine->word != theirs->word && strcmp(a, b) == 0 ? " with other counts or displacements" : "");
+        mine->word != theirs->word && strcmp(a, b) == 0 ? " with other counts or displacements, or after an earlier call that differed"
+                                                        : "");
 }
 
 /* The first call on record that the peer made otherwise; else ours and what the peer is in now. @return 0: neither is known. */
@@ -59,6 +62,18 @@ static int find_difference(struct rondo_ctx *ctx, int peer, uint64_t seq, struct
            mine->word != theirs->word;
 }
 
+/* A rank of another node is asked, and answers soon. */
+static int find_difference_soon(struct rondo_ctx *ctx, int peer, uint64_t seq, struct rondo_call *mine, struct rondo_call *theirs)
+{
+    int64_t end = rondo_now_ns() + ANSWER_NS;
+    int moved, far = ctx->layout.node_of[peer] != ctx->layout.node;
+    while (far && !rondo_control_call_of(ctx->control, peer, 0, theirs) && rondo_now_ns() < end) {
+        (void)rondo_control_turn(ctx->control, &moved);
+        sched_yield();
+    }
+    return find_difference(ctx, peer, seq, mine, theirs);
+}
+
 /* The executor saw a call word that is not ours. */
 static rondo_status on_mismatch(void *arg, int peer, const struct rondo_work *work, uint32_t got)
 {
@@ -66,7 +81,7 @@ static rondo_status on_mismatch(void *arg, int peer, const struct rondo_work *wo
     struct rondo_call mine, theirs;
     rondo_status status;
     peer = board_rank(ctx, peer);
-    if (work->seq != 0 && find_difference(ctx, peer, work->seq, &mine, &theirs)) {
+    if (work->seq != 0 && find_difference_soon(ctx, peer, work->seq, &mine, &theirs)) {
         status = differs(ctx, peer, &mine, &theirs);
     } else if (work->coll == RONDO_COLL_RECV) {
         status = rondo_fail(RONDO_INVALID_USAGE,
@@ -83,6 +98,23 @@ static rondo_status on_mismatch(void *arg, int peer, const struct rondo_work *wo
                             work->block, peer, ctx->peers[peer].host, got, work->call_word);
     }
     return rondo_ctx_fail(ctx, status, peer);
+}
+
+/* What a neighbour on another node made of this call, as far as it has said. It may be through with everything and have left. */
+static rondo_status compare_afar(struct rondo_ctx *ctx, uint64_t seq)
+{
+    struct rondo_call mine, theirs;
+    if (!rondo_control_call_of(ctx->control, ctx->rank, seq, &mine) || mine.state != 1) {
+        return RONDO_SUCCESS;
+    }
+    for (int i = 0; i < ctx->nlinks; i++) {
+        int r = ctx->links[i].peer;
+        if (ctx->links[i].conn.proxied && ctx->layout.node_of[r] != ctx->layout.node &&
+            rondo_control_call_of(ctx->control, r, seq, &theirs) && theirs.word != mine.word) {
+            return rondo_ctx_fail(ctx, differs(ctx, r, &mine, &theirs), r);
+        }
+    }
+    return RONDO_SUCCESS;
 }
 
 static rondo_status compare_call(struct rondo_ctx *ctx, uint64_t seq)
@@ -115,12 +147,12 @@ static rondo_status compare_call(struct rondo_ctx *ctx, uint64_t seq)
     return RONDO_SUCCESS;
 }
 
-/* In a stall: does any rank of the node make another call than ours with the same number? What no shared conn shows. All open calls of a group are looked at. */
-static rondo_status compare_calls(struct rondo_ctx *ctx)
+/* In a stall: does any rank of the node, or (afar) a neighbour on another one, make another call than ours with the same number? What no shared conn shows. All open calls of a group are looked at. */
+static rondo_status compare_calls(struct rondo_ctx *ctx, int afar)
 {
     uint64_t seq = ctx->seq > RONDO_CALL_RING ? ctx->seq - RONDO_CALL_RING + 1 : 1;
     for (; seq <= ctx->seq; seq++) {
-        RONDO_TRY(compare_call(ctx, seq));
+        RONDO_TRY(afar ? compare_afar(ctx, seq) : compare_call(ctx, seq));
     }
     return RONDO_SUCCESS;
 }
@@ -139,9 +171,9 @@ static rondo_status on_check(void *arg)
     }
     ctx->stall_checks++;
     if (ctx->stall_checks == FIRST_STALL_CHECK || ctx->stall_checks % OTHER_STALL_CHECKS == 0) {
-        return compare_calls(ctx);
+        RONDO_TRY(compare_calls(ctx, 0));
     }
-    return RONDO_SUCCESS;
+    return ctx->net.proxied > 0 && ctx->stall_checks % AFAR_STALL_CHECKS == 0 ? compare_calls(ctx, 1) : RONDO_SUCCESS;
 }
 
 /* A rank of this node and the last collective it made; seq 0: none. */
@@ -233,7 +265,10 @@ void rondo_ctx_policy(struct rondo_ctx *ctx)
     const struct rondo_params *params = rondo_params();
     int64_t timeout = ctx->config.timeout_ms != RONDO_CONFIG_DEFAULT ? ctx->config.timeout_ms * 1000000 : params->timeout;
     struct rondo_wait_policy *policy = &ctx->policy;
-    policy->spins = params->spin >= 0 ? (uint32_t)params->spin : ctx->layout.model.ranks_per_core > 1 ? 0 : SPINS;
+    policy->spins = params->spin >= 0                      ? (uint32_t)params->spin
+                    : ctx->layout.model.ranks_per_core > 1 ? 0
+                    : ctx->net.proxied > 0                 ? NET_SPINS
+                                                           : SPINS;
     policy->sleep_after_ns = params->sleep_after;
     policy->timeout_ns = timeout;
     policy->warn_after_ns = params->warn_after;
@@ -250,6 +285,12 @@ void rondo_ctx_policy(struct rondo_ctx *ctx)
     }
 }
 
+rondo_status rondo_ctx_turn(struct rondo_ctx *ctx, int *moved)
+{
+    RONDO_TRY(ctx->exec_ops->turn(ctx->exec, moved));
+    return RONDO_LIKELY(ctx->net.proxied == 0) ? RONDO_SUCCESS : rondo_net_turn(&ctx->net, moved);
+}
+
 rondo_status rondo_ctx_wait(struct rondo_ctx *ctx, const int *open)
 {
     struct rondo_wait wait;
@@ -257,9 +298,9 @@ rondo_status rondo_ctx_wait(struct rondo_ctx *ctx, const int *open)
     ctx->stall_checks = 0;
     for (;;) {
         int moved = 0;
-        rondo_status status = ctx->exec_ops->turn(ctx->exec, &moved);
+        rondo_status status = rondo_ctx_turn(ctx, &moved);
         if (RONDO_LIKELY(status == RONDO_SUCCESS)) {
-            if (RONDO_LIKELY(*open == 0)) {
+            if (RONDO_LIKELY(*open == 0 && !ctx->net.busy)) {
                 return RONDO_SUCCESS;
             }
             if (moved) {

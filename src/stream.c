@@ -92,7 +92,7 @@ static void reap_done(struct rondo_ctx *ctx, rondo_status status, int *moved)
     ctx->queue_last = NULL;
     while (*at != NULL) {
         struct rondo_plan *plan = *at;
-        if (status != RONDO_SUCCESS || (plan->issued && plan->open == 0)) {
+        if (status != RONDO_SUCCESS || (plan->issued && plan->open == 0 && !ctx->net.busy)) {
             *at = plan->next;
             plan_done(plan, status); /* its stream may free it from here on */
             __atomic_sub_fetch(&ctx->nqueued, 1, __ATOMIC_RELEASE);
@@ -115,7 +115,7 @@ rondo_status rondo_ctx_turn_queue(struct rondo_ctx *ctx, int *moved)
         return RONDO_SUCCESS;
     }
     issue_ready(ctx, moved);
-    status = ctx->exec_ops->turn(ctx->exec, moved);
+    status = rondo_ctx_turn(ctx, moved);
     if (status == RONDO_SUCCESS) {
         status = rondo_ctx_ready(ctx);
     }

@@ -16,14 +16,12 @@ static void require(int condition)
 
 static void packs_to_the_same(const struct rondo_graph *graphs, const uint8_t *data, size_t bytes)
 {
-    int32_t rail[RONDO_MACHINE_MAX_NETS];
+    static struct rondo_graph_net nets[RONDO_MACHINE_MAX_NETS];
     int nnets = rondo_graphs_nnets(data);
     uint8_t *again;
     size_t n;
-    for (int net = 0; net < nnets; net++) {
-        rail[net] = rondo_graphs_net_rail(data, net);
-    }
-    require(rondo_graphs_pack(graphs, graphs[0].ndevs, nnets, rail, &again, &n) == RONDO_SUCCESS);
+    rondo_graphs_nets(data, nets);
+    require(rondo_graphs_pack(graphs, graphs[0].ndevs, nnets, nets, &again, &n) == RONDO_SUCCESS);
     require(n == bytes && memcmp(again, data, n) == 0);
     rondo_free(again);
 }

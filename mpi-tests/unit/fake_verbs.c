@@ -10,7 +10,7 @@
 
 struct fake_verbs fake;
 
-enum { MAX_OBJECTS = 512, MAX_CQE = 256, MAX_RECV = 256 };
+enum { MAX_OBJECTS = 512, MAX_CQE = 1024, MAX_RECV = 256 };
 
 struct fake_mr {
     struct ibv_mr ibv;
@@ -88,6 +88,19 @@ static void retire(const struct fake_cq *cq, int i)
     }
 }
 
+/* Stable, so that each queue pair keeps its order. */
+static void newest_first(struct fake_cq *cq)
+{
+    for (int i = 1; i < cq->n; i++) {
+        for (int k = i; k > 0 && cq->wc[k].qp_num > cq->wc[k - 1].qp_num; k--) {
+            struct ibv_wc wc = cq->wc[k];
+            uint32_t sent = cq->sent[k];
+            cq->wc[k] = cq->wc[k - 1], cq->sent[k] = cq->sent[k - 1];
+            cq->wc[k - 1] = wc, cq->sent[k - 1] = sent;
+        }
+    }
+}
+
 static int poll_cq(struct ibv_cq *ibv, int most, struct ibv_wc *wc)
 {
     struct fake_cq *cq = (struct fake_cq *)ibv;
@@ -95,9 +108,12 @@ static int poll_cq(struct ibv_cq *ibv, int most, struct ibv_wc *wc)
     if (fails(FAKE_POLL)) {
         return -1;
     }
+    if (fake.newest_first) {
+        newest_first(cq);
+    }
     for (int i = 0; i < cq->n; i++) {
-        int is_send = cq->wc[i].opcode < IBV_WC_RECV;
-        if (n < most && !fake.hold && !(fake.hold_sends && is_send)) {
+        int is_held = fake.hold || (fake.hold_sends && cq->wc[i].opcode < IBV_WC_RECV) || cq->wc[i].qp_num == fake.hold_qpn;
+        if (n < most && !is_held) {
             retire(cq, i);
             wc[n++] = cq->wc[i];
         } else {
@@ -137,8 +153,11 @@ int fake_verbs_poke(uint64_t address, uint32_t rkey, const void *data, size_t by
     return 0;
 }
 
-static enum ibv_wc_status write_deliver(struct fake_qp *to, const struct ibv_send_wr *wr, size_t bytes)
+static enum ibv_wc_status write_deliver(const struct fake_qp *from, struct fake_qp *to, const struct ibv_send_wr *wr, size_t bytes)
 {
+    if (fake.writes < FAKE_WRITES) {
+        fake.write[fake.writes] = (struct fake_write){ from->ibv.qp_num, wr->opcode, wr->wr.rdma.remote_addr, bytes };
+    }
     fake.writes++;
     fake.last_write = *wr;
     if (bytes > 0 && ((to->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) == 0 ||
@@ -176,7 +195,10 @@ static enum ibv_wc_status deliver(struct fake_qp *qp, const struct ibv_send_wr *
         fake.send_status = IBV_WC_SUCCESS;
         return status;
     }
-    if (bytes > 0 && !mr_covers(mr_find(wr->sg_list->lkey, 0), wr->sg_list->addr, bytes, local)) {
+    if ((wr->send_flags & IBV_SEND_INLINE) != 0) { /* its key means nothing */
+        fake.bad_uses += bytes > qp->cap.max_inline_data || wr->opcode == IBV_WR_RDMA_READ;
+        fake.inlined++;
+    } else if (bytes > 0 && !mr_covers(mr_find(wr->sg_list->lkey, 0), wr->sg_list->addr, bytes, local)) {
         return IBV_WC_LOC_PROT_ERR;
     }
     if (to == NULL || (to->attr.qp_state != IBV_QPS_RTR && to->attr.qp_state != IBV_QPS_RTS) || to->attr.dest_qp_num != qp->ibv.qp_num ||
@@ -184,7 +206,7 @@ static enum ibv_wc_status deliver(struct fake_qp *qp, const struct ibv_send_wr *
         return IBV_WC_RETRY_EXC_ERR;
     }
     if (wr->opcode != IBV_WR_RDMA_READ) {
-        return write_deliver(to, wr, bytes);
+        return write_deliver(qp, to, wr, bytes);
     }
     fake.reads++;
     if ((to->attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) == 0 ||
@@ -272,9 +294,13 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr
 {
     struct fake_qp *qp = fails(FAKE_QP) ? NULL : calloc(1, sizeof *qp);
     int slot = 0;
-    if (qp == NULL) {
+    fake.last_qp = *attr;
+    if (qp == NULL || attr->cap.max_inline_data > fake.most_inline) {
+        errno = qp != NULL ? EINVAL : errno;
+        free(qp);
         return NULL;
     }
+    attr->cap.max_inline_data = attr->cap.max_inline_data > 0 ? (uint32_t)fake.inline_given : 0;
     qp->ibv = (struct ibv_qp){ .context = pd->context,
                                .qp_context = attr->qp_context,
                                .pd = pd,
@@ -283,7 +309,6 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr
                                .qp_num = next_qpn++,
                                .qp_type = attr->qp_type };
     qp->cap = attr->cap;
-    fake.last_qp = *attr;
     fake.live[FAKE_QP]++;
     while (qps[slot] != NULL) {
         slot++;
@@ -347,18 +372,29 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *data, size_t bytes, int ac
     fake.last_mr_begin = (uintptr_t)data;
     fake.last_mr_bytes = bytes;
     fake.last_mr_access = access;
+    fake.last_mr_call = 1;
     fake.live[FAKE_MR]++;
     return &mr->ibv;
+}
+
+static struct ibv_mr *reg_mr_iova2(struct ibv_pd *pd, void *data, size_t bytes, uint64_t iova, unsigned access)
+{
+    struct ibv_mr *mr = reg_mr(pd, data, bytes, (int)access);
+    fake.bad_uses += iova != (uintptr_t)data;
+    fake.last_mr_call = 2;
+    return mr;
 }
 
 static struct ibv_mr *reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t bytes, uint64_t iova, int fd, int access)
 {
     if (fd < 0) {
-        errno = EBADF;
+        errno = fake.dmabuf_errno;
         return NULL;
     }
+    struct ibv_mr *mr = reg_mr(pd, (void *)(uintptr_t)iova, bytes, access);
     fake.bad_uses += offset != 0;
-    return reg_mr(pd, (void *)(uintptr_t)iova, bytes, access);
+    fake.last_mr_call = 3;
+    return mr;
 }
 
 static int dereg_mr(struct ibv_mr *mr)
@@ -501,6 +537,9 @@ void fake_verbs_reset(void)
     struct fake_card *card = fake.card;
     memset(&fake, 0, sizeof fake);
     fake.ncards = 1;
+    fake.most_inline = 64;
+    fake.inline_given = 96;
+    fake.dmabuf_errno = EBADF;
     snprintf(card->device.name, sizeof card->device.name, "fake0");
     card->ports = FAKE_PORTS;
     for (int i = 0; i < FAKE_PORTS; i++) {

@@ -7,7 +7,7 @@
 
 #include "net/netdev_verbs.h"
 
-enum { FAKE_CARDS = 4, FAKE_PORTS = 2, FAKE_GIDS = 4, FAKE_MODIFIES = 64 };
+enum { FAKE_CARDS = 4, FAKE_PORTS = 2, FAKE_GIDS = 4, FAKE_MODIFIES = 64, FAKE_WRITES = 64 };
 
 enum fake_call { FAKE_OPEN, FAKE_PD, FAKE_MR, FAKE_CQ, FAKE_QP, FAKE_MODIFY, FAKE_POST_SEND, FAKE_POST_RECV, FAKE_POLL, FAKE_NUM_CALLS };
 
@@ -29,25 +29,38 @@ struct fake_modify {
     struct ibv_qp_attr attr;
 };
 
+struct fake_write {
+    uint32_t qpn;
+    enum ibv_wr_opcode opcode;
+    uint64_t to;
+    size_t bytes;
+};
+
 struct fake_verbs {
     int ncards;
     struct fake_card card[FAKE_CARDS];
 
     /* what was done */
-    int calls[FAKE_NUM_CALLS], live[FAKE_NUM_CALLS];  /* live: objects of the first kinds */
-    int nmodifies, writes, reads, overruns, bad_uses; /* bad_uses: what no program may do, such as to free what is in use */
+    int calls[FAKE_NUM_CALLS], live[FAKE_NUM_CALLS];           /* live: objects of the first kinds */
+    int nmodifies, writes, inlined, reads, overruns, bad_uses; /* bad_uses: what no program may do, such as to free what is in use */
     struct fake_modify modify[FAKE_MODIFIES];
+    struct fake_write write[FAKE_WRITES]; /* the first of them, since `writes` was 0 */
     struct ibv_qp_init_attr last_qp;
     struct ibv_send_wr last_write;
     uintptr_t last_mr_begin;
     size_t last_mr_bytes;
-    int last_mr_access, last_cqe;
+    int last_mr_access, last_cqe, last_mr_call; /* last_mr_call: 2 reg_mr_iova2, 1 reg_mr, 3 reg_dmabuf_mr */
 
     /* what goes wrong: the Nth call from now (1: the next one), with this errno */
     int fail_in[FAKE_NUM_CALLS], fail_errno;
+    uint32_t most_inline;           /* bytes that a queue pair can have; more is EINVAL, as real cards say */
+    int inline_given;               /* what it has when it has any */
+    int dmabuf_errno;               /* of a descriptor that is none */
     enum ibv_wc_status send_status; /* of the next operation of a card's */
     uint32_t vendor;
     int hold, hold_sends; /* nothing that has completed is seen; no send is */
+    uint32_t hold_qpn;    /* nothing of this queue pair is; 0: no such */
+    int newest_first;     /* what completed on the queue pair that was made last is seen first; the order of one stays */
     int events;
     struct ibv_async_event event;
 };

@@ -7,6 +7,7 @@
 
 #include "base/board.h"
 #include "coll/chunk.h"
+#include "coll/exchange.h"
 
 struct elem {
     uint64_t sum, order;
@@ -172,6 +173,12 @@ static void connect_rank(struct sim *s, int channel, int r)
         connect(s, r, RONDO_PORT_CHILD + i, tree->child[i], RONDO_PORT_PARENT);
         connect(s, tree->child[i], RONDO_PORT_PARENT, r, RONDO_PORT_CHILD + i);
     }
+    for (int j = 0; s->c->algo == RONDO_ALGO_EXCHANGE && j < (int)rondo_exchange_ports(s->n); j++) {
+        int peer = rondo_exchange_peer(r, s->n, (uint32_t)j);
+        if (peer >= 0) {
+            connect(s, r, RONDO_PORT_DIM + j, peer, RONDO_PORT_DIM + j);
+        }
+    }
     if (coll_of(s, r) == RONDO_COLL_SEND && r + 1 < s->n) {
         connect(s, r, RONDO_PORT_PEER, r + 1, RONDO_PORT_PEER);
     }
@@ -267,16 +274,18 @@ static int enter(struct sim *s, int r, struct flow *flow, int f)
     return 1;
 }
 
-static void put_out(struct sim *s, int r, size_t at, struct elem e)
+/* again: an earlier step has written it. */
+static void put_out(struct sim *s, int r, size_t at, struct elem e, int again)
 {
     struct rank *k = &s->rank[r];
     if (k->out == NULL || at >= k->nout) {
         fail(s, "rank %d writes element %zu of %zu", r, at, k->out == NULL ? 0 : k->nout);
         return;
     }
-    if (k->writes[at]++ != 0) {
-        fail(s, "rank %d writes element %zu twice", r, at);
+    if (k->writes[at] != again) {
+        fail(s, "rank %d writes element %zu twice, or for the first time and not again", r, at);
     }
+    k->writes[at] = 1;
     k->out[at] = e;
 }
 
@@ -288,6 +297,20 @@ static struct elem get_in(struct sim *s, int r, size_t at)
         return value_of(-1, at);
     }
     return k->in[at];
+}
+
+/* The rank's own operand: its input, or what an earlier step has made of it. */
+static struct elem get_own(struct sim *s, int r, const struct flow *flow, size_t at)
+{
+    const struct rank *k = &s->rank[r];
+    if ((flow->step.act & RONDO_OWN_OUT) == 0) {
+        return get_in(s, r, flow->span.in + at);
+    }
+    if (k->out == NULL || flow->span.out + at >= k->nout || k->writes[flow->span.out + at] != 1) {
+        fail(s, "rank %d reads element %zu of its output, which no step has written", r, flow->span.out + at);
+        return value_of(-1, at);
+    }
+    return k->out[flow->span.out + at];
 }
 
 /* @return 1: moved, 0: blocked. */
@@ -331,7 +354,7 @@ static int recv_all(struct sim *s, int r, const struct flow *flow)
         for (int q = 1; q < s->n; q++) {
             e = reduce(e, s->rank[q].post[op & 1].data[i]);
         }
-        put_out(s, r, flow->span.out + i, (flow->step.act & RONDO_FINISH) != 0 ? finish(e) : e);
+        put_out(s, r, flow->span.out + i, (flow->step.act & RONDO_FINISH) != 0 ? finish(e) : e, 0);
     }
     for (int q = 0; q < s->n; q++) {
         s->rank[q].post[op & 1].reads++;
@@ -361,16 +384,17 @@ static void move_elems(struct sim *s, int r, const struct flow *flow, size_t n)
                 e = reduce(e, slot_of(s, k->recv[p->from[j]], k->recv[p->from[j]]->head)[i]);
             }
             if ((p->act & RONDO_REDUCE) != 0) {
-                e = reduce(e, get_in(s, r, flow->span.in + at));
+                struct elem own = get_own(s, r, flow, at);
+                e = (p->act & RONDO_OWN_FIRST) != 0 ? reduce(own, e) : reduce(e, own);
             }
         } else {
-            e = get_in(s, r, flow->span.in + at);
+            e = get_own(s, r, flow, at);
         }
         if ((p->act & RONDO_FINISH) != 0) {
             e = finish(e);
         }
         if ((p->act & RONDO_COPY) != 0) {
-            put_out(s, r, flow->span.out + at, e);
+            put_out(s, r, flow->span.out + at, e, (p->act & RONDO_OWN_OUT) != 0);
         }
         for (int j = 0; j < p->nto; j++) {
             slot_of(s, &k->send[p->to[j]], k->send[p->to[j]].tail)[i] = e;
@@ -554,7 +578,8 @@ void sim_run(const struct sim_case *c, struct sim_result *result)
     struct sim s = { .c = c, .result = result, .n = c->nranks, .random = c->seed };
     size_t all;
     memset(result, 0, sizeof(*result));
-    s.layout = sim_layout_new(c->nranks, c->nchannels, c->shuffled);
+    s.layout = c->nnodes > 0 ? sim_layout_nodes(c->local, c->nnodes, c->nchannels, (uint64_t)c->shuffled)
+                             : sim_layout_new(c->nranks, c->nchannels, c->shuffled);
     s.rank = sim_zeroed((size_t)s.n, sizeof(*s.rank));
     s.pool = sim_zeroed(2 * (size_t)s.n, sizeof(*s.pool));
     s.in_pool = sim_zeroed(2 * (size_t)s.n, 1);

@@ -25,6 +25,8 @@ struct sim_case {
     enum rondo_algo algo;
     int nranks, root; /* root: rank; not looked at without one */
     int nchannels;
+    int nnodes; /* 0: one node; else trees over nodes with local[] ranks each, nranks in all */
+    const int *local;
     int shuffled; /* rings in an order drawn from this seed; 0: rank order */
     size_t len;   /* elements of the buffer, or of a rank's block; v-forms: counts instead */
     size_t chunk, slice;
@@ -46,6 +48,11 @@ void sim_run(const struct sim_case *c, struct sim_result *result);
 
 /** A layout of one node with n ranks, seen by rank 0; rings in rank order or shuffled, each channel differently. */
 struct rondo_layout *sim_layout_new(int n, int nchannels, int shuffled);
+/**
+ * The same over nodes with local[node] ranks, dealt to them in an order drawn from the seed (0: one node after the other), as creation makes it: each node's orders inside, and the
+ * pattern of its tree, are drawn too. Node i's nets are called "n<i>:0", where rings come in and first ranks of trees are, and "n<i>:1"; i as layouts number nodes.
+ */
+struct rondo_layout *sim_layout_nodes(const int *local, int nnodes, int nchannels, uint64_t seed);
 /** See it from another rank: `self` fields and trees. */
 void sim_layout_turn(struct rondo_layout *layout, int rank);
 void sim_layout_free(struct rondo_layout *layout);

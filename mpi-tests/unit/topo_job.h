@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,7 +46,7 @@ static inline void assert_says(const char *part)
 
 struct kind {
     int ndevs, nnets;
-    int32_t rail[MAX_NETS];
+    struct rondo_graph_net net[MAX_NETS];
     struct rondo_graph graph[RONDO_NUM_GRAPHS];
     int16_t order[RONDO_NUM_GRAPHS][RONDO_TOPO_CHANNELS * MAX_DEVS];
     uint8_t *bytes;
@@ -77,13 +78,14 @@ static inline void kind_init(struct kind *k, int ndevs, int nnets, int nchannels
         }
     }
     for (int i = 0; i < nnets; i++) {
-        k->rail[i] = i;
+        k->net[i].rail = i;
+        snprintf(k->net[i].name, sizeof k->net[i].name, "net%d:1", i);
     }
 }
 
 static inline void kind_pack(struct kind *k)
 {
-    assert_int_equal(rondo_graphs_pack(k->graph, k->ndevs, k->nnets, k->rail, &k->bytes, &k->nbytes), RONDO_SUCCESS);
+    assert_int_equal(rondo_graphs_pack(k->graph, k->ndevs, k->nnets, k->net, &k->bytes, &k->nbytes), RONDO_SUCCESS);
 }
 
 static inline void kind_draw(struct kind *k)
@@ -109,6 +111,12 @@ static inline void kind_draw(struct kind *k)
         }
         for (int c = 0; c < 2 * RONDO_TOPO_CHANNELS; c++) {
             g->net[c] = (int16_t)(c < 2 * g->nchannels ? draw(k->nnets + 1) - 1 : -1);
+        }
+    }
+    for (int i = 0; i < k->nnets; i++) {
+        int n = draw(4) ? draw(12) : draw(RONDO_NET_NAME);
+        for (int at = 0; at <= n; at++) {
+            k->net[i].name[at] = (char)(at < n ? '!' + draw('~' - '!' + 1) : '\0');
         }
     }
     kind_pack(k);

@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/wait.h"
 #include "net/handshake.h"
+#include "net/netdev.h"
 
 enum { MAX_RANKS = 8, CHANNELS = 2, RING = 0, UP = 1, DOWN = 2, KINDS = 3, MAX_LINKS = CHANNELS * 8, SLICES = 1000, ALL_PROTOS = 7 };
 static const int64_t deadline_ns = 60ll * 1000000000;
@@ -54,6 +55,7 @@ struct world {
     struct rondo_peer peers[MAX_RANKS];
     int index[MAX_RANKS], node_of[MAX_RANKS];
     enum rondo_shm_mode mode;
+    int apart, index_apart[MAX_RANKS][MAX_RANKS], self[MAX_RANKS]; /* each rank is a host of its own: local_of and local_ranks by rank */
     uint32_t slot_bytes[RONDO_NUM_PROTOS];
     struct rondo_shm_name arenas[MAX_RANKS];
     struct rondo_connect records[CHANNELS][KINDS][MAX_RANKS][MAX_RANKS][2]; /* from, to, is_send */
@@ -88,6 +90,21 @@ static inline struct world *world_new(int nranks, enum rondo_shm_mode mode, uint
     return w;
 }
 
+/* No two ranks share memory: what they have is a net device. */
+static inline void world_spread(struct world *w)
+{
+    w->apart = 1;
+    for (int i = 0; i < w->nranks; i++) {
+        w->peers[i].host_hash += (uint64_t)i;
+        w->self[i] = i;
+        w->node_of[i] = i;
+        for (int k = 0; k < w->nranks; k++) {
+            w->index_apart[i][k] = k == i ? 0 : -1;
+        }
+        CHECK_OK(rondo_netdev_mask(&w->peers[i].netdevs, NULL, 0));
+    }
+}
+
 static inline void world_free(struct world *w)
 {
     pthread_barrier_destroy(&w->barrier);
@@ -102,10 +119,10 @@ static inline rondo_status rank_open(struct world *w, int rank, int max_links)
     r->net = (struct rondo_net){ .rank = rank,
                                  .nranks = w->nranks,
                                  .peers = w->peers,
-                                 .nlocal = w->nranks,
-                                 .local_rank = rank,
-                                 .local_of = w->index,
-                                 .local_ranks = w->index,
+                                 .nlocal = w->apart ? 1 : w->nranks,
+                                 .local_rank = w->apart ? 0 : rank,
+                                 .local_of = w->apart ? w->index_apart[rank] : w->index,
+                                 .local_ranks = w->apart ? &w->self[rank] : w->index,
                                  .node_of = w->node_of,
                                  .shm_mode = w->mode,
                                  .progress = &r->progress,
@@ -127,7 +144,8 @@ static inline rondo_status offer_one(struct world *w, struct rank *r, int kind, 
     }
     CHECK(r->nends < MAX_LINKS);
     end->kind = kind;
-    RONDO_TRY(rondo_link_offer(&r->net, &end->link, peer, channel, is_send, w->protos, &w->records[channel][kind][from][to][is_send]));
+    RONDO_TRY(
+        rondo_link_offer(&r->net, &end->link, peer, channel, is_send, w->protos, NULL, &w->records[channel][kind][from][to][is_send]));
     r->nends++;
     return RONDO_SUCCESS;
 }
@@ -162,10 +180,17 @@ static inline rondo_status rank_connect(struct world *w, int rank)
 {
     struct rank *r = &w->rank[rank];
 
+    rondo_status pending = RONDO_SUCCESS;
+
     for (int i = 0; i < r->nends; i++) {
-        RONDO_TRY(rondo_link_connect(&r->net, &r->ends[i].link, record_of(w, r, &r->ends[i])));
+        rondo_status status = rondo_link_connect(&r->net, &r->ends[i].link, record_of(w, r, &r->ends[i]));
+        if (status == RONDO_IN_PROGRESS) {
+            pending = status;
+        } else {
+            RONDO_TRY(status);
+        }
     }
-    return rondo_net_connect_all(&r->net);
+    return pending == RONDO_SUCCESS ? rondo_net_connect_all(&r->net) : pending;
 }
 
 static inline rondo_status rank_hello(struct rank *r, int *pending)
@@ -176,6 +201,28 @@ static inline rondo_status rank_hello(struct rank *r, int *pending)
         links[i] = &r->ends[i].link;
     }
     return rondo_link_hello(links, r->nends + 1, pending);
+}
+
+/* What whoever waits does for the conns that a proxy carries. */
+static inline int rank_turn(struct rank *r)
+{
+    int moved = 0;
+
+    if (r->net.proxied > 0) {
+        CHECK_OK(rondo_net_turn(&r->net, &moved));
+    }
+    return moved;
+}
+
+/* Until nothing of this rank's waits for it. */
+static inline void rank_flush(struct rank *r)
+{
+    int64_t late = rondo_now_ns() + deadline_ns;
+
+    do {
+        rank_turn(r);
+        CHECK(rondo_now_ns() < late);
+    } while (r->net.busy);
 }
 
 static inline void rank_close(struct rank *r)
@@ -197,13 +244,19 @@ static inline void rank_live(struct world *w, int rank)
     CHECK_OK(rank_open(w, rank, MAX_LINKS));
     CHECK_OK(rank_offer(w, rank));
     pthread_barrier_wait(&w->barrier);
-    CHECK_OK(rank_connect(w, rank));
+    while ((status = rank_connect(w, rank)) == RONDO_IN_PROGRESS) {
+        CHECK(rondo_now_ns() < end);
+        sched_yield();
+    }
+    CHECK_OK(status);
     pthread_barrier_wait(&w->barrier);
     rondo_net_settle(&r->net);
     while ((status = rank_hello(r, &pending)) == RONDO_IN_PROGRESS) {
         CHECK(pending >= 0 && pending != rank && rondo_now_ns() < end);
+        rank_turn(r);
         sched_yield();
     }
+    rank_flush(r);
     CHECK_OK(status);
     CHECK(pending == -1);
     w->body(w, r);
@@ -274,7 +327,8 @@ static inline int stream_turn(const struct rank *r, struct end *end)
 {
     struct rondo_conn *conn = &end->link.conn;
     uint32_t words = conn->slot_bytes[RONDO_PROTO_SIMPLE] / 4, id = conn_id(r, end) * 2654435761u;
-    uint32_t *slot = (uint32_t *)(conn->slots[RONDO_PROTO_SIMPLE] + conn->step % RONDO_SLOTS * conn->slot_bytes[RONDO_PROTO_SIMPLE]);
+    size_t stride = conn->slot_bytes[RONDO_PROTO_SIMPLE] + conn->slot_gap[RONDO_PROTO_SIMPLE];
+    uint32_t *slot = (uint32_t *)(conn->slots[RONDO_PROTO_SIMPLE] + conn->step % RONDO_SLOTS * stride);
 
     if (end->link.is_send) {
         if (__atomic_load_n(&conn->head->head, __ATOMIC_ACQUIRE) + RONDO_SLOTS <= conn->step) {
@@ -284,9 +338,11 @@ static inline int stream_turn(const struct rank *r, struct end *end)
             slot[i] = id + (uint32_t)conn->step * 7919 + i;
         }
         conn->tail->call[conn->step % RONDO_SLOTS] = id;
+        conn->tail->size[conn->step % RONDO_SLOTS] = rondo_conn_size(conn->step, RONDO_PROTO_SIMPLE, words * 4);
         __atomic_store_n(&conn->tail->tail, ++conn->step, __ATOMIC_RELEASE);
     } else {
         if (__atomic_load_n(&conn->tail->tail, __ATOMIC_ACQUIRE) <= conn->step) {
+            conn->wanted = 1;
             return 0;
         }
         for (uint32_t i = 0; i < words; i++) {
@@ -299,7 +355,7 @@ static inline int stream_turn(const struct rank *r, struct end *end)
     return 1;
 }
 
-static inline void stream(const struct rank *r, struct end *ends, int n, uint64_t slices)
+static inline void stream(struct rank *r, struct end *ends, int n, uint64_t slices)
 {
     int64_t late = rondo_now_ns() + deadline_ns;
     int open = n;
@@ -312,11 +368,13 @@ static inline void stream(const struct rank *r, struct end *ends, int n, uint64_
                 open -= ends[i].slices == slices;
             }
         }
+        moved |= rank_turn(r);
         if (!moved) {
             CHECK(rondo_now_ns() < late);
             sched_yield();
         }
     }
+    rank_flush(r);
 }
 
 /* Every sender fills its slots of all protocols with the conn's number; every receiver finds its own number everywhere. */
@@ -346,9 +404,12 @@ static inline void body_stream(struct world *w, struct rank *r)
     for (int i = 0; i < r->nends; i++) {
         const struct rondo_conn *conn = &r->ends[i].link.conn;
         CHECK(conn->step == 1 && conn->seen == 1 && conn->peer == r->ends[i].link.peer);
-        CHECK(strncmp(conn->via, "SHM/", 4) == 0 && strcmp(conn->via + 4, rondo_shm_mode_name(w->mode)) == 0);
+        CHECK(w->apart ? strncmp(conn->via, "NET/", 4) == 0
+                       : strncmp(conn->via, "SHM/", 4) == 0 && strcmp(conn->via + 4, rondo_shm_mode_name(w->mode)) == 0);
     }
-    conns_are_apart(w, r);
+    if (!w->apart) {
+        conns_are_apart(w, r);
+    }
     stream(r, r->ends, r->nends, SLICES);
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include "base/cores.h"
@@ -161,6 +162,75 @@ static void numa_node_is_that_of_the_kernel(void **state)
     assert_int_equal(rondo_cores_numa(&none), -1);
 }
 
+static void cpuset_is_that_of_the_nearest_level_that_tells(void **state)
+{
+    (void)state;
+    struct rondo_cores cores;
+    put("/cpuset.cpus.effective", "0-63\n");
+    put("/job/cpuset.cpus.effective", "0-3,8\n");
+    put("/job/step/cpu.max", "max 100000\n");
+    assert_int_equal(rondo_cores_cpuset("0::/job/step\n", mount_point, &cores), 1);
+    assert_int_equal(cores.bits[0], 0x10f);
+    assert_int_equal(rondo_cores_cpuset("0::/elsewhere\n", mount_point, &cores), 1);
+    assert_int_equal(rondo_cores_count(&cores), 64);
+    put("/job/cpuset.cpus.effective", "\n"); /* an empty list is none */
+    assert_int_equal(rondo_cores_cpuset("0::/job/step\n", mount_point, &cores), 1);
+    assert_int_equal(rondo_cores_count(&cores), 64);
+    put("/job/cpuset.cpus.effective", "1000-999999999\n");
+    assert_int_equal(rondo_cores_cpuset("0::/job\n", mount_point, &cores), 1);
+    assert_int_equal(rondo_cores_count(&cores), RONDO_MAX_CORES - 1000);
+}
+
+static void cpuset_of_version_1_is_found_under_both_names(void **state)
+{
+    (void)state;
+    struct rondo_cores cores;
+    put("/cpuset/job/cpuset.cpus", "5,7\n");
+    assert_int_equal(rondo_cores_cpuset("4:cpu,cpuacct:/other\n3:cpuset:/job\n", mount_point, &cores), 1);
+    assert_int_equal(cores.bits[0], 0xa0);
+    put("/cpuset/job/cpuset.effective_cpus", "5\n");
+    assert_int_equal(rondo_cores_cpuset("3:cpuset:/job\n", mount_point, &cores), 1);
+    assert_int_equal(cores.bits[0], 0x20);
+    assert_int_equal(rondo_cores_cpuset("4:cpu,cpuacct:/job\nnonsense\n", mount_point, &cores), 0);
+}
+
+/* The number of its launcher's cores, from a process that a shell starts which is bound to one core. */
+static int cores_of_launcher_through_a_shell(void)
+{
+    char self[4096] = "", answer[32] = "";
+    int fd[2];
+    assert_true(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
+    assert_int_equal(pipe(fd), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        cpu_set_t set;
+        int core = 0;
+        sched_getaffinity(0, sizeof set, &set);
+        while (!CPU_ISSET(core, &set)) {
+            core++;
+        }
+        CPU_ZERO(&set);
+        CPU_SET(core, &set);
+        sched_setaffinity(0, sizeof set, &set);
+        dup2(fd[1], STDOUT_FILENO);
+        execl("/bin/sh", "sh", "-c", "\"$0\" launcher; exit $?", self, (char *)NULL);
+        _exit(127);
+    }
+    close(fd[1]);
+    assert_true(read(fd[0], answer, sizeof answer - 1) > 0);
+    close(fd[0]);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    return atoi(answer);
+}
+
+static void a_launchers_cores_are_not_those_it_left_to_its_children(void **state)
+{
+    (void)state;
+    struct rondo_cores mine;
+    rondo_cores_allowed(&mine);
+    assert_int_equal(cores_of_launcher_through_a_shell(), rondo_cores_count(&mine));
+}
+
 static int make_mount(void **state)
 {
     (void)state;
@@ -175,14 +245,23 @@ static int remove_mount(void **state)
 
 #define TEST(name) cmocka_unit_test_teardown(name, clean)
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc == 2 && strcmp(argv[1], "launcher") == 0) {
+        struct rondo_cores cores;
+        rondo_cores_launcher(&cores);
+        printf("%d\n", rondo_cores_count(&cores));
+        return 0;
+    }
     const struct CMUnitTest tests[] = {
         TEST(quota_of_version_2_is_rounded_up),
         TEST(the_least_quota_of_all_levels_counts),
         TEST(a_path_that_is_not_here_falls_back_to_the_root),
         TEST(quota_of_version_1_is_found_under_both_names),
         TEST(nonsense_is_no_limit),
+        TEST(cpuset_is_that_of_the_nearest_level_that_tells),
+        TEST(cpuset_of_version_1_is_found_under_both_names),
+        TEST(a_launchers_cores_are_not_those_it_left_to_its_children),
         TEST(allowed_cores_follow_the_threads_affinity),
         TEST(sets_unite_and_count),
         TEST(numa_node_is_that_of_the_kernel),

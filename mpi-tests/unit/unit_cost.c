@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "coll/algo.h"
+#include "model.h"
 
 enum { BOARD = 4096, BIG = 64 << 20 };
 static const uint32_t all_protos = RONDO_ALL_PROTOS;
@@ -86,6 +87,9 @@ static void more_work_never_costs_less(void **state)
         const struct rondo_schedule *s = &rondo_schedules[i];
         enum rondo_coll coll = (enum rondo_coll)s->coll;
         int p2p = s->algo == RONDO_ALGO_P2P;
+        if (s->algo == RONDO_ALGO_EXCHANGE) {
+            continue; /* on several nodes only, and 7 ranks have more steps than 8: exchange_is_for_few_bytes_on_several_nodes */
+        }
         for (int n = 2; n <= 64; n++) {
             double last = 0;
             struct rondo_layout fewer = some_layout(n - 1, 1), l = some_layout(n, 1), nodes = some_layout(n, 2), crowded = l;
@@ -109,10 +113,25 @@ static void one_rank_costs_the_call(void **state)
     (void)state;
     for (int i = 0; i < rondo_num_schedules; i++) {
         const struct rondo_schedule *s = &rondo_schedules[i];
-        if (s->algo != RONDO_ALGO_P2P && s->algo != RONDO_ALGO_ONESHOT) {
+        if (s->algo != RONDO_ALGO_P2P && s->algo != RONDO_ALGO_ONESHOT && s->algo != RONDO_ALGO_EXCHANGE) {
             assert_true(s->cost_us(&l, (enum rondo_coll)s->coll, RONDO_PROTO_LL, 1, BIG, 0) == l.model.base_us);
         }
     }
+}
+
+/* Half the messages of a tree one after another, and the whole buffer in each of them. */
+static void exchange_is_for_few_bytes_on_several_nodes(void **state)
+{
+    struct rondo_layout one = some_layout(8, 1), l = some_layout(8, 4), many = some_layout(4096, 4);
+    (void)state;
+    assert_true(us_of(&one, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_EXCHANGE, RONDO_PROTO_SIMPLE, 1, 8) < 0);
+    assert_true(us_of(&many, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_EXCHANGE, RONDO_PROTO_SIMPLE, 1, 8) <
+                0); /* more than RONDO_MAX_DIMS partners */
+    assert_true(us_of(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_EXCHANGE, RONDO_PROTO_SIMPLE, 2, 8) < 0);
+    assert_true(us_of(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_EXCHANGE, RONDO_PROTO_SIMPLE, 1, 8) <
+                us_of(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TREE, RONDO_PROTO_SIMPLE, 1, 8));
+    assert_true(us_of(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_EXCHANGE, RONDO_PROTO_SIMPLE, 1, BIG) >
+                us_of(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, 1, BIG));
 }
 
 static struct rondo_choice choose(const struct rondo_layout *l, enum rondo_coll coll, size_t bytes)
@@ -213,7 +232,7 @@ static void table_holds_what_can_run_and_choice_is_its_least(void **state)
             for (int a = 0; a < RONDO_NUM_ALGOS; a++) {
                 for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
                     const struct rondo_schedule *s = rondo_schedule_find((enum rondo_coll)c, (enum rondo_algo)a);
-                    int possible = s != NULL && a != RONDO_ALGO_ONESHOT && (s->protos >> p & 1) != 0 &&
+                    int possible = s != NULL && a != RONDO_ALGO_ONESHOT && a != RONDO_ALGO_EXCHANGE && (s->protos >> p & 1) != 0 &&
                                    (p != RONDO_PROTO_LL || a == RONDO_ALGO_P2P);
                     double us = table[a][p].us;
                     assert_true(table[a][p].algo == a && table[a][p].proto == p);
@@ -262,6 +281,124 @@ static void limit_names_the_largest_part(void **state)
     assert_string_equal(rondo_oneshot_limit(&nodes, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, 8), "not available");
 }
 
+/* ---- several nodes, with the numbers that creation takes ---- */
+
+static struct rondo_layout job_layout(int nnodes, int nlocal, enum rondo_model_net net, int mbs)
+{
+    struct rondo_layout l = some_layout(nnodes * nlocal, nnodes);
+    struct rondo_stitch_summary summary = { .nnodes = nnodes, .min_nets = mbs > 0 };
+    summary.graph[RONDO_GRAPH_RING].found = mbs;
+    rondo_model_host(&l.model, 1);
+    rondo_model_net(&l.model, &summary, net);
+    return l;
+}
+
+static void speed_between_nodes_is_that_of_port_and_device(void **state)
+{
+    struct rondo_model slow = job_layout(2, 1, RONDO_MODEL_SOCKETS, 1250).model,
+                       socket = job_layout(2, 1, RONDO_MODEL_SOCKETS, 25000).model, card = job_layout(2, 1, RONDO_MODEL_RDMA, 25000).model,
+                       unknown = job_layout(2, 1, RONDO_MODEL_SOCKETS, 0).model;
+    struct rondo_stitch_summary far = { .nnodes = 2, .min_nets = 1 };
+    (void)state;
+    assert_true(slow.net_bw[RONDO_PROTO_SIMPLE] == 1.25); /* the port */
+    assert_true(socket.net_bw[RONDO_PROTO_SIMPLE] == 2);  /* one thread */
+    assert_true(card.net_bw[RONDO_PROTO_SIMPLE] == 25);
+    assert_true(unknown.net_bw[RONDO_PROTO_SIMPLE] == 2);
+    assert_true(socket.net_us[RONDO_PROTO_SIMPLE] == 12 && card.net_us[RONDO_PROTO_SIMPLE] == 2);
+    far.graph[RONDO_GRAPH_RING].latency_inter = 3000;
+    rondo_model_net(&card, &far, RONDO_MODEL_RDMA);
+    assert_true(card.net_us[RONDO_PROTO_SIMPLE] == 5);
+    for (int p = 0; p < RONDO_NUM_PROTOS; p++) { /* flags and padding gain nothing there */
+        assert_true(p == RONDO_PROTO_SIMPLE || (card.net_us[p] > 5 && card.net_bw[p] < card.net_bw[RONDO_PROTO_SIMPLE]));
+    }
+    assert_true(card.net_bw[RONDO_PROTO_LL128] > 1.8 * card.net_bw[RONDO_PROTO_LL]);
+}
+
+/* With the best number of channels. */
+static double best_us(const struct rondo_layout *l, enum rondo_coll coll, enum rondo_algo algo, enum rondo_proto proto, size_t bytes)
+{
+    struct rondo_choice table[RONDO_NUM_ALGOS][RONDO_NUM_PROTOS];
+    rondo_cost_table(l, NULL, coll, bytes, BOARD, table);
+    return table[algo][proto].us;
+}
+
+static void simple_is_chosen_between_nodes(void **state)
+{
+    static const enum rondo_coll colls[] = { RONDO_COLL_ALL_REDUCE, RONDO_COLL_BROADCAST, RONDO_COLL_REDUCE, RONDO_COLL_ALL_GATHER,
+                                             RONDO_COLL_REDUCE_SCATTER };
+    (void)state;
+    for (int net = 0; net < RONDO_MODEL_NUM_NETS; net++) {
+        for (int nnodes = 2; nnodes <= 16; nnodes++) {
+            for (int nlocal = 1; nlocal <= 8; nlocal++) {
+                struct rondo_layout l = job_layout(nnodes, nlocal, (enum rondo_model_net)net, 10000);
+                for (size_t i = 0; i < RONDO_COUNTOF(colls); i++) {
+                    for (size_t bytes = 8; bytes <= BIG; bytes *= 2) {
+                        const enum rondo_algo algos[] = { RONDO_ALGO_RING, RONDO_ALGO_TREE };
+                        assert_int_not_equal(choose(&l, colls[i], bytes).algo, RONDO_ALGO_ONESHOT);
+                        for (size_t a = 0; a < RONDO_COUNTOF(algos); a++) {
+                            double us = best_us(&l, colls[i], algos[a], RONDO_PROTO_SIMPLE, bytes);
+                            assert_true(us < 0 || us < best_us(&l, colls[i], algos[a], RONDO_PROTO_LL, bytes));
+                            assert_true(us < 0 || us < best_us(&l, colls[i], algos[a], RONDO_PROTO_LL128, bytes));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+static void few_bytes_on_many_nodes_are_a_tree_and_many_a_ring(void **state)
+{
+    (void)state;
+    for (int net = 0; net < RONDO_MODEL_NUM_NETS; net++) {
+        for (int nnodes = 4; nnodes <= 64; nnodes++) {
+            for (int nlocal = 1; nlocal <= 8; nlocal *= 2) {
+                struct rondo_layout l = job_layout(nnodes, nlocal, (enum rondo_model_net)net, 1250);
+                for (int large = 0; large < 2; large++) {
+                    size_t bytes = large ? (size_t)1 << 34 : 8;
+                    double tree = best_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TREE, RONDO_PROTO_SIMPLE, bytes);
+                    double ring = best_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, bytes);
+                    assert_true(tree > 0 && ring > 0 && (large ? ring < tree : tree < ring));
+                }
+            }
+        }
+    }
+}
+
+/* How much dearer a call is when a hop between nodes takes a microsecond more. */
+static double net_hops_of(int nnodes, int nlocal, enum rondo_coll coll, enum rondo_algo algo)
+{
+    struct rondo_layout l = job_layout(nnodes, nlocal, RONDO_MODEL_SOCKETS, 1250);
+    double us = us_of(&l, coll, algo, RONDO_PROTO_SIMPLE, 1, 8);
+    l.model.net_us[RONDO_PROTO_SIMPLE] += 1;
+    return us_of(&l, coll, algo, RONDO_PROTO_SIMPLE, 1, 8) - us;
+}
+
+static void latency_counts_the_hops_between_nodes(void **state)
+{
+    (void)state;
+    assert_float_equal(net_hops_of(4, 3, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING), 8, 1e-6); /* twice round */
+    assert_float_equal(net_hops_of(4, 1, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING), 6, 1e-6); /* but for one hop */
+    assert_float_equal(net_hops_of(4, 3, RONDO_COLL_ALL_GATHER, RONDO_ALGO_RING), 4, 1e-6);
+    assert_float_equal(net_hops_of(2, 3, RONDO_COLL_BROADCAST, RONDO_ALGO_RING), 2, 1e-6); /* a root in the middle of its node */
+    assert_float_equal(net_hops_of(16, 3, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TREE), 8, 1e-6);
+    assert_float_equal(net_hops_of(5, 1, RONDO_COLL_BROADCAST, RONDO_ALGO_TREE), 6, 1e-6);
+    assert_float_equal(net_hops_of(1, 8, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TREE), 0, 1e-6);
+}
+
+/* A tree crosses two nodes once each way, a ring nearly twice; in a long job both do twice. */
+static void bandwidth_counts_what_leaves_a_node(void **state)
+{
+    struct rondo_layout two = job_layout(2, 4, RONDO_MODEL_SOCKETS, 1000), many = job_layout(16, 1, RONDO_MODEL_SOCKETS, 1000);
+    double second = 1e9 / BIG; /* 1 GB/s */
+    (void)state;
+    assert_float_equal(us_of(&two, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TREE, RONDO_PROTO_SIMPLE, 2, BIG) * second * 1e-6, 1, 0.01);
+    assert_float_equal(us_of(&two, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, 2, BIG) * second * 1e-6, 1.75, 0.01);
+    assert_float_equal(us_of(&many, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TREE, RONDO_PROTO_SIMPLE, 2, BIG) * second * 1e-6, 2, 0.01);
+    assert_float_equal(us_of(&many, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, 2, BIG) * second * 1e-6, 1.875, 0.02);
+    assert_float_equal(us_of(&two, RONDO_COLL_ALL_TO_ALL, RONDO_ALGO_P2P, RONDO_PROTO_SIMPLE, 1, BIG) * second * 1e-6, 2, 0.01);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -270,6 +407,7 @@ int main(void)
         cmocka_unit_test(forms_with_counts_have_one_channel),
         cmocka_unit_test(more_work_never_costs_less),
         cmocka_unit_test(one_rank_costs_the_call),
+        cmocka_unit_test(exchange_is_for_few_bytes_on_several_nodes),
         cmocka_unit_test(small_sum_on_a_node_is_oneshot_and_large_one_a_ring),
         cmocka_unit_test(many_ranks_and_few_bytes_are_a_tree),
         cmocka_unit_test(large_tree_is_a_double_tree_and_small_one_single),
@@ -277,6 +415,11 @@ int main(void)
         cmocka_unit_test(table_holds_what_can_run_and_choice_is_its_least),
         cmocka_unit_test(nothing_allowed_is_invalid_usage_that_names_parameters_and_collective),
         cmocka_unit_test(limit_names_the_largest_part),
+        cmocka_unit_test(speed_between_nodes_is_that_of_port_and_device),
+        cmocka_unit_test(simple_is_chosen_between_nodes),
+        cmocka_unit_test(few_bytes_on_many_nodes_are_a_tree_and_many_a_ring),
+        cmocka_unit_test(latency_counts_the_hops_between_nodes),
+        cmocka_unit_test(bandwidth_counts_what_leaves_a_node),
     };
     rondo_log_mask = RONDO_LOG_NONE; /* errors are expected */
     return cmocka_run_group_tests(tests, NULL, NULL);

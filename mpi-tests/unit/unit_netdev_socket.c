@@ -1,5 +1,6 @@
 /* The socket net device: messages, matching, interfaces. What goes wrong: unit_netdev_socket_fault. */
 #include "netdev_socket_world.h"
+#include "topo/detect.h"
 
 enum { MIB = 1 << 20, GUARD = 16 };
 
@@ -55,6 +56,37 @@ static void devices_are_the_interfaces_that_are_chosen(void **state)
     assert_string_equal(why, "no network interface that is up and has an IPv4 address is chosen by RONDO_SOCKET_IFNAME==nothing");
     assert_true(use("", "auto", "1", why, sizeof why) > 0);
     net->finalize();
+}
+
+static void the_guid_is_the_hardware_address(void **state)
+{
+    (void)state;
+    assert_true(rondo_socket_guid("52:54:00:12:34:fE\n") == 0x5254001234fe);
+    assert_true(rondo_socket_guid("80:00:02:08:fe:80:00:00:00:00:00:00:00:02:c9:03:00:1b:2a:7f\n") == 0x0002c903001b2a7f);
+    assert_true(rondo_socket_guid("00:00:00:00:00:00\n") == 0);
+    assert_true(rondo_socket_guid("") == 0);
+}
+
+/* What the topology calls a net is what the device is called. */
+static void devices_have_the_names_of_the_topology(void **state)
+{
+    struct rondo_machine machine = { 0 };
+    struct rondo_net_properties properties;
+    int n = use("", "auto", "1", NULL, 0);
+    int32_t cpu;
+    (void)state;
+    assert_int_equal(rondo_machine_add(&machine, RONDO_ITEM_CPU, -1, &cpu), RONDO_SUCCESS);
+    assert_int_equal(rondo_detect_nets(&machine, NULL), RONDO_SUCCESS);
+    for (int32_t i = 0; i < machine.nitems; i++) {
+        const struct rondo_item *item = &machine.item[i];
+        int found = item->kind != RONDO_ITEM_NET || item->net.port > 0; /* a card of the verbs device */
+        for (int d = 0; d < n && !found; d++) {
+            assert_int_equal(net->properties(d, &properties), RONDO_SUCCESS);
+            found = strcmp(properties.name, item->net.name) == 0;
+        }
+        assert_true(found);
+    }
+    rondo_machine_release(&machine);
 }
 
 static void memory_of_the_host_only(void **state)
@@ -125,6 +157,43 @@ static void all_sizes_arrive_over_ipv6(void **state)
     }
     sizes_over("6", "1");
     sizes_over("AF_INET6", "3");
+}
+
+/* A receiver reads where it expects data: what it guessed wrong is put right, whatever comes after what. */
+static void lengths_change_from_message_to_message(void **state)
+{
+    enum { N = RONDO_NET_MAX_REQUESTS, ROOM = 400000 };
+    static const size_t sizes[] = { 0, 1, 16, 4079, 4095, 4096, 4097, 4112, 9000, 65535, 70000, 300000, 390001 };
+    static const char *const nconns[] = { "1", "3" };
+    uint8_t *from = malloc(MIB), *to = malloc((size_t)N * ROOM);
+    uint32_t random = 2463534242u;
+    (void)state;
+    pattern(from, MIB, 1);
+    for (size_t c = 0; c < RONDO_COUNTOF(nconns); c++) {
+        struct pair pair;
+        use_loop(nconns[c]);
+        pair_open(&pair);
+        for (int round = 0; round < 20; round++) {
+            void *sending[N], *receiving[N];
+            size_t bytes[N], arrived;
+            for (int i = 0; i < N; i++) { /* all are there when the first is read, in some rounds */
+                random ^= random << 13, random ^= random >> 17, random ^= random << 5;
+                bytes[i] = sizes[random % RONDO_COUNTOF(sizes)];
+                sending[i] = send_some(pair.sender, from + i, bytes[i], i);
+            }
+            for (int i = 0; i < N; i++) {
+                receiving[i] = receive_one(pair.receiver, to + (size_t)i * ROOM, round & 1 ? ROOM : bytes[i], i);
+            }
+            for (int i = 0; i < N; i++) {
+                finish(sending[i], receiving[i], &arrived);
+                assert_int_equal(arrived, bytes[i]);
+                assert_memory_equal(to + (size_t)i * ROOM, from + i, arrived);
+            }
+        }
+        pair_close(&pair);
+    }
+    free(from);
+    free(to);
 }
 
 /* Messages of all sizes at a time: connections run ahead of one another. */
@@ -316,9 +385,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(interfaces_are_chosen_by_rule),
         ROW(devices_are_the_interfaces_that_are_chosen),
+        cmocka_unit_test(the_guid_is_the_hardware_address),
+        ROW(devices_have_the_names_of_the_topology),
         ROW(memory_of_the_host_only),
         ROW(all_sizes_arrive_over_ipv4),
         ROW(all_sizes_arrive_over_ipv6),
+        ROW(lengths_change_from_message_to_message),
         ROW(thirty_two_requests_are_under_way),
         ROW(parts_arrive_in_every_order),
         ROW(equal_tags_and_the_next_receive_keep_the_order),

@@ -1,4 +1,7 @@
 /* net/netdev_verbs.h: the attributes of each state, parameters, and which ports are devices. */
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include "own_mounts.h"
 #include "verbs_pair.h"
 
 /* ---- attributes ---- */
@@ -14,12 +17,13 @@ enum {
 static void check_states(const struct rondo_verbs_comm *comm, const struct rondo_verbs_comm *other, struct ibv_ah_attr path, int port,
                          int mtu)
 {
-    const struct fake_modify *init = modified(comm->qp->qp_num, IBV_QPS_INIT), *rtr = modified(comm->qp->qp_num, IBV_QPS_RTR);
-    const struct fake_modify *rts = modified(comm->qp->qp_num, IBV_QPS_RTS);
+    const struct fake_modify *init = modified(comm->lane[0].qp->qp_num, IBV_QPS_INIT),
+                             *rtr = modified(comm->lane[0].qp->qp_num, IBV_QPS_RTR);
+    const struct fake_modify *rts = modified(comm->lane[0].qp->qp_num, IBV_QPS_RTS);
     struct ibv_qp_attr want_init = { .qp_state = IBV_QPS_INIT, .port_num = (uint8_t)port, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE };
     struct ibv_qp_attr want_rtr = { .qp_state = IBV_QPS_RTR,
                                     .path_mtu = (enum ibv_mtu)mtu,
-                                    .dest_qp_num = other->qp->qp_num,
+                                    .dest_qp_num = other->lane[0].qp->qp_num,
                                     .rq_psn = other->mine.psn,
                                     .ah_attr = path,
                                     .max_dest_rd_atomic = 1,
@@ -86,7 +90,7 @@ static void another_subnet_is_reached_by_lid_and_gid(void **state)
     sender.gid[7] ^= 1;
     memcpy(handle, &sender, sizeof sender);
     assert_int_equal(dev->connect(pair.recv, handle), RONDO_SUCCESS);
-    const struct ibv_ah_attr *path = &modified(end_of(pair.recv)->qp->qp_num, IBV_QPS_RTR)->attr.ah_attr;
+    const struct ibv_ah_attr *path = &modified(end_of(pair.recv)->lane[0].qp->qp_num, IBV_QPS_RTR)->attr.ah_attr;
     assert_int_equal(path->is_global, 1);
     assert_int_equal(path->dlid, 17);
     assert_memory_equal(path->grh.dgid.raw, sender.gid, 16);
@@ -103,8 +107,8 @@ static void the_lower_mtu_of_the_ends_is_used(void **state)
     assert_int_equal(dev->prepare(IB, &peer_b, 1, &pair.send, handle[1]), RONDO_SUCCESS);
     assert_int_equal(dev->connect(pair.recv, handle[1]), RONDO_SUCCESS);
     assert_int_equal(dev->connect(pair.send, handle[0]), RONDO_SUCCESS);
-    assert_int_equal(modified(end_of(pair.recv)->qp->qp_num, IBV_QPS_RTR)->attr.path_mtu, IBV_MTU_1024);
-    assert_int_equal(modified(end_of(pair.send)->qp->qp_num, IBV_QPS_RTR)->attr.path_mtu, IBV_MTU_1024);
+    assert_int_equal(modified(end_of(pair.recv)->lane[0].qp->qp_num, IBV_QPS_RTR)->attr.path_mtu, IBV_MTU_1024);
+    assert_int_equal(modified(end_of(pair.send)->lane[0].qp->qp_num, IBV_QPS_RTR)->attr.path_mtu, IBV_MTU_1024);
     pair_close(&pair);
 }
 
@@ -121,6 +125,9 @@ static const struct {
     { { "RONDO_IB_SL", "NCCL_IB_SL", "RDMA_QP_SL" }, "5", IBV_QPS_RTR, ATTR(ah_attr.sl), 5 },
     { { "RONDO_IB_TC", "NCCL_IB_TC", "RDMA_TRAFFIC_CLASS" }, "106", IBV_QPS_RTR, ATTR(ah_attr.grh.traffic_class), 106 },
     { { "RONDO_IB_GID_INDEX", "NCCL_IB_GID_INDEX", "RDMA_GID_INDEX" }, "1", IBV_QPS_RTR, ATTR(ah_attr.grh.sgid_index), 1 },
+    { { "RONDO_IB_FIFO_TC", "NCCL_IB_FIFO_TC" }, "77", IBV_QPS_RTR, ATTR(ah_attr.grh.traffic_class), 0 }, /* the sender's */
+    { { "RONDO_IB_ADDR_RANGE", "NCCL_IB_ADDR_RANGE" }, "fe80::/16", IBV_QPS_RTR, ATTR(ah_attr.grh.sgid_index), 1 },
+    { { "RONDO_IB_ADDR_RANGE", "NCCL_IB_ADDR_RANGE" }, "10.0.0.0/29", IBV_QPS_RTR, ATTR(ah_attr.grh.sgid_index), 3 },
     { { "RONDO_IB_MTU", "RDMA_QP_MTU" }, "512", IBV_QPS_RTR, ATTR(path_mtu), IBV_MTU_512 },
     { { "RONDO_IB_ROCE_VERSION_NUM", "NCCL_IB_ROCE_VERSION_NUM" }, "1", IBV_QPS_RTR, ATTR(ah_attr.grh.sgid_index), 2 },
     { { "RONDO_IB_ADDR_FAMILY", "NCCL_IB_ADDR_FAMILY" }, "AF_INET6", IBV_QPS_RTR, ATTR(ah_attr.grh.sgid_index), 1 },
@@ -138,7 +145,7 @@ static void parameters_change_the_attributes(void **state)
             fake.nmodifies = 0;
             set(knobs[i].names[name], knobs[i].value);
             pair_open(&pair, ROCE);
-            const struct ibv_qp_attr *attr = &modified(end_of(pair.send)->qp->qp_num, knobs[i].state)->attr;
+            const struct ibv_qp_attr *attr = &modified(end_of(pair.send)->lane[0].qp->qp_num, knobs[i].state)->attr;
             memcpy(&value, (const char *)attr + knobs[i].offset, knobs[i].bytes);
             if (value != knobs[i].expected) {
                 fail_msg("%s=%s gives %u", knobs[i].names[name], knobs[i].value, value);
@@ -146,6 +153,80 @@ static void parameters_change_the_attributes(void **state)
             pair_close(&pair);
         }
     }
+}
+
+static void clear_to_sends_have_a_traffic_class_of_their_own(void **state)
+{
+    struct pair pair;
+    (void)state;
+    setenv("RONDO_IB_TC", "32", 1);
+    set("RONDO_IB_FIFO_TC", "96");
+    unsetenv("RONDO_IB_TC");
+    pair_open(&pair, ROCE);
+    assert_int_equal(modified(end_of(pair.send)->lane[0].qp->qp_num, IBV_QPS_RTR)->attr.ah_attr.grh.traffic_class, 32);
+    assert_int_equal(modified(end_of(pair.recv)->lane[0].qp->qp_num, IBV_QPS_RTR)->attr.ah_attr.grh.traffic_class, 96);
+    pair_close(&pair);
+}
+
+static void networks_are_read_and_compared_by_bits(void **state)
+{
+    static const struct {
+        const char *text, *gid;
+        int expected; /* -1: no network */
+    } rows[] = {
+        { "", "::1", 1 },
+        { "10.1.0.0/16", "::ffff:10.1.255.3", 1 },
+        { "10.1.0.0/16", "::ffff:10.2.0.3", 0 },
+        { "10.1.0.0/17", "::ffff:10.1.128.3", 0 },
+        { "10.1.0.0/17", "::ffff:10.1.127.3", 1 },
+        { "10.1.0.7", "::ffff:10.1.0.7", 1 },
+        { "10.1.0.7", "::ffff:10.1.0.6", 0 },
+        { "0.0.0.0/0", "::ffff:1.2.3.4", 1 },
+        { "0.0.0.0/0", "fe80::1", 0 },
+        { "::/0", "::ffff:1.2.3.4", 1 },
+        { "fd00::/8", "fdaa::1", 1 },
+        { "fd00::/8", "fc00::1", 0 },
+        { "fd00::1", "fd00::1", 1 },
+        { "fd00::1/128", "fd00::2", 0 },
+        { "10.1.0.0/33", "::", -1 },
+        { "fd00::/129", "::", -1 },
+        { "10.1.0.0/", "::", -1 },
+        { "10.1.0.0/-1", "::", -1 },
+        { "10.1.0.0/8x", "::", -1 },
+        { "eth0", "::", -1 },
+        { "/8", "::", -1 },
+        { "1111:1111:1111:1111:1111:1111:1111:1111:1111:1111:1111/8", "::", -1 },
+    };
+    (void)state;
+    for (size_t i = 0; i < RONDO_COUNTOF(rows); i++) {
+        struct rondo_verbs_range range;
+        uint8_t gid[16];
+        assert_int_equal(inet_pton(AF_INET6, rows[i].gid, gid), 1);
+        int got = rondo_verbs_range_parse(rows[i].text, &range) != 0 ? -1 : rondo_verbs_range_has(&range, gid);
+        if (got != rows[i].expected) {
+            fail_msg("\"%s\" and %s give %d", rows[i].text, rows[i].gid, got);
+        }
+    }
+}
+
+static void a_network_that_is_none_or_of_no_gid_is_an_error(void **state)
+{
+    struct pair pair;
+    int n;
+    (void)state;
+    set("RONDO_IB_ADDR_RANGE", "192.168.0.0/16");
+    assert_int_equal(pair_try(&pair, ROCE, RONDO_NET_HOST), RONDO_SYSTEM_ERROR);
+    assert_says("has no GID in RONDO_IB_ADDR_RANGE=192.168.0.0/16");
+    pair_close(&pair);
+    pair_open(&pair, IB); /* has a LID */
+    pair_close(&pair);
+    setenv("RONDO_IB_ADDR_RANGE", "ten", 1);
+    dev->finalize();
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    assert_int_equal(dev->init(&n, NULL, 0), RONDO_INVALID_ARGUMENT);
+    assert_says("RONDO_IB_ADDR_RANGE=\"ten\"");
+    unsetenv("RONDO_IB_ADDR_RANGE");
+    begin();
 }
 
 static void queues_have_room_for_all_that_can_be_under_way(void **state)
@@ -156,8 +237,79 @@ static void queues_have_room_for_all_that_can_be_under_way(void **state)
     assert_int_equal(fake.last_qp.qp_type, IBV_QPT_RC);
     assert_int_equal(fake.last_qp.cap.max_send_wr, 64);
     assert_int_equal(fake.last_qp.cap.max_recv_wr, 32);
-    assert_true(fake.last_cqe >= 64 + 32 + 32);
+    assert_int_equal(fake.last_cqe, 64 + 32 + 32);
     pair_close(&pair);
+    set("RDMA_QP_QUEUE_DEPTH", "1024");
+    pair_open(&pair, IB);
+    assert_int_equal(fake.last_qp.cap.max_send_wr, 1024);
+    assert_int_equal(fake.last_qp.cap.max_recv_wr, 1024);
+    pair_close(&pair);
+    set("RONDO_IB_QUEUE_DEPTH", "33"); /* what can be under way is the least */
+    pair_open(&pair, IB);
+    assert_int_equal(fake.last_qp.cap.max_send_wr, 64);
+    assert_int_equal(fake.last_qp.cap.max_recv_wr, 33);
+    pair_close(&pair);
+}
+
+static uint32_t memory_of(int device)
+{
+    struct rondo_net_properties properties;
+    assert_int_equal(dev->properties(device, &properties), RONDO_SUCCESS);
+    return properties.memory;
+}
+
+static void cards_take_gpu_memory_by_dmabuf_when_they_say_so(void **state)
+{
+    static const int refusals[] = { EOPNOTSUPP, EPROTONOSUPPORT };
+    (void)state;
+    assert_true(memory_of(IB) & RONDO_NET_DMABUF);
+    set("NCCL_DMABUF_ENABLE", "0");
+    assert_false(memory_of(IB) & RONDO_NET_DMABUF);
+    for (size_t i = 0; i < RONDO_COUNTOF(refusals); i++) {
+        fake.dmabuf_errno = refusals[i];
+        begin();
+        assert_false(memory_of(IB) & RONDO_NET_DMABUF);
+    }
+    assert_int_equal(fake_verbs_objects(), 0); /* the look leaves nothing */
+}
+
+/* With a /sys of its own where the module is. @return exit code: 77 not permitted, 1 wrong. */
+static int peer_memory_child(void)
+{
+    if (own_mounts_enter("/sys/module") != 0) {
+        return 77;
+    }
+    begin();
+    if (memory_of(IB) & RONDO_NET_CUDA) {
+        return 1;
+    }
+    if (mkdir("/sys/module/nvidia_peermem", 0755) != 0 || own_mounts_write("/sys/module/nvidia_peermem/version", "1\n") != 0) {
+        return 77;
+    }
+    begin();
+    return (memory_of(IB) & RONDO_NET_CUDA) == 0;
+}
+
+static void cards_take_gpu_memory_when_the_module_is_there(void **state)
+{
+    int status;
+    pid_t child;
+    (void)state;
+    if (access("/sys/kernel/mm/memory_peers", F_OK) == 0) {
+        print_message("skipped: this host has the module\n");
+        skip();
+    }
+    child = fork();
+    if (child == 0) {
+        _exit(peer_memory_child());
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77) {
+        print_message("skipped: no permission for a mount namespace with its own /sys/module\n");
+        skip();
+    }
+    assert_int_equal(WEXITSTATUS(status), 0);
 }
 
 /* ---- devices ---- */
@@ -262,6 +414,9 @@ static void the_real_library_is_opened_or_why_not_is_said(void **state)
     dev->finalize();
     rondo_verbs_lib_replace(NULL);
     assert_true(count_devices(why) > 0 || why[0] != '\0');
+    set("NCCL_IBVERBS_LIB", "libno-such-verbs.so");
+    assert_int_equal(count_devices(why), 0);
+    assert_non_null(strstr(why, "libno-such-verbs.so"));
     dev->finalize();
 }
 
@@ -290,7 +445,12 @@ int main(void)
         TEST(another_subnet_is_reached_by_lid_and_gid),
         TEST(the_lower_mtu_of_the_ends_is_used),
         TEST(parameters_change_the_attributes),
+        TEST(clear_to_sends_have_a_traffic_class_of_their_own),
+        TEST(networks_are_read_and_compared_by_bits),
+        TEST(a_network_that_is_none_or_of_no_gid_is_an_error),
         TEST(queues_have_room_for_all_that_can_be_under_way),
+        TEST(cards_take_gpu_memory_by_dmabuf_when_they_say_so),
+        TEST(cards_take_gpu_memory_when_the_module_is_there),
         TEST(ports_have_names_speeds_and_kinds_of_memory),
         TEST(the_filter_of_cards_has_the_syntax_of_nccl),
         TEST(ports_that_are_down_or_not_wanted_are_no_devices_and_why_is_said),

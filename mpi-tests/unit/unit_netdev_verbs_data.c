@@ -203,7 +203,8 @@ static void data_in_gpu_memory_is_flushed_by_a_read_of_its_own_queue_pair(void *
     size_t bytes = 300, nothing = 0;
     (void)state;
     assert_int_equal(pair_try(&pair, IB, RONDO_NET_DMABUF), RONDO_SUCCESS);
-    assert_int_equal(fake.last_mr_access, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+    assert_int_equal(fake.last_mr_access,
+                     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_RELAXED_ORDERING);
     assert_int_equal(fake.last_mr_begin, (uintptr_t)target);
     const struct ibv_qp *self = end_of(pair.recv)->flush_qp;
     assert_int_equal(modified(self->qp_num, IBV_QPS_INIT)->attr.qp_access_flags, IBV_ACCESS_REMOTE_READ);
@@ -225,6 +226,97 @@ static void data_in_gpu_memory_is_flushed_by_a_read_of_its_own_queue_pair(void *
     assert_null(request); /* host memory */
     assert_null(end_of(pair.recv)->flush_qp);
     pair_close(&pair);
+    set("NCCL_GDR_FLUSH_DISABLE", "1");
+    assert_int_equal(pair_try(&pair, IB, RONDO_NET_DMABUF), RONDO_SUCCESS);
+    assert_int_equal(dev->iflush(pair.recv, 1, &data, &bytes, &pair.to, &request), RONDO_SUCCESS);
+    assert_null(request);
+    assert_null(end_of(pair.recv)->flush_qp);
+    pair_close(&pair);
+}
+
+/* ---- what a message costs ---- */
+
+static struct rondo_verbs_counts spent(void *comm, const struct rondo_verbs_counts *before)
+{
+    struct rondo_verbs_counts now = *rondo_verbs_counts(comm);
+    uint64_t *words = (uint64_t *)&now;
+    const uint64_t *was = (const uint64_t *)before;
+    for (size_t i = 0; i < sizeof now / sizeof *words; i++) {
+        words[i] -= was[i];
+    }
+    return now;
+}
+
+static void check_cost(int device, size_t bytes, struct rondo_verbs_counts sender, struct rondo_verbs_counts receiver)
+{
+    struct pair pair;
+    pair_open(&pair, device);
+    for (int i = 0; i < 3; i++) { /* each the same */
+        struct rondo_verbs_counts send = *rondo_verbs_counts(pair.send), recv = *rondo_verbs_counts(pair.recv);
+        int writes = fake.writes;
+        assert_int_equal(move(&pair, bytes), RONDO_SUCCESS);
+        send = spent(pair.send, &send);
+        recv = spent(pair.recv, &recv);
+        assert_memory_equal(&send, &sender, sizeof send);
+        assert_memory_equal(&recv, &receiver, sizeof recv);
+        assert_int_equal(fake.writes - writes, send.sends + recv.sends);
+    }
+    pair_close(&pair);
+}
+
+/* The least that a protocol with clear-to-sends needs: at the receiver a receive and a write of 64 bytes, at the sender one write. */
+static void a_message_costs_no_more_work_requests_than_it_needs(void **state)
+{
+    const struct rondo_verbs_counts receiver = { .sends = 1, .receives = 1, .doorbells = 1, .bytes = 64, .completions = 2 };
+    struct rondo_verbs_counts sender = { .sends = 1, .doorbells = 1, .completions = 1 }, inlined = receiver;
+    static const size_t sizes[] = { 0, 8, 4096, 8192, 65536, BUFFER };
+    (void)state;
+    for (size_t i = 0; i < RONDO_COUNTOF(sizes); i++) {
+        sender.bytes = sizes[i];
+        check_cost(ROCE, sizes[i], sender, receiver);
+        sender.sends = sizes[i] > 8192 ? 2 : 1; /* one more where packets may come in any order, but the same call */
+        check_cost(IB, sizes[i], sender, receiver);
+        sender.sends = 1;
+    }
+    set("NCCL_IB_ADAPTIVE_ROUTING", "0");
+    check_cost(IB, BUFFER, sender, receiver);
+    setenv("NCCL_IB_AR_THRESHOLD", "100", 1);
+    set("NCCL_IB_ADAPTIVE_ROUTING", "1");
+    unsetenv("NCCL_IB_AR_THRESHOLD");
+    sender.sends = 2;
+    sender.bytes = 101;
+    check_cost(ROCE, 101, sender, receiver);
+    set("NCCL_IB_USE_INLINE", "1");
+    inlined.inlined = 1;
+    sender = (struct rondo_verbs_counts){ .sends = 1, .doorbells = 1, .bytes = 96, .inlined = 1, .completions = 1 };
+    check_cost(ROCE, 96, sender, inlined);
+    sender.inlined = 0;
+    sender.bytes = 97; /* more than a work request has room for */
+    check_cost(ROCE, 97, sender, inlined);
+    fake.most_inline = 0; /* a card without */
+    begin();
+    set("NCCL_IB_USE_INLINE", "1");
+    sender.bytes = 8;
+    check_cost(ROCE, 8, sender, receiver);
+}
+
+/* The CPU copies what is inline, which it cannot from there. */
+static void data_in_gpu_memory_is_never_inline(void **state)
+{
+    struct pair pair;
+    void *region, *in, *out;
+    (void)state;
+    set("RONDO_IB_USE_INLINE", "1");
+    pair_open(&pair, IB);
+    assert_int_equal(dev->reg(pair.send, source, 4096, RONDO_NET_DMABUF, 0, &region), RONDO_SUCCESS);
+    in = receive(&pair, 0, 8, 0);
+    int inlined = fake.inlined;
+    assert_int_equal(dev->isend(pair.send, source, 8, 0, region, &out), RONDO_SUCCESS);
+    assert_non_null(out);
+    assert_int_equal(fake.inlined, inlined);
+    assert_int_equal(wait_for(out, NULL), RONDO_SUCCESS);
+    assert_int_equal(wait_for(in, NULL), RONDO_SUCCESS);
+    pair_close(&pair);
 }
 
 /* ---- registrations ---- */
@@ -243,12 +335,12 @@ static void registrations_are_whole_pages_shared_and_counted(void **state)
     assert_int_equal(dev->reg(pair.recv, target + PAGE + 100, 2 * PAGE, RONDO_NET_HOST, -1, &a), RONDO_SUCCESS);
     assert_int_equal(fake.last_mr_begin, (uintptr_t)target + PAGE);
     assert_int_equal(fake.last_mr_bytes, 3 * PAGE);
-    assert_int_equal(fake.last_mr_access, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    assert_int_equal(fake.last_mr_access, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_RELAXED_ORDERING);
     calls = fake.calls[FAKE_MR];
     assert_int_equal(dev->reg(other.recv, target + 2 * PAGE, PAGE, RONDO_NET_HOST, -1, &b), RONDO_SUCCESS); /* within, of another comm */
     assert_int_equal(fake.calls[FAKE_MR], calls);
     assert_int_equal(dev->reg(pair.send, target + 2 * PAGE, PAGE, RONDO_NET_HOST, -1, &c), RONDO_SUCCESS); /* nobody may write it */
-    assert_int_equal(fake.last_mr_access, 0);
+    assert_int_equal(fake.last_mr_access, IBV_ACCESS_RELAXED_ORDERING);
     assert_int_equal(fake.live[FAKE_MR], live + 2);
     assert_int_equal(dev->unreg(pair.recv, a), RONDO_SUCCESS);
     assert_int_equal(dev->unreg(pair.send, c), RONDO_SUCCESS);
@@ -258,6 +350,37 @@ static void registrations_are_whole_pages_shared_and_counted(void **state)
     assert_int_equal(fake.live[FAKE_MR], live - 1);
     dev->close(other.send);
     pair_close(&pair);
+}
+
+static void data_may_be_written_in_any_order_where_the_library_can(void **state)
+{
+    struct rondo_verbs_lib old = fake_verbs_lib;
+    struct pair pair;
+    (void)state;
+    pair_open(&pair, IB);
+    assert_int_equal(fake.last_mr_call, 2);
+    assert_int_equal(((struct rondo_verbs_region *)pair.to)->shared->access & IBV_ACCESS_RELAXED_ORDERING, IBV_ACCESS_RELAXED_ORDERING);
+    pair_close(&pair);
+    dev->prepare(IB, &peer_a, 0, &pair.recv, (uint8_t[RONDO_NET_HANDLE]){ 0 });
+    assert_int_equal(fake.last_mr_access, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE); /* clear-to-sends are read by their order */
+    dev->close(pair.recv);
+    set("NCCL_IB_PCI_RELAXED_ORDERING", "0");
+    pair_open(&pair, IB);
+    assert_int_equal(fake.last_mr_call, 1);
+    pair_close(&pair);
+    old.reg_mr_iova2 = NULL;
+    rondo_verbs_lib_replace(&old);
+    begin();
+    pair_open(&pair, IB);
+    assert_int_equal(fake.last_mr_access, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    pair_close(&pair);
+    set("NCCL_IB_PCI_RELAXED_ORDERING", "1");
+    assert_int_equal(pair_try(&pair, IB, RONDO_NET_HOST), RONDO_SYSTEM_ERROR);
+    assert_says("RONDO_IB_PCI_RELAXED_ORDERING=1");
+    pair_close(&pair);
+    dev->finalize();
+    rondo_verbs_lib_replace(&fake_verbs_lib);
+    begin();
 }
 
 static void too_little_lockable_memory_is_named_with_the_limit(void **state)
@@ -289,7 +412,10 @@ int main(void)
         TEST(a_message_that_is_too_long_is_the_receivers_error_and_is_not_written),
         TEST(what_makes_no_sense_is_refused_before_anything_is_posted),
         TEST(data_in_gpu_memory_is_flushed_by_a_read_of_its_own_queue_pair),
+        TEST(a_message_costs_no_more_work_requests_than_it_needs),
+        TEST(data_in_gpu_memory_is_never_inline),
         TEST(registrations_are_whole_pages_shared_and_counted),
+        TEST(data_may_be_written_in_any_order_where_the_library_can),
         TEST(too_little_lockable_memory_is_named_with_the_limit),
     };
     setenv("RONDO_DEBUG", "NONE", 1); /* errors are expected */

@@ -31,7 +31,7 @@ static void a_failed_operation_is_a_sentence_with_both_ends_and_its_cause(void *
         fake.vendor = 0x81;
         out = give(&pair, 0, 10, 0);
         assert_int_equal(wait_for(out, NULL), rows[i].status);
-        snprintf(ends, sizeof ends, "queue pair %u", end_of(pair.recv)->qp->qp_num);
+        snprintf(ends, sizeof ends, "queue pair %u", end_of(pair.recv)->lane[0].qp->qp_num);
         assert_says(ends);
         assert_says("RDMA write of a message failed");
         assert_says("fake0:2 (::ffff:10.0.0.5");
@@ -86,7 +86,7 @@ static void events_of_the_card_end_the_connection(void **state)
         struct pair pair;
         struct ibv_async_event event = { .event_type = rows[i].type };
         pair_open(&pair, IB);
-        event.element.qp = end_of(pair.recv)->qp;
+        event.element.qp = end_of(pair.recv)->lane[0].qp;
         if (rows[i].type == IBV_EVENT_CQ_ERR) {
             event.element.cq = end_of(pair.recv)->cq;
         }
@@ -97,6 +97,60 @@ static void events_of_the_card_end_the_connection(void **state)
         pair_close(&pair);
         begin(); /* a failed card stays failed until it is opened again */
     }
+}
+
+static void events_can_be_only_logged(void **state)
+{
+    struct ibv_async_event event = { .event_type = IBV_EVENT_QP_FATAL };
+    struct pair pair;
+    (void)state;
+    set("NCCL_IB_RETURN_ASYNC_EVENTS", "0");
+    pair_open(&pair, IB);
+    event.element.qp = end_of(pair.recv)->lane[0].qp;
+    fake_verbs_event(event);
+    void *in = receive(&pair, 0, 10, 0);
+    assert_int_equal(wait_for(in, NULL), RONDO_IN_PROGRESS);
+    assert_int_equal(fake.events, 0); /* it was taken */
+    assert_int_equal(wait_for(give(&pair, 0, 10, 0), NULL), RONDO_SUCCESS);
+    assert_int_equal(wait_for(in, NULL), RONDO_SUCCESS);
+    pair_close(&pair);
+}
+
+/* The address of the other end may not be known to the kernel yet: connect is tried again, and gives up in the end. */
+static void a_queue_pair_that_does_not_connect_in_time_is_tried_again(void **state)
+{
+    uint8_t sender[RONDO_NET_HANDLE], receiver[RONDO_NET_HANDLE];
+    struct pair pair = { 0 };
+    (void)state;
+    setenv("NCCL_IB_MQP_RETRY_SLEEP_MSEC", "0", 1);
+    set("NCCL_IB_MQP_RETRY_CNT", "2");
+    unsetenv("NCCL_IB_MQP_RETRY_SLEEP_MSEC");
+    assert_int_equal(dev->prepare(IB, &peer_a, 0, &pair.recv, receiver), RONDO_SUCCESS);
+    assert_int_equal(dev->prepare(IB, &peer_b, 1, &pair.send, sender), RONDO_SUCCESS);
+    fake.fail_errno = ETIMEDOUT;
+    for (int i = 0; i < 2; i++) {
+        fake.fail_in[FAKE_MODIFY] = 1;
+        assert_int_equal(dev->connect(pair.recv, sender), RONDO_IN_PROGRESS);
+    }
+    assert_int_equal(dev->connect(pair.recv, sender), RONDO_SUCCESS);
+    for (int i = 0; i < 3; i++) {
+        fake.fail_in[FAKE_MODIFY] = 1;
+        assert_int_equal(dev->connect(pair.send, receiver), i < 2 ? RONDO_IN_PROGRESS : RONDO_SYSTEM_ERROR);
+    }
+    assert_says("address was not found");
+    pair_close(&pair);
+    set("RONDO_IB_MQP_RETRY_ALL", "1");
+    assert_int_equal(dev->prepare(IB, &peer_a, 0, &pair.recv, receiver), RONDO_SUCCESS);
+    assert_int_equal(dev->prepare(IB, &peer_b, 1, &pair.send, sender), RONDO_SUCCESS);
+    fake.fail_errno = EIO;
+    fake.fail_in[FAKE_MODIFY] = 1;
+    assert_int_equal(dev->connect(pair.recv, sender), RONDO_IN_PROGRESS);
+    int calls = fake.calls[FAKE_MODIFY];
+    assert_int_equal(dev->connect(pair.recv, sender), RONDO_IN_PROGRESS); /* not before 100 ms */
+    assert_int_equal(fake.calls[FAKE_MODIFY], calls);
+    ((struct rondo_verbs_comm *)pair.recv)->attempt_ns -= 100000000;
+    assert_int_equal(dev->connect(pair.recv, sender), RONDO_SUCCESS);
+    pair_close(&pair);
 }
 
 static rondo_status turn_until_error(struct pair *pair, int turns)
@@ -191,6 +245,9 @@ static void records_that_are_not_the_other_ends_are_refused(void **state)
         { offsetof(struct rondo_verbs_end, proof), 1, "another communicator" },
         { offsetof(struct rondo_verbs_end, is_send), 1, "no sense" },
         { offsetof(struct rondo_verbs_end, mtu), 0x80, "no sense" },
+        { offsetof(struct rondo_verbs_end, lanes), 1, "no sense" }, /* none */
+        { offsetof(struct rondo_verbs_end, lanes), 8, "no sense" }, /* nine */
+        { offsetof(struct rondo_verbs_end, split), 2, "no sense" },
         { offsetof(struct rondo_verbs_end, link_layer), 3, "Ethernet" },
     };
     uint8_t sender[RONDO_NET_HANDLE], receiver[RONDO_NET_HANDLE];
@@ -322,6 +379,8 @@ int main(void)
         TEST(a_failed_clear_to_send_is_an_error_of_the_receive),
         TEST(an_end_that_went_away_is_noticed),
         TEST(events_of_the_card_end_the_connection),
+        TEST(events_can_be_only_logged),
+        TEST(a_queue_pair_that_does_not_connect_in_time_is_tried_again),
         TEST(a_link_that_stays_down_ends_the_connection_and_one_that_comes_back_does_not),
         TEST(whatever_fails_says_so_and_leaves_nothing),
         TEST(records_that_are_not_the_other_ends_are_refused),

@@ -75,7 +75,7 @@ static void job_lay(struct job *job, int nchannels)
         rondo_layout_release(&view);
     }
     assert_int_equal(rondo_layout_channels(&job->layout, nchannels, 1, 1), RONDO_SUCCESS);
-    assert_int_equal(rondo_node_rings(&job->layout, shape, nshapes, graphs, NULL), RONDO_SUCCESS);
+    assert_int_equal(rondo_node_rings(&job->layout, job->peers, shape, nshapes, graphs, NULL), RONDO_SUCCESS);
     rondo_layout_trees(&job->layout);
     for (int i = 0; i < nshapes; i++) {
         rondo_free(shape[i].bytes);

@@ -292,6 +292,51 @@ static void unknown_names_warn_with_the_nearest(void **state)
     assert_null(strstr(logged(), "secret"));
 }
 
+static const char *ignored_origin(const char *name)
+{
+    struct rondo_param_ignored ignored;
+    int i = rondo_param_find_ignored(name);
+    assert_true(i >= 0);
+    rondo_param_get_ignored(i, &ignored);
+    return ignored.origin;
+}
+
+static void names_without_effect_are_told_of_with_the_reason(void **state)
+{
+    (void)state;
+    setenv("RONDO_DEBUG", "INFO", 1);
+    setenv("RONDO_DEBUG_SUBSYS", "ENV", 1);
+    setenv("NCCL_IB_MERGE_NICS", "1", 1);
+    setenv("RONDO_IB_RESILIENCY_PORT_FAILOVER", "1", 1);
+    setenv("IB_ECE_ENABLE", "1", 1); /* somebody else's */
+    setenv("RONDO_IB_OOO_RQX", "1", 1);
+    write_conf("IB_OOO_RQ=1\n");
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    assert_non_null(strstr(logged(), "NCCL_IB_MERGE_NICS (environment) has no effect here: each port is a device of its own"));
+    assert_non_null(strstr(logged(), "RONDO_IB_RESILIENCY_PORT_FAILOVER (environment) has no effect here: "));
+    assert_non_null(strstr(logged(), "IB_OOO_RQ (~/.rondo.conf:1) has no effect here: needs cards"));
+    assert_non_null(strstr(logged(), "RONDO_IB_OOO_RQX (environment) is no parameter"));
+    assert_null(strstr(logged(), "IB_ECE_ENABLE"));
+    assert_string_equal(ignored_origin("NCCL_IB_MERGE_NICS"), "environment NCCL_IB_MERGE_NICS");
+    assert_string_equal(ignored_origin("IB_RESILIENCY_PORT_RECOVERY"), "environment RONDO_IB_RESILIENCY_PORT_FAILOVER");
+    assert_string_equal(ignored_origin("RONDO_IB_OOO_RQ"), "~/.rondo.conf:1");
+    assert_string_equal(ignored_origin("RONDO_IB_ECE_ENABLE"), "");
+    assert_int_equal(rondo_param_find_ignored("NCCL_IB_HCA"), -1);
+    assert_int_equal(rondo_param_find_ignored(""), -1);
+    reset(NULL);
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    assert_string_equal(ignored_origin("NCCL_IB_MERGE_NICS"), "");
+}
+
+/* No name is in both tables. */
+static void a_parameter_is_not_without_effect(void **state)
+{
+    (void)state;
+    for (int id = 0; id < RONDO_NUM_PARAMS; id++) {
+        assert_int_equal(rondo_param_find_ignored(info_of((enum rondo_param_id)id).name), -1);
+    }
+}
+
 static void an_endless_unknown_name_is_cut(void **state)
 {
     size_t huge = 1 << 20;
@@ -410,6 +455,8 @@ int main(void)
         TEST(a_line_that_is_no_assignment_is_an_error),
         TEST(a_file_that_cannot_be_read_is_ignored_with_a_warning),
         TEST(unknown_names_warn_with_the_nearest),
+        TEST(names_without_effect_are_told_of_with_the_reason),
+        TEST(a_parameter_is_not_without_effect),
         TEST(an_endless_unknown_name_is_cut),
         TEST(hash_of_what_must_agree_follows_values_and_not_spelling),
         TEST(parsers_take_their_units),

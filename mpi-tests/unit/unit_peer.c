@@ -4,7 +4,6 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,10 +48,10 @@ static void record_describes_this_process(void **state)
     assert_int_not_equal(peer.pidns, 0);
     assert_int_not_equal(peer.netns, 0);
     assert_int_equal(peer.probe.inode, 9);
-    struct sockaddr_in addr;
-    memcpy(&addr, peer.control_addr, sizeof addr);
-    assert_true(addr.sin_family == AF_INET || addr.sin_family == AF_INET6);
-    assert_int_equal(addr.sin_port, 0);
+    for (size_t i = 0; i < sizeof peer.control_addr; i++) { /* filled in later, and only where there are several nodes */
+        assert_int_equal(peer.control_addr[i], 0);
+    }
+    assert_int_equal(peer.netdevs, 0);
 }
 
 static void forked_child_is_another_process_on_the_same_node(void **state)

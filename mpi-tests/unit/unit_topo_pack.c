@@ -30,11 +30,14 @@ static void graphs_come_back(void **state)
         for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
             assert_equal_graphs(&graphs[id], &k->graph[id]);
         }
+        struct rondo_graph_net nets[MAX_NETS];
         assert_int_equal(rondo_graphs_nnets(k->bytes), k->nnets);
-        for (int net = -1; net <= k->nnets; net++) {
-            assert_int_equal(rondo_graphs_net_rail(k->bytes, net), net >= 0 && net < k->nnets ? k->rail[net] : -1);
+        rondo_graphs_nets(k->bytes, nets);
+        for (int net = 0; net < k->nnets; net++) {
+            assert_int_equal(nets[net].rail, k->net[net].rail);
+            assert_string_equal(nets[net].name, k->net[net].name);
         }
-        assert_int_equal(rondo_graphs_pack(graphs, k->ndevs, k->nnets, k->rail, &again, &n), RONDO_SUCCESS);
+        assert_int_equal(rondo_graphs_pack(graphs, k->ndevs, k->nnets, k->net, &again, &n), RONDO_SUCCESS);
         assert_int_equal(n, k->nbytes);
         assert_memory_equal(again, k->bytes, n);
         for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
@@ -46,22 +49,29 @@ static void graphs_come_back(void **state)
     free(k);
 }
 
+static void name_net(struct kind *k, int net, const char *name) { snprintf(k->net[net].name, sizeof k->net[net].name, "%s", name); }
+
 /* The format is the same on every machine. */
 static void bytes_are_little_endian(void **state)
 {
-    static const uint8_t head[] = { 0x52, 0x72, 0x67, 0x68, 1, 0, 2, 0 };
+    static const uint8_t head[] = { 0x52, 0x72, 0x67, 0x68, 2, 0, 2, 0 };
     (void)state;
     struct kind *k = calloc(1, sizeof(*k));
     assert_non_null(k);
     kind_init(k, 3, 2, 1, RONDO_PATTERN_TREE);
-    k->rail[1] = 0x01020304;
+    k->net[1].rail = 0x01020304;
+    name_net(k, 0, "ib0");
+    name_net(k, 1, "");
     kind_pack(k);
     assert_memory_equal(k->bytes, head, sizeof head);
     assert_int_equal(k->bytes[8] | k->bytes[9] << 8, k->nbytes);
     assert_int_equal(k->bytes[12], 3);
     assert_int_equal(k->bytes[14], 2);
-    assert_int_equal(k->bytes[20], 4);
-    assert_int_equal(k->bytes[23], 1);
+    assert_int_equal(k->bytes[20], 3);
+    assert_memory_equal(k->bytes + 21, "ib0", 3);
+    assert_int_equal(k->bytes[24], 4);
+    assert_int_equal(k->bytes[27], 1);
+    assert_int_equal(k->bytes[28], 0);
     rondo_free(k->bytes);
     free(k);
 }
@@ -79,12 +89,10 @@ static int try_bytes(const uint8_t *bytes, size_t n)
     }
     rondo_status status = rondo_graphs_unpack(copy, n, graphs);
     if (status == RONDO_SUCCESS) {
-        int32_t rail[RONDO_MACHINE_MAX_NETS];
+        static struct rondo_graph_net nets[RONDO_MACHINE_MAX_NETS];
         int nnets = rondo_graphs_nnets(copy);
-        for (int i = 0; i < nnets; i++) {
-            rail[i] = rondo_graphs_net_rail(copy, i);
-        }
-        assert_int_equal(rondo_graphs_pack(graphs, graphs[0].ndevs, nnets, rail, &again, &nagain), RONDO_SUCCESS);
+        rondo_graphs_nets(copy, nets);
+        assert_int_equal(rondo_graphs_pack(graphs, graphs[0].ndevs, nnets, nets, &again, &nagain), RONDO_SUCCESS);
         assert_int_equal(nagain, n);
         assert_memory_equal(again, copy, n);
         rondo_free(again);
@@ -138,6 +146,37 @@ static void damaged_bytes_are_refused_or_mean_something_else(void **state)
     free(k);
 }
 
+/* A name that is too long for its place, or goes on beyond the bytes, or would not be shown. */
+static void damaged_names_are_refused(void **state)
+{
+    (void)state;
+    struct kind *k = calloc(1, sizeof(*k));
+    assert_non_null(k);
+    kind_init(k, 2, 1, 1, RONDO_PATTERN_TREE);
+    kind_pack(k);
+    assert_memory_equal(k->bytes + 21, "net0:1", 6);
+    k->bytes[20] = 64;
+    assert_false(try_bytes(k->bytes, k->nbytes));
+    assert_says("the name of net 0 has 64 bytes");
+    k->bytes[20] = 255;
+    assert_false(try_bytes(k->bytes, 40));
+    assert_says("40 bytes that say");
+    k->bytes[8] = 40;
+    k->bytes[9] = 0;
+    assert_false(try_bytes(k->bytes, 40));
+    assert_says("they end within the name of net 0");
+    k->bytes[8] = 20;
+    assert_false(try_bytes(k->bytes, 20));
+    assert_says("they end within 1 nets");
+    rondo_free(k->bytes);
+    kind_pack(k);
+    k->bytes[23] = '\n';
+    assert_false(try_bytes(k->bytes, k->nbytes));
+    assert_says("byte 2 of the name of net 0 is 10");
+    rondo_free(k->bytes);
+    free(k);
+}
+
 static void graphs_that_no_other_rank_would_take_are_not_packed(void **state)
 {
     (void)state;
@@ -145,12 +184,12 @@ static void graphs_that_no_other_rank_would_take_are_not_packed(void **state)
     uint8_t *bytes;
     size_t n;
     assert_non_null(k);
-#define REFUSED(change, says)                                                                                         \
-    do {                                                                                                              \
-        kind_init(k, 4, 2, 3, RONDO_PATTERN_TREE);                                                                    \
-        change;                                                                                                       \
-        assert_int_equal(rondo_graphs_pack(k->graph, k->ndevs, k->nnets, k->rail, &bytes, &n), RONDO_INTERNAL_ERROR); \
-        assert_says(says);                                                                                            \
+#define REFUSED(change, says)                                                                                        \
+    do {                                                                                                             \
+        kind_init(k, 4, 2, 3, RONDO_PATTERN_TREE);                                                                   \
+        change;                                                                                                      \
+        assert_int_equal(rondo_graphs_pack(k->graph, k->ndevs, k->nnets, k->net, &bytes, &n), RONDO_INTERNAL_ERROR); \
+        assert_says(says);                                                                                           \
     } while (0)
     REFUSED(k->graph[1].nchannels = 0, "nchannels of graph 1 is 0, expected 1 to 32");
     REFUSED(k->graph[0].nchannels = 33, "nchannels of graph 0 is 33");
@@ -163,6 +202,9 @@ static void graphs_that_no_other_rank_would_take_are_not_packed(void **state)
     REFUSED(k->graph[0].net[5] = 2, "net 2 in channel 2 of graph 0, where there are 2 nets");
     REFUSED(k->ndevs = 1025, "1025 devices");
     REFUSED(k->nnets = -1, "-1 nets");
+    REFUSED(name_net(k, 1, "eth 0"), "byte 3 of the name of net 1 is 32, expected a visible character");
+    REFUSED(name_net(k, 0, "\xc3"), "byte 0 of the name of net 0 is 195");
+    REFUSED(memset(k->net[1].name, 'x', RONDO_NET_NAME), "the name of net 1 has 64 bytes, expected at most 63");
 #undef REFUSED
     free(k);
 }
@@ -252,6 +294,7 @@ int main(void)
         cmocka_unit_test(graphs_come_back),
         cmocka_unit_test(bytes_are_little_endian),
         cmocka_unit_test(damaged_bytes_are_refused_or_mean_something_else),
+        cmocka_unit_test(damaged_names_are_refused),
         cmocka_unit_test(graphs_that_no_other_rank_would_take_are_not_packed),
         cmocka_unit_test(jobs_that_do_not_fit_are_refused),
         cmocka_unit_test(graphs_may_come_twice_or_for_nobody),

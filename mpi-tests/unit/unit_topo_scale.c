@@ -57,7 +57,7 @@ static void memory_of_large_jobs_is_bounded(void **state)
 
 static void simulation_prints_a_line_for_each_size(void **state)
 {
-    static struct rondo_item item = { .kind = RONDO_ITEM_NET, .net.rail = 3 };
+    static struct rondo_item item = { .kind = RONDO_ITEM_NET, .net = { .name = "mlx5_2", .port = 1, .rail = 3 } };
     static struct rondo_topo_node node;
     static int32_t point[9];
     const struct rondo_machine machine = { .item = &item, .nitems = 1 };
@@ -65,13 +65,29 @@ static void simulation_prints_a_line_for_each_size(void **state)
         .machine = &machine, .node = &node, .point = point, .npoints = 9, .ndevs = 8, .nnets = 1, .all_gpus = 1, .min_sm = 90
     };
     struct kind *kind = calloc(1, sizeof(*kind));
+    struct rondo_graph_net net;
     char *text = NULL;
     size_t size = 0;
     (void)state;
     assert_non_null(kind);
     kind_init(kind, 8, 1, 2, RONDO_PATTERN_TREE);
     assert_int_equal(rondo_graphs_pack_topo(&topo, kind->graph, &kind->bytes, &kind->nbytes), RONDO_SUCCESS);
-    assert_int_equal(rondo_graphs_net_rail(kind->bytes, 0), 3);
+    rondo_graphs_nets(kind->bytes, &net);
+    assert_int_equal(net.rail, 3);
+    assert_string_equal(net.name, "mlx5_2:1"); /* as the verbs device calls it */
+    rondo_free(kind->bytes);
+    snprintf(item.net.name, sizeof item.net.name, "eth0 \xc3");
+    item.net.port = 0;
+    assert_int_equal(rondo_graphs_pack_topo(&topo, kind->graph, &kind->bytes, &kind->nbytes), RONDO_SUCCESS);
+    rondo_graphs_nets(kind->bytes, &net);
+    assert_string_equal(net.name, "eth0??");
+    rondo_free(kind->bytes);
+    for (int id = 0; id < RONDO_NUM_GRAPHS; id++) { /* what nobody uses may be called differently on equal nodes */
+        memset(kind->graph[id].net, 0xff, sizeof kind->graph[id].net);
+    }
+    assert_int_equal(rondo_graphs_pack_topo(&topo, kind->graph, &kind->bytes, &kind->nbytes), RONDO_SUCCESS);
+    rondo_graphs_nets(kind->bytes, &net);
+    assert_string_equal(net.name, "");
     rondo_free(kind->bytes);
     FILE *out = open_memstream(&text, &size);
     assert_int_equal(rondo_stitch_simulate(&topo, kind->graph, 600, out), RONDO_SUCCESS);

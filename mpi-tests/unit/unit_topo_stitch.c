@@ -78,7 +78,7 @@ static void expect_tree(const struct job *job, struct expect *e, int channel)
         const int *rank = job->rank_of[job->at[p]];
         const int16_t *order = flat ? k->graph[0].order : k->graph[1].order + channel % e->base * k->ndevs;
         for (int i = 0; i < k->ndevs; i++) {
-            int lead = !flat && k->ndevs > 1 && k->graph[1].pattern != RONDO_PATTERN_TREE; /* the second place is below the first */
+            int lead = !flat && k->ndevs > 1; /* the second place is below the first */
             int up = job->input.host_trees && i >= lead ? lead + tree_parent(k->ndevs - lead, flat ? which : 0, i - lead, &left) : i - 1;
             e->parent[rank[order[i]]] = up < 0 ? -1 : rank[order[up]];
         }
@@ -86,6 +86,7 @@ static void expect_tree(const struct job *job, struct expect *e, int channel)
         if (q >= 0) {
             const struct kind *above = kind_at(job, q);
             int pattern = above->graph[1].pattern;
+            pattern = job->input.host_trees ? RONDO_PATTERN_BALANCED_TREE : pattern; /* so that no rank has too many neighbours */
             int place = pattern == RONDO_PATTERN_SPLIT_TREE || (pattern == RONDO_PATTERN_BALANCED_TREE && left) ? above->ndevs > 1 : 0;
             e->parent[rank[order[0]]] = job->rank_of[job->at[q]][above->graph[1].order[channel % e->base * above->ndevs + place]];
         }
@@ -128,6 +129,7 @@ static void channel_is_as_expected(const struct job *job, const struct rondo_sti
             assert_true(k == 0 || k >= view.tree.nchildren || view.tree.child[k] != view.tree.child[k - 1]);
         }
         nedges += view.tree.nchildren;
+        assert_true(!job->input.host_trees || view.tree.nchildren + (view.tree.parent >= 0) <= RONDO_TREE_FAN);
     }
     assert_int_equal(nedges, n - 1);
 }
@@ -165,6 +167,21 @@ static void nets_are_as_expected(const struct job *job, const struct rondo_stitc
                 assert_int_equal(rondo_stitch_tree_net(stitch, r, channel), k->graph[1].net[2 * c]);
                 assert_int_equal(rondo_stitch_tree_net(stitch, up, channel), a->graph[1].net[2 * c + !first]);
             }
+        }
+    }
+}
+
+/* What a node calls its nets is known to all. */
+static void nets_have_their_names(const struct job *job, const struct rondo_stitch *stitch)
+{
+    for (int r = 0; r < job->nranks; r++) {
+        const struct kind *k = &job->kind[job->kind_of[job->rank[r].node]];
+        assert_null(rondo_stitch_net_name(stitch, r, -1));
+        assert_null(rondo_stitch_net_name(stitch, r, k->nnets));
+        for (int net = 0; net < k->nnets; net++) {
+            const char *name = rondo_stitch_net_name(stitch, r, net);
+            assert_true(k->net[net].name[0] == '\0' ? name == NULL : name != NULL && strcmp(name, k->net[net].name) == 0);
+            assert_int_equal(rondo_stitch_rail(stitch, r, net), k->net[net].rail);
         }
     }
 }
@@ -223,6 +240,7 @@ static void job_is_as_expected(struct job *job)
         nets_are_as_expected(job, stitch, e, c);
     }
     rings_are_shared_when_equal(job, stitch, e->nchannels);
+    nets_have_their_names(job, stitch);
     assert_int_equal(rondo_stitch_check(stitch), RONDO_SUCCESS);
     rondo_stitch_destroy(stitch);
     free(e);

@@ -155,8 +155,8 @@ static void links_over_the_announced_number_are_refused(void **state)
     assert_int_equal(offer_one(w, r, RING, 0, 1, 0), RONDO_INTERNAL_ERROR);
     assert_null(r->ends[3].link.state);
     assert_int_equal(offer_one(w, r, RING, 0, 1, 1), RONDO_INTERNAL_ERROR);
-    assert_int_equal(rondo_link_offer(&r->net, &r->ends[3].link, 2, 0, 1, 4, &w->records[0][0][0][0][0]), RONDO_INTERNAL_ERROR);
-    assert_int_equal(rondo_link_offer(&r->net, &r->ends[3].link, -1, 0, 1, 4, &w->records[0][0][0][0][0]), RONDO_SUCCESS);
+    assert_int_equal(rondo_link_offer(&r->net, &r->ends[3].link, 2, 0, 1, 4, NULL, &w->records[0][0][0][0][0]), RONDO_INTERNAL_ERROR);
+    assert_int_equal(rondo_link_offer(&r->net, &r->ends[3].link, -1, 0, 1, 4, NULL, &w->records[0][0][0][0][0]), RONDO_SUCCESS);
     assert_int_equal(rondo_link_connect(&r->net, &r->ends[3].link, &w->records[0][0][0][0][0]), RONDO_SUCCESS);
     assert_int_equal(r->ends[3].link.connected, 0);
     rondo_log_mask = mask;

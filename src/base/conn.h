@@ -8,6 +8,10 @@
  * Slots of each protocol and `tail` live at the receiver, `head` at the sender: each side polls its own memory. `step` counts slices since
  * creation on both sides; slice s lies in slot s % RONDO_SLOTS. A sender may post slice s when head + RONDO_SLOTS > s; slice s has arrived when tail > s
  * (Simple) or its flags say s + 1 (LL, LL128). Memory belongs to the transport's link and outlives the conn.
+ *
+ * Where a proxy carries the slices (between nodes) slots, head and tail of both ends are their own: the sender announces each slice (protocol and bytes) before
+ * it fills it, and posts the tail whatever the protocol; the proxy moves it, gives the credit back, and at the receiver moves the tail once all of it is there. One slot there
+ * serves all protocols: what an earlier slice left may look like a flag, so flags count only below the tail.
  */
 #ifndef RONDO_BASE_CONN_H
 #define RONDO_BASE_CONN_H
@@ -18,6 +22,7 @@
 struct rondo_conn_tail {
     uint64_t tail;              /* slices posted (Simple; LL and LL128 carry their own flags) */
     uint32_t call[RONDO_SLOTS]; /* word of the call that began in this slot, or 0; written before the slot is posted */
+    uint64_t size[RONDO_SLOTS]; /* proxied: rondo_conn_size() of the slice in this slot; written before it is posted */
 } RONDO_ALIGNED(RONDO_CTRL_ALIGN);
 
 /* Written by the receiver, read by the sender, on a line of its own. */
@@ -29,6 +34,7 @@ struct rondo_conn_head {
 struct rondo_conn {
     uint8_t *slots[RONDO_NUM_PROTOS];      /* RONDO_SLOTS slots each, 128-byte aligned; NULL when the protocol is not in use */
     uint32_t slot_bytes[RONDO_NUM_PROTOS]; /* bytes of one slot, a multiple of 128 */
+    uint32_t slot_gap[RONDO_NUM_PROTOS];   /* from the end of one slot to the next */
     struct rondo_conn_tail *tail;
     struct rondo_conn_head *head;
     uint64_t step; /* sender: slices posted; receiver: slices consumed */
@@ -36,8 +42,12 @@ struct rondo_conn {
     int32_t peer;  /* rank at the other end */
     int32_t channel;
     uint32_t call_set; /* sender: bit per slot whose call word is not 0 */
+    uint8_t proxied;   /* a proxy carries the slices */
+    uint8_t wanted;    /* proxied, receiver: an executor waits for the next slice; the proxy takes it back when it has looked */
     const char *via;   /* transport's name, for messages */
 };
+
+enum { RONDO_MAX_DIMS = 10 };
 
 /* One seat's conns of one channel, by port (coll/step.h). Entries that do not exist are NULL. */
 enum rondo_port {
@@ -45,11 +55,20 @@ enum rondo_port {
     RONDO_PORT_PARENT = 1,                               /* recv: broadcast from the parent; send: reduction to it */
     RONDO_PORT_CHILD = 2,                                /* RONDO_PORT_CHILD + i */
     RONDO_PORT_PEER = RONDO_PORT_CHILD + RONDO_TREE_FAN, /* the one peer of a send or recv */
-    RONDO_NUM_PORTS
+    RONDO_PORT_DIM = RONDO_PORT_PEER + 1,                /* RONDO_PORT_DIM + j: partner j of an exchange (coll/exchange.h) */
+    RONDO_NUM_PORTS = RONDO_PORT_DIM + RONDO_MAX_DIMS
 };
 struct rondo_ports {
     struct rondo_conn *recv[RONDO_NUM_PORTS], *send[RONDO_NUM_PORTS];
 };
+
+/* A slice announced to the proxy: bytes that its slot holds as the protocol lays them out, and the protocol; the lap tells it from what the slot had before. */
+RONDO_FN uint64_t rondo_conn_size(uint64_t step, int proto, size_t wire_bytes)
+{
+    return (step / RONDO_SLOTS + 1) << 34 | (uint64_t)proto << 32 | (uint32_t)wire_bytes;
+}
+RONDO_FN uint32_t rondo_conn_size_bytes(uint64_t size) { return (uint32_t)size; }
+RONDO_FN int rondo_conn_size_proto(uint64_t size) { return (int)(size >> 32 & 3); }
 
 /* The 32-bit call word: sequence number and hash of {collective, count, type, op, root}; never 0. Equal on both ends or the calls differ. */
 RONDO_FN uint32_t rondo_call_word(uint64_t seq, uint64_t call_hash)

@@ -19,6 +19,16 @@ void rondo_cores_unite(struct rondo_cores *cores, const struct rondo_cores *othe
  * @param membership  text of /proc/self/cgroup;  @param mount  where the hierarchies are: /sys/fs/cgroup
  */
 int rondo_cores_quota(const char *membership, const char *mount);
+/**
+ * The cores that a group may use, of the nearest level that tells (cgroup v1 and v2). @return 0: none tells.
+ * @param membership, mount  as above
+ */
+int rondo_cores_cpuset(const char *membership, const char *mount, struct rondo_cores *cores);
+/**
+ * The cores that what started this process may use, shells between left out, as far as this process's cgroup allows them: where they are more than its own,
+ * the launcher has bound it. Empty: unknown.
+ */
+void rondo_cores_launcher(struct rondo_cores *cores);
 /** NUMA node of the lowest allowed core; -1 unknown. */
 int rondo_cores_numa(const struct rondo_cores *cores);
 

@@ -53,12 +53,14 @@ struct rondo_model {
     double hop_us[RONDO_NUM_PROTOS]; /* one slice from one rank to the next inside a node */
     double bw[RONDO_NUM_PROTOS];     /* of one rank moving data through a conn, payload */
     double net_us[RONDO_NUM_PROTOS]; /* the same between nodes */
-    double net_bw[RONDO_NUM_PROTOS];
-    double base_us;            /* fixed cost of a call */
-    double board_us, board_bw; /* one-shot: a post seen by everyone; payload read by one rank */
-    double ranks_per_core;     /* > 1: oversubscribed; every hop costs a turn of the scheduler */
+    double net_bw[RONDO_NUM_PROTOS]; /* each way, of what a node's ranks pass to other nodes */
+    double base_us;                  /* fixed cost of a call */
+    double board_us, board_bw;       /* one-shot: a post seen by everyone; payload read by one rank */
+    double ranks_per_core;           /* > 1: oversubscribed; every hop costs a turn of the scheduler */
     struct rondo_model_gpu gpu;
 };
+
+struct rondo_stitch;
 
 struct rondo_layout {
     int32_t rank, nranks;
@@ -71,6 +73,9 @@ struct rondo_layout {
     int32_t nchannels;
     int32_t least_channels; /* of a call; fewer only where its algorithm cannot have as many */
     struct rondo_channel_layout *channel;
+    /* Trees over several nodes (topo/stitch.h), owned, 10 bytes a rank and 20 a node; and its rondo_stitch_toward. NULL on one node: trees are those over channel 0's ring. */
+    struct rondo_stitch *stitch;
+    int (*toward)(const struct rondo_stitch *stitch, int rank, int channel, int to);
     struct rondo_model model;
     uint32_t protos; /* mask of protocols with buffers */
 };

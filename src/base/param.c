@@ -32,6 +32,11 @@ struct row {
     { NAME, aliases, #TYPE, def, range, help, KIND_##TYPE, agree, offsetof(struct rondo_params, field) },
 static const struct row rows[RONDO_NUM_PARAMS] = { RONDO_PARAM_TABLE(PARAM_ROW, ) };
 
+#define IGNORED_ROW(ctx, NAME, reason) { NAME, reason },
+static const struct {
+    const char *name, *reason;
+} ignored_rows[RONDO_NUM_PARAMS_IGNORED] = { RONDO_PARAM_IGNORED_TABLE(IGNORED_ROW, ) };
+
 /* One NAME=value of a file; name and value point into its text. */
 struct entry {
     const char *name, *value;
@@ -56,6 +61,7 @@ static struct {
     char *value; /* NULL: the default */
     char origin[ORIGIN_TEXT];
 } current[RONDO_NUM_PARAMS];
+static char ignored_origin[RONDO_NUM_PARAMS_IGNORED][ORIGIN_TEXT];
 static rondo_status first_status;
 static char first_error[RONDO_ERROR_TEXT];
 
@@ -345,9 +351,38 @@ static void row_load(int id, const struct source *sources, size_t nsources)
     }
 }
 
-/* ---- names that nobody knows ---- */
+/* ---- names that change nothing ---- */
 
 static int least(int a, int b) { return a < b ? a : b; }
+
+static size_t prefix_of(const char *name) { return strncmp(name, "RONDO_", 6) == 0 ? 6 : strncmp(name, "NCCL_", 5) == 0 ? 5 : 0; }
+
+int rondo_param_find_ignored(const char *name)
+{
+    const char *bare = name + prefix_of(name);
+    for (int i = 0; i < RONDO_NUM_PARAMS_IGNORED; i++) {
+        const char *row = ignored_rows[i].name;
+        size_t n = strcspn(row, "*");
+        if (strncmp(bare, row, n) == 0 && (row[n] == '*' || bare[n] == '\0')) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* @return 1 when it is one; origin: the file and line, NULL: the environment. */
+static int ignored_note(const char *name, const char *origin)
+{
+    int i = origin || prefix_of(name) > 0 ? rondo_param_find_ignored(name) : -1;
+    if (i < 0) {
+        return 0;
+    }
+    snprintf(ignored_origin[i], ORIGIN_TEXT, "%s%.50s", origin ? "" : "environment ", origin ? origin : name);
+    RONDO_INFO(RONDO_SUBSYS_ENV, "%.60s (%s) has no effect here: %s", name, origin ? origin : "environment", ignored_rows[i].reason);
+    return 1;
+}
+
+/* ---- names that nobody knows ---- */
 
 /* Levenshtein's distance; both texts shorter than NAME_SHOWN. */
 static int edit_distance(const char *a, const char *b)
@@ -405,10 +440,11 @@ static void warn_unknown(const char *given, const char *origin)
 static void warn_all_unknown(const struct source *sources, size_t nsources)
 {
     char origin[ORIGIN_TEXT];
+    memset(ignored_origin, 0, sizeof ignored_origin);
     for (char **variable = environ; variable && *variable; variable++) {
         char name[2 * NAME_SHOWN];
         snprintf(name, sizeof name, "%.*s", (int)least((int)strcspn(*variable, "="), (int)sizeof name - 1), *variable);
-        if (strncmp(name, "RONDO_", 6) == 0 && strncmp(name, "RONDO_TEST_", 11) != 0 && !is_known(name, 0)) {
+        if (!ignored_note(name, NULL) && strncmp(name, "RONDO_", 6) == 0 && strncmp(name, "RONDO_TEST_", 11) != 0 && !is_known(name, 0)) {
             warn_unknown(name, "environment");
         }
     }
@@ -417,8 +453,8 @@ static void warn_all_unknown(const struct source *sources, size_t nsources)
             RONDO_WARN("%s", sources[s].problem);
         }
         for (size_t i = 0; i < sources[s].nentries; i++) {
-            if (!is_known(sources[s].entries[i].name, 1)) {
-                snprintf(origin, sizeof origin, "%s:%d", sources[s].label, sources[s].entries[i].line);
+            snprintf(origin, sizeof origin, "%s:%d", sources[s].label, sources[s].entries[i].line);
+            if (!ignored_note(sources[s].entries[i].name, origin) && !is_known(sources[s].entries[i].name, 1)) {
                 warn_unknown(sources[s].entries[i].name, origin);
             }
         }
@@ -493,6 +529,12 @@ void rondo_param_get_info(enum rondo_param_id id, struct rondo_param_info *info)
         row->name,          row->aliases, row->type, row->def, row->range, row->help, current[id].value ? current[id].value : row->def,
         current[id].origin, row->agree
     };
+}
+
+void rondo_param_get_ignored(int i, struct rondo_param_ignored *ignored)
+{
+    ensure_loaded();
+    *ignored = (struct rondo_param_ignored){ ignored_rows[i].name, ignored_rows[i].reason, ignored_origin[i] };
 }
 
 uint64_t rondo_param_agree_hash(void)

@@ -33,6 +33,10 @@ struct rondo_params {
 enum rondo_param_id { RONDO_PARAM_TABLE(RONDO_PARAM_ID_, ) RONDO_NUM_PARAMS };
 #undef RONDO_PARAM_ID_
 
+#define RONDO_PARAM_COUNT_(ctx, ...) +1
+enum { RONDO_NUM_PARAMS_IGNORED = RONDO_PARAM_IGNORED_TABLE(RONDO_PARAM_COUNT_, ) };
+#undef RONDO_PARAM_COUNT_
+
 /** One parameter as text: for rondo-info, the log and the comparison between ranks. Strings live as long as the library. */
 struct rondo_param_info {
     const char *name, *aliases, *type, *def, *range, *help; /* from the table; name without RONDO_ */
@@ -48,6 +52,17 @@ rondo_status rondo_param_reload(void);
 /** The values. Valid (defaults) even when rondo_param_init failed. */
 const struct rondo_params *rondo_params(void);
 void rondo_param_get_info(enum rondo_param_id id, struct rondo_param_info *info);
+
+/** A name that is accepted and changes nothing. */
+struct rondo_param_ignored {
+    const char *name, *reason; /* from the table; name without RONDO_ or NCCL_ */
+    const char *origin;        /* where one was set: "environment NCCL_X", "~/.rondo.conf:3"; "": nowhere */
+};
+/** i: below RONDO_NUM_PARAMS_IGNORED. */
+void rondo_param_get_ignored(int i, struct rondo_param_ignored *ignored);
+/** Is this name (with RONDO_ or NCCL_, or bare) in that table? @return its row, or -1. */
+int rondo_param_find_ignored(const char *name);
+
 /** Hash of all values that ranks must agree on. */
 uint64_t rondo_param_agree_hash(void);
 

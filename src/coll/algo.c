@@ -5,6 +5,7 @@
 #include <strings.h>
 
 #include "coll/direct.h"
+#include "coll/exchange.h"
 #include "coll/ring.h"
 #include "coll/tree.h"
 
@@ -97,10 +98,38 @@ int rondo_algo_from_name(const char *name)
     return -1;
 }
 
+int rondo_exchange_dims(const struct rondo_layout *layout)
+{
+    int dims = layout->nnodes > 1 ? (int)rondo_exchange_ports(layout->nranks) : 0;
+    return dims <= RONDO_MAX_DIMS ? dims : 0;
+}
+
+/* Several nodes: what the layout says; positions are ranks. */
+static void seat_over_nodes(const struct rondo_layout *layout, int channel, int root, struct rondo_seat *seat)
+{
+    const struct rondo_tree *tree = &layout->channel[channel].tree;
+    seat->index = layout->rank;
+    seat->parent = tree->parent;
+    seat->nchildren = tree->nchildren;
+    for (int i = 0; i < RONDO_TREE_FAN; i++) {
+        seat->child[i] = tree->child[i];
+    }
+    if (root < 0) {
+        seat->toward = seat->parent < 0 ? -1 : 0;
+    } else {
+        seat->root = root;
+        seat->toward = layout->toward(layout->stitch, layout->rank, channel, root);
+    }
+}
+
 static void seat_in_tree(const struct rondo_layout *layout, int channel, int root, struct rondo_seat *seat)
 {
     const struct rondo_ring *order = &layout->channel[0].ring;
     int which = channel & 1, child[2];
+    if (layout->stitch != NULL) {
+        seat_over_nodes(layout, channel, root, seat);
+        return;
+    }
     seat->index = order->index;
     rondo_double_tree(layout->nranks, which, seat->index, &seat->parent, child, &seat->nchildren);
     seat->child[0] = child[0];

@@ -88,14 +88,17 @@ rondo_status rondo_cost_choose(const struct rondo_layout *layout, const struct r
 
 /**
  * The seat of this rank in a channel of the layout; root: rank (send, recv: the peer), -1: none.
- * Positions: ring: in the channel's ring; tree: in the tree's order; others: ranks. For trees with a root, `toward` turns the tree so that the root is its root.
+ * Positions: ring: in the channel's ring; tree: in the tree's order, on several nodes ranks; others: ranks. For trees with a root, `toward` turns the tree so that the root is its root.
  */
 void rondo_seat_of(const struct rondo_layout *layout, int channel, enum rondo_algo algo, enum rondo_coll coll, int root,
                    struct rondo_seat *seat);
 
-/* Trees. Channel c has tree c & 1 of the two complementary ones (base/double_tree.h) over the positions of channel 0's ring. */
+/** Partners that each rank has conns with for exchanges, on channel 0: on several nodes only, and 0 where there would be more than RONDO_MAX_DIMS. */
+int rondo_exchange_dims(const struct rondo_layout *layout);
 
-/** Fill layout->channel[channel].tree from channel 0's ring. O(log n). */
+/* Trees on one node. Channel c has tree c & 1 of the two complementary ones (base/double_tree.h) over the positions of channel 0's ring. */
+
+/** Fill layout->channel[channel].tree from channel 0's ring. O(log n). Several nodes: src/layout.c. */
 void rondo_tree_fill(struct rondo_layout *layout, int channel);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * What a choice costs. A call takes a fixed time, its longest way in hops, and the time in which the busiest rank, or the link between two nodes, moves its bytes.
+ * What a choice costs. A call takes a fixed time, its longest way in hops, and the time in which the busiest rank moves its bytes, or the busiest node what goes to others and comes from them.
  * One thread serves all channels of a rank on host memory, so channels share its bandwidth, and each further one makes every turn a little longer; what a
  * second channel buys is the second tree.
  */
@@ -7,9 +7,15 @@
 
 #include "base/status.h"
 #include "coll/cost_gpu.h"
+#include "coll/exchange.h"
 
 struct terms {
     double base, hop, net_hop, copy, net_copy; /* us */
+};
+
+/* The longest way, and how many of its hops go from node to node; bytes that the busiest rank passes through its conns, and that the busiest node does. */
+struct way {
+    double hops, net_hops, moved, net_moved;
 };
 
 /* A hop's share that each further channel adds: the same turn of the executor looks at its slots too. */
@@ -34,9 +40,8 @@ static int one_channel(enum rondo_coll coll)
 /* Ranks that share a core take turns: hops wait for the scheduler, and copies share the core. */
 static double turns(const struct rondo_layout *layout) { return layout->model.ranks_per_core > 1 ? layout->model.ranks_per_core : 1; }
 
-/* @return 0 when the protocol does not work on the way. moved: bytes that the busiest rank passes through its conns. */
-static int path_terms(const struct rondo_layout *layout, enum rondo_proto proto, int nchannels, double hops, double net_hops, double moved,
-                      struct terms *t)
+/* @return 0 when the protocol does not work on the way. */
+static int path_terms(const struct rondo_layout *layout, enum rondo_proto proto, int nchannels, const struct way *way, struct terms *t)
 {
     const struct rondo_model *m = &layout->model;
     double channels = 1 + channel_share * (nchannels - 1);
@@ -45,10 +50,10 @@ static int path_terms(const struct rondo_layout *layout, enum rondo_proto proto,
         return 0;
     }
     t->base = m->base_us;
-    t->hop = (hops - net_hops) * m->hop_us[proto] * turns(layout) * channels;
-    t->net_hop = net_hops * m->net_us[proto] * channels;
-    t->copy = inside ? moved / (m->bw[proto] * 1e3) * turns(layout) : 0;
-    t->net_copy = across ? moved / (m->net_bw[proto] * 1e3) : 0;
+    t->hop = (way->hops - way->net_hops) * m->hop_us[proto] * turns(layout) * channels;
+    t->net_hop = way->net_hops * m->net_us[proto] * channels;
+    t->copy = inside ? way->moved / (m->bw[proto] * 1e3) * turns(layout) : 0;
+    t->net_copy = across ? way->net_moved / (m->net_bw[proto] * 1e3) : 0;
     return 1;
 }
 
@@ -63,37 +68,61 @@ static const char *largest(const struct terms *t)
     return t->net_hop > t->base + t->hop ? "network latency" : "latency";
 }
 
+/* A block that goes once round the ring, but for one hop, leaves every node once; where each rank is a node, but for one. */
+static double ring_net_hops(const struct rondo_layout *layout)
+{
+    int n = layout->nranks - 1;
+    return layout->nnodes == 1 ? 0 : layout->nnodes < n ? layout->nnodes : n;
+}
+
 static int ring_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels, size_t bytes,
                       struct terms *t)
 {
     double n = layout->nranks, rounds = rondo_coll_scheduled_as(coll) == RONDO_COLL_ALL_REDUCE ? 2 : 1;
-    if (one_channel(coll) && nchannels > 1) {
-        return 0;
-    }
-    return path_terms(layout, proto, nchannels, rounds * (n - 1), rounds * (layout->nnodes - 1), rounds * (n - 1) / n * (double)bytes, t);
+    struct way way = { .hops = rounds * (n - 1), .net_hops = rounds * ring_net_hops(layout) };
+    way.moved = way.net_moved = rounds * (n - 1) / n * (double)bytes;
+    return one_channel(coll) && nchannels > 1 ? 0 : path_terms(layout, proto, nchannels, &way, t);
 }
 
 static int chain_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels, size_t bytes,
                        struct terms *t)
 {
+    struct way way = { .hops = layout->nranks - 1, .net_hops = ring_net_hops(layout) };
     (void)coll;
-    return path_terms(layout, proto, nchannels, layout->nranks - 1, layout->nnodes - 1, layout->nranks > 1 ? (double)bytes : 0, t);
+    way.moved = way.net_moved = layout->nranks > 1 ? (double)bytes : 0;
+    return path_terms(layout, proto, nchannels, &way, t);
 }
 
 /*
  * A position passes the bytes once through each conn to a neighbour, in each direction for all_reduce; a ring's position has two of these for one pass, so a
  * conn counts half. In one tree the busiest has three neighbours; in two, inner in one and leaf in the other, it has four and half the bytes each.
  * With any root the way is up and down as for all_reduce.
+ * Over nodes the two trees are complementary for nodes; inside a node they are the same tree, whose first ranks are inner in both and have one neighbour less where the node is a leaf.
+ * A node on the way is left where it is entered, or one hop further.
  */
+static double tree_conns(int neighbours, int fewer, int nchannels, enum rondo_coll coll)
+{
+    double conns = nchannels > 1 ? (neighbours + fewer) / 2.0 : neighbours;
+    if (neighbours == 0) {
+        return 0;
+    }
+    if (rondo_coll_scheduled_as(coll) != RONDO_COLL_ALL_REDUCE) {
+        conns = conns / 2 > 1 ? conns / 2 : 1; /* sending all or receiving all is a pass as well */
+    }
+    return conns;
+}
+
+static int neighbours_of(int n) { return n - 1 < 3 ? n - 1 : 3; }
+
 static int tree_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels, size_t bytes,
                       struct terms *t)
 {
-    int n = layout->nranks, neighbours = n - 1 < 3 ? n - 1 : 3;
-    double conns = nchannels > 1 ? (neighbours + 1) / 2.0 : neighbours;
-    if (n > 1 && rondo_coll_scheduled_as(coll) != RONDO_COLL_ALL_REDUCE) {
-        conns = conns / 2 > 1 ? conns / 2 : 1; /* sending all or receiving all is a pass as well */
-    }
-    return path_terms(layout, proto, nchannels, 2 * log2_up(n), 2 * log2_up(layout->nnodes), (n > 1 ? conns : 0) * (double)bytes, t);
+    int n = layout->nranks, nodes = layout->nnodes, several = nodes > 1 && layout->max_local > 1, neighbours = neighbours_of(n);
+    int inside = nodes == 1 ? log2_up(n) : several ? log2_up(layout->max_local) + log2_up(nodes) - 1 : 0;
+    struct way way = { .hops = 2 * (inside + log2_up(nodes)), .net_hops = 2 * log2_up(nodes) };
+    way.moved = tree_conns(neighbours, several && neighbours > 2 ? 2 : 1, nchannels, coll) * (double)bytes;
+    way.net_moved = tree_conns(neighbours_of(nodes), 1, nchannels, coll) * (double)bytes;
+    return path_terms(layout, proto, nchannels, &way, t);
 }
 
 /* Reading n posts: misses on different lines overlap about two deep. */
@@ -113,16 +142,27 @@ static int oneshot_terms(const struct rondo_layout *layout, enum rondo_coll coll
     return 1;
 }
 
+/* Each swap passes the whole buffer; all ranks of a node swap at once, and each of them with a node of its own where the swap leaves it. */
+static int exchange_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels, size_t bytes,
+                          struct terms *t)
+{
+    int n = layout->nranks, extra = (n & (n - 1)) != 0 ? 2 : 0, steps = (int)rondo_exchange_swaps(n) + extra;
+    int away = log2_up(layout->nnodes) + extra;
+    struct way way = { .hops = steps, .net_hops = away < steps ? away : steps, .moved = steps * (double)bytes };
+    (void)coll;
+    way.net_moved = way.net_hops * (double)bytes * layout->max_local;
+    return nchannels > 1 || rondo_exchange_dims(layout) == 0 ? 0 : path_terms(layout, proto, nchannels, &way, t);
+}
+
 /* One message, or one to or from each of the others; the peer may be on another node. */
 static int p2p_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels, size_t bytes,
                      struct terms *t)
 {
     int single = coll == RONDO_COLL_SEND || coll == RONDO_COLL_RECV, n = layout->nranks;
     double messages = single ? 1 : n - 1, away = single ? layout->nnodes > 1 : n - layout->max_local;
-    if (nchannels > 1) {
-        return 0;
-    }
-    return path_terms(layout, proto, nchannels, messages, away, single ? (double)bytes : (double)bytes * (n - 1) / n, t);
+    struct way way = { .hops = messages, .net_hops = away, .moved = single ? (double)bytes : (double)bytes * (n - 1) / n };
+    way.net_moved = single ? (double)bytes : (double)bytes * away / n * layout->max_local; /* a node's ranks share its links */
+    return nchannels > 1 ? 0 : path_terms(layout, proto, nchannels, &way, t);
 }
 
 /* The protocols of sends and receives get their buffers with their conns; the board has no protocol. */
@@ -157,6 +197,7 @@ COST_FUNCTIONS(ring, RONDO_ALGO_RING, has_buffers(layout, proto))
 COST_FUNCTIONS(chain, RONDO_ALGO_RING, has_buffers(layout, proto))
 COST_FUNCTIONS(tree, RONDO_ALGO_TREE, has_buffers(layout, proto))
 COST_FUNCTIONS(oneshot, RONDO_ALGO_ONESHOT, board > 0 && bytes <= board)
+COST_FUNCTIONS(exchange, RONDO_ALGO_EXCHANGE, !rondo_is_gpu_model(layout) && has_buffers(layout, proto))
 COST_FUNCTIONS(p2p, RONDO_ALGO_P2P, 1)
 
 static uint32_t allowed_protos(const struct rondo_allowed *allowed, enum rondo_coll coll, const struct rondo_schedule *schedule)

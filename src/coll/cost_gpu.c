@@ -278,7 +278,7 @@ static const char *parts_fill(const struct rondo_layout *layout, enum rondo_coll
     const struct rondo_model_graph *graph = graph_of(layout, algo);
     enum rondo_coll as = rondo_coll_scheduled_as(coll);
     int fill, threads;
-    if (algo == RONDO_ALGO_ONESHOT) {
+    if (algo != RONDO_ALGO_RING && algo != RONDO_ALGO_TREE && algo != RONDO_ALGO_P2P) {
         return "host memory only";
     }
     if (proto == RONDO_PROTO_LL128 && !graph->ll128) {

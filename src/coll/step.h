@@ -7,6 +7,7 @@
  *   REDUCE:  source = received[0] op received[1] ... op in      (left to right; `in` last)
  *   FINISH:  the reduction is complete here: apply the call's last operation (divide, for avg)
  *   COPY:    out = source;   SEND: every `to` port gets source
+ *   OWN_FIRST: `in` comes first in the reduction;   OWN_OUT: `in` is what an earlier step left in out
  * A step whose block is empty in this loop is skipped on every rank alike.
  */
 #ifndef RONDO_COLL_STEP_H
@@ -23,12 +24,14 @@ enum rondo_act {
     RONDO_SEND = 8,
     RONDO_FINISH = 16,
     RONDO_POST_ALL = 32,
-    RONDO_RECV_ALL = 64
+    RONDO_RECV_ALL = 64,
+    RONDO_OWN_FIRST = 128,
+    RONDO_OWN_OUT = 256
 };
 /* RONDO_POST_ALL: put `in` on the board for everyone; RONDO_RECV_ALL: the source is every rank's post, reduced in rank order. */
 
 struct rondo_step {
-    uint8_t act; /* 0: nothing */
+    uint16_t act; /* 0: nothing */
     uint8_t nfrom, nto;
     uint8_t from[RONDO_TREE_FAN], to[RONDO_TREE_FAN]; /* enum rondo_port, in order of reduction */
     int32_t block;                                    /* which block of the loop: ring position; 0 where there is one block */
@@ -58,7 +61,7 @@ RONDO_FN struct rondo_step rondo_step_none(void)
 RONDO_FN struct rondo_step rondo_step_on(uint32_t act, enum rondo_port port, int32_t block)
 {
     struct rondo_step s = rondo_step_none();
-    s.act = (uint8_t)act;
+    s.act = (uint16_t)act;
     s.nfrom = (act & RONDO_RECV) != 0;
     s.nto = (act & RONDO_SEND) != 0;
     s.from[0] = s.to[0] = (uint8_t)port;

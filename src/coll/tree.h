@@ -1,7 +1,7 @@
 /*
  * Schedules on a binary tree, one step a loop. Between a parent and a child there is a conn each way, so the same tree serves any root: seen from
  * root r, every position has one neighbour towards r (seat->toward) and the others away from it. all_reduce uses the tree's own root, in two flows.
- * A position has at most RONDO_TREE_FAN neighbours (two children and a parent). A tree of one position copies.
+ * A position has at most RONDO_TREE_FAN neighbours; trees over nodes of GPUs may have a rank with one more, and are for all_reduce only. A tree of one position copies.
  * Pure functions, shared with CUDA.
  */
 #ifndef RONDO_COLL_TREE_H

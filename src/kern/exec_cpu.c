@@ -38,6 +38,8 @@ struct slice {
     size_t bytes;
 };
 
+_Static_assert(RONDO_NUM_PORTS <= 16, "a flow's `called` has a bit for each port in either direction");
+
 void rondo_run_begin(struct rondo_run *run)
 {
     run->nflows = 0;
@@ -126,6 +128,13 @@ static void write_call(const struct rondo_work *w, struct rondo_flow *flow, int 
     }
 }
 
+/* The proxy learns what to carry before the slot is filled: on CUDA it watches the flags of LL and LL128 itself. */
+static void announce(struct rondo_conn *conn, enum rondo_proto proto, size_t bytes)
+{
+    uint64_t *size = &conn->tail->size[conn->step % RONDO_SLOTS];
+    __atomic_store_n(size, rondo_conn_size(conn->step, (int)proto, rondo_proto_wire_bytes(proto, bytes)), __ATOMIC_RELEASE);
+}
+
 /* ---- moving a slice ---- */
 
 /* Only the user's output is stored past the caches, and not in place: slots are read at once by the peer, and what was read as input lies in the caches already. */
@@ -142,11 +151,15 @@ static void move_tile(const struct slice *s, const void **srcs, int nsrcs, size_
     size_t n = bytes / w->elem_bytes;
     const uint8_t *in = s->in == NULL ? NULL : s->in + at;
     int own = nsrcs == 0 || (s->step->act & RONDO_REDUCE) != 0;
-    if (own && w->premul) {
+    if (own && w->premul && !(s->step->act & RONDO_OWN_OUT)) {
         rondo_premul(scratch, in, n, (rondo_dtype)w->dtype, w->scalar);
         in = scratch;
     }
-    if (own) {
+    if (own && (s->step->act & RONDO_OWN_FIRST)) {
+        srcs[nsrcs] = srcs[0];
+        srcs[0] = in;
+        nsrcs++;
+    } else if (own) {
         srcs[nsrcs++] = in;
     }
     if (nsrcs == 1) {
@@ -226,6 +239,9 @@ static void finish_slice(const struct slice *s, enum rondo_proto proto)
 static size_t arrivals(enum rondo_proto proto, struct rondo_conn *conn, size_t unit, size_t units)
 {
     size_t left = units - unit;
+    if (!rondo_conn_arrived(conn)) {
+        return 0;
+    }
     if (proto != RONDO_PROTO_SIMPLE && rondo_proto_wait(proto, conn, unit + rondo_min_size(left, BATCH_UNITS) - 1, 1) == 0) {
         return 0;
     }
@@ -264,6 +280,9 @@ static int advance_slice(struct rondo_exec *exec, struct rondo_run *run, struct 
                 rondo_ll_clean(s->to[i]);
             }
             write_call(&run->work, flow, s->step->to[i], s->to[i]);
+            if (RONDO_UNLIKELY(s->to[i]->proxied)) {
+                announce(s->to[i], proto, s->bytes);
+            }
         }
     }
     if (proto == RONDO_PROTO_SIMPLE) {
@@ -362,6 +381,9 @@ static void fill_slice(const struct rondo_run *run, const struct rondo_flow *flo
     s->bytes = rondo_min_size(flow->n - flow->done, most) * w->elem_bytes;
     s->in = w->in == NULL ? NULL : w->in + (flow->in + flow->done) * w->elem_bytes; /* not every rank needs both */
     s->out = w->out == NULL ? NULL : w->out + (flow->out + flow->done) * w->elem_bytes;
+    if (flow->step.act & RONDO_OWN_OUT) {
+        s->in = s->out;
+    }
     if (!(flow->step.act & RONDO_COPY) || (s->out == s->in && flow->step.nfrom == 0 && !w->premul && !w->divide)) {
         s->out = NULL;
     }
@@ -471,7 +493,7 @@ static int describe_flow(const struct rondo_run *run, const struct rondo_flow *f
     }
     fill_slice(run, flow, &s);
     for (int i = 0; i < flow->step.nfrom; i++) {
-        if (rondo_proto_wait((enum rondo_proto)w->proto, s.from[i], flow->unit, 1) == 0) {
+        if (!rondo_conn_arrived(s.from[i]) || rondo_proto_wait((enum rondo_proto)w->proto, s.from[i], flow->unit, 1) == 0) {
             *peer = s.from[i]->peer;
             return snprintf(text, size, "data from rank %d (channel %u, %s, step %llu)", *peer, w->channel,
                             rondo_proto_name((enum rondo_proto)w->proto), (unsigned long long)s.from[i]->step);

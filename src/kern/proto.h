@@ -20,6 +20,11 @@ RONDO_FN size_t rondo_proto_capacity(enum rondo_proto proto, size_t slot_bytes)
     RONDO_PROTO_SWITCH_(proto, capacity(slot_bytes))
     return 0;
 }
+RONDO_FN size_t rondo_proto_wire_bytes(enum rondo_proto proto, size_t bytes)
+{
+    RONDO_PROTO_SWITCH_(proto, wire_bytes(bytes))
+    return 0;
+}
 RONDO_FN size_t rondo_proto_wait(enum rondo_proto proto, struct rondo_conn *conn, size_t unit, size_t max_units)
 {
     RONDO_PROTO_SWITCH_(proto, wait(conn, unit, max_units))

@@ -12,6 +12,7 @@
 #include "kern/slot.h"
 
 RONDO_FN size_t rondo_ll_capacity(size_t slot_bytes) { return slot_bytes / 16 * 8; }
+RONDO_FN size_t rondo_ll_wire_bytes(size_t bytes) { return (bytes + 7) / 8 * 16; }
 
 /*
  * The flag of a step, in the place where it lies in a word. Where the low half of step + 1 is 0 the flag is 1: the other flags of that slot are multiples of

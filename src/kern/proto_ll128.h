@@ -10,6 +10,10 @@
 enum { RONDO_LL128_LINE = 16, RONDO_LL128_DATA = 15 }; /* words of a line; of them payload */
 
 RONDO_FN size_t rondo_ll128_capacity(size_t slot_bytes) { return slot_bytes / (8 * RONDO_LL128_LINE) * (8 * RONDO_LL128_DATA); }
+RONDO_FN size_t rondo_ll128_wire_bytes(size_t bytes)
+{
+    return (bytes + 8 * RONDO_LL128_DATA - 1) / (8 * RONDO_LL128_DATA) * (8 * RONDO_LL128_LINE);
+}
 
 RONDO_FN rondo_word *rondo_ll128_line(const struct rondo_conn *conn, size_t unit)
 {

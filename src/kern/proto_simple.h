@@ -6,6 +6,8 @@
 
 RONDO_FN size_t rondo_simple_capacity(size_t slot_bytes) { return slot_bytes; }
 
+RONDO_FN size_t rondo_simple_wire_bytes(size_t bytes) { return bytes; }
+
 /* The slot itself: reductions work on it in place. */
 RONDO_FN uint8_t *rondo_simple_slot(const struct rondo_conn *conn) { return (uint8_t *)rondo_conn_slot(conn, RONDO_PROTO_SIMPLE); }
 

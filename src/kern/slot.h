@@ -1,8 +1,9 @@
 /*
  * Slots, credits and steps of a conn (base/conn.h): what every protocol stands on.
  *
- * A protocol is five functions, each named rondo_<proto>_*, on units of 8 bytes of payload, counted from the start of the slice conn->step:
+ * A protocol is six functions, each named rondo_<proto>_*, on units of 8 bytes of payload, counted from the start of the slice conn->step:
  *   capacity(slot_bytes)          bytes of payload that a slot carries
+ *   wire_bytes(bytes)             bytes of the slot that a slice of so much payload takes
  *   wait(conn, unit, max)         how many units from `unit` on have arrived, at most max; never blocks; 0: none yet
  *   get(conn, unit)               a unit that wait counted
  *   put(conn, unit, word)         a unit of a slice for which there is credit
@@ -11,8 +12,8 @@
  * and on the CPU put_span and get_span for runs of bytes from `unit0` on: user memory may be misaligned, and the last unit may be short.
  * LL128's put_span posts its lines itself: it must end with a line or with the slice.
  *
- * A sender:   if rondo_conn_credit() { rondo_ll_clean() if due, whatever the protocol; call word; put..; post; rondo_conn_sent() }
- * A receiver: while (wait() == 0) ..; get..; rondo_conn_consumed()
+ * A sender:   if rondo_conn_credit() { rondo_ll_clean() if due, whatever the protocol; call word, announce if proxied; put..; post; rondo_conn_sent() }
+ * A receiver: while (!rondo_conn_arrived() || wait() == 0) ..; get..; rondo_conn_consumed()
  */
 #ifndef RONDO_KERN_SLOT_H
 #define RONDO_KERN_SLOT_H
@@ -24,7 +25,7 @@
 /* The slot of slice conn->step. */
 RONDO_FN rondo_word *rondo_conn_slot(const struct rondo_conn *conn, enum rondo_proto proto)
 {
-    return (rondo_word *)(void *)(conn->slots[proto] + (conn->step % RONDO_SLOTS) * conn->slot_bytes[proto]);
+    return (rondo_word *)(void *)(conn->slots[proto] + (conn->step % RONDO_SLOTS) * (conn->slot_bytes[proto] + conn->slot_gap[proto]));
 }
 
 /* Sender: may slice conn->step be written? Reads the peer's word only when the credit known so far is used up. */
@@ -37,7 +38,22 @@ RONDO_FN int rondo_conn_credit(struct rondo_conn *conn)
 }
 
 /* Sender, after post: on to the next slice. */
-RONDO_FN void rondo_conn_sent(struct rondo_conn *conn) { conn->step++; }
+RONDO_FN void rondo_conn_sent(struct rondo_conn *conn)
+{
+    if (RONDO_UNLIKELY(conn->proxied)) rondo_store_release(&conn->tail->tail, conn->step + 1);
+    conn->step++;
+}
+
+/* Receiver: has the proxy brought all of slice conn->step? 1 where there is no proxy: the protocol itself knows. */
+RONDO_FN int rondo_conn_arrived(struct rondo_conn *conn)
+{
+    if (RONDO_LIKELY(!conn->proxied) || conn->seen > conn->step) return 1;
+    /* Pairs with the proxy's release: the slot is visible once tail passes our step. */
+    conn->seen = rondo_load_acquire(&conn->tail->tail);
+    if (conn->seen > conn->step) return 1;
+    conn->wanted = 1;
+    return 0;
+}
 
 /* Receiver: slice conn->step is read; its slot goes back to the sender. */
 RONDO_FN void rondo_conn_consumed(struct rondo_conn *conn)

@@ -14,10 +14,13 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "net/control_impl.h"
+#include "net/control_wire.h"
 
-#define LOOK_NS (10 * INT64_C(1000000))    /* between looks for deaths and notes */
-#define ANSWER_NS (900 * INT64_C(1000000)) /* how long to wait for member 0's answer: `missing` is bounded by 1 s */
-#define TELL_NS (200 * INT64_C(1000000))   /* how long member 0 tries to tell everyone, when boxes are full */
+#define LOOK_NS (10 * INT64_C(1000000))       /* between looks for deaths and notes */
+#define ANSWER_NS (900 * INT64_C(1000000))    /* how long to wait for member 0's answer: `missing` is bounded by 1 s */
+#define ASK_AFTER_NS (200 * INT64_C(1000000)) /* a member of another node that has said nothing for so long is asked whether it is there */
+#define ASK_NS (1000 * INT64_C(1000000))      /* between such questions */
+#define TELL_NS (200 * INT64_C(1000000))      /* how long member 0 tries to tell everyone, when boxes are full */
 
 enum { FRAGMENT_DATA = RONDO_MAIL_BYTES - 24, NOTE_RANKS = (RONDO_MAIL_BYTES - 16) / 4 };
 
@@ -56,13 +59,13 @@ struct control_bootstrap {
     enum { ROUND_NONE, ROUND_GATHER, ROUND_SPREAD, ROUND_EXCHANGE } phase; /* an allgather gathers, then spreads */
     struct flow *out, *in;
     int nout, nin;
-    int64_t looked_ns;
-    rondo_status ended;     /* what test returns from now on; RONDO_SUCCESS: go on */
-    int told;               /* the others know, or I know from them, that creation has failed */
-    int64_t asked_ns;       /* first call of missing in this round */
-    int asked;              /* member 0 has my question */
-    uint8_t *has_list;      /* member 0: who has been told who is missing */
-    int *missing, nmissing; /* nmissing < 0: not known */
+    int64_t looked_ns, asks_ns; /* when the silent are asked next */
+    rondo_status ended;         /* what test returns from now on; RONDO_SUCCESS: go on */
+    int told;                   /* the others know, or I know from them, that creation has failed */
+    int64_t asked_ns;           /* first call of missing in this round */
+    int asked;                  /* member 0 has my question */
+    uint8_t *has_list;          /* member 0: who has been told who is missing */
+    int *missing, nmissing;     /* nmissing < 0: not known */
 };
 
 static struct control_bootstrap *self_of(struct rondo_bootstrap *b) { return (struct control_bootstrap *)b; }
@@ -113,16 +116,22 @@ static rondo_status read_notes(struct control_bootstrap *self)
 /* ---- flows ---- */
 
 /* A member is gone and the round cannot end: the reason it gave itself, if it gave one, is the better one. */
-static rondo_status lost(struct control_bootstrap *self, int member, int state)
+static rondo_status lost(struct control_bootstrap *self, int member)
 {
-    int rank = self->members[member];
+    static const char *const what[] = {
+        [RONDO_WIRE_ALIVE] = "cannot be reached",
+        [RONDO_WIRE_LEFT] = "has destroyed the parent before the child was made",
+        [RONDO_WIRE_DEAD] = "has exited; leave it out of the child",
+        [RONDO_WIRE_SILENT] = "is stopped, or its host cut off; leave it out of the child",
+        [RONDO_WIRE_GONE] = "has destroyed the parent before the child was made, or has exited",
+    };
+    struct rondo_control *parent = self->parent;
+    int rank = self->members[member], local = parent->local_of[rank];
+    int state = local >= 0 ? rondo_control_state_of(parent, rank) : rondo_wire_state_of(parent, rank);
     RONDO_TRY(read_notes(self));
     return rondo_fail(RONDO_REMOTE_ERROR, "cannot make a child of communicator %s: its member rank %d (pid %d on host %.*s) %s",
-                      self->parent->name, rank, self->parent->blocks[self->parent->local_of[rank]].life.pid, RONDO_HOST_LEN - 1,
-                      self->parent->peers[rank].host,
-                      state == 1   ? "has destroyed the parent before the child was made"
-                      : state == 2 ? "has exited; leave it out of the child"
-                                   : "is stopped; leave it out of the child");
+                      parent->name, rank, local >= 0 ? parent->blocks[local].life.pid : parent->peers[rank].pid, RONDO_HOST_LEN - 1,
+                      parent->peers[rank].host, what[state]);
 }
 
 static rondo_status flow_send(struct control_bootstrap *self, struct flow *flow)
@@ -137,7 +146,7 @@ static rondo_status flow_send(struct control_bootstrap *self, struct flow *flow)
         status = rondo_control_send(self->parent, self->members[flow->member], self->data_tag, &fragment,
                                     offsetof(struct fragment, data) + bytes);
         if (status == RONDO_REMOTE_ERROR) {
-            return lost(self, flow->member, rondo_control_state_of(self->parent, self->members[flow->member]));
+            return lost(self, flow->member);
         }
         RONDO_TRY(status);
         flow->done += bytes;
@@ -223,6 +232,7 @@ static void round_start(struct control_bootstrap *self, int phase)
     self->phase = phase;
     self->nin = self->nout = 0;
     self->asked_ns = 0;
+    self->asks_ns = rondo_now_ns() + ASK_AFTER_NS;
     self->asked = 0;
     self->nmissing = -1;
     memset(self->has_list, 0, (size_t)self->base.nranks);
@@ -273,6 +283,21 @@ static struct flow *open_flow(struct flow *flows, int n, int member)
     return NULL;
 }
 
+/* Of a member on another node nothing is known that it, or a connection to it, has not said. */
+static void ask_the_silent(struct control_bootstrap *self, int64_t now)
+{
+    if (now < self->asks_ns) {
+        return;
+    }
+    self->asks_ns = now + ASK_NS;
+    for (int i = 0; i < self->nin; i++) {
+        int rank = self->members[self->in[i].member];
+        if (!self->in[i].finished && self->parent->local_of[rank] < 0 && rondo_control_state_of(self->parent, rank) == 0) {
+            rondo_wire_ask(self->parent, rank);
+        }
+    }
+}
+
 /* Deaths and notes. Another member's death ends the round even when nothing is expected from it: it will be, of someone. */
 static rondo_status look(struct control_bootstrap *self)
 {
@@ -283,16 +308,17 @@ static rondo_status look(struct control_bootstrap *self)
     self->looked_ns = now;
     RONDO_TRY(rondo_control_turn(self->parent, NULL));
     RONDO_TRY(read_notes(self));
+    ask_the_silent(self, now);
     for (int i = 0; i < self->base.nranks; i++) {
         int state = i == self->base.rank ? 0 : rondo_control_state_of(self->parent, self->members[i]);
         if (state == 2 || state == 3) {
-            return lost(self, i, state);
+            return lost(self, i);
         }
         /* Who has left may have done its part first, and its last mail may be in the box since the flows were moved. */
         if (state == 1 && open_flow(self->in, self->nin, i)) {
             rondo_status status = flow_receive(self, open_flow(self->in, self->nin, i));
             if (status != RONDO_SUCCESS) {
-                return status == RONDO_IN_PROGRESS ? lost(self, i, state) : status;
+                return status == RONDO_IN_PROGRESS ? lost(self, i) : status;
             }
         }
     }
@@ -455,9 +481,9 @@ static rondo_status check_members(struct rondo_control *parent, const int *membe
                           self, n);
     }
     for (int i = 0; i < n; i++) {
-        if (members[i] < 0 || members[i] >= parent->nranks || parent->local_of[members[i]] < 0) {
-            return rondo_fail(RONDO_INTERNAL_ERROR, "child of communicator %s: member %d is rank %d, which is not on this node",
-                              parent->name, i, members[i]);
+        if (members[i] < 0 || members[i] >= parent->nranks || (parent->local_of[members[i]] < 0 && !parent->wire)) {
+            return rondo_fail(RONDO_INTERNAL_ERROR, "child of communicator %s: member %d is rank %d, which cannot be reached", parent->name,
+                              i, members[i]);
         }
     }
     return RONDO_SUCCESS;

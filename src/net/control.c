@@ -1,4 +1,5 @@
 #include "net/control_impl.h"
+#include "net/control_wire.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -19,6 +20,7 @@ static size_t control_bytes(const struct rondo_control_config *config)
 
 static void control_free(struct rondo_control *control)
 {
+    rondo_wire_free(control);
     rondo_shm_close(&control->shm);
     rondo_mail_clear(&control->mail);
     rondo_free(control->local_ranks);
@@ -72,6 +74,7 @@ static rondo_status control_new(struct rondo_control **control_out, const struct
         control->local_of[config->local_ranks[i]] = i;
         control->watch[i].process = -1;
     }
+    RONDO_TRY_GOTO(rondo_wire_new(control, config), fail);
     *control_out = control;
     return RONDO_SUCCESS;
 fail:
@@ -165,6 +168,7 @@ rondo_status rondo_control_start(struct rondo_control *control)
     if (control->local_rank == 0) {
         rondo_shm_unlink(&control->shm);
     }
+    RONDO_TRY(rondo_wire_join(control));
     RONDO_TRY(rondo_control_watch(control));
     atomic_store_explicit(&control->own->life.state, RONDO_LIFE_ALIVE, memory_order_release);
     return RONDO_SUCCESS;
@@ -174,6 +178,7 @@ void rondo_control_leave(struct rondo_control *control)
 {
     if (control->pid == getpid()) {
         atomic_store_explicit(&control->own->life.state, RONDO_LIFE_LEFT, memory_order_release);
+        rondo_wire_leave(control);
     }
 }
 
@@ -185,6 +190,7 @@ void rondo_control_close(struct rondo_control *control)
     if (control->pid == getpid()) {
         rondo_control_unwatch(control);
         rondo_control_leave(control); /* nobody beats for this rank any more: that is no fault either */
+        rondo_wire_part(control);
         if (control->local_rank == 0) {
             rondo_shm_unlink(&control->shm);
         }
@@ -221,7 +227,9 @@ int rondo_control_end(struct rondo_control *control, rondo_status status, int ra
 
 void rondo_control_abort(struct rondo_control *control, rondo_status status, int rank, const char *text)
 {
-    rondo_control_end(control, status, rank, text);
+    if (rondo_control_end(control, status, rank, text)) {
+        rondo_wire_spread(control);
+    }
 }
 
 int rondo_control_aborted(const struct rondo_control *control)
@@ -325,7 +333,7 @@ int rondo_control_call_of(struct rondo_control *control, int rank, uint64_t seq,
 {
     int local = rank >= 0 && rank < control->nranks ? control->local_of[rank] : -1;
     if (local < 0) {
-        return 0;
+        return rank >= 0 && rank < control->nranks && control->wire ? rondo_wire_call_of(control, rank, seq, call) : 0;
     }
     /* A rank that calls on and on may overwrite the line each time: give up then. */
     for (int tries = 0; tries < 64; tries++) {
@@ -355,7 +363,8 @@ int rondo_control_state_of(struct rondo_control *control, int rank)
 {
     int local = rank >= 0 && rank < control->nranks ? control->local_of[rank] : -1;
     if (local < 0) {
-        return 0;
+        int remote = rank >= 0 && rank < control->nranks && control->wire ? rondo_wire_state_of(control, rank) : RONDO_WIRE_ALIVE;
+        return remote == RONDO_WIRE_GONE ? RONDO_WIRE_LEFT : remote;
     }
     /* The watch first: a rank that left before it died has left. */
     int state = atomic_load_explicit(&control->watch[local].state, memory_order_acquire);
@@ -372,6 +381,9 @@ rondo_status rondo_control_turn(struct rondo_control *control, int *moved)
     if (now - looked >= LOOK_NS &&
         atomic_compare_exchange_strong_explicit(&control->looked_ns, &looked, now, memory_order_relaxed, memory_order_relaxed)) {
         rondo_control_look(control);
+        if (control->wire) {
+            rondo_wire_poll();
+        }
     }
     return rondo_mail_drain(control, moved);
 }

@@ -1,11 +1,11 @@
 /*
  * The control plane of one communicator: what it says besides data. One small shared segment per node: abort word, heartbeat, call records
- * and mailboxes of each local rank, the board. One control thread a process beats for all communicators and watches the local peers'
- * processes (pidfd) and beats; it never calls MPI or CUDA, allocates nothing while it runs, has all signals blocked and sleeps in poll
- * (RONDO_HEARTBEAT).
+ * and mailboxes of each local rank, the board. Between nodes: sockets (control_wire.h). One control thread a process beats for all
+ * communicators and watches the local peers' processes (pidfd) and beats, and the leaders of some other nodes; it never calls MPI or CUDA,
+ * allocates nothing within a node and little between nodes, has all signals blocked and sleeps in epoll (RONDO_HEARTBEAT).
  *
- * The first reason wins: whoever ends the communicator writes status, rank and sentence once; every wait sees the word and returns it.
- * Ranks are ranks of the communicator unless called local. Sockets between nodes come with the net transport; until then nnodes is 1.
+ * The first reason in a node wins there: whoever ends the communicator writes status, rank and sentence once; every wait sees the word and
+ * returns it; other nodes are told. Ranks are ranks of the communicator unless called local.
  */
 #ifndef RONDO_NET_CONTROL_H
 #define RONDO_NET_CONTROL_H
@@ -33,6 +33,10 @@ struct rondo_control_config {
     int local_rank, nlocal;
     const int *local_ranks;         /* local rank -> rank */
     const struct rondo_peer *peers; /* all ranks' records; must outlive the control */
+    /* Nodes, and rank -> node; must outlive the control. 0 or 1 nodes: node_of is not looked at. With more, peers[0].id holds the secret
+     * of the communicator, and peers[r].control_addr where r's process listens. */
+    int nnodes;
+    const int *node_of;
     uint64_t comm_hash;
     size_t board_capacity; /* payload bytes a rank */
     enum rondo_shm_mode shm_mode;
@@ -42,6 +46,15 @@ struct rondo_control_config {
 };
 
 struct rondo_control;
+
+/**
+ * Listen for the control planes of other nodes, on the interface of RONDO_SOCKET_IFNAME, and say where: a struct sockaddr_in or in6 for
+ * peers[r].control_addr. One listener a process, reference counted; it works before any control is there, and must be open from before
+ * other processes start their controls until after this one's are closed.
+ */
+rondo_status rondo_control_listen(uint8_t addr[RONDO_ADDR_BYTES]);
+/** The last one, once all controls are closed, closes the connections: at most 200 ms, when there is still something to be written. */
+void rondo_control_unlisten(void);
 
 /** The leader (local rank 0) creates the segment; `name` says where. Others get it by the bootstrap and attach. */
 rondo_status rondo_control_create(struct rondo_control **control, const struct rondo_control_config *config, struct rondo_shm_name *name);
@@ -70,9 +83,11 @@ rondo_status rondo_control_turn(struct rondo_control *control, int *moved);
 /** Hot path: note the call under way / done. A few stores to this rank's own lines. */
 void rondo_control_call_begin(struct rondo_control *control, const struct rondo_call *call);
 void rondo_control_call_end(struct rondo_control *control, uint64_t seq);
-/** A local rank's last call (the newest when seq is 0). @return 0 when it is not (any more) in the ring or the rank is on another node. */
+/** A rank's last call (the newest when seq is 0). @return 0 when it is not (any more) in the ring. A rank of another node is asked: 0 until the
+ * answer has come; what it said at most 100 ms before the last time that it was asked for. */
 int rondo_control_call_of(struct rondo_control *control, int rank, uint64_t seq, struct rondo_call *call);
-/** 0: alive, 1: left in order, 2: dead, 3: its beat has stopped. */
+/** 0: alive, 1: left in order, 2: dead, 3: its beat has stopped. Of ranks of other nodes: as far as it is known here. 1 is also said of a
+ * process that was gone when it was first connected to. */
 int rondo_control_state_of(struct rondo_control *control, int rank);
 
 /** Send up to RONDO_MAIL_BYTES to a rank's mailbox. RONDO_IN_PROGRESS: full, try again after a turn. */

@@ -137,6 +137,7 @@ struct rondo_control {
     struct rondo_control_watch *watch; /* by local rank */
     struct rondo_control *next;        /* in the watcher's list */
     int watched;
+    struct rondo_wire_part *wire; /* NULL: the communicator has one node */
 };
 
 /** As rondo_control_abort. @return 1: this was the first reason; the caller logs it if nobody has. */
@@ -157,6 +158,8 @@ void rondo_mail_clear(struct rondo_control_mail *mail);
 void rondo_mail_box_init(struct rondo_control_box *box);
 /** Take what is in the box, so that senders find room; only if nobody else is at it. */
 rondo_status rondo_mail_drain(struct rondo_control *control, int *moved);
+/** Is late mail with this tag to be dropped? With the mail's lock. */
+int rondo_mail_forgotten(const struct rondo_control_mail *mail, uint64_t tag);
 /** Drop parked and future mail with this tag. */
 void rondo_mail_forget(struct rondo_control *control, uint64_t tag);
 

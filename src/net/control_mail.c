@@ -8,6 +8,7 @@
  * day.
  */
 #include "net/control_impl.h"
+#include "net/control_wire.h"
 
 #include <string.h>
 
@@ -45,14 +46,15 @@ void rondo_mail_clear(struct rondo_control_mail *mail)
     pthread_mutex_destroy(&mail->lock);
 }
 
+/* *local = -1: the rank is on another node, and may be spoken to over the wire. */
 static rondo_status local_of(struct rondo_control *control, int rank, int *local)
 {
-    if (rank < 0 || rank >= control->nranks || control->local_of[rank] < 0) {
-        return rondo_fail(RONDO_INTERNAL_ERROR, "%s: no mail between rank %d and rank %d: not on one node", control->name, control->rank,
-                          rank);
+    *local = rank >= 0 && rank < control->nranks ? control->local_of[rank] : -1;
+    if (*local >= 0 || (rank >= 0 && rank < control->nranks && control->wire)) {
+        return RONDO_SUCCESS;
     }
-    *local = control->local_of[rank];
-    return RONDO_SUCCESS;
+    return rondo_fail(RONDO_INTERNAL_ERROR, "%s: no mail between rank %d and rank %d of %d", control->name, control->rank, rank,
+                      control->nranks);
 }
 
 /* Reserve a cell of a box. NULL: full. */
@@ -90,6 +92,9 @@ rondo_status rondo_control_send(struct rondo_control *control, int rank, uint64_
     if (bytes > RONDO_MAIL_BYTES) {
         return rondo_fail(RONDO_INTERNAL_ERROR, "%s: a mail of %zu bytes to rank %d (at most %d)", control->name, bytes, rank,
                           RONDO_MAIL_BYTES);
+    }
+    if (local < 0) {
+        return rondo_wire_send(control, rank, tag, data, bytes);
     }
     state = rondo_control_state_of(control, rank);
     if (state == 1 || state == 2) {
@@ -171,7 +176,7 @@ static void box_pop(struct rondo_control *control, struct rondo_control_cell *ce
     control->mail.head++;
 }
 
-static int mail_forgotten(const struct rondo_control_mail *mail, uint64_t tag)
+int rondo_mail_forgotten(const struct rondo_control_mail *mail, uint64_t tag)
 {
     for (int i = 0; i < mail->nforgotten && i < RONDO_MAIL_FORGOTTEN; i++) {
         if (mail->forgotten[i] == tag) {
@@ -187,7 +192,7 @@ static rondo_status mail_park(struct rondo_control *control, const struct rondo_
     struct rondo_control_mail *mail = &control->mail;
     size_t bytes = rondo_min_size(cell->bytes, RONDO_MAIL_BYTES);
     struct rondo_parked *parked;
-    if (rank < 0 || mail_forgotten(mail, cell->tag)) {
+    if (rank < 0 || rondo_mail_forgotten(mail, cell->tag)) {
         return RONDO_SUCCESS;
     }
     if (mail->nparked >= RONDO_MAIL_PARKED) {
@@ -290,6 +295,9 @@ rondo_status rondo_control_receive(struct rondo_control *control, int rank, uint
     rondo_status status;
     int local;
     RONDO_TRY(local_of(control, rank, &local));
+    if (local < 0) {
+        return rondo_wire_receive(control, rank, tag, data, max, bytes);
+    }
     pthread_mutex_lock(&control->mail.lock);
     status = mail_take(control, rank, tag, data, max, bytes);
     pthread_mutex_unlock(&control->mail.lock);
@@ -310,4 +318,7 @@ void rondo_mail_forget(struct rondo_control *control, uint64_t tag)
     }
     mail->forgotten[mail->nforgotten++ % RONDO_MAIL_FORGOTTEN] = tag;
     pthread_mutex_unlock(&mail->lock);
+    if (control->wire) {
+        rondo_wire_forget(control, tag);
+    }
 }

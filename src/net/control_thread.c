@@ -4,6 +4,7 @@
  * deaths themselves (rondo_control_look), with the same functions, when the lock is free.
  */
 #include "net/control_impl.h"
+#include "net/control_wire.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,6 +22,7 @@
 #include "base/param.h"
 
 #define STOP_EVENT UINT32_MAX
+#define WIRE_EVENT (UINT32_MAX - 1)
 
 enum { FALLBACK_NS = 200 * 1000 * 1000 /* between looks at processes that have no pidfd */ };
 
@@ -169,12 +171,12 @@ static void watcher_reap(struct watcher *w, int64_t now)
 {
     struct epoll_event events[16];
     int n;
-    /* Everything reported is taken out of the set, so this ends; the bound is for the stop event, which stays. */
+    /* Everything reported is taken out of the set, so this ends; the bound is for the stop event and the wire's, which stay. */
     for (int round = 0; round <= w->nprocesses / 8; round++) {
         n = epoll_wait(w->epoll, events, (int)RONDO_COUNTOF(events), 0);
         for (int i = 0; i < n; i++) {
             uint32_t index = events[i].data.u32;
-            if (index != STOP_EVENT && !w->processes[index].dead) {
+            if (index != STOP_EVENT && index != WIRE_EVENT && !w->processes[index].dead) {
                 process_set_dead(w, &w->processes[index]);
             }
         }
@@ -229,7 +231,11 @@ static int report(struct rondo_control *control, int local, int64_t silent_ns, c
                  "%s is unresponsive: no heartbeat for %lld ms; %s; is it stopped, or its host overloaded? RONDO_DEAD_AFTER sets the limit",
                  who, (long long)(silent_ns / 1000000), last);
     }
-    return rondo_control_end(control, RONDO_REMOTE_ERROR, rank, text);
+    if (!rondo_control_end(control, RONDO_REMOTE_ERROR, rank, text)) {
+        return 0;
+    }
+    rondo_wire_spread_later(control);
+    return 1;
 }
 
 /* @return 1: ended for a death, sentence in text. */
@@ -317,6 +323,7 @@ static void *watcher_main(void *arg)
         timeout_ms = (int)((w->nfallback && w->beat_ns > FALLBACK_NS ? FALLBACK_NS : w->beat_ns) / 1000000);
         if (!w->stop) {
             pthread_mutex_unlock(&watcher_lock);
+            rondo_wire_tick(now, restart, w->beat_ns, w->dead_ns);
             /* Only to sleep: what it reports may be out of date when the lock is held again, so the turn asks anew. */
             epoll_wait(w->epoll, events, (int)RONDO_COUNTOF(events), timeout_ms > 0 ? timeout_ms : 1);
             pthread_mutex_lock(&watcher_lock);
@@ -415,6 +422,16 @@ static void drop_processes(struct watcher *w, struct rondo_control *control)
     }
 }
 
+/* The thread wakes for what comes over the wire. */
+static void watch_wire(struct watcher *w)
+{
+    struct epoll_event event = { .events = EPOLLIN, .data.u32 = WIRE_EVENT };
+    int wire = rondo_wire_epoll();
+    if (wire >= 0) {
+        epoll_ctl(w->epoll, EPOLL_CTL_ADD, wire, &event); /* fails when it is there already */
+    }
+}
+
 rondo_status rondo_control_watch(struct rondo_control *control)
 {
     rondo_status status = RONDO_SUCCESS;
@@ -432,6 +449,7 @@ rondo_status rondo_control_watch(struct rondo_control *control)
         }
     }
     if (status == RONDO_SUCCESS) {
+        watch_wire(watcher);
         control->next = watcher->controls;
         watcher->controls = control;
         control->watched = 1;
@@ -482,5 +500,6 @@ void rondo_control_look(struct rondo_control *control)
     pthread_mutex_unlock(&watcher_lock);
     if (ended) {
         RONDO_WARN("%s", text);
+        rondo_wire_spread(control);
     }
 }

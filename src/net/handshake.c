@@ -7,6 +7,9 @@ static void hello_send(struct rondo_link *link)
     struct rondo_conn *conn = &link->conn;
 
     if (link->hello == HELLO_NONE) {
+        if (conn->proxied) {
+            conn->tail->size[conn->step % RONDO_SLOTS] = rondo_conn_size(conn->step, RONDO_PROTO_SIMPLE, 0);
+        }
         conn->step++;
         __atomic_store_n(&conn->tail->tail, conn->step, __ATOMIC_RELEASE);
         link->hello = HELLO_POSTED;
@@ -28,6 +31,8 @@ static void hello_receive(struct rondo_link *link)
         conn->seen = conn->step;
         __atomic_store_n(&conn->head->head, conn->step, __ATOMIC_RELEASE);
         link->hello = HELLO_PASSED;
+    } else {
+        conn->wanted = conn->proxied;
     }
 }
 

@@ -15,7 +15,7 @@
 
 #include "base/status.h"
 
-enum { RONDO_NET_HANDLE = 112, RONDO_NET_MAX_RECVS = 8, RONDO_NET_MAX_REQUESTS = 32 /* under way on a comm */ };
+enum { RONDO_NET_HANDLE = 128, RONDO_NET_MAX_RECVS = 8, RONDO_NET_MAX_REQUESTS = 32 /* under way on a comm */ };
 
 enum rondo_net_memory { RONDO_NET_HOST = 1, RONDO_NET_CUDA = 2, RONDO_NET_DMABUF = 4 }; /* bits */
 
@@ -61,6 +61,24 @@ struct rondo_net_device {
     void (*finalize)(void);
 };
 
-extern const struct rondo_net_device rondo_netdev_socket, rondo_netdev_verbs;
+extern const struct rondo_net_device rondo_netdev_plugin, rondo_netdev_verbs, rondo_netdev_socket;
+
+/* ---- the list and the choice (netdev.c) ---- */
+
+/* In order of preference; the same order in every build, so that masks travel. */
+extern const struct rondo_net_device *const rondo_netdevs[];
+extern const int rondo_num_netdevs;
+
+/**
+ * Bits, by index in rondo_netdevs, of those that RONDO_NET allows and that have a device here. Each is asked once a process, so that all but the first call are cheap; any thread. *mask 0 is
+ * no error unless RONDO_NET names one. why (may be NULL): what each has or why it has nothing, for the log and for "no net device".
+ */
+rondo_status rondo_netdev_mask(uint32_t *mask, char *why, size_t bytes);
+/** What two ranks with these masks use: the first that both have, behind the faults of RONDO_NET_FAULT; NULL: none. The same answer at both ends. */
+const struct rondo_net_device *rondo_netdev_common(uint32_t mask_a, uint32_t mask_b);
+/** One of the list by its name or a usual one ("IB" is verbs, an open plugin's own), in any case; NULL: none. */
+const struct rondo_net_device *rondo_netdev_by_name(const char *name);
+/** Finalize what rondo_netdev_mask has asked; the next mask asks again. All comms are closed, no other thread is here. */
+void rondo_netdev_finalize(void);
 
 #endif

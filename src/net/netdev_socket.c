@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -147,9 +148,12 @@ static rondo_status socket_properties(int device, struct rondo_net_properties *p
 {
     struct rondo_socket_device *at;
     RONDO_TRY(device_at(device, &at));
-    *properties = (struct rondo_net_properties){
-        .memory = RONDO_NET_HOST, .speed_mbps = at->mbps, .max_comms = MAX_COMMS, .max_recvs = RONDO_NET_MAX_RECVS, .latency_us = LATENCY_US
-    };
+    *properties = (struct rondo_net_properties){ .memory = RONDO_NET_HOST,
+                                                 .guid = at->guid,
+                                                 .speed_mbps = at->mbps,
+                                                 .max_comms = MAX_COMMS,
+                                                 .max_recvs = RONDO_NET_MAX_RECVS,
+                                                 .latency_us = LATENCY_US };
     snprintf(properties->name, sizeof properties->name, "%s", at->name);
     memcpy(properties->pci_path, at->pci_path, sizeof properties->pci_path);
     return RONDO_SUCCESS;
@@ -206,6 +210,12 @@ static rondo_status socket_prepare(int device, const struct rondo_net_peer *peer
     for (int i = 0; i < nconns; i++) {
         new->conn[i].fd = -1;
     }
+    new->stage_room = is_send ? RONDO_SOCKET_COPIED : RONDO_SOCKET_READ;
+    new->stage = malloc(new->stage_room);
+    if (!new->stage) {
+        rondo_free(new);
+        return rondo_fail(RONDO_SYSTEM_ERROR, "no memory for a socket comm to rank %d on host %s", peer->rank, rondo_log_host());
+    }
     RONDO_TRY_GOTO(rondo_random(&new->cookie, sizeof new->cookie), fail);
     if (!is_send) {
         RONDO_TRY_GOTO(rondo_socket_listen(new), fail);
@@ -215,6 +225,7 @@ static rondo_status socket_prepare(int device, const struct rondo_net_peer *peer
     *comm = new;
     return RONDO_SUCCESS;
 fail:
+    free(new->stage);
     rondo_free(new);
     return status;
 }
@@ -233,6 +244,7 @@ static void socket_close(void *arg)
             close(comm->conn[i].fd);
         }
     }
+    free(comm->stage);
     rondo_free(comm);
 }
 

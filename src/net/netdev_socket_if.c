@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "base/param.h"
 
-enum { DEFAULT_MBPS = 10000, MAX_MBPS = 10000000 };
+enum { DEFAULT_MBPS = 10000, MAX_MBPS = 10000000, SYSFS_TEXT = 72 };
 
 enum family { AUTO, ONLY4, ONLY6 };
 static const enum family family_of_value[] = { AUTO, ONLY4, ONLY6, ONLY4, ONLY6 }; /* of RONDO_SOCKET_FAMILY */
@@ -104,22 +104,40 @@ static void reason(char *text, size_t size, enum rondo_iface_class class, const 
     }
 }
 
-static int32_t speed_of(const char *name)
+/* "" where there is none: reading fails then. */
+static void sysfs_read(const char *name, const char *what, char text[SYSFS_TEXT])
 {
-    char path[64], text[24] = "";
-    snprintf(path, sizeof path, "/sys/class/net/%s/speed", name);
+    char path[64];
+    text[0] = '\0';
+    snprintf(path, sizeof path, "/sys/class/net/%s/%s", name, what);
     FILE *file = fopen(path, "re");
     if (file) {
-        (void)!fgets(text, sizeof text, file); /* reading it fails where there is no speed */
+        (void)!fgets(text, SYSFS_TEXT, file);
         fclose(file);
     }
+}
+
+static int32_t speed_of(const char *name)
+{
+    char text[SYSFS_TEXT];
+    sysfs_read(name, "speed", text);
     long mbps = strtol(text, NULL, 10);
     return mbps > 0 && mbps <= MAX_MBPS ? (int32_t)mbps : DEFAULT_MBPS;
 }
 
+uint64_t rondo_socket_guid(const char *address)
+{
+    uint64_t guid = 0;
+    for (; *address; address++) {
+        const char *digits = "0123456789abcdef", *digit = strchr(digits, *address | 0x20);
+        guid = digit ? guid << 4 | (uint64_t)(digit - digits) : guid;
+    }
+    return guid;
+}
+
 static void device_fill(struct rondo_socket_device *device, const struct rondo_iface *iface, const union rondo_socket_addr *addr)
 {
-    char path[64], real[PATH_MAX];
+    char path[64], real[PATH_MAX], address[SYSFS_TEXT];
     memcpy(device->name, iface->name, sizeof device->name);
     snprintf(path, sizeof path, "/sys/class/net/%s/device", iface->name);
     if (realpath(path, real) && strlen(real) < sizeof device->pci_path) {
@@ -128,6 +146,8 @@ static void device_fill(struct rondo_socket_device *device, const struct rondo_i
     device->addr = *addr;
     rondo_socket_addr_text(device->text, addr);
     device->mbps = speed_of(iface->name);
+    sysfs_read(iface->name, "address", address);
+    device->guid = rondo_socket_guid(address);
     device->listener = device->epoll = -1;
 }
 

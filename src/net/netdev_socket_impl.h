@@ -5,6 +5,9 @@
  * A comm is `nconns` TCP connections, made by the sender to the listener of the receiver's device; the receiver never writes but one
  * welcome on each. Connection i carries, of every message in turn, the i-th part (parts are equal, 128 KiB at least: small messages are
  * all part 0); a frame goes before part 0.
+ *
+ * A small message is one system call at each end. A receiver expects the next message to be as long as the last one, and reads it to its place together with its frame; what turns out to
+ * be of later messages is moved away. So bytes of a receive's memory behind the message that came may have been written.
  */
 #ifndef RONDO_NET_NETDEV_SOCKET_IMPL_H
 #define RONDO_NET_NETDEV_SOCKET_IMPL_H
@@ -18,7 +21,8 @@
 enum {
     RONDO_SOCKET_CONNS = 64,       /* most of a comm */
     RONDO_SOCKET_PART = 128 << 10, /* fewest bytes of a part that is not the last */
-    RONDO_SOCKET_STAGE = 4096,     /* bytes read ahead on connection 0: frames, and small messages with them */
+    RONDO_SOCKET_READ = 4112,      /* bytes read ahead on connection 0: frames, and small messages with them */
+    RONDO_SOCKET_COPIED = 4112,    /* bytes up to which a sender copies frames and messages together: cheaper than a gathered call */
     RONDO_SOCKET_UNNAMED = 1024,   /* most connections that have not said what they are; a quarter of the descriptors if that is less */
     RONDO_SOCKET_SILENT_MS = 5000, /* they may be silent so long */
     RONDO_SOCKET_MESSAGES = RONDO_NET_MAX_REQUESTS * RONDO_NET_MAX_RECVS,
@@ -82,6 +86,7 @@ struct rondo_socket_unnamed {
 struct rondo_socket_device {
     char name[RONDO_IFACE_NAME], pci_path[128], text[RONDO_SOCKET_ADDR_TEXT];
     union rondo_socket_addr addr; /* port 0 */
+    uint64_t guid;                /* the interface's hardware address, 0: none */
     int32_t mbps;
     /* The rest under the lock, but for `nwaiting` and `looked_ns`, which are atomic. */
     pthread_mutex_t lock;
@@ -96,6 +101,8 @@ struct rondo_socket_device {
 
 /** Interfaces as devices, with a line of log each. *device: an array, free with rondo_free; the caller makes the locks. why: a sentence. */
 rondo_status rondo_socket_find(struct rondo_socket_device **device, int *n, char *why, size_t bytes);
+/** "52:54:00:12:34:56" as a number; of longer ones (InfiniBand) the last 16 digits, the port's GUID; 0: there is none, or it is all zeros. */
+uint64_t rondo_socket_guid(const char *address);
 /** "10.0.0.1:4711", "[fe80::1%eth0]:4711"; without a port when it is 0. */
 void rondo_socket_addr_text(char text[RONDO_SOCKET_ADDR_TEXT], const union rondo_socket_addr *addr);
 static inline socklen_t rondo_socket_addr_bytes(const union rondo_socket_addr *addr)
@@ -148,8 +155,9 @@ struct rondo_socket_comm {
     struct rondo_socket_request *order[RONDO_NET_MAX_REQUESTS];
     struct rondo_socket_request request[RONDO_NET_MAX_REQUESTS];
     struct rondo_socket_message message[RONDO_SOCKET_MESSAGES];
-    size_t stage_from, stage_to;
-    uint8_t stage[RONDO_SOCKET_STAGE];
+    size_t last;                             /* bytes of the last message that came, of its part on connection 0 */
+    size_t stage_from, stage_to, stage_room; /* what waits in the stage */
+    uint8_t *stage; /* of a receiver _READ bytes, more after a message that was much shorter than the last; of a sender _COPIED */
     struct rondo_socket_conn conn[]; /* nconns */
 };
 

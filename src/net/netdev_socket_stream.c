@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <netinet/tcp.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include "base/log.h"
@@ -114,14 +115,23 @@ static void advance(struct rondo_socket_comm *comm, int i, size_t bytes)
     }
 }
 
+/* A call with one piece is a tenth to a quarter cheaper than a gathered one: of small messages that is felt. */
+static ssize_t call(int fd, int is_send, struct iovec *piece, int n)
+{
+    struct msghdr header = { .msg_iov = piece, .msg_iovlen = (size_t)n };
+    if (n == 1) {
+        return is_send ? send(fd, piece->iov_base, piece->iov_len, MSG_NOSIGNAL | MSG_DONTWAIT)
+                       : recv(fd, piece->iov_base, piece->iov_len, MSG_DONTWAIT);
+    }
+    return is_send ? sendmsg(fd, &header, MSG_NOSIGNAL | MSG_DONTWAIT) : recvmsg(fd, &header, MSG_DONTWAIT);
+}
+
 /* One call on connection i. *moved less than asked: no more can move now. */
 static rondo_status move(struct rondo_socket_comm *comm, int i, struct iovec *piece, int n, size_t *moved)
 {
-    struct msghdr header = { .msg_iov = piece, .msg_iovlen = (size_t)n };
-    int fd = comm->conn[i].fd;
     ssize_t bytes;
     do {
-        bytes = comm->is_send ? sendmsg(fd, &header, MSG_NOSIGNAL | MSG_DONTWAIT) : recvmsg(fd, &header, MSG_DONTWAIT);
+        bytes = call(comm->conn[i].fd, comm->is_send, piece, n);
     } while (bytes < 0 && errno == EINTR);
     *moved = bytes > 0 ? (size_t)bytes : 0;
     if (bytes > 0) {
@@ -132,6 +142,19 @@ static rondo_status move(struct rondo_socket_comm *comm, int i, struct iovec *pi
         return RONDO_SUCCESS;
     }
     return rondo_socket_lost(comm, bytes < 0 ? errno : 0, comm->is_send ? "sending" : "receiving");
+}
+
+/* A sender's stage is free: pieces that are few bytes become one there. @return pieces */
+static int copy_together(struct rondo_socket_comm *comm, struct iovec *piece, int n, size_t bytes)
+{
+    if (!comm->is_send || n < 2 || bytes > RONDO_SOCKET_COPIED) {
+        return n;
+    }
+    for (size_t k = 0, at = 0; k < (size_t)n; at += piece[k++].iov_len) {
+        memcpy(comm->stage + at, piece[k].iov_base, piece[k].iov_len);
+    }
+    piece[0] = (struct iovec){ comm->stage, bytes };
+    return 1;
 }
 
 /* All that a sender does, and a receiver on connections without frames. */
@@ -145,6 +168,7 @@ static rondo_status conn_move(struct rondo_socket_comm *comm, int i)
         for (int k = 0; k < n; k++) {
             asked += piece[k].iov_len;
         }
+        n = copy_together(comm, piece, n, asked);
         RONDO_TRY(move(comm, i, piece, n, &moved));
         advance(comm, i, moved);
         if (moved < asked) {
@@ -197,7 +221,8 @@ static rondo_status frame_take(struct rondo_socket_comm *comm)
     request->empty &= ~(1u << part);
     request->bytes[part] = (size_t)frame.bytes;
     comm->matched += request->empty == 0;
-    message_new(comm, request, request->data[part], (size_t)frame.bytes);
+    const struct rondo_socket_message *message = message_new(comm, request, request->data[part], (size_t)frame.bytes);
+    comm->last = rondo_min_size(message->part, message->bytes);
     return RONDO_SUCCESS;
 }
 
@@ -208,11 +233,57 @@ static rondo_status stage_fill(struct rondo_socket_comm *comm, int *calls)
     memmove(comm->stage, comm->stage + comm->stage_from, waiting);
     comm->stage_from = 0;
     comm->stage_to = waiting;
-    struct iovec piece = { comm->stage + waiting, sizeof comm->stage - waiting };
+    struct iovec piece = { comm->stage + waiting, RONDO_SOCKET_READ - waiting };
     RONDO_TRY(move(comm, 0, &piece, 1, &moved));
     comm->stage_to += moved;
     *calls = moved < piece.iov_len ? 0 : *calls - 1;
     return RONDO_SUCCESS;
+}
+
+static rondo_status stage_grow(struct rondo_socket_comm *comm, size_t bytes)
+{
+    uint8_t *stage = bytes > comm->stage_room ? realloc(comm->stage, bytes) : comm->stage;
+    if (!stage) {
+        return rondo_socket_end(comm, RONDO_SYSTEM_ERROR, "no memory on host %s for %zu bytes that came", rondo_log_host(), bytes);
+    }
+    comm->stage = stage;
+    comm->stage_room = rondo_max_size(comm->stage_room, bytes);
+    return RONDO_SUCCESS;
+}
+
+/* After a read that began with a frame, which is in the stage: `direct` bytes behind it are at data, and what of them is of later messages goes to the stage. */
+static rondo_status frame_sort(struct rondo_socket_comm *comm, const uint8_t *data, size_t direct)
+{
+    RONDO_TRY(frame_take(comm));
+    size_t mine = rondo_min_size(direct, comm->last), later = direct - mine;
+    if (later > 0) {
+        RONDO_TRY(stage_grow(comm, later));
+        memcpy(comm->stage, data + mine, later);
+        comm->stage_from = 0;
+        comm->stage_to = later;
+    }
+    advance(comm, 0, mine);
+    return RONDO_SUCCESS;
+}
+
+/* Would a message as long as the last one not come whole by stage_fill, and is its place known? */
+static int is_expected(const struct rondo_socket_comm *comm, const struct rondo_socket_request *request)
+{
+    return request->n == 1 && sizeof(struct rondo_socket_frame) + comm->last > RONDO_SOCKET_READ && request->bytes[0] >= comm->last;
+}
+
+/* A frame, and its data to its place. The stage is empty. */
+static rondo_status frame_read(struct rondo_socket_comm *comm, const struct rondo_socket_request *request, int *calls)
+{
+    const size_t frame = sizeof(struct rondo_socket_frame), expected = comm->last;
+    const uint8_t *data = request->data[0];
+    struct iovec piece[2] = { { comm->stage, frame }, { request->data[0], expected } };
+    size_t moved;
+    RONDO_TRY(move(comm, 0, piece, 2, &moved));
+    *calls = moved < frame + expected ? 0 : *calls - 1;
+    comm->stage_from = 0;
+    comm->stage_to = rondo_min_size(moved, frame);
+    return moved < frame ? RONDO_SUCCESS : frame_sort(comm, data, moved - frame);
 }
 
 /* Data of the message at hand, straight to its place, and what follows into the stage. */
@@ -221,12 +292,12 @@ static rondo_status data_read(struct rondo_socket_comm *comm, int *calls)
     struct iovec piece[3];
     gather(comm, 0, piece, 2);
     size_t want = piece[0].iov_len, moved;
-    piece[1] = (struct iovec){ comm->stage, sizeof comm->stage };
+    piece[1] = (struct iovec){ comm->stage, RONDO_SOCKET_READ };
     RONDO_TRY(move(comm, 0, piece, 2, &moved));
     comm->stage_from = 0;
     comm->stage_to = moved > want ? moved - want : 0;
     advance(comm, 0, rondo_min_size(moved, want));
-    *calls = moved < want + sizeof comm->stage ? 0 : *calls - 1;
+    *calls = moved < want + RONDO_SOCKET_READ ? 0 : *calls - 1;
     return RONDO_SUCCESS;
 }
 
@@ -247,17 +318,22 @@ static rondo_status framed_receive(struct rondo_socket_comm *comm)
         size_t waiting = comm->stage_to - comm->stage_from;
         advance(comm, 0, 0);
         int in_message = comm->conn[0].seq < comm->head;
-        if (!in_message && !receive_next(comm)) {
+        const struct rondo_socket_request *next = in_message ? NULL : receive_next(comm);
+        if (!in_message && !next) {
             return RONDO_SUCCESS;
         }
         if (in_message && waiting > 0) {
             data_from_stage(comm);
         } else if (!in_message && waiting >= sizeof(struct rondo_socket_frame)) {
             RONDO_TRY(frame_take(comm));
-        } else if (calls > 0) {
-            RONDO_TRY(in_message ? data_read(comm, &calls) : stage_fill(comm, &calls));
-        } else {
+        } else if (calls <= 0) {
             return RONDO_SUCCESS;
+        } else if (in_message) {
+            RONDO_TRY(data_read(comm, &calls));
+        } else if (waiting == 0 && is_expected(comm, next)) {
+            RONDO_TRY(frame_read(comm, next, &calls));
+        } else {
+            RONDO_TRY(stage_fill(comm, &calls));
         }
     }
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/param.h"
 #include "net/netdev_verbs.h"
 
 static rondo_status verbs_init(int *ndevices, char *why, size_t bytes) { return rondo_verbs_devices_open(ndevices, why, bytes); }
@@ -63,15 +64,18 @@ static rondo_status end_fill(struct rondo_verbs_comm *comm)
                                      .lid = comm->address.lid,
                                      .mtu = comm->address.mtu,
                                      .link_layer = comm->address.link_layer,
+                                     .lanes = (uint8_t)comm->nlanes,
+                                     .split = (uint8_t)rondo_params()->ib_split_data_on_qps,
                                      .nonce = random.nonce,
                                      .proof = rondo_hash(comm->peer.secret, sizeof comm->peer.secret, RONDO_VERBS_MAGIC) };
     memcpy(end->gid, comm->address.gid.raw, sizeof end->gid);
-    snprintf(end->device, sizeof end->device, "%.31s", comm->port->card->name);
+    snprintf(end->device, sizeof end->device, "%.25s", comm->port->card->name);
     return RONDO_SUCCESS;
 }
 
 static rondo_status comm_open(struct rondo_verbs_comm *comm)
 {
+    comm->nlanes = (int)rondo_min_size((size_t)rondo_params()->ib_qps_per_connection, RONDO_VERBS_LANES);
     RONDO_TRY(rondo_verbs_address_query(comm->port, &comm->address));
     RONDO_TRY(end_fill(comm));
     RONDO_TRY(rondo_verbs_pd_get(comm->port->card));
@@ -79,9 +83,7 @@ static rondo_status comm_open(struct rondo_verbs_comm *comm)
     RONDO_TRY(rondo_verbs_reg_own(comm));
     comm->mine.address = (uintptr_t)comm->memory;
     comm->mine.rkey = comm->memory_mr->rkey;
-    RONDO_TRY(rondo_verbs_qp_open(comm));
-    comm->mine.qpn = comm->qp->qp_num;
-    return RONDO_SUCCESS;
+    return rondo_verbs_qp_open(comm);
 }
 
 static rondo_status verbs_prepare(int device, const struct rondo_net_peer *peer, int is_send, void **comm_out, void *handle)
@@ -117,7 +119,8 @@ static const char *end_fault(const struct rondo_verbs_comm *comm, const struct r
     if (end->proof != comm->mine.proof) {
         return "it is of another communicator";
     }
-    if (end->is_send == comm->mine.is_send || end->mtu < IBV_MTU_256 || end->mtu > IBV_MTU_4096) {
+    if (end->is_send == comm->mine.is_send || end->mtu < IBV_MTU_256 || end->mtu > IBV_MTU_4096 || end->lanes < 1 ||
+        end->lanes > RONDO_VERBS_LANES || end->split > 1) {
         return "its values make no sense";
     }
     if (end->link_layer != comm->mine.link_layer) {
@@ -126,11 +129,10 @@ static const char *end_fault(const struct rondo_verbs_comm *comm, const struct r
     return NULL;
 }
 
-static rondo_status verbs_connect(void *comm_in, const void *handle)
+/* Both ends use as many lanes as the one with fewer; how data is laid over them is the sender's choice. */
+static rondo_status end_take(struct rondo_verbs_comm *comm, const void *handle)
 {
-    struct rondo_verbs_comm *comm = comm_in;
     struct rondo_verbs_end end;
-    char ends[RONDO_VERBS_ENDS];
     const char *fault;
     memcpy(&end, handle, sizeof end);
     end.device[sizeof end.device - 1] = '\0';
@@ -140,10 +142,35 @@ static rondo_status verbs_connect(void *comm_in, const void *handle)
                           comm->peer.host, rondo_log_host(), fault);
     }
     comm->theirs = end;
+    comm->split = comm->is_send ? comm->mine.split : end.split;
+    rondo_verbs_qp_keep(comm, end.lanes);
+    return RONDO_SUCCESS;
+}
+
+/* What a comm costs (README.md has the formula). */
+static void tell(const struct rondo_verbs_comm *comm)
+{
+    char ends[RONDO_VERBS_ENDS];
+    if (rondo_log_on(RONDO_LOG_INFO, RONDO_SUBSYS_NET)) {
+        rondo_verbs_ends(comm, ends);
+        rondo_log_print(
+            RONDO_LOG_INFO,
+            "verbs: channel %d %s: %d queue pairs of %d+%d work requests, 1 completion queue of %d, 1 memory registration of its "
+            "own, %zu bytes, no descriptor; %s",
+            comm->peer.channel, ends, comm->nlanes, RONDO_VERBS_SEND_WR, RONDO_VERBS_RECV_WR, rondo_verbs_cqe(comm->nlanes),
+            sizeof *comm + sizeof *comm->memory, comm->split ? "messages are split" : "messages go in turn");
+    }
+}
+
+static rondo_status verbs_connect(void *comm_in, const void *handle)
+{
+    struct rondo_verbs_comm *comm = comm_in;
+    if (comm->theirs.magic == 0 || comm->connected) {
+        RONDO_TRY(end_take(comm, handle));
+    }
     RONDO_TRY(rondo_verbs_qp_connect(comm));
     comm->connected = 1;
-    rondo_verbs_ends(comm, ends);
-    RONDO_INFO(RONDO_SUBSYS_NET, "verbs: channel %d %s", comm->peer.channel, ends);
+    tell(comm);
     return RONDO_SUCCESS;
 }
 

@@ -1,9 +1,13 @@
 /*
- * The verbs net device, shared by its files. One reliable queue pair a comm; nothing here blocks.
+ * The verbs net device, shared by its files. One or several reliable queue pairs (lanes) a comm; nothing here blocks.
  *
  * A comm owns a page-aligned block, struct rondo_verbs_memory, that the peer may write. The receiver posts an empty receive and writes a clear-to-send (address,
  * rkey, size, tag of each part) into slot `sequence % 32` of the sender's block; the sender, who never writes before, writes the parts and last, with immediate
  * data, what says that it is all: the size of the one part, or the array of sizes into the receiver's block. Receives therefore always find a posted work request.
+ *
+ * Lanes. Message s begins at lane s % n. Its data is one stripe there, or, when the sender's RONDO_IB_SPLIT_DATA_ON_QPS is set, as many stripes of a multiple of 128 bytes as it fills, on
+ * this lane and those after it; the last write of each lane has the immediate data. Lanes do not wait for one another, so that what arrives on one is kept until it is the turn of its
+ * message: the first lane's word tells the sizes, those tell how many lanes have a word of it.
  *
  * Entries of the fifo carry the nonce of the sender's end and the running number, so that a write that is late or foreign is not taken for a clear-to-send.
  */
@@ -35,6 +39,8 @@
     X(ctx, struct ibv_pd *, alloc_pd, ibv_alloc_pd, 1, (struct ibv_context *context))                                                      \
     X(ctx, int, dealloc_pd, ibv_dealloc_pd, 1, (struct ibv_pd *pd))                                                                        \
     X(ctx, struct ibv_mr *, reg_mr, ibv_reg_mr, 1, (struct ibv_pd *pd, void *data, size_t bytes, int access))                              \
+    X(ctx, struct ibv_mr *, reg_mr_iova2, ibv_reg_mr_iova2, 0,                                                                             \
+      (struct ibv_pd *pd, void *data, size_t bytes, uint64_t iova, unsigned access))                                                       \
     X(ctx, struct ibv_mr *, reg_dmabuf_mr, ibv_reg_dmabuf_mr, 0,                                                                           \
       (struct ibv_pd *pd, uint64_t offset, size_t bytes, uint64_t iova, int fd, int access))                                               \
     X(ctx, int, dereg_mr, ibv_dereg_mr, 1, (struct ibv_mr *mr))                                                                            \
@@ -102,16 +108,27 @@ rondo_status rondo_verbs_pd_get(struct rondo_verbs_card *card);
 void rondo_verbs_pd_put(struct rondo_verbs_card *card);
 /** Does a filter, NCCL_IB_HCA's syntax ("^=mlx5_0:1,rxe"), let this port through? "" lets all. */
 int rondo_verbs_filter(const char *filter, const char *device, int port);
+/* A network that GIDs are chosen of: IPv4 ones as IPv4-mapped IPv6 ones. */
+struct rondo_verbs_range {
+    uint8_t prefix[16];
+    int bits;
+};
+/** "10.1.0.0/16", "fd00::/8", an address alone, "" (all). @return 0, or -1 when it is none. */
+int rondo_verbs_range_parse(const char *text, struct rondo_verbs_range *range);
+int rondo_verbs_range_has(const struct rondo_verbs_range *range, const uint8_t gid[16]);
 
 /* ---- a comm ---- */
 
 enum {
     RONDO_VERBS_MAGIC = 0x72647662,
-    RONDO_VERBS_VERSION = 1,
+    RONDO_VERBS_VERSION = 2,
+    RONDO_VERBS_LANES = 8,                      /* queue pairs of a comm: so many numbers has a handle room for */
+    RONDO_VERBS_STRIPE = 128,                   /* stripes are multiples of it */
     RONDO_VERBS_SLOTS = RONDO_NET_MAX_REQUESTS, /* messages, or groups of them, under way */
     RONDO_VERBS_FLUSHES = RONDO_NET_MAX_REQUESTS,
-    RONDO_VERBS_SEND_WR = 2 * RONDO_VERBS_SLOTS, /* at most one write a request, and one more a group */
+    RONDO_VERBS_SEND_WR = 2 * RONDO_VERBS_SLOTS, /* of a lane: at most one write a request, and one more a group */
     RONDO_VERBS_RECV_WR = RONDO_VERBS_SLOTS,
+    RONDO_VERBS_INLINE = 64,   /* bytes within a work request that a card is asked for: a clear-to-send of one part */
     RONDO_VERBS_RNR_RETRY = 6, /* 7 is for ever */
     RONDO_VERBS_IDLE = 64      /* polls without a completion before events are looked for */
 };
@@ -121,15 +138,17 @@ struct rondo_verbs_end {
     uint32_t magic;
     uint16_t version;
     uint8_t is_send, port;
-    uint32_t qpn, psn;
-    uint16_t lid;
-    uint8_t mtu, link_layer;
+    uint32_t psn;     /* of lane 0 */
     uint32_t rkey;    /* of the block at address */
     uint64_t address; /* struct rondo_verbs_memory */
     uint64_t nonce;   /* of this end */
     uint64_t proof;   /* hash of the communicator's secret */
     uint8_t gid[16];
-    char device[32];
+    uint16_t lid;
+    uint8_t mtu, link_layer;
+    uint8_t lanes, split;              /* split: data of a message goes over several lanes (of a sender) */
+    uint8_t qpn[RONDO_VERBS_LANES][3]; /* 24 bits, the low ones first */
+    char device[26];
 };
 _Static_assert(sizeof(struct rondo_verbs_end) <= RONDO_NET_HANDLE, "the handle has no room");
 
@@ -179,13 +198,33 @@ struct rondo_verbs_request {
     size_t room[RONDO_NET_MAX_RECVS], bytes[RONDO_NET_MAX_RECVS];
     uint64_t address; /* of a send: its data */
     uint32_t lkey;
+    int by_cpu;  /* of a send: the CPU can read the data */
+    int stripes; /* of a receive: lanes that its message comes on; 0: not known yet */
 };
 
 /* The sends of one clear-to-send, whose entries are copied when they are seen: the peer can change its words at any time. */
 struct rondo_verbs_group {
-    int parts, matched; /* parts 0: not seen yet */
+    int parts, matched, open; /* parts 0: not seen yet; open: lanes whose writes have not completed */
     struct rondo_verbs_cts cts[RONDO_NET_MAX_RECVS];
     struct rondo_verbs_request *request[RONDO_NET_MAX_RECVS];
+};
+
+/* A queue pair of a comm, and the immediate data that came on it and of whose message it is not the turn. */
+struct rondo_verbs_lane {
+    struct ibv_qp *qp;
+    uint32_t inline_bytes; /* that its work requests have room for */
+    int posted;            /* receives in its queue */
+    uint32_t came, taken;
+    uint32_t imm[RONDO_VERBS_SLOTS];
+};
+
+/* What a comm has asked of its card, and what came back. Tests assert that it is the least. */
+struct rondo_verbs_counts {
+    uint64_t sends, receives; /* work requests posted */
+    uint64_t doorbells;       /* calls that posted sends */
+    uint64_t bytes;           /* of these sends */
+    uint64_t inlined;         /* sends with their data within */
+    uint64_t completions;
 };
 
 struct rondo_verbs_comm {
@@ -196,14 +235,19 @@ struct rondo_verbs_comm {
     struct rondo_verbs_end mine, theirs;
     int is_send, connected, has_pd;
     struct ibv_cq *cq;
-    struct ibv_qp *qp, *flush_qp; /* flush_qp: to itself, from the first GPU memory on */
+    int nlanes, nready, split, shown; /* ready: in RTS; shown: the lane that messages name */
+    struct rondo_verbs_lane lane[RONDO_VERBS_LANES];
+    int attempts; /* to connect a queue pair, that failed */
+    int64_t attempt_ns;
+    struct ibv_qp *flush_qp; /* to itself, from the first GPU memory on */
+    struct rondo_verbs_counts counts;
     struct rondo_verbs_memory *memory;
     struct ibv_mr *memory_mr;
     struct rondo_verbs_region *regions;
 
     uint64_t sequence; /* messages (groups) begun */
     uint64_t finished; /* receives whose message has arrived */
-    int cts_open;      /* written, not yet completed */
+    uint32_t cts_open; /* bits of slots: written, not yet completed */
     int in_use[RONDO_VERBS_NUM_KINDS];
     struct rondo_verbs_request requests[RONDO_VERBS_SLOTS + RONDO_VERBS_FLUSHES];
     struct rondo_verbs_request *receives[RONDO_VERBS_SLOTS]; /* by sequence */
@@ -216,10 +260,20 @@ struct rondo_verbs_comm {
 };
 
 /* queue pairs (netdev_verbs_qp.c) */
-rondo_status rondo_verbs_qp_open(struct rondo_verbs_comm *comm);       /* completion queue, queue pair in INIT */
-rondo_status rondo_verbs_qp_connect(struct rondo_verbs_comm *comm);    /* mine and theirs are known: RTR, RTS */
+rondo_status rondo_verbs_qp_open(struct rondo_verbs_comm *comm); /* completion queue, nlanes queue pairs in INIT, their numbers in mine */
+rondo_status rondo_verbs_qp_connect(
+    struct rondo_verbs_comm *comm); /* mine and theirs are known: RTR, RTS; RONDO_IN_PROGRESS: once more, later */
 rondo_status rondo_verbs_qp_open_flush(struct rondo_verbs_comm *comm); /* idempotent */
 void rondo_verbs_qp_close(struct rondo_verbs_comm *comm);              /* of whatever there is */
+/** Give up lanes from n on, of which the other end has none. */
+void rondo_verbs_qp_keep(struct rondo_verbs_comm *comm, int n);
+/** Room that the completion queue needs: every work request that can be under way completes with an error when its queue pair ends, signalled or not. */
+static inline int rondo_verbs_cqe(int lanes) { return lanes * (RONDO_VERBS_SEND_WR + RONDO_VERBS_RECV_WR) + RONDO_VERBS_FLUSHES; }
+static inline uint32_t rondo_verbs_qpn(const struct rondo_verbs_end *end, int lane)
+{
+    const uint8_t *qpn = end->qpn[lane];
+    return qpn[0] | (uint32_t)qpn[1] << 8 | (uint32_t)qpn[2] << 16;
+}
 /** How long until a lost link is an error: the card's own attempts, and a second. */
 int64_t rondo_verbs_retry_window_ns(void);
 
@@ -229,16 +283,40 @@ rondo_status rondo_verbs_reg(void *comm, void *data, size_t bytes, int kind, int
 rondo_status rondo_verbs_unreg(void *comm, void *region);
 void rondo_verbs_unreg_all(struct rondo_verbs_comm *comm);
 
-/* data (netdev_verbs_data.c), as in netdev.h */
+/* messages (netdev_verbs_data.c, netdev_verbs_send.c), as in netdev.h */
 rondo_status rondo_verbs_isend(void *comm, const void *data, size_t bytes, int tag, void *region, void **request);
 rondo_status rondo_verbs_irecv(void *comm, int n, void *const *data, const size_t *bytes, const int *tags, void *const *regions,
                                void **request);
 rondo_status rondo_verbs_iflush(void *comm, int n, void *const *data, const size_t *bytes, void *const *regions, void **request);
 rondo_status rondo_verbs_test(void *request, int *done, size_t *bytes);
+/** What a comm (of prepare) has done so far; valid until it is closed. */
+const struct rondo_verbs_counts *rondo_verbs_counts(const void *comm);
+
+/* shared by the two */
+static inline uint64_t rondo_verbs_wr_id(enum rondo_verbs_kind kind, uint64_t value) { return (uint64_t)kind << 32 | (uint32_t)value; }
+/** Lane i of those of a message. */
+static inline struct rondo_verbs_lane *rondo_verbs_lane_of(struct rondo_verbs_comm *comm, uint64_t sequence, int i)
+{
+    return &comm->lane[(sequence + (uint64_t)i) % (uint64_t)comm->nlanes];
+}
+/** Bytes of a stripe, but of the last, of a message; and how many stripes there are: 1 at least. */
+size_t rondo_verbs_stripe(const struct rondo_verbs_comm *comm, uint64_t bytes);
+int rondo_verbs_stripes(const struct rondo_verbs_comm *comm, uint64_t bytes);
+/** NULL: `most` of this kind are under way. */
+struct rondo_verbs_request *rondo_verbs_request_take(struct rondo_verbs_comm *comm, enum rondo_verbs_kind kind, int most);
+/** Is the comm usable, in this direction? */
+rondo_status rondo_verbs_comm_check(const struct rondo_verbs_comm *comm, int is_send);
+rondo_status rondo_verbs_region_check(const struct rondo_verbs_comm *comm, const struct rondo_verbs_region *region, const void *data,
+                                      size_t bytes);
+/** Post a chain of sends, counted. */
+rondo_status rondo_verbs_post(struct rondo_verbs_comm *comm, struct ibv_qp *qp, struct ibv_send_wr *wr, const char *what);
+/** The completion of a lane's writes of this message. */
+void rondo_verbs_group_done(struct rondo_verbs_comm *comm, uint32_t sequence);
+rondo_status rondo_verbs_progress(struct rondo_verbs_comm *comm);
 
 /* errors (netdev_verbs_error.c) */
 enum { RONDO_VERBS_ENDS = 320 };
-/** Both ends of a comm in words: host, device, GID or LID, queue pair. */
+/** Both ends of a comm in words: host, device, GID or LID, queue pair (of the lane `shown`). */
 void rondo_verbs_ends(const struct rondo_verbs_comm *comm, char text[RONDO_VERBS_ENDS]);
 /** End a comm: keeps the first sentence, which is logged once. @return its status. */
 rondo_status rondo_verbs_comm_fail(struct rondo_verbs_comm *comm, rondo_status status, const char *fmt, ...) RONDO_PRINTF(3, 4);

@@ -1,20 +1,15 @@
-/* Messages: clear-to-send, writes, completions. */
+/* Messages: receives and their clear-to-sends, flushes, completions, requests. Sending: netdev_verbs_send.c. */
 #include "net/netdev_verbs.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
-#include "base/param.h"
 
 enum { POLL = 16, FLUSH_BYTES = 1 };
 
-static uint64_t wr_id(enum rondo_verbs_kind kind, uint64_t value) { return (uint64_t)kind << 32 | (uint32_t)value; }
-
-static rondo_status progress(struct rondo_verbs_comm *comm);
-
 /* ---- requests ---- */
 
-static struct rondo_verbs_request *request_take(struct rondo_verbs_comm *comm, enum rondo_verbs_kind kind, int most)
+struct rondo_verbs_request *rondo_verbs_request_take(struct rondo_verbs_comm *comm, enum rondo_verbs_kind kind, int most)
 {
     struct rondo_verbs_request *request = comm->requests;
     if (comm->in_use[kind] >= most) {
@@ -34,8 +29,7 @@ static rondo_status bad_argument(const struct rondo_verbs_comm *comm, const char
                       comm->peer.rank, what);
 }
 
-/* Usable at all, in this direction. */
-static rondo_status comm_check(const struct rondo_verbs_comm *comm, int is_send)
+rondo_status rondo_verbs_comm_check(const struct rondo_verbs_comm *comm, int is_send)
 {
     RONDO_TRY(rondo_verbs_comm_error(comm));
     if (!comm->connected || comm->is_send != is_send) {
@@ -44,8 +38,8 @@ static rondo_status comm_check(const struct rondo_verbs_comm *comm, int is_send)
     return RONDO_SUCCESS;
 }
 
-static rondo_status region_check(const struct rondo_verbs_comm *comm, const struct rondo_verbs_region *region, const void *data,
-                                 size_t bytes)
+rondo_status rondo_verbs_region_check(const struct rondo_verbs_comm *comm, const struct rondo_verbs_region *region, const void *data,
+                                      size_t bytes)
 {
     uintptr_t begin = (uintptr_t)data;
     if (bytes > comm->address.max_message) {
@@ -57,10 +51,16 @@ static rondo_status region_check(const struct rondo_verbs_comm *comm, const stru
     return RONDO_SUCCESS;
 }
 
-static rondo_status post(struct rondo_verbs_comm *comm, struct ibv_qp *qp, struct ibv_send_wr *wr, const char *what)
+rondo_status rondo_verbs_post(struct rondo_verbs_comm *comm, struct ibv_qp *qp, struct ibv_send_wr *wr, const char *what)
 {
     struct ibv_send_wr *bad;
     char ends[RONDO_VERBS_ENDS];
+    for (const struct ibv_send_wr *at = wr; at != NULL; at = at->next) {
+        comm->counts.sends++;
+        comm->counts.bytes += at->num_sge > 0 ? at->sg_list->length : 0;
+        comm->counts.inlined += (at->send_flags & IBV_SEND_INLINE) != 0;
+    }
+    comm->counts.doorbells++;
     int rc = ibv_post_send(qp, wr, &bad);
     if (rc == 0) {
         return RONDO_SUCCESS;
@@ -70,151 +70,16 @@ static rondo_status post(struct rondo_verbs_comm *comm, struct ibv_qp *qp, struc
                                  rondo_verbs_errno_cause(rc));
 }
 
-/* ---- sending ---- */
-
-static rondo_status hostile_cts(struct rondo_verbs_comm *comm)
-{
-    char ends[RONDO_VERBS_ENDS];
-    rondo_verbs_ends(comm, ends);
-    return rondo_verbs_comm_fail(comm, RONDO_REMOTE_ERROR, "a clear-to-send that makes no sense came, %s; the other end is broken", ends);
-}
-
-/* Copy the next clear-to-send when all its parts are there; group->parts stays 0 otherwise. */
-static rondo_status group_look(struct rondo_verbs_comm *comm, struct rondo_verbs_group *group)
-{
-    const struct rondo_verbs_cts *entry = comm->memory->fifo[comm->sequence % RONDO_VERBS_SLOTS];
-    uint64_t sequence = comm->sequence + 1;
-    uint32_t parts = 1;
-    for (uint32_t i = 0; i < parts; i++) {
-        if (__atomic_load_n(&entry[i].sequence, __ATOMIC_ACQUIRE) != sequence) {
-            return RONDO_SUCCESS;
-        }
-        memcpy(&group->cts[i], &entry[i], sizeof entry[i]);
-        parts = group->cts[0].parts;
-        if (parts < 1 || parts > RONDO_NET_MAX_RECVS || group->cts[i].parts != parts || group->cts[i].nonce != comm->mine.nonce) {
-            return hostile_cts(comm);
-        }
-    }
-    group->matched = 0;
-    memset(group->request, 0, sizeof group->request);
-    group->parts = (int)parts;
-    return RONDO_SUCCESS;
-}
-
-static int part_fits(const struct rondo_verbs_group *group, int part) { return group->request[part]->bytes[0] <= group->cts[part].bytes; }
-
-static void write_of_part(const struct rondo_verbs_group *group, int part, struct ibv_send_wr *wr, struct ibv_sge *sge)
-{
-    const struct rondo_verbs_request *request = group->request[part];
-    *sge = (struct ibv_sge){ .addr = request->address, .length = (uint32_t)request->bytes[0], .lkey = request->lkey };
-    wr->opcode = IBV_WR_RDMA_WRITE;
-    wr->sg_list = sge;
-    wr->num_sge = 1;
-    wr->wr.rdma.remote_addr = group->cts[part].address;
-    wr->wr.rdma.rkey = group->cts[part].rkey;
-}
-
-/* The network may deliver packets of one write in any order (adaptive routing); a write of its own after it does not overtake. */
-static int is_split(const struct rondo_verbs_comm *comm, size_t bytes)
-{
-    return comm->address.link_layer == IBV_LINK_LAYER_INFINIBAND && bytes > (uint64_t)rondo_params()->ib_ar_threshold;
-}
-
-/* The sizes of the parts into the receiver's block. */
-static void write_of_sizes(struct rondo_verbs_comm *comm, const struct rondo_verbs_group *group, struct ibv_send_wr *wr,
-                           struct ibv_sge *sge)
-{
-    uint64_t slot = comm->sequence % RONDO_VERBS_SLOTS;
-    uint64_t *sizes = comm->memory->sizes[slot];
-    for (int i = 0; i < group->parts; i++) {
-        sizes[i] = group->request[i]->bytes[0];
-    }
-    *sge = (struct ibv_sge){ .addr = (uintptr_t)sizes,
-                             .length = (uint32_t)(sizeof *sizes * (size_t)group->parts),
-                             .lkey = comm->memory_mr->lkey };
-    wr->sg_list = sge;
-    wr->num_sge = 1;
-    wr->wr.rdma.remote_addr = comm->theirs.address + offsetof(struct rondo_verbs_memory, sizes) + slot * sizeof comm->memory->sizes[0];
-    wr->wr.rdma.rkey = comm->theirs.rkey;
-}
-
-/* A part that is too long for its receive is announced and not written: the receiver says so. */
-static rondo_status group_post(struct rondo_verbs_comm *comm, const struct rondo_verbs_group *group)
-{
-    struct ibv_send_wr wr[RONDO_NET_MAX_RECVS + 1];
-    struct ibv_sge sge[RONDO_NET_MAX_RECVS + 1];
-    int n = 0, single = group->parts == 1, last;
-    memset(wr, 0, sizeof wr);
-    for (int i = 0; i < group->parts; i++) {
-        if (group->request[i]->bytes[0] > 0 && part_fits(group, i)) {
-            write_of_part(group, i, &wr[n], &sge[n]);
-            wr[n].wr_id = wr_id(RONDO_VERBS_SEND, comm->sequence);
-            n++;
-        }
-    }
-    last = single && n == 1 && !is_split(comm, group->request[0]->bytes[0]) ? 0 : n;
-    if (!single) {
-        write_of_sizes(comm, group, &wr[last], &sge[last]);
-    }
-    for (int i = 0; i < last; i++) {
-        wr[i].next = &wr[i + 1];
-    }
-    wr[last].wr_id = wr_id(RONDO_VERBS_SEND, comm->sequence);
-    wr[last].opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-    wr[last].send_flags = IBV_SEND_SIGNALED;
-    wr[last].imm_data = htonl(single ? (uint32_t)group->request[0]->bytes[0] : (uint32_t)group->parts);
-    return post(comm, comm->qp, wr, "write of a message");
-}
-
-static int group_match(const struct rondo_verbs_group *group, int tag)
-{
-    for (int i = 0; i < group->parts; i++) {
-        if (group->request[i] == NULL && group->cts[i].tag == tag) {
-            return i;
-        }
-    }
-    return -1;
-}
-
-rondo_status rondo_verbs_isend(void *comm_in, const void *data, size_t bytes, int tag, void *region_in, void **request_out)
-{
-    struct rondo_verbs_comm *comm = comm_in;
-    const struct rondo_verbs_region *region = region_in;
-    struct rondo_verbs_group *group = &comm->groups[comm->sequence % RONDO_VERBS_SLOTS];
-    struct rondo_verbs_request *request;
-    int part;
-    *request_out = NULL;
-    RONDO_TRY(comm_check(comm, 1));
-    RONDO_TRY(region_check(comm, region, data, bytes));
-    if (group->parts == 0 && comm->in_use[RONDO_VERBS_SEND] < RONDO_NET_MAX_REQUESTS) {
-        RONDO_TRY(group_look(comm, group));
-    }
-    part = group_match(group, tag);
-    request = part >= 0 ? request_take(comm, RONDO_VERBS_SEND, RONDO_NET_MAX_REQUESTS) : NULL;
-    if (request == NULL) { /* the caller may have nothing to test, and is told of errors here */
-        return progress(comm);
-    }
-    request->n = 1;
-    request->bytes[0] = bytes;
-    request->address = (uintptr_t)data;
-    request->lkey = bytes > 0 ? region->shared->mr->lkey : 0;
-    group->request[part] = request;
-    if (++group->matched == group->parts) {
-        RONDO_TRY(group_post(comm, group));
-        comm->sequence++;
-    }
-    *request_out = request;
-    return RONDO_SUCCESS;
-}
-
 /* ---- receiving ---- */
 
-static rondo_status receive_post(struct rondo_verbs_comm *comm)
+static rondo_status receive_post(struct rondo_verbs_comm *comm, struct rondo_verbs_lane *lane)
 {
-    struct ibv_recv_wr wr = { .wr_id = wr_id(RONDO_VERBS_RECV, comm->sequence) }, *bad;
+    struct ibv_recv_wr wr = { .wr_id = rondo_verbs_wr_id(RONDO_VERBS_RECV, (uint64_t)(lane - comm->lane)) }, *bad;
     char ends[RONDO_VERBS_ENDS];
-    int rc = ibv_post_recv(comm->qp, &wr, &bad);
+    int rc = ibv_post_recv(lane->qp, &wr, &bad);
     if (rc == 0) {
+        lane->posted++;
+        comm->counts.receives++;
         return RONDO_SUCCESS;
     }
     rondo_verbs_ends(comm, ends);
@@ -222,19 +87,36 @@ static rondo_status receive_post(struct rondo_verbs_comm *comm)
                                  rondo_verbs_errno_cause(rc));
 }
 
+/*
+ * Before a clear-to-send: a receive on every lane that a word of this message or of an earlier one may still come on. Of a message that is split nobody here knows yet
+ * how many lanes it takes: receives that it did not use are there for the next one.
+ */
+static rondo_status receives_post(struct rondo_verbs_comm *comm)
+{
+    uint64_t waiting = comm->sequence + 1 - comm->finished;
+    for (int i = 0; i < (comm->split ? comm->nlanes : 1); i++) {
+        struct rondo_verbs_lane *lane = rondo_verbs_lane_of(comm, comm->sequence, i);
+        if (!comm->split || (uint64_t)lane->posted + (lane->came - lane->taken) < waiting) {
+            RONDO_TRY(receive_post(comm, lane));
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
 static rondo_status cts_post(struct rondo_verbs_comm *comm, const struct rondo_verbs_request *request, void *const *data,
                              void *const *regions)
 {
     uint64_t slot = comm->sequence % RONDO_VERBS_SLOTS;
     struct rondo_verbs_cts *entry = comm->memory->fifo[slot];
+    const struct rondo_verbs_lane *lane = rondo_verbs_lane_of(comm, comm->sequence, 0);
     struct ibv_sge sge = { .addr = (uintptr_t)entry,
                            .length = (uint32_t)(sizeof *entry * (size_t)request->n),
                            .lkey = comm->memory_mr->lkey };
-    struct ibv_send_wr wr = { .wr_id = wr_id(RONDO_VERBS_CTS, comm->sequence),
+    struct ibv_send_wr wr = { .wr_id = rondo_verbs_wr_id(RONDO_VERBS_CTS, slot),
                               .sg_list = &sge,
                               .num_sge = 1,
                               .opcode = IBV_WR_RDMA_WRITE,
-                              .send_flags = IBV_SEND_SIGNALED };
+                              .send_flags = IBV_SEND_SIGNALED | (sge.length <= lane->inline_bytes ? IBV_SEND_INLINE : 0) };
     wr.wr.rdma.remote_addr = comm->theirs.address + offsetof(struct rondo_verbs_memory, fifo) + slot * sizeof comm->memory->fifo[0];
     wr.wr.rdma.rkey = comm->theirs.rkey;
     for (int i = 0; i < request->n; i++) {
@@ -247,8 +129,8 @@ static rondo_status cts_post(struct rondo_verbs_comm *comm, const struct rondo_v
                                              .nonce = comm->theirs.nonce,
                                              .sequence = comm->sequence + 1 };
     }
-    comm->cts_open++;
-    return post(comm, comm->qp, &wr, "clear-to-send");
+    comm->cts_open |= 1u << slot;
+    return rondo_verbs_post(comm, lane->qp, &wr, "clear-to-send");
 }
 
 rondo_status rondo_verbs_irecv(void *comm_in, int n, void *const *data, const size_t *bytes, const int *tags, void *const *regions,
@@ -257,23 +139,24 @@ rondo_status rondo_verbs_irecv(void *comm_in, int n, void *const *data, const si
     struct rondo_verbs_comm *comm = comm_in;
     struct rondo_verbs_request *request;
     *request_out = NULL;
-    RONDO_TRY(comm_check(comm, 0));
+    RONDO_TRY(rondo_verbs_comm_check(comm, 0));
     if (n < 1 || n > RONDO_NET_MAX_RECVS) {
         return bad_argument(comm, "it has no parts, or too many");
     }
     for (int i = 0; i < n; i++) {
-        RONDO_TRY(region_check(comm, regions[i], data[i], bytes[i]));
+        RONDO_TRY(rondo_verbs_region_check(comm, regions[i], data[i], bytes[i]));
     }
     /* The block's slot and the queue are free again when the write of the clear-to-send has completed, which may be later than the message. */
-    request = comm->cts_open < RONDO_VERBS_SLOTS ? request_take(comm, RONDO_VERBS_RECV, RONDO_NET_MAX_REQUESTS) : NULL;
+    int is_free = (comm->cts_open >> comm->sequence % RONDO_VERBS_SLOTS & 1) == 0;
+    request = is_free ? rondo_verbs_request_take(comm, RONDO_VERBS_RECV, RONDO_NET_MAX_REQUESTS) : NULL;
     if (request == NULL) {
-        return progress(comm);
+        return rondo_verbs_progress(comm);
     }
     request->n = n;
     memcpy(request->tags, tags, (size_t)n * sizeof *tags);
     memcpy(request->room, bytes, (size_t)n * sizeof *bytes);
     comm->receives[comm->sequence % RONDO_VERBS_SLOTS] = request;
-    RONDO_TRY(receive_post(comm));
+    RONDO_TRY(receives_post(comm));
     RONDO_TRY(cts_post(comm, request, data, regions));
     comm->sequence++;
     *request_out = request;
@@ -286,31 +169,31 @@ rondo_status rondo_verbs_iflush(void *comm_in, int n, void *const *data, const s
     struct rondo_verbs_request *request;
     int last = -1;
     *request_out = NULL;
-    RONDO_TRY(comm_check(comm, 0));
+    RONDO_TRY(rondo_verbs_comm_check(comm, 0));
     if (n < 1 || n > RONDO_NET_MAX_RECVS) {
         return bad_argument(comm, "it has no parts, or too many");
     }
     for (int i = 0; i < n; i++) {
-        RONDO_TRY(region_check(comm, regions[i], data[i], bytes[i]));
+        RONDO_TRY(rondo_verbs_region_check(comm, regions[i], data[i], bytes[i]));
         last = bytes[i] > 0 && ((struct rondo_verbs_region *)regions[i])->shared->kind != RONDO_NET_HOST ? i : last;
     }
-    request = last >= 0 ? request_take(comm, RONDO_VERBS_FLUSH, RONDO_VERBS_FLUSHES) : NULL;
-    if (last < 0) {
+    if (last < 0 || comm->flush_qp == NULL) { /* host memory, or RONDO_GDR_FLUSH_DISABLE */
         return RONDO_SUCCESS;
     }
+    request = rondo_verbs_request_take(comm, RONDO_VERBS_FLUSH, RONDO_VERBS_FLUSHES);
     if (request == NULL) {
         return bad_argument(comm, "more flushes are under way than messages can be");
     }
     /* A read is not answered before the writes that came before it are there. */
     struct ibv_sge sge = { .addr = (uintptr_t)&comm->memory->landing, .length = FLUSH_BYTES, .lkey = comm->memory_mr->lkey };
-    struct ibv_send_wr wr = { .wr_id = wr_id(RONDO_VERBS_FLUSH, (uint64_t)(request - comm->requests)),
+    struct ibv_send_wr wr = { .wr_id = rondo_verbs_wr_id(RONDO_VERBS_FLUSH, (uint64_t)(request - comm->requests)),
                               .sg_list = &sge,
                               .num_sge = 1,
                               .opcode = IBV_WR_RDMA_READ,
                               .send_flags = IBV_SEND_SIGNALED };
     wr.wr.rdma.remote_addr = (uintptr_t)data[last];
     wr.wr.rdma.rkey = ((struct rondo_verbs_region *)regions[last])->shared->mr->rkey;
-    RONDO_TRY(post(comm, comm->flush_qp, &wr, "read that flushes GPU memory"));
+    RONDO_TRY(rondo_verbs_post(comm, comm->flush_qp, &wr, "read that flushes GPU memory"));
     *request_out = request;
     return RONDO_SUCCESS;
 }
@@ -324,17 +207,16 @@ static rondo_status strange(struct rondo_verbs_comm *comm, const char *what)
     return rondo_verbs_comm_fail(comm, RONDO_REMOTE_ERROR, "%s, %s; the other end is broken", what, ends);
 }
 
-static rondo_status message_came(struct rondo_verbs_comm *comm, const struct ibv_wc *wc)
+/* The sizes of the message whose turn it is, from the word on its first lane. They are read once: what the peer writes later changes nothing. */
+static rondo_status sizes_take(struct rondo_verbs_comm *comm, struct rondo_verbs_request *request, uint32_t imm)
 {
-    uint64_t slot = comm->finished % RONDO_VERBS_SLOTS;
-    struct rondo_verbs_request *request = comm->receives[slot];
-    uint32_t imm = ntohl(wc->imm_data);
-    if (wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM || (wc->wc_flags & IBV_WC_WITH_IMM) == 0 || comm->finished >= comm->sequence ||
-        (uint32_t)wc->wr_id != (uint32_t)comm->finished || (request->n > 1 && imm != (uint32_t)request->n)) {
-        return strange(comm, "a message that nobody waits for came");
+    const uint64_t *sizes = comm->memory->sizes[comm->finished % RONDO_VERBS_SLOTS];
+    if (request->n > 1 && imm != (uint32_t)request->n) {
+        return strange(comm, "a message of other parts than are waited for came");
     }
+    request->stripes = 1;
     for (int i = 0; i < request->n; i++) {
-        uint64_t size = request->n == 1 ? imm : __atomic_load_n(&comm->memory->sizes[slot][i], __ATOMIC_RELAXED);
+        uint64_t size = request->n == 1 ? imm : __atomic_load_n(&sizes[i], __ATOMIC_RELAXED);
         if (size > request->room[i]) {
             char ends[RONDO_VERBS_ENDS];
             rondo_verbs_ends(comm, ends);
@@ -342,20 +224,60 @@ static rondo_status message_came(struct rondo_verbs_comm *comm, const struct ibv
                                          "a message of %llu bytes (tag %d) came for a receive of %zu, %s; send and receive the same count",
                                          (unsigned long long)size, request->tags[i], request->room[i], ends);
         }
+        int stripes = rondo_verbs_stripes(comm, size);
+        request->stripes = stripes > request->stripes ? stripes : request->stripes;
         request->bytes[i] = size;
     }
-    request->done = 1;
-    comm->finished++;
     return RONDO_SUCCESS;
 }
 
-static void group_done(struct rondo_verbs_comm *comm, uint32_t sequence)
+/* The words of the message whose turn it is. *all 1: they were there, and are taken. */
+static rondo_status words_take(struct rondo_verbs_comm *comm, struct rondo_verbs_request *request, int *all)
 {
-    struct rondo_verbs_group *group = &comm->groups[sequence % RONDO_VERBS_SLOTS];
-    for (int i = 0; i < group->parts; i++) {
-        group->request[i]->done = 1;
+    const struct rondo_verbs_lane *first = rondo_verbs_lane_of(comm, comm->finished, 0);
+    uint32_t imm = first->imm[first->taken % RONDO_VERBS_SLOTS];
+    *all = 0;
+    if (first->came == first->taken) {
+        return RONDO_SUCCESS;
     }
-    group->parts = 0;
+    if (request->stripes == 0) {
+        RONDO_TRY(sizes_take(comm, request, imm));
+    }
+    for (int i = 1; i < request->stripes; i++) {
+        const struct rondo_verbs_lane *lane = rondo_verbs_lane_of(comm, comm->finished, i);
+        if (lane->came == lane->taken) {
+            return RONDO_SUCCESS;
+        }
+        if (lane->imm[lane->taken % RONDO_VERBS_SLOTS] != imm) {
+            return strange(comm, "parts of a message came that do not belong together");
+        }
+    }
+    for (int i = 0; i < request->stripes; i++) {
+        rondo_verbs_lane_of(comm, comm->finished, i)->taken++;
+    }
+    *all = 1;
+    return RONDO_SUCCESS;
+}
+
+static rondo_status word_came(struct rondo_verbs_comm *comm, const struct ibv_wc *wc)
+{
+    struct rondo_verbs_lane *lane = &comm->lane[(uint32_t)wc->wr_id];
+    int all = 1;
+    lane->posted--;
+    if (wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM || (wc->wc_flags & IBV_WC_WITH_IMM) == 0 ||
+        lane->came - lane->taken >= comm->sequence - comm->finished) {
+        return strange(comm, "a message that nobody waits for came");
+    }
+    lane->imm[lane->came++ % RONDO_VERBS_SLOTS] = ntohl(wc->imm_data);
+    while (all && comm->finished < comm->sequence) {
+        struct rondo_verbs_request *request = comm->receives[comm->finished % RONDO_VERBS_SLOTS];
+        RONDO_TRY(words_take(comm, request, &all));
+        if (all) {
+            request->done = 1;
+            comm->finished++;
+        }
+    }
+    return RONDO_SUCCESS;
 }
 
 static rondo_status completion(struct rondo_verbs_comm *comm, const struct ibv_wc *wc)
@@ -364,22 +286,23 @@ static rondo_status completion(struct rondo_verbs_comm *comm, const struct ibv_w
         return rondo_verbs_fail_wc(comm, wc);
     }
     switch ((enum rondo_verbs_kind)(wc->wr_id >> 32)) {
-    case RONDO_VERBS_SEND: group_done(comm, (uint32_t)wc->wr_id); break;
-    case RONDO_VERBS_RECV: return message_came(comm, wc);
-    case RONDO_VERBS_CTS: comm->cts_open--; break;
+    case RONDO_VERBS_SEND: rondo_verbs_group_done(comm, (uint32_t)wc->wr_id); break;
+    case RONDO_VERBS_RECV: return word_came(comm, wc);
+    case RONDO_VERBS_CTS: comm->cts_open &= ~(1u << (uint32_t)wc->wr_id); break;
     case RONDO_VERBS_FLUSH: comm->requests[(uint32_t)wc->wr_id].done = 1; break;
     case RONDO_VERBS_NUM_KINDS: break;
     }
     return RONDO_SUCCESS;
 }
 
-static rondo_status progress(struct rondo_verbs_comm *comm)
+rondo_status rondo_verbs_progress(struct rondo_verbs_comm *comm)
 {
     struct ibv_wc wc[POLL];
     int n = ibv_poll_cq(comm->cq, POLL, wc);
     if (n < 0) {
         return strange(comm, "the completion queue cannot be polled");
     }
+    comm->counts.completions += (uint64_t)n;
     for (int i = 0; i < n; i++) {
         RONDO_TRY(completion(comm, &wc[i]));
     }
@@ -398,7 +321,7 @@ rondo_status rondo_verbs_test(void *request_in, int *done, size_t *bytes)
     *done = 0;
     RONDO_TRY(rondo_verbs_comm_error(comm));
     if (!request->done) {
-        RONDO_TRY(progress(comm));
+        RONDO_TRY(rondo_verbs_progress(comm));
     }
     if (!request->done) {
         return RONDO_SUCCESS;
@@ -411,3 +334,5 @@ rondo_status rondo_verbs_test(void *request_in, int *done, size_t *bytes)
     *done = 1;
     return RONDO_SUCCESS;
 }
+
+const struct rondo_verbs_counts *rondo_verbs_counts(const void *comm) { return &((const struct rondo_verbs_comm *)comm)->counts; }

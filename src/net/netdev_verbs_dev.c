@@ -19,6 +19,7 @@ static struct {
     const struct rondo_verbs_lib *lib;
     int open, ncards, nports;
     char why[256];
+    struct rondo_verbs_range range; /* RONDO_IB_ADDR_RANGE */
     struct rondo_verbs_card *cards[MAX_CARDS];
     struct rondo_verbs_port ports[MAX_PORTS];
 } found;
@@ -52,6 +53,37 @@ int rondo_verbs_filter(const char *filter, const char *device, int port)
         filter += length + (filter[length] == ',');
     }
     return !any || listed != without;
+}
+
+int rondo_verbs_range_parse(const char *text, struct rondo_verbs_range *range)
+{
+    static const uint8_t mapped[IPV4_AT] = { [10] = 0xff, [11] = 0xff };
+    char address[INET6_ADDRSTRLEN];
+    size_t length = strcspn(text, "/");
+    int64_t bits = -1;
+    *range = (struct rondo_verbs_range){ .bits = 0 };
+    if (*text == '\0') {
+        return 0;
+    }
+    if (length >= sizeof address || (text[length] == '/' && (rondo_parse_int(text + length + 1, &bits) != 0 || bits < 0))) {
+        return -1;
+    }
+    memcpy(address, text, length);
+    address[length] = '\0';
+    int at = inet_pton(AF_INET, address, range->prefix + IPV4_AT) == 1 ? IPV4_AT : 0, most = 8 * (GID_BYTES - at);
+    if (at > 0) {
+        memcpy(range->prefix, mapped, sizeof mapped);
+    } else if (inet_pton(AF_INET6, address, range->prefix) != 1) {
+        return -1;
+    }
+    range->bits = 8 * at + (int)(bits < 0 ? most : bits);
+    return bits <= most ? 0 : -1;
+}
+
+int rondo_verbs_range_has(const struct rondo_verbs_range *range, const uint8_t gid[16])
+{
+    int bytes = range->bits / 8, rest = range->bits % 8;
+    return memcmp(gid, range->prefix, (size_t)bytes) == 0 && (rest == 0 || ((gid[bytes] ^ range->prefix[bytes]) & (0xff00 >> rest)) == 0);
 }
 
 /* ---- what a card is ---- */
@@ -92,7 +124,8 @@ static int has_peer_memory(void)
 /* A descriptor that is none: a kernel or card that knows DMA-BUF refuses it, others refuse the call. */
 static int has_dmabuf(const struct rondo_verbs_card *card)
 {
-    struct ibv_pd *pd = card->lib->reg_dmabuf_mr != NULL ? card->lib->alloc_pd(card->context) : NULL;
+    int wanted = card->lib->reg_dmabuf_mr != NULL && rondo_params()->dmabuf_enable;
+    struct ibv_pd *pd = wanted ? card->lib->alloc_pd(card->context) : NULL;
     struct ibv_mr *mr;
     int error;
     if (pd == NULL) {
@@ -219,6 +252,10 @@ static rondo_status devices_open(void)
         snprintf(found.why, sizeof found.why, "RONDO_IB_DISABLE is set");
         return RONDO_SUCCESS;
     }
+    if (rondo_verbs_range_parse(rondo_params()->ib_addr_range, &found.range) != 0) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "RONDO_IB_ADDR_RANGE=\"%.60s\" (host %s) is no network such as 10.1.0.0/16 or fd00::/8",
+                          rondo_params()->ib_addr_range, rondo_log_host());
+    }
     found.lib = rondo_verbs_lib_open(found.why, sizeof found.why);
     if (found.lib == NULL) {
         return RONDO_SUCCESS;
@@ -318,7 +355,7 @@ static int gid_fit(const union ibv_gid *gid, int type)
     const struct rondo_params *params = rondo_params();
     int wanted = params->ib_roce_version_num == 2 ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_ROCE_V1;
     int link_local = gid->raw[0] == 0xfe && (gid->raw[1] & 0xc0) == 0x80;
-    if (memcmp(gid, &none, sizeof none) == 0) {
+    if (memcmp(gid, &none, sizeof none) == 0 || !rondo_verbs_range_has(&found.range, gid->raw)) {
         return 0;
     }
     return 1 + 4 * (type == wanted) + 2 * (gid_is_ipv4(gid) == (params->ib_addr_family == 0)) + !link_local;
@@ -354,10 +391,11 @@ static rondo_status address_gid(const struct rondo_verbs_port *port, const struc
     int is_ethernet = attr->link_layer == IBV_LINK_LAYER_ETHERNET;
     address->gid_index = asked >= 0 ? (int)asked : is_ethernet ? gid_choose(port, attr->gid_tbl_len) : 0;
     if (address->gid_index < 0) {
-        return rondo_fail(RONDO_SYSTEM_ERROR,
-                          "port %s on %s has no GID: its network interface has no address; give it one (ip addr), or take another port by "
-                          "RONDO_IB_HCA",
-                          port->name, rondo_log_host());
+        return rondo_fail(
+            RONDO_SYSTEM_ERROR,
+            "port %s on %s has no GID%s%.60s: its network interface has no address; give it one (ip addr), or take another port "
+            "by RONDO_IB_HCA",
+            port->name, rondo_log_host(), found.range.bits > 0 ? " in RONDO_IB_ADDR_RANGE=" : "", rondo_params()->ib_addr_range);
     }
     if (address->gid_index >= attr->gid_tbl_len ||
         port->card->lib->query_gid(port->card->context, port->number, address->gid_index, &address->gid) != 0 ||

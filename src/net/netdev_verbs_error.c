@@ -6,13 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/log.h"
+#include "base/param.h"
 #include "base/wait.h"
 
 enum { MOST_EVENTS = 64 /* taken at once */ };
 
 /* ---- ends ---- */
 
-static void end_text(const struct rondo_verbs_end *end, const char *host, char *text, size_t bytes)
+static void end_text(const struct rondo_verbs_end *end, int lane, const char *host, char *text, size_t bytes)
 {
     char gid[INET6_ADDRSTRLEN] = "";
     if (end->link_layer == IBV_LINK_LAYER_INFINIBAND && end->lid != 0) {
@@ -20,15 +21,15 @@ static void end_text(const struct rondo_verbs_end *end, const char *host, char *
     } else {
         inet_ntop(AF_INET6, end->gid, gid, sizeof gid);
     }
-    snprintf(text, bytes, "%.40s %.20s:%d (%s, queue pair %u)", host, end->device, end->port, gid, end->qpn);
+    snprintf(text, bytes, "%.40s %.20s:%d (%s, queue pair %u)", host, end->device, end->port, gid, rondo_verbs_qpn(end, lane));
 }
 
 void rondo_verbs_ends(const struct rondo_verbs_comm *comm, char text[RONDO_VERBS_ENDS])
 {
     char mine[RONDO_VERBS_ENDS / 2 - 20], theirs[RONDO_VERBS_ENDS / 2 - 20] = "";
-    end_text(&comm->mine, rondo_log_host(), mine, sizeof mine);
+    end_text(&comm->mine, comm->shown, rondo_log_host(), mine, sizeof mine);
     if (comm->theirs.magic == RONDO_VERBS_MAGIC) {
-        end_text(&comm->theirs, comm->peer.host, theirs, sizeof theirs);
+        end_text(&comm->theirs, comm->shown, comm->peer.host, theirs, sizeof theirs);
     } else {
         snprintf(theirs, sizeof theirs, "%.40s", comm->peer.host);
     }
@@ -63,7 +64,7 @@ static const struct {
 } errno_causes[] = {
     { ENOMEM, "a limit of locked memory (ulimit -l) or of the card's resources is reached" },
     { ETIMEDOUT, "the other end's address was not found: are both GIDs of one network (RONDO_IB_GID_INDEX), is it up?" },
-    { EINVAL, "the card refuses a value: see RONDO_IB_GID_INDEX, RONDO_IB_PKEY, RONDO_IB_SL, RONDO_IB_MTU" },
+    { EINVAL, "the card refuses a value: see RONDO_IB_GID_INDEX, RONDO_IB_PKEY, RONDO_IB_SL, RONDO_IB_MTU, RONDO_IB_QUEUE_DEPTH" },
     { ENODEV, "the card is gone" },
     { EIO, "the card or its driver has failed: see the kernel's log" },
     { EPERM, "this user may not: check the permissions of /dev/infiniband" },
@@ -118,6 +119,15 @@ static const char *const kind_words[] = { [RONDO_VERBS_SEND] = "RDMA write of a 
                                           [RONDO_VERBS_CTS] = "RDMA write of a clear-to-send",
                                           [RONDO_VERBS_FLUSH] = "RDMA read that flushes GPU memory" };
 
+static int lane_of_qpn(const struct rondo_verbs_comm *comm, uint32_t qpn)
+{
+    int lane = comm->nlanes - 1;
+    while (lane > 0 && rondo_verbs_qpn(&comm->mine, lane) != qpn) {
+        lane--;
+    }
+    return lane;
+}
+
 rondo_status rondo_verbs_fail_wc(struct rondo_verbs_comm *comm, const struct ibv_wc *wc)
 {
     char ends[RONDO_VERBS_ENDS];
@@ -133,6 +143,7 @@ rondo_status rondo_verbs_fail_wc(struct rondo_verbs_comm *comm, const struct ibv
             status = completions[i].status;
         }
     }
+    comm->shown = lane_of_qpn(comm, wc->qp_num);
     rondo_verbs_ends(comm, ends);
     return rondo_verbs_comm_fail(comm, status, "%s failed, %s: %s (status %d, vendor code %#x); usual cause: %s",
                                  kind < RONDO_COUNTOF(kind_words) ? kind_words[kind] : "work request", ends, words, (int)wc->status,
@@ -169,11 +180,22 @@ static int event_row(int type)
 
 static void comm_event(struct rondo_verbs_comm *comm, int type) { __atomic_store_n(&comm->event, type + 1, __ATOMIC_RELEASE); }
 
+/* RONDO_IB_RETURN_ASYNC_EVENTS=0: what was fatal is said, and the work requests' own errors have to do. */
+static int is_only_said(const struct rondo_verbs_card *card, int row)
+{
+    int is_link = events[row].scope == PORT_DOWN || events[row].scope == PORT_UP;
+    if (is_link || rondo_params()->ib_return_async_events) {
+        return 0;
+    }
+    RONDO_WARN("%s on %s, of which RONDO_IB_RETURN_ASYNC_EVENTS=0 makes no error: %s", card->name, rondo_log_host(), events[row].words);
+    return 1;
+}
+
 /* With the card's lock. Its queue pairs cannot go away before the event is acknowledged. */
 static void event_take(struct rondo_verbs_card *card, const struct ibv_async_event *event)
 {
     int row = event_row((int)event->event_type);
-    if (row < 0) {
+    if (row < 0 || is_only_said(card, row)) {
         return;
     }
     switch (events[row].scope) {

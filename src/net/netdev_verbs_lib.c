@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
+#include "base/param.h"
 
 static struct {
     void *handle;
@@ -42,7 +43,8 @@ const struct rondo_verbs_lib *rondo_verbs_lib_open(char *why, size_t bytes)
     if (opened.replaced != NULL || opened.handle != NULL) {
         return opened.replaced != NULL ? opened.replaced : &opened.lib;
     }
-    void *handle = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
+    const char *name = rondo_params()->ibverbs_lib;
+    void *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (handle == NULL) {
         snprintf(why, bytes, "the verbs library cannot be opened (%s); Debian: libibverbs1", dlerror());
         return NULL;
@@ -50,7 +52,7 @@ const struct rondo_verbs_lib *rondo_verbs_lib_open(char *why, size_t bytes)
     for (size_t i = 0; i < RONDO_COUNTOF(symbols); i++) {
         void *address = symbol(handle, symbols[i].name);
         if (address == NULL && symbols[i].needed) {
-            snprintf(why, bytes, "libibverbs.so.1 has no %s", symbols[i].name);
+            snprintf(why, bytes, "%.80s has no %s", name, symbols[i].name);
             dlclose(handle);
             return NULL;
         }

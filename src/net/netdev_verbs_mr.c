@@ -7,6 +7,9 @@
 #include <unistd.h>
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/param.h"
+
+enum relaxed { RELAXED_NO, RELAXED_YES }; /* RONDO_IB_PCI_RELAXED_ORDERING; 2: if the library can */
 
 static rondo_status reg_failed(const struct rondo_verbs_comm *comm, size_t bytes, int error)
 {
@@ -41,6 +44,10 @@ static struct ibv_mr *mr_new(struct rondo_verbs_card *card, const struct rondo_v
 {
     if (wanted->kind == RONDO_NET_DMABUF) {
         return card->lib->reg_dmabuf_mr(card->pd, 0, wanted->end - wanted->begin, wanted->begin, fd, wanted->access);
+    }
+    if ((wanted->access & IBV_ACCESS_RELAXED_ORDERING) != 0) { /* the older function does not know the bit */
+        return card->lib->reg_mr_iova2(card->pd, (void *)wanted->begin, wanted->end - wanted->begin, wanted->begin,
+                                       (unsigned)wanted->access);
     }
     return card->lib->reg_mr(card->pd, (void *)wanted->begin, wanted->end - wanted->begin, wanted->access);
 }
@@ -97,10 +104,17 @@ static void mr_put(struct rondo_verbs_card *card, struct rondo_verbs_mr *mr)
     }
 }
 
+/* Of data only: clear-to-sends are read by their order. */
+static int access_relaxed(const struct rondo_verbs_comm *comm)
+{
+    int64_t wanted = rondo_params()->ib_pci_relaxed_ordering;
+    return wanted != RELAXED_NO && comm->lib->reg_mr_iova2 != NULL ? IBV_ACCESS_RELAXED_ORDERING : 0;
+}
+
 /* What a peer may do: nothing with what is sent, so that memory that is read-only can be sent. Flushes read what has arrived. */
 static int access_of(const struct rondo_verbs_comm *comm, int kind)
 {
-    int access = comm->is_send ? 0 : IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+    int access = access_relaxed(comm) | (comm->is_send ? 0 : IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     return !comm->is_send && kind != RONDO_NET_HOST ? access | IBV_ACCESS_REMOTE_READ : access;
 }
 
@@ -144,7 +158,12 @@ rondo_status rondo_verbs_reg(void *comm_in, void *data, size_t bytes, int kind, 
             "%s on %s cannot be given memory of this kind (%d; it knows %#x): GPU memory needs DMA-BUF or the module nvidia_peermem",
             comm->port->name, rondo_log_host(), kind, comm->port->card->memory);
     }
-    if (!comm->is_send && kind != RONDO_NET_HOST) {
+    if (rondo_params()->ib_pci_relaxed_ordering == RELAXED_YES && comm->lib->reg_mr_iova2 == NULL) {
+        return rondo_fail(RONDO_SYSTEM_ERROR,
+                          "RONDO_IB_PCI_RELAXED_ORDERING=1, but the verbs library on %s is too old for it; set it to 2 or 0",
+                          rondo_log_host());
+    }
+    if (!comm->is_send && kind != RONDO_NET_HOST && !rondo_params()->gdr_flush_disable) {
         RONDO_TRY(rondo_verbs_qp_open_flush(comm));
     }
     RONDO_TRY(RONDO_NEW(region, "a registered region"));

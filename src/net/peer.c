@@ -1,7 +1,5 @@
 #include "net/peer.h"
 
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -50,37 +48,6 @@ static uint64_t host_hash(void)
     return rondo_hash(boot, strlen(boot), rondo_hash(host, strlen(host), 0));
 }
 
-/* The first interface that is up and not the loop, IPv4 before IPv6 (link-local ones mean nothing to a peer); else the loop. */
-static void control_addr_fill(uint8_t *addr)
-{
-    struct sockaddr_in loop = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    memcpy(addr, &loop, sizeof loop);
-    struct ifaddrs *list;
-    if (getifaddrs(&list) != 0) {
-        return;
-    }
-    int have6 = 0;
-    for (const struct ifaddrs *ifa = list; ifa; ifa = ifa->ifa_next) {
-        if (!ifa->ifa_addr || !(ifa->ifa_flags & IFF_UP) || (ifa->ifa_flags & IFF_LOOPBACK)) {
-            continue;
-        }
-        if (ifa->ifa_addr->sa_family == AF_INET) {
-            memset(addr, 0, RONDO_ADDR_BYTES);
-            memcpy(addr, ifa->ifa_addr, sizeof(struct sockaddr_in));
-            break;
-        }
-        if (ifa->ifa_addr->sa_family == AF_INET6 && !have6) {
-            struct sockaddr_in6 in6;
-            memcpy(&in6, ifa->ifa_addr, sizeof in6);
-            if (!IN6_IS_ADDR_LINKLOCAL(&in6.sin6_addr)) {
-                memcpy(addr, &in6, sizeof in6);
-                have6 = 1;
-            }
-        }
-    }
-    freeifaddrs(list);
-}
-
 rondo_status rondo_peer_fill(struct rondo_peer *peer, int rank, int nranks, const struct rondo_shm *probe)
 {
     pthread_once(&process.once, process_init);
@@ -103,7 +70,6 @@ rondo_status rondo_peer_fill(struct rondo_peer *peer, int rank, int nranks, cons
     peer->param_hash = rondo_param_agree_hash();
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     peer->memory = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
-    control_addr_fill(peer->control_addr);
     snprintf(peer->host, sizeof peer->host, "%s", rondo_log_host());
     rondo_cores_allowed(&peer->cores);
     if (probe) {

@@ -53,9 +53,11 @@ struct rondo_peer {
     uint64_t param_hash;
     uint8_t gpu_uuid[16];
     char bus_id[20];
-    uint32_t gpu_capability;                /* 10 * major + minor */
-    uint64_t memory;                        /* bytes of the host, or of the device */
-    uint8_t control_addr[RONDO_ADDR_BYTES]; /* struct sockaddr_in or in6 of the control socket; zero: none */
+    uint32_t gpu_capability; /* 10 * major + minor */
+    uint64_t memory;         /* bytes of the host, or of the device */
+    /* Zero in the first round; with several nodes filled after round "graphs": struct sockaddr_in or in6 of its control listener, and what rondo_netdev_mask says there. */
+    uint8_t control_addr[RONDO_ADDR_BYTES];
+    uint32_t netdevs;
     char host[RONDO_HOST_LEN];
     struct rondo_cores cores;
     struct rondo_shm_name probe; /* an empty memfd: can peers open it? */

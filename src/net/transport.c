@@ -6,6 +6,7 @@
 
 const struct rondo_transport *const rondo_transports[] = {
     &rondo_transport_shm,
+    &rondo_transport_net,
 };
 const int rondo_num_transports = (int)RONDO_COUNTOF(rondo_transports);
 _Static_assert(RONDO_COUNTOF(rondo_transports) <= RONDO_MAX_TRANSPORTS, "rondo_net has a state for each transport");
@@ -64,18 +65,19 @@ static void link_log(const struct rondo_net *net, const struct rondo_link *link)
     char channel[16] = "p2p";
     int from = link->is_send ? net->rank : link->peer, to = link->is_send ? link->peer : net->rank;
 
-    if (!rondo_log_on(RONDO_LOG_INFO, RONDO_SUBSYS_P2P | RONDO_SUBSYS_SHM)) {
+    if (!rondo_log_on(RONDO_LOG_INFO, RONDO_SUBSYS_P2P | RONDO_SUBSYS_SHM | RONDO_SUBSYS_NET)) {
         return;
     }
     if (link->channel >= 0) {
         snprintf(channel, sizeof(channel), "%02d", link->channel);
     }
-    RONDO_INFO(RONDO_SUBSYS_P2P | RONDO_SUBSYS_SHM, "Channel %s : %d[%.*s] -> %d[%.*s] [%s] via %s", channel, from, RONDO_HOST_LEN,
-               net->peers[from].host, to, RONDO_HOST_LEN, net->peers[to].host, link->is_send ? "send" : "receive", link->conn.via);
+    RONDO_INFO(RONDO_SUBSYS_P2P | RONDO_SUBSYS_SHM | RONDO_SUBSYS_NET, "Channel %s : %d[%.*s] -> %d[%.*s] [%s] via %s", channel, from,
+               RONDO_HOST_LEN, net->peers[from].host, to, RONDO_HOST_LEN, net->peers[to].host, link->is_send ? "send" : "receive",
+               link->conn.via);
 }
 
 rondo_status rondo_link_offer(struct rondo_net *net, struct rondo_link *link, int peer, int channel, int is_send, uint32_t protos,
-                              struct rondo_connect *record)
+                              const char *net_name, struct rondo_connect *record)
 {
     const struct rondo_transport *transport;
 
@@ -90,6 +92,7 @@ rondo_status rondo_link_offer(struct rondo_net *net, struct rondo_link *link, in
     link->channel = channel;
     link->is_send = is_send != 0;
     link->protos = protos;
+    link->net_name = net_name;
     record->transport = (uint8_t)(transport_index(transport) + 1);
     record->is_send = (uint8_t)link->is_send;
     record->channel = (uint16_t)channel;
@@ -178,6 +181,17 @@ void rondo_net_close(struct rondo_net *net)
             net->state[i] = NULL;
         }
     }
+}
+
+rondo_status rondo_net_turn(struct rondo_net *net, int *moved)
+{
+    net->busy = 0;
+    for (int i = 0; i < rondo_num_transports; i++) {
+        if (rondo_transports[i]->turn != NULL) {
+            RONDO_TRY(rondo_transports[i]->turn(net->state[i], moved));
+        }
+    }
+    return RONDO_SUCCESS;
 }
 
 size_t rondo_net_bytes(const struct rondo_net *net)

@@ -17,7 +17,7 @@
 struct rondo_net;
 
 /* A connect record: fixed size, opaque but for its head. All zero: no connection. */
-enum { RONDO_CONNECT_DATA = 116 };
+enum { RONDO_CONNECT_DATA = 132 };
 struct rondo_connect {
     uint8_t transport; /* index in rondo_transports + 1 */
     uint8_t is_send;
@@ -35,7 +35,8 @@ struct rondo_link {
     void *state; /* of this link; freed by disconnect */
     int peer, channel;
     int is_send;
-    uint32_t protos; /* mask of protocols that need buffers */
+    uint32_t protos;      /* mask of protocols that need buffers */
+    const char *net_name; /* the net that the graphs say ("mlx5_0:1"), NULL: none; only looked at by offer */
     struct rondo_conn conn;
     int connected;
     int hello; /* how far the empty slot of net/handshake.h has come */
@@ -50,6 +51,7 @@ struct rondo_transport {
     /* Per communicator. open is called once, before the first offer, with the most links that will ever exist. */
     rondo_status (*open)(struct rondo_net *net, void **state, int max_links);
     rondo_status (*offer)(void *state, struct rondo_link *link, struct rondo_connect *record);
+    /* RONDO_IN_PROGRESS: call again with the same record; the caller has the deadline. */
     rondo_status (*connect)(void *state, struct rondo_link *link, const struct rondo_connect *record);
     /* Lazy p2p links: RONDO_IN_PROGRESS until both ends have asked. Called from the ready function of a run; uses no MPI. */
     rondo_status (*connect_lazy)(void *state, struct rondo_link *link);
@@ -60,9 +62,11 @@ struct rondo_transport {
     void (*settle)(void *state);
     void (*close)(void *state);
     size_t (*bytes)(void *state); /* memory in use, for the log */
+    /* NULL: its conns need none. Move what proxied conns have to move and set net->busy; never blocks. */
+    rondo_status (*turn)(void *state, int *moved);
 };
 
-extern const struct rondo_transport rondo_transport_shm;
+extern const struct rondo_transport rondo_transport_shm, rondo_transport_net;
 
 extern const struct rondo_transport *const rondo_transports[];
 extern const int rondo_num_transports;
@@ -79,6 +83,9 @@ struct rondo_net {
     uint32_t slot_bytes[RONDO_NUM_PROTOS];
     struct rondo_progress *progress;     /* transports add their hooks here */
     const char *name;                    /* of the communicator */
+    struct rondo_control *control;       /* for lazy links between nodes; set before the first one */
+    int proxied;                         /* conns that rondo_net_turn moves; 0: it need not be called */
+    int busy;                            /* after a turn: slices posted here are still on their way out, or credits */
     void *state[RONDO_MAX_TRANSPORTS];   /* by index in rondo_transports */
     struct rondo_shm_name arena;         /* of this rank's shared memory, set by the shm transport's open; travels in round 3 */
     const struct rondo_shm_name *arenas; /* rank -> its arena (local ranks only valid); set before connect */
@@ -91,10 +98,10 @@ rondo_status rondo_transport_select(const struct rondo_net *net, int peer, const
  * @a net must stay where it is until it is closed.
  */
 rondo_status rondo_net_open(struct rondo_net *net, int max_links);
-/** Fill a zeroed link and its record. peer -1: no connection; link and record stay zero, and rondo_link_connect does nothing. On error the link is zero. */
+/** Fill a zeroed link and its record. net_name: as in the link. peer -1: no connection; link and record stay zero, and rondo_link_connect does nothing. On error the link is zero. */
 rondo_status rondo_link_offer(struct rondo_net *net, struct rondo_link *link, int peer, int channel, int is_send, uint32_t protos,
-                              struct rondo_connect *record);
-/** Connect with the record that the other end offered: checked, never trusted. Does nothing when connected. After an error: rondo_link_close. */
+                              const char *net_name, struct rondo_connect *record);
+/** RONDO_IN_PROGRESS: call again. Connect with the record that the other end offered: checked, never trusted. Does nothing when connected. After an error: rondo_link_close. */
 rondo_status rondo_link_connect(struct rondo_net *net, struct rondo_link *link, const struct rondo_connect *record);
 /** Prepare a lazy p2p link (channel -1, Simple), then call rondo_link_connect_lazy until it is no longer RONDO_IN_PROGRESS. Once per peer and direction. */
 rondo_status rondo_link_lazy(struct rondo_net *net, struct rondo_link *link, int peer, int is_send);
@@ -103,6 +110,11 @@ rondo_status rondo_link_connect_lazy(struct rondo_net *net, struct rondo_link *l
 void rondo_link_close(struct rondo_net *net, struct rondo_link *link);
 /** After the connects and before the round in which all ranks say that they have connected: lazy links will need no name later. */
 rondo_status rondo_net_connect_all(struct rondo_net *net);
+/**
+ * Move the conns that a proxy carries: called wherever the executor is turned, until net->busy is 0 also after its works are done: then nothing of this rank's
+ * waits for it any more. An error is a device's, and somebody waits for it.
+ */
+rondo_status rondo_net_turn(struct rondo_net *net, int *moved);
 /** After that round: remove names. */
 void rondo_net_settle(struct rondo_net *net);
 /** Safe on a net that is not open. */

@@ -65,19 +65,40 @@ static void param_print(int id)
            info.agree ? "; the same on all ranks" : "");
 }
 
+static void ignored_print(int i)
+{
+    struct rondo_param_ignored ignored;
+    rondo_param_get_ignored(i, &ignored);
+    printf("RONDO_%-35s %s\n    %s; also NCCL_%s\n", ignored.name, ignored.origin[0] ? ignored.origin : "not set", ignored.reason,
+           ignored.name);
+}
+
+static void ignored_all_print(void)
+{
+    printf("\naccepted, without effect\n");
+    for (int i = 0; i < RONDO_NUM_PARAMS_IGNORED; i++) {
+        ignored_print(i);
+    }
+}
+
 static void heading_print(void) { printf("%-22s %-22s %-22s %s\n", "parameter", "value", "default", "origin"); }
 
 static int named_print(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
-        if (param_find(argv[i]) < 0) {
+        if (param_find(argv[i]) < 0 && rondo_param_find_ignored(argv[i]) < 0) {
             fprintf(stderr, "rondo-info: no parameter is called %s; rondo-info without arguments lists all\n", argv[i]);
             return 2;
         }
     }
     heading_print();
     for (int i = 1; i < argc; i++) {
-        param_print(param_find(argv[i]));
+        int id = param_find(argv[i]);
+        if (id >= 0) {
+            param_print(id);
+        } else {
+            ignored_print(rondo_param_find_ignored(argv[i]));
+        }
     }
     return 0;
 }
@@ -105,6 +126,7 @@ int main(int argc, char **argv)
         for (int id = 0; id < RONDO_NUM_PARAMS; id++) {
             param_print(id);
         }
+        ignored_all_print();
     }
     if (status != RONDO_SUCCESS) {
         printf("\nbad value: %s\n", rondo_error_text());

@@ -188,19 +188,18 @@ out:
     return status;
 }
 
-static rondo_status stitched_put(const struct rondo_draw *draw, const struct report *report, struct rondo_stitch_input *input,
-                                 struct rondo_stitch_rank *rank)
+static rondo_status stitched_put(const struct rondo_draw *draw, const struct report *report, const struct rondo_stitch_job *job)
 {
     struct rondo_stitch *stitch = NULL;
     struct rondo_channel_layout layout;
-    RONDO_TRY(rondo_stitch_create(&stitch, input));
+    RONDO_TRY(rondo_stitch_create(&stitch, &job->input));
     const struct rondo_stitch_summary *summary = rondo_stitch_summary(stitch);
     rondo_stitch_channel(stitch, 0, 0, &layout);
     rondo_ink(draw, RONDO_INK_TITLE);
     fprintf(draw->out, "\n%d nodes joined: %d ranks, %d channels, trees %d hops deep, %zu KiB\n", summary->nnodes, summary->nranks,
             summary->nchannels, layout.tree.depth, summary->bytes >> 10);
     rondo_ink(draw, RONDO_INK_PLAIN);
-    rondo_status status = rings_put(draw, report, stitch, rank, summary->nranks);
+    rondo_status status = rings_put(draw, report, stitch, job->rank, summary->nranks);
     rondo_stitch_destroy(stitch);
     return status;
 }
@@ -208,31 +207,15 @@ static rondo_status stitched_put(const struct rondo_draw *draw, const struct rep
 static rondo_status nodes_put(const struct rondo_draw *draw, const struct report *report, int nodes)
 {
     const struct rondo_topo *topo = report->topo;
-    uint8_t *bytes = NULL;
-    size_t nbytes = 0;
-    struct rondo_stitch_rank *rank = NULL;
-    rondo_status status = RONDO_SUCCESS;
+    struct rondo_stitch_job job;
     if ((int64_t)nodes * topo->ndevs > REPORT_MAX_RANKS) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
                           "%d nodes of %d ranks are more than %d ranks: fewer nodes are shown, too; --simulate counts", nodes, topo->ndevs,
                           REPORT_MAX_RANKS);
     }
-    RONDO_TRY(rondo_graphs_pack_topo(topo, report->graphs, &bytes, &nbytes));
-    RONDO_TRY_GOTO(RONDO_NEW_ARRAY(rank, (size_t)nodes * (size_t)topo->ndevs, "ranks of the job"), out);
-    uint64_t hash = rondo_graphs_hash(bytes, nbytes);
-    for (int r = 0; r < nodes * topo->ndevs; r++) {
-        rank[r] = (struct rondo_stitch_rank){ .graphs = hash, .node = (uint32_t)(r / topo->ndevs), .local = (uint16_t)(r % topo->ndevs) };
-    }
-    struct rondo_stitch_input input = { .nranks = nodes * topo->ndevs,
-                                        .rank = rank,
-                                        .ndistinct = 1,
-                                        .bytes = (const uint8_t *const *)&bytes,
-                                        .nbytes = &nbytes,
-                                        .host_trees = !topo->all_gpus };
-    status = stitched_put(draw, report, &input, rank);
-out:
-    rondo_free(rank);
-    rondo_free(bytes);
+    RONDO_TRY(rondo_stitch_job_create(&job, topo, report->graphs, nodes));
+    rondo_status status = stitched_put(draw, report, &job);
+    rondo_stitch_job_release(&job);
     return status;
 }
 

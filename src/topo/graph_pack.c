@@ -1,6 +1,6 @@
 /*
  * A node's graphs as bytes. Little endian:
- *   magic u32, version u16, graphs u16, bytes in all u32, devices u16, nets u16, rail i32 of each net;
+ *   magic u32, version u16, graphs u16, bytes in all u32, devices u16, nets u16; each net: rail i32, length of its name u8, name;
  *   each graph: fields i32 in the order of fields[], orders u16, each order (devices x u16), each channel {order's number, net in, net out: i16}.
  * Orders are numbered as they first appear and none is there twice, so that there is one way to say a thing: equal graphs are equal bytes.
  */
@@ -10,7 +10,7 @@
 #include <string.h>
 #include "base/mem.h"
 
-enum { MAGIC = 0x68677252, VERSION = 1, HEADER = 16 }; /* "Rrgh" */
+enum { MAGIC = 0x68677252, VERSION = 2, HEADER = 16, NET_HEAD = 5 }; /* "Rrgh" */
 
 struct field {
     const char *name;
@@ -101,6 +101,31 @@ static rondo_status net_check(int net, int nnets, int channel, int id)
                                     : wrong("net %d in channel %d of graph %d, where there are %d nets", net, channel, id, nnets);
 }
 
+/* It goes into messages and is compared with what a net device says: no blanks, nothing that is not shown. */
+static rondo_status name_check(const char *name, size_t n, int net)
+{
+    if (n >= RONDO_NET_NAME) {
+        return wrong("the name of net %d has %zu bytes, expected at most %d", net, n, RONDO_NET_NAME - 1);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (name[i] <= ' ' || name[i] > '~') {
+            return wrong("byte %zu of the name of net %d is %d, expected a visible character", i, net, (unsigned char)name[i]);
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status nets_check(const struct rondo_graph_net *nets, int nnets, size_t *bytes)
+{
+    *bytes = NET_HEAD * (size_t)nnets;
+    for (int i = 0; nets != NULL && i < nnets; i++) {
+        size_t n = strnlen(nets[i].name, RONDO_NET_NAME);
+        RONDO_TRY(name_check(nets[i].name, n, i));
+        *bytes += n;
+    }
+    return RONDO_SUCCESS;
+}
+
 static rondo_status sizes_check(int ndevs, int nnets)
 {
     if (ndevs < 1 || ndevs > RONDO_TOPO_MAX_LOCAL) {
@@ -138,6 +163,16 @@ static void put32(uint8_t **at, int32_t value)
 {
     put16(at, (int)((uint32_t)value & 0xffff));
     put16(at, (int)((uint32_t)value >> 16));
+}
+
+static void net_put(uint8_t **at, const struct rondo_graph_net *net)
+{
+    size_t n = net == NULL ? 0 : strlen(net->name);
+    put32(at, net == NULL || net->rail < 0 ? -1 : net->rail);
+    *(*at)++ = (uint8_t)n;
+    for (size_t i = 0; i < n; i++) {
+        *(*at)++ = (uint8_t)net->name[i];
+    }
 }
 
 /* Number of the order of each channel. @return how many there are. */
@@ -182,11 +217,13 @@ static void graph_put(uint8_t **at, const struct rondo_graph *graph)
     }
 }
 
-rondo_status rondo_graphs_pack(const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int ndevs, int nnets, const int32_t *net_rail,
+rondo_status rondo_graphs_pack(const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int ndevs, int nnets, const struct rondo_graph_net *nets,
                                uint8_t **bytes, size_t *n)
 {
+    size_t total;
     RONDO_TRY(sizes_check(ndevs, nnets));
-    size_t total = HEADER + 4 * (size_t)nnets;
+    RONDO_TRY(nets_check(nets, nnets, &total));
+    total += HEADER;
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
         int number[RONDO_TOPO_CHANNELS], first[RONDO_TOPO_CHANNELS];
         RONDO_TRY(graph_sound(&graphs[id], id, ndevs, nnets));
@@ -201,7 +238,7 @@ rondo_status rondo_graphs_pack(const struct rondo_graph graphs[RONDO_NUM_GRAPHS]
     put16(&at, ndevs);
     put16(&at, nnets);
     for (int i = 0; i < nnets; i++) {
-        put32(&at, net_rail == NULL || net_rail[i] < 0 ? -1 : net_rail[i]);
+        net_put(&at, nets == NULL ? NULL : &nets[i]);
     }
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
         graph_put(&at, &graphs[id]);
@@ -220,15 +257,45 @@ static int32_t cpus_of(const struct rondo_topo *topo)
     return cpus;
 }
 
+/* The verbs device calls a port by its card and number; interfaces have their own names and no port. */
+static void net_of(const struct rondo_item *item, struct rondo_graph_net *net)
+{
+    net->rail = item == NULL ? -1 : item->net.rail;
+    if (item == NULL) {
+        net->name[0] = '\0';
+    } else if (item->net.port > 0) {
+        snprintf(net->name, sizeof net->name, "%.50s:%d", item->net.name, (int)item->net.port);
+    } else {
+        snprintf(net->name, sizeof net->name, "%.63s", item->net.name);
+    }
+    for (char *c = net->name; *c != '\0'; c++) { /* a file may say what no device is called */
+        *c = *c <= ' ' || *c > '~' ? '?' : *c;
+    }
+}
+
+static int net_used(const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int net)
+{
+    for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
+        for (int i = 0; i < 2 * graphs[id].nchannels; i++) {
+            if (graphs[id].net[i] == net) {
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
 rondo_status rondo_graphs_pack_topo(const struct rondo_topo *topo, const struct rondo_graph graphs[RONDO_NUM_GRAPHS], uint8_t **bytes,
                                     size_t *n)
 {
     struct rondo_graph known[RONDO_NUM_GRAPHS];
-    int32_t *rail;
-    RONDO_TRY(RONDO_NEW_ARRAY(rail, topo->nnets, "the rails of this node's nets"));
+    struct rondo_graph_net *nets;
+    RONDO_TRY(RONDO_NEW_ARRAY(nets, topo->nnets, "the nets of this node"));
     for (int i = 0; i < topo->nnets; i++) {
-        const struct rondo_item *item = rondo_topo_item(topo, rondo_topo_net_point(topo, i));
-        rail[i] = item == NULL ? -1 : item->net.rail;
+        net_of(rondo_topo_item(topo, rondo_topo_net_point(topo, i)), &nets[i]);
+        if (!net_used(graphs, i)) { /* some have names that are never the same on two nodes */
+            nets[i].name[0] = '\0';
+        }
     }
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
         known[id] = graphs[id];
@@ -236,8 +303,8 @@ rondo_status rondo_graphs_pack_topo(const struct rondo_topo *topo, const struct 
         known[id].max_sm = topo->all_gpus ? topo->max_sm : 0;
         known[id].cpus = cpus_of(topo);
     }
-    rondo_status status = rondo_graphs_pack(known, topo->ndevs, topo->nnets, rail, bytes, n);
-    rondo_free(rail);
+    rondo_status status = rondo_graphs_pack(known, topo->ndevs, topo->nnets, nets, bytes, n);
+    rondo_free(nets);
     return status;
 }
 
@@ -262,6 +329,26 @@ static uint32_t get32(struct reader *in)
     return low | (uint32_t)get16(in) << 16;
 }
 
+static rondo_status nets_get(struct reader *in, int nnets)
+{
+    for (int i = 0; i < nnets; i++) {
+        if (!has(in, NET_HEAD)) {
+            return wrong("they end within %d nets", nnets);
+        }
+        int32_t rail = (int32_t)get32(in);
+        size_t n = *in->at++;
+        if (rail < -1) {
+            return wrong("rail %d of net %d, expected -1 or more", rail, i);
+        }
+        if (!has(in, n)) {
+            return wrong("they end within the name of net %d", i);
+        }
+        RONDO_TRY(name_check((const char *)in->at, n, i));
+        in->at += n;
+    }
+    return RONDO_SUCCESS;
+}
+
 static rondo_status header_get(struct reader *in, int *ndevs, int *nnets)
 {
     size_t n = (size_t)(in->end - in->at);
@@ -283,16 +370,7 @@ static rondo_status header_get(struct reader *in, int *ndevs, int *nnets)
         return wrong("%zu bytes that say they are %u", n, total);
     }
     RONDO_TRY(sizes_check(*ndevs, *nnets));
-    if (!has(in, 4 * (size_t)*nnets)) {
-        return wrong("they end within the rails of %d nets", *nnets);
-    }
-    for (int i = 0; i < *nnets; i++) {
-        int32_t rail = (int32_t)get32(in);
-        if (rail < -1) {
-            return wrong("rail %d of net %d, expected -1 or more", rail, i);
-        }
-    }
-    return RONDO_SUCCESS;
+    return nets_get(in, *nnets);
 }
 
 static rondo_status orders_get(struct reader *in, struct rondo_graph *graph, int norders, int16_t *orders)
@@ -390,11 +468,15 @@ int rondo_graphs_nnets(const uint8_t *bytes)
     return get16(&in);
 }
 
-int rondo_graphs_net_rail(const uint8_t *bytes, int net)
+void rondo_graphs_nets(const uint8_t *bytes, struct rondo_graph_net *nets)
 {
-    if (net < 0 || net >= rondo_graphs_nnets(bytes)) {
-        return -1;
+    struct reader in = { .at = bytes + HEADER };
+    int nnets = rondo_graphs_nnets(bytes);
+    for (int i = 0; i < nnets; i++) {
+        nets[i].rail = (int32_t)get32(&in);
+        size_t n = *in.at++;
+        memset(nets[i].name, 0, sizeof nets[i].name);
+        memcpy(nets[i].name, in.at, n);
+        in.at += n;
     }
-    struct reader in = { bytes + HEADER + 4 * net, bytes + HEADER + 4 * (net + 1) };
-    return (int32_t)get32(&in);
 }

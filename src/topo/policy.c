@@ -437,9 +437,9 @@ static rondo_status net_paths(struct rondo_topo *topo, int net, const int32_t *l
 }
 
 /* Neither direct nor shared memory: out through a net and in through the peer's; without nets over sockets, that is, the CPUs. */
-static rondo_status net_between(struct rondo_topo *topo, int a, int b)
+static rondo_status net_between(struct rondo_topo *topo, int a, int b, const int32_t *first_net)
 {
-    int joined = 0, out = rondo_topo_net_for(topo, a, 0), in = rondo_topo_net_for(topo, b, 0);
+    int joined = 0, out = first_net[a], in = first_net[b];
     if (out >= 0 && in >= 0) {
         struct rondo_topo_path there = *rondo_topo_path(topo, a, rondo_topo_net_point(topo, out));
         struct rondo_topo_path here = *rondo_topo_path(topo, rondo_topo_net_point(topo, in), b);
@@ -454,7 +454,7 @@ static rondo_status net_between(struct rondo_topo *topo, int a, int b)
     return RONDO_SUCCESS;
 }
 
-static rondo_status device_paths(struct rondo_topo *topo, int a, int level)
+static rondo_status device_paths(struct rondo_topo *topo, int a, int level, const int32_t *first_net)
 {
     for (int b = 0; b < topo->ndevs; b++) {
         enum p2p why = p2p_decide(topo, a, b, level);
@@ -463,12 +463,12 @@ static rondo_status device_paths(struct rondo_topo *topo, int a, int level)
             continue;
         }
         if (topo->options.shm_disable || host_of(topo, a) != host_of(topo, b)) {
-            RONDO_TRY(net_between(topo, a, b));
+            RONDO_TRY(net_between(topo, a, b, first_net));
         } else if (why != P2P_HOST) {
             RONDO_TRY(join_at(topo, a, b, topo->device_cpu[b], RONDO_PATH_PHB, &joined));
         }
         if (!joined) {
-            RONDO_TRY(net_between(topo, a, b));
+            RONDO_TRY(net_between(topo, a, b, first_net));
         }
     }
     return RONDO_SUCCESS;
@@ -485,7 +485,7 @@ rondo_status rondo_topo_policy(struct rondo_topo *topo)
         RONDO_TRY(net_paths(topo, net, list, relays, level));
     }
     for (int a = 0; a < topo->ndevs; a++) {
-        RONDO_TRY(device_paths(topo, a, level));
+        RONDO_TRY(device_paths(topo, a, level, first_net));
     }
     return RONDO_SUCCESS;
 }

@@ -169,7 +169,11 @@ static void summary_fill(struct rondo_stitch *s, const struct rondo_graph *graph
     struct rondo_graph *merged = s->sum.graph;
     int most = in->max_channels > 0 && in->max_channels < RONDO_MAX_CHANNELS ? in->max_channels : RONDO_MAX_CHANNELS, any = 0;
     s->nchannels = RONDO_TOPO_CHANNELS;
+    s->sum.min_nets = RONDO_MACHINE_MAX_NETS;
     for (int i = 0; i < s->nshapes; i++) {
+        if (s->shape[i].used && s->shape[i].nnets < s->sum.min_nets) {
+            s->sum.min_nets = s->shape[i].nnets;
+        }
         for (int id = 0; s->shape[i].used && id < RONDO_NUM_GRAPHS; id++) {
             const struct rondo_graph *g = &graphs[RONDO_NUM_GRAPHS * i + id];
             any ? graph_merge(&merged[id], g) : (void)(merged[id] = *g);
@@ -199,8 +203,8 @@ static rondo_status shape_fill(struct rondo_stitch *s, struct rondo_stitch_shape
 {
     int n = shape->ndevs, pattern = graphs[RONDO_GRAPH_TREE].pattern, second = n > 1;
     shape->swaps = graphs[RONDO_GRAPH_RING].cross_nic == 2;
-    shape->attach[0] = pattern == RONDO_PATTERN_TREE ? 0 : second;
-    shape->attach[1] = pattern == RONDO_PATTERN_SPLIT_TREE ? second : 0;
+    shape->attach[0] = pattern == RONDO_PATTERN_TREE && !s->host_trees ? 0 : second;
+    shape->attach[1] = pattern == RONDO_PATTERN_SPLIT_TREE && !s->host_trees ? second : 0;
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
         RONDO_TRY(TAKE(s, shape->order[id], s->nchannels * n));
         RONDO_TRY(TAKE(s, shape->place[id], s->nchannels * n));
@@ -211,10 +215,8 @@ static rondo_status shape_fill(struct rondo_stitch *s, struct rondo_stitch_shape
             shape->place[id][i - i % n + graphs[id].order[i]] = (int16_t)(i % n);
         }
     }
-    RONDO_TRY(TAKE(s, shape->rail, shape->nnets));
-    for (int i = 0; i < shape->nnets; i++) {
-        shape->rail[i] = rondo_graphs_net_rail(shape->bytes, i);
-    }
+    RONDO_TRY(TAKE(s, shape->nets, shape->nnets));
+    rondo_graphs_nets(shape->bytes, shape->nets);
     return RONDO_SUCCESS;
 }
 
@@ -360,7 +362,7 @@ void rondo_stitch_destroy(struct rondo_stitch *stitch)
             rondo_free(stitch->shape[i].place[id]);
             rondo_free(stitch->shape[i].net[id]);
         }
-        rondo_free(stitch->shape[i].rail);
+        rondo_free(stitch->shape[i].nets);
     }
     rondo_free(stitch->shape);
     rondo_free(stitch->start);

@@ -19,12 +19,19 @@ struct rondo_stitch_rank {
     uint16_t flags;
 };
 
+/* What ranks that have not seen a node's machine know of one of its nets. */
+enum { RONDO_NET_NAME = 64 };
+struct rondo_graph_net {
+    int32_t rail;              /* -1 unknown */
+    char name[RONDO_NET_NAME]; /* as the net device calls it: "mlx5_0:1", "eth0"; "" unknown */
+};
+
 /*
- * A node's graphs as bytes: fixed little-endian layout with magic and version; the same bytes for equal nodes, whatever their ranks' numbers.
+ * A node's graphs as bytes: fixed little-endian layout with magic and version; the same bytes for equal nodes, whatever their ranks' numbers. nets NULL: nothing is known of them.
  */
-rondo_status rondo_graphs_pack(const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int ndevs, int nnets, const int32_t *net_rail,
+rondo_status rondo_graphs_pack(const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int ndevs, int nnets, const struct rondo_graph_net *nets,
                                uint8_t **bytes, size_t *n); /* free with rondo_free */
-/** The same with what a topo says of its points: numbers, rails of nets, compute capabilities, kinds of CPUs. */
+/** The same with what a topo says of its points: numbers and rails of nets, names of those that channels use, compute capabilities, kinds of CPUs. */
 rondo_status rondo_graphs_pack_topo(const struct rondo_topo *topo, const struct rondo_graph graphs[RONDO_NUM_GRAPHS], uint8_t **bytes,
                                     size_t *n);
 /** Bytes from another rank: everything is checked (orders are permutations, ranges, sizes). graphs zeroed before; rondo_graph_release after. */
@@ -32,9 +39,9 @@ rondo_status rondo_graphs_unpack(const uint8_t *bytes, size_t n, struct rondo_gr
 /** Hash of packed graphs: what rondo_stitch_rank carries. */
 uint64_t rondo_graphs_hash(const uint8_t *bytes, size_t n);
 
-/** Nets of packed graphs that rondo_graphs_unpack has accepted, and the rail of one; -1 unknown. */
+/** Nets of packed graphs that rondo_graphs_unpack has accepted: how many, and what is known of them: nets[rondo_graphs_nnets()]. */
 int rondo_graphs_nnets(const uint8_t *bytes);
-int rondo_graphs_net_rail(const uint8_t *bytes, int net);
+void rondo_graphs_nets(const uint8_t *bytes, struct rondo_graph_net *nets);
 
 struct rondo_stitch;
 
@@ -45,8 +52,9 @@ struct rondo_stitch_input {
     const uint8_t *const *bytes;
     const size_t *nbytes;
     const uint64_t
-        *fabric;          /* per node (by number): sort key of its place in the network (equal switch, equal high bits); NULL: rank order */
-    int32_t host_trees;   /* 1: host memory: inside a node binary trees instead of chains */
+        *fabric; /* per node (by number): sort key of its place in the network (equal switch, equal high bits); NULL: rank order */
+    int32_t
+        host_trees; /* 1: host memory: binary trees inside nodes, not chains; no rank has more than RONDO_TREE_FAN neighbours: a tree serves any root */
     int32_t max_channels; /* after doubling; 0: RONDO_MAX_CHANNELS */
 };
 
@@ -57,6 +65,7 @@ struct rondo_stitch_input {
 struct rondo_stitch_summary {
     struct rondo_graph graph[RONDO_NUM_GRAPHS];
     int32_t nchannels, nnodes, nranks, min_local, max_local;
+    int32_t min_nets;      /* of the node with the fewest; 0: speeds between nodes are not known */
     int32_t network_order; /* nodes stand in the order of the fabric keys */
     size_t bytes;          /* memory of the stitch */
 };
@@ -76,14 +85,28 @@ int rondo_stitch_ring_of(const struct rondo_stitch *stitch, int channel);
 int rondo_stitch_net(const struct rondo_stitch *stitch, int rank, int channel, int send);
 /** The same for the tree: the net of all conns between nodes that a rank has on a channel; -1: it has none there. */
 int rondo_stitch_tree_net(const struct rondo_stitch *stitch, int rank, int channel);
-/** Rail of a net of a rank's node; -1 unknown. */
+/** Rail of a net of a rank's node; -1 unknown. Its name; NULL unknown; lives as long as the stitch. */
 int rondo_stitch_rail(const struct rondo_stitch *stitch, int rank, int net);
+const char *rondo_stitch_net_name(const struct rondo_stitch *stitch, int rank, int net);
 /**
  * The neighbour of a rank in a channel's tree that leads to rank `to`: -1: it is there, 0: the parent, 1 + c: child c. O(depth x log nodes).
  */
 int rondo_stitch_toward(const struct rondo_stitch *stitch, int rank, int channel, int to);
 /** Walk everything: every ring closed with each rank once, every tree connected and consistent (child's parent, parent's child). O(nranks x channels); the error says where. */
 rondo_status rondo_stitch_check(const struct rondo_stitch *stitch);
+
+/* What a stitch of `nodes` copies of a machine is made from, for tools; stays where it is. With a smaller input.nranks, a multiple of the devices, it is a smaller job. */
+struct rondo_stitch_job {
+    struct rondo_stitch_input input;
+    struct rondo_stitch_rank *rank;
+    uint8_t *packed;
+    const uint8_t *bytes;
+    size_t nbytes;
+};
+/** graphs: as rondo_topo_search found them. Host trees where not every rank has a GPU. On error nothing is left. */
+rondo_status rondo_stitch_job_create(struct rondo_stitch_job *job, const struct rondo_topo *topo,
+                                     const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int nodes);
+void rondo_stitch_job_release(struct rondo_stitch_job *job);
 
 /**
  * What a job of `nodes` copies of a machine would cost at start, a line for 1,000, 2,000, 4,000 ... ranks and one for all: time of the merge, time of

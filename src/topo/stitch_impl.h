@@ -11,7 +11,7 @@ struct rondo_stitch_shape {
     int32_t used;
     int32_t ndevs, nnets, swaps;
     int32_t attach[2]; /* places in the tree's order where the left and the right child node hang: 0 or 1 */
-    int32_t *rail;
+    struct rondo_graph_net *nets;
     int16_t *order[RONDO_NUM_GRAPHS], *place[RONDO_NUM_GRAPHS], *net[RONDO_NUM_GRAPHS];
 };
 

@@ -242,7 +242,13 @@ int rondo_stitch_tree_net(const struct rondo_stitch *stitch, int rank, int chann
 int rondo_stitch_rail(const struct rondo_stitch *stitch, int rank, int net)
 {
     const struct rondo_stitch_shape *shape = &stitch->shape[stitch->shape_of[stitch->node_of[rank]]];
-    return net < 0 || net >= shape->nnets ? -1 : shape->rail[net];
+    return net < 0 || net >= shape->nnets ? -1 : shape->nets[net].rail;
+}
+
+const char *rondo_stitch_net_name(const struct rondo_stitch *stitch, int rank, int net)
+{
+    const struct rondo_stitch_shape *shape = &stitch->shape[stitch->shape_of[stitch->node_of[rank]]];
+    return net < 0 || net >= shape->nnets || shape->nets[net].name[0] == '\0' ? NULL : shape->nets[net].name;
 }
 
 int rondo_stitch_toward(const struct rondo_stitch *stitch, int rank, int channel, int to)

@@ -1,0 +1,86 @@
+/*
+ * What a net plugin of version VERSION (8 to 12) exports, for mock_net_plugin.c: written out from what is published, version by version,
+ * apart from src/net/netdev_plugin_abi.h, which it is to be held against. Without VERSION: what the tests look at.
+ */
+#ifndef RONDO_MOCK_NET_PLUGIN_H
+#define RONDO_MOCK_NET_PLUGIN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* What the tests look at. */
+struct mock_net {
+    int version, bad, inits, finals, comms, listeners, regions, requests, logs;
+    uint64_t ids[8];
+    int traffic_class;
+    char text[64]; /* the first that was bad */
+};
+#ifdef VERSION
+
+typedef void (*log_fn)(int level, unsigned long flags, const char *file, int line, const char *fmt, ...);
+typedef int (*profile_fn)(void **event, int type, void *parent, int64_t plugin, void *data);
+
+struct properties {
+    char *name;
+    char *pciPath;
+    uint64_t guid;
+    int ptrSupport;
+    int regIsGlobal;
+#if VERSION >= 9
+    int forceFlush;
+#endif
+    int speed;
+    int port;
+    float latency;
+    int maxComms;
+    int maxRecvs;
+    int netDeviceType;
+    int netDeviceVersion;
+#if VERSION >= 9
+    struct {
+        int ndevs;
+        int devs[VERSION >= 12 ? 8 : 4];
+    } vProps;
+    size_t maxP2pBytes;
+    size_t maxCollBytes;
+#endif
+#if VERSION >= 11
+    int maxMultiRequestSize;
+#endif
+#if VERSION >= 12
+    int16_t railId;
+    int16_t planeId;
+#endif
+};
+
+typedef int (*any_fn)(void);
+
+struct functions {
+    const char *name;
+    any_fn init, devices, getProperties, listen, connect, accept, regMr, regMrDmaBuf, deregMr, isend, irecv, iflush, test, closeSend,
+        closeRecv, closeListen, getDeviceMr, irecvConsumed;
+#if VERSION >= 9
+    any_fn makeVDevice;
+#endif
+#if VERSION >= 11
+    any_fn finalize, setNetAttr;
+#endif
+};
+
+/* X(name) */
+#if VERSION >= 11
+#define FUNCTIONS_11(X) X(finalize)
+#else
+#define FUNCTIONS_11(X)
+#endif
+#define FUNCTIONS(X) \
+    X(init)          \
+    X(devices)       \
+    X(getProperties) \
+    X(listen)        \
+    X(connect)       \
+    X(accept)        \
+    X(regMr) X(regMrDmaBuf) X(deregMr) X(isend) X(irecv) X(iflush) X(test) X(closeSend) X(closeRecv) X(closeListen) FUNCTIONS_11(X)
+
+#endif
+#endif

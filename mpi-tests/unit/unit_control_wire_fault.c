@@ -1,0 +1,372 @@
+/* The control plane between nodes when strangers connect and peers send what they must not; both are plain sockets of this process. */
+#include "control_nodes.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+
+#include "base/mem.h"
+
+static int setup(void **state)
+{
+    (void)state;
+    use_loop("50ms", "10s");
+    return 0;
+}
+
+/* ---- strangers ---- */
+
+static uint64_t dropped(enum rondo_wire_drop why)
+{
+    uint64_t n;
+    rondo_wire_lock();
+    n = rondo_wire->dropped[why];
+    rondo_wire_unlock();
+    return n;
+}
+
+static int unnamed(void)
+{
+    int n;
+    rondo_wire_lock();
+    n = rondo_wire->nunnamed;
+    rondo_wire_unlock();
+    return n;
+}
+
+static int raw_connect(const struct nodes *w)
+{
+    struct timeval limit = { .tv_sec = 20 };
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    assert_int_equal(connect(fd, (const struct sockaddr *)w->peers[0].control_addr, sizeof(struct sockaddr_in)), 0);
+    return fd;
+}
+
+static void raw_send(int fd, const void *data, size_t bytes)
+{
+    if (send(fd, data, bytes, MSG_NOSIGNAL) < 0) {
+        assert_true(errno == EPIPE || errno == ECONNRESET); /* dropped for what came before */
+    }
+}
+
+/* The other end has closed, whatever it said before. */
+static void raw_expect_end(int fd)
+{
+    char data[256];
+    ssize_t n;
+    while ((n = recv(fd, data, sizeof(data), 0)) > 0) {
+    }
+    assert_true(n == 0 || errno == ECONNRESET);
+    close(fd);
+}
+
+static void ping(struct nodes *w, uint32_t value)
+{
+    uint32_t got = 0;
+    send_all(w->control[0], 1, 1, &value, sizeof(value));
+    receive_all(w->control[1], 0, 1, &got, sizeof(got));
+    assert_int_equal(got, value);
+    send_all(w->control[1], 0, 1, &value, sizeof(value));
+    receive_all(w->control[0], 1, 1, &got, sizeof(got));
+    assert_int_equal(got, value);
+}
+
+static void garbage_on_the_port_is_dropped(void **state)
+{
+    enum { CONNECTIONS = 500 };
+    struct nodes w;
+    unsigned seed = 1;
+    (void)state;
+    nodes_open(&w, 2, 1);
+    ping(&w, 0);
+    int files = count_entries("/proc/self/fd");
+    for (int i = 0; i < CONNECTIONS; i++) {
+        uint8_t data[4096];
+        size_t bytes = (size_t)rand_r(&seed) % sizeof(data);
+        int fd = raw_connect(&w);
+        for (size_t k = 0; k < bytes; k++) {
+            data[k] = (uint8_t)rand_r(&seed);
+        }
+        if (i % 5 == 0) {
+            bytes = (size_t)snprintf((char *)data, sizeof(data), "GET / HTTP/1.1\r\n\r\n");
+        } else if (i % 5 == 1) {
+            static const uint32_t magic = RONDO_WIRE_HELLO_MAGIC; /* as if it knew how to begin */
+            memcpy(data, &magic, sizeof(magic));
+        }
+        raw_send(fd, data, bytes);
+        close(fd);
+        if (i % 50 == 0) {
+            ping(&w, (uint32_t)i);
+        }
+    }
+    WAIT_FOR(dropped(RONDO_WIRE_DROP_GARBAGE) + dropped(RONDO_WIRE_DROP_STRANGER) + dropped(RONDO_WIRE_DROP_EXCESS) == CONNECTIONS);
+    assert_int_equal(dropped(RONDO_WIRE_DROP_GARBAGE) + dropped(RONDO_WIRE_DROP_STRANGER) + dropped(RONDO_WIRE_DROP_EXCESS), CONNECTIONS);
+    assert_int_equal(unnamed(), 0);
+    assert_int_equal(count_entries("/proc/self/fd"), files);
+    assert_int_equal(rondo_control_aborted(w.control[0]), 0);
+    ping(&w, 9999);
+    nodes_close(&w);
+}
+
+/* What rank 2's process would say to rank 0's; that process is not there. */
+static struct rondo_wire_hello hello_of_rank_2(const struct nodes *w)
+{
+    return (struct rondo_wire_hello){ .magic = RONDO_WIRE_HELLO_MAGIC,
+                                      .version = RONDO_WIRE_VERSION,
+                                      .secret = { w->peers[0].id.nonce[0], w->peers[0].id.nonce[1] },
+                                      .comm_hash = w->comm_hash,
+                                      .process = w->peers[2].process_hash,
+                                      .from = 2,
+                                      .to = 0 };
+}
+
+/* Nodes 0 and 1 of 3 are started; rank 2's process listens nowhere. */
+static void open_two_of_three(struct nodes *w)
+{
+    nodes_prepare(w, 3, 1);
+    memset(w->peers[2].control_addr, 0, RONDO_ADDR_BYTES);
+    assert_int_equal(rondo_control_start(w->control[0]), RONDO_SUCCESS);
+    assert_int_equal(rondo_control_start(w->control[1]), RONDO_SUCCESS);
+}
+
+/* Greet as rank 2's process, and be welcome. */
+static int raw_enter(const struct nodes *w)
+{
+    struct rondo_wire_hello hello = hello_of_rank_2(w);
+    struct rondo_wire_welcome welcome;
+    int fd = raw_connect(w);
+    raw_send(fd, &hello, sizeof(hello));
+    assert_int_equal(recv(fd, &welcome, sizeof(welcome), MSG_WAITALL), sizeof(welcome));
+    assert_int_equal(welcome.magic, RONDO_WIRE_WELCOME_MAGIC);
+    assert_int_equal(welcome.process, w->peers[0].process_hash);
+    assert_memory_equal(welcome.secret, hello.secret, sizeof(hello.secret));
+    return fd;
+}
+
+static void wrong_greetings_are_dropped(void **state)
+{
+    struct nodes w;
+    int fd;
+    (void)state;
+    open_two_of_three(&w);
+    for (int wrong = 0; wrong < 7; wrong++) {
+        struct rondo_wire_hello hello = hello_of_rank_2(&w);
+        hello.secret[0] ^= wrong == 0;
+        hello.secret[1] ^= wrong == 1 ? UINT64_C(1) << 63 : 0;
+        hello.version += wrong == 2;
+        hello.process += wrong == 3;
+        hello.from = wrong == 4 ? 3 : wrong == 5 ? -1 : wrong == 6 ? 0 /* lives here */ : hello.from;
+        fd = raw_connect(&w);
+        raw_send(fd, &hello, sizeof(hello));
+        raw_expect_end(fd);
+        assert_int_equal(dropped(RONDO_WIRE_DROP_STRANGER), wrong + 1);
+    }
+    fd = raw_enter(&w);
+    {
+        struct rondo_wire_hello hello = hello_of_rank_2(&w); /* a second time */
+        int again = raw_connect(&w);
+        raw_send(again, &hello, sizeof(hello));
+        raw_expect_end(again);
+        assert_int_equal(dropped(RONDO_WIRE_DROP_STRANGER), 8);
+    }
+    assert_int_equal(rondo_control_aborted(w.control[0]), 0);
+    assert_int_equal(rondo_control_state_of(w.control[0], 2), 0);
+    ping(&w, 1);
+    close(fd);
+    nodes_close(&w);
+}
+
+static void silent_and_too_many_strangers_are_dropped(void **state)
+{
+    enum { MORE = 30 };
+    struct nodes w;
+    int fd[MORE + RONDO_WIRE_UNNAMED], limit;
+    (void)state;
+    open_two_of_three(&w);
+    ping(&w, 1);
+    limit = rondo_wire_unnamed_limit();
+    for (int i = 0; i < limit + MORE; i++) {
+        fd[i] = raw_connect(&w);
+        raw_send(fd[i], "rwch", (size_t)i % 5); /* the beginning of a greeting */
+    }
+    WAIT_FOR(dropped(RONDO_WIRE_DROP_EXCESS) == MORE);
+    assert_int_equal(dropped(RONDO_WIRE_DROP_EXCESS), MORE);
+    assert_int_equal(unnamed(), limit);
+    close(raw_enter(&w)); /* who has something to say still gets in */
+    WAIT_FOR(rondo_control_state_of(w.control[0], 2) == 2);
+    ping(&w, 2);
+    rondo_wire_lock();
+    rondo_wire_expire(rondo_now_ns() + RONDO_WIRE_UNNAMED_NS + 1);
+    rondo_wire_unlock();
+    assert_int_equal(unnamed(), 0);
+    assert_int_equal(dropped(RONDO_WIRE_DROP_SILENT), limit - 1); /* one had to give way to the one that got in */
+    for (int i = 0; i < limit + MORE; i++) {
+        raw_expect_end(fd[i]);
+    }
+    nodes_close(&w);
+}
+
+/* ---- what a peer must not send ---- */
+
+static struct rondo_wire_head head_of_rank_2(const struct nodes *w, int kind, uint64_t tag, int bytes)
+{
+    struct rondo_wire_head head = rondo_wire_head_of(w->control[2], 0, (enum rondo_wire_kind)kind, tag, 0);
+    head.bytes = (uint16_t)bytes;
+    return head;
+}
+
+/* Sends n messages with this head as rank 2. The communicator ends, and rank 2 is named; rank 1 hears of it. */
+static void check_fatal(void (*spoil)(struct rondo_wire_head *head, struct rondo_wire_abort *data), int n)
+{
+    struct nodes w;
+    char text[RONDO_ERROR_TEXT];
+    int rank, fd;
+    open_two_of_three(&w);
+    fd = raw_enter(&w);
+    struct rondo_wire_head head = head_of_rank_2(&w, RONDO_WIRE_MAIL, 1, 0);
+    struct rondo_wire_abort data = { .status = RONDO_TIMEOUT, .rank = -1 };
+    spoil(&head, &data);
+    for (int i = 0; i < n; i++) {
+        raw_send(fd, &head, sizeof(head));
+        raw_send(fd, &data, rondo_min_size(head.bytes, sizeof(data)));
+    }
+    raw_expect_end(fd);
+    WAIT_FOR(rondo_control_aborted(w.control[0]) && rondo_control_aborted(w.control[1]));
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(rondo_control_reason(w.control[i], text, &rank), RONDO_REMOTE_ERROR);
+        assert_int_equal(rank, 2);
+        assert_non_null(strstr(text, "rank 2 (pid "));
+        assert_non_null(strstr(text, "on host host2) of communicator test was lost: Protocol error"));
+    }
+    nodes_close(&w);
+}
+
+#define SPOIL(name, ...)                                                          \
+    static void name(struct rondo_wire_head *head, struct rondo_wire_abort *data) \
+    {                                                                             \
+        (void)head;                                                               \
+        (void)data;                                                               \
+        __VA_ARGS__;                                                              \
+    }
+SPOIL(no_magic, head->magic++)
+SPOIL(no_kind, head->kind = 0)
+SPOIL(unknown_kind, head->kind = RONDO_WIRE_NUM_KINDS)
+SPOIL(oversize, head->bytes = RONDO_MAIL_BYTES + 1)
+SPOIL(of_another_process, head->from = 1)
+SPOIL(of_no_rank, head->from = 3)
+SPOIL(of_a_negative_rank, head->from = -1)
+SPOIL(of_a_rank_here, head->from = 0)
+SPOIL(mail_beyond_the_window, (void)0)
+SPOIL(credit_for_nothing, head->kind = RONDO_WIRE_CREDIT)
+SPOIL(half_a_call, head->kind = RONDO_WIRE_TELL; head->bytes = sizeof(struct rondo_call) / 2)
+SPOIL(short_reason, head->kind = RONDO_WIRE_ABORT; head->bytes = 8)
+SPOIL(no_reason, head->kind = RONDO_WIRE_ABORT; head->bytes = sizeof(*data); data->status = RONDO_SUCCESS)
+SPOIL(unknown_status, head->kind = RONDO_WIRE_ABORT; head->bytes = sizeof(*data); data->status = 99)
+SPOIL(unknown_culprit, head->kind = RONDO_WIRE_ABORT; head->bytes = sizeof(*data); data->rank = 3)
+
+static void what_no_peer_may_send_ends_the_communicator(void **state)
+{
+    (void)state;
+    check_fatal(no_magic, 1);
+    check_fatal(no_kind, 1);
+    check_fatal(unknown_kind, 1);
+    check_fatal(oversize, 1);
+    check_fatal(of_another_process, 1);
+    check_fatal(of_no_rank, 1);
+    check_fatal(of_a_negative_rank, 1);
+    check_fatal(of_a_rank_here, 1);
+    check_fatal(mail_beyond_the_window, RONDO_WIRE_WINDOW + 1);
+    check_fatal(credit_for_nothing, 1);
+    check_fatal(half_a_call, 1);
+    check_fatal(short_reason, 1);
+    check_fatal(no_reason, 1);
+    check_fatal(unknown_status, 1);
+    check_fatal(unknown_culprit, 1);
+}
+
+static void a_truncated_message_is_a_death(void **state)
+{
+    struct nodes w;
+    char text[RONDO_ERROR_TEXT];
+    int rank, fd;
+    (void)state;
+    open_two_of_three(&w);
+    fd = raw_enter(&w);
+    struct rondo_wire_head head = head_of_rank_2(&w, RONDO_WIRE_MAIL, 1, 100);
+    raw_send(fd, &head, sizeof(head));
+    raw_send(fd, text, 50);
+    close(fd);
+    WAIT_FOR(rondo_control_aborted(w.control[0]));
+    rondo_control_reason(w.control[0], text, &rank);
+    assert_int_equal(rank, 2);
+    assert_non_null(strstr(text, "exited without destroying its communicator"));
+    nodes_close(&w);
+}
+
+/* Late words of another communicator with the same hash, and words for nobody. */
+static void words_for_nobody_are_dropped(void **state)
+{
+    struct nodes w;
+    int fd;
+    (void)state;
+    open_two_of_three(&w);
+    fd = raw_enter(&w);
+    struct rondo_wire_head head = head_of_rank_2(&w, RONDO_WIRE_LEAVE, 1, 0);
+    head.epoch++;
+    raw_send(fd, &head, sizeof(head));
+    WAIT_FOR(dropped(RONDO_WIRE_DROP_MESSAGE) == 1);
+    assert_int_equal(dropped(RONDO_WIRE_DROP_MESSAGE), 1);
+    assert_int_equal(rondo_control_state_of(w.control[0], 2), 0);
+    head.epoch--;
+    head.to = 17;
+    raw_send(fd, &head, sizeof(head)); /* kept a while */
+    head.to = 0;
+    raw_send(fd, &head, sizeof(head));
+    WAIT_FOR(rondo_control_state_of(w.control[0], 2) == 1);
+    assert_int_equal(rondo_control_state_of(w.control[0], 2), 1);
+    close(fd); /* has left: no fault */
+    ping(&w, 1);
+    assert_int_equal(rondo_control_aborted(w.control[0]), 0);
+    nodes_close(&w);
+}
+
+static void a_peer_that_never_reads_costs_its_buffer_only(void **state)
+{
+    struct nodes w;
+    uint32_t i;
+    int fd;
+    (void)state;
+    open_two_of_three(&w);
+    fd = raw_enter(&w);
+    for (i = 0; rondo_control_send(w.control[0], 2, 1, &i, sizeof(i)) == RONDO_SUCCESS; i++) {
+    }
+    assert_int_equal(i, RONDO_WIRE_WINDOW);
+    for (i = 0; i < 300000; i++) { /* more than the kernel's buffers and ours hold */
+        rondo_wire_ask(w.control[0], 2);
+        if (i % 30000 == 0) {
+            ping(&w, i);
+        }
+    }
+    rondo_wire_lock();
+    assert_true(rondo_wire_conn_of(w.peers[0].process_hash, w.peers[2].process_hash)->out_to > RONDO_WIRE_OUT / 2);
+    rondo_wire_unlock();
+    ping(&w, 1);
+    rondo_control_leave(w.control[0]); /* waits for nobody */
+    close(fd);
+    nodes_close(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(garbage_on_the_port_is_dropped),
+        cmocka_unit_test(wrong_greetings_are_dropped),
+        cmocka_unit_test(silent_and_too_many_strangers_are_dropped),
+        cmocka_unit_test(what_no_peer_may_send_ends_the_communicator),
+        cmocka_unit_test(a_truncated_message_is_a_death),
+        cmocka_unit_test(words_for_nobody_are_dropped),
+        cmocka_unit_test(a_peer_that_never_reads_costs_its_buffer_only),
+    };
+    return cmocka_run_group_tests(tests, setup, NULL);
+}

@@ -1,0 +1,142 @@
+/* The list of net devices and the choice among them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <pthread.h>
+#include "netdev_pair.h"
+#include "says.h"
+
+enum { PLUGIN, VERBS, SOCKET };
+
+/* A mask anew, with RONDO_NET as given. */
+static rondo_status mask_with(const char *net, uint32_t *mask, char *why, size_t bytes)
+{
+    rondo_netdev_finalize();
+    set_param("RONDO_NET", net);
+    return rondo_netdev_mask(mask, why, bytes);
+}
+
+static void plugin_verbs_socket_in_this_order(void **state)
+{
+    (void)state;
+    assert_int_equal(rondo_num_netdevs, 3);
+    assert_ptr_equal(rondo_netdevs[PLUGIN], &rondo_netdev_plugin);
+    assert_ptr_equal(rondo_netdevs[VERBS], &rondo_netdev_verbs);
+    assert_ptr_equal(rondo_netdevs[SOCKET], &rondo_netdev_socket);
+}
+
+static void the_first_that_both_have_is_used(void **state)
+{
+    (void)state;
+    rondo_netdev_finalize();
+    for (uint32_t a = 0; a < 8; a++) {
+        for (uint32_t b = 0; b < 8; b++) {
+            const struct rondo_net_device *net = rondo_netdev_common(a, b);
+            assert_ptr_equal(net, (a & b) ? rondo_netdevs[__builtin_ctz(a & b)] : NULL);
+            assert_ptr_equal(net, rondo_netdev_common(b, a));
+        }
+    }
+    assert_null(rondo_netdev_common(0xfffffff8, 0xfffffff8)); /* of a newer version */
+}
+
+static void names_are_ours_and_nccls(void **state)
+{
+    static const struct {
+        const char *name;
+        int index;
+    } rows[] = { { "socket", SOCKET }, { "Socket", SOCKET }, { "SOCKET", SOCKET }, { "verbs", VERBS }, { "IB", VERBS },
+                 { "ib", VERBS },      { "plugin", PLUGIN }, { "", -1 },           { "sock", -1 },     { "sockets", -1 } };
+    (void)state;
+    for (size_t i = 0; i < RONDO_COUNTOF(rows); i++) {
+        assert_ptr_equal(rondo_netdev_by_name(rows[i].name), rows[i].index < 0 ? NULL : rondo_netdevs[rows[i].index]);
+    }
+}
+
+static void the_mask_says_what_is_here_and_why(void **state)
+{
+    uint32_t mask, again;
+    char why[600] = "";
+    (void)state;
+    assert_int_equal(mask_with(NULL, &mask, why, sizeof why), RONDO_SUCCESS);
+    assert_true(mask >> SOCKET & 1);
+    assert_false(mask >> PLUGIN & 1);
+    assert_non_null(strstr(why, "plugin: none here, RONDO_NET_PLUGIN is none"));
+    assert_non_null(strstr(why, "socket: 1 device"));
+    assert_non_null(strstr(why, "verbs: "));
+    set_param("RONDO_SOCKET_IFNAME", "=nothing"); /* not asked again */
+    assert_int_equal(rondo_netdev_mask(&again, NULL, 0), RONDO_SUCCESS);
+    assert_int_equal(mask, again);
+    assert_int_equal(mask_with(NULL, &mask, why, sizeof why), RONDO_SUCCESS);
+    assert_false(mask >> SOCKET & 1);
+    assert_non_null(strstr(why, "socket: none here, no network interface"));
+    set_param("RONDO_SOCKET_IFNAME", "=lo");
+}
+
+static void one_can_be_asked_for(void **state)
+{
+    uint32_t mask;
+    char why[600] = "";
+    (void)state;
+    assert_int_equal(mask_with("Socket", &mask, why, sizeof why), RONDO_SUCCESS);
+    assert_int_equal(mask, 1u << SOCKET);
+    assert_null(strstr(why, "verbs"));
+    set_param("RONDO_IB_DISABLE", "1");
+    assert_int_equal(mask_with("IB", &mask, why, sizeof why), RONDO_INVALID_USAGE);
+    assert_int_equal(mask, 0);
+    assert_says("RONDO_NET=IB, but there is none on ");
+    assert_string_equal(why, rondo_error_text());
+    set_param("RONDO_IB_DISABLE", NULL);
+    assert_int_equal(mask_with("sockets", &mask, NULL, 0), RONDO_INVALID_ARGUMENT);
+    assert_says("RONDO_NET=sockets is no net device on ");
+    assert_int_equal(rondo_netdev_mask(&mask, NULL, 0), RONDO_INVALID_ARGUMENT); /* and stays an error */
+    assert_int_equal(mask_with("plugin", &mask, NULL, 0), RONDO_INVALID_USAGE);
+    assert_says("RONDO_NET_PLUGIN is none");
+    assert_int_equal(mask_with(NULL, &mask, NULL, 0), RONDO_SUCCESS);
+    set_param("NCCL_NET", "IB"); /* RONDO_NET is not set */
+    set_param("RONDO_IB_DISABLE", "1");
+    assert_int_equal(mask_with(NULL, &mask, NULL, 0), RONDO_INVALID_USAGE);
+    set_param("RONDO_IB_DISABLE", NULL);
+    set_param("NCCL_NET", NULL);
+}
+
+static void *ask(void *mask)
+{
+    assert_int_equal(rondo_netdev_mask(mask, NULL, 0), RONDO_SUCCESS);
+    return NULL;
+}
+
+static void many_threads_get_one_answer(void **state)
+{
+    enum { N = 8 };
+    pthread_t thread[N];
+    uint32_t mask[N];
+    (void)state;
+    rondo_netdev_finalize();
+    set_param("RONDO_NET", NULL);
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(pthread_create(&thread[i], NULL, ask, &mask[i]), 0);
+    }
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(pthread_join(thread[i], NULL), 0);
+        assert_int_equal(mask[i], mask[0]);
+        assert_true(mask[i] >> SOCKET & 1);
+    }
+    rondo_netdev_finalize();
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plugin_verbs_socket_in_this_order),
+        cmocka_unit_test(the_first_that_both_have_is_used),
+        cmocka_unit_test(names_are_ours_and_nccls),
+        cmocka_unit_test(the_mask_says_what_is_here_and_why),
+        cmocka_unit_test(one_can_be_asked_for),
+        cmocka_unit_test(many_threads_get_one_answer),
+    };
+    setenv("RONDO_NET_PLUGIN", "none", 1);
+    setenv("RONDO_SOCKET_IFNAME", "=lo", 1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

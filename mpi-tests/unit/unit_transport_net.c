@@ -1,0 +1,218 @@
+/* The net transport over the socket device on this host: slices of rings and trees, devices that misbehave, peers that leave, records and messages that are wrong. */
+#include "transport_world.h"
+
+#include "base/param.h"
+#include "says.h"
+
+static void set(const char *name, const char *value)
+{
+    assert_int_equal(value != NULL ? setenv(name, value, 1) : unsetenv(name), 0);
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    rondo_netdev_finalize(); /* asked anew */
+}
+
+static int over_loopback(void **state)
+{
+    (void)state;
+    set("RONDO_NET", "socket");
+    set("RONDO_SOCKET_IFNAME", "=lo");
+    return 0;
+}
+
+static void stream_apart(int nranks, uint32_t slot_bytes)
+{
+    struct world *w = world_new(nranks, RONDO_SHM_MEMFD, slot_bytes);
+    world_spread(w);
+    w->body = body_stream;
+    run_threads(w);
+    world_free(w);
+}
+
+static void rings_and_trees_carry_their_own_slices(void **state)
+{
+    (void)state;
+    stream_apart(2, 128);
+    stream_apart(3, 8192 + 128);
+    stream_apart(5, 1024);
+}
+
+static void late_and_full_devices_change_nothing(void **state)
+{
+    (void)state;
+    set("RONDO_NET_FAULT", "seed=7,late=3,again=2,connect=5");
+    stream_apart(3, 512);
+    set("RONDO_NET_FAULT", NULL);
+}
+
+/* Two ranks by turns of this thread, up to the hello. */
+static struct world *two_apart(void)
+{
+    struct world *w = world_new(2, RONDO_SHM_MEMFD, 256);
+    int pending, open = 1;
+    int64_t late = rondo_now_ns() + deadline_ns;
+    world_spread(w);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(rank_open(w, i, MAX_LINKS), RONDO_SUCCESS);
+        assert_int_equal(rank_offer(w, i), RONDO_SUCCESS);
+    }
+    while (open) {
+        open = 0;
+        for (int i = 0; i < 2; i++) {
+            rondo_status status = rank_connect(w, i);
+            assert_true(status == RONDO_SUCCESS || status == RONDO_IN_PROGRESS);
+            open |= status != RONDO_SUCCESS;
+        }
+        assert_true(rondo_now_ns() < late);
+    }
+    for (open = 1; open;) {
+        open = 0;
+        for (int i = 0; i < 2; i++) {
+            open |= rank_hello(&w->rank[i], &pending) != RONDO_SUCCESS;
+            rank_turn(&w->rank[i]);
+            open |= w->rank[i].net.busy;
+        }
+        assert_true(rondo_now_ns() < late);
+    }
+    return w;
+}
+
+static struct end *first_end(struct rank *r, int is_send)
+{
+    for (int i = 0; i < r->nends; i++) {
+        if (r->ends[i].link.is_send == is_send) {
+            return &r->ends[i];
+        }
+    }
+    return NULL;
+}
+
+/* Turn until an error. */
+static rondo_status turn_to_error(struct rank *r, struct rondo_conn *conn)
+{
+    int64_t late = rondo_now_ns() + deadline_ns;
+    rondo_status status = RONDO_SUCCESS;
+    for (int moved = 0; status == RONDO_SUCCESS && rondo_now_ns() < late;) {
+        conn->wanted = 1;
+        status = rondo_net_turn(&r->net, &moved);
+    }
+    return status;
+}
+
+static void a_peer_that_left_is_a_fault_once_it_is_waited_for(void **state)
+{
+    struct world *w = two_apart();
+    struct rank *r = &w->rank[0];
+    int moved = 0;
+    (void)state;
+    rank_close(&w->rank[1]);
+    for (int i = 0; i < 100; i++) {
+        assert_int_equal(rondo_net_turn(&r->net, &moved), RONDO_SUCCESS);
+    }
+    rondo_log_mask = RONDO_LOG_NONE;
+    assert_int_equal(turn_to_error(r, &first_end(r, 0)->link.conn), RONDO_REMOTE_ERROR);
+    assert_says("rank 1");
+    assert_int_equal(turn_to_error(r, &first_end(r, 0)->link.conn), RONDO_REMOTE_ERROR); /* and stays one */
+    rank_close(r);
+    world_free(w);
+}
+
+static void a_message_that_is_no_slice_is_refused(void **state)
+{
+    struct world *w = two_apart();
+    struct rondo_conn *send = &first_end(&w->rank[0], 1)->link.conn, *recv = &first_end(&w->rank[1], 0)->link.conn;
+    (void)state;
+    send->tail->size[send->step % RONDO_SLOTS] = rondo_conn_size(send->step, 3, 16); /* there is no protocol 3 */
+    __atomic_store_n(&send->tail->tail, ++send->step, __ATOMIC_RELEASE);
+    rank_flush(&w->rank[0]);
+    rondo_log_mask = RONDO_LOG_NONE;
+    assert_int_equal(turn_to_error(&w->rank[1], recv), RONDO_REMOTE_ERROR);
+    assert_says("is not one");
+    for (int i = 0; i < 2; i++) {
+        rank_close(&w->rank[i]);
+    }
+    world_free(w);
+}
+
+/* The sender is told of a dead comm when it has something to send, with the device's sentence. */
+static void a_device_that_dies_fails_its_sender(void **state)
+{
+    struct world *w;
+    struct end *end;
+    int moved = 0;
+    (void)state;
+    set("RONDO_NET_FAULT", "fail=isend:9:remote"); /* two channels of a ring and a tree: 8 conns, each with a hello */
+    w = two_apart();
+    end = first_end(&w->rank[0], 1);
+    rondo_log_mask = RONDO_LOG_NONE;
+    assert_int_equal(stream_turn(&w->rank[0], end), 1);
+    assert_int_equal(rondo_net_turn(&w->rank[0].net, &moved), RONDO_REMOTE_ERROR);
+    for (int i = 0; i < 2; i++) {
+        rank_close(&w->rank[i]);
+    }
+    world_free(w);
+    set("RONDO_NET_FAULT", NULL);
+}
+
+static void what_does_not_reach_says_why(void **state)
+{
+    struct world *w = world_new(2, RONDO_SHM_MEMFD, 256);
+    const struct rondo_transport *transport;
+    (void)state;
+    world_spread(w);
+    assert_int_equal(rank_open(w, 0, MAX_LINKS), RONDO_SUCCESS);
+    assert_int_equal(rondo_transport_select(&w->rank[0].net, 1, &transport), RONDO_SUCCESS);
+    assert_string_equal(transport->name, "net");
+    rondo_log_mask = RONDO_LOG_NONE;
+    w->peers[1].netdevs = 0;
+    assert_int_equal(rondo_transport_select(&w->rank[0].net, 1, &transport), RONDO_INTERNAL_ERROR);
+    assert_says("no network device on the other host");
+    w->peers[1].netdevs = 1u << 31;
+    assert_int_equal(rondo_transport_select(&w->rank[0].net, 1, &transport), RONDO_INTERNAL_ERROR);
+    assert_says("no device of one kind on both hosts");
+    setenv("RONDO_NET_DISABLE", "1", 1);
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    rondo_log_mask = RONDO_LOG_NONE;
+    assert_int_equal(rondo_transport_select(&w->rank[0].net, 1, &transport), RONDO_INTERNAL_ERROR);
+    assert_says("RONDO_NET_DISABLE");
+    unsetenv("RONDO_NET_DISABLE");
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    rank_close(&w->rank[0]);
+    world_free(w);
+}
+
+static void records_of_another_kind_are_refused(void **state)
+{
+    struct world *w = world_new(2, RONDO_SHM_MEMFD, 256);
+    struct rondo_connect *record;
+    (void)state;
+    world_spread(w);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(rank_open(w, i, MAX_LINKS), RONDO_SUCCESS);
+        assert_int_equal(rank_offer(w, i), RONDO_SUCCESS);
+    }
+    rondo_log_mask = RONDO_LOG_NONE;
+    record = record_of(w, &w->rank[0], &w->rank[0].ends[0]);
+    record->data[0] ^= 1; /* the device */
+    assert_int_equal(rank_connect(w, 0), RONDO_INTERNAL_ERROR);
+    record->data[0] ^= 1;
+    record->data[1] ^= 1; /* the protocols */
+    assert_int_equal(rank_connect(w, 0), RONDO_INTERNAL_ERROR);
+    for (int i = 0; i < 2; i++) {
+        rank_close(&w->rank[i]);
+    }
+    world_free(w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rings_and_trees_carry_their_own_slices),
+        cmocka_unit_test(late_and_full_devices_change_nothing),
+        cmocka_unit_test(a_peer_that_left_is_a_fault_once_it_is_waited_for),
+        cmocka_unit_test(a_message_that_is_no_slice_is_refused),
+        cmocka_unit_test(a_device_that_dies_fails_its_sender),
+        cmocka_unit_test(what_does_not_reach_says_why),
+        cmocka_unit_test(records_of_another_kind_are_refused),
+    };
+    return cmocka_run_group_tests(tests, over_loopback, NULL);
+}

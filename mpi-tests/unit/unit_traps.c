@@ -1,0 +1,403 @@
+/* launcher.h, init_traps.h: what the environment tells of the launcher, and the traps in made-up records. Nothing is looked up on this machine. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "base/mem.h"
+#include "init_traps.h"
+
+enum { MAX_RANKS = 1000 };
+
+static const char *const variables[] = {
+    "OMPI_COMM_WORLD_SIZE",
+    "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "PMI_SIZE",
+    "PMI_RANK",
+    "MPI_LOCALNRANKS",
+    "SLURM_STEP_ID",
+    "SLURM_STEP_NUM_TASKS",
+    "SLURM_NTASKS",
+    "SLURM_PROCID",
+    "SLURM_NODEID",
+    "SLURM_STEP_TASKS_PER_NODE",
+};
+
+static struct rondo_peer *peers;
+static struct rondo_trap_scene scene;
+static struct rondo_trap_view view;
+static int32_t gone;      /* a process that does not exist */
+static int32_t reachable; /* whose probe can be opened */
+static int probes;        /* opened so far */
+static char text[RONDO_ERROR_TEXT * 2];
+
+static int has_process(int32_t pid) { return pid != gone; }
+static int can_open(const struct rondo_shm_name *probe)
+{
+    probes++;
+    return probe->pid == reachable;
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < RONDO_COUNTOF(variables); i++) {
+        unsetenv(variables[i]);
+    }
+    gone = reachable = -1;
+    probes = 0;
+    memset(&scene, 0, sizeof scene);
+    scene.launcher.task = -1;
+    scene.has_process = has_process;
+    scene.can_open = can_open;
+    return RONDO_NEW_ARRAY(peers, MAX_RANKS, "peers") == RONDO_SUCCESS ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    rondo_free(peers);
+    return 0;
+}
+
+/* Ranks in blocks on hosts n0, n1, ..., each bound to its own core. */
+static void job(int nhosts, int per_host)
+{
+    scene.peers = peers;
+    scene.nranks = nhosts * per_host;
+    for (int r = 0; r < scene.nranks; r++) {
+        struct rondo_peer *peer = &peers[r];
+        int host = r / per_host;
+        snprintf(peer->host, sizeof peer->host, "n%d", host);
+        peer->rank = r;
+        peer->pid = peer->probe.pid = 1000 + r;
+        peer->host_hash = 77 + (uint64_t)host;
+        peer->shm_dev = 28;
+        peer->pidns = 42;
+        peer->process_hash = (uint64_t)(r * 31 + 1);
+        peer->cores.bits[0] = UINT64_C(1) << r % per_host;
+    }
+    scene.launcher_cores.bits[0] = 0xff;
+}
+
+static int trapped(enum rondo_trap trap)
+{
+    text[0] = '\0';
+    return rondo_trap_text(&scene, &view, trap, text, RONDO_ERROR_TEXT);
+}
+
+/* Look from a rank: it is in `expected` and in nothing else; RONDO_NUM_TRAPS: in nothing. */
+static void look(int rank, enum rondo_trap expected)
+{
+    scene.rank = rank;
+    rondo_traps_look(&scene, &view);
+    for (int i = 0; i < RONDO_NUM_TRAPS; i++) {
+        if (trapped((enum rondo_trap)i) != (i == (int)expected)) {
+            fail_msg("rank %d, trap %d: \"%s\"", rank, i, text);
+        }
+    }
+    if (expected < RONDO_NUM_TRAPS) {
+        trapped(expected);
+    }
+}
+
+#define assert_text(part)                                 \
+    do {                                                  \
+        if (!strstr(text, part)) {                        \
+            fail_msg("\"%s\" is not in: %s", part, text); \
+        }                                                 \
+    } while (0)
+
+/* ---- the launcher ---- */
+
+static void nothing_is_known_without_a_launcher(void **state)
+{
+    (void)state;
+    struct rondo_launcher launcher;
+    setenv("SLURM_NTASKS", "4", 1); /* a batch script: nobody has started tasks */
+    rondo_launcher_read(&launcher);
+    assert_null(launcher.name);
+    assert_int_equal(launcher.tasks, 0);
+    assert_int_equal(launcher.task, -1);
+    assert_int_equal(launcher.local_tasks, 0);
+}
+
+static void mpirun_is_believed_before_slurm(void **state)
+{
+    (void)state;
+    struct rondo_launcher launcher;
+    setenv("SLURM_STEP_ID", "0", 1);
+    setenv("SLURM_STEP_NUM_TASKS", "2", 1); /* mpirun's daemons */
+    setenv("SLURM_PROCID", "1", 1);
+    setenv("OMPI_COMM_WORLD_SIZE", "16", 1);
+    setenv("OMPI_COMM_WORLD_RANK", "9", 1);
+    setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "8", 1);
+    rondo_launcher_read(&launcher);
+    assert_string_equal(launcher.name, "mpirun");
+    assert_int_equal(launcher.tasks, 16);
+    assert_int_equal(launcher.task, 9);
+    assert_int_equal(launcher.local_tasks, 8);
+}
+
+static void hydra_is_told_from_slurms_pmi(void **state)
+{
+    (void)state;
+    struct rondo_launcher launcher;
+    setenv("PMI_SIZE", "6", 1);
+    setenv("PMI_RANK", "5", 1);
+    setenv("SLURM_STEP_ID", "0", 1);
+    setenv("SLURM_STEP_NUM_TASKS", "3", 1);
+    rondo_launcher_read(&launcher);
+    assert_string_equal(launcher.name, "srun");
+    assert_int_equal(launcher.tasks, 3);
+    setenv("MPI_LOCALNRANKS", "2", 1); /* hydra's proxies are tasks of srun */
+    rondo_launcher_read(&launcher);
+    assert_string_equal(launcher.name, "mpiexec");
+    assert_int_equal(launcher.tasks, 6);
+    assert_int_equal(launcher.task, 5);
+    assert_int_equal(launcher.local_tasks, 2);
+    unsetenv("SLURM_STEP_ID");
+    unsetenv("MPI_LOCALNRANKS");
+    rondo_launcher_read(&launcher);
+    assert_string_equal(launcher.name, "mpiexec");
+    assert_int_equal(launcher.tasks, 6);
+}
+
+static void srun_tells_tasks_and_those_of_the_node(void **state)
+{
+    (void)state;
+    struct rondo_launcher launcher;
+    setenv("SLURM_STEP_ID", "3", 1);
+    setenv("SLURM_NTASKS", "5", 1);
+    setenv("SLURM_PROCID", "4", 1);
+    setenv("SLURM_NODEID", "2", 1);
+    setenv("SLURM_STEP_TASKS_PER_NODE", "2(x2),1", 1);
+    rondo_launcher_read(&launcher);
+    assert_string_equal(launcher.name, "srun");
+    assert_int_equal(launcher.tasks, 5);
+    assert_int_equal(launcher.task, 4);
+    assert_int_equal(launcher.local_tasks, 1);
+    setenv("SLURM_NTASKS", "many", 1);
+    setenv("SLURM_PROCID", "-3", 1);
+    unsetenv("SLURM_NODEID");
+    rondo_launcher_read(&launcher);
+    assert_int_equal(launcher.tasks, 0);
+    assert_int_equal(launcher.task, -1);
+    assert_int_equal(launcher.local_tasks, 0);
+}
+
+static void lists_of_slurm_are_read(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *list;
+        int node, tasks;
+    } rows[] = {
+        { "4", 0, 4 },         { "4", 1, 0 },         { "4(x3)", 2, 4 }, { "4(x3)", 3, 0 }, { "2(x3),1", 3, 1 },
+        { "1,2,3(x2)", 1, 2 }, { "1,2,3(x2)", 3, 3 }, { "", 0, 0 },      { "x", 0, 0 },     { "4(x", 0, 0 },
+        { "4(x0)", 0, 0 },     { "4(x3", 1, 0 },      { "-1", 0, 0 },    { "4,", 1, 0 },    { "1(x2147483647),2(x9)", 2147483647, 0 },
+    };
+    for (size_t i = 0; i < RONDO_COUNTOF(rows); i++) {
+        if (rondo_launcher_slurm_tasks(rows[i].list, rows[i].node) != rows[i].tasks) {
+            fail_msg("tasks of node %d in \"%s\"", rows[i].node, rows[i].list);
+        }
+    }
+}
+
+/* ---- traps ---- */
+
+static void a_correct_job_is_in_no_trap(void **state)
+{
+    (void)state;
+    job(3, 4);
+    scene.launcher = (struct rondo_launcher){ "srun", "srun --cpu-bind=none", 12, 0, 4 };
+    for (int r = 0; r < 12; r++) {
+        look(r, RONDO_NUM_TRAPS);
+        assert_int_equal(view.leads, r % 4 == 0);
+    }
+    assert_int_equal(probes, 3); /* the first rank of each host that follows, and no other */
+}
+
+static void ranks_on_one_core_are_told_how_to_get_more(void **state)
+{
+    (void)state;
+    job(2, 4);
+    scene.launcher.unbind = "mpirun --bind-to none";
+    for (int r = 4; r < 8; r++) {
+        peers[r].cores.bits[0] = 8;
+    }
+    look(0, RONDO_NUM_TRAPS);
+    look(4, RONDO_TRAP_CORES);
+    assert_text("the 4 ranks on n1 are bound to 1 core, though their launcher may use 8");
+    assert_text("mpirun --bind-to none");
+    look(5, RONDO_NUM_TRAPS);
+    /* Two of them share a core. */
+    peers[5].cores.bits[0] = 1;
+    peers[6].cores.bits[0] = 2;
+    look(4, RONDO_TRAP_CORES);
+    assert_text("bound to 3 cores");
+    scene.launcher.unbind = NULL;
+    look(4, RONDO_TRAP_CORES);
+    assert_text("--cpu-bind=none");
+}
+
+static void a_job_that_has_no_more_cores_is_in_no_trap(void **state)
+{
+    (void)state;
+    job(1, 4);
+    for (int r = 0; r < 4; r++) {
+        peers[r].cores.bits[0] = 3;
+    }
+    scene.launcher_cores.bits[0] = 3;
+    look(0, RONDO_NUM_TRAPS);
+    memset(&scene.launcher_cores, 0, sizeof scene.launcher_cores); /* not known */
+    look(0, RONDO_NUM_TRAPS);
+    scene.launcher_cores.bits[0] = 0xff;
+    look(0, RONDO_TRAP_CORES);
+    for (int r = 0; r < 4; r++) { /* threads of one process: no launcher bound them */
+        peers[r].process_hash = 5;
+    }
+    look(0, RONDO_NUM_TRAPS);
+}
+
+static void a_process_that_is_not_here_is_a_stranger(void **state)
+{
+    (void)state;
+    job(2, 2);
+    gone = peers[3].pid;
+    look(0, RONDO_NUM_TRAPS);
+    look(2, RONDO_TRAP_STRANGER);
+    assert_text("rank 3 on n1 says that it is process 1003 of the host of rank 2, n1");
+    assert_text("boot id");
+    assert_text("its own RONDO_HOSTID");
+    scene.has_hostid = 1;
+    look(2, RONDO_TRAP_STRANGER);
+    assert_text("one identity (RONDO_HOSTID)");
+    peers[2].pidns = peers[3].pidns = 0; /* whose pid it is, is not known */
+    look(2, RONDO_NUM_TRAPS);
+}
+
+static void more_processes_than_the_launcher_started_here(void **state)
+{
+    (void)state;
+    job(1, 4);
+    scene.launcher = (struct rondo_launcher){ "srun", "", 4, 0, 2 };
+    look(0, RONDO_TRAP_NODES);
+    assert_text("srun started 2 processes on the node of rank 0, but 4 say");
+    assert_text("host n0");
+    assert_text("RONDO_HOSTID");
+    assert_text("OMPI_MCA_btl=self,tcp");
+    look(1, RONDO_NUM_TRAPS);
+    peers[1].process_hash = peers[0].process_hash; /* ranks as threads: two processes */
+    peers[3].process_hash = peers[2].process_hash;
+    look(0, RONDO_NUM_TRAPS);
+    scene.launcher.local_tasks = 1;
+    look(0, RONDO_TRAP_NODES);
+    assert_text("srun started 1 process on");
+    scene.has_hostid = 1;
+    look(0, RONDO_NUM_TRAPS);
+}
+
+static void what_divides_a_host_is_named(void **state)
+{
+    (void)state;
+    job(4, 2);
+    for (int r = 0; r < 8; r++) {
+        peers[r].host_hash = 9 + (r < 2);
+        peers[r].shm_dev = 20 + (uint64_t)(r / 2);
+        snprintf(peers[r].host, sizeof peers[r].host, "same");
+    }
+    look(0, RONDO_NUM_TRAPS);
+    look(2, RONDO_TRAP_DIVIDED);
+    assert_text("rank 2 on same and rank 4 on same have one host identity (name and boot id), but not one /dev/shm: ");
+    assert_text("--ipc=host --pid=host");
+    look(4, RONDO_NUM_TRAPS); /* one is enough */
+    look(6, RONDO_NUM_TRAPS);
+    peers[4].pidns++;
+    peers[5].pidns++;
+    look(2, RONDO_TRAP_DIVIDED);
+    assert_text("but not one /dev/shm and not one pid namespace: ");
+    peers[4].shm_dev = peers[5].shm_dev = peers[2].shm_dev;
+    scene.has_hostid = 1;
+    look(2, RONDO_TRAP_DIVIDED);
+    assert_text("identity (RONDO_HOSTID), but not one pid namespace: ");
+}
+
+static void hosts_that_share_memory_are_one(void **state)
+{
+    (void)state;
+    job(3, 2);
+    reachable = peers[4].pid;
+    look(0, RONDO_TRAP_TWINS);
+    assert_text("rank 0 on n0 and rank 4 on n2 have two host identities");
+    assert_text("one RONDO_HOSTID");
+    look(2, RONDO_TRAP_TWINS);
+    assert_text("rank 2 on n1 and rank 4 on n2");
+    look(4, RONDO_NUM_TRAPS);
+    look(1, RONDO_NUM_TRAPS);
+    scene.has_hostid = 1; /* meant so */
+    look(0, RONDO_NUM_TRAPS);
+    scene.has_hostid = 0;
+    probes = 0;
+    peers[4].shm_dev++;
+    look(0, RONDO_NUM_TRAPS);
+    assert_int_equal(probes, 1); /* of n1 only */
+}
+
+static void many_hosts_cost_few_probes(void **state)
+{
+    (void)state;
+    job(250, 4);
+    look(0, RONDO_NUM_TRAPS);
+    assert_int_equal(probes, 64);
+    probes = 0;
+    look(996, RONDO_NUM_TRAPS);
+    assert_int_equal(probes, 0);
+}
+
+static void the_longest_sentences_are_whole(void **state)
+{
+    (void)state;
+    job(1, 4);
+    for (int r = 0; r < 4; r++) {
+        memset(peers[r].host, 'h', sizeof peers[r].host); /* not terminated: a peer wrote it */
+        peers[r].pid = INT32_MAX;
+        peers[r].cores.bits[0] = 1;
+    }
+    scene.launcher = (struct rondo_launcher){ "mpiexec", NULL, 4, 0, 2 };
+    scene.rank = 0;
+    rondo_traps_look(&scene, &view);
+    view.stranger = view.divided = view.twin = 3;
+    peers[3].shm_dev++;
+    peers[3].pidns++;
+    for (int i = 0; i < RONDO_NUM_TRAPS; i++) {
+        assert_true(rondo_trap_text(&scene, &view, (enum rondo_trap)i, text, sizeof text));
+        assert_in_range(strlen(text), 100, RONDO_ERROR_TEXT - 1);
+    }
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(nothing_is_known_without_a_launcher),
+        TEST(mpirun_is_believed_before_slurm),
+        TEST(hydra_is_told_from_slurms_pmi),
+        TEST(srun_tells_tasks_and_those_of_the_node),
+        TEST(lists_of_slurm_are_read),
+        TEST(a_correct_job_is_in_no_trap),
+        TEST(ranks_on_one_core_are_told_how_to_get_more),
+        TEST(a_job_that_has_no_more_cores_is_in_no_trap),
+        TEST(a_process_that_is_not_here_is_a_stranger),
+        TEST(more_processes_than_the_launcher_started_here),
+        TEST(what_divides_a_host_is_named),
+        TEST(hosts_that_share_memory_are_one),
+        TEST(many_hosts_cost_few_probes),
+        TEST(the_longest_sentences_are_whole),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,312 @@
+/* The net transport: ends of conns between nodes, from the offer to the close. Contract: net/transport_net.h; the data: transport_net_proxy.c. */
+#include "net/transport_net.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/param.h"
+#include "net/control.h"
+
+/* What travels in a connect record. The rest is the device's handle. */
+struct net_record {
+    uint8_t device; /* index in rondo_netdevs */
+    uint8_t protos;
+    uint16_t reserved;
+    uint8_t handle[RONDO_NET_HANDLE];
+};
+_Static_assert(sizeof(struct net_record) <= RONDO_CONNECT_DATA, "the record of a net link fits a connect record");
+
+/* Between the ends of a lazy link, by the control plane. */
+struct net_mail {
+    uint32_t told; /* 0: the record; 1: "I have connected" */
+    struct rondo_connect record;
+};
+_Static_assert(sizeof(struct net_mail) <= RONDO_MAIL_BYTES, "a mail");
+
+static const struct rondo_net_device *device_of(const struct rondo_peer *self, const struct rondo_peer *peer)
+{
+    return rondo_netdev_common(self->netdevs, peer->netdevs);
+}
+
+/* The same by its number. */
+static uint8_t common_of(const struct rondo_net *net, int peer)
+{
+    return (uint8_t)__builtin_ctz(net->peers[net->rank].netdevs & net->peers[peer].netdevs);
+}
+
+static int net_reaches(const struct rondo_net *net, const struct rondo_peer *self, const struct rondo_peer *peer)
+{
+    (void)net;
+    return !rondo_params()->net_disable && device_of(self, peer) != NULL;
+}
+
+static const char *net_why_not(const struct rondo_net *net, const struct rondo_peer *self, const struct rondo_peer *peer)
+{
+    (void)net;
+    if (rondo_params()->net_disable) {
+        return "is disabled by RONDO_NET_DISABLE";
+    }
+    if (self->netdevs == 0) {
+        return "found no network device on this host (RONDO_DEBUG=INFO RONDO_DEBUG_SUBSYS=NET says why)";
+    }
+    return peer->netdevs == 0 ? "found no network device on the other host (RONDO_DEBUG=INFO RONDO_DEBUG_SUBSYS=NET there says why)"
+                              : "has no device of one kind on both hosts (RONDO_NET, RONDO_SOCKET_IFNAME, RONDO_IB_HCA)";
+}
+
+static rondo_status net_open(struct rondo_net *net, void **state_out, int max_links)
+{
+    struct rondo_net_state *state;
+    (void)max_links;
+    RONDO_TRY(RONDO_NEW(state, "the net transport"));
+    state->net = net;
+    *state_out = state;
+    return RONDO_SUCCESS;
+}
+
+/* ---- an end's memory ---- */
+
+/* Slots of lazy links are smaller: a rank may have one with every other rank. */
+static uint32_t slot_bytes_of(const struct rondo_net *net, const struct rondo_link *link, int proto)
+{
+    uint32_t bytes = net->slot_bytes[proto];
+    int64_t most = rondo_params()->p2p_net_chunksize;
+    return link->channel < 0 && bytes > most ? (uint32_t)(most / RONDO_CTRL_ALIGN * RONDO_CTRL_ALIGN) : bytes;
+}
+
+static rondo_status end_memory(struct rondo_net_end *end)
+{
+    const struct rondo_net *net = end->owner->net;
+    size_t largest = 0;
+    for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
+        if (end->link->protos >> p & 1) {
+            largest = rondo_max_size(largest, slot_bytes_of(net, end->link, p));
+        }
+    }
+    end->stride = RONDO_CTRL_ALIGN + largest;
+    end->bytes = rondo_round_up(2 * RONDO_CTRL_ALIGN + RONDO_SLOTS * end->stride, (size_t)sysconf(_SC_PAGESIZE));
+    void *memory = mmap(NULL, end->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
+        return rondo_fail(RONDO_SYSTEM_ERROR, "rank %d on %s: no %zu bytes for a connection with rank %d: %m; lower RONDO_BUFFSIZE",
+                          net->rank, rondo_log_host(), end->bytes, end->link->peer);
+    }
+    end->memory = memory;
+    end->owner->bytes += end->bytes;
+    return RONDO_SUCCESS;
+}
+
+static void conn_fill(struct rondo_net_end *end)
+{
+    struct rondo_link *link = end->link;
+    struct rondo_conn *conn = &link->conn;
+    memset(conn, 0, sizeof(*conn));
+    for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
+        if (link->protos >> p & 1) {
+            conn->slots[p] = rondo_net_slot(end, 0);
+            conn->slot_bytes[p] = slot_bytes_of(end->owner->net, link, p);
+            conn->slot_gap[p] = (uint32_t)end->stride - conn->slot_bytes[p];
+        }
+    }
+    conn->tail = (struct rondo_conn_tail *)(void *)end->memory;
+    conn->head = (struct rondo_conn_head *)(void *)(end->memory + RONDO_CTRL_ALIGN);
+    conn->peer = link->peer;
+    conn->channel = link->channel;
+    conn->proxied = 1;
+    conn->via = end->via;
+}
+
+/* ---- offer ---- */
+
+/* The device that the graphs say; else one by channel, so that channels share the devices of a node. */
+static int number_of(const struct rondo_net_device *device, int n, const struct rondo_link *link)
+{
+    struct rondo_net_properties properties;
+    for (int i = 0; i < n && link->net_name != NULL; i++) {
+        if (device->properties(i, &properties) == RONDO_SUCCESS && strcmp(properties.name, link->net_name) == 0) {
+            return i;
+        }
+    }
+    return (link->channel < 0 ? link->peer : link->channel) % n;
+}
+
+static rondo_status prepare(struct rondo_net_end *end, struct rondo_connect *connect)
+{
+    const struct rondo_net *net = end->owner->net;
+    struct rondo_link *link = end->link;
+    struct rondo_net_peer peer = { .rank = link->peer, .channel = link->channel };
+    struct rondo_net_properties properties;
+    struct net_record record = { .device = common_of(net, link->peer), .protos = (uint8_t)link->protos };
+    int n = 0;
+    memcpy(peer.host, net->peers[link->peer].host, sizeof(peer.host));
+    memcpy(peer.secret, net->peers[0].id.nonce, sizeof(peer.secret));
+    RONDO_TRY(end->device->init(&n, NULL, 0));
+    if (n < 1) {
+        return rondo_fail(RONDO_SYSTEM_ERROR, "rank %d on %s: the devices of %s are gone", net->rank, rondo_log_host(), end->device->name);
+    }
+    end->number = number_of(end->device, n, link);
+    RONDO_TRY(end->device->properties(end->number, &properties));
+    snprintf(end->via, sizeof(end->via), "NET/%.8s/%.16s", end->device->name, properties.name);
+    RONDO_TRY(end->device->prepare(end->number, &peer, link->is_send, &end->comm, record.handle));
+    memcpy(connect->data, &record, sizeof(record));
+    return RONDO_SUCCESS;
+}
+
+static rondo_status end_new(struct rondo_net_state *state, struct rondo_link *link)
+{
+    const struct rondo_peer *peers = state->net->peers;
+    struct rondo_net_end *end;
+    RONDO_TRY(RONDO_NEW(end, "a connection between nodes"));
+    end->owner = state;
+    end->link = link;
+    end->index = -1;
+    end->device = device_of(&peers[state->net->rank], &peers[link->peer]);
+    link->state = end; /* freed by disconnect, also when what follows fails */
+    return end_memory(end);
+}
+
+static rondo_status net_offer(void *state, struct rondo_link *link, struct rondo_connect *record)
+{
+    RONDO_TRY(end_new(state, link));
+    return prepare(link->state, record);
+}
+
+/* ---- connect ---- */
+
+static rondo_status net_connect(void *state, struct rondo_link *link, const struct rondo_connect *connect)
+{
+    struct rondo_net_end *end = link->state;
+    const struct rondo_net *net = ((struct rondo_net_state *)state)->net;
+    struct net_record record;
+    memcpy(&record, connect->data, sizeof(record));
+    if (record.device != common_of(net, link->peer) || record.protos != link->protos) {
+        return rondo_fail(RONDO_INTERNAL_ERROR,
+                          "rank %d refuses the record of rank %d (host %.*s) for channel %d: its net device or protocols differ", net->rank,
+                          link->peer, RONDO_HOST_LEN, net->peers[link->peer].host, link->channel);
+    }
+    RONDO_TRY(end->device->connect(end->comm, record.handle));
+    RONDO_TRY(end->device->reg(end->comm, end->memory, end->bytes, RONDO_NET_HOST, -1, &end->region));
+    conn_fill(end);
+    return rondo_net_carry(end);
+}
+
+/* ---- lazy links: records by the control plane, each end when it is asked for ---- */
+
+/* A pair has one link in each direction, so who writes, its sender or its receiver, says which one is meant. */
+static uint64_t mail_tag(int from_sender, int told)
+{
+    char kind[] = { 'p', '2', 'p', (char)from_sender, (char)told };
+    return rondo_hash(kind, sizeof(kind), 0);
+}
+
+static rondo_status lazy_say(struct rondo_net_end *end, uint32_t told)
+{
+    const struct rondo_net *net = end->owner->net;
+    struct net_mail mail = { .told = told };
+    if (!told) {
+        mail.record = end->record;
+    }
+    return rondo_control_send(net->control, end->link->peer, mail_tag(end->link->is_send, (int)told), &mail, sizeof(mail));
+}
+
+static rondo_status lazy_hear(struct rondo_net_end *end, uint32_t told)
+{
+    const struct rondo_net *net = end->owner->net;
+    struct net_mail mail;
+    size_t bytes;
+    RONDO_TRY(rondo_control_receive(net->control, end->link->peer, mail_tag(!end->link->is_send, (int)told), &mail, sizeof(mail), &bytes));
+    if (bytes != sizeof(mail) || mail.told != told) {
+        return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d: a record of %zu bytes for a connection from rank %d; %zu are expected", net->rank,
+                          bytes, end->link->peer, sizeof(mail));
+    }
+    if (!told) {
+        end->record = mail.record;
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status lazy_step(struct rondo_net_state *state, struct rondo_net_end *end)
+{
+    switch (end->stage) {
+    case RONDO_NET_OFFER: return prepare(end, &end->record);
+    case RONDO_NET_ASK: return lazy_say(end, 0);
+    case RONDO_NET_HEAR: return lazy_hear(end, 0);
+    case RONDO_NET_CONNECT: return net_connect(state, end->link, &end->record);
+    case RONDO_NET_TELL: return lazy_say(end, 1);
+    default: return lazy_hear(end, 1); /* the other end takes nothing before it has connected */
+    }
+}
+
+static rondo_status net_connect_lazy(void *arg, struct rondo_link *link)
+{
+    struct rondo_net_state *state = arg;
+    struct rondo_net_end *end;
+    if (link->state == NULL) {
+        RONDO_TRY(end_new(state, link));
+    }
+    for (end = link->state;; end->stage++) {
+        RONDO_TRY(lazy_step(state, end));
+        if (end->stage == RONDO_NET_TOLD) {
+            return RONDO_SUCCESS;
+        }
+    }
+}
+
+/* ---- the end ---- */
+
+static void net_disconnect(void *arg, struct rondo_link *link)
+{
+    struct rondo_net_state *state = arg;
+    struct rondo_net_end *end = link->state;
+    if (end == NULL) {
+        return;
+    }
+    rondo_net_drop(end);
+    if (end->region != NULL) {
+        (void)end->device->unreg(end->comm, end->region);
+    }
+    if (end->comm != NULL) {
+        end->device->close(end->comm);
+    }
+    if (end->memory != NULL) {
+        munmap(end->memory, end->bytes);
+        state->bytes -= end->bytes;
+    }
+    rondo_free(end);
+    link->state = NULL;
+}
+
+static rondo_status net_connect_all(void *state)
+{
+    (void)state;
+    return RONDO_SUCCESS;
+}
+
+static void net_settle(void *state) { (void)state; }
+
+static void net_close(void *arg)
+{
+    struct rondo_net_state *state = arg;
+    rondo_free(state->end);
+    rondo_free(state);
+}
+
+static size_t net_bytes(void *state) { return ((struct rondo_net_state *)state)->bytes; }
+
+const struct rondo_transport rondo_transport_net = {
+    .name = "net",
+    .reaches = net_reaches,
+    .why_not = net_why_not,
+    .open = net_open,
+    .offer = net_offer,
+    .connect = net_connect,
+    .connect_lazy = net_connect_lazy,
+    .disconnect = net_disconnect,
+    .connect_all = net_connect_all,
+    .settle = net_settle,
+    .close = net_close,
+    .bytes = net_bytes,
+    .turn = rondo_net_state_turn,
+};

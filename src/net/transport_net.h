@@ -1,0 +1,68 @@
+/*
+ * The net transport, shared by its files: conns between ranks that share no memory, carried by a net device.
+ *
+ * Each end has a block of its own: the two control lines, then RONDO_SLOTS slots, each after a gap in whose last bytes the header of its message goes. The sender's proxy sends a
+ * slice as one message, header and slot; its credit comes back when the device needs the slot no more. The receiver's proxy has a receive posted for every slot that
+ * was consumed, checks what comes against the header, and moves the tail. All waiting is the executor's: the proxy never blocks and touches an end only when something may have
+ * changed for it.
+ *
+ *   | tail, head lines | gap, slot 0 | gap, slot 1 | ... |       gap and slot: multiples of RONDO_CTRL_ALIGN; one slot serves all protocols
+ *
+ * Bytes of an end: 256 + 8 * (128 + the largest slot), in whole pages. A device that has failed says so once somebody waits for it: a peer that has finished and left before
+ * this rank is no fault.
+ */
+#ifndef RONDO_NET_TRANSPORT_NET_H
+#define RONDO_NET_TRANSPORT_NET_H
+
+#include "net/netdev.h"
+#include "net/transport.h"
+
+/* Before the slot in a message. */
+struct rondo_net_header {
+    uint32_t step; /* of the slice, low half */
+    uint32_t call; /* call word, or 0 */
+    uint32_t bytes, proto;
+};
+
+/* How far a lazy end is: records travel by the control plane. */
+enum rondo_net_stage { RONDO_NET_OFFER, RONDO_NET_ASK, RONDO_NET_HEAR, RONDO_NET_CONNECT, RONDO_NET_TELL, RONDO_NET_TOLD };
+
+/* One end of a conn; link->state. */
+struct rondo_net_end {
+    struct rondo_net_state *owner;
+    struct rondo_link *link;
+    const struct rondo_net_device *device;
+    int index, number; /* in the owner's list (-1: not carried yet); of the device */
+    void *comm, *region;
+    uint8_t *memory;
+    size_t bytes, stride;
+    uint64_t posted, done; /* slices given to the device, and through with it */
+    void *request[RONDO_SLOTS];
+    enum rondo_net_stage stage;
+    struct rondo_connect record; /* lazy: mine, then theirs */
+    char via[32];
+    rondo_status failed; /* the device's error, and its sentence */
+    char text[RONDO_ERROR_TEXT];
+};
+
+/* Of one communicator. */
+struct rondo_net_state {
+    struct rondo_net *net;
+    struct rondo_net_end **end; /* those that are carried */
+    int nends, capacity;
+    size_t bytes;
+};
+
+/** The slot of a slice: where its payload lies; the header ends there. */
+static inline uint8_t *rondo_net_slot(const struct rondo_net_end *end, uint64_t step)
+{
+    return end->memory + 2 * RONDO_CTRL_ALIGN + RONDO_CTRL_ALIGN + (step % RONDO_SLOTS) * end->stride;
+}
+
+/** Carry this end from now on. */
+rondo_status rondo_net_carry(struct rondo_net_end *end);
+void rondo_net_drop(struct rondo_net_end *end);
+/** The transport's turn (net/transport.h). */
+rondo_status rondo_net_state_turn(void *state, int *moved);
+
+#endif

@@ -1,0 +1,190 @@
+/* The proxy of the net transport: moves the slices of all conns that a net device carries. Contract: net/transport_net.h. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "net/transport_net.h"
+
+rondo_status rondo_net_carry(struct rondo_net_end *end)
+{
+    struct rondo_net_state *state = end->owner;
+    if (state->nends == state->capacity) {
+        int capacity = state->capacity > 0 ? 2 * state->capacity : 16;
+        struct rondo_net_end **larger;
+        RONDO_TRY(RONDO_NEW_ARRAY(larger, capacity, "the list of conns between nodes"));
+        if (state->nends > 0) {
+            memcpy(larger, state->end, sizeof(*larger) * (size_t)state->nends);
+        }
+        rondo_free(state->end);
+        state->end = larger;
+        state->capacity = capacity;
+    }
+    end->index = state->nends;
+    state->end[state->nends++] = end;
+    state->net->proxied = state->nends;
+    return RONDO_SUCCESS;
+}
+
+void rondo_net_drop(struct rondo_net_end *end)
+{
+    struct rondo_net_state *state = end->owner;
+    if (end->index < 0) {
+        return;
+    }
+    state->end[end->index] = state->end[--state->nends];
+    state->end[end->index]->index = end->index;
+    end->index = -1;
+    state->net->proxied = state->nends;
+}
+
+/* The device is through with this end. What is under way fails when somebody waits for it. */
+static void end_failed(struct rondo_net_end *end, rondo_status status)
+{
+    end->failed = status;
+    memcpy(end->text, rondo_error_text(), sizeof(end->text));
+    end->text[sizeof(end->text) - 1] = '\0';
+}
+
+static rondo_status end_error(const struct rondo_net_end *end) { return rondo_fail(end->failed, "%s", end->text); }
+
+/* ---- sending ---- */
+
+static rondo_status send_one(struct rondo_net_end *end, int *sent)
+{
+    struct rondo_conn *conn = &end->link->conn;
+    uint32_t slot = (uint32_t)(end->posted % RONDO_SLOTS);
+    uint64_t size = __atomic_load_n(&conn->tail->size[slot], __ATOMIC_RELAXED); /* ordered by the tail */
+    struct rondo_net_header header = { .step = (uint32_t)end->posted,
+                                       .call = __atomic_load_n(&conn->tail->call[slot], __ATOMIC_RELAXED),
+                                       .bytes = rondo_conn_size_bytes(size),
+                                       .proto = (uint32_t)rondo_conn_size_proto(size) };
+    uint8_t *message = rondo_net_slot(end, end->posted) - sizeof(header);
+    void *request;
+    memcpy(message, &header, sizeof(header));
+    RONDO_TRY(end->device->isend(end->comm, message, sizeof(header) + header.bytes, 0, end->region, &request));
+    *sent = request != NULL;
+    if (request != NULL) {
+        end->request[slot] = request;
+        end->posted++;
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status send_turn(struct rondo_net_end *end, uint64_t tail, int *moved)
+{
+    struct rondo_conn *conn = &end->link->conn;
+    int go = 1;
+    while (end->posted < tail && go) {
+        RONDO_TRY(send_one(end, &go));
+        *moved |= go;
+    }
+    for (go = 1; end->done < end->posted && go;) {
+        RONDO_TRY(end->device->test(end->request[end->done % RONDO_SLOTS], &go, NULL));
+        if (go) {
+            end->done++;
+            /* Pairs with the acquire in rondo_conn_credit(): the device reads the slot no more. */
+            __atomic_store_n(&conn->head->head, end->done, __ATOMIC_RELEASE);
+            *moved = 1;
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+/* ---- receiving ---- */
+
+/* Every slot that was consumed waits for its next slice. */
+static rondo_status receive_post(struct rondo_net_end *end, uint64_t head)
+{
+    const size_t bytes = end->stride - RONDO_CTRL_ALIGN + sizeof(struct rondo_net_header);
+    const int tag = 0;
+    while (end->posted < head + RONDO_SLOTS) {
+        void *message = rondo_net_slot(end, end->posted) - sizeof(struct rondo_net_header), *request;
+        RONDO_TRY(end->device->irecv(end->comm, 1, &message, &bytes, &tag, &end->region, &request));
+        if (request == NULL) {
+            return RONDO_SUCCESS;
+        }
+        end->request[end->posted % RONDO_SLOTS] = request;
+        end->posted++;
+    }
+    return RONDO_SUCCESS;
+}
+
+/* Slice end->done has come: nothing that it says is believed before it fits. */
+static rondo_status receive_take(struct rondo_net_end *end, size_t bytes)
+{
+    struct rondo_conn *conn = &end->link->conn;
+    const struct rondo_net *net = end->owner->net;
+    struct rondo_net_header header = { 0 };
+    const uint8_t *message = rondo_net_slot(end, end->done) - sizeof(header);
+    if (bytes >= sizeof(header)) {
+        memcpy(&header, message, sizeof(header));
+    }
+    if (bytes < sizeof(header) || header.bytes != bytes - sizeof(header) || header.step != (uint32_t)end->done ||
+        header.proto >= RONDO_NUM_PROTOS) {
+        return rondo_fail(
+            RONDO_REMOTE_ERROR,
+            "rank %d: slice %llu from rank %d (host %.*s, channel %d) over %s is not one: %zu bytes, header of slice %u with %u "
+            "bytes; are both ends of one version?",
+            net->rank, (unsigned long long)end->done, conn->peer, RONDO_HOST_LEN, net->peers[conn->peer].host, conn->channel,
+            end->device->name, bytes, header.step, header.bytes);
+    }
+    __atomic_store_n(&conn->tail->call[end->done % RONDO_SLOTS], header.call, __ATOMIC_RELAXED);
+    end->done++;
+    /* Pairs with the acquire of the receiver: slot and call word are visible with it. */
+    __atomic_store_n(&conn->tail->tail, end->done, __ATOMIC_RELEASE);
+    return RONDO_SUCCESS;
+}
+
+static rondo_status receive_turn(struct rondo_net_end *end, uint64_t head, int *moved)
+{
+    struct rondo_conn *conn = &end->link->conn;
+    size_t bytes = 0;
+    int go = 1;
+    RONDO_TRY(receive_post(end, head));
+    /* No further than what is wanted: behind it may be the end of a peer that has finished and left. */
+    while (conn->wanted && end->done <= conn->step && end->done < end->posted && go) {
+        RONDO_TRY(end->device->test(end->request[end->done % RONDO_SLOTS], &go, &bytes));
+        if (go) {
+            RONDO_TRY(receive_take(end, bytes));
+            *moved = 1;
+        }
+    }
+    conn->wanted = 0;
+    return RONDO_SUCCESS;
+}
+
+/* ---- the turn ---- */
+
+/* @return whether the end has something to do; it counts as busy until it is done, but for data that did not come yet. */
+static rondo_status end_turn(struct rondo_net_end *end, int *busy, int *moved)
+{
+    struct rondo_conn *conn = &end->link->conn;
+    int is_send = end->link->is_send;
+    /* Pairs with the executor's release: its slots are filled, or read. */
+    uint64_t word = __atomic_load_n(is_send ? &conn->tail->tail : &conn->head->head, __ATOMIC_ACQUIRE);
+    int open = is_send ? end->done < word : end->posted < word + RONDO_SLOTS, waited = is_send ? open : conn->wanted;
+    rondo_status status;
+    if (!open && !waited) {
+        return RONDO_SUCCESS;
+    }
+    if (end->failed != RONDO_SUCCESS) {
+        return waited ? end_error(end) : RONDO_SUCCESS;
+    }
+    status = is_send ? send_turn(end, word, moved) : receive_turn(end, word, moved);
+    if (status != RONDO_SUCCESS) {
+        end_failed(end, status);
+        return waited ? status : RONDO_SUCCESS;
+    }
+    *busy |= is_send ? end->done < word : end->posted < word + RONDO_SLOTS;
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_net_state_turn(void *arg, int *moved)
+{
+    struct rondo_net_state *state = arg;
+    int busy = 0;
+    for (int i = 0; i < state->nends; i++) {
+        RONDO_TRY(end_turn(state->end[i], &busy, moved));
+    }
+    state->net->busy |= busy;
+    return RONDO_SUCCESS;
+}
