@@ -182,8 +182,13 @@ rondo_status rondo_net_state_turn(void *arg, int *moved)
 {
     struct rondo_net_state *state = arg;
     int busy = 0;
-    for (int i = 0; i < state->nends; i++) {
-        RONDO_TRY(end_turn(state->end[i], &busy, moved));
+    /* What others wait for first: a look for what they sent may be a system call. */
+    for (int is_send = 1; is_send >= 0; is_send--) {
+        for (int i = 0; i < state->nends; i++) {
+            if (state->end[i]->link->is_send == is_send) {
+                RONDO_TRY(end_turn(state->end[i], &busy, moved));
+            }
+        }
     }
     state->net->busy |= busy;
     return RONDO_SUCCESS;
