@@ -72,6 +72,22 @@ static void an_end_that_went_away_is_noticed(void **state)
     pair_close(&pair);
 }
 
+/* Whatever the card calls what went wrong then. */
+static void an_error_while_the_link_is_down_is_the_link_s(void **state)
+{
+    struct ibv_async_event down = { .event_type = IBV_EVENT_PORT_ERR, .element = { .port_num = 1 } };
+    struct pair pair;
+    (void)state;
+    pair_open(&pair, IB);
+    receive(&pair, 0, 10, 0);
+    fake_verbs_event(down);
+    fake.send_status = IBV_WC_LOC_QP_OP_ERR;
+    assert_int_equal(wait_for(give(&pair, 0, 10, 0), NULL), RONDO_REMOTE_ERROR);
+    assert_says("link of fake0:1 is down");
+    pair_close(&pair);
+    begin();
+}
+
 static void events_of_the_card_end_the_connection(void **state)
 {
     static const struct {
@@ -183,7 +199,7 @@ static void a_link_that_stays_down_ends_the_connection_and_one_that_comes_back_d
     fake_verbs_event(down);
     assert_int_equal(turn_until_error(&pair, TURNS), RONDO_SUCCESS);
     port->down_ns -= rondo_verbs_retry_window_ns();
-    assert_int_equal(turn_until_error(&pair, TURNS), RONDO_SYSTEM_ERROR);
+    assert_int_equal(turn_until_error(&pair, TURNS), RONDO_REMOTE_ERROR);
     assert_says("link of fake0:1 is down");
     assert_int_equal(turn_until_error(&other, TURNS), RONDO_SUCCESS); /* the other port */
     dev->close(other.send);
@@ -378,6 +394,7 @@ int main(void)
         TEST(a_failed_operation_is_a_sentence_with_both_ends_and_its_cause),
         TEST(a_failed_clear_to_send_is_an_error_of_the_receive),
         TEST(an_end_that_went_away_is_noticed),
+        TEST(an_error_while_the_link_is_down_is_the_link_s),
         TEST(events_of_the_card_end_the_connection),
         TEST(events_can_be_only_logged),
         TEST(a_queue_pair_that_does_not_connect_in_time_is_tried_again),

@@ -114,6 +114,8 @@ static const struct {
     { IBV_WC_GENERAL_ERR, RONDO_SYSTEM_ERROR, "general error of the card", "see the kernel's log" },
 };
 
+static void card_events(struct rondo_verbs_card *card);
+
 static const char *const kind_words[] = { [RONDO_VERBS_SEND] = "RDMA write of a message",
                                           [RONDO_VERBS_RECV] = "receive of a message",
                                           [RONDO_VERBS_CTS] = "RDMA write of a clear-to-send",
@@ -145,6 +147,13 @@ rondo_status rondo_verbs_fail_wc(struct rondo_verbs_comm *comm, const struct ibv
     }
     comm->shown = lane_of_qpn(comm, wc->qp_num);
     rondo_verbs_ends(comm, ends);
+    card_events(comm->port->card);
+    if (__atomic_load_n(&comm->port->down_ns, __ATOMIC_ACQUIRE) !=
+        0) { /* what the card makes of that differs: Soft-RoCE calls it an operation error of its own */
+        return rondo_verbs_comm_fail(
+            comm, RONDO_REMOTE_ERROR, "%s failed, %s: the link of %s is down (status %d, %s); check cable and switch",
+            kind < RONDO_COUNTOF(kind_words) ? kind_words[kind] : "work request", ends, comm->port->name, (int)wc->status, words);
+    }
     return rondo_verbs_comm_fail(comm, status, "%s failed, %s: %s (status %d, vendor code %#x); usual cause: %s",
                                  kind < RONDO_COUNTOF(kind_words) ? kind_words[kind] : "work request", ends, words, (int)wc->status,
                                  wc->vendor_err, cause);
@@ -241,7 +250,7 @@ rondo_status rondo_verbs_events(struct rondo_verbs_comm *comm)
     }
     if (rondo_now_ns() - down_ns > rondo_verbs_retry_window_ns()) {
         return rondo_verbs_comm_fail(
-            comm, RONDO_SYSTEM_ERROR,
+            comm, RONDO_REMOTE_ERROR,
             "the connection %s has failed: the link of %s is down, for longer than is tried; check cable and switch", ends,
             comm->port->name);
     }
