@@ -316,8 +316,6 @@ static void comm_end(rondo_comm *comm, struct rondo_ctx *ctx, int left, const ch
                                       : RONDO_INVALID_USAGE); /* before the visitors: who waits for a stream goes when its plans are done */
         left = all_left(&comm->visitors);
     }
-    comm->rank = ctx->rank; /* creation has changed them */
-    memcpy(comm->name, ctx->name, sizeof(comm->name));
     shell_bury(comm);
     if (!left) {
         RONDO_WARN("rank %d: a thread did not leave the aborted communicator \"%s\" within 5 s: its memory is not freed", ctx->rank,

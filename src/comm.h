@@ -123,6 +123,7 @@ struct rondo_ctx {
     struct rondo_exec_owner exec_owner;
     struct rondo_progress progress;
     struct rondo_wait_policy policy;
+    uint32_t crowded; /* of the policy */
     struct rondo_allowed allowed;
     struct rondo_cached cached[RONDO_CACHED_CALLS];
     struct rondo_plan direct; /* the plan of calls that run before they return */

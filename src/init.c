@@ -55,6 +55,8 @@ static rondo_status init_end(struct rondo_init *init, rondo_status status, int r
 {
     struct rondo_ctx *ctx = init->ctx;
     if (status == RONDO_SUCCESS && ctx->nranks > 0) {
+        ctx->shell->rank = ctx->rank; /* now: once it is not alive any more any thread may read them */
+        memcpy(ctx->shell->name, ctx->name, sizeof(ctx->shell->name));
         ctx->bytes = ctx->nranks > 1 ? rondo_net_bytes(&ctx->net) : 0;
         log_phases(init);
         if (init->bootstrap->idle != NULL) {

@@ -8,8 +8,8 @@
 #include "base/param.h"
 #include "comm.h"
 
-/* A turn that looks at a socket is a system call, as a yield is, and what comes over a network is not late by a yield: measured with ranks that had cores of their own, and without. */
-enum { SPINS = 2000, NET_SPINS = 4, FIRST_STALL_CHECK = 8, OTHER_STALL_CHECKS = 4096, AFAR_STALL_CHECKS = 256, ANSWER_NS = 300000000 };
+/* A turn that looks at a socket is a system call: so many of them are a spin of some length. */
+enum { SPINS = 2000, NET_SPINS = 64, FIRST_STALL_CHECK = 8, OTHER_STALL_CHECKS = 4096, AFAR_STALL_CHECKS = 256, ANSWER_NS = 300000000 };
 
 void rondo_call_text(const struct rondo_call *call, char *text, size_t size)
 {
@@ -269,6 +269,7 @@ void rondo_ctx_policy(struct rondo_ctx *ctx)
                     : ctx->layout.model.ranks_per_core > 1 ? 0
                     : ctx->net.proxied > 0                 ? NET_SPINS
                                                            : SPINS;
+    policy->crowded = params->spin >= 0 ? NULL : &ctx->crowded;
     policy->sleep_after_ns = params->sleep_after;
     policy->timeout_ns = timeout;
     policy->warn_after_ns = params->warn_after;

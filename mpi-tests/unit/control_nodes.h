@@ -5,35 +5,13 @@
 #ifndef RONDO_UNIT_CONTROL_NODES_H
 #define RONDO_UNIT_CONTROL_NODES_H
 
-#include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "base/param.h"
+#include "control_common.h"
 #include "net/control_wire_impl.h"
 
 enum { NODES_MAX = 12 };
-static const int64_t DEADLINE_NS = 20000000000; /* of any wait here: a failure, not a pace */
-
-#define WAIT_FOR(condition)                             \
-    do {                                                \
-        int64_t end_ = rondo_now_ns() + DEADLINE_NS;    \
-        while (!(condition) && rondo_now_ns() < end_) { \
-            pause_1ms();                                \
-        }                                               \
-    } while (0)
-
-static inline void pause_1ms(void)
-{
-    struct timespec ms = { .tv_nsec = 1000000 };
-    nanosleep(&ms, NULL);
-}
 
 struct nodes {
     int nranks, nnodes;
@@ -44,23 +22,6 @@ struct nodes {
     struct rondo_shm_name name[NODES_MAX]; /* by node */
     struct rondo_control *control[NODES_MAX];
 };
-
-static inline void nodes_describe(const struct rondo_call *call, char *text, size_t bytes)
-{
-    snprintf(text, bytes, "all_reduce #%llu of %llu", (unsigned long long)call->seq, (unsigned long long)call->count);
-}
-
-static inline int count_entries(const char *path)
-{
-    DIR *dir = opendir(path);
-    int n = 0;
-    assert_non_null(dir);
-    while (readdir(dir)) {
-        n++;
-    }
-    closedir(dir);
-    return n;
-}
 
 /* nnodes nodes of nlocal ranks, in order. processes: a hash for each rank, else for each node. */
 static inline void nodes_init(struct nodes *w, int nnodes, int nlocal, int processes)
@@ -98,7 +59,7 @@ static inline struct rondo_control_config nodes_config(const struct nodes *w, in
                                           .node_of = w->node_of,
                                           .comm_hash = w->comm_hash,
                                           .name = "test",
-                                          .describe = nodes_describe };
+                                          .describe = describe };
 }
 
 static inline rondo_status nodes_make(struct nodes *w, int r)

@@ -2,13 +2,7 @@
 #ifndef RONDO_UNIT_CONTROL_WORLD_H
 #define RONDO_UNIT_CONTROL_WORLD_H
 
-#include <dirent.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <setjmp.h>
-#include <string.h>
-#include <cmocka.h>
-
+#include "control_common.h"
 #include "net/control_impl.h"
 
 enum { WORLD_MAX = 8 };
@@ -19,24 +13,6 @@ struct world {
     struct rondo_peer peers[WORLD_MAX];
     struct rondo_control *control[WORLD_MAX];
 };
-
-static inline void describe(const struct rondo_call *call, char *text, size_t bytes)
-{
-    snprintf(text, bytes, "all_reduce #%llu of %llu", (unsigned long long)call->seq, (unsigned long long)call->count);
-}
-
-/* Of a directory such as /proc/self/fd. */
-static inline int count_entries(const char *path)
-{
-    DIR *dir = opendir(path);
-    int n = 0;
-    assert_non_null(dir);
-    while (readdir(dir)) {
-        n++;
-    }
-    closedir(dir);
-    return n;
-}
 
 /* Local rank i is rank i. processes: each rank is a process of its own. */
 static inline void world_init(struct world *world, int nranks, int processes)

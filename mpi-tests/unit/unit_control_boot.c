@@ -6,8 +6,6 @@
 
 #include "net/bootstrap.h"
 
-static const int64_t DEADLINE_NS = 20000000000; /* of any wait here: a failure, not a pace */
-
 enum { RECORD = 3000, ROUNDS = 4 };
 
 struct member {

@@ -20,8 +20,6 @@
 #include "base/param.h"
 #include "net/bootstrap.h"
 
-static const int64_t DEADLINE_NS = 20000000000; /* of any wait here: a failure, not a pace */
-
 struct shared {
     struct rondo_shm_name name;
     _Atomic int named, attached, started, go;
@@ -43,20 +41,6 @@ struct scene {
 
 /* What a child does after all have started. Ends by returning: then it _exits(0) without leaving. */
 typedef void (*role)(struct rondo_control *control, struct shared *shared);
-
-#define WAIT_FOR(condition)                             \
-    do {                                                \
-        int64_t end_ = rondo_now_ns() + DEADLINE_NS;    \
-        while (!(condition) && rondo_now_ns() < end_) { \
-            pause_1ms();                                \
-        }                                               \
-    } while (0)
-
-static void pause_1ms(void)
-{
-    struct timespec ms = { .tv_nsec = 1000000 };
-    nanosleep(&ms, NULL);
-}
 
 static void child_main(struct scene *scene, int rank, role body)
 {

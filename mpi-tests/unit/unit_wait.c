@@ -115,6 +115,7 @@ static void spinning_looks_every_128_turns_and_does_not_yield(void **state)
     int looks = clock_looks;
     (void)state;
     policy.spins = 100000;
+    rondo_wait_begin(&wait, &policy);
     turns(1280);
     assert_int_equal(seen.checks, 10);
     assert_int_equal(seen.turns, 10);
@@ -138,10 +139,38 @@ static void spins_end_in_yields(void **state)
 {
     (void)state;
     policy.spins = 256;
+    rondo_wait_begin(&wait, &policy);
     turns(255);
     assert_int_equal(yields, 0);
     turns(100);
     assert_int_equal(yields, 100);
+}
+
+/* Somebody else ran: the next thousand waits yield at once, then one spins again, to see. */
+static void a_yield_that_took_long_ends_spinning_for_a_while(void **state)
+{
+    uint32_t crowded = 0;
+    int before;
+    (void)state;
+    policy.spins = 64;
+    policy.crowded = &crowded;
+    rondo_wait_begin(&wait, &policy);
+    turns(100);
+    assert_int_equal(crowded, 0); /* quick ones say nothing */
+    yield_ns = 50000;
+    turns(1);
+    assert_int_equal(crowded, 1000);
+    yield_ns = 300;
+    for (int i = 0; i < 1000; i++) {
+        before = yields;
+        rondo_wait_begin(&wait, &policy);
+        turns(1);
+        assert_int_equal(yields - before, 1);
+    }
+    before = yields;
+    rondo_wait_begin(&wait, &policy);
+    turns(63);
+    assert_int_equal(yields - before, 0);
 }
 
 static void idle_hooks_wait_for_a_long_wait(void **state)
@@ -158,6 +187,7 @@ static void idle_hooks_are_turned_while_spinning_too(void **state)
 {
     (void)state;
     policy.spins = 1000000;
+    rondo_wait_begin(&wait, &policy);
     turns(12800);
     assert_in_range(seen.first_idle, 1000, 1200);
     assert_in_range(seen.idle_turns, 90, 101);
@@ -209,6 +239,7 @@ static void a_spinning_wait_sleeps_too_when_it_is_long(void **state)
 {
     (void)state;
     policy.spins = 1000000000;
+    rondo_wait_begin(&wait, &policy);
     policy.sleep_after_ns = 1000;
     turns(128);
     clock_ns += 5000;
@@ -312,6 +343,7 @@ int main(void)
         TEST(spinning_looks_every_128_turns_and_does_not_yield),
         TEST(without_spins_each_turn_checks_and_yields_and_few_do_more),
         TEST(spins_end_in_yields),
+        TEST(a_yield_that_took_long_ends_spinning_for_a_while),
         TEST(idle_hooks_wait_for_a_long_wait),
         TEST(idle_hooks_are_turned_while_spinning_too),
         TEST(long_waits_sleep_longer_and_longer_within_bounds),

@@ -7,6 +7,8 @@ enum {
     LOOK_EVERY = 16,   /* yielding turns between two looks at the hooks and the clock */
     IDLE_AFTER = 1000, /* turns after which a wait counts as long */
     IDLE_EVERY = 128,  /* turns between two turns of the hooks for long waits; slow turns of the spinning phase come at multiples of it */
+    CROWDED_NS = 5 * 1000, /* a yield that takes so long has let somebody else run */
+    CROWDED_WAITS = 1000,  /* then so many waits do not spin */
     MIN_SLEEP_NS = 20 * 1000,
     MAX_SLEEP_NS = 1000 * 1000,
 };
@@ -45,10 +47,25 @@ static void wait_sleep(int64_t over_ns)
     nanosleep(&(struct timespec){ .tv_nsec = (long)ns }, NULL);
 }
 
+/* Let others run, and learn whether there are any. */
+static void give_way(const struct rondo_wait_policy *policy)
+{
+    int64_t before_ns;
+    if (policy->crowded == NULL) {
+        sched_yield();
+        return;
+    }
+    before_ns = rondo_now_ns();
+    sched_yield();
+    if (rondo_now_ns() - before_ns > CROWDED_NS) {
+        *policy->crowded = CROWDED_WAITS;
+    }
+}
+
 rondo_status rondo_wait_turn_slow(struct rondo_wait *wait)
 {
     const struct rondo_wait_policy *policy = wait->policy;
-    int spinning = wait->turns < policy->spins;
+    int spinning = wait->turns < wait->spins;
     int moved = 0;
     int64_t waited_ns, now_ns;
 
@@ -56,7 +73,7 @@ rondo_status rondo_wait_turn_slow(struct rondo_wait *wait)
         RONDO_TRY(policy->check(policy->arg));
     }
     if (!spinning && wait->turns % LOOK_EVERY != 0) {
-        sched_yield();
+        give_way(policy);
         return RONDO_SUCCESS;
     }
     if (policy->progress) {
@@ -76,7 +93,7 @@ rondo_status rondo_wait_turn_slow(struct rondo_wait *wait)
         wait_sleep(waited_ns - policy->sleep_after_ns);
         wait->turns |= IDLE_EVERY - 1; /* the turn after a sleep looks at everything */
     } else if (!spinning) {
-        sched_yield();
+        give_way(policy);
     }
     return RONDO_SUCCESS;
 }

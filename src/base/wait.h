@@ -1,5 +1,5 @@
 /*
- * Waiting: spin with pause while ranks have cores of their own, yield at once when they do not, sleep after long waits; every wait looks at the abort flag,
+ * Waiting: spin with pause while ranks have cores of their own, yield at once when they do not (known beforehand, or seen: a yield that took long), sleep after long waits; every wait looks at the abort flag,
  * turns the hooks and ends at its deadline. Decided once per communicator from the node's core sets.
  *
  *   struct rondo_wait wait;
@@ -12,10 +12,11 @@
 #include "base/progress.h"
 
 struct rondo_wait_policy {
-    uint32_t spins;                  /* turns with pause before the first yield */
-    int64_t sleep_after_ns;          /* 0: never sleep */
-    int64_t timeout_ns;              /* 0: no deadline */
-    int64_t warn_after_ns;           /* 0: never */
+    uint32_t spins;         /* turns with pause before the first yield */
+    uint32_t *crowded;      /* waits still to come that yield at once, because somebody else wanted this core lately; NULL: not watched */
+    int64_t sleep_after_ns; /* 0: never sleep */
+    int64_t timeout_ns;     /* 0: no deadline */
+    int64_t warn_after_ns;  /* 0: never */
     struct rondo_progress *progress; /* may be NULL */
     /* Looked at every few turns, from any phase of the wait. @return RONDO_SUCCESS to go on. */
     rondo_status (*check)(void *arg);
@@ -29,7 +30,7 @@ enum { RONDO_EAGER_TURNS = 24 };
 
 struct rondo_wait {
     const struct rondo_wait_policy *policy;
-    uint32_t turns;
+    uint32_t turns, spins;
     int warned;
     int64_t start_ns; /* 0 until the wait has become long enough to be worth reading the clock */
 };
@@ -37,6 +38,11 @@ struct rondo_wait {
 static inline void rondo_wait_begin(struct rondo_wait *wait, const struct rondo_wait_policy *policy)
 {
     wait->policy = policy;
+    wait->spins = policy->spins;
+    if (RONDO_UNLIKELY(policy->crowded != NULL && *policy->crowded > 0)) {
+        --*policy->crowded;
+        wait->spins = 0;
+    }
     wait->turns = 0;
     wait->warned = 0;
     wait->start_ns = 0;
@@ -63,7 +69,7 @@ static inline void rondo_cpu_relax(void)
 /** One turn of a wait. @return RONDO_SUCCESS: look again. */
 static inline rondo_status rondo_wait_turn(struct rondo_wait *wait)
 {
-    if (RONDO_LIKELY(++wait->turns < wait->policy->spins && (wait->turns & 127) != 0)) {
+    if (RONDO_LIKELY(++wait->turns < wait->spins && (wait->turns & 127) != 0)) {
         if (wait->turns > RONDO_EAGER_TURNS) {
             rondo_cpu_relax();
         }

@@ -40,7 +40,7 @@ struct rondo_net_device {
     /** Find devices; called once a process before anything else, again returns the same. *ndevices 0: none here, no error; @a why (if not NULL) says why, bytes long. */
     rondo_status (*init)(int *ndevices, char *why, size_t bytes);
     rondo_status (*properties)(int device, struct rondo_net_properties *properties);
-    /** Allocate an end. handle: RONDO_NET_HANDLE bytes for the other end, plain data without pointers of this process's that it could use. */
+    /** Allocate an end. handle: RONDO_NET_HANDLE bytes, 8-byte aligned, for the other end, plain data without pointers of this process's that it could use. */
     rondo_status (*prepare)(int device, const struct rondo_net_peer *peer, int is_send, void **comm, void *handle);
     /** With the other end's handle (of the other direction). RONDO_IN_PROGRESS: call again; the caller has the deadline. */
     rondo_status (*connect)(void *comm, const void *handle);

@@ -138,6 +138,7 @@ static rondo_status prepare(struct rondo_net_end *end, struct rondo_connect *con
     struct rondo_link *link = end->link;
     struct rondo_net_peer peer = { .rank = link->peer, .channel = link->channel };
     struct rondo_net_properties properties;
+    uint8_t handle[RONDO_NET_HANDLE] RONDO_ALIGNED(8);
     struct net_record record = { .device = common_of(net, link->peer), .protos = (uint8_t)link->protos };
     int n = 0;
     memcpy(peer.host, net->peers[link->peer].host, sizeof(peer.host));
@@ -149,7 +150,8 @@ static rondo_status prepare(struct rondo_net_end *end, struct rondo_connect *con
     end->number = number_of(end->device, n, link);
     RONDO_TRY(end->device->properties(end->number, &properties));
     snprintf(end->via, sizeof(end->via), "NET/%.8s/%.16s", end->device->name, properties.name);
-    RONDO_TRY(end->device->prepare(end->number, &peer, link->is_send, &end->comm, record.handle));
+    RONDO_TRY(end->device->prepare(end->number, &peer, link->is_send, &end->comm, handle));
+    memcpy(record.handle, handle, sizeof(handle));
     memcpy(connect->data, &record, sizeof(record));
     return RONDO_SUCCESS;
 }
@@ -179,6 +181,7 @@ static rondo_status net_connect(void *state, struct rondo_link *link, const stru
 {
     struct rondo_net_end *end = link->state;
     const struct rondo_net *net = ((struct rondo_net_state *)state)->net;
+    uint8_t handle[RONDO_NET_HANDLE] RONDO_ALIGNED(8);
     struct net_record record;
     memcpy(&record, connect->data, sizeof(record));
     if (record.device != common_of(net, link->peer) || record.protos != link->protos) {
@@ -186,7 +189,8 @@ static rondo_status net_connect(void *state, struct rondo_link *link, const stru
                           "rank %d refuses the record of rank %d (host %.*s) for channel %d: its net device or protocols differ", net->rank,
                           link->peer, RONDO_HOST_LEN, net->peers[link->peer].host, link->channel);
     }
-    RONDO_TRY(end->device->connect(end->comm, record.handle));
+    memcpy(handle, record.handle, sizeof(handle));
+    RONDO_TRY(end->device->connect(end->comm, handle));
     RONDO_TRY(end->device->reg(end->comm, end->memory, end->bytes, RONDO_NET_HOST, -1, &end->region));
     conn_fill(end);
     return rondo_net_carry(end);
@@ -289,7 +293,9 @@ static void net_settle(void *state) { (void)state; }
 static void net_close(void *arg)
 {
     struct rondo_net_state *state = arg;
-    rondo_free(state->end);
+    for (int i = 0; i < 2; i++) {
+        rondo_free(state->ends[i].at);
+    }
     rondo_free(state);
 }
 

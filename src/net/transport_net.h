@@ -29,27 +29,30 @@ enum rondo_net_stage { RONDO_NET_OFFER, RONDO_NET_ASK, RONDO_NET_HEAR, RONDO_NET
 
 /* One end of a conn; link->state. */
 struct rondo_net_end {
-    struct rondo_net_state *owner;
     struct rondo_link *link;
+    const uint64_t *word;  /* what the executor moves: the tail of a sending end, the head of a receiving one */
+    uint64_t posted, done; /* slices given to the device, and through with it */
+    rondo_status failed;   /* the device's error; its sentence is in text */
+    struct rondo_net_state *owner;
     const struct rondo_net_device *device;
     int index, number; /* in the owner's list (-1: not carried yet); of the device */
     void *comm, *region;
     uint8_t *memory;
     size_t bytes, stride;
-    uint64_t posted, done; /* slices given to the device, and through with it */
     void *request[RONDO_SLOTS];
     enum rondo_net_stage stage;
     struct rondo_connect record; /* lazy: mine, then theirs */
     char via[32];
-    rondo_status failed; /* the device's error, and its sentence */
     char text[RONDO_ERROR_TEXT];
 };
 
 /* Of one communicator. */
 struct rondo_net_state {
     struct rondo_net *net;
-    struct rondo_net_end **end; /* those that are carried */
-    int nends, capacity;
+    struct rondo_net_ends {
+        struct rondo_net_end **at;
+        int n, capacity;
+    } ends[2]; /* those that are carried: receiving, sending */
     size_t bytes;
 };
 

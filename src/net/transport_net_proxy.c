@@ -6,34 +6,36 @@
 
 rondo_status rondo_net_carry(struct rondo_net_end *end)
 {
-    struct rondo_net_state *state = end->owner;
-    if (state->nends == state->capacity) {
-        int capacity = state->capacity > 0 ? 2 * state->capacity : 16;
+    struct rondo_net_ends *ends = &end->owner->ends[end->link->is_send];
+    const struct rondo_conn *conn = &end->link->conn;
+    if (ends->n == ends->capacity) {
+        int capacity = ends->capacity > 0 ? 2 * ends->capacity : 16;
         struct rondo_net_end **larger;
         RONDO_TRY(RONDO_NEW_ARRAY(larger, capacity, "the list of conns between nodes"));
-        if (state->nends > 0) {
-            memcpy(larger, state->end, sizeof(*larger) * (size_t)state->nends);
+        if (ends->n > 0) {
+            memcpy(larger, ends->at, sizeof(*larger) * (size_t)ends->n);
         }
-        rondo_free(state->end);
-        state->end = larger;
-        state->capacity = capacity;
+        rondo_free(ends->at);
+        ends->at = larger;
+        ends->capacity = capacity;
     }
-    end->index = state->nends;
-    state->end[state->nends++] = end;
-    state->net->proxied = state->nends;
+    end->word = end->link->is_send ? &conn->tail->tail : &conn->head->head;
+    end->index = ends->n;
+    ends->at[ends->n++] = end;
+    end->owner->net->proxied++;
     return RONDO_SUCCESS;
 }
 
 void rondo_net_drop(struct rondo_net_end *end)
 {
-    struct rondo_net_state *state = end->owner;
+    struct rondo_net_ends *ends = &end->owner->ends[end->link->is_send];
     if (end->index < 0) {
         return;
     }
-    state->end[end->index] = state->end[--state->nends];
-    state->end[end->index]->index = end->index;
+    ends->at[end->index] = ends->at[--ends->n];
+    ends->at[end->index]->index = end->index;
     end->index = -1;
-    state->net->proxied = state->nends;
+    end->owner->net->proxied--;
 }
 
 /* The device is through with this end. What is under way fails when somebody waits for it. */
@@ -155,13 +157,11 @@ static rondo_status receive_turn(struct rondo_net_end *end, uint64_t head, int *
 /* ---- the turn ---- */
 
 /* @return whether the end has something to do; it counts as busy until it is done, but for data that did not come yet. */
-static rondo_status end_turn(struct rondo_net_end *end, int *busy, int *moved)
+static rondo_status end_turn(struct rondo_net_end *end, int is_send, int *busy, int *moved)
 {
-    struct rondo_conn *conn = &end->link->conn;
-    int is_send = end->link->is_send;
     /* Pairs with the executor's release: its slots are filled, or read. */
-    uint64_t word = __atomic_load_n(is_send ? &conn->tail->tail : &conn->head->head, __ATOMIC_ACQUIRE);
-    int open = is_send ? end->done < word : end->posted < word + RONDO_SLOTS, waited = is_send ? open : conn->wanted;
+    uint64_t word = __atomic_load_n(end->word, __ATOMIC_ACQUIRE);
+    int open = is_send ? end->done < word : end->posted < word + RONDO_SLOTS, waited = is_send ? open : end->link->conn.wanted;
     rondo_status status;
     if (!open && !waited) {
         return RONDO_SUCCESS;
@@ -184,10 +184,8 @@ rondo_status rondo_net_state_turn(void *arg, int *moved)
     int busy = 0;
     /* What others wait for first: a look for what they sent may be a system call. */
     for (int is_send = 1; is_send >= 0; is_send--) {
-        for (int i = 0; i < state->nends; i++) {
-            if (state->end[i]->link->is_send == is_send) {
-                RONDO_TRY(end_turn(state->end[i], &busy, moved));
-            }
+        for (int i = 0; i < state->ends[is_send].n; i++) {
+            RONDO_TRY(end_turn(state->ends[is_send].at[i], is_send, &busy, moved));
         }
     }
     state->net->busy |= busy;

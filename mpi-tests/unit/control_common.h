@@ -1,0 +1,50 @@
+/* What the tests of the control plane share, within a node and between nodes. */
+#ifndef RONDO_UNIT_CONTROL_COMMON_H
+#define RONDO_UNIT_CONTROL_COMMON_H
+
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <cmocka.h>
+
+#include "net/control.h"
+
+static const int64_t DEADLINE_NS = 20000000000; /* of any wait here: a failure, not a pace */
+
+#define WAIT_FOR(condition)                             \
+    do {                                                \
+        int64_t end_ = rondo_now_ns() + DEADLINE_NS;    \
+        while (!(condition) && rondo_now_ns() < end_) { \
+            pause_1ms();                                \
+        }                                               \
+    } while (0)
+
+static inline void pause_1ms(void)
+{
+    struct timespec ms = { .tv_nsec = 1000000 };
+    nanosleep(&ms, NULL);
+}
+
+static inline void describe(const struct rondo_call *call, char *text, size_t bytes)
+{
+    snprintf(text, bytes, "all_reduce #%llu of %llu", (unsigned long long)call->seq, (unsigned long long)call->count);
+}
+
+/* Of a directory such as /proc/self/fd. */
+static inline int count_entries(const char *path)
+{
+    DIR *dir = opendir(path);
+    int n = 0;
+    assert_non_null(dir);
+    while (readdir(dir)) {
+        n++;
+    }
+    closedir(dir);
+    return n;
+}
+
+#endif
