@@ -406,7 +406,9 @@ static void a_killed_receiver_is_named(void **state)
     }
     victim_kill(&victim);
     for (int i = 3; i >= 0; i--) {
-        assert_int_equal(failure_of(under_way[i]), RONDO_REMOTE_ERROR);
+        int done = 0;
+        rondo_status status = i < 2 ? net->test(under_way[i], &done, NULL) : failure_of(under_way[i]);
+        assert_true(done || status == RONDO_REMOTE_ERROR); /* the kernel's buffers may have held the first two */
         assert_says("rank 3 on hostb at 127.0.0.1:");
     }
     net->close(comm);
