@@ -368,7 +368,6 @@ rondo_status rondo_comm_start(struct rondo_ctx *ctx, struct rondo_bootstrap *boo
         rondo_comm_discard(ctx);
         return status;
     }
-    shell->rank = ctx->rank;
     __atomic_store_n(&shell->magic, RONDO_COMM_ALIVE, __ATOMIC_RELEASE);
     *comm = shell;
     return grouped ? RONDO_SUCCESS : status;

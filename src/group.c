@@ -113,7 +113,6 @@ static rondo_status run_inits(rondo_status status)
             *group.created[i].place = NULL;
             rondo_comm_discard(ctx);
         } else {
-            ctx->shell->rank = ctx->rank; /* a split has changed it */
             rondo_comm_leave(ctx->shell);
         }
     }

@@ -55,7 +55,7 @@ static rondo_status init_end(struct rondo_init *init, rondo_status status, int r
 {
     struct rondo_ctx *ctx = init->ctx;
     if (status == RONDO_SUCCESS && ctx->nranks > 0) {
-        ctx->shell->rank = ctx->rank; /* now: once it is not alive any more any thread may read them */
+        ctx->shell->rank = ctx->rank; /* creation has changed them; later, when it is not alive any more, any thread may read them */
         memcpy(ctx->shell->name, ctx->name, sizeof(ctx->shell->name));
         ctx->bytes = ctx->nranks > 1 ? rondo_net_bytes(&ctx->net) : 0;
         log_phases(init);

@@ -128,7 +128,7 @@ static void write_call(const struct rondo_work *w, struct rondo_flow *flow, int 
     }
 }
 
-/* The proxy learns what to carry before the slot is filled: on CUDA it watches the flags of LL and LL128 itself. */
+/* The proxy learns what to carry before the slot is filled; it carries it once the tail is past it. */
 static void announce(struct rondo_conn *conn, enum rondo_proto proto, size_t bytes)
 {
     uint64_t *size = &conn->tail->size[conn->step % RONDO_SLOTS];
