@@ -149,9 +149,9 @@ done
 AC_SUBST([RONDO_DTYPES])
 ])
 
-# Sets NVCC (empty: no CUDA) and CUDA_ARCH (90).
+# Sets NVCC (empty: no CUDA) and CUDA_ARCH (80 90 100).
 AC_DEFUN([RONDO_CHECK_CUDA], [
-AC_ARG_VAR([CUDA_ARCH], [compute capability to build for, as 90 (default: that of the GPU, else 90)])
+AC_ARG_VAR([CUDA_ARCH], [compute capabilities of kernels, 80 or more, the newest last, as "80 90" (default: that of the GPU, else 80 90 100); the last is built as PTX too, for newer GPUs])
 AC_ARG_WITH([cuda], [AS_HELP_STRING([--with-cuda=DIR|auto|no], [CUDA toolkit; auto (default): only where a GPU is present, for that GPU])],
     [], [with_cuda=auto])
 NVCC= rondo_gpu=no rondo_cuda_why=
@@ -169,14 +169,26 @@ AS_IF([test -n "$NVCC"], [
     test -n "$rondo_nvcc_release" || AC_MSG_ERROR([$NVCC --version says no release: it does not work])
     AS_IF([test -z "$CUDA_ARCH" && test $rondo_gpu = yes],
         [CUDA_ARCH=`nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d '. '`])
-    test -n "$CUDA_ARCH" || CUDA_ARCH=90
-    AC_MSG_RESULT([$NVCC, release $rondo_nvcc_release, sm_$CUDA_ARCH])
-    RONDO_NOTE([CUDA], [$rondo_nvcc_release, sm_$CUDA_ARCH, types: $RONDO_DTYPES(make check compiles the shared headers; no kernels yet)])
+    test -n "$CUDA_ARCH" || CUDA_ARCH="80 90 100"
+    CUDA_ARCH=`echo "$CUDA_ARCH" | tr ',' ' '`
+    for arch in $CUDA_ARCH; do
+        AS_CASE([$arch], [[*[!0-9]*]], [AC_MSG_ERROR([CUDA_ARCH=$CUDA_ARCH: '$arch' is no compute capability, as 90])])
+        test "$arch" -ge 80 || AC_MSG_ERROR([CUDA_ARCH=$CUDA_ARCH: kernels need 80 or more; --with-cuda=no leaves them out])
+    done
+    AC_MSG_RESULT([$NVCC, release $rondo_nvcc_release, for $CUDA_ARCH])
+    RONDO_NOTE([CUDA], [$rondo_nvcc_release, kernels for $CUDA_ARCH and newer, types: $RONDO_DTYPES])
 ], [
     AC_MSG_RESULT([left out: $rondo_cuda_why])
     RONDO_NOTE([CUDA], [left out: $rondo_cuda_why])
 ])
+AS_IF([test -n "$NVCC"], [
+    rondo_cuda_include=`dirname "\`readlink -f "$NVCC"\`"`/../include
+    CUDA_CPPFLAGS="-DRONDO_CUDA=1 -I$rondo_cuda_include"
+    test -r "$rondo_cuda_include/cuda.h" || AC_MSG_ERROR([$NVCC is there, but no $rondo_cuda_include/cuda.h: the toolkit is not complete])
+])
 AC_SUBST([NVCC])
+AC_SUBST([CUDA_CPPFLAGS])
+AM_CONDITIONAL([RONDO_CUDA], [test -n "$NVCC"])
 ])
 
 AC_DEFUN([RONDO_CHECK_VERBS], [

@@ -16,6 +16,7 @@ killed      | n1:2,n2:1 | REMOTE_ERROR | 30 |                                   
 stopped_3s  | n1:2,n2:1 | passed       |  6 |                                               |
 stopped     | n1:2,n2:1 | REMOTE_ERROR | 30 | RONDO_DEAD_AFTER=2s                           | rank 2
 garbage     | n1:1,n2:1 | passed       | 15 |                                               |
+secret      | n1:1,n2:1 | passed       |  9 | RONDO_DEBUG=INFO RONDO_DEBUG_SUBSYS=INIT,CONTROL RONDO_DEBUG_FILE= |
 loss_1      | n1:1,n2:1 | passed       |  4 |                                               |
 loss_5      | n1:1,n2:1 | passed       |  4 |                                               |
 reorder     | n1:1,n2:1 | passed       |  4 |                                               |
@@ -79,6 +80,17 @@ garbage() {
     [ "$made" -ge $((strangers * 9 / 10)) ] || because "only $made of $strangers connections could be made"
 }
 
+# Greetings that are right but for the secret, a third of them for each rank and for the data, whose ports look only while somebody is to connect.
+greetings=9
+secret() {
+    local port hash
+    hash=$(sed -n 's/.* communicator "[^"]*" \([0-9a-f]\{16\}\): rank .*/\1/p' "$log" | head -n 1)
+    while read -r port; do
+        # shellcheck disable=SC2086
+        "$build/bad_hello" $greetings "$hash" $port >>"$log" 2>&1 || because "a greeting with a wrong secret was answered, or there was no connection to $port"
+    done <<<"$ports"
+}
+
 # What takes effect before the ranks start; may find that it cannot be done.
 prepare() {
     case $fault in
@@ -124,9 +136,6 @@ start_ranks() {
     ports=$(listening)
 }
 
-# A line for each rank that reported: rank, milliseconds after the fault, what.
-reports() { sed -n 's/.*: watch \([0-9]*\): \([A-Za-z_ ]*\) at \([0-9.]*\) .*/\1 \3 \2/p' "$log" | awk -v t="$1" '{ printf "%d %.0f %s\n", $1, 1000 * ($2 - t), $3 }' | sort -n; }
-
 # Those of whom a report is wanted: a rank that was killed, or stands still, has none.
 wanted() { case $fault in killed | stopped) echo $((nranks - 1)) ;; *) echo "$nranks" ;; esac; }
 
@@ -141,6 +150,11 @@ check_run() {
         [ "$found" -ge "$n" ] || because "$found of $n sentences name $named"
     fi
     case $fault in
+    secret)
+        # Each process has a listener of the control plane, which counts those that its rank is meant by.
+        found=$(sed -n 's/.*listens no longer; dropped connections: .*, \([0-9]*\) strangers.*/\1/p' "$log" | awk -v n=$((greetings / 3)) '$1 >= n' | wc -l)
+        [ "$found" = "$nranks" ] || because "$found of $nranks ranks have counted $((greetings / 3)) strangers"
+        ;;
     link_1s | silent_1s | stopped_3s) grep -aq 'longest took [0-9]\{3,\} ms' "$log" || because "no rank noticed" ;;
     esac
 }
@@ -177,21 +191,12 @@ run_once() {
         $fault
         until_log ': watch [0-9]*: ' "$(wanted)" $((seconds + 10))
         check_run
-        reports "$begin" >>"$log.times"
+        reports "$begin" "$log" >>"$log.times"
     fi
     mend
     end_job
     wait "$job" 2>/dev/null
     [ -z "$why" ] || { echo "$fault: $why"; tail -n 12 "$log" | cut -c1-300; tail -n 5 "$log.launcher" | cut -c1-300; bad=1; }
-}
-
-# "| fault | rank 0: REMOTE_ERROR | runs | p50 | p99 | worst |", milliseconds, a line for each rank
-table() {
-    sort -k1,1n -k2,2n "$log.times" | awk -v fault="$fault" '
-        function flush() { if (n) printf "| %s | rank %d: %s | %d | %d | %d | %d |\n", fault, rank, what, n, t[int((n - 1) * 0.5) + 1], t[int((n - 1) * 0.99 + 0.999) + 1], t[n]; n = 0 }
-        $1 != rank { flush(); rank = $1 }
-        { t[++n] = $2; what = $3 }
-        END { flush() }'
 }
 
 times=1
@@ -205,6 +210,8 @@ fault=${1-}
 scripts=$(cd "$(dirname "$0")/../scripts" && pwd)
 build=$(cd "${BUILD_DIR:-.}" && pwd)
 lab=$scripts/cluster-lab
+# shellcheck source=/dev/null
+. "$scripts/../mpi-tests/fault_times.sh"
 IFS='|' read -r _ layout outcome seconds parameters named < <(faults | grep "^$fault *|") || { echo "there is no fault $fault"; exit 2; }
 read -r named <<<"$named"
 read -r layout <<<"$layout"
@@ -234,5 +241,5 @@ for each in ${layout//,/ }; do nranks=$((nranks + ${each##*:})); done
 bad=0 why="" pid=() ports="" cable=""
 for ((i = 0; i < times; i++)); do run_once; done
 [ -z "$cable" ] || { kill $cable; wait $cable; cat "$log.cable"; }
-[ ! -s "$log.times" ] || table
+[ ! -s "$log.times" ] || table "$fault" "$log.times"
 exit $bad

@@ -18,6 +18,8 @@ struct options {
     const struct test_coll *coll; /* NULL: all, and groups */
     int only_groups, type, op;    /* -1: all */
     const char *one;
+    size_t most; /* bytes of a block */
+    int memory;
 };
 
 struct list {
@@ -25,8 +27,9 @@ struct list {
     size_t count, room;
 };
 
-static void add(struct list *list, struct coll_case c)
+static void add(struct list *list, const struct coll_run *run, struct coll_case c)
 {
+    c.count = coll_fit(run, c.count, test_types[c.type].size);
     if (!c.coll->reduces) {
         c.op = TEST_OP_NONE;
     }
@@ -82,35 +85,35 @@ static struct coll_case random_case(const struct test_coll *coll, uint64_t hash)
 static void fix_size(struct coll_case *c, int kind, uint64_t hash) { c->count = count_of(kind, c->coll, c->type, hash >> 44); }
 
 /* Each pair (collective, type), (collective, operation), (collective, kind of size), in place and not; the rest is drawn. */
-static void sample(struct list *list, const struct test_coll *coll, uint64_t seed, const struct options *o)
+static void sample(struct list *list, const struct coll_run *run, const struct test_coll *coll, const struct options *o)
 {
     struct coll_case c;
     uint64_t draw = 0;
     for (int inplace = 0; inplace < 2; inplace++) {
         for (int type = 0; type < RONDO_NUM_DTYPES; type++) {
-            c = random_case(coll, test_hash(seed, (uint64_t)(coll - test_colls), draw++));
+            c = random_case(coll, test_hash(run->seed, (uint64_t)(coll - test_colls), draw++));
             c.type = (rondo_dtype)type;
             c.inplace = inplace;
-            add(list, c);
+            add(list, run, c);
         }
         for (int op = 0; op < TEST_OP_NONE && coll->reduces; op++) {
-            c = random_case(coll, test_hash(seed, (uint64_t)(coll - test_colls), draw++));
+            c = random_case(coll, test_hash(run->seed, (uint64_t)(coll - test_colls), draw++));
             c.op = op;
             c.inplace = inplace;
-            add(list, c);
+            add(list, run, c);
         }
         for (int kind = 0; kind < NUM_SIZES; kind++) {
-            uint64_t hash = test_hash(seed, (uint64_t)(coll - test_colls), draw++);
+            uint64_t hash = test_hash(run->seed, (uint64_t)(coll - test_colls), draw++);
             c = random_case(coll, hash);
             c.type = o->type >= 0 ? (rondo_dtype)o->type : c.type;
             c.inplace = inplace;
             fix_size(&c, kind, hash);
-            add(list, c);
+            add(list, run, c);
         }
     }
 }
 
-static void everything(struct list *list, const struct test_coll *coll, uint64_t seed)
+static void everything(struct list *list, const struct coll_run *run, const struct test_coll *coll)
 {
     int places = coll->inplace == TEST_NEVER_INPLACE ? 1 : 2, ops = coll->reduces ? TEST_OP_NONE : 1,
         roots = coll->rooted ? test.nranks : 1;
@@ -119,14 +122,14 @@ static void everything(struct list *list, const struct test_coll *coll, uint64_t
         for (int op = 0; op < ops; op++) {
             for (int kind = 0; kind < NUM_SIZES; kind++) {
                 for (int variant = 0; variant < places * roots * 2; variant++) {
-                    struct coll_case c = random_case(coll, test_hash(seed, (uint64_t)(coll - test_colls), draw++));
+                    struct coll_case c = random_case(coll, test_hash(run->seed, (uint64_t)(coll - test_colls), draw++));
                     c.type = (rondo_dtype)type;
                     c.op = op;
                     c.inplace = variant % places;
                     c.root = variant / places % roots;
                     c.align = variant / places / roots ? COLL_ALIGN_SEND | COLL_ALIGN_RECV : 0;
                     fix_size(&c, kind, draw << 44);
-                    add(list, c);
+                    add(list, run, c);
                 }
             }
         }
@@ -170,9 +173,9 @@ static void run_all(struct coll_run *run, const struct options *o)
         for (int i = 0; i < test_num_colls && !o->only_groups; i++) {
             if (o->coll == NULL || o->coll == &test_colls[i]) {
                 if (o->full) {
-                    everything(&list, &test_colls[i], seed);
+                    everything(&list, run, &test_colls[i]);
                 } else {
-                    sample(&list, &test_colls[i], seed, o);
+                    sample(&list, run, &test_colls[i], o);
                 }
             }
         }
@@ -180,7 +183,7 @@ static void run_all(struct coll_run *run, const struct options *o)
         run_list(run, &list, o);
         free(list.cases);
         test_watchdog((int)o->timeout_s);
-        if (o->only_groups || (o->coll == NULL && o->type < 0 && o->op < 0)) {
+        if (o->memory != COLL_DEVICE && (o->only_groups || (o->coll == NULL && o->type < 0 && o->op < 0))) {
             coll_group_tests(run, o->full ? 20 : 3);
         }
     }
@@ -192,6 +195,8 @@ static void usage(void)
            "  --seed N       other random choices (1)        --iters N     rounds, each with the next seed (1)\n"
            "  --quick        every pair with a collective (default)   --full   every combination\n"
            "  --coll NAME    one collective, or groups       --type T, --op O   only these\n"
+           "  --most BYTES   of a rank's block, where the way is slow (no limit)\n"
+           "  --memory KIND  ordinary (default), heap: of rondo_mem_alloc, mixed: other buffers on each rank, device: of GPUs, no groups\n"
            "  --case TEXT    the one case that a failure printed\n"
            "  --timeout S    give up when nothing moves for S seconds (120)\n"
            "Environment: RONDO_ALGO and RONDO_PROTO force algorithm and protocol.\nCollectives:");
@@ -216,6 +221,8 @@ static int parse_one(int opt, const char *text, struct options *o)
         return o->only_groups || o->coll != NULL;
     case 't': return (o->type = test_type_by_name(text)) >= 0;
     case 'o': return (o->op = test_op_by_name(text)) >= 0;
+    case 'b': return test_parse_size(text, &o->most) && o->most >= 64;
+    case 'm': return (o->memory = coll_memory_by_name(text)) >= 0;
     case '1': o->one = text; return 1;
     default: return 0;
     }
@@ -224,12 +231,13 @@ static int parse_one(int opt, const char *text, struct options *o)
 /* 0: go on; 1: done; 2: bad option. */
 static int parse(int argc, char **argv, struct options *o)
 {
-    static const struct option rows[] = { { "seed", 1, NULL, 's' }, { "iters", 1, NULL, 'i' }, { "quick", 0, NULL, 'q' },
-                                          { "full", 0, NULL, 'f' }, { "coll", 1, NULL, 'c' },  { "type", 1, NULL, 't' },
-                                          { "op", 1, NULL, 'o' },   { "case", 1, NULL, '1' },  { "timeout", 1, NULL, 'w' },
-                                          { "help", 0, NULL, 'h' }, { NULL, 0, NULL, 0 } };
+    static const struct option rows[] = { { "seed", 1, NULL, 's' }, { "iters", 1, NULL, 'i' },  { "quick", 0, NULL, 'q' },
+                                          { "full", 0, NULL, 'f' }, { "coll", 1, NULL, 'c' },   { "type", 1, NULL, 't' },
+                                          { "op", 1, NULL, 'o' },   { "case", 1, NULL, '1' },   { "timeout", 1, NULL, 'w' },
+                                          { "most", 1, NULL, 'b' }, { "memory", 1, NULL, 'm' }, { "help", 0, NULL, 'h' },
+                                          { NULL, 0, NULL, 0 } };
     int opt;
-    *o = (struct options){ .seed = 1, .iters = 1, .timeout_s = 120, .type = -1, .op = -1 };
+    *o = (struct options){ .seed = 1, .iters = 1, .timeout_s = 120, .type = -1, .op = -1, .most = SIZE_MAX };
     opterr = test.rank == 0;
     while ((opt = getopt_long(argc, argv, "h", rows, NULL)) != -1) {
         if (opt == 'h') {
@@ -274,7 +282,7 @@ int main(int argc, char **argv)
         printf("mpi_coll: %d ranks, algorithm %s, protocol %s, seed %llu%s\n", test.nranks, forced("RONDO_ALGO"), forced("RONDO_PROTO"),
                (unsigned long long)o.seed, o.full ? ", full" : "");
     }
-    coll_run_init(&run, o.seed);
+    coll_run_init(&run, o.seed, o.most, o.memory);
     if (o.one != NULL) {
         coll_case_run(&run, &one);
     } else {

@@ -6,6 +6,9 @@
 
 enum { COLL_ALIGN_SEND = 1, COLL_ALIGN_RECV = 2 }; /* that buffer begins one element after a multiple of 64 bytes */
 
+/* What buffers of single calls are made of. */
+enum coll_memory { COLL_ORDINARY, COLL_HEAP, COLL_MIXED, COLL_DEVICE };
+
 struct coll_case {
     const struct test_coll *coll;
     rondo_dtype type;
@@ -18,10 +21,20 @@ struct coll_run {
     rondo_comm *comm;
     rondo_stream stream;
     uint64_t seed;
+    int memory;                        /* enum coll_memory */
+    size_t most;                       /* bytes of a rank's block, in any call */
     rondo_op premul[RONDO_NUM_DTYPES]; /* one for each type, made once */
 };
 
-void coll_run_init(struct coll_run *run, uint64_t seed);
+/* Elements that fit. */
+static inline size_t coll_fit(const struct coll_run *run, size_t count, size_t size)
+{
+    return count < run->most / size ? count : run->most / size;
+}
+
+void coll_run_init(struct coll_run *run, uint64_t seed, size_t most, int memory);
+/* -1: there is none of this name. */
+int coll_memory_by_name(const char *name);
 void coll_run_release(struct coll_run *run);
 /* Run and check one case; a failure prints how to run it alone. */
 void coll_case_run(struct coll_run *run, const struct coll_case *c);

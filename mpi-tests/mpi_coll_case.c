@@ -1,4 +1,5 @@
 #include "mpi_coll.h"
+#include "mpi_device.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,14 +10,43 @@
 struct box {
     unsigned char *mem, *data, *image;
     size_t bytes;
+    int in_heap;
+    unsigned char *device; /* NULL: the library gets this memory itself */
 };
+
+static const char *const memory_names[] = {
+    [COLL_ORDINARY] = "ordinary", [COLL_HEAP] = "heap", [COLL_MIXED] = "mixed", [COLL_DEVICE] = "device"
+};
+
+int coll_memory_by_name(const char *name)
+{
+    for (size_t i = 0; i < TEST_ARRAY_LEN(memory_names); i++) {
+        if (strcmp(name, memory_names[i]) == 0) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+/* Mixed: of three buffers two lie in the heap, other ones on each rank. */
+static int takes_heap(const struct coll_run *run)
+{
+    static unsigned boxes;
+    return run->memory == COLL_HEAP || (run->memory == COLL_MIXED && (boxes++ + (unsigned)test.rank) % 3 != 0);
+}
 
 static unsigned char filler(size_t i) { return (unsigned char)(0x5b + i * 37); }
 
-static void box_init(struct box *box, size_t bytes, size_t offset)
+static void box_init(const struct coll_run *run, struct box *box, size_t bytes, size_t offset)
 {
     box->bytes = bytes + offset + 2 * MARGIN;
-    box->mem = aligned_alloc(64, (box->bytes + 63) & ~(size_t)63);
+    box->in_heap = takes_heap(run);
+    box->device = run->memory == COLL_DEVICE ? test_device_alloc(box->bytes) : NULL;
+    if (box->in_heap) {
+        TEST_MUST(rondo_mem_alloc((void **)&box->mem, box->bytes), NULL);
+    } else {
+        box->mem = aligned_alloc(64, (box->bytes + 63) & ~(size_t)63);
+    }
     box->image = malloc(box->bytes);
     if (box->mem == NULL || box->image == NULL) {
         test_die("no memory for a buffer of %zu bytes", bytes);
@@ -27,20 +57,61 @@ static void box_init(struct box *box, size_t bytes, size_t offset)
     box->data = box->mem + MARGIN + offset;
 }
 
+/* What the library gets for a place in the buffer. */
+static void *given(const struct box *box, unsigned char *at) { return box->device == NULL ? at : box->device + (at - box->mem); }
+
+static void box_to_device(const struct box *box)
+{
+    if (box->device != NULL) {
+        test_device_copy(box->device, box->mem, box->bytes);
+    }
+}
+static void box_from_device(const struct box *box)
+{
+    if (box->device != NULL) {
+        test_device_copy(box->mem, box->device, box->bytes);
+    }
+}
+
 static void box_release(struct box *box)
 {
-    free(box->mem);
+    if (box->device != NULL) {
+        test_device_free(box->device);
+    }
+    if (box->in_heap) {
+        TEST_MUST(rondo_mem_free(box->mem), NULL);
+    } else {
+        free(box->mem);
+    }
     free(box->image);
 }
 
 /* The place in the image that stands for this place in the buffer. */
 static char *imaged(const struct box *box, const unsigned char *at) { return (char *)box->image + (at - box->mem); }
 
-void coll_run_init(struct coll_run *run, uint64_t seed)
+static void run_on_device(struct coll_run *run)
+{
+    const char *why = "";
+    rondo_config config = RONDO_CONFIG_INIT;
+    config.device = test_device_begin(test.rank, &why);
+    if (config.device < 0) {
+        test_die("--memory device: %s", why);
+    }
+    TEST_MUST(rondo_comm_create(MPI_COMM_WORLD, &config, &run->comm), NULL);
+    run->stream = test_device_stream_new();
+}
+
+void coll_run_init(struct coll_run *run, uint64_t seed, size_t most, int memory)
 {
     run->seed = seed;
-    TEST_MUST(rondo_comm_create(MPI_COMM_WORLD, NULL, &run->comm), NULL);
-    TEST_MUST(rondo_stream_create(&run->stream), NULL);
+    run->most = most;
+    run->memory = memory;
+    if (memory == COLL_DEVICE) {
+        run_on_device(run);
+    } else {
+        TEST_MUST(rondo_comm_create(MPI_COMM_WORLD, NULL, &run->comm), NULL);
+        TEST_MUST(rondo_stream_create(&run->stream), NULL);
+    }
     for (int type = 0; type < RONDO_NUM_DTYPES; type++) {
         uint64_t scalar = 0;
         test_premul_scalar((rondo_dtype)type, test.rank, &scalar);
@@ -53,8 +124,15 @@ void coll_run_release(struct coll_run *run)
     for (int type = 0; type < RONDO_NUM_DTYPES; type++) {
         TEST_MUST(rondo_op_destroy(run->premul[type], run->comm), run->comm);
     }
-    TEST_MUST(rondo_stream_destroy(run->stream), NULL);
+    if (run->memory == COLL_DEVICE) {
+        test_device_stream_free(run->stream);
+    } else {
+        TEST_MUST(rondo_stream_destroy(run->stream), NULL);
+    }
     TEST_MUST(rondo_comm_destroy(run->comm), NULL);
+    if (run->memory == COLL_DEVICE) {
+        test_device_end();
+    }
     test_values_clear();
 }
 
@@ -152,7 +230,10 @@ static void call_library(const struct coll_run *run, const struct coll_case *c, 
 {
     rondo_stream stream = c->stream ? run->stream : NULL;
     rondo_status status = c->coll->run(call, send, recv, run->comm, stream);
-    if (status == RONDO_SUCCESS && c->stream) {
+    if (status == RONDO_SUCCESS && run->memory == COLL_DEVICE) {
+        test_device_wait(stream);
+        (void)rondo_comm_async_error(run->comm, &status);
+    } else if (status == RONDO_SUCCESS && c->stream) {
         status = rondo_stream_synchronize(stream);
     }
     if (status != RONDO_SUCCESS) {
@@ -177,7 +258,7 @@ static void run_inplace(const struct coll_run *run, const struct coll_case *c, c
     struct box box;
     unsigned char *send, *recv;
     /* Non-roots of reduce and broadcast pass one buffer of count elements too. */
-    box_init(&box, inplace_span(&e, size), offset_of(c, COLL_ALIGN_RECV));
+    box_init(run, &box, inplace_span(&e, size), offset_of(c, COLL_ALIGN_RECV));
     send = box.data + e.inplace_send * size;
     recv = box.data + e.inplace_recv * size;
     test_call_fill(call, send);
@@ -185,7 +266,9 @@ static void run_inplace(const struct coll_run *run, const struct coll_case *c, c
     if (e.recv > 0) {
         c->coll->expect(call, imaged(&box, recv));
     }
-    call_library(run, c, call, send, recv, text);
+    box_to_device(&box);
+    call_library(run, c, call, given(&box, send), given(&box, recv), text);
+    box_from_device(&box);
     test_check(1, "%s", text);
     verify(run, call, &box, recv, e.recv, "the one", text);
     box_release(&box);
@@ -198,15 +281,19 @@ static void run_outplace(const struct coll_run *run, const struct coll_case *c, 
     size_t size = test_types[c->type].size;
     struct box in, out;
     int null_send = e.send == 0 && salt & 1 << 20, null_recv = e.recv == 0 && salt & 1 << 21;
-    box_init(&in, e.send * size, offset_of(c, COLL_ALIGN_SEND));
-    box_init(&out, e.recv * size, offset_of(c, COLL_ALIGN_RECV));
+    box_init(run, &in, e.send * size, offset_of(c, COLL_ALIGN_SEND));
+    box_init(run, &out, e.recv * size, offset_of(c, COLL_ALIGN_RECV));
     test_call_fill(call, in.data);
     memcpy(in.image, in.mem, in.bytes);
     memcpy(out.image, out.mem, out.bytes);
     if (e.recv > 0) {
         c->coll->expect(call, imaged(&out, out.data));
     }
-    call_library(run, c, call, null_send ? NULL : in.data, null_recv ? NULL : out.data, text);
+    box_to_device(&in);
+    box_to_device(&out);
+    call_library(run, c, call, null_send ? NULL : given(&in, in.data), null_recv ? NULL : given(&out, out.data), text);
+    box_from_device(&in);
+    box_from_device(&out);
     test_check(1, "%s", text);
     if (verify(run, call, &out, out.data, e.recv, "recv", text)) {
         verify(run, call, &in, in.data, 0, "send", text);

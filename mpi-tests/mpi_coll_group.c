@@ -23,11 +23,11 @@ static void expect_pattern(const struct test_values *v, rondo_dtype type, int ra
     test_guard_free(want);
 }
 
-static size_t random_count(uint64_t hash)
+static size_t random_count(const struct coll_run *run, uint64_t hash)
 {
     static const size_t kinds[] = { 0, 1, 7, 1000, 20000, 300000 };
     size_t most = kinds[hash % TEST_ARRAY_LEN(kinds)];
-    return most == 0 ? 0 : most / 2 + (hash >> 8) % (most / 2 + 1);
+    return most == 0 ? 0 : coll_fit(run, most / 2 + (hash >> 8) % (most / 2 + 1), sizeof(uint64_t));
 }
 
 /* Fisher and Yates with the seed: the same permutation on all ranks. */
@@ -57,8 +57,8 @@ static void permuted_sends_arrive_in_order(struct coll_run *run, rondo_comm *com
         for (from[m] = 0; to[from[m]] != rank;) {
             from[m]++;
         }
-        size_t count = random_count(test_hash(seed, (uint64_t)m, (uint64_t)rank));
-        counts_in[m] = random_count(test_hash(seed, (uint64_t)m, (uint64_t)from[m]));
+        size_t count = random_count(run, test_hash(seed, (uint64_t)m, (uint64_t)rank));
+        counts_in[m] = random_count(run, test_hash(seed, (uint64_t)m, (uint64_t)from[m]));
         out[m] = pattern(v, RONDO_INT32, rank, (size_t)m * 17, count);
         in[m] = test_guard_alloc(counts_in[m] * 4);
         TEST_MUST(rondo_send(out[m], count, RONDO_INT32, to[rank], comm, stream), comm);
@@ -79,7 +79,7 @@ static void permuted_sends_arrive_in_order(struct coll_run *run, rondo_comm *com
 static void rings_do_not_deadlock(struct coll_run *run, uint64_t seed)
 {
     const struct test_values *v = test_values_get(RONDO_FLOAT64, TEST_OP_NONE, test.nranks, run->seed);
-    size_t count = (5u << 17) + 3;
+    size_t count = coll_fit(run, (5u << 17) + 3, sizeof(double));
     int shift = 1 + (int)(seed % (uint64_t)test.nranks), to = (test.rank + shift) % test.nranks,
         from = (test.rank + 2 * test.nranks - shift) % test.nranks;
     void *out = pattern(v, RONDO_FLOAT64, test.rank, 5, count), *in = test_guard_alloc(count * 8);
@@ -149,7 +149,7 @@ static void nested_groups_mix_operations(struct coll_run *run, uint64_t seed)
         if (i % 3 == 1) {
             TEST_MUST(rondo_group_start(), run->comm);
         }
-        pending_start(&p[i], run, run->comm, mixed[hash % 2 ? i : TEST_ARRAY_LEN(mixed) - 1 - i], random_count(hash), hash >> 3, NULL);
+        pending_start(&p[i], run, run->comm, mixed[hash % 2 ? i : TEST_ARRAY_LEN(mixed) - 1 - i], random_count(run, hash), hash >> 3, NULL);
         if (i % 3 == 2) {
             TEST_MUST(rondo_group_end(), run->comm);
         }
@@ -172,7 +172,7 @@ static void empty_group_succeeds(struct coll_run *run)
 /* Calls of one stream run in order: each reads what the one before wrote. */
 static void stream_keeps_order(struct coll_run *run, uint64_t seed)
 {
-    size_t count = 1 + seed % 5000;
+    size_t count = coll_fit(run, 1 + seed % 5000, sizeof(int32_t));
     int32_t *a = test_guard_alloc(count * 4), *b = test_guard_alloc(count * 4);
     int32_t want = 1;
     int ok = 1;
@@ -204,13 +204,13 @@ static void communicators_work_side_by_side(struct coll_run *run, uint64_t seed,
     struct pending p[4];
     rondo_stream other;
     TEST_MUST(rondo_stream_create(&other), NULL);
-    pending_start(&p[0], run, run->comm, mixed[seed % TEST_ARRAY_LEN(mixed)], random_count(seed >> 5), seed, run->stream);
-    pending_start(&p[1], run, second, "all_reduce", random_count(seed >> 9), seed >> 2, other);
+    pending_start(&p[0], run, run->comm, mixed[seed % TEST_ARRAY_LEN(mixed)], random_count(run, seed >> 5), seed, run->stream);
+    pending_start(&p[1], run, second, "all_reduce", random_count(run, seed >> 9), seed >> 2, other);
     TEST_MUST(rondo_stream_synchronize(test.rank % 2 ? run->stream : other), NULL);
     TEST_MUST(rondo_stream_synchronize(test.rank % 2 ? other : run->stream), NULL);
     TEST_MUST(rondo_group_start(), NULL);
-    pending_start(&p[2], run, half, "all_gather", random_count(seed >> 13), seed >> 4, NULL);
-    pending_start(&p[3], run, second, "broadcast", random_count(seed >> 17), seed >> 6, NULL);
+    pending_start(&p[2], run, half, "all_gather", random_count(run, seed >> 13), seed >> 4, NULL);
+    pending_start(&p[3], run, second, "broadcast", random_count(run, seed >> 17), seed >> 6, NULL);
     TEST_MUST(rondo_group_end(), NULL);
     for (int i = 0; i < 4; i++) {
         pending_check(&p[i]);

@@ -18,9 +18,10 @@
 
 static struct {
     long victim, after, delay_us;
-    long watch; /* seconds */
-    long most;  /* elements of a call */
-    int signal; /* SIGKILL or SIGSTOP */
+    long watch;        /* seconds */
+    const char *until; /* or until there is this file; NULL: none */
+    long most;         /* elements of a call */
+    int signal;        /* SIGKILL or SIGSTOP */
     int mid, init, shrink, forever;
     uint64_t seed;
 } o = { .victim = -1, .after = 50, .seed = 1, .most = 900000 };
@@ -217,7 +218,7 @@ static void run_watch(void)
     begin = test_now();
     for (; status == RONDO_SUCCESS && !enough; n++) {
         double start = test_now();
-        int32_t end = test.rank == 0 && start - begin > (double)o.watch;
+        int32_t end = test.rank == 0 && (start - begin > (double)o.watch || (o.until != NULL && access(o.until, F_OK) == 0));
         test_watchdog(60);
         if (!test_check(sum(comm, size_of_call(n), in, out, total_of_ranks(-1), &status), "wrong sum in call %ld", n)) {
             leave();
@@ -290,6 +291,7 @@ static int usage(void)
                     "  --init                      in creations instead of calls; --victim RANK: it dies by RONDO_FAULT\n"
                     "  --forever                   calls until the program is ended from outside\n"
                     "  --watch S                   calls for S seconds; how they went and when they failed, of each rank\n"
+                    "  --until FILE                or until there is that file, which rank 0 looks for\n"
                     "  --most N                    elements of a call, at most (900000)\n"
                     "  --seed N                    other sizes and moments\n");
     return 2;
@@ -301,7 +303,7 @@ static int parse(int argc, char **argv)
                                           { "after", 1, NULL, 'a' },  { "mid", 0, NULL, 'm' },   { "delay", 1, NULL, 'd' },
                                           { "shrink", 0, NULL, 'r' }, { "init", 0, NULL, 'i' },  { "forever", 0, NULL, 'f' },
                                           { "seed", 1, NULL, 'e' },   { "watch", 1, NULL, 'w' }, { "most", 1, NULL, 'n' },
-                                          { NULL, 0, NULL, 0 } };
+                                          { "until", 1, NULL, 'u' },  { NULL, 0, NULL, 0 } };
     int opt, ok = 1;
     long seed = 1;
     o.delay_us = -1;
@@ -324,6 +326,7 @@ static int parse(int argc, char **argv)
         case 'e': ok &= test_parse_long(optarg, 0, 1000000000, &seed); break;
         case 'w': ok &= test_parse_long(optarg, 1, 100000, &o.watch); break;
         case 'n': ok &= test_parse_long(optarg, 1, 900000, &o.most); break;
+        case 'u': o.until = optarg; break;
         case 'm': o.mid = 1; break;
         case 'r': o.shrink = 1; break;
         case 'i': o.init = 1; break;

@@ -8,11 +8,12 @@
 #include "mpi_calls.h"
 
 enum perf_exit { PERF_OK = 0, PERF_INTERNAL = 1, PERF_LIBRARY = 3, PERF_TIMEOUT = 4, PERF_USAGE = 6, PERF_DATA = 7, PERF_HELP = -1 };
+enum perf_memory { PERF_ORDINARY, PERF_REGISTERED, PERF_MEM_ALLOC };
 enum perf_average { PERF_RANK0, PERF_AVERAGE, PERF_MIN, PERF_MAX };
 
 struct perf_options {
     size_t min_bytes, max_bytes, step_bytes, factor; /* factor 0: steps of step_bytes */
-    long iters, warmup, aggregate, check, blocking, average, cputime, timeout_s;
+    long iters, warmup, aggregate, check, blocking, average, cputime, timeout_s, memory;
     int all_types, all_ops, all_roots;
     int type, op, root;
     int vs_mpi, verbose;
@@ -47,6 +48,7 @@ struct perf {
     rondo_comm *comm;
     rondo_stream stream;
     char *send, *recv, *want;
+    void *handle[2]; /* of send and recv, where they are registered */
     size_t slot;     /* bytes between the buffers of aggregated calls */
     double *samples; /* iters entries for Rondo, as many for MPI, as many of scratch */
     size_t wrong;

@@ -7,17 +7,29 @@
 enum { OPT_VS = 256, OPT_JSON };
 
 static const struct option long_options[] = {
-    { "minbytes", 1, NULL, 'b' },     { "maxbytes", 1, NULL, 'e' },
-    { "stepbytes", 1, NULL, 'i' },    { "stepfactor", 1, NULL, 'f' },
-    { "iters", 1, NULL, 'n' },        { "agg_iters", 1, NULL, 'm' },
-    { "warmup_iters", 1, NULL, 'w' }, { "op", 1, NULL, 'o' },
-    { "datatype", 1, NULL, 'd' },     { "root", 1, NULL, 'r' },
-    { "check", 1, NULL, 'c' },        { "blocking", 1, NULL, 'z' },
-    { "average", 1, NULL, 'a' },      { "report_cputime", 1, NULL, 'C' },
-    { "timeout", 1, NULL, 'T' },      { "nthreads", 1, NULL, 't' },
-    { "ngpus", 1, NULL, 'g' },        { "verbose", 0, NULL, 'v' },
-    { "help", 0, NULL, 'h' },         { "vs", 1, NULL, OPT_VS },
-    { "json", 1, NULL, OPT_JSON },    { NULL, 0, NULL, 0 },
+    { "minbytes", 1, NULL, 'b' },
+    { "maxbytes", 1, NULL, 'e' },
+    { "stepbytes", 1, NULL, 'i' },
+    { "stepfactor", 1, NULL, 'f' },
+    { "iters", 1, NULL, 'n' },
+    { "agg_iters", 1, NULL, 'm' },
+    { "warmup_iters", 1, NULL, 'w' },
+    { "op", 1, NULL, 'o' },
+    { "datatype", 1, NULL, 'd' },
+    { "root", 1, NULL, 'r' },
+    { "check", 1, NULL, 'c' },
+    { "blocking", 1, NULL, 'z' },
+    { "average", 1, NULL, 'a' },
+    { "report_cputime", 1, NULL, 'C' },
+    { "timeout", 1, NULL, 'T' },
+    { "nthreads", 1, NULL, 't' },
+    { "ngpus", 1, NULL, 'g' },
+    { "verbose", 0, NULL, 'v' },
+    { "local_register", 1, NULL, 'R' },
+    { "help", 0, NULL, 'h' },
+    { "vs", 1, NULL, OPT_VS },
+    { "json", 1, NULL, OPT_JSON },
+    { NULL, 0, NULL, 0 },
 };
 
 static void usage(const char *program)
@@ -31,6 +43,7 @@ static void usage(const char *program)
            "  -r,--root RANK|all        root (0)                 -z,--blocking 0|1       0: on a stream (1)\n"
            "  -a,--average N            time over ranks; 0: rank 0, 1: average, 2: least, 3: most (3)\n"
            "  -C,--report_cputime 0|1   time of the processor instead of the clock (0)\n"
+           "  -R,--local_register 0|1|2 buffers: 0 ordinary, 1 ordinary and registered, 2 of rondo_mem_alloc and registered (0)\n"
            "  -T,--timeout SECONDS      deadline of every wait (library's)\n"
            "  -v,--verbose              least and most time over iterations too\n"
            "  --vs mpi                  alternate with MPI's own collective on the same buffers; ratio > 1: faster than MPI\n"
@@ -81,6 +94,7 @@ static int parse_one(struct perf_options *o, int opt, const char *text)
     case 'a': return test_parse_long(text, PERF_RANK0, PERF_MAX, &o->average);
     case 'C': return test_parse_long(text, 0, 1, &o->cputime);
     case 'T': return test_parse_long(text, 0, 1000000, &o->timeout_s);
+    case 'R': return test_parse_long(text, PERF_ORDINARY, PERF_MEM_ALLOC, &o->memory);
     case 't':
     case 'g': return test_parse_long(text, 1, 1, &one);
     case 'd': return parse_named(text, test_type_by_name, RONDO_NUM_DTYPES, &o->all_types, &o->type);
@@ -128,7 +142,7 @@ int perf_options_parse(struct perf_options *o, int argc, char **argv, int print)
                                 .type = RONDO_FLOAT32,
                                 .op = RONDO_SUM };
     opterr = 0;
-    while ((opt = getopt_long(argc, argv, "b:e:i:f:n:m:w:c:z:a:C:T:t:g:d:o:r:vh", long_options, NULL)) != -1) {
+    while ((opt = getopt_long(argc, argv, "b:e:i:f:n:m:w:c:z:a:C:T:t:g:d:o:r:R:vh", long_options, NULL)) != -1) {
         if (opt == 'h') {
             if (print) {
                 usage(test.program);

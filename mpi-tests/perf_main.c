@@ -22,6 +22,34 @@ static char *buffer(size_t bytes)
     return mem;
 }
 
+/* What MPI and Rondo are both given. */
+static char *shared_buffer(struct perf *perf, size_t bytes, void **handle)
+{
+    void *mem = NULL;
+    bytes = bytes > 0 ? bytes : 1;
+    if (perf->options.memory == PERF_MEM_ALLOC) {
+        must(perf, rondo_mem_alloc(&mem, bytes), "allocating a buffer");
+    } else {
+        mem = buffer(bytes);
+    }
+    if (perf->options.memory != PERF_ORDINARY) {
+        must(perf, rondo_comm_register(perf->comm, mem, bytes, handle), "registering a buffer");
+    }
+    return mem;
+}
+
+static void release_buffer(struct perf *perf, char *mem, void *handle)
+{
+    if (handle != NULL) {
+        must(perf, rondo_comm_deregister(perf->comm, handle), "deregistering a buffer");
+    }
+    if (perf->options.memory == PERF_MEM_ALLOC) {
+        must(perf, rondo_mem_free(mem), "freeing a buffer");
+    } else {
+        free(mem);
+    }
+}
+
 static void setup(struct perf *perf)
 {
     const struct perf_options *o = &perf->options;
@@ -35,8 +63,8 @@ static void setup(struct perf *perf)
         must(perf, rondo_stream_create(&perf->stream), "creating a stream");
     }
     perf->slot = (o->max_bytes + 4095) & ~(size_t)4095;
-    perf->send = buffer(perf->slot * (size_t)o->aggregate);
-    perf->recv = buffer(perf->slot * (size_t)o->aggregate);
+    perf->send = shared_buffer(perf, perf->slot * (size_t)o->aggregate, &perf->handle[0]);
+    perf->recv = shared_buffer(perf, perf->slot * (size_t)o->aggregate, &perf->handle[1]);
     perf->want = buffer(perf->slot);
     perf->samples = (double *)(void *)buffer(3 * (size_t)o->iters * sizeof(double));
 }
@@ -46,9 +74,9 @@ static void teardown(struct perf *perf)
     if (perf->stream != NULL) {
         must(perf, rondo_stream_destroy(perf->stream), "destroying the stream");
     }
+    release_buffer(perf, perf->send, perf->handle[0]);
+    release_buffer(perf, perf->recv, perf->handle[1]);
     must(perf, rondo_comm_destroy(perf->comm), "destroying the communicator");
-    free(perf->send);
-    free(perf->recv);
     free(perf->want);
     free(perf->samples);
     test_values_clear();

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "comm.h"
+#include "device.h"
 
 static const char *call_name(const struct rondo_task *t) { return rondo_coll_name((enum rondo_coll)t->coll); }
 
@@ -109,7 +110,7 @@ static rondo_status check(const struct rondo_task *t)
         return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_%s on rank %d: the %s buffer is NULL and the count is not 0", call_name(t),
                           t->ctx->rank, needed & 1 && t->send == NULL ? "send" : "receive");
     }
-    return RONDO_SUCCESS;
+    return RONDO_UNLIKELY(t->ctx->pages != NULL) ? rondo_device_check(t, needed) : RONDO_SUCCESS;
 }
 
 static rondo_status enqueue(const struct rondo_task *t)
@@ -139,6 +140,9 @@ static rondo_status submit_slow(struct rondo_task *t)
         rondo_group_note_error(status);
         return status;
     }
+    if (t->ctx->device != NULL) {
+        return rondo_device_run(t);
+    }
     return t->stream != NULL ? enqueue(t) : rondo_task_run(t);
 }
 
@@ -153,7 +157,7 @@ static rondo_status submit(struct rondo_task *t, rondo_comm *comm, const char *w
     t->ctx = ctx;
     status = check(t);
     if (RONDO_LIKELY(status == RONDO_SUCCESS)) {
-        status = RONDO_LIKELY(rondo_group_depth() == 0 && t->stream == NULL) ? rondo_task_run(t) : submit_slow(t);
+        status = RONDO_LIKELY(rondo_group_depth() == 0 && t->stream == NULL && ctx->device == NULL) ? rondo_task_run(t) : submit_slow(t);
     }
     if (RONDO_UNLIKELY(status != RONDO_SUCCESS)) {
         rondo_ctx_keep_error(ctx, status);
@@ -262,7 +266,7 @@ rondo_status rondo_barrier(rondo_comm *comm, rondo_stream stream)
 
 /* ---- operations of the user ---- */
 
-static rondo_status create_premul_sum(rondo_op *op, const void *scalar, rondo_dtype type, struct rondo_ctx *ctx)
+static rondo_status create_premul_sum(rondo_op *op, const void *scalar, rondo_dtype type, int on_device, struct rondo_ctx *ctx)
 {
     if (op == NULL || scalar == NULL) {
         return rondo_ctx_keep_error(ctx, rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_op_create_premul_sum on rank %d: the %s is NULL",
@@ -278,8 +282,11 @@ static rondo_status create_premul_sum(rondo_op *op, const void *scalar, rondo_dt
         if (!user->used) {
             user->used = 1;
             user->dtype = (uint8_t)type;
-            user->scalar = 0;
-            memcpy(&user->scalar, scalar, rondo_dtype_size(type));
+            user->premul = on_device ? RONDO_PREMUL_DEVICE : 1;
+            user->scalar = on_device ? (uint64_t)(uintptr_t)scalar : 0;
+            if (!on_device) {
+                memcpy(&user->scalar, scalar, rondo_dtype_size(type));
+            }
             *op = (rondo_op)(RONDO_NUM_OPS + i);
             return RONDO_SUCCESS;
         }
@@ -294,7 +301,23 @@ rondo_status rondo_op_create_premul_sum(rondo_op *op, const void *scalar, rondo_
     struct rondo_ctx *ctx;
     rondo_status status;
     RONDO_TRY(rondo_comm_enter(comm, "rondo_op_create_premul_sum", &ctx));
-    status = create_premul_sum(op, scalar, type, ctx);
+    status = create_premul_sum(op, scalar, type, 0, ctx);
+    rondo_comm_leave(comm);
+    return status;
+}
+
+rondo_status rondo_op_create_premul_sum_device(rondo_op *op, const void *scalar, rondo_dtype type, rondo_comm *comm)
+{
+    struct rondo_ctx *ctx;
+    rondo_status status;
+    RONDO_TRY(rondo_comm_enter(comm, "rondo_op_create_premul_sum_device", &ctx));
+    status = ctx->device == NULL
+                 ? rondo_ctx_keep_error(ctx,
+                                        rondo_fail(RONDO_INVALID_ARGUMENT,
+                                                   "rondo_op_create_premul_sum_device on rank %d: the communicator \"%s\" has no device: "
+                                                   "rondo_op_create_premul_sum takes a scalar in host memory",
+                                                   ctx->rank, ctx->name))
+                 : create_premul_sum(op, scalar, type, 1, ctx);
     rondo_comm_leave(comm);
     return status;
 }

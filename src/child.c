@@ -52,7 +52,7 @@ static rondo_status split(struct rondo_ctx *parent, int color, int key, const ro
                                           : "the colour is negative: 0 or more, or RONDO_SPLIT_NOCOLOR");
     }
     RONDO_TRY(rondo_ctx_drain(parent));
-    RONDO_TRY(rondo_ctx_create(parent->rank, parent->nranks, config, &ctx));
+    RONDO_TRY(rondo_ctx_create_child(parent, parent->rank, parent->nranks, config, &ctx));
     split.child = ++parent->nchildren;
     RONDO_TRY_GOTO(all_members(parent, &members), fail);
     status = rondo_child_bootstrap(parent, members, parent->nranks, parent->rank,
@@ -138,7 +138,7 @@ static rondo_status shrink(struct rondo_ctx *parent, const int *exclude, int nex
     }
     RONDO_TRY(survivors(parent, exclude, nexclude, &members, &n, &self));
     tag = rondo_child_tag(parent->hash, "shrink", ++parent->nshrinks, members, sizeof(*members) * (size_t)n);
-    status = rondo_ctx_create(self, n, config, &ctx);
+    status = rondo_ctx_create_child(parent, self, n, config, &ctx);
     if (status == RONDO_SUCCESS) {
         status = rondo_child_bootstrap(parent, members, n, self, tag, &bootstrap);
         if (status != RONDO_SUCCESS) {

@@ -11,7 +11,10 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
+#include "device.h"
 #include "engine.h"
+#include "tune.h"
+#include "net/netdev.h"
 
 /* Shells of dead communicators wait here, the oldest is used again first, so that a stale handle is recognised for a long time. */
 enum { QUARANTINE = 1024 };
@@ -163,6 +166,13 @@ rondo_status rondo_config_check(const rondo_config *config, rondo_config *checke
         return rondo_fail(RONDO_INVALID_ARGUMENT, "config.max_channels is %d: 1 to %d, or RONDO_CONFIG_DEFAULT", checked->max_channels,
                           RONDO_MAX_CHANNELS);
     }
+    if (checked->device < RONDO_DEVICE_CURRENT || checked->allow_shared_gpu < RONDO_CONFIG_DEFAULT || checked->allow_shared_gpu > 1) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "config.device is %d and config.allow_shared_gpu %d: a CUDA device from 0 on, RONDO_DEVICE_CURRENT, or "
+                          "RONDO_CONFIG_DEFAULT for host memory; "
+                          "0, 1 or RONDO_CONFIG_DEFAULT",
+                          checked->device, checked->allow_shared_gpu);
+    }
     if (checked->timeout_ms < RONDO_CONFIG_DEFAULT) {
         return rondo_fail(RONDO_INVALID_ARGUMENT, "config.timeout_ms is %lld: 0 for none, or RONDO_CONFIG_DEFAULT",
                           (long long)checked->timeout_ms);
@@ -187,13 +197,25 @@ rondo_status rondo_ctx_create(int rank, int nranks, const rondo_config *config, 
     ctx->direct.ctx = ctx;
     ctx->exec_ops = rondo_params()->exec == 0 ? &rondo_exec_cpu : &rondo_exec_null;
     pthread_mutex_init(&ctx->queue_lock, NULL);
-    RONDO_TRY_GOTO(rondo_allowed_parse(&ctx->allowed, rondo_params()->algo, rondo_params()->proto), fail);
+    RONDO_TRY_GOTO(rondo_tune_allowed(&ctx->allowed), fail);
+    RONDO_TRY_GOTO(rondo_device_choose(ctx), fail);
+    RONDO_TRY_GOTO(rondo_device_check_pages(ctx), fail);
     rondo_ctx_policy(ctx);
     *ctx_out = ctx;
     return RONDO_SUCCESS;
 fail:
     rondo_ctx_free(ctx);
     return status;
+}
+
+rondo_status rondo_ctx_create_child(struct rondo_ctx *parent, int rank, int nranks, const rondo_config *config, struct rondo_ctx **ctx)
+{
+    rondo_config inherits;
+    RONDO_TRY(rondo_config_check(config, &inherits));
+    inherits.device = inherits.device == RONDO_CONFIG_DEFAULT ? parent->config.device : inherits.device;
+    inherits.allow_shared_gpu = inherits.allow_shared_gpu == RONDO_CONFIG_DEFAULT ? parent->config.allow_shared_gpu
+                                                                                  : inherits.allow_shared_gpu;
+    return rondo_ctx_create(rank, nranks, &inherits, ctx);
 }
 
 static void free_links(struct rondo_ctx *ctx)
@@ -218,11 +240,20 @@ void rondo_ctx_free(struct rondo_ctx *ctx)
         rondo_free(ctx->cached[i].runs);
     }
     rondo_plan_release(&ctx->direct);
+    rondo_ctx_deregister(ctx);
+    if (ctx->device != NULL) {
+        rondo_device_stop(ctx);
+    }
     if (ctx->exec != NULL) {
         ctx->exec_ops->close(ctx->exec);
     }
+    rondo_direct_close(ctx->open_buffers);
     free_links(ctx);
     rondo_net_close(&ctx->net);
+    rondo_device_free(ctx);
+    if (ctx->has_netdevs) {
+        rondo_netdev_finalize();
+    }
     if (ctx->control != NULL) {
         rondo_control_close(ctx->control);
     }
@@ -230,6 +261,7 @@ void rondo_ctx_free(struct rondo_ctx *ctx)
         rondo_control_unlisten();
     }
     rondo_layout_release(&ctx->layout);
+    rondo_tune_free(ctx->tune);
     rondo_free(ctx->arenas);
     rondo_free(ctx->peers);
     pthread_mutex_destroy(&ctx->queue_lock);
@@ -250,6 +282,9 @@ rondo_status rondo_ctx_fail(struct rondo_ctx *ctx, rondo_status status, int whos
         ctx->failure = status;
         snprintf(ctx->failure_text, sizeof(ctx->failure_text), "%s", rondo_error_text());
         __atomic_store_n(&ctx->state, RONDO_COMM_FAILED, __ATOMIC_RELEASE);
+        if (ctx->device != NULL) {
+            rondo_device_abort(ctx);
+        }
         if (ctx->control != NULL) {
             rondo_control_abort(ctx->control, status, whose, ctx->failure_text);
         }
@@ -406,6 +441,9 @@ rondo_status rondo_comm_abort(rondo_comm *comm)
     RONDO_TRY(claim(comm, "rondo_comm_abort", &ctx));
     if (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) != RONDO_COMM_INIT) {
         tell_abort(ctx); /* before the thread that waits notices and says it in its own words */
+        if (ctx->device != NULL) {
+            rondo_device_abort(ctx);
+        }
     }
     __atomic_store_n(&ctx->aborted, 1, __ATOMIC_RELEASE);
     left = wait_until_left(comm) && all_left(&comm->visitors);
@@ -470,7 +508,8 @@ rondo_status rondo_comm_async_error(rondo_comm *comm, rondo_status *error)
     switch (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE)) {
     case RONDO_COMM_INIT: *error = rondo_init_step(ctx); break;
     case RONDO_COMM_FINALIZED: *error = RONDO_SUCCESS; break;
-    default: *error = rondo_ctx_ready(ctx);
+    default:
+        *error = ctx->device == NULL ? rondo_ctx_ready(ctx) : rondo_device_look(ctx) != RONDO_SUCCESS ? ctx->failure : rondo_ctx_ready(ctx);
     }
     rondo_comm_unvisit(comm);
     return RONDO_SUCCESS;

@@ -13,6 +13,7 @@
 #include "base/layout.h"
 #include "base/wait.h"
 #include "coll/algo.h"
+#include "kern/direct.h"
 #include "kern/exec.h"
 #include "net/bootstrap.h"
 #include "net/control.h"
@@ -65,6 +66,7 @@ struct rondo_plan {
     struct rondo_plan *after; /* the plan before this one in its stream; NULL when that is done */
     struct rondo_plan *next;  /* in the context's queue */
     struct rondo_plan *stream_next;
+    size_t scratch;          /* bytes of device memory that copies of in-place buffers take */
     void *temp;              /* chain of memory that the calls needed: copies of counts, of an in-place send buffer */
     struct rondo_task *self; /* sends and receives to itself that have no partner yet, in order */
     int nself, self_capacity;
@@ -86,15 +88,19 @@ enum { RONDO_CACHED_CALLS = 32 };
 struct rondo_p2p {
     struct rondo_link link[2]; /* 0: from the peer, 1: to it */
     struct rondo_ports ports[2];
-    uint64_t calls[2]; /* sequence of calls in each direction */
-    uint8_t lazy[2];   /* link prepared */
+    uint64_t calls[2];                         /* sequence of calls in each direction */
+    uint8_t lazy[2];                           /* link prepared */
+    const struct rondo_ports *device_ports[2]; /* on a GPU: what its kernels read; NULL: not wired yet */
 };
 
 struct rondo_user_op {
     uint8_t used, dtype;
-    uint64_t scalar;
+    uint8_t premul;  /* as in a work */
+    uint64_t scalar; /* or its address on the device */
 };
 enum { RONDO_USER_OPS = 64 };
+
+struct rondo_device;
 
 struct rondo_ctx {
     /* identity */
@@ -116,7 +122,11 @@ struct rondo_ctx {
     struct rondo_p2p **p2p;        /* per rank; NULL until used */
     struct rondo_control *control; /* NULL when nranks is 1 */
     int listening;                 /* it holds the process's control listener (several nodes) */
+    int has_netdevs;               /* it holds the net devices (net/netdev.h) */
     struct rondo_board *board;
+    struct rondo_direct *open_buffers; /* of the node (kern/direct.h); NULL without a board */
+    struct rondo_device *device;       /* the GPU on which its buffers are (device.h); NULL: host memory */
+    struct rondo_pages *pages;         /* of buffers, as far as they were asked for (RONDO_CHECK_POINTERS); NULL: no checks */
     /* running */
     const struct rondo_exec_ops *exec_ops;
     struct rondo_exec *exec;
@@ -125,6 +135,8 @@ struct rondo_ctx {
     struct rondo_wait_policy policy;
     uint32_t crowded; /* of the policy */
     struct rondo_allowed allowed;
+    struct rondo_tune *tune;           /* RONDO_TUNE_FILE; NULL: none. Owned; layout.measured points into it */
+    const struct rondo_choice *forced; /* what collectives run instead of the tuner's choice; NULL: nothing. Not owned */
     struct rondo_cached cached[RONDO_CACHED_CALLS];
     struct rondo_plan direct; /* the plan of calls that run before they return */
     struct rondo_user_op user_op[RONDO_USER_OPS];
@@ -146,7 +158,8 @@ struct rondo_ctx {
     char failure_text[RONDO_ERROR_TEXT];
     char error[RONDO_ERROR_TEXT]; /* of the calling thread's last call that failed */
     struct rondo_init *init;      /* under way; NULL afterwards */
-    size_t bytes;                 /* of buffers */
+    struct rondo_registration *registrations;
+    size_t bytes; /* of buffers */
 };
 
 /* ---- comm.c ---- */
@@ -160,6 +173,8 @@ void rondo_comm_leave(rondo_comm *comm);
 rondo_status rondo_comm_visit(const rondo_comm *comm, const char *what, struct rondo_ctx **ctx);
 void rondo_comm_unvisit(const rondo_comm *comm);
 rondo_status rondo_ctx_create(int rank, int nranks, const rondo_config *config, struct rondo_ctx **ctx);
+/** Of a split or shrink: what the config leaves open is the parent's (device). */
+rondo_status rondo_ctx_create_child(struct rondo_ctx *parent, int rank, int nranks, const rondo_config *config, struct rondo_ctx **ctx);
 /** Free everything; no other thread is inside. */
 void rondo_ctx_free(struct rondo_ctx *ctx);
 rondo_status rondo_config_check(const rondo_config *config, rondo_config *checked);
@@ -240,6 +255,20 @@ rondo_status rondo_plan_cached(struct rondo_ctx *ctx, const struct rondo_task *t
 rondo_status rondo_plan_check(const struct rondo_plan *plan);
 void rondo_plan_reset(struct rondo_plan *plan);
 void rondo_plan_release(struct rondo_plan *plan);
+
+/* ---- choice.c ---- */
+
+/** Bytes of the larger user buffer of one rank: what the cost model is asked with. */
+size_t rondo_task_bytes(const struct rondo_task *task);
+/** What carries a call; where that are open buffers, also what carries it on memory that is not. @return how many choices; 0: *status. */
+int rondo_plan_choose(struct rondo_ctx *ctx, const struct rondo_task *task, struct rondo_choice choice[2], rondo_status *status);
+/** From the next call on, collectives run this choice (NULL: the tuner's). The same on all ranks; `choice` stays where it is. For those who measure. */
+void rondo_plan_force(struct rondo_ctx *ctx, const struct rondo_choice *choice);
+
+/* ---- mem.c ---- */
+
+/** End all registrations. */
+void rondo_ctx_deregister(struct rondo_ctx *ctx);
 
 /* ---- run.c: waiting ---- */
 

@@ -3,11 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "base/param.h"
 #include "coll/cost_gpu.h"
+#include "explain_impl.h"
 #include "model.h"
-
-enum { MAX_ROWS = RONDO_NUM_ALGOS * RONDO_NUM_PROTOS };
+#include "topo/machine.h"
+#include "tune.h"
 
 /* ---- a layout of equal nodes ---- */
 
@@ -74,6 +76,8 @@ rondo_status rondo_explain_layout(struct rondo_layout *layout, const struct rond
                                      .nlocal = topo->ndevs,
                                      .max_local = topo->ndevs,
                                      .least_channels = (int32_t)rondo_params()->min_nchannels,
+                                     .rank_order = rondo_tune_is_strict(),
+                                     .machine = rondo_machine_hash(topo->machine),
                                      .protos = RONDO_ALL_PROTOS };
     rondo_model_host(&layout->model, ranks_per_core(topo));
     rondo_model_from_graphs(&layout->model, &summary);
@@ -86,16 +90,7 @@ rondo_status rondo_explain_layout(struct rondo_layout *layout, const struct rond
 
 /* ---- what is asked ---- */
 
-struct question {
-    FILE *out;
-    const struct rondo_topo *topo;
-    const struct rondo_layout *layout;
-    struct rondo_allowed allowed;
-    enum rondo_coll coll;
-    size_t board;
-};
-
-static rondo_status coll_find(const char *name, enum rondo_coll *coll)
+rondo_status rondo_explain_coll(const char *name, enum rondo_coll *coll)
 {
     char names[256] = "";
     int found = rondo_coll_from_name(name);
@@ -110,7 +105,7 @@ static rondo_status coll_find(const char *name, enum rondo_coll *coll)
     return rondo_fail(RONDO_INVALID_ARGUMENT, "no collective is called \"%s\"; expected one of %s", name, names);
 }
 
-static rondo_status sizes_parse(const char *text, int64_t *first, int64_t *last)
+rondo_status rondo_explain_sizes(const char *text, int64_t *first, int64_t *last)
 {
     char from[32];
     size_t n = strcspn(text, ":");
@@ -123,69 +118,7 @@ static rondo_status sizes_parse(const char *text, int64_t *first, int64_t *last)
     return RONDO_SUCCESS;
 }
 
-/* ---- rows ---- */
-
-static int by_time(const void *a, const void *b)
-{
-    const struct rondo_choice *x = a, *y = b;
-    if ((x->us < 0) != (y->us < 0)) {
-        return x->us < 0 ? 1 : -1;
-    }
-    if (x->us < y->us || x->us > y->us) {
-        return x->us < y->us ? -1 : 1;
-    }
-    return x->algo != y->algo ? x->algo - y->algo : x->proto - y->proto;
-}
-
-/* What exists for the collective, fastest first, what cannot run last. @return how many. */
-static int rows_find(const struct question *q, size_t bytes, struct rondo_choice rows[MAX_ROWS])
-{
-    struct rondo_choice table[RONDO_NUM_ALGOS][RONDO_NUM_PROTOS];
-    int n = 0;
-    rondo_cost_table(q->layout, NULL, q->coll, bytes, q->board, table);
-    for (int a = 0; a < RONDO_NUM_ALGOS; a++) {
-        const struct rondo_schedule *schedule = rondo_schedule_find(q->coll, (enum rondo_algo)a);
-        for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
-            if (schedule != NULL && (schedule->protos >> p & 1) != 0) {
-                rows[n++] = table[a][p];
-            }
-        }
-    }
-    qsort(rows, (size_t)n, sizeof(*rows), by_time);
-    return n;
-}
-
-static int is_allowed(const struct question *q, const struct rondo_choice *row)
-{
-    return q->allowed.protos[q->coll][row->algo] >> row->proto & 1;
-}
-
-/* Bytes over the busiest link per byte of the buffer, as nccl-tests count them. */
-static double bus_factor(const struct question *q)
-{
-    double n = q->layout->nranks, others = (n - 1) / n;
-    switch (q->coll) {
-    case RONDO_COLL_ALL_REDUCE:
-    case RONDO_COLL_BARRIER: return 2 * others;
-    case RONDO_COLL_BROADCAST:
-    case RONDO_COLL_REDUCE:
-    case RONDO_COLL_SEND:
-    case RONDO_COLL_RECV: return 1;
-    default: return others;
-    }
-}
-
-static const char *row_limit(const struct question *q, const struct rondo_choice *row, size_t bytes)
-{
-    const struct rondo_schedule *schedule = rondo_schedule_find(q->coll, (enum rondo_algo)row->algo);
-    int oneshot = row->algo == RONDO_ALGO_ONESHOT && row->us < 0 && !rondo_is_gpu_model(q->layout);
-    if (oneshot) {
-        return q->layout->nnodes > 1 ? "not available: ranks of one node only" : "not available: more bytes than RONDO_BOARD_SIZE";
-    }
-    return schedule->limit(q->layout, q->coll, (enum rondo_proto)row->proto, row->nchannels > 0 ? row->nchannels : 1, bytes);
-}
-
-static void size_text(double bytes, char text[16])
+void rondo_explain_size_text(double bytes, char text[16])
 {
     static const char *const unit[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB" };
     size_t u = 0;
@@ -195,123 +128,125 @@ static void size_text(double bytes, char text[16])
     snprintf(text, 16, bytes == (double)(int64_t)bytes ? "%.0f %s" : "%.1f %s", bytes, unit[u]);
 }
 
-/* The line's end is the caller's, who may want the last column padded. */
-static void row_put(const struct question *q, const struct rondo_choice *row, size_t bytes, int width)
+/* ---- rows ---- */
+
+static int by_preference(const void *a, const void *b)
 {
-    int fill, nthreads;
-    const char *limit = row_limit(q, row, bytes);
-    fprintf(q->out, " %-9s %-8s", rondo_algo_name((enum rondo_algo)row->algo), rondo_proto_name((enum rondo_proto)row->proto));
-    if (row->us < 0) {
-        fprintf(q->out, " %8s %7s %12s %8s %8s  %s", "-", "-", "-", "-", "-", limit);
-        return;
+    const struct rondo_choice *x = &((const struct rondo_explain_row *)a)->choice, *y = &((const struct rondo_explain_row *)b)->choice;
+    int better = rondo_choice_better(x, y), worse = rondo_choice_better(y, x);
+    if (better != worse) {
+        return better ? -1 : 1;
     }
-    fprintf(q->out, " %8d", row->nchannels);
-    if (rondo_is_gpu_model(q->layout)) {
-        rondo_gpu_blocks(q->layout, (enum rondo_algo)row->algo, (enum rondo_proto)row->proto, bytes, &fill, &nthreads);
-        fprintf(q->out, " %7d", nthreads);
+    return x->algo != y->algo ? x->algo - y->algo : x->proto != y->proto ? x->proto - y->proto : x->nchannels - y->nchannels;
+}
+
+/* A schedule's limit knows nothing of the board. */
+static const char *limit_of(const struct rondo_explain_question *q, const struct rondo_choice *c, size_t bytes)
+{
+    const struct rondo_schedule *schedule = rondo_schedule_find(q->coll, (enum rondo_algo)c->algo);
+    if (c->algo == RONDO_ALGO_ONESHOT && c->us < 0 && !rondo_is_gpu_model(q->layout)) {
+        return q->layout->nnodes > 1 ? "not available: ranks of one node only" : "not available: more bytes than RONDO_BOARD_SIZE";
+    }
+    return schedule->limit(q->layout, q->coll, (enum rondo_proto)c->proto, c->nchannels > 0 ? c->nchannels : 1, bytes);
+}
+
+static void row_fill(const struct rondo_explain_question *q, size_t bytes, const struct rondo_choice *chosen, const struct rondo_choice *c,
+                     struct rondo_explain_row *row)
+{
+    row->choice = *c;
+    row->model_us = rondo_choice_time(q->layout, q->coll, bytes, q->board, &row->choice);
+    row->limit = limit_of(q, &row->choice, bytes);
+    row->allowed = q->allowed->protos[q->coll][c->algo] >> c->proto & 1;
+    row->chosen = c->algo == chosen->algo && c->proto == chosen->proto && c->nchannels == chosen->nchannels;
+}
+
+/* Every number of channels that can run; one row, without a time, where none can. */
+static int every_channels(const struct rondo_explain_question *q, size_t bytes, const struct rondo_choice *chosen, struct rondo_choice c,
+                          struct rondo_explain_row *rows)
+{
+    int n = 0;
+    for (int k = 1; k <= q->layout->nchannels; k++) {
+        c.nchannels = (uint8_t)k;
+        row_fill(q, bytes, chosen, &c, &rows[n]);
+        n += rows[n].model_us >= 0;
+    }
+    if (n == 0) {
+        c.nchannels = 0;
+        row_fill(q, bytes, chosen, &c, &rows[n++]);
+    }
+    return n;
+}
+
+rondo_status rondo_explain_rows(const struct rondo_explain_question *q, size_t bytes, struct rondo_explain_row **rows, int *n)
+{
+    struct rondo_choice table[RONDO_NUM_ALGOS][RONDO_NUM_PROTOS], chosen;
+    RONDO_TRY(rondo_cost_choose(q->layout, q->allowed, q->coll, bytes, q->board, &chosen));
+    RONDO_TRY(RONDO_NEW_ARRAY(*rows, RONDO_NUM_ALGOS * RONDO_NUM_PROTOS * (q->every ? q->layout->nchannels : 1), "the tuner's table"));
+    rondo_cost_table(q->layout, NULL, q->coll, bytes, q->board, table);
+    *n = 0;
+    for (int a = 0; a < RONDO_NUM_ALGOS; a++) {
+        const struct rondo_schedule *schedule = rondo_schedule_find(q->coll, (enum rondo_algo)a);
+        for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
+            if (schedule == NULL || (schedule->protos >> p & 1) == 0) {
+                continue;
+            }
+            if (q->every) {
+                *n += every_channels(q, bytes, &chosen, table[a][p], *rows + *n);
+            } else {
+                row_fill(q, bytes, &chosen, &table[a][p], *rows + (*n)++);
+            }
+        }
+    }
+    qsort(*rows, (size_t)*n, sizeof(**rows), by_preference);
+    return RONDO_SUCCESS;
+}
+
+/* ---- of a job on equal machines ---- */
+
+/* A tuning file of another shape is told of, and not used. */
+static rondo_status use_tune(struct rondo_layout *layout, struct rondo_tune **tune, char *note, size_t size)
+{
+    struct rondo_tune_shape shape = rondo_tune_shape_of(layout);
+    char text[160], why[256];
+    const char *file = rondo_params()->tune_file;
+    if (file[0] == '\0') {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(rondo_tune_read(tune, file));
+    layout->measured = rondo_tune_find(*tune, &shape, why, sizeof(why));
+    rondo_tune_shape_text(&shape, text, sizeof(text));
+    if (layout->measured != NULL) {
+        snprintf(note, size, "measured: %s, of %s", file, text);
     } else {
-        fprintf(q->out, " %7s", "-");
-    }
-    double algbw = row->us > 0 ? (double)bytes / row->us * 1e-3 : 0;
-    fprintf(q->out, " %12.2f %8.2f %8.2f  %-*s", row->us, algbw, algbw * bus_factor(q), width, limit);
-}
-
-static const char columns[] = " algorithm protocol channels threads      time us    algbw    busbw  limit";
-
-static void graph_put(const struct question *q, const char *name, const struct rondo_graph *g)
-{
-    fprintf(q->out, "; %s %d x %.1f", name, g->nchannels, g->bw_intra * 1e-3);
-    if (q->layout->nnodes > 1 && q->topo->nnets > 0) {
-        fprintf(q->out, "/%.1f GB/s %s/%s", g->bw_inter * 1e-3, rondo_path_type_name(g->type_intra), rondo_path_type_name(g->type_inter));
-    } else {
-        fprintf(q->out, " GB/s %s", rondo_path_type_name(g->type_intra));
-    }
-}
-
-/* What is taken to join the nodes. */
-static void nets_put(const struct question *q)
-{
-    const struct rondo_model *m = &q->layout->model;
-    if (q->layout->nnodes > 1 && q->topo->nnets == 0) {
-        fputs("; no net is known of: sockets are assumed between the nodes", q->out);
-    }
-    if (q->layout->nnodes > 1 && !rondo_is_gpu_model(q->layout)) {
-        fprintf(q->out, "; between nodes %.3g us, %.3g GB/s each way", m->net_us[RONDO_PROTO_SIMPLE], m->net_bw[RONDO_PROTO_SIMPLE]);
-    }
-    fputs("\n\n", q->out);
-}
-
-static void head_put(const struct question *q, const struct rondo_graph graphs[RONDO_NUM_GRAPHS], const char *sizes)
-{
-    const struct rondo_layout *l = q->layout;
-    fprintf(q->out, "%s of %s bytes on %d rank%s, %d node%s, at most %d channel%s (algbw, busbw: GB/s)\n", rondo_coll_name(q->coll), sizes,
-            l->nranks, l->nranks == 1 ? "" : "s", l->nnodes, l->nnodes == 1 ? "" : "s", l->nchannels, l->nchannels == 1 ? "" : "s");
-    if (!rondo_is_gpu_model(l)) {
-        fprintf(q->out, "model: host memory, %.2g ranks a core", l->model.ranks_per_core);
-        nets_put(q);
-        return;
-    }
-    fprintf(q->out, "model: GPUs of sm %d", l->model.gpu.sm);
-    for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
-        graph_put(q, rondo_graph_name(id), &graphs[id]);
-    }
-    nets_put(q);
-}
-
-/* ---- the two tables ---- */
-
-static rondo_status one_size_put(const struct question *q, size_t bytes)
-{
-    struct rondo_choice rows[MAX_ROWS], choice;
-    int n = rows_find(q, bytes, rows);
-    RONDO_TRY(rondo_cost_choose(q->layout, &q->allowed, q->coll, bytes, q->board, &choice));
-    fprintf(q->out, " %s\n", columns);
-    for (int i = 0; i < n; i++) {
-        fputc(rows[i].algo == choice.algo && rows[i].proto == choice.proto ? '>' : ' ', q->out);
-        row_put(q, &rows[i], bytes, 0);
-        fprintf(q->out, "%s\n", rows[i].us < 0 || is_allowed(q, &rows[i]) ? "" : "; not allowed by RONDO_ALGO or RONDO_PROTO");
+        snprintf(note, size, "RONDO_TUNE_FILE=%s is ignored: this is %s; %s", file, text, why);
     }
     return RONDO_SUCCESS;
 }
 
-static rondo_status sweep_put(const struct question *q, size_t first, size_t last)
+rondo_status rondo_explain(FILE *out, const struct rondo_topo *topo, const struct rondo_graph graphs[RONDO_NUM_GRAPHS],
+                           const struct rondo_explain_request *request)
 {
-    fprintf(q->out, "%10s%-85s  %s\n", "size", columns, "next best");
-    for (size_t bytes = first; bytes <= last; bytes *= 2) {
-        struct rondo_choice rows[MAX_ROWS], choice;
-        char size[16];
-        int n = rows_find(q, bytes, rows), next = -1;
-        RONDO_TRY(rondo_cost_choose(q->layout, &q->allowed, q->coll, bytes, q->board, &choice));
-        for (int i = 0; i < n && next < 0; i++) {
-            int chosen = rows[i].algo == choice.algo && rows[i].proto == choice.proto;
-            next = rows[i].us >= 0 && is_allowed(q, &rows[i]) && !chosen ? i : -1;
-        }
-        size_text((double)bytes, size);
-        fprintf(q->out, "%10s", size);
-        row_put(q, &choice, bytes, next >= 0 ? 18 : 0);
-        if (next >= 0) {
-            fprintf(q->out, "  %s %s +%.0f %%", rondo_algo_name((enum rondo_algo)rows[next].algo),
-                    rondo_proto_name((enum rondo_proto)rows[next].proto), (rows[next].us / choice.us - 1) * 100);
-        }
-        fputc('\n', q->out);
-    }
-    return RONDO_SUCCESS;
-}
-
-rondo_status rondo_explain(FILE *out, const struct rondo_topo *topo, const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int nodes,
-                           const char *coll, const char *sizes)
-{
-    const struct rondo_params *params = rondo_params();
     struct rondo_layout layout;
-    struct question q = { .out = out, .topo = topo, .layout = &layout, .board = nodes == 1 ? (size_t)params->board_size : 0 };
+    struct rondo_allowed allowed;
+    struct rondo_tune *tune = NULL;
+    struct explain_job job = { .out = out, .topo = topo, .graphs = graphs, .request = request };
     struct rondo_choice choice;
-    int64_t first, last;
-    RONDO_TRY(coll_find(coll, &q.coll));
-    RONDO_TRY(sizes_parse(sizes, &first, &last));
-    RONDO_TRY(rondo_allowed_parse(&q.allowed, params->algo, params->proto));
-    RONDO_TRY(rondo_explain_layout(&layout, topo, graphs, nodes));
-    RONDO_TRY(rondo_cost_choose(&layout, &q.allowed, q.coll, (size_t)first, q.board, &choice)); /* before anything is printed */
-    head_put(&q, graphs, sizes);
-    RONDO_TRY(strchr(sizes, ':') == NULL ? one_size_put(&q, (size_t)first) : sweep_put(&q, (size_t)first, (size_t)last));
-    return fflush(out) != 0 || ferror(out) ? rondo_fail(RONDO_SYSTEM_ERROR, "the tuner's table could not be written: %m") : RONDO_SUCCESS;
+    struct rondo_explain_question *q = &job.question;
+    rondo_status status;
+    *q = (struct rondo_explain_question){ .layout = &layout, .allowed = &allowed, .every = request->every };
+    q->board = request->nodes == 1 ? (size_t)rondo_params()->board_size : 0;
+    RONDO_TRY(rondo_explain_coll(request->coll, &q->coll));
+    RONDO_TRY(rondo_explain_sizes(request->sizes, &job.first, &job.last));
+    RONDO_TRY(rondo_tune_allowed(&allowed));
+    RONDO_TRY(rondo_explain_layout(&layout, topo, graphs, request->nodes));
+    RONDO_TRY(use_tune(&layout, &tune, job.note, sizeof(job.note)));
+    /* Before anything is printed. */
+    RONDO_TRY_GOTO(rondo_cost_choose(&layout, &allowed, q->coll, (size_t)job.first, q->board, &choice), out);
+    status = request->json ? rondo_explain_json(&job) : rondo_explain_text(&job);
+    if (status == RONDO_SUCCESS && (fflush(out) != 0 || ferror(out))) {
+        status = rondo_fail(RONDO_SYSTEM_ERROR, "the tuner's table could not be written: %m");
+    }
+out:
+    rondo_tune_free(tune);
+    return status;
 }

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "comm.h"
+#include "device.h"
 
 /* A communicator that is created in the group. */
 struct created {
@@ -154,7 +155,7 @@ static rondo_status build_plans(struct rondo_plan ***plans_out, int *nplans_out)
             plan->stream = t->stream;
             plans[nplans++] = plan;
         }
-        status = rondo_plan_add(plan, t);
+        status = t->ctx->device != NULL ? rondo_device_add(plan, t) : rondo_plan_add(plan, t);
     }
     for (int p = 0; p < nplans && status == RONDO_SUCCESS; p++) {
         status = rondo_plan_check(plans[p]);
@@ -226,7 +227,7 @@ static void end_plans(struct rondo_plan **plans, int nplans, rondo_status status
         }
         if (status == RONDO_SUCCESS) {
             rondo_plan_calls_end(plan);
-        } else if (plan->open > 0) {
+        } else if (plan->open > 0 || plan->ctx->net.busy) { /* what is still on its way out may lie in the caller's memory */
             plan->ctx->exec_ops->drop(plan->ctx->exec);
             rondo_ctx_fail(plan->ctx, status, -1);
         }
@@ -241,8 +242,11 @@ static rondo_status run_tasks(void)
     struct rondo_plan **plans = NULL;
     int nplans = 0;
     rondo_status status = build_plans(&plans, &nplans);
+    if (status == RONDO_SUCCESS) {
+        status = rondo_device_run_plans(plans, nplans);
+    }
     for (int p = 0; p < nplans && status == RONDO_SUCCESS; p++) {
-        if (plans[p]->stream != NULL) {
+        if (plans[p] != NULL && plans[p]->stream != NULL) {
             struct rondo_plan *plan = plans[p];
             plans[p] = NULL;
             status = rondo_stream_enqueue(plan);

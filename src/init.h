@@ -11,12 +11,19 @@
 #include "node.h"
 #include "topo/stitch.h"
 
-enum { RONDO_MAX_PHASES = 12 };
+enum { RONDO_MAX_PHASES = 14 };
 
-/* What a node's lowest rank says of its graphs in round "graphs"; nbytes 0: another rank. */
+/* What a node's lowest rank says of its graphs and machine in round "graphs" (nbytes 0: another rank), and every rank of what it read by RONDO_TUNE_FILE (0: nothing). */
 struct rondo_graph_note {
-    uint64_t hash, fabric;
+    uint64_t hash, fabric, machine, tune;
     uint32_t nbytes;
+};
+
+/* How long a line takes from core to core (init_memory.c): local ranks 0 and 1. */
+struct rondo_handover {
+    uint64_t said;              /* the last number */
+    int64_t begin_ns, batch_ns; /* 0: not begun; the batch does not count */
+    uint32_t best_ns;           /* one way; 0: not known */
 };
 
 struct rondo_init {
@@ -38,6 +45,7 @@ struct rondo_init {
     int nexchange;
     void *copies; /* one record per peer of the exchange */
     struct rondo_link **hello;
+    struct rondo_handover handover;
     struct rondo_shm_name segment;
     /* the nodes' graphs (init_shapes.c) */
     uint8_t *graph_bytes; /* of this node, at its lowest rank; else NULL */
@@ -75,6 +83,14 @@ rondo_status rondo_init_finish_shapes(struct rondo_init *init);
 void rondo_init_control_config(const struct rondo_ctx *ctx, struct rondo_control_config *config);
 /** What rank r said in round "graphs". */
 const struct rondo_graph_note *rondo_init_graph_note(const struct rondo_init *init, int r);
+
+/* init_memory.c */
+/** Host memory on one node: make the table of open buffers (kern/direct.h). */
+rondo_status rondo_init_open_buffers(struct rondo_ctx *ctx);
+/** Local ranks 0 and 1 measure; RONDO_IN_PROGRESS: call again. *silent: who is waited for. */
+rondo_status rondo_init_measure_handover(struct rondo_init *init, int *silent);
+/** ns: what was measured, the same on all ranks; 0: nothing. */
+void rondo_init_use_handover(struct rondo_ctx *ctx, uint32_t ns);
 
 /* init_shapes.c */
 /** After that round: which graphs there are and who has them. */

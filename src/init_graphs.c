@@ -7,8 +7,10 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
+#include "device.h"
 #include "init.h"
 #include "net/netdev.h"
+#include "tune.h"
 
 struct graph_record {
     struct rondo_round_head head;
@@ -24,6 +26,19 @@ struct nodes_record {
     uint8_t control_addr[RONDO_ADDR_BYTES];
     uint32_t netdevs;
 };
+
+/* The same on all ranks: they agree on the parameter. */
+static int needs_net(const struct rondo_ctx *ctx) { return ctx->layout.nnodes > 1 || (ctx->nranks > 1 && rondo_params()->shm_disable); }
+
+/* Bytes of a record of the round, without and with what a device says: behind it. */
+static size_t host_bytes(const struct rondo_ctx *ctx) { return needs_net(ctx) ? sizeof(struct nodes_record) : sizeof(struct graph_record); }
+
+static size_t record_bytes(const struct rondo_ctx *ctx)
+{
+    return host_bytes(ctx) + (ctx->device != NULL ? rondo_device_record_bytes(ctx) : 0);
+}
+
+static void *device_part(const struct rondo_ctx *ctx, void *record) { return (char *)record + host_bytes(ctx); }
 
 /* What a peer can open of this rank's, judged by what this rank can open of the next one's: ranks of a job are alike, as a rule. */
 static enum rondo_shm_mode auto_shm_mode(const struct rondo_ctx *ctx, const char **why)
@@ -81,6 +96,10 @@ static void fill_net(struct rondo_ctx *ctx)
     net->slot_bytes[RONDO_PROTO_SIMPLE] = slot_bytes(params->buffsize);
     net->slot_bytes[RONDO_PROTO_LL] = slot_bytes(params->ll_buffsize);
     net->slot_bytes[RONDO_PROTO_LL128] = slot_bytes(params->ll128_buffsize);
+    if (ctx->device != NULL) {
+        rondo_device_slots(net->slot_bytes);
+        net->device = rondo_device_gpu(ctx);
+    }
     net->progress = &ctx->progress;
     net->name = ctx->name;
 }
@@ -106,6 +125,9 @@ void rondo_init_control_config(const struct rondo_ctx *ctx, struct rondo_control
 static int wanted_channels(const struct rondo_ctx *ctx)
 {
     int64_t n = rondo_params()->max_nchannels;
+    if (ctx->device != NULL) {
+        return rondo_device_channels(ctx);
+    }
     if (ctx->config.max_channels != RONDO_CONFIG_DEFAULT && ctx->config.max_channels < n) {
         n = ctx->config.max_channels;
     }
@@ -117,7 +139,8 @@ static uint32_t wanted_protos(const struct rondo_ctx *ctx)
 {
     uint32_t protos = 1u << RONDO_PROTO_SIMPLE;
     for (int c = 0; c < RONDO_NUM_COLLS; c++) {
-        protos |= ctx->allowed.protos[c][RONDO_ALGO_RING] | ctx->allowed.protos[c][RONDO_ALGO_TREE];
+        protos |= ctx->allowed.protos[c][RONDO_ALGO_RING] | ctx->allowed.protos[c][RONDO_ALGO_TREE] |
+                  ctx->allowed.protos[c][RONDO_ALGO_ORDERED];
     }
     return protos;
 }
@@ -133,21 +156,27 @@ static rondo_status prepare_graphs(struct rondo_init *init, struct graph_record 
         return RONDO_SUCCESS;
     }
     fill_net(ctx);
+    if (rondo_params()->tune_file[0] != '\0') {
+        RONDO_TRY(rondo_tune_read(&ctx->tune, rondo_params()->tune_file));
+        mine->note.tune = ctx->tune->hash;
+    }
     RONDO_TRY(rondo_net_open(&ctx->net, rondo_links_max(&ctx->layout, mine->nchannels)));
     mine->arena = ctx->net.arena;
+    if (ctx->device != NULL) {
+        rondo_device_fill_record(ctx, device_part(ctx, mine));
+    }
     if (ctx->layout.local_rank == 0) {
         rondo_init_control_config(ctx, &config);
         RONDO_TRY(rondo_control_create(&ctx->control, &config, &mine->segment));
-        RONDO_TRY(rondo_node_graphs(&ctx->layout, ctx->peers, &init->graph_bytes, &init->graph_nbytes));
+        RONDO_TRY(rondo_node_graphs(&ctx->layout, ctx->peers, &init->graph_bytes, &init->graph_nbytes,
+                                    ctx->device != NULL ? rondo_device_record_ways(device_part(ctx, mine)) : NULL));
         mine->note.hash = rondo_graphs_hash(init->graph_bytes, init->graph_nbytes);
         mine->note.nbytes = (uint32_t)init->graph_nbytes;
+        mine->note.machine = rondo_node_machine_hash();
         mine->note.fabric = rondo_fabric_key(getenv("SLURM_TOPOLOGY_ADDR"));
     }
     return RONDO_SUCCESS;
 }
-
-/* The same on all ranks: they agree on the parameter. */
-static int needs_net(const struct rondo_ctx *ctx) { return ctx->layout.nnodes > 1 || (ctx->nranks > 1 && rondo_params()->shm_disable); }
 
 /* What joins nodes: the listener of the control plane, and the net devices. */
 static rondo_status prepare_nodes(struct rondo_init *init, struct nodes_record *mine)
@@ -156,6 +185,8 @@ static rondo_status prepare_nodes(struct rondo_init *init, struct nodes_record *
         RONDO_TRY(rondo_control_listen(mine->control_addr));
         init->ctx->listening = 1;
     }
+    rondo_netdev_hold();
+    init->ctx->has_netdevs = 1;
     return rondo_netdev_mask(&mine->netdevs, NULL, 0);
 }
 
@@ -170,7 +201,7 @@ rondo_status rondo_init_start_graphs(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
     RONDO_TRY(rondo_layout_fill(&ctx->layout, ctx->peers, ctx->rank, ctx->nranks));
-    RONDO_TRY(rondo_init_new_round(init, needs_net(ctx) ? sizeof(struct nodes_record) : sizeof(struct graph_record), ctx->nranks));
+    RONDO_TRY(rondo_init_new_round(init, record_bytes(ctx), ctx->nranks));
     rondo_init_keep(init, prepare_graphs(init, init->mine));
     if (needs_net(ctx) && init->local == RONDO_SUCCESS) {
         rondo_init_keep(init, prepare_nodes(init, init->mine));
@@ -187,6 +218,52 @@ static void complete_peers(struct rondo_init *init)
         memcpy(ctx->peers[r].control_addr, record->control_addr, sizeof(record->control_addr));
         ctx->peers[r].netdevs = record->netdevs;
     }
+}
+
+/* All have read the same; of what machines the nodes are. */
+static rondo_status finish_tune(struct rondo_init *init)
+{
+    struct rondo_ctx *ctx = init->ctx;
+    uint64_t tune = rondo_init_graph_note(init, 0)->tune, first = rondo_init_graph_note(init, 0)->machine, sum = 0;
+    int differ = 0;
+    for (int r = 0; r < ctx->nranks; r++) {
+        const struct rondo_graph_note *note = rondo_init_graph_note(init, r);
+        if (note->tune != tune) {
+            return rondo_fail(
+                RONDO_INVALID_USAGE,
+                "rank %d on %s has read another tuning file than rank 0 on %s, or only one of them has: RONDO_TUNE_FILE must name "
+                "the same text on all ranks",
+                r, ctx->peers[r].host, ctx->peers[0].host);
+        }
+        if (note->nbytes > 0) {
+            sum += rondo_hash(&note->machine, sizeof(note->machine), 0); /* whatever the nodes' order */
+            differ |= note->machine != first;
+        }
+    }
+    ctx->layout.machine = differ ? sum : first;
+    return RONDO_SUCCESS;
+}
+
+/* Once the layout and its model are complete. */
+static void use_tune(struct rondo_ctx *ctx)
+{
+    struct rondo_tune_shape shape = rondo_tune_shape_of(&ctx->layout);
+    char text[160], why[256] = "";
+    if (ctx->tune == NULL) {
+        return;
+    }
+    ctx->layout.measured = rondo_tune_find(ctx->tune, &shape, why, sizeof(why));
+    if (ctx->rank == 0 && rondo_log_on(RONDO_LOG_INFO, RONDO_SUBSYS_INIT | RONDO_SUBSYS_TUNING)) {
+        rondo_tune_shape_text(&shape, text, sizeof(text));
+        RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_TUNING, "RONDO_TUNE_FILE=%s %s %s%s%s", rondo_params()->tune_file,
+                   ctx->layout.measured != NULL ? "is used for" : "is ignored: this job is", text, why[0] != '\0' ? "; " : "", why);
+    }
+}
+
+static void *device_of(void *arg, int rank)
+{
+    struct rondo_init *init = arg;
+    return device_part(init->ctx, rondo_init_record(init, rank));
 }
 
 rondo_status rondo_init_finish_graphs(struct rondo_init *init)
@@ -209,6 +286,10 @@ rondo_status rondo_init_finish_graphs(struct rondo_init *init)
     if (needs_net(ctx)) {
         complete_peers(init);
     }
+    if (ctx->device != NULL && ctx->nranks > 1) {
+        RONDO_TRY(rondo_device_names(ctx, device_of, init));
+    }
+    RONDO_TRY(finish_tune(init));
     RONDO_TRY(rondo_layout_channels(&ctx->layout, nchannels, (int)rondo_params()->min_nchannels, protos));
     return ctx->nranks > 1 ? rondo_init_list_shapes(init) : RONDO_SUCCESS;
 }
@@ -233,6 +314,7 @@ rondo_status rondo_init_finish_shapes(struct rondo_init *init)
                   ? alone(&ctx->layout)
                   : rondo_node_rings(&ctx->layout, ctx->peers, init->shape, init->nshapes, init->node_graphs, init->node_fabric));
     rondo_layout_trees(&ctx->layout);
+    use_tune(ctx);
     rondo_init_free_shapes(init);
     return RONDO_SUCCESS;
 }

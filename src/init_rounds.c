@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
+#include "device.h"
 #include "init.h"
 #include "init_traps.h"
 #include "net/handshake.h"
@@ -155,6 +156,9 @@ static rondo_status fill_peer(struct rondo_init *init, struct rondo_peer *mine)
         RONDO_TRY(rondo_shm_create(&init->probe, 4096, RONDO_SHM_AUTO));
     }
     RONDO_TRY(rondo_peer_fill(mine, ctx->rank, ctx->nranks, init->probe.base != NULL ? &init->probe : NULL));
+    if (ctx->config.device != RONDO_CONFIG_DEFAULT) {
+        RONDO_TRY(rondo_device_fill_peer(ctx, mine));
+    }
     return ctx->rank == 0 ? rondo_unique_id_make(&mine->id, init->bootstrap->root_world_rank) : RONDO_SUCCESS;
 }
 
@@ -180,6 +184,9 @@ static rondo_status finish_peers(struct rondo_init *init)
     ctx->hash = rondo_hash(&ctx->id, sizeof(ctx->id), 0);
     if (ctx->name[0] == '\0') {
         snprintf(ctx->name, sizeof(ctx->name), "#%08x", (unsigned)ctx->hash);
+    }
+    if (ctx->device != NULL) {
+        rondo_device_peers(ctx);
     }
     if (init->split.parent == NULL) { /* children know no more than their parent */
         rondo_init_traps(ctx);
@@ -219,6 +226,67 @@ static rondo_status finish_params(struct rondo_init *init)
     root->text[sizeof(root->text) - 1] = other->text[sizeof(other->text) - 1] = '\0';
     RONDO_TRY(rondo_params_compare(root->text, other->text, r, peers[r].host));
     return rondo_peers_check(peers, init->ctx->nranks); /* equal as far as the texts go: at least who differs */
+}
+
+/* ---- gpus: what one rank of a node writes into another's GPU, does that one find it? Then ways: a way that is broken is so for both. ---- */
+
+struct ways_record {
+    struct rondo_round_head head;
+    uint8_t ways[]; /* by local rank of the node; room for the fullest one's */
+};
+
+static int has_ways(const struct rondo_init *init) { return init->ctx->device != NULL && init->ctx->layout.max_local > 1; }
+
+static rondo_status start_gpus(struct rondo_init *init)
+{
+    (void)init;
+    return RONDO_SUCCESS;
+}
+
+static rondo_status test_gpus(struct rondo_init *init)
+{
+    rondo_status status;
+    if (!has_ways(init) || init->local != RONDO_SUCCESS) {
+        return RONDO_SUCCESS;
+    }
+    status = rondo_device_check_ways(init->ctx);
+    if (status == RONDO_IN_PROGRESS) {
+        return status;
+    }
+    rondo_init_keep(init, status);
+    return RONDO_SUCCESS;
+}
+
+static rondo_status start_ways(struct rondo_init *init)
+{
+    struct ways_record *mine;
+    if (!has_ways(init)) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(rondo_init_new_round(init, rondo_round_up(sizeof(*mine) + (size_t)init->ctx->layout.max_local, 8), init->ctx->nranks));
+    mine = init->mine;
+    if (init->local == RONDO_SUCCESS) {
+        rondo_device_ways(init->ctx, mine->ways);
+    }
+    return rondo_init_allgather(init);
+}
+
+static rondo_status test_ways(struct rondo_init *init)
+{
+    return has_ways(init) ? init->bootstrap->ops->test(init->bootstrap) : RONDO_SUCCESS;
+}
+
+static rondo_status finish_ways(struct rondo_init *init)
+{
+    if (!has_ways(init)) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(rondo_round_check(init->all, init->bytes, init->ctx->nranks));
+    for (int r = 0; r < init->ctx->nranks; r++) {
+        const struct ways_record *record = rondo_init_record(init, r);
+        rondo_device_broken(init->ctx, r, record->ways);
+    }
+    return RONDO_SUCCESS;
 }
 
 /* ---- connections ---- */
@@ -348,6 +416,9 @@ static rondo_status prepare_exec(struct rondo_ctx *ctx)
 {
     int nlocal = ctx->layout.nlocal > 0 ? ctx->layout.nlocal : 1;
     RONDO_TRY(rondo_fault("ready", ctx->rank, 0));
+    if (ctx->device != NULL) {
+        return rondo_device_prepare(ctx);
+    }
     return ctx->exec_ops->open(&ctx->exec, ctx->layout.nchannels + 2 * ctx->nranks, nlocal, &ctx->exec_owner);
 }
 
@@ -373,7 +444,8 @@ static rondo_status begin_hello(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
     rondo_net_settle(&ctx->net);
-    ctx->board = rondo_control_board(ctx->control);
+    ctx->board = ctx->device == NULL ? rondo_control_board(ctx->control) : NULL;
+    RONDO_TRY(rondo_init_open_buffers(ctx));
     RONDO_TRY(rondo_control_start(ctx->control));
     RONDO_TRY(RONDO_NEW_ARRAY(init->hello, ctx->nlinks, "the connections"));
     for (int i = 0; i < ctx->nlinks; i++) {
@@ -431,6 +503,9 @@ static rondo_status test_hello(struct rondo_init *init)
         }
         status = ctx->net.busy ? RONDO_IN_PROGRESS : status;
     }
+    if (status == RONDO_SUCCESS) {
+        status = rondo_init_measure_handover(init, &silent);
+    }
     if (status == RONDO_IN_PROGRESS) {
         status = in_progress_unless_ended(ctx);
         if (status != RONDO_IN_PROGRESS) {
@@ -449,9 +524,18 @@ static rondo_status test_hello(struct rondo_init *init)
 
 /* ---- done: has everyone's hello passed? Only then does anyone succeed. ---- */
 
+struct done_record {
+    struct rondo_round_head head;
+    uint32_t handover_ns, reserved;
+};
+
 static rondo_status start_done(struct rondo_init *init)
 {
-    RONDO_TRY(rondo_init_new_round(init, sizeof(struct rondo_round_head), init->ctx->nranks));
+    if (init->ctx->device != NULL && init->local == RONDO_SUCCESS) {
+        keep_and_tell(init, rondo_device_start(init->ctx));
+    }
+    RONDO_TRY(rondo_init_new_round(init, sizeof(struct done_record), init->ctx->nranks));
+    ((struct done_record *)init->mine)->handover_ns = init->handover.best_ns;
     return rondo_init_allgather(init);
 }
 
@@ -468,7 +552,17 @@ static rondo_status test_done(struct rondo_init *init)
     return rondo_now_ns() - init->ended_ns < GRACE_NS ? status : in_progress_unless_ended(init->ctx);
 }
 
-static rondo_status finish_done(struct rondo_init *init) { return rondo_round_check(init->all, init->bytes, init->ctx->nranks); }
+/* What the first rank of the node has measured counts for all. */
+static rondo_status finish_done(struct rondo_init *init)
+{
+    struct rondo_ctx *ctx = init->ctx;
+    RONDO_TRY(rondo_round_check(init->all, init->bytes, ctx->nranks));
+    if (ctx->nranks > 1) {
+        const struct done_record *first = rondo_init_record(init, ctx->layout.local_ranks[0]);
+        rondo_init_use_handover(ctx, first->handover_ns);
+    }
+    return RONDO_SUCCESS;
+}
 
 /* ---- the list ---- */
 
@@ -479,6 +573,8 @@ const struct rondo_phase rondo_phases[] = {
     { "params", start_params, test_params, finish_params, 0 },
     { "graphs", rondo_init_start_graphs, NULL, rondo_init_finish_graphs, 0 },
     { "shapes", rondo_init_start_shapes, rondo_init_test_shapes, rondo_init_finish_shapes, 0 },
+    { "gpus", start_gpus, test_gpus, finish_nothing, 1 },
+    { "ways", start_ways, test_ways, finish_ways, 0 },
     { "connections", start_connections, test_connections, finish_connections, 0 },
     { "connect", start_connect, test_connect, finish_nothing, 1 },
     { "ready", start_ready, NULL, finish_ready, 0 },

@@ -5,6 +5,7 @@
 #include "comm.h"
 #include "model.h"
 #include "topo/stitch.h"
+#include "tune.h"
 
 #include <stdlib.h>
 
@@ -121,6 +122,7 @@ rondo_status rondo_layout_fill(struct rondo_layout *layout, const struct rondo_p
 rondo_status rondo_layout_channels(struct rondo_layout *layout, int nchannels, int least, uint32_t protos)
 {
     layout->protos = protos;
+    layout->rank_order = rondo_tune_is_strict();
     layout->nchannels = nchannels;
     layout->least_channels = least;
     return RONDO_NEW_ARRAY(layout->channel, nchannels, "the channels");

@@ -36,12 +36,47 @@ static int port_peer(const struct rondo_layout *layout, int c, int port, int is_
     return port - RONDO_PORT_CHILD < channel->tree.nchildren ? channel->tree.child[port - RONDO_PORT_CHILD] : -1;
 }
 
+/* Receiving ends' peers, then sending ends'. @return how many receive. */
+static int list_peers(const struct rondo_layout *layout, int *peers, int *n)
+{
+    int nrecv = 0;
+    *n = 0;
+    for (int is_send = 0; is_send < 2; is_send++) {
+        for (int c = 0; c < layout->nchannels; c++) {
+            for (int i = 0; i < ports_of(layout, c); i++) {
+                int peer = port_peer(layout, c, port_at(i), is_send);
+                if (peer >= 0) {
+                    peers[(*n)++] = peer;
+                }
+            }
+        }
+        nrecv = is_send ? nrecv : *n;
+    }
+    return nrecv;
+}
+
+/* GPU memory is had in few, large blocks. */
+static rondo_status expect(struct rondo_ctx *ctx)
+{
+    int *peers, n, nrecv;
+    rondo_status status;
+    if (ctx->net.device == NULL) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(RONDO_NEW_ARRAY(peers, rondo_links_max(&ctx->layout, ctx->layout.nchannels), "the list of peers"));
+    nrecv = list_peers(&ctx->layout, peers, &n);
+    status = rondo_net_expect(&ctx->net, peers, nrecv, n - nrecv, ctx->layout.protos);
+    rondo_free(peers);
+    return status;
+}
+
 rondo_status rondo_links_offer(struct rondo_ctx *ctx, struct rondo_connect *records)
 {
     const struct rondo_layout *layout = &ctx->layout;
     int nchannels = layout->nchannels, most = rondo_links_max(layout, nchannels);
     RONDO_TRY(RONDO_NEW_ARRAY(ctx->links, most, "the connections"));
     RONDO_TRY(RONDO_NEW_ARRAY(ctx->ports, nchannels, "the ports"));
+    RONDO_TRY(expect(ctx));
     memset(records, 0, sizeof(*records) * (size_t)most);
     for (int c = 0; c < nchannels; c++) {
         int nports = ports_of(layout, c);
@@ -118,16 +153,8 @@ static int by_value(const void *x, const void *y)
 
 int rondo_links_peers(const struct rondo_ctx *ctx, int *peers)
 {
-    int n = 0, kept = 0;
-    for (int c = 0; c < ctx->layout.nchannels; c++) {
-        int nports = ports_of(&ctx->layout, c);
-        for (int i = 0; i < 2 * nports; i++) {
-            int peer = port_peer(&ctx->layout, c, port_at(i % nports), i >= nports);
-            if (peer >= 0) {
-                peers[n++] = peer;
-            }
-        }
-    }
+    int n, kept = 0;
+    (void)list_peers(&ctx->layout, peers, &n);
     qsort(peers, (size_t)n, sizeof(*peers), by_value);
     for (int i = 0; i < n; i++) {
         if (i == 0 || peers[i] != peers[kept - 1]) {

@@ -9,6 +9,12 @@
  * the same on all ranks. ranks_per_core: of the most loaded node.
  */
 void rondo_model_host(struct rondo_model *model, double ranks_per_core);
+/**
+ * The model after it was measured how long a line takes from core to core: "near" as the model assumes, or "far", where conns and the board are as much slower and copies between user buffers, of which each byte passes
+ * once, a little. ns 0, or so long that the two cannot have had a core each: nothing changes.
+ */
+void rondo_model_handover(struct rondo_model *model, uint32_t ns);
+const char *rondo_model_handover_name(uint32_t ns);
 /* What joins nodes. */
 enum rondo_model_net { RONDO_MODEL_SOCKETS, RONDO_MODEL_RDMA, RONDO_MODEL_NUM_NETS };
 /**

@@ -44,6 +44,15 @@ static rondo_status find_machine(void)
     return params->topo_dump_file[0] != '\0' ? rondo_machine_write(&machine, params->topo_dump_file) : RONDO_SUCCESS;
 }
 
+uint64_t rondo_node_machine_hash(void)
+{
+    uint64_t hash;
+    pthread_mutex_lock(&machine_lock);
+    hash = machine_known ? rondo_machine_hash(&machine) : 0;
+    pthread_mutex_unlock(&machine_lock);
+    return hash;
+}
+
 void rondo_node_forget_machine(void)
 {
     pthread_mutex_lock(&machine_lock);
@@ -79,18 +88,65 @@ rondo_status rondo_node_options(struct rondo_topo_options *options)
     return RONDO_SUCCESS;
 }
 
+static int shows_gpu(int64_t busid)
+{
+    int32_t pci = rondo_machine_find_pci(&machine, busid);
+    for (int32_t i = 0; pci >= 0 && i < machine.nitems; i++) {
+        if (machine.item[i].kind == RONDO_ITEM_GPU && machine.item[i].parent == pci) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* A GPU that the machine does not show (a container without its PCI tree, another machine's RONDO_TOPO_FILE): then its paths are not known, and all count as alike. */
+static int knows_gpus(const struct rondo_layout *layout, const struct rondo_peer *peers)
+{
+    for (int i = 0; i < layout->nlocal; i++) {
+        const struct rondo_peer *peer = &peers[layout->local_ranks[i]];
+        if (peer->device >= 0 && !shows_gpu(rondo_busid_parse(peer->bus_id))) {
+            RONDO_WARN("the machine (%s) shows no GPU at %s, which rank %d on %s has: rings and trees do not follow the wiring; "
+                       "RONDO_TOPO_FILE can describe it",
+                       machine.source, peer->bus_id, peer->rank, rondo_log_host());
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Where nothing is known, what is written is looked for at creation anyway (rondo_net_check). */
+static void fill_ways(const struct rondo_layout *layout, const struct rondo_peer *peers, const struct rondo_topo *topo, uint8_t *ways)
+{
+    int n = layout->nlocal, known = topo->all_gpus;
+    for (int a = 0; a < n; a++) {
+        for (int b = 0; b < n; b++) {
+            struct rondo_topo_verdict verdict = { .yes = !rondo_params()->p2p_disable };
+            int read = 0;
+            if (known) {
+                rondo_topo_p2p(topo, a, b, &read, &verdict);
+            }
+            ways[a * n + b] = !verdict.yes ? RONDO_WAY_NONE : read ? RONDO_WAY_READ : RONDO_WAY_WRITE;
+            if (!verdict.yes && a < b) {
+                RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_P2P, "ranks %d and %d do not use P2P: %s", peers[layout->local_ranks[a]].rank,
+                           peers[layout->local_ranks[b]].rank, known ? verdict.reason : "RONDO_P2P_DISABLE=1");
+            }
+        }
+    }
+}
+
 static rondo_status node_topo(const struct rondo_layout *layout, const struct rondo_peer *peers, struct rondo_topo **topo)
 {
     struct rondo_topo_options options = RONDO_TOPO_OPTIONS_DEFAULT;
     struct rondo_topo_rank *ranks;
     rondo_status status;
+    int known = knows_gpus(layout, peers);
     RONDO_TRY(rondo_node_options(&options));
     options.nnodes = layout->nnodes;
     RONDO_TRY(RONDO_NEW_ARRAY(ranks, layout->nlocal, "the ranks of this node"));
     for (int i = 0; i < layout->nlocal; i++) {
         const struct rondo_peer *peer = &peers[layout->local_ranks[i]];
         ranks[i].rank = peer->rank;
-        ranks[i].busid = peer->device >= 0 ? rondo_busid_parse(peer->bus_id) : -1;
+        ranks[i].busid = peer->device >= 0 && known ? rondo_busid_parse(peer->bus_id) : -1;
         ranks[i].cores = peer->cores;
     }
     status = rondo_topo_create(topo, &machine, ranks, layout->nlocal, &options);
@@ -141,7 +197,7 @@ static rondo_status make_graphs(const struct rondo_topo *topo, struct rondo_grap
     return params->graph_dump_file[0] != '\0' ? rondo_graphs_write(graphs, topo, params->graph_dump_file) : RONDO_SUCCESS;
 }
 
-rondo_status rondo_node_graphs(const struct rondo_layout *layout, const struct rondo_peer *peers, uint8_t **bytes, size_t *n)
+rondo_status rondo_node_graphs(const struct rondo_layout *layout, const struct rondo_peer *peers, uint8_t **bytes, size_t *n, uint8_t *ways)
 {
     struct rondo_graph graphs[RONDO_NUM_GRAPHS] = { 0 };
     struct rondo_topo *topo = NULL;
@@ -150,6 +206,9 @@ rondo_status rondo_node_graphs(const struct rondo_layout *layout, const struct r
     pthread_mutex_lock(&machine_lock);
     RONDO_TRY_GOTO(find_machine(), out);
     RONDO_TRY_GOTO(node_topo(layout, peers, &topo), out);
+    if (ways != NULL) {
+        fill_ways(layout, peers, topo, ways);
+    }
     RONDO_TRY_GOTO(make_graphs(topo, graphs), out);
     RONDO_TRY_GOTO(rondo_graphs_pack_topo(topo, graphs, bytes, n), out);
     if (*n > RONDO_SHAPE_MAX_BYTES) {
@@ -171,10 +230,28 @@ out:
 
 /* ---- rings over all ranks ---- */
 
+/* RONDO_DETERMINISM=strict: positions are ranks, on every channel. */
+static rondo_status fill_rings_in_rank_order(struct rondo_layout *layout)
+{
+    int32_t *rank_at;
+    RONDO_TRY(RONDO_NEW_ARRAY(rank_at, layout->nranks, "a ring"));
+    for (int r = 0; r < layout->nranks; r++) {
+        rank_at[r] = r;
+    }
+    RONDO_TRY(rondo_layout_ring(layout, 0, rank_at));
+    for (int c = 1; c < layout->nchannels; c++) {
+        layout->channel[c].ring = layout->channel[0].ring;
+    }
+    return RONDO_SUCCESS;
+}
+
 /* Channels beyond the stitched ones begin again. */
 static rondo_status fill_rings(struct rondo_layout *layout, const struct rondo_stitch *stitch)
 {
     int stitched = rondo_stitch_summary(stitch)->nchannels;
+    if (layout->rank_order) {
+        return fill_rings_in_rank_order(layout);
+    }
     for (int c = 0; c < layout->nchannels; c++) {
         int same = rondo_stitch_ring_of(stitch, c % stitched);
         if (same < c) {
@@ -215,12 +292,24 @@ static int is_host(const struct rondo_peer *peers, int nranks)
     return 0;
 }
 
+/* As many as load the graphs' links; GPUs of which nothing is known have some. */
+static void limit_channels(struct rondo_layout *layout, int host)
+{
+    enum { UNKNOWN_CHANNELS = 16 };
+    int known = layout->model.gpu.nchannels, most = known > 0 ? known : UNKNOWN_CHANNELS;
+    most = most < layout->least_channels ? layout->least_channels : most;
+    if (!host && layout->nchannels > most) {
+        layout->nchannels = most;
+    }
+}
+
 static rondo_status stitch_all(struct rondo_layout *layout, const struct rondo_peer *peers, const struct rondo_stitch_input *input)
 {
     struct rondo_stitch *stitch;
     rondo_status status;
     RONDO_TRY(rondo_stitch_create(&stitch, input));
     rondo_model_from_graphs(&layout->model, rondo_stitch_summary(stitch));
+    limit_channels(layout, is_host(peers, layout->nranks));
     if (layout->nnodes > 1) {
         layout->stitch = stitch; /* the layout's from here on, also after an error */
         layout->toward = rondo_stitch_toward;

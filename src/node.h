@@ -9,8 +9,13 @@
 #include "net/peer.h"
 #include "topo/search.h"
 
-/** Packed graphs of this rank's node; called by its lowest rank. bytes: rondo_free. */
-rondo_status rondo_node_graphs(const struct rondo_layout *layout, const struct rondo_peer *peers, uint8_t **bytes, size_t *n);
+/**
+ * Packed graphs of this rank's node; called by its lowest rank. bytes: rondo_free. ways: NULL, or room for how GPU i shares memory with GPU k of the node (enum rondo_way) at [i * nlocal + k].
+ */
+rondo_status rondo_node_graphs(const struct rondo_layout *layout, const struct rondo_peer *peers, uint8_t **bytes, size_t *n,
+                               uint8_t *ways);
+/** Of the machine that rondo_node_graphs found: equal machines have equal ones. */
+uint64_t rondo_node_machine_hash(void);
 /** How parameters bound the search: levels, rails, what is disabled. The error names the parameter. */
 rondo_status rondo_node_options(struct rondo_topo_options *options);
 /** Graphs of a topo: those that the file has, the others searched. file NULL or "": all are. The caller's: rondo_graph_release, also after an error. */

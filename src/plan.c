@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/param.h"
 #include "coll/chunk.h"
+#include "device.h"
 #include "kern/proto.h"
 
 enum { MIN_RUNS = 16, PREMUL_OP = RONDO_NUM_OPS };
@@ -101,6 +102,7 @@ void rondo_plan_reset(struct rondo_plan *plan)
         plan->temp = next;
     }
     plan->nruns = plan->nself = 0;
+    plan->scratch = 0;
     plan->open = 0;
     plan->first_seq = plan->last_seq = 0;
 }
@@ -126,7 +128,7 @@ static void fill_op(const struct rondo_ctx *ctx, struct rondo_work *w, const str
     w->elem_bytes = (uint8_t)rondo_dtype_size((rondo_dtype)t->dtype);
     if (t->op >= RONDO_NUM_OPS) {
         w->reduce = RONDO_REDUCE_SUM;
-        w->premul = 1;
+        w->premul = ctx->user_op[t->op - RONDO_NUM_OPS].premul;
         w->scalar = ctx->user_op[t->op - RONDO_NUM_OPS].scalar;
     } else {
         w->reduce = pairwise[t->op];
@@ -174,6 +176,16 @@ static size_t chunk_of(const struct rondo_ctx *ctx, const struct rondo_work *w, 
     return rondo_round_up(share, line);
 }
 
+/* Open buffers have no slots: all in one loop. */
+static size_t whole_chunk(const struct rondo_work *w, enum rondo_map map)
+{
+    size_t chunk = map == RONDO_MAP_SPLIT ? (w->len + (size_t)w->seat.nranks - 1) / (size_t)w->seat.nranks : w->len;
+    for (int r = 0; w->counts != NULL && r < w->seat.nranks; r++) {
+        chunk = rondo_max_size(chunk, w->counts[r]);
+    }
+    return rondo_round_up(chunk, RONDO_CACHE_LINE / w->elem_bytes);
+}
+
 /* Channel c of n: an equal part of `count`, in whole lines. */
 static void channel_part(struct rondo_work *w, size_t count, int c, int n)
 {
@@ -188,22 +200,6 @@ static void channel_part(struct rondo_work *w, size_t count, int c, int n)
     w->len = rondo_min_size(part, count - w->off);
 }
 
-/* Bytes of the larger user buffer of one rank: what the cost model is asked with. */
-static size_t task_bytes(const struct rondo_task *t)
-{
-    size_t n = t->count, elem = rondo_dtype_size((rondo_dtype)t->dtype);
-    enum rondo_coll as = rondo_coll_scheduled_as((enum rondo_coll)t->coll);
-    if (t->counts != NULL) {
-        n = 0;
-        for (int r = 0; r < t->ctx->nranks; r++) {
-            n += t->counts[r];
-        }
-    } else if (as == RONDO_COLL_ALL_GATHER || as == RONDO_COLL_REDUCE_SCATTER) {
-        n *= (size_t)t->ctx->nranks;
-    }
-    return n * elem;
-}
-
 static void fill_work(struct rondo_ctx *ctx, struct rondo_run *run, const struct rondo_task *t, const struct rondo_choice *choice,
                       int channel)
 {
@@ -216,18 +212,21 @@ static void fill_work(struct rondo_ctx *ctx, struct rondo_run *run, const struct
     w->counts = t->counts;
     w->displs = t->displs;
     w->block = t->count;
-    w->block_rank = w->algo == RONDO_ALGO_RING ? ctx->layout.channel[channel].ring.rank_at : NULL;
+    w->block_rank = w->algo == RONDO_ALGO_RING || w->algo == RONDO_ALGO_ORDERED ? ctx->layout.channel[channel].ring.rank_at : NULL;
     w->ports = &ctx->ports[channel];
     w->board = ctx->board;
+    w->direct = ctx->open_buffers;
     run->lane = (uint32_t)channel;
     run->schedule = rondo_schedule_find((enum rondo_coll)w->coll, (enum rondo_algo)w->algo);
     rondo_seat_of(&ctx->layout, channel, (enum rondo_algo)w->algo, (enum rondo_coll)w->coll, t->root, &w->seat);
-    w->stream = rondo_params()->stream_size > 0 && task_bytes(t) >= (size_t)rondo_params()->stream_size;
+    w->stream = rondo_params()->stream_size > 0 && rondo_task_bytes(t) >= (size_t)rondo_params()->stream_size;
     run->only_sends = (w->coll == RONDO_COLL_BROADCAST || w->coll == RONDO_COLL_REDUCE) &&
                       run->schedule->flow[0].step(&w->seat, 0).nfrom == 0;
     channel_part(w, t->count, channel, choice->nchannels);
     if (w->algo == RONDO_ALGO_ONESHOT) {
         w->chunk = w->len;
+    } else if (w->algo == RONDO_ALGO_TWOSHOT) {
+        w->chunk = whole_chunk(w, run->schedule->map);
     } else if (t->counts != NULL) {
         struct rondo_work longest = *w;
         for (int r = 0; r < ctx->nranks; r++) {
@@ -239,42 +238,18 @@ static void fill_work(struct rondo_ctx *ctx, struct rondo_run *run, const struct
     }
 }
 
-/* The tuner's whole table in one line: "ring simple x1 12.3, tree ll128 x2 4.5, ..", in us; what cannot run is left out. */
-static void log_table(const struct rondo_ctx *ctx, enum rondo_coll coll, size_t bytes, size_t board)
+/* Run `at` of a call's. */
+static void fill_run(struct rondo_ctx *ctx, struct rondo_run *run, const struct rondo_task *t, const struct rondo_choice choice[2], int at)
 {
-    struct rondo_choice table[RONDO_NUM_ALGOS][RONDO_NUM_PROTOS];
-    char text[512] = "";
-    size_t at = 0;
-    rondo_cost_table(&ctx->layout, &ctx->allowed, coll, bytes, board, table);
-    for (int a = 0; a < RONDO_NUM_ALGOS; a++) {
-        for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
-            const struct rondo_choice *c = &table[a][p];
-            if (c->us >= 0 && at < sizeof(text)) {
-                at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s %s x%d %.2f", at > 0 ? ", " : "",
-                                       rondo_algo_name((enum rondo_algo)a), rondo_proto_name((enum rondo_proto)p), c->nchannels, c->us);
-            }
-        }
-    }
-    RONDO_INFO(RONDO_SUBSYS_TUNING, "rank %d: %s of %zu bytes, predicted us: %s", ctx->rank, rondo_coll_name(coll), bytes, text);
+    int other = at >= choice[0].nchannels;
+    fill_work(ctx, run, t, &choice[other], other ? at - choice[0].nchannels : at);
+    run->work.cma = rondo_params()->cma == RONDO_CMA_ALWAYS ||
+                    (rondo_params()->cma == RONDO_CMA_AUTO &&
+                     rondo_cma_cost_us(&ctx->layout, (enum rondo_coll)t->coll, rondo_task_bytes(t)) < choice[1].us);
+    run->gate = other ? at : 0;
 }
 
-static rondo_status choose(struct rondo_ctx *ctx, const struct rondo_task *t, struct rondo_choice *choice)
-{
-    size_t bytes = task_bytes(t), board = ctx->board != NULL ? ctx->board->capacity : 0;
-    RONDO_TRY(rondo_cost_choose(&ctx->layout, &ctx->allowed, (enum rondo_coll)t->coll, bytes, board, choice));
-    if (t->counts != NULL) {
-        choice->nchannels = 1; /* blocks of different lengths are not cut further */
-    }
-    if (rondo_log_on(RONDO_LOG_INFO, RONDO_SUBSYS_TUNING)) {
-        log_table(ctx, (enum rondo_coll)t->coll, bytes, board);
-        RONDO_INFO(RONDO_SUBSYS_TUNING, "rank %d: %s of %zu bytes: %s, %s, %d channel%s", ctx->rank,
-                   rondo_coll_name((enum rondo_coll)t->coll), bytes, rondo_algo_name((enum rondo_algo)choice->algo),
-                   rondo_proto_name((enum rondo_proto)choice->proto), choice->nchannels, choice->nchannels == 1 ? "" : "s");
-    }
-    return RONDO_SUCCESS;
-}
-
-static int is_empty(const struct rondo_task *t) { return t->counts == NULL ? t->count == 0 : task_bytes(t) == 0; }
+static int is_empty(const struct rondo_task *t) { return t->counts == NULL ? t->count == 0 : rondo_task_bytes(t) == 0; }
 
 /* Where each rank's own part lies, when there is only one rank. */
 static rondo_status add_alone(struct rondo_plan *plan, const struct rondo_task *t)
@@ -294,7 +269,8 @@ static rondo_status add_alone(struct rondo_plan *plan, const struct rondo_task *
 static rondo_status add_collective(struct rondo_plan *plan, const struct rondo_task *t, uint32_t word)
 {
     struct rondo_ctx *ctx = plan->ctx;
-    struct rondo_choice choice;
+    struct rondo_choice choice[2];
+    rondo_status status;
     if (ctx->nranks == 1) {
         return add_alone(plan, t);
     }
@@ -302,11 +278,13 @@ static rondo_status add_collective(struct rondo_plan *plan, const struct rondo_t
     if (is_empty(t)) {
         return RONDO_SUCCESS;
     }
-    RONDO_TRY(choose(ctx, t, &choice));
-    for (int c = 0; c < choice.nchannels; c++) {
+    if (rondo_plan_choose(ctx, t, choice, &status) == 0) {
+        return status;
+    }
+    for (int c = 0; c < choice[0].nchannels + choice[1].nchannels; c++) {
         struct rondo_run *run;
         RONDO_TRY(next_run(plan, &run));
-        fill_work(ctx, run, t, &choice, c);
+        fill_run(ctx, run, t, choice, c);
         run->work.in = t->send;
         run->work.out = t->recv;
         run->work.call_word = word;
@@ -325,15 +303,18 @@ static int cacheable(const struct rondo_task *t)
 
 static rondo_status fill_cached(struct rondo_ctx *ctx, const struct rondo_task *t, struct rondo_cached *entry)
 {
-    struct rondo_choice choice;
-    RONDO_TRY(choose(ctx, t, &choice));
+    struct rondo_choice choice[2];
+    rondo_status status;
+    if (rondo_plan_choose(ctx, t, choice, &status) == 0) {
+        return status;
+    }
     entry->valid = 0;
     rondo_free(entry->runs);
     entry->runs = NULL;
-    RONDO_TRY(RONDO_NEW_ARRAY(entry->runs, choice.nchannels, "the works of a repeated call"));
-    entry->nruns = choice.nchannels;
-    for (int c = 0; c < choice.nchannels; c++) {
-        fill_work(ctx, &entry->runs[c], t, &choice, c);
+    entry->nruns = choice[0].nchannels + choice[1].nchannels;
+    RONDO_TRY(RONDO_NEW_ARRAY(entry->runs, entry->nruns, "the works of a repeated call"));
+    for (int c = 0; c < entry->nruns; c++) {
+        fill_run(ctx, &entry->runs[c], t, choice, c);
         entry->runs[c].open = &ctx->direct.open;
         rondo_run_begin(&entry->runs[c]); /* counts loops and steps, once */
     }
@@ -505,9 +486,14 @@ static rondo_status add_all_to_all(struct rondo_plan *plan, const struct rondo_t
     char *recv = t->recv;
     int v = t->coll == RONDO_COLL_ALL_TO_ALLV;
     if (!v && send == recv && t->count > 0) { /* in place: what leaves must not be overwritten by what arrives */
-        void *copy;
-        RONDO_TRY(plan_temp(plan, block * (size_t)ctx->nranks, &copy));
-        memcpy(copy, send, block * (size_t)ctx->nranks);
+        void *copy = NULL;
+        if (ctx->device != NULL) {
+            RONDO_TRY(rondo_device_scratch(plan, block * (size_t)ctx->nranks, &copy));
+            RONDO_TRY(add_local(plan, t, send, copy, t->count * (size_t)ctx->nranks));
+        } else {
+            RONDO_TRY(plan_temp(plan, block * (size_t)ctx->nranks, &copy));
+            memcpy(copy, send, block * (size_t)ctx->nranks);
+        }
         send = copy;
     }
     for (int d = 0; d < ctx->nranks; d++) { /* everyone starts with another peer */
@@ -547,6 +533,9 @@ rondo_status rondo_plan_add(struct rondo_plan *plan, const struct rondo_task *ta
     if (t.coll == RONDO_COLL_BARRIER) {
         t.send = &ctx->barrier_byte[0];
         t.recv = &ctx->barrier_byte[1];
+        if (ctx->device != NULL) {
+            rondo_device_bytes(ctx, &t.send, &t.recv);
+        }
     }
     word = next_word(ctx, rondo_task_hash(&t));
     RONDO_TRY(copy_arrays(plan, &t));

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/param.h"
 #include "comm.h"
+#include "device.h"
 
 struct rondo_stream_st {
     pthread_mutex_t lock;
@@ -144,6 +145,9 @@ void rondo_streams_turn(int *moved)
 rondo_status rondo_ctx_drain(struct rondo_ctx *ctx)
 {
     struct rondo_wait wait;
+    if (ctx->device != NULL) {
+        return rondo_device_drain(ctx);
+    }
     rondo_wait_begin(&wait, &ctx->policy);
     while (__atomic_load_n(&ctx->nqueued, __ATOMIC_ACQUIRE) > 0) {
         int moved = 0;

@@ -1,6 +1,6 @@
 /*
  * How fast reductions and copies are: GB/s of memory touched (sources read and destination written), for each instruction set that this machine has.
- *   bench_reduce [bytes of a span, 32768] [number of sources, 2]
+ *   bench_reduce [bytes of a span, 32768] [number of sources, 2] [only this type]
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,10 +11,11 @@
 
 enum { MAX_SOURCES = 64, REPEATS = 5 };
 
+/* Time of this thread on a core: what others run in between does not count. */
 static double now_s(void)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
@@ -84,7 +85,7 @@ int main(int argc, char **argv)
     const void *srcs[MAX_SOURCES];
     struct job job = { .dst = span(bytes), .srcs = srcs, .nsrcs = nsrcs };
     if (bytes < 8 || nsrcs < 1 || nsrcs > MAX_SOURCES) {
-        fprintf(stderr, "usage: bench_reduce [bytes >= 8] [sources 1..%d]\n", MAX_SOURCES);
+        fprintf(stderr, "usage: bench_reduce [bytes >= 8] [sources 1..%d] [type]\n", MAX_SOURCES);
         return 2;
     }
     for (int i = 0; i < nsrcs; i++) {
@@ -97,6 +98,9 @@ int main(int argc, char **argv)
         }
     }
     for (int type = 0; type < RONDO_NUM_DTYPES; type++) {
+        if (argc > 3 && strcmp(types[type].name, argv[3]) != 0) {
+            continue;
+        }
         printf("\n%-8s", types[type].name);
         job.n = bytes / types[type].bytes;
         for (int i = 0; rondo_reduce_usable(i) != NULL; i++) {

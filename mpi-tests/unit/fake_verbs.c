@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +38,18 @@ static struct fake_mr *mrs[MAX_OBJECTS];
 static struct fake_qp *qps[MAX_OBJECTS];
 static uint32_t next_key = 1000, next_qpn = 70;
 
-static int fails(enum fake_call call)
+/* Ranks may be threads: one of them at a time is in here, and calls may be within calls. */
+static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+
+static int enter(void) { return pthread_mutex_lock(&lock); }
+static void leave(const int *unused)
+{
+    (void)unused;
+    pthread_mutex_unlock(&lock);
+}
+#define ALONE() __attribute__((cleanup(leave), unused)) const int alone_ = enter()
+
+static int fails(enum fake_verb call)
 {
     fake.calls[call]++;
     if (fake.fail_in[call] > 0 && --fake.fail_in[call] == 0) {
@@ -103,6 +115,7 @@ static void newest_first(struct fake_cq *cq)
 
 static int poll_cq(struct ibv_cq *ibv, int most, struct ibv_wc *wc)
 {
+    ALONE();
     struct fake_cq *cq = (struct fake_cq *)ibv;
     int n = 0, kept = 0;
     if (fails(FAKE_POLL)) {
@@ -144,12 +157,25 @@ static int mr_covers(const struct fake_mr *mr, uint64_t address, size_t bytes, i
            address - begin <= mr->ibv.length - bytes;
 }
 
+/* As over a bus: who sees the last word sees all before it. */
+static void store_in_order(uint8_t *to, const uint8_t *data, size_t bytes)
+{
+    uint64_t word;
+    if (bytes < sizeof word || ((uintptr_t)to + bytes) % sizeof word != 0) {
+        memcpy(to, data, bytes);
+        return;
+    }
+    memcpy(to, data, bytes - sizeof word);
+    memcpy(&word, data + bytes - sizeof word, sizeof word);
+    __atomic_store_n((uint64_t *)(void *)(to + bytes - sizeof word), word, __ATOMIC_RELEASE);
+}
+
 int fake_verbs_poke(uint64_t address, uint32_t rkey, const void *data, size_t bytes)
 {
     if (!mr_covers(mr_find(rkey, 1), address, bytes, IBV_ACCESS_REMOTE_WRITE)) {
         return -1;
     }
-    memcpy((void *)(uintptr_t)address, data, bytes);
+    store_in_order((uint8_t *)(uintptr_t)address, data, bytes);
     return 0;
 }
 
@@ -219,6 +245,7 @@ static enum ibv_wc_status deliver(struct fake_qp *qp, const struct ibv_send_wr *
 
 static int post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
+    ALONE();
     struct fake_qp *qp = (struct fake_qp *)ibv;
     for (; wr != NULL; wr = wr->next) {
         enum ibv_wc_status status = IBV_WC_WR_FLUSH_ERR;
@@ -249,6 +276,7 @@ static int post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send
 
 static int post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
+    ALONE();
     struct fake_qp *qp = (struct fake_qp *)ibv;
     *bad = wr;
     if (fails(FAKE_POST_RECV)) {
@@ -269,6 +297,7 @@ static int post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv
 
 static struct ibv_cq *create_cq(struct ibv_context *context, int entries, void *arg, struct ibv_comp_channel *channel, int vector)
 {
+    ALONE();
     (void)channel, (void)vector;
     struct fake_cq *cq = fails(FAKE_CQ) ? NULL : calloc(1, sizeof *cq);
     if (cq == NULL) {
@@ -282,6 +311,7 @@ static struct ibv_cq *create_cq(struct ibv_context *context, int entries, void *
 
 static int destroy_cq(struct ibv_cq *cq)
 {
+    ALONE();
     for (int i = 0; i < MAX_OBJECTS; i++) {
         fake.bad_uses += qps[i] != NULL && qps[i]->ibv.send_cq == cq;
     }
@@ -292,6 +322,7 @@ static int destroy_cq(struct ibv_cq *cq)
 
 static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
+    ALONE();
     struct fake_qp *qp = fails(FAKE_QP) ? NULL : calloc(1, sizeof *qp);
     int slot = 0;
     fake.last_qp = *attr;
@@ -330,6 +361,7 @@ static void modify_apply(struct ibv_qp_attr *to, const struct ibv_qp_attr *from,
 
 static int modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 {
+    ALONE();
     struct fake_qp *qp = (struct fake_qp *)ibv;
     if (fails(FAKE_MODIFY)) {
         return fake.fail_errno;
@@ -346,6 +378,7 @@ static int modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 
 static int destroy_qp(struct ibv_qp *ibv)
 {
+    ALONE();
     for (int i = 0; i < MAX_OBJECTS; i++) {
         if (qps[i] == (struct fake_qp *)ibv) {
             qps[i] = NULL;
@@ -358,6 +391,7 @@ static int destroy_qp(struct ibv_qp *ibv)
 
 static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *data, size_t bytes, int access)
 {
+    ALONE();
     struct fake_mr *mr = fails(FAKE_MR) ? NULL : calloc(1, sizeof *mr);
     int slot = 0;
     if (mr == NULL) {
@@ -379,6 +413,7 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *data, size_t bytes, int ac
 
 static struct ibv_mr *reg_mr_iova2(struct ibv_pd *pd, void *data, size_t bytes, uint64_t iova, unsigned access)
 {
+    ALONE();
     struct ibv_mr *mr = reg_mr(pd, data, bytes, (int)access);
     fake.bad_uses += iova != (uintptr_t)data;
     fake.last_mr_call = 2;
@@ -387,6 +422,7 @@ static struct ibv_mr *reg_mr_iova2(struct ibv_pd *pd, void *data, size_t bytes, 
 
 static struct ibv_mr *reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t bytes, uint64_t iova, int fd, int access)
 {
+    ALONE();
     if (fd < 0) {
         errno = fake.dmabuf_errno;
         return NULL;
@@ -399,6 +435,7 @@ static struct ibv_mr *reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t b
 
 static int dereg_mr(struct ibv_mr *mr)
 {
+    ALONE();
     for (int i = 0; i < MAX_OBJECTS; i++) {
         if (mrs[i] == (struct fake_mr *)mr) {
             mrs[i] = NULL;
@@ -411,6 +448,7 @@ static int dereg_mr(struct ibv_mr *mr)
 
 static struct ibv_pd *alloc_pd(struct ibv_context *context)
 {
+    ALONE();
     struct ibv_pd *pd = fails(FAKE_PD) ? NULL : calloc(1, sizeof *pd);
     if (pd != NULL) {
         pd->context = context;
@@ -421,6 +459,7 @@ static struct ibv_pd *alloc_pd(struct ibv_context *context)
 
 static int dealloc_pd(struct ibv_pd *pd)
 {
+    ALONE();
     for (int i = 0; i < MAX_OBJECTS; i++) {
         fake.bad_uses += (mrs[i] != NULL && mrs[i]->ibv.pd == pd) + (qps[i] != NULL && qps[i]->ibv.pd == pd);
     }
@@ -433,6 +472,7 @@ static int dealloc_pd(struct ibv_pd *pd)
 
 static struct ibv_device **get_device_list(int *n)
 {
+    ALONE();
     struct ibv_device **list = calloc((size_t)fake.ncards + 1, sizeof *list);
     for (int i = 0; i < fake.ncards; i++) {
         list[i] = &fake.card[i].device;
@@ -447,6 +487,7 @@ static __be64 get_device_guid(struct ibv_device *device) { return htobe64(0xfeed
 
 static struct ibv_context *open_device(struct ibv_device *device)
 {
+    ALONE();
     struct ibv_context *context = fails(FAKE_OPEN) ? NULL : calloc(1, sizeof *context);
     if (context != NULL) {
         context->device = device;
@@ -461,6 +502,7 @@ static struct ibv_context *open_device(struct ibv_device *device)
 
 static int close_device(struct ibv_context *context)
 {
+    ALONE();
     close(context->async_fd);
     free(context);
     fake.live[FAKE_OPEN]--;
@@ -478,6 +520,7 @@ static int query_device(struct ibv_context *context, struct ibv_device_attr *att
 
 static int query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr)
 {
+    ALONE();
     *attr = card_of(context)->port[port - 1].attr;
     return 0;
 }
@@ -499,6 +542,7 @@ static int query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t ind
 
 static int get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 {
+    ALONE();
     eventfd_t count;
     if (eventfd_read(context->async_fd, &count) != 0) { /* waits when nobody made it not wait */
         return -1;

@@ -29,7 +29,7 @@ struct conn {
 struct flow {
     size_t loop, done;
     uint32_t k;
-    int entered, finished;
+    int entered, finished, met; /* met: it has come to the OPEN or CLOSE that it is at */
     struct rondo_step step;
     struct rondo_span span;
 };
@@ -54,7 +54,7 @@ struct rank {
     struct conn *recv[RONDO_NUM_PORTS];
     int receives_from[RONDO_NUM_PORTS];
     struct post post[RONDO_BOARD_BANKS];
-    uint32_t op;
+    uint32_t op, meetings; /* posted; OPEN and CLOSE come to */
 };
 
 struct sim {
@@ -197,7 +197,7 @@ static void make_work(struct sim *s, int channel, int r)
     k->work.algo = (uint8_t)c->algo;
     k->work.proto = RONDO_PROTO_SIMPLE;
     k->work.elem_bytes = (uint8_t)c->elem_bytes;
-    k->work.block_rank = s->layout->channel[channel].ring.rank_at;
+    k->work.block_rank = c->algo == RONDO_ALGO_TWOSHOT ? NULL : s->layout->channel[channel].ring.rank_at;
     k->work.counts = c->counts;
     k->work.displs = c->displs;
     k->work.block = c->len;
@@ -232,7 +232,7 @@ static int step_is_well_formed(struct sim *s, int r, const struct rank *k, const
         fail(s, "rank %d: act %d with %d targets", r, p->act, p->nto);
     } else if (p->nfrom > 1 && (p->act & RONDO_REDUCE) == 0) {
         fail(s, "rank %d: %d sources and no reduction", r, p->nfrom);
-    } else if ((p->act & RONDO_REDUCE) != 0 && (p->act & (RONDO_RECV | RONDO_RECV_ALL)) == 0) {
+    } else if ((p->act & RONDO_REDUCE) != 0 && (p->act & (RONDO_RECV | RONDO_RECV_ALL | RONDO_PULL)) == 0) {
         fail(s, "rank %d: a reduction of nothing received", r);
     } else if (p->block < 0 || p->block >= nblocks) {
         fail(s, "rank %d: block %d of %d", r, p->block, nblocks);
@@ -267,7 +267,7 @@ static int enter(struct sim *s, int r, struct flow *flow, int f)
         }
         flow->step = k->schedule->flow[f].step(&k->work.seat, flow->k);
         flow->span = rondo_work_span(&k->work, k->schedule->map, flow->loop, flow->step.block);
-        flow->entered = flow->step.act != 0 && flow->span.n > 0;
+        flow->entered = flow->step.act != 0 && (flow->span.n > 0 || (flow->step.act & (RONDO_OPEN | RONDO_CLOSE)) != 0);
         flow->k += !flow->entered;
         flow->done = 0;
     }
@@ -362,6 +362,47 @@ static int recv_all(struct sim *s, int r, const struct flow *flow)
     return 1;
 }
 
+static int meet(struct sim *s, int r, struct flow *flow)
+{
+    if (!flow->met) {
+        flow->met = 1;
+        s->rank[r].meetings++;
+        for (int q = 0; q < s->n; q++) {
+            wake(s, q);
+        }
+    }
+    for (int q = 0; q < s->n; q++) {
+        if (s->rank[q].meetings < s->rank[r].meetings) {
+            return 0;
+        }
+    }
+    flow->met = 0;
+    flow->done = flow->span.n;
+    return 1;
+}
+
+/* Between OPEN and CLOSE: a slice, straight from and to other ranks' buffers. */
+static void move_open(struct sim *s, int r, struct flow *flow)
+{
+    const struct rondo_step *p = &flow->step;
+    size_t n = rondo_min_size(s->c->slice, flow->span.n - flow->done);
+    for (size_t i = 0; i < n; i++, flow->done++) {
+        size_t in = flow->span.in + flow->done, out = flow->span.out + flow->done;
+        int from = (p->act & RONDO_PULL_ROOT) != 0 ? s->rank[r].work.seat.root : (p->act & RONDO_REDUCE) != 0 ? 0 : p->block;
+        struct elem e = get_in(s, from, in);
+        for (int q = 1; (p->act & RONDO_REDUCE) != 0 && q < s->n; q++) {
+            e = reduce(e, get_in(s, q, in));
+        }
+        e = (p->act & RONDO_FINISH) != 0 ? finish(e) : e;
+        for (int q = 0; q < s->n; q++) {
+            if ((p->act & RONDO_PUSH) != 0 || ((p->act & RONDO_PUSH_ROOT) != 0 && q == s->rank[r].work.seat.root) ||
+                ((p->act & RONDO_COPY) != 0 && q == r)) {
+                put_out(s, q, out, e, 0);
+            }
+        }
+    }
+}
+
 static struct elem *slot_of(const struct sim *s, struct conn *conn, uint64_t step)
 {
     size_t elems = s->c->slice;
@@ -451,10 +492,15 @@ static int advance(struct sim *s, int r, int f)
     if ((flow->step.act & (RONDO_POST_ALL | RONDO_RECV_ALL)) != 0) {
         moved = (flow->step.act & RONDO_POST_ALL) != 0 ? post_all(s, r, flow) : recv_all(s, r, flow);
         flow->done = moved ? flow->span.n : 0;
+    } else if ((flow->step.act & (RONDO_OPEN | RONDO_CLOSE)) != 0) {
+        moved = meet(s, r, flow);
+    } else if ((flow->step.act & (RONDO_PULL | RONDO_PULL_ROOT)) != 0) {
+        move_open(s, r, flow);
+        moved = 1;
     } else {
         moved = move_slice(s, r, flow);
     }
-    if (flow->done == flow->span.n) {
+    if (flow->done == flow->span.n && !flow->met) {
         flow->entered = 0;
         flow->k++;
     }

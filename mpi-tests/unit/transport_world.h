@@ -40,7 +40,10 @@ struct end {
     uint64_t slices; /* moved by stream() */
 };
 
+struct world;
+
 struct rank {
+    struct world *world;
     struct rondo_net net;
     struct rondo_progress progress;
     struct end ends[MAX_LINKS];
@@ -52,6 +55,8 @@ struct world {
     int nranks;
     uint32_t protos;
     void (*body)(struct world *w, struct rank *r);
+    /* What else a net has: before it is opened, before it offers, after it is closed. NULL: nothing. */
+    void (*before)(struct world *w, struct rank *r), (*between)(struct world *w, struct rank *r), (*after)(struct world *w, struct rank *r);
     struct rondo_peer peers[MAX_RANKS];
     int index[MAX_RANKS], node_of[MAX_RANKS];
     enum rondo_shm_mode mode;
@@ -116,6 +121,7 @@ static inline rondo_status rank_open(struct world *w, int rank, int max_links)
     struct rank *r = &w->rank[rank];
 
     memset(r, 0, sizeof(*r));
+    r->world = w;
     r->net = (struct rondo_net){ .rank = rank,
                                  .nranks = w->nranks,
                                  .peers = w->peers,
@@ -129,6 +135,9 @@ static inline rondo_status rank_open(struct world *w, int rank, int max_links)
                                  .name = "test",
                                  .arenas = w->arenas };
     memcpy(r->net.slot_bytes, w->slot_bytes, sizeof(w->slot_bytes));
+    if (w->before != NULL) {
+        w->before(w, r);
+    }
     RONDO_TRY(rondo_net_open(&r->net, max_links));
     w->arenas[rank] = r->net.arena;
     return RONDO_SUCCESS;
@@ -231,6 +240,9 @@ static inline void rank_close(struct rank *r)
         rondo_link_close(&r->net, &r->ends[i].link);
     }
     rondo_net_close(&r->net);
+    if (r->world != NULL && r->world->after != NULL) {
+        r->world->after(r->world, r);
+    }
 }
 
 /* One rank's whole life, with the world's body in the middle. */
@@ -242,6 +254,9 @@ static inline void rank_live(struct world *w, int rank)
     rondo_status status;
 
     CHECK_OK(rank_open(w, rank, MAX_LINKS));
+    if (w->between != NULL) {
+        w->between(w, r);
+    }
     CHECK_OK(rank_offer(w, rank));
     pthread_barrier_wait(&w->barrier);
     while ((status = rank_connect(w, rank)) == RONDO_IN_PROGRESS) {

@@ -17,7 +17,7 @@ enum {
     ONESHOT = 1 << RONDO_ALGO_ONESHOT,
     P2P = 1 << RONDO_ALGO_P2P,
     EXCHANGE = 1 << RONDO_ALGO_EXCHANGE,
-    ANY = RING | TREE | ONESHOT | P2P | EXCHANGE
+    ANY = (1 << RONDO_NUM_ALGOS) - 1
 };
 enum { LL = 1 << RONDO_PROTO_LL, LL128 = 1 << RONDO_PROTO_LL128, SIMPLE = 1 << RONDO_PROTO_SIMPLE, EVERY = LL | LL128 | SIMPLE };
 
@@ -154,7 +154,7 @@ static void bad_words_are_named(void **state)
 {
     char endless[4096];
     (void)state;
-    assert_refused("rings", "", "RONDO_ALGO", "\"rings\"", "ring, tree, oneshot, p2p");
+    assert_refused("rings", "", "RONDO_ALGO", "\"rings\"", "ring, tree, oneshot, twoshot, p2p");
     assert_refused("ring,,tree", "", "RONDO_ALGO", "\"\"", "oneshot");
     assert_refused("ring,", "", "RONDO_ALGO", "\"\"", "oneshot");
     assert_refused("^", "", "RONDO_ALGO", "\"\"", "oneshot");

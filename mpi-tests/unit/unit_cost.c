@@ -28,6 +28,10 @@ static struct rondo_layout some_layout(int nranks, int nnodes)
     l.model.base_us = 0.05;
     l.model.board_us = 0.1;
     l.model.board_bw = 6;
+    l.model.direct_us = 0.25;
+    l.model.direct_bw = 26;
+    l.model.cma_us = 2;
+    l.model.cma_bw = 14;
     l.model.ranks_per_core = 1;
     for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
         l.model.hop_us[p] = p == RONDO_PROTO_SIMPLE ? 0.45 : p == RONDO_PROTO_LL128 ? 0.35 : 0.3;
@@ -79,6 +83,9 @@ static void forms_with_counts_have_one_channel(void **state)
     assert_true(us_of(&l, RONDO_COLL_ALL_GATHER, RONDO_ALGO_RING, RONDO_PROTO_LL, 2, 4096) > 0);
 }
 
+/* On one node only. */
+static int on_board(int algo) { return algo == RONDO_ALGO_ONESHOT || algo == RONDO_ALGO_TWOSHOT; }
+
 /* More bytes, more ranks, more nodes, fewer cores: never cheaper. */
 static void more_work_never_costs_less(void **state)
 {
@@ -99,7 +106,7 @@ static void more_work_never_costs_less(void **state)
                        across = s->cost_us(&nodes, coll, RONDO_PROTO_SIMPLE, 1, bytes, BOARD);
                 assert_true(us > last);
                 assert_true(p2p || n == 2 || us >= s->cost_us(&fewer, coll, RONDO_PROTO_SIMPLE, 1, bytes, BOARD));
-                assert_true(s->algo == RONDO_ALGO_ONESHOT || across > us);
+                assert_true(on_board(s->algo) || across > us);
                 assert_true(s->cost_us(&crowded, coll, RONDO_PROTO_SIMPLE, 1, bytes, BOARD) > us);
                 last = us;
             }
@@ -113,7 +120,7 @@ static void one_rank_costs_the_call(void **state)
     (void)state;
     for (int i = 0; i < rondo_num_schedules; i++) {
         const struct rondo_schedule *s = &rondo_schedules[i];
-        if (s->algo != RONDO_ALGO_P2P && s->algo != RONDO_ALGO_ONESHOT && s->algo != RONDO_ALGO_EXCHANGE) {
+        if (s->algo != RONDO_ALGO_P2P && !on_board(s->algo) && s->algo != RONDO_ALGO_EXCHANGE) {
             assert_true(s->cost_us(&l, (enum rondo_coll)s->coll, RONDO_PROTO_LL, 1, BIG, 0) == l.model.base_us);
         }
     }
@@ -142,18 +149,76 @@ static struct rondo_choice choose(const struct rondo_layout *l, enum rondo_coll 
     return choice;
 }
 
-static void small_sum_on_a_node_is_oneshot_and_large_one_a_ring(void **state)
+/* Where buffers are open, a large sum is two-shot; where they are not, a ring. */
+static void small_sum_on_a_node_is_oneshot_and_large_one_twoshot_or_a_ring(void **state)
 {
+    struct rondo_allowed all, only;
     (void)state;
+    assert_int_equal(rondo_allowed_parse(&all, "", ""), RONDO_SUCCESS);
+    assert_int_equal(rondo_allowed_parse(&only, "twoshot", ""), RONDO_SUCCESS);
     for (int n = 2; n <= 16; n++) {
         struct rondo_layout l = some_layout(n, 1);
-        struct rondo_choice small = choose(&l, RONDO_COLL_ALL_REDUCE, 8), large = choose(&l, RONDO_COLL_ALL_REDUCE, BIG);
+        struct rondo_choice small = choose(&l, RONDO_COLL_ALL_REDUCE, 8), large = choose(&l, RONDO_COLL_ALL_REDUCE, BIG), other;
         assert_int_equal(small.algo, RONDO_ALGO_ONESHOT);
+        assert_int_equal(large.algo, RONDO_ALGO_TWOSHOT);
+        assert_int_equal(rondo_cost_choose_other(&l, &only, RONDO_COLL_ALL_REDUCE, BIG, BOARD, RONDO_ALGO_TWOSHOT, 1, &other),
+                         RONDO_SUCCESS);
+        assert_int_equal(other.algo, RONDO_ALGO_ORDERED);
+        assert_int_equal(rondo_cost_choose_other(&l, &only, RONDO_COLL_ALL_REDUCE, BIG, BOARD, RONDO_ALGO_TWOSHOT, 0, &other),
+                         RONDO_SUCCESS);
+        assert_int_equal(other.algo, RONDO_ALGO_RING);
+        assert_int_equal(rondo_cost_choose_other(&l, &all, RONDO_COLL_ALL_REDUCE, BIG, BOARD, RONDO_ALGO_TWOSHOT, 0, &large),
+                         RONDO_SUCCESS);
         assert_int_equal(large.algo, RONDO_ALGO_RING);
         assert_int_equal(large.proto, RONDO_PROTO_SIMPLE);
         assert_int_equal(large.nchannels, 1); /* channels share a thread */
-        assert_int_equal(choose(&l, RONDO_COLL_ALL_GATHER, 64).proto, RONDO_PROTO_LL);
+        assert_int_equal(rondo_cost_choose_other(&l, &all, RONDO_COLL_ALL_GATHER, 64, BOARD, RONDO_ALGO_TWOSHOT, 0, &other), RONDO_SUCCESS);
+        assert_int_equal(other.proto, RONDO_PROTO_LL);
     }
+}
+
+/* A call into the kernel costs more than a small message, and less than to pass a large one through conns; with more ranks than cores conns are better. */
+static void the_kernel_copies_what_is_large(void **state)
+{
+    struct rondo_layout l = some_layout(2, 1), crowded;
+    (void)state;
+    for (size_t bytes = 8; bytes <= BIG; bytes *= 2) {
+        double cma = rondo_cma_cost_us(&l, RONDO_COLL_ALL_REDUCE, bytes),
+               ring = us_of(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, 1, bytes);
+        assert_true(bytes > 16384 || cma > ring);
+        assert_true(bytes < 1 << 20 || cma < ring);
+        crowded = l;
+        crowded.model.ranks_per_core = 2;
+        assert_true(rondo_cma_cost_us(&crowded, RONDO_COLL_ALL_REDUCE, bytes) > 2 * cma - 1);
+    }
+}
+
+/* Far cores: the kernel's copies pay much earlier; near ones, and what cannot be right, leave the model as it is. */
+static void far_cores_copy_by_the_kernel_earlier(void **state)
+{
+    static const uint32_t no_change[] = { 0, 60, 200, 5000 };
+    struct rondo_layout near = some_layout(2, 1), far;
+    size_t first[2] = { 0, 0 };
+    (void)state;
+    for (size_t i = 0; i < RONDO_COUNTOF(no_change); i++) {
+        far = near;
+        rondo_model_handover(&far.model, no_change[i]);
+        assert_memory_equal(&far.model, &near.model, sizeof(near.model));
+    }
+    rondo_model_handover(&far.model, 500);
+    assert_string_equal(rondo_model_handover_name(500), "far");
+    assert_string_equal(rondo_model_handover_name(70), "near");
+    assert_string_equal(rondo_model_handover_name(9000), "unknown");
+    for (int i = 0; i < 2; i++) {
+        const struct rondo_layout *l = i == 0 ? &near : &far;
+        for (size_t bytes = 1024; first[i] == 0; bytes *= 2) {
+            double ring = us_of(l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, 1, bytes);
+            first[i] = rondo_cma_cost_us(l, RONDO_COLL_ALL_REDUCE, bytes) < ring ? bytes : 0;
+        }
+    }
+    assert_true(first[1] <= 32768 && first[1] * 4 <= first[0]);
+    assert_true(us_of(&far, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TWOSHOT, RONDO_PROTO_SIMPLE, 1, 1 << 20) <
+                rondo_cma_cost_us(&far, RONDO_COLL_ALL_REDUCE, 1 << 20));
 }
 
 static void many_ranks_and_few_bytes_are_a_tree(void **state)
@@ -208,7 +273,7 @@ static void calls_are_cut_over_the_least_number_of_channels_where_they_can(void 
             for (int a = 0; a < RONDO_NUM_ALGOS; a++) {
                 for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
                     const struct rondo_choice *choice = &table[a][p];
-                    assert_true(choice->us < 0 || choice->nchannels == (one || a == RONDO_ALGO_ONESHOT ? 1 : wanted));
+                    assert_true(choice->us < 0 || choice->nchannels == (one || on_board(a) ? 1 : wanted));
                 }
             }
         }
@@ -224,7 +289,7 @@ static void table_holds_what_can_run_and_choice_is_its_least(void **state)
     struct rondo_choice table[RONDO_NUM_ALGOS][RONDO_NUM_PROTOS], choice;
     struct rondo_allowed allowed;
     (void)state;
-    assert_int_equal(rondo_allowed_parse(&allowed, "^oneshot", "^ll"), RONDO_SUCCESS);
+    assert_int_equal(rondo_allowed_parse(&allowed, "^oneshot,twoshot", "^ll"), RONDO_SUCCESS);
     for (int c = 0; c < RONDO_NUM_COLLS; c++) {
         for (size_t bytes = 0; bytes < BIG; bytes = bytes * 4 + 8) {
             double least = -1;
@@ -232,7 +297,7 @@ static void table_holds_what_can_run_and_choice_is_its_least(void **state)
             for (int a = 0; a < RONDO_NUM_ALGOS; a++) {
                 for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
                     const struct rondo_schedule *s = rondo_schedule_find((enum rondo_coll)c, (enum rondo_algo)a);
-                    int possible = s != NULL && a != RONDO_ALGO_ONESHOT && a != RONDO_ALGO_EXCHANGE && (s->protos >> p & 1) != 0 &&
+                    int possible = s != NULL && !on_board(a) && a != RONDO_ALGO_EXCHANGE && (s->protos >> p & 1) != 0 &&
                                    (p != RONDO_PROTO_LL || a == RONDO_ALGO_P2P);
                     double us = table[a][p].us;
                     assert_true(table[a][p].algo == a && table[a][p].proto == p);
@@ -408,7 +473,9 @@ int main(void)
         cmocka_unit_test(more_work_never_costs_less),
         cmocka_unit_test(one_rank_costs_the_call),
         cmocka_unit_test(exchange_is_for_few_bytes_on_several_nodes),
-        cmocka_unit_test(small_sum_on_a_node_is_oneshot_and_large_one_a_ring),
+        cmocka_unit_test(small_sum_on_a_node_is_oneshot_and_large_one_twoshot_or_a_ring),
+        cmocka_unit_test(the_kernel_copies_what_is_large),
+        cmocka_unit_test(far_cores_copy_by_the_kernel_earlier),
         cmocka_unit_test(many_ranks_and_few_bytes_are_a_tree),
         cmocka_unit_test(large_tree_is_a_double_tree_and_small_one_single),
         cmocka_unit_test(calls_are_cut_over_the_least_number_of_channels_where_they_can),

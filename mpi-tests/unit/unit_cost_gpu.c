@@ -413,7 +413,8 @@ static double us_of(const struct rondo_layout *l, const struct rondo_schedule *s
 
 static int gpus_do(const struct rondo_schedule *s)
 {
-    return s->algo == RONDO_ALGO_RING || s->algo == RONDO_ALGO_TREE || s->algo == RONDO_ALGO_P2P; /* others are for host memory */
+    return s->algo == RONDO_ALGO_RING || s->algo == RONDO_ALGO_TREE || s->algo == RONDO_ALGO_P2P ||
+           s->algo == RONDO_ALGO_ORDERED; /* others are for host memory */
 }
 
 static void more_bytes_never_take_less_time(void **state)

@@ -401,6 +401,49 @@ static void memory_is_shared_by_the_first_way_that_is_open(void **state)
     unlink(path);
 }
 
+/* Registered twice, in part, never given back, given back twice; memory that peers map, and that is freed and had again between calls. */
+static void register_and_sum(struct fake_rank *r)
+{
+    enum { COUNT = 3000 };
+    void *handle[4], *memory = NULL, *none = r;
+    int32_t *x;
+    FAKE_OK(r, rondo_mem_free(NULL));
+    FAKE_OK(r, rondo_mem_alloc(&none, 0));
+    FAKE_CHECK(r, none == NULL);
+    FAKE_CHECK(r, rondo_mem_alloc(NULL, 8) == RONDO_INVALID_ARGUMENT && rondo_mem_free(r) == RONDO_INVALID_ARGUMENT);
+    for (int round = 0; round < 5; round++) {
+        FAKE_OK(r, rondo_mem_alloc(&memory, sizeof(*x) * COUNT));
+        x = memory;
+        FAKE_CHECK(r, x[0] == 0 && x[COUNT - 1] == 0);
+        FAKE_OK(r, rondo_comm_register(r->comm, x, sizeof(*x) * COUNT, &handle[0]));
+        FAKE_OK(r, rondo_comm_register(r->comm, x, sizeof(*x) * COUNT, &handle[1]));
+        FAKE_OK(r, rondo_comm_register(r->comm, x + 1, sizeof(*x), &handle[2]));
+        FAKE_CHECK(r, rondo_comm_register(r->comm, NULL, 8, &handle[3]) == RONDO_INVALID_ARGUMENT);
+        FAKE_CHECK(r, rondo_comm_register(r->comm, x, 0, &handle[3]) == RONDO_INVALID_ARGUMENT);
+        FAKE_CHECK(r, rondo_comm_register(r->comm, x, 8, NULL) == RONDO_INVALID_ARGUMENT);
+        for (int i = 0; i < COUNT; i++) {
+            x[i] = i * (r->rank + 1);
+        }
+        FAKE_OK(r, rondo_all_reduce(x, x, COUNT, RONDO_INT32, RONDO_SUM, r->comm, NULL));
+        for (int i = 0; i < COUNT; i++) {
+            FAKE_CHECK(r, x[i] == i * r->nranks * (r->nranks + 1) / 2, "%d", x[i]);
+        }
+        FAKE_OK(r, rondo_comm_deregister(r->comm, handle[1]));
+        FAKE_OK(r, rondo_comm_deregister(r->comm, handle[0]));
+        FAKE_CHECK(r, rondo_comm_deregister(r->comm, handle[0]) == RONDO_INVALID_ARGUMENT); /* and handle[2] is left for destroy */
+        FAKE_OK(r, rondo_mem_free(x));
+    }
+}
+
+static void memory_may_be_registered_and_come_and_go(void **state)
+{
+    (void)state;
+    fake_params(NULL);
+    for (int n = 1; n <= 4; n++) {
+        fake_ranks(n, register_and_sum, NULL);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -417,6 +460,7 @@ int main(void)
         cmocka_unit_test(a_creation_aborted_inside_its_group_is_an_error_of_the_group),
         cmocka_unit_test(a_communicator_aborted_inside_a_group_is_an_error_of_the_group),
         cmocka_unit_test(memory_is_shared_by_the_first_way_that_is_open),
+        cmocka_unit_test(memory_may_be_registered_and_come_and_go),
     };
     fake_watchdog(120);
     return cmocka_run_group_tests(tests, NULL, NULL);

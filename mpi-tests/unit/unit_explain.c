@@ -8,12 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
 #include "coll/cost_gpu.h"
 #include "explain.h"
+#include "topo/machine.h"
 #include "topo/xml.h"
 
 /* ---- a machine of mpi-tests/unit/machines ---- */
@@ -144,15 +146,26 @@ static void layout_is_of_all_nodes(void **state)
 /* ---- text ---- */
 
 static char text[64 << 10];
+static int as_json, every;
 
 static rondo_status explain(const struct given *g, const char *coll, const char *size)
 {
     memset(text, 0, sizeof(text));
     FILE *out = fmemopen(text, sizeof(text) - 1, "w");
     assert_non_null(out);
-    rondo_status status = rondo_explain(out, g->topo, g->graphs, g->nodes, coll, size);
+    struct rondo_explain_request request = { .coll = coll, .sizes = size, .nodes = g->nodes, .json = as_json, .every = every };
+    rondo_status status = rondo_explain(out, g->topo, g->graphs, &request);
     fclose(out);
     return status;
+}
+
+static int times(const char *part)
+{
+    int n = 0;
+    for (const char *at = strstr(text, part); at != NULL; at = strstr(at + 1, part)) {
+        n++;
+    }
+    return n;
 }
 
 static int lines_with(const char *part)
@@ -215,7 +228,7 @@ static void what_is_not_available_says_why(void **state)
     (void)state;
     given_open(&g, "ws2", NULL, 1);
     assert_int_equal(explain(&g, "all_reduce", "1M"), RONDO_SUCCESS);
-    assert_int_equal(lines_with("LL128 needs NVLink"), 2);
+    assert_int_equal(lines_with("LL128 needs NVLink"), 3);
     given_close(&g);
     given_open(&g, "cpu_dual", "n4", 1);
     assert_int_equal(explain(&g, "all_reduce", "1M"), RONDO_SUCCESS);
@@ -237,7 +250,7 @@ static void nodes_without_a_net_are_joined_by_sockets(void **state)
     given_open(&g, "l40s_8_nonet", NULL, 2);
     assert_int_equal(explain(&g, "all_reduce", "64M"), RONDO_SUCCESS);
     assert_non_null(strstr(text, "GB/s SYS; no net is known of: sockets are assumed"));
-    assert_int_equal(lines_with("net bandwidth"), 4);
+    assert_int_equal(lines_with("net bandwidth"), 6);
     assert_int_equal(rondo_explain_layout(&layout, g.topo, g.graphs, 2), RONDO_SUCCESS);
     assert_in_range(layout.model.gpu.ring.bw_inter * layout.model.gpu.ring.nchannels, 1, 2000);
     given_close(&g);
@@ -282,13 +295,79 @@ static void parameters_count_as_in_a_job(void **state)
     assert_int_equal(explain(&g, "all_reduce", "64M"), RONDO_SUCCESS);
     assert_non_null(strstr(text, "at most 6 channels"));
     assert_int_equal(lines_with("\n> tree"), 1);
-    assert_int_equal(lines_with("not allowed by RONDO_ALGO"), 3);
-    assert_int_equal(lines_with("number of channels"), 6);
+    assert_int_equal(lines_with("not allowed by RONDO_ALGO"), 6);
+    assert_int_equal(lines_with("number of channels"), 9);
     algo_set("oneshot");
     assert_int_equal(explain(&g, "all_reduce", "64M"), RONDO_INVALID_USAGE);
     assert_string_equal(text, "");
     unsetenv("RONDO_MAX_NCHANNELS");
     algo_set("");
+    given_close(&g);
+}
+
+/* Three protocols of the ring with two channels each; what cannot run has one row, without a time. */
+static void every_number_of_channels_has_a_row_and_json_has_all_of_it(void **state)
+{
+    struct given g;
+    (void)state;
+    given_open(&g, "cpu_dual", "n4", 1);
+    every = 1;
+    assert_int_equal(explain(&g, "all_reduce", "64K"), RONDO_SUCCESS);
+    assert_int_equal(lines_with(" ring      "), 6);
+    assert_int_equal(lines_with("\n>"), 1);
+    as_json = 1;
+    assert_int_equal(explain(&g, "all_reduce", "64K:128K"), RONDO_SUCCESS);
+    assert_ptr_equal(
+        strstr(text, "{\"schema\":1,\"collective\":\"all_reduce\",\"ranks\":4,\"nodes\":1,\"channels\":2,\"memory\":\"host\","), text);
+    assert_true(times("\"bytes\":") == 2 && times("\"algorithm\":\"ring\"") == 12 && times("\"chosen\":true") == 2);
+    assert_true(times("{") == times("}") && times("[") == times("]") && times("\"source\":\"measured\"") == 0);
+    assert_true(times("\"us\":") == times("\"model_us\":") && times("\"us\":") < times("\"limit\":"));
+    as_json = every = 0;
+    given_close(&g);
+}
+
+/* The table shows what the others would take, and chooses none of them. */
+static void strict_chooses_what_reduces_in_rank_order(void **state)
+{
+    struct given g;
+    (void)state;
+    given_open(&g, "cpu_dual", "n4", 3);
+    setenv("RONDO_DETERMINISM", "strict", 1);
+    algo_set("");
+    assert_int_equal(explain(&g, "all_reduce", "1M"), RONDO_SUCCESS);
+    assert_int_equal(lines_with("\n> ordered"), 1);
+    assert_true(lines_with("RONDO_DETERMINISM") >= 6);
+    assert_int_equal(explain(&g, "broadcast", "1M"), RONDO_SUCCESS); /* nothing to reduce */
+    assert_int_equal(lines_with("RONDO_DETERMINISM"), 0);
+    unsetenv("RONDO_DETERMINISM");
+    algo_set("");
+    given_close(&g);
+}
+
+static void a_tuning_file_of_another_shape_is_told_of_and_one_of_this_is_used(void **state)
+{
+    static char file[] = "/tmp/rondo-explain.XXXXXX";
+    struct given g;
+    int fd = mkstemp(file);
+    FILE *out = fdopen(fd, "w");
+    (void)state;
+    given_open(&g, "cpu_dual", "n4", 1);
+    for (int fits = 0; fits <= 1; fits++) {
+        rewind(out);
+        fprintf(out, "rondo-tune 1\nshape machine=%016llx nodes=1 ranks=%d per_node=%d memory=host\nall_reduce tree ll 1 65536 7.25\n",
+                (unsigned long long)rondo_machine_hash(&g.machine), 3 + fits, 3 + fits);
+        fflush(out);
+        setenv("RONDO_TUNE_FILE", file, 1);
+        algo_set("");
+        assert_int_equal(explain(&g, "all_reduce", "64K"), RONDO_SUCCESS);
+        assert_int_equal(lines_with("is ignored: this is 1 node, 4 ranks"), !fits);
+        assert_int_equal(lines_with("measured; model "), fits);
+        assert_int_equal(lines_with("\n> tree      ll              1       -         7.25"), fits);
+    }
+    unsetenv("RONDO_TUNE_FILE");
+    algo_set("");
+    fclose(out);
+    unlink(file);
     given_close(&g);
 }
 
@@ -321,6 +400,9 @@ int main(void)
         cmocka_unit_test(nodes_without_a_net_are_joined_by_sockets),
         cmocka_unit_test(host_memory_names_what_joins_its_nodes),
         cmocka_unit_test(parameters_count_as_in_a_job),
+        cmocka_unit_test(every_number_of_channels_has_a_row_and_json_has_all_of_it),
+        cmocka_unit_test(strict_chooses_what_reduces_in_rank_order),
+        cmocka_unit_test(a_tuning_file_of_another_shape_is_told_of_and_one_of_this_is_used),
         cmocka_unit_test(wrong_names_and_sizes_say_what_is_expected),
     };
     algo_set("");

@@ -126,6 +126,25 @@ static void many_threads_get_one_answer(void **state)
     rondo_netdev_finalize();
 }
 
+/* Of what users hold nothing is asked anew; when the last one has let go, nothing is kept. */
+static void the_last_user_finalizes(void **state)
+{
+    uint32_t first, mask;
+    (void)state;
+    set_param("RONDO_NET", "socket");
+    rondo_netdev_hold();
+    rondo_netdev_hold();
+    assert_int_equal(rondo_netdev_mask(&first, NULL, 0), RONDO_SUCCESS);
+    set_param("RONDO_NET", "sockets"); /* there is none, once it is asked */
+    rondo_netdev_finalize();
+    assert_int_equal(rondo_netdev_mask(&mask, NULL, 0), RONDO_SUCCESS);
+    assert_int_equal(mask, first);
+    rondo_netdev_finalize();
+    assert_int_equal(rondo_netdev_mask(&mask, NULL, 0), RONDO_INVALID_ARGUMENT);
+    set_param("RONDO_NET", NULL);
+    rondo_netdev_finalize();
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -135,6 +154,7 @@ int main(void)
         cmocka_unit_test(the_mask_says_what_is_here_and_why),
         cmocka_unit_test(one_can_be_asked_for),
         cmocka_unit_test(many_threads_get_one_answer),
+        cmocka_unit_test(the_last_user_finalizes),
     };
     setenv("RONDO_NET_PLUGIN", "none", 1);
     setenv("RONDO_SOCKET_IFNAME", "=lo", 1);

@@ -45,7 +45,7 @@ static void devices_are_the_interfaces_that_are_chosen(void **state)
     assert_int_equal(net->properties(0, &properties), RONDO_SUCCESS);
     assert_string_equal(properties.name, "lo");
     assert_string_equal(properties.pci_path, "");
-    assert_int_equal(properties.memory, RONDO_NET_HOST);
+    assert_int_equal(properties.memory, RONDO_NET_HOST | RONDO_NET_APART);
     assert_int_equal(properties.max_recvs, RONDO_NET_MAX_RECVS);
     assert_true(properties.speed_mbps > 0);
     assert_int_equal(net->properties(1, &properties), RONDO_INVALID_ARGUMENT);

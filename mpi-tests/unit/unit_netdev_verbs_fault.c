@@ -88,6 +88,20 @@ static void an_error_while_the_link_is_down_is_the_link_s(void **state)
     begin();
 }
 
+/* The card's state says it before its event does. */
+static void an_operation_error_over_a_port_that_is_down_is_the_links(void **state)
+{
+    struct pair pair;
+    (void)state;
+    pair_open(&pair, IB);
+    receive(&pair, 0, 10, 0);
+    fake.card[0].port[0].attr.state = IBV_PORT_DOWN;
+    fake.send_status = IBV_WC_LOC_QP_OP_ERR;
+    assert_int_equal(wait_for(give(&pair, 0, 10, 0), NULL), RONDO_REMOTE_ERROR);
+    assert_says("link of fake0:1 is down");
+    pair_close(&pair);
+}
+
 static void events_of_the_card_end_the_connection(void **state)
 {
     static const struct {
@@ -395,6 +409,7 @@ int main(void)
         TEST(a_failed_clear_to_send_is_an_error_of_the_receive),
         TEST(an_end_that_went_away_is_noticed),
         TEST(an_error_while_the_link_is_down_is_the_link_s),
+        TEST(an_operation_error_over_a_port_that_is_down_is_the_links),
         TEST(events_of_the_card_end_the_connection),
         TEST(events_can_be_only_logged),
         TEST(a_queue_pair_that_does_not_connect_in_time_is_tried_again),

@@ -338,7 +338,7 @@ static rondo_status life_of_three(void)
 
 static void whatever_fails_of_several_leaves_nothing(void **state)
 {
-    static const enum fake_call calls[] = { FAKE_QP, FAKE_MODIFY, FAKE_POST_SEND, FAKE_POST_RECV };
+    static const enum fake_verb calls[] = { FAKE_QP, FAKE_MODIFY, FAKE_POST_SEND, FAKE_POST_RECV };
     (void)state;
     setenv("RONDO_IB_USE_INLINE", "1", 1);
     use("3", "1");

@@ -61,7 +61,7 @@ static void job_lay(struct job *job, int nchannels)
             rank++;
         }
         assert_int_equal(rondo_layout_fill(&view, job->peers, rank, job->n), RONDO_SUCCESS);
-        assert_int_equal(rondo_node_graphs(&view, job->peers, &s->bytes, &n), RONDO_SUCCESS);
+        assert_int_equal(rondo_node_graphs(&view, job->peers, &s->bytes, &n, NULL), RONDO_SUCCESS);
         s->nbytes = (uint32_t)n;
         s->hash = graphs[node] = rondo_graphs_hash(s->bytes, n);
         for (int i = 0; i < nshapes; i++) {
@@ -244,7 +244,7 @@ static void graphs_status(void)
     if (rondo_layout_fill(&job.layout, job.peers, 0, 2) != RONDO_SUCCESS) {
         _exit(98);
     }
-    _exit((int)rondo_node_graphs(&job.layout, job.peers, &bytes, &n));
+    _exit((int)rondo_node_graphs(&job.layout, job.peers, &bytes, &n, NULL));
 }
 
 /* The machine comes from a file; one that is not there, and a level that is none, are errors. */

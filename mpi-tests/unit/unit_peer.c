@@ -208,8 +208,16 @@ static void two_ranks_on_one_gpu_are_refused(void **state)
     peers[5].host_hash++; /* another host may have a card of the same number */
     assert_int_equal(rondo_peers_check(peers, 6), RONDO_SUCCESS);
     peers[5].host_hash--;
-    peers[5].device = -1; /* host memory */
+    peers[5].shares_gpu = 1; /* both must allow it */
+    assert_int_equal(rondo_peers_check(peers, 6), RONDO_INVALID_USAGE);
+    peers[2].shares_gpu = 1;
     assert_int_equal(rondo_peers_check(peers, 6), RONDO_SUCCESS);
+    peers[5].device = -1; /* host memory */
+    assert_int_equal(rondo_peers_check(peers, 6), RONDO_INVALID_ARGUMENT);
+    assert_says("on all ranks or on none");
+    peers[5].device = 1;
+    peers[5].gpu_uuid[0] = 6;
+    peers[2].shares_gpu = peers[5].shares_gpu = 0;
     /* No UUID known: the bus id tells. */
     memset(peers[0].gpu_uuid, 0, sizeof peers[0].gpu_uuid);
     memset(peers[1].gpu_uuid, 0, sizeof peers[1].gpu_uuid);

@@ -2,6 +2,7 @@
 #include "transport_world.h"
 
 #include "base/param.h"
+#include "net/transport_net.h"
 #include "says.h"
 
 static void set(const char *name, const char *value)
@@ -76,6 +77,8 @@ static struct world *two_apart(void)
     return w;
 }
 
+static const struct rondo_net_end *net_end(const struct end *end) { return end->link.state; }
+
 static struct end *first_end(struct rank *r, int is_send)
 {
     for (int i = 0; i < r->nends; i++) {
@@ -96,6 +99,65 @@ static rondo_status turn_to_error(struct rank *r, struct rondo_conn *conn)
         status = rondo_net_turn(&r->net, &moved);
     }
     return status;
+}
+
+/* A slice from one odd place to another: it arrives there, and nothing but its header has been in an end's slots. */
+static void pass_outside(struct world *w, struct end *from, struct end *to, unsigned number)
+{
+    static uint8_t sent[300], came[300];
+    struct rondo_conn *send = &from->link.conn, *recv = &to->link.conn;
+    uint32_t slot = (uint32_t)(send->step % RONDO_SLOTS);
+    size_t stride = send->slot_bytes[RONDO_PROTO_SIMPLE] + send->slot_gap[RONDO_PROTO_SIMPLE];
+    uint8_t *slots[] = { send->slots[RONDO_PROTO_SIMPLE] + slot * stride, recv->slots[RONDO_PROTO_SIMPLE] + slot * stride };
+    int64_t late = rondo_now_ns() + deadline_ns;
+    for (size_t i = 0; i < sizeof(sent); i++) {
+        sent[i] = (uint8_t)(number * 31 + i * 7);
+    }
+    memset(came, 0, sizeof(came));
+    memset(slots[0], 0xee, 256);
+    memset(slots[1], 0xee, 256);
+    send->outside[slot] = sent + 1;
+    send->tail->call[slot] = number + 1;
+    send->tail->size[slot] = rondo_conn_size(send->step, RONDO_PROTO_SIMPLE, 255);
+    __atomic_store_n(&send->tail->tail, ++send->step, __ATOMIC_RELEASE);
+    recv->into = came + 3;
+    recv->into_bytes = 255;
+    while (__atomic_load_n(&recv->tail->tail, __ATOMIC_ACQUIRE) <= recv->step || send->head->head < send->step) {
+        recv->wanted = recv->tail->tail <= recv->step;
+        rank_turn(&w->rank[0]);
+        rank_turn(&w->rank[1]);
+        assert_true(rondo_now_ns() < late);
+    }
+    assert_ptr_equal(recv->outside[slot], came + 3);
+    assert_int_equal(recv->tail->call[slot], number + 1);
+    assert_memory_equal(came + 3, sent + 1, 255);
+    assert_int_equal(came[2] | came[258], 0);
+    for (size_t i = 0; i < 256; i++) {
+        assert_int_equal(slots[0][i] & slots[1][i], 0xee);
+    }
+    __atomic_store_n(&recv->head->head, ++recv->step, __ATOMIC_RELEASE);
+    recv->into = NULL;
+}
+
+static void slices_go_from_and_to_any_memory(void **state)
+{
+    enum { PASSED = 3 * RONDO_SLOTS };
+    (void)state;
+    for (int fault = 0; fault < 2; fault++) {
+        set("RONDO_NET_FAULT", fault ? "seed=5,late=3,again=2" : NULL);
+        struct world *w = two_apart();
+        struct end *from = first_end(&w->rank[0], 1), *to = first_end(&w->rank[1], 0);
+        for (unsigned i = 0; i < PASSED; i++) {
+            pass_outside(w, from, to, i);
+        }
+        assert_int_equal(net_end(from)->passed_by, PASSED);
+        assert_int_equal(net_end(to)->passed_by, PASSED);
+        for (int i = 0; i < 2; i++) {
+            rank_close(&w->rank[i]);
+        }
+        world_free(w);
+    }
+    set("RONDO_NET_FAULT", NULL);
 }
 
 static void a_peer_that_left_is_a_fault_once_it_is_waited_for(void **state)
@@ -206,13 +268,10 @@ static void records_of_another_kind_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rings_and_trees_carry_their_own_slices),
-        cmocka_unit_test(late_and_full_devices_change_nothing),
-        cmocka_unit_test(a_peer_that_left_is_a_fault_once_it_is_waited_for),
-        cmocka_unit_test(a_message_that_is_no_slice_is_refused),
-        cmocka_unit_test(a_device_that_dies_fails_its_sender),
-        cmocka_unit_test(what_does_not_reach_says_why),
-        cmocka_unit_test(records_of_another_kind_are_refused),
+        cmocka_unit_test(rings_and_trees_carry_their_own_slices), cmocka_unit_test(late_and_full_devices_change_nothing),
+        cmocka_unit_test(slices_go_from_and_to_any_memory),       cmocka_unit_test(a_peer_that_left_is_a_fault_once_it_is_waited_for),
+        cmocka_unit_test(a_message_that_is_no_slice_is_refused),  cmocka_unit_test(a_device_that_dies_fails_its_sender),
+        cmocka_unit_test(what_does_not_reach_says_why),           cmocka_unit_test(records_of_another_kind_are_refused),
     };
     return cmocka_run_group_tests(tests, over_loopback, NULL);
 }

@@ -45,6 +45,13 @@ struct rondo_conn {
     uint8_t proxied;   /* a proxy carries the slices */
     uint8_t wanted;    /* proxied, receiver: an executor waits for the next slice; the proxy takes it back when it has looked */
     const char *via;   /* transport's name, for messages */
+    /*
+     * Proxied by a device that takes any memory, else NULL: where the slice in each slot lies, NULL: in the slot. A sender sets it before it posts, and that memory stays as it is until
+     * head is past the slice. A receiver offers `into`, with room for just the slice `step`, before it wants it, and takes it back when it goes on; the proxy uses it or not.
+     */
+    uint8_t **outside;
+    uint8_t *into;
+    uint32_t into_bytes;
 };
 
 enum { RONDO_MAX_DIMS = 10 };

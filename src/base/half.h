@@ -8,6 +8,8 @@
  *
  * There is no branch, so that compilers vectorise loops over these functions. The two additions of floats round and align subnormals for
  * us; no subnormal float matters to them, so that a program which flushes those to zero gets the same bits.
+ *
+ * Code for a GPU takes its instructions for halves and bfloat16: the same bits, but that they have one NaN.
  */
 #ifndef RONDO_BASE_HALF_H
 #define RONDO_BASE_HALF_H
@@ -73,6 +75,28 @@ RONDO_FN uint32_t rondo_small_narrow(uint32_t abs, int mbits, int bias, uint32_t
     return rondo_select(abs > 0x7f800000u, nan, finite);
 }
 
+#ifdef __CUDA_ARCH__
+RONDO_FN float rondo_f16_to_f32(uint16_t code)
+{
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(code));
+    return value;
+}
+
+RONDO_FN uint16_t rondo_f32_to_f16(float value)
+{
+    uint16_t code;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(code) : "f"(value));
+    return code;
+}
+
+RONDO_FN uint16_t rondo_f32_to_bf16(float value)
+{
+    uint16_t code;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(code) : "f"(value));
+    return code;
+}
+#else
 RONDO_FN float rondo_f16_to_f32(uint16_t code)
 {
     uint32_t mag = code & 0x7fffu, sign = (uint32_t)(code & 0x8000u) << 16;
@@ -87,8 +111,6 @@ RONDO_FN uint16_t rondo_f32_to_f16(float value)
     return (uint16_t)((bits ^ abs) >> 16 | rondo_small_narrow(abs, 10, 15, 0x7c00u));
 }
 
-RONDO_FN float rondo_bf16_to_f32(uint16_t code) { return rondo_f32_from_bits((uint32_t)code << 16); }
-
 RONDO_FN uint16_t rondo_f32_to_bf16(float value)
 {
     uint32_t bits = rondo_f32_bits(value);
@@ -96,6 +118,9 @@ RONDO_FN uint16_t rondo_f32_to_bf16(float value)
     uint32_t nan = bits >> 16 | 0x40u;
     return (uint16_t)rondo_select((bits & 0x7fffffffu) > 0x7f800000u, nan, rounded);
 }
+#endif
+
+RONDO_FN float rondo_bf16_to_f32(uint16_t code) { return rondo_f32_from_bits((uint32_t)code << 16); }
 
 RONDO_FN float rondo_f8e4m3_to_f32(uint8_t code)
 {

@@ -56,11 +56,14 @@ struct rondo_model {
     double net_bw[RONDO_NUM_PROTOS]; /* each way, of what a node's ranks pass to other nodes */
     double base_us;                  /* fixed cost of a call */
     double board_us, board_bw;       /* one-shot: a post seen by everyone; payload read by one rank */
+    double direct_us, direct_bw;     /* two-shot: to find all ranks' buffers; of one rank reading and writing them, both counted */
+    double cma_us, cma_bw;           /* where the kernel copies: a call into it; the same bytes */
     double ranks_per_core;           /* > 1: oversubscribed; every hop costs a turn of the scheduler */
     struct rondo_model_gpu gpu;
 };
 
 struct rondo_stitch;
+struct rondo_measured;
 
 struct rondo_layout {
     int32_t rank, nranks;
@@ -78,6 +81,10 @@ struct rondo_layout {
     int (*toward)(const struct rondo_stitch *stitch, int rank, int channel, int to);
     struct rondo_model model;
     uint32_t protos; /* mask of protocols with buffers */
+    int32_t
+        rank_order; /* 1: RONDO_DETERMINISM=strict: rings are in rank order, and what reduces uses only algorithms that do so in that order (coll/coll.def) */
+    uint64_t machine;                      /* hash of the nodes' machines; equal: jobs on machines of one kind */
+    const struct rondo_measured *measured; /* times that stand for the model's (coll/measured.h); NULL: none. Not owned */
 };
 
 #endif

@@ -136,14 +136,17 @@ static int shm_setup(struct rondo_shm *shm)
     return shm->base ? 0 : -1;
 }
 
-/* The memfd is there: now let peers ask for it. */
-static rondo_status shm_serve(struct rondo_shm *shm)
+rondo_status rondo_shm_serve(struct rondo_shm *shm)
 {
     rondo_status status;
+    if (shm->name.mode != RONDO_SHM_MEMFD) {
+        return RONDO_SUCCESS; /* it is found by its path */
+    }
     RONDO_TRY(name_make(&shm->name, RONDO_SHM_SOCKET));
     status = rondo_shm_offer(shm->fd, shm->name.inode, shm->name.path);
     if (status != RONDO_SUCCESS) {
         shm->name.path[0] = '\0';
+        shm->name.mode = RONDO_SHM_MEMFD;
     }
     return status;
 }
@@ -180,7 +183,7 @@ rondo_status rondo_shm_create(struct rondo_shm *shm, size_t size, enum rondo_shm
         return status;
     }
     if (mode == RONDO_SHM_SOCKET) {
-        status = shm_serve(&made);
+        status = rondo_shm_serve(&made);
         if (status != RONDO_SUCCESS) {
             rondo_shm_close(&made);
             return status;
@@ -210,7 +213,8 @@ static rondo_status reserve_failed(const struct rondo_shm *shm, size_t bytes)
     struct statvfs fs;
     int error = errno;
     char space[128] = "";
-    const char *remedy = "lower RONDO_BUFFSIZE or RONDO_MAX_NCHANNELS, or raise the memory limit of the job's cgroup";
+    const char *remedy =
+        "ask for less (buffers: RONDO_BUFFSIZE, RONDO_MAX_NCHANNELS; rondo_mem_alloc), or raise the memory limit of the job's cgroup";
     if (shm->name.mode == RONDO_SHM_FILE && statvfs(SHM_DIR, &fs) == 0) {
         snprintf(space, sizeof space, SHM_DIR " has %.1f MiB free of %.1f MiB", (double)fs.f_bavail * (double)fs.f_frsize / MIB,
                  (double)fs.f_blocks * (double)fs.f_frsize / MIB);

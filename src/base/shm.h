@@ -33,6 +33,8 @@ rondo_status rondo_shm_create(struct rondo_shm *shm, size_t size, enum rondo_shm
 rondo_status rondo_shm_reserve(struct rondo_shm *shm, size_t offset, size_t bytes);
 /** Map a peer's segment. Checks inode, size and owner. Failure to open is returned without logging (rondo_fail_quiet): the caller may fall back. */
 rondo_status rondo_shm_open(struct rondo_shm *shm, const struct rondo_shm_name *name);
+/** A memfd whose descriptor peers cannot open by /proc: let them ask for it over a socket, from here on (shm->name). */
+rondo_status rondo_shm_serve(struct rondo_shm *shm);
 /** Remove the name of a file, end the socket (no-op for memfd): call when all peers have mapped the segment. */
 void rondo_shm_unlink(struct rondo_shm *shm);
 /** Unmap and close. Safe on a zeroed struct. */

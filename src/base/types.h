@@ -9,6 +9,8 @@
 /* A function that host and device share; always inlined, so that constant arguments propagate. */
 #ifdef __CUDACC__
 #define RONDO_FN static __device__ __forceinline__
+#elif defined(RONDO_MACHINE_SIM)
+#define RONDO_FN static inline __attribute__((unused)) /* tests: no argument is a constant, one copy of each function compiles sooner */
 #else
 #define RONDO_FN static inline __attribute__((always_inline, unused))
 #endif
@@ -21,6 +23,15 @@
 #else
 #define RONDO_UNSIGNED(v) _Generic((v), int32_t : (uint32_t)(v), int64_t : (uint64_t)(v), default : (v))
 #endif
+/* Before a loop of constant length whose counter indexes an array: nvcc unrolls it, or the array has no registers; and before one that is worth no second copy of its body. */
+#ifdef __CUDACC__
+#define RONDO_UNROLLED _Pragma("unroll")
+#define RONDO_ROLLED _Pragma("unroll 1")
+#else
+#define RONDO_UNROLLED
+#define RONDO_ROLLED
+#endif
+
 #define RONDO_ALIGNED(bytes) __attribute__((aligned(bytes)))
 #define RONDO_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 #define RONDO_LIKELY(x) __builtin_expect(!!(x), 1)

@@ -18,12 +18,15 @@ struct rondo_seat {
     int32_t toward; /* tree: neighbour on the way to the root; -1: this is the root, 0: parent, 1 + i: child i */
 };
 
+enum { RONDO_PREMUL_DEVICE = 2 }; /* premul of a plan only: scalar is the device address of one, which a launch fetches */
+
 struct rondo_work {
     /* what */
     uint8_t coll, algo, proto, dtype, reduce; /* enum rondo_coll, rondo_algo, rondo_proto, rondo_dtype, rondo_reduce */
-    uint8_t premul;                           /* this rank's input is multiplied by scalar */
+    uint8_t premul;                           /* 1: this rank's input is multiplied by scalar */
     uint8_t divide;                           /* the finished sum is divided by nranks (avg) */
     uint8_t elem_bytes;
+    uint8_t cma;        /* two-shot: on ordinary memory the kernel may copy between processes */
     uint8_t stream;     /* the output is larger than the caches: store it past them */
     uint32_t call_word; /* of the call, for the first slice on each conn */
     uint64_t seq;       /* of the collective, for messages; 0: send or recv */
@@ -40,7 +43,8 @@ struct rondo_work {
     uint64_t scalar;           /* bits of the pre-multiplier, in the type's own format */
     struct rondo_seat seat;
     const struct rondo_ports *ports;
-    struct rondo_board *board; /* one-shot only (base/board.h) */
+    struct rondo_board *board;   /* one-shot, two-shot (base/board.h) */
+    struct rondo_direct *direct; /* two-shot (kern/direct.h) */
 };
 
 #endif

@@ -4,10 +4,7 @@
 #include <ctype.h>
 #include <strings.h>
 
-#include "coll/direct.h"
-#include "coll/exchange.h"
-#include "coll/ring.h"
-#include "coll/tree.h"
+#include "coll/flows.h"
 
 /* The schedules are inlined where they are known; the table needs functions to point to. */
 #define FLOW_FUNCTIONS(COLL, ALGO, i, flow)                                                                            \
@@ -40,6 +37,9 @@ static const struct coll_row colls[] = { RONDO_COLL_TABLE(COLL_ROW, ) };
 #define NAME_ROW(ctx, name, ...) #name,
 static const char *const algo_names[] = { RONDO_ALGO_TABLE(NAME_ROW, ) };
 
+#define ORDER_ROW(ctx, name, NAME, rank_order, help) rank_order,
+static const uint8_t algo_rank_order[] = { RONDO_ALGO_TABLE(ORDER_ROW, ) };
+
 const struct rondo_schedule *rondo_schedule_find(enum rondo_coll coll, enum rondo_algo algo)
 {
     if ((unsigned)coll >= RONDO_NUM_COLLS) {
@@ -54,6 +54,7 @@ const struct rondo_schedule *rondo_schedule_find(enum rondo_coll coll, enum rond
 }
 
 const char *rondo_coll_name(enum rondo_coll coll) { return (unsigned)coll < RONDO_NUM_COLLS ? colls[coll].name : NULL; }
+int rondo_algo_in_rank_order(enum rondo_algo algo) { return algo_rank_order[algo]; }
 const char *rondo_algo_name(enum rondo_algo algo) { return (unsigned)algo < RONDO_NUM_ALGOS ? algo_names[algo] : NULL; }
 int rondo_coll_reduces(enum rondo_coll coll) { return colls[coll].reduces; }
 int rondo_coll_has_root(enum rondo_coll coll) { return colls[coll].has_root; }
@@ -156,6 +157,7 @@ void rondo_seat_of(const struct rondo_layout *layout, int channel, enum rondo_al
     }
     switch (algo) {
     case RONDO_ALGO_RING:
+    case RONDO_ALGO_ORDERED:
         seat->index = ring->index;
         seat->root = root < 0 ? 0 : ring->index_of[root];
         break;

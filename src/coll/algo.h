@@ -15,7 +15,8 @@
 struct rondo_choice {
     uint8_t algo, proto;
     uint8_t nchannels;
-    double us; /* predicted */
+    uint8_t measured; /* 1: `us` comes from layout->measured, 0: from the model */
+    double us;
 };
 
 struct rondo_flow_schedule {
@@ -59,6 +60,7 @@ const char *rondo_algo_name(enum rondo_algo algo);
 int rondo_coll_from_name(const char *name);
 int rondo_algo_from_name(const char *name);
 int rondo_coll_reduces(enum rondo_coll coll);
+int rondo_algo_in_rank_order(enum rondo_algo algo);
 int rondo_coll_has_root(enum rondo_coll coll);
 enum rondo_coll rondo_coll_scheduled_as(enum rondo_coll coll);
 
@@ -75,6 +77,9 @@ struct rondo_allowed {
  */
 rondo_status rondo_allowed_parse(struct rondo_allowed *allowed, const char *algo, const char *proto);
 
+/** Of what reduces, leave only algorithms that do so in rank order (coll/coll.def): RONDO_DETERMINISM=strict. */
+void rondo_allowed_rank_order(struct rondo_allowed *allowed);
+
 /**
  * The time of everything that may run: for each algorithm and protocol the best number of channels (the least among equals; no fewer than the layout's least_channels, or as many as the
  * algorithm can have) and its time; us < 0: not available,
@@ -82,13 +87,24 @@ rondo_status rondo_allowed_parse(struct rondo_allowed *allowed, const char *algo
  */
 void rondo_cost_table(const struct rondo_layout *layout, const struct rondo_allowed *allowed, enum rondo_coll coll, size_t bytes,
                       size_t board, struct rondo_choice table[RONDO_NUM_ALGOS][RONDO_NUM_PROTOS]);
-/** The least of the table; the first among equals. @return RONDO_INVALID_USAGE naming the collective, RONDO_ALGO and RONDO_PROTO when nothing is left. */
+/** Fill in us and measured of a choice whose algorithm, protocol and channels are given; us < 0: it cannot run. @return the model's time, whatever was measured. */
+double rondo_choice_time(const struct rondo_layout *layout, enum rondo_coll coll, size_t bytes, size_t board, struct rondo_choice *choice);
+/** Is x to be preferred? What was measured goes before what is only predicted; then the time counts. us < 0: never, or always. */
+int rondo_choice_better(const struct rondo_choice *x, const struct rondo_choice *than);
+/** The best of the table; the first among equals. @return RONDO_INVALID_USAGE naming the collective, RONDO_ALGO and RONDO_PROTO when nothing is left. */
 rondo_status rondo_cost_choose(const struct rondo_layout *layout, const struct rondo_allowed *allowed, enum rondo_coll coll, size_t bytes,
                                size_t board, struct rondo_choice *choice);
 
+/** The same without one algorithm; where what is allowed then cannot do it, among all others that can run (rank_order: that reduce in rank order). */
+rondo_status rondo_cost_choose_other(const struct rondo_layout *layout, const struct rondo_allowed *allowed, enum rondo_coll coll,
+                                     size_t bytes, size_t board, enum rondo_algo without, int rank_order, struct rondo_choice *choice);
+
+/** The time of two-shot where the kernel copies between processes; the table's row is for buffers that are mapped. */
+double rondo_cma_cost_us(const struct rondo_layout *layout, enum rondo_coll coll, size_t bytes);
+
 /**
  * The seat of this rank in a channel of the layout; root: rank (send, recv: the peer), -1: none.
- * Positions: ring: in the channel's ring; tree: in the tree's order, on several nodes ranks; others: ranks. For trees with a root, `toward` turns the tree so that the root is its root.
+ * Positions: ring, ordered: in the channel's ring; tree: in the tree's order, on several nodes ranks; others: ranks. For trees with a root, `toward` turns the tree so that the root is its root.
  */
 void rondo_seat_of(const struct rondo_layout *layout, int channel, enum rondo_algo algo, enum rondo_coll coll, int root,
                    struct rondo_seat *seat);

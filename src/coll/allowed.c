@@ -163,3 +163,14 @@ rondo_status rondo_allowed_parse(struct rondo_allowed *allowed, const char *algo
     }
     return RONDO_SUCCESS;
 }
+
+void rondo_allowed_rank_order(struct rondo_allowed *allowed)
+{
+    for (int c = 0; c < RONDO_NUM_COLLS; c++) {
+        for (int a = 0; a < RONDO_NUM_ALGOS; a++) {
+            if (rondo_coll_reduces((enum rondo_coll)c) && !rondo_algo_in_rank_order((enum rondo_algo)a)) {
+                allowed->protos[c][a] = 0;
+            }
+        }
+    }
+}

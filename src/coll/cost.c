@@ -5,9 +5,13 @@
  */
 #include "coll/algo.h"
 
+#include <string.h>
+
 #include "base/status.h"
 #include "coll/cost_gpu.h"
 #include "coll/exchange.h"
+#include "coll/measured.h"
+#include "coll/twoshot.h"
 
 struct terms {
     double base, hop, net_hop, copy, net_copy; /* us */
@@ -93,6 +97,19 @@ static int chain_terms(const struct rondo_layout *layout, enum rondo_coll coll, 
     return path_terms(layout, proto, nchannels, &way, t);
 }
 
+/* The ring's bubble at the end of each loop, in which the first block of the next one is on its way to the last rank (measured). */
+static const double ordered_drain = 1.2;
+
+/* All parts pass every conn but the one that closes the ring, and the result once more: to everyone, to its block's rank or to the root; those are half way on average. */
+static int ordered_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels, size_t bytes,
+                         struct terms *t)
+{
+    double rounds = rondo_coll_scheduled_as(coll) == RONDO_COLL_ALL_REDUCE ? 2 : 1.5;
+    struct way way = { .hops = rounds * (layout->nranks - 1), .net_hops = rounds * ring_net_hops(layout) };
+    way.moved = way.net_moved = layout->nranks > 1 ? rounds * (double)bytes * ordered_drain : 0;
+    return one_channel(coll) && nchannels > 1 ? 0 : path_terms(layout, proto, nchannels, &way, t);
+}
+
 /*
  * A position passes the bytes once through each conn to a neighbour, in each direction for all_reduce; a ring's position has two of these for one pass, so a
  * conn counts half. In one tree the busiest has three neighbours; in two, inner in one and leaf in the other, it has four and half the bytes each.
@@ -142,6 +159,45 @@ static int oneshot_terms(const struct rondo_layout *layout, enum rondo_coll coll
     return 1;
 }
 
+/*
+ * What two-shot costs by collective, per byte of the larger buffer of a rank: a pass over it where buffers are mapped (read or written once: 1), and where the kernel copies, of two ranks (measured: it
+ * copies through scratch what is reduced, and into their places what is not).
+ */
+static const struct {
+    double mapped, kernel;
+} twoshot_passes[RONDO_NUM_COLLS] = {
+    [RONDO_COLL_ALL_REDUCE] = { 2, 2 },   [RONDO_COLL_REDUCE] = { 1.5, 1.9 },         [RONDO_COLL_BROADCAST] = { 1.5, 1.5 },
+    [RONDO_COLL_ALL_GATHER] = { 2, 1.1 }, [RONDO_COLL_REDUCE_SCATTER] = { 1.5, 1.5 },
+};
+
+/* The board before and after. */
+static int twoshot_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels, size_t bytes,
+                         struct terms *t)
+{
+    const struct rondo_model *m = &layout->model;
+    (void)proto;
+    if (layout->nnodes > 1 || layout->nranks < 2 || nchannels > 1 || m->board_bw <= 0 || m->direct_bw <= 0) {
+        return 0;
+    }
+    t->base = m->base_us + m->direct_us;
+    t->hop = m->board_us * layout->nranks * turns(layout);
+    t->copy = twoshot_passes[rondo_coll_scheduled_as(coll)].mapped * (double)bytes / (m->direct_bw * 1e3) * turns(layout);
+    t->net_hop = t->net_copy = 0;
+    return 1;
+}
+
+/* With more ranks than cores the kernel's copies cost so much more than those of conns (measured: 4 ranks on 2 cores). */
+static const double cma_crowded = 1.4;
+
+double rondo_cma_cost_us(const struct rondo_layout *layout, enum rondo_coll coll, size_t bytes)
+{
+    const struct rondo_model *m = &layout->model;
+    double n = layout->nranks, calls = 2 * (n - 1);
+    double copied = twoshot_passes[rondo_coll_scheduled_as(coll)].kernel * 2 * (n - 1) / n * (double)bytes;
+    double crowded = layout->model.ranks_per_core > 1 ? cma_crowded * turns(layout) : 1;
+    return m->base_us + m->direct_us + (m->board_us * n + m->cma_us * calls + copied / (m->cma_bw * 1e3)) * crowded;
+}
+
 /* Every rank reduces every byte: per byte so much slower than passing it on and reducing a share (measured over sockets). */
 static const double exchange_work = 1.2;
 
@@ -154,7 +210,12 @@ static int exchange_terms(const struct rondo_layout *layout, enum rondo_coll col
     struct way way = { .hops = steps, .net_hops = away < steps ? away : steps, .moved = steps * (double)bytes };
     (void)coll;
     way.net_moved = way.net_hops * (double)bytes * layout->max_local * exchange_work;
-    return nchannels > 1 || rondo_exchange_dims(layout) == 0 ? 0 : path_terms(layout, proto, nchannels, &way, t);
+    if (nchannels > 1 || rondo_exchange_dims(layout) == 0 || !path_terms(layout, proto, nchannels, &way, t)) {
+        return 0;
+    }
+    /* Where ranks of a node share cores they share the time of the calls that send and receive, too; other algorithms leave a node by one rank at a time. */
+    t->net_hop *= layout->max_local > 1 && turns(layout) > 1 ? turns(layout) * exchange_work : 1;
+    return 1;
 }
 
 /* One message, or one to or from each of the others; the peer may be on another node. */
@@ -198,8 +259,10 @@ static int has_buffers(const struct rondo_layout *layout, enum rondo_proto proto
 
 COST_FUNCTIONS(ring, RONDO_ALGO_RING, has_buffers(layout, proto))
 COST_FUNCTIONS(chain, RONDO_ALGO_RING, has_buffers(layout, proto))
+COST_FUNCTIONS(ordered, RONDO_ALGO_ORDERED, has_buffers(layout, proto))
 COST_FUNCTIONS(tree, RONDO_ALGO_TREE, has_buffers(layout, proto))
 COST_FUNCTIONS(oneshot, RONDO_ALGO_ONESHOT, board > 0 && bytes <= board)
+COST_FUNCTIONS(twoshot, RONDO_ALGO_TWOSHOT, !rondo_is_gpu_model(layout) && board >= RONDO_TWOSHOT_POST)
 COST_FUNCTIONS(exchange, RONDO_ALGO_EXCHANGE, !rondo_is_gpu_model(layout) && has_buffers(layout, proto))
 COST_FUNCTIONS(p2p, RONDO_ALGO_P2P, 1)
 
@@ -219,16 +282,40 @@ static int first_channels(const struct rondo_layout *layout, enum rondo_coll col
     return fill < layout->nchannels ? fill : layout->nchannels;
 }
 
-static void best_channels(const struct rondo_layout *layout, const struct rondo_schedule *schedule, enum rondo_coll coll, size_t bytes,
-                          size_t board, struct rondo_choice *best)
+int rondo_choice_better(const struct rondo_choice *x, const struct rondo_choice *than)
+{
+    if (x->us < 0 || than->us < 0) {
+        return x->us >= 0;
+    }
+    return x->measured != than->measured ? x->measured : x->us < than->us;
+}
+
+double rondo_choice_time(const struct rondo_layout *layout, enum rondo_coll coll, size_t bytes, size_t board, struct rondo_choice *c)
+{
+    const struct rondo_schedule *schedule = rondo_schedule_find(coll, (enum rondo_algo)c->algo);
+    enum rondo_proto proto = (enum rondo_proto)c->proto;
+    double model = schedule == NULL || (schedule->protos >> proto & 1) == 0
+                       ? -1
+                       : schedule->cost_us(layout, coll, proto, c->nchannels, bytes, board);
+    c->us = model;
+    c->measured = 0;
+    if (model >= 0 && layout->measured != NULL) {
+        double us = rondo_measured_us(layout->measured, coll, (enum rondo_algo)c->algo, proto, c->nchannels, bytes);
+        c->measured = us >= 0;
+        c->us = us >= 0 ? us : model;
+    }
+    return model;
+}
+
+static void best_channels(const struct rondo_layout *layout, enum rondo_coll coll, size_t bytes, size_t board, struct rondo_choice *best)
 {
     for (int c = first_channels(layout, coll, best, bytes); c <= layout->nchannels; c++) {
-        double us = schedule->cost_us(layout, coll, (enum rondo_proto)best->proto, c, bytes, board);
-        if (us >= 0 && (best->us < 0 || best->nchannels < layout->least_channels || us < best->us)) {
-            best->us = us;
-            best->nchannels = (uint8_t)c;
+        struct rondo_choice with = { .algo = best->algo, .proto = best->proto, .nchannels = (uint8_t)c };
+        rondo_choice_time(layout, coll, bytes, board, &with);
+        if (with.us >= 0 && (best->nchannels < layout->least_channels || rondo_choice_better(&with, best))) {
+            *best = with;
         }
-        if (rondo_is_gpu_model(layout) && (us < 0 || c >= layout->least_channels)) {
+        if (rondo_is_gpu_model(layout) && (with.us < 0 || c >= layout->least_channels)) {
             break;
         }
     }
@@ -244,10 +331,10 @@ void rondo_cost_table(const struct rondo_layout *layout, const struct rondo_allo
             struct rondo_choice *best = &table[a][p];
             best->algo = (uint8_t)a;
             best->proto = (uint8_t)p;
-            best->nchannels = 0;
+            best->nchannels = best->measured = 0;
             best->us = -1;
             if ((protos >> p & 1) != 0) {
-                best_channels(layout, schedule, coll, bytes, board, best);
+                best_channels(layout, coll, bytes, board, best);
             }
         }
     }
@@ -261,34 +348,71 @@ static rondo_status nothing_left(const struct rondo_layout *layout, const struct
     for (int a = 0; a < RONDO_NUM_ALGOS; a++) {
         const struct rondo_schedule *schedule = rondo_schedule_find(coll, (enum rondo_algo)a);
         if (schedule != NULL && allowed_protos(allowed, coll, schedule) != 0) {
-            return rondo_fail(RONDO_INVALID_USAGE,
-                              "%s: nothing that RONDO_ALGO and RONDO_PROTO allow can do it with %zu bytes on %d ranks of %d nodes "
-                              "(oneshot: one node, at most %zu bytes by "
-                              "RONDO_BOARD_SIZE; simple only); allow more for %s or unset them",
-                              name, bytes, layout->nranks, layout->nnodes, board, name);
+            return rondo_fail(
+                RONDO_INVALID_USAGE,
+                "%s: nothing that RONDO_ALGO, RONDO_PROTO and RONDO_DETERMINISM allow can do it with %zu bytes on %d ranks of %d nodes "
+                "(oneshot: one node, at most %zu bytes by "
+                "RONDO_BOARD_SIZE; simple only); allow more for %s or unset them",
+                name, bytes, layout->nranks, layout->nnodes, board, name);
         }
     }
     return rondo_fail(RONDO_INVALID_USAGE,
-                      "%s: RONDO_ALGO and RONDO_PROTO leave no algorithm and protocol that do it; allow more for it "
+                      "%s: RONDO_ALGO, RONDO_PROTO and RONDO_DETERMINISM leave no algorithm and protocol that do it; allow more for it "
                       "(RONDO_ALGO=\"...;%s:...\") or unset them",
                       name, name);
+}
+
+/* The best of the table, NULL: it is empty. */
+static const struct rondo_choice *best_of(struct rondo_choice table[RONDO_NUM_ALGOS][RONDO_NUM_PROTOS])
+{
+    const struct rondo_choice *best = NULL;
+    for (int a = 0; a < RONDO_NUM_ALGOS; a++) {
+        for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
+            if (table[a][p].us >= 0 && (best == NULL || rondo_choice_better(&table[a][p], best))) {
+                best = &table[a][p];
+            }
+        }
+    }
+    return best;
 }
 
 rondo_status rondo_cost_choose(const struct rondo_layout *layout, const struct rondo_allowed *allowed, enum rondo_coll coll, size_t bytes,
                                size_t board, struct rondo_choice *choice)
 {
     struct rondo_choice table[RONDO_NUM_ALGOS][RONDO_NUM_PROTOS];
-    const struct rondo_choice *best = NULL;
+    const struct rondo_choice *best;
     rondo_cost_table(layout, allowed, coll, bytes, board, table);
-    for (int a = 0; a < RONDO_NUM_ALGOS; a++) {
-        for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
-            if (table[a][p].us >= 0 && (best == NULL || table[a][p].us < best->us)) {
-                best = &table[a][p];
-            }
-        }
-    }
+    best = best_of(table);
     if (best == NULL) {
         return nothing_left(layout, allowed, coll, bytes, board);
+    }
+    *choice = *best;
+    return RONDO_SUCCESS;
+}
+
+static void disallow(struct rondo_allowed *allowed, enum rondo_algo without)
+{
+    for (int c = 0; c < RONDO_NUM_COLLS; c++) {
+        allowed->protos[c][without] = 0;
+    }
+}
+
+rondo_status rondo_cost_choose_other(const struct rondo_layout *layout, const struct rondo_allowed *allowed, enum rondo_coll coll,
+                                     size_t bytes, size_t board, enum rondo_algo without, int rank_order, struct rondo_choice *choice)
+{
+    struct rondo_choice table[RONDO_NUM_ALGOS][RONDO_NUM_PROTOS];
+    const struct rondo_choice *best;
+    struct rondo_allowed others = *allowed;
+    disallow(&others, without);
+    rondo_cost_table(layout, &others, coll, bytes, board, table);
+    best = best_of(table);
+    if (best == NULL) {
+        memset(&others, 0xff, sizeof(others));
+        if (rank_order) {
+            rondo_allowed_rank_order(&others);
+        }
+        disallow(&others, without);
+        return rondo_cost_choose(layout, &others, coll, bytes, board, choice);
     }
     *choice = *best;
     return RONDO_SUCCESS;

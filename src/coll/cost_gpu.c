@@ -271,12 +271,21 @@ static void p2p_parts(const struct rondo_layout *layout, enum rondo_coll coll, s
     parts->net = away > 0 ? net_us(layout, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE) + (away - 1) * post_us(layout, RONDO_PROTO_SIMPLE) : 0;
 }
 
+/* What a reduction in rank order moves beyond the ring: every part passes every link, and the result goes on to the root or the block's rank, half way on average. */
+static double ordered_more(const struct rondo_layout *layout, enum rondo_coll as)
+{
+    double n = layout->nranks;
+    return n > 1 ? n / (n - 1) * (as == RONDO_COLL_ALL_REDUCE ? 1 : 1.5) : 1;
+}
+
 /* @return why it cannot run; NULL: it can. */
 static const char *parts_fill(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_algo algo, enum rondo_proto proto,
                               int nchannels, size_t bytes, struct parts *parts)
 {
-    const struct rondo_model_graph *graph = graph_of(layout, algo);
     enum rondo_coll as = rondo_coll_scheduled_as(coll);
+    double more = algo == RONDO_ALGO_ORDERED ? ordered_more(layout, as) : 1;
+    algo = algo == RONDO_ALGO_ORDERED ? RONDO_ALGO_RING : algo; /* over the ring's links */
+    const struct rondo_model_graph *graph = graph_of(layout, algo);
     int fill, threads;
     if (algo != RONDO_ALGO_RING && algo != RONDO_ALGO_TREE && algo != RONDO_ALGO_P2P) {
         return "host memory only";
@@ -296,6 +305,7 @@ static const char *parts_fill(const struct rondo_layout *layout, enum rondo_coll
         tree_parts(layout, as, proto, bytes, parts);
     } else {
         ring_parts(layout, as, proto, bytes, parts);
+        parts->move *= more;
     }
     if (nchannels < fill) {
         parts->move *= (double)fill / nchannels;

@@ -26,9 +26,20 @@ enum rondo_act {
     RONDO_POST_ALL = 32,
     RONDO_RECV_ALL = 64,
     RONDO_OWN_FIRST = 128,
-    RONDO_OWN_OUT = 256
+    RONDO_OWN_OUT = 256,
+    RONDO_OPEN = 512,
+    RONDO_CLOSE = 1024,
+    RONDO_PULL = 2048,
+    RONDO_PULL_ROOT = 4096,
+    RONDO_PUSH = 8192,
+    RONDO_PUSH_ROOT = 16384
 };
-/* RONDO_POST_ALL: put `in` on the board for everyone; RONDO_RECV_ALL: the source is every rank's post, reduced in rank order. */
+/*
+ * RONDO_POST_ALL: put `in` on the board for everyone; RONDO_RECV_ALL: the source is every rank's post, reduced in rank order.
+ * RONDO_OPEN: from here on ranks reach into one another's buffers, or the run ends (exec.h); RONDO_CLOSE: nobody goes on before everyone has come here. Between them:
+ *   PULL: the source is every rank's `in`, reduced in rank order (REDUCE), or `in` of the rank that has the block; PULL_ROOT: the root's
+ *   PUSH: `out` of every rank gets it; PUSH_ROOT: the root's; COPY: this rank's
+ */
 
 struct rondo_step {
     uint16_t act; /* 0: nothing */
@@ -41,7 +52,7 @@ struct rondo_step {
 enum rondo_coll { RONDO_COLL_TABLE(RONDO_ENUM_ROW_, ) RONDO_NUM_COLLS };
 #undef RONDO_ENUM_ROW_
 
-#define RONDO_ENUM_ROW_(ctx, name, NAME, help) RONDO_ALGO_##NAME,
+#define RONDO_ENUM_ROW_(ctx, name, NAME, ...) RONDO_ALGO_##NAME,
 enum rondo_algo { RONDO_ALGO_TABLE(RONDO_ENUM_ROW_, ) RONDO_NUM_ALGOS };
 #undef RONDO_ENUM_ROW_
 
@@ -55,6 +66,24 @@ RONDO_FN struct rondo_step rondo_step_none(void)
     for (int i = 0; i < RONDO_TREE_FAN; i++) s.from[i] = s.to[i] = 0;
     s.block = 0;
     return s;
+}
+
+/* One port more. Written so that a thread of a GPU can hold a step in registers: what is indexed by a variable has none. */
+RONDO_FN void rondo_step_from(struct rondo_step *s, int port)
+{
+    RONDO_UNROLLED for (int i = 0; i < RONDO_TREE_FAN; i++)
+    {
+        if (i == s->nfrom) s->from[i] = (uint8_t)port;
+    }
+    s->nfrom++;
+}
+RONDO_FN void rondo_step_to(struct rondo_step *s, int port)
+{
+    RONDO_UNROLLED for (int i = 0; i < RONDO_TREE_FAN; i++)
+    {
+        if (i == s->nto) s->to[i] = (uint8_t)port;
+    }
+    s->nto++;
 }
 
 /* A step that receives from and sends to one port each, as far as the act says so. */

@@ -10,21 +10,23 @@
 #include "coll/step.h"
 
 /* Neighbour i is the parent (0) or child i - 1; its port follows from that in both directions. */
-RONDO_FN int rondo_tree_has(const struct rondo_seat *seat, int32_t i) { return i > 0 || seat->parent >= 0; }
+RONDO_FN int rondo_tree_has(const struct rondo_seat *seat, int32_t i) { return i > 0 ? i <= seat->nchildren : seat->parent >= 0; }
 
 /* Receive from all neighbours but `except` (-1: none), in the order of their ports. */
 RONDO_FN void rondo_tree_from_others(const struct rondo_seat *seat, int32_t except, struct rondo_step *s)
 {
-    for (int32_t i = 0; i <= seat->nchildren; i++) {
-        if (i != except && rondo_tree_has(seat, i)) s->from[s->nfrom++] = (uint8_t)(RONDO_PORT_PARENT + i);
+    RONDO_UNROLLED for (int32_t i = 0; i <= RONDO_TREE_FAN; i++)
+    {
+        if (i != except && rondo_tree_has(seat, i)) rondo_step_from(s, RONDO_PORT_PARENT + i);
     }
     if (s->nfrom > 0) s->act |= RONDO_RECV | RONDO_REDUCE;
 }
 
 RONDO_FN void rondo_tree_to_others(const struct rondo_seat *seat, int32_t except, struct rondo_step *s)
 {
-    for (int32_t i = 0; i <= seat->nchildren; i++) {
-        if (i != except && rondo_tree_has(seat, i)) s->to[s->nto++] = (uint8_t)(RONDO_PORT_PARENT + i);
+    RONDO_UNROLLED for (int32_t i = 0; i <= RONDO_TREE_FAN; i++)
+    {
+        if (i != except && rondo_tree_has(seat, i)) rondo_step_to(s, RONDO_PORT_PARENT + i);
     }
     if (s->nto > 0) s->act |= RONDO_SEND;
 }
@@ -44,7 +46,7 @@ RONDO_FN struct rondo_step rondo_rooted_up_step(const struct rondo_seat *seat, u
     if (seat->toward < 0) {
         s.act |= RONDO_FINISH | RONDO_COPY;
     } else {
-        s.to[s.nto++] = (uint8_t)(RONDO_PORT_PARENT + seat->toward);
+        rondo_step_to(&s, RONDO_PORT_PARENT + seat->toward);
         s.act |= RONDO_SEND;
     }
     return s;
@@ -63,7 +65,7 @@ RONDO_FN struct rondo_step rondo_rooted_down_step(const struct rondo_seat *seat,
     (void)k;
     s.act = RONDO_COPY;
     if (seat->toward >= 0) {
-        s.from[s.nfrom++] = (uint8_t)(RONDO_PORT_PARENT + seat->toward);
+        rondo_step_from(&s, RONDO_PORT_PARENT + seat->toward);
         s.act |= RONDO_RECV;
     }
     rondo_tree_to_others(seat, seat->toward, &s);
@@ -83,7 +85,7 @@ RONDO_FN struct rondo_step rondo_tree_up_step(const struct rondo_seat *seat, uin
     (void)k;
     rondo_tree_from_others(seat, 0, &s);
     if (seat->parent >= 0) {
-        s.to[s.nto++] = RONDO_PORT_PARENT;
+        rondo_step_to(&s, RONDO_PORT_PARENT);
         s.act |= RONDO_SEND;
     } else {
         s.act |= RONDO_FINISH | RONDO_COPY;
@@ -99,7 +101,7 @@ RONDO_FN struct rondo_step rondo_tree_down_step(const struct rondo_seat *seat, u
 {
     struct rondo_step s = rondo_step_none();
     (void)k;
-    s.from[s.nfrom++] = RONDO_PORT_PARENT;
+    rondo_step_from(&s, RONDO_PORT_PARENT);
     s.act = RONDO_RECV | RONDO_COPY;
     rondo_tree_to_others(seat, 0, &s);
     return s;

@@ -24,9 +24,12 @@ struct rondo_flow {
     struct rondo_step step;
     size_t in, out, n; /* the block: offsets and elements */
     size_t done;       /* elements of the block passed (whole slices) */
-    size_t unit;       /* LL, LL128: 8-byte units of the current slice passed; one-shot: ranks whose post was seen */
+    size_t unit;       /* LL, LL128: 8-byte units of the current slice passed; board: ranks whose post was seen */
     uint32_t called;   /* bit per recv port, and per send port from bit 16: the call word was checked, written */
 };
+
+/* What all ranks have concluded from where their buffers are (kern/direct.h). */
+enum rondo_verdict { RONDO_UNDECIDED, RONDO_DIRECT, RONDO_FOR_OTHERS };
 
 /* A work under way. Memory belongs to the plan that submitted it and stays until *open has been decremented for it. */
 struct rondo_run {
@@ -36,6 +39,8 @@ struct rondo_run {
     uint32_t lane;
     uint32_t nflows;
     uint8_t only_sends; /* of the owner: this rank receives nothing in this run */
+    uint8_t verdict;    /* enum rondo_verdict of a run whose schedule opens buffers */
+    int32_t gate; /* the run so many before this one decides whether this one runs (verdict RONDO_FOR_OTHERS) or ends at once; 0: none */
     struct rondo_flow flow[2];
     struct rondo_run *next; /* in the lane */
     int *open;              /* works of the plan that are not finished */
@@ -75,6 +80,7 @@ void rondo_run_begin(struct rondo_run *run);
 /** Set the cursors of a run back to the start: the work's buffers and call word may have changed, nothing else. */
 static inline void rondo_run_again(struct rondo_run *run)
 {
+    run->verdict = RONDO_UNDECIDED;
     for (uint32_t f = 0; f < 2; f++) {
         struct rondo_flow *flow = &run->flow[f];
         flow->loop = flow->nsteps == 0 ? run->nloops : 0;

@@ -1,32 +1,15 @@
 /* The CPU executor: advances whichever run has data and credit, one slice at a time, and never blocks. */
-#include "kern/exec.h"
+#include "kern/exec_cpu.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "coll/chunk.h"
 #include "kern/proto.h"
 #include "kern/reduce.h"
 
-/* A tile is what passes from sources to several destinations while it lies in the first-level cache: whole LL units, whole LL128 lines. */
-enum { TILE_BYTES = 7680, MAX_SOURCES = RONDO_TREE_FAN + 1 };
 /* LL, LL128: fewer units than these (eight LL128 lines) are not worth the turn, and looking at the lines that are being written takes them from the sender. */
 enum { BATCH_UNITS = 120 };
-
-struct rondo_lane {
-    struct rondo_run *first, *last;
-};
-
-struct rondo_exec {
-    const struct rondo_exec_owner *owner;
-    int nlanes, nactive;
-    struct rondo_lane *lane;
-    int *active;          /* lanes that have runs, in the order in which they became active */
-    const void **sources; /* one-shot: a pointer per rank of the board */
-    int max_sources;
-    uint8_t (*tile)[TILE_BYTES]; /* MAX_SOURCES + 1 of them */
-};
 
 /* What one slice step needs, resolved once per slice. */
 struct slice {
@@ -36,6 +19,7 @@ struct slice {
     const uint8_t *in;
     uint8_t *out; /* NULL: nothing to copy (no COPY, or it is there already) */
     size_t bytes;
+    uint8_t *stays; /* what is sent lies here and stays as it is; NULL: it goes to slots */
 };
 
 _Static_assert(RONDO_NUM_PORTS <= 16, "a flow's `called` has a bit for each port in either direction");
@@ -64,7 +48,8 @@ static rondo_status exec_cpu_open(struct rondo_exec **exec_out, int nlanes, int 
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(exec->lane, nlanes, "the executor's lanes"), fail);
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(exec->active, nlanes, "the executor's lanes"), fail);
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(exec->sources, max_sources, "the executor's sources"), fail);
-    RONDO_TRY_GOTO(RONDO_NEW_ARRAY(exec->tile, MAX_SOURCES + 1, "the executor's tiles"), fail);
+    RONDO_TRY_GOTO(RONDO_NEW_ARRAY(exec->targets, max_sources, "the executor's targets"), fail);
+    RONDO_TRY_GOTO(RONDO_NEW_ARRAY(exec->tile, RONDO_MAX_SOURCES + 1, "the executor's tiles"), fail);
     *exec_out = exec;
     return RONDO_SUCCESS;
 fail:
@@ -78,6 +63,7 @@ static void exec_cpu_close(struct rondo_exec *exec)
         return;
     }
     rondo_free(exec->tile);
+    rondo_free(exec->targets);
     rondo_free(exec->sources);
     rondo_free(exec->active);
     rondo_free(exec->lane);
@@ -128,19 +114,60 @@ static void write_call(const struct rondo_work *w, struct rondo_flow *flow, int 
     }
 }
 
-/* The proxy learns what to carry before the slot is filled; it carries it once the tail is past it. */
-static void announce(struct rondo_conn *conn, enum rondo_proto proto, size_t bytes)
+/* The proxy learns what to carry, and from where, before the slot is filled; it carries it once the tail is past it. */
+static void announce(struct rondo_conn *conn, enum rondo_proto proto, const struct slice *s)
 {
     uint64_t *size = &conn->tail->size[conn->step % RONDO_SLOTS];
-    __atomic_store_n(size, rondo_conn_size(conn->step, (int)proto, rondo_proto_wire_bytes(proto, bytes)), __ATOMIC_RELEASE);
+    if (conn->outside != NULL) {
+        conn->outside[conn->step % RONDO_SLOTS] = s->stays;
+    }
+    __atomic_store_n(size, rondo_conn_size(conn->step, (int)proto, rondo_proto_wire_bytes(proto, s->bytes)), __ATOMIC_RELEASE);
 }
+
+/* ---- slices outside of slots (base/conn.h) ---- */
+
+/*
+ * Where a slice that is sent can stay until it has left: the input when nothing is done to it, else the output, if it goes there. In rings, trees, and between two, both are written again only with what depends on this slice's
+ * arrival; in an exchange at the next swap.
+ */
+static uint8_t *stays_at(const struct slice *s)
+{
+    const struct rondo_work *w = s->w;
+    if (w->proto != RONDO_PROTO_SIMPLE || !(s->step->act & RONDO_SEND) ||
+        (w->algo != RONDO_ALGO_RING && w->algo != RONDO_ALGO_TREE && w->algo != RONDO_ALGO_P2P)) {
+        return NULL;
+    }
+    return s->step->nfrom == 0 && !w->premul && !(w->divide && (s->step->act & RONDO_FINISH)) ? (uint8_t *)s->in : s->out;
+}
+
+/* What is only copied can arrive where it belongs. Not a call's first slice on a conn: its length is the peer's until the call words have been compared. */
+static void offer_place(const struct slice *s, const struct rondo_flow *flow)
+{
+    struct rondo_conn *from = s->step->nfrom == 1 ? s->from[0] : NULL;
+    if (RONDO_LIKELY(from == NULL || from->outside == NULL)) {
+        return;
+    }
+    if (s->w->proto == RONDO_PROTO_SIMPLE && !(s->step->act & (RONDO_REDUCE | RONDO_FINISH)) && (flow->called >> s->step->from[0] & 1)) {
+        from->into = s->out;
+        from->into_bytes = (uint32_t)s->bytes;
+    }
+}
+
+static const uint8_t *arrived_at(const struct rondo_conn *conn)
+{
+    const uint8_t *outside = conn->outside != NULL ? conn->outside[conn->step % RONDO_SLOTS] : NULL;
+    return outside != NULL ? outside : rondo_simple_slot(conn);
+}
+
+/* A slot is to be filled? */
+static int fills_slot(const struct slice *s, const struct rondo_conn *to) { return to->outside == NULL || s->stays == NULL; }
 
 /* ---- moving a slice ---- */
 
-/* Only the user's output is stored past the caches, and not in place: slots are read at once by the peer, and what was read as input lies in the caches already. */
+/* Only the user's output is stored past the caches, and not in place: slots, and what is sent from it, are read at once, and what was read as input lies in the caches already. */
 static int past_caches(const struct slice *s, const uint8_t *dst, size_t at)
 {
-    return s->w->stream && s->w->in != s->w->out && s->out != NULL && dst == s->out + at;
+    return s->w->stream && s->stays == NULL && s->w->in != s->w->out && s->out != NULL && dst == s->out + at;
 }
 
 /* One tile: sources -> first destination, finished there, then copied to the others. srcs holds what was received. */
@@ -180,13 +207,15 @@ static void move_tile(const struct slice *s, const void **srcs, int nsrcs, size_
 static void move_simple(struct rondo_exec *exec, const struct slice *s)
 {
     uint8_t *dst[RONDO_TREE_FAN + 1];
-    const void *srcs[MAX_SOURCES];
+    const void *srcs[RONDO_MAX_SOURCES];
     int ndst = 0, whole;
-    size_t tile = TILE_BYTES;
+    size_t tile = RONDO_TILE_BYTES;
     for (int i = 0; i < s->step->nto; i++) {
-        dst[ndst++] = rondo_simple_slot(s->to[i]);
+        if (fills_slot(s, s->to[i])) {
+            dst[ndst++] = rondo_simple_slot(s->to[i]);
+        }
     }
-    if (s->out != NULL) {
+    if (s->out != NULL && (s->step->nfrom != 1 || arrived_at(s->from[0]) != s->out)) {
         dst[ndst++] = s->out;
     }
     if (ndst == 0) {
@@ -197,7 +226,7 @@ static void move_simple(struct rondo_exec *exec, const struct slice *s)
     for (size_t at = 0; at < s->bytes; at += tile) {
         uint8_t *to[RONDO_TREE_FAN + 1];
         for (int i = 0; i < s->step->nfrom; i++) {
-            srcs[i] = rondo_simple_slot(s->from[i]) + at;
+            srcs[i] = arrived_at(s->from[i]) + at;
         }
         for (int i = 0; i < ndst; i++) {
             to[i] = dst[i] + at;
@@ -209,15 +238,15 @@ static void move_simple(struct rondo_exec *exec, const struct slice *s)
 /* LL and LL128: from unit on, the `bytes` that have arrived on every from conn (all of the slice when nothing is received). */
 static void move_flagged(struct rondo_exec *exec, const struct slice *s, enum rondo_proto proto, size_t unit, size_t bytes)
 {
-    for (size_t done = 0; done < bytes; done += TILE_BYTES) {
-        size_t n = rondo_min_size(TILE_BYTES, bytes - done), u = unit + done / 8;
-        const void *srcs[MAX_SOURCES];
-        uint8_t *dst = s->out != NULL ? s->out + u * 8 : exec->tile[MAX_SOURCES];
+    for (size_t done = 0; done < bytes; done += RONDO_TILE_BYTES) {
+        size_t n = rondo_min_size(RONDO_TILE_BYTES, bytes - done), u = unit + done / 8;
+        const void *srcs[RONDO_MAX_SOURCES];
+        uint8_t *dst = s->out != NULL ? s->out + u * 8 : exec->tile[RONDO_MAX_SOURCES];
         for (int i = 0; i < s->step->nfrom; i++) {
             srcs[i] = exec->tile[i];
             rondo_proto_get_span(proto, s->from[i], u, exec->tile[i], n);
         }
-        move_tile(s, srcs, s->step->nfrom, u * 8, n, &dst, 1, exec->tile[MAX_SOURCES - 1]);
+        move_tile(s, srcs, s->step->nfrom, u * 8, n, &dst, 1, exec->tile[RONDO_MAX_SOURCES - 1]);
         for (int i = 0; i < s->step->nto; i++) {
             rondo_proto_put_span(proto, s->to[i], u, dst, n);
         }
@@ -231,6 +260,7 @@ static void finish_slice(const struct slice *s, enum rondo_proto proto)
         rondo_conn_sent(s->to[i]);
     }
     for (int i = 0; i < s->step->nfrom; i++) {
+        s->from[i]->into = NULL;
         rondo_conn_consumed(s->from[i]);
     }
 }
@@ -281,7 +311,7 @@ static int advance_slice(struct rondo_exec *exec, struct rondo_run *run, struct 
             }
             write_call(&run->work, flow, s->step->to[i], s->to[i]);
             if (RONDO_UNLIKELY(s->to[i]->proxied)) {
-                announce(s->to[i], proto, s->bytes);
+                announce(s->to[i], proto, s);
             }
         }
     }
@@ -297,45 +327,6 @@ static int advance_slice(struct rondo_exec *exec, struct rondo_run *run, struct 
     }
     finish_slice(s, proto);
     flow->unit = 0;
-    return 1;
-}
-
-/* ---- one-shot ---- */
-
-static void post_all(const struct rondo_work *w)
-{
-    struct rondo_board *board = w->board;
-    uint8_t *place;
-    board->op += board->op == UINT32_MAX ? 3 : 1; /* 0 is what fresh memory holds, and 1 would be of the same bank again */
-    place = rondo_board_place(board, board->op, board->index);
-    if (w->premul) {
-        rondo_premul(place + 8, w->in, w->len, (rondo_dtype)w->dtype, w->scalar);
-    } else {
-        memcpy(place + 8, w->in, w->len * w->elem_bytes);
-    }
-    __atomic_store_n((uint64_t *)place, (uint64_t)w->call_word << 32 | board->op, __ATOMIC_RELEASE);
-}
-
-/* @return as advance_slice. */
-static int receive_all(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow, rondo_status *status)
-{
-    const struct rondo_board *board = w->board;
-    for (; flow->unit < (size_t)board->nranks; flow->unit++) {
-        const uint8_t *place = rondo_board_place(board, board->op, (int)flow->unit);
-        uint64_t word = __atomic_load_n((const uint64_t *)place, __ATOMIC_ACQUIRE);
-        if ((uint32_t)word != board->op) {
-            return 0;
-        }
-        if (RONDO_UNLIKELY((uint32_t)(word >> 32) != w->call_word)) {
-            *status = exec->owner->mismatch(exec->owner->arg, -1 - (int)flow->unit, w, (uint32_t)(word >> 32));
-            return -1;
-        }
-        exec->sources[flow->unit] = place + 8;
-    }
-    rondo_reduce_get((rondo_dtype)w->dtype, (enum rondo_reduce)w->reduce)(w->out, exec->sources, board->nranks, w->len);
-    if (w->divide) {
-        rondo_divide(w->out, w->len, (rondo_dtype)w->dtype, board->nranks);
-    }
     return 1;
 }
 
@@ -387,6 +378,7 @@ static void fill_slice(const struct rondo_run *run, const struct rondo_flow *flo
     if (!(flow->step.act & RONDO_COPY) || (s->out == s->in && flow->step.nfrom == 0 && !w->premul && !w->divide)) {
         s->out = NULL;
     }
+    s->stays = any != NULL && any->proxied ? stays_at(s) : NULL;
 }
 
 /* @return 1: the flow has ended, 0: blocked, -1: *status is an error. */
@@ -399,14 +391,20 @@ static int advance_flow(struct rondo_exec *exec, struct rondo_run *run, int f, r
             enter_step(run, f, flow);
         }
         if (flow->step.act & RONDO_POST_ALL) {
-            post_all(&run->work);
+            rondo_post_all(&run->work);
             flow->done = flow->n;
         } else if (flow->step.act & RONDO_RECV_ALL) {
-            passed = receive_all(exec, &run->work, flow, status);
+            passed = rondo_receive_all(exec, &run->work, flow, status);
             flow->done = flow->n;
+        } else if (flow->step.act & RONDO_DIRECT_ACTS) {
+            passed = rondo_direct_step(exec, run, flow, status, moved);
+            if (run->verdict == RONDO_FOR_OTHERS) {
+                return 1;
+            }
         } else if (flow->step.act != 0 && flow->n != 0) {
             struct slice s;
             fill_slice(run, flow, &s);
+            offer_place(&s, flow);
             passed = advance_slice(exec, run, flow, &s, status, moved);
             if (passed == 1) {
                 flow->done += s.bytes / run->work.elem_bytes;
@@ -426,6 +424,12 @@ static int advance_flow(struct rondo_exec *exec, struct rondo_run *run, int f, r
 static int advance_run(struct rondo_exec *exec, struct rondo_run *run, rondo_status *status, int *moved)
 {
     int ended = 1;
+    if (RONDO_UNLIKELY(run->gate > 0)) {
+        const struct rondo_run *first = run - run->gate;
+        if (first->verdict != RONDO_FOR_OTHERS) {
+            return first->verdict == RONDO_DIRECT;
+        }
+    }
     if (RONDO_UNLIKELY(run->ready != NULL)) {
         int ready = run->ready(run, status);
         if (ready != 1) {
@@ -487,7 +491,7 @@ static int describe_flow(const struct rondo_run *run, const struct rondo_flow *f
 {
     const struct rondo_work *w = &run->work;
     struct slice s;
-    if (flow->step.act & RONDO_RECV_ALL) {
+    if (flow->step.act & (RONDO_RECV_ALL | RONDO_OPEN | RONDO_CLOSE)) {
         *peer = -1 - (int)flow->unit; /* local rank of the board */
         return snprintf(text, size, "the post of local rank %d", (int)flow->unit);
     }

@@ -5,11 +5,6 @@
 #include "base/wait.h"
 #include "kern/machine.h"
 
-#define RONDO_TID() 0u
-#define RONDO_NTHREADS() 1u
-#define RONDO_SYNC() ((void)0)
-#define RONDO_RELAX() rondo_cpu_relax()
-
 RONDO_FN uint64_t rondo_load_acquire(const rondo_word *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
 RONDO_FN void rondo_store_release(rondo_word *p, uint64_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
 RONDO_FN uint64_t rondo_load_relaxed(const rondo_word *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }

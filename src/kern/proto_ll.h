@@ -31,15 +31,14 @@ RONDO_FN int rondo_ll_clean_due(uint64_t step)
     return RONDO_UNLIKELY(((uint32_t)step & lap) == lap);
 }
 
-/* Sender, when due, with credit for slice conn->step and before its first put, whatever protocol the slice goes by: LL may be used next lap. All threads call it. */
+/* Sender, when due, with credit for slice conn->step and before its first put, whatever protocol the slice goes by: LL may be used next lap. One thread does it. */
 RONDO_FN void rondo_ll_clean(const struct rondo_conn *conn)
 {
     if (conn->slots[RONDO_PROTO_LL] == NULL) return;
     rondo_word *slot = rondo_conn_slot(conn, RONDO_PROTO_LL);
-    for (size_t i = RONDO_TID(); i < conn->slot_bytes[RONDO_PROTO_LL] / 8; i += RONDO_NTHREADS()) {
+    for (size_t i = 0; i < conn->slot_bytes[RONDO_PROTO_LL] / 8; i++) {
         rondo_store_relaxed(slot + i, 0);
     }
-    RONDO_SYNC();
 }
 
 RONDO_FN size_t rondo_ll_wait(const struct rondo_conn *conn, size_t unit, size_t max_units)

@@ -78,6 +78,28 @@ static void reduce_small(void *dst, const void *const *srcs, int nsrcs, size_t n
     }
 }
 
+/* The same in one pass over the operands, and tile by tile with more than two; dst may be any of the sources. */
+static void reduce_fused(void *dst, const void *const *srcs, int nsrcs, size_t n, fused_fn *fused, widen_fn *widen, narrow_fn *narrow,
+                         pair_fn *pair)
+{
+    enum { HALF = 2, MOST = TILE / HALF };
+    uint8_t acc[TILE] RONDO_ALIGNED(RONDO_CACHE_LINE);
+    const size_t tile = nsrcs == 2 ? n : MOST;
+    for (size_t at = 0; at < n; at += tile) {
+        const size_t m = rondo_min_size(tile, n - at);
+        const uint8_t *so_far = (const uint8_t *)srcs[0] + HALF * at;
+        for (int k = 1; k < nsrcs; k++, so_far = acc) {
+            const uint8_t *next = (const uint8_t *)srcs[k] + HALF * at;
+            uint8_t *to = k + 1 < nsrcs ? acc : (uint8_t *)dst + HALF * at;
+            const size_t done = fused(to, so_far, next, m);
+            const void *const rest[2] = { so_far + HALF * done, next + HALF * done };
+            if (done < m) {
+                reduce_small(to + HALF * done, rest, 2, m - done, HALF, widen, narrow, pair);
+            }
+        }
+    }
+}
+
 /* Known at compile time: which of the two ways a type goes. */
 #define IS_SMALL(storage, is_float) (is_float && sizeof(storage) < sizeof(float))
 
@@ -85,35 +107,37 @@ static void reduce_small(void *dst, const void *const *srcs, int nsrcs, size_t n
 RONDO_REDUCE_TABLE(DECLARE_F32, )
 
 /* For each type and operation: step_ two elements, pair_ and triple_ spans, reduce_ any number. */
-#define OP_LOOPS(type, storage, arith, to_arith, from_arith, is_float, op, ...)                              \
-    RONDO_FN storage step_##type##_##op(storage x, storage y)                                                \
-    {                                                                                                        \
-        const arith a = to_arith(x), b = to_arith(y);                                                        \
-        return (storage)from_arith((__VA_ARGS__));                                                           \
-    }                                                                                                        \
-    static void pair_##type##_##op(void *dst, const void *a, const void *b, size_t n)                        \
-    {                                                                                                        \
-        type##_span *d = dst;                                                                                \
-        const type##_span *x = a, *y = b;                                                                    \
-        LOOP for (size_t i = 0; i < n; i++) d[i] = step_##type##_##op(x[i], y[i]);                           \
-    }                                                                                                        \
-    static void triple_##type##_##op(void *dst, const void *a, const void *b, const void *c, size_t n)       \
-    {                                                                                                        \
-        type##_span *d = dst;                                                                                \
-        const type##_span *x = a, *y = b, *z = c;                                                            \
-        LOOP for (size_t i = 0; i < n; i++) d[i] = step_##type##_##op(step_##type##_##op(x[i], y[i]), z[i]); \
-    }                                                                                                        \
-    static void reduce_##type##_##op(void *dst, const void *const *srcs, int nsrcs, size_t n)                \
-    {                                                                                                        \
-        if (IS_SMALL(storage, is_float))                                                                     \
-            reduce_small(dst, srcs, nsrcs, n, sizeof(storage), widen_##type, narrow_##type, pair_f32_##op);  \
-        else if (RONDO_LIKELY(nsrcs == 2))                                                                   \
-            pair_##type##_##op(dst, srcs[0], srcs[1], n);                                                    \
-        else                                                                                                 \
-            reduce_many(dst, srcs, nsrcs, n, sizeof(storage), pair_##type##_##op, triple_##type##_##op);     \
+#define OP_LOOPS(type, TYPE, storage, arith, to_arith, from_arith, is_float, op, OP, ...)                                               \
+    RONDO_FN storage step_##type##_##op(storage x, storage y)                                                                           \
+    {                                                                                                                                   \
+        const arith a = to_arith(x), b = to_arith(y);                                                                                   \
+        return (storage)from_arith((__VA_ARGS__));                                                                                      \
+    }                                                                                                                                   \
+    static void pair_##type##_##op(void *dst, const void *a, const void *b, size_t n)                                                   \
+    {                                                                                                                                   \
+        type##_span *d = dst;                                                                                                           \
+        const type##_span *x = a, *y = b;                                                                                               \
+        LOOP for (size_t i = 0; i < n; i++) d[i] = step_##type##_##op(x[i], y[i]);                                                      \
+    }                                                                                                                                   \
+    static void triple_##type##_##op(void *dst, const void *a, const void *b, const void *c, size_t n)                                  \
+    {                                                                                                                                   \
+        type##_span *d = dst;                                                                                                           \
+        const type##_span *x = a, *y = b, *z = c;                                                                                       \
+        LOOP for (size_t i = 0; i < n; i++) d[i] = step_##type##_##op(step_##type##_##op(x[i], y[i]), z[i]);                            \
+    }                                                                                                                                   \
+    static void reduce_##type##_##op(void *dst, const void *const *srcs, int nsrcs, size_t n)                                           \
+    {                                                                                                                                   \
+        if (IS_SMALL(storage, is_float) && nsrcs > 1 && fused_find(RONDO_##TYPE, RONDO_REDUCE_##OP) != NULL)                            \
+            reduce_fused(dst, srcs, nsrcs, n, fused_find(RONDO_##TYPE, RONDO_REDUCE_##OP), widen_##type, narrow_##type, pair_f32_##op); \
+        else if (IS_SMALL(storage, is_float))                                                                                           \
+            reduce_small(dst, srcs, nsrcs, n, sizeof(storage), widen_##type, narrow_##type, pair_f32_##op);                             \
+        else if (RONDO_LIKELY(nsrcs == 2))                                                                                              \
+            pair_##type##_##op(dst, srcs[0], srcs[1], n);                                                                               \
+        else                                                                                                                            \
+            reduce_many(dst, srcs, nsrcs, n, sizeof(storage), pair_##type##_##op, triple_##type##_##op);                                \
     }
 
-#define OP_ROW(types, op, OP, value, ...) OP_ROW_(RONDO_UNPACK types, op, __VA_ARGS__)
+#define OP_ROW(types, op, OP, value, ...) OP_ROW_(RONDO_UNPACK types, op, OP, __VA_ARGS__)
 #define OP_ROW_(...) OP_LOOPS(__VA_ARGS__)
 #define RONDO_UNPACK(...) __VA_ARGS__
 
@@ -152,21 +176,21 @@ static void divide_small(void *dst, size_t n, size_t size, float divisor, widen_
     }
 }
 
-#define TYPE_LOOPS(ctx, type, TYPE, value, storage, arith, to_arith, from_arith, is_float) \
-    typedef storage SPAN type##_span;                                                      \
-    static void widen_##type(float *x, const uint8_t *src, size_t n)                       \
-    {                                                                                      \
-        const type##_span *s = (const void *)src;                                          \
-        size_t i = widen_blocks(RONDO_##TYPE, x, src, n);                                  \
-        for (; i < n; i++) x[i] = (float)to_arith(s[i]);                                   \
-    }                                                                                      \
-    static void narrow_##type(uint8_t *dst, const float *x, size_t n)                      \
-    {                                                                                      \
-        type##_span *d = (void *)dst;                                                      \
-        size_t i = narrow_blocks(RONDO_##TYPE, dst, x, n);                                 \
-        for (; i < n; i++) d[i] = (storage)from_arith(x[i]);                               \
-    }                                                                                      \
-    RONDO_REDUCE_TABLE(OP_ROW, (type, storage, arith, to_arith, from_arith, is_float))     \
+#define TYPE_LOOPS(ctx, type, TYPE, value, storage, arith, to_arith, from_arith, is_float)   \
+    typedef storage SPAN type##_span;                                                        \
+    static void widen_##type(float *x, const uint8_t *src, size_t n)                         \
+    {                                                                                        \
+        const type##_span *s = (const void *)src;                                            \
+        size_t i = widen_blocks(RONDO_##TYPE, x, src, n);                                    \
+        for (; i < n; i++) x[i] = (float)to_arith(s[i]);                                     \
+    }                                                                                        \
+    static void narrow_##type(uint8_t *dst, const float *x, size_t n)                        \
+    {                                                                                        \
+        type##_span *d = (void *)dst;                                                        \
+        size_t i = narrow_blocks(RONDO_##TYPE, dst, x, n);                                   \
+        for (; i < n; i++) d[i] = (storage)from_arith(x[i]);                                 \
+    }                                                                                        \
+    RONDO_REDUCE_TABLE(OP_ROW, (type, TYPE, storage, arith, to_arith, from_arith, is_float)) \
     CONSTANT_LOOPS(type, storage, arith, to_arith, from_arith, is_float)
 
 RONDO_DTYPE_TABLE(TYPE_LOOPS, )

@@ -154,6 +154,60 @@ BLOCKS_OF_BYTES(e4m3)
 BLOCKS_OF_BYTES(e5m2)
 #endif
 
+/*
+ * Two spans of 16-bit floats in one pass, for operations that vectors have: nothing but the operands and the result touches memory. The bits are those of widening, pairing and narrowing.
+ * @return how many of n elements; the rest is left to those.
+ */
+typedef size_t fused_fn(uint8_t *dst, const uint8_t *a, const uint8_t *b, size_t n);
+
+/* Of two widened codes: what is below a NaN's upper half is 0, so that rounding does not carry into it, and the sum has made it quiet. */
+RONDO_FN vec_u32 round_bf16_of_codes(vec_u32 v) { return v + 0x7fffu + (v >> 16 & 1u); }
+
+#define FUSED_BF16(op, sign)                                                                                              \
+    static size_t fused_bf16_##op(uint8_t *dst, const uint8_t *a, const uint8_t *b, size_t n)                             \
+    {                                                                                                                     \
+        size_t i = 0;                                                                                                     \
+        for (; i + 2 * LANES <= n; i += 2 * LANES) {                                                                      \
+            const vec_u32 x = load_u32(a + 2 * i), y = load_u32(b + 2 * i);                                               \
+            const vec_u32 lo = round_bf16_of_codes((vec_u32)((vec_f32)(x << 16) sign(vec_f32)(y << 16)));                 \
+            const vec_u32 hi = round_bf16_of_codes((vec_u32)((vec_f32)(x & 0xffff0000u) sign(vec_f32)(y & 0xffff0000u))); \
+            store_u32(dst + 2 * i, lo >> 16 | (hi & 0xffff0000u));                                                        \
+        }                                                                                                                 \
+        return i;                                                                                                         \
+    }
+FUSED_BF16(sum, +)
+FUSED_BF16(prod, *)
+
+#ifdef RONDO_ISA_F16C
+#define FUSED_F16(op, sign)                                                                                                       \
+    static size_t fused_f16_##op(uint8_t *dst, const uint8_t *a, const uint8_t *b, size_t n)                                      \
+    {                                                                                                                             \
+        size_t i = 0;                                                                                                             \
+        for (; i + LANES <= n; i += LANES) {                                                                                      \
+            const vec_f32 x = (vec_f32)floats_of_halves(load_u16(a + 2 * i)), y = (vec_f32)floats_of_halves(load_u16(b + 2 * i)); \
+            store_u16(dst + 2 * i, halves_of_floats((vec_u32)(x sign y)));                                                        \
+        }                                                                                                                         \
+        return i;                                                                                                                 \
+    }
+FUSED_F16(sum, +)
+FUSED_F16(prod, *)
+#else
+#define fused_f16_sum NULL
+#define fused_f16_prod NULL
+#endif
+
+/* NULL: there is none. */
+RONDO_FN fused_fn *fused_find(rondo_dtype type, enum rondo_reduce op)
+{
+    if (type == RONDO_BFLOAT16) {
+        return op == RONDO_REDUCE_SUM ? fused_bf16_sum : op == RONDO_REDUCE_PROD ? fused_bf16_prod : NULL;
+    }
+    if (type == RONDO_FLOAT16) {
+        return op == RONDO_REDUCE_SUM ? fused_f16_sum : op == RONDO_REDUCE_PROD ? fused_f16_prod : NULL;
+    }
+    return NULL;
+}
+
 /* Widen or narrow as many of n elements as there are vectors for. @return how many; the rest is left to base/half.h's functions. */
 RONDO_FN size_t widen_blocks(rondo_dtype type, float *x, const uint8_t *src, size_t n)
 {

@@ -8,7 +8,7 @@
  *   get(conn, unit)               a unit that wait counted
  *   put(conn, unit, word)         a unit of a slice for which there is credit
  *   post(conn, nunits)            units 0 .. nunits - 1 of the slice are put. Simple, LL: once, at the end. LL128: whenever a line of 15 units is whole and at the end
- *                                 (it releases the line of unit nunits - 1); more often does no harm. With several threads: RONDO_SYNC() first.
+ *                                 (it releases the line of unit nunits - 1); more often does no harm. With several threads: their barrier first.
  * and on the CPU put_span and get_span for runs of bytes from `unit0` on: user memory may be misaligned, and the last unit may be short.
  * LL128's put_span posts its lines itself: it must end with a line or with the slice.
  *

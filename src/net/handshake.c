@@ -1,23 +1,21 @@
 #include "net/handshake.h"
 
-enum { HELLO_NONE, HELLO_POSTED, HELLO_PASSED };
-
 static void hello_send(struct rondo_link *link)
 {
     struct rondo_conn *conn = &link->conn;
 
-    if (link->hello == HELLO_NONE) {
+    if (link->hello == RONDO_HELLO_NONE) {
         if (conn->proxied) {
-            conn->tail->size[conn->step % RONDO_SLOTS] = rondo_conn_size(conn->step, RONDO_PROTO_SIMPLE, 0);
+            link->tail->size[conn->step % RONDO_SLOTS] = rondo_conn_size(conn->step, RONDO_PROTO_SIMPLE, 0);
         }
         conn->step++;
-        __atomic_store_n(&conn->tail->tail, conn->step, __ATOMIC_RELEASE);
-        link->hello = HELLO_POSTED;
+        __atomic_store_n(&link->tail->tail, conn->step, __ATOMIC_RELEASE);
+        link->hello = RONDO_HELLO_POSTED;
     }
     /* Pairs with the release in hello_receive(). */
-    if (__atomic_load_n(&conn->head->head, __ATOMIC_ACQUIRE) >= conn->step) {
+    if (__atomic_load_n(&link->head->head, __ATOMIC_ACQUIRE) >= conn->step) {
         conn->seen = conn->step;
-        link->hello = HELLO_PASSED;
+        link->hello = RONDO_HELLO_PASSED;
     }
 }
 
@@ -26,11 +24,11 @@ static void hello_receive(struct rondo_link *link)
     struct rondo_conn *conn = &link->conn;
 
     /* Pairs with the release in hello_send(). The sender posts no more before it has our credit. */
-    if (__atomic_load_n(&conn->tail->tail, __ATOMIC_ACQUIRE) > conn->step) {
+    if (__atomic_load_n(&link->tail->tail, __ATOMIC_ACQUIRE) > conn->step) {
         conn->step++;
         conn->seen = conn->step;
-        __atomic_store_n(&conn->head->head, conn->step, __ATOMIC_RELEASE);
-        link->hello = HELLO_PASSED;
+        __atomic_store_n(&link->head->head, conn->step, __ATOMIC_RELEASE);
+        link->hello = RONDO_HELLO_PASSED;
     } else {
         conn->wanted = conn->proxied;
     }
@@ -41,15 +39,17 @@ rondo_status rondo_link_hello(struct rondo_link **links, int n, int *pending_pee
     *pending_peer = -1;
     for (int i = 0; i < n; i++) {
         struct rondo_link *link = links[i];
-        if (link == NULL || !link->connected || link->hello == HELLO_PASSED) {
+        if (link == NULL || !link->connected || link->hello == RONDO_HELLO_PASSED) {
             continue;
         }
-        if (link->is_send) {
+        if (link->transport->hello != NULL && link->tail == NULL) {
+            RONDO_TRY(link->transport->hello(link));
+        } else if (link->is_send) {
             hello_send(link);
         } else {
             hello_receive(link);
         }
-        if (link->hello != HELLO_PASSED && *pending_peer < 0) {
+        if (link->hello != RONDO_HELLO_PASSED && *pending_peer < 0) {
             *pending_peer = link->peer;
         }
     }

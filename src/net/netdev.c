@@ -25,7 +25,7 @@ static const struct {
 
 static struct {
     pthread_mutex_t lock;
-    int done, faults, asked[NUM_NETDEVS];
+    int users, done, faults, asked[NUM_NETDEVS];
     uint32_t mask;
     char why[2 * RONDO_ERROR_TEXT];
 } found = { .lock = PTHREAD_MUTEX_INITIALIZER };
@@ -142,16 +142,26 @@ const struct rondo_net_device *rondo_netdev_common(uint32_t mask_a, uint32_t mas
     return NULL;
 }
 
+void rondo_netdev_hold(void)
+{
+    pthread_mutex_lock(&found.lock);
+    found.users++;
+    pthread_mutex_unlock(&found.lock);
+}
+
 void rondo_netdev_finalize(void)
 {
     pthread_mutex_lock(&found.lock);
-    for (int i = 0; i < NUM_NETDEVS; i++) {
+    found.users -= found.users > 0;
+    for (int i = 0; i < NUM_NETDEVS && found.users == 0; i++) {
         if (found.asked[i]) {
             rondo_netdevs[i]->finalize();
         }
         found.asked[i] = 0;
     }
-    found.done = found.faults = 0;
-    found.mask = 0;
+    if (found.users == 0) {
+        found.done = found.faults = 0;
+        found.mask = 0;
+    }
     pthread_mutex_unlock(&found.lock);
 }

@@ -17,7 +17,8 @@
 
 enum { RONDO_NET_HANDLE = 128, RONDO_NET_MAX_RECVS = 8, RONDO_NET_MAX_REQUESTS = 32 /* under way on a comm */ };
 
-enum rondo_net_memory { RONDO_NET_HOST = 1, RONDO_NET_CUDA = 2, RONDO_NET_DMABUF = 4 }; /* bits */
+/* Bits. APART: isend_apart and irecv_apart work, with any host memory. */
+enum rondo_net_memory { RONDO_NET_HOST = 1, RONDO_NET_CUDA = 2, RONDO_NET_DMABUF = 4, RONDO_NET_APART = 8 };
 
 struct rondo_net_properties {
     char name[64];      /* "mlx5_0:1", "eth0" */
@@ -33,11 +34,13 @@ struct rondo_net_peer {
     int32_t rank, channel;
     char host[RONDO_HOST_LEN];
     uint64_t secret[2]; /* of the communicator: comes first on whatever is a connection */
+    /* NULL: nobody. Comms of one owner to the same rank on the same channel may share what they use, a sender with a receiver. They are connected together, and all used by one thread at a time. */
+    const void *owner;
 };
 
 struct rondo_net_device {
     const char *name; /* "socket" */
-    /** Find devices; called once a process before anything else, again returns the same. *ndevices 0: none here, no error; @a why (if not NULL) says why, bytes long. */
+    /** Find devices; called before anything else, again returns the same until finalize. *ndevices 0: none here, no error; @a why (if not NULL) says why, bytes long. */
     rondo_status (*init)(int *ndevices, char *why, size_t bytes);
     rondo_status (*properties)(int device, struct rondo_net_properties *properties);
     /** Allocate an end. handle: RONDO_NET_HANDLE bytes, 8-byte aligned, for the other end, plain data without pointers of this process's that it could use. */
@@ -51,13 +54,16 @@ struct rondo_net_device {
     rondo_status (*isend)(void *comm, const void *data, size_t bytes, int tag, void *region, void **request);
     /** n parts, 1 to max_recvs, that may arrive in any order among them. */
     rondo_status (*irecv)(void *comm, int n, void *const *data, const size_t *bytes, const int *tags, void *const *regions, void **request);
+    /** As isend, and irecv of one part, of a message that lies in two places: head_bytes at head, bytes at data; the other end need not do the same. Memory is not registered. Only devices whose properties say APART. */
+    rondo_status (*isend_apart)(void *comm, const void *head, size_t head_bytes, const void *data, size_t bytes, int tag, void **request);
+    rondo_status (*irecv_apart)(void *comm, void *head, size_t head_bytes, void *data, size_t bytes, int tag, void **request);
     /** After a receive into GPU memory: done when the GPU sees the data. *request NULL: nothing to wait for. */
     rondo_status (*iflush)(void *comm, int n, void *const *data, const size_t *bytes, void *const *regions, void **request);
     /** Move the comm on. *done 1: the request is gone, bytes (NULL, or room for its parts) has what arrived in each. */
     rondo_status (*test)(void *request, int *done, size_t *bytes);
     /** Never blocks; requests under way are given up. Safe at any time after prepare. */
     void (*close)(void *comm);
-    /** End of the process's use: threads, listeners, devices. All comms are closed. */
+    /** End of use: threads, listeners, devices. All comms are closed; init may come again. */
     void (*finalize)(void);
 };
 
@@ -70,7 +76,7 @@ extern const struct rondo_net_device *const rondo_netdevs[];
 extern const int rondo_num_netdevs;
 
 /**
- * Bits, by index in rondo_netdevs, of those that RONDO_NET allows and that have a device here. Each is asked once a process, so that all but the first call are cheap; any thread. *mask 0 is
+ * Bits, by index in rondo_netdevs, of those that RONDO_NET allows and that have a device here. Each is asked once until it is finalized, so that all but the first call are cheap; any thread. *mask 0 is
  * no error unless RONDO_NET names one. why (may be NULL): what each has or why it has nothing, for the log and for "no net device".
  */
 rondo_status rondo_netdev_mask(uint32_t *mask, char *why, size_t bytes);
@@ -78,7 +84,9 @@ rondo_status rondo_netdev_mask(uint32_t *mask, char *why, size_t bytes);
 const struct rondo_net_device *rondo_netdev_common(uint32_t mask_a, uint32_t mask_b);
 /** One of the list by its name or a usual one ("IB" is verbs, an open plugin's own), in any case; NULL: none. */
 const struct rondo_net_device *rondo_netdev_by_name(const char *name);
-/** Finalize what rondo_netdev_mask has asked; the next mask asks again. All comms are closed, no other thread is here. */
+/** A communicator holds the devices from before its mask on. Any thread. */
+void rondo_netdev_hold(void);
+/** Let go; when nobody else holds them, what rondo_netdev_mask has asked is finalized, and the next mask asks again. This user's comms are closed. Any thread. */
 void rondo_netdev_finalize(void);
 
 #endif

@@ -280,48 +280,60 @@ static rondo_status message_begin(struct comm *comm, enum function function, str
 }
 
 /* The device inside took it, or not. */
+static void request_begun(struct comm *comm, struct request *new, int n, void *inner, void **request)
+{
+    if (inner != NULL) {
+        *new = (struct request){ .comm = comm, .inner = inner, .used = 1, .n = n };
+        *request = new;
+    }
+}
+
 static void message_begun(struct comm *comm, struct request *new, int n, void *inner, void **request)
 {
-    if (inner == NULL) {
-        return;
-    }
-    *new = (struct request){ .comm = comm, .inner = inner, .used = 1, .n = n };
-    *request = new;
+    request_begun(comm, new, n, inner, request);
+    comm->nmessages += inner != NULL;
+    comm->refused = inner != NULL ? 0 : comm->refused;
 }
+
+/* A message of n parts (0: sent), by a call of the device inside. */
+#define MESSAGE(comm, function, n, call)                \
+    do {                                                \
+        struct request *new;                            \
+        void *inner = NULL;                             \
+        *request = NULL;                                \
+        RONDO_TRY(message_begin(comm, function, &new)); \
+        if (new == NULL) {                              \
+            return RONDO_SUCCESS;                       \
+        }                                               \
+        RONDO_TRY((comm)->net->call);                   \
+        message_begun(comm, new, n, inner, request);    \
+        return RONDO_SUCCESS;                           \
+    } while (0)
 
 static rondo_status fault_isend(void *arg, const void *data, size_t bytes, int tag, void *region, void **request)
 {
     struct comm *comm = arg;
-    struct request *new;
-    void *inner = NULL;
-    *request = NULL;
-    RONDO_TRY(message_begin(comm, FAULT_isend, &new));
-    if (new == NULL) {
-        return RONDO_SUCCESS;
-    }
-    RONDO_TRY(comm->net->isend(comm->inner, data, bytes, tag, region, &inner));
-    message_begun(comm, new, 0, inner, request);
-    comm->nmessages += inner != NULL;
-    comm->refused = inner != NULL ? 0 : comm->refused;
-    return RONDO_SUCCESS;
+    MESSAGE(comm, FAULT_isend, 0, isend(comm->inner, data, bytes, tag, region, &inner));
 }
 
 static rondo_status fault_irecv(void *arg, int n, void *const *data, const size_t *bytes, const int *tags, void *const *regions,
                                 void **request)
 {
     struct comm *comm = arg;
-    struct request *new;
-    void *inner = NULL;
-    *request = NULL;
-    RONDO_TRY(message_begin(comm, FAULT_irecv, &new));
-    if (new == NULL) {
-        return RONDO_SUCCESS;
-    }
-    RONDO_TRY(comm->net->irecv(comm->inner, n, data, bytes, tags, regions, &inner));
-    message_begun(comm, new, n, inner, request);
-    comm->nmessages += inner != NULL;
-    comm->refused = inner != NULL ? 0 : comm->refused;
-    return RONDO_SUCCESS;
+    MESSAGE(comm, FAULT_irecv, n, irecv(comm->inner, n, data, bytes, tags, regions, &inner));
+}
+
+static rondo_status fault_isend_apart(void *arg, const void *head, size_t head_bytes, const void *data, size_t bytes, int tag,
+                                      void **request)
+{
+    struct comm *comm = arg;
+    MESSAGE(comm, FAULT_isend, 0, isend_apart(comm->inner, head, head_bytes, data, bytes, tag, &inner));
+}
+
+static rondo_status fault_irecv_apart(void *arg, void *head, size_t head_bytes, void *data, size_t bytes, int tag, void **request)
+{
+    struct comm *comm = arg;
+    MESSAGE(comm, FAULT_irecv, 1, irecv_apart(comm->inner, head, head_bytes, data, bytes, tag, &inner));
 }
 
 static rondo_status fault_iflush(void *arg, int n, void *const *data, const size_t *bytes, void *const *regions, void **request)
@@ -338,7 +350,7 @@ static rondo_status fault_iflush(void *arg, int n, void *const *data, const size
         return rondo_fail(RONDO_INVALID_USAGE, "more than %d requests are under way on a connection with faults", POOL);
     }
     RONDO_TRY(comm->net->iflush(comm->inner, n, data, bytes, regions, &inner));
-    message_begun(comm, new, 0, inner, request);
+    request_begun(comm, new, 0, inner, request);
     return RONDO_SUCCESS;
 }
 
@@ -399,10 +411,10 @@ WRAP(0)
 WRAP(1)
 WRAP(2)
 
-#define ROW(i)                                                                                                                          \
-    {                                                                                                                                   \
-        .name = "fault", .init = init_##i, .properties = properties_##i, .prepare = prepare_##i, .connect = fault_connect,              \
-        .reg = fault_reg, .unreg = fault_unreg, .isend = fault_isend, .irecv = fault_irecv, .iflush = fault_iflush, .test = fault_test, \
-        .close = fault_close, .finalize = finalize_##i                                                                                  \
+#define ROW(i)                                                                                                                       \
+    {                                                                                                                                \
+        .name = "fault", .init = init_##i, .properties = properties_##i, .prepare = prepare_##i, .connect = fault_connect,           \
+        .reg = fault_reg, .unreg = fault_unreg, .isend = fault_isend, .irecv = fault_irecv, .isend_apart = fault_isend_apart,        \
+        .irecv_apart = fault_irecv_apart, .iflush = fault_iflush, .test = fault_test, .close = fault_close, .finalize = finalize_##i \
     }
 const struct rondo_net_device rondo_netdev_faults[RONDO_FAULT_NETDEVS] = { ROW(0), ROW(1), ROW(2) };

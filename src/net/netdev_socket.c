@@ -148,7 +148,7 @@ static rondo_status socket_properties(int device, struct rondo_net_properties *p
 {
     struct rondo_socket_device *at;
     RONDO_TRY(device_at(device, &at));
-    *properties = (struct rondo_net_properties){ .memory = RONDO_NET_HOST,
+    *properties = (struct rondo_net_properties){ .memory = RONDO_NET_HOST | RONDO_NET_APART,
                                                  .guid = at->guid,
                                                  .speed_mbps = at->mbps,
                                                  .max_comms = MAX_COMMS,
@@ -181,7 +181,8 @@ static void handle_fill(struct rondo_socket_handle *handle, const struct rondo_s
                                             .version = RONDO_SOCKET_VERSION,
                                             .is_send = (uint8_t)comm->is_send,
                                             .nconns = (uint32_t)comm->nconns,
-                                            .cookie = comm->cookie };
+                                            .cookie = comm->cookie,
+                                            .mate = comm->mate ? comm->mate->cookie : 0 };
     handle->port = comm->is_send ? 0 : device->port;
     memcpy(handle->ifname, device->name, sizeof handle->ifname);
     if (device->addr.any.sa_family == AF_INET6) {
@@ -201,7 +202,7 @@ static rondo_status socket_prepare(int device, const struct rondo_net_peer *peer
     rondo_status status;
     *comm = NULL;
     RONDO_TRY(device_at(device, &at));
-    RONDO_TRY(rondo_calloc(&new, 1, sizeof *new + (size_t)nconns * sizeof new->conn[0], "a socket comm"));
+    RONDO_TRY(rondo_calloc(&new, 1, sizeof *new + (size_t)(nconns + 1) * sizeof new->conn[0], "a socket comm"));
     new->device = at;
     new->peer = *peer;
     new->peer.host[sizeof new->peer.host - 1] = '\0';
@@ -210,14 +211,11 @@ static rondo_status socket_prepare(int device, const struct rondo_net_peer *peer
     for (int i = 0; i < nconns; i++) {
         new->conn[i].fd = -1;
     }
-    new->stage_room = is_send ? RONDO_SOCKET_COPIED : RONDO_SOCKET_READ;
-    new->stage = malloc(new->stage_room);
-    if (!new->stage) {
-        rondo_free(new);
-        return rondo_fail(RONDO_SYSTEM_ERROR, "no memory for a socket comm to rank %d on host %s", peer->rank, rondo_log_host());
-    }
+    RONDO_TRY_GOTO(rondo_socket_stage_room(new, &new->stage[0], is_send ? RONDO_SOCKET_COPIED : RONDO_SOCKET_READ), fail);
     RONDO_TRY_GOTO(rondo_random(&new->cookie, sizeof new->cookie), fail);
-    if (!is_send) {
+    if (is_send) {
+        rondo_socket_mate(new);
+    } else {
         RONDO_TRY_GOTO(rondo_socket_listen(new), fail);
     }
     memset(handle, 0, RONDO_NET_HANDLE);
@@ -225,7 +223,7 @@ static rondo_status socket_prepare(int device, const struct rondo_net_peer *peer
     *comm = new;
     return RONDO_SUCCESS;
 fail:
-    free(new->stage);
+    free(new->stage[0].bytes);
     rondo_free(new);
     return status;
 }
@@ -239,12 +237,14 @@ static void socket_close(void *arg)
     if (!comm->is_send) {
         rondo_socket_unlisten(comm, 1);
     }
-    for (int i = 0; i < comm->nconns; i++) {
-        if (comm->conn[i].fd >= 0) {
+    int stays = rondo_socket_unmate(comm);
+    for (int i = 0; i < rondo_socket_ways(comm); i++) {
+        if (comm->conn[i].fd >= 0 && i != stays) {
             close(comm->conn[i].fd);
         }
     }
-    free(comm->stage);
+    free(comm->stage[0].bytes);
+    free(comm->stage[1].bytes);
     rondo_free(comm);
 }
 
@@ -359,7 +359,7 @@ static rondo_status sender_connect(struct rondo_socket_comm *comm)
         }
         nready += conn->state == RONDO_SOCKET_READY;
     }
-    comm->connected = nready == comm->nconns;
+    comm->opened = nready == comm->nconns;
     return RONDO_SUCCESS;
 }
 
@@ -380,7 +380,7 @@ static rondo_status receiver_connect(struct rondo_socket_comm *comm)
             return rondo_socket_lost(comm, -1, "accepting");
         }
     }
-    comm->connected = 1;
+    comm->opened = 1;
     return RONDO_SUCCESS;
 }
 
@@ -415,14 +415,18 @@ static rondo_status socket_connect(void *arg, const void *handle)
         RONDO_TRY(connect_first(comm, handle));
     }
     accept_for_all(0, LOOK_IDLE_NS);
-    RONDO_TRY(comm->is_send ? sender_connect(comm) : receiver_connect(comm));
-    if (!comm->connected) {
+    if (!comm->opened) {
+        RONDO_TRY(comm->is_send ? sender_connect(comm) : receiver_connect(comm));
+    }
+    if (!comm->opened) {
         return RONDO_IN_PROGRESS;
     }
+    RONDO_TRY(rondo_socket_lane(comm));
     if (rondo_log_on(RONDO_LOG_INFO, RONDO_SUBSYS_NET)) {
         char ends[RONDO_ERROR_TEXT / 2];
         ends_text(comm, ends, sizeof ends);
-        rondo_log_print(RONDO_LOG_INFO, "net: %s over %d connections: %s", comm->is_send ? "sends" : "receives", comm->nconns, ends);
+        rondo_log_print(RONDO_LOG_INFO, "net: %s over %d connections%s: %s", comm->is_send ? "sends" : "receives", comm->nconns,
+                        comm->lane ? " and a lane" : "", ends);
     }
     return RONDO_SUCCESS;
 }
@@ -488,6 +492,8 @@ const struct rondo_net_device rondo_netdev_socket = {
     .unreg = socket_unreg,
     .isend = rondo_socket_isend,
     .irecv = rondo_socket_irecv,
+    .isend_apart = rondo_socket_isend_apart,
+    .irecv_apart = rondo_socket_irecv_apart,
     .iflush = socket_iflush,
     .test = socket_test,
     .close = socket_close,

@@ -1,10 +1,16 @@
 /*
  * What the parts of the socket device share: interfaces (netdev_socket_if.c), listeners and the start of connections
- * (netdev_socket_listen.c), messages (netdev_socket_stream.c), the device's table and the life of a comm (netdev_socket.c).
+ * (netdev_socket_listen.c), messages (netdev_socket_stream.c), comms that share connections (netdev_socket_mate.c), the device's table and the life of a
+ * comm (netdev_socket.c).
  *
  * A comm is `nconns` TCP connections, made by the sender to the listener of the receiver's device; the receiver never writes but one
  * welcome on each. Connection i carries, of every message in turn, the i-th part (parts are equal, 128 KiB at least: small messages are
  * all part 0); a frame goes before part 0.
+ *
+ * A sender and a receiver of one owner between the same ranks are mates, if their other ends are mates as well. Then small messages of both directions go over connection 0 of one of them: acknowledgements
+ * ride on data, one packet less a message and a fifth of its time. For longer ones connections of their own are better, since the two directions of a connection share a lock. So one of the directions has
+ * a lane besides its own connections: connection 0 of its mate, the other way. Before a message that goes elsewhere than the one before it, a switch says so where the one before went. Senders say in their
+ * handles who their mates are, and of the two directions the one whose sender has the higher cookie has the lane: all four find the same.
  *
  * A small message is one system call at each end. A receiver expects the next message to be as long as the last one, and reads it to its place together with its frame; what turns out to
  * be of later messages is moved away. So bytes of a receive's memory behind the message that came may have been written.
@@ -22,12 +28,13 @@ enum {
     RONDO_SOCKET_CONNS = 64,       /* most of a comm */
     RONDO_SOCKET_PART = 128 << 10, /* fewest bytes of a part that is not the last */
     RONDO_SOCKET_READ = 4112,      /* bytes read ahead on connection 0: frames, and small messages with them */
+    RONDO_SOCKET_SMALL = 1040,     /* bytes of a message that goes by the lane, at most (measured over veth: the lane wins up to 1 KiB) */
     RONDO_SOCKET_COPIED = 4112,    /* bytes up to which a sender copies frames and messages together: cheaper than a gathered call */
     RONDO_SOCKET_UNNAMED = 1024,   /* most connections that have not said what they are; a quarter of the descriptors if that is less */
     RONDO_SOCKET_SILENT_MS = 5000, /* they may be silent so long */
     RONDO_SOCKET_MESSAGES = RONDO_NET_MAX_REQUESTS * RONDO_NET_MAX_RECVS,
     RONDO_SOCKET_MAGIC = 0x6b637372, /* "rsck" */
-    RONDO_SOCKET_VERSION = 1,
+    RONDO_SOCKET_VERSION = 2,
     RONDO_SOCKET_ADDR_TEXT = 80
 };
 
@@ -44,7 +51,7 @@ struct rondo_socket_handle {
     uint8_t is_send, family /* 4 or 6 */;
     uint16_t port; /* of the receiver's listener, in network order; 0: a sender's */
     uint32_t nconns;
-    uint64_t cookie;
+    uint64_t cookie, mate /* of a sender: its mate's cookie; 0: none */;
     uint8_t addr[16]; /* 4 bytes of IPv4, or IPv6 */
     char ifname[RONDO_IFACE_NAME];
 };
@@ -66,7 +73,7 @@ struct rondo_socket_welcome {
 
 /* Before a message. */
 struct rondo_socket_frame {
-    uint64_t bytes;
+    uint64_t bytes; /* UINT64_MAX: none; the next frame is on the other one of connection 0 and lane */
     int32_t tag;
     uint32_t check; /* RONDO_SOCKET_MAGIC + the message's number: a stream that has slipped is noticed */
 };
@@ -119,14 +126,18 @@ struct rondo_socket_request {
     void *data[RONDO_NET_MAX_RECVS];
     size_t bytes[RONDO_NET_MAX_RECVS]; /* room; what arrived once complete */
     int tags[RONDO_NET_MAX_RECVS];
+    void *head; /* of a receive of one part: its first bytes go here */
+    size_t head_bytes;
 };
 
 struct rondo_socket_message {
     struct rondo_socket_request *request;
-    uint8_t *data;
-    size_t bytes, part; /* part: bytes of all but the last part */
-    int left;           /* connections that are not through with it */
+    uint8_t *head, *data; /* its first head_bytes, and the others */
+    size_t bytes, part;   /* bytes: of both; part: of all but the last part */
     struct rondo_socket_frame frame;
+    uint32_t head_bytes;
+    int left;               /* connections that are not through with it */
+    uint8_t lane, switches; /* it goes by the lane; the one before it went elsewhere */
 };
 
 enum rondo_socket_state { RONDO_SOCKET_NEW, RONDO_SOCKET_CONNECTING, RONDO_SOCKET_GREETED, RONDO_SOCKET_READY };
@@ -142,6 +153,11 @@ struct rondo_socket_conn {
 struct rondo_socket_comm {
     struct rondo_socket_device *device;
     struct rondo_socket_comm *next; /* in device->waiting */
+    struct rondo_socket_comm *mate; /* of the other direction; NULL: none, or gone */
+    int opened;                     /* its own connections are there */
+    int shared;                     /* one of mate and comm has a lane */
+    int lane;                       /* its index in conn; 0: none */
+    int at;                         /* where the last message went, or the next frame comes: 0 or lane */
     struct rondo_net_peer peer;
     int is_send, connected, waiting, nconns, narrived;
     uint64_t cookie;
@@ -155,10 +171,12 @@ struct rondo_socket_comm {
     struct rondo_socket_request *order[RONDO_NET_MAX_REQUESTS];
     struct rondo_socket_request request[RONDO_NET_MAX_REQUESTS];
     struct rondo_socket_message message[RONDO_SOCKET_MESSAGES];
-    size_t last;                             /* bytes of the last message that came, of its part on connection 0 */
-    size_t stage_from, stage_to, stage_room; /* what waits in the stage */
-    uint8_t *stage; /* of a receiver _READ bytes, more after a message that was much shorter than the last; of a sender _COPIED */
-    struct rondo_socket_conn conn[]; /* nconns */
+    struct rondo_socket_stage {
+        size_t last;           /* bytes of the last message that came, of its part here */
+        size_t from, to, room; /* what waits */
+        uint8_t *bytes; /* of a receiver _READ bytes, more after a message that was much shorter than the last; of a sender _COPIED */
+    } stage[2];         /* of connection 0, of the lane */
+    struct rondo_socket_conn conn[]; /* nconns, and the lane */
 };
 
 /**
@@ -182,11 +200,27 @@ void rondo_socket_unlisten(struct rondo_socket_comm *comm, int gone);
 /** Look at a listener: accept, read hellos, hand connections to their comms, drop others. Bounded. */
 void rondo_socket_accept(struct rondo_socket_device *device);
 
+/* ---- comms that share connections (netdev_socket_mate.c) ---- */
+
+/** Before its handle is filled: a sender finds its mate among the receivers that wait. */
+void rondo_socket_mate(struct rondo_socket_comm *comm);
+/** A comm whose own connections are there is connected when it needs no lane, or has it: RONDO_IN_PROGRESS until mate and comm know the other ends and the mate has its connections. */
+rondo_status rondo_socket_lane(struct rondo_socket_comm *comm);
+/** The comm closes. @return which of its connections stays open, for the mate; -1: none. The other end sees that nothing more is sent. */
+int rondo_socket_unmate(struct rondo_socket_comm *comm);
+/** How many connections it has, with the lane. */
+static inline int rondo_socket_ways(const struct rondo_socket_comm *comm) { return comm->nconns + (comm->lane != 0); }
+
 /* ---- messages (netdev_socket_stream.c) ---- */
 
 rondo_status rondo_socket_isend(void *comm, const void *data, size_t bytes, int tag, void *region, void **request);
 rondo_status rondo_socket_irecv(void *comm, int n, void *const *data, const size_t *bytes, const int *tags, void *const *regions,
                                 void **request);
+rondo_status rondo_socket_isend_apart(void *comm, const void *head, size_t head_bytes, const void *data, size_t bytes, int tag,
+                                      void **request);
+rondo_status rondo_socket_irecv_apart(void *comm, void *head, size_t head_bytes, void *data, size_t bytes, int tag, void **request);
+/** Room for so many bytes in a stage; what waits there stays. An error ends the comm. */
+rondo_status rondo_socket_stage_room(struct rondo_socket_comm *comm, struct rondo_socket_stage *stage, size_t bytes);
 /** Move what can be moved now. */
 rondo_status rondo_socket_progress(struct rondo_socket_comm *comm);
 

@@ -12,7 +12,7 @@
 
 enum {
     CALLS = 16,      /* most system calls of a connection in one test */
-    PIECES = 16,     /* of a gathered call */
+    PIECES = 24,     /* of a gathered call */
     CLOCK_TURNS = 64 /* tests without progress between two looks at the clock */
 };
 
@@ -39,6 +39,8 @@ static struct rondo_socket_request *request_new(struct rondo_socket_comm *comm, 
             request->used = 1;
             request->n = request->left = n;
             request->empty = (1u << n) - 1;
+            request->head = NULL;
+            request->head_bytes = 0;
             return request;
         }
     }
@@ -53,19 +55,37 @@ static struct rondo_socket_message *message_new(struct rondo_socket_comm *comm, 
 {
     struct rondo_socket_message *message = &comm->message[comm->head % RONDO_SOCKET_MESSAGES];
     size_t nconns = (size_t)comm->nconns;
-    *message = (struct rondo_socket_message){ .request = request, .data = data, .bytes = bytes, .left = comm->nconns };
+    *message = (struct rondo_socket_message){ .request = request,
+                                              .head = request->head,
+                                              .head_bytes = (uint32_t)request->head_bytes,
+                                              .data = data,
+                                              .bytes = bytes,
+                                              .left = rondo_socket_ways(comm),
+                                              .lane = comm->is_send ? comm->lane && bytes <= RONDO_SOCKET_SMALL : comm->at != 0 };
+    message->switches = comm->is_send && message->lane != (comm->at != 0);
+    comm->at = message->lane ? comm->lane : 0;
     message->part = rondo_max_size(bytes / nconns + (bytes % nconns != 0), RONDO_SOCKET_PART);
     message->frame = (struct rondo_socket_frame){ .bytes = bytes, .check = RONDO_SOCKET_MAGIC + (uint32_t)comm->head };
     comm->head++;
     return message;
 }
 
-/* What connection i sends or receives of a message: maybe a frame, and a part. */
-static void pieces_of(const struct rondo_socket_comm *comm, struct rondo_socket_message *message, int i, struct iovec piece[2])
+/* What connection i sends or receives of a message: maybe a frame, and a part, whose first bytes may lie elsewhere (heads are shorter than parts); or the switch before it. */
+enum { OF_MESSAGE = 3 };
+static const struct rondo_socket_frame elsewhere = { .bytes = UINT64_MAX, .check = RONDO_SOCKET_MAGIC };
+static void pieces_of(const struct rondo_socket_comm *comm, struct rondo_socket_message *message, int i, struct iovec piece[OF_MESSAGE])
 {
-    size_t from = rondo_min_size((size_t)i * message->part, message->bytes);
-    piece[0] = (struct iovec){ &message->frame, comm->is_send && i == 0 ? sizeof message->frame : 0 };
-    piece[1] = (struct iovec){ message->bytes ? message->data + from : NULL, rondo_min_size(message->part, message->bytes - from) };
+    int by_lane = i >= comm->nconns, k = by_lane ? 0 : i;
+    if (by_lane != message->lane) {
+        piece[0] = (struct iovec){ (void *)&elsewhere, message->switches && k == 0 ? sizeof elsewhere : 0 };
+        piece[1] = piece[2] = (struct iovec){ NULL, 0 };
+        return;
+    }
+    size_t from = rondo_min_size((size_t)k * message->part, message->bytes), bytes = rondo_min_size(message->part, message->bytes - from);
+    size_t head = k == 0 ? rondo_min_size(message->head_bytes, bytes) : 0;
+    piece[0] = (struct iovec){ &message->frame, comm->is_send && k == 0 ? sizeof message->frame : 0 };
+    piece[1] = (struct iovec){ message->head, head };
+    piece[2] = (struct iovec){ bytes > head ? message->data + (from + head - message->head_bytes) : NULL, bytes - head };
 }
 
 /* The next bytes of connection i's stream, of as many messages as fit. */
@@ -74,14 +94,14 @@ static int gather(struct rondo_socket_comm *comm, int i, struct iovec *piece, in
     const struct rondo_socket_conn *conn = &comm->conn[i];
     size_t skip = conn->offset;
     int n = 0;
-    for (uint64_t seq = conn->seq; seq < comm->head && n + 2 <= most; seq++) {
-        struct iovec two[2];
-        pieces_of(comm, &comm->message[seq % RONDO_SOCKET_MESSAGES], i, two);
-        for (int k = 0; k < 2; k++) {
-            size_t skipped = rondo_min_size(skip, two[k].iov_len);
+    for (uint64_t seq = conn->seq; seq < comm->head && n + OF_MESSAGE <= most; seq++) {
+        struct iovec of[OF_MESSAGE];
+        pieces_of(comm, &comm->message[seq % RONDO_SOCKET_MESSAGES], i, of);
+        for (int k = 0; k < OF_MESSAGE; k++) {
+            size_t skipped = rondo_min_size(skip, of[k].iov_len);
             skip -= skipped;
-            if (two[k].iov_len > skipped) {
-                piece[n++] = (struct iovec){ (char *)two[k].iov_base + skipped, two[k].iov_len - skipped };
+            if (of[k].iov_len > skipped) {
+                piece[n++] = (struct iovec){ (char *)of[k].iov_base + skipped, of[k].iov_len - skipped };
             }
         }
     }
@@ -101,9 +121,9 @@ static void advance(struct rondo_socket_comm *comm, int i, size_t bytes)
     struct rondo_socket_conn *conn = &comm->conn[i];
     while (conn->seq < comm->head) {
         struct rondo_socket_message *message = &comm->message[conn->seq % RONDO_SOCKET_MESSAGES];
-        struct iovec two[2];
-        pieces_of(comm, message, i, two);
-        size_t here = two[0].iov_len + two[1].iov_len - conn->offset;
+        struct iovec of[OF_MESSAGE];
+        pieces_of(comm, message, i, of);
+        size_t here = of[0].iov_len + of[1].iov_len + of[2].iov_len - conn->offset;
         if (bytes < here) {
             conn->offset += bytes;
             return;
@@ -151,9 +171,9 @@ static int copy_together(struct rondo_socket_comm *comm, struct iovec *piece, in
         return n;
     }
     for (size_t k = 0, at = 0; k < (size_t)n; at += piece[k++].iov_len) {
-        memcpy(comm->stage + at, piece[k].iov_base, piece[k].iov_len);
+        memcpy(comm->stage[0].bytes + at, piece[k].iov_base, piece[k].iov_len);
     }
-    piece[0] = (struct iovec){ comm->stage, bytes };
+    piece[0] = (struct iovec){ comm->stage[0].bytes, bytes };
     return 1;
 }
 
@@ -178,7 +198,10 @@ static rondo_status conn_move(struct rondo_socket_comm *comm, int i)
     return RONDO_SUCCESS;
 }
 
-/* ---- receiving on connection 0 ---- */
+/* ---- receiving on connection 0, or the lane ---- */
+
+/* What was read ahead where the next frame comes. */
+static struct rondo_socket_stage *stage_of(struct rondo_socket_comm *comm) { return &comm->stage[comm->at != 0]; }
 
 /* The receive whose turn it is; NULL: none is posted. */
 static struct rondo_socket_request *receive_next(struct rondo_socket_comm *comm)
@@ -196,12 +219,18 @@ static int part_for(const struct rondo_socket_request *request, int tag)
     return -1;
 }
 
+/* A frame waits in the stage. */
 static rondo_status frame_take(struct rondo_socket_comm *comm)
 {
     struct rondo_socket_request *request = receive_next(comm);
+    struct rondo_socket_stage *stage = stage_of(comm);
     struct rondo_socket_frame frame;
-    memcpy(&frame, comm->stage + comm->stage_from, sizeof frame);
-    comm->stage_from += sizeof frame;
+    memcpy(&frame, stage->bytes + stage->from, sizeof frame);
+    stage->from += sizeof frame;
+    if (frame.bytes == elsewhere.bytes && frame.check == elsewhere.check && comm->lane != 0) {
+        comm->at = comm->at == 0 ? comm->lane : 0;
+        return RONDO_SUCCESS;
+    }
     if (frame.check != RONDO_SOCKET_MAGIC + (uint32_t)comm->head) {
         return rondo_socket_lost(comm, -1, "receiving");
     }
@@ -222,102 +251,129 @@ static rondo_status frame_take(struct rondo_socket_comm *comm)
     request->bytes[part] = (size_t)frame.bytes;
     comm->matched += request->empty == 0;
     const struct rondo_socket_message *message = message_new(comm, request, request->data[part], (size_t)frame.bytes);
-    comm->last = rondo_min_size(message->part, message->bytes);
+    stage->last = rondo_min_size(message->part, message->bytes);
     return RONDO_SUCCESS;
 }
 
 /* More bytes behind those that wait in the stage. *calls 0: no more can move now. */
 static rondo_status stage_fill(struct rondo_socket_comm *comm, int *calls)
 {
-    size_t moved, waiting = comm->stage_to - comm->stage_from;
-    memmove(comm->stage, comm->stage + comm->stage_from, waiting);
-    comm->stage_from = 0;
-    comm->stage_to = waiting;
-    struct iovec piece = { comm->stage + waiting, RONDO_SOCKET_READ - waiting };
-    RONDO_TRY(move(comm, 0, &piece, 1, &moved));
-    comm->stage_to += moved;
+    struct rondo_socket_stage *stage = stage_of(comm);
+    size_t moved, waiting = stage->to - stage->from;
+    memmove(stage->bytes, stage->bytes + stage->from, waiting);
+    stage->from = 0;
+    stage->to = waiting;
+    struct iovec piece = { stage->bytes + waiting, RONDO_SOCKET_READ - waiting };
+    RONDO_TRY(move(comm, comm->at, &piece, 1, &moved));
+    stage->to += moved;
     *calls = moved < piece.iov_len ? 0 : *calls - 1;
     return RONDO_SUCCESS;
 }
 
-static rondo_status stage_grow(struct rondo_socket_comm *comm, size_t bytes)
+rondo_status rondo_socket_stage_room(struct rondo_socket_comm *comm, struct rondo_socket_stage *stage, size_t bytes)
 {
-    uint8_t *stage = bytes > comm->stage_room ? realloc(comm->stage, bytes) : comm->stage;
-    if (!stage) {
-        return rondo_socket_end(comm, RONDO_SYSTEM_ERROR, "no memory on host %s for %zu bytes that came", rondo_log_host(), bytes);
+    uint8_t *larger = bytes > stage->room ? realloc(stage->bytes, bytes) : stage->bytes;
+    if (!larger) {
+        return rondo_socket_end(comm, RONDO_SYSTEM_ERROR, "no memory on host %s for %zu bytes of messages", rondo_log_host(), bytes);
     }
-    comm->stage = stage;
-    comm->stage_room = rondo_max_size(comm->stage_room, bytes);
+    stage->bytes = larger;
+    stage->room = rondo_max_size(stage->room, bytes);
     return RONDO_SUCCESS;
 }
 
-/* After a read that began with a frame, which is in the stage: `direct` bytes behind it are at data, and what of them is of later messages goes to the stage. */
-static rondo_status frame_sort(struct rondo_socket_comm *comm, const uint8_t *data, size_t direct)
+/* Bytes of a receive's memory from `from` on, to the stage. */
+static void stage_copy(uint8_t *stage, const struct rondo_socket_request *request, size_t from, size_t bytes)
 {
-    RONDO_TRY(frame_take(comm));
-    size_t mine = rondo_min_size(direct, comm->last), later = direct - mine;
-    if (later > 0) {
-        RONDO_TRY(stage_grow(comm, later));
-        memcpy(comm->stage, data + mine, later);
-        comm->stage_from = 0;
-        comm->stage_to = later;
+    size_t head = from < request->head_bytes ? rondo_min_size(request->head_bytes - from, bytes) : 0;
+    if (head > 0) {
+        memcpy(stage, (const uint8_t *)request->head + from, head);
     }
-    advance(comm, 0, mine);
+    if (bytes > head) {
+        memcpy(stage + head, (const uint8_t *)request->data[0] + (from + head - request->head_bytes), bytes - head);
+    }
+}
+
+/* After a read that began with a frame, which is in the stage: `direct` bytes behind it are where the request says, and what of them is of later messages goes to the stage. */
+static rondo_status frame_sort(struct rondo_socket_comm *comm, const struct rondo_socket_request *request, size_t direct)
+{
+    struct rondo_socket_stage *stage = stage_of(comm);
+    uint64_t before = comm->head;
+    int at = comm->at;
+    RONDO_TRY(frame_take(comm));
+    size_t mine = comm->head > before ? rondo_min_size(direct, stage->last) : 0 /* a switch */, later = direct - mine;
+    if (later > 0) {
+        RONDO_TRY(rondo_socket_stage_room(comm, stage, later));
+        stage_copy(stage->bytes, request, mine, later);
+        stage->from = 0;
+        stage->to = later;
+    }
+    advance(comm, at, mine);
     return RONDO_SUCCESS;
 }
 
 /* Would a message as long as the last one not come whole by stage_fill, and is its place known? */
 static int is_expected(const struct rondo_socket_comm *comm, const struct rondo_socket_request *request)
 {
-    return request->n == 1 && sizeof(struct rondo_socket_frame) + comm->last > RONDO_SOCKET_READ && request->bytes[0] >= comm->last;
+    size_t last = comm->stage[comm->at != 0].last;
+    return request->n == 1 && sizeof(struct rondo_socket_frame) + last > RONDO_SOCKET_READ && request->bytes[0] >= last &&
+           last >= request->head_bytes;
 }
 
 /* A frame, and its data to its place. The stage is empty. */
 static rondo_status frame_read(struct rondo_socket_comm *comm, const struct rondo_socket_request *request, int *calls)
 {
-    const size_t frame = sizeof(struct rondo_socket_frame), expected = comm->last;
-    const uint8_t *data = request->data[0];
-    struct iovec piece[2] = { { comm->stage, frame }, { request->data[0], expected } };
+    struct rondo_socket_stage *stage = stage_of(comm);
+    const size_t frame = sizeof(struct rondo_socket_frame), expected = stage->last, head = request->head_bytes;
+    struct iovec piece[3] = { { stage->bytes, frame }, { request->head, head }, { request->data[0], expected - head } };
     size_t moved;
-    RONDO_TRY(move(comm, 0, piece, 2, &moved));
+    if (head == 0) {
+        piece[1] = piece[2];
+    }
+    RONDO_TRY(move(comm, comm->at, piece, head == 0 ? 2 : 3, &moved));
     *calls = moved < frame + expected ? 0 : *calls - 1;
-    comm->stage_from = 0;
-    comm->stage_to = rondo_min_size(moved, frame);
-    return moved < frame ? RONDO_SUCCESS : frame_sort(comm, data, moved - frame);
+    stage->from = 0;
+    stage->to = rondo_min_size(moved, frame);
+    return moved < frame ? RONDO_SUCCESS : frame_sort(comm, request, moved - frame);
 }
 
 /* Data of the message at hand, straight to its place, and what follows into the stage. */
 static rondo_status data_read(struct rondo_socket_comm *comm, int *calls)
 {
-    struct iovec piece[3];
-    gather(comm, 0, piece, 2);
-    size_t want = piece[0].iov_len, moved;
-    piece[1] = (struct iovec){ comm->stage, RONDO_SOCKET_READ };
-    RONDO_TRY(move(comm, 0, piece, 2, &moved));
-    comm->stage_from = 0;
-    comm->stage_to = moved > want ? moved - want : 0;
-    advance(comm, 0, rondo_min_size(moved, want));
+    struct rondo_socket_stage *stage = stage_of(comm);
+    struct iovec piece[OF_MESSAGE + 1];
+    int n = gather(comm, comm->at, piece, OF_MESSAGE);
+    size_t want = 0, moved;
+    for (int k = 0; k < n; k++) {
+        want += piece[k].iov_len;
+    }
+    piece[n] = (struct iovec){ stage->bytes, RONDO_SOCKET_READ };
+    RONDO_TRY(move(comm, comm->at, piece, n + 1, &moved));
+    stage->from = 0;
+    stage->to = moved > want ? moved - want : 0;
+    advance(comm, comm->at, rondo_min_size(moved, want));
     *calls = moved < want + RONDO_SOCKET_READ ? 0 : *calls - 1;
     return RONDO_SUCCESS;
 }
 
 static void data_from_stage(struct rondo_socket_comm *comm)
 {
-    struct iovec piece[2];
-    gather(comm, 0, piece, 2);
-    size_t bytes = rondo_min_size(piece[0].iov_len, comm->stage_to - comm->stage_from);
-    memcpy(piece[0].iov_base, comm->stage + comm->stage_from, bytes);
-    comm->stage_from += bytes;
-    advance(comm, 0, bytes);
+    struct rondo_socket_stage *stage = stage_of(comm);
+    struct iovec piece[OF_MESSAGE];
+    gather(comm, comm->at, piece, OF_MESSAGE);
+    size_t bytes = rondo_min_size(piece[0].iov_len, stage->to - stage->from);
+    memcpy(piece[0].iov_base, stage->bytes + stage->from, bytes);
+    stage->from += bytes;
+    advance(comm, comm->at, bytes);
 }
 
 /* Bytes are read only when a receive asks for them: what a peer sends unasked waits in its own buffers. */
 static rondo_status framed_receive(struct rondo_socket_comm *comm)
 {
     for (int calls = CALLS;;) {
-        size_t waiting = comm->stage_to - comm->stage_from;
+        size_t waiting = stage_of(comm)->to - stage_of(comm)->from;
         advance(comm, 0, 0);
-        int in_message = comm->conn[0].seq < comm->head;
+        advance(comm, comm->lane, 0);
+        int in_message = comm->conn[comm->at].seq < comm->head;
         const struct rondo_socket_request *next = in_message ? NULL : receive_next(comm);
         if (!in_message && !next) {
             return RONDO_SUCCESS;
@@ -343,22 +399,22 @@ static rondo_status framed_receive(struct rondo_socket_comm *comm)
 /*
  * A sender whose bytes are not taken: does the other host's kernel answer at all? TCP_USER_TIMEOUT cannot tell: it also ends a
  * connection whose peer is well and acknowledges, but does not read for that long (a rank that computes). A receiver, and a connection
- * at rest, have TCP's keepalive. The kernel's looks at a closed window are as far apart as the window has been closed (120 s at most):
+ * at rest, have TCP's keepalive; but not a receiver whose mate has sent: what is not acknowledged puts keepalive off. The kernel's looks at a closed window are as far apart as the window has been closed (120 s at most):
  * so late a link that died while the peer did not read is noticed.
  */
 static rondo_status watch(struct rondo_socket_comm *comm)
 {
     const int64_t timeout_ms = rondo_params()->socket_timeout / 1000000;
-    for (int i = 0; i < comm->nconns; i++) {
+    for (int i = 0; i < rondo_socket_ways(comm); i++) {
         struct tcp_info info;
         socklen_t bytes = sizeof info;
         memset(&info, 0, sizeof info);
-        if (comm->conn[i].seq >= comm->head || getsockopt(comm->conn[i].fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) {
+        if ((comm->is_send && comm->conn[i].seq >= comm->head) || getsockopt(comm->conn[i].fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) {
             continue;
         }
         int unanswered = info.tcpi_unacked > 0 ? info.tcpi_retransmits > 0 : info.tcpi_probes > 1;
         if (unanswered && info.tcpi_last_ack_recv >= timeout_ms) {
-            return rondo_socket_lost(comm, ETIMEDOUT, "sending");
+            return rondo_socket_lost(comm, ETIMEDOUT, comm->is_send ? "sending" : "receiving");
         }
     }
     return RONDO_SUCCESS;
@@ -367,7 +423,7 @@ static rondo_status watch(struct rondo_socket_comm *comm)
 static rondo_status watch_sometimes(struct rondo_socket_comm *comm)
 {
     const int64_t timeout_ns = rondo_params()->socket_timeout;
-    if (!comm->is_send || (comm->turns & (CLOCK_TURNS - 1)) != 0) {
+    if ((!comm->is_send && !comm->shared) || (comm->turns & (CLOCK_TURNS - 1)) != 0) {
         return RONDO_SUCCESS;
     }
     int64_t now_ns = rondo_now_ns();
@@ -383,28 +439,39 @@ static rondo_status watch_sometimes(struct rondo_socket_comm *comm)
 
 rondo_status rondo_socket_progress(struct rondo_socket_comm *comm)
 {
-    for (int i = 0; i < comm->nconns; i++) {
-        RONDO_TRY(i == 0 && !comm->is_send ? framed_receive(comm) : conn_move(comm, i));
+    if (!comm->is_send) {
+        RONDO_TRY(framed_receive(comm));
+    }
+    for (int i = comm->is_send ? 0 : 1; i < (comm->is_send ? rondo_socket_ways(comm) : comm->nconns); i++) {
+        RONDO_TRY(conn_move(comm, i));
     }
     return watch_sometimes(comm);
 }
 
 /* ---- the calls ---- */
 
-rondo_status rondo_socket_isend(void *arg, const void *data, size_t bytes, int tag, void *region, void **request)
+rondo_status rondo_socket_isend(void *comm, const void *data, size_t bytes, int tag, void *region, void **request)
+{
+    (void)region;
+    return rondo_socket_isend_apart(comm, NULL, 0, data, bytes, tag, request);
+}
+
+rondo_status rondo_socket_isend_apart(void *arg, const void *head, size_t head_bytes, const void *data, size_t bytes, int tag,
+                                      void **request)
 {
     struct rondo_socket_comm *comm = arg;
     struct rondo_socket_request *sending;
-    (void)region;
     *request = NULL;
     RONDO_TRY(comm_usable(comm, 1));
     sending = request_new(comm, 1);
     if (!sending) {
         return RONDO_SUCCESS;
     }
-    int first = comm->conn[0].seq == comm->head;
-    message_new(comm, sending, (void *)data, bytes)->frame.tag = tag;
-    if (first) { /* nothing waits before it: it may go at once */
+    uint64_t next = comm->head;
+    sending->head = (void *)head;
+    sending->head_bytes = head_bytes;
+    message_new(comm, sending, (void *)data, head_bytes + bytes)->frame.tag = tag;
+    if (comm->conn[comm->at].seq == next) { /* nothing waits before it: it may go at once */
         rondo_status status = rondo_socket_progress(comm);
         if (status != RONDO_SUCCESS) {
             sending->used = 0;
@@ -437,5 +504,17 @@ rondo_status rondo_socket_irecv(void *arg, int n, void *const *data, const size_
     }
     comm->order[comm->posted++ % RONDO_NET_MAX_REQUESTS] = receiving;
     *request = receiving;
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_socket_irecv_apart(void *arg, void *head, size_t head_bytes, void *data, size_t bytes, int tag, void **request)
+{
+    const size_t room = head_bytes + bytes;
+    RONDO_TRY(rondo_socket_irecv(arg, 1, &data, &room, &tag, NULL, request));
+    if (*request != NULL) {
+        struct rondo_socket_request *receiving = *request;
+        receiving->head = head;
+        receiving->head_bytes = head_bytes;
+    }
     return RONDO_SUCCESS;
 }

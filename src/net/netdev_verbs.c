@@ -156,9 +156,10 @@ static void tell(const struct rondo_verbs_comm *comm)
         rondo_log_print(
             RONDO_LOG_INFO,
             "verbs: channel %d %s: %d queue pairs of %d+%d work requests, 1 completion queue of %d, 1 memory registration of its "
-            "own, %zu bytes, no descriptor; %s",
+            "own, %zu bytes, no descriptor; path MTU %d, %s",
             comm->peer.channel, ends, comm->nlanes, RONDO_VERBS_SEND_WR, RONDO_VERBS_RECV_WR, rondo_verbs_cqe(comm->nlanes),
-            sizeof *comm + sizeof *comm->memory, comm->split ? "messages are split" : "messages go in turn");
+            sizeof *comm + sizeof *comm->memory, 128 << rondo_min_size(comm->address.mtu, comm->theirs.mtu),
+            comm->split ? "messages are split" : "messages go in turn");
     }
 }
 

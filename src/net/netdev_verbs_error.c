@@ -5,11 +5,12 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include "base/log.h"
 #include "base/param.h"
 #include "base/wait.h"
 
-enum { MOST_EVENTS = 64 /* taken at once */ };
+enum { MOST_EVENTS = 64 /* taken at once */, LINK_TELLS_MS = 200 };
 
 /* ---- ends ---- */
 
@@ -106,7 +107,8 @@ static const struct {
       "a buffer that was freed or deregistered there while in use" },
     { IBV_WC_REM_OP_ERR, RONDO_REMOTE_ERROR, "operation error at the other end", "its card or its memory failed: see its kernel's log" },
     { IBV_WC_RETRY_EXC_ERR, RONDO_REMOTE_ERROR, "transport retry count exceeded",
-      "the other process died, or the link, cable or switch between is down; RONDO_IB_TIMEOUT and RONDO_IB_RETRY_CNT say how long to try" },
+      "the other process died, the link, cable or switch between is down, or lets no packets of the ports' MTU pass (RONDO_IB_MTU); "
+      "RONDO_IB_TIMEOUT and RONDO_IB_RETRY_CNT say how long to try" },
     { IBV_WC_RNR_RETRY_EXC_ERR, RONDO_REMOTE_ERROR, "receiver-not-ready retry count exceeded", "the other end does not receive" },
     { IBV_WC_REM_ABORT_ERR, RONDO_REMOTE_ERROR, "aborted by the other end", "its queue pair ended" },
     { IBV_WC_FATAL_ERR, RONDO_SYSTEM_ERROR, "fatal error of the card", "see the kernel's log" },
@@ -130,6 +132,30 @@ static int lane_of_qpn(const struct rondo_verbs_comm *comm, uint32_t qpn)
     return lane;
 }
 
+static int port_is_down(const struct rondo_verbs_port *port)
+{
+    struct ibv_port_attr attr;
+    return __atomic_load_n(&port->down_ns, __ATOMIC_ACQUIRE) != 0 ||
+           (port->card->lib->query_port(port->card->context, port->number, &attr) == 0 && attr.state != IBV_PORT_ACTIVE);
+}
+
+/* Soft-RoCE's sends fail a moment before the port is down and its event comes: an operation error of its own is given that moment. */
+static int link_is_down(struct rondo_verbs_comm *comm, enum ibv_wc_status status)
+{
+    const struct timespec ms = { 0, 1000000 };
+    int64_t until = rondo_now_ns() + (status == IBV_WC_LOC_QP_OP_ERR ? LINK_TELLS_MS * (int64_t)ms.tv_nsec : 0);
+    for (;;) {
+        card_events(comm->port->card);
+        if (port_is_down(comm->port)) {
+            return 1;
+        }
+        if (rondo_now_ns() >= until) {
+            return 0;
+        }
+        nanosleep(&ms, NULL);
+    }
+}
+
 rondo_status rondo_verbs_fail_wc(struct rondo_verbs_comm *comm, const struct ibv_wc *wc)
 {
     char ends[RONDO_VERBS_ENDS];
@@ -147,9 +173,7 @@ rondo_status rondo_verbs_fail_wc(struct rondo_verbs_comm *comm, const struct ibv
     }
     comm->shown = lane_of_qpn(comm, wc->qp_num);
     rondo_verbs_ends(comm, ends);
-    card_events(comm->port->card);
-    if (__atomic_load_n(&comm->port->down_ns, __ATOMIC_ACQUIRE) !=
-        0) { /* what the card makes of that differs: Soft-RoCE calls it an operation error of its own */
+    if (link_is_down(comm, wc->status)) { /* what the card makes of that differs */
         return rondo_verbs_comm_fail(
             comm, RONDO_REMOTE_ERROR, "%s failed, %s: the link of %s is down (status %d, %s); check cable and switch",
             kind < RONDO_COUNTOF(kind_words) ? kind_words[kind] : "work request", ends, comm->port->name, (int)wc->status, words);

@@ -185,11 +185,35 @@ static int gpu_order(const void *x, const void *y)
     return order ? order : (a > b) - (a < b);
 }
 
+int rondo_peer_same_gpu(const struct rondo_peer *a, const struct rondo_peer *b)
+{
+    return a->device >= 0 && b->device >= 0 && rondo_peer_same_node(a, b) && gpu_compare(a, b) == 0;
+}
+
+static rondo_status mixed_fail(const struct rondo_peer *peers, int nranks)
+{
+    int gpu = 0, host = 0;
+    while (gpu < nranks && peers[gpu].device < 0) {
+        gpu++;
+    }
+    while (host < nranks && peers[host].device >= 0) {
+        host++;
+    }
+    return fail_together(
+        RONDO_INVALID_ARGUMENT,
+        "rank %d on %.*s creates the communicator for CUDA device %d and rank %d on %.*s for host memory: the config's device "
+        "must name a GPU on all ranks or on none",
+        gpu, HOST(&peers[gpu]), peers[gpu].device, host, HOST(&peers[host]));
+}
+
 static rondo_status gpus_check(const struct rondo_peer *peers, int nranks)
 {
     int n = 0;
     for (int i = 0; i < nranks; i++) {
         n += peers[i].device >= 0;
+    }
+    if (n > 0 && n < nranks) {
+        return mixed_fail(peers, nranks);
     }
     if (n < 2) {
         return RONDO_SUCCESS;
@@ -204,7 +228,8 @@ static rondo_status gpus_check(const struct rondo_peer *peers, int nranks)
     qsort(sorted, (size_t)n, sizeof *sorted, gpu_order);
     const struct rondo_peer *first = NULL, *second = NULL;
     for (int i = 1; i < n; i++) { /* the pair whose second rank is the lowest */
-        if (gpu_compare(sorted[i - 1], sorted[i]) == 0 && (!second || sorted[i] < second)) {
+        int allowed = sorted[i - 1]->shares_gpu && sorted[i]->shares_gpu;
+        if (!allowed && gpu_compare(sorted[i - 1], sorted[i]) == 0 && (!second || sorted[i] < second)) {
             first = sorted[i - 1];
             second = sorted[i];
         }
@@ -216,7 +241,9 @@ static rondo_status gpus_check(const struct rondo_peer *peers, int nranks)
     return fail_together(
         RONDO_INVALID_USAGE,
         "duplicate GPU: rank %d and rank %d on %.*s are both on CUDA device %d, bus id %.*s; start at most one rank per GPU, let each rank "
-        "choose a device by its local rank, and check CUDA_VISIBLE_DEVICES and the launcher's GPU binding",
+        "choose a device by its local rank, and check CUDA_VISIBLE_DEVICES and the launcher's GPU binding; for tests, "
+        "RONDO_ALLOW_SHARED_GPU=1 "
+        "lets ranks share one",
         (int)(first - peers), (int)(second - peers), HOST(second), second->device, (int)sizeof second->bus_id, second->bus_id);
 }
 

@@ -45,6 +45,7 @@ struct rondo_peer {
     int32_t rank, nranks;
     int32_t pid;
     int32_t device;        /* CUDA device, -1: host memory */
+    int32_t shares_gpu;    /* 1: other ranks may use its device too */
     uint64_t host_hash;    /* host name and boot id, or RONDO_HOSTID */
     uint64_t shm_dev;      /* st_dev of /dev/shm; 0: none */
     uint64_t pidns;        /* inode of the pid namespace */
@@ -68,6 +69,8 @@ struct rondo_peer {
 rondo_status rondo_peer_fill(struct rondo_peer *peer, int rank, int nranks, const struct rondo_shm *probe);
 /** Same host memory: equal host hash, /dev/shm device and pid namespace. */
 int rondo_peer_same_node(const struct rondo_peer *a, const struct rondo_peer *b);
+/** Are two ranks, each with a GPU, on the same one? By UUID: slices of a card (MIG) share a bus id. */
+int rondo_peer_same_gpu(const struct rondo_peer *a, const struct rondo_peer *b);
 /** A new identity; the root is the rank that makes it. */
 rondo_status rondo_unique_id_make(struct rondo_unique_id *id, int root_world_rank);
 
@@ -78,7 +81,7 @@ rondo_status rondo_unique_id_make(struct rondo_unique_id *id, int root_world_ran
 
 /** Do all ranks run one version of the library? */
 rondo_status rondo_hello_check(const struct rondo_hello *hello, int nranks);
-/** Check all records as they arrived (version, sizes, ranks, nranks, two ranks on one GPU, parameters). O(n log n). */
+/** Check all records as they arrived (version, sizes, ranks, nranks, ranks on GPUs and on host memory, two ranks on one GPU, parameters). O(n log n). */
 rondo_status rondo_peers_check(const struct rondo_peer *peers, int nranks);
 /** The first rank whose parameters are not rank 0's, -1: none. Asked before rondo_peers_check by a caller that then compares them by name. */
 int rondo_peers_param_differs(const struct rondo_peer *peers, int nranks);

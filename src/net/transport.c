@@ -5,6 +5,9 @@
 #include "base/log.h"
 
 const struct rondo_transport *const rondo_transports[] = {
+#ifdef RONDO_CUDA
+    &rondo_transport_p2p,
+#endif
     &rondo_transport_shm,
     &rondo_transport_net,
 };
@@ -34,12 +37,15 @@ rondo_status rondo_transport_select(const struct rondo_net *net, int peer, const
     }
     const struct rondo_peer *a = &net->peers[net->rank], *b = &net->peers[peer];
     for (int i = 0; i < rondo_num_transports; i++) {
+        if (net->state[i] == NULL) {
+            continue;
+        }
         if (rondo_transports[i]->reaches(net, a, b)) {
             *transport = rondo_transports[i];
             return RONDO_SUCCESS;
         }
         if (used < sizeof(why)) {
-            used += (size_t)snprintf(why + used, sizeof(why) - used, "%s%s %s", i > 0 ? "; " : "", rondo_transports[i]->name,
+            used += (size_t)snprintf(why + used, sizeof(why) - used, "%s%s %s", used > 0 ? "; " : "", rondo_transports[i]->name,
                                      rondo_transports[i]->why_not(net, a, b));
         }
     }
@@ -55,6 +61,23 @@ rondo_status rondo_net_open(struct rondo_net *net, int max_links)
             net->state[i] = NULL;
             rondo_net_close(net);
             return status;
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_net_expect(struct rondo_net *net, const int *peers, int nrecv, int nsend, uint32_t protos)
+{
+    int links[RONDO_MAX_TRANSPORTS][2] = { { 0 } };
+
+    for (int i = 0; i < nrecv + nsend; i++) {
+        const struct rondo_transport *transport;
+        RONDO_TRY(rondo_transport_select(net, peers[i], &transport));
+        links[transport_index(transport)][i >= nrecv]++;
+    }
+    for (int t = 0; t < rondo_num_transports; t++) {
+        if (rondo_transports[t]->expect != NULL && net->state[t] != NULL) {
+            RONDO_TRY(rondo_transports[t]->expect(net->state[t], links[t][0], links[t][1], protos));
         }
     }
     return RONDO_SUCCESS;
@@ -93,7 +116,7 @@ rondo_status rondo_link_offer(struct rondo_net *net, struct rondo_link *link, in
     link->is_send = is_send != 0;
     link->protos = protos;
     link->net_name = net_name;
-    record->transport = (uint8_t)(transport_index(transport) + 1);
+    record->transport = transport->number;
     record->is_send = (uint8_t)link->is_send;
     record->channel = (uint16_t)channel;
     record->peer = peer;
@@ -110,14 +133,14 @@ rondo_status rondo_link_connect(struct rondo_net *net, struct rondo_link *link, 
     if (link->transport == NULL || link->connected) {
         return RONDO_SUCCESS;
     }
-    if (record->transport != transport_index(link->transport) + 1 || record->is_send > 1 || record->is_send == link->is_send ||
+    if (record->transport != link->transport->number || record->is_send > 1 || record->is_send == link->is_send ||
         record->channel != link->channel || record->peer != net->rank) {
         return rondo_fail(
             RONDO_INTERNAL_ERROR,
             "rank %d expected the record of a %s link of channel %d with %s from rank %d (host %.*s), and got one of a %s link of channel "
             "%d with transport %d, for rank %d",
             net->rank, link->is_send ? "receive" : "send", link->channel, link->transport->name, link->peer, RONDO_HOST_LEN,
-            net->peers[link->peer].host, record->is_send ? "send" : "receive", record->channel, record->transport - 1, record->peer);
+            net->peers[link->peer].host, record->is_send ? "send" : "receive", record->channel, record->transport, record->peer);
     }
     RONDO_TRY(link->transport->connect(state_of(net, link), link, record));
     link->connected = 1;
@@ -161,7 +184,9 @@ void rondo_link_close(struct rondo_net *net, struct rondo_link *link)
 rondo_status rondo_net_connect_all(struct rondo_net *net)
 {
     for (int i = 0; i < rondo_num_transports; i++) {
-        RONDO_TRY(rondo_transports[i]->connect_all(net->state[i]));
+        if (net->state[i] != NULL) {
+            RONDO_TRY(rondo_transports[i]->connect_all(net->state[i]));
+        }
     }
     return RONDO_SUCCESS;
 }
@@ -169,7 +194,9 @@ rondo_status rondo_net_connect_all(struct rondo_net *net)
 void rondo_net_settle(struct rondo_net *net)
 {
     for (int i = 0; i < rondo_num_transports; i++) {
-        rondo_transports[i]->settle(net->state[i]);
+        if (net->state[i] != NULL) {
+            rondo_transports[i]->settle(net->state[i]);
+        }
     }
 }
 
@@ -187,7 +214,7 @@ rondo_status rondo_net_turn(struct rondo_net *net, int *moved)
 {
     net->busy = 0;
     for (int i = 0; i < rondo_num_transports; i++) {
-        if (rondo_transports[i]->turn != NULL) {
+        if (rondo_transports[i]->turn != NULL && net->state[i] != NULL) {
             RONDO_TRY(rondo_transports[i]->turn(net->state[i], moved));
         }
     }

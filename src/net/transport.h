@@ -5,6 +5,9 @@
  *   offer(recv link): allocate slots and tail here, say where      offer(send link): allocate head here, say where
  *   ... records travel (bootstrap round 3, or the control plane for lazy p2p) ...
  *   connect(link, peer's record): fill link->conn
+ *
+ * Ranks with a GPU (net->device): a conn's pointers are addresses of that device. Between GPUs of a node p2p has slots and control words in device memory; shm maps its arena into
+ * the device, net has its ends in pinned memory, and there the host finds tail and head at link->tail and link->head.
  */
 #ifndef RONDO_NET_TRANSPORT_H
 #define RONDO_NET_TRANSPORT_H
@@ -15,11 +18,25 @@
 #include "net/peer.h"
 
 struct rondo_net;
+struct rondo_cuda_device;
+struct rondo_gpu_name;
+
+/* How two ranks of a node, each with a GPU, share device memory; the same at both ends: the topology's word (topo/policy.c), then that of rondo_net_check. */
+enum rondo_way {
+    RONDO_WAY_NONE,   /* P2P is disabled, or their path is beyond RONDO_P2P_LEVEL, or they are no two GPUs */
+    RONDO_WAY_WRITE,  /* slots at the receiver: senders write */
+    RONDO_WAY_READ,   /* slots at the sender: receivers read */
+    RONDO_WAY_BROKEN, /* what one wrote the other did not find, or not in time */
+    RONDO_NUM_WAYS
+};
+
+/* How far the empty slot of net/handshake.h has come. */
+enum rondo_hello_stage { RONDO_HELLO_NONE, RONDO_HELLO_POSTED, RONDO_HELLO_PASSED };
 
 /* A connect record: fixed size, opaque but for its head. All zero: no connection. */
 enum { RONDO_CONNECT_DATA = 132 };
 struct rondo_connect {
-    uint8_t transport; /* index in rondo_transports + 1 */
+    uint8_t transport; /* its number */
     uint8_t is_send;
     uint8_t port; /* enum rondo_port at this end; set by src/ */
     uint8_t reserved;
@@ -38,21 +55,28 @@ struct rondo_link {
     uint32_t protos;      /* mask of protocols that need buffers */
     const char *net_name; /* the net that the graphs say ("mlx5_0:1"), NULL: none; only looked at by offer */
     struct rondo_conn conn;
+    struct rondo_conn_tail *tail; /* the conn's, where this process reads and writes it; NULL: in device memory */
+    struct rondo_conn_head *head;
     int connected;
-    int hello; /* how far the empty slot of net/handshake.h has come */
+    int hello; /* enum rondo_hello_stage */
 };
 
 struct rondo_transport {
     const char *name; /* "shm" */
+    uint8_t number;   /* in records: the same in every build, not 0 */
     /* May self and peer use it? A pure function of both records and the parameters: both ends find the same answer. */
     int (*reaches)(const struct rondo_net *net, const struct rondo_peer *self, const struct rondo_peer *peer);
     /* When it does not: what follows its name in the error ("is disabled by RONDO_SHM_DISABLE"). */
     const char *(*why_not)(const struct rondo_net *net, const struct rondo_peer *self, const struct rondo_peer *peer);
-    /* Per communicator. open is called once, before the first offer, with the most links that will ever exist. */
+    /* Per communicator. open is called once, before the first offer, with the most links that will ever exist. A state of NULL: this communicator has no use for it, and nothing else is called. */
     rondo_status (*open)(struct rondo_net *net, void **state, int max_links);
+    /* NULL: nothing. How many receiving and sending links are going to be offered, so that their memory is had at once. */
+    rondo_status (*expect)(void *state, int nrecv, int nsend, uint32_t protos);
     rondo_status (*offer)(void *state, struct rondo_link *link, struct rondo_connect *record);
     /* RONDO_IN_PROGRESS: call again with the same record; the caller has the deadline. */
     rondo_status (*connect)(void *state, struct rondo_link *link, const struct rondo_connect *record);
+    /* NULL: link->tail and link->head are there. Move the hello of a connected link: link->hello; never blocks. */
+    rondo_status (*hello)(struct rondo_link *link);
     /* Lazy p2p links: RONDO_IN_PROGRESS until both ends have asked. Called from the ready function of a run; uses no MPI. */
     rondo_status (*connect_lazy)(void *state, struct rondo_link *link);
     void (*disconnect)(void *state, struct rondo_link *link);
@@ -66,7 +90,7 @@ struct rondo_transport {
     rondo_status (*turn)(void *state, int *moved);
 };
 
-extern const struct rondo_transport rondo_transport_shm, rondo_transport_net;
+extern const struct rondo_transport rondo_transport_p2p, rondo_transport_shm, rondo_transport_net;
 
 extern const struct rondo_transport *const rondo_transports[];
 extern const int rondo_num_transports;
@@ -81,23 +105,37 @@ struct rondo_net {
     const int *local_of, *local_ranks, *node_of;
     enum rondo_shm_mode shm_mode; /* of this rank's segments */
     uint32_t slot_bytes[RONDO_NUM_PROTOS];
-    struct rondo_progress *progress;     /* transports add their hooks here */
-    const char *name;                    /* of the communicator */
-    struct rondo_control *control;       /* for lazy links between nodes; set before the first one */
-    int proxied;                         /* conns that rondo_net_turn moves; 0: it need not be called */
-    int busy;                            /* after a turn: slices posted here are still on their way out, or credits */
+    struct rondo_progress *progress; /* transports add their hooks here */
+    const char *name;                /* of the communicator */
+    struct rondo_control *control;   /* for lazy links that take records; set before the first one */
+    int proxied;                     /* conns that rondo_net_turn moves; 0: it need not be called */
+    int busy;                        /* after a turn: slices posted here are still on their way out, or credits */
+    /* Of GPU communicators, else NULL; by local rank. The device is open until the net is closed; names and ways are src/'s. */
+    const struct rondo_cuda_device *device;
+    const struct rondo_gpu_name *gpus;   /* each rank's device memory, as its rondo_net_gpu says; before rondo_net_check */
+    uint8_t *ways;                       /* enum rondo_way to each; before rondo_net_check */
     void *state[RONDO_MAX_TRANSPORTS];   /* by index in rondo_transports */
     struct rondo_shm_name arena;         /* of this rank's shared memory, set by the shm transport's open; travels in round 3 */
     const struct rondo_shm_name *arenas; /* rank -> its arena (local ranks only valid); set before connect */
 };
 
-/** Choose the transport for a pair. @return RONDO_INTERNAL_ERROR "no transport found" naming both ranks, hosts and what was disabled. */
+/** Choose the transport for a pair, of an open net. @return RONDO_INTERNAL_ERROR "no transport found" naming both ranks, hosts and what was disabled. */
 rondo_status rondo_transport_select(const struct rondo_net *net, int peer, const struct rondo_transport **transport);
 /**
  * Open all transports. @a max_links: the most links that will be offered; lazy links are not counted. On error nothing stays open.
  * @a net must stay where it is until it is closed.
  */
 rondo_status rondo_net_open(struct rondo_net *net, int max_links);
+/** GPU communicators: this rank's block of device memory, for net->gpus of its node's ranks; zero without. */
+void rondo_net_gpu(const struct rondo_net *net, struct rondo_gpu_name *name);
+/**
+ * GPU communicators, before the first offer: write and read the memory of every rank of the node that net->ways allows, all at once. RONDO_IN_PROGRESS: call again; ends within
+ * RONDO_P2P_CHECK. Ways to those whose memory could not be opened, or did not hold what was written, become RONDO_WAY_BROKEN; a warning names the pair and says why. The caller tells the
+ * node's ranks, so that a way is broken at both ends.
+ */
+rondo_status rondo_net_check(struct rondo_net *net);
+/** How many links of each transport are coming; peers: of nrecv receiving links, then nsend sending ones. */
+rondo_status rondo_net_expect(struct rondo_net *net, const int *peers, int nrecv, int nsend, uint32_t protos);
 /** Fill a zeroed link and its record. net_name: as in the link. peer -1: no connection; link and record stay zero, and rondo_link_connect does nothing. On error the link is zero. */
 rondo_status rondo_link_offer(struct rondo_net *net, struct rondo_link *link, int peer, int channel, int is_send, uint32_t protos,
                               const char *net_name, struct rondo_connect *record);

@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
-#include "net/control.h"
 
 /* What travels in a connect record. The rest is the device's handle. */
 struct net_record {
@@ -19,13 +18,6 @@ struct net_record {
     uint8_t handle[RONDO_NET_HANDLE];
 };
 _Static_assert(sizeof(struct net_record) <= RONDO_CONNECT_DATA, "the record of a net link fits a connect record");
-
-/* Between the ends of a lazy link, by the control plane. */
-struct net_mail {
-    uint32_t told; /* 0: the record; 1: "I have connected" */
-    struct rondo_connect record;
-};
-_Static_assert(sizeof(struct net_mail) <= RONDO_MAIL_BYTES, "a mail");
 
 static const struct rondo_net_device *device_of(const struct rondo_peer *self, const struct rondo_peer *peer)
 {
@@ -95,7 +87,9 @@ static rondo_status end_memory(struct rondo_net_end *end)
     }
     end->memory = memory;
     end->owner->bytes += end->bytes;
-    return RONDO_SUCCESS;
+    end->gpu = net->device != NULL;
+    end->pinned.device = net->device;
+    return rondo_pinned_map(&end->pinned, end->memory, end->bytes, &end->address);
 }
 
 static void conn_fill(struct rondo_net_end *end)
@@ -105,16 +99,19 @@ static void conn_fill(struct rondo_net_end *end)
     memset(conn, 0, sizeof(*conn));
     for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
         if (link->protos >> p & 1) {
-            conn->slots[p] = rondo_net_slot(end, 0);
+            conn->slots[p] = end->address + (rondo_net_slot(end, 0) - end->memory);
             conn->slot_bytes[p] = slot_bytes_of(end->owner->net, link, p);
             conn->slot_gap[p] = (uint32_t)end->stride - conn->slot_bytes[p];
         }
     }
-    conn->tail = (struct rondo_conn_tail *)(void *)end->memory;
-    conn->head = (struct rondo_conn_head *)(void *)(end->memory + RONDO_CTRL_ALIGN);
+    conn->tail = (struct rondo_conn_tail *)(void *)end->address;
+    conn->head = (struct rondo_conn_head *)(void *)(end->address + RONDO_CTRL_ALIGN);
+    link->tail = (struct rondo_conn_tail *)(void *)end->memory;
+    link->head = (struct rondo_conn_head *)(void *)(end->memory + RONDO_CTRL_ALIGN);
     conn->peer = link->peer;
     conn->channel = link->channel;
     conn->proxied = 1;
+    conn->outside = end->apart && end->owner->net->device == NULL ? end->outside : NULL;
     conn->via = end->via;
 }
 
@@ -136,7 +133,8 @@ static rondo_status prepare(struct rondo_net_end *end, struct rondo_connect *con
 {
     const struct rondo_net *net = end->owner->net;
     struct rondo_link *link = end->link;
-    struct rondo_net_peer peer = { .rank = link->peer, .channel = link->channel };
+    /* Lazy links are connected one by one: none waits for another. */
+    struct rondo_net_peer peer = { .rank = link->peer, .channel = link->channel, .owner = link->channel >= 0 ? end->owner : NULL };
     struct rondo_net_properties properties;
     uint8_t handle[RONDO_NET_HANDLE] RONDO_ALIGNED(8);
     struct net_record record = { .device = common_of(net, link->peer), .protos = (uint8_t)link->protos };
@@ -149,6 +147,7 @@ static rondo_status prepare(struct rondo_net_end *end, struct rondo_connect *con
     }
     end->number = number_of(end->device, n, link);
     RONDO_TRY(end->device->properties(end->number, &properties));
+    end->apart = (properties.memory & RONDO_NET_APART) != 0;
     snprintf(end->via, sizeof(end->via), "NET/%.8s/%.16s", end->device->name, properties.name);
     RONDO_TRY(end->device->prepare(end->number, &peer, link->is_send, &end->comm, handle));
     memcpy(record.handle, handle, sizeof(handle));
@@ -196,66 +195,17 @@ static rondo_status net_connect(void *state, struct rondo_link *link, const stru
     return rondo_net_carry(end);
 }
 
-/* ---- lazy links: records by the control plane, each end when it is asked for ---- */
-
-/* A pair has one link in each direction, so who writes, its sender or its receiver, says which one is meant. */
-static uint64_t mail_tag(int from_sender, int told)
+static rondo_status net_connect_lazy(void *state, struct rondo_link *link)
 {
-    char kind[] = { 'p', '2', 'p', (char)from_sender, (char)told };
-    return rondo_hash(kind, sizeof(kind), 0);
-}
-
-static rondo_status lazy_say(struct rondo_net_end *end, uint32_t told)
-{
-    const struct rondo_net *net = end->owner->net;
-    struct net_mail mail = { .told = told };
-    if (!told) {
-        mail.record = end->record;
-    }
-    return rondo_control_send(net->control, end->link->peer, mail_tag(end->link->is_send, (int)told), &mail, sizeof(mail));
-}
-
-static rondo_status lazy_hear(struct rondo_net_end *end, uint32_t told)
-{
-    const struct rondo_net *net = end->owner->net;
-    struct net_mail mail;
-    size_t bytes;
-    RONDO_TRY(rondo_control_receive(net->control, end->link->peer, mail_tag(!end->link->is_send, (int)told), &mail, sizeof(mail), &bytes));
-    if (bytes != sizeof(mail) || mail.told != told) {
-        return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d: a record of %zu bytes for a connection from rank %d; %zu are expected", net->rank,
-                          bytes, end->link->peer, sizeof(mail));
-    }
-    if (!told) {
-        end->record = mail.record;
-    }
-    return RONDO_SUCCESS;
-}
-
-static rondo_status lazy_step(struct rondo_net_state *state, struct rondo_net_end *end)
-{
-    switch (end->stage) {
-    case RONDO_NET_OFFER: return prepare(end, &end->record);
-    case RONDO_NET_ASK: return lazy_say(end, 0);
-    case RONDO_NET_HEAR: return lazy_hear(end, 0);
-    case RONDO_NET_CONNECT: return net_connect(state, end->link, &end->record);
-    case RONDO_NET_TELL: return lazy_say(end, 1);
-    default: return lazy_hear(end, 1); /* the other end takes nothing before it has connected */
-    }
-}
-
-static rondo_status net_connect_lazy(void *arg, struct rondo_link *link)
-{
-    struct rondo_net_state *state = arg;
+    struct rondo_connect record = { 0 };
     struct rondo_net_end *end;
     if (link->state == NULL) {
-        RONDO_TRY(end_new(state, link));
+        RONDO_TRY(net_offer(state, link, &record));
+        end = link->state;
+        end->lazy.record = record;
     }
-    for (end = link->state;; end->stage++) {
-        RONDO_TRY(lazy_step(state, end));
-        if (end->stage == RONDO_NET_TOLD) {
-            return RONDO_SUCCESS;
-        }
-    }
+    end = link->state;
+    return rondo_lazy_move(end->owner->net, state, link, &end->lazy);
 }
 
 /* ---- the end ---- */
@@ -274,6 +224,7 @@ static void net_disconnect(void *arg, struct rondo_link *link)
     if (end->comm != NULL) {
         end->device->close(end->comm);
     }
+    rondo_pinned_release(&end->pinned);
     if (end->memory != NULL) {
         munmap(end->memory, end->bytes);
         state->bytes -= end->bytes;
@@ -303,6 +254,7 @@ static size_t net_bytes(void *state) { return ((struct rondo_net_state *)state)-
 
 const struct rondo_transport rondo_transport_net = {
     .name = "net",
+    .number = 2,
     .reaches = net_reaches,
     .why_not = net_why_not,
     .open = net_open,

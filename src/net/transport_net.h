@@ -6,6 +6,12 @@
  * was consumed, checks what comes against the header, and moves the tail. All waiting is the executor's: the proxy never blocks and touches an end only when something may have
  * changed for it.
  *
+ * Over a device that takes any memory (RONDO_NET_APART) a slice may be sent from, and received to, where the executor says instead of the slot (conn->outside, conn->into): only its header goes through the end's
+ * memory. There a receive is posted when its slice is wanted, and not before: then it is known where to.
+ *
+ * Of a rank with a GPU the whole end is pinned and the conn's addresses are the device's. Its kernels post and consume whenever they are there: the proxy takes whatever comes, as far as slots are free,
+ * and an error counts while the executor says so (conn->wanted, which it sets and takes back by itself).
+ *
  *   | tail, head lines | gap, slot 0 | gap, slot 1 | ... |       gap and slot: multiples of RONDO_CTRL_ALIGN; one slot serves all protocols
  *
  * Bytes of an end: 256 + 8 * (128 + the largest slot), in whole pages. A device that has failed says so once somebody waits for it: a peer that has finished and left before
@@ -14,7 +20,9 @@
 #ifndef RONDO_NET_TRANSPORT_NET_H
 #define RONDO_NET_TRANSPORT_NET_H
 
+#include "net/lazy.h"
 #include "net/netdev.h"
+#include "net/pinned.h"
 #include "net/transport.h"
 
 /* Before the slot in a message. */
@@ -23,9 +31,6 @@ struct rondo_net_header {
     uint32_t call; /* call word, or 0 */
     uint32_t bytes, proto;
 };
-
-/* How far a lazy end is: records travel by the control plane. */
-enum rondo_net_stage { RONDO_NET_OFFER, RONDO_NET_ASK, RONDO_NET_HEAR, RONDO_NET_CONNECT, RONDO_NET_TELL, RONDO_NET_TOLD };
 
 /* One end of a conn; link->state. */
 struct rondo_net_end {
@@ -37,11 +42,15 @@ struct rondo_net_end {
     const struct rondo_net_device *device;
     int index, number; /* in the owner's list (-1: not carried yet); of the device */
     void *comm, *region;
-    uint8_t *memory;
+    uint8_t *memory, *address; /* here, and for the executor */
     size_t bytes, stride;
+    int gpu;                    /* its conn is a GPU's */
+    struct rondo_pinned pinned; /* its memory, for that GPU */
     void *request[RONDO_SLOTS];
-    enum rondo_net_stage stage;
-    struct rondo_connect record; /* lazy: mine, then theirs */
+    int apart;                     /* the device takes any memory */
+    uint8_t *outside[RONDO_SLOTS]; /* the conn's */
+    uint64_t passed_by;            /* slices that did not go through a slot */
+    struct rondo_lazy lazy;
     char via[32];
     char text[RONDO_ERROR_TEXT];
 };

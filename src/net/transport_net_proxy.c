@@ -7,7 +7,6 @@
 rondo_status rondo_net_carry(struct rondo_net_end *end)
 {
     struct rondo_net_ends *ends = &end->owner->ends[end->link->is_send];
-    const struct rondo_conn *conn = &end->link->conn;
     if (ends->n == ends->capacity) {
         int capacity = ends->capacity > 0 ? 2 * ends->capacity : 16;
         struct rondo_net_end **larger;
@@ -19,7 +18,7 @@ rondo_status rondo_net_carry(struct rondo_net_end *end)
         ends->at = larger;
         ends->capacity = capacity;
     }
-    end->word = end->link->is_send ? &conn->tail->tail : &conn->head->head;
+    end->word = end->link->is_send ? &end->link->tail->tail : &end->link->head->head;
     end->index = ends->n;
     ends->at[ends->n++] = end;
     end->owner->net->proxied++;
@@ -54,26 +53,27 @@ static rondo_status send_one(struct rondo_net_end *end, int *sent)
 {
     struct rondo_conn *conn = &end->link->conn;
     uint32_t slot = (uint32_t)(end->posted % RONDO_SLOTS);
-    uint64_t size = __atomic_load_n(&conn->tail->size[slot], __ATOMIC_RELAXED); /* ordered by the tail */
+    uint64_t size = __atomic_load_n(&end->link->tail->size[slot], __ATOMIC_RELAXED); /* ordered by the tail */
     struct rondo_net_header header = { .step = (uint32_t)end->posted,
-                                       .call = __atomic_load_n(&conn->tail->call[slot], __ATOMIC_RELAXED),
+                                       .call = __atomic_load_n(&end->link->tail->call[slot], __ATOMIC_RELAXED),
                                        .bytes = rondo_conn_size_bytes(size),
                                        .proto = (uint32_t)rondo_conn_size_proto(size) };
-    uint8_t *message = rondo_net_slot(end, end->posted) - sizeof(header);
+    uint8_t *message = rondo_net_slot(end, end->posted) - sizeof(header), *outside = conn->outside != NULL ? conn->outside[slot] : NULL;
     void *request;
     memcpy(message, &header, sizeof(header));
-    RONDO_TRY(end->device->isend(end->comm, message, sizeof(header) + header.bytes, 0, end->region, &request));
+    RONDO_TRY(outside != NULL ? end->device->isend_apart(end->comm, message, sizeof(header), outside, header.bytes, 0, &request)
+                              : end->device->isend(end->comm, message, sizeof(header) + header.bytes, 0, end->region, &request));
     *sent = request != NULL;
     if (request != NULL) {
         end->request[slot] = request;
         end->posted++;
+        end->passed_by += outside != NULL;
     }
     return RONDO_SUCCESS;
 }
 
 static rondo_status send_turn(struct rondo_net_end *end, uint64_t tail, int *moved)
 {
-    struct rondo_conn *conn = &end->link->conn;
     int go = 1;
     while (end->posted < tail && go) {
         RONDO_TRY(send_one(end, &go));
@@ -84,7 +84,7 @@ static rondo_status send_turn(struct rondo_net_end *end, uint64_t tail, int *mov
         if (go) {
             end->done++;
             /* Pairs with the acquire in rondo_conn_credit(): the device reads the slot no more. */
-            __atomic_store_n(&conn->head->head, end->done, __ATOMIC_RELEASE);
+            __atomic_store_n(&end->link->head->head, end->done, __ATOMIC_RELEASE);
             *moved = 1;
         }
     }
@@ -92,6 +92,25 @@ static rondo_status send_turn(struct rondo_net_end *end, uint64_t tail, int *mov
 }
 
 /* ---- receiving ---- */
+
+/* The slice that is wanted, to where the executor wants it. */
+static rondo_status receive_late(struct rondo_net_end *end)
+{
+    const struct rondo_conn *conn = &end->link->conn;
+    uint32_t slot = (uint32_t)(end->posted % RONDO_SLOTS);
+    uint8_t *place = rondo_net_slot(end, end->posted), *into = end->posted == conn->step ? conn->into : NULL;
+    size_t room = into != NULL ? conn->into_bytes : end->stride - RONDO_CTRL_ALIGN;
+    struct rondo_net_header *header = (struct rondo_net_header *)(void *)place - 1;
+    void *request;
+    RONDO_TRY(end->device->irecv_apart(end->comm, header, sizeof(*header), into != NULL ? into : place, room, 0, &request));
+    if (request != NULL) {
+        end->request[slot] = request;
+        conn->outside[slot] = into;
+        end->posted++;
+        end->passed_by += into != NULL;
+    }
+    return RONDO_SUCCESS;
+}
 
 /* Every slot that was consumed waits for its next slice. */
 static rondo_status receive_post(struct rondo_net_end *end, uint64_t head)
@@ -129,10 +148,10 @@ static rondo_status receive_take(struct rondo_net_end *end, size_t bytes)
             net->rank, (unsigned long long)end->done, conn->peer, RONDO_HOST_LEN, net->peers[conn->peer].host, conn->channel,
             end->device->name, bytes, header.step, header.bytes);
     }
-    __atomic_store_n(&conn->tail->call[end->done % RONDO_SLOTS], header.call, __ATOMIC_RELAXED);
+    __atomic_store_n(&end->link->tail->call[end->done % RONDO_SLOTS], header.call, __ATOMIC_RELAXED);
     end->done++;
     /* Pairs with the acquire of the receiver: slot and call word are visible with it. */
-    __atomic_store_n(&conn->tail->tail, end->done, __ATOMIC_RELEASE);
+    __atomic_store_n(&end->link->tail->tail, end->done, __ATOMIC_RELEASE);
     return RONDO_SUCCESS;
 }
 
@@ -141,29 +160,39 @@ static rondo_status receive_turn(struct rondo_net_end *end, uint64_t head, int *
     struct rondo_conn *conn = &end->link->conn;
     size_t bytes = 0;
     int go = 1;
-    RONDO_TRY(receive_post(end, head));
-    /* No further than what is wanted: behind it may be the end of a peer that has finished and left. */
-    while (conn->wanted && end->done <= conn->step && end->done < end->posted && go) {
+    RONDO_TRY(conn->outside != NULL ? RONDO_SUCCESS : receive_post(end, head));
+    /* No further than what is wanted: behind it may be the end of a peer that has finished and left. A GPU's kernels cannot say: they wait for whatever comes. */
+    while ((end->gpu || (conn->wanted && end->done <= conn->step)) && go) {
+        RONDO_TRY(conn->outside != NULL && end->done == end->posted ? receive_late(end) : RONDO_SUCCESS);
+        if (end->done == end->posted) {
+            break;
+        }
         RONDO_TRY(end->device->test(end->request[end->done % RONDO_SLOTS], &go, &bytes));
         if (go) {
             RONDO_TRY(receive_take(end, bytes));
             *moved = 1;
         }
     }
-    conn->wanted = 0;
+    conn->wanted = end->gpu ? conn->wanted : 0;
     return RONDO_SUCCESS;
 }
 
 /* ---- the turn ---- */
 
-/* @return whether the end has something to do; it counts as busy until it is done, but for data that did not come yet. */
+/* Is there something to do, whether somebody waits or not? Receives that are posted late are part of waiting. */
+static int is_open(const struct rondo_net_end *end, int is_send, uint64_t word)
+{
+    return is_send ? end->done < word : end->link->conn.outside == NULL && end->posted < word + RONDO_SLOTS;
+}
+
+/* An end counts as busy until it is done, but for data that did not come yet. */
 static rondo_status end_turn(struct rondo_net_end *end, int is_send, int *busy, int *moved)
 {
     /* Pairs with the executor's release: its slots are filled, or read. */
     uint64_t word = __atomic_load_n(end->word, __ATOMIC_ACQUIRE);
-    int open = is_send ? end->done < word : end->posted < word + RONDO_SLOTS, waited = is_send ? open : end->link->conn.wanted;
+    int open = is_open(end, is_send, word), waited = is_send ? open : end->link->conn.wanted;
     rondo_status status;
-    if (!open && !waited) {
+    if (!open && !waited && (is_send || !end->gpu)) {
         return RONDO_SUCCESS;
     }
     if (end->failed != RONDO_SUCCESS) {
@@ -174,7 +203,7 @@ static rondo_status end_turn(struct rondo_net_end *end, int is_send, int *busy, 
         end_failed(end, status);
         return waited ? status : RONDO_SUCCESS;
     }
-    *busy |= is_send ? end->done < word : end->posted < word + RONDO_SLOTS;
+    *busy |= is_open(end, is_send, word);
     return RONDO_SUCCESS;
 }
 

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
+#include "net/pinned.h"
 
 enum { SHM_MAGIC = 0x72646172, SHM_VERSION = 1, SHM_HUGE_PAGE = 2 << 20 };
 
@@ -67,6 +68,7 @@ struct shm {
     size_t lazy_bytes;                             /* slots of one lazy link, whole pages */
     size_t nlines, slots_end;                      /* given out */
     size_t reserved;
+    struct rondo_pinned pinned; /* what a GPU uses of our arena and of peers' */
 };
 
 static size_t slots_of(const struct rondo_net *net, uint32_t protos)
@@ -168,6 +170,7 @@ static void shm_close(void *state)
 {
     struct shm *shm = state;
 
+    rondo_pinned_release(&shm->pinned);
     for (int i = 0; shm->map != NULL && i < shm->net->nlocal; i++) {
         if (i != shm->net->local_rank) {
             rondo_shm_close(&shm->map[i].shm);
@@ -192,6 +195,7 @@ static rondo_status shm_open_arena(struct rondo_net *net, void **state, int max_
     }
     RONDO_TRY(RONDO_NEW(shm, "the shm transport"));
     shm->net = net;
+    shm->pinned.device = net->device;
     shm->page = (size_t)sysconf(_SC_PAGESIZE);
     shm->max_links = (size_t)max_links;
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(shm->map, net->nlocal, "maps of local ranks"), fail);
@@ -326,23 +330,30 @@ struct shm_place {
     uint8_t *slots, *tail, *head;
 };
 
-static void conn_fill(const struct shm *shm, struct rondo_link *link, struct shm_place place)
+static rondo_status conn_fill(struct shm *shm, struct rondo_link *link, struct shm_place place)
 {
     struct rondo_conn *conn = &link->conn;
+    uint8_t *slots, *tail, *head;
 
+    RONDO_TRY(rondo_pinned_map(&shm->pinned, place.slots, slots_of(shm->net, link->protos), &slots));
+    RONDO_TRY(rondo_pinned_map(&shm->pinned, place.tail, RONDO_CTRL_ALIGN, &tail));
+    RONDO_TRY(rondo_pinned_map(&shm->pinned, place.head, RONDO_CTRL_ALIGN, &head));
     memset(conn, 0, sizeof(*conn));
     for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
         if (link->protos >> p & 1) {
-            conn->slots[p] = place.slots;
+            conn->slots[p] = slots;
             conn->slot_bytes[p] = shm->net->slot_bytes[p];
-            place.slots += (size_t)RONDO_SLOTS * conn->slot_bytes[p];
+            slots += (size_t)RONDO_SLOTS * conn->slot_bytes[p];
         }
     }
-    conn->tail = (struct rondo_conn_tail *)place.tail;
-    conn->head = (struct rondo_conn_head *)place.head;
+    conn->tail = (struct rondo_conn_tail *)tail;
+    conn->head = (struct rondo_conn_head *)head;
+    link->tail = (struct rondo_conn_tail *)place.tail;
+    link->head = (struct rondo_conn_head *)place.head;
     conn->peer = link->peer;
     conn->channel = link->channel;
     conn->via = shm->via;
+    return RONDO_SUCCESS;
 }
 
 static int inside(uint64_t offset, uint64_t bytes, uint64_t first, uint64_t end)
@@ -376,10 +387,9 @@ static rondo_status shm_connect(void *state, struct rondo_link *link, const stru
                           data.slots_bytes, data.slots, map->size);
     }
     uint8_t *mine = shm->arena.base;
-    conn_fill(shm, link,
-              link->is_send ? (struct shm_place){ map->base + data.slots, map->base + data.line, mine + own->line }
-                            : (struct shm_place){ mine + own->slots, mine + own->line, map->base + data.line });
-    return RONDO_SUCCESS;
+    return conn_fill(shm, link,
+                     link->is_send ? (struct shm_place){ map->base + data.slots, map->base + data.line, mine + own->line }
+                                   : (struct shm_place){ mine + own->slots, mine + own->line, map->base + data.line });
 }
 
 static uint32_t *ready_word(uint8_t *base, int local) { return (uint32_t *)(base + sizeof(struct shm_header)) + local; }
@@ -419,11 +429,10 @@ static rondo_status shm_connect_lazy(void *state, struct rondo_link *link)
     sender = link->is_send ? &shm->map[self] : peer;
     receiver = link->is_send ? peer : &shm->map[self];
     size_t from = (size_t)(link->is_send ? self : local), to = (size_t)(link->is_send ? local : self);
-    conn_fill(shm, link,
-              (struct shm_place){ .slots = receiver->base + receiver->lazy_slots + from * shm->lazy_bytes,
-                                  .tail = receiver->base + shm->tails + from * RONDO_CTRL_ALIGN,
-                                  .head = sender->base + shm->heads + to * RONDO_CTRL_ALIGN });
-    return RONDO_SUCCESS;
+    return conn_fill(shm, link,
+                     (struct shm_place){ .slots = receiver->base + receiver->lazy_slots + from * shm->lazy_bytes,
+                                         .tail = receiver->base + shm->tails + from * RONDO_CTRL_ALIGN,
+                                         .head = sender->base + shm->heads + to * RONDO_CTRL_ALIGN });
 }
 
 static void shm_disconnect(void *state, struct rondo_link *link)
@@ -457,6 +466,7 @@ static size_t shm_bytes(void *state) { return ((struct shm *)state)->reserved; }
 
 const struct rondo_transport rondo_transport_shm = {
     .name = "shm",
+    .number = 1,
     .reaches = shm_reaches,
     .why_not = shm_why_not,
     .open = shm_open_arena,

@@ -54,7 +54,7 @@ static int launched_several_nodes(void)
 /* ---- inputs ---- */
 
 /* A file that a person named: not there is wrong use, not failure. */
-static int machine_load(struct rondo_machine *machine, const struct topo_given *given)
+static int machine_load(struct rondo_machine *machine, const struct tool_given *given)
 {
     const char *file = given->value[TOPO_FILE][0];
     if (file) return rondo_machine_read(machine, file) == RONDO_SUCCESS ? 0 : failed(EXIT_USE);
@@ -73,16 +73,16 @@ static int graph_named(const char *name)
     return -1;
 }
 
-static int request_fill(struct report_request *request, const struct topo_given *given)
+static int request_fill(struct report_request *request, const struct tool_given *given)
 {
     *request = (struct report_request){
         .ranks = given->value[TOPO_RANKS][0], .graph_file = given->value[TOPO_GRAPH_FILE][0], .nodes = 1, .graph = -1
     };
     if (!request->graph_file && rondo_params()->graph_file[0]) request->graph_file = rondo_params()->graph_file;
-    if (given->given[TOPO_NODES]) request->nodes = topo_option_number(given, TOPO_NODES, program, 1, REPORT_MAX_NODES);
+    if (given->given[TOPO_NODES]) request->nodes = tool_options_number(&topo_options, given, TOPO_NODES, 1, REPORT_MAX_NODES);
     /* The channels of a job of several nodes go through its nets. */
     if (given->given[TOPO_SIMULATE] && !given->given[TOPO_NODES])
-        request->nodes = topo_option_number(given, TOPO_SIMULATE, program, 1, REPORT_MAX_NODES);
+        request->nodes = tool_options_number(&topo_options, given, TOPO_SIMULATE, 1, REPORT_MAX_NODES);
     if (given->given[TOPO_GRAPH]) request->graph = graph_named(given->value[TOPO_GRAPH][0]);
     return request->nodes < 0 || (given->given[TOPO_GRAPH] && request->graph < 0) ? EXIT_USE : 0;
 }
@@ -172,16 +172,17 @@ static int why_put(const struct rondo_draw *draw, const struct report *report, c
     return rondo_draw_why(draw, report->topo, a, b) == RONDO_SUCCESS ? 0 : failed(EXIT_RUNTIME);
 }
 
-static int simulate_put(const struct report *report, const struct topo_given *given)
+static int simulate_put(const struct report *report, const struct tool_given *given)
 {
-    int nodes = topo_option_number(given, TOPO_SIMULATE, program, 1, REPORT_MAX_NODES);
+    int nodes = tool_options_number(&topo_options, given, TOPO_SIMULATE, 1, REPORT_MAX_NODES);
     if (nodes < 0) return EXIT_USE;
     return rondo_stitch_simulate(report->topo, report->graphs, nodes, stdout) == RONDO_SUCCESS ? 0 : failed(EXIT_RUNTIME);
 }
 
 static int explain_put(const struct report *report, const struct report_request *request, const char *const *value)
 {
-    rondo_status status = rondo_explain(stdout, report->topo, report->graphs, request->nodes, value[0], value[1]);
+    struct rondo_explain_request asked = { .coll = value[0], .sizes = value[1], .nodes = request->nodes };
+    rondo_status status = rondo_explain(stdout, report->topo, report->graphs, &asked);
     if (status == RONDO_SUCCESS) return 0;
     return failed(status == RONDO_INVALID_ARGUMENT || status == RONDO_INVALID_USAGE ? EXIT_USE : EXIT_RUNTIME);
 }
@@ -216,7 +217,7 @@ static int text_put(const struct rondo_draw *draw, const struct report *report, 
 }
 
 static int outputs(const struct rondo_draw *draw, const struct report *report, const struct report_request *request,
-                   const struct topo_given *given)
+                   const struct tool_given *given)
 {
     static const struct {
         enum topo_option option;
@@ -239,19 +240,19 @@ static int outputs(const struct rondo_draw *draw, const struct report *report, c
 }
 
 /* --dump-xml alone needs no paths, so that it works on any machine. */
-static int only_xml(const struct topo_given *given)
+static int only_xml(const struct tool_given *given)
 {
     return given->given[TOPO_DUMP_XML] && !given->given[TOPO_JSON] && !given->given[TOPO_SVG] && !given->given[TOPO_HTML] &&
            !given->given[TOPO_DUMP_GRAPH] && !given->given[TOPO_WHY] && !given->given[TOPO_SIMULATE] && !given->given[TOPO_EXPLAIN];
 }
 
-static int run(const struct topo_given *given)
+static int run(const struct tool_given *given)
 {
     struct report report = { 0 };
     struct report_request request;
     struct rondo_draw draw;
     int width = -1;
-    if (given->given[TOPO_WIDTH] && (width = topo_option_number(given, TOPO_WIDTH, program, 0, 10000)) < 0) return EXIT_USE;
+    if (given->given[TOPO_WIDTH] && (width = tool_options_number(&topo_options, given, TOPO_WIDTH, 0, 10000)) < 0) return EXIT_USE;
     const char *color = given->value[TOPO_COLOR][0];
     /* A launcher's processes may write to a terminal of its own, whose text then goes to a file. */
     if (!color && launched_local_rank() >= 0) color = "never";
@@ -275,11 +276,11 @@ static int run(const struct topo_given *given)
 
 int main(int argc, char **argv)
 {
-    struct topo_given given;
+    struct tool_given given;
     int version = 0;
-    if (topo_options_parse(&given, program, argc, argv) != 0) return EXIT_USE;
+    if (tool_options_parse(&topo_options, &given, TOPO_HELP, argc, argv) != 0) return EXIT_USE;
     if (given.given[TOPO_HELP]) {
-        topo_options_help(program);
+        tool_options_help(&topo_options);
         return 0;
     }
     if (given.given[TOPO_VERSION]) {

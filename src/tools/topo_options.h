@@ -1,6 +1,8 @@
-/* Options of rondo-topo: one table, from which parser, help and errors come. */
+/* Options of rondo-topo. */
 #ifndef RONDO_TOOLS_TOPO_OPTIONS_H
 #define RONDO_TOOLS_TOPO_OPTIONS_H
+
+#include "tools/options.h"
 
 /* X(ctx, NAME, "--option", arguments, least, most, "group", "help"): least..most arguments */
 #define TOPO_OPTION_TABLE(X, ctx)                                                                                                         \
@@ -32,16 +34,6 @@
 enum topo_option { TOPO_OPTION_TABLE(TOPO_OPTION_ID_, ) TOPO_NUM_OPTIONS };
 #undef TOPO_OPTION_ID_
 
-/* Which options were given, and their arguments. */
-struct topo_given {
-    int given[TOPO_NUM_OPTIONS];
-    const char *value[TOPO_NUM_OPTIONS][2]; /* NULL: left out */
-};
-
-/** @return 0, or -1 after a message on stderr that names what is wrong. */
-int topo_options_parse(struct topo_given *given, const char *program, int argc, char **argv);
-void topo_options_help(const char *program);
-/** A number in a range, or -1 after a message on stderr. */
-int topo_option_number(const struct topo_given *given, enum topo_option option, const char *program, int least, int most);
+extern const struct tool_options topo_options;
 
 #endif

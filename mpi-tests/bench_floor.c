@@ -1,0 +1,87 @@
+/*
+ * The floor of an all_reduce inside a node: the bytes that must move, at the bandwidth with which the same ranks copy at once.
+ *
+ *   mpirun -n N bench_floor [least bytes, 8] [most bytes, 64M] [iterations, 21]
+ *
+ * Every buffer of S bytes must be read once and every result written once: S bytes in and S bytes out for each rank, as when each of them copies S bytes. The time is that of such copies by
+ * all ranks at once, the slowest rank's, the median over iterations, each after an untimed barrier and with the source rewritten, as in *_perf; of copies through the caches and of
+ * non-temporal ones the faster. The columns are those of *_perf, so that scripts/plot reads both; then both times.
+ */
+#include <mpi.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kern/reduce.h"
+#include "mpi_common.h"
+
+enum { MOST_ITERATIONS = 1000, UNTIMED = 3 };
+
+static char *buffer(size_t bytes)
+{
+    void *memory = NULL;
+    if (posix_memalign(&memory, 4096, bytes) != 0) {
+        test_die("no memory for %zu bytes", bytes);
+    }
+    return memset(memory, 1, bytes);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* us of a copy by all ranks at once. */
+static double copy_us(char *to, char *from, size_t bytes, int past_caches, int iterations)
+{
+    double us[MOST_ITERATIONS];
+    for (int i = -UNTIMED; i < iterations; i++) {
+        memset(from, i & 0x7f, bytes);
+        MPI_Barrier(MPI_COMM_WORLD);
+        double begin = test_now();
+        rondo_copy(to, from, bytes, past_caches);
+        us[i < 0 ? 0 : i] = (test_now() - begin) * 1e6;
+    }
+    MPI_Allreduce(MPI_IN_PLACE, us, iterations, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    qsort(us, (size_t)iterations, sizeof(us[0]), by_value);
+    return us[iterations / 2];
+}
+
+static void row(char *to, char *from, size_t bytes, int iterations)
+{
+    double cached = copy_us(to, from, bytes, 0, iterations), streamed = copy_us(to, from, bytes, 1, iterations);
+    double us = cached < streamed ? cached : streamed, gbs = (double)bytes / us * 1e-3;
+    test_check(us > 0 && to[bytes - 1] == from[bytes - 1], "a copy of %zu bytes took %g us, or is not one", bytes, us);
+    if (test.rank == 0) {
+        printf("%12zu %12zu %8s %7s %7d  %9.2f %7.2f %7.2f %6s  # through the caches %.2f us, past them %.2f us\n", bytes, bytes, "u8",
+               "none", -1, us, gbs, 2 * gbs, "n/a", cached, streamed);
+        fflush(stdout);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    size_t least = 8, most = 64 << 20;
+    long iterations = 21;
+    int good;
+    test_init("bench_floor", MPI_THREAD_SINGLE);
+    test_watchdog(600);
+    good = (argc < 2 || test_parse_size(argv[1], &least)) && (argc < 3 || test_parse_size(argv[2], &most)) &&
+           (argc < 4 || test_parse_long(argv[3], 1, MOST_ITERATIONS, &iterations)) && least > 0 && most >= least && most < (size_t)1 << 40;
+    if (!good) {
+        test_die("usage: bench_floor [least bytes] [most bytes] [iterations, at most %d]", MOST_ITERATIONS);
+    }
+    char *from = buffer(most), *to = buffer(most);
+    if (test.rank == 0) {
+        printf("# bench_floor: %d ranks copy at once, %ld iterations, median of the slowest rank's time\n", test.nranks, iterations);
+        printf("#%11s %12s %8s %7s %7s  %9s %7s %7s %6s\n", "size (B)", "count", "type", "redop", "root", "time (us)", "copied", "touched",
+               "#wrong");
+    }
+    (void)copy_us(to, from, least, 0, (int)iterations); /* the first barriers and copies are slower */
+    for (size_t bytes = least; bytes <= most; bytes *= 2) {
+        row(to, from, bytes, (int)iterations);
+    }
+    free(from);
+    free(to);
+    return test_finish();
+}

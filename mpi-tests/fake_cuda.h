@@ -1,0 +1,211 @@
+/*
+ * A CUDA driver for machines without GPUs: every call of base/cuda.def and the few that programs need (streams that capture, graphs, copies that block), as one library that
+ * RONDO_CUDA_LIB names. Devices are this machine's memory, streams are threads, kernels are kern/block.h on the simulated machine (kern/machine_sim.h); processes share memory
+ * as they do with the real driver: by IPC handles and by descriptors.
+ *
+ *   FAKE_CUDA_DEVICES=4        how many there are; CUDA_VISIBLE_DEVICES chooses
+ *   FAKE_CUDA_MEMORY=4096      MiB of each, per process
+ *   FAKE_CUDA_NO_PEER=0-1,2-3  pairs without peer access
+ *   FAKE_CUDA_NO_VMM=1         no shareable memory by descriptor
+ *   FAKE_CUDA_DMABUF=1         descriptors for DMA-BUF are had (of plain memory: no network card takes them)
+ *   FAKE_CUDA_THREADS=64       threads of a block, whatever the launch says; 0: as it says
+ *   FAKE_CUDA_FAIL=cuMemAlloc:3:2,..   the third call of cuMemAlloc returns CUresult 2; FAKE_CUDA_FAIL_RANK=1: in that MPI rank only
+ *   FAKE_CUDA_STRICT=1         host code that touches device memory dies by SIGSEGV (where the CPU has protection keys)
+ *   FAKE_CUDA_LEAKS=1          at exit what was not given back is printed, and the process ends with status 97
+ *
+ * What a real driver refuses is refused: calls without a context, handles that are gone, ranges beyond an allocation, calls that a capture forbids. What only a real one can do is left out:
+ * speed, and ordering of the legacy default stream beyond that of the streams of its own context.
+ */
+#ifndef RONDO_FAKE_CUDA_H
+#define RONDO_FAKE_CUDA_H
+
+#include <cuda.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/types.h"
+
+enum { FAKE_DEVICES = 16, FAKE_PAGE = 4096, FAKE_GRANULE = 2 << 20, FAKE_TAILS = 16 };
+
+enum fake_kind {
+    FAKE_CONTEXT,
+    FAKE_MEMORY,
+    FAKE_PINNED,
+    FAKE_REGISTERED,
+    FAKE_OPENED,
+    FAKE_HANDLE,
+    FAKE_RANGE,
+    FAKE_STREAM,
+    FAKE_EVENT,
+    FAKE_MODULE,
+    FAKE_GRAPH,
+    FAKE_EXEC,
+    FAKE_OBJECT,
+    FAKE_KINDS
+};
+
+struct CUctx_st {
+    CUdevice device;
+    int refs;
+    CUresult error; /* sticky: a kernel has failed */
+    struct CUstream_st *legacy;
+    uint32_t peers; /* devices whose memory was enabled */
+};
+
+/* Memory that the driver knows by its addresses. */
+struct fake_memory {
+    struct fake_memory *next;
+    enum fake_kind kind; /* MEMORY, PINNED, REGISTERED, OPENED; RANGE: what is mapped in a reserved range */
+    uintptr_t base;
+    size_t bytes;
+    int device; /* visible number; -1: the host's */
+    int fd;
+    int refs;
+    uint64_t nonce;
+};
+
+/* Behind the bytes of a descriptor's memory: who it is. */
+struct fake_trailer {
+    uint64_t magic, nonce, bytes;
+    int32_t device; /* of the machine, not of this process */
+};
+
+struct fake {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int initialized, ndevices;
+    int physical[FAKE_DEVICES];
+    struct CUctx_st context[FAKE_DEVICES];
+    struct fake_memory *memory;
+    size_t used[FAKE_DEVICES];
+    int live[FAKE_KINDS];
+    int pkey; /* 0: not strict */
+};
+extern struct fake fake;
+
+/* ---- fake_cuda.c ---- */
+
+/* First in every call: counts it, fails it when it is to fail. */
+CUresult fake_enter(const char *name, int needs_init);
+#define FAKE_ENTER(name)                               \
+    do {                                               \
+        CUresult entered_ = fake_enter(name, 1);       \
+        if (entered_ != CUDA_SUCCESS) return entered_; \
+    } while (0)
+/* The same for a call that needs a current context; ctx becomes it. */
+#define FAKE_ENTER_CTX(name, ctx)                         \
+    FAKE_ENTER(name);                                     \
+    (ctx) = fake_current();                               \
+    if ((ctx) == NULL) return CUDA_ERROR_INVALID_CONTEXT; \
+    if ((ctx)->error != CUDA_SUCCESS) return (ctx)->error
+
+CUcontext fake_current(void);
+int fake_number(const char *name, int otherwise);
+/* May a read b's memory, by visible numbers? */
+int fake_peers(int a, int b);
+/* An object was made (1) or given back (-1). */
+void fake_count(enum fake_kind kind, int change);
+
+/* ---- fake_cuda_mem.c: all with the lock held ---- */
+
+struct fake_memory *fake_find(uintptr_t address);
+struct fake_memory *fake_add(enum fake_kind kind, uintptr_t base, size_t bytes, int device);
+void fake_forget(struct fake_memory *memory);
+/* A descriptor of memory of a device; -1: none. */
+int fake_descriptor(size_t bytes, int device, uint64_t *nonce);
+int fake_trailer_read(int fd, struct fake_trailer *trailer);
+void *fake_map(int fd, size_t bytes, void *at);
+/* 0: [p, p + bytes) begins in known memory and runs out of it. */
+int fake_range_fits(uintptr_t p, size_t bytes);
+/* Of a thread that runs streams: device memory is open to it. */
+void fake_open_memory(void);
+
+/* ---- fake_cuda_stream.c, fake_cuda_graph.c, fake_cuda_kernel.c ---- */
+
+enum fake_op_kind { FAKE_OP_COPY, FAKE_OP_SET, FAKE_OP_HOST, FAKE_OP_RECORD, FAKE_OP_KERNEL, FAKE_OP_GRAPH, FAKE_OP_NOTHING };
+
+struct fake_wait {
+    struct CUstream_st *stream;
+    uint64_t seq;
+};
+struct fake_op {
+    struct fake_op *next;
+    enum fake_op_kind kind;
+    CUcontext ctx;
+    uint64_t seq;
+    struct fake_wait wait[FAKE_TAILS];
+    int nwaits;
+    void *to;
+    const void *from;
+    size_t bytes;
+    uint8_t value;
+    CUhostFn fn;
+    void *arg;
+    CUevent event;
+    CUfunction function;
+    void *parameter; /* of a kernel: a copy */
+    uint32_t blocks, threads;
+    CUgraphExec graph;
+};
+
+struct CUstream_st {
+    struct CUstream_st *next_stream;
+    CUcontext ctx;
+    unsigned flags;
+    int priority, refs, destroyed, legacy;
+    struct fake_op *first, *last;
+    uint64_t issued, done;
+    struct fake_wait pending[FAKE_TAILS]; /* events that the next operation waits for */
+    int npending;
+    struct fake_capture *capture; /* NULL: not capturing */
+    int tail[FAKE_TAILS], ntails; /* nodes that its next one depends on */
+};
+
+struct CUevent_st {
+    struct CUevent_st *next_event;
+    unsigned flags;
+    struct CUstream_st *stream; /* recorded there, with a reference; NULL: never */
+    uint64_t seq;
+    int64_t ns;
+    uint64_t capture; /* id of the capture that it was recorded in; 0: none */
+    int tail[FAKE_TAILS], ntails;
+};
+
+struct fake_capture {
+    struct fake_capture *next;
+    uint64_t id;
+    CUgraph graph;
+    CUstream origin;
+    CUstreamCaptureMode mode;
+    pthread_t owner;
+    int invalid;
+};
+
+struct CUfunc_st {
+    struct CUfunc_st *next;
+    char name[64];
+};
+
+/* The current thread may not make this call while something captures; what captures is invalid then. With the lock held. */
+CUresult fake_unsafe(void);
+/* The stream of a handle; NULL: there is none. With the lock held. */
+CUstream fake_stream(CUstream handle, CUcontext ctx);
+/* Append an operation, or a node to the graph that the stream captures. Takes what op->parameter has. With the lock held. */
+CUresult fake_issue(CUstream stream, const struct fake_op *op);
+/* Do it, without the lock. @return what becomes the context's error. */
+CUresult fake_run(const struct fake_op *op);
+CUresult fake_run_kernel(const struct fake_op *op);
+CUresult fake_run_graph(CUgraphExec exec);
+void fake_release_stream(CUstream stream);
+
+/* With the lock held. */
+CUresult fake_graph_add(CUgraph graph, const struct fake_op *op, int *tail, int *ntails);
+int fake_graph_is_joined(const struct CUgraph_st *graph, const int *tail, int ntails);
+CUgraph fake_graph_new(void);
+void fake_graph_free(CUgraph graph);
+/* Its streams capture no longer. */
+void fake_capture_leave(const struct fake_capture *capture);
+int64_t fake_now(void);
+
+#endif

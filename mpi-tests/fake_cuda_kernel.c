@@ -1,0 +1,131 @@
+/* The tests' CUDA driver: kernels are those of kern/kernels.h on the simulated machine. Any image is taken for theirs. */
+#define RONDO_MACHINE_SIM 1
+#include "fake_cuda.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "unit/sim_kernels.h"
+
+enum { REGISTERS = 64 };
+
+/* So that RONDO_KERNELS_LIB may name this library too. */
+extern const char fake_image[] __asm__(RONDO_KERNELS_SYMBOL);
+const char fake_image[] = "kernels of the tests' driver";
+
+struct CUmod_st {
+    struct CUfunc_st *functions;
+};
+
+CUresult cuModuleLoadData(CUmodule *module, const void *image)
+{
+    CUcontext ctx;
+    CUresult result;
+    FAKE_ENTER_CTX("cuModuleLoadData", ctx);
+    if (image == NULL) return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&fake.lock);
+    result = fake_unsafe();
+    pthread_mutex_unlock(&fake.lock);
+    if (result != CUDA_SUCCESS) return result;
+    *module = calloc(1, sizeof(**module));
+    if (*module == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+    fake_count(FAKE_MODULE, 1);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuModuleUnload(CUmodule module)
+{
+    CUcontext ctx;
+    FAKE_ENTER_CTX("cuModuleUnload", ctx);
+    while (module->functions != NULL) {
+        struct CUfunc_st *f = module->functions;
+        module->functions = f->next;
+        free(f);
+    }
+    free(module);
+    fake_count(FAKE_MODULE, -1);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
+{
+    CUcontext ctx;
+    struct CUfunc_st *f;
+    FAKE_ENTER_CTX("cuModuleGetFunction", ctx);
+    if (sim_kernel_find(name).kind == SIM_KERNEL_NONE) return CUDA_ERROR_NOT_FOUND;
+    f = calloc(1, sizeof(*f));
+    if (f == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+    snprintf(f->name, sizeof f->name, "%s", name);
+    pthread_mutex_lock(&fake.lock);
+    f->next = module->functions;
+    module->functions = f;
+    pthread_mutex_unlock(&fake.lock);
+    *function = f;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function)
+{
+    FAKE_ENTER("cuFuncGetAttribute");
+    (void)function;
+    *value = attribute == CU_FUNC_ATTRIBUTE_NUM_REGS                ? REGISTERS
+             : attribute == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? RONDO_MAX_THREADS
+                                                                    : 0;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value)
+{
+    FAKE_ENTER("cuFuncSetAttribute");
+    (void)function, (void)attribute, (void)value;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function, int threads, size_t shared)
+{
+    FAKE_ENTER("cuOccupancyMaxActiveBlocksPerMultiprocessor");
+    (void)function, (void)shared;
+    *blocks = threads > 0 && threads <= RONDO_MAX_THREADS;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned threads_y, unsigned threads_z,
+                        unsigned shared, CUstream stream, void **parameters, void **extra)
+{
+    CUcontext ctx;
+    CUresult result = CUDA_ERROR_INVALID_HANDLE;
+    struct fake_op op = { .kind = FAKE_OP_KERNEL, .function = function, .blocks = x, .threads = threads };
+    CUstream s;
+    FAKE_ENTER_CTX("cuLaunchKernel", ctx);
+    if (function == NULL || parameters == NULL || parameters[0] == NULL || extra != NULL || y * z * threads_y * threads_z != 1 ||
+        shared != 0 || threads == 0 || threads % RONDO_WARP != 0 || threads > RONDO_MAX_THREADS ||
+        x != ((const struct rondo_launch *)parameters[0])->nblocks) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    op.parameter = calloc(1, 4096); /* what arguments may have at most */
+    if (op.parameter == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+    memcpy(op.parameter, parameters[0], sizeof(struct rondo_launch));
+    pthread_mutex_lock(&fake.lock);
+    s = fake_stream(stream, ctx);
+    if (s != NULL) result = s->ctx == ctx ? fake_issue(s, &op) : CUDA_ERROR_INVALID_HANDLE;
+    pthread_mutex_unlock(&fake.lock);
+    if (result != CUDA_SUCCESS) free(op.parameter);
+    return result;
+}
+
+CUresult fake_run_kernel(const struct fake_op *op)
+{
+    const uint32_t fewer = (uint32_t)fake_number("FAKE_CUDA_THREADS", 2 * RONDO_WARP),
+                   threads = fewer != 0 && fewer < op->threads ? fewer : op->threads;
+    const struct rondo_sim_rules rules = { .whole_lines = 1 };
+    struct sim_kernel_run run = { sim_kernel_find(op->function->name), op->parameter };
+    const struct rondo_sim_grid grid = sim_kernel_grid(&run, threads);
+    struct rondo_sim_result result;
+    rondo_sim_run(&rules, &grid, 1, &result);
+    if (result.end != RONDO_SIM_ENDED) {
+        fprintf(stderr, "fake CUDA: kernel %s: %s\n", op->function->name, result.why);
+        return CUDA_ERROR_LAUNCH_FAILED;
+    }
+    return CUDA_SUCCESS;
+}

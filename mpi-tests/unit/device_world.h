@@ -1,0 +1,239 @@
+/*
+ * Ranks that are threads with a GPU each (or one for all), over the driver that RONDO_CUDA_LIB names: the tests' one, or a real one. Buffers of calls with known results (fake_ranks.h)
+ * have a mirror in device memory.
+ */
+#ifndef DEVICE_WORLD_H
+#define DEVICE_WORLD_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cuda.h"
+#include "fake_ranks.h"
+#include "kern/kernels.h"
+
+/* Small buffers: a few KiB go several times around the slots. */
+#define SMALL "BUFFSIZE", "4K", "LL_BUFFSIZE", "4K", "LL128_BUFFSIZE", "8K"
+
+enum { DEVICE_GUARD = 256 }; /* of fake_calls.c, on both sides */
+
+static inline const struct rondo_cuda *cu(void)
+{
+    const char *why = "";
+    const struct rondo_cuda *cuda = rondo_cuda(&why);
+    if (cuda == NULL) {
+        fprintf(stderr, "the tests' driver: %s\n", why);
+        abort();
+    }
+    return cuda;
+}
+
+#define CU(call)                                                                         \
+    do {                                                                                 \
+        CUresult result_ = (call);                                                       \
+        if (result_ != CUDA_SUCCESS) {                                                   \
+            fprintf(stderr, "%s:%d: %s: %d\n", __FILE__, __LINE__, #call, (int)result_); \
+            abort();                                                                     \
+        }                                                                                \
+    } while (0)
+
+/* A rank's device, its context current in this thread, and a stream. */
+struct device {
+    struct rondo_cuda_device gpu;
+    CUstream stream;
+};
+
+static inline void device_open(struct device *d, int ordinal)
+{
+    if (rondo_cuda_open(ordinal, &d->gpu) != RONDO_SUCCESS || rondo_cuda_enter(&d->gpu) != RONDO_SUCCESS) {
+        fprintf(stderr, "%s\n", rondo_last_error(NULL));
+        abort();
+    }
+    CU(cu()->StreamCreateWithPriority(&d->stream, CU_STREAM_NON_BLOCKING, 0));
+}
+
+static inline void device_close(struct device *d)
+{
+    CU(cu()->StreamDestroy(d->stream));
+    rondo_cuda_leave();
+    rondo_cuda_close(&d->gpu);
+}
+
+static inline rondo_config device_config(int ordinal)
+{
+    rondo_config config = RONDO_CONFIG_INIT;
+    config.device = ordinal;
+    return config;
+}
+
+static inline CUdeviceptr device_new(size_t bytes)
+{
+    CUdeviceptr memory;
+    CU(cu()->MemAlloc(&memory, bytes > 0 ? bytes : 1));
+    return memory;
+}
+
+/* Both copies need no pinned memory: the test waits. */
+static inline void device_put(const struct device *d, CUdeviceptr to, const void *from, size_t bytes)
+{
+    if (bytes > 0) {
+        CU(cu()->MemcpyAsync(to, (CUdeviceptr)(uintptr_t)from, bytes, d->stream));
+        CU(cu()->StreamSynchronize(d->stream));
+    }
+}
+
+static inline void device_get(const struct device *d, void *to, CUdeviceptr from, size_t bytes)
+{
+    if (bytes > 0) {
+        CU(cu()->MemcpyAsync((CUdeviceptr)(uintptr_t)to, from, bytes, d->stream));
+        CU(cu()->StreamSynchronize(d->stream));
+    }
+}
+
+/* ---- ranks ---- */
+
+static char library[4096]; /* the driver */
+
+/* Open the driver and the library of kernels, once, before other parameters are set. */
+static inline void device_driver(void)
+{
+    const char *given = getenv("RONDO_CUDA_LIB"), *builddir = getenv("builddir"), *why = NULL;
+    snprintf(library, sizeof(library), "%s%s",
+             given != NULL      ? given
+             : builddir != NULL ? builddir
+                                : ".",
+             given != NULL ? "" : "/.libs/libfakecuda.so");
+    setenv("FAKE_CUDA_DEVICES", "4", 0);
+    fake_params("CUDA_LIB", library, "KERNELS_LIB", library, NULL);
+    if (rondo_kernels_image(&why) == NULL) {
+        fprintf(stderr, "%s\n", why);
+        abort();
+    }
+    (void)cu();
+}
+
+/* How ranks get their GPUs. */
+struct setup {
+    int shared; /* all have GPU 0 */
+    fake_rank_fn *fn;
+    void *arg;
+};
+
+/* What a rank's function finds in r->arg. */
+struct place {
+    struct device device;
+    void *arg;
+};
+
+static inline const struct device *device_of(const struct fake_rank *r) { return &((struct place *)r->arg)->device; }
+
+static inline void with_device(struct fake_rank *r)
+{
+    const struct setup *setup = r->arg;
+    struct place place = { .arg = setup->arg };
+    rondo_config config = device_config(setup->shared ? 0 : r->rank);
+    config.allow_shared_gpu = setup->shared;
+    device_open(&place.device, config.device);
+    if (rondo_comm_create_local(r->local, r->rank, &config, &r->comm) != RONDO_SUCCESS) {
+        fake_fail(r, __FILE__, __LINE__, "create", ": %s", rondo_last_error(NULL));
+    } else {
+        r->arg = &place;
+        setup->fn(r);
+        if (r->failure[0] != '\0' && r->comm != NULL) {
+            rondo_comm_abort(r->comm);
+        } else if (r->comm != NULL && rondo_comm_destroy(r->comm) != RONDO_SUCCESS) {
+            fake_fail(r, __FILE__, __LINE__, "destroy", ": %s", rondo_last_error(NULL));
+        }
+    }
+    device_close(&place.device);
+}
+
+static inline void device_ranks(int n, int shared, fake_rank_fn *fn, void *arg)
+{
+    struct setup setup = { .shared = shared, .fn = fn, .arg = arg };
+    fake_ranks_bare(n, with_device, &setup);
+}
+
+/* ---- calls with known results ---- */
+
+struct device_call {
+    struct fake_call call;
+    struct fake_buffers host, device;
+};
+
+static inline uint8_t *mirror_of(const uint8_t *pointer, const struct fake_buffers *host, uint8_t *const *memory)
+{
+    for (int m = 0; m < 2; m++) {
+        const uint8_t *begin = host->memory[m];
+        if (begin != NULL && pointer >= begin && pointer <= begin + host->bytes[m] + 2 * DEVICE_GUARD) {
+            return memory[m] + (pointer - begin);
+        }
+    }
+    return NULL;
+}
+
+static inline void device_call_prepare(const struct device *d, struct device_call *c)
+{
+    fake_call_prepare(&c->call, &c->host);
+    c->device = c->host;
+    for (int m = 0; m < 2; m++) {
+        size_t bytes = c->host.bytes[m] + 2 * DEVICE_GUARD;
+        c->device.memory[m] = NULL;
+        if (c->host.memory[m] != NULL) {
+            CUdeviceptr memory = device_new(bytes);
+            device_put(d, memory, c->host.memory[m], bytes);
+            c->device.memory[m] = (uint8_t *)(uintptr_t)memory;
+        }
+    }
+    c->device.send = mirror_of(c->host.send, &c->host, c->device.memory);
+    c->device.recv = mirror_of(c->host.recv, &c->host, c->device.memory);
+}
+
+static inline rondo_status device_call_issue(const struct device_call *c, rondo_comm *comm, CUstream stream)
+{
+    return fake_call_issue(&c->call, &c->device, comm, RONDO_CUDA_STREAM(stream));
+}
+
+/* After its stream has come to the end of the call. @return "" or what is wrong. */
+static inline const char *device_call_check(const struct device *d, struct device_call *c)
+{
+    for (int m = 0; m < 2; m++) {
+        if (c->device.memory[m] != NULL) {
+            device_get(d, c->host.memory[m], (CUdeviceptr)(uintptr_t)c->device.memory[m], c->host.bytes[m] + 2 * DEVICE_GUARD);
+            CU(cu()->MemFree((CUdeviceptr)(uintptr_t)c->device.memory[m]));
+        }
+    }
+    return fake_call_check(&c->call, &c->host);
+}
+
+/* All of it. */
+static inline void device_call(struct fake_rank *r, const struct device *d, struct fake_call call)
+{
+    struct device_call c = { .call = call };
+    const char *wrong;
+    rondo_status status;
+    c.call.rank = r->rank;
+    c.call.nranks = r->nranks;
+    device_call_prepare(d, &c);
+    status = device_call_issue(&c, r->comm, d->stream);
+    if (status != RONDO_SUCCESS) {
+        fake_fail(r, __FILE__, __LINE__, fake_coll_names[call.coll], " of %zu: %s: %s", call.count, rondo_status_string(status),
+                  rondo_last_error(NULL));
+        return;
+    }
+    CU(cu()->StreamSynchronize(d->stream));
+    status = RONDO_SUCCESS;
+    rondo_comm_async_error(r->comm, &status);
+    wrong = device_call_check(d, &c);
+    if (status != RONDO_SUCCESS || *wrong != '\0') {
+        fake_fail(r, __FILE__, __LINE__, wrong, ": %s: %s", rondo_status_string(status), rondo_last_error(r->comm));
+    }
+}
+#define DEVICE_CALL(r, d, ...)                                \
+    do {                                                      \
+        device_call(r, d, (struct fake_call){ __VA_ARGS__ }); \
+        if ((r)->failure[0] != '\0') return;                  \
+    } while (0)
+
+#endif

@@ -1,0 +1,227 @@
+/*
+ * Ranks of one run of the simulated machine: a block each, with conns in plain memory, and elements whose reductions are exact in every type.
+ * Shared by the tests of kern/prim.h and kern/block.h.
+ */
+#ifndef RONDO_UNIT_PRIM_WORLD_H
+#define RONDO_UNIT_PRIM_WORLD_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/half.h"
+#include "coll/step.h"
+#include "kern/proto.h"
+#include "kern/reduce.h"
+#include "sim_kernels.h"
+
+enum { WORLD_RANKS = 7, WORLD_LINKS = 64, WORLD_GUARD = 64 };
+
+/* An edge: both ends of a conn. */
+struct world_link {
+    uint8_t *memory;
+    struct rondo_conn_tail tail;
+    struct rondo_conn_head head;
+    struct rondo_conn sender, receiver;
+};
+
+struct world_rank {
+    struct rondo_ports ports;
+    struct rondo_gpu_words words;
+    struct rondo_launch launch;
+};
+
+struct world {
+    int n, nlinks;
+    uint64_t step;
+    uint32_t slot_bytes;
+    struct world_rank rank[WORLD_RANKS];
+    struct world_link link[WORLD_LINKS];
+};
+
+static inline uint64_t world_random(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+static inline void *world_zeroed(size_t bytes)
+{
+    void *memory = aligned_alloc(128, rondo_round_up(bytes, 128));
+    assert_non_null(memory);
+    return memset(memory, 0, rondo_round_up(bytes, 128));
+}
+
+static inline struct world *world_new(int n, uint64_t step, uint32_t slot_bytes)
+{
+    struct world *w = world_zeroed(sizeof(*w));
+    w->n = n;
+    w->step = step;
+    w->slot_bytes = slot_bytes;
+    for (int i = 0; i < n; i++) {
+        w->rank[i].launch.serial = 41 + (uint64_t)i;
+        w->rank[i].launch.words = &w->rank[i].words;
+        w->rank[i].launch.nblocks = 1;
+    }
+    return w;
+}
+
+static inline void world_free(struct world *w)
+{
+    for (int i = 0; i < w->nlinks; i++) {
+        free(w->link[i].memory);
+    }
+    free(w);
+}
+
+/* Lines of LL that hold garbage under flags of the lap after the wrap: what was written there 2^32 steps before, had nobody cleaned it. */
+static inline void world_fill_stale(const struct world *w, uint8_t *slots)
+{
+    for (uint64_t slot = 0; slot < RONDO_SLOTS; slot++) {
+        uint64_t *word = (uint64_t *)(void *)(slots + slot * w->slot_bytes);
+        for (size_t i = 0; i < w->slot_bytes / 8; i++) {
+            word[i] = rondo_ll_flag(slot) | 0xbadbad;
+        }
+    }
+}
+
+static inline struct world_link *world_connect(struct world *w, int from, int to)
+{
+    struct world_link *l = &w->link[w->nlinks++];
+    struct rondo_conn conn = { .tail = &l->tail, .head = &l->head, .step = w->step, .seen = w->step, .via = "memory" };
+    assert_in_range(w->nlinks, 1, WORLD_LINKS);
+    l->memory = world_zeroed((size_t)RONDO_NUM_PROTOS * RONDO_SLOTS * w->slot_bytes);
+    for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
+        conn.slots[p] = l->memory + (size_t)p * RONDO_SLOTS * w->slot_bytes;
+        conn.slot_bytes[p] = w->slot_bytes;
+    }
+    if ((uint32_t)(w->step + 200) < 200) {
+        world_fill_stale(w, conn.slots[RONDO_PROTO_LL]);
+    }
+    l->tail.tail = l->head.head = w->step;
+    l->sender = l->receiver = conn;
+    l->sender.peer = to;
+    l->receiver.peer = from;
+    return l;
+}
+
+/* A conn between two ranks' ports. */
+static inline void world_link_ports(struct world *w, int from, int from_port, int to, int to_port)
+{
+    struct world_link *l = world_connect(w, from, to);
+    w->rank[from].ports.send[from_port] = &l->sender;
+    w->rank[to].ports.recv[to_port] = &l->receiver;
+}
+
+/* Every conn's ends are as far as each other, and all that was sent has been taken. */
+static inline void world_assert_even(const struct world *w)
+{
+    for (int i = 0; i < w->nlinks; i++) {
+        assert_true(w->link[i].sender.step == w->link[i].receiver.step);
+        assert_true(w->link[i].head.head == w->link[i].receiver.step);
+    }
+}
+
+/* How the machine behaves, by number: calm, interleaved, delayed, delayed without whole lines. */
+static inline struct rondo_sim_rules world_rules(uint64_t seed, enum rondo_proto proto)
+{
+    const int how = (int)(seed % 4);
+    return (struct rondo_sim_rules){
+        .seed = how == 0 ? 0 : seed,
+        .delayed = how >= 2,
+        .whole_lines = how != 3 || proto == RONDO_PROTO_LL128,
+        .patience = 20000,
+    };
+}
+
+/* All ranks' launches at once, by the kernel of each one's first work. */
+static inline struct rondo_sim_result world_run(struct world *w, const struct rondo_sim_rules *rules, uint32_t threads)
+{
+    struct sim_kernel_run run[WORLD_RANKS];
+    struct rondo_sim_grid grid[WORLD_RANKS];
+    struct rondo_sim_result result;
+    for (int i = 0; i < w->n; i++) {
+        run[i] = (struct sim_kernel_run){ sim_kernel_of(&w->rank[i].launch.inline_works[0]), &w->rank[i].launch };
+        grid[i] = sim_kernel_grid(&run[i], threads);
+    }
+    rondo_sim_run(rules, grid, w->n, &result);
+    return result;
+}
+
+/* The same under the rules of a seed, and it has to come to its end. */
+static inline void world_run_well(struct world *w, uint64_t seed, uint32_t threads)
+{
+    const struct rondo_sim_rules rules = world_rules(seed, (enum rondo_proto)w->rank[0].launch.inline_works[0].proto);
+    struct rondo_sim_result result = world_run(w, &rules, threads);
+    assert_string_equal(result.why, "");
+    assert_int_equal(result.end, RONDO_SIM_ENDED);
+    for (int i = 0; i < w->n; i++) {
+        assert_int_equal(w->rank[i].words.fault, RONDO_GPU_FINE);
+        assert_true(w->rank[i].words.block[0].ended == w->rank[i].launch.serial);
+    }
+}
+
+/* ---- elements ---- */
+
+#define WORLD_PUT_(ctx, name, NAME, value, storage, arith, to_arith, from_arith, is_float) \
+    case RONDO_##NAME: {                                                                   \
+        const storage e = (storage)from_arith((arith)v);                                   \
+        memcpy((uint8_t *)to + i * sizeof e, &e, sizeof e);                                \
+        break;                                                                             \
+    }
+/* Element i is the small integer v. */
+static inline void world_put(rondo_dtype dtype, void *to, size_t i, int v)
+{
+    switch ((int)dtype) {
+        RONDO_DTYPE_TABLE(WORLD_PUT_, )
+    default: break;
+    }
+}
+#undef WORLD_PUT_
+
+#define WORLD_FLOAT_(ctx, name, NAME, value, storage, arith, to_arith, from_arith, is_float) [RONDO_##NAME] = is_float,
+/* Any bits; of floats such as stay finite in a reduction of a few. */
+static inline void world_fill_bits(rondo_dtype dtype, void *to, size_t n, uint64_t *state)
+{
+    static const uint8_t floats[] = { RONDO_DTYPE_TABLE(WORLD_FLOAT_, ) };
+    const size_t size = rondo_dtype_size(dtype);
+    uint8_t *out = to;
+    for (size_t i = 0; i < n * size; i++) {
+        out[i] = (uint8_t)(world_random(state) >> 17);
+        if (floats[dtype] && i % size == size - 1) {
+            out[i] &= 0xbf; /* little endian: the top bit of the exponent */
+        }
+    }
+}
+#undef WORLD_FLOAT_
+
+/* A user's buffer that is `mis` bytes off a line, with guards. */
+struct world_buffer {
+    uint8_t *memory, *data;
+    size_t bytes;
+};
+static inline struct world_buffer world_buffer_new(size_t bytes, size_t mis)
+{
+    struct world_buffer b = { .bytes = bytes };
+    b.memory = world_zeroed(bytes + mis + 2 * WORLD_GUARD);
+    memset(b.memory, 0x5a, bytes + mis + 2 * WORLD_GUARD);
+    b.data = b.memory + WORLD_GUARD + mis;
+    return b;
+}
+static inline void world_buffer_free(struct world_buffer *b)
+{
+    for (uint8_t *p = b->memory; p < b->data; p++) {
+        assert_int_equal(*p, 0x5a);
+    }
+    for (size_t i = 0; i < WORLD_GUARD; i++) {
+        assert_int_equal(b->data[b->bytes + i], 0x5a);
+    }
+    free(b->memory);
+}
+
+#endif

@@ -1,0 +1,30 @@
+/*
+ * The kernels of kern/kernels.h on the simulated machine: kern/block.h with type, operation and protocol as arguments.
+ */
+#ifndef RONDO_UNIT_SIM_KERNELS_H
+#define RONDO_UNIT_SIM_KERNELS_H
+
+#include "kern/kernels.h"
+#include "kern/machine_sim.h"
+
+struct sim_kernel {
+    enum { SIM_KERNEL_NONE, SIM_KERNEL_REDUCE, SIM_KERNEL_COPY, SIM_KERNEL_P2P } kind;
+    rondo_dtype dtype;
+    enum rondo_reduce reduce;
+    enum rondo_proto proto;
+};
+
+/** By the name that kern/kernels.h gives it; kind NONE: there is no such kernel. */
+struct sim_kernel sim_kernel_find(const char *name);
+/** The kernel of a work. */
+struct sim_kernel sim_kernel_of(const struct rondo_work *work);
+
+/* One kernel under way. */
+struct sim_kernel_run {
+    struct sim_kernel kernel;
+    const struct rondo_launch *launch;
+};
+/** Its grid, for rondo_sim_run(). run stays until that ends. */
+struct rondo_sim_grid sim_kernel_grid(struct sim_kernel_run *run, uint32_t threads);
+
+#endif

@@ -1,0 +1,403 @@
+/* Communicators with a GPU, over the tests' CUDA driver: collectives, streams, groups, graphs, operations, children. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <dlfcn.h>
+
+#include "device_world.h"
+
+/* ---- collectives ---- */
+
+static void every_collective(struct fake_rank *r)
+{
+    static const size_t counts[] = { 0, 1, 260, 3001 };
+    static const rondo_dtype types[] = { RONDO_FLOAT32, RONDO_UINT8, RONDO_INT32, RONDO_FLOAT64, RONDO_INT64 };
+    unsigned seed = 0;
+    for (int coll = 0; coll < FAKE_NUM_COLLS; coll++) {
+        for (size_t k = 0; k < RONDO_COUNTOF(counts); k++, seed++) {
+            DEVICE_CALL(r, device_of(r), .coll = (enum fake_coll)coll, .type = types[seed % RONDO_COUNTOF(types)],
+                        .op = (rondo_op)(seed / 3 % RONDO_NUM_OPS), .root = (int)(seed % (unsigned)r->nranks), .count = counts[k],
+                        .in_place = (int)(seed & 1), .seed = seed);
+        }
+    }
+}
+
+static void collectives_are_right_on_1_2_and_4_gpus(void **state)
+{
+    (void)state;
+    fake_params(SMALL, "MAX_NCHANNELS", "2", NULL);
+    device_ranks(1, 0, every_collective, NULL);
+    device_ranks(2, 0, every_collective, NULL);
+    device_ranks(4, 0, every_collective, NULL);
+}
+
+static void collectives_are_right_with_each_algorithm_and_protocol(void **state)
+{
+    static const char *const algos[] = { "ring", "ring;all_reduce:tree;broadcast:tree;reduce:tree" }, *const protos[] = { "simple", "ll",
+                                                                                                                          "ll128" };
+    (void)state;
+    for (size_t a = 0; a < RONDO_COUNTOF(algos); a++) {
+        for (size_t p = 0; p < RONDO_COUNTOF(protos); p++) {
+            fake_params(SMALL, "MAX_NCHANNELS", "2", "ALGO", algos[a], "PROTO", protos[p], NULL);
+            device_ranks(3, 0, every_collective, NULL);
+        }
+    }
+}
+
+static void all_to_all_by_hand(struct fake_rank *r);
+
+/* No other way than a net device, with slots in pinned memory and a thread that carries them. */
+static void collectives_are_right_through_sockets(void **state)
+{
+    (void)state;
+    fake_params(SMALL, "MAX_NCHANNELS", "2", "P2P_DISABLE", "1", "SHM_DISABLE", "1", "SOCKET_IFNAME", "lo", NULL);
+    device_ranks(2, 0, every_collective, NULL);
+    device_ranks(2, 0, all_to_all_by_hand, NULL);
+}
+
+/* Slots in the host's memory, mapped into both GPUs. */
+static void collectives_are_right_through_shared_memory(void **state)
+{
+    (void)state;
+    fake_params(SMALL, "MAX_NCHANNELS", "2", "P2P_DISABLE", "1", NULL);
+    device_ranks(2, 0, every_collective, NULL);
+    device_ranks(3, 0, all_to_all_by_hand, NULL);
+}
+
+static void ranks_may_share_a_gpu_when_allowed(void **state)
+{
+    (void)state;
+    fake_params(SMALL, "MAX_NCHANNELS", "2", NULL);
+    device_ranks(2, 1, every_collective, NULL);
+}
+
+/* ---- streams ---- */
+
+enum { IN_A_ROW = 40 };
+
+/* Calls follow one another in streams of their own without the host waiting; each reads what the one before wrote. */
+static void chain(struct fake_rank *r)
+{
+    const struct device *d = device_of(r);
+    CUstream other;
+    CUdeviceptr memory = device_new(sizeof(int64_t));
+    int64_t one = 1, sum = 0, want = 1;
+    CU(cu()->StreamCreateWithPriority(&other, CU_STREAM_NON_BLOCKING, 0));
+    device_put(d, memory, &one, sizeof(one));
+    for (int i = 0; i < IN_A_ROW; i++, want *= r->nranks) {
+        void *x = (void *)(uintptr_t)memory;
+        FAKE_OK(r, rondo_all_reduce(x, x, 1, RONDO_INT64, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(i % 2 == 0 ? d->stream : other)));
+    }
+    CU(cu()->StreamSynchronize(other));
+    device_get(d, &sum, memory, sizeof(sum));
+    FAKE_CHECK(r, sum == want, "%lld, not %lld", (long long)sum, (long long)want);
+    CU(cu()->StreamDestroy(other));
+    CU(cu()->MemFree(memory));
+}
+
+static void calls_in_several_streams_keep_their_order(void **state)
+{
+    (void)state;
+    fake_params(SMALL, "MAX_NCHANNELS", "2", NULL);
+    device_ranks(2, 0, chain, NULL);
+}
+
+/* The stream of another device than the communicator's. */
+static void foreign(struct fake_rank *r)
+{
+    struct device other;
+    struct device_call c = { .call = {
+                                 .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32, .count = 1000, .rank = r->rank, .nranks = r->nranks } };
+    const char *wrong;
+    device_call_prepare(device_of(r), &c);
+    device_open(&other, r->nranks - 1 - r->rank);
+    FAKE_OK(r, device_call_issue(&c, r->comm, other.stream));
+    CU(cu()->StreamSynchronize(other.stream));
+    device_close(&other);
+    wrong = device_call_check(device_of(r), &c);
+    FAKE_CHECK(r, *wrong == '\0', "%s", wrong);
+}
+
+static void a_stream_of_another_device_will_do(void **state)
+{
+    (void)state;
+    fake_params(SMALL, "MAX_NCHANNELS", "2", NULL);
+    device_ranks(2, 0, foreign, NULL);
+}
+
+static void default_stream(struct fake_rank *r)
+{
+    struct device_call c = { .call = { .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32, .count = 100, .rank = r->rank, .nranks = r->nranks } };
+    device_call_prepare(device_of(r), &c);
+    FAKE_ERROR(r, device_call_issue(&c, r->comm, NULL), RONDO_INVALID_USAGE, "default stream");
+    device_call_check(device_of(r), &c);
+    rondo_comm_abort(r->comm);
+    r->comm = NULL;
+}
+
+static void the_default_stream_is_refused_to_ranks_that_share_a_gpu(void **state)
+{
+    (void)state;
+    fake_params(SMALL, "MAX_NCHANNELS", "2", NULL);
+    device_ranks(2, 1, default_stream, NULL);
+}
+
+/* ---- groups ---- */
+
+enum { MESSAGES = 3, WORDS = 700 };
+
+/* Everyone sends several messages to everyone, itself included; more than run at once on one channel. */
+static void all_to_all_by_hand(struct fake_rank *r)
+{
+    const struct device *d = device_of(r);
+    size_t n = (size_t)r->nranks * MESSAGES * WORDS;
+    int32_t *host = malloc(2 * n * sizeof(*host));
+    CUdeviceptr memory = device_new(2 * n * sizeof(*host));
+    for (size_t i = 0; i < n; i++) {
+        host[i] = r->rank * 1000000 + (int)i;
+        host[n + i] = -1;
+    }
+    device_put(d, memory, host, 2 * n * sizeof(*host));
+    FAKE_OK(r, rondo_group_start());
+    for (int m = 0; m < MESSAGES; m++) {
+        for (int p = 0; p < r->nranks; p++) {
+            int32_t *send = (int32_t *)(uintptr_t)memory + (p * MESSAGES + m) * WORDS, *recv = send + n;
+            FAKE_OK(r, rondo_send(send, WORDS, RONDO_INT32, p, r->comm, RONDO_CUDA_STREAM(d->stream)));
+            FAKE_OK(r, rondo_recv(recv, WORDS, RONDO_INT32, p, r->comm, RONDO_CUDA_STREAM(d->stream)));
+        }
+    }
+    FAKE_OK(r, rondo_group_end());
+    CU(cu()->StreamSynchronize(d->stream));
+    device_get(d, host, memory, 2 * n * sizeof(*host));
+    for (size_t i = 0; i < n; i++) {
+        int from = (int)(i / (MESSAGES * WORDS)), want = from * 1000000 + r->rank * MESSAGES * WORDS + (int)(i % (MESSAGES * WORDS));
+        FAKE_CHECK(r, host[n + i] == want, "word %zu is %d, not %d", i, host[n + i], want);
+    }
+    free(host);
+    CU(cu()->MemFree(memory));
+}
+
+static void groups_of_messages_never_block_one_another(void **state)
+{
+    (void)state;
+    fake_params(SMALL, "MAX_NCHANNELS", "1", NULL);
+    device_ranks(2, 0, all_to_all_by_hand, NULL);
+    device_ranks(4, 0, all_to_all_by_hand, NULL);
+}
+
+/* More works than the arguments of a launch hold, of several kernels, in one group. */
+static void many_in_a_group(struct fake_rank *r)
+{
+    enum { CALLS = 30 };
+    struct device_call c[CALLS];
+    memset(c, 0, sizeof(c));
+    FAKE_OK(r, rondo_group_start());
+    for (unsigned i = 0; i < CALLS; i++) {
+        c[i].call = (struct fake_call){ .coll = (enum fake_coll)(i % 7),
+                                        .type = i < 20 ? RONDO_INT32 : RONDO_FLOAT32,
+                                        .count = 50 + i,
+                                        .seed = i,
+                                        .rank = r->rank,
+                                        .nranks = r->nranks };
+        device_call_prepare(device_of(r), &c[i]);
+        FAKE_OK(r, device_call_issue(&c[i], r->comm, device_of(r)->stream));
+    }
+    FAKE_OK(r, rondo_group_end());
+    CU(cu()->StreamSynchronize(device_of(r)->stream));
+    for (int i = 0; i < CALLS; i++) {
+        const char *wrong = device_call_check(device_of(r), &c[i]);
+        FAKE_CHECK(r, *wrong == '\0', "call %d: %s", i, wrong);
+    }
+}
+
+static void a_group_may_hold_more_than_a_launch(void **state)
+{
+    (void)state;
+    fake_params(SMALL, "MIN_NCHANNELS", "4", NULL);
+    device_ranks(2, 0, many_in_a_group, NULL);
+}
+
+/* One thread, two ranks, each on a GPU of its own, in groups. */
+static void one_thread_may_have_all_ranks(void **state)
+{
+    enum { N = 2 };
+    struct device device[N];
+    struct device_call c[N] = { 0 };
+    rondo_comm *comm[N];
+    rondo_local *local;
+    (void)state;
+    fake_params(SMALL, "MAX_NCHANNELS", "2", NULL);
+    assert_int_equal(rondo_local_create(N, &local), RONDO_SUCCESS);
+    rondo_group_start();
+    for (int r = 0; r < N; r++) {
+        rondo_config config = device_config(r);
+        assert_int_equal(rondo_comm_create_local(local, r, &config, &comm[r]), RONDO_SUCCESS);
+    }
+    assert_int_equal(rondo_group_end(), RONDO_SUCCESS);
+    rondo_group_start();
+    for (int r = 0; r < N; r++) {
+        device_open(&device[r], r);
+        c[r].call = (struct fake_call){ .coll = FAKE_ALL_TO_ALL, .type = RONDO_INT32, .count = 3000, .rank = r, .nranks = N };
+        device_call_prepare(&device[r], &c[r]);
+        assert_int_equal(device_call_issue(&c[r], comm[r], device[r].stream), RONDO_SUCCESS);
+    }
+    assert_int_equal(rondo_group_end(), RONDO_SUCCESS);
+    for (int r = N - 1; r >= 0; r--) { /* contexts nest */
+        CU(cu()->StreamSynchronize(device[r].stream));
+        assert_string_equal(device_call_check(&device[r], &c[r]), "");
+        device_close(&device[r]);
+    }
+    for (int r = 0; r < N; r++) {
+        assert_int_equal(rondo_comm_destroy(comm[r]), RONDO_SUCCESS);
+    }
+    rondo_local_destroy(local);
+}
+
+/* ---- graphs ---- */
+
+static void *symbol(const char *name)
+{
+    void *driver = dlopen(library, RTLD_NOW | RTLD_NOLOAD), *address = driver != NULL ? dlsym(driver, name) : NULL;
+    if (address == NULL) {
+        fprintf(stderr, "%s has no %s\n", library, name);
+        abort();
+    }
+    dlclose(driver);
+    return address;
+}
+
+/* Captured once and replayed: sums and messages work on what the last replay left. */
+static void replays(struct fake_rank *r)
+{
+    CUresult (*begin)(CUstream, CUstreamCaptureMode) = (CUresult(*)(CUstream, CUstreamCaptureMode))symbol("cuStreamBeginCapture_v2");
+    CUresult (*end)(CUstream, CUgraph *) = (CUresult(*)(CUstream, CUgraph *))symbol("cuStreamEndCapture");
+    CUresult (*make)(CUgraphExec *, CUgraph,
+                     unsigned long long) = (CUresult(*)(CUgraphExec *, CUgraph, unsigned long long))symbol("cuGraphInstantiateWithFlags");
+    CUresult (*run)(CUgraphExec, CUstream) = (CUresult(*)(CUgraphExec, CUstream))symbol("cuGraphLaunch");
+    CUresult (*destroy)(CUgraph) = (CUresult(*)(CUgraph))symbol("cuGraphDestroy");
+    CUresult (*destroy_exec)(CUgraphExec) = (CUresult(*)(CUgraphExec))symbol("cuGraphExecDestroy");
+    const struct device *d = device_of(r);
+    enum { REPLAYS = 1000 };
+    uint32_t host[4] = { (uint32_t)r->rank + 1, 0, 0, 0 }, want = 0;
+    CUdeviceptr memory = device_new(sizeof(host));
+    uint32_t *x = (uint32_t *)(uintptr_t)memory;
+    size_t counts[3] = { 1, 1, 1 }, displs[3] = { 0, 1, 2 };
+    int next = (r->rank + 1) % r->nranks, before = (r->rank + r->nranks - 1) % r->nranks;
+    rondo_stream stream = RONDO_CUDA_STREAM(d->stream);
+    CUgraphExec graph_exec;
+    CUgraph graph;
+    device_put(d, memory, host, sizeof(host));
+    CU(begin(d->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)); /* other ranks of this process are elsewhere */
+    FAKE_OK(r, rondo_group_start());
+    FAKE_OK(r, rondo_send(x, 1, RONDO_UINT32, next, r->comm, stream));
+    FAKE_OK(r, rondo_recv(x + 1, 1, RONDO_UINT32, before, r->comm, stream));
+    FAKE_OK(r, rondo_group_end());
+    FAKE_OK(r, rondo_all_reduce(x + 1, x, 1, RONDO_UINT32, RONDO_SUM, r->comm, stream));
+    FAKE_OK(r, rondo_all_gatherv(x, x + 1, counts, displs, RONDO_UINT32, r->comm, stream)); /* reads counts from memory of the graph */
+    CU(end(d->stream, &graph));
+    CU(make(&graph_exec, graph, 0));
+    counts[0] = counts[1] = counts[2] = 0; /* ours again */
+    for (int i = 0; i < REPLAYS; i++) {
+        CU(run(graph_exec, d->stream));
+    }
+    CU(cu()->StreamSynchronize(d->stream));
+    device_get(d, host, memory, sizeof(host));
+    for (int i = 0; i < REPLAYS; i++) {
+        want = i == 0 ? (uint32_t)r->nranks * ((uint32_t)r->nranks + 1) / 2 : want * (uint32_t)r->nranks;
+    }
+    for (int i = 0; i < 4; i++) {
+        FAKE_CHECK(r, host[i] == want, "word %d is %u, not %u", i, host[i], want);
+    }
+    CU(destroy_exec(graph_exec));
+    CU(destroy(graph));
+    CU(cu()->MemFree(memory));
+    DEVICE_CALL(r, d, .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32, .count = 100); /* the communicator goes on */
+}
+
+static void graphs_of_all_calls_replay_1000_times(void **state)
+{
+    (void)state;
+    fake_params("BUFFSIZE", "64K", "MAX_NCHANNELS", "2", NULL);
+    device_ranks(3, 0, replays, NULL);
+}
+
+/* ---- operations ---- */
+
+static void scalars(struct fake_rank *r)
+{
+    const struct device *d = device_of(r);
+    CUdeviceptr memory = device_new(64);
+    double *x = (double *)(uintptr_t)memory, host[2] = { 1, 0 }, scalar = r->rank + 2, want = 0;
+    rondo_op op;
+    device_put(d, memory, host, sizeof(host));
+    FAKE_OK(r, rondo_op_create_premul_sum_device(&op, x + 4, RONDO_FLOAT64, r->comm));
+    device_put(d, memory + 32, &scalar, sizeof(scalar)); /* after the operation was made */
+    FAKE_OK(r, rondo_all_reduce(x, x + 1, 1, RONDO_FLOAT64, op, r->comm, RONDO_CUDA_STREAM(d->stream)));
+    CU(cu()->StreamSynchronize(d->stream));
+    device_get(d, host, memory, sizeof(host));
+    for (int i = 0; i < r->nranks; i++) {
+        want += i + 2;
+    }
+    FAKE_CHECK(r, host[1] == want, "%g, not %g", host[1], want);
+    FAKE_OK(r, rondo_op_destroy(op, r->comm));
+    CU(cu()->MemFree(memory));
+}
+
+static void scalars_on_the_device_are_read_when_the_call_runs(void **state)
+{
+    (void)state;
+    fake_params(SMALL, "MAX_NCHANNELS", "2", NULL);
+    device_ranks(1, 0, scalars, NULL);
+    device_ranks(2, 0, scalars, NULL);
+}
+
+/* ---- several communicators, children ---- */
+
+static void children(struct fake_rank *r)
+{
+    rondo_comm *parent = r->comm, *child = NULL;
+    int device = -1;
+    FAKE_OK(r, rondo_comm_split(parent, 0, r->nranks - r->rank, NULL, &child));
+    FAKE_OK(r, rondo_comm_device(child, &device));
+    FAKE_CHECK(r, device == device_of(r)->gpu.ordinal);
+    for (int i = 0; i < 6; i++) {
+        struct fake_rank as = *r;
+        as.comm = i % 2 == 0 ? parent : child;
+        as.rank = i % 2 == 0 ? r->rank : r->nranks - 1 - r->rank;
+        DEVICE_CALL(&as, device_of(r), .coll = FAKE_ALL_GATHER, .type = RONDO_INT32, .count = 500, .seed = (unsigned)i);
+        FAKE_CHECK(r, as.failure[0] == '\0', "%s", as.failure);
+    }
+    FAKE_OK(r, rondo_comm_destroy(child));
+}
+
+static void children_have_their_parents_device(void **state)
+{
+    (void)state;
+    fake_params(SMALL, "MAX_NCHANNELS", "2", NULL);
+    device_ranks(2, 0, children, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(collectives_are_right_on_1_2_and_4_gpus),
+        cmocka_unit_test(collectives_are_right_with_each_algorithm_and_protocol),
+        cmocka_unit_test(collectives_are_right_through_sockets),
+        cmocka_unit_test(collectives_are_right_through_shared_memory),
+        cmocka_unit_test(ranks_may_share_a_gpu_when_allowed),
+        cmocka_unit_test(calls_in_several_streams_keep_their_order),
+        cmocka_unit_test(a_stream_of_another_device_will_do),
+        cmocka_unit_test(the_default_stream_is_refused_to_ranks_that_share_a_gpu),
+        cmocka_unit_test(groups_of_messages_never_block_one_another),
+        cmocka_unit_test(a_group_may_hold_more_than_a_launch),
+        cmocka_unit_test(one_thread_may_have_all_ranks),
+        cmocka_unit_test(graphs_of_all_calls_replay_1000_times),
+        cmocka_unit_test(scalars_on_the_device_are_read_when_the_call_runs),
+        cmocka_unit_test(children_have_their_parents_device),
+    };
+    device_driver();
+    fake_watchdog(300);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

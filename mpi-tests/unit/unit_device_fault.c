@@ -1,0 +1,274 @@
+/* Communicators with a GPU, over the tests' CUDA driver: what is refused, calls that differ or wait for nobody, abort, each call of the driver failing in turn. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+#include "base/param.h"
+#include "device_world.h"
+
+/* ---- what is refused ---- */
+
+static void wrong_pointers(struct fake_rank *r)
+{
+    struct device_call c = { .call = { .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32, .count = 10, .rank = r->rank, .nranks = r->nranks } };
+    struct device other;
+    int32_t *there;
+    rondo_stream stream = RONDO_CUDA_STREAM(device_of(r)->stream);
+    device_call_prepare(device_of(r), &c);
+    FAKE_ERROR(r, rondo_all_reduce(c.host.send, c.device.recv, 10, RONDO_INT32, RONDO_SUM, r->comm, stream), RONDO_INVALID_ARGUMENT,
+               "pageable host memory");
+    device_open(&other, 1 - r->rank);
+    there = (int32_t *)(uintptr_t)device_new(4096);
+    FAKE_ERROR(r, rondo_all_reduce(c.device.send, there, 10, RONDO_INT32, RONDO_SUM, r->comm, stream), RONDO_INVALID_ARGUMENT,
+               "receive buffer");
+    CU(cu()->MemFree((CUdeviceptr)(uintptr_t)there));
+    device_close(&other);
+    FAKE_OK(r, device_call_issue(&c, r->comm, device_of(r)->stream)); /* the communicator goes on */
+    CU(cu()->StreamSynchronize(device_of(r)->stream));
+    FAKE_CHECK(r, device_call_check(device_of(r), &c)[0] == '\0');
+}
+
+static void device_pointer_to_host(struct fake_rank *r)
+{
+    struct device device;
+    int32_t *x, y[4];
+    device_open(&device, 0);
+    x = (int32_t *)(uintptr_t)device_new(4096);
+    FAKE_ERROR(r, rondo_all_reduce(x, y, 4, RONDO_INT32, RONDO_SUM, r->comm, NULL), RONDO_INVALID_ARGUMENT, "memory of GPU 0");
+    CU(cu()->MemFree((CUdeviceptr)(uintptr_t)x));
+    device_close(&device);
+}
+
+static void buffers_elsewhere_are_refused(void **state)
+{
+    (void)state;
+    fake_params(SMALL, "MAX_NCHANNELS", "2", NULL);
+    device_ranks(2, 0, wrong_pointers, NULL);
+    fake_ranks(2, device_pointer_to_host, NULL);
+}
+
+static void duplicate(struct fake_rank *r)
+{
+    rondo_config config = device_config(0);
+    FAKE_ERROR(r, rondo_comm_create_local(r->local, r->rank, &config, &r->comm), RONDO_INVALID_USAGE, "duplicate GPU: rank 0 and rank 1");
+    FAKE_CHECK(r, fake_has(rondo_last_error(NULL), "RONDO_ALLOW_SHARED_GPU=1"));
+}
+
+static void half_on_gpus(struct fake_rank *r)
+{
+    rondo_config config = device_config(r->rank == 0 ? 0 : RONDO_CONFIG_DEFAULT);
+    FAKE_ERROR(r, rondo_comm_create_local(r->local, r->rank, &config, &r->comm), RONDO_INVALID_ARGUMENT, "rank 0 on");
+}
+
+static void no_such_gpu(struct fake_rank *r)
+{
+    rondo_config config = device_config(r->rank == 0 ? 1000 : 0);
+    FAKE_ERROR(r, rondo_comm_create_local(r->local, r->rank, &config, &r->comm), RONDO_INVALID_ARGUMENT, "there is no GPU 1000");
+}
+
+static void a_wrong_choice_of_gpus_is_the_same_error_for_all(void **state)
+{
+    (void)state;
+    fake_params(NULL);
+    fake_ranks_bare(2, duplicate, NULL);
+    fake_ranks_bare(2, half_on_gpus, NULL);
+    fake_ranks_bare(2, no_such_gpu, NULL);
+}
+
+/* ---- what goes wrong ---- */
+
+static void different_counts(struct fake_rank *r)
+{
+    const struct device *d = device_of(r);
+    CUdeviceptr memory = device_new(8192);
+    void *x = (void *)(uintptr_t)memory;
+    rondo_status status = RONDO_SUCCESS;
+    double end = fake_now() + 30;
+    FAKE_OK(r, rondo_all_reduce(x, x, r->rank == 0 ? 100 : 200, RONDO_INT32, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(d->stream)));
+    while (status == RONDO_SUCCESS && fake_now() < end) {
+        FAKE_OK(r, rondo_comm_async_error(r->comm, &status));
+        fake_sleep_ms(1);
+    }
+    FAKE_CHECK(r, status != RONDO_SUCCESS && fake_has(rondo_last_error(r->comm), "calls differ"), "%s: %s", rondo_status_string(status),
+               rondo_last_error(r->comm));
+    FAKE_CHECK(r, rondo_all_reduce(x, x, 1, RONDO_INT32, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(d->stream)) ==
+                      status);              /* and by the next call */
+    CU(cu()->StreamSynchronize(d->stream)); /* the kernel has left */
+    CU(cu()->MemFree(memory));
+    rondo_comm_abort(r->comm);
+    r->comm = NULL;
+}
+
+static void calls_that_differ_end_both_ranks_kernels(void **state)
+{
+    (void)state;
+    fake_params(SMALL, "MAX_NCHANNELS", "1", NULL);
+    device_ranks(2, 0, different_counts, NULL);
+}
+
+/* Only rank 0 calls. */
+static void nobody_comes(struct fake_rank *r)
+{
+    const struct device *d = device_of(r);
+    CUdeviceptr memory = device_new(8192);
+    void *x = (void *)(uintptr_t)memory;
+    rondo_status status = RONDO_SUCCESS;
+    double end = fake_now() + 30;
+    if (r->rank == 0) {
+        FAKE_OK(r, rondo_all_reduce(x, x, 100, RONDO_INT32, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(d->stream)));
+    }
+    while (status == RONDO_SUCCESS && fake_now() < end) {
+        FAKE_OK(r, rondo_comm_async_error(r->comm, &status));
+        fake_sleep_ms(1);
+    }
+    FAKE_CHECK(r,
+               status == RONDO_TIMEOUT && fake_has(rondo_last_error(r->comm), "rank 0 on") &&
+                   fake_has(rondo_last_error(r->comm), "all_reduce #1"),
+               "%s: %s", rondo_status_string(status), rondo_last_error(r->comm));
+    CU(cu()->StreamSynchronize(d->stream));
+    CU(cu()->MemFree(memory));
+    rondo_comm_abort(r->comm);
+    r->comm = NULL;
+}
+
+static void a_call_that_waits_too_long_says_for_whom(void **state)
+{
+    (void)state;
+    fake_params(SMALL, "MAX_NCHANNELS", "1", NULL);
+    setenv("RONDO_TIMEOUT", "300ms", 1);
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    device_ranks(2, 0, nobody_comes, NULL);
+}
+
+static void *abort_it(void *comm)
+{
+    rondo_comm_abort(comm);
+    return NULL;
+}
+
+static pthread_barrier_t launched;
+
+/* A kernel that nobody answers leaves when another thread aborts. */
+static void aborted(struct fake_rank *r)
+{
+    const struct device *d = device_of(r);
+    CUdeviceptr memory = device_new(8192);
+    void *x = (void *)(uintptr_t)memory;
+    pthread_t thread;
+    if (r->rank == 0) {
+        FAKE_OK(r, rondo_all_reduce(x, x, 100, RONDO_INT32, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(d->stream)));
+    }
+    pthread_barrier_wait(&launched);
+    pthread_create(&thread, NULL, abort_it, r->comm);
+    CU(cu()->StreamSynchronize(d->stream));
+    pthread_join(thread, NULL);
+    CU(cu()->MemFree(memory));
+    r->comm = NULL;
+}
+
+static void abort_ends_kernels_from_any_thread(void **state)
+{
+    (void)state;
+    fake_params(SMALL, "MAX_NCHANNELS", "1", NULL);
+    pthread_barrier_init(&launched, NULL, 2);
+    device_ranks(2, 0, aborted, NULL);
+    pthread_barrier_destroy(&launched);
+}
+
+/* ---- each call of the driver fails in turn ---- */
+
+static CUresult always_fails(void) { return CUDA_ERROR_UNKNOWN; }
+
+/* Those that only take things back, and what errors are told with. */
+static int may_fail(const char *name)
+{
+    static const char *const not [] = {
+        "Init",         "DriverGetVersion", "GetErrorName",      "GetErrorString",    "CtxPopCurrent",     "DevicePrimaryCtxRelease",
+        "MemFree",      "MemFreeHost",      "MemHostUnregister", "IpcCloseMemHandle", "StreamDestroy",     "EventDestroy",
+        "ModuleUnload", "MemRelease",       "MemAddressFree",    "MemUnmap",          "UserObjectRelease", "ThreadExchangeStreamCaptureMode"
+    };
+    for (size_t i = 0; i < RONDO_COUNTOF(not ); i++) {
+        if (strcmp(not [i], name) == 0) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Create, call, destroy: any of it may be an error, none may hang or crash. */
+static void try_all(struct fake_rank *r)
+{
+    struct place *place = r->arg;
+    rondo_config config = device_config(r->rank);
+    CUdeviceptr memory = *(CUdeviceptr *)place->arg + 8192 * (CUdeviceptr)r->rank;
+    void *x = (void *)(uintptr_t)memory;
+    if (rondo_comm_create_local(r->local, r->rank, &config, &r->comm) == RONDO_SUCCESS) {
+        (void)rondo_all_reduce(x, x, 100, RONDO_INT32, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(place->device.stream));
+        (void)rondo_all_to_all(x, x, 10, RONDO_INT32, r->comm, RONDO_CUDA_STREAM(place->device.stream));
+        rondo_comm_abort(r->comm);
+    }
+    r->comm = NULL;
+}
+
+struct failing {
+    struct device device[2];
+    CUdeviceptr memory[2];
+};
+
+static void failing_rank(struct fake_rank *r)
+{
+    struct failing *f = r->arg;
+    struct place place = { .device = f->device[r->rank], .arg = &f->memory[0] };
+    r->arg = &place;
+    try_all(r);
+}
+
+static void every_call_of_the_driver_may_fail(void **state)
+{
+    struct rondo_cuda *table = (struct rondo_cuda *)(uintptr_t)cu();
+    struct failing f;
+    struct {
+        const char *name;
+        void **entry;
+    } row[] = {
+#define ROW_(ctx, Name) { #Name, (void **)(uintptr_t)&table->Name },
+        RONDO_CUDA_TABLE(ROW_, ) RONDO_CUDA_OPTIONAL_TABLE(ROW_, )
+#undef ROW_
+    };
+    (void)state;
+    fake_params(SMALL, "MAX_NCHANNELS", "1", "CHECK_POINTERS", "0", NULL);
+    setenv("RONDO_TIMEOUT", "2s", 1);
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    device_open(&f.device[0], 0);
+    f.memory[0] = device_new(2 * 8192);
+    device_open(&f.device[1], 1);
+    for (size_t i = 0; i < RONDO_COUNTOF(row); i++) {
+        void *before = *row[i].entry;
+        if (before != NULL && may_fail(row[i].name)) {
+            *row[i].entry = (void *)(uintptr_t)always_fails;
+            fake_ranks_bare(2, failing_rank, &f);
+            *row[i].entry = before;
+        }
+    }
+    CU(cu()->StreamSynchronize(f.device[1].stream));
+    device_close(&f.device[1]);
+    CU(cu()->StreamSynchronize(f.device[0].stream));
+    CU(cu()->MemFree(f.memory[0]));
+    device_close(&f.device[0]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(buffers_elsewhere_are_refused),
+        cmocka_unit_test(a_wrong_choice_of_gpus_is_the_same_error_for_all),
+        cmocka_unit_test(calls_that_differ_end_both_ranks_kernels),
+        cmocka_unit_test(a_call_that_waits_too_long_says_for_whom),
+        cmocka_unit_test(abort_ends_kernels_from_any_thread),
+        cmocka_unit_test(every_call_of_the_driver_may_fail),
+    };
+    device_driver();
+    fake_watchdog(300);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,279 @@
+/*
+ * The primitive (kern/prim.h) on the simulated machine: trees of a root, or a root and one below it, with up to three leaves, so that steps receive from and send to up to three conns
+ * and the user's buffer, in every protocol, type and operation; the bits are those of kern/reduce.h.
+ */
+#define RONDO_MACHINE_SIM 1
+#include "prim_world.h"
+
+enum { SLOT_BYTES = 1024 };
+
+struct tree_case {
+    enum rondo_coll coll; /* ALL_REDUCE, REDUCE and BROADCAST: root 0 */
+    enum rondo_proto proto;
+    rondo_dtype dtype;
+    enum rondo_reduce reduce;
+    int leaves, deep; /* deep: rank 1 stands between the root and the leaves */
+    int premul, divide, in_place;
+    size_t count, mis_in, mis_out;
+    uint32_t threads;
+    uint64_t seed, step;
+};
+
+struct tree_data {
+    struct world_buffer in[WORLD_RANKS], out[WORLD_RANKS], want;
+};
+
+static uint64_t scalar_of(rondo_dtype dtype, int v)
+{
+    uint64_t bits = 0;
+    world_put(dtype, &bits, 0, v);
+    return bits;
+}
+
+static int ranks_of(const struct tree_case *c) { return 1 + c->deep + c->leaves; }
+static int parent_of(const struct tree_case *c, int rank) { return rank == 0 ? -1 : rank == 1 || !c->deep ? 0 : 1; }
+
+static struct rondo_seat seat_of(const struct tree_case *c, int rank)
+{
+    struct rondo_seat seat = {
+        .index = rank, .nranks = ranks_of(c), .parent = parent_of(c, rank), .child = { -1, -1, -1 }, .toward = rank == 0 ? -1 : 0
+    };
+    for (int i = 1; i < ranks_of(c); i++) {
+        if (parent_of(c, i) == rank) {
+            seat.child[seat.nchildren++] = i;
+        }
+    }
+    return seat;
+}
+
+static void add_work(struct world *w, const struct tree_case *c, int rank, const struct tree_data *d)
+{
+    struct rondo_launch *launch = &w->rank[rank].launch;
+    struct rondo_work *work = &launch->inline_works[0];
+    const size_t size = rondo_dtype_size(c->dtype);
+    launch->first[1] = 1;
+    *work = (struct rondo_work){ .coll = (uint8_t)c->coll,
+                                 .algo = RONDO_ALGO_TREE,
+                                 .proto = (uint8_t)c->proto,
+                                 .dtype = (uint8_t)c->dtype,
+                                 .reduce = (uint8_t)c->reduce,
+                                 .premul = (uint8_t)c->premul,
+                                 .divide = (uint8_t)c->divide,
+                                 .elem_bytes = (uint8_t)size,
+                                 .call_word = 77,
+                                 .in = d->in[rank].data,
+                                 .out = c->in_place ? d->in[rank].data : d->out[rank].data,
+                                 .block = c->count,
+                                 .len = c->count,
+                                 .chunk = rondo_max_size(1, 2500 / size),
+                                 .scalar = scalar_of(c->dtype, 3),
+                                 .seat = seat_of(c, rank),
+                                 .ports = &w->rank[rank].ports };
+}
+
+static void connect_tree(struct world *w, const struct tree_case *c)
+{
+    int children[WORLD_RANKS] = { 0 };
+    for (int rank = 1; rank < ranks_of(c); rank++) {
+        const int parent = parent_of(c, rank), port = RONDO_PORT_CHILD + children[parent]++;
+        world_link_ports(w, rank, RONDO_PORT_PARENT, parent, port);
+        world_link_ports(w, parent, port, rank, RONDO_PORT_PARENT);
+    }
+}
+
+/* What rank has of its own, as it goes into the reduction. */
+static void own_part(const struct tree_case *c, const struct tree_data *d, int rank, uint8_t *to)
+{
+    memcpy(to, d->in[rank].data, d->want.bytes);
+    if (c->premul) {
+        rondo_premul(to, to, c->count, c->dtype, scalar_of(c->dtype, 3));
+    }
+}
+
+/* Children in their order, then the rank's own. */
+static void reduce_at(const struct tree_case *c, const struct tree_data *d, int rank, uint8_t *to)
+{
+    uint8_t *part[4];
+    const void *srcs[4];
+    int n = 0;
+    for (int i = 1; i <= ranks_of(c); i++) {
+        const int last = i == ranks_of(c);
+        if (!last && parent_of(c, i) != rank) continue;
+        part[n] = world_zeroed(d->want.bytes + 1);
+        if (last) {
+            own_part(c, d, rank, part[n]);
+        } else {
+            reduce_at(c, d, i, part[n]);
+        }
+        srcs[n] = part[n];
+        n++;
+    }
+    rondo_reduce_get(c->dtype, c->reduce)(to, srcs, n, c->count);
+    while (n > 0) {
+        free(part[--n]);
+    }
+}
+
+static void make_data(const struct tree_case *c, struct tree_data *d)
+{
+    const size_t bytes = c->count * rondo_dtype_size(c->dtype);
+    uint64_t state = (c->seed + 1) * 0x9e3779b97f4a7c15ull | 1;
+    for (int i = 0; i < ranks_of(c); i++) {
+        d->in[i] = world_buffer_new(bytes, c->mis_in);
+        d->out[i] = world_buffer_new(bytes, c->mis_out);
+        world_fill_bits(c->dtype, d->in[i].data, c->count, &state);
+    }
+    d->want = world_buffer_new(bytes, 0);
+    if (c->coll == RONDO_COLL_BROADCAST) {
+        memcpy(d->want.data, d->in[0].data, bytes);
+        return;
+    }
+    reduce_at(c, d, 0, d->want.data);
+    if (c->divide) {
+        rondo_divide(d->want.data, c->count, c->dtype, ranks_of(c));
+    }
+}
+
+static void check_and_free(const struct tree_case *c, struct tree_data *d)
+{
+    for (int i = 0; i < ranks_of(c); i++) {
+        const struct world_buffer *got = c->in_place ? &d->in[i] : &d->out[i];
+        if (i == 0 || c->coll != RONDO_COLL_REDUCE) {
+            assert_memory_equal(got->data, d->want.data, d->want.bytes);
+        }
+    }
+    for (int i = 0; i < ranks_of(c); i++) {
+        world_buffer_free(&d->in[i]);
+        world_buffer_free(&d->out[i]);
+    }
+    world_buffer_free(&d->want);
+}
+
+static void try_tree(struct tree_case c)
+{
+    static const uint32_t threads[] = { 64, 96, 160, 320 };
+    struct world *w = world_new(ranks_of(&c), c.step, SLOT_BYTES);
+    struct tree_data d;
+    c.threads = c.threads != 0 ? c.threads : threads[c.seed / 4 % RONDO_COUNTOF(threads)];
+    if (getenv("RONDO_TEST_VERBOSE") != NULL) {
+        print_message("%d proto %d dtype %d op %d leaves %d deep %d premul %d divide %d in place %d count %zu mis %zu %zu threads %u seed "
+                      "%llu step %llx\n",
+                      (int)c.coll, (int)c.proto, (int)c.dtype, (int)c.reduce, c.leaves, c.deep, c.premul, c.divide, c.in_place, c.count,
+                      c.mis_in, c.mis_out, c.threads, (unsigned long long)c.seed, (unsigned long long)c.step);
+    }
+    make_data(&c, &d);
+    connect_tree(w, &c);
+    for (int i = 0; i < w->n; i++) {
+        add_work(w, &c, i, &d);
+    }
+    world_run_well(w, c.seed, c.threads);
+    world_assert_even(w);
+    check_and_free(&c, &d);
+    world_free(w);
+}
+
+static void steps_with_up_to_three_conns_each_way(void **state)
+{
+    static const enum rondo_coll colls[] = { RONDO_COLL_ALL_REDUCE, RONDO_COLL_REDUCE, RONDO_COLL_BROADCAST };
+    uint64_t seed = 0;
+    (void)state;
+    for (int proto = 0; proto < RONDO_NUM_PROTOS; proto++) {
+        for (int i = 0; i < 6 * 3; i++) {
+            for (int again = 0; again < 5; again++) {
+                try_tree((struct tree_case){ .coll = colls[i / 6],
+                                             .proto = (enum rondo_proto)proto,
+                                             .dtype = RONDO_INT32,
+                                             .leaves = 1 + i % 3,
+                                             .deep = i / 3 % 2,
+                                             .count = 1300,
+                                             .seed = seed++,
+                                             .in_place = again == 4 });
+            }
+        }
+    }
+}
+
+/* Lengths around each boundary: words, 16 bytes, lines, rows of lines, what threads hold at once, slots. */
+static void every_length_and_alignment(void **state)
+{
+    static const size_t lengths[] = { 0,   1,    2,    7,    8,    9,    15,   16,   17,   31,   33,   119, 120,
+                                      121, 127,  128,  129,  240,  479,  480,  481,  511,  512,  513,  959, 960,
+                                      961, 1023, 1024, 1025, 1919, 1920, 1921, 2048, 2499, 2500, 2501, 9000 };
+    (void)state;
+    for (int proto = 0; proto < RONDO_NUM_PROTOS; proto++) {
+        for (size_t i = 0; i < RONDO_COUNTOF(lengths); i++) {
+            for (uint64_t seed = 0; seed < 4; seed++) {
+                struct tree_case c = { .coll = RONDO_COLL_ALL_REDUCE,
+                                       .proto = (enum rondo_proto)proto,
+                                       .dtype = RONDO_UINT8,
+                                       .leaves = 1 + (int)(i % 2),
+                                       .count = lengths[i],
+                                       .seed = seed + 4 * (i % 3),
+                                       .in_place = seed == 2 };
+                c.mis_in = (i * 7 + seed * 5) % 17;
+                c.mis_out = seed % 2 == 0 ? c.mis_in : (i * 3 + seed) % 16;
+                try_tree(c);
+            }
+        }
+    }
+}
+
+static void every_type_and_operation(void **state)
+{
+    uint64_t seed = 0;
+    (void)state;
+    for (int dtype = 0; dtype < RONDO_NUM_DTYPES; dtype++) {
+        for (int op = 0; op < RONDO_NUM_REDUCES; op++) {
+            for (int i = 0; i < 2 * RONDO_NUM_PROTOS; i++) {
+                struct tree_case c = { .coll = RONDO_COLL_ALL_REDUCE,
+                                       .proto = (enum rondo_proto)(i / 2),
+                                       .dtype = (rondo_dtype)dtype,
+                                       .reduce = (enum rondo_reduce)op,
+                                       .leaves = 2,
+                                       .count = i % 2 == 0 ? 5 : 333,
+                                       .seed = seed++,
+                                       .threads = 64 };
+                c.premul = op == RONDO_REDUCE_SUM && i % 3 == 0;
+                c.divide = op == RONDO_REDUCE_SUM && i % 3 == 1;
+                c.mis_in = seed % 3 * rondo_dtype_size(c.dtype);
+                try_tree(c);
+            }
+        }
+    }
+}
+
+static void steps_may_wrap(void **state)
+{
+    static const uint64_t steps[] = { 0x7ffffff4ull, 0x7ffffff8ull, 0xfffffff2ull, 0xfffffff7ull, 0x1fffffff5ull };
+    (void)state;
+    for (int proto = 0; proto < RONDO_NUM_PROTOS; proto++) {
+        for (size_t i = 0; i < RONDO_COUNTOF(steps); i++) {
+            for (uint64_t seed = 0; seed < 4; seed++) {
+                try_tree((struct tree_case){ .coll = RONDO_COLL_ALL_REDUCE,
+                                             .proto = (enum rondo_proto)proto,
+                                             .dtype = RONDO_INT64,
+                                             .leaves = 2,
+                                             .count = 2200,
+                                             .seed = seed,
+                                             .step = steps[i] });
+            }
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_with_up_to_three_conns_each_way),
+        cmocka_unit_test(every_length_and_alignment),
+        cmocka_unit_test(every_type_and_operation),
+        cmocka_unit_test(steps_may_wrap),
+    };
+#ifdef __SANITIZE_THREAD__
+    (void)tests;
+    puts("skipped: all of it runs in one OS thread, and ThreadSanitizer makes fibers slowly");
+    return 77;
+#else
+    return cmocka_run_group_tests(tests, NULL, NULL);
+#endif
+}

@@ -1,0 +1,157 @@
+/* Conns of GPUs, over the tests' CUDA driver: threads and processes as ranks, both kinds of device memory and both ways, lazy links; and by shared memory and over a net device. */
+#include "p2p_world.h"
+
+#include "base/param.h"
+
+static const enum rondo_way both_ways[] = { RONDO_WAY_WRITE, RONDO_WAY_READ };
+
+/* First of all: a process that has used the driver does not fork. */
+static void processes_share_device_memory(void **state)
+{
+    (void)state;
+    for (int no_vmm = 0; no_vmm < 2; no_vmm++) {
+        for (size_t i = 0; i < RONDO_COUNTOF(both_ways); i++) {
+            struct world *w = gpus_new(3, 2, both_ways[i], 1);
+            gpus->no_vmm = no_vmm;
+            w->body = body_gpus;
+            run_processes(w);
+            gpus_free(w);
+        }
+    }
+}
+
+/* Memory that goes with its owner: who does not close it is waited for, and then it is kept. */
+static void body_dies(struct world *w, struct rank *r)
+{
+    pthread_barrier_wait(&w->barrier);
+    if (r->net.rank == 1) {
+        _exit(0);
+    }
+    setenv("RONDO_P2P_CHECK", "500ms", 1);
+    CHECK_OK(rondo_param_reload());
+    rank_close(r);
+    CHECK(driver.things[BLOCK] == r->net.nlocal - 1 && driver.things[OPENED] == 0 && driver.things[STREAM] == 0);
+    _exit(0);
+}
+
+static void memory_that_a_dead_rank_had_open_is_kept(void **state)
+{
+    struct world *w = gpus_new(2, 2, RONDO_WAY_WRITE, 1);
+    (void)state;
+    gpus->no_vmm = 1;
+    w->protos = 1u << RONDO_PROTO_SIMPLE; /* one block */
+    w->body = body_dies;
+    run_processes(w);
+    gpus_free(w);
+}
+
+static void threads_share_device_memory(void **state)
+{
+    static const struct {
+        int nranks, ngpus;
+    } cases[] = { { 2, 1 }, { 2, 2 }, { 5, 2 } };
+    (void)state;
+    for (size_t c = 0; c < RONDO_COUNTOF(cases); c++) {
+        for (int i = 0; i < 4; i++) {
+            struct world *w = gpus_new(cases[c].nranks, cases[c].ngpus, both_ways[i % 2], 0);
+            gpus->no_vmm = i / 2;
+            w->body = body_gpus;
+            run_threads(w);
+            gpus_free(w);
+            check_nothing_left();
+        }
+    }
+}
+
+/* ---- lazy links: records by the control plane ---- */
+
+static void body_lazy_gpus(struct world *w, struct rank *r)
+{
+    struct rondo_control_config config = { .rank = r->net.rank,
+                                           .nranks = w->nranks,
+                                           .local_rank = r->net.rank,
+                                           .nlocal = w->nranks,
+                                           .local_ranks = w->index,
+                                           .peers = w->peers,
+                                           .comm_hash = 0x1234,
+                                           .name = "test" };
+    size_t before = rondo_net_bytes(&r->net);
+    if (r->net.rank == 0) {
+        CHECK_OK(rondo_control_create(&r->net.control, &config, &gpus->segment));
+    }
+    pthread_barrier_wait(&w->barrier);
+    if (r->net.rank != 0) {
+        CHECK_OK(rondo_control_attach(&r->net.control, &config, &gpus->segment));
+    }
+    pthread_barrier_wait(&w->barrier);
+    CHECK_OK(rondo_control_start(r->net.control));
+    pthread_barrier_wait(&w->barrier);
+    body_lazy(w, r);
+    CHECK(rondo_net_bytes(&r->net) >= before + (2 << 20)); /* a block of their own: nobody has the names of the first ones any more */
+    pthread_barrier_wait(&w->barrier);
+    rondo_control_close(r->net.control);
+}
+
+static void lazy_links_join_all_pairs(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < RONDO_COUNTOF(both_ways); i++) {
+        struct world *w = gpus_new(4, 2, both_ways[i], 0);
+        w->body = body_lazy_gpus;
+        run_threads(w);
+        gpus_free(w);
+        check_nothing_left();
+    }
+}
+
+/* ---- without P2P ---- */
+
+static void body_pinned(struct world *w, struct rank *r)
+{
+    for (int i = 0; i < r->nends; i++) {
+        const struct rondo_link *link = &r->ends[i].link;
+        CUdeviceptr tail = 0;
+        CHECK(rondo_cuda_enter(r->net.device) == RONDO_SUCCESS);
+        CHECK(table()->MemHostGetDevicePointer(&tail, link->tail, 0) == CUDA_SUCCESS); /* registered, and its address is the conn's */
+        CHECK(tail == (CUdeviceptr)(uintptr_t)link->conn.tail && link->head != NULL);
+        rondo_cuda_leave();
+    }
+    body_stream(w, r);
+}
+
+static void shared_memory_is_mapped_into_the_gpu(void **state)
+{
+    struct world *w = gpus_new(3, 2, RONDO_WAY_NONE, 0);
+    (void)state;
+    w->body = body_pinned;
+    run_threads(w);
+    gpus_free(w);
+    check_nothing_left();
+}
+
+static void ends_between_nodes_are_pinned(void **state)
+{
+    struct world *w = gpus_new(2, 2, RONDO_WAY_WRITE, 0);
+    (void)state;
+    world_spread(w);
+    w->body = body_pinned;
+    run_threads(w);
+    gpus_free(w);
+    rondo_netdev_finalize();
+    check_nothing_left();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(processes_share_device_memory),        cmocka_unit_test(memory_that_a_dead_rank_had_open_is_kept),
+        cmocka_unit_test(threads_share_device_memory),          cmocka_unit_test(lazy_links_join_all_pairs),
+        cmocka_unit_test(shared_memory_is_mapped_into_the_gpu), cmocka_unit_test(ends_between_nodes_are_pinned),
+    };
+
+    alarm(120);
+    choose_driver();
+    setenv("RONDO_SOCKET_IFNAME", "lo", 1);
+    rondo_log_init();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

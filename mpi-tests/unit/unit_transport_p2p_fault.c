@@ -1,0 +1,465 @@
+/* Conns of GPUs in bad times: memory that does not hold what is written, copies that hang, records that no rank sent, each call of the driver failing in turn, with nothing left behind. */
+#include "p2p_world.h"
+
+#include "in_child.h"
+#include "base/param.h"
+
+static void reload_check(const char *value)
+{
+    setenv("RONDO_P2P_CHECK", value, 1);
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+}
+
+/* ---- the check ---- */
+
+/* Which pair a body may find broken; its warnings. */
+static void expect_broken(struct world *w, int a, int b)
+{
+    for (int i = 0; i < w->nranks; i++) {
+        for (int k = 0; k < w->nranks; k++) {
+            int broken = (i == a && k == b) || (i == b && k == a);
+            CHECK(gpus->found[i][k] == (broken ? RONDO_WAY_BROKEN : gpus->way[i][k]));
+        }
+    }
+}
+
+static void offer_and_connect(struct world *w)
+{
+    for (int i = 0; i < w->nranks; i++) {
+        CHECK_OK(rank_offer(w, i));
+    }
+    for (int i = 0; i < w->nranks; i++) {
+        CHECK_OK(rank_connect(w, i));
+    }
+}
+
+/* Both ends of a broken pair use shared memory, the others P2P; and the warning is said. */
+static void check_fallback(struct world *w, int a, int b)
+{
+    for (int i = 0; i < w->nranks; i++) {
+        for (int e = 0; e < w->rank[i].nends; e++) {
+            const struct end *end = &w->rank[i].ends[e];
+            int broken = (i == a && end->link.peer == b) || (i == b && end->link.peer == a);
+            CHECK(is_p2p(end) == !broken);
+        }
+    }
+}
+
+static void words_that_are_not_there_break_a_pair(void **state)
+{
+    struct world *w = gpus_new(3, 2, RONDO_WAY_WRITE, 0);
+    uint32_t mask = rondo_log_mask;
+    (void)state;
+    rondo_log_mask = RONDO_LOG_NONE;
+    for (int i = 0; i < w->nranks; i++) {
+        CHECK_OK(rank_open(w, i, MAX_LINKS));
+        rondo_net_gpu(&w->rank[i].net, &gpus->name[i]);
+    }
+    /* What rank 2 looks for in rank 0's memory. */
+    *(uint64_t *)(uintptr_t)(gpus->name[0].address + RONDO_P2P_CELL(2, owner)) ^= 1;
+    for (int i = 0; i < w->nranks; i++) {
+        check_until_done(&w->rank[i]);
+    }
+    assert_int_equal(gpus->found[2][0], RONDO_WAY_BROKEN);
+    assert_int_equal(gpus->found[0][2], RONDO_WAY_WRITE);
+    for (int i = 0; i < w->nranks; i++) {
+        agree(w, i);
+    }
+    expect_broken(w, 0, 2);
+    offer_and_connect(w);
+    check_fallback(w, 0, 2);
+    rondo_log_mask = mask;
+    gpus_close_by_turns(w);
+    check_nothing_left();
+}
+
+static void writes_that_get_lost_break_a_pair(void **state)
+{
+    struct world *w = gpus_new(2, 2, RONDO_WAY_WRITE, 0);
+    uint32_t mask = rondo_log_mask;
+    (void)state;
+    rondo_log_mask = RONDO_LOG_NONE;
+    for (int i = 0; i < w->nranks; i++) {
+        CHECK_OK(rank_open(w, i, MAX_LINKS));
+        rondo_net_gpu(&w->rank[i].net, &gpus->name[i]);
+    }
+    driver.lossy = (uint8_t *)(uintptr_t)gpus->name[1].address;
+    driver.lossy_bytes = gpus->name[1].bytes;
+    for (int i = 0; i < w->nranks; i++) {
+        check_until_done(&w->rank[i]);
+    }
+    driver.lossy = NULL;
+    assert_int_equal(gpus->found[0][1], RONDO_WAY_BROKEN); /* who writes there */
+    assert_int_equal(gpus->found[1][0], RONDO_WAY_WRITE);
+    for (int i = 0; i < w->nranks; i++) {
+        agree(w, i);
+    }
+    offer_and_connect(w);
+    check_fallback(w, 0, 1);
+    rondo_log_mask = mask;
+    gpus_close_by_turns(w);
+    check_nothing_left();
+}
+
+static void the_warning_names_the_pair_and_the_cause(void **state)
+{
+    struct world *w = gpus_new(2, 2, RONDO_WAY_READ, 0);
+    FILE *file = tmpfile();
+    char text[4096] = "";
+    int saved = dup(2);
+    (void)state;
+    for (int i = 0; i < w->nranks; i++) {
+        snprintf(w->peers[i].bus_id, sizeof(w->peers[i].bus_id), "0000:%x1:00.0", (unsigned)(i + 1) & 15);
+        CHECK_OK(rank_open(w, i, MAX_LINKS));
+        rondo_net_gpu(&w->rank[i].net, &gpus->name[i]);
+    }
+    gpus->name[1].serial += 1000; /* memory that is not there */
+    fflush(stderr);
+    dup2(fileno(file), 2);
+    check_until_done(&w->rank[0]);
+    dup2(saved, 2);
+    close(saved);
+    rewind(file);
+    assert_true(fread(text, 1, sizeof(text) - 1, file) > 0);
+    fclose(file);
+    assert_non_null(strstr(text, "P2P from rank 0 (GPU 0000:11:00.0) to rank 1 (GPU 0000:21:00.0)"));
+    assert_non_null(strstr(text, "its record names memory that this process does not have"));
+    assert_non_null(strstr(text, "ACS"));
+    assert_non_null(strstr(text, "iommu=pt"));
+    gpus_close_by_turns(w);
+    check_nothing_left();
+}
+
+/* Last of all: what hung stays. */
+static void a_pair_that_hangs_breaks_in_time(void **state)
+{
+    struct world *w = gpus_new(2, 2, RONDO_WAY_WRITE, 0);
+    uint32_t mask = rondo_log_mask;
+    int64_t begin;
+    (void)state;
+    reload_check("300ms");
+    rondo_log_mask = RONDO_LOG_NONE;
+    for (int i = 0; i < w->nranks; i++) {
+        CHECK_OK(rank_open(w, i, MAX_LINKS));
+        rondo_net_gpu(&w->rank[i].net, &gpus->name[i]);
+    }
+    driver.hang = 1;
+    begin = rondo_now_ns();
+    check_until_done(&w->rank[0]);
+    assert_true(rondo_now_ns() - begin >= 300000000);
+    driver.hang = 0;
+    reload_check("20s");
+    check_until_done(&w->rank[1]);
+    assert_int_equal(gpus->found[0][1], RONDO_WAY_BROKEN);
+    for (int i = 0; i < w->nranks; i++) {
+        agree(w, i);
+    }
+    offer_and_connect(w);
+    check_fallback(w, 0, 1);
+    gpus_close_by_turns(w);
+    rondo_log_mask = mask;
+    /* What rank 0's copies may still touch: its block and its pinned words, and what it had open of rank 1. */
+    assert_int_equal(driver.things[STREAM], 0);
+    assert_int_equal(driver.things[PINNED], 1);
+    assert_int_equal(driver.things[HANDLE], 2);
+}
+
+/* ---- records ---- */
+
+static void touch(const struct rondo_conn *conn)
+{
+    volatile uint64_t sum = conn->tail->tail + conn->head->head;
+    for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
+        sum += conn->slots[p][0] + conn->slots[p][RONDO_SLOTS * conn->slot_bytes[p] - 1];
+    }
+}
+
+static rondo_status connect_with(struct world *w, const struct end *end, const struct rondo_connect *record)
+{
+    struct rondo_link link = end->link; /* its state stays with the original */
+    rondo_status status = rondo_link_connect(&w->rank[0].net, &link, record);
+    if (status == RONDO_SUCCESS) {
+        touch(&link.conn);
+    }
+    return status;
+}
+
+enum { NAME_WORDS = sizeof(struct rondo_gpu_name) / 8, LINE = NAME_WORDS, SLOTS_AT, RECORD_WORDS };
+
+static void hostile_records_are_refused(void **state)
+{
+    static const uint64_t offsets[] = { 64, 1, 4 << 20, 1ull << 32, UINT64_MAX, UINT64_MAX - 127, UINT64_MAX - 8 * 1024 + 1, 1ull << 63 };
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct world *w = gpus_new(2, 2, k ? RONDO_WAY_READ : RONDO_WAY_WRITE, 0);
+        uint32_t mask = rondo_log_mask;
+        uint64_t word[RONDO_CONNECT_DATA / 8];
+        open_by_turns(w);
+        CHECK_OK(rank_offer(w, 0));
+        CHECK_OK(rank_offer(w, 1));
+        rondo_log_mask = RONDO_LOG_NONE;
+        for (int e = 0; e < w->rank[0].nends; e++) {
+            const struct end *end = &w->rank[0].ends[e];
+            const struct rondo_connect good = *record_of(w, &w->rank[0], end);
+            struct rondo_connect bad = good;
+            int theirs = end->link.is_send ? 1 : k; /* it has slots over there */
+            assert_int_equal(connect_with(w, end, &good), RONDO_SUCCESS);
+            memset(bad.data, 0, sizeof(bad.data));
+            assert_int_equal(connect_with(w, end, &bad), RONDO_INTERNAL_ERROR);
+            for (int i = LINE; i <= SLOTS_AT; i++) {
+                for (size_t o = 0; o < RONDO_COUNTOF(offsets) && (i == LINE || theirs); o++) {
+                    bad = good;
+                    memcpy(word, bad.data, sizeof(word));
+                    word[i] = offsets[o];
+                    memcpy(bad.data, word, sizeof(word));
+                    assert_int_equal(connect_with(w, end, &bad), RONDO_INTERNAL_ERROR);
+                }
+            }
+            for (size_t byte = 8 * RECORD_WORDS; byte < 8 * RECORD_WORDS + 4 * RONDO_NUM_PROTOS + 2; byte++) { /* sizes, protocols, way */
+                bad = good;
+                bad.data[byte] ^= 0x81;
+                assert_int_equal(connect_with(w, end, &bad), RONDO_INTERNAL_ERROR);
+            }
+        }
+        rondo_log_mask = mask;
+        gpus_close_by_turns(w);
+        check_nothing_left();
+    }
+}
+
+/* Whatever a record says: nothing outside of memory that its owner gave. */
+static void random_records_never_point_outside(void **state)
+{
+    struct world *w = gpus_new(2, 2, RONDO_WAY_READ, 0);
+    unsigned seed = (unsigned)rondo_now_ns();
+    uint32_t mask = rondo_log_mask;
+    int accepted = 0;
+    (void)state;
+    print_message("seed %u\n", seed);
+    open_by_turns(w);
+    CHECK_OK(rank_offer(w, 0));
+    CHECK_OK(rank_offer(w, 1));
+    rondo_log_mask = RONDO_LOG_NONE;
+    for (int i = 0; i < 2000; i++) {
+        const struct end *end = &w->rank[0].ends[rand_r(&seed) % (unsigned)w->rank[0].nends];
+        struct rondo_connect record = *record_of(w, &w->rank[0], end);
+        for (int k = rand_r(&seed) % 3; k > 0; k--) {
+            ((uint8_t *)&record)[rand_r(&seed) % sizeof(record)] ^= (uint8_t)(1u << rand_r(&seed) % 8);
+        }
+        accepted += connect_with(w, end, &record) == RONDO_SUCCESS;
+    }
+    assert_in_range(accepted, 200, 1999);
+    rondo_log_mask = mask;
+    gpus_close_by_turns(w);
+    check_nothing_left();
+}
+
+static void links_over_the_announced_number_are_refused(void **state)
+{
+    struct world *w = gpus_new(2, 1, RONDO_WAY_WRITE, 0);
+    struct rondo_connect record;
+    struct rondo_link link;
+    uint32_t mask = rondo_log_mask;
+    rondo_status status = RONDO_SUCCESS;
+    int n = 0;
+    (void)state;
+    open_by_turns(w);
+    rondo_log_mask = RONDO_LOG_NONE;
+    while (status == RONDO_SUCCESS && n < 100) {
+        status = rondo_link_offer(&w->rank[0].net, &link, 1, 0, 1, ALL_PROTOS, NULL, &record);
+        n += status == RONDO_SUCCESS;
+        rondo_link_close(&w->rank[0].net, &link);
+    }
+    assert_int_equal(status, RONDO_INTERNAL_ERROR);
+    assert_int_equal(n, MAX_LINKS + 2 * 2);
+    rondo_log_mask = mask;
+    gpus_close_by_turns(w);
+    check_nothing_left();
+}
+
+/* ---- each call of the driver fails in turn ---- */
+
+static rondo_status hello_by_turns(struct world *w)
+{
+    int pending, open = 1;
+    for (int turn = 0; open && turn < 1000; turn++) {
+        open = 0;
+        for (int i = 0; i < w->nranks; i++) {
+            rondo_status status = rank_hello(&w->rank[i], &pending);
+            open |= status == RONDO_IN_PROGRESS;
+            if (status != RONDO_SUCCESS && status != RONDO_IN_PROGRESS) {
+                return status;
+            }
+        }
+    }
+    return open ? RONDO_TIMEOUT : RONDO_SUCCESS;
+}
+
+static rondo_status live_by_turns(struct world *w, int *opened)
+{
+    for (int i = 0; i < w->nranks; i++) {
+        RONDO_TRY(rank_open(w, i, MAX_LINKS));
+        ++*opened;
+        rondo_net_gpu(&w->rank[i].net, &gpus->name[i]);
+    }
+    for (int i = 0; i < w->nranks; i++) {
+        rondo_status status;
+        while ((status = rondo_net_check(&w->rank[i].net)) == RONDO_IN_PROGRESS) {
+        }
+        RONDO_TRY(status);
+    }
+    for (int i = 0; i < w->nranks; i++) {
+        agree(w, i);
+    }
+    for (int i = 0; i < w->nranks; i++) {
+        RONDO_TRY(rank_offer(w, i));
+    }
+    for (int i = 0; i < w->nranks; i++) {
+        RONDO_TRY(rank_connect(w, i));
+    }
+    return hello_by_turns(w);
+}
+
+/* A whole life in which the call number fail_at fails. */
+static rondo_status life(int fail_at, enum rondo_way way, int no_vmm)
+{
+    struct world *w = gpus_new(2, 2, way, 0);
+    int opened = 0;
+    rondo_status status;
+    gpus->no_vmm = no_vmm;
+    watch();
+    driver.calls = 0;
+    driver.fail_at = fail_at;
+    status = live_by_turns(w, &opened);
+    driver.fail_at = 0;
+    for (int i = 0; i < opened; i++) {
+        rank_close(&w->rank[i]);
+    }
+    if (opened < w->nranks && w->rank[opened].net.device != NULL) { /* its net did not open */
+        gpus_after(w, &w->rank[opened]);
+    }
+    gpus_free(w);
+    return status;
+}
+
+static void each_call_fails_and_nothing_is_left(void **state)
+{
+    static const struct {
+        enum rondo_way way;
+        int no_vmm;
+    } lives[] = { { RONDO_WAY_WRITE, 0 }, { RONDO_WAY_READ, 1 }, { RONDO_WAY_NONE, 0 } };
+    uint32_t mask = rondo_log_mask;
+    (void)state;
+    rondo_log_mask = RONDO_LOG_NONE;
+    for (size_t i = 0; i < RONDO_COUNTOF(lives); i++) {
+        int failed = 0, n;
+        assert_int_equal(life(0, lives[i].way, lives[i].no_vmm), RONDO_SUCCESS);
+        n = driver.calls;
+        check_nothing_left();
+        for (int at = 1; at <= n; at++) {
+            failed += life(at, lives[i].way, lives[i].no_vmm) != RONDO_SUCCESS;
+            check_nothing_left();
+        }
+        assert_in_range(failed, 1, n);
+    }
+    rondo_log_mask = mask;
+}
+
+/* The driver makes host code that touches device memory die where the CPU has protection keys. */
+static int live_strictly(void) { return life(0, RONDO_WAY_WRITE, 0) != RONDO_SUCCESS || life(0, RONDO_WAY_READ, 1) != RONDO_SUCCESS; }
+
+static int exec_strictly(void *arg)
+{
+    (void)arg;
+    setenv("FAKE_CUDA_STRICT", "1", 1);
+    setenv("FAKE_CUDA_LEAKS", "1", 1);
+    execl("/proc/self/exe", "strict", "strict", (char *)NULL);
+    return 1;
+}
+
+static void the_host_never_touches_device_memory(void **state)
+{
+    (void)state;
+    assert_int_equal(in_child(exec_strictly, NULL), 0);
+}
+
+/* ---- memory for users ---- */
+
+static void memory_for_users_is_found_shared_and_freed_once(void **state)
+{
+    struct rondo_cuda_device a, b;
+    struct rondo_gpu_name name;
+    struct rondo_gpu_mem mem = { 0 };
+    void *pointer = NULL;
+    int local = 0;
+    (void)state;
+    watch();
+    for (int no_vmm = 0; no_vmm < 2; no_vmm++) {
+        assert_int_equal(rondo_cuda_open(0, &a), RONDO_SUCCESS);
+        assert_int_equal(rondo_cuda_open(1, &b), RONDO_SUCCESS);
+        a.vmm = a.vmm && !no_vmm;
+        assert_int_equal(rondo_gpu_alloc(&a, 5000, &pointer), RONDO_SUCCESS);
+        assert_false(rondo_gpu_find(&local, &name));
+        assert_true(rondo_gpu_find((char *)pointer + 4999, &name));
+        assert_int_equal(name.address, (uintptr_t)pointer);
+        assert_int_equal(name.kind, no_vmm ? RONDO_GPU_IPC : RONDO_GPU_VMM);
+        assert_true(name.bytes >= 5000);
+        assert_int_equal(rondo_gpu_mem_open(&mem, &b, &name), RONDO_SUCCESS);
+        assert_ptr_equal(mem.base, pointer);
+        assert_false(rondo_gpu_free(&local));
+        assert_false(rondo_gpu_free((char *)pointer + 1));
+        assert_true(rondo_gpu_free(pointer));
+        assert_false(rondo_gpu_free(pointer));
+        assert_false(rondo_gpu_find(pointer, &name));
+        mem.base[4999] = 7; /* who has it open keeps it */
+        rondo_gpu_mem_close(&mem);
+        assert_int_not_equal(rondo_gpu_mem_open(&mem, &b, &name), RONDO_SUCCESS);
+        rondo_cuda_close(&b);
+        rondo_cuda_close(&a);
+        check_nothing_left();
+    }
+}
+
+static void what_the_gpu_has_not_is_a_sentence(void **state)
+{
+    struct rondo_cuda_device a;
+    uint32_t mask = rondo_log_mask;
+    void *pointer;
+    (void)state;
+    watch();
+    assert_int_equal(rondo_cuda_open(0, &a), RONDO_SUCCESS);
+    rondo_log_mask = RONDO_LOG_NONE;
+    assert_int_equal(rondo_gpu_alloc(&a, 0, &pointer), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(rondo_gpu_alloc(&a, SIZE_MAX, &pointer), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(rondo_gpu_alloc(&a, 1ull << 50, &pointer), RONDO_UNHANDLED_CUDA_ERROR);
+    assert_non_null(strstr(rondo_error_text(), "cannot have 1073741824.0 MiB of GPU 0"));
+    assert_non_null(strstr(rondo_error_text(), "MiB free"));
+    rondo_log_mask = mask;
+    rondo_cuda_close(&a);
+    check_nothing_left();
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(words_that_are_not_there_break_a_pair),
+        cmocka_unit_test(writes_that_get_lost_break_a_pair),
+        cmocka_unit_test(the_warning_names_the_pair_and_the_cause),
+        cmocka_unit_test(hostile_records_are_refused),
+        cmocka_unit_test(random_records_never_point_outside),
+        cmocka_unit_test(links_over_the_announced_number_are_refused),
+        cmocka_unit_test(each_call_fails_and_nothing_is_left),
+        cmocka_unit_test(the_host_never_touches_device_memory),
+        cmocka_unit_test(memory_for_users_is_found_shared_and_freed_once),
+        cmocka_unit_test(what_the_gpu_has_not_is_a_sentence),
+        cmocka_unit_test(a_pair_that_hangs_breaks_in_time),
+    };
+
+    alarm(120);
+    choose_driver();
+    rondo_log_init();
+    if (argc > 1 && strcmp(argv[1], "strict") == 0) {
+        return live_strictly();
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

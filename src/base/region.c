@@ -1,0 +1,149 @@
+/* The table of memory that calls may count on: the heap's blocks and ranges that were registered. */
+#include <pthread.h>
+#include <string.h>
+
+#include "base/heap_impl.h"
+#include "base/mem.h"
+
+/* By base; `farthest` is the entry, of this one and those before it, that reaches farthest: if any holds a range that begins here, that one does. */
+struct entry {
+    struct rondo_region region;
+    int refs, farthest;
+};
+
+static pthread_mutex_t region_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct entry *entries;
+static int nentries, capacity;
+static int nregions; /* blocks and entries; atomic */
+static uint64_t epoch, last_id;
+
+uint64_t rondo_region_new_id(void) { return __atomic_add_fetch(&last_id, 1, __ATOMIC_RELAXED); }
+
+uint64_t rondo_region_epoch(void) { return __atomic_load_n(&epoch, __ATOMIC_ACQUIRE); }
+
+void rondo_region_count(int change)
+{
+    __atomic_add_fetch(&nregions, change, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&epoch, 1, __ATOMIC_RELEASE);
+}
+
+static uintptr_t end_of(int at) { return (uintptr_t)entries[at].region.base + entries[at].region.bytes; }
+
+static void link_farthest(int from)
+{
+    for (int i = from; i < nentries; i++) {
+        int before = i > 0 ? entries[i - 1].farthest : i;
+        entries[i].farthest = end_of(before) > end_of(i) ? before : i;
+    }
+}
+
+/* The last entry that begins at or before an address; -1: none. */
+static int entry_before(const uint8_t *at)
+{
+    int low = 0, high = nentries;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (entries[middle].region.base <= at) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low - 1;
+}
+
+static int find_registered(const uint8_t *at, size_t bytes, struct rondo_region *region)
+{
+    int found = 0, i;
+    pthread_mutex_lock(&region_lock);
+    i = entry_before(at);
+    if (i >= 0) {
+        const struct rondo_region *r = &entries[entries[i].farthest].region;
+        size_t skip = (size_t)(at - r->base);
+        found = skip <= r->bytes && bytes <= r->bytes - skip;
+        if (found) {
+            *region = *r;
+        }
+    }
+    pthread_mutex_unlock(&region_lock);
+    return found;
+}
+
+int rondo_region_find(const void *ptr, size_t bytes, struct rondo_region *region)
+{
+    if (RONDO_LIKELY(__atomic_load_n(&nregions, __ATOMIC_RELAXED) == 0)) {
+        return 0;
+    }
+    return rondo_heap_find(ptr, bytes, region) || find_registered(ptr, bytes, region);
+}
+
+static rondo_status entry_new(int at, uint8_t *base, size_t bytes)
+{
+    if (nentries == capacity) {
+        int bigger = capacity == 0 ? 16 : 2 * capacity;
+        struct entry *array;
+        RONDO_TRY(RONDO_NEW_ARRAY(array, bigger, "the registered ranges"));
+        if (nentries > 0) {
+            memcpy(array, entries, (size_t)nentries * sizeof(*array));
+        }
+        rondo_free(entries);
+        entries = array;
+        capacity = bigger;
+    }
+    memmove(&entries[at + 1], &entries[at], (size_t)(nentries - at) * sizeof(*entries));
+    entries[at] = (struct entry){ .region = { .id = rondo_region_new_id(), .base = base, .bytes = bytes }, .refs = 0 };
+    nentries++;
+    link_farthest(at);
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_region_add(void *ptr, size_t bytes, uint64_t *id)
+{
+    rondo_status status = RONDO_SUCCESS;
+    int at;
+    pthread_mutex_lock(&region_lock);
+    for (at = entry_before(ptr); at >= 0 && entries[at].region.base == ptr && entries[at].region.bytes != bytes;) {
+        at--;
+    }
+    if (at < 0 || entries[at].region.base != ptr) {
+        at = entry_before(ptr) + 1;
+        status = entry_new(at, ptr, bytes);
+    }
+    if (status == RONDO_SUCCESS) {
+        entries[at].refs++;
+        *id = entries[at].region.id;
+        if (entries[at].refs == 1) {
+            rondo_region_count(1);
+        }
+    }
+    pthread_mutex_unlock(&region_lock);
+    return status;
+}
+
+static void entry_end(int at)
+{
+    nentries--;
+    memmove(&entries[at], &entries[at + 1], (size_t)(nentries - at) * sizeof(*entries));
+    link_farthest(0);
+    rondo_region_count(-1);
+    if (nentries == 0) {
+        rondo_free(entries);
+        entries = NULL;
+        capacity = 0;
+    }
+}
+
+int rondo_region_remove(uint64_t id)
+{
+    int at = 0;
+    pthread_mutex_lock(&region_lock);
+    while (at < nentries && entries[at].region.id != id) {
+        at++;
+    }
+    int found = at < nentries;
+    if (found && --entries[at].refs == 0) {
+        entry_end(at);
+    }
+    pthread_mutex_unlock(&region_lock);
+    return found;
+}

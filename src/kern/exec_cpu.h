@@ -1,0 +1,44 @@
+/* What the parts of the CPU executor share: exec_cpu.c (lanes, conns), exec_cpu_board.c (one-shot), exec_cpu_direct.c (open buffers). */
+#ifndef RONDO_KERN_EXEC_CPU_H
+#define RONDO_KERN_EXEC_CPU_H
+
+#include "kern/exec.h"
+
+/* A tile is what passes from sources to several destinations while it lies in the first-level cache: whole LL units, whole LL128 lines. */
+enum { RONDO_TILE_BYTES = 7680, RONDO_MAX_SOURCES = RONDO_TREE_FAN + 1 };
+
+struct rondo_lane {
+    struct rondo_run *first, *last;
+};
+
+struct rondo_exec {
+    const struct rondo_exec_owner *owner;
+    int nlanes, nactive;
+    struct rondo_lane *lane;
+    int *active;          /* lanes that have runs, in the order in which they became active */
+    const void **sources; /* board, open buffers: a pointer per rank */
+    uint8_t **targets;    /* open buffers: the same */
+    int max_sources;
+    uint8_t (*tile)[RONDO_TILE_BYTES]; /* RONDO_MAX_SOURCES + 1 of them */
+};
+
+/* Steps return 1: passed, 0: blocked, -1: *status is an error. */
+
+/* ---- the board ---- */
+
+/** Begin this rank's next post. @return its payload. */
+uint8_t *rondo_board_begin(struct rondo_board *board);
+/** It is written: everyone may see it. */
+void rondo_board_post(struct rondo_board *board, uint32_t call_word);
+/** Has everyone posted? flow->unit: ranks whose post was seen, 0 before the first look; the posts are in exec->sources then. */
+int rondo_board_wait(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow, rondo_status *status);
+/** One-shot: POST_ALL, RECV_ALL. */
+void rondo_post_all(const struct rondo_work *w);
+int rondo_receive_all(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow, rondo_status *status);
+
+/* ---- open buffers: OPEN, what lies between, CLOSE ---- */
+
+enum { RONDO_DIRECT_ACTS = RONDO_OPEN | RONDO_CLOSE | RONDO_PULL | RONDO_PULL_ROOT };
+int rondo_direct_step(struct rondo_exec *exec, struct rondo_run *run, struct rondo_flow *flow, rondo_status *status, int *moved);
+
+#endif

@@ -1,0 +1,86 @@
+/*
+ * Runs on a GPU: the executor of communicators with a device. Calls are not submitted and turned but launched, on the user's stream; kernels wait by themselves.
+ * Compiled with RONDO_CUDA only.
+ *
+ * Of a plan's runs, in this order: copies of a rank's own share; collectives, in the order of the calls (one kernel for successive ones of one type, operation and protocol: block b has
+ * channel b's works); then all sends and receives, sorted by (message of that conn, distance of the ranks), so that whatever does not fit into one launch goes in the same order at
+ * both ends: no kernel waits for one that can only come after it.
+ *
+ * Order. Launches of a communicator run one after the other: another stream than last time waits for an event. A communicator with one rank on the device waits for the last
+ * launch of any other such one; those with several (RONDO_ALLOW_SHARED_GPU) do not, since a part of a clique that has begun could wait for one that may not: all blocks of theirs and of
+ * the largest other communicator fit on the device together, or they are refused.
+ *
+ * Capture. What a captured launch reads beyond its arguments lives as long as the graph; its words are not those of other launches, whose serials only grow. A graph must not run at the same
+ * time as other launches of its communicators: launch it in their stream, or order the streams by events.
+ */
+#ifndef RONDO_KERN_EXEC_CUDA_H
+#define RONDO_KERN_EXEC_CUDA_H
+
+#include "base/cuda.h"
+#include "base/wait.h"
+#include "kern/exec.h"
+#include "kern/launch.h"
+
+/* The kernels on a device, loaded once a process; its launches' order. */
+struct rondo_cuda_kernels;
+
+/** Load all kernels of the image on a device that stays open until they are put back: nothing is loaded later, when other kernels may be waiting. */
+rondo_status rondo_cuda_kernels_get(struct rondo_cuda_kernels **kernels, const struct rondo_cuda_device *device);
+void rondo_cuda_kernels_put(struct rondo_cuda_kernels *kernels);
+/** Blocks that run on the device together, whatever their kernel. */
+int rondo_cuda_kernels_blocks(const struct rondo_cuda_kernels *kernels);
+
+struct rondo_exec_cuda_config {
+    const struct rondo_cuda_device *device;
+    struct rondo_cuda_kernels *kernels;
+    int rank, nranks, nchannels;
+    int sharers;                          /* ranks of this communicator that use this device in this process; 1: this one alone */
+    const char *name;                     /* of the communicator, for messages */
+    const struct rondo_exec_owner *owner; /* outlives the executor */
+};
+
+/** Everything that calls need: pinned words and works, events, device memory for ports. */
+rondo_status rondo_exec_cuda_open(struct rondo_exec **exec, const struct rondo_exec_cuda_config *config);
+/** Copy what collectives read to the device: ports[nchannels] with their conns as they are now, rank_at[nchannels] (orders of the rings). Once. Later works name the host's ports. */
+rondo_status rondo_exec_cuda_wire(struct rondo_exec *exec, const struct rondo_ports *ports, const int32_t *const *rank_at);
+/** A conn of sends or receives: *ports is what its works name from now on. Waits for the copy, not for kernels. */
+rondo_status rondo_exec_cuda_wire_peer(struct rondo_exec *exec, const struct rondo_conn *conn, int is_send,
+                                       const struct rondo_ports **ports);
+/** A line of device memory, for calls without buffers. After rondo_exec_cuda_wire. */
+void *rondo_exec_cuda_line(const struct rondo_exec *exec);
+/** Device memory for as long as the executor lives: the largest asked for so far, if it is as large; else new. */
+rondo_status rondo_exec_cuda_scratch(struct rondo_exec *exec, size_t bytes, void **memory);
+
+/**
+ * Launch a plan's runs. begin notes them (they stay until the end of the last step) and looks at the stream; each step launches one kernel, or copies. Plans of one group take steps in turn.
+ * @return RONDO_IN_PROGRESS: there is more (*moved 0: no room for works; wait and try again); RONDO_SUCCESS: all is launched.
+ */
+rondo_status rondo_exec_cuda_begin(struct rondo_exec *exec, CUstream stream, struct rondo_run *runs, int n);
+rondo_status rondo_exec_cuda_step(struct rondo_exec *exec, int *moved);
+
+/** Serial of the last launch, and up to which all have ended; captured ones do not count. No CUDA call. */
+uint64_t rondo_exec_cuda_issued(const struct rondo_exec *exec);
+uint64_t rondo_exec_cuda_ended(struct rondo_exec *exec);
+/** Graphs that hold launches: they may run at any time. */
+int rondo_exec_cuda_graphs(struct rondo_exec *exec);
+/** RONDO_SUCCESS, or what a kernel found, as the owner says it. No CUDA call; any thread. */
+rondo_status rondo_exec_cuda_fault(struct rondo_exec *exec);
+/** Kernels leave at once, now and later. Any thread, any time. */
+void rondo_exec_cuda_abort(struct rondo_exec *exec);
+/** RONDO_SUCCESS: the device is through with everything launched; RONDO_IN_PROGRESS; or its error. */
+rondo_status rondo_exec_cuda_query(struct rondo_exec *exec);
+
+/* What a block has waited for, as it was last seen. */
+struct rondo_cuda_wait {
+    uint64_t step, begun;
+    int32_t peer;
+    uint16_t port, waits;
+    int64_t since_ns; /* 0: it did not wait */
+};
+/** Look at all blocks; wait[2 * nchannels] is the caller's, zeroed at first. @return ns for which the block that waits longest has waited for one and the same; 0: none waits. No CUDA call. */
+int64_t rondo_exec_cuda_waited(struct rondo_exec *exec, struct rondo_cuda_wait *wait, int64_t now_ns);
+
+/** The executor's ops: drop is abort, describe says what the first waiting block waits for; open, submit and turn are not there. */
+extern const struct rondo_exec_ops rondo_exec_cuda;
+
+#endif
