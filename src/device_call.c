@@ -348,12 +348,30 @@ rondo_status rondo_device_run_plans(struct rondo_plan **plans, int nplans)
     return status;
 }
 
+/* Launches that have ended may have left slices to the proxy, and its thread may be on its way out. @return RONDO_IN_PROGRESS: some are on their way. */
+static rondo_status net_query(struct rondo_ctx *ctx)
+{
+    int moved = 0;
+    rondo_status status;
+    pthread_mutex_lock(&ctx->device->net);
+    status = ctx->net.proxied > 0 ? rondo_net_turn(&ctx->net, &moved) : RONDO_SUCCESS;
+    status = status == RONDO_SUCCESS && ctx->net.proxied > 0 && ctx->net.busy ? RONDO_IN_PROGRESS : status;
+    pthread_mutex_unlock(&ctx->device->net);
+    return status;
+}
+
+static rondo_status query(struct rondo_ctx *ctx)
+{
+    RONDO_TRY(rondo_exec_cuda_query(ctx->exec));
+    return net_query(ctx);
+}
+
 rondo_status rondo_device_drain(struct rondo_ctx *ctx)
 {
     struct rondo_wait wait;
     rondo_status status;
     rondo_wait_begin(&wait, &ctx->policy);
-    while ((status = rondo_exec_cuda_query(ctx->exec)) == RONDO_IN_PROGRESS) {
+    while ((status = query(ctx)) == RONDO_IN_PROGRESS) {
         status = rondo_device_look(ctx);
         if (status == RONDO_SUCCESS) {
             status = wait_turn(ctx, &wait);

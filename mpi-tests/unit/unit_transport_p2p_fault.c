@@ -279,10 +279,12 @@ static void links_over_the_announced_number_are_refused(void **state)
 
 /* ---- each call of the driver fails in turn ---- */
 
+/* The driver's streams copy in threads of their own: how many turns that takes, nobody knows. */
 static rondo_status hello_by_turns(struct world *w)
 {
+    int64_t late = rondo_now_ns() + deadline_ns;
     int pending, open = 1;
-    for (int turn = 0; open && turn < 1000; turn++) {
+    while (open) {
         open = 0;
         for (int i = 0; i < w->nranks; i++) {
             rondo_status status = rank_hello(&w->rank[i], &pending);
@@ -291,8 +293,10 @@ static rondo_status hello_by_turns(struct world *w)
                 return status;
             }
         }
+        CHECK(rondo_now_ns() < late);
+        sched_yield();
     }
-    return open ? RONDO_TIMEOUT : RONDO_SUCCESS;
+    return RONDO_SUCCESS;
 }
 
 static rondo_status live_by_turns(struct world *w, int *opened)

@@ -97,7 +97,7 @@ static int chain_terms(const struct rondo_layout *layout, enum rondo_coll coll, 
     return path_terms(layout, proto, nchannels, &way, t);
 }
 
-/* The ring's bubble at the end of each loop, in which the first block of the next one is on its way to the last rank (measured). */
+/* The ring's bubble at the end of each loop, in which the first block of the next one is on its way to the last rank. */
 static const double ordered_drain = 1.2;
 
 /* All parts pass every conn but the one that closes the ring, and the result once more: to everyone, to its block's rank or to the root; those are half way on average. */
