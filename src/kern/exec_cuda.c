@@ -87,8 +87,9 @@ static rondo_status upload(struct rondo_exec *exec, CUdeviceptr to, const void *
         memcpy(exec->staging.host, (const uint8_t *)from + at, n);
         RONDO_CUDA_TRY(exec->cuda->MemcpyAsync(to + at, exec->staging.device, n, exec->own), "%s: copying %zu bytes to the device",
                        rondo_exec_cuda_where(exec, where), n);
-        RONDO_CUDA_TRY(exec->cuda->StreamSynchronize(exec->own), "%s: copying %zu bytes to the device", rondo_exec_cuda_where(exec, where),
-                       n);
+        CUresult result = exec->cuda->StreamSynchronize(exec->own);
+        exec->stuck |= result != CUDA_SUCCESS;
+        RONDO_CUDA_TRY(result, "%s: copying %zu bytes to the device", rondo_exec_cuda_where(exec, where), n);
         at += n;
     }
     return RONDO_SUCCESS;
@@ -149,21 +150,32 @@ rondo_status rondo_exec_cuda_open(struct rondo_exec **exec_out, const struct ron
     return RONDO_SUCCESS;
 }
 
+/* What uploads come from and go to. */
+static void free_uploads(struct rondo_exec *exec)
+{
+    for (struct rondo_cuda_chunk *chunk = exec->chunk, *next; chunk != NULL; chunk = next) {
+        next = chunk->next;
+        if (!exec->stuck) {
+            (void)exec->cuda->MemFree(chunk->memory);
+        }
+        rondo_free(chunk);
+    }
+    if (!exec->stuck) {
+        if (exec->wiring != 0) {
+            (void)exec->cuda->MemFree(exec->wiring);
+        }
+        rondo_cuda_pinned_free(exec->cuda, &exec->staging);
+    }
+}
+
 static void free_entered(struct rondo_exec *exec)
 {
     const struct rondo_cuda *cuda = exec->cuda;
-    for (struct rondo_cuda_chunk *chunk = exec->chunk, *next; chunk != NULL; chunk = next) {
-        next = chunk->next;
-        (void)cuda->MemFree(chunk->memory);
-        rondo_free(chunk);
-    }
+    free_uploads(exec);
     for (struct rondo_cuda_scratch *scratch = exec->scratch, *older; scratch != NULL; scratch = older) {
         older = scratch->older;
         (void)cuda->MemFree(scratch->memory);
         rondo_free(scratch);
-    }
-    if (exec->wiring != 0) {
-        (void)cuda->MemFree(exec->wiring);
     }
     CUevent events[] = { exec->done, exec->captured, exec->foreign_event };
     for (size_t i = 0; i < RONDO_COUNTOF(events); i++) {
@@ -176,7 +188,6 @@ static void free_entered(struct rondo_exec *exec)
     }
     rondo_cuda_pinned_free(cuda, &exec->words_memory);
     rondo_cuda_pinned_free(cuda, &exec->ring);
-    rondo_cuda_pinned_free(cuda, &exec->staging);
 }
 
 static void exec_close(struct rondo_exec *exec)

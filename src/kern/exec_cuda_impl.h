@@ -99,6 +99,7 @@ struct rondo_exec {
     const struct rondo_ports *ports_there;
     const int32_t *rank_at_there[RONDO_MAX_CHANNELS];
     struct rondo_cuda_chunk *chunk;
+    int stuck; /* an upload was not waited for to its end: what it comes from and goes to stays */
     struct rondo_cuda_scratch {
         CUdeviceptr memory;
         size_t bytes;
