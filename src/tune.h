@@ -39,7 +39,7 @@ struct rondo_tune {
 
 /** RONDO_DETERMINISM=strict: rings are in rank order, and what reduces does so from rank 0 to the last. */
 int rondo_tune_is_strict(void);
-/** What RONDO_ALGO, RONDO_PROTO and RONDO_DETERMINISM leave. */
+/** What RONDO_ALGO, RONDO_PROTO, RONDO_DIRECT and RONDO_DETERMINISM leave. */
 rondo_status rondo_tune_allowed(struct rondo_allowed *allowed);
 
 /** Parse n bytes of text. @return RONDO_INVALID_ARGUMENT naming file and line. *tune is NULL after an error. */
