@@ -100,6 +100,15 @@ static rondo_status on_mismatch(void *arg, int peer, const struct rondo_work *wo
     return rondo_ctx_fail(ctx, status, peer);
 }
 
+/* Calls `seq` differ, perhaps only because earlier ones did: the first that differs is the one to tell of. */
+static rondo_status first_differs(struct rondo_ctx *ctx, int peer, uint64_t seq, const struct rondo_call *mine,
+                                  const struct rondo_call *theirs)
+{
+    struct rondo_call my_first, their_first;
+    return find_difference(ctx, peer, seq, &my_first, &their_first) ? differs(ctx, peer, &my_first, &their_first)
+                                                                    : differs(ctx, peer, mine, theirs);
+}
+
 /* What a neighbour on another node made of this call, as far as it has said. It may be through with everything and have left. */
 static rondo_status compare_afar(struct rondo_ctx *ctx, uint64_t seq)
 {
@@ -111,7 +120,7 @@ static rondo_status compare_afar(struct rondo_ctx *ctx, uint64_t seq)
         int r = ctx->links[i].peer;
         if (ctx->links[i].conn.proxied && ctx->layout.node_of[r] != ctx->layout.node &&
             rondo_control_call_of(ctx->control, r, seq, &theirs) && theirs.word != mine.word) {
-            return rondo_ctx_fail(ctx, differs(ctx, r, &mine, &theirs), r);
+            return rondo_ctx_fail(ctx, first_differs(ctx, r, seq, &mine, &theirs), r);
         }
     }
     return RONDO_SUCCESS;
@@ -130,7 +139,7 @@ static rondo_status compare_call(struct rondo_ctx *ctx, uint64_t seq)
         }
         if (rondo_control_call_of(ctx->control, r, seq, &theirs)) {
             if (theirs.word != mine.word) {
-                return rondo_ctx_fail(ctx, differs(ctx, r, &mine, &theirs), r);
+                return rondo_ctx_fail(ctx, first_differs(ctx, r, seq, &mine, &theirs), r);
             }
         } else if (left &&
                    !(rondo_control_call_of(ctx->control, r, 0, &theirs) && theirs.seq >= seq)) { /* a root may be many calls ahead */
