@@ -236,6 +236,10 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = SMS; break;
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: *value = fake_number("FAKE_CUDA_NO_VMM", 0) == 0; break;
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED: *value = 1; break;
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING:
+        *value = fake_number("FAKE_CUDA_ORDERED", 0) ? CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER : CU_GPU_DIRECT_RDMA_WRITES_ORDERING_NONE;
+        break;
     case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED: *value = fake_number("FAKE_CUDA_DMABUF", 0) != 0; break;
     case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
     case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY: *value = 1; break;
@@ -304,7 +308,13 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice device)
     return result;
 }
 
-static int is_context(CUcontext ctx) { return ctx >= fake.context && ctx < fake.context + fake.ndevices && ctx->refs > 0; }
+static int is_context(CUcontext ctx)
+{
+    pthread_mutex_lock(&fake.lock);
+    int is = ctx >= fake.context && ctx < fake.context + fake.ndevices && ctx->refs > 0;
+    pthread_mutex_unlock(&fake.lock);
+    return is;
+}
 
 CUresult cuCtxPushCurrent(CUcontext ctx)
 {

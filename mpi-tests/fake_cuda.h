@@ -8,6 +8,7 @@
  *   FAKE_CUDA_NO_PEER=0-1,2-3  pairs without peer access
  *   FAKE_CUDA_NO_VMM=1         no shareable memory by descriptor
  *   FAKE_CUDA_DMABUF=1         descriptors for DMA-BUF are had (of plain memory: no network card takes them)
+ *   FAKE_CUDA_ORDERED=1        what network cards write needs no flush
  *   FAKE_CUDA_THREADS=64       threads of a block, whatever the launch says; 0: as it says
  *   FAKE_CUDA_FAIL=cuMemAlloc:3:2,..   the third call of cuMemAlloc returns CUresult 2; FAKE_CUDA_FAIL_RANK=1: in that MPI rank only
  *   FAKE_CUDA_STRICT=1         host code that touches device memory dies by SIGSEGV (where the CPU has protection keys)

@@ -274,10 +274,11 @@ static CUresult asked(const char *name, CUstream handle, int wait)
         s->capture->invalid = 1;
         result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     } else if (s != NULL) {
+        const uint64_t last = s->issued; /* other threads go on with the stream meanwhile */
         result = fake_unsafe();
-        if (result == CUDA_SUCCESS && wait) wait_done(s, s->issued);
+        if (result == CUDA_SUCCESS && wait) wait_done(s, last);
         if (result == CUDA_SUCCESS)
-            result = s->ctx->error != CUDA_SUCCESS ? s->ctx->error : s->done < s->issued ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+            result = s->ctx->error != CUDA_SUCCESS ? s->ctx->error : s->done < last ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
     }
     pthread_mutex_unlock(&fake.lock);
     return result;

@@ -2,8 +2,6 @@
 
 #include <string.h>
 
-#define GAP 3 /* elements left alone between the blocks of a v-form */
-
 static size_t bytes(const struct test_call *c, size_t elements) { return elements * test_types[c->type].size; }
 
 static void put_input(const struct test_call *c, int rank, size_t first, size_t count, char *recv, size_t at)
@@ -164,7 +162,7 @@ static size_t reversed_displs(const struct test_call *c, size_t *displs)
     size_t at = 0;
     for (int r = c->nranks - 1; r >= 0; r--) {
         displs[r] = at;
-        at += c->many[r] + GAP;
+        at += c->many[r] + TEST_CALL_GAP;
     }
     return at;
 }
@@ -218,7 +216,7 @@ static size_t row_displs(const struct test_call *c, int rank, int sends, size_t 
     for (int r = 0; r < c->nranks; r++) {
         counts[r] = sends ? c->many[rank * c->nranks + r] : c->many[r * c->nranks + rank];
         displs[r] = at;
-        at += counts[r] + GAP;
+        at += counts[r] + TEST_CALL_GAP;
     }
     return at;
 }

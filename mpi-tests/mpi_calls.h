@@ -8,6 +8,8 @@
 #include "mpi_common.h"
 #include "mpi_values.h"
 
+enum { TEST_CALL_GAP = 3 }; /* elements left alone between the blocks of a v-form */
+
 struct test_coll;
 
 struct test_call {

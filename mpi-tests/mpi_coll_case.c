@@ -12,6 +12,7 @@ struct box {
     size_t bytes;
     int in_heap;
     unsigned char *device; /* NULL: the library gets this memory itself */
+    int in_room;           /* device is the run's */
 };
 
 static const char *const memory_names[] = {
@@ -32,16 +33,43 @@ int coll_memory_by_name(const char *name)
 static int takes_heap(const struct coll_run *run)
 {
     static unsigned boxes;
-    return run->memory == COLL_HEAP || (run->memory == COLL_MIXED && (boxes++ + (unsigned)test.rank) % 3 != 0);
+    return run->memory == COLL_HEAP || (run->memory == COLL_MIXED && (boxes++ + (unsigned)run->rank) % 3 != 0);
 }
 
 static unsigned char filler(size_t i) { return (unsigned char)(0x5b + i * 37); }
 
-static void box_init(const struct coll_run *run, struct box *box, size_t bytes, size_t offset)
+void coll_run_room(struct coll_run *run, int which, size_t bytes, int open)
+{
+    run->room[which].bytes = bytes;
+    run->room[which].open = open;
+    if (open) {
+        TEST_MUST(rondo_mem_alloc_device((void **)&run->room[which].memory, bytes, RONDO_DEVICE_CURRENT), NULL);
+    } else {
+        run->room[which].memory = test_device_alloc(bytes);
+    }
+}
+
+static void room_free(const struct coll_run *run, int which)
+{
+    if (run->room[which].open) {
+        TEST_MUST(rondo_mem_free(run->room[which].memory), NULL);
+    } else if (run->room[which].memory != NULL) {
+        test_device_free(run->room[which].memory);
+    }
+}
+
+/* which: of the rank's buffers in device memory. */
+static void box_init(const struct coll_run *run, struct box *box, int which, size_t bytes, size_t offset)
 {
     box->bytes = bytes + offset + 2 * MARGIN;
     box->in_heap = takes_heap(run);
-    box->device = run->memory == COLL_DEVICE ? test_device_alloc(box->bytes) : NULL;
+    box->device = NULL;
+    box->in_room = box->bytes <= run->room[which].bytes;
+    if (box->in_room) {
+        box->device = run->room[which].memory;
+    } else if (run->memory == COLL_DEVICE) {
+        box->device = test_device_alloc(box->bytes);
+    }
     if (box->in_heap) {
         TEST_MUST(rondo_mem_alloc((void **)&box->mem, box->bytes), NULL);
     } else {
@@ -75,7 +103,7 @@ static void box_from_device(const struct box *box)
 
 static void box_release(struct box *box)
 {
-    if (box->device != NULL) {
+    if (box->device != NULL && !box->in_room) {
         test_device_free(box->device);
     }
     if (box->in_heap) {
@@ -101,29 +129,41 @@ static void run_on_device(struct coll_run *run)
     run->stream = test_device_stream_new();
 }
 
+void coll_run_begin(struct coll_run *run)
+{
+    for (int type = 0; type < RONDO_NUM_DTYPES; type++) {
+        uint64_t scalar = 0;
+        test_premul_scalar((rondo_dtype)type, run->rank, &scalar);
+        TEST_MUST(rondo_op_create_premul_sum(&run->premul[type], &scalar, (rondo_dtype)type, run->comm), run->comm);
+    }
+}
+
+void coll_run_end(struct coll_run *run)
+{
+    for (int type = 0; type < RONDO_NUM_DTYPES; type++) {
+        TEST_MUST(rondo_op_destroy(run->premul[type], run->comm), run->comm);
+    }
+    for (int which = 0; which < 2; which++) {
+        room_free(run, which);
+    }
+}
+
 void coll_run_init(struct coll_run *run, uint64_t seed, size_t most, int memory)
 {
-    run->seed = seed;
-    run->most = most;
-    run->memory = memory;
+    *run = (struct coll_run){ .seed = seed, .rank = test.rank, .nranks = test.nranks, .memory = memory, .most = most };
+    snprintf(run->again, sizeof(run->again), "mpirun -n %d mpi_coll", test.nranks);
     if (memory == COLL_DEVICE) {
         run_on_device(run);
     } else {
         TEST_MUST(rondo_comm_create(MPI_COMM_WORLD, NULL, &run->comm), NULL);
         TEST_MUST(rondo_stream_create(&run->stream), NULL);
     }
-    for (int type = 0; type < RONDO_NUM_DTYPES; type++) {
-        uint64_t scalar = 0;
-        test_premul_scalar((rondo_dtype)type, test.rank, &scalar);
-        TEST_MUST(rondo_op_create_premul_sum(&run->premul[type], &scalar, (rondo_dtype)type, run->comm), run->comm);
-    }
+    coll_run_begin(run);
 }
 
 void coll_run_release(struct coll_run *run)
 {
-    for (int type = 0; type < RONDO_NUM_DTYPES; type++) {
-        TEST_MUST(rondo_op_destroy(run->premul[type], run->comm), run->comm);
-    }
+    coll_run_end(run);
     if (run->memory == COLL_DEVICE) {
         test_device_stream_free(run->stream);
     } else {
@@ -165,9 +205,9 @@ int coll_case_parse(const char *text, int nranks, struct coll_case *c)
 /* ---- one case ---- */
 
 /* Random counts around c->count, a quarter of them zero. */
-static size_t *vector_counts(const struct coll_case *c, uint64_t salt)
+static size_t *vector_counts(const struct coll_run *run, const struct coll_case *c, uint64_t salt)
 {
-    size_t n = (size_t)test.nranks * (size_t)test.nranks, *counts = malloc(n * sizeof(*counts));
+    size_t n = (size_t)run->nranks * (size_t)run->nranks, *counts = malloc(n * sizeof(*counts));
     if (counts == NULL) {
         test_die("no memory for counts");
     }
@@ -185,17 +225,17 @@ static void setup_call(const struct coll_run *run, const struct coll_case *c, ui
                                 .op = c->op,
                                 .root = c->root,
                                 .count = c->count,
-                                .rank = test.rank,
-                                .nranks = test.nranks,
+                                .rank = run->rank,
+                                .nranks = run->nranks,
                                 .first = salt % TEST_PERIOD };
     call->handle = c->op == TEST_OP_PREMUL ? run->premul[c->type] : (rondo_op)c->op;
-    call->values = test_values_get(c->type, c->op, test.nranks, run->seed);
-    call->many = c->coll->vform ? vector_counts(c, salt) : NULL;
+    call->values = test_values_get(c->type, c->op, run->nranks, run->seed);
+    call->many = c->coll->vform ? vector_counts(run, c, salt) : NULL;
 }
 
 static void report(const struct coll_run *run, const char *text, const char *what)
 {
-    test_check(0, "%s; again with: mpirun -n %d mpi_coll --seed %llu --case %s", what, test.nranks, (unsigned long long)run->seed, text);
+    test_check(0, "at rank %d: %s; again with: %s --seed %llu --case %s", run->rank, what, run->again, (unsigned long long)run->seed, text);
 }
 
 /* Elements that are wrong, then any other byte that changed. Returns 1 when all is as it must be. */
@@ -237,8 +277,8 @@ static void call_library(const struct coll_run *run, const struct coll_case *c, 
         status = rondo_stream_synchronize(stream);
     }
     if (status != RONDO_SUCCESS) {
-        test_die("%s: %s; again with: mpirun -n %d mpi_coll --seed %llu --case %s", rondo_status_string(status),
-                 rondo_last_error(run->comm), test.nranks, (unsigned long long)run->seed, text);
+        test_die("at rank %d: %s: %s; again with: %s --seed %llu --case %s", run->rank, rondo_status_string(status),
+                 rondo_last_error(run->comm), run->again, (unsigned long long)run->seed, text);
     }
 }
 
@@ -258,7 +298,7 @@ static void run_inplace(const struct coll_run *run, const struct coll_case *c, c
     struct box box;
     unsigned char *send, *recv;
     /* Non-roots of reduce and broadcast pass one buffer of count elements too. */
-    box_init(run, &box, inplace_span(&e, size), offset_of(c, COLL_ALIGN_RECV));
+    box_init(run, &box, 0, inplace_span(&e, size), offset_of(c, COLL_ALIGN_RECV));
     send = box.data + e.inplace_send * size;
     recv = box.data + e.inplace_recv * size;
     test_call_fill(call, send);
@@ -281,8 +321,8 @@ static void run_outplace(const struct coll_run *run, const struct coll_case *c, 
     size_t size = test_types[c->type].size;
     struct box in, out;
     int null_send = e.send == 0 && salt & 1 << 20, null_recv = e.recv == 0 && salt & 1 << 21;
-    box_init(run, &in, e.send * size, offset_of(c, COLL_ALIGN_SEND));
-    box_init(run, &out, e.recv * size, offset_of(c, COLL_ALIGN_RECV));
+    box_init(run, &in, 0, e.send * size, offset_of(c, COLL_ALIGN_SEND));
+    box_init(run, &out, 1, e.recv * size, offset_of(c, COLL_ALIGN_RECV));
     test_call_fill(call, in.data);
     memcpy(in.image, in.mem, in.bytes);
     memcpy(out.image, out.mem, out.bytes);
@@ -304,10 +344,10 @@ static void run_outplace(const struct coll_run *run, const struct coll_case *c, 
 
 void coll_case_run(struct coll_run *run, const struct coll_case *c)
 {
-    static char text[160]; /* outlives the call: the watchdog prints it */
+    const char *text = run->text;
     struct test_call call;
     uint64_t salt;
-    coll_case_text(c, text, sizeof(text));
+    coll_case_text(c, run->text, sizeof(run->text));
     test.what = text;
     salt = test_hash(run->seed, (uint64_t)(c->coll - test_colls) * 64 + (uint64_t)c->type,
                      c->count * 1000 + (uint64_t)(c->op * 8 + c->align));
@@ -318,4 +358,9 @@ void coll_case_run(struct coll_run *run, const struct coll_case *c)
         run_outplace(run, c, &call, salt, text);
     }
     free((void *)call.many);
+}
+
+size_t coll_case_room(const struct coll_run *run, const struct coll_case *c)
+{
+    return (c->count + TEST_CALL_GAP + 1) * (size_t)run->nranks * test_types[c->type].size + 2 * MARGIN;
 }

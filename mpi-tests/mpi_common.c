@@ -116,11 +116,11 @@ void test_die(const char *fmt, ...)
 
 int test_check(int ok, const char *fmt, ...)
 {
-    test.cases++;
+    __atomic_add_fetch(&test.cases, 1, __ATOMIC_RELAXED); /* ranks may be threads */
     if (!ok) {
         char prefix[256];
         va_list args;
-        test.failed++;
+        __atomic_add_fetch(&test.failed, 1, __ATOMIC_RELAXED);
         snprintf(prefix, sizeof(prefix), "FAIL %s: ", test.what);
         va_start(args, fmt);
         say(prefix, fmt, args);

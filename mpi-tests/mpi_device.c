@@ -9,7 +9,7 @@
 static struct rondo_cuda_device device;
 static CUstream copies;
 
-static void check(CUresult result, const char *what)
+void test_device_must(CUresult result, const char *what)
 {
     if (result != CUDA_SUCCESS) {
         (void)rondo_cuda_fail(result, "%s", what);
@@ -24,16 +24,16 @@ int test_device_begin(int rank, const char **why)
     if (cuda == NULL) {
         return -1;
     }
-    check(cuda->DeviceGetCount(&count), "cuDeviceGetCount");
+    test_device_must(cuda->DeviceGetCount(&count), "cuDeviceGetCount");
     TEST_MUST(rondo_cuda_open(rank % count, &device), NULL);
     TEST_MUST(rondo_cuda_enter(&device), NULL);
-    check(cuda->StreamCreateWithPriority(&copies, CU_STREAM_NON_BLOCKING, 0), "cuStreamCreateWithPriority");
+    test_device_must(cuda->StreamCreateWithPriority(&copies, CU_STREAM_NON_BLOCKING, 0), "cuStreamCreateWithPriority");
     return device.ordinal;
 }
 
 void test_device_end(void)
 {
-    check(rondo_cuda(NULL)->StreamDestroy(copies), "cuStreamDestroy");
+    test_device_must(rondo_cuda(NULL)->StreamDestroy(copies), "cuStreamDestroy");
     rondo_cuda_leave();
     rondo_cuda_close(&device);
 }
@@ -41,26 +41,33 @@ void test_device_end(void)
 void *test_device_alloc(size_t bytes)
 {
     CUdeviceptr memory = 0;
-    check(rondo_cuda(NULL)->MemAlloc(&memory, bytes), "cuMemAlloc");
+    test_device_must(rondo_cuda(NULL)->MemAlloc(&memory, bytes), "cuMemAlloc");
     return (void *)(uintptr_t)memory;
 }
 
-void test_device_free(void *memory) { check(rondo_cuda(NULL)->MemFree((CUdeviceptr)(uintptr_t)memory), "cuMemFree"); }
+void test_device_free(void *memory) { test_device_must(rondo_cuda(NULL)->MemFree((CUdeviceptr)(uintptr_t)memory), "cuMemFree"); }
 
 void test_device_copy(void *to, const void *from, size_t bytes)
 {
-    check(rondo_cuda(NULL)->MemcpyAsync((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from, bytes, copies), "cuMemcpyAsync");
-    check(rondo_cuda(NULL)->StreamSynchronize(copies), "cuStreamSynchronize");
+    test_device_must(rondo_cuda(NULL)->MemcpyAsync((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from, bytes, copies),
+                     "cuMemcpyAsync");
+    test_device_must(rondo_cuda(NULL)->StreamSynchronize(copies), "cuStreamSynchronize");
 }
 
 rondo_stream test_device_stream_new(void)
 {
     CUstream stream;
-    check(rondo_cuda(NULL)->StreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0), "cuStreamCreateWithPriority");
+    test_device_must(rondo_cuda(NULL)->StreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0), "cuStreamCreateWithPriority");
     return RONDO_CUDA_STREAM(stream);
 }
-void test_device_stream_free(rondo_stream stream) { check(rondo_cuda(NULL)->StreamDestroy((CUstream)stream), "cuStreamDestroy"); }
-void test_device_wait(rondo_stream stream) { check(rondo_cuda(NULL)->StreamSynchronize((CUstream)stream), "cuStreamSynchronize"); }
+void test_device_stream_free(rondo_stream stream)
+{
+    test_device_must(rondo_cuda(NULL)->StreamDestroy((CUstream)stream), "cuStreamDestroy");
+}
+void test_device_wait(rondo_stream stream)
+{
+    test_device_must(rondo_cuda(NULL)->StreamSynchronize((CUstream)stream), "cuStreamSynchronize");
+}
 
 #else
 

@@ -19,4 +19,10 @@ void test_device_stream_free(rondo_stream stream);
 /* NULL: the legacy default stream. */
 void test_device_wait(rondo_stream stream);
 
+#ifdef RONDO_CUDA
+#include "base/cuda.h"
+/* A call of the driver that must succeed. */
+void test_device_must(CUresult result, const char *what);
+#endif
+
 #endif

@@ -63,7 +63,7 @@ static const struct net_work_row net_work_rows[] = {
     { "reduce", "tree", "reduce", net_hops_once, NET_ONE, 64 << 10, 0 },
     { "all_gather", "ring", "all_gather", net_hops_once, NET_EACH, 16 << 10, 0 },
     { "reduce_scatter", "ring", "reduce_scatter", net_hops_once, NET_EACH, 16 << 10, 0 },
-    { "all_to_all", "p2p", "", net_hops_pairs, NET_ONE, 64 << 10, 0 },
+    { "all_to_all", "p2p", "", net_hops_pairs, NET_ONE, 64 << 10, 1 },
     { "gather", "p2p", "", net_hops_once, NET_ONE, 64 << 10, 0 },
     { "scatter", "p2p", "", net_hops_once, NET_ONE, 64 << 10, 0 },
     { "sendrecv", "p2p", "", net_hops_ring, NET_ONE, 64 << 10, 0 },

@@ -1,8 +1,11 @@
-/* Which algorithms carry a call: the tuner's choice, or what stands in its place. */
+/* Which algorithms carry a call: the tuner's choice, or what stands in its place; and in which pieces. */
 #include <stdio.h>
 
 #include "base/log.h"
+#include "coll/chunk.h"
 #include "comm.h"
+#include "device.h"
+#include "kern/proto.h"
 #include "tune.h"
 
 size_t rondo_task_bytes(const struct rondo_task *t)
@@ -14,10 +17,16 @@ size_t rondo_task_bytes(const struct rondo_task *t)
         for (int r = 0; r < t->ctx->nranks; r++) {
             n += t->counts[r];
         }
-    } else if (as == RONDO_COLL_ALL_GATHER || as == RONDO_COLL_REDUCE_SCATTER) {
+    } else if (as == RONDO_COLL_ALL_GATHER || as == RONDO_COLL_REDUCE_SCATTER || t->coll == RONDO_COLL_ALL_TO_ALL) {
         n *= (size_t)t->ctx->nranks;
     }
     return n * elem;
+}
+
+/* Payload bytes of a place that all ranks of the node read; 0: there is none. */
+static size_t board_of(const struct rondo_ctx *ctx)
+{
+    return ctx->device != NULL ? rondo_device_board_bytes(ctx) : ctx->board != NULL ? ctx->board->capacity : 0;
 }
 
 /* The tuner's whole table in one line: "ring simple x1 12.3, tree ll128 x2 4.5, ..", in us; what cannot run is left out. */
@@ -41,7 +50,7 @@ static void log_table(const struct rondo_ctx *ctx, enum rondo_coll coll, size_t 
 
 static rondo_status choose(struct rondo_ctx *ctx, const struct rondo_task *t, struct rondo_choice *choice)
 {
-    size_t bytes = rondo_task_bytes(t), board = ctx->board != NULL ? ctx->board->capacity : 0;
+    size_t bytes = rondo_task_bytes(t), board = board_of(ctx);
     if (RONDO_UNLIKELY(ctx->forced != NULL)) {
         *choice = *ctx->forced;
         return RONDO_SUCCESS;
@@ -62,8 +71,8 @@ static rondo_status choose(struct rondo_ctx *ctx, const struct rondo_task *t, st
 /* What carries a call on memory that is not open. */
 static rondo_status choose_other(struct rondo_ctx *ctx, const struct rondo_task *t, struct rondo_choice *choice)
 {
-    RONDO_TRY(rondo_cost_choose_other(&ctx->layout, &ctx->allowed, (enum rondo_coll)t->coll, rondo_task_bytes(t),
-                                      ctx->board != NULL ? ctx->board->capacity : 0, RONDO_ALGO_TWOSHOT, rondo_tune_is_strict(), choice));
+    RONDO_TRY(rondo_cost_choose_other(&ctx->layout, &ctx->allowed, (enum rondo_coll)t->coll, rondo_task_bytes(t), board_of(ctx),
+                                      RONDO_ALGO_TWOSHOT, rondo_tune_is_strict(), choice));
     if (t->counts != NULL) {
         choice->nchannels = 1;
     }
@@ -86,9 +95,37 @@ static void prefer_open(const struct rondo_ctx *ctx, const struct rondo_task *t,
     }
 }
 
+/* all_to_all is made of messages; where ranks see one another's memory, of one work as all_gather's, in which everyone takes another block. */
+static int choose_all_to_all(const struct rondo_ctx *ctx, const struct rondo_task *t, struct rondo_choice choice[2])
+{
+    static const enum rondo_algo algos[] = { RONDO_ALGO_ONESHOT, RONDO_ALGO_TWOSHOT };
+    const struct rondo_choice messages = { .algo = RONDO_ALGO_P2P, .proto = RONDO_PROTO_SIMPLE, .nchannels = 1 };
+    size_t bytes = rondo_task_bytes(t), board = board_of(ctx);
+    choice[0] = messages;
+    choice[0].us = rondo_p2p_cost_us(&ctx->layout, RONDO_COLL_ALL_TO_ALL, RONDO_PROTO_SIMPLE, 1, bytes, board);
+    choice[1] = choice[0];
+    for (size_t i = 0; ctx->open_buffers != NULL && i < RONDO_COUNTOF(algos); i++) {
+        const struct rondo_schedule *schedule = rondo_schedule_find(RONDO_COLL_ALL_GATHER, algos[i]);
+        struct rondo_choice with = { .algo = (uint8_t)algos[i], .proto = RONDO_PROTO_SIMPLE, .nchannels = 1 };
+        with.us = (ctx->allowed.protos[RONDO_COLL_ALL_TO_ALL][algos[i]] & schedule->protos) != 0
+                      ? schedule->cost_us(&ctx->layout, RONDO_COLL_ALL_GATHER, RONDO_PROTO_SIMPLE, 1, bytes, board)
+                      : -1;
+        if (rondo_choice_better(&with, &choice[0])) {
+            choice[0] = with;
+        }
+    }
+    RONDO_INFO(RONDO_SUBSYS_TUNING, "rank %d: all_to_all of %zu bytes: %s, %.2f us predicted, messages %.2f us", ctx->rank, bytes,
+               rondo_algo_name((enum rondo_algo)choice[0].algo), choice[0].us, choice[1].us);
+    return choice[0].algo == RONDO_ALGO_TWOSHOT ? 2 : 1;
+}
+
 int rondo_plan_choose(struct rondo_ctx *ctx, const struct rondo_task *t, struct rondo_choice choice[2], rondo_status *status)
 {
     static const struct rondo_choice none;
+    if (t->coll == RONDO_COLL_ALL_TO_ALL) {
+        *status = RONDO_SUCCESS;
+        return choose_all_to_all(ctx, t, choice);
+    }
     *status = choose(ctx, t, &choice[0]);
     choice[1] = none;
     if (*status == RONDO_SUCCESS && ctx->forced == NULL) {
@@ -96,6 +133,9 @@ int rondo_plan_choose(struct rondo_ctx *ctx, const struct rondo_task *t, struct 
     }
     if (*status != RONDO_SUCCESS || choice[0].algo != RONDO_ALGO_TWOSHOT) {
         return *status == RONDO_SUCCESS;
+    }
+    if (ctx->device != NULL && t->op < RONDO_NUM_OPS) {
+        return 1; /* its kernel finds out what is open, and does without */
     }
     *status = choose_other(ctx, t, &choice[1]);
     if (*status != RONDO_SUCCESS) {
@@ -114,5 +154,63 @@ void rondo_plan_force(struct rondo_ctx *ctx, const struct rondo_choice *choice)
     ctx->forced = choice;
     for (int i = 0; i < RONDO_CACHED_CALLS; i++) {
         ctx->cached[i].valid = 0;
+    }
+}
+
+/* ---- in which pieces ---- */
+
+/* Elements that a schedule moves at once: half of a conn's buffer, so that one half is filled while the other is emptied; trees and chains one slot, for depth. */
+static size_t chunk_of(const struct rondo_ctx *ctx, const struct rondo_work *w, enum rondo_map map)
+{
+    size_t payload = rondo_proto_capacity((enum rondo_proto)w->proto, ctx->net.slot_bytes[w->proto]);
+    size_t line = RONDO_CACHE_LINE / w->elem_bytes, most, share, nloops;
+    if (map == RONDO_MAP_WHOLE) {
+        return payload / w->elem_bytes;
+    }
+    most = rondo_max_size(payload * (RONDO_SLOTS / 2) / w->elem_bytes / line * line, line);
+    share = map == RONDO_MAP_SPLIT ? (w->len + (size_t)w->seat.nranks - 1) / (size_t)w->seat.nranks : w->len;
+    nloops = (share + most - 1) / most;
+    share = nloops == 0 ? most : (share + nloops - 1) / nloops; /* equal loops: no short one at the end */
+    return rondo_round_up(share, line);
+}
+
+/* Open buffers have no slots: all in one loop. */
+static size_t whole_chunk(const struct rondo_work *w, enum rondo_map map)
+{
+    size_t chunk = map == RONDO_MAP_SPLIT ? (w->len + (size_t)w->seat.nranks - 1) / (size_t)w->seat.nranks : w->len;
+    for (int r = 0; w->counts != NULL && r < w->seat.nranks; r++) {
+        chunk = rondo_max_size(chunk, w->counts[r]);
+    }
+    return rondo_round_up(chunk, RONDO_CACHE_LINE / w->elem_bytes);
+}
+
+/* Channel c of n: an equal part of `count`, in whole lines. */
+static void channel_part(struct rondo_work *w, size_t count, int c, int n)
+{
+    size_t line = RONDO_CACHE_LINE / w->elem_bytes, part;
+    if (n == 1) {
+        w->off = 0;
+        w->len = count;
+        return;
+    }
+    part = rondo_round_up((count + (size_t)n - 1) / (size_t)n, line);
+    w->off = rondo_min_size(part * (size_t)c, count);
+    w->len = rondo_min_size(part, count - w->off);
+}
+
+void rondo_plan_cut(const struct rondo_ctx *ctx, struct rondo_work *w, const struct rondo_task *t, enum rondo_map map, int channel,
+                    int nchannels)
+{
+    channel_part(w, t->count, channel, nchannels);
+    if (w->algo == RONDO_ALGO_ONESHOT || w->algo == RONDO_ALGO_TWOSHOT) {
+        w->chunk = whole_chunk(w, map);
+    } else if (t->counts != NULL) {
+        struct rondo_work longest = *w;
+        for (int r = 0; r < ctx->nranks; r++) {
+            longest.len = rondo_max_size(longest.len, t->counts[r]);
+        }
+        w->chunk = chunk_of(ctx, &longest, map);
+    } else {
+        w->chunk = chunk_of(ctx, w, map);
     }
 }

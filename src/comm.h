@@ -143,6 +143,7 @@ struct rondo_ctx {
     uint64_t seq;     /* collectives called */
     uint64_t history; /* hash of all of them */
     uint32_t stall_checks;
+    int lingers; /* of a drop: who was not waited for */
     uint8_t barrier_byte[2];
     /* plans of streams, in the order of the calls */
     pthread_mutex_t queue_lock;
@@ -262,6 +263,9 @@ void rondo_plan_release(struct rondo_plan *plan);
 size_t rondo_task_bytes(const struct rondo_task *task);
 /** What carries a call; where that are open buffers, also what carries it on memory that is not. @return how many choices; 0: *status. */
 int rondo_plan_choose(struct rondo_ctx *ctx, const struct rondo_task *task, struct rondo_choice choice[2], rondo_status *status);
+/** A work's share of the call, as channel `channel` of so many: its range, and what its schedule moves at once. */
+void rondo_plan_cut(const struct rondo_ctx *ctx, struct rondo_work *w, const struct rondo_task *t, enum rondo_map map, int channel,
+                    int nchannels);
 /** From the next call on, collectives run this choice (NULL: the tuner's). The same on all ranks; `choice` stays where it is. For those who measure. */
 void rondo_plan_force(struct rondo_ctx *ctx, const struct rondo_choice *choice);
 
@@ -278,6 +282,8 @@ void rondo_ctx_policy(struct rondo_ctx *ctx);
 rondo_status rondo_ctx_turn(struct rondo_ctx *ctx, int *moved);
 /** Turn until *open is 0 and nothing of this rank's is left on its way. An error ends the communicator. */
 rondo_status rondo_ctx_wait(struct rondo_ctx *ctx, const int *open);
+/** Forget what is under way, for good: nobody is at its buffers from then on. @return status; this thread's sentence says where that could not be waited for. After rondo_ctx_fail, so that others do not wait. */
+rondo_status rondo_ctx_drop(struct rondo_ctx *ctx, rondo_status status);
 /** Issue a task now and wait for it. */
 rondo_status rondo_task_run(struct rondo_task *task);
 /** After the runs: do the ranks to which this one only sent make the same calls? */
@@ -313,5 +319,15 @@ void rondo_ctx_drop_queue(struct rondo_ctx *ctx, rondo_status status);
 
 /** The call as text: "all_reduce #17 (count 8, f32, sum)". */
 void rondo_call_text(const struct rondo_call *call, char *text, size_t size);
+
+/* ---- behind.c: who has not made this call ---- */
+
+enum { RONDO_ANSWER_NS = 300000000 }; /* another node's answer by the control plane takes that long at most */
+
+/**
+ * "; rank 3 on host has not made this call, its last collective: broadcast #16 (..) (done)" for some of those behind: of this node, or of the nodes next to it, whose ranks are
+ * asked (RONDO_ANSWER_NS at most). Nothing when none is. @param peer  becomes the one farthest behind.
+ */
+void rondo_behind_text(struct rondo_ctx *ctx, int *peer, char *text, size_t size);
 
 #endif

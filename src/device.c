@@ -35,7 +35,7 @@ rondo_status rondo_device_choose(struct rondo_ctx *ctx)
     pthread_mutex_init(&device->wake_lock, NULL);
     ctx->device = device;
     ctx->exec_ops = &rondo_exec_cuda;
-    for (int c = 0; c < RONDO_NUM_COLLS; c++) { /* they read what the host's cores wrote */
+    for (int c = 0; c < RONDO_NUM_COLLS && rondo_params()->direct_gpu == 0; c++) {
         ctx->allowed.protos[c][RONDO_ALGO_ONESHOT] = ctx->allowed.protos[c][RONDO_ALGO_TWOSHOT] = 0;
     }
     device->chosen = resolve(ctx);
@@ -187,7 +187,8 @@ rondo_status rondo_device_prepare(struct rondo_ctx *ctx)
                                              .sharers = device->sharers_here,
                                              .name = ctx->name,
                                              .owner = &ctx->exec_owner };
-    return rondo_exec_cuda_open(&ctx->exec, &config);
+    RONDO_TRY(rondo_exec_cuda_open(&ctx->exec, &config));
+    return rondo_device_direct_open(ctx);
 }
 
 rondo_status rondo_device_start(struct rondo_ctx *ctx)
@@ -230,10 +231,25 @@ void rondo_device_abort(struct rondo_ctx *ctx)
     }
 }
 
+/* Has everything launched ended? Where the driver does not say, kernels are told to leave, and their own words count. */
+static int is_through(struct rondo_exec *exec, int *untold)
+{
+    if (!*untold) {
+        rondo_status status = rondo_exec_cuda_query(exec);
+        if (status == RONDO_SUCCESS || status == RONDO_IN_PROGRESS) {
+            return status == RONDO_SUCCESS;
+        }
+        *untold = 1;
+        rondo_exec_cuda_abort(exec);
+    }
+    return rondo_exec_cuda_ended(exec) >= rondo_exec_cuda_issued(exec) || rondo_exec_cuda_lost(exec);
+}
+
 /* Memory goes after this: kernels that were told to leave have left, or the device hangs. */
 void rondo_device_stop(struct rondo_ctx *ctx)
 {
     struct timespec ms = { 0, 1000000 };
+    int untold = 0, through = 0;
     rondo_device_unwatch(ctx);
     if (ctx->exec == NULL) {
         return;
@@ -241,11 +257,15 @@ void rondo_device_stop(struct rondo_ctx *ctx)
     if (__atomic_load_n(&ctx->aborted, __ATOMIC_ACQUIRE) || __atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) != RONDO_COMM_READY) {
         rondo_exec_cuda_abort(ctx->exec);
     }
-    for (int i = 0; i < STOP_MS && rondo_exec_cuda_query(ctx->exec) == RONDO_IN_PROGRESS; i++) {
+    for (int i = 0; i < STOP_MS && !(through = is_through(ctx->exec, &untold)); i++) {
         if (i == STOP_MS / 2) {
             rondo_exec_cuda_abort(ctx->exec); /* destroyed with work that does not end */
         }
         nanosleep(&ms, NULL);
+    }
+    if (!through) {
+        RONDO_WARN("rank %d: GPU %d (%s) is not through with the calls of communicator \"%s\" after %d ms: its memory goes all the same",
+                   ctx->rank, ctx->device->ordinal, ctx->device->gpu.bus_id, ctx->name, STOP_MS);
     }
 }
 

@@ -68,6 +68,20 @@ void rondo_device_abort(struct rondo_ctx *ctx);
 void rondo_device_bytes(const struct rondo_ctx *ctx, const void **send, void **recv);
 rondo_status rondo_device_scratch(struct rondo_plan *plan, size_t bytes, void **memory);
 
+/** For rondo_mem_alloc_device and rondo_mem_free. 0: not of it. */
+rondo_status rondo_device_mem_alloc(void **ptr, size_t bytes, int ordinal);
+int rondo_device_mem_free(void *ptr);
+/** Any context: memory is registered. Is it of a kind that the communicator can use? Then its peers are told of it. */
+rondo_status rondo_device_register(struct rondo_ctx *ctx, void *buf, size_t bytes);
+/**
+ * Direct calls (kern/exec_cuda.h), with RONDO_DIRECT_GPU on one node: bytes of a rank's place in the control plane's board, which is the table of the ranks' memory; given to the executor when all ranks see
+ * it; and all ranks agree, RONDO_IN_PROGRESS: *silent has not said yet. board_bytes: what the cost model is to take for the board; 0: no direct calls.
+ */
+size_t rondo_device_table_bytes(const struct rondo_ctx *ctx);
+void rondo_device_table(struct rondo_ctx *ctx);
+rondo_status rondo_device_join(struct rondo_ctx *ctx, int *silent);
+size_t rondo_device_board_bytes(const struct rondo_ctx *ctx);
+
 #else
 
 /* No context has a device: creation fails in rondo_device_fill_peer. */
@@ -117,6 +131,19 @@ static inline rondo_status rondo_device_run_plans(struct rondo_plan **plans, int
 static inline rondo_status rondo_device_drain(struct rondo_ctx *ctx) { return (void)ctx, rondo_device_none(); }
 static inline rondo_status rondo_device_look(struct rondo_ctx *ctx) { return (void)ctx, RONDO_SUCCESS; }
 static inline void rondo_device_abort(struct rondo_ctx *ctx) { (void)ctx; }
+static inline rondo_status rondo_device_mem_alloc(void **ptr, size_t bytes, int ordinal)
+{
+    return (void)ptr, (void)bytes, (void)ordinal, rondo_device_none();
+}
+static inline int rondo_device_mem_free(void *ptr) { return (void)ptr, 0; }
+static inline rondo_status rondo_device_register(struct rondo_ctx *ctx, void *buf, size_t bytes)
+{
+    return (void)ctx, (void)buf, (void)bytes, RONDO_SUCCESS;
+}
+static inline size_t rondo_device_table_bytes(const struct rondo_ctx *ctx) { return (void)ctx, (size_t)0; }
+static inline void rondo_device_table(struct rondo_ctx *ctx) { (void)ctx; }
+static inline rondo_status rondo_device_join(struct rondo_ctx *ctx, int *silent) { return (void)ctx, (void)silent, RONDO_SUCCESS; }
+static inline size_t rondo_device_board_bytes(const struct rondo_ctx *ctx) { return (void)ctx, (size_t)0; }
 static inline void rondo_device_bytes(const struct rondo_ctx *ctx, const void **send, void **recv) { (void)ctx, (void)send, (void)recv; }
 static inline rondo_status rondo_device_scratch(struct rondo_plan *plan, size_t bytes, void **memory)
 {

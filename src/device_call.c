@@ -31,11 +31,9 @@ static const char *kind_text(enum rondo_pointer_kind kind)
     return text[kind];
 }
 
-static rondo_status bad_buffer(const struct rondo_task *t, const char *which, const void *pointer, enum rondo_pointer_kind kind,
-                               int ordinal)
+static rondo_status bad_buffer(const struct rondo_ctx *ctx, const char *call, const char *which, const void *pointer,
+                               enum rondo_pointer_kind kind, int ordinal)
 {
-    const struct rondo_ctx *ctx = t->ctx;
-    const char *call = rondo_coll_name((enum rondo_coll)t->coll);
     if (ctx->device == NULL) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
                           "rondo_%s on rank %d: the %s buffer %p is memory of GPU %d, and the communicator \"%s\" is for host memory: "
@@ -55,9 +53,8 @@ static rondo_status bad_buffer(const struct rondo_task *t, const char *which, co
                       call, ctx->rank, which, pointer, kind_text(kind), ctx->name, ctx->device->ordinal);
 }
 
-static rondo_status check_buffer(const struct rondo_task *t, const char *which, const void *pointer)
+rondo_status rondo_device_check_pointer(const struct rondo_ctx *ctx, const char *call, const char *which, const void *pointer)
 {
-    struct rondo_ctx *ctx = t->ctx;
     uintptr_t page = (uintptr_t)pointer >> PAGE_SHIFT, *seen = &ctx->pages->page[page % PAGES];
     enum rondo_pointer_kind kind;
     int ordinal, fits;
@@ -68,7 +65,7 @@ static rondo_status check_buffer(const struct rondo_task *t, const char *which, 
     fits = ctx->device == NULL ? kind != RONDO_POINTER_DEVICE
                                : kind != RONDO_POINTER_HOST && (kind != RONDO_POINTER_DEVICE || ordinal == ctx->device->ordinal);
     if (!fits) {
-        return bad_buffer(t, which, pointer, kind, ordinal);
+        return bad_buffer(ctx, call, which, pointer, kind, ordinal);
     }
     *seen = page;
     return RONDO_SUCCESS;
@@ -76,10 +73,11 @@ static rondo_status check_buffer(const struct rondo_task *t, const char *which, 
 
 rondo_status rondo_device_check(const struct rondo_task *t, unsigned needed)
 {
+    const char *call = rondo_coll_name((enum rondo_coll)t->coll);
     if (needed & 1) {
-        RONDO_TRY(check_buffer(t, "send", t->send));
+        RONDO_TRY(rondo_device_check_pointer(t->ctx, call, "send", t->send));
     }
-    return needed & 2 ? check_buffer(t, "receive", t->recv) : RONDO_SUCCESS;
+    return needed & 2 ? rondo_device_check_pointer(t->ctx, call, "receive", t->recv) : RONDO_SUCCESS;
 }
 
 /* ---- connections of sends and receives ---- */

@@ -37,6 +37,10 @@ struct rondo_device {
     int wants; /* proxied conns are told that slices are waited for */
 };
 
+/** device_memory.c: if ranks are to reach into one another's memory, what that needs. */
+rondo_status rondo_device_direct_open(struct rondo_ctx *ctx);
+/** device_call.c, contexts with pages: can the communicator use this pointer? call: of "rondo_.."; which: buffer. */
+rondo_status rondo_device_check_pointer(const struct rondo_ctx *ctx, const char *call, const char *which, const void *pointer);
 rondo_status rondo_device_watch(struct rondo_ctx *ctx);
 void rondo_device_unwatch(struct rondo_ctx *ctx);
 /** Something was launched: the thread is to look at once if conns are proxied. */

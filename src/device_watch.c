@@ -2,12 +2,15 @@
  * The thread of a communicator with a GPU. It makes no CUDA call: kernels say in pinned words how far they are. It wakes
  *   at once when something is launched, and goes on without a pause while anything moves, where conns are proxied;
  *   else every LOOK_MS while launches are under way, or a graph may run, and every IDLE_MS otherwise.
+ * With conns to carry it runs near their cards (RONDO_PROXY_CORES).
  */
 #include <signal.h>
 #include <time.h>
 
+#include "base/cores.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/param.h"
 #include "device_impl.h"
 
 enum { LOOK_MS = 20, IDLE_MS = 500, EAGER_TURNS = 2000, NAP_US = 50, STALLED_NS = 1000000000 };
@@ -86,13 +89,14 @@ static int has_proxied(struct rondo_ctx *ctx)
     return n > 0;
 }
 
-/* @return whether anything moved. */
-static int turn_net(struct rondo_ctx *ctx)
+/* @return whether anything moved. busy: something is still on its way; a call that waits turns the net, too. */
+static int turn_net(struct rondo_ctx *ctx, int *busy)
 {
     int moved = 0;
     rondo_status status;
     pthread_mutex_lock(&ctx->device->net);
     status = ctx->net.proxied > 0 ? rondo_net_turn(&ctx->net, &moved) : RONDO_SUCCESS;
+    *busy = ctx->net.busy;
     pthread_mutex_unlock(&ctx->device->net);
     if (status != RONDO_SUCCESS) {
         rondo_ctx_fail(ctx, status, -1);
@@ -141,8 +145,9 @@ static int carry(struct rondo_ctx *ctx)
     for (int idle = 0;;) {
         int under_way = is_busy(ctx); /* before the turn: what a launch leaves to be sent when it ends is seen by it */
         int64_t now;
-        idle = turn_net(ctx) ? 0 : idle + 1;
-        if (!under_way && !ctx->net.busy) {
+        int busy;
+        idle = turn_net(ctx, &busy) ? 0 : idle + 1;
+        if (!under_way && !busy) {
             return 0;
         }
         if (idle % 64 != 0) {
@@ -166,13 +171,48 @@ static int carry(struct rondo_ctx *ctx)
     }
 }
 
+/* As RONDO_PROXY_CORES lists them. */
+enum { CORES_NEAR, CORES_ANY, CORES_NIC };
+static const uint8_t cores_mode[] = { CORES_NEAR, CORES_ANY, CORES_NIC, CORES_NEAR, CORES_NIC };
+
+/* The first conns that this thread carries are there: it goes where their cards are. Nothing is lost where that is not known, or not allowed. */
+static void bind_near(struct rondo_ctx *ctx)
+{
+    int mode = cores_mode[rondo_params()->proxy_cores];
+    struct rondo_cores near, own;
+    if (mode == CORES_ANY) {
+        return;
+    }
+    pthread_mutex_lock(&ctx->device->net);
+    rondo_net_cores(&ctx->net, &near);
+    pthread_mutex_unlock(&ctx->device->net);
+    (void)rondo_cores_affinity(&own);
+    if (mode == CORES_NEAR) {
+        rondo_cores_intersect(&near, &own);
+    }
+    if (rondo_cores_count(&near) > 0 && rondo_cores_bind(&near) == 0) {
+        RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_NET, "rank %d: the thread that carries data between nodes is on %d cores near its card",
+                   ctx->rank, rondo_cores_count(&near));
+    } else {
+        RONDO_INFO(
+            RONDO_SUBSYS_INIT | RONDO_SUBSYS_NET,
+            "rank %d: the thread that carries data between nodes is on the rank's %d cores: none of them is known to be near its card",
+            ctx->rank, rondo_cores_count(&own));
+    }
+}
+
 static void *watch(void *arg)
 {
     struct rondo_ctx *ctx = arg;
     struct rondo_device *d = ctx->device;
+    int bound = 0;
     rondo_log_set_rank(ctx->rank);
     for (;;) {
         int failed = __atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == RONDO_COMM_FAILED, proxied = has_proxied(ctx);
+        if (!failed && proxied && !bound) {
+            bind_near(ctx);
+            bound = 1;
+        }
         if (!failed && proxied && carry(ctx)) {
             break;
         }

@@ -81,6 +81,7 @@ rondo_status rondo_explain_layout(struct rondo_layout *layout, const struct rond
                                      .protos = RONDO_ALL_PROTOS };
     rondo_model_host(&layout->model, ranks_per_core(topo));
     rondo_model_from_graphs(&layout->model, &summary);
+    rondo_model_levels(&layout->model, &summary);
     if (nodes > 1) {
         rondo_model_net(&layout->model, &summary, net_of(topo));
     }
@@ -239,6 +240,7 @@ rondo_status rondo_explain(FILE *out, const struct rondo_topo *topo, const struc
     RONDO_TRY(rondo_explain_sizes(request->sizes, &job.first, &job.last));
     RONDO_TRY(rondo_tune_allowed(&allowed));
     RONDO_TRY(rondo_explain_layout(&layout, topo, graphs, request->nodes));
+    layout.model.gpu.direct = request->nodes == 1 ? (int32_t)rondo_params()->direct_gpu : 0;
     RONDO_TRY(use_tune(&layout, &tune, job.note, sizeof(job.note)));
     /* Before anything is printed. */
     RONDO_TRY_GOTO(rondo_cost_choose(&layout, &allowed, q->coll, (size_t)job.first, q->board, &choice), out);

@@ -61,7 +61,15 @@ static void graph_put(const struct explain_job *job, const char *name, const str
     }
 }
 
-/* What is taken to join the nodes. */
+static void levels_put(FILE *out, const struct rondo_layout *l)
+{
+    char text[128];
+    if (l->model.levels.n > 0) {
+        fprintf(out, "; %s%s", l->nnodes > 1 ? "a node has " : "", rondo_levels_text(&l->model.levels, l->max_local, text, sizeof(text)));
+    }
+}
+
+/* What is taken to join the nodes, and what stands in one. */
 static void nets_put(const struct explain_job *job)
 {
     const struct rondo_layout *l = job->question.layout;
@@ -72,6 +80,7 @@ static void nets_put(const struct explain_job *job)
     if (l->nnodes > 1 && !rondo_is_gpu_model(l)) {
         fprintf(job->out, "; between nodes %.3g us, %.3g GB/s each way", m->net_us[RONDO_PROTO_SIMPLE], m->net_bw[RONDO_PROTO_SIMPLE]);
     }
+    levels_put(job->out, l);
     fputc('\n', job->out);
 }
 

@@ -228,8 +228,7 @@ static void end_plans(struct rondo_plan **plans, int nplans, rondo_status status
         if (status == RONDO_SUCCESS) {
             rondo_plan_calls_end(plan);
         } else if (plan->open > 0 || plan->ctx->net.busy) { /* what is still on its way out may lie in the caller's memory */
-            plan->ctx->exec_ops->drop(plan->ctx->exec);
-            rondo_ctx_fail(plan->ctx, status, -1);
+            rondo_ctx_drop(plan->ctx, rondo_ctx_fail(plan->ctx, status, -1));
         }
         rondo_plan_release(plan);
         rondo_free(plan);

@@ -116,7 +116,9 @@ void rondo_init_control_config(const struct rondo_ctx *ctx, struct rondo_control
     config->nnodes = ctx->layout.nnodes;
     config->node_of = ctx->layout.node_of;
     config->comm_hash = ctx->hash;
-    config->board_capacity = ctx->layout.nnodes == 1 ? (size_t)rondo_params()->board_size : 0;
+    config->board_capacity = ctx->device != NULL       ? rondo_device_table_bytes(ctx)
+                             : ctx->layout.nnodes == 1 ? (size_t)rondo_params()->board_size
+                                                       : 0;
     config->shm_mode = ctx->net.shm_mode;
     config->name = ctx->name;
     config->describe = rondo_call_text;
@@ -314,6 +316,8 @@ rondo_status rondo_init_finish_shapes(struct rondo_init *init)
                   ? alone(&ctx->layout)
                   : rondo_node_rings(&ctx->layout, ctx->peers, init->shape, init->nshapes, init->node_graphs, init->node_fabric));
     rondo_layout_trees(&ctx->layout);
+    ctx->net.cards = ctx->layout.cards;
+    ctx->net.ncards = ctx->layout.ncards;
     use_tune(ctx);
     rondo_init_free_shapes(init);
     return RONDO_SUCCESS;

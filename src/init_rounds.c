@@ -445,6 +445,9 @@ static rondo_status begin_hello(struct rondo_init *init)
     struct rondo_ctx *ctx = init->ctx;
     rondo_net_settle(&ctx->net);
     ctx->board = ctx->device == NULL ? rondo_control_board(ctx->control) : NULL;
+    if (ctx->device != NULL) {
+        rondo_device_table(ctx);
+    }
     RONDO_TRY(rondo_init_open_buffers(ctx));
     RONDO_TRY(rondo_control_start(ctx->control));
     RONDO_TRY(RONDO_NEW_ARRAY(init->hello, ctx->nlinks, "the connections"));
@@ -485,6 +488,17 @@ static rondo_status in_progress_unless_ended(struct rondo_ctx *ctx)
     return rondo_fail_quiet(status == RONDO_SUCCESS ? RONDO_REMOTE_ERROR : status, "%s", text);
 }
 
+/* A failure is told in the next round. */
+static rondo_status join_device(struct rondo_init *init, int *silent)
+{
+    rondo_status status = rondo_device_join(init->ctx, silent);
+    if (status != RONDO_IN_PROGRESS) {
+        keep_and_tell(init, status);
+        return RONDO_SUCCESS;
+    }
+    return status;
+}
+
 static rondo_status test_hello(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
@@ -504,7 +518,7 @@ static rondo_status test_hello(struct rondo_init *init)
         status = ctx->net.busy ? RONDO_IN_PROGRESS : status;
     }
     if (status == RONDO_SUCCESS) {
-        status = rondo_init_measure_handover(init, &silent);
+        status = ctx->device != NULL ? join_device(init, &silent) : rondo_init_measure_handover(init, &silent);
     }
     if (status == RONDO_IN_PROGRESS) {
         status = in_progress_unless_ended(ctx);

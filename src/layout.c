@@ -192,6 +192,9 @@ void rondo_layout_release(struct rondo_layout *layout)
         }
     }
     rondo_free(layout->channel);
+    rondo_free(layout->cards);
+    rondo_free(layout->grouped[0].link);
+    rondo_free(layout->grouped[1].link);
     rondo_stitch_destroy(layout->stitch);
     rondo_free(layout->local_ranks);
     rondo_free(layout->local_of);

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/param.h"
 #include "comm.h"
+#include "device.h"
 
 /* One of a communicator's; the user's handle. */
 struct rondo_registration {
@@ -25,7 +26,17 @@ rondo_status rondo_mem_alloc(void **ptr, size_t bytes)
     return rondo_heap_alloc(ptr, bytes);
 }
 
-rondo_status rondo_mem_free(void *ptr) { return ptr == NULL ? RONDO_SUCCESS : rondo_heap_free(ptr); }
+rondo_status rondo_mem_alloc_device(void **ptr, size_t bytes, int device)
+{
+    if (device == RONDO_CONFIG_DEFAULT || ptr == NULL || bytes == 0) {
+        return rondo_mem_alloc(ptr, bytes);
+    }
+    RONDO_TRY(rondo_param_init());
+    rondo_log_init();
+    return rondo_device_mem_alloc(ptr, bytes, device);
+}
+
+rondo_status rondo_mem_free(void *ptr) { return ptr == NULL || rondo_device_mem_free(ptr) ? RONDO_SUCCESS : rondo_heap_free(ptr); }
 
 static rondo_status add(struct rondo_ctx *ctx, void *buf, size_t bytes, void **handle)
 {
@@ -38,6 +49,7 @@ static rondo_status add(struct rondo_ctx *ctx, void *buf, size_t bytes, void **h
                           "place are needed",
                           ctx->rank, bytes, buf, (void *)handle);
     }
+    RONDO_TRY(rondo_device_register(ctx, buf, bytes));
     RONDO_TRY(RONDO_NEW(r, "a registration"));
     status = rondo_region_add(buf, bytes, &r->region);
     if (status != RONDO_SUCCESS) {

@@ -49,6 +49,24 @@ void rondo_model_host(struct rondo_model *m, double ranks_per_core)
     m->bw[RONDO_PROTO_SIMPLE] = 6;
 }
 
+/*
+ * Not measured here, where all cores share a cache: of the order of what is published of servers of one and two sockets. us, copy: against two cores of one cache; GB/s: one way, out of one group.
+ */
+static const struct rondo_model_level beyond[RONDO_NUM_LEVELS] = {
+    [RONDO_LEVEL_CACHE] = { .us = 2, .copy = 1.2, .bw = 50 },
+    [RONDO_LEVEL_NUMA] = { .us = 2.5, .copy = 1.4, .bw = 50 },
+    [RONDO_LEVEL_PACKAGE] = { .us = 4, .copy = 1.8, .bw = 60 },
+};
+
+void rondo_model_levels(struct rondo_model *m, const struct rondo_stitch_summary *summary)
+{
+    m->levels = summary->levels;
+    for (int l = 0; l < m->levels.n; l++) {
+        m->level[l] = beyond[m->levels.kind[l]];
+    }
+    m->probed_us = summary->apart > 0 ? m->level[summary->apart - 1].us : 0;
+}
+
 /* Of near cores (measured as init_memory.c does: 140 to 200); above the second the cores are far; above the third they were not two. */
 enum { NEAR_NS = 140, MOST_NEAR_NS = 250, MOST_FAR_NS = 1200 };
 
@@ -57,8 +75,8 @@ const char *rondo_model_handover_name(uint32_t ns) { return ns == 0 || ns > MOST
 void rondo_model_handover(struct rondo_model *m, uint32_t ns)
 {
     /* On cores four times as far slots were four to six times as slow, the kernel's copies 1.4 times, mapped buffers 1.6 times. */
-    double slower = (double)ns / NEAR_NS;
-    if (ns <= MOST_NEAR_NS || ns > MOST_FAR_NS) {
+    double expected = m->probed_us > 0 ? m->probed_us : 1, slower = (double)ns / (NEAR_NS * expected);
+    if (ns <= MOST_NEAR_NS * expected || ns > MOST_FAR_NS * expected) {
         return;
     }
     for (int p = 0; p < RONDO_NUM_PROTOS; p++) {

@@ -11,10 +11,12 @@
 void rondo_model_host(struct rondo_model *model, double ranks_per_core);
 /**
  * The model after it was measured how long a line takes from core to core: "near" as the model assumes, or "far", where conns and the board are as much slower and copies between user buffers, of which each byte passes
- * once, a little. ns 0, or so long that the two cannot have had a core each: nothing changes.
+ * once, a little. ns 0, or so long that the two cannot have had a core each: nothing changes. What lies between the two on some level is in the model already.
  */
 void rondo_model_handover(struct rondo_model *model, uint32_t ns);
 const char *rondo_model_handover_name(uint32_t ns);
+/** Host memory: what lies between groups of a node's ranks, from the merged graphs. Without levels nothing changes. Before rondo_model_handover. */
+void rondo_model_levels(struct rondo_model *model, const struct rondo_stitch_summary *summary);
 /* What joins nodes. */
 enum rondo_model_net { RONDO_MODEL_SOCKETS, RONDO_MODEL_RDMA, RONDO_MODEL_NUM_NETS };
 /**

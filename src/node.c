@@ -25,7 +25,12 @@ rondo_status rondo_node_machine(struct rondo_machine *found)
 {
     const struct rondo_params *params = rondo_params();
     struct rondo_detect options = { .interfaces = params->socket_ifname };
-    return params->topo_file[0] != '\0' ? rondo_machine_read(found, params->topo_file) : rondo_machine_detect(found, &options);
+    if (params->topo_file[0] == '\0') {
+        return rondo_machine_detect(found, &options);
+    }
+    RONDO_TRY(rondo_machine_read(found, params->topo_file));
+    found->is_described = 1;
+    return RONDO_SUCCESS;
 }
 
 static rondo_status find_machine(void)
@@ -77,10 +82,12 @@ static rondo_status level(const char *parameter, const char *text, int32_t *type
 
 rondo_status rondo_node_options(struct rondo_topo_options *options)
 {
+    static const int32_t gdr_read[] = { -1, 0, 1, -1 }; /* as RONDO_NET_GDR_READ lists them */
     const struct rondo_params *params = rondo_params();
     RONDO_TRY(level("RONDO_P2P_LEVEL", params->p2p_level, &options->p2p_level));
     RONDO_TRY(level("RONDO_NET_GDR_LEVEL", params->net_gdr_level, &options->gdr_level));
     options->gdr_c2c = params->net_gdr_c2c;
+    options->gdr_read = gdr_read[params->net_gdr_read];
     options->cross_nic = (int32_t)params->cross_nic;
     options->p2p_disable = params->p2p_disable;
     options->shm_disable = params->shm_disable;
@@ -134,6 +141,63 @@ static void fill_ways(const struct rondo_layout *layout, const struct rondo_peer
     }
 }
 
+/* Why a GPU's data go through host memory on their way to a net. */
+static void log_gdr(const struct rondo_layout *layout, const struct rondo_peer *peers, const struct rondo_topo *topo)
+{
+    struct rondo_topo_verdict verdict;
+    char name[RONDO_MACHINE_NAME + 32];
+    for (int dev = 0; topo->all_gpus && layout->nnodes > 1 && dev < layout->nlocal; dev++) {
+        for (int net = 0; net < topo->nnets; net++) {
+            rondo_topo_gdr(topo, dev, net, 0, &verdict);
+            if (!verdict.yes) {
+                RONDO_INFO(RONDO_SUBSYS_GRAPH | RONDO_SUBSYS_NET, "rank %d does not use GPUDirect with %s: %s",
+                           peers[layout->local_ranks[dev]].rank,
+                           rondo_topo_point_name(topo, rondo_topo_net_point(topo, net), name, sizeof(name)), verdict.reason);
+            }
+        }
+    }
+}
+
+/* Do the ranks' cores say where they are: on cores that the machine has, and not on the same ones for all? */
+static int are_bound_there(const struct rondo_topo_rank *ranks, int n, const struct rondo_cores *all)
+{
+    int differ = 0;
+    for (int i = 0; i < n; i++) {
+        struct rondo_cores with = *all;
+        rondo_cores_unite(&with, &ranks[i].cores);
+        if (memcmp(&with, all, sizeof(with)) != 0) {
+            return 0;
+        }
+        differ |= memcmp(&ranks[i].cores, &ranks[0].cores, sizeof(with)) != 0;
+    }
+    return differ;
+}
+
+/*
+ * A machine that is described (RONDO_TOPO_FILE, HWLOC_SYNTHETIC, HWLOC_XMLFILE) need not be this host, whose cores the ranks know. Where those say nothing, rank k of the node takes the k-th core of the
+ * machine, as launchers lay ranks by core; behind the last core they begin again.
+ */
+static void place_by_core(struct rondo_topo_rank *ranks, int n)
+{
+    struct rondo_cores all = { { 0 } };
+    int core = -1;
+    for (int32_t i = 0; i < machine.nitems; i++) {
+        if (machine.item[i].kind == RONDO_ITEM_CPU) {
+            rondo_cores_unite(&all, &machine.item[i].cpu.cores);
+        }
+    }
+    if (rondo_cores_count(&all) == 0 || are_bound_there(ranks, n, &all)) {
+        return;
+    }
+    for (int i = 0; i < n; i++) {
+        do {
+            core = (core + 1) % RONDO_MAX_CORES;
+        } while ((all.bits[core / 64] >> (core % 64) & 1) == 0);
+        memset(&ranks[i].cores, 0, sizeof(ranks[i].cores));
+        ranks[i].cores.bits[core / 64] = (uint64_t)1 << (core % 64);
+    }
+}
+
 static rondo_status node_topo(const struct rondo_layout *layout, const struct rondo_peer *peers, struct rondo_topo **topo)
 {
     struct rondo_topo_options options = RONDO_TOPO_OPTIONS_DEFAULT;
@@ -148,6 +212,9 @@ static rondo_status node_topo(const struct rondo_layout *layout, const struct ro
         ranks[i].rank = peer->rank;
         ranks[i].busid = peer->device >= 0 && known ? rondo_busid_parse(peer->bus_id) : -1;
         ranks[i].cores = peer->cores;
+    }
+    if (machine.is_described) {
+        place_by_core(ranks, layout->nlocal);
     }
     status = rondo_topo_create(topo, &machine, ranks, layout->nlocal, &options);
     rondo_free(ranks);
@@ -208,6 +275,7 @@ rondo_status rondo_node_graphs(const struct rondo_layout *layout, const struct r
     RONDO_TRY_GOTO(node_topo(layout, peers, &topo), out);
     if (ways != NULL) {
         fill_ways(layout, peers, topo, ways);
+        log_gdr(layout, peers, topo);
     }
     RONDO_TRY_GOTO(make_graphs(topo, graphs), out);
     RONDO_TRY_GOTO(rondo_graphs_pack_topo(topo, graphs, bytes, n), out);
@@ -303,13 +371,63 @@ static void limit_channels(struct rondo_layout *layout, int host)
     }
 }
 
+/* What the transport asks of this rank's GPU and nets. */
+static rondo_status fill_cards(struct rondo_layout *layout, const struct rondo_stitch *stitch)
+{
+    int nnets = rondo_stitch_nnets(stitch, layout->rank);
+    RONDO_TRY(RONDO_NEW_ARRAY(layout->cards, nnets, "the nets of this node"));
+    for (int net = 0; net < nnets; net++) {
+        const char *name = rondo_stitch_net_name(stitch, layout->rank, net);
+        uint32_t gdr = rondo_stitch_gdr(stitch, layout->rank, net);
+        if (name != NULL && gdr != 0) {
+            struct rondo_card *card = &layout->cards[layout->ncards++];
+            snprintf(card->name, sizeof(card->name), "%s", name);
+            card->gdr = gdr;
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+/* Trees of one node whose ranks stand in groups, in the order of channel 0's ring. In rank order that order knows no groups. */
+static rondo_status fill_grouped(struct rondo_layout *layout, const struct rondo_stitch *stitch)
+{
+    const uint8_t *cut = rondo_stitch_cuts(stitch);
+    for (int which = 0; cut != NULL && !layout->rank_order && which < 2; which++) {
+        RONDO_TRY(rondo_group_tree_create(&layout->grouped[which], layout->nranks, cut, rondo_stitch_summary(stitch)->levels.n, which, 0));
+    }
+    return RONDO_SUCCESS;
+}
+
+/* What was chosen: how the edges of trees and rings go over the levels. RONDO_DETERMINISM=strict has rank order instead. */
+static void log_levels(const struct rondo_layout *layout, const struct rondo_stitch *stitch)
+{
+    const struct rondo_stitch_summary *sum = rondo_stitch_summary(stitch);
+    int n = sum->max_local, several = sum->nnodes > 1;
+    struct rondo_channel_layout view;
+    char text[128], tree[128], ring[128];
+    if (layout->rank != 0 || layout->rank_order || sum->levels.n == 0) {
+        return;
+    }
+    rondo_stitch_channel(stitch, 0, 0, &view);
+    RONDO_INFO(RONDO_SUBSYS_GRAPH, "levels%s: %s; edges of a tree: %s, %d hops deep%s; of a ring: %s", several ? " of a node" : "",
+               rondo_levels_text(&sum->levels, n, text, sizeof(text)), rondo_levels_edges_text(&sum->levels, n, 0, tree, sizeof(tree)),
+               view.tree.depth, several ? " over all nodes" : "", rondo_levels_edges_text(&sum->levels, n, !several, ring, sizeof(ring)));
+}
+
 static rondo_status stitch_all(struct rondo_layout *layout, const struct rondo_peer *peers, const struct rondo_stitch_input *input)
 {
     struct rondo_stitch *stitch;
     rondo_status status;
     RONDO_TRY(rondo_stitch_create(&stitch, input));
+    status = fill_cards(layout, stitch);
+    if (status != RONDO_SUCCESS) {
+        rondo_stitch_destroy(stitch);
+        return status;
+    }
     rondo_model_from_graphs(&layout->model, rondo_stitch_summary(stitch));
     limit_channels(layout, is_host(peers, layout->nranks));
+    rondo_model_levels(&layout->model, rondo_stitch_summary(stitch));
+    log_levels(layout, stitch);
     if (layout->nnodes > 1) {
         layout->stitch = stitch; /* the layout's from here on, also after an error */
         layout->toward = rondo_stitch_toward;
@@ -317,6 +435,9 @@ static rondo_status stitch_all(struct rondo_layout *layout, const struct rondo_p
         return fill_rings(layout, stitch);
     }
     status = fill_rings(layout, stitch);
+    if (status == RONDO_SUCCESS) {
+        status = fill_grouped(layout, stitch);
+    }
     rondo_stitch_destroy(stitch);
     return status;
 }

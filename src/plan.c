@@ -7,9 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
-#include "coll/chunk.h"
 #include "device.h"
-#include "kern/proto.h"
 
 enum { MIN_RUNS = 16, PREMUL_OP = RONDO_NUM_OPS };
 
@@ -161,45 +159,6 @@ static rondo_status add_local(struct rondo_plan *plan, const struct rondo_task *
     return RONDO_SUCCESS;
 }
 
-/* Elements that a schedule moves at once: half of a conn's buffer, so that one half is filled while the other is emptied; trees and chains one slot, for depth. */
-static size_t chunk_of(const struct rondo_ctx *ctx, const struct rondo_work *w, enum rondo_map map)
-{
-    size_t payload = rondo_proto_capacity((enum rondo_proto)w->proto, ctx->net.slot_bytes[w->proto]);
-    size_t line = RONDO_CACHE_LINE / w->elem_bytes, most, share, nloops;
-    if (map == RONDO_MAP_WHOLE) {
-        return payload / w->elem_bytes;
-    }
-    most = rondo_max_size(payload * (RONDO_SLOTS / 2) / w->elem_bytes / line * line, line);
-    share = map == RONDO_MAP_SPLIT ? (w->len + (size_t)w->seat.nranks - 1) / (size_t)w->seat.nranks : w->len;
-    nloops = (share + most - 1) / most;
-    share = nloops == 0 ? most : (share + nloops - 1) / nloops; /* equal loops: no short one at the end */
-    return rondo_round_up(share, line);
-}
-
-/* Open buffers have no slots: all in one loop. */
-static size_t whole_chunk(const struct rondo_work *w, enum rondo_map map)
-{
-    size_t chunk = map == RONDO_MAP_SPLIT ? (w->len + (size_t)w->seat.nranks - 1) / (size_t)w->seat.nranks : w->len;
-    for (int r = 0; w->counts != NULL && r < w->seat.nranks; r++) {
-        chunk = rondo_max_size(chunk, w->counts[r]);
-    }
-    return rondo_round_up(chunk, RONDO_CACHE_LINE / w->elem_bytes);
-}
-
-/* Channel c of n: an equal part of `count`, in whole lines. */
-static void channel_part(struct rondo_work *w, size_t count, int c, int n)
-{
-    size_t line = RONDO_CACHE_LINE / w->elem_bytes, part;
-    if (n == 1) {
-        w->off = 0;
-        w->len = count;
-        return;
-    }
-    part = rondo_round_up((count + (size_t)n - 1) / (size_t)n, line);
-    w->off = rondo_min_size(part * (size_t)c, count);
-    w->len = rondo_min_size(part, count - w->off);
-}
-
 static void fill_work(struct rondo_ctx *ctx, struct rondo_run *run, const struct rondo_task *t, const struct rondo_choice *choice,
                       int channel)
 {
@@ -222,20 +181,7 @@ static void fill_work(struct rondo_ctx *ctx, struct rondo_run *run, const struct
     w->stream = rondo_params()->stream_size > 0 && rondo_task_bytes(t) >= (size_t)rondo_params()->stream_size;
     run->only_sends = (w->coll == RONDO_COLL_BROADCAST || w->coll == RONDO_COLL_REDUCE) &&
                       run->schedule->flow[0].step(&w->seat, 0).nfrom == 0;
-    channel_part(w, t->count, channel, choice->nchannels);
-    if (w->algo == RONDO_ALGO_ONESHOT) {
-        w->chunk = w->len;
-    } else if (w->algo == RONDO_ALGO_TWOSHOT) {
-        w->chunk = whole_chunk(w, run->schedule->map);
-    } else if (t->counts != NULL) {
-        struct rondo_work longest = *w;
-        for (int r = 0; r < ctx->nranks; r++) {
-            longest.len = rondo_max_size(longest.len, t->counts[r]);
-        }
-        w->chunk = chunk_of(ctx, &longest, run->schedule->map);
-    } else {
-        w->chunk = chunk_of(ctx, w, run->schedule->map);
-    }
+    rondo_plan_cut(ctx, w, t, run->schedule->map, channel, choice->nchannels);
 }
 
 /* Run `at` of a call's. */
@@ -247,6 +193,16 @@ static void fill_run(struct rondo_ctx *ctx, struct rondo_run *run, const struct 
                     (rondo_params()->cma == RONDO_CMA_AUTO &&
                      rondo_cma_cost_us(&ctx->layout, (enum rondo_coll)t->coll, rondo_task_bytes(t)) < choice[1].us);
     run->gate = other ? at : 0;
+}
+
+/* all_to_all in one work: all_gather's, with another block for everyone. */
+static void fill_exchange(struct rondo_ctx *ctx, struct rondo_run *run, const struct rondo_task *t, const struct rondo_choice choice[2],
+                          int at)
+{
+    struct rondo_task as = *t;
+    as.coll = RONDO_COLL_ALL_GATHER;
+    fill_run(ctx, run, &as, choice, at);
+    run->work.coll = RONDO_COLL_ALL_TO_ALL;
 }
 
 static int is_empty(const struct rondo_task *t) { return t->counts == NULL ? t->count == 0 : rondo_task_bytes(t) == 0; }
@@ -296,9 +252,11 @@ static rondo_status add_collective(struct rondo_plan *plan, const struct rondo_t
 
 /* ---- calls that repeat ---- */
 
-static int cacheable(const struct rondo_task *t)
+static int cacheable(const struct rondo_ctx *ctx, const struct rondo_task *t)
 {
-    return t->counts == NULL && t->count > 0 && t->op < RONDO_NUM_OPS && t->coll <= RONDO_COLL_REDUCE_SCATTER;
+    int small = t->coll == RONDO_COLL_ALL_TO_ALL && ctx->board != NULL && rondo_task_bytes(t) <= ctx->board->capacity;
+    return t->counts == NULL && t->count > 0 && t->op < RONDO_NUM_OPS &&
+           (t->coll <= RONDO_COLL_REDUCE_SCATTER || t->coll == RONDO_COLL_BARRIER || small);
 }
 
 static rondo_status fill_cached(struct rondo_ctx *ctx, const struct rondo_task *t, struct rondo_cached *entry)
@@ -311,10 +269,13 @@ static rondo_status fill_cached(struct rondo_ctx *ctx, const struct rondo_task *
     entry->valid = 0;
     rondo_free(entry->runs);
     entry->runs = NULL;
-    entry->nruns = choice[0].nchannels + choice[1].nchannels;
+    if (t->coll == RONDO_COLL_ALL_TO_ALL && choice[0].algo != RONDO_ALGO_ONESHOT) { /* messages are made anew for every call */
+        return RONDO_SUCCESS;
+    }
+    entry->nruns = t->coll == RONDO_COLL_ALL_TO_ALL ? 1 : choice[0].nchannels + choice[1].nchannels;
     RONDO_TRY(RONDO_NEW_ARRAY(entry->runs, entry->nruns, "the works of a repeated call"));
     for (int c = 0; c < entry->nruns; c++) {
-        fill_run(ctx, &entry->runs[c], t, choice, c);
+        (t->coll == RONDO_COLL_ALL_TO_ALL ? fill_exchange : fill_run)(ctx, &entry->runs[c], t, choice, c);
         entry->runs[c].open = &ctx->direct.open;
         rondo_run_begin(&entry->runs[c]); /* counts loops and steps, once */
     }
@@ -330,11 +291,16 @@ static rondo_status fill_cached(struct rondo_ctx *ctx, const struct rondo_task *
 
 rondo_status rondo_plan_cached(struct rondo_ctx *ctx, const struct rondo_task *t, struct rondo_cached **cached)
 {
+    const void *in = t->coll == RONDO_COLL_BARRIER ? &ctx->barrier_byte[0] : t->send;
+    void *out = t->coll == RONDO_COLL_BARRIER ? &ctx->barrier_byte[1] : t->recv;
     struct rondo_cached *entry;
     uint32_t word;
-    if (ctx->nranks == 1 || !cacheable(t)) {
+    if (ctx->nranks == 1 || !cacheable(ctx, t)) {
         *cached = NULL;
         return RONDO_SUCCESS;
+    }
+    if (t->coll == RONDO_COLL_BARRIER && ctx->device != NULL) {
+        rondo_device_bytes(ctx, &in, &out);
     }
     entry =
         &ctx->cached[(t->count * 0x9e3779b97f4a7c15ull >> 57 ^ (uint64_t)t->coll ^ (uint64_t)t->dtype << 2 ^ (uint64_t)(uint32_t)t->root) %
@@ -342,13 +308,17 @@ rondo_status rondo_plan_cached(struct rondo_ctx *ctx, const struct rondo_task *t
     if (RONDO_UNLIKELY(!entry->valid || entry->count != t->count || entry->coll != t->coll || entry->dtype != t->dtype ||
                        entry->op != t->op || entry->root != t->root)) {
         RONDO_TRY(fill_cached(ctx, t, entry));
+        if (!entry->valid) {
+            *cached = NULL;
+            return RONDO_SUCCESS;
+        }
     }
     word = next_word(ctx, entry->call_hash);
     note_call(&ctx->direct, t, word);
     for (int c = 0; c < entry->nruns; c++) {
         struct rondo_run *run = &entry->runs[c];
-        run->work.in = t->send;
-        run->work.out = t->recv;
+        run->work.in = in;
+        run->work.out = out;
         run->work.call_word = word;
         run->work.seq = ctx->seq;
         rondo_run_again(run);
@@ -478,13 +448,35 @@ static rondo_status add_rooted(struct rondo_plan *plan, const struct rondo_task 
                   : add_local(plan, t, (const char *)t->send + (size_t)t->root * block, t->recv, t->count);
 }
 
-static rondo_status add_all_to_all(struct rondo_plan *plan, const struct rondo_task *t)
+/* all_to_all without messages, as far as it goes. *first: the run that decides whether messages are needed all the same; -1: they are. @return RONDO_IN_PROGRESS: they may be. */
+static rondo_status add_exchange(struct rondo_plan *plan, const struct rondo_task *t, const void *send, uint32_t word, int *first)
+{
+    struct rondo_choice choice[2];
+    struct rondo_run *run;
+    rondo_status status;
+    *first = -1;
+    if (plan->ctx->open_buffers == NULL || t->count == 0 || rondo_plan_choose(plan->ctx, t, choice, &status) == 0 ||
+        choice[0].algo == RONDO_ALGO_P2P) {
+        return RONDO_IN_PROGRESS;
+    }
+    *first = plan->nruns;
+    RONDO_TRY(next_run(plan, &run));
+    fill_exchange(plan->ctx, run, t, choice, 0);
+    run->work.in = send;
+    run->work.out = t->recv;
+    run->work.call_word = word;
+    run->work.seq = plan->ctx->seq;
+    rondo_run_begin(run);
+    return choice[0].algo == RONDO_ALGO_ONESHOT ? RONDO_SUCCESS : RONDO_IN_PROGRESS;
+}
+
+static rondo_status add_all_to_all(struct rondo_plan *plan, const struct rondo_task *t, uint32_t word)
 {
     struct rondo_ctx *ctx = plan->ctx;
     size_t elem = rondo_dtype_size((rondo_dtype)t->dtype), block = t->count * elem;
     const char *send = t->send;
     char *recv = t->recv;
-    int v = t->coll == RONDO_COLL_ALL_TO_ALLV;
+    int v = t->coll == RONDO_COLL_ALL_TO_ALLV, first = -1;
     if (!v && send == recv && t->count > 0) { /* in place: what leaves must not be overwritten by what arrives */
         void *copy = NULL;
         if (ctx->device != NULL) {
@@ -496,6 +488,12 @@ static rondo_status add_all_to_all(struct rondo_plan *plan, const struct rondo_t
         }
         send = copy;
     }
+    if (!v) {
+        rondo_status status = add_exchange(plan, t, send, word, &first);
+        if (status != RONDO_IN_PROGRESS) {
+            return status;
+        }
+    }
     for (int d = 0; d < ctx->nranks; d++) { /* everyone starts with another peer */
         int to = (ctx->rank + d) % ctx->nranks, from = (ctx->rank + ctx->nranks - d) % ctx->nranks;
         const char *out = send + (v ? t->send_displs[to] * elem : (size_t)to * block);
@@ -503,6 +501,9 @@ static rondo_status add_all_to_all(struct rondo_plan *plan, const struct rondo_t
         size_t nsend = v ? t->send_counts[to] : t->count, nrecv = v ? t->counts[from] : t->count;
         RONDO_TRY(add_message(plan, t, 1, to, out, NULL, nsend));
         RONDO_TRY(add_message(plan, t, 0, from, NULL, in, nrecv));
+    }
+    for (int i = first + 1; first >= 0 && i < plan->nruns; i++) {
+        plan->runs[i].gate = i - first;
     }
     return RONDO_SUCCESS;
 }
@@ -541,7 +542,7 @@ rondo_status rondo_plan_add(struct rondo_plan *plan, const struct rondo_task *ta
     RONDO_TRY(copy_arrays(plan, &t));
     switch ((enum rondo_coll)t.coll) {
     case RONDO_COLL_ALL_TO_ALL:
-    case RONDO_COLL_ALL_TO_ALLV: note_call(plan, &t, word); return add_all_to_all(plan, &t);
+    case RONDO_COLL_ALL_TO_ALLV: note_call(plan, &t, word); return add_all_to_all(plan, &t, word);
     case RONDO_COLL_GATHER:
     case RONDO_COLL_SCATTER: note_call(plan, &t, word); return add_rooted(plan, &t);
     default: return add_collective(plan, &t, word);

@@ -9,7 +9,15 @@
 #include "comm.h"
 
 /* A turn that looks at a socket is a system call: so many of them are a spin of some length. */
-enum { SPINS = 2000, NET_SPINS = 64, FIRST_STALL_CHECK = 8, OTHER_STALL_CHECKS = 4096, AFAR_STALL_CHECKS = 256, ANSWER_NS = 300000000 };
+enum {
+    SPINS = 2000,
+    NET_SPINS = 64,
+    FIRST_STALL_CHECK = 8,
+    OTHER_STALL_CHECKS = 4096,
+    AFAR_STALL_CHECKS = 256,
+    ANSWER_NS = RONDO_ANSWER_NS
+};
+static const int64_t linger_ns = 3000000000; /* a slice takes a millisecond at most */
 
 void rondo_call_text(const struct rondo_call *call, char *text, size_t size)
 {
@@ -185,57 +193,6 @@ static rondo_status on_check(void *arg)
     return ctx->net.proxied > 0 && ctx->stall_checks % AFAR_STALL_CHECKS == 0 ? compare_calls(ctx, 1) : RONDO_SUCCESS;
 }
 
-/* A rank of this node and the last collective it made; seq 0: none. */
-struct behind {
-    int rank;
-    struct rondo_call last;
-};
-enum { MOST_NAMED = 4 };
-
-/* Ranks of this node that have made fewer collectives than this one, the farthest behind first. @return how many of at most MOST_NAMED. */
-static int find_behind(struct rondo_ctx *ctx, struct behind *behind)
-{
-    int n = 0;
-    for (int i = 0; ctx->control != NULL && i < ctx->layout.nlocal; i++) {
-        struct behind b = { .rank = ctx->layout.local_ranks[i] };
-        int at;
-        if (!rondo_control_call_of(ctx->control, b.rank, 0, &b.last)) {
-            memset(&b.last, 0, sizeof(b.last));
-        }
-        if (b.rank == ctx->rank || b.last.seq >= ctx->seq) {
-            continue;
-        }
-        for (at = n < MOST_NAMED ? n++ : MOST_NAMED - 1; at > 0 && behind[at - 1].last.seq > b.last.seq; at--) {
-            behind[at] = behind[at - 1];
-        }
-        behind[at] = b;
-    }
-    return n;
-}
-
-/* "; rank 3 on host has not made this call, its last is broadcast #16 (..) (done)": whoever is behind, or the peer we wait for. */
-static void culprit_text(struct rondo_ctx *ctx, int *peer, char *text, size_t size)
-{
-    struct behind behind[MOST_NAMED] = { 0 };
-    int n = find_behind(ctx, behind);
-    size_t at = 0;
-    text[0] = '\0';
-    if (n > 0) {
-        *peer = behind[0].rank;
-    }
-    for (int i = 0; i < n && at < size; i++) {
-        char last[96] = "none so far";
-        if (behind[i].last.seq > 0) {
-            rondo_call_text(&behind[i].last, last, sizeof(last));
-        }
-        at += (size_t)snprintf(text + at, size - at, "; rank %d on %s has not made this call, its last collective: %s%s", behind[i].rank,
-                               ctx->peers[behind[i].rank].host, last,
-                               behind[i].last.seq == 0     ? ""
-                               : behind[i].last.state == 2 ? " (done)"
-                                                           : " (under way)");
-    }
-}
-
 /* "waited 30.0 s in all_reduce #17 (...) for data from rank 3 (...); rank 5 on host has not made this call, ..." */
 static rondo_status on_report(void *arg, int late, int64_t waited_ns)
 {
@@ -248,7 +205,7 @@ static rondo_status on_report(void *arg, int late, int64_t waited_ns)
     if (ctx->control != NULL && ctx->seq > 0 && rondo_control_call_of(ctx->control, ctx->rank, ctx->seq, &call) && call.state == 1) {
         rondo_call_text(&call, call_text, sizeof(call_text));
     }
-    culprit_text(ctx, &peer, culprits, sizeof(culprits));
+    rondo_behind_text(ctx, &peer, culprits, sizeof(culprits));
     if (!late) {
         RONDO_WARN("rank %d on %s has waited %.1f s in %s for %s%s", ctx->rank, rondo_log_host(), (double)waited_ns * 1e-9, call_text, what,
                    culprits);
@@ -267,6 +224,38 @@ static rondo_status turn_streams(void *arg, int *moved)
     (void)arg;
     rondo_streams_turn(moved);
     return RONDO_SUCCESS;
+}
+
+/* Who died is not waited for; who is stopped in the middle of a slice, not for ever. */
+static int on_given_up(void *arg, int local, int64_t waited_ns)
+{
+    struct rondo_ctx *ctx = arg;
+    int rank = ctx->layout.local_ranks[local], moved;
+    (void)rondo_control_turn(ctx->control, &moved);
+    if (rondo_control_state_of(ctx->control, rank) == 2) {
+        return 1;
+    }
+    if (waited_ns < linger_ns) {
+        return 0;
+    }
+    ctx->lingers = rank;
+    return 1;
+}
+
+rondo_status rondo_ctx_drop(struct rondo_ctx *ctx, rondo_status status)
+{
+    char why[RONDO_ERROR_TEXT];
+    snprintf(why, sizeof(why), "%s", rondo_error_text());
+    ctx->lingers = -1;
+    rondo_net_revoke(&ctx->net);
+    ctx->exec_ops->drop(ctx->exec);
+    if (RONDO_LIKELY(ctx->lingers < 0)) {
+        return rondo_fail_quiet(status, "%s", why);
+    }
+    return rondo_fail(status,
+                      "%.300s; rank %d on %s was stopped while it moved data of this call: it may still touch this rank's buffers when it "
+                      "goes on: keep them until its process has ended",
+                      why, ctx->lingers, ctx->peers[ctx->lingers].host);
 }
 
 void rondo_ctx_policy(struct rondo_ctx *ctx)
@@ -288,6 +277,7 @@ void rondo_ctx_policy(struct rondo_ctx *ctx)
     policy->arg = ctx;
     ctx->exec_owner.arg = ctx;
     ctx->exec_owner.mismatch = on_mismatch;
+    ctx->exec_owner.given_up = on_given_up;
     if (ctx->control != NULL && ctx->progress.nhooks == 0) {
         struct rondo_hook control = { "control", turn_control, ctx->control, 0 }, streams = { "streams", turn_streams, NULL, 0 };
         rondo_progress_add(&ctx->progress, control);
@@ -299,6 +289,23 @@ rondo_status rondo_ctx_turn(struct rondo_ctx *ctx, int *moved)
 {
     RONDO_TRY(ctx->exec_ops->turn(ctx->exec, moved));
     return RONDO_LIKELY(ctx->net.proxied == 0) ? RONDO_SUCCESS : rondo_net_turn(&ctx->net, moved);
+}
+
+/* Who closes a connection because of an error says so by the control plane, too: what was the cause there is worth a moment. */
+static rondo_status with_reason(struct rondo_ctx *ctx, rondo_status status)
+{
+    char text[RONDO_ERROR_TEXT];
+    int64_t end = rondo_now_ns() + RONDO_ANSWER_NS;
+    int moved;
+    if (status != RONDO_REMOTE_ERROR || ctx->net.proxied == 0 || ctx->control == NULL || __atomic_load_n(&ctx->aborted, __ATOMIC_ACQUIRE)) {
+        return status;
+    }
+    snprintf(text, sizeof(text), "%s", rondo_error_text());
+    while (!rondo_control_aborted(ctx->control) && rondo_now_ns() < end) {
+        (void)rondo_control_turn(ctx->control, &moved);
+        sched_yield();
+    }
+    return rondo_control_aborted(ctx->control) ? rondo_ctx_ready(ctx) : rondo_fail_quiet(status, "%s", text);
 }
 
 rondo_status rondo_ctx_wait(struct rondo_ctx *ctx, const int *open)
@@ -322,8 +329,7 @@ rondo_status rondo_ctx_wait(struct rondo_ctx *ctx, const int *open)
                 continue;
             }
         }
-        ctx->exec_ops->drop(ctx->exec);
-        return rondo_ctx_fail(ctx, status, -1);
+        return rondo_ctx_drop(ctx, rondo_ctx_fail(ctx, with_reason(ctx, status), -1));
     }
 }
 

@@ -121,8 +121,7 @@ rondo_status rondo_ctx_turn_queue(struct rondo_ctx *ctx, int *moved)
         status = rondo_ctx_ready(ctx);
     }
     if (status != RONDO_SUCCESS) {
-        rondo_ctx_fail(ctx, status, -1);
-        ctx->exec_ops->drop(ctx->exec);
+        rondo_ctx_drop(ctx, rondo_ctx_fail(ctx, status, -1));
     }
     reap_done(ctx, status, moved);
     pthread_mutex_unlock(&ctx->queue_lock);
@@ -170,7 +169,7 @@ void rondo_ctx_drop_queue(struct rondo_ctx *ctx, rondo_status status)
     pthread_mutex_lock(&ctx->queue_lock);
     if (ctx->queue != NULL) {
         rondo_fail_quiet(status, "rank %d: the communicator \"%s\" ended with work still queued on a stream", ctx->rank, ctx->name);
-        ctx->exec_ops->drop(ctx->exec);
+        rondo_ctx_drop(ctx, status);
         reap_done(ctx, status, &moved);
     }
     pthread_mutex_unlock(&ctx->queue_lock);

@@ -16,7 +16,6 @@ rondo_status rondo_tune_allowed(struct rondo_allowed *allowed)
 {
     const struct rondo_params *params = rondo_params();
     RONDO_TRY(rondo_allowed_parse(allowed, params->algo, params->proto));
-    /* Only when asked for: who leaves such a call by an error cannot keep the others from its buffers yet. */
     for (int c = 0; !params->direct && c < RONDO_NUM_COLLS; c++) {
         allowed->protos[c][RONDO_ALGO_TWOSHOT] = 0;
     }

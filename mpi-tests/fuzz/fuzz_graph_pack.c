@@ -26,7 +26,7 @@ static void packs_to_the_same(const struct rondo_graph *graphs, const uint8_t *d
     rondo_free(again);
 }
 
-static void job_is_stitched(int ndevs, const uint8_t *data, size_t bytes)
+static void job_is_stitched(int ndevs, int host_trees, const uint8_t *data, size_t bytes)
 {
     struct rondo_stitch_rank ranks[NNODES * MAX_DEVS];
     struct rondo_stitch *stitch;
@@ -36,7 +36,9 @@ static void job_is_stitched(int ndevs, const uint8_t *data, size_t bytes)
                                                .node = (uint32_t)(r / ndevs),
                                                .local = (uint16_t)(r % ndevs) };
     }
-    const struct rondo_stitch_input input = { .nranks = NNODES * ndevs, .rank = ranks, .ndistinct = 1, .bytes = &data, .nbytes = &bytes };
+    const struct rondo_stitch_input input = {
+        .nranks = NNODES * ndevs, .rank = ranks, .ndistinct = 1, .bytes = &data, .nbytes = &bytes, .host_trees = host_trees
+    };
     if (rondo_stitch_create(&stitch, &input) != RONDO_SUCCESS) {
         return;
     }
@@ -64,7 +66,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         rondo_graph_release(&graphs[id]);
     }
     if (ndevs <= MAX_DEVS) {
-        job_is_stitched(ndevs, data, bytes);
+        job_is_stitched(ndevs, 0, data, bytes);
+        job_is_stitched(ndevs, 1, data, bytes);
     }
     return 0;
 }

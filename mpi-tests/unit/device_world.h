@@ -67,11 +67,33 @@ static inline rondo_config device_config(int ordinal)
     return config;
 }
 
+/* Of a rank: a piece of memory that buffers come from, if there is one (unit_device_direct). */
+static __thread struct {
+    CUdeviceptr base;
+    size_t bytes, used;
+    int live;
+} device_pool;
+
 static inline CUdeviceptr device_new(size_t bytes)
 {
     CUdeviceptr memory;
+    if (device_pool.base != 0 && device_pool.used + bytes <= device_pool.bytes) {
+        memory = device_pool.base + device_pool.used;
+        device_pool.used += rondo_round_up(bytes + 1, RONDO_CTRL_ALIGN);
+        device_pool.live++;
+        return memory;
+    }
     CU(cu()->MemAlloc(&memory, bytes > 0 ? bytes : 1));
     return memory;
+}
+
+static inline void device_delete(CUdeviceptr memory)
+{
+    if (device_pool.base == 0 || memory - device_pool.base >= device_pool.bytes) {
+        CU(cu()->MemFree(memory));
+    } else if (--device_pool.live == 0) {
+        device_pool.used = 0;
+    }
 }
 
 /* Both copies need no pinned memory: the test waits. */
@@ -201,7 +223,7 @@ static inline const char *device_call_check(const struct device *d, struct devic
     for (int m = 0; m < 2; m++) {
         if (c->device.memory[m] != NULL) {
             device_get(d, c->host.memory[m], (CUdeviceptr)(uintptr_t)c->device.memory[m], c->host.bytes[m] + 2 * DEVICE_GUARD);
-            CU(cu()->MemFree((CUdeviceptr)(uintptr_t)c->device.memory[m]));
+            device_delete((CUdeviceptr)(uintptr_t)c->device.memory[m]);
         }
     }
     return fake_call_check(&c->call, &c->host);
@@ -235,5 +257,20 @@ static inline void device_call(struct fake_rank *r, const struct device *d, stru
         device_call(r, d, (struct fake_call){ __VA_ARGS__ }); \
         if ((r)->failure[0] != '\0') return;                  \
     } while (0)
+
+/* Types, operations and sizes in turn. */
+static inline __attribute__((unused)) void device_every_collective(struct fake_rank *r)
+{
+    static const size_t counts[] = { 0, 1, 260, 3001 };
+    static const rondo_dtype types[] = { RONDO_FLOAT32, RONDO_UINT8, RONDO_INT32, RONDO_FLOAT64, RONDO_INT64 };
+    unsigned seed = 0;
+    for (int coll = 0; coll < FAKE_NUM_COLLS; coll++) {
+        for (size_t k = 0; k < RONDO_COUNTOF(counts); k++, seed++) {
+            DEVICE_CALL(r, device_of(r), .coll = (enum fake_coll)coll, .type = types[seed % RONDO_COUNTOF(types)],
+                        .op = (rondo_op)(seed / 3 % RONDO_NUM_OPS), .root = (int)(seed % (unsigned)r->nranks), .count = counts[k],
+                        .in_place = (int)(seed & 1), .seed = seed);
+        }
+    }
+}
 
 #endif

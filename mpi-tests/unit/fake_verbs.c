@@ -186,8 +186,13 @@ static enum ibv_wc_status write_deliver(const struct fake_qp *from, struct fake_
     }
     fake.writes++;
     fake.last_write = *wr;
-    if (bytes > 0 && ((to->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) == 0 ||
-                      fake_verbs_poke(wr->wr.rdma.remote_addr, wr->wr.rdma.rkey, (void *)(uintptr_t)wr->sg_list->addr, bytes) != 0)) {
+    int refused = bytes > 0 && (to->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) == 0;
+    uint64_t at = wr->wr.rdma.remote_addr;
+    for (int i = 0; i < wr->num_sge && !refused; at += wr->sg_list[i++].length) {
+        const struct ibv_sge *sge = &wr->sg_list[i];
+        refused = sge->length > 0 && fake_verbs_poke(at, wr->wr.rdma.rkey, (void *)(uintptr_t)sge->addr, sge->length) != 0;
+    }
+    if (refused) {
         if (to->nrecv > 0) { /* as Soft-RoCE does */
             complete(to, to->ibv.recv_cq, (struct ibv_wc){ .wr_id = to->recv[0], .status = IBV_WC_REM_ACCESS_ERR, .opcode = IBV_WC_RECV });
             memmove(to->recv, to->recv + 1, (size_t)--to->nrecv * sizeof *to->recv);
@@ -211,9 +216,19 @@ static enum ibv_wc_status write_deliver(const struct fake_qp *from, struct fake_
     return IBV_WC_SUCCESS;
 }
 
+static int is_local(const struct ibv_send_wr *wr, int access)
+{
+    int all = 1;
+    for (int i = 0; i < wr->num_sge; i++) {
+        const struct ibv_sge *sge = &wr->sg_list[i];
+        all &= sge->length == 0 || mr_covers(mr_find(sge->lkey, 0), sge->addr, sge->length, access);
+    }
+    return all;
+}
+
 static enum ibv_wc_status deliver(struct fake_qp *qp, const struct ibv_send_wr *wr)
 {
-    size_t bytes = wr->num_sge > 0 ? wr->sg_list->length : 0;
+    size_t bytes = rondo_verbs_wr_bytes(wr);
     struct fake_qp *to = qp_find(qp->attr.dest_qp_num);
     int local = wr->opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_LOCAL_WRITE : 0;
     if (fake.send_status != IBV_WC_SUCCESS) {
@@ -224,9 +239,10 @@ static enum ibv_wc_status deliver(struct fake_qp *qp, const struct ibv_send_wr *
     if ((wr->send_flags & IBV_SEND_INLINE) != 0) { /* its key means nothing */
         fake.bad_uses += bytes > qp->cap.max_inline_data || wr->opcode == IBV_WR_RDMA_READ;
         fake.inlined++;
-    } else if (bytes > 0 && !mr_covers(mr_find(wr->sg_list->lkey, 0), wr->sg_list->addr, bytes, local)) {
+    } else if (!is_local(wr, local)) {
         return IBV_WC_LOC_PROT_ERR;
     }
+    fake.early += to != NULL && to->attr.qp_state < IBV_QPS_RTR;
     if (to == NULL || (to->attr.qp_state != IBV_QPS_RTR && to->attr.qp_state != IBV_QPS_RTS) || to->attr.dest_qp_num != qp->ibv.qp_num ||
         to->attr.rq_psn != qp->attr.sq_psn || to->attr.path_mtu != qp->attr.path_mtu) {
         return IBV_WC_RETRY_EXC_ERR;
@@ -253,7 +269,7 @@ static int post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send
         if (fails(FAKE_POST_SEND)) {
             return fake.fail_errno;
         }
-        if ((qp->attr.qp_state != IBV_QPS_RTS && qp->attr.qp_state != IBV_QPS_ERR) || wr->num_sge > 1 ||
+        if ((qp->attr.qp_state != IBV_QPS_RTS && qp->attr.qp_state != IBV_QPS_ERR) || wr->num_sge > (int)qp->cap.max_send_sge ||
             qp->posted - qp->retired >= qp->cap.max_send_wr) {
             fake.bad_uses++;
             return EINVAL;
@@ -425,6 +441,10 @@ static struct ibv_mr *reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t b
     ALONE();
     if (fd < 0) {
         errno = fake.dmabuf_errno;
+        return NULL;
+    }
+    if (fake.fail_dmabuf_in > 0 && --fake.fail_dmabuf_in == 0) {
+        errno = fake.fail_errno;
         return NULL;
     }
     struct ibv_mr *mr = reg_mr(pd, (void *)(uintptr_t)iova, bytes, access);

@@ -43,6 +43,7 @@ struct fake_verbs {
     /* what was done */
     int calls[FAKE_NUM_CALLS], live[FAKE_NUM_CALLS];           /* live: objects of the first kinds */
     int nmodifies, writes, inlined, reads, overruns, bad_uses; /* bad_uses: what no program may do, such as to free what is in use */
+    int early;                                                 /* sends to a queue pair that is not ready to receive */
     struct fake_modify modify[FAKE_MODIFIES];
     struct fake_write write[FAKE_WRITES]; /* the first of them, since `writes` was 0 */
     struct ibv_qp_init_attr last_qp;
@@ -53,6 +54,7 @@ struct fake_verbs {
 
     /* what goes wrong: the Nth call from now (1: the next one), with this errno */
     int fail_in[FAKE_NUM_CALLS], fail_errno;
+    int fail_dmabuf_in;             /* the same of registrations of DMA-BUFs alone */
     uint32_t most_inline;           /* bytes that a queue pair can have; more is EINVAL, as real cards say */
     int inline_given;               /* what it has when it has any */
     int dmabuf_errno;               /* of a descriptor that is none */

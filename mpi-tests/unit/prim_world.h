@@ -166,7 +166,49 @@ static inline void world_run_well(struct world *w, uint64_t seed, uint32_t threa
     }
 }
 
+/* A grid of one warp: behind some time of the others' it ends them all, as a host does. */
+struct world_killer {
+    struct world *w;
+    uint64_t breaths;
+};
+static inline void world_kill_all(void *arg, void *shared)
+{
+    const struct world_killer *k = arg;
+    static const struct rondo_gpu_words never;
+    uint32_t spins = 0;
+    (void)shared;
+    if (rondo_block_tid() != 0) return;
+    for (uint64_t i = 0; i < k->breaths; i++) {
+        (void)rondo_breath(&never, &spins);
+    }
+    for (int r = 0; r < k->w->n; r++) {
+        rondo_store_relaxed32(&k->w->rank[r].words.abort, 1);
+    }
+}
+
 /* ---- elements ---- */
+
+/* Element i of a rank's buffer: sums of a few stay exact in every type. */
+static inline int world_value(uint64_t seed, int call, int rank, size_t i)
+{
+    uint64_t x = (seed + 3) * 0x9e3779b97f4a7c15ull + (uint64_t)call * 77 + (uint64_t)rank * 1000003 + i * 7919;
+    x ^= x >> 29;
+    x *= 0xbf58476d1ce4e5b9ull;
+    return (int)(x >> 40 & 1);
+}
+
+/* What a collective leaves in element i of a rank's output. */
+static inline int world_result(uint64_t seed, int call, enum rondo_coll coll, int n, int root, size_t count, int rank, size_t i)
+{
+    int sum = 0;
+    if (coll == RONDO_COLL_BROADCAST) return world_value(seed, call, root, i);
+    if (coll == RONDO_COLL_ALL_GATHER) return world_value(seed, call, (int)(i / count), i % count);
+    i += coll == RONDO_COLL_REDUCE_SCATTER ? (size_t)rank * count : 0;
+    for (int r = 0; r < n; r++) {
+        sum += world_value(seed, call, r, i);
+    }
+    return sum;
+}
 
 #define WORLD_PUT_(ctx, name, NAME, value, storage, arith, to_arith, from_arith, is_float) \
     case RONDO_##NAME: {                                                                   \

@@ -197,7 +197,7 @@ static void make_work(struct sim *s, int channel, int r)
     k->work.algo = (uint8_t)c->algo;
     k->work.proto = RONDO_PROTO_SIMPLE;
     k->work.elem_bytes = (uint8_t)c->elem_bytes;
-    k->work.block_rank = c->algo == RONDO_ALGO_TWOSHOT ? NULL : s->layout->channel[channel].ring.rank_at;
+    k->work.block_rank = c->algo == RONDO_ALGO_TWOSHOT || c->algo == RONDO_ALGO_ONESHOT ? NULL : s->layout->channel[channel].ring.rank_at;
     k->work.counts = c->counts;
     k->work.displs = c->displs;
     k->work.block = c->len;
@@ -313,6 +313,13 @@ static struct elem get_own(struct sim *s, int r, const struct flow *flow, size_t
     return k->out[flow->span.out + at];
 }
 
+static void count_moved(const struct sim *s, int from, int to, size_t n)
+{
+    if (s->c->moved != NULL && from != to) {
+        s->c->moved[from * s->n + to] += n;
+    }
+}
+
 /* @return 1: moved, 0: blocked. */
 static int post_all(struct sim *s, int r, const struct flow *flow)
 {
@@ -336,6 +343,17 @@ static int post_all(struct sim *s, int r, const struct flow *flow)
     return 1;
 }
 
+static void take_all(struct sim *s, int r, const struct flow *flow)
+{
+    const struct rank *k = &s->rank[r];
+    for (int q = 0; q < s->n; q++) {
+        struct rondo_span span = rondo_work_span(&k->work, k->schedule->map, flow->loop, q);
+        for (size_t i = 0; i < span.n; i++) {
+            put_out(s, r, span.out + i, s->rank[q].post[k->op & 1].data[i], 0);
+        }
+    }
+}
+
 static int recv_all(struct sim *s, int r, const struct flow *flow)
 {
     uint32_t op = s->rank[r].op;
@@ -349,7 +367,10 @@ static int recv_all(struct sim *s, int r, const struct flow *flow)
             return 0;
         }
     }
-    for (size_t i = 0; i < flow->span.n; i++) {
+    if ((flow->step.act & RONDO_REDUCE) == 0) {
+        take_all(s, r, flow);
+    }
+    for (size_t i = 0; (flow->step.act & RONDO_REDUCE) != 0 && i < flow->span.n; i++) {
         struct elem e = s->rank[0].post[op & 1].data[i];
         for (int q = 1; q < s->n; q++) {
             e = reduce(e, s->rank[q].post[op & 1].data[i]);
@@ -358,6 +379,7 @@ static int recv_all(struct sim *s, int r, const struct flow *flow)
     }
     for (int q = 0; q < s->n; q++) {
         s->rank[q].post[op & 1].reads++;
+        count_moved(s, q, r, s->rank[q].post[op & 1].n);
     }
     return 1;
 }
@@ -386,6 +408,11 @@ static void move_open(struct sim *s, int r, struct flow *flow)
 {
     const struct rondo_step *p = &flow->step;
     size_t n = rondo_min_size(s->c->slice, flow->span.n - flow->done);
+    for (int q = 0; q < s->n; q++) {
+        int reads = (p->act & RONDO_REDUCE) != 0 || q == ((p->act & RONDO_PULL_ROOT) != 0 ? s->rank[r].work.seat.root : p->block);
+        count_moved(s, q, r, reads ? n : 0);
+        count_moved(s, r, q, (p->act & RONDO_PUSH) != 0 || ((p->act & RONDO_PUSH_ROOT) != 0 && q == s->rank[r].work.seat.root) ? n : 0);
+    }
     for (size_t i = 0; i < n; i++, flow->done++) {
         size_t in = flow->span.in + flow->done, out = flow->span.out + flow->done;
         int from = (p->act & RONDO_PULL_ROOT) != 0 ? s->rank[r].work.seat.root : (p->act & RONDO_REDUCE) != 0 ? 0 : p->block;
@@ -476,6 +503,7 @@ static int move_slice(struct sim *s, int r, struct flow *flow)
         struct conn *conn = &k->send[p->to[i]];
         conn->message[conn->tail++ % RONDO_SLOTS] = message;
         wake(s, conn->to);
+        count_moved(s, r, conn->to, n);
         s->result->messages++;
     }
     flow->done += n;
@@ -624,8 +652,9 @@ void sim_run(const struct sim_case *c, struct sim_result *result)
     struct sim s = { .c = c, .result = result, .n = c->nranks, .random = c->seed };
     size_t all;
     memset(result, 0, sizeof(*result));
-    s.layout = c->nnodes > 0 ? sim_layout_nodes(c->local, c->nnodes, c->nchannels, (uint64_t)c->shuffled)
-                             : sim_layout_new(c->nranks, c->nchannels, c->shuffled);
+    s.layout = c->layout != NULL ? c->layout
+               : c->nnodes > 0   ? sim_layout_nodes(c->local, c->nnodes, c->nchannels, (uint64_t)c->shuffled)
+                                 : sim_layout_new(c->nranks, c->nchannels, c->shuffled);
     s.rank = sim_zeroed((size_t)s.n, sizeof(*s.rank));
     s.pool = sim_zeroed(2 * (size_t)s.n, sizeof(*s.pool));
     s.in_pool = sim_zeroed(2 * (size_t)s.n, 1);
@@ -655,5 +684,7 @@ void sim_run(const struct sim_case *c, struct sim_result *result)
     free(s.pool);
     free(s.in_pool);
     free(s.displs);
-    sim_layout_free(s.layout);
+    if (c->layout == NULL) {
+        sim_layout_free(s.layout);
+    }
 }

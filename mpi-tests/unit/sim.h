@@ -36,6 +36,8 @@ struct sim_case {
     enum sim_mode mode;
     uint64_t seed;
     const struct rondo_schedule *schedule; /* instead of the table's; NULL */
+    struct rondo_layout *layout;           /* instead of one that is drawn; NULL */
+    uint64_t *moved; /* [from * nranks + to]: elements that pass, by conns or from and to the other's memory, are added; NULL */
 };
 
 struct sim_result {

@@ -5,47 +5,54 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kern/block.h"
+#include "kern/block_direct.h"
 
 #define NAME_ROW_(ctx, name, NAME, value, ...) [value] = #name,
 static const char *const dtypes[] = { RONDO_DTYPE_TABLE(NAME_ROW_, ) };
 static const char *const reduces[] = { RONDO_REDUCE_TABLE(NAME_ROW_, ) };
 #undef NAME_ROW_
 #define NAME_ROW_(ctx, name, NAME, value) [value] = #name,
-static const char *const protos[] = { RONDO_PROTO_TABLE(NAME_ROW_, ) };
+enum { DIRECT = RONDO_NUM_PROTOS };
+static const char *const ways[] = { RONDO_PROTO_TABLE(NAME_ROW_, )[DIRECT] = "direct" };
 #undef NAME_ROW_
 #define REDUCES_ROW_(ctx, name, NAME, AS, reduces, root) [RONDO_COLL_##NAME] = RONDO_BLOCK_REDUCES_##AS, /* a barrier is an all_reduce */
 static const uint8_t coll_reduces[] = { RONDO_COLL_TABLE(REDUCES_ROW_, ) };
 #undef REDUCES_ROW_
 
-static int is_reduction(const char *name, size_t dtype, size_t op, size_t proto)
+static int is_reduction(const char *name, size_t dtype, size_t op, size_t way)
 {
     char text[RONDO_KERNEL_NAME];
-    snprintf(text, sizeof text, "rondo_%s_%s_%s", dtypes[dtype], reduces[op], protos[proto]);
+    snprintf(text, sizeof text, "rondo_%s_%s_%s", dtypes[dtype], reduces[op], ways[way]);
     return strcmp(name, text) == 0;
+}
+
+static void set_way(struct sim_kernel *k, size_t way)
+{
+    k->direct = way == DIRECT;
+    k->proto = k->direct ? RONDO_PROTO_SIMPLE : (enum rondo_proto)way;
 }
 
 struct sim_kernel sim_kernel_find(const char *name)
 {
-    const size_t nops = RONDO_COUNTOF(reduces), nprotos = RONDO_COUNTOF(protos), all = RONDO_COUNTOF(dtypes) * nops * nprotos;
+    const size_t nops = RONDO_COUNTOF(reduces), nways = RONDO_COUNTOF(ways), all = RONDO_COUNTOF(dtypes) * nops * nways;
     struct sim_kernel k = { .kind = SIM_KERNEL_NONE };
     char text[RONDO_KERNEL_NAME];
     if (strcmp(name, "rondo_p2p") == 0) {
         k.kind = SIM_KERNEL_P2P;
     }
-    for (size_t i = 0; i < nprotos; i++) {
-        snprintf(text, sizeof text, "rondo_copy_%s", protos[i]);
+    for (size_t i = 0; i < nways; i++) {
+        snprintf(text, sizeof text, "rondo_copy_%s", ways[i]);
         if (strcmp(name, text) == 0) {
             k.kind = SIM_KERNEL_COPY;
-            k.proto = (enum rondo_proto)i;
+            set_way(&k, i);
         }
     }
     for (size_t i = 0; i < all && k.kind == SIM_KERNEL_NONE; i++) {
-        if (is_reduction(name, i / nprotos / nops, i / nprotos % nops, i % nprotos)) {
+        if (is_reduction(name, i / nways / nops, i / nways % nops, i % nways)) {
             k.kind = SIM_KERNEL_REDUCE;
-            k.dtype = (rondo_dtype)(i / nprotos / nops);
-            k.reduce = (enum rondo_reduce)(i / nprotos % nops);
-            k.proto = (enum rondo_proto)(i % nprotos);
+            k.dtype = (rondo_dtype)(i / nways / nops);
+            k.reduce = (enum rondo_reduce)(i / nways % nops);
+            set_way(&k, i % nways);
         }
     }
     return k;
@@ -57,6 +64,7 @@ struct sim_kernel sim_kernel_of(const struct rondo_work *w)
     return (struct sim_kernel){ .kind = p2p                     ? SIM_KERNEL_P2P
                                         : coll_reduces[w->coll] ? SIM_KERNEL_REDUCE
                                                                 : SIM_KERNEL_COPY,
+                                .direct = rondo_work_is_direct(w),
                                 .dtype = (rondo_dtype)w->dtype,
                                 .reduce = (enum rondo_reduce)w->reduce,
                                 .proto = (enum rondo_proto)w->proto };
@@ -66,7 +74,10 @@ static void body(void *arg, void *shared)
 {
     const struct sim_kernel_run *run = arg;
     const struct sim_kernel *k = &run->kernel;
-    if (k->kind == SIM_KERNEL_REDUCE) {
+    if (k->direct) {
+        const int moves = k->kind == SIM_KERNEL_COPY;
+        rondo_block_direct(run->launch, shared, moves ? RONDO_UINT8 : k->dtype, moves ? (enum rondo_reduce)RONDO_MOVES_ONLY : k->reduce);
+    } else if (k->kind == SIM_KERNEL_REDUCE) {
         rondo_block_reduce(run->launch, shared, k->dtype, k->reduce, k->proto);
     } else if (k->kind == SIM_KERNEL_COPY) {
         rondo_block_copy(run->launch, shared, k->proto);

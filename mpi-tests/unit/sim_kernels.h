@@ -9,6 +9,7 @@
 
 struct sim_kernel {
     enum { SIM_KERNEL_NONE, SIM_KERNEL_REDUCE, SIM_KERNEL_COPY, SIM_KERNEL_P2P } kind;
+    int direct; /* of REDUCE and COPY; proto says nothing */
     rondo_dtype dtype;
     enum rondo_reduce reduce;
     enum rondo_proto proto;

@@ -113,7 +113,10 @@ static inline void kind_draw(struct kind *k)
             g->net[c] = (int16_t)(c < 2 * g->nchannels ? draw(k->nnets + 1) - 1 : -1);
         }
     }
-    for (int i = 0; i < k->nnets; i++) {
+    for (int i = 0, any = draw(2); i < k->nnets; i++) {
+        for (int kind = 0; any && kind < RONDO_NUM_GDR; kind++) {
+            k->net[i].gdr[kind] = (uint64_t)draw(1 << k->ndevs);
+        }
         int n = draw(4) ? draw(12) : draw(RONDO_NET_NAME);
         for (int at = 0; at <= n; at++) {
             k->net[i].name[at] = (char)(at < n ? '!' + draw('~' - '!' + 1) : '\0');

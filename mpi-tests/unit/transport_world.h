@@ -20,6 +20,7 @@
 #include "base/wait.h"
 #include "net/handshake.h"
 #include "net/netdev.h"
+#include "net/transport_net.h"
 
 enum { MAX_RANKS = 8, CHANNELS = 2, RING = 0, UP = 1, DOWN = 2, KINDS = 3, MAX_LINKS = CHANNELS * 8, SLICES = 1000, ALL_PROTOS = 7 };
 static const int64_t deadline_ns = 60ll * 1000000000;
@@ -455,6 +456,52 @@ static inline void body_lazy(struct world *w, struct rank *r)
         CHECK(ends[i].link.conn.slots[RONDO_PROTO_LL] == NULL && ends[i].link.conn.channel == -1);
         rondo_link_close(&r->net, &ends[i].link);
     }
+}
+
+/* ---- ranks that share no memory, in one thread ---- */
+
+/* Two ranks by turns of this thread, up to the hello. */
+static inline struct world *two_apart(uint32_t slot_bytes)
+{
+    struct world *w = world_new(2, RONDO_SHM_MEMFD, slot_bytes);
+    int pending, open = 1;
+    int64_t late = rondo_now_ns() + deadline_ns;
+    world_spread(w);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(rank_open(w, i, MAX_LINKS), RONDO_SUCCESS);
+        assert_int_equal(rank_offer(w, i), RONDO_SUCCESS);
+    }
+    while (open) {
+        open = 0;
+        for (int i = 0; i < 2; i++) {
+            rondo_status status = rank_connect(w, i);
+            assert_true(status == RONDO_SUCCESS || status == RONDO_IN_PROGRESS);
+            open |= status != RONDO_SUCCESS;
+        }
+        assert_true(rondo_now_ns() < late);
+    }
+    for (open = 1; open;) {
+        open = 0;
+        for (int i = 0; i < 2; i++) {
+            open |= rank_hello(&w->rank[i], &pending) != RONDO_SUCCESS;
+            rank_turn(&w->rank[i]);
+            open |= w->rank[i].net.busy;
+        }
+        assert_true(rondo_now_ns() < late);
+    }
+    return w;
+}
+
+static inline const struct rondo_net_end *net_end(const struct end *end) { return end->link.state; }
+
+static inline struct end *first_end(struct rank *r, int is_send)
+{
+    for (int i = 0; i < r->nends; i++) {
+        if (r->ends[i].link.is_send == is_send) {
+            return &r->ends[i];
+        }
+    }
+    return NULL;
 }
 
 static const enum rondo_shm_mode modes[] = { RONDO_SHM_MEMFD, RONDO_SHM_SOCKET, RONDO_SHM_FILE };

@@ -30,35 +30,15 @@ struct job_data {
 
 /* ---- what a rank has, and what it has to get ---- */
 
-static int value_of(const struct job *j, int call, int rank, size_t i)
-{
-    uint64_t x = (j->seed + 3) * 0x9e3779b97f4a7c15ull + (uint64_t)call * 77 + (uint64_t)rank * 1000003 + i * 7919;
-    x ^= x >> 29;
-    x *= 0xbf58476d1ce4e5b9ull;
-    return (int)(x >> 40 & 1); /* sums of a few stay exact in every type */
-}
+static int value_of(const struct job *j, int call, int rank, size_t i) { return world_value(j->seed, call, rank, i); }
 
 static int is_blocks(const struct call *c, int out) { return c->coll == (out ? RONDO_COLL_ALL_GATHER : RONDO_COLL_REDUCE_SCATTER); }
 static size_t elements_of(const struct job *j, const struct call *c, int out) { return c->count * (is_blocks(c, out) ? (size_t)j->n : 1); }
 
-static int sum_of(const struct job *j, int call, size_t i)
-{
-    int sum = 0;
-    for (int r = 0; r < j->n; r++) {
-        sum += value_of(j, call, r, i);
-    }
-    return sum;
-}
-
 static int result_of(const struct job *j, int call, int rank, size_t i)
 {
     const struct call *c = &j->call[call];
-    switch ((int)c->coll) {
-    case RONDO_COLL_BROADCAST: return value_of(j, call, ROOT % j->n, i);
-    case RONDO_COLL_ALL_GATHER: return value_of(j, call, (int)(i / c->count), i % c->count);
-    case RONDO_COLL_REDUCE_SCATTER: return sum_of(j, call, (size_t)rank * c->count + i);
-    default: return sum_of(j, call, i);
-    }
+    return world_result(j->seed, call, c->coll, j->n, ROOT % j->n, c->count, rank, i);
 }
 
 static void make_buffers(const struct job *j, struct job_data *d)
@@ -295,7 +275,7 @@ static void ll128_needs_whole_lines(void **state)
         for (int r = 0; r < j.n; r++) {
             const struct world_buffer *got = j.call[0].in_place ? &d.in[0][r] : &d.out[0][r];
             for (size_t i = 0; i < j.call[0].count; i++) {
-                wrong |= ((const int32_t *)(const void *)got->data)[i] != sum_of(&j, 0, i);
+                wrong |= ((const int32_t *)(const void *)got->data)[i] != result_of(&j, 0, r, i);
             }
         }
         free_buffers(&j, &d);
@@ -387,26 +367,6 @@ static void calls_that_differ_are_seen(void **state)
 
 /* ---- abort ---- */
 
-struct killer {
-    struct world *w;
-    uint64_t breaths;
-};
-/* Behind some time of the others' it ends them all, as a host does. */
-static void kill_all(void *arg, void *shared)
-{
-    const struct killer *k = arg;
-    static const struct rondo_gpu_words never;
-    uint32_t spins = 0;
-    (void)shared;
-    if (rondo_block_tid() != 0) return;
-    for (uint64_t i = 0; i < k->breaths; i++) {
-        (void)rondo_breath(&never, &spins);
-    }
-    for (int r = 0; r < k->w->n; r++) {
-        rondo_store_relaxed32(&k->w->rank[r].words.abort, 1);
-    }
-}
-
 static void abort_ends_every_wait(void **state)
 {
     (void)state;
@@ -418,7 +378,7 @@ static void abort_ends_every_wait(void **state)
         struct rondo_sim_grid grid[WORLD_RANKS + 1];
         struct rondo_sim_result result;
         struct job_data d;
-        struct killer killer;
+        struct world_killer killer;
         int n = 0;
         make_buffers(&j, &d);
         killer.w = make_world(&j, &d);
@@ -429,7 +389,7 @@ static void abort_ends_every_wait(void **state)
             grid[n] = sim_kernel_grid(&run[n], j.threads);
             n++;
         }
-        grid[n++] = (struct rondo_sim_grid){ kill_all, &killer, 1, 32, 0 };
+        grid[n++] = (struct rondo_sim_grid){ world_kill_all, &killer, 1, 32, 0 };
         rondo_sim_run(&rules, grid, n, &result);
         assert_string_equal(result.why, "");
         assert_int_equal(result.end, RONDO_SIM_ENDED);

@@ -140,6 +140,41 @@ static void sets_unite_and_count(void **state)
     assert_int_equal(rondo_cores_count(&b), 4);
 }
 
+static void a_thread_is_bound_near_a_device(void **state)
+{
+    cpu_set_t all, one;
+    struct rondo_cores cores, own, after;
+    char path[64], text[32];
+    int last = 0;
+    (void)state;
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    assert_int_equal(rondo_cores_affinity(&own), 0);
+    assert_int_equal(rondo_cores_count(&own), CPU_COUNT(&all));
+    for (int core = 0; core < CPU_SETSIZE; core++) {
+        last = CPU_ISSET(core, &all) ? core : last;
+    }
+    snprintf(text, sizeof text, "%d,1022-1023\n", last);
+    put("/device/local_cpulist", text);
+    put("/other/local_cpulist", "\n");
+    snprintf(path, sizeof path, "%s/device", mount_point);
+    assert_int_equal(rondo_cores_near(path, &cores), 1);
+    assert_int_equal(rondo_cores_count(&cores), 3);
+    rondo_cores_intersect(&cores, &own);
+    assert_int_equal(rondo_cores_bind(&cores), 0);
+    assert_int_equal(sched_getaffinity(0, sizeof one, &one), 0);
+    rondo_cores_affinity(&after);
+    assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
+    assert_true(CPU_COUNT(&one) == 1 && CPU_ISSET(last, &one));
+    assert_memory_equal(&after, &cores, sizeof after);
+    memset(&cores, 0, sizeof cores);
+    assert_int_equal(rondo_cores_bind(&cores), -1);
+    snprintf(path, sizeof path, "%s/other", mount_point);
+    assert_int_equal(rondo_cores_near(path, &cores), 0);
+    snprintf(path, sizeof path, "%s/none", mount_point);
+    assert_int_equal(rondo_cores_near(path, &cores), 0);
+    assert_int_equal(rondo_cores_count(&cores), 0);
+}
+
 static void numa_node_is_that_of_the_kernel(void **state)
 {
     struct rondo_cores cores, none = { { 0 } };
@@ -264,6 +299,7 @@ int main(int argc, char **argv)
         TEST(a_launchers_cores_are_not_those_it_left_to_its_children),
         TEST(allowed_cores_follow_the_threads_affinity),
         TEST(sets_unite_and_count),
+        TEST(a_thread_is_bound_near_a_device),
         TEST(numa_node_is_that_of_the_kernel),
     };
     return cmocka_run_group_tests(tests, make_mount, remove_mount);

@@ -172,8 +172,10 @@ static void small_sum_on_a_node_is_oneshot_and_large_one_twoshot_or_a_ring(void 
         assert_int_equal(large.algo, RONDO_ALGO_RING);
         assert_int_equal(large.proto, RONDO_PROTO_SIMPLE);
         assert_int_equal(large.nchannels, 1); /* channels share a thread */
-        assert_int_equal(rondo_cost_choose_other(&l, &all, RONDO_COLL_ALL_GATHER, 64, BOARD, RONDO_ALGO_TWOSHOT, 0, &other), RONDO_SUCCESS);
+        assert_int_equal(rondo_cost_choose_other(&l, &all, RONDO_COLL_REDUCE_SCATTER, 64, BOARD, RONDO_ALGO_TWOSHOT, 0, &other),
+                         RONDO_SUCCESS);
         assert_int_equal(other.proto, RONDO_PROTO_LL);
+        assert_int_equal(choose(&l, RONDO_COLL_ALL_GATHER, 64).algo, RONDO_ALGO_ONESHOT);
     }
 }
 

@@ -268,6 +268,28 @@ static void users_limits_of_channels_are_kept(void **state)
     assert_true(rondo_ring_cost_us(&l, RONDO_COLL_ALL_GATHERV, RONDO_PROTO_SIMPLE, 2, 8, 0) < 0);
 }
 
+/* One-shot for few bytes, two-shot for many, where all GPUs of a node reach one another and RONDO_DIRECT_GPU asks for it. */
+static void direct_calls_are_for_gpus_that_reach_one_another(void **state)
+{
+    struct rondo_layout l = layout_of(&h100), far = layout_of(&h100_2), pci = layout_of(&workstation);
+    struct rondo_choice choice;
+    (void)state;
+    assert_int_equal(rondo_cost_choose(&l, NULL, RONDO_COLL_ALL_REDUCE, 8, 0, &choice), RONDO_SUCCESS);
+    assert_true(choice.algo != RONDO_ALGO_ONESHOT && choice.algo != RONDO_ALGO_TWOSHOT);
+    l.model.gpu.direct = far.model.gpu.direct = pci.model.gpu.direct = 64 << 10;
+    assert_int_equal(rondo_cost_choose(&l, NULL, RONDO_COLL_ALL_REDUCE, 8, 0, &choice), RONDO_SUCCESS);
+    assert_int_equal(choice.algo, RONDO_ALGO_ONESHOT);
+    assert_int_equal(rondo_cost_choose(&l, NULL, RONDO_COLL_ALL_REDUCE, 64 * MIB, 0, &choice), RONDO_SUCCESS);
+    assert_int_equal(choice.algo, RONDO_ALGO_TWOSHOT);
+    assert_int_equal(choice.nchannels, l.nchannels);
+    assert_int_equal(rondo_cost_choose(&l, NULL, RONDO_COLL_ALL_GATHER, 64 * MIB, 0, &choice), RONDO_SUCCESS);
+    assert_int_equal(choice.algo, RONDO_ALGO_TWOSHOT);
+    assert_string_equal(rondo_oneshot_limit(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, MIB), "more bytes than RONDO_DIRECT_GPU");
+    assert_string_equal(rondo_twoshot_limit(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, l.nchannels, 64 * MIB), "NVLink bandwidth");
+    assert_string_equal(rondo_twoshot_limit(&far, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, MIB), "one node only, all on NVLink");
+    assert_int_equal(rondo_twoshot_cost_us(&pci, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, MIB, 0) >= 0, pci.nranks == 2);
+}
+
 /* ---- limits ---- */
 
 static void limit_is(const struct spec *s, enum rondo_algo algo, enum rondo_proto proto, size_t bytes, const char *expected)
@@ -293,7 +315,7 @@ static void limit_names_the_link_or_the_latency(void **state)
     limit_is(&workstation, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, 8, "PCI latency");
     limit_is(&workstation, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, 64 * MIB, "PCI bandwidth");
     assert_non_null(strstr(rondo_ring_limit(&none, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_LL128, 1, 8), "LL128 needs NVLink"));
-    assert_string_equal(rondo_oneshot_limit(&none, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, 8), "host memory only");
+    assert_string_equal(rondo_oneshot_limit(&none, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, 8), "asked for by RONDO_DIRECT_GPU=64K");
     none.model.gpu.ring.bw_intra = 0;
     assert_string_equal(rondo_ring_limit(&none, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_LL, 1, 8), "its graph has no bandwidth");
     assert_true(rondo_ring_cost_us(&none, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_LL, 1, 8, 0) < 0);
@@ -487,6 +509,7 @@ int main(void)
         cmocka_unit_test(few_bytes_get_few_channels_then_few_threads),
         cmocka_unit_test(table_has_the_channels_that_the_bytes_fill),
         cmocka_unit_test(users_limits_of_channels_are_kept),
+        cmocka_unit_test(direct_calls_are_for_gpus_that_reach_one_another),
         cmocka_unit_test(limit_names_the_link_or_the_latency),
         cmocka_unit_test(ll128_is_where_128_bytes_arrive_as_one),
         cmocka_unit_test(model_takes_what_the_graphs_say),

@@ -10,27 +10,13 @@
 
 /* ---- collectives ---- */
 
-static void every_collective(struct fake_rank *r)
-{
-    static const size_t counts[] = { 0, 1, 260, 3001 };
-    static const rondo_dtype types[] = { RONDO_FLOAT32, RONDO_UINT8, RONDO_INT32, RONDO_FLOAT64, RONDO_INT64 };
-    unsigned seed = 0;
-    for (int coll = 0; coll < FAKE_NUM_COLLS; coll++) {
-        for (size_t k = 0; k < RONDO_COUNTOF(counts); k++, seed++) {
-            DEVICE_CALL(r, device_of(r), .coll = (enum fake_coll)coll, .type = types[seed % RONDO_COUNTOF(types)],
-                        .op = (rondo_op)(seed / 3 % RONDO_NUM_OPS), .root = (int)(seed % (unsigned)r->nranks), .count = counts[k],
-                        .in_place = (int)(seed & 1), .seed = seed);
-        }
-    }
-}
-
 static void collectives_are_right_on_1_2_and_4_gpus(void **state)
 {
     (void)state;
     fake_params(SMALL, "MAX_NCHANNELS", "2", NULL);
-    device_ranks(1, 0, every_collective, NULL);
-    device_ranks(2, 0, every_collective, NULL);
-    device_ranks(4, 0, every_collective, NULL);
+    device_ranks(1, 0, device_every_collective, NULL);
+    device_ranks(2, 0, device_every_collective, NULL);
+    device_ranks(4, 0, device_every_collective, NULL);
 }
 
 static void collectives_are_right_with_each_algorithm_and_protocol(void **state)
@@ -41,7 +27,7 @@ static void collectives_are_right_with_each_algorithm_and_protocol(void **state)
     for (size_t a = 0; a < RONDO_COUNTOF(algos); a++) {
         for (size_t p = 0; p < RONDO_COUNTOF(protos); p++) {
             fake_params(SMALL, "MAX_NCHANNELS", "2", "ALGO", algos[a], "PROTO", protos[p], NULL);
-            device_ranks(3, 0, every_collective, NULL);
+            device_ranks(3, 0, device_every_collective, NULL);
         }
     }
 }
@@ -53,7 +39,7 @@ static void collectives_are_right_through_sockets(void **state)
 {
     (void)state;
     fake_params(SMALL, "MAX_NCHANNELS", "2", "P2P_DISABLE", "1", "SHM_DISABLE", "1", "SOCKET_IFNAME", "lo", NULL);
-    device_ranks(2, 0, every_collective, NULL);
+    device_ranks(2, 0, device_every_collective, NULL);
     device_ranks(2, 0, all_to_all_by_hand, NULL);
 }
 
@@ -62,7 +48,7 @@ static void collectives_are_right_through_shared_memory(void **state)
 {
     (void)state;
     fake_params(SMALL, "MAX_NCHANNELS", "2", "P2P_DISABLE", "1", NULL);
-    device_ranks(2, 0, every_collective, NULL);
+    device_ranks(2, 0, device_every_collective, NULL);
     device_ranks(3, 0, all_to_all_by_hand, NULL);
 }
 
@@ -70,7 +56,7 @@ static void ranks_may_share_a_gpu_when_allowed(void **state)
 {
     (void)state;
     fake_params(SMALL, "MAX_NCHANNELS", "2", NULL);
-    device_ranks(2, 1, every_collective, NULL);
+    device_ranks(2, 1, device_every_collective, NULL);
 }
 
 /* ---- streams ---- */

@@ -5,7 +5,12 @@
 #include <cmocka.h>
 
 #include "base/param.h"
+#include "comm.h"
 #include "device_world.h"
+#include "kern/exec_cuda_impl.h"
+
+/* Calls that reach into the peers' memory. */
+#define DIRECT "DIRECT_GPU", "4K", "ALGO", "all_reduce:oneshot,twoshot"
 
 /* ---- what is refused ---- */
 
@@ -105,6 +110,8 @@ static void calls_that_differ_end_both_ranks_kernels(void **state)
     (void)state;
     fake_params(SMALL, "MAX_NCHANNELS", "1", NULL);
     device_ranks(2, 0, different_counts, NULL);
+    fake_params(SMALL, "MAX_NCHANNELS", "1", DIRECT, NULL);
+    device_ranks(2, 0, different_counts, NULL);
 }
 
 /* Only rank 0 calls. */
@@ -138,6 +145,8 @@ static void a_call_that_waits_too_long_says_for_whom(void **state)
     fake_params(SMALL, "MAX_NCHANNELS", "1", NULL);
     setenv("RONDO_TIMEOUT", "300ms", 1);
     assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    device_ranks(2, 0, nobody_comes, NULL);
+    fake_params(SMALL, "MAX_NCHANNELS", "1", DIRECT, "TIMEOUT", "300ms", NULL);
     device_ranks(2, 0, nobody_comes, NULL);
 }
 
@@ -173,12 +182,75 @@ static void abort_ends_kernels_from_any_thread(void **state)
     fake_params(SMALL, "MAX_NCHANNELS", "1", NULL);
     pthread_barrier_init(&launched, NULL, 2);
     device_ranks(2, 0, aborted, NULL);
+    fake_params(SMALL, "MAX_NCHANNELS", "1", DIRECT, NULL);
+    device_ranks(2, 0, aborted, NULL);
     pthread_barrier_destroy(&launched);
 }
 
 /* ---- each call of the driver fails in turn ---- */
 
 static CUresult always_fails(void) { return CUDA_ERROR_UNKNOWN; }
+
+/* What is before the kernel in its stream ends once the end of the communicator has asked this often whether the context is lost. */
+enum { ASKED_OFTEN = 3 };
+static int asked; /* atomic */
+static CUstream asked_stream;
+static struct rondo_cuda real;
+
+static CUresult count_query(CUstream stream)
+{
+    __atomic_fetch_add(&asked, stream == asked_stream, __ATOMIC_SEQ_CST);
+    return real.StreamQuery(stream);
+}
+
+static void wait_until_asked(void *arg)
+{
+    double end = fake_now() + 30;
+    (void)arg;
+    while (__atomic_load_n(&asked, __ATOMIC_SEQ_CST) < ASKED_OFTEN && fake_now() < end) {
+        fake_sleep_ms(1);
+    }
+}
+
+static void ended_untold(struct fake_rank *r)
+{
+    const struct device *d = device_of(r);
+    CUdeviceptr memory = device_new(8192);
+    void *x = (void *)(uintptr_t)memory;
+    if (r->rank == 0) {
+        asked_stream = r->comm->ctx->exec->own;
+        CU(cu()->LaunchHostFunc(d->stream, wait_until_asked, NULL));
+        FAKE_OK(r, rondo_all_reduce(x, x, 100, RONDO_INT32, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(d->stream)));
+    }
+    pthread_barrier_wait(&launched);
+    if (r->rank == 0) {
+        rondo_comm_abort(r->comm);
+        FAKE_CHECK(r, __atomic_load_n(&asked, __ATOMIC_SEQ_CST) >= ASKED_OFTEN, "its memory went before the kernel");
+    }
+    pthread_barrier_wait(&launched);
+    if (r->rank == 1) {
+        rondo_comm_abort(r->comm);
+    }
+    CU(cu()->StreamSynchronize(d->stream));
+    CU(cu()->MemFree(memory));
+    r->comm = NULL;
+}
+
+/* The driver does not say whether the kernel has ended, and it does not leave at once. */
+static void memory_goes_after_kernels_of_which_the_driver_says_nothing(void **state)
+{
+    struct rondo_cuda *table = (struct rondo_cuda *)(uintptr_t)cu();
+    (void)state;
+    real = *table;
+    fake_params(SMALL, "MAX_NCHANNELS", "1", NULL);
+    asked = 0;
+    table->EventQuery = (__typeof__(table->EventQuery))(void *)always_fails;
+    table->StreamQuery = count_query;
+    pthread_barrier_init(&launched, NULL, 2);
+    device_ranks(2, 0, ended_untold, NULL);
+    pthread_barrier_destroy(&launched);
+    *table = real;
+}
 
 /* Those that only take things back, and what errors are told with. */
 static int may_fail(const char *name)
@@ -237,7 +309,7 @@ static void every_call_of_the_driver_may_fail(void **state)
 #undef ROW_
     };
     (void)state;
-    fake_params(SMALL, "MAX_NCHANNELS", "1", "CHECK_POINTERS", "0", NULL);
+    fake_params(SMALL, "MAX_NCHANNELS", "1", "CHECK_POINTERS", "0", "DIRECT_GPU", "4K", NULL);
     setenv("RONDO_TIMEOUT", "2s", 1);
     assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
     device_open(&f.device[0], 0);
@@ -266,6 +338,7 @@ int main(void)
         cmocka_unit_test(calls_that_differ_end_both_ranks_kernels),
         cmocka_unit_test(a_call_that_waits_too_long_says_for_whom),
         cmocka_unit_test(abort_ends_kernels_from_any_thread),
+        cmocka_unit_test(memory_goes_after_kernels_of_which_the_driver_says_nothing),
         cmocka_unit_test(every_call_of_the_driver_may_fail),
     };
     device_driver();

@@ -48,9 +48,9 @@ static void collectives_are_right_with_the_tuners_choice(void **state)
 static void collectives_are_right_with_ring_and_each_protocol(void **state)
 {
     (void)state;
-    collectives_with("ring", "simple");
-    collectives_with("ring", "ll");
-    collectives_with("ring", "ll128");
+    collectives_with("ring;all_to_all:p2p", "simple");
+    collectives_with("ring;all_to_all:p2p", "ll");
+    collectives_with("ring;all_to_all:p2p", "ll128");
 }
 
 static void collectives_are_right_with_tree_and_each_protocol(void **state)
@@ -65,7 +65,7 @@ static void collectives_are_right_with_tree_and_each_protocol(void **state)
 static void collectives_are_right_with_one_shot(void **state)
 {
     (void)state;
-    collectives_with("ring;all_reduce:oneshot,ring;barrier:oneshot", "");
+    collectives_with("ring;all_reduce:oneshot,ring;all_gather:oneshot,ring;all_gatherv:oneshot,ring;barrier:oneshot", "");
 }
 
 static void large_and_small(struct fake_rank *r)
@@ -74,7 +74,9 @@ static void large_and_small(struct fake_rank *r)
     for (size_t k = 0; k < RONDO_COUNTOF(counts); k++) {
         FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_FLOAT32, .count = counts[k]);
         FAKE_CALL(r, .coll = FAKE_REDUCE_SCATTER, .type = RONDO_FLOAT32, .count = counts[k], .in_place = 1);
-        FAKE_CALL(r, .coll = FAKE_ALL_TO_ALL, .type = RONDO_UINT8, .count = counts[k], .in_place = 1);
+        FAKE_CALL(r, .coll = FAKE_ALL_TO_ALL, .type = RONDO_UINT8, .count = counts[k], .in_place = (int)(k % 2));
+        FAKE_CALL(r, .coll = FAKE_ALL_TO_ALL, .type = RONDO_UINT8, .count = counts[k],
+                  .in_place = r->rank == 1); /* not on all ranks alike */
         FAKE_CALL(r, .coll = FAKE_BROADCAST, .type = RONDO_INT32, .count = counts[k], .root = 1);
     }
 }

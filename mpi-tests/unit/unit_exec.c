@@ -128,7 +128,7 @@ static struct world *world_new(int n, uint64_t step, uint32_t op)
         struct rank *r = &w->rank[i];
         r->world = w;
         r->rank = i;
-        r->owner = (struct rondo_exec_owner){ r, on_mismatch };
+        r->owner = (struct rondo_exec_owner){ .arg = r, .mismatch = on_mismatch };
         r->mismatch_peer = RONDO_NO_PEER;
         r->board = (struct rondo_board){ w->places, rondo_board_stride(MOST_COUNT * 4), MOST_COUNT * 4, i, n, op };
         assert_int_equal(rondo_exec_cpu.open(&r->exec, 2, n, &r->owner), RONDO_SUCCESS);

@@ -22,6 +22,13 @@ static struct rondo_work work_of(enum rondo_coll coll, int dtype, int reduce, in
     return (struct rondo_work){ .coll = (uint8_t)coll, .dtype = (uint8_t)dtype, .reduce = (uint8_t)reduce, .proto = (uint8_t)proto };
 }
 
+static struct rondo_work direct_of(enum rondo_coll coll, int dtype, int reduce, enum rondo_algo algo)
+{
+    struct rondo_work work = work_of(coll, dtype, reduce, RONDO_PROTO_SIMPLE);
+    work.algo = (uint8_t)algo;
+    return work;
+}
+
 static void assert_name(struct rondo_work work, const char *expected)
 {
     char name[RONDO_KERNEL_NAME];
@@ -38,13 +45,16 @@ static void every_work_names_its_kernel(void **state)
             for (int proto = 0; proto < RONDO_NUM_PROTOS; proto++, i++) {
                 assert_name(work_of(RONDO_COLL_REDUCE_SCATTER, dtype, reduce, proto), reductions[i]);
             }
+            assert_name(direct_of(RONDO_COLL_ALL_REDUCE, dtype, reduce, RONDO_ALGO_ONESHOT), reductions[i]);
+            assert_name(direct_of(RONDO_COLL_REDUCE, dtype, reduce, RONDO_ALGO_TWOSHOT), reductions[i++]);
         }
     }
     assert_int_equal(i, RONDO_COUNTOF(reductions));
     for (int proto = 0; proto < RONDO_NUM_PROTOS; proto++) {
         assert_name(work_of(RONDO_COLL_BROADCAST, RONDO_FLOAT32, 0, proto), moves[proto]);
     }
-    assert_name(work_of(RONDO_COLL_SEND, RONDO_FLOAT32, 0, RONDO_PROTO_LL), moves[RONDO_NUM_PROTOS]);
+    assert_name(direct_of(RONDO_COLL_ALL_GATHER, RONDO_FLOAT32, 0, RONDO_ALGO_TWOSHOT), moves[RONDO_NUM_PROTOS]);
+    assert_name(work_of(RONDO_COLL_SEND, RONDO_FLOAT32, 0, RONDO_PROTO_LL), moves[RONDO_NUM_PROTOS + 1]);
     assert_name(work_of(RONDO_COLL_RECV, RONDO_FLOAT32, 0, RONDO_PROTO_SIMPLE), "rondo_p2p");
     assert_name(work_of(RONDO_COLL_BARRIER, RONDO_UINT8, RONDO_REDUCE_MAX, RONDO_PROTO_LL), "rondo_u8_max_ll");
 }

@@ -1,4 +1,4 @@
-/* What collectives ask of RDMA cards: exactly what net_work.h says that they need, with every algorithm and protocol, over the recording cards of fake_verbs.h. Ranks are threads. */
+/* What collectives ask of RDMA cards: exactly what net_work.h says that they need, with every algorithm and protocol, over the recording cards of fake_verbs.h; and with memory that is registered. Ranks are threads. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -36,16 +36,21 @@ static void add(const rondo_comm *comm, struct net_work *total)
     pthread_barrier_wait(&all.barrier);
 }
 
-/* Not in one process: what needs several nodes, and connections made by use, whose ends the fake card does not wait for. Those are mpi_cost's. */
-static int is_here(const struct net_work_row *row) { return !row->several_nodes && row->as[0] != '\0'; }
-
+/* FAKE_NUM_COLLS: none. */
 static enum fake_coll coll_by_name(const char *name)
 {
     int coll = 0;
-    while (strcmp(fake_coll_names[coll], name) != 0) {
+    while (coll < FAKE_NUM_COLLS && strcmp(fake_coll_names[coll], name) != 0) {
         coll++;
     }
     return (enum fake_coll)coll;
+}
+
+/* Not in one process: what needs several nodes. That is mpi_cost's. */
+static int is_here(const struct net_work_row *row, int proto)
+{
+    int by_use = row->as[0] == '\0'; /* its connections, whatever the protocol asked for */
+    return !row->several_nodes && coll_by_name(row->coll) < FAKE_NUM_COLLS && (!by_use || proto == RONDO_PROTO_SIMPLE);
 }
 
 static void calls(struct fake_rank *r)
@@ -85,7 +90,7 @@ static void calls(struct fake_rank *r)
 static void count_with(int nranks, const struct net_work_row *row, int proto)
 {
     char algo[64];
-    snprintf(algo, sizeof algo, "%s:%s", row->as, row->algo);
+    snprintf(algo, sizeof algo, row->as[0] != '\0' ? "%s:%s" : "", row->as, row->algo);
     fake_params("SHM_DISABLE", "1", "NET", "verbs", "IB_HCA", "=fake0:2", "MAX_NCHANNELS", "1", "ALGO", algo, "PROTO", proto_names[proto],
                 NULL);
     all.row = row;
@@ -97,6 +102,7 @@ static void count_with(int nranks, const struct net_work_row *row, int proto)
     assert_int_equal(fake_verbs_objects(), 0);
     assert_int_equal(fake.bad_uses, 0);
     assert_int_equal(fake.overruns, 0);
+    assert_int_equal(fake.early, 0); /* a card would try again and again, and then fail */
 }
 
 static void collectives_ask_for_the_least(void **state)
@@ -105,11 +111,127 @@ static void collectives_ask_for_the_least(void **state)
     for (int nranks = 2; nranks <= MOST_RANKS; nranks++) {
         for (int proto = 0; proto < RONDO_NUM_PROTOS; proto++) {
             for (size_t i = 0; i < NET_WORK_ROWS; i++) {
-                if (is_here(&net_work_rows[i])) {
+                if (is_here(&net_work_rows[i], proto)) {
                     count_with(nranks, &net_work_rows[i], proto);
                 }
             }
         }
+    }
+}
+
+/* ---- registered memory ---- */
+
+enum { SLICE = 8192, SLICES = 64, CALLED = SLICES * SLICE };
+
+/* What calls on memory of one kind have asked for: work, slices that were in no slot (sent, received). */
+struct kind {
+    struct net_work work;
+    uint64_t passed[2];
+};
+static struct kind kinds[2]; /* ordinary, registered */
+static int gathers, mrs[2];
+
+static uint64_t passed_by(const rondo_comm *comm, int is_send)
+{
+    uint64_t passed = 0;
+    for (int i = 0; i < comm->ctx->nlinks; i++) {
+        const struct rondo_link *link = &comm->ctx->links[i];
+        passed += link->state != NULL && link->is_send == is_send ? ((const struct rondo_net_end *)link->state)->passed_by : 0;
+    }
+    return passed;
+}
+
+static void call_on(struct fake_rank *r, const uint8_t *in, uint8_t *out)
+{
+    size_t blocks = gathers ? (size_t)r->nranks : 1;
+    memset(out, 0, blocks * CALLED);
+    pthread_barrier_wait(&all.barrier);
+    FAKE_OK(r, gathers ? rondo_all_gather(in, out, CALLED, RONDO_UINT8, r->comm, NULL)
+                       : rondo_broadcast(in, out, CALLED, RONDO_UINT8, 0, r->comm, NULL));
+    for (size_t b = 0; b < blocks; b++) {
+        for (size_t i = 0; i < CALLED; i++) {
+            FAKE_CHECK(r, out[b * CALLED + i] == (uint8_t)(b * 50 + i + i / 251));
+        }
+    }
+}
+
+/* Totals of all ranks, less those of before. */
+static void measure(struct fake_rank *r, struct kind *kind, int64_t sign)
+{
+    struct net_work mine = { 0 };
+    net_work_read(r->comm, &mine);
+    for (size_t w = 0; w < NET_WORK_WORDS; w++) {
+        __atomic_add_fetch((uint64_t *)&kind->work + w, (uint64_t)(sign * (int64_t)((const uint64_t *)&mine)[w]), __ATOMIC_SEQ_CST);
+    }
+    for (int is_send = 0; is_send < 2; is_send++) {
+        __atomic_add_fetch(&kind->passed[is_send], (uint64_t)(sign * (int64_t)passed_by(r->comm, is_send)), __ATOMIC_SEQ_CST);
+    }
+    pthread_barrier_wait(&all.barrier);
+}
+
+static void on_both_kinds(struct fake_rank *r)
+{
+    for (int registered = 0; registered < 2; registered++) {
+        size_t bytes = (gathers ? (size_t)r->nranks : 1) * CALLED;
+        void *in = malloc(CALLED), *out = malloc(bytes);
+        if (registered) {
+            free(in);
+            free(out);
+            FAKE_OK(r, rondo_mem_alloc(&in, CALLED));
+            FAKE_OK(r, rondo_mem_alloc(&out, bytes));
+        }
+        for (size_t i = 0; i < CALLED; i++) {
+            ((uint8_t *)in)[i] = (uint8_t)((gathers ? (size_t)r->rank * 50 : 0) + i + i / 251);
+        }
+        pthread_barrier_wait(&all.barrier);
+        mrs[0] = fake.live[FAKE_MR];
+        call_on(r, in, out); /* receives that were posted before come to slots */
+        measure(r, &kinds[registered], -1);
+        call_on(r, in, out);
+        measure(r, &kinds[registered], 1);
+        pthread_barrier_wait(&all.barrier);
+        mrs[1] = fake.live[FAKE_MR];
+        pthread_barrier_wait(&all.barrier);
+        FAKE_CHECK(r, (mrs[1] > mrs[0]) == registered);
+        if (registered) {
+            FAKE_OK(r, rondo_mem_free(in));
+            FAKE_OK(r, rondo_mem_free(out));
+            pthread_barrier_wait(&all.barrier);
+            FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_FLOAT32, .count = 1); /* the communicator forgets it */
+            pthread_barrier_wait(&all.barrier);
+            int left = fake.live[FAKE_MR];
+            pthread_barrier_wait(&all.barrier);
+            FAKE_CHECK(r, left == mrs[0], "%d are registered, %d were", left, mrs[0]);
+        } else {
+            free(in);
+            free(out);
+        }
+    }
+}
+
+/* All that is sent lies in the user's memory, and all that is received but a call's first slice on a conn arrives there: no more work than with slots, and fewer headers. */
+static void registered_memory_is_in_no_slot(void **state)
+{
+    enum { N = 3 };
+    (void)state;
+    for (gathers = 0; gathers < 2; gathers++) {
+        uint64_t hops = gathers ? N * (N - 1) : N - 1, sent = hops * SLICES, conns = gathers ? N : N - 1;
+        fake_params("SHM_DISABLE", "1", "NET", "verbs", "IB_HCA", "=fake0:2", "MAX_NCHANNELS", "1", "ALGO", "ring", "PROTO", "simple",
+                    "BUFFSIZE", "64K", NULL);
+        memset(kinds, 0, sizeof kinds);
+        pthread_barrier_init(&all.barrier, NULL, N);
+        fake_ranks(N, on_both_kinds, NULL);
+        pthread_barrier_destroy(&all.barrier);
+        assert_int_equal(kinds[0].passed[0] + kinds[0].passed[1], 0);
+        assert_int_equal(kinds[1].passed[1], sent);
+        assert_int_equal(kinds[1].passed[0], sent - conns);
+        assert_int_equal(kinds[0].work.messages, sent);
+        assert_int_equal(kinds[1].work.messages, sent);
+        assert_int_equal(kinds[1].work.doorbells, sent);
+        assert_int_equal(kinds[1].work.bytes, sent * SLICE + conns * NET_WORK_HEADER);
+        assert_true(kinds[1].work.receives <= sent && kinds[1].work.credits <= sent);
+        assert_int_equal(fake_verbs_objects(), 0);
+        assert_int_equal(fake.bad_uses, 0);
     }
 }
 
@@ -123,7 +245,8 @@ static int setup(void **state)
 
 int main(void)
 {
-    static const struct CMUnitTest tests[] = { cmocka_unit_test_setup(collectives_ask_for_the_least, setup) };
+    static const struct CMUnitTest tests[] = { cmocka_unit_test_setup(collectives_ask_for_the_least, setup),
+                                               cmocka_unit_test_setup(registered_memory_is_in_no_slot, setup) };
     fake_watchdog(300);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -388,15 +388,19 @@ int main(void)
         cmocka_unit_test(the_guid_is_the_hardware_address),
         ROW(devices_have_the_names_of_the_topology),
         ROW(memory_of_the_host_only),
-        ROW(all_sizes_arrive_over_ipv4),
         ROW(all_sizes_arrive_over_ipv6),
-        ROW(lengths_change_from_message_to_message),
-        ROW(thirty_two_requests_are_under_way),
-        ROW(parts_arrive_in_every_order),
-        ROW(equal_tags_and_the_next_receive_keep_the_order),
-        ROW(connections_come_in_any_order),
         ROW(use_before_connect_or_the_wrong_way_is_refused),
+    };
+    const struct CMUnitTest moving[] = {
+        ROW(all_sizes_arrive_over_ipv4),      ROW(lengths_change_from_message_to_message),         ROW(thirty_two_requests_are_under_way),
+        ROW(parts_arrive_in_every_order),     ROW(equal_tags_and_the_next_receive_keep_the_order), ROW(connections_come_in_any_order),
         ROW(threads_have_comms_of_their_own),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    static const char *const helpers[] = { "0", "1", "2", "4" };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    for (size_t i = 0; i < RONDO_COUNTOF(helpers); i++) {
+        set_param("RONDO_SOCKET_NTHREADS", helpers[i]);
+        failed += cmocka_run_group_tests_name(helpers[i], moving, NULL, NULL);
+    }
+    return failed;
 }

@@ -48,7 +48,7 @@ static void handles_of_anything_are_refused(void **state)
     struct pair pair;
     (void)state;
     use_loop("1");
-    for (int k = 0; k < 9; k++) {
+    for (int k = 0; k < 11; k++) {
         struct rondo_socket_handle handle;
         pair_prepare(&pair);
         memcpy(&handle, pair.to_sender, sizeof handle);
@@ -59,6 +59,7 @@ static void handles_of_anything_are_refused(void **state)
         handle.family = k == 4 ? 5 : k == 8 ? 6 : handle.family;
         handle.port = k == 5 ? 0 : handle.port;
         handle.nconns = k == 6 ? 0 : k == 7 ? RONDO_SOCKET_CONNS + 1 : handle.nconns;
+        handle.part = k == 9 ? RONDO_SOCKET_HELPED_PART - 1 : k == 10 ? RONDO_SOCKET_PART + 1 : handle.part;
         memset(handle.ifname, 0xff, sizeof handle.ifname);
         memcpy(pair.to_sender, &handle, sizeof handle);
         assert_int_equal(net->connect(pair.sender, pair.to_sender), k == 8 ? RONDO_INVALID_USAGE : RONDO_INTERNAL_ERROR);

@@ -98,6 +98,72 @@ static void whole_messages_go_in_turn(void **state)
     pair_close(&pair);
 }
 
+/* A header in front of data that lie elsewhere, to a receive that has a place for so many data: split or not. placed: as it must come. */
+static void move_apart(struct pair *pair, size_t bytes, size_t place_bytes, int plain, int placed)
+{
+    enum { HEAD = 16, FROM = 400000, AT = 1000, PLACE = 500000 };
+    const struct rondo_net_span head = { .data = source, .bytes = HEAD, .region = pair->from };
+    const struct rondo_net_span data = { .data = source + FROM, .bytes = bytes, .region = pair->from };
+    const struct rondo_net_span whole = { .data = target + AT, .bytes = HEAD + 300000, .region = pair->to };
+    const struct rondo_net_span place = { .data = target + PLACE, .bytes = place_bytes, .region = pair->to };
+    size_t got[2] = { 99, 99 };
+    void *request[2];
+    memset(target, 0, sizeof target);
+    assert_int_equal(dev->irecv_into(pair->recv, &whole, &place, 4, &request[0]), RONDO_SUCCESS);
+    assert_int_equal(dev->isend_from(pair->send, &head, &data, plain, 4, &request[1]), RONDO_SUCCESS);
+    assert_int_equal(wait_for(request[1], NULL), RONDO_SUCCESS);
+    assert_int_equal(wait_for(request[0], got), RONDO_SUCCESS);
+    assert_int_equal(got[0], placed ? 0 : HEAD + bytes);
+    assert_int_equal(got[1], placed ? bytes : 0);
+    if (placed) {
+        assert_memory_equal(target + PLACE, source + FROM, bytes);
+    } else {
+        assert_memory_equal(target + AT, source, HEAD);
+        assert_memory_equal(target + AT + HEAD, source + FROM, bytes);
+    }
+    size_t written = 0;
+    for (size_t i = 0; i < BUFFER; i++) {
+        written += target[i] != 0;
+    }
+    assert_in_range(written, bytes / 2, placed ? bytes : HEAD + bytes);
+}
+
+static void data_go_to_their_place_without_their_head(void **state)
+{
+    static const char *const split[] = { "0", "1" };
+    (void)state;
+    for (int s = 0; s < 2; s++) {
+        struct pair pair;
+        use("4", split[s]);
+        pair_open(&pair, ROCE);
+        for (size_t bytes = 1; bytes < 300000; bytes = bytes * 3 + 1) {
+            move_apart(&pair, bytes, bytes, 1, 1);
+            move_apart(&pair, bytes, bytes, 0, 0); /* the head is needed */
+            move_apart(&pair, bytes, bytes + 1, 1, 0);
+            move_apart(&pair, bytes, bytes > 1 ? bytes - 1 : 5, 1, 0);
+        }
+        fake.writes = 0;
+        move_apart(&pair, 300000, 300000, 1, 1);
+        assert_int_equal(fake.writes, s ? 5 : 2); /* clear-to-send, and as many writes as without a place */
+        pair_close(&pair);
+    }
+}
+
+static void a_place_is_checked_as_memory_is(void **state)
+{
+    struct pair pair;
+    void *request;
+    (void)state;
+    pair_open(&pair, ROCE);
+    const struct rondo_net_span whole = { .data = target, .bytes = 100, .region = pair.to };
+    struct rondo_net_span place = { .data = target + 200, .bytes = 0, .region = pair.to };
+    assert_int_equal(dev->irecv_into(pair.recv, &whole, &place, 4, &request), RONDO_INVALID_ARGUMENT);
+    place = (struct rondo_net_span){ .data = target + BUFFER - 10, .bytes = 11, .region = pair.to };
+    assert_int_equal(dev->irecv_into(pair.recv, &whole, &place, 4, &request), RONDO_INVALID_ARGUMENT);
+    assert_null(request);
+    pair_close(&pair);
+}
+
 static void split_messages_fill_lanes_in_stripes_of_128_bytes(void **state)
 {
     static const struct {
@@ -392,6 +458,8 @@ int main(void)
         TEST(each_queue_pair_is_connected_with_its_other_end),
         TEST(the_lower_count_of_the_ends_is_used),
         TEST(whole_messages_go_in_turn),
+        TEST(data_go_to_their_place_without_their_head),
+        TEST(a_place_is_checked_as_memory_is),
         TEST(split_messages_fill_lanes_in_stripes_of_128_bytes),
         TEST(stripes_over_infiniband_end_with_a_word_of_their_own),
         TEST(a_message_is_not_complete_before_all_its_stripes_are),

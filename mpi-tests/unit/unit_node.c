@@ -10,77 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/mem.h"
 #include "base/param.h"
-#include "comm.h"
-#include "node.h"
-#include "topo/stitch.h"
-
-enum { MAX_RANKS = 64 };
-
-struct job {
-    struct rondo_peer *peers;
-    struct rondo_layout layout;
-    int n;
-};
-
-/* Ranks on one host, each bound to one core. */
-static void job_init(struct job *job, int n, const int *core, const int *node)
-{
-    memset(job, 0, sizeof(*job));
-    job->n = n;
-    assert_int_equal(RONDO_NEW_ARRAY(job->peers, n, "peers"), RONDO_SUCCESS);
-    for (int r = 0; r < n; r++) {
-        job->peers[r].rank = r;
-        job->peers[r].nranks = n;
-        job->peers[r].device = -1;
-        job->peers[r].host_hash = node != NULL ? (uint64_t)node[r] + 1 : 1;
-        job->peers[r].cores.bits[core[r] / 64] |= (uint64_t)1 << (core[r] % 64);
-    }
-}
-
-static void job_release(struct job *job)
-{
-    rondo_layout_release(&job->layout);
-    rondo_free(job->peers);
-}
-
-/* What creation does, with all nodes' leaders in one process. */
-static void job_lay(struct job *job, int nchannels)
-{
-    struct rondo_shape shape[MAX_RANKS];
-    uint64_t graphs[MAX_RANKS];
-    int nshapes = 0;
-    assert_int_equal(rondo_layout_fill(&job->layout, job->peers, 0, job->n), RONDO_SUCCESS);
-    for (int node = 0; node < job->layout.nnodes; node++) {
-        struct rondo_layout view = { 0 };
-        struct rondo_shape *s = &shape[nshapes];
-        size_t n;
-        int rank = 0, known = 0;
-        while (job->layout.node_of[rank] != node) {
-            rank++;
-        }
-        assert_int_equal(rondo_layout_fill(&view, job->peers, rank, job->n), RONDO_SUCCESS);
-        assert_int_equal(rondo_node_graphs(&view, job->peers, &s->bytes, &n, NULL), RONDO_SUCCESS);
-        s->nbytes = (uint32_t)n;
-        s->hash = graphs[node] = rondo_graphs_hash(s->bytes, n);
-        for (int i = 0; i < nshapes; i++) {
-            known |= shape[i].hash == s->hash;
-        }
-        if (known) {
-            rondo_free(s->bytes);
-        } else {
-            nshapes++;
-        }
-        rondo_layout_release(&view);
-    }
-    assert_int_equal(rondo_layout_channels(&job->layout, nchannels, 1, 1), RONDO_SUCCESS);
-    assert_int_equal(rondo_node_rings(&job->layout, job->peers, shape, nshapes, graphs, NULL), RONDO_SUCCESS);
-    rondo_layout_trees(&job->layout);
-    for (int i = 0; i < nshapes; i++) {
-        rondo_free(shape[i].bytes);
-    }
-}
+#include "node_job.h"
 
 /* Neighbours in the ring that are not in one group: every group is left once when the ring follows the machine. */
 static int crossings(const struct job *job, int channel, const int *group)
@@ -102,20 +33,6 @@ static void assert_ring(const struct job *job, int channel)
     assert_int_equal(ring->rank_at[ring->index], 0);
     assert_int_equal(ring->rank_at[(ring->index + 1) % job->n], ring->next);
     assert_int_equal(ring->rank_at[(ring->index + job->n - 1) % job->n], ring->prev);
-}
-
-static void synthetic(const char *text)
-{
-    rondo_node_forget_machine();
-    setenv("HWLOC_SYNTHETIC", text, 1);
-}
-
-static int no_synthetic(void **state)
-{
-    (void)state;
-    unsetenv("HWLOC_SYNTHETIC");
-    rondo_node_forget_machine();
-    return 0;
 }
 
 /*

@@ -257,8 +257,40 @@ static void old_gpus_are_not_read(void **state)
         struct rondo_topo *t = topo_of(&w);
         assert_int_equal(gdr(t, 0, 0, 1, links ? "within" : "before sm 80"), links > 0);
         assert_int_equal(gdr(t, 0, 0, 0, "within"), 1);
+        t->options.gdr_read = links == 0;
+        assert_int_equal(gdr(t, 0, 0, 1, links ? "RONDO_NET_GDR_READ=0" : "within"), links == 0);
+        assert_int_equal(gdr(t, 0, 0, 0, "within"), 1);
         world_end(&w, t);
     }
+}
+
+/* As ranks on other processes learn it: two GPUs, each with a card beside it, and a third card that is no RDMA card. */
+static void gdr_in_masks(void **state)
+{
+    (void)state;
+    struct world w = WORLD;
+    int c = intel(&w), a = bridge(&w, c, GEN4), b = bridge(&w, c, GEN4);
+    uint64_t gdr[RONDO_NUM_GDR];
+    static const uint64_t none[RONDO_NUM_GDR], first[] = { 1, 0, 1, 1 }, second[] = { 2, 2, 0, 2 };
+    gpu(&w, a, 80, GEN4);
+    gpu(&w, b, 90, GEN4);
+    int n0 = net(&w, a, GEN4, 200000), n1 = net(&w, b, GEN4, 200000), n2 = net(&w, b, GEN4, 10000);
+    item_of(&w, n0)->net.port = item_of(&w, n1)->net.port = 1;
+    item_of(&w, n2)->net.port = 0;
+    struct rondo_topo *t = topo_of(&w);
+    item_of(&w, n2)->net.gdr = -1;
+    t->options.gdr_read = -1;
+    rondo_topo_gdr_masks(t, 1, gdr);
+    assert_memory_equal(gdr, second, sizeof gdr);
+    rondo_topo_gdr_masks(t, 2, gdr);
+    assert_memory_equal(gdr, none, sizeof gdr);
+    t->options.gdr_read = 0;
+    rondo_topo_gdr_masks(t, 0, gdr);
+    assert_memory_equal(gdr, first, sizeof gdr);
+    t->all_gpus = 0;
+    rondo_topo_gdr_masks(t, 0, gdr);
+    assert_memory_equal(gdr, none, sizeof gdr);
+    world_end(&w, t);
 }
 
 static void flushes(void **state)
@@ -494,6 +526,7 @@ int main(void)
         cmocka_unit_test(gdr_by_level),
         cmocka_unit_test(gdr_capabilities),
         cmocka_unit_test(gdr_over_c2c),
+        cmocka_unit_test(gdr_in_masks),
         cmocka_unit_test(old_gpus_are_not_read),
         cmocka_unit_test(flushes),
         cmocka_unit_test(pxn_avoids_the_cpu),

@@ -58,12 +58,19 @@ static void memory_of_large_jobs_is_bounded(void **state)
 static void simulation_prints_a_line_for_each_size(void **state)
 {
     static struct rondo_item item = { .kind = RONDO_ITEM_NET, .net = { .name = "mlx5_2", .port = 1, .rail = 3 } };
-    static struct rondo_topo_node node;
+    static struct rondo_topo_node node[9];
+    static struct rondo_topo_path direct[81]; /* no link leads anywhere */
     static int32_t point[9];
     const struct rondo_machine machine = { .item = &item, .nitems = 1 };
-    const struct rondo_topo topo = {
-        .machine = &machine, .node = &node, .point = point, .npoints = 9, .ndevs = 8, .nnets = 1, .all_gpus = 1, .min_sm = 90
-    };
+    const struct rondo_topo topo = { .machine = &machine,
+                                     .node = node,
+                                     .point = point,
+                                     .direct = direct,
+                                     .npoints = 9,
+                                     .ndevs = 8,
+                                     .nnets = 1,
+                                     .all_gpus = 1,
+                                     .min_sm = 90 };
     struct kind *kind = calloc(1, sizeof(*kind));
     struct rondo_graph_net net;
     char *text = NULL;

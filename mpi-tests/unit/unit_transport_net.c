@@ -45,50 +45,6 @@ static void late_and_full_devices_change_nothing(void **state)
     set("RONDO_NET_FAULT", NULL);
 }
 
-/* Two ranks by turns of this thread, up to the hello. */
-static struct world *two_apart(void)
-{
-    struct world *w = world_new(2, RONDO_SHM_MEMFD, 256);
-    int pending, open = 1;
-    int64_t late = rondo_now_ns() + deadline_ns;
-    world_spread(w);
-    for (int i = 0; i < 2; i++) {
-        assert_int_equal(rank_open(w, i, MAX_LINKS), RONDO_SUCCESS);
-        assert_int_equal(rank_offer(w, i), RONDO_SUCCESS);
-    }
-    while (open) {
-        open = 0;
-        for (int i = 0; i < 2; i++) {
-            rondo_status status = rank_connect(w, i);
-            assert_true(status == RONDO_SUCCESS || status == RONDO_IN_PROGRESS);
-            open |= status != RONDO_SUCCESS;
-        }
-        assert_true(rondo_now_ns() < late);
-    }
-    for (open = 1; open;) {
-        open = 0;
-        for (int i = 0; i < 2; i++) {
-            open |= rank_hello(&w->rank[i], &pending) != RONDO_SUCCESS;
-            rank_turn(&w->rank[i]);
-            open |= w->rank[i].net.busy;
-        }
-        assert_true(rondo_now_ns() < late);
-    }
-    return w;
-}
-
-static const struct rondo_net_end *net_end(const struct end *end) { return end->link.state; }
-
-static struct end *first_end(struct rank *r, int is_send)
-{
-    for (int i = 0; i < r->nends; i++) {
-        if (r->ends[i].link.is_send == is_send) {
-            return &r->ends[i];
-        }
-    }
-    return NULL;
-}
-
 /* Turn until an error. */
 static rondo_status turn_to_error(struct rank *r, struct rondo_conn *conn)
 {
@@ -145,7 +101,7 @@ static void slices_go_from_and_to_any_memory(void **state)
     (void)state;
     for (int fault = 0; fault < 2; fault++) {
         set("RONDO_NET_FAULT", fault ? "seed=5,late=3,again=2" : NULL);
-        struct world *w = two_apart();
+        struct world *w = two_apart(256);
         struct end *from = first_end(&w->rank[0], 1), *to = first_end(&w->rank[1], 0);
         for (unsigned i = 0; i < PASSED; i++) {
             pass_outside(w, from, to, i);
@@ -162,7 +118,7 @@ static void slices_go_from_and_to_any_memory(void **state)
 
 static void a_peer_that_left_is_a_fault_once_it_is_waited_for(void **state)
 {
-    struct world *w = two_apart();
+    struct world *w = two_apart(256);
     struct rank *r = &w->rank[0];
     int moved = 0;
     (void)state;
@@ -180,7 +136,7 @@ static void a_peer_that_left_is_a_fault_once_it_is_waited_for(void **state)
 
 static void a_message_that_is_no_slice_is_refused(void **state)
 {
-    struct world *w = two_apart();
+    struct world *w = two_apart(256);
     struct rondo_conn *send = &first_end(&w->rank[0], 1)->link.conn, *recv = &first_end(&w->rank[1], 0)->link.conn;
     (void)state;
     send->tail->size[send->step % RONDO_SLOTS] = rondo_conn_size(send->step, 3, 16); /* there is no protocol 3 */
@@ -203,7 +159,7 @@ static void a_device_that_dies_fails_its_sender(void **state)
     int moved = 0;
     (void)state;
     set("RONDO_NET_FAULT", "fail=isend:9:remote"); /* two channels of a ring and a tree: 8 conns, each with a hello */
-    w = two_apart();
+    w = two_apart(256);
     end = first_end(&w->rank[0], 1);
     rondo_log_mask = RONDO_LOG_NONE;
     assert_int_equal(stream_turn(&w->rank[0], end), 1);

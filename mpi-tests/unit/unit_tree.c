@@ -1,4 +1,4 @@
-/* The two complementary binary trees, and what seats and layouts make of them. */
+/* The two complementary binary trees, what seats and layouts make of them, and trees of trees over groups. RONDO_TEST_SEED repeats a run. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,7 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/group_tree.h"
+#include "base/mem.h"
 #include "sim.h"
+
+enum { MOST = 90 }; /* positions in groups */
+
+static uint64_t seed;
+
+static int draw(int below) { return (int)(sim_random(&seed) % (uint64_t)below); }
 
 struct node {
     int parent, child[2], nchildren, depth;
@@ -181,6 +189,138 @@ static void seats_count_in_the_order_of_their_algorithm(void **state)
     sim_layout_free(layout);
 }
 
+/* ---- trees of trees ---- */
+
+/* Number of the group of a level (from 0) that each position is in. */
+static int groups_of(const uint8_t *cut, int n, int level, int *group)
+{
+    int at = 0;
+    for (int i = 0; i < n; i++) {
+        at += cut[i] != 0 && cut[i] <= level + 1;
+        group[i] = at;
+    }
+    return at + 1;
+}
+
+static void cuts_draw(uint8_t *cut, int n, int nlevels)
+{
+    for (int i = 0; i < n; i++) {
+        cut[i] = (uint8_t)(i > 0 && draw(3) == 0 ? draw(nlevels + 1) : 0);
+    }
+}
+
+/* It is a tree; positions have room for what hangs below and above; every level is crossed by one edge less than it has groups; `toward` leads everywhere. */
+static void check_tree(const struct rondo_group_tree *t, const uint8_t *cut, int n, int nlevels, int below)
+{
+    int depth = 0, group[MOST];
+    assert_int_equal(t->link[t->root].parent, -1);
+    for (int i = 0; i < n; i++) {
+        const struct rondo_tree_link *link = &t->link[i];
+        int hops = 0, up = i, neighbours = (link->parent >= 0) + (link->child[0] >= 0) + (link->child[1] >= 0);
+        for (; t->link[up].parent >= 0 && hops <= n; hops++) {
+            up = t->link[up].parent;
+        }
+        assert_int_equal(up, t->root);
+        depth = hops > depth ? hops : depth;
+        assert_true(i != t->second || hops == t->hops);
+        for (int c = 0; c < 2; c++) {
+            assert_true(link->child[c] < 0 || t->link[link->child[c]].parent == i);
+        }
+        assert_true(link->child[0] >= 0 || link->child[1] < 0);
+        assert_true(link->child[0] < 0 || link->child[0] != link->child[1]);
+        neighbours += (i == t->root && below > 0) + (i == t->second && below > 1) + (i == t->root && below > 0);
+        assert_in_range(neighbours, n > 1, RONDO_TREE_FAN);
+    }
+    assert_int_equal(depth, t->depth);
+    for (int level = 0; level < nlevels; level++) {
+        int crossed = 0, groups = groups_of(cut, n, level, group);
+        for (int i = 0; i < n; i++) {
+            crossed += t->link[i].parent >= 0 && group[i] != group[t->link[i].parent];
+        }
+        assert_int_equal(crossed, groups - 1);
+    }
+    for (int k = 0; k < 20; k++) {
+        int at = draw(n), to = draw(n), way, hops = 0;
+        for (; (way = rondo_group_tree_toward(t, at, to)) >= 0 && hops <= 2 * depth; hops++) {
+            at = way == 0 ? t->link[at].parent : t->link[at].child[way - 1];
+        }
+        assert_true(way == -1 && at == to);
+    }
+}
+
+static void each_level_is_crossed_by_as_few_edges_as_there_can_be(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 600; i++) {
+        int n = 1 + draw(MOST), nlevels = draw(RONDO_NUM_LEVELS + 1), below = draw(3);
+        struct rondo_group_tree tree[2];
+        uint8_t cut[MOST];
+        cuts_draw(cut, n, nlevels);
+        for (int which = 0; which < 2; which++) {
+            assert_int_equal(rondo_group_tree_create(&tree[which], n, cut, nlevels, which, below), RONDO_SUCCESS);
+            check_tree(&tree[which], cut, n, nlevels, below);
+        }
+        assert_true(below < 2 || tree[1].root == 0);
+        rondo_free(tree[0].link);
+        rondo_free(tree[1].link);
+    }
+}
+
+static void without_groups_they_are_the_double_trees(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= MOST; n++) {
+        for (int which = 0; which < 2; which++) {
+            struct rondo_group_tree tree;
+            assert_int_equal(rondo_group_tree_create(&tree, n, NULL, 0, which, 0), RONDO_SUCCESS);
+            assert_int_equal(tree.root, rondo_double_tree_root(n, which));
+            assert_int_equal(tree.depth, rondo_double_tree_depth(n));
+            for (int i = 0; i < n; i++) {
+                int parent, child[2], nchildren;
+                rondo_double_tree(n, which, i, &parent, child, &nchildren);
+                assert_int_equal(tree.link[i].parent, parent);
+                assert_int_equal(tree.link[i].child[0], child[0]);
+                assert_int_equal(tree.link[i].child[1], child[1]);
+            }
+            rondo_free(tree.link);
+        }
+    }
+}
+
+/* Even numbers of groups and ranks: in the two trees together a rank has at most five neighbours, one more than without groups, but for those by which the outermost groups hang. */
+static void the_two_trees_share_the_load(void **state)
+{
+    (void)state;
+    for (int outer = 2; outer <= 6; outer += 2) {
+        for (int inner = 2; inner <= 4; inner += 2) {
+            for (int size = 2; size <= 8 && outer * inner * size <= MOST; size += 2) {
+                int n = outer * inner * size, sixes = 0;
+                struct rondo_group_tree tree[2];
+                uint8_t cut[MOST];
+                for (int i = 0; i < n; i++) {
+                    cut[i] = (uint8_t)(i == 0 ? 0 : i % (inner * size) == 0 ? 1 : i % size == 0 ? 2 : 0);
+                }
+                for (int which = 0; which < 2; which++) {
+                    assert_int_equal(rondo_group_tree_create(&tree[which], n, cut, 2, which, 0), RONDO_SUCCESS);
+                }
+                for (int i = 0; i < n; i++) {
+                    int neighbours = 0;
+                    for (int which = 0; which < 2; which++) {
+                        const struct rondo_tree_link *link = &tree[which].link[i];
+                        neighbours += (link->parent >= 0) + (link->child[0] >= 0) + (link->child[1] >= 0);
+                    }
+                    assert_in_range(neighbours, 2, 6);
+                    sixes += neighbours == 6;
+                }
+                assert_int_not_equal(tree[0].root, tree[1].root);
+                assert_true(sixes <= outer - 2);
+                rondo_free(tree[0].link);
+                rondo_free(tree[1].link);
+            }
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -188,6 +328,12 @@ int main(void)
         cmocka_unit_test(toward_leads_to_any_position),
         cmocka_unit_test(layout_and_seats_have_the_same_trees),
         cmocka_unit_test(seats_count_in_the_order_of_their_algorithm),
+        cmocka_unit_test(each_level_is_crossed_by_as_few_edges_as_there_can_be),
+        cmocka_unit_test(without_groups_they_are_the_double_trees),
+        cmocka_unit_test(the_two_trees_share_the_load),
     };
+    const char *text = getenv("RONDO_TEST_SEED");
+    seed = text != NULL ? strtoull(text, NULL, 0) : 20261122;
+    print_message("seed %llu (RONDO_TEST_SEED)\n", (unsigned long long)seed);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

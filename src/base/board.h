@@ -4,6 +4,9 @@
  * Place of rank r, bank b: {arrival word, payload}: the first RONDO_BOARD_INLINE bytes of payload share the arrival word's cache line, so that a small
  * message costs one cache-line transfer per reader. Two banks used in turn need no trailing barrier: whoever posts operation k + 2 has seen everyone
  * post k + 1, and everyone posts k + 1 only after having read k. Arrival word: call word (high 32 bits) and operation number (low 32 bits, never 0).
+ *
+ * Behind the places, on lines of their own, the marks: of each rank whether it touches others' buffers at this moment, and of all whether somebody has taken its buffers back. A rank marks itself before
+ * it looks at the latter; who takes its buffers back says so before it looks at the former: one of the two sees the other (kern/exec_cpu.h).
  */
 #ifndef RONDO_BASE_BOARD_H
 #define RONDO_BASE_BOARD_H
@@ -21,10 +24,18 @@ struct rondo_board {
 };
 
 RONDO_FN size_t rondo_board_stride(size_t capacity) { return (8 + capacity + RONDO_CTRL_ALIGN - 1) / RONDO_CTRL_ALIGN * RONDO_CTRL_ALIGN; }
-RONDO_FN size_t rondo_board_bytes(size_t capacity, int nranks) { return rondo_board_stride(capacity) * RONDO_BOARD_BANKS * (size_t)nranks; }
+RONDO_FN size_t rondo_board_bytes(size_t capacity, int nranks)
+{
+    return rondo_board_stride(capacity) * RONDO_BOARD_BANKS * (size_t)nranks + ((size_t)nranks + 1) * RONDO_CTRL_ALIGN;
+}
 RONDO_FN uint8_t *rondo_board_place(const struct rondo_board *b, uint32_t op, int rank)
 {
     return b->places + ((op & 1) * (size_t)b->nranks + (size_t)rank) * b->stride;
+}
+/* rank nranks: the mark of all. */
+RONDO_FN uint32_t *rondo_board_mark(const struct rondo_board *b, int rank)
+{
+    return (uint32_t *)(void *)(b->places + b->stride * RONDO_BOARD_BANKS * (size_t)b->nranks + (size_t)rank * RONDO_CTRL_ALIGN);
 }
 
 #endif

@@ -47,11 +47,12 @@ struct rondo_conn {
     const char *via;   /* transport's name, for messages */
     /*
      * Proxied by a device that takes any memory, else NULL: where the slice in each slot lies, NULL: in the slot. A sender sets it before it posts, and that memory stays as it is until
-     * head is past the slice. A receiver offers `into`, with room for just the slice `step`, before it wants it, and takes it back when it goes on; the proxy uses it or not.
+     * head is past the slice. A receiver offers `into`, with room for just the slice `step`, before it wants it, and takes it back when it goes on; the proxy uses it or not. `into_ahead`: the bytes behind
+     * that are those of the slices after it, as long as this one but for the last.
      */
     uint8_t **outside;
     uint8_t *into;
-    uint32_t into_bytes;
+    uint32_t into_bytes, into_ahead;
 };
 
 enum { RONDO_MAX_DIMS = 10 };

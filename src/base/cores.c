@@ -212,6 +212,42 @@ int rondo_cores_cpuset(const char *membership, const char *mount, struct rondo_c
     return 0;
 }
 
+int rondo_cores_near(const char *directory, struct rondo_cores *cores)
+{
+    char path[PATH_MAX], text[TEXT_MAX];
+    snprintf(path, sizeof path, "%.4000s/local_cpulist", directory);
+    if (file_text(path, text, sizeof text) == 0 && list_parse(text, cores)) {
+        return 1;
+    }
+    memset(cores, 0, sizeof *cores);
+    return 0;
+}
+
+void rondo_cores_intersect(struct rondo_cores *cores, const struct rondo_cores *other)
+{
+    for (size_t i = 0; i < RONDO_COUNTOF(cores->bits); i++) {
+        cores->bits[i] &= other->bits[i];
+    }
+}
+
+int rondo_cores_bind(const struct rondo_cores *cores)
+{
+    cpu_set_t *set = CPU_ALLOC(RONDO_MAX_CORES);
+    size_t size = CPU_ALLOC_SIZE(RONDO_MAX_CORES);
+    if (set == NULL) {
+        return -1;
+    }
+    CPU_ZERO_S(size, set);
+    for (int core = 0; core < RONDO_MAX_CORES; core++) {
+        if (is_set(cores, core)) {
+            CPU_SET_S(core, size, set);
+        }
+    }
+    int failed = sched_setaffinity(0, size, set);
+    CPU_FREE(set);
+    return failed;
+}
+
 /* Of a process, 0: the calling thread. @return 0, or -1 when the kernel does not tell. */
 static int affinity(pid_t pid, struct rondo_cores *cores)
 {
@@ -227,6 +263,8 @@ static int affinity(pid_t pid, struct rondo_cores *cores)
     CPU_FREE(set);
     return failed ? -1 : 0;
 }
+
+int rondo_cores_affinity(struct rondo_cores *cores) { return affinity(0, cores); }
 
 /* The lowest cores are kept. */
 static void cut_to_quota(struct rondo_cores *cores, const char *membership)

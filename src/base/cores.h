@@ -29,6 +29,14 @@ int rondo_cores_cpuset(const char *membership, const char *mount, struct rondo_c
  * the launcher has bound it. Empty: unknown.
  */
 void rondo_cores_launcher(struct rondo_cores *cores);
+/** The cores on which the calling thread may run, whatever the quota. @return 0, or -1: not known, and none. */
+int rondo_cores_affinity(struct rondo_cores *cores);
+/** The cores near a device, as its directory in sysfs says (local_cpulist). @return 0: it does not, and none. */
+int rondo_cores_near(const char *directory, struct rondo_cores *cores);
+/** Of `cores` those of other too. */
+void rondo_cores_intersect(struct rondo_cores *cores, const struct rondo_cores *other);
+/** From now on the calling thread runs on these. @return 0, or -1 when it may run on none of them. */
+int rondo_cores_bind(const struct rondo_cores *cores);
 /** NUMA node of the lowest allowed core; -1 unknown. */
 int rondo_cores_numa(const struct rondo_cores *cores);
 

@@ -39,7 +39,7 @@ struct rondo_gpu_block {
 static struct {
     pthread_mutex_t lock;
     struct rondo_gpu_block *own; /* blocks of this process */
-    uint64_t nonce;
+    uint64_t nonce, epoch;       /* epoch: atomic */
     uint32_t serial;
 } blocks = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
@@ -515,7 +515,20 @@ int rondo_gpu_dmabuf(const struct rondo_cuda_device *device, const void *begin, 
     return result == CUDA_SUCCESS ? fd : -1;
 }
 
-/* ---- rondo_mem_alloc ---- */
+/* ---- rondo_mem_alloc_device ---- */
+
+size_t rondo_gpu_allocated(void)
+{
+    size_t bytes = 0;
+    pthread_mutex_lock(&blocks.lock);
+    for (const struct rondo_gpu_block *block = blocks.own; block != NULL; block = block->next) {
+        bytes += block->alloc ? block->bytes : 0;
+    }
+    pthread_mutex_unlock(&blocks.lock);
+    return bytes;
+}
+
+uint64_t rondo_gpu_epoch(void) { return __atomic_load_n(&blocks.epoch, __ATOMIC_ACQUIRE); }
 
 rondo_status rondo_gpu_alloc(const struct rondo_cuda_device *device, size_t bytes, void **pointer)
 {
@@ -523,6 +536,7 @@ rondo_status rondo_gpu_alloc(const struct rondo_cuda_device *device, size_t byte
     RONDO_TRY(block_create(&block, device, bytes, SHARE_LATER)); /* a descriptor and a socket each, once a peer wants it */
     pthread_mutex_lock(&blocks.lock);
     block->alloc = 1;
+    __atomic_fetch_add(&blocks.epoch, 1, __ATOMIC_ACQ_REL);
     pthread_mutex_unlock(&blocks.lock);
     *pointer = (void *)(uintptr_t)block->address;
     return RONDO_SUCCESS;
@@ -546,6 +560,7 @@ int rondo_gpu_free(void *pointer)
     struct rondo_gpu_block *block = alloc_at(pointer, 0);
     if (block != NULL) {
         block->alloc = 0; /* peers of this process may still have it open */
+        __atomic_fetch_add(&blocks.epoch, 1, __ATOMIC_ACQ_REL);
     }
     pthread_mutex_unlock(&blocks.lock);
     if (block != NULL) {

@@ -53,13 +53,17 @@ void rondo_gpu_mem_close(struct rondo_gpu_mem *mem);
 int rondo_gpu_dmabuf(const struct rondo_cuda_device *device, const void *begin, size_t bytes);
 
 /**
- * For rondo_mem_alloc on a GPU: memory of the device that peers can map (VMM, else cuMemAlloc), by its address alone. @return RONDO_UNHANDLED_CUDA_ERROR with bytes needed and free.
+ * For rondo_mem_alloc_device: memory of the device that peers can map (VMM, else cuMemAlloc), by its address alone. @return RONDO_UNHANDLED_CUDA_ERROR with bytes needed and free.
  */
 rondo_status rondo_gpu_alloc(const struct rondo_cuda_device *device, size_t bytes, void **pointer);
 /** 0: not from rondo_gpu_alloc (or freed already); then nothing is done. */
 int rondo_gpu_free(void *pointer);
 /** The block that an address inside of rondo_gpu_alloc's memory belongs to, for peers to open from here on; 0: none that could be. */
 int rondo_gpu_find(const void *pointer, struct rondo_gpu_name *name);
+/** Bytes of all such memory that this process has. */
+size_t rondo_gpu_allocated(void);
+/** Changes whenever rondo_gpu_alloc's memory comes or goes: what was found, or not, may be asked for again. */
+uint64_t rondo_gpu_epoch(void);
 
 /** What a thread that captures may not do otherwise, it may between these; they do not nest. */
 void rondo_gpu_relax(CUstreamCaptureMode *before);

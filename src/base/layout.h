@@ -5,7 +5,7 @@
 #ifndef RONDO_BASE_LAYOUT_H
 #define RONDO_BASE_LAYOUT_H
 
-#include "base/types.h"
+#include "base/group_tree.h"
 
 struct rondo_ring {
     int32_t index;      /* this rank's position */
@@ -42,6 +42,7 @@ struct rondo_model_gpu {
     int32_t nchannels; /* laid over the graphs, which they load fully when all are used; 0: not a GPU machine */
     int32_t sm;        /* least compute capability x 10 */
     int32_t host;      /* enum rondo_gpu_host: the CPUs */
+    int32_t direct;    /* bytes of a place in which one-shot and two-shot stage data; 0: the GPUs do not reach into one another's memory */
     struct rondo_model_graph ring, tree;
 };
 
@@ -49,17 +50,41 @@ struct rondo_model_gpu {
  * Numbers of the cost model. Times in us, bandwidths in GB/s (1e9 bytes); coll/algo.h says how they are used. With `gpu` filled it says all, and the numbers
  * of host memory are not looked at.
  */
+/* What lies between groups of a level (base/group_tree.h) that are in one group of the level above, against what lies between ranks of one innermost group. */
+struct rondo_model_level {
+    double us, copy; /* a hop takes so many times as long, and so does copying */
+    double bw;       /* GB/s each way between one of the groups and all the others */
+};
+
 struct rondo_model {
-    double hop_us[RONDO_NUM_PROTOS]; /* one slice from one rank to the next inside a node */
-    double bw[RONDO_NUM_PROTOS];     /* of one rank moving data through a conn, payload */
-    double net_us[RONDO_NUM_PROTOS]; /* the same between nodes */
-    double net_bw[RONDO_NUM_PROTOS]; /* each way, of what a node's ranks pass to other nodes */
-    double base_us;                  /* fixed cost of a call */
-    double board_us, board_bw;       /* one-shot: a post seen by everyone; payload read by one rank */
-    double direct_us, direct_bw;     /* two-shot: to find all ranks' buffers; of one rank reading and writing them, both counted */
-    double cma_us, cma_bw;           /* where the kernel copies: a call into it; the same bytes */
-    double ranks_per_core;           /* > 1: oversubscribed; every hop costs a turn of the scheduler */
+    double hop_us[RONDO_NUM_PROTOS];  /* one slice from one rank to the next inside a node */
+    double bw[RONDO_NUM_PROTOS];      /* of one rank moving data through a conn, payload */
+    double net_us[RONDO_NUM_PROTOS];  /* the same between nodes */
+    double net_bw[RONDO_NUM_PROTOS];  /* each way, of what a node's ranks pass to other nodes */
+    double base_us;                   /* fixed cost of a call */
+    double board_us, board_bw;        /* one-shot: a post seen by everyone; payload read by one rank */
+    double direct_us, direct_bw;      /* two-shot: to find all ranks' buffers; of one rank reading and writing them, both counted */
+    double cma_us, cma_bw;            /* where the kernel copies: a call into it; the same bytes */
+    double ranks_per_core;            /* > 1: oversubscribed; every hop costs a turn of the scheduler */
+    struct rondo_group_levels levels; /* of a node; none: all its ranks are equally near */
+    struct rondo_model_level level[RONDO_NUM_LEVELS];
+    double probed_us; /* level's us between the two ranks that measure how long a line takes; 0: none */
     struct rondo_model_gpu gpu;
+};
+
+/* What the graphs of a node say of a GPU and a net; bits of a rondo_card. */
+enum rondo_gdr {
+    RONDO_GDR_WRITE, /* the card may write the GPU's memory: what is received goes there */
+    RONDO_GDR_READ,  /* and read it: what is sent comes from there */
+    RONDO_GDR_FLUSH, /* what it has written may be read after a flush only */
+    RONDO_GDR_OWN,   /* the GPU's sends and receives go through this net, or others that are as near */
+    RONDO_NUM_GDR
+};
+
+/* A net of this rank's node and its GPU. */
+struct rondo_card {
+    char name[64]; /* as the net device calls it: "mlx5_0:1" */
+    uint32_t gdr;  /* 1 << enum rondo_gdr */
 };
 
 struct rondo_stitch;
@@ -79,6 +104,10 @@ struct rondo_layout {
     /* Trees over several nodes (topo/stitch.h), owned, 10 bytes a rank and 20 a node; and its rondo_stitch_toward. NULL on one node: trees are those over channel 0's ring. */
     struct rondo_stitch *stitch;
     int (*toward)(const struct rondo_stitch *stitch, int rank, int channel, int to);
+    struct rondo_card *cards; /* nets that this rank's GPU may use by GPUDirect or has as its own; owned */
+    int32_t ncards;
+    /* One node whose ranks stand in groups: its two trees, in positions of channel 0's ring. link owned, 6 bytes a rank; NULL: they are the double trees. */
+    struct rondo_group_tree grouped[2];
     struct rondo_model model;
     uint32_t protos; /* mask of protocols with buffers */
     int32_t

@@ -26,10 +26,11 @@ struct rondo_work {
     uint8_t premul;                           /* 1: this rank's input is multiplied by scalar */
     uint8_t divide;                           /* the finished sum is divided by nranks (avg) */
     uint8_t elem_bytes;
-    uint8_t cma;        /* two-shot: on ordinary memory the kernel may copy between processes */
-    uint8_t stream;     /* the output is larger than the caches: store it past them */
-    uint32_t call_word; /* of the call, for the first slice on each conn */
-    uint64_t seq;       /* of the collective, for messages; 0: send or recv */
+    uint8_t cma;                   /* two-shot: on ordinary memory the kernel may copy between processes */
+    uint8_t stream;                /* the output is larger than the caches: store it past them */
+    uint8_t in_region, out_region; /* two-shot on a GPU: where its buffers lie among those that peers reach (kern/launch.h); 0: elsewhere */
+    uint32_t call_word;            /* of the call, for the first slice on each conn */
+    uint64_t seq;                  /* of the collective, for messages; 0: send or recv */
     uint32_t channel;
     /* where */
     const uint8_t *in;

@@ -132,14 +132,15 @@ static void seat_in_tree(const struct rondo_layout *layout, int channel, int roo
         return;
     }
     seat->index = order->index;
-    rondo_double_tree(layout->nranks, which, seat->index, &seat->parent, child, &seat->nchildren);
+    rondo_tree_place(layout, which, seat->index, &seat->parent, child, &seat->nchildren);
     seat->child[0] = child[0];
     seat->child[1] = child[1];
     if (root < 0) {
         seat->toward = seat->parent < 0 ? -1 : 0;
     } else {
         seat->root = order->index_of[root];
-        seat->toward = rondo_double_tree_toward(layout->nranks, which, seat->index, seat->root);
+        seat->toward = layout->grouped[which].link != NULL ? rondo_group_tree_toward(&layout->grouped[which], seat->index, seat->root)
+                                                           : rondo_double_tree_toward(layout->nranks, which, seat->index, seat->root);
     }
 }
 

@@ -112,7 +112,13 @@ void rondo_seat_of(const struct rondo_layout *layout, int channel, enum rondo_al
 /** Partners that each rank has conns with for exchanges, on channel 0: on several nodes only, and 0 where there would be more than RONDO_MAX_DIMS. */
 int rondo_exchange_dims(const struct rondo_layout *layout);
 
-/* Trees on one node. Channel c has tree c & 1 of the two complementary ones (base/double_tree.h) over the positions of channel 0's ring. */
+/*
+ * Trees on one node. Channel c has tree c & 1 of two complementary ones over the positions of channel 0's ring: the double trees (base/double_tree.h), and where ranks stand in groups trees of trees
+ * (base/group_tree.h).
+ */
+
+/** Parent (-1: root) and children of position i in tree 0 or 1. */
+void rondo_tree_place(const struct rondo_layout *layout, int which, int i, int *parent, int child[2], int *nchildren);
 
 /** Fill layout->channel[channel].tree from channel 0's ring. O(log n). Several nodes: src/layout.c. */
 void rondo_tree_fill(struct rondo_layout *layout, int channel);

@@ -1,7 +1,8 @@
 /*
  * Which elements a block of a loop is. A work's range [off, off + len) is passed in `nloops` loops:
  *   SPLIT (ring all_reduce): each loop covers nranks * chunk elements of the range; block b is the b-th share of it;
- *   BLOCK (all_gather, reduce_scatter): each loop covers `chunk` elements of every rank's block; block b belongs to rank block_rank[b];
+ *   BLOCK (all_gather, reduce_scatter): each loop covers `chunk` elements of every rank's block; block b belongs to rank block_rank[b]
+ *     (all_to_all, as all_gather: of what rank b has for this one);
  *   WHOLE (trees, chains, p2p): each loop covers `chunk` elements; there is one block.
  * Pure functions of the work: sender and receiver find the same lengths. Shared with CUDA.
  *
@@ -67,9 +68,15 @@ RONDO_FN struct rondo_span rondo_work_span(const struct rondo_work *w, enum rond
         size_t at = w->displs != NULL ? w->displs[rank] : (size_t)rank * w->block;
         if (begin >= length) return s;
         s.n = length - begin < w->chunk ? length - begin : w->chunk;
+        begin += w->off;
+        if (w->coll == RONDO_COLL_ALL_TO_ALL) {
+            s.in = (size_t)w->seat.index * w->block + begin;
+            s.out = at + begin;
+            return s;
+        }
         /* One side is a single block (the rank's own), the other holds all. */
-        s.in = gather ? w->off + begin : at + w->off + begin;
-        s.out = gather ? at + w->off + begin : w->off + begin;
+        s.in = gather ? begin : at + begin;
+        s.out = gather ? at + begin : begin;
     }
     return s;
 }

@@ -17,9 +17,13 @@ struct terms {
     double base, hop, net_hop, copy, net_copy; /* us */
 };
 
-/* The longest way, and how many of its hops go from node to node; bytes that the busiest rank passes through its conns, and that the busiest node does. */
+/*
+ * The longest way, and how many of its hops go from node to node; bytes that the busiest rank passes through its conns, and that the busiest node does.
+ * Ranks of a node that stand in groups (base/layout.h, level): a hop and a copy from group to group take longer, and what all ranks pass between groups at once shares what joins these.
+ */
 struct way {
     double hops, net_hops, moved, net_moved;
+    double far, slower; /* what groups add: so many hops more; by what part of a pass the busiest rank is later */
 };
 
 /* A hop's share that each further channel adds: the same turn of the executor looks at its slots too. */
@@ -44,6 +48,79 @@ static int one_channel(enum rondo_coll coll)
 /* Ranks that share a core take turns: hops wait for the scheduler, and copies share the core. */
 static double turns(const struct rondo_layout *layout) { return layout->model.ranks_per_core > 1 ? layout->model.ranks_per_core : 1; }
 
+/* ---- groups of a node's ranks: without any, all of these are as if there were none ---- */
+
+static double groups_above(const struct rondo_model *m, int level) { return level == 0 ? 1 : m->levels.groups[level - 1]; }
+
+/* A block that goes once round the ring leaves each group once; one that goes up or down a tree of trees passes the tree of each level. */
+static double ring_far(const struct rondo_layout *layout)
+{
+    const struct rondo_model *m = &layout->model;
+    double far = 0;
+    for (int l = 0; l < m->levels.n; l++) {
+        double edges = m->levels.groups[l] - (l == 0 && layout->nnodes == 1 ? 0 : groups_above(m, l));
+        far += layout->nnodes * edges * (m->level[l].us - 1);
+    }
+    return far;
+}
+
+static int groups_a_group(const struct rondo_model *m, int level) { return (int)(m->levels.groups[level] / groups_above(m, level) + 0.99); }
+
+static double tree_far(const struct rondo_model *m)
+{
+    double far = 0;
+    for (int l = 0; l < m->levels.n; l++) {
+        far += log2_up(groups_a_group(m, l)) * (m->level[l].us - 1);
+    }
+    return far;
+}
+
+/* Hops inside a node: where groups hang below a group, it is entered one hop further. */
+static int tree_deep(const struct rondo_model *m, int local)
+{
+    int deep = m->levels.n, last = m->levels.n > 0 ? m->levels.groups[m->levels.n - 1] : 1;
+    for (int l = 0; l < m->levels.n; l++) {
+        deep += log2_up(groups_a_group(m, l));
+    }
+    return deep + log2_up((local + last - 1) / last);
+}
+
+/* A chain of conns is as fast as the slowest of them. */
+static double slowest_more(const struct rondo_model *m)
+{
+    double most = 1;
+    for (int l = 0; l < m->levels.n; l++) {
+        most = m->level[l].copy > most ? m->level[l].copy : most;
+    }
+    return most - 1;
+}
+
+/* Everyone reaches for everyone: the mean over all ranks of how much longer that takes than within a group. */
+static double mean_of_all(const struct rondo_model *m, int of_copy)
+{
+    double mean = 0, near = 1;
+    for (int l = 0; l < m->levels.n; l++) {
+        double part = 1.0 / m->levels.groups[l];
+        mean += (near - part) * (of_copy ? m->level[l].copy : m->level[l].us);
+        near = part;
+    }
+    return mean + near;
+}
+
+/* us in which what passes between groups does so; bytes: that each rank passes to each other one, there and back taken together. */
+static double between_groups(const struct rondo_layout *layout, double bytes)
+{
+    const struct rondo_model *m = &layout->model;
+    double n = layout->nranks, most = 0;
+    for (int l = 0; l < m->levels.n; l++) {
+        double group = n / m->levels.groups[l], us = group * (n - group) * bytes / (m->level[l].bw * 1e3);
+        most = us > most ? us : most;
+    }
+    return most;
+}
+
+static double larger(double a, double b) { return a > b ? a : b; }
+
 /* @return 0 when the protocol does not work on the way. */
 static int path_terms(const struct rondo_layout *layout, enum rondo_proto proto, int nchannels, const struct way *way, struct terms *t)
 {
@@ -54,9 +131,9 @@ static int path_terms(const struct rondo_layout *layout, enum rondo_proto proto,
         return 0;
     }
     t->base = m->base_us;
-    t->hop = (way->hops - way->net_hops) * m->hop_us[proto] * turns(layout) * channels;
+    t->hop = (way->hops - way->net_hops + way->far) * m->hop_us[proto] * turns(layout) * channels;
     t->net_hop = way->net_hops * m->net_us[proto] * channels;
-    t->copy = inside ? way->moved / (m->bw[proto] * 1e3) * turns(layout) : 0;
+    t->copy = inside ? way->moved * (1 + way->slower) / (m->bw[proto] * 1e3) * turns(layout) : 0;
     t->net_copy = across ? way->net_moved / (m->net_bw[proto] * 1e3) : 0;
     return 1;
 }
@@ -85,6 +162,8 @@ static int ring_terms(const struct rondo_layout *layout, enum rondo_coll coll, e
     double n = layout->nranks, rounds = rondo_coll_scheduled_as(coll) == RONDO_COLL_ALL_REDUCE ? 2 : 1;
     struct way way = { .hops = rounds * (n - 1), .net_hops = rounds * ring_net_hops(layout) };
     way.moved = way.net_moved = rounds * (n - 1) / n * (double)bytes;
+    way.far = rounds * ring_far(layout);
+    way.slower = slowest_more(&layout->model);
     return one_channel(coll) && nchannels > 1 ? 0 : path_terms(layout, proto, nchannels, &way, t);
 }
 
@@ -94,6 +173,8 @@ static int chain_terms(const struct rondo_layout *layout, enum rondo_coll coll, 
     struct way way = { .hops = layout->nranks - 1, .net_hops = ring_net_hops(layout) };
     (void)coll;
     way.moved = way.net_moved = layout->nranks > 1 ? (double)bytes : 0;
+    way.far = ring_far(layout);
+    way.slower = slowest_more(&layout->model);
     return path_terms(layout, proto, nchannels, &way, t);
 }
 
@@ -107,6 +188,8 @@ static int ordered_terms(const struct rondo_layout *layout, enum rondo_coll coll
     double rounds = rondo_coll_scheduled_as(coll) == RONDO_COLL_ALL_REDUCE ? 2 : 1.5;
     struct way way = { .hops = rounds * (layout->nranks - 1), .net_hops = rounds * ring_net_hops(layout) };
     way.moved = way.net_moved = layout->nranks > 1 ? rounds * (double)bytes * ordered_drain : 0;
+    way.far = rounds * ring_far(layout);
+    way.slower = slowest_more(&layout->model);
     return one_channel(coll) && nchannels > 1 ? 0 : path_terms(layout, proto, nchannels, &way, t);
 }
 
@@ -116,6 +199,7 @@ static int ordered_terms(const struct rondo_layout *layout, enum rondo_coll coll
  * With any root the way is up and down as for all_reduce.
  * Over nodes the two trees are complementary for nodes; inside a node they are the same tree, whose first ranks are inner in both and have one neighbour less where the node is a leaf.
  * A node on the way is left where it is entered, or one hop further.
+ * Groups inside a node are as nodes in that; one conn of the busiest rank leads over the farthest level.
  */
 static double tree_conns(int neighbours, int fewer, int nchannels, enum rondo_coll coll)
 {
@@ -135,26 +219,33 @@ static int tree_terms(const struct rondo_layout *layout, enum rondo_coll coll, e
                       struct terms *t)
 {
     int n = layout->nranks, nodes = layout->nnodes, several = nodes > 1 && layout->max_local > 1, neighbours = neighbours_of(n);
-    int inside = nodes == 1 ? log2_up(n) : several ? log2_up(layout->max_local) + log2_up(nodes) - 1 : 0;
-    struct way way = { .hops = 2 * (inside + log2_up(nodes)), .net_hops = 2 * log2_up(nodes) };
-    way.moved = tree_conns(neighbours, several && neighbours > 2 ? 2 : 1, nchannels, coll) * (double)bytes;
+    const struct rondo_model *m = &layout->model;
+    int deep = tree_deep(m, nodes == 1 ? n : layout->max_local), groups = several || m->levels.n > 0;
+    int inside = nodes == 1 ? deep : several ? deep + log2_up(nodes) - 1 : 0;
+    struct way way = { .hops = 2 * (inside + log2_up(nodes)), .net_hops = 2 * log2_up(nodes), .far = 2 * tree_far(m) };
+    way.moved = tree_conns(neighbours, groups && neighbours > 2 ? 2 : 1, nchannels, coll) * (double)bytes;
+    way.slower = neighbours > 0 ? slowest_more(m) / neighbours : 0;
     way.net_moved = tree_conns(neighbours_of(nodes), 1, nchannels, coll) * (double)bytes;
     return path_terms(layout, proto, nchannels, &way, t);
 }
+
+/* Of one-shot's bytes, where nothing is reduced: a block is posted, all are taken. */
+static const double gather_passes = 1.5;
 
 /* Reading n posts: misses on different lines overlap about two deep. */
 static int oneshot_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels, size_t bytes,
                          struct terms *t)
 {
     const struct rondo_model *m = &layout->model;
-    double n = layout->nranks;
-    (void)coll, (void)proto;
+    double n = layout->nranks, passes = rondo_coll_scheduled_as(coll) == RONDO_COLL_ALL_REDUCE ? n : gather_passes;
+    (void)proto;
     if (layout->nnodes > 1 || nchannels > 1 || m->board_bw <= 0) {
         return 0;
     }
     t->base = m->base_us;
-    t->hop = m->board_us * n / 2 * turns(layout);
-    t->copy = n * (double)bytes / (m->board_bw * 1e3) * turns(layout);
+    t->hop = m->board_us * n / 2 * mean_of_all(m, 0) * turns(layout);
+    t->copy = larger(passes * (double)bytes / (m->board_bw * 1e3) * mean_of_all(m, 1) * turns(layout),
+                     between_groups(layout, passes / n * (double)bytes));
     t->net_hop = t->net_copy = 0;
     return 1;
 }
@@ -180,8 +271,9 @@ static int twoshot_terms(const struct rondo_layout *layout, enum rondo_coll coll
         return 0;
     }
     t->base = m->base_us + m->direct_us;
-    t->hop = m->board_us * layout->nranks * turns(layout);
-    t->copy = twoshot_passes[rondo_coll_scheduled_as(coll)].mapped * (double)bytes / (m->direct_bw * 1e3) * turns(layout);
+    double moved = twoshot_passes[rondo_coll_scheduled_as(coll)].mapped * (double)bytes;
+    t->hop = m->board_us * layout->nranks * mean_of_all(m, 0) * turns(layout);
+    t->copy = larger(moved / (m->direct_bw * 1e3) * mean_of_all(m, 1) * turns(layout), between_groups(layout, moved / layout->nranks));
     t->net_hop = t->net_copy = 0;
     return 1;
 }
@@ -195,7 +287,8 @@ double rondo_cma_cost_us(const struct rondo_layout *layout, enum rondo_coll coll
     double n = layout->nranks, calls = 2 * (n - 1);
     double copied = twoshot_passes[rondo_coll_scheduled_as(coll)].kernel * 2 * (n - 1) / n * (double)bytes;
     double crowded = layout->model.ranks_per_core > 1 ? cma_crowded * turns(layout) : 1;
-    return m->base_us + m->direct_us + (m->board_us * n + m->cma_us * calls + copied / (m->cma_bw * 1e3)) * crowded;
+    double us = m->board_us * n * mean_of_all(m, 0) + m->cma_us * calls, copy = copied / (m->cma_bw * 1e3) * mean_of_all(m, 1);
+    return m->base_us + m->direct_us + us * crowded + larger(copy * crowded, between_groups(layout, copied / 2 / n));
 }
 
 /* Every rank reduces every byte: per byte so much slower than passing it on and reducing a share (measured over sockets). */
@@ -261,8 +354,9 @@ COST_FUNCTIONS(ring, RONDO_ALGO_RING, has_buffers(layout, proto))
 COST_FUNCTIONS(chain, RONDO_ALGO_RING, has_buffers(layout, proto))
 COST_FUNCTIONS(ordered, RONDO_ALGO_ORDERED, has_buffers(layout, proto))
 COST_FUNCTIONS(tree, RONDO_ALGO_TREE, has_buffers(layout, proto))
-COST_FUNCTIONS(oneshot, RONDO_ALGO_ONESHOT, board > 0 && bytes <= board)
-COST_FUNCTIONS(twoshot, RONDO_ALGO_TWOSHOT, !rondo_is_gpu_model(layout) && board >= RONDO_TWOSHOT_POST)
+COST_FUNCTIONS(oneshot, RONDO_ALGO_ONESHOT,
+               rondo_is_gpu_model(layout) ? rondo_coll_scheduled_as(coll) == RONDO_COLL_ALL_REDUCE : board > 0 && bytes <= board)
+COST_FUNCTIONS(twoshot, RONDO_ALGO_TWOSHOT, rondo_is_gpu_model(layout) || board >= RONDO_TWOSHOT_POST)
 COST_FUNCTIONS(exchange, RONDO_ALGO_EXCHANGE, !rondo_is_gpu_model(layout) && has_buffers(layout, proto))
 COST_FUNCTIONS(p2p, RONDO_ALGO_P2P, 1)
 

@@ -22,6 +22,16 @@ static const struct {
 #undef ROW_
 };
 
+static const struct {
+#define ROW_(ctx, name, value, why) double name;
+    RONDO_MODEL_DIRECT_TABLE(ROW_, )
+#undef ROW_
+} direct = {
+#define ROW_(ctx, name, value, why) .name = value,
+    RONDO_MODEL_DIRECT_TABLE(ROW_, )
+#undef ROW_
+};
+
 enum cap_of { CAP_LL, CAP_RING_LL128, CAP_TREE_LL128, CAP_TREE };
 static const struct {
     enum cap_of what;
@@ -271,6 +281,31 @@ static void p2p_parts(const struct rondo_layout *layout, enum rondo_coll coll, s
     parts->net = away > 0 ? net_us(layout, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE) + (away - 1) * post_us(layout, RONDO_PROTO_SIMPLE) : 0;
 }
 
+/* Times that a rank's bytes come in or go out by two-shot, but for its own part: of shares read from all and written to all, or only one of these. */
+static double twoshot_passes(enum rondo_coll as) { return as == RONDO_COLL_ALL_GATHER || as == RONDO_COLL_REDUCE_SCATTER ? 1 : 2; }
+
+/* Why these do not run; NULL: they do. Pairs that are not on NVLink share the links of others. */
+static const char *direct_parts(const struct rondo_layout *layout, enum rondo_coll as, enum rondo_algo algo, size_t bytes,
+                                struct parts *parts)
+{
+    const struct rondo_model_graph *ring = &layout->model.gpu.ring;
+    struct rate links = { ring->nchannels * (ring->bw_intra * 1e-3), ring->nvlink ? "NVLink bandwidth" : "PCI bandwidth" };
+    double n = layout->nranks;
+    if (layout->model.gpu.direct == 0) {
+        return layout->nnodes > 1 ? "one node only" : "asked for by RONDO_DIRECT_GPU=64K";
+    }
+    if (layout->nnodes > 1 || (layout->nranks > 2 && !ring->nvlink)) {
+        return "one node only, all on NVLink";
+    }
+    if (algo == RONDO_ALGO_ONESHOT && bytes > (size_t)layout->model.gpu.direct) {
+        return "more bytes than RONDO_DIRECT_GPU";
+    }
+    parts->base = direct.base;
+    parts->inside = (algo == RONDO_ALGO_TWOSHOT ? 2 : 1) * (ring->nvlink ? direct.nvlink : direct.pci);
+    move_set(parts, links, (algo == RONDO_ALGO_TWOSHOT ? twoshot_passes(as) / n : 1) * (n - 1) * (double)bytes);
+    return NULL;
+}
+
 /* What a reduction in rank order moves beyond the ring: every part passes every link, and the result goes on to the root or the block's rank, half way on average. */
 static double ordered_more(const struct rondo_layout *layout, enum rondo_coll as)
 {
@@ -286,8 +321,8 @@ static const char *parts_fill(const struct rondo_layout *layout, enum rondo_coll
     double more = algo == RONDO_ALGO_ORDERED ? ordered_more(layout, as) : 1;
     algo = algo == RONDO_ALGO_ORDERED ? RONDO_ALGO_RING : algo; /* over the ring's links */
     const struct rondo_model_graph *graph = graph_of(layout, algo);
-    int fill, threads;
-    if (algo != RONDO_ALGO_RING && algo != RONDO_ALGO_TREE && algo != RONDO_ALGO_P2P) {
+    int fill, threads, is_direct = algo == RONDO_ALGO_ONESHOT || algo == RONDO_ALGO_TWOSHOT;
+    if (!is_direct && algo != RONDO_ALGO_RING && algo != RONDO_ALGO_TREE && algo != RONDO_ALGO_P2P) {
         return "host memory only";
     }
     if (proto == RONDO_PROTO_LL128 && !graph->ll128) {
@@ -298,7 +333,12 @@ static const char *parts_fill(const struct rondo_layout *layout, enum rondo_coll
     }
     rondo_gpu_blocks(layout, algo, proto, bytes, &fill, &threads);
     *parts = (struct parts){ .base = latencies[algo == RONDO_ALGO_P2P ? RONDO_ALGO_RING : algo][proto].base };
-    if (algo == RONDO_ALGO_P2P) {
+    if (is_direct) {
+        const char *why = direct_parts(layout, as, algo, bytes, parts);
+        if (why != NULL) {
+            return why;
+        }
+    } else if (algo == RONDO_ALGO_P2P) {
         p2p_parts(layout, coll, bytes, parts);
         fill = 1;
     } else if (algo == RONDO_ALGO_TREE) {

@@ -5,7 +5,7 @@
  * Channels: a call's bandwidth is that of all channels once it uses as many as its bytes fill (rondo_gpu_blocks), and in proportion with fewer.
  *
  * As NCCL, but for what it has no model for: trees with a root (half the traffic of all_reduce's), chains (each hop is counted, not one), sends and receives (a share of the ring's links and
- * nets).
+ * nets), and for one-shot and two-shot.
  */
 #ifndef RONDO_COLL_COST_GPU_H
 #define RONDO_COLL_COST_GPU_H

@@ -18,6 +18,21 @@ RONDO_FN struct rondo_step rondo_oneshot_step(const struct rondo_seat *seat, uin
     return s;
 }
 
+/* The same where everyone takes all posts as they are. */
+RONDO_FN uint32_t rondo_oneshot_gather_nsteps(const struct rondo_seat *seat)
+{
+    (void)seat;
+    return 2;
+}
+
+RONDO_FN struct rondo_step rondo_oneshot_gather_step(const struct rondo_seat *seat, uint32_t k)
+{
+    struct rondo_step s = rondo_step_none();
+    s.act = k == 0 ? RONDO_POST_ALL : RONDO_RECV_ALL | RONDO_COPY;
+    s.block = seat->index;
+    return s;
+}
+
 RONDO_FN uint32_t rondo_p2p_send_nsteps(const struct rondo_seat *seat)
 {
     (void)seat;

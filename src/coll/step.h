@@ -35,7 +35,7 @@ enum rondo_act {
     RONDO_PUSH_ROOT = 16384
 };
 /*
- * RONDO_POST_ALL: put `in` on the board for everyone; RONDO_RECV_ALL: the source is every rank's post, reduced in rank order.
+ * RONDO_POST_ALL: put the block's `in` on the board for everyone; RONDO_RECV_ALL: the source is every rank's post, reduced in rank order (REDUCE), or each the block of its rank.
  * RONDO_OPEN: from here on ranks reach into one another's buffers, or the run ends (exec.h); RONDO_CLOSE: nobody goes on before everyone has come here. Between them:
  *   PULL: the source is every rank's `in`, reduced in rank order (REDUCE), or `in` of the rank that has the block; PULL_ROOT: the root's
  *   PUSH: `out` of every rank gets it; PUSH_ROOT: the root's; COPY: this rank's

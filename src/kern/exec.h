@@ -54,6 +54,8 @@ struct rondo_exec_owner {
     void *arg;
     /* A peer's call word differs from ours. peer: rank, or -1 - local rank for the board. Composes the error that names both calls. */
     rondo_status (*mismatch)(void *arg, int peer, const struct rondo_work *work, uint32_t got);
+    /* A local rank is still in the middle of a slice of this rank's buffers, which were taken back (drop) so long ago. @return 1: wait no longer for it, be it that it died. NULL: 0, always. */
+    int (*given_up)(void *arg, int local, int64_t waited_ns);
 };
 
 struct rondo_exec_ops {
@@ -64,7 +66,7 @@ struct rondo_exec_ops {
     void (*submit)(struct rondo_exec *exec, struct rondo_run *runs, int n);
     /* Advance every lane as far as it goes. *moved is set when anything did. An error is final for the executor. */
     rondo_status (*turn)(struct rondo_exec *exec, int *moved);
-    /* Forget all runs (abort): none is touched again; every *open becomes 0. */
+    /* Forget all runs (abort), for good: none is touched again; every *open becomes 0. Other ranks leave their buffers alone from then on: waits until they have finished the slice they are at. */
     void (*drop)(struct rondo_exec *exec);
     /* What the first run that waits waits for: "data from rank 3 (channel 0, simple, step 17)". *peer as in mismatch, RONDO_NO_PEER when nothing waits.
      * @return bytes written. */

@@ -140,8 +140,16 @@ static uint8_t *stays_at(const struct slice *s)
     return s->step->nfrom == 0 && !w->premul && !(w->divide && (s->step->act & RONDO_FINISH)) ? (uint8_t *)s->in : s->out;
 }
 
+/* Bytes behind the slice that are those of the next ones on its conn: of its block, and of all blocks where there is but one step a loop; no more than a conn has slots for. */
+static uint32_t bytes_ahead(const struct rondo_run *run, const struct rondo_flow *flow, const struct slice *s)
+{
+    const struct rondo_work *w = s->w;
+    size_t end = run->schedule->map == RONDO_MAP_WHOLE && flow->nsteps == 1 ? w->off + w->len : flow->out + flow->n;
+    return (uint32_t)rondo_min_size((end - flow->out - flow->done) * w->elem_bytes - s->bytes, (RONDO_SLOTS - 1) * s->bytes);
+}
+
 /* What is only copied can arrive where it belongs. Not a call's first slice on a conn: its length is the peer's until the call words have been compared. */
-static void offer_place(const struct slice *s, const struct rondo_flow *flow)
+static void offer_place(const struct slice *s, const struct rondo_run *run, const struct rondo_flow *flow)
 {
     struct rondo_conn *from = s->step->nfrom == 1 ? s->from[0] : NULL;
     if (RONDO_LIKELY(from == NULL || from->outside == NULL)) {
@@ -150,6 +158,7 @@ static void offer_place(const struct slice *s, const struct rondo_flow *flow)
     if (s->w->proto == RONDO_PROTO_SIMPLE && !(s->step->act & (RONDO_REDUCE | RONDO_FINISH)) && (flow->called >> s->step->from[0] & 1)) {
         from->into = s->out;
         from->into_bytes = (uint32_t)s->bytes;
+        from->into_ahead = s->out != NULL ? bytes_ahead(run, flow, s) : 0;
     }
 }
 
@@ -391,7 +400,7 @@ static int advance_flow(struct rondo_exec *exec, struct rondo_run *run, int f, r
             enter_step(run, f, flow);
         }
         if (flow->step.act & RONDO_POST_ALL) {
-            rondo_post_all(&run->work);
+            rondo_post_all(&run->work, flow);
             flow->done = flow->n;
         } else if (flow->step.act & RONDO_RECV_ALL) {
             passed = rondo_receive_all(exec, &run->work, flow, status);
@@ -404,7 +413,7 @@ static int advance_flow(struct rondo_exec *exec, struct rondo_run *run, int f, r
         } else if (flow->step.act != 0 && flow->n != 0) {
             struct slice s;
             fill_slice(run, flow, &s);
-            offer_place(&s, flow);
+            offer_place(&s, run, flow);
             passed = advance_slice(exec, run, flow, &s, status, moved);
             if (passed == 1) {
                 flow->done += s.bytes / run->work.elem_bytes;
@@ -476,13 +485,18 @@ static rondo_status exec_cpu_turn(struct rondo_exec *exec, int *moved)
 
 static void exec_cpu_drop(struct rondo_exec *exec)
 {
+    const struct rondo_board *open = NULL; /* buffers are, to other ranks */
     for (int i = 0; i < exec->nlanes; i++) {
         for (struct rondo_run *run = exec->lane[i].first; run != NULL; run = run->next) {
+            open = run->work.algo == RONDO_ALGO_TWOSHOT ? run->work.board : open;
             --*run->open;
         }
         exec->lane[i].first = NULL;
     }
     exec->nactive = 0;
+    if (open != NULL) {
+        rondo_board_revoke(open, exec->owner);
+    }
 }
 
 /* ---- who waits for whom ---- */

@@ -32,8 +32,13 @@ uint8_t *rondo_board_begin(struct rondo_board *board);
 void rondo_board_post(struct rondo_board *board, uint32_t call_word);
 /** Has everyone posted? flow->unit: ranks whose post was seen, 0 before the first look; the posts are in exec->sources then. */
 int rondo_board_wait(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow, rondo_status *status);
+/** This rank is about to touch others' buffers, for a slice. @return 0: it may not, ever: a rank has taken its own back. Else rondo_board_leave follows soon. */
+int rondo_board_enter(const struct rondo_board *board);
+void rondo_board_leave(const struct rondo_board *board);
+/** This rank takes its buffers back, for good: once it returns nobody touches them, but for those that the owner does not wait for (exec.h). */
+void rondo_board_revoke(const struct rondo_board *board, const struct rondo_exec_owner *owner);
 /** One-shot: POST_ALL, RECV_ALL. */
-void rondo_post_all(const struct rondo_work *w);
+void rondo_post_all(const struct rondo_work *w, const struct rondo_flow *flow);
 int rondo_receive_all(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow, rondo_status *status);
 
 /* ---- open buffers: OPEN, what lies between, CLOSE ---- */

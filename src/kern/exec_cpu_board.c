@@ -1,6 +1,9 @@
 /* One-shot, and what else passes over the board of a node. */
+#include <sched.h>
 #include <string.h>
 
+#include "base/wait.h"
+#include "coll/chunk.h"
 #include "kern/exec_cpu.h"
 #include "kern/reduce.h"
 
@@ -48,15 +51,73 @@ int rondo_board_wait(struct rondo_exec *exec, const struct rondo_work *w, struct
     return 1;
 }
 
-void rondo_post_all(const struct rondo_work *w)
+/* ---- others' buffers: marks are stored and loaded in one order for all (seq_cst), so that of two ranks one sees the other's ---- */
+
+int rondo_board_enter(const struct rondo_board *board)
+{
+    const uint32_t *revoked = rondo_board_mark(board, board->nranks);
+    if (RONDO_UNLIKELY(__atomic_load_n(revoked, __ATOMIC_RELAXED) != 0)) {
+        return 0; /* without a mark: who waits for this rank is not to see one again and again */
+    }
+    (void)__atomic_exchange_n(rondo_board_mark(board, board->index), 1, __ATOMIC_SEQ_CST);
+    if (RONDO_LIKELY(__atomic_load_n(revoked, __ATOMIC_SEQ_CST) == 0)) {
+        return 1;
+    }
+    rondo_board_leave(board);
+    return 0;
+}
+
+void rondo_board_leave(const struct rondo_board *board)
+{
+    tell_of_post();
+    __atomic_store_n(rondo_board_mark(board, board->index), 0, __ATOMIC_RELEASE);
+}
+
+void rondo_board_revoke(const struct rondo_board *board, const struct rondo_exec_owner *owner)
+{
+    int64_t start = rondo_now_ns();
+    (void)__atomic_exchange_n(rondo_board_mark(board, board->nranks), 1, __ATOMIC_SEQ_CST);
+    for (int r = 0; r < board->nranks; r++) {
+        while (r != board->index && __atomic_load_n(rondo_board_mark(board, r), __ATOMIC_SEQ_CST) != 0) {
+            if (owner->given_up != NULL && owner->given_up(owner->arg, r, rondo_now_ns() - start)) {
+                break;
+            }
+            sched_yield();
+        }
+    }
+    tell_of_look();
+}
+
+/* ---- one-shot ---- */
+
+/* all_to_all: in a post there is a block for everyone. */
+static int for_each_a_block(const struct rondo_work *w) { return w->coll == RONDO_COLL_ALL_TO_ALL; }
+
+void rondo_post_all(const struct rondo_work *w, const struct rondo_flow *flow)
 {
     uint8_t *payload = rondo_board_begin(w->board);
     if (w->premul) {
         rondo_premul(payload, w->in, w->len, (rondo_dtype)w->dtype, w->scalar);
-    } else {
-        memcpy(payload, w->in, w->len * w->elem_bytes);
+    } else if (for_each_a_block(w)) {
+        memcpy(payload, w->in, w->block * (size_t)w->board->nranks * w->elem_bytes);
+    } else if (flow->n > 0) {
+        memcpy(payload, w->in + flow->in * w->elem_bytes, flow->n * w->elem_bytes);
     }
     rondo_board_post(w->board, w->call_word);
+}
+
+/* Every rank's block, from its post to its place. */
+static void take_all(const struct rondo_exec *exec, const struct rondo_work *w, const struct rondo_flow *flow)
+{
+    for (int r = 0; r < w->board->nranks; r++) {
+        struct rondo_span span = rondo_work_span(w, RONDO_MAP_BLOCK, flow->loop, r);
+        const uint8_t *from = r == w->board->index ? w->in : (const uint8_t *)exec->sources[r];
+        size_t at = r == w->board->index || for_each_a_block(w) ? span.in * w->elem_bytes : 0;
+        uint8_t *to = w->out + span.out * w->elem_bytes;
+        if (span.n > 0 && to != from + at) {
+            memcpy(to, from + at, span.n * w->elem_bytes);
+        }
+    }
 }
 
 int rondo_receive_all(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow, rondo_status *status)
@@ -64,6 +125,10 @@ int rondo_receive_all(struct rondo_exec *exec, const struct rondo_work *w, struc
     int all = rondo_board_wait(exec, w, flow, status);
     if (all != 1) {
         return all;
+    }
+    if (!(flow->step.act & RONDO_REDUCE)) {
+        take_all(exec, w, flow);
+        return 1;
     }
     rondo_reduce_get((rondo_dtype)w->dtype, (enum rondo_reduce)w->reduce)(w->out, exec->sources, w->board->nranks, w->len);
     if (w->divide) {

@@ -39,9 +39,9 @@ static size_t gathered(const struct rondo_work *w)
 /* Of the buffers that others reach: a rank's part, or all of it. */
 static size_t extent(const struct rondo_work *w, int rank)
 {
-    size_t n = w->coll == RONDO_COLL_REDUCE_SCATTER                    ? gathered(w)
-               : w->coll == RONDO_COLL_ALL_GATHER && w->counts != NULL ? w->counts[rank]
-                                                                       : w->off + w->len;
+    size_t n = w->coll == RONDO_COLL_REDUCE_SCATTER || w->coll == RONDO_COLL_ALL_TO_ALL ? gathered(w)
+               : w->coll == RONDO_COLL_ALL_GATHER && w->counts != NULL                  ? w->counts[rank]
+                                                                                        : w->off + w->len;
     return n * w->elem_bytes;
 }
 
@@ -346,18 +346,22 @@ static void copy_slice(struct rondo_exec *exec, const struct rondo_work *w, cons
 static int move_step(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow, rondo_status *status, int *moved)
 {
     size_t n = rondo_min_size(flow->n - flow->done, SLICE_BYTES / w->elem_bytes);
-    if (n > 0 && w->direct->reach == RONDO_REACH_CMA) {
-        if (!rondo_cma_move(exec, w, flow, n, status)) {
-            return -1;
-        }
-        flow->done += n;
-        *moved = 1;
-    } else if (n > 0) {
-        (flow->step.act & RONDO_REDUCE ? reduce_slice : copy_slice)(exec, w, flow, n);
-        flow->done += n;
-        *moved = 1;
+    int passed = 1;
+    if (n == 0) {
+        return 1;
     }
-    return flow->done >= flow->n;
+    if (!rondo_board_enter(w->board)) {
+        return 0; /* the call has ended for another rank: that rank says why */
+    }
+    if (w->direct->reach == RONDO_REACH_CMA) {
+        passed = rondo_cma_move(exec, w, flow, n, status);
+    } else {
+        (flow->step.act & RONDO_REDUCE ? reduce_slice : copy_slice)(exec, w, flow, n);
+    }
+    rondo_board_leave(w->board);
+    flow->done += n;
+    *moved = 1;
+    return passed ? flow->done >= flow->n : -1;
 }
 
 /* ---- CLOSE ---- */

@@ -79,7 +79,7 @@ static rondo_status device_alloc(struct rondo_exec *exec, CUdeviceptr *memory, s
 }
 
 /* Host memory to the device, through pinned memory, in the executor's own stream: no kernel is waited for. */
-static rondo_status upload(struct rondo_exec *exec, CUdeviceptr to, const void *from, size_t bytes)
+rondo_status rondo_exec_cuda_upload(struct rondo_exec *exec, CUdeviceptr to, const void *from, size_t bytes)
 {
     char where[80];
     for (size_t at = 0; at < bytes;) {
@@ -171,6 +171,7 @@ static void free_uploads(struct rondo_exec *exec)
 static void free_entered(struct rondo_exec *exec)
 {
     const struct rondo_cuda *cuda = exec->cuda;
+    rondo_cuda_direct_close(exec);
     free_uploads(exec);
     for (struct rondo_cuda_scratch *scratch = exec->scratch, *older; scratch != NULL; scratch = older) {
         older = scratch->older;
@@ -295,7 +296,7 @@ static rondo_status wire_entered(struct rondo_exec *exec, const int32_t *const *
     fill_wiring(exec, image, conns_at, rings_at, rank_at);
     exec->ports_there = (const struct rondo_ports *)(uintptr_t)exec->wiring;
     exec->line = exec->wiring + line_at;
-    status = upload(exec, exec->wiring, image, bytes);
+    status = rondo_exec_cuda_upload(exec, exec->wiring, image, bytes);
     rondo_free(image);
     return status == RONDO_SUCCESS ? chunk_room(exec) : status;
 }
@@ -323,7 +324,7 @@ static rondo_status wire_peer_entered(struct rondo_exec *exec, const struct rond
     image.conn = *conn;
     (is_send ? image.ports.send
              : image.ports.recv)[RONDO_PORT_PEER] = (struct rondo_conn *)(uintptr_t)(at + offsetof(struct peer_wiring, conn));
-    RONDO_TRY(upload(exec, at, &image, sizeof(image)));
+    RONDO_TRY(rondo_exec_cuda_upload(exec, at, &image, sizeof(image)));
     exec->chunk->used++;
     *ports = (const struct rondo_ports *)(uintptr_t)(at + offsetof(struct peer_wiring, ports));
     return RONDO_SUCCESS;
@@ -489,6 +490,18 @@ rondo_status rondo_exec_cuda_query(struct rondo_exec *exec)
     return RONDO_SUCCESS;
 }
 
+int rondo_exec_cuda_lost(struct rondo_exec *exec)
+{
+    CUstreamCaptureMode before;
+    CUresult result;
+    if (rondo_exec_cuda_enter(exec, &before) != RONDO_SUCCESS) {
+        return 1;
+    }
+    result = exec->cuda->StreamQuery(exec->own); /* it has nothing to do: an error is the context's */
+    rondo_exec_cuda_leave(before);
+    return result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY;
+}
+
 /* ---- who waits for whom ---- */
 
 int64_t rondo_exec_cuda_waited(struct rondo_exec *exec, struct rondo_cuda_wait *wait, int64_t now_ns)
@@ -528,7 +541,8 @@ static int exec_describe(struct rondo_exec *exec, char *text, size_t size, int *
             }
             *peer = WORD(exec->words[i]->block[b].peer);
             return snprintf(text, size, "%s rank %d (block %d, %s, step %llu)", what[waits], *peer, b,
-                            port == RONDO_PORT_RING   ? "ring"
+                            port == RONDO_NUM_PORTS   ? "direct"
+                            : port == RONDO_PORT_RING ? "ring"
                             : port == RONDO_PORT_PEER ? "send or receive"
                             : port < RONDO_PORT_PEER  ? "tree"
                                                       : "exchange",

@@ -58,6 +58,27 @@ rondo_status rondo_exec_cuda_scratch(struct rondo_exec *exec, size_t bytes, void
 rondo_status rondo_exec_cuda_begin(struct rondo_exec *exec, CUstream stream, struct rondo_run *runs, int n);
 rondo_status rondo_exec_cuda_step(struct rondo_exec *exec, int *moved);
 
+/*
+ * Direct: works of one-shot and two-shot (kern/block_direct.h), whose ranks reach into one another's device memory. Ranks tell each other of memory in a table that all of a node see, without waiting:
+ * what a rank tells of is mapped by the others at their next call, and used once all have; freed memory is let go in the same way. Until then, and where memory is not
+ * rondo_mem_alloc_device's, kernels stage the data in the communicator's own memory.
+ */
+struct rondo_cuda_direct_config {
+    int nlocal, index;  /* all ranks of the communicator; at most RONDO_DIRECT_RANKS */
+    int reaches_all;    /* 0: some GPU of them is not reached: nobody calls directly */
+    size_t stage_bytes; /* of a place that data is staged in, a multiple of 128; two a channel */
+};
+/** Bytes of a rank's place in the table. */
+size_t rondo_exec_cuda_direct_post_bytes(int nlocal);
+/** Device memory. Afterwards the table is given (zeroed; places `stride` apart), and join is called until all have agreed: RONDO_IN_PROGRESS: *silent has not. */
+rondo_status rondo_exec_cuda_direct_open(struct rondo_exec *exec, const struct rondo_cuda_direct_config *config);
+void rondo_exec_cuda_direct_table(struct rondo_exec *exec, uint8_t *places, size_t stride);
+rondo_status rondo_exec_cuda_direct_join(struct rondo_exec *exec, int *silent);
+/** Bytes of a place to stage data in; 0: there are no direct calls. The same on all ranks. */
+size_t rondo_exec_cuda_direct_stage(const struct rondo_exec *exec);
+/** This memory is going to be used: tell of it now. Any memory; local. */
+void rondo_exec_cuda_direct_tell(struct rondo_exec *exec, const void *ptr, size_t bytes);
+
 /** Serial of the last launch, and up to which all have ended; captured ones do not count. No CUDA call. */
 uint64_t rondo_exec_cuda_issued(const struct rondo_exec *exec);
 uint64_t rondo_exec_cuda_ended(struct rondo_exec *exec);
@@ -69,6 +90,9 @@ rondo_status rondo_exec_cuda_fault(struct rondo_exec *exec);
 void rondo_exec_cuda_abort(struct rondo_exec *exec);
 /** RONDO_SUCCESS: the device is through with everything launched; RONDO_IN_PROGRESS; or its error. */
 rondo_status rondo_exec_cuda_query(struct rondo_exec *exec);
+
+/** Is the device's context lost? Nothing of it runs any more. */
+int rondo_exec_cuda_lost(struct rondo_exec *exec);
 
 /* What a block has waited for, as it was last seen. */
 struct rondo_cuda_wait {

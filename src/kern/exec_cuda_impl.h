@@ -1,4 +1,4 @@
-/* The CUDA executor, shared by its files: exec_cuda_kernels.c (what is on the device), exec_cuda.c (what a communicator has), exec_cuda_launch.c, exec_cuda_graph.c (capture). */
+/* The CUDA executor, shared by its files: exec_cuda_kernels.c (what is on the device), exec_cuda.c (what a communicator has), exec_cuda_launch.c, exec_cuda_graph.c (capture), exec_cuda_direct.c (peers' memory). */
 #ifndef RONDO_KERN_EXEC_CUDA_IMPL_H
 #define RONDO_KERN_EXEC_CUDA_IMPL_H
 
@@ -8,9 +8,10 @@
 #include "kern/kernels.h"
 
 enum {
-    RONDO_CUDA_FLIGHTS = 1024, /* launches under way; the driver's own queue is about as long */
-    RONDO_CUDA_NOTES = 512,    /* works whose call can be named when a kernel finds a difference */
-    RONDO_CUDA_KERNELS = 1 + RONDO_NUM_PROTOS + RONDO_NUM_DTYPES * RONDO_NUM_REDUCES * RONDO_NUM_PROTOS
+    RONDO_CUDA_FLIGHTS = 1024,              /* launches under way; the driver's own queue is about as long */
+    RONDO_CUDA_NOTES = 512,                 /* works whose call can be named when a kernel finds a difference */
+    RONDO_CUDA_WAYS = RONDO_NUM_PROTOS + 1, /* the protocols, and direct */
+    RONDO_CUDA_KERNELS = 1 + RONDO_CUDA_WAYS + RONDO_NUM_DTYPES * RONDO_NUM_REDUCES * RONDO_CUDA_WAYS
 };
 
 /* ---- of a device ---- */
@@ -99,7 +100,8 @@ struct rondo_exec {
     const struct rondo_ports *ports_there;
     const int32_t *rank_at_there[RONDO_MAX_CHANNELS];
     struct rondo_cuda_chunk *chunk;
-    int stuck; /* an upload was not waited for to its end: what it comes from and goes to stays */
+    struct rondo_cuda_direct *direct; /* NULL: none (exec_cuda_direct.c) */
+    int stuck;                        /* an upload was not waited for to its end: what it comes from and goes to stays */
     struct rondo_cuda_scratch {
         CUdeviceptr memory;
         size_t bytes;
@@ -136,10 +138,21 @@ struct rondo_exec {
 /** Calls of the driver between these: our context is current, and a thread that captures may make them. */
 rondo_status rondo_exec_cuda_enter(const struct rondo_exec *exec, CUstreamCaptureMode *before);
 void rondo_exec_cuda_leave(CUstreamCaptureMode before);
+/** Host memory to the device; waits for the copy, not for kernels. Between enter and leave. */
+rondo_status rondo_exec_cuda_upload(struct rondo_exec *exec, CUdeviceptr to, const void *from, size_t bytes);
 /** See which launches have ended. With the lock held. */
 void rondo_exec_cuda_reap(struct rondo_exec *exec);
 /** For messages: "rank 3 on GPU 0 (0000:3b:00.0)". */
 const char *rondo_exec_cuda_where(const struct rondo_exec *exec, char text[80]);
+
+/* ---- exec_cuda_direct.c ---- */
+
+/** Before the runs are launched: which of their buffers peers reach. */
+rondo_status rondo_cuda_direct_prepare(struct rondo_exec *exec);
+/** What kernels read; NULL: there are no direct calls. */
+struct rondo_gpu_direct *rondo_cuda_direct_there(const struct rondo_exec *exec);
+/** When all kernels have left. */
+void rondo_cuda_direct_close(struct rondo_exec *exec);
 
 /* ---- exec_cuda_graph.c ---- */
 

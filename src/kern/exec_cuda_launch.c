@@ -334,6 +334,7 @@ static void fill_launch(struct rondo_exec *exec, const struct batch *b, const st
     struct rondo_work *works = is_inline(b) ? launch->inline_works : (struct rondo_work *)(void *)memory->host;
     launch->works = is_inline(b) ? NULL : (const struct rondo_work *)(uintptr_t)memory->device;
     launch->words = exec->words_there[exec->capturing != NULL];
+    launch->direct = rondo_cuda_direct_there(exec);
     launch->nblocks = b->nblocks;
     memcpy(launch->first, b->first, sizeof(launch->first));
     memcpy(next, b->first, sizeof(next));
@@ -480,6 +481,9 @@ rondo_status rondo_exec_cuda_begin(struct rondo_exec *exec, CUstream stream, str
     status = choose_stream(exec, stream);
     if (status == RONDO_SUCCESS) {
         status = rondo_exec_cuda_capture(exec, exec->stream);
+    }
+    if (status == RONDO_SUCCESS) {
+        status = rondo_cuda_direct_prepare(exec);
     }
     if (RONDO_UNLIKELY(exec->capture != NULL)) {
         pthread_mutex_lock(&exec->lock);

@@ -22,20 +22,24 @@ static const char *const reduces[] = { RONDO_REDUCE_TABLE(REDUCE_ROW, ) };
 
 static int is_p2p(const struct rondo_work *work) { return work->coll == RONDO_COLL_SEND || work->coll == RONDO_COLL_RECV; }
 
+static const char *way_of(const struct rondo_work *work) { return rondo_work_is_direct(work) ? "direct" : protos[work->proto].name; }
+
 void rondo_kernel_name(char name[RONDO_KERNEL_NAME], const struct rondo_work *work)
 {
     if (is_p2p(work)) {
         snprintf(name, RONDO_KERNEL_NAME, "rondo_p2p");
     } else if (rondo_coll_reduces(rondo_coll_scheduled_as((enum rondo_coll)work->coll))) {
-        snprintf(name, RONDO_KERNEL_NAME, "rondo_%s_%s_%s", dtypes[work->dtype], reduces[work->reduce], protos[work->proto].name);
+        snprintf(name, RONDO_KERNEL_NAME, "rondo_%s_%s_%s", dtypes[work->dtype], reduces[work->reduce], way_of(work));
     } else {
-        snprintf(name, RONDO_KERNEL_NAME, "rondo_copy_%s", protos[work->proto].name);
+        snprintf(name, RONDO_KERNEL_NAME, "rondo_copy_%s", way_of(work));
     }
 }
 
 uint32_t rondo_kernel_threads(const struct rondo_work *work)
 {
-    const uint32_t most = is_p2p(work) ? RONDO_THREADS_p2p : protos[work->proto].threads;
+    const uint32_t most = is_p2p(work)                 ? RONDO_THREADS_p2p
+                          : rondo_work_is_direct(work) ? RONDO_THREADS_direct
+                                                       : protos[work->proto].threads;
     const uint32_t asked = (uint32_t)rondo_params()->nthreads / RONDO_WARP * RONDO_WARP;
     if (asked == 0 || asked > most) {
         return most;

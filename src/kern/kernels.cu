@@ -1,7 +1,7 @@
 /*
  * The kernels: of one type where RONDO_KERNEL_TYPE names it (f32), else those that only move bytes. Makefile.am compiles this once per type, for all architectures.
  */
-#include "kern/block.h"
+#include "kern/block_direct.h"
 #include "kern/kernel_list.h"
 
 #define KERNEL(name, proto, body)                                                                                                     \

@@ -4,18 +4,25 @@
  *
  * Every kernel is  extern "C" void NAME(const struct rondo_launch launch)  (kern/launch.h), by value; a grid of launch.nblocks blocks of rondo_kernel_threads() threads, no dynamic shared memory:
  *   rondo_<dtype>_<reduce>_<proto>   collectives that reduce, and barriers: rondo_f32_sum_ll128
- *   rondo_copy_<proto>               collectives that only move bytes
+ *   rondo_<dtype>_<reduce>_direct    those by one-shot and two-shot
+ *   rondo_copy_<proto>, rondo_copy_direct    collectives that only move bytes
  *   rondo_p2p                        sends and receives of a group: each work names its protocol (LL, Simple)
  */
 #ifndef RONDO_KERN_KERNELS_H
 #define RONDO_KERN_KERNELS_H
 
+#include "coll/step.h"
 #include "kern/launch.h"
 
 enum { RONDO_KERNEL_NAME = 48 };
 #define RONDO_KERNELS_LIBRARY "librondo-kernels.so"
 #define RONDO_KERNELS_SYMBOL "rondo_kernels"
 
+/** By one-shot or two-shot: the protocol says nothing, kern/block_direct.h runs it. */
+static inline int rondo_work_is_direct(const struct rondo_work *work)
+{
+    return work->algo == RONDO_ALGO_ONESHOT || work->algo == RONDO_ALGO_TWOSHOT;
+}
 /** The name of the kernel that runs a work. */
 void rondo_kernel_name(char name[RONDO_KERNEL_NAME], const struct rondo_work *work);
 /** Threads of its blocks: RONDO_NTHREADS in whole warps, or the most that the kernel was built for (kern/kernel_list.h). */

@@ -14,9 +14,11 @@
 
 enum {
     RONDO_WARP = 32,
-    RONDO_MAX_THREADS = 640,  /* of a block */
-    RONDO_LAUNCH_INLINE = 22, /* works that travel as kernel arguments: a launch stays under 4 KiB */
-    RONDO_LAUNCH_P2P = 8      /* sends and receives of one block */
+    RONDO_MAX_THREADS = 640,         /* of a block */
+    RONDO_LAUNCH_INLINE = 22,        /* works that travel as kernel arguments: a launch stays under 4 KiB */
+    RONDO_LAUNCH_P2P = 8,            /* sends and receives of one block */
+    RONDO_DIRECT_RANKS = RONDO_WARP, /* that reach into one another's memory: a lane each */
+    RONDO_DIRECT_REGIONS = 32        /* of a rank's memory; 0 is none of the user's */
 };
 
 /* Why a kernel ended a communicator. */
@@ -44,10 +46,46 @@ struct rondo_gpu_words {
     } block[RONDO_MAX_CHANNELS] RONDO_ALIGNED(RONDO_CTRL_ALIGN);
 };
 
+/* ---- ranks that reach into one another's device memory (kern/block_direct.h) ---- */
+
+/* What a rank says to another one, of a channel; in the memory of who reads it. */
+struct rondo_gpu_cell {
+    uint64_t met; /* meetings that the writer has come to; it posts the next one when all have come to this one */
+    struct {
+        uint64_t call;    /* its call word << 32 | the writer's buffers that all reach: 1 in, 2 out */
+        uint64_t in, out; /* these buffers, as addresses of the reader */
+    } work[2];            /* that began with a meeting; of an even one, an odd one: who has come to it may find the next one posted */
+} RONDO_ALIGNED(RONDO_CTRL_ALIGN);
+
+/* User memory of this rank. The host writes `open` last, and takes it back first. */
+struct rondo_gpu_region {
+    uint64_t open; /* not 0: all peers have it */
+    uint64_t base, bytes;
+    uint64_t at[RONDO_DIRECT_RANKS]; /* where the peers have it, by their addresses */
+};
+
+/* Where a rank reaches all of them. */
+struct rondo_gpu_reach {
+    uint32_t nranks, index;
+    uint64_t stage_bytes;                            /* of a place to stage data in: a channel has two, used in turn */
+    struct rondo_gpu_cell *cell[RONDO_DIRECT_RANKS]; /* of each rank: [channel * nranks + writer] */
+    uint8_t *stage[RONDO_DIRECT_RANKS];              /* [(2 * channel + turn) * stage_bytes] */
+};
+
+/* In device memory, one a rank and communicator. */
+struct rondo_gpu_direct {
+    struct rondo_gpu_reach reach;
+    struct {
+        uint64_t met, staged; /* the kernels' own: meetings, and places staged in */
+    } channel[RONDO_MAX_CHANNELS];
+    struct rondo_gpu_region region[RONDO_DIRECT_REGIONS];
+};
+
 struct rondo_launch {
     uint64_t serial; /* of the communicator, from 1 */
     struct rondo_gpu_words *words;
-    const struct rondo_work *works; /* device-visible and unchanged until the launch has ended; NULL: inline_works */
+    struct rondo_gpu_direct *direct; /* NULL: no kernel of that kind */
+    const struct rondo_work *works;  /* device-visible and unchanged until the launch has ended; NULL: inline_works */
     uint32_t nblocks;
     uint16_t first[RONDO_MAX_CHANNELS + 1];
     struct rondo_work inline_works[RONDO_LAUNCH_INLINE];

@@ -94,11 +94,15 @@ RONDO_FN void rondo_prim_team(struct rondo_prim *p, uint32_t tid, uint32_t nthre
 /* ---- waiting ---- */
 
 /* For the host, which reads it when somebody asks. Whoever wrote last has the place. */
-RONDO_FN void rondo_prim_tell(const struct rondo_prim *p, int32_t peer, uint32_t port, enum rondo_prim_waits waits, uint64_t step)
+RONDO_FN void rondo_words_tell(struct rondo_gpu_words *words, int32_t peer, uint32_t port, enum rondo_prim_waits waits, uint64_t step)
 {
-    rondo_word *step_word = (rondo_word *)&p->words->block[rondo_block_index()].step;
+    rondo_word *step_word = (rondo_word *)&words->block[rondo_block_index()].step;
     rondo_store_relaxed(step_word, step);
     rondo_store_relaxed(step_word - 1, (uint32_t)peer | (uint64_t)port << 32 | (uint64_t)waits << 48);
+}
+RONDO_FN void rondo_prim_tell(const struct rondo_prim *p, int32_t peer, uint32_t port, enum rondo_prim_waits waits, uint64_t step)
+{
+    rondo_words_tell(p->words, peer, port, waits, step);
 }
 
 /* In a spinning wait for step `step` of conn c. @return 0: the team leaves. */
@@ -137,17 +141,20 @@ RONDO_FN int rondo_prim_wait_step(const struct rondo_prim *p, struct rondo_prim_
 /* ---- call words ---- */
 
 /* Two conns that fail at once may mix their words; each of them is of a mismatch. */
-RONDO_FN void rondo_prim_mismatch(const struct rondo_prim *p, const struct rondo_prim_conn *c, uint32_t got)
+RONDO_FN void rondo_words_mismatch(struct rondo_gpu_words *words, uint64_t serial, uint32_t work_index, int32_t peer, uint32_t got)
 {
-    struct rondo_gpu_words *words = p->words;
-    p->shared->leave = p->slice;
     if (rondo_load_relaxed32(&words->fault) != RONDO_GPU_FINE) return;
     rondo_store_relaxed32(&words->fault_got, got);
-    rondo_store_relaxed32((uint32_t *)&words->fault_peer, (uint32_t)c->conn.peer);
-    rondo_store_relaxed32(&words->fault_work, p->work_index);
-    rondo_store_relaxed((rondo_word *)&words->fault_serial, p->serial);
+    rondo_store_relaxed32((uint32_t *)&words->fault_peer, (uint32_t)peer);
+    rondo_store_relaxed32(&words->fault_work, work_index);
+    rondo_store_relaxed((rondo_word *)&words->fault_serial, serial);
     rondo_fence();
     rondo_store_relaxed32(&words->fault, RONDO_GPU_MISMATCH);
+}
+RONDO_FN void rondo_prim_mismatch(const struct rondo_prim *p, const struct rondo_prim_conn *c, uint32_t got)
+{
+    p->shared->leave = p->slice;
+    rondo_words_mismatch(p->words, p->serial, p->work_index, c->conn.peer, got);
 }
 
 /* Receiver, first slice of the work on this conn: is it of our call? The word may come before the slice, but a slice never before its word. @return 0: the team leaves. */

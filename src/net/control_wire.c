@@ -252,7 +252,7 @@ static struct rondo_wire_asked *asked_of(struct rondo_wire_part *part, int rank)
         oldest = part->asked[i].used_ns < oldest->used_ns ? &part->asked[i] : oldest;
     }
     oldest->rank = rank;
-    oldest->ncalls = 0;
+    oldest->ncalls = -1;
     oldest->asked_ns = 0;
     return oldest;
 }
@@ -262,8 +262,9 @@ int rondo_wire_call_of(struct rondo_control *control, int rank, uint64_t seq, st
     int64_t now = rondo_now_ns();
     struct rondo_wire_asked *asked;
     const struct rondo_call *found = NULL;
+    int answered;
     if (!control->wire->joined || !rondo_wire_trylock()) {
-        return 0;
+        return -1;
     }
     asked = asked_of(control->wire, rank);
     asked->used_ns = now;
@@ -280,8 +281,9 @@ int rondo_wire_call_of(struct rondo_control *control, int rank, uint64_t seq, st
     if (found) {
         *call = *found;
     }
+    answered = asked->ncalls >= 0;
     rondo_wire_unlock();
-    return found != NULL;
+    return found != NULL ? 1 : answered ? 0 : -1;
 }
 
 int rondo_wire_state_of(struct rondo_control *control, int rank)

@@ -18,10 +18,10 @@ enum {
     RONDO_WIRE_OUT = 64 << 10,     /* bytes to be written */
     RONDO_WIRE_RESERVE = 16 << 10, /* of them not for mail */
     RONDO_WIRE_FINGERS = 2 * 31,
-    RONDO_WIRE_ASKED = 8,    /* ranks whose calls are kept */
-    RONDO_WIRE_CLOSED = 64,  /* communicators that were here */
-    RONDO_WIRE_BUCKETS = 64, /* lists of mail, by sender; and of connections, by process */
-    RONDO_WIRE_NOTES = 4     /* sentences to be logged when the lock is free */
+    RONDO_WIRE_ASKED = RONDO_CONTROL_ASKED, /* ranks whose calls are kept */
+    RONDO_WIRE_CLOSED = 64,                 /* communicators that were here */
+    RONDO_WIRE_BUCKETS = 64,                /* lists of mail, by sender; and of connections, by process */
+    RONDO_WIRE_NOTES = 4                    /* sentences to be logged when the lock is free */
 };
 #define RONDO_WIRE_UNNAMED_NS (5 * INT64_C(1000000000))
 #define RONDO_WIRE_PARKED_NS (60 * INT64_C(1000000000))
@@ -199,8 +199,8 @@ struct rondo_wire_mail {
 };
 
 struct rondo_wire_asked {
-    int rank; /* -1: unused */
-    int ncalls;
+    int rank;   /* -1: unused */
+    int ncalls; /* -1: no answer yet */
     int64_t asked_ns, used_ns;
     struct rondo_call call[RONDO_CALL_RING];
 };

@@ -17,8 +17,14 @@
 
 enum { RONDO_NET_HANDLE = 128, RONDO_NET_MAX_RECVS = 8, RONDO_NET_MAX_REQUESTS = 32 /* under way on a comm */ };
 
-/* Bits. APART: isend_apart and irecv_apart work, with any host memory. */
-enum rondo_net_memory { RONDO_NET_HOST = 1, RONDO_NET_CUDA = 2, RONDO_NET_DMABUF = 4, RONDO_NET_APART = 8 };
+/* Bits. APART: isend_apart and irecv_apart work, with any host memory. PLACES: isend_from and irecv_into work, with registered memory. */
+enum rondo_net_memory { RONDO_NET_HOST = 1, RONDO_NET_CUDA = 2, RONDO_NET_DMABUF = 4, RONDO_NET_APART = 8, RONDO_NET_PLACES = 16 };
+
+/* Registered memory. */
+struct rondo_net_span {
+    void *data, *region;
+    size_t bytes;
+};
 
 struct rondo_net_properties {
     char name[64];      /* "mlx5_0:1", "eth0" */
@@ -57,10 +63,17 @@ struct rondo_net_device {
     /** As isend, and irecv of one part, of a message that lies in two places: head_bytes at head, bytes at data; the other end need not do the same. Memory is not registered. Only devices whose properties say APART. */
     rondo_status (*isend_apart)(void *comm, const void *head, size_t head_bytes, const void *data, size_t bytes, int tag, void **request);
     rondo_status (*irecv_apart)(void *comm, void *head, size_t head_bytes, void *data, size_t bytes, int tag, void **request);
+    /** As isend of `head` and behind it `data`. plain: to a receive whose place is just as long as data go data alone. Only devices whose properties say PLACES. */
+    rondo_status (*isend_from)(void *comm, const struct rondo_net_span *head, const struct rondo_net_span *data, int plain, int tag,
+                               void **request);
+    /** As irecv of one part at `whole`; but a message that is plain may arrive at `place` (1 byte at least), without its head. test tells of two parts: bytes at whole, bytes at place; one of them is 0. */
+    rondo_status (*irecv_into)(void *comm, const struct rondo_net_span *whole, const struct rondo_net_span *place, int tag, void **request);
     /** After a receive into GPU memory: done when the GPU sees the data. *request NULL: nothing to wait for. */
     rondo_status (*iflush)(void *comm, int n, void *const *data, const size_t *bytes, void *const *regions, void **request);
     /** Move the comm on. *done 1: the request is gone, bytes (NULL, or room for its parts) has what arrived in each. */
     rondo_status (*test)(void *request, int *done, size_t *bytes);
+    /** Give up requests under way: nobody touches their memory from then on, and only close may be called. NULL: nobody does so but within calls. */
+    void (*stop)(void *comm);
     /** Never blocks; requests under way are given up. Safe at any time after prepare. */
     void (*close)(void *comm);
     /** End of use: threads, listeners, devices. All comms are closed; init may come again. */

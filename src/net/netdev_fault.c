@@ -336,6 +336,28 @@ static rondo_status fault_irecv_apart(void *arg, void *head, size_t head_bytes, 
     MESSAGE(comm, FAULT_irecv, 1, irecv_apart(comm->inner, head, head_bytes, data, bytes, tag, &inner));
 }
 
+static rondo_status fault_isend_from(void *arg, const struct rondo_net_span *head, const struct rondo_net_span *data, int plain, int tag,
+                                     void **request)
+{
+    struct comm *comm = arg;
+    MESSAGE(comm, FAULT_isend, 0, isend_from(comm->inner, head, data, plain, tag, &inner));
+}
+
+static rondo_status fault_irecv_into(void *arg, const struct rondo_net_span *whole, const struct rondo_net_span *place, int tag,
+                                     void **request)
+{
+    struct comm *comm = arg;
+    MESSAGE(comm, FAULT_irecv, 2, irecv_into(comm->inner, whole, place, tag, &inner));
+}
+
+static void fault_stop(void *arg)
+{
+    struct comm *comm = arg;
+    if (comm->net->stop != NULL) {
+        comm->net->stop(comm->inner);
+    }
+}
+
 static rondo_status fault_iflush(void *arg, int n, void *const *data, const size_t *bytes, void *const *regions, void **request)
 {
     struct comm *comm = arg;
@@ -411,10 +433,11 @@ WRAP(0)
 WRAP(1)
 WRAP(2)
 
-#define ROW(i)                                                                                                                       \
-    {                                                                                                                                \
-        .name = "fault", .init = init_##i, .properties = properties_##i, .prepare = prepare_##i, .connect = fault_connect,           \
-        .reg = fault_reg, .unreg = fault_unreg, .isend = fault_isend, .irecv = fault_irecv, .isend_apart = fault_isend_apart,        \
-        .irecv_apart = fault_irecv_apart, .iflush = fault_iflush, .test = fault_test, .close = fault_close, .finalize = finalize_##i \
+#define ROW(i)                                                                                                                    \
+    {                                                                                                                             \
+        .name = "fault", .init = init_##i, .properties = properties_##i, .prepare = prepare_##i, .connect = fault_connect,        \
+        .reg = fault_reg, .unreg = fault_unreg, .isend = fault_isend, .irecv = fault_irecv, .isend_apart = fault_isend_apart,     \
+        .irecv_apart = fault_irecv_apart, .isend_from = fault_isend_from, .irecv_into = fault_irecv_into, .iflush = fault_iflush, \
+        .test = fault_test, .stop = fault_stop, .close = fault_close, .finalize = finalize_##i                                    \
     }
 const struct rondo_net_device rondo_netdev_faults[RONDO_FAULT_NETDEVS] = { ROW(0), ROW(1), ROW(2) };

@@ -68,6 +68,7 @@ rondo_status rondo_socket_end(struct rondo_socket_comm *comm, rondo_status statu
     vsnprintf(what, sizeof what, fmt, args);
     va_end(args);
     ends_text(comm, ends, sizeof ends);
+    rondo_socket_help_end(comm); /* the memory of messages is their owners' again */
     rondo_fail(status, "%s (%s)", what, ends);
     snprintf(comm->text, sizeof comm->text, "%s", rondo_error_text());
     comm->status = status;
@@ -181,6 +182,7 @@ static void handle_fill(struct rondo_socket_handle *handle, const struct rondo_s
                                             .version = RONDO_SOCKET_VERSION,
                                             .is_send = (uint8_t)comm->is_send,
                                             .nconns = (uint32_t)comm->nconns,
+                                            .part = (uint32_t)comm->least_part,
                                             .cookie = comm->cookie,
                                             .mate = comm->mate ? comm->mate->cookie : 0 };
     handle->port = comm->is_send ? 0 : device->port;
@@ -198,16 +200,19 @@ static rondo_status socket_prepare(int device, const struct rondo_net_peer *peer
 {
     struct rondo_socket_device *at;
     struct rondo_socket_comm *new;
-    int nconns = (int)rondo_params()->socket_nconns;
+    int nconns;
+    size_t part;
     rondo_status status;
     *comm = NULL;
     RONDO_TRY(device_at(device, &at));
+    rondo_socket_wants(&nconns, &part);
     RONDO_TRY(rondo_calloc(&new, 1, sizeof *new + (size_t)(nconns + 1) * sizeof new->conn[0], "a socket comm"));
     new->device = at;
     new->peer = *peer;
     new->peer.host[sizeof new->peer.host - 1] = '\0';
     new->is_send = is_send != 0;
     new->nconns = nconns;
+    new->least_part = part;
     for (int i = 0; i < nconns; i++) {
         new->conn[i].fd = -1;
     }
@@ -228,6 +233,16 @@ fail:
     return status;
 }
 
+static void socket_stop(void *arg)
+{
+    struct rondo_socket_comm *comm = arg;
+    rondo_socket_help_end(comm);
+    if (comm->status == RONDO_SUCCESS) {
+        comm->status = RONDO_REMOTE_ERROR;
+        snprintf(comm->text, sizeof comm->text, "the connection with rank %d was given up", comm->peer.rank);
+    }
+}
+
 static void socket_close(void *arg)
 {
     struct rondo_socket_comm *comm = arg;
@@ -237,6 +252,7 @@ static void socket_close(void *arg)
     if (!comm->is_send) {
         rondo_socket_unlisten(comm, 1);
     }
+    rondo_socket_help_end(comm);
     int stays = rondo_socket_unmate(comm);
     for (int i = 0; i < rondo_socket_ways(comm); i++) {
         if (comm->conn[i].fd >= 0 && i != stays) {
@@ -255,7 +271,7 @@ static rondo_status handle_take(struct rondo_socket_comm *comm, const void *hand
     memcpy(&other, handle, sizeof other);
     if (other.magic != RONDO_SOCKET_MAGIC || other.version != RONDO_SOCKET_VERSION || other.is_send == comm->is_send || other.is_send > 1 ||
         (other.family != 4 && other.family != 6) || other.nconns < 1 || other.nconns > RONDO_SOCKET_CONNS ||
-        (comm->is_send && other.port == 0)) {
+        other.part < RONDO_SOCKET_HELPED_PART || other.part > RONDO_SOCKET_PART || (comm->is_send && other.port == 0)) {
         return rondo_socket_end(comm, RONDO_INTERNAL_ERROR, "what the other end said of itself is not a %s socket handle of this version",
                                 comm->is_send ? "receiver's" : "sender's");
     }
@@ -263,6 +279,7 @@ static rondo_status handle_take(struct rondo_socket_comm *comm, const void *hand
         other.ifname[i] = other.ifname[i] == '\0' || (other.ifname[i] > ' ' && other.ifname[i] < 127) ? other.ifname[i] : '?';
     }
     comm->other = other;
+    comm->least_part = rondo_min_size(comm->least_part, other.part);
     if (other.family != (comm->device->addr.any.sa_family == AF_INET6 ? 6 : 4)) {
         return rondo_socket_end(comm, RONDO_INVALID_USAGE,
                                 "the two ends chose addresses of different families; set RONDO_SOCKET_FAMILY to 4 or 6, or "
@@ -422,6 +439,7 @@ static rondo_status socket_connect(void *arg, const void *handle)
         return RONDO_IN_PROGRESS;
     }
     RONDO_TRY(rondo_socket_lane(comm));
+    RONDO_TRY(rondo_socket_help(comm));
     if (rondo_log_on(RONDO_LOG_INFO, RONDO_SUBSYS_NET)) {
         char ends[RONDO_ERROR_TEXT / 2];
         ends_text(comm, ends, sizeof ends);
@@ -468,10 +486,10 @@ static rondo_status socket_test(void *arg, int *done, size_t *bytes)
     if (++comm->turns % LOOK_TURNS == 0) {
         accept_for_all(LOOK_NS, LOOK_IDLE_NS);
     }
-    if (request->left > 0 && status == RONDO_SUCCESS) {
+    if (__atomic_load_n(&request->left, __ATOMIC_ACQUIRE) > 0 && status == RONDO_SUCCESS) {
         status = rondo_socket_progress(comm);
     }
-    if (request->left > 0) { /* what was complete before an error stays so */
+    if (__atomic_load_n(&request->left, __ATOMIC_ACQUIRE) > 0) { /* what was complete before an error stays so */
         return status == RONDO_SUCCESS ? status : rondo_socket_ended(comm);
     }
     *done = 1;
@@ -496,6 +514,7 @@ const struct rondo_net_device rondo_netdev_socket = {
     .irecv_apart = rondo_socket_irecv_apart,
     .iflush = socket_iflush,
     .test = socket_test,
+    .stop = socket_stop,
     .close = socket_close,
     .finalize = socket_finalize,
 };

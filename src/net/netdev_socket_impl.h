@@ -1,11 +1,15 @@
 /*
  * What the parts of the socket device share: interfaces (netdev_socket_if.c), listeners and the start of connections
- * (netdev_socket_listen.c), messages (netdev_socket_stream.c), comms that share connections (netdev_socket_mate.c), the device's table and the life of a
- * comm (netdev_socket.c).
+ * (netdev_socket_listen.c), messages (netdev_socket_stream.c), comms that share connections (netdev_socket_mate.c), threads that help (netdev_socket_helper.c), the
+ * device's table and the life of a comm (netdev_socket.c).
  *
  * A comm is `nconns` TCP connections, made by the sender to the listener of the receiver's device; the receiver never writes but one
  * welcome on each. Connection i carries, of every message in turn, the i-th part (parts are equal, 128 KiB at least: small messages are
  * all part 0); a frame goes before part 0.
+ *
+ * With RONDO_SOCKET_NTHREADS connections from 1 on are moved by helper threads, which find what to do in the list of messages of several parts (`spread`, as far as it is `published`), and
+ * parts are 16 KiB at least; connection 0 and the lane stay with whoever uses the comm. A helper touches nothing but its connections, how much of a message is left, and the memory of messages that are
+ * not done; what goes wrong there it notes, and the comm's user ends the comm.
  *
  * A sender and a receiver of one owner between the same ranks are mates, if their other ends are mates as well. Then small messages of both directions go over connection 0 of one of them: acknowledgements
  * ride on data, one packet less a message and a fifth of its time. For longer ones connections of their own are better, since the two directions of a connection share a lock. So one of the directions has
@@ -25,16 +29,18 @@
 #include "net/netdev.h"
 
 enum {
-    RONDO_SOCKET_CONNS = 64,       /* most of a comm */
-    RONDO_SOCKET_PART = 128 << 10, /* fewest bytes of a part that is not the last */
-    RONDO_SOCKET_READ = 4112,      /* bytes read ahead on connection 0: frames, and small messages with them */
+    RONDO_SOCKET_HELPED = 64, /* most connections of a comm that threads move */
+    RONDO_SOCKET_CONNS = RONDO_SOCKET_HELPED + 1,
+    RONDO_SOCKET_PART = 128 << 10,       /* fewest bytes of a part that is not the last */
+    RONDO_SOCKET_HELPED_PART = 16 << 10, /* the same, where an end has threads */
+    RONDO_SOCKET_READ = 4112,            /* bytes read ahead on connection 0: frames, and small messages with them */
     RONDO_SOCKET_SMALL = 1040,     /* bytes of a message that goes by the lane, at most (measured over veth: the lane wins up to 1 KiB) */
     RONDO_SOCKET_COPIED = 4112,    /* bytes up to which a sender copies frames and messages together: cheaper than a gathered call */
     RONDO_SOCKET_UNNAMED = 1024,   /* most connections that have not said what they are; a quarter of the descriptors if that is less */
     RONDO_SOCKET_SILENT_MS = 5000, /* they may be silent so long */
-    RONDO_SOCKET_MESSAGES = RONDO_NET_MAX_REQUESTS * RONDO_NET_MAX_RECVS,
-    RONDO_SOCKET_MAGIC = 0x6b637372, /* "rsck" */
-    RONDO_SOCKET_VERSION = 2,
+    RONDO_SOCKET_MESSAGES = RONDO_NET_MAX_REQUESTS * RONDO_NET_MAX_RECVS, /* a place is one byte */
+    RONDO_SOCKET_MAGIC = 0x6b637372,                                      /* "rsck" */
+    RONDO_SOCKET_VERSION = 3,
     RONDO_SOCKET_ADDR_TEXT = 80
 };
 
@@ -49,8 +55,8 @@ union rondo_socket_addr {
 struct rondo_socket_handle {
     uint32_t magic, version;
     uint8_t is_send, family /* 4 or 6 */;
-    uint16_t port; /* of the receiver's listener, in network order; 0: a sender's */
-    uint32_t nconns;
+    uint16_t port;         /* of the receiver's listener, in network order; 0: a sender's */
+    uint32_t nconns, part; /* part: fewest bytes of one; the lower values of the two ends count */
     uint64_t cookie, mate /* of a sender: its mate's cookie; 0: none */;
     uint8_t addr[16]; /* 4 bytes of IPv4, or IPv6 */
     char ifname[RONDO_IFACE_NAME];
@@ -121,7 +127,7 @@ static inline socklen_t rondo_socket_addr_bytes(const union rondo_socket_addr *a
 
 struct rondo_socket_request {
     struct rondo_socket_comm *comm;
-    int used, n, left; /* parts, and those that are not complete */
+    int used, n, left; /* parts, and those that are not complete (atomic) */
     uint32_t empty;    /* bits of parts that no message has come for */
     void *data[RONDO_NET_MAX_RECVS];
     size_t bytes[RONDO_NET_MAX_RECVS]; /* room; what arrived once complete */
@@ -136,7 +142,7 @@ struct rondo_socket_message {
     size_t bytes, part;   /* bytes: of both; part: of all but the last part */
     struct rondo_socket_frame frame;
     uint32_t head_bytes;
-    int left;               /* connections that are not through with it */
+    int left;               /* connections that are not through with it; atomic */
     uint8_t lane, switches; /* it goes by the lane; the one before it went elsewhere */
 };
 
@@ -146,7 +152,7 @@ struct rondo_socket_conn {
     int fd; /* -1: none */
     enum rondo_socket_state state;
     uint64_t from;   /* receiver: the cookie in the hello */
-    uint64_t seq;    /* of the message that it is at */
+    uint64_t seq;    /* of the message that it is at; from connection 1 on counted in spread. Atomic where a helper moves it */
     uint64_t offset; /* in the frame and the part of that */
 };
 
@@ -165,9 +171,13 @@ struct rondo_socket_comm {
     rondo_status status;              /* the error that ended it, and its sentence */
     char text[RONDO_ERROR_TEXT];
     uint32_t turns;
-    int64_t stalled_ns, watched_ns; /* since when nothing moves, 0: it does; when the link was last looked at */
-    uint64_t head;                  /* messages so far */
-    uint64_t posted, matched;       /* receives so far; those all of whose parts have a message */
+    int64_t stalled_ns, watched_ns;       /* since when nothing moves, 0: it does (atomic); when the link was last looked at */
+    struct rondo_socket_helpers *helpers; /* NULL: none */
+    size_t least_part;
+    uint64_t head;                         /* messages so far */
+    uint64_t nspread, published;           /* those of several parts; as far as the connections from 1 on may know (atomic) */
+    uint8_t spread[RONDO_SOCKET_MESSAGES]; /* their places in message */
+    uint64_t posted, matched;              /* receives so far; those all of whose parts have a message */
     struct rondo_socket_request *order[RONDO_NET_MAX_REQUESTS];
     struct rondo_socket_request request[RONDO_NET_MAX_REQUESTS];
     struct rondo_socket_message message[RONDO_SOCKET_MESSAGES];
@@ -223,5 +233,21 @@ rondo_status rondo_socket_irecv_apart(void *comm, void *head, size_t head_bytes,
 rondo_status rondo_socket_stage_room(struct rondo_socket_comm *comm, struct rondo_socket_stage *stage, size_t bytes);
 /** Move what can be moved now. */
 rondo_status rondo_socket_progress(struct rondo_socket_comm *comm);
+enum { RONDO_SOCKET_FINE = -2 };
+/** The same on connection i: RONDO_SOCKET_FINE, or an error as rondo_socket_lost has it. *left: is there more to move? */
+int rondo_socket_conn_move(struct rondo_socket_comm *comm, int i, int *left);
+
+/* ---- threads that help (netdev_socket_helper.c) ---- */
+
+/** How many connections this process wants of a comm, and of how long parts, by its parameters. */
+void rondo_socket_wants(int *nconns, size_t *part);
+/** Of a comm that has its connections: start the threads that RONDO_SOCKET_NTHREADS asks for. An error ends the comm. */
+rondo_status rondo_socket_help(struct rondo_socket_comm *comm);
+/** Messages have been published. */
+void rondo_socket_help_wake(struct rondo_socket_comm *comm);
+/** What a helper met: as rondo_socket_conn_move. */
+int rondo_socket_help_lost(const struct rondo_socket_comm *comm);
+/** The threads are gone, and nobody touches the memory of messages. Waits for one system call that does not block. Any number of times. */
+void rondo_socket_help_end(struct rondo_socket_comm *comm);
 
 #endif

@@ -49,6 +49,29 @@ static struct rondo_socket_request *request_new(struct rondo_socket_comm *comm, 
 
 /* ---- where the bytes of a message go ---- */
 
+/* Connections from 1 on go through messages of several parts only. */
+static int is_helped(const struct rondo_socket_comm *comm, int i) { return i > 0 && i < comm->nconns; }
+
+static uint64_t end_of(const struct rondo_socket_comm *comm, int i)
+{
+    return is_helped(comm, i) ? __atomic_load_n(&comm->published, __ATOMIC_ACQUIRE) : comm->head;
+}
+
+static struct rondo_socket_message *message_at(struct rondo_socket_comm *comm, int i, uint64_t seq)
+{
+    uint64_t place = seq % RONDO_SOCKET_MESSAGES;
+    return &comm->message[is_helped(comm, i) ? comm->spread[place] : place];
+}
+
+/* Connections from 1 on may move all messages so far: nothing else is to be done to their memory. */
+static void publish(struct rondo_socket_comm *comm)
+{
+    if (comm->published != comm->nspread) {
+        __atomic_store_n(&comm->published, comm->nspread, __ATOMIC_SEQ_CST);
+        rondo_socket_help_wake(comm);
+    }
+}
+
 /* Its place is free: a request is not done before all connections are past its messages, so no more are remembered than requests have. */
 static struct rondo_socket_message *message_new(struct rondo_socket_comm *comm, struct rondo_socket_request *request, void *data,
                                                 size_t bytes)
@@ -60,11 +83,15 @@ static struct rondo_socket_message *message_new(struct rondo_socket_comm *comm, 
                                               .head_bytes = (uint32_t)request->head_bytes,
                                               .data = data,
                                               .bytes = bytes,
-                                              .left = rondo_socket_ways(comm),
+                                              .left = 1 + (comm->lane != 0),
                                               .lane = comm->is_send ? comm->lane && bytes <= RONDO_SOCKET_SMALL : comm->at != 0 };
     message->switches = comm->is_send && message->lane != (comm->at != 0);
     comm->at = message->lane ? comm->lane : 0;
-    message->part = rondo_max_size(bytes / nconns + (bytes % nconns != 0), RONDO_SOCKET_PART);
+    message->part = rondo_max_size(bytes / nconns + (bytes % nconns != 0), comm->least_part);
+    if (bytes > message->part) {
+        message->left += comm->nconns - 1;
+        comm->spread[comm->nspread++ % RONDO_SOCKET_MESSAGES] = (uint8_t)(comm->head % RONDO_SOCKET_MESSAGES);
+    }
     message->frame = (struct rondo_socket_frame){ .bytes = bytes, .check = RONDO_SOCKET_MAGIC + (uint32_t)comm->head };
     comm->head++;
     return message;
@@ -88,15 +115,15 @@ static void pieces_of(const struct rondo_socket_comm *comm, struct rondo_socket_
     piece[2] = (struct iovec){ bytes > head ? message->data + (from + head - message->head_bytes) : NULL, bytes - head };
 }
 
-/* The next bytes of connection i's stream, of as many messages as fit. */
-static int gather(struct rondo_socket_comm *comm, int i, struct iovec *piece, int most)
+/* The next bytes of connection i's stream, of as many messages up to `end` as fit. */
+static int gather(struct rondo_socket_comm *comm, int i, uint64_t end, struct iovec *piece, int most)
 {
     const struct rondo_socket_conn *conn = &comm->conn[i];
     size_t skip = conn->offset;
     int n = 0;
-    for (uint64_t seq = conn->seq; seq < comm->head && n + OF_MESSAGE <= most; seq++) {
+    for (uint64_t seq = conn->seq; seq < end && n + OF_MESSAGE <= most; seq++) {
         struct iovec of[OF_MESSAGE];
-        pieces_of(comm, &comm->message[seq % RONDO_SOCKET_MESSAGES], i, of);
+        pieces_of(comm, message_at(comm, i, seq), i, of);
         for (int k = 0; k < OF_MESSAGE; k++) {
             size_t skipped = rondo_min_size(skip, of[k].iov_len);
             skip -= skipped;
@@ -110,17 +137,17 @@ static int gather(struct rondo_socket_comm *comm, int i, struct iovec *piece, in
 
 static void message_done(struct rondo_socket_message *message)
 {
-    if (--message->left == 0) {
-        message->request->left--;
+    if (__atomic_sub_fetch(&message->left, 1, __ATOMIC_ACQ_REL) == 0) {
+        __atomic_sub_fetch(&message->request->left, 1, __ATOMIC_RELEASE); /* the last that is done to either */
     }
 }
 
-/* Connection i has moved `bytes` more; it goes past messages that have nothing (more) for it. */
-static void advance(struct rondo_socket_comm *comm, int i, size_t bytes)
+/* Connection i has moved `bytes` more; it goes past messages up to `end` that have nothing (more) for it. */
+static void advance(struct rondo_socket_comm *comm, int i, uint64_t end, size_t bytes)
 {
     struct rondo_socket_conn *conn = &comm->conn[i];
-    while (conn->seq < comm->head) {
-        struct rondo_socket_message *message = &comm->message[conn->seq % RONDO_SOCKET_MESSAGES];
+    while (conn->seq < end) {
+        struct rondo_socket_message *message = message_at(comm, i, conn->seq);
         struct iovec of[OF_MESSAGE];
         pieces_of(comm, message, i, of);
         size_t here = of[0].iov_len + of[1].iov_len + of[2].iov_len - conn->offset;
@@ -130,7 +157,7 @@ static void advance(struct rondo_socket_comm *comm, int i, size_t bytes)
         }
         bytes -= here;
         conn->offset = 0;
-        conn->seq++;
+        __atomic_store_n(&conn->seq, conn->seq + 1, __ATOMIC_RELAXED);
         message_done(message);
     }
 }
@@ -146,8 +173,8 @@ static ssize_t call(int fd, int is_send, struct iovec *piece, int n)
     return is_send ? sendmsg(fd, &header, MSG_NOSIGNAL | MSG_DONTWAIT) : recvmsg(fd, &header, MSG_DONTWAIT);
 }
 
-/* One call on connection i. *moved less than asked: no more can move now. */
-static rondo_status move(struct rondo_socket_comm *comm, int i, struct iovec *piece, int n, size_t *moved)
+/* One call on connection i. *moved less than asked: no more can move now. @return as rondo_socket_conn_move */
+static int try_move(struct rondo_socket_comm *comm, int i, struct iovec *piece, int n, size_t *moved)
 {
     ssize_t bytes;
     do {
@@ -155,19 +182,29 @@ static rondo_status move(struct rondo_socket_comm *comm, int i, struct iovec *pi
     } while (bytes < 0 && errno == EINTR);
     *moved = bytes > 0 ? (size_t)bytes : 0;
     if (bytes > 0) {
-        comm->stalled_ns = 0;
-        return RONDO_SUCCESS;
+        __atomic_store_n(&comm->stalled_ns, 0, __ATOMIC_RELAXED);
+        return RONDO_SOCKET_FINE;
     }
     if (bytes < 0 && errno == EAGAIN) {
-        return RONDO_SUCCESS;
+        return RONDO_SOCKET_FINE;
     }
-    return rondo_socket_lost(comm, bytes < 0 ? errno : 0, comm->is_send ? "sending" : "receiving");
+    return bytes < 0 ? errno : 0;
+}
+
+static rondo_status lost_if(struct rondo_socket_comm *comm, int error)
+{
+    return error == RONDO_SOCKET_FINE ? RONDO_SUCCESS : rondo_socket_lost(comm, error, comm->is_send ? "sending" : "receiving");
+}
+
+static rondo_status move(struct rondo_socket_comm *comm, int i, struct iovec *piece, int n, size_t *moved)
+{
+    return lost_if(comm, try_move(comm, i, piece, n, moved));
 }
 
 /* A sender's stage is free: pieces that are few bytes become one there. @return pieces */
 static int copy_together(struct rondo_socket_comm *comm, struct iovec *piece, int n, size_t bytes)
 {
-    if (!comm->is_send || n < 2 || bytes > RONDO_SOCKET_COPIED) {
+    if (n < 2 || bytes > RONDO_SOCKET_COPIED) {
         return n;
     }
     for (size_t k = 0, at = 0; k < (size_t)n; at += piece[k++].iov_len) {
@@ -178,24 +215,33 @@ static int copy_together(struct rondo_socket_comm *comm, struct iovec *piece, in
 }
 
 /* All that a sender does, and a receiver on connections without frames. */
-static rondo_status conn_move(struct rondo_socket_comm *comm, int i)
+int rondo_socket_conn_move(struct rondo_socket_comm *comm, int i, int *left)
 {
+    const uint64_t end = end_of(comm, i); /* once: what is published meanwhile may have nothing for this connection */
     struct iovec piece[PIECES];
-    advance(comm, i, 0);
-    for (int call = 0; call < CALLS && comm->conn[i].seq < comm->head; call++) {
+    int error = RONDO_SOCKET_FINE;
+    advance(comm, i, end, 0);
+    for (int call = 0; call < CALLS && error == RONDO_SOCKET_FINE && comm->conn[i].seq < end; call++) {
         size_t asked = 0, moved;
-        int n = gather(comm, i, piece, PIECES);
+        int n = gather(comm, i, end, piece, PIECES);
         for (int k = 0; k < n; k++) {
             asked += piece[k].iov_len;
         }
-        n = copy_together(comm, piece, n, asked);
-        RONDO_TRY(move(comm, i, piece, n, &moved));
-        advance(comm, i, moved);
+        n = comm->is_send && !is_helped(comm, i) ? copy_together(comm, piece, n, asked) : n;
+        error = try_move(comm, i, piece, n, &moved);
+        advance(comm, i, end, moved);
         if (moved < asked) {
             break;
         }
     }
-    return RONDO_SUCCESS;
+    *left = comm->conn[i].seq < end;
+    return error;
+}
+
+static rondo_status conn_move(struct rondo_socket_comm *comm, int i)
+{
+    int left;
+    return lost_if(comm, rondo_socket_conn_move(comm, i, &left));
 }
 
 /* ---- receiving on connection 0, or the lane ---- */
@@ -307,7 +353,7 @@ static rondo_status frame_sort(struct rondo_socket_comm *comm, const struct rond
         stage->from = 0;
         stage->to = later;
     }
-    advance(comm, at, mine);
+    advance(comm, at, comm->head, mine);
     return RONDO_SUCCESS;
 }
 
@@ -341,7 +387,7 @@ static rondo_status data_read(struct rondo_socket_comm *comm, int *calls)
 {
     struct rondo_socket_stage *stage = stage_of(comm);
     struct iovec piece[OF_MESSAGE + 1];
-    int n = gather(comm, comm->at, piece, OF_MESSAGE);
+    int n = gather(comm, comm->at, comm->head, piece, OF_MESSAGE);
     size_t want = 0, moved;
     for (int k = 0; k < n; k++) {
         want += piece[k].iov_len;
@@ -350,7 +396,7 @@ static rondo_status data_read(struct rondo_socket_comm *comm, int *calls)
     RONDO_TRY(move(comm, comm->at, piece, n + 1, &moved));
     stage->from = 0;
     stage->to = moved > want ? moved - want : 0;
-    advance(comm, comm->at, rondo_min_size(moved, want));
+    advance(comm, comm->at, comm->head, rondo_min_size(moved, want));
     *calls = moved < want + RONDO_SOCKET_READ ? 0 : *calls - 1;
     return RONDO_SUCCESS;
 }
@@ -359,20 +405,21 @@ static void data_from_stage(struct rondo_socket_comm *comm)
 {
     struct rondo_socket_stage *stage = stage_of(comm);
     struct iovec piece[OF_MESSAGE];
-    gather(comm, comm->at, piece, OF_MESSAGE);
+    gather(comm, comm->at, comm->head, piece, OF_MESSAGE);
     size_t bytes = rondo_min_size(piece[0].iov_len, stage->to - stage->from);
     memcpy(piece[0].iov_base, stage->bytes + stage->from, bytes);
     stage->from += bytes;
-    advance(comm, comm->at, bytes);
+    advance(comm, comm->at, comm->head, bytes);
 }
 
 /* Bytes are read only when a receive asks for them: what a peer sends unasked waits in its own buffers. */
 static rondo_status framed_receive(struct rondo_socket_comm *comm)
 {
     for (int calls = CALLS;;) {
+        publish(comm); /* what was read beyond a message has been taken from its memory */
         size_t waiting = stage_of(comm)->to - stage_of(comm)->from;
-        advance(comm, 0, 0);
-        advance(comm, comm->lane, 0);
+        advance(comm, 0, comm->head, 0);
+        advance(comm, comm->lane, comm->head, 0);
         int in_message = comm->conn[comm->at].seq < comm->head;
         const struct rondo_socket_request *next = in_message ? NULL : receive_next(comm);
         if (!in_message && !next) {
@@ -409,7 +456,8 @@ static rondo_status watch(struct rondo_socket_comm *comm)
         struct tcp_info info;
         socklen_t bytes = sizeof info;
         memset(&info, 0, sizeof info);
-        if ((comm->is_send && comm->conn[i].seq >= comm->head) || getsockopt(comm->conn[i].fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) {
+        int at_rest = __atomic_load_n(&comm->conn[i].seq, __ATOMIC_RELAXED) >= end_of(comm, i);
+        if ((comm->is_send && at_rest) || getsockopt(comm->conn[i].fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) {
             continue;
         }
         int unanswered = info.tcpi_unacked > 0 ? info.tcpi_retransmits > 0 : info.tcpi_probes > 1;
@@ -427,8 +475,9 @@ static rondo_status watch_sometimes(struct rondo_socket_comm *comm)
         return RONDO_SUCCESS;
     }
     int64_t now_ns = rondo_now_ns();
-    if (comm->stalled_ns == 0) {
-        comm->stalled_ns = comm->watched_ns = now_ns;
+    if (__atomic_load_n(&comm->stalled_ns, __ATOMIC_RELAXED) == 0) {
+        __atomic_store_n(&comm->stalled_ns, now_ns, __ATOMIC_RELAXED);
+        comm->watched_ns = now_ns;
     }
     if (now_ns - comm->watched_ns < timeout_ns / 8) {
         return RONDO_SUCCESS;
@@ -439,11 +488,14 @@ static rondo_status watch_sometimes(struct rondo_socket_comm *comm)
 
 rondo_status rondo_socket_progress(struct rondo_socket_comm *comm)
 {
+    RONDO_TRY(comm->helpers != NULL ? lost_if(comm, rondo_socket_help_lost(comm)) : RONDO_SUCCESS);
     if (!comm->is_send) {
         RONDO_TRY(framed_receive(comm));
     }
-    for (int i = comm->is_send ? 0 : 1; i < (comm->is_send ? rondo_socket_ways(comm) : comm->nconns); i++) {
-        RONDO_TRY(conn_move(comm, i));
+    for (int i = 0; i < rondo_socket_ways(comm); i++) {
+        if (is_helped(comm, i) ? comm->helpers == NULL : comm->is_send) {
+            RONDO_TRY(conn_move(comm, i));
+        }
     }
     return watch_sometimes(comm);
 }
@@ -471,6 +523,7 @@ rondo_status rondo_socket_isend_apart(void *arg, const void *head, size_t head_b
     sending->head = (void *)head;
     sending->head_bytes = head_bytes;
     message_new(comm, sending, (void *)data, head_bytes + bytes)->frame.tag = tag;
+    publish(comm);
     if (comm->conn[comm->at].seq == next) { /* nothing waits before it: it may go at once */
         rondo_status status = rondo_socket_progress(comm);
         if (status != RONDO_SUCCESS) {

@@ -25,7 +25,7 @@ static rondo_status verbs_properties(int device, struct rondo_net_properties *pr
     struct rondo_verbs_port *port;
     RONDO_TRY(port_find(device, &port));
     *properties = (struct rondo_net_properties){ .guid = port->card->guid,
-                                                 .memory = port->card->memory,
+                                                 .memory = port->card->memory | RONDO_NET_PLACES,
                                                  .speed_mbps = port->speed_mbps,
                                                  .port = port->number,
                                                  .max_comms = 65536,
@@ -33,6 +33,16 @@ static rondo_status verbs_properties(int device, struct rondo_net_properties *pr
     memcpy(properties->name, port->name, sizeof properties->name);
     memcpy(properties->pci_path, port->card->pci_path, sizeof properties->pci_path);
     return RONDO_SUCCESS;
+}
+
+static void verbs_stop(void *comm_in)
+{
+    struct rondo_verbs_comm *comm = comm_in;
+    rondo_verbs_qp_close(comm);
+    if (comm->error == RONDO_SUCCESS) {
+        comm->error = RONDO_REMOTE_ERROR;
+        snprintf(comm->text, sizeof comm->text, "the connection with rank %d was given up", comm->peer.rank);
+    }
 }
 
 static void verbs_close(void *comm_in)
@@ -185,8 +195,11 @@ const struct rondo_net_device rondo_netdev_verbs = {
     .unreg = rondo_verbs_unreg,
     .isend = rondo_verbs_isend,
     .irecv = rondo_verbs_irecv,
+    .isend_from = rondo_verbs_isend_from,
+    .irecv_into = rondo_verbs_irecv_into,
     .iflush = rondo_verbs_iflush,
     .test = rondo_verbs_test,
+    .stop = verbs_stop,
     .close = verbs_close,
     .finalize = rondo_verbs_devices_close,
 };

@@ -9,6 +9,9 @@
  * this lane and those after it; the last write of each lane has the immediate data. Lanes do not wait for one another, so that what arrives on one is kept until it is the turn of its
  * message: the first lane's word tells the sizes, those tell how many lanes have a word of it.
  *
+ * A receive may have a place besides (irecv_into): the clear-to-send names both, and the sender of a message whose head can be left out and whose data are as long as the place writes these there, and says so by
+ * a bit of the immediate data. One write all the same: from a place of its own and a header in two pieces, or the data alone.
+ *
  * Entries of the fifo carry the nonce of the sender's end and the running number, so that a write that is late or foreign is not taken for a clear-to-send.
  */
 #ifndef RONDO_NET_NETDEV_VERBS_H
@@ -121,7 +124,7 @@ int rondo_verbs_range_has(const struct rondo_verbs_range *range, const uint8_t g
 
 enum {
     RONDO_VERBS_MAGIC = 0x72647662,
-    RONDO_VERBS_VERSION = 2,
+    RONDO_VERBS_VERSION = 3,
     RONDO_VERBS_LANES = 8,                      /* queue pairs of a comm: so many numbers has a handle room for */
     RONDO_VERBS_STRIPE = 128,                   /* stripes are multiples of it */
     RONDO_VERBS_SLOTS = RONDO_NET_MAX_REQUESTS, /* messages, or groups of them, under way */
@@ -129,6 +132,7 @@ enum {
     RONDO_VERBS_SEND_WR = 2 * RONDO_VERBS_SLOTS, /* of a lane: at most one write a request, and one more a group */
     RONDO_VERBS_RECV_WR = RONDO_VERBS_SLOTS,
     RONDO_VERBS_INLINE = 64,   /* bytes within a work request that a card is asked for: a clear-to-send of one part */
+    RONDO_VERBS_PIECES = 2,    /* of a write: a header, and data that lie elsewhere */
     RONDO_VERBS_RNR_RETRY = 6, /* 7 is for ever */
     RONDO_VERBS_IDLE = 64      /* polls without a completion before events are looked for */
 };
@@ -152,15 +156,19 @@ struct rondo_verbs_end {
 };
 _Static_assert(sizeof(struct rondo_verbs_end) <= RONDO_NET_HANDLE, "the handle has no room");
 
+/* A message's size, in immediate data: it lies at the place that the clear-to-send names. Receives with a place are shorter than this. */
+#define RONDO_VERBS_PLACED 0x80000000u
+
 /* A part of a clear-to-send. `sequence` is last: a line arrives in the order of its bytes. */
 struct rondo_verbs_cts {
     uint64_t address, bytes;
     uint32_t rkey;
     int32_t tag;
-    uint32_t parts, reserved;
-    uint64_t nonce; /* of the sender's end */
-    uint64_t reserved2[2];
-    uint64_t sequence; /* of the message, from 1 */
+    uint32_t parts;
+    uint32_t place_rkey;
+    uint64_t nonce;              /* of the sender's end */
+    uint64_t place, place_bytes; /* of data without a head (isend_from); 0 bytes: none */
+    uint64_t sequence;           /* of the message, from 1 */
 } RONDO_ALIGNED(64);
 _Static_assert(sizeof(struct rondo_verbs_cts) == 64, "an entry is a line");
 
@@ -176,6 +184,8 @@ struct rondo_verbs_mr {
     struct rondo_verbs_mr *next;
     struct ibv_mr *mr;
     uintptr_t begin, end; /* whole pages */
+    uint64_t
+        id; /* of the region of the user's memory that it is of (base/heap.h), which another one may follow at the same address; 0: none */
     int access, kind, refs;
 };
 
@@ -196,15 +206,17 @@ struct rondo_verbs_request {
     int busy, done, n;
     int tags[RONDO_NET_MAX_RECVS];
     size_t room[RONDO_NET_MAX_RECVS], bytes[RONDO_NET_MAX_RECVS];
-    uint64_t address; /* of a send: its data */
-    uint32_t lkey;
-    int by_cpu;  /* of a send: the CPU can read the data */
-    int stripes; /* of a receive: lanes that its message comes on; 0: not known yet */
+    struct ibv_sge piece[RONDO_VERBS_PIECES]; /* of a send: its data, in order */
+    size_t head_bytes;                        /* of a send: in front, that a place can do without */
+    size_t place_bytes;                       /* of a receive; 0: no place */
+    int by_cpu;                               /* of a send: the CPU can read the data */
+    int stripes;                              /* of a receive: lanes that its message comes on; 0: not known yet */
 };
 
 /* The sends of one clear-to-send, whose entries are copied when they are seen: the peer can change its words at any time. */
 struct rondo_verbs_group {
     int parts, matched, open; /* parts 0: not seen yet; open: lanes whose writes have not completed */
+    int placed;               /* the one part goes to its place */
     struct rondo_verbs_cts cts[RONDO_NET_MAX_RECVS];
     struct rondo_verbs_request *request[RONDO_NET_MAX_RECVS];
 };
@@ -287,6 +299,10 @@ void rondo_verbs_unreg_all(struct rondo_verbs_comm *comm);
 rondo_status rondo_verbs_isend(void *comm, const void *data, size_t bytes, int tag, void *region, void **request);
 rondo_status rondo_verbs_irecv(void *comm, int n, void *const *data, const size_t *bytes, const int *tags, void *const *regions,
                                void **request);
+rondo_status rondo_verbs_isend_from(void *comm, const struct rondo_net_span *head, const struct rondo_net_span *data, int plain, int tag,
+                                    void **request);
+rondo_status rondo_verbs_irecv_into(void *comm, const struct rondo_net_span *whole, const struct rondo_net_span *place, int tag,
+                                    void **request);
 rondo_status rondo_verbs_iflush(void *comm, int n, void *const *data, const size_t *bytes, void *const *regions, void **request);
 rondo_status rondo_verbs_test(void *request, int *done, size_t *bytes);
 /** What a comm (of prepare) has done so far; valid until it is closed. */
@@ -308,6 +324,15 @@ struct rondo_verbs_request *rondo_verbs_request_take(struct rondo_verbs_comm *co
 rondo_status rondo_verbs_comm_check(const struct rondo_verbs_comm *comm, int is_send);
 rondo_status rondo_verbs_region_check(const struct rondo_verbs_comm *comm, const struct rondo_verbs_region *region, const void *data,
                                       size_t bytes);
+/** Bytes that a work request sends. */
+static inline size_t rondo_verbs_wr_bytes(const struct ibv_send_wr *wr)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < wr->num_sge; i++) {
+        bytes += wr->sg_list[i].length;
+    }
+    return bytes;
+}
 /** Post a chain of sends, counted. */
 rondo_status rondo_verbs_post(struct rondo_verbs_comm *comm, struct ibv_qp *qp, struct ibv_send_wr *wr, const char *what);
 /** The completion of a lane's writes of this message. */

@@ -57,7 +57,7 @@ rondo_status rondo_verbs_post(struct rondo_verbs_comm *comm, struct ibv_qp *qp, 
     char ends[RONDO_VERBS_ENDS];
     for (const struct ibv_send_wr *at = wr; at != NULL; at = at->next) {
         comm->counts.sends++;
-        comm->counts.bytes += at->num_sge > 0 ? at->sg_list->length : 0;
+        comm->counts.bytes += rondo_verbs_wr_bytes(at);
         comm->counts.inlined += (at->send_flags & IBV_SEND_INLINE) != 0;
     }
     comm->counts.doorbells++;
@@ -103,8 +103,9 @@ static rondo_status receives_post(struct rondo_verbs_comm *comm)
     return RONDO_SUCCESS;
 }
 
+/* place NULL: none. */
 static rondo_status cts_post(struct rondo_verbs_comm *comm, const struct rondo_verbs_request *request, void *const *data,
-                             void *const *regions)
+                             void *const *regions, const struct rondo_net_span *place)
 {
     uint64_t slot = comm->sequence % RONDO_VERBS_SLOTS;
     struct rondo_verbs_cts *entry = comm->memory->fifo[slot];
@@ -129,14 +130,18 @@ static rondo_status cts_post(struct rondo_verbs_comm *comm, const struct rondo_v
                                              .nonce = comm->theirs.nonce,
                                              .sequence = comm->sequence + 1 };
     }
+    if (place != NULL) {
+        entry->place = (uintptr_t)place->data;
+        entry->place_bytes = place->bytes;
+        entry->place_rkey = ((const struct rondo_verbs_region *)place->region)->shared->mr->rkey;
+    }
     comm->cts_open |= 1u << slot;
     return rondo_verbs_post(comm, lane->qp, &wr, "clear-to-send");
 }
 
-rondo_status rondo_verbs_irecv(void *comm_in, int n, void *const *data, const size_t *bytes, const int *tags, void *const *regions,
-                               void **request_out)
+static rondo_status receive(struct rondo_verbs_comm *comm, int n, void *const *data, const size_t *bytes, const int *tags,
+                            void *const *regions, const struct rondo_net_span *place, void **request_out)
 {
-    struct rondo_verbs_comm *comm = comm_in;
     struct rondo_verbs_request *request;
     *request_out = NULL;
     RONDO_TRY(rondo_verbs_comm_check(comm, 0));
@@ -146,6 +151,9 @@ rondo_status rondo_verbs_irecv(void *comm_in, int n, void *const *data, const si
     for (int i = 0; i < n; i++) {
         RONDO_TRY(rondo_verbs_region_check(comm, regions[i], data[i], bytes[i]));
     }
+    if (place != NULL) {
+        RONDO_TRY(rondo_verbs_region_check(comm, place->region, place->data, place->bytes));
+    }
     /* The block's slot and the queue are free again when the write of the clear-to-send has completed, which may be later than the message. */
     int is_free = (comm->cts_open >> comm->sequence % RONDO_VERBS_SLOTS & 1) == 0;
     request = is_free ? rondo_verbs_request_take(comm, RONDO_VERBS_RECV, RONDO_NET_MAX_REQUESTS) : NULL;
@@ -153,14 +161,30 @@ rondo_status rondo_verbs_irecv(void *comm_in, int n, void *const *data, const si
         return rondo_verbs_progress(comm);
     }
     request->n = n;
+    request->place_bytes = place != NULL ? place->bytes : 0;
     memcpy(request->tags, tags, (size_t)n * sizeof *tags);
     memcpy(request->room, bytes, (size_t)n * sizeof *bytes);
     comm->receives[comm->sequence % RONDO_VERBS_SLOTS] = request;
     RONDO_TRY(receives_post(comm));
-    RONDO_TRY(cts_post(comm, request, data, regions));
+    RONDO_TRY(cts_post(comm, request, data, regions, place));
     comm->sequence++;
     *request_out = request;
     return RONDO_SUCCESS;
+}
+
+rondo_status rondo_verbs_irecv(void *comm, int n, void *const *data, const size_t *bytes, const int *tags, void *const *regions,
+                               void **request)
+{
+    return receive(comm, n, data, bytes, tags, regions, NULL, request);
+}
+
+rondo_status rondo_verbs_irecv_into(void *comm, const struct rondo_net_span *whole, const struct rondo_net_span *place, int tag,
+                                    void **request)
+{
+    if (place->bytes == 0 || rondo_max_size(whole->bytes, place->bytes) >= RONDO_VERBS_PLACED) {
+        return bad_argument(comm, "its place is empty, or it is too long for one");
+    }
+    return receive(comm, 1, &whole->data, &whole->bytes, &tag, &whole->region, place, request);
 }
 
 rondo_status rondo_verbs_iflush(void *comm_in, int n, void *const *data, const size_t *bytes, void *const *regions, void **request_out)
@@ -216,8 +240,9 @@ static rondo_status sizes_take(struct rondo_verbs_comm *comm, struct rondo_verbs
     }
     request->stripes = 1;
     for (int i = 0; i < request->n; i++) {
-        uint64_t size = request->n == 1 ? imm : __atomic_load_n(&sizes[i], __ATOMIC_RELAXED);
-        if (size > request->room[i]) {
+        int placed = request->place_bytes > 0 && (imm & RONDO_VERBS_PLACED) != 0;
+        uint64_t size = request->n > 1 ? __atomic_load_n(&sizes[i], __ATOMIC_RELAXED) : placed ? imm & ~RONDO_VERBS_PLACED : imm;
+        if (size > (placed ? request->place_bytes : request->room[i])) {
             char ends[RONDO_VERBS_ENDS];
             rondo_verbs_ends(comm, ends);
             return rondo_verbs_comm_fail(comm, RONDO_INVALID_USAGE,
@@ -226,7 +251,7 @@ static rondo_status sizes_take(struct rondo_verbs_comm *comm, struct rondo_verbs
         }
         int stripes = rondo_verbs_stripes(comm, size);
         request->stripes = stripes > request->stripes ? stripes : request->stripes;
-        request->bytes[i] = size;
+        request->bytes[i + placed] = size;
     }
     return RONDO_SUCCESS;
 }
@@ -327,7 +352,7 @@ rondo_status rondo_verbs_test(void *request_in, int *done, size_t *bytes)
         return RONDO_SUCCESS;
     }
     if (bytes != NULL) {
-        memcpy(bytes, request->bytes, (size_t)request->n * sizeof *bytes);
+        memcpy(bytes, request->bytes, (size_t)(request->n + (request->place_bytes > 0)) * sizeof *bytes);
     }
     comm->in_use[request->kind]--;
     request->busy = 0;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
+#include "base/heap.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
@@ -56,7 +57,8 @@ static struct ibv_mr *mr_new(struct rondo_verbs_card *card, const struct rondo_v
 static struct rondo_verbs_mr *mr_find(struct rondo_verbs_card *card, const struct rondo_verbs_mr *wanted)
 {
     struct rondo_verbs_mr *mr = wanted->kind == RONDO_NET_DMABUF ? NULL : card->mrs;
-    while (mr != NULL && (mr->begin > wanted->begin || mr->end < wanted->end || mr->access != wanted->access || mr->kind != wanted->kind)) {
+    while (mr != NULL && (mr->begin > wanted->begin || mr->end < wanted->end || mr->id != wanted->id || mr->access != wanted->access ||
+                          mr->kind != wanted->kind)) {
         mr = mr->next;
     }
     return mr;
@@ -123,6 +125,7 @@ static rondo_status reg_new(struct rondo_verbs_comm *comm, uintptr_t begin, size
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     struct rondo_verbs_mr *mr;
+    struct rondo_region user;
     size_t length;
     int error;
     RONDO_TRY(RONDO_NEW(mr, "a memory registration"));
@@ -133,6 +136,7 @@ static rondo_status reg_new(struct rondo_verbs_comm *comm, uintptr_t begin, size
         mr->end = begin + bytes;
     }
     length = mr->end - mr->begin;
+    mr->id = kind == RONDO_NET_HOST && rondo_region_find((void *)begin, bytes, &user) ? user.id : 0;
     mr->access = access_of(comm, kind);
     mr->kind = kind;
     region->begin = begin;

@@ -105,13 +105,15 @@ int64_t rondo_verbs_retry_window_ns(void)
 
 static struct ibv_qp *qp_try(struct rondo_verbs_comm *comm, uint32_t sends, uint32_t receives, uint32_t *inline_bytes)
 {
-    struct ibv_qp_init_attr attr = {
-        .qp_context = comm,
-        .send_cq = comm->cq,
-        .recv_cq = comm->cq,
-        .cap = { .max_send_wr = sends, .max_recv_wr = receives, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = *inline_bytes },
-        .qp_type = IBV_QPT_RC
-    };
+    struct ibv_qp_init_attr attr = { .qp_context = comm,
+                                     .send_cq = comm->cq,
+                                     .recv_cq = comm->cq,
+                                     .cap = { .max_send_wr = sends,
+                                              .max_recv_wr = receives,
+                                              .max_send_sge = RONDO_VERBS_PIECES,
+                                              .max_recv_sge = 1,
+                                              .max_inline_data = *inline_bytes },
+                                     .qp_type = IBV_QPT_RC };
     struct ibv_qp *qp = comm->lib->create_qp(comm->port->card->pd, &attr);
     *inline_bytes = *inline_bytes > 0 ? attr.cap.max_inline_data : 0; /* what the card gives; it may be more */
     return qp;

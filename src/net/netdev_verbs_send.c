@@ -11,7 +11,7 @@ enum routing { ROUTING_AUTO, ROUTING_FIXED, ROUTING_ADAPTIVE, ROUTING_AUTO_TOO }
 /* The writes of a message on one lane. */
 struct chain {
     struct ibv_send_wr wr[RONDO_NET_MAX_RECVS + 1];
-    struct ibv_sge sge[RONDO_NET_MAX_RECVS + 1];
+    struct ibv_sge sge[RONDO_NET_MAX_RECVS + 1][RONDO_VERBS_PIECES];
     int n, short_last; /* the last write is one packet at most */
 };
 
@@ -72,20 +72,46 @@ static int group_match(const struct rondo_verbs_group *group, int tag)
 
 /* ---- writing ---- */
 
-static int part_fits(const struct rondo_verbs_group *group, int part) { return group->request[part]->bytes[0] <= group->cts[part].bytes; }
+static int part_fits(const struct rondo_verbs_group *group, int part)
+{
+    return group->placed || group->request[part]->bytes[0] <= group->cts[part].bytes;
+}
 
-/* A card, not the CPU, reads what is not inline. */
-static void chain_add(struct chain *chain, const struct rondo_verbs_lane *lane, struct ibv_sge sge, uint64_t to, uint32_t rkey, int by_cpu)
+/* Where a part's writes begin in it, and how many bytes they are. */
+static size_t part_from(const struct rondo_verbs_group *group, int part) { return group->placed ? group->request[part]->head_bytes : 0; }
+static size_t part_bytes(const struct rondo_verbs_group *group, int part)
+{
+    return group->request[part]->bytes[0] - part_from(group, part);
+}
+
+/* A write from n places. A card, not the CPU, reads what is not inline. */
+static void chain_add(struct chain *chain, const struct rondo_verbs_lane *lane, const struct ibv_sge *sge, int n, uint64_t to,
+                      uint32_t rkey, int by_cpu)
 {
     struct ibv_send_wr *wr = &chain->wr[chain->n];
-    chain->sge[chain->n] = sge;
+    memcpy(chain->sge[chain->n], sge, (size_t)n * sizeof *sge);
     wr->opcode = IBV_WR_RDMA_WRITE;
-    wr->sg_list = &chain->sge[chain->n];
-    wr->num_sge = 1;
-    wr->send_flags = by_cpu && sge.length <= lane->inline_bytes ? IBV_SEND_INLINE : 0;
+    wr->sg_list = chain->sge[chain->n];
+    wr->num_sge = n;
+    wr->send_flags = by_cpu && rondo_verbs_wr_bytes(wr) <= lane->inline_bytes ? IBV_SEND_INLINE : 0;
     wr->wr.rdma.remote_addr = to;
     wr->wr.rdma.rkey = rkey;
     chain->n++;
+}
+
+/* Where [from, from + bytes) of a message lies. @return pieces */
+static int pieces_of(const struct rondo_verbs_request *request, size_t from, size_t bytes, struct ibv_sge *sge)
+{
+    int n = 0;
+    for (int i = 0; i < RONDO_VERBS_PIECES && bytes > 0; i++) {
+        size_t skip = rondo_min_size(from, request->piece[i].length), take = rondo_min_size(request->piece[i].length - skip, bytes);
+        from -= skip;
+        bytes -= take;
+        if (take > 0) { /* a piece without bytes means many to some cards */
+            sge[n++] = (struct ibv_sge){ .addr = request->piece[i].addr + skip, .length = (uint32_t)take, .lkey = request->piece[i].lkey };
+        }
+    }
+    return n;
 }
 
 /* Stripe i of a part, if it has so many. */
@@ -94,12 +120,12 @@ static void add_stripe(const struct rondo_verbs_comm *comm, const struct rondo_v
 {
     const struct rondo_verbs_request *request = group->request[part];
     const struct rondo_verbs_cts *cts = &group->cts[part];
-    size_t stripe = rondo_verbs_stripe(comm, request->bytes[0]), from = (size_t)i * stripe;
-    if (from < request->bytes[0]) {
-        struct ibv_sge sge = { .addr = request->address + from,
-                               .length = (uint32_t)rondo_min_size(stripe, request->bytes[0] - from),
-                               .lkey = request->lkey };
-        chain_add(chain, lane, sge, cts->address + from, cts->rkey, request->by_cpu);
+    size_t all = part_bytes(group, part), stripe = rondo_verbs_stripe(comm, all), from = (size_t)i * stripe;
+    if (from < all) {
+        struct ibv_sge sge[RONDO_VERBS_PIECES];
+        int n = pieces_of(request, part_from(group, part) + from, rondo_min_size(stripe, all - from), sge);
+        chain_add(chain, lane, sge, n, (group->placed ? cts->place : cts->address) + from, group->placed ? cts->place_rkey : cts->rkey,
+                  request->by_cpu);
     }
 }
 
@@ -116,7 +142,7 @@ static void add_sizes(struct rondo_verbs_comm *comm, const struct rondo_verbs_gr
                            .length = (uint32_t)(sizeof *sizes * (size_t)group->parts),
                            .lkey = comm->memory_mr->lkey };
     uint64_t to = comm->theirs.address + offsetof(struct rondo_verbs_memory, sizes) + slot * sizeof comm->memory->sizes[0];
-    chain_add(chain, lane, sge, to, comm->theirs.rkey, 1);
+    chain_add(chain, lane, &sge, 1, to, comm->theirs.rkey, 1);
     chain->short_last = 1;
 }
 
@@ -129,11 +155,18 @@ static int is_told_apart(const struct rondo_verbs_comm *comm, size_t bytes)
     return adaptive && bytes > (uint64_t)params->ib_ar_threshold;
 }
 
+/* The immediate data of a message. */
+static uint32_t word_of(const struct rondo_verbs_group *group)
+{
+    uint32_t bytes = (uint32_t)part_bytes(group, 0);
+    return group->parts > 1 ? (uint32_t)group->parts : group->placed ? bytes | RONDO_VERBS_PLACED : bytes;
+}
+
 /* The chain's last write says that it is all, or one without data does. */
 static rondo_status chain_post(struct rondo_verbs_comm *comm, const struct rondo_verbs_group *group, struct chain *chain,
                                const struct rondo_verbs_lane *lane)
 {
-    int with_data = chain->n > 0 && (chain->short_last || !is_told_apart(comm, chain->sge[chain->n - 1].length));
+    int with_data = chain->n > 0 && (chain->short_last || !is_told_apart(comm, rondo_verbs_wr_bytes(&chain->wr[chain->n - 1])));
     int last = with_data ? chain->n - 1 : chain->n;
     for (int i = 0; i < last; i++) {
         chain->wr[i].wr_id = rondo_verbs_wr_id(RONDO_VERBS_SEND, comm->sequence);
@@ -142,7 +175,7 @@ static rondo_status chain_post(struct rondo_verbs_comm *comm, const struct rondo
     chain->wr[last].wr_id = rondo_verbs_wr_id(RONDO_VERBS_SEND, comm->sequence);
     chain->wr[last].opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
     chain->wr[last].send_flags |= IBV_SEND_SIGNALED;
-    chain->wr[last].imm_data = htonl(group->parts == 1 ? (uint32_t)group->request[0]->bytes[0] : (uint32_t)group->parts);
+    chain->wr[last].imm_data = htonl(word_of(group));
     return rondo_verbs_post(comm, lane->qp, chain->wr, "write of a message");
 }
 
@@ -151,14 +184,23 @@ static int group_lanes(const struct rondo_verbs_comm *comm, const struct rondo_v
 {
     int lanes = 1;
     for (int part = 0; part < group->parts; part++) {
-        int stripes = part_fits(group, part) ? rondo_verbs_stripes(comm, group->request[part]->bytes[0]) : 1;
+        int stripes = part_fits(group, part) ? rondo_verbs_stripes(comm, part_bytes(group, part)) : 1;
         lanes = stripes > lanes ? stripes : lanes;
     }
     return lanes;
 }
 
+/* May the message, of one part, go without its head to the place that the receiver has for just so much? */
+static int is_placed(const struct rondo_verbs_group *group)
+{
+    const struct rondo_verbs_request *request = group->request[0];
+    return group->parts == 1 && request->head_bytes > 0 && group->cts[0].place_bytes > 0 &&
+           group->cts[0].place_bytes == request->bytes[0] - request->head_bytes;
+}
+
 static rondo_status group_post(struct rondo_verbs_comm *comm, struct rondo_verbs_group *group)
 {
+    group->placed = is_placed(group);
     int lanes = group_lanes(comm, group);
     group->open = lanes;
     for (int i = 0; i < lanes; i++) {
@@ -190,16 +232,18 @@ void rondo_verbs_group_done(struct rondo_verbs_comm *comm, uint32_t sequence)
     group->parts = 0;
 }
 
-rondo_status rondo_verbs_isend(void *comm_in, const void *data, size_t bytes, int tag, void *region_in, void **request_out)
+/* n pieces, of whose bytes a place can do without the first head_bytes. */
+static rondo_status give(struct rondo_verbs_comm *comm, const struct rondo_net_span *piece, int n, size_t head_bytes, int tag,
+                         void **request_out)
 {
-    struct rondo_verbs_comm *comm = comm_in;
-    const struct rondo_verbs_region *region = region_in;
     struct rondo_verbs_group *group = &comm->groups[comm->sequence % RONDO_VERBS_SLOTS];
     struct rondo_verbs_request *request;
     int part;
     *request_out = NULL;
     RONDO_TRY(rondo_verbs_comm_check(comm, 1));
-    RONDO_TRY(rondo_verbs_region_check(comm, region, data, bytes));
+    for (int i = 0; i < n; i++) {
+        RONDO_TRY(rondo_verbs_region_check(comm, piece[i].region, piece[i].data, piece[i].bytes));
+    }
     if (group->parts == 0 && comm->in_use[RONDO_VERBS_SEND] < RONDO_NET_MAX_REQUESTS) {
         RONDO_TRY(group_look(comm, group));
     }
@@ -209,10 +253,17 @@ rondo_status rondo_verbs_isend(void *comm_in, const void *data, size_t bytes, in
         return rondo_verbs_progress(comm);
     }
     request->n = 1;
-    request->bytes[0] = bytes;
-    request->address = (uintptr_t)data;
-    request->lkey = bytes > 0 ? region->shared->mr->lkey : 0;
-    request->by_cpu = bytes > 0 && region->shared->kind == RONDO_NET_HOST;
+    request->by_cpu = 1;
+    request->head_bytes = head_bytes;
+    for (int i = 0; i < n; i++) {
+        const struct rondo_verbs_region *region = piece[i].region;
+        if (piece[i].bytes > 0) {
+            request->piece[i] =
+                (struct ibv_sge){ .addr = (uintptr_t)piece[i].data, .length = (uint32_t)piece[i].bytes, .lkey = region->shared->mr->lkey };
+            request->by_cpu &= region->shared->kind == RONDO_NET_HOST;
+        }
+        request->bytes[0] += piece[i].bytes;
+    }
     group->request[part] = request;
     if (++group->matched == group->parts) {
         RONDO_TRY(group_post(comm, group));
@@ -220,4 +271,19 @@ rondo_status rondo_verbs_isend(void *comm_in, const void *data, size_t bytes, in
     }
     *request_out = request;
     return RONDO_SUCCESS;
+}
+
+rondo_status rondo_verbs_isend(void *comm, const void *data, size_t bytes, int tag, void *region, void **request)
+{
+    const struct rondo_net_span span = { .data = (void *)data, .bytes = bytes, .region = region };
+    return give(comm, &span, 1, 0, tag, request);
+}
+
+rondo_status rondo_verbs_isend_from(void *comm, const struct rondo_net_span *head, const struct rondo_net_span *data, int plain, int tag,
+                                    void **request)
+{
+    struct rondo_net_span piece[RONDO_VERBS_PIECES] = { *head, *data };
+    int as_one = head->region == data->region && (uint8_t *)head->data + head->bytes == data->data;
+    piece[0].bytes += as_one ? data->bytes : 0;
+    return give(comm, piece, as_one ? 1 : RONDO_VERBS_PIECES, plain ? head->bytes : 0, tag, request);
 }

@@ -221,6 +221,25 @@ rondo_status rondo_net_turn(struct rondo_net *net, int *moved)
     return RONDO_SUCCESS;
 }
 
+void rondo_net_revoke(struct rondo_net *net)
+{
+    for (int i = 0; i < rondo_num_transports; i++) {
+        if (rondo_transports[i]->revoke != NULL && net->state[i] != NULL) {
+            rondo_transports[i]->revoke(net->state[i]);
+        }
+    }
+}
+
+void rondo_net_cores(const struct rondo_net *net, struct rondo_cores *cores)
+{
+    memset(cores, 0, sizeof(*cores));
+    for (int i = 0; i < rondo_num_transports; i++) {
+        if (rondo_transports[i]->cores != NULL && net->state[i] != NULL) {
+            rondo_transports[i]->cores(net->state[i], cores);
+        }
+    }
+}
+
 size_t rondo_net_bytes(const struct rondo_net *net)
 {
     size_t bytes = 0;

@@ -13,6 +13,7 @@
 #define RONDO_NET_TRANSPORT_H
 
 #include "base/conn.h"
+#include "base/layout.h"
 #include "base/progress.h"
 #include "base/shm.h"
 #include "net/peer.h"
@@ -88,6 +89,10 @@ struct rondo_transport {
     size_t (*bytes)(void *state); /* memory in use, for the log */
     /* NULL: its conns need none. Move what proxied conns have to move and set net->busy; never blocks. */
     rondo_status (*turn)(void *state, int *moved);
+    /* NULL: nothing moves but in turns. Nobody reaches the memory of executors' callers from now on; no more turns. */
+    void (*revoke)(void *state);
+    /* NULL: there is no such place. Add the cores that are near the devices which proxied conns use. */
+    void (*cores)(void *state, struct rondo_cores *cores);
 };
 
 extern const struct rondo_transport rondo_transport_p2p, rondo_transport_shm, rondo_transport_net;
@@ -112,8 +117,10 @@ struct rondo_net {
     int busy;                        /* after a turn: slices posted here are still on their way out, or credits */
     /* Of GPU communicators, else NULL; by local rank. The device is open until the net is closed; names and ways are src/'s. */
     const struct rondo_cuda_device *device;
-    const struct rondo_gpu_name *gpus;   /* each rank's device memory, as its rondo_net_gpu says; before rondo_net_check */
-    uint8_t *ways;                       /* enum rondo_way to each; before rondo_net_check */
+    const struct rondo_gpu_name *gpus; /* each rank's device memory, as its rondo_net_gpu says; before rondo_net_check */
+    uint8_t *ways;                     /* enum rondo_way to each; before rondo_net_check */
+    const struct rondo_card *cards;    /* nets that the device may use by GPUDirect or has as its own; before the first offer */
+    int ncards;
     void *state[RONDO_MAX_TRANSPORTS];   /* by index in rondo_transports */
     struct rondo_shm_name arena;         /* of this rank's shared memory, set by the shm transport's open; travels in round 3 */
     const struct rondo_shm_name *arenas; /* rank -> its arena (local ranks only valid); set before connect */
@@ -153,6 +160,10 @@ rondo_status rondo_net_connect_all(struct rondo_net *net);
  * waits for it any more. An error is a device's, and somebody waits for it.
  */
 rondo_status rondo_net_turn(struct rondo_net *net, int *moved);
+/** The communicator has failed: nobody reaches the memory of calls that have not ended, through this rank's conns, from now on. */
+void rondo_net_revoke(struct rondo_net *net);
+/** Where whoever calls rondo_net_turn is near the devices that carry its conns; none: not known. */
+void rondo_net_cores(const struct rondo_net *net, struct rondo_cores *cores);
 /** After that round: remove names. */
 void rondo_net_settle(struct rondo_net *net);
 /** Safe on a net that is not open. */

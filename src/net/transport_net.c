@@ -14,7 +14,7 @@
 struct net_record {
     uint8_t device; /* index in rondo_netdevs */
     uint8_t protos;
-    uint16_t reserved;
+    uint16_t split; /* 1: this end wants headers to be messages of their own */
     uint8_t handle[RONDO_NET_HANDLE];
 };
 _Static_assert(sizeof(struct net_record) <= RONDO_CONNECT_DATA, "the record of a net link fits a connect record");
@@ -78,7 +78,8 @@ static rondo_status end_memory(struct rondo_net_end *end)
             largest = rondo_max_size(largest, slot_bytes_of(net, end->link, p));
         }
     }
-    end->stride = RONDO_CTRL_ALIGN + largest;
+    rondo_net_gdr_memory(end, largest);
+    end->stride = RONDO_CTRL_ALIGN + (end->gdr.on ? 0 : largest);
     end->bytes = rondo_round_up(2 * RONDO_CTRL_ALIGN + RONDO_SLOTS * end->stride, (size_t)sysconf(_SC_PAGESIZE));
     void *memory = mmap(NULL, end->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
@@ -99,9 +100,9 @@ static void conn_fill(struct rondo_net_end *end)
     memset(conn, 0, sizeof(*conn));
     for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
         if (link->protos >> p & 1) {
-            conn->slots[p] = end->address + (rondo_net_slot(end, 0) - end->memory);
+            conn->slots[p] = end->gdr.on ? end->gdr.slots : end->address + (rondo_net_slot(end, 0) - end->memory);
             conn->slot_bytes[p] = slot_bytes_of(end->owner->net, link, p);
-            conn->slot_gap[p] = (uint32_t)end->stride - conn->slot_bytes[p];
+            conn->slot_gap[p] = (uint32_t)(end->gdr.on ? end->gdr.stride : end->stride) - conn->slot_bytes[p];
         }
     }
     conn->tail = (struct rondo_conn_tail *)(void *)end->address;
@@ -111,22 +112,53 @@ static void conn_fill(struct rondo_net_end *end)
     conn->peer = link->peer;
     conn->channel = link->channel;
     conn->proxied = 1;
-    conn->outside = end->apart && end->owner->net->device == NULL ? end->outside : NULL;
+    conn->outside = end->places || (end->apart && end->owner->net->device == NULL) ? end->outside : NULL;
     conn->via = end->via;
 }
 
 /* ---- offer ---- */
 
-/* The device that the graphs say; else one by channel, so that channels share the devices of a node. */
-static int number_of(const struct rondo_net_device *device, int n, const struct rondo_link *link)
+uint32_t rondo_net_card(const struct rondo_net *net, const char *name)
+{
+    for (int i = 0; i < net->ncards; i++) {
+        if (strcmp(net->cards[i].name, name) == 0) {
+            return net->cards[i].gdr;
+        }
+    }
+    return 0;
+}
+
+/* One of the devices that are this rank's GPU's own, in turn; -1: there is none. */
+static int own_number(const struct rondo_net *net, const struct rondo_net_device *device, int n, int turn)
 {
     struct rondo_net_properties properties;
+    int own = 0;
+    for (int i = 0; net->ncards > 0 && i < 2 * n; i++) { /* first they are counted */
+        if (i == n && own > 0) {
+            turn %= own;
+        }
+        if (device->properties(i % n, &properties) == RONDO_SUCCESS && (rondo_net_card(net, properties.name) >> RONDO_GDR_OWN & 1)) {
+            if (i >= n && turn-- == 0) {
+                return i % n;
+            }
+            own++;
+        }
+    }
+    return -1;
+}
+
+/* The device that the graphs say, or one near the GPU; else one by channel, so that channels share the devices of a node. */
+static int number_of(const struct rondo_net *net, const struct rondo_net_device *device, int n, const struct rondo_link *link)
+{
+    struct rondo_net_properties properties;
+    int turn = link->channel < 0 ? link->peer : link->channel, own;
     for (int i = 0; i < n && link->net_name != NULL; i++) {
         if (device->properties(i, &properties) == RONDO_SUCCESS && strcmp(properties.name, link->net_name) == 0) {
             return i;
         }
     }
-    return (link->channel < 0 ? link->peer : link->channel) % n;
+    own = own_number(net, device, n, turn);
+    return own >= 0 ? own : turn % n;
 }
 
 static rondo_status prepare(struct rondo_net_end *end, struct rondo_connect *connect)
@@ -145,10 +177,14 @@ static rondo_status prepare(struct rondo_net_end *end, struct rondo_connect *con
     if (n < 1) {
         return rondo_fail(RONDO_SYSTEM_ERROR, "rank %d on %s: the devices of %s are gone", net->rank, rondo_log_host(), end->device->name);
     }
-    end->number = number_of(end->device, n, link);
+    end->number = number_of(net, end->device, n, link);
     RONDO_TRY(end->device->properties(end->number, &properties));
     end->apart = (properties.memory & RONDO_NET_APART) != 0;
+    end->places = (properties.memory & RONDO_NET_PLACES) != 0 && net->device == NULL;
     snprintf(end->via, sizeof(end->via), "NET/%.8s/%.16s", end->device->name, properties.name);
+    rondo_net_gdr_choose(end, &properties);
+    end->split = end->gdr.wanted;
+    record.split = (uint16_t)end->split;
     RONDO_TRY(end->device->prepare(end->number, &peer, link->is_send, &end->comm, handle));
     memcpy(record.handle, handle, sizeof(handle));
     memcpy(connect->data, &record, sizeof(record));
@@ -165,16 +201,43 @@ static rondo_status end_new(struct rondo_net_state *state, struct rondo_link *li
     end->index = -1;
     end->device = device_of(&peers[state->net->rank], &peers[link->peer]);
     link->state = end; /* freed by disconnect, also when what follows fails */
-    return end_memory(end);
+    return RONDO_SUCCESS;
 }
 
 static rondo_status net_offer(void *state, struct rondo_link *link, struct rondo_connect *record)
 {
     RONDO_TRY(end_new(state, link));
-    return prepare(link->state, record);
+    RONDO_TRY(prepare(link->state, record));
+    return end_memory(link->state);
 }
 
 /* ---- connect ---- */
+
+static void end_unmap(struct rondo_net_end *end)
+{
+    rondo_pinned_release(&end->pinned);
+    if (end->memory != NULL) {
+        munmap(end->memory, end->bytes);
+        end->owner->bytes -= end->bytes;
+    }
+    end->memory = NULL;
+}
+
+/* The device has connected. Slots in a GPU's memory that it does not take are in ours after all. */
+static rondo_status end_register(struct rondo_net_end *end)
+{
+    int had = end->gdr.on;
+    rondo_net_gdr_register(end);
+    if (had && !end->gdr.on) {
+        end_unmap(end);
+        end->gdr.wanted = 0;
+        RONDO_TRY(end_memory(end));
+    }
+    if (end->gdr.on) {
+        strncat(end->via, "/GDRDMA", sizeof(end->via) - strlen(end->via) - 1);
+    }
+    return end->device->reg(end->comm, end->memory, end->bytes, RONDO_NET_HOST, -1, &end->region);
+}
 
 static rondo_status net_connect(void *state, struct rondo_link *link, const struct rondo_connect *connect)
 {
@@ -183,16 +246,18 @@ static rondo_status net_connect(void *state, struct rondo_link *link, const stru
     uint8_t handle[RONDO_NET_HANDLE] RONDO_ALIGNED(8);
     struct net_record record;
     memcpy(&record, connect->data, sizeof(record));
-    if (record.device != common_of(net, link->peer) || record.protos != link->protos) {
+    if (record.device != common_of(net, link->peer) || record.protos != link->protos || record.split > (net->device != NULL)) {
         return rondo_fail(RONDO_INTERNAL_ERROR,
                           "rank %d refuses the record of rank %d (host %.*s) for channel %d: its net device or protocols differ", net->rank,
                           link->peer, RONDO_HOST_LEN, net->peers[link->peer].host, link->channel);
     }
     memcpy(handle, record.handle, sizeof(handle));
     RONDO_TRY(end->device->connect(end->comm, handle));
-    RONDO_TRY(end->device->reg(end->comm, end->memory, end->bytes, RONDO_NET_HOST, -1, &end->region));
+    end->split |= record.split;
+    RONDO_TRY(end_register(end));
     conn_fill(end);
-    return rondo_net_carry(end);
+    /* Before the other end has connected, too, nothing is posted: a lazy one may do that much later. */
+    return link->channel < 0 ? RONDO_SUCCESS : rondo_net_carry(end);
 }
 
 static rondo_status net_connect_lazy(void *state, struct rondo_link *link)
@@ -205,30 +270,31 @@ static rondo_status net_connect_lazy(void *state, struct rondo_link *link)
         end->lazy.record = record;
     }
     end = link->state;
-    return rondo_lazy_move(end->owner->net, state, link, &end->lazy);
+    RONDO_TRY(rondo_lazy_move(end->owner->net, state, link, &end->lazy));
+    return rondo_net_carry(end);
 }
 
 /* ---- the end ---- */
 
 static void net_disconnect(void *arg, struct rondo_link *link)
 {
-    struct rondo_net_state *state = arg;
     struct rondo_net_end *end = link->state;
+    (void)arg;
     if (end == NULL) {
         return;
     }
     rondo_net_drop(end);
+    rondo_net_user_close(end);
     if (end->region != NULL) {
         (void)end->device->unreg(end->comm, end->region);
+    }
+    if (end->gdr.region != NULL) {
+        (void)end->device->unreg(end->comm, end->gdr.region);
     }
     if (end->comm != NULL) {
         end->device->close(end->comm);
     }
-    rondo_pinned_release(&end->pinned);
-    if (end->memory != NULL) {
-        munmap(end->memory, end->bytes);
-        state->bytes -= end->bytes;
-    }
+    end_unmap(end);
     rondo_free(end);
     link->state = NULL;
 }
@@ -247,10 +313,30 @@ static void net_close(void *arg)
     for (int i = 0; i < 2; i++) {
         rondo_free(state->ends[i].at);
     }
+    rondo_net_gdr_close(state);
     rondo_free(state);
 }
 
 static size_t net_bytes(void *state) { return ((struct rondo_net_state *)state)->bytes; }
+
+/* Several ends have one device, as a rule: each is asked about once. */
+static void net_cores(void *arg, struct rondo_cores *cores)
+{
+    const struct rondo_net_state *state = arg;
+    uint64_t asked = 0;
+    for (int i = 0; i < 2; i++) {
+        for (int k = 0; k < state->ends[i].n; k++) {
+            const struct rondo_net_end *end = state->ends[i].at[k];
+            struct rondo_net_properties properties;
+            struct rondo_cores near;
+            if (!(asked >> end->number % 64 & 1) && end->device->properties(end->number, &properties) == RONDO_SUCCESS &&
+                properties.pci_path[0] != '\0' && rondo_cores_near(properties.pci_path, &near)) {
+                rondo_cores_unite(cores, &near);
+            }
+            asked |= (uint64_t)1 << end->number % 64;
+        }
+    }
+}
 
 const struct rondo_transport rondo_transport_net = {
     .name = "net",
@@ -267,4 +353,6 @@ const struct rondo_transport rondo_transport_net = {
     .close = net_close,
     .bytes = net_bytes,
     .turn = rondo_net_state_turn,
+    .revoke = rondo_net_state_revoke,
+    .cores = net_cores,
 };

@@ -9,6 +9,13 @@
  * Over a device that takes any memory (RONDO_NET_APART) a slice may be sent from, and received to, where the executor says instead of the slot (conn->outside, conn->into): only its header goes through the end's
  * memory. There a receive is posted when its slice is wanted, and not before: then it is known where to.
  *
+ * GPUDirect: where the topology says that card and GPU are near enough, and the card takes the GPU's memory, an end's slots are there, and only its lines and the headers in pinned memory.
+ * Then a slice is two messages (`split`): the header, and the slot; that is so at both ends when one of them wants it, which the records say. What a card wrote is flushed, if the GPU or the
+ * topology says so, before the tail tells of it: once for all slices that have come meanwhile. An end whose slots cannot be had or registered has them in pinned memory after all.
+ *
+ * Over a device that reaches registered memory (RONDO_NET_PLACES) the same goes for slices whose places lie in regions (base/heap.h), each side for itself: a sender's leaves from there, a receiver's arrives
+ * there, in one message all the same (transport_net_user.c); what lies elsewhere is copied to the slot, and from it.
+ *
  * Of a rank with a GPU the whole end is pinned and the conn's addresses are the device's. Its kernels post and consume whenever they are there: the proxy takes whatever comes, as far as slots are free,
  * and an error counts while the executor says so (conn->wanted, which it sets and takes back by itself).
  *
@@ -32,6 +39,42 @@ struct rondo_net_header {
     uint32_t bytes, proto;
 };
 
+/* Slots of an end in a GPU's memory. */
+struct rondo_net_gdr {
+    int wanted;     /* the topology, the GPU and the card allow it */
+    int on;         /* they are there */
+    uint32_t kinds; /* how the card may be given them: bits of rondo_net_memory */
+    uint8_t *slots; /* stride bytes each */
+    size_t bytes, stride;
+    void *region;
+    int flush;               /* of what came */
+    int dirty;               /* something came since the last one began */
+    void *request;           /* one is under way */
+    uint64_t told, flushing; /* slices that the receiver knows of, and after this flush */
+    uint64_t flushes;        /* so far */
+};
+
+/* Registered memory of the user's that the end's device has been given: what its slices leave from, and arrive in. */
+enum { RONDO_NET_RANGES = 8 };
+struct rondo_net_range {
+    uint64_t id; /* of the region (base/heap.h); 0: none */
+    uint8_t *base;
+    size_t bytes;
+    void *region;  /* NULL: the device did not take it */
+    int uses;      /* slices under way */
+    uint64_t used; /* slice that used it last */
+};
+struct rondo_net_user {
+    struct rondo_net_range range[RONDO_NET_RANGES];
+    int uses;                  /* of all */
+    uint8_t held[RONDO_SLOTS]; /* 1 + the range that the slice in each slot uses; 0: none */
+    uint64_t copied;           /* sender: slices copied to their slots, up to this one */
+    int late;                  /* receiver: receives are posted when it is known where to */
+    uint64_t asked;            /* receiver: slice that was waited for last */
+    uint8_t *place[RONDO_SLOTS];
+    uint32_t place_bytes[RONDO_SLOTS]; /* receiver: where the slice of each slot may arrive; NULL: in the slot */
+};
+
 /* One end of a conn; link->state. */
 struct rondo_net_end {
     struct rondo_link *link;
@@ -47,11 +90,16 @@ struct rondo_net_end {
     int gpu;                    /* its conn is a GPU's */
     struct rondo_pinned pinned; /* its memory, for that GPU */
     void *request[RONDO_SLOTS];
+    int split; /* headers are messages of their own; their requests, NULL when done: */
+    void *head[RONDO_SLOTS];
+    struct rondo_net_gdr gdr;
     int apart;                     /* the device takes any memory */
     uint8_t *outside[RONDO_SLOTS]; /* the conn's */
     uint64_t passed_by;            /* slices that did not go through a slot */
+    int places;                    /* the device reaches registered memory */
+    struct rondo_net_user user;
     struct rondo_lazy lazy;
-    char via[32];
+    char via[40];
     char text[RONDO_ERROR_TEXT];
 };
 
@@ -63,9 +111,12 @@ struct rondo_net_state {
         int n, capacity;
     } ends[2]; /* those that are carried: receiving, sending */
     size_t bytes;
+    uint64_t epoch, refused;     /* of regions, when they were looked at; the last one that a device did not take */
+    struct rondo_net_pool *pool; /* device memory */
+    uint64_t no_gdr;             /* bit: number of a device that has refused the GPU's memory: it is not asked again */
 };
 
-/** The slot of a slice: where its payload lies; the header ends there. */
+/** The slot of a slice: where its payload lies, or would if it did not lie in a GPU's memory; the header ends there. */
 static inline uint8_t *rondo_net_slot(const struct rondo_net_end *end, uint64_t step)
 {
     return end->memory + 2 * RONDO_CTRL_ALIGN + RONDO_CTRL_ALIGN + (step % RONDO_SLOTS) * end->stride;
@@ -74,7 +125,56 @@ static inline uint8_t *rondo_net_slot(const struct rondo_net_end *end, uint64_t 
 /** Carry this end from now on. */
 rondo_status rondo_net_carry(struct rondo_net_end *end);
 void rondo_net_drop(struct rondo_net_end *end);
-/** The transport's turn (net/transport.h). */
+/** What the topology says of a net: bits of enum rondo_gdr. */
+uint32_t rondo_net_card(const struct rondo_net *net, const char *name);
+
+/* ---- transport_net_user.c: of ends with places ---- */
+
+/** Send slice end->posted, of which the executor says that it lies outside (NULL: in its slot): from there if that is registered memory, else copied to the slot. */
+rondo_status rondo_net_user_send(struct rondo_net_end *end, const struct rondo_net_header *header, const uint8_t *outside, void **request);
+/** Post receives: to the places that the executor offers in registered memory, or to slots. */
+rondo_status rondo_net_user_receive(struct rondo_net_end *end, uint64_t head);
+/** Slice end->done has come, with these bytes (rondo_net_device.irecv_into): is it in its place? Then its header is written. */
+int rondo_net_user_arrived(struct rondo_net_end *end, const size_t bytes[2]);
+/** The device is through with a slice. */
+void rondo_net_user_done(struct rondo_net_end *end, uint64_t step);
+/** Regions have ended: the device forgets them. @return 0: not those that slices are still under way of. */
+int rondo_net_user_look(struct rondo_net_end *end);
+/** The device forgets all. */
+void rondo_net_user_close(struct rondo_net_end *end);
+
+/* ---- transport_net_split.c ---- */
+
+/** Send slice end->posted, whose header is written; receive it. *request NULL: try again. Test slice end->done; *bytes with the header. */
+rondo_status rondo_net_split_send(struct rondo_net_end *end, size_t bytes, void **request);
+rondo_status rondo_net_split_receive(struct rondo_net_end *end, void **request);
+rondo_status rondo_net_split_test(struct rondo_net_end *end, int *done, size_t *bytes);
+/** Of an end with gdr.flush: move flushes, and the tail behind them. */
+rondo_status rondo_net_flush(struct rondo_net_end *end, int *moved);
+
+/* ---- transport_net_gdr.c: none of these fails; where something does not go, an INFO says why and the end is as without ---- */
+
+#ifdef RONDO_CUDA
+/** Sets gdr.wanted, by the properties of the end's device. */
+void rondo_net_gdr_choose(struct rondo_net_end *end, const struct rondo_net_properties *properties);
+/** If wanted, device memory for slots of so many bytes: gdr.on. */
+void rondo_net_gdr_memory(struct rondo_net_end *end, size_t slot_bytes);
+/** After the device has connected: if on, register that memory, or be off. */
+void rondo_net_gdr_register(struct rondo_net_end *end);
+/** All ends are gone. */
+void rondo_net_gdr_close(struct rondo_net_state *state);
+#else
+static inline void rondo_net_gdr_choose(struct rondo_net_end *end, const struct rondo_net_properties *properties)
+{
+    (void)end, (void)properties;
+}
+static inline void rondo_net_gdr_memory(struct rondo_net_end *end, size_t slot_bytes) { (void)end, (void)slot_bytes; }
+static inline void rondo_net_gdr_register(struct rondo_net_end *end) { (void)end; }
+static inline void rondo_net_gdr_close(struct rondo_net_state *state) { (void)state; }
+#endif
+
+/** The transport's turn (net/transport.h), and its revoke. */
 rondo_status rondo_net_state_turn(void *state, int *moved);
+void rondo_net_state_revoke(void *state);
 
 #endif

@@ -1,6 +1,7 @@
 /* The proxy of the net transport: moves the slices of all conns that a net device carries. Contract: net/transport_net.h. */
 #include <string.h>
 
+#include "base/heap.h"
 #include "base/mem.h"
 #include "net/transport_net.h"
 
@@ -60,16 +61,26 @@ static rondo_status send_one(struct rondo_net_end *end, int *sent)
                                        .proto = (uint32_t)rondo_conn_size_proto(size) };
     uint8_t *message = rondo_net_slot(end, end->posted) - sizeof(header), *outside = conn->outside != NULL ? conn->outside[slot] : NULL;
     void *request;
-    memcpy(message, &header, sizeof(header));
-    RONDO_TRY(outside != NULL ? end->device->isend_apart(end->comm, message, sizeof(header), outside, header.bytes, 0, &request)
-                              : end->device->isend(end->comm, message, sizeof(header) + header.bytes, 0, end->region, &request));
+    if (end->head[slot] == NULL) { /* else it is on its way already */
+        memcpy(message, &header, sizeof(header));
+    }
+    RONDO_TRY(end->split        ? rondo_net_split_send(end, header.bytes, &request)
+              : end->places     ? rondo_net_user_send(end, &header, outside, &request)
+              : outside != NULL ? end->device->isend_apart(end->comm, message, sizeof(header), outside, header.bytes, 0, &request)
+                                : end->device->isend(end->comm, message, sizeof(header) + header.bytes, 0, end->region, &request));
     *sent = request != NULL;
     if (request != NULL) {
         end->request[slot] = request;
         end->posted++;
-        end->passed_by += outside != NULL;
+        end->passed_by += outside != NULL && end->apart;
     }
     return RONDO_SUCCESS;
+}
+
+/* Slice end->done. */
+static rondo_status test_one(struct rondo_net_end *end, int *done, size_t *bytes)
+{
+    return end->split ? rondo_net_split_test(end, done, bytes) : end->device->test(end->request[end->done % RONDO_SLOTS], done, bytes);
 }
 
 static rondo_status send_turn(struct rondo_net_end *end, uint64_t tail, int *moved)
@@ -80,8 +91,9 @@ static rondo_status send_turn(struct rondo_net_end *end, uint64_t tail, int *mov
         *moved |= go;
     }
     for (go = 1; end->done < end->posted && go;) {
-        RONDO_TRY(end->device->test(end->request[end->done % RONDO_SLOTS], &go, NULL));
+        RONDO_TRY(test_one(end, &go, NULL));
         if (go) {
+            rondo_net_user_done(end, end->done);
             end->done++;
             /* Pairs with the acquire in rondo_conn_credit(): the device reads the slot no more. */
             __atomic_store_n(&end->link->head->head, end->done, __ATOMIC_RELEASE);
@@ -92,6 +104,9 @@ static rondo_status send_turn(struct rondo_net_end *end, uint64_t tail, int *mov
 }
 
 /* ---- receiving ---- */
+
+/* Over a device that takes any memory, ends of the host's. */
+static int posts_late(const struct rondo_net_end *end) { return end->apart && end->link->conn.outside != NULL; }
 
 /* The slice that is wanted, to where the executor wants it. */
 static rondo_status receive_late(struct rondo_net_end *end)
@@ -119,7 +134,8 @@ static rondo_status receive_post(struct rondo_net_end *end, uint64_t head)
     const int tag = 0;
     while (end->posted < head + RONDO_SLOTS) {
         void *message = rondo_net_slot(end, end->posted) - sizeof(struct rondo_net_header), *request;
-        RONDO_TRY(end->device->irecv(end->comm, 1, &message, &bytes, &tag, &end->region, &request));
+        RONDO_TRY(end->split ? rondo_net_split_receive(end, &request)
+                             : end->device->irecv(end->comm, 1, &message, &bytes, &tag, &end->region, &request));
         if (request == NULL) {
             return RONDO_SUCCESS;
         }
@@ -150,31 +166,39 @@ static rondo_status receive_take(struct rondo_net_end *end, size_t bytes)
     }
     __atomic_store_n(&end->link->tail->call[end->done % RONDO_SLOTS], header.call, __ATOMIC_RELAXED);
     end->done++;
-    /* Pairs with the acquire of the receiver: slot and call word are visible with it. */
-    __atomic_store_n(&end->link->tail->tail, end->done, __ATOMIC_RELEASE);
+    end->gdr.dirty |= header.bytes > 0;
+    if (!end->gdr.flush) {
+        /* Pairs with the acquire of the receiver: slot and call word are visible with it. */
+        __atomic_store_n(&end->link->tail->tail, end->done, __ATOMIC_RELEASE);
+    }
     return RONDO_SUCCESS;
 }
 
 static rondo_status receive_turn(struct rondo_net_end *end, uint64_t head, int *moved)
 {
     struct rondo_conn *conn = &end->link->conn;
-    size_t bytes = 0;
+    size_t bytes[2] = { 0 };
     int go = 1;
-    RONDO_TRY(conn->outside != NULL ? RONDO_SUCCESS : receive_post(end, head));
+    RONDO_TRY(posts_late(end) ? RONDO_SUCCESS : end->places ? rondo_net_user_receive(end, head) : receive_post(end, head));
     /* No further than what is wanted: behind it may be the end of a peer that has finished and left. A GPU's kernels cannot say: they wait for whatever comes. */
     while ((end->gpu || (conn->wanted && end->done <= conn->step)) && go) {
-        RONDO_TRY(conn->outside != NULL && end->done == end->posted ? receive_late(end) : RONDO_SUCCESS);
+        RONDO_TRY(posts_late(end) && end->done == end->posted ? receive_late(end) : RONDO_SUCCESS);
         if (end->done == end->posted) {
             break;
         }
-        RONDO_TRY(end->device->test(end->request[end->done % RONDO_SLOTS], &go, &bytes));
+        RONDO_TRY(test_one(end, &go, bytes));
         if (go) {
-            RONDO_TRY(receive_take(end, bytes));
+            rondo_net_user_done(end, end->done);
+            if (end->places && rondo_net_user_arrived(end, bytes)) {
+                bytes[0] = bytes[1] + sizeof(struct rondo_net_header);
+            }
+            RONDO_TRY(receive_take(end, bytes[0]));
+            bytes[1] = 0;
             *moved = 1;
         }
     }
     conn->wanted = end->gpu ? conn->wanted : 0;
-    return RONDO_SUCCESS;
+    return end->gdr.flush ? rondo_net_flush(end, moved) : RONDO_SUCCESS;
 }
 
 /* ---- the turn ---- */
@@ -182,7 +206,7 @@ static rondo_status receive_turn(struct rondo_net_end *end, uint64_t head, int *
 /* Is there something to do, whether somebody waits or not? Receives that are posted late are part of waiting. */
 static int is_open(const struct rondo_net_end *end, int is_send, uint64_t word)
 {
-    return is_send ? end->done < word : end->link->conn.outside == NULL && end->posted < word + RONDO_SLOTS;
+    return is_send ? end->done < word : !posts_late(end) && !end->user.late && end->posted < word + RONDO_SLOTS;
 }
 
 /* An end counts as busy until it is done, but for data that did not come yet. */
@@ -207,10 +231,42 @@ static rondo_status end_turn(struct rondo_net_end *end, int is_send, int *busy, 
     return RONDO_SUCCESS;
 }
 
+/* What regions have ended is looked for when any has. */
+static void look_at_regions(struct rondo_net_state *state)
+{
+    uint64_t epoch = rondo_region_epoch();
+    if (RONDO_LIKELY(state->epoch == epoch)) {
+        return;
+    }
+    int all = 1;
+    for (int is_send = 0; is_send < 2; is_send++) {
+        for (int i = 0; i < state->ends[is_send].n; i++) {
+            all &= rondo_net_user_look(state->ends[is_send].at[i]);
+        }
+    }
+    state->epoch = all ? epoch : state->epoch;
+}
+
+/* Slots are the transport's own: only who has more than those is stopped. */
+void rondo_net_state_revoke(void *arg)
+{
+    struct rondo_net_state *state = arg;
+    for (int is_send = 0; is_send < 2; is_send++) {
+        for (int i = 0; i < state->ends[is_send].n; i++) {
+            struct rondo_net_end *end = state->ends[is_send].at[i];
+            if (end->device->stop != NULL && (posts_late(end) || end->user.uses > 0)) {
+                end->device->stop(end->comm);
+                end_failed(end, rondo_fail_quiet(RONDO_REMOTE_ERROR, "the connection with rank %d was given up", end->link->peer));
+            }
+        }
+    }
+}
+
 rondo_status rondo_net_state_turn(void *arg, int *moved)
 {
     struct rondo_net_state *state = arg;
     int busy = 0;
+    look_at_regions(state);
     /* What others wait for first: a look for what they sent may be a system call. */
     for (int is_send = 1; is_send >= 0; is_send--) {
         for (int i = 0; i < state->ends[is_send].n; i++) {

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "node.h"
 #include "topo/draw_line.h"
+#include "topo/levels.h"
 #include "topo/stitch.h"
 #include "topo/xml.h"
 
@@ -252,6 +253,23 @@ static void title_put(const struct rondo_draw *draw, const char *text)
     rondo_ink(draw, RONDO_INK_PLAIN);
 }
 
+/* How ranks on host memory stand in groups, by which trees are laid. */
+static rondo_status levels_put(const struct rondo_draw *draw, const struct report *report)
+{
+    const struct rondo_topo *topo = report->topo;
+    struct rondo_group_levels levels;
+    char text[128], edges[128];
+    uint8_t *cut;
+    RONDO_TRY(RONDO_NEW_ARRAY(cut, topo->ndevs, "the levels of a node"));
+    rondo_status status = rondo_topo_levels(topo, report->graphs[RONDO_GRAPH_RING].order, &levels, cut);
+    rondo_free(cut);
+    if (status == RONDO_SUCCESS && levels.n > 0) {
+        fprintf(draw->out, "levels %s; edges of a tree: %s\n", rondo_levels_text(&levels, topo->ndevs, text, sizeof text),
+                rondo_levels_edges_text(&levels, topo->ndevs, 0, edges, sizeof edges));
+    }
+    return status;
+}
+
 rondo_status report_print(const struct rondo_draw *draw, const struct report *report, const struct report_request *request)
 {
     struct rondo_graph shown[RONDO_NUM_GRAPHS];
@@ -272,6 +290,7 @@ rondo_status report_print(const struct rondo_draw *draw, const struct report *re
         if (request->graph >= 0 && request->graph != id) shown[id].nchannels = 0;
     }
     RONDO_TRY(rondo_draw_graphs(draw, report->topo, shown));
+    RONDO_TRY(levels_put(draw, report));
     if (request->nodes > 1) RONDO_TRY(nodes_put(draw, report, request->nodes));
     return rondo_draw_finish(draw->out);
 }

@@ -468,6 +468,7 @@ static rondo_status detect_hwloc(struct rondo_machine *machine, const char *sysf
     }
     RONDO_TRY_GOTO(topology_env_check(reader.topology, machine->source, sizeof machine->source), out);
     *thissystem = hwloc_topology_is_thissystem(reader.topology) != 0;
+    machine->is_described = !*thissystem;
     reader.sysfs = *thissystem ? sysfs : NULL;
     RONDO_TRY_GOTO(topology_read(&reader), out);
     if (!*thissystem) {

@@ -215,6 +215,7 @@ static void options_put(struct json *j, const struct rondo_topo_options *options
     if (options->p2p_level >= 0) json_text(j, "p2p_level", rondo_path_type_name(options->p2p_level));
     if (options->gdr_level >= 0) json_text(j, "gdr_level", rondo_path_type_name(options->gdr_level));
     json_bool(j, "gdr_c2c", options->gdr_c2c);
+    if (options->gdr_read >= 0) json_bool(j, "gdr_read", options->gdr_read);
     json_int(j, "cross_nic", options->cross_nic);
     json_bool(j, "p2p_disable", options->p2p_disable);
     json_bool(j, "shm_disable", options->shm_disable);

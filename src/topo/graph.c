@@ -16,7 +16,9 @@ rondo_status rondo_graph_alloc(struct rondo_graph *graph, int ndevs)
 void rondo_graph_release(struct rondo_graph *graph)
 {
     rondo_free(graph->order);
+    rondo_free(graph->cut);
     graph->order = NULL;
+    graph->cut = NULL;
     graph->nchannels = 0;
 }
 

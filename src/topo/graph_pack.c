@@ -1,7 +1,9 @@
 /*
  * A node's graphs as bytes. Little endian:
  *   magic u32, version u16, graphs u16, bytes in all u32, devices u16, nets u16; each net: rail i32, length of its name u8, name;
- *   each graph: fields i32 in the order of fields[], orders u16, each order (devices x u16), each channel {order's number, net in, net out: i16}.
+ *   each graph: fields i32 in the order of fields[], orders u16, each order (devices x u16), each channel {order's number, net in, net out: i16};
+ *   version 3: each net: what devices make of it, u64 in the order of enum rondo_gdr, of one of them at least; version 4 (host memory): levels u8, the kind of each u8, each place of the ring's
+ *   first order: its cut u8 (base/group_tree.h). Version 2: nothing.
  * Orders are numbered as they first appear and none is there twice, so that there is one way to say a thing: equal graphs are equal bytes.
  */
 #include "topo/stitch.h"
@@ -10,7 +12,15 @@
 #include <string.h>
 #include "base/mem.h"
 
-enum { MAGIC = 0x68677252, VERSION = 2, HEADER = 16, NET_HEAD = 5 }; /* "Rrgh" */
+enum {
+    MAGIC = 0x68677252, /* "Rrgh" */
+    VERSION = 2,
+    VERSION_GDR = 3,
+    VERSION_LEVELS = 4,
+    HEADER = 16,
+    NET_HEAD = 5,
+    NET_TAIL = 8 * RONDO_NUM_GDR
+};
 
 struct field {
     const char *name;
@@ -115,14 +125,29 @@ static rondo_status name_check(const char *name, size_t n, int net)
     return RONDO_SUCCESS;
 }
 
-static rondo_status nets_check(const struct rondo_graph_net *nets, int nnets, size_t *bytes)
+static rondo_status gdr_check(uint64_t devices, int ndevs, int net)
 {
+    return ndevs >= 64 || devices >> ndevs == 0
+               ? RONDO_SUCCESS
+               : wrong("net %d says something of device %d of %d", net, 63 - __builtin_clzll(devices), ndevs);
+}
+
+/* *bytes: of the nets; *version: as what is known of them needs. */
+static rondo_status nets_check(const struct rondo_graph_net *nets, int nnets, int ndevs, size_t *bytes, int *version)
+{
+    uint64_t any = 0;
     *bytes = NET_HEAD * (size_t)nnets;
     for (int i = 0; nets != NULL && i < nnets; i++) {
         size_t n = strnlen(nets[i].name, RONDO_NET_NAME);
         RONDO_TRY(name_check(nets[i].name, n, i));
         *bytes += n;
+        for (int kind = 0; kind < RONDO_NUM_GDR; kind++) {
+            RONDO_TRY(gdr_check(nets[i].gdr[kind], ndevs, i));
+            any |= nets[i].gdr[kind];
+        }
     }
+    *version = any != 0 ? VERSION_GDR : VERSION;
+    *bytes += any != 0 ? NET_TAIL * (size_t)nnets : 0;
     return RONDO_SUCCESS;
 }
 
@@ -151,6 +176,23 @@ static rondo_status graph_sound(const struct rondo_graph *graph, int id, int nde
     return RONDO_SUCCESS;
 }
 
+/* *bytes and *version grow by what levels need. */
+static rondo_status levels_check(const struct rondo_graph *ring, int ndevs, size_t *bytes, int *version)
+{
+    struct rondo_group_levels levels = ring->levels;
+    if (levels.n == 0) {
+        return RONDO_SUCCESS;
+    }
+    const char *fault = levels.n < 0 || levels.n > RONDO_NUM_LEVELS || ring->cut == NULL ? "they are none" : NULL;
+    if (fault == NULL) {
+        rondo_levels_count(&levels, ring->cut, ndevs);
+        fault = *version == VERSION_GDR ? "there are GPUs" : rondo_levels_fault(&levels, ring->cut, ndevs);
+    }
+    *version = VERSION_LEVELS;
+    *bytes += 1 + (size_t)levels.n + (size_t)ndevs;
+    return fault == NULL ? RONDO_SUCCESS : wrong("of the levels of %d ranks: %s", ndevs, fault);
+}
+
 /* ---- pack ---- */
 
 static void put16(uint8_t **at, int value)
@@ -173,6 +215,22 @@ static void net_put(uint8_t **at, const struct rondo_graph_net *net)
     for (size_t i = 0; i < n; i++) {
         *(*at)++ = (uint8_t)net->name[i];
     }
+}
+
+static void gdr_put(uint8_t **at, const uint64_t gdr[RONDO_NUM_GDR])
+{
+    for (int kind = 0; kind < RONDO_NUM_GDR; kind++) {
+        put32(at, (int32_t)(uint32_t)gdr[kind]);
+        put32(at, (int32_t)(uint32_t)(gdr[kind] >> 32));
+    }
+}
+
+static void levels_put(uint8_t **at, const struct rondo_graph *ring)
+{
+    *(*at)++ = (uint8_t)ring->levels.n;
+    memcpy(*at, ring->levels.kind, (size_t)ring->levels.n);
+    memcpy(*at + ring->levels.n, ring->cut, (size_t)ring->ndevs);
+    *at += ring->levels.n + ring->ndevs;
 }
 
 /* Number of the order of each channel. @return how many there are. */
@@ -221,18 +279,20 @@ rondo_status rondo_graphs_pack(const struct rondo_graph graphs[RONDO_NUM_GRAPHS]
                                uint8_t **bytes, size_t *n)
 {
     size_t total;
+    int version;
     RONDO_TRY(sizes_check(ndevs, nnets));
-    RONDO_TRY(nets_check(nets, nnets, &total));
+    RONDO_TRY(nets_check(nets, nnets, ndevs, &total, &version));
     total += HEADER;
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
         int number[RONDO_TOPO_CHANNELS], first[RONDO_TOPO_CHANNELS];
         RONDO_TRY(graph_sound(&graphs[id], id, ndevs, nnets));
         total += graph_bytes(graphs[id].nchannels, orders_number(&graphs[id], number, first), ndevs);
     }
+    RONDO_TRY(levels_check(&graphs[RONDO_GRAPH_RING], ndevs, &total, &version));
     RONDO_TRY(rondo_calloc(bytes, total, 1, "the packed graphs of this node"));
     uint8_t *at = *bytes;
     put32(&at, MAGIC);
-    put16(&at, VERSION);
+    put16(&at, version);
     put16(&at, RONDO_NUM_GRAPHS);
     put32(&at, (int32_t)total);
     put16(&at, ndevs);
@@ -243,75 +303,21 @@ rondo_status rondo_graphs_pack(const struct rondo_graph graphs[RONDO_NUM_GRAPHS]
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
         graph_put(&at, &graphs[id]);
     }
+    for (int i = 0; version == VERSION_GDR && i < nnets; i++) {
+        gdr_put(&at, nets[i].gdr);
+    }
+    if (version == VERSION_LEVELS) {
+        levels_put(&at, &graphs[RONDO_GRAPH_RING]);
+    }
     *n = total;
     return RONDO_SUCCESS;
-}
-
-static int32_t cpus_of(const struct rondo_topo *topo)
-{
-    int32_t cpus = 0;
-    for (int i = 0; i < topo->ncpus; i++) {
-        const struct rondo_item *item = rondo_topo_item(topo, rondo_topo_cpu_point(topo, i));
-        cpus |= item == NULL ? 0 : 1 << RONDO_GRAPH_CPU(item->cpu.arch, item->cpu.vendor);
-    }
-    return cpus;
-}
-
-/* The verbs device calls a port by its card and number; interfaces have their own names and no port. */
-static void net_of(const struct rondo_item *item, struct rondo_graph_net *net)
-{
-    net->rail = item == NULL ? -1 : item->net.rail;
-    if (item == NULL) {
-        net->name[0] = '\0';
-    } else if (item->net.port > 0) {
-        snprintf(net->name, sizeof net->name, "%.50s:%d", item->net.name, (int)item->net.port);
-    } else {
-        snprintf(net->name, sizeof net->name, "%.63s", item->net.name);
-    }
-    for (char *c = net->name; *c != '\0'; c++) { /* a file may say what no device is called */
-        *c = *c <= ' ' || *c > '~' ? '?' : *c;
-    }
-}
-
-static int net_used(const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int net)
-{
-    for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
-        for (int i = 0; i < 2 * graphs[id].nchannels; i++) {
-            if (graphs[id].net[i] == net) {
-                return 1;
-            }
-        }
-    }
-    return 0;
-}
-
-rondo_status rondo_graphs_pack_topo(const struct rondo_topo *topo, const struct rondo_graph graphs[RONDO_NUM_GRAPHS], uint8_t **bytes,
-                                    size_t *n)
-{
-    struct rondo_graph known[RONDO_NUM_GRAPHS];
-    struct rondo_graph_net *nets;
-    RONDO_TRY(RONDO_NEW_ARRAY(nets, topo->nnets, "the nets of this node"));
-    for (int i = 0; i < topo->nnets; i++) {
-        net_of(rondo_topo_item(topo, rondo_topo_net_point(topo, i)), &nets[i]);
-        if (!net_used(graphs, i)) { /* some have names that are never the same on two nodes */
-            nets[i].name[0] = '\0';
-        }
-    }
-    for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
-        known[id] = graphs[id];
-        known[id].min_sm = topo->all_gpus ? topo->min_sm : 0;
-        known[id].max_sm = topo->all_gpus ? topo->max_sm : 0;
-        known[id].cpus = cpus_of(topo);
-    }
-    rondo_status status = rondo_graphs_pack(known, topo->ndevs, topo->nnets, nets, bytes, n);
-    rondo_free(nets);
-    return status;
 }
 
 /* ---- unpack ---- */
 
 struct reader {
     const uint8_t *at, *end;
+    int version;
 };
 
 static int has(const struct reader *in, size_t bytes) { return (size_t)(in->end - in->at) >= bytes; }
@@ -356,15 +362,17 @@ static rondo_status header_get(struct reader *in, int *ndevs, int *nnets)
         return wrong("%zu bytes, expected at least %d", n, HEADER);
     }
     uint32_t magic = get32(in);
-    int version = get16(in), ngraphs = get16(in);
+    in->version = get16(in);
+    int ngraphs = get16(in);
     uint32_t total = get32(in);
     *ndevs = get16(in);
     *nnets = get16(in);
     if (magic != MAGIC) {
         return wrong("magic 0x%08x, expected 0x%08x", magic, (unsigned)MAGIC);
     }
-    if (version != VERSION || ngraphs != RONDO_NUM_GRAPHS) {
-        return wrong("version %d with %d graphs, expected version %d with %d", version, ngraphs, VERSION, RONDO_NUM_GRAPHS);
+    if (in->version < VERSION || in->version > VERSION_LEVELS || ngraphs != RONDO_NUM_GRAPHS) {
+        return wrong("version %d with %d graphs, expected version %d to %d with %d", in->version, ngraphs, VERSION, VERSION_LEVELS,
+                     RONDO_NUM_GRAPHS);
     }
     if (total != n) {
         return wrong("%zu bytes that say they are %u", n, total);
@@ -439,15 +447,62 @@ static rondo_status graph_get(struct reader *in, int id, int ndevs, int nnets, s
     return status;
 }
 
+static void gdr_get(struct reader *in, uint64_t gdr[RONDO_NUM_GDR])
+{
+    for (int kind = 0; kind < RONDO_NUM_GDR; kind++) {
+        uint64_t low = get32(in);
+        gdr[kind] = low | (uint64_t)get32(in) << 32;
+    }
+}
+
+static rondo_status levels_get(struct reader *in, struct rondo_graph *ring)
+{
+    struct rondo_group_levels *levels = &ring->levels;
+    size_t ndevs = (size_t)ring->ndevs, ignored = 0;
+    int version = in->version;
+    levels->n = has(in, 1) ? *in->at++ : 0;
+    if (levels->n < 1 || levels->n > RONDO_NUM_LEVELS || !has(in, (size_t)levels->n + ndevs)) {
+        return wrong("they end within %d levels, expected 1 to %d", levels->n, RONDO_NUM_LEVELS);
+    }
+    memcpy(levels->kind, in->at, (size_t)levels->n);
+    in->at += levels->n;
+    RONDO_TRY(RONDO_NEW_ARRAY(ring->cut, ndevs, "the levels of a node"));
+    memcpy(ring->cut, in->at, ndevs);
+    in->at += ndevs;
+    rondo_levels_count(levels, ring->cut, ring->ndevs);
+    return levels_check(ring, ring->ndevs, &ignored, &version);
+}
+
+static rondo_status tails_get(struct reader *in, struct rondo_graph *ring, int nnets)
+{
+    uint64_t any = 0, gdr[RONDO_NUM_GDR];
+    int ndevs = ring->ndevs;
+    if (in->version != VERSION_GDR) {
+        return in->version == VERSION_LEVELS ? levels_get(in, ring) : RONDO_SUCCESS;
+    }
+    for (int i = 0; i < nnets; i++) {
+        if (!has(in, NET_TAIL)) {
+            return wrong("they end within what devices make of %d nets", nnets);
+        }
+        gdr_get(in, gdr);
+        for (int kind = 0; kind < RONDO_NUM_GDR; kind++) {
+            RONDO_TRY(gdr_check(gdr[kind], ndevs, i));
+            any |= gdr[kind];
+        }
+    }
+    return any != 0 ? RONDO_SUCCESS : wrong("devices make nothing of %d nets, and version %d says it", nnets, VERSION_GDR);
+}
+
 rondo_status rondo_graphs_unpack(const uint8_t *bytes, size_t n, struct rondo_graph graphs[RONDO_NUM_GRAPHS])
 {
-    struct reader in = { bytes, bytes + n };
+    struct reader in = { bytes, bytes + n, 0 };
     int ndevs = 0, nnets = 0;
     rondo_status status;
     RONDO_TRY(header_get(&in, &ndevs, &nnets));
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
         RONDO_TRY_GOTO(graph_get(&in, id, ndevs, nnets, &graphs[id]), fail);
     }
+    RONDO_TRY_GOTO(tails_get(&in, &graphs[RONDO_GRAPH_RING], nnets), fail);
     if (in.at != in.end) {
         status = wrong("%zu bytes follow the last graph", (size_t)(in.end - in.at));
         goto fail;
@@ -464,19 +519,26 @@ uint64_t rondo_graphs_hash(const uint8_t *bytes, size_t n) { return rondo_hash(b
 
 int rondo_graphs_nnets(const uint8_t *bytes)
 {
-    struct reader in = { bytes + HEADER - 2, bytes + HEADER };
+    struct reader in = { .at = bytes + HEADER - 2 };
     return get16(&in);
 }
 
 void rondo_graphs_nets(const uint8_t *bytes, struct rondo_graph_net *nets)
 {
-    struct reader in = { .at = bytes + HEADER };
-    int nnets = rondo_graphs_nnets(bytes);
+    struct reader in = { .at = bytes + 4 };
+    int nnets = rondo_graphs_nnets(bytes), version = get16(&in);
+    in.at = bytes + 8;
+    const uint8_t *tails = version == VERSION_GDR ? bytes + get32(&in) - NET_TAIL * (size_t)nnets : NULL;
+    in.at = bytes + HEADER;
     for (int i = 0; i < nnets; i++) {
         nets[i].rail = (int32_t)get32(&in);
         size_t n = *in.at++;
         memset(nets[i].name, 0, sizeof nets[i].name);
         memcpy(nets[i].name, in.at, n);
         in.at += n;
+        memset(nets[i].gdr, 0, sizeof nets[i].gdr);
+        if (version == VERSION_GDR) {
+            gdr_get(&(struct reader){ .at = tails + NET_TAIL * (size_t)i }, nets[i].gdr);
+        }
     }
 }

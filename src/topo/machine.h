@@ -110,9 +110,10 @@ struct rondo_item {
 struct rondo_machine {
     struct rondo_item *item; /* owned */
     int32_t nitems, capacity;
-    int32_t is_virtual; /* the PCI tree is that of a virtual machine: flat or empty; links' values are then assumed */
-    char source[256];   /* "this host", or the file it came from */
-    char note[256];     /* what a person should know ("virtual machine (kvm): PCI tree is flat, ..."); "" none */
+    int32_t is_virtual;   /* the PCI tree is that of a virtual machine: flat or empty; links' values are then assumed */
+    int32_t is_described; /* cores are numbered as a description says: it may be of another machine than this host */
+    char source[256];     /* "this host", or the file it came from */
+    char note[256];       /* what a person should know ("virtual machine (kvm): PCI tree is flat, ..."); "" none */
 };
 
 /** A zeroed struct is an empty machine. */

@@ -96,7 +96,7 @@ void rondo_topo_p2p(const struct rondo_topo *topo, int a, int b, int *read, stru
 
 /* ---- GPUDirect ---- */
 
-enum gdr { GDR_HOST, GDR_NO_WAY, GDR_GPU, GDR_NET, GDR_READ, GDR_C2C, GDR_LEVEL, GDR_YES };
+enum gdr { GDR_HOST, GDR_NO_WAY, GDR_GPU, GDR_NET, GDR_READ, GDR_READ_OFF, GDR_C2C, GDR_LEVEL, GDR_YES };
 
 static int has_c2c(const struct rondo_topo *topo, int dev) { return type_of(topo, dev, topo->device_cpu[dev]) == RONDO_PATH_C2C; }
 
@@ -145,7 +145,13 @@ static enum gdr gdr_decide(const struct rondo_topo *topo, int dev, int net, int 
     if (path->type > gdr_level(topo, dev)) {
         return GDR_LEVEL;
     }
-    return read && gpu->gpu.sm > 0 && gpu->gpu.sm < 80 && read_slows(topo, dev) ? GDR_READ : GDR_YES;
+    if (!read || topo->options.gdr_read == 1) {
+        return GDR_YES;
+    }
+    if (topo->options.gdr_read == 0) {
+        return GDR_READ_OFF;
+    }
+    return gpu->gpu.sm > 0 && gpu->gpu.sm < 80 && read_slows(topo, dev) ? GDR_READ : GDR_YES;
 }
 
 void rondo_topo_gdr(const struct rondo_topo *topo, int dev, int net, int read, struct rondo_topo_verdict *verdict)
@@ -163,6 +169,7 @@ void rondo_topo_gdr(const struct rondo_topo *topo, int dev, int net, int read, s
     case GDR_GPU: snprintf(text, room, "the GPU's driver has no GPUDirect RDMA (nvidia-peermem or DMA-BUF)"); break;
     case GDR_NET: snprintf(text, room, "%s has no GPUDirect RDMA", rondo_topo_point_name(topo, point, name, sizeof name)); break;
     case GDR_READ: snprintf(text, room, "before sm 80 a card reads only GPUs whose peers are on NVLink"); break;
+    case GDR_READ_OFF: snprintf(text, room, "RONDO_NET_GDR_READ=0"); break;
     case GDR_C2C: snprintf(text, room, "RONDO_NET_GDR_C2C=0 and path %s uses C2C", type); break;
     case GDR_LEVEL: snprintf(text, room, "path %s is beyond RONDO_NET_GDR_LEVEL=%s%s", type, most, standard); break;
     case GDR_YES: snprintf(text, room, "path %s is within RONDO_NET_GDR_LEVEL=%s%s", type, most, standard); break;
@@ -249,6 +256,33 @@ int rondo_topo_net_for(const struct rondo_topo *topo, int dev, int channel)
         return -1;
     }
     return share.nets[(share.start + channel % share.each) % share.nnets] - topo->ndevs;
+}
+
+/* Is a net among those that a device's channels take in turn? */
+static int is_own(const struct rondo_topo *topo, int dev, int net)
+{
+    struct share share;
+    share_of(topo, dev, &share);
+    for (int i = 0; i < share.each; i++) {
+        if (share.nets[(share.start + i) % share.nnets] == rondo_topo_net_point(topo, net)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+void rondo_topo_gdr_masks(const struct rondo_topo *topo, int net, uint64_t gdr[RONDO_NUM_GDR])
+{
+    const struct rondo_item *item = rondo_topo_item(topo, rondo_topo_net_point(topo, net));
+    int point = rondo_topo_net_point(topo, net), is_card = item != NULL && (item->net.port > 0 || item->net.gdr == 1);
+    memset(gdr, 0, sizeof(*gdr) * RONDO_NUM_GDR);
+    for (int d = 0; is_card && topo->all_gpus && d < topo->ndevs && d < 64; d++) {
+        int write = gdr_decide(topo, d, point, 0) == GDR_YES, read = gdr_decide(topo, d, point, 1) == GDR_YES;
+        gdr[RONDO_GDR_WRITE] |= (uint64_t)write << d;
+        gdr[RONDO_GDR_READ] |= (uint64_t)read << d;
+        gdr[RONDO_GDR_FLUSH] |= (uint64_t)(write && rondo_topo_flush(topo, d)) << d;
+        gdr[RONDO_GDR_OWN] |= (uint64_t)is_own(topo, d, net) << d;
+    }
 }
 
 static int power_up(int n)

@@ -7,6 +7,7 @@
 #ifndef RONDO_TOPO_SEARCH_H
 #define RONDO_TOPO_SEARCH_H
 
+#include "base/group_tree.h"
 #include "topo/topo.h"
 
 #define RONDO_ENUM_ROW_(ctx, NAME, value, ...) RONDO_PATTERN_##NAME = value,
@@ -44,6 +45,9 @@ struct rondo_graph {
     int32_t found;           /* nchannels x bw_intra (one node) or bw_inter */
     int32_t fallback;        /* 1: nothing was found: plain order */
     int64_t steps, searches; /* search effort */
+    /* Of a ring that was packed with its topo (stitch.h), on host memory: the groups that its first channel's order keeps together; cut owned, NULL: levels.n is 0. */
+    struct rondo_group_levels levels;
+    uint8_t *cut;
 };
 
 enum rondo_bound_cut { RONDO_CUT_DEVICE, RONDO_CUT_DEVICES, RONDO_CUT_NETS, RONDO_CUT_SET, RONDO_CUT_CHANNELS };

@@ -183,6 +183,8 @@ static void summary_fill(struct rondo_stitch *s, const struct rondo_graph *graph
     }
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
         merged[id].order = NULL;
+        merged[id].cut = NULL;
+        merged[id].levels.n = 0;
         merged[id].ndevs = 0;
         merged[id].bound_at = -1;
         merged[id].nchannels = s->nchannels;
@@ -199,10 +201,59 @@ static void summary_fill(struct rondo_stitch *s, const struct rondo_graph *graph
 
 /* ---- shapes ---- */
 
+/* Levels are those of the ring's first order; trees over several nodes have orders of their own, which differ from it in graph files only. */
+static int one_order(const struct rondo_stitch *s, const struct rondo_graph graphs[RONDO_NUM_GRAPHS])
+{
+    size_t n = (size_t)graphs[RONDO_GRAPH_RING].ndevs;
+    for (int c = 0; c < s->nchannels && s->sum.nnodes > 1; c++) {
+        if (memcmp(graphs[RONDO_GRAPH_TREE].order + (size_t)c * n, graphs[RONDO_GRAPH_RING].order, n * sizeof(int16_t)) != 0) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Level between devices 0 and 1, from 1; 0: none. */
+static int outermost_between(const struct rondo_stitch_shape *shape, const struct rondo_graph *ring)
+{
+    int between = 0, least = 0;
+    for (int place = 0; place < shape->ndevs && shape->levels.n > 0 && between < 2; place++) {
+        int cut = between == 1 ? shape->cut[place] : 0;
+        least = cut != 0 && (least == 0 || cut < least) ? cut : least;
+        between += ring->order[place] < 2;
+    }
+    return least;
+}
+
+/* Where nodes hang below, both trees over nodes go the same way inside a node: its first rank is the root, and what hangs second is as near to that as can be. */
+static rondo_status inner_trees(struct rondo_stitch *s, struct rondo_stitch_shape *shape, const struct rondo_graph graphs[RONDO_NUM_GRAPHS])
+{
+    const struct rondo_graph *ring = &graphs[RONDO_GRAPH_RING];
+    int n = shape->ndevs, several = s->sum.nnodes > 1, nlevels = one_order(s, graphs) ? ring->levels.n : 0;
+    if (nlevels > 0) {
+        RONDO_TRY(TAKE(s, shape->cut, n));
+        memcpy(shape->cut, ring->cut, (size_t)n);
+        shape->levels = ring->levels;
+    }
+    if (s->sum.max_local == n && s->sum.levels.n == 0) {
+        s->sum.levels = shape->levels;
+        s->sum.apart = outermost_between(shape, ring);
+    }
+    for (int which = several; which < 2; which++) {
+        RONDO_TRY(rondo_group_tree_create(&shape->inner[which], n, shape->cut, nlevels, which, several ? 2 : 0));
+        s->sum.bytes += (size_t)n * sizeof(*shape->inner[which].link);
+    }
+    return RONDO_SUCCESS;
+}
+
 static rondo_status shape_fill(struct rondo_stitch *s, struct rondo_stitch_shape *shape, const struct rondo_graph graphs[RONDO_NUM_GRAPHS])
 {
     int n = shape->ndevs, pattern = graphs[RONDO_GRAPH_TREE].pattern, second = n > 1;
+    if (s->host_trees) {
+        RONDO_TRY(inner_trees(s, shape, graphs));
+    }
     shape->swaps = graphs[RONDO_GRAPH_RING].cross_nic == 2;
+    second = s->host_trees ? shape->inner[1].second : second;
     shape->attach[0] = pattern == RONDO_PATTERN_TREE && !s->host_trees ? 0 : second;
     shape->attach[1] = pattern == RONDO_PATTERN_SPLIT_TREE && !s->host_trees ? second : 0;
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
@@ -362,6 +413,9 @@ void rondo_stitch_destroy(struct rondo_stitch *stitch)
             rondo_free(stitch->shape[i].place[id]);
             rondo_free(stitch->shape[i].net[id]);
         }
+        rondo_free(stitch->shape[i].inner[0].link);
+        rondo_free(stitch->shape[i].inner[1].link);
+        rondo_free(stitch->shape[i].cut);
         rondo_free(stitch->shape[i].nets);
     }
     rondo_free(stitch->shape);

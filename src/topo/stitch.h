@@ -22,8 +22,9 @@ struct rondo_stitch_rank {
 /* What ranks that have not seen a node's machine know of one of its nets. */
 enum { RONDO_NET_NAME = 64 };
 struct rondo_graph_net {
-    int32_t rail;              /* -1 unknown */
-    char name[RONDO_NET_NAME]; /* as the net device calls it: "mlx5_0:1", "eth0"; "" unknown */
+    int32_t rail;                /* -1 unknown */
+    char name[RONDO_NET_NAME];   /* as the net device calls it: "mlx5_0:1", "eth0"; "" unknown */
+    uint64_t gdr[RONDO_NUM_GDR]; /* bit d: that is so of device d; of others than the first 64 nothing is */
 };
 
 /*
@@ -31,7 +32,10 @@ struct rondo_graph_net {
  */
 rondo_status rondo_graphs_pack(const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int ndevs, int nnets, const struct rondo_graph_net *nets,
                                uint8_t **bytes, size_t *n); /* free with rondo_free */
-/** The same with what a topo says of its points: numbers and rails of nets, names of those that channels use, compute capabilities, kinds of CPUs. */
+/**
+ * The same with what a topo says of its points: numbers and rails of nets, what GPUs make of them, names of those that channels or GPUs use, compute capabilities, kinds of CPUs, levels of ranks on host
+ * memory (levels.h).
+ */
 rondo_status rondo_graphs_pack_topo(const struct rondo_topo *topo, const struct rondo_graph graphs[RONDO_NUM_GRAPHS], uint8_t **bytes,
                                     size_t *n);
 /** Bytes from another rank: everything is checked (orders are permutations, ranges, sizes). graphs zeroed before; rondo_graph_release after. */
@@ -67,7 +71,10 @@ struct rondo_stitch_summary {
     int32_t nchannels, nnodes, nranks, min_local, max_local;
     int32_t min_nets;      /* of the node with the fewest; 0: speeds between nodes are not known */
     int32_t network_order; /* nodes stand in the order of the fabric keys */
-    size_t bytes;          /* memory of the stitch */
+    /* Host memory: groups of the ranks of the fullest node, of equals of one that has any; and which of these levels, the outermost, counted from 1, lies between its local ranks 0 and 1 (0: none). */
+    struct rondo_group_levels levels;
+    int32_t apart;
+    size_t bytes; /* memory of the stitch */
 };
 
 /** Merge. Errors: a rank's hash without graph, nodes whose ranks do not match their graph's devices: named. O(nranks). */
@@ -79,6 +86,8 @@ const struct rondo_stitch_summary *rondo_stitch_summary(const struct rondo_stitc
 void rondo_stitch_channel(const struct rondo_stitch *stitch, int rank, int channel, struct rondo_channel_layout *out);
 /** Position -> rank of a channel's ring: rank_at[nranks]. */
 void rondo_stitch_ring(const struct rondo_stitch *stitch, int channel, int32_t *rank_at);
+/** Host memory on one node whose ranks stand in groups: cuts of channel 0's ring (base/group_tree.h) for summary's levels, for as long as the stitch lives; NULL: no groups, or another case. */
+const uint8_t *rondo_stitch_cuts(const struct rondo_stitch *stitch);
 /** Channels with equal rings have equal numbers here (the lowest of them): one rank_at serves them all. */
 int rondo_stitch_ring_of(const struct rondo_stitch *stitch, int channel);
 /** Net (index on the rank's node) through which a rank receives (0) or sends (1) on a channel; -1: it does not leave the node there, or the node has none. */
@@ -88,6 +97,9 @@ int rondo_stitch_tree_net(const struct rondo_stitch *stitch, int rank, int chann
 /** Rail of a net of a rank's node; -1 unknown. Its name; NULL unknown; lives as long as the stitch. */
 int rondo_stitch_rail(const struct rondo_stitch *stitch, int rank, int net);
 const char *rondo_stitch_net_name(const struct rondo_stitch *stitch, int rank, int net);
+/** Nets of a rank's node; and what its GPU makes of one of them: bits of enum rondo_gdr. */
+int rondo_stitch_nnets(const struct rondo_stitch *stitch, int rank);
+uint32_t rondo_stitch_gdr(const struct rondo_stitch *stitch, int rank, int net);
 /**
  * The neighbour of a rank in a channel's tree that leads to rank `to`: -1: it is there, 0: the parent, 1 + c: child c. O(depth x log nodes).
  */

@@ -2,6 +2,7 @@
 #ifndef RONDO_TOPO_STITCH_IMPL_H
 #define RONDO_TOPO_STITCH_IMPL_H
 
+#include "base/group_tree.h"
 #include "topo/stitch.h"
 
 /* What nodes of equal graphs share. Orders of the merged number of channels: device at a place, and place of a device. */
@@ -10,7 +11,11 @@ struct rondo_stitch_shape {
     size_t nbytes;
     int32_t used;
     int32_t ndevs, nnets, swaps;
-    int32_t attach[2]; /* places in the tree's order where the left and the right child node hang: 0 or 1 */
+    int32_t attach[2]; /* places in the tree's order where the left and the right child node hang: on GPUs 0 or 1 */
+    /* Host memory: trees in places of the tree's order: of one node both, of several [1], below which nodes hang. Its levels are those of the ring's first order. */
+    struct rondo_group_tree inner[2];
+    struct rondo_group_levels levels;
+    uint8_t *cut; /* NULL without levels */
     struct rondo_graph_net *nets;
     int16_t *order[RONDO_NUM_GRAPHS], *place[RONDO_NUM_GRAPHS], *net[RONDO_NUM_GRAPHS];
 };

@@ -56,35 +56,34 @@ static int tree_place(const struct rondo_stitch *s, int position, int channel, i
 
 static int inner_root(const struct rondo_stitch *s, const struct rondo_stitch_shape *shape, int which)
 {
-    return flat_trees(s) ? rondo_double_tree_root(shape->ndevs, which) : 0;
-}
-
-/* Host memory: where child nodes hang at the second place, it is right below the first one, and all others below it: a node is crossed in one hop. */
-static int lead_places(const struct rondo_stitch *s, const struct rondo_stitch_shape *shape)
-{
-    return s->host_trees && !flat_trees(s) && (shape->attach[0] | shape->attach[1]) != 0;
+    return flat_trees(s) ? shape->inner[which].root : 0;
 }
 
 static void inner_tree(const struct rondo_stitch *s, const struct rondo_stitch_shape *shape, int which, int place, int *parent,
                        int child[2], int *nchildren)
 {
-    int lead = lead_places(s, shape);
-    if (!s->host_trees || place < lead) {
+    if (!s->host_trees) {
         *parent = place - 1;
         *nchildren = place + 1 < shape->ndevs;
         child[0] = place + 1;
         return;
     }
-    rondo_double_tree(shape->ndevs - lead, flat_trees(s) ? which : 0, place - lead, parent, child, nchildren);
-    *parent += lead; /* of the root, -1: the place before it */
-    child[0] += lead;
-    child[1] += lead;
+    const struct rondo_tree_link *link = &shape->inner[flat_trees(s) ? which : 1].link[place];
+    *parent = link->parent;
+    *nchildren = (link->child[0] >= 0) + (link->child[1] >= 0);
+    child[0] = link->child[0];
+    child[1] = link->child[1];
 }
 
-static int inner_depth(const struct rondo_stitch *s, const struct rondo_stitch_shape *shape)
+static int inner_depth(const struct rondo_stitch *s, const struct rondo_stitch_shape *shape, int which)
 {
-    int lead = lead_places(s, shape);
-    return s->host_trees ? lead + rondo_double_tree_depth(shape->ndevs - lead) : shape->ndevs - 1;
+    return s->host_trees ? shape->inner[flat_trees(s) ? which : 1].depth : shape->ndevs - 1;
+}
+
+/* Hops inside a node from its root to where child nodes hang. */
+static int attach_hops(const struct rondo_stitch *s, const struct rondo_stitch_shape *shape, int place)
+{
+    return place == 0 || !s->host_trees ? place : shape->inner[1].hops;
 }
 
 /* Where in its tree's order a node has a child node. The only child of the topmost node, which has no parent, hangs where a right one does. */
@@ -96,10 +95,11 @@ static int attach_place(const struct rondo_stitch *s, int position, int parent, 
 /* Hops from the node at `position` to the farthest rank below it. */
 static int depth_below(const struct rondo_stitch *s, int which, int position)
 {
-    int parent, child[2], nchildren, most = inner_depth(s, rondo_shape_at(s, position));
+    const struct rondo_stitch_shape *shape = rondo_shape_at(s, position);
+    int parent, child[2], nchildren, most = inner_depth(s, shape, which);
     rondo_double_tree(s->sum.nnodes, which, position, &parent, child, &nchildren);
     for (int i = 0; i < nchildren; i++) {
-        int hops = attach_place(s, position, parent, i) + 1 + depth_below(s, which, child[i]);
+        int hops = attach_hops(s, shape, attach_place(s, position, parent, i)) + 1 + depth_below(s, which, child[i]);
         most = hops > most ? hops : most;
     }
     return most;
@@ -216,6 +216,8 @@ void rondo_stitch_ring(const struct rondo_stitch *stitch, int channel, int32_t *
     }
 }
 
+const uint8_t *rondo_stitch_cuts(const struct rondo_stitch *stitch) { return flat_trees(stitch) ? rondo_shape_at(stitch, 0)->cut : NULL; }
+
 int rondo_stitch_ring_of(const struct rondo_stitch *stitch, int channel) { return stitch->ring_of[channel % stitch->nchannels]; }
 
 int rondo_stitch_net(const struct rondo_stitch *stitch, int rank, int channel, int send)
@@ -249,6 +251,18 @@ const char *rondo_stitch_net_name(const struct rondo_stitch *stitch, int rank, i
 {
     const struct rondo_stitch_shape *shape = &stitch->shape[stitch->shape_of[stitch->node_of[rank]]];
     return net < 0 || net >= shape->nnets || shape->nets[net].name[0] == '\0' ? NULL : shape->nets[net].name;
+}
+
+int rondo_stitch_nnets(const struct rondo_stitch *stitch, int rank) { return stitch->shape[stitch->shape_of[stitch->node_of[rank]]].nnets; }
+
+uint32_t rondo_stitch_gdr(const struct rondo_stitch *stitch, int rank, int net)
+{
+    const struct rondo_stitch_shape *shape = &stitch->shape[stitch->shape_of[stitch->node_of[rank]]];
+    uint32_t bits = 0;
+    for (int kind = 0; net >= 0 && net < shape->nnets && stitch->local_of[rank] < 64 && kind < RONDO_NUM_GDR; kind++) {
+        bits |= (uint32_t)(shape->nets[net].gdr[kind] >> stitch->local_of[rank] & 1) << kind;
+    }
+    return bits;
 }
 
 int rondo_stitch_toward(const struct rondo_stitch *stitch, int rank, int channel, int to)

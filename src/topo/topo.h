@@ -5,6 +5,7 @@
 #ifndef RONDO_TOPO_TOPO_H
 #define RONDO_TOPO_TOPO_H
 
+#include "base/layout.h"
 #include "topo/machine.h"
 
 #define RONDO_ENUM_ROW_(ctx, NAME, ...) RONDO_NODE_##NAME,
@@ -31,13 +32,14 @@ struct rondo_topo_options {
     int32_t p2p_level; /* enum rondo_path_type: worst path used for P2P; -1: PXB, SYS on an AMD host with at most two GPUs */
     int32_t gdr_level; /* worst path used by a card to read GPU memory; -1: PXB, P2C where the GPU has C2C */
     int32_t gdr_c2c;   /* 0: no GPUDirect over C2C */
+    int32_t gdr_read;  /* 0: cards only write GPU memory; 1: they read it too, whatever the GPU; -1: where that slows nothing */
     int32_t cross_nic; /* 0, 1, 2 as NCCL_CROSS_NIC */
     int32_t p2p_disable, shm_disable, pxn_disable;
     int32_t min_channels, max_channels; /* 0: 1 and RONDO_TOPO_CHANNELS */
 };
-#define RONDO_TOPO_OPTIONS_DEFAULT                                                  \
-    {                                                                               \
-        .nnodes = 1, .p2p_level = -1, .gdr_level = -1, .gdr_c2c = 1, .cross_nic = 2 \
+#define RONDO_TOPO_OPTIONS_DEFAULT                                                                  \
+    {                                                                                               \
+        .nnodes = 1, .p2p_level = -1, .gdr_level = -1, .gdr_c2c = 1, .gdr_read = -1, .cross_nic = 2 \
     }
 
 struct rondo_topo_link {
@@ -135,6 +137,8 @@ void rondo_topo_p2p(const struct rondo_topo *topo, int a, int b, int *read, stru
 void rondo_topo_gdr(const struct rondo_topo *topo, int dev, int net, int read, struct rondo_topo_verdict *verdict);
 /** Does GPUDirect into this device need a flush before the data may be read (before sm 90, or when forced by C2C data direct)? */
 int rondo_topo_flush(const struct rondo_topo *topo, int dev);
+/** What the GPUs among the first 64 devices make of a net: bit d of gdr[kind]. Nothing where a rank has no GPU, and of nets that are no cards for RDMA. */
+void rondo_topo_gdr_masks(const struct rondo_topo *topo, int net, uint64_t gdr[RONDO_NUM_GDR]);
 /** PXN: should dev send through another device next to the net? verdict->via is that device. */
 void rondo_topo_pxn(const struct rondo_topo *topo, int dev, int net, struct rondo_topo_verdict *verdict);
 /** The net of a device for a channel without a graph (send/recv): among the nets with the best path, devices start at bit-reversed positions, channels go on from there. -1: no net. */

@@ -1,0 +1,168 @@
+/*
+ * gpu_bench: what the GPU path takes beside the least that it could take, on one GPU, with ranks that are threads of this process. Prints a Markdown table; the floors are in README.md.
+ * One algorithm and one protocol a process: both are parameters, and those are read once.
+ */
+#include "gpu_bench.h"
+
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+/*
+ * Bytes that all ranks together read and write for an all_reduce of one byte: of the users' buffers, and of slots, which need not reach memory where they stay in the cache.
+ *   ring: each rank reads its input and writes its output; of 2 (n - 1) / n of the bytes each rank writes a slot and the next one reads it.
+ *   tree: up and down all bytes pass n - 1 edges, through a slot each; the root of a tree adds nothing.
+ *   twoshot: each rank reads its share from all buffers and writes it into all of them: buffers are rondo_mem_alloc_device's, so nothing is staged.
+ *   oneshot: each rank reads all buffers.
+ */
+static double user_ring(double n) { return 2 * n; }
+static double slots_ring(double n) { return 4 * (n - 1); }
+static double slots_none(double n) { return 0 * n; }
+static double user_oneshot(double n) { return n * n + n; }
+
+static const struct bench_algo algos[] = {
+    { "ring", user_ring, slots_ring, 0.7, 0, 0 },
+    { "tree", user_ring, slots_ring, 0, 0, 0 },
+    { "twoshot", user_ring, slots_none, 0.85, 2, 1 },
+    { "oneshot", user_oneshot, slots_none, 0.85, 2, 1 },
+};
+
+static const struct {
+    const char *name;
+    void (*run)(const struct bench *b);
+} modes[] = { { "bandwidth", bench_bandwidth }, { "latency", bench_latency }, { "one-rank", bench_one_rank } };
+
+static void usage(void)
+{
+    printf("Usage: gpu_bench bandwidth|latency|one-rank [options]\n"
+           "  bandwidth      all_reduce, beside the bytes that its algorithm must move at the speed of a copy in this process\n"
+           "  latency        all_reduce of a few bytes, beside an empty kernel\n"
+           "  one-rank       all_reduce of one rank, beside a copy\n"
+           "  -n LIST        numbers of ranks (2)\n"
+           "  --bytes LIST   sizes (each mode has its own)      --type LIST   types (f32)\n"
+           "  --algo NAME    the only algorithm allowed (ring)  --proto NAME  the only protocol (any)\n"
+           "  --buffsize B   bytes of a connection's Simple buffer; --cached: all of them stay in the cache, so that slots cost no memory "
+           "traffic\n"
+           "  --iters N      measurements of each row (20)      --timeout S   give up when nothing moves for S seconds (60)\n"
+           "Exit status 77: there is no GPU, or the algorithm is not there for GPUs.\n");
+}
+
+static int parse_rank(const char *item, struct bench *b, int i)
+{
+    long value;
+    return test_parse_long(item, 1, GPU_MOST_RANKS, &value) && (b->ranks[i] = (int)value, 1);
+}
+static int parse_size(const char *item, struct bench *b, int i) { return test_parse_size(item, &b->bytes[i]) && b->bytes[i] >= 8; }
+static int parse_type(const char *item, struct bench *b, int i)
+{
+    const int type = test_type_by_name(item);
+    b->types[i] = (rondo_dtype)type;
+    return type >= 0;
+}
+
+/* A comma list. @return the number of items; 0: bad. */
+static int parse_list(const char *text, struct bench *b, int (*parse_item)(const char *item, struct bench *b, int i))
+{
+    char copy[256], *save = NULL;
+    int n = 0;
+    snprintf(copy, sizeof(copy), "%s", text);
+    for (char *item = strtok_r(copy, ",", &save); item != NULL; item = strtok_r(NULL, ",", &save), n++) {
+        if (n == BENCH_LIST || !parse_item(item, b, n)) {
+            return 0;
+        }
+    }
+    return n;
+}
+
+static const struct bench_algo *algo_by_name(const char *name)
+{
+    for (size_t i = 0; i < TEST_ARRAY_LEN(algos); i++) {
+        if (strcmp(algos[i].name, name) == 0) {
+            return &algos[i];
+        }
+    }
+    return NULL;
+}
+
+static int parse_one(int opt, const char *text, struct bench *b)
+{
+    switch (opt) {
+    case 'n': return (b->nranks = parse_list(text, b, parse_rank)) > 0;
+    case 'b': return (b->nbytes = parse_list(text, b, parse_size)) > 0;
+    case 't': return (b->ntypes = parse_list(text, b, parse_type)) > 0;
+    case 'a': return (b->algo = algo_by_name(text)) != NULL;
+    case 'p': b->proto = text; return 1;
+    case 's': b->buffsize = text; return 1;
+    case 'c': b->cached = 1; return 1;
+    case 'i': return test_parse_long(text, 1, BENCH_SAMPLES, &b->iters);
+    case 'w': return test_parse_long(text, 1, 1000000, &b->timeout_s);
+    default: return 0;
+    }
+}
+
+/* 0: go on; else the exit status and 1. */
+static int parse(int argc, char **argv, struct bench *b)
+{
+    static const struct option rows[] = { { "bytes", 1, NULL, 'b' }, { "type", 1, NULL, 't' },     { "algo", 1, NULL, 'a' },
+                                          { "proto", 1, NULL, 'p' }, { "buffsize", 1, NULL, 's' }, { "cached", 0, NULL, 'c' },
+                                          { "iters", 1, NULL, 'i' }, { "timeout", 1, NULL, 'w' },  { "help", 0, NULL, 'h' },
+                                          { NULL, 0, NULL, 0 } };
+    int opt;
+    *b = (struct bench){
+        .nranks = 1, .ranks = { 2 }, .ntypes = 1, .types = { RONDO_FLOAT32 }, .algo = &algos[0], .iters = 20, .timeout_s = 60
+    };
+    while ((opt = getopt_long(argc, argv, "hn:", rows, NULL)) != -1) {
+        if (opt == 'h') {
+            usage();
+            return 1;
+        }
+        if (!parse_one(opt, optarg, b)) {
+            fprintf(stderr, "gpu_bench: bad option or value: %s\n", optarg != NULL ? optarg : argv[optind - 1]);
+            return 3;
+        }
+    }
+    for (size_t i = 0; optind + 1 == argc && i < TEST_ARRAY_LEN(modes); i++) {
+        if (strcmp(modes[i].name, argv[optind]) == 0) {
+            b->run = modes[i].run;
+            return 0;
+        }
+    }
+    usage();
+    return 3;
+}
+
+/* Before the library reads its parameters. */
+static void set_parameters(const struct bench *b)
+{
+    char text[64];
+    snprintf(text, sizeof(text), "all_reduce:%s", b->algo->name);
+    setenv("RONDO_ALGO", text, 1);
+    if (b->algo->may_lack) {
+        setenv("RONDO_DIRECT_GPU", "64K", 1);
+    }
+    if (b->proto != NULL) {
+        setenv("RONDO_PROTO", b->proto, 1);
+    }
+    if (b->buffsize != NULL) {
+        setenv("RONDO_BUFFSIZE", b->buffsize, 1);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    struct bench b;
+    int stop = parse(argc, argv, &b);
+    if (stop != 0) {
+        return stop - 1;
+    }
+    set_parameters(&b);
+    stop = gpu_begin("gpu_bench");
+    if (stop != 0) {
+        return stop;
+    }
+    test_watchdog((int)b.timeout_s);
+    b.run(&b);
+    test_values_clear();
+    gpu_end();
+    return test_finish_plain();
+}

@@ -1,0 +1,53 @@
+#!/bin/sh
+# scripts/gpu-check as it is used: packed, run in an empty folder without an environment over the tests' CUDA driver (mpi-tests/fake_cuda.h), smallest cases; and what it says without a GPU.
+set -u
+[ "${1-}" != --help ] || { sed -n '2s/^# //p' "$0"; echo "usage: BUILD_DIR=DIR gpu_check_test.sh"; exit 0; }
+root=$(cd "$(dirname "$0")/.." && pwd)
+build=${BUILD_DIR:?the build tree}
+fake=$build/.libs/libfakecuda.so
+[ -e "$fake" ] || { echo "skipped: there is no $fake (configure --with-cuda)"; exit 77; }
+grep -q "RONDO_BUILD_MPI='openmpi'" "$build/scripts/mpi.env" || { echo "skipped: only Open MPI is packed"; exit 77; }
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+bad=0
+wrong() { echo "$1"; sed 's/^/    | /' "$2"; bad=1; }
+
+cd "$tmp" || exit 1
+RONDO_CUDA_LIB=/no/driver "$root/scripts/gpu-check" --build "$build" >none 2>&1
+[ $? = 77 ] || wrong "without a driver it does not end with 77" none
+grep -q 'no GPU was used: no CUDA driver (/no/driver)' none || wrong "without a driver it does not say so" none
+
+"$root/scripts/gpu-check" --build "$build" --pack "$tmp/pack" >packed 2>&1 || wrong "no pack" packed
+cat packed
+# Stand-ins for what such machines have: they note that they were called, and run the program.
+mkdir tools away || exit 1
+cat >tools/nvidia-cuda-mps-control <<STUB
+#!/bin/sh
+if [ "\${1-}" = -d ]; then echo "begun \$CUDA_MPS_PIPE_DIRECTORY" >>"$tmp/mps"; else cat >>"$tmp/mps"; fi
+STUB
+cat >tools/compute-sanitizer <<STUB
+#!/bin/sh
+echo "\$*" >>"$tmp/sanitizer"
+shift 4
+exec "\$@"
+STUB
+cat >tools/ncu <<STUB
+#!/bin/sh
+shift 4
+echo "    dram__bytes_read.sum    Mbyte    1.5"
+exec "\$@"
+STUB
+chmod +x tools/* && cd away || exit 1
+env -i PATH="$tmp/tools:/usr/bin:/bin" TMPDIR="$tmp" MPI_TEST_MARK="${MPI_TEST_MARK-}" RONDO_CUDA_LIB="$fake" RONDO_KERNELS_LIB="$fake" RONDO_MAX_NCHANNELS=2 FAKE_CUDA_DEVICES=1 FAKE_CUDA_LEAKS=1 \
+    "$tmp/pack/run" --smallest >"$tmp/ran" 2>&1 || wrong "the packed run failed" "$tmp/ran"
+cat "$tmp/ran"
+for name in ranks slices mps graphs ring memcheck ncu bandwidth latency one_rank; do
+    grep -q "^ok ${name}_smallest " "$tmp/ran" || wrong "${name}_smallest did not pass" "$tmp/ran"
+done
+grep -q '^[0-9]* passed, 0 failed, [0-9]* skipped' "$tmp/ran" || wrong "no summary" "$tmp/ran"
+grep -q '^| ring simple | 2 | f32 | 64 KiB |' "$tmp/ran" || wrong "no table" "$tmp/ran"
+grep -q '^begun .*/rondo-gpu' "$tmp/mps" && [ "$(tail -n 1 "$tmp/mps")" = quit ] || wrong "MPS was not begun and ended" "$tmp/mps"
+grep -q '^--tool memcheck --error-exitcode 9 .*/gpu_ring ' "$tmp/sanitizer" || wrong "memcheck was not used" "$tmp/sanitizer"
+cmp "$tmp/ran" gpu-check.txt || bad=1
+[ -z "$(find "$tmp" -name 'rondo-gpu.*')" ] || { echo "it left its folder behind"; bad=1; }
+exit $bad

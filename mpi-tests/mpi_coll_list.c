@@ -1,0 +1,167 @@
+/* The cases of a round: every pair of a collective and a type, an operation, a kind of size; or every combination. */
+#include "mpi_coll.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Kinds of count; the boundary ones are exact, the others vary with the seed. */
+enum { SIZE_ZERO, SIZE_ONE, SIZE_RANKS_LESS, SIZE_RANKS_MORE, SIZE_SMALL, SIZE_ODD, SIZE_MEDIUM, SIZE_LARGE, NUM_SIZES };
+
+static void add(struct coll_list *list, const struct coll_run *run, struct coll_case c)
+{
+    c.count = coll_fit(run, c.count, test_types[c.type].size);
+    if (!c.coll->reduces) {
+        c.op = TEST_OP_NONE;
+    }
+    c.root = c.coll->rooted ? c.root : 0;
+    c.inplace = c.coll->inplace == TEST_NEVER_INPLACE ? 0 : c.inplace;
+    if (list->count == list->room) {
+        list->room = list->room * 2 + 64;
+        list->cases = realloc(list->cases, list->room * sizeof(*list->cases));
+        if (list->cases == NULL) {
+            test_die("no memory for %zu cases", list->room);
+        }
+    }
+    list->cases[list->count++] = c;
+}
+
+/* More than all buffers of a connection hold: 3 MiB in one call, 1.25 MiB in each of a rank's blocks. */
+static size_t large_count(const struct test_coll *coll, size_t size)
+{
+    int blocks = strstr(coll->name, "gather") || strstr(coll->name, "scatter") || strstr(coll->name, "all_to_all");
+    return (blocks ? 5u << 18 : 3u << 20) / size + 3;
+}
+
+static size_t count_of(const struct coll_run *run, int kind, const struct test_coll *coll, rondo_dtype type, uint64_t hash)
+{
+    size_t n = (size_t)run->nranks, size = test_types[type].size;
+    switch (kind) {
+    case SIZE_ZERO: return 0;
+    case SIZE_ONE: return 1;
+    case SIZE_RANKS_LESS: return n - 1;
+    case SIZE_RANKS_MORE: return n + 1;
+    case SIZE_SMALL: return 2 + hash % 60;
+    case SIZE_ODD: return (64 + hash % 4000) | 1;
+    case SIZE_MEDIUM: return 65536 / size + hash % 1000;
+    default: return large_count(coll, size) + hash % 100;
+    }
+}
+
+/* Everything that is not fixed by the pair that is to be covered. Large sizes are rare: they have their own pair. */
+static struct coll_case random_case(const struct coll_run *run, const struct test_coll *coll, uint64_t hash)
+{
+    int kind = hash % 40 == 0 ? SIZE_LARGE : (int)(hash % 16 == 0 ? SIZE_MEDIUM : (hash >> 8) % SIZE_MEDIUM);
+    struct coll_case c = { .coll = coll };
+    c.type = (rondo_dtype)((hash >> 16) % RONDO_NUM_DTYPES);
+    c.op = (int)((hash >> 24) % TEST_OP_NONE);
+    c.root = (int)((hash >> 32) % (uint64_t)run->nranks);
+    c.inplace = (int)(hash >> 40) & 1;
+    c.align = (int)(hash >> 41) & 3;
+    c.stream = (hash >> 43 & 3) == 0;
+    c.count = count_of(run, kind, coll, c.type, hash >> 44);
+    return c;
+}
+
+static void fix_size(const struct coll_run *run, struct coll_case *c, int kind, uint64_t hash)
+{
+    c->count = count_of(run, kind, c->coll, c->type, hash >> 44);
+}
+
+/* Each pair (collective, type), (collective, operation), (collective, kind of size), in place and not; the rest is drawn. */
+static void sample(struct coll_list *list, const struct coll_run *run, const struct test_coll *coll, const struct coll_wish *wish)
+{
+    struct coll_case c;
+    uint64_t draw = 0;
+    for (int inplace = 0; inplace < 2; inplace++) {
+        for (int type = 0; type < RONDO_NUM_DTYPES; type++) {
+            c = random_case(run, coll, test_hash(run->seed, (uint64_t)(coll - test_colls), draw++));
+            c.type = (rondo_dtype)type;
+            c.inplace = inplace;
+            add(list, run, c);
+        }
+        for (int op = 0; op < TEST_OP_NONE && coll->reduces; op++) {
+            c = random_case(run, coll, test_hash(run->seed, (uint64_t)(coll - test_colls), draw++));
+            c.op = op;
+            c.inplace = inplace;
+            add(list, run, c);
+        }
+        for (int kind = 0; kind < NUM_SIZES; kind++) {
+            uint64_t hash = test_hash(run->seed, (uint64_t)(coll - test_colls), draw++);
+            c = random_case(run, coll, hash);
+            c.type = wish->type >= 0 ? (rondo_dtype)wish->type : c.type;
+            c.inplace = inplace;
+            fix_size(run, &c, kind, hash);
+            add(list, run, c);
+        }
+    }
+}
+
+static void everything(struct coll_list *list, const struct coll_run *run, const struct test_coll *coll)
+{
+    int places = coll->inplace == TEST_NEVER_INPLACE ? 1 : 2, ops = coll->reduces ? TEST_OP_NONE : 1,
+        roots = coll->rooted ? run->nranks : 1;
+    uint64_t draw = 0;
+    for (int type = 0; type < RONDO_NUM_DTYPES; type++) {
+        for (int op = 0; op < ops; op++) {
+            for (int kind = 0; kind < NUM_SIZES; kind++) {
+                for (int variant = 0; variant < places * roots * 2; variant++) {
+                    struct coll_case c = random_case(run, coll, test_hash(run->seed, (uint64_t)(coll - test_colls), draw++));
+                    c.type = (rondo_dtype)type;
+                    c.op = op;
+                    c.inplace = variant % places;
+                    c.root = variant / places % roots;
+                    c.align = variant / places / roots ? COLL_ALIGN_SEND | COLL_ALIGN_RECV : 0;
+                    fix_size(run, &c, kind, draw << 44);
+                    add(list, run, c);
+                }
+            }
+        }
+    }
+}
+
+/* So that large and small calls and different collectives follow one another; the same order on all ranks. */
+static void shuffle(struct coll_list *list, uint64_t seed)
+{
+    for (size_t i = list->count; i > 1; i--) {
+        size_t j = test_hash(seed, 77, i) % i;
+        struct coll_case swap = list->cases[i - 1];
+        list->cases[i - 1] = list->cases[j];
+        list->cases[j] = swap;
+    }
+}
+
+static int wanted(const struct coll_case *c, const struct coll_wish *wish)
+{
+    return (wish->type < 0 || (int)c->type == wish->type) && (wish->op < 0 || c->op == wish->op);
+}
+
+void coll_list_make(struct coll_list *list, const struct coll_run *run, const struct coll_wish *wish)
+{
+    size_t kept = 0;
+    *list = (struct coll_list){ 0 };
+    for (int i = 0; i < test_num_colls; i++) {
+        if (wish->coll != NULL && wish->coll != &test_colls[i]) {
+            continue;
+        }
+        if (wish->full) {
+            everything(list, run, &test_colls[i]);
+        } else {
+            sample(list, run, &test_colls[i], wish);
+        }
+    }
+    shuffle(list, run->seed);
+    for (size_t i = 0; i < list->count; i++) {
+        if (wanted(&list->cases[i], wish)) {
+            list->cases[kept++] = list->cases[i];
+        }
+    }
+    list->count = kept;
+}
+
+void coll_list_free(struct coll_list *list) { free(list->cases); }
+
+const char *coll_forced(const char *name)
+{
+    const char *value = getenv(name);
+    return value != NULL && *value != '\0' ? value : "any";
+}

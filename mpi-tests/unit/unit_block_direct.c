@@ -1,0 +1,427 @@
+/*
+ * One-shot and two-shot of a block per rank and channel (kern/block_direct.h) on the simulated machine: buffers that are open to all, to some and to nobody, works that follow one another in one launch and in
+ * several, the order of sums, calls that differ, and launches that are left in the middle of a wait.
+ */
+#define RONDO_MACHINE_SIM 1
+#include "prim_world.h"
+#include "kern/prim.h"
+
+enum { STAGE_BYTES = 256, CHANNELS = 2, MOST_WORKS = 3, ROOT = 1, THREADS = 64 };
+
+/* Which buffers lie in regions that all reach. */
+enum open { NOBODYS, EVERYBODYS, SOMEBODYS, NUM_OPEN };
+
+struct call {
+    enum rondo_coll coll;
+    enum rondo_algo algo;
+    rondo_dtype dtype;
+    size_t count; /* of the whole buffer, or of a block */
+    enum open open;
+    int in_place, avg;
+};
+
+struct job {
+    int n, ncalls;
+    struct call call[MOST_WORKS];
+    size_t mis;
+    uint64_t seed;
+};
+
+struct job_data {
+    struct world *w;
+    struct rondo_gpu_direct *direct[WORLD_RANKS];
+    struct rondo_gpu_cell *cell[WORLD_RANKS];
+    uint8_t *stage[WORLD_RANKS];
+    struct world_buffer in[MOST_WORKS][WORLD_RANKS], out[MOST_WORKS][WORLD_RANKS];
+};
+
+/* ---- what a rank has, and what it has to get ---- */
+
+static int value_of(const struct job *j, int call, int rank, size_t i) { return world_value(j->seed, call, rank, i); }
+
+static int is_blocks(const struct call *c, int out) { return c->coll == (out ? RONDO_COLL_ALL_GATHER : RONDO_COLL_REDUCE_SCATTER); }
+static size_t elements_of(const struct job *j, const struct call *c, int out) { return c->count * (is_blocks(c, out) ? (size_t)j->n : 1); }
+
+static int result_of(const struct job *j, int call, int rank, size_t i)
+{
+    const struct call *c = &j->call[call];
+    return world_result(j->seed, call, c->coll, j->n, ROOT % j->n, c->count, rank, i);
+}
+
+/* ---- the ranks' memory ---- */
+
+static void make_memory(const struct job *j, struct job_data *d)
+{
+    for (int r = 0; r < j->n; r++) {
+        d->cell[r] = world_zeroed(sizeof(struct rondo_gpu_cell) * CHANNELS * (size_t)j->n);
+        d->stage[r] = world_zeroed(2 * STAGE_BYTES * CHANNELS);
+        d->direct[r] = world_zeroed(sizeof(*d->direct[r]));
+    }
+    for (int r = 0; r < j->n; r++) {
+        struct rondo_gpu_reach *reach = &d->direct[r]->reach;
+        *reach = (struct rondo_gpu_reach){ .nranks = (uint32_t)j->n, .index = (uint32_t)r, .stage_bytes = STAGE_BYTES };
+        memcpy(reach->cell, d->cell, sizeof(d->cell));
+        memcpy(reach->stage, d->stage, sizeof(d->stage));
+    }
+}
+
+/* Region k of a rank is a buffer, which all ranks have at its address. */
+static uint8_t put_region(struct rondo_gpu_direct *direct, int k, const struct world_buffer *b, int open)
+{
+    struct rondo_gpu_region *region = &direct->region[k];
+    *region = (struct rondo_gpu_region){ .open = (uint64_t)open, .base = (uint64_t)(uintptr_t)b->data, .bytes = b->bytes };
+    for (int r = 0; r < RONDO_DIRECT_RANKS; r++) {
+        region->at[r] = region->base;
+    }
+    return (uint8_t)k;
+}
+
+static void put_call(const struct job *j, struct job_data *d, int k, int r)
+{
+    const struct call *c = &j->call[k];
+    const size_t size = rondo_dtype_size(c->dtype), line = RONDO_CACHE_LINE / size;
+    const int open = c->open == EVERYBODYS || (c->open == SOMEBODYS && r != (int)(j->seed % (uint64_t)j->n));
+    struct rondo_launch *launch = &d->w->rank[r].launch;
+    const uint8_t in_region = put_region(d->direct[r], 1 + 2 * k, &d->in[k][r], open);
+    const uint8_t out_region = put_region(d->direct[r], 2 + 2 * k, c->in_place ? &d->in[k][r] : &d->out[k][r], open);
+    const size_t part = rondo_round_up((c->count + CHANNELS - 1) / CHANNELS, line);
+    for (int channel = 0; channel < CHANNELS; channel++) {
+        struct rondo_work *w = &launch->inline_works[channel * j->ncalls + k];
+        *w = (struct rondo_work){ .coll = (uint8_t)c->coll,
+                                  .algo = (uint8_t)c->algo,
+                                  .proto = RONDO_PROTO_SIMPLE,
+                                  .dtype = (uint8_t)c->dtype,
+                                  .reduce = RONDO_REDUCE_SUM,
+                                  .divide = (uint8_t)c->avg,
+                                  .elem_bytes = (uint8_t)size,
+                                  .in_region = in_region,
+                                  .out_region = out_region,
+                                  .call_word = rondo_call_word((uint64_t)k, c->count * 31 + (uint64_t)c->coll),
+                                  .channel = (uint32_t)channel,
+                                  .in = d->in[k][r].data,
+                                  .out = c->in_place ? d->in[k][r].data : d->out[k][r].data,
+                                  .block = c->count,
+                                  .seat = { .index = r, .nranks = j->n, .root = ROOT % j->n, .parent = -1 } };
+        w->off = rondo_min_size(part * (size_t)channel, c->count);
+        w->len = rondo_min_size(part, c->count - w->off);
+        w->chunk = rondo_round_up((w->len + (size_t)j->n - 1) / (size_t)j->n, line);
+        if (c->coll == RONDO_COLL_ALL_GATHER || c->coll == RONDO_COLL_REDUCE_SCATTER) {
+            w->chunk = rondo_round_up(w->len, line);
+        }
+        w->chunk = rondo_max_size(w->chunk, line);
+        launch->first[channel + 1] = (uint16_t)((channel + 1) * j->ncalls);
+    }
+}
+
+static void make_job(const struct job *j, struct job_data *d)
+{
+    memset(d, 0, sizeof(*d));
+    make_memory(j, d);
+    d->w = world_new(j->n, 0, 128);
+    for (int r = 0; r < j->n; r++) {
+        d->w->rank[r].launch.direct = d->direct[r];
+        d->w->rank[r].launch.nblocks = CHANNELS;
+        for (int k = 0; k < j->ncalls; k++) {
+            const struct call *c = &j->call[k];
+            const size_t size = rondo_dtype_size(c->dtype);
+            d->in[k][r] = world_buffer_new(elements_of(j, c, 0) * size, j->mis * size);
+            d->out[k][r] = world_buffer_new(elements_of(j, c, 1) * size, 0);
+            for (size_t i = 0; i < elements_of(j, c, 0); i++) {
+                world_put(c->dtype, d->in[k][r].data, i, value_of(j, k, r, i));
+            }
+            put_call(j, d, k, r);
+        }
+    }
+}
+
+static void check_job(const struct job *j, const struct job_data *d)
+{
+    for (int k = 0; k < j->ncalls; k++) {
+        const struct call *c = &j->call[k];
+        for (int r = 0; r < j->n; r++) {
+            const struct world_buffer *got = c->in_place ? &d->in[k][r] : &d->out[k][r];
+            struct world_buffer want = world_buffer_new(got->bytes, 0);
+            for (size_t i = 0; i < elements_of(j, c, 1); i++) {
+                world_put(c->dtype, want.data, i, result_of(j, k, r, i));
+            }
+            if (c->avg) {
+                rondo_divide(want.data, c->count, c->dtype, j->n);
+            }
+            if (c->coll != RONDO_COLL_REDUCE || r == ROOT % j->n) {
+                assert_memory_equal(got->data, want.data, want.bytes);
+            }
+            world_buffer_free(&want);
+        }
+    }
+}
+
+static void free_job(const struct job *j, struct job_data *d)
+{
+    for (int r = 0; r < j->n; r++) {
+        for (int k = 0; k < j->ncalls; k++) {
+            world_buffer_free(&d->in[k][r]);
+            world_buffer_free(&d->out[k][r]);
+        }
+        free(d->cell[r]);
+        free(d->stage[r]);
+        free(d->direct[r]);
+    }
+    world_free(d->w);
+}
+
+static void run_well(const struct job *j, const struct job_data *d, uint64_t seed)
+{
+    const struct rondo_sim_rules rules = world_rules(seed, RONDO_PROTO_SIMPLE);
+    struct rondo_sim_result result = world_run(d->w, &rules, THREADS);
+    assert_string_equal(result.why, "");
+    assert_int_equal(result.end, RONDO_SIM_ENDED);
+    for (int r = 0; r < j->n; r++) {
+        assert_int_equal(d->w->rank[r].words.fault, RONDO_GPU_FINE);
+        for (int b = 0; b < CHANNELS; b++) {
+            assert_true(d->w->rank[r].words.block[b].ended == d->w->rank[r].launch.serial);
+            assert_true(d->direct[r]->channel[b].met == d->direct[0]->channel[b].met);
+        }
+    }
+}
+
+static void try_job(const struct job *j)
+{
+    struct job_data d;
+    if (getenv("RONDO_TEST_VERBOSE") != NULL) {
+        print_message("%d ranks, coll %d algo %d dtype %d count %zu open %d in place %d, %d calls, mis %zu, seed %llu\n", j->n,
+                      (int)j->call[0].coll, (int)j->call[0].algo, (int)j->call[0].dtype, j->call[0].count, (int)j->call[0].open,
+                      j->call[0].in_place, j->ncalls, j->mis, (unsigned long long)j->seed);
+    }
+    make_job(j, &d);
+    run_well(j, &d, j->seed);
+    check_job(j, &d);
+    free_job(j, &d);
+}
+
+/* ---- tests ---- */
+
+static const enum rondo_coll colls[] = { RONDO_COLL_ALL_REDUCE, RONDO_COLL_REDUCE, RONDO_COLL_BROADCAST, RONDO_COLL_ALL_GATHER,
+                                         RONDO_COLL_REDUCE_SCATTER };
+static const enum rondo_algo algos[] = { RONDO_ALGO_TWOSHOT, RONDO_ALGO_ONESHOT };
+
+static struct job one_call(int n, enum rondo_coll coll, enum rondo_algo algo, enum open open, size_t count, uint64_t seed)
+{
+    const int whole = coll == RONDO_COLL_ALL_REDUCE || coll == RONDO_COLL_BROADCAST;
+    return (struct job){
+        .n = n,
+        .ncalls = 1,
+        .call[0] = { .coll = coll, .algo = algo, .dtype = RONDO_INT32, .count = count, .open = open, .in_place = whole && seed % 3 == 2 },
+        .mis = seed % 5,
+        .seed = seed
+    };
+}
+
+static void every_collective_of_two_to_five_ranks(void **state)
+{
+    static const size_t counts[] = { 1, 3, 31, 64, 125, 331, 700 };
+    uint64_t seed = 0;
+    (void)state;
+    for (size_t i = 0; i < RONDO_COUNTOF(colls); i++) {
+        for (size_t a = 0; a < RONDO_COUNTOF(algos); a++) {
+            for (int open = 0; open < NUM_OPEN; open++) {
+                for (int n = 2; n <= 5; n++, seed++) {
+                    const struct job j = one_call(n, colls[i], algos[a], (enum open)open, counts[seed * 5 % RONDO_COUNTOF(counts)], seed);
+                    try_job(&j);
+                }
+            }
+        }
+    }
+}
+
+static void every_type_with_averages(void **state)
+{
+    uint64_t seed = 0;
+    (void)state;
+    for (int dtype = 0; dtype < RONDO_NUM_DTYPES; dtype++) {
+        for (int open = 0; open < 2; open++, seed++) {
+            struct job j = one_call(3, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TWOSHOT, (enum open)open, 77, seed);
+            j.call[0].dtype = (rondo_dtype)dtype;
+            j.call[0].avg = seed % 2 == 0;
+            try_job(&j);
+        }
+    }
+}
+
+/* Stages are used in turn by whatever comes, and nobody overtakes anybody. */
+static void works_follow_one_another(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 48; seed++) {
+        struct job j = one_call(2 + (int)(seed % 3), RONDO_COLL_ALL_REDUCE, algos[seed % 2], (enum open)(seed / 2 % NUM_OPEN), 150, seed);
+        struct job_data d;
+        j.ncalls = 3;
+        j.call[1] =
+            (struct call){ RONDO_COLL_REDUCE_SCATTER, algos[seed / 6 % 2], RONDO_INT32, 33, (enum open)(seed / 4 % NUM_OPEN), 0, 0 };
+        j.call[2] = (struct call){ RONDO_COLL_ALL_REDUCE, algos[seed / 12 % 2], RONDO_INT32, 5, NOBODYS, 0, 0 };
+        make_job(&j, &d);
+        run_well(&j, &d, seed);
+        check_job(&j, &d);
+        for (int r = 0; r < j.n; r++) { /* once more, where the first launch has left the counts */
+            memset(d.out[2][r].data, 0, d.out[2][r].bytes);
+            d.w->rank[r].launch.serial++;
+            for (int channel = 0; channel < CHANNELS; channel++) {
+                d.w->rank[r].launch.inline_works[channel] = d.w->rank[r].launch.inline_works[3 * channel + 2];
+                d.w->rank[r].launch.first[channel + 1] = (uint16_t)(channel + 1);
+            }
+        }
+        run_well(&j, &d, seed + 1);
+        check_job(&j, &d);
+        free_job(&j, &d);
+    }
+}
+
+/* Floats that are sensitive to it, the same bits whether buffers are open or not. */
+static void sums_are_in_the_order_of_ranks(void **state)
+{
+    enum { N = 5, COUNT = 300 };
+    (void)state;
+    for (uint64_t seed = 1; seed < 7; seed++) {
+        struct job j = one_call(N, RONDO_COLL_ALL_REDUCE, algos[seed % 2], seed % 3 == 0 ? EVERYBODYS : NOBODYS, COUNT, seed);
+        struct job_data d;
+        float want[COUNT];
+        uint64_t random = 99;
+        j.call[0].dtype = RONDO_FLOAT32;
+        j.call[0].in_place = 0;
+        make_job(&j, &d);
+        for (int r = 0; r < N; r++) {
+            float *in = (float *)(void *)d.in[0][r].data;
+            for (int i = 0; i < COUNT; i++) {
+                const float x = (float)(world_random(&random) % 1000) * (i % 2 == 0 ? 1e-3f : 1e5f);
+                in[i] = x;
+                want[i] = r == 0 ? x : want[i] + x;
+            }
+        }
+        run_well(&j, &d, seed);
+        for (int r = 0; r < N; r++) {
+            assert_memory_equal(d.out[0][r].data, want, sizeof(want));
+        }
+        free_job(&j, &d);
+    }
+}
+
+static void scalars_are_multiplied_before_they_are_staged(void **state)
+{
+    struct job j = one_call(3, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_ONESHOT, NOBODYS, 200, 4);
+    struct job_data d;
+    (void)state;
+    make_job(&j, &d);
+    for (int r = 0; r < j.n; r++) {
+        for (int channel = 0; channel < CHANNELS; channel++) {
+            struct rondo_work *w = &d.w->rank[r].launch.inline_works[channel];
+            w->premul = 1;
+            w->scalar = (uint64_t)r + 2;
+        }
+    }
+    run_well(&j, &d, j.seed);
+    for (int r = 0; r < j.n; r++) {
+        for (size_t i = 0; i < j.call[0].count; i++) {
+            int32_t got, want = 2 * value_of(&j, 0, 0, i) + 3 * value_of(&j, 0, 1, i) + 4 * value_of(&j, 0, 2, i);
+            memcpy(&got, d.out[0][r].data + 4 * i, 4);
+            assert_int_equal(got, want);
+        }
+    }
+    free_job(&j, &d);
+}
+
+/* One rank makes another call: whoever meets it says so, and nothing was read from or written to it. */
+static void calls_that_differ_are_seen(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 24; seed++) {
+        const struct job j = one_call(3, RONDO_COLL_ALL_REDUCE, algos[seed % 2], EVERYBODYS, 50, 3 * seed);
+        const struct rondo_sim_rules rules = world_rules(seed, RONDO_PROTO_SIMPLE);
+        struct job_data d;
+        make_job(&j, &d);
+        d.w->rank[1].launch.inline_works[0].call_word = 12345;
+        (void)world_run(d.w, &rules, THREADS);
+        assert_int_equal(d.w->rank[2].words.fault, RONDO_GPU_MISMATCH);
+        assert_int_equal(d.w->rank[2].words.fault_got, 12345);
+        assert_int_equal(d.w->rank[2].words.fault_peer, 1);
+        assert_true(d.w->rank[2].words.fault_serial == d.w->rank[2].launch.serial);
+        assert_int_equal(d.w->rank[2].words.fault_work, 0);
+        for (size_t i = 0; i < 16; i++) {
+            assert_int_equal(d.out[0][1].data[i], 0x5a);
+        }
+        free_job(&j, &d);
+    }
+}
+
+static void abort_ends_every_wait(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 80; seed++) {
+        const struct job j = one_call(4, colls[seed % RONDO_COUNTOF(colls)], algos[seed / 2 % 2], (enum open)(seed % NUM_OPEN), 300, seed);
+        const struct rondo_sim_rules rules = { .seed = seed, .delayed = seed % 3 == 1, .whole_lines = 1 };
+        const int missing = (int)(seed / 4 % 5); /* 4: nobody is */
+        struct sim_kernel_run run[WORLD_RANKS];
+        struct rondo_sim_grid grid[WORLD_RANKS + 1];
+        struct rondo_sim_result result;
+        struct job_data d;
+        struct world_killer killer;
+        int n = 0;
+        make_job(&j, &d);
+        killer.w = d.w;
+        killer.breaths = seed * seed % 997;
+        for (int r = 0; r < j.n; r++) {
+            if (r == missing) continue;
+            run[n] = (struct sim_kernel_run){ sim_kernel_of(&d.w->rank[r].launch.inline_works[0]), &d.w->rank[r].launch };
+            grid[n] = sim_kernel_grid(&run[n], THREADS);
+            n++;
+        }
+        grid[n++] = (struct rondo_sim_grid){ world_kill_all, &killer, 1, 32, 0 };
+        rondo_sim_run(&rules, grid, n, &result);
+        assert_string_equal(result.why, "");
+        assert_int_equal(result.end, RONDO_SIM_ENDED);
+        free_job(&j, &d); /* nothing was written beyond its end */
+    }
+}
+
+/* A kernel that waits says for whom, for the host, which ends it. */
+static void a_long_wait_is_told(void **state)
+{
+    const struct job j = one_call(2, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TWOSHOT, EVERYBODYS, 50, 0);
+    const struct rondo_sim_rules rules = { .whole_lines = 1 };
+    struct sim_kernel_run run;
+    struct rondo_sim_grid grid[2];
+    struct rondo_sim_result result;
+    struct world_killer killer = { .breaths = 3 * RONDO_LONG_WAIT };
+    struct job_data d;
+    (void)state;
+    make_job(&j, &d);
+    killer.w = d.w;
+    run = (struct sim_kernel_run){ sim_kernel_of(&d.w->rank[0].launch.inline_works[0]), &d.w->rank[0].launch };
+    grid[0] = sim_kernel_grid(&run, THREADS);
+    grid[1] = (struct rondo_sim_grid){ world_kill_all, &killer, 1, 32, 0 };
+    rondo_sim_run(&rules, grid, 2, &result);
+    assert_int_equal(result.end, RONDO_SIM_ENDED);
+    assert_int_equal(d.w->rank[0].words.block[0].peer, 1);
+    assert_int_equal(d.w->rank[0].words.block[0].port, RONDO_NUM_PORTS);
+    assert_int_equal(d.w->rank[0].words.block[0].waits, RONDO_WAITS_DATA);
+    free_job(&j, &d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_collective_of_two_to_five_ranks),
+        cmocka_unit_test(every_type_with_averages),
+        cmocka_unit_test(works_follow_one_another),
+        cmocka_unit_test(sums_are_in_the_order_of_ranks),
+        cmocka_unit_test(scalars_are_multiplied_before_they_are_staged),
+        cmocka_unit_test(calls_that_differ_are_seen),
+        cmocka_unit_test(abort_ends_every_wait),
+        cmocka_unit_test(a_long_wait_is_told),
+    };
+#ifdef __SANITIZE_THREAD__
+    (void)tests;
+    puts("skipped: all of it runs in one OS thread, and ThreadSanitizer makes fibers slowly");
+    return 77;
+#else
+    return cmocka_run_group_tests(tests, NULL, NULL);
+#endif
+}

@@ -1,0 +1,339 @@
+/* Memory of GPUs for users (rondo_mem_alloc_device), and calls that reach into it (RONDO_DIRECT_GPU), over the tests' CUDA driver: shareable memory, IPC, no peer access, the driver's calls failing in turn. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "base/cuda_mem.h"
+#include "base/param.h"
+#include "comm.h"
+#include "device_world.h"
+#include "kern/exec_cuda_impl.h"
+
+enum { POOL = 1 << 20, BYTES = 100000 };
+
+/* ---- memory ---- */
+
+static CUdeviceptr address(const void *pointer) { return (CUdeviceptr)(uintptr_t)pointer; }
+
+/* Here and now; strangers' memory is the same for every kind. */
+static void memory_is_zeroed_and_freed_once(const char *no_vmm)
+{
+    struct device d;
+    enum rondo_pointer_kind kind;
+    uint8_t *x = NULL, *y = NULL, host[BYTES];
+    int ordinal = -1;
+    setenv("FAKE_CUDA_NO_VMM", no_vmm, 1);
+    device_open(&d, 2);
+    for (int again = 0; again < 2; again++) { /* the second time it has been written to */
+        assert_int_equal(rondo_mem_alloc_device((void **)&x, BYTES, RONDO_DEVICE_CURRENT), RONDO_SUCCESS);
+        assert_int_equal(rondo_mem_alloc_device((void **)&y, 1, 1), RONDO_SUCCESS);
+        assert_true(address(x) % (2 << 20) == 0 && address(y) % (2 << 20) == 0);
+        assert_int_equal(rondo_gpu_allocated(), 2 * (2 << 20));
+        assert_int_equal(rondo_cuda_pointer(x + BYTES - 1, &kind, &ordinal), RONDO_SUCCESS);
+        assert_true(kind == RONDO_POINTER_DEVICE && ordinal == 2);
+        assert_int_equal(rondo_cuda_pointer(y, &kind, &ordinal), RONDO_SUCCESS);
+        assert_int_equal(ordinal, 1);
+        device_get(&d, host, address(x), BYTES);
+        for (size_t i = 0; i < BYTES; i++) {
+            assert_int_equal(host[i], 0);
+        }
+        memset(host, 0xff, BYTES);
+        device_put(&d, address(x), host, BYTES);
+        assert_int_equal(rondo_mem_free(x), RONDO_SUCCESS);
+        assert_int_equal(rondo_mem_free(x), RONDO_INVALID_ARGUMENT);
+        assert_int_equal(rondo_mem_free(y + 64), RONDO_INVALID_ARGUMENT);
+        assert_int_equal(rondo_mem_free(y), RONDO_SUCCESS);
+        assert_int_equal(rondo_gpu_allocated(), 0);
+    }
+    device_close(&d);
+    unsetenv("FAKE_CUDA_NO_VMM");
+}
+
+static void device_memory_is_zeroed_and_freed_once(void **state)
+{
+    (void)state;
+    memory_is_zeroed_and_freed_once("0");
+    memory_is_zeroed_and_freed_once("1");
+}
+
+static void wrong_arguments_and_want_of_memory_are_errors(void **state)
+{
+    char here;
+    void *x = &here;
+    (void)state;
+    assert_int_equal(rondo_mem_alloc_device(NULL, 1, 0), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(rondo_mem_alloc_device(&x, 1, 77), RONDO_INVALID_ARGUMENT);
+    assert_non_null(strstr(rondo_last_error(NULL), "there is no GPU 77"));
+    setenv("FAKE_CUDA_MEMORY", "8", 1);
+    assert_int_equal(rondo_mem_alloc_device(&x, 16 << 20, 0), RONDO_UNHANDLED_CUDA_ERROR);
+    assert_non_null(strstr(rondo_last_error(NULL), "16.0 MiB of GPU 0"));
+    unsetenv("FAKE_CUDA_MEMORY");
+    assert_ptr_equal(x, &here);
+    assert_int_equal(rondo_mem_alloc_device(&x, 0, 0), RONDO_SUCCESS);
+    assert_null(x);
+    assert_int_equal(rondo_mem_alloc_device(&x, 5, RONDO_CONFIG_DEFAULT), RONDO_SUCCESS); /* the host's */
+    ((char *)x)[4] = 1;
+    assert_int_equal(rondo_mem_free(x), RONDO_SUCCESS);
+}
+
+static CUresult always_fails(void) { return CUDA_ERROR_UNKNOWN; }
+
+/* Whatever fails, the memory is had or it is not, and nothing is left of it. */
+static void each_call_of_the_driver_may_fail(void **state)
+{
+    struct rondo_cuda *table = (struct rondo_cuda *)(uintptr_t)cu();
+    const struct rondo_cuda real = *table;
+    void *const fails = (void *)always_fails;
+    size_t const offset[] = { offsetof(struct rondo_cuda, DevicePrimaryCtxRetain),
+                              offsetof(struct rondo_cuda, CtxPushCurrent),
+                              offsetof(struct rondo_cuda, MemGetAllocationGranularity),
+                              offsetof(struct rondo_cuda, MemCreate),
+                              offsetof(struct rondo_cuda, MemAddressReserve),
+                              offsetof(struct rondo_cuda, MemMap),
+                              offsetof(struct rondo_cuda, MemSetAccess),
+                              offsetof(struct rondo_cuda, MemAlloc),
+                              offsetof(struct rondo_cuda, StreamCreateWithPriority),
+                              offsetof(struct rondo_cuda, MemsetD8Async),
+                              offsetof(struct rondo_cuda, StreamSynchronize) };
+    int failed = 0;
+    (void)state;
+    for (size_t i = 0; i < RONDO_COUNTOF(offset); i++) {
+        void *x = NULL;
+        rondo_status status;
+        memcpy((char *)table + offset[i], &fails, sizeof(fails));
+        status = rondo_mem_alloc_device(&x, BYTES, 0);
+        *table = real;
+        assert_int_equal(status != RONDO_SUCCESS, x == NULL);
+        failed += status != RONDO_SUCCESS;
+        assert_int_equal(rondo_mem_free(x), RONDO_SUCCESS);
+        assert_int_equal(rondo_gpu_allocated(), 0);
+    }
+    assert_int_equal(failed, 4); /* shareable memory has another way, and so has waiting; the contexts and what zeroes have none */
+}
+
+/* ---- direct calls ---- */
+
+static pthread_barrier_t together;
+
+static const struct rondo_exec *exec_of(const struct fake_rank *r) { return r->comm->ctx->exec; }
+
+/* Places staged in so far, on channel 0. */
+static uint64_t staged(const struct fake_rank *r)
+{
+    uint64_t n = 0;
+    device_get(device_of(r), &n, address(&rondo_cuda_direct_there(exec_of(r))->channel[0].staged), sizeof(n));
+    return n;
+}
+
+/* A small sum over x, with all ranks' hosts behind it. */
+static void sum_of_one(struct fake_rank *r, int32_t *x)
+{
+    int32_t value = r->rank + 1;
+    device_put(device_of(r), address(x), &value, sizeof(value));
+    FAKE_OK(r, rondo_all_reduce(x, x, 1, RONDO_INT32, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(device_of(r)->stream)));
+    device_get(device_of(r), &value, address(x), sizeof(value));
+    pthread_barrier_wait(&together);
+    FAKE_CHECK(r, value == r->nranks * (r->nranks + 1) / 2, "%d", value);
+}
+
+/* Calls until the last one was not staged. @return how many there were; 9: all were. */
+static int calls_until_open(struct fake_rank *r, int32_t *x)
+{
+    int n = 0;
+    uint64_t before;
+    do {
+        before = staged(r);
+        sum_of_one(r, x);
+        n++;
+    } while (n < 9 && staged(r) != before);
+    return n;
+}
+
+/* All calls on memory that is open, after it was told of by registration (but rank 0, which is told of by its first call). */
+static void on_open_memory(struct fake_rank *r)
+{
+    void *pool = NULL, *handle = NULL;
+    uint64_t before;
+    int n;
+    FAKE_OK(r, rondo_mem_alloc_device(&pool, POOL, RONDO_DEVICE_CURRENT));
+    if (r->rank > 0) {
+        FAKE_OK(r, rondo_comm_register(r->comm, pool, POOL, &handle));
+    }
+    n = calls_until_open(r, pool);
+    FAKE_CHECK(r, n <= 4, "%d calls were staged", n);
+    before = staged(r);
+    device_pool.base = address(pool);
+    device_pool.bytes = POOL;
+    device_every_collective(r);
+    device_pool.base = 0;
+    FAKE_CHECK(r, r->failure[0] == '\0');
+    FAKE_CHECK(r, staged(r) == before, "%llu windows were staged", (unsigned long long)(staged(r) - before));
+    if (r->rank > 0) {
+        FAKE_OK(r, rondo_comm_deregister(r->comm, handle));
+    }
+    FAKE_OK(r, rondo_mem_free(pool));
+}
+
+static size_t available(void)
+{
+    size_t now = 0, total;
+    CU(cu()->MemGetInfo(&now, &total));
+    return now;
+}
+
+/* Freed memory goes back to the device in the calls that follow, and what is had at its address is not taken for it. */
+static void open_memory_that_is_freed(struct fake_rank *r)
+{
+    void *open = NULL, *closed = (void *)(uintptr_t)device_new(8192);
+    size_t before;
+    FAKE_CHECK(r, calls_until_open(r, closed) == 9);
+    pthread_barrier_wait(&together);
+    before = available();
+    pthread_barrier_wait(&together);
+    for (int again = 0; again < 3; again++) {
+        FAKE_OK(r, rondo_mem_alloc_device(&open, POOL, RONDO_DEVICE_CURRENT));
+        FAKE_CHECK(r, calls_until_open(r, open) <= 4);
+        FAKE_OK(r, rondo_mem_free(open));
+        FAKE_CHECK(r, again < 2 || calls_until_open(r, closed) == 9);
+    }
+    pthread_barrier_wait(&together);
+    FAKE_CHECK(r, available() == before, "%zu bytes of the device were kept", before - available());
+    pthread_barrier_wait(&together);
+    CU(cu()->MemFree(address(closed)));
+}
+
+#define TWOSHOT                                                                                                                          \
+    "all_reduce:twoshot;reduce:twoshot;broadcast:twoshot;all_gather:twoshot;reduce_scatter:twoshot;all_gatherv:twoshot;reduce_scatterv:" \
+    "twoshot;barrier:ring"
+
+static void try_open_memory(int n, int shared)
+{
+    fake_params(SMALL, "MAX_NCHANNELS", "2", "DIRECT_GPU", "4K", "ALGO", TWOSHOT, NULL);
+    pthread_barrier_init(&together, NULL, (unsigned)n);
+    device_ranks(n, shared, on_open_memory, NULL);
+    device_ranks(n, shared, open_memory_that_is_freed, NULL);
+    pthread_barrier_destroy(&together);
+}
+
+static void calls_reach_into_open_memory(void **state)
+{
+    (void)state;
+    try_open_memory(2, 0);
+    try_open_memory(4, 0);
+    try_open_memory(2, 1);
+}
+
+static void calls_reach_into_memory_without_descriptors(void **state)
+{
+    (void)state;
+    setenv("FAKE_CUDA_NO_VMM", "1", 1);
+    try_open_memory(3, 0);
+    unsetenv("FAKE_CUDA_NO_VMM");
+}
+
+static void other_memory_is_staged_with_the_same_results(void **state)
+{
+    static const char *const algos[] = { TWOSHOT, "all_reduce:oneshot;all_gather:oneshot" };
+    (void)state;
+    for (size_t i = 0; i < RONDO_COUNTOF(algos); i++) {
+        fake_params(SMALL, "MAX_NCHANNELS", "2", "DIRECT_GPU", i == 0 ? "640" : "64K", "ALGO", algos[i], NULL);
+        device_ranks(3, 0, device_every_collective, NULL);
+    }
+}
+
+/* Without peer access there is nothing to agree on: other algorithms carry the calls. */
+static void no_direct(struct fake_rank *r)
+{
+    FAKE_CHECK(r, rondo_cuda_direct_there(exec_of(r)) == NULL);
+    device_every_collective(r);
+}
+
+static void gpus_that_do_not_reach_one_another_do_without(void **state)
+{
+    (void)state;
+    setenv("FAKE_CUDA_NO_PEER", "0-2", 1);
+    fake_params(SMALL, "MAX_NCHANNELS", "2", "DIRECT_GPU", "4K", NULL);
+    device_ranks(3, 0, no_direct, NULL);
+    unsetenv("FAKE_CUDA_NO_PEER");
+    fake_params(SMALL, "MAX_NCHANNELS", "2", "DIRECT_GPU", "4K", "P2P_DISABLE", "1", NULL);
+    device_ranks(2, 0, no_direct, NULL);
+    fake_params(SMALL, "MAX_NCHANNELS", "2", NULL);
+    device_ranks(2, 0, no_direct, NULL);
+}
+
+/* More pieces than there is room for, in one that goes; those that do not fit are staged. */
+static void many_pieces(struct fake_rank *r)
+{
+    enum { PIECES = RONDO_DIRECT_REGIONS + 3 };
+    void *piece[PIECES];
+    for (int i = 0; i < PIECES; i++) {
+        FAKE_OK(r, rondo_mem_alloc_device(&piece[i], 1, RONDO_DEVICE_CURRENT));
+        sum_of_one(r, piece[i]);
+        FAKE_CHECK(r, r->failure[0] == '\0');
+    }
+    FAKE_CHECK(r, calls_until_open(r, piece[0]) <= 4);
+    FAKE_CHECK(r, calls_until_open(r, piece[PIECES - 1]) == 9);
+    pthread_barrier_wait(&together);
+    for (int i = 0; i < PIECES - 1; i++) {
+        FAKE_OK(r, rondo_mem_free(piece[i]));
+    }
+    pthread_barrier_wait(&together);
+    FAKE_CHECK(r, calls_until_open(r, piece[PIECES - 1]) <= 8); /* their places are free when all have let them go */
+    FAKE_OK(r, rondo_mem_free(piece[PIECES - 1]));
+}
+
+static void pieces_beyond_the_table_are_staged(void **state)
+{
+    (void)state;
+    fake_params(SMALL, "MAX_NCHANNELS", "1", "DIRECT_GPU", "4K", "ALGO", TWOSHOT, NULL);
+    pthread_barrier_init(&together, NULL, 2);
+    device_ranks(2, 0, many_pieces, NULL);
+    pthread_barrier_destroy(&together);
+}
+
+static void wrong_registrations(struct fake_rank *r)
+{
+    int32_t host[16];
+    void *handle = NULL, *other = NULL;
+    FAKE_ERROR(r, rondo_comm_register(r->comm, host, sizeof(host), &handle), RONDO_INVALID_ARGUMENT, "pageable host memory");
+    FAKE_OK(r, rondo_mem_alloc_device(&other, 4096, 1 - r->rank));
+    FAKE_ERROR(r, rondo_comm_register(r->comm, other, 4096, &handle), RONDO_INVALID_ARGUMENT, "is memory of GPU");
+    FAKE_OK(r, rondo_mem_free(other));
+}
+
+static void device_memory_to_a_host(struct fake_rank *r)
+{
+    void *handle = NULL, *memory = NULL;
+    FAKE_OK(r, rondo_mem_alloc_device(&memory, 4096, 0));
+    FAKE_ERROR(r, rondo_comm_register(r->comm, memory, 4096, &handle), RONDO_INVALID_ARGUMENT, "is for host memory");
+    FAKE_OK(r, rondo_mem_free(memory));
+}
+
+static void memory_of_the_wrong_kind_is_not_registered(void **state)
+{
+    (void)state;
+    fake_params(SMALL, "MAX_NCHANNELS", "1", "DIRECT_GPU", "4K", NULL);
+    device_ranks(2, 0, wrong_registrations, NULL);
+    fake_ranks(2, device_memory_to_a_host, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(device_memory_is_zeroed_and_freed_once),
+        cmocka_unit_test(wrong_arguments_and_want_of_memory_are_errors),
+        cmocka_unit_test(each_call_of_the_driver_may_fail),
+        cmocka_unit_test(calls_reach_into_open_memory),
+        cmocka_unit_test(calls_reach_into_memory_without_descriptors),
+        cmocka_unit_test(other_memory_is_staged_with_the_same_results),
+        cmocka_unit_test(gpus_that_do_not_reach_one_another_do_without),
+        cmocka_unit_test(pieces_beyond_the_table_are_staged),
+        cmocka_unit_test(memory_of_the_wrong_kind_is_not_registered),
+    };
+    setenv("FAKE_CUDA_LEAKS", "1", 1); /* at exit all was given back, or that is the program's status */
+    device_driver();
+    fake_watchdog(300);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

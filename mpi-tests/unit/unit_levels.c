@@ -1,0 +1,543 @@
+/* Ranks of a node that stand in groups (their trees: unit_tree.c): what levels are found and told, the bytes that each algorithm moves over them, what is chosen, and 64 ranks on eight NUMA nodes. RONDO_TEST_SEED repeats a run. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/double_tree.h"
+#include "base/log.h"
+#include "explain.h"
+#include "fake_ranks.h"
+#include "model.h"
+#include "node_job.h"
+#include "says.h"
+#include "sim.h"
+#include "topo/detect.h"
+#include "topo/levels.h"
+
+enum { CORES = 64 };
+
+/* Two packages of four NUMA nodes of eight cores that share a cache: the cache says nothing that the NUMA node does not. */
+static const char many_cores[] = "package:2 numa:4 l3:1 core:8 pu:1";
+
+static uint64_t seed;
+
+/* ---- which levels there are ---- */
+
+/* Ranks of one node on a made-up machine. core NULL: all may run anywhere, as threads do. */
+static void lay(struct job *job, const char *machine, int n, const int *core, const int *node)
+{
+    int any[MAX_RANKS] = { 0 };
+    synthetic(machine);
+    job_init(job, n, core != NULL ? core : any, node);
+    job_lay(job, 2);
+}
+
+static void assert_levels(const char *machine, int n, const int *core, const char *wanted)
+{
+    char text[128];
+    struct job job;
+    lay(&job, machine, n, core, NULL);
+    assert_string_equal(rondo_levels_text(&job.layout.model.levels, n, text, sizeof(text)), wanted);
+    assert_int_equal(job.layout.grouped[0].link != NULL, job.layout.model.levels.n > 0);
+    assert_int_equal(job.layout.grouped[1].link != NULL, job.layout.model.levels.n > 0);
+    job_release(&job);
+}
+
+/* What has one group, or groups of one rank, or no other groups than the level above, is left out. */
+static void levels_are_those_that_divide_the_ranks(void **state)
+{
+    static const int round_robin[] = { 0, 4, 1, 5, 2, 6, 3, 7 }, apart[] = { 0, 8, 16, 24 }, one_cache[] = { 0, 1, 2, 3 };
+    (void)state;
+    assert_levels(many_cores, CORES, NULL, "2 packages x 4 NUMA nodes x 8 ranks");
+    assert_levels("package:2 numa:2 l3:2 core:2 pu:1", 16, NULL, "2 packages x 2 NUMA nodes x 2 shared caches x 2 ranks");
+    assert_levels("package:1 numa:1 l3:4 core:4 pu:2(indexes=core)", 16, NULL, "4 shared caches x 4 ranks");
+    assert_levels("package:2 numa:1 core:4 pu:1", 8, NULL, "2 packages x 4 ranks");
+    assert_levels("package:2 numa:1 core:4 pu:1", 6, NULL, "2 packages, 6 ranks");
+    assert_levels("package:2 numa:1 core:4 pu:1", 8, round_robin, "2 packages x 4 ranks");
+    assert_levels("package:1 numa:4 core:8 pu:1", 4, apart, "4 ranks");
+    assert_levels("package:1 numa:1 l3:4 core:4 pu:1", 4, one_cache, "4 ranks");
+}
+
+/* More ranks than cores: they begin again at the first core. */
+static void a_described_machine_has_rank_k_on_core_k(void **state)
+{
+    struct job job;
+    (void)state;
+    lay(&job, "package:2 numa:1 core:4 pu:1(indexes=0,2,4,6,1,3,5,7)", 16, NULL, NULL);
+    assert_int_equal(job.layout.model.levels.n, 1);
+    for (int i = 0; i < 16; i++) { /* even cores are in the first package */
+        assert_int_equal(job.layout.channel[0].ring.rank_at[i] % 2, i / 8);
+    }
+    job_release(&job);
+}
+
+/* A rank that may run in two groups is in neither: that level says nothing of anybody; others do. */
+static void a_rank_between_two_groups_leaves_their_level_out(void **state)
+{
+    int core[16];
+    struct job job;
+    (void)state;
+    for (int r = 0; r < 16; r++) {
+        core[r] = r;
+    }
+    synthetic("package:1 numa:2 l3:4 core:2 pu:1");
+    job_init(&job, 16, core, NULL);
+    job.peers[0].cores.bits[0] |= 1 << 2; /* cores 0 and 2: two caches of one NUMA node */
+    job_lay(&job, 1);
+    assert_int_equal(job.layout.model.levels.n, 1);
+    assert_int_equal(job.layout.model.levels.kind[0], RONDO_LEVEL_NUMA);
+    job_release(&job);
+}
+
+/* In rank order (RONDO_DETERMINISM=strict) a ring knows no groups, and its trees are the double trees. */
+static void rank_order_has_double_trees(void **state)
+{
+    struct job job;
+    (void)state;
+    fake_params("DETERMINISM", "strict", NULL);
+    lay(&job, many_cores, CORES, NULL, NULL);
+    fake_params(NULL);
+    assert_null(job.layout.grouped[0].link);
+    assert_int_equal(job.layout.channel[0].tree.depth, rondo_double_tree_depth(CORES));
+    job_release(&job);
+}
+
+/* Ranks 0 and 1, which measure how long a line takes, in two packages: that they are far is no news; where they are neighbours it is. */
+static void what_the_probe_measures_is_in_the_model_already(void **state)
+{
+    static const int round_robin[] = { 0, 4, 1, 5, 2, 6, 3, 7 };
+    struct job job;
+    (void)state;
+    for (int apart = 0; apart < 2; apart++) {
+        lay(&job, "package:2 numa:1 core:4 pu:1", 8, apart ? round_robin : NULL, NULL);
+        struct rondo_model *m = &job.layout.model;
+        double hop = m->hop_us[RONDO_PROTO_SIMPLE];
+        assert_true(m->probed_us == (apart ? m->level[0].us : 0));
+        rondo_model_handover(m, 500);
+        assert_true(apart ? m->hop_us[RONDO_PROTO_SIMPLE] == hop : m->hop_us[RONDO_PROTO_SIMPLE] > 3 * hop);
+        job_release(&job);
+    }
+}
+
+/* ---- levels as bytes from another rank ---- */
+
+/* Six ranks: 0 1 | 2 3 | 4 5, the first two pairs in one package. */
+static uint8_t cut6[] = { 0, 0, 2, 0, 1, 0 };
+static int16_t order6[] = { 5, 4, 3, 2, 1, 0 };
+
+static void graphs_fill(struct rondo_graph graphs[RONDO_NUM_GRAPHS])
+{
+    for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
+        graphs[id] = (struct rondo_graph){ .id = id, .nchannels = 1, .ndevs = 6, .order = order6 };
+        graphs[id].pattern = id == RONDO_GRAPH_RING ? RONDO_PATTERN_RING : RONDO_PATTERN_TREE;
+        memset(graphs[id].net, 0xff, sizeof(graphs[id].net));
+    }
+    graphs[RONDO_GRAPH_RING].levels = (struct rondo_group_levels){ .n = 2, .kind = { RONDO_LEVEL_PACKAGE, RONDO_LEVEL_CACHE } };
+    graphs[RONDO_GRAPH_RING].cut = cut6;
+}
+
+static void levels_come_back(void **state)
+{
+    struct rondo_graph graphs[RONDO_NUM_GRAPHS], again[RONDO_NUM_GRAPHS] = { 0 };
+    const struct rondo_group_levels *levels = &again[RONDO_GRAPH_RING].levels;
+    uint8_t *bytes, *twice;
+    size_t n, m;
+    char text[96];
+    (void)state;
+    graphs_fill(graphs);
+    assert_int_equal(rondo_graphs_pack(graphs, 6, 0, NULL, &bytes, &n), RONDO_SUCCESS);
+    assert_int_equal(rondo_graphs_unpack(bytes, n, again), RONDO_SUCCESS);
+    assert_int_equal(levels->n, 2);
+    assert_true(levels->kind[0] == RONDO_LEVEL_PACKAGE && levels->kind[1] == RONDO_LEVEL_CACHE);
+    assert_true(levels->groups[0] == 2 && levels->groups[1] == 3 && levels->even == 0);
+    assert_memory_equal(again[RONDO_GRAPH_RING].cut, cut6, sizeof(cut6));
+    assert_string_equal(rondo_levels_text(levels, 6, text, sizeof(text)), "2 packages, 3 shared caches, 6 ranks");
+    assert_string_equal(rondo_levels_edges_text(levels, 6, 0, text, sizeof(text)),
+                        "1 between packages, 1 between shared caches, 3 between ranks");
+    assert_string_equal(rondo_levels_edges_text(levels, 6, 1, text, sizeof(text)),
+                        "2 between packages, 1 between shared caches, 3 between ranks");
+    assert_int_equal(rondo_graphs_pack(again, 6, 0, NULL, &twice, &m), RONDO_SUCCESS);
+    assert_int_equal(n, m);
+    assert_memory_equal(bytes, twice, n);
+    for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
+        rondo_graph_release(&again[id]);
+    }
+    rondo_free(bytes);
+    rondo_free(twice);
+}
+
+/* Every byte of the levels is changed to every value: what is accepted packs to the same bytes. */
+static void damaged_levels_are_refused_or_mean_something_else(void **state)
+{
+    struct rondo_graph graphs[RONDO_NUM_GRAPHS];
+    int accepted = 0, refused = 0;
+    uint8_t *bytes;
+    size_t n;
+    (void)state;
+    graphs_fill(graphs);
+    assert_int_equal(rondo_graphs_pack(graphs, 6, 0, NULL, &bytes, &n), RONDO_SUCCESS);
+    for (size_t at = n - 9; at < n; at++) { /* levels, two kinds, six cuts */
+        uint8_t kept = bytes[at];
+        for (int value = 0; value < 256; value++) {
+            struct rondo_graph again[RONDO_NUM_GRAPHS] = { 0 };
+            uint8_t *twice;
+            size_t m;
+            bytes[at] = (uint8_t)value;
+            if (rondo_graphs_unpack(bytes, n, again) != RONDO_SUCCESS) {
+                assert_says("damaged");
+                refused++;
+                continue;
+            }
+            accepted++;
+            assert_int_equal(rondo_graphs_pack(again, 6, 0, NULL, &twice, &m), RONDO_SUCCESS);
+            assert_true(m == n && memcmp(twice, bytes, n) == 0);
+            rondo_free(twice);
+            for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
+                rondo_graph_release(&again[id]);
+            }
+        }
+        bytes[at] = kept;
+    }
+    assert_true(accepted >= 9 && refused > 40 * accepted);
+    rondo_free(bytes);
+}
+
+static void levels_that_no_other_rank_would_take_are_not_packed(void **state)
+{
+    struct rondo_graph graphs[RONDO_NUM_GRAPHS];
+    struct rondo_group_levels *levels = &graphs[RONDO_GRAPH_RING].levels;
+    uint8_t *bytes, cut[6];
+    size_t n;
+    (void)state;
+#define REFUSED(change, says)                                                                      \
+    do {                                                                                           \
+        graphs_fill(graphs);                                                                       \
+        memcpy(cut, cut6, sizeof(cut));                                                            \
+        graphs[RONDO_GRAPH_RING].cut = cut;                                                        \
+        change;                                                                                    \
+        assert_int_equal(rondo_graphs_pack(graphs, 6, 0, NULL, &bytes, &n), RONDO_INTERNAL_ERROR); \
+        assert_says(says);                                                                         \
+    } while (0)
+    REFUSED(levels->n = 4, "they are none");
+    REFUSED(graphs[RONDO_GRAPH_RING].cut = NULL, "they are none");
+    REFUSED(cut[0] = 1, "before the first rank");
+    REFUSED(cut[1] = 3, "a level that there is not");
+    REFUSED(levels->kind[1] = RONDO_LEVEL_PACKAGE, "not in order");
+    REFUSED(levels->kind[1] = RONDO_NUM_LEVELS, "of no kind");
+    REFUSED(cut[2] = 0, "divides nothing");
+    REFUSED(cut[1] = cut[3] = cut[5] = 2, "or all");
+#undef REFUSED
+}
+
+/* ---- bytes over each level ---- */
+
+enum { LEN = 16 * CORES, RANKS_A_NUMA = 8, RANKS_A_PACKAGE = 32 };
+
+/* Elements that an all_reduce of LEN moves between groups of so many neighbouring ranks, all ways taken together. */
+static uint64_t crossing(struct job *job, enum rondo_algo algo, int nchannels, int group)
+{
+    struct sim_case c = { .coll = RONDO_COLL_ALL_REDUCE,
+                          .algo = algo,
+                          .nranks = CORES,
+                          .nchannels = nchannels,
+                          .len = LEN,
+                          .chunk = 64,
+                          .slice = 32,
+                          .elem_bytes = 8,
+                          .mode = SIM_RANDOM,
+                          .seed = seed,
+                          .layout = &job->layout };
+    struct sim_result result;
+    uint64_t sum = 0;
+    c.moved = sim_zeroed((size_t)CORES * CORES, sizeof(*c.moved));
+    sim_run(&c, &result);
+    assert_string_equal(result.error, "");
+    for (int i = 0; i < CORES * CORES; i++) {
+        sum += i / CORES / group != i % CORES / group ? c.moved[i] : 0;
+    }
+    free(c.moved);
+    return sum;
+}
+
+/*
+ * G groups of m ranks (G m = n). The least that an all_reduce of B bytes can move over their boundaries is 2 (G - 1) B: of every element each group but one must tell its part, and each but
+ * one must be told the result. Trees of trees do that. A ring leaves each group once: G edges of 2 (n - 1) / n B. One-shot brings every buffer to every rank, n (n - m) B, two-shot every
+ * part of a share to its rank and the share to everyone, 2 (n - m) B.
+ */
+static void each_algorithm_moves_what_it_must_over_each_level(void **state)
+{
+    static const int sizes[] = { RANKS_A_PACKAGE, RANKS_A_NUMA };
+    struct job job;
+    (void)state;
+    lay(&job, many_cores, CORES, NULL, NULL);
+    for (size_t i = 0; i < RONDO_COUNTOF(sizes); i++) {
+        int m = sizes[i];
+        uint64_t groups = (uint64_t)(CORES / m), least = 2 * (groups - 1) * LEN, others = (uint64_t)(CORES - m);
+        assert_int_equal(crossing(&job, RONDO_ALGO_TREE, 1, m), least);
+        assert_int_equal(crossing(&job, RONDO_ALGO_TREE, 2, m), least);
+        assert_int_equal(crossing(&job, RONDO_ALGO_RING, 1, m), groups * 2 * LEN / CORES * (CORES - 1));
+        assert_int_equal(crossing(&job, RONDO_ALGO_TWOSHOT, 1, m), 2 * others * LEN);
+        assert_int_equal(crossing(&job, RONDO_ALGO_ONESHOT, 1, m), CORES * others * LEN);
+    }
+    job_release(&job);
+}
+
+/* The same without levels: a flat tree crosses more, so that the numbers above are the groups' doing. */
+static void a_flat_tree_crosses_more(void **state)
+{
+    struct job job;
+    (void)state;
+    lay(&job, many_cores, CORES, NULL, NULL);
+    for (int which = 0; which < 2; which++) {
+        rondo_free(job.layout.grouped[which].link);
+        job.layout.grouped[which].link = NULL;
+    }
+    assert_true(crossing(&job, RONDO_ALGO_TREE, 1, RANKS_A_PACKAGE) > 2 * LEN);
+    assert_true(crossing(&job, RONDO_ALGO_TREE, 1, RANKS_A_NUMA) > 2 * 7 * LEN);
+    job_release(&job);
+}
+
+/* Every collective that has a tree or a ring, from every eighth rank as root. */
+static void schedules_over_levels_are_right(void **state)
+{
+    struct job job;
+    (void)state;
+    lay(&job, "package:2 numa:2 l3:2 core:3 pu:1", 24, NULL, NULL);
+    assert_int_equal(job.layout.model.levels.n, 3);
+    for (int i = 0; i < rondo_num_schedules; i++) {
+        const struct rondo_schedule *s = &rondo_schedules[i];
+        int rooted = rondo_coll_has_root((enum rondo_coll)s->coll);
+        for (int root = 0; s->algo == RONDO_ALGO_TREE && root < (rooted ? 24 : 1); root += 5) {
+            struct sim_case c = { .coll = (enum rondo_coll)s->coll,
+                                  .algo = (enum rondo_algo)s->algo,
+                                  .nranks = 24,
+                                  .root = root,
+                                  .nchannels = 2,
+                                  .len = 100,
+                                  .chunk = 8,
+                                  .slice = 4,
+                                  .elem_bytes = 8,
+                                  .mode = (enum sim_mode)(root % SIM_NUM_MODES),
+                                  .seed = seed,
+                                  .layout = &job.layout };
+            struct sim_result result;
+            sim_run(&c, &result);
+            assert_string_equal(result.error, "");
+        }
+    }
+    job_release(&job);
+}
+
+/* ---- several nodes ---- */
+
+/* Nodes of 16, 16 and 9 ranks: inside each, trees cross its levels as seldom as can be, and nobody has too many neighbours. */
+static void nodes_have_trees_of_trees_inside(void **state)
+{
+    enum { N = 41 };
+    int core[N], node[N];
+    struct job job;
+    (void)state;
+    for (int r = 0; r < N; r++) {
+        node[r] = r / 16;
+        core[r] = r % 16;
+    }
+    lay(&job, "package:2 numa:2 l3:2 core:2 pu:1", N, core, node);
+    assert_int_equal(job.layout.nnodes, 3);
+    assert_int_equal(job.layout.model.levels.n, 3);
+    for (int c = 0; c < job.layout.nchannels; c++) {
+        static const int sizes[] = { 16, 8, 4, 2 }, least[] = { 2, 2 + 3, 2 + 8, 2 + 18 }; /* the last node has 2, 3 and 5 groups */
+        int crossed[RONDO_COUNTOF(sizes)] = { 0 }, depth = 0, parent[N];
+        for (int r = 0; r < N; r++) {
+            sim_layout_turn(&job.layout, r);
+            const struct rondo_tree *tree = &job.layout.channel[c].tree;
+            parent[r] = tree->parent;
+            depth = tree->depth;
+            assert_in_range(tree->nchildren + (tree->parent >= 0), 1, RONDO_TREE_FAN);
+            for (size_t i = 0; tree->parent >= 0 && i < RONDO_COUNTOF(sizes); i++) {
+                crossed[i] += node[r] != node[tree->parent] || core[r] / sizes[i] != core[tree->parent] / sizes[i];
+            }
+        }
+        assert_memory_equal(crossed, least, sizeof(crossed));
+        for (int r = 0; r < N; r++) {
+            int hops = 0;
+            for (int up = r; parent[up] >= 0 && hops <= N; hops++) {
+                up = parent[up];
+            }
+            assert_true(hops <= depth);
+        }
+    }
+    job_release(&job);
+}
+
+/* Graphs from a file may have trees of another order than rings: levels say nothing of it. */
+static void trees_of_another_order_have_no_levels(void **state)
+{
+    enum { NODES = 3, N = 6 * NODES };
+    static int16_t other[] = { 0, 2, 4, 1, 3, 5 };
+    struct rondo_stitch_rank rank[N];
+    (void)state;
+    for (int same = 0; same < 2; same++) {
+        struct rondo_graph graphs[RONDO_NUM_GRAPHS];
+        struct rondo_stitch *stitch;
+        uint8_t *bytes;
+        size_t n;
+        graphs_fill(graphs);
+        graphs[RONDO_GRAPH_TREE].order = other;
+        graphs[RONDO_GRAPH_RING].order = same ? other : order6;
+        assert_int_equal(rondo_graphs_pack(graphs, 6, 0, NULL, &bytes, &n), RONDO_SUCCESS);
+        for (int r = 0; r < N; r++) {
+            rank[r] =
+                (struct rondo_stitch_rank){ .graphs = rondo_graphs_hash(bytes, n), .node = (uint32_t)(r / 6), .local = (uint16_t)(r % 6) };
+        }
+        const uint8_t *const all = bytes;
+        struct rondo_stitch_input input = { .nranks = N, .rank = rank, .ndistinct = 1, .bytes = &all, .nbytes = &n, .host_trees = 1 };
+        assert_int_equal(rondo_stitch_create(&stitch, &input), RONDO_SUCCESS);
+        assert_int_equal(rondo_stitch_summary(stitch)->levels.n, same ? 2 : 0);
+        assert_int_equal(rondo_stitch_summary(stitch)->apart, same ? 2 : 0); /* ranks 0 and 1: the first and the second cache */
+        assert_int_equal(rondo_stitch_check(stitch), RONDO_SUCCESS);
+        assert_null(rondo_stitch_cuts(stitch));
+        rondo_stitch_destroy(stitch);
+        rondo_free(bytes);
+    }
+}
+
+/* ---- what is chosen ---- */
+
+struct made_up {
+    struct rondo_machine machine;
+    struct rondo_topo *topo;
+    struct rondo_graph graphs[RONDO_NUM_GRAPHS];
+};
+
+static void made_up_open(struct made_up *m)
+{
+    struct rondo_topo_rank *ranks;
+    int n;
+    memset(m, 0, sizeof(*m));
+    synthetic(many_cores);
+    assert_int_equal(rondo_machine_detect(&m->machine, NULL), RONDO_SUCCESS);
+    assert_int_equal(rondo_topo_ranks(&m->machine, "n64", &ranks, &n), RONDO_SUCCESS);
+    assert_int_equal(rondo_topo_create(&m->topo, &m->machine, ranks, n, NULL), RONDO_SUCCESS);
+    rondo_free(ranks);
+    assert_int_equal(rondo_topo_search(m->topo, m->graphs), RONDO_SUCCESS);
+}
+
+static void made_up_close(struct made_up *m)
+{
+    for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
+        rondo_graph_release(&m->graphs[id]);
+    }
+    rondo_topo_destroy(m->topo);
+    rondo_machine_release(&m->machine);
+}
+
+/* A core a rank: a small sum goes by the tree, because to look at all posts is to look at far ones; and no flat algorithm is thought to be faster than what joins the packages. */
+static void choice_counts_what_goes_between_groups(void **state)
+{
+    enum { SMALL = 8, LARGE = 64 << 20, BOARD = 4096 };
+    struct made_up m;
+    struct rondo_layout with, flat;
+    struct rondo_choice choice;
+    char text[4096] = "";
+    (void)state;
+    fake_params(NULL);
+    made_up_open(&m);
+    assert_int_equal(rondo_explain_layout(&with, m.topo, m.graphs, 1), RONDO_SUCCESS);
+    flat = with;
+    flat.model.levels.n = 0;
+    assert_int_equal(rondo_cost_choose(&with, NULL, RONDO_COLL_ALL_REDUCE, SMALL, BOARD, &choice), RONDO_SUCCESS);
+    assert_int_equal(choice.algo, RONDO_ALGO_TREE);
+    assert_int_equal(rondo_cost_choose(&flat, NULL, RONDO_COLL_ALL_REDUCE, SMALL, BOARD, &choice), RONDO_SUCCESS);
+    assert_int_equal(choice.algo, RONDO_ALGO_ONESHOT);
+    for (int i = 0; i < rondo_num_schedules; i++) { /* nothing is nearer than without groups */
+        const struct rondo_schedule *s = &rondo_schedules[i];
+        double us = s->cost_us(&with, (enum rondo_coll)s->coll, RONDO_PROTO_SIMPLE, 1, BOARD, BOARD);
+        assert_true(us >= s->cost_us(&flat, (enum rondo_coll)s->coll, RONDO_PROTO_SIMPLE, 1, BOARD, BOARD));
+    }
+    double twoshot = rondo_twoshot_cost_us(&with, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, LARGE, BOARD);
+    double between = 2.0 * RANKS_A_PACKAGE * RANKS_A_PACKAGE / CORES * LARGE / (with.model.level[0].bw * 1e3); /* each way */
+    assert_true(twoshot >= between && twoshot < 1.1 * between);
+    FILE *out = fmemopen(text, sizeof(text) - 1, "w");
+    assert_non_null(out);
+    struct rondo_explain_request request = { .coll = "all_reduce", .sizes = "8", .nodes = 1 };
+    assert_int_equal(rondo_explain(out, m.topo, m.graphs, &request), RONDO_SUCCESS);
+    fclose(out);
+    assert_non_null(strstr(text, "2 packages x 4 NUMA nodes x 8 ranks"));
+    made_up_close(&m);
+}
+
+/* ---- 64 ranks ---- */
+
+static void few_calls(struct fake_rank *r)
+{
+    static const size_t counts[] = { 1, 700 };
+    for (size_t i = 0; i < RONDO_COUNTOF(counts); i++) {
+        FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_INT64, .count = counts[i]);
+        FAKE_CALL(r, .coll = FAKE_BROADCAST, .type = RONDO_INT32, .count = counts[i], .root = 37);
+        FAKE_CALL(r, .coll = FAKE_REDUCE, .type = RONDO_FLOAT64, .count = counts[i], .root = 11);
+    }
+}
+
+static void calls_with(const char *algo, const char *log)
+{
+    synthetic(many_cores);
+    fake_params("ALGO", algo, "BUFFSIZE", "4K", "LL_BUFFSIZE", "4K", "LL128_BUFFSIZE", "8K", "BOARD_SIZE", "1K", "DEBUG", "INFO",
+                "DEBUG_SUBSYS", "GRAPH", "DEBUG_FILE", log, NULL);
+    fake_ranks(CORES, few_calls, NULL);
+}
+
+static void sixty_four_ranks_on_eight_numa_nodes_are_right(void **state)
+{
+    static const char *const algos[] = { "all_reduce:tree;broadcast:tree;reduce:tree", "all_reduce:ring;broadcast:ring;reduce:ring",
+                                         "all_reduce:oneshot,tree;broadcast:tree;reduce:tree",
+                                         "all_reduce:twoshot;broadcast:twoshot;reduce:twoshot" };
+    static char text[16384];
+    char log[64];
+    (void)state;
+    snprintf(log, sizeof(log), "/tmp/rondo-unit-levels-%d", (int)getpid());
+    for (size_t i = 0; i < RONDO_COUNTOF(algos); i++) {
+        calls_with(algos[i], log);
+    }
+    FILE *in = fopen(log, "r");
+    assert_non_null(in);
+    assert_true(fread(text, 1, sizeof(text) - 1, in) > 0);
+    fclose(in);
+    unlink(log);
+    fake_params(NULL);
+    assert_non_null(strstr(text, "levels: 2 packages x 4 NUMA nodes x 8 ranks; edges of a tree: 1 between packages, 6 between NUMA nodes, "
+                                 "56 between ranks"));
+    assert_non_null(strstr(text, "of a ring: 2 between packages, 6 between NUMA nodes, 56 between ranks"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(levels_are_those_that_divide_the_ranks, no_synthetic),
+        cmocka_unit_test_teardown(a_described_machine_has_rank_k_on_core_k, no_synthetic),
+        cmocka_unit_test_teardown(a_rank_between_two_groups_leaves_their_level_out, no_synthetic),
+        cmocka_unit_test_teardown(rank_order_has_double_trees, no_synthetic),
+        cmocka_unit_test_teardown(what_the_probe_measures_is_in_the_model_already, no_synthetic),
+        cmocka_unit_test(levels_come_back),
+        cmocka_unit_test(damaged_levels_are_refused_or_mean_something_else),
+        cmocka_unit_test(levels_that_no_other_rank_would_take_are_not_packed),
+        cmocka_unit_test_teardown(each_algorithm_moves_what_it_must_over_each_level, no_synthetic),
+        cmocka_unit_test_teardown(a_flat_tree_crosses_more, no_synthetic),
+        cmocka_unit_test_teardown(schedules_over_levels_are_right, no_synthetic),
+        cmocka_unit_test_teardown(nodes_have_trees_of_trees_inside, no_synthetic),
+        cmocka_unit_test(trees_of_another_order_have_no_levels),
+        cmocka_unit_test_teardown(choice_counts_what_goes_between_groups, no_synthetic),
+        cmocka_unit_test_teardown(sixty_four_ranks_on_eight_numa_nodes_are_right, no_synthetic),
+    };
+    const char *text = getenv("RONDO_TEST_SEED");
+    seed = text != NULL ? strtoull(text, NULL, 0) : 20261122;
+    print_message("seed %llu (RONDO_TEST_SEED)\n", (unsigned long long)seed);
+    rondo_log_mask = RONDO_LOG_NONE; /* errors are provoked */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,448 @@
+/* Conns between nodes whose slots are in GPUs' memory, over the cards of fake_verbs.h and the tests' CUDA driver: who may, flushes, memory that cannot be had or registered. */
+#include "p2p_world.h"
+
+#include <errno.h>
+
+#include "base/param.h"
+#include "fake_verbs.h"
+#include "net/transport_net.h"
+
+enum {
+    WRITE = 1 << RONDO_GDR_WRITE,
+    READ = 1 << RONDO_GDR_READ,
+    FLUSH = 1 << RONDO_GDR_FLUSH,
+    OWN = 1 << RONDO_GDR_OWN,
+    FORTUNE = 200, /* more than a life has turns */
+    FEW = 60       /* slices: several times around the slots */
+};
+
+/* What the topology says of the card, by rank. */
+static struct rondo_card cards[MAX_RANKS];
+
+static void set(const char *name, const char *value)
+{
+    assert_int_equal(value != NULL ? setenv(name, value, 1) : unsetenv(name), 0);
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    rondo_netdev_finalize(); /* asked anew */
+}
+
+static void cards_before(struct world *w, struct rank *r)
+{
+    gpus_before(w, r);
+    r->net.cards = &cards[r->net.rank];
+    r->net.ncards = 1;
+}
+
+/* Ranks on hosts of their own, each with a GPU. */
+static struct world *gdr_new(int nranks, uint32_t first, uint32_t others)
+{
+    struct world *w = gpus_new(nranks, 2, RONDO_WAY_NONE, 0);
+    world_spread(w);
+    w->before = cards_before;
+    w->between = NULL;
+    for (int i = 0; i < nranks; i++) {
+        snprintf(cards[i].name, sizeof(cards[i].name), "fake0:2");
+        cards[i].gdr = i == 0 ? first : others;
+    }
+    return w;
+}
+
+static void all_is_given_back(void)
+{
+    check_nothing_left();
+    assert_int_equal(fake_verbs_objects(), 0);
+    assert_int_equal(fake.bad_uses, 0);
+    assert_int_equal(fake.overruns, 0);
+}
+
+static const struct rondo_net_gdr *gdr_of(const struct end *end) { return &((const struct rondo_net_end *)end->link.state)->gdr; }
+
+static int is_gdr(const struct end *end) { return strstr(end->link.conn.via, "/GDRDMA") != NULL; }
+
+/* ---- who may ---- */
+
+static void body_where(struct world *w, struct rank *r)
+{
+    (void)w;
+    for (int i = 0; i < r->nends; i++) {
+        const struct end *end = &r->ends[i];
+        enum rondo_pointer_kind kind;
+        int ordinal, may = (cards[r->net.rank].gdr & (end->link.is_send ? READ : WRITE)) != 0;
+        CHECK_OK(rondo_cuda_pointer(end->link.conn.slots[RONDO_PROTO_SIMPLE], &kind, &ordinal));
+        CHECK(kind == (may ? RONDO_POINTER_DEVICE : RONDO_POINTER_PINNED) && is_gdr(end) == may);
+        CHECK_OK(rondo_cuda_pointer(end->link.conn.tail, &kind, &ordinal));
+        CHECK(kind == RONDO_POINTER_PINNED && end->link.tail != NULL);
+    }
+    stream(r, r->ends, r->nends, FEW);
+    for (int i = 0; i < r->nends; i++) {
+        const struct rondo_net_gdr *gdr = gdr_of(&r->ends[i]);
+        int flushes = is_gdr(&r->ends[i]) && !r->ends[i].link.is_send && (cards[r->net.rank].gdr & FLUSH);
+        CHECK(flushes ? gdr->flushes > 0 && gdr->flushes <= FEW : gdr->flushes == 0);
+    }
+}
+
+static void slots_are_where_the_topology_says(void **state)
+{
+    static const uint32_t first[] = { 0, READ, WRITE, WRITE | FLUSH, READ | WRITE }, others[] = { READ | WRITE | FLUSH, 0 };
+    (void)state;
+    set("FAKE_CUDA_ORDERED", "1"); /* only the topology wants flushes */
+    for (size_t i = 0; i < RONDO_COUNTOF(first); i++) {
+        for (size_t k = 0; k < RONDO_COUNTOF(others); k++) {
+            struct world *w = gdr_new(3, first[i], others[k]);
+            w->body = body_where;
+            run_threads(w);
+            gpus_free(w);
+            all_is_given_back();
+        }
+    }
+    set("FAKE_CUDA_ORDERED", NULL);
+}
+
+/* Either message of a slice, and a flush, may be late or refused for now. */
+static void devices_that_are_late_or_busy_lose_nothing(void **state)
+{
+    struct world *w;
+    (void)state;
+    set("FAKE_CUDA_ORDERED", "1");
+    set("RONDO_NET_FAULT", "seed=7,late=3,again=2,connect=5");
+    w = gdr_new(2, READ | WRITE | FLUSH, READ | WRITE);
+    w->body = body_where;
+    run_threads(w);
+    gpus_free(w);
+    set("RONDO_NET_FAULT", NULL);
+    set("FAKE_CUDA_ORDERED", NULL);
+    all_is_given_back();
+}
+
+static void body_staged(struct world *w, struct rank *r)
+{
+    (void)w;
+    for (int i = 0; i < r->nends; i++) {
+        CHECK(!is_gdr(&r->ends[i]) && !((struct rondo_net_end *)r->ends[i].link.state)->split);
+    }
+    stream(r, r->ends, r->nends, FEW);
+}
+
+static void cards_that_take_no_gpu_memory_are_not_given_any(void **state)
+{
+    struct world *w;
+    (void)state;
+    set("RONDO_DMABUF_ENABLE", "0");
+    w = gdr_new(2, READ | WRITE, READ | WRITE);
+    w->body = body_staged;
+    run_threads(w);
+    gpus_free(w);
+    all_is_given_back();
+    set("RONDO_DMABUF_ENABLE", NULL);
+}
+
+/* ---- flushes ---- */
+
+static struct end *ring_end(struct world *w, int rank, int is_send)
+{
+    struct rank *r = &w->rank[rank];
+    for (int i = 0; i < r->nends; i++) {
+        if (r->ends[i].kind == RING && r->ends[i].link.channel == 0 && r->ends[i].link.is_send == is_send) {
+            return &r->ends[i];
+        }
+    }
+    fail_msg("rank %d has no such end", rank);
+    return NULL;
+}
+
+/* Two ranks in this thread, past the hello. */
+static struct world *two_by_turns(uint32_t bits)
+{
+    struct world *w = gdr_new(2, bits, bits);
+    int pending, open = 1;
+    connect_by_turns(w);
+    for (int turn = 0; open && turn < FORTUNE; turn++) {
+        open = 0;
+        for (int i = 0; i < 2; i++) {
+            open |= rank_hello(&w->rank[i], &pending) == RONDO_IN_PROGRESS;
+            rank_turn(&w->rank[i]);
+        }
+    }
+    assert_false(open);
+    return w;
+}
+
+static void several_turns(struct world *w)
+{
+    for (int turn = 0; turn < 20; turn++) {
+        rank_turn(&w->rank[0]);
+        rank_turn(&w->rank[1]);
+    }
+}
+
+/* One after the other is posted; all are sent before the receiver looks. */
+static void post(struct world *w, struct end *from, int slices)
+{
+    for (int i = 0; i < slices; i++) {
+        assert_int_equal(stream_turn(&w->rank[0], from), 1);
+    }
+    for (int turn = 0; turn < 20; turn++) {
+        rank_turn(&w->rank[0]);
+    }
+}
+
+static void slices_that_came_together_are_flushed_once_before_they_are_told(void **state)
+{
+    struct world *w = two_by_turns(READ | WRITE | FLUSH);
+    struct end *from = ring_end(w, 0, 1), *to = ring_end(w, 1, 0);
+    const struct rondo_verbs_comm *comm = ((const struct rondo_net_end *)to->link.state)->comm;
+    int reads = fake.reads;
+    (void)state;
+    assert_non_null(comm->flush_qp);
+    assert_int_equal(gdr_of(to)->flushes, 0); /* of the hello, which has no bytes */
+    fake.hold_qpn = comm->flush_qp->qp_num;
+    post(w, from, 3);
+    several_turns(w);
+    assert_int_equal(fake.reads, reads + 1);
+    assert_int_equal(to->link.tail->tail, 1); /* what came is not told */
+    post(w, from, 2);                         /* and what comes meanwhile waits for the next flush */
+    several_turns(w);
+    assert_int_equal(fake.reads, reads + 1);
+    fake.hold_qpn = 0;
+    several_turns(w);
+    assert_int_equal(fake.reads, reads + 2);
+    assert_int_equal(gdr_of(to)->flushes, 2);
+    assert_int_equal(to->link.tail->tail, 6);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(stream_turn(&w->rank[1], to), 1);
+    }
+    several_turns(w);
+    gpus_close_by_turns(w);
+    all_is_given_back();
+}
+
+/* @return flushes for some slices, one after the other. */
+static uint64_t flushes_of(uint32_t bits, const char *parameter)
+{
+    struct world *w;
+    struct end *from, *to;
+    uint64_t flushes;
+    if (parameter != NULL) {
+        set(parameter, "1");
+    }
+    w = two_by_turns(bits);
+    from = ring_end(w, 0, 1);
+    to = ring_end(w, 1, 0);
+    for (int i = 0; i < 10; i++) {
+        post(w, from, 1);
+        several_turns(w);
+        assert_int_equal(stream_turn(&w->rank[1], to), 1);
+        several_turns(w);
+    }
+    flushes = gdr_of(to)->flushes;
+    gpus_close_by_turns(w);
+    all_is_given_back();
+    if (parameter != NULL) {
+        set(parameter, NULL);
+    }
+    return flushes;
+}
+
+static void flushes_are_left_out_where_nothing_needs_them(void **state)
+{
+    (void)state;
+    assert_int_equal(flushes_of(READ | WRITE, NULL), 10); /* the GPU does */
+    assert_int_equal(flushes_of(READ | WRITE, "FAKE_CUDA_ORDERED"), 0);
+    assert_int_equal(flushes_of(READ | WRITE | FLUSH, "FAKE_CUDA_ORDERED"), 10);
+    assert_int_equal(flushes_of(READ | WRITE | FLUSH, "RONDO_GDR_FLUSH_DISABLE"), 0);
+    assert_int_equal(flushes_of(READ, NULL), 0);
+}
+
+/* ---- what does not go ---- */
+
+static int staged_ends; /* atomic */
+
+static void body_some_staged(struct world *w, struct rank *r)
+{
+    (void)w;
+    for (int i = 0; i < r->nends; i++) {
+        __atomic_fetch_add(&staged_ends, !is_gdr(&r->ends[i]), __ATOMIC_SEQ_CST);
+        CHECK(((struct rondo_net_end *)r->ends[i].link.state)->split); /* as both have told */
+    }
+    stream(r, r->ends, r->nends, FEW);
+}
+
+static int staged_with(struct world *w)
+{
+    staged_ends = 0;
+    w->body = body_some_staged;
+    run_threads(w);
+    gpus_free(w);
+    all_is_given_back();
+    return staged_ends;
+}
+
+enum { ENDS_OF_TWO = 2 * CHANNELS * 4 };
+
+/* The end whose memory the card refuses, and this rank's later ones, are in host memory; the others are not. */
+static void memory_that_the_card_refuses_is_the_hosts(void **state)
+{
+    uint32_t mask = rondo_log_mask;
+    (void)state;
+    rondo_log_mask = RONDO_LOG_NONE;
+    for (int n = 1; n <= ENDS_OF_TWO; n++) {
+        fake.fail_dmabuf_in = n;
+        fake.fail_errno = EINVAL;
+        int staged = staged_with(gdr_new(2, READ | WRITE | FLUSH, READ | WRITE | FLUSH));
+        assert_in_range(staged, 1, ENDS_OF_TWO / 2);
+        assert_int_equal(fake.fail_dmabuf_in, 0);
+    }
+    rondo_log_mask = mask;
+}
+
+static CUresult no_handle(void *handle, CUdeviceptr pointer, size_t bytes, CUmemRangeHandleType type, unsigned long long flags)
+{
+    (void)handle, (void)pointer, (void)bytes, (void)type, (void)flags;
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static void memory_without_a_descriptor_is_the_hosts(void **state)
+{
+    __typeof__(table()->MemGetHandleForAddressRange) real = table()->MemGetHandleForAddressRange;
+    (void)state;
+    table()->MemGetHandleForAddressRange = no_handle;
+    assert_int_equal(staged_with(gdr_new(2, READ | WRITE, READ | WRITE)), ENDS_OF_TWO);
+    table()->MemGetHandleForAddressRange = real;
+}
+
+static rondo_status try_to_connect(struct world *w)
+{
+    for (int i = 0; i < w->nranks; i++) {
+        RONDO_TRY(rank_open(w, i, MAX_LINKS));
+        RONDO_TRY(rank_offer(w, i));
+    }
+    for (int i = 0; i < w->nranks; i++) {
+        RONDO_TRY(rank_connect(w, i));
+    }
+    return RONDO_SUCCESS;
+}
+
+/* Each call of the driver in turn: it goes on with less, or ends with nothing left. */
+static void calls_of_the_driver_that_fail_leave_nothing(void **state)
+{
+    int goes_on = 0, ends = 0, n = 0, called = 1;
+    uint32_t mask = rondo_log_mask;
+    (void)state;
+    rondo_log_mask = RONDO_LOG_NONE;
+    while (called) {
+        struct world *w = gdr_new(2, READ | WRITE, READ | WRITE);
+        driver.calls = 0;
+        driver.fail_at = ++n;
+        rondo_status status = try_to_connect(w);
+        driver.fail_at = 0;
+        called = driver.calls >= n;
+        goes_on += called && status == RONDO_SUCCESS;
+        ends += called && status != RONDO_SUCCESS;
+        gpus_close_by_turns(w);
+        all_is_given_back();
+    }
+    rondo_log_mask = mask;
+    assert_true(goes_on > 0 && ends > 0);
+}
+
+/* ---- registration by itself ---- */
+
+static struct {
+    int kinds[4], n, takes; /* takes: the kind that it does not refuse */
+} asked;
+
+static rondo_status asked_reg(void *comm, void *data, size_t bytes, int kind, int fd, void **region)
+{
+    (void)comm, (void)bytes;
+    asked.kinds[asked.n++] = kind;
+    assert_int_equal(fd >= 0, kind == RONDO_NET_DMABUF);
+    *region = kind == asked.takes ? data : NULL;
+    return kind == asked.takes ? RONDO_SUCCESS : rondo_fail_quiet(RONDO_SYSTEM_ERROR, "the card refuses");
+}
+
+static void the_module_is_tried_after_dma_buf(void **state)
+{
+    static const int takes[] = { RONDO_NET_DMABUF, RONDO_NET_CUDA, 0 };
+    const struct rondo_net_device device = { .name = "asked", .reg = asked_reg };
+    const struct rondo_net_properties properties = { .name = "fake0:2", .memory = RONDO_NET_HOST | RONDO_NET_CUDA | RONDO_NET_DMABUF };
+    (void)state;
+    for (size_t i = 0; i < RONDO_COUNTOF(takes); i++) {
+        struct world *w = gdr_new(1, WRITE, 0);
+        assert_int_equal(rank_open(w, 0, MAX_LINKS), RONDO_SUCCESS);
+        struct rondo_net_state owner = { .net = &w->rank[0].net };
+        struct rondo_link link = { 0 };
+        struct rondo_net_end end = { .owner = &owner, .link = &link, .device = &device };
+        memset(&asked, 0, sizeof(asked));
+        asked.takes = takes[i];
+        rondo_net_gdr_choose(&end, &properties);
+        assert_true(end.gdr.wanted);
+        rondo_net_gdr_memory(&end, 1024);
+        rondo_net_gdr_register(&end);
+        assert_int_equal(end.gdr.on, takes[i] != 0);
+        assert_int_equal(asked.n, takes[i] == RONDO_NET_DMABUF ? 1 : 2);
+        assert_int_equal(asked.kinds[asked.n - 1], asked.n == 1 ? RONDO_NET_DMABUF : RONDO_NET_CUDA);
+        assert_int_equal(owner.no_gdr, takes[i] == 0);
+        rondo_net_gdr_close(&owner);
+        gpus_close_by_turns(w);
+        check_nothing_left();
+    }
+}
+
+/* ---- lazy links ---- */
+
+static void lazy_links_go_by_the_gpus_own_card(void **state)
+{
+    struct world *w = gdr_new(2, READ | WRITE | OWN, READ | WRITE | OWN);
+    (void)state;
+    set("RONDO_IB_HCA", "fake0"); /* both ports */
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(rank_open(w, rank, MAX_LINKS), RONDO_SUCCESS);
+    }
+    for (int is_send = 0; is_send < 2; is_send++) {
+        struct rondo_link link;
+        struct rondo_connect record;
+        assert_int_equal(rondo_link_offer(&w->rank[0].net, &link, 1, -1, is_send, 1u << RONDO_PROTO_SIMPLE, NULL, &record), RONDO_SUCCESS);
+        assert_string_equal(((struct rondo_net_end *)link.state)->via, "NET/verbs/fake0:2");
+        rondo_link_close(&w->rank[0].net, &link);
+    }
+    snprintf(cards[0].name, sizeof(cards[0].name), "fake0:1");
+    struct rondo_link link;
+    struct rondo_connect record;
+    assert_int_equal(rondo_link_offer(&w->rank[0].net, &link, 1, -1, 1, 1u << RONDO_PROTO_SIMPLE, NULL, &record), RONDO_SUCCESS);
+    assert_string_equal(((struct rondo_net_end *)link.state)->via, "NET/verbs/fake0:1");
+    rondo_link_close(&w->rank[0].net, &link);
+    gpus_close_by_turns(w);
+    all_is_given_back();
+    set("RONDO_IB_HCA", "=fake0:2");
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    fake_verbs_reset();
+    rondo_verbs_lib_replace(&fake_verbs_lib);
+    setenv("FAKE_CUDA_DMABUF", "1", 1);
+    setenv("RONDO_NET", "verbs", 1);
+    set("RONDO_IB_HCA", "=fake0:2");
+    return 0;
+}
+
+#define TEST(name) cmocka_unit_test_setup(name, setup)
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        TEST(slots_are_where_the_topology_says),
+        TEST(devices_that_are_late_or_busy_lose_nothing),
+        TEST(cards_that_take_no_gpu_memory_are_not_given_any),
+        TEST(slices_that_came_together_are_flushed_once_before_they_are_told),
+        TEST(flushes_are_left_out_where_nothing_needs_them),
+        TEST(memory_that_the_card_refuses_is_the_hosts),
+        TEST(memory_without_a_descriptor_is_the_hosts),
+        TEST(calls_of_the_driver_that_fail_leave_nothing),
+        TEST(the_module_is_tried_after_dma_buf),
+        TEST(lazy_links_go_by_the_gpus_own_card),
+    };
+    choose_driver();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
