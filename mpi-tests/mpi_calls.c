@@ -268,8 +268,28 @@ const struct test_coll test_colls[] = {
 };
 const int test_num_colls = (int)TEST_ARRAY_LEN(test_colls);
 
+/* No bytes, types or places: for barrier_perf, not for the cases of mpi_coll, which has a check of its own. */
+static rondo_status run_barrier(const struct test_call *c, const void *send, void *recv, rondo_comm *comm, rondo_stream stream)
+{
+    (void)c, (void)send, (void)recv;
+    return rondo_barrier(comm, stream);
+}
+
+static void expect_barrier(const struct test_call *c, char *recv) { (void)c, (void)recv; }
+
+static struct test_extent extent_none(const struct test_call *c)
+{
+    (void)c;
+    return (struct test_extent){ 0 };
+}
+
+static const struct test_coll test_barrier = ROW(barrier, 0, 0, 0, TEST_NEVER_INPLACE, extent_none);
+
 const struct test_coll *test_coll_by_name(const char *name)
 {
+    if (strcmp(name, test_barrier.name) == 0) {
+        return &test_barrier;
+    }
     for (int i = 0; i < test_num_colls; i++) {
         if (strcmp(test_colls[i].name, name) == 0) {
             return &test_colls[i];

@@ -1,5 +1,5 @@
 /*
- * The nine *_perf programs: one body, built into each with the name of its collective (perf_prog.c). Options, columns, factors and
+ * The *_perf programs: one body, built into each with the name of its collective (perf_prog.c). Options, columns, factors and
  * exit codes follow nccl-tests; what differs, and why, is in README.md.
  */
 #ifndef RONDO_TESTS_PERF_H

@@ -59,6 +59,8 @@ void perf_mpi_run(const struct test_call *call, const void *send, void *recv, in
     int at_root = inplace && call->rank == root;
     if (call->coll->reduces) {
         run_reducing(call, name, send, recv, inplace);
+    } else if (strcmp(name, "barrier") == 0) {
+        MPI_Barrier(MPI_COMM_WORLD);
     } else if (strcmp(name, "broadcast") == 0) {
         MPI_Bcast(call->rank == root && !inplace ? (void *)send : recv, count, type, root, MPI_COMM_WORLD);
     } else if (strcmp(name, "all_gather") == 0) {

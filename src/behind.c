@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "comm.h"
 
-enum { MOST_NAMED = 4 };
+enum { MOST_NAMED = 4, FRESH_NS = 100000000 /* an answer of so long ago is as good as a new one: ranks are not asked more often */ };
 
 /* A rank and the last collective it made; seq 0: none. */
 struct behind {
@@ -59,21 +59,22 @@ static int ranks_to_ask(const struct rondo_ctx *ctx, int ranks[RONDO_CONTROL_ASK
     return n;
 }
 
-/* They answer soon, or are not to be reached. */
+/* They answer soon, or are not to be reached. Who has left or died is not asked: what it made, if it is known, counts. */
 static void ask_afar(struct rondo_ctx *ctx, struct laggards *who)
 {
     int ranks[RONDO_CONTROL_ASKED], n = ranks_to_ask(ctx, ranks), moved;
-    int64_t end = rondo_now_ns() + RONDO_ANSWER_NS;
-    while (n > 0) {
+    int64_t begin = rondo_now_ns(), end = begin + RONDO_ANSWER_NS;
+    while (n > 0 && rondo_now_ns() < end) {
         for (int i = n - 1; i >= 0; i--) {
             struct behind b = { .rank = ranks[i] };
-            if (rondo_control_last_call(ctx->control, b.rank, &b.last) >= 0) {
+            int known = rondo_control_last_call(ctx->control, b.rank, begin - FRESH_NS, &b.last);
+            int is_here = rondo_control_state_of(ctx->control, b.rank) == 0;
+            if (known > 0 || (known == 0 && is_here)) {
                 add(who, ctx, &b);
+            }
+            if (known >= 0 || !is_here) {
                 ranks[i] = ranks[--n];
             }
-        }
-        if (rondo_now_ns() > end) {
-            return;
         }
         (void)rondo_control_turn(ctx->control, &moved);
         sched_yield();
@@ -84,7 +85,7 @@ static void find(struct rondo_ctx *ctx, struct laggards *who)
 {
     for (int i = 0; i < ctx->layout.nlocal; i++) {
         struct behind b = { .rank = ctx->layout.local_ranks[i] };
-        (void)rondo_control_last_call(ctx->control, b.rank, &b.last);
+        (void)rondo_control_last_call(ctx->control, b.rank, 0, &b.last);
         add(who, ctx, &b);
     }
     if (who->n == 0) {

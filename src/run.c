@@ -24,6 +24,10 @@ void rondo_call_text(const struct rondo_call *call, char *text, size_t size)
     char op[40] = "", root[32] = "";
     enum rondo_coll coll = (enum rondo_coll)call->coll;
     const char *type = rondo_dtype_name((rondo_dtype)call->dtype), *name = rondo_coll_name(coll);
+    if (name == NULL) { /* another rank's word */
+        snprintf(text, size, "an unknown call #%llu", (unsigned long long)call->seq);
+        return;
+    }
     if (coll == RONDO_COLL_BARRIER) {
         snprintf(text, size, "barrier #%llu", (unsigned long long)call->seq);
         return;
@@ -35,8 +39,8 @@ void rondo_call_text(const struct rondo_call *call, char *text, size_t size)
     if (rondo_coll_has_root(coll)) {
         snprintf(root, sizeof(root), ", root %d", call->root);
     }
-    snprintf(text, size, "%s #%llu (count %llu, %s%s%s)", name != NULL ? name : "?", (unsigned long long)call->seq,
-             (unsigned long long)call->count, type != NULL ? type : "?", op, root);
+    snprintf(text, size, "%s #%llu (count %llu, %s%s%s)", name, (unsigned long long)call->seq, (unsigned long long)call->count,
+             type != NULL ? type : "?", op, root);
 }
 
 static int board_rank(const struct rondo_ctx *ctx, int peer)

@@ -329,10 +329,10 @@ static void line_unpack(const uint64_t *word, struct rondo_call *call)
                                  .state = (uint8_t)(word[WORD_ROOT_KIND] >> STATE_SHIFT) };
 }
 
-int rondo_control_last_call(struct rondo_control *control, int rank, struct rondo_call *call)
+int rondo_control_last_call(struct rondo_control *control, int rank, int64_t since_ns, struct rondo_call *call)
 {
     if (rank >= 0 && rank < control->nranks && control->local_of[rank] < 0) {
-        return control->wire ? rondo_wire_call_of(control, rank, 0, call) : -1;
+        return control->wire ? rondo_wire_call_of(control, rank, 0, since_ns, call) : -1;
     }
     return rondo_control_call_of(control, rank, 0, call);
 }
@@ -341,7 +341,7 @@ int rondo_control_call_of(struct rondo_control *control, int rank, uint64_t seq,
 {
     int local = rank >= 0 && rank < control->nranks ? control->local_of[rank] : -1;
     if (local < 0) {
-        return rank >= 0 && rank < control->nranks && control->wire && rondo_wire_call_of(control, rank, seq, call) > 0;
+        return rank >= 0 && rank < control->nranks && control->wire && rondo_wire_call_of(control, rank, seq, 0, call) > 0;
     }
     /* A rank that calls on and on may overwrite the line each time: give up then. */
     for (int tries = 0; tries < 64; tries++) {

@@ -86,8 +86,8 @@ void rondo_control_call_end(struct rondo_control *control, uint64_t seq);
 /** A rank's last call (the newest when seq is 0). @return 0 when it is not (any more) in the ring. A rank of another node is asked: 0 until the
  * answer has come; what it said at most 100 ms before the last time that it was asked for. */
 int rondo_control_call_of(struct rondo_control *control, int rank, uint64_t seq, struct rondo_call *call);
-/** A rank's last call. @return 1: here it is; 0: it has made none; -1: it is of another node, is asked, and has not answered. */
-int rondo_control_last_call(struct rondo_control *control, int rank, struct rondo_call *call);
+/** A rank's last call. @return 1: here it is; 0: it has made none; -1: it is of another node, is asked, and has not answered since then (rondo_now_ns). */
+int rondo_control_last_call(struct rondo_control *control, int rank, int64_t since_ns, struct rondo_call *call);
 /** 0: alive, 1: left in order, 2: dead, 3: its beat has stopped. Of ranks of other nodes: as far as it is known here. 1 is also said of a
  * process that was gone when it was first connected to. */
 int rondo_control_state_of(struct rondo_control *control, int rank);

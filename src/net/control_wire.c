@@ -228,6 +228,7 @@ static int on_tell(struct rondo_control *control, const struct rondo_wire_head *
         struct rondo_wire_asked *asked = &control->wire->asked[i];
         if (asked->rank == head->from) {
             asked->ncalls = (int)(head->bytes / sizeof(struct rondo_call));
+            asked->told_ns = rondo_now_ns();
             memcpy(asked->call, data, head->bytes);
         }
     }
@@ -257,7 +258,7 @@ static struct rondo_wire_asked *asked_of(struct rondo_wire_part *part, int rank)
     return oldest;
 }
 
-int rondo_wire_call_of(struct rondo_control *control, int rank, uint64_t seq, struct rondo_call *call)
+int rondo_wire_call_of(struct rondo_control *control, int rank, uint64_t seq, int64_t since_ns, struct rondo_call *call)
 {
     int64_t now = rondo_now_ns();
     struct rondo_wire_asked *asked;
@@ -272,7 +273,8 @@ int rondo_wire_call_of(struct rondo_control *control, int rank, uint64_t seq, st
         asked->asked_ns = now;
         rondo_wire_say(control, rank, RONDO_WIRE_ASK, 0, NULL, 0);
     }
-    for (int i = 0; i < asked->ncalls; i++) {
+    answered = asked->ncalls >= 0 && asked->told_ns >= since_ns;
+    for (int i = 0; answered && i < asked->ncalls; i++) {
         const struct rondo_call *one = &asked->call[i];
         if (seq ? one->seq == seq : found == NULL || one->seq > found->seq) {
             found = one;
@@ -281,7 +283,6 @@ int rondo_wire_call_of(struct rondo_control *control, int rank, uint64_t seq, st
     if (found) {
         *call = *found;
     }
-    answered = asked->ncalls >= 0;
     rondo_wire_unlock();
     return found != NULL ? 1 : answered ? 0 : -1;
 }

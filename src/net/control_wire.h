@@ -79,6 +79,6 @@ int rondo_wire_state_of(struct rondo_control *control, int rank);
 /** Let a rank's process say whether it is there, in time. */
 void rondo_wire_ask(struct rondo_control *control, int rank);
 /** As rondo_control_last_call, of call seq (0: the last). */
-int rondo_wire_call_of(struct rondo_control *control, int rank, uint64_t seq, struct rondo_call *call);
+int rondo_wire_call_of(struct rondo_control *control, int rank, uint64_t seq, int64_t since_ns, struct rondo_call *call);
 
 #endif

@@ -201,7 +201,7 @@ struct rondo_wire_mail {
 struct rondo_wire_asked {
     int rank;   /* -1: unused */
     int ncalls; /* -1: no answer yet */
-    int64_t asked_ns, used_ns;
+    int64_t asked_ns, told_ns, used_ns;
     struct rondo_call call[RONDO_CALL_RING];
 };
 

@@ -129,14 +129,15 @@ static rondo_status reg_new(struct rondo_verbs_comm *comm, uintptr_t begin, size
     size_t length;
     int error;
     RONDO_TRY(RONDO_NEW(mr, "a memory registration"));
+    mr->id = kind == RONDO_NET_HOST && rondo_region_find((void *)begin, bytes, &user) ? user.id : 0;
     mr->begin = begin / page * page;
     mr->end = (begin + bytes + page - 1) / page * page;
-    if (kind == RONDO_NET_DMABUF) { /* begins where the descriptor does */
+    /* A descriptor begins where its memory does; what else lies on the pages of a user's memory is not the peer's. */
+    if (kind == RONDO_NET_DMABUF || mr->id != 0) {
         mr->begin = begin;
         mr->end = begin + bytes;
     }
     length = mr->end - mr->begin;
-    mr->id = kind == RONDO_NET_HOST && rondo_region_find((void *)begin, bytes, &user) ? user.id : 0;
     mr->access = access_of(comm, kind);
     mr->kind = kind;
     region->begin = begin;
