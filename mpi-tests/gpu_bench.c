@@ -29,7 +29,7 @@ static const struct bench_algo algos[] = {
 
 static const struct {
     const char *name;
-    void (*run)(const struct bench *b);
+    int (*run)(const struct bench *b);
 } modes[] = { { "bandwidth", bench_bandwidth }, { "latency", bench_latency }, { "one-rank", bench_one_rank } };
 
 static void usage(void)
@@ -44,7 +44,7 @@ static void usage(void)
            "  --buffsize B   bytes of a connection's Simple buffer; --cached: all of them stay in the cache, so that slots cost no memory "
            "traffic\n"
            "  --iters N      measurements of each row (20)      --timeout S   give up when nothing moves for S seconds (60)\n"
-           "Exit status 77: there is no GPU, or the algorithm is not there for GPUs.\n");
+           "Exit status 77: there is no GPU, or the algorithm is there for no row.\n");
 }
 
 static int parse_rank(const char *item, struct bench *b, int i)
@@ -151,7 +151,7 @@ static void set_parameters(const struct bench *b)
 int main(int argc, char **argv)
 {
     struct bench b;
-    int stop = parse(argc, argv, &b);
+    int stop = parse(argc, argv, &b), rows;
     if (stop != 0) {
         return stop - 1;
     }
@@ -161,8 +161,9 @@ int main(int argc, char **argv)
         return stop;
     }
     test_watchdog((int)b.timeout_s);
-    b.run(&b);
+    rows = b.run(&b);
     test_values_clear();
     gpu_end();
-    return test_finish_plain();
+    stop = test_finish_plain();
+    return stop == 0 && rows == 0 ? GPU_SKIPPED : stop;
 }

@@ -25,12 +25,12 @@ struct bench {
     const char *proto, *buffsize; /* NULL: as the library chooses */
     int cached;
     long iters, timeout_s;
-    void (*run)(const struct bench *b);
+    int (*run)(const struct bench *b); /* @return rows that came out */
 };
 
-void bench_bandwidth(const struct bench *b);
-void bench_latency(const struct bench *b);
-void bench_one_rank(const struct bench *b);
+int bench_bandwidth(const struct bench *b);
+int bench_latency(const struct bench *b);
+int bench_one_rank(const struct bench *b);
 
 /* Fill device memory with what a rank gives to a sum of elements of `size` bytes, on this stream and to its end: a period from the host, doubled on the device. */
 void bench_fill(const struct test_values *values, size_t size, int rank, void *there, size_t count, rondo_stream stream);

@@ -9,6 +9,7 @@ struct table {
     const struct bench *b;
     double copy; /* bytes a second, read and written */
     const struct test_values *values;
+    int rows; /* that came out; rank 0's */
     double samples[BENCH_SAMPLES];
 };
 
@@ -109,27 +110,24 @@ static void call(const struct gpu_rank *r, const struct buffers *x, int calls)
     test_device_wait(r->stream);
 }
 
-/* A first call: where the algorithm may be missing and is, nothing was launched, and the process ends with 77. */
-static void try_call(const struct gpu_rank *r, const struct buffers *x, const struct bench *b)
+/* A first call. @return 0: the algorithm may be missing and is; nothing was launched. */
+static int try_call(const struct gpu_rank *r, const struct buffers *x, const struct bench *b)
 {
     rondo_status status = rondo_all_reduce(x->send, x->recv, x->count, x->type, RONDO_SUM, r->comm, r->stream);
     int skipped = b->algo->may_lack && gpu_most(r, status == RONDO_INVALID_USAGE) > 0;
     if (skipped) {
         if (r->rank == 0) {
             printf("skipped: all_reduce by %s with %d ranks: %s\n", b->algo->name, r->nranks, rondo_last_error(r->comm));
-            fflush(stdout);
-            _Exit(GPU_SKIPPED);
         }
-        for (;;) {
-            gpu_meet(r); /* rank 0 ends the process */
-        }
+        return 0;
     }
     TEST_MUST(status, r->comm);
     test_device_wait(r->stream);
+    return 1;
 }
 
-/* Of a row: with known inputs, and its result is looked at. */
-static void first_call(const struct gpu_rank *r, const struct buffers *x)
+/* Of a row: with known inputs, and its result is looked at. @return 0: there is no such row. */
+static int first_call(const struct gpu_rank *r, const struct buffers *x)
 {
     struct table *t = r->arg;
     size_t size = test_types[x->type].size;
@@ -144,10 +142,14 @@ static void first_call(const struct gpu_rank *r, const struct buffers *x)
     test_device_must(gpu_cuda()->MemsetD8Async(gpu_address(x->recv), 0x5a, x->bytes, (CUstream)r->stream), "cuMemsetD8Async");
     test_device_wait(r->stream);
     gpu_meet(r);
-    try_call(r, x, t->b);
+    if (!try_call(r, x, t->b)) {
+        return 0;
+    }
     bench_check(t->values, size, r->rank, x->recv, x->count);
     gpu_meet(r);
     call(r, x, 1);
+    t->rows += r->rank == 0;
+    return 1;
 }
 
 /* Seconds of a call, the slowest rank's; median. On all ranks, valid on rank 0. */
@@ -187,12 +189,12 @@ static void bandwidth_row(struct gpu_rank *r, size_t bytes, rondo_dtype type)
 {
     struct table *t = r->arg;
     struct buffers x = buffers_new(r, bytes, type);
-    double seconds;
-    first_call(r, &x);
-    seconds = time_calls(r, &x, 1, t->samples, t->b->iters);
-    bench_check(t->values, test_types[type].size, r->rank, x.recv, x.count);
-    if (r->rank == 0) {
-        print_bandwidth(t, r, &x, seconds);
+    if (first_call(r, &x)) {
+        double seconds = time_calls(r, &x, 1, t->samples, t->b->iters);
+        bench_check(t->values, test_types[type].size, r->rank, x.recv, x.count);
+        if (r->rank == 0) {
+            print_bandwidth(t, r, &x, seconds);
+        }
     }
     buffers_free(r, &x);
 }
@@ -227,7 +229,7 @@ static struct bench with_sizes(const struct bench *b, const size_t *bytes, int n
     return own;
 }
 
-void bench_bandwidth(const struct bench *b)
+int bench_bandwidth(const struct bench *b)
 {
     static const size_t sizes[] = { 256u << 20, 1u << 30 };
     static struct table t;
@@ -241,6 +243,7 @@ void bench_bandwidth(const struct bench *b)
         t.copy = copy_bandwidth(largest(&own), own.iters);
         gpu_ranks_run(b->ranks[i], bandwidth_rank, &t);
     }
+    return t.rows;
 }
 
 /* ---- latency ---- */
@@ -268,22 +271,28 @@ static void time_empty(const struct gpu_rank *r, struct table *t, double *once, 
     gpu_empty_close(&empty);
 }
 
-static void latency_row(struct gpu_rank *r, size_t bytes, rondo_dtype type, double empty)
+static void time_latency(struct gpu_rank *r, const struct buffers *x, double empty)
 {
     static const double goal = 3e-6;
     struct table *t = r->arg;
-    struct buffers x = buffers_new(r, bytes, type);
     double once, in_a_row;
     char size[24];
-    first_call(r, &x);
-    call(r, &x, WARM);
-    once = time_calls(r, &x, 1, t->samples, t->b->iters);
-    in_a_row = time_calls(r, &x, IN_A_ROW, t->samples, t->b->iters);
+    call(r, x, WARM);
+    once = time_calls(r, x, 1, t->samples, t->b->iters);
+    in_a_row = time_calls(r, x, IN_A_ROW, t->samples, t->b->iters);
     if (r->rank == 0) {
         int has_goal = r->nranks == 2;
         printf("| %s %s | %d | %s | %.2f | %.2f | %.2f | %s | %s |\n", t->b->algo->name, t->b->proto != NULL ? t->b->proto : "", r->nranks,
-               size_text(bytes, size), once * 1e6, (once - empty) * 1e6, in_a_row * 1e6, has_goal ? "3" : "",
+               size_text(x->bytes, size), once * 1e6, (once - empty) * 1e6, in_a_row * 1e6, has_goal ? "3" : "",
                met(has_goal, once - empty <= goal));
+    }
+}
+
+static void latency_row(struct gpu_rank *r, size_t bytes, rondo_dtype type, double empty)
+{
+    struct buffers x = buffers_new(r, bytes, type);
+    if (first_call(r, &x)) {
+        time_latency(r, &x, empty);
     }
     buffers_free(r, &x);
 }
@@ -304,7 +313,7 @@ static void latency_rank(struct gpu_rank *r)
     }
 }
 
-void bench_latency(const struct bench *b)
+int bench_latency(const struct bench *b)
 {
     static const size_t sizes[] = { 8, 64, 512, 4096, 16384, 65536 };
     static struct table t;
@@ -314,6 +323,7 @@ void bench_latency(const struct bench *b)
     for (int i = 0; i < b->nranks; i++) {
         gpu_ranks_run(b->ranks[i], latency_rank, &t);
     }
+    return t.rows;
 }
 
 /* ---- one rank ---- */
@@ -325,7 +335,7 @@ static void one_rank_row(struct gpu_rank *r, size_t bytes, rondo_dtype type)
     static double copies[BENCH_SAMPLES];
     double ours, copy;
     char size[24];
-    first_call(r, &x);
+    (void)first_call(r, &x); /* one rank's calls are copies: nothing is missing */
     call(r, &x, WARM);
     (void)time_copies(gpu_address(x.recv), gpu_address(x.send), bytes, WARM, r->stream);
     for (long i = 0; i < t->b->iters; i++) {
@@ -347,7 +357,7 @@ static void one_rank(struct gpu_rank *r)
     }
 }
 
-void bench_one_rank(const struct bench *b)
+int bench_one_rank(const struct bench *b)
 {
     static const size_t sizes[] = { 4096, 1u << 20, 256u << 20, 1u << 30 };
     static struct table t;
@@ -355,4 +365,5 @@ void bench_one_rank(const struct bench *b)
     t.b = &own;
     test.what = "one rank";
     gpu_ranks_run(1, one_rank, &t);
+    return t.rows;
 }

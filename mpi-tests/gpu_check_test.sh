@@ -37,11 +37,16 @@ shift 4
 echo "    dram__bytes_read.sum    Mbyte    1.5"
 exec "\$@"
 STUB
+# It shows the GPU, as a real machine does.
+cat >machine.xml <<XML
+<system version="1"><cpu numaid="0" affinity="ff" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="207">
+<pci busid="0000:17:00.0" class="0x030200" link_speed="32.0 GT/s PCIe" link_width="16"><gpu dev="0" sm="90"/></pci></cpu></system>
+XML
 chmod +x tools/* && cd away || exit 1
-env -i PATH="$tmp/tools:/usr/bin:/bin" TMPDIR="$tmp" MPI_TEST_MARK="${MPI_TEST_MARK-}" RONDO_CUDA_LIB="$fake" RONDO_KERNELS_LIB="$fake" RONDO_MAX_NCHANNELS=2 FAKE_CUDA_DEVICES=1 FAKE_CUDA_LEAKS=1 \
+env -i PATH="$tmp/tools:/usr/bin:/bin" TMPDIR="$tmp" MPI_TEST_MARK="${MPI_TEST_MARK-}" RONDO_CUDA_LIB="$fake" RONDO_KERNELS_LIB="$fake" RONDO_MAX_NCHANNELS=2 RONDO_TOPO_FILE="$tmp/machine.xml" FAKE_CUDA_DEVICES=1 FAKE_CUDA_LEAKS=1 \
     "$tmp/pack/run" --smallest >"$tmp/ran" 2>&1 || wrong "the packed run failed" "$tmp/ran"
 cat "$tmp/ran"
-for name in ranks slices mps graphs ring memcheck ncu bandwidth latency one_rank; do
+for name in ranks direct slices mps graphs ring memcheck ncu bandwidth latency one_rank; do
     grep -q "^ok ${name}_smallest " "$tmp/ran" || wrong "${name}_smallest did not pass" "$tmp/ran"
 done
 grep -q '^[0-9]* passed, 0 failed, [0-9]* skipped' "$tmp/ran" || wrong "no summary" "$tmp/ran"
@@ -49,5 +54,11 @@ grep -q '^| ring simple | 2 | f32 | 64 KiB |' "$tmp/ran" || wrong "no table" "$t
 grep -q '^begun .*/rondo-gpu' "$tmp/mps" && [ "$(tail -n 1 "$tmp/mps")" = quit ] || wrong "MPS was not begun and ended" "$tmp/mps"
 grep -q '^--tool memcheck --error-exitcode 9 .*/gpu_ring ' "$tmp/sanitizer" || wrong "memcheck was not used" "$tmp/sanitizer"
 cmp "$tmp/ran" gpu-check.txt || bad=1
+# A size that the algorithm does not do leaves the rows of the others.
+oneshot() { env RONDO_CUDA_LIB="$fake" RONDO_KERNELS_LIB="$fake" RONDO_MAX_NCHANNELS=2 FAKE_CUDA_DEVICES=1 "$build/gpu_bench" bandwidth --algo oneshot --iters 2 --bytes "$1"; }
+oneshot 1M,4K >"$tmp/rows" 2>&1 || wrong "one row was not enough" "$tmp/rows"
+grep -q '^| oneshot | 2 | f32 | 4 KiB |' "$tmp/rows" && grep -q '^skipped: ' "$tmp/rows" || wrong "no row of 4 KiB, or none skipped" "$tmp/rows"
+oneshot 1M >"$tmp/rows" 2>&1
+[ $? = 77 ] || wrong "without a row it does not end with 77" "$tmp/rows"
 [ -z "$(find "$tmp" -name 'rondo-gpu.*')" ] || { echo "it left its folder behind"; bad=1; }
 exit $bad

@@ -68,6 +68,7 @@ struct rondo_plan {
     struct rondo_plan *stream_next;
     size_t scratch;          /* bytes of device memory that copies of in-place buffers take */
     void *temp;              /* chain of memory that the calls needed: copies of counts, of an in-place send buffer */
+    void *spare;             /* one block of it, kept for the next call: fresh pages cost more than what is copied there */
     struct rondo_task *self; /* sends and receives to itself that have no partner yet, in order */
     int nself, self_capacity;
 };

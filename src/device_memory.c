@@ -103,13 +103,12 @@ size_t rondo_device_table_bytes(const struct rondo_ctx *ctx)
 
 rondo_status rondo_device_direct_open(struct rondo_ctx *ctx)
 {
-    struct rondo_cuda_direct_config config = { .nlocal = ctx->layout.nlocal,
-                                               .index = ctx->layout.local_rank,
-                                               .reaches_all = 1,
-                                               .stage_bytes = rondo_round_up((size_t)rondo_params()->direct_gpu, RONDO_CTRL_ALIGN) };
+    struct rondo_cuda_direct_config config = { .nlocal = ctx->layout.nlocal, .index = ctx->layout.local_rank, .reaches_all = 1 };
+    size_t least = RONDO_DIRECT_PIECE * (size_t)config.nlocal;
     if (!wants_direct(ctx)) {
         return RONDO_SUCCESS;
     }
+    config.stage_bytes = rondo_round_up(rondo_max_size((size_t)rondo_params()->direct_gpu, least), RONDO_CTRL_ALIGN);
     for (int i = 0; i < config.nlocal; i++) {
         uint8_t way = ctx->device->ways[i];
         config.reaches_all &= i == config.index || way == RONDO_WAY_WRITE || way == RONDO_WAY_READ;

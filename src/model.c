@@ -104,6 +104,7 @@ static struct rondo_model_graph model_graph(const struct rondo_graph *graph)
                                        .bw_inter = graph->bw_inter,
                                        .latency_inter = graph->latency_inter,
                                        .nvlink = graph->type_intra == RONDO_PATH_NVL,
+                                       .near = graph->type_intra <= RONDO_PATH_NVL,
                                        .ll128 = has_ll128(graph),
                                        .one_gpu = graph->pattern == RONDO_PATTERN_TREE };
 }

@@ -81,23 +81,47 @@ static rondo_status next_run(struct rondo_plan *plan, struct rondo_run **run)
     return RONDO_SUCCESS;
 }
 
+struct temp {
+    struct temp *next;
+    size_t bytes;
+} RONDO_ALIGNED(RONDO_CACHE_LINE);
+
+static const size_t most_spared = 64 << 20;
+
 /* Memory that lives as long as the plan's works. */
 static rondo_status plan_temp(struct rondo_plan *plan, size_t bytes, void **memory)
 {
-    void **block;
-    RONDO_TRY(rondo_calloc(&block, 1, RONDO_CACHE_LINE + bytes, "a copy of the arguments"));
-    block[0] = plan->temp;
+    struct temp *block = plan->spare;
+    plan->spare = NULL;
+    if (block == NULL || block->bytes < bytes) {
+        rondo_free(block);
+        RONDO_TRY(rondo_calloc(&block, 1, sizeof(*block) + bytes, "a copy of the arguments"));
+        block->bytes = bytes;
+    }
+    block->next = plan->temp;
     plan->temp = block;
-    *memory = (char *)block + RONDO_CACHE_LINE;
+    *memory = block + 1;
     return RONDO_SUCCESS;
+}
+
+/* The largest block of moderate size stays. */
+static void temp_release(struct rondo_plan *plan, struct temp *block)
+{
+    struct temp *spare = plan->spare;
+    if (block->bytes > most_spared || (spare != NULL && spare->bytes >= block->bytes)) {
+        rondo_free(block);
+        return;
+    }
+    rondo_free(spare);
+    plan->spare = block;
 }
 
 void rondo_plan_reset(struct rondo_plan *plan)
 {
     while (RONDO_UNLIKELY(plan->temp != NULL)) {
-        void *next = *(void **)plan->temp;
-        rondo_free(plan->temp);
-        plan->temp = next;
+        struct temp *block = plan->temp;
+        plan->temp = block->next;
+        temp_release(plan, block);
     }
     plan->nruns = plan->nself = 0;
     plan->scratch = 0;
@@ -110,6 +134,8 @@ void rondo_plan_release(struct rondo_plan *plan)
     rondo_plan_reset(plan);
     rondo_free(plan->runs);
     rondo_free(plan->self);
+    rondo_free(plan->spare);
+    plan->spare = NULL;
     plan->runs = NULL;
     plan->self = NULL;
     plan->capacity = plan->self_capacity = 0;

@@ -38,7 +38,7 @@ static struct rondo_layout layout_of(const struct spec *s)
         g->nchannels = s->nchannels;
         g->bw_intra = tree ? s->tree[0] : s->ring[0];
         g->bw_inter = tree ? s->tree[1] : s->ring[1];
-        g->nvlink = s->nvlink;
+        g->nvlink = g->near = s->nvlink;
         g->ll128 = s->ll128;
         g->one_gpu = tree && s->one_gpu;
     }
@@ -286,8 +286,15 @@ static void direct_calls_are_for_gpus_that_reach_one_another(void **state)
     assert_int_equal(choice.algo, RONDO_ALGO_TWOSHOT);
     assert_string_equal(rondo_oneshot_limit(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, MIB), "more bytes than RONDO_DIRECT_GPU");
     assert_string_equal(rondo_twoshot_limit(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, l.nchannels, 64 * MIB), "NVLink bandwidth");
-    assert_string_equal(rondo_twoshot_limit(&far, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, MIB), "one node only, all on NVLink");
+    assert_string_equal(rondo_twoshot_limit(&far, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, MIB),
+                        "one node only, all on NVLink or one GPU");
     assert_int_equal(rondo_twoshot_cost_us(&pci, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, MIB, 0) >= 0, pci.nranks == 2);
+    pci.nranks = pci.max_local = pci.nlocal = 8;
+    double ring_us = rondo_ring_cost_us(&pci, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_LL, 1, 8, 0);
+    assert_true(rondo_twoshot_cost_us(&pci, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, MIB, 0) < 0);
+    pci.model.gpu.ring.near = 1; /* as ranks that share a GPU are */
+    assert_true(rondo_twoshot_cost_us(&pci, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, MIB, 0) > 0);
+    assert_true(rondo_ring_cost_us(&pci, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_LL, 1, 8, 0) == ring_us);
 }
 
 /* ---- limits ---- */
@@ -382,16 +389,19 @@ static void model_takes_what_the_graphs_say(void **state)
     assert_true(m.gpu.nchannels == 8 && m.gpu.sm == 80 && m.gpu.host == RONDO_GPU_HOST_OTHER);
     assert_true(m.gpu.ring.nchannels == 4 && m.gpu.ring.bw_intra == 20000 && m.gpu.ring.bw_inter == 12000);
     assert_true(m.gpu.tree.bw_intra == 20001 && m.gpu.tree.latency_inter == 701 && m.gpu.tree.nvlink == 1 && m.gpu.tree.one_gpu == 0);
+    assert_true(m.gpu.ring.near == 1);
     s.graph[RONDO_GRAPH_TREE].pattern = RONDO_PATTERN_TREE;
     s.graph[RONDO_GRAPH_RING].type_intra = RONDO_PATH_NVB;
     s.graph[RONDO_GRAPH_RING].cpus = 1 << amd;
     s.nchannels = 16; /* few fast channels are doubled again */
     rondo_model_from_graphs(&m, &s);
-    assert_true(m.gpu.nchannels == 16 && m.gpu.tree.one_gpu == 1 && m.gpu.ring.nvlink == 0 && m.gpu.host == RONDO_GPU_HOST_AMD);
+    assert_true(m.gpu.nchannels == 16 && m.gpu.tree.one_gpu == 1 && m.gpu.ring.nvlink == 0 && m.gpu.ring.near == 0 &&
+                m.gpu.host == RONDO_GPU_HOST_AMD);
+    s.graph[RONDO_GRAPH_RING].type_intra = RONDO_PATH_LOC;
     s.graph[RONDO_GRAPH_RING].cpus = 1 << amd | 1 << intel;
     s.nchannels = 1; /* because a user wants it so: two channels of eight carry a quarter */
     rondo_model_from_graphs(&m, &s);
-    assert_true(m.gpu.nchannels == 8 && m.gpu.host == RONDO_GPU_HOST_MIXED);
+    assert_true(m.gpu.nchannels == 8 && m.gpu.host == RONDO_GPU_HOST_MIXED && m.gpu.ring.nvlink == 0 && m.gpu.ring.near == 1);
     s.graph[RONDO_GRAPH_RING].cpus = 1 << intel;
     rondo_model_from_graphs(&m, &s);
     assert_int_equal(m.gpu.host, RONDO_GPU_HOST_OTHER);

@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "base/cuda_mem.h"
@@ -10,6 +11,7 @@
 #include "comm.h"
 #include "device_world.h"
 #include "kern/exec_cuda_impl.h"
+#include "node.h"
 
 enum { POOL = 1 << 20, BYTES = 100000 };
 
@@ -263,6 +265,117 @@ static void gpus_that_do_not_reach_one_another_do_without(void **state)
     device_ranks(2, 0, no_direct, NULL);
 }
 
+/* A machine that shows the one GPU which the ranks share. */
+static const char machine_text[] =
+    "<system version=\"1\"><cpu numaid=\"0\" affinity=\"ff\" arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" modelid=\"207\">"
+    "<pci busid=\"0000:17:00.0\" class=\"0x030200\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"><gpu dev=\"0\" sm=\"90\"/></pci>"
+    "</cpu></system>\n";
+
+/* The least stages that ranks can have: every rank's block has a window. */
+static void in_least_stages(struct fake_rank *r)
+{
+    static const rondo_dtype types[] = { RONDO_UINT8, RONDO_FLOAT64 };
+    for (unsigned i = 0; i < RONDO_COUNTOF(types); i++) {
+        DEVICE_CALL(r, device_of(r), .coll = FAKE_REDUCE_SCATTER, .type = types[i], .count = 5, .seed = i);
+    }
+}
+
+static void every_rank_has_a_window_of_the_least_stage(void **state)
+{
+    char machine[] = "/tmp/rondo-machine.XXXXXX";
+    int fd = mkstemp(machine);
+    (void)state;
+    assert_true(fd >= 0 && write(fd, machine_text, strlen(machine_text)) == (ssize_t)strlen(machine_text));
+    close(fd);
+    fake_params(SMALL, "MAX_NCHANNELS", "1", "DIRECT_GPU", "1", "ALGO", TWOSHOT, "TOPO_FILE", machine, NULL);
+    rondo_node_forget_machine();
+    device_ranks(9, 1, in_least_stages, NULL);
+    rondo_node_forget_machine();
+    unlink(machine);
+}
+
+/* ---- streams of another device ---- */
+
+static int let_go; /* atomic */
+
+static void wait_until_let_go(void *arg)
+{
+    double end = fake_now() + 30;
+    (void)arg;
+    while (!__atomic_load_n(&let_go, __ATOMIC_ACQUIRE) && fake_now() < end) {
+        fake_sleep_ms(1);
+    }
+    __atomic_fetch_add(&let_go, 1, __ATOMIC_ACQ_REL);
+}
+
+/* A call after memory has gone uploads that; what is before it in the other device's stream, and the communicator's own call there, are not waited for. */
+static void uploads_behind_a_foreign_stream(struct fake_rank *r)
+{
+    struct device other;
+    void *kept = NULL, *freed = NULL;
+    int32_t value = r->rank + 1;
+    rondo_stream stream;
+    int waited;
+    FAKE_OK(r, rondo_mem_alloc_device(&kept, POOL, RONDO_DEVICE_CURRENT));
+    FAKE_OK(r, rondo_mem_alloc_device(&freed, POOL, RONDO_DEVICE_CURRENT));
+    FAKE_CHECK(r, calls_until_open(r, kept) <= 4 && calls_until_open(r, freed) <= 4);
+    device_put(device_of(r), address(kept), &value, sizeof(value));
+    device_open(&other, 1 - r->rank);
+    stream = RONDO_CUDA_STREAM(other.stream);
+    CU(cu()->LaunchHostFunc(other.stream, wait_until_let_go, NULL));
+    FAKE_OK(r, rondo_all_reduce(kept, kept, 1, RONDO_INT32, RONDO_SUM, r->comm, stream));
+    FAKE_OK(r, rondo_mem_free(freed));
+    FAKE_OK(r, rondo_all_reduce(kept, kept, 1, RONDO_INT32, RONDO_SUM, r->comm, stream));
+    waited = __atomic_load_n(&let_go, __ATOMIC_ACQUIRE);
+    pthread_barrier_wait(&together);
+    __atomic_store_n(&let_go, 1, __ATOMIC_RELEASE);
+    CU(cu()->StreamSynchronize(other.stream));
+    device_close(&other);
+    FAKE_CHECK(r, waited == 0, "a call waited for the one before");
+    device_get(device_of(r), &value, address(kept), sizeof(value));
+    FAKE_CHECK(r, value == 6, "%d", value);
+    FAKE_OK(r, rondo_mem_free(kept));
+}
+
+static void calls_on_another_devices_stream_wait_for_nothing(void **state)
+{
+    (void)state;
+    let_go = 0;
+    fake_params(SMALL, "MAX_NCHANNELS", "1", "DIRECT_GPU", "4K", "ALGO", TWOSHOT, NULL);
+    pthread_barrier_init(&together, NULL, 2);
+    device_ranks(2, 0, uploads_behind_a_foreign_stream, NULL);
+    pthread_barrier_destroy(&together);
+}
+
+/* ---- the end ---- */
+
+/* One thread has both ranks, whose memory has no descriptors: the first one to go does not wait for the second. */
+static void ranks_of_one_thread_go_one_after_the_other(void **state)
+{
+    enum { N = 2 };
+    rondo_comm *comm[N];
+    rondo_local *local;
+    double begin;
+    (void)state;
+    setenv("FAKE_CUDA_NO_VMM", "1", 1);
+    fake_params(SMALL, "MAX_NCHANNELS", "1", "DIRECT_GPU", "4K", "P2P_CHECK", "20s", NULL);
+    assert_int_equal(rondo_local_create(N, &local), RONDO_SUCCESS);
+    rondo_group_start();
+    for (int r = 0; r < N; r++) {
+        rondo_config config = device_config(r);
+        assert_int_equal(rondo_comm_create_local(local, r, &config, &comm[r]), RONDO_SUCCESS);
+    }
+    assert_int_equal(rondo_group_end(), RONDO_SUCCESS);
+    assert_true(rondo_exec_cuda_direct_stage(comm[0]->ctx->exec) > 0);
+    begin = fake_now();
+    for (int r = 0; r < N; r++) {
+        assert_int_equal(rondo_comm_destroy(comm[r]), RONDO_SUCCESS);
+    }
+    assert_true(fake_now() - begin < 10);
+    rondo_local_destroy(local);
+    unsetenv("FAKE_CUDA_NO_VMM");
+}
+
 /* More pieces than there is room for, in one that goes; those that do not fit are staged. */
 static void many_pieces(struct fake_rank *r)
 {
@@ -329,6 +442,9 @@ int main(void)
         cmocka_unit_test(calls_reach_into_memory_without_descriptors),
         cmocka_unit_test(other_memory_is_staged_with_the_same_results),
         cmocka_unit_test(gpus_that_do_not_reach_one_another_do_without),
+        cmocka_unit_test(every_rank_has_a_window_of_the_least_stage),
+        cmocka_unit_test(calls_on_another_devices_stream_wait_for_nothing),
+        cmocka_unit_test(ranks_of_one_thread_go_one_after_the_other),
         cmocka_unit_test(pieces_beyond_the_table_are_staged),
         cmocka_unit_test(memory_of_the_wrong_kind_is_not_registered),
     };

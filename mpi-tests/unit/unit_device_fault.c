@@ -252,6 +252,30 @@ static void memory_goes_after_kernels_of_which_the_driver_says_nothing(void **st
     *table = real;
 }
 
+static uint64_t uploaded_to[2];
+
+static void stuck(struct fake_rank *r)
+{
+    struct rondo_exec *exec = r->comm->ctx->exec;
+    FAKE_CHECK(r, rondo_cuda_direct_there(exec) != NULL);
+    uploaded_to[r->rank] = (uint64_t)(uintptr_t)rondo_cuda_direct_there(exec);
+    exec->stuck = r->rank == 0;
+}
+
+/* An upload that may be under way still keeps what it goes to. */
+static void memory_stays_where_an_upload_may_go(void **state)
+{
+    enum rondo_pointer_kind kind;
+    int ordinal;
+    (void)state;
+    fake_params(SMALL, "MAX_NCHANNELS", "1", DIRECT, NULL);
+    device_ranks(2, 0, stuck, NULL);
+    for (int r = 0; r < 2; r++) {
+        rondo_status status = rondo_cuda_pointer((void *)(uintptr_t)uploaded_to[r], &kind, &ordinal);
+        assert_int_equal(status == RONDO_SUCCESS && kind == RONDO_POINTER_DEVICE, r == 0);
+    }
+}
+
 /* Those that only take things back, and what errors are told with. */
 static int may_fail(const char *name)
 {
@@ -339,6 +363,7 @@ int main(void)
         cmocka_unit_test(a_call_that_waits_too_long_says_for_whom),
         cmocka_unit_test(abort_ends_kernels_from_any_thread),
         cmocka_unit_test(memory_goes_after_kernels_of_which_the_driver_says_nothing),
+        cmocka_unit_test(memory_stays_where_an_upload_may_go),
         cmocka_unit_test(every_call_of_the_driver_may_fail),
     };
     device_driver();

@@ -284,7 +284,7 @@ static void p2p_parts(const struct rondo_layout *layout, enum rondo_coll coll, s
 /* Times that a rank's bytes come in or go out by two-shot, but for its own part: of shares read from all and written to all, or only one of these. */
 static double twoshot_passes(enum rondo_coll as) { return as == RONDO_COLL_ALL_GATHER || as == RONDO_COLL_REDUCE_SCATTER ? 1 : 2; }
 
-/* Why these do not run; NULL: they do. Pairs that are not on NVLink share the links of others. */
+/* Why these do not run; NULL: they do. Pairs that are not near share the links of others. */
 static const char *direct_parts(const struct rondo_layout *layout, enum rondo_coll as, enum rondo_algo algo, size_t bytes,
                                 struct parts *parts)
 {
@@ -294,14 +294,14 @@ static const char *direct_parts(const struct rondo_layout *layout, enum rondo_co
     if (layout->model.gpu.direct == 0) {
         return layout->nnodes > 1 ? "one node only" : "asked for by RONDO_DIRECT_GPU=64K";
     }
-    if (layout->nnodes > 1 || (layout->nranks > 2 && !ring->nvlink)) {
-        return "one node only, all on NVLink";
+    if (layout->nnodes > 1 || (layout->nranks > 2 && !ring->near)) {
+        return "one node only, all on NVLink or one GPU";
     }
     if (algo == RONDO_ALGO_ONESHOT && bytes > (size_t)layout->model.gpu.direct) {
         return "more bytes than RONDO_DIRECT_GPU";
     }
     parts->base = direct.base;
-    parts->inside = (algo == RONDO_ALGO_TWOSHOT ? 2 : 1) * (ring->nvlink ? direct.nvlink : direct.pci);
+    parts->inside = (algo == RONDO_ALGO_TWOSHOT ? 2 : 1) * (ring->near ? direct.nvlink : direct.pci);
     move_set(parts, links, (algo == RONDO_ALGO_TWOSHOT ? twoshot_passes(as) / n : 1) * (n - 1) * (double)bytes);
     return NULL;
 }

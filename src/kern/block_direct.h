@@ -232,7 +232,7 @@ RONDO_FN size_t rondo_direct_take_move(struct rondo_direct_shared *s, const stru
 RONDO_FN void rondo_direct_begin_staged(struct rondo_direct_shared *s, struct rondo_direct_cursor *c, int reduces)
 {
     const uint32_t parts = rondo_direct_parts(s), own = s->reach.index;
-    c->window = s->reach.stage_bytes / parts / 16 * 16 / s->work.elem_bytes;
+    c->window = s->reach.stage_bytes / parts / RONDO_DIRECT_PIECE * RONDO_DIRECT_PIECE / s->work.elem_bytes;
     c->parts = (c->act & RONDO_PULL) || own == (uint32_t)s->work.seat.root ? parts : 0;
     c->phase = RONDO_DIRECT_STAGE;
     c->loop = 0;

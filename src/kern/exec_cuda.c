@@ -78,16 +78,16 @@ static rondo_status device_alloc(struct rondo_exec *exec, CUdeviceptr *memory, s
                            what, available, total);
 }
 
-/* Host memory to the device, through pinned memory, in the executor's own stream: no kernel is waited for. */
+/* Host memory to the device, through pinned memory, in a stream of their own: no kernel is waited for. */
 rondo_status rondo_exec_cuda_upload(struct rondo_exec *exec, CUdeviceptr to, const void *from, size_t bytes)
 {
     char where[80];
     for (size_t at = 0; at < bytes;) {
         size_t n = rondo_min_size(bytes - at, exec->staging.bytes);
         memcpy(exec->staging.host, (const uint8_t *)from + at, n);
-        RONDO_CUDA_TRY(exec->cuda->MemcpyAsync(to + at, exec->staging.device, n, exec->own), "%s: copying %zu bytes to the device",
+        RONDO_CUDA_TRY(exec->cuda->MemcpyAsync(to + at, exec->staging.device, n, exec->uploads), "%s: copying %zu bytes to the device",
                        rondo_exec_cuda_where(exec, where), n);
-        CUresult result = exec->cuda->StreamSynchronize(exec->own);
+        CUresult result = exec->cuda->StreamSynchronize(exec->uploads);
         exec->stuck |= result != CUDA_SUCCESS;
         RONDO_CUDA_TRY(result, "%s: copying %zu bytes to the device", rondo_exec_cuda_where(exec, where), n);
         at += n;
@@ -114,6 +114,7 @@ static rondo_status open_entered(struct rondo_exec *exec)
         exec->words_there[i] = (struct rondo_gpu_words *)(uintptr_t)(exec->words_memory.device + i * words);
     }
     RONDO_CUDA_TRY(cuda->StreamCreateWithPriority(&exec->own, CU_STREAM_NON_BLOCKING, 0), "%s: cuStreamCreate", where);
+    RONDO_CUDA_TRY(cuda->StreamCreateWithPriority(&exec->uploads, CU_STREAM_NON_BLOCKING, 0), "%s: cuStreamCreate", where);
     RONDO_CUDA_TRY(cuda->EventCreate(&exec->done, CU_EVENT_DISABLE_TIMING), "%s: cuEventCreate", where);
     RONDO_CUDA_TRY(cuda->EventCreate(&exec->captured, CU_EVENT_DISABLE_TIMING), "%s: cuEventCreate", where);
     return RONDO_SUCCESS;
@@ -184,8 +185,11 @@ static void free_entered(struct rondo_exec *exec)
             (void)cuda->EventDestroy(events[i]);
         }
     }
-    if (exec->own != NULL) {
-        (void)cuda->StreamDestroy(exec->own);
+    CUstream streams[] = { exec->own, exec->uploads };
+    for (size_t i = 0; i < RONDO_COUNTOF(streams); i++) {
+        if (streams[i] != NULL) {
+            (void)cuda->StreamDestroy(streams[i]);
+        }
     }
     rondo_cuda_pinned_free(cuda, &exec->words_memory);
     rondo_cuda_pinned_free(cuda, &exec->ring);

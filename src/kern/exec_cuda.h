@@ -66,7 +66,7 @@ rondo_status rondo_exec_cuda_step(struct rondo_exec *exec, int *moved);
 struct rondo_cuda_direct_config {
     int nlocal, index;  /* all ranks of the communicator; at most RONDO_DIRECT_RANKS */
     int reaches_all;    /* 0: some GPU of them is not reached: nobody calls directly */
-    size_t stage_bytes; /* of a place that data is staged in, a multiple of 128; two a channel */
+    size_t stage_bytes; /* of a place that data is staged in, a multiple of 128, RONDO_DIRECT_PIECE a rank at least; two a channel */
 };
 /** Bytes of a rank's place in the table. */
 size_t rondo_exec_cuda_direct_post_bytes(int nlocal);

@@ -48,6 +48,7 @@ struct rondo_cuda_direct {
     CUdeviceptr there;           /* struct rondo_gpu_direct */
     int on;
     uint64_t serials, seen, epoch;
+    uint64_t works; /* for direct kernels */
     struct region own[RONDO_DIRECT_REGIONS];
     struct region *map;       /* [peer * RONDO_DIRECT_REGIONS + region] */
     const uint8_t *missed[2]; /* in, out: what lay in no region when it was last asked for */
@@ -316,6 +317,7 @@ rondo_status rondo_cuda_direct_prepare(struct rondo_exec *exec)
     RONDO_TRY(look(exec, d));
     for (int i = 0; i < exec->nitems; i++) {
         struct rondo_work *w = &exec->runs[i].work;
+        d->works += (uint64_t)rondo_work_is_direct(w);
         if (w->algo == RONDO_ALGO_TWOSHOT) {
             w->in_region = region_of(exec, d, 0, w->in, extent(w, w->coll == RONDO_COLL_REDUCE_SCATTER) * w->elem_bytes);
             w->out_region = region_of(exec, d, 1, w->out, extent(w, w->coll == RONDO_COLL_ALL_GATHER) * w->elem_bytes);
@@ -342,9 +344,9 @@ static rondo_status make_memory(struct rondo_exec *exec, struct rondo_cuda_direc
     RONDO_TRY(rondo_gpu_mem_create(&d->memory, exec->config.device, bytes, 1));
     d->there = (CUdeviceptr)(uintptr_t)d->memory.base + cells_bytes(exec, d) + stages_bytes(exec, d);
     rondo_exec_cuda_where(exec, where);
-    RONDO_CUDA_TRY(exec->cuda->MemsetD8Async((CUdeviceptr)(uintptr_t)d->memory.base, 0, d->memory.bytes, exec->own),
+    RONDO_CUDA_TRY(exec->cuda->MemsetD8Async((CUdeviceptr)(uintptr_t)d->memory.base, 0, d->memory.bytes, exec->uploads),
                    "%s: zeroing %zu bytes", where, d->memory.bytes);
-    CUresult result = exec->cuda->StreamSynchronize(exec->own);
+    CUresult result = exec->cuda->StreamSynchronize(exec->uploads);
     exec->stuck |= result != CUDA_SUCCESS;
     RONDO_CUDA_TRY(result, "%s: zeroing %zu bytes", where, d->memory.bytes);
     RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_P2P | RONDO_SUBSYS_ALLOC,
@@ -481,11 +483,16 @@ struct rondo_gpu_direct *rondo_cuda_direct_there(const struct rondo_exec *exec)
 
 /* ---- the end ---- */
 
-/* Do peers still have memory of ours that goes with us? They let it go when they close, too. */
+/* Do peers still have memory of ours that goes with us? They let it go when they close, too; those of this process hold references. */
 static int is_held(const struct rondo_cuda_direct *d, int k)
 {
-    int refused;
-    return rondo_gpu_mem_mortal(&d->own[k].mem) && answered(d, k, 0, &refused) < d->config.nlocal - 1;
+    uint64_t here = d->own[k].mem.name.process;
+    int held = 0;
+    for (int i = 0; rondo_gpu_mem_mortal(&d->own[k].mem) && i < d->config.nlocal; i++) {
+        const struct post *post = post_of(d, i);
+        held |= post->note[OWN].name.process != here && LOAD(post->answer[d->config.index * RONDO_DIRECT_REGIONS + k].serial) != 0;
+    }
+    return held;
 }
 
 static int any_held(const struct rondo_cuda_direct *d)
@@ -497,10 +504,13 @@ static int any_held(const struct rondo_cuda_direct *d)
     return held;
 }
 
-static void take_back(struct rondo_cuda_direct *d)
+/* keep: what uploads go to stays. */
+static void take_back(struct rondo_cuda_direct *d, int keep)
 {
     int64_t end_ns = rondo_now_ns() + rondo_params()->p2p_check;
-    d->own[OWN].mem = d->memory;
+    if (!keep) {
+        d->own[OWN].mem = d->memory;
+    }
     for (int k = 0; k < RONDO_DIRECT_REGIONS; k++) {
         STORE(mine(d)->note[k].serial, 0);
         for (int i = 0; i < d->config.nlocal; i++) {
@@ -528,8 +538,9 @@ void rondo_cuda_direct_close(struct rondo_exec *exec)
     if (d == NULL) {
         return;
     }
+    RONDO_INFO(RONDO_SUBSYS_DESTROY, "rank %d: %llu works went to direct kernels", exec->config.rank, (unsigned long long)d->works);
     if (d->places != NULL) {
-        take_back(d);
+        take_back(d, exec->stuck);
     } else if (!exec->stuck) {
         rondo_gpu_mem_close(&d->memory);
     }

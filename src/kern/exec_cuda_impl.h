@@ -91,9 +91,10 @@ struct rondo_exec {
     struct rondo_cuda_pinned words_memory, ring, staging;
     struct rondo_gpu_words *words[2];       /* of launches, of captured launches */
     struct rondo_gpu_words *words_there[2]; /* at the device's address */
-    CUstream own;
-    CUevent done;     /* the last launch's end */
-    CUevent captured; /* the same inside a capture */
+    CUstream own;                           /* that launches are in for another device's stream */
+    CUstream uploads;                       /* never captures, and has no launch to wait for */
+    CUevent done;                           /* the last launch's end */
+    CUevent captured;                       /* the same inside a capture */
     /* what collectives read */
     CUdeviceptr wiring, line;
     const struct rondo_ports *ports; /* the host's */

@@ -18,7 +18,8 @@ enum {
     RONDO_LAUNCH_INLINE = 22,        /* works that travel as kernel arguments: a launch stays under 4 KiB */
     RONDO_LAUNCH_P2P = 8,            /* sends and receives of one block */
     RONDO_DIRECT_RANKS = RONDO_WARP, /* that reach into one another's memory: a lane each */
-    RONDO_DIRECT_REGIONS = 32        /* of a rank's memory; 0 is none of the user's */
+    RONDO_DIRECT_REGIONS = 32,       /* of a rank's memory; 0 is none of the user's */
+    RONDO_DIRECT_PIECE = 16          /* bytes: a window of each rank's block is whole ones of these; an element, at least */
 };
 
 /* Why a kernel ended a communicator. */
@@ -67,7 +68,7 @@ struct rondo_gpu_region {
 /* Where a rank reaches all of them. */
 struct rondo_gpu_reach {
     uint32_t nranks, index;
-    uint64_t stage_bytes;                            /* of a place to stage data in: a channel has two, used in turn */
+    uint64_t stage_bytes; /* of a place to stage data in, a piece for each rank at least: a channel has two, used in turn */
     struct rondo_gpu_cell *cell[RONDO_DIRECT_RANKS]; /* of each rank: [channel * nranks + writer] */
     uint8_t *stage[RONDO_DIRECT_RANKS];              /* [(2 * channel + turn) * stage_bytes] */
 };
