@@ -3,13 +3,14 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define MARGIN 128 /* guard bytes on either side of a buffer */
 
 /* A buffer with its guards, remembered whole so that any byte that changed can be seen. */
 struct box {
     unsigned char *mem, *data, *image;
-    size_t bytes;
+    size_t bytes, mapped; /* mapped: what munmap gets; 0: none */
     int in_heap;
     unsigned char *device; /* NULL: the library gets this memory itself */
     int in_room;           /* device is the run's */
@@ -34,6 +35,14 @@ static int takes_heap(const struct coll_run *run)
 {
     static unsigned boxes;
     return run->memory == COLL_HEAP || (run->memory == COLL_MIXED && (boxes++ + (unsigned)run->rank) % 3 != 0);
+}
+
+/* Mixed: those that do not lie in the heap lie at one address in all processes, which is no one memory for that. */
+static void *same_place(int which, size_t bytes)
+{
+    void *at = (void *)(uintptr_t)((1ull << 44) + ((uint64_t)which << 36));
+    void *mem = mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return mem == MAP_FAILED ? NULL : mem;
 }
 
 static unsigned char filler(size_t i) { return (unsigned char)(0x5b + i * 37); }
@@ -64,6 +73,7 @@ static void box_init(const struct coll_run *run, struct box *box, int which, siz
     box->bytes = bytes + offset + 2 * MARGIN;
     box->in_heap = takes_heap(run);
     box->device = NULL;
+    box->mapped = 0;
     box->in_room = box->bytes <= run->room[which].bytes;
     if (box->in_room) {
         box->device = run->room[which].memory;
@@ -72,6 +82,9 @@ static void box_init(const struct coll_run *run, struct box *box, int which, siz
     }
     if (box->in_heap) {
         TEST_MUST(rondo_mem_alloc((void **)&box->mem, box->bytes), NULL);
+    } else if (run->memory == COLL_MIXED) {
+        box->mapped = box->bytes;
+        box->mem = same_place(which, box->bytes);
     } else {
         box->mem = aligned_alloc(64, (box->bytes + 63) & ~(size_t)63);
     }
@@ -108,6 +121,8 @@ static void box_release(struct box *box)
     }
     if (box->in_heap) {
         TEST_MUST(rondo_mem_free(box->mem), NULL);
+    } else if (box->mapped > 0) {
+        munmap(box->mem, box->mapped);
     } else {
         free(box->mem);
     }

@@ -57,15 +57,16 @@ static int carry(const struct rondo_direct *d, int r, int writes, void *here, co
     return 0;
 }
 
-/* To whom the act gives a result that lies here; `same`: what the root has in its place already. */
-static int give(const struct rondo_work *w, uint32_t act, size_t at, uint8_t *from, const uint8_t *same, size_t bytes, rondo_status *status)
+/* To whom the act gives a result that lies here, but rank `has`, if it has it in its place (src) already: other ranks' addresses, which may be the same, are of other processes. */
+static int give(const struct rondo_work *w, uint32_t act, size_t at, uint8_t *from, int has, const uint8_t *src, size_t bytes,
+                rondo_status *status)
 {
     const struct rondo_direct *d = w->direct;
     int all = (act & RONDO_PUSH) != 0;
     for (int i = 1; i < d->nlocal && (act & (RONDO_PUSH | RONDO_PUSH_ROOT)); i++) {
         int r = (d->index + i) % d->nlocal;
         uint8_t *to = d->out[r] + at;
-        if ((all || r == w->seat.root) && to != same && !carry(d, r, 1, from, to, bytes, status)) {
+        if ((all || r == w->seat.root) && (r != has || to != src) && !carry(d, r, 1, from, to, bytes, status)) {
             return 0;
         }
     }
@@ -91,7 +92,7 @@ static int reduce_chunk(struct rondo_exec *exec, const struct rondo_work *w, con
     if (w->divide) {
         rondo_divide(first, bytes / w->elem_bytes, (rondo_dtype)w->dtype, w->seat.nranks);
     }
-    return give(w, flow->step.act, to, first, NULL, bytes, status);
+    return give(w, flow->step.act, to, first, d->index, NULL, bytes, status);
 }
 
 static int copy_chunk(const struct rondo_work *w, const struct rondo_flow *flow, size_t at, size_t bytes, rondo_status *status)
@@ -101,12 +102,12 @@ static int copy_chunk(const struct rondo_work *w, const struct rondo_flow *flow,
     const uint8_t *src = d->in[source] + flow->in * w->elem_bytes + at;
     size_t to = flow->out * w->elem_bytes + at;
     if (source != d->index) {
-        return carry(d, source, 0, w->out + to, src, bytes, status) && give(w, flow->step.act, to, w->out + to, src, bytes, status);
+        return carry(d, source, 0, w->out + to, src, bytes, status) && give(w, flow->step.act, to, w->out + to, source, src, bytes, status);
     }
     if (w->out + to != src) {
         rondo_copy(w->out + to, src, bytes, w->stream);
     }
-    return give(w, flow->step.act, to, w->out + to, src, bytes, status);
+    return give(w, flow->step.act, to, w->out + to, source, src, bytes, status);
 }
 
 int rondo_cma_move(struct rondo_exec *exec, const struct rondo_work *w, const struct rondo_flow *flow, size_t n, rondo_status *status)
