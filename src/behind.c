@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "comm.h"
 
-enum { MOST_NAMED = 4, FRESH_NS = 100000000 /* an answer of so long ago is as good as a new one: ranks are not asked more often */ };
+enum { MOST_NAMED = 4 };
 
 /* A rank and the last collective it made; seq 0: none. */
 struct behind {
@@ -67,7 +67,7 @@ static void ask_afar(struct rondo_ctx *ctx, struct laggards *who)
     while (n > 0 && rondo_now_ns() < end) {
         for (int i = n - 1; i >= 0; i--) {
             struct behind b = { .rank = ranks[i] };
-            int known = rondo_control_last_call(ctx->control, b.rank, begin - FRESH_NS, &b.last);
+            int known = rondo_control_last_call(ctx->control, b.rank, begin - RONDO_CONTROL_ASK_NS, &b.last);
             int is_here = rondo_control_state_of(ctx->control, b.rank) == 0;
             if (known > 0 || (known == 0 && is_here)) {
                 add(who, ctx, &b);

@@ -9,14 +9,7 @@
 #include "comm.h"
 
 /* A turn that looks at a socket is a system call: so many of them are a spin of some length. */
-enum {
-    SPINS = 2000,
-    NET_SPINS = 64,
-    FIRST_STALL_CHECK = 8,
-    OTHER_STALL_CHECKS = 4096,
-    AFAR_STALL_CHECKS = 256,
-    ANSWER_NS = RONDO_ANSWER_NS
-};
+enum { SPINS = 2000, NET_SPINS = 64, FIRST_STALL_CHECK = 8, OTHER_STALL_CHECKS = 4096, AFAR_STALL_CHECKS = 256 };
 static const int64_t linger_ns = 3000000000; /* a slice takes a millisecond at most */
 
 void rondo_call_text(const struct rondo_call *call, char *text, size_t size)
@@ -77,7 +70,7 @@ static int find_difference(struct rondo_ctx *ctx, int peer, uint64_t seq, struct
 /* A rank of another node is asked, and answers soon. */
 static int find_difference_soon(struct rondo_ctx *ctx, int peer, uint64_t seq, struct rondo_call *mine, struct rondo_call *theirs)
 {
-    int64_t end = rondo_now_ns() + ANSWER_NS;
+    int64_t end = rondo_now_ns() + RONDO_ANSWER_NS;
     int moved, far = ctx->layout.node_of[peer] != ctx->layout.node;
     while (far && !rondo_control_call_of(ctx->control, peer, 0, theirs) && rondo_now_ns() < end) {
         (void)rondo_control_turn(ctx->control, &moved);

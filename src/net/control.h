@@ -26,7 +26,12 @@ struct rondo_call {
     uint8_t reserved[29]; /* not carried */
 };
 
-enum { RONDO_CALL_RING = 16, RONDO_MAIL_BYTES = 1024, RONDO_CONTROL_ASKED = 8 /* ranks of other nodes whose calls are kept */ };
+enum {
+    RONDO_CALL_RING = 16,
+    RONDO_MAIL_BYTES = 1024,
+    RONDO_CONTROL_ASKED = 8 /* ranks of other nodes whose calls are kept */,
+    RONDO_CONTROL_ASK_NS = 100000000 /* and how often they are asked */
+};
 
 struct rondo_control_config {
     int rank, nranks;
@@ -84,7 +89,7 @@ rondo_status rondo_control_turn(struct rondo_control *control, int *moved);
 void rondo_control_call_begin(struct rondo_control *control, const struct rondo_call *call);
 void rondo_control_call_end(struct rondo_control *control, uint64_t seq);
 /** A rank's last call (the newest when seq is 0). @return 0 when it is not (any more) in the ring. A rank of another node is asked: 0 until the
- * answer has come; what it said at most 100 ms before the last time that it was asked for. */
+ * answer has come; what it said at most RONDO_CONTROL_ASK_NS before the last time that it was asked for. */
 int rondo_control_call_of(struct rondo_control *control, int rank, uint64_t seq, struct rondo_call *call);
 /** A rank's last call. @return 1: here it is; 0: it has made none; -1: it is of another node, is asked, and has not answered since then (rondo_now_ns). */
 int rondo_control_last_call(struct rondo_control *control, int rank, int64_t since_ns, struct rondo_call *call);

@@ -9,8 +9,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-#define ASK_NS (100 * INT64_C(1000000)) /* between questions about the calls of one rank */
-
 _Static_assert(RONDO_CALL_RING * sizeof(struct rondo_call) <= RONDO_MAIL_BYTES, "an answer holds the ring");
 _Static_assert(sizeof(struct rondo_wire_head) == 40 && sizeof(struct rondo_wire_hello) == 48 && sizeof(struct rondo_wire_welcome) == 32,
                "the same everywhere");
@@ -269,7 +267,7 @@ int rondo_wire_call_of(struct rondo_control *control, int rank, uint64_t seq, in
     }
     asked = asked_of(control->wire, rank);
     asked->used_ns = now;
-    if (now - asked->asked_ns >= ASK_NS && rondo_wire_state_of(control, rank) == RONDO_WIRE_ALIVE) {
+    if (now - asked->asked_ns >= RONDO_CONTROL_ASK_NS && rondo_wire_state_of(control, rank) == RONDO_WIRE_ALIVE) {
         asked->asked_ns = now;
         rondo_wire_say(control, rank, RONDO_WIRE_ASK, 0, NULL, 0);
     }
