@@ -246,12 +246,28 @@ static int only_xml(const struct tool_given *given)
            !given->given[TOPO_DUMP_GRAPH] && !given->given[TOPO_WHY] && !given->given[TOPO_SIMULATE] && !given->given[TOPO_EXPLAIN];
 }
 
+/* Two documents in one stream are neither. */
+static int one_on_stdout(const struct tool_given *given)
+{
+    static const enum topo_option documents[] = { TOPO_JSON, TOPO_SVG, TOPO_HTML, TOPO_DUMP_XML, TOPO_DUMP_GRAPH };
+    int n = 0;
+    for (size_t i = 0; i < RONDO_COUNTOF(documents); i++) {
+        const char *file = given->value[documents[i]][0];
+        n += given->given[documents[i]] && (file == NULL || strcmp(file, "-") == 0);
+    }
+    if (n > 1) {
+        fprintf(stderr, "%s: %d documents would go to standard output: give each but one a FILE\n", program, n);
+    }
+    return n <= 1;
+}
+
 static int run(const struct tool_given *given)
 {
     struct report report = { 0 };
     struct report_request request;
     struct rondo_draw draw;
     int width = -1;
+    if (!one_on_stdout(given)) return EXIT_USE;
     if (given->given[TOPO_WIDTH] && (width = tool_options_number(&topo_options, given, TOPO_WIDTH, 0, 10000)) < 0) return EXIT_USE;
     const char *color = given->value[TOPO_COLOR][0];
     /* A launcher's processes may write to a terminal of its own, whose text then goes to a file. */
