@@ -143,17 +143,21 @@ static void destroy_completes_queued_work(void **state)
 
 static void streams_after_abort(struct fake_rank *r)
 {
-    int x = 1;
+    int x = 1, *queued = r->arg; /* ranks whose calls are accepted: after an abort none is */
     rondo_stream stream;
     FAKE_OK(r, rondo_stream_create(&stream));
     if (r->rank == 0) {
-        fake_sleep_ms(30); /* the others wait by then; nothing depends on it */
+        double end = fake_now() + 30;
+        while (__atomic_load_n(queued, __ATOMIC_ACQUIRE) < r->nranks - 1 && fake_now() < end) {
+            fake_sleep_ms(1);
+        }
         FAKE_OK(r, rondo_comm_abort(r->comm));
         r->comm = NULL;
     } else {
         for (int k = 0; k < 5; k++) {
             FAKE_OK(r, rondo_all_reduce(&x, &x, 1, RONDO_INT32, RONDO_SUM, r->comm, stream));
         }
+        __atomic_add_fetch(queued, 1, __ATOMIC_RELEASE);
         FAKE_CHECK(r, rondo_stream_synchronize(stream) == RONDO_REMOTE_ERROR);
         FAKE_CHECK(r, fake_has(rondo_last_error(r->comm), "rank 0 on ") && fake_has(rondo_last_error(r->comm), "aborted"), "%s",
                    rondo_last_error(r->comm));
@@ -166,9 +170,10 @@ static void streams_after_abort(struct fake_rank *r)
 
 static void streams_tell_that_their_communicator_was_aborted(void **state)
 {
+    int queued = 0;
     (void)state;
     fake_params(NULL);
-    fake_ranks(3, streams_after_abort, NULL);
+    fake_ranks(3, streams_after_abort, &queued);
 }
 
 /* ---- the life of a communicator ---- */
