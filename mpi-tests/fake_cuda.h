@@ -27,7 +27,7 @@
 
 #include "base/types.h"
 
-enum { FAKE_DEVICES = 16, FAKE_PAGE = 4096, FAKE_GRANULE = 2 << 20, FAKE_TAILS = 16 };
+enum { FAKE_DEVICES = 16, FAKE_PAGE = 4096, FAKE_GRANULE = 2 << 20, FAKE_TAILS = 16, FAKE_PARAMETER = 16384 };
 
 enum fake_kind {
     FAKE_CONTEXT,
@@ -124,7 +124,16 @@ void fake_open_memory(void);
 
 /* ---- fake_cuda_stream.c, fake_cuda_graph.c, fake_cuda_kernel.c ---- */
 
-enum fake_op_kind { FAKE_OP_COPY, FAKE_OP_SET, FAKE_OP_HOST, FAKE_OP_RECORD, FAKE_OP_KERNEL, FAKE_OP_GRAPH, FAKE_OP_NOTHING };
+enum fake_op_kind {
+    FAKE_OP_COPY,
+    FAKE_OP_SET,
+    FAKE_OP_HOST,
+    FAKE_OP_RECORD,
+    FAKE_OP_KERNEL,
+    FAKE_OP_GRAPH,
+    FAKE_OP_WORDS,
+    FAKE_OP_NOTHING
+};
 
 struct fake_wait {
     struct CUstream_st *stream;
@@ -145,8 +154,8 @@ struct fake_op {
     void *arg;
     CUevent event;
     CUfunction function;
-    void *parameter; /* of a kernel: a copy */
-    uint32_t blocks, threads;
+    void *parameter;          /* of a kernel, or CUstreamBatchMemOpParams: a copy of FAKE_PARAMETER bytes */
+    uint32_t blocks, threads; /* blocks: words of a batch, too */
     CUgraphExec graph;
 };
 

@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PARAMETER_BYTES = 4096 };
-
 struct node {
     struct fake_op op;
     int before[FAKE_TAILS], nbefore;
@@ -157,8 +155,8 @@ static CUgraph graph_copy(const struct CUgraph_st *graph)
         }
         node = &copy->node[copy->n++];
         *node = graph->node[i];
-        if (node->op.parameter != NULL && (node->op.parameter = malloc(PARAMETER_BYTES)) != NULL) {
-            memcpy(node->op.parameter, graph->node[i].op.parameter, PARAMETER_BYTES);
+        if (node->op.parameter != NULL && (node->op.parameter = malloc(FAKE_PARAMETER)) != NULL) {
+            memcpy(node->op.parameter, graph->node[i].op.parameter, FAKE_PARAMETER);
         }
     }
     for (int i = 0; copy != NULL && i < graph->nretained; i++) {

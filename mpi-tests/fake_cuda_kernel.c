@@ -103,7 +103,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z,
         x != ((const struct rondo_launch *)parameters[0])->nblocks) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    op.parameter = calloc(1, 4096); /* what arguments may have at most */
+    op.parameter = calloc(1, FAKE_PARAMETER); /* arguments have 4 KiB at most */
     if (op.parameter == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
     memcpy(op.parameter, parameters[0], sizeof(struct rondo_launch));
     pthread_mutex_lock(&fake.lock);

@@ -1,6 +1,7 @@
 /* The tests' CUDA driver: streams, which are a thread and a queue each, and events, which are places in a queue. */
 #include "fake_cuda.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +18,22 @@ static int waits(const struct fake_op *op)
     return 0;
 }
 
+/* One after the other; a write comes behind all that its stream did before, as it does by default. */
+static void run_words(const struct fake_op *op)
+{
+    const CUstreamBatchMemOpParams *one = op->parameter;
+    for (uint32_t i = 0; i < op->blocks; i++, one++) {
+        uint32_t *word = (uint32_t *)(uintptr_t)one->waitValue.address;
+        if (one->operation == CU_STREAM_MEM_OP_WRITE_VALUE_32) {
+            __atomic_store_n(word, one->writeValue.value, __ATOMIC_SEQ_CST);
+        } else {
+            while ((int32_t)(__atomic_load_n(word, __ATOMIC_SEQ_CST) - one->waitValue.value) < 0) {
+                sched_yield();
+            }
+        }
+    }
+}
+
 CUresult fake_run(const struct fake_op *op)
 {
     switch (op->kind) {
@@ -25,6 +42,7 @@ CUresult fake_run(const struct fake_op *op)
     case FAKE_OP_HOST: op->fn(op->arg); return CUDA_SUCCESS;
     case FAKE_OP_KERNEL: return fake_run_kernel(op);
     case FAKE_OP_GRAPH: return fake_run_graph(op->graph);
+    case FAKE_OP_WORDS: run_words(op); return CUDA_SUCCESS;
     default: return CUDA_SUCCESS;
     }
 }
@@ -198,6 +216,32 @@ CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes, CUst
 {
     const struct fake_op op = { .kind = FAKE_OP_SET, .to = (void *)to, .value = value, .bytes = bytes };
     return issue("cuMemsetD8Async", stream, &op);
+}
+
+/* Only 32 bits; waits only for "at least", in order of the difference. */
+static int is_word(const CUstreamBatchMemOpParams *one)
+{
+    const int waits = one->operation == CU_STREAM_MEM_OP_WAIT_VALUE_32;
+    return (waits || one->operation == CU_STREAM_MEM_OP_WRITE_VALUE_32) && one->waitValue.address % 4 == 0 &&
+           fake_find((uintptr_t)one->waitValue.address) != NULL && fake_range_fits((uintptr_t)one->waitValue.address, 4) &&
+           one->waitValue.flags == (unsigned)(waits ? CU_STREAM_WAIT_VALUE_GEQ : CU_STREAM_WRITE_VALUE_DEFAULT);
+}
+
+CUresult cuStreamBatchMemOp(CUstream stream, unsigned n, CUstreamBatchMemOpParams *words, unsigned flags)
+{
+    struct fake_op op = { .kind = FAKE_OP_WORDS, .blocks = n };
+    CUresult result = flags == 0 && n > 0 && n < 256 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&fake.lock);
+    for (unsigned i = 0; result == CUDA_SUCCESS && i < n; i++) {
+        result = is_word(&words[i]) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    }
+    pthread_mutex_unlock(&fake.lock);
+    if (result != CUDA_SUCCESS) return result;
+    if ((op.parameter = calloc(1, FAKE_PARAMETER)) == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+    memcpy(op.parameter, words, sizeof(*words) * n);
+    result = issue("cuStreamBatchMemOp", stream, &op);
+    if (result != CUDA_SUCCESS) free(op.parameter);
+    return result;
 }
 
 CUresult cuLaunchHostFunc(CUstream stream, CUhostFn fn, void *arg)

@@ -40,7 +40,7 @@ static void run_all(struct coll_run *run, const struct options *o)
         }
         coll_list_free(&list);
         test_watchdog((int)o->timeout_s);
-        if (o->memory != COLL_DEVICE && (o->only_groups || (wish->coll == NULL && wish->type < 0 && wish->op < 0))) {
+        if (run->memory != COLL_DEVICE && (o->only_groups || (wish->coll == NULL && wish->type < 0 && wish->op < 0))) {
             coll_group_tests(run, wish->full ? 20 : 3);
         }
     }
@@ -54,7 +54,7 @@ static void usage(void)
            "  --coll NAME    one collective, or groups       --type T, --op O   only these\n"
            "  --most BYTES   of a rank's block, where the way is slow (no limit)\n"
            "  --memory KIND  ordinary (default), heap: of rondo_mem_alloc, mixed: other buffers on each rank, device: of GPUs, no groups; "
-           "device-heap\n"
+           "device-heap: of rondo_mem_alloc_device\n"
            "  --case TEXT    the one case that a failure printed\n"
            "  --timeout S    give up when nothing moves for S seconds (120)\n"
            "Environment: RONDO_ALGO and RONDO_PROTO force algorithm and protocol.\nCollectives:");

@@ -10,7 +10,7 @@
 enum { COLL_ALIGN_SEND = 1, COLL_ALIGN_RECV = 2 }; /* that buffer begins one element after a multiple of 64 bytes */
 
 /* What buffers of single calls are made of. */
-enum coll_memory { COLL_ORDINARY, COLL_HEAP, COLL_MIXED, COLL_DEVICE };
+enum coll_memory { COLL_ORDINARY, COLL_HEAP, COLL_MIXED, COLL_DEVICE, COLL_DEVICE_HEAP };
 
 struct coll_case {
     const struct test_coll *coll;
@@ -34,7 +34,7 @@ struct coll_run {
         unsigned char *memory;
         size_t bytes;
         int open;
-    } room[2]; /* coll_run_room */
+    } room[2]; /* coll_run_room; device-heap: what is larger lies elsewhere */
 };
 
 /* Which cases. */

@@ -5,7 +5,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define MARGIN 128 /* guard bytes on either side of a buffer */
+#define MARGIN 128       /* guard bytes on either side of a buffer */
+enum { ROOM = 2 << 20 }; /* what a device shares at least */
 
 /* A buffer with its guards, remembered whole so that any byte that changed can be seen. */
 struct box {
@@ -17,7 +18,7 @@ struct box {
 };
 
 static const char *const memory_names[] = {
-    [COLL_ORDINARY] = "ordinary", [COLL_HEAP] = "heap", [COLL_MIXED] = "mixed", [COLL_DEVICE] = "device"
+    [COLL_ORDINARY] = "ordinary", [COLL_HEAP] = "heap", [COLL_MIXED] = "mixed", [COLL_DEVICE] = "device", [COLL_DEVICE_HEAP] = "device-heap"
 };
 
 int coll_memory_by_name(const char *name)
@@ -167,8 +168,12 @@ void coll_run_init(struct coll_run *run, uint64_t seed, size_t most, int memory)
 {
     *run = (struct coll_run){ .seed = seed, .rank = test.rank, .nranks = test.nranks, .memory = memory, .most = most };
     snprintf(run->again, sizeof(run->again), "mpirun -n %d mpi_coll", test.nranks);
-    if (memory == COLL_DEVICE) {
+    if (memory == COLL_DEVICE || memory == COLL_DEVICE_HEAP) {
+        run->memory = COLL_DEVICE;
         run_on_device(run);
+        for (int which = 0; which < 2 && memory == COLL_DEVICE_HEAP; which++) {
+            coll_run_room(run, which, ROOM, 1);
+        }
     } else {
         TEST_MUST(rondo_comm_create(MPI_COMM_WORLD, NULL, &run->comm), NULL);
         TEST_MUST(rondo_stream_create(&run->stream), NULL);

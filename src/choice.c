@@ -48,6 +48,16 @@ static void log_table(const struct rondo_ctx *ctx, enum rondo_coll coll, size_t 
     RONDO_INFO(RONDO_SUBSYS_TUNING, "rank %d: %s of %zu bytes, predicted us: %s", ctx->rank, rondo_coll_name(coll), bytes, text);
 }
 
+/* Over which groups it goes: each way between two of a level's, of those that a tree over them has, is passed by all of the buffer once in each direction, which is the least there can be. */
+static void log_nest(const struct rondo_ctx *ctx, size_t bytes)
+{
+    const struct rondo_group_levels *levels = &ctx->layout.model.levels;
+    char text[128], edges[128];
+    RONDO_INFO(RONDO_SUBSYS_TUNING, "rank %d: nested over %s; 2 x %zu bytes over each of: %s", ctx->rank,
+               rondo_levels_text(levels, ctx->nranks, text, sizeof(text)), bytes,
+               rondo_levels_edges_text(levels, ctx->nranks, 0, edges, sizeof(edges)));
+}
+
 static rondo_status choose(struct rondo_ctx *ctx, const struct rondo_task *t, struct rondo_choice *choice)
 {
     size_t bytes = rondo_task_bytes(t), board = board_of(ctx);
@@ -64,6 +74,9 @@ static rondo_status choose(struct rondo_ctx *ctx, const struct rondo_task *t, st
         RONDO_INFO(RONDO_SUBSYS_TUNING, "rank %d: %s of %zu bytes: %s, %s, %d channel%s", ctx->rank,
                    rondo_coll_name((enum rondo_coll)t->coll), bytes, rondo_algo_name((enum rondo_algo)choice->algo),
                    rondo_proto_name((enum rondo_proto)choice->proto), choice->nchannels, choice->nchannels == 1 ? "" : "s");
+        if (choice->algo == RONDO_ALGO_NESTED) {
+            log_nest(ctx, bytes);
+        }
     }
     return RONDO_SUCCESS;
 }
@@ -79,23 +92,23 @@ static rondo_status choose_other(struct rondo_ctx *ctx, const struct rondo_task 
     return RONDO_SUCCESS;
 }
 
-/* A measured choice was so on memory that is not open: two-shot is for that which is, if it is predicted to be faster there. */
+/* A measured choice was so on memory that is not open: what opens buffers is for that which is, if it is predicted to be faster there. */
 static void prefer_open(const struct rondo_ctx *ctx, const struct rondo_task *t, struct rondo_choice *choice)
 {
     enum rondo_coll coll = (enum rondo_coll)t->coll;
-    const struct rondo_schedule *schedule = rondo_schedule_find(coll, RONDO_ALGO_TWOSHOT);
-    double us;
-    if (!choice->measured || schedule == NULL || ctx->board == NULL ||
-        (ctx->allowed.protos[coll][RONDO_ALGO_TWOSHOT] & schedule->protos) == 0) {
-        return;
-    }
-    us = schedule->cost_us(&ctx->layout, coll, RONDO_PROTO_SIMPLE, 1, rondo_task_bytes(t), ctx->board->capacity);
-    if (us >= 0 && us < choice->us) {
-        *choice = (struct rondo_choice){ .algo = RONDO_ALGO_TWOSHOT, .proto = RONDO_PROTO_SIMPLE, .nchannels = 1, .us = us };
+    int measured = choice->measured && ctx->board != NULL;
+    for (int a = 0; measured && a < RONDO_NUM_ALGOS; a++) {
+        const struct rondo_schedule *schedule = rondo_algo_opens((enum rondo_algo)a) ? rondo_schedule_find(coll, (enum rondo_algo)a) : NULL;
+        double us = schedule != NULL && (ctx->allowed.protos[coll][a] & schedule->protos) != 0
+                        ? schedule->cost_us(&ctx->layout, coll, RONDO_PROTO_SIMPLE, 1, rondo_task_bytes(t), ctx->board->capacity)
+                        : -1;
+        if (us >= 0 && us < choice->us) {
+            *choice = (struct rondo_choice){ .algo = (uint8_t)a, .proto = RONDO_PROTO_SIMPLE, .nchannels = 1, .us = us };
+        }
     }
 }
 
-/* all_to_all is made of messages; where ranks see one another's memory, of one work as all_gather's, in which everyone takes another block. */
+/* all_to_all is made of messages; where ranks see one another's memory, of one work as all_gather's, in which everyone takes another block: over the board, which need not ask whose memory is open, where it holds it. */
 static int choose_all_to_all(const struct rondo_ctx *ctx, const struct rondo_task *t, struct rondo_choice choice[2])
 {
     static const enum rondo_algo algos[] = { RONDO_ALGO_ONESHOT, RONDO_ALGO_TWOSHOT };
@@ -104,7 +117,7 @@ static int choose_all_to_all(const struct rondo_ctx *ctx, const struct rondo_tas
     choice[0] = messages;
     choice[0].us = rondo_p2p_cost_us(&ctx->layout, RONDO_COLL_ALL_TO_ALL, RONDO_PROTO_SIMPLE, 1, bytes, board);
     choice[1] = choice[0];
-    for (size_t i = 0; ctx->open_buffers != NULL && i < RONDO_COUNTOF(algos); i++) {
+    for (size_t i = 0; ctx->open_buffers != NULL && i < RONDO_COUNTOF(algos) && choice[0].algo != RONDO_ALGO_ONESHOT; i++) {
         const struct rondo_schedule *schedule = rondo_schedule_find(RONDO_COLL_ALL_GATHER, algos[i]);
         struct rondo_choice with = { .algo = (uint8_t)algos[i], .proto = RONDO_PROTO_SIMPLE, .nchannels = 1 };
         with.us = (ctx->allowed.protos[RONDO_COLL_ALL_TO_ALL][algos[i]] & schedule->protos) != 0
@@ -131,7 +144,7 @@ int rondo_plan_choose(struct rondo_ctx *ctx, const struct rondo_task *t, struct 
     if (*status == RONDO_SUCCESS && ctx->forced == NULL) {
         prefer_open(ctx, t, &choice[0]);
     }
-    if (*status != RONDO_SUCCESS || choice[0].algo != RONDO_ALGO_TWOSHOT) {
+    if (*status != RONDO_SUCCESS || !rondo_algo_opens((enum rondo_algo)choice[0].algo)) {
         return *status == RONDO_SUCCESS;
     }
     if (ctx->device != NULL && t->op < RONDO_NUM_OPS) {
@@ -202,7 +215,9 @@ void rondo_plan_cut(const struct rondo_ctx *ctx, struct rondo_work *w, const str
                     int nchannels)
 {
     channel_part(w, t->count, channel, nchannels);
-    if (w->algo == RONDO_ALGO_ONESHOT || w->algo == RONDO_ALGO_TWOSHOT) {
+    if (w->algo == RONDO_ALGO_NESTED) {
+        w->chunk = rondo_min_size(whole_chunk(w, map), rondo_nested_chunk(&ctx->layout, w->elem_bytes));
+    } else if (w->algo == RONDO_ALGO_ONESHOT || w->algo == RONDO_ALGO_TWOSHOT) {
         w->chunk = whole_chunk(w, map);
     } else if (t->counts != NULL) {
         struct rondo_work longest = *w;

@@ -282,11 +282,11 @@ rondo_status rondo_ctx_fail(struct rondo_ctx *ctx, rondo_status status, int whos
         ctx->failure = status;
         snprintf(ctx->failure_text, sizeof(ctx->failure_text), "%s", rondo_error_text());
         __atomic_store_n(&ctx->state, RONDO_COMM_FAILED, __ATOMIC_RELEASE);
-        if (ctx->device != NULL) {
-            rondo_device_abort(ctx);
-        }
         if (ctx->control != NULL) {
             rondo_control_abort(ctx->control, status, whose, ctx->failure_text);
+        }
+        if (ctx->device != NULL) { /* peers know by now that what this rank's streams still bring is worth nothing */
+            rondo_device_abort(ctx);
         }
     }
     return status;

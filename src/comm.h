@@ -229,6 +229,8 @@ void rondo_layout_trees(struct rondo_layout *layout);
  * Lives as long as the layout.
  */
 const char *rondo_layout_net(const struct rondo_layout *layout, int channel, int port, int is_send);
+/** What ranks of this node send on rings and trees to other nodes through this rank's GPU (PXN), as the graphs say: the same conns, with the same nets, as those ranks' own layouts have. rondo_free. */
+rondo_status rondo_layout_relayed(const struct rondo_layout *layout, struct rondo_relayed **list, int *n);
 void rondo_layout_release(struct rondo_layout *layout);
 
 /* ---- link.c: the conns of a communicator ---- */
@@ -244,6 +246,10 @@ void rondo_links_close(struct rondo_ctx *ctx);
 /** Ranks this one has or (after an error) would have links with, ascending, without repetition. @return how many. */
 int rondo_links_peers(const struct rondo_ctx *ctx, int *peers);
 rondo_status rondo_p2p_get(struct rondo_ctx *ctx, int peer, int is_send, struct rondo_p2p **p2p);
+/** Protocols that messages between GPUs may use besides Simple, as a mask: the same on all ranks. */
+uint32_t rondo_message_protos(const struct rondo_ctx *ctx);
+/** How a message of so many bytes goes: both ends find the same, of a link whose protocols both have. */
+enum rondo_proto rondo_message_proto(const struct rondo_link *link, size_t bytes);
 
 /* ---- plan.c ---- */
 
@@ -255,6 +261,9 @@ rondo_status rondo_plan_add(struct rondo_plan *plan, const struct rondo_task *ta
 rondo_status rondo_plan_cached(struct rondo_ctx *ctx, const struct rondo_task *task, struct rondo_cached **cached);
 /** All calls are in: every send to itself has its receive? */
 rondo_status rondo_plan_check(const struct rondo_plan *plan);
+/* plan_memory.c: one more run, zeroed; memory that lives as long as the plan's works. */
+rondo_status rondo_plan_next_run(struct rondo_plan *plan, struct rondo_run **run);
+rondo_status rondo_plan_temp(struct rondo_plan *plan, size_t bytes, void **memory);
 void rondo_plan_reset(struct rondo_plan *plan);
 void rondo_plan_release(struct rondo_plan *plan);
 

@@ -174,6 +174,26 @@ void rondo_device_broken(struct rondo_ctx *ctx, int rank, const uint8_t *ways)
     }
 }
 
+rondo_status rondo_device_relay(struct rondo_ctx *ctx, struct rondo_shm_name *name)
+{
+    struct rondo_relayed *list;
+    int n;
+    RONDO_TRY(RONDO_NEW_ARRAY(ctx->device->relays, ctx->layout.nlocal, "what other GPUs send for this one"));
+    ctx->net.relays = ctx->device->relays;
+    RONDO_TRY(rondo_layout_relayed(&ctx->layout, &list, &n));
+    rondo_net_relay(&ctx->net, list, n, ctx->layout.protos, name);
+    rondo_free(list);
+    return RONDO_SUCCESS;
+}
+
+void rondo_device_relayed(struct rondo_ctx *ctx, int rank, const struct rondo_shm_name *name)
+{
+    const struct rondo_layout *l = &ctx->layout;
+    if (l->node_of[rank] == l->node && ctx->device->relays != NULL) {
+        ctx->device->relays[l->local_of[rank]] = *name;
+    }
+}
+
 /* ---- running, and the end ---- */
 
 rondo_status rondo_device_prepare(struct rondo_ctx *ctx)
@@ -286,6 +306,7 @@ void rondo_device_free(struct rondo_ctx *ctx)
     pthread_mutex_destroy(&device->wake_lock);
     rondo_free(device->names);
     rondo_free(device->ways);
+    rondo_free(device->relays);
     rondo_free(device->wait);
     rondo_free(device);
     ctx->device = NULL;

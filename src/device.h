@@ -46,6 +46,9 @@ rondo_status rondo_device_check_ways(struct rondo_ctx *ctx);
 /** This rank's ways, as phase "gpus" has left them: layout.max_local bytes for round "ways"; and what another rank of the node said. */
 void rondo_device_ways(const struct rondo_ctx *ctx, uint8_t *ways);
 void rondo_device_broken(struct rondo_ctx *ctx, int rank, const uint8_t *ways);
+/** For round "ways": what other GPUs of the node send through this one (rondo_net_relay), once it is known how they reach it; and what another rank of the node said. */
+rondo_status rondo_device_relay(struct rondo_ctx *ctx, struct rondo_shm_name *name);
+void rondo_device_relayed(struct rondo_ctx *ctx, int rank, const struct rondo_shm_name *name);
 /** The executor; then, when hello has passed, the conns on the device, and the thread. */
 rondo_status rondo_device_prepare(struct rondo_ctx *ctx);
 rondo_status rondo_device_start(struct rondo_ctx *ctx);
@@ -81,6 +84,8 @@ size_t rondo_device_table_bytes(const struct rondo_ctx *ctx);
 void rondo_device_table(struct rondo_ctx *ctx);
 rondo_status rondo_device_join(struct rondo_ctx *ctx, int *silent);
 size_t rondo_device_board_bytes(const struct rondo_ctx *ctx);
+/** Any context: is a call to be offered to the copy engines (RONDO_COPY_GPU)? The same on all ranks. */
+int rondo_device_copies(const struct rondo_task *task);
 
 #else
 
@@ -116,6 +121,14 @@ static inline rondo_status rondo_device_names(struct rondo_ctx *ctx, void *(*rec
 static inline rondo_status rondo_device_check_ways(struct rondo_ctx *ctx) { return (void)ctx, RONDO_SUCCESS; }
 static inline void rondo_device_ways(const struct rondo_ctx *ctx, uint8_t *ways) { (void)ctx, (void)ways; }
 static inline void rondo_device_broken(struct rondo_ctx *ctx, int rank, const uint8_t *ways) { (void)ctx, (void)rank, (void)ways; }
+static inline rondo_status rondo_device_relay(struct rondo_ctx *ctx, struct rondo_shm_name *name)
+{
+    return (void)ctx, (void)name, RONDO_SUCCESS;
+}
+static inline void rondo_device_relayed(struct rondo_ctx *ctx, int rank, const struct rondo_shm_name *name)
+{
+    (void)ctx, (void)rank, (void)name;
+}
 static inline rondo_status rondo_device_prepare(struct rondo_ctx *ctx) { return (void)ctx, rondo_device_none(); }
 static inline rondo_status rondo_device_start(struct rondo_ctx *ctx) { return (void)ctx, rondo_device_none(); }
 static inline void rondo_device_stop(struct rondo_ctx *ctx) { (void)ctx; }
@@ -144,6 +157,7 @@ static inline size_t rondo_device_table_bytes(const struct rondo_ctx *ctx) { ret
 static inline void rondo_device_table(struct rondo_ctx *ctx) { (void)ctx; }
 static inline rondo_status rondo_device_join(struct rondo_ctx *ctx, int *silent) { return (void)ctx, (void)silent, RONDO_SUCCESS; }
 static inline size_t rondo_device_board_bytes(const struct rondo_ctx *ctx) { return (void)ctx, (size_t)0; }
+static inline int rondo_device_copies(const struct rondo_task *task) { return (void)task, 0; }
 static inline void rondo_device_bytes(const struct rondo_ctx *ctx, const void **send, void **recv) { (void)ctx, (void)send, (void)recv; }
 static inline rondo_status rondo_device_scratch(struct rondo_plan *plan, size_t bytes, void **memory)
 {

@@ -90,6 +90,7 @@ struct launch {
     CUstream stream;
     uint64_t first_seq, last_seq;
     int open;
+    int met; /* for calls by copy engines */
 };
 
 /* The conn of a message on the device. RONDO_IN_PROGRESS: its other end has not come. */
@@ -120,7 +121,8 @@ static rondo_status connect_some(struct launch *l)
 {
     rondo_status all = RONDO_SUCCESS;
     for (int i = 0; i < l->nruns; i++) {
-        rondo_status status = is_message(l, &l->runs[i]) ? wire_message(l, &l->runs[i]) : RONDO_SUCCESS;
+        rondo_status status = is_message(l, &l->runs[i]) && !rondo_run_stays_out(&l->runs[i]) ? wire_message(l, &l->runs[i])
+                                                                                              : RONDO_SUCCESS;
         if (status == RONDO_IN_PROGRESS) {
             all = status;
         } else {
@@ -184,6 +186,14 @@ static rondo_status turn_all(struct launch *l, int n, rondo_status (*step)(struc
 static rondo_status step_connect(struct launch *l, int *moved)
 {
     *moved = 0;
+    if (!l->met) {
+        rondo_status status;
+        pthread_mutex_lock(&l->ctx->device->lock);
+        status = rondo_exec_cuda_meet(l->ctx->exec, l->runs, l->nruns);
+        pthread_mutex_unlock(&l->ctx->device->lock);
+        RONDO_TRY(status);
+        *moved = l->met = 1;
+    }
     return connect_some(l);
 }
 

@@ -18,6 +18,7 @@ struct rondo_device {
     int sharers_here;             /* in this process */
     struct rondo_gpu_name *names; /* by local rank */
     uint8_t *ways;
+    struct rondo_shm_name *relays;
     /* Held while a plan is made and launched, and by the thread while it looks at calls. Not while something is waited for. */
     pthread_mutex_t lock;
     /* Collectives whose end is not noted yet: the launch after which they are done. */

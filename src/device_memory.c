@@ -108,6 +108,7 @@ rondo_status rondo_device_direct_open(struct rondo_ctx *ctx)
     if (!wants_direct(ctx)) {
         return RONDO_SUCCESS;
     }
+    config.copies = rondo_params()->copy_gpu > 0;
     config.stage_bytes = rondo_round_up(rondo_max_size((size_t)rondo_params()->direct_gpu, least), RONDO_CTRL_ALIGN);
     for (int i = 0; i < config.nlocal; i++) {
         uint8_t way = ctx->device->ways[i];
@@ -131,6 +132,15 @@ rondo_status rondo_device_join(struct rondo_ctx *ctx, int *silent)
     *silent = status == RONDO_IN_PROGRESS ? ctx->layout.local_ranks[local] : *silent;
     ctx->layout.model.gpu.direct = (int32_t)rondo_exec_cuda_direct_stage(ctx->exec);
     return status;
+}
+
+int rondo_device_copies(const struct rondo_task *t)
+{
+    static const uint8_t can[RONDO_NUM_COLLS] = {
+        [RONDO_COLL_ALL_GATHER] = 1, [RONDO_COLL_ALL_GATHERV] = 1, [RONDO_COLL_BROADCAST] = 1, [RONDO_COLL_ALL_TO_ALL] = 1
+    };
+    return t->ctx->device != NULL && t->ctx->forced == NULL && can[t->coll] && rondo_exec_cuda_copies(t->ctx->exec) &&
+           rondo_task_bytes(t) >= (size_t)rondo_params()->copy_gpu;
 }
 
 size_t rondo_device_board_bytes(const struct rondo_ctx *ctx) { return rondo_exec_cuda_direct_stage(ctx->exec); }

@@ -218,7 +218,7 @@ static void *watch(void *arg)
         }
         look(ctx);
         __atomic_store_n(&d->idle, 1, __ATOMIC_SEQ_CST); /* before the look whether it may sleep: whoever launches after it wakes us */
-        if (sleep_until_woken(d, !failed && is_busy(ctx) ? (proxied ? 1 : LOOK_MS) : IDLE_MS)) {
+        if (sleep_until_woken(d, is_busy(ctx) ? (!failed && proxied ? 1 : LOOK_MS) : IDLE_MS)) {
             break;
         }
     }
@@ -243,7 +243,7 @@ rondo_status rondo_device_watch(struct rondo_ctx *ctx)
     pthread_condattr_t attr;
     sigset_t all, before;
     int error;
-    RONDO_TRY(RONDO_NEW_ARRAY(d->wait, 2 * ctx->layout.nchannels, "what the blocks wait for"));
+    RONDO_TRY(RONDO_NEW_ARRAY(d->wait, 2 * ctx->layout.nchannels + 1, "what the blocks wait for"));
     want_slices(ctx, 0); /* hello is over */
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);

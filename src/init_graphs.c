@@ -99,6 +99,7 @@ static void fill_net(struct rondo_ctx *ctx)
     if (ctx->device != NULL) {
         rondo_device_slots(net->slot_bytes);
         net->device = rondo_device_gpu(ctx);
+        net->lazy_protos = rondo_message_protos(ctx);
     }
     net->progress = &ctx->progress;
     net->name = ctx->name;

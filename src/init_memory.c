@@ -23,7 +23,8 @@ rondo_status rondo_init_open_buffers(struct rondo_ctx *ctx)
     struct rondo_direct_config config = { .nlocal = ctx->layout.nlocal,
                                           .index = ctx->layout.local_rank,
                                           .one_process = one_process(ctx),
-                                          .serve = ctx->net.shm_mode == RONDO_SHM_SOCKET };
+                                          .serve = ctx->net.shm_mode == RONDO_SHM_SOCKET,
+                                          .nest = ctx->layout.nest };
     int32_t *pids;
     rondo_status status;
     if (ctx->board == NULL || ctx->device != NULL) {

@@ -232,7 +232,8 @@ static rondo_status finish_params(struct rondo_init *init)
 
 struct ways_record {
     struct rondo_round_head head;
-    uint8_t ways[]; /* by local rank of the node; room for the fullest one's */
+    struct rondo_shm_name relay; /* this rank's memory for conns that others send through its GPU; zero: none */
+    uint8_t ways[];              /* by local rank of the node; room for the fullest one's */
 };
 
 static int has_ways(const struct rondo_init *init) { return init->ctx->device != NULL && init->ctx->layout.max_local > 1; }
@@ -267,6 +268,7 @@ static rondo_status start_ways(struct rondo_init *init)
     mine = init->mine;
     if (init->local == RONDO_SUCCESS) {
         rondo_device_ways(init->ctx, mine->ways);
+        rondo_init_keep(init, rondo_device_relay(init->ctx, &mine->relay));
     }
     return rondo_init_allgather(init);
 }
@@ -285,6 +287,7 @@ static rondo_status finish_ways(struct rondo_init *init)
     for (int r = 0; r < init->ctx->nranks; r++) {
         const struct ways_record *record = rondo_init_record(init, r);
         rondo_device_broken(init->ctx, r, record->ways);
+        rondo_device_relayed(init->ctx, r, &record->relay);
     }
     return RONDO_SUCCESS;
 }

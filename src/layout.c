@@ -156,20 +156,63 @@ void rondo_layout_trees(struct rondo_layout *layout)
     }
 }
 
+/* Of a rank of this node, with its tree; -1: none. */
+static int net_of(const struct rondo_layout *layout, int rank, const struct rondo_tree *tree, int channel, int port, int is_send)
+{
+    int child = port - RONDO_PORT_CHILD, peer;
+    if (port == RONDO_PORT_RING) {
+        return rondo_stitch_net(layout->stitch, rank, channel, is_send);
+    }
+    peer = port == RONDO_PORT_PARENT ? tree->parent : child >= 0 && child < tree->nchildren ? tree->child[child] : -1;
+    return peer < 0 || layout->node_of[peer] == layout->node ? -1 : rondo_stitch_tree_net(layout->stitch, rank, channel);
+}
+
 const char *rondo_layout_net(const struct rondo_layout *layout, int channel, int port, int is_send)
 {
-    const struct rondo_tree *tree = &layout->channel[channel].tree;
-    int child = port - RONDO_PORT_CHILD, peer = -1, net;
-    if (layout->stitch == NULL) {
-        return NULL;
+    return layout->stitch == NULL
+               ? NULL
+               : rondo_stitch_net_name(layout->stitch, layout->rank,
+                                       net_of(layout, layout->rank, &layout->channel[channel].tree, channel, port, is_send));
+}
+
+/* What a rank of this node sends on a channel to other nodes through this rank's GPU. @return how many. */
+static int relayed_by(const struct rondo_layout *layout, int rank, int channel, struct rondo_relayed *list)
+{
+    const struct rondo_ring *ring = &layout->channel[channel].ring;
+    struct rondo_channel_layout view;
+    int n = 0;
+    rondo_stitch_channel(layout->stitch, rank, channel, &view);
+    for (int port = RONDO_PORT_RING; port < RONDO_PORT_CHILD + view.tree.nchildren; port++) {
+        int net = net_of(layout, rank, &view.tree, channel, port, 1);
+        int to = port == RONDO_PORT_RING     ? ring->rank_at[(ring->index_of[rank] + 1) % layout->nranks]
+                 : port == RONDO_PORT_PARENT ? view.tree.parent
+                                             : view.tree.child[port - RONDO_PORT_CHILD];
+        if (to >= 0 && layout->node_of[to] != layout->node && rondo_stitch_relay(layout->stitch, rank, net) == layout->local_rank) {
+            list[n++] = (struct rondo_relayed){
+                .from = rank, .to = to, .channel = channel, .net_name = rondo_stitch_net_name(layout->stitch, rank, net)
+            };
+        }
     }
-    if (port == RONDO_PORT_RING) {
-        net = rondo_stitch_net(layout->stitch, layout->rank, channel, is_send);
-    } else {
-        peer = port == RONDO_PORT_PARENT ? tree->parent : child >= 0 && child < tree->nchildren ? tree->child[child] : -1;
-        net = peer < 0 || layout->node_of[peer] == layout->node ? -1 : rondo_stitch_tree_net(layout->stitch, layout->rank, channel);
+    return n;
+}
+
+rondo_status rondo_layout_relayed(const struct rondo_layout *layout, struct rondo_relayed **list_out, int *n)
+{
+    enum { A_CHANNEL = 2 + RONDO_TREE_FAN };
+    struct rondo_relayed *list;
+    *list_out = NULL;
+    *n = 0;
+    if (layout->stitch == NULL || layout->nlocal < 2) {
+        return RONDO_SUCCESS;
     }
-    return rondo_stitch_net_name(layout->stitch, layout->rank, net);
+    RONDO_TRY(RONDO_NEW_ARRAY(list, (size_t)A_CHANNEL * (size_t)layout->nlocal * (size_t)layout->nchannels, "conns of other GPUs"));
+    for (int i = 0; i < layout->nlocal; i++) {
+        for (int c = 0; layout->local_ranks[i] != layout->rank && c < layout->nchannels; c++) {
+            *n += relayed_by(layout, layout->local_ranks[i], c, &list[*n]);
+        }
+    }
+    *list_out = list;
+    return RONDO_SUCCESS;
 }
 
 /* Channels with one order share its arrays. */
@@ -195,6 +238,7 @@ void rondo_layout_release(struct rondo_layout *layout)
     rondo_free(layout->cards);
     rondo_free(layout->grouped[0].link);
     rondo_free(layout->grouped[1].link);
+    rondo_nest_destroy(layout->nest);
     rondo_stitch_destroy(layout->stitch);
     rondo_free(layout->local_ranks);
     rondo_free(layout->local_of);

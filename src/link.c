@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/param.h"
 #include "coll/exchange.h"
 #include "comm.h"
 
@@ -162,6 +163,18 @@ int rondo_links_peers(const struct rondo_ctx *ctx, int *peers)
         }
     }
     return kept;
+}
+
+uint32_t rondo_message_protos(const struct rondo_ctx *ctx)
+{
+    uint32_t ll = ctx->allowed.protos[RONDO_COLL_SEND][RONDO_ALGO_P2P] & 1u << RONDO_PROTO_LL;
+    return rondo_params()->p2p_ll_threshold > 0 ? ll : 0;
+}
+
+enum rondo_proto rondo_message_proto(const struct rondo_link *link, size_t bytes)
+{
+    int small = bytes <= (size_t)rondo_params()->p2p_ll_threshold;
+    return small && (link->protos >> RONDO_PROTO_LL & 1) ? RONDO_PROTO_LL : RONDO_PROTO_SIMPLE;
 }
 
 rondo_status rondo_p2p_get(struct rondo_ctx *ctx, int peer, int is_send, struct rondo_p2p **p2p_out)

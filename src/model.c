@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/param.h"
 #include "coll/cost_gpu.h"
 
 enum { SM_VOLTA = 70, SM_HOPPER = 90 };
@@ -135,6 +136,7 @@ void rondo_model_from_graphs(struct rondo_model *model, const struct rondo_stitc
     gpu->nchannels = summary->nchannels > gpu->nchannels ? summary->nchannels : gpu->nchannels;
     gpu->sm = ring->min_sm;
     gpu->host = host_of(ring->cpus);
+    gpu->p2p_ll = (int32_t)rondo_params()->p2p_ll_threshold;
     gpu->ring = model_graph(ring);
     gpu->tree = model_graph(tree);
     if (summary->nnodes > 1 && summary->min_nets == 0) {

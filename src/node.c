@@ -158,6 +158,26 @@ static void log_gdr(const struct rondo_layout *layout, const struct rondo_peer *
     }
 }
 
+/* Which GPUs send by a net through another one, and why. */
+static void log_pxn(const struct rondo_layout *layout, const struct rondo_peer *peers, const struct rondo_topo *topo)
+{
+    struct rondo_topo_verdict verdict;
+    char name[RONDO_MACHINE_NAME + 32];
+    uint8_t relay[RONDO_NET_DEVS];
+    for (int net = 0; topo->all_gpus && layout->nnodes > 1 && net < topo->nnets; net++) {
+        rondo_topo_relays(topo, net, relay, RONDO_NET_DEVS);
+        for (int dev = 0; dev < layout->nlocal && dev < RONDO_NET_DEVS; dev++) {
+            if (relay[dev] != 0) {
+                rondo_topo_pxn(topo, dev, net, &verdict);
+                RONDO_INFO(RONDO_SUBSYS_GRAPH | RONDO_SUBSYS_NET, "rank %d sends by %s through the GPU of rank %d (PXN): %s",
+                           peers[layout->local_ranks[dev]].rank,
+                           rondo_topo_point_name(topo, rondo_topo_net_point(topo, net), name, sizeof(name)),
+                           peers[layout->local_ranks[relay[dev] - 1]].rank, verdict.reason);
+            }
+        }
+    }
+}
+
 /* Do the ranks' cores say where they are: on cores that the machine has, and not on the same ones for all? */
 static int are_bound_there(const struct rondo_topo_rank *ranks, int n, const struct rondo_cores *all)
 {
@@ -276,6 +296,7 @@ rondo_status rondo_node_graphs(const struct rondo_layout *layout, const struct r
     if (ways != NULL) {
         fill_ways(layout, peers, topo, ways);
         log_gdr(layout, peers, topo);
+        log_pxn(layout, peers, topo);
     }
     RONDO_TRY_GOTO(make_graphs(topo, graphs), out);
     RONDO_TRY_GOTO(rondo_graphs_pack_topo(topo, graphs, bytes, n), out);
@@ -379,10 +400,12 @@ static rondo_status fill_cards(struct rondo_layout *layout, const struct rondo_s
     for (int net = 0; net < nnets; net++) {
         const char *name = rondo_stitch_net_name(stitch, layout->rank, net);
         uint32_t gdr = rondo_stitch_gdr(stitch, layout->rank, net);
-        if (name != NULL && gdr != 0) {
+        int relay = rondo_stitch_relay(stitch, layout->rank, net);
+        if (name != NULL && (gdr != 0 || relay >= 0)) {
             struct rondo_card *card = &layout->cards[layout->ncards++];
             snprintf(card->name, sizeof(card->name), "%s", name);
             card->gdr = gdr;
+            card->relay = relay >= 0 && relay < layout->nlocal ? 1 + layout->local_ranks[relay] : 0;
         }
     }
     return RONDO_SUCCESS;
@@ -395,7 +418,9 @@ static rondo_status fill_grouped(struct rondo_layout *layout, const struct rondo
     for (int which = 0; cut != NULL && !layout->rank_order && which < 2; which++) {
         RONDO_TRY(rondo_group_tree_create(&layout->grouped[which], layout->nranks, cut, rondo_stitch_summary(stitch)->levels.n, which, 0));
     }
-    return RONDO_SUCCESS;
+    return cut == NULL || layout->rank_order ? RONDO_SUCCESS
+                                             : rondo_nest_create(&layout->nest, layout->nranks, layout->channel[0].ring.rank_at, cut,
+                                                                 rondo_stitch_summary(stitch)->levels.n);
 }
 
 /* What was chosen: how the edges of trees and rings go over the levels. RONDO_DETERMINISM=strict has rank order instead. */

@@ -9,7 +9,7 @@
 #include "base/param.h"
 #include "device.h"
 
-enum { MIN_RUNS = 16, PREMUL_OP = RONDO_NUM_OPS };
+enum { PREMUL_OP = RONDO_NUM_OPS };
 
 /* ---- calls: what all ranks must agree on ---- */
 
@@ -60,87 +60,6 @@ static void note_call(struct rondo_plan *plan, const struct rondo_task *t, uint3
     }
 }
 
-/* ---- memory of a plan ---- */
-
-static rondo_status next_run(struct rondo_plan *plan, struct rondo_run **run)
-{
-    if (plan->nruns == plan->capacity) {
-        int capacity = plan->capacity == 0 ? MIN_RUNS : 2 * plan->capacity;
-        struct rondo_run *runs;
-        RONDO_TRY(RONDO_NEW_ARRAY(runs, capacity, "the works of a group"));
-        if (plan->nruns > 0) {
-            memcpy(runs, plan->runs, sizeof(*runs) * (size_t)plan->nruns);
-        }
-        rondo_free(plan->runs);
-        plan->runs = runs;
-        plan->capacity = capacity;
-    }
-    *run = &plan->runs[plan->nruns++];
-    memset(*run, 0, sizeof(**run));
-    (*run)->open = &plan->open;
-    return RONDO_SUCCESS;
-}
-
-struct temp {
-    struct temp *next;
-    size_t bytes;
-} RONDO_ALIGNED(RONDO_CACHE_LINE);
-
-static const size_t most_spared = 64 << 20;
-
-/* Memory that lives as long as the plan's works. */
-static rondo_status plan_temp(struct rondo_plan *plan, size_t bytes, void **memory)
-{
-    struct temp *block = plan->spare;
-    plan->spare = NULL;
-    if (block == NULL || block->bytes < bytes) {
-        rondo_free(block);
-        RONDO_TRY(rondo_calloc(&block, 1, sizeof(*block) + bytes, "a copy of the arguments"));
-        block->bytes = bytes;
-    }
-    block->next = plan->temp;
-    plan->temp = block;
-    *memory = block + 1;
-    return RONDO_SUCCESS;
-}
-
-/* The largest block of moderate size stays. */
-static void temp_release(struct rondo_plan *plan, struct temp *block)
-{
-    struct temp *spare = plan->spare;
-    if (block->bytes > most_spared || (spare != NULL && spare->bytes >= block->bytes)) {
-        rondo_free(block);
-        return;
-    }
-    rondo_free(spare);
-    plan->spare = block;
-}
-
-void rondo_plan_reset(struct rondo_plan *plan)
-{
-    while (RONDO_UNLIKELY(plan->temp != NULL)) {
-        struct temp *block = plan->temp;
-        plan->temp = block->next;
-        temp_release(plan, block);
-    }
-    plan->nruns = plan->nself = 0;
-    plan->scratch = 0;
-    plan->open = 0;
-    plan->first_seq = plan->last_seq = 0;
-}
-
-void rondo_plan_release(struct rondo_plan *plan)
-{
-    rondo_plan_reset(plan);
-    rondo_free(plan->runs);
-    rondo_free(plan->self);
-    rondo_free(plan->spare);
-    plan->spare = NULL;
-    plan->runs = NULL;
-    plan->self = NULL;
-    plan->capacity = plan->self_capacity = 0;
-}
-
 /* ---- works ---- */
 
 static void fill_op(const struct rondo_ctx *ctx, struct rondo_work *w, const struct rondo_task *t)
@@ -168,7 +87,7 @@ static rondo_status add_local(struct rondo_plan *plan, const struct rondo_task *
     if (count == 0 || (in == out && t->op < RONDO_NUM_OPS)) {
         return RONDO_SUCCESS;
     }
-    RONDO_TRY(next_run(plan, &run));
+    RONDO_TRY(rondo_plan_next_run(plan, &run));
     w = &run->work;
     fill_op(plan->ctx, w, t);
     w->divide = 0;
@@ -183,6 +102,17 @@ static rondo_status add_local(struct rondo_plan *plan, const struct rondo_task *
     run->schedule = rondo_schedule_find(RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING);
     rondo_run_begin(run);
     return RONDO_SUCCESS;
+}
+
+/* Does this rank see nobody else's call word in the run? */
+static int only_sends(const struct rondo_run *run)
+{
+    const struct rondo_work *w = &run->work;
+    if (w->coll != RONDO_COLL_BROADCAST && w->coll != RONDO_COLL_REDUCE) {
+        return 0;
+    }
+    return w->algo == RONDO_ALGO_ONESHOT ? (w->coll == RONDO_COLL_BROADCAST) == (w->seat.index == w->seat.root)
+                                         : run->schedule->flow[0].step(&w->seat, 0).nfrom == 0;
 }
 
 static void fill_work(struct rondo_ctx *ctx, struct rondo_run *run, const struct rondo_task *t, const struct rondo_choice *choice,
@@ -205,8 +135,7 @@ static void fill_work(struct rondo_ctx *ctx, struct rondo_run *run, const struct
     run->schedule = rondo_schedule_find((enum rondo_coll)w->coll, (enum rondo_algo)w->algo);
     rondo_seat_of(&ctx->layout, channel, (enum rondo_algo)w->algo, (enum rondo_coll)w->coll, t->root, &w->seat);
     w->stream = rondo_params()->stream_size > 0 && rondo_task_bytes(t) >= (size_t)rondo_params()->stream_size;
-    run->only_sends = (w->coll == RONDO_COLL_BROADCAST || w->coll == RONDO_COLL_REDUCE) &&
-                      run->schedule->flow[0].step(&w->seat, 0).nfrom == 0;
+    run->only_sends = only_sends(run);
     rondo_plan_cut(ctx, w, t, run->schedule->map, channel, choice->nchannels);
 }
 
@@ -217,7 +146,8 @@ static void fill_run(struct rondo_ctx *ctx, struct rondo_run *run, const struct 
     fill_work(ctx, run, t, &choice[other], other ? at - choice[0].nchannels : at);
     run->work.cma = rondo_params()->cma == RONDO_CMA_ALWAYS ||
                     (rondo_params()->cma == RONDO_CMA_AUTO &&
-                     rondo_cma_cost_us(&ctx->layout, (enum rondo_coll)t->coll, rondo_task_bytes(t)) < choice[1].us);
+                     rondo_cma_cost_us(&ctx->layout, (enum rondo_algo)choice[0].algo, (enum rondo_coll)t->coll, rondo_task_bytes(t)) <
+                         choice[1].us);
     run->gate = other ? at : 0;
 }
 
@@ -229,6 +159,32 @@ static void fill_exchange(struct rondo_ctx *ctx, struct rondo_run *run, const st
     as.coll = RONDO_COLL_ALL_GATHER;
     fill_run(ctx, run, &as, choice, at);
     run->work.coll = RONDO_COLL_ALL_TO_ALL;
+}
+
+/* A run that is offered to the GPUs' copy engines; what is to run otherwise has it as its gate. */
+static void fill_copies(struct rondo_ctx *ctx, struct rondo_run *run, const struct rondo_task *t)
+{
+    static const struct rondo_choice open[2] = { { .algo = RONDO_ALGO_TWOSHOT, .proto = RONDO_PROTO_SIMPLE, .nchannels = 1 } };
+    (t->coll == RONDO_COLL_ALL_TO_ALL ? fill_exchange : fill_run)(ctx, run, t, open, 0);
+    run->copies = 1;
+}
+
+static void begin_call(const struct rondo_ctx *ctx, struct rondo_run *run, const void *in, void *out, uint32_t word)
+{
+    run->work.in = in;
+    run->work.out = out;
+    run->work.call_word = word;
+    run->work.seq = ctx->seq;
+    rondo_run_begin(run);
+}
+
+static rondo_status add_copies(struct rondo_plan *plan, const struct rondo_task *t, uint32_t word)
+{
+    struct rondo_run *run;
+    RONDO_TRY(rondo_plan_next_run(plan, &run));
+    fill_copies(plan->ctx, run, t);
+    begin_call(plan->ctx, run, t->send, t->recv, word);
+    return RONDO_SUCCESS;
 }
 
 static int is_empty(const struct rondo_task *t) { return t->counts == NULL ? t->count == 0 : rondo_task_bytes(t) == 0; }
@@ -253,6 +209,7 @@ static rondo_status add_collective(struct rondo_plan *plan, const struct rondo_t
     struct rondo_ctx *ctx = plan->ctx;
     struct rondo_choice choice[2];
     rondo_status status;
+    int copies;
     if (ctx->nranks == 1) {
         return add_alone(plan, t);
     }
@@ -263,15 +220,14 @@ static rondo_status add_collective(struct rondo_plan *plan, const struct rondo_t
     if (rondo_plan_choose(ctx, t, choice, &status) == 0) {
         return status;
     }
+    copies = rondo_device_copies(t);
+    RONDO_TRY(copies ? add_copies(plan, t, word) : RONDO_SUCCESS);
     for (int c = 0; c < choice[0].nchannels + choice[1].nchannels; c++) {
         struct rondo_run *run;
-        RONDO_TRY(next_run(plan, &run));
+        RONDO_TRY(rondo_plan_next_run(plan, &run));
         fill_run(ctx, run, t, choice, c);
-        run->work.in = t->send;
-        run->work.out = t->recv;
-        run->work.call_word = word;
-        run->work.seq = ctx->seq;
-        rondo_run_begin(run);
+        run->gate = copies ? c + 1 : run->gate;
+        begin_call(ctx, run, t->send, t->recv, word);
     }
     return RONDO_SUCCESS;
 }
@@ -289,6 +245,7 @@ static rondo_status fill_cached(struct rondo_ctx *ctx, const struct rondo_task *
 {
     struct rondo_choice choice[2];
     rondo_status status;
+    int copies = rondo_device_copies(t);
     if (rondo_plan_choose(ctx, t, choice, &status) == 0) {
         return status;
     }
@@ -298,10 +255,15 @@ static rondo_status fill_cached(struct rondo_ctx *ctx, const struct rondo_task *
     if (t->coll == RONDO_COLL_ALL_TO_ALL && choice[0].algo != RONDO_ALGO_ONESHOT) { /* messages are made anew for every call */
         return RONDO_SUCCESS;
     }
-    entry->nruns = t->coll == RONDO_COLL_ALL_TO_ALL ? 1 : choice[0].nchannels + choice[1].nchannels;
+    entry->nruns = copies + (t->coll == RONDO_COLL_ALL_TO_ALL ? 1 : choice[0].nchannels + choice[1].nchannels);
     RONDO_TRY(RONDO_NEW_ARRAY(entry->runs, entry->nruns, "the works of a repeated call"));
     for (int c = 0; c < entry->nruns; c++) {
-        (t->coll == RONDO_COLL_ALL_TO_ALL ? fill_exchange : fill_run)(ctx, &entry->runs[c], t, choice, c);
+        if (c < copies) {
+            fill_copies(ctx, &entry->runs[c], t);
+        } else {
+            (t->coll == RONDO_COLL_ALL_TO_ALL ? fill_exchange : fill_run)(ctx, &entry->runs[c], t, choice, c - copies);
+            entry->runs[c].gate = copies ? c : entry->runs[c].gate;
+        }
         entry->runs[c].open = &ctx->direct.open;
         rondo_run_begin(&entry->runs[c]); /* counts loops and steps, once */
     }
@@ -404,7 +366,6 @@ static rondo_status add_p2p(struct rondo_plan *plan, const struct rondo_task *t,
     struct rondo_ctx *ctx = plan->ctx;
     int is_send = t->coll == RONDO_COLL_SEND, peer = t->root;
     struct rondo_task agreed = { .coll = RONDO_COLL_SEND, .dtype = t->dtype, .count = t->count, .ctx = ctx };
-    struct rondo_choice choice = { .algo = RONDO_ALGO_P2P, .proto = RONDO_PROTO_SIMPLE, .nchannels = 1 };
     struct rondo_p2p *p2p;
     struct rondo_run *run;
     struct rondo_work *w;
@@ -416,12 +377,12 @@ static rondo_status add_p2p(struct rondo_plan *plan, const struct rondo_task *t,
     if (t->count == 0) {
         return RONDO_SUCCESS;
     }
-    RONDO_TRY(next_run(plan, &run));
+    RONDO_TRY(rondo_plan_next_run(plan, &run));
     w = &run->work;
     fill_op(ctx, w, t);
     w->coll = t->coll;
-    w->algo = choice.algo;
-    w->proto = choice.proto;
+    w->algo = RONDO_ALGO_P2P;
+    w->proto = (uint8_t)rondo_message_proto(&p2p->link[is_send], t->count * w->elem_bytes);
     w->call_word = rondo_call_word(p2p->calls[is_send], rondo_task_hash(&agreed));
     w->seq = seq;
     w->in = t->send;
@@ -486,14 +447,19 @@ static rondo_status add_exchange(struct rondo_plan *plan, const struct rondo_tas
         return RONDO_IN_PROGRESS;
     }
     *first = plan->nruns;
-    RONDO_TRY(next_run(plan, &run));
+    RONDO_TRY(rondo_plan_next_run(plan, &run));
     fill_exchange(plan->ctx, run, t, choice, 0);
-    run->work.in = send;
-    run->work.out = t->recv;
-    run->work.call_word = word;
-    run->work.seq = plan->ctx->seq;
-    rondo_run_begin(run);
+    begin_call(plan->ctx, run, send, t->recv, word);
     return choice[0].algo == RONDO_ALGO_ONESHOT ? RONDO_SUCCESS : RONDO_IN_PROGRESS;
+}
+
+/* A send to each peer, and after it the receive from the one as far on the other side: what comes from a peer arrives where what goes to it lies. */
+static void arrive_in_place(struct rondo_run *runs, int npeers)
+{
+    for (int i = 0; i < npeers; i++) {
+        runs[2 * i].in_place = runs[2 * i + 1].in_place = 1;
+        runs[2 * i + 1].follows = 2 * i + 1 - 2 * (npeers - 1 - i);
+    }
 }
 
 static rondo_status add_all_to_all(struct rondo_plan *plan, const struct rondo_task *t, uint32_t word)
@@ -502,24 +468,27 @@ static rondo_status add_all_to_all(struct rondo_plan *plan, const struct rondo_t
     size_t elem = rondo_dtype_size((rondo_dtype)t->dtype), block = t->count * elem;
     const char *send = t->send;
     char *recv = t->recv;
-    int v = t->coll == RONDO_COLL_ALL_TO_ALLV, first = -1;
-    if (!v && send == recv && t->count > 0) { /* in place: what leaves must not be overwritten by what arrives */
+    int v = t->coll == RONDO_COLL_ALL_TO_ALLV, first = -1, begin;
+    if (!v && t->count > 0 && rondo_device_copies(t)) {
+        first = plan->nruns;
+        RONDO_TRY(add_copies(plan, t, word));
+    }
+    if (!v && send == recv && t->count > 0 && ctx->device != NULL) { /* in place: what leaves must not be overwritten by what arrives */
         void *copy = NULL;
-        if (ctx->device != NULL) {
-            RONDO_TRY(rondo_device_scratch(plan, block * (size_t)ctx->nranks, &copy));
-            RONDO_TRY(add_local(plan, t, send, copy, t->count * (size_t)ctx->nranks));
-        } else {
-            RONDO_TRY(plan_temp(plan, block * (size_t)ctx->nranks, &copy));
-            memcpy(copy, send, block * (size_t)ctx->nranks);
+        RONDO_TRY(rondo_device_scratch(plan, block * (size_t)ctx->nranks, &copy));
+        if (first >= 0) {
+            plan->runs[first].aside = copy;
         }
+        RONDO_TRY(add_local(plan, t, send, copy, t->count * (size_t)ctx->nranks));
         send = copy;
     }
-    if (!v) {
+    if (!v && first < 0) {
         rondo_status status = add_exchange(plan, t, send, word, &first);
         if (status != RONDO_IN_PROGRESS) {
             return status;
         }
     }
+    begin = plan->nruns;
     for (int d = 0; d < ctx->nranks; d++) { /* everyone starts with another peer */
         int to = (ctx->rank + d) % ctx->nranks, from = (ctx->rank + ctx->nranks - d) % ctx->nranks;
         const char *out = send + (v ? t->send_displs[to] * elem : (size_t)to * block);
@@ -527,6 +496,9 @@ static rondo_status add_all_to_all(struct rondo_plan *plan, const struct rondo_t
         size_t nsend = v ? t->send_counts[to] : t->count, nrecv = v ? t->counts[from] : t->count;
         RONDO_TRY(add_message(plan, t, 1, to, out, NULL, nsend));
         RONDO_TRY(add_message(plan, t, 0, from, NULL, in, nrecv));
+    }
+    if (!v && send == recv) {
+        arrive_in_place(&plan->runs[begin], (plan->nruns - begin) / 2);
     }
     for (int i = first + 1; first >= 0 && i < plan->nruns; i++) {
         plan->runs[i].gate = i - first;
@@ -541,7 +513,7 @@ static rondo_status copy_arrays(struct rondo_plan *plan, struct rondo_task *t)
     if (t->counts == NULL || t->coll == RONDO_COLL_ALL_TO_ALLV) {
         return RONDO_SUCCESS;
     }
-    RONDO_TRY(plan_temp(plan, 2 * n, &copy));
+    RONDO_TRY(rondo_plan_temp(plan, 2 * n, &copy));
     memcpy(copy, t->counts, n);
     memcpy((char *)copy + n, t->displs, n);
     t->counts = copy;

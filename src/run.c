@@ -330,27 +330,48 @@ rondo_status rondo_ctx_wait(struct rondo_ctx *ctx, const int *open)
     }
 }
 
+static rondo_status compare_with(struct rondo_ctx *ctx, int peer, uint64_t seq, int *unknown)
+{
+    struct rondo_call mine, theirs;
+    if (peer == ctx->rank || !rondo_control_call_of(ctx->control, ctx->rank, seq, &mine)) {
+        return RONDO_SUCCESS;
+    }
+    if (!rondo_control_call_of(ctx->control, peer, seq, &theirs)) {
+        *unknown = 1;
+        return RONDO_SUCCESS;
+    }
+    return theirs.word == mine.word ? RONDO_SUCCESS : rondo_ctx_fail(ctx, differs(ctx, peer, &mine, &theirs), peer);
+}
+
+static rondo_status compare_run(struct rondo_ctx *ctx, const struct rondo_run *run, int *unknown)
+{
+    const struct rondo_work *w = &run->work;
+    struct rondo_step step = run->schedule->flow[0].step(&w->seat, 0);
+    for (int r = 0; w->algo == RONDO_ALGO_ONESHOT && r < w->board->nranks; r++) {
+        RONDO_TRY(compare_with(ctx, ctx->layout.local_ranks[r], w->seq, unknown));
+    }
+    for (int k = 0; k < step.nto; k++) {
+        RONDO_TRY(compare_with(ctx, w->ports->send[step.to[k]]->peer, w->seq, unknown));
+    }
+    return RONDO_SUCCESS;
+}
+
 /*
  * A rank that only sends (the root of a broadcast, a leaf of a reduce) sees nobody's call word, and two ranks that both only send would both succeed. So it compares its call
- * with those of the ranks it sends to: of two ranks, the later one sees the earlier one's.
+ * with those of the ranks it sends to, which on the board are all: of two ranks, the later one sees the earlier one's. The fence is for who has not been seen to call: mine is out before I look again.
  */
 rondo_status rondo_plan_compare(struct rondo_ctx *ctx, const struct rondo_run *runs, int nruns)
 {
-    struct rondo_call mine, theirs;
     for (int i = 0; i < nruns; i++) {
         const struct rondo_run *run = &runs[i];
-        struct rondo_step step;
+        int unknown = 0;
         if (RONDO_LIKELY(!run->only_sends) || run->work.seq == 0) {
             continue;
         }
-        __atomic_thread_fence(__ATOMIC_SEQ_CST); /* my call is out before I look at theirs */
-        step = run->schedule->flow[0].step(&run->work.seat, 0);
-        for (int k = 0; k < step.nto; k++) {
-            int peer = run->work.ports->send[step.to[k]]->peer;
-            if (rondo_control_call_of(ctx->control, ctx->rank, run->work.seq, &mine) &&
-                rondo_control_call_of(ctx->control, peer, run->work.seq, &theirs) && theirs.word != mine.word) {
-                return rondo_ctx_fail(ctx, differs(ctx, peer, &mine, &theirs), peer);
-            }
+        RONDO_TRY(compare_run(ctx, run, &unknown));
+        if (unknown) {
+            __atomic_thread_fence(__ATOMIC_SEQ_CST);
+            RONDO_TRY(compare_run(ctx, run, &unknown));
         }
     }
     return RONDO_SUCCESS;

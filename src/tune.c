@@ -17,7 +17,9 @@ rondo_status rondo_tune_allowed(struct rondo_allowed *allowed)
     const struct rondo_params *params = rondo_params();
     RONDO_TRY(rondo_allowed_parse(allowed, params->algo, params->proto));
     for (int c = 0; !params->direct && c < RONDO_NUM_COLLS; c++) {
-        allowed->protos[c][RONDO_ALGO_TWOSHOT] = 0;
+        for (int a = 0; a < RONDO_NUM_ALGOS; a++) {
+            allowed->protos[c][a] = rondo_algo_opens((enum rondo_algo)a) ? 0 : allowed->protos[c][a];
+        }
     }
     if (rondo_tune_is_strict()) {
         rondo_allowed_rank_order(allowed);

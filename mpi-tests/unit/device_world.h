@@ -5,6 +5,7 @@
 #ifndef DEVICE_WORLD_H
 #define DEVICE_WORLD_H
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -175,6 +176,66 @@ static inline void device_ranks(int n, int shared, fake_rank_fn *fn, void *arg)
 {
     struct setup setup = { .shared = shared, .fn = fn, .arg = arg };
     fake_ranks_bare(n, with_device, &setup);
+}
+
+/* One thread has all ranks, each on a GPU of its own. */
+static inline __attribute__((unused)) rondo_local *device_one_thread(int n, rondo_comm **comm)
+{
+    rondo_local *local = NULL;
+    rondo_status status = rondo_local_create(n, &local);
+    rondo_group_start();
+    for (int r = 0; r < n && status == RONDO_SUCCESS; r++) {
+        rondo_config config = device_config(r);
+        status = rondo_comm_create_local(local, r, &config, &comm[r]);
+    }
+    if (rondo_group_end() != RONDO_SUCCESS || status != RONDO_SUCCESS) {
+        fprintf(stderr, "%s\n", rondo_last_error(NULL));
+        abort();
+    }
+    return local;
+}
+
+/* ---- graphs: calls of the driver that only programs make ---- */
+
+static inline void *device_symbol(const char *name)
+{
+    void *driver = dlopen(library, RTLD_NOW | RTLD_NOLOAD), *address = driver != NULL ? dlsym(driver, name) : NULL;
+    if (address == NULL) {
+        fprintf(stderr, "%s has no %s\n", library, name);
+        abort();
+    }
+    dlclose(driver);
+    return address;
+}
+#define DEVICE_CALL_OF(name, ...) ((CUresult(*)(__VA_ARGS__))device_symbol(name))
+
+struct device_graph {
+    CUgraph graph;
+    CUgraphExec exec;
+};
+
+/* What the stream is given from here on; other ranks of this process are elsewhere. */
+static inline void device_capture(const struct device *d)
+{
+    CU(DEVICE_CALL_OF("cuStreamBeginCapture_v2", CUstream, CUstreamCaptureMode)(d->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+}
+static inline void device_graph_make(const struct device *d, struct device_graph *g)
+{
+    CU(DEVICE_CALL_OF("cuStreamEndCapture", CUstream, CUgraph *)(d->stream, &g->graph));
+    CU(DEVICE_CALL_OF("cuGraphInstantiateWithFlags", CUgraphExec *, CUgraph, unsigned long long)(&g->exec, g->graph, 0));
+}
+static inline void device_graph_run(const struct device *d, const struct device_graph *g, int times)
+{
+    CUresult (*run)(CUgraphExec, CUstream) = DEVICE_CALL_OF("cuGraphLaunch", CUgraphExec, CUstream);
+    for (int i = 0; i < times; i++) {
+        CU(run(g->exec, d->stream));
+    }
+    CU(cu()->StreamSynchronize(d->stream));
+}
+static inline void device_graph_free(const struct device_graph *g)
+{
+    CU(DEVICE_CALL_OF("cuGraphExecDestroy", CUgraphExec)(g->exec));
+    CU(DEVICE_CALL_OF("cuGraphDestroy", CUgraph)(g->graph));
 }
 
 /* ---- calls with known results ---- */

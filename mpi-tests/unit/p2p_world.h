@@ -325,7 +325,7 @@ static inline void body_gpus(struct world *w, struct rank *r)
         CHECK((end->link.tail == NULL) == is_p2p(end) && conn->step == 1 && conn->seen == 1);
         CHECK(conn->tail->tail == 1 && conn->head->head == 1);
     }
-    conns_are_apart(w, r);
+    conns_are_apart(w, r, r->ends, r->nends, w->protos);
     stream(r, r->ends, r->nends, SLICES);
 }
 

@@ -266,4 +266,57 @@ static inline void world_buffer_free(struct world_buffer *b)
     free(b->memory);
 }
 
+/* ---- a collective's buffers ---- */
+
+struct world_spec {
+    uint64_t seed;
+    int call, n, root;
+    enum rondo_coll coll;
+    rondo_dtype dtype;
+    size_t count, mis; /* of the whole buffer, or of a block; elements that inputs are off a line */
+    int in_place, avg;
+};
+
+/* Of call k of a test's job, whatever else that has. */
+#define WORLD_SPEC(job, k, to)                                                                                                \
+    (struct world_spec)                                                                                                       \
+    {                                                                                                                         \
+        .seed = (job)->seed, .call = k, .n = (job)->n, .root = (to) % (job)->n, .coll = (job)->call[k].coll,                  \
+        .dtype = (job)->call[k].dtype, .count = (job)->call[k].count, .mis = (job)->mis, .in_place = (job)->call[k].in_place, \
+        .avg = (job)->call[k].avg                                                                                             \
+    }
+
+/* Elements of an input, of an output. */
+static inline size_t world_elements(const struct world_spec *c, int out)
+{
+    return c->count * (c->coll == (out ? RONDO_COLL_ALL_GATHER : RONDO_COLL_REDUCE_SCATTER) ? (size_t)c->n : 1);
+}
+
+static inline void world_buffers_new(const struct world_spec *c, int rank, struct world_buffer *in, struct world_buffer *out)
+{
+    const size_t size = rondo_dtype_size(c->dtype), n = world_elements(c, 0);
+    *in = world_buffer_new(n * size, c->mis * size);
+    *out = world_buffer_new(world_elements(c, 1) * size, 0);
+    for (size_t i = 0; i < n; i++) {
+        world_put(c->dtype, in->data, i, world_value(c->seed, c->call, rank, i));
+    }
+}
+
+/* A rank has what it has to get. */
+static inline void world_buffers_check(const struct world_spec *c, int rank, const struct world_buffer *in, const struct world_buffer *out)
+{
+    const struct world_buffer *got = c->in_place ? in : out;
+    struct world_buffer want = world_buffer_new(got->bytes, 0);
+    for (size_t i = 0; i < world_elements(c, 1); i++) {
+        world_put(c->dtype, want.data, i, world_result(c->seed, c->call, c->coll, c->n, c->root, c->count, rank, i));
+    }
+    if (c->avg) {
+        rondo_divide(want.data, c->count, c->dtype, c->n);
+    }
+    if (c->coll != RONDO_COLL_REDUCE || rank == c->root) {
+        assert_memory_equal(got->data, want.data, want.bytes);
+    }
+    world_buffer_free(&want);
+}
+
 #endif

@@ -30,6 +30,7 @@ struct flow {
     size_t loop, done;
     uint32_t k;
     int entered, finished, met; /* met: it has come to the OPEN or CLOSE that it is at */
+    int block;                  /* of a move with GROUPS */
     struct rondo_step step;
     struct rondo_span span;
 };
@@ -53,8 +54,9 @@ struct rank {
     struct conn send[RONDO_NUM_PORTS];
     struct conn *recv[RONDO_NUM_PORTS];
     int receives_from[RONDO_NUM_PORTS];
-    struct post post[RONDO_BOARD_BANKS];
-    uint32_t op, meetings; /* posted; OPEN and CLOSE come to */
+    struct post post[RONDO_ROOTED_BANKS]; /* of one for all, all for one; else the first RONDO_BOARD_BANKS of them */
+    uint32_t op, meetings;                /* posted; OPEN and CLOSE come to */
+    uint32_t moves;                       /* with GROUPS, done */
 };
 
 struct sim {
@@ -197,7 +199,7 @@ static void make_work(struct sim *s, int channel, int r)
     k->work.algo = (uint8_t)c->algo;
     k->work.proto = RONDO_PROTO_SIMPLE;
     k->work.elem_bytes = (uint8_t)c->elem_bytes;
-    k->work.block_rank = c->algo == RONDO_ALGO_TWOSHOT || c->algo == RONDO_ALGO_ONESHOT ? NULL : s->layout->channel[channel].ring.rank_at;
+    k->work.block_rank = rondo_algo_opens(c->algo) || c->algo == RONDO_ALGO_ONESHOT ? NULL : s->layout->channel[channel].ring.rank_at;
     k->work.counts = c->counts;
     k->work.displs = c->displs;
     k->work.block = c->len;
@@ -320,13 +322,40 @@ static void count_moved(const struct sim *s, int from, int to, size_t n)
     }
 }
 
+static int is_broadcast(const struct sim *s) { return s->rank[0].work.coll == RONDO_COLL_BROADCAST; }
+static int is_rooted(const struct sim *s) { return is_broadcast(s) || s->rank[0].work.coll == RONDO_COLL_REDUCE; }
+static int root_of(const struct sim *s) { return s->rank[0].work.seat.root; }
+
+static struct post *post_of(struct sim *s, int r, uint32_t op)
+{
+    return &s->rank[r].post[op % (uint32_t)(is_rooted(s) ? RONDO_ROOTED_BANKS : RONDO_BOARD_BANKS)];
+}
+
+/* Ranks that take what rank r posts. */
+static int readers(const struct sim *s, int r) { return is_broadcast(s) ? (r == root_of(s) ? s->n - 1 : 0) : is_rooted(s) ? 1 : s->n; }
+
+/* One for all, all for one: the same credit as the board's (base/board.h). */
+static int has_credit(const struct sim *s, uint32_t op)
+{
+    for (int q = 0; q < s->n && is_rooted(s); q++) {
+        if (s->rank[q].op + RONDO_ROOTED_BANKS <= op) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 /* @return 1: moved, 0: blocked. */
 static int post_all(struct sim *s, int r, const struct flow *flow)
 {
     struct rank *k = &s->rank[r];
-    struct post *post = &k->post[++k->op & 1];
-    if (post->op != 0 && post->reads != s->n) {
-        fail(s, "rank %d overwrites post %u, which %d of %d ranks have read", r, post->op, post->reads, s->n);
+    struct post *post = post_of(s, r, k->op + 1);
+    if (!has_credit(s, k->op + 1)) {
+        return 0;
+    }
+    k->op++;
+    if (post->op != 0 && post->reads != readers(s, r)) {
+        fail(s, "rank %d overwrites post %u, which %d of %d ranks have read", r, post->op, post->reads, readers(s, r));
         return 0;
     }
     free(post->data);
@@ -334,7 +363,7 @@ static int post_all(struct sim *s, int r, const struct flow *flow)
     post->n = flow->span.n;
     post->op = k->op;
     post->reads = 0;
-    for (size_t i = 0; i < post->n; i++) {
+    for (size_t i = 0; readers(s, r) > 0 && i < post->n; i++) {
         post->data[i] = get_in(s, r, flow->span.in + i);
     }
     for (int q = 0; q < s->n; q++) {
@@ -349,7 +378,7 @@ static void take_all(struct sim *s, int r, const struct flow *flow)
     for (int q = 0; q < s->n; q++) {
         struct rondo_span span = rondo_work_span(&k->work, k->schedule->map, flow->loop, q);
         for (size_t i = 0; i < span.n; i++) {
-            put_out(s, r, span.out + i, s->rank[q].post[k->op & 1].data[i], 0);
+            put_out(s, r, span.out + i, post_of(s, q, k->op)->data[i], 0);
         }
     }
 }
@@ -357,8 +386,9 @@ static void take_all(struct sim *s, int r, const struct flow *flow)
 static int recv_all(struct sim *s, int r, const struct flow *flow)
 {
     uint32_t op = s->rank[r].op;
-    for (int q = 0; q < s->n; q++) {
-        const struct post *post = &s->rank[q].post[op & 1];
+    int from = is_broadcast(s) ? root_of(s) : 0, to = is_broadcast(s) ? from + 1 : s->n;
+    for (int q = from; q < to; q++) {
+        const struct post *post = post_of(s, q, op);
         if (post->op < op) {
             return 0;
         }
@@ -367,25 +397,33 @@ static int recv_all(struct sim *s, int r, const struct flow *flow)
             return 0;
         }
     }
-    if ((flow->step.act & RONDO_REDUCE) == 0) {
+    if (is_broadcast(s)) {
+        for (size_t i = 0; i < flow->span.n; i++) {
+            put_out(s, r, flow->span.out + i, post_of(s, from, op)->data[i], 0);
+        }
+    } else if ((flow->step.act & RONDO_REDUCE) == 0) {
         take_all(s, r, flow);
     }
     for (size_t i = 0; (flow->step.act & RONDO_REDUCE) != 0 && i < flow->span.n; i++) {
-        struct elem e = s->rank[0].post[op & 1].data[i];
+        struct elem e = post_of(s, 0, op)->data[i];
         for (int q = 1; q < s->n; q++) {
-            e = reduce(e, s->rank[q].post[op & 1].data[i]);
+            e = reduce(e, post_of(s, q, op)->data[i]);
         }
         put_out(s, r, flow->span.out + i, (flow->step.act & RONDO_FINISH) != 0 ? finish(e) : e, 0);
     }
-    for (int q = 0; q < s->n; q++) {
-        s->rank[q].post[op & 1].reads++;
-        count_moved(s, q, r, s->rank[q].post[op & 1].n);
+    for (int q = from; q < to; q++) {
+        post_of(s, q, op)->reads++;
+        count_moved(s, q, r, post_of(s, q, op)->n);
     }
     return 1;
 }
 
 static int meet(struct sim *s, int r, struct flow *flow)
 {
+    if ((flow->step.act & RONDO_OPEN) != 0 ? flow->loop > 0 : flow->loop + 1 < s->rank[r].nloops) {
+        flow->done = flow->span.n;
+        return 1;
+    }
     if (!flow->met) {
         flow->met = 1;
         s->rank[r].meetings++;
@@ -428,6 +466,80 @@ static void move_open(struct sim *s, int r, struct flow *flow)
             }
         }
     }
+}
+
+/* Who holds a block in a group inside that of this rank's step (base/nest.h), and what it has: its input where it is by itself, else what was made of it; on the way back what it gets. */
+static int inside_holder(const struct sim *s, const struct rondo_step *p, int position, int block)
+{
+    return rondo_nest_rank(s->layout->nest, p->level + 1, position, block);
+}
+
+/* @return 0: a rank whose part of the block is needed has not done the move before. */
+static int groups_ready(const struct sim *s, int r, const struct flow *flow, int block)
+{
+    const struct rondo_nest *nest = s->layout->nest;
+    int level = flow->step.level, place = nest->place[r];
+    if ((flow->step.act & RONDO_PULL) == 0) {
+        return s->rank[rondo_nest_rank(nest, level - 1, place, block)].moves >= s->rank[r].moves;
+    }
+    for (int c = rondo_nest_begin(nest, level, place); c < rondo_nest_end(nest, level, place); c = rondo_nest_end(nest, level + 1, c)) {
+        if (level < nest->nlevels && s->rank[inside_holder(s, &flow->step, c, block)].moves < s->rank[r].moves) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static struct elem groups_have(struct sim *s, int r, const struct flow *flow, int block, size_t in, size_t out)
+{
+    const struct rondo_nest *nest = s->layout->nest;
+    const struct rondo_step *p = &flow->step;
+    int place = nest->place[r], first = rondo_nest_begin(nest, p->level, place);
+    struct elem e = { 0, 0 };
+    for (int c = first; c < rondo_nest_end(nest, p->level, place); c = rondo_nest_end(nest, p->level + 1, c)) {
+        int q = inside_holder(s, p, c, block);
+        struct elem has = p->level == nest->nlevels ? get_in(s, q, in) : s->rank[q].out[out];
+        count_moved(s, q, r, 1);
+        e = c == first ? has : reduce(e, has);
+    }
+    return (p->act & RONDO_FINISH) != 0 ? finish(e) : e;
+}
+
+/* One block. @return 1: moved, 0: blocked. */
+static int move_groups(struct sim *s, int r, struct flow *flow)
+{
+    const struct rondo_nest *nest = s->layout->nest;
+    const struct rondo_step *p = &flow->step;
+    struct rank *k = &s->rank[r];
+    int place = nest->place[r], block = flow->block;
+    struct rondo_span span = rondo_work_span(&k->work, k->schedule->map, flow->loop, block);
+    size_t n = rondo_nest_holder(nest, p->level, place, block) == place ? span.n : 0;
+    if (n > 0 && !groups_ready(s, r, flow, block)) {
+        return 0;
+    }
+    for (size_t i = 0; i < n; i++) {
+        size_t in = span.in + i, out = span.out + i;
+        if ((p->act & RONDO_PULL) != 0) {
+            put_out(s, r, out, groups_have(s, r, flow, block, in, out), p->level < nest->nlevels);
+        }
+        for (int c = rondo_nest_begin(nest, p->level, place); c < rondo_nest_end(nest, p->level, place);
+             c = rondo_nest_end(nest, p->level + 1, c)) {
+            int q = inside_holder(s, p, c, block);
+            if ((p->act & RONDO_PUSH) != 0 && q != r) {
+                put_out(s, q, out, k->out[out], p->level < nest->nlevels);
+                count_moved(s, r, q, 1);
+            }
+        }
+    }
+    if (++flow->block == s->n) {
+        flow->block = 0;
+        flow->done = flow->span.n;
+        k->moves++;
+        for (int q = 0; q < s->n; q++) {
+            wake(s, q);
+        }
+    }
+    return 1;
 }
 
 static struct elem *slot_of(const struct sim *s, struct conn *conn, uint64_t step)
@@ -522,6 +634,8 @@ static int advance(struct sim *s, int r, int f)
         flow->done = moved ? flow->span.n : 0;
     } else if ((flow->step.act & (RONDO_OPEN | RONDO_CLOSE)) != 0) {
         moved = meet(s, r, flow);
+    } else if ((flow->step.act & RONDO_GROUPS) != 0) {
+        moved = move_groups(s, r, flow);
     } else if ((flow->step.act & (RONDO_PULL | RONDO_PULL_ROOT)) != 0) {
         move_open(s, r, flow);
         moved = 1;
@@ -676,7 +790,7 @@ void sim_run(const struct sim_case *c, struct sim_result *result)
         free(s.rank[r].in_memory);
         free(s.rank[r].out_memory);
         free(s.rank[r].writes);
-        for (int b = 0; b < RONDO_BOARD_BANKS; b++) {
+        for (int b = 0; b < RONDO_ROOTED_BANKS; b++) {
             free(s.rank[r].post[b].data);
         }
     }

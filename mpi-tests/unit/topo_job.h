@@ -117,6 +117,10 @@ static inline void kind_draw(struct kind *k)
         for (int kind = 0; any && kind < RONDO_NUM_GDR; kind++) {
             k->net[i].gdr[kind] = (uint64_t)draw(1 << k->ndevs);
         }
+        for (int dev = 0; any && k->ndevs > 1 && dev < k->ndevs && i % 2 != 0; dev++) {
+            k->net[i].relay[dev] = (uint8_t)(dev % 3 == 0 ? 1 + (dev + 1 + (int)(k->net[i].gdr[0] % (uint64_t)(k->ndevs - 1))) % k->ndevs
+                                                          : 0);
+        }
         int n = draw(4) ? draw(12) : draw(RONDO_NET_NAME);
         for (int at = 0; at <= n; at++) {
             k->net[i].name[at] = (char)(at < n ? '!' + draw('~' - '!' + 1) : '\0');

@@ -58,6 +58,8 @@ struct world {
     void (*body)(struct world *w, struct rank *r);
     /* What else a net has: before it is opened, before it offers, after it is closed. NULL: nothing. */
     void (*before)(struct world *w, struct rank *r), (*between)(struct world *w, struct rank *r), (*after)(struct world *w, struct rank *r);
+    rondo_status (*offer)(struct world *w, int rank); /* instead of rank_offer */
+    const char *net_name;                             /* of all links */
     struct rondo_peer peers[MAX_RANKS];
     int index[MAX_RANKS], node_of[MAX_RANKS];
     enum rondo_shm_mode mode;
@@ -132,6 +134,7 @@ static inline rondo_status rank_open(struct world *w, int rank, int max_links)
                                  .local_ranks = w->apart ? &w->self[rank] : w->index,
                                  .node_of = w->node_of,
                                  .shm_mode = w->mode,
+                                 .lazy_protos = 1u << RONDO_PROTO_LL,
                                  .progress = &r->progress,
                                  .name = "test",
                                  .arenas = w->arenas };
@@ -154,8 +157,8 @@ static inline rondo_status offer_one(struct world *w, struct rank *r, int kind, 
     }
     CHECK(r->nends < MAX_LINKS);
     end->kind = kind;
-    RONDO_TRY(
-        rondo_link_offer(&r->net, &end->link, peer, channel, is_send, w->protos, NULL, &w->records[channel][kind][from][to][is_send]));
+    RONDO_TRY(rondo_link_offer(&r->net, &end->link, peer, channel, is_send, w->protos, w->net_name,
+                               &w->records[channel][kind][from][to][is_send]));
     r->nends++;
     return RONDO_SUCCESS;
 }
@@ -258,7 +261,7 @@ static inline void rank_live(struct world *w, int rank)
     if (w->between != NULL) {
         w->between(w, r);
     }
-    CHECK_OK(rank_offer(w, rank));
+    CHECK_OK(w->offer != NULL ? w->offer(w, rank) : rank_offer(w, rank));
     pthread_barrier_wait(&w->barrier);
     while ((status = rank_connect(w, rank)) == RONDO_IN_PROGRESS) {
         CHECK(rondo_now_ns() < end);
@@ -394,13 +397,17 @@ static inline void stream(struct rank *r, struct end *ends, int n, uint64_t slic
 }
 
 /* Every sender fills its slots of all protocols with the conn's number; every receiver finds its own number everywhere. */
-static inline void conns_are_apart(struct world *w, const struct rank *r)
+static inline void conns_are_apart(struct world *w, const struct rank *r, const struct end *ends, int nends, uint32_t protos)
 {
     for (int pass = 0; pass < 2; pass++) {
-        for (int i = 0; i < r->nends; i++) {
-            const struct end *end = &r->ends[i];
+        for (int i = 0; i < nends; i++) {
+            const struct end *end = &ends[i];
             for (int p = 0; p < RONDO_NUM_PROTOS && end->link.is_send == (pass == 0); p++) {
                 uint32_t *word = (uint32_t *)end->link.conn.slots[p], n = RONDO_SLOTS * end->link.conn.slot_bytes[p] / 4;
+                CHECK((word != NULL) == (protos >> p & 1));
+                if (word == NULL) {
+                    continue;
+                }
                 CHECK((uintptr_t)word % RONDO_CTRL_ALIGN == 0 && n == RONDO_SLOTS * w->slot_bytes[p] / 4);
                 for (uint32_t k = 0; k < n; k++) {
                     if (pass == 0) {
@@ -424,7 +431,7 @@ static inline void body_stream(struct world *w, struct rank *r)
                        : strncmp(conn->via, "SHM/", 4) == 0 && strcmp(conn->via + 4, rondo_shm_mode_name(w->mode)) == 0);
     }
     if (!w->apart) {
-        conns_are_apart(w, r);
+        conns_are_apart(w, r, r->ends, r->nends, w->protos);
     }
     stream(r, r->ends, r->nends, SLICES);
 }
@@ -450,10 +457,13 @@ static inline void body_lazy(struct world *w, struct rank *r)
         }
         sched_yield();
     }
+    if (!w->apart) {
+        conns_are_apart(w, r, ends, n, 1u << RONDO_PROTO_SIMPLE | r->net.lazy_protos);
+    }
     stream(r, ends, n, 50);
     stream(r, r->ends, r->nends, 10);
     for (int i = 0; i < n; i++) {
-        CHECK(ends[i].link.conn.slots[RONDO_PROTO_LL] == NULL && ends[i].link.conn.channel == -1);
+        CHECK(ends[i].link.conn.channel == -1 && (!w->apart || ends[i].link.protos == 1u << RONDO_PROTO_SIMPLE)); /* a proxy carries it */
         rondo_link_close(&r->net, &ends[i].link);
     }
 }

@@ -30,28 +30,12 @@ struct job_data {
 
 /* ---- what a rank has, and what it has to get ---- */
 
-static int value_of(const struct job *j, int call, int rank, size_t i) { return world_value(j->seed, call, rank, i); }
-
-static int is_blocks(const struct call *c, int out) { return c->coll == (out ? RONDO_COLL_ALL_GATHER : RONDO_COLL_REDUCE_SCATTER); }
-static size_t elements_of(const struct job *j, const struct call *c, int out) { return c->count * (is_blocks(c, out) ? (size_t)j->n : 1); }
-
-static int result_of(const struct job *j, int call, int rank, size_t i)
-{
-    const struct call *c = &j->call[call];
-    return world_result(j->seed, call, c->coll, j->n, ROOT % j->n, c->count, rank, i);
-}
-
 static void make_buffers(const struct job *j, struct job_data *d)
 {
     for (int k = 0; k < j->ncalls; k++) {
-        const struct call *c = &j->call[k];
-        const size_t size = rondo_dtype_size(c->dtype);
+        const struct world_spec spec = WORLD_SPEC(j, k, ROOT);
         for (int r = 0; r < j->n; r++) {
-            d->in[k][r] = world_buffer_new(elements_of(j, c, 0) * size, j->mis * size);
-            d->out[k][r] = world_buffer_new(elements_of(j, c, 1) * size, 0);
-            for (size_t i = 0; i < elements_of(j, c, 0); i++) {
-                world_put(c->dtype, d->in[k][r].data, i, value_of(j, k, r, i));
-            }
+            world_buffers_new(&spec, r, &d->in[k][r], &d->out[k][r]);
         }
     }
 }
@@ -59,20 +43,9 @@ static void make_buffers(const struct job *j, struct job_data *d)
 static void check_buffers(const struct job *j, struct job_data *d)
 {
     for (int k = 0; k < j->ncalls; k++) {
-        const struct call *c = &j->call[k];
+        const struct world_spec spec = WORLD_SPEC(j, k, ROOT);
         for (int r = 0; r < j->n; r++) {
-            const struct world_buffer *got = c->in_place ? &d->in[k][r] : &d->out[k][r];
-            struct world_buffer want = world_buffer_new(got->bytes, 0);
-            for (size_t i = 0; i < elements_of(j, c, 1); i++) {
-                world_put(c->dtype, want.data, i, result_of(j, k, r, i));
-            }
-            if (c->avg) {
-                rondo_divide(want.data, c->count, c->dtype, j->n);
-            }
-            if (c->coll != RONDO_COLL_REDUCE || r == ROOT % j->n) {
-                assert_memory_equal(got->data, want.data, want.bytes);
-            }
-            world_buffer_free(&want);
+            world_buffers_check(&spec, r, &d->in[k][r], &d->out[k][r]);
         }
     }
 }
@@ -275,7 +248,8 @@ static void ll128_needs_whole_lines(void **state)
         for (int r = 0; r < j.n; r++) {
             const struct world_buffer *got = j.call[0].in_place ? &d.in[0][r] : &d.out[0][r];
             for (size_t i = 0; i < j.call[0].count; i++) {
-                wrong |= ((const int32_t *)(const void *)got->data)[i] != result_of(&j, 0, r, i);
+                wrong |= ((const int32_t *)(const void *)got->data)[i] !=
+                         world_result(j.seed, 0, j.call[0].coll, j.n, ROOT % j.n, j.call[0].count, r, i);
             }
         }
         free_buffers(&j, &d);

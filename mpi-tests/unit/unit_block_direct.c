@@ -35,19 +35,6 @@ struct job_data {
     struct world_buffer in[MOST_WORKS][WORLD_RANKS], out[MOST_WORKS][WORLD_RANKS];
 };
 
-/* ---- what a rank has, and what it has to get ---- */
-
-static int value_of(const struct job *j, int call, int rank, size_t i) { return world_value(j->seed, call, rank, i); }
-
-static int is_blocks(const struct call *c, int out) { return c->coll == (out ? RONDO_COLL_ALL_GATHER : RONDO_COLL_REDUCE_SCATTER); }
-static size_t elements_of(const struct job *j, const struct call *c, int out) { return c->count * (is_blocks(c, out) ? (size_t)j->n : 1); }
-
-static int result_of(const struct job *j, int call, int rank, size_t i)
-{
-    const struct call *c = &j->call[call];
-    return world_result(j->seed, call, c->coll, j->n, ROOT % j->n, c->count, rank, i);
-}
-
 /* ---- the ranks' memory ---- */
 
 static void make_memory(const struct job *j, struct job_data *d)
@@ -122,13 +109,8 @@ static void make_job(const struct job *j, struct job_data *d)
         d->w->rank[r].launch.direct = d->direct[r];
         d->w->rank[r].launch.nblocks = CHANNELS;
         for (int k = 0; k < j->ncalls; k++) {
-            const struct call *c = &j->call[k];
-            const size_t size = rondo_dtype_size(c->dtype);
-            d->in[k][r] = world_buffer_new(elements_of(j, c, 0) * size, j->mis * size);
-            d->out[k][r] = world_buffer_new(elements_of(j, c, 1) * size, 0);
-            for (size_t i = 0; i < elements_of(j, c, 0); i++) {
-                world_put(c->dtype, d->in[k][r].data, i, value_of(j, k, r, i));
-            }
+            const struct world_spec spec = WORLD_SPEC(j, k, ROOT);
+            world_buffers_new(&spec, r, &d->in[k][r], &d->out[k][r]);
             put_call(j, d, k, r);
         }
     }
@@ -137,20 +119,9 @@ static void make_job(const struct job *j, struct job_data *d)
 static void check_job(const struct job *j, const struct job_data *d)
 {
     for (int k = 0; k < j->ncalls; k++) {
-        const struct call *c = &j->call[k];
+        const struct world_spec spec = WORLD_SPEC(j, k, ROOT);
         for (int r = 0; r < j->n; r++) {
-            const struct world_buffer *got = c->in_place ? &d->in[k][r] : &d->out[k][r];
-            struct world_buffer want = world_buffer_new(got->bytes, 0);
-            for (size_t i = 0; i < elements_of(j, c, 1); i++) {
-                world_put(c->dtype, want.data, i, result_of(j, k, r, i));
-            }
-            if (c->avg) {
-                rondo_divide(want.data, c->count, c->dtype, j->n);
-            }
-            if (c->coll != RONDO_COLL_REDUCE || r == ROOT % j->n) {
-                assert_memory_equal(got->data, want.data, want.bytes);
-            }
-            world_buffer_free(&want);
+            world_buffers_check(&spec, r, &d->in[k][r], &d->out[k][r]);
         }
     }
 }
@@ -320,7 +291,7 @@ static void scalars_are_multiplied_before_they_are_staged(void **state)
     run_well(&j, &d, j.seed);
     for (int r = 0; r < j.n; r++) {
         for (size_t i = 0; i < j.call[0].count; i++) {
-            int32_t got, want = 2 * value_of(&j, 0, 0, i) + 3 * value_of(&j, 0, 1, i) + 4 * value_of(&j, 0, 2, i);
+            int32_t got, want = 2 * world_value(j.seed, 0, 0, i) + 3 * world_value(j.seed, 0, 1, i) + 4 * world_value(j.seed, 0, 2, i);
             memcpy(&got, d.out[0][r].data + 4 * i, 4);
             assert_int_equal(got, want);
         }

@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "base/board.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "coll/algo.h"
@@ -60,6 +61,18 @@ static void oneshot_needs_one_node_and_a_board_that_holds_it(void **state)
     assert_true(us(&two_nodes, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, 8, BOARD) < 0);
 }
 
+static void oneshot_with_a_root_is_for_few_ranks_and_bytes(void **state)
+{
+    static const enum rondo_coll colls[] = { RONDO_COLL_BROADCAST, RONDO_COLL_REDUCE };
+    struct rondo_layout few = some_layout(RONDO_ROOTED_RANKS, 1), many = some_layout(RONDO_ROOTED_RANKS + 1, 1);
+    (void)state;
+    for (size_t i = 0; i < RONDO_COUNTOF(colls); i++) {
+        assert_true(us_of(&few, colls[i], RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 1, RONDO_ROOTED_BYTES) > 0);
+        assert_true(us_of(&few, colls[i], RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 1, RONDO_ROOTED_BYTES + 1) < 0);
+        assert_true(us_of(&many, colls[i], RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 1, 8) < 0);
+    }
+}
+
 static void protocol_without_buffers_or_bandwidth_cannot_run(void **state)
 {
     struct rondo_layout l = some_layout(4, 2);
@@ -84,7 +97,7 @@ static void forms_with_counts_have_one_channel(void **state)
 }
 
 /* On one node only. */
-static int on_board(int algo) { return algo == RONDO_ALGO_ONESHOT || algo == RONDO_ALGO_TWOSHOT; }
+static int on_board(int algo) { return algo == RONDO_ALGO_ONESHOT || rondo_algo_opens((enum rondo_algo)algo); }
 
 /* More bytes, more ranks, more nodes, fewer cores: never cheaper. */
 static void more_work_never_costs_less(void **state)
@@ -93,15 +106,16 @@ static void more_work_never_costs_less(void **state)
     for (int i = 0; i < rondo_num_schedules; i++) {
         const struct rondo_schedule *s = &rondo_schedules[i];
         enum rondo_coll coll = (enum rondo_coll)s->coll;
-        int p2p = s->algo == RONDO_ALGO_P2P;
-        if (s->algo == RONDO_ALGO_EXCHANGE) {
-            continue; /* on several nodes only, and 7 ranks have more steps than 8: exchange_is_for_few_bytes_on_several_nodes */
+        int p2p = s->algo == RONDO_ALGO_P2P, rooted = s->algo == RONDO_ALGO_ONESHOT && rondo_coll_has_root(coll);
+        size_t most = rooted ? RONDO_ROOTED_BYTES : BOARD;
+        if (s->algo == RONDO_ALGO_EXCHANGE || s->algo == RONDO_ALGO_NESTED) {
+            continue; /* on several nodes only, and 7 ranks have more steps than 8: exchange_is_for_few_bytes_on_several_nodes; in groups only: unit_levels */
         }
-        for (int n = 2; n <= 64; n++) {
+        for (int n = 2; n <= (rooted ? RONDO_ROOTED_RANKS : 64); n++) {
             double last = 0;
             struct rondo_layout fewer = some_layout(n - 1, 1), l = some_layout(n, 1), nodes = some_layout(n, 2), crowded = l;
             crowded.model.ranks_per_core = 4;
-            for (size_t bytes = 0; bytes <= BOARD; bytes = 2 * bytes + 8) {
+            for (size_t bytes = 0; bytes <= most; bytes = 2 * bytes + 8) {
                 double us = s->cost_us(&l, coll, RONDO_PROTO_SIMPLE, 1, bytes, BOARD),
                        across = s->cost_us(&nodes, coll, RONDO_PROTO_SIMPLE, 1, bytes, BOARD);
                 assert_true(us > last);
@@ -176,6 +190,8 @@ static void small_sum_on_a_node_is_oneshot_and_large_one_twoshot_or_a_ring(void 
                          RONDO_SUCCESS);
         assert_int_equal(other.proto, RONDO_PROTO_LL);
         assert_int_equal(choose(&l, RONDO_COLL_ALL_GATHER, 64).algo, RONDO_ALGO_ONESHOT);
+        assert_int_equal(choose(&l, RONDO_COLL_BROADCAST, 64).algo == RONDO_ALGO_ONESHOT, n <= RONDO_ROOTED_RANKS);
+        assert_int_equal(choose(&l, RONDO_COLL_REDUCE, 64).algo == RONDO_ALGO_ONESHOT, n <= RONDO_ROOTED_RANKS);
     }
 }
 
@@ -185,13 +201,13 @@ static void the_kernel_copies_what_is_large(void **state)
     struct rondo_layout l = some_layout(2, 1), crowded;
     (void)state;
     for (size_t bytes = 8; bytes <= BIG; bytes *= 2) {
-        double cma = rondo_cma_cost_us(&l, RONDO_COLL_ALL_REDUCE, bytes),
+        double cma = rondo_cma_cost_us(&l, RONDO_ALGO_TWOSHOT, RONDO_COLL_ALL_REDUCE, bytes),
                ring = us_of(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, 1, bytes);
         assert_true(bytes > 16384 || cma > ring);
         assert_true(bytes < 1 << 20 || cma < ring);
         crowded = l;
         crowded.model.ranks_per_core = 2;
-        assert_true(rondo_cma_cost_us(&crowded, RONDO_COLL_ALL_REDUCE, bytes) > 2 * cma - 1);
+        assert_true(rondo_cma_cost_us(&crowded, RONDO_ALGO_TWOSHOT, RONDO_COLL_ALL_REDUCE, bytes) > 2 * cma - 1);
     }
 }
 
@@ -215,12 +231,12 @@ static void far_cores_copy_by_the_kernel_earlier(void **state)
         const struct rondo_layout *l = i == 0 ? &near : &far;
         for (size_t bytes = 1024; first[i] == 0; bytes *= 2) {
             double ring = us_of(l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, 1, bytes);
-            first[i] = rondo_cma_cost_us(l, RONDO_COLL_ALL_REDUCE, bytes) < ring ? bytes : 0;
+            first[i] = rondo_cma_cost_us(l, RONDO_ALGO_TWOSHOT, RONDO_COLL_ALL_REDUCE, bytes) < ring ? bytes : 0;
         }
     }
     assert_true(first[1] <= 32768 && first[1] * 4 <= first[0]);
     assert_true(us_of(&far, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TWOSHOT, RONDO_PROTO_SIMPLE, 1, 1 << 20) <
-                rondo_cma_cost_us(&far, RONDO_COLL_ALL_REDUCE, 1 << 20));
+                rondo_cma_cost_us(&far, RONDO_ALGO_TWOSHOT, RONDO_COLL_ALL_REDUCE, 1 << 20));
 }
 
 static void many_ranks_and_few_bytes_are_a_tree(void **state)
@@ -300,7 +316,7 @@ static void table_holds_what_can_run_and_choice_is_its_least(void **state)
                 for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
                     const struct rondo_schedule *s = rondo_schedule_find((enum rondo_coll)c, (enum rondo_algo)a);
                     int possible = s != NULL && !on_board(a) && a != RONDO_ALGO_EXCHANGE && (s->protos >> p & 1) != 0 &&
-                                   (p != RONDO_PROTO_LL || a == RONDO_ALGO_P2P);
+                                   p != RONDO_PROTO_LL;
                     double us = table[a][p].us;
                     assert_true(table[a][p].algo == a && table[a][p].proto == p);
                     assert_true((us >= 0) == possible && (table[a][p].nchannels > 0) == possible);
@@ -470,6 +486,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(oneshot_needs_one_node_and_a_board_that_holds_it),
+        cmocka_unit_test(oneshot_with_a_root_is_for_few_ranks_and_bytes),
         cmocka_unit_test(protocol_without_buffers_or_bandwidth_cannot_run),
         cmocka_unit_test(forms_with_counts_have_one_channel),
         cmocka_unit_test(more_work_never_costs_less),

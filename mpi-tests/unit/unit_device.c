@@ -4,8 +4,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include <dlfcn.h>
-
+#include "comm.h"
 #include "device_world.h"
 
 /* ---- collectives ---- */
@@ -173,6 +172,63 @@ static void groups_of_messages_never_block_one_another(void **state)
     device_ranks(4, 0, all_to_all_by_hand, NULL);
 }
 
+/* Slices that this rank has received by LL from another: lines that have a flag. */
+static int ll_slots_used(const struct device *d, const struct rondo_conn *conn)
+{
+    uint64_t line[2];
+    int n = 0;
+    for (int s = 0; conn->slots[RONDO_PROTO_LL] != NULL && s < RONDO_SLOTS; s++) {
+        device_get(d, line, (CUdeviceptr)(uintptr_t)conn->slots[RONDO_PROTO_LL] + (size_t)s * conn->slot_bytes[RONDO_PROTO_LL],
+                   sizeof(line));
+        n += line[0] >> 32 != 0;
+    }
+    return n;
+}
+
+/* One message of each length between two ranks, in one group: those of up to RONDO_P2P_LL_THRESHOLD go by LL, which both ends know; *arg: how many. */
+static void some_messages(struct fake_rank *r)
+{
+    static const size_t length[] = { 1, 200, 201, 256 }; /* a slice each */
+    const struct device *d = device_of(r);
+    uint8_t host[2][4][1000];
+    CUdeviceptr memory = device_new(sizeof(host));
+    const int other = 1 - r->rank, want = *(const int *)((struct place *)r->arg)->arg;
+    int used;
+    for (size_t i = 0; i < sizeof(host); i++) ((uint8_t *)host)[i] = (uint8_t)(i * 13 + (size_t)r->rank * 100 + i / 1000);
+    device_put(d, memory, host, sizeof(host));
+    FAKE_OK(r, rondo_group_start());
+    for (size_t i = 0; i < RONDO_COUNTOF(length); i++) {
+        uint8_t *send = (uint8_t *)(uintptr_t)memory + i * 1000, *recv = send + sizeof(host[0]);
+        FAKE_OK(r, rondo_send(send, length[i], RONDO_UINT8, other, r->comm, RONDO_CUDA_STREAM(d->stream)));
+        FAKE_OK(r, rondo_recv(recv, length[i], RONDO_UINT8, other, r->comm, RONDO_CUDA_STREAM(d->stream)));
+    }
+    FAKE_OK(r, rondo_group_end());
+    CU(cu()->StreamSynchronize(d->stream));
+    device_get(d, host[1], memory + sizeof(host[0]), sizeof(host[1]));
+    for (size_t k = 0; k < sizeof(host[0]); k++) {
+        uint8_t mine = (uint8_t)((k + sizeof(host[0])) * 13 + (size_t)r->rank * 100 + (k + sizeof(host[0])) / 1000);
+        uint8_t theirs = (uint8_t)(k * 13 + (size_t)other * 100 + k / 1000);
+        FAKE_CHECK(r, ((uint8_t *)host[1])[k] == (k % 1000 < length[k / 1000] ? theirs : mine), "byte %zu", k);
+    }
+    used = ll_slots_used(d, &r->comm->ctx->p2p[other]->link[0].conn);
+    FAKE_CHECK(r, used == want, "%d messages came by LL, not %d", used, want);
+    CU(cu()->MemFree(memory));
+}
+
+static void small_messages_go_by_ll(void **state)
+{
+    static const struct {
+        const char *threshold, *proto, *no_p2p;
+        int by_ll;
+    } cases[] = { { "200", "", "0", 2 }, { "16K", "", "1", 4 }, { "0", "", "0", 0 }, { "16K", "send:simple", "0", 0 } };
+    (void)state;
+    for (size_t i = 0; i < RONDO_COUNTOF(cases); i++) {
+        int by_ll = cases[i].by_ll;
+        fake_params(SMALL, "P2P_LL_THRESHOLD", cases[i].threshold, "PROTO", cases[i].proto, "P2P_DISABLE", cases[i].no_p2p, NULL);
+        device_ranks(2, 0, some_messages, &by_ll);
+    }
+}
+
 /* More works than the arguments of a launch hold, of several kernels, in one group. */
 static void many_in_a_group(struct fake_rank *r)
 {
@@ -215,13 +271,7 @@ static void one_thread_may_have_all_ranks(void **state)
     rondo_local *local;
     (void)state;
     fake_params(SMALL, "MAX_NCHANNELS", "2", NULL);
-    assert_int_equal(rondo_local_create(N, &local), RONDO_SUCCESS);
-    rondo_group_start();
-    for (int r = 0; r < N; r++) {
-        rondo_config config = device_config(r);
-        assert_int_equal(rondo_comm_create_local(local, r, &config, &comm[r]), RONDO_SUCCESS);
-    }
-    assert_int_equal(rondo_group_end(), RONDO_SUCCESS);
+    local = device_one_thread(N, comm);
     rondo_group_start();
     for (int r = 0; r < N; r++) {
         device_open(&device[r], r);
@@ -243,27 +293,9 @@ static void one_thread_may_have_all_ranks(void **state)
 
 /* ---- graphs ---- */
 
-static void *symbol(const char *name)
-{
-    void *driver = dlopen(library, RTLD_NOW | RTLD_NOLOAD), *address = driver != NULL ? dlsym(driver, name) : NULL;
-    if (address == NULL) {
-        fprintf(stderr, "%s has no %s\n", library, name);
-        abort();
-    }
-    dlclose(driver);
-    return address;
-}
-
 /* Captured once and replayed: sums and messages work on what the last replay left. */
 static void replays(struct fake_rank *r)
 {
-    CUresult (*begin)(CUstream, CUstreamCaptureMode) = (CUresult(*)(CUstream, CUstreamCaptureMode))symbol("cuStreamBeginCapture_v2");
-    CUresult (*end)(CUstream, CUgraph *) = (CUresult(*)(CUstream, CUgraph *))symbol("cuStreamEndCapture");
-    CUresult (*make)(CUgraphExec *, CUgraph,
-                     unsigned long long) = (CUresult(*)(CUgraphExec *, CUgraph, unsigned long long))symbol("cuGraphInstantiateWithFlags");
-    CUresult (*run)(CUgraphExec, CUstream) = (CUresult(*)(CUgraphExec, CUstream))symbol("cuGraphLaunch");
-    CUresult (*destroy)(CUgraph) = (CUresult(*)(CUgraph))symbol("cuGraphDestroy");
-    CUresult (*destroy_exec)(CUgraphExec) = (CUresult(*)(CUgraphExec))symbol("cuGraphExecDestroy");
     const struct device *d = device_of(r);
     enum { REPLAYS = 1000 };
     uint32_t host[4] = { (uint32_t)r->rank + 1, 0, 0, 0 }, want = 0;
@@ -272,23 +304,18 @@ static void replays(struct fake_rank *r)
     size_t counts[3] = { 1, 1, 1 }, displs[3] = { 0, 1, 2 };
     int next = (r->rank + 1) % r->nranks, before = (r->rank + r->nranks - 1) % r->nranks;
     rondo_stream stream = RONDO_CUDA_STREAM(d->stream);
-    CUgraphExec graph_exec;
-    CUgraph graph;
+    struct device_graph graph;
     device_put(d, memory, host, sizeof(host));
-    CU(begin(d->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)); /* other ranks of this process are elsewhere */
+    device_capture(d);
     FAKE_OK(r, rondo_group_start());
     FAKE_OK(r, rondo_send(x, 1, RONDO_UINT32, next, r->comm, stream));
     FAKE_OK(r, rondo_recv(x + 1, 1, RONDO_UINT32, before, r->comm, stream));
     FAKE_OK(r, rondo_group_end());
     FAKE_OK(r, rondo_all_reduce(x + 1, x, 1, RONDO_UINT32, RONDO_SUM, r->comm, stream));
     FAKE_OK(r, rondo_all_gatherv(x, x + 1, counts, displs, RONDO_UINT32, r->comm, stream)); /* reads counts from memory of the graph */
-    CU(end(d->stream, &graph));
-    CU(make(&graph_exec, graph, 0));
+    device_graph_make(d, &graph);
     counts[0] = counts[1] = counts[2] = 0; /* ours again */
-    for (int i = 0; i < REPLAYS; i++) {
-        CU(run(graph_exec, d->stream));
-    }
-    CU(cu()->StreamSynchronize(d->stream));
+    device_graph_run(d, &graph, REPLAYS);
     device_get(d, host, memory, sizeof(host));
     for (int i = 0; i < REPLAYS; i++) {
         want = i == 0 ? (uint32_t)r->nranks * ((uint32_t)r->nranks + 1) / 2 : want * (uint32_t)r->nranks;
@@ -296,8 +323,7 @@ static void replays(struct fake_rank *r)
     for (int i = 0; i < 4; i++) {
         FAKE_CHECK(r, host[i] == want, "word %d is %u, not %u", i, host[i], want);
     }
-    CU(destroy_exec(graph_exec));
-    CU(destroy(graph));
+    device_graph_free(&graph);
     CU(cu()->MemFree(memory));
     DEVICE_CALL(r, d, .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32, .count = 100); /* the communicator goes on */
 }
@@ -377,6 +403,7 @@ int main(void)
         cmocka_unit_test(a_stream_of_another_device_will_do),
         cmocka_unit_test(the_default_stream_is_refused_to_ranks_that_share_a_gpu),
         cmocka_unit_test(groups_of_messages_never_block_one_another),
+        cmocka_unit_test(small_messages_go_by_ll),
         cmocka_unit_test(a_group_may_hold_more_than_a_launch),
         cmocka_unit_test(one_thread_may_have_all_ranks),
         cmocka_unit_test(graphs_of_all_calls_replay_1000_times),

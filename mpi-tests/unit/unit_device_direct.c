@@ -294,6 +294,53 @@ static void every_rank_has_a_window_of_the_least_stage(void **state)
     unlink(machine);
 }
 
+/* ---- graphs ---- */
+
+/* Sums and moves work on what the last replay left, first staged, then in memory that has become open: a replay finds out by itself. */
+static void replayed(struct fake_rank *r)
+{
+    enum { REPLAYS = 50 };
+    const struct device *d = device_of(r);
+    rondo_stream stream = RONDO_CUDA_STREAM(d->stream);
+    struct device_graph graph;
+    uint32_t n = (uint32_t)r->nranks, host = (uint32_t)r->rank + 1, want = n * (n + 1) / 2, *x = NULL;
+    uint64_t before;
+    FAKE_OK(r, rondo_mem_alloc_device((void **)&x, POOL, RONDO_DEVICE_CURRENT));
+    device_put(d, address(x), &host, sizeof(host));
+    device_capture(d);
+    FAKE_OK(r, rondo_all_reduce(x, x + 1, 1, RONDO_UINT32, RONDO_SUM, r->comm, stream));
+    FAKE_OK(r, rondo_broadcast(x + 1, x + 2, 1, RONDO_UINT32, r->nranks - 1, r->comm, stream));
+    FAKE_OK(r, rondo_all_gather(x + 2, x + 3, 1, RONDO_UINT32, r->comm, stream));
+    FAKE_OK(r, rondo_reduce(x + 3, x, 1, RONDO_UINT32, RONDO_MAX, 0, r->comm, stream));
+    FAKE_OK(r, rondo_broadcast(x, x, 1, RONDO_UINT32, 0, r->comm, stream));
+    device_graph_make(d, &graph);
+    before = staged(r);
+    device_graph_run(d, &graph, 1);
+    FAKE_CHECK(r, staged(r) > before, "memory was open before it was told of");
+    pthread_barrier_wait(&together);
+    FAKE_CHECK(r, calls_until_open(r, (int32_t *)x + 8) <= 4);
+    before = staged(r);
+    device_graph_run(d, &graph, REPLAYS);
+    FAKE_CHECK(r, staged(r) == before, "%llu windows were staged", (unsigned long long)(staged(r) - before));
+    device_get(d, &host, address(x), sizeof(host));
+    for (int i = 0; i < REPLAYS; i++) {
+        want *= n;
+    }
+    FAKE_CHECK(r, host == want, "%u, not %u", host, want);
+    device_graph_free(&graph);
+    sum_of_one(r, (int32_t *)x); /* the communicator goes on */
+    FAKE_OK(r, rondo_mem_free(x));
+}
+
+static void graphs_of_direct_calls_replay(void **state)
+{
+    (void)state;
+    fake_params(SMALL, "MAX_NCHANNELS", "2", "DIRECT_GPU", "4K", "ALGO", TWOSHOT, NULL);
+    pthread_barrier_init(&together, NULL, 3);
+    device_ranks(3, 0, replayed, NULL);
+    pthread_barrier_destroy(&together);
+}
+
 /* ---- streams of another device ---- */
 
 static int let_go; /* atomic */
@@ -359,13 +406,7 @@ static void ranks_of_one_thread_go_one_after_the_other(void **state)
     (void)state;
     setenv("FAKE_CUDA_NO_VMM", "1", 1);
     fake_params(SMALL, "MAX_NCHANNELS", "1", "DIRECT_GPU", "4K", "P2P_CHECK", "20s", NULL);
-    assert_int_equal(rondo_local_create(N, &local), RONDO_SUCCESS);
-    rondo_group_start();
-    for (int r = 0; r < N; r++) {
-        rondo_config config = device_config(r);
-        assert_int_equal(rondo_comm_create_local(local, r, &config, &comm[r]), RONDO_SUCCESS);
-    }
-    assert_int_equal(rondo_group_end(), RONDO_SUCCESS);
+    local = device_one_thread(N, comm);
     assert_true(rondo_exec_cuda_direct_stage(comm[0]->ctx->exec) > 0);
     begin = fake_now();
     for (int r = 0; r < N; r++) {
@@ -443,6 +484,7 @@ int main(void)
         cmocka_unit_test(other_memory_is_staged_with_the_same_results),
         cmocka_unit_test(gpus_that_do_not_reach_one_another_do_without),
         cmocka_unit_test(every_rank_has_a_window_of_the_least_stage),
+        cmocka_unit_test(graphs_of_direct_calls_replay),
         cmocka_unit_test(calls_on_another_devices_stream_wait_for_nothing),
         cmocka_unit_test(ranks_of_one_thread_go_one_after_the_other),
         cmocka_unit_test(pieces_beyond_the_table_are_staged),

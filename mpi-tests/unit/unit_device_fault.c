@@ -333,7 +333,7 @@ static void every_call_of_the_driver_may_fail(void **state)
 #undef ROW_
     };
     (void)state;
-    fake_params(SMALL, "MAX_NCHANNELS", "1", "CHECK_POINTERS", "0", "DIRECT_GPU", "4K", NULL);
+    fake_params(SMALL, "MAX_NCHANNELS", "1", "CHECK_POINTERS", "0", "DIRECT_GPU", "4K", "COPY_GPU", "100", NULL);
     setenv("RONDO_TIMEOUT", "2s", 1);
     assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
     device_open(&f.device[0], 0);

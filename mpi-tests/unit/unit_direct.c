@@ -115,7 +115,7 @@ static struct world *world_new(int n, enum memory memory)
         r->rank = i;
         r->owner = (struct rondo_exec_owner){ .arg = r, .mismatch = on_mismatch };
         r->mismatch_peer = RONDO_NO_PEER;
-        r->board = (struct rondo_board){ w->places, rondo_board_stride(4 * MOST_COUNT), 4 * MOST_COUNT, i, n, 0 };
+        r->board = (struct rondo_board){ w->places, rondo_board_stride(4 * MOST_COUNT), 4 * MOST_COUNT, i, n, 0, 0, 0 };
         r->in = buffer_new(r);
         r->out = buffer_new(r);
         assert_int_equal(rondo_exec_cpu.open(&r->exec, 2, n, &r->owner), RONDO_SUCCESS);

@@ -65,7 +65,9 @@ static void collectives_are_right_with_tree_and_each_protocol(void **state)
 static void collectives_are_right_with_one_shot(void **state)
 {
     (void)state;
-    collectives_with("ring;all_reduce:oneshot,ring;all_gather:oneshot,ring;all_gatherv:oneshot,ring;barrier:oneshot", "");
+    collectives_with("ring;all_reduce:oneshot,ring;all_gather:oneshot,ring;all_gatherv:oneshot,ring;broadcast:oneshot,ring;reduce:oneshot,"
+                     "ring;barrier:oneshot",
+                     "");
 }
 
 static void large_and_small(struct fake_rank *r)

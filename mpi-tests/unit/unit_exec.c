@@ -130,7 +130,7 @@ static struct world *world_new(int n, uint64_t step, uint32_t op)
         r->rank = i;
         r->owner = (struct rondo_exec_owner){ .arg = r, .mismatch = on_mismatch };
         r->mismatch_peer = RONDO_NO_PEER;
-        r->board = (struct rondo_board){ w->places, rondo_board_stride(MOST_COUNT * 4), MOST_COUNT * 4, i, n, op };
+        r->board = (struct rondo_board){ w->places, rondo_board_stride(MOST_COUNT * 4), MOST_COUNT * 4, i, n, op, op, op };
         assert_int_equal(rondo_exec_cpu.open(&r->exec, 2, n, &r->owner), RONDO_SUCCESS);
         edge_init(w, i, step);
     }
@@ -241,10 +241,10 @@ static void check(struct rank *r, const struct call *c, int number)
 {
     for (size_t i = 0; i < MOST_COUNT && r->wrong[0] == '\0'; i++) {
         int32_t want = c->coll == RONDO_COLL_BROADCAST ? input(0, number, i) : 0;
-        for (int q = 0; q < r->world->n && c->coll == RONDO_COLL_ALL_REDUCE; q++) {
+        for (int q = 0; q < r->world->n && c->coll != RONDO_COLL_BROADCAST; q++) {
             want = (int32_t)((uint32_t)want + (uint32_t)input(q, number, i));
         }
-        want = i < c->count ? want : 0x5a5a5a5a;
+        want = i < c->count && (c->coll != RONDO_COLL_REDUCE || r->rank == 0) ? want : 0x5a5a5a5a;
         if (r->out[i] != want) {
             snprintf(r->wrong, sizeof(r->wrong), "rank %d, call %d (algorithm %d, protocol %d, count %zu): [%zu] is %d, not %d", r->rank,
                      number, (int)c->algo, (int)c->proto, c->count, i, r->out[i], want);
@@ -387,13 +387,15 @@ static void stale_lines_are_seen_without_the_cleaning(void **state)
 
 static void boards_may_wrap(void **state)
 {
+    static const enum rondo_coll colls[] = { RONDO_COLL_ALL_REDUCE, RONDO_COLL_BROADCAST, RONDO_COLL_BROADCAST, RONDO_COLL_REDUCE };
     (void)state;
     for (uint64_t seed = 1; seed <= 200; seed++) {
         struct world *w = world_new(3, 0, seed % 2 == 0 ? 0 : UINT32_MAX - (uint32_t)(seed % 9));
         uint64_t draw = seed | 1;
         w->ncalls = NCALLS;
         for (int k = 0; k < NCALLS; k++) {
-            w->call[k] = (struct call){ RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, RONDO_COLL_ALL_REDUCE, 1 + random_next(&draw) % 40 };
+            enum rondo_coll coll = colls[random_next(&draw) % RONDO_COUNTOF(colls)];
+            w->call[k] = (struct call){ RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, coll, 1 + random_next(&draw) % 40 };
         }
         run_interleaved(w, seed);
         world_free(w);
@@ -501,6 +503,34 @@ static void describe_names_the_missing_post_of_a_board(void **state)
     world_free(w);
 }
 
+/* Who only posts goes on until its places are used up, and again once the others have come as far. */
+static void one_for_all_waits_for_nobody_until_its_banks_are_used_up(void **state)
+{
+    struct call c = { RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, RONDO_COLL_BROADCAST, 5 };
+    struct world *w = world_new(3, 0, UINT32_MAX - 2);
+    char text[200] = "";
+    int peer = 0;
+    (void)state;
+    for (int k = 0; k < RONDO_ROOTED_BANKS; k++) {
+        submit(&w->rank[0], &c, k);
+        turn_until_stuck(&w->rank[0]);
+        assert_int_equal(w->rank[0].open, k == RONDO_ROOTED_BANKS - 1);
+    }
+    assert_true(rondo_exec_cpu.describe(w->rank[0].exec, text, sizeof(text), &peer) > 0);
+    assert_int_equal(peer, -1 - 1);
+    for (int i = 1; i < 3; i++) {
+        assert_int_equal(w->rank[0].open, 1);
+        submit(&w->rank[i], &c, 0);
+        turn_until_stuck(&w->rank[i]);
+        assert_int_equal(w->rank[i].open, 0);
+        check(&w->rank[i], &c, 0);
+        assert_string_equal(w->rank[i].wrong, "");
+        turn_until_stuck(&w->rank[0]);
+    }
+    assert_int_equal(w->rank[0].open, 0);
+    world_free(w);
+}
+
 /* After drop nothing touches the runs any more, and the executor can be used for new ones. */
 static void drop_forgets_runs(void **state)
 {
@@ -575,6 +605,7 @@ int main(void)
         cmocka_unit_test(ranks_may_be_threads),
         cmocka_unit_test(describe_names_who_is_waited_for),
         cmocka_unit_test(describe_names_the_missing_post_of_a_board),
+        cmocka_unit_test(one_for_all_waits_for_nobody_until_its_banks_are_used_up),
         cmocka_unit_test(drop_forgets_runs),
         cmocka_unit_test(another_call_word_is_told_before_data_is_touched),
     };

@@ -189,6 +189,41 @@ static void streams_keep_order_and_wait_for_events(void **state)
     leave(0);
 }
 
+static CUstreamBatchMemOpParams word_op(CUstreamBatchMemOpType type, uint32_t *word, uint32_t value)
+{
+    CUstreamBatchMemOpParams op = { .writeValue = { .operation = type, .address = (CUdeviceptr)word } };
+    op.writeValue.value = value;
+    return op;
+}
+
+/* At least the value, as a difference: words may wrap. */
+static void streams_wait_for_words(void **state)
+{
+    uint32_t *word;
+    CUstream s;
+    (void)state;
+    enter(0);
+    s = new_stream();
+    ok(cuda->MemHostAlloc((void **)&word, BYTES, 0));
+    CUstreamBatchMemOpParams ops[] = { word_op(CU_STREAM_MEM_OP_WAIT_VALUE_32, word, 7),
+                                       word_op(CU_STREAM_MEM_OP_WRITE_VALUE_32, word + 1, 9) };
+    __atomic_store_n(word, 6, __ATOMIC_SEQ_CST);
+    ok(cuda->StreamBatchMemOp(s, 2, ops, 0));
+    refused(cuda->StreamQuery(s), NOT_READY);
+    assert_int_equal(__atomic_load_n(word + 1, __ATOMIC_SEQ_CST), 0);
+    __atomic_store_n(word, 7u + INT32_MAX, __ATOMIC_SEQ_CST);
+    ok(cuda->StreamSynchronize(s));
+    assert_int_equal(word[1], 9);
+    refused(cuda->StreamBatchMemOp(s, 256, ops, 0), INVALID_VALUE);
+    ops[1] = word_op(CU_STREAM_MEM_OP_WRITE_VALUE_32, (uint32_t *)((uint8_t *)word + 2), 1);
+    refused(cuda->StreamBatchMemOp(s, 2, ops, 0), INVALID_VALUE);
+    ops[1] = word_op(CU_STREAM_MEM_OP_WRITE_VALUE_32, &(uint32_t){ 0 }, 1); /* memory that no driver knows */
+    refused(cuda->StreamBatchMemOp(s, 2, ops, 0), INVALID_VALUE);
+    ok(cuda->StreamDestroy(s));
+    ok(cuda->MemFreeHost(word));
+    leave(0);
+}
+
 static void legacy_stream_waits_for_the_others(void **state)
 {
     struct gate gate = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0 };
@@ -508,6 +543,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(devices_are_described),
         cmocka_unit_test(memory_has_kinds_and_bounds),
         cmocka_unit_test(streams_keep_order_and_wait_for_events),
+        cmocka_unit_test(streams_wait_for_words),
         cmocka_unit_test(legacy_stream_waits_for_the_others),
         cmocka_unit_test(captured_work_runs_with_each_launch),
         cmocka_unit_test(a_capture_forbids_what_the_driver_forbids),

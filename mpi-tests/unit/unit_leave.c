@@ -69,7 +69,7 @@ static struct world *world_new(enum rondo_reach reach)
         struct rank *r = &w->rank[i];
         struct rondo_direct_config config = { .nlocal = NRANKS, .index = i, .one_process = reach == RONDO_REACH_MAPPED, .pids = pids };
         r->owner = (struct rondo_exec_owner){ .arg = r, .given_up = on_given_up };
-        r->board = (struct rondo_board){ w->places, rondo_board_stride(4096), 4096, i, NRANKS, 0 };
+        r->board = (struct rondo_board){ w->places, rondo_board_stride(4096), 4096, i, NRANKS, 0, 0, 0 };
         r->in = pages(BYTES);
         r->out = pages(BYTES);
         assert_int_equal(rondo_exec_cpu.open(&r->exec, 1, NRANKS, &r->owner), RONDO_SUCCESS);

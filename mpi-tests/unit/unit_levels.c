@@ -268,7 +268,7 @@ static uint64_t crossing(struct job *job, enum rondo_algo algo, int nchannels, i
 
 /*
  * G groups of m ranks (G m = n). The least that an all_reduce of B bytes can move over their boundaries is 2 (G - 1) B: of every element each group but one must tell its part, and each but
- * one must be told the result. Trees of trees do that. A ring leaves each group once: G edges of 2 (n - 1) / n B. One-shot brings every buffer to every rank, n (n - m) B, two-shot every
+ * one must be told the result. Trees of trees do that, and so does nested two-shot. A ring leaves each group once: G edges of 2 (n - 1) / n B. One-shot brings every buffer to every rank, n (n - m) B, two-shot every
  * part of a share to its rank and the share to everyone, 2 (n - m) B.
  */
 static void each_algorithm_moves_what_it_must_over_each_level(void **state)
@@ -282,6 +282,7 @@ static void each_algorithm_moves_what_it_must_over_each_level(void **state)
         uint64_t groups = (uint64_t)(CORES / m), least = 2 * (groups - 1) * LEN, others = (uint64_t)(CORES - m);
         assert_int_equal(crossing(&job, RONDO_ALGO_TREE, 1, m), least);
         assert_int_equal(crossing(&job, RONDO_ALGO_TREE, 2, m), least);
+        assert_int_equal(crossing(&job, RONDO_ALGO_NESTED, 1, m), least);
         assert_int_equal(crossing(&job, RONDO_ALGO_RING, 1, m), groups * 2 * LEN / CORES * (CORES - 1));
         assert_int_equal(crossing(&job, RONDO_ALGO_TWOSHOT, 1, m), 2 * others * LEN);
         assert_int_equal(crossing(&job, RONDO_ALGO_ONESHOT, 1, m), CORES * others * LEN);
@@ -438,6 +439,28 @@ static void made_up_close(struct made_up *m)
     rondo_machine_release(&m->machine);
 }
 
+/* On one node, of which two groups hold more than one rank; never in rank order, and more bytes, or cores with more ranks, are not cheaper. */
+static void nested_is_for_groups_of_several_ranks(const struct rondo_layout *layout)
+{
+    struct rondo_layout l = *layout, crowded = l;
+    struct rondo_allowed allowed;
+    double last = 0;
+    crowded.model.ranks_per_core = 4;
+    for (size_t bytes = 8; bytes <= 64 << 20; bytes *= 8) {
+        double us = rondo_nested_cost_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, bytes, 4096);
+        assert_true(us > last && us < rondo_nested_cost_us(&crowded, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, bytes, 4096));
+        assert_true(us < rondo_cma_cost_us(&l, RONDO_ALGO_NESTED, RONDO_COLL_ALL_REDUCE, bytes));
+        last = us;
+    }
+    assert_true(rondo_cma_cost_us(&l, RONDO_ALGO_NESTED, RONDO_COLL_ALL_REDUCE, 64 << 20) <
+                rondo_cma_cost_us(&l, RONDO_ALGO_TWOSHOT, RONDO_COLL_ALL_REDUCE, 64 << 20));
+    l.model.levels.several = 1;
+    assert_true(rondo_nested_cost_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, 64, 4096) < 0);
+    assert_int_equal(rondo_allowed_parse(&allowed, "", ""), RONDO_SUCCESS);
+    rondo_allowed_rank_order(&allowed);
+    assert_int_equal(allowed.protos[RONDO_COLL_ALL_REDUCE][RONDO_ALGO_NESTED], 0);
+}
+
 /* A core a rank: a small sum goes by the tree, because to look at all posts is to look at far ones; and no flat algorithm is thought to be faster than what joins the packages. */
 static void choice_counts_what_goes_between_groups(void **state)
 {
@@ -464,12 +487,19 @@ static void choice_counts_what_goes_between_groups(void **state)
     double twoshot = rondo_twoshot_cost_us(&with, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, LARGE, BOARD);
     double between = 2.0 * RANKS_A_PACKAGE * RANKS_A_PACKAGE / CORES * LARGE / (with.model.level[0].bw * 1e3); /* each way */
     assert_true(twoshot >= between && twoshot < 1.1 * between);
+    assert_int_equal(rondo_cost_choose(&with, NULL, RONDO_COLL_ALL_REDUCE, LARGE, BOARD, &choice), RONDO_SUCCESS);
+    assert_int_equal(choice.algo, RONDO_ALGO_NESTED);
+    assert_true(choice.us < twoshot / 2);
+    assert_int_equal(rondo_cost_choose(&flat, NULL, RONDO_COLL_ALL_REDUCE, LARGE, BOARD, &choice), RONDO_SUCCESS);
+    assert_int_equal(choice.algo, RONDO_ALGO_TWOSHOT);
+    nested_is_for_groups_of_several_ranks(&with);
     FILE *out = fmemopen(text, sizeof(text) - 1, "w");
     assert_non_null(out);
-    struct rondo_explain_request request = { .coll = "all_reduce", .sizes = "8", .nodes = 1 };
+    struct rondo_explain_request request = { .coll = "all_reduce", .sizes = "64M", .nodes = 1 };
     assert_int_equal(rondo_explain(out, m.topo, m.graphs, &request), RONDO_SUCCESS);
     fclose(out);
     assert_non_null(strstr(text, "2 packages x 4 NUMA nodes x 8 ranks"));
+    assert_non_null(strstr(text, "\n> nested    simple"));
     made_up_close(&m);
 }
 
@@ -489,7 +519,7 @@ static void calls_with(const char *algo, const char *log)
 {
     synthetic(many_cores);
     fake_params("ALGO", algo, "BUFFSIZE", "4K", "LL_BUFFSIZE", "4K", "LL128_BUFFSIZE", "8K", "BOARD_SIZE", "1K", "DEBUG", "INFO",
-                "DEBUG_SUBSYS", "GRAPH", "DEBUG_FILE", log, NULL);
+                "DEBUG_SUBSYS", strstr(algo, "nested") != NULL ? "GRAPH,TUNING" : "GRAPH", "DEBUG_FILE", log, NULL);
     fake_ranks(CORES, few_calls, NULL);
 }
 
@@ -497,8 +527,9 @@ static void sixty_four_ranks_on_eight_numa_nodes_are_right(void **state)
 {
     static const char *const algos[] = { "all_reduce:tree;broadcast:tree;reduce:tree", "all_reduce:ring;broadcast:ring;reduce:ring",
                                          "all_reduce:oneshot,tree;broadcast:tree;reduce:tree",
-                                         "all_reduce:twoshot;broadcast:twoshot;reduce:twoshot" };
-    static char text[16384];
+                                         "all_reduce:twoshot;broadcast:twoshot;reduce:twoshot",
+                                         "all_reduce:nested;broadcast:twoshot;reduce:twoshot" };
+    static char text[1 << 18];
     char log[64];
     (void)state;
     snprintf(log, sizeof(log), "/tmp/rondo-unit-levels-%d", (int)getpid());
@@ -514,6 +545,10 @@ static void sixty_four_ranks_on_eight_numa_nodes_are_right(void **state)
     assert_non_null(strstr(text, "levels: 2 packages x 4 NUMA nodes x 8 ranks; edges of a tree: 1 between packages, 6 between NUMA nodes, "
                                  "56 between ranks"));
     assert_non_null(strstr(text, "of a ring: 2 between packages, 6 between NUMA nodes, 56 between ranks"));
+    assert_non_null(strstr(text, "all_reduce of 5600 bytes: nested, simple, 1 channel"));
+    assert_non_null(
+        strstr(text, "nested over 2 packages x 4 NUMA nodes x 8 ranks; 2 x 5600 bytes over each of: 1 between packages, 6 between NUMA "
+                     "nodes, 56 between ranks"));
 }
 
 int main(void)

@@ -3,6 +3,7 @@
  * and the user's buffer, in every protocol, type and operation; the bits are those of kern/reduce.h.
  */
 #define RONDO_MACHINE_SIM 1
+#include "kern/prim_data.h"
 #include "prim_world.h"
 
 /* Interleavings of a case; fibers are slow where each has a shadow stack. */
@@ -268,6 +269,70 @@ static void steps_may_wrap(void **state)
     }
 }
 
+/* ---- places that are not aligned ---- */
+
+/* Two warps add two sources into two destinations, each of them as far off 16 bytes as it says; of the sources and destinations no byte around is touched. */
+struct apart_case {
+    uint32_t off[4];
+    size_t bytes;
+    uint8_t *place[4];
+};
+
+enum { APART_THREADS = 2 * RONDO_WARP };
+
+static void apart_body(void *arg, void *shared)
+{
+    const struct apart_case *c = arg;
+    const uint8_t *const src[] = { c->place[0], c->place[1] };
+    uint8_t *const dst[] = { c->place[2], c->place[3] };
+    const struct rondo_mix mix = { .nsrc = 2, .ndst = 2, .own = 2 };
+    (void)shared;
+    rondo_move_simple(src, dst, &mix, 0, c->bytes, rondo_block_tid(), APART_THREADS, RONDO_UINT8, RONDO_REDUCE_SUM);
+}
+
+/* @return accesses of 16 bytes. */
+static uint64_t try_apart(struct apart_case *c, uint64_t seed)
+{
+    const struct rondo_sim_rules rules = { .seed = seed, .delayed = seed % 2 == 1, .patience = 20000 };
+    struct rondo_sim_grid grid = { apart_body, c, 1, APART_THREADS, 0 };
+    struct rondo_sim_result result;
+    uint8_t *memory[4];
+    for (int k = 0; k < 4; k++) {
+        memory[k] = malloc(c->off[k] + c->bytes + 1); /* not a byte more: AddressSanitizer looks on */
+        assert_non_null(memory[k]);
+        assert_int_equal((uintptr_t)memory[k] % 16, 0);
+        c->place[k] = memory[k] + c->off[k];
+        for (size_t i = 0; i < c->off[k] + c->bytes + 1; i++) memory[k][i] = (uint8_t)(k < 2 ? i * (size_t)(3 + k) + (i >> 7) : 0xa5);
+    }
+    rondo_sim_run(&rules, &grid, 1, &result);
+    assert_string_equal(result.why, "");
+    for (int k = 2; k < 4; k++) {
+        for (size_t i = 0; i < c->off[k]; i++) assert_int_equal(memory[k][i], 0xa5);
+        for (size_t i = 0; i < c->bytes; i++) assert_int_equal(c->place[k][i], (uint8_t)(c->place[0][i] + c->place[1][i]));
+        assert_int_equal(c->place[k][c->bytes], 0xa5);
+    }
+    for (int k = 0; k < 4; k++) free(memory[k]);
+    return result.plain16;
+}
+
+/* All of a slice but its ends goes 16 bytes at a time, whatever the alignments: rows before, at and beyond what two warps have at once. */
+static void every_place_is_moved_in_vectors(void **state)
+{
+    static const size_t lengths[] = {
+        40, 47, 48, 49, 500, RONDO_ROW_VECTORS * 2 * 31 * 16 - 8, RONDO_ROW_VECTORS * 2 * 31 * 16 + 60, 9000
+    };
+    (void)state;
+    for (uint32_t i = 0; i < 16 * SEEDS; i++) {
+        for (size_t l = 0; l < RONDO_COUNTOF(lengths); l++) {
+            struct apart_case c = { .off = { i % 16, (i * 7 + (uint32_t)l) % 16, (i * 3 + 1) % 16, (i * 5 + 2 * (uint32_t)l) % 16 },
+                                    .bytes = lengths[l] };
+            const uint64_t vectors = c.bytes / 16 - 2, rows = vectors / (RONDO_WARP - 1) + 1;
+            assert_true(try_apart(&c, i % 3 == 0 ? 0 : i) + 2 * rows >=
+                        4 * vectors); /* of a row, each destination has one vector in two parts */
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -275,6 +340,7 @@ int main(void)
         cmocka_unit_test(every_length_and_alignment),
         cmocka_unit_test(every_type_and_operation),
         cmocka_unit_test(steps_may_wrap),
+        cmocka_unit_test(every_place_is_moved_in_vectors),
     };
 #ifdef __SANITIZE_THREAD__
     (void)tests;

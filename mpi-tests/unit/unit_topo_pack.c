@@ -37,6 +37,7 @@ static void graphs_come_back(void **state)
             assert_int_equal(nets[net].rail, k->net[net].rail);
             assert_string_equal(nets[net].name, k->net[net].name);
             assert_memory_equal(nets[net].gdr, k->net[net].gdr, sizeof nets[net].gdr);
+            assert_memory_equal(nets[net].relay, k->net[net].relay, sizeof nets[net].relay);
         }
         assert_int_equal(rondo_graphs_pack(graphs, k->ndevs, k->nnets, k->net, &again, &n), RONDO_SUCCESS);
         assert_int_equal(n, k->nbytes);
@@ -207,6 +208,38 @@ static void what_devices_make_of_nets_is_said_in_one_way(void **state)
     free(k);
 }
 
+/* Through whom devices send, behind that. */
+static void relays_are_said_in_one_way(void **state)
+{
+    (void)state;
+    struct kind *k = calloc(1, sizeof(*k));
+    assert_non_null(k);
+    kind_init(k, 3, 2, 1, RONDO_PATTERN_TREE);
+    kind_pack(k);
+    size_t without = k->nbytes;
+    rondo_free(k->bytes);
+    k->net[1].relay[2] = 1;
+    kind_pack(k);
+    assert_int_equal(k->bytes[4], 5);
+    assert_int_equal(k->nbytes, without + (size_t)(2 * (8 * RONDO_NUM_GDR + 3)));
+    uint8_t *relay = k->bytes + k->nbytes - 1;
+    assert_int_equal(*relay, 1);
+    *relay = 4;
+    assert_false(try_bytes(k->bytes, k->nbytes));
+    assert_says("device 2 of 3 sends to net 1 through device 3");
+    *relay = 3;
+    assert_false(try_bytes(k->bytes, k->nbytes));
+    assert_says("device 2 of 3 sends to net 1 through device 2");
+    *relay = 0;
+    assert_false(try_bytes(k->bytes, k->nbytes));
+    assert_says("no device sends through another one to 2 nets, and version 5 says it");
+    k->bytes[8] = (uint8_t)(k->nbytes - 1), k->bytes[9] = (uint8_t)((k->nbytes - 1) >> 8);
+    assert_false(try_bytes(k->bytes, k->nbytes - 1));
+    assert_says("they end within the relays of 2 nets");
+    rondo_free(k->bytes);
+    free(k);
+}
+
 static void graphs_that_no_other_rank_would_take_are_not_packed(void **state)
 {
     (void)state;
@@ -233,6 +266,7 @@ static void graphs_that_no_other_rank_would_take_are_not_packed(void **state)
     REFUSED(k->ndevs = 1025, "1025 devices");
     REFUSED(k->nnets = -1, "-1 nets");
     REFUSED(k->net[1].gdr[0] = 0x18, "net 1 says something of device 4 of 4");
+    REFUSED(k->net[0].relay[4] = 1, "device 4 of 4 sends to net 0 through device 0");
     REFUSED(name_net(k, 1, "eth 0"), "byte 3 of the name of net 1 is 32, expected a visible character");
     REFUSED(name_net(k, 0, "\xc3"), "byte 0 of the name of net 0 is 195");
     REFUSED(memset(k->net[1].name, 'x', RONDO_NET_NAME), "the name of net 1 has 64 bytes, expected at most 63");
@@ -327,6 +361,7 @@ int main(void)
         cmocka_unit_test(damaged_bytes_are_refused_or_mean_something_else),
         cmocka_unit_test(damaged_names_are_refused),
         cmocka_unit_test(what_devices_make_of_nets_is_said_in_one_way),
+        cmocka_unit_test(relays_are_said_in_one_way),
         cmocka_unit_test(graphs_that_no_other_rank_would_take_are_not_packed),
         cmocka_unit_test(jobs_that_do_not_fit_are_refused),
         cmocka_unit_test(graphs_may_come_twice_or_for_nobody),

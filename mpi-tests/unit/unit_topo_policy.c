@@ -28,8 +28,12 @@ static int gdr(const struct rondo_topo *topo, int dev, int net, int read, const 
 /* @return the relay */
 static int pxn(const struct rondo_topo *topo, int dev, int net, const char *why)
 {
+    const struct rondo_item *item = rondo_topo_item(topo, rondo_topo_net_point(topo, net));
     struct rondo_topo_verdict verdict;
+    uint8_t relay[16];
     rondo_topo_pxn(topo, dev, net, &verdict);
+    rondo_topo_relays(topo, net, relay, 16);
+    assert_int_equal(relay[dev], topo->all_gpus && (item->net.port > 0 || item->net.gdr == 1) ? 1 + verdict.via : 0);
     if (!strstr(verdict.reason, why)) {
         fail_msg("\"%s\" is not in: %s", why, verdict.reason);
     }

@@ -1,10 +1,8 @@
 /* Conns between nodes whose slots are in GPUs' memory, over the cards of fake_verbs.h and the tests' CUDA driver: who may, flushes, memory that cannot be had or registered. */
-#include "p2p_world.h"
+#include "card_world.h"
 
 #include <errno.h>
 
-#include "base/param.h"
-#include "fake_verbs.h"
 #include "net/transport_net.h"
 
 enum {
@@ -12,19 +10,11 @@ enum {
     READ = 1 << RONDO_GDR_READ,
     FLUSH = 1 << RONDO_GDR_FLUSH,
     OWN = 1 << RONDO_GDR_OWN,
-    FORTUNE = 200, /* more than a life has turns */
-    FEW = 60       /* slices: several times around the slots */
+    FORTUNE = 200 /* more than a life has turns */
 };
 
 /* What the topology says of the card, by rank. */
 static struct rondo_card cards[MAX_RANKS];
-
-static void set(const char *name, const char *value)
-{
-    assert_int_equal(value != NULL ? setenv(name, value, 1) : unsetenv(name), 0);
-    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
-    rondo_netdev_finalize(); /* asked anew */
-}
 
 static void cards_before(struct world *w, struct rank *r)
 {
@@ -45,14 +35,6 @@ static struct world *gdr_new(int nranks, uint32_t first, uint32_t others)
         cards[i].gdr = i == 0 ? first : others;
     }
     return w;
-}
-
-static void all_is_given_back(void)
-{
-    check_nothing_left();
-    assert_int_equal(fake_verbs_objects(), 0);
-    assert_int_equal(fake.bad_uses, 0);
-    assert_int_equal(fake.overruns, 0);
 }
 
 static const struct rondo_net_gdr *gdr_of(const struct end *end) { return &((const struct rondo_net_end *)end->link.state)->gdr; }
@@ -415,19 +397,6 @@ static void lazy_links_go_by_the_gpus_own_card(void **state)
     all_is_given_back();
     set("RONDO_IB_HCA", "=fake0:2");
 }
-
-static int setup(void **state)
-{
-    (void)state;
-    fake_verbs_reset();
-    rondo_verbs_lib_replace(&fake_verbs_lib);
-    setenv("FAKE_CUDA_DMABUF", "1", 1);
-    setenv("RONDO_NET", "verbs", 1);
-    set("RONDO_IB_HCA", "=fake0:2");
-    return 0;
-}
-
-#define TEST(name) cmocka_unit_test_setup(name, setup)
 
 int main(void)
 {

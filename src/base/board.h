@@ -15,18 +15,26 @@
 
 enum { RONDO_BOARD_BANKS = 2, RONDO_BOARD_INLINE = RONDO_CACHE_LINE - 8 };
 
+/*
+ * What one rank has for all, or all for one: places of their own, of the same form, behind the counts. Who only sends does not wait for who receives it, but is RONDO_ROOTED_BANKS calls ahead at most: everyone posts
+ * in every such call (who has nothing to say, nothing), and who has posted call k has read what was for it in all calls before k.
+ */
+enum { RONDO_ROOTED_BANKS = 8, RONDO_ROOTED_PLACE = 384, RONDO_ROOTED_BYTES = RONDO_ROOTED_PLACE - 8, RONDO_ROOTED_RANKS = 8 };
+
 struct rondo_board {
     uint8_t *places; /* rank i, bank b: places + (b * nranks + i) * stride */
     size_t stride;   /* bytes of a place: multiple of RONDO_CTRL_ALIGN */
     size_t capacity; /* payload bytes of a place */
     int32_t index, nranks;
-    uint32_t op; /* operations posted by this rank */
+    uint32_t op;                  /* operations posted by this rank */
+    uint32_t rooted, rooted_seen; /* the same of one for all and all for one; and what all are known to have posted of these */
 };
 
 RONDO_FN size_t rondo_board_stride(size_t capacity) { return (8 + capacity + RONDO_CTRL_ALIGN - 1) / RONDO_CTRL_ALIGN * RONDO_CTRL_ALIGN; }
 RONDO_FN size_t rondo_board_bytes(size_t capacity, int nranks)
 {
-    return rondo_board_stride(capacity) * RONDO_BOARD_BANKS * (size_t)nranks + ((size_t)nranks + 1) * RONDO_CTRL_ALIGN;
+    return rondo_board_stride(capacity) * RONDO_BOARD_BANKS * (size_t)nranks + (2 * (size_t)nranks + 1) * RONDO_CTRL_ALIGN +
+           (size_t)nranks * RONDO_ROOTED_BANKS * RONDO_ROOTED_PLACE;
 }
 RONDO_FN uint8_t *rondo_board_place(const struct rondo_board *b, uint32_t op, int rank)
 {
@@ -36,6 +44,13 @@ RONDO_FN uint8_t *rondo_board_place(const struct rondo_board *b, uint32_t op, in
 RONDO_FN uint32_t *rondo_board_mark(const struct rondo_board *b, int rank)
 {
     return (uint32_t *)(void *)(b->places + b->stride * RONDO_BOARD_BANKS * (size_t)b->nranks + (size_t)rank * RONDO_CTRL_ALIGN);
+}
+/* How far a rank has come between OPEN and CLOSE of a call (coll/nested.h): a line of its own behind the marks. */
+RONDO_FN uint32_t *rondo_board_count(const struct rondo_board *b, int rank) { return rondo_board_mark(b, b->nranks + 1 + rank); }
+RONDO_FN uint8_t *rondo_board_rooted(const struct rondo_board *b, uint32_t op, int rank)
+{
+    uint8_t *first = (uint8_t *)rondo_board_count(b, b->nranks);
+    return first + ((size_t)rank * RONDO_ROOTED_BANKS + op % RONDO_ROOTED_BANKS) * RONDO_ROOTED_PLACE;
 }
 
 #endif

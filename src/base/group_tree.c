@@ -187,6 +187,7 @@ void rondo_levels_count(struct rondo_group_levels *levels, const uint8_t *cut, i
 {
     int size[RONDO_NUM_LEVELS] = { 0 }, first[RONDO_NUM_LEVELS] = { 0 };
     levels->even = 1;
+    levels->several = 0;
     for (int l = 0; l < levels->n; l++) {
         levels->groups[l] = 1;
     }
@@ -198,6 +199,7 @@ void rondo_levels_count(struct rondo_group_levels *levels, const uint8_t *cut, i
                 first[l] = first[l] == 0 ? size[l] : first[l];
                 levels->even &= size[l] == first[l];
                 levels->groups[l] = (int16_t)(levels->groups[l] + (i < npositions));
+                levels->several = (int16_t)(levels->several + (l == levels->n - 1 && size[l] > 1));
                 size[l] = 0;
             }
         }

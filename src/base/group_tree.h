@@ -26,6 +26,7 @@ struct rondo_group_levels {
     uint8_t kind[RONDO_NUM_LEVELS];
     int16_t groups[RONDO_NUM_LEVELS]; /* in all */
     uint8_t even;                     /* 1: all groups of a level are of equal size */
+    int16_t several;                  /* innermost groups that hold more than one position */
 };
 
 enum { RONDO_GROUP_TREE_MOST = 1 << 14 }; /* positions */
@@ -49,7 +50,7 @@ rondo_status rondo_group_tree_create(struct rondo_group_tree *tree, int n, const
 /** The neighbour of position i that leads to position `to`: as rondo_double_tree_toward. O(depth). */
 int rondo_group_tree_toward(const struct rondo_group_tree *tree, int i, int to);
 
-/** Fill in groups and even, from n, kind and the cuts. */
+/** Fill in groups, even and several, from n, kind and the cuts. */
 void rondo_levels_count(struct rondo_group_levels *levels, const uint8_t *cut, int npositions);
 /** What is wrong with levels and cuts that another rank says; NULL: nothing. Groups are counted before: rondo_levels_count is safe with any cuts. */
 const char *rondo_levels_fault(const struct rondo_group_levels *levels, const uint8_t *cut, int npositions);

@@ -5,7 +5,7 @@
 #ifndef RONDO_BASE_LAYOUT_H
 #define RONDO_BASE_LAYOUT_H
 
-#include "base/group_tree.h"
+#include "base/nest.h"
 
 struct rondo_ring {
     int32_t index;      /* this rank's position */
@@ -43,6 +43,7 @@ struct rondo_model_gpu {
     int32_t nchannels; /* laid over the graphs, which they load fully when all are used; 0: not a GPU machine */
     int32_t sm;        /* least compute capability x 10 */
     int32_t host;      /* enum rondo_gpu_host: the CPUs */
+    int32_t p2p_ll;    /* most bytes of a message that goes by LL inside a node */
     int32_t direct;    /* bytes of a place in which one-shot and two-shot stage data; 0: the GPUs do not reach into one another's memory */
     struct rondo_model_graph ring, tree;
 };
@@ -86,6 +87,7 @@ enum rondo_gdr {
 struct rondo_card {
     char name[64]; /* as the net device calls it: "mlx5_0:1" */
     uint32_t gdr;  /* 1 << enum rondo_gdr */
+    int32_t relay; /* 1 + the rank of this node through whose GPU this one sends there (PXN); 0: by its own way */
 };
 
 struct rondo_stitch;
@@ -105,10 +107,11 @@ struct rondo_layout {
     /* Trees over several nodes (topo/stitch.h), owned, 10 bytes a rank and 20 a node; and its rondo_stitch_toward. NULL on one node: trees are those over channel 0's ring. */
     struct rondo_stitch *stitch;
     int (*toward)(const struct rondo_stitch *stitch, int rank, int channel, int to);
-    struct rondo_card *cards; /* nets that this rank's GPU may use by GPUDirect or has as its own; owned */
+    struct rondo_card *cards; /* nets that this rank's GPU may use by GPUDirect, has as its own, or sends to through another one; owned */
     int32_t ncards;
     /* One node whose ranks stand in groups: its two trees, in positions of channel 0's ring. link owned, 6 bytes a rank; NULL: they are the double trees. */
     struct rondo_group_tree grouped[2];
+    struct rondo_nest *nest; /* the same groups, for what goes by open buffers; owned; NULL: there are none */
     struct rondo_model model;
     uint32_t protos; /* mask of protocols with buffers */
     int32_t

@@ -15,7 +15,8 @@ struct rondo_seat {
     int32_t parent;                /* tree: position, -1 at the tree's root */
     int32_t child[RONDO_TREE_FAN]; /* tree: positions, -1 when absent; in the order in which they are reduced */
     int32_t nchildren;
-    int32_t toward; /* tree: neighbour on the way to the root; -1: this is the root, 0: parent, 1 + i: child i */
+    int32_t toward;  /* tree: neighbour on the way to the root; -1: this is the root, 0: parent, 1 + i: child i */
+    int32_t nlevels; /* nested: of groups in which the node's ranks stand (base/nest.h) */
 };
 
 enum { RONDO_PREMUL_DEVICE = 2 }; /* premul of a plan only: scalar is the device address of one, which a launch fetches */

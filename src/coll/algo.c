@@ -37,8 +37,11 @@ static const struct coll_row colls[] = { RONDO_COLL_TABLE(COLL_ROW, ) };
 #define NAME_ROW(ctx, name, ...) #name,
 static const char *const algo_names[] = { RONDO_ALGO_TABLE(NAME_ROW, ) };
 
-#define ORDER_ROW(ctx, name, NAME, rank_order, help) rank_order,
+#define ORDER_ROW(ctx, name, NAME, rank_order, opens, help) rank_order,
 static const uint8_t algo_rank_order[] = { RONDO_ALGO_TABLE(ORDER_ROW, ) };
+
+#define OPENS_ROW(ctx, name, NAME, rank_order, opens, help) opens,
+static const uint8_t algo_opens[] = { RONDO_ALGO_TABLE(OPENS_ROW, ) };
 
 const struct rondo_schedule *rondo_schedule_find(enum rondo_coll coll, enum rondo_algo algo)
 {
@@ -55,6 +58,7 @@ const struct rondo_schedule *rondo_schedule_find(enum rondo_coll coll, enum rond
 
 const char *rondo_coll_name(enum rondo_coll coll) { return (unsigned)coll < RONDO_NUM_COLLS ? colls[coll].name : NULL; }
 int rondo_algo_in_rank_order(enum rondo_algo algo) { return algo_rank_order[algo]; }
+int rondo_algo_opens(enum rondo_algo algo) { return algo_opens[algo]; }
 const char *rondo_algo_name(enum rondo_algo algo) { return (unsigned)algo < RONDO_NUM_ALGOS ? algo_names[algo] : NULL; }
 int rondo_coll_reduces(enum rondo_coll coll) { return colls[coll].reduces; }
 int rondo_coll_has_root(enum rondo_coll coll) { return colls[coll].has_root; }
@@ -153,6 +157,7 @@ void rondo_seat_of(const struct rondo_layout *layout, int channel, enum rondo_al
     seat->root = 0;
     seat->parent = seat->toward = -1;
     seat->nchildren = 0;
+    seat->nlevels = 0;
     for (int i = 0; i < RONDO_TREE_FAN; i++) {
         seat->child[i] = -1;
     }
@@ -164,6 +169,7 @@ void rondo_seat_of(const struct rondo_layout *layout, int channel, enum rondo_al
         break;
     case RONDO_ALGO_TREE: seat_in_tree(layout, channel, root, seat); break;
     default:
+        seat->nlevels = algo == RONDO_ALGO_NESTED && layout->nest != NULL ? layout->nest->nlevels : 0;
         seat->index = layout->rank;
         seat->root = root < 0 ? 0 : root;
         break;

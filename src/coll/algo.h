@@ -61,6 +61,7 @@ int rondo_coll_from_name(const char *name);
 int rondo_algo_from_name(const char *name);
 int rondo_coll_reduces(enum rondo_coll coll);
 int rondo_algo_in_rank_order(enum rondo_algo algo);
+int rondo_algo_opens(enum rondo_algo algo);
 int rondo_coll_has_root(enum rondo_coll coll);
 enum rondo_coll rondo_coll_scheduled_as(enum rondo_coll coll);
 
@@ -95,12 +96,15 @@ int rondo_choice_better(const struct rondo_choice *x, const struct rondo_choice 
 rondo_status rondo_cost_choose(const struct rondo_layout *layout, const struct rondo_allowed *allowed, enum rondo_coll coll, size_t bytes,
                                size_t board, struct rondo_choice *choice);
 
-/** The same without one algorithm; where what is allowed then cannot do it, among all others that can run (rank_order: that reduce in rank order). */
+/** The same without one algorithm, and where that one opens buffers without all that do; where what is allowed then cannot do it, among all others that can run (rank_order: that reduce in rank order). */
 rondo_status rondo_cost_choose_other(const struct rondo_layout *layout, const struct rondo_allowed *allowed, enum rondo_coll coll,
                                      size_t bytes, size_t board, enum rondo_algo without, int rank_order, struct rondo_choice *choice);
 
-/** The time of two-shot where the kernel copies between processes; the table's row is for buffers that are mapped. */
-double rondo_cma_cost_us(const struct rondo_layout *layout, enum rondo_coll coll, size_t bytes);
+/** The time of an algorithm that opens buffers where the kernel copies between processes; the table's row is for buffers that are mapped. */
+double rondo_cma_cost_us(const struct rondo_layout *layout, enum rondo_algo algo, enum rondo_coll coll, size_t bytes);
+
+/** Elements that a nested work moves at once: what a rank holds of them stays in its caches until it is needed again. */
+size_t rondo_nested_chunk(const struct rondo_layout *layout, uint32_t elem_bytes);
 
 /**
  * The seat of this rank in a channel of the layout; root: rank (send, recv: the peer), -1: none.

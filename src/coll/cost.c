@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "base/board.h"
 #include "base/status.h"
 #include "coll/cost_gpu.h"
 #include "coll/exchange.h"
@@ -237,9 +238,9 @@ static int oneshot_terms(const struct rondo_layout *layout, enum rondo_coll coll
                          struct terms *t)
 {
     const struct rondo_model *m = &layout->model;
-    double n = layout->nranks, passes = rondo_coll_scheduled_as(coll) == RONDO_COLL_ALL_REDUCE ? n : gather_passes;
+    double n = layout->nranks, passes = rondo_coll_scheduled_as(coll) == RONDO_COLL_ALL_GATHER ? gather_passes : n;
     (void)proto;
-    if (layout->nnodes > 1 || nchannels > 1 || m->board_bw <= 0) {
+    if ((rondo_coll_has_root(coll) && layout->nranks > RONDO_ROOTED_RANKS) || layout->nnodes > 1 || nchannels > 1 || m->board_bw <= 0) {
         return 0;
     }
     t->base = m->base_us;
@@ -278,17 +279,87 @@ static int twoshot_terms(const struct rondo_layout *layout, enum rondo_coll coll
     return 1;
 }
 
+/* Of every buffer a rank holds so much at the innermost level of a nest at once: less than a second-level cache. */
+enum { NESTED_SHARE = 128 << 10 };
+
+/* Bytes of a piece: each rank holds one of every group's others, and as many as there are innermost groups. */
+static size_t nested_piece(const struct rondo_model *m)
+{
+    return NESTED_SHARE / (size_t)(m->levels.n > 0 ? m->levels.groups[m->levels.n - 1] : 1);
+}
+
+size_t rondo_nested_chunk(const struct rondo_layout *layout, uint32_t elem_bytes)
+{
+    size_t line = RONDO_CACHE_LINE / elem_bytes, piece = nested_piece(&layout->model) / elem_bytes / line * line;
+    return piece > line ? piece : line;
+}
+
+/*
+ * Passes over the bytes: of its share a rank reads what all of its innermost group have, then, of the part of that which it holds at each level, what the groups of the level have, its own among them. The results go
+ * the same ways back.
+ */
+static double nested_passes(const struct rondo_layout *layout)
+{
+    const struct rondo_model *m = &layout->model;
+    double passes = 1;
+    for (int l = 0; l < m->levels.n; l++) {
+        double own = groups_above(m, l), others = m->levels.groups[l] - own;
+        passes += (own + others * m->level[l].copy) / layout->nranks;
+    }
+    return 2 * passes;
+}
+
+/* What each level's groups pass is the least there can be; us of the level where that takes longest, each way. */
+static double nested_between(const struct rondo_model *m, double bytes)
+{
+    double most = 0;
+    for (int l = 0; l < m->levels.n; l++) {
+        most = larger(most, 2 * (1 - 1.0 / m->levels.groups[l]) * bytes / (m->level[l].bw * 1e3));
+    }
+    return most;
+}
+
+/* The board before and after, and in every loop those that hold something look for one another. */
+static double nested_hops(const struct rondo_layout *layout, double bytes)
+{
+    const struct rondo_model *m = &layout->model;
+    double looks = 0, loops = larger(bytes / layout->nranks / (double)nested_piece(m), 1);
+    for (int l = 0; l < m->levels.n; l++) {
+        looks += 2 * (groups_a_group(m, l) - 1) * m->level[l].us;
+    }
+    return m->board_us * (layout->nranks * mean_of_all(m, 0) + looks * loops);
+}
+
+/* For two groups of two ranks and more. */
+static int nested_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels, size_t bytes,
+                        struct terms *t)
+{
+    const struct rondo_model *m = &layout->model;
+    (void)coll, (void)proto;
+    if (layout->nnodes > 1 || m->levels.n == 0 || m->levels.several < 2 || nchannels > 1 || m->board_bw <= 0 || m->direct_bw <= 0) {
+        return 0;
+    }
+    t->base = m->base_us + m->direct_us;
+    t->hop = nested_hops(layout, (double)bytes) * turns(layout);
+    t->copy = larger(nested_passes(layout) * (double)bytes / (m->direct_bw * 1e3) * turns(layout), nested_between(m, (double)bytes));
+    t->net_hop = t->net_copy = 0;
+    return 1;
+}
+
 /* With more ranks than cores the kernel's copies cost so much more than those of conns (measured: 4 ranks on 2 cores). */
 static const double cma_crowded = 1.4;
 
-double rondo_cma_cost_us(const struct rondo_layout *layout, enum rondo_coll coll, size_t bytes)
+double rondo_cma_cost_us(const struct rondo_layout *layout, enum rondo_algo algo, enum rondo_coll coll, size_t bytes)
 {
     const struct rondo_model *m = &layout->model;
-    double n = layout->nranks, calls = 2 * (n - 1);
+    int nested = algo == RONDO_ALGO_NESTED;
+    double n = layout->nranks, calls = 2 * (n - 1); /* what more of them cost for many bytes is in the bandwidth */
     double copied = twoshot_passes[rondo_coll_scheduled_as(coll)].kernel * 2 * (n - 1) / n * (double)bytes;
     double crowded = layout->model.ranks_per_core > 1 ? cma_crowded * turns(layout) : 1;
-    double us = m->board_us * n * mean_of_all(m, 0) + m->cma_us * calls, copy = copied / (m->cma_bw * 1e3) * mean_of_all(m, 1);
-    return m->base_us + m->direct_us + us * crowded + larger(copy * crowded, between_groups(layout, copied / 2 / n));
+    double hops = nested ? nested_hops(layout, (double)bytes) : m->board_us * n * mean_of_all(m, 0);
+    double copy = nested ? 2 * nested_passes(layout) * (double)bytes : copied * mean_of_all(m, 1);
+    double between = nested ? nested_between(m, (double)bytes) : between_groups(layout, copied / 2 / n);
+    return m->base_us + m->direct_us + (hops + m->cma_us * calls) * crowded + larger(copy / (m->cma_bw * 1e3) * crowded, between);
 }
 
 /* Every rank reduces every byte: per byte so much slower than passing it on and reducing a share (measured over sockets). */
@@ -311,6 +382,9 @@ static int exchange_terms(const struct rondo_layout *layout, enum rondo_coll col
     return 1;
 }
 
+/* The works of messages are made anew for every call (measured). */
+static const double message_us = 0.35;
+
 /* One message, or one to or from each of the others; the peer may be on another node. */
 static int p2p_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels, size_t bytes,
                      struct terms *t)
@@ -319,11 +393,18 @@ static int p2p_terms(const struct rondo_layout *layout, enum rondo_coll coll, en
     double messages = single ? 1 : n - 1, away = single ? layout->nnodes > 1 : n - layout->max_local;
     struct way way = { .hops = messages, .net_hops = away, .moved = single ? (double)bytes : (double)bytes * (n - 1) / n };
     way.net_moved = single ? (double)bytes : (double)bytes * away / n * layout->max_local; /* a node's ranks share its links */
-    return nchannels > 1 ? 0 : path_terms(layout, proto, nchannels, &way, t);
+    if (nchannels > 1 || proto != RONDO_PROTO_SIMPLE || !path_terms(layout, proto, nchannels, &way, t)) {
+        return 0;
+    }
+    t->base += messages * message_us * (single ? 1 : 2);
+    return 1;
 }
 
 /* The protocols of sends and receives get their buffers with their conns; the board has no protocol. */
 static int has_buffers(const struct rondo_layout *layout, enum rondo_proto proto) { return (layout->protos >> proto & 1) != 0; }
+
+/* One for all and all for one have places of their own. */
+static size_t most_posted(enum rondo_coll coll, size_t board) { return rondo_coll_has_root(coll) ? RONDO_ROOTED_BYTES : board; }
 
 /* What each cost function has in common: GPU machines have costs of their own (coll/cost_gpu.c). */
 #define COST_FUNCTIONS(x, ALGO, available)                                                                                        \
@@ -355,8 +436,10 @@ COST_FUNCTIONS(chain, RONDO_ALGO_RING, has_buffers(layout, proto))
 COST_FUNCTIONS(ordered, RONDO_ALGO_ORDERED, has_buffers(layout, proto))
 COST_FUNCTIONS(tree, RONDO_ALGO_TREE, has_buffers(layout, proto))
 COST_FUNCTIONS(oneshot, RONDO_ALGO_ONESHOT,
-               rondo_is_gpu_model(layout) ? rondo_coll_scheduled_as(coll) == RONDO_COLL_ALL_REDUCE : board > 0 && bytes <= board)
+               rondo_is_gpu_model(layout) ? rondo_coll_scheduled_as(coll) == RONDO_COLL_ALL_REDUCE
+                                          : board > 0 && bytes <= most_posted(coll, board))
 COST_FUNCTIONS(twoshot, RONDO_ALGO_TWOSHOT, rondo_is_gpu_model(layout) || board >= RONDO_TWOSHOT_POST)
+COST_FUNCTIONS(nested, RONDO_ALGO_NESTED, !rondo_is_gpu_model(layout) && board >= RONDO_TWOSHOT_POST)
 COST_FUNCTIONS(exchange, RONDO_ALGO_EXCHANGE, !rondo_is_gpu_model(layout) && has_buffers(layout, proto))
 COST_FUNCTIONS(p2p, RONDO_ALGO_P2P, 1)
 
@@ -487,7 +570,10 @@ rondo_status rondo_cost_choose(const struct rondo_layout *layout, const struct r
 static void disallow(struct rondo_allowed *allowed, enum rondo_algo without)
 {
     for (int c = 0; c < RONDO_NUM_COLLS; c++) {
-        allowed->protos[c][without] = 0;
+        for (int a = 0; a < RONDO_NUM_ALGOS; a++) {
+            int same = a == (int)without || (rondo_algo_opens(without) && rondo_algo_opens((enum rondo_algo)a));
+            allowed->protos[c][a] = same ? 0 : allowed->protos[c][a];
+        }
     }
 }
 

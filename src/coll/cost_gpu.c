@@ -263,7 +263,8 @@ static void tree_parts(const struct rondo_layout *layout, enum rondo_coll as, en
  * One message, or one to each of the others at the same time: inside the node over the ring's links, away over the nets, which all ranks of the node share. `bytes` has a block for
  * each rank then.
  */
-static void p2p_parts(const struct rondo_layout *layout, enum rondo_coll coll, size_t bytes, struct parts *parts)
+static const char *p2p_parts(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, size_t bytes,
+                             struct parts *parts)
 {
     const struct rondo_model_graph *ring = &layout->model.gpu.ring;
     int single = coll == RONDO_COLL_SEND || coll == RONDO_COLL_RECV, n = layout->nranks, local = layout->max_local;
@@ -272,13 +273,18 @@ static void p2p_parts(const struct rondo_layout *layout, enum rondo_coll coll, s
     struct rate links = { ring->nchannels * (ring->bw_intra * 1e-3), ring->nvlink ? "NVLink bandwidth" : "PCI bandwidth" };
     struct rate nets = { ring->nchannels * (ring->bw_inter * 1e-3) / local, "net bandwidth" };
     struct parts over_nets = { 0 };
+    if (proto == RONDO_PROTO_LL && (away > 0 || block > (double)layout->model.gpu.p2p_ll)) {
+        return away > 0 ? "one node only" : "more bytes a message than RONDO_P2P_LL_THRESHOLD";
+    }
+    links.gbs *= proto == RONDO_PROTO_LL ? 0.5 : 1; /* half of a line is flags */
     move_set(parts, links, block * near);
     move_set(&over_nets, nets, block * away);
     if (over_nets.move > parts->move) {
         move_set(parts, nets, block * away);
     }
-    parts->inside = near > 0 ? inside_us(layout, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE) : 0;
+    parts->inside = near > 0 ? inside_us(layout, RONDO_ALGO_RING, proto) : 0;
     parts->net = away > 0 ? net_us(layout, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE) + (away - 1) * post_us(layout, RONDO_PROTO_SIMPLE) : 0;
+    return NULL;
 }
 
 /* Times that a rank's bytes come in or go out by two-shot, but for its own part: of shares read from all and written to all, or only one of these. */
@@ -339,7 +345,10 @@ static const char *parts_fill(const struct rondo_layout *layout, enum rondo_coll
             return why;
         }
     } else if (algo == RONDO_ALGO_P2P) {
-        p2p_parts(layout, coll, bytes, parts);
+        const char *why = p2p_parts(layout, coll, proto, bytes, parts);
+        if (why != NULL) {
+            return why;
+        }
         fill = 1;
     } else if (algo == RONDO_ALGO_TREE) {
         tree_parts(layout, as, proto, bytes, parts);

@@ -33,6 +33,25 @@ RONDO_FN struct rondo_step rondo_oneshot_gather_step(const struct rondo_seat *se
     return s;
 }
 
+/* One for all: everyone posts, the root what the others take; it takes its own. */
+RONDO_FN uint32_t rondo_oneshot_broadcast_nsteps(const struct rondo_seat *seat)
+{
+    (void)seat;
+    return 2;
+}
+
+RONDO_FN struct rondo_step rondo_oneshot_broadcast_step(const struct rondo_seat *seat, uint32_t k)
+{
+    struct rondo_step s = rondo_step_none();
+    s.act = (uint16_t)(k == 0 ? RONDO_POST_ALL : seat->index == seat->root ? RONDO_COPY : RONDO_RECV_ALL | RONDO_COPY);
+    return s;
+}
+
+/* All for one: everyone posts, the root reduces. */
+RONDO_FN uint32_t rondo_oneshot_reduce_nsteps(const struct rondo_seat *seat) { return seat->index == seat->root ? 2 : 1; }
+
+RONDO_FN struct rondo_step rondo_oneshot_reduce_step(const struct rondo_seat *seat, uint32_t k) { return rondo_oneshot_step(seat, k); }
+
 RONDO_FN uint32_t rondo_p2p_send_nsteps(const struct rondo_seat *seat)
 {
     (void)seat;

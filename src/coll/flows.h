@@ -4,6 +4,7 @@
 
 #include "coll/direct.h"
 #include "coll/exchange.h"
+#include "coll/nested.h"
 #include "coll/ordered.h"
 #include "coll/ring.h"
 #include "coll/tree.h"

@@ -32,18 +32,23 @@ enum rondo_act {
     RONDO_PULL = 2048,
     RONDO_PULL_ROOT = 4096,
     RONDO_PUSH = 8192,
-    RONDO_PUSH_ROOT = 16384
+    RONDO_PUSH_ROOT = 16384,
+    RONDO_GROUPS = 32768
 };
 /*
- * RONDO_POST_ALL: put the block's `in` on the board for everyone; RONDO_RECV_ALL: the source is every rank's post, reduced in rank order (REDUCE), or each the block of its rank.
+ * RONDO_POST_ALL: put the block's `in` on the board for everyone; RONDO_RECV_ALL: the source is every rank's post, reduced in rank order (REDUCE), or each the block of its rank. Of a broadcast only the root has
+ *   something to post, and the source is its post.
  * RONDO_OPEN: from here on ranks reach into one another's buffers, or the run ends (exec.h); RONDO_CLOSE: nobody goes on before everyone has come here. Between them:
  *   PULL: the source is every rank's `in`, reduced in rank order (REDUCE), or `in` of the rank that has the block; PULL_ROOT: the root's
  *   PUSH: `out` of every rank gets it; PUSH_ROOT: the root's; COPY: this rank's
+ * GROUPS, with the acts between them: for every block that this rank holds at the step's level (base/nest.h), from and to those that hold it in the groups inside that. PULL: what they have for it, their `in` where
+ * these are ranks, else their `out`, reduced in the order of positions; without PULL: what this rank has in its `out`.
+ * Where several loops have them OPEN is passed in the first one only and CLOSE in the last.
  */
 
 struct rondo_step {
     uint16_t act; /* 0: nothing */
-    uint8_t nfrom, nto;
+    uint8_t nfrom, nto, level;
     uint8_t from[RONDO_TREE_FAN], to[RONDO_TREE_FAN]; /* enum rondo_port, in order of reduction */
     int32_t block;                                    /* which block of the loop: ring position; 0 where there is one block */
 };
@@ -62,7 +67,7 @@ enum rondo_map { RONDO_MAP_SPLIT, RONDO_MAP_BLOCK, RONDO_MAP_WHOLE };
 RONDO_FN struct rondo_step rondo_step_none(void)
 {
     struct rondo_step s;
-    s.act = s.nfrom = s.nto = 0;
+    s.act = s.nfrom = s.nto = s.level = 0;
     for (int i = 0; i < RONDO_TREE_FAN; i++) s.from[i] = s.to[i] = 0;
     s.block = 0;
     return s;

@@ -80,8 +80,8 @@ RONDO_FN struct rondo_step rondo_twoshot_all_gather_step(const struct rondo_seat
 /* Which buffers of a rank the others reach for: bit 0 in, bit 1 out. */
 RONDO_FN uint32_t rondo_twoshot_needs(uint32_t move, int is_root)
 {
-    uint32_t in = (move & RONDO_PULL) != 0 || ((move & RONDO_PULL_ROOT) != 0 && is_root);
-    uint32_t out = (move & RONDO_PUSH) != 0 || ((move & RONDO_PUSH_ROOT) != 0 && is_root);
+    uint32_t in = (move & (RONDO_PULL | RONDO_GROUPS)) != 0 || ((move & RONDO_PULL_ROOT) != 0 && is_root);
+    uint32_t out = (move & (RONDO_PUSH | RONDO_GROUPS)) != 0 || ((move & RONDO_PUSH_ROOT) != 0 && is_root);
     return in | out << 1;
 }
 

@@ -23,6 +23,7 @@ rondo_status rondo_direct_open(struct rondo_direct **direct, const struct rondo_
     d->index = config->index;
     d->one_process = config->one_process;
     d->serve = config->serve;
+    d->nest = config->nest;
     d->nknown = table_size(nlocal);
     if (config->pids != NULL) {
         RONDO_TRY_GOTO(RONDO_NEW_ARRAY(d->pids, nlocal, "the processes of open buffers"), fail);

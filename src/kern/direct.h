@@ -17,6 +17,7 @@
 #define RONDO_KERN_DIRECT_H
 
 #include "base/heap.h"
+#include "base/nest.h"
 #include "base/status.h"
 
 struct rondo_direct;
@@ -25,10 +26,11 @@ struct rondo_direct;
 enum rondo_cma_mode { RONDO_CMA_AUTO, RONDO_CMA_NEVER, RONDO_CMA_ALWAYS };
 
 struct rondo_direct_config {
-    int nlocal, index;   /* ranks of the board; this one */
-    int one_process;     /* all of them are threads of this process: every address is everybody's */
-    int serve;           /* segments are asked for over sockets */
-    const int32_t *pids; /* per local rank; copied; NULL: without CMA */
+    int nlocal, index;             /* ranks of the board; this one */
+    int one_process;               /* all of them are threads of this process: every address is everybody's */
+    int serve;                     /* segments are asked for over sockets */
+    const int32_t *pids;           /* per local rank; copied; NULL: without CMA */
+    const struct rondo_nest *nest; /* the groups in which the ranks stand, which must outlive this; NULL: none */
 };
 rondo_status rondo_direct_open(struct rondo_direct **direct, const struct rondo_direct_config *config);
 /** Unmaps what no other communicator uses. NULL is fine. */

@@ -39,6 +39,7 @@ enum { RONDO_DIRECT_SIZES = 64, RONDO_DIRECT_HINTS = 64 };
 
 struct rondo_direct {
     int nlocal, index, one_process, serve;
+    const struct rondo_nest *nest;  /* NULL: no groups */
     int32_t *pids;                  /* NULL: without CMA */
     uint8_t *scratch;               /* of CMA, once it is used: a chunk per rank */
     uint8_t cma, reach;             /* enum rondo_cma of this communicator, rondo_reach of the call under way */
@@ -72,8 +73,16 @@ void rondo_direct_touch(struct rondo_direct *d, uint64_t segment);
 void rondo_direct_remember(struct rondo_direct *d, const struct rondo_segment_note *note, uint8_t *base, size_t bytes);
 /** Can this process read what was posted of all others? Makes the scratch too. */
 int rondo_cma_try(struct rondo_direct *d);
+/** Bytes of a rank's part of the scratch. */
+size_t rondo_cma_chunk(const struct rondo_direct *d);
+/** Copy between here and rank r's memory. @return 0: *status names the rank. */
+int rondo_cma_carry(const struct rondo_direct *d, int r, int writes, void *here, const void *there, size_t bytes, rondo_status *status);
 /** n more elements of the flow's block. @return 0: *status is an error. */
 int rondo_cma_move(struct rondo_exec *exec, const struct rondo_work *w, const struct rondo_flow *flow, size_t n, rondo_status *status);
+/** all_to_all: is this rank's block, and that of the peer for it, moved by one of the two, because a place is both left and come to? */
+int rondo_swaps(const struct rondo_work *w, int peer);
+/** What this rank has to do for n more elements of the flow's block. @return 0: *status is an error. */
+int rondo_swap_move(struct rondo_exec *exec, const struct rondo_work *w, const struct rondo_flow *flow, size_t n, rondo_status *status);
 /** Unmap what its owners have ended. */
 void rondo_direct_sweep(struct rondo_direct *d);
 

@@ -40,7 +40,11 @@ struct rondo_run {
     uint32_t nflows;
     uint8_t only_sends; /* of the owner: this rank receives nothing in this run */
     uint8_t verdict;    /* enum rondo_verdict of a run whose schedule opens buffers */
-    int32_t gate; /* the run so many before this one decides whether this one runs (verdict RONDO_FOR_OTHERS) or ends at once; 0: none */
+    uint8_t in_place;   /* a message whose bytes lie where another one's arrive: it is copied to slots, and from them */
+    int32_t follows; /* of a message that arrives in place: the run so many before this one takes away what lies there; 0: nothing does */
+    int32_t gate;    /* the run so many before this one decides whether this one runs (verdict RONDO_FOR_OTHERS) or ends at once; 0: none */
+    uint8_t copies;  /* on a GPU: for its copy engines, if all ranks' buffers allow it (verdict RONDO_DIRECT) */
+    void *aside;     /* of such a run in place: device memory of the output's size */
     struct rondo_flow flow[2];
     struct rondo_run *next; /* in the lane */
     int *open;              /* works of the plan that are not finished */

@@ -152,7 +152,7 @@ static uint32_t bytes_ahead(const struct rondo_run *run, const struct rondo_flow
 static void offer_place(const struct slice *s, const struct rondo_run *run, const struct rondo_flow *flow)
 {
     struct rondo_conn *from = s->step->nfrom == 1 ? s->from[0] : NULL;
-    if (RONDO_LIKELY(from == NULL || from->outside == NULL)) {
+    if (RONDO_LIKELY(from == NULL || from->outside == NULL || run->in_place)) {
         return;
     }
     if (s->w->proto == RONDO_PROTO_SIMPLE && !(s->step->act & (RONDO_REDUCE | RONDO_FINISH)) && (flow->called >> s->step->from[0] & 1)) {
@@ -387,7 +387,14 @@ static void fill_slice(const struct rondo_run *run, const struct rondo_flow *flo
     if (!(flow->step.act & RONDO_COPY) || (s->out == s->in && flow->step.nfrom == 0 && !w->premul && !w->divide)) {
         s->out = NULL;
     }
-    s->stays = any != NULL && any->proxied ? stays_at(s) : NULL;
+    s->stays = any != NULL && any->proxied && !run->in_place ? stays_at(s) : NULL;
+}
+
+/* In place: has what lies where the next slice goes been sent? Both directions have the same slices; who has no slot free waits for a peer that has taken what was sent before. */
+static int has_left(const struct rondo_run *run, const struct rondo_flow *flow)
+{
+    const struct rondo_flow *leaves = &(run - run->follows)->flow[0];
+    return leaves->loop > flow->loop || leaves->done > flow->done;
 }
 
 /* @return 1: the flow has ended, 0: blocked, -1: *status is an error. */
@@ -400,7 +407,7 @@ static int advance_flow(struct rondo_exec *exec, struct rondo_run *run, int f, r
             enter_step(run, f, flow);
         }
         if (flow->step.act & RONDO_POST_ALL) {
-            rondo_post_all(&run->work, flow);
+            passed = rondo_post_all(&run->work, flow);
             flow->done = flow->n;
         } else if (flow->step.act & RONDO_RECV_ALL) {
             passed = rondo_receive_all(exec, &run->work, flow, status);
@@ -412,6 +419,9 @@ static int advance_flow(struct rondo_exec *exec, struct rondo_run *run, int f, r
             }
         } else if (flow->step.act != 0 && flow->n != 0) {
             struct slice s;
+            if (RONDO_UNLIKELY(run->follows != 0) && !has_left(run, flow)) {
+                return 0;
+            }
             fill_slice(run, flow, &s);
             offer_place(&s, run, flow);
             passed = advance_slice(exec, run, flow, &s, status, moved);
@@ -488,7 +498,7 @@ static void exec_cpu_drop(struct rondo_exec *exec)
     const struct rondo_board *open = NULL; /* buffers are, to other ranks */
     for (int i = 0; i < exec->nlanes; i++) {
         for (struct rondo_run *run = exec->lane[i].first; run != NULL; run = run->next) {
-            open = run->work.algo == RONDO_ALGO_TWOSHOT ? run->work.board : open;
+            open = rondo_algo_opens((enum rondo_algo)run->work.algo) ? run->work.board : open;
             --*run->open;
         }
         exec->lane[i].first = NULL;
@@ -505,7 +515,7 @@ static int describe_flow(const struct rondo_run *run, const struct rondo_flow *f
 {
     const struct rondo_work *w = &run->work;
     struct slice s;
-    if (flow->step.act & (RONDO_RECV_ALL | RONDO_OPEN | RONDO_CLOSE)) {
+    if (flow->step.act & (RONDO_POST_ALL | RONDO_RECV_ALL | RONDO_OPEN | RONDO_CLOSE | RONDO_GROUPS)) {
         *peer = -1 - (int)flow->unit; /* local rank of the board */
         return snprintf(text, size, "the post of local rank %d", (int)flow->unit);
     }

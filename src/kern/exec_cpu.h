@@ -1,4 +1,4 @@
-/* What the parts of the CPU executor share: exec_cpu.c (lanes, conns), exec_cpu_board.c (one-shot), exec_cpu_direct.c (open buffers). */
+/* What the parts of the CPU executor share: exec_cpu.c (lanes, conns), exec_cpu_board.c (one-shot), exec_cpu_direct.c (open buffers), exec_cpu_nested.c (by groups). */
 #ifndef RONDO_KERN_EXEC_CPU_H
 #define RONDO_KERN_EXEC_CPU_H
 
@@ -37,13 +37,19 @@ int rondo_board_enter(const struct rondo_board *board);
 void rondo_board_leave(const struct rondo_board *board);
 /** This rank takes its buffers back, for good: once it returns nobody touches them, but for those that the owner does not wait for (exec.h). */
 void rondo_board_revoke(const struct rondo_board *board, const struct rondo_exec_owner *owner);
-/** One-shot: POST_ALL, RECV_ALL. */
-void rondo_post_all(const struct rondo_work *w, const struct rondo_flow *flow);
+/** Say how far this rank has come in the call under way, to those who look: what it wrote before is seen then. 0 before OPEN's post. */
+void rondo_board_tell(const struct rondo_board *board, uint32_t count);
+/** Has a rank come so far? */
+int rondo_board_told(const struct rondo_board *board, int rank, uint32_t count);
+/** One-shot: POST_ALL, RECV_ALL. flow->unit: the local rank that is waited for. */
+int rondo_post_all(const struct rondo_work *w, struct rondo_flow *flow);
 int rondo_receive_all(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow, rondo_status *status);
 
 /* ---- open buffers: OPEN, what lies between, CLOSE ---- */
 
-enum { RONDO_DIRECT_ACTS = RONDO_OPEN | RONDO_CLOSE | RONDO_PULL | RONDO_PULL_ROOT };
+enum { RONDO_DIRECT_ACTS = RONDO_OPEN | RONDO_CLOSE | RONDO_PULL | RONDO_PULL_ROOT | RONDO_GROUPS };
 int rondo_direct_step(struct rondo_exec *exec, struct rondo_run *run, struct rondo_flow *flow, rondo_status *status, int *moved);
+/** A move with GROUPS (exec_cpu_nested.c). flow->done: blocks passed; flow->unit: the local rank that is waited for. */
+int rondo_nested_move(struct rondo_exec *exec, struct rondo_run *run, struct rondo_flow *flow, rondo_status *status, int *moved);
 
 #endif

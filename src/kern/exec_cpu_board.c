@@ -88,22 +88,139 @@ void rondo_board_revoke(const struct rondo_board *board, const struct rondo_exec
     tell_of_look();
 }
 
+/* ---- how far ranks have come ---- */
+
+void rondo_board_tell(const struct rondo_board *board, uint32_t count)
+{
+    tell_of_post();
+    __atomic_store_n(rondo_board_count(board, board->index), count, __ATOMIC_RELEASE);
+}
+
+int rondo_board_told(const struct rondo_board *board, int rank, uint32_t count)
+{
+    int all = __atomic_load_n(rondo_board_count(board, rank), __ATOMIC_ACQUIRE) >= count;
+    tell_of_look();
+    return all;
+}
+
+/* Readers look at a post's first line again and again: what lies behind it goes first, so that the line is taken from them once. */
+static void put(uint8_t *payload, const uint8_t *from, size_t bytes)
+{
+    size_t first = rondo_min_size(bytes, RONDO_BOARD_INLINE);
+    if (bytes > first) {
+        memcpy(payload + first, from + first, bytes - first);
+    }
+    memcpy(payload, from, first);
+}
+
+/* ---- one for all, all for one ---- */
+
+static int is_rooted(const struct rondo_work *w) { return w->coll == RONDO_COLL_BROADCAST || w->coll == RONDO_COLL_REDUCE; }
+
+static uint64_t rooted_word(const struct rondo_board *board, uint32_t op, int rank)
+{
+    return __atomic_load_n((const uint64_t *)(const void *)rondo_board_rooted(board, op, rank), __ATOMIC_ACQUIRE);
+}
+
+/* The last call before `op` that a rank has posted, of those whose banks are not `op`'s; `op` less the number of banks when it has posted none of them. */
+static uint32_t last_posted(const struct rondo_board *board, uint32_t op, int rank)
+{
+    uint32_t at = op - 1;
+    for (; at != op - RONDO_ROOTED_BANKS; at--) {
+        uint64_t word = rooted_word(board, at, rank);
+        if (word != 0 && (int32_t)((uint32_t)word - at) >= 0) {
+            break;
+        }
+    }
+    return at;
+}
+
+/* May this rank write its place of `op`: has everyone read what was there? Looks at the others' places only when what is known of them is used up. */
+static int may_post(struct rondo_board *board, uint32_t op, struct rondo_flow *flow)
+{
+    uint32_t least = op - 1;
+    if (RONDO_LIKELY(op - board->rooted_seen < RONDO_ROOTED_BANKS)) {
+        return 1;
+    }
+    for (int r = 0; r < board->nranks; r++) {
+        uint32_t at = r == board->index ? op - 1 : last_posted(board, op, r);
+        if (op - at == RONDO_ROOTED_BANKS) {
+            flow->unit = (size_t)r;
+            return 0;
+        }
+        least = op - at > op - least ? at : least;
+    }
+    tell_of_look();
+    board->rooted_seen = least;
+    return 1;
+}
+
+static int post_rooted(const struct rondo_work *w, struct rondo_flow *flow)
+{
+    struct rondo_board *board = w->board;
+    uint32_t op = board->rooted + 1;
+    uint8_t *place = rondo_board_rooted(board, op, board->index);
+    if (!may_post(board, op, flow)) {
+        return 0;
+    }
+    board->rooted = op;
+    if (w->premul) {
+        rondo_premul(place + 8, w->in, w->len, (rondo_dtype)w->dtype, w->scalar);
+    } else if (w->coll == RONDO_COLL_REDUCE || w->seat.index == w->seat.root) {
+        put(place + 8, w->in, w->len * w->elem_bytes);
+    }
+    tell_of_post();
+    __atomic_store_n((uint64_t *)(void *)place, (uint64_t)w->call_word << 32 | op, __ATOMIC_RELEASE);
+    return 1;
+}
+
+/* As rondo_board_wait, for the posts that this rank needs: the root's, or everyone's. */
+static int wait_rooted(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow, rondo_status *status)
+{
+    const struct rondo_board *board = w->board;
+    for (; flow->unit < (size_t)board->nranks; flow->unit++) {
+        int r = (int)flow->unit;
+        uint64_t word;
+        if (w->coll == RONDO_COLL_BROADCAST && r != w->seat.root) {
+            continue;
+        }
+        word = rooted_word(board, board->rooted, r);
+        if ((uint32_t)word != board->rooted || word == 0) { /* 0: fresh memory; no call word is */
+            return 0;
+        }
+        if (RONDO_UNLIKELY((uint32_t)(word >> 32) != w->call_word)) {
+            *status = exec->owner->mismatch(exec->owner->arg, -1 - r, w, (uint32_t)(word >> 32));
+            return -1;
+        }
+        exec->sources[r] = rondo_board_rooted(board, board->rooted, r) + 8;
+    }
+    tell_of_look();
+    return 1;
+}
+
 /* ---- one-shot ---- */
 
 /* all_to_all: in a post there is a block for everyone. */
 static int for_each_a_block(const struct rondo_work *w) { return w->coll == RONDO_COLL_ALL_TO_ALL; }
 
-void rondo_post_all(const struct rondo_work *w, const struct rondo_flow *flow)
+int rondo_post_all(const struct rondo_work *w, struct rondo_flow *flow)
 {
-    uint8_t *payload = rondo_board_begin(w->board);
+    uint8_t *payload;
+    if (is_rooted(w)) {
+        return post_rooted(w, flow);
+    }
+    payload = rondo_board_begin(w->board);
     if (w->premul) {
         rondo_premul(payload, w->in, w->len, (rondo_dtype)w->dtype, w->scalar);
     } else if (for_each_a_block(w)) {
-        memcpy(payload, w->in, w->block * (size_t)w->board->nranks * w->elem_bytes);
+        size_t block = w->block * w->elem_bytes, own = block * (size_t)w->board->index;
+        memcpy(payload + own + block, w->in + own + block, block * (size_t)w->board->nranks - own - block);
+        put(payload, w->in, own);
     } else if (flow->n > 0) {
-        memcpy(payload, w->in + flow->in * w->elem_bytes, flow->n * w->elem_bytes);
+        put(payload, w->in + flow->in * w->elem_bytes, flow->n * w->elem_bytes);
     }
     rondo_board_post(w->board, w->call_word);
+    return 1;
 }
 
 /* Every rank's block, from its post to its place. */
@@ -122,9 +239,13 @@ static void take_all(const struct rondo_exec *exec, const struct rondo_work *w, 
 
 int rondo_receive_all(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow, rondo_status *status)
 {
-    int all = rondo_board_wait(exec, w, flow, status);
+    int all = is_rooted(w) ? wait_rooted(exec, w, flow, status) : rondo_board_wait(exec, w, flow, status);
     if (all != 1) {
         return all;
+    }
+    if (w->coll == RONDO_COLL_BROADCAST) {
+        memcpy(w->out, exec->sources[w->seat.root], w->len * w->elem_bytes);
+        return 1;
     }
     if (!(flow->step.act & RONDO_REDUCE)) {
         take_all(exec, w, flow);

@@ -10,7 +10,7 @@
 
 enum { SCRATCH_BYTES = 512 << 10, MOST_CHUNK = 64 << 10, LEAST_CHUNK = 4 << 10, PROBE_BYTES = 8 };
 
-static size_t chunk_of(const struct rondo_direct *d)
+size_t rondo_cma_chunk(const struct rondo_direct *d)
 {
     size_t chunk = SCRATCH_BYTES / (size_t)d->nlocal / RONDO_CTRL_ALIGN * RONDO_CTRL_ALIGN;
     return chunk > MOST_CHUNK ? MOST_CHUNK : chunk < LEAST_CHUNK ? LEAST_CHUNK : chunk;
@@ -26,7 +26,7 @@ int rondo_cma_try(struct rondo_direct *d)
 {
     uint8_t word[PROBE_BYTES];
     if (d->pids == NULL ||
-        (d->scratch == NULL && rondo_calloc(&d->scratch, (size_t)d->nlocal, chunk_of(d), "scratch of CMA") != RONDO_SUCCESS)) {
+        (d->scratch == NULL && rondo_calloc(&d->scratch, (size_t)d->nlocal, rondo_cma_chunk(d), "scratch of CMA") != RONDO_SUCCESS)) {
         return 0;
     }
     for (int r = 0; r < d->nlocal; r++) {
@@ -39,8 +39,7 @@ int rondo_cma_try(struct rondo_direct *d)
     return 1;
 }
 
-/* @return 0: *status names the rank. */
-static int carry(const struct rondo_direct *d, int r, int writes, void *here, const void *there, size_t bytes, rondo_status *status)
+int rondo_cma_carry(const struct rondo_direct *d, int r, int writes, void *here, const void *there, size_t bytes, rondo_status *status)
 {
     ssize_t n = transfer(d, r, writes, here, there, bytes);
     if (RONDO_LIKELY(n == (ssize_t)bytes)) {
@@ -66,7 +65,7 @@ static int give(const struct rondo_work *w, uint32_t act, size_t at, uint8_t *fr
     for (int i = 1; i < d->nlocal && (act & (RONDO_PUSH | RONDO_PUSH_ROOT)); i++) {
         int r = (d->index + i) % d->nlocal;
         uint8_t *to = d->out[r] + at;
-        if ((all || r == w->seat.root) && (r != has || to != src) && !carry(d, r, 1, from, to, bytes, status)) {
+        if ((all || r == w->seat.root) && (r != has || to != src) && !rondo_cma_carry(d, r, 1, from, to, bytes, status)) {
             return 0;
         }
     }
@@ -77,12 +76,12 @@ static int reduce_chunk(struct rondo_exec *exec, const struct rondo_work *w, con
                         rondo_status *status)
 {
     struct rondo_direct *d = w->direct;
-    size_t from = flow->in * w->elem_bytes + at, to = flow->out * w->elem_bytes + at, chunk = chunk_of(d);
+    size_t from = flow->in * w->elem_bytes + at, to = flow->out * w->elem_bytes + at, chunk = rondo_cma_chunk(d);
     uint8_t *first;
     for (int r = 0; r < d->nlocal; r++) {
         uint8_t *scratch = d->scratch + (size_t)r * chunk;
         exec->sources[r] = r == d->index ? d->in[r] + from : scratch;
-        if (r != d->index && !carry(d, r, 0, scratch, d->in[r] + from, bytes, status)) {
+        if (r != d->index && !rondo_cma_carry(d, r, 0, scratch, d->in[r] + from, bytes, status)) {
             return 0;
         }
     }
@@ -102,18 +101,23 @@ static int copy_chunk(const struct rondo_work *w, const struct rondo_flow *flow,
     const uint8_t *src = d->in[source] + flow->in * w->elem_bytes + at;
     size_t to = flow->out * w->elem_bytes + at;
     if (source != d->index) {
-        return carry(d, source, 0, w->out + to, src, bytes, status) && give(w, flow->step.act, to, w->out + to, source, src, bytes, status);
+        return rondo_cma_carry(d, source, 0, w->out + to, src, bytes, status) &&
+               give(w, flow->step.act, to, w->out + to, source, src, bytes, status);
     }
     if (w->out + to != src) {
         rondo_copy(w->out + to, src, bytes, w->stream);
     }
-    return give(w, flow->step.act, to, w->out + to, source, src, bytes, status);
+    return give(w, flow->step.act, to, (uint8_t *)src, source, src, bytes,
+                status); /* it lies in the caches, what was stored past them does not */
 }
 
 int rondo_cma_move(struct rondo_exec *exec, const struct rondo_work *w, const struct rondo_flow *flow, size_t n, rondo_status *status)
 {
-    size_t begin = flow->done * w->elem_bytes, end = begin + n * w->elem_bytes, chunk = chunk_of(w->direct), bytes;
+    size_t begin = flow->done * w->elem_bytes, end = begin + n * w->elem_bytes, chunk = rondo_cma_chunk(w->direct), bytes;
     int reduces = (flow->step.act & RONDO_REDUCE) != 0;
+    if ((flow->step.act & (RONDO_REDUCE | RONDO_PUSH | RONDO_PUSH_ROOT)) == 0) {
+        chunk = end - begin; /* nothing is read a second time, and a call of the kernel costs as much as a few KiB */
+    }
     for (size_t at = begin; at < end; at += bytes) {
         bytes = rondo_min_size(chunk, end - at);
         if (!(reduces ? reduce_chunk(exec, w, flow, at, bytes, status) : copy_chunk(w, flow, at, bytes, status))) {

@@ -8,7 +8,7 @@
 #include "kern/reduce.h"
 
 /* What is moved before others get a turn. */
-enum { SLICE_BYTES = 256 << 10 };
+enum { SLICE_BYTES = 256 << 10, KERNEL_SLICE_BYTES = 1 << 20 };
 
 /* Phases of OPEN, in flow->done. */
 enum { ASK, ASKED, TOLD };
@@ -74,13 +74,19 @@ static void offer(const struct rondo_work *w, struct message *m, int buffer, con
     }
 }
 
+/* all_to_all in place: others write to this rank's output, and know it by its being posted (exec_cpu_swap.c). */
+static int is_swapped(const struct rondo_work *w) { return w->coll == RONDO_COLL_ALL_TO_ALL && w->in == w->out; }
+
 static void ask(const struct rondo_run *run)
 {
     const struct rondo_work *w = &run->work;
-    uint32_t needs = rondo_twoshot_needs(move_of(run), w->seat.index == w->seat.root);
+    uint32_t needs = rondo_twoshot_needs(move_of(run), w->seat.index == w->seat.root) | (uint32_t)is_swapped(w) << RONDO_BUFFER_OUT;
     struct message m;
     memset(&m.post, 0, sizeof(m.post));
     w->direct->ncalls++;
+    if (move_of(run) & RONDO_GROUPS) {
+        rondo_board_tell(w->board, 0); /* nobody looks: all have closed the call before */
+    }
     for (int b = 0; b < RONDO_NUM_BUFFERS; b++) {
         if (needs >> b & 1) {
             offer(w, &m, b, b == RONDO_BUFFER_IN ? (const void *)w->in : w->out);
@@ -343,9 +349,16 @@ static void copy_slice(struct rondo_exec *exec, const struct rondo_work *w, cons
     }
 }
 
+/* What the kernel only copies goes in longer slices: each is a call of it, which costs as much as a few KiB. */
+static size_t slice_bytes(const struct rondo_work *w, uint32_t act)
+{
+    int longer = w->direct->reach == RONDO_REACH_CMA && (act & (RONDO_REDUCE | RONDO_PUSH | RONDO_PUSH_ROOT)) == 0;
+    return longer ? KERNEL_SLICE_BYTES : SLICE_BYTES;
+}
+
 static int move_step(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow, rondo_status *status, int *moved)
 {
-    size_t n = rondo_min_size(flow->n - flow->done, SLICE_BYTES / w->elem_bytes);
+    size_t n = rondo_min_size(flow->n - flow->done, slice_bytes(w, flow->step.act) / w->elem_bytes);
     int passed = 1;
     if (n == 0) {
         return 1;
@@ -353,7 +366,9 @@ static int move_step(struct rondo_exec *exec, const struct rondo_work *w, struct
     if (!rondo_board_enter(w->board)) {
         return 0; /* the call has ended for another rank: that rank says why */
     }
-    if (w->direct->reach == RONDO_REACH_CMA) {
+    if (rondo_swaps(w, flow->step.block)) {
+        passed = rondo_swap_move(exec, w, flow, n, status);
+    } else if (w->direct->reach == RONDO_REACH_CMA) {
         passed = rondo_cma_move(exec, w, flow, n, status);
     } else {
         (flow->step.act & RONDO_REDUCE ? reduce_slice : copy_slice)(exec, w, flow, n);
@@ -382,13 +397,24 @@ static int close_step(struct rondo_exec *exec, const struct rondo_work *w, struc
     return all;
 }
 
+/* Of several loops the first one opens, and the last one closes. */
+static int is_passed(const struct rondo_run *run, const struct rondo_flow *flow)
+{
+    return (flow->step.act & RONDO_OPEN) ? flow->loop > 0 : (flow->step.act & RONDO_CLOSE) != 0 && flow->loop + 1 < run->nloops;
+}
+
 int rondo_direct_step(struct rondo_exec *exec, struct rondo_run *run, struct rondo_flow *flow, rondo_status *status, int *moved)
 {
+    if (is_passed(run, flow)) {
+        flow->done = flow->n;
+        return 1;
+    }
     if (flow->step.act & RONDO_OPEN) {
         return open_step(exec, run, flow, status, moved);
     }
     if (flow->step.act & RONDO_CLOSE) {
         return close_step(exec, &run->work, flow, status);
     }
-    return move_step(exec, &run->work, flow, status, moved);
+    return (flow->step.act & RONDO_GROUPS) ? rondo_nested_move(exec, run, flow, status, moved)
+                                           : move_step(exec, &run->work, flow, status, moved);
 }

@@ -383,6 +383,9 @@ rondo_status rondo_exec_cuda_scratch(struct rondo_exec *exec, size_t bytes, void
 static int flight_ended(const struct rondo_exec *exec, uint64_t serial)
 {
     const struct rondo_cuda_flight *flight = &exec->flight[serial % RONDO_CUDA_FLIGHTS];
+    if (flight->copies) {
+        return rondo_cuda_copy_ended(exec, flight->copied);
+    }
     for (uint32_t b = 0; b < flight->nblocks; b++) {
         if (WORD(exec->words[0]->block[b].ended) < serial) {
             return 0;
@@ -401,9 +404,18 @@ void rondo_exec_cuda_reap(struct rondo_exec *exec)
 
 uint64_t rondo_exec_cuda_issued(const struct rondo_exec *exec) { return __atomic_load_n(&exec->issued, __ATOMIC_ACQUIRE); }
 
+/* What was told to leave may have been told too early, or have set back what it waits for next. */
+static void abort_again(struct rondo_exec *exec)
+{
+    if (RONDO_UNLIKELY(WORD(exec->words[0]->abort) != 0)) {
+        rondo_cuda_copy_release(exec);
+    }
+}
+
 uint64_t rondo_exec_cuda_ended(struct rondo_exec *exec)
 {
     uint64_t ended;
+    abort_again(exec);
     pthread_mutex_lock(&exec->lock);
     rondo_exec_cuda_reap(exec);
     ended = exec->ended;
@@ -477,6 +489,7 @@ void rondo_exec_cuda_abort(struct rondo_exec *exec)
     for (size_t i = 0; i < RONDO_COUNTOF(exec->words); i++) {
         __atomic_store_n(&exec->words[i]->abort, 1, __ATOMIC_RELEASE);
     }
+    rondo_cuda_copy_release(exec);
 }
 
 rondo_status rondo_exec_cuda_query(struct rondo_exec *exec)
@@ -484,8 +497,9 @@ rondo_status rondo_exec_cuda_query(struct rondo_exec *exec)
     CUstreamCaptureMode before;
     CUresult result;
     char where[80];
+    abort_again(exec);
     RONDO_TRY(rondo_exec_cuda_enter(exec, &before));
-    result = exec->cuda->EventQuery(exec->done);
+    result = exec->untold != CUDA_SUCCESS ? exec->untold : exec->cuda->EventQuery(exec->done);
     rondo_exec_cuda_leave(before);
     if (result == CUDA_ERROR_NOT_READY) {
         return RONDO_IN_PROGRESS;
@@ -508,29 +522,40 @@ int rondo_exec_cuda_lost(struct rondo_exec *exec)
 
 /* ---- who waits for whom ---- */
 
+/* @return ns for which `wait` has been what it is. */
+static int64_t follow_wait(struct rondo_cuda_wait *wait, struct rondo_cuda_wait now, int64_t now_ns)
+{
+    now.since_ns = wait->since_ns;
+    if (now.waits == 0) {
+        now.since_ns = 0;
+    } else if (wait->since_ns == 0 || now.step != wait->step || now.begun != wait->begun || now.peer != wait->peer ||
+               now.port != wait->port || now.waits != wait->waits) {
+        now.since_ns = now_ns;
+    }
+    *wait = now;
+    return now.since_ns != 0 ? now_ns - now.since_ns : 0;
+}
+
 int64_t rondo_exec_cuda_waited(struct rondo_exec *exec, struct rondo_cuda_wait *wait, int64_t now_ns)
 {
-    int64_t longest = 0;
+    int64_t longest = 0, ns;
+    struct rondo_cuda_wait copies = { .port = RONDO_NUM_PORTS };
     for (size_t i = 0; i < RONDO_COUNTOF(exec->words); i++) {
         for (int b = 0; b < exec->config.nchannels; b++, wait++) {
-            struct rondo_cuda_wait now = { .step = WORD(exec->words[i]->block[b].step),
-                                           .begun = WORD(exec->words[i]->block[b].begun),
-                                           .peer = WORD(exec->words[i]->block[b].peer),
-                                           .port = WORD(exec->words[i]->block[b].port),
-                                           .waits = WORD(exec->words[i]->block[b].waits) };
-            now.since_ns = wait->since_ns;
-            if (now.waits == 0) {
-                now.since_ns = 0;
-            } else if (wait->since_ns == 0 || now.step != wait->step || now.begun != wait->begun || now.peer != wait->peer ||
-                       now.port != wait->port || now.waits != wait->waits) {
-                now.since_ns = now_ns;
-            } else if (now_ns - wait->since_ns > longest) {
-                longest = now_ns - wait->since_ns;
-            }
-            *wait = now;
+            ns = follow_wait(wait,
+                             (struct rondo_cuda_wait){ .step = WORD(exec->words[i]->block[b].step),
+                                                       .begun = WORD(exec->words[i]->block[b].begun),
+                                                       .peer = WORD(exec->words[i]->block[b].peer),
+                                                       .port = WORD(exec->words[i]->block[b].port),
+                                                       .waits = WORD(exec->words[i]->block[b].waits) },
+                             now_ns);
+            longest = ns > longest ? ns : longest;
         }
     }
-    return longest;
+    copies.peer = rondo_cuda_copy_waits(exec, &copies.begun);
+    copies.waits = copies.peer >= 0;
+    ns = follow_wait(wait, copies, now_ns);
+    return ns > longest ? ns : longest;
 }
 
 static int exec_describe(struct rondo_exec *exec, char *text, size_t size, int *peer)
@@ -552,6 +577,10 @@ static int exec_describe(struct rondo_exec *exec, char *text, size_t size, int *
                                                       : "exchange",
                             (unsigned long long)WORD(exec->words[i]->block[b].step));
         }
+    }
+    if (rondo_cuda_copy_silent(exec) >= 0) {
+        *peer = rondo_cuda_copy_silent(exec);
+        return snprintf(text, size, "rank %d to come to a call by copy engines", *peer);
     }
     return 0;
 }

@@ -67,6 +67,7 @@ struct rondo_cuda_direct_config {
     int nlocal, index;  /* all ranks of the communicator; at most RONDO_DIRECT_RANKS */
     int reaches_all;    /* 0: some GPU of them is not reached: nobody calls directly */
     size_t stage_bytes; /* of a place that data is staged in, a multiple of 128, RONDO_DIRECT_PIECE a rank at least; two a channel */
+    int copies;         /* calls may go to the copy engines, if all can */
 };
 /** Bytes of a rank's place in the table. */
 size_t rondo_exec_cuda_direct_post_bytes(int nlocal);
@@ -78,6 +79,21 @@ rondo_status rondo_exec_cuda_direct_join(struct rondo_exec *exec, int *silent);
 size_t rondo_exec_cuda_direct_stage(const struct rondo_exec *exec);
 /** This memory is going to be used: tell of it now. Any memory; local. */
 void rondo_exec_cuda_direct_tell(struct rondo_exec *exec, const void *ptr, size_t bytes);
+
+/*
+ * Copy engines (exec_cuda_copy.c): a run whose `copies` is set goes to them where every buffer that others read lies in memory that all have told of; else the runs do that it is the gate of. That all ranks
+ * decide alike needs their hosts: before a plan begins they meet, each call waiting for the peers' own. In the stream it is as with kernels: nobody waits but it.
+ */
+/** Do all ranks have such calls? And how many of this rank's went there (captured ones do not count). */
+int rondo_exec_cuda_copies(const struct rondo_exec *exec);
+uint32_t rondo_exec_cuda_copied(const struct rondo_exec *exec);
+/** Before rondo_exec_cuda_begin with the same runs, until it does not say RONDO_IN_PROGRESS: their verdicts. */
+rondo_status rondo_exec_cuda_meet(struct rondo_exec *exec, struct rondo_run *runs, int n);
+/** Does a run of a plan that was met for stay out? */
+static inline int rondo_run_stays_out(const struct rondo_run *run)
+{
+    return run->gate > 0 ? (run - run->gate)->verdict != RONDO_FOR_OTHERS : run->copies && run->verdict == RONDO_FOR_OTHERS;
+}
 
 /** Serial of the last launch, and up to which all have ended; captured ones do not count. No CUDA call. */
 uint64_t rondo_exec_cuda_issued(const struct rondo_exec *exec);
@@ -101,7 +117,7 @@ struct rondo_cuda_wait {
     uint16_t port, waits;
     int64_t since_ns; /* 0: it did not wait */
 };
-/** Look at all blocks; wait[2 * nchannels] is the caller's, zeroed at first. @return ns for which the block that waits longest has waited for one and the same; 0: none waits. No CUDA call. */
+/** Look at all blocks, and at the stream; wait[2 * nchannels + 1] is the caller's, zeroed at first. @return ns for which the one that waits longest has waited for one and the same; 0: none waits. No CUDA call. */
 int64_t rondo_exec_cuda_waited(struct rondo_exec *exec, struct rondo_cuda_wait *wait, int64_t now_ns);
 
 /** The executor's ops: drop is abort, describe says what the first waiting block waits for; open, submit and turn are not there. */

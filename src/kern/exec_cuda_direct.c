@@ -37,6 +37,7 @@ struct region {
     struct rondo_gpu_mem mem; /* base NULL: none */
     uint64_t serial;          /* of its note; 0: the region is free */
     int settled;              /* own: opened to kernels, or refused by somebody */
+    int opened;               /* own: to kernels, and to copies */
     int ending;               /* own: peers are to let it go */
 };
 
@@ -65,9 +66,17 @@ static struct post *mine(const struct rondo_cuda_direct *d) { return post_of(d, 
 static void changed(const struct rondo_cuda_direct *d) { __atomic_fetch_add(&post_of(d, 0)->changes, 1, __ATOMIC_ACQ_REL); }
 static struct region *map_of(const struct rondo_cuda_direct *d, int peer, int k) { return &d->map[peer * RONDO_DIRECT_REGIONS + k]; }
 
-size_t rondo_exec_cuda_direct_post_bytes(int nlocal)
+static size_t beyond_at(int nlocal)
 {
-    return sizeof(struct post) + sizeof(struct answer) * RONDO_DIRECT_REGIONS * (size_t)nlocal;
+    return rondo_round_up(sizeof(struct post) + sizeof(struct answer) * RONDO_DIRECT_REGIONS * (size_t)nlocal, RONDO_CTRL_ALIGN);
+}
+
+size_t rondo_exec_cuda_direct_post_bytes(int nlocal) { return beyond_at(nlocal) + rondo_cuda_copy_place_bytes(nlocal); }
+
+uint8_t *rondo_cuda_direct_beyond(const struct rondo_exec *exec, int local)
+{
+    const struct rondo_cuda_direct *d = exec->direct;
+    return (uint8_t *)post_of(d, local) + beyond_at(d->config.nlocal);
 }
 
 /* ---- what peers tell of ---- */
@@ -118,7 +127,7 @@ static void tell(struct rondo_cuda_direct *d, int k, const struct rondo_gpu_name
 {
     struct note *note = &mine(d)->note[k];
     d->own[k].serial = ++d->serials;
-    d->own[k].settled = d->own[k].ending = 0;
+    d->own[k].settled = d->own[k].opened = d->own[k].ending = 0;
     note->name = *name;
     STORE(note->serial, d->own[k].serial);
     changed(d);
@@ -147,6 +156,7 @@ static CUdeviceptr region_there(const struct rondo_cuda_direct *d, int k)
 /* Kernels may use it from here on, or (open 0) may not. */
 static rondo_status region_open(struct rondo_exec *exec, struct rondo_cuda_direct *d, int k, uint64_t open)
 {
+    d->own[k].opened = open != 0;
     return rondo_exec_cuda_upload(exec, region_there(d, k) + offsetof(struct rondo_gpu_region, open), &open, sizeof(open));
 }
 
@@ -282,6 +292,28 @@ static uint8_t region_of(struct rondo_exec *exec, struct rondo_cuda_direct *d, i
     return (uint8_t)k;
 }
 
+rondo_status rondo_cuda_direct_look(struct rondo_exec *exec) { return look(exec, exec->direct); }
+
+int rondo_cuda_direct_spot(struct rondo_exec *exec, int buffer, const void *ptr, size_t bytes, struct rondo_cuda_spot *spot)
+{
+    int k = region_of(exec, exec->direct, buffer, ptr, bytes);
+    const struct region *own = &exec->direct->own[k];
+    *spot = (struct rondo_cuda_spot){ .serial = own->serial,
+                                      .region = (uint64_t)k,
+                                      .offset = (uint64_t)((const uint8_t *)ptr - own->mem.base) };
+    return k != OWN && own->opened;
+}
+
+CUdeviceptr rondo_cuda_direct_at(const struct rondo_exec *exec, int peer, const struct rondo_cuda_spot *spot, size_t bytes)
+{
+    const struct region *map = spot->region < RONDO_DIRECT_REGIONS ? map_of(exec->direct, peer, (int)spot->region) : NULL;
+    if (map == NULL || map->serial != spot->serial || map->mem.base == NULL || spot->offset > map->mem.bytes ||
+        bytes > map->mem.bytes - spot->offset) {
+        return 0;
+    }
+    return (CUdeviceptr)(uintptr_t)(map->mem.base + spot->offset);
+}
+
 void rondo_exec_cuda_direct_tell(struct rondo_exec *exec, const void *ptr, size_t bytes)
 {
     struct rondo_cuda_direct *d = exec->direct;
@@ -316,7 +348,7 @@ rondo_status rondo_cuda_direct_prepare(struct rondo_exec *exec)
     }
     RONDO_TRY(look(exec, d));
     for (int i = 0; i < exec->nitems; i++) {
-        struct rondo_work *w = &exec->runs[i].work;
+        struct rondo_work *w = &exec->runs[exec->item[i].index].work;
         d->works += (uint64_t)rondo_work_is_direct(w);
         if (w->algo == RONDO_ALGO_TWOSHOT) {
             w->in_region = region_of(exec, d, 0, w->in, extent(w, w->coll == RONDO_COLL_REDUCE_SCATTER) * w->elem_bytes);
@@ -371,7 +403,7 @@ rondo_status rondo_exec_cuda_direct_open(struct rondo_exec *exec, const struct r
     RONDO_TRY(rondo_exec_cuda_enter(exec, &before));
     status = make_memory(exec, d);
     rondo_exec_cuda_leave(before);
-    return status;
+    return status == RONDO_SUCCESS && config->copies ? rondo_cuda_copy_open(exec, config->nlocal, config->index) : status;
 }
 
 static void put_verdict(const struct rondo_cuda_direct *d, enum verdict verdict)
@@ -427,6 +459,7 @@ static rondo_status switch_on(struct rondo_exec *exec, struct rondo_cuda_direct 
     }
     RONDO_TRY(rondo_exec_cuda_upload(exec, d->there + offsetof(struct rondo_gpu_direct, reach), &reach, sizeof(reach)));
     d->on = 1;
+    rondo_cuda_copy_agree(exec);
     return RONDO_SUCCESS;
 }
 
@@ -436,6 +469,7 @@ static rondo_status join_entered(struct rondo_exec *exec, struct rondo_cuda_dire
     if (LOAD(mine(d)->verdict) == UNDECIDED) {
         enum verdict verdict = map_peers(exec, d);
         if (verdict != UNDECIDED) {
+            rondo_cuda_copy_offer(exec);
             put_verdict(d, verdict);
         }
     }
@@ -539,6 +573,7 @@ void rondo_cuda_direct_close(struct rondo_exec *exec)
         return;
     }
     RONDO_INFO(RONDO_SUBSYS_DESTROY, "rank %d: %llu works went to direct kernels", exec->config.rank, (unsigned long long)d->works);
+    rondo_cuda_copy_close(exec);
     if (d->places != NULL) {
         take_back(d, exec->stuck);
     } else if (!exec->stuck) {

@@ -1,4 +1,4 @@
-/* The CUDA executor, shared by its files: exec_cuda_kernels.c (what is on the device), exec_cuda.c (what a communicator has), exec_cuda_launch.c, exec_cuda_graph.c (capture), exec_cuda_direct.c (peers' memory). */
+/* The CUDA executor, shared by its files: exec_cuda_kernels.c (what is on the device), exec_cuda.c (what a communicator has), exec_cuda_launch.c, exec_cuda_graph.c (capture), exec_cuda_direct.c (peers' memory), exec_cuda_copy.c (copy engines). */
 #ifndef RONDO_KERN_EXEC_CUDA_IMPL_H
 #define RONDO_KERN_EXEC_CUDA_IMPL_H
 
@@ -56,7 +56,9 @@ struct rondo_cuda_note {
 /* A launch under way. */
 struct rondo_cuda_flight {
     uint32_t nblocks;
-    uint64_t end; /* of its works in the ring */
+    uint32_t copied; /* of a call by copy engines: its number */
+    int copies;      /* 1: it is such a call */
+    uint64_t end;    /* of its works in the ring */
 };
 
 /* What one graph holds (exec_cuda_graph.c). The driver says when the graph is gone, from a thread of its own and after the executor, maybe. */
@@ -102,6 +104,8 @@ struct rondo_exec {
     const int32_t *rank_at_there[RONDO_MAX_CHANNELS];
     struct rondo_cuda_chunk *chunk;
     struct rondo_cuda_direct *direct; /* NULL: none (exec_cuda_direct.c) */
+    struct rondo_cuda_copies *copies; /* NULL: none (exec_cuda_copy.c); atomic */
+    CUresult untold;                  /* why the end of a launch is not in `done` */
     int stuck;                        /* an upload was not waited for to its end: what it comes from and goes to stays */
     struct rondo_cuda_scratch {
         CUdeviceptr memory;
@@ -128,8 +132,9 @@ struct rondo_exec {
     CUevent foreign_event;
     /* the plan that is being launched */
     struct rondo_run *runs;
-    struct rondo_cuda_item *item;              /* copies, then collectives, then messages */
-    int nitems, capacity, ncopies, ncolls, at; /* at: the next one to launch */
+    struct rondo_cuda_item *item; /* copies, then collectives, then messages */
+    int nruns;
+    int nitems, capacity, ncopies, ncolls, at; /* nitems: runs that are to run; at: the next one to launch */
     CUstream stream, user;                     /* user: another device's, else stream */
     struct rondo_cuda_capture *capturing;
 };
@@ -148,12 +153,44 @@ const char *rondo_exec_cuda_where(const struct rondo_exec *exec, char text[80]);
 
 /* ---- exec_cuda_direct.c ---- */
 
+/* A rank's buffer, as it tells peers of it. */
+struct rondo_cuda_spot {
+    uint64_t serial, region, offset;
+};
+/** See what has changed in the table. Between enter and leave. */
+rondo_status rondo_cuda_direct_look(struct rondo_exec *exec);
+/** The spot of this rank's memory; buffer: 0 in, 1 out. @return 1: all peers reach it. Between enter and leave. */
+int rondo_cuda_direct_spot(struct rondo_exec *exec, int buffer, const void *ptr, size_t bytes, struct rondo_cuda_spot *spot);
+/** Where this rank has a peer's; 0: nowhere, or not so many bytes. */
+CUdeviceptr rondo_cuda_direct_at(const struct rondo_exec *exec, int peer, const struct rondo_cuda_spot *spot, size_t bytes);
+/** What a rank's place in the table has for exec_cuda_copy.c. */
+uint8_t *rondo_cuda_direct_beyond(const struct rondo_exec *exec, int local);
+
 /** Before the runs are launched: which of their buffers peers reach. */
 rondo_status rondo_cuda_direct_prepare(struct rondo_exec *exec);
 /** What kernels read; NULL: there are no direct calls. */
 struct rondo_gpu_direct *rondo_cuda_direct_there(const struct rondo_exec *exec);
 /** When all kernels have left. */
 void rondo_cuda_direct_close(struct rondo_exec *exec);
+
+/* ---- exec_cuda_copy.c ---- */
+
+size_t rondo_cuda_copy_place_bytes(int nlocal);
+rondo_status rondo_cuda_copy_open(struct rondo_exec *exec, int nlocal, int index);
+/** The table is there: say whether this rank can, before its verdict; when all verdicts are there: whether all can. Between enter and leave. */
+void rondo_cuda_copy_offer(struct rondo_exec *exec);
+void rondo_cuda_copy_agree(struct rondo_exec *exec);
+/** When everything has ended, before the table goes. */
+void rondo_cuda_copy_close(struct rondo_exec *exec);
+/** Put a call that the hosts have met for into the plan's stream. 0: there is no room now. */
+int rondo_cuda_copy_room(const struct rondo_exec *exec);
+rondo_status rondo_cuda_copy_launch(struct rondo_exec *exec, const struct rondo_run *run);
+int rondo_cuda_copy_ended(const struct rondo_exec *exec, uint32_t copied);
+/** After an abort, again and again: streams that wait for peers go on. Any thread, any time. */
+void rondo_cuda_copy_release(struct rondo_exec *exec);
+/** The local rank that the stream waits for, and a number that changes with each wait; or that the host or the stream waits for. -1: none. */
+int rondo_cuda_copy_waits(struct rondo_exec *exec, uint64_t *left);
+int rondo_cuda_copy_silent(const struct rondo_exec *exec);
 
 /* ---- exec_cuda_graph.c ---- */
 

@@ -39,6 +39,9 @@ static int by_turn(const void *x, const void *y)
 static void sort_messages(const struct rondo_exec *exec, struct rondo_cuda_item *item, int n)
 {
     uint32_t nranks = (uint32_t)exec->config.nranks, rank = (uint32_t)exec->config.rank;
+    if (n == 0) { /* there may be no array */
+        return;
+    }
     qsort(item, (size_t)n, sizeof(*item), by_conn);
     for (int i = 0; i < n; i++) {
         uint32_t peer = (item[i].lane - (uint32_t)exec->config.nchannels) / 2,
@@ -52,17 +55,17 @@ static void sort_messages(const struct rondo_exec *exec, struct rondo_cuda_item 
 static rondo_status list_items(struct rondo_exec *exec)
 {
     int n = 0;
-    if (exec->nitems > exec->capacity) {
+    if (exec->nruns > exec->capacity) {
         rondo_free(exec->item);
         exec->item = NULL;
         exec->capacity = 0;
-        RONDO_TRY(RONDO_NEW_ARRAY(exec->item, 2 * exec->nitems, "the works of a group"));
-        exec->capacity = 2 * exec->nitems;
+        RONDO_TRY(RONDO_NEW_ARRAY(exec->item, 2 * exec->nruns, "the works of a group"));
+        exec->capacity = 2 * exec->nruns;
     }
     for (int pass = 0; pass < 3; pass++) {
-        for (int i = 0; i < exec->nitems; i++) {
+        for (int i = 0; i < exec->nruns; i++) {
             const struct rondo_work *w = &exec->runs[i].work;
-            if ((is_copy(w) ? 0 : is_message(w) ? 2 : 1) == pass) {
+            if ((is_copy(w) ? 0 : is_message(w) ? 2 : 1) == pass && !rondo_run_stays_out(&exec->runs[i])) {
                 exec->item[n++] = (struct rondo_cuda_item){ .index = i, .lane = exec->runs[i].lane };
             }
         }
@@ -72,6 +75,7 @@ static rondo_status list_items(struct rondo_exec *exec)
             exec->ncolls = n - exec->ncopies;
         }
     }
+    exec->nitems = n;
     sort_messages(exec, exec->item + exec->ncopies + exec->ncolls, n - exec->ncopies - exec->ncolls);
     return RONDO_SUCCESS;
 }
@@ -150,6 +154,7 @@ static rondo_status order_before(struct rondo_exec *exec)
 
 static rondo_status order_after(struct rondo_exec *exec)
 {
+    CUresult result;
     char where[80];
     if (exec->capturing != NULL) {
         RONDO_CUDA_TRY(exec->cuda->EventRecord(exec->captured, exec->stream), "%s: cuEventRecord", rondo_exec_cuda_where(exec, where));
@@ -157,7 +162,9 @@ static rondo_status order_after(struct rondo_exec *exec)
         exec->last_captured_stream = exec->stream;
         return RONDO_SUCCESS;
     }
-    RONDO_CUDA_TRY(exec->cuda->EventRecord(exec->done, exec->stream), "%s: cuEventRecord", rondo_exec_cuda_where(exec, where));
+    result = exec->cuda->EventRecord(exec->done, exec->stream);
+    exec->untold = result;
+    RONDO_CUDA_TRY(result, "%s: cuEventRecord", rondo_exec_cuda_where(exec, where));
     exec->launched = 1;
     exec->last_stream = exec->stream;
     if (exec->config.sharers == 1) {
@@ -210,6 +217,9 @@ static void fill_colls(const struct rondo_exec *exec, struct batch *b)
     int end = exec->ncopies + exec->ncolls;
     for (int i = exec->at; i < end; i++) {
         const struct rondo_work *w = &run_at(exec, i)->work;
+        if (run_at(exec, i)->copies) {
+            break;
+        }
         if (i > exec->at && (rondo_cuda_kernel_of(w) != b->kernel || b->bytes + sizeof(*w) + array_bytes(exec, w) > exec->ring.bytes / 4)) {
             break;
         }
@@ -392,7 +402,17 @@ static rondo_status launch_batch(struct rondo_exec *exec, const struct batch *b,
     return RONDO_SUCCESS;
 }
 
-static rondo_status step_ordered(struct rondo_exec *exec, const struct batch *b, const struct rondo_cuda_pinned *memory)
+/* What the next step launches. */
+enum step { STEP_OWN, STEP_COPIES, STEP_BATCH };
+
+static rondo_status launch_copies(struct rondo_exec *exec)
+{
+    RONDO_TRY(rondo_cuda_copy_launch(exec, run_at(exec, exec->at)));
+    exec->at++;
+    return RONDO_SUCCESS;
+}
+
+static rondo_status step_ordered(struct rondo_exec *exec, enum step step, const struct batch *b, const struct rondo_cuda_pinned *memory)
 {
     /* Ranks that share a device are not ordered, and one whose launch the driver holds back does not hold back the others. */
     pthread_mutex_t *order = exec->config.sharers == 1 ? &exec->config.kernels->order : &exec->shared_order;
@@ -400,7 +420,7 @@ static rondo_status step_ordered(struct rondo_exec *exec, const struct batch *b,
     pthread_mutex_lock(order);
     status = order_before(exec);
     if (status == RONDO_SUCCESS) {
-        status = b == NULL ? copy_all(exec) : launch_batch(exec, b, memory);
+        status = step == STEP_OWN ? copy_all(exec) : step == STEP_COPIES ? launch_copies(exec) : launch_batch(exec, b, memory);
     }
     if (status == RONDO_SUCCESS) {
         status = order_after(exec);
@@ -426,15 +446,19 @@ static rondo_status step_entered(struct rondo_exec *exec, int *moved)
     struct batch batch;
     int room;
     if (exec->at < exec->ncopies) {
-        RONDO_TRY(step_ordered(exec, NULL, NULL));
+        RONDO_TRY(step_ordered(exec, STEP_OWN, NULL, NULL));
     } else {
-        fill_batch(exec, &batch);
-        RONDO_TRY(check_kernel(exec, &batch));
+        enum step step = run_at(exec, exec->at)->copies ? STEP_COPIES : STEP_BATCH;
+        memset(&batch, 0, sizeof(batch));
+        if (step == STEP_BATCH) {
+            fill_batch(exec, &batch);
+            RONDO_TRY(check_kernel(exec, &batch));
+        }
         RONDO_TRY(find_room(exec, &batch, &memory, &room));
-        if (!room) {
+        if (!room || (step == STEP_COPIES && !rondo_cuda_copy_room(exec))) {
             return RONDO_IN_PROGRESS;
         }
-        RONDO_TRY(step_ordered(exec, &batch, &memory));
+        RONDO_TRY(step_ordered(exec, step, &batch, &memory));
     }
     *moved = 1;
     return exec->at < exec->nitems ? RONDO_IN_PROGRESS : RONDO_SUCCESS;
@@ -474,7 +498,7 @@ rondo_status rondo_exec_cuda_begin(struct rondo_exec *exec, CUstream stream, str
     CUstreamCaptureMode before;
     rondo_status status;
     exec->runs = runs;
-    exec->nitems = n;
+    exec->nruns = n;
     exec->at = 0;
     RONDO_TRY(list_items(exec));
     RONDO_TRY(rondo_exec_cuda_enter(exec, &before));

@@ -43,6 +43,7 @@ struct rondo_sim_result {
     char why[200];     /* not ENDED: in a sentence */
     uint64_t switches; /* between fibers */
     uint64_t delayed;  /* loads that gave an old value */
+    uint64_t plain16;  /* rondo_load_data16 and rondo_store_data16 */
 };
 
 /** Run all grids to their end in this OS thread. */

@@ -469,6 +469,7 @@ void rondo_sim_store_pair(void *p, const uint64_t pair[2])
 void rondo_sim_load_plain(const void *p, void *to, uint32_t bytes)
 {
     struct sim_thread *t = sim_self();
+    t->block->sim->result->plain16 += bytes == 16;
     see_lines(t, (uintptr_t)p, bytes);
     load(t, (uintptr_t)p, bytes, to, 0);
 }
@@ -476,6 +477,7 @@ void rondo_sim_load_plain(const void *p, void *to, uint32_t bytes)
 void rondo_sim_store_plain(void *p, const void *from, uint32_t bytes)
 {
     struct sim_thread *t = sim_self();
+    t->block->sim->result->plain16 += bytes == 16;
     if (bytes == 16 && t->block->sim->rules->delayed) {
         store(t, (uintptr_t)p, from, 8);
         store(t, (uintptr_t)p + 8, (const uint8_t *)from + 8, 8);

@@ -1,6 +1,7 @@
 /*
  * The data of a slice (kern/prim.h): from its sources through the registers of a team's threads to its destinations, by protocol. Slots are aligned; the user's buffers may lie anywhere
- * and end anywhere: what is not 16 whole and aligned bytes goes through rondo_load_bytes and rondo_store_bytes, which touch nothing else.
+ * and end anywhere: Simple puts what lies across two vectors of 16 aligned bytes together from both; other bytes that are not 16 whole and aligned ones go through rondo_load_bytes and rondo_store_bytes. Nothing
+ * is written, nor read, outside a slice.
  */
 #ifndef RONDO_KERN_PRIM_DATA_H
 #define RONDO_KERN_PRIM_DATA_H
@@ -9,9 +10,10 @@
 #include "kern/reduce_gpu.h"
 
 enum {
-    RONDO_VECTORS = 8,    /* Simple: 16 bytes that a thread has in flight of each source */
-    RONDO_LL_LINES = 4,   /* LL: lines that a thread waits for together */
-    RONDO_LL128_ROWS = 4, /* LL128: rows of four lines that a warp waits for together */
+    RONDO_VECTORS = 8,     /* Simple: 16 bytes that a thread has in flight of each source */
+    RONDO_ROW_VECTORS = 4, /* the same where not all places are aligned */
+    RONDO_LL_LINES = 4,    /* LL: lines that a thread waits for together */
+    RONDO_LL128_ROWS = 4,  /* LL128: rows of four lines that a warp waits for together */
     RONDO_LL128_ROW_BYTES = RONDO_WARP / 8 * 8 * RONDO_LL128_DATA,
     RONDO_MOVES_ONLY = RONDO_NUM_REDUCES /* in place of an operation where there is one source */
 };
@@ -124,10 +126,10 @@ RONDO_FN void rondo_words_finish(uint64_t *w, int n, const struct rondo_mix *mix
 
 /* ---- Simple ---- */
 
-/* Vectors v, v + stride, .. below `end` of every source: RONDO_VECTORS of them. */
-RONDO_FN void rondo_load_vectors(uint64_t *w, const uint8_t *from, size_t v, size_t stride, size_t end)
+/* Vectors v, v + stride, .. below `end` of a source: n of them. */
+RONDO_FN void rondo_load_vectors(uint64_t *w, int n, const uint8_t *from, size_t v, size_t stride, size_t end)
 {
-    RONDO_UNROLLED for (int i = 0; i < RONDO_VECTORS; i++)
+    RONDO_UNROLLED for (int i = 0; i < n; i++)
     {
         struct rondo_data16 d;
         d.lo = d.hi = 0;
@@ -136,9 +138,9 @@ RONDO_FN void rondo_load_vectors(uint64_t *w, const uint8_t *from, size_t v, siz
         w[2 * i + 1] = d.hi;
     }
 }
-RONDO_FN void rondo_store_vectors(const uint64_t *w, uint8_t *to, size_t v, size_t stride, size_t end)
+RONDO_FN void rondo_store_vectors(const uint64_t *w, int n, uint8_t *to, size_t v, size_t stride, size_t end)
 {
-    RONDO_UNROLLED for (int i = 0; i < RONDO_VECTORS; i++)
+    RONDO_UNROLLED for (int i = 0; i < n; i++)
     {
         struct rondo_data16 d;
         d.lo = w[2 * i];
@@ -151,21 +153,128 @@ RONDO_FN void rondo_move_vectors(const uint8_t *const *src, uint8_t *const *dst,
                                  size_t end, rondo_dtype dtype, enum rondo_reduce reduce)
 {
     uint64_t w[2 * RONDO_VECTORS], x[2 * RONDO_VECTORS];
-    rondo_load_vectors(w, src[0], v, stride, end);
+    rondo_load_vectors(w, RONDO_VECTORS, src[0], v, stride, end);
     rondo_words_premul(w, 2 * RONDO_VECTORS, mix, 0, dtype, reduce);
     if ((int)reduce != RONDO_MOVES_ONLY) {
         RONDO_ROLLED for (uint32_t i = 1; i < mix->nsrc; i++)
         {
-            rondo_load_vectors(x, src[i], v, stride, end);
+            rondo_load_vectors(x, RONDO_VECTORS, src[i], v, stride, end);
             rondo_words_premul(x, 2 * RONDO_VECTORS, mix, i, dtype, reduce);
             rondo_words_reduce(w, x, 2 * RONDO_VECTORS, dtype, reduce);
         }
     }
     rondo_words_finish(w, 2 * RONDO_VECTORS, mix, dtype, reduce);
-    RONDO_ROLLED for (uint32_t i = 0; i < mix->ndst; i++) rondo_store_vectors(w, dst[i], v, stride, end);
+    RONDO_ROLLED for (uint32_t i = 0; i < mix->ndst; i++) rondo_store_vectors(w, RONDO_VECTORS, dst[i], v, stride, end);
 }
 
-/* One word at a time, whatever its place: the end of a slice, and all of it where the user's buffer is not aligned. */
+/*
+ * Where not all places are aligned, warps have rows of RONDO_WARP - 1 vectors: lane i has vector v of the slice, which begins `off` bytes within a vector of its place and
+ * is put together from what lane i and the next one (a source) or the one before (a destination) have. The last lane has none of its own.
+ */
+struct rondo_rows {
+    size_t v, stride, end; /* v, v + stride, .. below end */
+};
+
+/* Bytes off, off + 1, .. of the 32 of a vector and the one behind it: 16 of them. off: 1 .. 15. */
+RONDO_FN struct rondo_data16 rondo_join_vectors(struct rondo_data16 a, struct rondo_data16 b, uint32_t off)
+{
+    const uint32_t bits = 8 * (off & 7);
+    const uint64_t first = off < 8 ? a.lo : a.hi, second = off < 8 ? a.hi : b.lo, third = off < 8 ? b.lo : b.hi;
+    struct rondo_data16 d;
+    d.lo = first >> bits | second << 1 << (63 - bits);
+    d.hi = second >> bits | third << 1 << (63 - bits);
+    return d;
+}
+
+/* The vector w[0], w[1] of another lane. */
+RONDO_FN struct rondo_data16 rondo_shuffle_vector(const uint64_t *w, uint32_t lane)
+{
+    struct rondo_data16 d;
+    d.lo = rondo_warp_shuffle(w[0], lane % RONDO_WARP);
+    d.hi = rondo_warp_shuffle(w[1], lane % RONDO_WARP);
+    return d;
+}
+
+RONDO_FN void rondo_words_turn16(uint64_t *w, int n, struct rondo_data16 last)
+{
+    rondo_words_turn(w, n, last.lo);
+    rondo_words_turn(w, n, last.hi);
+}
+
+/* A source's rows. Of one that is not aligned a vector more is loaded than the slice has there. */
+RONDO_FN void rondo_load_rows(uint64_t *w, const uint8_t *from, const struct rondo_rows *rows)
+{
+    const uint32_t off = (uint32_t)(uintptr_t)from & 15, lane = rondo_lane();
+    const size_t end = off != 0 ? rows->end + 1 : lane == RONDO_WARP - 1 ? 0 : rows->end;
+    rondo_load_vectors(w, RONDO_ROW_VECTORS, from - off, rows->v, rows->stride, end);
+    if (off == 0) return;
+    RONDO_ROLLED for (int i = 0; i < RONDO_ROW_VECTORS; i++)
+    {
+        const struct rondo_data16 next = rondo_shuffle_vector(w, lane + 1);
+        struct rondo_data16 d;
+        d.lo = w[0];
+        d.hi = w[1];
+        rondo_words_turn16(w, 2 * RONDO_ROW_VECTORS, rondo_join_vectors(d, next, off));
+    }
+}
+
+/* Bytes [first, end) of a vector, to their place in the 16 at `to`. */
+RONDO_FN void rondo_store_part(uint8_t *to, struct rondo_data16 d, uint32_t first, uint32_t end)
+{
+    RONDO_ROLLED for (uint32_t begin = 0; begin < 16; begin += 8)
+    {
+        const uint32_t a = first > begin ? first : begin, b = end < begin + 8 ? end : begin + 8;
+        if (a < b) rondo_store_bytes(to + a, b - a, (begin == 0 ? d.lo : d.hi) >> 8 * (a - begin));
+    }
+}
+
+/* A destination's rows. The ends of a row are parts of vectors whose other part another row has, or nobody. */
+RONDO_FN void rondo_store_rows(uint64_t *w, uint8_t *to, const struct rondo_rows *rows)
+{
+    const uint32_t off = (uint32_t)(uintptr_t)to & 15, lane = rondo_lane();
+    size_t v = rows->v;
+    if (off == 0) {
+        rondo_store_vectors(w, RONDO_ROW_VECTORS, to, v, rows->stride, lane == RONDO_WARP - 1 ? 0 : rows->end);
+        return;
+    }
+    RONDO_ROLLED for (int i = 0; i < RONDO_ROW_VECTORS; i++, v += rows->stride)
+    {
+        const uint32_t first = lane == 0 ? off : 0, end = lane == RONDO_WARP - 1 || v >= rows->end ? off : 16;
+        struct rondo_data16 own, d;
+        own.lo = w[0];
+        own.hi = w[1];
+        d = rondo_join_vectors(rondo_shuffle_vector(w, lane + RONDO_WARP - 1), own, 16 - off);
+        if (v < rows->end + (lane > 0) && first < end) {
+            if (end - first == 16) {
+                rondo_store_data16(to - off + 16 * v, d);
+            } else {
+                rondo_store_part(to - off + 16 * v, d, first, end);
+            }
+        }
+        rondo_words_turn16(w, 2 * RONDO_ROW_VECTORS, own);
+    }
+}
+
+RONDO_FN void rondo_move_rows(const uint8_t *const *src, uint8_t *const *dst, const struct rondo_mix *mix, const struct rondo_rows *rows,
+                              rondo_dtype dtype, enum rondo_reduce reduce)
+{
+    uint64_t w[2 * RONDO_ROW_VECTORS], x[2 * RONDO_ROW_VECTORS];
+    RONDO_UNROLLED for (int i = 0; i < 2 * RONDO_ROW_VECTORS; i++) w[i] = 0;
+    RONDO_ROLLED for (uint32_t i = 0; i < mix->nsrc; i++)
+    {
+        rondo_load_rows(x, src[i], rows);
+        rondo_words_premul(x, 2 * RONDO_ROW_VECTORS, mix, i, dtype, reduce);
+        if (i != 0 && (int)reduce != RONDO_MOVES_ONLY) {
+            rondo_words_reduce(w, x, 2 * RONDO_ROW_VECTORS, dtype, reduce);
+        } else {
+            RONDO_UNROLLED for (int j = 0; j < 2 * RONDO_ROW_VECTORS; j++) w[j] = x[j];
+        }
+    }
+    rondo_words_finish(w, 2 * RONDO_ROW_VECTORS, mix, dtype, reduce);
+    RONDO_ROLLED for (uint32_t i = 0; i < mix->ndst; i++) rondo_store_rows(w, dst[i], rows);
+}
+
+/* One word at a time, whatever its place: the ends of a slice. */
 RONDO_FN void rondo_move_word(const uint8_t *const *src, uint8_t *const *dst, const struct rondo_mix *mix, size_t at, size_t left,
                               rondo_dtype dtype, enum rondo_reduce reduce)
 {
@@ -180,17 +289,38 @@ RONDO_FN void rondo_move_word(const uint8_t *const *src, uint8_t *const *dst, co
     RONDO_ROLLED for (uint32_t i = 0; i < mix->ndst; i++) rondo_store_bytes(dst[i] + at, left, w);
 }
 
-/* src, dst: mix->nsrc and ndst of them; aligned: all of them are. */
+/* Vectors begin .. end - 1 of a slice whose places are not all aligned: not its first 16 bytes nor its last ones, so that whole vectors of the places lie within it. */
+RONDO_FN void rondo_move_apart(const uint8_t *const *src, uint8_t *const *dst, const struct rondo_mix *mix, size_t begin, size_t end,
+                               uint32_t tid, uint32_t nthreads, rondo_dtype dtype, enum rondo_reduce reduce)
+{
+    const uint32_t lane = rondo_lane();
+    struct rondo_rows rows;
+    rows.v = begin + (size_t)(RONDO_WARP - 1) * (tid / RONDO_WARP) + lane;
+    rows.stride = (size_t)(RONDO_WARP - 1) * (nthreads / RONDO_WARP);
+    rows.end = end;
+    RONDO_ROLLED for (; rows.v < end + lane; rows.v += RONDO_ROW_VECTORS * rows.stride)
+    {
+        rondo_move_rows(src, dst, mix, &rows, dtype, reduce);
+    }
+}
+
+/* src, dst: mix->nsrc and ndst of them; aligned: all of them are. Whole warps call it. */
 RONDO_FN void rondo_move_simple(const uint8_t *const *src, uint8_t *const *dst, const struct rondo_mix *mix, int aligned, size_t bytes,
                                 uint32_t tid, uint32_t nthreads, rondo_dtype dtype, enum rondo_reduce reduce)
 {
-    const size_t whole = aligned ? bytes / 16 : 0;
-    RONDO_ROLLED for (size_t v = tid; v < whole; v += (size_t)RONDO_VECTORS * nthreads)
-    {
-        rondo_move_vectors(src, dst, mix, v, nthreads, whole, dtype, reduce);
+    const size_t begin = aligned ? 0 : 1, end = aligned ? bytes / 16 : bytes / 16 > 2 ? bytes / 16 - 1 : 1;
+    if (aligned) {
+        RONDO_ROLLED for (size_t v = tid; v < end; v += (size_t)RONDO_VECTORS * nthreads)
+        {
+            rondo_move_vectors(src, dst, mix, v, nthreads, end, dtype, reduce);
+        }
+    } else {
+        rondo_move_apart(src, dst, mix, begin, end, tid, nthreads, dtype, reduce);
     }
-    RONDO_ROLLED for (size_t at = 16 * whole + 8 * (size_t)tid; at < bytes; at += 8 * (size_t)nthreads)
+    RONDO_ROLLED for (size_t word = tid;; word += nthreads)
     {
+        const size_t at = 8 * word + (word < 2 * begin ? 0 : 16 * (end - begin));
+        if (at >= bytes) break;
         rondo_move_word(src, dst, mix, at, bytes - at, dtype, reduce);
     }
 }
@@ -314,12 +444,6 @@ RONDO_FN void rondo_store_user16(uint8_t *out, size_t at, size_t bytes, struct r
 {
     if (at < bytes) rondo_store_bytes(out + at, bytes - at, d.lo);
     if (at + 8 < bytes) rondo_store_bytes(out + at + 8, bytes - at - 8, d.hi);
-}
-
-RONDO_FN void rondo_words_turn16(uint64_t *w, int n, struct rondo_data16 last)
-{
-    rondo_words_turn(w, n, last.lo);
-    rondo_words_turn(w, n, last.hi);
 }
 
 /* The user's rows into lines. whole: 16 bytes at a time, all of them there and aligned. */

@@ -358,8 +358,8 @@ int rondo_control_call_of(struct rondo_control *control, int rank, uint64_t seq,
             line_unpack(word, call);
             return 1;
         }
-        if (seq && word[WORD_SEQ] > seq) {
-            return 0;
+        if (seq && word[WORD_SEQ] != 0 && word[WORD_SEQ] != seq) {
+            return 0; /* not yet there, or past it; 0: a record is being written */
         }
     }
     return 0;

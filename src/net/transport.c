@@ -24,7 +24,12 @@ static int transport_index(const struct rondo_transport *transport)
     return i;
 }
 
-static void *state_of(const struct rondo_net *net, const struct rondo_link *link) { return net->state[transport_index(link->transport)]; }
+void *rondo_transport_state(const struct rondo_net *net, const struct rondo_transport *transport)
+{
+    return net->state[transport_index(transport)];
+}
+
+static void *state_of(const struct rondo_net *net, const struct rondo_link *link) { return rondo_transport_state(net, link->transport); }
 
 rondo_status rondo_transport_select(const struct rondo_net *net, int peer, const struct rondo_transport **transport)
 {
@@ -158,7 +163,7 @@ rondo_status rondo_link_lazy(struct rondo_net *net, struct rondo_link *link, int
     link->peer = peer;
     link->channel = -1;
     link->is_send = is_send != 0;
-    link->protos = 1u << RONDO_PROTO_SIMPLE;
+    link->protos = 1u << RONDO_PROTO_SIMPLE | (transport->turn == NULL ? net->lazy_protos : 0);
     return RONDO_SUCCESS;
 }
 

@@ -110,6 +110,8 @@ struct rondo_net {
     const int *local_of, *local_ranks, *node_of;
     enum rondo_shm_mode shm_mode; /* of this rank's segments */
     uint32_t slot_bytes[RONDO_NUM_PROTOS];
+    uint32_t
+        lazy_protos; /* that lazy links have besides Simple, where no proxy carries them: it brings slices whole, and they would only be longer */
     struct rondo_progress *progress; /* transports add their hooks here */
     const char *name;                /* of the communicator */
     struct rondo_control *control;   /* for lazy links that take records; set before the first one */
@@ -119,13 +121,18 @@ struct rondo_net {
     const struct rondo_cuda_device *device;
     const struct rondo_gpu_name *gpus; /* each rank's device memory, as its rondo_net_gpu says; before rondo_net_check */
     uint8_t *ways;                     /* enum rondo_way to each; before rondo_net_check */
-    const struct rondo_card *cards;    /* nets that the device may use by GPUDirect or has as its own; before the first offer */
+    const struct rondo_card
+        *cards; /* nets that the device may use by GPUDirect, has as its own, or sends to through another one; before the first offer */
     int ncards;
+    const struct rondo_shm_name
+        *relays; /* by local rank: its segment for conns of others (rondo_net_relay); NULL, or zero: it has none; before the first offer */
     void *state[RONDO_MAX_TRANSPORTS];   /* by index in rondo_transports */
     struct rondo_shm_name arena;         /* of this rank's shared memory, set by the shm transport's open; travels in round 3 */
     const struct rondo_shm_name *arenas; /* rank -> its arena (local ranks only valid); set before connect */
 };
 
+/** A transport's state of an open net; NULL: it has none. */
+void *rondo_transport_state(const struct rondo_net *net, const struct rondo_transport *transport);
 /** Choose the transport for a pair, of an open net. @return RONDO_INTERNAL_ERROR "no transport found" naming both ranks, hosts and what was disabled. */
 rondo_status rondo_transport_select(const struct rondo_net *net, int peer, const struct rondo_transport **transport);
 /**
@@ -141,6 +148,16 @@ void rondo_net_gpu(const struct rondo_net *net, struct rondo_gpu_name *name);
  * node's ranks, so that a way is broken at both ends.
  */
 rondo_status rondo_net_check(struct rondo_net *net);
+/* A conn of another rank of the node, to a rank of another one, that goes through this rank's GPU (PXN). */
+struct rondo_relayed {
+    int32_t from, to, channel;
+    const char *net_name; /* as in its link */
+};
+/**
+ * GPU communicators, after rondo_net_check, before the first offer, once: carry these conns, until their senders are gone (net/pxn.h). name: for net->relays of the node's ranks. Where
+ * that does not go, name is zero, an INFO says why, and the senders go by their own ways.
+ */
+void rondo_net_relay(struct rondo_net *net, const struct rondo_relayed *list, int n, uint32_t protos, struct rondo_shm_name *name);
 /** How many links of each transport are coming; peers: of nrecv receiving links, then nsend sending ones. */
 rondo_status rondo_net_expect(struct rondo_net *net, const int *peers, int nrecv, int nsend, uint32_t protos);
 /** Fill a zeroed link and its record. net_name: as in the link. peer -1: no connection; link and record stay zero, and rondo_link_connect does nothing. On error the link is zero. */
@@ -148,7 +165,7 @@ rondo_status rondo_link_offer(struct rondo_net *net, struct rondo_link *link, in
                               const char *net_name, struct rondo_connect *record);
 /** RONDO_IN_PROGRESS: call again. Connect with the record that the other end offered: checked, never trusted. Does nothing when connected. After an error: rondo_link_close. */
 rondo_status rondo_link_connect(struct rondo_net *net, struct rondo_link *link, const struct rondo_connect *record);
-/** Prepare a lazy p2p link (channel -1, Simple), then call rondo_link_connect_lazy until it is no longer RONDO_IN_PROGRESS. Once per peer and direction. */
+/** Prepare a lazy p2p link (channel -1, Simple and net->lazy_protos), then call rondo_link_connect_lazy until it is no longer RONDO_IN_PROGRESS. Once per peer and direction. */
 rondo_status rondo_link_lazy(struct rondo_net *net, struct rondo_link *link, int peer, int is_send);
 rondo_status rondo_link_connect_lazy(struct rondo_net *net, struct rondo_link *link);
 /** Safe on a zeroed link; leaves it zeroed. All links are closed before their net. Space is not used again. */

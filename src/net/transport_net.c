@@ -69,18 +69,46 @@ static uint32_t slot_bytes_of(const struct rondo_net *net, const struct rondo_li
     return link->channel < 0 && bytes > most ? (uint32_t)(most / RONDO_CTRL_ALIGN * RONDO_CTRL_ALIGN) : bytes;
 }
 
+size_t rondo_net_largest(const struct rondo_net *net, const struct rondo_link *link)
+{
+    size_t largest = 0;
+    for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
+        if (link->protos >> p & 1) {
+            largest = rondo_max_size(largest, slot_bytes_of(net, link, p));
+        }
+    }
+    return largest;
+}
+
+size_t rondo_net_room(size_t slot_bytes)
+{
+    return rondo_round_up(2 * RONDO_CTRL_ALIGN + RONDO_SLOTS * (RONDO_CTRL_ALIGN + slot_bytes), (size_t)sysconf(_SC_PAGESIZE));
+}
+
+/* A relay's: senders see it. There is room for all of it in any case, of which pages are had as they are needed. */
+static rondo_status segment_memory(struct rondo_net_end *end, size_t largest)
+{
+    struct rondo_net_state *state = end->owner;
+    if (!end->borrowed) {
+        end->borrowed = 1;
+        end->offset = state->segment_used;
+        state->segment_used += rondo_net_room(largest);
+    }
+    RONDO_TRY(rondo_shm_reserve(state->segment, end->offset, end->bytes));
+    end->memory = end->address = state->segment->base + end->offset;
+    return RONDO_SUCCESS;
+}
+
 static rondo_status end_memory(struct rondo_net_end *end)
 {
     const struct rondo_net *net = end->owner->net;
-    size_t largest = 0;
-    for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
-        if (end->link->protos >> p & 1) {
-            largest = rondo_max_size(largest, slot_bytes_of(net, end->link, p));
-        }
-    }
+    size_t largest = rondo_net_largest(net, end->link);
     rondo_net_gdr_memory(end, largest);
     end->stride = RONDO_CTRL_ALIGN + (end->gdr.on ? 0 : largest);
-    end->bytes = rondo_round_up(2 * RONDO_CTRL_ALIGN + RONDO_SLOTS * end->stride, (size_t)sysconf(_SC_PAGESIZE));
+    end->bytes = rondo_net_room(end->gdr.on ? 0 : largest);
+    if (end->owner->segment != NULL) {
+        return segment_memory(end, largest);
+    }
     void *memory = mmap(NULL, end->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
         return rondo_fail(RONDO_SYSTEM_ERROR, "rank %d on %s: no %zu bytes for a connection with rank %d: %m; lower RONDO_BUFFSIZE",
@@ -93,7 +121,7 @@ static rondo_status end_memory(struct rondo_net_end *end)
     return rondo_pinned_map(&end->pinned, end->memory, end->bytes, &end->address);
 }
 
-static void conn_fill(struct rondo_net_end *end)
+void rondo_net_conn_fill(struct rondo_net_end *end)
 {
     struct rondo_link *link = end->link;
     struct rondo_conn *conn = &link->conn;
@@ -118,14 +146,14 @@ static void conn_fill(struct rondo_net_end *end)
 
 /* ---- offer ---- */
 
-uint32_t rondo_net_card(const struct rondo_net *net, const char *name)
+const struct rondo_card *rondo_net_card(const struct rondo_net *net, const char *name)
 {
     for (int i = 0; i < net->ncards; i++) {
         if (strcmp(net->cards[i].name, name) == 0) {
-            return net->cards[i].gdr;
+            return &net->cards[i];
         }
     }
-    return 0;
+    return NULL;
 }
 
 /* One of the devices that are this rank's GPU's own, in turn; -1: there is none. */
@@ -137,7 +165,9 @@ static int own_number(const struct rondo_net *net, const struct rondo_net_device
         if (i == n && own > 0) {
             turn %= own;
         }
-        if (device->properties(i % n, &properties) == RONDO_SUCCESS && (rondo_net_card(net, properties.name) >> RONDO_GDR_OWN & 1)) {
+        const struct rondo_card *card = device->properties(i % n, &properties) == RONDO_SUCCESS ? rondo_net_card(net, properties.name)
+                                                                                                : NULL;
+        if (card != NULL && (card->gdr >> RONDO_GDR_OWN & 1)) {
             if (i >= n && turn-- == 0) {
                 return i % n;
             }
@@ -165,8 +195,9 @@ static rondo_status prepare(struct rondo_net_end *end, struct rondo_connect *con
 {
     const struct rondo_net *net = end->owner->net;
     struct rondo_link *link = end->link;
-    /* Lazy links are connected one by one: none waits for another. */
-    struct rondo_net_peer peer = { .rank = link->peer, .channel = link->channel, .owner = link->channel >= 0 ? end->owner : NULL };
+    /* Lazy links are connected one by one: none waits for another. What a relay sends has its way back elsewhere. */
+    int alone = link->channel < 0 || end->owner->segment != NULL;
+    struct rondo_net_peer peer = { .rank = link->peer, .channel = link->channel, .owner = alone ? NULL : end->owner };
     struct rondo_net_properties properties;
     uint8_t handle[RONDO_NET_HANDLE] RONDO_ALIGNED(8);
     struct net_record record = { .device = common_of(net, link->peer), .protos = (uint8_t)link->protos };
@@ -191,7 +222,7 @@ static rondo_status prepare(struct rondo_net_end *end, struct rondo_connect *con
     return RONDO_SUCCESS;
 }
 
-static rondo_status end_new(struct rondo_net_state *state, struct rondo_link *link)
+rondo_status rondo_net_end_new(struct rondo_net_state *state, struct rondo_link *link)
 {
     const struct rondo_peer *peers = state->net->peers;
     struct rondo_net_end *end;
@@ -206,7 +237,10 @@ static rondo_status end_new(struct rondo_net_state *state, struct rondo_link *li
 
 static rondo_status net_offer(void *state, struct rondo_link *link, struct rondo_connect *record)
 {
-    RONDO_TRY(end_new(state, link));
+    if (link->is_send && rondo_pxn_offer(state, link, record)) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(rondo_net_end_new(state, link));
     RONDO_TRY(prepare(link->state, record));
     return end_memory(link->state);
 }
@@ -216,7 +250,7 @@ static rondo_status net_offer(void *state, struct rondo_link *link, struct rondo
 static void end_unmap(struct rondo_net_end *end)
 {
     rondo_pinned_release(&end->pinned);
-    if (end->memory != NULL) {
+    if (end->memory != NULL && !end->borrowed) {
         munmap(end->memory, end->bytes);
         end->owner->bytes -= end->bytes;
     }
@@ -251,11 +285,14 @@ static rondo_status net_connect(void *state, struct rondo_link *link, const stru
                           "rank %d refuses the record of rank %d (host %.*s) for channel %d: its net device or protocols differ", net->rank,
                           link->peer, RONDO_HOST_LEN, net->peers[link->peer].host, link->channel);
     }
+    if (end->pxn != NULL) {
+        return rondo_pxn_connect(end, connect);
+    }
     memcpy(handle, record.handle, sizeof(handle));
     RONDO_TRY(end->device->connect(end->comm, handle));
     end->split |= record.split;
     RONDO_TRY(end_register(end));
-    conn_fill(end);
+    rondo_net_conn_fill(end);
     /* Before the other end has connected, too, nothing is posted: a lazy one may do that much later. */
     return link->channel < 0 ? RONDO_SUCCESS : rondo_net_carry(end);
 }
@@ -284,6 +321,9 @@ static void net_disconnect(void *arg, struct rondo_link *link)
         return;
     }
     rondo_net_drop(end);
+    if (end->pxn != NULL) {
+        rondo_pxn_disconnect(end);
+    }
     rondo_net_user_close(end);
     if (end->region != NULL) {
         (void)end->device->unreg(end->comm, end->region);
@@ -305,11 +345,12 @@ static rondo_status net_connect_all(void *state)
     return RONDO_SUCCESS;
 }
 
-static void net_settle(void *state) { (void)state; }
+static void net_settle(void *state) { rondo_pxn_settle(state); }
 
 static void net_close(void *arg)
 {
     struct rondo_net_state *state = arg;
+    rondo_pxn_close(state);
     for (int i = 0; i < 2; i++) {
         rondo_free(state->ends[i].at);
     }
@@ -317,7 +358,7 @@ static void net_close(void *arg)
     rondo_free(state);
 }
 
-static size_t net_bytes(void *state) { return ((struct rondo_net_state *)state)->bytes; }
+static size_t net_bytes(void *state) { return ((struct rondo_net_state *)state)->bytes + rondo_pxn_bytes(state); }
 
 /* Several ends have one device, as a rule: each is asked about once. */
 static void net_cores(void *arg, struct rondo_cores *cores)
@@ -329,11 +370,12 @@ static void net_cores(void *arg, struct rondo_cores *cores)
             const struct rondo_net_end *end = state->ends[i].at[k];
             struct rondo_net_properties properties;
             struct rondo_cores near;
-            if (!(asked >> end->number % 64 & 1) && end->device->properties(end->number, &properties) == RONDO_SUCCESS &&
-                properties.pci_path[0] != '\0' && rondo_cores_near(properties.pci_path, &near)) {
+            if (end->pxn == NULL && !(asked >> end->number % 64 & 1) &&
+                end->device->properties(end->number, &properties) == RONDO_SUCCESS && properties.pci_path[0] != '\0' &&
+                rondo_cores_near(properties.pci_path, &near)) {
                 rondo_cores_unite(cores, &near);
             }
-            asked |= (uint64_t)1 << end->number % 64;
+            asked |= (uint64_t)(end->pxn == NULL) << end->number % 64;
         }
     }
 }

@@ -32,6 +32,8 @@
 #include "net/pinned.h"
 #include "net/transport.h"
 
+struct rondo_gpu_mem;
+
 /* Before the slot in a message. */
 struct rondo_net_header {
     uint32_t step; /* of the slice, low half */
@@ -99,7 +101,10 @@ struct rondo_net_end {
     int places;                    /* the device reaches registered memory */
     struct rondo_net_user user;
     struct rondo_lazy lazy;
-    char via[40];
+    int borrowed;              /* its memory is a relay's segment (net/pxn.h): */
+    size_t offset;             /* there */
+    struct rondo_pxn_use *pxn; /* of a sender that goes through a relay; NULL: by its own device */
+    char via[64];
     char text[RONDO_ERROR_TEXT];
 };
 
@@ -114,6 +119,10 @@ struct rondo_net_state {
     uint64_t epoch, refused;     /* of regions, when they were looked at; the last one that a device did not take */
     struct rondo_net_pool *pool; /* device memory */
     uint64_t no_gdr;             /* bit: number of a device that has refused the GPU's memory: it is not asked again */
+    /* Of a relay's own net (net/pxn.h): memory that senders see. */
+    struct rondo_shm *segment;
+    size_t segment_used, expected; /* next end's offset; bytes of slots of all ends */
+    struct rondo_pxn *pxn;         /* of a GPU's net: what it relays, and who relays for it; NULL: nobody */
 };
 
 /** The slot of a slice: where its payload lies, or would if it did not lie in a GPU's memory; the header ends there. */
@@ -125,8 +134,16 @@ static inline uint8_t *rondo_net_slot(const struct rondo_net_end *end, uint64_t 
 /** Carry this end from now on. */
 rondo_status rondo_net_carry(struct rondo_net_end *end);
 void rondo_net_drop(struct rondo_net_end *end);
-/** What the topology says of a net: bits of enum rondo_gdr. */
-uint32_t rondo_net_card(const struct rondo_net *net, const char *name);
+/** What the topology says of a net; NULL: nothing. */
+const struct rondo_card *rondo_net_card(const struct rondo_net *net, const char *name);
+/** Bytes of the largest slot of a link's protocols; of an end's memory whose slots are in it. */
+size_t rondo_net_largest(const struct rondo_net *net, const struct rondo_link *link);
+size_t rondo_net_room(size_t slot_bytes);
+/** A new end of this link, in link->state; its conn, once its memory and its device are there. */
+rondo_status rondo_net_end_new(struct rondo_net_state *state, struct rondo_link *link);
+void rondo_net_conn_fill(struct rondo_net_end *end);
+/** Move one end that is carried; busy: as in struct rondo_net. */
+rondo_status rondo_net_end_turn(struct rondo_net_end *end, int is_send, int *busy, int *moved);
 
 /* ---- transport_net_user.c: of ends with places ---- */
 
@@ -161,6 +178,9 @@ void rondo_net_gdr_choose(struct rondo_net_end *end, const struct rondo_net_prop
 void rondo_net_gdr_memory(struct rondo_net_end *end, size_t slot_bytes);
 /** After the device has connected: if on, register that memory, or be off. */
 void rondo_net_gdr_register(struct rondo_net_end *end);
+/** Bytes of the slots of an end there; the block that the last piece was had from, NULL: none was. */
+size_t rondo_net_gdr_bytes(size_t slot_bytes);
+struct rondo_gpu_mem *rondo_net_gdr_block(const struct rondo_net_state *state);
 /** All ends are gone. */
 void rondo_net_gdr_close(struct rondo_net_state *state);
 #else
@@ -171,6 +191,42 @@ static inline void rondo_net_gdr_choose(struct rondo_net_end *end, const struct 
 static inline void rondo_net_gdr_memory(struct rondo_net_end *end, size_t slot_bytes) { (void)end, (void)slot_bytes; }
 static inline void rondo_net_gdr_register(struct rondo_net_end *end) { (void)end; }
 static inline void rondo_net_gdr_close(struct rondo_net_state *state) { (void)state; }
+#endif
+
+/* ---- pxn_sender.c: ends that go through another rank's GPU; pxn_relay.c: those of others (net/pxn.h) ---- */
+
+struct rondo_pxn_use;
+struct rondo_pxn;
+
+#ifdef RONDO_CUDA
+/** Does this sending link go through a relay, and is one ready? 1: it is offered. 0: by its own way; an INFO says why if the topology would have it otherwise. */
+int rondo_pxn_offer(struct rondo_net_state *state, struct rondo_link *link, struct rondo_connect *record);
+/** Of an end with pxn: as the transport's connect, with a record that is checked; its turn, with the tail; its end, memory and all. */
+rondo_status rondo_pxn_connect(struct rondo_net_end *end, const struct rondo_connect *connect);
+rondo_status rondo_pxn_turn(struct rondo_net_end *end, uint64_t tail, int *busy, int *moved);
+void rondo_pxn_disconnect(struct rondo_net_end *end);
+/** The transport's settle and close. */
+void rondo_pxn_settle(struct rondo_net_state *state);
+void rondo_pxn_close(struct rondo_net_state *state);
+/** Memory of the relay's, for the log. */
+size_t rondo_pxn_bytes(const struct rondo_net_state *state);
+#else
+static inline int rondo_pxn_offer(struct rondo_net_state *state, struct rondo_link *link, struct rondo_connect *record)
+{
+    return (void)state, (void)link, (void)record, 0;
+}
+static inline rondo_status rondo_pxn_connect(struct rondo_net_end *end, const struct rondo_connect *connect)
+{
+    return (void)end, (void)connect, RONDO_SUCCESS;
+}
+static inline rondo_status rondo_pxn_turn(struct rondo_net_end *end, uint64_t tail, int *busy, int *moved)
+{
+    return (void)end, (void)tail, (void)busy, (void)moved, RONDO_SUCCESS;
+}
+static inline void rondo_pxn_disconnect(struct rondo_net_end *end) { (void)end; }
+static inline void rondo_pxn_settle(struct rondo_net_state *state) { (void)state; }
+static inline void rondo_pxn_close(struct rondo_net_state *state) { (void)state; }
+static inline size_t rondo_pxn_bytes(const struct rondo_net_state *state) { return (void)state, (size_t)0; }
 #endif
 
 /** The transport's turn (net/transport.h), and its revoke. */

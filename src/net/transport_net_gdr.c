@@ -9,8 +9,7 @@
 #include "base/param.h"
 #include "net/transport_net.h"
 
-/* What cards register of a GPU is made of pages of this size. */
-enum { GPU_PAGE = 64 << 10, POOL_BYTES = 2 << 20 };
+enum { POOL_BYTES = 2 << 20 };
 
 /* Blocks of device memory, the newest first: ends get pieces of them, which are not used again. */
 struct rondo_net_pool {
@@ -18,6 +17,11 @@ struct rondo_net_pool {
     struct rondo_gpu_mem mem;
     size_t used;
 };
+
+/* What cards register of a GPU is made of pages. */
+size_t rondo_net_gdr_bytes(size_t slot_bytes) { return rondo_round_up(RONDO_SLOTS * slot_bytes, 64 << 10); }
+
+struct rondo_gpu_mem *rondo_net_gdr_block(const struct rondo_net_state *state) { return state->pool != NULL ? &state->pool->mem : NULL; }
 
 static const char *where(const struct rondo_net_end *end, char *text, size_t bytes)
 {
@@ -62,7 +66,8 @@ static int needs_flush(const struct rondo_net *net, uint32_t card)
 void rondo_net_gdr_choose(struct rondo_net_end *end, const struct rondo_net_properties *properties)
 {
     const struct rondo_net *net = end->owner->net;
-    uint32_t card = rondo_net_card(net, properties->name);
+    const struct rondo_card *known = rondo_net_card(net, properties->name);
+    uint32_t card = known != NULL ? known->gdr : 0;
     int is_send = end->link->is_send;
     if (net->device == NULL || !(card >> (is_send ? RONDO_GDR_READ : RONDO_GDR_WRITE) & 1)) {
         return; /* the topology says why (node.c) */
@@ -88,9 +93,10 @@ static rondo_status piece(struct rondo_net_end *end)
     struct rondo_net_state *state = end->owner;
     struct rondo_net_pool *pool = state->pool;
     if (pool == NULL || pool->mem.bytes - pool->used < end->gdr.bytes) {
+        size_t least = state->segment != NULL ? state->expected : POOL_BYTES;
         rondo_status status;
         RONDO_TRY(RONDO_NEW(pool, "a block of device memory"));
-        status = rondo_gpu_mem_create(&pool->mem, state->net->device, rondo_max_size(end->gdr.bytes, POOL_BYTES), 0);
+        status = rondo_gpu_mem_create(&pool->mem, state->net->device, rondo_max_size(end->gdr.bytes, least), state->segment != NULL);
         if (status != RONDO_SUCCESS) {
             rondo_free(pool);
             return status;
@@ -112,7 +118,7 @@ void rondo_net_gdr_memory(struct rondo_net_end *end, size_t slot_bytes)
         return;
     }
     end->gdr.stride = slot_bytes;
-    end->gdr.bytes = rondo_round_up(RONDO_SLOTS * slot_bytes, GPU_PAGE);
+    end->gdr.bytes = rondo_net_gdr_bytes(slot_bytes);
     rondo_gpu_relax(&before);
     status = piece(end);
     rondo_gpu_unrelax(before);

@@ -210,12 +210,15 @@ static int is_open(const struct rondo_net_end *end, int is_send, uint64_t word)
 }
 
 /* An end counts as busy until it is done, but for data that did not come yet. */
-static rondo_status end_turn(struct rondo_net_end *end, int is_send, int *busy, int *moved)
+rondo_status rondo_net_end_turn(struct rondo_net_end *end, int is_send, int *busy, int *moved)
 {
     /* Pairs with the executor's release: its slots are filled, or read. */
     uint64_t word = __atomic_load_n(end->word, __ATOMIC_ACQUIRE);
     int open = is_open(end, is_send, word), waited = is_send ? open : end->link->conn.wanted;
     rondo_status status;
+    if (end->pxn != NULL) {
+        return rondo_pxn_turn(end, word, busy, moved);
+    }
     if (!open && !waited && (is_send || !end->gpu)) {
         return RONDO_SUCCESS;
     }
@@ -270,7 +273,7 @@ rondo_status rondo_net_state_turn(void *arg, int *moved)
     /* What others wait for first: a look for what they sent may be a system call. */
     for (int is_send = 1; is_send >= 0; is_send--) {
         for (int i = 0; i < state->ends[is_send].n; i++) {
-            RONDO_TRY(end_turn(state->ends[is_send].at[i], is_send, &busy, moved));
+            RONDO_TRY(rondo_net_end_turn(state->ends[is_send].at[i], is_send, &busy, moved));
         }
     }
     state->net->busy |= busy;

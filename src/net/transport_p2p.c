@@ -91,19 +91,9 @@ static rondo_status p2p_open(struct rondo_net *net, void **state, int max_links)
     return RONDO_SUCCESS;
 }
 
-static struct rondo_p2p *state_of(const struct rondo_net *net)
-{
-    for (int i = 0; i < rondo_num_transports; i++) {
-        if (rondo_transports[i] == &rondo_transport_p2p) {
-            return net->state[i];
-        }
-    }
-    return NULL;
-}
-
 void rondo_net_gpu(const struct rondo_net *net, struct rondo_gpu_name *name)
 {
-    const struct rondo_p2p *p2p = state_of(net);
+    const struct rondo_p2p *p2p = rondo_transport_state(net, &rondo_transport_p2p);
     memset(name, 0, sizeof(*name));
     if (p2p != NULL) {
         *name = p2p->block[0].mem.name;
@@ -112,7 +102,7 @@ void rondo_net_gpu(const struct rondo_net *net, struct rondo_gpu_name *name)
 
 rondo_status rondo_net_check(struct rondo_net *net)
 {
-    struct rondo_p2p *p2p = state_of(net);
+    struct rondo_p2p *p2p = rondo_transport_state(net, &rondo_transport_p2p);
     CUstreamCaptureMode before;
     rondo_status status;
     if (p2p == NULL || net->ways == NULL) {

@@ -121,7 +121,7 @@ static size_t arena_layout(struct shm *shm)
     shm->heads = rondo_round_up(sizeof(struct shm_header) + nlocal * sizeof(uint32_t), RONDO_CTRL_ALIGN);
     shm->tails = shm->heads + nlocal * RONDO_CTRL_ALIGN;
     shm->lines = rondo_round_up(shm->tails + nlocal * RONDO_CTRL_ALIGN, shm->page);
-    shm->lazy_bytes = rondo_round_up(slots_of(shm->net, 1u << RONDO_PROTO_SIMPLE), shm->page);
+    shm->lazy_bytes = rondo_round_up(slots_of(shm->net, 1u << RONDO_PROTO_SIMPLE | shm->net->lazy_protos), shm->page);
     shm->conn_bytes = rondo_round_up(slots_of(shm->net, (1u << RONDO_NUM_PROTOS) - 1), shm->page);
     size_t slots_bytes = nlocal * shm->lazy_bytes + shm->max_links * shm->conn_bytes;
     shm->lazy_slots = rondo_round_up(shm->lines + shm->max_links * RONDO_CTRL_ALIGN,

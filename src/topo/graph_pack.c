@@ -3,7 +3,8 @@
  *   magic u32, version u16, graphs u16, bytes in all u32, devices u16, nets u16; each net: rail i32, length of its name u8, name;
  *   each graph: fields i32 in the order of fields[], orders u16, each order (devices x u16), each channel {order's number, net in, net out: i16};
  *   version 3: each net: what devices make of it, u64 in the order of enum rondo_gdr, of one of them at least; version 4 (host memory): levels u8, the kind of each u8, each place of the ring's
- *   first order: its cut u8 (base/group_tree.h). Version 2: nothing.
+ *   first order: its cut u8 (base/group_tree.h); version 5: as 3, but of devices nothing need be so, then each net: of each of its first 64 devices, or as many as there are, the device u8
+ *   through which it sends, counted from 1, 0: none; of one of them at least. Version 2: nothing.
  * Orders are numbered as they first appear and none is there twice, so that there is one way to say a thing: equal graphs are equal bytes.
  */
 #include "topo/stitch.h"
@@ -17,6 +18,7 @@ enum {
     VERSION = 2,
     VERSION_GDR = 3,
     VERSION_LEVELS = 4,
+    VERSION_RELAYS = 5,
     HEADER = 16,
     NET_HEAD = 5,
     NET_TAIL = 8 * RONDO_NUM_GDR
@@ -132,10 +134,39 @@ static rondo_status gdr_check(uint64_t devices, int ndevs, int net)
                : wrong("net %d says something of device %d of %d", net, 63 - __builtin_clzll(devices), ndevs);
 }
 
+/* Devices of which it is said through whom they send. */
+static int relaying(int ndevs) { return ndevs < RONDO_NET_DEVS ? ndevs : RONDO_NET_DEVS; }
+
+static rondo_status relays_check(const uint8_t *relay, int n, int ndevs, int net)
+{
+    for (int d = 0; d < n; d++) {
+        if (relay[d] != 0 && (d >= ndevs || relay[d] > relaying(ndevs) || relay[d] - 1 == d)) {
+            return wrong("device %d of %d sends to net %d through device %d", d, ndevs, net, relay[d] - 1);
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+static int any_relay(const uint8_t *relay, int n)
+{
+    int any = 0;
+    for (int d = 0; d < n; d++) {
+        any |= relay[d];
+    }
+    return any != 0;
+}
+
+/* Bytes of what devices make of a net. */
+static size_t tail_bytes(int version, int ndevs)
+{
+    return version == VERSION_RELAYS ? NET_TAIL + (size_t)relaying(ndevs) : version == VERSION_GDR ? NET_TAIL : 0;
+}
+
 /* *bytes: of the nets; *version: as what is known of them needs. */
 static rondo_status nets_check(const struct rondo_graph_net *nets, int nnets, int ndevs, size_t *bytes, int *version)
 {
     uint64_t any = 0;
+    int relays = 0;
     *bytes = NET_HEAD * (size_t)nnets;
     for (int i = 0; nets != NULL && i < nnets; i++) {
         size_t n = strnlen(nets[i].name, RONDO_NET_NAME);
@@ -145,9 +176,11 @@ static rondo_status nets_check(const struct rondo_graph_net *nets, int nnets, in
             RONDO_TRY(gdr_check(nets[i].gdr[kind], ndevs, i));
             any |= nets[i].gdr[kind];
         }
+        RONDO_TRY(relays_check(nets[i].relay, RONDO_NET_DEVS, ndevs, i));
+        relays |= any_relay(nets[i].relay, RONDO_NET_DEVS);
     }
-    *version = any != 0 ? VERSION_GDR : VERSION;
-    *bytes += any != 0 ? NET_TAIL * (size_t)nnets : 0;
+    *version = relays ? VERSION_RELAYS : any != 0 ? VERSION_GDR : VERSION;
+    *bytes += tail_bytes(*version, ndevs) * (size_t)nnets;
     return RONDO_SUCCESS;
 }
 
@@ -186,7 +219,7 @@ static rondo_status levels_check(const struct rondo_graph *ring, int ndevs, size
     const char *fault = levels.n < 0 || levels.n > RONDO_NUM_LEVELS || ring->cut == NULL ? "they are none" : NULL;
     if (fault == NULL) {
         rondo_levels_count(&levels, ring->cut, ndevs);
-        fault = *version == VERSION_GDR ? "there are GPUs" : rondo_levels_fault(&levels, ring->cut, ndevs);
+        fault = *version != VERSION && *version != VERSION_LEVELS ? "there are GPUs" : rondo_levels_fault(&levels, ring->cut, ndevs);
     }
     *version = VERSION_LEVELS;
     *bytes += 1 + (size_t)levels.n + (size_t)ndevs;
@@ -303,8 +336,11 @@ rondo_status rondo_graphs_pack(const struct rondo_graph graphs[RONDO_NUM_GRAPHS]
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
         graph_put(&at, &graphs[id]);
     }
-    for (int i = 0; version == VERSION_GDR && i < nnets; i++) {
+    for (int i = 0; tail_bytes(version, ndevs) > 0 && i < nnets; i++) {
         gdr_put(&at, nets[i].gdr);
+    }
+    for (int i = 0; version == VERSION_RELAYS && i < nnets; i++, at += relaying(ndevs)) {
+        memcpy(at, nets[i].relay, (size_t)relaying(ndevs));
     }
     if (version == VERSION_LEVELS) {
         levels_put(&at, &graphs[RONDO_GRAPH_RING]);
@@ -370,8 +406,8 @@ static rondo_status header_get(struct reader *in, int *ndevs, int *nnets)
     if (magic != MAGIC) {
         return wrong("magic 0x%08x, expected 0x%08x", magic, (unsigned)MAGIC);
     }
-    if (in->version < VERSION || in->version > VERSION_LEVELS || ngraphs != RONDO_NUM_GRAPHS) {
-        return wrong("version %d with %d graphs, expected version %d to %d with %d", in->version, ngraphs, VERSION, VERSION_LEVELS,
+    if (in->version < VERSION || in->version > VERSION_RELAYS || ngraphs != RONDO_NUM_GRAPHS) {
+        return wrong("version %d with %d graphs, expected version %d to %d with %d", in->version, ngraphs, VERSION, VERSION_RELAYS,
                      RONDO_NUM_GRAPHS);
     }
     if (total != n) {
@@ -473,11 +509,25 @@ static rondo_status levels_get(struct reader *in, struct rondo_graph *ring)
     return levels_check(ring, ring->ndevs, &ignored, &version);
 }
 
+static rondo_status relays_get(struct reader *in, int nnets, int ndevs)
+{
+    size_t n = (size_t)relaying(ndevs);
+    int any = 0;
+    if (!has(in, n * (size_t)nnets)) {
+        return wrong("they end within the relays of %d nets", nnets);
+    }
+    for (int i = 0; i < nnets; i++, in->at += n) {
+        RONDO_TRY(relays_check(in->at, (int)n, ndevs, i));
+        any |= any_relay(in->at, (int)n);
+    }
+    return any ? RONDO_SUCCESS : wrong("no device sends through another one to %d nets, and version %d says it", nnets, VERSION_RELAYS);
+}
+
 static rondo_status tails_get(struct reader *in, struct rondo_graph *ring, int nnets)
 {
     uint64_t any = 0, gdr[RONDO_NUM_GDR];
     int ndevs = ring->ndevs;
-    if (in->version != VERSION_GDR) {
+    if (tail_bytes(in->version, ndevs) == 0) {
         return in->version == VERSION_LEVELS ? levels_get(in, ring) : RONDO_SUCCESS;
     }
     for (int i = 0; i < nnets; i++) {
@@ -489,6 +539,9 @@ static rondo_status tails_get(struct reader *in, struct rondo_graph *ring, int n
             RONDO_TRY(gdr_check(gdr[kind], ndevs, i));
             any |= gdr[kind];
         }
+    }
+    if (in->version == VERSION_RELAYS) {
+        return relays_get(in, nnets, ndevs);
     }
     return any != 0 ? RONDO_SUCCESS : wrong("devices make nothing of %d nets, and version %d says it", nnets, VERSION_GDR);
 }
@@ -528,7 +581,9 @@ void rondo_graphs_nets(const uint8_t *bytes, struct rondo_graph_net *nets)
     struct reader in = { .at = bytes + 4 };
     int nnets = rondo_graphs_nnets(bytes), version = get16(&in);
     in.at = bytes + 8;
-    const uint8_t *tails = version == VERSION_GDR ? bytes + get32(&in) - NET_TAIL * (size_t)nnets : NULL;
+    const uint8_t *end = bytes + get32(&in);
+    int ndevs = get16(&in);
+    size_t tail = tail_bytes(version, ndevs), relays = tail > NET_TAIL ? tail - NET_TAIL : 0;
     in.at = bytes + HEADER;
     for (int i = 0; i < nnets; i++) {
         nets[i].rail = (int32_t)get32(&in);
@@ -537,8 +592,10 @@ void rondo_graphs_nets(const uint8_t *bytes, struct rondo_graph_net *nets)
         memcpy(nets[i].name, in.at, n);
         in.at += n;
         memset(nets[i].gdr, 0, sizeof nets[i].gdr);
-        if (version == VERSION_GDR) {
-            gdr_get(&(struct reader){ .at = tails + NET_TAIL * (size_t)i }, nets[i].gdr);
+        memset(nets[i].relay, 0, sizeof nets[i].relay);
+        if (tail > 0) {
+            gdr_get(&(struct reader){ .at = end - tail * (size_t)nnets + NET_TAIL * (size_t)i }, nets[i].gdr);
+            memcpy(nets[i].relay, end - relays * (size_t)(nnets - i), relays);
         }
     }
 }

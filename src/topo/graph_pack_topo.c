@@ -58,6 +58,7 @@ rondo_status rondo_graphs_pack_topo(const struct rondo_topo *topo, const struct 
     for (int i = 0; i < topo->nnets; i++) {
         net_of(rondo_topo_item(topo, rondo_topo_net_point(topo, i)), &nets[i]);
         rondo_topo_gdr_masks(topo, i, nets[i].gdr);
+        rondo_topo_relays(topo, i, nets[i].relay, RONDO_NET_DEVS);
         if (!net_used(graphs, &nets[i], i)) { /* some have names that are never the same on two nodes */
             nets[i].name[0] = '\0';
         }

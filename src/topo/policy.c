@@ -271,12 +271,18 @@ static int is_own(const struct rondo_topo *topo, int dev, int net)
     return 0;
 }
 
-void rondo_topo_gdr_masks(const struct rondo_topo *topo, int net, uint64_t gdr[RONDO_NUM_GDR])
+/* For RDMA, as far as it is known. */
+static int is_card(const struct rondo_topo *topo, int net)
 {
     const struct rondo_item *item = rondo_topo_item(topo, rondo_topo_net_point(topo, net));
-    int point = rondo_topo_net_point(topo, net), is_card = item != NULL && (item->net.port > 0 || item->net.gdr == 1);
+    return item != NULL && (item->net.port > 0 || item->net.gdr == 1);
+}
+
+void rondo_topo_gdr_masks(const struct rondo_topo *topo, int net, uint64_t gdr[RONDO_NUM_GDR])
+{
+    int point = rondo_topo_net_point(topo, net);
     memset(gdr, 0, sizeof(*gdr) * RONDO_NUM_GDR);
-    for (int d = 0; is_card && topo->all_gpus && d < topo->ndevs && d < 64; d++) {
+    for (int d = 0; is_card(topo, net) && topo->all_gpus && d < topo->ndevs && d < 64; d++) {
         int write = gdr_decide(topo, d, point, 0) == GDR_YES, read = gdr_decide(topo, d, point, 1) == GDR_YES;
         gdr[RONDO_GDR_WRITE] |= (uint64_t)write << d;
         gdr[RONDO_GDR_READ] |= (uint64_t)read << d;
@@ -413,6 +419,22 @@ void rondo_topo_pxn(const struct rondo_topo *topo, int dev, int net, struct rond
                  rondo_path_type_name(own.type), own.mbs);
     } else {
         snprintf(verdict->reason, sizeof verdict->reason, "no GPU next to it is joined to this one by NVLink and may use GPUDirect");
+    }
+}
+
+void rondo_topo_relays(const struct rondo_topo *topo, int net, uint8_t *relay, int n)
+{
+    int32_t first_net[RONDO_TOPO_MAX_LOCAL], list[RONDO_TOPO_MAX_LOCAL];
+    int point = rondo_topo_net_point(topo, net), nlist;
+    memset(relay, 0, (size_t)n);
+    if (!is_card(topo, net) || !topo->all_gpus) {
+        return;
+    }
+    first_nets(topo, first_net);
+    nlist = relays_find(topo, point, first_net, list);
+    for (int d = 0; d < topo->ndevs && d < n; d++) {
+        int via = relay_pick(topo, d, point, list, nlist, p2p_level(topo));
+        relay[d] = (uint8_t)(via >= 0 && via < n ? via + 1 : 0);
     }
 }
 

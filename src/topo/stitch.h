@@ -20,11 +20,12 @@ struct rondo_stitch_rank {
 };
 
 /* What ranks that have not seen a node's machine know of one of its nets. */
-enum { RONDO_NET_NAME = 64 };
+enum { RONDO_NET_NAME = 64, RONDO_NET_DEVS = 64 };
 struct rondo_graph_net {
-    int32_t rail;                /* -1 unknown */
-    char name[RONDO_NET_NAME];   /* as the net device calls it: "mlx5_0:1", "eth0"; "" unknown */
-    uint64_t gdr[RONDO_NUM_GDR]; /* bit d: that is so of device d; of others than the first 64 nothing is */
+    int32_t rail;                  /* -1 unknown */
+    char name[RONDO_NET_NAME];     /* as the net device calls it: "mlx5_0:1", "eth0"; "" unknown */
+    uint64_t gdr[RONDO_NUM_GDR];   /* bit d: that is so of device d; of others than the first RONDO_NET_DEVS nothing is */
+    uint8_t relay[RONDO_NET_DEVS]; /* of device d: 1 + the device through which it sends there (PXN); 0: by its own way */
 };
 
 /*
@@ -100,6 +101,8 @@ const char *rondo_stitch_net_name(const struct rondo_stitch *stitch, int rank, i
 /** Nets of a rank's node; and what its GPU makes of one of them: bits of enum rondo_gdr. */
 int rondo_stitch_nnets(const struct rondo_stitch *stitch, int rank);
 uint32_t rondo_stitch_gdr(const struct rondo_stitch *stitch, int rank, int net);
+/** The local rank of the node through whose GPU a rank sends by a net (PXN); -1: by its own way. */
+int rondo_stitch_relay(const struct rondo_stitch *stitch, int rank, int net);
 /**
  * The neighbour of a rank in a channel's tree that leads to rank `to`: -1: it is there, 0: the parent, 1 + c: child c. O(depth x log nodes).
  */

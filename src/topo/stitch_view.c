@@ -265,6 +265,13 @@ uint32_t rondo_stitch_gdr(const struct rondo_stitch *stitch, int rank, int net)
     return bits;
 }
 
+int rondo_stitch_relay(const struct rondo_stitch *stitch, int rank, int net)
+{
+    const struct rondo_stitch_shape *shape = &stitch->shape[stitch->shape_of[stitch->node_of[rank]]];
+    int local = stitch->local_of[rank];
+    return net < 0 || net >= shape->nnets || local >= RONDO_NET_DEVS ? -1 : shape->nets[net].relay[local] - 1;
+}
+
 int rondo_stitch_toward(const struct rondo_stitch *stitch, int rank, int channel, int to)
 {
     struct rondo_channel_layout view;

@@ -139,6 +139,8 @@ void rondo_topo_gdr(const struct rondo_topo *topo, int dev, int net, int read, s
 int rondo_topo_flush(const struct rondo_topo *topo, int dev);
 /** What the GPUs among the first 64 devices make of a net: bit d of gdr[kind]. Nothing where a rank has no GPU, and of nets that are no cards for RDMA. */
 void rondo_topo_gdr_masks(const struct rondo_topo *topo, int net, uint64_t gdr[RONDO_NUM_GDR]);
+/** Through whom devices should send to a net by PXN: relay[dev] is 1 + that device, 0: nobody. As rondo_topo_pxn says, for the first n devices; nothing of nets that are no cards for RDMA. */
+void rondo_topo_relays(const struct rondo_topo *topo, int net, uint8_t *relay, int n);
 /** PXN: should dev send through another device next to the net? verdict->via is that device. */
 void rondo_topo_pxn(const struct rondo_topo *topo, int dev, int net, struct rondo_topo_verdict *verdict);
 /** The net of a device for a channel without a graph (send/recv): among the nets with the best path, devices start at bit-reversed positions, channels go on from there. -1: no net. */

@@ -1,0 +1,41 @@
+/* Ranks with a GPU each whose data cross the cards of fake_verbs.h: p2p_world.h with those. */
+#ifndef CARD_WORLD_H
+#define CARD_WORLD_H
+
+#include "p2p_world.h"
+
+#include "base/param.h"
+#include "fake_verbs.h"
+
+enum { FEW = 60 /* slices: several times around the slots */ };
+
+/* NULL: unset. */
+static inline void set(const char *name, const char *value)
+{
+    assert_int_equal(value != NULL ? setenv(name, value, 1) : unsetenv(name), 0);
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    rondo_netdev_finalize(); /* asked anew */
+}
+
+static inline void all_is_given_back(void)
+{
+    check_nothing_left();
+    assert_int_equal(fake_verbs_objects(), 0);
+    assert_int_equal(fake.bad_uses, 0);
+    assert_int_equal(fake.overruns, 0);
+}
+
+static inline int setup(void **state)
+{
+    (void)state;
+    fake_verbs_reset();
+    rondo_verbs_lib_replace(&fake_verbs_lib);
+    setenv("FAKE_CUDA_DMABUF", "1", 1);
+    setenv("RONDO_NET", "verbs", 1);
+    set("RONDO_IB_HCA", "=fake0:2");
+    return 0;
+}
+
+#define TEST(name) cmocka_unit_test_setup(name, setup)
+
+#endif

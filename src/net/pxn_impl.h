@@ -1,0 +1,44 @@
+/* What a net's state has of PXN: its relay's part (pxn_relay.c) and its senders' (pxn_sender.c). Contract: net/pxn.h. */
+#ifndef RONDO_NET_PXN_IMPL_H
+#define RONDO_NET_PXN_IMPL_H
+
+#include "net/pxn.h"
+
+/* A local rank's relay, as it is open here for conns of ours. */
+struct rondo_pxn_map {
+    struct rondo_shm shm;
+    struct rondo_pxn_header *header; /* NULL: not open */
+    struct rondo_gpu_mem block;      /* base NULL: it has none */
+    int ncells;                      /* as it was when it was looked at */
+    int shut;                        /* it could not be opened: not tried again */
+};
+
+/* An end's. */
+struct rondo_pxn_use {
+    struct rondo_pxn_map *map;
+    struct rondo_pxn_cell *cell;
+    int relay; /* its rank */
+    int asked; /* theirs is written */
+};
+
+struct rondo_pxn_thread;
+struct rondo_pxn {
+    struct rondo_pxn_map *map; /* by local rank; NULL: none was needed */
+    struct rondo_pxn_thread *relay;
+};
+
+/** The state's, made at first use. */
+rondo_status rondo_pxn_get(struct rondo_net_state *state, struct rondo_pxn **pxn);
+/** What a relay holds of memory. */
+void rondo_pxn_relay_settle(struct rondo_pxn_thread *relay);
+/** Its communicator goes: it stays as long as senders are there. */
+void rondo_pxn_relay_leave(struct rondo_pxn_thread *relay);
+
+static inline uint32_t rondo_pxn_load(const uint32_t *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
+static inline void rondo_pxn_store(uint32_t *word, uint32_t value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
+static inline int rondo_pxn_swap(uint32_t *word, uint32_t from, uint32_t to)
+{
+    return __atomic_compare_exchange_n(word, &from, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+
+#endif
