@@ -54,6 +54,12 @@ struct rondo_task {
 };
 
 /* Works of one or more calls that were issued together. */
+/* A stream that calls of a group were given beside the one they are launched in. Memory of the plan's works. */
+struct rondo_also {
+    rondo_stream stream;
+    struct rondo_also *next;
+};
+
 struct rondo_plan {
     struct rondo_ctx *ctx;
     struct rondo_run *runs;
@@ -63,17 +69,18 @@ struct rondo_plan {
     rondo_status status;          /* valid when done */
     uint64_t first_seq, last_seq; /* calls noted in the control plane; 0: none */
     rondo_stream stream;
+    struct rondo_also *also;  /* further streams of a plan for a device */
     struct rondo_plan *after; /* the plan before this one in its stream; NULL when that is done */
     struct rondo_plan *next;  /* in the context's queue */
     struct rondo_plan *stream_next;
     size_t scratch;          /* bytes of device memory that copies of in-place buffers take */
-    void *temp;              /* chain of memory that the calls needed: copies of counts, of an in-place send buffer */
+    void *temp;              /* chain of memory that the calls needed: copies of counts */
     void *spare;             /* one block of it, kept for the next call: fresh pages cost more than what is copied there */
     struct rondo_task *self; /* sends and receives to itself that have no partner yet, in order */
     int nself, self_capacity;
 };
 
-/* A choice and prepared runs for calls that repeat: same collective, count, type, operation, root, and in place or not. */
+/* A choice and prepared runs for calls that repeat: same collective, count, type, operation and root. */
 struct rondo_cached {
     size_t count;
     int32_t root;

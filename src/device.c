@@ -35,8 +35,11 @@ rondo_status rondo_device_choose(struct rondo_ctx *ctx)
     pthread_mutex_init(&device->wake_lock, NULL);
     ctx->device = device;
     ctx->exec_ops = &rondo_exec_cuda;
-    for (int c = 0; c < RONDO_NUM_COLLS && rondo_params()->direct_gpu == 0; c++) {
-        ctx->allowed.protos[c][RONDO_ALGO_ONESHOT] = ctx->allowed.protos[c][RONDO_ALGO_TWOSHOT] = 0;
+    for (int i = 0; i < RONDO_NUM_COLLS * RONDO_NUM_ALGOS && rondo_params()->direct_gpu == 0; i++) {
+        int a = i % RONDO_NUM_ALGOS;
+        if (a == RONDO_ALGO_ONESHOT || rondo_algo_opens((enum rondo_algo)a)) {
+            ctx->allowed.protos[i / RONDO_NUM_ALGOS][a] = 0;
+        }
     }
     device->chosen = resolve(ctx);
     if (device->chosen != RONDO_SUCCESS) {

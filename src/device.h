@@ -55,7 +55,7 @@ rondo_status rondo_device_start(struct rondo_ctx *ctx);
 /** Nothing is under way any more, or was waited for in vain: before the executor is closed. */
 void rondo_device_stop(struct rondo_ctx *ctx);
 
-/** rondo_plan_add, with the lock that keeps the thread from looking at calls meanwhile. */
+/** rondo_plan_add, with the lock that keeps the thread from looking at calls meanwhile. Plans of a device may have several streams: they are launched in the first one, between events of the others. */
 rondo_status rondo_device_add(struct rondo_plan *plan, const struct rondo_task *task);
 /** Launch one call. */
 rondo_status rondo_device_run(const struct rondo_task *task);

@@ -88,6 +88,7 @@ struct launch {
     struct rondo_run *runs;
     int nruns;
     CUstream stream;
+    const struct rondo_also *also;
     uint64_t first_seq, last_seq;
     int open;
     int met; /* for calls by copy engines */
@@ -256,18 +257,40 @@ static rondo_status check_streams(const struct launch *l, int n)
     return RONDO_SUCCESS;
 }
 
+static CUstream cuda_stream(const struct rondo_also *also) { return (CUstream)(void *)also->stream; }
+
+static rondo_status begin(const struct launch *l)
+{
+    rondo_status status;
+    pthread_mutex_lock(&l->ctx->device->lock);
+    status = rondo_exec_cuda_begin(l->ctx->exec, l->stream, l->runs, l->nruns);
+    for (const struct rondo_also *also = l->also; also != NULL && status == RONDO_SUCCESS; also = also->next) {
+        status = rondo_exec_cuda_behind(l->ctx->exec, cuda_stream(also));
+    }
+    pthread_mutex_unlock(&l->ctx->device->lock);
+    return status == RONDO_SUCCESS ? status : rondo_ctx_fail(l->ctx, status, -1);
+}
+
+static rondo_status end(const struct launch *l)
+{
+    rondo_status status = rondo_exec_cuda_end(l->ctx->exec, l->stream);
+    for (const struct rondo_also *also = l->also; also != NULL && status == RONDO_SUCCESS; also = also->next) {
+        status = rondo_exec_cuda_end(l->ctx->exec, cuda_stream(also));
+    }
+    return status == RONDO_SUCCESS ? status : rondo_ctx_fail(l->ctx, status, -1);
+}
+
 static rondo_status launch_all(struct launch *l, int n)
 {
     RONDO_TRY(check_streams(l, n));
     RONDO_TRY(turn_all(l, n, step_connect));
     for (int i = 0; i < n; i++) {
-        rondo_status status;
-        pthread_mutex_lock(&l[i].ctx->device->lock);
-        status = rondo_exec_cuda_begin(l[i].ctx->exec, l[i].stream, l[i].runs, l[i].nruns);
-        pthread_mutex_unlock(&l[i].ctx->device->lock);
-        RONDO_TRY(status == RONDO_SUCCESS ? status : rondo_ctx_fail(l[i].ctx, status, -1));
+        RONDO_TRY(begin(&l[i]));
     }
     RONDO_TRY(turn_all(l, n, step_launch));
+    for (int i = 0; i < n; i++) { /* another plan may have been launched in a stream that is to wait for this one */
+        RONDO_TRY(end(&l[i]));
+    }
     for (int i = 0; i < n; i++) {
         note_calls(&l[i]);
         rondo_device_wake(l[i].ctx);
@@ -275,9 +298,27 @@ static rondo_status launch_all(struct launch *l, int n)
     return RONDO_SUCCESS;
 }
 
+/* Is the stream known to the plan? It is, then. */
+static rondo_status add_stream(struct rondo_plan *plan, rondo_stream stream)
+{
+    const struct rondo_also *also = plan->also;
+    void *memory;
+    while (also != NULL && also->stream != stream) {
+        also = also->next;
+    }
+    if (also != NULL || stream == plan->stream) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(rondo_plan_temp(plan, sizeof(*also), &memory));
+    *(struct rondo_also *)memory = (struct rondo_also){ .stream = stream, .next = plan->also };
+    plan->also = memory;
+    return RONDO_SUCCESS;
+}
+
 rondo_status rondo_device_add(struct rondo_plan *plan, const struct rondo_task *task)
 {
     rondo_status status;
+    RONDO_TRY(add_stream(plan, task->stream));
     pthread_mutex_lock(&task->ctx->device->lock);
     status = rondo_plan_add(plan, task);
     pthread_mutex_unlock(&task->ctx->device->lock);
@@ -340,6 +381,7 @@ rondo_status rondo_device_run_plans(struct rondo_plan **plans, int nplans)
                                       .runs = plan->runs,
                                       .nruns = plan->nruns,
                                       .stream = (CUstream)(void *)plan->stream,
+                                      .also = plan->also,
                                       .first_seq = plan->first_seq,
                                       .last_seq = plan->last_seq };
         }

@@ -146,7 +146,9 @@ static const char *limit_of(const struct rondo_explain_question *q, const struct
 {
     const struct rondo_schedule *schedule = rondo_schedule_find(q->coll, (enum rondo_algo)c->algo);
     if (c->algo == RONDO_ALGO_ONESHOT && c->us < 0 && !rondo_is_gpu_model(q->layout)) {
-        return q->layout->nnodes > 1 ? "not available: ranks of one node only" : "not available: more bytes than RONDO_BOARD_SIZE";
+        return q->layout->nnodes > 1          ? "not available: ranks of one node only"
+               : rondo_coll_has_root(q->coll) ? "not available: more bytes or ranks than the board has places for"
+                                              : "not available: more bytes than RONDO_BOARD_SIZE";
     }
     return schedule->limit(q->layout, q->coll, (enum rondo_proto)c->proto, c->nchannels > 0 ? c->nchannels : 1, bytes);
 }

@@ -133,7 +133,7 @@ rondo_status rondo_group_start(void)
     return RONDO_SUCCESS;
 }
 
-/* One plan per communicator and stream of the group, in the order in which they appear. */
+/* One plan per communicator and stream of the group, but one for all streams of a GPU's communicator, in the order in which they appear. */
 static rondo_status build_plans(struct rondo_plan ***plans_out, int *nplans_out)
 {
     struct rondo_plan **plans;
@@ -144,7 +144,7 @@ static rondo_status build_plans(struct rondo_plan ***plans_out, int *nplans_out)
         const struct rondo_task *t = &group.task[i];
         struct rondo_plan *plan = NULL;
         for (int p = nplans - 1; p >= 0 && plan == NULL; p--) {
-            plan = plans[p]->ctx == t->ctx && plans[p]->stream == t->stream ? plans[p] : NULL;
+            plan = plans[p]->ctx == t->ctx && (t->ctx->device != NULL || plans[p]->stream == t->stream) ? plans[p] : NULL;
         }
         if (plan == NULL) {
             status = RONDO_NEW(plan, "a plan");

@@ -326,6 +326,13 @@ static int p2p_ready(struct rondo_run *run, rondo_status *status)
     return *status == RONDO_SUCCESS ? 1 : *status == RONDO_IN_PROGRESS ? 0 : -1;
 }
 
+static rondo_status self_differs(const struct rondo_plan *plan, const struct rondo_task *send, const struct rondo_task *recv)
+{
+    return rondo_fail(RONDO_INVALID_USAGE, "rank %d on %s: it sends to itself %zu %s and receives %zu %s: count and type must be equal",
+                      plan->ctx->rank, rondo_log_host(), send->count, rondo_dtype_name((rondo_dtype)send->dtype), recv->count,
+                      rondo_dtype_name((rondo_dtype)recv->dtype));
+}
+
 static rondo_status add_to_self(struct rondo_plan *plan, const struct rondo_task *t)
 {
     int is_send = t->coll == RONDO_COLL_SEND;
@@ -335,11 +342,7 @@ static rondo_status add_to_self(struct rondo_plan *plan, const struct rondo_task
             continue;
         }
         if (other.count != t->count || other.dtype != t->dtype) {
-            return rondo_fail(RONDO_INVALID_USAGE,
-                              "rank %d on %s: it sends to itself %zu %s and receives %zu %s: count and type must be equal", plan->ctx->rank,
-                              rondo_log_host(), is_send ? t->count : other.count,
-                              rondo_dtype_name((rondo_dtype)(is_send ? t->dtype : other.dtype)), is_send ? other.count : t->count,
-                              rondo_dtype_name((rondo_dtype)(is_send ? other.dtype : t->dtype)));
+            return self_differs(plan, is_send ? t : &other, is_send ? &other : t);
         }
         memmove(&plan->self[i], &plan->self[i + 1], sizeof(other) * (size_t)(plan->nself - i - 1));
         plan->nself--;
@@ -462,6 +465,23 @@ static void arrive_in_place(struct rondo_run *runs, int npeers)
     }
 }
 
+/* all_to_all's own block is no message: it must not meet the user's to itself. */
+static rondo_status add_own_block(struct rondo_plan *plan, const struct rondo_task *t, const char *send, char *recv)
+{
+    int v = t->coll == RONDO_COLL_ALL_TO_ALLV, own = plan->ctx->rank;
+    size_t elem = rondo_dtype_size((rondo_dtype)t->dtype);
+    struct rondo_task out = *t, in = *t;
+    if (v) {
+        out.count = t->send_counts[own];
+        in.count = t->counts[own];
+        if (out.count != in.count) {
+            return self_differs(plan, &out, &in);
+        }
+    }
+    return add_local(plan, t, send + (v ? t->send_displs[own] : (size_t)own * t->count) * elem,
+                     recv + (v ? t->displs[own] : (size_t)own * t->count) * elem, in.count);
+}
+
 static rondo_status add_all_to_all(struct rondo_plan *plan, const struct rondo_task *t, uint32_t word)
 {
     struct rondo_ctx *ctx = plan->ctx;
@@ -488,8 +508,9 @@ static rondo_status add_all_to_all(struct rondo_plan *plan, const struct rondo_t
             return status;
         }
     }
+    RONDO_TRY(add_own_block(plan, t, send, recv));
     begin = plan->nruns;
-    for (int d = 0; d < ctx->nranks; d++) { /* everyone starts with another peer */
+    for (int d = 1; d < ctx->nranks; d++) { /* everyone starts with another peer */
         int to = (ctx->rank + d) % ctx->nranks, from = (ctx->rank + ctx->nranks - d) % ctx->nranks;
         const char *out = send + (v ? t->send_displs[to] * elem : (size_t)to * block);
         char *in = recv + (v ? t->displs[from] * elem : (size_t)from * block);

@@ -258,6 +258,23 @@ static void ll128_needs_whole_lines(void **state)
     assert_int_equal(wrong, 1);
 }
 
+/* A message's work at its sender; `ports` has its conn. */
+static struct rondo_work send_work(enum rondo_proto proto, int nranks, size_t count, const void *in, struct rondo_ports *ports)
+{
+    return (struct rondo_work){ .coll = RONDO_COLL_SEND,
+                                .algo = RONDO_ALGO_P2P,
+                                .proto = (uint8_t)proto,
+                                .dtype = RONDO_UINT8,
+                                .elem_bytes = 1,
+                                .call_word = 9,
+                                .in = in,
+                                .block = count,
+                                .len = count,
+                                .chunk = 300,
+                                .ports = ports,
+                                .seat = { .nranks = (uint32_t)nranks, .parent = -1 } };
+}
+
 /* Everyone sends to and receives from everyone, itself too; more messages than run at once, LL and Simple side by side. */
 static void sends_and_receives_run_side_by_side(void **state)
 {
@@ -275,21 +292,10 @@ static void sends_and_receives_run_side_by_side(void **state)
                 const int to = (r + delta) % RANKS, proto = (delta + (int)seed) % 2 == 0 ? RONDO_PROTO_LL : RONDO_PROTO_SIMPLE;
                 struct world_link *l = world_connect(w, r, to);
                 struct rondo_ports *p = &ports[2 * (r * RANKS + delta)];
-                struct rondo_work work = { .coll = RONDO_COLL_SEND,
-                                           .algo = RONDO_ALGO_P2P,
-                                           .proto = (uint8_t)proto,
-                                           .dtype = RONDO_UINT8,
-                                           .elem_bytes = 1,
-                                           .call_word = 9,
-                                           .block = counts[delta],
-                                           .len = counts[delta],
-                                           .chunk = 300,
-                                           .seat = { .nranks = RANKS, .parent = -1 } };
+                struct rondo_work work = send_work((enum rondo_proto)proto, RANKS, counts[delta], in[r][to], &p[0]);
                 for (size_t i = 0; i < COUNT; i++) in[r][to][i] = (uint8_t)(i * 7 + (size_t)(r * 31 + to));
                 p[0].send[RONDO_PORT_PEER] = &l->sender;
                 p[1].recv[RONDO_PORT_PEER] = &l->receiver;
-                work.ports = &p[0];
-                work.in = in[r][to];
                 w->rank[r].launch.inline_works[2 * delta] = work;
                 work.coll = RONDO_COLL_RECV;
                 work.ports = &p[1];
@@ -339,6 +345,42 @@ static void calls_that_differ_are_seen(void **state)
     }
 }
 
+/* Each end of a message chooses the protocol by its own count: where those are to either side of the threshold the receiver says so, and takes nothing. */
+static void messages_of_other_counts_are_seen(void **state)
+{
+    enum { FEW = 200, MANY = 2 * RONDO_SLOTS * SLOT_BYTES }; /* a slice; more than there is credit for */
+    static uint8_t in[MANY], out[MANY];
+    (void)state;
+    memset(in, 1, sizeof(in));
+    for (uint64_t seed = 0; seed < 32; seed++) {
+        const enum rondo_proto sends = seed / 4 % 2 == 0 ? RONDO_PROTO_LL : RONDO_PROTO_SIMPLE;
+        const enum rondo_proto receives = sends == RONDO_PROTO_LL ? RONDO_PROTO_SIMPLE : RONDO_PROTO_LL;
+        const int much = seed / 8 % 2;
+        const struct rondo_sim_rules rules = world_rules(seed, sends);
+        struct world *w = world_new(2, seed * 3, SLOT_BYTES);
+        struct rondo_work work = send_work(sends, 2, much ? MANY : FEW, in, &w->rank[0].ports);
+        struct rondo_sim_result result;
+        world_link_ports(w, 0, RONDO_PORT_PEER, 1, RONDO_PORT_PEER);
+        w->rank[0].launch.inline_works[0] = work;
+        work = send_work(receives, 2, much ? FEW : MANY, NULL, &w->rank[1].ports);
+        work.coll = RONDO_COLL_RECV;
+        work.out = out;
+        work.call_word = 11;
+        w->rank[1].launch.inline_works[0] = work;
+        w->rank[0].launch.first[1] = w->rank[1].launch.first[1] = 1;
+        result = world_run(w, &rules, seed % 3 == 0 ? 64 : 160);
+        assert_int_equal(result.end,
+                         much ? RONDO_SIM_STUCK : RONDO_SIM_ENDED); /* stuck: a sender waits for credit until the host ends it */
+        assert_int_equal(w->rank[1].words.fault, RONDO_GPU_MISMATCH);
+        assert_int_equal(w->rank[1].words.fault_got, 9);
+        assert_int_equal(w->rank[1].words.fault_peer, 0);
+        assert_true(w->rank[1].words.block[0].ended == w->rank[1].launch.serial);
+        assert_int_equal(w->rank[0].words.fault, RONDO_GPU_FINE);
+        for (size_t i = 0; i < sizeof(out); i++) assert_int_equal(out[i], 0);
+        world_free(w);
+    }
+}
+
 /* ---- abort ---- */
 
 static void abort_ends_every_wait(void **state)
@@ -381,6 +423,7 @@ int main(void)
         cmocka_unit_test(ll128_needs_whole_lines),
         cmocka_unit_test(sends_and_receives_run_side_by_side),
         cmocka_unit_test(calls_that_differ_are_seen),
+        cmocka_unit_test(messages_of_other_counts_are_seen),
         cmocka_unit_test(abort_ends_every_wait),
     };
 #ifdef __SANITIZE_THREAD__

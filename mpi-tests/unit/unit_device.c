@@ -89,6 +89,59 @@ static void calls_in_several_streams_keep_their_order(void **state)
     device_ranks(2, 0, chain, NULL);
 }
 
+static void hold(void *arg)
+{
+    (void)arg;
+    fake_sleep_ms(20); /* later than a host that does not wait */
+}
+
+/* A group's calls in three streams, of which each has its input from its own stream; each stream goes on behind the whole group. */
+static void streams_of_a_group(struct fake_rank *r)
+{
+    enum { STREAMS = 3, GROUPS = 5 };
+    const struct device *d = device_of(r);
+    CUstream stream[STREAMS] = { d->stream };
+    CUdeviceptr memory = device_new(STREAMS * sizeof(int64_t)), other = device_new(STREAMS * sizeof(int64_t));
+    int64_t *x = (void *)(uintptr_t)memory, *y = (void *)(uintptr_t)other, host[STREAMS], got[STREAMS] = { 0 };
+    for (int s = 1; s < STREAMS; s++) {
+        CU(cu()->StreamCreateWithPriority(&stream[s], CU_STREAM_NON_BLOCKING, 0));
+    }
+    for (int g = 0; g < GROUPS; g++) {
+        for (int s = 0; s < STREAMS; s++) {
+            host[s] = 100 * g + 10 * s + r->rank;
+            if (s == 1 + g % 2) { /* neither the first one, nor all others */
+                CU(cu()->LaunchHostFunc(stream[(s + g) % STREAMS], hold, NULL));
+            }
+            CU(cu()->MemcpyAsync((CUdeviceptr)(uintptr_t)(x + s), (CUdeviceptr)(uintptr_t)&host[s], sizeof(*x), stream[(s + g) % STREAMS]));
+        }
+        FAKE_OK(r, rondo_group_start());
+        for (int s = 0; s < STREAMS; s++) {
+            FAKE_OK(r, rondo_all_reduce(x + s, y + s, 1, RONDO_INT64, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(stream[(s + g) % STREAMS])));
+        }
+        FAKE_OK(r, rondo_group_end());
+        for (int s = 0; s < STREAMS; s++) { /* call s in another stream of the group */
+            CUstream reads = stream[(s + g + 1) % STREAMS];
+            CU(cu()->MemcpyAsync((CUdeviceptr)(uintptr_t)&got[s], (CUdeviceptr)(uintptr_t)(y + s), sizeof(*y), reads));
+            CU(cu()->StreamSynchronize(reads));
+            FAKE_CHECK(r, got[s] == (100 * g + 10 * s) * r->nranks + r->nranks * (r->nranks - 1) / 2, "group %d, call %d: %lld", g, s,
+                       (long long)got[s]);
+        }
+    }
+    for (int s = 1; s < STREAMS; s++) {
+        CU(cu()->StreamDestroy(stream[s]));
+    }
+    CU(cu()->MemFree(other));
+    CU(cu()->MemFree(memory));
+}
+
+static void calls_of_a_group_may_be_in_several_streams(void **state)
+{
+    (void)state;
+    fake_params(SMALL, "MAX_NCHANNELS", "2", NULL);
+    device_ranks(2, 0, streams_of_a_group, NULL);
+    device_ranks(2, 1, streams_of_a_group, NULL);
+}
+
 /* The stream of another device than the communicator's. */
 static void foreign(struct fake_rank *r)
 {
@@ -291,7 +344,93 @@ static void one_thread_may_have_all_ranks(void **state)
     rondo_local_destroy(local);
 }
 
+/* Both ranks have calls in both devices' streams, of which none may wait for one rank before the other one's launch is in it. */
+static void one_thread_may_cross_its_streams(void **state)
+{
+    enum { N = 2 };
+    struct device device[N];
+    struct device_call c[N][N] = { 0 };
+    rondo_comm *comm[N];
+    rondo_local *local;
+    (void)state;
+    fake_params(SMALL, "MAX_NCHANNELS", "2", NULL);
+    local = device_one_thread(N, comm);
+    for (int r = 0; r < N; r++) {
+        device_open(&device[r], r);
+        for (int i = 0; i < N; i++) {
+            c[r][i].call = (struct fake_call){ .coll = FAKE_ALL_TO_ALL, .type = RONDO_INT32, .count = 300, .rank = r, .nranks = N };
+            device_call_prepare(&device[r], &c[r][i]);
+        }
+    }
+    rondo_group_start();
+    for (int r = 0; r < N; r++) {
+        for (int i = 0; i < N; i++) {
+            assert_int_equal(device_call_issue(&c[r][i], comm[r], device[(r + i) % N].stream), RONDO_SUCCESS);
+        }
+    }
+    assert_int_equal(rondo_group_end(), RONDO_SUCCESS);
+    rondo_group_start(); /* one stream, that of the other device for one of them */
+    for (int r = 0; r < N; r++) {
+        assert_int_equal(device_call_issue(&c[r][0], comm[r], device[1].stream), RONDO_SUCCESS);
+    }
+    assert_int_equal(rondo_group_end(), RONDO_SUCCESS);
+    CU(cu()->StreamSynchronize(device[1].stream));
+    CU(cu()->StreamSynchronize(device[0].stream));
+    for (int r = N - 1; r >= 0; r--) { /* contexts nest */
+        for (int i = 0; i < N; i++) {
+            assert_string_equal(device_call_check(&device[r], &c[r][i]), "");
+        }
+        device_close(&device[r]);
+    }
+    for (int r = 0; r < N; r++) {
+        assert_int_equal(rondo_comm_destroy(comm[r]), RONDO_SUCCESS);
+    }
+    rondo_local_destroy(local);
+}
+
 /* ---- graphs ---- */
+
+/* A second stream that joins the capture has a call of the same group. */
+static void captured_streams(struct fake_rank *r)
+{
+    enum { REPLAYS = 20 };
+    const struct device *d = device_of(r);
+    CUdeviceptr memory = device_new(2 * sizeof(int64_t));
+    int64_t *x = (void *)(uintptr_t)memory, host[2] = { 1, 1 }, want = 1;
+    struct device_graph graph;
+    CUstream other;
+    CUevent event;
+    CU(cu()->StreamCreateWithPriority(&other, CU_STREAM_NON_BLOCKING, 0));
+    CU(cu()->EventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    device_put(d, memory, host, sizeof(host));
+    device_capture(d);
+    CU(cu()->EventRecord(event, d->stream));
+    CU(cu()->StreamWaitEvent(other, event, 0));
+    FAKE_OK(r, rondo_group_start());
+    FAKE_OK(r, rondo_all_reduce(x, x, 1, RONDO_INT64, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(d->stream)));
+    FAKE_OK(r, rondo_all_reduce(x + 1, x + 1, 1, RONDO_INT64, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(other)));
+    FAKE_OK(r, rondo_group_end());
+    CU(cu()->EventRecord(event, other));
+    CU(cu()->StreamWaitEvent(d->stream, event, 0));
+    device_graph_make(d, &graph);
+    device_graph_run(d, &graph, REPLAYS);
+    device_get(d, host, memory, sizeof(host));
+    for (int i = 0; i < REPLAYS; i++) {
+        want *= r->nranks;
+    }
+    FAKE_CHECK(r, host[0] == want && host[1] == want, "%lld and %lld, not %lld", (long long)host[0], (long long)host[1], (long long)want);
+    device_graph_free(&graph);
+    CU(cu()->EventDestroy(event));
+    CU(cu()->StreamDestroy(other));
+    CU(cu()->MemFree(memory));
+}
+
+static void captured_groups_may_have_several_streams(void **state)
+{
+    (void)state;
+    fake_params(SMALL, "MAX_NCHANNELS", "1", NULL);
+    device_ranks(2, 0, captured_streams, NULL);
+}
 
 /* Captured once and replayed: sums and messages work on what the last replay left. */
 static void replays(struct fake_rank *r)
@@ -400,12 +539,15 @@ int main(void)
         cmocka_unit_test(collectives_are_right_through_shared_memory),
         cmocka_unit_test(ranks_may_share_a_gpu_when_allowed),
         cmocka_unit_test(calls_in_several_streams_keep_their_order),
+        cmocka_unit_test(calls_of_a_group_may_be_in_several_streams),
         cmocka_unit_test(a_stream_of_another_device_will_do),
         cmocka_unit_test(the_default_stream_is_refused_to_ranks_that_share_a_gpu),
         cmocka_unit_test(groups_of_messages_never_block_one_another),
         cmocka_unit_test(small_messages_go_by_ll),
         cmocka_unit_test(a_group_may_hold_more_than_a_launch),
         cmocka_unit_test(one_thread_may_have_all_ranks),
+        cmocka_unit_test(one_thread_may_cross_its_streams),
+        cmocka_unit_test(captured_groups_may_have_several_streams),
         cmocka_unit_test(graphs_of_all_calls_replay_1000_times),
         cmocka_unit_test(scalars_on_the_device_are_read_when_the_call_runs),
         cmocka_unit_test(children_have_their_parents_device),

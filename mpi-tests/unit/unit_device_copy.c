@@ -12,6 +12,7 @@
 enum { POOL = 1 << 20, SMALLEST = 1000, MOST = 5 };
 
 static pthread_barrier_t together;
+static struct rondo_cuda real; /* before a test replaces calls of it */
 
 static CUdeviceptr address(const void *pointer) { return (CUdeviceptr)(uintptr_t)pointer; }
 static uint32_t copied(const struct fake_rank *r) { return rondo_exec_cuda_copied(r->comm->ctx->exec); }
@@ -120,6 +121,37 @@ static void no_engines(struct fake_rank *r)
     device_every_collective(r);
 }
 
+static int refuses, tried; /* tried: atomic */
+enum { SAYS_NO = 1, DOES_NOTHING, STAYS_BEHIND };
+
+/* Of the first rank that tries; STAYS_BEHIND: its words do not get through. */
+static CUresult refused_words(CUstream stream, unsigned n, CUstreamBatchMemOpParams *words, unsigned flags)
+{
+    if (__atomic_fetch_add(&tried, 1, __ATOMIC_SEQ_CST) > 0) {
+        return real.StreamBatchMemOp(stream, n, words, flags);
+    }
+    if (refuses == STAYS_BEHIND) {
+        return real.StreamBatchMemOp(stream, n - 1, words + 1, flags);
+    }
+    return refuses == SAYS_NO ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+}
+
+/* The driver has the call, and it is of no use. */
+static void words_that_streams_do_not_set_are_found_out(void **state)
+{
+    struct rondo_cuda *table = (struct rondo_cuda *)(uintptr_t)cu();
+    (void)state;
+    real = *table;
+    table->StreamBatchMemOp = refused_words;
+    for (refuses = SAYS_NO; refuses <= STAYS_BEHIND; refuses++) {
+        tried = 0;
+        fake_params(SMALL, "MAX_NCHANNELS", "1", "DIRECT_GPU", "4K", "COPY_GPU", "1000", "P2P_CHECK", "50ms", NULL);
+        device_ranks(2, 0, no_engines, NULL);
+        assert_true(tried > 0);
+    }
+    *table = real;
+}
+
 /* One rank that cannot is enough. */
 static void what_one_rank_lacks_all_do_without(void **state)
 {
@@ -137,7 +169,7 @@ static void what_one_rank_lacks_all_do_without(void **state)
 
 /* ---- groups ---- */
 
-/* More calls than fit into one meeting's places, in place and not, with messages and a sum among them. */
+/* More calls than fit into one meeting's places, in place and not, with messages and a sum among them; three ranks give them to two streams. */
 static void in_a_group(struct fake_rank *r)
 {
     enum { CALLS = 6 };
@@ -148,19 +180,22 @@ static void in_a_group(struct fake_rank *r)
                                                    { .coll = FAKE_ALL_TO_ALL, .type = RONDO_UINT8, .count = 20, .in_place = 1 },
                                                    { .coll = FAKE_BROADCAST, .type = RONDO_INT32, .count = 5000, .root = 1 } };
     struct device_call c[CALLS] = { 0 };
+    CUstream stream[2] = { device_of(r)->stream };
     void *pool = open_pool(r);
     uint32_t before = copied(r);
     FAKE_CHECK(r, r->failure[0] == '\0');
+    CU(cu()->StreamCreateWithPriority(&stream[1], CU_STREAM_NON_BLOCKING, 0));
     FAKE_OK(r, rondo_group_start());
     for (int i = 0; i < CALLS; i++) {
         c[i].call = calls[i];
         c[i].call.rank = r->rank;
         c[i].call.nranks = r->nranks;
         device_call_prepare(device_of(r), &c[i]);
-        FAKE_OK(r, device_call_issue(&c[i], r->comm, device_of(r)->stream));
+        FAKE_OK(r, device_call_issue(&c[i], r->comm, stream[r->nranks == 3 ? i % 2 : 0]));
     }
     FAKE_OK(r, rondo_group_end());
-    CU(cu()->StreamSynchronize(device_of(r)->stream));
+    CU(cu()->StreamSynchronize(stream[r->nranks == 3]));
+    CU(cu()->StreamDestroy(stream[1]));
     for (int i = 0; i < CALLS; i++) {
         const char *wrong = device_call_check(device_of(r), &c[i]);
         FAKE_CHECK(r, *wrong == '\0', "call %d: %s", i, wrong);
@@ -217,7 +252,6 @@ static void one_thread_may_have_all_ranks(void **state)
 
 /* ---- graphs ---- */
 
-static struct rondo_cuda real;
 static __thread int batches; /* of this thread */
 
 static CUresult count_batches(CUstream stream, unsigned n, CUstreamBatchMemOpParams *words, unsigned flags)
@@ -541,11 +575,17 @@ static void a_call_of_the_driver_may_fail_at_any_place(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(large_calls_go_to_the_engines),         cmocka_unit_test(memory_that_one_rank_has_not_opened_is_no_ones),
-        cmocka_unit_test(what_one_rank_lacks_all_do_without),    cmocka_unit_test(calls_in_a_group_go_their_ways),
-        cmocka_unit_test(one_thread_may_have_all_ranks),         cmocka_unit_test(graphs_of_calls_by_engines_replay),
-        cmocka_unit_test(nobody_goes_before_its_data_was_taken), cmocka_unit_test(hosts_that_do_not_meet_say_why),
-        cmocka_unit_test(streams_that_wait_for_a_peer_end),      cmocka_unit_test(a_call_of_the_driver_may_fail_at_any_place),
+        cmocka_unit_test(large_calls_go_to_the_engines),
+        cmocka_unit_test(memory_that_one_rank_has_not_opened_is_no_ones),
+        cmocka_unit_test(words_that_streams_do_not_set_are_found_out),
+        cmocka_unit_test(what_one_rank_lacks_all_do_without),
+        cmocka_unit_test(calls_in_a_group_go_their_ways),
+        cmocka_unit_test(one_thread_may_have_all_ranks),
+        cmocka_unit_test(graphs_of_calls_by_engines_replay),
+        cmocka_unit_test(nobody_goes_before_its_data_was_taken),
+        cmocka_unit_test(hosts_that_do_not_meet_say_why),
+        cmocka_unit_test(streams_that_wait_for_a_peer_end),
+        cmocka_unit_test(a_call_of_the_driver_may_fail_at_any_place),
     };
     setenv("FAKE_CUDA_LEAKS", "1", 1); /* at exit all was given back, or that is the program's status */
     device_driver();

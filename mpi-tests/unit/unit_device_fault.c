@@ -83,14 +83,38 @@ static void a_wrong_choice_of_gpus_is_the_same_error_for_all(void **state)
 
 /* ---- what goes wrong ---- */
 
+/* A call whose counts are not the other rank's, on 8192 bytes at x. */
+struct differing {
+    rondo_status (*issue)(struct fake_rank *r, char *x, rondo_stream stream);
+};
+
+static rondo_status all_reduces(struct fake_rank *r, char *x, rondo_stream stream)
+{
+    return rondo_all_reduce(x, x, r->rank == 0 ? 100 : 200, RONDO_INT32, RONDO_SUM, r->comm, stream);
+}
+static rondo_status message(struct fake_rank *r, char *x, size_t sent, size_t received, rondo_stream stream)
+{
+    return r->rank == 0 ? rondo_send(x, sent, RONDO_UINT8, 1, r->comm, stream) : rondo_recv(x, received, RONDO_UINT8, 0, r->comm, stream);
+}
+static rondo_status less_is_sent(struct fake_rank *r, char *x, rondo_stream stream) { return message(r, x, 100, 400, stream); }
+static rondo_status more_is_sent(struct fake_rank *r, char *x, rondo_stream stream) { return message(r, x, 400, 100, stream); }
+/* Rank 0 sends and awaits 100, rank 1 sends and awaits 400. */
+static rondo_status all_to_allvs(struct fake_rank *r, char *x, rondo_stream stream)
+{
+    static const size_t at[2];
+    const size_t few[] = { 0, 100 }, many[] = { 400, 0 }, *counts = r->rank == 0 ? few : many;
+    return rondo_all_to_allv(x, counts, at, x + 4096, counts, at, RONDO_UINT8, r->comm, stream);
+}
+
 static void different_counts(struct fake_rank *r)
 {
     const struct device *d = device_of(r);
+    const struct differing *call = ((const struct place *)r->arg)->arg;
     CUdeviceptr memory = device_new(8192);
     void *x = (void *)(uintptr_t)memory;
     rondo_status status = RONDO_SUCCESS;
     double end = fake_now() + 30;
-    FAKE_OK(r, rondo_all_reduce(x, x, r->rank == 0 ? 100 : 200, RONDO_INT32, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(d->stream)));
+    FAKE_OK(r, call->issue(r, x, RONDO_CUDA_STREAM(d->stream)));
     while (status == RONDO_SUCCESS && fake_now() < end) {
         FAKE_OK(r, rondo_comm_async_error(r->comm, &status));
         fake_sleep_ms(1);
@@ -107,11 +131,16 @@ static void different_counts(struct fake_rank *r)
 
 static void calls_that_differ_end_both_ranks_kernels(void **state)
 {
+    struct differing reduces = { all_reduces }, messages[] = { { less_is_sent }, { more_is_sent }, { all_to_allvs } };
     (void)state;
     fake_params(SMALL, "MAX_NCHANNELS", "1", NULL);
-    device_ranks(2, 0, different_counts, NULL);
+    device_ranks(2, 0, different_counts, &reduces);
     fake_params(SMALL, "MAX_NCHANNELS", "1", DIRECT, NULL);
-    device_ranks(2, 0, different_counts, NULL);
+    device_ranks(2, 0, different_counts, &reduces);
+    fake_params(SMALL, "P2P_LL_THRESHOLD", "200", NULL); /* 100 bytes go by LL, 400 by Simple */
+    for (size_t i = 0; i < RONDO_COUNTOF(messages); i++) {
+        device_ranks(2, 0, different_counts, &messages[i]);
+    }
 }
 
 /* Only rank 0 calls. */

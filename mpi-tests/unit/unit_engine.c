@@ -164,6 +164,46 @@ static void messages_of_a_group_never_block_one_another(void **state)
     }
 }
 
+/* all_to_all's own block and the program's messages to itself, in one group, have nothing to do with one another. */
+static void to_itself(struct fake_rank *r)
+{
+    enum { BLOCK = 3 };
+    int x[BLOCK * 4], y[BLOCK * 4], mine[BLOCK] = { 7, 8, 9 }, got[BLOCK];
+    for (int in_place = 0; in_place < 2; in_place++) {
+        int *out = in_place ? x : y;
+        for (int i = 0; i < BLOCK * r->nranks; i++) {
+            x[i] = 100 * r->rank + i / BLOCK;
+        }
+        memset(got, 0, sizeof(got));
+        FAKE_OK(r, rondo_group_start());
+        if (in_place) {
+            FAKE_OK(r, rondo_recv(got, BLOCK, RONDO_INT32, r->rank, r->comm, NULL));
+        } else {
+            FAKE_OK(r, rondo_send(mine, BLOCK, RONDO_INT32, r->rank, r->comm, NULL));
+        }
+        FAKE_OK(r, rondo_all_to_all(x, out, BLOCK, RONDO_INT32, r->comm, NULL));
+        if (in_place) {
+            FAKE_OK(r, rondo_send(mine, BLOCK, RONDO_INT32, r->rank, r->comm, NULL));
+        } else {
+            FAKE_OK(r, rondo_recv(got, BLOCK, RONDO_INT32, r->rank, r->comm, NULL));
+        }
+        FAKE_OK(r, rondo_group_end());
+        for (int i = 0; i < BLOCK * r->nranks; i++) {
+            FAKE_CHECK(r, out[i] == 100 * (i / BLOCK) + r->rank, "in place %d, element %d: %d", in_place, i, out[i]);
+        }
+        FAKE_CHECK(r, memcmp(got, mine, sizeof(got)) == 0, "in place %d: %d", in_place, got[0]);
+    }
+}
+
+static void a_groups_own_blocks_and_messages_to_itself_do_not_mix(void **state)
+{
+    (void)state;
+    fake_params("ALGO", "ring;all_to_all:p2p", NULL);
+    for (int n = 1; n <= 4; n++) {
+        fake_ranks(n, to_itself, NULL);
+    }
+}
+
 static void group_misuse(struct fake_rank *r)
 {
     int a = 1, b = 0;
@@ -432,6 +472,7 @@ int main(void)
         cmocka_unit_test(an_algorithm_that_cannot_is_an_error_and_not_a_hang),
         cmocka_unit_test(creation_works_with_64_and_256_ranks),
         cmocka_unit_test(messages_of_a_group_never_block_one_another),
+        cmocka_unit_test(a_groups_own_blocks_and_messages_to_itself_do_not_mix),
         cmocka_unit_test(a_wrong_group_issues_nothing_and_ends_nothing),
         cmocka_unit_test(a_group_may_hold_several_communicators_in_any_order),
         cmocka_unit_test(one_thread_can_be_all_ranks),

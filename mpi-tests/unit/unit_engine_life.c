@@ -336,6 +336,7 @@ static void creations_given_up(struct fake_rank *r)
     rondo_comm *comm = NULL, *other = NULL;
     FAKE_OK(r, rondo_group_start());
     FAKE_OK(r, rondo_comm_create_local(r->local, r->rank, NULL, &comm));
+    pthread_barrier_wait(&all_have_begun); /* after the abort nobody could begin */
     FAKE_ERROR(r, rondo_comm_create_local(r->local, 99, NULL, &other), RONDO_INVALID_ARGUMENT, "99");
     FAKE_OK(r, rondo_comm_abort(comm));
     FAKE_CHECK(r, rondo_group_end() != RONDO_SUCCESS, "a creation of the group was aborted");
@@ -346,7 +347,9 @@ static void a_creation_aborted_inside_its_group_is_an_error_of_the_group(void **
 {
     (void)state;
     fake_params(NULL);
+    pthread_barrier_init(&all_have_begun, NULL, 2);
     fake_ranks_bare(2, creations_given_up, NULL);
+    pthread_barrier_destroy(&all_have_begun);
 }
 
 static void calls_given_up(struct fake_rank *r)

@@ -375,6 +375,22 @@ static void pxn_refused(void **state)
     }
 }
 
+/* The nearer GPU goes through the wider one itself: it is nobody's relay. */
+static void relays_that_are_relayed(void)
+{
+    struct world w = WORLD;
+    int c = amd(&w), a = bridge(&w, c, GEN4), b = bridge(&w, a, GEN4);
+    int g[] = { gpu(&w, c, 90, GEN4), gpu(&w, b, 90, GEN4), gpu(&w, a, 90, GEN3) };
+    net(&w, a, GEN4, 200000);
+    for (int i = 0; i < 3; i++) {
+        nvswitch(&w, g[i], 4);
+    }
+    struct rondo_topo *t = topo_of(&w);
+    assert_int_equal(pxn(t, 2, 0, ""), 1);
+    assert_int_equal(pxn(t, 0, 0, ""), 1);
+    world_end(&w, t);
+}
+
 /* The relay: type first, then bandwidth, then the GPU whose own net it is; for a wider way too; on the own host only. */
 static void pxn_picks_its_relay(void **state)
 {
@@ -400,6 +416,7 @@ static void pxn_picks_its_relay(void **state)
     assert_int_equal(pxn(t, 1, 0, "own way is PXB"), -1);
     item_of(&w, c)->cpu.host_hash = 1;
     world_end(&w, t);
+    relays_that_are_relayed();
     struct world v = WORLD;
     for (int h = 0; h < 2; h++) {
         int s = amd(&v), x = bridge(&v, s, GEN4);

@@ -7,7 +7,9 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
 
+#include "net/control.h"
 #include "net/pxn_impl.h"
 
 enum { NEAR = 1 << RONDO_GDR_READ | 1 << RONDO_GDR_WRITE, RANKS = 4, RELAY = 0, TO = 3, CELLS = 2 * CHANNELS };
@@ -305,6 +307,101 @@ static void a_sender_that_dies_holds_no_relay(void **state)
     pxn_free(w);
 }
 
+/* Slices of rank 1 and 2 are posted, and the receiver takes none, until their relay's process, which has left in order, is no more. */
+static void body_relay_dies(struct world *w, struct rank *r)
+{
+    static int past;
+    int64_t late = rondo_now_ns() + deadline_ns;
+    rondo_status status = RONDO_SUCCESS;
+    (void)w;
+    if (r->net.rank == RELAY) {
+        rondo_net_close(&r->net);
+    }
+    pthread_barrier_wait(&shared->together);
+    while (r->net.rank == RELAY && !__atomic_load_n(&past, __ATOMIC_ACQUIRE)) {
+        sched_yield();
+    }
+    if (r->net.rank == RELAY) {
+        kill(getpid(), SIGKILL);
+    }
+    while (r->net.rank == TO) {
+        __atomic_store_n(&past, 1, __ATOMIC_RELEASE); /* the barrier: who dies in it can never leave it */
+        pause();
+    }
+    while (status == RONDO_SUCCESS) {
+        int moved = 0;
+        for (int i = 0; i < r->nends; i++) {
+            (void)stream_turn(r, &r->ends[i]);
+        }
+        status = rondo_net_turn(&r->net, &moved);
+        CHECK(rondo_now_ns() < late);
+        sched_yield();
+    }
+    CHECK(status == RONDO_REMOTE_ERROR && strstr(rondo_error_text(), "through the GPU of rank 0: its process, ") != NULL);
+    CHECK(strstr(rondo_error_text(), "RONDO_PXN_DISABLE") != NULL);
+    rank_close(r);
+    pthread_exit(NULL);
+}
+
+static void a_relay_that_dies_after_it_left_is_an_error(void **state)
+{
+    struct world *w = pxn_new(1);
+    uint32_t mask = rondo_log_mask;
+    (void)state;
+    rondo_log_mask = RONDO_LOG_NONE;
+    w->body = body_relay_dies;
+    run_processes_of(w, 0);
+    pxn_free(w);
+    rondo_log_mask = mask;
+}
+
+/* Before the library's own wait, as it is registered later: nothing is sent before the process exits. */
+static void exits(void) { pthread_barrier_wait(&shared->together); }
+
+static void body_relay_exits(struct world *w, struct rank *r)
+{
+    (void)w;
+    if (r->net.rank == RELAY) {
+        rondo_net_close(&r->net);
+        CHECK(rondo_pxn_relays() == 1 && atexit(exits) == 0);
+        exit(0);
+    }
+    pthread_barrier_wait(&shared->together);
+    stream(r, r->ends, r->nends, FEW);
+    if (r->net.rank != TO) { /* that one's process ends here */
+        rank_close(r);
+    }
+    pthread_exit(NULL);
+}
+
+static void a_process_exits_when_its_relay_has_sent_all(void **state)
+{
+    struct world *w = pxn_new(1);
+    (void)state;
+    w->body = body_relay_exits;
+    run_processes_of(w, -1);
+    pxn_free(w);
+}
+
+/* A pid that another process has got. */
+static void processes_are_known_by_their_start(void **state)
+{
+    struct rondo_pxn_process self = { getpid(), rondo_process_start(getpid()) }, other = { getpid(), self.start + 1 };
+    pid_t child = fork();
+    (void)state;
+    if (child == 0) {
+        _exit(0);
+    }
+    struct rondo_pxn_process ended = { child, 0 };
+    siginfo_t info;
+    assert_true(child > 0 && self.start != 0);
+    assert_int_equal(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT), 0);
+    assert_false(rondo_pxn_is_dead(&self));
+    assert_true(rondo_pxn_is_dead(&other));
+    assert_true(rondo_pxn_is_dead(&ended));
+    assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
 /* ---- relays and senders that leave ---- */
 
 static void body_relay_leaves_first(struct world *w, struct rank *r)
@@ -380,6 +477,105 @@ static void errors_of_a_relays_card_are_the_senders(void **state)
     rondo_log_mask = mask;
 }
 
+/* ---- what senders write is not believed ---- */
+
+enum { TAIL, SIZE, NO_END, SCRIBBLES };
+static int scribble;
+
+/* More slices than there are slots, or one that is longer than its slot, for the relay to send: it says so, and sends nothing. */
+static void post_nonsense(struct rank *r)
+{
+    int64_t late = rondo_now_ns() + deadline_ns;
+    struct rondo_conn *conn = &r->ends[0].link.conn;
+    uint32_t bytes = conn->slot_bytes[RONDO_PROTO_SIMPLE] + (scribble == SIZE ? 1u << 20 : 0);
+    rondo_status status = RONDO_SUCCESS;
+    for (uint64_t i = 0; i < RONDO_SLOTS; i++) {
+        conn->tail->size[i] = rondo_conn_size(conn->step + i, RONDO_PROTO_SIMPLE, bytes);
+    }
+    __atomic_store_n(&conn->tail->tail, conn->step + (scribble == TAIL ? RONDO_SLOTS + 1 : 1), __ATOMIC_RELEASE);
+    while (status == RONDO_SUCCESS) {
+        int moved = 0;
+        status = rondo_net_turn(&r->net, &moved);
+        CHECK(rondo_now_ns() < late);
+        sched_yield();
+    }
+    CHECK(strstr(rondo_error_text(), "is damaged") != NULL);
+}
+
+static void rank_2_says(const struct rondo_shm *shm, uint32_t sender)
+{
+    struct rondo_pxn_header *header = (struct rondo_pxn_header *)(void *)shm->base;
+    for (int i = 0; i < CELLS; i++) {
+        if (header->cell[i].from == 2) {
+            rondo_pxn_store(&header->cell[i].relay, RONDO_PXN_OFFERED);
+            rondo_pxn_store(&header->cell[i].sender, sender);
+        }
+    }
+    rondo_pxn_ring(header);
+}
+
+/* Once the relay has let go of them. */
+static void close_ends(struct rank *r)
+{
+    int64_t late = rondo_now_ns() + deadline_ns;
+    long before = (long)fake_verbs_objects();
+    for (int i = 0; i < r->nends; i++) {
+        rondo_link_close(&r->net, &r->ends[i].link);
+    }
+    while ((long)fake_verbs_objects() >= before) {
+        CHECK(rondo_now_ns() < late);
+        sched_yield();
+    }
+}
+
+/* Rank 2 does, and rank 1 goes on; nor has an end that is gone to be connected. */
+static void body_scribbles(struct world *w, struct rank *r)
+{
+    struct rondo_shm shm = { 0 };
+    (void)w;
+    forget_rank_2(r);
+    pthread_barrier_wait(&shared->together);
+    if (r->net.rank == 2 && scribble != NO_END) {
+        post_nonsense(r);
+    } else if (r->net.rank == 2) {
+        close_ends(r);
+        CHECK_OK(rondo_shm_open(&shm, &shared->relay[RELAY]));
+        rank_2_says(&shm, RONDO_PXN_CONNECT);
+    }
+    pthread_barrier_wait(&shared->together);
+    for (int i = 0; i < r->nends; i++) {
+        if (r->net.rank == 1 || (r->net.rank == TO && r->ends[i].link.peer == 1)) {
+            stream(r, &r->ends[i], 1, FEW);
+        }
+    }
+    pthread_barrier_wait(&shared->together);
+    if (shm.base != NULL) {
+        rank_2_says(&shm, RONDO_PXN_GONE);
+        rondo_shm_close(&shm);
+    }
+}
+
+static void what_senders_write_is_not_believed(void **state)
+{
+    uint32_t mask = rondo_log_mask;
+    (void)state;
+    for (scribble = 0; scribble < SCRIBBLES; scribble++) {
+        struct world *w = pxn_new(0);
+        rondo_log_mask = RONDO_LOG_NONE;
+        run_it(w, body_scribbles);
+    }
+    rondo_log_mask = mask;
+}
+
+/* What it sends for others goes by its own card, also when the topology would have that one reached through another GPU. */
+static void a_relays_own_net_is_not_relayed(void **state)
+{
+    struct world *w = pxn_new(0);
+    (void)state;
+    card_of[RELAY].relay = 1 + 1;
+    run_it(w, body_through);
+}
+
 /* ---- without a relay: by the own way ---- */
 
 static void a_rank_without_relay_goes_by_its_own_way(void **state)
@@ -394,6 +590,13 @@ static void a_rank_without_relay_goes_by_its_own_way(void **state)
     shared->own[1] = 1;
     gpus->way[1][RELAY] = RONDO_WAY_NONE;
     run_it(w, body_through);
+}
+
+static void set_offsets(struct rondo_pxn_header *header, uint64_t offset)
+{
+    for (int i = 0; i < CELLS; i++) {
+        header->cell[i].offset = offset;
+    }
 }
 
 /* What no relay has written: the relay's thread is there, and nobody uses it. */
@@ -412,9 +615,10 @@ static void damage(struct world *w, struct rank *r)
         case 1: header->ncells = 1 << 20; break;
         case 2: header->bytes++; break;
         case 3: header->block.kind = RONDO_NUM_GPU_KINDS; break;
+        case 4: set_offsets(header, 0); break;
         default:
             for (int i = 0; i < CELLS; i++) {
-                header->cell[i].offset = turn == 5 ? shm.size : header->cell[i].offset + 1;
+                header->cell[i].offset = turn == 6 ? shm.size : header->cell[i].offset + 1;
                 header->cell[i].slots = header->block.bytes;
             }
         }
@@ -426,7 +630,7 @@ static void damage(struct world *w, struct rank *r)
 static void damaged_cells_are_not_used(void **state)
 {
     (void)state;
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 7; i++) {
         struct world *w = pxn_new(0);
         shared->own[1] = shared->own[2] = 1;
         w->between = damage;
@@ -496,9 +700,14 @@ int main(void)
         TEST(late_and_busy_devices_lose_nothing),
         TEST(processes_send_through_the_gpu_of_another_one),
         TEST(a_sender_that_dies_holds_no_relay),
+        TEST(a_relay_that_dies_after_it_left_is_an_error),
+        TEST(a_process_exits_when_its_relay_has_sent_all),
+        TEST(processes_are_known_by_their_start),
         TEST(a_relay_that_leaves_first_sends_until_its_senders_leave),
         TEST(a_sender_that_gives_up_takes_nobody_along),
         TEST(errors_of_a_relays_card_are_the_senders),
+        TEST(what_senders_write_is_not_believed),
+        TEST(a_relays_own_net_is_not_relayed),
         TEST(a_rank_without_relay_goes_by_its_own_way),
         TEST(damaged_cells_are_not_used),
         TEST(calls_of_the_driver_that_fail_leave_nothing),

@@ -20,7 +20,7 @@
 
 /* Written by the sender, read by the receiver, on a line of its own. */
 struct rondo_conn_tail {
-    uint64_t tail;              /* slices posted (Simple; LL and LL128 carry their own flags) */
+    uint64_t tail;              /* slices posted (Simple, and a GPU's message's first; LL and LL128 carry their own flags) */
     uint32_t call[RONDO_SLOTS]; /* word of the call that began in this slot, or 0; written before the slot is posted */
     uint64_t size[RONDO_SLOTS]; /* proxied: rondo_conn_size() of the slice in this slot; written before it is posted */
 } RONDO_ALIGNED(RONDO_CTRL_ALIGN);

@@ -561,6 +561,7 @@ int64_t rondo_exec_cuda_waited(struct rondo_exec *exec, struct rondo_cuda_wait *
 static int exec_describe(struct rondo_exec *exec, char *text, size_t size, int *peer)
 {
     static const char *const what[] = { "", "data from", "credit of" };
+    int silent;
     *peer = RONDO_NO_PEER;
     for (size_t i = 0; i < RONDO_COUNTOF(exec->words); i++) {
         for (int b = 0; b < exec->config.nchannels; b++) {
@@ -578,8 +579,9 @@ static int exec_describe(struct rondo_exec *exec, char *text, size_t size, int *
                             (unsigned long long)WORD(exec->words[i]->block[b].step));
         }
     }
-    if (rondo_cuda_copy_silent(exec) >= 0) {
-        *peer = rondo_cuda_copy_silent(exec);
+    silent = rondo_cuda_copy_silent(exec); /* once: the stream may go on */
+    if (silent >= 0) {
+        *peer = silent;
         return snprintf(text, size, "rank %d to come to a call by copy engines", *peer);
     }
     return 0;

@@ -57,6 +57,10 @@ rondo_status rondo_exec_cuda_scratch(struct rondo_exec *exec, size_t bytes, void
  */
 rondo_status rondo_exec_cuda_begin(struct rondo_exec *exec, CUstream stream, struct rondo_run *runs, int n);
 rondo_status rondo_exec_cuda_step(struct rondo_exec *exec, int *moved);
+/** Before the first step: what is launched comes behind what this stream, too, has been given. Any device's. */
+rondo_status rondo_exec_cuda_behind(struct rondo_exec *exec, CUstream stream);
+/** After the last step of all plans of the group, with begin's stream and each of behind's: it goes on when the plan is through. */
+rondo_status rondo_exec_cuda_end(struct rondo_exec *exec, CUstream stream);
 
 /*
  * Direct: works of one-shot and two-shot (kern/block_direct.h), whose ranks reach into one another's device memory. Ranks tell each other of memory in a table that all of a node see, without waiting:

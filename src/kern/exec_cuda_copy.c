@@ -22,7 +22,6 @@
 #include "kern/exec_cuda_impl.h"
 
 enum meeting { COME, HALF, LEAVE, MEETINGS };
-enum { NEEDS_IN = 1, NEEDS_OUT = 2 };
 enum {
     SIDES = 3, /* streams beside the user's: a device has a handful of engines, and one copy rarely fills a link */
     MOST_OPS = 3 * RONDO_DIRECT_RANKS + 4, /* of a meeting; the driver takes 255 at once */
@@ -52,13 +51,6 @@ struct place {
     } RONDO_ALIGNED(RONDO_CACHE_LINE) came[];
 };
 
-/* A call that the engines carry. */
-struct copied_call {
-    const struct rondo_run *run;
-    int rounds;
-    CUdeviceptr in[RONDO_DIRECT_RANKS], out[RONDO_DIRECT_RANKS]; /* where this rank has all ranks' buffers; 0: they are not needed */
-};
-
 struct rondo_cuda_copies {
     int nlocal, index;
     int on;          /* all ranks can; atomic */
@@ -69,16 +61,11 @@ struct rondo_cuda_copies {
     /* the hosts' meetings */
     uint64_t turns;
     int meeting, posted, at, silent; /* in the plan whose runs are looked at */
-    struct copied_call *call;
+    struct rondo_cuda_copied *call;
     int ncalls, capacity;
     /* launches */
     uint32_t copied; /* calls given to the engines, but captured ones */
     uint64_t left;   /* meetings that were seen to end */
-};
-
-struct move {
-    CUdeviceptr to, from;
-    size_t bytes;
 };
 
 #define LOAD(word) __atomic_load_n(&(word), __ATOMIC_ACQUIRE)
@@ -93,6 +80,32 @@ static struct place *mine(const struct rondo_exec *exec) { return place_of(exec,
 size_t rondo_cuda_copy_place_bytes(int nlocal)
 {
     return rondo_round_up(sizeof(struct place) + sizeof(((struct place *)0)->came[0]) * (size_t)nlocal, RONDO_CTRL_ALIGN);
+}
+
+/* ---- words of streams ---- */
+
+static CUdeviceptr there(const struct rondo_cuda_copies *c, const uint32_t *word)
+{
+    return c->pinned_there + (CUdeviceptr)((const uint8_t *)word - c->pinned);
+}
+
+struct ops {
+    CUstreamBatchMemOpParams op[MOST_OPS];
+    unsigned n;
+};
+
+/* Without flags a write comes behind all that the stream wrote before, and a wait is for at least the value. */
+static void add_op(const struct rondo_cuda_copies *c, struct ops *ops, CUstreamBatchMemOpType type, const uint32_t *word, uint32_t value)
+{
+    CUstreamBatchMemOpParams *op = &ops->op[ops->n++];
+    memset(op, 0, sizeof(*op));
+    op->writeValue.operation = type; /* a wait's fields lie as a write's */
+    op->writeValue.address = there(c, word);
+    op->writeValue.value = value;
+}
+static void add_write(const struct rondo_cuda_copies *c, struct ops *ops, const uint32_t *word, uint32_t value)
+{
+    add_op(c, ops, CU_STREAM_MEM_OP_WRITE_VALUE_32, word, value);
 }
 
 /* ---- life ---- */
@@ -134,6 +147,38 @@ static rondo_status pin_table(struct rondo_exec *exec, struct rondo_cuda_copies 
     return RONDO_SUCCESS;
 }
 
+static int sides_busy(const struct rondo_exec *exec)
+{
+    int busy = 0;
+    for (int s = 0; s < SIDES; s++) {
+        busy |= exec->cuda->StreamQuery(exec->copies->side[s]) == CUDA_ERROR_NOT_READY;
+    }
+    return busy;
+}
+
+/* A driver may have the call and refuse it, or words may not arrive: better to know before the ranks count on it. Of the rank's own line nobody else sets a word. */
+static rondo_status try_words(struct rondo_exec *exec, struct rondo_cuda_copies *c)
+{
+    uint32_t *word = &mine(exec)->came[c->index].word[COME];
+    int64_t end_ns = rondo_now_ns() + rondo_params()->p2p_check;
+    struct ops ops = { .n = 0 };
+    uint32_t arrived;
+    char where[80];
+    rondo_exec_cuda_where(exec, where);
+    add_write(c, &ops, word, 1);
+    add_op(c, &ops, CU_STREAM_MEM_OP_WAIT_VALUE_32, word, 1);
+    RONDO_CUDA_TRY(exec->cuda->StreamBatchMemOp(c->side[0], ops.n, ops.op, 0), "%s: cuStreamBatchMemOp", where);
+    while (sides_busy(exec) && rondo_now_ns() < end_ns) {
+        sched_yield();
+    }
+    arrived = LOAD(*word);
+    STORE(*word, (uint32_t)RELEASED); /* a stream that still waits goes on */
+    RONDO_CUDA_TRY(exec->cuda->StreamQuery(c->side[0]), "%s: waiting for a word in a stream", where);
+    STORE(*word, 0);
+    return arrived == 1 ? RONDO_SUCCESS
+                        : rondo_fail_quiet(RONDO_UNHANDLED_CUDA_ERROR, "%s: a word that a stream wrote did not arrive", where);
+}
+
 /* Ranks that share a device share its queues too, where one's wait could stand before what another one waits for. */
 static rondo_status make_able(struct rondo_exec *exec, struct rondo_cuda_copies *c)
 {
@@ -142,7 +187,8 @@ static rondo_status make_able(struct rondo_exec *exec, struct rondo_cuda_copies 
                                 exec->config.sharers > 1 ? "several ranks use its GPU" : "the driver has no cuStreamBatchMemOp");
     }
     RONDO_TRY(pin_table(exec, c));
-    return make_streams(exec, c);
+    RONDO_TRY(make_streams(exec, c));
+    return try_words(exec, c);
 }
 
 void rondo_cuda_copy_offer(struct rondo_exec *exec)
@@ -197,40 +243,20 @@ void rondo_cuda_copy_close(struct rondo_exec *exec)
 
 /* ---- the hosts meet ---- */
 
-static int is_root(const struct rondo_work *w) { return w->seat.index == w->seat.root; }
-/* Every rank takes a piece of the root's buffer, and the other pieces of one another. */
-static int is_spread(const struct rondo_work *w) { return w->coll == RONDO_COLL_BROADCAST && w->seat.nranks > 2; }
-
-static size_t block_bytes(const struct rondo_work *w, int rank) { return (w->counts != NULL ? w->counts[rank] : w->block) * w->elem_bytes; }
-/* Of the buffer that others read. */
-static size_t read_bytes(const struct rondo_work *w)
-{
-    return block_bytes(w, w->seat.index) * (w->coll == RONDO_COLL_ALL_TO_ALL ? (size_t)w->seat.nranks : 1);
-}
-
-/* Which of this rank's buffers others read. */
-static unsigned needs_of(const struct rondo_work *w)
-{
-    if (read_bytes(w) == 0) {
-        return 0;
-    }
-    return w->coll != RONDO_COLL_BROADCAST || is_root(w) ? NEEDS_IN : is_spread(w) ? NEEDS_OUT : 0;
-}
-
 static rondo_status post(struct rondo_exec *exec, struct rondo_cuda_copies *c, const struct rondo_work *w)
 {
     struct offer *offer = &mine(exec)->offer[++c->turns & 1];
-    unsigned needs = needs_of(w);
+    unsigned needs = rondo_cuda_copy_needs(w);
     CUstreamCaptureMode before;
     rondo_status status;
     RONDO_TRY(rondo_exec_cuda_enter(exec, &before));
     status = rondo_cuda_direct_look(exec);
     offer->open = 1;
-    if (status == RONDO_SUCCESS && (needs & NEEDS_IN)) {
-        offer->open &= (uint8_t)rondo_cuda_direct_spot(exec, 0, w->in, read_bytes(w), &offer->in);
+    if (status == RONDO_SUCCESS && (needs & RONDO_CUDA_NEEDS_IN)) {
+        offer->open &= (uint8_t)rondo_cuda_direct_spot(exec, 0, w->in, rondo_cuda_copy_bytes(w), &offer->in);
     }
-    if (status == RONDO_SUCCESS && (needs & NEEDS_OUT)) {
-        offer->open &= (uint8_t)rondo_cuda_direct_spot(exec, 1, w->out, read_bytes(w), &offer->out);
+    if (status == RONDO_SUCCESS && (needs & RONDO_CUDA_NEEDS_OUT)) {
+        offer->open &= (uint8_t)rondo_cuda_direct_spot(exec, 1, w->out, rondo_cuda_copy_bytes(w), &offer->out);
     }
     rondo_exec_cuda_leave(before);
     RONDO_TRY(status);
@@ -240,11 +266,11 @@ static rondo_status post(struct rondo_exec *exec, struct rondo_cuda_copies *c, c
     return RONDO_SUCCESS;
 }
 
-static rondo_status next_call(struct rondo_cuda_copies *c, struct copied_call **call)
+static rondo_status next_call(struct rondo_cuda_copies *c, struct rondo_cuda_copied **call)
 {
     if (c->ncalls == c->capacity) {
         int capacity = 2 * c->capacity + 1;
-        struct copied_call *more;
+        struct rondo_cuda_copied *more;
         RONDO_TRY(RONDO_NEW_ARRAY(more, capacity, "calls by copy engines"));
         if (c->ncalls > 0) {
             memcpy(more, c->call, sizeof(*more) * (size_t)c->ncalls);
@@ -259,15 +285,15 @@ static rondo_status next_call(struct rondo_cuda_copies *c, struct copied_call **
 }
 
 /* Where this rank finds what a peer has told of. */
-static rondo_status find_buffers(struct rondo_exec *exec, struct copied_call *call, int peer, const struct offer *offer)
+static rondo_status find_buffers(struct rondo_exec *exec, struct rondo_cuda_copied *call, int peer, const struct offer *offer)
 {
     struct rondo_work as = call->run->work;
     unsigned needs;
     as.seat.index = peer;
-    needs = needs_of(&as);
-    call->in[peer] = (needs & NEEDS_IN) ? rondo_cuda_direct_at(exec, peer, &offer->in, read_bytes(&as)) : 0;
-    call->out[peer] = (needs & NEEDS_OUT) ? rondo_cuda_direct_at(exec, peer, &offer->out, read_bytes(&as)) : 0;
-    if (((needs & NEEDS_IN) && call->in[peer] == 0) || ((needs & NEEDS_OUT) && call->out[peer] == 0)) {
+    needs = rondo_cuda_copy_needs(&as);
+    call->in[peer] = (needs & RONDO_CUDA_NEEDS_IN) ? rondo_cuda_direct_at(exec, peer, &offer->in, rondo_cuda_copy_bytes(&as)) : 0;
+    call->out[peer] = (needs & RONDO_CUDA_NEEDS_OUT) ? rondo_cuda_direct_at(exec, peer, &offer->out, rondo_cuda_copy_bytes(&as)) : 0;
+    if (((needs & RONDO_CUDA_NEEDS_IN) && call->in[peer] == 0) || ((needs & RONDO_CUDA_NEEDS_OUT) && call->out[peer] == 0)) {
         char where[80];
         return rondo_fail(RONDO_REMOTE_ERROR,
                           "%s: rank %d calls with memory that this rank does not have any more: was it freed while calls were under way?",
@@ -279,7 +305,7 @@ static rondo_status find_buffers(struct rondo_exec *exec, struct copied_call *ca
 /* All have said where they are: the same for all of them. */
 static rondo_status conclude(struct rondo_exec *exec, struct rondo_cuda_copies *c, struct rondo_run *run)
 {
-    struct copied_call *call;
+    struct rondo_cuda_copied *call;
     int open = 1, in_place = 0;
     for (int i = 0; i < c->nlocal; i++) {
         const struct offer *offer = &place_of(exec, i)->offer[c->turns & 1];
@@ -295,7 +321,7 @@ static rondo_status conclude(struct rondo_exec *exec, struct rondo_cuda_copies *
     }
     RONDO_TRY(next_call(c, &call));
     call->run = run;
-    call->rounds = in_place || is_spread(&run->work) ? 2 : 1;
+    call->rounds = in_place || rondo_cuda_copy_spreads(&run->work) ? 2 : 1;
     for (int i = 0; i < c->nlocal; i++) {
         if (i == c->index) {
             call->in[i] = (CUdeviceptr)(uintptr_t)run->work.in;
@@ -343,30 +369,6 @@ rondo_status rondo_exec_cuda_meet(struct rondo_exec *exec, struct rondo_run *run
 
 /* ---- what is put into streams ---- */
 
-static CUdeviceptr there(const struct rondo_cuda_copies *c, const uint32_t *word)
-{
-    return c->pinned_there + (CUdeviceptr)((const uint8_t *)word - c->pinned);
-}
-
-struct ops {
-    CUstreamBatchMemOpParams op[MOST_OPS];
-    unsigned n;
-};
-
-/* Without flags a write comes behind all that the stream wrote before, and a wait is for at least the value. */
-static void add_op(const struct rondo_cuda_copies *c, struct ops *ops, CUstreamBatchMemOpType type, const uint32_t *word, uint32_t value)
-{
-    CUstreamBatchMemOpParams *op = &ops->op[ops->n++];
-    memset(op, 0, sizeof(*op));
-    op->writeValue.operation = type; /* a wait's fields lie as a write's */
-    op->writeValue.address = there(c, word);
-    op->writeValue.value = value;
-}
-static void add_write(const struct rondo_cuda_copies *c, struct ops *ops, const uint32_t *word, uint32_t value)
-{
-    add_op(c, ops, CU_STREAM_MEM_OP_WRITE_VALUE_32, word, value);
-}
-
 /* copied: NULL, or what is said after it: the call is through. */
 static rondo_status put_meeting(struct rondo_exec *exec, enum meeting kind, const uint32_t *copied)
 {
@@ -394,59 +396,7 @@ static rondo_status put_meeting(struct rondo_exec *exec, enum meeting kind, cons
     return RONDO_SUCCESS;
 }
 
-static void add_move(struct move *move, int *n, CUdeviceptr to, CUdeviceptr from, size_t bytes)
-{
-    if (bytes > 0 && to != from) {
-        move[(*n)++] = (struct move){ .to = to, .from = from, .bytes = bytes };
-    }
-}
-
-/* Rank's piece of a buffer that is cut among all: whole lines. */
-static size_t piece_of(const struct rondo_work *w, int rank, size_t *bytes)
-{
-    size_t all = block_bytes(w, 0), share = rondo_round_up((all + (size_t)w->seat.nranks - 1) / (size_t)w->seat.nranks, RONDO_CTRL_ALIGN);
-    size_t at = rondo_min_size(share * (size_t)rank, all);
-    *bytes = rondo_min_size(share, all - at);
-    return at;
-}
-
-static int broadcast_moves(const struct copied_call *call, int round, struct move *move)
-{
-    const struct rondo_work *w = &call->run->work;
-    int n = 0, nranks = w->seat.nranks, index = w->seat.index, root = w->seat.root;
-    size_t bytes, at;
-    if (is_root(w) || !is_spread(w)) {
-        add_move(move, &n, call->out[index], call->in[root], round == 0 ? block_bytes(w, 0) : 0);
-        return n;
-    }
-    for (int d = round; d < (round == 0 ? 1 : nranks); d++) {
-        int rank = (index + d) % nranks;
-        at = piece_of(w, rank, &bytes);
-        add_move(move, &n, call->out[index] + at, (round == 0 || rank == root ? call->in[root] : call->out[rank]) + at, bytes);
-    }
-    return n;
-}
-
-/* Everyone begins with another rank. In place, the second round brings what the first one has put aside. */
-static int gather_moves(const struct copied_call *call, int round, struct move *move)
-{
-    const struct rondo_work *w = &call->run->work;
-    int n = 0, nranks = w->seat.nranks, index = w->seat.index, exchanges = w->coll == RONDO_COLL_ALL_TO_ALL,
-        aside = exchanges && w->in == w->out;
-    CUdeviceptr to = aside ? (CUdeviceptr)(uintptr_t)call->run->aside : call->out[index];
-    if (round > 0) {
-        add_move(move, &n, call->out[index], to, aside ? read_bytes(w) : 0);
-        return n;
-    }
-    for (int d = 0; d < nranks; d++) {
-        int rank = (index + d) % nranks;
-        size_t block = block_bytes(w, rank), at = w->displs != NULL ? w->displs[rank] * w->elem_bytes : (size_t)rank * block;
-        add_move(move, &n, to + at, call->in[rank] + (exchanges ? (size_t)index * block : 0), block);
-    }
-    return n;
-}
-
-static rondo_status put_move(struct rondo_exec *exec, CUstream stream, const struct move *move)
+static rondo_status put_move(struct rondo_exec *exec, CUstream stream, const struct rondo_cuda_move *move)
 {
     char where[80];
     RONDO_CUDA_TRY(exec->cuda->MemcpyAsync(move->to, move->from, move->bytes, stream), "%s: cuMemcpyAsync of %zu bytes from %#llx to %#llx",
@@ -454,7 +404,7 @@ static rondo_status put_move(struct rondo_exec *exec, CUstream stream, const str
     return RONDO_SUCCESS;
 }
 
-static rondo_status put_on_sides(struct rondo_exec *exec, struct rondo_cuda_copies *c, const struct move *move, int n)
+static rondo_status put_on_sides(struct rondo_exec *exec, struct rondo_cuda_copies *c, const struct rondo_cuda_move *move, int n)
 {
     const struct rondo_cuda *cuda = exec->cuda;
     int sides = n - 1 < SIDES ? n - 1 : SIDES;
@@ -474,10 +424,10 @@ static rondo_status put_on_sides(struct rondo_exec *exec, struct rondo_cuda_copi
     return RONDO_SUCCESS;
 }
 
-static rondo_status put_round(struct rondo_exec *exec, const struct copied_call *call, int round)
+static rondo_status put_round(struct rondo_exec *exec, const struct rondo_cuda_copied *call, int round)
 {
-    struct move move[RONDO_DIRECT_RANKS];
-    int n = (call->run->work.coll == RONDO_COLL_BROADCAST ? broadcast_moves : gather_moves)(call, round, move);
+    struct rondo_cuda_move move[RONDO_DIRECT_RANKS];
+    int n = rondo_cuda_copy_moves(call, round, move);
     if (n > 1 && exec->capturing == NULL) { /* a side stream would capture until the user's ends */
         return put_on_sides(exec, exec->copies, move, n);
     }
@@ -487,7 +437,7 @@ static rondo_status put_round(struct rondo_exec *exec, const struct copied_call 
     return RONDO_SUCCESS;
 }
 
-static rondo_status put_call(struct rondo_exec *exec, const struct copied_call *call)
+static rondo_status put_call(struct rondo_exec *exec, const struct rondo_cuda_copied *call)
 {
     uint32_t copied = exec->copies->copied + 1;
     for (int round = 0; round < call->rounds; round++) {
@@ -500,15 +450,12 @@ static rondo_status put_call(struct rondo_exec *exec, const struct copied_call *
 /* A call of which a part is in the streams: nothing of it may be under way when its memory goes, and the peers have not all been told that it ends. */
 static void settle(struct rondo_exec *exec)
 {
-    struct rondo_cuda_copies *c = exec->copies;
     int64_t end_ns = rondo_now_ns() + rondo_params()->p2p_check;
     int busy = exec->capturing == NULL;
     rondo_exec_cuda_abort(exec);
     while (busy && rondo_now_ns() < end_ns) {
         busy = exec->cuda->StreamQuery(exec->stream) == CUDA_ERROR_NOT_READY;
-        for (int s = 0; s < SIDES; s++) {
-            busy |= exec->cuda->StreamQuery(c->side[s]) == CUDA_ERROR_NOT_READY;
-        }
+        busy |= sides_busy(exec);
         rondo_cuda_copy_release(exec);
         sched_yield();
     }
@@ -533,8 +480,11 @@ rondo_status rondo_cuda_copy_launch(struct rondo_exec *exec, const struct rondo_
     struct rondo_cuda_copies *c = exec->copies;
     rondo_status status;
     int k = 0;
-    while (c->call[k].run != run) {
+    while (k < c->ncalls && c->call[k].run != run) {
         k++;
+    }
+    if (k == c->ncalls) {
+        return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d: a call by copy engines is launched whose hosts have not met", exec->config.rank);
     }
     status = put_call(exec, &c->call[k]);
     if (status != RONDO_SUCCESS) {

@@ -349,6 +349,9 @@ rondo_status rondo_cuda_direct_prepare(struct rondo_exec *exec)
     RONDO_TRY(look(exec, d));
     for (int i = 0; i < exec->nitems; i++) {
         struct rondo_work *w = &exec->runs[exec->item[i].index].work;
+        if (exec->runs[exec->item[i].index].copies) { /* no kernel runs it */
+            continue;
+        }
         d->works += (uint64_t)rondo_work_is_direct(w);
         if (w->algo == RONDO_ALGO_TWOSHOT) {
             w->in_region = region_of(exec, d, 0, w->in, extent(w, w->coll == RONDO_COLL_REDUCE_SCATTER) * w->elem_bytes);

@@ -1,4 +1,4 @@
-/* The CUDA executor, shared by its files: exec_cuda_kernels.c (what is on the device), exec_cuda.c (what a communicator has), exec_cuda_launch.c, exec_cuda_graph.c (capture), exec_cuda_direct.c (peers' memory), exec_cuda_copy.c (copy engines). */
+/* The CUDA executor, shared by its files: exec_cuda_kernels.c (what is on the device), exec_cuda.c (what a communicator has), exec_cuda_launch.c, exec_cuda_graph.c (capture), exec_cuda_direct.c (peers' memory), exec_cuda_copy.c and exec_cuda_copy_moves.c (copy engines). */
 #ifndef RONDO_KERN_EXEC_CUDA_IMPL_H
 #define RONDO_KERN_EXEC_CUDA_IMPL_H
 
@@ -127,7 +127,7 @@ struct rondo_exec {
     CUstream last_stream;
     cuuint64_t last_capture; /* of the last captured launch; 0: none */
     CUstream last_captured_stream;
-    /* streams of another device */
+    /* other streams that launches come behind */
     CUcontext foreign;
     CUevent foreign_event;
     /* the plan that is being launched */
@@ -135,7 +135,7 @@ struct rondo_exec {
     struct rondo_cuda_item *item; /* copies, then collectives, then messages */
     int nruns;
     int nitems, capacity, ncopies, ncolls, at; /* nitems: runs that are to run; at: the next one to launch */
-    CUstream stream, user;                     /* user: another device's, else stream */
+    CUstream stream;                           /* that it is launched in */
     struct rondo_cuda_capture *capturing;
 };
 
@@ -191,6 +191,29 @@ void rondo_cuda_copy_release(struct rondo_exec *exec);
 /** The local rank that the stream waits for, and a number that changes with each wait; or that the host or the stream waits for. -1: none. */
 int rondo_cuda_copy_waits(struct rondo_exec *exec, uint64_t *left);
 int rondo_cuda_copy_silent(const struct rondo_exec *exec);
+
+/* ---- exec_cuda_copy_moves.c ---- */
+
+/* A call that the engines carry. */
+struct rondo_cuda_copied {
+    const struct rondo_run *run;
+    int rounds;
+    CUdeviceptr in[RONDO_DIRECT_RANKS], out[RONDO_DIRECT_RANKS]; /* where this rank has all ranks' buffers; 0: they are not needed */
+};
+
+struct rondo_cuda_move {
+    CUdeviceptr to, from;
+    size_t bytes;
+};
+
+/** Which of this rank's buffers others read, and bytes of such a one. */
+enum { RONDO_CUDA_NEEDS_IN = 1, RONDO_CUDA_NEEDS_OUT = 2 };
+unsigned rondo_cuda_copy_needs(const struct rondo_work *w);
+size_t rondo_cuda_copy_bytes(const struct rondo_work *w);
+/** Does every rank take a piece of the root's buffer, and the other pieces of one another? */
+int rondo_cuda_copy_spreads(const struct rondo_work *w);
+/** The copies of a round, in the order in which they are begun. @return how many. */
+int rondo_cuda_copy_moves(const struct rondo_cuda_copied *call, int round, struct rondo_cuda_move move[RONDO_DIRECT_RANKS]);
 
 /* ---- exec_cuda_graph.c ---- */
 

@@ -84,7 +84,28 @@ static rondo_status list_items(struct rondo_exec *exec)
 
 static int is_special(CUstream stream) { return stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD; }
 
-static rondo_status foreign_stream(struct rondo_exec *exec, CUcontext context)
+/* The context that a stream's events are of. */
+static rondo_status context_of(const struct rondo_exec *exec, CUstream stream, CUcontext *context)
+{
+    char where[80];
+    *context = exec->config.device->context;
+    if (!is_special(stream)) {
+        RONDO_CUDA_TRY(exec->cuda->StreamGetCtx(stream, context), "%s: is %p a CUDA stream? cuStreamGetCtx",
+                       rondo_exec_cuda_where(exec, where), (void *)stream);
+        return RONDO_SUCCESS;
+    }
+    if (exec->config.sharers > 1 && stream != CU_STREAM_PER_THREAD) {
+        return rondo_fail(RONDO_INVALID_USAGE,
+                          "%s: the default stream cannot be used where a process has several ranks of a communicator on one GPU: their "
+                          "kernels would wait for one another "
+                          "in it; give each rank a stream of its own (CU_STREAM_NON_BLOCKING)",
+                          rondo_exec_cuda_where(exec, where));
+    }
+    return RONDO_SUCCESS;
+}
+
+/* One of our streams waits for what another one has been given. */
+static rondo_status wait_for(struct rondo_exec *exec, CUstream waits, CUstream other, CUcontext context)
 {
     const struct rondo_cuda *cuda = exec->cuda;
     char where[80];
@@ -98,35 +119,26 @@ static rondo_status foreign_stream(struct rondo_exec *exec, CUcontext context)
     result = exec->foreign_event == NULL ? cuda->EventCreate(&exec->foreign_event, CU_EVENT_DISABLE_TIMING) : CUDA_SUCCESS;
     if (result == CUDA_SUCCESS) {
         exec->foreign = context;
-        result = cuda->EventRecord(exec->foreign_event, exec->user);
+        result = cuda->EventRecord(exec->foreign_event, other);
     }
     (void)cuda->CtxPopCurrent(&popped);
-    RONDO_CUDA_TRY(result, "%s: an event of the other device's stream", rondo_exec_cuda_where(exec, where));
-    RONDO_CUDA_TRY(cuda->StreamWaitEvent(exec->own, exec->foreign_event, 0), "%s: waiting for the other device's stream",
-                   rondo_exec_cuda_where(exec, where));
-    exec->stream = exec->own;
+    RONDO_CUDA_TRY(result, "%s: an event of stream %p", rondo_exec_cuda_where(exec, where), (void *)other);
+    RONDO_CUDA_TRY(cuda->StreamWaitEvent(waits, exec->foreign_event, 0), "%s: waiting for stream %p (do all streams of the group capture?)",
+                   rondo_exec_cuda_where(exec, where), (void *)other);
     return RONDO_SUCCESS;
 }
 
 /* A stream of another device: the executor's own one runs between two events of it. */
 static rondo_status choose_stream(struct rondo_exec *exec, CUstream stream)
 {
-    CUcontext context = NULL;
-    char where[80];
-    exec->stream = exec->user = stream;
-    if (is_special(stream)) {
-        if (exec->config.sharers > 1 && stream != CU_STREAM_PER_THREAD) {
-            return rondo_fail(RONDO_INVALID_USAGE,
-                              "%s: the default stream cannot be used where a process has several ranks of a communicator on one GPU: their "
-                              "kernels would wait for one another "
-                              "in it; give each rank a stream of its own (CU_STREAM_NON_BLOCKING)",
-                              rondo_exec_cuda_where(exec, where));
-        }
-        return RONDO_SUCCESS;
+    CUcontext context;
+    RONDO_TRY(context_of(exec, stream, &context));
+    exec->stream = stream;
+    if (context != exec->config.device->context) {
+        RONDO_TRY(wait_for(exec, exec->own, stream, context));
+        exec->stream = exec->own;
     }
-    RONDO_CUDA_TRY(exec->cuda->StreamGetCtx(stream, &context), "%s: is %p a CUDA stream? cuStreamGetCtx",
-                   rondo_exec_cuda_where(exec, where), (void *)stream);
-    return context == exec->config.device->context ? RONDO_SUCCESS : foreign_stream(exec, context);
+    return RONDO_SUCCESS;
 }
 
 /* What must have ended before a launch on the device: this communicator's last one, and the last of any other (exec_cuda.h). With the device's order held. */
@@ -464,18 +476,6 @@ static rondo_status step_entered(struct rondo_exec *exec, int *moved)
     return exec->at < exec->nitems ? RONDO_IN_PROGRESS : RONDO_SUCCESS;
 }
 
-/* The other device's stream goes on when ours is through. */
-static rondo_status join_foreign(struct rondo_exec *exec)
-{
-    char where[80];
-    CUevent event = exec->capturing != NULL ? exec->captured : exec->done;
-    if (exec->user != exec->stream) {
-        RONDO_CUDA_TRY(exec->cuda->StreamWaitEvent(exec->user, event, 0), "%s: the other device's stream is to wait",
-                       rondo_exec_cuda_where(exec, where));
-    }
-    return RONDO_SUCCESS;
-}
-
 rondo_status rondo_exec_cuda_step(struct rondo_exec *exec, int *moved)
 {
     CUstreamCaptureMode before;
@@ -486,9 +486,6 @@ rondo_status rondo_exec_cuda_step(struct rondo_exec *exec, int *moved)
     }
     RONDO_TRY(rondo_exec_cuda_enter(exec, &before));
     status = step_entered(exec, moved);
-    if (status == RONDO_SUCCESS) {
-        status = join_foreign(exec);
-    }
     rondo_exec_cuda_leave(before);
     return status;
 }
@@ -516,4 +513,39 @@ rondo_status rondo_exec_cuda_begin(struct rondo_exec *exec, CUstream stream, str
     }
     rondo_exec_cuda_leave(before);
     return status;
+}
+
+static rondo_status behind_entered(struct rondo_exec *exec, CUstream stream)
+{
+    CUcontext context;
+    RONDO_TRY(context_of(exec, stream, &context));
+    return wait_for(exec, exec->stream, stream, context);
+}
+
+rondo_status rondo_exec_cuda_behind(struct rondo_exec *exec, CUstream stream)
+{
+    CUstreamCaptureMode before;
+    rondo_status status;
+    if (exec->nitems == 0) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(rondo_exec_cuda_enter(exec, &before));
+    status = behind_entered(exec, stream);
+    rondo_exec_cuda_leave(before);
+    return status;
+}
+
+rondo_status rondo_exec_cuda_end(struct rondo_exec *exec, CUstream stream)
+{
+    CUstreamCaptureMode before;
+    CUresult result;
+    char where[80];
+    if (exec->nitems == 0 || stream == exec->stream) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(rondo_exec_cuda_enter(exec, &before));
+    result = exec->cuda->StreamWaitEvent(stream, exec->capturing != NULL ? exec->captured : exec->done, 0);
+    rondo_exec_cuda_leave(before);
+    RONDO_CUDA_TRY(result, "%s: stream %p is to wait for the group", rondo_exec_cuda_where(exec, where), (void *)stream);
+    return RONDO_SUCCESS;
 }

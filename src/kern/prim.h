@@ -157,6 +157,14 @@ RONDO_FN void rondo_prim_mismatch(const struct rondo_prim *p, const struct rondo
     rondo_words_mismatch(p->words, p->serial, p->work_index, c->conn.peer, got);
 }
 
+/* Receiver: has the work's first slice on this conn come? The ends of a message each choose LL or Simple by their own count, which may differ: there the tail tells, as both post it. */
+RONDO_FN int rondo_prim_first_has_come(const struct rondo_prim *p, struct rondo_conn *conn, enum rondo_proto proto)
+{
+    if (proto == RONDO_PROTO_SIMPLE || conn->proxied) return 1; /* it was waited for */
+    if (p->solo) return rondo_load_relaxed((const rondo_word *)&conn->tail->tail) > conn->step;
+    return rondo_proto_wait(proto, conn, 0, 1) != 0;
+}
+
 /* Receiver, first slice of the work on this conn: is it of our call? The word may come before the slice, but a slice never before its word. @return 0: the team leaves. */
 RONDO_FN int rondo_prim_check_call(const struct rondo_prim *p, struct rondo_prim_conn *c, uint32_t port, enum rondo_proto proto)
 {
@@ -164,7 +172,7 @@ RONDO_FN int rondo_prim_check_call(const struct rondo_prim *p, struct rondo_prim
     const uint32_t *call = &conn->tail->call[conn->step % RONDO_SLOTS];
     uint32_t spins = 0, got = rondo_load_relaxed32(call);
     while (got != p->work->call_word) {
-        if (proto == RONDO_PROTO_SIMPLE || conn->proxied || rondo_proto_wait(proto, conn, 0, 1) != 0) {
+        if (rondo_prim_first_has_come(p, conn, proto)) {
             rondo_fence();
             got = rondo_load_relaxed32(call);
             if (got == p->work->call_word) break;
@@ -237,11 +245,12 @@ RONDO_FN void rondo_prim_claim(const struct rondo_prim *p, const struct rondo_sl
 RONDO_FN void rondo_prim_post(const struct rondo_prim *p, const struct rondo_slice *s, enum rondo_proto proto)
 {
     const uint32_t lane = rondo_lane(), is_to = lane >= RONDO_TO_LANE, i = lane % RONDO_TO_LANE;
+    const int begins_message = p->solo && p->slice == 1; /* its receiver may wait for Simple */
     struct rondo_prim_conn *c;
     if (lane >= RONDO_OWN_LANE || i >= (is_to ? s->nto : s->nfrom)) return;
     c = rondo_prim_conn_at(p, rondo_prim_port(is_to ? s->to : s->from, i), (int)is_to);
     c->posted++;
-    if (is_to && proto != RONDO_PROTO_SIMPLE && !c->conn.proxied) return; /* the flags have said it */
+    if (is_to && proto != RONDO_PROTO_SIMPLE && !c->conn.proxied && !begins_message) return; /* the flags have said it */
     rondo_fence();
     rondo_store_relaxed(is_to ? (rondo_word *)&c->conn.tail->tail : (rondo_word *)&c->conn.head->head, c->posted);
 }

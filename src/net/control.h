@@ -96,6 +96,8 @@ int rondo_control_last_call(struct rondo_control *control, int rank, int64_t sin
 /** 0: alive, 1: left in order, 2: dead, 3: its beat has stopped. Of ranks of other nodes: as far as it is known here. 1 is also said of a
  * process that was gone when it was first connected to. */
 int rondo_control_state_of(struct rondo_control *control, int rank);
+/** Start time of a process in clock ticks since boot, 0: unknown: whoever gets its pid later has another one. No allocation. */
+uint64_t rondo_process_start(int pid);
 
 /** Send up to RONDO_MAIL_BYTES to a rank's mailbox. RONDO_IN_PROGRESS: full, try again after a turn. */
 rondo_status rondo_control_send(struct rondo_control *control, int rank, uint64_t tag, const void *data, size_t bytes);

@@ -149,8 +149,6 @@ rondo_status rondo_control_watch(struct rondo_control *control);
 void rondo_control_unwatch(struct rondo_control *control);
 /** Look for dead processes now, unless the control thread is just doing it. Never blocks. */
 void rondo_control_look(struct rondo_control *control);
-/** Start time of a process in clock ticks since boot, 0: unknown. No allocation. */
-uint64_t rondo_process_start(int pid);
 
 void rondo_mail_init(struct rondo_control_mail *mail);
 void rondo_mail_clear(struct rondo_control_mail *mail);

@@ -12,6 +12,7 @@
  * A sender that finds no cell, no memory or no way goes by its own way, and an INFO says why; once it has taken a cell, what goes wrong is an error: the relay's is told in the cell, and ends the
  * communicator as the sender's own device would. A relay outlives its communicator: its thread, with what it holds, stays until every sender has said that it is gone (GONE), or its process is
  * dead; so relays may be destroyed first, and memory never goes while kernels may write to it. Senders leave only when all they posted is sent (rondo_net_turn, busy).
+ * A process that exits meanwhile waits for them, as long as RONDO_P2P_CHECK; a sender whose slices stay looks whether its relay's process is still there.
  *
  * Memory of a relay: for each conn as much as the sender's own end would take (net/transport_net.h), and 1.5 KiB. The thread turns without a pause while something moves, naps, and sleeps after
  * SLEEP_TURNS; a sender that has posted wakes it.

@@ -1,10 +1,9 @@
 /* Conns of other ranks that leave by a card through this rank's GPU: the relay's side, and its thread. Contract: net/pxn.h. */
-#include <errno.h>
 #include <linux/futex.h>
-#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -12,14 +11,15 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/param.h"
 #include "base/wait.h"
 #include "net/pxn_impl.h"
 
-enum { EAGER_TURNS = 2000, SLEEP_TURNS = EAGER_TURNS + 200, NAP_NS = 50000, LOOK_NS = 500000000 };
+enum { EAGER_TURNS = 2000, SLEEP_TURNS = EAGER_TURNS + 200, NAP_NS = 50000 };
 
 struct relay_link {
     struct rondo_link link;
-    int32_t pid; /* of its sender */
+    struct rondo_pxn_process sender;
 };
 
 struct rondo_pxn_thread {
@@ -32,12 +32,13 @@ struct rondo_pxn_thread {
     int n;
     pthread_t thread;
     pthread_mutex_t lock; /* who connects looks at peers */
+    int stays;            /* left, and senders had not: counted in nstaying */
     int left;             /* the communicator is gone; under the lock, and read by the thread without it (atomic) */
     uint64_t carried;     /* slices; atomic */
     size_t bytes;         /* of memory, as offered */
 };
 
-static int nrelays; /* atomic */
+static int nrelays, nstaying; /* atomic */
 
 int rondo_pxn_relays(void) { return __atomic_load_n(&nrelays, __ATOMIC_ACQUIRE); }
 
@@ -56,13 +57,6 @@ size_t rondo_pxn_bytes(const struct rondo_net_state *state)
 
 static struct rondo_net_end *end_of(struct rondo_pxn_thread *relay, int i) { return relay->link[i].link.state; }
 
-static void cell_fail(struct rondo_pxn_cell *cell, rondo_status status)
-{
-    cell->status = status;
-    snprintf(cell->text, sizeof(cell->text), "%s", rondo_error_text());
-    rondo_pxn_store(&cell->relay, RONDO_PXN_FAILED);
-}
-
 /* @return RONDO_IN_PROGRESS: to be called again. */
 static rondo_status cell_connect(struct rondo_pxn_thread *relay, int i)
 {
@@ -80,7 +74,7 @@ static rondo_status cell_connect(struct rondo_pxn_thread *relay, int i)
         snprintf(cell->via, sizeof(cell->via), "%s", end_of(relay, i)->via);
         rondo_pxn_store(&cell->relay, RONDO_PXN_CONNECTED);
     } else if (status != RONDO_IN_PROGRESS) {
-        cell_fail(cell, status);
+        rondo_pxn_cell_fail(cell, status);
     }
     return status;
 }
@@ -92,7 +86,7 @@ static void cell_move(struct rondo_pxn_thread *relay, int i, int *busy, int *mov
     uint64_t done = end->done;
     rondo_status status = rondo_net_end_turn(end, 1, busy, moved);
     if (status != RONDO_SUCCESS) {
-        cell_fail(cell, status);
+        rondo_pxn_cell_fail(cell, status);
     }
     __atomic_fetch_add(&relay->carried, end->done - done, __ATOMIC_RELAXED);
 }
@@ -101,6 +95,9 @@ static void cell_turn(struct rondo_pxn_thread *relay, int i, int *busy, int *mov
 {
     struct rondo_pxn_cell *cell = &relay->header->cell[i];
     uint32_t sender = rondo_pxn_load(&cell->sender), state = rondo_pxn_load(&cell->relay);
+    if (end_of(relay, i) == NULL) { /* whatever the cell says */
+        return;
+    }
     if (sender >= RONDO_PXN_CLOSED) {
         rondo_transport_net.disconnect(relay->state, &relay->link[i].link);
     } else if (sender == RONDO_PXN_CONNECT && state == RONDO_PXN_OFFERED) {
@@ -113,18 +110,6 @@ static void cell_turn(struct rondo_pxn_thread *relay, int i, int *busy, int *mov
 
 /* ---- the thread ---- */
 
-/* Also one that nobody has waited for yet. */
-static int is_dead(int32_t pid)
-{
-    int fd = (int)syscall(SYS_pidfd_open, pid, 0), dead;
-    if (fd < 0) {
-        return kill(pid, 0) != 0 && errno == ESRCH;
-    }
-    dead = poll(&(struct pollfd){ .fd = fd, .events = POLLIN }, 1, 0) == 1;
-    close(fd);
-    return dead;
-}
-
 /* Who never came, and now cannot any more, is gone; look: so is who is dead. @return how many are not. */
 static int senders(struct rondo_pxn_thread *relay, int look)
 {
@@ -132,7 +117,7 @@ static int senders(struct rondo_pxn_thread *relay, int look)
     for (int i = 0; i < relay->n; i++) {
         uint32_t *sender = &relay->header->cell[i].sender;
         if (!rondo_pxn_swap(sender, RONDO_PXN_FREE, RONDO_PXN_GONE) && rondo_pxn_load(sender) != RONDO_PXN_GONE) {
-            if (look && is_dead(relay->link[i].pid)) {
+            if (look && rondo_pxn_is_dead(&relay->link[i].sender)) {
                 rondo_pxn_store(sender, RONDO_PXN_GONE);
             }
             n += rondo_pxn_load(sender) != RONDO_PXN_GONE;
@@ -159,7 +144,7 @@ static int is_quiet(struct rondo_pxn_thread *relay, int left)
 /* Until somebody rings, or has died meanwhile. */
 static void sleep_until_rung(struct rondo_pxn_thread *relay, int left)
 {
-    const struct timespec limit = { 0, LOOK_NS };
+    const struct timespec limit = { 0, RONDO_PXN_LOOK_NS };
     struct rondo_pxn_header *header = relay->header;
     uint32_t bell = __atomic_load_n(&header->bell, __ATOMIC_SEQ_CST);
     __atomic_store_n(&header->asleep, 1, __ATOMIC_SEQ_CST);
@@ -200,7 +185,7 @@ static void relay_free(struct rondo_pxn_thread *relay)
 static void *relay_main(void *arg)
 {
     struct rondo_pxn_thread *relay = arg;
-    int left = 0, idle = 0;
+    int left = 0, idle = 0, stays;
     rondo_log_set_rank(relay->net.rank);
     while (!left || senders(relay, idle == SLEEP_TURNS) > 0) {
         int busy = 0, moved = 0;
@@ -212,10 +197,12 @@ static void *relay_main(void *arg)
         left = __atomic_load_n(&relay->left, __ATOMIC_ACQUIRE);
     }
     pthread_mutex_lock(&relay->lock); /* who left has let go of it */
+    stays = relay->stays;
     pthread_mutex_unlock(&relay->lock);
     RONDO_INFO(RONDO_SUBSYS_NET | RONDO_SUBSYS_DESTROY, "rank %d: its GPU's card sent %llu slices of %d connections for other GPUs",
                relay->net.rank, (unsigned long long)relay->carried, relay->n);
     relay_free(relay);
+    __atomic_sub_fetch(&nstaying, stays, __ATOMIC_ACQ_REL);
     __atomic_sub_fetch(&nrelays, 1, __ATOMIC_ACQ_REL);
     return NULL;
 }
@@ -319,7 +306,7 @@ static rondo_status relay_make(struct rondo_pxn_thread *relay, const struct rond
     relay->state = state;
     RONDO_TRY(segment_make(relay, protos));
     for (int i = 0; i < relay->n; i++) {
-        relay->link[i].pid = net->peers[list[i].from].pid;
+        relay->link[i].sender = rondo_pxn_process(net, list[i].from);
         cell_offer(relay, i, &list[i], protos);
     }
     relay->bytes = relay->state->bytes + cells_bytes(relay->n);
@@ -371,12 +358,39 @@ void rondo_pxn_relay_settle(struct rondo_pxn_thread *relay)
     rondo_shm_unlink(&relay->shm);
 }
 
+/* A process that exits in order lets its relays send first what their senders have posted: nobody else can. A forked child has no such thread. */
+static int32_t exit_pid;
+
+static void exit_wait(void)
+{
+    const struct timespec nap = { 0, NAP_NS };
+    int64_t late = rondo_now_ns() + rondo_params()->p2p_check;
+    while (exit_pid == (int32_t)getpid() && __atomic_load_n(&nstaying, __ATOMIC_ACQUIRE) > 0 && rondo_now_ns() < late) {
+        nanosleep(&nap, NULL);
+    }
+}
+
+static void exit_hook(void) { (void)atexit(exit_wait); }
+
+/* Its thread goes on without its communicator. */
+static void relay_stays(struct rondo_pxn_thread *relay)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, exit_hook);
+    __atomic_store_n(&exit_pid, (int32_t)getpid(), __ATOMIC_RELAXED);
+    __atomic_add_fetch(&nstaying, 1, __ATOMIC_ACQ_REL);
+    relay->stays = 1;
+}
+
 void rondo_pxn_relay_leave(struct rondo_pxn_thread *relay)
 {
     pthread_t thread = relay->thread;
     int staying, rank = relay->net.rank;
     pthread_mutex_lock(&relay->lock);
     staying = senders(relay, 1);
+    if (staying > 0) {
+        relay_stays(relay);
+    }
     relay->net.peers = NULL;
     relay->net.cards = NULL;
     relay->net.ncards = 0;

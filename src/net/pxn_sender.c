@@ -1,5 +1,8 @@
 /* Conns that leave by a card through another GPU of the node: the sender's side. Contract: net/pxn.h. */
+#include <errno.h>
 #include <linux/futex.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -7,6 +10,8 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/wait.h"
+#include "net/control.h"
 #include "net/pxn_impl.h"
 
 void rondo_pxn_ring(struct rondo_pxn_header *header)
@@ -15,6 +20,35 @@ void rondo_pxn_ring(struct rondo_pxn_header *header)
         __atomic_fetch_add(&header->bell, 1, __ATOMIC_SEQ_CST);
         (void)syscall(SYS_futex, &header->bell, FUTEX_WAKE, 1, NULL, NULL, 0);
     }
+}
+
+void rondo_pxn_cell_fail(struct rondo_pxn_cell *cell, rondo_status status)
+{
+    cell->status = status;
+    snprintf(cell->text, sizeof(cell->text), "%s", rondo_error_text());
+    rondo_pxn_store(&cell->relay, RONDO_PXN_FAILED);
+}
+
+struct rondo_pxn_process rondo_pxn_process(const struct rondo_net *net, int rank)
+{
+    return (struct rondo_pxn_process){ net->peers[rank].pid, rondo_process_start(net->peers[rank].pid) };
+}
+
+int rondo_pxn_is_dead(const struct rondo_pxn_process *process)
+{
+    int fd = (int)syscall(SYS_pidfd_open, process->pid, 0), dead;
+    uint64_t start = process->start != 0 ? rondo_process_start(process->pid) : 0;
+    if (start != 0 && start != process->start) {
+        dead = 1;
+    } else if (fd >= 0) {
+        dead = poll(&(struct pollfd){ .fd = fd, .events = POLLIN }, 1, 0) == 1;
+    } else {
+        dead = kill(process->pid, 0) != 0 && errno == ESRCH;
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return dead;
 }
 
 rondo_status rondo_pxn_get(struct rondo_net_state *state, struct rondo_pxn **pxn)
@@ -44,6 +78,7 @@ static rondo_status map_check(const struct rondo_net *net, struct rondo_pxn_map 
 static rondo_status map_open(struct rondo_net_state *state, struct rondo_pxn_map *map, int relay)
 {
     const struct rondo_net *net = state->net;
+    map->owner = rondo_pxn_process(net, relay);
     RONDO_TRY(rondo_shm_open(&map->shm, &net->relays[net->local_of[relay]]));
     RONDO_TRY(map_check(net, map, relay));
     map->header = (struct rondo_pxn_header *)(void *)map->shm.base;
@@ -113,7 +148,8 @@ static int fits(const struct rondo_net *net, const struct rondo_link *link, cons
                 const struct rondo_pxn_cell *cell)
 {
     size_t largest = rondo_net_largest(net, link);
-    return inside(cell->offset, rondo_net_room(largest), map->shm.size) && cell->offset % (uint64_t)sysconf(_SC_PAGESIZE) == 0 &&
+    return cell->offset >= sizeof(*map->header) + (size_t)map->ncells * sizeof(*cell) &&
+           inside(cell->offset, rondo_net_room(largest), map->shm.size) && cell->offset % (uint64_t)sysconf(_SC_PAGESIZE) == 0 &&
            (map->block.base == NULL || inside(cell->slots, RONDO_SLOTS * largest, map->block.bytes));
 }
 
@@ -167,7 +203,7 @@ int rondo_pxn_offer(struct rondo_net_state *state, struct rondo_link *link, stru
 {
     const struct rondo_net *net = state->net;
     const struct rondo_card *card = link->net_name != NULL ? rondo_net_card(net, link->net_name) : NULL;
-    if (net->device == NULL || card == NULL || card->relay == 0) {
+    if (net->device == NULL || card == NULL || card->relay == 0 || state->segment != NULL) { /* a relay's own net relays no further */
         return 0;
     }
     if (offer(state, link, card->relay - 1, record) != RONDO_SUCCESS) {
@@ -240,17 +276,48 @@ rondo_status rondo_pxn_connect(struct rondo_net_end *end, const struct rondo_con
 
 /* ---- running, and the end ---- */
 
+/*
+ * A relay that has left in order may exit before it has sent everything (exit_wait in pxn_relay.c is bounded), and then nobody reports a death: so who waits looks, now and then.
+ */
+static void look_at_relay(struct rondo_net_end *end)
+{
+    struct rondo_pxn_use *use = end->pxn;
+    int64_t now = rondo_now_ns();
+    if (use->still_ns == 0) {
+        use->still_ns = now;
+    }
+    if (now - use->still_ns < RONDO_PXN_LOOK_NS) {
+        return;
+    }
+    use->still_ns = now;
+    if (rondo_pxn_is_dead(&use->map->owner)) {
+        rondo_pxn_cell_fail(
+            use->cell,
+            rondo_fail_quiet(RONDO_REMOTE_ERROR,
+                             "its process, %d on %s, ended before it had sent what was posted; let no process end before all "
+                             "ranks have destroyed the communicator (exit waits for RONDO_P2P_CHECK), or set RONDO_PXN_DISABLE=1",
+                             (int)use->map->owner.pid, rondo_log_host()));
+    }
+}
+
 rondo_status rondo_pxn_turn(struct rondo_net_end *end, uint64_t tail, int *busy, int *moved)
 {
     /* Pairs with the relay's release: its card reads those slots no more. */
     uint64_t head = __atomic_load_n(&end->link->head->head, __ATOMIC_ACQUIRE);
+    int still = head == end->done && head < tail;
     *moved |= head != end->done;
     end->done = end->posted = head;
+    if (!still) {
+        end->pxn->still_ns = 0;
+    }
     if (head >= tail) {
         return RONDO_SUCCESS;
     }
     *busy = 1;
     rondo_pxn_ring(end->pxn->map->header);
+    if (still) {
+        look_at_relay(end);
+    }
     if (rondo_pxn_load(&end->pxn->cell->relay) == RONDO_PXN_FAILED) {
         return relay_error(end);
     }

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/heap.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "net/transport_net.h"
 
@@ -50,6 +51,23 @@ static rondo_status end_error(const struct rondo_net_end *end) { return rondo_fa
 
 /* ---- sending ---- */
 
+/* What a relay sends another process has posted: nothing that it says is believed before it fits. */
+static rondo_status relayed_check(const struct rondo_net_end *end, uint64_t ahead, size_t bytes)
+{
+    size_t room = end->gdr.on ? end->gdr.stride : end->stride - RONDO_CTRL_ALIGN;
+    if (ahead <= RONDO_SLOTS && bytes <= room) {
+        return RONDO_SUCCESS;
+    }
+    return rondo_fail(
+        RONDO_INTERNAL_ERROR,
+        "rank %d on %s: what is posted for rank %d on channel %d to be sent by its card is damaged: %llu slices, one of %zu bytes, "
+        "where %d of %zu bytes fit",
+        end->owner->net->rank, rondo_log_host(), end->link->peer, end->link->channel, (unsigned long long)ahead, bytes, (int)RONDO_SLOTS,
+        room);
+}
+
+static int is_relayed(const struct rondo_net_end *end) { return end->owner->segment != NULL; }
+
 static rondo_status send_one(struct rondo_net_end *end, int *sent)
 {
     struct rondo_conn *conn = &end->link->conn;
@@ -61,6 +79,7 @@ static rondo_status send_one(struct rondo_net_end *end, int *sent)
                                        .proto = (uint32_t)rondo_conn_size_proto(size) };
     uint8_t *message = rondo_net_slot(end, end->posted) - sizeof(header), *outside = conn->outside != NULL ? conn->outside[slot] : NULL;
     void *request;
+    RONDO_TRY(is_relayed(end) ? relayed_check(end, 1, header.bytes) : RONDO_SUCCESS);
     if (end->head[slot] == NULL) { /* else it is on its way already */
         memcpy(message, &header, sizeof(header));
     }
@@ -86,6 +105,7 @@ static rondo_status test_one(struct rondo_net_end *end, int *done, size_t *bytes
 static rondo_status send_turn(struct rondo_net_end *end, uint64_t tail, int *moved)
 {
     int go = 1;
+    RONDO_TRY(is_relayed(end) ? relayed_check(end, tail - end->done, 0) : RONDO_SUCCESS);
     while (end->posted < tail && go) {
         RONDO_TRY(send_one(end, &go));
         *moved |= go;

@@ -344,6 +344,22 @@ static struct own_path own_path(const struct rondo_topo *topo, int dev, int net)
     return (struct own_path){ a->mbs < b->mbs ? a->mbs : b->mbs, type };
 }
 
+static int relay_pick(const struct rondo_topo *topo, int dev, int net, const int32_t *list, int n, int level);
+
+/* Without those that should go through another one themselves: a relay's card is its own. */
+static int relays_last(const struct rondo_topo *topo, int net, int32_t *list, int n, int level)
+{
+    int32_t all[RONDO_TOPO_MAX_LOCAL];
+    int left = 0;
+    memcpy(all, list, sizeof *all * (size_t)n);
+    for (int i = 0; i < n; i++) {
+        if (relay_pick(topo, all[i], net, all, n, level) < 0) {
+            list[left++] = all[i];
+        }
+    }
+    return left;
+}
+
 /*
  * Devices that a net can be reached through, the best first: path, then the one whose own net it is, then the order of devices.
  * first_net: rondo_topo_net_for of channel 0.
@@ -368,7 +384,7 @@ static int relays_find(const struct rondo_topo *topo, int net, const int32_t *fi
         }
         list[at] = d;
     }
-    return n;
+    return n > 0 ? relays_last(topo, net, list, n, p2p_level(topo)) : 0;
 }
 
 /* The first relay that dev may and should use; -1: none. */
@@ -432,7 +448,7 @@ void rondo_topo_relays(const struct rondo_topo *topo, int net, uint8_t *relay, i
     }
     first_nets(topo, first_net);
     nlist = relays_find(topo, point, first_net, list);
-    for (int d = 0; d < topo->ndevs && d < n; d++) {
+    for (int d = 0; d < topo->ndevs && d < n && nlist > 0; d++) {
         int via = relay_pick(topo, d, point, list, nlist, p2p_level(topo));
         relay[d] = (uint8_t)(via >= 0 && via < n ? via + 1 : 0);
     }
