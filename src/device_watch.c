@@ -41,7 +41,7 @@ static void look_at_waits(struct rondo_ctx *ctx)
     const struct rondo_wait_policy *policy = &ctx->policy;
     int64_t waited = rondo_exec_cuda_waited(ctx->exec, d->wait, rondo_now_ns());
     int stalled = waited >= STALLED_NS;
-    if (stalled != d->wants) {
+    if (stalled || d->wants) { /* again and again: conns may be new */
         want_slices(ctx, stalled);
     }
     if (waited == 0) {

@@ -368,6 +368,7 @@ static inline int stream_turn(const struct rank *r, struct end *end)
             CHECK(slot[i] == id + (uint32_t)conn->step * 7919 + i);
         }
         CHECK(conn->tail->call[conn->step % RONDO_SLOTS] == id);
+        conn->wanted = 0;
         __atomic_store_n(&conn->head->head, ++conn->step, __ATOMIC_RELEASE);
     }
     end->slices++;

@@ -72,6 +72,71 @@ static void an_end_that_went_away_is_noticed(void **state)
     pair_close(&pair);
 }
 
+/* A receiver asks for more than it needs: its clear-to-send may meet nobody. held: what came first is seen together with that error, or flushed after it. */
+static void what_came_before_the_end_went_away_counts(void **state)
+{
+    (void)state;
+    for (int held = 0; held < 2; held++) {
+        struct pair pair;
+        void *request[3], *flush, *data = target, *refused = &pair;
+        size_t bytes = 10, got[2] = { 0 };
+        int tag = 0, done;
+        assert_int_equal(pair_try(&pair, IB, RONDO_NET_DMABUF), RONDO_SUCCESS);
+        for (int i = 0; i < 2; i++) {
+            request[i] = receive(&pair, (size_t)i * 10, 10, 0);
+            assert_int_equal(wait_for(give(&pair, (size_t)i * 10, 10 - (size_t)i, 0), NULL), RONDO_SUCCESS);
+        }
+        fake.hold = held;
+        dev->close(pair.send);
+        pair.send = NULL;
+        request[2] = receive(&pair, 20, 10, 0);
+        if (!held) { /* known before any is tested */
+            assert_int_equal(dev->test(request[2], &done, NULL), RONDO_REMOTE_ERROR);
+        }
+        fake.hold = 0;
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(wait_for(request[i], &got[i]), RONDO_SUCCESS);
+            if (i == 0) { /* no room, as one was not tested */
+                assert_int_equal(dev->irecv(pair.recv, 1, &data, &bytes, &tag, &pair.to, &refused), RONDO_SUCCESS);
+                assert_null(refused);
+            }
+        }
+        assert_int_equal(got[0], 10);
+        assert_int_equal(got[1], 9);
+        assert_memory_equal(source, target, 19);
+        fake.hold_qpn = end_of(pair.recv)->flush_qp->qp_num;
+        assert_int_equal(dev->iflush(pair.recv, 1, &data, &bytes, &pair.to, &flush), RONDO_SUCCESS);
+        assert_int_equal(wait_for(flush, NULL), RONDO_IN_PROGRESS);
+        fake.hold_qpn = 0;
+        assert_int_equal(wait_for(flush, NULL), RONDO_SUCCESS);
+        assert_int_equal(dev->test(request[2], &done, NULL), RONDO_REMOTE_ERROR);
+        assert_says("the other process died");
+        assert_int_equal(dev->irecv(pair.recv, 1, &data, &bytes, &tag, &pair.to, &refused), RONDO_REMOTE_ERROR);
+        pair_close(&pair);
+    }
+}
+
+/* A flush that fails is an error, though nobody else's operations are waited for. */
+static void a_flush_that_fails_after_the_end_went_away_is_an_error(void **state)
+{
+    struct pair pair;
+    void *request, *late, *flush, *data = target;
+    size_t bytes = 10;
+    (void)state;
+    assert_int_equal(pair_try(&pair, IB, RONDO_NET_DMABUF), RONDO_SUCCESS);
+    request = receive(&pair, 0, 10, 0);
+    assert_int_equal(wait_for(give(&pair, 0, 10, 0), NULL), RONDO_SUCCESS);
+    dev->close(pair.send);
+    pair.send = NULL;
+    late = receive(&pair, 10, 10, 0);
+    assert_int_equal(wait_for(late, NULL), RONDO_REMOTE_ERROR);
+    assert_int_equal(wait_for(request, NULL), RONDO_SUCCESS);
+    fake.send_status = IBV_WC_LOC_PROT_ERR;
+    assert_int_equal(dev->iflush(pair.recv, 1, &data, &bytes, &pair.to, &flush), RONDO_SUCCESS);
+    assert_int_equal(wait_for(flush, NULL), RONDO_REMOTE_ERROR);
+    pair_close(&pair);
+}
+
 /* Whatever the card calls what went wrong then. */
 static void an_error_while_the_link_is_down_is_the_link_s(void **state)
 {
@@ -408,6 +473,8 @@ int main(void)
         TEST(a_failed_operation_is_a_sentence_with_both_ends_and_its_cause),
         TEST(a_failed_clear_to_send_is_an_error_of_the_receive),
         TEST(an_end_that_went_away_is_noticed),
+        TEST(what_came_before_the_end_went_away_counts),
+        TEST(a_flush_that_fails_after_the_end_went_away_is_an_error),
         TEST(an_error_while_the_link_is_down_is_the_link_s),
         TEST(an_operation_error_over_a_port_that_is_down_is_the_links),
         TEST(events_of_the_card_end_the_connection),

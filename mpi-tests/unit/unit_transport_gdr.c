@@ -198,6 +198,46 @@ static void slices_that_came_together_are_flushed_once_before_they_are_told(void
     all_is_given_back();
 }
 
+/* The receiver has asked for more than it needs when its peer leaves: what came is flushed and told, and only who waits for more fails. */
+static void slices_that_came_outlive_their_sender(void **state)
+{
+    struct world *w = two_by_turns(READ | WRITE | FLUSH);
+    struct end *from = ring_end(w, 0, 1), *to = ring_end(w, 1, 0);
+    const struct rondo_verbs_comm *comm = ((const struct rondo_net_end *)to->link.state)->comm;
+    uint32_t mask = rondo_log_mask;
+    int moved;
+    (void)state;
+    post(w, from, 1);
+    several_turns(w);
+    post(w, from, 2);
+    assert_int_equal(stream_turn(&w->rank[1], to), 1); /* its slot is asked for at the next turn, with nobody there */
+    rank_close(&w->rank[0]);
+    fake.hold_qpn = comm->flush_qp->qp_num;
+    to->link.conn.wanted = 1;
+    for (int turn = 0; turn < 20; turn++) {
+        rank_turn(&w->rank[1]); /* no error before the flush, whatever is known of the peer */
+        assert_int_equal(to->link.tail->tail, 2);
+    }
+    assert_true(comm->gone);
+    fake.hold_qpn = 0;
+    to->link.conn.wanted = 0;
+    for (int turn = 0; turn < 20; turn++) {
+        rank_turn(&w->rank[1]);
+    }
+    assert_int_equal(to->link.tail->tail, 4);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(stream_turn(&w->rank[1], to), 1);
+    }
+    rank_turn(&w->rank[1]);
+    rondo_log_mask = RONDO_LOG_NONE;
+    assert_int_equal(stream_turn(&w->rank[1], to), 0); /* wants more */
+    assert_int_equal(rondo_net_turn(&w->rank[1].net, &moved), RONDO_REMOTE_ERROR);
+    rondo_log_mask = mask;
+    rank_close(&w->rank[1]);
+    gpus_free(w);
+    all_is_given_back();
+}
+
 /* @return flushes for some slices, one after the other. */
 static uint64_t flushes_of(uint32_t bits, const char *parameter)
 {
@@ -405,6 +445,7 @@ int main(void)
         TEST(devices_that_are_late_or_busy_lose_nothing),
         TEST(cards_that_take_no_gpu_memory_are_not_given_any),
         TEST(slices_that_came_together_are_flushed_once_before_they_are_told),
+        TEST(slices_that_came_outlive_their_sender),
         TEST(flushes_are_left_out_where_nothing_needs_them),
         TEST(memory_that_the_card_refuses_is_the_hosts),
         TEST(memory_without_a_descriptor_is_the_hosts),

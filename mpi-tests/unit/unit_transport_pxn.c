@@ -249,6 +249,9 @@ static void run_processes_of(struct world *w, int killed)
     }
     for (int i = 0; i < 3; i++) {
         CHECK(waitpid(pid[i], &status, 0) == pid[i]);
+        if (status != 0 && i != killed) {
+            fprintf(stderr, "process %d of 3 ended with wait status %#x\n", i, (unsigned)status);
+        }
         CHECK(i == killed ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL : WIFEXITED(status) && WEXITSTATUS(status) == 0);
     }
 }

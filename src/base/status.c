@@ -5,6 +5,7 @@
 #include "base/log.h"
 
 static _Thread_local char error_text[RONDO_ERROR_TEXT];
+static _Thread_local int logged; /* it was */
 
 static void error_set(const char *fmt, va_list args)
 {
@@ -23,7 +24,8 @@ rondo_status rondo_fail(rondo_status status, const char *fmt, ...)
     va_start(args, fmt);
     error_set(fmt, args);
     va_end(args);
-    RONDO_WARN("%s", error_text);
+    logged = 0;
+    rondo_fail_aloud(status);
     errno = saved;
     return status;
 }
@@ -35,9 +37,21 @@ rondo_status rondo_fail_quiet(rondo_status status, const char *fmt, ...)
     va_start(args, fmt);
     error_set(fmt, args);
     va_end(args);
+    logged = 0;
     errno = saved;
     return status;
 }
+
+rondo_status rondo_fail_aloud(rondo_status status)
+{
+    if (!logged) {
+        RONDO_WARN("%s", error_text);
+        logged = 1;
+    }
+    return status;
+}
+
+int rondo_error_logged(void) { return logged; }
 
 const char *rondo_error_text(void) { return error_text; }
 

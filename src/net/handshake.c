@@ -28,6 +28,7 @@ static void hello_receive(struct rondo_link *link)
         conn->step++;
         conn->seen = conn->step;
         __atomic_store_n(&link->head->head, conn->step, __ATOMIC_RELEASE);
+        conn->wanted = 0;
         link->hello = RONDO_HELLO_PASSED;
     } else {
         conn->wanted = conn->proxied;

@@ -70,7 +70,8 @@ struct rondo_net_device {
     rondo_status (*irecv_into)(void *comm, const struct rondo_net_span *whole, const struct rondo_net_span *place, int tag, void **request);
     /** After a receive into GPU memory: done when the GPU sees the data. *request NULL: nothing to wait for. */
     rondo_status (*iflush)(void *comm, int n, void *const *data, const size_t *bytes, void *const *regions, void **request);
-    /** Move the comm on. *done 1: the request is gone, bytes (NULL, or room for its parts) has what arrived in each. No request may wait for its test while more than RONDO_NET_MAX_REQUESTS later
+    /** Move the comm on. *done 1: the request is gone, bytes (NULL, or room for its parts) has what arrived in each. What arrived counts, whatever happened to the comm after it: until it is all tested,
+     * receives of a peer that is gone have no room rather than an error, and flushes go on. No request may wait for its test while more than RONDO_NET_MAX_REQUESTS later
      * ones of its comm are made: devices keep places for so many. */
     rondo_status (*test)(void *request, int *done, size_t *bytes);
     /** Give up requests under way: nobody touches their memory from then on, and only close may be called. NULL: nobody does so but within calls. */

@@ -203,7 +203,7 @@ struct rondo_verbs_comm;
 struct rondo_verbs_request {
     struct rondo_verbs_comm *comm;
     enum rondo_verbs_kind kind;
-    int busy, done, n;
+    int busy, done, failed, n;
     int tags[RONDO_NET_MAX_RECVS];
     size_t room[RONDO_NET_MAX_RECVS], bytes[RONDO_NET_MAX_RECVS];
     struct ibv_sge piece[RONDO_VERBS_PIECES]; /* of a send: its data, in order */
@@ -266,6 +266,7 @@ struct rondo_verbs_comm {
     struct rondo_verbs_group groups[RONDO_VERBS_SLOTS];
 
     int idle;
+    int gone;  /* the error is one of an operation with the peer: what arrived before it counts, and is flushed */
     int event; /* atomic: enum ibv_event_type + 1 of this queue pair or completion queue */
     rondo_status error;
     char text[RONDO_ERROR_TEXT];
@@ -343,7 +344,7 @@ rondo_status rondo_verbs_progress(struct rondo_verbs_comm *comm);
 enum { RONDO_VERBS_ENDS = 320 };
 /** Both ends of a comm in words: host, device, GID or LID, queue pair (of the lane `shown`). */
 void rondo_verbs_ends(const struct rondo_verbs_comm *comm, char text[RONDO_VERBS_ENDS]);
-/** End a comm: keeps the first sentence, which is logged once. @return its status. */
+/** End a comm: keeps the first sentence, which is logged once (but for a failed operation of a receiver: net/transport_net_proxy.c does when somebody waits). @return its status. */
 rondo_status rondo_verbs_comm_fail(struct rondo_verbs_comm *comm, rondo_status status, const char *fmt, ...) RONDO_PRINTF(3, 4);
 rondo_status rondo_verbs_comm_error(const struct rondo_verbs_comm *comm); /* the kept one, again */
 rondo_status rondo_verbs_fail_wc(struct rondo_verbs_comm *comm, const struct ibv_wc *wc);

@@ -139,11 +139,27 @@ static rondo_status cts_post(struct rondo_verbs_comm *comm, const struct rondo_v
     return rondo_verbs_post(comm, lane->qp, &wr, "clear-to-send");
 }
 
+/* Are there messages that no test has given yet? They come before the error of a peer that is gone. */
+static int arrived_first(const struct rondo_verbs_comm *comm)
+{
+    return comm->gone && (uint64_t)comm->in_use[RONDO_VERBS_RECV] > comm->sequence - comm->finished;
+}
+
+static void request_give(struct rondo_verbs_request *request)
+{
+    request->comm->in_use[request->kind]--;
+    request->busy = 0;
+}
+
 static rondo_status receive(struct rondo_verbs_comm *comm, int n, void *const *data, const size_t *bytes, const int *tags,
                             void *const *regions, const struct rondo_net_span *place, void **request_out)
 {
     struct rondo_verbs_request *request;
+    rondo_status status;
     *request_out = NULL;
+    if (arrived_first(comm)) {
+        return RONDO_SUCCESS;
+    }
     RONDO_TRY(rondo_verbs_comm_check(comm, 0));
     if (n < 1 || n > RONDO_NET_MAX_RECVS) {
         return bad_argument(comm, "it has no parts, or too many");
@@ -158,15 +174,20 @@ static rondo_status receive(struct rondo_verbs_comm *comm, int n, void *const *d
     int is_free = (comm->cts_open >> comm->sequence % RONDO_VERBS_SLOTS & 1) == 0;
     request = is_free ? rondo_verbs_request_take(comm, RONDO_VERBS_RECV, RONDO_NET_MAX_REQUESTS) : NULL;
     if (request == NULL) {
-        return rondo_verbs_progress(comm);
+        status = rondo_verbs_progress(comm);
+        return arrived_first(comm) ? RONDO_SUCCESS : status;
     }
     request->n = n;
     request->place_bytes = place != NULL ? place->bytes : 0;
     memcpy(request->tags, tags, (size_t)n * sizeof *tags);
     memcpy(request->room, bytes, (size_t)n * sizeof *bytes);
     comm->receives[comm->sequence % RONDO_VERBS_SLOTS] = request;
-    RONDO_TRY(receives_post(comm));
-    RONDO_TRY(cts_post(comm, request, data, regions, place));
+    status = receives_post(comm);
+    status = status == RONDO_SUCCESS ? cts_post(comm, request, data, regions, place) : status;
+    if (status != RONDO_SUCCESS) {
+        request_give(request);
+        return status;
+    }
     comm->sequence++;
     *request_out = request;
     return RONDO_SUCCESS;
@@ -193,7 +214,7 @@ rondo_status rondo_verbs_iflush(void *comm_in, int n, void *const *data, const s
     struct rondo_verbs_request *request;
     int last = -1;
     *request_out = NULL;
-    RONDO_TRY(rondo_verbs_comm_check(comm, 0));
+    RONDO_TRY(comm->gone ? RONDO_SUCCESS : rondo_verbs_comm_check(comm, 0));
     if (n < 1 || n > RONDO_NET_MAX_RECVS) {
         return bad_argument(comm, "it has no parts, or too many");
     }
@@ -307,10 +328,14 @@ static rondo_status word_came(struct rondo_verbs_comm *comm, const struct ibv_wc
 
 static rondo_status completion(struct rondo_verbs_comm *comm, const struct ibv_wc *wc)
 {
+    enum rondo_verbs_kind kind = (enum rondo_verbs_kind)(wc->wr_id >> 32);
     if (wc->status != IBV_WC_SUCCESS) {
-        return rondo_verbs_fail_wc(comm, wc);
+        if (kind == RONDO_VERBS_FLUSH) {
+            comm->requests[(uint32_t)wc->wr_id].failed = 1;
+        }
+        return comm->error != RONDO_SUCCESS ? rondo_verbs_comm_error(comm) : rondo_verbs_fail_wc(comm, wc);
     }
-    switch ((enum rondo_verbs_kind)(wc->wr_id >> 32)) {
+    switch (kind) {
     case RONDO_VERBS_SEND: rondo_verbs_group_done(comm, (uint32_t)wc->wr_id); break;
     case RONDO_VERBS_RECV: return word_came(comm, wc);
     case RONDO_VERBS_CTS: comm->cts_open &= ~(1u << (uint32_t)wc->wr_id); break;
@@ -320,42 +345,55 @@ static rondo_status completion(struct rondo_verbs_comm *comm, const struct ibv_w
     return RONDO_SUCCESS;
 }
 
+/* With the peer gone all is taken that has completed, in whatever order the queue has it: what arrived before counts. */
 rondo_status rondo_verbs_progress(struct rondo_verbs_comm *comm)
 {
     struct ibv_wc wc[POLL];
-    int n = ibv_poll_cq(comm->cq, POLL, wc);
-    if (n < 0) {
-        return strange(comm, "the completion queue cannot be polled");
-    }
-    comm->counts.completions += (uint64_t)n;
-    for (int i = 0; i < n; i++) {
-        RONDO_TRY(completion(comm, &wc[i]));
-    }
+    rondo_status status = RONDO_SUCCESS;
+    int n;
+    do {
+        if ((n = ibv_poll_cq(comm->cq, POLL, wc)) < 0) {
+            return strange(comm, "the completion queue cannot be polled");
+        }
+        comm->counts.completions += (uint64_t)n;
+        for (int i = 0; i < n; i++) {
+            rondo_status one = completion(comm, &wc[i]);
+            status = status == RONDO_SUCCESS ? one : status;
+            if (status != RONDO_SUCCESS && !comm->gone) {
+                return status;
+            }
+        }
+    } while (status != RONDO_SUCCESS && n > 0);
     comm->idle = n > 0 ? 0 : comm->idle + 1;
-    if (comm->idle >= RONDO_VERBS_IDLE) {
+    if (status == RONDO_SUCCESS && comm->idle >= RONDO_VERBS_IDLE) {
         comm->idle = 0;
         return rondo_verbs_events(comm);
     }
-    return RONDO_SUCCESS;
+    return status;
+}
+
+/* A flush is between this card and its own memory: it goes on without the peer. */
+static int goes_on(const struct rondo_verbs_request *request)
+{
+    return request->kind == RONDO_VERBS_FLUSH && request->comm->gone && !request->failed;
 }
 
 rondo_status rondo_verbs_test(void *request_in, int *done, size_t *bytes)
 {
     struct rondo_verbs_request *request = request_in;
     struct rondo_verbs_comm *comm = request->comm;
+    rondo_status status = RONDO_SUCCESS;
     *done = 0;
-    RONDO_TRY(rondo_verbs_comm_error(comm));
     if (!request->done) {
-        RONDO_TRY(rondo_verbs_progress(comm));
+        status = comm->error == RONDO_SUCCESS || goes_on(request) ? rondo_verbs_progress(comm) : rondo_verbs_comm_error(comm);
     }
     if (!request->done) {
-        return RONDO_SUCCESS;
+        return goes_on(request) ? RONDO_SUCCESS : status;
     }
     if (bytes != NULL) {
         memcpy(bytes, request->bytes, (size_t)(request->n + (request->place_bytes > 0)) * sizeof *bytes);
     }
-    comm->in_use[request->kind]--;
-    request->busy = 0;
+    request_give(request);
     *done = 1;
     return RONDO_SUCCESS;
 }

@@ -39,17 +39,36 @@ void rondo_verbs_ends(const struct rondo_verbs_comm *comm, char text[RONDO_VERBS
 
 /* ---- a comm's one error ---- */
 
-rondo_status rondo_verbs_comm_fail(struct rondo_verbs_comm *comm, rondo_status status, const char *fmt, ...)
+static void keep(struct rondo_verbs_comm *comm, rondo_status status, const char *fmt, va_list args)
 {
     if (comm->error == RONDO_SUCCESS) {
-        va_list args;
-        va_start(args, fmt);
         vsnprintf(comm->text, sizeof comm->text, fmt, args);
-        va_end(args);
         comm->error = status;
-        return rondo_fail(status, "%s", comm->text);
     }
-    return rondo_verbs_comm_error(comm);
+}
+
+rondo_status rondo_verbs_comm_fail(struct rondo_verbs_comm *comm, rondo_status status, const char *fmt, ...)
+{
+    int first = comm->error == RONDO_SUCCESS;
+    va_list args;
+    va_start(args, fmt);
+    keep(comm, status, fmt, args);
+    va_end(args);
+    status = rondo_verbs_comm_error(comm);
+    return first ? rondo_fail_aloud(status) : status;
+}
+
+/* An operation's: a receiver's may be nobody's business, as the peer has finished and left. */
+static RONDO_PRINTF(3, 4) rondo_status operation_fail(struct rondo_verbs_comm *comm, rondo_status status, const char *fmt, ...)
+{
+    int first = comm->error == RONDO_SUCCESS;
+    va_list args;
+    va_start(args, fmt);
+    keep(comm, status, fmt, args);
+    va_end(args);
+    status = rondo_verbs_comm_error(comm);
+    comm->gone |= first;
+    return first && comm->is_send ? rondo_fail_aloud(status) : status;
 }
 
 rondo_status rondo_verbs_comm_error(const struct rondo_verbs_comm *comm)
@@ -174,13 +193,13 @@ rondo_status rondo_verbs_fail_wc(struct rondo_verbs_comm *comm, const struct ibv
     comm->shown = lane_of_qpn(comm, wc->qp_num);
     rondo_verbs_ends(comm, ends);
     if (link_is_down(comm, wc->status)) { /* what the card makes of that differs */
-        return rondo_verbs_comm_fail(
-            comm, RONDO_REMOTE_ERROR, "%s failed, %s: the link of %s is down (status %d, %s); check cable and switch",
-            kind < RONDO_COUNTOF(kind_words) ? kind_words[kind] : "work request", ends, comm->port->name, (int)wc->status, words);
+        return operation_fail(comm, RONDO_REMOTE_ERROR, "%s failed, %s: the link of %s is down (status %d, %s); check cable and switch",
+                              kind < RONDO_COUNTOF(kind_words) ? kind_words[kind] : "work request", ends, comm->port->name, (int)wc->status,
+                              words);
     }
-    return rondo_verbs_comm_fail(comm, status, "%s failed, %s: %s (status %d, vendor code %#x); usual cause: %s",
-                                 kind < RONDO_COUNTOF(kind_words) ? kind_words[kind] : "work request", ends, words, (int)wc->status,
-                                 wc->vendor_err, cause);
+    return operation_fail(comm, status, "%s failed, %s: %s (status %d, vendor code %#x); usual cause: %s",
+                          kind < RONDO_COUNTOF(kind_words) ? kind_words[kind] : "work request", ends, words, (int)wc->status,
+                          wc->vendor_err, cause);
 }
 
 /* ---- events ---- */

@@ -50,6 +50,7 @@ struct rondo_net_gdr {
     size_t bytes, stride;
     void *region;
     int flush;               /* of what came */
+    int failed;              /* one did */
     int dirty;               /* something came since the last one began */
     void *request;           /* one is under way */
     uint64_t told, flushing; /* slices that the receiver knows of, and after this flush */
@@ -105,6 +106,7 @@ struct rondo_net_end {
     size_t offset;             /* there */
     struct rondo_pxn_use *pxn; /* of a sender that goes through a relay; NULL: by its own device */
     char via[64];
+    int logged; /* text: why it failed */
     char text[RONDO_ERROR_TEXT];
 };
 

@@ -45,9 +45,18 @@ static void end_failed(struct rondo_net_end *end, rondo_status status)
     end->failed = status;
     memcpy(end->text, rondo_error_text(), sizeof(end->text));
     end->text[sizeof(end->text) - 1] = '\0';
+    end->logged = rondo_error_logged();
 }
 
-static rondo_status end_error(const struct rondo_net_end *end) { return rondo_fail(end->failed, "%s", end->text); }
+static rondo_status end_error(struct rondo_net_end *end)
+{
+    rondo_status status = rondo_fail_quiet(end->failed, "%s", end->text);
+    if (!end->logged) {
+        end->logged = 1;
+        rondo_fail_aloud(status);
+    }
+    return status;
+}
 
 /* ---- sending ---- */
 
@@ -218,7 +227,21 @@ static rondo_status receive_turn(struct rondo_net_end *end, uint64_t head, int *
         }
     }
     conn->wanted = end->gpu ? conn->wanted : 0;
-    return end->gdr.flush ? rondo_net_flush(end, moved) : RONDO_SUCCESS;
+    return RONDO_SUCCESS;
+}
+
+/* Slices that have come and that the GPU is not told of yet: an error counts after them. @return whether there are any left. */
+static int is_flushing(struct rondo_net_end *end, int *moved)
+{
+    if (!end->gdr.flush || end->gdr.failed || end->gdr.told == end->done) {
+        return 0;
+    }
+    rondo_status status = rondo_net_flush(end, moved);
+    if (status != RONDO_SUCCESS) {
+        end->gdr.failed = 1;
+        end_failed(end, status);
+    }
+    return !end->gdr.failed && end->gdr.told < end->done;
 }
 
 /* ---- the turn ---- */
@@ -242,13 +265,15 @@ rondo_status rondo_net_end_turn(struct rondo_net_end *end, int is_send, int *bus
     if (!open && !waited && (is_send || !end->gpu)) {
         return RONDO_SUCCESS;
     }
-    if (end->failed != RONDO_SUCCESS) {
-        return waited ? end_error(end) : RONDO_SUCCESS;
+    if (end->failed == RONDO_SUCCESS) {
+        status = is_send ? send_turn(end, word, moved) : receive_turn(end, word, moved);
+        if (status != RONDO_SUCCESS) {
+            end_failed(end, status);
+        }
     }
-    status = is_send ? send_turn(end, word, moved) : receive_turn(end, word, moved);
-    if (status != RONDO_SUCCESS) {
-        end_failed(end, status);
-        return waited ? status : RONDO_SUCCESS;
+    int flushing = !is_send && is_flushing(end, moved);
+    if (end->failed != RONDO_SUCCESS) {
+        return waited && !flushing ? end_error(end) : RONDO_SUCCESS;
     }
     *busy |= is_open(end, is_send, word);
     return RONDO_SUCCESS;
