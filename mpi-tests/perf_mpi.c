@@ -62,7 +62,11 @@ void perf_mpi_run(const struct test_call *call, const void *send, void *recv, in
     } else if (strcmp(name, "barrier") == 0) {
         MPI_Barrier(MPI_COMM_WORLD);
     } else if (strcmp(name, "broadcast") == 0) {
-        MPI_Bcast(call->rank == root && !inplace ? (void *)send : recv, count, type, root, MPI_COMM_WORLD);
+        int copies = call->rank == root && !inplace; /* MPI knows one buffer only: the root has its result when it has copied it */
+        MPI_Bcast(copies ? (void *)send : recv, count, type, root, MPI_COMM_WORLD);
+        if (copies) {
+            memcpy(recv, send, call->count * test_types[call->type].size);
+        }
     } else if (strcmp(name, "all_gather") == 0) {
         MPI_Allgather(inplace ? MPI_IN_PLACE : send, count, type, recv, count, type, MPI_COMM_WORLD);
     } else if (strcmp(name, "all_to_all") == 0) {

@@ -139,15 +139,28 @@ static void fill_work(struct rondo_ctx *ctx, struct rondo_run *run, const struct
     rondo_plan_cut(ctx, w, t, run->schedule->map, channel, choice->nchannels);
 }
 
+/* Where buffers are ordinary memory, and choice[1] is what runs else. */
+static uint8_t kernel_copies(const struct rondo_ctx *ctx, const struct rondo_task *t, const struct rondo_choice choice[2])
+{
+    int mode = (int)rondo_params()->cma;
+    if (mode != RONDO_CMA_AUTO) {
+        return mode == RONDO_CMA_ALWAYS ? RONDO_KERNEL_ALWAYS : RONDO_KERNEL_NEVER;
+    }
+    for (int in_place = 0; in_place < 2; in_place++) {
+        if (rondo_cma_cost_us(&ctx->layout, (enum rondo_algo)choice[0].algo, (enum rondo_coll)t->coll, rondo_task_bytes(t), in_place) <
+            choice[1].us) {
+            return in_place ? RONDO_KERNEL_IN_PLACE : RONDO_KERNEL_ALWAYS;
+        }
+    }
+    return RONDO_KERNEL_NEVER;
+}
+
 /* Run `at` of a call's. */
 static void fill_run(struct rondo_ctx *ctx, struct rondo_run *run, const struct rondo_task *t, const struct rondo_choice choice[2], int at)
 {
     int other = at >= choice[0].nchannels;
     fill_work(ctx, run, t, &choice[other], other ? at - choice[0].nchannels : at);
-    run->work.cma = rondo_params()->cma == RONDO_CMA_ALWAYS ||
-                    (rondo_params()->cma == RONDO_CMA_AUTO &&
-                     rondo_cma_cost_us(&ctx->layout, (enum rondo_algo)choice[0].algo, (enum rondo_coll)t->coll, rondo_task_bytes(t)) <
-                         choice[1].us);
+    run->work.cma = kernel_copies(ctx, t, choice);
     run->gate = other ? at : 0;
 }
 

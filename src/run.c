@@ -9,7 +9,7 @@
 #include "comm.h"
 
 /* A turn that looks at a socket is a system call: so many of them are a spin of some length. */
-enum { SPINS = 2000, NET_SPINS = 64, FIRST_STALL_CHECK = 8, OTHER_STALL_CHECKS = 4096, AFAR_STALL_CHECKS = 256 };
+enum { QUICK_LOOKS = 200, SPINS = 2000, NET_SPINS = 64, FIRST_STALL_CHECK = 8, OTHER_STALL_CHECKS = 4096, AFAR_STALL_CHECKS = 256 };
 static const int64_t linger_ns = 3000000000; /* a slice takes a millisecond at most */
 
 void rondo_call_text(const struct rondo_call *call, char *text, size_t size)
@@ -384,6 +384,28 @@ static void calls_end(struct rondo_ctx *ctx, uint64_t first, uint64_t last)
     }
 }
 
+/* A call that is made again. What is small passes over the board, mostly while this rank looks. */
+static rondo_status run_cached(struct rondo_ctx *ctx, struct rondo_cached *cached)
+{
+    struct rondo_plan *plan = &ctx->direct;
+    rondo_status status = RONDO_SUCCESS;
+    int ended = 0;
+    if (cached->nruns == 1 && ctx->net.proxied == 0 && ctx->exec_ops->quick != NULL) {
+        ended = ctx->exec_ops->quick(ctx->exec, cached->runs, ctx->policy.spins > 0 && ctx->crowded == 0 ? QUICK_LOOKS : 0, &status);
+    }
+    if (RONDO_UNLIKELY(ended < 0)) {
+        return rondo_ctx_drop(ctx, rondo_ctx_fail(ctx, status, -1));
+    }
+    if (ended == 0) {
+        plan->open = cached->nruns;
+        ctx->exec_ops->submit(ctx->exec, cached->runs, cached->nruns);
+        RONDO_TRY(rondo_ctx_wait(ctx, &plan->open));
+    }
+    RONDO_TRY(rondo_plan_compare(ctx, cached->runs, cached->nruns));
+    rondo_control_call_end(ctx->control, ctx->seq);
+    return RONDO_SUCCESS;
+}
+
 static rondo_status run_plan(struct rondo_ctx *ctx, const struct rondo_task *task)
 {
     struct rondo_plan *plan = &ctx->direct;
@@ -408,14 +430,7 @@ rondo_status rondo_task_run(struct rondo_task *task)
     RONDO_TRY(rondo_fault("call", ctx->rank, ctx->seq + 1));
     status = rondo_plan_cached(ctx, task, &cached);
     if (RONDO_LIKELY(status == RONDO_SUCCESS && cached != NULL)) {
-        plan->open = cached->nruns;
-        ctx->exec_ops->submit(ctx->exec, cached->runs, cached->nruns);
-        status = rondo_ctx_wait(ctx, &plan->open);
-        if (RONDO_LIKELY(status == RONDO_SUCCESS)) {
-            status = rondo_plan_compare(ctx, cached->runs, cached->nruns);
-            rondo_control_call_end(ctx->control, ctx->seq);
-        }
-        return status;
+        return run_cached(ctx, cached);
     }
     if (status == RONDO_SUCCESS) {
         status = run_plan(ctx, task);

@@ -201,13 +201,13 @@ static void the_kernel_copies_what_is_large(void **state)
     struct rondo_layout l = some_layout(2, 1), crowded;
     (void)state;
     for (size_t bytes = 8; bytes <= BIG; bytes *= 2) {
-        double cma = rondo_cma_cost_us(&l, RONDO_ALGO_TWOSHOT, RONDO_COLL_ALL_REDUCE, bytes),
+        double cma = rondo_cma_cost_us(&l, RONDO_ALGO_TWOSHOT, RONDO_COLL_ALL_REDUCE, bytes, 0),
                ring = us_of(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, 1, bytes);
         assert_true(bytes > 16384 || cma > ring);
         assert_true(bytes < 1 << 20 || cma < ring);
         crowded = l;
         crowded.model.ranks_per_core = 2;
-        assert_true(rondo_cma_cost_us(&crowded, RONDO_ALGO_TWOSHOT, RONDO_COLL_ALL_REDUCE, bytes) > 2 * cma - 1);
+        assert_true(rondo_cma_cost_us(&crowded, RONDO_ALGO_TWOSHOT, RONDO_COLL_ALL_REDUCE, bytes, 0) > 2 * cma - 1);
     }
 }
 
@@ -231,12 +231,12 @@ static void far_cores_copy_by_the_kernel_earlier(void **state)
         const struct rondo_layout *l = i == 0 ? &near : &far;
         for (size_t bytes = 1024; first[i] == 0; bytes *= 2) {
             double ring = us_of(l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, 1, bytes);
-            first[i] = rondo_cma_cost_us(l, RONDO_ALGO_TWOSHOT, RONDO_COLL_ALL_REDUCE, bytes) < ring ? bytes : 0;
+            first[i] = rondo_cma_cost_us(l, RONDO_ALGO_TWOSHOT, RONDO_COLL_ALL_REDUCE, bytes, 0) < ring ? bytes : 0;
         }
     }
     assert_true(first[1] <= 32768 && first[1] * 4 <= first[0]);
     assert_true(us_of(&far, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TWOSHOT, RONDO_PROTO_SIMPLE, 1, 1 << 20) <
-                rondo_cma_cost_us(&far, RONDO_ALGO_TWOSHOT, RONDO_COLL_ALL_REDUCE, 1 << 20));
+                rondo_cma_cost_us(&far, RONDO_ALGO_TWOSHOT, RONDO_COLL_ALL_REDUCE, 1 << 20, 0));
 }
 
 static void many_ranks_and_few_bytes_are_a_tree(void **state)

@@ -47,6 +47,8 @@ struct rank {
 struct world {
     int n, ncalls;
     enum memory memory;
+    int only_in_place; /* the kernel copies nothing else */
+    int apart;         /* local rank that is out of place in every call, plus 1; 0: none */
     struct rank rank[MOST_RANKS];
     uint8_t *places;
     size_t counts[MOST_RANKS], displs[MOST_RANKS];
@@ -159,7 +161,8 @@ static float *recv_of(const struct rank *r, const struct call *c)
 }
 static const float *send_of(const struct rank *r, const struct call *c)
 {
-    return !c->in_place || scatters(c) ? r->in : r->out + (gathers(c) ? place_of(r->world, c, r->rank) : 0);
+    return !c->in_place || scatters(c) || r->world->apart == r->rank + 1 ? r->in
+                                                                         : r->out + (gathers(c) ? place_of(r->world, c, r->rank) : 0);
 }
 
 static void fill_work(struct rank *r, struct rondo_work *w, const struct call *c, int number, size_t *counts)
@@ -171,7 +174,7 @@ static void fill_work(struct rank *r, struct rondo_work *w, const struct call *c
     w->reduce = RONDO_REDUCE_SUM;
     w->divide = (uint8_t)c->divide;
     w->stream = number % 3 == 0;
-    w->cma = world->memory == KERNEL;
+    w->cma = world->memory != KERNEL ? RONDO_KERNEL_NEVER : world->only_in_place ? RONDO_KERNEL_IN_PLACE : RONDO_KERNEL_ALWAYS;
     w->seq = (uint64_t)number + 1;
     w->call_word = rondo_call_word(w->seq, c->count * 31 + (uint64_t)c->coll);
     w->in = (const uint8_t *)send_of(r, c);
@@ -472,6 +475,32 @@ static void where_one_may_not_nobody_does(void **state)
     world_free(w);
 }
 
+/* In place on all ranks: where that decides; calls out of place between them do not make ranks ask less. */
+static void where_only_calls_in_place_pay_all_ranks_are(void **state)
+{
+    (void)state;
+    for (int apart = 0; apart < 3; apart++) {
+        struct world *w = world_new(3, KERNEL);
+        w->only_in_place = 1;
+        w->apart = apart;
+        w->ncalls = NCALLS;
+        for (int k = 0; k < w->ncalls; k++) {
+            w->call[k] = (struct call){ .coll = RONDO_COLL_ALL_REDUCE, .count = 500, .in_place = k % 8 == 7 };
+        }
+        for (int done = 0; done != 7;) {
+            for (int i = 0; i < 3; i++) {
+                int moved = 0;
+                done |= turn(&w->rank[i], &moved) << i;
+            }
+        }
+        for (int i = 0; i < 3; i++) {
+            assert_string_equal(w->rank[i].wrong, "");
+            assert_int_equal(w->rank[i].carried[RONDO_DIRECT], apart == 0 ? NCALLS / 8 : 0);
+        }
+        world_free(w);
+    }
+}
+
 /* A peer that is gone when its memory is wanted. */
 static void a_process_that_ended_is_an_error(void **state)
 {
@@ -638,6 +667,7 @@ int main(void)
         cmocka_unit_test(processes_map_one_anothers_memory),
         cmocka_unit_test(what_one_process_cannot_map_is_for_others),
         cmocka_unit_test(where_one_may_not_nobody_does),
+        cmocka_unit_test(where_only_calls_in_place_pay_all_ranks_are),
         cmocka_unit_test(a_process_that_ended_is_an_error),
         cmocka_unit_test(who_is_refused_asks_less),
         cmocka_unit_test(the_table_is_bounded_and_the_same),

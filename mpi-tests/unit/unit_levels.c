@@ -449,11 +449,11 @@ static void nested_is_for_groups_of_several_ranks(const struct rondo_layout *lay
     for (size_t bytes = 8; bytes <= 64 << 20; bytes *= 8) {
         double us = rondo_nested_cost_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, bytes, 4096);
         assert_true(us > last && us < rondo_nested_cost_us(&crowded, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, bytes, 4096));
-        assert_true(us < rondo_cma_cost_us(&l, RONDO_ALGO_NESTED, RONDO_COLL_ALL_REDUCE, bytes));
+        assert_true(us < rondo_cma_cost_us(&l, RONDO_ALGO_NESTED, RONDO_COLL_ALL_REDUCE, bytes, 0));
         last = us;
     }
-    assert_true(rondo_cma_cost_us(&l, RONDO_ALGO_NESTED, RONDO_COLL_ALL_REDUCE, 64 << 20) <
-                rondo_cma_cost_us(&l, RONDO_ALGO_TWOSHOT, RONDO_COLL_ALL_REDUCE, 64 << 20));
+    assert_true(rondo_cma_cost_us(&l, RONDO_ALGO_NESTED, RONDO_COLL_ALL_REDUCE, 64 << 20, 0) <
+                rondo_cma_cost_us(&l, RONDO_ALGO_TWOSHOT, RONDO_COLL_ALL_REDUCE, 64 << 20, 0));
     l.model.levels.several = 1;
     assert_true(rondo_nested_cost_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, 64, 4096) < 0);
     assert_int_equal(rondo_allowed_parse(&allowed, "", ""), RONDO_SUCCESS);

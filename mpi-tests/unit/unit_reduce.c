@@ -416,6 +416,47 @@ static void copies_are_exact_at_any_alignment(void **state)
     }
 }
 
+/* Targets whose lines begin together or not, elements that lie across lines, with what is kept and without. */
+static void reductions_past_the_caches_are_those_through_them(void **state)
+{
+    static uint8_t want[ROOM], kept[ROOM + 64];
+    (void)state;
+    for (size_t i = 0; i < 2000; i++) {
+        const rondo_dtype type = (rondo_dtype)(i % RONDO_NUM_DTYPES);
+        const enum rondo_reduce op = (enum rondo_reduce)(draw() % RONDO_NUM_REDUCES);
+        const size_t elem = rondo_dtype_size(type), n = i < 300 ? i : draw() % (MAX_COUNT - 64), bytes = n * elem,
+                     step = draw() % 3 == 0 ? 1 : elem;
+        const void *srcs[MAX_SOURCES];
+        uint8_t *dsts[MAX_SOURCES], *keep_at = draw() % 2 == 0 ? kept + draw() % 64 : NULL;
+        struct rondo_reduction what = { type, op, draw() % 3 == 0 ? 3 : 0, 1 + (int)(draw() % (MAX_SOURCES / 2)), srcs };
+        const int ndsts = 1 + (int)(draw() % (MAX_SOURCES - (size_t)what.nsrcs)), same = draw() % 4 != 0;
+        const size_t off = 64 + draw() % 64 / step * step;
+        for (int k = 0; k < MAX_SOURCES; k++) {
+            if (k < what.nsrcs) {
+                srcs[k] = memory[k] + draw() % 32;
+                for (size_t e = 0; e < n; e++) {
+                    element_set((uint8_t *)(uintptr_t)srcs[k], e, types[type].bits, random_element(&types[type]));
+                }
+            } else {
+                memset(memory[k], 0x5a, bytes + 200);
+                dsts[k - what.nsrcs] = memory[k] + (same ? off : 64 + draw() % 64) + (64 - (uintptr_t)memory[k] % 64) % 64;
+            }
+        }
+        rondo_reduce_get(type, op)(want, srcs, what.nsrcs, n);
+        if (what.divisor != 0) {
+            rondo_divide(want, n, type, what.divisor);
+        }
+        rondo_reduce_past(&what, dsts, ndsts, keep_at, n);
+        for (int k = 0; k < ndsts; k++) {
+            check_span(isas[0], type, dsts[k], want, n, "past the caches");
+            assert_true(dsts[k][-1] == 0x5a && dsts[k][bytes] == 0x5a);
+        }
+        if (keep_at != NULL) {
+            check_span(isas[0], type, keep_at, want, n, "kept");
+        }
+    }
+}
+
 /* The choice is made once in a process: asked in a child. */
 static void check_cap(const char *cap, const char *chosen)
 {
@@ -456,6 +497,7 @@ int main(void)
         cmocka_unit_test(quotients_truncate_towards_zero_or_round_once),
         cmocka_unit_test(premultiplied_elements_are_products_with_the_scalar),
         cmocka_unit_test(copies_are_exact_at_any_alignment),
+        cmocka_unit_test(reductions_past_the_caches_are_those_through_them),
     };
     const char *text = getenv("RONDO_TEST_SEED");
     fill_values();

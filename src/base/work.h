@@ -19,6 +19,8 @@ struct rondo_seat {
     int32_t nlevels; /* nested: of groups in which the node's ranks stand (base/nest.h) */
 };
 
+enum rondo_kernel_copies { RONDO_KERNEL_NEVER, RONDO_KERNEL_ALWAYS, RONDO_KERNEL_IN_PLACE /* where the call is in place on all ranks */ };
+
 enum { RONDO_PREMUL_DEVICE = 2 }; /* premul of a plan only: scalar is the device address of one, which a launch fetches */
 
 struct rondo_work {
@@ -27,7 +29,7 @@ struct rondo_work {
     uint8_t premul;                           /* 1: this rank's input is multiplied by scalar */
     uint8_t divide;                           /* the finished sum is divided by nranks (avg) */
     uint8_t elem_bytes;
-    uint8_t cma;                   /* two-shot: on ordinary memory the kernel may copy between processes */
+    uint8_t cma;                   /* two-shot, ordinary memory: may the kernel copy between processes? enum rondo_kernel_copies */
     uint8_t stream;                /* the output is larger than the caches: store it past them */
     uint8_t in_region, out_region; /* two-shot on a GPU: where its buffers lie among those that peers reach (kern/launch.h); 0: elsewhere */
     uint32_t call_word;            /* of the call, for the first slice on each conn */

@@ -101,7 +101,7 @@ rondo_status rondo_cost_choose_other(const struct rondo_layout *layout, const st
                                      size_t bytes, size_t board, enum rondo_algo without, int rank_order, struct rondo_choice *choice);
 
 /** The time of an algorithm that opens buffers where the kernel copies between processes; the table's row is for buffers that are mapped. */
-double rondo_cma_cost_us(const struct rondo_layout *layout, enum rondo_algo algo, enum rondo_coll coll, size_t bytes);
+double rondo_cma_cost_us(const struct rondo_layout *layout, enum rondo_algo algo, enum rondo_coll coll, size_t bytes, int in_place);
 
 /** Elements that a nested work moves at once: what a rank holds of them stays in its caches until it is needed again. */
 size_t rondo_nested_chunk(const struct rondo_layout *layout, uint32_t elem_bytes);

@@ -346,16 +346,16 @@ static int nested_terms(const struct rondo_layout *layout, enum rondo_coll coll,
     return 1;
 }
 
-/* With more ranks than cores the kernel's copies cost so much more than those of conns (measured: 4 ranks on 2 cores). */
+/* With more ranks than cores the kernel's copies cost so much more than those of conns (measured: 4 ranks on 2 cores), but for an all_reduce in place. */
 static const double cma_crowded = 1.4;
 
-double rondo_cma_cost_us(const struct rondo_layout *layout, enum rondo_algo algo, enum rondo_coll coll, size_t bytes)
+double rondo_cma_cost_us(const struct rondo_layout *layout, enum rondo_algo algo, enum rondo_coll coll, size_t bytes, int in_place)
 {
     const struct rondo_model *m = &layout->model;
     int nested = algo == RONDO_ALGO_NESTED;
     double n = layout->nranks, calls = 2 * (n - 1); /* what more of them cost for many bytes is in the bandwidth */
     double copied = twoshot_passes[rondo_coll_scheduled_as(coll)].kernel * 2 * (n - 1) / n * (double)bytes;
-    double crowded = layout->model.ranks_per_core > 1 ? cma_crowded * turns(layout) : 1;
+    double crowded = layout->model.ranks_per_core > 1 ? (in_place && coll == RONDO_COLL_ALL_REDUCE ? 1 : cma_crowded) * turns(layout) : 1;
     double hops = nested ? nested_hops(layout, (double)bytes) : m->board_us * n * mean_of_all(m, 0);
     double copy = nested ? 2 * nested_passes(layout) * (double)bytes : copied * mean_of_all(m, 1);
     double between = nested ? nested_between(m, (double)bytes) : between_groups(layout, copied / 2 / n);

@@ -17,6 +17,7 @@ struct rondo_place {
 struct rondo_direct_post {
     struct rondo_place buffer[RONDO_NUM_BUFFERS];
     uint32_t open, notes; /* bit per buffer: others reach it, or need not; a note follows */
+    uint32_t in_place;    /* input and output are one */
 };
 
 /* A segment that ranks of the communicator have told of: the same entries on all ranks. */

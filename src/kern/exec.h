@@ -68,6 +68,9 @@ struct rondo_exec_ops {
     rondo_status (*open)(struct rondo_exec **exec, int nlanes, int max_sources, const struct rondo_exec_owner *owner);
     /* Append to the lanes; takes no ownership; never blocks, never allocates. */
     void (*submit)(struct rondo_exec *exec, struct rondo_run *runs, int n);
+    /* A run that waits for others once at most (one-shot), instead of submitting it: without a lane, and with so many looks for the others without a pause. @return 1: it has ended (*open is as it was), 0: submit it, as it
+     * is by now, -1: *status is an error. NULL: submit all. */
+    int (*quick)(struct rondo_exec *exec, struct rondo_run *run, int looks, rondo_status *status);
     /* Advance every lane as far as it goes. *moved is set when anything did. An error is final for the executor. */
     rondo_status (*turn)(struct rondo_exec *exec, int *moved);
     /* Forget all runs (abort), for good: none is touched again; every *open becomes 0. Other ranks leave their buffers alone from then on: waits until they have finished the slice they are at. */

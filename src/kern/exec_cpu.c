@@ -466,6 +466,18 @@ static int advance_run(struct rondo_exec *exec, struct rondo_run *run, rondo_sta
     return ended;
 }
 
+static int exec_cpu_quick(struct rondo_exec *exec, struct rondo_run *run, int looks, rondo_status *status)
+{
+    int moved, ended;
+    if (exec->nactive > 0 || run->work.algo != RONDO_ALGO_ONESHOT || run->gate > 0) {
+        return 0;
+    }
+    exec->looks = looks;
+    ended = advance_flow(exec, run, 0, status, &moved);
+    exec->looks = 0;
+    return ended;
+}
+
 static rondo_status exec_cpu_turn(struct rondo_exec *exec, int *moved)
 {
     rondo_status status = RONDO_SUCCESS;
@@ -563,6 +575,7 @@ const struct rondo_exec_ops rondo_exec_cpu = {
     .name = "cpu",
     .open = exec_cpu_open,
     .submit = exec_cpu_submit,
+    .quick = exec_cpu_quick,
     .turn = exec_cpu_turn,
     .drop = exec_cpu_drop,
     .describe = exec_cpu_describe,

@@ -3,6 +3,7 @@
 #define RONDO_KERN_EXEC_CPU_H
 
 #include "kern/exec.h"
+#include "kern/reduce.h"
 
 /* A tile is what passes from sources to several destinations while it lies in the first-level cache: whole LL units, whole LL128 lines. */
 enum { RONDO_TILE_BYTES = 7680, RONDO_MAX_SOURCES = RONDO_TREE_FAN + 1 };
@@ -19,6 +20,7 @@ struct rondo_exec {
     const void **sources; /* board, open buffers: a pointer per rank */
     uint8_t **targets;    /* open buffers: the same */
     int max_sources;
+    int looks;                         /* at a board's word that is not there yet, before a step counts as blocked */
     uint8_t (*tile)[RONDO_TILE_BYTES]; /* RONDO_MAX_SOURCES + 1 of them */
 };
 
@@ -37,6 +39,16 @@ int rondo_board_enter(const struct rondo_board *board);
 void rondo_board_leave(const struct rondo_board *board);
 /** This rank takes its buffers back, for good: once it returns nobody touches them, but for those that the owner does not wait for (exec.h). */
 void rondo_board_revoke(const struct rondo_board *board, const struct rondo_exec_owner *owner);
+/** The word at a place of the board: as soon as it is `op`'s, or when it is looked at no more. */
+static inline uint64_t rondo_board_look(struct rondo_exec *exec, const uint8_t *place, uint32_t op)
+{
+    uint64_t word = __atomic_load_n((const uint64_t *)(const void *)place, __ATOMIC_ACQUIRE);
+    while (RONDO_UNLIKELY((uint32_t)word != op && exec->looks > 0)) {
+        exec->looks--;
+        word = __atomic_load_n((const uint64_t *)(const void *)place, __ATOMIC_ACQUIRE);
+    }
+    return word;
+}
 /** Say how far this rank has come in the call under way, to those who look: what it wrote before is seen then. 0 before OPEN's post. */
 void rondo_board_tell(const struct rondo_board *board, uint32_t count);
 /** Has a rank come so far? */
@@ -49,6 +61,17 @@ int rondo_receive_all(struct rondo_exec *exec, const struct rondo_work *w, struc
 
 enum { RONDO_DIRECT_ACTS = RONDO_OPEN | RONDO_CLOSE | RONDO_PULL | RONDO_PULL_ROOT | RONDO_GROUPS };
 int rondo_direct_step(struct rondo_exec *exec, struct rondo_run *run, struct rondo_flow *flow, rondo_status *status, int *moved);
+/** Are results stored past the caches? Not in place: what was just read is in the caches already. */
+static inline int rondo_past_caches(const struct rondo_work *w) { return w->stream && w->in != w->out; }
+/** The work's, of n ranks' exec->sources. */
+static inline struct rondo_reduction rondo_work_reduction(struct rondo_exec *exec, const struct rondo_work *w, int n)
+{
+    return (struct rondo_reduction){ .type = (rondo_dtype)w->dtype,
+                                     .op = (enum rondo_reduce)w->reduce,
+                                     .divisor = w->divide ? w->seat.nranks : 0,
+                                     .nsrcs = n,
+                                     .srcs = exec->sources };
+}
 /** A move with GROUPS (exec_cpu_nested.c). flow->done: blocks passed; flow->unit: the local rank that is waited for. */
 int rondo_nested_move(struct rondo_exec *exec, struct rondo_run *run, struct rondo_flow *flow, rondo_status *status, int *moved);
 

@@ -37,7 +37,7 @@ int rondo_board_wait(struct rondo_exec *exec, const struct rondo_work *w, struct
     const struct rondo_board *board = w->board;
     for (; flow->unit < (size_t)board->nranks; flow->unit++) {
         const uint8_t *place = rondo_board_place(board, board->op, (int)flow->unit);
-        uint64_t word = __atomic_load_n((const uint64_t *)(const void *)place, __ATOMIC_ACQUIRE);
+        uint64_t word = rondo_board_look(exec, place, board->op);
         if ((uint32_t)word != board->op) {
             return 0;
         }
@@ -184,7 +184,7 @@ static int wait_rooted(struct rondo_exec *exec, const struct rondo_work *w, stru
         if (w->coll == RONDO_COLL_BROADCAST && r != w->seat.root) {
             continue;
         }
-        word = rooted_word(board, board->rooted, r);
+        word = rondo_board_look(exec, rondo_board_rooted(board, board->rooted, r), board->rooted);
         if ((uint32_t)word != board->rooted || word == 0) { /* 0: fresh memory; no call word is */
             return 0;
         }

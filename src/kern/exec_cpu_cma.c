@@ -8,7 +8,7 @@
 #include "kern/exec_cpu.h"
 #include "kern/reduce.h"
 
-enum { SCRATCH_BYTES = 512 << 10, MOST_CHUNK = 64 << 10, LEAST_CHUNK = 4 << 10, PROBE_BYTES = 8 };
+enum { SCRATCH_BYTES = 512 << 10, MOST_CHUNK = 128 << 10, LEAST_CHUNK = 4 << 10, PROBE_BYTES = 8 };
 
 size_t rondo_cma_chunk(const struct rondo_direct *d)
 {
@@ -77,7 +77,7 @@ static int reduce_chunk(struct rondo_exec *exec, const struct rondo_work *w, con
 {
     struct rondo_direct *d = w->direct;
     size_t from = flow->in * w->elem_bytes + at, to = flow->out * w->elem_bytes + at, chunk = rondo_cma_chunk(d);
-    uint8_t *first;
+    uint8_t *own = d->scratch + (size_t)d->index * chunk, *first = w->out + to;
     for (int r = 0; r < d->nlocal; r++) {
         uint8_t *scratch = d->scratch + (size_t)r * chunk;
         exec->sources[r] = r == d->index ? d->in[r] + from : scratch;
@@ -85,8 +85,13 @@ static int reduce_chunk(struct rondo_exec *exec, const struct rondo_work *w, con
             return 0;
         }
     }
+    if ((flow->step.act & RONDO_PUSH) && rondo_past_caches(w)) { /* the others' results are copied from what lies in the caches */
+        struct rondo_reduction what = rondo_work_reduction(exec, w, d->nlocal);
+        rondo_reduce_past(&what, &first, 1, own, bytes / w->elem_bytes);
+        return give(w, flow->step.act, to, own, d->index, NULL, bytes, status);
+    }
     /* A reduction for the root alone is made in this rank's scratch. */
-    first = (flow->step.act & RONDO_PUSH_ROOT) && w->seat.index != w->seat.root ? d->scratch + (size_t)d->index * chunk : w->out + to;
+    first = (flow->step.act & RONDO_PUSH_ROOT) && w->seat.index != w->seat.root ? own : first;
     rondo_reduce_get((rondo_dtype)w->dtype, (enum rondo_reduce)w->reduce)(first, exec->sources, d->nlocal, bytes / w->elem_bytes);
     if (w->divide) {
         rondo_divide(first, bytes / w->elem_bytes, (rondo_dtype)w->dtype, w->seat.nranks);

@@ -83,6 +83,7 @@ static void ask(const struct rondo_run *run)
     uint32_t needs = rondo_twoshot_needs(move_of(run), w->seat.index == w->seat.root) | (uint32_t)is_swapped(w) << RONDO_BUFFER_OUT;
     struct message m;
     memset(&m.post, 0, sizeof(m.post));
+    m.post.in_place = w->in == w->out;
     w->direct->ncalls++;
     if (move_of(run) & RONDO_GROUPS) {
         rondo_board_tell(w->board, 0); /* nobody looks: all have closed the call before */
@@ -99,12 +100,14 @@ static void ask(const struct rondo_run *run)
 }
 
 /* Keep what everyone has posted; the board is needed again. @return 1: all are open as far as their owners can say. */
-static int collect(struct rondo_exec *exec, struct rondo_direct *d, int *notes)
+static int collect(struct rondo_exec *exec, struct rondo_direct *d, int *notes, int *in_place)
 {
     int open = 1;
     *notes = 0;
+    *in_place = 1;
     for (int r = 0; r < d->nlocal; r++) {
         memcpy(&d->post[r], exec->sources[r], sizeof(d->post[r]));
+        *in_place &= d->post[r].in_place != 0;
         open &= d->post[r].open == (1u << RONDO_NUM_BUFFERS) - 1;
         *notes |= d->post[r].notes != 0;
     }
@@ -233,7 +236,9 @@ static int all_told(struct rondo_exec *exec, struct rondo_direct *d)
 
 static int for_others(struct rondo_run *run)
 {
-    rondo_direct_learn(kind_of(&run->work), 1);
+    if (run->work.cma != RONDO_KERNEL_IN_PLACE) { /* the next one may be; and asking is nothing beside what it moves */
+        rondo_direct_learn(kind_of(&run->work), 1);
+    }
     run->verdict = RONDO_FOR_OTHERS;
     return 1;
 }
@@ -250,9 +255,10 @@ static int opened(struct rondo_run *run, struct rondo_flow *flow, rondo_status *
 static int answered(struct rondo_exec *exec, struct rondo_run *run, struct rondo_flow *flow, rondo_status *status)
 {
     struct rondo_direct *d = run->work.direct;
-    int notes, mapped = collect(exec, d, &notes);
+    int notes, in_place, mapped = collect(exec, d, &notes, &in_place);
+    int copies = run->work.cma == RONDO_KERNEL_IN_PLACE ? in_place : run->work.cma != RONDO_KERNEL_NEVER;
     d->reach = mapped ? RONDO_REACH_MAPPED : RONDO_REACH_CMA;
-    if (!mapped && (!run->work.cma || d->cma == RONDO_CMA_REFUSED)) {
+    if (!mapped && (!copies || d->cma == RONDO_CMA_REFUSED)) {
         return for_others(run);
     }
     if (mapped ? !notes : d->cma == RONDO_CMA_WORKS) {
@@ -306,29 +312,33 @@ static int targets(const struct rondo_work *w, uint32_t act, size_t at, uint8_t 
     return n;
 }
 
-/* Not in place: what was just read is in the caches already. */
-static int past_caches(const struct rondo_work *w) { return w->stream && w->in != w->out; }
-
 static void reduce_slice(struct rondo_exec *exec, const struct rondo_work *w, const struct rondo_flow *flow, size_t n)
 {
     const struct rondo_direct *d = w->direct;
     size_t from = (flow->in + flow->done) * w->elem_bytes, to = (flow->out + flow->done) * w->elem_bytes, bytes = n * w->elem_bytes;
     rondo_reduce_fn *reduce = rondo_reduce_get((rondo_dtype)w->dtype, (enum rondo_reduce)w->reduce);
     int ndst = targets(w, flow->step.act, to, exec->targets);
-    int past = past_caches(w);
-    size_t tile = ndst == 1 && !past && !w->divide ? bytes : RONDO_TILE_BYTES;
+    size_t tile = ndst == 1 && !w->divide ? bytes : RONDO_TILE_BYTES;
+    for (int r = 0; r < d->nlocal; r++) {
+        exec->sources[r] = d->in[r] + from;
+    }
+    if (rondo_past_caches(w)) {
+        struct rondo_reduction what = rondo_work_reduction(exec, w, d->nlocal);
+        rondo_reduce_past(&what, exec->targets, ndst, NULL, n);
+        return;
+    }
     for (size_t at = 0; at < bytes; at += tile) {
         size_t here = rondo_min_size(tile, bytes - at);
-        uint8_t *first = past ? exec->tile[0] : exec->targets[0] + at;
-        for (int r = 0; r < d->nlocal; r++) {
-            exec->sources[r] = d->in[r] + from + at;
-        }
+        uint8_t *first = exec->targets[0] + at;
         reduce(first, exec->sources, d->nlocal, here / w->elem_bytes);
         if (w->divide) {
             rondo_divide(first, here / w->elem_bytes, (rondo_dtype)w->dtype, w->seat.nranks);
         }
-        for (int i = past ? 0 : 1; i < ndst; i++) {
-            rondo_copy(exec->targets[i] + at, first, here, past);
+        for (int i = 1; i < ndst; i++) {
+            rondo_copy(exec->targets[i] + at, first, here, 0);
+        }
+        for (int r = 0; r < d->nlocal; r++) {
+            exec->sources[r] = (const uint8_t *)exec->sources[r] + here;
         }
     }
 }
@@ -343,7 +353,7 @@ static void copy_slice(struct rondo_exec *exec, const struct rondo_work *w, cons
     for (size_t at = 0; at < bytes; at += tile) {
         for (int i = 0; i < ndst; i++) {
             if (exec->targets[i] != src) {
-                rondo_copy(exec->targets[i] + at, src + at, rondo_min_size(tile, bytes - at), past_caches(w));
+                rondo_copy(exec->targets[i] + at, src + at, rondo_min_size(tile, bytes - at), rondo_past_caches(w));
             }
         }
     }

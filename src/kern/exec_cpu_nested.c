@@ -105,7 +105,7 @@ static int give(const struct move *m, size_t at, size_t bytes, rondo_status *sta
 {
     const struct rondo_work *w = m->w;
     const struct rondo_direct *d = w->direct;
-    int last = from_inputs(m) && w->stream && w->in != w->out; /* nobody passes it on */
+    int last = from_inputs(m) && rondo_past_caches(w); /* nobody passes it on */
     int own = rondo_nest_begin(nest_of(m), m->step->level + 1, m->place);
     for (int c = after(m, own); c != own; c = after(m, c)) {
         int r = holder_of(m, c);

@@ -22,6 +22,16 @@ void rondo_divide(void *dst, size_t n, rondo_dtype type, int divisor);
 /** Copy; with non-temporal stores when stream is set. */
 void rondo_copy(void *dst, const void *src, size_t bytes, int stream);
 
+struct rondo_reduction {
+    rondo_dtype type;
+    enum rondo_reduce op;
+    int divisor; /* 0: the result is not divided */
+    int nsrcs;
+    const void **srcs; /* left at their ends */
+};
+/** Reduce n elements, and store them to ndsts (at least 1) targets with non-temporal stores; unless keep is NULL to that, too, through the caches. No target overlaps a source. */
+void rondo_reduce_past(const struct rondo_reduction *r, uint8_t *const *dsts, int ndsts, uint8_t *keep, size_t n);
+
 /** "avx512", "avx2", "sse2", "neon", "c": what dispatch chose. RONDO_TEST_ISA (tests only) caps it. */
 const char *rondo_reduce_isa(void);
 

@@ -9,6 +9,9 @@
 #include "kern/reduce_isa.h"
 
 #include <string.h>
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 #include "base/half.h"
 #include "kern/reduce_small.h"
 
@@ -195,6 +198,31 @@ static void divide_small(void *dst, size_t n, size_t size, float divisor, widen_
 
 RONDO_DTYPE_TABLE(TYPE_LOOPS, )
 
+/* Whole lines past the caches, with the widest stores there are: of a line that is written in parts, parts of others may come between. */
+static void stream_lines(uint8_t *dst, const uint8_t *src, size_t lines)
+{
+#if defined(__x86_64__)
+    for (; lines > 0; lines--, dst += RONDO_CACHE_LINE, src += RONDO_CACHE_LINE) {
+#if RONDO_ISA_BYTES == 64
+        _mm512_stream_si512((void *)dst, _mm512_loadu_si512((const void *)src));
+#elif RONDO_ISA_BYTES == 32
+        const __m256i a = _mm256_loadu_si256((const void *)src), b = _mm256_loadu_si256((const void *)(src + 32));
+        _mm256_stream_si256((void *)dst, a);
+        _mm256_stream_si256((void *)(dst + 32), b);
+#else
+        const __m128i a = _mm_loadu_si128((const void *)src), b = _mm_loadu_si128((const void *)(src + 16)),
+                      c = _mm_loadu_si128((const void *)(src + 32)), d = _mm_loadu_si128((const void *)(src + 48));
+        _mm_stream_si128((void *)dst, a);
+        _mm_stream_si128((void *)(dst + 16), b);
+        _mm_stream_si128((void *)(dst + 32), c);
+        _mm_stream_si128((void *)(dst + 48), d);
+#endif
+    }
+#else
+    memcpy(dst, src, RONDO_CACHE_LINE * lines);
+#endif
+}
+
 #define OP_ENTRY(type, op, OP, ...) [RONDO_REDUCE_##OP] = reduce_##type##_##op,
 #define TYPE_ENTRY(ctx, type, TYPE, ...) [RONDO_##TYPE] = { RONDO_REDUCE_TABLE(OP_ENTRY, type) },
 #define PREMUL_ENTRY(ctx, type, TYPE, ...) [RONDO_##TYPE] = premul_##type,
@@ -205,4 +233,5 @@ const struct rondo_reduce_isa RONDO_ISA = {
     .reduce = { RONDO_DTYPE_TABLE(TYPE_ENTRY, ) },
     .premul = { RONDO_DTYPE_TABLE(PREMUL_ENTRY, ) },
     .divide = { RONDO_DTYPE_TABLE(DIVIDE_ENTRY, ) },
+    .stream = stream_lines,
 };

@@ -82,41 +82,67 @@ void rondo_divide(void *dst, size_t n, rondo_dtype type, int divisor) { chosen()
 
 const char *rondo_reduce_isa(void) { return chosen()->name; }
 
-/* ---- copies ---- */
+/* ---- past the caches ---- */
 
-#ifdef __x86_64__
-/* Whole lines past the caches; SSE2 is enough, since the memory and not the core sets the pace. dst is 64-byte aligned. */
-static void stream_lines(uint8_t *dst, const uint8_t *src, size_t lines)
+enum {
+    STREAM_MIN = 4096, /* of a copy: below this the two unaligned ends and the fence cost more than they save */
+    PAST_TILE = 512,   /* of a reduction: little enough that its stores and the next one's loads are under way together */
+    APART_TILE = 7680  /* the same where the targets' lines do not begin together, and each copy has ends of its own */
+};
+
+/* Stores past the caches are weakly ordered: a flag or tail that is stored next must not overtake them. */
+static void stream_fence(void)
 {
-    for (; lines > 0; lines--, dst += 64, src += 64) {
-        const __m128i a = _mm_loadu_si128((const __m128i *)(const void *)src);
-        const __m128i b = _mm_loadu_si128((const __m128i *)(const void *)(src + 16));
-        const __m128i c = _mm_loadu_si128((const __m128i *)(const void *)(src + 32));
-        const __m128i d = _mm_loadu_si128((const __m128i *)(const void *)(src + 48));
-        _mm_stream_si128((__m128i *)(void *)dst, a);
-        _mm_stream_si128((__m128i *)(void *)(dst + 16), b);
-        _mm_stream_si128((__m128i *)(void *)(dst + 32), c);
-        _mm_stream_si128((__m128i *)(void *)(dst + 48), d);
-    }
-    _mm_sfence(); /* the stores are weakly ordered: a flag or tail that is stored next must not overtake them */
-}
+#ifdef __x86_64__
+    _mm_sfence();
 #endif
+}
 
-enum { STREAM_MIN = 4096 }; /* below this the two unaligned ends and the fence cost more than they save */
+/* Bytes before the first whole line. */
+static size_t before_line(const void *at) { return -(uintptr_t)at % RONDO_CACHE_LINE; }
 
 void rondo_copy(void *dst, const void *src, size_t bytes, int stream)
 {
-#ifdef __x86_64__
     if (stream && bytes >= STREAM_MIN) {
         uint8_t *to = dst;
         const uint8_t *from = src;
-        const size_t head = (uintptr_t)to % 64 ? 64 - (uintptr_t)to % 64 : 0, lines = (bytes - head) / 64, tail = head + 64 * lines;
+        const size_t head = before_line(to), lines = (bytes - head) / RONDO_CACHE_LINE, tail = head + RONDO_CACHE_LINE * lines;
         memcpy(to, from, head);
-        stream_lines(to + head, from + head, lines);
+        chosen()->stream(to + head, from + head, lines);
+        stream_fence();
         memcpy(to + tail, from + tail, bytes - tail);
         return;
     }
-#endif
-    (void)stream;
     memcpy(dst, src, bytes);
+}
+
+void rondo_reduce_past(const struct rondo_reduction *r, uint8_t *const *dsts, int ndsts, uint8_t *keep, size_t n)
+{
+    RONDO_ALIGNED(64) uint8_t tile[APART_TILE];
+    const size_t elem = rondo_dtype_size(r->type), bytes = n * elem, head = rondo_min_size(before_line(dsts[0]), bytes);
+    rondo_reduce_fn *reduce = rondo_reduce_get(r->type, r->op);
+    int together = head % elem == 0;
+    size_t here;
+    for (int i = 1; i < ndsts; i++) {
+        together &= before_line(dsts[i]) == before_line(dsts[0]);
+    }
+    for (size_t at = 0; at < bytes; at += here) {
+        uint8_t *first = keep != NULL ? keep + at : tile;
+        here = rondo_min_size(!together ? APART_TILE : at < head ? head : PAST_TILE, bytes - at);
+        reduce(first, r->srcs, r->nsrcs, here / elem);
+        if (r->divisor != 0) {
+            rondo_divide(first, here / elem, r->type, r->divisor);
+        }
+        for (int i = 0; i < ndsts; i++) {
+            if (together && at >= head && here == PAST_TILE) {
+                chosen()->stream(dsts[i] + at, first, PAST_TILE / RONDO_CACHE_LINE);
+            } else {
+                rondo_copy(dsts[i] + at, first, here, !together);
+            }
+        }
+        for (int k = 0; k < r->nsrcs; k++) {
+            r->srcs[k] = (const uint8_t *)r->srcs[k] + here;
+        }
+    }
+    stream_fence();
 }

@@ -12,6 +12,7 @@ struct rondo_reduce_isa {
     rondo_reduce_fn *reduce[RONDO_NUM_DTYPES][RONDO_NUM_REDUCES];
     void (*premul[RONDO_NUM_DTYPES])(void *dst, const void *src, size_t n, uint64_t scalar_bits);
     void (*divide[RONDO_NUM_DTYPES])(void *dst, size_t n, int divisor);
+    void (*stream)(uint8_t *dst, const uint8_t *src, size_t lines); /* past the caches; dst is 64-byte aligned; no fence */
 };
 
 extern const struct rondo_reduce_isa rondo_reduce_c;
