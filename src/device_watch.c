@@ -10,7 +10,6 @@
 #include "base/cores.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/param.h"
 #include "device_impl.h"
 
 enum { LOOK_MS = 20, IDLE_MS = 500, EAGER_TURNS = 2000, NAP_US = 50, STALLED_NS = 1000000000 };
@@ -171,34 +170,14 @@ static int carry(struct rondo_ctx *ctx)
     }
 }
 
-/* As RONDO_PROXY_CORES lists them. */
-enum { CORES_NEAR, CORES_ANY, CORES_NIC };
-static const uint8_t cores_mode[] = { CORES_NEAR, CORES_ANY, CORES_NIC, CORES_NEAR, CORES_NIC };
-
-/* The first conns that this thread carries are there: it goes where their cards are. Nothing is lost where that is not known, or not allowed. */
+/* The first conns that this thread carries are there. */
 static void bind_near(struct rondo_ctx *ctx)
 {
-    int mode = cores_mode[rondo_params()->proxy_cores];
-    struct rondo_cores near, own;
-    if (mode == CORES_ANY) {
-        return;
-    }
+    struct rondo_cores near;
     pthread_mutex_lock(&ctx->device->net);
     rondo_net_cores(&ctx->net, &near);
     pthread_mutex_unlock(&ctx->device->net);
-    (void)rondo_cores_affinity(&own);
-    if (mode == CORES_NEAR) {
-        rondo_cores_intersect(&near, &own);
-    }
-    if (rondo_cores_count(&near) > 0 && rondo_cores_bind(&near) == 0) {
-        RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_NET, "rank %d: the thread that carries data between nodes is on %d cores near its card",
-                   ctx->rank, rondo_cores_count(&near));
-    } else {
-        RONDO_INFO(
-            RONDO_SUBSYS_INIT | RONDO_SUBSYS_NET,
-            "rank %d: the thread that carries data between nodes is on the rank's %d cores: none of them is known to be near its card",
-            ctx->rank, rondo_cores_count(&own));
-    }
+    rondo_net_bind(ctx->rank, &near, "carries data between nodes");
 }
 
 static void *watch(void *arg)

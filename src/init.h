@@ -1,5 +1,5 @@
 /*
- * Creation as a list of phases, private to init.c (which moves them), init_rounds.c, init_graphs.c and init_shapes.c (what each does).
+ * Creation as a list of phases, private to init.c (which moves them), init_rounds.c, init_colors.c, init_graphs.c and init_shapes.c (what each does).
  *
  * A phase is started, tested until done, and finished. What fails on one rank is kept (init->local) and carried by the head of the next round's record: all ranks fail
  * together, with the same sentence. An error of start or test leaves the round open; an error of finish was found by all ranks alike.
@@ -73,6 +73,13 @@ rondo_status rondo_init_new_round(struct rondo_init *init, size_t bytes, int n);
 rondo_status rondo_init_allgather(struct rondo_init *init);
 /** What rank r sent. */
 void *rondo_init_record(const struct rondo_init *init, int rank);
+
+/** What goes wrong on purpose (base/fault.h), from here on. */
+void rondo_init_arm_faults(struct rondo_init *init);
+
+/* init_colors.c */
+rondo_status rondo_init_start_colors(struct rondo_init *init);
+rondo_status rondo_init_finish_colors(struct rondo_init *init);
 
 /* init_graphs.c */
 rondo_status rondo_init_start_graphs(struct rondo_init *init);

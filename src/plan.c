@@ -1,13 +1,12 @@
-/* Plans: what calls become. A collective is cut over channels as the tuner chose; the others are sends and receives. */
+/* Plans: what calls become. A collective is cut over channels as the tuner chose; the others are sends and receives (plan_messages.c). */
 #include "comm.h"
 
-#include <stdio.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
 #include "device.h"
+#include "plan_impl.h"
 
 enum { PREMUL_OP = RONDO_NUM_OPS };
 
@@ -62,7 +61,7 @@ static void note_call(struct rondo_plan *plan, const struct rondo_task *t, uint3
 
 /* ---- works ---- */
 
-static void fill_op(const struct rondo_ctx *ctx, struct rondo_work *w, const struct rondo_task *t)
+void rondo_plan_fill_op(const struct rondo_ctx *ctx, struct rondo_work *w, const struct rondo_task *t)
 {
 #define RONDO_OP_ROW_(ctx_, name, NAME, value, pairwise) [RONDO_##NAME] = RONDO_REDUCE_##pairwise,
     static const uint8_t pairwise[] = { RONDO_OP_TABLE(RONDO_OP_ROW_, ) };
@@ -79,8 +78,7 @@ static void fill_op(const struct rondo_ctx *ctx, struct rondo_work *w, const str
     }
 }
 
-/* This rank's own share of a call, or all of it when there is one rank: a schedule of one rank copies (and multiplies). */
-static rondo_status add_local(struct rondo_plan *plan, const struct rondo_task *t, const void *in, void *out, size_t count)
+rondo_status rondo_plan_add_local(struct rondo_plan *plan, const struct rondo_task *t, const void *in, void *out, size_t count)
 {
     struct rondo_run *run;
     struct rondo_work *w;
@@ -89,7 +87,7 @@ static rondo_status add_local(struct rondo_plan *plan, const struct rondo_task *
     }
     RONDO_TRY(rondo_plan_next_run(plan, &run));
     w = &run->work;
-    fill_op(plan->ctx, w, t);
+    rondo_plan_fill_op(plan->ctx, w, t);
     w->divide = 0;
     w->coll = RONDO_COLL_ALL_REDUCE;
     w->algo = RONDO_ALGO_RING;
@@ -119,7 +117,7 @@ static void fill_work(struct rondo_ctx *ctx, struct rondo_run *run, const struct
                       int channel)
 {
     struct rondo_work *w = &run->work;
-    fill_op(ctx, w, t);
+    rondo_plan_fill_op(ctx, w, t);
     w->coll = (uint8_t)rondo_coll_scheduled_as((enum rondo_coll)t->coll);
     w->algo = choice->algo;
     w->proto = choice->proto;
@@ -214,7 +212,7 @@ static rondo_status add_alone(struct rondo_plan *plan, const struct rondo_task *
     } else if (t->coll == RONDO_COLL_REDUCE_SCATTERV) {
         in += at;
     }
-    return add_local(plan, t, in, out, count);
+    return rondo_plan_add_local(plan, t, in, out, count);
 }
 
 static rondo_status add_collective(struct rondo_plan *plan, const struct rondo_task *t, uint32_t word)
@@ -328,128 +326,7 @@ rondo_status rondo_plan_cached(struct rondo_ctx *ctx, const struct rondo_task *t
     return RONDO_SUCCESS;
 }
 
-/* ---- sends and receives ---- */
-
-/* Both ends of a lazy connection have asked for it? */
-static int p2p_ready(struct rondo_run *run, rondo_status *status)
-{
-    struct rondo_link *link = run->ready_arg;
-    struct rondo_ctx *ctx = (struct rondo_ctx *)run->ready_ctx;
-    *status = link->connected ? RONDO_SUCCESS : rondo_link_connect_lazy(&ctx->net, link);
-    return *status == RONDO_SUCCESS ? 1 : *status == RONDO_IN_PROGRESS ? 0 : -1;
-}
-
-static rondo_status self_differs(const struct rondo_plan *plan, const struct rondo_task *send, const struct rondo_task *recv)
-{
-    return rondo_fail(RONDO_INVALID_USAGE, "rank %d on %s: it sends to itself %zu %s and receives %zu %s: count and type must be equal",
-                      plan->ctx->rank, rondo_log_host(), send->count, rondo_dtype_name((rondo_dtype)send->dtype), recv->count,
-                      rondo_dtype_name((rondo_dtype)recv->dtype));
-}
-
-static rondo_status add_to_self(struct rondo_plan *plan, const struct rondo_task *t)
-{
-    int is_send = t->coll == RONDO_COLL_SEND;
-    for (int i = 0; i < plan->nself; i++) {
-        struct rondo_task other = plan->self[i];
-        if ((other.coll == RONDO_COLL_SEND) == is_send) {
-            continue;
-        }
-        if (other.count != t->count || other.dtype != t->dtype) {
-            return self_differs(plan, is_send ? t : &other, is_send ? &other : t);
-        }
-        memmove(&plan->self[i], &plan->self[i + 1], sizeof(other) * (size_t)(plan->nself - i - 1));
-        plan->nself--;
-        return add_local(plan, t, is_send ? t->send : other.send, is_send ? other.recv : t->recv, t->count);
-    }
-    if (plan->nself == plan->self_capacity) {
-        int capacity = 2 * plan->self_capacity + 4;
-        struct rondo_task *self;
-        RONDO_TRY(RONDO_NEW_ARRAY(self, capacity, "sends to itself"));
-        if (plan->nself > 0) {
-            memcpy(self, plan->self, sizeof(*self) * (size_t)plan->nself);
-        }
-        rondo_free(plan->self);
-        plan->self = self;
-        plan->self_capacity = capacity;
-    }
-    plan->self[plan->nself++] = *t;
-    return RONDO_SUCCESS;
-}
-
-/* seq: of the collective that the message is a part of; 0: of none. */
-static rondo_status add_p2p(struct rondo_plan *plan, const struct rondo_task *t, uint64_t seq)
-{
-    struct rondo_ctx *ctx = plan->ctx;
-    int is_send = t->coll == RONDO_COLL_SEND, peer = t->root;
-    struct rondo_task agreed = { .coll = RONDO_COLL_SEND, .dtype = t->dtype, .count = t->count, .ctx = ctx };
-    struct rondo_p2p *p2p;
-    struct rondo_run *run;
-    struct rondo_work *w;
-    if (peer == ctx->rank) {
-        return add_to_self(plan, t);
-    }
-    RONDO_TRY(rondo_p2p_get(ctx, peer, is_send, &p2p));
-    p2p->calls[is_send]++;
-    if (t->count == 0) {
-        return RONDO_SUCCESS;
-    }
-    RONDO_TRY(rondo_plan_next_run(plan, &run));
-    w = &run->work;
-    fill_op(ctx, w, t);
-    w->coll = t->coll;
-    w->algo = RONDO_ALGO_P2P;
-    w->proto = (uint8_t)rondo_message_proto(&p2p->link[is_send], t->count * w->elem_bytes);
-    w->call_word = rondo_call_word(p2p->calls[is_send], rondo_task_hash(&agreed));
-    w->seq = seq;
-    w->in = t->send;
-    w->out = t->recv;
-    w->block = w->len = t->count;
-    w->chunk = t->count; /* slices do the cutting */
-    w->ports = &p2p->ports[is_send];
-    run->lane = (uint32_t)(ctx->layout.nchannels + 2 * peer + is_send);
-    run->schedule = rondo_schedule_find((enum rondo_coll)t->coll, RONDO_ALGO_P2P);
-    rondo_seat_of(&ctx->layout, 0, RONDO_ALGO_P2P, (enum rondo_coll)t->coll, peer, &w->seat);
-    if (!p2p->link[is_send].connected) {
-        run->ready = p2p_ready;
-        run->ready_arg = &p2p->link[is_send];
-        run->ready_ctx = ctx;
-    }
-    rondo_run_begin(run);
-    return RONDO_SUCCESS;
-}
-
-/* One message of a call that is made of sends and receives. */
-static rondo_status add_message(struct rondo_plan *plan, const struct rondo_task *t, int is_send, int peer, const void *send, void *recv,
-                                size_t count)
-{
-    struct rondo_task message = { .ctx = t->ctx,
-                                  .coll = is_send ? RONDO_COLL_SEND : RONDO_COLL_RECV,
-                                  .dtype = t->dtype,
-                                  .root = peer,
-                                  .send = send,
-                                  .recv = recv,
-                                  .count = count };
-    return add_p2p(plan, &message, plan->ctx->seq);
-}
-
-/* gather: everyone -> root; scatter: root -> everyone. */
-static rondo_status add_rooted(struct rondo_plan *plan, const struct rondo_task *t)
-{
-    struct rondo_ctx *ctx = plan->ctx;
-    size_t block = t->count * rondo_dtype_size((rondo_dtype)t->dtype);
-    int gather = t->coll == RONDO_COLL_GATHER;
-    if (ctx->rank != t->root) {
-        return add_message(plan, t, gather, t->root, t->send, t->recv, t->count);
-    }
-    for (int d = 1; d < ctx->nranks; d++) {
-        int peer = (ctx->rank + d) % ctx->nranks;
-        const char *from = gather ? NULL : (const char *)t->send + (size_t)peer * block;
-        char *to = gather ? (char *)t->recv + (size_t)peer * block : NULL;
-        RONDO_TRY(add_message(plan, t, !gather, peer, from, to, t->count));
-    }
-    return gather ? add_local(plan, t, t->send, (char *)t->recv + (size_t)t->root * block, t->count)
-                  : add_local(plan, t, (const char *)t->send + (size_t)t->root * block, t->recv, t->count);
-}
+/* ---- all_to_all ---- */
 
 /* all_to_all without messages, as far as it goes. *first: the run that decides whether messages are needed all the same; -1: they are. @return RONDO_IN_PROGRESS: they may be. */
 static rondo_status add_exchange(struct rondo_plan *plan, const struct rondo_task *t, const void *send, uint32_t word, int *first)
@@ -488,11 +365,11 @@ static rondo_status add_own_block(struct rondo_plan *plan, const struct rondo_ta
         out.count = t->send_counts[own];
         in.count = t->counts[own];
         if (out.count != in.count) {
-            return self_differs(plan, &out, &in);
+            return rondo_plan_self_differs(plan, &out, &in);
         }
     }
-    return add_local(plan, t, send + (v ? t->send_displs[own] : (size_t)own * t->count) * elem,
-                     recv + (v ? t->displs[own] : (size_t)own * t->count) * elem, in.count);
+    return rondo_plan_add_local(plan, t, send + (v ? t->send_displs[own] : (size_t)own * t->count) * elem,
+                                recv + (v ? t->displs[own] : (size_t)own * t->count) * elem, in.count);
 }
 
 static rondo_status add_all_to_all(struct rondo_plan *plan, const struct rondo_task *t, uint32_t word)
@@ -512,7 +389,7 @@ static rondo_status add_all_to_all(struct rondo_plan *plan, const struct rondo_t
         if (first >= 0) {
             plan->runs[first].aside = copy;
         }
-        RONDO_TRY(add_local(plan, t, send, copy, t->count * (size_t)ctx->nranks));
+        RONDO_TRY(rondo_plan_add_local(plan, t, send, copy, t->count * (size_t)ctx->nranks));
         send = copy;
     }
     if (!v && first < 0) {
@@ -528,8 +405,8 @@ static rondo_status add_all_to_all(struct rondo_plan *plan, const struct rondo_t
         const char *out = send + (v ? t->send_displs[to] * elem : (size_t)to * block);
         char *in = recv + (v ? t->displs[from] * elem : (size_t)from * block);
         size_t nsend = v ? t->send_counts[to] : t->count, nrecv = v ? t->counts[from] : t->count;
-        RONDO_TRY(add_message(plan, t, 1, to, out, NULL, nsend));
-        RONDO_TRY(add_message(plan, t, 0, from, NULL, in, nrecv));
+        RONDO_TRY(rondo_plan_add_message(plan, t, 1, to, out, NULL, nsend));
+        RONDO_TRY(rondo_plan_add_message(plan, t, 0, from, NULL, in, nrecv));
     }
     if (!v && send == recv) {
         arrive_in_place(&plan->runs[begin], (plan->nruns - begin) / 2);
@@ -561,7 +438,7 @@ rondo_status rondo_plan_add(struct rondo_plan *plan, const struct rondo_task *ta
     struct rondo_ctx *ctx = plan->ctx;
     uint32_t word;
     if (t.coll == RONDO_COLL_SEND || t.coll == RONDO_COLL_RECV) {
-        return add_p2p(plan, &t, 0);
+        return rondo_plan_add_p2p(plan, &t, 0);
     }
     if (t.coll == RONDO_COLL_BARRIER) {
         t.send = &ctx->barrier_byte[0];
@@ -576,20 +453,7 @@ rondo_status rondo_plan_add(struct rondo_plan *plan, const struct rondo_task *ta
     case RONDO_COLL_ALL_TO_ALL:
     case RONDO_COLL_ALL_TO_ALLV: note_call(plan, &t, word); return add_all_to_all(plan, &t, word);
     case RONDO_COLL_GATHER:
-    case RONDO_COLL_SCATTER: note_call(plan, &t, word); return add_rooted(plan, &t);
+    case RONDO_COLL_SCATTER: note_call(plan, &t, word); return rondo_plan_add_rooted(plan, &t);
     default: return add_collective(plan, &t, word);
     }
-}
-
-rondo_status rondo_plan_check(const struct rondo_plan *plan)
-{
-    const struct rondo_task *t = plan->self;
-    if (RONDO_LIKELY(plan->nself == 0)) {
-        return RONDO_SUCCESS;
-    }
-    return rondo_fail(
-        RONDO_INVALID_USAGE,
-        "rank %d on %s: a %s of %zu %s with itself has no partner in its group: put both between rondo_group_start and rondo_group_end",
-        plan->ctx->rank, rondo_log_host(), t->coll == RONDO_COLL_SEND ? "send" : "receive", t->count,
-        rondo_dtype_name((rondo_dtype)t->dtype));
 }

@@ -25,6 +25,29 @@ static inline void all_is_given_back(void)
     assert_int_equal(fake.overruns, 0);
 }
 
+/* Each call of the driver in turn: the connecting of a world goes on with less, or ends with nothing left. */
+static inline void fail_each_call(struct world *(*make)(void), rondo_status (*try_to_connect)(struct world *w),
+                                  void (*close)(struct world *w))
+{
+    int goes_on = 0, ends = 0, n = 0, called = 1;
+    uint32_t mask = rondo_log_mask;
+    rondo_log_mask = RONDO_LOG_NONE;
+    while (called) {
+        struct world *w = make();
+        driver.calls = 0;
+        driver.fail_at = ++n;
+        rondo_status status = try_to_connect(w);
+        driver.fail_at = 0;
+        called = driver.calls >= n;
+        goes_on += called && status == RONDO_SUCCESS;
+        ends += called && status != RONDO_SUCCESS;
+        close(w);
+        all_is_given_back();
+    }
+    rondo_log_mask = mask;
+    assert_true(goes_on > 0 && ends > 0);
+}
+
 static inline int setup(void **state)
 {
     (void)state;

@@ -114,6 +114,28 @@ static inline void device_get(const struct device *d, void *to, CUdeviceptr from
     }
 }
 
+/* ---- streams that are held ---- */
+
+static int device_gone_on; /* atomic; 0: streams that are held stay so */
+
+static inline void device_hold_it(void *arg)
+{
+    double end = fake_now() + 30;
+    (void)arg;
+    while (!__atomic_load_n(&device_gone_on, __ATOMIC_ACQUIRE) && fake_now() < end) {
+        fake_sleep_ms(1);
+    }
+    __atomic_fetch_add(&device_gone_on, 1, __ATOMIC_ACQ_REL);
+}
+
+/* From here on streams can be held: before that nobody has let go. */
+static inline void device_hold_begin(void) { __atomic_store_n(&device_gone_on, 0, __ATOMIC_RELEASE); }
+/* What the stream is given after this waits until somebody lets go, or for 30 s. */
+static inline void device_hold(CUstream stream) { CU(cu()->LaunchHostFunc(stream, device_hold_it, NULL)); }
+static inline void device_let_go(void) { __atomic_store_n(&device_gone_on, 1, __ATOMIC_RELEASE); }
+/* @return 0: somebody has let go, or a stream went on after its time. */
+static inline int device_held(void) { return !__atomic_load_n(&device_gone_on, __ATOMIC_ACQUIRE); }
+
 /* ---- ranks ---- */
 
 static char library[4096]; /* the driver */

@@ -1,8 +1,7 @@
-#include "fake_verbs.h"
+#include "fake_verbs_impl.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,312 +9,18 @@
 #include <unistd.h>
 
 struct fake_verbs fake;
-
-enum { MAX_OBJECTS = 512, MAX_CQE = 1024, MAX_RECV = 256 };
-
-struct fake_mr {
-    struct ibv_mr ibv;
-    int access;
-};
-
-struct fake_cq {
-    struct ibv_cq ibv;
-    struct ibv_wc wc[MAX_CQE];
-    uint32_t sent[MAX_CQE]; /* how many sends of the queue pair are over with it */
-    int n;
-};
-
-struct fake_qp {
-    struct ibv_qp ibv;
-    struct ibv_qp_attr attr;
-    struct ibv_qp_cap cap;
-    uint64_t recv[MAX_RECV];
-    int nrecv;
-    uint32_t posted, retired;
-};
-
-static struct fake_mr *mrs[MAX_OBJECTS];
-static struct fake_qp *qps[MAX_OBJECTS];
+struct fake_mr *fake_mrs[FAKE_OBJECTS];
+struct fake_qp *fake_qps[FAKE_OBJECTS];
+pthread_mutex_t fake_verbs_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static uint32_t next_key = 1000, next_qpn = 70;
-
-/* Ranks may be threads: one of them at a time is in here, and calls may be within calls. */
-static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
-
-static int enter(void) { return pthread_mutex_lock(&lock); }
-static void leave(const int *unused)
-{
-    (void)unused;
-    pthread_mutex_unlock(&lock);
-}
-#define ALONE() __attribute__((cleanup(leave), unused)) const int alone_ = enter()
-
-static int fails(enum fake_verb call)
-{
-    fake.calls[call]++;
-    if (fake.fail_in[call] > 0 && --fake.fail_in[call] == 0) {
-        errno = fake.fail_errno;
-        return 1;
-    }
-    return 0;
-}
-
-/* ---- completions ---- */
-
-static void complete(struct fake_qp *qp, struct ibv_cq *ibv, struct ibv_wc wc)
-{
-    struct fake_cq *cq = (struct fake_cq *)ibv;
-    wc.qp_num = qp->ibv.qp_num;
-    if (cq->n >= cq->ibv.cqe || cq->n >= MAX_CQE) {
-        fake.overruns++;
-        return;
-    }
-    cq->sent[cq->n] = qp->posted;
-    cq->wc[cq->n++] = wc;
-}
-
-static void to_error(struct fake_qp *qp)
-{
-    qp->attr.qp_state = IBV_QPS_ERR;
-    for (int i = 0; i < qp->nrecv; i++) {
-        complete(qp, qp->ibv.recv_cq, (struct ibv_wc){ .wr_id = qp->recv[i], .status = IBV_WC_WR_FLUSH_ERR });
-    }
-    qp->nrecv = 0;
-}
-
-static struct fake_qp *qp_find(uint32_t qpn)
-{
-    for (int i = 0; i < MAX_OBJECTS; i++) {
-        if (qps[i] != NULL && qps[i]->ibv.qp_num == qpn) {
-            return qps[i];
-        }
-    }
-    return NULL;
-}
-
-static void retire(const struct fake_cq *cq, int i)
-{
-    struct fake_qp *qp = qp_find(cq->wc[i].qp_num);
-    if (qp != NULL && cq->wc[i].opcode < IBV_WC_RECV) {
-        qp->retired = cq->sent[i];
-    }
-}
-
-/* Stable, so that each queue pair keeps its order. */
-static void newest_first(struct fake_cq *cq)
-{
-    for (int i = 1; i < cq->n; i++) {
-        for (int k = i; k > 0 && cq->wc[k].qp_num > cq->wc[k - 1].qp_num; k--) {
-            struct ibv_wc wc = cq->wc[k];
-            uint32_t sent = cq->sent[k];
-            cq->wc[k] = cq->wc[k - 1], cq->sent[k] = cq->sent[k - 1];
-            cq->wc[k - 1] = wc, cq->sent[k - 1] = sent;
-        }
-    }
-}
-
-static int poll_cq(struct ibv_cq *ibv, int most, struct ibv_wc *wc)
-{
-    ALONE();
-    struct fake_cq *cq = (struct fake_cq *)ibv;
-    int n = 0, kept = 0;
-    if (fails(FAKE_POLL)) {
-        return -1;
-    }
-    if (fake.newest_first) {
-        newest_first(cq);
-    }
-    for (int i = 0; i < cq->n; i++) {
-        int is_held = fake.hold || (fake.hold_sends && cq->wc[i].opcode < IBV_WC_RECV) || cq->wc[i].qp_num == fake.hold_qpn;
-        if (n < most && !is_held) {
-            retire(cq, i);
-            wc[n++] = cq->wc[i];
-        } else {
-            cq->wc[kept] = cq->wc[i];
-            cq->sent[kept++] = cq->sent[i];
-        }
-    }
-    cq->n = kept;
-    return n;
-}
-
-/* ---- the network ---- */
-
-static struct fake_mr *mr_find(uint32_t key, int remote)
-{
-    for (int i = 0; i < MAX_OBJECTS; i++) {
-        if (mrs[i] != NULL && (remote ? mrs[i]->ibv.rkey : mrs[i]->ibv.lkey) == key) {
-            return mrs[i];
-        }
-    }
-    return NULL;
-}
-
-static int mr_covers(const struct fake_mr *mr, uint64_t address, size_t bytes, int access)
-{
-    uintptr_t begin = mr ? (uintptr_t)mr->ibv.addr : 0;
-    return mr != NULL && (mr->access & access) == access && address >= begin && bytes <= mr->ibv.length &&
-           address - begin <= mr->ibv.length - bytes;
-}
-
-/* As over a bus: who sees the last word sees all before it. */
-static void store_in_order(uint8_t *to, const uint8_t *data, size_t bytes)
-{
-    uint64_t word;
-    if (bytes < sizeof word || ((uintptr_t)to + bytes) % sizeof word != 0) {
-        memcpy(to, data, bytes);
-        return;
-    }
-    memcpy(to, data, bytes - sizeof word);
-    memcpy(&word, data + bytes - sizeof word, sizeof word);
-    __atomic_store_n((uint64_t *)(void *)(to + bytes - sizeof word), word, __ATOMIC_RELEASE);
-}
-
-int fake_verbs_poke(uint64_t address, uint32_t rkey, const void *data, size_t bytes)
-{
-    if (!mr_covers(mr_find(rkey, 1), address, bytes, IBV_ACCESS_REMOTE_WRITE)) {
-        return -1;
-    }
-    store_in_order((uint8_t *)(uintptr_t)address, data, bytes);
-    return 0;
-}
-
-static enum ibv_wc_status write_deliver(const struct fake_qp *from, struct fake_qp *to, const struct ibv_send_wr *wr, size_t bytes)
-{
-    if (fake.writes < FAKE_WRITES) {
-        fake.write[fake.writes] = (struct fake_write){ from->ibv.qp_num, wr->opcode, wr->wr.rdma.remote_addr, bytes };
-    }
-    fake.writes++;
-    fake.last_write = *wr;
-    int refused = bytes > 0 && (to->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) == 0;
-    uint64_t at = wr->wr.rdma.remote_addr;
-    for (int i = 0; i < wr->num_sge && !refused; at += wr->sg_list[i++].length) {
-        const struct ibv_sge *sge = &wr->sg_list[i];
-        refused = sge->length > 0 && fake_verbs_poke(at, wr->wr.rdma.rkey, (void *)(uintptr_t)sge->addr, sge->length) != 0;
-    }
-    if (refused) {
-        if (to->nrecv > 0) { /* as Soft-RoCE does */
-            complete(to, to->ibv.recv_cq, (struct ibv_wc){ .wr_id = to->recv[0], .status = IBV_WC_REM_ACCESS_ERR, .opcode = IBV_WC_RECV });
-            memmove(to->recv, to->recv + 1, (size_t)--to->nrecv * sizeof *to->recv);
-        }
-        to_error(to);
-        return IBV_WC_REM_ACCESS_ERR;
-    }
-    if (wr->opcode == IBV_WR_RDMA_WRITE) {
-        return IBV_WC_SUCCESS;
-    }
-    if (to->nrecv == 0) {
-        return IBV_WC_RNR_RETRY_EXC_ERR;
-    }
-    complete(to, to->ibv.recv_cq,
-             (struct ibv_wc){ .wr_id = to->recv[0],
-                              .opcode = IBV_WC_RECV_RDMA_WITH_IMM,
-                              .wc_flags = IBV_WC_WITH_IMM,
-                              .imm_data = wr->imm_data,
-                              .byte_len = (uint32_t)bytes });
-    memmove(to->recv, to->recv + 1, (size_t)--to->nrecv * sizeof *to->recv);
-    return IBV_WC_SUCCESS;
-}
-
-static int is_local(const struct ibv_send_wr *wr, int access)
-{
-    int all = 1;
-    for (int i = 0; i < wr->num_sge; i++) {
-        const struct ibv_sge *sge = &wr->sg_list[i];
-        all &= sge->length == 0 || mr_covers(mr_find(sge->lkey, 0), sge->addr, sge->length, access);
-    }
-    return all;
-}
-
-static enum ibv_wc_status deliver(struct fake_qp *qp, const struct ibv_send_wr *wr)
-{
-    size_t bytes = rondo_verbs_wr_bytes(wr);
-    struct fake_qp *to = qp_find(qp->attr.dest_qp_num);
-    int local = wr->opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_LOCAL_WRITE : 0;
-    if (fake.send_status != IBV_WC_SUCCESS) {
-        enum ibv_wc_status status = fake.send_status;
-        fake.send_status = IBV_WC_SUCCESS;
-        return status;
-    }
-    if ((wr->send_flags & IBV_SEND_INLINE) != 0) { /* its key means nothing */
-        fake.bad_uses += bytes > qp->cap.max_inline_data || wr->opcode == IBV_WR_RDMA_READ;
-        fake.inlined++;
-    } else if (!is_local(wr, local)) {
-        return IBV_WC_LOC_PROT_ERR;
-    }
-    fake.early += to != NULL && to->attr.qp_state < IBV_QPS_RTR;
-    if (to == NULL || (to->attr.qp_state != IBV_QPS_RTR && to->attr.qp_state != IBV_QPS_RTS) || to->attr.dest_qp_num != qp->ibv.qp_num ||
-        to->attr.rq_psn != qp->attr.sq_psn || to->attr.path_mtu != qp->attr.path_mtu) {
-        return IBV_WC_RETRY_EXC_ERR;
-    }
-    if (wr->opcode != IBV_WR_RDMA_READ) {
-        return write_deliver(qp, to, wr, bytes);
-    }
-    fake.reads++;
-    if ((to->attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) == 0 ||
-        !mr_covers(mr_find(wr->wr.rdma.rkey, 1), wr->wr.rdma.remote_addr, bytes, IBV_ACCESS_REMOTE_READ)) {
-        return IBV_WC_REM_ACCESS_ERR;
-    }
-    memcpy((void *)(uintptr_t)wr->sg_list->addr, (void *)(uintptr_t)wr->wr.rdma.remote_addr, bytes);
-    return IBV_WC_SUCCESS;
-}
-
-static int post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
-{
-    ALONE();
-    struct fake_qp *qp = (struct fake_qp *)ibv;
-    for (; wr != NULL; wr = wr->next) {
-        enum ibv_wc_status status = IBV_WC_WR_FLUSH_ERR;
-        *bad = wr;
-        if (fails(FAKE_POST_SEND)) {
-            return fake.fail_errno;
-        }
-        if ((qp->attr.qp_state != IBV_QPS_RTS && qp->attr.qp_state != IBV_QPS_ERR) || wr->num_sge > (int)qp->cap.max_send_sge ||
-            qp->posted - qp->retired >= qp->cap.max_send_wr) {
-            fake.bad_uses++;
-            return EINVAL;
-        }
-        qp->posted++;
-        if (qp->attr.qp_state == IBV_QPS_RTS) {
-            status = deliver(qp, wr);
-        }
-        if (status != IBV_WC_SUCCESS || (wr->send_flags & IBV_SEND_SIGNALED) != 0) {
-            enum ibv_wc_opcode opcode = wr->opcode == IBV_WR_RDMA_READ ? IBV_WC_RDMA_READ : IBV_WC_RDMA_WRITE;
-            complete(qp, ibv->send_cq,
-                     (struct ibv_wc){ .wr_id = wr->wr_id, .status = status, .opcode = opcode, .vendor_err = fake.vendor });
-        }
-        if (status != IBV_WC_SUCCESS) {
-            to_error(qp);
-        }
-    }
-    return 0;
-}
-
-static int post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
-{
-    ALONE();
-    struct fake_qp *qp = (struct fake_qp *)ibv;
-    *bad = wr;
-    if (fails(FAKE_POST_RECV)) {
-        return fake.fail_errno;
-    }
-    if (qp->nrecv >= (int)qp->cap.max_recv_wr || wr->next != NULL) {
-        fake.bad_uses++;
-        return ENOMEM;
-    }
-    qp->recv[qp->nrecv++] = wr->wr_id;
-    if (qp->attr.qp_state == IBV_QPS_ERR) {
-        to_error(qp);
-    }
-    return 0;
-}
 
 /* ---- objects ---- */
 
 static struct ibv_cq *create_cq(struct ibv_context *context, int entries, void *arg, struct ibv_comp_channel *channel, int vector)
 {
-    ALONE();
+    FAKE_ALONE();
     (void)channel, (void)vector;
-    struct fake_cq *cq = fails(FAKE_CQ) ? NULL : calloc(1, sizeof *cq);
+    struct fake_cq *cq = fake_verb_fails(FAKE_CQ) ? NULL : calloc(1, sizeof *cq);
     if (cq == NULL) {
         return NULL;
     }
@@ -327,9 +32,9 @@ static struct ibv_cq *create_cq(struct ibv_context *context, int entries, void *
 
 static int destroy_cq(struct ibv_cq *cq)
 {
-    ALONE();
-    for (int i = 0; i < MAX_OBJECTS; i++) {
-        fake.bad_uses += qps[i] != NULL && qps[i]->ibv.send_cq == cq;
+    FAKE_ALONE();
+    for (int i = 0; i < FAKE_OBJECTS; i++) {
+        fake.bad_uses += fake_qps[i] != NULL && fake_qps[i]->ibv.send_cq == cq;
     }
     free(cq);
     fake.live[FAKE_CQ]--;
@@ -338,8 +43,8 @@ static int destroy_cq(struct ibv_cq *cq)
 
 static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
-    ALONE();
-    struct fake_qp *qp = fails(FAKE_QP) ? NULL : calloc(1, sizeof *qp);
+    FAKE_ALONE();
+    struct fake_qp *qp = fake_verb_fails(FAKE_QP) ? NULL : calloc(1, sizeof *qp);
     int slot = 0;
     fake.last_qp = *attr;
     if (qp == NULL || attr->cap.max_inline_data > fake.most_inline) {
@@ -357,10 +62,10 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr
                                .qp_type = attr->qp_type };
     qp->cap = attr->cap;
     fake.live[FAKE_QP]++;
-    while (qps[slot] != NULL) {
+    while (fake_qps[slot] != NULL) {
         slot++;
     }
-    qps[slot] = qp;
+    fake_qps[slot] = qp;
     return &qp->ibv;
 }
 
@@ -377,9 +82,9 @@ static void modify_apply(struct ibv_qp_attr *to, const struct ibv_qp_attr *from,
 
 static int modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 {
-    ALONE();
+    FAKE_ALONE();
     struct fake_qp *qp = (struct fake_qp *)ibv;
-    if (fails(FAKE_MODIFY)) {
+    if (fake_verb_fails(FAKE_MODIFY)) {
         return fake.fail_errno;
     }
     if (fake.nmodifies < FAKE_MODIFIES) {
@@ -394,10 +99,10 @@ static int modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 
 static int destroy_qp(struct ibv_qp *ibv)
 {
-    ALONE();
-    for (int i = 0; i < MAX_OBJECTS; i++) {
-        if (qps[i] == (struct fake_qp *)ibv) {
-            qps[i] = NULL;
+    FAKE_ALONE();
+    for (int i = 0; i < FAKE_OBJECTS; i++) {
+        if (fake_qps[i] == (struct fake_qp *)ibv) {
+            fake_qps[i] = NULL;
         }
     }
     free(ibv);
@@ -407,18 +112,18 @@ static int destroy_qp(struct ibv_qp *ibv)
 
 static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *data, size_t bytes, int access)
 {
-    ALONE();
-    struct fake_mr *mr = fails(FAKE_MR) ? NULL : calloc(1, sizeof *mr);
+    FAKE_ALONE();
+    struct fake_mr *mr = fake_verb_fails(FAKE_MR) ? NULL : calloc(1, sizeof *mr);
     int slot = 0;
     if (mr == NULL) {
         return NULL;
     }
     mr->ibv = (struct ibv_mr){ .context = pd->context, .pd = pd, .addr = data, .length = bytes, .lkey = next_key++, .rkey = next_key++ };
     mr->access = access;
-    while (mrs[slot] != NULL) {
+    while (fake_mrs[slot] != NULL) {
         slot++;
     }
-    mrs[slot] = mr;
+    fake_mrs[slot] = mr;
     fake.last_mr_begin = (uintptr_t)data;
     fake.last_mr_bytes = bytes;
     fake.last_mr_access = access;
@@ -429,7 +134,7 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *data, size_t bytes, int ac
 
 static struct ibv_mr *reg_mr_iova2(struct ibv_pd *pd, void *data, size_t bytes, uint64_t iova, unsigned access)
 {
-    ALONE();
+    FAKE_ALONE();
     struct ibv_mr *mr = reg_mr(pd, data, bytes, (int)access);
     fake.bad_uses += iova != (uintptr_t)data;
     fake.last_mr_call = 2;
@@ -438,7 +143,7 @@ static struct ibv_mr *reg_mr_iova2(struct ibv_pd *pd, void *data, size_t bytes, 
 
 static struct ibv_mr *reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t bytes, uint64_t iova, int fd, int access)
 {
-    ALONE();
+    FAKE_ALONE();
     if (fd < 0) {
         errno = fake.dmabuf_errno;
         return NULL;
@@ -455,10 +160,10 @@ static struct ibv_mr *reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t b
 
 static int dereg_mr(struct ibv_mr *mr)
 {
-    ALONE();
-    for (int i = 0; i < MAX_OBJECTS; i++) {
-        if (mrs[i] == (struct fake_mr *)mr) {
-            mrs[i] = NULL;
+    FAKE_ALONE();
+    for (int i = 0; i < FAKE_OBJECTS; i++) {
+        if (fake_mrs[i] == (struct fake_mr *)mr) {
+            fake_mrs[i] = NULL;
         }
     }
     free(mr);
@@ -468,8 +173,8 @@ static int dereg_mr(struct ibv_mr *mr)
 
 static struct ibv_pd *alloc_pd(struct ibv_context *context)
 {
-    ALONE();
-    struct ibv_pd *pd = fails(FAKE_PD) ? NULL : calloc(1, sizeof *pd);
+    FAKE_ALONE();
+    struct ibv_pd *pd = fake_verb_fails(FAKE_PD) ? NULL : calloc(1, sizeof *pd);
     if (pd != NULL) {
         pd->context = context;
         fake.live[FAKE_PD]++;
@@ -479,9 +184,9 @@ static struct ibv_pd *alloc_pd(struct ibv_context *context)
 
 static int dealloc_pd(struct ibv_pd *pd)
 {
-    ALONE();
-    for (int i = 0; i < MAX_OBJECTS; i++) {
-        fake.bad_uses += (mrs[i] != NULL && mrs[i]->ibv.pd == pd) + (qps[i] != NULL && qps[i]->ibv.pd == pd);
+    FAKE_ALONE();
+    for (int i = 0; i < FAKE_OBJECTS; i++) {
+        fake.bad_uses += (fake_mrs[i] != NULL && fake_mrs[i]->ibv.pd == pd) + (fake_qps[i] != NULL && fake_qps[i]->ibv.pd == pd);
     }
     free(pd);
     fake.live[FAKE_PD]--;
@@ -492,7 +197,7 @@ static int dealloc_pd(struct ibv_pd *pd)
 
 static struct ibv_device **get_device_list(int *n)
 {
-    ALONE();
+    FAKE_ALONE();
     struct ibv_device **list = calloc((size_t)fake.ncards + 1, sizeof *list);
     for (int i = 0; i < fake.ncards; i++) {
         list[i] = &fake.card[i].device;
@@ -507,13 +212,13 @@ static __be64 get_device_guid(struct ibv_device *device) { return htobe64(0xfeed
 
 static struct ibv_context *open_device(struct ibv_device *device)
 {
-    ALONE();
-    struct ibv_context *context = fails(FAKE_OPEN) ? NULL : calloc(1, sizeof *context);
+    FAKE_ALONE();
+    struct ibv_context *context = fake_verb_fails(FAKE_OPEN) ? NULL : calloc(1, sizeof *context);
     if (context != NULL) {
         context->device = device;
-        context->ops.post_send = post_send;
-        context->ops.post_recv = post_recv;
-        context->ops.poll_cq = poll_cq;
+        context->ops.post_send = fake_post_send;
+        context->ops.post_recv = fake_post_recv;
+        context->ops.poll_cq = fake_poll_cq;
         context->async_fd = eventfd(0, EFD_CLOEXEC);
         fake.live[FAKE_OPEN]++;
     }
@@ -522,7 +227,7 @@ static struct ibv_context *open_device(struct ibv_device *device)
 
 static int close_device(struct ibv_context *context)
 {
-    ALONE();
+    FAKE_ALONE();
     close(context->async_fd);
     free(context);
     fake.live[FAKE_OPEN]--;
@@ -540,7 +245,7 @@ static int query_device(struct ibv_context *context, struct ibv_device_attr *att
 
 static int query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr)
 {
-    ALONE();
+    FAKE_ALONE();
     *attr = card_of(context)->port[port - 1].attr;
     return 0;
 }
@@ -562,7 +267,7 @@ static int query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t ind
 
 static int get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 {
-    ALONE();
+    FAKE_ALONE();
     eventfd_t count;
     if (eventfd_read(context->async_fd, &count) != 0) { /* waits when nobody made it not wait */
         return -1;
@@ -579,11 +284,11 @@ static void ack_async_event(struct ibv_async_event *event)
 
 void fake_verbs_event(struct ibv_async_event event)
 {
-    for (int i = 0; i < MAX_OBJECTS; i++) {
-        if (qps[i] != NULL) {
+    for (int i = 0; i < FAKE_OBJECTS; i++) {
+        if (fake_qps[i] != NULL) {
             fake.event = event;
             fake.events++;
-            eventfd_write(qps[i]->ibv.context->async_fd, 1);
+            eventfd_write(fake_qps[i]->ibv.context->async_fd, 1);
             return;
         }
     }
@@ -593,7 +298,11 @@ void fake_verbs_event(struct ibv_async_event event)
 const struct rondo_verbs_lib fake_verbs_lib = { RONDO_VERBS_TABLE(ROW_, ) };
 #undef ROW_
 
-int fake_verbs_objects(void) { return fake.live[FAKE_PD] + fake.live[FAKE_MR] + fake.live[FAKE_CQ] + fake.live[FAKE_QP]; }
+int fake_verbs_objects(void)
+{
+    FAKE_ALONE();
+    return fake.live[FAKE_PD] + fake.live[FAKE_MR] + fake.live[FAKE_CQ] + fake.live[FAKE_QP];
+}
 
 void fake_verbs_reset(void)
 {

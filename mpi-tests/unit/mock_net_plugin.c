@@ -1,16 +1,14 @@
 /*
  * A net plugin for NCCL of any version from 8 to 12 (-DVERSION=N; 7 has only its name) that the tests of the plugin device compile and
  * load. It moves bytes between comms of one process and looks at how it is called: what is against the rules of the version is counted
- * in mock_net.bad.
- *
- * MOCK_NET, read when it is loaded, makes it hostile: missing=FUNCTION, noname, longname, badname, init=CODE, devices=N, devicescode=CODE,
- * properties=CODE, offload, nonames, wild, never, oversize, nolisten, fail=FUNCTION:CODE, warn, silent (accept and connect stay under way).
+ * in mock_net.bad. It may be hostile (mock_net_hostile.h).
  */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "mock_net_hostile.h"
 #include "mock_net_plugin.h"
 
 #define GLUE(a, b) a##b
@@ -26,39 +24,6 @@ static void bad(const char *what)
     if (mock_net.bad++ == 0) {
         snprintf(mock_net.text, sizeof mock_net.text, "%s", what);
     }
-}
-
-static log_fn logger;
-
-/* The value of a word in MOCK_NET, "" when it has none, NULL when it is not there. */
-static const char *word(const char *name)
-{
-    static char copy[128];
-    char *rest = copy, *one;
-    snprintf(copy, sizeof copy, "%s", getenv("MOCK_NET") != NULL ? getenv("MOCK_NET") : "");
-    while ((one = strsep(&rest, ",")) != NULL) {
-        size_t n = strcspn(one, "=");
-        if (strlen(name) == n && strncmp(one, name, n) == 0) {
-            return one[n] == '=' ? one + n + 1 : "";
-        }
-    }
-    return NULL;
-}
-
-static int number(const char *name, int otherwise) { return word(name) != NULL ? atoi(word(name)) : otherwise; }
-
-/* Does this function fail? */
-static int fails(const char *function)
-{
-    const char *value = word("fail");
-    size_t n = strlen(function);
-    if (value == NULL || strncmp(value, function, n) != 0 || value[n] != ':') {
-        return 0;
-    }
-    if (word("warn") != NULL) {
-        logger(2, 16, __FILE__, __LINE__, "the card is on fire\n");
-    }
-    return atoi(value + n + 1);
 }
 
 /* ---- init ---- */
@@ -587,21 +552,4 @@ __attribute__((visibility("default"))) struct functions PASTE(ncclNetPlugin_v, V
 __attribute__((visibility("default"))) struct functions ncclNetPlugin_v11, ncclNetPlugin_v8;
 #endif
 
-__attribute__((constructor)) static void become_hostile(void)
-{
-    struct functions *functions = &PASTE(ncclNetPlugin_v, VERSION);
-    const char *missing = word("missing");
-    if (missing != NULL) {
-#define DROP(function) functions->function = strcmp(missing, #function) == 0 ? NULL : functions->function;
-        FUNCTIONS(DROP)
-    }
-    if (word("noname") != NULL) {
-        functions->name = NULL;
-    }
-    if (word("longname") != NULL) {
-        functions->name = "a name of a net that is far longer than any name of a net can sensibly be, so that it fits nowhere";
-    }
-    if (word("badname") != NULL) {
-        functions->name = "Mock\nNet";
-    }
-}
+__attribute__((constructor)) static void loaded(void) { become_hostile(&PASTE(ncclNetPlugin_v, VERSION)); }

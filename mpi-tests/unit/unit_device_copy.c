@@ -411,17 +411,6 @@ static void hosts_that_do_not_meet_say_why(void **state)
     device_ranks(2, 0, only_one_calls, NULL);
 }
 
-static int let_go; /* atomic */
-
-static void wait_until_let_go(void *arg)
-{
-    double end = fake_now() + 30;
-    (void)arg;
-    while (!__atomic_load_n(&let_go, __ATOMIC_ACQUIRE) && fake_now() < end) {
-        fake_sleep_ms(1);
-    }
-}
-
 /* Rank 1's stream is held before the calls, of which rank 0's stream waits at the first one. */
 static void *hold_rank_1(struct fake_rank *r)
 {
@@ -429,10 +418,10 @@ static void *hold_rank_1(struct fake_rank *r)
     CUstream stream = device_of(r)->stream;
     void *pool = open_pool(r);
     pthread_barrier_wait(&together);
-    __atomic_store_n(&let_go, 0, __ATOMIC_RELEASE);
+    device_hold_begin();
     pthread_barrier_wait(&together);
     if (r->rank == 1) {
-        CU(cu()->LaunchHostFunc(stream, wait_until_let_go, NULL));
+        device_hold(stream);
     }
     for (int i = 0; i < CALLS && r->failure[0] == '\0'; i++) {
         if (rondo_all_to_all(pool, pool, 1000, RONDO_UINT8, r->comm, RONDO_CUDA_STREAM(stream)) != RONDO_SUCCESS) {
@@ -446,10 +435,10 @@ static void end_of_held(struct fake_rank *r, void *pool)
 {
     if (r->rank == 0) {
         CU(cu()->StreamSynchronize(device_of(r)->stream)); /* though rank 1 has not come */
-        FAKE_CHECK(r, !__atomic_load_n(&let_go, __ATOMIC_ACQUIRE));
+        FAKE_CHECK(r, device_held());
     }
     pthread_barrier_wait(&together);
-    __atomic_store_n(&let_go, 1, __ATOMIC_RELEASE);
+    device_let_go();
     CU(cu()->StreamSynchronize(device_of(r)->stream));
     close_pool(r, pool);
 }
@@ -529,10 +518,10 @@ static void fails_midway(struct fake_rank *r)
     rondo_status status, later = RONDO_SUCCESS;
     double end = fake_now() + 30;
     FAKE_CHECK(r, r->failure[0] == '\0');
-    __atomic_store_n(&let_go, 0, __ATOMIC_RELEASE);
+    device_hold_begin();
     pthread_barrier_wait(&together);
     if (r->rank != 1) {
-        CU(cu()->LaunchHostFunc(stream, wait_until_let_go, NULL));
+        device_hold(stream);
     }
     calls_left = r->rank == 1 ? nth : 0;
     status = rondo_all_gather((char *)pool + POOL / 2, pool, 1000, RONDO_UINT8, r->comm, RONDO_CUDA_STREAM(stream));
@@ -540,7 +529,7 @@ static void fails_midway(struct fake_rank *r)
     if (r->rank == 1) {
         survived = status == RONDO_SUCCESS;
         FAKE_CHECK(r, survived || nth > MIDWAY || cu()->StreamQuery(stream) == CUDA_SUCCESS, "a part of the call is under way");
-        __atomic_store_n(&let_go, 1, __ATOMIC_RELEASE);
+        device_let_go();
     }
     pthread_barrier_wait(&together);
     FAKE_CHECK(r, r->rank != 1 || survived || status == RONDO_UNHANDLED_CUDA_ERROR, "%s", rondo_status_string(status));

@@ -343,18 +343,6 @@ static void graphs_of_direct_calls_replay(void **state)
 
 /* ---- streams of another device ---- */
 
-static int let_go; /* atomic */
-
-static void wait_until_let_go(void *arg)
-{
-    double end = fake_now() + 30;
-    (void)arg;
-    while (!__atomic_load_n(&let_go, __ATOMIC_ACQUIRE) && fake_now() < end) {
-        fake_sleep_ms(1);
-    }
-    __atomic_fetch_add(&let_go, 1, __ATOMIC_ACQ_REL);
-}
-
 /* A call after memory has gone uploads that; what is before it in the other device's stream, and the communicator's own call there, are not waited for. */
 static void uploads_behind_a_foreign_stream(struct fake_rank *r)
 {
@@ -369,13 +357,13 @@ static void uploads_behind_a_foreign_stream(struct fake_rank *r)
     device_put(device_of(r), address(kept), &value, sizeof(value));
     device_open(&other, 1 - r->rank);
     stream = RONDO_CUDA_STREAM(other.stream);
-    CU(cu()->LaunchHostFunc(other.stream, wait_until_let_go, NULL));
+    device_hold(other.stream);
     FAKE_OK(r, rondo_all_reduce(kept, kept, 1, RONDO_INT32, RONDO_SUM, r->comm, stream));
     FAKE_OK(r, rondo_mem_free(freed));
     FAKE_OK(r, rondo_all_reduce(kept, kept, 1, RONDO_INT32, RONDO_SUM, r->comm, stream));
-    waited = __atomic_load_n(&let_go, __ATOMIC_ACQUIRE);
+    waited = !device_held();
     pthread_barrier_wait(&together);
-    __atomic_store_n(&let_go, 1, __ATOMIC_RELEASE);
+    device_let_go();
     CU(cu()->StreamSynchronize(other.stream));
     device_close(&other);
     FAKE_CHECK(r, waited == 0, "a call waited for the one before");
@@ -387,7 +375,7 @@ static void uploads_behind_a_foreign_stream(struct fake_rank *r)
 static void calls_on_another_devices_stream_wait_for_nothing(void **state)
 {
     (void)state;
-    let_go = 0;
+    device_hold_begin();
     fake_params(SMALL, "MAX_NCHANNELS", "1", "DIRECT_GPU", "4K", "ALGO", TWOSHOT, NULL);
     pthread_barrier_init(&together, NULL, 2);
     device_ranks(2, 0, uploads_behind_a_foreign_stream, NULL);

@@ -335,6 +335,25 @@ static void send_otherwise(struct fake_rank *r)
     }
 }
 
+/* Two messages, of which the first is of 0 on the ranks of `empty`; the second one shows it where it was one rank only. */
+static void send_nothing(struct fake_rank *r)
+{
+    int empty = *(const int *)r->arg, x[4] = { 5, 6, 7, 8 }, guard[4] = { 0 };
+    rondo_status status = RONDO_SUCCESS;
+    for (int k = 0; k < 2 && status == RONDO_SUCCESS; k++) {
+        size_t count = k == 0 && empty >> r->rank & 1 ? 0 : 4;
+        status = r->rank == 0 ? rondo_send(x, count, RONDO_INT32, 1, r->comm, NULL)
+                              : rondo_recv(guard, count, RONDO_INT32, 0, r->comm, NULL);
+    }
+    if (empty == 3) {
+        FAKE_OK(r, status);
+        FAKE_CHECK(r, r->rank == 0 || memcmp(guard, x, sizeof(x)) == 0);
+        return;
+    }
+    FAKE_CHECK(r, guard[0] == 0 && status == (r->rank == 1 || status != RONDO_SUCCESS ? RONDO_INVALID_USAGE : RONDO_SUCCESS));
+    FAKE_ERROR(r, rondo_barrier(r->comm, NULL), RONDO_INVALID_USAGE, "receives 4 i32 from rank 0");
+}
+
 static void order_and_messages_that_differ_are_found(void **state)
 {
     static const char *const algos[] = { "", "ring" };
@@ -344,10 +363,24 @@ static void order_and_messages_that_differ_are_found(void **state)
         fake_ranks(2, call_in_another_order, NULL);
         fake_ranks(2, group_in_another_order, NULL);
         fake_ranks(2, send_otherwise, NULL);
+        for (int empty = 1; empty <= 3; empty++) {
+            fake_ranks(2, send_nothing, &empty);
+        }
     }
 }
 
 /* ---- a rank that never calls, or never comes ---- */
+
+/* Of another rank. */
+static void await_timeout(struct fake_rank *r)
+{
+    rondo_status error = RONDO_SUCCESS;
+    while (error == RONDO_SUCCESS) {
+        FAKE_OK(r, rondo_comm_async_error(r->comm, &error));
+        fake_sleep_ms(1);
+    }
+    FAKE_CHECK(r, error == RONDO_TIMEOUT);
+}
 
 static void call_but_for_one(struct fake_rank *r)
 {
@@ -358,17 +391,23 @@ static void call_but_for_one(struct fake_rank *r)
         rondo_status status = rondo_all_reduce(&x, &x, 1, RONDO_INT32, RONDO_SUM, r->comm, NULL);
         FAKE_CHECK(r, status == RONDO_TIMEOUT && fake_now() - start < 10, "%s", rondo_last_error(r->comm));
     } else {
-        rondo_status error = RONDO_SUCCESS;
-        while (error == RONDO_SUCCESS) {
-            FAKE_OK(r, rondo_comm_async_error(r->comm, &error));
-            fake_sleep_ms(1);
-        }
-        FAKE_CHECK(r, error == RONDO_TIMEOUT);
+        await_timeout(r);
     }
     FAKE_CHECK(r, fake_has(rondo_last_error(r->comm), "RONDO_TIMEOUT") && fake_has(rondo_last_error(r->comm), "rank 1 on "), "%s",
                rondo_last_error(r->comm));
     FAKE_CHECK(r, fake_has(rondo_last_error(r->comm), "all_reduce #2") && fake_has(rondo_last_error(r->comm), "all_reduce #1"), "%s",
                rondo_last_error(r->comm));
+}
+
+static void wait_for_nothing(struct fake_rank *r)
+{
+    int x = 1;
+    if (r->rank == 0) {
+        FAKE_OK(r, rondo_send(&x, 0, RONDO_INT32, 1, r->comm, NULL));
+        await_timeout(r);
+    } else {
+        FAKE_ERROR(r, rondo_recv(&x, 1, RONDO_INT32, 0, r->comm, NULL), RONDO_TIMEOUT, "rank 0");
+    }
 }
 
 static void the_deadline_names_the_rank_that_did_not_call(void **state)
@@ -379,6 +418,7 @@ static void the_deadline_names_the_rank_that_did_not_call(void **state)
         fake_params("ALGO", algos[a], "TIMEOUT", "200ms", NULL);
         fake_ranks(4, call_but_for_one, NULL);
     }
+    fake_ranks(2, wait_for_nothing, NULL);
 }
 
 static void call_late(struct fake_rank *r)

@@ -96,10 +96,8 @@ static void what_came_before_the_end_went_away_counts(void **state)
         fake.hold = 0;
         for (int i = 0; i < 2; i++) {
             assert_int_equal(wait_for(request[i], &got[i]), RONDO_SUCCESS);
-            if (i == 0) { /* no room, as one was not tested */
-                assert_int_equal(dev->irecv(pair.recv, 1, &data, &bytes, &tag, &pair.to, &refused), RONDO_SUCCESS);
-                assert_null(refused);
-            }
+            assert_int_equal(dev->irecv(pair.recv, 1, &data, &bytes, &tag, &pair.to, &refused), RONDO_REMOTE_ERROR);
+            assert_null(refused);
         }
         assert_int_equal(got[0], 10);
         assert_int_equal(got[1], 9);
@@ -111,7 +109,6 @@ static void what_came_before_the_end_went_away_counts(void **state)
         assert_int_equal(wait_for(flush, NULL), RONDO_SUCCESS);
         assert_int_equal(dev->test(request[2], &done, NULL), RONDO_REMOTE_ERROR);
         assert_says("the other process died");
-        assert_int_equal(dev->irecv(pair.recv, 1, &data, &bytes, &tag, &pair.to, &refused), RONDO_REMOTE_ERROR);
         pair_close(&pair);
     }
 }
@@ -134,6 +131,53 @@ static void a_flush_that_fails_after_the_end_went_away_is_an_error(void **state)
     fake.send_status = IBV_WC_LOC_PROT_ERR;
     assert_int_equal(dev->iflush(pair.recv, 1, &data, &bytes, &pair.to, &flush), RONDO_SUCCESS);
     assert_int_equal(wait_for(flush, NULL), RONDO_REMOTE_ERROR);
+    pair_close(&pair);
+}
+
+/* Nor is one waited for whose card fails before it is through. */
+static void a_flush_on_a_card_that_fails_is_an_error(void **state)
+{
+    struct ibv_async_event event = { .event_type = IBV_EVENT_DEVICE_FATAL };
+    struct pair pair;
+    void *request, *late, *flush, *data = target;
+    size_t bytes = 10;
+    (void)state;
+    assert_int_equal(pair_try(&pair, IB, RONDO_NET_DMABUF), RONDO_SUCCESS);
+    request = receive(&pair, 0, 10, 0);
+    assert_int_equal(wait_for(give(&pair, 0, 10, 0), NULL), RONDO_SUCCESS);
+    dev->close(pair.send);
+    pair.send = NULL;
+    late = receive(&pair, 10, 10, 0);
+    assert_int_equal(wait_for(late, NULL), RONDO_REMOTE_ERROR);
+    assert_int_equal(wait_for(request, NULL), RONDO_SUCCESS);
+    fake.hold_qpn = end_of(pair.recv)->flush_qp->qp_num;
+    assert_int_equal(dev->iflush(pair.recv, 1, &data, &bytes, &pair.to, &flush), RONDO_SUCCESS);
+    assert_int_equal(wait_for(flush, NULL), RONDO_IN_PROGRESS);
+    fake_verbs_event(event);
+    assert_int_equal(wait_for(flush, NULL), RONDO_REMOTE_ERROR);
+    pair_close(&pair);
+    begin(); /* a failed card stays failed until it is opened again */
+}
+
+/* However many operations end with it. */
+static void an_error_is_logged_once(void **state)
+{
+    struct pair pair;
+    void *out[2];
+    (void)state;
+    pair_open(&pair, IB);
+    for (int i = 0; i < 2; i++) {
+        receive(&pair, (size_t)i * 10, 10, 0);
+    }
+    dev->close(pair.recv);
+    pair.recv = NULL;
+    for (int i = 0; i < 2; i++) {
+        out[i] = give(&pair, (size_t)i * 10, 10, 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(wait_for(out[i], NULL), RONDO_REMOTE_ERROR);
+        assert_true(rondo_error_logged());
+    }
     pair_close(&pair);
 }
 
@@ -475,6 +519,8 @@ int main(void)
         TEST(an_end_that_went_away_is_noticed),
         TEST(what_came_before_the_end_went_away_counts),
         TEST(a_flush_that_fails_after_the_end_went_away_is_an_error),
+        TEST(a_flush_on_a_card_that_fails_is_an_error),
+        TEST(an_error_is_logged_once),
         TEST(an_error_while_the_link_is_down_is_the_link_s),
         TEST(an_operation_error_over_a_port_that_is_down_is_the_links),
         TEST(events_of_the_card_end_the_connection),

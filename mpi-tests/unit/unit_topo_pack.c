@@ -3,6 +3,19 @@
 
 enum { MUTATIONS = 40000, MOST_BYTES = 65536 };
 
+static struct kind *kind_new(void)
+{
+    struct kind *k = calloc(1, sizeof(*k));
+    assert_non_null(k);
+    return k;
+}
+
+static void kind_free(struct kind *k)
+{
+    rondo_free(k->bytes);
+    free(k);
+}
+
 /* ---- bytes ---- */
 
 static void assert_equal_graphs(const struct rondo_graph *a, const struct rondo_graph *b)
@@ -17,8 +30,7 @@ static void assert_equal_graphs(const struct rondo_graph *a, const struct rondo_
 static void graphs_come_back(void **state)
 {
     (void)state;
-    struct kind *k = calloc(1, sizeof(*k));
-    assert_non_null(k);
+    struct kind *k = kind_new();
     for (int i = 0; i < 500; i++) {
         struct rondo_graph graphs[RONDO_NUM_GRAPHS];
         uint8_t *again;
@@ -58,8 +70,7 @@ static void bytes_are_little_endian(void **state)
 {
     static const uint8_t head[] = { 0x52, 0x72, 0x67, 0x68, 2, 0, 2, 0 };
     (void)state;
-    struct kind *k = calloc(1, sizeof(*k));
-    assert_non_null(k);
+    struct kind *k = kind_new();
     kind_init(k, 3, 2, 1, RONDO_PATTERN_TREE);
     k->net[1].rail = 0x01020304;
     name_net(k, 0, "ib0");
@@ -74,8 +85,7 @@ static void bytes_are_little_endian(void **state)
     assert_int_equal(k->bytes[24], 4);
     assert_int_equal(k->bytes[27], 1);
     assert_int_equal(k->bytes[28], 0);
-    rondo_free(k->bytes);
-    free(k);
+    kind_free(k);
 }
 
 /* Bytes that are accepted say something in the one way there is to say it. Copies have their exact size: sanitizers see what is read beyond. */
@@ -109,13 +119,21 @@ static int try_bytes(const uint8_t *bytes, size_t n)
     return status == RONDO_SUCCESS;
 }
 
+static void assert_refused(const uint8_t *bytes, size_t n, const char *says)
+{
+    assert_false(try_bytes(bytes, n));
+    assert_says(says);
+}
+
+/* What they say of their own length. */
+static void say_length(uint8_t *bytes, size_t n) { bytes[8] = (uint8_t)n, bytes[9] = (uint8_t)(n >> 8); }
+
 static void damaged_bytes_are_refused_or_mean_something_else(void **state)
 {
     (void)state;
-    struct kind *k = calloc(1, sizeof(*k));
+    struct kind *k = kind_new();
     static uint8_t bytes[MOST_BYTES];
     int accepted = 0, refused = 0;
-    assert_non_null(k);
     for (int i = 0; i < MUTATIONS; i++) {
         if (i % 100 == 0) {
             rondo_free(k->bytes);
@@ -135,60 +153,55 @@ static void damaged_bytes_are_refused_or_mean_something_else(void **state)
         memcpy(bytes, k->bytes, n);
         assert_false(try_bytes(bytes, n));
         if (n >= 12) { /* also when they say themselves that they are that short */
-            bytes[8] = (uint8_t)n, bytes[9] = (uint8_t)(n >> 8);
+            say_length(bytes, n);
             assert_false(try_bytes(bytes, n));
         }
     }
     memcpy(bytes, k->bytes, k->nbytes);
     bytes[k->nbytes] = 0;
-    bytes[8] = (uint8_t)(k->nbytes + 1), bytes[9] = (uint8_t)((k->nbytes + 1) >> 8);
-    assert_false(try_bytes(bytes, k->nbytes + 1));
-    assert_says("1 bytes follow");
-    rondo_free(k->bytes);
-    free(k);
+    say_length(bytes, k->nbytes + 1);
+    assert_refused(bytes, k->nbytes + 1, "1 bytes follow");
+    kind_free(k);
 }
 
 /* A name that is too long for its place, or goes on beyond the bytes, or would not be shown. */
 static void damaged_names_are_refused(void **state)
 {
     (void)state;
-    struct kind *k = calloc(1, sizeof(*k));
-    assert_non_null(k);
+    struct kind *k = kind_new();
     kind_init(k, 2, 1, 1, RONDO_PATTERN_TREE);
     kind_pack(k);
     assert_memory_equal(k->bytes + 21, "net0:1", 6);
     k->bytes[20] = 64;
-    assert_false(try_bytes(k->bytes, k->nbytes));
-    assert_says("the name of net 0 has 64 bytes");
+    assert_refused(k->bytes, k->nbytes, "the name of net 0 has 64 bytes");
     k->bytes[20] = 255;
-    assert_false(try_bytes(k->bytes, 40));
-    assert_says("40 bytes that say");
-    k->bytes[8] = 40;
-    k->bytes[9] = 0;
-    assert_false(try_bytes(k->bytes, 40));
-    assert_says("they end within the name of net 0");
-    k->bytes[8] = 20;
-    assert_false(try_bytes(k->bytes, 20));
-    assert_says("they end within 1 nets");
+    assert_refused(k->bytes, 40, "40 bytes that say");
+    say_length(k->bytes, 40);
+    assert_refused(k->bytes, 40, "they end within the name of net 0");
+    say_length(k->bytes, 20);
+    assert_refused(k->bytes, 20, "they end within 1 nets");
     rondo_free(k->bytes);
     kind_pack(k);
     k->bytes[23] = '\n';
-    assert_false(try_bytes(k->bytes, k->nbytes));
-    assert_says("byte 2 of the name of net 0 is 10");
+    assert_refused(k->bytes, k->nbytes, "byte 2 of the name of net 0 is 10");
+    kind_free(k);
+}
+
+/* Three devices and two nets. @return the bytes of them that say no more than that. */
+static size_t pack_three(struct kind *k)
+{
+    kind_init(k, 3, 2, 1, RONDO_PATTERN_TREE);
+    kind_pack(k);
     rondo_free(k->bytes);
-    free(k);
+    return k->nbytes;
 }
 
 /* What devices make of nets is there when there is something, at the end. */
 static void what_devices_make_of_nets_is_said_in_one_way(void **state)
 {
     (void)state;
-    struct kind *k = calloc(1, sizeof(*k));
-    assert_non_null(k);
-    kind_init(k, 3, 2, 1, RONDO_PATTERN_TREE);
-    kind_pack(k);
-    size_t without = k->nbytes;
-    rondo_free(k->bytes);
+    struct kind *k = kind_new();
+    size_t without = pack_three(k);
     k->net[1].gdr[RONDO_GDR_READ] = 4;
     kind_pack(k);
     assert_int_equal(k->bytes[4], 3);
@@ -196,28 +209,20 @@ static void what_devices_make_of_nets_is_said_in_one_way(void **state)
     uint8_t *devices = k->bytes + without + 8 * RONDO_NUM_GDR + 8 * RONDO_GDR_READ;
     assert_int_equal(*devices, 4);
     *devices = 8;
-    assert_false(try_bytes(k->bytes, k->nbytes));
-    assert_says("net 1 says something of device 3 of 3");
+    assert_refused(k->bytes, k->nbytes, "net 1 says something of device 3 of 3");
     *devices = 0;
-    assert_false(try_bytes(k->bytes, k->nbytes));
-    assert_says("devices make nothing of 2 nets, and version 3 says it");
-    k->bytes[8] = (uint8_t)(k->nbytes - 1), k->bytes[9] = (uint8_t)((k->nbytes - 1) >> 8);
-    assert_false(try_bytes(k->bytes, k->nbytes - 1));
-    assert_says("they end within what devices make of 2 nets");
-    rondo_free(k->bytes);
-    free(k);
+    assert_refused(k->bytes, k->nbytes, "devices make nothing of 2 nets, and version 3 says it");
+    say_length(k->bytes, k->nbytes - 1);
+    assert_refused(k->bytes, k->nbytes - 1, "they end within what devices make of 2 nets");
+    kind_free(k);
 }
 
 /* Through whom devices send, behind that. */
 static void relays_are_said_in_one_way(void **state)
 {
     (void)state;
-    struct kind *k = calloc(1, sizeof(*k));
-    assert_non_null(k);
-    kind_init(k, 3, 2, 1, RONDO_PATTERN_TREE);
-    kind_pack(k);
-    size_t without = k->nbytes;
-    rondo_free(k->bytes);
+    struct kind *k = kind_new();
+    size_t without = pack_three(k);
     k->net[1].relay[2] = 1;
     kind_pack(k);
     assert_int_equal(k->bytes[4], 5);
@@ -225,28 +230,22 @@ static void relays_are_said_in_one_way(void **state)
     uint8_t *relay = k->bytes + k->nbytes - 1;
     assert_int_equal(*relay, 1);
     *relay = 4;
-    assert_false(try_bytes(k->bytes, k->nbytes));
-    assert_says("device 2 of 3 sends to net 1 through device 3");
+    assert_refused(k->bytes, k->nbytes, "device 2 of 3 sends to net 1 through device 3");
     *relay = 3;
-    assert_false(try_bytes(k->bytes, k->nbytes));
-    assert_says("device 2 of 3 sends to net 1 through device 2");
+    assert_refused(k->bytes, k->nbytes, "device 2 of 3 sends to net 1 through device 2");
     *relay = 0;
-    assert_false(try_bytes(k->bytes, k->nbytes));
-    assert_says("no device sends through another one to 2 nets, and version 5 says it");
-    k->bytes[8] = (uint8_t)(k->nbytes - 1), k->bytes[9] = (uint8_t)((k->nbytes - 1) >> 8);
-    assert_false(try_bytes(k->bytes, k->nbytes - 1));
-    assert_says("they end within the relays of 2 nets");
-    rondo_free(k->bytes);
-    free(k);
+    assert_refused(k->bytes, k->nbytes, "no device sends through another one to 2 nets, and version 5 says it");
+    say_length(k->bytes, k->nbytes - 1);
+    assert_refused(k->bytes, k->nbytes - 1, "they end within the relays of 2 nets");
+    kind_free(k);
 }
 
 static void graphs_that_no_other_rank_would_take_are_not_packed(void **state)
 {
     (void)state;
-    struct kind *k = calloc(1, sizeof(*k));
+    struct kind *k = kind_new();
     uint8_t *bytes;
     size_t n;
-    assert_non_null(k);
 #define REFUSED(change, says)                                                                                        \
     do {                                                                                                             \
         kind_init(k, 4, 2, 3, RONDO_PATTERN_TREE);                                                                   \
@@ -333,10 +332,9 @@ static void graphs_may_come_twice_or_for_nobody(void **state)
     (void)state;
     struct job *job = job_of_two_kinds();
     struct rondo_stitch *stitch;
-    struct kind *other = calloc(1, sizeof(*other));
+    struct kind *other = kind_new();
     const uint8_t *bytes[4] = { job->bytes[1], NULL, job->bytes[1], job->bytes[0] };
     size_t nbytes[4] = { job->nbytes[1], 0, job->nbytes[1], job->nbytes[0] };
-    assert_non_null(other);
     kind_init(other, 1, 0, 1, RONDO_PATTERN_TREE);
     other->graph[0].bw_intra = 1;
     kind_pack(other);
@@ -347,8 +345,7 @@ static void graphs_may_come_twice_or_for_nobody(void **state)
     assert_int_equal(rondo_stitch_check(stitch), RONDO_SUCCESS);
     rondo_stitch_destroy(stitch);
     rondo_stitch_destroy(NULL);
-    rondo_free(other->bytes);
-    free(other);
+    kind_free(other);
     job_free(job);
 }
 

@@ -10,37 +10,34 @@
 
 /* ---- what is read ---- */
 
-static void all_fields_are_read(void **state)
+static const char all_fields[] =
+    "<system version=\"1\">\n"
+    "  <cpu host_hash=\"0xabc\" numaid=\"1\" affinity=\"0000000f,000000ff\" arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" "
+    "modelid=\"143\" "
+    "package=\"1\">\n"
+    "    <cache level=\"3\" size=\"33554432\" affinity=\"f\"/>\n"
+    "    <pci busid=\"0000:10:00.0\" class=\"0x060400\" vendor=\"0x1000\" device=\"0xc010\" subsystem_vendor=\"0x1000\" "
+    "subsystem_device=\"0xa096\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n"
+    "      <pcilink target=\"0000:11:00.0\"/>\n"
+    "      <pci busid=\"0000:17:00.0\" class=\"0x030200\" vendor=\"0x10de\" link_speed=\"8 GT/s\" link_width=\"8\">\n"
+    "        <gpu dev=\"3\" sm=\"90\" rank=\"7\" gdr=\"1\" nop2p=\"0x5\" uuid=\"GPU-00112233-4455-6677-8899-aabbccddeeff\" "
+    "name=\"H100\">\n"
+    "          <nvlink target=\"fffffff:ffff:ff\" count=\"18\" tclass=\"0x068000\"/>\n"
+    "          <c2c bw=\"44712\" count=\"5\"/>\n"
+    "        </gpu>\n"
+    "      </pci>\n"
+    "    </pci>\n"
+    "    <nic>\n"
+    "      <net name=\"mlx5_0\" dev=\"2\" latency=\"1.25\" speed=\"400000\" port=\"1\" rail=\"2\" plane=\"1\" "
+    "guid=\"0xfedcba9876543210\" "
+    "maxconn=\"131072\" gdr=\"0\" coll=\"1\" keep=\"1\"/>\n"
+    "    </nic>\n"
+    "  </cpu>\n"
+    "</system>\n";
+
+static void check_places(const struct rondo_machine *m)
 {
-    (void)state;
-    static const char text[] =
-        "<system version=\"1\">\n"
-        "  <cpu host_hash=\"0xabc\" numaid=\"1\" affinity=\"0000000f,000000ff\" arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" "
-        "modelid=\"143\" "
-        "package=\"1\">\n"
-        "    <cache level=\"3\" size=\"33554432\" affinity=\"f\"/>\n"
-        "    <pci busid=\"0000:10:00.0\" class=\"0x060400\" vendor=\"0x1000\" device=\"0xc010\" subsystem_vendor=\"0x1000\" "
-        "subsystem_device=\"0xa096\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n"
-        "      <pcilink target=\"0000:11:00.0\"/>\n"
-        "      <pci busid=\"0000:17:00.0\" class=\"0x030200\" vendor=\"0x10de\" link_speed=\"8 GT/s\" link_width=\"8\">\n"
-        "        <gpu dev=\"3\" sm=\"90\" rank=\"7\" gdr=\"1\" nop2p=\"0x5\" uuid=\"GPU-00112233-4455-6677-8899-aabbccddeeff\" "
-        "name=\"H100\">\n"
-        "          <nvlink target=\"fffffff:ffff:ff\" count=\"18\" tclass=\"0x068000\"/>\n"
-        "          <c2c bw=\"44712\" count=\"5\"/>\n"
-        "        </gpu>\n"
-        "      </pci>\n"
-        "    </pci>\n"
-        "    <nic>\n"
-        "      <net name=\"mlx5_0\" dev=\"2\" latency=\"1.25\" speed=\"400000\" port=\"1\" rail=\"2\" plane=\"1\" "
-        "guid=\"0xfedcba9876543210\" "
-        "maxconn=\"131072\" gdr=\"0\" coll=\"1\" keep=\"1\"/>\n"
-        "    </nic>\n"
-        "  </cpu>\n"
-        "</system>\n";
-    struct rondo_machine m;
-    assert_ok(parse(&m, text));
-    assert_string_equal(m.source, "m.xml");
-    const struct rondo_item *cpu = item_at(&m, RONDO_ITEM_CPU, 0), *cache = item_at(&m, RONDO_ITEM_CACHE, 0);
+    const struct rondo_item *cpu = item_at(m, RONDO_ITEM_CPU, 0), *cache = item_at(m, RONDO_ITEM_CACHE, 0);
     assert_int_equal(cpu->cpu.host_hash, 0xabc);
     assert_int_equal(cpu->cpu.numa, 1);
     assert_int_equal(cpu->cpu.cores.bits[0], 0xf000000ffull);
@@ -52,7 +49,7 @@ static void all_fields_are_read(void **state)
     assert_int_equal(cache->cache.level, 3);
     assert_int_equal(cache->cache.bytes, 33554432);
     assert_int_equal(cache->cache.cores.bits[0], 0xf);
-    const struct rondo_item *bridge = item_at(&m, RONDO_ITEM_PCI, 0), *pci = item_at(&m, RONDO_ITEM_PCI, 1);
+    const struct rondo_item *bridge = item_at(m, RONDO_ITEM_PCI, 0), *pci = item_at(m, RONDO_ITEM_PCI, 1);
     assert_int_equal(bridge->pci.busid, 0x10000);
     assert_int_equal(bridge->pci.class_code, 0x060400);
     assert_int_equal(bridge->pci.vendor, 0x1000);
@@ -62,8 +59,12 @@ static void all_fields_are_read(void **state)
     assert_int_equal(bridge->pci.speed, 320);
     assert_int_equal(bridge->pci.width, 16);
     assert_int_equal(pci->pci.speed, 80);
-    assert_int_equal(item_at(&m, RONDO_ITEM_PCILINK, 0)->pcilink.target, 0x11000);
-    const struct rondo_item *gpu = item_at(&m, RONDO_ITEM_GPU, 0), *net = item_at(&m, RONDO_ITEM_NET, 0);
+    assert_int_equal(item_at(m, RONDO_ITEM_PCILINK, 0)->pcilink.target, 0x11000);
+}
+
+static void check_devices(const struct rondo_machine *m)
+{
+    const struct rondo_item *gpu = item_at(m, RONDO_ITEM_GPU, 0), *net = item_at(m, RONDO_ITEM_NET, 0);
     assert_int_equal(gpu->gpu.dev, 3);
     assert_int_equal(gpu->gpu.sm, 90);
     assert_int_equal(gpu->gpu.rank, 7);
@@ -72,11 +73,11 @@ static void all_fields_are_read(void **state)
     assert_int_equal(gpu->gpu.uuid[1], 0x11);
     assert_int_equal(gpu->gpu.uuid[15], 0xff);
     assert_string_equal(gpu->gpu.name, "H100");
-    assert_int_equal(item_at(&m, RONDO_ITEM_NVLINK, 0)->nvlink.target, RONDO_BUSID_HIDDEN);
-    assert_int_equal(item_at(&m, RONDO_ITEM_NVLINK, 0)->nvlink.count, 18);
-    assert_int_equal(item_at(&m, RONDO_ITEM_NVLINK, 0)->nvlink.tclass, 0x068000);
-    assert_int_equal(item_at(&m, RONDO_ITEM_C2C, 0)->c2c.mbs, 44712);
-    assert_int_equal(item_at(&m, RONDO_ITEM_C2C, 0)->c2c.count, 5);
+    assert_int_equal(item_at(m, RONDO_ITEM_NVLINK, 0)->nvlink.target, RONDO_BUSID_HIDDEN);
+    assert_int_equal(item_at(m, RONDO_ITEM_NVLINK, 0)->nvlink.count, 18);
+    assert_int_equal(item_at(m, RONDO_ITEM_NVLINK, 0)->nvlink.tclass, 0x068000);
+    assert_int_equal(item_at(m, RONDO_ITEM_C2C, 0)->c2c.mbs, 44712);
+    assert_int_equal(item_at(m, RONDO_ITEM_C2C, 0)->c2c.count, 5);
     assert_string_equal(net->net.name, "mlx5_0");
     assert_int_equal(net->net.dev, 2);
     assert_true(net->net.latency == 1.25);
@@ -89,6 +90,16 @@ static void all_fields_are_read(void **state)
     assert_int_equal(net->net.gdr, 0);
     assert_int_equal(net->net.coll, 1);
     assert_int_equal(net->net.keep, 1);
+}
+
+static void all_fields_are_read(void **state)
+{
+    struct rondo_machine m;
+    (void)state;
+    assert_ok(parse(&m, all_fields));
+    assert_string_equal(m.source, "m.xml");
+    check_places(&m);
+    check_devices(&m);
     rondo_machine_release(&m);
 }
 
@@ -249,84 +260,79 @@ static void links_go_both_ways(void **state)
 
 /* ---- what is refused ---- */
 
+static const struct {
+    const char *text, *part;
+} refused[] = {
+    { "<system version=\"2\"/>", "m.xml:1: <system version=\"2\">: expected version=\"1\"" },
+    { "<system/>", "m.xml:1: <system>: expected version=\"1\"" },
+    { "<system version=\"1\"/>", "m.xml: a machine without <cpu>" },
+    { "<graphs version=\"1\"/>", "m.xml:1: <graphs>: not a machine; expected the root <system version=\"1\">" },
+    { "<html>\n</html>", "m.xml:1: <html>: not a machine" },
+    { "<system version=\"1\" virtual=\"2\"/>", "virtual=\"2\">: expected 0 or 1" },
+    { "<system version=\"1\">\n<cpu/></system>", "m.xml:2: <cpu>: the attribute numaid is missing" },
+    { "<system version=\"1\">\n<cpu numaid=\"x\"/></system>", "m.xml:2: <cpu numaid=\"x\">: expected an integer from -1 to 65535" },
+    { "<system version=\"1\">\n<cpu numaid=\"0\" affinity=\"0,zz\"/></system>", "affinity=\"0,zz\">: expected hexadecimal words" },
+    { "<system version=\"1\">\n<cpu numaid=\"0\" affinity=\"123456789\"/></system>", "expected hexadecimal words of at most 8 digits" },
+    { "<system version=\"1\">\n<gpu/></system>", "m.xml:2: <gpu>: a machine cannot have a gpu below the top" },
+    { CPU "<gpu/>" END, "m.xml:3: <gpu>: a machine cannot have a gpu below cpu" },
+    { CPU "<cpu numaid=\"1\"/>" END, "a machine cannot have a cpu below cpu" },
+    { CPU "<pci class=\"0x03\"/>" END, "m.xml:3: <pci>: the attribute busid is missing" },
+    { CPU "<pci busid=\"0000:17:00.0\"/>" END, "m.xml:3: <pci>: the attribute class is missing" },
+    { CPU "<pci busid=\"17\" class=\"0x03\"/>" END, "<pci busid=\"17\">: expected a PCI address like 0000:17:00.0" },
+    { CPU "<pci busid=\"fffffff:ffff:ff\" class=\"0x03\"/>" END, "expected a PCI address like 0000:17:00.0" },
+    { CPU "<pci busid=\"0000:17:00.0\" class=\"0x03020000\"/>" END, "class=\"0x03020000\">: expected a hexadecimal number up to 0xffffff" },
+    { CPU "<pci busid=\"0000:17:00.0\" class=\"0x03\" link_speed=\"NaN\"/>" END, "link_speed=\"NaN\">: expected a speed like \"16 GT/s\"" },
+    { CPU "<pci busid=\"0000:17:00.0\" class=\"0x03\" link_speed=\"1000000000 GT/s\"/>" END, "expected a speed like" },
+    { CPU "<pci busid=\"0000:17:00.0\" class=\"0x03\" link_speed=\"-8 GT/s\"/>" END, "expected a speed like" },
+    { CPU "<pci busid=\"0000:17:00.0\" class=\"0x03\" link_width=\"-1\"/>" END, "link_width=\"-1\">: expected an integer from 0 to 64" },
+    { CPU "<pci busid=\"0000:17:00.0\" class=\"0x03\" vendor=\"0x10000\"/>" END, "expected a hexadecimal number up to 0xffff" },
+    { CPU PCI("0000:17:00.0", "0x03") "</pci>\n" PCI("0000:17:00.0", "0x03") "</pci>" END, "m.xml:4: PCI 0000:17:00.0: it is there twice" },
+    { CPU "</cpu>\n<cpu numaid=\"0\">" END, "m.xml:4: NUMA node 0: it is there twice" },
+    { CPU GPU_A "<nvlink target=\"0000:18:00.0\"/>" GPU_END END, "m.xml:3: <nvlink>: the attribute count is missing" },
+    { CPU GPU_A "<nvlink target=\"x\" count=\"1\"/>" GPU_END END, "or fffffff:ffff:ff for a hidden one" },
+    { CPU GPU_A TO_B(0) GPU_END END, "count=\"0\">: expected an integer from 1 to 1024" },
+    { CPU GPU_A TO_A(1) GPU_END END, "m.xml:3: NVLink 0000:17:00.0 to 0000:17:00.0: the link leads to its own device" },
+    { CPU GPU_A TO_B(1) GPU_END PCI("0000:18:00.0", "0x0604") "</pci>" END, "the target is a device of class 0x060400" },
+    { CPU GPU_A "<c2c bw=\"1000000000\" count=\"1\"/>" GPU_END END, "<c2c bw=\"1000000000\">: expected an integer from 1 to 100000000" },
+    { CPU GPU_A "<c2c bw=\"NaN\" count=\"1\"/>" GPU_END END, "<c2c bw=\"NaN\">: expected an integer" },
+    { CPU GPU_A "<c2c bw=\"-1\" count=\"1\"/>" GPU_END END, "expected an integer" },
+    { CPU GPU_A "<c2c bw=\"1e9\" count=\"1\"/>" GPU_END END, "expected an integer" },
+    { CPU GPU_A "<c2c bw=\"99999999999999999999\" count=\"1\"/>" GPU_END END, "expected an integer" },
+    { CPU GPU_A "<c2c bw=\"100000000\" count=\"1024\"/>" GPU_END END, "C2C 0000:17:00.0: bw x count is 102400000000 MB/s" },
+    { CPU "<nic><net name=\"a\" speed=\"1000000000\"/></nic>" END, "<net speed=\"1000000000\">: expected an integer from -1 to 800000000" },
+    { CPU "<nic><net name=\"a\" latency=\"nan\"/></nic>" END, "<net latency=\"nan\">: expected a number from 0 to 1000000" },
+    { CPU "<nic><net name=\"a\" latency=\"-1\"/></nic>" END, "expected a number from 0" },
+    { CPU "<nic><net name=\"a\" latency=\"1e400\"/></nic>" END, "expected a number from 0" },
+    { CPU "<nic><net name=\"a\" guid=\"0x12345678123456789\"/></nic>" END, "expected a hexadecimal number up to 0xffffffffffffffff" },
+    { CPU "<nic><net name=\"a&lt;b\"/></nic>" END, "expected a name of at most 63" },
+    { CPU GPU_A GPU_END "<nic><net name=\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"/></nic>" END,
+      "expected a name of at most 63" },
+    { CPU PCI("0000:17:00.0", "0x03") "<gpu uuid=\"GPU-12\"/></pci>" END, "expected a UUID of 32" },
+    { CPU PCI("0000:17:00.0", "0x02") "\n<gpu/></pci>" END, "m.xml:4: GPU 0000:17:00.0: its PCI device is of class 0x020000" },
+    { CPU "<cache level=\"0\"/>" END, "<cache level=\"0\">: expected an integer from 1 to 9" },
+    { CPU "<cache level=\"3\" size=\"-1\"/>" END, "expected an integer from 0" },
+    /* not well-formed */
+    { CPU, "m.xml:2: the file ends inside 2 open elements: it is cut" },
+    { "<system version=\"1\"><cpu numaid=\"0\"></system>", "m.xml:1: not well-formed XML: Opening and ending tag mismatch" },
+    { "<system version=\"1\">\n\n<cpu numaid=0/></system>", "m.xml:3: not well-formed XML" },
+    { "<system version=\"1\"><cpu numaid=\"0\" numaid=\"1\"/></system>", "not well-formed XML: Attribute numaid redefined" },
+    { CPU END "<system/>", "not well-formed XML: Extra content" },
+    { "not XML", "m.xml:1: not XML; expected it to start with <, in UTF-8 or UTF-16" },
+    { CPU "&undefined;" END, "not well-formed XML" },
+    { CPU "\x01" END, "m.xml:3: a byte that is no text" },
+    { "", "m.xml: 0 bytes; expected XML" },
+};
+
 static void errors_name_the_place(void **state)
 {
     (void)state;
-    static const struct {
-        const char *text, *part;
-    } all[] = {
-        { "<system version=\"2\"/>", "m.xml:1: <system version=\"2\">: expected version=\"1\"" },
-        { "<system/>", "m.xml:1: <system>: expected version=\"1\"" },
-        { "<system version=\"1\"/>", "m.xml: a machine without <cpu>" },
-        { "<graphs version=\"1\"/>", "m.xml:1: <graphs>: not a machine; expected the root <system version=\"1\">" },
-        { "<html>\n</html>", "m.xml:1: <html>: not a machine" },
-        { "<system version=\"1\" virtual=\"2\"/>", "virtual=\"2\">: expected 0 or 1" },
-        { "<system version=\"1\">\n<cpu/></system>", "m.xml:2: <cpu>: the attribute numaid is missing" },
-        { "<system version=\"1\">\n<cpu numaid=\"x\"/></system>", "m.xml:2: <cpu numaid=\"x\">: expected an integer from -1 to 65535" },
-        { "<system version=\"1\">\n<cpu numaid=\"0\" affinity=\"0,zz\"/></system>", "affinity=\"0,zz\">: expected hexadecimal words" },
-        { "<system version=\"1\">\n<cpu numaid=\"0\" affinity=\"123456789\"/></system>", "expected hexadecimal words of at most 8 digits" },
-        { "<system version=\"1\">\n<gpu/></system>", "m.xml:2: <gpu>: a machine cannot have a gpu below the top" },
-        { CPU "<gpu/>" END, "m.xml:3: <gpu>: a machine cannot have a gpu below cpu" },
-        { CPU "<cpu numaid=\"1\"/>" END, "a machine cannot have a cpu below cpu" },
-        { CPU "<pci class=\"0x03\"/>" END, "m.xml:3: <pci>: the attribute busid is missing" },
-        { CPU "<pci busid=\"0000:17:00.0\"/>" END, "m.xml:3: <pci>: the attribute class is missing" },
-        { CPU "<pci busid=\"17\" class=\"0x03\"/>" END, "<pci busid=\"17\">: expected a PCI address like 0000:17:00.0" },
-        { CPU "<pci busid=\"fffffff:ffff:ff\" class=\"0x03\"/>" END, "expected a PCI address like 0000:17:00.0" },
-        { CPU "<pci busid=\"0000:17:00.0\" class=\"0x03020000\"/>" END,
-          "class=\"0x03020000\">: expected a hexadecimal number up to 0xffffff" },
-        { CPU "<pci busid=\"0000:17:00.0\" class=\"0x03\" link_speed=\"NaN\"/>" END,
-          "link_speed=\"NaN\">: expected a speed like \"16 GT/s\"" },
-        { CPU "<pci busid=\"0000:17:00.0\" class=\"0x03\" link_speed=\"1000000000 GT/s\"/>" END, "expected a speed like" },
-        { CPU "<pci busid=\"0000:17:00.0\" class=\"0x03\" link_speed=\"-8 GT/s\"/>" END, "expected a speed like" },
-        { CPU "<pci busid=\"0000:17:00.0\" class=\"0x03\" link_width=\"-1\"/>" END,
-          "link_width=\"-1\">: expected an integer from 0 to 64" },
-        { CPU "<pci busid=\"0000:17:00.0\" class=\"0x03\" vendor=\"0x10000\"/>" END, "expected a hexadecimal number up to 0xffff" },
-        { CPU PCI("0000:17:00.0", "0x03") "</pci>\n" PCI("0000:17:00.0", "0x03") "</pci>" END,
-          "m.xml:4: PCI 0000:17:00.0: it is there twice" },
-        { CPU "</cpu>\n<cpu numaid=\"0\">" END, "m.xml:4: NUMA node 0: it is there twice" },
-        { CPU GPU_A "<nvlink target=\"0000:18:00.0\"/>" GPU_END END, "m.xml:3: <nvlink>: the attribute count is missing" },
-        { CPU GPU_A "<nvlink target=\"x\" count=\"1\"/>" GPU_END END, "or fffffff:ffff:ff for a hidden one" },
-        { CPU GPU_A TO_B(0) GPU_END END, "count=\"0\">: expected an integer from 1 to 1024" },
-        { CPU GPU_A TO_A(1) GPU_END END, "m.xml:3: NVLink 0000:17:00.0 to 0000:17:00.0: the link leads to its own device" },
-        { CPU GPU_A TO_B(1) GPU_END PCI("0000:18:00.0", "0x0604") "</pci>" END, "the target is a device of class 0x060400" },
-        { CPU GPU_A "<c2c bw=\"1000000000\" count=\"1\"/>" GPU_END END,
-          "<c2c bw=\"1000000000\">: expected an integer from 1 to 100000000" },
-        { CPU GPU_A "<c2c bw=\"NaN\" count=\"1\"/>" GPU_END END, "<c2c bw=\"NaN\">: expected an integer" },
-        { CPU GPU_A "<c2c bw=\"-1\" count=\"1\"/>" GPU_END END, "expected an integer" },
-        { CPU GPU_A "<c2c bw=\"1e9\" count=\"1\"/>" GPU_END END, "expected an integer" },
-        { CPU GPU_A "<c2c bw=\"99999999999999999999\" count=\"1\"/>" GPU_END END, "expected an integer" },
-        { CPU GPU_A "<c2c bw=\"100000000\" count=\"1024\"/>" GPU_END END, "C2C 0000:17:00.0: bw x count is 102400000000 MB/s" },
-        { CPU "<nic><net name=\"a\" speed=\"1000000000\"/></nic>" END,
-          "<net speed=\"1000000000\">: expected an integer from -1 to 800000000" },
-        { CPU "<nic><net name=\"a\" latency=\"nan\"/></nic>" END, "<net latency=\"nan\">: expected a number from 0 to 1000000" },
-        { CPU "<nic><net name=\"a\" latency=\"-1\"/></nic>" END, "expected a number from 0" },
-        { CPU "<nic><net name=\"a\" latency=\"1e400\"/></nic>" END, "expected a number from 0" },
-        { CPU "<nic><net name=\"a\" guid=\"0x12345678123456789\"/></nic>" END, "expected a hexadecimal number up to 0xffffffffffffffff" },
-        { CPU "<nic><net name=\"a&lt;b\"/></nic>" END, "expected a name of at most 63" },
-        { CPU GPU_A GPU_END "<nic><net name=\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"/></nic>" END,
-          "expected a name of at most 63" },
-        { CPU PCI("0000:17:00.0", "0x03") "<gpu uuid=\"GPU-12\"/></pci>" END, "expected a UUID of 32" },
-        { CPU PCI("0000:17:00.0", "0x02") "\n<gpu/></pci>" END, "m.xml:4: GPU 0000:17:00.0: its PCI device is of class 0x020000" },
-        { CPU "<cache level=\"0\"/>" END, "<cache level=\"0\">: expected an integer from 1 to 9" },
-        { CPU "<cache level=\"3\" size=\"-1\"/>" END, "expected an integer from 0" },
-        /* not well-formed */
-        { CPU, "m.xml:2: the file ends inside 2 open elements: it is cut" },
-        { "<system version=\"1\"><cpu numaid=\"0\"></system>", "m.xml:1: not well-formed XML: Opening and ending tag mismatch" },
-        { "<system version=\"1\">\n\n<cpu numaid=0/></system>", "m.xml:3: not well-formed XML" },
-        { "<system version=\"1\"><cpu numaid=\"0\" numaid=\"1\"/></system>", "not well-formed XML: Attribute numaid redefined" },
-        { CPU END "<system/>", "not well-formed XML: Extra content" },
-        { "not XML", "m.xml:1: not XML; expected it to start with <, in UTF-8 or UTF-16" },
-        { CPU "&undefined;" END, "not well-formed XML" },
-        { CPU "\x01" END, "m.xml:3: a byte that is no text" },
-        { "", "m.xml: 0 bytes; expected XML" },
-    };
-    for (size_t i = 0; i < RONDO_COUNTOF(all); i++) {
+    for (size_t i = 0; i < RONDO_COUNTOF(refused); i++) {
         struct rondo_machine m;
         rondo_error_clear();
-        if (parse(&m, all[i].text) != RONDO_INVALID_ARGUMENT) {
-            fail_msg("not refused: %s", all[i].text);
+        if (parse(&m, refused[i].text) != RONDO_INVALID_ARGUMENT) {
+            fail_msg("not refused: %s", refused[i].text);
         }
-        assert_says(all[i].part);
+        assert_says(refused[i].part);
         assert_null(m.item);
         assert_int_equal(m.nitems, 0);
     }

@@ -344,27 +344,12 @@ static rondo_status try_to_connect(struct world *w)
     return RONDO_SUCCESS;
 }
 
-/* Each call of the driver in turn: it goes on with less, or ends with nothing left. */
+static struct world *reading_and_writing(void) { return gdr_new(2, READ | WRITE, READ | WRITE); }
+
 static void calls_of_the_driver_that_fail_leave_nothing(void **state)
 {
-    int goes_on = 0, ends = 0, n = 0, called = 1;
-    uint32_t mask = rondo_log_mask;
     (void)state;
-    rondo_log_mask = RONDO_LOG_NONE;
-    while (called) {
-        struct world *w = gdr_new(2, READ | WRITE, READ | WRITE);
-        driver.calls = 0;
-        driver.fail_at = ++n;
-        rondo_status status = try_to_connect(w);
-        driver.fail_at = 0;
-        called = driver.calls >= n;
-        goes_on += called && status == RONDO_SUCCESS;
-        ends += called && status != RONDO_SUCCESS;
-        gpus_close_by_turns(w);
-        all_is_given_back();
-    }
-    rondo_log_mask = mask;
-    assert_true(goes_on > 0 && ends > 0);
+    fail_each_call(reading_and_writing, try_to_connect, gpus_close_by_turns);
 }
 
 /* ---- registration by itself ---- */

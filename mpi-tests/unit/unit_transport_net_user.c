@@ -324,6 +324,38 @@ static void late_and_full_cards_change_nothing(void **state)
     set("RONDO_NET_FAULT", NULL);
 }
 
+/* What a peer that has left sent for calls to come is kept for them, and holds up no call that is through. */
+static void slices_of_calls_to_come_hold_up_nobody_and_are_kept(void **state)
+{
+    struct world *w = two_apart(SLICE);
+    struct end *from = first_end(&w->rank[0], 1), *to = first_end(&w->rank[1], 0);
+    uint32_t mask = rondo_log_mask;
+    int moved;
+    (void)state;
+    for (int i = 0; i < 3; i++) { /* the first is taken while the peer is there */
+        assert_int_equal(stream_turn(&w->rank[0], from), 1);
+        rank_flush(&w->rank[0]);
+        for (int turn = 0; i == 0 && turn < 2; turn++) {
+            rank_turn(&w->rank[1]);
+            assert_int_equal(stream_turn(&w->rank[1], to), turn);
+        }
+    }
+    rank_close(&w->rank[0]); /* its slot is asked for at the next turn, with nobody there */
+    for (int i = 1; i < 3; i++) {
+        assert_int_equal(stream_turn(&w->rank[1], to), 0);
+        rank_flush(&w->rank[1]);
+        assert_int_equal(stream_turn(&w->rank[1], to), 1);
+        rank_flush(&w->rank[1]);
+    }
+    assert_int_equal(stream_turn(&w->rank[1], to), 0); /* wants more */
+    rondo_log_mask = RONDO_LOG_NONE;
+    assert_int_equal(rondo_net_turn(&w->rank[1].net, &moved), RONDO_REMOTE_ERROR);
+    rondo_log_mask = mask;
+    rank_close(&w->rank[1]);
+    world_free(w);
+    assert_int_equal(fake_verbs_objects(), 0);
+}
+
 static int over_cards(void **state)
 {
     (void)state;
@@ -349,6 +381,7 @@ int main(void)
         ROW(a_card_that_refuses_has_slots),
         ROW(a_revoked_place_is_not_written),
         ROW(late_and_full_cards_change_nothing),
+        ROW(slices_of_calls_to_come_hold_up_nobody_and_are_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

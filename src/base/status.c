@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include "base/log.h"
 
 static _Thread_local char error_text[RONDO_ERROR_TEXT];
@@ -14,6 +15,7 @@ static void error_set(const char *fmt, va_list args)
     if (vsnprintf(text, sizeof text, fmt, args) >= (int)sizeof text) {
         snprintf(text + sizeof text - 4, 4, "...");
     }
+    logged = logged && strcmp(text, error_text) == 0; /* an error that is told of again is not another one */
     snprintf(error_text, sizeof error_text, "%s", text);
 }
 
@@ -37,7 +39,6 @@ rondo_status rondo_fail_quiet(rondo_status status, const char *fmt, ...)
     va_start(args, fmt);
     error_set(fmt, args);
     va_end(args);
-    logged = 0;
     errno = saved;
     return status;
 }

@@ -19,7 +19,7 @@ rondo_status rondo_fail(rondo_status status, const char *fmt, ...) RONDO_PRINTF(
 rondo_status rondo_fail_quiet(rondo_status status, const char *fmt, ...) RONDO_PRINTF(2, 3);
 /** Log this thread's last sentence, unless it was: what was quiet turns out to matter. @return @a status. */
 rondo_status rondo_fail_aloud(rondo_status status);
-/** Was this thread's last sentence logged? */
+/** Was this thread's last sentence logged? It was, too, when it is only told of again. */
 int rondo_error_logged(void);
 /** This thread's last sentence; "" when there was none. */
 const char *rondo_error_text(void);

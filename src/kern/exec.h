@@ -25,7 +25,8 @@ struct rondo_flow {
     size_t in, out, n; /* the block: offsets and elements */
     size_t done;       /* elements of the block passed (whole slices) */
     size_t unit;       /* LL, LL128: 8-byte units of the current slice passed; board: ranks whose post was seen */
-    uint32_t called;   /* bit per recv port, and per send port from bit 16: the call word was checked, written */
+    uint32_t
+        called; /* bit per recv port, and per send port from bit 16: the call word was checked, written; board, one for all and all for one: the number of the operation */
 };
 
 /* What all ranks have concluded from where their buffers are (kern/direct.h). */
@@ -84,6 +85,8 @@ struct rondo_exec_ops {
 extern const struct rondo_exec_ops rondo_exec_cpu;
 extern const struct rondo_exec_ops rondo_exec_null; /* finishes every run at once: measures the cost of a call */
 
+/** Of a run of one for all, or all for one, over the board, that has ended: a local rank whose post of it is of another call; -1: none is that has come. *unknown: some rank has not posted it yet. */
+int rondo_board_differs(const struct rondo_run *run, int *unknown);
 /** Prepare a run's cursors from its work and schedule. */
 void rondo_run_begin(struct rondo_run *run);
 /** Set the cursors of a run back to the start: the work's buffers and call word may have changed, nothing else. */

@@ -164,6 +164,7 @@ static int post_rooted(const struct rondo_work *w, struct rondo_flow *flow)
         return 0;
     }
     board->rooted = op;
+    flow->called = op;
     if (w->premul) {
         rondo_premul(place + 8, w->in, w->len, (rondo_dtype)w->dtype, w->scalar);
     } else if (w->coll == RONDO_COLL_REDUCE || w->seat.index == w->seat.root) {
@@ -196,6 +197,24 @@ static int wait_rooted(struct rondo_exec *exec, const struct rondo_work *w, stru
     }
     tell_of_look();
     return 1;
+}
+
+int rondo_board_differs(const struct rondo_run *run, int *unknown)
+{
+    const struct rondo_work *w = &run->work;
+    uint32_t op = run->flow[0].called;
+    *unknown = 0;
+    for (int r = 0; r < w->board->nranks; r++) {
+        uint64_t word = rooted_word(w->board, op, r);
+        if ((uint32_t)word == op && word != 0) {
+            if (RONDO_UNLIKELY((uint32_t)(word >> 32) != w->call_word)) {
+                return r;
+            }
+        } else if (word == 0 || (int32_t)((uint32_t)word - op) < 0) {
+            *unknown = 1;
+        }
+    }
+    return -1;
 }
 
 /* ---- one-shot ---- */

@@ -236,7 +236,8 @@ static int all_told(struct rondo_exec *exec, struct rondo_direct *d)
 
 static int for_others(struct rondo_run *run)
 {
-    if (run->work.cma != RONDO_KERNEL_IN_PLACE) { /* the next one may be; and asking is nothing beside what it moves */
+    /* Of a call that is not in place the next one may be, and asking is nothing beside what it moves. */
+    if (run->work.cma != RONDO_KERNEL_IN_PLACE || run->work.direct->cma == RONDO_CMA_REFUSED) {
         rondo_direct_learn(kind_of(&run->work), 1);
     }
     run->verdict = RONDO_FOR_OTHERS;

@@ -29,7 +29,7 @@ struct rondo_reduction {
     int nsrcs;
     const void **srcs; /* left at their ends */
 };
-/** Reduce n elements, and store them to ndsts (at least 1) targets with non-temporal stores; unless keep is NULL to that, too, through the caches. No target overlaps a source. */
+/** Reduce n elements, and store them to ndsts (at least 1) targets with non-temporal stores; unless keep is NULL to that, too, through the caches. A target is one of the sources (a reduce_scatter in place), or overlaps none. */
 void rondo_reduce_past(const struct rondo_reduction *r, uint8_t *const *dsts, int ndsts, uint8_t *keep, size_t n);
 
 /** "avx512", "avx2", "sse2", "neon", "c": what dispatch chose. RONDO_TEST_ISA (tests only) caps it. */

@@ -8,7 +8,7 @@
  * message longer than its part, or whose tag no part waits for, is an error at the receiver, RONDO_INVALID_USAGE. What a peer sends is never believed: lengths, tags and addresses are checked.
  *
  * An error ends the comm: every request of it that is not complete fails from then on, with one sentence that names both ends and what usually causes it. Errors of the peer or the link are
- * RONDO_REMOTE_ERROR, of this host RONDO_SYSTEM_ERROR. After an error only `test` and `close` may be called.
+ * RONDO_REMOTE_ERROR, of this host RONDO_SYSTEM_ERROR. After an error only `test`, `close` and, for what has arrived, `iflush` may be called.
  */
 #ifndef RONDO_NET_NETDEV_H
 #define RONDO_NET_NETDEV_H
@@ -70,9 +70,9 @@ struct rondo_net_device {
     rondo_status (*irecv_into)(void *comm, const struct rondo_net_span *whole, const struct rondo_net_span *place, int tag, void **request);
     /** After a receive into GPU memory: done when the GPU sees the data. *request NULL: nothing to wait for. */
     rondo_status (*iflush)(void *comm, int n, void *const *data, const size_t *bytes, void *const *regions, void **request);
-    /** Move the comm on. *done 1: the request is gone, bytes (NULL, or room for its parts) has what arrived in each. What arrived counts, whatever happened to the comm after it: until it is all tested,
-     * receives of a peer that is gone have no room rather than an error, and flushes go on. No request may wait for its test while more than RONDO_NET_MAX_REQUESTS later
-     * ones of its comm are made: devices keep places for so many. */
+    /** Move the comm on. *done 1: the request is gone, bytes (NULL, or room for its parts) has what arrived in each. What arrived counts, whatever happened to the comm after it (but a plugin that has
+     * failed is not asked again): a receive that is refused says nothing of those before it, and flushes go on when a peer is gone. No request may wait for its test while more than
+     * RONDO_NET_MAX_REQUESTS later ones of its comm are made: devices keep places for so many. */
     rondo_status (*test)(void *request, int *done, size_t *bytes);
     /** Give up requests under way: nobody touches their memory from then on, and only close may be called. NULL: nobody does so but within calls. */
     void (*stop)(void *comm);

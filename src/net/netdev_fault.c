@@ -295,32 +295,19 @@ static void message_begun(struct comm *comm, struct request *new, int n, void *i
     comm->refused = inner != NULL ? 0 : comm->refused;
 }
 
-/* Has anything ended that its owner was not told of? It comes before the error of a peer that is gone. */
-static int untold(const struct comm *comm)
-{
-    int n = 0;
-    for (int i = 0; i < POOL; i++) {
-        n += comm->request[i].used && comm->request[i].done;
-    }
-    return n > 0;
-}
-
 /* A message of n parts (0: sent), by a call of the device inside. */
-#define MESSAGE(comm, function, n, call)                  \
-    do {                                                  \
-        struct request *new;                              \
-        void *inner = NULL;                               \
-        *request = NULL;                                  \
-        RONDO_TRY(message_begin(comm, function, &new));   \
-        if (new == NULL) {                                \
-            return RONDO_SUCCESS;                         \
-        }                                                 \
-        rondo_status status = (comm)->net->call;          \
-        if (status != RONDO_SUCCESS) {                    \
-            return untold(comm) ? RONDO_SUCCESS : status; \
-        }                                                 \
-        message_begun(comm, new, n, inner, request);      \
-        return RONDO_SUCCESS;                             \
+#define MESSAGE(comm, function, n, call)                \
+    do {                                                \
+        struct request *new;                            \
+        void *inner = NULL;                             \
+        *request = NULL;                                \
+        RONDO_TRY(message_begin(comm, function, &new)); \
+        if (new == NULL) {                              \
+            return RONDO_SUCCESS;                       \
+        }                                               \
+        RONDO_TRY((comm)->net->call);                   \
+        message_begun(comm, new, n, inner, request);    \
+        return RONDO_SUCCESS;                           \
     } while (0)
 
 static rondo_status fault_isend(void *arg, const void *data, size_t bytes, int tag, void *region, void **request)

@@ -139,12 +139,6 @@ static rondo_status cts_post(struct rondo_verbs_comm *comm, const struct rondo_v
     return rondo_verbs_post(comm, lane->qp, &wr, "clear-to-send");
 }
 
-/* Are there messages that no test has given yet? They come before the error of a peer that is gone. */
-static int arrived_first(const struct rondo_verbs_comm *comm)
-{
-    return comm->gone && (uint64_t)comm->in_use[RONDO_VERBS_RECV] > comm->sequence - comm->finished;
-}
-
 static void request_give(struct rondo_verbs_request *request)
 {
     request->comm->in_use[request->kind]--;
@@ -157,9 +151,6 @@ static rondo_status receive(struct rondo_verbs_comm *comm, int n, void *const *d
     struct rondo_verbs_request *request;
     rondo_status status;
     *request_out = NULL;
-    if (arrived_first(comm)) {
-        return RONDO_SUCCESS;
-    }
     RONDO_TRY(rondo_verbs_comm_check(comm, 0));
     if (n < 1 || n > RONDO_NET_MAX_RECVS) {
         return bad_argument(comm, "it has no parts, or too many");
@@ -174,8 +165,7 @@ static rondo_status receive(struct rondo_verbs_comm *comm, int n, void *const *d
     int is_free = (comm->cts_open >> comm->sequence % RONDO_VERBS_SLOTS & 1) == 0;
     request = is_free ? rondo_verbs_request_take(comm, RONDO_VERBS_RECV, RONDO_NET_MAX_REQUESTS) : NULL;
     if (request == NULL) {
-        status = rondo_verbs_progress(comm);
-        return arrived_first(comm) ? RONDO_SUCCESS : status;
+        return rondo_verbs_progress(comm);
     }
     request->n = n;
     request->place_bytes = place != NULL ? place->bytes : 0;

@@ -54,6 +54,7 @@ rondo_status rondo_verbs_comm_fail(struct rondo_verbs_comm *comm, rondo_status s
     va_start(args, fmt);
     keep(comm, status, fmt, args);
     va_end(args);
+    comm->gone = 0; /* what a broken end sends counts no more, and flushes may never end on a card that has failed */
     status = rondo_verbs_comm_error(comm);
     return first ? rondo_fail_aloud(status) : status;
 }

@@ -33,6 +33,7 @@ struct rondo_pxn_thread {
     pthread_t thread;
     pthread_mutex_t lock; /* who connects looks at peers */
     int stays;            /* left, and senders had not: counted in nstaying */
+    int bound;            /* to its cores; the thread's own */
     int left;             /* the communicator is gone; under the lock, and read by the thread without it (atomic) */
     uint64_t carried;     /* slices; atomic */
     size_t bytes;         /* of memory, as offered */
@@ -57,6 +58,18 @@ size_t rondo_pxn_bytes(const struct rondo_net_state *state)
 
 static struct rondo_net_end *end_of(struct rondo_pxn_thread *relay, int i) { return relay->link[i].link.state; }
 
+/* The first conn that this thread carries is there. */
+static void bind_near(struct rondo_pxn_thread *relay)
+{
+    struct rondo_cores near = { 0 };
+    if (relay->bound) {
+        return;
+    }
+    relay->bound = 1;
+    rondo_transport_net.cores(relay->state, &near);
+    rondo_net_bind(relay->net.rank, &near, "sends for other GPUs");
+}
+
 /* @return RONDO_IN_PROGRESS: to be called again. */
 static rondo_status cell_connect(struct rondo_pxn_thread *relay, int i)
 {
@@ -70,6 +83,7 @@ static rondo_status cell_connect(struct rondo_pxn_thread *relay, int i)
                          : rondo_transport_net.connect(relay->state, &relay->link[i].link, &record);
     pthread_mutex_unlock(&relay->lock);
     if (status == RONDO_SUCCESS) {
+        bind_near(relay);
         cell->gdr = (uint32_t)end_of(relay, i)->gdr.on;
         snprintf(cell->via, sizeof(cell->via), "%s", end_of(relay, i)->via);
         rondo_pxn_store(&cell->relay, RONDO_PXN_CONNECTED);

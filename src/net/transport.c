@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/log.h"
+#include "base/param.h"
 
 const struct rondo_transport *const rondo_transports[] = {
 #ifdef RONDO_CUDA
@@ -242,6 +243,31 @@ void rondo_net_cores(const struct rondo_net *net, struct rondo_cores *cores)
         if (rondo_transports[i]->cores != NULL && net->state[i] != NULL) {
             rondo_transports[i]->cores(net->state[i], cores);
         }
+    }
+}
+
+/* As RONDO_PROXY_CORES lists them. */
+enum { CORES_NEAR, CORES_ANY, CORES_NIC };
+static const uint8_t cores_mode[] = { CORES_NEAR, CORES_ANY, CORES_NIC, CORES_NEAR, CORES_NIC };
+
+void rondo_net_bind(int rank, const struct rondo_cores *near, const char *does)
+{
+    int mode = cores_mode[rondo_params()->proxy_cores];
+    struct rondo_cores there = *near, own;
+    if (mode == CORES_ANY) {
+        return;
+    }
+    (void)rondo_cores_affinity(&own);
+    if (mode == CORES_NEAR) {
+        rondo_cores_intersect(&there, &own);
+    }
+    if (rondo_cores_count(&there) > 0 && rondo_cores_bind(&there) == 0) {
+        RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_NET, "rank %d: the thread that %s is on %d cores near its card", rank, does,
+                   rondo_cores_count(&there));
+    } else {
+        RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_NET,
+                   "rank %d: the thread that %s is on the rank's %d cores: none of them is known to be near its card", rank, does,
+                   rondo_cores_count(&own));
     }
 }
 

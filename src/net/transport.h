@@ -181,6 +181,11 @@ rondo_status rondo_net_turn(struct rondo_net *net, int *moved);
 void rondo_net_revoke(struct rondo_net *net);
 /** Where whoever calls rondo_net_turn is near the devices that carry its conns; none: not known. */
 void rondo_net_cores(const struct rondo_net *net, struct rondo_cores *cores);
+/**
+ * The calling thread goes where the cards are whose conns it carries, as RONDO_PROXY_CORES says. Nothing is lost where that is not known, or not allowed: it stays where it is.
+ * @param near  as of rondo_net_cores;  @param does  for the log: what the thread does
+ */
+void rondo_net_bind(int rank, const struct rondo_cores *near, const char *does);
 /** After that round: remove names. */
 void rondo_net_settle(struct rondo_net *net);
 /** Safe on a net that is not open. */

@@ -84,6 +84,7 @@ struct rondo_net_end {
     const uint64_t *word;  /* what the executor moves: the tail of a sending end, the head of a receiving one */
     uint64_t posted, done; /* slices given to the device, and through with it */
     rondo_status failed;   /* the device's error; its sentence is in text */
+    rondo_status refused;  /* receiver: the same, of a receive that the device did not take: those that it took come first */
     struct rondo_net_state *owner;
     const struct rondo_net_device *device;
     int index, number; /* in the owner's list (-1: not carried yet); of the device */

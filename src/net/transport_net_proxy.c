@@ -39,14 +39,19 @@ void rondo_net_drop(struct rondo_net_end *end)
     end->owner->net->proxied--;
 }
 
-/* The device is through with this end. What is under way fails when somebody waits for it. */
-static void end_failed(struct rondo_net_end *end, rondo_status status)
+/* Keep the sentence of an error. @return @a status. */
+static rondo_status keep(struct rondo_net_end *end, rondo_status status)
 {
-    end->failed = status;
-    memcpy(end->text, rondo_error_text(), sizeof(end->text));
-    end->text[sizeof(end->text) - 1] = '\0';
-    end->logged = rondo_error_logged();
+    if (status != RONDO_SUCCESS) {
+        memcpy(end->text, rondo_error_text(), sizeof(end->text));
+        end->text[sizeof(end->text) - 1] = '\0';
+        end->logged = rondo_error_logged();
+    }
+    return status;
 }
+
+/* The device is through with this end. What is under way fails when somebody waits for it. */
+static void end_failed(struct rondo_net_end *end, rondo_status status) { end->failed = keep(end, status); }
 
 static rondo_status end_error(struct rondo_net_end *end)
 {
@@ -208,11 +213,14 @@ static rondo_status receive_turn(struct rondo_net_end *end, uint64_t head, int *
     struct rondo_conn *conn = &end->link->conn;
     size_t bytes[2] = { 0 };
     int go = 1;
-    RONDO_TRY(posts_late(end) ? RONDO_SUCCESS : end->places ? rondo_net_user_receive(end, head) : receive_post(end, head));
+    if (end->refused == RONDO_SUCCESS && !posts_late(end)) {
+        end->refused = keep(end, end->places ? rondo_net_user_receive(end, head) : receive_post(end, head));
+    }
     /* No further than what is wanted: behind it may be the end of a peer that has finished and left. A GPU's kernels cannot say: they wait for whatever comes. */
     while ((end->gpu || (conn->wanted && end->done <= conn->step)) && go) {
         RONDO_TRY(posts_late(end) && end->done == end->posted ? receive_late(end) : RONDO_SUCCESS);
         if (end->done == end->posted) {
+            end->failed = end->refused;
             break;
         }
         RONDO_TRY(test_one(end, &go, bytes));
@@ -249,7 +257,8 @@ static int is_flushing(struct rondo_net_end *end, int *moved)
 /* Is there something to do, whether somebody waits or not? Receives that are posted late are part of waiting. */
 static int is_open(const struct rondo_net_end *end, int is_send, uint64_t word)
 {
-    return is_send ? end->done < word : !posts_late(end) && !end->user.late && end->posted < word + RONDO_SLOTS;
+    return is_send ? end->done < word
+                   : end->refused == RONDO_SUCCESS && !posts_late(end) && !end->user.late && end->posted < word + RONDO_SLOTS;
 }
 
 /* An end counts as busy until it is done, but for data that did not come yet. */

@@ -406,110 +406,6 @@ static void from_ring(struct search *s, const struct rondo_graph *ring)
     }
 }
 
-/* ---- orders without a search ---- */
-
-/* Cache that holds a core and covers least; -1 none. Items stand in the order of the machine, which is that of locality. */
-static int cache_of(const struct rondo_machine *m, int core)
-{
-    int best = -1, best_count = 0;
-    for (int i = 0; i < m->nitems && core >= 0; i++) {
-        const struct rondo_item *item = &m->item[i];
-        if (item->kind == RONDO_ITEM_CACHE && (item->cache.cores.bits[core / 64] >> (core % 64) & 1)) {
-            int count = rondo_cores_count(&item->cache.cores);
-            if (best < 0 || count < best_count) {
-                best = i;
-                best_count = count;
-            }
-        }
-    }
-    return best;
-}
-
-static int lowest_core(const struct rondo_cores *cores)
-{
-    for (int w = 0; w < RONDO_MAX_CORES / 64; w++) {
-        if (cores->bits[w] != 0) {
-            return 64 * w + __builtin_ctzll(cores->bits[w]);
-        }
-    }
-    return -1;
-}
-
-struct place {
-    int32_t key[5]; /* package, NUMA node, cache or GPU (items stand in the order of the machine), core, device */
-};
-
-static struct place place_of(const struct rondo_topo *topo, int dev)
-{
-    const struct rondo_item *cpu = rondo_topo_item(topo, topo->device_cpu[dev]);
-    int core = lowest_core(&topo->rank[dev].cores), gpu = topo->node[topo->point[dev]].item;
-    int near = gpu >= 0 ? gpu : cache_of(topo->machine, core);
-    return (struct place){ { cpu != NULL ? cpu->cpu.package : -1, topo->device_cpu[dev], near, core, dev } };
-}
-
-static int by_key(const void *x, const void *y)
-{
-    const struct place *a = x, *b = y;
-    for (size_t i = 0; i < RONDO_COUNTOF(a->key); i++) {
-        if (a->key[i] != b->key[i]) {
-            return a->key[i] < b->key[i] ? -1 : 1;
-        }
-    }
-    return 0;
-}
-
-static int nearest_net(const struct rondo_topo *topo, int dev)
-{
-    int best = -1;
-    for (int net = 0; net < topo->nnets; net++) {
-        const struct rondo_topo_path *p = rondo_topo_path(topo, dev, rondo_topo_net_point(topo, net));
-        const struct rondo_topo_path *b = best >= 0 ? rondo_topo_path(topo, dev, rondo_topo_net_point(topo, best)) : NULL;
-        if (p->mbs > 0 && (b == NULL || p->type < b->type || (p->type == b->type && p->mbs > b->mbs))) {
-            best = net;
-        }
-    }
-    return best;
-}
-
-/*
- * By place: devices of a cache, of a NUMA node, of a package stand together, so that each of these boundaries is crossed once each way: no ring crosses less. Host endpoints are always
- * laid so, GPUs when the search found nothing.
- */
-static rondo_status lay_by_place(struct search *s, int nchannels)
-{
-    const struct rondo_topo *topo = s->topo;
-    struct rondo_graph *g = s->best;
-    struct place *place;
-    int16_t net[2] = { -1, -1 };
-    RONDO_TRY(RONDO_NEW_ARRAY(place, topo->ndevs, "the order of devices"));
-    for (int d = 0; d < topo->ndevs; d++) {
-        place[d] = place_of(topo, d);
-    }
-    qsort(place, (size_t)topo->ndevs, sizeof(*place), by_key);
-    if (s->inter) {
-        net[0] = (int16_t)nearest_net(topo, place[0].key[4]);
-        net[1] = g->id == RONDO_GRAPH_TREE || topo->options.cross_nic == 0 ? net[0]
-                                                                           : (int16_t)nearest_net(topo, place[topo->ndevs - 1].key[4]);
-    }
-    g->nchannels = nchannels;
-    g->same_channels = 1;
-    g->cross_nic = net[0] != net[1] ? 1 : 0;
-    for (int c = 0; c < nchannels; c++) {
-        for (int d = 0; d < topo->ndevs; d++) {
-            g->order[c * topo->ndevs + d] = (int16_t)place[d].key[4];
-        }
-        g->net[2 * c] = net[0];
-        g->net[2 * c + 1] = net[1];
-    }
-    rondo_free(place);
-    if (rondo_graph_fit(topo, g, s->scratch) <= 0) { /* no path: said so by its type; shared memory or the network carry it all the same */
-        g->bw_intra = g->bw_inter = 100;
-        g->found = 100 * nchannels;
-        g->type_intra = RONDO_PATH_NET;
-    }
-    return RONDO_SUCCESS;
-}
-
 /* ---- one graph ---- */
 
 static void improve_all(struct search *s, int tree)
@@ -555,7 +451,7 @@ static rondo_status search_graph(struct search *s, struct rondo_graph *best, int
     search_init(s, best, id, ring);
     RONDO_TRY(rondo_topo_bound(s->topo, best, ring != NULL ? ring->nchannels : 0));
     if (s->lay == NULL) {
-        RONDO_TRY(lay_by_place(s, s->min_channels));
+        RONDO_TRY(rondo_graph_lay_by_place(s->topo, best, s->inter, s->min_channels, s->scratch));
     } else if (s->topo->ndevs > 1 || s->inter) {
         fall(s, best->pattern);
         if (best->nchannels > 0 && ring == NULL) {
@@ -565,7 +461,7 @@ static rondo_status search_graph(struct search *s, struct rondo_graph *best, int
     }
     if (best->nchannels == 0) {
         best->fallback = s->topo->ndevs > 1 || s->inter;
-        RONDO_TRY(lay_by_place(s, s->min_channels));
+        RONDO_TRY(rondo_graph_lay_by_place(s->topo, best, s->inter, s->min_channels, s->scratch));
     }
     if (ring != NULL && s->lay != NULL && s->topo->ndevs > 1) {
         from_ring(s, ring);

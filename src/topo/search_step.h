@@ -50,6 +50,12 @@ void rondo_graph_copy(struct rondo_graph *to, const struct rondo_graph *from); /
  */
 int32_t rondo_graph_fit(const struct rondo_topo *topo, struct rondo_graph *graph, int64_t *scratch);
 
+/**
+ * Channels without a search, by place: devices of a cache, of a NUMA node, of a package stand together, so that each of these boundaries is crossed once each way: no ring crosses less. Host
+ * endpoints are always laid so, GPUs when the search found nothing. graph: allocated, with its id. inter: channels go through nets. scratch: as above.
+ */
+rondo_status rondo_graph_lay_by_place(const struct rondo_topo *topo, struct rondo_graph *graph, int inter, int nchannels, int64_t *scratch);
+
 /* Units in which links are counted: 1/480 MB/s, so that costs in 1/60 and eighths are whole. */
 enum { RONDO_LINK_UNITS = 480 };
 

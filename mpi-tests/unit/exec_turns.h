@@ -1,0 +1,69 @@
+/* What the tests of the CPU executor share: random numbers, memory, turns. */
+#ifndef EXEC_TURNS_H
+#define EXEC_TURNS_H
+
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "kern/exec.h"
+
+static inline uint64_t random_next(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+static inline void *zeroed(size_t bytes)
+{
+    void *memory = aligned_alloc(128, (bytes + 127) / 128 * 128);
+    assert_non_null(memory);
+    return memset(memory, 0, bytes);
+}
+
+/* Until it waits for others. */
+static inline void turn_until_stuck(struct rondo_exec *exec)
+{
+    int moved = 1;
+    while (moved) {
+        moved = 0;
+        assert_int_equal(rondo_exec_cpu.turn(exec, &moved), RONDO_SUCCESS);
+    }
+}
+
+/* What it is stuck at: peer is a rank, or -1 - a local one. */
+static inline void assert_waits_for(struct rondo_exec *exec, int peer, const char *what)
+{
+    char text[200] = "";
+    int named = RONDO_NO_PEER;
+    assert_true(rondo_exec_cpu.describe(exec, text, sizeof(text), &named) > 0);
+    assert_int_equal(named, peer);
+    assert_string_equal(text, what);
+}
+
+/* One turn of one rank: the including world's. @return 1: it has no calls left. */
+struct rank;
+static inline int turn(struct rank *r, int *moved);
+
+/* Of a thread: all turns of its rank. */
+static inline void *thread_main(void *arg)
+{
+    struct rank *r = arg;
+    int moved, done = 0;
+    while (!done) {
+        moved = 0;
+        done = turn(r, &moved);
+        if (!moved) {
+            sched_yield();
+        }
+    }
+    return NULL;
+}
+
+#endif

@@ -1,0 +1,178 @@
+/* Two-shot by ranks of several processes (direct_world.h): memory of one another that they map, that they may not, and that is gone. */
+#include "direct_world.h"
+
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+/* One rank of two processes with memory of its own, to the end of its calls. @return 0: all was right, and carried so. */
+static int run_alone(struct world *w, int rank, enum rondo_verdict verdict)
+{
+    struct rank *r = &w->rank[rank];
+    int moved = 0;
+    w->memory = HEAP;
+    r->in = buffer_new(r);
+    r->out = buffer_new(r);
+    while (!turn(r, &moved)) {
+        sched_yield();
+    }
+    if (r->wrong[0] != '\0') {
+        fprintf(stderr, "%s\n", r->wrong);
+    }
+    return r->wrong[0] != '\0' || r->carried[verdict] != w->ncalls;
+}
+
+static void two_processes(int refused)
+{
+    struct world *w = world_new(2, ORDINARY);
+    enum rondo_verdict verdict = refused ? RONDO_FOR_OTHERS : RONDO_DIRECT;
+    size_t bytes = rondo_board_bytes(4 * MOST_COUNT, 2);
+    uint8_t *places = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    float *ordinary[2] = { w->rank[0].in, w->rank[0].out };
+    struct rlimit old, none;
+    int status;
+    pid_t child;
+    assert_true(places != MAP_FAILED);
+    w->rank[0].board.places = w->rank[1].board.places = places;
+    w->ncalls = 20;
+    for (int k = 0; k < w->ncalls; k++) {
+        w->call[k] = (struct call){ .coll = RONDO_COLL_ALL_REDUCE, .count = 100 + (size_t)k * 91, .in_place = k % 2 };
+    }
+    fflush(NULL);
+    child = fork();
+    if (child == 0) {
+        _exit(run_alone(w, 1, verdict));
+    }
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    none = old;
+    none.rlim_cur = 3; /* what is allocated below was there before: only peers' segments cannot be opened */
+    {
+        void *kept;
+        assert_int_equal(rondo_heap_alloc(&kept, PLACE), RONDO_SUCCESS);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, refused ? &none : &old), 0);
+        assert_int_equal(run_alone(w, 0, verdict), 0);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+        assert_int_equal(rondo_heap_free(kept), RONDO_SUCCESS);
+    }
+    assert_int_equal(rondo_segments_mapped(), refused ? 0 : 1);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    buffer_free(&w->rank[0], w->rank[0].in);
+    buffer_free(&w->rank[0], w->rank[0].out);
+    w->memory = ORDINARY;
+    w->rank[0].in = ordinary[0];
+    w->rank[0].out = ordinary[1];
+    world_free(w);
+    assert_int_equal(rondo_segments_mapped(), 0);
+    munmap(places, bytes);
+}
+
+static void processes_map_one_anothers_memory(void **state)
+{
+    (void)state;
+    two_processes(0);
+}
+
+static void what_one_process_cannot_map_is_for_others(void **state)
+{
+    (void)state;
+    two_processes(1);
+}
+
+static int32_t dead_process(void)
+{
+    int status;
+    pid_t child;
+    fflush(NULL);
+    child = fork();
+    if (child == 0) {
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return (int32_t)child;
+}
+
+/* One rank cannot: then nobody does, and the call is made all the same. */
+static void where_one_may_not_nobody_does(void **state)
+{
+    (void)state;
+    for (int in_place = 0; in_place < 2; in_place++) {
+        struct world *w = world_new(3, KERNEL);
+        w->rank[1].direct->pids[2] = dead_process();
+        w->only_in_place = in_place;
+        w->ncalls = NCALLS;
+        for (int k = 0; k < w->ncalls; k++) {
+            w->call[k] = (struct call){ .coll = RONDO_COLL_ALL_REDUCE, .count = 500, .in_place = in_place };
+        }
+        run_in_order(w);
+        for (int i = 0; i < 3; i++) {
+            assert_string_equal(w->rank[i].wrong, "");
+            assert_int_equal(w->rank[i].carried[RONDO_FOR_OTHERS], NCALLS);
+            assert_int_equal(w->rank[i].direct->cma, RONDO_CMA_REFUSED);
+            assert_true(w->rank[i].direct->ncalls < NCALLS); /* nobody asks for ever */
+        }
+        world_free(w);
+    }
+}
+
+/* A peer that is gone when its memory is wanted. */
+static void a_process_that_ended_is_an_error(void **state)
+{
+    struct call c = { .coll = RONDO_COLL_ALL_REDUCE, .count = 500 };
+    struct world *w = world_new(2, KERNEL);
+    rondo_status status = RONDO_SUCCESS;
+    int moved = 1;
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        w->rank[i].direct->cma = RONDO_CMA_WORKS;
+        w->rank[i].direct->scratch = zeroed(1 << 20);
+    }
+    w->rank[0].direct->pids[1] = dead_process();
+    submit(&w->rank[0], &c, 0);
+    submit(&w->rank[1], &c, 0);
+    turn_until_stuck(w->rank[0].exec);
+    (void)rondo_exec_cpu.turn(w->rank[1].exec, &moved);
+    while (status == RONDO_SUCCESS && moved) {
+        moved = 0;
+        status = rondo_exec_cpu.turn(w->rank[0].exec, &moved);
+    }
+    assert_int_equal(status, RONDO_REMOTE_ERROR);
+    assert_non_null(strstr(rondo_error_text(), "local rank 1"));
+    world_free(w);
+}
+
+/* What is refused again and again is asked about less and less, but never never; once it is granted, always. */
+static void who_is_refused_asks_less(void **state)
+{
+    struct rondo_direct_kind kind = { 0 };
+    int asked = 0, gap = 0, longest = 0;
+    (void)state;
+    for (int call = 0; call < 2000; call++) {
+        if (rondo_direct_asks(&kind)) {
+            rondo_direct_learn(&kind, 1);
+            asked++;
+            gap = 0;
+        }
+        longest = ++gap > longest ? gap : longest;
+        assert_true(call >= 4 || asked == call + 1);
+    }
+    assert_in_range(asked, 20, 60);
+    assert_int_equal(longest, 65);
+    while (!rondo_direct_asks(&kind)) {
+    }
+    rondo_direct_learn(&kind, 0);
+    for (int call = 0; call < 100; call++) {
+        assert_true(rondo_direct_asks(&kind));
+        rondo_direct_learn(&kind, 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(processes_map_one_anothers_memory), cmocka_unit_test(what_one_process_cannot_map_is_for_others),
+        cmocka_unit_test(where_one_may_not_nobody_does),     cmocka_unit_test(a_process_that_ended_is_an_error),
+        cmocka_unit_test(who_is_refused_asks_less),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,21 @@
+/* What a cost (cost.c) and the choice among them (cost_choose.c) both go by. */
+#ifndef RONDO_COLL_COST_IMPL_H
+#define RONDO_COLL_COST_IMPL_H
+
+#include "base/board.h"
+#include "coll/algo.h"
+
+/* v-forms are one channel's work (coll/chunk.h), and so is what has one peer or a board. */
+static inline int rondo_one_channel(enum rondo_coll coll)
+{
+    return coll == RONDO_COLL_ALL_GATHERV || coll == RONDO_COLL_REDUCE_SCATTERV || rondo_coll_scheduled_as(coll) == RONDO_COLL_SEND ||
+           rondo_coll_scheduled_as(coll) == RONDO_COLL_RECV;
+}
+
+/* One for all and all for one have places of their own. */
+static inline size_t rondo_most_posted(enum rondo_coll coll, size_t board)
+{
+    return rondo_coll_has_root(coll) ? (size_t)RONDO_ROOTED_BYTES : board;
+}
+
+#endif

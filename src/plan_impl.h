@@ -1,0 +1,24 @@
+/* What plan.c (collectives) and plan_messages.c (sends and receives) have of each other. Each adds works to a plan. */
+#ifndef RONDO_PLAN_IMPL_H
+#define RONDO_PLAN_IMPL_H
+
+#include "comm.h"
+
+/* plan.c */
+/** The call's type and operation. */
+void rondo_plan_fill_op(const struct rondo_ctx *ctx, struct rondo_work *w, const struct rondo_task *t);
+/** This rank's own share of a call, or all of it when there is one rank: a schedule of one rank copies (and multiplies). */
+rondo_status rondo_plan_add_local(struct rondo_plan *plan, const struct rondo_task *t, const void *in, void *out, size_t count);
+
+/* plan_messages.c */
+/** A send or receive. seq: of the collective that the message is a part of; 0: of none. */
+rondo_status rondo_plan_add_p2p(struct rondo_plan *plan, const struct rondo_task *t, uint64_t seq);
+/** One message of a call that is made of sends and receives. */
+rondo_status rondo_plan_add_message(struct rondo_plan *plan, const struct rondo_task *t, int is_send, int peer, const void *send,
+                                    void *recv, size_t count);
+/** gather: everyone -> root; scatter: root -> everyone. */
+rondo_status rondo_plan_add_rooted(struct rondo_plan *plan, const struct rondo_task *t);
+/** The error of a rank whose message to itself is sent and received otherwise. */
+rondo_status rondo_plan_self_differs(const struct rondo_plan *plan, const struct rondo_task *send, const struct rondo_task *recv);
+
+#endif
