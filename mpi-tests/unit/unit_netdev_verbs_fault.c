@@ -113,21 +113,28 @@ static void what_came_before_the_end_went_away_counts(void **state)
     }
 }
 
+/* A message into GPU memory, after which the sender went away, which is known. */
+static void last_message(struct pair *pair)
+{
+    void *request, *late;
+    assert_int_equal(pair_try(pair, IB, RONDO_NET_DMABUF), RONDO_SUCCESS);
+    request = receive(pair, 0, 10, 0);
+    assert_int_equal(wait_for(give(pair, 0, 10, 0), NULL), RONDO_SUCCESS);
+    dev->close(pair->send);
+    pair->send = NULL;
+    late = receive(pair, 10, 10, 0);
+    assert_int_equal(wait_for(late, NULL), RONDO_REMOTE_ERROR);
+    assert_int_equal(wait_for(request, NULL), RONDO_SUCCESS);
+}
+
 /* A flush that fails is an error, though nobody else's operations are waited for. */
 static void a_flush_that_fails_after_the_end_went_away_is_an_error(void **state)
 {
     struct pair pair;
-    void *request, *late, *flush, *data = target;
+    void *flush, *data = target;
     size_t bytes = 10;
     (void)state;
-    assert_int_equal(pair_try(&pair, IB, RONDO_NET_DMABUF), RONDO_SUCCESS);
-    request = receive(&pair, 0, 10, 0);
-    assert_int_equal(wait_for(give(&pair, 0, 10, 0), NULL), RONDO_SUCCESS);
-    dev->close(pair.send);
-    pair.send = NULL;
-    late = receive(&pair, 10, 10, 0);
-    assert_int_equal(wait_for(late, NULL), RONDO_REMOTE_ERROR);
-    assert_int_equal(wait_for(request, NULL), RONDO_SUCCESS);
+    last_message(&pair);
     fake.send_status = IBV_WC_LOC_PROT_ERR;
     assert_int_equal(dev->iflush(pair.recv, 1, &data, &bytes, &pair.to, &flush), RONDO_SUCCESS);
     assert_int_equal(wait_for(flush, NULL), RONDO_REMOTE_ERROR);
@@ -139,17 +146,10 @@ static void a_flush_on_a_card_that_fails_is_an_error(void **state)
 {
     struct ibv_async_event event = { .event_type = IBV_EVENT_DEVICE_FATAL };
     struct pair pair;
-    void *request, *late, *flush, *data = target;
+    void *flush, *data = target;
     size_t bytes = 10;
     (void)state;
-    assert_int_equal(pair_try(&pair, IB, RONDO_NET_DMABUF), RONDO_SUCCESS);
-    request = receive(&pair, 0, 10, 0);
-    assert_int_equal(wait_for(give(&pair, 0, 10, 0), NULL), RONDO_SUCCESS);
-    dev->close(pair.send);
-    pair.send = NULL;
-    late = receive(&pair, 10, 10, 0);
-    assert_int_equal(wait_for(late, NULL), RONDO_REMOTE_ERROR);
-    assert_int_equal(wait_for(request, NULL), RONDO_SUCCESS);
+    last_message(&pair);
     fake.hold_qpn = end_of(pair.recv)->flush_qp->qp_num;
     assert_int_equal(dev->iflush(pair.recv, 1, &data, &bytes, &pair.to, &flush), RONDO_SUCCESS);
     assert_int_equal(wait_for(flush, NULL), RONDO_IN_PROGRESS);
