@@ -10,6 +10,7 @@
 #include "base/param.h"
 #include "comm.h"
 #include "device_world.h"
+#include "device_impl.h"
 #include "kern/exec_cuda_impl.h"
 #include "node.h"
 
@@ -314,7 +315,12 @@ static void replayed(struct fake_rank *r)
     FAKE_OK(r, rondo_reduce(x + 3, x, 1, RONDO_UINT32, RONDO_MAX, 0, r->comm, stream));
     FAKE_OK(r, rondo_broadcast(x, x, 1, RONDO_UINT32, 0, r->comm, stream));
     device_graph_make(d, &graph);
-    device_graph_run(d, &graph, 1); /* staged, but where all are so late that the memory has been told of meanwhile */
+    before = staged(r);
+    pthread_mutex_lock(
+        &r->comm->ctx->device->lock); /* where another rank is late, this one's thread would look and open memory meanwhile */
+    device_graph_run(d, &graph, 1);
+    pthread_mutex_unlock(&r->comm->ctx->device->lock);
+    FAKE_CHECK(r, staged(r) > before, "memory was open before it was told of");
     pthread_barrier_wait(&together);
     FAKE_CHECK(r, calls_until_open(r, (int32_t *)x + 8) <= 4);
     before = staged(r);
