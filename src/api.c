@@ -31,8 +31,7 @@ static rondo_status check_op(const struct rondo_task *t)
     return RONDO_SUCCESS;
 }
 
-/* Which buffers this rank must have: bit 0 send, bit 1 recv. sent, received: elements of all of this rank's parts. */
-static unsigned needed_buffers(const struct rondo_task *t, size_t sent, size_t received)
+unsigned rondo_task_needs(const struct rondo_task *t, size_t sent, size_t received)
 {
     unsigned both = (sent > 0) | (received > 0) << 1;
     int root = t->ctx->rank == t->root;
@@ -105,7 +104,7 @@ static rondo_status check(const struct rondo_task *t)
                    "a rank of the communicator is from 0 to its size less 1");
     }
     RONDO_TRY(check_size(t, &sent, &received));
-    needed = needed_buffers(t, sent, received);
+    needed = rondo_task_needs(t, sent, received);
     if (RONDO_UNLIKELY((needed & 1 && t->send == NULL) || (needed & 2 && t->recv == NULL))) {
         return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_%s on rank %d: the %s buffer is NULL and the count is not 0", call_name(t),
                           t->ctx->rank, needed & 1 && t->send == NULL ? "send" : "receive");
@@ -172,9 +171,21 @@ static rondo_status submit(struct rondo_task *t, rondo_comm *comm, const char *w
         .coll = RONDO_COLL_##NAME, .dtype = (int32_t)type, .stream = stream, __VA_ARGS__ \
     }
 
+/* What was called before, and is small. */
+#define QUICK(NAME, op, root, send, recv)                                                                                                  \
+    do {                                                                                                                                   \
+        rondo_status status_;                                                                                                              \
+        if (RONDO_LIKELY(stream == NULL) &&                                                                                                \
+            RONDO_LIKELY(                                                                                                                  \
+                rondo_quick(comm, rondo_call_what(RONDO_COLL_##NAME, (unsigned)type, (unsigned)op, root), count, send, recv, &status_))) { \
+            return status_;                                                                                                                \
+        }                                                                                                                                  \
+    } while (0)
+
 rondo_status rondo_all_reduce(const void *send, void *recv, size_t count, rondo_dtype type, rondo_op op, rondo_comm *comm,
                               rondo_stream stream)
 {
+    QUICK(ALL_REDUCE, op, 0, send, recv);
     struct rondo_task t = TASK(ALL_REDUCE, .send = send, .recv = recv, .count = count, .op = op);
     return submit(&t, comm, "rondo_all_reduce");
 }
@@ -182,18 +193,21 @@ rondo_status rondo_all_reduce(const void *send, void *recv, size_t count, rondo_
 rondo_status rondo_reduce(const void *send, void *recv, size_t count, rondo_dtype type, rondo_op op, int root, rondo_comm *comm,
                           rondo_stream stream)
 {
+    QUICK(REDUCE, op, root, send, recv);
     struct rondo_task t = TASK(REDUCE, .send = send, .recv = recv, .count = count, .op = op, .root = root);
     return submit(&t, comm, "rondo_reduce");
 }
 
 rondo_status rondo_broadcast(const void *send, void *recv, size_t count, rondo_dtype type, int root, rondo_comm *comm, rondo_stream stream)
 {
+    QUICK(BROADCAST, 0, root, send, recv);
     struct rondo_task t = TASK(BROADCAST, .send = send, .recv = recv, .count = count, .root = root);
     return submit(&t, comm, "rondo_broadcast");
 }
 
 rondo_status rondo_all_gather(const void *send, void *recv, size_t count, rondo_dtype type, rondo_comm *comm, rondo_stream stream)
 {
+    QUICK(ALL_GATHER, 0, 0, send, recv);
     struct rondo_task t = TASK(ALL_GATHER, .send = send, .recv = recv, .count = count);
     return submit(&t, comm, "rondo_all_gather");
 }
@@ -201,12 +215,14 @@ rondo_status rondo_all_gather(const void *send, void *recv, size_t count, rondo_
 rondo_status rondo_reduce_scatter(const void *send, void *recv, size_t count, rondo_dtype type, rondo_op op, rondo_comm *comm,
                                   rondo_stream stream)
 {
+    QUICK(REDUCE_SCATTER, op, 0, send, recv);
     struct rondo_task t = TASK(REDUCE_SCATTER, .send = send, .recv = recv, .count = count, .op = op);
     return submit(&t, comm, "rondo_reduce_scatter");
 }
 
 rondo_status rondo_all_to_all(const void *send, void *recv, size_t count, rondo_dtype type, rondo_comm *comm, rondo_stream stream)
 {
+    QUICK(ALL_TO_ALL, 0, 0, send, recv);
     struct rondo_task t = TASK(ALL_TO_ALL, .send = send, .recv = recv, .count = count);
     return submit(&t, comm, "rondo_all_to_all");
 }
@@ -260,7 +276,9 @@ rondo_status rondo_recv(void *recv, size_t count, rondo_dtype type, int peer, ro
 rondo_status rondo_barrier(rondo_comm *comm, rondo_stream stream)
 {
     rondo_dtype type = RONDO_UINT8;
-    struct rondo_task t = TASK(BARRIER, .count = 1, .op = RONDO_MAX); /* of a byte of the context */
+    size_t count = 1; /* a byte of the context */
+    QUICK(BARRIER, RONDO_MAX, 0, NULL, NULL);
+    struct rondo_task t = TASK(BARRIER, .count = count, .op = RONDO_MAX);
     return submit(&t, comm, "rondo_barrier");
 }
 

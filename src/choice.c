@@ -166,7 +166,7 @@ void rondo_plan_force(struct rondo_ctx *ctx, const struct rondo_choice *choice)
 {
     ctx->forced = choice;
     for (int i = 0; i < RONDO_CACHED_CALLS; i++) {
-        ctx->cached[i].valid = 0;
+        ctx->cached[i].state = RONDO_CACHED_NOT;
     }
 }
 

@@ -80,17 +80,24 @@ struct rondo_plan {
     int nself, self_capacity;
 };
 
-/* A choice and prepared runs for calls that repeat: same collective, count, type, operation and root. */
+/* A choice and prepared runs for calls that repeat: same collective, type, operation and root (in `what`) and count. */
+enum rondo_cached_state { RONDO_CACHED_NOT, RONDO_CACHED_RUNS, RONDO_CACHED_SHOT /* one run, for post and take (kern/exec.h) */ };
 struct rondo_cached {
+    uint64_t what;
     size_t count;
-    int32_t root;
-    rondo_op op;
-    uint8_t coll, dtype, valid;
-    int nruns;
     uint64_t call_hash;
     struct rondo_run *runs;
+    int nruns;
+    uint8_t state;  /* enum rondo_cached_state */
+    uint8_t needed; /* of this rank's buffers: rondo_task_needs */
 };
-enum { RONDO_CACHED_CALLS = 32 };
+/* Kept by sets, so that calls that take turns do not push each other out. */
+enum { RONDO_CACHED_SETS = 16, RONDO_CACHED_WAYS = 4, RONDO_CACHED_CALLS = RONDO_CACHED_SETS * RONDO_CACHED_WAYS };
+/** What is called, but for the count; no two calls that could be kept have the same. @return 0: it is none of these. */
+static inline uint64_t rondo_call_what(enum rondo_coll coll, unsigned type, unsigned op, int root)
+{
+    return RONDO_LIKELY((type | op) < 16) ? (uint64_t)(uint32_t)root << 32 | op << 16 | type << 8 | ((unsigned)coll + 1) : 0;
+}
 
 /* Both directions to one peer of send and recv. */
 struct rondo_p2p {
@@ -146,6 +153,7 @@ struct rondo_ctx {
     struct rondo_tune *tune;           /* RONDO_TUNE_FILE; NULL: none. Owned; layout.measured points into it */
     const struct rondo_choice *forced; /* what collectives run instead of the tuner's choice; NULL: nothing. Not owned */
     struct rondo_cached cached[RONDO_CACHED_CALLS];
+    uint32_t cached_out;      /* calls that were pushed out */
     struct rondo_plan direct; /* the plan of calls that run before they return */
     struct rondo_user_op user_op[RONDO_USER_OPS];
     uint64_t seq;     /* collectives called */
@@ -260,10 +268,27 @@ enum rondo_proto rondo_message_proto(const struct rondo_link *link, size_t bytes
 
 /* ---- plan.c ---- */
 
+/** The buffers that this rank must have in a call: bit 0 send, bit 1 recv. sent, received: elements of all of its parts. (api.c) */
+unsigned rondo_task_needs(const struct rondo_task *task, size_t sent, size_t received);
 /** Hash of what all ranks must agree on in this call. */
 uint64_t rondo_task_hash(const struct rondo_task *task);
 /** Append the works of a task to a plan (grows it). Notes the call in the control plane. */
 rondo_status rondo_plan_add(struct rondo_plan *plan, const struct rondo_task *task);
+static inline struct rondo_cached *rondo_cached_set(struct rondo_ctx *ctx, uint64_t what, size_t count)
+{
+    return &ctx->cached[((what ^ count << 20) * 0x9e3779b97f4a7c15ull >> 60) % RONDO_CACHED_SETS * RONDO_CACHED_WAYS];
+}
+/** What is kept of a call; NULL: nothing. */
+static inline struct rondo_cached *rondo_cached_find(struct rondo_ctx *ctx, uint64_t what, size_t count)
+{
+    struct rondo_cached *set = rondo_cached_set(ctx, what, count);
+    for (int way = 0; way < RONDO_CACHED_WAYS; way++) {
+        if (set[way].what == what && set[way].count == count && set[way].state != RONDO_CACHED_NOT) {
+            return &set[way];
+        }
+    }
+    return NULL;
+}
 /** The prepared runs of a repeated call, ready to submit; NULL: this call is not of the kind that is kept. */
 rondo_status rondo_plan_cached(struct rondo_ctx *ctx, const struct rondo_task *task, struct rondo_cached **cached);
 /** All calls are in: every send to itself has its receive? */
@@ -303,6 +328,11 @@ rondo_status rondo_ctx_wait(struct rondo_ctx *ctx, const int *open);
 rondo_status rondo_ctx_drop(struct rondo_ctx *ctx, rondo_status status);
 /** Issue a task now and wait for it. */
 rondo_status rondo_task_run(struct rondo_task *task);
+/**
+ * A call with so many elements of `what` (rondo_call_what) from beginning to end, if it was made before and is one that passes over the board: what is small. A call's time is its way to the post,
+ * which is why this one looks at nothing that could be known before. @return 1: *status is the call's; 0: nothing was done, it goes the general way (which says what is wrong with it, if anything is).
+ */
+int rondo_quick(rondo_comm *comm, uint64_t what, size_t count, const void *send, void *recv, rondo_status *status);
 /** After the runs: do the ranks to which this one only sent make the same calls? */
 rondo_status rondo_plan_compare(struct rondo_ctx *ctx, const struct rondo_run *runs, int nruns);
 /** Note in the control plane that the plan's calls are done. */

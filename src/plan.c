@@ -12,31 +12,17 @@ enum { PREMUL_OP = RONDO_NUM_OPS };
 
 /* ---- calls: what all ranks must agree on ---- */
 
-static uint64_t mix(uint64_t h, uint64_t v)
-{
-    h = (h ^ v) * 0x9e3779b97f4a7c15ull;
-    return h ^ h >> 29;
-}
-
 uint64_t rondo_task_hash(const struct rondo_task *t)
 {
     /* Handles of pre-multiplied sums may differ between ranks: what must agree is that it is one. */
     uint64_t op = t->op >= RONDO_NUM_OPS ? PREMUL_OP : t->op;
-    uint64_t h = mix(mix((uint64_t)t->coll << 48 | (uint64_t)t->dtype << 40 | op << 32 | (uint32_t)t->root, t->count), 0x5bd1e995);
+    uint64_t h = rondo_mix(rondo_mix((uint64_t)t->coll << 48 | (uint64_t)t->dtype << 40 | op << 32 | (uint32_t)t->root, t->count),
+                           0x5bd1e995);
     if (RONDO_UNLIKELY(t->counts != NULL && t->coll != RONDO_COLL_ALL_TO_ALLV)) {
         h = rondo_hash(t->counts, sizeof(size_t) * (size_t)t->ctx->nranks, h);
         h = rondo_hash(t->displs, sizeof(size_t) * (size_t)t->ctx->nranks, h);
     }
     return h;
-}
-
-/* The word of the next collective. It says what was called before too: a difference that no conn shows at once is seen in the next call that shares one. */
-static uint32_t next_word(struct rondo_ctx *ctx, uint64_t call_hash)
-{
-    uint64_t history = ctx->history;
-    ctx->seq++;
-    ctx->history = mix(history, call_hash);
-    return rondo_call_word(ctx->seq, call_hash ^ history);
 }
 
 static void note_call(struct rondo_plan *plan, const struct rondo_task *t, uint32_t word)
@@ -252,20 +238,56 @@ static int cacheable(const struct rondo_ctx *ctx, const struct rondo_task *t)
            (t->coll <= RONDO_COLL_REDUCE_SCATTER || t->coll == RONDO_COLL_BARRIER || small);
 }
 
-static rondo_status fill_cached(struct rondo_ctx *ctx, const struct rondo_task *t, struct rondo_cached *entry)
+static uint64_t what_of(const struct rondo_task *t)
 {
+    return rondo_call_what((enum rondo_coll)t->coll, (unsigned)t->dtype, (unsigned)t->op, t->root);
+}
+
+/* A barrier's byte is for those that pass on what they receive. */
+static void leave_byte_out(struct rondo_shot *shot)
+{
+    if (shot->takes == RONDO_TAKES_POSTS) {
+        shot->takes = RONDO_TAKES_WORDS;
+        shot->n = 0;
+    }
+}
+
+/* May the call be made by rondo_quick from now on? */
+static int is_quick(const struct rondo_ctx *ctx, const struct rondo_cached *entry)
+{
+    return entry->nruns == 1 && entry->runs[0].shot.takes != RONDO_TAKES_STEPS && ctx->exec_ops->post != NULL && ctx->device == NULL &&
+           ctx->pages == NULL;
+}
+
+/* Room for one more call: free in its set, or another one's that is forgotten. */
+static struct rondo_cached *room_for(struct rondo_ctx *ctx, uint64_t what, size_t count)
+{
+    struct rondo_cached *set = rondo_cached_set(ctx, what, count), *entry = set;
+    while (entry < set + RONDO_CACHED_WAYS && entry->state != RONDO_CACHED_NOT) {
+        entry++;
+    }
+    entry = entry < set + RONDO_CACHED_WAYS ? entry : &set[ctx->cached_out++ % RONDO_CACHED_WAYS];
+    entry->state = RONDO_CACHED_NOT;
+    rondo_free(entry->runs);
+    entry->runs = NULL;
+    return entry;
+}
+
+/* *kept: NULL when the call is not of the kind that is kept. */
+static rondo_status keep(struct rondo_ctx *ctx, const struct rondo_task *t, uint64_t what, struct rondo_cached **kept)
+{
+    struct rondo_cached *entry;
     struct rondo_choice choice[2];
     rondo_status status;
     int copies = rondo_device_copies(t);
     if (rondo_plan_choose(ctx, t, choice, &status) == 0) {
         return status;
     }
-    entry->valid = 0;
-    rondo_free(entry->runs);
-    entry->runs = NULL;
+    *kept = NULL;
     if (t->coll == RONDO_COLL_ALL_TO_ALL && choice[0].algo != RONDO_ALGO_ONESHOT) { /* messages are made anew for every call */
         return RONDO_SUCCESS;
     }
+    entry = room_for(ctx, what, t->count);
     entry->nruns = copies + (t->coll == RONDO_COLL_ALL_TO_ALL ? 1 : choice[0].nchannels + choice[1].nchannels);
     RONDO_TRY(RONDO_NEW_ARRAY(entry->runs, entry->nruns, "the works of a repeated call"));
     for (int c = 0; c < entry->nruns; c++) {
@@ -278,13 +300,15 @@ static rondo_status fill_cached(struct rondo_ctx *ctx, const struct rondo_task *
         entry->runs[c].open = &ctx->direct.open;
         rondo_run_begin(&entry->runs[c]); /* counts loops and steps, once */
     }
+    if (t->coll == RONDO_COLL_BARRIER) {
+        leave_byte_out(&entry->runs[0].shot);
+    }
+    entry->what = what;
     entry->count = t->count;
-    entry->root = t->root;
-    entry->op = t->op;
-    entry->coll = t->coll;
-    entry->dtype = (uint8_t)t->dtype;
     entry->call_hash = rondo_task_hash(t);
-    entry->valid = 1;
+    entry->needed = (uint8_t)rondo_task_needs(t, t->count, t->count);
+    entry->state = is_quick(ctx, entry) ? RONDO_CACHED_SHOT : RONDO_CACHED_RUNS;
+    *kept = entry;
     return RONDO_SUCCESS;
 }
 
@@ -293,6 +317,7 @@ rondo_status rondo_plan_cached(struct rondo_ctx *ctx, const struct rondo_task *t
     const void *in = t->coll == RONDO_COLL_BARRIER ? &ctx->barrier_byte[0] : t->send;
     void *out = t->coll == RONDO_COLL_BARRIER ? &ctx->barrier_byte[1] : t->recv;
     struct rondo_cached *entry;
+    uint64_t what;
     uint32_t word;
     if (ctx->nranks == 1 || !cacheable(ctx, t)) {
         *cached = NULL;
@@ -301,18 +326,16 @@ rondo_status rondo_plan_cached(struct rondo_ctx *ctx, const struct rondo_task *t
     if (t->coll == RONDO_COLL_BARRIER && ctx->device != NULL) {
         rondo_device_bytes(ctx, &in, &out);
     }
-    entry =
-        &ctx->cached[(t->count * 0x9e3779b97f4a7c15ull >> 57 ^ (uint64_t)t->coll ^ (uint64_t)t->dtype << 2 ^ (uint64_t)(uint32_t)t->root) %
-                     RONDO_CACHED_CALLS];
-    if (RONDO_UNLIKELY(!entry->valid || entry->count != t->count || entry->coll != t->coll || entry->dtype != t->dtype ||
-                       entry->op != t->op || entry->root != t->root)) {
-        RONDO_TRY(fill_cached(ctx, t, entry));
-        if (!entry->valid) {
+    what = what_of(t);
+    entry = rondo_cached_find(ctx, what, t->count);
+    if (RONDO_UNLIKELY(entry == NULL)) {
+        RONDO_TRY(keep(ctx, t, what, &entry));
+        if (entry == NULL) {
             *cached = NULL;
             return RONDO_SUCCESS;
         }
     }
-    word = next_word(ctx, entry->call_hash);
+    word = rondo_next_word(ctx, entry->call_hash);
     note_call(&ctx->direct, t, word);
     for (int c = 0; c < entry->nruns; c++) {
         struct rondo_run *run = &entry->runs[c];
@@ -447,7 +470,7 @@ rondo_status rondo_plan_add(struct rondo_plan *plan, const struct rondo_task *ta
             rondo_device_bytes(ctx, &t.send, &t.recv);
         }
     }
-    word = next_word(ctx, rondo_task_hash(&t));
+    word = rondo_next_word(ctx, rondo_task_hash(&t));
     RONDO_TRY(copy_arrays(plan, &t));
     switch ((enum rondo_coll)t.coll) {
     case RONDO_COLL_ALL_TO_ALL:

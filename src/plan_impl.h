@@ -5,6 +5,19 @@
 #include "comm.h"
 
 /* plan.c */
+static inline uint64_t rondo_mix(uint64_t h, uint64_t v)
+{
+    h = (h ^ v) * 0x9e3779b97f4a7c15ull;
+    return h ^ h >> 29;
+}
+/** The word of the next collective. It says what was called before too: a difference that no conn shows at once is seen in the next call that shares one. */
+static inline uint32_t rondo_next_word(struct rondo_ctx *ctx, uint64_t call_hash)
+{
+    uint64_t history = ctx->history;
+    ctx->seq++;
+    ctx->history = rondo_mix(history, call_hash);
+    return rondo_call_word(ctx->seq, call_hash ^ history);
+}
 /** The call's type and operation. */
 void rondo_plan_fill_op(const struct rondo_ctx *ctx, struct rondo_work *w, const struct rondo_task *t);
 /** This rank's own share of a call, or all of it when there is one rank: a schedule of one rank copies (and multiplies). */

@@ -9,7 +9,7 @@
 #include "comm.h"
 
 /* A turn that looks at a socket is a system call: so many of them are a spin of some length. */
-enum { QUICK_LOOKS = 200, SPINS = 2000, NET_SPINS = 64, FIRST_STALL_CHECK = 8, OTHER_STALL_CHECKS = 4096, AFAR_STALL_CHECKS = 256 };
+enum { SPINS = 2000, NET_SPINS = 64, FIRST_STALL_CHECK = 8, OTHER_STALL_CHECKS = 4096, AFAR_STALL_CHECKS = 256 };
 static const int64_t linger_ns = 3000000000; /* a slice takes a millisecond at most */
 
 void rondo_call_text(const struct rondo_call *call, char *text, size_t size)
@@ -67,12 +67,20 @@ static int find_difference(struct rondo_ctx *ctx, int peer, uint64_t seq, struct
            mine->word != theirs->word;
 }
 
-/* A rank of another node is asked, and answers soon. */
+/* Is the call of another rank that differs from ours on record? One of this node is, as soon as the call was posted. */
+static int is_recorded(struct rondo_ctx *ctx, int peer, uint64_t seq)
+{
+    struct rondo_call theirs;
+    int far = ctx->layout.node_of[peer] != ctx->layout.node;
+    return rondo_control_call_of(ctx->control, peer, 0, &theirs) && (far || theirs.seq >= seq);
+}
+
+/* It may not be yet: a rank of another node is asked, and answers soon. */
 static int find_difference_soon(struct rondo_ctx *ctx, int peer, uint64_t seq, struct rondo_call *mine, struct rondo_call *theirs)
 {
     int64_t end = rondo_now_ns() + RONDO_ANSWER_NS;
-    int moved, far = ctx->layout.node_of[peer] != ctx->layout.node;
-    while (far && !rondo_control_call_of(ctx->control, peer, 0, theirs) && rondo_now_ns() < end) {
+    int moved;
+    while (!is_recorded(ctx, peer, seq) && rondo_now_ns() < end) {
         (void)rondo_control_turn(ctx->control, &moved);
         sched_yield();
     }
@@ -396,23 +404,13 @@ static void calls_end(struct rondo_ctx *ctx, uint64_t first, uint64_t last)
     }
 }
 
-/* A call that is made again. What is small passes over the board, mostly while this rank looks. */
+/* A call that is made again. */
 static rondo_status run_cached(struct rondo_ctx *ctx, struct rondo_cached *cached)
 {
     struct rondo_plan *plan = &ctx->direct;
-    rondo_status status = RONDO_SUCCESS;
-    int ended = 0;
-    if (cached->nruns == 1 && ctx->net.proxied == 0 && ctx->exec_ops->quick != NULL) {
-        ended = ctx->exec_ops->quick(ctx->exec, cached->runs, ctx->policy.spins > 0 && ctx->crowded == 0 ? QUICK_LOOKS : 0, &status);
-    }
-    if (RONDO_UNLIKELY(ended < 0)) {
-        return rondo_ctx_drop(ctx, rondo_ctx_fail(ctx, status, -1));
-    }
-    if (ended == 0) {
-        plan->open = cached->nruns;
-        ctx->exec_ops->submit(ctx->exec, cached->runs, cached->nruns);
-        RONDO_TRY(rondo_ctx_wait(ctx, &plan->open));
-    }
+    plan->open = cached->nruns;
+    ctx->exec_ops->submit(ctx->exec, cached->runs, cached->nruns);
+    RONDO_TRY(rondo_ctx_wait(ctx, &plan->open));
     RONDO_TRY(rondo_plan_compare(ctx, cached->runs, cached->nruns));
     rondo_control_call_end(ctx->control, ctx->seq);
     return RONDO_SUCCESS;

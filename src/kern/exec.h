@@ -11,6 +11,7 @@
 #include "base/work.h"
 #include "base/board.h"
 #include "coll/algo.h"
+#include "kern/reduce.h"
 
 struct rondo_exec;
 
@@ -32,6 +33,20 @@ struct rondo_flow {
 /* What all ranks have concluded from where their buffers are (kern/direct.h). */
 enum rondo_verdict { RONDO_UNDECIDED, RONDO_DIRECT, RONDO_FOR_OTHERS };
 
+/* Of a one-shot run, found out once, so that a call that is made again needs no steps (rondo_run_begin). */
+enum rondo_shot_takes {
+    RONDO_TAKES_STEPS /* not one post and what was posted */,
+    RONDO_TAKES_NOTHING,
+    RONDO_TAKES_OWN /* a copy of the input */,
+    RONDO_TAKES_POSTS,
+    RONDO_TAKES_WORDS /* that all have posted */
+};
+struct rondo_shot {
+    rondo_reduce_fn *reduce; /* of posts; NULL: they are copied */
+    size_t in, n;            /* this rank's post: of the work's input */
+    enum rondo_shot_takes takes;
+};
+
 /* A work under way. Memory belongs to the plan that submitted it and stays until *open has been decremented for it. */
 struct rondo_run {
     struct rondo_work work;
@@ -47,6 +62,7 @@ struct rondo_run {
     uint8_t copies;  /* on a GPU: for its copy engines, if all ranks' buffers allow it (verdict RONDO_DIRECT) */
     void *aside;     /* of such a run in place: device memory of the output's size */
     struct rondo_flow flow[2];
+    struct rondo_shot shot;
     struct rondo_run *next; /* in the lane */
     int *open;              /* works of the plan that are not finished */
     /* NULL: at once; else asked before the first step (lazy connections): 1 go on, 0 not yet, -1 *status is an error */
@@ -69,9 +85,10 @@ struct rondo_exec_ops {
     rondo_status (*open)(struct rondo_exec **exec, int nlanes, int max_sources, const struct rondo_exec_owner *owner);
     /* Append to the lanes; takes no ownership; never blocks, never allocates. */
     void (*submit)(struct rondo_exec *exec, struct rondo_run *runs, int n);
-    /* A run that waits for others once at most (one-shot), instead of submitting it: without a lane, and with so many looks for the others without a pause. @return 1: it has ended (*open is as it was), 0: submit it, as it
-     * is by now, -1: *status is an error. NULL: submit all. */
-    int (*quick)(struct rondo_exec *exec, struct rondo_run *run, int looks, rondo_status *status);
+    /* A one-shot run without a lane and without its steps, in two parts; *open is left as it is. post: what this rank has for the others. @return 1, or 0: not now, submit it. take: what they have for this rank, with so many
+     * looks at them without a pause. @return 1: the run has ended, 0: submit it, as it is by now, -1: *status is an error. NULL: submit all. */
+    int (*post)(struct rondo_exec *exec, struct rondo_run *run);
+    int (*take)(struct rondo_exec *exec, struct rondo_run *run, int looks, rondo_status *status);
     /* Advance every lane as far as it goes. *moved is set when anything did. An error is final for the executor. */
     rondo_status (*turn)(struct rondo_exec *exec, int *moved);
     /* Forget all runs (abort), for good: none is touched again; every *open becomes 0. Other ranks leave their buffers alone from then on: waits until they have finished the slice they are at. */

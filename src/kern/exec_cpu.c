@@ -35,6 +35,7 @@ void rondo_run_begin(struct rondo_run *run)
         }
     }
     rondo_run_again(run);
+    rondo_shot_begin(run);
 }
 
 static rondo_status exec_cpu_open(struct rondo_exec **exec_out, int nlanes, int max_sources, const struct rondo_exec_owner *owner)
@@ -410,7 +411,7 @@ static int advance_flow(struct rondo_exec *exec, struct rondo_run *run, int f, r
             passed = rondo_post_all(&run->work, flow);
             flow->done = flow->n;
         } else if (flow->step.act & RONDO_RECV_ALL) {
-            passed = rondo_receive_all(exec, &run->work, flow, status);
+            passed = rondo_receive_all(exec, &run->work, flow, rondo_shot_reduce(&run->work, &flow->step), status);
             flow->done = flow->n;
         } else if (flow->step.act & RONDO_DIRECT_ACTS) {
             passed = rondo_direct_step(exec, run, flow, status, moved);
@@ -466,16 +467,10 @@ static int advance_run(struct rondo_exec *exec, struct rondo_run *run, rondo_sta
     return ended;
 }
 
-static int exec_cpu_quick(struct rondo_exec *exec, struct rondo_run *run, int looks, rondo_status *status)
+/* What runs in a lane goes first. */
+static int exec_cpu_post(struct rondo_exec *exec, struct rondo_run *run)
 {
-    int moved, ended;
-    if (exec->nactive > 0 || run->work.algo != RONDO_ALGO_ONESHOT || run->gate > 0) {
-        return 0;
-    }
-    exec->looks = looks;
-    ended = advance_flow(exec, run, 0, status, &moved);
-    exec->looks = 0;
-    return ended;
+    return exec->nactive == 0 && run->shot.takes != RONDO_TAKES_STEPS && rondo_shot_post(run);
 }
 
 static rondo_status exec_cpu_turn(struct rondo_exec *exec, int *moved)
@@ -575,7 +570,8 @@ const struct rondo_exec_ops rondo_exec_cpu = {
     .name = "cpu",
     .open = exec_cpu_open,
     .submit = exec_cpu_submit,
-    .quick = exec_cpu_quick,
+    .post = exec_cpu_post,
+    .take = rondo_shot_take,
     .turn = exec_cpu_turn,
     .drop = exec_cpu_drop,
     .describe = exec_cpu_describe,

@@ -55,7 +55,14 @@ void rondo_board_tell(const struct rondo_board *board, uint32_t count);
 int rondo_board_told(const struct rondo_board *board, int rank, uint32_t count);
 /** One-shot: POST_ALL, RECV_ALL. flow->unit: the local rank that is waited for. */
 int rondo_post_all(const struct rondo_work *w, struct rondo_flow *flow);
-int rondo_receive_all(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow, rondo_status *status);
+int rondo_receive_all(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow, rondo_reduce_fn *reduce,
+                      rondo_status *status);
+/** What a step does with posts; NULL: it copies them. */
+rondo_reduce_fn *rondo_shot_reduce(const struct rondo_work *w, const struct rondo_step *step);
+/** The same without steps (exec.h). */
+void rondo_shot_begin(struct rondo_run *run);
+int rondo_shot_post(struct rondo_run *run);
+int rondo_shot_take(struct rondo_exec *exec, struct rondo_run *run, int looks, rondo_status *status);
 
 /* ---- open buffers: OPEN, what lies between, CLOSE ---- */
 

@@ -37,7 +37,13 @@ int rondo_board_wait(struct rondo_exec *exec, const struct rondo_work *w, struct
     const struct rondo_board *board = w->board;
     for (; flow->unit < (size_t)board->nranks; flow->unit++) {
         const uint8_t *place = rondo_board_place(board, board->op, (int)flow->unit);
-        uint64_t word = rondo_board_look(exec, place, board->op);
+        uint64_t word;
+        exec->sources[flow->unit] = place + 8;
+        if ((int)flow->unit ==
+            board->index) { /* a line that others fetch: what this rank wrote to it a moment ago takes as long to read as theirs */
+            continue;
+        }
+        word = rondo_board_look(exec, place, board->op);
         if ((uint32_t)word != board->op) {
             return 0;
         }
@@ -45,7 +51,6 @@ int rondo_board_wait(struct rondo_exec *exec, const struct rondo_work *w, struct
             *status = exec->owner->mismatch(exec->owner->arg, -1 - (int)flow->unit, w, (uint32_t)(word >> 32));
             return -1;
         }
-        exec->sources[flow->unit] = place + 8;
     }
     tell_of_look();
     return 1;
@@ -181,11 +186,13 @@ static int wait_rooted(struct rondo_exec *exec, const struct rondo_work *w, stru
     const struct rondo_board *board = w->board;
     for (; flow->unit < (size_t)board->nranks; flow->unit++) {
         int r = (int)flow->unit;
+        const uint8_t *place = rondo_board_rooted(board, board->rooted, r);
         uint64_t word;
-        if (w->coll == RONDO_COLL_BROADCAST && r != w->seat.root) {
+        exec->sources[r] = place + 8;
+        if (r == board->index || (w->coll == RONDO_COLL_BROADCAST && r != w->seat.root)) {
             continue;
         }
-        word = rondo_board_look(exec, rondo_board_rooted(board, board->rooted, r), board->rooted);
+        word = rondo_board_look(exec, place, board->rooted);
         if ((uint32_t)word != board->rooted || word == 0) { /* 0: fresh memory; no call word is */
             return 0;
         }
@@ -193,7 +200,6 @@ static int wait_rooted(struct rondo_exec *exec, const struct rondo_work *w, stru
             *status = exec->owner->mismatch(exec->owner->arg, -1 - r, w, (uint32_t)(word >> 32));
             return -1;
         }
-        exec->sources[r] = rondo_board_rooted(board, board->rooted, r) + 8;
     }
     tell_of_look();
     return 1;
@@ -205,7 +211,7 @@ int rondo_board_differs(const struct rondo_run *run, int *unknown)
     uint32_t op = run->flow[0].called;
     *unknown = 0;
     for (int r = 0; r < w->board->nranks; r++) {
-        uint64_t word = rooted_word(w->board, op, r);
+        uint64_t word = r == w->board->index ? (uint64_t)w->call_word << 32 | op : rooted_word(w->board, op, r);
         if ((uint32_t)word == op && word != 0) {
             if (RONDO_UNLIKELY((uint32_t)(word >> 32) != w->call_word)) {
                 return r;
@@ -256,7 +262,8 @@ static void take_all(const struct rondo_exec *exec, const struct rondo_work *w, 
     }
 }
 
-int rondo_receive_all(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow, rondo_status *status)
+int rondo_receive_all(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow, rondo_reduce_fn *reduce,
+                      rondo_status *status)
 {
     int all = is_rooted(w) ? wait_rooted(exec, w, flow, status) : rondo_board_wait(exec, w, flow, status);
     if (all != 1) {
@@ -266,13 +273,80 @@ int rondo_receive_all(struct rondo_exec *exec, const struct rondo_work *w, struc
         memcpy(w->out, exec->sources[w->seat.root], w->len * w->elem_bytes);
         return 1;
     }
-    if (!(flow->step.act & RONDO_REDUCE)) {
+    if (reduce == NULL) {
         take_all(exec, w, flow);
         return 1;
     }
-    rondo_reduce_get((rondo_dtype)w->dtype, (enum rondo_reduce)w->reduce)(w->out, exec->sources, w->board->nranks, w->len);
+    if (!w->premul) {
+        exec->sources[w->board->index] = w->in;
+    }
+    reduce(w->out, exec->sources, w->board->nranks, w->len);
     if (w->divide) {
         rondo_divide(w->out, w->len, (rondo_dtype)w->dtype, w->board->nranks);
     }
     return 1;
+}
+
+/* ---- one-shot without steps ---- */
+
+rondo_reduce_fn *rondo_shot_reduce(const struct rondo_work *w, const struct rondo_step *step)
+{
+    return step->act & RONDO_REDUCE ? rondo_reduce_get((rondo_dtype)w->dtype, (enum rondo_reduce)w->reduce) : NULL;
+}
+
+static enum rondo_shot_takes takes_of(const struct rondo_run *run, const struct rondo_step *post, const struct rondo_step *take)
+{
+    if (run->nflows != 1 || run->nloops != 1 || !(post->act & RONDO_POST_ALL) || run->flow[0].nsteps > 2) {
+        return RONDO_TAKES_STEPS;
+    }
+    if (run->flow[0].nsteps == 1) {
+        return RONDO_TAKES_NOTHING;
+    }
+    return take->act & RONDO_RECV_ALL                     ? RONDO_TAKES_POSTS
+           : take->act == RONDO_COPY && !run->work.premul ? RONDO_TAKES_OWN
+                                                          : RONDO_TAKES_STEPS;
+}
+
+void rondo_shot_begin(struct rondo_run *run)
+{
+    const struct rondo_work *w = &run->work;
+    run->shot.takes = RONDO_TAKES_STEPS;
+    if (w->algo == RONDO_ALGO_ONESHOT) {
+        struct rondo_step post = run->schedule->flow[0].step(&w->seat, 0), take = run->schedule->flow[0].step(&w->seat, 1);
+        struct rondo_span span = rondo_work_span(w, run->schedule->map, 0, post.block);
+        run->shot.takes = takes_of(run, &post, &take);
+        run->shot.reduce = rondo_shot_reduce(w, &take);
+        run->shot.in = span.in;
+        run->shot.n = span.n;
+    }
+}
+
+int rondo_shot_post(struct rondo_run *run)
+{
+    struct rondo_flow *flow = &run->flow[0];
+    flow->loop = 0;
+    flow->in = run->shot.in;
+    flow->n = run->shot.n;
+    return rondo_post_all(&run->work, flow);
+}
+
+int rondo_shot_take(struct rondo_exec *exec, struct rondo_run *run, int looks, rondo_status *status)
+{
+    const struct rondo_work *w = &run->work;
+    struct rondo_flow *flow = &run->flow[0];
+    int ended = 1;
+    if (run->shot.takes >= RONDO_TAKES_POSTS) {
+        flow->unit = 0;
+        exec->looks = looks;
+        ended = run->shot.takes == RONDO_TAKES_WORDS ? rondo_board_wait(exec, w, flow, status)
+                                                     : rondo_receive_all(exec, w, flow, run->shot.reduce, status);
+        exec->looks = 0;
+        if (ended == 0) { /* its steps go on behind the post */
+            flow->k = 1;
+            flow->entered = 0;
+        }
+    } else if (run->shot.takes == RONDO_TAKES_OWN && w->out != w->in) {
+        memcpy(w->out, w->in, w->len * w->elem_bytes);
+    }
+    return ended;
 }

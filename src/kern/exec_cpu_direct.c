@@ -95,6 +95,7 @@ static void ask(const struct rondo_run *run)
             m.post.open |= 1u << b;
         }
     }
+    w->direct->post[w->direct->index] = m.post;
     memcpy(rondo_board_begin(w->board), &m, m.post.notes != 0 ? sizeof(m) : sizeof(m.post));
     rondo_board_post(w->board, w->call_word);
 }
@@ -106,7 +107,9 @@ static int collect(struct rondo_exec *exec, struct rondo_direct *d, int *notes, 
     *notes = 0;
     *in_place = 1;
     for (int r = 0; r < d->nlocal; r++) {
-        memcpy(&d->post[r], exec->sources[r], sizeof(d->post[r]));
+        if (r != d->index) {
+            memcpy(&d->post[r], exec->sources[r], sizeof(d->post[r]));
+        }
         *in_place &= d->post[r].in_place != 0;
         open &= d->post[r].open == (1u << RONDO_NUM_BUFFERS) - 1;
         *notes |= d->post[r].notes != 0;

@@ -18,6 +18,22 @@ static rondo_status exec_null_open(struct rondo_exec **exec, int nlanes, int max
     return RONDO_SUCCESS;
 }
 
+static int exec_null_post(struct rondo_exec *exec, struct rondo_run *run)
+{
+    (void)exec;
+    (void)run;
+    return 1;
+}
+
+static int exec_null_take(struct rondo_exec *exec, struct rondo_run *run, int looks, rondo_status *status)
+{
+    (void)exec;
+    (void)run;
+    (void)looks;
+    (void)status;
+    return 1;
+}
+
 static void exec_null_submit(struct rondo_exec *exec, struct rondo_run *runs, int n)
 {
     (void)exec;
@@ -50,6 +66,8 @@ const struct rondo_exec_ops rondo_exec_null = {
     .name = "null",
     .open = exec_null_open,
     .submit = exec_null_submit,
+    .post = exec_null_post,
+    .take = exec_null_take,
     .turn = exec_null_turn,
     .drop = exec_null_drop,
     .describe = exec_null_describe,
