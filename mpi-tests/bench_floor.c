@@ -4,7 +4,7 @@
  *   mpirun -n N bench_floor [least bytes, 8] [most bytes, 64M] [iterations, 21]
  *
  * Every buffer of S bytes must be read once and every result written once: S bytes in and S bytes out for each rank, as when each of them copies S bytes. The time is that of such copies by
- * all ranks at once, the slowest rank's, the median over iterations, each after an untimed barrier and with the source rewritten, as in *_perf; of copies through the caches and of
+ * all ranks at once, the slowest rank's, the median over iterations, each begun together (start.h) and with the source rewritten, as in *_perf; of copies through the caches and of
  * non-temporal ones the faster. Nobody has a result before it has heard from all: each rank stores a word in a cache line of its own and waits until it has seen everyone's. The larger of the two is the floor.
  * The columns are those of *_perf, so that scripts/plot reads both; then all times.
  */
@@ -17,6 +17,7 @@
 #include "base/wait.h"
 #include "kern/reduce.h"
 #include "mpi_common.h"
+#include "start.h"
 
 enum { MOST_ITERATIONS = 1000, UNTIMED = 3, LINE = 128 /* the one beside it is fetched with a cache line */, SPINS = 1000 };
 
@@ -49,7 +50,7 @@ static double copy_us(char *to, char *from, size_t bytes, int past_caches, int i
     double us[MOST_ITERATIONS];
     for (int i = -UNTIMED; i < iterations; i++) {
         memset(from, i & 0x7f, bytes);
-        MPI_Barrier(MPI_COMM_WORLD);
+        test_start();
         double begin = test_now();
         rondo_copy(to, from, bytes, past_caches);
         us[i < 0 ? 0 : i] = (test_now() - begin) * 1e6;
@@ -80,7 +81,7 @@ static double exchange_us(char *lines, int iterations, int crowded)
     static uint64_t told;
     double us[MOST_ITERATIONS];
     for (int i = -UNTIMED; i < iterations; i++) {
-        MPI_Barrier(MPI_COMM_WORLD);
+        test_start();
         double begin = test_now();
         __atomic_store_n(word_of(lines, test.rank), ++told, __ATOMIC_RELEASE);
         for (int r = 0; r < test.nranks; r++) {
@@ -130,6 +131,7 @@ int main(int argc, char **argv)
         printf("#%11s %12s %8s %7s %7s  %9s %7s %7s %6s\n", "size (B)", "count", "type", "redop", "root", "time (us)", "copied", "touched",
                "#wrong");
     }
+    test_start_open(TEST_START_AUTO);
     (void)copy_us(to, from, least, 0, (int)iterations); /* the first barriers and copies are slower */
     lines = lines_of_all(&win);
     exchange = exchange_us(lines, (int)iterations, crowded);
@@ -137,6 +139,7 @@ int main(int argc, char **argv)
         row(to, from, bytes, exchange, (int)iterations);
     }
     MPI_Win_free(&win);
+    test_start_close();
     free(from);
     free(to);
     return test_finish();

@@ -6,6 +6,7 @@
 #define RONDO_TESTS_PERF_H
 
 #include "mpi_calls.h"
+#include "start.h"
 
 enum perf_exit { PERF_OK = 0, PERF_INTERNAL = 1, PERF_LIBRARY = 3, PERF_TIMEOUT = 4, PERF_USAGE = 6, PERF_DATA = 7, PERF_HELP = -1 };
 enum perf_memory { PERF_ORDINARY, PERF_REGISTERED, PERF_MEM_ALLOC };
@@ -17,6 +18,7 @@ struct perf_options {
     int all_types, all_ops, all_roots;
     int type, op, root;
     int vs_mpi, verbose;
+    enum test_start_kind start;
     const char *json;
 };
 

@@ -4,32 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPT_VS = 256, OPT_JSON };
+enum { OPT_VS = 256, OPT_JSON, OPT_START };
 
 static const struct option long_options[] = {
-    { "minbytes", 1, NULL, 'b' },
-    { "maxbytes", 1, NULL, 'e' },
-    { "stepbytes", 1, NULL, 'i' },
-    { "stepfactor", 1, NULL, 'f' },
-    { "iters", 1, NULL, 'n' },
-    { "agg_iters", 1, NULL, 'm' },
-    { "warmup_iters", 1, NULL, 'w' },
-    { "op", 1, NULL, 'o' },
-    { "datatype", 1, NULL, 'd' },
-    { "root", 1, NULL, 'r' },
-    { "check", 1, NULL, 'c' },
-    { "blocking", 1, NULL, 'z' },
-    { "average", 1, NULL, 'a' },
-    { "report_cputime", 1, NULL, 'C' },
-    { "timeout", 1, NULL, 'T' },
-    { "nthreads", 1, NULL, 't' },
-    { "ngpus", 1, NULL, 'g' },
-    { "verbose", 0, NULL, 'v' },
-    { "local_register", 1, NULL, 'R' },
-    { "help", 0, NULL, 'h' },
-    { "vs", 1, NULL, OPT_VS },
-    { "json", 1, NULL, OPT_JSON },
-    { NULL, 0, NULL, 0 },
+    { "minbytes", 1, NULL, 'b' }, { "maxbytes", 1, NULL, 'e' },       { "stepbytes", 1, NULL, 'i' },      { "stepfactor", 1, NULL, 'f' },
+    { "iters", 1, NULL, 'n' },    { "agg_iters", 1, NULL, 'm' },      { "warmup_iters", 1, NULL, 'w' },   { "op", 1, NULL, 'o' },
+    { "datatype", 1, NULL, 'd' }, { "root", 1, NULL, 'r' },           { "check", 1, NULL, 'c' },          { "blocking", 1, NULL, 'z' },
+    { "average", 1, NULL, 'a' },  { "report_cputime", 1, NULL, 'C' }, { "timeout", 1, NULL, 'T' },        { "nthreads", 1, NULL, 't' },
+    { "ngpus", 1, NULL, 'g' },    { "verbose", 0, NULL, 'v' },        { "local_register", 1, NULL, 'R' }, { "help", 0, NULL, 'h' },
+    { "vs", 1, NULL, OPT_VS },    { "json", 1, NULL, OPT_JSON },      { "start", 1, NULL, OPT_START },    { NULL, 0, NULL, 0 },
 };
 
 static void usage(const char *program)
@@ -48,6 +31,8 @@ static void usage(const char *program)
            "  -v,--verbose              least and most time over iterations too\n"
            "  --vs mpi                  alternate with MPI's own collective on the same buffers; ratio > 1: faster than MPI\n"
            "  --json FILE               write the rows to FILE as well\n"
+           "  --start instant|barrier   how ranks begin together: at an instant of the node's clock, behind a barrier (instant\n"
+           "                            where all ranks are on one node and have cores of their own, else barrier)\n"
            "Types:",
            program);
     for (int type = 0; type < RONDO_NUM_DTYPES; type++) {
@@ -103,6 +88,9 @@ static int parse_one(struct perf_options *o, int opt, const char *text)
     case 'v': o->verbose = 1; return 1;
     case OPT_VS: o->vs_mpi = 1; return strcmp(text, "mpi") == 0;
     case OPT_JSON: o->json = text; return *text != '\0';
+    case OPT_START:
+        o->start = strcmp(text, "instant") == 0 ? TEST_START_INSTANT : TEST_START_BARRIER;
+        return o->start == TEST_START_INSTANT || strcmp(text, "barrier") == 0;
     default: return 0;
     }
 }

@@ -162,6 +162,7 @@ int perf_main(int argc, char **argv, const char *coll)
         MPI_Finalize();
         return PERF_USAGE;
     }
+    test_start_open(perf.options.start);
     setup(&perf);
     if (test.rank == 0) {
         perf_print_header(&perf, one_way);
@@ -169,6 +170,7 @@ int perf_main(int argc, char **argv, const char *coll)
     sweep(&perf);
     exit_code = report(&perf, perf_probe_one_way());
     teardown(&perf);
+    test_start_close();
     MPI_Finalize();
     return exit_code;
 }

@@ -33,9 +33,9 @@ void perf_print_header(const struct perf *perf, double one_way)
     const struct perf_options *o = &perf->options;
     int version = 0, width = 33 + 19 * (o->verbose != 0) + 17 * (o->vs_mpi != 0);
     rondo_get_version(&version);
-    printf("# %s: Rondo %d.%d.%d, %d ranks, %ld iterations after %ld untimed, %ld calls each, %s, median of the %s time\n", perf->program,
-           version / 10000, version / 100 % 100, version % 100, test.nranks, o->iters, o->warmup, o->aggregate,
-           o->blocking ? "blocking" : "on a stream", averages[o->average]);
+    printf("# %s: Rondo %d.%d.%d, %d ranks, %ld iterations after %ld untimed, %ld calls each, %s, begun %s, median of the %s time\n",
+           perf->program, version / 10000, version / 100 % 100, version % 100, test.nranks, o->iters, o->warmup, o->aggregate,
+           o->blocking ? "blocking" : "on a stream", test_start_name(), averages[o->average]);
     if (one_way < 0) {
         printf("# Placement: ranks 0 and 1 are %s\n#\n", perf_probe_name(one_way));
     } else {

@@ -113,7 +113,7 @@ static double time_once(const struct perf *perf, const struct place *place, void
 {
     double start;
     fill(perf, place);
-    MPI_Barrier(MPI_COMM_WORLD);
+    test_start();
     start = clock_us(perf);
     run(perf, place);
     return (clock_us(perf) - start) / (double)perf->options.aggregate;

@@ -81,7 +81,12 @@ struct rondo_plan {
 };
 
 /* A choice and prepared runs for calls that repeat: same collective, type, operation and root (in `what`) and count. */
-enum rondo_cached_state { RONDO_CACHED_NOT, RONDO_CACHED_RUNS, RONDO_CACHED_SHOT /* one run, for post and take (kern/exec.h) */ };
+enum rondo_cached_state {
+    RONDO_CACHED_NOT,
+    RONDO_CACHED_RUNS,
+    RONDO_CACHED_SHOT,  /* one run, for post and take (kern/exec.h) */
+    RONDO_CACHED_SECOND /* two: the second is such a run, where the first one's buffers are not asked for (kern/direct.h) */
+};
 struct rondo_cached {
     uint64_t what;
     size_t count;
@@ -274,9 +279,10 @@ unsigned rondo_task_needs(const struct rondo_task *task, size_t sent, size_t rec
 uint64_t rondo_task_hash(const struct rondo_task *task);
 /** Append the works of a task to a plan (grows it). Notes the call in the control plane. */
 rondo_status rondo_plan_add(struct rondo_plan *plan, const struct rondo_task *task);
+/* The root counts twice: that product's upper bits hardly change with bit 32 and those above it. */
 static inline struct rondo_cached *rondo_cached_set(struct rondo_ctx *ctx, uint64_t what, size_t count)
 {
-    return &ctx->cached[((what ^ count << 20) * 0x9e3779b97f4a7c15ull >> 60) % RONDO_CACHED_SETS * RONDO_CACHED_WAYS];
+    return &ctx->cached[((what ^ what >> 20 ^ count << 20) * 0x9e3779b97f4a7c15ull >> 60) % RONDO_CACHED_SETS * RONDO_CACHED_WAYS];
 }
 /** What is kept of a call; NULL: nothing. */
 static inline struct rondo_cached *rondo_cached_find(struct rondo_ctx *ctx, uint64_t what, size_t count)

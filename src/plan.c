@@ -253,10 +253,16 @@ static void leave_byte_out(struct rondo_shot *shot)
 }
 
 /* May the call be made by rondo_quick from now on? */
-static int is_quick(const struct rondo_ctx *ctx, const struct rondo_cached *entry)
+static enum rondo_cached_state state_of(const struct rondo_ctx *ctx, const struct rondo_cached *entry)
 {
-    return entry->nruns == 1 && entry->runs[0].shot.takes != RONDO_TAKES_STEPS && ctx->exec_ops->post != NULL && ctx->device == NULL &&
-           ctx->pages == NULL;
+    int last = entry->nruns - 1;
+    if (last > 1 || entry->runs[last].shot.takes == RONDO_TAKES_STEPS || ctx->exec_ops->post == NULL || ctx->device != NULL ||
+        ctx->pages != NULL) {
+        return RONDO_CACHED_RUNS;
+    }
+    return last == 0                                                     ? RONDO_CACHED_SHOT
+           : rondo_algo_opens((enum rondo_algo)entry->runs[0].work.algo) ? RONDO_CACHED_SECOND
+                                                                         : RONDO_CACHED_RUNS;
 }
 
 /* Room for one more call: free in its set, or another one's that is forgotten. */
@@ -301,13 +307,13 @@ static rondo_status keep(struct rondo_ctx *ctx, const struct rondo_task *t, uint
         rondo_run_begin(&entry->runs[c]); /* counts loops and steps, once */
     }
     if (t->coll == RONDO_COLL_BARRIER) {
-        leave_byte_out(&entry->runs[0].shot);
+        leave_byte_out(&entry->runs[entry->nruns - 1].shot);
     }
     entry->what = what;
     entry->count = t->count;
     entry->call_hash = rondo_task_hash(t);
     entry->needed = (uint8_t)rondo_task_needs(t, t->count, t->count);
-    entry->state = is_quick(ctx, entry) ? RONDO_CACHED_SHOT : RONDO_CACHED_RUNS;
+    entry->state = (uint8_t)state_of(ctx, entry);
     *kept = entry;
     return RONDO_SUCCESS;
 }

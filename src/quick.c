@@ -16,6 +16,19 @@ static inline int is_plain(const struct rondo_ctx *ctx)
            ctx->net.proxied == 0 && !rondo_control_aborted(ctx->control);
 }
 
+/* NULL: the call has steps, or asks for buffers this time. Nothing may come between this and the call: who declines counts. */
+static inline struct rondo_run *shot_of(const struct rondo_cached *entry)
+{
+    if (RONDO_LIKELY(entry->state == RONDO_CACHED_SHOT)) {
+        return entry->runs;
+    }
+    if (entry->state != RONDO_CACHED_SECOND || !rondo_direct_declines(&entry->runs[0].work)) {
+        return NULL;
+    }
+    entry->runs[0].verdict = RONDO_FOR_OTHERS; /* which the second asks for where it waits in a lane */
+    return &entry->runs[1];
+}
+
 static void note_call(struct rondo_ctx *ctx, const struct rondo_cached *entry, uint32_t word)
 {
     struct rondo_call call = { .seq = ctx->seq,
@@ -43,9 +56,9 @@ static __attribute__((noinline)) rondo_status wait_for(struct rondo_ctx *ctx, st
 }
 
 /* The call is on record once it is posted: until others read the record, which they do where calls differ or wait long, nobody waits for that. */
-static inline rondo_status run_shot(struct rondo_ctx *ctx, const struct rondo_cached *entry, const void *send, void *recv)
+static inline rondo_status run_shot(struct rondo_ctx *ctx, const struct rondo_cached *entry, struct rondo_run *run, const void *send,
+                                    void *recv)
 {
-    struct rondo_run *run = entry->runs;
     uint32_t word = rondo_next_word(ctx, entry->call_hash);
     rondo_status status = RONDO_SUCCESS;
     int ended = 0;
@@ -77,6 +90,7 @@ int rondo_quick(rondo_comm *comm, uint64_t what, size_t count, const void *send,
 {
     struct rondo_ctx *ctx;
     struct rondo_cached *entry;
+    struct rondo_run *run;
     if (RONDO_UNLIKELY(comm == NULL || what == 0 || rondo_group_depth() > 0 || rondo_fault_armed || !is_alive(comm))) {
         return 0;
     }
@@ -88,12 +102,12 @@ int rondo_quick(rondo_comm *comm, uint64_t what, size_t count, const void *send,
     }
     ctx = comm->ctx;
     entry = rondo_cached_find(ctx, what, count);
-    if (RONDO_UNLIKELY(entry == NULL || entry->state != RONDO_CACHED_SHOT || !is_plain(ctx) || (entry->needed & 1 && send == NULL) ||
-                       (entry->needed & 2 && recv == NULL))) {
+    if (RONDO_UNLIKELY(entry == NULL || !is_plain(ctx) || (entry->needed & 1 && send == NULL) || (entry->needed & 2 && recv == NULL) ||
+                       (run = shot_of(entry)) == NULL)) {
         rondo_comm_leave(comm);
         return 0;
     }
-    *status = run_shot(ctx, entry, send, recv);
+    *status = run_shot(ctx, entry, run, send, recv);
     if (RONDO_UNLIKELY(*status != RONDO_SUCCESS)) {
         rondo_ctx_keep_error(ctx, *status);
         rondo_group_note_error(*status);

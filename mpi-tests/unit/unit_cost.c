@@ -67,8 +67,8 @@ static void oneshot_with_a_root_is_for_few_ranks_and_bytes(void **state)
     struct rondo_layout few = some_layout(RONDO_ROOTED_RANKS, 1), many = some_layout(RONDO_ROOTED_RANKS + 1, 1);
     (void)state;
     for (size_t i = 0; i < RONDO_COUNTOF(colls); i++) {
-        assert_true(us_of(&few, colls[i], RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 1, RONDO_ROOTED_BYTES) > 0);
-        assert_true(us_of(&few, colls[i], RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 1, RONDO_ROOTED_BYTES + 1) < 0);
+        assert_true(us_of(&few, colls[i], RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 1, rondo_rooted_capacity(BOARD)) > 0);
+        assert_true(us_of(&few, colls[i], RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 1, rondo_rooted_capacity(BOARD) + 1) < 0);
         assert_true(us_of(&many, colls[i], RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 1, 8) < 0);
     }
 }
@@ -107,7 +107,7 @@ static void more_work_never_costs_less(void **state)
         const struct rondo_schedule *s = &rondo_schedules[i];
         enum rondo_coll coll = (enum rondo_coll)s->coll;
         int p2p = s->algo == RONDO_ALGO_P2P, rooted = s->algo == RONDO_ALGO_ONESHOT && rondo_coll_has_root(coll);
-        size_t most = rooted ? RONDO_ROOTED_BYTES : BOARD;
+        size_t most = rooted ? rondo_rooted_capacity(BOARD) : BOARD;
         if (s->algo == RONDO_ALGO_EXCHANGE || s->algo == RONDO_ALGO_NESTED) {
             continue; /* on several nodes only, and 7 ranks have more steps than 8: exchange_is_for_few_bytes_on_several_nodes; in groups only: unit_levels */
         }

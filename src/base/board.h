@@ -1,8 +1,8 @@
 /*
  * A board: memory that all ranks of a node see, in which each rank has a place to post one message for everybody.
  *
- * Place of rank r, bank b: {arrival word, payload}: the first RONDO_BOARD_INLINE bytes of payload share the arrival word's cache line, so that a small
- * message costs one cache-line transfer per reader. Two banks used in turn need no trailing barrier: whoever posts operation k + 2 has seen everyone
+ * Place of rank r, bank b: {arrival word, payload}: up to RONDO_BOARD_INLINE bytes of payload share the arrival word's cache line, so that a small
+ * message costs one cache-line transfer per reader; a longer payload begins with the next line, since whole lines are copied faster (of 2 KiB a quarter). Two banks used in turn need no trailing barrier: whoever posts operation k + 2 has seen everyone
  * post k + 1, and everyone posts k + 1 only after having read k. Arrival word: call word (high 32 bits) and operation number (low 32 bits, never 0).
  *
  * Behind the places, on lines of their own, the marks: of each rank whether it touches others' buffers at this moment, and of all whether somebody has taken its buffers back. A rank marks itself before
@@ -16,10 +16,10 @@
 enum { RONDO_BOARD_BANKS = 2, RONDO_BOARD_INLINE = RONDO_CACHE_LINE - 8 };
 
 /*
- * What one rank has for all, or all for one: places of their own, of the same form, behind the counts. Who only sends does not wait for who receives it, but is RONDO_ROOTED_BANKS calls ahead at most: everyone posts
+ * What one rank has for all, or all for one: places of their own, of the same form and at least as large, behind the counts, where there are few ranks. Who only sends does not wait for who receives it, but is RONDO_ROOTED_BANKS calls ahead at most: everyone posts
  * in every such call (who has nothing to say, nothing), and who has posted call k has read what was for it in all calls before k.
  */
-enum { RONDO_ROOTED_BANKS = 8, RONDO_ROOTED_PLACE = 384, RONDO_ROOTED_BYTES = RONDO_ROOTED_PLACE - 8, RONDO_ROOTED_RANKS = 8 };
+enum { RONDO_ROOTED_BANKS = 8, RONDO_ROOTED_RANKS = 8, RONDO_ROOTED_LEAST = 384 - RONDO_CACHE_LINE /* payload bytes */ };
 
 struct rondo_board {
     uint8_t *places; /* rank i, bank b: places + (b * nranks + i) * stride */
@@ -30,11 +30,19 @@ struct rondo_board {
     uint32_t rooted, rooted_seen; /* the same of one for all and all for one; and what all are known to have posted of these */
 };
 
-RONDO_FN size_t rondo_board_stride(size_t capacity) { return (8 + capacity + RONDO_CTRL_ALIGN - 1) / RONDO_CTRL_ALIGN * RONDO_CTRL_ALIGN; }
+/* Where in a place a payload of so many bytes lies. */
+RONDO_FN size_t rondo_board_at(size_t bytes) { return bytes <= RONDO_BOARD_INLINE ? 8 : RONDO_CACHE_LINE; }
+RONDO_FN size_t rondo_board_stride(size_t capacity)
+{
+    return (RONDO_CACHE_LINE + capacity + RONDO_CTRL_ALIGN - 1) / RONDO_CTRL_ALIGN * RONDO_CTRL_ALIGN;
+}
+/* Payload bytes of a rooted place of a board with so many in its others. */
+RONDO_FN size_t rondo_rooted_capacity(size_t capacity) { return capacity > RONDO_ROOTED_LEAST ? capacity : (size_t)RONDO_ROOTED_LEAST; }
 RONDO_FN size_t rondo_board_bytes(size_t capacity, int nranks)
 {
-    return rondo_board_stride(capacity) * RONDO_BOARD_BANKS * (size_t)nranks + (2 * (size_t)nranks + 1) * RONDO_CTRL_ALIGN +
-           (size_t)nranks * RONDO_ROOTED_BANKS * RONDO_ROOTED_PLACE;
+    size_t rooted = nranks > RONDO_ROOTED_RANKS ? 0
+                                                : rondo_board_stride(rondo_rooted_capacity(capacity)) * RONDO_ROOTED_BANKS * (size_t)nranks;
+    return rondo_board_stride(capacity) * RONDO_BOARD_BANKS * (size_t)nranks + (2 * (size_t)nranks + 1) * RONDO_CTRL_ALIGN + rooted;
 }
 RONDO_FN uint8_t *rondo_board_place(const struct rondo_board *b, uint32_t op, int rank)
 {
@@ -50,7 +58,8 @@ RONDO_FN uint32_t *rondo_board_count(const struct rondo_board *b, int rank) { re
 RONDO_FN uint8_t *rondo_board_rooted(const struct rondo_board *b, uint32_t op, int rank)
 {
     uint8_t *first = (uint8_t *)rondo_board_count(b, b->nranks);
-    return first + ((size_t)rank * RONDO_ROOTED_BANKS + op % RONDO_ROOTED_BANKS) * RONDO_ROOTED_PLACE;
+    size_t stride = rondo_board_stride(rondo_rooted_capacity(b->capacity));
+    return first + ((size_t)rank * RONDO_ROOTED_BANKS + op % RONDO_ROOTED_BANKS) * stride;
 }
 
 #endif

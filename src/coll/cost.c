@@ -218,7 +218,7 @@ static int tree_terms(const struct rondo_layout *layout, enum rondo_coll coll, e
 }
 
 /* Of one-shot's bytes, where nothing is reduced: a block is posted, all are taken. */
-static const double gather_passes = 1.5;
+static const double gather_passes = 1;
 
 /* Reading n posts: misses on different lines overlap about two deep. */
 static int oneshot_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels, size_t bytes,

@@ -91,9 +91,8 @@ static rondo_status nothing_left(const struct rondo_layout *layout, const struct
             return rondo_fail(
                 RONDO_INVALID_USAGE,
                 "%s: nothing that RONDO_ALGO, RONDO_PROTO and RONDO_DETERMINISM allow can do it with %zu bytes on %d ranks of %d nodes "
-                "(oneshot: one node, at most %zu bytes by %s; simple only); allow more for %s or unset them",
-                name, bytes, layout->nranks, layout->nnodes, rondo_most_posted(coll, board),
-                rondo_coll_has_root(coll) ? "its places on the board" : "RONDO_BOARD_SIZE", name);
+                "(oneshot: one node, at most %zu bytes by RONDO_BOARD_SIZE; simple only); allow more for %s or unset them",
+                name, bytes, layout->nranks, layout->nnodes, rondo_most_posted(coll, board), name);
         }
     }
     return rondo_fail(RONDO_INVALID_USAGE,

@@ -12,10 +12,10 @@ static inline int rondo_one_channel(enum rondo_coll coll)
            rondo_coll_scheduled_as(coll) == RONDO_COLL_RECV;
 }
 
-/* One for all and all for one have places of their own. */
+/* One for all and all for one have places of their own. board: payload bytes of the others. */
 static inline size_t rondo_most_posted(enum rondo_coll coll, size_t board)
 {
-    return rondo_coll_has_root(coll) ? (size_t)RONDO_ROOTED_BYTES : board;
+    return rondo_coll_has_root(coll) ? rondo_rooted_capacity(board) : board;
 }
 
 #endif

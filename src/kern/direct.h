@@ -21,6 +21,7 @@
 #include "base/status.h"
 
 struct rondo_direct;
+struct rondo_work;
 
 /* Order of the values of RONDO_CMA. */
 enum rondo_cma_mode { RONDO_CMA_AUTO, RONDO_CMA_NEVER, RONDO_CMA_ALWAYS };
@@ -33,6 +34,8 @@ struct rondo_direct_config {
     const struct rondo_nest *nest; /* the groups in which the ranks stand, which must outlive this; NULL: none */
 };
 rondo_status rondo_direct_open(struct rondo_direct **direct, const struct rondo_direct_config *config);
+/** Does nobody ask for buffers in this call of such a work (which opens them)? 1 counts: it is for another algorithm then, on all ranks. 0: the work finds out, and counts. */
+int rondo_direct_declines(const struct rondo_work *w);
 /** Unmaps what no other communicator uses. NULL is fine. */
 void rondo_direct_close(struct rondo_direct *direct);
 

@@ -28,12 +28,12 @@ struct rondo_exec {
 
 /* ---- the board ---- */
 
-/** Begin this rank's next post. @return its payload. */
+/** Begin this rank's next post. @return its place: its payload lies behind the arrival word, or where rondo_board_at says. */
 uint8_t *rondo_board_begin(struct rondo_board *board);
 /** It is written: everyone may see it. */
 void rondo_board_post(struct rondo_board *board, uint32_t call_word);
-/** Has everyone posted? flow->unit: ranks whose post was seen, 0 before the first look; the posts are in exec->sources then. */
-int rondo_board_wait(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow, rondo_status *status);
+/** Has everyone posted? flow->unit: ranks whose post was seen, 0 before the first look; the posts' payloads, which lie at `at` in their places, are in exec->sources then. */
+int rondo_board_wait(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow, size_t at, rondo_status *status);
 /** This rank is about to touch others' buffers, for a slice. @return 0: it may not, ever: a rank has taken its own back. Else rondo_board_leave follows soon. */
 int rondo_board_enter(const struct rondo_board *board);
 void rondo_board_leave(const struct rondo_board *board);

@@ -22,7 +22,7 @@ static void tell_of_look(void) {}
 uint8_t *rondo_board_begin(struct rondo_board *board)
 {
     board->op += board->op == UINT32_MAX ? 3 : 1; /* 0 is what fresh memory holds, and 1 would be of the same bank again */
-    return rondo_board_place(board, board->op, board->index) + 8;
+    return rondo_board_place(board, board->op, board->index);
 }
 
 void rondo_board_post(struct rondo_board *board, uint32_t call_word)
@@ -32,13 +32,13 @@ void rondo_board_post(struct rondo_board *board, uint32_t call_word)
     __atomic_store_n(word, (uint64_t)call_word << 32 | board->op, __ATOMIC_RELEASE);
 }
 
-int rondo_board_wait(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow, rondo_status *status)
+int rondo_board_wait(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow, size_t at, rondo_status *status)
 {
     const struct rondo_board *board = w->board;
     for (; flow->unit < (size_t)board->nranks; flow->unit++) {
         const uint8_t *place = rondo_board_place(board, board->op, (int)flow->unit);
         uint64_t word;
-        exec->sources[flow->unit] = place + 8;
+        exec->sources[flow->unit] = place + at;
         if ((int)flow->unit ==
             board->index) { /* a line that others fetch: what this rank wrote to it a moment ago takes as long to read as theirs */
             continue;
@@ -108,14 +108,11 @@ int rondo_board_told(const struct rondo_board *board, int rank, uint32_t count)
     return all;
 }
 
-/* Readers look at a post's first line again and again: what lies behind it goes first, so that the line is taken from them once. */
-static void put(uint8_t *payload, const uint8_t *from, size_t bytes)
+/* Where in places the payloads of a one-shot work lie. In the v-forms they are of different lengths. */
+static size_t payload_at(const struct rondo_work *w)
 {
-    size_t first = rondo_min_size(bytes, RONDO_BOARD_INLINE);
-    if (bytes > first) {
-        memcpy(payload + first, from + first, bytes - first);
-    }
-    memcpy(payload, from, first);
+    size_t n = w->coll == RONDO_COLL_ALL_TO_ALL ? w->block * (size_t)w->board->nranks : w->len;
+    return rondo_board_at(w->counts != NULL ? SIZE_MAX : n * w->elem_bytes);
 }
 
 /* ---- one for all, all for one ---- */
@@ -164,16 +161,16 @@ static int post_rooted(const struct rondo_work *w, struct rondo_flow *flow)
 {
     struct rondo_board *board = w->board;
     uint32_t op = board->rooted + 1;
-    uint8_t *place = rondo_board_rooted(board, op, board->index);
+    uint8_t *place = rondo_board_rooted(board, op, board->index), *payload = place + payload_at(w);
     if (!may_post(board, op, flow)) {
         return 0;
     }
     board->rooted = op;
     flow->called = op;
     if (w->premul) {
-        rondo_premul(place + 8, w->in, w->len, (rondo_dtype)w->dtype, w->scalar);
+        rondo_premul(payload, w->in, w->len, (rondo_dtype)w->dtype, w->scalar);
     } else if (w->coll == RONDO_COLL_REDUCE || w->seat.index == w->seat.root) {
-        put(place + 8, w->in, w->len * w->elem_bytes);
+        memcpy(payload, w->in, w->len * w->elem_bytes);
     }
     tell_of_post();
     __atomic_store_n((uint64_t *)(void *)place, (uint64_t)w->call_word << 32 | op, __ATOMIC_RELEASE);
@@ -184,11 +181,12 @@ static int post_rooted(const struct rondo_work *w, struct rondo_flow *flow)
 static int wait_rooted(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow, rondo_status *status)
 {
     const struct rondo_board *board = w->board;
+    size_t at = payload_at(w);
     for (; flow->unit < (size_t)board->nranks; flow->unit++) {
         int r = (int)flow->unit;
         const uint8_t *place = rondo_board_rooted(board, board->rooted, r);
         uint64_t word;
-        exec->sources[r] = place + 8;
+        exec->sources[r] = place + at;
         if (r == board->index || (w->coll == RONDO_COLL_BROADCAST && r != w->seat.root)) {
             continue;
         }
@@ -234,15 +232,15 @@ int rondo_post_all(const struct rondo_work *w, struct rondo_flow *flow)
     if (is_rooted(w)) {
         return post_rooted(w, flow);
     }
-    payload = rondo_board_begin(w->board);
+    payload = rondo_board_begin(w->board) + payload_at(w);
     if (w->premul) {
         rondo_premul(payload, w->in, w->len, (rondo_dtype)w->dtype, w->scalar);
     } else if (for_each_a_block(w)) {
         size_t block = w->block * w->elem_bytes, own = block * (size_t)w->board->index;
         memcpy(payload + own + block, w->in + own + block, block * (size_t)w->board->nranks - own - block);
-        put(payload, w->in, own);
+        memcpy(payload, w->in, own);
     } else if (flow->n > 0) {
-        put(payload, w->in + flow->in * w->elem_bytes, flow->n * w->elem_bytes);
+        memcpy(payload, w->in + flow->in * w->elem_bytes, flow->n * w->elem_bytes);
     }
     rondo_board_post(w->board, w->call_word);
     return 1;
@@ -265,7 +263,7 @@ static void take_all(const struct rondo_exec *exec, const struct rondo_work *w, 
 int rondo_receive_all(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow, rondo_reduce_fn *reduce,
                       rondo_status *status)
 {
-    int all = is_rooted(w) ? wait_rooted(exec, w, flow, status) : rondo_board_wait(exec, w, flow, status);
+    int all = is_rooted(w) ? wait_rooted(exec, w, flow, status) : rondo_board_wait(exec, w, flow, payload_at(w), status);
     if (all != 1) {
         return all;
     }
@@ -338,7 +336,7 @@ int rondo_shot_take(struct rondo_exec *exec, struct rondo_run *run, int looks, r
     if (run->shot.takes >= RONDO_TAKES_POSTS) {
         flow->unit = 0;
         exec->looks = looks;
-        ended = run->shot.takes == RONDO_TAKES_WORDS ? rondo_board_wait(exec, w, flow, status)
+        ended = run->shot.takes == RONDO_TAKES_WORDS ? rondo_board_wait(exec, w, flow, payload_at(w), status)
                                                      : rondo_receive_all(exec, w, flow, run->shot.reduce, status);
         exec->looks = 0;
         if (ended == 0) { /* its steps go on behind the post */

@@ -13,7 +13,8 @@ enum { SLICE_BYTES = 256 << 10, KERNEL_SLICE_BYTES = 1 << 20 };
 /* Phases of OPEN, in flow->done. */
 enum { ASK, ASKED, TOLD };
 
-/* A post as it lies on the board. */
+/* A post as it lies on the board, also where it is longer than its first line: what every call has lies there. */
+enum { BEHIND_WORD = 8 };
 struct message {
     struct rondo_direct_post post;
     struct rondo_segment_note note[RONDO_NUM_BUFFERS];
@@ -52,6 +53,12 @@ static uint32_t move_of(const struct rondo_run *run) { return run->schedule->flo
 static struct rondo_direct_kind *kind_of(const struct rondo_work *w)
 {
     return &w->direct->kind[w->coll][63 - __builtin_clzll((unsigned long long)w->len * w->elem_bytes | 1)];
+}
+
+int rondo_direct_declines(const struct rondo_work *w)
+{
+    struct rondo_direct_kind *kind = kind_of(w);
+    return kind->wait > 0 && !rondo_direct_asks(kind);
 }
 
 /* This rank's buffer as the others may see it. */
@@ -96,7 +103,7 @@ static void ask(const struct rondo_run *run)
         }
     }
     w->direct->post[w->direct->index] = m.post;
-    memcpy(rondo_board_begin(w->board), &m, m.post.notes != 0 ? sizeof(m) : sizeof(m.post));
+    memcpy(rondo_board_begin(w->board) + BEHIND_WORD, &m, m.post.notes != 0 ? sizeof(m) : sizeof(m.post));
     rondo_board_post(w->board, w->call_word);
 }
 
@@ -201,7 +208,7 @@ static void tell(struct rondo_exec *exec, const struct rondo_work *w)
         each_note(exec, d, introduce, &failed);
     }
     said = !failed;
-    memcpy(rondo_board_begin(w->board), &said, sizeof(said));
+    memcpy(rondo_board_begin(w->board) + BEHIND_WORD, &said, sizeof(said));
     rondo_board_post(w->board, w->call_word);
 }
 
@@ -287,7 +294,7 @@ static int open_step(struct rondo_exec *exec, struct rondo_run *run, struct rond
         flow->done = ASKED;
         flow->unit = 0;
     }
-    all = rondo_board_wait(exec, w, flow, status);
+    all = rondo_board_wait(exec, w, flow, BEHIND_WORD, status);
     if (all != 1) {
         return all;
     }
@@ -404,7 +411,7 @@ static int close_step(struct rondo_exec *exec, const struct rondo_work *w, struc
         flow->done = 1;
         flow->unit = 0;
     }
-    all = rondo_board_wait(exec, w, flow, status);
+    all = rondo_board_wait(exec, w, flow, BEHIND_WORD, status);
     if (all == 1) {
         flow->done = rondo_max_size(flow->n, 1);
     }
