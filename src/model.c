@@ -36,13 +36,13 @@ void rondo_model_host(struct rondo_model *m, double ranks_per_core)
     m->ranks_per_core = ranks_per_core;
     m->base_us = 0.2;
     m->board_us = 0.1;
-    m->board_bw = 7.2;
+    m->board_bw = 7.6;
     m->direct_us = 0.6;
     m->direct_bw = 26;
     m->cma_us = 1.8;
     m->cma_bw = 14;
     for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
-        m->hop_us[p] = p == RONDO_PROTO_SIMPLE ? 0.6 : p == RONDO_PROTO_LL128 ? 0.5 : 0.45;
+        m->hop_us[p] = p == RONDO_PROTO_SIMPLE ? 0.55 : p == RONDO_PROTO_LL128 ? 0.4 : 0.33;
     }
     net_fill(m, nets[RONDO_MODEL_SOCKETS].us, nets[RONDO_MODEL_SOCKETS].unknown);
     m->bw[RONDO_PROTO_LL] = 2.2;

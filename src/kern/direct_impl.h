@@ -78,6 +78,10 @@ int rondo_cma_try(struct rondo_direct *d);
 size_t rondo_cma_chunk(const struct rondo_direct *d);
 /** Copy between here and rank r's memory. @return 0: *status names the rank. */
 int rondo_cma_carry(const struct rondo_direct *d, int r, int writes, void *here, const void *there, size_t bytes, rondo_status *status);
+/**
+ * The flow's block of a reduce where the kernel copies: so that all take equally long, the root, which reads n - 1 inputs, has n elements to the n - 1 of each of the others, which write their results to it besides.
+ */
+void rondo_cma_span(const struct rondo_work *w, struct rondo_flow *flow);
 /** n more elements of the flow's block. @return 0: *status is an error. */
 int rondo_cma_move(struct rondo_exec *exec, const struct rondo_work *w, const struct rondo_flow *flow, size_t n, rondo_status *status);
 /** all_to_all: is this rank's block, and that of the peer for it, moved by one of the two, because a place is both left and come to? */

@@ -56,6 +56,22 @@ int rondo_cma_carry(const struct rondo_direct *d, int r, int writes, void *here,
     return 0;
 }
 
+/* ---- shares that take equally long ---- */
+
+void rondo_cma_span(const struct rondo_work *w, struct rondo_flow *flow)
+{
+    size_t n = (size_t)w->seat.nranks, others = n - 1, line = RONDO_CACHE_LINE / w->elem_bytes, begin = 0;
+    size_t root = w->len / (n + others * others) * n / line * line, each = root;
+    if (w->seat.index != w->seat.root) {
+        each = ((w->len - root + others - 1) / others + line - 1) / line * line;
+        begin = rondo_min_size(root + each * (size_t)(w->seat.index - (w->seat.index > w->seat.root)), w->len);
+    }
+    flow->in = flow->out = w->off + begin;
+    flow->n = rondo_min_size(each, w->len - begin);
+}
+
+/* ---- the moves ---- */
+
 /* To whom the act gives a result that lies here, but rank `has`, if it has it in its place (src) already: other ranks' addresses, which may be the same, are of other processes. */
 static int give(const struct rondo_work *w, uint32_t act, size_t at, uint8_t *from, int has, const uint8_t *src, size_t bytes,
                 rondo_status *status)

@@ -90,7 +90,8 @@ static void ask(const struct rondo_run *run)
     uint32_t needs = rondo_twoshot_needs(move_of(run), w->seat.index == w->seat.root) | (uint32_t)is_swapped(w) << RONDO_BUFFER_OUT;
     struct message m;
     memset(&m.post, 0, sizeof(m.post));
-    m.post.in_place = w->in == w->out;
+    m.post.in_place = w->in == w->out ||
+                      (w->coll == RONDO_COLL_BROADCAST && w->seat.index != w->seat.root); /* who has no input does not mind */
     w->direct->ncalls++;
     if (move_of(run) & RONDO_GROUPS) {
         rondo_board_tell(w->board, 0); /* nobody looks: all have closed the call before */
@@ -379,8 +380,12 @@ static size_t slice_bytes(const struct rondo_work *w, uint32_t act)
 
 static int move_step(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow, rondo_status *status, int *moved)
 {
-    size_t n = rondo_min_size(flow->n - flow->done, slice_bytes(w, flow->step.act) / w->elem_bytes);
+    size_t n;
     int passed = 1;
+    if (w->direct->reach == RONDO_REACH_CMA && (flow->step.act & RONDO_PUSH_ROOT) && flow->done == 0) {
+        rondo_cma_span(w, flow);
+    }
+    n = rondo_min_size(flow->n - flow->done, slice_bytes(w, flow->step.act) / w->elem_bytes);
     if (n == 0) {
         return 1;
     }
