@@ -368,9 +368,15 @@ static rondo_status add_exchange(struct rondo_plan *plan, const struct rondo_tas
         choice[0].algo == RONDO_ALGO_P2P) {
         return RONDO_IN_PROGRESS;
     }
-    *first = plan->nruns;
     RONDO_TRY(rondo_plan_next_run(plan, &run));
     fill_exchange(plan->ctx, run, t, choice, 0);
+    /* Only where the call runs now: what calls of a group or a stream learn comes before. */
+    if (plan == &plan->ctx->direct && plan->ctx->device == NULL && rondo_algo_opens((enum rondo_algo)choice[0].algo) &&
+        rondo_direct_declines(&run->work)) {
+        plan->nruns--;
+        return RONDO_IN_PROGRESS;
+    }
+    *first = plan->nruns - 1;
     begin_call(plan->ctx, run, send, t->recv, word);
     return choice[0].algo == RONDO_ALGO_ONESHOT ? RONDO_SUCCESS : RONDO_IN_PROGRESS;
 }

@@ -139,8 +139,8 @@ static rondo_status compare_afar(struct rondo_ctx *ctx, uint64_t seq)
     }
     for (int i = 0; i < ctx->nlinks; i++) {
         int r = ctx->links[i].peer;
-        if (ctx->links[i].conn.proxied && is_far(ctx, r) &&
-            rondo_control_call_of(ctx->control, r, seq, &theirs) && theirs.word != mine.word) {
+        if (ctx->links[i].conn.proxied && is_far(ctx, r) && rondo_control_call_of(ctx->control, r, seq, &theirs) &&
+            theirs.word != mine.word) {
             return rondo_ctx_fail(ctx, first_differs(ctx, r, seq, &mine, &theirs), r);
         }
     }
