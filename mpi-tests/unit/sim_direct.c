@@ -26,9 +26,17 @@ static int has_credit(const struct sim *s, uint32_t op)
     return 1;
 }
 
+/* What is posted of the input: blocks for all, or the flow's. */
+static struct rondo_span posted(const struct sim *s, const struct flow *flow)
+{
+    const struct rondo_work *w = &s->rank[0].work;
+    return w->coll != RONDO_COLL_REDUCE_SCATTER ? flow->span : (struct rondo_span){ .n = w->block * (size_t)s->n };
+}
+
 int sim_post_all(struct sim *s, int r, const struct flow *flow)
 {
     struct rank *k = &s->rank[r];
+    struct rondo_span span = posted(s, flow);
     struct post *post = post_of(s, r, k->op + 1);
     if (!has_credit(s, k->op + 1)) {
         return 0;
@@ -39,12 +47,12 @@ int sim_post_all(struct sim *s, int r, const struct flow *flow)
         return 0;
     }
     free(post->data);
-    post->data = sim_zeroed(flow->span.n, sizeof(struct elem));
-    post->n = flow->span.n;
+    post->data = sim_zeroed(span.n, sizeof(struct elem));
+    post->n = span.n;
     post->op = k->op;
     post->reads = 0;
     for (size_t i = 0; readers(s, r) > 0 && i < post->n; i++) {
-        post->data[i] = sim_get_in(s, r, flow->span.in + i);
+        post->data[i] = sim_get_in(s, r, span.in + i);
     }
     for (int q = 0; q < s->n; q++) {
         sim_wake(s, q);
@@ -67,14 +75,14 @@ int sim_recv_all(struct sim *s, int r, const struct flow *flow)
 {
     uint32_t op = s->rank[r].op;
     int from = is_broadcast(s) ? root_of(s) : 0, to = is_broadcast(s) ? from + 1 : s->n;
+    size_t n = posted(s, flow).n, at = n == flow->span.n ? 0 : flow->span.in;
     for (int q = from; q < to; q++) {
         const struct post *post = post_of(s, q, op);
         if (post->op < op) {
             return 0;
         }
-        if (post->op > op || post->n != flow->span.n) {
-            sim_fail(s, "rank %d finds post %u of %zu elements instead of %u of %zu from rank %d", r, post->op, post->n, op, flow->span.n,
-                     q);
+        if (post->op > op || post->n != n) {
+            sim_fail(s, "rank %d finds post %u of %zu elements instead of %u of %zu from rank %d", r, post->op, post->n, op, n, q);
             return 0;
         }
     }
@@ -86,9 +94,9 @@ int sim_recv_all(struct sim *s, int r, const struct flow *flow)
         take_all(s, r, flow);
     }
     for (size_t i = 0; (flow->step.act & RONDO_REDUCE) != 0 && i < flow->span.n; i++) {
-        struct elem e = post_of(s, 0, op)->data[i];
+        struct elem e = post_of(s, 0, op)->data[at + i];
         for (int q = 1; q < s->n; q++) {
-            e = reduce(e, post_of(s, q, op)->data[i]);
+            e = reduce(e, post_of(s, q, op)->data[at + i]);
         }
         sim_put_out(s, r, flow->span.out + i, (flow->step.act & RONDO_FINISH) != 0 ? finish(e) : e, 0);
     }

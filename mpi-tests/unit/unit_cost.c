@@ -186,9 +186,11 @@ static void small_sum_on_a_node_is_oneshot_and_large_one_twoshot_or_a_ring(void 
         assert_int_equal(large.algo, RONDO_ALGO_RING);
         assert_int_equal(large.proto, RONDO_PROTO_SIMPLE);
         assert_int_equal(large.nchannels, 1); /* channels share a thread */
-        assert_int_equal(rondo_cost_choose_other(&l, &all, RONDO_COLL_REDUCE_SCATTER, 64, BOARD, RONDO_ALGO_TWOSHOT, 0, &other),
+        assert_int_equal(rondo_cost_choose_other(&l, &all, RONDO_COLL_REDUCE_SCATTERV, 64, BOARD, RONDO_ALGO_TWOSHOT, 0, &other),
                          RONDO_SUCCESS);
+        assert_int_equal(other.algo, RONDO_ALGO_RING); /* its blocks may lie apart: it is not posted */
         assert_int_equal(other.proto, RONDO_PROTO_LL);
+        assert_int_equal(choose(&l, RONDO_COLL_REDUCE_SCATTER, 64).algo, RONDO_ALGO_ONESHOT);
         assert_int_equal(choose(&l, RONDO_COLL_ALL_GATHER, 64).algo, RONDO_ALGO_ONESHOT);
         assert_int_equal(choose(&l, RONDO_COLL_BROADCAST, 64).algo == RONDO_ALGO_ONESHOT, n <= RONDO_ROOTED_RANKS);
         assert_int_equal(choose(&l, RONDO_COLL_REDUCE, 64).algo == RONDO_ALGO_ONESHOT, n <= RONDO_ROOTED_RANKS);

@@ -66,7 +66,7 @@ static void collectives_are_right_with_one_shot(void **state)
 {
     (void)state;
     collectives_with("ring;all_reduce:oneshot,ring;all_gather:oneshot,ring;all_gatherv:oneshot,ring;broadcast:oneshot,ring;reduce:oneshot,"
-                     "ring;barrier:oneshot",
+                     "ring;barrier:oneshot;reduce_scatter:oneshot,ring",
                      "");
 }
 

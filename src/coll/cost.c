@@ -221,18 +221,23 @@ static int tree_terms(const struct rondo_layout *layout, enum rondo_coll coll, e
     return path_terms(layout, proto, nchannels, &way, t);
 }
 
-/* Of one-shot's bytes. Where nothing is reduced: a block is posted, all are taken; with a root: it is one rank that posts, or takes, all (measured, of two ranks; each rank more is as much more). */
-static const double gather_passes = 1, rooted_passes = 0.6;
+/* Of one-shot's bytes (measured, of two ranks; each rank more is as much more, where all take what all post): of blocks, everyone posts or takes one; with a root one rank posts, or takes, all. */
+static double oneshot_passes(enum rondo_coll as, double n)
+{
+    static const double blocks = 1, rooted = 0.6;
+    return as == RONDO_COLL_ALL_GATHER || as == RONDO_COLL_REDUCE_SCATTER ? blocks : rondo_coll_has_root(as) ? rooted * n : n;
+}
 
 /* Reading n posts: misses on different lines overlap about two deep. */
 static int oneshot_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels, size_t bytes,
                          struct terms *t)
 {
     const struct rondo_model *m = &layout->model;
-    double n = layout->nranks, passes = rondo_coll_scheduled_as(coll) == RONDO_COLL_ALL_GATHER ? gather_passes
-                                        : rondo_coll_has_root(coll)                            ? rooted_passes * n
-                                                                                               : n;
+    double n = layout->nranks, passes = oneshot_passes(rondo_coll_scheduled_as(coll), n);
     (void)proto;
+    if (coll == RONDO_COLL_REDUCE_SCATTERV) { /* blocks may lie apart */
+        return 0;
+    }
     if ((rondo_coll_has_root(coll) && layout->nranks > RONDO_ROOTED_RANKS) || layout->nnodes > 1 || nchannels > 1 || m->board_bw <= 0) {
         return 0;
     }
@@ -251,7 +256,7 @@ static int oneshot_terms(const struct rondo_layout *layout, enum rondo_coll coll
 static const struct {
     double mapped, kernel, kernel_in_place;
 } twoshot_passes[RONDO_NUM_COLLS] = {
-    [RONDO_COLL_ALL_REDUCE] = { 2, 2, 2 },     [RONDO_COLL_REDUCE] = { 1.5, 1.9, 1.9 },         [RONDO_COLL_BROADCAST] = { 1.5, 1.9, 1.1 },
+    [RONDO_COLL_ALL_REDUCE] = { 2, 2, 2 }, [RONDO_COLL_REDUCE] = { 1.5, 1.9, 1.9 },         [RONDO_COLL_BROADCAST] = { 1.5, 1.9, 1.1 },
     [RONDO_COLL_ALL_GATHER] = { 2, 1, 1 }, [RONDO_COLL_REDUCE_SCATTER] = { 1.5, 1.5, 1.5 },
 };
 

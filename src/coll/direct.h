@@ -33,6 +33,20 @@ RONDO_FN struct rondo_step rondo_oneshot_gather_step(const struct rondo_seat *se
     return s;
 }
 
+/* Everyone posts all blocks, and reduces its own. */
+RONDO_FN uint32_t rondo_oneshot_scatter_nsteps(const struct rondo_seat *seat)
+{
+    (void)seat;
+    return 2;
+}
+
+RONDO_FN struct rondo_step rondo_oneshot_scatter_step(const struct rondo_seat *seat, uint32_t k)
+{
+    struct rondo_step s = rondo_oneshot_step(seat, k);
+    s.block = seat->index;
+    return s;
+}
+
 /* One for all: everyone posts, the root what the others take; it takes its own. */
 RONDO_FN uint32_t rondo_oneshot_broadcast_nsteps(const struct rondo_seat *seat)
 {

@@ -108,10 +108,13 @@ int rondo_board_told(const struct rondo_board *board, int rank, uint32_t count)
     return all;
 }
 
+/* all_to_all, reduce_scatter: in a post there is a block for everyone. */
+static int for_each_a_block(const struct rondo_work *w) { return w->coll == RONDO_COLL_ALL_TO_ALL || w->coll == RONDO_COLL_REDUCE_SCATTER; }
+
 /* Where in places the payloads of a one-shot work lie. In the v-forms they are of different lengths. */
 static size_t payload_at(const struct rondo_work *w)
 {
-    size_t n = w->coll == RONDO_COLL_ALL_TO_ALL ? w->block * (size_t)w->board->nranks : w->len;
+    size_t n = for_each_a_block(w) ? w->block * (size_t)w->board->nranks : w->len;
     return rondo_board_at(w->counts != NULL ? SIZE_MAX : n * w->elem_bytes);
 }
 
@@ -223,9 +226,6 @@ int rondo_board_differs(const struct rondo_run *run, int *unknown)
 
 /* ---- one-shot ---- */
 
-/* all_to_all: in a post there is a block for everyone. */
-static int for_each_a_block(const struct rondo_work *w) { return w->coll == RONDO_COLL_ALL_TO_ALL; }
-
 int rondo_post_all(const struct rondo_work *w, struct rondo_flow *flow)
 {
     uint8_t *payload;
@@ -234,7 +234,7 @@ int rondo_post_all(const struct rondo_work *w, struct rondo_flow *flow)
     }
     payload = rondo_board_begin(w->board) + payload_at(w);
     if (w->premul) {
-        rondo_premul(payload, w->in, w->len, (rondo_dtype)w->dtype, w->scalar);
+        rondo_premul(payload, w->in, w->len * (for_each_a_block(w) ? (size_t)w->board->nranks : 1), (rondo_dtype)w->dtype, w->scalar);
     } else if (for_each_a_block(w)) {
         size_t block = w->block * w->elem_bytes, own = block * (size_t)w->board->index;
         memcpy(payload + own + block, w->in + own + block, block * (size_t)w->board->nranks - own - block);
@@ -277,6 +277,9 @@ int rondo_receive_all(struct rondo_exec *exec, const struct rondo_work *w, struc
     }
     if (!w->premul) {
         exec->sources[w->board->index] = w->in;
+    }
+    for (int r = 0; for_each_a_block(w) && r < w->board->nranks; r++) {
+        exec->sources[r] = (const uint8_t *)exec->sources[r] + w->block * w->elem_bytes * (size_t)w->board->index;
     }
     reduce(w->out, exec->sources, w->board->nranks, w->len);
     if (w->divide) {
