@@ -126,12 +126,13 @@ int main(int argc, char **argv)
     double exchange;
     int crowded = test.nranks > (int)sysconf(_SC_NPROCESSORS_ONLN);
     MPI_Win win;
+    test_start_open(TEST_START_AUTO);
     if (test.rank == 0) {
-        printf("# bench_floor: %d ranks copy at once, %ld iterations, median of the slowest rank's time\n", test.nranks, iterations);
+        printf("# bench_floor: %d ranks copy at once, begun %s, %ld iterations, median of the slowest rank's time\n", test.nranks,
+               test_start_name(), iterations);
         printf("#%11s %12s %8s %7s %7s  %9s %7s %7s %6s\n", "size (B)", "count", "type", "redop", "root", "time (us)", "copied", "touched",
                "#wrong");
     }
-    test_start_open(TEST_START_AUTO);
     (void)copy_us(to, from, least, 0, (int)iterations); /* the first barriers and copies are slower */
     lines = lines_of_all(&win);
     exchange = exchange_us(lines, (int)iterations, crowded);

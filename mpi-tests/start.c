@@ -1,10 +1,10 @@
 #include "start.h"
 
 #include <mpi.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "mpi_common.h"
 
@@ -29,17 +29,27 @@ static int64_t now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
+/* Collective, on a node: processors that some rank of it may run on; those that are online are more in a container, or below taskset. */
+static int allowed_cores(MPI_Comm node)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    (void)sched_getaffinity(0, sizeof(set), &set);
+    MPI_Allreduce(MPI_IN_PLACE, &set, sizeof(set), MPI_BYTE, MPI_BOR, node);
+    return CPU_COUNT(&set);
+}
+
 void test_start_open(enum test_start_kind kind)
 {
     MPI_Comm node;
     MPI_Aint bytes;
-    int unit, nlocal, together;
+    int unit, nlocal, ncores, together;
     void *base;
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, test.rank, MPI_INFO_NULL, &node);
     MPI_Comm_size(node, &nlocal);
+    ncores = allowed_cores(node);
     MPI_Comm_free(&node);
-    together = nlocal == test.nranks &&
-               (kind == TEST_START_INSTANT || (kind == TEST_START_AUTO && nlocal <= sysconf(_SC_NPROCESSORS_ONLN)));
+    together = nlocal == test.nranks && (kind == TEST_START_INSTANT || (kind == TEST_START_AUTO && nlocal <= ncores));
     MPI_Allreduce(MPI_IN_PLACE, &together, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
     if (!together) {
         return;

@@ -384,6 +384,12 @@ static rondo_status compare_run(struct rondo_ctx *ctx, const struct rondo_run *r
     return RONDO_SUCCESS;
 }
 
+/* One-shot that did not run, since buffers were open: all have seen all posts of that, and this run has no number on the board. */
+static int is_unposted(const struct rondo_run *run)
+{
+    return run->work.algo == RONDO_ALGO_ONESHOT && run->gate > 0 && (run - run->gate)->verdict == RONDO_DIRECT;
+}
+
 /*
  * A rank that only sends (the root of a broadcast, a leaf of a reduce) sees nobody's call word, and two ranks that both only send would both succeed. So it compares its call
  * with those of the ranks it sends to, which on the board are all: of two ranks, the later one sees the earlier one's. The fence is for who has not been seen to call: mine is out before I look again.
@@ -394,7 +400,7 @@ rondo_status rondo_plan_compare(struct rondo_ctx *ctx, const struct rondo_run *r
     for (int i = 0; i < nruns; i++) {
         const struct rondo_run *run = &runs[i];
         int unknown = 0;
-        if (RONDO_LIKELY(!run->only_sends) || run->work.seq == 0) {
+        if (RONDO_LIKELY(!run->only_sends) || run->work.seq == 0 || is_unposted(run)) {
             continue;
         }
         if (run->work.algo != RONDO_ALGO_ONESHOT) {

@@ -114,7 +114,7 @@ static void aborted_while_waiting(struct fake_rank *r)
 
 static void abort_from_another_thread_ends_every_wait_within_a_second(void **state)
 {
-    static const char *const algos[] = { "", "ring", "tree" };
+    static const char *const algos[] = { "", "ring", "tree", "twoshot" };
     (void)state;
     for (int kind = 0; kind < NUM_WAITS; kind++) {
         for (size_t a = 0; a < RONDO_COUNTOF(algos); a++) {

@@ -80,6 +80,8 @@ void rondo_cost_table(const struct rondo_layout *layout, const struct rondo_allo
     }
 }
 
+_Static_assert(RONDO_ROOTED_RANKS == 8, "what the sentence says");
+
 /* Nothing is left: because of the parameters alone, or because what they leave cannot run here. */
 static rondo_status nothing_left(const struct rondo_layout *layout, const struct rondo_allowed *allowed, enum rondo_coll coll, size_t bytes,
                                  size_t board)
@@ -91,8 +93,9 @@ static rondo_status nothing_left(const struct rondo_layout *layout, const struct
             return rondo_fail(
                 RONDO_INVALID_USAGE,
                 "%s: nothing that RONDO_ALGO, RONDO_PROTO and RONDO_DETERMINISM allow can do it with %zu bytes on %d ranks of %d nodes "
-                "(oneshot: one node, at most %zu bytes by RONDO_BOARD_SIZE; simple only); allow more for %s or unset them",
-                name, bytes, layout->nranks, layout->nnodes, rondo_most_posted(coll, board), name);
+                "(oneshot: one node%s, at most %zu bytes by RONDO_BOARD_SIZE; simple only); allow more for %s or unset them",
+                name, bytes, layout->nranks, layout->nnodes, rondo_coll_has_root(coll) ? " of at most 8 ranks" : "",
+                rondo_most_posted(coll, board), name);
         }
     }
     return rondo_fail(RONDO_INVALID_USAGE,
