@@ -118,6 +118,33 @@ static void the_table_is_bounded_and_the_same(void **state)
     rondo_direct_close(b);
 }
 
+/* Of a reduce by the kernel's copies: together all of it, in whole lines, and none has more to copy than another by more than a line of each rank. */
+static void shares_with_a_root_are_all_of_it_and_take_equally_long(void **state)
+{
+    static const size_t lens[] = { 1, 15, 16, 100, 4096, 65537, 1 << 20 };
+    (void)state;
+    for (int n = 2; n <= 9; n++) {
+        for (size_t i = 0; i < RONDO_COUNTOF(lens); i++) {
+            size_t len = lens[i], line = RONDO_CACHE_LINE / sizeof(float), most = 0, covered = 0;
+            int root = (int)(i % (size_t)n);
+            for (int k = 0; k < n; k++) { /* the root's first, then the others in their order */
+                int index = k == 0 ? root : k - (k <= root);
+                struct rondo_work w = { .coll = RONDO_COLL_REDUCE, .elem_bytes = sizeof(float), .len = len };
+                struct rondo_flow flow = { 0 };
+                w.seat = (struct rondo_seat){ .index = index, .nranks = n, .root = root };
+                rondo_cma_span(&w, &flow);
+                assert_true(flow.n == 0 || flow.in == covered);
+                assert_int_equal(flow.in, flow.out);
+                assert_true(flow.in % line == 0 || flow.in == len);
+                covered += flow.n;
+                most = rondo_max_size(most, flow.n * (size_t)(index == root ? n - 1 : n));
+            }
+            assert_int_equal(covered, len);
+            assert_true(most <= len * (size_t)(n * (n - 1)) / (size_t)(n + (n - 1) * (n - 1)) + line * (size_t)(n * n));
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -127,6 +154,7 @@ int main(void)
         cmocka_unit_test(calls_that_differ_are_seen),
         cmocka_unit_test(where_only_calls_in_place_pay_all_ranks_are),
         cmocka_unit_test(the_table_is_bounded_and_the_same),
+        cmocka_unit_test(shares_with_a_root_are_all_of_it_and_take_equally_long),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
