@@ -153,7 +153,7 @@ struct rondo_ctx {
     struct rondo_exec_owner exec_owner;
     struct rondo_progress progress;
     struct rondo_wait_policy policy;
-    uint32_t crowded; /* of the policy */
+    struct rondo_crowd crowd; /* of the policy */
     struct rondo_allowed allowed;
     struct rondo_tune *tune;           /* RONDO_TUNE_FILE; NULL: none. Owned; layout.measured points into it */
     const struct rondo_choice *forced; /* what collectives run instead of the tuner's choice; NULL: nothing. Not owned */

@@ -68,7 +68,7 @@ static inline rondo_status run_shot(struct rondo_ctx *ctx, const struct rondo_ca
     run->work.seq = ctx->seq;
     if (RONDO_LIKELY(ctx->exec_ops->post(ctx->exec, run))) {
         note_call(ctx, entry, word);
-        ended = ctx->exec_ops->take(ctx->exec, run, ctx->policy.spins > 0 && ctx->crowded == 0 ? QUICK_LOOKS : 0, &status);
+        ended = ctx->exec_ops->take(ctx->exec, run, ctx->policy.spins > 0 && ctx->crowd.waits == 0 ? QUICK_LOOKS : 0, &status);
     } else {
         note_call(ctx, entry, word);
         rondo_run_again(run);

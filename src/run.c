@@ -280,7 +280,7 @@ void rondo_ctx_policy(struct rondo_ctx *ctx)
                     : ctx->layout.model.ranks_per_core > 1 ? 0
                     : ctx->net.proxied > 0                 ? NET_SPINS
                                                            : SPINS;
-    policy->crowded = params->spin >= 0 ? NULL : &ctx->crowded;
+    policy->crowd = params->spin >= 0 ? NULL : &ctx->crowd;
     policy->sleep_after_ns = params->sleep_after;
     policy->timeout_ns = timeout;
     policy->warn_after_ns = params->warn_after;

@@ -146,31 +146,53 @@ static void spins_end_in_yields(void **state)
     assert_int_equal(yields, 100);
 }
 
-/* Somebody else ran: the next thousand waits yield at once, then one spins again, to see. */
-static void a_yield_that_took_long_ends_spinning_for_a_while(void **state)
+static void waits_that_yield_at_once(int n)
 {
-    uint32_t crowded = 0;
-    int before;
-    (void)state;
-    policy.spins = 64;
-    policy.crowded = &crowded;
-    rondo_wait_begin(&wait, &policy);
-    turns(100);
-    assert_int_equal(crowded, 0); /* quick ones say nothing */
-    yield_ns = 50000;
-    turns(1);
-    assert_int_equal(crowded, 1000);
-    yield_ns = 300;
-    for (int i = 0; i < 1000; i++) {
-        before = yields;
+    for (int i = 0; i < n; i++) {
+        int before = yields;
         rondo_wait_begin(&wait, &policy);
         turns(1);
         assert_int_equal(yields - before, 1);
     }
-    before = yields;
+}
+
+static void a_wait_that_spins(void)
+{
+    int before = yields;
     rondo_wait_begin(&wait, &policy);
     turns(63);
     assert_int_equal(yields - before, 0);
+}
+
+/* Somebody else ran: the next 16 waits yield at once, then one spins again, to see; as long as such yields go on, up to 1024 do. */
+static void a_yield_that_took_long_ends_spinning_for_a_while(void **state)
+{
+    struct rondo_crowd crowd = { 0, 0 };
+    (void)state;
+    policy.spins = 64;
+    policy.crowd = &crowd;
+    rondo_wait_begin(&wait, &policy);
+    turns(100);
+    assert_int_equal(crowd.waits, 0); /* quick ones say nothing */
+    yield_ns = 50000;
+    turns(1);
+    assert_int_equal(crowd.waits, 16);
+    yield_ns = 300;
+    waits_that_yield_at_once(16);
+    a_wait_that_spins();
+    yield_ns = 50000;
+    turns(10); /* of that wait: it is anew, and once */
+    assert_int_equal(crowd.waits, 16);
+    for (int n = 32; n <= 1024; n *= 2) {
+        waits_that_yield_at_once(1);
+        assert_int_equal(crowd.waits, n);
+    }
+    waits_that_yield_at_once(1);
+    assert_int_equal(crowd.waits, 1024);
+    yield_ns = 300;
+    waits_that_yield_at_once(1024);
+    a_wait_that_spins();
+    assert_int_equal(crowd.doubled, 0);
 }
 
 static void idle_hooks_wait_for_a_long_wait(void **state)

@@ -8,7 +8,8 @@ enum {
     IDLE_AFTER = 1000, /* turns after which a wait counts as long */
     IDLE_EVERY = 128,  /* turns between two turns of the hooks for long waits; slow turns of the spinning phase come at multiples of it */
     CROWDED_NS = 5 * 1000, /* a yield that takes so long has let somebody else run */
-    CROWDED_WAITS = 1000,  /* then so many waits do not spin */
+    CROWDED_WAITS = 16,    /* then so many waits do not spin */
+    CROWDED_DOUBLINGS = 6,
     MIN_SLEEP_NS = 20 * 1000,
     MAX_SLEEP_NS = 1000 * 1000,
 };
@@ -47,18 +48,29 @@ static void wait_sleep(int64_t over_ns)
     nanosleep(&(struct timespec){ .tv_nsec = (long)ns }, NULL);
 }
 
+/* A long wait sees that more than once, which says no more of those to come. */
+static void see_others(struct rondo_wait *wait)
+{
+    struct rondo_crowd *crowd = wait->policy->crowd;
+    if (!wait->crowded) {
+        crowd->waits = CROWDED_WAITS << crowd->doubled;
+        crowd->doubled += crowd->doubled < CROWDED_DOUBLINGS;
+        wait->crowded = 1;
+    }
+}
+
 /* Let others run, and learn whether there are any. */
-static void give_way(const struct rondo_wait_policy *policy)
+static void give_way(struct rondo_wait *wait)
 {
     int64_t before_ns;
-    if (policy->crowded == NULL) {
+    if (wait->policy->crowd == NULL) {
         sched_yield();
         return;
     }
     before_ns = rondo_now_ns();
     sched_yield();
     if (rondo_now_ns() - before_ns > CROWDED_NS) {
-        *policy->crowded = CROWDED_WAITS;
+        see_others(wait);
     }
 }
 
@@ -73,7 +85,7 @@ rondo_status rondo_wait_turn_slow(struct rondo_wait *wait)
         RONDO_TRY(policy->check(policy->arg));
     }
     if (!spinning && wait->turns % LOOK_EVERY != 0) {
-        give_way(policy);
+        give_way(wait);
         return RONDO_SUCCESS;
     }
     if (policy->progress) {
@@ -93,7 +105,7 @@ rondo_status rondo_wait_turn_slow(struct rondo_wait *wait)
         wait_sleep(waited_ns - policy->sleep_after_ns);
         wait->turns |= IDLE_EVERY - 1; /* the turn after a sleep looks at everything */
     } else if (!spinning) {
-        give_way(policy);
+        give_way(wait);
     }
     return RONDO_SUCCESS;
 }

@@ -11,12 +11,21 @@
 
 #include "base/progress.h"
 
+/*
+ * A yield that took long has let somebody else run, or the machine did something of its own (an interrupt, a virtual machine's host). So few waits do without spinning first, and twice as many each time that one of
+ * these sees it again.
+ */
+struct rondo_crowd {
+    uint32_t waits;   /* still to come that yield at once */
+    uint32_t doubled; /* how often */
+};
+
 struct rondo_wait_policy {
-    uint32_t spins;         /* turns with pause before the first yield */
-    uint32_t *crowded;      /* waits still to come that yield at once, because somebody else wanted this core lately; NULL: not watched */
-    int64_t sleep_after_ns; /* 0: never sleep */
-    int64_t timeout_ns;     /* 0: no deadline */
-    int64_t warn_after_ns;  /* 0: never */
+    uint32_t spins;                  /* turns with pause before the first yield */
+    struct rondo_crowd *crowd;       /* does somebody else want this core? NULL: not watched */
+    int64_t sleep_after_ns;          /* 0: never sleep */
+    int64_t timeout_ns;              /* 0: no deadline */
+    int64_t warn_after_ns;           /* 0: never */
     struct rondo_progress *progress; /* may be NULL */
     /* Looked at every few turns, from any phase of the wait. @return RONDO_SUCCESS to go on. */
     rondo_status (*check)(void *arg);
@@ -31,20 +40,22 @@ enum { RONDO_EAGER_TURNS = 24 };
 struct rondo_wait {
     const struct rondo_wait_policy *policy;
     uint32_t turns, spins;
-    int warned;
-    int64_t start_ns; /* 0 until the wait has become long enough to be worth reading the clock */
+    int warned, crowded; /* crowded: it has seen so */
+    int64_t start_ns;    /* 0 until the wait has become long enough to be worth reading the clock */
 };
 
 static inline void rondo_wait_begin(struct rondo_wait *wait, const struct rondo_wait_policy *policy)
 {
     wait->policy = policy;
     wait->spins = policy->spins;
-    if (RONDO_UNLIKELY(policy->crowded != NULL && *policy->crowded > 0)) {
-        --*policy->crowded;
+    if (RONDO_UNLIKELY(policy->crowd != NULL && policy->crowd->waits > 0)) {
+        policy->crowd->waits--;
         wait->spins = 0;
+    } else if (policy->crowd != NULL) {
+        policy->crowd->doubled = 0;
     }
     wait->turns = 0;
-    wait->warned = 0;
+    wait->warned = wait->crowded = 0;
     wait->start_ns = 0;
 }
 
@@ -53,6 +64,7 @@ static inline void rondo_wait_reset(struct rondo_wait *wait)
 {
     wait->turns = 0;
     wait->start_ns = 0;
+    wait->spins = wait->crowded ? 0 : wait->spins;
 }
 
 rondo_status rondo_wait_turn_slow(struct rondo_wait *wait);
