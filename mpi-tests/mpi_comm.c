@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "holdings.h"
 #include "mpi_calls.h"
 
 static long loops = 100, many = 64;
@@ -336,12 +337,12 @@ static void threads_use_communicators_of_their_own(void)
 
 static void create_and_destroy_leaves_nothing(void)
 {
-    struct test_holdings before = { 0 }, after;
+    struct holdings before = { 0 }, after;
     for (long i = -10; i < loops; i++) {
         rondo_comm *comm;
         if (i == 0) { /* MPI and libc have what they keep by now */
             MPI_Barrier(MPI_COMM_WORLD);
-            before = test_holdings_now();
+            before = holdings_now();
         }
         comm = create(MPI_COMM_WORLD);
         if (i % 10 == 0) {
@@ -351,7 +352,7 @@ static void create_and_destroy_leaves_nothing(void)
         test_watchdog(60);
     }
     MPI_Barrier(MPI_COMM_WORLD);
-    after = test_holdings_now();
+    after = holdings_now();
     test_check(after.fds == before.fds, "%d files open, %d before %ld communicators", after.fds, before.fds, loops);
     test_check(after.threads == before.threads, "%d threads, %d before %ld communicators", after.threads, before.threads, loops);
     test_check(after.shared == before.shared, "%d shared mappings, %d before %ld communicators", after.shared, before.shared, loops);
@@ -361,12 +362,12 @@ static void create_and_destroy_leaves_nothing(void)
 static void many_communicators_live_at_once(void)
 {
     rondo_comm **comms = calloc((size_t)many, sizeof(*comms));
-    struct test_holdings before, after;
+    struct holdings before, after;
     if (comms == NULL) {
         test_die("no memory");
     }
     destroy(create(MPI_COMM_WORLD));
-    before = test_holdings_now();
+    before = holdings_now();
     for (long i = 0; i < many; i++) {
         comms[i] = create(MPI_COMM_WORLD);
         test_watchdog(60);
@@ -379,7 +380,7 @@ static void many_communicators_live_at_once(void)
         comms[i * 7 % many] = NULL;
     }
     MPI_Barrier(MPI_COMM_WORLD);
-    after = test_holdings_now();
+    after = holdings_now();
     test_check(after.fds == before.fds && after.threads == before.threads && after.shared == before.shared,
                "after %ld communicators: files %d -> %d, threads %d -> %d, shared mappings %d -> %d", many, before.fds, after.fds,
                before.threads, after.threads, before.shared, after.shared);

@@ -1,6 +1,5 @@
 #include "mpi_common.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -240,33 +239,4 @@ rondo_status test_wait_error(rondo_comm *comm, double seconds)
         }
         usleep(1000);
     }
-}
-
-static int count_entries(const char *path)
-{
-    DIR *dir = opendir(path);
-    int count = 0;
-    if (dir == NULL) {
-        return -1;
-    }
-    while (readdir(dir) != NULL) {
-        count++;
-    }
-    closedir(dir);
-    return count;
-}
-
-struct test_holdings test_holdings_now(void)
-{
-    struct test_holdings now = { .fds = count_entries("/proc/self/fd"), .threads = count_entries("/proc/self/task") };
-    char line[1024];
-    FILE *maps = fopen("/proc/self/maps", "r");
-    while (maps != NULL && fgets(line, sizeof(line), maps) != NULL) {
-        now.maps++;
-        now.shared += strstr(line, "memfd:") != NULL || strstr(line, "/dev/shm/") != NULL || strstr(line, "rondo") != NULL;
-    }
-    if (maps != NULL) {
-        fclose(maps);
-    }
-    return now;
 }

@@ -66,10 +66,4 @@ int test_parse_long(const char *text, long min, long max, long *out);
 /* rondo_status of a communicator that is expected to end: polls async_error until it is no longer SUCCESS, at most @a seconds. */
 rondo_status test_wait_error(rondo_comm *comm, double seconds);
 
-/* What a process holds: open files, mappings, mappings of shared memory, threads. */
-struct test_holdings {
-    int fds, maps, shared, threads;
-};
-struct test_holdings test_holdings_now(void);
-
 #endif

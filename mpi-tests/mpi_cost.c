@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "holdings.h"
 #include "mpi_calls.h"
 #if RONDO_HAVE_VERBS
 #include "net_work.h"
@@ -137,7 +138,7 @@ static void idle(void)
     begin = test_now();
     usleep((useconds_t)(1000000 * idle_s));
     cpu = (cpu_time() - cpu) / (test_now() - begin);
-    test_say("%d threads used %.2f %% of a core in %ld s without a call", test_holdings_now().threads, 100 * cpu, idle_s);
+    test_say("%d threads used %.2f %% of a core in %ld s without a call", count_threads(), 100 * cpu, idle_s);
     test_check(cpu < most_idle, "%.2f %% of a core while nothing is to be done", 100 * cpu);
     call("all_reduce", comm, 8);
     TEST_MUST(rondo_comm_destroy(comm), NULL);

@@ -38,17 +38,17 @@ rondo_status rondo_init_new_round(struct rondo_init *init, size_t bytes, int n)
     return rondo_calloc(&init->all, (size_t)n, bytes, "the records of creation");
 }
 
-static void set_head(struct rondo_init *init)
+static void set_head(const struct rondo_init *init, struct rondo_round_head *head)
 {
     if (init->local != RONDO_SUCCESS) {
         rondo_fail_quiet(init->local, "%s", init->local_text);
     }
-    rondo_round_head_fill(init->mine, init->ctx->rank, init->local);
+    rondo_round_head_fill(head, init->ctx->rank, init->local);
 }
 
 rondo_status rondo_init_allgather(struct rondo_init *init)
 {
-    set_head(init);
+    set_head(init, init->mine);
     return init->bootstrap->ops->allgather_start(init->bootstrap, init->mine, init->all, init->bytes);
 }
 
@@ -275,7 +275,7 @@ static rondo_status start_connections(struct rondo_init *init)
     /* Many ranks: the same records, between the ranks that connect only. A rank that failed sends an empty record; the next round says why. */
     RONDO_TRY(RONDO_NEW_ARRAY(init->exchange_peers, rondo_links_max(&ctx->layout, ctx->layout.nchannels), "the list of peers"));
     init->nexchange = rondo_links_peers(ctx, init->exchange_peers);
-    set_head(init);
+    set_head(init, init->mine);
     RONDO_TRY(rondo_calloc(&init->copies, (size_t)init->nexchange, bytes, "the records of creation"));
     for (int i = 0; i < init->nexchange; i++) {
         memcpy((char *)init->copies + (size_t)i * bytes, init->mine, bytes);
@@ -362,12 +362,14 @@ static rondo_status start_ready(struct rondo_init *init)
     return rondo_init_allgather(init);
 }
 
-/* From here on the control plane tells the others: a rank that failed sends no hello. */
+/* From here on the control plane tells the others: a rank that failed sends no hello. In the words of a round's record, since some may hear it there. */
 static void keep_and_tell(struct rondo_init *init, rondo_status status)
 {
+    struct rondo_round_head head;
     rondo_init_keep(init, status);
     if (status != RONDO_SUCCESS && init->ctx->control != NULL) {
-        rondo_control_abort(init->ctx->control, status, init->ctx->rank, init->local_text);
+        set_head(init, &head);
+        rondo_control_abort(init->ctx->control, status, init->ctx->rank, head.text);
     }
 }
 

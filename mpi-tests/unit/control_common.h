@@ -2,7 +2,6 @@
 #ifndef RONDO_UNIT_CONTROL_COMMON_H
 #define RONDO_UNIT_CONTROL_COMMON_H
 
-#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,6 +11,7 @@
 #include <cmocka.h>
 
 #include "net/control.h"
+#include "../holdings.h"
 
 static const int64_t DEADLINE_NS = 20000000000; /* of any wait here: a failure, not a pace */
 
@@ -32,19 +32,6 @@ static inline void pause_1ms(void)
 static inline void describe(const struct rondo_call *call, char *text, size_t bytes)
 {
     snprintf(text, bytes, "all_reduce #%llu of %llu", (unsigned long long)call->seq, (unsigned long long)call->count);
-}
-
-/* Of a directory such as /proc/self/fd. */
-static inline int count_entries(const char *path)
-{
-    DIR *dir = opendir(path);
-    int n = 0;
-    assert_non_null(dir);
-    while (readdir(dir)) {
-        n++;
-    }
-    closedir(dir);
-    return n;
 }
 
 #endif

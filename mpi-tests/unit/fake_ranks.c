@@ -1,6 +1,5 @@
 #include "fake_ranks.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -158,27 +157,10 @@ void fake_sleep_ms(int ms)
     }
 }
 
-static int count_entries(const char *path)
+void fake_holds(struct holdings then)
 {
-    DIR *dir = opendir(path);
-    int n = 0;
-    assert_non_null(dir);
-    while (readdir(dir) != NULL) {
-        n++;
-    }
-    closedir(dir);
-    return n;
-}
-
-struct fake_holdings fake_holdings_now(void)
-{
-    struct fake_holdings h = { .fds = count_entries("/proc/self/fd"), .threads = count_entries("/proc/self/task") };
-    FILE *maps = fopen("/proc/self/maps", "r");
-    char line[512];
-    assert_non_null(maps);
-    while (fgets(line, sizeof(line), maps) != NULL) {
-        h.maps += strstr(line, "/memfd:") != NULL || strstr(line, "/dev/shm/") != NULL;
-    }
-    fclose(maps);
-    return h;
+    struct holdings now = holdings_now();
+    assert_int_equal(now.fds, then.fds);
+    assert_int_equal(now.shared, then.shared);
+    assert_int_equal(now.threads, then.threads);
 }

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "rondo.h"
+#include "../holdings.h"
 
 struct fake_rank {
     int rank, nranks;
@@ -61,12 +62,8 @@ void fake_params(const char *name, ...);
 void fake_watchdog(int seconds);
 double fake_now(void);
 void fake_sleep_ms(int ms);
-
-/** What the process holds. Mappings: of shared memory only, since those of allocators come and go. */
-struct fake_holdings {
-    int fds, maps, threads;
-};
-struct fake_holdings fake_holdings_now(void);
+/** Fails the test unless this process holds what it held then; mappings: of shared memory. */
+void fake_holds(struct holdings then);
 
 /* ---- calls with known results ---- */
 

@@ -2,11 +2,12 @@
 #ifndef RONDO_TEST_IN_CHILD_H
 #define RONDO_TEST_IN_CHILD_H
 
-#include <dirent.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "../holdings.h"
 
 enum { SKIPPED = 77, NOBODY = 65534 };
 
@@ -30,20 +31,5 @@ static inline int become_nobody(void)
 {
     return geteuid() != 0 || setresgid(NOBODY, NOBODY, NOBODY) != 0 || setresuid(NOBODY, NOBODY, NOBODY) != 0;
 }
-
-static inline int count_entries(const char *directory, const char *prefix)
-{
-    int n = 0;
-    struct dirent *entry;
-    DIR *dir = opendir(directory);
-    assert_non_null(dir);
-    while ((entry = readdir(dir)) != NULL) {
-        n += strncmp(entry->d_name, prefix, strlen(prefix)) == 0;
-    }
-    closedir(dir);
-    return n;
-}
-
-static inline int count_fds(void) { return count_entries("/proc/self/fd", ""); }
 
 #endif

@@ -5,18 +5,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static int count_maps(void)
-{
-    FILE *file = fopen("/proc/self/maps", "r");
-    int c, n = 0;
-    assert_non_null(file);
-    while ((c = getc(file)) != EOF) {
-        n += c == '\n';
-    }
-    fclose(file);
-    return n;
-}
-
 /* ---- reason ---- */
 
 struct ender {
@@ -291,37 +279,25 @@ static void rank_that_left_is_no_fault(void **state)
     world_close(&world);
 }
 
-/* Ask until a predicate holds: a thread that has been joined may be listed for a moment. */
-static int tasks_settle_at(int expected)
-{
-    int64_t start = rondo_now_ns();
-    int n;
-    while ((n = count_entries("/proc/self/task")) != expected && rondo_now_ns() - start < INT64_C(2000000000)) {
-        sched_yield();
-    }
-    return n;
-}
-
 static void nothing_is_left_by_100_communicators(void **state)
 {
-    int fds = 0, tasks = 0, maps = 0;
+    struct holdings before = { 0 }, after;
     (void)state;
     for (int i = 0; i < 110; i++) {
         struct world world;
         if (i == 10) {
-            fds = count_entries("/proc/self/fd");
-            tasks = count_entries("/proc/self/task");
-            maps = count_maps();
+            before = holdings_now();
         }
         world_open(&world, 3);
-        assert_true(count_entries("/proc/self/task") >= 4); /* ".", "..", this thread, the control thread */
+        assert_true(count_threads() >= 2); /* this one and the control thread */
         assert_int_equal(rondo_control_send(world.control[1], 0, 1, "x", 1), RONDO_SUCCESS);
         assert_int_equal(rondo_control_turn(world.control[0], NULL), RONDO_SUCCESS); /* parked, never asked for */
         world_close(&world);
     }
-    assert_int_equal(count_entries("/proc/self/fd"), fds);
-    assert_int_equal(tasks_settle_at(tasks), tasks);
-    assert_in_range(count_maps(), 0, maps + 20); /* one a communicator would be 100 */
+    after = holdings_now();
+    assert_int_equal(after.fds, before.fds);
+    assert_int_equal(after.threads, before.threads);
+    assert_in_range(after.maps, 0, before.maps + 20); /* one a communicator would be 100 */
 }
 
 static void *open_and_close(void *arg)

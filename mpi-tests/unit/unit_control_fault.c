@@ -192,7 +192,7 @@ static void killed_rank_is_named_on_all_others_within_a_second(void **state)
     const role roles[4] = { NULL, watch_until_ended, turn_until_ended, call_and_hang };
     struct scene scene;
     int64_t start;
-    int fds = count_entries("/proc/self/fd");
+    int fds = count_fds();
     (void)state;
     scene_open(&scene, 4, roles, NULL);
     WAIT_FOR(atomic_load(&scene.shared->go));
@@ -207,7 +207,7 @@ static void killed_rank_is_named_on_all_others_within_a_second(void **state)
     assert_int_equal(rondo_control_state_of(scene.control, 3), 2);
     assert_int_equal(rondo_control_send(scene.control, 3, 1, "x", 1), RONDO_REMOTE_ERROR);
     scene_close(&scene);
-    assert_int_equal(count_entries("/proc/self/fd"), fds);
+    assert_int_equal(count_fds(), fds);
 }
 
 static void rank_that_exits_without_destroy_is_a_fault(void **state)

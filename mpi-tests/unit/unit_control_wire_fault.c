@@ -80,7 +80,7 @@ static void garbage_on_the_port_is_dropped(void **state)
     (void)state;
     nodes_open(&w, 2, 1);
     ping(&w, 0);
-    int files = count_entries("/proc/self/fd");
+    int files = count_fds();
     for (int i = 0; i < CONNECTIONS; i++) {
         uint8_t data[4096];
         size_t bytes = (size_t)rand_r(&seed) % sizeof(data);
@@ -103,7 +103,7 @@ static void garbage_on_the_port_is_dropped(void **state)
     WAIT_FOR(dropped(RONDO_WIRE_DROP_GARBAGE) + dropped(RONDO_WIRE_DROP_STRANGER) + dropped(RONDO_WIRE_DROP_EXCESS) == CONNECTIONS);
     assert_int_equal(dropped(RONDO_WIRE_DROP_GARBAGE) + dropped(RONDO_WIRE_DROP_STRANGER) + dropped(RONDO_WIRE_DROP_EXCESS), CONNECTIONS);
     assert_int_equal(unnamed(), 0);
-    assert_int_equal(count_entries("/proc/self/fd"), files);
+    assert_int_equal(count_fds(), files);
     assert_int_equal(rondo_control_aborted(w.control[0]), 0);
     ping(&w, 9999);
     nodes_close(&w);

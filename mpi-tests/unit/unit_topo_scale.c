@@ -61,10 +61,12 @@ static void simulation_prints_a_line_for_each_size(void **state)
     static struct rondo_topo_node node[9];
     static struct rondo_topo_path direct[81]; /* no link leads anywhere */
     static int32_t point[9];
+    static struct rondo_topo_rank rank[8];
     const struct rondo_machine machine = { .item = &item, .nitems = 1 };
     const struct rondo_topo topo = { .machine = &machine,
                                      .node = node,
                                      .point = point,
+                                     .rank = rank,
                                      .direct = direct,
                                      .npoints = 9,
                                      .ndevs = 8,

@@ -1,0 +1,74 @@
+/* What a process holds, for tests that look for what was left behind. */
+#ifndef RONDO_TEST_HOLDINGS_H
+#define RONDO_TEST_HOLDINGS_H
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct holdings {
+    int fds, threads;
+    int maps, shared; /* mappings; of these, of shared memory: those of allocators come and go */
+};
+
+/* The kernel lists a thread for a moment after it was joined, but marks it as exiting before that. */
+static inline int is_exiting(const char *tid)
+{
+    enum { PF_EXITING = 4 }; /* of the task's flags, proc(5) */
+    unsigned flags = PF_EXITING;
+    char path[300], line[1024];
+    FILE *file;
+    snprintf(path, sizeof(path), "/proc/self/task/%s/stat", tid);
+    file = fopen(path, "r");
+    if (file != NULL) {
+        const char *name_end = fgets(line, sizeof(line), file) != NULL ? strrchr(line, ')') : NULL;
+        if (name_end != NULL) {
+            sscanf(name_end, ") %*c %*d %*d %*d %*d %*d %u", &flags);
+        }
+        fclose(file);
+    }
+    return (flags & PF_EXITING) != 0;
+}
+
+/* Entries of a directory that begin with prefix and of which `but` is not true (NULL: all); none that begin with a dot. */
+static inline int count_but(const char *directory, const char *prefix, int (*but)(const char *name))
+{
+    const struct dirent *entry;
+    DIR *dir = opendir(directory);
+    int n = 0;
+    if (dir == NULL) {
+        perror(directory);
+        abort();
+    }
+    while ((entry = readdir(dir)) != NULL) {
+        const char *name = entry->d_name;
+        n += name[0] != '.' && strncmp(name, prefix, strlen(prefix)) == 0 && (but == NULL || !but(name));
+    }
+    closedir(dir);
+    return n;
+}
+
+static inline int count_entries(const char *directory, const char *prefix) { return count_but(directory, prefix, NULL); }
+static inline int count_fds(void) { return count_entries("/proc/self/fd", ""); }
+/* Threads that run, this one among them. */
+static inline int count_threads(void) { return count_but("/proc/self/task", "", is_exiting); }
+
+static inline struct holdings holdings_now(void)
+{
+    struct holdings now = { .fds = count_fds(), .threads = count_threads() };
+    char line[4096];
+    FILE *maps = fopen("/proc/self/maps", "r");
+    if (maps == NULL) {
+        perror("/proc/self/maps");
+        abort();
+    }
+    while (fgets(line, sizeof(line), maps) != NULL) {
+        now.maps++;
+        now.shared += strstr(line, "/memfd:") != NULL || strstr(line, "/dev/shm/") != NULL;
+    }
+    fclose(maps);
+    return now;
+}
+
+#endif
