@@ -108,28 +108,37 @@ static void prefer_open(const struct rondo_ctx *ctx, const struct rondo_task *t,
     }
 }
 
-/* all_to_all is made of messages; where ranks see one another's memory, of one work as all_gather's, in which everyone takes another block: over the board, which need not ask whose memory is open, where it holds it. */
+/* all_to_all in one work, as all_gather's. us < 0: not so. */
+static struct rondo_choice exchange_by(const struct rondo_ctx *ctx, enum rondo_algo algo, size_t bytes)
+{
+    const struct rondo_schedule *schedule = rondo_schedule_find(RONDO_COLL_ALL_GATHER, algo);
+    struct rondo_choice with = { .algo = (uint8_t)algo, .proto = RONDO_PROTO_SIMPLE, .nchannels = 1, .us = -1 };
+    if (ctx->open_buffers != NULL && (ctx->allowed.protos[RONDO_COLL_ALL_TO_ALL][algo] & schedule->protos) != 0) {
+        with.us = schedule->cost_us(&ctx->layout, RONDO_COLL_ALL_GATHER, RONDO_PROTO_SIMPLE, 1, bytes, board_of(ctx));
+    }
+    return with;
+}
+
+/*
+ * all_to_all is made of messages; where ranks see one another's memory, of one work as all_gather's, in which everyone takes another block: over the board, which need not ask whose memory is open, or over open
+ * buffers. @return how many choices: 2: open buffers, and what carries it on memory that is not open.
+ */
 static int choose_all_to_all(const struct rondo_ctx *ctx, const struct rondo_task *t, struct rondo_choice choice[2])
 {
-    static const enum rondo_algo algos[] = { RONDO_ALGO_ONESHOT, RONDO_ALGO_TWOSHOT };
-    const struct rondo_choice messages = { .algo = RONDO_ALGO_P2P, .proto = RONDO_PROTO_SIMPLE, .nchannels = 1 };
-    size_t bytes = rondo_task_bytes(t), board = board_of(ctx);
-    choice[0] = messages;
-    choice[0].us = rondo_p2p_cost_us(&ctx->layout, RONDO_COLL_ALL_TO_ALL, RONDO_PROTO_SIMPLE, 1, bytes, board);
-    choice[1] = choice[0];
-    for (size_t i = 0; ctx->open_buffers != NULL && i < RONDO_COUNTOF(algos) && choice[0].algo != RONDO_ALGO_ONESHOT; i++) {
-        const struct rondo_schedule *schedule = rondo_schedule_find(RONDO_COLL_ALL_GATHER, algos[i]);
-        struct rondo_choice with = { .algo = (uint8_t)algos[i], .proto = RONDO_PROTO_SIMPLE, .nchannels = 1 };
-        with.us = (ctx->allowed.protos[RONDO_COLL_ALL_TO_ALL][algos[i]] & schedule->protos) != 0
-                      ? schedule->cost_us(&ctx->layout, RONDO_COLL_ALL_GATHER, RONDO_PROTO_SIMPLE, 1, bytes, board)
-                      : -1;
-        if (rondo_choice_better(&with, &choice[0])) {
-            choice[0] = with;
-        }
-    }
-    RONDO_INFO(RONDO_SUBSYS_TUNING, "rank %d: all_to_all of %zu bytes: %s, %.2f us predicted, messages %.2f us", ctx->rank, bytes,
-               rondo_algo_name((enum rondo_algo)choice[0].algo), choice[0].us, choice[1].us);
-    return choice[0].algo == RONDO_ALGO_TWOSHOT ? 2 : 1;
+    static const struct rondo_choice none;
+    size_t bytes = rondo_task_bytes(t);
+    struct rondo_choice posts = exchange_by(ctx, RONDO_ALGO_ONESHOT, bytes), open = exchange_by(ctx, RONDO_ALGO_TWOSHOT, bytes),
+                        other = { .algo = RONDO_ALGO_P2P, .proto = RONDO_PROTO_SIMPLE, .nchannels = 1 };
+    int opens;
+    other.us = rondo_p2p_cost_us(&ctx->layout, RONDO_COLL_ALL_TO_ALL, RONDO_PROTO_SIMPLE, 1, bytes, board_of(ctx));
+    other = posts.us >= 0 && rondo_choice_better(&posts, &other) ? posts : other;
+    opens = open.us >= 0 && rondo_choice_better(&open, &other);
+    choice[0] = opens ? open : other;
+    choice[1] = opens ? other : none;
+    RONDO_INFO(RONDO_SUBSYS_TUNING, "rank %d: all_to_all of %zu bytes: %s, %.2f us predicted; on memory that is not open %s, %.2f us",
+               ctx->rank, bytes, rondo_algo_name((enum rondo_algo)choice[0].algo), choice[0].us,
+               rondo_algo_name((enum rondo_algo)other.algo), other.us);
+    return opens ? 2 : 1;
 }
 
 int rondo_plan_choose(struct rondo_ctx *ctx, const struct rondo_task *t, struct rondo_choice choice[2], rondo_status *status)
@@ -197,6 +206,17 @@ static size_t whole_chunk(const struct rondo_work *w, enum rondo_map map)
     return rondo_round_up(chunk, RONDO_CACHE_LINE / w->elem_bytes);
 }
 
+/* Two ranks post what a place of their board holds, others all at once. */
+static size_t posted_chunk(const struct rondo_ctx *ctx, const struct rondo_work *w, enum rondo_map map)
+{
+    size_t line = RONDO_CACHE_LINE / w->elem_bytes, nloops;
+    if (!rondo_is_pair(&ctx->layout) || w->counts != NULL || rondo_coll_has_root((enum rondo_coll)w->coll) || ctx->board == NULL) {
+        return whole_chunk(w, map);
+    }
+    nloops = (w->len * w->elem_bytes + ctx->board->capacity - 1) / ctx->board->capacity;
+    return nloops > 1 ? rondo_round_up((w->len + nloops - 1) / nloops, line) : whole_chunk(w, map);
+}
+
 /* Channel c of n: an equal part of `count`, in whole lines. */
 static void channel_part(struct rondo_work *w, size_t count, int c, int n)
 {
@@ -217,7 +237,9 @@ void rondo_plan_cut(const struct rondo_ctx *ctx, struct rondo_work *w, const str
     channel_part(w, t->count, channel, nchannels);
     if (w->algo == RONDO_ALGO_NESTED) {
         w->chunk = rondo_min_size(whole_chunk(w, map), rondo_nested_chunk(&ctx->layout, w->elem_bytes));
-    } else if (w->algo == RONDO_ALGO_ONESHOT || w->algo == RONDO_ALGO_TWOSHOT) {
+    } else if (w->algo == RONDO_ALGO_ONESHOT) {
+        w->chunk = posted_chunk(ctx, w, map);
+    } else if (w->algo == RONDO_ALGO_TWOSHOT) {
         w->chunk = whole_chunk(w, map);
     } else if (t->counts != NULL) {
         struct rondo_work longest = *w;

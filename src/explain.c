@@ -43,10 +43,7 @@ static enum rondo_model_net net_of(const struct rondo_topo *topo)
 
 static double ranks_per_core(const struct rondo_topo *topo)
 {
-    struct rondo_cores cores = { { 0 } };
-    for (int d = 0; d < topo->ndevs; d++) {
-        rondo_cores_unite(&cores, &topo->rank[d].cores);
-    }
+    struct rondo_cores cores = rondo_topo_cores(topo);
     int n = rondo_cores_count(&cores);
     return n > 0 ? (double)topo->ndevs / n : 1;
 }
@@ -80,7 +77,9 @@ rondo_status rondo_explain_layout(struct rondo_layout *layout, const struct rond
                                      .machine = rondo_machine_hash(topo->machine),
                                      .protos = RONDO_ALL_PROTOS };
     rondo_model_host(&layout->model, ranks_per_core(topo));
+    layout->model.pair_bw = topo->all_gpus ? 0 : layout->model.pair_bw; /* as for a communicator */
     rondo_model_from_graphs(&layout->model, &summary);
+    rondo_model_machine(&layout->model, &summary);
     rondo_model_levels(&layout->model, &summary);
     if (nodes > 1) {
         rondo_model_net(&layout->model, &summary, net_of(topo));
@@ -148,6 +147,7 @@ static const char *limit_of(const struct rondo_explain_question *q, const struct
     if (c->algo == RONDO_ALGO_ONESHOT && c->us < 0 && !rondo_is_gpu_model(q->layout)) {
         return q->layout->nnodes > 1          ? "not available: ranks of one node only"
                : rondo_coll_has_root(q->coll) ? "not available: more bytes or ranks than the board has places for"
+               : q->layout->nranks == 2       ? "not available: more bytes than RONDO_PAIR_SIZE"
                                               : "not available: more bytes than RONDO_BOARD_SIZE";
     }
     return schedule->limit(q->layout, q->coll, (enum rondo_proto)c->proto, c->nchannels > 0 ? c->nchannels : 1, bytes);
@@ -237,11 +237,11 @@ rondo_status rondo_explain(FILE *out, const struct rondo_topo *topo, const struc
     struct rondo_explain_question *q = &job.question;
     rondo_status status;
     *q = (struct rondo_explain_question){ .layout = &layout, .allowed = &allowed, .every = request->every };
-    q->board = request->nodes == 1 ? (size_t)rondo_params()->board_size : 0;
     RONDO_TRY(rondo_explain_coll(request->coll, &q->coll));
     RONDO_TRY(rondo_explain_sizes(request->sizes, &job.first, &job.last));
     RONDO_TRY(rondo_tune_allowed(&allowed));
     RONDO_TRY(rondo_explain_layout(&layout, topo, graphs, request->nodes));
+    q->board = request->nodes == 1 ? rondo_param_board_size(layout.nranks) : 0;
     layout.model.gpu.direct = request->nodes == 1 ? (int32_t)rondo_params()->direct_gpu : 0;
     RONDO_TRY(use_tune(&layout, &tune, job.note, sizeof(job.note)));
     /* Before anything is printed. */

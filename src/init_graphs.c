@@ -118,7 +118,7 @@ void rondo_init_control_config(const struct rondo_ctx *ctx, struct rondo_control
     config->node_of = ctx->layout.node_of;
     config->comm_hash = ctx->hash;
     config->board_capacity = ctx->device != NULL       ? rondo_device_table_bytes(ctx)
-                             : ctx->layout.nnodes == 1 ? (size_t)rondo_params()->board_size
+                             : ctx->layout.nnodes == 1 ? rondo_param_board_size(ctx->layout.nlocal)
                                                        : 0;
     config->shm_mode = ctx->net.shm_mode;
     config->name = ctx->name;
@@ -204,6 +204,7 @@ rondo_status rondo_init_start_graphs(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
     RONDO_TRY(rondo_layout_fill(&ctx->layout, ctx->peers, ctx->rank, ctx->nranks));
+    ctx->layout.model.pair_bw = ctx->device != NULL ? 0 : ctx->layout.model.pair_bw; /* what GPUs post is not in pieces */
     RONDO_TRY(rondo_init_new_round(init, record_bytes(ctx), ctx->nranks));
     rondo_init_keep(init, prepare_graphs(init, init->mine));
     if (needs_net(ctx) && init->local == RONDO_SUCCESS) {

@@ -31,16 +31,33 @@ void rondo_model_net(struct rondo_model *model, const struct rondo_stitch_summar
     net_fill(model, nets[net].us + ring->latency_inter * 1e-3, bw);
 }
 
+/* Outputs that are stored past the caches; kib: of the outermost caches that a rank has, 0: unknown. A call has an input besides. */
+static size_t stream_bytes(int32_t kib)
+{
+    static const size_t most = 16 << 20; /* and what is known of machines whose ranks have more (measured: 52 MiB each) */
+    size_t half = (size_t)kib * 1024 / 2;
+    if (rondo_params()->stream_size != RONDO_PARAM_AUTO) {
+        return (size_t)rondo_params()->stream_size;
+    }
+    return half > 0 && half < most ? half : most;
+}
+
 void rondo_model_host(struct rondo_model *m, double ranks_per_core)
 {
     m->ranks_per_core = ranks_per_core;
     m->base_us = 0.2;
     m->board_us = 0.1;
     m->board_bw = 7.6;
+    m->pair_bw = 14;
+    m->pair_past_bw = 12.5;
+    m->pair_slows = 1;
+    m->pair_cached = 1 << 20;
+    m->stream_bytes = stream_bytes(0);
     m->direct_us = 0.6;
     m->direct_bw = 26;
     m->cma_us = 1.8;
     m->cma_bw = 14;
+    m->cma_past_bw = 6.3;
     for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
         m->hop_us[p] = p == RONDO_PROTO_SIMPLE ? 0.55 : p == RONDO_PROTO_LL128 ? 0.4 : 0.33;
     }
@@ -86,8 +103,11 @@ void rondo_model_handover(struct rondo_model *m, uint32_t ns)
     }
     m->board_us *= slower;
     m->board_bw /= slower;
+    m->pair_bw /= 1 + (slower - 1) * m->pair_slows;
+    m->pair_past_bw /= 1 + (slower - 1) * m->pair_slows;
     m->direct_bw /= 1 + (slower - 1) * 0.2;
     m->cma_bw /= 1 + (slower - 1) * 0.15;
+    m->cma_past_bw /= 1 + (slower - 1) * 0.15;
 }
 
 /* 128 bytes arrive as one over NVLink and through switches, not through a host bridge; GPUs before Hopper need others of their kind. */
@@ -118,9 +138,22 @@ static void sockets_join(struct rondo_model_graph *graph)
     graph->latency_inter = (int32_t)(nets[RONDO_MODEL_SOCKETS].us * 1e3);
 }
 
+static const int32_t amd = 1 << RONDO_GRAPH_CPU(RONDO_ARCH_X86, RONDO_VENDOR_AMD);
+
+void rondo_model_machine(struct rondo_model *m, const struct rondo_stitch_summary *summary)
+{
+    const struct rondo_graph *ring = &summary->graph[RONDO_GRAPH_RING];
+    m->stream_bytes = stream_bytes(ring->cache);
+    if (ring->cpus == amd) {
+        /* Measured: posts of any size are faster than the kernel's copies, which are as fast as on the others; and mapped buffers than posts. */
+        m->direct_bw = 40;
+        m->pair_bw = m->pair_past_bw = m->pair_bw > 0 ? 16 : 0;
+        m->pair_slows = 0.15; /* no more than the kernel's copies */
+    }
+}
+
 static int host_of(int32_t cpus)
 {
-    int32_t amd = 1 << RONDO_GRAPH_CPU(RONDO_ARCH_X86, RONDO_VENDOR_AMD);
     return (cpus & amd) == 0 ? RONDO_GPU_HOST_OTHER : cpus == amd ? RONDO_GPU_HOST_AMD : RONDO_GPU_HOST_MIXED;
 }
 

@@ -15,6 +15,8 @@ void rondo_model_host(struct rondo_model *model, double ranks_per_core);
  */
 void rondo_model_handover(struct rondo_model *model, uint32_t ns);
 const char *rondo_model_handover_name(uint32_t ns);
+/** Host memory: what the ranks' CPUs and their caches are, from the merged graphs. After rondo_model_host, before rondo_model_handover. */
+void rondo_model_machine(struct rondo_model *model, const struct rondo_stitch_summary *summary);
 /** Host memory: what lies between groups of a node's ranks, from the merged graphs. Without levels nothing changes. Before rondo_model_handover. */
 void rondo_model_levels(struct rondo_model *model, const struct rondo_stitch_summary *summary);
 /* What joins nodes. */

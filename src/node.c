@@ -451,6 +451,7 @@ static rondo_status stitch_all(struct rondo_layout *layout, const struct rondo_p
     }
     rondo_model_from_graphs(&layout->model, rondo_stitch_summary(stitch));
     limit_channels(layout, is_host(peers, layout->nranks));
+    rondo_model_machine(&layout->model, rondo_stitch_summary(stitch));
     rondo_model_levels(&layout->model, rondo_stitch_summary(stitch));
     log_levels(layout, stitch);
     if (layout->nnodes > 1) {

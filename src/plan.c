@@ -99,6 +99,14 @@ static int only_sends(const struct rondo_run *run)
                                          : run->schedule->flow[0].step(&w->seat, 0).nfrom == 0;
 }
 
+/* Is what a rank receives so much that it is stored past the caches? */
+static int is_past_caches(const struct rondo_ctx *ctx, const struct rondo_task *t)
+{
+    int block = rondo_coll_scheduled_as((enum rondo_coll)t->coll) == RONDO_COLL_REDUCE_SCATTER;
+    size_t least = ctx->layout.model.stream_bytes;
+    return least > 0 && rondo_task_bytes(t) / (size_t)(block ? ctx->nranks : 1) >= least;
+}
+
 static void fill_work(struct rondo_ctx *ctx, struct rondo_run *run, const struct rondo_task *t, const struct rondo_choice *choice,
                       int channel)
 {
@@ -118,7 +126,7 @@ static void fill_work(struct rondo_ctx *ctx, struct rondo_run *run, const struct
     run->lane = (uint32_t)channel;
     run->schedule = rondo_schedule_find((enum rondo_coll)w->coll, (enum rondo_algo)w->algo);
     rondo_seat_of(&ctx->layout, channel, (enum rondo_algo)w->algo, (enum rondo_coll)w->coll, t->root, &w->seat);
-    w->stream = rondo_params()->stream_size > 0 && rondo_task_bytes(t) >= (size_t)rondo_params()->stream_size;
+    w->stream = is_past_caches(ctx, t);
     run->only_sends = only_sends(run);
     rondo_plan_cut(ctx, w, t, run->schedule->map, channel, choice->nchannels);
 }
@@ -233,7 +241,9 @@ static rondo_status add_collective(struct rondo_plan *plan, const struct rondo_t
 
 static int cacheable(const struct rondo_ctx *ctx, const struct rondo_task *t)
 {
-    int small = t->coll == RONDO_COLL_ALL_TO_ALL && ctx->board != NULL && rondo_task_bytes(t) <= ctx->board->capacity;
+    int small = t->coll == RONDO_COLL_ALL_TO_ALL && ctx->board != NULL &&
+                (rondo_is_pair(&ctx->layout) || rondo_task_bytes(t) <= ctx->board->capacity) &&
+                ctx->allowed.protos[RONDO_COLL_ALL_TO_ALL][RONDO_ALGO_ONESHOT] != 0;
     return t->counts == NULL && t->count > 0 && t->op < RONDO_NUM_OPS &&
            (t->coll <= RONDO_COLL_REDUCE_SCATTER || t->coll == RONDO_COLL_BARRIER || small);
 }
@@ -285,16 +295,17 @@ static rondo_status keep(struct rondo_ctx *ctx, const struct rondo_task *t, uint
     struct rondo_cached *entry;
     struct rondo_choice choice[2];
     rondo_status status;
-    int copies = rondo_device_copies(t);
-    if (rondo_plan_choose(ctx, t, choice, &status) == 0) {
+    int copies = rondo_device_copies(t), n;
+    n = rondo_plan_choose(ctx, t, choice, &status);
+    if (n == 0) {
         return status;
     }
     *kept = NULL;
-    if (t->coll == RONDO_COLL_ALL_TO_ALL && choice[0].algo != RONDO_ALGO_ONESHOT) { /* messages are made anew for every call */
+    if (t->coll == RONDO_COLL_ALL_TO_ALL && choice[n - 1].algo != RONDO_ALGO_ONESHOT) { /* messages are made anew for every call */
         return RONDO_SUCCESS;
     }
     entry = room_for(ctx, what, t->count);
-    entry->nruns = copies + (t->coll == RONDO_COLL_ALL_TO_ALL ? 1 : choice[0].nchannels + choice[1].nchannels);
+    entry->nruns = copies + choice[0].nchannels + choice[1].nchannels;
     RONDO_TRY(RONDO_NEW_ARRAY(entry->runs, entry->nruns, "the works of a repeated call"));
     for (int c = 0; c < entry->nruns; c++) {
         if (c < copies) {
@@ -363,22 +374,31 @@ static rondo_status add_exchange(struct rondo_plan *plan, const struct rondo_tas
     struct rondo_choice choice[2];
     struct rondo_run *run;
     rondo_status status;
+    int n, posts, asks = 1;
     *first = -1;
-    if (plan->ctx->open_buffers == NULL || t->count == 0 || rondo_plan_choose(plan->ctx, t, choice, &status) == 0 ||
-        choice[0].algo == RONDO_ALGO_P2P) {
+    if (plan->ctx->open_buffers == NULL || t->count == 0) {
         return RONDO_IN_PROGRESS;
     }
-    RONDO_TRY(rondo_plan_next_run(plan, &run));
-    fill_exchange(plan->ctx, run, t, choice, 0);
-    /* Only where the call runs now: what calls of a group or a stream learn comes before. */
-    if (plan == &plan->ctx->direct && plan->ctx->device == NULL && rondo_algo_opens((enum rondo_algo)choice[0].algo) &&
-        rondo_direct_declines(&run->work)) {
-        plan->nruns--;
+    n = rondo_plan_choose(plan->ctx, t, choice, &status);
+    if (n == 0 || choice[0].algo == RONDO_ALGO_P2P) {
         return RONDO_IN_PROGRESS;
     }
-    *first = plan->nruns - 1;
-    begin_call(plan->ctx, run, send, t->recv, word);
-    return choice[0].algo == RONDO_ALGO_ONESHOT ? RONDO_SUCCESS : RONDO_IN_PROGRESS;
+    posts = choice[n - 1].algo == RONDO_ALGO_ONESHOT;
+    for (int c = 0; c < (posts ? n : 1); c++) {
+        RONDO_TRY(rondo_plan_next_run(plan, &run));
+        fill_exchange(plan->ctx, run, t, choice, c);
+        /* Only where the call runs now: what calls of a group or a stream learn comes before. */
+        if (plan == &plan->ctx->direct && plan->ctx->device == NULL && rondo_algo_opens((enum rondo_algo)choice[c].algo) &&
+            rondo_direct_declines(&run->work)) {
+            plan->nruns--;
+            asks = 0;
+            continue;
+        }
+        run->gate = asks ? run->gate : 0;
+        begin_call(plan->ctx, run, send, t->recv, word);
+    }
+    *first = posts || !asks ? -1 : plan->nruns - 1;
+    return posts ? RONDO_SUCCESS : RONDO_IN_PROGRESS;
 }
 
 /* A send to each peer, and after it the receive from the one as far on the other side: what comes from a peer arrives where what goes to it lies. */

@@ -57,6 +57,7 @@ struct world {
     int ncalls;
     struct call call[NCALLS];
     uint64_t in_place; /* a bit per call */
+    size_t piece;      /* elements that a rank posts at once; 0: all */
     uint64_t quick;    /* ranks and calls that try to end at once; 0: none */
 };
 
@@ -210,7 +211,9 @@ static inline void submit(struct rank *r, const struct call *c, int number)
     w->in = (const uint8_t *)(in_place ? r->out : r->in);
     w->out = (uint8_t *)r->out;
     w->block = w->len = c->count;
-    w->chunk = c->algo == RONDO_ALGO_ONESHOT ? c->count : c->coll == RONDO_COLL_BROADCAST ? capacity(c->proto) : capacity(c->proto) * 3;
+    w->chunk = c->algo == RONDO_ALGO_ONESHOT     ? (c->coll == RONDO_COLL_ALL_REDUCE && r->world->piece > 0 ? r->world->piece : c->count)
+               : c->coll == RONDO_COLL_BROADCAST ? capacity(c->proto)
+                                                 : capacity(c->proto) * 3;
     w->seat = (struct rondo_seat){ .index = r->rank, .nranks = r->world->n, .parent = -1 };
     w->ports = &r->ports;
     w->board = &r->board;

@@ -13,7 +13,7 @@
 #include "coll/algo.h"
 #include "model.h"
 
-enum { BOARD = 4096, BIG = 64 << 20 };
+enum { BOARD = 4096, BIG_BOARD = 128 << 10, BIG = 64 << 20 };
 static const uint32_t all_protos = RONDO_ALL_PROTOS;
 
 /* Numbers of the order of a machine's; `nnodes` equally full nodes. */
@@ -29,10 +29,15 @@ static struct rondo_layout some_layout(int nranks, int nnodes)
     l.model.base_us = 0.05;
     l.model.board_us = 0.1;
     l.model.board_bw = 6;
+    l.model.pair_bw = 14;
+    l.model.pair_past_bw = 12.5;
+    l.model.pair_cached = 1 << 20;
+    l.model.stream_bytes = 16 << 20;
     l.model.direct_us = 0.25;
     l.model.direct_bw = 26;
     l.model.cma_us = 2;
     l.model.cma_bw = 14;
+    l.model.cma_past_bw = 6.3;
     l.model.ranks_per_core = 1;
     for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
         l.model.hop_us[p] = p == RONDO_PROTO_SIMPLE ? 0.45 : p == RONDO_PROTO_LL128 ? 0.35 : 0.3;
@@ -163,7 +168,7 @@ static struct rondo_choice choose(const struct rondo_layout *l, enum rondo_coll 
     return choice;
 }
 
-/* Where buffers are open, a large sum is two-shot; where they are not, a ring. */
+/* Where buffers are open, a large sum is two-shot; where they are not, a ring, or of two ranks one-shot in pieces. */
 static void small_sum_on_a_node_is_oneshot_and_large_one_twoshot_or_a_ring(void **state)
 {
     struct rondo_allowed all, only;
@@ -175,15 +180,15 @@ static void small_sum_on_a_node_is_oneshot_and_large_one_twoshot_or_a_ring(void 
         struct rondo_choice small = choose(&l, RONDO_COLL_ALL_REDUCE, 8), large = choose(&l, RONDO_COLL_ALL_REDUCE, BIG), other;
         assert_int_equal(small.algo, RONDO_ALGO_ONESHOT);
         assert_int_equal(large.algo, RONDO_ALGO_TWOSHOT);
-        assert_int_equal(rondo_cost_choose_other(&l, &only, RONDO_COLL_ALL_REDUCE, BIG, BOARD, RONDO_ALGO_TWOSHOT, 1, &other),
+        assert_int_equal(rondo_cost_choose_other(&l, &only, RONDO_COLL_ALL_REDUCE, BIG, BIG_BOARD, RONDO_ALGO_TWOSHOT, 1, &other),
                          RONDO_SUCCESS);
-        assert_int_equal(other.algo, RONDO_ALGO_ORDERED);
-        assert_int_equal(rondo_cost_choose_other(&l, &only, RONDO_COLL_ALL_REDUCE, BIG, BOARD, RONDO_ALGO_TWOSHOT, 0, &other),
+        assert_int_equal(other.algo, n == 2 ? RONDO_ALGO_ONESHOT : RONDO_ALGO_ORDERED);
+        assert_int_equal(rondo_cost_choose_other(&l, &only, RONDO_COLL_ALL_REDUCE, BIG, BIG_BOARD, RONDO_ALGO_TWOSHOT, 0, &other),
                          RONDO_SUCCESS);
-        assert_int_equal(other.algo, RONDO_ALGO_RING);
-        assert_int_equal(rondo_cost_choose_other(&l, &all, RONDO_COLL_ALL_REDUCE, BIG, BOARD, RONDO_ALGO_TWOSHOT, 0, &large),
+        assert_int_equal(other.algo, n == 2 ? RONDO_ALGO_ONESHOT : RONDO_ALGO_RING);
+        assert_int_equal(rondo_cost_choose_other(&l, &all, RONDO_COLL_ALL_REDUCE, BIG, BIG_BOARD, RONDO_ALGO_TWOSHOT, 0, &large),
                          RONDO_SUCCESS);
-        assert_int_equal(large.algo, RONDO_ALGO_RING);
+        assert_int_equal(large.algo, n == 2 ? RONDO_ALGO_ONESHOT : RONDO_ALGO_RING);
         assert_int_equal(large.proto, RONDO_PROTO_SIMPLE);
         assert_int_equal(large.nchannels, 1); /* channels share a thread */
         assert_int_equal(rondo_cost_choose_other(&l, &all, RONDO_COLL_REDUCE_SCATTERV, 64, BOARD, RONDO_ALGO_TWOSHOT, 0, &other),
@@ -197,19 +202,44 @@ static void small_sum_on_a_node_is_oneshot_and_large_one_twoshot_or_a_ring(void 
     }
 }
 
+/* In their caches two ranks post; past them the kernel copies, but for what would be stored past the caches by it. */
+static void two_ranks_post_what_the_kernel_would_copy_more_slowly(void **state)
+{
+    static const enum rondo_coll colls[] = { RONDO_COLL_ALL_REDUCE, RONDO_COLL_ALL_GATHER };
+    struct rondo_layout l = some_layout(2, 1), three = some_layout(3, 1);
+    (void)state;
+    for (size_t i = 0; i < RONDO_COUNTOF(colls); i++) {
+        for (size_t bytes = 1 << 14; bytes <= BIG; bytes *= 2) {
+            double posted = rondo_oneshot_cost_us(&l, colls[i], RONDO_PROTO_SIMPLE, 1, bytes, BIG_BOARD);
+            assert_true(rondo_oneshot_cost_us(&l, colls[i], RONDO_PROTO_SIMPLE, 1, bytes, 64) > posted); /* in more pieces */
+            assert_true(posted > 0);
+            assert_true(us_of(&three, colls[i], RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 1, bytes) < 0);
+            for (int in_place = 0; in_place < 2; in_place++) {
+                double copied = rondo_cma_cost_us(&l, RONDO_ALGO_TWOSHOT, colls[i], bytes, in_place);
+                int past = bytes >= l.model.stream_bytes && !in_place;
+                assert_int_equal(posted < copied, bytes <= l.model.pair_cached || past);
+            }
+        }
+    }
+    assert_true(us_of(&l, RONDO_COLL_ALL_GATHERV, RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 1, BOARD + 1) < 0);
+    l.model.pair_bw = 0; /* GPUs */
+    assert_true(us_of(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 1, BOARD) > 0);
+    assert_true(us_of(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 1, BOARD + 1) < 0);
+}
+
 /* A call into the kernel costs more than a small message, and less than to pass a large one through conns; with more ranks than cores conns are better. */
 static void the_kernel_copies_what_is_large(void **state)
 {
     struct rondo_layout l = some_layout(2, 1), crowded;
     (void)state;
     for (size_t bytes = 8; bytes <= BIG; bytes *= 2) {
-        double cma = rondo_cma_cost_us(&l, RONDO_ALGO_TWOSHOT, RONDO_COLL_ALL_REDUCE, bytes, 0),
+        double cma = rondo_cma_cost_us(&l, RONDO_ALGO_TWOSHOT, RONDO_COLL_ALL_REDUCE, bytes, 1),
                ring = us_of(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, 1, bytes);
         assert_true(bytes > 16384 || cma > ring);
         assert_true(bytes < 1 << 20 || cma < ring);
         crowded = l;
         crowded.model.ranks_per_core = 2;
-        assert_true(rondo_cma_cost_us(&crowded, RONDO_ALGO_TWOSHOT, RONDO_COLL_ALL_REDUCE, bytes, 0) > 2 * cma - 1);
+        assert_true(rondo_cma_cost_us(&crowded, RONDO_ALGO_TWOSHOT, RONDO_COLL_ALL_REDUCE, bytes, 1) > 2 * cma - 1);
     }
 }
 
@@ -352,6 +382,14 @@ static void nothing_allowed_is_invalid_usage_that_names_parameters_and_collectiv
     assert_non_null(strstr(rondo_error_text(), "4097 bytes"));
     assert_non_null(strstr(rondo_error_text(), "RONDO_BOARD_SIZE"));
     assert_non_null(strstr(rondo_error_text(), "all_reduce:"));
+    l = some_layout(2, 1);
+    assert_int_equal(rondo_cost_choose(&l, &allowed, RONDO_COLL_ALL_GATHERV, BOARD + 1, BOARD, &choice), RONDO_INVALID_USAGE);
+    assert_non_null(strstr(rondo_error_text(), "at most 4096 bytes by RONDO_PAIR_SIZE;"));
+    assert_int_equal(rondo_cost_choose(&l, &allowed, RONDO_COLL_REDUCE, 1 << 20, BIG, &choice), RONDO_INVALID_USAGE);
+    assert_non_null(strstr(rondo_error_text(), "at most 16384 bytes by RONDO_PAIR_SIZE (16K whatever that is);"));
+    l = some_layout(2, 2);
+    assert_int_equal(rondo_cost_choose(&l, &allowed, RONDO_COLL_ALL_REDUCE, 8, BOARD, &choice), RONDO_INVALID_USAGE);
+    assert_non_null(strstr(rondo_error_text(), "any number of bytes;"));
 }
 
 static void limit_names_the_largest_part(void **state)
@@ -495,6 +533,7 @@ int main(void)
         cmocka_unit_test(one_rank_costs_the_call),
         cmocka_unit_test(exchange_is_for_few_bytes_on_several_nodes),
         cmocka_unit_test(small_sum_on_a_node_is_oneshot_and_large_one_twoshot_or_a_ring),
+        cmocka_unit_test(two_ranks_post_what_the_kernel_would_copy_more_slowly),
         cmocka_unit_test(the_kernel_copies_what_is_large),
         cmocka_unit_test(far_cores_copy_by_the_kernel_earlier),
         cmocka_unit_test(many_ranks_and_few_bytes_are_a_tree),

@@ -92,6 +92,32 @@ static void calls_larger_than_all_buffers_are_right(void **state)
     fake_ranks(3, large_and_small, NULL);
 }
 
+/* More than a place holds, of blocks that are no whole lines; some results go past the caches. */
+static void piece_by_piece(struct fake_rank *r)
+{
+    static const enum fake_coll colls[] = { FAKE_ALL_REDUCE, FAKE_ALL_GATHER, FAKE_REDUCE_SCATTER, FAKE_ALL_TO_ALL, FAKE_ALL_GATHERV };
+    static const size_t counts[] = { 1, 8, 17, 63, 250, 1001, 30011 };
+    static const rondo_dtype types[] = { RONDO_UINT8, RONDO_FLOAT64, RONDO_INT32 };
+    for (unsigned i = 0; i < 3 * RONDO_COUNTOF(colls) * RONDO_COUNTOF(counts); i++) {
+        enum fake_coll coll = colls[i % RONDO_COUNTOF(colls)];
+        FAKE_CALL(r, .coll = coll, .type = types[i % RONDO_COUNTOF(types)], .op = i % 4 == 0 ? RONDO_AVG : RONDO_SUM,
+                  .count = counts[i / RONDO_COUNTOF(colls) % RONDO_COUNTOF(counts)], .in_place = fake_call_has_in_place(coll) && i & 1,
+                  .seed = i);
+    }
+}
+
+static void two_ranks_post_in_pieces(void **state)
+{
+    static const char *const sizes[] = { "64", "65", "1000", "16K", "1M" };
+    (void)state;
+    for (size_t s = 0; s < RONDO_COUNTOF(sizes); s++) {
+        fake_params("PAIR_SIZE", sizes[s], "STREAM_SIZE", "20K", "ALGO", "oneshot;all_gatherv:oneshot,ring", NULL);
+        fake_ranks(2, piece_by_piece, NULL);
+    }
+    fake_params("PAIR_SIZE", "4K", "STREAM_SIZE", "20K", NULL);
+    fake_ranks(2, piece_by_piece, NULL);
+}
+
 /* One algorithm only, and it does not do the call. */
 static void impossible(struct fake_rank *r)
 {
@@ -357,6 +383,7 @@ static void premultiplied_sums_are_right_and_checked(void **state)
         snprintf(algo, sizeof(algo), "ring;all_reduce:%s", algos[a]);
         fake_params("ALGO", algo, NULL);
         fake_ranks(1, multiplied, NULL);
+        fake_ranks(2, multiplied, NULL);
         fake_ranks(3, multiplied, NULL);
     }
     fake_ranks(2, every_user_operation, NULL);
@@ -469,6 +496,7 @@ int main(void)
         cmocka_unit_test(collectives_are_right_with_tree_and_each_protocol),
         cmocka_unit_test(collectives_are_right_with_one_shot),
         cmocka_unit_test(calls_larger_than_all_buffers_are_right),
+        cmocka_unit_test(two_ranks_post_in_pieces),
         cmocka_unit_test(an_algorithm_that_cannot_is_an_error_and_not_a_hang),
         cmocka_unit_test(creation_works_with_64_and_256_ranks),
         cmocka_unit_test(messages_of_a_group_never_block_one_another),

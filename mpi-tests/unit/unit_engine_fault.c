@@ -284,14 +284,16 @@ static void call_otherwise(struct fake_rank *r)
 
 static void calls_that_differ_name_both_and_write_nothing_outside(void **state)
 {
-    static const char *const algos[][2] = {
-        { "", "" }, { "ring", "simple" }, { "ring", "ll" }, { "ring;all_reduce:tree;broadcast:tree;reduce:tree", "ll128" }
-    };
+    static const char *const algos[][2] = { { "", "" },
+                                            { "^twoshot", "" },
+                                            { "ring", "simple" },
+                                            { "ring", "ll" },
+                                            { "ring;all_reduce:tree;broadcast:tree;reduce:tree", "ll128" } };
     (void)state;
     for (size_t m = 0; m < RONDO_COUNTOF(mismatches); m++) {
         for (size_t a = 0; a < RONDO_COUNTOF(algos); a++) {
             struct mismatch copy = mismatches[m];
-            fake_params("ALGO", algos[a][0], "PROTO", algos[a][1], "BUFFSIZE", "8K", NULL);
+            fake_params("ALGO", algos[a][0], "PROTO", algos[a][1], "BUFFSIZE", "8K", "PAIR_SIZE", "64", NULL);
             fake_ranks(2, call_otherwise, &copy);
             fake_ranks(3, call_otherwise, &copy);
         }

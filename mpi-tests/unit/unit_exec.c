@@ -67,14 +67,68 @@ static void stale_lines_are_seen_without_the_cleaning(void **state)
     world_free(w);
 }
 
+/* Two ranks write what they have read; of more, nobody writes in an operation what others may still read of the one before. */
+static void two_ranks_hand_their_places_over(void **state)
+{
+    static const uint32_t ops[][2] = { { 1, 2 }, { 2, 3 }, { UINT32_MAX - 1, UINT32_MAX }, { UINT32_MAX, 2 } };
+    enum { CAPACITY = 100 };
+    (void)state;
+    for (int n = 2; n <= 9; n++) {
+        uint8_t *places = zeroed(rondo_board_bytes(CAPACITY, n));
+        const struct rondo_board b = { places, rondo_board_stride(CAPACITY), CAPACITY, 0, n, 0, 0, 0 };
+        for (size_t k = 0; k < RONDO_COUNTOF(ops); k++) {
+            for (int r = 0; r < n; r++) {
+                assert_true(rondo_board_place(&b, ops[k][0], r) + b.stride <= (uint8_t *)rondo_board_mark(&b, 0));
+                for (int q = 0; q < n; q++) {
+                    assert_true(q == r || rondo_board_place(&b, ops[k][0], r) != rondo_board_place(&b, ops[k][0], q));
+                    assert_int_equal(rondo_board_place(&b, ops[k][0], r) == rondo_board_place(&b, ops[k][1], q), n == 2 && q != r);
+                }
+            }
+        }
+        assert_true(rondo_board_rooted(&b, RONDO_ROOTED_BANKS - 1, n - 1) + rondo_board_stride(rondo_rooted_capacity(CAPACITY)) ==
+                        places + rondo_board_bytes(CAPACITY, n) ||
+                    n > RONDO_ROOTED_RANKS);
+        free(places);
+    }
+}
+
+/* Who waits is told of every piece that came, or a long call counts as one that stands still. */
+static void pieces_count_as_movement(void **state)
+{
+    struct world *w = world_new(2, 0, 0);
+    int moved = 0;
+    (void)state;
+    w->ncalls = 1;
+    w->piece = 16;
+    w->call[0] = (struct call){ RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, RONDO_COLL_ALL_REDUCE, 100 };
+    for (int i = 0; i < 2; i++) {
+        submit(&w->rank[i], &w->call[0], 0);
+        w->rank[i].next_call = 1;
+    }
+    assert_int_equal(rondo_exec_cpu.turn(w->rank[0].exec, &moved), RONDO_SUCCESS);
+    assert_int_equal(moved, 0); /* nothing of rank 1's is there */
+    for (int k = 1; w->rank[0].open || w->rank[1].open; k++) {
+        assert_in_range(k, 1, 20);
+        moved = 0;
+        assert_int_equal(rondo_exec_cpu.turn(w->rank[k % 2].exec, &moved), RONDO_SUCCESS);
+        assert_int_equal(moved, 1);
+    }
+    for (int i = 0; i < 2; i++) {
+        check(&w->rank[i], &w->call[0], 0);
+        assert_string_equal(w->rank[i].wrong, "");
+    }
+    world_free(w);
+}
+
 static void boards_may_wrap(void **state)
 {
     static const enum rondo_coll colls[] = { RONDO_COLL_ALL_REDUCE, RONDO_COLL_BROADCAST, RONDO_COLL_BROADCAST, RONDO_COLL_REDUCE };
     (void)state;
     for (uint64_t seed = 1; seed <= 200; seed++) {
-        struct world *w = world_new(3, 0, seed % 2 == 0 ? 0 : UINT32_MAX - (uint32_t)(seed % 9));
+        struct world *w = world_new(2 + (int)(seed / 2 % 2), 0, seed % 2 == 0 ? 0 : UINT32_MAX - (uint32_t)(seed % 9)); /* two hand over */
         uint64_t draw = seed | 1;
         w->ncalls = NCALLS;
+        w->piece = seed % 4 < 2 ? 0 : 16;
         w->quick = seed % 3 == 0 ? 0 : random_next(&draw);
         for (int k = 0; k < NCALLS; k++) {
             enum rondo_coll coll = colls[random_next(&draw) % RONDO_COUNTOF(colls)];
@@ -88,11 +142,11 @@ static void boards_may_wrap(void **state)
 static void ranks_may_be_threads(void **state)
 {
     (void)state;
-    for (size_t s = 0; s < RONDO_COUNTOF(first_steps); s++) {
-        struct world *w = world_new(3, first_steps[s], UINT32_MAX - 2);
+    for (size_t s = 0; s < 2 * RONDO_COUNTOF(first_steps); s++) {
+        struct world *w = world_new(3 - (int)(s % 2), first_steps[s / 2], UINT32_MAX - 2);
         pthread_t id[MOST_RANKS];
         random_calls(w, -1, s + 100);
-        w->quick = s % 2 == 0 ? UINT64_MAX : 0;
+        w->quick = s / 2 % 2 == 0 ? UINT64_MAX : 0;
         for (int k = 0; k < NCALLS; k += 5) {
             w->call[k] = (struct call){ RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, RONDO_COLL_ALL_REDUCE, 20 };
         }
@@ -277,6 +331,8 @@ int main(void)
         cmocka_unit_test(slices_pass_by_slots_where_nothing_is_done_to_them),
         cmocka_unit_test(only_partial_sums_need_slots),
         cmocka_unit_test(stale_lines_are_seen_without_the_cleaning),
+        cmocka_unit_test(two_ranks_hand_their_places_over),
+        cmocka_unit_test(pieces_count_as_movement),
         cmocka_unit_test(boards_may_wrap),
         cmocka_unit_test(ranks_may_be_threads),
         cmocka_unit_test(describe_names_who_is_waited_for),

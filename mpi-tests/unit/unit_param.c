@@ -179,6 +179,25 @@ static void hostile_values_are_clean_errors(void **state)
     free(long_text);
 }
 
+/* A number that Rondo finds out, or one that a user knows better. */
+static void a_number_may_be_auto_where_the_table_says_so(void **state)
+{
+    (void)state;
+    setenv("RONDO_STREAM_SIZE", "4M", 1);
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    assert_int_equal(rondo_params()->stream_size, 4 << 20);
+    setenv("RONDO_STREAM_SIZE", "Auto", 1);
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    assert_int_equal(rondo_params()->stream_size, RONDO_PARAM_AUTO);
+    setenv("RONDO_STREAM_SIZE", "-1", 1);
+    assert_int_equal(rondo_param_reload(), RONDO_INVALID_ARGUMENT);
+    assert_non_null(strstr(rondo_error_text(), "a size in 0..1024G, as 65536, 64K, 1M or 1G, or auto"));
+    unsetenv("RONDO_STREAM_SIZE");
+    setenv("RONDO_COPY_GPU", "auto", 1);
+    assert_int_equal(rondo_param_reload(), RONDO_INVALID_ARGUMENT);
+    rondo_error_clear();
+}
+
 static void an_empty_value_is_the_default(void **state)
 {
     (void)state;
@@ -448,6 +467,7 @@ int main(void)
         TEST(every_default_is_allowed),
         TEST(a_bad_value_names_variable_origin_value_and_what_is_allowed),
         TEST(hostile_values_are_clean_errors),
+        TEST(a_number_may_be_auto_where_the_table_says_so),
         TEST(an_empty_value_is_the_default),
         TEST(environment_beats_file_and_name_beats_alias),
         TEST(values_outlive_the_environment),

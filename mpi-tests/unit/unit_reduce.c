@@ -416,8 +416,8 @@ static void copies_are_exact_at_any_alignment(void **state)
     }
 }
 
-/* Targets whose lines begin together or not, elements that lie across lines, a target that is a source, with what is kept and without. */
-static void reductions_past_the_caches_are_those_through_them(void **state)
+/* Past the caches and over others' lines. Targets whose lines begin together or not, elements that lie across lines, a target that is a source, with what is kept and without. */
+static void reductions_by_other_stores_are_those_by_stores(void **state)
 {
     static uint8_t want[ROOM], kept[ROOM + 64];
     (void)state;
@@ -427,7 +427,8 @@ static void reductions_past_the_caches_are_those_through_them(void **state)
         const size_t elem = rondo_dtype_size(type), n = i < 300 ? i : draw() % (MAX_COUNT - 64), bytes = n * elem,
                      step = draw() % 3 == 0 ? 1 : elem;
         const void *srcs[MAX_SOURCES];
-        uint8_t *dsts[MAX_SOURCES], *keep_at = draw() % 2 == 0 ? kept + draw() % 64 : NULL;
+        const int over = draw() % 3 == 0;
+        uint8_t *dsts[MAX_SOURCES], *keep_at = !over && draw() % 2 == 0 ? kept + draw() % 64 : NULL;
         struct rondo_reduction what = { type, op, draw() % 3 == 0 ? 3 : 0, 1 + (int)(draw() % (MAX_SOURCES / 2)), srcs };
         const int ndsts = 1 + (int)(draw() % (MAX_SOURCES - (size_t)what.nsrcs)), same = draw() % 4 != 0, in_place = draw() % 4 == 0;
         const size_t off = 64 + draw() % 64 / step * step;
@@ -447,9 +448,13 @@ static void reductions_past_the_caches_are_those_through_them(void **state)
             rondo_divide(want, n, type, what.divisor);
         }
         dsts[0] = in_place ? (uint8_t *)(uintptr_t)srcs[0] : dsts[0];
-        rondo_reduce_past(&what, dsts, ndsts, keep_at, n);
+        if (over) {
+            rondo_reduce_over(&what, dsts, ndsts, n);
+        } else {
+            rondo_reduce_past(&what, dsts, ndsts, keep_at, n);
+        }
         for (int k = 0; k < ndsts; k++) {
-            check_span(isas[0], type, dsts[k], want, n, "past the caches");
+            check_span(isas[0], type, dsts[k], want, n, over ? "over lines" : "past the caches");
             assert_true((k == 0 && in_place) || (dsts[k][-1] == 0x5a && dsts[k][bytes] == 0x5a));
         }
         if (keep_at != NULL) {
@@ -498,7 +503,7 @@ int main(void)
         cmocka_unit_test(quotients_truncate_towards_zero_or_round_once),
         cmocka_unit_test(premultiplied_elements_are_products_with_the_scalar),
         cmocka_unit_test(copies_are_exact_at_any_alignment),
-        cmocka_unit_test(reductions_past_the_caches_are_those_through_them),
+        cmocka_unit_test(reductions_by_other_stores_are_those_by_stores),
     };
     const char *text = getenv("RONDO_TEST_SEED");
     fill_values();

@@ -59,14 +59,20 @@ struct rondo_model_level {
 };
 
 struct rondo_model {
-    double hop_us[RONDO_NUM_PROTOS];  /* one slice from one rank to the next inside a node */
-    double bw[RONDO_NUM_PROTOS];      /* of one rank moving data through a conn, payload */
-    double net_us[RONDO_NUM_PROTOS];  /* the same between nodes */
-    double net_bw[RONDO_NUM_PROTOS];  /* each way, of what a node's ranks pass to other nodes */
-    double base_us;                   /* fixed cost of a call */
-    double board_us, board_bw;        /* one-shot: a post seen by everyone; payload read by one rank */
+    double hop_us[RONDO_NUM_PROTOS]; /* one slice from one rank to the next inside a node */
+    double bw[RONDO_NUM_PROTOS];     /* of one rank moving data through a conn, payload */
+    double net_us[RONDO_NUM_PROTOS]; /* the same between nodes */
+    double net_bw[RONDO_NUM_PROTOS]; /* each way, of what a node's ranks pass to other nodes */
+    double base_us;                  /* fixed cost of a call */
+    double board_us, board_bw;       /* one-shot: a post seen by everyone; payload read by one rank */
+    double pair_bw,
+        pair_past_bw;    /* the same of two ranks, which hand their places over: up to pair_cached bytes, and above; 0: they do not */
+    double pair_slows;   /* on far cores: of what these are slower, the part that such posts are */
+    size_t pair_cached;  /* of the larger buffer of a rank */
+    size_t stream_bytes; /* the same; from so many on results that are not in place are stored past the caches; 0: never */
     double direct_us, direct_bw;      /* two-shot: to find all ranks' buffers; of one rank reading and writing them, both counted */
     double cma_us, cma_bw;            /* where the kernel copies: a call into it; the same bytes */
+    double cma_past_bw;               /* those that are stored past the caches */
     double ranks_per_core;            /* > 1: oversubscribed; every hop costs a turn of the scheduler */
     struct rondo_group_levels levels; /* of a node; none: all its ranks are equally near */
     struct rondo_model_level level[RONDO_NUM_LEVELS];
@@ -119,5 +125,8 @@ struct rondo_layout {
     uint64_t machine;                      /* hash of the nodes' machines; equal: jobs on machines of one kind */
     const struct rondo_measured *measured; /* times that stand for the model's (coll/measured.h); NULL: none. Not owned */
 };
+
+/* Two ranks that hand the places of their board over (base/board.h), and post in pieces; GPUs do not. */
+static inline int rondo_is_pair(const struct rondo_layout *layout) { return layout->nranks == 2 && layout->model.pair_bw > 0; }
 
 #endif

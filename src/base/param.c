@@ -90,26 +90,37 @@ static int parse_number(enum kind kind, const char *text, int64_t *value)
                                : rondo_parse_time(text, value);
 }
 
-static int in_range(const struct row *row, int64_t value)
+/* The numbers of a row's range; *automatic: "auto" is a value as well. */
+static const char *numbers_of(const struct row *row, int *automatic)
 {
-    const char *dots = strstr(row->range, "..");
+    static const char name[] = "auto,";
+    *automatic = strncmp(row->range, name, sizeof name - 1) == 0;
+    return row->range + (*automatic ? sizeof name - 1 : 0);
+}
+
+static int in_range(const char *range, enum kind kind, int64_t value)
+{
+    const char *dots = strstr(range, "..");
     char low[32];
     int64_t min, max;
-    snprintf(low, sizeof low, "%.*s", (int)(dots - row->range), row->range);
-    return parse_number(row->kind, low, &min) == 0 && parse_number(row->kind, dots + 2, &max) == 0 && min <= value && value <= max;
+    snprintf(low, sizeof low, "%.*s", (int)(dots - range), range);
+    return parse_number(kind, low, &min) == 0 && parse_number(kind, dots + 2, &max) == 0 && min <= value && value <= max;
 }
 
 /* Store text as the row's value. @return 0, or -1 when it is none; then nothing is stored. */
 static int row_store(const struct row *row, const char *text)
 {
     void *field = (char *)&params + row->offset;
-    int64_t number;
+    int64_t number = RONDO_PARAM_AUTO;
+    int automatic;
+    const char *range = numbers_of(row, &automatic);
     switch (row->kind) {
     case KIND_LIST: memcpy(field, &text, sizeof text); return 0;
     case KIND_BOOL: return rondo_parse_bool(text, field);
     case KIND_ENUM: return parse_enum(row->range, text, field);
     default:
-        if (parse_number(row->kind, text, &number) != 0 || !in_range(row, number)) {
+        if (!(automatic && strcasecmp(text, "auto") == 0) &&
+            (parse_number(row->kind, text, &number) != 0 || !in_range(range, row->kind, number))) {
             return -1;
         }
         memcpy(field, &number, sizeof number);
@@ -119,10 +130,12 @@ static int row_store(const struct row *row, const char *text)
 
 static void row_allowed(const struct row *row, char *text, size_t size)
 {
+    int automatic;
+    const char *range = numbers_of(row, &automatic), *or_auto = automatic ? ", or auto" : "";
     switch (row->kind) {
-    case KIND_INT: snprintf(text, size, "a whole number in %s", row->range); break;
-    case KIND_SIZE: snprintf(text, size, "a size in %s, as 65536, 64K, 1M or 1G", row->range); break;
-    case KIND_TIME: snprintf(text, size, "a time in %s, as 500ms, 30s or 2m (bare numbers are seconds)", row->range); break;
+    case KIND_INT: snprintf(text, size, "a whole number in %s%s", range, or_auto); break;
+    case KIND_SIZE: snprintf(text, size, "a size in %s, as 65536, 64K, 1M or 1G%s", range, or_auto); break;
+    case KIND_TIME: snprintf(text, size, "a time in %s, as 500ms, 30s or 2m (bare numbers are seconds)%s", range, or_auto); break;
     case KIND_BOOL: snprintf(text, size, "0 or 1 (no/yes, false/true, off/on)"); break;
     case KIND_ENUM: snprintf(text, size, "one of %s", row->range); break;
     case KIND_LIST: snprintf(text, size, "a text of less than %d bytes", VALUE_MAX); break;

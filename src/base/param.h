@@ -7,6 +7,7 @@
  *
  * param.def rows: X(ctx, field, TYPE, NAME, aliases, default text, range or values, agree, help)
  *   TYPE: INT (int64_t), SIZE (K M G; bytes), BOOL (0/1 yes/no true/false on/off), ENUM (one of a comma list; int), LIST (text), TIME (ns/us/ms/s/m; int64_t ns; bare numbers are seconds)
+ *     A number's range may begin with "auto,": that text is then a value, too, RONDO_PARAM_AUTO.
  *   agree: 1 when all ranks of a communicator must have the same value (hashed and compared at init).
  */
 #ifndef RONDO_BASE_PARAM_H
@@ -34,6 +35,7 @@ enum rondo_param_id { RONDO_PARAM_TABLE(RONDO_PARAM_ID_, ) RONDO_NUM_PARAMS };
 #undef RONDO_PARAM_ID_
 
 #define RONDO_PARAM_COUNT_(ctx, ...) +1
+enum { RONDO_PARAM_AUTO = -1 };
 enum { RONDO_NUM_PARAMS_IGNORED = RONDO_PARAM_IGNORED_TABLE(RONDO_PARAM_COUNT_, ) };
 #undef RONDO_PARAM_COUNT_
 
@@ -51,6 +53,11 @@ rondo_status rondo_param_init(void);
 rondo_status rondo_param_reload(void);
 /** The values. Valid (defaults) even when rondo_param_init failed. */
 const struct rondo_params *rondo_params(void);
+/** Payload bytes of the places of a node's board: BOARD_SIZE, or PAIR_SIZE. */
+static inline size_t rondo_param_board_size(int nlocal)
+{
+    return (size_t)(nlocal == 2 ? rondo_params()->pair_size : rondo_params()->board_size);
+}
 void rondo_param_get_info(enum rondo_param_id id, struct rondo_param_info *info);
 
 /** A name that is accepted and changes nothing. */

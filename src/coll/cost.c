@@ -10,6 +10,7 @@
 
 struct terms {
     double base, hop, net_hop, copy, net_copy; /* us */
+    size_t board;                              /* payload bytes of a place; 0: unknown. Given */
 };
 
 /*
@@ -233,7 +234,9 @@ static int oneshot_terms(const struct rondo_layout *layout, enum rondo_coll coll
                          struct terms *t)
 {
     const struct rondo_model *m = &layout->model;
-    double n = layout->nranks, passes = oneshot_passes(rondo_coll_scheduled_as(coll), n);
+    double n = layout->nranks, passes = oneshot_passes(rondo_coll_scheduled_as(coll), n), bw;
+    int pair = rondo_is_pair(layout) && !rondo_coll_has_root(coll);
+    size_t post, pieces;
     (void)proto;
     if (coll == RONDO_COLL_REDUCE_SCATTERV) { /* blocks may lie apart */
         return 0;
@@ -242,8 +245,11 @@ static int oneshot_terms(const struct rondo_layout *layout, enum rondo_coll coll
         return 0;
     }
     t->base = m->base_us;
-    t->hop = m->board_us * n / 2 * mean_of_all(m, 0) * turns(layout);
-    t->copy = larger(passes * (double)bytes / (m->board_bw * 1e3) * mean_of_all(m, 1) * turns(layout),
+    post = passes == 1 ? bytes / (size_t)layout->nranks : bytes;
+    pieces = pair && t->board > 0 && post > t->board ? (post + t->board - 1) / t->board : 1;
+    t->hop = m->board_us * n / 2 * mean_of_all(m, 0) * turns(layout) * (double)pieces;
+    bw = !pair ? m->board_bw : bytes <= m->pair_cached ? m->pair_bw : m->pair_past_bw;
+    t->copy = larger(passes * (double)bytes / (bw * 1e3) * mean_of_all(m, 1) * turns(layout),
                      between_groups(layout, passes / n * (double)bytes));
     t->net_hop = t->net_copy = 0;
     return 1;
@@ -256,8 +262,8 @@ static int oneshot_terms(const struct rondo_layout *layout, enum rondo_coll coll
 static const struct {
     double mapped, kernel, kernel_in_place;
 } twoshot_passes[RONDO_NUM_COLLS] = {
-    [RONDO_COLL_ALL_REDUCE] = { 2, 2, 2 }, [RONDO_COLL_REDUCE] = { 1.5, 1.9, 1.9 },         [RONDO_COLL_BROADCAST] = { 1.5, 1.9, 1.1 },
-    [RONDO_COLL_ALL_GATHER] = { 2, 1, 1 }, [RONDO_COLL_REDUCE_SCATTER] = { 1.5, 1.5, 1.5 },
+    [RONDO_COLL_ALL_REDUCE] = { 2, 2, 2 },   [RONDO_COLL_REDUCE] = { 1.5, 1.9, 1.9 },         [RONDO_COLL_BROADCAST] = { 1.5, 1.9, 1.1 },
+    [RONDO_COLL_ALL_GATHER] = { 1.8, 1, 1 }, [RONDO_COLL_REDUCE_SCATTER] = { 1.5, 1.5, 1.5 },
 };
 
 /* The board before and after. */
@@ -347,6 +353,14 @@ static int nested_terms(const struct rondo_layout *layout, enum rondo_coll coll,
 /* With more ranks than cores the kernel's copies cost so much more than those of conns (measured: 4 ranks on 2 cores), but for an all_reduce in place. */
 static const double cma_crowded = 1.4;
 
+/* GB/s of the kernel's copies; past the caches of two ranks, which have something faster then (measured; of more not). */
+static double cma_bandwidth(const struct rondo_layout *layout, size_t bytes, int in_place)
+{
+    const struct rondo_model *m = &layout->model;
+    int past = m->stream_bytes > 0 && bytes >= m->stream_bytes && !in_place;
+    return past && layout->nranks == 2 ? m->cma_past_bw : m->cma_bw;
+}
+
 double rondo_cma_cost_us(const struct rondo_layout *layout, enum rondo_algo algo, enum rondo_coll coll, size_t bytes, int in_place)
 {
     const struct rondo_model *m = &layout->model;
@@ -358,7 +372,8 @@ double rondo_cma_cost_us(const struct rondo_layout *layout, enum rondo_algo algo
     double hops = nested ? nested_hops(layout, (double)bytes) : m->board_us * n * mean_of_all(m, 0);
     double copy = nested ? 2 * nested_passes(layout) * (double)bytes : copied * mean_of_all(m, 1);
     double between = nested ? nested_between(m, (double)bytes) : between_groups(layout, copied / 2 / n);
-    return m->base_us + m->direct_us + (hops + m->cma_us * calls) * crowded + larger(copy / (m->cma_bw * 1e3) * crowded, between);
+    return m->base_us + m->direct_us + (hops + m->cma_us * calls) * crowded +
+           larger(copy / (cma_bandwidth(layout, bytes, in_place) * 1e3) * crowded, between);
 }
 
 /* Every rank reduces every byte: per byte so much slower than passing it on and reducing a share (measured over sockets). */
@@ -407,8 +422,7 @@ static int has_buffers(const struct rondo_layout *layout, enum rondo_proto proto
     double rondo_##x##_cost_us(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels,     \
                                size_t bytes, size_t board)                                                                         \
     {                                                                                                                              \
-        struct terms t;                                                                                                            \
-        (void)board;                                                                                                               \
+        struct terms t = { .board = board };                                                                                       \
         if (!(available)) {                                                                                                        \
             return -1;                                                                                                             \
         }                                                                                                                          \
@@ -420,7 +434,7 @@ static int has_buffers(const struct rondo_layout *layout, enum rondo_proto proto
     const char *rondo_##x##_limit(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels,  \
                                   size_t bytes)                                                                                    \
     {                                                                                                                              \
-        struct terms t;                                                                                                            \
+        struct terms t = { .board = 0 };                                                                                           \
         if (rondo_is_gpu_model(layout)) {                                                                                          \
             return rondo_gpu_limit(layout, coll, ALGO, proto, nchannels, bytes);                                                   \
         }                                                                                                                          \
@@ -433,7 +447,7 @@ COST_FUNCTIONS(ordered, RONDO_ALGO_ORDERED, has_buffers(layout, proto))
 COST_FUNCTIONS(tree, RONDO_ALGO_TREE, has_buffers(layout, proto))
 COST_FUNCTIONS(oneshot, RONDO_ALGO_ONESHOT,
                rondo_is_gpu_model(layout) ? rondo_coll_scheduled_as(coll) == RONDO_COLL_ALL_REDUCE
-                                          : board > 0 && bytes <= rondo_most_posted(coll, board))
+                                          : board > 0 && bytes <= rondo_most_posted(coll, layout, board))
 COST_FUNCTIONS(twoshot, RONDO_ALGO_TWOSHOT, rondo_is_gpu_model(layout) || board >= RONDO_TWOSHOT_POST)
 COST_FUNCTIONS(nested, RONDO_ALGO_NESTED, !rondo_is_gpu_model(layout) && board >= RONDO_TWOSHOT_POST)
 COST_FUNCTIONS(exchange, RONDO_ALGO_EXCHANGE, !rondo_is_gpu_model(layout) && has_buffers(layout, proto))

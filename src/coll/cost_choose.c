@@ -1,4 +1,5 @@
 /* The least of all costs: for each algorithm and protocol over its channels, measured or modelled, then of what parameters allow. Contract: coll/algo.h. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/status.h"
@@ -82,20 +83,33 @@ void rondo_cost_table(const struct rondo_layout *layout, const struct rondo_allo
 
 _Static_assert(RONDO_ROOTED_RANKS == 8, "what the sentence says");
 
+/* How much one-shot carries. */
+static void most_posted_text(enum rondo_coll coll, const struct rondo_layout *layout, size_t board, char *text, size_t size)
+{
+    size_t most = rondo_most_posted(coll, layout, board);
+    if (most == SIZE_MAX) {
+        snprintf(text, size, "any number of bytes");
+    } else {
+        snprintf(text, size, "at most %zu bytes by RONDO_%s_SIZE%s", most, rondo_is_pair(layout) ? "PAIR" : "BOARD",
+                 rondo_coll_has_root(coll) ? " (16K whatever that is)" : "");
+    }
+}
+
 /* Nothing is left: because of the parameters alone, or because what they leave cannot run here. */
 static rondo_status nothing_left(const struct rondo_layout *layout, const struct rondo_allowed *allowed, enum rondo_coll coll, size_t bytes,
                                  size_t board)
 {
     const char *name = rondo_coll_name(coll);
+    char most[80];
+    most_posted_text(coll, layout, board, most, sizeof(most));
     for (int a = 0; a < RONDO_NUM_ALGOS; a++) {
         const struct rondo_schedule *schedule = rondo_schedule_find(coll, (enum rondo_algo)a);
         if (schedule != NULL && allowed_protos(allowed, coll, schedule) != 0) {
             return rondo_fail(
                 RONDO_INVALID_USAGE,
                 "%s: nothing that RONDO_ALGO, RONDO_PROTO and RONDO_DETERMINISM allow can do it with %zu bytes on %d ranks of %d nodes "
-                "(oneshot: one node%s, at most %zu bytes by RONDO_BOARD_SIZE; simple only); allow more for %s or unset them",
-                name, bytes, layout->nranks, layout->nnodes, rondo_coll_has_root(coll) ? " of at most 8 ranks" : "",
-                rondo_most_posted(coll, board), name);
+                "(oneshot: one node%s, %s; simple only); allow more for %s or unset them",
+                name, bytes, layout->nranks, layout->nnodes, rondo_coll_has_root(coll) ? " of at most 8 ranks" : "", most, name);
         }
     }
     return rondo_fail(RONDO_INVALID_USAGE,

@@ -13,9 +13,10 @@ static inline int rondo_one_channel(enum rondo_coll coll)
 }
 
 /* One for all and all for one have places of their own. board: payload bytes of the others. */
-static inline size_t rondo_most_posted(enum rondo_coll coll, size_t board)
+static inline size_t rondo_most_posted(enum rondo_coll coll, const struct rondo_layout *layout, size_t board)
 {
-    return rondo_coll_has_root(coll) ? rondo_rooted_capacity(board) : board;
+    int v = coll == RONDO_COLL_ALL_GATHERV || coll == RONDO_COLL_REDUCE_SCATTERV;
+    return rondo_coll_has_root(coll) ? rondo_rooted_capacity(board) : rondo_is_pair(layout) && !v ? SIZE_MAX : board;
 }
 
 #endif

@@ -40,12 +40,14 @@ enum { RONDO_DIRECT_SIZES = 64, RONDO_DIRECT_HINTS = 64 };
 
 struct rondo_direct {
     int nlocal, index, one_process, serve;
-    const struct rondo_nest *nest;  /* NULL: no groups */
-    int32_t *pids;                  /* NULL: without CMA */
-    uint8_t *scratch;               /* of CMA, once it is used: a chunk per rank */
-    uint8_t cma, reach;             /* enum rondo_cma of this communicator, rondo_reach of the call under way */
-    struct rondo_direct_post *post; /* of each rank, in the call under way */
-    const uint8_t **in;             /* where this process reaches them */
+    const struct rondo_nest *nest;                     /* NULL: no groups */
+    int32_t *pids;                                     /* NULL: without CMA */
+    uint8_t *scratch;                                  /* of CMA, once it is used: a chunk per rank */
+    uint8_t cma, reach;                                /* enum rondo_cma of this communicator, rondo_reach of the call under way */
+    struct rondo_direct_post *post;                    /* of each rank, in the call under way */
+    struct rondo_segment_note note[RONDO_NUM_BUFFERS]; /* of this rank's */
+    uint32_t told;                                     /* what this rank said when more had to be told */
+    const uint8_t **in;                                /* where this process reaches them */
     uint8_t **out;
     struct rondo_known *known;
     int nknown;

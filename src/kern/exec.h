@@ -43,7 +43,7 @@ enum rondo_shot_takes {
 };
 struct rondo_shot {
     rondo_reduce_fn *reduce; /* of posts; NULL: they are copied */
-    size_t in, n;            /* this rank's post: of the work's input */
+    size_t in, out, n;       /* the block of its steps: offsets and elements */
     enum rondo_shot_takes takes;
 };
 

@@ -180,6 +180,21 @@ static int past_caches(const struct slice *s, const uint8_t *dst, size_t at)
     return s->w->stream && s->stays == NULL && s->w->in != s->w->out && s->out != NULL && dst == s->out + at;
 }
 
+int rondo_reduce_apart(struct rondo_exec *exec, const struct rondo_work *w, int nsrcs, uint8_t *const *dsts, int ndsts, size_t n)
+{
+    struct rondo_reduction what;
+    if (w->in == w->out || (!w->stream && !rondo_over_pays(n * w->elem_bytes))) {
+        return 0;
+    }
+    what = rondo_work_reduction(exec, w, nsrcs);
+    if (w->stream) {
+        rondo_reduce_past(&what, dsts, ndsts, NULL, n);
+    } else {
+        rondo_reduce_over(&what, dsts, ndsts, n);
+    }
+    return 1;
+}
+
 /* One tile: sources -> first destination, finished there, then copied to the others. srcs holds what was received. */
 static void move_tile(const struct slice *s, const void **srcs, int nsrcs, size_t at, size_t bytes, uint8_t *const *dst, int ndst,
                       uint8_t *scratch)
@@ -413,6 +428,7 @@ static int advance_flow(struct rondo_exec *exec, struct rondo_run *run, int f, r
         } else if (flow->step.act & RONDO_RECV_ALL) {
             passed = rondo_receive_all(exec, &run->work, flow, rondo_shot_reduce(&run->work, &flow->step), status);
             flow->done = flow->n;
+            *moved |= passed == 1;
         } else if (flow->step.act & RONDO_DIRECT_ACTS) {
             passed = rondo_direct_step(exec, run, flow, status, moved);
             if (run->verdict == RONDO_FOR_OTHERS) {

@@ -79,6 +79,8 @@ static inline struct rondo_reduction rondo_work_reduction(struct rondo_exec *exe
                                      .nsrcs = n,
                                      .srcs = exec->sources };
 }
+/** Reduce n elements of nsrcs ranks' exec->sources to the targets by other stores than usual where these are faster; not in place, where the reduction has just read the lines that it writes. @return 0: nothing was done. */
+int rondo_reduce_apart(struct rondo_exec *exec, const struct rondo_work *w, int nsrcs, uint8_t *const *dsts, int ndsts, size_t n);
 /** A move with GROUPS (exec_cpu_nested.c). flow->done: blocks passed; flow->unit: the local rank that is waited for. */
 int rondo_nested_move(struct rondo_exec *exec, struct rondo_run *run, struct rondo_flow *flow, rondo_status *status, int *moved);
 

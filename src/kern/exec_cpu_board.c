@@ -38,11 +38,11 @@ int rondo_board_wait(struct rondo_exec *exec, const struct rondo_work *w, struct
     for (; flow->unit < (size_t)board->nranks; flow->unit++) {
         const uint8_t *place = rondo_board_place(board, board->op, (int)flow->unit);
         uint64_t word;
-        exec->sources[flow->unit] = place + at;
-        if ((int)flow->unit ==
-            board->index) { /* a line that others fetch: what this rank wrote to it a moment ago takes as long to read as theirs */
+        if ((int)flow->unit == board->index) { /* the others have taken it */
+            exec->sources[flow->unit] = NULL;
             continue;
         }
+        exec->sources[flow->unit] = place + at;
         word = rondo_board_look(exec, place, board->op);
         if ((uint32_t)word != board->op) {
             return 0;
@@ -108,15 +108,21 @@ int rondo_board_told(const struct rondo_board *board, int rank, uint32_t count)
     return all;
 }
 
-/* all_to_all, reduce_scatter: in a post there is a block for everyone. */
+/* all_to_all, reduce_scatter: in a post there is a block for everyone else. */
 static int for_each_a_block(const struct rondo_work *w) { return w->coll == RONDO_COLL_ALL_TO_ALL || w->coll == RONDO_COLL_REDUCE_SCATTER; }
 
-/* Where in places the payloads of a one-shot work lie. In the v-forms they are of different lengths. */
+/* Elements of a loop's payload, or of a block in it. In the v-forms they are of different lengths. */
+static size_t piece_of(const struct rondo_work *w) { return rondo_min_size(w->chunk, w->len); }
+
+/* Where in places the payloads of a one-shot work lie. */
 static size_t payload_at(const struct rondo_work *w)
 {
-    size_t n = for_each_a_block(w) ? w->block * (size_t)w->board->nranks : w->len;
+    size_t n = for_each_a_block(w) ? piece_of(w) * (size_t)(w->board->nranks - 1) : piece_of(w);
     return rondo_board_at(w->counts != NULL ? SIZE_MAX : n * w->elem_bytes);
 }
+
+/* Where in a payload of a block for everyone else what `from` posts for `to` begins, in bytes. */
+static size_t block_at(const struct rondo_work *w, int from, int to) { return (size_t)(to - (to > from)) * piece_of(w) * w->elem_bytes; }
 
 /* ---- one for all, all for one ---- */
 
@@ -226,6 +232,29 @@ int rondo_board_differs(const struct rondo_run *run, int *unknown)
 
 /* ---- one-shot ---- */
 
+static void post_part(const struct rondo_work *w, uint8_t *payload, size_t at, size_t n)
+{
+    const uint8_t *in = w->in + at * w->elem_bytes;
+    if (n == 0) {
+        return;
+    }
+    if (w->premul) {
+        rondo_premul(payload, in, n, (rondo_dtype)w->dtype, w->scalar);
+    } else {
+        memcpy(payload, in, n * w->elem_bytes);
+    }
+}
+
+static void post_blocks(const struct rondo_work *w, const struct rondo_flow *flow, uint8_t *payload)
+{
+    size_t begin = flow->loop * w->chunk;
+    for (int r = 0; r < w->board->nranks; r++) {
+        if (r != w->board->index) {
+            post_part(w, payload + block_at(w, w->board->index, r), (size_t)r * w->block + begin, flow->n);
+        }
+    }
+}
+
 int rondo_post_all(const struct rondo_work *w, struct rondo_flow *flow)
 {
     uint8_t *payload;
@@ -233,17 +262,23 @@ int rondo_post_all(const struct rondo_work *w, struct rondo_flow *flow)
         return post_rooted(w, flow);
     }
     payload = rondo_board_begin(w->board) + payload_at(w);
-    if (w->premul) {
-        rondo_premul(payload, w->in, w->len * (for_each_a_block(w) ? (size_t)w->board->nranks : 1), (rondo_dtype)w->dtype, w->scalar);
-    } else if (for_each_a_block(w)) {
-        size_t block = w->block * w->elem_bytes, own = block * (size_t)w->board->index;
-        memcpy(payload + own + block, w->in + own + block, block * (size_t)w->board->nranks - own - block);
-        memcpy(payload, w->in, own);
-    } else if (flow->n > 0) {
-        memcpy(payload, w->in + flow->in * w->elem_bytes, flow->n * w->elem_bytes);
+    if (for_each_a_block(w)) {
+        post_blocks(w, flow, payload);
+    } else {
+        post_part(w, payload, flow->in, flow->n);
     }
     rondo_board_post(w->board, w->call_word);
     return 1;
+}
+
+/* What is for this rank in the posts, and what it did not post for itself: in exec->sources. */
+static void find_all(struct rondo_exec *exec, const struct rondo_work *w, const struct rondo_flow *flow)
+{
+    int own = w->board->index;
+    for (int r = 0; for_each_a_block(w) && r < w->board->nranks; r++) {
+        exec->sources[r] = r == own ? NULL : (const uint8_t *)exec->sources[r] + block_at(w, r, own);
+    }
+    exec->sources[own] = w->in + flow->in * w->elem_bytes;
 }
 
 /* Every rank's block, from its post to its place. */
@@ -251,12 +286,26 @@ static void take_all(const struct rondo_exec *exec, const struct rondo_work *w, 
 {
     for (int r = 0; r < w->board->nranks; r++) {
         struct rondo_span span = rondo_work_span(w, RONDO_MAP_BLOCK, flow->loop, r);
-        const uint8_t *from = r == w->board->index ? w->in : (const uint8_t *)exec->sources[r];
-        size_t at = r == w->board->index || for_each_a_block(w) ? span.in * w->elem_bytes : 0;
         uint8_t *to = w->out + span.out * w->elem_bytes;
-        if (span.n > 0 && to != from + at) {
-            memcpy(to, from + at, span.n * w->elem_bytes);
+        if (span.n > 0 && to != exec->sources[r]) {
+            rondo_copy(to, exec->sources[r], span.n * w->elem_bytes, rondo_past_caches(w));
         }
+    }
+}
+
+static void reduce_all(struct rondo_exec *exec, const struct rondo_work *w, const struct rondo_flow *flow, rondo_reduce_fn *reduce)
+{
+    uint8_t *to = w->out + flow->out * w->elem_bytes;
+    if (w->premul) {
+        rondo_premul(to, exec->sources[w->board->index], flow->n, (rondo_dtype)w->dtype, w->scalar);
+        exec->sources[w->board->index] = to;
+    }
+    if (rondo_reduce_apart(exec, w, w->board->nranks, &to, 1, flow->n)) {
+        return;
+    }
+    reduce(to, exec->sources, w->board->nranks, flow->n);
+    if (w->divide) {
+        rondo_divide(to, flow->n, (rondo_dtype)w->dtype, w->board->nranks);
     }
 }
 
@@ -271,19 +320,11 @@ int rondo_receive_all(struct rondo_exec *exec, const struct rondo_work *w, struc
         memcpy(w->out, exec->sources[w->seat.root], w->len * w->elem_bytes);
         return 1;
     }
+    find_all(exec, w, flow);
     if (reduce == NULL) {
         take_all(exec, w, flow);
-        return 1;
-    }
-    if (!w->premul) {
-        exec->sources[w->board->index] = w->in;
-    }
-    for (int r = 0; for_each_a_block(w) && r < w->board->nranks; r++) {
-        exec->sources[r] = (const uint8_t *)exec->sources[r] + w->block * w->elem_bytes * (size_t)w->board->index;
-    }
-    reduce(w->out, exec->sources, w->board->nranks, w->len);
-    if (w->divide) {
-        rondo_divide(w->out, w->len, (rondo_dtype)w->dtype, w->board->nranks);
+    } else {
+        reduce_all(exec, w, flow, reduce);
     }
     return 1;
 }
@@ -318,6 +359,7 @@ void rondo_shot_begin(struct rondo_run *run)
         run->shot.takes = takes_of(run, &post, &take);
         run->shot.reduce = rondo_shot_reduce(w, &take);
         run->shot.in = span.in;
+        run->shot.out = span.out;
         run->shot.n = span.n;
     }
 }
@@ -327,6 +369,7 @@ int rondo_shot_post(struct rondo_run *run)
     struct rondo_flow *flow = &run->flow[0];
     flow->loop = 0;
     flow->in = run->shot.in;
+    flow->out = run->shot.out;
     flow->n = run->shot.n;
     return rondo_post_all(&run->work, flow);
 }

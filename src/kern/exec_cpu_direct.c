@@ -1,4 +1,5 @@
 /* Steps over open buffers: OPEN, the moves, CLOSE. */
+#include <stddef.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -104,6 +105,7 @@ static void ask(const struct rondo_run *run)
         }
     }
     w->direct->post[w->direct->index] = m.post;
+    memcpy(w->direct->note, m.note, m.post.notes != 0 ? sizeof(m.note) : 0);
     memcpy(rondo_board_begin(w->board) + BEHIND_WORD, &m, m.post.notes != 0 ? sizeof(m) : sizeof(m.post));
     rondo_board_post(w->board, w->call_word);
 }
@@ -174,10 +176,12 @@ static void each_note(struct rondo_exec *exec, struct rondo_direct *d,
     for (int r = 0; r < d->nlocal; r++) {
         for (int b = 0; b < RONDO_NUM_BUFFERS; b++) {
             if (d->post[r].notes >> b & 1) {
-                struct message m;
-                memcpy(&m, exec->sources[r], sizeof(m));
-                if (rondo_direct_known(d, m.note[b].id) == NULL) {
-                    visit(d, &m.note[b], arg);
+                struct rondo_segment_note note = d->note[b];
+                if (r != d->index) {
+                    memcpy(&note, (const uint8_t *)exec->sources[r] + offsetof(struct message, note[b]), sizeof(note));
+                }
+                if (rondo_direct_known(d, note.id) == NULL) {
+                    visit(d, &note, arg);
                 }
             }
         }
@@ -201,15 +205,14 @@ static void tell(struct rondo_exec *exec, const struct rondo_work *w)
 {
     struct rondo_direct *d = w->direct;
     int failed = 0;
-    uint32_t said;
     if (d->reach == RONDO_REACH_CMA) {
         failed = !rondo_cma_try(d);
     } else {
         rondo_direct_sweep(d);
         each_note(exec, d, introduce, &failed);
     }
-    said = !failed;
-    memcpy(rondo_board_begin(w->board) + BEHIND_WORD, &said, sizeof(said));
+    d->told = !failed;
+    memcpy(rondo_board_begin(w->board) + BEHIND_WORD, &d->told, sizeof(d->told));
     rondo_board_post(w->board, w->call_word);
 }
 
@@ -230,10 +233,12 @@ static void refuse_segments(struct rondo_direct *d)
 /* Could everyone? */
 static int all_told(struct rondo_exec *exec, struct rondo_direct *d)
 {
-    uint32_t all = 1, said;
+    uint32_t all = d->told, said;
     for (int r = 0; r < d->nlocal; r++) {
-        memcpy(&said, exec->sources[r], sizeof(said));
-        all &= said;
+        if (r != d->index) {
+            memcpy(&said, exec->sources[r], sizeof(said));
+            all &= said;
+        }
     }
     if (d->reach == RONDO_REACH_CMA) {
         d->cma = all ? RONDO_CMA_WORKS : RONDO_CMA_REFUSED;
@@ -334,9 +339,7 @@ static void reduce_slice(struct rondo_exec *exec, const struct rondo_work *w, co
     for (int r = 0; r < d->nlocal; r++) {
         exec->sources[r] = d->in[r] + from;
     }
-    if (rondo_past_caches(w)) {
-        struct rondo_reduction what = rondo_work_reduction(exec, w, d->nlocal);
-        rondo_reduce_past(&what, exec->targets, ndst, NULL, n);
+    if (rondo_reduce_apart(exec, w, d->nlocal, exec->targets, ndst, n)) {
         return;
     }
     for (size_t at = 0; at < bytes; at += tile) {

@@ -32,6 +32,14 @@ struct rondo_reduction {
 /** Reduce n elements, and store them to ndsts (at least 1) targets with non-temporal stores; unless keep is NULL to that, too, through the caches. A target is one of the sources (a reduce_scatter in place), or overlaps none. */
 void rondo_reduce_past(const struct rondo_reduction *r, uint8_t *const *dsts, int ndsts, uint8_t *keep, size_t n);
 
+/**
+ * Reduce n elements, tile by tile, and copy them to ndsts (at least 1) targets by an instruction that takes whole lines over without reading them first, where there is one: for targets whose lines are another core's.
+ * Targets as above.
+ */
+void rondo_reduce_over(const struct rondo_reduction *r, uint8_t *const *dsts, int ndsts, size_t n);
+/** Is that faster than stores, of this many bytes on this processor? */
+int rondo_over_pays(size_t bytes);
+
 /** "avx512", "avx2", "sse2", "neon", "c": what dispatch chose. RONDO_TEST_ISA (tests only) caps it. */
 const char *rondo_reduce_isa(void);
 

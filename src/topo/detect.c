@@ -123,7 +123,7 @@ static rondo_status cpus_add(const struct reader *reader)
     return status;
 }
 
-/* A cache that several NUMA nodes share is in each of them, with the cores that are there. */
+/* A cache that several NUMA nodes share is in each of them, with the cores that are there and their part of it. */
 static rondo_status cache_add(const struct reader *reader, hwloc_obj_t cache)
 {
     struct rondo_cores cores = { { 0 } };
@@ -139,7 +139,8 @@ static rondo_status cache_add(const struct reader *reader, hwloc_obj_t cache)
             RONDO_TRY(rondo_machine_add(reader->machine, RONDO_ITEM_CACHE, n, &i));
             struct rondo_item *item = &reader->machine->item[i];
             item->cache.level = (int32_t)cache->attr->cache.depth;
-            item->cache.bytes = (int64_t)cache->attr->cache.size;
+            item->cache.bytes = (int64_t)(cache->attr->cache.size * (unsigned)rondo_cores_count(&part) /
+                                          (unsigned)rondo_cores_count(&cores));
             item->cache.cores = part;
         }
     }

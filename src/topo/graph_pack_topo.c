@@ -16,6 +16,28 @@ static int32_t cpus_of(const struct rondo_topo *topo)
     return cpus;
 }
 
+/* KiB of the caches farthest from the cores, those that the ranks' cores have, for each rank. */
+static int32_t cache_of(const struct rondo_topo *topo)
+{
+    const struct rondo_machine *m = topo->machine;
+    struct rondo_cores used = rondo_topo_cores(topo);
+    int known = rondo_cores_count(&used) > 0;
+    int64_t bytes = 0;
+    int32_t level = 0;
+    for (int32_t i = 0; i < m->nitems; i++) {
+        const struct rondo_item *item = &m->item[i];
+        struct rondo_cores both = used;
+        if (item->kind == RONDO_ITEM_CACHE && item->cache.level >= level) {
+            rondo_cores_intersect(&both, &item->cache.cores);
+            bytes = item->cache.level > level ? 0 : bytes;
+            level = item->cache.level;
+            bytes += !known || rondo_cores_count(&both) > 0 ? item->cache.bytes : 0;
+        }
+    }
+    bytes = bytes / (topo->ndevs > 0 ? topo->ndevs : 1) >> 10;
+    return bytes < 0 || bytes > INT32_MAX ? 0 : (int32_t)bytes;
+}
+
 /* The verbs device calls a port by its card and number; interfaces have their own names and no port. */
 static void net_of(const struct rondo_item *item, struct rondo_graph_net *net)
 {
@@ -68,6 +90,7 @@ rondo_status rondo_graphs_pack_topo(const struct rondo_topo *topo, const struct 
         known[id].min_sm = topo->all_gpus ? topo->min_sm : 0;
         known[id].max_sm = topo->all_gpus ? topo->max_sm : 0;
         known[id].cpus = cpus_of(topo);
+        known[id].cache = cache_of(topo);
     }
     uint8_t *cut = NULL;
     rondo_status status = RONDO_NEW_ARRAY(cut, topo->ndevs, "the levels of this node");

@@ -101,7 +101,7 @@ struct rondo_item {
         } pcilink;
         struct {
             int32_t level;
-            int64_t bytes;
+            int64_t bytes; /* of a cache that NUMA nodes share the part of this one's cores */
             struct rondo_cores cores;
         } cache;
     };

@@ -159,6 +159,7 @@ static void graph_merge(struct rondo_graph *into, const struct rondo_graph *g)
     into->bound_cut = g->bound < into->bound ? g->bound_cut : into->bound_cut;
     LEAST(bound);
     into->cpus |= g->cpus;
+    into->cache = into->cache == 0 || (g->cache > 0 && g->cache < into->cache) ? g->cache : into->cache; /* 0: unknown */
     MOST(pattern); /* the plain tree, which has all of a node's tree traffic at one device, is the last */
 }
 #undef LEAST

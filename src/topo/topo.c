@@ -368,3 +368,12 @@ void rondo_topo_destroy(struct rondo_topo *topo)
     rondo_free(topo->cost);
     rondo_free(topo);
 }
+
+struct rondo_cores rondo_topo_cores(const struct rondo_topo *topo)
+{
+    struct rondo_cores all = { { 0 } };
+    for (int d = 0; d < topo->ndevs; d++) {
+        rondo_cores_unite(&all, &topo->rank[d].cores);
+    }
+    return all;
+}

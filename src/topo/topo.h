@@ -116,6 +116,8 @@ static inline const struct rondo_topo_path *rondo_topo_direct(const struct rondo
     return &topo->direct[(size_t)from * (size_t)topo->npoints + (size_t)to];
 }
 static inline int rondo_topo_net_point(const struct rondo_topo *topo, int net) { return topo->ndevs + net; }
+/** All cores that the ranks may run on; none: not known. */
+struct rondo_cores rondo_topo_cores(const struct rondo_topo *topo);
 static inline int rondo_topo_cpu_point(const struct rondo_topo *topo, int cpu) { return topo->ndevs + topo->nnets + cpu; }
 static inline const struct rondo_item *rondo_topo_item(const struct rondo_topo *topo, int point)
 {

@@ -1,0 +1,140 @@
+/* What the cost model takes from the machine on host memory: which CPUs there are, and what a rank has of their caches. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/param.h"
+#include "coll/algo.h"
+#include "model.h"
+#include "node_job.h"
+
+enum { PLACE = 128 << 10, BIG = 64 << 20 };
+
+/* Two ranks of such CPUs (bits of struct rondo_graph's cpus). */
+static struct rondo_layout pair_on(int32_t cpus)
+{
+    struct rondo_stitch_summary summary = { .graph[RONDO_GRAPH_RING].cpus = cpus };
+    struct rondo_layout l;
+    memset(&l, 0, sizeof(l));
+    l.nranks = l.nlocal = l.max_local = 2;
+    l.nnodes = l.nchannels = 1;
+    l.protos = RONDO_ALL_PROTOS;
+    rondo_model_host(&l.model, 1);
+    rondo_model_machine(&l.model, &summary);
+    return l;
+}
+
+static double mapped_us(const struct rondo_layout *l, enum rondo_coll coll, size_t bytes)
+{
+    return rondo_schedule_find(coll, RONDO_ALGO_TWOSHOT)->cost_us(l, coll, RONDO_PROTO_SIMPLE, 1, bytes, PLACE);
+}
+
+/* Mapped buffers are faster than posts everywhere; on AMD's posts are faster than the kernel's copies, whatever the size. */
+static void processors_differ_in_what_two_ranks_post(void **state)
+{
+    static const int32_t amd = 1 << RONDO_GRAPH_CPU(RONDO_ARCH_X86, RONDO_VENDOR_AMD),
+                         intel = 1 << RONDO_GRAPH_CPU(RONDO_ARCH_X86, RONDO_VENDOR_INTEL);
+    static const int32_t cpus[] = { 0, intel, amd | intel, amd };
+    (void)state;
+    for (size_t i = 0; i < 2 * RONDO_COUNTOF(cpus); i++) {
+        const int32_t cpu = cpus[i / 2];
+        struct rondo_layout l = pair_on(cpu);
+        rondo_model_handover(&l.model, i % 2 == 0 ? 60 : 270); /* near, far */
+        for (size_t bytes = 2 << 20; bytes <= BIG; bytes *= 2) {
+            double posted = rondo_oneshot_cost_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, bytes, PLACE),
+                   copied = rondo_cma_cost_us(&l, RONDO_ALGO_TWOSHOT, RONDO_COLL_ALL_REDUCE, bytes, 1);
+            assert_int_equal(posted < copied, cpu == amd);
+            assert_true(mapped_us(&l, RONDO_COLL_ALL_REDUCE, bytes) < posted);
+            assert_true(mapped_us(&l, RONDO_COLL_ALL_GATHER, bytes) <
+                        rondo_oneshot_cost_us(&l, RONDO_COLL_ALL_GATHER, RONDO_PROTO_SIMPLE, 1, bytes, PLACE));
+        }
+    }
+}
+
+/* They do not post in pieces, which the model says by 0. */
+static void what_gpus_post_stays_as_it_is(void **state)
+{
+    struct rondo_stitch_summary summary = { .graph[RONDO_GRAPH_RING].cpus = 1 << RONDO_GRAPH_CPU(RONDO_ARCH_X86, RONDO_VENDOR_AMD) };
+    struct rondo_model m;
+    (void)state;
+    rondo_model_host(&m, 1);
+    m.pair_bw = 0;
+    rondo_model_machine(&m, &summary);
+    assert_true(m.pair_bw == 0);
+}
+
+/* ---- results past the caches ---- */
+
+static size_t stream_bytes(int32_t kib, const char *param)
+{
+    struct rondo_stitch_summary summary = { .graph[RONDO_GRAPH_RING].cache = kib };
+    struct rondo_model m;
+    setenv("RONDO_STREAM_SIZE", param, 1);
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    rondo_model_host(&m, 1);
+    rondo_model_machine(&m, &summary);
+    unsetenv("RONDO_STREAM_SIZE");
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    return m.stream_bytes;
+}
+
+/* Half of what a rank has, when that is known and not too much; or as a user says. */
+static void results_go_past_caches_that_do_not_hold_them(void **state)
+{
+    static const struct {
+        int32_t kib;
+        size_t wanted;
+    } rows[] = { { 0, 16 << 20 }, { 64, 32 << 10 }, { 16 << 10, 8 << 20 }, { 32 << 10, 16 << 20 }, { INT32_MAX, 16 << 20 } };
+    (void)state;
+    for (size_t i = 0; i < RONDO_COUNTOF(rows); i++) {
+        assert_int_equal(stream_bytes(rows[i].kib, ""), rows[i].wanted);
+        assert_int_equal(stream_bytes(rows[i].kib, "auto"), rows[i].wanted);
+        assert_int_equal(stream_bytes(rows[i].kib, "24K"), 24 << 10);
+        assert_int_equal(stream_bytes(rows[i].kib, "0"), 0);
+    }
+}
+
+/* MiB from which on that is so for ranks on these cores; NULL: on any. */
+static void assert_stream(const char *machine, int n, const int *core, size_t wanted)
+{
+    int any[MAX_RANKS] = { 0 };
+    struct job job;
+    synthetic(machine);
+    job_init(&job, n, core != NULL ? core : any, NULL);
+    job_lay(&job, 2);
+    assert_int_equal(job.layout.model.stream_bytes, wanted << 20);
+    job_release(&job);
+}
+
+static void ranks_share_the_outermost_caches_that_their_cores_have(void **state)
+{
+    static const int one_cache[] = { 0, 1 }, two[] = { 0, 2 }, all[] = { 0, 1, 2, 3 };
+    static const char machine[] = "package:1 numa:1 l3:2(size=16777216) core:2 pu:1";
+    (void)state;
+    assert_stream(machine, 4, all, 4);
+    assert_stream(machine, 2, one_cache, 4);
+    assert_stream(machine, 2, two, 8);
+    assert_stream("package:1 numa:1 l3:1(size=16777216) l2:2(size=67108864) core:1 pu:1", 2, one_cache, 4);
+    assert_stream("package:1 l3:1(size=16777216) numa:2 core:1 pu:1", 2, one_cache, 4); /* which the two nodes share */
+    assert_stream("package:1 numa:1 l2:2(size=8388608) core:1 pu:1", 2, one_cache, 4);
+    assert_stream("package:2 numa:1 l3:1(size=536870912) core:1 pu:1", 2, one_cache, 16);
+    assert_stream("package:2 numa:1 core:1 pu:1", 2, one_cache, 16);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(processors_differ_in_what_two_ranks_post),
+        cmocka_unit_test(what_gpus_post_stays_as_it_is),
+        cmocka_unit_test(results_go_past_caches_that_do_not_hold_them),
+        cmocka_unit_test_teardown(ranks_share_the_outermost_caches_that_their_cores_have, no_synthetic),
+    };
+    rondo_log_mask = RONDO_LOG_NONE;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
