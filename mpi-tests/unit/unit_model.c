@@ -16,16 +16,21 @@
 
 enum { PLACE = 128 << 10, BIG = 64 << 20 };
 
-/* Two ranks of such CPUs (bits of struct rondo_graph's cpus). */
-static struct rondo_layout pair_on(int32_t cpus)
+static const int32_t amd = 1 << RONDO_GRAPH_CPU(RONDO_ARCH_X86, RONDO_VENDOR_AMD),
+                     intel = 1 << RONDO_GRAPH_CPU(RONDO_ARCH_X86, RONDO_VENDOR_INTEL);
+
+enum { ZEN3 = 25, ZEN5 = 26 };
+
+/* So many ranks on two cores of such CPUs (bits of struct rondo_graph's cpus). */
+static struct rondo_layout ranks_on(int n, int32_t cpus, int32_t family)
 {
-    struct rondo_stitch_summary summary = { .graph[RONDO_GRAPH_RING].cpus = cpus };
+    struct rondo_stitch_summary summary = { .graph[RONDO_GRAPH_RING] = { .cpus = cpus, .family = family } };
     struct rondo_layout l;
     memset(&l, 0, sizeof(l));
-    l.nranks = l.nlocal = l.max_local = 2;
+    l.nranks = l.nlocal = l.max_local = n;
     l.nnodes = l.nchannels = 1;
     l.protos = RONDO_ALL_PROTOS;
-    rondo_model_host(&l.model, 1);
+    rondo_model_host(&l.model, n / 2.0);
     rondo_model_machine(&l.model, &summary);
     return l;
 }
@@ -38,13 +43,13 @@ static double mapped_us(const struct rondo_layout *l, enum rondo_coll coll, size
 /* Mapped buffers are faster than posts everywhere; on AMD's posts are faster than the kernel's copies, whatever the size. */
 static void processors_differ_in_what_two_ranks_post(void **state)
 {
-    static const int32_t amd = 1 << RONDO_GRAPH_CPU(RONDO_ARCH_X86, RONDO_VENDOR_AMD),
-                         intel = 1 << RONDO_GRAPH_CPU(RONDO_ARCH_X86, RONDO_VENDOR_INTEL);
-    static const int32_t cpus[] = { 0, intel, amd | intel, amd };
+    static const struct {
+        int32_t cpus, family;
+    } rows[] = { { 0, 0 }, { intel, 6 }, { intel, ZEN5 }, { amd | intel, ZEN5 }, { amd, ZEN3 }, { amd, ZEN5 } };
     (void)state;
-    for (size_t i = 0; i < 2 * RONDO_COUNTOF(cpus); i++) {
-        const int32_t cpu = cpus[i / 2];
-        struct rondo_layout l = pair_on(cpu);
+    for (size_t i = 0; i < 2 * RONDO_COUNTOF(rows); i++) {
+        const int32_t cpu = rows[i / 2].cpus;
+        struct rondo_layout l = ranks_on(2, cpu, rows[i / 2].family);
         rondo_model_handover(&l.model, i % 2 == 0 ? 60 : 270); /* near, far */
         for (size_t bytes = 2 << 20; bytes <= BIG; bytes *= 2) {
             double posted = rondo_oneshot_cost_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, bytes, PLACE),
@@ -57,10 +62,31 @@ static void processors_differ_in_what_two_ranks_post(void **state)
     }
 }
 
+/* On Zen 5 conns are faster than the kernel's copies: what has a root, in place or not, near and far, with cores of their own or shared ones; on others those are, where nothing more is copied. */
+static void processors_differ_in_what_pays_where_buffers_are_not_open(void **state)
+{
+    static const enum rondo_coll colls[] = { RONDO_COLL_BROADCAST, RONDO_COLL_REDUCE, RONDO_COLL_ALL_REDUCE };
+    static const uint32_t handover_ns[] = { 0, 60, 270, 500 };
+    (void)state;
+    for (size_t i = 0; i < 4 * RONDO_COUNTOF(handover_ns) * RONDO_COUNTOF(colls); i++) {
+        int n = i & 1 ? 4 : 2, zen5 = i >> 1 & 1, near = i / 4 % RONDO_COUNTOF(handover_ns) < 2;
+        enum rondo_coll coll = colls[i / 4 / RONDO_COUNTOF(handover_ns)];
+        struct rondo_layout l = ranks_on(n, amd, zen5 ? ZEN5 : ZEN3);
+        rondo_model_handover(&l.model, handover_ns[i / 4 % RONDO_COUNTOF(handover_ns)]);
+        for (size_t bytes = 256 << 10; bytes <= BIG; bytes *= 2) {
+            double conns = rondo_schedule_find(coll, RONDO_ALGO_RING)->cost_us(&l, coll, RONDO_PROTO_SIMPLE, 1, bytes, PLACE);
+            double kernel[] = { rondo_cma_cost_us(&l, RONDO_ALGO_TWOSHOT, coll, bytes, 0),
+                                rondo_cma_cost_us(&l, RONDO_ALGO_TWOSHOT, coll, bytes, 1) };
+            assert_true(!zen5 || (conns < kernel[0] && conns < kernel[1]));
+            assert_true(zen5 || coll == RONDO_COLL_REDUCE || (n > 2 && near) || kernel[1] < conns);
+        }
+    }
+}
+
 /* They do not post in pieces, which the model says by 0. */
 static void what_gpus_post_stays_as_it_is(void **state)
 {
-    struct rondo_stitch_summary summary = { .graph[RONDO_GRAPH_RING].cpus = 1 << RONDO_GRAPH_CPU(RONDO_ARCH_X86, RONDO_VENDOR_AMD) };
+    struct rondo_stitch_summary summary = { .graph[RONDO_GRAPH_RING].cpus = amd };
     struct rondo_model m;
     (void)state;
     rondo_model_host(&m, 1);
@@ -71,9 +97,9 @@ static void what_gpus_post_stays_as_it_is(void **state)
 
 /* ---- results past the caches ---- */
 
-static size_t stream_bytes(int32_t kib, const char *param)
+static size_t stream_bytes(int32_t kib, int32_t family, const char *param)
 {
-    struct rondo_stitch_summary summary = { .graph[RONDO_GRAPH_RING].cache = kib };
+    struct rondo_stitch_summary summary = { .graph[RONDO_GRAPH_RING] = { .cache = kib, .cpus = amd, .family = family } };
     struct rondo_model m;
     setenv("RONDO_STREAM_SIZE", param, 1);
     assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
@@ -84,7 +110,7 @@ static size_t stream_bytes(int32_t kib, const char *param)
     return m.stream_bytes;
 }
 
-/* Half of what a rank has, when that is known and not too much; or as a user says. */
+/* Half of what a rank has, on Zen 5 all, when that is known and not too much; or as a user says. */
 static void results_go_past_caches_that_do_not_hold_them(void **state)
 {
     static const struct {
@@ -93,10 +119,11 @@ static void results_go_past_caches_that_do_not_hold_them(void **state)
     } rows[] = { { 0, 16 << 20 }, { 64, 32 << 10 }, { 16 << 10, 8 << 20 }, { 32 << 10, 16 << 20 }, { INT32_MAX, 16 << 20 } };
     (void)state;
     for (size_t i = 0; i < RONDO_COUNTOF(rows); i++) {
-        assert_int_equal(stream_bytes(rows[i].kib, ""), rows[i].wanted);
-        assert_int_equal(stream_bytes(rows[i].kib, "auto"), rows[i].wanted);
-        assert_int_equal(stream_bytes(rows[i].kib, "24K"), 24 << 10);
-        assert_int_equal(stream_bytes(rows[i].kib, "0"), 0);
+        assert_int_equal(stream_bytes(rows[i].kib, ZEN3, ""), rows[i].wanted);
+        assert_int_equal(stream_bytes(rows[i].kib / 2, ZEN5, ""), rows[i].wanted);
+        assert_int_equal(stream_bytes(rows[i].kib, 0, "auto"), rows[i].wanted);
+        assert_int_equal(stream_bytes(rows[i].kib, ZEN5, "24K"), 24 << 10);
+        assert_int_equal(stream_bytes(rows[i].kib, ZEN5, "0"), 0);
     }
 }
 
@@ -131,6 +158,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(processors_differ_in_what_two_ranks_post),
+        cmocka_unit_test(processors_differ_in_what_pays_where_buffers_are_not_open),
         cmocka_unit_test(what_gpus_post_stays_as_it_is),
         cmocka_unit_test(results_go_past_caches_that_do_not_hold_them),
         cmocka_unit_test_teardown(ranks_share_the_outermost_caches_that_their_cores_have, no_synthetic),

@@ -67,7 +67,8 @@ struct rondo_model {
     double board_us, board_bw;       /* one-shot: a post seen by everyone; payload read by one rank */
     double pair_bw,
         pair_past_bw;    /* the same of two ranks, which hand their places over: up to pair_cached bytes, and above; 0: they do not */
-    double pair_slows;   /* on far cores: of what these are slower, the part that such posts are */
+    double conn_slows;   /* on far cores: of what these are slower, the part that bytes through conns are */
+    double pair_slows;   /* the same of such posts */
     size_t pair_cached;  /* of the larger buffer of a rank */
     size_t stream_bytes; /* the same; from so many on results that are not in place are stored past the caches; 0: never */
     double direct_us, direct_bw;      /* two-shot: to find all ranks' buffers; of one rank reading and writing them, both counted */

@@ -40,6 +40,7 @@ static const struct field fields[] = {
     FIELD(min_sm, 0, 10000),
     FIELD(max_sm, 0, 10000),
     FIELD(cpus, 0, INT32_MAX),
+    FIELD(family, -1, INT32_MAX),
     FIELD(cache, 0, INT32_MAX),
     FIELD(bound, 0, INT32_MAX),
     FIELD(bound_cut, 0, RONDO_CUT_CHANNELS),

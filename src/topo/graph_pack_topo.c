@@ -6,12 +6,15 @@
 #include "topo/levels.h"
 #include "topo/stitch.h"
 
-static int32_t cpus_of(const struct rondo_topo *topo)
+static int32_t cpus_of(const struct rondo_topo *topo, int32_t *family)
 {
     int32_t cpus = 0;
+    *family = topo->ncpus > 0 ? INT32_MAX : -1;
     for (int i = 0; i < topo->ncpus; i++) {
         const struct rondo_item *item = rondo_topo_item(topo, rondo_topo_cpu_point(topo, i));
+        int32_t its = item != NULL ? item->cpu.family : -1;
         cpus |= item == NULL ? 0 : 1 << RONDO_GRAPH_CPU(item->cpu.arch, item->cpu.vendor);
+        *family = its < *family ? its : *family;
     }
     return cpus;
 }
@@ -89,7 +92,7 @@ rondo_status rondo_graphs_pack_topo(const struct rondo_topo *topo, const struct 
         known[id] = graphs[id];
         known[id].min_sm = topo->all_gpus ? topo->min_sm : 0;
         known[id].max_sm = topo->all_gpus ? topo->max_sm : 0;
-        known[id].cpus = cpus_of(topo);
+        known[id].cpus = cpus_of(topo, &known[id].family);
         known[id].cache = cache_of(topo);
     }
     uint8_t *cut = NULL;

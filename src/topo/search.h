@@ -34,6 +34,7 @@ struct rondo_graph {
     int32_t nhops;                  /* links used, of all channels: less is better at equal bandwidth */
     int32_t min_sm, max_sm;         /* least and most compute capability x 10 of the node's GPUs; 0: none, or unknown */
     int32_t cpus;                   /* kinds of CPUs: bit RONDO_GRAPH_CPU(arch, vendor) of each NUMA node's */
+    int32_t family;                 /* the least of these CPUs' (CPUID's number); below 1: unknown */
     int32_t cache;                  /* KiB of the outermost caches for each of the node's ranks; 0 unknown */
     int32_t ndevs;
     /* Channel c: devices order[c * ndevs + 0 .. ndevs - 1] in the direction of the data, in at net[2 * c], out at net[2 * c + 1] (indices of nets, -1 on one node). */

@@ -154,7 +154,7 @@ static rondo_status ranks_index(struct rondo_stitch *s, const struct rondo_stitc
 #define MOST(field) into->field = g->field > into->field ? g->field : into->field
 static void graph_merge(struct rondo_graph *into, const struct rondo_graph *g)
 {
-    LEAST(nchannels), LEAST(bw_intra), LEAST(bw_inter), LEAST(min_sm), LEAST(same_channels);
+    LEAST(nchannels), LEAST(bw_intra), LEAST(bw_inter), LEAST(min_sm), LEAST(family), LEAST(same_channels);
     MOST(max_sm), MOST(type_intra), MOST(type_inter), MOST(latency_inter), MOST(cross_nic), MOST(nhops), MOST(fallback);
     into->bound_cut = g->bound < into->bound ? g->bound_cut : into->bound_cut;
     LEAST(bound);
