@@ -34,7 +34,7 @@ status=$?
 [ $status -ne 137 ] || exit 0
 exit $status
 RANK
-export FAULT_LOG="$log" FAULT_MPI="$RONDO_BUILD_MPI" RONDO_INIT_TIMEOUT=3s RONDO_TIMEOUT=20s RONDO_DEBUG=NONE
+export FAULT_LOG="$log" FAULT_MPI="$RONDO_BUILD_MPI" RONDO_TIMEOUT=20s RONDO_DEBUG=NONE
 
 marked() { find /proc -maxdepth 2 -path '/proc/[0-9]*/environ' -exec grep -lsz "^FAULT_MARK=$$.$name\$" {} + 2>/dev/null | sed 's,/proc/\([0-9]*\)/.*,\1,'; }
 hex8='[0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f]'
@@ -155,7 +155,7 @@ init_test() { # NAME RANKS ARGUMENT...
     begin "$1" || return 0
     n=$2
     shift 2
-    launch 60 "$n" "$build/mpi_fault" --init "$@"
+    launch 60 "$n" env RONDO_INIT_TIMEOUT=3s "$build/mpi_fault" --init "$@"
     ended $?
     lines 'survivor [0-9]*: ' $((n - 1))
     # A rank that came one round further than the others may not know who is missing, and MPI itself may fail first.

@@ -124,20 +124,30 @@ static double cpu_time(void)
     return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
 }
 
+/* Of so many windows the quietest counts: whoever polls does so in each, and what a virtual machine's host takes away may be counted as ours. */
+enum { WINDOWS = 3 };
+
+static double cpu_of_a_window(void)
+{
+    double cpu = cpu_time(), begin = test_now();
+    usleep((useconds_t)(1000000 * idle_s));
+    return (cpu_time() - cpu) / (test_now() - begin);
+}
+
 static void idle(void)
 {
     rondo_comm *comm;
-    double cpu, begin;
+    double cpu = 1;
     TEST_MUST(rondo_comm_create(MPI_COMM_WORLD, NULL, &comm), NULL);
     call("all_reduce", comm, 8);
     call("all_to_all", comm, 4096);
     MPI_Barrier(MPI_COMM_WORLD);
-    test_watchdog((int)idle_s + 30);
+    test_watchdog(WINDOWS * (int)idle_s + 30);
     usleep(1000 * SETTLED_MS);
-    cpu = cpu_time();
-    begin = test_now();
-    usleep((useconds_t)(1000000 * idle_s));
-    cpu = (cpu_time() - cpu) / (test_now() - begin);
+    for (int i = 0; i < WINDOWS && cpu >= most_idle; i++) {
+        double now = cpu_of_a_window();
+        cpu = now < cpu ? now : cpu;
+    }
     test_say("%d threads used %.2f %% of a core in %ld s without a call", count_threads(), 100 * cpu, idle_s);
     test_check(cpu < most_idle, "%.2f %% of a core while nothing is to be done", 100 * cpu);
     call("all_reduce", comm, 8);

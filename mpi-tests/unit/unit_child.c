@@ -208,24 +208,39 @@ static void one_thread_can_split_for_all(void **state)
     rondo_local_destroy(local);
 }
 
+/* Create the parent, and only when all have it set a parameter besides INIT_TIMEOUT, or that alone. */
+static void create_then_set(struct fake_rank *r, pthread_barrier_t *meet, const char *timeout, const char *fault)
+{
+    FAKE_OK(r, rondo_comm_create_local(r->local, r->rank, NULL, &r->comm));
+    pthread_barrier_wait(meet);
+    if (r->rank == 0) { /* all are made, and nobody is in a call */
+        fake_params("INIT_TIMEOUT", timeout, fault != NULL ? "FAULT" : NULL, fault, NULL);
+    }
+    pthread_barrier_wait(meet);
+}
+
 static void split_but_for_one(struct fake_rank *r)
 {
     rondo_comm *child = NULL;
     rondo_status status;
-    if (r->rank == 1) {
-        return;
+    create_then_set(r, r->arg, "200ms", NULL);
+    if (r->rank != 1) {
+        status = rondo_comm_split(r->comm, 0, 0, NULL, &child);
+        /* Rank 1 may have left its communicator by the time the deadline passes: that is found, too. */
+        FAKE_CHECK(r, (status == RONDO_TIMEOUT || status == RONDO_REMOTE_ERROR) && child == NULL, "%s", rondo_status_string(status));
+        FAKE_CHECK(r, fake_has(rondo_last_error(NULL), "rank 1"), "%s", rondo_last_error(NULL));
     }
-    status = rondo_comm_split(r->comm, 0, 0, NULL, &child);
-    /* Rank 1 may have left its communicator by the time the deadline passes: that is found, too. */
-    FAKE_CHECK(r, (status == RONDO_TIMEOUT || status == RONDO_REMOTE_ERROR) && child == NULL, "%s", rondo_status_string(status));
-    FAKE_CHECK(r, fake_has(rondo_last_error(NULL), "rank 1"), "%s", rondo_last_error(NULL));
+    FAKE_OK(r, rondo_comm_destroy(r->comm));
 }
 
 static void a_split_that_a_rank_does_not_make_ends_and_names_it(void **state)
 {
+    pthread_barrier_t meet;
     (void)state;
-    fake_params("INIT_TIMEOUT", "200ms", NULL);
-    fake_ranks(3, split_but_for_one, NULL);
+    pthread_barrier_init(&meet, NULL, 3);
+    fake_params(NULL);
+    fake_ranks_bare(3, split_but_for_one, &meet);
+    pthread_barrier_destroy(&meet);
 }
 
 /* ---- shrink ---- */
@@ -339,13 +354,8 @@ static void create_then_fail(struct fake_rank *r)
 {
     struct fault_case *c = r->arg;
     char fault[64];
-    FAKE_OK(r, rondo_comm_create_local(r->local, r->rank, NULL, &r->comm));
-    pthread_barrier_wait(&c->meet);
-    if (r->rank == 0) { /* all are made, and nobody is in a call */
-        snprintf(fault, sizeof(fault), "rank=1,phase=%s,act=fail", c->phase);
-        fake_params("FAULT", fault, "INIT_TIMEOUT", "10s", NULL);
-    }
-    pthread_barrier_wait(&c->meet);
+    snprintf(fault, sizeof(fault), "rank=1,phase=%s,act=fail", c->phase);
+    create_then_set(r, &c->meet, "10s", fault);
     child_fails(r);
     FAKE_OK(r, rondo_comm_destroy(r->comm));
 }

@@ -251,7 +251,7 @@ static void quick_beats(int rank)
 {
     (void)rank;
     setenv("RONDO_HEARTBEAT", "50ms", 1);
-    setenv("RONDO_DEAD_AFTER", "600ms", 1);
+    setenv("RONDO_DEAD_AFTER", "3s", 1); /* far above what this machine takes away from a thread that is to see a beat */
 }
 
 static uint64_t beat_of(const struct scene *scene, int rank) { return atomic_load(&scene->control->blocks[rank].life.beat); }
@@ -288,10 +288,10 @@ static void stopped_rank_is_unresponsive_and_learns_it_when_it_goes_on(void **st
     assert_int_equal(rondo_control_aborted(scene.control), 0);
     start = rondo_now_ns();
     stop_and_see(scene.pid[2]);
-    check_found(&scene, 3, 2, start, 3000000000);
-    assert_true(scene.shared->found[0].noticed_ns - start > 400000000); /* and not before the limit, less what had passed of a beat */
+    check_found(&scene, 3, 2, start, 10000000000);
+    assert_true(scene.shared->found[0].noticed_ns - start > 2800000000); /* and not before the limit, less what had passed of a beat */
     assert_non_null(strstr(scene.shared->found[0].text, "rank 2 "));
-    assert_non_null(strstr(scene.shared->found[0].text, "is unresponsive: no heartbeat for 6"));
+    assert_non_null(strstr(scene.shared->found[0].text, "is unresponsive: no heartbeat for 3"));
     assert_non_null(strstr(scene.shared->found[0].text, "last call: all_reduce #17"));
     kill(scene.pid[2], SIGCONT);
     WAIT_FOR(atomic_load(&scene.shared->found[2].done));
@@ -303,7 +303,7 @@ static void stopped_rank_is_unresponsive_and_learns_it_when_it_goes_on(void **st
 static void only_rank_1_judges_beats(int rank)
 {
     setenv("RONDO_HEARTBEAT", "50ms", 1);
-    setenv("RONDO_DEAD_AFTER", rank == 1 ? "600ms" : "0", 1);
+    setenv("RONDO_DEAD_AFTER", rank == 1 ? "2s" : "0", 1);
 }
 
 /* Both are stopped (a frozen container), and the observer goes on first: it must not hold its own pause against the other. */
@@ -320,7 +320,7 @@ static void observer_that_was_stopped_accuses_nobody(void **state)
     wait_beats(&scene, 1, 2); /* rank 1 has seen rank 2's last beat */
     stop_and_see(scene.pid[1]);
     start = rondo_now_ns();
-    WAIT_FOR(rondo_now_ns() - start > 1000000000);
+    WAIT_FOR(rondo_now_ns() - start > 2500000000);
     kill(scene.pid[1], SIGCONT);
     wait_beats(&scene, 1, 3);
     kill(scene.pid[2], SIGCONT);

@@ -407,7 +407,7 @@ static void hosts_that_do_not_meet_say_why(void **state)
 {
     (void)state;
     with_engines(2, different_counts);
-    fake_params(SMALL, "MAX_NCHANNELS", "1", "DIRECT_GPU", "4K", "COPY_GPU", "1000", "TIMEOUT", "300ms", NULL);
+    fake_params(SMALL, "MAX_NCHANNELS", "1", "DIRECT_GPU", "4K", "COPY_GPU", "1000", "TIMEOUT", "2s", NULL);
     device_ranks(2, 0, only_one_calls, NULL);
 }
 
@@ -481,7 +481,7 @@ static void streams_that_wait_for_a_peer_end(void **state)
 {
     (void)state;
     with_engines(2, aborted);
-    fake_params(SMALL, "MAX_NCHANNELS", "1", "DIRECT_GPU", "4K", "COPY_GPU", "1000", "TIMEOUT", "300ms", NULL);
+    fake_params(SMALL, "MAX_NCHANNELS", "1", "DIRECT_GPU", "4K", "COPY_GPU", "1000", "TIMEOUT", "2s", NULL);
     pthread_barrier_init(&together, NULL, 2);
     device_ranks(2, 0, waits_too_long, NULL);
     pthread_barrier_destroy(&together);

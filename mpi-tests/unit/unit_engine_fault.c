@@ -417,7 +417,7 @@ static void the_deadline_names_the_rank_that_did_not_call(void **state)
     static const char *const algos[] = { "ring", "tree", "oneshot" };
     (void)state;
     for (size_t a = 0; a < RONDO_COUNTOF(algos); a++) {
-        fake_params("ALGO", algos[a], "TIMEOUT", "200ms", NULL);
+        fake_params("ALGO", algos[a], "TIMEOUT", "2s", NULL);
         fake_ranks(4, call_but_for_one, NULL);
     }
     fake_ranks(2, wait_for_nothing, NULL);
@@ -459,6 +459,7 @@ static void come_but_for_one(struct fake_rank *r)
     if (r->rank == 2) {
         return;
     }
+    pthread_barrier_wait(r->arg);
     /* Who is told by another rank, whose own deadline passed first, gets that rank's sentence. */
     rondo_status status = rondo_comm_create_local(r->local, r->rank, NULL, &comm);
     FAKE_CHECK(r, status == RONDO_TIMEOUT || status == RONDO_REMOTE_ERROR);
@@ -467,9 +468,12 @@ static void come_but_for_one(struct fake_rank *r)
 
 static void the_deadline_of_creation_names_who_did_not_come(void **state)
 {
+    pthread_barrier_t meet;
     (void)state;
-    fake_params("INIT_TIMEOUT", "150ms", NULL);
-    fake_ranks_bare(4, come_but_for_one, NULL);
+    pthread_barrier_init(&meet, NULL, 3);
+    fake_params("INIT_TIMEOUT", "1s", NULL);
+    fake_ranks_bare(4, come_but_for_one, &meet);
+    pthread_barrier_destroy(&meet);
 }
 
 /* ---- faults of creation, and what is left behind ---- */
@@ -491,6 +495,8 @@ static void fail_to_create(struct fake_rank *r)
     snprintf(f->text[r->rank], sizeof(f->text[r->rank]), "%s", rondo_last_error(NULL));
 }
 
+static const char *const phases[] = { "open", "peers", "graphs", "connections", "ready", "hello" };
+
 static void fail_in(const char *phase, int n, int faulty)
 {
     struct failures *f = calloc(1, sizeof(*f));
@@ -508,7 +514,6 @@ static void fail_in(const char *phase, int n, int faulty)
 
 static void a_fault_of_creation_is_the_same_error_on_all_ranks(void **state)
 {
-    static const char *const phases[] = { "open", "peers", "graphs", "connections", "ready", "hello" };
     (void)state;
     for (size_t p = 0; p < RONDO_COUNTOF(phases); p++) {
         for (int n = 2; n <= 8; n += 3) {
@@ -517,7 +522,6 @@ static void a_fault_of_creation_is_the_same_error_on_all_ranks(void **state)
         }
         fail_in(phases[p], 66, 40); /* more than travel by allgather */
     }
-    fake_params(NULL); /* the fault is read again at the next creation */
 }
 
 static void refuse_fault(struct fake_rank *r)
@@ -542,7 +546,6 @@ static void faults_are_armed_as_the_parameter_says(void **state)
     fake_ranks_bare(2, refuse_fault, NULL);
     fake_params("FAULT", "rank=1,phase=call,op=2,act=delay:30", NULL);
     fake_ranks(2, late_in_the_second_call, NULL);
-    fake_params(NULL);
 }
 
 static void live_and_die(struct fake_rank *r)
@@ -558,7 +561,6 @@ static void live_and_die(struct fake_rank *r)
 
 static void one_life(int cycle)
 {
-    static const char *const phases[] = { "open", "peers", "graphs", "connections", "ready", "hello" };
     fake_params(NULL);
     fake_ranks(3, live_and_die, NULL);
     fake_ranks(3, abort_twice, NULL);
