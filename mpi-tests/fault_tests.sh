@@ -34,7 +34,7 @@ status=$?
 [ $status -ne 137 ] || exit 0
 exit $status
 RANK
-export FAULT_LOG="$log" FAULT_MPI="$RONDO_BUILD_MPI" RONDO_TIMEOUT=20s RONDO_DEBUG=NONE
+export FAULT_LOG="$log" FAULT_MPI="$RONDO_BUILD_MPI" RONDO_INIT_TIMEOUT=30s RONDO_TIMEOUT=20s RONDO_DEBUG=NONE
 
 marked() { find /proc -maxdepth 2 -path '/proc/[0-9]*/environ' -exec grep -lsz "^FAULT_MARK=$$.$name\$" {} + 2>/dev/null | sed 's,/proc/\([0-9]*\)/.*,\1,'; }
 hex8='[0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f]'

@@ -149,13 +149,13 @@ void rondo_model_machine(struct rondo_model *m, const struct rondo_stitch_summar
     const struct rondo_graph *ring = &summary->graph[RONDO_GRAPH_RING];
     m->stream_bytes = stream_bytes(ring);
     if (ring->cpus == amd) {
-        /* Measured: posts of any size are faster than the kernel's copies, which are as fast as on the others; and mapped buffers than posts. */
+        /* Measured on Zen 3: posts of any size are faster than the kernel's copies, which are as fast as on the others; and mapped buffers than posts. */
         m->direct_bw = 40;
         m->pair_bw = m->pair_past_bw = m->pair_bw > 0 ? 16 : 0;
         m->pair_slows = 0.15; /* no more than the kernel's copies */
     }
     if (is_zen5(ring)) {
-        /* Measured: beside the kernel's copies all else is two to three times as fast as on the others, conns on far cores and of ranks that share cores, too. */
+        /* Measured: all else is two to three times as fast as on Zen 3, conns on far cores and of ranks that share cores, too, the kernel's copies 1.5 times: these are made slower here by what lies between. */
         m->cma_bw = 6;
         m->cma_past_bw = 4;
         m->conn_slows = m->pair_slows;

@@ -100,6 +100,9 @@ static inline void kind_draw(struct kind *k)
         g->type_intra = draw(RONDO_NUM_PATH_TYPES);
         g->type_inter = draw(RONDO_NUM_PATH_TYPES);
         g->min_sm = 70 + 10 * draw(4);
+        g->cpus = draw(1 << 10);
+        g->family = draw(30) - 1;
+        g->cache = draw(4) * draw(1 << 20);
         g->latency_inter = draw(9000);
         g->found = draw(1000);
         for (int c = 0; c < g->nchannels; c++) {

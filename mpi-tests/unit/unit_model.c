@@ -5,8 +5,10 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/param.h"
@@ -62,7 +64,7 @@ static void processors_differ_in_what_two_ranks_post(void **state)
     }
 }
 
-/* On Zen 5 conns are faster than the kernel's copies: what has a root, in place or not, near and far, with cores of their own or shared ones; on others those are, where nothing more is copied. */
+/* On Zen 5 conns are faster than the kernel's copies: in place or not, near and far, with cores of their own or shared ones; on others those are, where nothing more is copied. */
 static void processors_differ_in_what_pays_where_buffers_are_not_open(void **state)
 {
     static const enum rondo_coll colls[] = { RONDO_COLL_BROADCAST, RONDO_COLL_REDUCE, RONDO_COLL_ALL_REDUCE };
@@ -79,6 +81,53 @@ static void processors_differ_in_what_pays_where_buffers_are_not_open(void **sta
                                 rondo_cma_cost_us(&l, RONDO_ALGO_TWOSHOT, coll, bytes, 1) };
             assert_true(!zen5 || (conns < kernel[0] && conns < kernel[1]));
             assert_true(zen5 || coll == RONDO_COLL_REDUCE || (n > 2 && near) || kernel[1] < conns);
+        }
+    }
+}
+
+/* ---- from where the family comes ---- */
+
+/* Is a machine whose CPUs have these families (0: there is no such CPU) one of Zen 5? */
+static int is_zen5(int first, int second)
+{
+    static const int core[] = { 0, 1 };
+    char path[] = "/tmp/rondo-unit-XXXXXX";
+    int fd = mkstemp(path), family[] = { first, second };
+    FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
+    struct job job;
+    assert_non_null(file);
+    fprintf(file, "<system version=\"1\">\n");
+    for (int i = 0; i < 2 && family[i] != 0; i++) {
+        fprintf(file, "<cpu numaid=\"%d\" affinity=\"%d\" arch=\"x86_64\" vendor=\"AuthenticAMD\" familyid=\"%d\" modelid=\"2\"/>\n", i,
+                second != 0 ? 1 << i : 3, family[i]);
+    }
+    fprintf(file, "</system>\n");
+    fclose(file);
+    setenv("RONDO_TOPO_FILE", path, 1);
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    rondo_node_forget_machine();
+    job_init(&job, 2, core, NULL);
+    job_lay(&job, 2);
+    int zen5 = job.layout.model.conn_slows < 1;
+    job_release(&job);
+    unlink(path);
+    unsetenv("RONDO_TOPO_FILE");
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    rondo_node_forget_machine();
+    return zen5;
+}
+
+/* As CPUID has it, and as NCCL writes it; of several the oldest counts. */
+static void the_family_comes_from_the_machine(void **state)
+{
+    static const struct {
+        int first, second, zen5;
+    } rows[] = { { 23, 0, 0 },  { 25, 0, 0 },  { 26, 0, 1 },   { 143, 0, 0 }, { 175, 0, 0 },
+                 { 191, 0, 1 }, { 26, 26, 1 }, { 26, 191, 1 }, { 25, 26, 0 }, { 26, 175, 0 } };
+    (void)state;
+    for (size_t i = 0; i < RONDO_COUNTOF(rows); i++) {
+        if (is_zen5(rows[i].first, rows[i].second) != rows[i].zen5) {
+            fail_msg("families %d and %d", rows[i].first, rows[i].second);
         }
     }
 }
@@ -159,6 +208,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(processors_differ_in_what_two_ranks_post),
         cmocka_unit_test(processors_differ_in_what_pays_where_buffers_are_not_open),
+        cmocka_unit_test(the_family_comes_from_the_machine),
         cmocka_unit_test(what_gpus_post_stays_as_it_is),
         cmocka_unit_test(results_go_past_caches_that_do_not_hold_them),
         cmocka_unit_test_teardown(ranks_share_the_outermost_caches_that_their_cores_have, no_synthetic),

@@ -175,9 +175,9 @@ static void idle_threads_sleep(void **state)
     (void)state;
     use_helpers("4", "1");
     pair_open(&pair);
-    pass(&pair, 3);
-    for (int i = 0; i < 5 && !asleep;
-         i++) { /* who spins does so each time, and what a virtual machine's host takes away may be counted as ours */
+    /* Who spins does so each time, and what a virtual machine's host takes away may be counted as ours. */
+    for (int i = 0; i < 5 && !asleep; i++) {
+        pass(&pair, 3);
         asleep = little_is_used_in_100_ms();
     }
     assert_true(asleep);

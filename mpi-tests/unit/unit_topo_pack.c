@@ -66,6 +66,28 @@ static void graphs_come_back(void **state)
 static void name_net(struct kind *k, int net, const char *name) { snprintf(k->net[net].name, sizeof k->net[net].name, "%s", name); }
 
 /* The format is the same on every machine. */
+/* What the fuzzer starts from is of the form that there is now. */
+static void seeds_of_the_fuzzer_are_accepted(void **state)
+{
+    static const char *const names[] = { "four_gpus", "four_nets", "hosts", "levels", "two_gpus" };
+    static uint8_t bytes[MOST_BYTES];
+    const char *srcdir = getenv("srcdir");
+    (void)state;
+    for (size_t i = 0; i < RONDO_COUNTOF(names); i++) {
+        struct rondo_graph graphs[RONDO_NUM_GRAPHS] = { { 0 } };
+        char path[512];
+        snprintf(path, sizeof path, "%s/mpi-tests/fuzz/corpus/fuzz_graph_pack/%s", srcdir != NULL ? srcdir : ".", names[i]);
+        FILE *file = fopen(path, "rb");
+        assert_non_null(file);
+        size_t n = fread(bytes, 1, sizeof bytes, file);
+        fclose(file);
+        assert_int_equal(rondo_graphs_unpack(bytes, n, graphs), RONDO_SUCCESS);
+        for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
+            rondo_graph_release(&graphs[id]);
+        }
+    }
+}
+
 static void bytes_are_little_endian(void **state)
 {
     static const uint8_t head[] = { 0x52, 0x72, 0x67, 0x68, 2, 0, 2, 0 };
@@ -354,6 +376,7 @@ int main(void)
     rondo_log_mask = RONDO_LOG_NONE; /* the sentences are looked at, not read */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(graphs_come_back),
+        cmocka_unit_test(seeds_of_the_fuzzer_are_accepted),
         cmocka_unit_test(bytes_are_little_endian),
         cmocka_unit_test(damaged_bytes_are_refused_or_mean_something_else),
         cmocka_unit_test(damaged_names_are_refused),

@@ -207,17 +207,23 @@ static void summary_is_merged(const struct job *job, const struct rondo_stitch_s
     assert_int_equal(sum->nranks, job->nranks);
     assert_int_equal(sum->network_order, job->input.fabric != NULL);
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
-        int bw = 1 << 30, type = -1, least = MAX_DEVS, most = 0;
+        int bw = 1 << 30, type = -1, least = MAX_DEVS, most = 0, cpus = 0, family = 1 << 30, cache = 0;
         for (int p = 0; p < job->nnodes; p++) {
             const struct kind *k = kind_at(job, p);
             bw = k->graph[id].bw_inter < bw ? k->graph[id].bw_inter : bw;
             type = k->graph[id].type_inter > type ? k->graph[id].type_inter : type;
+            cpus |= k->graph[id].cpus;
+            family = k->graph[id].family < family ? k->graph[id].family : family;
+            cache = cache == 0 || (k->graph[id].cache > 0 && k->graph[id].cache < cache) ? k->graph[id].cache : cache; /* 0: unknown */
             least = k->ndevs < least ? k->ndevs : least;
             most = k->ndevs > most ? k->ndevs : most;
         }
         assert_int_equal(sum->graph[id].nchannels, e->base);
         assert_int_equal(sum->graph[id].bw_inter, bw);
         assert_int_equal(sum->graph[id].type_inter, type);
+        assert_int_equal(sum->graph[id].cpus, cpus);
+        assert_int_equal(sum->graph[id].family, family);
+        assert_int_equal(sum->graph[id].cache, cache);
         assert_null(sum->graph[id].order);
         assert_int_equal(sum->min_local, least);
         assert_int_equal(sum->max_local, most);

@@ -6,13 +6,20 @@
 #include "topo/levels.h"
 #include "topo/stitch.h"
 
+/* CPUID's family, of which files that NCCL has written shift the extended part: 143, 175 and 191 are 23, 25 and 26. */
+static int32_t family_of(const struct rondo_item *cpu)
+{
+    int32_t family = cpu != NULL ? cpu->cpu.family : -1;
+    return family >= 128 ? 15 + (family >> 4) : family;
+}
+
 static int32_t cpus_of(const struct rondo_topo *topo, int32_t *family)
 {
     int32_t cpus = 0;
     *family = topo->ncpus > 0 ? INT32_MAX : -1;
     for (int i = 0; i < topo->ncpus; i++) {
         const struct rondo_item *item = rondo_topo_item(topo, rondo_topo_cpu_point(topo, i));
-        int32_t its = item != NULL ? item->cpu.family : -1;
+        int32_t its = family_of(item);
         cpus |= item == NULL ? 0 : 1 << RONDO_GRAPH_CPU(item->cpu.arch, item->cpu.vendor);
         *family = its < *family ? its : *family;
     }
