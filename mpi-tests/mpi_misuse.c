@@ -343,7 +343,7 @@ static void mismatch(enum kind kind, const char *coll, size_t count)
 
 /* ---- a call that one rank never makes ---- */
 
-static void one_rank_never_calls(const char *coll)
+static void one_rank_never_calls(const char *coll, int timeout_ms)
 {
     static char what[96];
     rondo_config config = RONDO_CONFIG_INIT;
@@ -358,7 +358,7 @@ static void one_rank_never_calls(const char *coll)
     test.what = what;
     test_watchdog(30);
     if (getenv("RONDO_TIMEOUT") == NULL) {
-        config.timeout_ms = 1000;
+        config.timeout_ms = timeout_ms;
     }
     comm = create_on_all(&config);
     start = test_now();
@@ -428,17 +428,20 @@ static int kind_by_name(const char *name)
 
 int main(int argc, char **argv)
 {
-    static const struct option rows[] = {
-        { "only", 1, NULL, 'o' }, { "count", 1, NULL, 'c' }, { "verbose", 0, NULL, 'v' }, { "help", 0, NULL, 'h' }, { NULL, 0, NULL, 0 }
-    };
+    static const struct option rows[] = { { "only", 1, NULL, 'o' },    { "count", 1, NULL, 'c' }, { "never", 1, NULL, 'n' },
+                                          { "verbose", 0, NULL, 'v' }, { "help", 0, NULL, 'h' },  { NULL, 0, NULL, 0 } };
     int opt, only = -1, bad = 0;
+    long never = 0;
     size_t count = 0;
     while ((opt = getopt_long(argc, argv, "vh", rows, NULL)) != -1) {
-        bad |= opt == 'o' ? (only = kind_by_name(optarg)) < 0 : opt == 'c' ? !test_parse_size(optarg, &count) : opt != 'v';
+        bad |= opt == 'o'   ? (only = kind_by_name(optarg)) < 0
+               : opt == 'c' ? !test_parse_size(optarg, &count)
+               : opt == 'n' ? !test_parse_long(optarg, 1, 100000, &never)
+                            : opt != 'v';
         verbose |= opt == 'v';
     }
     if (bad) {
-        fprintf(stderr, "Usage: mpirun -n RANKS mpi_misuse [--only KIND] [--count N] [--verbose]\nKinds of mismatch:");
+        fprintf(stderr, "Usage: mpirun -n RANKS mpi_misuse [--only KIND] [--count N] [--never TIMES] [--verbose]\nKinds of mismatch:");
         for (int kind = 0; kind < NUM_KINDS; kind++) {
             fprintf(stderr, " %s", kind_names[kind]);
         }
@@ -447,13 +450,16 @@ int main(int argc, char **argv)
     }
     setenv("RONDO_DEBUG", "NONE", 0); /* every error here is provoked */
     test_init("mpi_misuse", MPI_THREAD_SINGLE);
-    if (only < 0) {
+    if (only < 0 && never == 0) {
         run_arguments();
     }
-    if (test.nranks > 1) {
+    for (long i = 0; i < never; i++) { /* all deadlines pass at once: each rank asks while others tell it */
+        one_rank_never_calls("broadcast", 100);
+    }
+    if (test.nranks > 1 && never == 0) {
         run_mismatches(only, count);
         for (size_t c = 0; c < TEST_ARRAY_LEN(colls) && only < 0; c++) {
-            one_rank_never_calls(colls[c]);
+            one_rank_never_calls(colls[c], 1000);
         }
     }
     test_values_clear();

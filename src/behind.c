@@ -59,12 +59,15 @@ static int ranks_to_ask(const struct rondo_ctx *ctx, int ranks[RONDO_CONTROL_ASK
     return n;
 }
 
-/* They answer soon, or are not to be reached. Who has left or died is not asked: what it made, if it is known, counts. */
+/*
+ * They answer soon, or are not to be reached. Who has left or died is not asked: what it made, if it is known, counts; if not, it may have left because another rank's deadline has passed, who says so
+ * to this rank as well: with that the question has its answer.
+ */
 static void ask_afar(struct rondo_ctx *ctx, struct laggards *who)
 {
-    int ranks[RONDO_CONTROL_ASKED], n = ranks_to_ask(ctx, ranks), moved;
+    int ranks[RONDO_CONTROL_ASKED], n = ranks_to_ask(ctx, ranks), left = 0, moved;
     int64_t begin = rondo_now_ns(), end = begin + RONDO_ANSWER_NS;
-    while (n > 0 && rondo_now_ns() < end) {
+    while ((n > 0 || (left && who->n == 0)) && !rondo_control_aborted(ctx->control) && rondo_now_ns() < end) {
         for (int i = n - 1; i >= 0; i--) {
             struct behind b = { .rank = ranks[i] };
             int known = rondo_control_last_call(ctx->control, b.rank, begin - RONDO_CONTROL_ASK_NS, &b.last);
@@ -72,6 +75,7 @@ static void ask_afar(struct rondo_ctx *ctx, struct laggards *who)
             if (known > 0 || (known == 0 && is_here)) {
                 add(who, ctx, &b);
             }
+            left |= known <= 0 && !is_here;
             if (known >= 0 || !is_here) {
                 ranks[i] = ranks[--n];
             }

@@ -379,7 +379,7 @@ enum { RONDO_ANSWER_NS = 300000000 }; /* another node's answer by the control pl
 
 /**
  * "; rank 3 on host has not made this call, its last collective: broadcast #16 (..) (done)" for some of those behind: of this node, or of the nodes next to it, whose ranks are
- * asked (RONDO_ANSWER_NS at most). Nothing when none is. @param peer  becomes the one farthest behind.
+ * asked (RONDO_ANSWER_NS at most, or until another rank has ended the communicator). Nothing when none is. @param peer  becomes the one farthest behind.
  */
 void rondo_behind_text(struct rondo_ctx *ctx, int *peer, char *text, size_t size);
 
