@@ -43,7 +43,7 @@ static struct outcome drive(struct rondo_bootstrap *b, int64_t wait_ns)
             sched_yield();
         }
         test_check(out.status == RONDO_SUCCESS, "missing gave %s", rondo_error_text());
-        test_check((double)(rondo_now_ns() - asked) * 1e-9 < 3, "asking who is missing took %.2f s",
+        test_check((double)(rondo_now_ns() - asked) * 1e-9 < 1.5, "asking who is missing took %.2f s",
                    (double)(rondo_now_ns() - asked) * 1e-9);
         out.status = RONDO_TIMEOUT;
     }

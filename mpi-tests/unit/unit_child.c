@@ -208,7 +208,7 @@ static void one_thread_can_split_for_all(void **state)
     rondo_local_destroy(local);
 }
 
-/* Create the parent, and only when all have it set a parameter besides INIT_TIMEOUT, or that alone. */
+/* Create the parent, and only when all have it set INIT_TIMEOUT, and FAULT where one is wanted. */
 static void create_then_set(struct fake_rank *r, pthread_barrier_t *meet, const char *timeout, const char *fault)
 {
     FAKE_OK(r, rondo_comm_create_local(r->local, r->rank, NULL, &r->comm));

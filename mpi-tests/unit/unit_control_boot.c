@@ -249,7 +249,7 @@ static void *gather_with_deadline(void *arg)
             sched_yield();
         }
         m->problem = m->status == RONDO_SUCCESS ? m->problem : "missing failed";
-        m->problem = rondo_now_ns() - start < INT64_C(3000000000) ? m->problem : "missing took too long";
+        m->problem = rondo_now_ns() - start < INT64_C(1500000000) ? m->problem : "missing took too long";
         m->status = rondo_fail_quiet(RONDO_TIMEOUT, "gave up");
     }
     snprintf(m->text, sizeof(m->text), "%s", rondo_error_text());

@@ -373,11 +373,10 @@ static void order_and_messages_that_differ_are_found(void **state)
 
 /* ---- a rank that never calls, or never comes ---- */
 
-/* Of another rank. */
 static void await_timeout(struct fake_rank *r)
 {
     rondo_status error = RONDO_SUCCESS;
-    while (error == RONDO_SUCCESS) {
+    while (error == RONDO_SUCCESS) { /* of another rank */
         FAKE_OK(r, rondo_comm_async_error(r->comm, &error));
         fake_sleep_ms(1);
     }
@@ -496,7 +495,6 @@ static void fail_to_create(struct fake_rank *r)
 }
 
 static const char *const phases[] = { "open", "peers", "graphs", "connections", "ready", "hello" };
-
 static void fail_in(const char *phase, int n, int faulty)
 {
     struct failures *f = calloc(1, sizeof(*f));
