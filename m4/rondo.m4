@@ -82,10 +82,16 @@ AC_DEFUN([RONDO_TRY_MPI], [
 AC_MSG_CHECKING([how $MPICC compiles and links])
 rondo_show=`$MPICC -show 2>/dev/null`
 AS_IF([test $? -ne 0], [rondo_show=])
-rondo_cpp= rondo_ld= rondo_first=yes
+# Some wrappers quote their words (Intel MPI: -I"/opt/..."); some options are two words.
+rondo_show=`echo "$rondo_show" | tr -d "\"'"`
+rondo_cpp= rondo_ld= rondo_first=yes rondo_option=
 for word in $rondo_show; do
     AS_IF([test "$rondo_first" = yes], [rondo_first=no; continue])
+    AS_CASE([$rondo_option],
+        [-Xlinker|-L], [rondo_ld="$rondo_ld $rondo_option $word"; rondo_option=; continue],
+        [-*], [rondo_cpp="$rondo_cpp $rondo_option $word"; rondo_option=; continue])
     AS_CASE([$word],
+        [-Xlinker|-L|-I|-D|-isystem], [rondo_option=$word],
         [-I*|-D*|-isystem*], [rondo_cpp="$rondo_cpp $word"],
         [-pthread], [rondo_cpp="$rondo_cpp $word"; rondo_ld="$rondo_ld $word"],
         [-L*|-l*|-Wl,*|/*.so|/*.a], [rondo_ld="$rondo_ld $word"])
@@ -195,11 +201,17 @@ AC_DEFUN([RONDO_CHECK_VERBS], [
 AC_ARG_WITH([verbs], [AS_HELP_STRING([--with-verbs=auto|yes|no], [InfiniBand verbs, whose library is opened at run time (default: auto)])], [], [with_verbs=auto])
 AS_CASE([$with_verbs], [auto|yes|no], [], [AC_MSG_ERROR([--with-verbs=$with_verbs: auto, yes or no is allowed])])
 rondo_verbs=no
-AS_IF([test "x$with_verbs" != xno], [AC_CHECK_HEADER([infiniband/verbs.h], [rondo_verbs=yes])])
+rondo_verbs_why="no infiniband/verbs.h (Debian: libibverbs-dev)"
+AS_IF([test "x$with_verbs" != xno], [AC_CHECK_HEADER([infiniband/verbs.h], [
+    rondo_verbs=yes
+    rondo_verbs_why="the infiniband/verbs.h here is older than rdma-core 32, which has"
+    AC_CHECK_TYPE([struct ibv_gid_entry], [], [rondo_verbs=no; rondo_verbs_why="$rondo_verbs_why struct ibv_gid_entry"], [#include <infiniband/verbs.h>])
+    AC_CHECK_DECL([IBV_ACCESS_RELAXED_ORDERING], [], [rondo_verbs=no; rondo_verbs_why="$rondo_verbs_why IBV_ACCESS_RELAXED_ORDERING"], [#include <infiniband/verbs.h>])
+])])
 AS_IF([test $rondo_verbs = yes], [RONDO_NOTE([verbs], [net device built; libibverbs is opened at run time])],
-    [test "x$with_verbs" = xyes], [AC_MSG_ERROR([--with-verbs=yes, but there is no infiniband/verbs.h (Debian: libibverbs-dev)])],
+    [test "x$with_verbs" = xyes], [AC_MSG_ERROR([--with-verbs=yes, but $rondo_verbs_why])],
     [test "x$with_verbs" = xno], [RONDO_NOTE([verbs], [left out: --with-verbs=no])],
-    [RONDO_NOTE([verbs], [left out: no infiniband/verbs.h (Debian: libibverbs-dev)])])
+    [RONDO_NOTE([verbs], [left out: $rondo_verbs_why])])
 AM_CONDITIONAL([HAVE_VERBS], [test $rondo_verbs = yes])
 ])
 
