@@ -145,6 +145,55 @@ static void non_blocking_creation_completes_by_polling(void)
     destroy(comm);
 }
 
+struct watch {
+    rondo_comm *comm;
+    rondo_status error;
+    int looks;
+};
+
+static void *look_on(void *arg)
+{
+    struct watch *watch = arg;
+    do {
+        if (rondo_comm_async_error(watch->comm, &watch->error) != RONDO_SUCCESS) {
+            watch->error = RONDO_INTERNAL_ERROR;
+        }
+        __atomic_add_fetch(&watch->looks, 1, __ATOMIC_RELAXED);
+    } while (watch->error == RONDO_IN_PROGRESS);
+    __atomic_store_n(&watch->looks, 1000, __ATOMIC_RELAXED); /* it looks no more */
+    return NULL;
+}
+
+/* Whatever the thread level: a thread that may not call MPI learns that creation is under way and does not end it. */
+static void another_thread_may_look_at_a_creation(void)
+{
+    rondo_config config = RONDO_CONFIG_INIT;
+    struct watch watch = { NULL, RONDO_SUCCESS, 0 };
+    rondo_status error = RONDO_IN_PROGRESS;
+    double end = test_now() + 30;
+    pthread_t thread;
+    config.blocking = 0;
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (test.rank != 0) {
+        usleep(100000); /* so that rank 0's thread has long looked on; the result does not depend on it */
+    }
+    rondo_comm_create(MPI_COMM_WORLD, &config, &watch.comm);
+    if (watch.comm == NULL || pthread_create(&thread, NULL, look_on, &watch) != 0) {
+        test_die("no communicator or no thread: %s", rondo_last_error(NULL));
+    }
+    while (test.nranks > 1 && __atomic_load_n(&watch.looks, __ATOMIC_RELAXED) < 10 && test_now() < end && test.rank == 0) {
+        usleep(100); /* it looks first */
+    }
+    while (error == RONDO_IN_PROGRESS && test_now() < end) {
+        TEST_MUST(rondo_comm_async_error(watch.comm, &error), watch.comm);
+    }
+    pthread_join(thread, NULL);
+    expect_status(error, RONDO_SUCCESS, watch.comm, "polling a creation at which another thread looks");
+    expect_status(watch.error, RONDO_SUCCESS, watch.comm, "looking at a creation from another thread");
+    verify(watch.comm, "looked at by another thread");
+    destroy(watch.comm);
+}
+
 /* ---- split and shrink ---- */
 
 static void split_once(rondo_comm *world, uint64_t seed)
@@ -402,6 +451,7 @@ static const struct {
     CASE(unusable_mpi_communicators_are_refused),
     CASE(bad_configs_are_refused),
     CASE(non_blocking_creation_completes_by_polling),
+    CASE(another_thread_may_look_at_a_creation),
     CASE(split_agrees_with_mpi),
     CASE(children_outlive_their_parents),
     CASE(shrink_leaves_a_rank_out),

@@ -166,6 +166,9 @@ rondo_status rondo_config_check(const rondo_config *config, rondo_config *checke
         return rondo_fail(RONDO_INVALID_ARGUMENT, "config.max_channels is %d: 1 to %d, or RONDO_CONFIG_DEFAULT", checked->max_channels,
                           RONDO_MAX_CHANNELS);
     }
+    if (checked->split_share != 0) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "config.split_share is %d: it is reserved, 0", checked->split_share);
+    }
     if (checked->device < RONDO_DEVICE_CURRENT || checked->allow_shared_gpu < RONDO_CONFIG_DEFAULT || checked->allow_shared_gpu > 1) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
                           "config.device is %d and config.allow_shared_gpu %d: a CUDA device from 0 on, RONDO_DEVICE_CURRENT, or "
@@ -506,7 +509,7 @@ rondo_status rondo_comm_async_error(rondo_comm *comm, rondo_status *error)
     }
     RONDO_TRY(rondo_comm_visit(comm, "rondo_comm_async_error", &ctx));
     switch (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE)) {
-    case RONDO_COMM_INIT: *error = rondo_init_step(ctx); break;
+    case RONDO_COMM_INIT: *error = rondo_init_look(ctx); break;
     case RONDO_COMM_FINALIZED: *error = RONDO_SUCCESS; break;
     default:
         *error = ctx->device == NULL ? rondo_ctx_ready(ctx) : rondo_device_look(ctx) != RONDO_SUCCESS ? ctx->failure : rondo_ctx_ready(ctx);

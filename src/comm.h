@@ -223,6 +223,8 @@ rondo_status rondo_init_begin(struct rondo_ctx *ctx, struct rondo_bootstrap *boo
  * Any thread; one that comes while another is at it gets RONDO_IN_PROGRESS.
  */
 rondo_status rondo_init_step(struct rondo_ctx *ctx);
+/** The same; where the bootstrap says that this thread may not (MPI of one thread): RONDO_IN_PROGRESS while another one may be at it, until the deadline. */
+rondo_status rondo_init_look(struct rondo_ctx *ctx);
 /** Give up a creation under way. */
 void rondo_init_cancel(struct rondo_ctx *ctx);
 /** Run creations to their end, together. Each context's result is in its state. @return the first error. */

@@ -170,20 +170,31 @@ static rondo_status init_step(struct rondo_init *init)
     return status;
 }
 
-rondo_status rondo_init_step(struct rondo_ctx *ctx)
+/* This thread may not go on, another one may. After the deadline nobody seems to: then the attempt ends the creation with an error that says why. */
+static int only_looks_on(const struct rondo_init *init)
+{
+    const struct rondo_bootstrap *b = init->bootstrap;
+    return b->ops->may_step != NULL && !b->ops->may_step(b) && (init->deadline_ns == 0 || rondo_now_ns() <= init->deadline_ns);
+}
+
+static rondo_status step_or_look(struct rondo_ctx *ctx, int may_look_on)
 {
     rondo_status status;
     if (pthread_mutex_trylock(&ctx->queue_lock) != 0) {
         return RONDO_IN_PROGRESS;
     }
     if (ctx->init != NULL) {
-        status = init_step(ctx->init);
+        status = may_look_on && only_looks_on(ctx->init) ? RONDO_IN_PROGRESS : init_step(ctx->init);
     } else {
         status = ctx->failure == RONDO_SUCCESS ? RONDO_SUCCESS : rondo_fail_quiet(ctx->failure, "%s", ctx->failure_text);
     }
     pthread_mutex_unlock(&ctx->queue_lock);
     return status;
 }
+
+rondo_status rondo_init_step(struct rondo_ctx *ctx) { return step_or_look(ctx, 0); }
+
+rondo_status rondo_init_look(struct rondo_ctx *ctx) { return step_or_look(ctx, 1); }
 
 rondo_status rondo_init_run(struct rondo_ctx **ctxs, int n)
 {

@@ -134,6 +134,8 @@ static int mpi_finalized(void)
 
 static int thread_allowed(const struct mpi_bootstrap *self) { return !self->one_thread || pthread_equal(self->thread, pthread_self()); }
 
+static int mpi_may_step(const struct rondo_bootstrap *b) { return thread_allowed((const struct mpi_bootstrap *)b); }
+
 static rondo_status usable(const struct mpi_bootstrap *self)
 {
     const char *why = NULL;
@@ -560,6 +562,7 @@ static const struct rondo_bootstrap_ops mpi_ops = {
     .exchange_start = mpi_exchange_start,
     .test = mpi_test,
     .missing = mpi_missing,
+    .may_step = mpi_may_step,
     .close = mpi_close,
 };
 
