@@ -92,35 +92,10 @@ void rondo_device_peers(struct rondo_ctx *ctx)
 
 /* ---- channels ---- */
 
-static int is_default(enum rondo_param_id id)
-{
-    struct rondo_param_info info;
-    rondo_param_get_info(id, &info);
-    return strcmp(info.origin, "default") == 0;
-}
-
 int rondo_device_channels(const struct rondo_ctx *ctx)
 {
-    const struct rondo_params *params = rondo_params();
     int fit = rondo_cuda_kernels_blocks(ctx->device->kernels) / (ctx->device->sharers > 0 ? ctx->device->sharers : 1);
-    int64_t n = is_default(RONDO_PARAM_max_nchannels) ? RONDO_MAX_CHANNELS : params->max_nchannels;
-    n = ctx->config.max_channels != RONDO_CONFIG_DEFAULT && ctx->config.max_channels < n ? ctx->config.max_channels : n;
-    n = n < params->min_nchannels ? params->min_nchannels : n;
-    n = n <= fit ? n : fit;
-    return n < RONDO_MAX_CHANNELS ? (int)n : RONDO_MAX_CHANNELS;
-}
-
-void rondo_device_slots(uint32_t slot_bytes[RONDO_NUM_PROTOS])
-{
-    static const struct {
-        enum rondo_param_id id;
-        uint32_t bytes;
-    } row[RONDO_NUM_PROTOS] = { [RONDO_PROTO_LL] = { RONDO_PARAM_ll_buffsize, 256 << 10 },
-                                [RONDO_PROTO_LL128] = { RONDO_PARAM_ll128_buffsize, 2 << 20 },
-                                [RONDO_PROTO_SIMPLE] = { RONDO_PARAM_buffsize, 4 << 20 } };
-    for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
-        slot_bytes[p] = is_default(row[p].id) ? row[p].bytes / RONDO_SLOTS : slot_bytes[p];
-    }
+    return fit < RONDO_MAX_CHANNELS ? fit : RONDO_MAX_CHANNELS;
 }
 
 const struct rondo_cuda_device *rondo_device_gpu(const struct rondo_ctx *ctx) { return &ctx->device->gpu; }

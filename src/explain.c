@@ -48,21 +48,11 @@ static double ranks_per_core(const struct rondo_topo *topo)
     return n > 0 ? (double)topo->ndevs / n : 1;
 }
 
-/* Most channels: on GPUs as many as the graphs want, unless somebody says how many. */
-static int most_channels(int gpus)
-{
-    const struct rondo_params *params = rondo_params();
-    struct rondo_param_info info;
-    rondo_param_get_info(RONDO_PARAM_max_nchannels, &info);
-    int most = gpus && strcmp(info.origin, "default") == 0 ? RONDO_MAX_CHANNELS : (int)params->max_nchannels;
-    return most < params->min_nchannels ? (int)params->min_nchannels : most;
-}
-
 rondo_status rondo_explain_layout(struct rondo_layout *layout, const struct rondo_topo *topo,
                                   const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int nodes)
 {
     struct rondo_stitch_summary summary;
-    int most = most_channels(topo->all_gpus);
+    int most = rondo_param_max_channels(RONDO_CONFIG_DEFAULT, topo->all_gpus);
     if (nodes < 1 || (int64_t)nodes * topo->ndevs > RONDO_STITCH_MAX_RANKS) {
         return rondo_fail(RONDO_INVALID_ARGUMENT, "a job of %d nodes with %d ranks each cannot be explained, expected 1 to %d nodes", nodes,
                           topo->ndevs, RONDO_STITCH_MAX_RANKS / topo->ndevs);

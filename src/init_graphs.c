@@ -81,7 +81,6 @@ static uint32_t slot_bytes(int64_t buffer) { return (uint32_t)(buffer / RONDO_SL
 
 static void fill_net(struct rondo_ctx *ctx)
 {
-    const struct rondo_params *params = rondo_params();
     const struct rondo_layout *l = &ctx->layout;
     struct rondo_net *net = &ctx->net;
     net->rank = ctx->rank;
@@ -93,11 +92,10 @@ static void fill_net(struct rondo_ctx *ctx)
     net->local_ranks = l->local_ranks;
     net->node_of = l->node_of;
     net->shm_mode = choose_shm_mode(ctx);
-    net->slot_bytes[RONDO_PROTO_SIMPLE] = slot_bytes(params->buffsize);
-    net->slot_bytes[RONDO_PROTO_LL] = slot_bytes(params->ll_buffsize);
-    net->slot_bytes[RONDO_PROTO_LL128] = slot_bytes(params->ll128_buffsize);
+    for (int proto = 0; proto < RONDO_NUM_PROTOS; proto++) {
+        net->slot_bytes[proto] = slot_bytes(rondo_param_buffer_bytes((enum rondo_proto)proto, ctx->device != NULL));
+    }
     if (ctx->device != NULL) {
-        rondo_device_slots(net->slot_bytes);
         net->device = rondo_device_gpu(ctx);
         net->lazy_protos = rondo_message_protos(ctx);
     }
@@ -127,14 +125,9 @@ void rondo_init_control_config(const struct rondo_ctx *ctx, struct rondo_control
 
 static int wanted_channels(const struct rondo_ctx *ctx)
 {
-    int64_t n = rondo_params()->max_nchannels;
-    if (ctx->device != NULL) {
-        return rondo_device_channels(ctx);
-    }
-    if (ctx->config.max_channels != RONDO_CONFIG_DEFAULT && ctx->config.max_channels < n) {
-        n = ctx->config.max_channels;
-    }
-    return (int)(n < rondo_params()->min_nchannels ? rondo_params()->min_nchannels : n);
+    int most = rondo_param_max_channels(ctx->config.max_channels, ctx->device != NULL);
+    int fit = ctx->device != NULL ? rondo_device_channels(ctx) : most;
+    return most < fit ? most : fit;
 }
 
 /* Buffers only for protocols that some collective may use. */

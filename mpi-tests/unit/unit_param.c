@@ -66,7 +66,7 @@ static void *params_from_thread(void *arg)
 {
     (void)arg;
     rondo_param_init();
-    return (void *)(uintptr_t)rondo_params()->buffsize;
+    return (void *)(uintptr_t)rondo_params()->board_size;
 }
 
 /* First in the list: the only test that sees the very first read. */
@@ -80,7 +80,7 @@ static void threads_may_race_to_the_first_read(void **state)
     for (size_t i = 0; i < RONDO_COUNTOF(threads); i++) {
         void *seen;
         pthread_join(threads[i], &seen);
-        assert_int_equal((uintptr_t)seen, 512 << 10);
+        assert_int_equal((uintptr_t)seen, 16 << 10);
     }
 }
 
@@ -198,6 +198,27 @@ static void a_number_may_be_auto_where_the_table_says_so(void **state)
     rondo_error_clear();
 }
 
+static void what_is_left_to_rondo_depends_on_where_data_lies_and_what_is_said_does_not(void **state)
+{
+    (void)state;
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    assert_int_equal(rondo_param_buffer_bytes(RONDO_PROTO_SIMPLE, 0), 512 << 10);
+    assert_int_equal(rondo_param_buffer_bytes(RONDO_PROTO_SIMPLE, 1), 4 << 20);
+    assert_int_equal(rondo_param_buffer_bytes(RONDO_PROTO_LL, 1), 256 << 10);
+    assert_int_equal(rondo_param_max_channels(RONDO_PARAM_AUTO, 0), RONDO_PARAM_CHANNELS_HOST);
+    assert_int_equal(rondo_param_max_channels(RONDO_PARAM_AUTO, 1), RONDO_MAX_CHANNELS);
+    assert_int_equal(rondo_param_max_channels(1, 0), 1);
+    setenv("RONDO_BUFFSIZE", "1M", 1);
+    setenv("RONDO_MAX_NCHANNELS", "2", 1);
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    assert_int_equal(rondo_param_buffer_bytes(RONDO_PROTO_SIMPLE, 0), 1 << 20);
+    assert_int_equal(rondo_param_buffer_bytes(RONDO_PROTO_SIMPLE, 1), 1 << 20);
+    assert_int_equal(rondo_param_max_channels(RONDO_PARAM_AUTO, 1), 2);
+    setenv("RONDO_MIN_NCHANNELS", "4", 1);
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    assert_int_equal(rondo_param_max_channels(1, 1), 4);
+}
+
 static void an_empty_value_is_the_default(void **state)
 {
     (void)state;
@@ -205,7 +226,7 @@ static void an_empty_value_is_the_default(void **state)
     setenv("RONDO_BUFFSIZE", "", 1);
     setenv("RONDO_DEBUG_SUBSYS", "", 1);
     assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
-    assert_int_equal(rondo_params()->buffsize, 512 << 10);
+    assert_int_equal(rondo_params()->buffsize, RONDO_PARAM_AUTO);
     assert_string_equal(rondo_params()->debug_subsys, "INIT,ENV,BOOTSTRAP");
     assert_string_equal(info_of(RONDO_PARAM_buffsize).origin, "environment RONDO_BUFFSIZE");
 }
@@ -377,11 +398,11 @@ static void hash_of_what_must_agree_follows_values_and_not_spelling(void **state
     (void)state;
     assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
     base = rondo_param_agree_hash();
-    setenv("RONDO_BUFFSIZE", "524288", 1);
+    setenv("RONDO_BOARD_SIZE", "16384", 1);
     setenv("RONDO_SPIN", "9", 1); /* each rank its own */
     assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
     assert_true(rondo_param_agree_hash() == base);
-    setenv("RONDO_BUFFSIZE", "524289", 1);
+    setenv("RONDO_BOARD_SIZE", "16385", 1);
     assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
     other = rondo_param_agree_hash();
     assert_true(other != base);
@@ -468,6 +489,7 @@ int main(void)
         TEST(a_bad_value_names_variable_origin_value_and_what_is_allowed),
         TEST(hostile_values_are_clean_errors),
         TEST(a_number_may_be_auto_where_the_table_says_so),
+        TEST(what_is_left_to_rondo_depends_on_where_data_lies_and_what_is_said_does_not),
         TEST(an_empty_value_is_the_default),
         TEST(environment_beats_file_and_name_beats_alias),
         TEST(values_outlive_the_environment),

@@ -534,6 +534,26 @@ const struct rondo_params *rondo_params(void)
     return &params;
 }
 
+int64_t rondo_param_buffer_bytes(enum rondo_proto proto, int gpus)
+{
+    const struct rondo_params *p = rondo_params();
+    const struct {
+        int64_t said;
+        int kib[2];
+    } buffers[RONDO_NUM_PROTOS] = { [RONDO_PROTO_SIMPLE] = { p->buffsize, { RONDO_PARAM_SIMPLE_HOST, RONDO_PARAM_SIMPLE_GPU } },
+                                    [RONDO_PROTO_LL] = { p->ll_buffsize, { RONDO_PARAM_LL_HOST, RONDO_PARAM_LL_GPU } },
+                                    [RONDO_PROTO_LL128] = { p->ll128_buffsize, { RONDO_PARAM_LL128_HOST, RONDO_PARAM_LL128_GPU } } };
+    return buffers[proto].said != RONDO_PARAM_AUTO ? buffers[proto].said : (int64_t)buffers[proto].kib[gpus != 0] << 10;
+}
+
+int rondo_param_max_channels(int most, int gpus)
+{
+    int64_t n = rondo_params()->max_nchannels, least = rondo_params()->min_nchannels;
+    n = n != RONDO_PARAM_AUTO ? n : gpus ? RONDO_MAX_CHANNELS : RONDO_PARAM_CHANNELS_HOST;
+    n = most > 0 && most < n ? most : n;
+    return (int)(n < least ? least : n);
+}
+
 void rondo_param_get_info(enum rondo_param_id id, struct rondo_param_info *info)
 {
     const struct row *row = &rows[id];

@@ -15,6 +15,7 @@
 
 #include <stdio.h>
 #include "base/status.h"
+#include "base/types.h"
 #include "base/param.def"
 
 typedef int64_t rondo_param_INT;
@@ -58,6 +59,10 @@ static inline size_t rondo_param_board_size(int nlocal)
 {
     return (size_t)(nlocal == 2 ? rondo_params()->pair_size : rondo_params()->board_size);
 }
+/** Bytes of the buffer of a connection's protocol, on host memory or on GPUs. */
+int64_t rondo_param_buffer_bytes(enum rondo_proto proto, int gpus);
+/** Most channels; most: what the communicator's config allows, too (below 1: any number). Never fewer than MIN_NCHANNELS. */
+int rondo_param_max_channels(int most, int gpus);
 void rondo_param_get_info(enum rondo_param_id id, struct rondo_param_info *info);
 
 /** A name that is accepted and changes nothing. */
