@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "comm.h"
 #include "device.h"
+#include "plan_impl.h"
 
 static const char *call_name(const struct rondo_task *t) { return rondo_coll_name((enum rondo_coll)t->coll); }
 
@@ -13,7 +14,7 @@ static rondo_status bad(const struct rondo_task *t, const char *what, long long 
     return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_%s on rank %d: %s is %lld: %s", call_name(t), t->ctx->rank, what, value, allowed);
 }
 
-static rondo_status check_op(const struct rondo_task *t)
+static rondo_status check_op(struct rondo_task *t)
 {
     if (RONDO_LIKELY((unsigned)t->op < RONDO_NUM_OPS)) {
         return RONDO_SUCCESS;
@@ -28,6 +29,8 @@ static rondo_status check_op(const struct rondo_task *t)
                           t->ctx->rank, rondo_dtype_name((rondo_dtype)t->ctx->user_op[slot].dtype),
                           rondo_dtype_name((rondo_dtype)t->dtype));
     }
+    t->premul = t->ctx->user_op[slot].premul;
+    t->scalar = t->ctx->user_op[slot].scalar;
     return RONDO_SUCCESS;
 }
 
@@ -71,8 +74,12 @@ static rondo_status check_size(const struct rondo_task *t, size_t *sent, size_t 
 {
     size_t elem = rondo_dtype_size((rondo_dtype)t->dtype), total;
     if (t->coll == RONDO_COLL_ALL_TO_ALLV) {
+        struct rondo_task out = *t, in = *t; /* the block that stays */
         RONDO_TRY(check_arrays(t, t->counts, t->displs, "receive", received));
-        return check_arrays(t, t->send_counts, t->send_displs, "send", sent);
+        RONDO_TRY(check_arrays(t, t->send_counts, t->send_displs, "send", sent));
+        out.count = t->send_counts[t->ctx->rank];
+        in.count = t->counts[t->ctx->rank];
+        return out.count == in.count ? RONDO_SUCCESS : rondo_plan_self_differs(t->ctx, &out, &in);
     }
     if (t->coll == RONDO_COLL_ALL_GATHERV || t->coll == RONDO_COLL_REDUCE_SCATTERV) {
         int gathers = t->coll == RONDO_COLL_ALL_GATHERV;
@@ -90,7 +97,7 @@ static rondo_status check_size(const struct rondo_task *t, size_t *sent, size_t 
     return RONDO_SUCCESS;
 }
 
-static rondo_status check(const struct rondo_task *t)
+static rondo_status check(struct rondo_task *t)
 {
     unsigned needed;
     size_t sent = 0, received = 0;
@@ -118,8 +125,10 @@ static rondo_status enqueue(const struct rondo_task *t)
     rondo_status status;
     RONDO_TRY(RONDO_NEW(plan, "a plan"));
     plan->ctx = t->ctx;
-    plan->stream = t->stream;
-    status = rondo_plan_add(plan, t);
+    status = rondo_plan_add_stream(plan, t->stream);
+    if (status == RONDO_SUCCESS) {
+        status = rondo_plan_add(plan, t);
+    }
     if (status == RONDO_SUCCESS) {
         status = rondo_plan_check(plan);
     }

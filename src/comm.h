@@ -49,6 +49,8 @@ struct rondo_task {
     int32_t root;  /* or peer */
     int32_t dtype; /* enum rondo_dtype, as the user gave it */
     uint8_t coll;
+    uint8_t premul; /* of an operation of the user's, as in a work, with its scalar: the operation may be gone when a group ends */
+    uint64_t scalar;
     rondo_comm *shell; /* in a group: the context may be gone at its end */
     size_t *owned;     /* in a group: the copies to which counts and displs point; freed at its end */
 };
@@ -60,6 +62,15 @@ struct rondo_also {
     struct rondo_also *next;
 };
 
+/* A plan's place in a host stream; plans of a group have one in each stream that their calls were given. */
+struct rondo_ticket {
+    struct rondo_plan *plan;
+    rondo_stream stream;
+    struct rondo_ticket *before; /* in its stream; NULL when that one's plan is done */
+    struct rondo_ticket *after;
+    struct rondo_ticket *other; /* of the same plan */
+};
+
 struct rondo_plan {
     struct rondo_ctx *ctx;
     struct rondo_run *runs;
@@ -69,14 +80,15 @@ struct rondo_plan {
     rondo_status status;          /* valid when done */
     uint64_t first_seq, last_seq; /* calls noted in the control plane; 0: none */
     rondo_stream stream;
-    struct rondo_also *also;  /* further streams of a plan for a device */
-    struct rondo_plan *after; /* the plan before this one in its stream; NULL when that is done */
-    struct rondo_plan *next;  /* in the context's queue */
-    struct rondo_plan *stream_next;
-    size_t scratch;          /* bytes of device memory that copies of in-place buffers take */
-    void *temp;              /* chain of memory that the calls needed: copies of counts */
-    void *spare;             /* one block of it, kept for the next call: fresh pages cost more than what is copied there */
-    struct rondo_task *self; /* sends and receives to itself that have no partner yet, in order */
+    struct rondo_also *also;     /* further streams of a plan for a device */
+    struct rondo_ticket *ticket; /* on host memory: its places in streams; memory of the plan's works */
+    int refs;                    /* places in streams, and a group that waits for it: the last one frees it */
+    int waited;                  /* a group waits for it: some of its calls have no stream */
+    struct rondo_plan *next;     /* in the context's queue */
+    size_t scratch;              /* bytes of device memory that copies of in-place buffers take */
+    void *temp;                  /* chain of memory that the calls needed: copies of counts */
+    void *spare;                 /* one block of it, kept for the next call: fresh pages cost more than what is copied there */
+    struct rondo_task *self;     /* sends and receives to itself that have no partner yet, in order */
     int nself, self_capacity;
 };
 
@@ -129,8 +141,10 @@ struct rondo_ctx {
     char name[RONDO_NAME_LEN];
     rondo_config config;
     struct rondo_unique_id id;
-    uint64_t hash;                /* of the id: equal on all ranks */
-    uint64_t nchildren, nshrinks; /* splits and shrinks so far; apart, because ranks that are left out of a shrink do not count it */
+    uint64_t hash;                 /* of the id: equal on all ranks */
+    uint64_t nchildren;            /* splits so far */
+    struct rondo_shrinks *shrinks; /* shrinks so far, by who stays: ranks that are left out of one do not count it */
+    int nshrinks;
     /* the ranks, how they are wired and connected */
     struct rondo_peer *peers;
     struct rondo_shm_name *arenas;
@@ -215,6 +229,11 @@ struct rondo_split {
     struct rondo_ctx *parent;
     uint64_t child; /* the parent's nchildren at the call: several splits may be under way */
     int color, key;
+};
+/* Of a parent: children with the same members. */
+struct rondo_shrinks {
+    uint64_t members; /* their hash */
+    uint64_t n;
 };
 /** Begin creation; takes ownership of the bootstrap. split: NULL, or the parent's side of a split (its first round). */
 rondo_status rondo_init_begin(struct rondo_ctx *ctx, struct rondo_bootstrap *bootstrap, const struct rondo_split *split);
@@ -361,8 +380,14 @@ void rondo_group_note_error(rondo_status status);
 
 /* ---- stream.c ---- */
 
-/** Queue a plan (owned from here on) behind what its stream holds. */
+/** The plan has calls that were given this stream (NULL: whoever made them waits). */
+rondo_status rondo_plan_add_stream(struct rondo_plan *plan, rondo_stream stream);
+/**
+ * Queue a plan behind what its context and its streams hold. From here on its streams own it; where it is waited for, the caller does as well, until rondo_plan_unref.
+ */
 rondo_status rondo_stream_enqueue(struct rondo_plan *plan);
+/** Done with a queued plan that was waited for: plan->done is set. */
+void rondo_plan_unref(struct rondo_plan *plan);
 /** Move the queued plans of this context; skips when another thread does. */
 rondo_status rondo_ctx_turn_queue(struct rondo_ctx *ctx, int *moved);
 /** Move all queued plans of the process (any waiting call does). */

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "comm.h"
 #include "device.h"
+#include "plan_impl.h"
 
 /* A communicator that is created in the group. */
 struct created {
@@ -133,72 +134,121 @@ rondo_status rondo_group_start(void)
     return RONDO_SUCCESS;
 }
 
-/* One plan per communicator and stream of the group, but one for all streams of a GPU's communicator, in the order in which they appear. */
+/* The communicator's plan; added where this is its first call of the group. */
+static rondo_status plan_of(struct rondo_plan **plans, int *nplans, const struct rondo_task *t, struct rondo_plan **plan)
+{
+    for (int p = *nplans - 1; p >= 0; p--) {
+        if (plans[p]->ctx == t->ctx) {
+            *plan = plans[p];
+            return RONDO_SUCCESS;
+        }
+    }
+    RONDO_TRY(RONDO_NEW(*plan, "a plan"));
+    (*plan)->ctx = t->ctx;
+    (*plan)->stream = t->ctx->device != NULL ? t->stream : NULL;
+    plans[(*nplans)++] = *plan;
+    return RONDO_SUCCESS;
+}
+
+/* One plan per communicator: its calls go in the order in which they were made, whatever their streams, which are each rank's own affair. */
 static rondo_status build_plans(struct rondo_plan ***plans_out, int *nplans_out)
 {
     struct rondo_plan **plans;
     int nplans = 0;
     rondo_status status = RONDO_SUCCESS;
+    RONDO_TRY(rondo_plan_check_selves(group.task, group.ntasks));
     RONDO_TRY(RONDO_NEW_ARRAY(plans, group.ntasks, "the plans of a group"));
     for (int i = 0; i < group.ntasks && status == RONDO_SUCCESS; i++) {
         const struct rondo_task *t = &group.task[i];
-        struct rondo_plan *plan = NULL;
-        for (int p = nplans - 1; p >= 0 && plan == NULL; p--) {
-            plan = plans[p]->ctx == t->ctx && (t->ctx->device != NULL || plans[p]->stream == t->stream) ? plans[p] : NULL;
+        struct rondo_plan *plan;
+        status = plan_of(plans, &nplans, t, &plan);
+        if (status == RONDO_SUCCESS && t->ctx->device == NULL) {
+            status = rondo_plan_add_stream(plan, t->stream);
         }
-        if (plan == NULL) {
-            status = RONDO_NEW(plan, "a plan");
-            if (status != RONDO_SUCCESS) {
-                break;
-            }
-            plan->ctx = t->ctx;
-            plan->stream = t->stream;
-            plans[nplans++] = plan;
+        if (status == RONDO_SUCCESS) {
+            status = t->ctx->device != NULL ? rondo_device_add(plan, t) : rondo_plan_add(plan, t);
         }
-        status = t->ctx->device != NULL ? rondo_device_add(plan, t) : rondo_plan_add(plan, t);
     }
-    for (int p = 0; p < nplans && status == RONDO_SUCCESS; p++) {
-        status = rondo_plan_check(plans[p]);
+    for (int p = 0; p < nplans && status != RONDO_SUCCESS && status != RONDO_INVALID_USAGE && status != RONDO_INVALID_ARGUMENT; p++) {
+        rondo_ctx_fail(plans[p]->ctx, status, -1); /* no other rank is refused the same: here calls are numbered that are not made */
     }
     *plans_out = plans;
     *nplans_out = nplans;
     return status;
 }
 
-/* Is there something to wait for? Not of a plan that its stream has. */
-static int is_open(const struct rondo_plan *plan) { return plan->stream == NULL && (plan->open > 0 || plan->ctx->net.busy); }
+/* Queued plans belong to their streams, too; the others are run here, where nothing is queued before them. */
+static int is_queued(const struct rondo_plan *plan) { return plan->refs > 0; }
 
-/* Plans without a stream: issue all, then turn all until every one is done. */
-static rondo_status run_plans(struct rondo_plan **plans, int nplans)
+/* Is there something to wait for? */
+static int is_open(const struct rondo_plan *plan)
+{
+    return is_queued(plan) ? !__atomic_load_n(&plan->done, __ATOMIC_ACQUIRE) : plan->open > 0 || plan->ctx->net.busy;
+}
+
+/* Issue all before any is waited for. Plans that nobody here waits for leave the list. status: of those that devices have had. */
+static rondo_status issue_plans(struct rondo_plan **plans, int *nplans, rondo_status status)
+{
+    int kept = 0, n = *nplans;
+    for (int p = 0; p < n; p++) {
+        struct rondo_plan *plan = plans[p];
+        struct rondo_ctx *ctx = plan != NULL ? plan->ctx : NULL;
+        int waited = plan != NULL && plan->waited;
+        if (ctx == NULL) {
+            continue; /* its device has it */
+        }
+        if (status != RONDO_SUCCESS) { /* its calls are numbered, and are not made */
+            rondo_ctx_fail(ctx, status, -1);
+        } else if (plan->ticket != NULL || __atomic_load_n(&ctx->nqueued, __ATOMIC_ACQUIRE) > 0) {
+            status = rondo_stream_enqueue(plan);
+            if (!waited) {
+                continue;
+            }
+        } else {
+            plan->open = plan->nruns;
+            ctx->exec_ops->submit(ctx->exec, plan->runs, plan->nruns);
+            ctx->stall_checks = 0;
+        }
+        plans[kept++] = plan;
+    }
+    *nplans = kept;
+    return status;
+}
+
+static rondo_status turn_plan(struct rondo_plan *plan, int *moved)
+{
+    if (!is_queued(plan)) {
+        return rondo_ctx_turn(plan->ctx, moved);
+    }
+    rondo_ctx_turn_queue(plan->ctx, moved); /* an error is the plan's own */
+    rondo_streams_turn(moved);              /* what it waits for may be another communicator's */
+    return RONDO_SUCCESS;
+}
+
+/* Of a plan that is through. */
+static rondo_status result_of(const struct rondo_plan *plan)
+{
+    if (!is_queued(plan)) {
+        return rondo_plan_compare(plan->ctx, plan->runs, plan->nruns);
+    }
+    return plan->status == RONDO_SUCCESS ? RONDO_SUCCESS : rondo_ctx_ready(plan->ctx);
+}
+
+/* Turn all until every one is done. */
+static rondo_status wait_for_plans(struct rondo_plan **plans, int nplans)
 {
     struct rondo_wait wait;
-    struct rondo_ctx *waiter = NULL;
     rondo_status status = RONDO_SUCCESS;
-    int open = 1, looked = 0;
-    for (int p = 0; p < nplans; p++) {
-        struct rondo_ctx *ctx = plans[p]->ctx;
-        if (plans[p]->stream == NULL) {
-            RONDO_TRY(rondo_ctx_drain(ctx));
-        }
+    int open = nplans > 0, looked = 0;
+    if (nplans > 0) {
+        rondo_wait_begin(&wait, &plans[nplans - 1]->ctx->policy);
     }
-    for (int p = 0; p < nplans; p++) {
-        struct rondo_plan *plan = plans[p];
-        if (plan->stream == NULL) {
-            plan->open = plan->nruns;
-            plan->ctx->exec_ops->submit(plan->ctx->exec, plan->runs, plan->nruns);
-            plan->ctx->stall_checks = 0;
-            waiter = plan->ctx;
-        }
-    }
-    if (waiter != NULL) {
-        rondo_wait_begin(&wait, &waiter->policy);
-    }
-    while (waiter != NULL && open && status == RONDO_SUCCESS) {
+    while (open && status == RONDO_SUCCESS) {
         int moved = 0;
         open = 0;
         for (int p = 0; p < nplans && status == RONDO_SUCCESS; p++) {
             if (is_open(plans[p])) {
-                status = rondo_ctx_turn(plans[p]->ctx, &moved);
+                status = turn_plan(plans[p], &moved);
                 open |= is_open(plans[p]);
             }
         }
@@ -213,7 +263,7 @@ static rondo_status run_plans(struct rondo_plan **plans, int nplans)
         }
     }
     for (int p = 0; p < nplans && status == RONDO_SUCCESS; p++) {
-        status = plans[p]->stream == NULL ? rondo_plan_compare(plans[p]->ctx, plans[p]->runs, plans[p]->nruns) : RONDO_SUCCESS;
+        status = result_of(plans[p]);
     }
     return status;
 }
@@ -223,7 +273,14 @@ static void end_plans(struct rondo_plan **plans, int nplans, rondo_status status
     for (int p = 0; p < nplans; p++) {
         struct rondo_plan *plan = plans[p];
         if (plan == NULL) {
-            continue; /* its stream has it */
+            continue; /* its device has it */
+        }
+        if (is_queued(plan)) {
+            if (is_open(plan)) {
+                rondo_ctx_drop_queue(plan->ctx, rondo_ctx_fail(plan->ctx, status, -1));
+            }
+            rondo_plan_unref(plan);
+            continue;
         }
         if (status == RONDO_SUCCESS) {
             rondo_plan_calls_end(plan);
@@ -242,23 +299,10 @@ static rondo_status run_tasks(void)
     int nplans = 0;
     rondo_status status = build_plans(&plans, &nplans);
     if (status == RONDO_SUCCESS) {
-        status = rondo_device_run_plans(plans, nplans);
-    }
-    for (int p = 0; p < nplans && status == RONDO_SUCCESS; p++) {
-        if (plans[p] != NULL && plans[p]->stream != NULL) {
-            struct rondo_plan *plan = plans[p];
-            plans[p] = NULL;
-            status = rondo_stream_enqueue(plan);
-        }
+        status = issue_plans(plans, &nplans, rondo_device_run_plans(plans, nplans));
     }
     if (status == RONDO_SUCCESS) {
-        int kept = 0;
-        for (int p = 0; p < nplans; p++) { /* close the gaps that streams left */
-            plans[kept] = plans[p];
-            kept += plans[p] != NULL;
-        }
-        nplans = kept;
-        status = run_plans(plans, nplans);
+        status = wait_for_plans(plans, nplans);
     }
     end_plans(plans, nplans, status);
     return status;

@@ -47,7 +47,7 @@ static void note_call(struct rondo_plan *plan, const struct rondo_task *t, uint3
 
 /* ---- works ---- */
 
-void rondo_plan_fill_op(const struct rondo_ctx *ctx, struct rondo_work *w, const struct rondo_task *t)
+void rondo_plan_fill_op(struct rondo_work *w, const struct rondo_task *t)
 {
 #define RONDO_OP_ROW_(ctx_, name, NAME, value, pairwise) [RONDO_##NAME] = RONDO_REDUCE_##pairwise,
     static const uint8_t pairwise[] = { RONDO_OP_TABLE(RONDO_OP_ROW_, ) };
@@ -56,8 +56,8 @@ void rondo_plan_fill_op(const struct rondo_ctx *ctx, struct rondo_work *w, const
     w->elem_bytes = (uint8_t)rondo_dtype_size((rondo_dtype)t->dtype);
     if (t->op >= RONDO_NUM_OPS) {
         w->reduce = RONDO_REDUCE_SUM;
-        w->premul = ctx->user_op[t->op - RONDO_NUM_OPS].premul;
-        w->scalar = ctx->user_op[t->op - RONDO_NUM_OPS].scalar;
+        w->premul = t->premul;
+        w->scalar = t->scalar;
     } else {
         w->reduce = pairwise[t->op];
         w->divide = t->op == RONDO_AVG;
@@ -73,7 +73,7 @@ rondo_status rondo_plan_add_local(struct rondo_plan *plan, const struct rondo_ta
     }
     RONDO_TRY(rondo_plan_next_run(plan, &run));
     w = &run->work;
-    rondo_plan_fill_op(plan->ctx, w, t);
+    rondo_plan_fill_op(w, t);
     w->divide = 0;
     w->coll = RONDO_COLL_ALL_REDUCE;
     w->algo = RONDO_ALGO_RING;
@@ -111,7 +111,7 @@ static void fill_work(struct rondo_ctx *ctx, struct rondo_run *run, const struct
                       int channel)
 {
     struct rondo_work *w = &run->work;
-    rondo_plan_fill_op(ctx, w, t);
+    rondo_plan_fill_op(w, t);
     w->coll = (uint8_t)rondo_coll_scheduled_as((enum rondo_coll)t->coll);
     w->algo = choice->algo;
     w->proto = choice->proto;
@@ -415,16 +415,8 @@ static rondo_status add_own_block(struct rondo_plan *plan, const struct rondo_ta
 {
     int v = t->coll == RONDO_COLL_ALL_TO_ALLV, own = plan->ctx->rank;
     size_t elem = rondo_dtype_size((rondo_dtype)t->dtype);
-    struct rondo_task out = *t, in = *t;
-    if (v) {
-        out.count = t->send_counts[own];
-        in.count = t->counts[own];
-        if (out.count != in.count) {
-            return rondo_plan_self_differs(plan, &out, &in);
-        }
-    }
     return rondo_plan_add_local(plan, t, send + (v ? t->send_displs[own] : (size_t)own * t->count) * elem,
-                                recv + (v ? t->displs[own] : (size_t)own * t->count) * elem, in.count);
+                                recv + (v ? t->displs[own] : (size_t)own * t->count) * elem, v ? t->counts[own] : t->count);
 }
 
 static rondo_status add_all_to_all(struct rondo_plan *plan, const struct rondo_task *t, uint32_t word)

@@ -19,7 +19,7 @@ static inline uint32_t rondo_next_word(struct rondo_ctx *ctx, uint64_t call_hash
     return rondo_call_word(ctx->seq, call_hash ^ history);
 }
 /** The call's type and operation. */
-void rondo_plan_fill_op(const struct rondo_ctx *ctx, struct rondo_work *w, const struct rondo_task *t);
+void rondo_plan_fill_op(struct rondo_work *w, const struct rondo_task *t);
 /** This rank's own share of a call, or all of it when there is one rank: a schedule of one rank copies (and multiplies). */
 rondo_status rondo_plan_add_local(struct rondo_plan *plan, const struct rondo_task *t, const void *in, void *out, size_t count);
 
@@ -32,6 +32,8 @@ rondo_status rondo_plan_add_message(struct rondo_plan *plan, const struct rondo_
 /** gather: everyone -> root; scatter: root -> everyone. */
 rondo_status rondo_plan_add_rooted(struct rondo_plan *plan, const struct rondo_task *t);
 /** The error of a rank whose message to itself is sent and received otherwise. */
-rondo_status rondo_plan_self_differs(const struct rondo_plan *plan, const struct rondo_task *send, const struct rondo_task *recv);
+rondo_status rondo_plan_self_differs(const struct rondo_ctx *ctx, const struct rondo_task *send, const struct rondo_task *recv);
+/** Do messages that ranks send to themselves have their partners among a group's calls? Looked at before any call is numbered: an error leaves all as it was. */
+rondo_status rondo_plan_check_selves(const struct rondo_task *tasks, int n);
 
 #endif

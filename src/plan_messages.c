@@ -14,10 +14,10 @@ static int p2p_ready(struct rondo_run *run, rondo_status *status)
     return *status == RONDO_SUCCESS ? 1 : *status == RONDO_IN_PROGRESS ? 0 : -1;
 }
 
-rondo_status rondo_plan_self_differs(const struct rondo_plan *plan, const struct rondo_task *send, const struct rondo_task *recv)
+rondo_status rondo_plan_self_differs(const struct rondo_ctx *ctx, const struct rondo_task *send, const struct rondo_task *recv)
 {
     return rondo_fail(RONDO_INVALID_USAGE, "rank %d on %s: it sends to itself %zu %s and receives %zu %s: count and type must be equal",
-                      plan->ctx->rank, rondo_log_host(), send->count, rondo_dtype_name((rondo_dtype)send->dtype), recv->count,
+                      ctx->rank, rondo_log_host(), send->count, rondo_dtype_name((rondo_dtype)send->dtype), recv->count,
                       rondo_dtype_name((rondo_dtype)recv->dtype));
 }
 
@@ -30,7 +30,7 @@ static rondo_status add_to_self(struct rondo_plan *plan, const struct rondo_task
             continue;
         }
         if (other.count != t->count || other.dtype != t->dtype) {
-            return rondo_plan_self_differs(plan, is_send ? t : &other, is_send ? &other : t);
+            return rondo_plan_self_differs(plan->ctx, is_send ? t : &other, is_send ? &other : t);
         }
         memmove(&plan->self[i], &plan->self[i + 1], sizeof(other) * (size_t)(plan->nself - i - 1));
         plan->nself--;
@@ -69,7 +69,7 @@ rondo_status rondo_plan_add_p2p(struct rondo_plan *plan, const struct rondo_task
     }
     RONDO_TRY(rondo_plan_next_run(plan, &run));
     w = &run->work;
-    rondo_plan_fill_op(ctx, w, t);
+    rondo_plan_fill_op(w, t);
     w->coll = t->coll;
     w->algo = RONDO_ALGO_P2P;
     w->proto = (uint8_t)rondo_message_proto(&p2p->link[is_send], t->count * w->elem_bytes);
@@ -123,15 +123,52 @@ rondo_status rondo_plan_add_rooted(struct rondo_plan *plan, const struct rondo_t
                   : rondo_plan_add_local(plan, t, (const char *)t->send + (size_t)t->root * block, t->recv, t->count);
 }
 
-rondo_status rondo_plan_check(const struct rondo_plan *plan)
+static rondo_status no_partner(const struct rondo_task *t)
 {
-    const struct rondo_task *t = plan->self;
-    if (RONDO_LIKELY(plan->nself == 0)) {
-        return RONDO_SUCCESS;
-    }
     return rondo_fail(
         RONDO_INVALID_USAGE,
         "rank %d on %s: a %s of %zu %s with itself has no partner in its group: put both between rondo_group_start and rondo_group_end",
-        plan->ctx->rank, rondo_log_host(), t->coll == RONDO_COLL_SEND ? "send" : "receive", t->count,
-        rondo_dtype_name((rondo_dtype)t->dtype));
+        t->ctx->rank, rondo_log_host(), t->coll == RONDO_COLL_SEND ? "send" : "receive", t->count, rondo_dtype_name((rondo_dtype)t->dtype));
+}
+
+rondo_status rondo_plan_check(const struct rondo_plan *plan)
+{
+    return RONDO_LIKELY(plan->nself == 0) ? RONDO_SUCCESS : no_partner(plan->self);
+}
+
+static int is_to_self(const struct rondo_task *t)
+{
+    return (t->coll == RONDO_COLL_SEND || t->coll == RONDO_COLL_RECV) && t->root == t->ctx->rank;
+}
+
+rondo_status rondo_plan_check_selves(const struct rondo_task *tasks, int n)
+{
+    char *matched = NULL;
+    rondo_status status = RONDO_SUCCESS;
+    for (int i = 0; i < n && status == RONDO_SUCCESS; i++) {
+        const struct rondo_task *t = &tasks[i];
+        int j = i + 1;
+        if (!is_to_self(t)) {
+            continue;
+        }
+        if (matched == NULL) {
+            RONDO_TRY(RONDO_NEW_ARRAY(matched, n, "the calls of a group"));
+        }
+        if (matched[i]) {
+            continue;
+        }
+        while (j < n && (matched[j] || !is_to_self(&tasks[j]) || tasks[j].ctx != t->ctx || tasks[j].coll == t->coll)) {
+            j++;
+        }
+        if (j == n) {
+            status = no_partner(t);
+        } else if (tasks[j].count != t->count || tasks[j].dtype != t->dtype) {
+            status = t->coll == RONDO_COLL_SEND ? rondo_plan_self_differs(t->ctx, t, &tasks[j])
+                                                : rondo_plan_self_differs(t->ctx, &tasks[j], t);
+        } else {
+            matched[j] = 1;
+        }
+    }
+    rondo_free(matched);
+    return status;
 }

@@ -206,6 +206,18 @@ static rondo_status on_check(void *arg)
     return ctx->net.proxied > 0 && ctx->stall_checks % AFAR_STALL_CHECKS == 0 ? compare_calls(ctx, 1) : RONDO_SUCCESS;
 }
 
+/* Plans of streams are turned, and freed, by whoever waits: their executor is looked at under the queue's lock, or not at all. */
+static void describe(struct rondo_ctx *ctx, char *what, size_t bytes, int *peer)
+{
+    int queued = __atomic_load_n(&ctx->nqueued, __ATOMIC_ACQUIRE) > 0;
+    if (!queued || pthread_mutex_trylock(&ctx->queue_lock) == 0) {
+        ctx->exec_ops->describe(ctx->exec, what, bytes, peer);
+        if (queued) {
+            pthread_mutex_unlock(&ctx->queue_lock);
+        }
+    }
+}
+
 /* "waited 30.0 s in all_reduce #17 (...) for data from rank 3 (...); rank 5 on host has not made this call, ..." */
 static rondo_status on_report(void *arg, int late, int64_t waited_ns)
 {
@@ -213,7 +225,7 @@ static rondo_status on_report(void *arg, int late, int64_t waited_ns)
     char what[160] = "other ranks", call_text[128] = "sends and receives", culprits[300];
     int peer = RONDO_NO_PEER;
     struct rondo_call call;
-    ctx->exec_ops->describe(ctx->exec, what, sizeof(what), &peer);
+    describe(ctx, what, sizeof(what), &peer);
     peer = board_rank(ctx, peer);
     if (ctx->control != NULL && ctx->seq > 0 && rondo_control_call_of(ctx->control, ctx->rank, ctx->seq, &call) && call.state == 1) {
         rondo_call_text(&call, call_text, sizeof(call_text));

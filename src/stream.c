@@ -1,6 +1,7 @@
 /*
- * Host streams. A plan of a stream is issued when the plan before it in its stream is done and every earlier plan of its communicator was issued: so each stream runs
- * in order, and all ranks issue a communicator's calls in the order in which they were made. Plans move in query, synchronize, and in any waiting call of the process.
+ * Host streams. A plan is issued when the plans before it in its streams are done and every earlier plan of its communicator was issued: so each stream runs
+ * in order, and all ranks issue a communicator's calls in the order in which they were made, which is why a group's calls of a communicator are one plan, whatever
+ * their streams. Plans move in query, synchronize, and in any waiting call of the process.
  */
 #include <pthread.h>
 
@@ -12,8 +13,8 @@
 
 struct rondo_stream_st {
     pthread_mutex_t lock;
-    struct rondo_plan *first, *last; /* not yet reaped, in order; plans are owned here once queued */
-    rondo_status status;             /* the first error */
+    struct rondo_ticket *first, *last; /* of plans that are not yet reaped, in order */
+    rondo_status status;               /* the first error */
 };
 
 /* Contexts with queued plans: whoever waits turns them. */
@@ -21,8 +22,11 @@ static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct rondo_ctx *registry;
 static int nregistered;
 
-/* plan->after, between the context that looks at it and the stream that frees it; the innermost lock. */
-static pthread_mutex_t after_lock = PTHREAD_MUTEX_INITIALIZER;
+/* ticket->before, between the context that looks at it and the stream that frees it; the innermost lock. */
+static pthread_mutex_t before_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Plans with several streams enter all of them before another such plan does: else two could wait for each other. The outermost lock. */
+static pthread_mutex_t several_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void registry_add(struct rondo_ctx *ctx)
 {
@@ -61,13 +65,17 @@ static void plan_done(struct rondo_plan *plan, rondo_status status)
     __atomic_store_n(&plan->done, 1, __ATOMIC_RELEASE);
 }
 
-/* The plan before it in its stream is done? */
-static int is_first(struct rondo_plan *plan)
+static int is_done(const struct rondo_plan *plan) { return __atomic_load_n(&plan->done, __ATOMIC_ACQUIRE); }
+
+/* The plans before it in its streams are done? */
+static int is_first(const struct rondo_plan *plan)
 {
-    int first;
-    pthread_mutex_lock(&after_lock);
-    first = plan->after == NULL || __atomic_load_n(&plan->after->done, __ATOMIC_ACQUIRE);
-    pthread_mutex_unlock(&after_lock);
+    int first = 1;
+    pthread_mutex_lock(&before_lock);
+    for (const struct rondo_ticket *t = plan->ticket; t != NULL && first; t = t->other) {
+        first = t->before == NULL || is_done(t->before->plan);
+    }
+    pthread_mutex_unlock(&before_lock);
     return first;
 }
 
@@ -95,7 +103,7 @@ static void reap_done(struct rondo_ctx *ctx, rondo_status status, int *moved)
         struct rondo_plan *plan = *at;
         if (status != RONDO_SUCCESS || (plan->issued && plan->open == 0 && !ctx->net.busy)) {
             *at = plan->next;
-            plan_done(plan, status); /* its stream may free it from here on */
+            plan_done(plan, status); /* whose it is may free it from here on */
             __atomic_sub_fetch(&ctx->nqueued, 1, __ATOMIC_RELEASE);
             *moved = 1;
         } else {
@@ -178,42 +186,86 @@ void rondo_ctx_drop_queue(struct rondo_ctx *ctx, rondo_status status)
 
 /* ---- streams ---- */
 
-/* Free what is done, in order; keep the first error. Caller holds the lock. */
-static void reap_stream(struct rondo_stream_st *stream)
+rondo_status rondo_plan_add_stream(struct rondo_plan *plan, rondo_stream stream)
 {
-    while (stream->first != NULL && __atomic_load_n(&stream->first->done, __ATOMIC_ACQUIRE)) {
-        struct rondo_plan *plan = stream->first, *next = plan->stream_next;
-        if (plan->status != RONDO_SUCCESS && stream->status == RONDO_SUCCESS) {
-            stream->status = plan->status;
-        }
-        if (next != NULL) {
-            pthread_mutex_lock(&after_lock);
-            next->after = NULL;
-            pthread_mutex_unlock(&after_lock);
-        } else {
-            stream->last = NULL;
-        }
-        stream->first = next;
+    struct rondo_ticket *ticket = plan->ticket;
+    void *memory;
+    while (ticket != NULL && ticket->stream != stream) {
+        ticket = ticket->other;
+    }
+    plan->waited |= stream == NULL;
+    if (stream == NULL || ticket != NULL) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(rondo_plan_temp(plan, sizeof(*ticket), &memory));
+    ticket = memory;
+    *ticket = (struct rondo_ticket){ .plan = plan, .stream = stream, .other = plan->ticket };
+    plan->ticket = ticket;
+    return RONDO_SUCCESS;
+}
+
+void rondo_plan_unref(struct rondo_plan *plan)
+{
+    if (__atomic_sub_fetch(&plan->refs, 1, __ATOMIC_ACQ_REL) == 0) {
         rondo_plan_release(plan);
         rondo_free(plan);
     }
 }
 
-rondo_status rondo_stream_enqueue(struct rondo_plan *plan)
+/* Free what is done, in order; keep the first error. Caller holds the lock. */
+static void reap_stream(struct rondo_stream_st *stream)
 {
-    struct rondo_stream_st *stream = plan->stream;
-    struct rondo_ctx *ctx = plan->ctx;
-    int moved = 0;
-    registry_add(ctx);
+    while (stream->first != NULL && is_done(stream->first->plan)) {
+        struct rondo_plan *plan = stream->first->plan;
+        struct rondo_ticket *after = stream->first->after;
+        if (plan->status != RONDO_SUCCESS && stream->status == RONDO_SUCCESS) {
+            stream->status = plan->status;
+        }
+        if (after != NULL) {
+            pthread_mutex_lock(&before_lock);
+            after->before = NULL;
+            pthread_mutex_unlock(&before_lock);
+        } else {
+            stream->last = NULL;
+        }
+        stream->first = after;
+        rondo_plan_unref(plan);
+    }
+}
+
+static void enter_stream(struct rondo_ticket *ticket)
+{
+    struct rondo_stream_st *stream = ticket->stream;
     pthread_mutex_lock(&stream->lock);
     reap_stream(stream);
-    plan->after = stream->last;
+    ticket->before = stream->last;
     if (stream->last != NULL) {
-        stream->last->stream_next = plan;
+        stream->last->after = ticket;
     } else {
-        stream->first = plan;
+        stream->first = ticket;
     }
-    stream->last = plan;
+    stream->last = ticket;
+    pthread_mutex_unlock(&stream->lock);
+}
+
+rondo_status rondo_stream_enqueue(struct rondo_plan *plan)
+{
+    struct rondo_ctx *ctx = plan->ctx;
+    int moved = 0, several = plan->ticket != NULL && plan->ticket->other != NULL;
+    plan->refs = plan->waited;
+    for (const struct rondo_ticket *t = plan->ticket; t != NULL; t = t->other) {
+        plan->refs++;
+    }
+    registry_add(ctx);
+    if (several) {
+        pthread_mutex_lock(&several_lock);
+    }
+    for (struct rondo_ticket *t = plan->ticket; t != NULL; t = t->other) {
+        enter_stream(t);
+    }
+    if (several) {
+        pthread_mutex_unlock(&several_lock);
+    }
     pthread_mutex_lock(&ctx->queue_lock);
     __atomic_add_fetch(&ctx->nqueued, 1, __ATOMIC_RELEASE);
     if (ctx->queue == NULL) {
@@ -223,7 +275,6 @@ rondo_status rondo_stream_enqueue(struct rondo_plan *plan)
     }
     ctx->queue_last = plan;
     pthread_mutex_unlock(&ctx->queue_lock);
-    pthread_mutex_unlock(&stream->lock);
     return rondo_ctx_turn_queue(ctx, &moved); /* the first slices leave at once */
 }
 
@@ -249,7 +300,7 @@ static struct rondo_ctx *visit(const struct rondo_plan *plan)
 {
     struct rondo_ctx *ctx = NULL;
     pthread_mutex_lock(&registry_lock);
-    if (!__atomic_load_n(&plan->done, __ATOMIC_ACQUIRE) && !__atomic_load_n(&plan->ctx->aborted, __ATOMIC_ACQUIRE)) {
+    if (!is_done(plan) && !__atomic_load_n(&plan->ctx->aborted, __ATOMIC_ACQUIRE)) {
         ctx = plan->ctx;
         __atomic_add_fetch(&ctx->shell->visitors, 1, __ATOMIC_RELAXED);
     }
@@ -265,7 +316,7 @@ static rondo_status stream_turn(struct rondo_stream_st *stream, int *moved, stru
     pthread_mutex_lock(&stream->lock);
     reap_stream(stream);
     if (waiting != NULL) {
-        *waiting = stream->first != NULL ? visit(stream->first) : NULL;
+        *waiting = stream->first != NULL ? visit(stream->first->plan) : NULL;
     }
     status = stream->first != NULL ? RONDO_IN_PROGRESS : stream->status;
     pthread_mutex_unlock(&stream->lock);

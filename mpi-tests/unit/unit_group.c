@@ -1,0 +1,262 @@
+/* Groups over several streams, communicators and messages to itself: what each rank gives to which stream is its own affair, and the calls go in the order in which they were made. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/types.h"
+#include "fake_ranks.h"
+
+enum { STREAMS = 3, CALLS = 7, MOST = 40000, MESSAGE = 1 << 20 };
+
+/* ---- streams ---- */
+
+struct streams {
+    rondo_stream s[STREAMS]; /* the first is none */
+};
+
+static void streams_open(struct fake_rank *r, struct streams *streams)
+{
+    streams->s[0] = NULL;
+    for (int i = 1; i < STREAMS; i++) {
+        FAKE_OK(r, rondo_stream_create(&streams->s[i]));
+    }
+}
+
+static void streams_close(struct fake_rank *r, struct streams *streams)
+{
+    for (int i = 1; i < STREAMS; i++) {
+        FAKE_OK(r, rondo_stream_synchronize(streams->s[i]));
+        FAKE_OK(r, rondo_stream_destroy(streams->s[i]));
+    }
+}
+
+/* Every rank gives its calls to streams by dice of its own. */
+static void mixed(struct fake_rank *r)
+{
+    static const size_t counts[] = { 1, 900, MOST };
+    struct streams streams;
+    struct fake_buffers buffers[CALLS];
+    struct fake_call calls[CALLS];
+    streams_open(r, &streams);
+    for (unsigned round = 0; round < 60; round++) {
+        FAKE_OK(r, rondo_group_start());
+        for (unsigned k = 0; k < CALLS; k++) {
+            unsigned dice = (round * 131 + k * 17 + (unsigned)r->rank * 29) * 2654435761u >> 16;
+            calls[k] = (struct fake_call){ .coll = (enum fake_coll)((round + k) % FAKE_NUM_COLLS),
+                                           .type = RONDO_INT32,
+                                           .count = counts[(round + k) % 3],
+                                           .seed = round * CALLS + k,
+                                           .rank = r->rank,
+                                           .nranks = r->nranks };
+            fake_call_prepare(&calls[k], &buffers[k]);
+            FAKE_OK(r, fake_call_issue(&calls[k], &buffers[k], r->comm, streams.s[dice % STREAMS]));
+        }
+        FAKE_OK(r, rondo_group_end());
+        for (int i = 1; i < STREAMS; i++) {
+            FAKE_OK(r, rondo_stream_synchronize(streams.s[i]));
+        }
+        for (int k = 0; k < CALLS; k++) {
+            const char *wrong = fake_call_check(&calls[k], &buffers[k]);
+            FAKE_CHECK(r, wrong[0] == '\0', "round %u, call %d: %s", round, k, wrong);
+        }
+    }
+    streams_close(r, &streams);
+}
+
+static void calls_of_a_group_go_in_the_order_in_which_they_were_made_whatever_their_streams(void **state)
+{
+    (void)state;
+    fake_params("BUFFSIZE", "4K", "LL_BUFFSIZE", "4K", "LL128_BUFFSIZE", "8K", NULL);
+    for (int n = 1; n <= 4; n++) {
+        fake_ranks(n, mixed, NULL);
+    }
+}
+
+/* What is received arrives only if what is sent leaves, on both ranks. */
+static void send_and_receive(struct fake_rank *r)
+{
+    struct streams streams;
+    char *out = calloc(1, MESSAGE), *in = calloc(1, MESSAGE), *self = calloc(1, MESSAGE);
+    int peer = 1 - r->rank;
+    streams_open(r, &streams);
+    memset(out, 1 + r->rank, MESSAGE);
+    for (int round = 0; round < 6; round++) {
+        rondo_stream mine = streams.s[round % STREAMS], other = streams.s[(round + 1) % STREAMS];
+        memset(in, 0, MESSAGE);
+        memset(self, 0, MESSAGE);
+        FAKE_OK(r, rondo_group_start());
+        FAKE_OK(r, rondo_send(out, MESSAGE, RONDO_UINT8, peer, r->comm, mine));
+        FAKE_OK(r, rondo_send(out, MESSAGE, RONDO_UINT8, r->rank, r->comm, mine));
+        FAKE_OK(r, rondo_recv(self, MESSAGE, RONDO_UINT8, r->rank, r->comm, other));
+        FAKE_OK(r, rondo_recv(in, MESSAGE, RONDO_UINT8, peer, r->comm, other));
+        FAKE_OK(r, rondo_group_end());
+        for (int i = 1; i < STREAMS; i++) {
+            FAKE_OK(r, rondo_stream_synchronize(streams.s[i]));
+        }
+        FAKE_CHECK(r, in[0] == 1 + peer && in[MESSAGE - 1] == 1 + peer, "round %d", round);
+        FAKE_CHECK(r, self[0] == out[0] && self[MESSAGE - 1] == out[0], "round %d", round);
+    }
+    streams_close(r, &streams);
+    free(out);
+    free(in);
+    free(self);
+}
+
+static void sends_and_receives_of_a_group_may_have_different_streams(void **state)
+{
+    (void)state;
+    fake_params("BUFFSIZE", "4K", "LL_BUFFSIZE", "4K", "LL128_BUFFSIZE", "8K", NULL);
+    fake_ranks(2, send_and_receive, NULL);
+}
+
+/* A stream goes on behind a group in the order in which it was given work, and a group waits for what its streams hold. */
+static void before_and_behind(struct fake_rank *r)
+{
+    enum { N = 2000 };
+    struct streams streams;
+    static _Thread_local int a[N], b[N];
+    streams_open(r, &streams);
+    for (int round = 0; round < 50; round++) {
+        int n = r->nranks;
+        for (int i = 0; i < N; i++) {
+            a[i] = 1;
+            b[i] = 2;
+        }
+        FAKE_OK(r, rondo_all_reduce(a, a, N, RONDO_INT32, RONDO_SUM, r->comm, streams.s[1]));
+        FAKE_OK(r, rondo_all_reduce(b, b, N, RONDO_INT32, RONDO_SUM, r->comm, streams.s[2]));
+        FAKE_OK(r, rondo_group_start());
+        FAKE_OK(r, rondo_all_reduce(a, a, N, RONDO_INT32, RONDO_SUM, r->comm, streams.s[1]));
+        FAKE_OK(r, rondo_all_reduce(b, b, N, RONDO_INT32, RONDO_SUM, r->comm, streams.s[2]));
+        FAKE_OK(r, rondo_group_end());
+        FAKE_OK(r, rondo_all_reduce(a, a, N, RONDO_INT32, RONDO_SUM, r->comm, streams.s[1]));
+        FAKE_OK(r, rondo_stream_synchronize(streams.s[1]));
+        FAKE_OK(r, rondo_stream_synchronize(streams.s[2]));
+        FAKE_CHECK(r, a[0] == n * n * n && a[N - 1] == a[0], "round %d: %d", round, a[0]);
+        FAKE_CHECK(r, b[0] == 2 * n * n && b[N - 1] == b[0], "round %d: %d", round, b[0]);
+    }
+    streams_close(r, &streams);
+}
+
+static void a_group_comes_between_what_its_streams_had_before_and_have_after(void **state)
+{
+    (void)state;
+    fake_params(NULL);
+    fake_ranks(3, before_and_behind, NULL);
+}
+
+/* ---- several communicators ---- */
+
+/* Rank 0's group comes behind what is queued on A, which needs rank 1's second call; that one comes behind B's, which is the group's. */
+static void queued_before(struct fake_rank *r)
+{
+    rondo_comm *a, *b;
+    rondo_stream stream;
+    int x = 1, y = 1, z = 1;
+    FAKE_OK(r, rondo_comm_create_local(r->local, r->rank, NULL, &a));
+    FAKE_OK(r, rondo_comm_create_local(r->local, r->rank, NULL, &b));
+    FAKE_OK(r, rondo_stream_create(&stream));
+    for (int round = 0; round < 20; round++) {
+        x = y = z = 1;
+        if (r->rank == 0) {
+            FAKE_OK(r, rondo_all_reduce(&x, &x, 1, RONDO_INT32, RONDO_SUM, a, stream));
+            FAKE_OK(r, rondo_group_start());
+            FAKE_OK(r, rondo_all_reduce(&y, &y, 1, RONDO_INT32, RONDO_SUM, a, NULL));
+            FAKE_OK(r, rondo_all_reduce(&z, &z, 1, RONDO_INT32, RONDO_SUM, b, NULL));
+            FAKE_OK(r, rondo_group_end());
+            FAKE_OK(r, rondo_stream_synchronize(stream));
+        } else {
+            FAKE_OK(r, rondo_all_reduce(&z, &z, 1, RONDO_INT32, RONDO_SUM, b, NULL));
+            FAKE_OK(r, rondo_all_reduce(&x, &x, 1, RONDO_INT32, RONDO_SUM, a, NULL));
+            FAKE_OK(r, rondo_all_reduce(&y, &y, 1, RONDO_INT32, RONDO_SUM, a, NULL));
+        }
+        FAKE_CHECK(r, x == 2 && y == 2 && z == 2, "round %d: %d %d %d", round, x, y, z);
+    }
+    FAKE_OK(r, rondo_stream_destroy(stream));
+    FAKE_OK(r, rondo_comm_destroy(a));
+    FAKE_OK(r, rondo_comm_destroy(b));
+}
+
+static void a_group_issues_all_before_it_waits_for_any(void **state)
+{
+    (void)state;
+    fake_params("TIMEOUT", "20s", NULL);
+    fake_ranks_bare(2, queued_before, NULL);
+}
+
+/* ---- operations ---- */
+
+/* The second operation gets the place of the first one. */
+static void operations_in_turn(struct fake_rank *r)
+{
+    float half = 0.5f, x[3] = { 2, 4, 6 }, sum[3];
+    int64_t five = 5, y = 1 + r->rank, total = 0;
+    rondo_op op, again;
+    FAKE_OK(r, rondo_group_start());
+    FAKE_OK(r, rondo_op_create_premul_sum(&op, &half, RONDO_FLOAT32, r->comm));
+    FAKE_OK(r, rondo_all_reduce(x, sum, 3, RONDO_FLOAT32, op, r->comm, NULL));
+    FAKE_OK(r, rondo_op_destroy(op, r->comm));
+    FAKE_OK(r, rondo_op_create_premul_sum(&again, &five, RONDO_INT64, r->comm));
+    FAKE_CHECK(r, again == op, "places are used again");
+    FAKE_OK(r, rondo_all_reduce(&y, &total, 1, RONDO_INT64, again, r->comm, NULL));
+    FAKE_OK(r, rondo_op_destroy(again, r->comm));
+    FAKE_OK(r, rondo_group_end());
+    FAKE_CHECK(r, sum[0] == (float)r->nranks && sum[2] == 3 * (float)r->nranks, "%g", (double)sum[0]);
+    FAKE_CHECK(r, total == 5 * r->nranks * (r->nranks + 1) / 2, "%lld", (long long)total);
+}
+
+static void an_operation_may_be_destroyed_once_its_call_was_made(void **state)
+{
+    (void)state;
+    fake_params(NULL);
+    for (int n = 1; n <= 3; n++) {
+        fake_ranks(n, operations_in_turn, NULL);
+    }
+}
+
+/* ---- calls that are refused ---- */
+
+/* Only rank 0 is wrong, and makes the right call then: nobody may have counted the wrong one. */
+static void refused(struct fake_rank *r)
+{
+    int x = 1, y = 0, in[2] = { 0, 0 }, out[2] = { 7, 8 };
+    size_t one[2] = { 1, 1 }, at[2] = { 0, 1 }, other[2] = { 0, 1 };
+    if (r->rank == 0) {
+        FAKE_ERROR(r, rondo_all_to_allv(out, other, at, in, one, at, RONDO_INT32, r->comm, NULL), RONDO_INVALID_USAGE, "must be equal");
+        FAKE_OK(r, rondo_group_start());
+        FAKE_OK(r, rondo_all_reduce(&x, &y, 1, RONDO_INT32, RONDO_SUM, r->comm, NULL));
+        FAKE_OK(r, rondo_send(&x, 1, RONDO_INT32, 1, r->comm, NULL));
+        FAKE_OK(r, rondo_send(&x, 1, RONDO_INT32, 0, r->comm, NULL));
+        FAKE_ERROR(r, rondo_group_end(), RONDO_INVALID_USAGE, "no partner");
+    }
+    FAKE_OK(r, rondo_all_to_allv(out, one, at, in, one, at, RONDO_INT32, r->comm, NULL));
+    FAKE_CHECK(r, in[0] == 7 + r->rank && in[1] == 7 + r->rank);
+    FAKE_OK(r, rondo_group_start());
+    FAKE_OK(r, rondo_all_reduce(&x, &y, 1, RONDO_INT32, RONDO_SUM, r->comm, NULL));
+    FAKE_OK(r, r->rank == 0 ? rondo_send(&x, 1, RONDO_INT32, 1, r->comm, NULL) : rondo_recv(&in[0], 1, RONDO_INT32, 0, r->comm, NULL));
+    FAKE_OK(r, rondo_group_end());
+    FAKE_CHECK(r, y == 2 && (r->rank == 0 || in[0] == 1));
+    FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32, .count = 9);
+}
+
+static void a_call_that_one_rank_is_refused_may_be_made_right(void **state)
+{
+    (void)state;
+    fake_params("TIMEOUT", "20s", NULL);
+    fake_ranks(2, refused, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(calls_of_a_group_go_in_the_order_in_which_they_were_made_whatever_their_streams),
+        cmocka_unit_test(sends_and_receives_of_a_group_may_have_different_streams),
+        cmocka_unit_test(a_group_comes_between_what_its_streams_had_before_and_have_after),
+        cmocka_unit_test(a_group_issues_all_before_it_waits_for_any),
+        cmocka_unit_test(an_operation_may_be_destroyed_once_its_call_was_made),
+        cmocka_unit_test(a_call_that_one_rank_is_refused_may_be_made_right),
+    };
+    fake_watchdog(300);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
