@@ -23,7 +23,8 @@ struct laggards {
 static void add(struct laggards *who, const struct rondo_ctx *ctx, const struct behind *b)
 {
     int at;
-    if (b->rank == ctx->rank || b->last.seq >= ctx->seq) {
+    int full = who->n == MOST_NAMED && who->behind[MOST_NAMED - 1].last.seq <= b->last.seq;
+    if (b->rank == ctx->rank || b->last.seq >= ctx->seq || full) {
         return;
     }
     for (at = who->n < MOST_NAMED ? who->n++ : MOST_NAMED - 1; at > 0 && who->behind[at - 1].last.seq > b->last.seq; at--) {

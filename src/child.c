@@ -112,6 +112,29 @@ static rondo_status survivors(const struct rondo_ctx *parent, const int *exclude
     return status;
 }
 
+/* The same on all members, however often others have shrunk without them. */
+static rondo_status shrink_tag(struct rondo_ctx *parent, const int *members, int n, uint64_t *tag)
+{
+    size_t bytes = sizeof(*members) * (size_t)n;
+    uint64_t hash = rondo_hash(members, bytes, parent->hash);
+    struct rondo_shrinks *known = parent->shrinks, *grown;
+    while (known < parent->shrinks + parent->nshrinks && known->members != hash) {
+        known++;
+    }
+    if (known == parent->shrinks + parent->nshrinks) {
+        RONDO_TRY(RONDO_NEW_ARRAY(grown, parent->nshrinks + 1, "the shrinks of a communicator"));
+        for (int i = 0; i < parent->nshrinks; i++) {
+            grown[i] = parent->shrinks[i];
+        }
+        known = grown + parent->nshrinks++;
+        *known = (struct rondo_shrinks){ .members = hash };
+        rondo_free(parent->shrinks);
+        parent->shrinks = grown;
+    }
+    *tag = rondo_child_tag(parent->hash, "shrink", ++known->n, members, bytes);
+    return RONDO_SUCCESS;
+}
+
 static rondo_status shrink(struct rondo_ctx *parent, const int *exclude, int nexclude, int flags, const rondo_config *config,
                            rondo_comm **newcomm)
 {
@@ -137,8 +160,13 @@ static rondo_status shrink(struct rondo_ctx *parent, const int *exclude, int nex
         RONDO_TRY(rondo_ctx_drain(parent));
     }
     RONDO_TRY(survivors(parent, exclude, nexclude, &members, &n, &self));
-    tag = rondo_child_tag(parent->hash, "shrink", ++parent->nshrinks, members, sizeof(*members) * (size_t)n);
     status = rondo_ctx_create_child(parent, self, n, config, &ctx);
+    if (status == RONDO_SUCCESS) {
+        status = shrink_tag(parent, members, n, &tag);
+        if (status != RONDO_SUCCESS) {
+            rondo_ctx_free(ctx);
+        }
+    }
     if (status == RONDO_SUCCESS) {
         status = rondo_child_bootstrap(parent, members, n, self, tag, &bootstrap);
         if (status != RONDO_SUCCESS) {

@@ -267,6 +267,7 @@ void rondo_ctx_free(struct rondo_ctx *ctx)
     rondo_tune_free(ctx->tune);
     rondo_free(ctx->arenas);
     rondo_free(ctx->peers);
+    rondo_free(ctx->shrinks);
     pthread_mutex_destroy(&ctx->queue_lock);
     rondo_free(ctx);
 }

@@ -210,6 +210,8 @@ static void free_device_list(struct ibv_device **list) { free(list); }
 static const char *get_device_name(struct ibv_device *device) { return device->name; }
 static __be64 get_device_guid(struct ibv_device *device) { return htobe64(0xfeed0000u + (uint64_t)(uint8_t)device->name[4]); }
 
+static int fork_init(void) { return 0; }
+
 static struct ibv_context *open_device(struct ibv_device *device)
 {
     FAKE_ALONE();

@@ -315,6 +315,34 @@ static void shrink_goes_on_after_an_abort(void **state)
     }
 }
 
+/* Rank 3 has no part in the first, rank 2 none in the second: they have shrunk less often than the others. */
+static void shrink_others_out(struct fake_rank *r)
+{
+    static const int leaves[] = { 3, 2, 3, 3, 2, 0 };
+    for (size_t i = 0; i < RONDO_COUNTOF(leaves); i++) {
+        rondo_comm *child;
+        int members[3], n = 0;
+        for (int m = 0; m < 4; m++) {
+            if (m != leaves[i]) {
+                members[n++] = m;
+            }
+        }
+        if (r->rank == leaves[i]) {
+            continue;
+        }
+        FAKE_OK(r, rondo_comm_shrink(r->comm, &leaves[i], 1, RONDO_SHRINK_DEFAULT, NULL, &child));
+        check_child(r, child, members, n);
+        FAKE_OK(r, rondo_comm_destroy(child));
+    }
+}
+
+static void shrinks_of_a_parent_may_leave_out_others_each_time(void **state)
+{
+    (void)state;
+    fake_params("INIT_TIMEOUT", "30s", NULL);
+    fake_ranks(4, shrink_others_out, NULL);
+}
+
 static void wrong_shrinks(struct fake_rank *r)
 {
     int self = r->rank, nobody = 9, other = 1 - r->rank;
@@ -387,6 +415,7 @@ int main(void)
         cmocka_unit_test(a_split_that_a_rank_does_not_make_ends_and_names_it),
         cmocka_unit_test(shrink_leaves_out_a_rank_that_lives),
         cmocka_unit_test(shrink_goes_on_after_an_abort),
+        cmocka_unit_test(shrinks_of_a_parent_may_leave_out_others_each_time),
         cmocka_unit_test(wrong_shrinks_are_errors),
         cmocka_unit_test(a_fault_of_a_split_leaves_the_parent_whole),
     };

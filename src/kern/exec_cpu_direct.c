@@ -67,9 +67,10 @@ static void offer(const struct rondo_work *w, struct message *m, int buffer, con
 {
     struct rondo_direct *d = w->direct;
     struct rondo_place *place = &m->post.buffer[buffer];
+    size_t bytes = extent(w, d->index);
     place->at = (uint64_t)(uintptr_t)ptr;
-    place->segment = d->one_process ? 0 : rondo_direct_segment(d, buffer, ptr, extent(w, d->index));
-    if (d->one_process) {
+    place->segment = d->one_process || bytes == 0 ? 0 : rondo_direct_segment(d, buffer, ptr, bytes);
+    if (d->one_process || bytes == 0) { /* nobody looks where nothing is: an empty block must not send the others another way */
         m->post.open |= 1u << buffer;
     } else if (place->segment != 0) {
         const struct rondo_known *known = rondo_direct_known(d, place->segment);

@@ -30,6 +30,7 @@
     X(ctx, void, free_device_list, ibv_free_device_list, 1, (struct ibv_device **list))                                                    \
     X(ctx, const char *, get_device_name, ibv_get_device_name, 1, (struct ibv_device *device))                                             \
     X(ctx, __be64, get_device_guid, ibv_get_device_guid, 1, (struct ibv_device *device))                                                   \
+    X(ctx, int, fork_init, ibv_fork_init, 0, (void))                                                                                       \
     X(ctx, struct ibv_context *, open_device, ibv_open_device, 1, (struct ibv_device *device))                                             \
     X(ctx, int, close_device, ibv_close_device, 1, (struct ibv_context *context))                                                          \
     X(ctx, int, get_async_event, ibv_get_async_event, 1, (struct ibv_context *context, struct ibv_async_event *event))                     \

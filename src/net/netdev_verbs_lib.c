@@ -2,8 +2,10 @@
 #include "net/netdev_verbs.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include "base/log.h"
 #include "base/param.h"
 
 static struct {
@@ -61,6 +63,11 @@ const struct rondo_verbs_lib *rondo_verbs_lib_open(char *why, size_t bytes)
     query_port_compat = opened.lib.query_port;
     opened.lib.query_port = query_port;
     opened.handle = handle;
+    /* A program that forks must not lose registered pages to the child's first write, or its own, where the kernel does not copy them by itself. Too late when the program's MPI has registered memory; then that is its care. */
+    if (opened.lib.fork_init != NULL && opened.lib.fork_init() != 0) {
+        RONDO_INFO(RONDO_SUBSYS_NET, "verbs: ibv_fork_init failed (%s): after a fork, registered memory may be another than the card's",
+                   strerror(errno));
+    }
     return &opened.lib;
 }
 

@@ -181,7 +181,8 @@ static int own_number(const struct rondo_net *net, const struct rondo_net_device
 static int number_of(const struct rondo_net *net, const struct rondo_net_device *device, int n, const struct rondo_link *link)
 {
     struct rondo_net_properties properties;
-    int turn = link->channel < 0 ? link->peer : link->channel, own;
+    int turn = link->channel < 0 ? net->rank + link->peer : link->channel,
+        own; /* the sum: both ends count alike, and networks may be apart */
     for (int i = 0; i < n && link->net_name != NULL; i++) {
         if (device->properties(i, &properties) == RONDO_SUCCESS && strcmp(properties.name, link->net_name) == 0) {
             return i;

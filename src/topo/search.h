@@ -60,6 +60,12 @@ enum rondo_bound_cut { RONDO_CUT_DEVICE, RONDO_CUT_DEVICES, RONDO_CUT_NETS, ROND
  */
 rondo_status rondo_topo_search(const struct rondo_topo *topo, struct rondo_graph graphs[RONDO_NUM_GRAPHS]);
 void rondo_graph_release(struct rondo_graph *graph);
+/** MB/s of all channels together; files and peers may say more than fits. */
+static inline int32_t rondo_graph_found(int32_t nchannels, int32_t bw)
+{
+    int64_t found = (int64_t)nchannels * bw;
+    return found > INT32_MAX ? INT32_MAX : (int32_t)found;
+}
 /** Do two channels have the same order and nets? */
 int rondo_graph_channels_equal(const struct rondo_graph *graph, int a, int b);
 /** Is the graph valid for topo: each device once a channel, paths within the types it claims, bandwidths within the links? The error says what is wrong. */

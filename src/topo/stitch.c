@@ -189,7 +189,7 @@ static void summary_fill(struct rondo_stitch *s, const struct rondo_graph *graph
         merged[id].ndevs = 0;
         merged[id].bound_at = -1;
         merged[id].nchannels = s->nchannels;
-        merged[id].found = s->nchannels * (s->sum.nnodes > 1 ? merged[id].bw_inter : merged[id].bw_intra);
+        merged[id].found = rondo_graph_found(s->nchannels, s->sum.nnodes > 1 ? merged[id].bw_inter : merged[id].bw_intra);
         memset(merged[id].net, 0xff, sizeof merged[id].net);
     }
     s->sum.nchannels = 2 * s->nchannels; /* one set for each of the two trees */

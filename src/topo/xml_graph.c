@@ -198,8 +198,7 @@ static rondo_status graph_end(struct reader *reader, int line)
         return rondo_fail(RONDO_INVALID_ARGUMENT, "%s:%d: the %s has %d channels, but its nchannels is %d", reader->file, line,
                           rondo_graph_name(graph->id), graph->nchannels, reader->claimed);
     }
-    int64_t found = (int64_t)graph->nchannels * (reader->topo->options.nnodes > 1 ? graph->bw_inter : graph->bw_intra);
-    graph->found = found > INT32_MAX ? INT32_MAX : (int32_t)found;
+    graph->found = rondo_graph_found(graph->nchannels, reader->topo->options.nnodes > 1 ? graph->bw_inter : graph->bw_intra);
     reader->graph = NULL;
     return RONDO_SUCCESS;
 }
