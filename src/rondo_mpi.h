@@ -5,6 +5,13 @@
 #include <mpi.h>
 #include "rondo.h"
 
+/* An MPI_Comm is a pointer in one MPI and a number in another: the function has the name of the MPI that the library was built for, and a program of the other one does not link. */
+#ifdef OPEN_MPI
+#define rondo_comm_create rondo_comm_create_openmpi
+#else
+#define rondo_comm_create rondo_comm_create_mpich
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
