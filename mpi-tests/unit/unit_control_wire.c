@@ -119,6 +119,48 @@ static void a_rank_that_takes_no_mail_holds_up_no_other(void **state)
     nodes_close(&w);
 }
 
+static int count_windows(struct rondo_control *control)
+{
+    int n = 0;
+    rondo_wire_lock();
+    for (int i = 0; i < RONDO_WIRE_BUCKETS; i++) {
+        for (const struct rondo_wire_window *window = control->wire->window_out[i]; window; window = window->next) {
+            n++;
+        }
+        for (const struct rondo_wire_window *window = control->wire->window_in[i]; window; window = window->next) {
+            n++;
+        }
+    }
+    rondo_wire_unlock();
+    return n;
+}
+
+/* Nor does a tag that nobody asks for: the mails of a child that is being made wait, and those of another child, or of a connection, pass. */
+static void a_tag_that_nobody_asks_for_holds_up_no_other(void **state)
+{
+    struct nodes w;
+    uint32_t got;
+    int sent = 0;
+    (void)state;
+    nodes_open(&w, 2, 1);
+    for (int i = 0; i < 1000; i++) {
+        sent += rondo_control_send(w.control[0], 1, 1, &sent, sizeof(sent)) == RONDO_SUCCESS;
+    }
+    assert_int_equal(sent, RONDO_WIRE_WINDOW);
+    for (uint32_t i = 0; i < 3 * RONDO_WIRE_WINDOW; i++) {
+        send_all(w.control[0], 1, 1 + RONDO_WIRE_BUCKETS, &i, sizeof(i)); /* in the same list */
+        receive_all(w.control[1], 0, 1 + RONDO_WIRE_BUCKETS, &got, sizeof(got));
+        assert_int_equal(got, i);
+    }
+    for (uint32_t i = 0; i < RONDO_WIRE_WINDOW; i++) {
+        receive_all(w.control[1], 0, 1, &got, sizeof(got));
+        assert_int_equal(got, i);
+    }
+    WAIT_FOR(count_windows(w.control[0]) + count_windows(w.control[1]) == 0);
+    assert_int_equal(count_windows(w.control[0]) + count_windows(w.control[1]), 0);
+    nodes_close(&w);
+}
+
 static void forgotten_mail_gives_its_window_back(void **state)
 {
     struct nodes w;
@@ -128,13 +170,38 @@ static void forgotten_mail_gives_its_window_back(void **state)
     for (; i < RONDO_WIRE_WINDOW; i++) {
         send_all(w.control[0], 1, 5, &i, sizeof(i));
     }
-    WAIT_FOR(atomic_load(&w.control[1]->wire->received[0]) == RONDO_WIRE_WINDOW);
+    WAIT_FOR(atomic_load(&w.control[1]->wire->waiting[0]) == RONDO_WIRE_WINDOW);
     rondo_mail_forget(w.control[1], 5);
+    assert_int_equal(atomic_load(&w.control[1]->wire->waiting[0]), 0);
     for (i = 0; i < 3 * RONDO_WIRE_WINDOW; i++) {
         send_all(w.control[0], 1, 5, &i, sizeof(i)); /* dropped where it arrives */
     }
     send_all(w.control[0], 1, 6, &i, sizeof(i));
     receive_all(w.control[1], 0, 6, &i, sizeof(i));
+    rondo_mail_forget(w.control[1], 6); /* what was taken and not given back yet */
+    WAIT_FOR(count_windows(w.control[0]) + count_windows(w.control[1]) == 0);
+    assert_int_equal(count_windows(w.control[0]) + count_windows(w.control[1]), 0);
+    nodes_close(&w);
+}
+
+static void a_sender_may_forget_before_its_mail_is_taken(void **state)
+{
+    struct nodes w;
+    uint32_t got;
+    (void)state;
+    nodes_open(&w, 2, 1);
+    for (uint32_t i = 0; i < RONDO_WIRE_WINDOW; i++) {
+        send_all(w.control[0], 1, 5, &i, sizeof(i));
+    }
+    rondo_mail_forget(w.control[0], 5);
+    assert_int_equal(count_windows(w.control[0]), 0);
+    for (uint32_t i = 0; i < RONDO_WIRE_WINDOW; i++) {
+        receive_all(w.control[1], 0, 5, &got, sizeof(got));
+        assert_int_equal(got, i);
+    }
+    send_all(w.control[1], 0, 6, "x", 1); /* after what was given back, to nobody */
+    receive_all(w.control[0], 1, 6, &got, 1);
+    assert_int_equal(rondo_control_aborted(w.control[0]), 0);
     nodes_close(&w);
 }
 
@@ -488,7 +555,9 @@ int main(void)
         cmocka_unit_test(mail_goes_between_nodes_in_order),
         cmocka_unit_test(mail_of_all_sizes_arrives_whole),
         cmocka_unit_test(a_rank_that_takes_no_mail_holds_up_no_other),
+        cmocka_unit_test(a_tag_that_nobody_asks_for_holds_up_no_other),
         cmocka_unit_test(forgotten_mail_gives_its_window_back),
+        cmocka_unit_test(a_sender_may_forget_before_its_mail_is_taken),
         cmocka_unit_test(connecting_at_once_is_fine),
         cmocka_unit_test(early_messages_wait_for_the_communicator),
         cmocka_unit_test(kept_messages_are_bounded),

@@ -122,11 +122,81 @@ static void a_member_of_another_node_that_left_is_named(void **state)
     }
 }
 
+/* Several children of all ranks, each member of each moved by this thread. */
+struct child {
+    struct rondo_bootstrap *b[NODES_MAX];
+    uint8_t *all[NODES_MAX], mine[3000];
+    rondo_status status[NODES_MAX];
+};
+
+static void child_open(struct child *child, struct nodes *w, uint64_t tag)
+{
+    static const int members[NODES_MAX] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 };
+    for (int r = 0; r < w->nranks; r++) {
+        assert_int_equal(rondo_bootstrap_control(w->control[r], members, w->nranks, r, tag, &child->b[r]), RONDO_SUCCESS);
+        memset(child->mine, r + 1, sizeof(child->mine));
+        child->all[r] = calloc((size_t)w->nranks, sizeof(child->mine));
+        child->status[r] = child->b[r]->ops->allgather_start(child->b[r], child->mine, child->all[r], sizeof(child->mine));
+        assert_int_equal(child->status[r], RONDO_SUCCESS);
+        child->status[r] = RONDO_IN_PROGRESS;
+    }
+}
+
+/* @return 1: these members have the table */
+static int child_move(struct child *child, int from, int to)
+{
+    int open = 0;
+    for (int r = from; r < to; r++) {
+        if (child->status[r] == RONDO_IN_PROGRESS) {
+            child->status[r] = child->b[r]->ops->test(child->b[r]);
+        }
+        open += child->status[r] == RONDO_IN_PROGRESS;
+    }
+    return !open;
+}
+
+static void child_close(struct child *child, const struct nodes *w)
+{
+    for (int r = 0; r < w->nranks; r++) {
+        assert_int_equal(child->status[r], RONDO_SUCCESS);
+        for (int i = 0; i < w->nranks; i++) {
+            assert_int_equal(child->all[r][sizeof(child->mine) * (size_t)i + sizeof(child->mine) - 1], i + 1);
+        }
+        child->b[r]->ops->close(child->b[r], 1);
+        free(child->all[r]);
+    }
+}
+
+/* The other node's ranks have sent their records to the first child and do not ask for its table, of 36 mails, which is on its way. */
+static void a_child_that_waits_holds_up_neither_mail_nor_another_child(void **state)
+{
+    struct nodes w;
+    struct child first, second;
+    char got = 0;
+    (void)state;
+    nodes_open(&w, 2, NODES_MAX / 2);
+    child_open(&first, &w, 4);
+    child_open(&second, &w, 5);
+    child_move(&first, NODES_MAX / 2, w.nranks);
+    WAIT_FOR((child_move(&first, 0, 1), child_move(&first, 1, NODES_MAX / 2)));
+    for (int r = NODES_MAX / 2; r < w.nranks; r++) {
+        send_all(w.control[0], r, 9, "x", 1);
+        receive_all(w.control[r], 0, 9, &got, 1);
+        assert_int_equal(got, 'x');
+    }
+    WAIT_FOR((child_move(&first, 0, 1), child_move(&second, 0, w.nranks)));
+    WAIT_FOR(child_move(&first, 0, w.nranks));
+    child_close(&second, &w);
+    child_close(&first, &w);
+    nodes_close(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(children_across_nodes_are_made),
         cmocka_unit_test(a_member_of_another_node_that_left_is_named),
+        cmocka_unit_test(a_child_that_waits_holds_up_neither_mail_nor_another_child),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -224,6 +224,7 @@ static void check_fatal(void (*spoil)(struct rondo_wire_head *head, struct rondo
     int rank, fd;
     open_two_of_three(&w);
     fd = raw_enter(&w);
+    send_all(w.control[0], 2, 1, "x", 1);
     struct rondo_wire_head head = head_of_rank_2(&w, RONDO_WIRE_MAIL, 1, 0);
     struct rondo_wire_abort data = { .status = RONDO_TIMEOUT, .rank = -1 };
     spoil(&head, &data);
@@ -258,7 +259,10 @@ SPOIL(of_no_rank, head->from = 3)
 SPOIL(of_a_negative_rank, head->from = -1)
 SPOIL(of_a_rank_here, head->from = 0)
 SPOIL(mail_beyond_the_window, (void)0)
-SPOIL(credit_for_nothing, head->kind = RONDO_WIRE_CREDIT)
+SPOIL(credit_of_no_number, head->kind = RONDO_WIRE_CREDIT)
+SPOIL(credit_for_nothing, head->kind = RONDO_WIRE_CREDIT; head->bytes = 4; data->status = 0)
+SPOIL(credit_beyond_what_was_sent, head->kind = RONDO_WIRE_CREDIT; head->bytes = 4; data->status = 2)
+SPOIL(credit_beyond_the_window, head->kind = RONDO_WIRE_CREDIT; head->tag = 7; head->bytes = 4; data->status = RONDO_WIRE_WINDOW + 1)
 SPOIL(half_a_call, head->kind = RONDO_WIRE_TELL; head->bytes = sizeof(struct rondo_call) / 2)
 SPOIL(short_reason, head->kind = RONDO_WIRE_ABORT; head->bytes = 8)
 SPOIL(no_reason, head->kind = RONDO_WIRE_ABORT; head->bytes = sizeof(*data); data->status = RONDO_SUCCESS)
@@ -277,7 +281,10 @@ static void what_no_peer_may_send_ends_the_communicator(void **state)
     check_fatal(of_a_negative_rank, 1);
     check_fatal(of_a_rank_here, 1);
     check_fatal(mail_beyond_the_window, RONDO_WIRE_WINDOW + 1);
+    check_fatal(credit_of_no_number, 1);
     check_fatal(credit_for_nothing, 1);
+    check_fatal(credit_beyond_what_was_sent, 1);
+    check_fatal(credit_beyond_the_window, 1);
     check_fatal(half_a_call, 1);
     check_fatal(short_reason, 1);
     check_fatal(no_reason, 1);
@@ -357,6 +364,28 @@ static void a_peer_that_never_reads_costs_its_buffer_only(void **state)
     nodes_close(&w);
 }
 
+static void mail_of_too_many_tags_ends_the_communicator(void **state)
+{
+    struct nodes w;
+    char text[RONDO_ERROR_TEXT];
+    int rank;
+    (void)state;
+    nodes_open(&w, 2, 1);
+    for (uint32_t i = 0; i < RONDO_MAIL_PARKED; i++) {
+        send_all(w.control[0], 1, i / RONDO_WIRE_WINDOW, &i, sizeof(i));
+    }
+    WAIT_FOR(atomic_load(&w.control[1]->wire->waiting[0]) == RONDO_MAIL_PARKED);
+    assert_int_equal(rondo_control_aborted(w.control[1]), 0);
+    send_all(w.control[0], 1, RONDO_MAIL_PARKED, "x", 1);
+    for (int r = 0; r < 2; r++) {
+        WAIT_FOR(rondo_control_aborted(w.control[r]));
+        assert_int_equal(rondo_control_reason(w.control[r], text, &rank), RONDO_INTERNAL_ERROR);
+        assert_int_equal(rank, 1);
+        assert_non_null(strstr(text, "4096 mails from rank 0 wait for rank 1"));
+    }
+    nodes_close(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -367,6 +396,7 @@ int main(void)
         cmocka_unit_test(a_truncated_message_is_a_death),
         cmocka_unit_test(words_for_nobody_are_dropped),
         cmocka_unit_test(a_peer_that_never_reads_costs_its_buffer_only),
+        cmocka_unit_test(mail_of_too_many_tags_ends_the_communicator),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -62,9 +62,7 @@ rondo_status rondo_wire_new(struct rondo_control *control, const struct rondo_co
     RONDO_TRY(RONDO_NEW_ARRAY(part->after, config->nranks, "control plane's nodes"));
     RONDO_TRY(RONDO_NEW_ARRAY(part->by_process, config->nranks, "control plane's processes"));
     RONDO_TRY(RONDO_NEW_ARRAY(part->state, config->nranks, "control plane's states"));
-    RONDO_TRY(RONDO_NEW_ARRAY(part->sent, config->nranks, "control plane's windows"));
-    RONDO_TRY(RONDO_NEW_ARRAY(part->received, config->nranks, "control plane's windows"));
-    RONDO_TRY(RONDO_NEW_ARRAY(part->taken, config->nranks, "control plane's windows"));
+    RONDO_TRY(RONDO_NEW_ARRAY(part->waiting, config->nranks, "control plane's mail"));
     return part_fill(part, config);
 }
 
@@ -74,20 +72,12 @@ void rondo_wire_free(struct rondo_control *control)
     if (part == NULL) {
         return;
     }
-    for (int i = 0; i < RONDO_WIRE_BUCKETS; i++) {
-        while (part->first_mail[i]) {
-            struct rondo_wire_mail *mail = part->first_mail[i];
-            part->first_mail[i] = mail->next;
-            rondo_free(mail);
-        }
-    }
+    rondo_wire_mail_clear(part);
     rondo_free(part->first);
     rondo_free(part->after);
     rondo_free(part->by_process);
     rondo_free((void *)part->state);
-    rondo_free(part->sent);
-    rondo_free((void *)part->received);
-    rondo_free(part->taken);
+    rondo_free((void *)part->waiting);
     rondo_free(part);
 }
 

@@ -12,8 +12,10 @@
  * is checked against that communicator's table: the sender's rank lives in the process at the other end, the epoch (made of that
  * communicator's own secret) is right, lengths and ranks are in range.
  *
- * mail      a window of RONDO_WIRE_WINDOW mails per pair of ranks: the sender is told RONDO_IN_PROGRESS when it is used up, the receiver
- *           gives it back as it takes them. So what is parked for a rank is bounded, and no rank that does not ask holds up another.
+ * mail      a window of RONDO_WIRE_WINDOW mails per pair of ranks and tag: the sender is told RONDO_IN_PROGRESS when it is used up, the
+ *           receiver gives it back, by tag, as it takes them. So neither a rank nor a tag that nobody asks for holds up another one. A
+ *           tag that is forgotten gives back all that it had, and is not used again. Mails of many tags that wait, RONDO_MAIL_PARKED
+ *           from one rank, end the communicator.
  * abort     whoever ends a communicator first in its node, and the rank that leads the node, tell the leaders of the nodes at distance
  *           +-2^k, one time; when a leader is known to be dead the next one is told. The lowest live rank of a node leads it.
  * deaths    a leader watches the leaders of the nodes at +2^k: asks for beats, and holds the connection. A connection that ends without BYE
@@ -24,11 +26,12 @@
  *
  * Any thread moves the sockets: under one lock a process, held for bounded work, never blocking. The control thread sleeps on them, beats and looks at
  * the silent. It allocates: a connection that was accepted (at most RONDO_WIRE_UNNAMED that have not said a secret, then 2 a process), and
- * a mail until its rank takes it (bounded by the windows).
+ * a mail until its rank takes it (bounded by RONDO_MAIL_PARKED for each sender), and 32 bytes for each rank and tag with mail that was
+ * not given back.
  * Messages for a communicator or rank that is not known here are kept: at most RONDO_WIRE_PARKED, for 60 s, then dropped and counted; a
  * connection that begins with one keeps its bytes in the kernel.
  *
- * Bytes: 12 a rank and 4 a node of a communicator of several nodes, and 11 KiB for it, 74 KiB a process, 69 KiB a connection (5 KiB
+ * Bytes: 11 a rank and 4 a node of a communicator of several nodes, and 12 KiB for it, 74 KiB a process, 69 KiB a connection (5 KiB
  * until it has said a secret). Connections: two times log2(nodes) for a leader (and for who ends a communicator), and one for each process
  * that mail goes to.
  *
@@ -40,7 +43,7 @@
 #include "net/control.h"
 
 enum {
-    RONDO_WIRE_WINDOW = 8,     /* mails on the way, or not taken yet, from one rank to another */
+    RONDO_WIRE_WINDOW = 8,     /* mails of a tag on the way, or not taken yet, from one rank to another */
     RONDO_WIRE_UNNAMED = 1024, /* connections that have not said a secret yet; a quarter of the descriptors if that is less */
     RONDO_WIRE_PARKED = 64     /* messages for communicators that are not known yet */
 };

@@ -13,14 +13,14 @@ enum {
     RONDO_WIRE_HELLO_MAGIC = 0x68637772,
     RONDO_WIRE_WELCOME_MAGIC = 0x77637772,
     RONDO_WIRE_MAGIC = 0x6d637772,
-    RONDO_WIRE_VERSION = 1,
+    RONDO_WIRE_VERSION = 2,
     RONDO_WIRE_IN = 4 << 10,       /* bytes read ahead */
     RONDO_WIRE_OUT = 64 << 10,     /* bytes to be written */
     RONDO_WIRE_RESERVE = 16 << 10, /* of them not for mail */
     RONDO_WIRE_FINGERS = 2 * 31,
     RONDO_WIRE_ASKED = RONDO_CONTROL_ASKED, /* ranks whose calls are kept */
     RONDO_WIRE_CLOSED = 64,                 /* communicators that were here */
-    RONDO_WIRE_BUCKETS = 64,                /* lists of mail, by sender; and of connections, by process */
+    RONDO_WIRE_BUCKETS = 64,                /* lists of mail, by sender; of windows, by rank and tag; of connections, by process */
     RONDO_WIRE_NOTES = 4                    /* sentences to be logged when the lock is free */
 };
 #define RONDO_WIRE_UNNAMED_NS (5 * INT64_C(1000000000))
@@ -43,7 +43,7 @@ struct rondo_wire_welcome {
 
 enum rondo_wire_kind {
     RONDO_WIRE_MAIL = 1, /* data */
-    RONDO_WIRE_CREDIT,   /* tag: how many mails were taken */
+    RONDO_WIRE_CREDIT,   /* tag: of mails that were taken; data: how many (uint32_t) */
     RONDO_WIRE_ABORT,    /* struct rondo_wire_abort */
     RONDO_WIRE_LEAVE,
     RONDO_WIRE_ASK,
@@ -198,6 +198,15 @@ struct rondo_wire_mail {
     uint8_t data[];
 };
 
+/* Mail of one tag to or from one rank. */
+struct rondo_wire_window {
+    struct rondo_wire_window *next;
+    uint64_t tag;
+    int rank;
+    uint8_t mails; /* sent and not given back; came and not given back */
+    uint8_t taken; /* of those that came: taken */
+};
+
 struct rondo_wire_asked {
     int rank;   /* -1: unused */
     int ncalls; /* -1: no answer yet */
@@ -225,10 +234,9 @@ struct rondo_wire_part {
     struct rondo_wire_finger finger[RONDO_WIRE_FINGERS];
     int nfingers;
     _Atomic uint8_t *state;
-    uint8_t *sent;             /* mails to a rank that it has not taken; under the wire's lock */
-    _Atomic uint8_t *received; /* mails from a rank that it has not been given back */
-    uint8_t *taken;            /* of them, those that were taken; under the wire's lock */
-    struct rondo_wire_mail *first_mail[RONDO_WIRE_BUCKETS], **last_mail[RONDO_WIRE_BUCKETS]; /* under the mailbox's lock */
+    _Atomic uint16_t *waiting; /* mails from a rank that nobody has asked for yet; written under the mailbox's lock */
+    struct rondo_wire_mail *first_mail[RONDO_WIRE_BUCKETS], **last_mail[RONDO_WIRE_BUCKETS];  /* under the mailbox's lock */
+    struct rondo_wire_window *window_out[RONDO_WIRE_BUCKETS], *window_in[RONDO_WIRE_BUCKETS]; /* under the wire's lock */
     struct rondo_wire_asked asked[RONDO_WIRE_ASKED];
 };
 
@@ -250,6 +258,8 @@ int rondo_wire_on_mail(struct rondo_control *control, const struct rondo_wire_he
 int rondo_wire_on_credit(struct rondo_control *control, const struct rondo_wire_head *head, const void *data);
 /** Credits that could not be sent before. */
 void rondo_wire_repay(struct rondo_control *control);
+/** What waits, and the windows. */
+void rondo_wire_mail_clear(struct rondo_wire_part *part);
 
 /* ---- beats and deaths (control_wire_watch.c) ---- */
 
