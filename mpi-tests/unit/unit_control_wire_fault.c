@@ -386,6 +386,43 @@ static void mail_of_too_many_tags_ends_the_communicator(void **state)
     nodes_close(&w);
 }
 
+static void *ask_for_other_mail(void *control)
+{
+    uint32_t got;
+    size_t bytes;
+    rondo_control_receive(control, 1, 2, &got, sizeof(got), &bytes);
+    return NULL;
+}
+
+/* The control thread takes the mailbox's lock while it has the wire's: who tells the others of a full mailbox has given it back before. */
+static void a_mailbox_that_overflows_is_told_of_without_its_lock(void **state)
+{
+    struct nodes w;
+    pthread_t thread;
+    int locked;
+    (void)state;
+    nodes_open(&w, 2, 2);
+    for (int i = 0; i < RONDO_MAIL_PARKED; i++) {
+        send_all(w.control[1], 0, 1, &i, sizeof(i));
+        ask_for_other_mail(w.control[0]);
+    }
+    assert_int_equal(rondo_control_aborted(w.control[0]), 0);
+    send_all(w.control[1], 0, 1, "x", 1);
+    rondo_wire_lock();
+    assert_int_equal(pthread_create(&thread, NULL, ask_for_other_mail, w.control[0]), 0);
+    WAIT_FOR(rondo_control_aborted(w.control[0]));
+    locked = pthread_mutex_trylock(&w.control[0]->mail.lock) == 0;
+    if (locked) {
+        pthread_mutex_unlock(&w.control[0]->mail.lock);
+    }
+    rondo_wire_unlock();
+    pthread_join(thread, NULL);
+    assert_true(locked);
+    WAIT_FOR(rondo_control_aborted(w.control[3]));
+    assert_true(rondo_control_aborted(w.control[3]));
+    nodes_close(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -397,6 +434,7 @@ int main(void)
         cmocka_unit_test(words_for_nobody_are_dropped),
         cmocka_unit_test(a_peer_that_never_reads_costs_its_buffer_only),
         cmocka_unit_test(mail_of_too_many_tags_ends_the_communicator),
+        cmocka_unit_test(a_mailbox_that_overflows_is_told_of_without_its_lock),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

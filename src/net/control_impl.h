@@ -106,7 +106,7 @@ struct rondo_control_mail {
     uint64_t head;        /* next position to take */
     int64_t stuck_ns;     /* since when the cell at head is reserved and not full; 0: it is not */
     struct rondo_parked *first, **last;
-    int nparked;
+    int nparked, overflown; /* overflown: the communicator is to be ended, once the lock is free */
     uint64_t forgotten[RONDO_MAIL_FORGOTTEN];
     int nforgotten;
 };

@@ -186,7 +186,7 @@ int rondo_mail_forgotten(const struct rondo_control_mail *mail, uint64_t tag)
     return 0;
 }
 
-/* Copy the mail at head to the parked ones, or drop it when nobody will ask for it. */
+/* Copy the mail at head to the parked ones, or drop it when nobody will ask for it. Too many: mail_unlock ends the communicator. */
 static rondo_status mail_park(struct rondo_control *control, const struct rondo_control_cell *cell, int rank)
 {
     struct rondo_control_mail *mail = &control->mail;
@@ -196,11 +196,9 @@ static rondo_status mail_park(struct rondo_control *control, const struct rondo_
         return RONDO_SUCCESS;
     }
     if (mail->nparked >= RONDO_MAIL_PARKED) {
-        rondo_status status = rondo_fail(RONDO_INTERNAL_ERROR,
-                                         "%s: %d mails wait for rank %d, which asks for none of them; the last one is from rank %d",
-                                         control->name, mail->nparked, control->rank, rank);
-        rondo_control_abort(control, status, control->rank, rondo_error_text());
-        return status;
+        mail->overflown = 1;
+        return rondo_fail(RONDO_INTERNAL_ERROR, "%s: %d mails wait for rank %d, which asks for none of them; the last one is from rank %d",
+                          control->name, mail->nparked, control->rank, rank);
     }
     RONDO_TRY(rondo_calloc(&parked, 1, sizeof(*parked) + bytes, "parked mail"));
     parked->tag = cell->tag;
@@ -211,6 +209,18 @@ static rondo_status mail_park(struct rondo_control *control, const struct rondo_
     mail->last = &parked->next;
     mail->nparked++;
     return RONDO_SUCCESS;
+}
+
+/* Give the lock back, then end the communicator if there was too much: telling the other nodes takes the wire's lock, which comes first. */
+static rondo_status mail_unlock(struct rondo_control *control, rondo_status status)
+{
+    int overflown = control->mail.overflown;
+    control->mail.overflown = 0;
+    pthread_mutex_unlock(&control->mail.lock);
+    if (overflown) {
+        rondo_control_abort(control, status, control->rank, rondo_error_text());
+    }
+    return status;
 }
 
 rondo_status rondo_mail_drain(struct rondo_control *control, int *moved)
@@ -234,8 +244,7 @@ rondo_status rondo_mail_drain(struct rondo_control *control, int *moved)
             *moved = 1;
         }
     }
-    pthread_mutex_unlock(&control->mail.lock);
-    return status;
+    return mail_unlock(control, status);
 }
 
 /* Unlink the parked mail that *link points at. */
@@ -300,8 +309,7 @@ rondo_status rondo_control_receive(struct rondo_control *control, int rank, uint
     }
     pthread_mutex_lock(&control->mail.lock);
     status = mail_take(control, rank, tag, data, max, bytes);
-    pthread_mutex_unlock(&control->mail.lock);
-    return status;
+    return mail_unlock(control, status);
 }
 
 void rondo_mail_forget(struct rondo_control *control, uint64_t tag)
