@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <stdlib.h>
 
+#include "base/mem.h"
 #include "net/bootstrap.h"
 
 enum { RECORD = 3000, ROUNDS = 4 };
@@ -312,6 +313,32 @@ static void missing_member_0_is_named(void **state)
     world_close(&world);
 }
 
+/* Member 0 says that ranks are missing which there are not. */
+static void missing_ranks_that_are_none_are_dropped(void **state)
+{
+    static const int members[2] = { 0, 1 };
+    struct rondo_bootstrap *b;
+    struct world world;
+    int32_t note[RONDO_MAIL_BYTES / 4] = { 3 /* "these are missing" */, 1, 5, 0, -1, 2, 1, INT32_MAX, INT32_MIN };
+    uint64_t tag = 6, data_tag;
+    char mine = 0, all[2];
+    int missing[2], n = 0;
+    rondo_status status;
+    (void)state;
+    world_open(&world, 2);
+    assert_int_equal(rondo_bootstrap_control(world.control[1], members, 2, 1, tag, &b), RONDO_SUCCESS);
+    assert_int_equal(b->ops->allgather_start(b, &mine, all, 1), RONDO_SUCCESS);
+    data_tag = rondo_hash("child data", 10, rondo_hash(&tag, sizeof(tag), 0x1234));
+    assert_int_equal(rondo_control_send(world.control[0], 1, rondo_hash("child note", 10, data_tag), note, sizeof(note)), RONDO_SUCCESS);
+    assert_int_equal(finish(b, 0), RONDO_TIMEOUT);
+    WAIT_FOR((status = b->ops->missing(b, missing, 2, &n)) != RONDO_IN_PROGRESS);
+    assert_int_equal(status, RONDO_SUCCESS);
+    assert_int_equal(n, 1);
+    assert_int_equal(missing[0], 1);
+    b->ops->close(b, 0);
+    world_close(&world);
+}
+
 static void *give_up(void *arg)
 {
     struct member *m = arg;
@@ -390,6 +417,7 @@ int main(void)
         cmocka_unit_test(wrong_members_are_refused),
         cmocka_unit_test(missing_member_is_named_on_all_when_one_gives_up),
         cmocka_unit_test(missing_member_0_is_named),
+        cmocka_unit_test(missing_ranks_that_are_none_are_dropped),
         cmocka_unit_test(member_that_gives_up_tells_the_others_why),
         cmocka_unit_test(member_that_leaves_the_parent_too_early_is_named),
         cmocka_unit_test(different_record_sizes_are_an_error),

@@ -85,8 +85,11 @@ static rondo_status read_note(struct control_bootstrap *self, int member, const 
     if (note->kind == NOTE_MISSING && member == 0 && note->round == self->round && note->nranks <= NOTE_RANKS &&
         self->phase != ROUND_NONE) {
         self->nmissing = 0;
-        for (uint32_t i = 0; i < note->nranks && i < (uint32_t)self->base.nranks; i++) {
-            self->missing[self->nmissing++] = note->u.ranks[i];
+        for (uint32_t i = 0; i < note->nranks && self->nmissing < self->base.nranks; i++) {
+            int rank = note->u.ranks[i];
+            if (rank >= 0 && rank < self->base.nranks) { /* a peer's word: tables are indexed with it */
+                self->missing[self->nmissing++] = rank;
+            }
         }
         self->told = 1;
         return RONDO_TIMEOUT;
