@@ -7,6 +7,8 @@
 #include "base/param.h"
 #include "init.h"
 
+#define TELL_NS (1000 * INT64_C(1000000)) /* for a failure that was found at the deadline to be told */
+
 rondo_status rondo_init_begin(struct rondo_ctx *ctx, struct rondo_bootstrap *bootstrap, const struct rondo_split *split)
 {
     struct rondo_init *init;
@@ -106,6 +108,9 @@ static rondo_status name_missing(struct rondo_init *init)
     if (status == RONDO_IN_PROGRESS) {
         return status;
     }
+    if (init->local != RONDO_SUCCESS && n == 0) { /* what this rank was to tell says more than that nobody is known to be missing */
+        return rondo_fail_quiet(init->local, "%s", init->local_text);
+    }
     for (int i = 0; i < n && at < sizeof(list); i++) {
         at += (size_t)snprintf(list + at, sizeof(list) - at, "%srank %d%s%s", i > 0 ? ", " : "", ranks[i], ctx->peers != NULL ? " on " : "",
                                ctx->peers != NULL ? ctx->peers[ranks[i]].host : "");
@@ -113,9 +118,18 @@ static rondo_status name_missing(struct rondo_init *init)
     return rondo_fail(RONDO_TIMEOUT,
                       "rank %d on %s: creation of the communicator stopped in round \"%s\" after %.1f s (RONDO_INIT_TIMEOUT): %s %s: do "
                       "all ranks make the call, and are they alive? "
-                      "(MPI_Finalize may wait for a late rank)",
+                      "(MPI_Finalize may wait for a late rank)%s%s",
                       ctx->rank, rondo_log_host(), rondo_phases[init->phase].name, (double)(rondo_now_ns() - init->begin_ns) * 1e-9,
-                      n > 0 ? "did not arrive:" : "which ranks did not arrive is not known", list);
+                      n > 0 ? "did not arrive:" : "which ranks did not arrive is not known", list,
+                      init->local != RONDO_SUCCESS ? "; this rank had failed before: " : "", init->local_text);
+}
+
+/* A phase that looks at the deadline itself may use all of it, and what it finds then is told in the next round: that one has some time more,
+ * on the ranks that had nothing to wait for too. */
+static int is_late(const struct rondo_init *init)
+{
+    int64_t more = init->phase > 0 && rondo_phases[init->phase - 1].own_deadline ? TELL_NS : 0;
+    return init->deadline_ns != 0 && rondo_now_ns() > init->deadline_ns + more;
 }
 
 static rondo_status step_phase(struct rondo_init *init, const struct rondo_phase *phase)
@@ -132,8 +146,8 @@ static rondo_status step_phase(struct rondo_init *init, const struct rondo_phase
     if (phase->own_deadline) {
         return status;
     }
-    if (status == RONDO_IN_PROGRESS && init->deadline_ns != 0 && rondo_now_ns() > init->deadline_ns) {
-        init->late = 1;
+    if (status == RONDO_IN_PROGRESS) {
+        init->late = is_late(init);
     } else if (status == RONDO_TIMEOUT) { /* another rank's deadline has passed */
         init->late = 1;
         status = RONDO_IN_PROGRESS;

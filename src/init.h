@@ -2,7 +2,7 @@
  * Creation as a list of phases, private to init.c (which moves them), init_rounds.c, init_colors.c, init_graphs.c and init_shapes.c (what each does).
  *
  * A phase is started, tested until done, and finished. What fails on one rank is kept (init->local) and carried by the head of the next round's record: all ranks fail
- * together, with the same sentence. An error of start or test leaves the round open; an error of finish was found by all ranks alike.
+ * together, with the same sentence. Where a phase looks at the deadline itself, that round has a second more. An error of start or test leaves the round open; an error of finish was found by all ranks alike.
  */
 #ifndef RONDO_INIT_H
 #define RONDO_INIT_H

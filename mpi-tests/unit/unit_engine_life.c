@@ -452,6 +452,28 @@ static void memory_may_be_registered_and_come_and_go(void **state)
     }
 }
 
+/* Found at the deadline, and told in the round that begins with the deadline past. */
+static void connect_in_vain(struct fake_rank *r)
+{
+    rondo_comm *comm = NULL;
+    char *text = r->arg;
+    FAKE_CHECK(r, rondo_comm_create_local(r->local, r->rank, NULL, &comm) != RONDO_SUCCESS && comm == NULL);
+    snprintf(text + 512 * r->rank, 512, "%s", rondo_last_error(NULL));
+}
+
+static void a_connection_that_is_not_made_in_time_is_named_on_all_ranks(void **state)
+{
+    char text[3][512];
+    (void)state;
+    fake_params("SHM_DISABLE", "1", "SOCKET_IFNAME", "lo", "NET_FAULT", "rank=0,connect=1000000", "INIT_TIMEOUT", "1s", NULL);
+    fake_ranks_bare(3, connect_in_vain, text);
+    for (int r = 0; r < 3; r++) {
+        assert_string_equal(text[r], text[0]);
+    }
+    assert_non_null(strstr(text[0], "rank 0 on "));
+    assert_non_null(strstr(text[0], " was not made within RONDO_INIT_TIMEOUT"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -465,6 +487,7 @@ int main(void)
         cmocka_unit_test(creation_without_blocking_moves_in_async_error),
         cmocka_unit_test(a_rank_alone_is_not_ready_and_can_be_aborted),
         cmocka_unit_test(abort_of_a_creation_ends_it_on_all_ranks),
+        cmocka_unit_test(a_connection_that_is_not_made_in_time_is_named_on_all_ranks),
         cmocka_unit_test(a_creation_aborted_inside_its_group_is_an_error_of_the_group),
         cmocka_unit_test(a_communicator_aborted_inside_a_group_is_an_error_of_the_group),
         cmocka_unit_test(memory_is_shared_by_the_first_way_that_is_open),
