@@ -24,7 +24,7 @@ struct graph_record {
 struct nodes_record {
     struct graph_record graph;
     uint8_t control_addr[RONDO_ADDR_BYTES];
-    uint32_t netdevs;
+    uint32_t control_number, netdevs;
 };
 
 /* The same on all ranks: they agree on the parameter. */
@@ -178,7 +178,7 @@ static rondo_status prepare_graphs(struct rondo_init *init, struct graph_record 
 static rondo_status prepare_nodes(struct rondo_init *init, struct nodes_record *mine)
 {
     if (init->ctx->layout.nnodes > 1) {
-        RONDO_TRY(rondo_control_listen(mine->control_addr));
+        RONDO_TRY(rondo_control_listen(mine->control_addr, &mine->control_number));
         init->ctx->listening = 1;
     }
     rondo_netdev_hold();
@@ -213,6 +213,7 @@ static void complete_peers(struct rondo_init *init)
     for (int r = 0; r < ctx->nranks; r++) {
         const struct nodes_record *record = rondo_init_record(init, r);
         memcpy(ctx->peers[r].control_addr, record->control_addr, sizeof(record->control_addr));
+        ctx->peers[r].control_number = record->control_number;
         ctx->peers[r].netdevs = record->netdevs;
     }
 }

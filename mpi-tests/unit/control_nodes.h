@@ -73,10 +73,12 @@ static inline rondo_status nodes_make(struct nodes *w, int r)
 static inline void nodes_prepare(struct nodes *w, int nnodes, int nlocal)
 {
     uint8_t addr[RONDO_ADDR_BYTES];
+    uint32_t number;
     nodes_init(w, nnodes, nlocal, 0);
-    assert_int_equal(rondo_control_listen(addr), RONDO_SUCCESS);
+    assert_int_equal(rondo_control_listen(addr, &number), RONDO_SUCCESS);
     for (int r = 0; r < w->nranks; r++) {
         memcpy(w->peers[r].control_addr, addr, sizeof(addr));
+        w->peers[r].control_number = number;
     }
     for (int r = 0; r < w->nranks; r++) {
         assert_int_equal(nodes_make(w, r), RONDO_SUCCESS);

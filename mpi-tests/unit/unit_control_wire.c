@@ -399,12 +399,12 @@ static void running_out_of_descriptors_is_said_and_passes(void **state)
 static void both_address_families_work(void **state)
 {
     struct nodes w;
-    uint32_t got = 5;
+    uint32_t got = 5, number;
     uint8_t addr[RONDO_ADDR_BYTES];
     (void)state;
     setenv("RONDO_SOCKET_FAMILY", "6", 1);
     use_loop("50ms", "10s");
-    if (rondo_control_listen(addr) == RONDO_SUCCESS) { /* there may be no IPv6 here */
+    if (rondo_control_listen(addr, &number) == RONDO_SUCCESS) { /* there may be no IPv6 here */
         assert_int_equal(((const struct sockaddr *)addr)->sa_family, AF_INET6);
         nodes_open(&w, 2, 1);
         send_all(w.control[0], 1, 1, &got, sizeof(got));
@@ -414,7 +414,7 @@ static void both_address_families_work(void **state)
     }
     setenv("RONDO_SOCKET_IFNAME", "=nothing", 1);
     assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
-    assert_int_equal(rondo_control_listen(addr), RONDO_SYSTEM_ERROR);
+    assert_int_equal(rondo_control_listen(addr, &number), RONDO_SYSTEM_ERROR);
     assert_non_null(strstr(rondo_error_text(), "RONDO_SOCKET_IFNAME"));
     assert_null(rondo_wire);
     unsetenv("RONDO_SOCKET_FAMILY");

@@ -21,6 +21,7 @@ static int setup(void **state)
 
 struct shared {
     uint8_t addr[NODES_MAX][RONDO_ADDR_BYTES];
+    uint32_t number[NODES_MAX];
     int pid[NODES_MAX];
     struct rondo_shm_name name[NODES_MAX];
     _Atomic int listening, leading, attached, started, ended, go;
@@ -61,12 +62,13 @@ static rondo_status come_up(struct scene *scene, int r)
 {
     struct nodes *w = &scene->w;
     struct shared *shared = scene->shared;
-    RONDO_TRY(rondo_control_listen(shared->addr[r]));
+    RONDO_TRY(rondo_control_listen(shared->addr[r], &shared->number[r]));
     shared->pid[r] = getpid();
     atomic_fetch_add(&shared->listening, 1);
     WAIT_FOR(atomic_load(&shared->listening) == w->nranks);
     for (int i = 0; i < w->nranks; i++) {
         memcpy(w->peers[i].control_addr, shared->addr[i], RONDO_ADDR_BYTES);
+        w->peers[i].control_number = shared->number[i];
         w->peers[i].pid = shared->pid[i];
     }
     if (w->local_of[r] == 0) {
@@ -295,12 +297,12 @@ static void a_stopped_process_is_unresponsive(void **state)
 }
 
 /* When a rank's process was heard last; 0: it has not answered yet. */
-static int64_t heard(int rank)
+static int64_t heard(const struct scene *scene, int rank)
 {
     const struct rondo_wire_conn *conn;
     int64_t ns;
     rondo_wire_lock();
-    conn = rondo_wire_conn_of(100, 100 + (uint64_t)rank);
+    conn = rondo_wire_conn_of(rondo_wire_process(&scene->w.peers[0]), rondo_wire_process(&scene->w.peers[rank]));
     ns = conn && conn->state == RONDO_WIRE_OPEN ? conn->heard_ns : 0;
     rondo_wire_unlock();
     return ns;
@@ -318,8 +320,8 @@ static void a_short_stop_is_no_fault(void **state)
     nanosleep(&stop, NULL);
     resumed = rondo_now_ns();
     kill(scene.pid[1], SIGCONT);
-    WAIT_FOR(heard(1) > resumed);
-    assert_true(heard(1) > resumed);
+    WAIT_FOR(heard(&scene, 1) > resumed);
+    assert_true(heard(&scene, 1) > resumed);
     assert_int_equal(rondo_control_aborted(scene.w.control[0]), 0);
     assert_int_equal(rondo_control_state_of(scene.w.control[0], 1), 0);
     scene_close(&scene);
@@ -341,8 +343,8 @@ static void leaving_in_order_is_no_fault(void **state)
     }
     assert_int_equal(rondo_control_state_of(scene.w.control[0], 2), 1);
     assert_int_equal(rondo_control_state_of(scene.w.control[0], 4), 1);
-    WAIT_FOR(heard(3) > 0); /* the one that leads node 1 now */
-    assert_true(heard(3) > 0);
+    WAIT_FOR(heard(&scene, 3) > 0); /* the one that leads node 1 now */
+    assert_true(heard(&scene, 3) > 0);
     assert_int_equal(rondo_control_aborted(scene.w.control[0]), 0);
     assert_int_equal(rondo_control_state_of(scene.w.control[0], 3), 0);
     send_all(scene.w.control[0], 3, 1, "x", 1);

@@ -116,7 +116,7 @@ static struct rondo_wire_hello hello_of_rank_2(const struct nodes *w)
                                       .version = RONDO_WIRE_VERSION,
                                       .secret = { w->peers[0].id.nonce[0], w->peers[0].id.nonce[1] },
                                       .comm_hash = w->comm_hash,
-                                      .process = w->peers[2].process_hash,
+                                      .process = rondo_wire_process(&w->peers[2]),
                                       .from = 2,
                                       .to = 0 };
 }
@@ -139,7 +139,7 @@ static int raw_enter(const struct nodes *w)
     raw_send(fd, &hello, sizeof(hello));
     assert_int_equal(recv(fd, &welcome, sizeof(welcome), MSG_WAITALL), sizeof(welcome));
     assert_int_equal(welcome.magic, RONDO_WIRE_WELCOME_MAGIC);
-    assert_int_equal(welcome.process, w->peers[0].process_hash);
+    assert_int_equal(welcome.process, rondo_wire_process(&w->peers[0]));
     assert_memory_equal(welcome.secret, hello.secret, sizeof(hello.secret));
     return fd;
 }
@@ -356,7 +356,7 @@ static void a_peer_that_never_reads_costs_its_buffer_only(void **state)
         }
     }
     rondo_wire_lock();
-    assert_true(rondo_wire_conn_of(w.peers[0].process_hash, w.peers[2].process_hash)->out_to > RONDO_WIRE_OUT / 2);
+    assert_true(rondo_wire_conn_of(rondo_wire_process(&w.peers[0]), rondo_wire_process(&w.peers[2]))->out_to > RONDO_WIRE_OUT / 2);
     rondo_wire_unlock();
     ping(&w, 1);
     rondo_control_leave(w.control[0]); /* waits for nobody */
@@ -423,6 +423,36 @@ static void a_mailbox_that_overflows_is_told_of_without_its_lock(void **state)
     nodes_close(&w);
 }
 
+/* A process leaves its only communicator, makes another one, and only then is its BYE read: both are one connection each. */
+static void a_late_goodbye_says_nothing_of_later_communicators(void **state)
+{
+    struct nodes before, after;
+    struct rondo_wire_head bye;
+    int first, second;
+    (void)state;
+    open_two_of_three(&before);
+    first = raw_enter(&before);
+    nodes_prepare(&after, 3, 1);
+    memset(after.peers[2].control_addr, 0, RONDO_ADDR_BYTES);
+    after.peers[2].control_number++;
+    assert_int_equal(rondo_control_start(after.control[0]), RONDO_SUCCESS);
+    assert_int_equal(rondo_control_start(after.control[1]), RONDO_SUCCESS);
+    second = raw_enter(&after);
+    bye = (struct rondo_wire_head){ .magic = RONDO_WIRE_MAGIC, .kind = RONDO_WIRE_BYE, .from = -1, .to = -1 };
+    raw_send(first, &bye, sizeof(bye));
+    close(first);
+    WAIT_FOR(rondo_control_state_of(before.control[0], 2) == 1);
+    assert_int_equal(rondo_control_state_of(before.control[0], 2), 1);
+    assert_int_equal(rondo_control_state_of(after.control[0], 2), 0);
+    send_all(after.control[0], 2, 1, "x", 1);
+    close(second); /* without a goodbye */
+    WAIT_FOR(rondo_control_aborted(after.control[0]));
+    assert_int_equal(rondo_control_state_of(after.control[0], 2), 2);
+    assert_int_equal(rondo_control_aborted(before.control[0]), 0);
+    nodes_close(&after);
+    nodes_close(&before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -432,6 +462,7 @@ int main(void)
         cmocka_unit_test(what_no_peer_may_send_ends_the_communicator),
         cmocka_unit_test(a_truncated_message_is_a_death),
         cmocka_unit_test(words_for_nobody_are_dropped),
+        cmocka_unit_test(a_late_goodbye_says_nothing_of_later_communicators),
         cmocka_unit_test(a_peer_that_never_reads_costs_its_buffer_only),
         cmocka_unit_test(mail_of_too_many_tags_ends_the_communicator),
         cmocka_unit_test(a_mailbox_that_overflows_is_told_of_without_its_lock),

@@ -51,6 +51,7 @@ static void record_describes_this_process(void **state)
     for (size_t i = 0; i < sizeof peer.control_addr; i++) { /* filled in later, and only where there are several nodes */
         assert_int_equal(peer.control_addr[i], 0);
     }
+    assert_int_equal(peer.control_number, 0);
     assert_int_equal(peer.netdevs, 0);
 }
 

@@ -39,7 +39,7 @@ struct rondo_control_config {
     const int *local_ranks;         /* local rank -> rank */
     const struct rondo_peer *peers; /* all ranks' records; must outlive the control */
     /* Nodes, and rank -> node; must outlive the control. 0 or 1 nodes: node_of is not looked at. With more, peers[0].id holds the secret
-     * of the communicator, and peers[r].control_addr where r's process listens. */
+     * of the communicator, and peers[r].control_addr and control_number where r's process listens, when it starts. */
     int nnodes;
     const int *node_of;
     uint64_t comm_hash;
@@ -55,9 +55,10 @@ struct rondo_control;
 /**
  * Listen for the control planes of other nodes, on the interface of RONDO_SOCKET_IFNAME, and say where: a struct sockaddr_in or in6 for
  * peers[r].control_addr. One listener a process, reference counted; it works before any control is there, and must be open from before
- * other processes start their controls until after this one's are closed.
+ * other processes start their controls until after this one's are closed. number: of this listener among all that the process had, for
+ * peers[r].control_number: what came from an earlier one says nothing of communicators that were made after it.
  */
-rondo_status rondo_control_listen(uint8_t addr[RONDO_ADDR_BYTES]);
+rondo_status rondo_control_listen(uint8_t addr[RONDO_ADDR_BYTES], uint32_t *number);
 /** The last one, once all controls are closed, closes the connections: at most 200 ms, when there is still something to be written. */
 void rondo_control_unlisten(void);
 

@@ -18,7 +18,7 @@ _Static_assert(sizeof(struct rondo_wire_head) == 40 && sizeof(struct rondo_wire_
 static int compare_process(const void *a, const void *b, void *peers_arg)
 {
     const struct rondo_peer *peers = peers_arg;
-    uint64_t x = peers[*(const int *)a].process_hash, y = peers[*(const int *)b].process_hash;
+    uint64_t x = rondo_wire_process(&peers[*(const int *)a]), y = rondo_wire_process(&peers[*(const int *)b]);
     return x != y ? (x < y ? -1 : 1) : *(const int *)a - *(const int *)b;
 }
 
@@ -39,7 +39,6 @@ static rondo_status part_fill(struct rondo_wire_part *part, const struct rondo_c
         part->first[node] = r;
         part->by_process[r] = r;
     }
-    qsort_r(part->by_process, (size_t)config->nranks, sizeof(int), compare_process, (void *)(uintptr_t)config->peers);
     for (int i = 0; i < RONDO_WIRE_BUCKETS; i++) {
         part->last_mail[i] = &part->first_mail[i];
     }
@@ -103,17 +102,17 @@ const struct rondo_wire_closed *rondo_wire_closed_of(uint64_t comm_hash, int ran
 void rondo_wire_ranks_of(const struct rondo_control *control, const struct rondo_wire_conn *conn, int *from, int *to)
 {
     const int *by_process = control->wire->by_process;
-    int low = 0, n = conn->own == control->peers[control->rank].process_hash ? control->nranks : 0;
+    int low = 0, n = conn->own == rondo_wire_process(&control->peers[control->rank]) ? control->nranks : 0;
     for (int high = n; low < high;) {
         int middle = low + (high - low) / 2;
-        if (control->peers[by_process[middle]].process_hash < conn->process) {
+        if (rondo_wire_process(&control->peers[by_process[middle]]) < conn->process) {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
     *from = *to = low;
-    while (*to < n && control->peers[by_process[*to]].process_hash == conn->process) {
+    while (*to < n && rondo_wire_process(&control->peers[by_process[*to]]) == conn->process) {
         (*to)++;
     }
 }
@@ -298,7 +297,7 @@ static int deliver(struct rondo_control *control, uint64_t process, const struct
         return 1;
     }
     if (head->from < 0 || head->from >= control->nranks || control->local_of[head->from] >= 0 ||
-        control->peers[head->from].process_hash != process) {
+        rondo_wire_process(&control->peers[head->from]) != process) {
         return 0;
     }
     return on_kind[head->kind](control, head, data);
@@ -402,6 +401,8 @@ rondo_status rondo_wire_join(struct rondo_control *control)
     if (control->wire == NULL) {
         return RONDO_SUCCESS;
     }
+    /* Here, since the control may be older than what the peers say of their listeners. */
+    qsort_r(control->wire->by_process, (size_t)control->nranks, sizeof(int), compare_process, (void *)(uintptr_t)control->peers);
     rondo_wire_lock();
     status = rondo_wire_need();
     if (status == RONDO_SUCCESS) {
@@ -432,7 +433,7 @@ void rondo_wire_part(struct rondo_control *control)
     rondo_wire->closed[rondo_wire->nclosed++ % RONDO_WIRE_CLOSED] =
         (struct rondo_wire_closed){ .comm_hash = control->head->comm_hash,
                                     .secret = { part->secret[0], part->secret[1] },
-                                    .process = control->peers[control->rank].process_hash,
+                                    .process = rondo_wire_process(&control->peers[control->rank]),
                                     .rank = control->rank };
     rondo_wire_release();
     rondo_wire_unlock();

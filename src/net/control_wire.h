@@ -5,6 +5,9 @@
  * a process connects to it; either side then speaks on that connection. When both connect at once there are two: each keeps to the one it
  * began with, so that mail stays in order. The process is lost when the last of them has ended without BYE.
  *
+ * A process here is one with one listener: after its last communicator it closes all connections, and with the next one it is another. So
+ * a BYE or an end that is read late touches no communicator that was made meanwhile.
+ *
  *   hello (magic, version, secret and hash of a communicator of both, process, ranks) ->     <- welcome (magic, version, secret, process)
  *   then messages either way: a head (communicator, epoch, kind, ranks, tag, bytes), and up to RONDO_MAIL_BYTES
  *

@@ -466,8 +466,8 @@ static rondo_status conn_dial(struct rondo_wire_conn *conn, const struct rondo_p
 rondo_status rondo_wire_conn_to(struct rondo_control *control, int rank, struct rondo_wire_conn **conn_out)
 {
     const struct rondo_peer *peer = &control->peers[rank];
-    uint64_t own = control->peers[control->rank].process_hash;
-    struct rondo_wire_conn *conn = rondo_wire_conn_of(own, peer->process_hash);
+    uint64_t own = rondo_wire_process(&control->peers[control->rank]), process = rondo_wire_process(peer);
+    struct rondo_wire_conn *conn = rondo_wire_conn_of(own, process);
     rondo_status status;
     *conn_out = conn;
     if (conn) {
@@ -476,7 +476,7 @@ rondo_status rondo_wire_conn_to(struct rondo_control *control, int rank, struct 
     RONDO_TRY(RONDO_NEW(conn, "a control connection"));
     RONDO_TRY_GOTO(rondo_calloc(&conn->out, 1, RONDO_WIRE_OUT, "a control connection"), fail);
     conn->state = RONDO_WIRE_CONNECTING;
-    conn->process = peer->process_hash;
+    conn->process = process;
     conn->own = own;
     conn->hello = (struct rondo_wire_hello){ .magic = RONDO_WIRE_HELLO_MAGIC,
                                              .version = RONDO_WIRE_VERSION,
@@ -502,6 +502,7 @@ fail:
 
 rondo_status rondo_wire_need(void)
 {
+    static uint32_t number;
     struct rondo_wire *wire;
     if (rondo_wire && rondo_wire->pid == getpid()) {
         return RONDO_SUCCESS;
@@ -516,6 +517,7 @@ rondo_status rondo_wire_need(void)
         return rondo_fail(RONDO_SYSTEM_ERROR, "cannot make the descriptors of control connections on %s: %m; raise ulimit -n",
                           rondo_log_host());
     }
+    wire->number = ++number;
     rondo_wire = wire;
     return RONDO_SUCCESS;
 }

@@ -31,7 +31,7 @@ enum {
 struct rondo_wire_hello {
     uint32_t magic, version;
     uint64_t secret[2];
-    uint64_t comm_hash, process; /* process_hash of who connects */
+    uint64_t comm_hash, process; /* of who connects (rondo_wire_process) */
     int32_t from, to;            /* ranks of the communicator */
 };
 
@@ -123,7 +123,8 @@ struct rondo_wire_closed {
 };
 
 struct rondo_wire {
-    int pid; /* of the owner: a forked child has the memory and the descriptors, but they are the parent's */
+    int pid;         /* of the owner: a forked child has the memory and the descriptors, but they are the parent's */
+    uint32_t number; /* among all of this process */
     int epoll, listener, listens /* references */, accepts /* 0: out of descriptors, until the next tick */;
     uint8_t addr[RONDO_ADDR_BYTES];
     uint32_t scope; /* of the interface, for link-local addresses */
@@ -190,6 +191,9 @@ void rondo_wire_expire(int64_t now);
 
 /* ---- a control's part ---- */
 
+/** A rank's process with the listener that it had when the communicator was made. */
+static inline uint64_t rondo_wire_process(const struct rondo_peer *peer) { return peer->process_hash + peer->control_number; }
+
 struct rondo_wire_mail {
     struct rondo_wire_mail *next;
     uint64_t tag;
@@ -226,7 +230,7 @@ struct rondo_wire_part {
     int nnodes;
     int *first;      /* of a node: its lowest rank */
     int *after;      /* of a rank: the next one of its node, -1 */
-    int *by_process; /* ranks, by their processes */
+    int *by_process; /* ranks, by their processes; when joined */
     uint32_t epoch;
     const uint64_t *secret;
     uint8_t joined, left, complained /* of a connection that cannot be made */, debt /* credits that could not be sent */;

@@ -111,13 +111,13 @@ enum rondo_wire_state rondo_wire_name(struct rondo_wire_conn *conn)
     const struct rondo_control *control = rondo_wire_control(hello->comm_hash, hello->to);
     const struct rondo_wire_closed *closed = control ? NULL : rondo_wire_closed_of(hello->comm_hash, hello->to);
     const uint64_t *secret = control ? control->wire->secret : closed ? closed->secret : NULL;
-    uint64_t own = control ? control->peers[control->rank].process_hash : closed ? closed->process : 0;
+    uint64_t own = control ? rondo_wire_process(&control->peers[control->rank]) : closed ? closed->process : 0;
     if (hello->version == RONDO_WIRE_VERSION && secret == NULL) {
         return RONDO_WIRE_WAITING;
     }
     if (hello->version != RONDO_WIRE_VERSION || !secrets_equal(secret, hello->secret) || came_before(conn, own) ||
         (control && (hello->from < 0 || hello->from >= control->nranks || control->local_of[hello->from] >= 0 ||
-                     control->peers[hello->from].process_hash != hello->process))) {
+                     rondo_wire_process(&control->peers[hello->from]) != hello->process))) {
         rondo_wire_count(RONDO_WIRE_DROP_STRANGER);
         return RONDO_WIRE_ENDED;
     }
@@ -244,7 +244,7 @@ static rondo_status listener_open(void)
     return status;
 }
 
-rondo_status rondo_control_listen(uint8_t addr[RONDO_ADDR_BYTES])
+rondo_status rondo_control_listen(uint8_t addr[RONDO_ADDR_BYTES], uint32_t *number)
 {
     rondo_status status;
     rondo_wire_lock();
@@ -255,6 +255,7 @@ rondo_status rondo_control_listen(uint8_t addr[RONDO_ADDR_BYTES])
     if (status == RONDO_SUCCESS) {
         rondo_wire->listens++;
         memcpy(addr, rondo_wire->addr, RONDO_ADDR_BYTES);
+        *number = rondo_wire->number;
     } else if (rondo_wire) {
         rondo_wire_release();
     }

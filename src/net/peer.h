@@ -56,9 +56,9 @@ struct rondo_peer {
     char bus_id[20];
     uint32_t gpu_capability; /* 10 * major + minor */
     uint64_t memory;         /* bytes of the host, or of the device */
-    /* Zero in the first round; with several nodes filled after round "graphs": struct sockaddr_in or in6 of its control listener, and what rondo_netdev_mask says there. */
+    /* Zero in the first round; with several nodes filled after round "graphs": struct sockaddr_in or in6 of its control listener and that one's number, and what rondo_netdev_mask says there. */
     uint8_t control_addr[RONDO_ADDR_BYTES];
-    uint32_t netdevs;
+    uint32_t control_number, netdevs;
     char host[RONDO_HOST_LEN];
     struct rondo_cores cores;
     struct rondo_shm_name probe; /* an empty memfd: can peers open it? */
