@@ -172,6 +172,18 @@ void rondo_device_relayed(struct rondo_ctx *ctx, int rank, const struct rondo_sh
     }
 }
 
+int rondo_device_links_reach(const struct rondo_ctx *ctx)
+{
+    for (int i = 0; i < ctx->nlinks; i++) {
+        const struct rondo_link *link = &ctx->links[i];
+        int same = ctx->layout.node_of[link->peer] == ctx->layout.node;
+        if (same && link->transport != &rondo_transport_p2p && !link->conn.proxied) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 /* ---- running, and the end ---- */
 
 rondo_status rondo_device_prepare(struct rondo_ctx *ctx)

@@ -47,6 +47,8 @@ void rondo_device_broken(struct rondo_ctx *ctx, int rank, const uint8_t *ways);
 /** For round "ways": what other GPUs of the node send through this one (rondo_net_relay), once it is known how they reach it; and what another rank of the node said. */
 rondo_status rondo_device_relay(struct rondo_ctx *ctx, struct rondo_shm_name *name);
 void rondo_device_relayed(struct rondo_ctx *ctx, int rank, const struct rondo_shm_name *name);
+/** Once connected: does every conn within the node go from GPU to GPU, or by a proxy? What goes through host memory in between may bring the 128 bytes of a store one by one. */
+int rondo_device_links_reach(const struct rondo_ctx *ctx);
 /** The executor; then, when hello has passed, the conns on the device, and the thread. */
 rondo_status rondo_device_prepare(struct rondo_ctx *ctx);
 rondo_status rondo_device_start(struct rondo_ctx *ctx);
@@ -126,6 +128,7 @@ static inline void rondo_device_relayed(struct rondo_ctx *ctx, int rank, const s
 {
     (void)ctx, (void)rank, (void)name;
 }
+static inline int rondo_device_links_reach(const struct rondo_ctx *ctx) { return (void)ctx, 1; }
 static inline rondo_status rondo_device_prepare(struct rondo_ctx *ctx) { return (void)ctx, rondo_device_none(); }
 static inline rondo_status rondo_device_start(struct rondo_ctx *ctx) { return (void)ctx, rondo_device_none(); }
 static inline void rondo_device_stop(struct rondo_ctx *ctx) { (void)ctx; }

@@ -305,6 +305,20 @@ static rondo_status alone(struct rondo_layout *layout)
     return RONDO_SUCCESS;
 }
 
+/* GPUs whose paths are not known: host memory's costs choose, which know of no path that brings the 128 bytes of a store one by one. No conn gets its slots. */
+static void mask_ll128(struct rondo_ctx *ctx)
+{
+    uint32_t ll128 = 1u << RONDO_PROTO_LL128;
+    if (ctx->device == NULL || ctx->nranks == 1 || ctx->layout.model.gpu.nchannels > 0 || (ctx->layout.protos & ll128) == 0) {
+        return;
+    }
+    ctx->layout.protos &= ~ll128;
+    if (ctx->rank == 0) {
+        RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_TUNING, "%s: LL128 is not used: nothing is known of the paths between the GPUs",
+                   ctx->name);
+    }
+}
+
 rondo_status rondo_init_finish_shapes(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
@@ -312,6 +326,7 @@ rondo_status rondo_init_finish_shapes(struct rondo_init *init)
                   ? alone(&ctx->layout)
                   : rondo_node_rings(&ctx->layout, ctx->peers, init->shape, init->nshapes, init->node_graphs, init->node_fabric));
     rondo_layout_trees(&ctx->layout);
+    mask_ll128(ctx);
     ctx->net.cards = ctx->layout.cards;
     ctx->net.ncards = ctx->layout.ncards;
     use_tune(ctx);

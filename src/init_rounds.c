@@ -473,7 +473,8 @@ static rondo_status test_hello(struct rondo_init *init)
 
 struct done_record {
     struct rondo_round_head head;
-    uint32_t handover_ns, reserved;
+    uint32_t handover_ns;
+    uint32_t no_ll128; /* some conn of this rank's does not go from GPU to GPU */
 };
 
 static rondo_status start_done(struct rondo_init *init)
@@ -483,6 +484,7 @@ static rondo_status start_done(struct rondo_init *init)
     }
     RONDO_TRY(rondo_init_new_round(init, sizeof(struct done_record), init->ctx->nranks));
     ((struct done_record *)init->mine)->handover_ns = init->handover.best_ns;
+    ((struct done_record *)init->mine)->no_ll128 = init->ctx->device != NULL && !rondo_device_links_reach(init->ctx);
     return rondo_init_allgather(init);
 }
 
@@ -499,11 +501,30 @@ static rondo_status test_done(struct rondo_init *init)
     return rondo_now_ns() - init->ended_ns < GRACE_NS ? status : in_progress_unless_ended(init->ctx);
 }
 
+/* The graphs say which paths deliver 128 bytes as one; conns may have come to go elsewhere (a pair whose check failed, GPUs of containers). Then it is the same for all ranks: they choose alike. */
+static void use_conns(struct rondo_init *init)
+{
+    struct rondo_ctx *ctx = init->ctx;
+    struct rondo_model_gpu *gpu = &ctx->layout.model.gpu;
+    for (int r = 0; r < ctx->nranks && (gpu->ring.ll128 || gpu->tree.ll128); r++) {
+        const struct done_record *record = rondo_init_record(init, r);
+        if (record->no_ll128) {
+            gpu->ring.ll128 = gpu->tree.ll128 = 0;
+            if (ctx->rank == 0) {
+                RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_TUNING,
+                           "%s: LL128 is not used: rank %d on %s reaches a GPU of its node through host memory", ctx->name, r,
+                           ctx->peers[r].host);
+            }
+        }
+    }
+}
+
 /* What the first rank of the node has measured counts for all. */
 static rondo_status finish_done(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
     RONDO_TRY(rondo_round_check(init->all, init->bytes, ctx->nranks));
+    use_conns(init);
     if (ctx->nranks > 1) {
         const struct done_record *first = rondo_init_record(init, ctx->layout.local_ranks[0]);
         rondo_init_use_handover(ctx, first->handover_ns);

@@ -116,7 +116,7 @@ void rondo_model_handover(struct rondo_model *m, uint32_t ns)
     m->cma_past_bw /= 1 + (slower - 1) * 0.15;
 }
 
-/* 128 bytes arrive as one over NVLink and through switches, not through a host bridge; GPUs before Hopper need others of their kind. */
+/* 128 bytes arrive as one over NVLink and through switches, not through a host bridge; GPUs before Hopper need others of their kind. That conns take these paths is seen when they are there (init_rounds.c). */
 static int has_ll128(const struct rondo_graph *graph)
 {
     int farthest = graph->min_sm >= SM_HOPPER ? RONDO_PATH_PXN : RONDO_PATH_PXB;

@@ -9,10 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cuda.h"
 #include "fake_ranks.h"
 #include "kern/kernels.h"
+#include "node.h"
 
 /* Small buffers: a few KiB go several times around the slots. */
 #define SMALL "BUFFSIZE", "4K", "LL_BUFFSIZE", "4K", "LL128_BUFFSIZE", "8K"
@@ -158,7 +160,39 @@ static inline void device_driver(void)
     (void)cu();
 }
 
-/* How ranks get their GPUs. */
+/* ---- the machine ---- */
+
+/* The tests' four GPUs behind one CPU, all on one switch of NVLinks. */
+#define DEVICE_GPU_TEXT(ordinal, bus)                                                                                         \
+    "<pci busid=\"0000:" bus ":00.0\" class=\"0x030200\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"><gpu dev=\"" ordinal \
+    "\" sm=\"90\"><nvlink target=\"fffffff:ffff:ff\" count=\"18\" tclass=\"0x068000\"/></gpu></pci>"
+static const char device_machine_text[]
+    __attribute__((unused)) = "<system version=\"1\"><cpu numaid=\"0\" affinity=\"ff\" arch=\"x86_64\" vendor=\"GenuineIntel\" "
+                              "familyid=\"6\" modelid=\"207\">" DEVICE_GPU_TEXT("0", "17") DEVICE_GPU_TEXT("1", "27")
+                                  DEVICE_GPU_TEXT("2", "37") DEVICE_GPU_TEXT("3", "47") "</cpu></system>\n";
+
+/* A file of that text for RONDO_TOPO_FILE, which counts from here on; and the end of both. */
+static inline __attribute__((unused)) const char *device_machine(const char *text)
+{
+    static char path[32];
+    int fd;
+    snprintf(path, sizeof(path), "/tmp/rondo-machine.XXXXXX");
+    fd = mkstemp(path);
+    if (fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text)) {
+        abort();
+    }
+    close(fd);
+    rondo_node_forget_machine();
+    return path;
+}
+static inline __attribute__((unused)) void device_machine_end(const char *path)
+{
+    rondo_node_forget_machine();
+    unlink(path);
+}
+
+/* ---- how ranks get their GPUs ---- */
+
 struct setup {
     int shared; /* all have GPU 0 */
     fake_rank_fn *fn;

@@ -22,13 +22,15 @@ static void collectives_are_right_with_each_algorithm_and_protocol(void **state)
 {
     static const char *const algos[] = { "ring", "ring;all_reduce:tree;broadcast:tree;reduce:tree" }, *const protos[] = { "simple", "ll",
                                                                                                                           "ll128" };
+    const char *machine = device_machine(device_machine_text);
     (void)state;
     for (size_t a = 0; a < RONDO_COUNTOF(algos); a++) {
         for (size_t p = 0; p < RONDO_COUNTOF(protos); p++) {
-            fake_params(SMALL, "MAX_NCHANNELS", "2", "ALGO", algos[a], "PROTO", protos[p], NULL);
+            fake_params(SMALL, "MAX_NCHANNELS", "2", "ALGO", algos[a], "PROTO", protos[p], "TOPO_FILE", machine, NULL);
             device_ranks(3, 0, device_every_collective, NULL);
         }
     }
+    device_machine_end(machine);
 }
 
 static void all_to_all_by_hand(struct fake_rank *r);

@@ -267,7 +267,7 @@ static void gpus_that_do_not_reach_one_another_do_without(void **state)
 }
 
 /* A machine that shows the one GPU which the ranks share. */
-static const char machine_text[] =
+static const char one_gpu_text[] =
     "<system version=\"1\"><cpu numaid=\"0\" affinity=\"ff\" arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" modelid=\"207\">"
     "<pci busid=\"0000:17:00.0\" class=\"0x030200\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"><gpu dev=\"0\" sm=\"90\"/></pci>"
     "</cpu></system>\n";
@@ -283,16 +283,11 @@ static void in_least_stages(struct fake_rank *r)
 
 static void every_rank_has_a_window_of_the_least_stage(void **state)
 {
-    char machine[] = "/tmp/rondo-machine.XXXXXX";
-    int fd = mkstemp(machine);
+    const char *machine = device_machine(one_gpu_text);
     (void)state;
-    assert_true(fd >= 0 && write(fd, machine_text, strlen(machine_text)) == (ssize_t)strlen(machine_text));
-    close(fd);
     fake_params(SMALL, "MAX_NCHANNELS", "1", "DIRECT_GPU", "1", "ALGO", TWOSHOT, "TOPO_FILE", machine, NULL);
-    rondo_node_forget_machine();
     device_ranks(9, 1, in_least_stages, NULL);
-    rondo_node_forget_machine();
-    unlink(machine);
+    device_machine_end(machine);
 }
 
 /* ---- graphs ---- */

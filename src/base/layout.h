@@ -34,7 +34,7 @@ struct rondo_model_graph {
     int32_t latency_inter;      /* ns that the nets add to a message */
     int32_t nvlink;             /* 1: only NVLink inside the nodes */
     int32_t near;               /* 1: only NVLink, or one GPU, inside the nodes: pairs do not share the links of others */
-    int32_t ll128;              /* 1: all its paths deliver 128 bytes as one */
+    int32_t ll128;              /* 1: all its paths deliver 128 bytes as one, and its conns take them */
     int32_t one_gpu;            /* tree: 1: all of a node's traffic to other nodes is one GPU's */
 };
 
