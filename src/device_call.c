@@ -1,4 +1,5 @@
 /* Calls of communicators with a GPU: a plan is made, its connections too, and it is launched. Contract: device.h. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/fault.h"
@@ -145,8 +146,25 @@ static rondo_status wait_turn(struct rondo_ctx *ctx, struct rondo_wait *wait)
     return status;
 }
 
-/* Turn step(launch) of all until none is open; whoever is open is looked after, in turn. */
-static rondo_status turn_all(struct launch *l, int n, rondo_status (*step)(struct launch *l, int *moved))
+static int by_comm(const void *x, const void *y)
+{
+    const struct rondo_ctx *a = ((const struct launch *)x)->ctx, *b = ((const struct launch *)y)->ctx;
+    return a->hash != b->hash ? (a->hash > b->hash) - (a->hash < b->hash) : (a->rank > b->rank) - (a->rank < b->rank);
+}
+
+/* Does it wait for another communicator's plan, before it on the same device? Ranks of one communicator that share it take turns. */
+static int is_behind(const struct launch *l, int i)
+{
+    for (int j = 0; j < i; j++) {
+        if (l[j].open && l[j].ctx->device->ordinal == l[i].ctx->device->ordinal && l[j].ctx->hash != l[i].ctx->hash) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Turn step(launch) of all until none is open; whoever may step is looked after, in turn. in_order: one communicator of a device after the other. */
+static rondo_status turn_all(struct launch *l, int n, int in_order, rondo_status (*step)(struct launch *l, int *moved))
 {
     struct rondo_wait wait;
     int open = n, looked = 0;
@@ -158,7 +176,7 @@ static rondo_status turn_all(struct launch *l, int n, rondo_status (*step)(struc
         int any = 0;
         for (int i = 0; i < n; i++) {
             int moved = 0;
-            rondo_status status = l[i].open ? step(&l[i], &moved) : RONDO_IN_PROGRESS;
+            rondo_status status = l[i].open && !(in_order && is_behind(l, i)) ? step(&l[i], &moved) : RONDO_IN_PROGRESS;
             if (status == RONDO_SUCCESS) {
                 l[i].open = 0;
                 open--;
@@ -173,7 +191,7 @@ static rondo_status turn_all(struct launch *l, int n, rondo_status (*step)(struc
             rondo_status status;
             do {
                 looked = (looked + 1) % n;
-            } while (!l[looked].open);
+            } while (!l[looked].open || (in_order && is_behind(l, looked)));
             wait.policy = &l[looked].ctx->policy;
             status = wait_turn(l[looked].ctx, &wait);
             if (status != RONDO_SUCCESS) {
@@ -280,14 +298,19 @@ static rondo_status end(const struct launch *l)
     return status == RONDO_SUCCESS ? status : rondo_ctx_fail(l->ctx, status, -1);
 }
 
+/*
+ * Launches on a device follow one another, so a kernel that waits for its peers holds up those of all other communicators. That this ends, each rank launches the communicators of a group in one and the same
+ * order, whatever the order of its calls, and each with all its launches: a rank's second one may be what a peer's first one waits for.
+ */
 static rondo_status launch_all(struct launch *l, int n)
 {
+    qsort(l, (size_t)n, sizeof(*l), by_comm);
     RONDO_TRY(check_streams(l, n));
-    RONDO_TRY(turn_all(l, n, step_connect));
+    RONDO_TRY(turn_all(l, n, 0, step_connect));
     for (int i = 0; i < n; i++) {
         RONDO_TRY(begin(&l[i]));
     }
-    RONDO_TRY(turn_all(l, n, step_launch));
+    RONDO_TRY(turn_all(l, n, 1, step_launch));
     for (int i = 0; i < n; i++) { /* another plan may have been launched in a stream that is to wait for this one */
         RONDO_TRY(end(&l[i]));
     }

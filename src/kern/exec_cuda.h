@@ -52,7 +52,8 @@ void *rondo_exec_cuda_line(const struct rondo_exec *exec);
 rondo_status rondo_exec_cuda_scratch(struct rondo_exec *exec, size_t bytes, void **memory);
 
 /**
- * Launch a plan's runs. begin notes them (they stay until the end of the last step) and looks at the stream; each step launches one kernel, or copies. Plans of one group take steps in turn.
+ * Launch a plan's runs. begin notes them (they stay until the end of the last step) and looks at the stream; each step launches one kernel, or copies. Of one group's plans on a
+ * device the steps of one communicator come before those of the next.
  * @return RONDO_IN_PROGRESS: there is more (*moved 0: no room for works; wait and try again); RONDO_SUCCESS: all is launched.
  */
 rondo_status rondo_exec_cuda_begin(struct rondo_exec *exec, CUstream stream, struct rondo_run *runs, int n);
