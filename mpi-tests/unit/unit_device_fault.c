@@ -179,6 +179,38 @@ static void a_call_that_waits_too_long_says_for_whom(void **state)
     device_ranks(2, 0, nobody_comes, NULL);
 }
 
+/* All but the last rank call: what they send to it waits in the same block as what they await from it. */
+static void one_stays_away(struct fake_rank *r)
+{
+    enum { COUNT = 3000 };
+    const struct device *d = device_of(r);
+    size_t bytes = (size_t)r->nranks * COUNT * sizeof(int32_t);
+    CUdeviceptr memory = device_new(2 * bytes);
+    char *x = (char *)(uintptr_t)memory;
+    rondo_status status = RONDO_SUCCESS;
+    double end = fake_now() + 30;
+    FAKE_OK(r, rondo_all_to_all(x, x + bytes, COUNT, RONDO_INT32, r->comm, RONDO_CUDA_STREAM(d->stream))); /* connects all */
+    if (r->rank < r->nranks - 1) {
+        FAKE_OK(r, rondo_all_to_all(x, x + bytes, COUNT, RONDO_INT32, r->comm, RONDO_CUDA_STREAM(d->stream)));
+    }
+    while (status == RONDO_SUCCESS && fake_now() < end) {
+        FAKE_OK(r, rondo_comm_async_error(r->comm, &status));
+        fake_sleep_ms(1);
+    }
+    FAKE_CHECK(r, status == RONDO_TIMEOUT, "%s: %s", rondo_status_string(status), rondo_last_error(r->comm));
+    CU(cu()->StreamSynchronize(d->stream));
+    CU(cu()->MemFree(memory));
+    rondo_comm_abort(r->comm);
+    r->comm = NULL;
+}
+
+static void a_rank_that_stays_away_ends_calls_of_messages(void **state)
+{
+    (void)state;
+    fake_params(SMALL, "MAX_NCHANNELS", "1", "TIMEOUT", "300ms", NULL);
+    device_ranks(4, 0, one_stays_away, NULL);
+}
+
 static void *abort_it(void *comm)
 {
     rondo_comm_abort(comm);
@@ -390,6 +422,7 @@ int main(void)
         cmocka_unit_test(a_wrong_choice_of_gpus_is_the_same_error_for_all),
         cmocka_unit_test(calls_that_differ_end_both_ranks_kernels),
         cmocka_unit_test(a_call_that_waits_too_long_says_for_whom),
+        cmocka_unit_test(a_rank_that_stays_away_ends_calls_of_messages),
         cmocka_unit_test(abort_ends_kernels_from_any_thread),
         cmocka_unit_test(memory_goes_after_kernels_of_which_the_driver_says_nothing),
         cmocka_unit_test(memory_stays_where_an_upload_may_go),

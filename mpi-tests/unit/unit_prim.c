@@ -3,7 +3,7 @@
  * and the user's buffer, in every protocol, type and operation; the bits are those of kern/reduce.h.
  */
 #define RONDO_MACHINE_SIM 1
-#include "kern/prim_data.h"
+#include "kern/prim.h"
 #include "prim_world.h"
 
 /* Interleavings of a case; fibers are slow where each has a shadow stack. */
@@ -333,6 +333,47 @@ static void every_place_is_moved_in_vectors(void **state)
     }
 }
 
+/* ---- what a block says while it waits ---- */
+
+static int says(const struct rondo_gpu_words *words, int32_t peer, uint32_t port, enum rondo_prim_waits waits, uint64_t step)
+{
+    return words->block[0].peer == peer && words->block[0].port == port && words->block[0].waits == waits && words->block[0].step == step;
+}
+
+/* Of two teams, in turn, one thread. */
+static void tells(void *arg, void *shared)
+{
+    struct rondo_gpu_words *words = arg;
+    (void)shared;
+    if (rondo_block_tid() != 0) return;
+    for (int i = 0; i < 3; i++) { /* both are stuck: the host sees one and the same wait, whenever it looks */
+        rondo_words_tell(words, 1, RONDO_PORT_PEER, RONDO_WAITS_DATA, 5);
+        assert_true(says(words, 1, RONDO_PORT_PEER, RONDO_WAITS_DATA, 5));
+        rondo_words_tell(words, 2, RONDO_PORT_PEER, RONDO_WAITS_DATA, 9);
+        rondo_words_tell(words, 1, RONDO_PORT_PEER, RONDO_WAITS_CREDIT, 7);
+        assert_true(says(words, 1, RONDO_PORT_PEER, RONDO_WAITS_DATA, 5));
+    }
+    rondo_words_told(words, 2, RONDO_PORT_PEER, RONDO_WAITS_DATA); /* somebody else is through */
+    assert_true(says(words, 1, RONDO_PORT_PEER, RONDO_WAITS_DATA, 5));
+    rondo_words_tell(words, 1, RONDO_PORT_PEER, RONDO_WAITS_DATA, 6); /* the next step of the same conn */
+    assert_true(says(words, 1, RONDO_PORT_PEER, RONDO_WAITS_DATA, 6));
+    rondo_words_told(words, 1, RONDO_PORT_PEER, RONDO_WAITS_DATA);
+    assert_true(says(words, -1, 0, RONDO_WAITS_NOT, 0));
+    rondo_words_tell(words, 1, RONDO_PORT_PEER, RONDO_WAITS_CREDIT, 7); /* the next one has the place */
+    assert_true(says(words, 1, RONDO_PORT_PEER, RONDO_WAITS_CREDIT, 7));
+}
+
+static void who_waits_first_in_a_block_is_told_until_its_wait_is_over(void **state)
+{
+    static struct rondo_gpu_words words;
+    const struct rondo_sim_rules rules = { .whole_lines = 1 };
+    const struct rondo_sim_grid grid = { tells, &words, 1, RONDO_WARP, 0 };
+    struct rondo_sim_result result;
+    (void)state;
+    rondo_sim_run(&rules, &grid, 1, &result);
+    assert_int_equal(result.end, RONDO_SIM_ENDED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -341,6 +382,7 @@ int main(void)
         cmocka_unit_test(every_type_and_operation),
         cmocka_unit_test(steps_may_wrap),
         cmocka_unit_test(every_place_is_moved_in_vectors),
+        cmocka_unit_test(who_waits_first_in_a_block_is_told_until_its_wait_is_over),
     };
 #ifdef __SANITIZE_THREAD__
     (void)tests;

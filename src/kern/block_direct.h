@@ -112,7 +112,7 @@ RONDO_FN int rondo_direct_wait(const struct rondo_launch *launch, const struct r
             rondo_words_tell(launch->words, (int32_t)peer, RONDO_NUM_PORTS, RONDO_WAITS_DATA, met);
         }
     }
-    if (RONDO_UNLIKELY(spins >= RONDO_LONG_WAIT)) rondo_words_tell(launch->words, -1, 0, RONDO_WAITS_NOT, 0);
+    if (RONDO_UNLIKELY(spins >= RONDO_LONG_WAIT)) rondo_words_told(launch->words, (int32_t)peer, RONDO_NUM_PORTS, RONDO_WAITS_DATA);
     return 1;
 }
 

@@ -40,7 +40,7 @@ struct rondo_gpu_words {
     uint64_t fault_serial;                          /* of that launch */
     struct {
         uint64_t begun, ended; /* serial of the last launch that this block began, ended */
-        int32_t peer;          /* while it waits for long: for whom, -1 - nothing; and why */
+        int32_t peer;          /* while threads of it wait for long: for whom the first of them does, -1 - nothing; and why */
         uint16_t port;         /* enum rondo_port */
         uint16_t waits;        /* 0: no, 1: for data, 2: for credit */
         uint64_t step;         /* of the conn that it waits for */

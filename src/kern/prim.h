@@ -93,16 +93,23 @@ RONDO_FN void rondo_prim_team(struct rondo_prim *p, uint32_t tid, uint32_t nthre
 
 /* ---- waiting ---- */
 
-/* For the host, which reads it when somebody asks. Whoever wrote last has the place. */
+/* For the host, which measures how long one and the same wait lasts: of those that wait in a block, the first has the place until it is through. Two that come at once may mix their words; the next time mends it. */
 RONDO_FN void rondo_words_tell(struct rondo_gpu_words *words, int32_t peer, uint32_t port, enum rondo_prim_waits waits, uint64_t step)
 {
     rondo_word *step_word = (rondo_word *)&words->block[rondo_block_index()].step;
+    const uint64_t who = (uint32_t)peer | (uint64_t)port << 32 | (uint64_t)waits << 48, has = rondo_load_relaxed(step_word - 1);
+    if (has >> 48 != RONDO_WAITS_NOT && has != who) return;
     rondo_store_relaxed(step_word, step);
-    rondo_store_relaxed(step_word - 1, (uint32_t)peer | (uint64_t)port << 32 | (uint64_t)waits << 48);
+    rondo_store_relaxed(step_word - 1, who);
 }
-RONDO_FN void rondo_prim_tell(const struct rondo_prim *p, int32_t peer, uint32_t port, enum rondo_prim_waits waits, uint64_t step)
+/* What was told is over. */
+RONDO_FN void rondo_words_told(struct rondo_gpu_words *words, int32_t peer, uint32_t port, enum rondo_prim_waits waits)
 {
-    rondo_words_tell(p->words, peer, port, waits, step);
+    rondo_word *step_word = (rondo_word *)&words->block[rondo_block_index()].step;
+    const uint64_t who = (uint32_t)peer | (uint64_t)port << 32 | (uint64_t)waits << 48;
+    if (rondo_load_relaxed(step_word - 1) != who) return;
+    rondo_store_relaxed(step_word, 0);
+    rondo_store_relaxed(step_word - 1, (uint32_t)-1 | (uint64_t)RONDO_WAITS_NOT << 48);
 }
 
 /* In a spinning wait for step `step` of conn c. @return 0: the team leaves. */
@@ -113,12 +120,13 @@ RONDO_FN int rondo_prim_breath(const struct rondo_prim *p, uint32_t *spins, cons
         p->shared->leave = p->slice;
         return 0;
     }
-    if (RONDO_UNLIKELY(*spins % RONDO_LONG_WAIT == 0)) rondo_prim_tell(p, c->conn.peer, port, waits, step);
+    if (RONDO_UNLIKELY(*spins % RONDO_LONG_WAIT == 0)) rondo_words_tell(p->words, c->conn.peer, port, waits, step);
     return 1;
 }
-RONDO_FN void rondo_prim_waited(const struct rondo_prim *p, uint32_t spins)
+RONDO_FN void rondo_prim_waited(const struct rondo_prim *p, uint32_t spins, const struct rondo_prim_conn *c, uint32_t port,
+                                enum rondo_prim_waits waits)
 {
-    if (RONDO_UNLIKELY(spins >= RONDO_LONG_WAIT)) rondo_prim_tell(p, -1, 0, RONDO_WAITS_NOT, 0);
+    if (RONDO_UNLIKELY(spins >= RONDO_LONG_WAIT)) rondo_words_told(p->words, c->conn.peer, port, waits);
 }
 
 /* Credit of a sender, or the tail of a receiver. @return 0: the team leaves. */
@@ -127,13 +135,14 @@ RONDO_FN int rondo_prim_wait_step(const struct rondo_prim *p, struct rondo_prim_
     struct rondo_conn *conn = &c->conn;
     const rondo_word *word = is_to ? (const rondo_word *)&conn->head->head : (const rondo_word *)&conn->tail->tail;
     const uint64_t ahead = is_to ? RONDO_SLOTS : 0, step = conn->step;
+    const enum rondo_prim_waits waits = is_to ? RONDO_WAITS_CREDIT : RONDO_WAITS_DATA;
     uint32_t spins = 0;
     uint64_t seen = conn->seen;
     while (seen + ahead <= step) {
         seen = rondo_load_acquire(word);
-        if (seen + ahead <= step && !rondo_prim_breath(p, &spins, c, port, is_to ? RONDO_WAITS_CREDIT : RONDO_WAITS_DATA, step)) return 0;
+        if (seen + ahead <= step && !rondo_prim_breath(p, &spins, c, port, waits, step)) return 0;
     }
-    rondo_prim_waited(p, spins);
+    rondo_prim_waited(p, spins, c, port, waits);
     conn->seen = seen;
     return 1;
 }
@@ -182,7 +191,7 @@ RONDO_FN int rondo_prim_check_call(const struct rondo_prim *p, struct rondo_prim
         if (!rondo_prim_breath(p, &spins, c, port, RONDO_WAITS_DATA, conn->step)) return 0;
         got = rondo_load_relaxed32(call);
     }
-    rondo_prim_waited(p, spins);
+    rondo_prim_waited(p, spins, c, port, RONDO_WAITS_DATA);
     c->called = 1;
     return 1;
 }
@@ -265,6 +274,14 @@ RONDO_FN int rondo_prim_line_breath(const struct rondo_prim *p, const struct ron
     return rondo_prim_breath(p, spins, c, port, RONDO_WAITS_DATA, c->conn.step - 1);
 }
 
+RONDO_FN void rondo_prim_line_waited(const struct rondo_prim *p, const struct rondo_slice *s, uint32_t source, uint32_t spins)
+{
+    if (RONDO_UNLIKELY(spins >= RONDO_LONG_WAIT)) {
+        const uint32_t port = rondo_prim_port(s->from, source - (s->in != NULL && s->own_first));
+        rondo_prim_waited(p, spins, rondo_prim_conn_at(p, port, 0), port, RONDO_WAITS_DATA);
+    }
+}
+
 RONDO_FN void rondo_prim_move_ll(const struct rondo_prim *p, const struct rondo_slice *s, rondo_dtype dtype, enum rondo_reduce reduce)
 {
     const struct rondo_prim_shared *sh = p->shared;
@@ -281,7 +298,7 @@ RONDO_FN void rondo_prim_move_ll(const struct rondo_prim *p, const struct rondo_
             while (i != s->mix.own && !rondo_ll_load_lines(x, sh->src[i], sh->src_flag[i], u, stride, units)) {
                 if (!rondo_prim_line_breath(p, s, i, &spins)) return;
             }
-            rondo_prim_waited(p, spins);
+            rondo_prim_line_waited(p, s, i, spins);
             rondo_words_premul(x, RONDO_LL_LINES, &s->mix, i, dtype, reduce);
             if (i != 0 && (int)reduce != RONDO_MOVES_ONLY) {
                 rondo_words_reduce(w, x, RONDO_LL_LINES, dtype, reduce);
@@ -316,7 +333,7 @@ RONDO_FN void rondo_prim_move_ll128(const struct rondo_prim *p, const struct ron
             while (i != s->mix.own && !rondo_ll128_load_rows(x, sh->src[i], sh->src_flag[i], row, lines)) {
                 if (rondo_warp_any(!rondo_prim_line_breath(p, s, i, &spins))) return;
             }
-            rondo_prim_waited(p, spins);
+            rondo_prim_line_waited(p, s, i, spins);
             rondo_words_premul(x, WORDS, &s->mix, i, dtype, reduce);
             if (i != 0 && (int)reduce != RONDO_MOVES_ONLY) {
                 rondo_words_reduce(w, x, WORDS, dtype, reduce);
