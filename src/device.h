@@ -59,7 +59,7 @@ void rondo_device_stop(struct rondo_ctx *ctx);
 rondo_status rondo_device_add(struct rondo_plan *plan, const struct rondo_task *task);
 /** Launch one call. */
 rondo_status rondo_device_run(const struct rondo_task *task);
-/** Launch those plans of a group that are a device's, together; they are released, their places become NULL. */
+/** Launch those plans of a group that are a device's, together; they are released, their places become NULL. After an error the communicators of which not all is launched have ended. */
 rondo_status rondo_device_run_plans(struct rondo_plan **plans, int nplans);
 /** Wait until everything launched has ended. */
 rondo_status rondo_device_drain(struct rondo_ctx *ctx);

@@ -92,7 +92,8 @@ struct launch {
     const struct rondo_also *also;
     uint64_t first_seq, last_seq;
     int open;
-    int met; /* for calls by copy engines */
+    int met;      /* for calls by copy engines */
+    int launched; /* all of it */
 };
 
 /* The conn of a message on the device. RONDO_IN_PROGRESS: its other end has not come. */
@@ -222,6 +223,7 @@ static rondo_status step_launch(struct launch *l, int *moved)
     pthread_mutex_lock(&l->ctx->device->lock);
     status = rondo_exec_cuda_step(l->ctx->exec, moved);
     pthread_mutex_unlock(&l->ctx->device->lock);
+    l->launched = status == RONDO_SUCCESS;
     return status;
 }
 
@@ -302,7 +304,7 @@ static rondo_status end(const struct launch *l)
  * Launches on a device follow one another, so a kernel that waits for its peers holds up those of all other communicators. That this ends, each rank launches the communicators of a group in one and the same
  * order, whatever the order of its calls, and each with all its launches: a rank's second one may be what a peer's first one waits for.
  */
-static rondo_status launch_all(struct launch *l, int n)
+static rondo_status launch_in_order(struct launch *l, int n)
 {
     qsort(l, (size_t)n, sizeof(*l), by_comm);
     RONDO_TRY(check_streams(l, n));
@@ -310,15 +312,24 @@ static rondo_status launch_all(struct launch *l, int n)
     for (int i = 0; i < n; i++) {
         RONDO_TRY(begin(&l[i]));
     }
-    RONDO_TRY(turn_all(l, n, 1, step_launch));
-    for (int i = 0; i < n; i++) { /* another plan may have been launched in a stream that is to wait for this one */
-        RONDO_TRY(end(&l[i]));
+    return turn_all(l, n, 1, step_launch);
+}
+
+/* What is not launched is missing at the peers for ever: its communicator is at its end, too. What is launched is as good as ever. */
+static rondo_status launch_all(struct launch *l, int n)
+{
+    rondo_status status = launch_in_order(l, n);
+    for (int i = 0; i < n; i++) { /* after all: another plan may have been launched in a stream that is to wait for this one */
+        rondo_status ended = l[i].launched ? end(&l[i]) : rondo_ctx_fail(l[i].ctx, status, -1);
+        status = status == RONDO_SUCCESS ? ended : status;
     }
     for (int i = 0; i < n; i++) {
-        note_calls(&l[i]);
-        rondo_device_wake(l[i].ctx);
+        if (l[i].launched) {
+            note_calls(&l[i]);
+            rondo_device_wake(l[i].ctx);
+        }
     }
-    return RONDO_SUCCESS;
+    return status;
 }
 
 /* Is the stream known to the plan? It is, then. */
@@ -395,7 +406,13 @@ rondo_status rondo_device_run_plans(struct rondo_plan **plans, int nplans)
     if (n == 0) {
         return RONDO_SUCCESS;
     }
-    RONDO_TRY(RONDO_NEW_ARRAY(l, n, "the launches of a group"));
+    status = RONDO_NEW_ARRAY(l, n, "the launches of a group");
+    for (int p = 0; p < nplans && status != RONDO_SUCCESS; p++) {
+        if (plans[p]->ctx->device != NULL) {
+            rondo_ctx_fail(plans[p]->ctx, status, -1);
+        }
+    }
+    RONDO_TRY(status);
     n = 0;
     for (int p = 0; p < nplans; p++) {
         const struct rondo_plan *plan = plans[p];

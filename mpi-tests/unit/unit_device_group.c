@@ -1,4 +1,5 @@
 /* Groups over several communicators of GPUs, over the tests' CUDA driver: launches of a device follow one another, and may not wait for one another in a circle. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -158,12 +159,108 @@ static void one_thread_may_have_them_in_any_order(void **state)
     }
 }
 
+/* ---- an error half way ---- */
+
+static CUresult (*launch)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **);
+static __thread int launches_left = -1; /* of this thread, until one fails; -1: none does */
+
+static CUresult launch_some(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
+                            CUstream stream, void **arguments, void **extra)
+{
+    if (launches_left == 0) {
+        return CUDA_ERROR_LAUNCH_FAILED;
+    }
+    launches_left -= launches_left > 0;
+    return launch(f, gx, gy, gz, bx, by, bz, shared, stream, arguments, extra);
+}
+
+static pthread_barrier_t launched;
+
+static rondo_status sums(const struct comms *c, CUdeviceptr memory)
+{
+    rondo_status status = RONDO_SUCCESS;
+    rondo_group_start();
+    for (int k = 0; k < COMMS; k++) {
+        int32_t *x = (int32_t *)(uintptr_t)memory + 100 * k;
+        status = status == RONDO_SUCCESS ? rondo_all_reduce(x, x, 100, RONDO_INT32, RONDO_SUM, c->comm[k], RONDO_CUDA_STREAM(c->stream[k]))
+                                         : status;
+    }
+    return rondo_group_end() == RONDO_SUCCESS ? status : RONDO_REMOTE_ERROR;
+}
+
+/* The communicator that a group launches first. */
+static int first_of(const struct comms *c)
+{
+    int first = 0;
+    for (int k = 1; k < COMMS; k++) {
+        first = c->comm[k]->ctx->hash < c->comm[first]->ctx->hash ? k : first;
+    }
+    return first;
+}
+
+static void half_launched(struct fake_rank *r)
+{
+    struct comms c;
+    CUdeviceptr memory = device_new(COMMS * 100 * sizeof(int32_t));
+    int first;
+    FAKE_OK(r, comms_make(r, &c));
+    first = first_of(&c);
+    if (r->rank == 1) {
+        FAKE_CHECK(r, sums(&c, memory) == RONDO_SUCCESS);
+    }
+    pthread_barrier_wait(&launched);
+    if (r->rank == 0) {
+        launches_left = 1;
+        FAKE_CHECK(r, sums(&c, memory) != RONDO_SUCCESS);
+        launches_left = -1;
+    }
+    comms_sync(&c); /* no kernel of rank 1's waits for what rank 0 has not launched */
+    for (int k = 0; k < COMMS; k++) {
+        rondo_status status = RONDO_SUCCESS;
+        double end = fake_now() + 30;
+        do {
+            FAKE_OK(r, rondo_comm_async_error(c.comm[k], &status));
+        } while (status == RONDO_SUCCESS && k != first && fake_now() < end);
+        FAKE_CHECK(r, (status == RONDO_SUCCESS) == (k == first), "communicator %d, %d is the first: %s", k, first,
+                   rondo_status_string(status));
+    }
+    {
+        struct fake_rank as = *r; /* the one that was launched goes on */
+        as.comm = c.comm[first];
+        DEVICE_CALL(&as, device_of(r), .coll = FAKE_ALL_GATHER, .type = RONDO_INT32, .count = 500);
+        FAKE_CHECK(r, as.failure[0] == '\0', "%s", as.failure);
+    }
+    pthread_barrier_wait(&launched); /* nobody looks at it any more */
+    for (int k = COMMS - 1; k >= 0; k--) {
+        rondo_comm_abort(c.comm[k]);
+        if (k > 0) {
+            CU(cu()->StreamDestroy(c.stream[k]));
+        }
+    }
+    r->comm = NULL;
+    CU(cu()->MemFree(memory));
+}
+
+static void an_error_ends_all_that_is_not_launched_and_nothing_else(void **state)
+{
+    struct rondo_cuda *table = (struct rondo_cuda *)(uintptr_t)cu();
+    (void)state;
+    fake_params(SMALL, "MAX_NCHANNELS", "1", NULL);
+    launch = table->LaunchKernel;
+    table->LaunchKernel = launch_some;
+    pthread_barrier_init(&launched, NULL, 2);
+    device_ranks(2, 0, half_launched, NULL);
+    pthread_barrier_destroy(&launched);
+    table->LaunchKernel = launch;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(communicators_may_come_in_any_order),
         cmocka_unit_test(launches_of_a_call_are_not_parted_by_others),
         cmocka_unit_test(one_thread_may_have_them_in_any_order),
+        cmocka_unit_test(an_error_ends_all_that_is_not_launched_and_nothing_else),
     };
     setenv("FAKE_CUDA_DEVICES", "12", 1);
     device_driver();
