@@ -98,6 +98,19 @@ int rondo_device_channels(const struct rondo_ctx *ctx)
     return fit < RONDO_MAX_CHANNELS ? fit : RONDO_MAX_CHANNELS;
 }
 
+rondo_status rondo_device_check_channels(const struct rondo_ctx *ctx)
+{
+    const struct rondo_device *device = ctx->device;
+    if (rondo_device_channels(ctx) > 0) {
+        return RONDO_SUCCESS;
+    }
+    return rondo_fail(
+        RONDO_INVALID_USAGE,
+        "rank %d: %d ranks share GPU %d (%s) on %s, which runs %d blocks together, and each rank needs one at least: use fewer "
+        "ranks a GPU, or more GPUs",
+        ctx->rank, device->sharers, device->ordinal, device->gpu.bus_id, rondo_log_host(), rondo_cuda_kernels_blocks(device->kernels));
+}
+
 const struct rondo_cuda_device *rondo_device_gpu(const struct rondo_ctx *ctx) { return &ctx->device->gpu; }
 
 /* ---- device memory of the node's ranks, and ways to it ---- */

@@ -29,8 +29,9 @@ void rondo_device_free(struct rondo_ctx *ctx);
 rondo_status rondo_device_fill_peer(struct rondo_ctx *ctx, struct rondo_peer *peer);
 /** The peers are known: who shares the device. */
 void rondo_device_peers(struct rondo_ctx *ctx);
-/** Channels that fit. */
+/** Channels that fit; 0: too many ranks share the device, which check_channels says. */
 int rondo_device_channels(const struct rondo_ctx *ctx);
+rondo_status rondo_device_check_channels(const struct rondo_ctx *ctx);
 const struct rondo_cuda_device *rondo_device_gpu(const struct rondo_ctx *ctx);
 /** Bytes that a record of round "graphs" has for a device, beyond its own. The same on all ranks. */
 size_t rondo_device_record_bytes(const struct rondo_ctx *ctx);
@@ -109,6 +110,7 @@ static inline rondo_status rondo_device_fill_peer(struct rondo_ctx *ctx, struct 
 }
 static inline void rondo_device_peers(struct rondo_ctx *ctx) { (void)ctx; }
 static inline int rondo_device_channels(const struct rondo_ctx *ctx) { return (void)ctx, 1; }
+static inline rondo_status rondo_device_check_channels(const struct rondo_ctx *ctx) { return (void)ctx, RONDO_SUCCESS; }
 static inline const struct rondo_cuda_device *rondo_device_gpu(const struct rondo_ctx *ctx) { return (void)ctx, NULL; }
 static inline size_t rondo_device_record_bytes(const struct rondo_ctx *ctx) { return (void)ctx, (size_t)0; }
 static inline void rondo_device_fill_record(struct rondo_ctx *ctx, void *record) { (void)ctx, (void)record; }

@@ -146,6 +146,9 @@ static rondo_status prepare_graphs(struct rondo_init *init, struct graph_record 
     struct rondo_ctx *ctx = init->ctx;
     struct rondo_control_config config;
     RONDO_TRY(rondo_fault("graphs", ctx->rank, 0));
+    if (ctx->device != NULL) {
+        RONDO_TRY(rondo_device_check_channels(ctx));
+    }
     mine->nchannels = wanted_channels(ctx);
     mine->protos = wanted_protos(ctx);
     if (ctx->nranks == 1) {

@@ -81,6 +81,38 @@ static void a_wrong_choice_of_gpus_is_the_same_error_for_all(void **state)
     fake_ranks_bare(2, no_such_gpu, NULL);
 }
 
+/* ---- blocks of a GPU ---- */
+
+/* The GPU's kernels, held, and how many of its blocks run together from here on. */
+static struct rondo_cuda_kernels *kernels_of(const struct device *d, int blocks)
+{
+    struct rondo_cuda_kernels *kernels;
+    assert_int_equal(rondo_cuda_kernels_get(&kernels, &d->gpu), RONDO_SUCCESS);
+    kernels->blocks = blocks;
+    return kernels;
+}
+
+static void too_many(struct fake_rank *r)
+{
+    rondo_config config = device_config(0);
+    config.allow_shared_gpu = 1;
+    FAKE_ERROR(r, rondo_comm_create_local(r->local, r->rank, &config, &r->comm), RONDO_INVALID_USAGE, "3 ranks share GPU 0");
+    FAKE_CHECK(r, fake_has(rondo_last_error(NULL), "fewer ranks a GPU"));
+}
+
+static void more_ranks_than_blocks_of_a_gpu_are_refused_on_all_ranks(void **state)
+{
+    struct device d;
+    struct rondo_cuda_kernels *kernels;
+    (void)state;
+    fake_params(SMALL, NULL);
+    device_open(&d, 0);
+    kernels = kernels_of(&d, 2);
+    fake_ranks_bare(3, too_many, NULL);
+    rondo_cuda_kernels_put(kernels); /* with the last one they go, and that number too */
+    device_close(&d);
+}
+
 /* ---- what goes wrong ---- */
 
 /* A call whose counts are not the other rank's, on 8192 bytes at x. */
@@ -420,6 +452,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(buffers_elsewhere_are_refused),
         cmocka_unit_test(a_wrong_choice_of_gpus_is_the_same_error_for_all),
+        cmocka_unit_test(more_ranks_than_blocks_of_a_gpu_are_refused_on_all_ranks),
         cmocka_unit_test(calls_that_differ_end_both_ranks_kernels),
         cmocka_unit_test(a_call_that_waits_too_long_says_for_whom),
         cmocka_unit_test(a_rank_that_stays_away_ends_calls_of_messages),
