@@ -113,6 +113,35 @@ static void more_ranks_than_blocks_of_a_gpu_are_refused_on_all_ranks(void **stat
     device_close(&d);
 }
 
+/* What must fit beside ranks that share the GPU is the largest other communicator that is still there. */
+static void blocks_of_communicators_that_are_gone_are_free(void **state)
+{
+    struct device d;
+    struct rondo_cuda_kernels *kernels;
+    struct rondo_exec_cuda_config large = { .nchannels = 8, .sharers = 1, .name = "large" }, small = large, shares = large;
+    struct rondo_exec left = { .config = large };
+    (void)state;
+    fake_params(SMALL, NULL);
+    device_open(&d, 0);
+    kernels = kernels_of(&d, 10);
+    small.nchannels = 2;
+    shares.nchannels = 4;
+    shares.sharers = 2;
+    assert_int_equal(rondo_cuda_kernels_join(kernels, &small), RONDO_SUCCESS);
+    assert_int_equal(rondo_cuda_kernels_join(kernels, &large), RONDO_SUCCESS);
+    assert_int_equal(rondo_cuda_kernels_join(kernels, &large), RONDO_SUCCESS);
+    assert_int_equal(rondo_cuda_kernels_join(kernels, &shares), RONDO_INVALID_USAGE); /* 4 + 8 */
+    rondo_cuda_kernels_quit(kernels, &left);
+    assert_int_equal(rondo_cuda_kernels_join(kernels, &shares), RONDO_INVALID_USAGE);
+    rondo_cuda_kernels_quit(kernels, &left);
+    assert_int_equal(rondo_cuda_kernels_join(kernels, &shares), RONDO_SUCCESS); /* 4 + 2 */
+    assert_int_equal(rondo_cuda_kernels_join(kernels, &shares), RONDO_SUCCESS); /* 8 + 2 */
+    assert_int_equal(rondo_cuda_kernels_join(kernels, &large), RONDO_INVALID_USAGE);
+    assert_int_equal(rondo_cuda_kernels_join(kernels, &shares), RONDO_INVALID_USAGE);
+    rondo_cuda_kernels_put(kernels);
+    device_close(&d);
+}
+
 /* ---- what goes wrong ---- */
 
 /* A call whose counts are not the other rank's, on 8192 bytes at x. */
@@ -453,6 +482,7 @@ int main(void)
         cmocka_unit_test(buffers_elsewhere_are_refused),
         cmocka_unit_test(a_wrong_choice_of_gpus_is_the_same_error_for_all),
         cmocka_unit_test(more_ranks_than_blocks_of_a_gpu_are_refused_on_all_ranks),
+        cmocka_unit_test(blocks_of_communicators_that_are_gone_are_free),
         cmocka_unit_test(calls_that_differ_end_both_ranks_kernels),
         cmocka_unit_test(a_call_that_waits_too_long_says_for_whom),
         cmocka_unit_test(a_rank_that_stays_away_ends_calls_of_messages),

@@ -24,10 +24,10 @@ struct rondo_cuda_kernels {
     int blocks; /* that run together, of any kernel */
     int refs;
     struct rondo_cuda_kernels *next;
-    pthread_mutex_t order;   /* of launches on the device, and of: */
-    struct rondo_exec *last; /* who launched last, among those alone in their communicator; NULL: nobody who is still there */
-    int shared_blocks;       /* of executors that share the device with others of their communicator */
-    int most_blocks;         /* of one of the others */
+    pthread_mutex_t order;             /* of launches on the device, and of: */
+    struct rondo_exec *last;           /* who launched last, among those alone in their communicator; NULL: nobody who is still there */
+    int shared_blocks;                 /* of executors that share the device with others of their communicator */
+    int alone[RONDO_MAX_CHANNELS + 1]; /* how many of the others have so many blocks */
 };
 
 /** Index of the kernel that runs a work. */

@@ -168,12 +168,23 @@ int rondo_cuda_kernels_blocks(const struct rondo_cuda_kernels *kernels) { return
 
 /* ---- who launches ---- */
 
+/* Blocks of the largest executor that is alone in its communicator. With the order held. */
+static int most_alone(const struct rondo_cuda_kernels *k)
+{
+    int most = RONDO_MAX_CHANNELS;
+    while (most > 0 && k->alone[most] == 0) {
+        most--;
+    }
+    return most;
+}
+
 rondo_status rondo_cuda_kernels_join(struct rondo_cuda_kernels *k, const struct rondo_exec_cuda_config *c)
 {
-    int shared, most;
+    int shared, most, alone = c->sharers == 1;
     pthread_mutex_lock(&k->order);
-    shared = k->shared_blocks + (c->sharers > 1 ? c->nchannels : 0);
-    most = c->sharers == 1 && c->nchannels > k->most_blocks ? c->nchannels : k->most_blocks;
+    shared = k->shared_blocks + (alone ? 0 : c->nchannels);
+    most = most_alone(k);
+    most = alone && c->nchannels > most ? c->nchannels : most;
     if (shared > 0 && shared + most > k->blocks) {
         pthread_mutex_unlock(&k->order);
         return rondo_fail(RONDO_INVALID_USAGE,
@@ -183,7 +194,7 @@ rondo_status rondo_cuda_kernels_join(struct rondo_cuda_kernels *k, const struct 
                           c->rank, k->device.ordinal, k->device.bus_id, c->name, shared + most, k->blocks);
     }
     k->shared_blocks = shared;
-    k->most_blocks = most;
+    k->alone[c->nchannels] += alone;
     pthread_mutex_unlock(&k->order);
     return RONDO_SUCCESS;
 }
@@ -191,7 +202,11 @@ rondo_status rondo_cuda_kernels_join(struct rondo_cuda_kernels *k, const struct 
 void rondo_cuda_kernels_quit(struct rondo_cuda_kernels *k, struct rondo_exec *exec)
 {
     pthread_mutex_lock(&k->order);
-    k->shared_blocks -= exec->config.sharers > 1 ? exec->config.nchannels : 0;
+    if (exec->config.sharers == 1) {
+        k->alone[exec->config.nchannels]--;
+    } else {
+        k->shared_blocks -= exec->config.nchannels;
+    }
     if (k->last == exec) {
         k->last = NULL;
     }
