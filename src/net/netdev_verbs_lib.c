@@ -46,7 +46,7 @@ const struct rondo_verbs_lib *rondo_verbs_lib_open(char *why, size_t bytes)
         return opened.replaced != NULL ? opened.replaced : &opened.lib;
     }
     const char *name = rondo_params()->ibverbs_lib;
-    void *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    void *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE); /* it keeps account of registered pages from ibv_fork_init on */
     if (handle == NULL) {
         snprintf(why, bytes, "the verbs library cannot be opened (%s); Debian: libibverbs1", dlerror());
         return NULL;
