@@ -69,17 +69,27 @@ static rondo_status check_arrays(const struct rondo_task *t, const size_t *count
     return RONDO_SUCCESS;
 }
 
+/* The block of all_to_allv that stays with its rank. */
+static rondo_status check_own_block(const struct rondo_task *t)
+{
+    size_t sent = t->send_counts[t->ctx->rank], received = t->counts[t->ctx->rank];
+    if (sent == received) {
+        return RONDO_SUCCESS;
+    }
+    struct rondo_task out = *t, in = *t;
+    out.count = sent;
+    in.count = received;
+    return rondo_plan_self_differs(t->ctx, &out, &in);
+}
+
 /* Are the sizes possible, and how many elements does this rank send and receive? */
 static rondo_status check_size(const struct rondo_task *t, size_t *sent, size_t *received)
 {
     size_t elem = rondo_dtype_size((rondo_dtype)t->dtype), total;
     if (t->coll == RONDO_COLL_ALL_TO_ALLV) {
-        struct rondo_task out = *t, in = *t; /* the block that stays */
         RONDO_TRY(check_arrays(t, t->counts, t->displs, "receive", received));
         RONDO_TRY(check_arrays(t, t->send_counts, t->send_displs, "send", sent));
-        out.count = t->send_counts[t->ctx->rank];
-        in.count = t->counts[t->ctx->rank];
-        return out.count == in.count ? RONDO_SUCCESS : rondo_plan_self_differs(t->ctx, &out, &in);
+        return check_own_block(t);
     }
     if (t->coll == RONDO_COLL_ALL_GATHERV || t->coll == RONDO_COLL_REDUCE_SCATTERV) {
         int gathers = t->coll == RONDO_COLL_ALL_GATHERV;

@@ -55,7 +55,6 @@ struct rondo_task {
     size_t *owned;     /* in a group: the copies to which counts and displs point; freed at its end */
 };
 
-/* Works of one or more calls that were issued together. */
 /* A stream that calls of a group were given beside the one they are launched in. Memory of the plan's works. */
 struct rondo_also {
     rondo_stream stream;
@@ -71,6 +70,7 @@ struct rondo_ticket {
     struct rondo_ticket *other; /* of the same plan */
 };
 
+/* Works of one or more calls that were issued together. */
 struct rondo_plan {
     struct rondo_ctx *ctx;
     struct rondo_run *runs;
@@ -79,16 +79,16 @@ struct rondo_plan {
     int issued, done;             /* plans of streams; done is read by other threads (release, acquire) */
     rondo_status status;          /* valid when done */
     uint64_t first_seq, last_seq; /* calls noted in the control plane; 0: none */
-    rondo_stream stream;
-    struct rondo_also *also;     /* further streams of a plan for a device */
-    struct rondo_ticket *ticket; /* on host memory: its places in streams; memory of the plan's works */
-    int refs;                    /* places in streams, and a group that waits for it: the last one frees it */
-    int waited;                  /* a group waits for it: some of its calls have no stream */
-    struct rondo_plan *next;     /* in the context's queue */
-    size_t scratch;              /* bytes of device memory that copies of in-place buffers take */
-    void *temp;                  /* chain of memory that the calls needed: copies of counts */
-    void *spare;                 /* one block of it, kept for the next call: fresh pages cost more than what is copied there */
-    struct rondo_task *self;     /* sends and receives to itself that have no partner yet, in order */
+    rondo_stream stream;          /* of a plan for a device */
+    struct rondo_also *also;      /* further streams of a plan for a device */
+    struct rondo_ticket *ticket;  /* on host memory: its places in streams; memory of the plan's works */
+    int refs;                     /* places in streams, and a group that waits for it: the last one frees it */
+    int waited;                   /* a group waits for it: some of its calls have no stream */
+    struct rondo_plan *next;      /* in the context's queue */
+    size_t scratch;               /* bytes of device memory that copies of in-place buffers take */
+    void *temp;                   /* chain of memory that the calls needed: copies of counts */
+    void *spare;                  /* one block of it, kept for the next call: fresh pages cost more than what is copied there */
+    struct rondo_task *self;      /* sends and receives to itself that have no partner yet, in order */
     int nself, self_capacity;
 };
 

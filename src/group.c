@@ -178,7 +178,7 @@ static rondo_status build_plans(struct rondo_plan ***plans_out, int *nplans_out)
 }
 
 /* Queued plans belong to their streams, too; the others are run here, where nothing is queued before them. */
-static int is_queued(const struct rondo_plan *plan) { return plan->refs > 0; }
+static int is_queued(const struct rondo_plan *plan) { return __atomic_load_n(&plan->refs, __ATOMIC_RELAXED) > 0; }
 
 /* Is there something to wait for? */
 static int is_open(const struct rondo_plan *plan)

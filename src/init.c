@@ -187,7 +187,7 @@ static rondo_status init_step(struct rondo_init *init)
 /* This thread may not go on, another one may. After the deadline nobody seems to: then the attempt ends the creation with an error that says why. */
 static int only_looks_on(const struct rondo_init *init)
 {
-    const struct rondo_bootstrap *b = init->bootstrap;
+    struct rondo_bootstrap *b = init->bootstrap;
     return b->ops->may_step != NULL && !b->ops->may_step(b) && (init->deadline_ns == 0 || rondo_now_ns() <= init->deadline_ns);
 }
 

@@ -27,7 +27,7 @@ struct rondo_bootstrap_ops {
      * (bounded: at most 1 s more). *n <= max ranks, ascending; 0: not known. */
     rondo_status (*missing)(struct rondo_bootstrap *b, int *ranks, int max, int *n);
     /* May the calling thread start and test rounds? (MPI that was initialised for one thread: only that one.) NULL: any may. */
-    int (*may_step)(const struct rondo_bootstrap *b);
+    int (*may_step)(struct rondo_bootstrap *b);
     /* End of creation: free what creation needed. ok = 0: a round failed or timed out; requests under way are left to a graveyard. Never blocks; frees b. */
     void (*close)(struct rondo_bootstrap *b, int ok);
 };

@@ -132,14 +132,12 @@ static int mpi_finalized(void)
     return finalized;
 }
 
-static int thread_allowed(const struct mpi_bootstrap *self) { return !self->one_thread || pthread_equal(self->thread, pthread_self()); }
+static int mpi_may_step(struct rondo_bootstrap *b) { return !self_of(b)->one_thread || pthread_equal(self_of(b)->thread, pthread_self()); }
 
-static int mpi_may_step(const struct rondo_bootstrap *b) { return thread_allowed((const struct mpi_bootstrap *)b); }
-
-static rondo_status usable(const struct mpi_bootstrap *self)
+static rondo_status usable(struct mpi_bootstrap *self)
 {
     const char *why = NULL;
-    if (!thread_allowed(self)) {
+    if (!mpi_may_step(&self->base)) {
         why = "creation goes on in another thread than it began in, but MPI was initialised for one thread; ask for MPI_THREAD_MULTIPLE";
     } else if (mpi_finalized()) {
         why = "MPI was finalised while a communicator was being made; finalise it after creation is complete";
@@ -480,7 +478,7 @@ static void mpi_close(struct rondo_bootstrap *b, int ok)
 {
     (void)ok; /* what is under way tells */
     struct mpi_bootstrap *self = self_of(b);
-    int may_call = thread_allowed(self) && !mpi_finalized();
+    int may_call = mpi_may_step(b) && !mpi_finalized();
     int pending = self->round != ROUND_NONE || self->incoming_request != MPI_REQUEST_NULL || self->mail_requests;
     if (pending && (self->broken || !may_call || guarded(self, rest_call) != RONDO_SUCCESS)) {
         bury(self);
