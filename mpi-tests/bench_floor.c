@@ -73,7 +73,7 @@ static char *lines_of_all(MPI_Win *win)
     return lines;
 }
 
-/* Where a rank stores its word the k-th time: a line of its own, or of two ranks, handed over (base/board.h), the one in which it read the last one. */
+/* Where a rank stores its word the k-th time: a line of its own, or of two ranks, handed over (base/mailbox.h), the one in which it read the last one. */
 static uint64_t *word_of(char *lines, int rank, uint64_t k, int handed)
 {
     uint64_t line = handed ? ((uint64_t)rank + k) & 1 : (uint64_t)rank;

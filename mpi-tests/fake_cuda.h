@@ -1,6 +1,6 @@
 /*
  * A CUDA driver for machines without GPUs: every call of base/cuda.def and the few that programs need (streams that capture, graphs, copies that block), as one library that
- * RONDO_CUDA_LIB names. Devices are this machine's memory, streams are threads, kernels are kern/block.h on the simulated machine (kern/machine_sim.h); processes share memory
+ * RONDO_CUDA_LIB names. Devices are this machine's memory, streams are threads, kernels are kern/cuda/block.h on the simulated machine (sim/machine_sim.h); processes share memory
  * as they do with the real driver: by IPC handles and by descriptors.
  *
  *   FAKE_CUDA_DEVICES=4        how many there are; CUDA_VISIBLE_DEVICES chooses

@@ -1,4 +1,4 @@
-/* The tests' CUDA driver: kernels are those of kern/kernels.h on the simulated machine. Any image is taken for theirs. */
+/* The tests' CUDA driver: kernels are those of kern/cuda/kernels.h on the simulated machine. Any image is taken for theirs. */
 #define RONDO_MACHINE_SIM 1
 #include "fake_cuda.h"
 

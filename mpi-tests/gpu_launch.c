@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "kern/kernels.h"
+#include "kern/cuda/kernels.h"
 
 /* Every driver compiles this; kernels of ours go through their arguments of 4 KiB first. */
 static const char empty_text[] = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry gpu_empty()\n{\n    ret;\n}\n";

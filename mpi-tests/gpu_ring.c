@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "kern/kernels.h"
+#include "kern/cuda/kernels.h"
 #include "kern/proto.h"
 
 struct options {

@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "base/wait.h"
 #include "mpi_common.h"
-#include "net/bootstrap_mpi.h"
+#include "mpi/bootstrap_mpi.h"
 #include "net/peer.h"
 
 enum { MAX_BYTES = 2000 };

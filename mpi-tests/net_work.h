@@ -21,9 +21,9 @@
 #include <string.h>
 
 #include "base/param.h"
-#include "comm.h"
-#include "net/netdev_verbs.h"
-#include "net/transport_net.h"
+#include "comm/comm.h"
+#include "net/verbs/verbs.h"
+#include "net/transport/transport_net.h"
 
 enum { NET_WORK_HEADER = 16, NET_WORK_CREDIT = 64, NET_WORK_LINE = 64 };
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/log.h"
-#include "topo/xml.h"
+#include "topo/xml/xml.h"
 
 static void require(int condition)
 {

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/log.h"
-#include "tune.h"
+#include "tuner/tune_file.h"
 
 static void require(int condition)
 {

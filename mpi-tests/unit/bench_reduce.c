@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "kern/reduce_isa.h"
+#include "kern/cpu/reduce_isa.h"
 
 enum { MAX_SOURCES = 64, REPEATS = 5 };
 

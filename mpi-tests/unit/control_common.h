@@ -10,7 +10,7 @@
 #include <time.h>
 #include <cmocka.h>
 
-#include "net/control.h"
+#include "net/control/control.h"
 #include "../holdings.h"
 
 static const int64_t DEADLINE_NS = 20000000000; /* of any wait here: a failure, not a pace */

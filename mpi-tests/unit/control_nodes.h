@@ -9,7 +9,7 @@
 
 #include "base/param.h"
 #include "control_common.h"
-#include "net/control_wire_impl.h"
+#include "net/control/control_wire_impl.h"
 
 enum { NODES_MAX = 12 };
 

@@ -3,7 +3,7 @@
 #define RONDO_UNIT_CONTROL_WORLD_H
 
 #include "control_common.h"
-#include "net/control_impl.h"
+#include "net/control/control_impl.h"
 
 enum { WORLD_MAX = 8 };
 

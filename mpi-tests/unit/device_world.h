@@ -13,8 +13,8 @@
 
 #include "base/cuda.h"
 #include "fake_ranks.h"
-#include "kern/kernels.h"
-#include "node.h"
+#include "kern/cuda/kernels.h"
+#include "init/node.h"
 
 /* Small buffers: a few KiB go several times around the slots. */
 #define SMALL "BUFFSIZE", "4K", "LL_BUFFSIZE", "4K", "LL128_BUFFSIZE", "8K"

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "topo/detect_impl.h"
+#include "topo/detect/detect_impl.h"
 
 static char sysfs[PATH_MAX - 512]; /* a new directory for each test */
 

@@ -1,11 +1,11 @@
 /*
- * RDMA cards of a test, behind the function table of net/netdev_verbs.h: one process, one "network" of all queue pairs.
+ * RDMA cards of a test, behind the function table of net/verbs/verbs.h: one process, one "network" of all queue pairs.
  * Records what was asked for, checks keys, bounds, states, numbers and room of queues as a card does, moves data when it is posted; what completes can be held back.
  */
 #ifndef RONDO_UNIT_FAKE_VERBS_H
 #define RONDO_UNIT_FAKE_VERBS_H
 
-#include "net/netdev_verbs.h"
+#include "net/verbs/verbs.h"
 
 enum { FAKE_CARDS = 4, FAKE_PORTS = 2, FAKE_GIDS = 4, FAKE_MODIFIES = 64, FAKE_WRITES = 64 };
 

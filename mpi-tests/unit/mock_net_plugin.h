@@ -1,6 +1,6 @@
 /*
  * What a net plugin of version VERSION (8 to 12) exports, for mock_net_plugin.c: written out from what is published, version by version,
- * apart from src/net/netdev_plugin_abi.h, which it is to be held against. Without VERSION: what the tests look at.
+ * apart from src/net/plugin/plugin_abi.h, which it is to be held against. Without VERSION: what the tests look at.
  */
 #ifndef RONDO_MOCK_NET_PLUGIN_H
 #define RONDO_MOCK_NET_PLUGIN_H

@@ -22,7 +22,7 @@
 #include "base/param.h"
 #include "base/wait.h"
 #include "in_child.h"
-#include "net/netdev_socket_impl.h"
+#include "net/socket/socket_impl.h"
 #include "says.h"
 
 enum { DEADLINE_S = 30 }; /* of what should take no time */

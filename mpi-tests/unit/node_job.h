@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "comm.h"
-#include "node.h"
+#include "comm/comm.h"
+#include "init/node.h"
 #include "topo/stitch.h"
 
 enum { MAX_RANKS = 64 };

@@ -10,8 +10,8 @@
 #include <sys/wait.h>
 
 #include "base/cuda_mem.h"
-#include "net/control.h"
-#include "net/transport_p2p.h"
+#include "net/control/control.h"
+#include "net/transport/transport_p2p.h"
 
 /* Shared by forked ranks. */
 struct gpus {

@@ -1,6 +1,6 @@
 /*
  * Ranks of one run of the simulated machine: a block each, with conns in plain memory, and elements whose reductions are exact in every type.
- * Shared by the tests of kern/prim.h and kern/block.h.
+ * Shared by the tests of kern/cuda/prim.h and kern/cuda/block.h.
  */
 #ifndef RONDO_UNIT_PRIM_WORLD_H
 #define RONDO_UNIT_PRIM_WORLD_H

@@ -1,5 +1,5 @@
 /*
- * Conns that leave by a card through another GPU of the node (net/pxn.h), over the cards of fake_verbs.h and the tests' CUDA driver. Ranks 0, 1 and 2 are a node: only the GPU of rank 0 is near the card.
+ * Conns that leave by a card through another GPU of the node (net/transport/pxn.h), over the cards of fake_verbs.h and the tests' CUDA driver. Ranks 0, 1 and 2 are a node: only the GPU of rank 0 is near the card.
  * Rank 3 is another node: 2 sends to it (RING), and so does 1 (DOWN), on each channel. Ranks are threads, or three processes.
  * TSan does not see that a tail orders the slots where the two sides have mapped its segment each for itself: it wants race:store_in_order suppressed.
  */
@@ -11,8 +11,8 @@
 #include <signal.h>
 #include <stdlib.h>
 
-#include "net/control.h"
-#include "net/pxn_impl.h"
+#include "net/control/control.h"
+#include "net/transport/pxn_impl.h"
 
 enum { NEAR = 1 << RONDO_GDR_READ | 1 << RONDO_GDR_WRITE, RANKS = 4, RELAY = 0, TO = 3, CELLS = 2 * CHANNELS };
 

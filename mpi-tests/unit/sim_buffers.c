@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "coll/exchange.h"
+#include "coll/doubling.h"
 #include "sim_impl.h"
 
 /* ---- ranks, buffers, conns ---- */

@@ -15,7 +15,7 @@ static struct post *post_of(struct sim *s, int r, uint32_t op)
 /* Ranks that take what rank r posts. */
 static int readers(const struct sim *s, int r) { return is_broadcast(s) ? (r == root_of(s) ? s->n - 1 : 0) : is_rooted(s) ? 1 : s->n; }
 
-/* One for all, all for one: the same credit as the board's (base/board.h). */
+/* One for all, all for one: the same credit as the board's (base/mailbox.h). */
 static int has_credit(const struct sim *s, uint32_t op)
 {
     for (int q = 0; q < s->n && is_rooted(s); q++) {
@@ -156,7 +156,7 @@ void sim_move_open(struct sim *s, int r, struct flow *flow)
     }
 }
 
-/* Who holds a block in a group inside that of this rank's step (base/nest.h), and what it has: its input where it is by itself, else what was made of it; on the way back what it gets. */
+/* Who holds a block in a group inside that of this rank's step (layout/nest.h), and what it has: its input where it is by itself, else what was made of it; on the way back what it gets. */
 static int inside_holder(const struct sim *s, const struct rondo_step *p, int position, int block)
 {
     return rondo_nest_rank(s->layout->nest, p->level + 1, position, block);

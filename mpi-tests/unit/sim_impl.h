@@ -2,7 +2,7 @@
 #ifndef RONDO_TESTS_SIM_IMPL_H
 #define RONDO_TESTS_SIM_IMPL_H
 
-#include "base/board.h"
+#include "base/mailbox.h"
 #include "coll/chunk.h"
 #include "sim.h"
 

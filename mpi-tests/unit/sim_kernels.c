@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kern/block_direct.h"
+#include "kern/cuda/block_direct.h"
 
 #define NAME_ROW_(ctx, name, NAME, value, ...) [value] = #name,
 static const char *const dtypes[] = { RONDO_DTYPE_TABLE(NAME_ROW_, ) };

@@ -1,11 +1,11 @@
 /*
- * The kernels of kern/kernels.h on the simulated machine: kern/block.h with type, operation and protocol as arguments.
+ * The kernels of kern/cuda/kernels.h on the simulated machine: kern/cuda/block.h with type, operation and protocol as arguments.
  */
 #ifndef RONDO_UNIT_SIM_KERNELS_H
 #define RONDO_UNIT_SIM_KERNELS_H
 
-#include "kern/kernels.h"
-#include "kern/machine_sim.h"
+#include "kern/cuda/kernels.h"
+#include "sim/machine_sim.h"
 
 struct sim_kernel {
     enum { SIM_KERNEL_NONE, SIM_KERNEL_REDUCE, SIM_KERNEL_COPY, SIM_KERNEL_P2P } kind;
@@ -15,7 +15,7 @@ struct sim_kernel {
     enum rondo_proto proto;
 };
 
-/** By the name that kern/kernels.h gives it; kind NONE: there is no such kernel. */
+/** By the name that kern/cuda/kernels.h gives it; kind NONE: there is no such kernel. */
 struct sim_kernel sim_kernel_find(const char *name);
 /** The kernel of a work. */
 struct sim_kernel sim_kernel_of(const struct rondo_work *work);

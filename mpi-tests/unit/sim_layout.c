@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "comm.h"
-#include "node.h"
+#include "comm/comm.h"
+#include "init/node.h"
 #include "topo/stitch.h"
 
 void *sim_zeroed(size_t n, size_t size)

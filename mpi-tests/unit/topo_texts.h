@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/mem.h"
-#include "topo/xml.h"
+#include "topo/xml/xml.h"
 #include "says.h"
 
 #define assert_ok(call)                                                                    \

@@ -18,9 +18,9 @@
 
 #include "base/log.h"
 #include "base/wait.h"
-#include "net/handshake.h"
+#include "net/transport/handshake.h"
 #include "net/netdev.h"
-#include "net/transport_net.h"
+#include "net/transport/transport_net.h"
 
 enum { MAX_RANKS = 8, CHANNELS = 2, RING = 0, UP = 1, DOWN = 2, KINDS = 3, MAX_LINKS = CHANNELS * 8, SLICES = 1000, ALL_PROTOS = 7 };
 static const int64_t deadline_ns = 60ll * 1000000000;

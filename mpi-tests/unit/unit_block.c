@@ -1,5 +1,5 @@
 /*
- * What a block does with launches (kern/block.h) on the simulated machine: collectives of 1 to 5 ranks over rings and trees, successive works of a launch, sends and receives side by side,
+ * What a block does with launches (kern/cuda/block.h) on the simulated machine: collectives of 1 to 5 ranks over rings and trees, successive works of a launch, sends and receives side by side,
  * calls that differ, and launches that are left in the middle of a wait.
  */
 #define RONDO_MACHINE_SIM 1

@@ -1,10 +1,10 @@
 /*
- * One-shot and two-shot of a block per rank and channel (kern/block_direct.h) on the simulated machine: buffers that are open to all, to some and to nobody, works that follow one another in one launch and in
+ * One-shot and two-shot of a block per rank and channel (kern/cuda/block_direct.h) on the simulated machine: buffers that are open to all, to some and to nobody, works that follow one another in one launch and in
  * several, the order of sums, calls that differ, and launches that are left in the middle of a wait.
  */
 #define RONDO_MACHINE_SIM 1
 #include "prim_world.h"
-#include "kern/prim.h"
+#include "kern/cuda/prim.h"
 
 enum { STAGE_BYTES = 256, CHANNELS = 2, MOST_WORKS = 3, ROOT = 1, THREADS = 64 };
 

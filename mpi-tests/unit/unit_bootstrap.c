@@ -10,7 +10,7 @@
 #include <string.h>
 #include "base/mem.h"
 #include "base/wait.h"
-#include "net/bootstrap.h"
+#include "net/bootstrap/bootstrap.h"
 
 enum { MAX_BYTES = 96 };
 static const int64_t DEADLINE_NS = 20000000000; /* of any wait here: a failure, not a pace */

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/types.h"
-#include "comm.h"
+#include "comm/comm.h"
 #include "fake_ranks.h"
 
 /* The child has these members, this rank's place is the right one, and it works. members: ranks of the parent in the child's order. */

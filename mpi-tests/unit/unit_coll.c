@@ -61,7 +61,7 @@ static struct sim_case some_case(const struct rondo_schedule *s, int n, int whic
     return c;
 }
 
-/* A receive runs with its send; nested is two-shot where there are no groups, and unit_nested has some. */
+/* A receive runs with its send; nested is two-shot where there are no groups, and unit_hierarchical has some. */
 static int runs_alone(const struct rondo_schedule *s) { return s->coll != RONDO_COLL_RECV && s->algo != RONDO_ALGO_NESTED; }
 
 /* Everyone looks at everyone: not for so many (unit_cost). */

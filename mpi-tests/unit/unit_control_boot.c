@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "net/bootstrap.h"
+#include "net/bootstrap/bootstrap.h"
 
 enum { RECORD = 3000, ROUNDS = 4 };
 

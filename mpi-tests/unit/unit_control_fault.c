@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "base/param.h"
-#include "net/bootstrap.h"
+#include "net/bootstrap/bootstrap.h"
 
 struct shared {
     struct rondo_shm_name name;

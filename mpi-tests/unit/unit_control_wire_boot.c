@@ -3,7 +3,7 @@
 
 #include <sched.h>
 
-#include "net/bootstrap.h"
+#include "net/bootstrap/bootstrap.h"
 
 static int setup(void **state)
 {

@@ -10,7 +10,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-#include "net/bootstrap.h"
+#include "net/bootstrap/bootstrap.h"
 
 static int setup(void **state)
 {

@@ -7,11 +7,11 @@
 
 #include <string.h>
 
-#include "base/board.h"
+#include "base/mailbox.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "coll/algo.h"
-#include "model.h"
+#include "tuner/model.h"
 
 enum { BOARD = 4096, BIG_BOARD = 128 << 10, BIG = 64 << 20 };
 static const uint32_t all_protos = RONDO_ALL_PROTOS;

@@ -10,8 +10,8 @@
 
 #include "base/log.h"
 #include "base/status.h"
-#include "coll/cost_gpu.h"
-#include "model.h"
+#include "tuner/cost_gpu.h"
+#include "tuner/model.h"
 
 enum { KIB = 1 << 10, MIB = 1 << 20, RUNS = 2000 };
 

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include "comm.h"
+#include "comm/comm.h"
 #include "device_world.h"
 
 /* ---- collectives ---- */

@@ -5,9 +5,9 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include "comm.h"
+#include "comm/comm.h"
 #include "device_world.h"
-#include "kern/exec_cuda.h"
+#include "kern/cuda/exec_cuda.h"
 
 enum { POOL = 1 << 20, SMALLEST = 1000, MOST = 5 };
 

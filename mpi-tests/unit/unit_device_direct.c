@@ -8,11 +8,11 @@
 
 #include "base/cuda_mem.h"
 #include "base/param.h"
-#include "comm.h"
+#include "comm/comm.h"
 #include "device_world.h"
-#include "device_impl.h"
-#include "kern/exec_cuda_impl.h"
-#include "node.h"
+#include "gpu/device_impl.h"
+#include "kern/cuda/exec_cuda_impl.h"
+#include "init/node.h"
 
 enum { POOL = 1 << 20, BYTES = 100000 };
 

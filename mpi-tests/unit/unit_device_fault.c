@@ -5,9 +5,9 @@
 #include <cmocka.h>
 
 #include "base/param.h"
-#include "comm.h"
+#include "comm/comm.h"
 #include "device_world.h"
-#include "kern/exec_cuda_impl.h"
+#include "kern/cuda/exec_cuda_impl.h"
 
 /* Calls that reach into the peers' memory. */
 #define DIRECT "DIRECT_GPU", "4K", "ALGO", "all_reduce:oneshot,twoshot"

@@ -8,12 +8,12 @@
 #include <unistd.h>
 
 #include "base/cores.h"
-#include "comm.h"
-#include "device_impl.h"
+#include "comm/comm.h"
+#include "gpu/device_impl.h"
 #include "device_world.h"
 #include "fake_verbs.h"
-#include "net/transport_net.h"
-#include "node.h"
+#include "net/transport/transport_net.h"
+#include "init/node.h"
 
 static char directory[] = "/tmp/unit_device_gdr.XXXXXX", machine[64];
 static int near_core;

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include "comm.h"
+#include "comm/comm.h"
 #include "device_world.h"
 
 enum { COMMS = 3, ROUNDS = 4, RANKS = 12 };

@@ -5,8 +5,8 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "coll/cost_gpu.h"
-#include "comm.h"
+#include "tuner/cost_gpu.h"
+#include "comm/comm.h"
 #include "device_world.h"
 
 enum { LL128 = 1u << RONDO_PROTO_LL128 };

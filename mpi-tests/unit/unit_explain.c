@@ -13,10 +13,10 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
-#include "coll/cost_gpu.h"
-#include "explain.h"
+#include "tuner/cost_gpu.h"
+#include "tools/explain/explain.h"
 #include "topo/machine.h"
-#include "topo/xml.h"
+#include "topo/xml/xml.h"
 
 /* ---- a machine of mpi-tests/unit/machines ---- */
 

@@ -15,7 +15,7 @@
 
 #include "base/cuda.h"
 #include "coll/step.h"
-#include "kern/kernels.h"
+#include "kern/cuda/kernels.h"
 #include "in_child.h"
 
 enum { BYTES = 10000, SLOT_BYTES = 1024 };

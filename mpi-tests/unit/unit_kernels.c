@@ -9,8 +9,8 @@
 #include "base/param.h"
 #include "coll/step.h"
 #include "in_child.h"
-#include "kern/kernel_list.h"
-#include "kern/kernels.h"
+#include "kern/cuda/kernel_list.h"
+#include "kern/cuda/kernels.h"
 
 #define NAME(name, proto, body) #name,
 #define NAMES_OF_TYPE(ctx, type, ...) RONDO_KERNELS_OF_TYPE(NAME, type)

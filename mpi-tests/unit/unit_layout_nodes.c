@@ -10,10 +10,10 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "comm.h"
-#include "model.h"
+#include "comm/comm.h"
+#include "tuner/model.h"
 #include "net/netdev.h"
-#include "node.h"
+#include "init/node.h"
 #include "sim.h"
 #include "topo/stitch.h"
 

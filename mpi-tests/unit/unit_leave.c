@@ -10,7 +10,7 @@
 
 #include "base/mem.h"
 #include "fake_ranks.h"
-#include "kern/direct_impl.h"
+#include "kern/zerocopy_impl.h"
 #include "kern/exec.h"
 
 enum { NRANKS = 3, COUNT = 30000, BYTES = COUNT * 4, SCRATCH = 1 << 20, ROUNDS = 25, CALL_COUNT = 300000, CALL_BYTES = CALL_COUNT * 4 };

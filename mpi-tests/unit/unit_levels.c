@@ -10,15 +10,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/double_tree.h"
+#include "layout/double_tree.h"
 #include "base/log.h"
-#include "explain.h"
+#include "tools/explain/explain.h"
 #include "fake_ranks.h"
-#include "model.h"
+#include "tuner/model.h"
 #include "node_job.h"
 #include "says.h"
 #include "sim.h"
-#include "topo/detect.h"
+#include "topo/detect/detect.h"
 #include "topo/levels.h"
 
 enum { CORES = 64 };

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "kern/machine_sim.h"
+#include "sim/machine_sim.h"
 #include "kern/proto.h"
 
 enum { WORDS = 16, SLOT_BYTES = 1152 };

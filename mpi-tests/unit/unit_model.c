@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "coll/algo.h"
-#include "model.h"
+#include "tuner/model.h"
 #include "node_job.h"
 
 enum { PLACE = 128 << 10, BIG = 64 << 20 };

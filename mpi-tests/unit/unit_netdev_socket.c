@@ -1,6 +1,6 @@
 /* The socket net device: messages, matching, interfaces. What goes wrong: unit_netdev_socket_fault. */
 #include "netdev_socket_world.h"
-#include "topo/detect.h"
+#include "topo/detect/detect.h"
 
 enum { MIB = 1 << 20, GUARD = 16 };
 

@@ -1,4 +1,4 @@
-/* net/netdev_verbs.h: the attributes of each state, parameters, and which ports are devices. */
+/* net/verbs/verbs.h: the attributes of each state, parameters, and which ports are devices. */
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include "own_mounts.h"

@@ -1,4 +1,4 @@
-/* net/netdev_verbs.h: messages and registrations, over cards that check what a card would (fake_verbs.h). */
+/* net/verbs/verbs.h: messages and registrations, over cards that check what a card would (fake_verbs.h). */
 #include "verbs_pair.h"
 
 /* ---- messages ---- */

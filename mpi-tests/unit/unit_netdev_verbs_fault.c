@@ -1,4 +1,4 @@
-/* net/netdev_verbs.h: errors in words, nothing left behind whatever fails, and what a hostile end can send. */
+/* net/verbs/verbs.h: errors in words, nothing left behind whatever fails, and what a hostile end can send. */
 #include "verbs_pair.h"
 
 /* ---- errors ---- */

@@ -1,4 +1,4 @@
-/* net/netdev_verbs.h: several queue pairs a comm, whole messages in turn or striped, and completions of them in any order. */
+/* net/verbs/verbs.h: several queue pairs a comm, whole messages in turn or striped, and completions of them in any order. */
 #include "verbs_pair.h"
 
 /* Queue pairs of both ends, and whether data is split; the values of parameters stay until the next begin(). */

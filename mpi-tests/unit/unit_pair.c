@@ -1,5 +1,5 @@
 /*
- * Two ranks, which hand the places of their board over (base/board.h) and post in pieces what is longer than one: random sequences of calls of sizes around a place's, alone, in groups and on streams, each rank
+ * Two ranks, which hand the places of their board over (base/mailbox.h) and post in pieces what is longer than one: random sequences of calls of sizes around a place's, alone, in groups and on streams, each rank
  * late as it happens. Whatever reads a place too late, or writes one too early, gives a wrong result some time.
  */
 #include <sched.h>

@@ -1,9 +1,9 @@
 /*
- * The primitive (kern/prim.h) on the simulated machine: trees of a root, or a root and one below it, with up to three leaves, so that steps receive from and send to up to three conns
+ * The primitive (kern/cuda/prim.h) on the simulated machine: trees of a root, or a root and one below it, with up to three leaves, so that steps receive from and send to up to three conns
  * and the user's buffer, in every protocol, type and operation; the bits are those of kern/reduce.h.
  */
 #define RONDO_MACHINE_SIM 1
-#include "kern/prim.h"
+#include "kern/cuda/prim.h"
 #include "prim_world.h"
 
 /* Interleavings of a case; fibers are slow where each has a shadow stack. */

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "kern/reduce_isa.h"
+#include "kern/cpu/reduce_isa.h"
 
 enum { MAX_SOURCES = 8, MAX_COUNT = 5000, ROOM = MAX_COUNT * 8 + 64 };
 

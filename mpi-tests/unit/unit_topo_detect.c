@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "fake_sysfs.h"
-#include "topo/xml_read.h"
+#include "topo/xml/xml_read.h"
 
 static void gpus_are_known_by_device_id(void **state)
 {

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
-#include "topo/draw_line.h"
-#include "topo/xml.h"
+#include "tools/draw/draw_line.h"
+#include "topo/xml/xml.h"
 
 #define assert_says(text, part)                            \
     do {                                                   \

@@ -14,7 +14,7 @@
 #include <time.h>
 
 #include "base/mem.h"
-#include "topo/xml.h"
+#include "topo/xml/xml.h"
 
 enum { MAX_CASES = 2000, LINE = 512 };
 /* Searches of a case, for its median time, of which sanitizers know nothing. */

@@ -10,7 +10,7 @@
 
 #include "base/mem.h"
 #include "topo/search_step.h"
-#include "topo/xml.h"
+#include "topo/xml/xml.h"
 
 struct found {
     struct rondo_machine machine;

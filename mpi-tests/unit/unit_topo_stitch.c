@@ -1,7 +1,7 @@
 /* Rings and trees over nodes, against what a walk along the definitions finds. */
 #include "topo_job.h"
 
-#include "base/double_tree.h"
+#include "layout/double_tree.h"
 #include "topo/stitch_impl.h"
 
 /* ---- what is expected, from the definitions ---- */

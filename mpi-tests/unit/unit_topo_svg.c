@@ -10,11 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
-#include "topo/draw.h"
-#include "topo/draw_label.h"
-#include "topo/draw_place.h"
+#include "tools/draw/draw.h"
+#include "tools/draw/draw_label.h"
+#include "tools/draw/draw_place.h"
 #include "topo/search_step.h"
-#include "topo/xml.h"
+#include "topo/xml/xml.h"
 
 /* What a case draws. */
 struct world {

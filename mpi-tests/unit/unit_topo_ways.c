@@ -2,7 +2,7 @@
 #include "topo_machine.h"
 
 #include <stdio.h>
-#include "topo/xml.h"
+#include "topo/xml/xml.h"
 
 static uint64_t seed;
 

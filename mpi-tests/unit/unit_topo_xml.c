@@ -6,7 +6,7 @@
 
 #include <hwloc.h>
 #include "topo_texts.h"
-#include "topo/xml_read.h"
+#include "topo/xml/xml_read.h"
 
 /* ---- what is read ---- */
 

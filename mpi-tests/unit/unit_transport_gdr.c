@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-#include "net/transport_net.h"
+#include "net/transport/transport_net.h"
 
 enum {
     WRITE = 1 << RONDO_GDR_WRITE,

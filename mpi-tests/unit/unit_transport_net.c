@@ -2,7 +2,7 @@
 #include "transport_world.h"
 
 #include "base/param.h"
-#include "net/transport_net.h"
+#include "net/transport/transport_net.h"
 #include "says.h"
 
 static void set(const char *name, const char *value)

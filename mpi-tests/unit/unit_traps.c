@@ -7,7 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "base/mem.h"
-#include "init_traps.h"
+#include "init/launch_checks.h"
 
 enum { MAX_RANKS = 1000 };
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/group_tree.h"
+#include "layout/group_tree.h"
 #include "base/mem.h"
 #include "sim.h"
 

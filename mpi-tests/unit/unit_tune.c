@@ -13,9 +13,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
-#include "comm.h"
+#include "comm/comm.h"
 #include "fake_ranks.h"
-#include "tune.h"
+#include "tuner/tune_file.h"
 
 static const char good[] = "rondo-tune 1\n"
                            "# a remark\n"

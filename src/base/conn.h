@@ -63,7 +63,7 @@ enum rondo_port {
     RONDO_PORT_PARENT = 1,                               /* recv: broadcast from the parent; send: reduction to it */
     RONDO_PORT_CHILD = 2,                                /* RONDO_PORT_CHILD + i */
     RONDO_PORT_PEER = RONDO_PORT_CHILD + RONDO_TREE_FAN, /* the one peer of a send or recv */
-    RONDO_PORT_DIM = RONDO_PORT_PEER + 1,                /* RONDO_PORT_DIM + j: partner j of an exchange (coll/exchange.h) */
+    RONDO_PORT_DIM = RONDO_PORT_PEER + 1,                /* RONDO_PORT_DIM + j: partner j of an exchange (coll/doubling.h) */
     RONDO_NUM_PORTS = RONDO_PORT_DIM + RONDO_MAX_DIMS
 };
 struct rondo_ports {

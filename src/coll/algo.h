@@ -1,15 +1,15 @@
 /*
  * The table of algorithms, and what each costs: the tuner, rondo-explain and the CPU executor read it. Pure functions.
  *
- * Time of a choice in us: base + hops * latency + bytes / bandwidth, from the layout's model (base/layout.h). `bytes` is the size of the
+ * Time of a choice in us: base + hops * latency + bytes / bandwidth, from the layout's model (layout/layout.h). `bytes` is the size of the
  * larger user buffer of one rank (all_gather, reduce_scatter: nranks blocks), as in nccl-tests. A bandwidth of 0 in the model says that the
  * protocol does not work there.
  */
 #ifndef RONDO_COLL_ALGO_H
 #define RONDO_COLL_ALGO_H
 
-#include "base/double_tree.h"
-#include "base/layout.h"
+#include "layout/double_tree.h"
+#include "layout/layout.h"
 #include "coll/step.h"
 
 struct rondo_choice {
@@ -27,7 +27,7 @@ struct rondo_flow_schedule {
 /* us; negative when it cannot run on this layout (one-shot across nodes, or larger than the board). board: payload bytes of a place, 0: none */
 typedef double rondo_cost_fn(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels, size_t bytes,
                              size_t board);
-/* What takes most of that time: "latency", "copy bandwidth", "network latency", "network bandwidth"; on GPU machines those of coll/cost_gpu.h. */
+/* What takes most of that time: "latency", "copy bandwidth", "network latency", "network bandwidth"; on GPU machines those of tuner/cost_gpu.h. */
 typedef const char *rondo_limit_fn(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels,
                                    size_t bytes);
 
@@ -47,7 +47,7 @@ extern const int rondo_num_schedules;
 /** The row of the collective that @a coll is scheduled as; NULL when the algorithm does not do it. */
 const struct rondo_schedule *rondo_schedule_find(enum rondo_coll coll, enum rondo_algo algo);
 
-/* The rows' cost functions (coll/cost.c). */
+/* The rows' cost functions (tuner/cost.c). */
 #define RONDO_COST_ROW_(ctx, COLL, ALGO, protos, MAP, flow0, flow1, cost) \
     rondo_cost_fn rondo_##cost##_cost_us;                                 \
     rondo_limit_fn rondo_##cost##_limit;
@@ -117,14 +117,14 @@ void rondo_seat_of(const struct rondo_layout *layout, int channel, enum rondo_al
 int rondo_exchange_dims(const struct rondo_layout *layout);
 
 /*
- * Trees on one node. Channel c has tree c & 1 of two complementary ones over the positions of channel 0's ring: the double trees (base/double_tree.h), and where ranks stand in groups trees of trees
- * (base/group_tree.h).
+ * Trees on one node. Channel c has tree c & 1 of two complementary ones over the positions of channel 0's ring: the double trees (layout/double_tree.h), and where ranks stand in groups trees of trees
+ * (layout/group_tree.h).
  */
 
 /** Parent (-1: root) and children of position i in tree 0 or 1. */
 void rondo_tree_place(const struct rondo_layout *layout, int which, int i, int *parent, int child[2], int *nchildren);
 
-/** Fill layout->channel[channel].tree from channel 0's ring. O(log n). Several nodes: src/layout.c. */
+/** Fill layout->channel[channel].tree from channel 0's ring. O(log n). Several nodes: src/init/layout.c. */
 void rondo_tree_fill(struct rondo_layout *layout, int channel);
 
 #endif

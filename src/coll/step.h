@@ -14,7 +14,7 @@
 #define RONDO_COLL_STEP_H
 
 #include "base/conn.h"
-#include "base/work.h"
+#include "coll/work.h"
 #include "coll/coll.def"
 
 enum rondo_act {
@@ -41,7 +41,7 @@ enum rondo_act {
  * RONDO_OPEN: from here on ranks reach into one another's buffers, or the run ends (exec.h); RONDO_CLOSE: nobody goes on before everyone has come here. Between them:
  *   PULL: the source is every rank's `in`, reduced in rank order (REDUCE), or `in` of the rank that has the block; PULL_ROOT: the root's
  *   PUSH: `out` of every rank gets it; PUSH_ROOT: the root's; COPY: this rank's
- * GROUPS, with the acts between them: for every block that this rank holds at the step's level (base/nest.h), from and to those that hold it in the groups inside that. PULL: what they have for it, their `in` where
+ * GROUPS, with the acts between them: for every block that this rank holds at the step's level (layout/nest.h), from and to those that hold it in the groups inside that. PULL: what they have for it, their `in` where
  * these are ranks, else their `out`, reduced in the order of positions; without PULL: what this rank has in its `out`.
  * Where several loops have them OPEN is passed in the first one only and CLOSE in the last.
  */

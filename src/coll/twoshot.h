@@ -1,6 +1,6 @@
 /*
  * Two-shot: ranks of one node whose buffers lie open to one another. Each rank makes its share straight from all ranks' inputs, in rank order, and writes it straight to where it is wanted: every byte moves
- * once. Before it all ranks say where their buffers are; after it nobody leaves before its output is whole and its input is read. A rank that leaves in the middle takes its buffers back (base/board.h).
+ * once. Before it all ranks say where their buffers are; after it nobody leaves before its output is whole and its input is read. A rank that leaves in the middle takes its buffers back (base/mailbox.h).
  * Pure functions, shared with CUDA.
  */
 #ifndef RONDO_COLL_TWOSHOT_H

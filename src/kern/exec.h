@@ -8,8 +8,8 @@
 #define RONDO_KERN_EXEC_H
 
 #include "base/status.h"
-#include "base/work.h"
-#include "base/board.h"
+#include "coll/work.h"
+#include "base/mailbox.h"
 #include "coll/algo.h"
 #include "kern/reduce.h"
 
@@ -30,7 +30,7 @@ struct rondo_flow {
         called; /* bit per recv port, and per send port from bit 16: the call word was checked, written; board, one for all and all for one: the number of the operation */
 };
 
-/* What all ranks have concluded from where their buffers are (kern/direct.h). */
+/* What all ranks have concluded from where their buffers are (kern/zerocopy.h). */
 enum rondo_verdict { RONDO_UNDECIDED, RONDO_DIRECT, RONDO_FOR_OTHERS };
 
 /* Of a one-shot run, found out once, so that a call that is made again needs no steps (rondo_run_begin). */

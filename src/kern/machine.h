@@ -9,7 +9,7 @@
  *       a kernel that writes a call word fences once after it.
  *   rondo_load_word, rondo_store_word          64 plain bits of payload that something else orders (tail or a flag)
  *
- * Machines with thread blocks (machine_cuda.h; tests: machine_sim.h) also have, for kern/prim.h:
+ * Machines with thread blocks (machine_cuda.h; tests: machine_sim.h) also have, for kern/cuda/prim.h:
  *   struct rondo_team {tid, nthreads, barrier} threads that run one flow of one work: whole warps of one block, with a barrier of their own (1 .. 15; 0 is the block's)
  *   rondo_team_sync(team)                      barrier of a team: what one wrote before it, all see after it
  *   rondo_block_tid() rondo_block_threads() rondo_block_index()    in the block, of the block, in the grid
@@ -31,11 +31,11 @@
 typedef uint64_t __attribute__((may_alias)) rondo_word;
 
 #ifdef __CUDACC__
-#include "kern/machine_cuda.h"
+#include "kern/cuda/machine_cuda.h"
 #elif defined(RONDO_MACHINE_SIM)
-#include "kern/machine_sim.h"
+#include "sim/machine_sim.h"
 #else
-#include "kern/machine_cpu.h"
+#include "kern/cpu/machine_cpu.h"
 #endif
 
 #endif

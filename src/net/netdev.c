@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "net/netdev_fault.h"
-#include "net/netdev_plugin.h"
+#include "net/plugin/plugin.h"
 
 const struct rondo_net_device *const rondo_netdevs[] = { &rondo_netdev_plugin, &rondo_netdev_verbs, &rondo_netdev_socket };
 enum { NUM_NETDEVS = RONDO_COUNTOF(rondo_netdevs), WHY_BYTES = 256 };

@@ -7,11 +7,11 @@
 #include <unistd.h>
 #include "base/log.h"
 #include "base/param.h"
-#include "explain.h"
-#include "node.h"
-#include "tools/explain_options.h"
+#include "tools/explain/explain.h"
+#include "init/node.h"
+#include "tools/explain/explain_options.h"
 #include "tools/topo_report.h"
-#include "topo/xml.h"
+#include "topo/xml/xml.h"
 
 static const char program[] = "rondo-explain";
 

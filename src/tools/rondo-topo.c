@@ -6,12 +6,12 @@
 #include <unistd.h>
 #include "base/log.h"
 #include "base/param.h"
-#include "explain.h"
-#include "node.h"
+#include "tools/explain/explain.h"
+#include "init/node.h"
 #include "tools/topo_options.h"
 #include "tools/topo_report.h"
 #include "topo/stitch.h"
-#include "topo/xml.h"
+#include "topo/xml/xml.h"
 
 static const char program[] = "rondo-topo";
 

@@ -7,11 +7,11 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/mem.h"
-#include "node.h"
-#include "topo/draw_line.h"
+#include "init/node.h"
+#include "tools/draw/draw_line.h"
 #include "topo/levels.h"
 #include "topo/stitch.h"
-#include "topo/xml.h"
+#include "topo/xml/xml.h"
 
 static double now_ms(void)
 {

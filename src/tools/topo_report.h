@@ -2,7 +2,7 @@
 #ifndef RONDO_TOOLS_TOPO_REPORT_H
 #define RONDO_TOOLS_TOPO_REPORT_H
 
-#include "topo/draw.h"
+#include "tools/draw/draw.h"
 
 enum { REPORT_MAX_NODES = 65536, REPORT_MAX_RANKS = 1 << 20 };
 

@@ -3,7 +3,7 @@
  *   magic u32, version u16, graphs u16, bytes in all u32, devices u16, nets u16; each net: rail i32, length of its name u8, name;
  *   each graph: fields i32 in the order of fields[], orders u16, each order (devices x u16), each channel {order's number, net in, net out: i16};
  *   version 3: each net: what devices make of it, u64 in the order of enum rondo_gdr, of one of them at least; version 4 (host memory): levels u8, the kind of each u8, each place of the ring's
- *   first order: its cut u8 (base/group_tree.h); version 5: as 3, but of devices nothing need be so, then each net: of each of its first 64 devices, or as many as there are, the device u8
+ *   first order: its cut u8 (layout/group_tree.h); version 5: as 3, but of devices nothing need be so, then each net: of each of its first 64 devices, or as many as there are, the device u8
  *   through which it sends, counted from 1, 0: none; of one of them at least. Version 2: nothing.
  * Orders are numbered as they first appear and none is there twice, so that there is one way to say a thing: equal graphs are equal bytes.
  */

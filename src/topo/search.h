@@ -7,7 +7,7 @@
 #ifndef RONDO_TOPO_SEARCH_H
 #define RONDO_TOPO_SEARCH_H
 
-#include "base/group_tree.h"
+#include "layout/group_tree.h"
 #include "topo/topo.h"
 
 #define RONDO_ENUM_ROW_(ctx, NAME, value, ...) RONDO_PATTERN_##NAME = value,

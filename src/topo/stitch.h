@@ -6,7 +6,7 @@
 #define RONDO_TOPO_STITCH_H
 
 #include <stdio.h>
-#include "base/layout.h"
+#include "layout/layout.h"
 #include "topo/search.h"
 
 enum { RONDO_STITCH_MAX_RANKS = 1 << 24 };
@@ -87,7 +87,7 @@ const struct rondo_stitch_summary *rondo_stitch_summary(const struct rondo_stitc
 void rondo_stitch_channel(const struct rondo_stitch *stitch, int rank, int channel, struct rondo_channel_layout *out);
 /** Position -> rank of a channel's ring: rank_at[nranks]. */
 void rondo_stitch_ring(const struct rondo_stitch *stitch, int channel, int32_t *rank_at);
-/** Host memory on one node whose ranks stand in groups: cuts of channel 0's ring (base/group_tree.h) for summary's levels, for as long as the stitch lives; NULL: no groups, or another case. */
+/** Host memory on one node whose ranks stand in groups: cuts of channel 0's ring (layout/group_tree.h) for summary's levels, for as long as the stitch lives; NULL: no groups, or another case. */
 const uint8_t *rondo_stitch_cuts(const struct rondo_stitch *stitch);
 /** Channels with equal rings have equal numbers here (the lowest of them): one rank_at serves them all. */
 int rondo_stitch_ring_of(const struct rondo_stitch *stitch, int channel);

@@ -2,7 +2,7 @@
 #ifndef RONDO_TOPO_STITCH_IMPL_H
 #define RONDO_TOPO_STITCH_IMPL_H
 
-#include "base/group_tree.h"
+#include "layout/group_tree.h"
 #include "topo/stitch.h"
 
 /* What nodes of equal graphs share. Orders of the merged number of channels: device at a place, and place of a device. */

@@ -1,7 +1,7 @@
 #include "topo/stitch_impl.h"
 
 #include <string.h>
-#include "base/double_tree.h"
+#include "layout/double_tree.h"
 #include "base/mem.h"
 
 /* ---- lookups ---- */

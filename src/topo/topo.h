@@ -5,7 +5,7 @@
 #ifndef RONDO_TOPO_TOPO_H
 #define RONDO_TOPO_TOPO_H
 
-#include "base/layout.h"
+#include "layout/layout.h"
 #include "topo/machine.h"
 
 #define RONDO_ENUM_ROW_(ctx, NAME, ...) RONDO_NODE_##NAME,

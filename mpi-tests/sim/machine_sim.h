@@ -1,0 +1,129 @@
+/*
+ * The machine is a thread block whose threads are fibers of one OS thread: for tests without a GPU. Contract: kern/machine.h, which includes this where RONDO_MACHINE_SIM is defined.
+ *
+ * A run has grids (a rank of a test, a kernel of a stream) whose blocks are all resident. Without a seed fibers change only where they wait. With one they change at random
+ * at every memory operation of a protocol too, and the halves of 16 bytes are two stores with such a chance between them. `delayed` is the harshest: stores lie in a buffer of their
+ * thread, after a barrier in their block's, and drain in any order (of one address: in theirs) until a fence or release; loads that nothing orders may give what was there before.
+ * Lines of 128 bytes that the lanes of a warp store or load between two warp operations are whole with `whole_lines`, as over NVLink, and 16 separate words without.
+ *
+ * Runs in different OS threads talk to each other (the tests' driver runs a stream in each) when none is `delayed`.
+ */
+#ifndef RONDO_SIM_MACHINE_SIM_H
+#define RONDO_SIM_MACHINE_SIM_H
+
+#ifndef RONDO_MACHINE_SIM
+#define RONDO_MACHINE_SIM 1
+#endif
+#include "kern/cuda/launch.h"
+#include "kern/machine.h"
+
+/* ---- running ---- */
+
+struct rondo_sim_grid {
+    void (*body)(void *arg, void *shared); /* what each thread runs; shared: of its block */
+    void *arg;
+    uint32_t blocks, threads; /* threads of a block: whole warps */
+    size_t shared_bytes;      /* garbage at first */
+};
+
+struct rondo_sim_rules {
+    uint64_t seed; /* 0: fibers change where they wait, in turn */
+    int delayed;   /* needs a seed */
+    int whole_lines;
+    uint32_t patience; /* breaths of all fibers in which nothing moves until the run is stuck; 0: without end */
+};
+
+enum rondo_sim_end {
+    RONDO_SIM_ENDED = 0,
+    RONDO_SIM_STUCK = 1, /* nothing moved: every breath was told to leave, and all threads did */
+    RONDO_SIM_BROKEN = 2 /* what no program may do, as a barrier that not all can reach; its threads were abandoned */
+};
+struct rondo_sim_result {
+    enum rondo_sim_end end;
+    char why[200];     /* not ENDED: in a sentence */
+    uint64_t switches; /* between fibers */
+    uint64_t delayed;  /* loads that gave an old value */
+    uint64_t plain16;  /* rondo_load_data16 and rondo_store_data16 */
+};
+
+/** Run all grids to their end in this OS thread. */
+void rondo_sim_run(const struct rondo_sim_rules *rules, const struct rondo_sim_grid *grids, int ngrids, struct rondo_sim_result *result);
+
+/* ---- the words of machine.h ---- */
+
+struct rondo_team {
+    uint32_t tid, nthreads, barrier;
+};
+
+/* The running fiber, as far as the words below need it. */
+struct rondo_sim_self {
+    uint32_t tid, nthreads, block;
+};
+extern __thread struct rondo_sim_self *rondo_sim_self;
+
+RONDO_FN uint32_t rondo_block_tid(void) { return rondo_sim_self->tid; }
+RONDO_FN uint32_t rondo_block_threads(void) { return rondo_sim_self->nthreads; }
+RONDO_FN uint32_t rondo_block_index(void) { return rondo_sim_self->block; }
+RONDO_FN uint32_t rondo_lane(void) { return rondo_sim_self->tid % RONDO_WARP; }
+
+enum rondo_sim_vote { RONDO_SIM_SYNC, RONDO_SIM_ALL, RONDO_SIM_ANY, RONDO_SIM_SHUFFLE };
+void rondo_sim_barrier(uint32_t barrier, uint32_t nthreads);
+uint64_t rondo_sim_warp(enum rondo_sim_vote vote, uint64_t value, uint32_t lane);
+int rondo_sim_breath(void); /* 0: leave */
+void rondo_sim_fence(void);
+uint64_t rondo_sim_load(const void *p, uint32_t bytes, int acquire);
+void rondo_sim_store(void *p, uint64_t v, uint32_t bytes, int release);
+void rondo_sim_load_pair(const void *p, uint64_t pair[2]);
+void rondo_sim_store_pair(void *p, const uint64_t pair[2]);
+void rondo_sim_load_plain(const void *p, void *to, uint32_t bytes);
+void rondo_sim_store_plain(void *p, const void *from, uint32_t bytes);
+
+RONDO_FN void rondo_team_sync(const struct rondo_team *team) { rondo_sim_barrier(team->barrier, team->nthreads); }
+RONDO_FN void rondo_warp_sync(void) { (void)rondo_sim_warp(RONDO_SIM_SYNC, 0, 0); }
+RONDO_FN int rondo_warp_all(int p) { return (int)rondo_sim_warp(RONDO_SIM_ALL, p != 0, 0); }
+RONDO_FN int rondo_warp_any(int p) { return (int)rondo_sim_warp(RONDO_SIM_ANY, p != 0, 0); }
+RONDO_FN uint64_t rondo_warp_shuffle(uint64_t v, uint32_t lane) { return rondo_sim_warp(RONDO_SIM_SHUFFLE, v, lane); }
+RONDO_FN void rondo_fence(void) { rondo_sim_fence(); }
+
+RONDO_FN uint64_t rondo_load_acquire(const rondo_word *p) { return rondo_sim_load(p, 8, 1); }
+RONDO_FN void rondo_store_release(rondo_word *p, uint64_t v) { rondo_sim_store(p, v, 8, 1); }
+RONDO_FN uint64_t rondo_load_relaxed(const rondo_word *p) { return rondo_sim_load(p, 8, 0); }
+RONDO_FN void rondo_store_relaxed(rondo_word *p, uint64_t v) { rondo_sim_store(p, v, 8, 0); }
+RONDO_FN uint32_t rondo_load_relaxed32(const uint32_t *p) { return (uint32_t)rondo_sim_load(p, 4, 0); }
+RONDO_FN void rondo_store_relaxed32(uint32_t *p, uint32_t v) { rondo_sim_store(p, v, 4, 0); }
+
+RONDO_FN void rondo_load_pair(const rondo_word *p, uint64_t *lo, uint64_t *hi)
+{
+    uint64_t pair[2];
+    rondo_sim_load_pair(p, pair);
+    *lo = pair[0];
+    *hi = pair[1];
+}
+RONDO_FN void rondo_store_pair(rondo_word *p, uint64_t lo, uint64_t hi)
+{
+    const uint64_t pair[2] = { lo, hi };
+    rondo_sim_store_pair(p, pair);
+}
+
+RONDO_FN uint64_t rondo_load_word(const rondo_word *p) { return rondo_sim_load(p, 8, 0); }
+RONDO_FN void rondo_store_word(rondo_word *p, uint64_t v) { rondo_sim_store(p, v, 8, 0); }
+
+/* 16 bytes of payload. */
+struct rondo_data16 {
+    uint64_t lo, hi;
+};
+RONDO_FN struct rondo_data16 rondo_load_data16(const void *p)
+{
+    struct rondo_data16 v;
+    rondo_sim_load_plain(p, &v, 16);
+    return v;
+}
+RONDO_FN void rondo_store_data16(void *p, struct rondo_data16 v) { rondo_sim_store_plain(p, &v, 16); }
+
+RONDO_FN int rondo_breath(const struct rondo_gpu_words *words, uint32_t *spins)
+{
+    ++*spins;
+    return rondo_sim_breath() && __atomic_load_n(&words->abort, __ATOMIC_RELAXED) == 0;
+}
+
+#endif

@@ -1,0 +1,377 @@
+/* Groups: a thread's calls between start and end, collected and issued together. */
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "comm/comm.h"
+#include "gpu/device.h"
+#include "call/plan_impl.h"
+
+/* A communicator that is created in the group. */
+struct created {
+    rondo_comm *shell;  /* the context may be gone at the group's end */
+    rondo_comm **place; /* the user's handle */
+};
+
+_Thread_local int rondo_group_level RONDO_FAST_TLS;
+
+/* Of this thread; arrays live from the first call to the end of the group. */
+static _Thread_local struct {
+    rondo_status status; /* first error of a call inside the group */
+    struct rondo_task *task;
+    int ntasks, capacity;
+    struct rondo_ctx **init;
+    struct created *created; /* by index of init */
+    int ninits, init_capacity, created_capacity;
+} group;
+
+static rondo_status grow(void *array, int *capacity, int used, size_t size)
+{
+    void **place = array, *bigger;
+    int wanted = 2 * *capacity + 16;
+    if (used < *capacity) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(rondo_calloc(&bigger, (size_t)wanted, size, "the calls of a group"));
+    if (used > 0) {
+        memcpy(bigger, *place, size * (size_t)used);
+    }
+    rondo_free(*place);
+    *place = bigger;
+    *capacity = wanted;
+    return RONDO_SUCCESS;
+}
+
+/* The caller's arrays may be gone when the group ends. */
+static rondo_status own_arrays(struct rondo_task *t)
+{
+    const size_t **array[] = { &t->counts, &t->displs, &t->send_counts, &t->send_displs };
+    size_t n = (size_t)t->ctx->nranks;
+    if (t->counts == NULL) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(RONDO_NEW_ARRAY(t->owned, n * RONDO_COUNTOF(array), "the counts of a call"));
+    for (size_t i = 0; i < RONDO_COUNTOF(array); i++) {
+        if (*array[i] != NULL) {
+            memcpy(t->owned + i * n, *array[i], n * sizeof(size_t));
+            *array[i] = t->owned + i * n;
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_group_add(const struct rondo_task *task)
+{
+    struct rondo_task *added;
+    RONDO_TRY(grow(&group.task, &group.capacity, group.ntasks, sizeof(*group.task)));
+    added = &group.task[group.ntasks];
+    *added = *task;
+    RONDO_TRY(own_arrays(added));
+    added->shell = task->ctx->shell;
+    group.ntasks++;
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_group_add_init(struct rondo_ctx *ctx, rondo_comm **comm)
+{
+    RONDO_TRY(grow(&group.init, &group.init_capacity, group.ninits, sizeof(struct rondo_ctx *)));
+    RONDO_TRY(grow(&group.created, &group.created_capacity, group.ninits, sizeof(*group.created)));
+    group.created[group.ninits].shell = ctx->shell;
+    group.created[group.ninits].place = comm;
+    group.init[group.ninits++] = ctx;
+    return RONDO_SUCCESS;
+}
+
+/* Creations that were not aborted since. @return the error of one that was. */
+static rondo_status enter_inits(void)
+{
+    rondo_status status = RONDO_SUCCESS;
+    int n = 0;
+    for (int i = 0; i < group.ninits; i++) {
+        struct rondo_ctx *ctx;
+        rondo_status entered = rondo_comm_enter(group.created[i].shell, "rondo_group_end", &ctx);
+        if (entered == RONDO_SUCCESS && ctx == group.init[i]) {
+            group.init[n] = ctx;
+            group.created[n++] = group.created[i];
+        } else {
+            status = entered;
+        }
+    }
+    group.ninits = n;
+    return status;
+}
+
+/* Creations of the group, together. Those that failed, and splits without a colour, leave NULL. status: an error gives all of them up. */
+static rondo_status run_inits(rondo_status status)
+{
+    rondo_status entered = enter_inits();
+    status = status == RONDO_SUCCESS ? entered : status;
+    if (status == RONDO_SUCCESS) {
+        status = rondo_init_run(group.init, group.ninits);
+    }
+    for (int i = 0; i < group.ninits; i++) {
+        struct rondo_ctx *ctx = group.init[i];
+        if (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) != RONDO_COMM_READY || ctx->nranks == 0) {
+            *group.created[i].place = NULL;
+            rondo_comm_discard(ctx);
+        } else {
+            rondo_comm_leave(ctx->shell);
+        }
+    }
+    return status;
+}
+
+void rondo_group_note_error(rondo_status status)
+{
+    if (rondo_group_level > 0 && group.status == RONDO_SUCCESS && status != RONDO_IN_PROGRESS) {
+        group.status = status;
+    }
+}
+
+rondo_status rondo_group_start(void)
+{
+    rondo_group_level++;
+    return RONDO_SUCCESS;
+}
+
+/* The communicator's plan; added where this is its first call of the group. */
+static rondo_status plan_of(struct rondo_plan **plans, int *nplans, const struct rondo_task *t, struct rondo_plan **plan)
+{
+    for (int p = *nplans - 1; p >= 0; p--) {
+        if (plans[p]->ctx == t->ctx) {
+            *plan = plans[p];
+            return RONDO_SUCCESS;
+        }
+    }
+    RONDO_TRY(RONDO_NEW(*plan, "a plan"));
+    (*plan)->ctx = t->ctx;
+    (*plan)->stream = t->ctx->device != NULL ? t->stream : NULL;
+    plans[(*nplans)++] = *plan;
+    return RONDO_SUCCESS;
+}
+
+/* One plan per communicator: its calls go in the order in which they were made, whatever their streams, which are each rank's own affair. */
+static rondo_status build_plans(struct rondo_plan ***plans_out, int *nplans_out)
+{
+    struct rondo_plan **plans;
+    int nplans = 0;
+    rondo_status status = RONDO_SUCCESS;
+    RONDO_TRY(rondo_plan_check_selves(group.task, group.ntasks));
+    RONDO_TRY(RONDO_NEW_ARRAY(plans, group.ntasks, "the plans of a group"));
+    for (int i = 0; i < group.ntasks && status == RONDO_SUCCESS; i++) {
+        const struct rondo_task *t = &group.task[i];
+        struct rondo_plan *plan;
+        status = plan_of(plans, &nplans, t, &plan);
+        if (status == RONDO_SUCCESS && t->ctx->device == NULL) {
+            status = rondo_plan_add_stream(plan, t->stream);
+        }
+        if (status == RONDO_SUCCESS) {
+            status = t->ctx->device != NULL ? rondo_device_add(plan, t) : rondo_plan_add(plan, t);
+        }
+    }
+    for (int p = 0; p < nplans && status != RONDO_SUCCESS && status != RONDO_INVALID_USAGE && status != RONDO_INVALID_ARGUMENT; p++) {
+        rondo_ctx_fail(plans[p]->ctx, status, -1); /* no other rank is refused the same: here calls are numbered that are not made */
+    }
+    *plans_out = plans;
+    *nplans_out = nplans;
+    return status;
+}
+
+/* Queued plans belong to their streams, too; the others are run here, where nothing is queued before them. */
+static int is_queued(const struct rondo_plan *plan) { return __atomic_load_n(&plan->refs, __ATOMIC_RELAXED) > 0; }
+
+/* Is there something to wait for? */
+static int is_open(const struct rondo_plan *plan)
+{
+    return is_queued(plan) ? !__atomic_load_n(&plan->done, __ATOMIC_ACQUIRE) : plan->open > 0 || plan->ctx->net.busy;
+}
+
+/* Issue all before any is waited for. Plans that nobody here waits for leave the list. status: of those that devices have had. */
+static rondo_status issue_plans(struct rondo_plan **plans, int *nplans, rondo_status status)
+{
+    int kept = 0, n = *nplans;
+    for (int p = 0; p < n; p++) {
+        struct rondo_plan *plan = plans[p];
+        struct rondo_ctx *ctx = plan != NULL ? plan->ctx : NULL;
+        int waited = plan != NULL && plan->waited;
+        if (ctx == NULL) {
+            continue; /* its device has it */
+        }
+        if (status != RONDO_SUCCESS) { /* its calls are numbered, and are not made */
+            rondo_ctx_fail(ctx, status, -1);
+        } else if (plan->ticket != NULL || __atomic_load_n(&ctx->nqueued, __ATOMIC_ACQUIRE) > 0) {
+            status = rondo_stream_enqueue(plan);
+            if (!waited) {
+                continue;
+            }
+        } else {
+            plan->open = plan->nruns;
+            ctx->exec_ops->submit(ctx->exec, plan->runs, plan->nruns);
+            ctx->stall_checks = 0;
+        }
+        plans[kept++] = plan;
+    }
+    *nplans = kept;
+    return status;
+}
+
+static rondo_status turn_plan(struct rondo_plan *plan, int *moved)
+{
+    if (!is_queued(plan)) {
+        return rondo_ctx_turn(plan->ctx, moved);
+    }
+    rondo_ctx_turn_queue(plan->ctx, moved); /* an error is the plan's own */
+    rondo_streams_turn(moved);              /* what it waits for may be another communicator's */
+    return RONDO_SUCCESS;
+}
+
+/* Of a plan that is through. */
+static rondo_status result_of(const struct rondo_plan *plan)
+{
+    if (!is_queued(plan)) {
+        return rondo_plan_compare(plan->ctx, plan->runs, plan->nruns);
+    }
+    return plan->status == RONDO_SUCCESS ? RONDO_SUCCESS : rondo_ctx_ready(plan->ctx);
+}
+
+/* Turn all until every one is done. */
+static rondo_status wait_for_plans(struct rondo_plan **plans, int nplans)
+{
+    struct rondo_wait wait;
+    rondo_status status = RONDO_SUCCESS;
+    int open = nplans > 0, looked = 0;
+    if (nplans > 0) {
+        rondo_wait_begin(&wait, &plans[nplans - 1]->ctx->policy);
+    }
+    while (open && status == RONDO_SUCCESS) {
+        int moved = 0;
+        open = 0;
+        for (int p = 0; p < nplans && status == RONDO_SUCCESS; p++) {
+            if (is_open(plans[p])) {
+                status = turn_plan(plans[p], &moved);
+                open |= is_open(plans[p]);
+            }
+        }
+        if (moved) {
+            rondo_wait_reset(&wait);
+        } else if (open && status == RONDO_SUCCESS) {
+            do { /* whoever is open is looked after, in turn */
+                looked = (looked + 1) % nplans;
+            } while (!is_open(plans[looked]));
+            wait.policy = &plans[looked]->ctx->policy;
+            status = rondo_wait_turn(&wait);
+        }
+    }
+    for (int p = 0; p < nplans && status == RONDO_SUCCESS; p++) {
+        status = result_of(plans[p]);
+    }
+    return status;
+}
+
+static void end_plans(struct rondo_plan **plans, int nplans, rondo_status status)
+{
+    for (int p = 0; p < nplans; p++) {
+        struct rondo_plan *plan = plans[p];
+        if (plan == NULL) {
+            continue; /* its device has it */
+        }
+        if (is_queued(plan)) {
+            if (is_open(plan)) {
+                rondo_ctx_drop_queue(plan->ctx, rondo_ctx_fail(plan->ctx, status, -1));
+            }
+            rondo_plan_unref(plan);
+            continue;
+        }
+        if (status == RONDO_SUCCESS) {
+            rondo_plan_calls_end(plan);
+        } else if (plan->open > 0 || plan->ctx->net.busy) { /* what is still on its way out may lie in the caller's memory */
+            rondo_ctx_drop(plan->ctx, rondo_ctx_fail(plan->ctx, status, -1));
+        }
+        rondo_plan_release(plan);
+        rondo_free(plan);
+    }
+    rondo_free(plans);
+}
+
+static rondo_status run_tasks(void)
+{
+    struct rondo_plan **plans = NULL;
+    int nplans = 0;
+    rondo_status status = build_plans(&plans, &nplans);
+    if (status == RONDO_SUCCESS) {
+        status = issue_plans(plans, &nplans, rondo_device_run_plans(plans, nplans));
+    }
+    if (status == RONDO_SUCCESS) {
+        status = wait_for_plans(plans, nplans);
+    }
+    end_plans(plans, nplans, status);
+    return status;
+}
+
+static void leave_tasks(int n)
+{
+    for (int i = 0; i < n; i++) {
+        rondo_comm_leave(group.task[i].shell);
+    }
+}
+
+static rondo_status enter_tasks(void)
+{
+    for (int i = 0; i < group.ntasks; i++) {
+        struct rondo_ctx *ctx;
+        rondo_status status = rondo_comm_enter(group.task[i].shell, "rondo_group_end", &ctx);
+        if (status == RONDO_SUCCESS && ctx != group.task[i].ctx) {
+            rondo_comm_leave(group.task[i].shell);
+            status = rondo_fail(RONDO_INVALID_ARGUMENT,
+                                "rondo_group_end: a communicator of the group was destroyed or aborted before the group's end");
+        }
+        if (status != RONDO_SUCCESS) {
+            leave_tasks(i);
+            return status;
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status issue_tasks(void)
+{
+    rondo_status status = RONDO_SUCCESS;
+    RONDO_TRY(enter_tasks());
+    for (int i = 0; i < group.ntasks && status == RONDO_SUCCESS; i++) {
+        status = rondo_ctx_ready(group.task[i].ctx);
+    }
+    if (status == RONDO_SUCCESS) {
+        status = run_tasks();
+    }
+    for (int i = 0; i < group.ntasks && status != RONDO_SUCCESS; i++) {
+        rondo_ctx_keep_error(group.task[i].ctx, status);
+    }
+    leave_tasks(group.ntasks);
+    return status;
+}
+
+rondo_status rondo_group_end(void)
+{
+    rondo_status status;
+    if (rondo_group_level == 0) {
+        return rondo_fail(RONDO_INVALID_USAGE, "rondo_group_end without rondo_group_start in this thread");
+    }
+    if (--rondo_group_level > 0) {
+        return RONDO_SUCCESS;
+    }
+    status = group.status;
+    if (group.ninits > 0) {
+        status = run_inits(status);
+    }
+    if (status == RONDO_SUCCESS && group.ntasks > 0) {
+        status = issue_tasks();
+    }
+    for (int i = 0; i < group.ntasks; i++) {
+        rondo_free(group.task[i].owned);
+    }
+    rondo_free(group.task);
+    rondo_free(group.init);
+    rondo_free(group.created);
+    memset(&group, 0, sizeof(group));
+    return status;
+}

@@ -1,0 +1,506 @@
+/* Plans: what calls become. A collective is cut over channels as the tuner chose; the others are sends and receives (plan_messages.c). */
+#include "comm/comm.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/param.h"
+#include "gpu/device.h"
+#include "call/plan_impl.h"
+
+enum { PREMUL_OP = RONDO_NUM_OPS };
+
+/* ---- calls: what all ranks must agree on ---- */
+
+uint64_t rondo_task_hash(const struct rondo_task *t)
+{
+    /* Handles of pre-multiplied sums may differ between ranks: what must agree is that it is one. */
+    uint64_t op = t->op >= RONDO_NUM_OPS ? PREMUL_OP : t->op;
+    uint64_t h = rondo_mix(rondo_mix((uint64_t)t->coll << 48 | (uint64_t)t->dtype << 40 | op << 32 | (uint32_t)t->root, t->count),
+                           0x5bd1e995);
+    if (RONDO_UNLIKELY(t->counts != NULL && t->coll != RONDO_COLL_ALL_TO_ALLV)) {
+        h = rondo_hash(t->counts, sizeof(size_t) * (size_t)t->ctx->nranks, h);
+        h = rondo_hash(t->displs, sizeof(size_t) * (size_t)t->ctx->nranks, h);
+    }
+    return h;
+}
+
+static void note_call(struct rondo_plan *plan, const struct rondo_task *t, uint32_t word)
+{
+    struct rondo_ctx *ctx = plan->ctx;
+    plan->last_seq = ctx->seq;
+    if (plan->first_seq == 0) {
+        plan->first_seq = ctx->seq;
+    }
+    if (ctx->control != NULL) {
+        struct rondo_call call = { .seq = ctx->seq,
+                                   .count = t->count,
+                                   .word = word,
+                                   .op = (int32_t)t->op,
+                                   .root = t->root,
+                                   .coll = t->coll,
+                                   .dtype = (uint8_t)t->dtype,
+                                   .state = 1 };
+        rondo_control_call_begin(ctx->control, &call);
+    }
+}
+
+/* ---- works ---- */
+
+void rondo_plan_fill_op(struct rondo_work *w, const struct rondo_task *t)
+{
+#define RONDO_OP_ROW_(ctx_, name, NAME, value, pairwise) [RONDO_##NAME] = RONDO_REDUCE_##pairwise,
+    static const uint8_t pairwise[] = { RONDO_OP_TABLE(RONDO_OP_ROW_, ) };
+#undef RONDO_OP_ROW_
+    w->dtype = (uint8_t)t->dtype;
+    w->elem_bytes = (uint8_t)rondo_dtype_size((rondo_dtype)t->dtype);
+    if (t->op >= RONDO_NUM_OPS) {
+        w->reduce = RONDO_REDUCE_SUM;
+        w->premul = t->premul;
+        w->scalar = t->scalar;
+    } else {
+        w->reduce = pairwise[t->op];
+        w->divide = t->op == RONDO_AVG;
+    }
+}
+
+rondo_status rondo_plan_add_local(struct rondo_plan *plan, const struct rondo_task *t, const void *in, void *out, size_t count)
+{
+    struct rondo_run *run;
+    struct rondo_work *w;
+    if (count == 0 || (in == out && t->op < RONDO_NUM_OPS)) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(rondo_plan_next_run(plan, &run));
+    w = &run->work;
+    rondo_plan_fill_op(w, t);
+    w->divide = 0;
+    w->coll = RONDO_COLL_ALL_REDUCE;
+    w->algo = RONDO_ALGO_RING;
+    w->proto = RONDO_PROTO_SIMPLE;
+    w->in = in;
+    w->out = out;
+    w->block = w->len = w->chunk = count;
+    w->seat.nranks = 1;
+    w->seat.parent = -1;
+    run->schedule = rondo_schedule_find(RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING);
+    rondo_run_begin(run);
+    return RONDO_SUCCESS;
+}
+
+/* Does this rank see nobody else's call word in the run? */
+static int only_sends(const struct rondo_run *run)
+{
+    const struct rondo_work *w = &run->work;
+    if (w->coll != RONDO_COLL_BROADCAST && w->coll != RONDO_COLL_REDUCE) {
+        return 0;
+    }
+    return w->algo == RONDO_ALGO_ONESHOT ? (w->coll == RONDO_COLL_BROADCAST) == (w->seat.index == w->seat.root)
+                                         : run->schedule->flow[0].step(&w->seat, 0).nfrom == 0;
+}
+
+/* Is what a rank receives so much that it is stored past the caches? */
+static int is_past_caches(const struct rondo_ctx *ctx, const struct rondo_task *t)
+{
+    int block = rondo_coll_scheduled_as((enum rondo_coll)t->coll) == RONDO_COLL_REDUCE_SCATTER;
+    size_t least = ctx->layout.model.stream_bytes;
+    return least > 0 && rondo_task_bytes(t) / (size_t)(block ? ctx->nranks : 1) >= least;
+}
+
+static void fill_work(struct rondo_ctx *ctx, struct rondo_run *run, const struct rondo_task *t, const struct rondo_choice *choice,
+                      int channel)
+{
+    struct rondo_work *w = &run->work;
+    rondo_plan_fill_op(w, t);
+    w->coll = (uint8_t)rondo_coll_scheduled_as((enum rondo_coll)t->coll);
+    w->algo = choice->algo;
+    w->proto = choice->proto;
+    w->channel = (uint32_t)channel;
+    w->counts = t->counts;
+    w->displs = t->displs;
+    w->block = t->count;
+    w->block_rank = w->algo == RONDO_ALGO_RING || w->algo == RONDO_ALGO_ORDERED ? ctx->layout.channel[channel].ring.rank_at : NULL;
+    w->ports = &ctx->ports[channel];
+    w->board = ctx->board;
+    w->direct = ctx->open_buffers;
+    run->lane = (uint32_t)channel;
+    run->schedule = rondo_schedule_find((enum rondo_coll)w->coll, (enum rondo_algo)w->algo);
+    rondo_seat_of(&ctx->layout, channel, (enum rondo_algo)w->algo, (enum rondo_coll)w->coll, t->root, &w->seat);
+    w->stream = is_past_caches(ctx, t);
+    run->only_sends = only_sends(run);
+    rondo_plan_cut(ctx, w, t, run->schedule->map, channel, choice->nchannels);
+}
+
+/* Where buffers are ordinary memory, and choice[1] is what runs else. */
+static uint8_t kernel_copies(const struct rondo_ctx *ctx, const struct rondo_task *t, const struct rondo_choice choice[2])
+{
+    int mode = (int)rondo_params()->cma;
+    if (mode != RONDO_CMA_AUTO) {
+        return mode == RONDO_CMA_ALWAYS ? RONDO_KERNEL_ALWAYS : RONDO_KERNEL_NEVER;
+    }
+    for (int in_place = 0; in_place < 2; in_place++) {
+        if (rondo_cma_cost_us(&ctx->layout, (enum rondo_algo)choice[0].algo, (enum rondo_coll)t->coll, rondo_task_bytes(t), in_place) <
+            choice[1].us) {
+            return in_place ? RONDO_KERNEL_IN_PLACE : RONDO_KERNEL_ALWAYS;
+        }
+    }
+    return RONDO_KERNEL_NEVER;
+}
+
+/* Run `at` of a call's. */
+static void fill_run(struct rondo_ctx *ctx, struct rondo_run *run, const struct rondo_task *t, const struct rondo_choice choice[2], int at)
+{
+    int other = at >= choice[0].nchannels;
+    fill_work(ctx, run, t, &choice[other], other ? at - choice[0].nchannels : at);
+    run->work.cma = kernel_copies(ctx, t, choice);
+    run->gate = other ? at : 0;
+}
+
+/* all_to_all in one work: all_gather's, with another block for everyone. */
+static void fill_exchange(struct rondo_ctx *ctx, struct rondo_run *run, const struct rondo_task *t, const struct rondo_choice choice[2],
+                          int at)
+{
+    struct rondo_task as = *t;
+    as.coll = RONDO_COLL_ALL_GATHER;
+    fill_run(ctx, run, &as, choice, at);
+    run->work.coll = RONDO_COLL_ALL_TO_ALL;
+}
+
+/* A run that is offered to the GPUs' copy engines; what is to run otherwise has it as its gate. */
+static void fill_copies(struct rondo_ctx *ctx, struct rondo_run *run, const struct rondo_task *t)
+{
+    static const struct rondo_choice open[2] = { { .algo = RONDO_ALGO_TWOSHOT, .proto = RONDO_PROTO_SIMPLE, .nchannels = 1 } };
+    (t->coll == RONDO_COLL_ALL_TO_ALL ? fill_exchange : fill_run)(ctx, run, t, open, 0);
+    run->copies = 1;
+}
+
+static void begin_call(const struct rondo_ctx *ctx, struct rondo_run *run, const void *in, void *out, uint32_t word)
+{
+    run->work.in = in;
+    run->work.out = out;
+    run->work.call_word = word;
+    run->work.seq = ctx->seq;
+    rondo_run_begin(run);
+}
+
+static rondo_status add_copies(struct rondo_plan *plan, const struct rondo_task *t, uint32_t word)
+{
+    struct rondo_run *run;
+    RONDO_TRY(rondo_plan_next_run(plan, &run));
+    fill_copies(plan->ctx, run, t);
+    begin_call(plan->ctx, run, t->send, t->recv, word);
+    return RONDO_SUCCESS;
+}
+
+static int is_empty(const struct rondo_task *t) { return t->counts == NULL ? t->count == 0 : rondo_task_bytes(t) == 0; }
+
+/* Where each rank's own part lies, when there is only one rank. */
+static rondo_status add_alone(struct rondo_plan *plan, const struct rondo_task *t)
+{
+    size_t count = t->counts != NULL ? t->counts[0] : t->count,
+           at = t->displs != NULL ? t->displs[0] * rondo_dtype_size((rondo_dtype)t->dtype) : 0;
+    const char *in = t->send;
+    char *out = t->recv;
+    if (t->coll == RONDO_COLL_ALL_GATHERV) {
+        out += at;
+    } else if (t->coll == RONDO_COLL_REDUCE_SCATTERV) {
+        in += at;
+    }
+    return rondo_plan_add_local(plan, t, in, out, count);
+}
+
+static rondo_status add_collective(struct rondo_plan *plan, const struct rondo_task *t, uint32_t word)
+{
+    struct rondo_ctx *ctx = plan->ctx;
+    struct rondo_choice choice[2];
+    rondo_status status;
+    int copies;
+    if (ctx->nranks == 1) {
+        return add_alone(plan, t);
+    }
+    note_call(plan, t, word);
+    if (is_empty(t)) {
+        return RONDO_SUCCESS;
+    }
+    if (rondo_plan_choose(ctx, t, choice, &status) == 0) {
+        return status;
+    }
+    copies = rondo_device_copies(t);
+    RONDO_TRY(copies ? add_copies(plan, t, word) : RONDO_SUCCESS);
+    for (int c = 0; c < choice[0].nchannels + choice[1].nchannels; c++) {
+        struct rondo_run *run;
+        RONDO_TRY(rondo_plan_next_run(plan, &run));
+        fill_run(ctx, run, t, choice, c);
+        run->gate = copies ? c + 1 : run->gate;
+        begin_call(ctx, run, t->send, t->recv, word);
+    }
+    return RONDO_SUCCESS;
+}
+
+/* ---- calls that repeat ---- */
+
+static int cacheable(const struct rondo_ctx *ctx, const struct rondo_task *t)
+{
+    int small = t->coll == RONDO_COLL_ALL_TO_ALL && ctx->board != NULL &&
+                (rondo_is_pair(&ctx->layout) || rondo_task_bytes(t) <= ctx->board->capacity) &&
+                ctx->allowed.protos[RONDO_COLL_ALL_TO_ALL][RONDO_ALGO_ONESHOT] != 0;
+    return t->counts == NULL && t->count > 0 && t->op < RONDO_NUM_OPS &&
+           (t->coll <= RONDO_COLL_REDUCE_SCATTER || t->coll == RONDO_COLL_BARRIER || small);
+}
+
+static uint64_t what_of(const struct rondo_task *t)
+{
+    return rondo_call_what((enum rondo_coll)t->coll, (unsigned)t->dtype, (unsigned)t->op, t->root);
+}
+
+/* A barrier's byte is for those that pass on what they receive. */
+static void leave_byte_out(struct rondo_shot *shot)
+{
+    if (shot->takes == RONDO_TAKES_POSTS) {
+        shot->takes = RONDO_TAKES_WORDS;
+        shot->n = 0;
+    }
+}
+
+/* May the call be made by rondo_quick from now on? */
+static enum rondo_cached_state state_of(const struct rondo_ctx *ctx, const struct rondo_cached *entry)
+{
+    int last = entry->nruns - 1;
+    if (last > 1 || entry->runs[last].shot.takes == RONDO_TAKES_STEPS || ctx->exec_ops->post == NULL || ctx->device != NULL ||
+        ctx->pages != NULL) {
+        return RONDO_CACHED_RUNS;
+    }
+    return last == 0                                                     ? RONDO_CACHED_SHOT
+           : rondo_algo_opens((enum rondo_algo)entry->runs[0].work.algo) ? RONDO_CACHED_SECOND
+                                                                         : RONDO_CACHED_RUNS;
+}
+
+/* Room for one more call: free in its set, or another one's that is forgotten. */
+static struct rondo_cached *room_for(struct rondo_ctx *ctx, uint64_t what, size_t count)
+{
+    struct rondo_cached *set = rondo_cached_set(ctx, what, count), *entry = set;
+    while (entry < set + RONDO_CACHED_WAYS && entry->state != RONDO_CACHED_NOT) {
+        entry++;
+    }
+    entry = entry < set + RONDO_CACHED_WAYS ? entry : &set[ctx->cached_out++ % RONDO_CACHED_WAYS];
+    entry->state = RONDO_CACHED_NOT;
+    rondo_free(entry->runs);
+    entry->runs = NULL;
+    return entry;
+}
+
+/* *kept: NULL when the call is not of the kind that is kept. */
+static rondo_status keep(struct rondo_ctx *ctx, const struct rondo_task *t, uint64_t what, struct rondo_cached **kept)
+{
+    struct rondo_cached *entry;
+    struct rondo_choice choice[2];
+    rondo_status status;
+    int copies = rondo_device_copies(t), n;
+    n = rondo_plan_choose(ctx, t, choice, &status);
+    if (n == 0) {
+        return status;
+    }
+    *kept = NULL;
+    if (t->coll == RONDO_COLL_ALL_TO_ALL && choice[n - 1].algo != RONDO_ALGO_ONESHOT) { /* messages are made anew for every call */
+        return RONDO_SUCCESS;
+    }
+    entry = room_for(ctx, what, t->count);
+    entry->nruns = copies + choice[0].nchannels + choice[1].nchannels;
+    RONDO_TRY(RONDO_NEW_ARRAY(entry->runs, entry->nruns, "the works of a repeated call"));
+    for (int c = 0; c < entry->nruns; c++) {
+        if (c < copies) {
+            fill_copies(ctx, &entry->runs[c], t);
+        } else {
+            (t->coll == RONDO_COLL_ALL_TO_ALL ? fill_exchange : fill_run)(ctx, &entry->runs[c], t, choice, c - copies);
+            entry->runs[c].gate = copies ? c : entry->runs[c].gate;
+        }
+        entry->runs[c].open = &ctx->direct.open;
+        rondo_run_begin(&entry->runs[c]); /* counts loops and steps, once */
+    }
+    if (t->coll == RONDO_COLL_BARRIER) {
+        leave_byte_out(&entry->runs[entry->nruns - 1].shot);
+    }
+    entry->what = what;
+    entry->count = t->count;
+    entry->call_hash = rondo_task_hash(t);
+    entry->needed = (uint8_t)rondo_task_needs(t, t->count, t->count);
+    entry->state = (uint8_t)state_of(ctx, entry);
+    *kept = entry;
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_plan_cached(struct rondo_ctx *ctx, const struct rondo_task *t, struct rondo_cached **cached)
+{
+    const void *in = t->coll == RONDO_COLL_BARRIER ? &ctx->barrier_byte[0] : t->send;
+    void *out = t->coll == RONDO_COLL_BARRIER ? &ctx->barrier_byte[1] : t->recv;
+    struct rondo_cached *entry;
+    uint64_t what;
+    uint32_t word;
+    if (ctx->nranks == 1 || !cacheable(ctx, t)) {
+        *cached = NULL;
+        return RONDO_SUCCESS;
+    }
+    if (t->coll == RONDO_COLL_BARRIER && ctx->device != NULL) {
+        rondo_device_bytes(ctx, &in, &out);
+    }
+    what = what_of(t);
+    entry = rondo_cached_find(ctx, what, t->count);
+    if (RONDO_UNLIKELY(entry == NULL)) {
+        RONDO_TRY(keep(ctx, t, what, &entry));
+        if (entry == NULL) {
+            *cached = NULL;
+            return RONDO_SUCCESS;
+        }
+    }
+    word = rondo_next_word(ctx, entry->call_hash);
+    note_call(&ctx->direct, t, word);
+    for (int c = 0; c < entry->nruns; c++) {
+        struct rondo_run *run = &entry->runs[c];
+        run->work.in = in;
+        run->work.out = out;
+        run->work.call_word = word;
+        run->work.seq = ctx->seq;
+        rondo_run_again(run);
+    }
+    *cached = entry;
+    return RONDO_SUCCESS;
+}
+
+/* ---- all_to_all ---- */
+
+/* all_to_all without messages, as far as it goes. *first: the run that decides whether messages are needed all the same; -1: they are. @return RONDO_IN_PROGRESS: they may be. */
+static rondo_status add_exchange(struct rondo_plan *plan, const struct rondo_task *t, const void *send, uint32_t word, int *first)
+{
+    struct rondo_choice choice[2];
+    struct rondo_run *run;
+    rondo_status status;
+    int n, posts, asks = 1;
+    *first = -1;
+    if (plan->ctx->open_buffers == NULL || t->count == 0) {
+        return RONDO_IN_PROGRESS;
+    }
+    n = rondo_plan_choose(plan->ctx, t, choice, &status);
+    if (n == 0 || choice[0].algo == RONDO_ALGO_P2P) {
+        return RONDO_IN_PROGRESS;
+    }
+    posts = choice[n - 1].algo == RONDO_ALGO_ONESHOT;
+    for (int c = 0; c < (posts ? n : 1); c++) {
+        RONDO_TRY(rondo_plan_next_run(plan, &run));
+        fill_exchange(plan->ctx, run, t, choice, c);
+        /* Only where the call runs now: what calls of a group or a stream learn comes before. */
+        if (plan == &plan->ctx->direct && plan->ctx->device == NULL && rondo_algo_opens((enum rondo_algo)choice[c].algo) &&
+            rondo_direct_declines(&run->work)) {
+            plan->nruns--;
+            asks = 0;
+            continue;
+        }
+        run->gate = asks ? run->gate : 0;
+        begin_call(plan->ctx, run, send, t->recv, word);
+    }
+    *first = posts || !asks ? -1 : plan->nruns - 1;
+    return posts ? RONDO_SUCCESS : RONDO_IN_PROGRESS;
+}
+
+/* A send to each peer, and after it the receive from the one as far on the other side: what comes from a peer arrives where what goes to it lies. */
+static void arrive_in_place(struct rondo_run *runs, int npeers)
+{
+    for (int i = 0; i < npeers; i++) {
+        runs[2 * i].in_place = runs[2 * i + 1].in_place = 1;
+        runs[2 * i + 1].follows = 2 * i + 1 - 2 * (npeers - 1 - i);
+    }
+}
+
+/* all_to_all's own block is no message: it must not meet the user's to itself. */
+static rondo_status add_own_block(struct rondo_plan *plan, const struct rondo_task *t, const char *send, char *recv)
+{
+    int v = t->coll == RONDO_COLL_ALL_TO_ALLV, own = plan->ctx->rank;
+    size_t elem = rondo_dtype_size((rondo_dtype)t->dtype);
+    return rondo_plan_add_local(plan, t, send + (v ? t->send_displs[own] : (size_t)own * t->count) * elem,
+                                recv + (v ? t->displs[own] : (size_t)own * t->count) * elem, v ? t->counts[own] : t->count);
+}
+
+static rondo_status add_all_to_all(struct rondo_plan *plan, const struct rondo_task *t, uint32_t word)
+{
+    struct rondo_ctx *ctx = plan->ctx;
+    size_t elem = rondo_dtype_size((rondo_dtype)t->dtype), block = t->count * elem;
+    const char *send = t->send;
+    char *recv = t->recv;
+    int v = t->coll == RONDO_COLL_ALL_TO_ALLV, first = -1, begin;
+    if (!v && t->count > 0 && rondo_device_copies(t)) {
+        first = plan->nruns;
+        RONDO_TRY(add_copies(plan, t, word));
+    }
+    if (!v && send == recv && t->count > 0 && ctx->device != NULL) { /* in place: what leaves must not be overwritten by what arrives */
+        void *copy = NULL;
+        RONDO_TRY(rondo_device_scratch(plan, block * (size_t)ctx->nranks, &copy));
+        if (first >= 0) {
+            plan->runs[first].aside = copy;
+        }
+        RONDO_TRY(rondo_plan_add_local(plan, t, send, copy, t->count * (size_t)ctx->nranks));
+        send = copy;
+    }
+    if (!v && first < 0) {
+        rondo_status status = add_exchange(plan, t, send, word, &first);
+        if (status != RONDO_IN_PROGRESS) {
+            return status;
+        }
+    }
+    RONDO_TRY(add_own_block(plan, t, send, recv));
+    begin = plan->nruns;
+    for (int d = 1; d < ctx->nranks; d++) { /* everyone starts with another peer */
+        int to = (ctx->rank + d) % ctx->nranks, from = (ctx->rank + ctx->nranks - d) % ctx->nranks;
+        const char *out = send + (v ? t->send_displs[to] * elem : (size_t)to * block);
+        char *in = recv + (v ? t->displs[from] * elem : (size_t)from * block);
+        size_t nsend = v ? t->send_counts[to] : t->count, nrecv = v ? t->counts[from] : t->count;
+        RONDO_TRY(rondo_plan_add_message(plan, t, 1, to, out, NULL, nsend));
+        RONDO_TRY(rondo_plan_add_message(plan, t, 0, from, NULL, in, nrecv));
+    }
+    if (!v && send == recv) {
+        arrive_in_place(&plan->runs[begin], (plan->nruns - begin) / 2);
+    }
+    for (int i = first + 1; first >= 0 && i < plan->nruns; i++) {
+        plan->runs[i].gate = i - first;
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status copy_arrays(struct rondo_plan *plan, struct rondo_task *t)
+{
+    size_t n = (size_t)plan->ctx->nranks * sizeof(size_t);
+    void *copy;
+    if (t->counts == NULL || t->coll == RONDO_COLL_ALL_TO_ALLV) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(rondo_plan_temp(plan, 2 * n, &copy));
+    memcpy(copy, t->counts, n);
+    memcpy((char *)copy + n, t->displs, n);
+    t->counts = copy;
+    t->displs = (const size_t *)((char *)copy + n);
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_plan_add(struct rondo_plan *plan, const struct rondo_task *task)
+{
+    struct rondo_task t = *task;
+    struct rondo_ctx *ctx = plan->ctx;
+    uint32_t word;
+    if (t.coll == RONDO_COLL_SEND || t.coll == RONDO_COLL_RECV) {
+        return rondo_plan_add_p2p(plan, &t, 0);
+    }
+    if (t.coll == RONDO_COLL_BARRIER) {
+        t.send = &ctx->barrier_byte[0];
+        t.recv = &ctx->barrier_byte[1];
+        if (ctx->device != NULL) {
+            rondo_device_bytes(ctx, &t.send, &t.recv);
+        }
+    }
+    word = rondo_next_word(ctx, rondo_task_hash(&t));
+    RONDO_TRY(copy_arrays(plan, &t));
+    switch ((enum rondo_coll)t.coll) {
+    case RONDO_COLL_ALL_TO_ALL:
+    case RONDO_COLL_ALL_TO_ALLV: note_call(plan, &t, word); return add_all_to_all(plan, &t, word);
+    case RONDO_COLL_GATHER:
+    case RONDO_COLL_SCATTER: note_call(plan, &t, word); return rondo_plan_add_rooted(plan, &t);
+    default: return add_collective(plan, &t, word);
+    }
+}

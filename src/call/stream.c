@@ -1,0 +1,370 @@
+/*
+ * Host streams. A plan is issued when the plans before it in its streams are done and every earlier plan of its communicator was issued: so each stream runs
+ * in order, and all ranks issue a communicator's calls in the order in which they were made, which is why a group's calls of a communicator are one plan, whatever
+ * their streams. Plans move in query, synchronize, and in any waiting call of the process.
+ */
+#include <pthread.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/param.h"
+#include "comm/comm.h"
+#include "gpu/device.h"
+
+struct rondo_stream_st {
+    pthread_mutex_t lock;
+    struct rondo_ticket *first, *last; /* of plans that are not yet reaped, in order */
+    rondo_status status;               /* the first error */
+};
+
+/* Contexts with queued plans: whoever waits turns them. */
+static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct rondo_ctx *registry;
+static int nregistered;
+
+/* ticket->before, between the context that looks at it and the stream that frees it; the innermost lock. */
+static pthread_mutex_t before_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Plans with several streams enter all of them before another such plan does: else two could wait for each other. The outermost lock. */
+static pthread_mutex_t several_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void registry_add(struct rondo_ctx *ctx)
+{
+    pthread_mutex_lock(&registry_lock);
+    if (!ctx->registered) {
+        ctx->registered = 1;
+        ctx->registry_next = registry;
+        registry = ctx;
+        __atomic_add_fetch(&nregistered, 1, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&registry_lock);
+}
+
+/* With the lock held. */
+static void registry_remove(struct rondo_ctx *ctx)
+{
+    for (struct rondo_ctx **at = &registry; *at != NULL; at = &(*at)->registry_next) {
+        if (*at == ctx) {
+            *at = ctx->registry_next;
+            ctx->registered = 0;
+            __atomic_sub_fetch(&nregistered, 1, __ATOMIC_RELEASE);
+            break;
+        }
+    }
+}
+
+/* ---- a context's queue ---- */
+
+static void plan_done(struct rondo_plan *plan, rondo_status status)
+{
+    if (status == RONDO_SUCCESS) {
+        status = rondo_plan_compare(plan->ctx, plan->runs, plan->nruns);
+        rondo_plan_calls_end(plan);
+    }
+    plan->status = status;
+    __atomic_store_n(&plan->done, 1, __ATOMIC_RELEASE);
+}
+
+static int is_done(const struct rondo_plan *plan) { return __atomic_load_n(&plan->done, __ATOMIC_ACQUIRE); }
+
+/* The plans before it in its streams are done? */
+static int is_first(const struct rondo_plan *plan)
+{
+    int first = 1;
+    pthread_mutex_lock(&before_lock);
+    for (const struct rondo_ticket *t = plan->ticket; t != NULL && first; t = t->other) {
+        first = t->before == NULL || is_done(t->before->plan);
+    }
+    pthread_mutex_unlock(&before_lock);
+    return first;
+}
+
+static void issue_ready(struct rondo_ctx *ctx, int *moved)
+{
+    for (struct rondo_plan *plan = ctx->queue; plan != NULL; plan = plan->next) {
+        if (plan->issued) {
+            continue;
+        }
+        if (!is_first(plan)) {
+            return; /* later plans of this communicator wait too */
+        }
+        plan->issued = 1;
+        plan->open = plan->nruns;
+        ctx->exec_ops->submit(ctx->exec, plan->runs, plan->nruns);
+        *moved = 1;
+    }
+}
+
+static void reap_done(struct rondo_ctx *ctx, rondo_status status, int *moved)
+{
+    struct rondo_plan **at = &ctx->queue;
+    ctx->queue_last = NULL;
+    while (*at != NULL) {
+        struct rondo_plan *plan = *at;
+        if (status != RONDO_SUCCESS || (plan->issued && plan->open == 0 && !ctx->net.busy)) {
+            *at = plan->next;
+            plan_done(plan, status); /* whose it is may free it from here on */
+            __atomic_sub_fetch(&ctx->nqueued, 1, __ATOMIC_RELEASE);
+            *moved = 1;
+        } else {
+            ctx->queue_last = plan;
+            at = &plan->next;
+        }
+    }
+}
+
+rondo_status rondo_ctx_turn_queue(struct rondo_ctx *ctx, int *moved)
+{
+    rondo_status status;
+    if (pthread_mutex_trylock(&ctx->queue_lock) != 0) {
+        return RONDO_SUCCESS;
+    }
+    if (ctx->queue == NULL) { /* another thread was here first: the executor is its owner's again */
+        pthread_mutex_unlock(&ctx->queue_lock);
+        return RONDO_SUCCESS;
+    }
+    issue_ready(ctx, moved);
+    status = rondo_ctx_turn(ctx, moved);
+    if (status == RONDO_SUCCESS) {
+        status = rondo_ctx_ready(ctx);
+    }
+    if (status != RONDO_SUCCESS) {
+        rondo_ctx_drop(ctx, rondo_ctx_fail(ctx, status, -1));
+    }
+    reap_done(ctx, status, moved);
+    pthread_mutex_unlock(&ctx->queue_lock);
+    return status;
+}
+
+void rondo_streams_turn(int *moved)
+{
+    if (__atomic_load_n(&nregistered, __ATOMIC_ACQUIRE) == 0 || pthread_mutex_trylock(&registry_lock) != 0) {
+        return;
+    }
+    for (struct rondo_ctx *ctx = registry; ctx != NULL; ctx = ctx->registry_next) {
+        if (__atomic_load_n(&ctx->nqueued, __ATOMIC_ACQUIRE) > 0) {
+            rondo_ctx_turn_queue(ctx, moved); /* errors stay with the plans */
+        }
+    }
+    pthread_mutex_unlock(&registry_lock);
+}
+
+rondo_status rondo_ctx_drain(struct rondo_ctx *ctx)
+{
+    struct rondo_wait wait;
+    if (ctx->device != NULL) {
+        return rondo_device_drain(ctx);
+    }
+    rondo_wait_begin(&wait, &ctx->policy);
+    while (__atomic_load_n(&ctx->nqueued, __ATOMIC_ACQUIRE) > 0) {
+        int moved = 0;
+        RONDO_TRY(rondo_ctx_turn_queue(ctx, &moved));
+        rondo_streams_turn(&moved); /* what it waits for may be another communicator's */
+        if (moved) {
+            rondo_wait_reset(&wait);
+        } else {
+            RONDO_TRY(rondo_wait_turn(&wait));
+        }
+    }
+    return rondo_ctx_ready(ctx); /* another thread that moved the queue may have found it failed */
+}
+
+void rondo_ctx_drop_queue(struct rondo_ctx *ctx, rondo_status status)
+{
+    int moved = 0;
+    pthread_mutex_lock(&registry_lock); /* also against visit() */
+    registry_remove(ctx);
+    pthread_mutex_lock(&ctx->queue_lock);
+    if (ctx->queue != NULL) {
+        rondo_fail_quiet(status, "rank %d: the communicator \"%s\" ended with work still queued on a stream", ctx->rank, ctx->name);
+        rondo_ctx_drop(ctx, status);
+        reap_done(ctx, status, &moved);
+    }
+    pthread_mutex_unlock(&ctx->queue_lock);
+    pthread_mutex_unlock(&registry_lock);
+}
+
+/* ---- streams ---- */
+
+rondo_status rondo_plan_add_stream(struct rondo_plan *plan, rondo_stream stream)
+{
+    struct rondo_ticket *ticket = plan->ticket;
+    void *memory;
+    while (ticket != NULL && ticket->stream != stream) {
+        ticket = ticket->other;
+    }
+    plan->waited |= stream == NULL;
+    if (stream == NULL || ticket != NULL) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(rondo_plan_temp(plan, sizeof(*ticket), &memory));
+    ticket = memory;
+    *ticket = (struct rondo_ticket){ .plan = plan, .stream = stream, .other = plan->ticket };
+    plan->ticket = ticket;
+    return RONDO_SUCCESS;
+}
+
+void rondo_plan_unref(struct rondo_plan *plan)
+{
+    if (__atomic_sub_fetch(&plan->refs, 1, __ATOMIC_ACQ_REL) == 0) {
+        rondo_plan_release(plan);
+        rondo_free(plan);
+    }
+}
+
+/* Free what is done, in order; keep the first error. Caller holds the lock. */
+static void reap_stream(struct rondo_stream_st *stream)
+{
+    while (stream->first != NULL && is_done(stream->first->plan)) {
+        struct rondo_plan *plan = stream->first->plan;
+        struct rondo_ticket *after = stream->first->after;
+        if (plan->status != RONDO_SUCCESS && stream->status == RONDO_SUCCESS) {
+            stream->status = plan->status;
+        }
+        if (after != NULL) {
+            pthread_mutex_lock(&before_lock);
+            after->before = NULL;
+            pthread_mutex_unlock(&before_lock);
+        } else {
+            stream->last = NULL;
+        }
+        stream->first = after;
+        rondo_plan_unref(plan);
+    }
+}
+
+static void enter_stream(struct rondo_ticket *ticket)
+{
+    struct rondo_stream_st *stream = ticket->stream;
+    pthread_mutex_lock(&stream->lock);
+    reap_stream(stream);
+    ticket->before = stream->last;
+    if (stream->last != NULL) {
+        stream->last->after = ticket;
+    } else {
+        stream->first = ticket;
+    }
+    stream->last = ticket;
+    pthread_mutex_unlock(&stream->lock);
+}
+
+rondo_status rondo_stream_enqueue(struct rondo_plan *plan)
+{
+    struct rondo_ctx *ctx = plan->ctx;
+    int moved = 0, several = plan->ticket != NULL && plan->ticket->other != NULL;
+    plan->refs = plan->waited;
+    for (const struct rondo_ticket *t = plan->ticket; t != NULL; t = t->other) {
+        plan->refs++;
+    }
+    registry_add(ctx);
+    if (several) {
+        pthread_mutex_lock(&several_lock);
+    }
+    for (struct rondo_ticket *t = plan->ticket; t != NULL; t = t->other) {
+        enter_stream(t);
+    }
+    if (several) {
+        pthread_mutex_unlock(&several_lock);
+    }
+    pthread_mutex_lock(&ctx->queue_lock);
+    __atomic_add_fetch(&ctx->nqueued, 1, __ATOMIC_RELEASE);
+    if (ctx->queue == NULL) {
+        ctx->queue = plan;
+    } else {
+        ctx->queue_last->next = plan;
+    }
+    ctx->queue_last = plan;
+    pthread_mutex_unlock(&ctx->queue_lock);
+    return rondo_ctx_turn_queue(ctx, &moved); /* the first slices leave at once */
+}
+
+static rondo_status stream_check(const struct rondo_stream_st *stream, const char *what)
+{
+    return stream != NULL ? RONDO_SUCCESS : rondo_fail(RONDO_INVALID_ARGUMENT, "%s: the stream is NULL", what);
+}
+
+rondo_status rondo_stream_create(rondo_stream *stream)
+{
+    struct rondo_stream_st *made;
+    if (stream == NULL) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_stream_create: the place for the stream is NULL");
+    }
+    RONDO_TRY(RONDO_NEW(made, "a stream"));
+    pthread_mutex_init(&made->lock, NULL);
+    *stream = made;
+    return RONDO_SUCCESS;
+}
+
+/* The context of a plan that is not done, kept from being freed until it is left; NULL: there is nothing to wait for. */
+static struct rondo_ctx *visit(const struct rondo_plan *plan)
+{
+    struct rondo_ctx *ctx = NULL;
+    pthread_mutex_lock(&registry_lock);
+    if (!is_done(plan) && !__atomic_load_n(&plan->ctx->aborted, __ATOMIC_ACQUIRE)) {
+        ctx = plan->ctx;
+        __atomic_add_fetch(&ctx->shell->visitors, 1, __ATOMIC_RELAXED);
+    }
+    pthread_mutex_unlock(&registry_lock);
+    return ctx;
+}
+
+/* Turn all streams; @return RONDO_IN_PROGRESS while plans of this one are open. waiting, if asked for: the context of the first of them, or NULL; visited. */
+static rondo_status stream_turn(struct rondo_stream_st *stream, int *moved, struct rondo_ctx **waiting)
+{
+    rondo_status status;
+    rondo_streams_turn(moved);
+    pthread_mutex_lock(&stream->lock);
+    reap_stream(stream);
+    if (waiting != NULL) {
+        *waiting = stream->first != NULL ? visit(stream->first->plan) : NULL;
+    }
+    status = stream->first != NULL ? RONDO_IN_PROGRESS : stream->status;
+    pthread_mutex_unlock(&stream->lock);
+    if (status != RONDO_SUCCESS && status != RONDO_IN_PROGRESS) {
+        return rondo_fail_quiet(status, "a call of this stream failed: rondo_last_error of its communicator says why");
+    }
+    return status;
+}
+
+rondo_status rondo_stream_query(rondo_stream stream)
+{
+    int moved = 0;
+    RONDO_TRY(stream_check(stream, "rondo_stream_query"));
+    return stream_turn(stream, &moved, NULL);
+}
+
+rondo_status rondo_stream_synchronize(rondo_stream stream)
+{
+    struct rondo_wait wait;
+    struct rondo_ctx *waiting = NULL;
+    rondo_status status;
+    struct rondo_wait_policy none = { .spins = 100, .sleep_after_ns = rondo_params()->sleep_after };
+    RONDO_TRY(stream_check(stream, "rondo_stream_synchronize"));
+    rondo_wait_begin(&wait, &none);
+    for (;;) {
+        int moved = 0;
+        status = stream_turn(stream, &moved, &waiting);
+        if (status != RONDO_IN_PROGRESS) {
+            return status;
+        }
+        wait.policy = waiting != NULL ? &waiting->policy : &none;
+        if (moved) {
+            rondo_wait_reset(&wait);
+        } else {
+            rondo_wait_turn(&wait); /* an error ends the communicator, and with it its plans: the next turn sees that */
+        }
+        if (waiting != NULL) {
+            rondo_comm_unvisit(waiting->shell);
+        }
+    }
+}
+
+rondo_status rondo_stream_destroy(rondo_stream stream)
+{
+    rondo_status status;
+    RONDO_TRY(stream_check(stream, "rondo_stream_destroy"));
+    status = rondo_stream_synchronize(stream);
+    pthread_mutex_destroy(&stream->lock);
+    rondo_free(stream);
+    return status;
+}

@@ -1,0 +1,487 @@
+/* Waiting: one thread turns the executor until its calls are done; meanwhile it looks for aborts, deaths and calls that differ, and says who waits for whom. */
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/param.h"
+#include "comm/comm.h"
+
+/* A turn that looks at a socket is a system call: so many of them are a spin of some length. */
+enum { SPINS = 2000, NET_SPINS = 64, FIRST_STALL_CHECK = 8, OTHER_STALL_CHECKS = 4096, AFAR_STALL_CHECKS = 256 };
+static const int64_t linger_ns = 3000000000; /* a slice takes a millisecond at most */
+
+void rondo_call_text(const struct rondo_call *call, char *text, size_t size)
+{
+    char op[40] = "", root[32] = "";
+    enum rondo_coll coll = (enum rondo_coll)call->coll;
+    const char *type = rondo_dtype_name((rondo_dtype)call->dtype), *name = rondo_coll_name(coll);
+    if (name == NULL) { /* another rank's word */
+        snprintf(text, size, "an unknown call #%llu", (unsigned long long)call->seq);
+        return;
+    }
+    if (coll == RONDO_COLL_BARRIER) {
+        snprintf(text, size, "barrier #%llu", (unsigned long long)call->seq);
+        return;
+    }
+    if (rondo_coll_reduces(coll)) {
+        const char *op_name = rondo_op_name((rondo_op)call->op);
+        snprintf(op, sizeof(op), ", %s", op_name != NULL ? op_name : "pre-multiplied sum");
+    }
+    if (rondo_coll_has_root(coll)) {
+        snprintf(root, sizeof(root), ", root %d", call->root);
+    }
+    snprintf(text, size, "%s #%llu (count %llu, %s%s%s)", name, (unsigned long long)call->seq, (unsigned long long)call->count,
+             type != NULL ? type : "?", op, root);
+}
+
+static int board_rank(const struct rondo_ctx *ctx, int peer)
+{
+    return peer <= -1 && peer != RONDO_NO_PEER ? ctx->layout.local_ranks[-1 - peer] : peer;
+}
+
+static rondo_status differs(struct rondo_ctx *ctx, int peer, const struct rondo_call *mine, const struct rondo_call *theirs)
+{
+    char a[128], b[128];
+    rondo_call_text(mine, a, sizeof(a));
+    rondo_call_text(theirs, b, sizeof(b));
+    return rondo_fail(
+        RONDO_INVALID_USAGE,
+        "calls differ: rank %d on %s calls %s, rank %d on %s calls %s%s: all ranks must make the same calls in the same order", ctx->rank,
+        rondo_log_host(), a, peer, ctx->peers[peer].host, b,
+        mine->word != theirs->word && strcmp(a, b) == 0 ? " with other counts or displacements, or after an earlier call that differed"
+                                                        : "");
+}
+
+/* The first call on record that the peer made otherwise. */
+static int find_recorded(struct rondo_ctx *ctx, int peer, uint64_t seq, struct rondo_call *mine, struct rondo_call *theirs)
+{
+    for (uint64_t k = seq > RONDO_CALL_RING ? seq - RONDO_CALL_RING + 1 : 1; k <= seq; k++) {
+        if (rondo_control_call_of(ctx->control, ctx->rank, k, mine) && rondo_control_call_of(ctx->control, peer, k, theirs) &&
+            mine->word != theirs->word) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static int is_far(const struct rondo_ctx *ctx, int peer) { return ctx->layout.node_of[peer] != ctx->layout.node; }
+
+/* Else ours and what the peer is in now; not a call of a rank of this node that comes before, since that one is known not to differ. @return 0: neither is known. */
+static int find_difference(struct rondo_ctx *ctx, int peer, uint64_t seq, struct rondo_call *mine, struct rondo_call *theirs)
+{
+    return find_recorded(ctx, peer, seq, mine, theirs) ||
+           (rondo_control_call_of(ctx->control, ctx->rank, seq, mine) && rondo_control_call_of(ctx->control, peer, 0, theirs) &&
+            (is_far(ctx, peer) || theirs->seq >= seq) && mine->word != theirs->word);
+}
+
+/* Is the call of another rank that differs from ours on record? One of this node is, as soon as the call was posted. */
+static int is_recorded(struct rondo_ctx *ctx, int peer, uint64_t seq)
+{
+    struct rondo_call theirs;
+    return rondo_control_call_of(ctx->control, peer, 0, &theirs) && (is_far(ctx, peer) || theirs.seq >= seq);
+}
+
+/* It may not be yet: a rank of another node is asked, and answers soon. One of this node may have made fewer calls than this rank: then an earlier one differs, and is on record. */
+static int find_difference_soon(struct rondo_ctx *ctx, int peer, uint64_t seq, struct rondo_call *mine, struct rondo_call *theirs)
+{
+    int64_t end = rondo_now_ns() + RONDO_ANSWER_NS;
+    int moved;
+    while (!is_recorded(ctx, peer, seq) && (is_far(ctx, peer) || !find_recorded(ctx, peer, seq, mine, theirs)) && rondo_now_ns() < end) {
+        (void)rondo_control_turn(ctx->control, &moved);
+        sched_yield();
+    }
+    return find_difference(ctx, peer, seq, mine, theirs);
+}
+
+/* The executor saw a call word that is not ours. */
+static rondo_status on_mismatch(void *arg, int peer, const struct rondo_work *work, uint32_t got)
+{
+    struct rondo_ctx *ctx = arg;
+    struct rondo_call mine, theirs;
+    rondo_status status;
+    peer = board_rank(ctx, peer);
+    if (work->seq != 0 && find_difference_soon(ctx, peer, work->seq, &mine, &theirs)) {
+        status = differs(ctx, peer, &mine, &theirs);
+    } else if (work->coll == RONDO_COLL_RECV) {
+        status = rondo_fail(RONDO_INVALID_USAGE,
+                            "calls differ: rank %d on %s receives %zu %s from rank %d on %s, which sent another count or type, or sent in "
+                            "another order (call word %08x, expected %08x)",
+                            ctx->rank, rondo_log_host(), work->len, rondo_dtype_name((rondo_dtype)work->dtype), peer, ctx->peers[peer].host,
+                            got, work->call_word);
+    } else {
+        status = rondo_fail(RONDO_INVALID_USAGE,
+                            "calls differ: rank %d on %s is in %s #%llu with count %zu, rank %d on %s is in another call (call word %08x, "
+                            "expected %08x): all ranks must make the same "
+                            "calls in the same order",
+                            ctx->rank, rondo_log_host(), rondo_coll_name((enum rondo_coll)work->coll), (unsigned long long)work->seq,
+                            work->block, peer, ctx->peers[peer].host, got, work->call_word);
+    }
+    return rondo_ctx_fail(ctx, status, peer);
+}
+
+/* Calls `seq` differ, perhaps only because earlier ones did: the first that differs is the one to tell of. */
+static rondo_status first_differs(struct rondo_ctx *ctx, int peer, uint64_t seq, const struct rondo_call *mine,
+                                  const struct rondo_call *theirs)
+{
+    struct rondo_call my_first, their_first;
+    return find_difference(ctx, peer, seq, &my_first, &their_first) ? differs(ctx, peer, &my_first, &their_first)
+                                                                    : differs(ctx, peer, mine, theirs);
+}
+
+/* What a neighbour on another node made of this call, as far as it has said. It may be through with everything and have left. */
+static rondo_status compare_afar(struct rondo_ctx *ctx, uint64_t seq)
+{
+    struct rondo_call mine, theirs;
+    if (!rondo_control_call_of(ctx->control, ctx->rank, seq, &mine) || mine.state != 1) {
+        return RONDO_SUCCESS;
+    }
+    for (int i = 0; i < ctx->nlinks; i++) {
+        int r = ctx->links[i].peer;
+        if (ctx->links[i].conn.proxied && is_far(ctx, r) && rondo_control_call_of(ctx->control, r, seq, &theirs) &&
+            theirs.word != mine.word) {
+            return rondo_ctx_fail(ctx, first_differs(ctx, r, seq, &mine, &theirs), r);
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status compare_call(struct rondo_ctx *ctx, uint64_t seq)
+{
+    struct rondo_call mine, theirs;
+    if (!rondo_control_call_of(ctx->control, ctx->rank, seq, &mine) || mine.state != 1) {
+        return RONDO_SUCCESS;
+    }
+    for (int i = 0; i < ctx->layout.nlocal; i++) {
+        int r = ctx->layout.local_ranks[i], left = rondo_control_state_of(ctx->control, r) == 1; /* first: its last calls are seen then */
+        if (r == ctx->rank) {
+            continue;
+        }
+        if (rondo_control_call_of(ctx->control, r, seq, &theirs)) {
+            if (theirs.word != mine.word) {
+                return rondo_ctx_fail(ctx, first_differs(ctx, r, seq, &mine, &theirs), r);
+            }
+        } else if (left &&
+                   !(rondo_control_call_of(ctx->control, r, 0, &theirs) && theirs.seq >= seq)) { /* a root may be many calls ahead */
+            char text[128];
+            rondo_call_text(&mine, text, sizeof(text));
+            return rondo_ctx_fail(
+                ctx,
+                rondo_fail(RONDO_REMOTE_ERROR,
+                           "rank %d on %s waits in %s, but rank %d on %s has destroyed or aborted its communicator before that call",
+                           ctx->rank, rondo_log_host(), text, r, ctx->peers[r].host),
+                r);
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+/* In a stall: does any rank of the node, or (afar) a neighbour on another one, make another call than ours with the same number? What no shared conn shows. All open calls of a group are looked at. */
+static rondo_status compare_calls(struct rondo_ctx *ctx, int afar)
+{
+    uint64_t seq = ctx->seq > RONDO_CALL_RING ? ctx->seq - RONDO_CALL_RING + 1 : 1;
+    for (; seq <= ctx->seq; seq++) {
+        RONDO_TRY(afar ? compare_afar(ctx, seq) : compare_call(ctx, seq));
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status on_check(void *arg)
+{
+    struct rondo_ctx *ctx = arg;
+    if (RONDO_UNLIKELY(__atomic_load_n(&ctx->aborted, __ATOMIC_ACQUIRE))) {
+        return rondo_fail_quiet(RONDO_REMOTE_ERROR, "rank %d: the communicator \"%s\" was aborted by this process", ctx->rank, ctx->name);
+    }
+    if (ctx->control == NULL) {
+        return RONDO_SUCCESS;
+    }
+    if (RONDO_UNLIKELY(rondo_control_aborted(ctx->control))) {
+        return rondo_ctx_ready(ctx);
+    }
+    ctx->stall_checks++;
+    if (ctx->stall_checks == FIRST_STALL_CHECK || ctx->stall_checks % OTHER_STALL_CHECKS == 0) {
+        RONDO_TRY(compare_calls(ctx, 0));
+    }
+    return ctx->net.proxied > 0 && ctx->stall_checks % AFAR_STALL_CHECKS == 0 ? compare_calls(ctx, 1) : RONDO_SUCCESS;
+}
+
+/* Plans of streams are turned, and freed, by whoever waits: their executor is looked at under the queue's lock, or not at all. */
+static void describe(struct rondo_ctx *ctx, char *what, size_t bytes, int *peer)
+{
+    int queued = __atomic_load_n(&ctx->nqueued, __ATOMIC_ACQUIRE) > 0;
+    if (!queued || pthread_mutex_trylock(&ctx->queue_lock) == 0) {
+        ctx->exec_ops->describe(ctx->exec, what, bytes, peer);
+        if (queued) {
+            pthread_mutex_unlock(&ctx->queue_lock);
+        }
+    }
+}
+
+/* "waited 30.0 s in all_reduce #17 (...) for data from rank 3 (...); rank 5 on host has not made this call, ..." */
+static rondo_status on_report(void *arg, int late, int64_t waited_ns)
+{
+    struct rondo_ctx *ctx = arg;
+    char what[160] = "other ranks", call_text[128] = "sends and receives", culprits[300];
+    int peer = RONDO_NO_PEER;
+    struct rondo_call call;
+    describe(ctx, what, sizeof(what), &peer);
+    peer = board_rank(ctx, peer);
+    if (ctx->control != NULL && ctx->seq > 0 && rondo_control_call_of(ctx->control, ctx->rank, ctx->seq, &call) && call.state == 1) {
+        rondo_call_text(&call, call_text, sizeof(call_text));
+    }
+    rondo_behind_text(ctx, &peer, culprits, sizeof(culprits));
+    if (!late) {
+        RONDO_WARN("rank %d on %s has waited %.1f s in %s for %s%s", ctx->rank, rondo_log_host(), (double)waited_ns * 1e-9, call_text, what,
+                   culprits);
+        return RONDO_SUCCESS;
+    }
+    if (culprits[0] == '\0' && ctx->control != NULL && rondo_control_aborted(ctx->control)) {
+        return rondo_ctx_ready(ctx); /* another rank's deadline passed meanwhile, and that rank knew more */
+    }
+    return rondo_ctx_fail(ctx,
+                          rondo_fail(RONDO_TIMEOUT, "rank %d on %s waited %.1f s (RONDO_TIMEOUT) in %s for %s%s", ctx->rank,
+                                     rondo_log_host(), (double)waited_ns * 1e-9, call_text, what, culprits),
+                          peer >= 0 ? peer : -1);
+}
+
+static rondo_status turn_control(void *arg, int *moved) { return rondo_control_turn(arg, moved); }
+
+static rondo_status turn_streams(void *arg, int *moved)
+{
+    (void)arg;
+    rondo_streams_turn(moved);
+    return RONDO_SUCCESS;
+}
+
+/* Who died is not waited for; who is stopped in the middle of a slice, not for ever. */
+static int on_given_up(void *arg, int local, int64_t waited_ns)
+{
+    struct rondo_ctx *ctx = arg;
+    int rank = ctx->layout.local_ranks[local], moved;
+    (void)rondo_control_turn(ctx->control, &moved);
+    if (rondo_control_state_of(ctx->control, rank) == 2) {
+        return 1;
+    }
+    if (waited_ns < linger_ns) {
+        return 0;
+    }
+    ctx->lingers = rank;
+    return 1;
+}
+
+rondo_status rondo_ctx_drop(struct rondo_ctx *ctx, rondo_status status)
+{
+    char why[RONDO_ERROR_TEXT];
+    snprintf(why, sizeof(why), "%s", rondo_error_text());
+    ctx->lingers = -1;
+    rondo_net_revoke(&ctx->net);
+    ctx->exec_ops->drop(ctx->exec);
+    if (RONDO_LIKELY(ctx->lingers < 0)) {
+        return rondo_fail_quiet(status, "%s", why);
+    }
+    return rondo_fail(status,
+                      "%.300s; rank %d on %s was stopped while it moved data of this call: it may still touch this rank's buffers when it "
+                      "goes on: keep them until its process has ended",
+                      why, ctx->lingers, ctx->peers[ctx->lingers].host);
+}
+
+void rondo_ctx_policy(struct rondo_ctx *ctx)
+{
+    const struct rondo_params *params = rondo_params();
+    int64_t timeout = ctx->config.timeout_ms != RONDO_CONFIG_DEFAULT ? ctx->config.timeout_ms * 1000000 : params->timeout;
+    struct rondo_wait_policy *policy = &ctx->policy;
+    policy->spins = params->spin >= 0                      ? (uint32_t)params->spin
+                    : ctx->layout.model.ranks_per_core > 1 ? 0
+                    : ctx->net.proxied > 0                 ? NET_SPINS
+                                                           : SPINS;
+    policy->crowd = params->spin >= 0 ? NULL : &ctx->crowd;
+    policy->sleep_after_ns = params->sleep_after;
+    policy->timeout_ns = timeout;
+    policy->warn_after_ns = params->warn_after;
+    policy->progress = &ctx->progress;
+    policy->check = on_check;
+    policy->report = on_report;
+    policy->arg = ctx;
+    ctx->exec_owner.arg = ctx;
+    ctx->exec_owner.mismatch = on_mismatch;
+    ctx->exec_owner.given_up = on_given_up;
+    if (ctx->control != NULL && ctx->progress.nhooks == 0) {
+        struct rondo_hook control = { "control", turn_control, ctx->control, 0 }, streams = { "streams", turn_streams, NULL, 0 };
+        rondo_progress_add(&ctx->progress, control);
+        rondo_progress_add(&ctx->progress, streams);
+    }
+}
+
+rondo_status rondo_ctx_turn(struct rondo_ctx *ctx, int *moved)
+{
+    RONDO_TRY(ctx->exec_ops->turn(ctx->exec, moved));
+    return RONDO_LIKELY(ctx->net.proxied == 0) ? RONDO_SUCCESS : rondo_net_turn(&ctx->net, moved);
+}
+
+/* Who closes a connection because of an error says so by the control plane, too: what was the cause there is worth a moment. */
+static rondo_status with_reason(struct rondo_ctx *ctx, rondo_status status)
+{
+    char text[RONDO_ERROR_TEXT];
+    int64_t end = rondo_now_ns() + RONDO_ANSWER_NS;
+    int moved;
+    if (status != RONDO_REMOTE_ERROR || ctx->net.proxied == 0 || ctx->control == NULL || __atomic_load_n(&ctx->aborted, __ATOMIC_ACQUIRE)) {
+        return status;
+    }
+    snprintf(text, sizeof(text), "%s", rondo_error_text());
+    while (!rondo_control_aborted(ctx->control) && rondo_now_ns() < end) {
+        (void)rondo_control_turn(ctx->control, &moved);
+        sched_yield();
+    }
+    return rondo_control_aborted(ctx->control) ? rondo_ctx_ready(ctx) : rondo_fail_quiet(status, "%s", text);
+}
+
+rondo_status rondo_ctx_wait(struct rondo_ctx *ctx, const int *open)
+{
+    struct rondo_wait wait;
+    rondo_wait_begin(&wait, &ctx->policy);
+    ctx->stall_checks = 0;
+    for (;;) {
+        int moved = 0;
+        rondo_status status = rondo_ctx_turn(ctx, &moved);
+        if (RONDO_LIKELY(status == RONDO_SUCCESS)) {
+            if (RONDO_LIKELY(*open == 0 && !ctx->net.busy)) {
+                return RONDO_SUCCESS;
+            }
+            if (moved) {
+                rondo_wait_reset(&wait);
+                continue;
+            }
+            status = rondo_wait_turn(&wait);
+            if (RONDO_LIKELY(status == RONDO_SUCCESS)) {
+                continue;
+            }
+        }
+        return rondo_ctx_drop(ctx, rondo_ctx_fail(ctx, with_reason(ctx, status), -1));
+    }
+}
+
+static rondo_status compare_with(struct rondo_ctx *ctx, int peer, uint64_t seq, int *unknown)
+{
+    struct rondo_call mine, theirs;
+    if (peer == ctx->rank || !rondo_control_call_of(ctx->control, ctx->rank, seq, &mine)) {
+        return RONDO_SUCCESS;
+    }
+    if (!rondo_control_call_of(ctx->control, peer, seq, &theirs)) {
+        *unknown = 1;
+        return RONDO_SUCCESS;
+    }
+    return theirs.word == mine.word ? RONDO_SUCCESS : rondo_ctx_fail(ctx, differs(ctx, peer, &mine, &theirs), peer);
+}
+
+/* What others have posted is looked at first: their records are written by every call of theirs, and each reader makes the next one wait. */
+static rondo_status compare_posts(struct rondo_ctx *ctx, const struct rondo_run *run, int *unknown)
+{
+    const struct rondo_work *w = &run->work;
+    int none, local = rondo_board_differs(run, unknown);
+    if (RONDO_LIKELY(local < 0)) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(compare_with(ctx, ctx->layout.local_ranks[local], w->seq, &none));
+    return on_mismatch(ctx, -1 - local, w, 0);
+}
+
+static rondo_status compare_run(struct rondo_ctx *ctx, const struct rondo_run *run, int *unknown)
+{
+    const struct rondo_work *w = &run->work;
+    struct rondo_step step = run->schedule->flow[0].step(&w->seat, 0);
+    if (w->algo == RONDO_ALGO_ONESHOT) {
+        return compare_posts(ctx, run, unknown);
+    }
+    for (int k = 0; k < step.nto; k++) {
+        RONDO_TRY(compare_with(ctx, w->ports->send[step.to[k]]->peer, w->seq, unknown));
+    }
+    return RONDO_SUCCESS;
+}
+
+/* One-shot that did not run, since buffers were open: all have seen all posts of that, and this run has no number on the board. */
+static int is_unposted(const struct rondo_run *run)
+{
+    return run->work.algo == RONDO_ALGO_ONESHOT && run->gate > 0 && (run - run->gate)->verdict == RONDO_DIRECT;
+}
+
+/*
+ * A rank that only sends (the root of a broadcast, a leaf of a reduce) sees nobody's call word, and two ranks that both only send would both succeed. So it compares its call
+ * with those of the ranks it sends to, which on the board are all: of two ranks, the later one sees the earlier one's. The fence is for who has not been seen to call: mine is out before I look again.
+ * Posts are looked at once, behind the fence: who looks at one that is about to be written makes its writer, and then itself, fetch the line once more (0.2 us).
+ */
+rondo_status rondo_plan_compare(struct rondo_ctx *ctx, const struct rondo_run *runs, int nruns)
+{
+    for (int i = 0; i < nruns; i++) {
+        const struct rondo_run *run = &runs[i];
+        int unknown = 0;
+        if (RONDO_LIKELY(!run->only_sends) || run->work.seq == 0 || is_unposted(run)) {
+            continue;
+        }
+        if (run->work.algo != RONDO_ALGO_ONESHOT) {
+            RONDO_TRY(compare_run(ctx, run, &unknown));
+            if (!unknown) {
+                continue;
+            }
+        }
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
+        RONDO_TRY(compare_run(ctx, run, &unknown));
+    }
+    return RONDO_SUCCESS;
+}
+
+static void calls_end(struct rondo_ctx *ctx, uint64_t first, uint64_t last)
+{
+    for (; ctx->control != NULL && first != 0 && first <= last; first++) {
+        rondo_control_call_end(ctx->control, first);
+    }
+}
+
+/* A call that is made again. */
+static rondo_status run_cached(struct rondo_ctx *ctx, struct rondo_cached *cached)
+{
+    struct rondo_plan *plan = &ctx->direct;
+    plan->open = cached->nruns;
+    ctx->exec_ops->submit(ctx->exec, cached->runs, cached->nruns);
+    RONDO_TRY(rondo_ctx_wait(ctx, &plan->open));
+    RONDO_TRY(rondo_plan_compare(ctx, cached->runs, cached->nruns));
+    rondo_control_call_end(ctx->control, ctx->seq);
+    return RONDO_SUCCESS;
+}
+
+static rondo_status run_plan(struct rondo_ctx *ctx, const struct rondo_task *task)
+{
+    struct rondo_plan *plan = &ctx->direct;
+    rondo_plan_reset(plan);
+    RONDO_TRY(rondo_plan_add(plan, task));
+    RONDO_TRY(rondo_plan_check(plan));
+    plan->open = plan->nruns;
+    ctx->exec_ops->submit(ctx->exec, plan->runs, plan->nruns);
+    RONDO_TRY(rondo_ctx_wait(ctx, &plan->open));
+    return rondo_plan_compare(ctx, plan->runs, plan->nruns);
+}
+
+rondo_status rondo_task_run(struct rondo_task *task)
+{
+    struct rondo_ctx *ctx = task->ctx;
+    struct rondo_cached *cached = NULL;
+    struct rondo_plan *plan = &ctx->direct;
+    rondo_status status;
+    if (RONDO_UNLIKELY(__atomic_load_n(&ctx->nqueued, __ATOMIC_ACQUIRE) != 0)) {
+        RONDO_TRY(rondo_ctx_drain(ctx));
+    }
+    RONDO_TRY(rondo_fault("call", ctx->rank, ctx->seq + 1));
+    status = rondo_plan_cached(ctx, task, &cached);
+    if (RONDO_LIKELY(status == RONDO_SUCCESS && cached != NULL)) {
+        return run_cached(ctx, cached);
+    }
+    if (status == RONDO_SUCCESS) {
+        status = run_plan(ctx, task);
+        if (status == RONDO_SUCCESS) {
+            calls_end(ctx, plan->first_seq, plan->last_seq);
+        }
+    }
+    return status;
+}
+
+void rondo_plan_calls_end(struct rondo_plan *plan) { calls_end(plan->ctx, plan->first_seq, plan->last_seq); }

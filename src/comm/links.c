@@ -1,0 +1,197 @@
+/* The conns of a communicator: both ends of every ring and tree edge, and of send and recv on first use. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/param.h"
+#include "coll/doubling.h"
+#include "comm/comm.h"
+
+/* A ring edge in and out, and for each tree neighbour one conn each way. */
+enum { LINKS_A_CHANNEL = 2 + 2 * (1 + RONDO_TREE_FAN) };
+
+int rondo_links_max(const struct rondo_layout *layout, int nchannels)
+{
+    return nchannels * LINKS_A_CHANNEL + 2 * rondo_exchange_dims(layout);
+}
+
+/* Ports of a channel that have links at creation: all before PEER, and on the first channel the exchange's. */
+static int ports_of(const struct rondo_layout *layout, int c) { return RONDO_PORT_PEER + (c == 0 ? rondo_exchange_dims(layout) : 0); }
+
+static int port_at(int i) { return i < RONDO_PORT_PEER ? i : RONDO_PORT_DIM + i - RONDO_PORT_PEER; }
+
+/* Which peer is at a port of this channel; -1: nobody. */
+static int port_peer(const struct rondo_layout *layout, int c, int port, int is_send)
+{
+    const struct rondo_channel_layout *channel = &layout->channel[c];
+    if (port >= RONDO_PORT_DIM) {
+        return rondo_exchange_peer(layout->rank, layout->nranks, (uint32_t)(port - RONDO_PORT_DIM));
+    }
+    if (port == RONDO_PORT_RING) {
+        return is_send ? channel->ring.next : channel->ring.prev;
+    }
+    if (port == RONDO_PORT_PARENT) {
+        return channel->tree.parent;
+    }
+    return port - RONDO_PORT_CHILD < channel->tree.nchildren ? channel->tree.child[port - RONDO_PORT_CHILD] : -1;
+}
+
+/* Receiving ends' peers, then sending ends'. @return how many receive. */
+static int list_peers(const struct rondo_layout *layout, int *peers, int *n)
+{
+    int nrecv = 0;
+    *n = 0;
+    for (int is_send = 0; is_send < 2; is_send++) {
+        for (int c = 0; c < layout->nchannels; c++) {
+            for (int i = 0; i < ports_of(layout, c); i++) {
+                int peer = port_peer(layout, c, port_at(i), is_send);
+                if (peer >= 0) {
+                    peers[(*n)++] = peer;
+                }
+            }
+        }
+        nrecv = is_send ? nrecv : *n;
+    }
+    return nrecv;
+}
+
+/* GPU memory is had in few, large blocks. */
+static rondo_status expect(struct rondo_ctx *ctx)
+{
+    int *peers, n, nrecv;
+    rondo_status status;
+    if (ctx->net.device == NULL) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(RONDO_NEW_ARRAY(peers, rondo_links_max(&ctx->layout, ctx->layout.nchannels), "the list of peers"));
+    nrecv = list_peers(&ctx->layout, peers, &n);
+    status = rondo_net_expect(&ctx->net, peers, nrecv, n - nrecv, ctx->layout.protos);
+    rondo_free(peers);
+    return status;
+}
+
+rondo_status rondo_links_offer(struct rondo_ctx *ctx, struct rondo_connect *records)
+{
+    const struct rondo_layout *layout = &ctx->layout;
+    int nchannels = layout->nchannels, most = rondo_links_max(layout, nchannels);
+    RONDO_TRY(RONDO_NEW_ARRAY(ctx->links, most, "the connections"));
+    RONDO_TRY(RONDO_NEW_ARRAY(ctx->ports, nchannels, "the ports"));
+    RONDO_TRY(expect(ctx));
+    memset(records, 0, sizeof(*records) * (size_t)most);
+    for (int c = 0; c < nchannels; c++) {
+        int nports = ports_of(layout, c);
+        for (int i = 0; i < 2 * nports; i++) { /* receiving ends first */
+            int port = port_at(i % nports), is_send = i >= nports;
+            int peer = port_peer(layout, c, port, is_send);
+            struct rondo_link *link = &ctx->links[ctx->nlinks];
+            if (peer < 0) {
+                continue;
+            }
+            RONDO_TRY(rondo_link_offer(&ctx->net, link, peer, c, is_send, layout->protos, rondo_layout_net(layout, c, port, is_send),
+                                       &records[ctx->nlinks]));
+            records[ctx->nlinks].port = (uint8_t)port;
+            (is_send ? ctx->ports[c].send : ctx->ports[c].recv)[port] = &link->conn;
+            ctx->nlinks++;
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+/* The two ends of one conn: same channel, opposite directions, parent to child or the same port. */
+static int records_match(const struct rondo_connect *mine, const struct rondo_connect *theirs, int rank)
+{
+    int same = mine->port == RONDO_PORT_RING || mine->port >= RONDO_PORT_DIM;
+    return theirs->transport != 0 && theirs->channel == mine->channel && theirs->peer == rank && theirs->is_send != mine->is_send &&
+           (same ? theirs->port == mine->port
+                 : theirs->port > RONDO_PORT_RING && theirs->port < RONDO_PORT_PEER &&
+                       (mine->port == RONDO_PORT_PARENT) != (theirs->port == RONDO_PORT_PARENT));
+}
+
+rondo_status rondo_links_connect(struct rondo_ctx *ctx, const struct rondo_connect *(*records_of)(void *arg, int peer), void *arg,
+                                 int *pending)
+{
+    const struct rondo_connect *mine = records_of(arg, ctx->rank);
+    int most = rondo_links_max(&ctx->layout, ctx->layout.nchannels);
+    rondo_status status;
+    *pending = -1;
+    for (int i = 0; i < ctx->nlinks; i++) {
+        const struct rondo_connect *theirs, *match = NULL;
+        if (ctx->links[i].connected) {
+            continue;
+        }
+        theirs = records_of(arg, ctx->links[i].peer);
+        for (int k = 0; k < most && match == NULL; k++) {
+            match = records_match(&mine[i], &theirs[k], ctx->rank) ? &theirs[k] : NULL;
+        }
+        if (match == NULL) {
+            return rondo_fail(RONDO_INTERNAL_ERROR,
+                              "rank %d on %s: rank %d offered no end for channel %d: the ranks found different layouts", ctx->rank,
+                              rondo_log_host(), ctx->links[i].peer, ctx->links[i].channel);
+        }
+        status = rondo_link_connect(&ctx->net, &ctx->links[i], match);
+        if (status == RONDO_IN_PROGRESS) {
+            *pending = *pending < 0 ? ctx->links[i].peer : *pending;
+        } else {
+            RONDO_TRY(status);
+        }
+    }
+    return *pending < 0 ? RONDO_SUCCESS : RONDO_IN_PROGRESS;
+}
+
+void rondo_links_close(struct rondo_ctx *ctx)
+{
+    for (int i = 0; i < ctx->nlinks; i++) {
+        rondo_link_close(&ctx->net, &ctx->links[i]);
+    }
+}
+
+static int by_value(const void *x, const void *y)
+{
+    int a = *(const int *)x, b = *(const int *)y;
+    return (a > b) - (a < b);
+}
+
+int rondo_links_peers(const struct rondo_ctx *ctx, int *peers)
+{
+    int n, kept = 0;
+    (void)list_peers(&ctx->layout, peers, &n);
+    qsort(peers, (size_t)n, sizeof(*peers), by_value);
+    for (int i = 0; i < n; i++) {
+        if (i == 0 || peers[i] != peers[kept - 1]) {
+            peers[kept++] = peers[i];
+        }
+    }
+    return kept;
+}
+
+uint32_t rondo_message_protos(const struct rondo_ctx *ctx)
+{
+    uint32_t ll = ctx->allowed.protos[RONDO_COLL_SEND][RONDO_ALGO_P2P] & 1u << RONDO_PROTO_LL;
+    return rondo_params()->p2p_ll_threshold > 0 ? ll : 0;
+}
+
+enum rondo_proto rondo_message_proto(const struct rondo_link *link, size_t bytes)
+{
+    int small = bytes <= (size_t)rondo_params()->p2p_ll_threshold;
+    return small && (link->protos >> RONDO_PROTO_LL & 1) ? RONDO_PROTO_LL : RONDO_PROTO_SIMPLE;
+}
+
+rondo_status rondo_p2p_get(struct rondo_ctx *ctx, int peer, int is_send, struct rondo_p2p **p2p_out)
+{
+    struct rondo_p2p *p2p;
+    if (ctx->p2p == NULL) {
+        RONDO_TRY(RONDO_NEW_ARRAY(ctx->p2p, ctx->nranks, "the list of send and recv peers"));
+    }
+    if (ctx->p2p[peer] == NULL) {
+        RONDO_TRY(RONDO_NEW(ctx->p2p[peer], "a send and recv peer"));
+    }
+    p2p = ctx->p2p[peer];
+    if (!p2p->lazy[is_send]) {
+        RONDO_TRY(rondo_link_lazy(&ctx->net, &p2p->link[is_send], peer, is_send));
+        p2p->lazy[is_send] = 1;
+        (is_send ? p2p->ports[1].send : p2p->ports[0].recv)[RONDO_PORT_PEER] = &p2p->link[is_send].conn;
+    }
+    *p2p_out = p2p;
+    return RONDO_SUCCESS;
+}

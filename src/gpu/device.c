@@ -1,0 +1,316 @@
+/* A communicator's GPU: how it is chosen, told of, prepared and left. Contract: device.h. */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/param.h"
+#include "gpu/device_impl.h"
+
+enum { STOP_MS = 5000 };
+
+/* ---- the choice ---- */
+
+static rondo_status resolve(struct rondo_ctx *ctx)
+{
+    struct rondo_device *device = ctx->device;
+    device->ordinal = ctx->config.device;
+    if (device->ordinal == RONDO_DEVICE_CURRENT) {
+        RONDO_TRY(rondo_cuda_current(&device->ordinal));
+        ctx->config.device = device->ordinal; /* children have the same */
+    }
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_device_choose(struct rondo_ctx *ctx)
+{
+    struct rondo_device *device;
+    if (ctx->config.device == RONDO_CONFIG_DEFAULT) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(RONDO_NEW(device, "a communicator's device"));
+    pthread_mutex_init(&device->lock, NULL);
+    pthread_mutex_init(&device->net, NULL);
+    pthread_mutex_init(&device->wake_lock, NULL);
+    ctx->device = device;
+    ctx->exec_ops = &rondo_exec_cuda;
+    for (int i = 0; i < RONDO_NUM_COLLS * RONDO_NUM_ALGOS && rondo_params()->direct_gpu == 0; i++) {
+        int a = i % RONDO_NUM_ALGOS;
+        if (a == RONDO_ALGO_ONESHOT || rondo_algo_opens((enum rondo_algo)a)) {
+            ctx->allowed.protos[i / RONDO_NUM_ALGOS][a] = 0;
+        }
+    }
+    device->chosen = resolve(ctx);
+    if (device->chosen != RONDO_SUCCESS) {
+        snprintf(device->text, sizeof(device->text), "%s", rondo_error_text());
+    }
+    return RONDO_SUCCESS;
+}
+
+static int allows_sharing(const struct rondo_ctx *ctx)
+{
+    return ctx->config.allow_shared_gpu != RONDO_CONFIG_DEFAULT ? ctx->config.allow_shared_gpu : rondo_params()->allow_shared_gpu;
+}
+
+rondo_status rondo_device_fill_peer(struct rondo_ctx *ctx, struct rondo_peer *peer)
+{
+    struct rondo_device *device = ctx->device;
+    const struct rondo_cuda_device *gpu = &device->gpu;
+    if (device->chosen != RONDO_SUCCESS) {
+        return rondo_fail_quiet(device->chosen, "%s", device->text);
+    }
+    RONDO_TRY(rondo_cuda_open(device->ordinal, &device->gpu));
+    RONDO_TRY(rondo_cuda_kernels_get(&device->kernels, gpu));
+    peer->device = gpu->ordinal;
+    peer->shares_gpu = allows_sharing(ctx);
+    peer->gpu_capability = (uint32_t)gpu->capability;
+    peer->memory = gpu->memory;
+    memcpy(peer->gpu_uuid, gpu->uuid, sizeof(peer->gpu_uuid));
+    snprintf(peer->bus_id, sizeof(peer->bus_id), "%s", gpu->bus_id);
+    return RONDO_SUCCESS;
+}
+
+void rondo_device_peers(struct rondo_ctx *ctx)
+{
+    struct rondo_device *device = ctx->device;
+    const struct rondo_peer *self = &ctx->peers[ctx->rank];
+    int first = ctx->rank;
+    for (int r = 0; r < ctx->nranks; r++) {
+        if (r == ctx->rank || rondo_peer_same_gpu(self, &ctx->peers[r])) {
+            device->sharers++;
+            device->sharers_here += ctx->peers[r].process_hash == self->process_hash;
+            first = r < first ? r : first;
+        }
+    }
+    if (device->sharers > device->sharers_here && first == ctx->rank) {
+        RONDO_WARN("%d ranks of several processes on %s share GPU %d (%s): without MPS their kernels wait for one another's slices of "
+                   "time, which is very slow",
+                   device->sharers, self->host, device->ordinal, self->bus_id);
+    }
+}
+
+/* ---- channels ---- */
+
+int rondo_device_channels(const struct rondo_ctx *ctx)
+{
+    int fit = rondo_cuda_kernels_blocks(ctx->device->kernels) / (ctx->device->sharers > 0 ? ctx->device->sharers : 1);
+    return fit < RONDO_MAX_CHANNELS ? fit : RONDO_MAX_CHANNELS;
+}
+
+rondo_status rondo_device_check_channels(const struct rondo_ctx *ctx)
+{
+    const struct rondo_device *device = ctx->device;
+    if (rondo_device_channels(ctx) > 0) {
+        return RONDO_SUCCESS;
+    }
+    return rondo_fail(
+        RONDO_INVALID_USAGE,
+        "rank %d: %d ranks share GPU %d (%s) on %s, which runs %d blocks together, and each rank needs one at least: use fewer "
+        "ranks a GPU, or more GPUs",
+        ctx->rank, device->sharers, device->ordinal, device->gpu.bus_id, rondo_log_host(), rondo_cuda_kernels_blocks(device->kernels));
+}
+
+const struct rondo_cuda_device *rondo_device_gpu(const struct rondo_ctx *ctx) { return &ctx->device->gpu; }
+
+/* ---- device memory of the node's ranks, and ways to it ---- */
+
+/* What a record of round "graphs" has of a GPU. */
+struct device_record {
+    struct rondo_gpu_name name;
+    uint8_t ways[]; /* of the node's lowest rank: [from * nlocal + to]; room for the fullest node's */
+};
+
+size_t rondo_device_record_bytes(const struct rondo_ctx *ctx)
+{
+    size_t most = (size_t)ctx->layout.max_local;
+    return rondo_round_up(sizeof(struct device_record) + most * most, 8);
+}
+
+void rondo_device_fill_record(struct rondo_ctx *ctx, void *record)
+{
+    struct device_record *mine = record;
+    rondo_net_gpu(&ctx->net, &mine->name);
+}
+
+uint8_t *rondo_device_record_ways(void *record) { return ((struct device_record *)record)->ways; }
+
+rondo_status rondo_device_names(struct rondo_ctx *ctx, void *(*record_of)(void *arg, int rank), void *arg)
+{
+    struct rondo_device *device = ctx->device;
+    const struct rondo_layout *l = &ctx->layout;
+    const struct device_record *leader = record_of(arg, l->local_ranks[0]);
+    RONDO_TRY(RONDO_NEW_ARRAY(device->names, l->nlocal, "the memory of the node's GPUs"));
+    RONDO_TRY(RONDO_NEW_ARRAY(device->ways, l->nlocal, "the ways between GPUs"));
+    for (int i = 0; i < l->nlocal; i++) {
+        const struct device_record *record = record_of(arg, l->local_ranks[i]);
+        uint8_t way = leader->ways[l->local_rank * l->nlocal + i];
+        device->names[i] = record->name;
+        device->ways[i] = way < RONDO_NUM_WAYS ? way : RONDO_WAY_NONE;
+    }
+    ctx->net.gpus = device->names;
+    ctx->net.ways = device->ways;
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_device_check_ways(struct rondo_ctx *ctx) { return rondo_net_check(&ctx->net); }
+
+void rondo_device_ways(const struct rondo_ctx *ctx, uint8_t *ways) { memcpy(ways, ctx->device->ways, (size_t)ctx->layout.nlocal); }
+
+void rondo_device_broken(struct rondo_ctx *ctx, int rank, const uint8_t *ways)
+{
+    const struct rondo_layout *l = &ctx->layout;
+    if (l->node_of[rank] == l->node && ways[l->local_rank] == RONDO_WAY_BROKEN) {
+        ctx->device->ways[l->local_of[rank]] = RONDO_WAY_BROKEN;
+    }
+}
+
+rondo_status rondo_device_relay(struct rondo_ctx *ctx, struct rondo_shm_name *name)
+{
+    struct rondo_relayed *list;
+    int n;
+    RONDO_TRY(RONDO_NEW_ARRAY(ctx->device->relays, ctx->layout.nlocal, "what other GPUs send for this one"));
+    ctx->net.relays = ctx->device->relays;
+    RONDO_TRY(rondo_layout_relayed(&ctx->layout, &list, &n));
+    rondo_net_relay(&ctx->net, list, n, ctx->layout.protos, name);
+    rondo_free(list);
+    return RONDO_SUCCESS;
+}
+
+void rondo_device_relayed(struct rondo_ctx *ctx, int rank, const struct rondo_shm_name *name)
+{
+    const struct rondo_layout *l = &ctx->layout;
+    if (l->node_of[rank] == l->node && ctx->device->relays != NULL) {
+        ctx->device->relays[l->local_of[rank]] = *name;
+    }
+}
+
+int rondo_device_links_reach(const struct rondo_ctx *ctx)
+{
+    for (int i = 0; i < ctx->nlinks; i++) {
+        const struct rondo_link *link = &ctx->links[i];
+        int same = ctx->layout.node_of[link->peer] == ctx->layout.node;
+        if (same && link->transport != &rondo_transport_p2p && !link->conn.proxied) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* ---- running, and the end ---- */
+
+rondo_status rondo_device_prepare(struct rondo_ctx *ctx)
+{
+    struct rondo_device *device = ctx->device;
+    struct rondo_exec_cuda_config config = { .device = &device->gpu,
+                                             .kernels = device->kernels,
+                                             .rank = ctx->rank,
+                                             .nranks = ctx->nranks,
+                                             .nchannels = ctx->layout.nchannels,
+                                             .sharers = device->sharers_here,
+                                             .name = ctx->name,
+                                             .owner = &ctx->exec_owner };
+    RONDO_TRY(rondo_exec_cuda_open(&ctx->exec, &config));
+    return rondo_device_direct_open(ctx);
+}
+
+rondo_status rondo_device_start(struct rondo_ctx *ctx)
+{
+    const int32_t *rank_at[RONDO_MAX_CHANNELS];
+    struct rondo_ports *none = NULL;
+    rondo_status status;
+    for (int c = 0; c < ctx->layout.nchannels; c++) {
+        rank_at[c] = ctx->layout.channel[c].ring.rank_at;
+    }
+    if (ctx->ports == NULL) { /* one rank */
+        RONDO_TRY(RONDO_NEW_ARRAY(none, ctx->layout.nchannels, "the ports"));
+        ctx->ports = none;
+    }
+    status = rondo_exec_cuda_wire(ctx->exec, ctx->ports, rank_at);
+    return status == RONDO_SUCCESS && ctx->nranks > 1 ? rondo_device_watch(ctx) : status;
+}
+
+void rondo_device_bytes(const struct rondo_ctx *ctx, const void **send, void **recv)
+{
+    uint8_t *line = rondo_exec_cuda_line(ctx->exec);
+    *send = line;
+    *recv = line + RONDO_CACHE_LINE;
+}
+
+rondo_status rondo_device_scratch(struct rondo_plan *plan, size_t bytes, void **memory)
+{
+    void *scratch;
+    bytes = rondo_round_up(bytes, RONDO_CTRL_ALIGN);
+    RONDO_TRY(rondo_exec_cuda_scratch(plan->ctx->exec, plan->scratch + bytes, &scratch));
+    *memory = (uint8_t *)scratch + plan->scratch;
+    plan->scratch += bytes;
+    return RONDO_SUCCESS;
+}
+
+void rondo_device_abort(struct rondo_ctx *ctx)
+{
+    if (ctx->exec != NULL) {
+        rondo_exec_cuda_abort(ctx->exec);
+    }
+}
+
+/* Has everything launched ended? Where the driver does not say, kernels are told to leave, and their own words count. */
+static int is_through(struct rondo_exec *exec, int *untold)
+{
+    if (!*untold) {
+        rondo_status status = rondo_exec_cuda_query(exec);
+        if (status == RONDO_SUCCESS || status == RONDO_IN_PROGRESS) {
+            return status == RONDO_SUCCESS;
+        }
+        *untold = 1;
+        rondo_exec_cuda_abort(exec);
+    }
+    return rondo_exec_cuda_ended(exec) >= rondo_exec_cuda_issued(exec) || rondo_exec_cuda_lost(exec);
+}
+
+/* Memory goes after this: kernels that were told to leave have left, or the device hangs. */
+void rondo_device_stop(struct rondo_ctx *ctx)
+{
+    struct timespec ms = { 0, 1000000 };
+    int untold = 0, through = 0;
+    rondo_device_unwatch(ctx);
+    if (ctx->exec == NULL) {
+        return;
+    }
+    if (__atomic_load_n(&ctx->aborted, __ATOMIC_ACQUIRE) || __atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) != RONDO_COMM_READY) {
+        rondo_exec_cuda_abort(ctx->exec);
+    }
+    for (int i = 0; i < STOP_MS && !(through = is_through(ctx->exec, &untold)); i++) {
+        if (i == STOP_MS / 2) {
+            rondo_exec_cuda_abort(ctx->exec); /* destroyed with work that does not end */
+        }
+        nanosleep(&ms, NULL);
+    }
+    if (!through) {
+        RONDO_WARN("rank %d: GPU %d (%s) is not through with the calls of communicator \"%s\" after %d ms: its memory goes all the same",
+                   ctx->rank, ctx->device->ordinal, ctx->device->gpu.bus_id, ctx->name, STOP_MS);
+    }
+}
+
+void rondo_device_free(struct rondo_ctx *ctx)
+{
+    struct rondo_device *device = ctx->device;
+    rondo_free(ctx->pages);
+    ctx->pages = NULL;
+    if (device == NULL) {
+        return;
+    }
+    if (device->kernels != NULL) {
+        rondo_cuda_kernels_put(device->kernels);
+    }
+    rondo_cuda_close(&device->gpu);
+    pthread_mutex_destroy(&device->lock);
+    pthread_mutex_destroy(&device->net);
+    pthread_mutex_destroy(&device->wake_lock);
+    rondo_free(device->names);
+    rondo_free(device->ways);
+    rondo_free(device->relays);
+    rondo_free(device->wait);
+    rondo_free(device);
+    ctx->device = NULL;
+}

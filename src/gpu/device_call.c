@@ -1,0 +1,487 @@
+/* Calls of communicators with a GPU: a plan is made, its connections too, and it is launched. Contract: device.h. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/param.h"
+#include "gpu/device_impl.h"
+
+/* ---- where buffers lie ---- */
+
+enum { PAGES = 256, PAGE_SHIFT = 12 };
+
+/* Pages that were asked about and fit. Memory that is freed and had again elsewhere is believed: a check is a help and no promise. */
+struct rondo_pages {
+    uintptr_t page[PAGES];
+};
+
+rondo_status rondo_device_check_pages(struct rondo_ctx *ctx)
+{
+    enum { AUTO, NEVER, ALWAYS } wanted = rondo_params()->check_pointers == 1 ? NEVER : rondo_params()->check_pointers == 2 ? ALWAYS : AUTO;
+    if (wanted == NEVER || (ctx->device == NULL && !rondo_cuda_loaded()) || rondo_cuda(NULL) == NULL) {
+        return RONDO_SUCCESS;
+    }
+    return RONDO_NEW(ctx->pages, "the pages of buffers");
+}
+
+static const char *kind_text(enum rondo_pointer_kind kind)
+{
+    static const char *const text[] = { "pageable host memory", "pinned host memory", "GPU memory", "managed memory" };
+    return text[kind];
+}
+
+static rondo_status bad_buffer(const struct rondo_ctx *ctx, const char *call, const char *which, const void *pointer,
+                               enum rondo_pointer_kind kind, int ordinal)
+{
+    if (ctx->device == NULL) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "rondo_%s on rank %d: the %s buffer %p is memory of GPU %d, and the communicator \"%s\" is for host memory: "
+                          "create it with the config's "
+                          "device, or copy the data first",
+                          call, ctx->rank, which, pointer, ordinal, ctx->name);
+    }
+    if (kind == RONDO_POINTER_DEVICE) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "rondo_%s on rank %d: the %s buffer %p is memory of GPU %d, and the communicator \"%s\" is on GPU %d", call,
+                          ctx->rank, which, pointer, ordinal, ctx->name, ctx->device->ordinal);
+    }
+    return rondo_fail(RONDO_INVALID_ARGUMENT,
+                      "rondo_%s on rank %d: the %s buffer %p is %s, and the communicator \"%s\" is on GPU %d: give device, managed or "
+                      "pinned memory, or create the "
+                      "communicator for host memory",
+                      call, ctx->rank, which, pointer, kind_text(kind), ctx->name, ctx->device->ordinal);
+}
+
+rondo_status rondo_device_check_pointer(const struct rondo_ctx *ctx, const char *call, const char *which, const void *pointer)
+{
+    uintptr_t page = (uintptr_t)pointer >> PAGE_SHIFT, *seen = &ctx->pages->page[page % PAGES];
+    enum rondo_pointer_kind kind;
+    int ordinal, fits;
+    if (RONDO_LIKELY(*seen == page) && rondo_params()->check_pointers == 0) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(rondo_cuda_pointer(pointer, &kind, &ordinal));
+    fits = ctx->device == NULL ? kind != RONDO_POINTER_DEVICE
+                               : kind != RONDO_POINTER_HOST && (kind != RONDO_POINTER_DEVICE || ordinal == ctx->device->ordinal);
+    if (!fits) {
+        return bad_buffer(ctx, call, which, pointer, kind, ordinal);
+    }
+    *seen = page;
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_device_check(const struct rondo_task *t, unsigned needed)
+{
+    const char *call = rondo_coll_name((enum rondo_coll)t->coll);
+    if (needed & 1) {
+        RONDO_TRY(rondo_device_check_pointer(t->ctx, call, "send", t->send));
+    }
+    return needed & 2 ? rondo_device_check_pointer(t->ctx, call, "receive", t->recv) : RONDO_SUCCESS;
+}
+
+/* ---- connections of sends and receives ---- */
+
+/* A plan to launch: of a group, or the prepared runs of a call that repeats. */
+struct launch {
+    struct rondo_ctx *ctx;
+    struct rondo_run *runs;
+    int nruns;
+    CUstream stream;
+    const struct rondo_also *also;
+    uint64_t first_seq, last_seq;
+    int open;
+    int met;      /* for calls by copy engines */
+    int launched; /* all of it */
+};
+
+/* The conn of a message on the device. RONDO_IN_PROGRESS: its other end has not come. */
+static rondo_status wire_message(struct launch *l, struct rondo_run *run)
+{
+    struct rondo_ctx *ctx = l->ctx;
+    uint32_t lane = run->lane - (uint32_t)ctx->layout.nchannels;
+    struct rondo_p2p *p2p = ctx->p2p[lane / 2];
+    int is_send = (int)(lane % 2);
+    rondo_status status = RONDO_SUCCESS;
+    if (p2p->device_ports[is_send] == NULL) {
+        pthread_mutex_lock(&ctx->device->net);
+        if (run->ready != NULL && run->ready(run, &status) == 0) {
+            status = RONDO_IN_PROGRESS;
+        }
+        pthread_mutex_unlock(&ctx->device->net);
+        RONDO_TRY(status);
+        RONDO_TRY(rondo_exec_cuda_wire_peer(ctx->exec, &p2p->link[is_send].conn, is_send, &p2p->device_ports[is_send]));
+    }
+    run->work.ports = p2p->device_ports[is_send];
+    return RONDO_SUCCESS;
+}
+
+static int is_message(const struct launch *l, const struct rondo_run *run) { return run->lane >= (uint32_t)l->ctx->layout.nchannels; }
+
+/* All that can be connected now. @return RONDO_IN_PROGRESS: not all. */
+static rondo_status connect_some(struct launch *l)
+{
+    rondo_status all = RONDO_SUCCESS;
+    for (int i = 0; i < l->nruns; i++) {
+        rondo_status status = is_message(l, &l->runs[i]) && !rondo_run_stays_out(&l->runs[i]) ? wire_message(l, &l->runs[i])
+                                                                                              : RONDO_SUCCESS;
+        if (status == RONDO_IN_PROGRESS) {
+            all = status;
+        } else {
+            RONDO_TRY(status);
+        }
+    }
+    return all;
+}
+
+/* ---- several at once ---- */
+
+/* With the lock: the thread looks at the same. It goes on at its next look. */
+static rondo_status wait_turn(struct rondo_ctx *ctx, struct rondo_wait *wait)
+{
+    rondo_status status;
+    pthread_mutex_lock(&ctx->device->lock);
+    status = rondo_wait_turn(wait);
+    pthread_mutex_unlock(&ctx->device->lock);
+    return status;
+}
+
+static int by_comm(const void *x, const void *y)
+{
+    const struct rondo_ctx *a = ((const struct launch *)x)->ctx, *b = ((const struct launch *)y)->ctx;
+    return a->hash != b->hash ? (a->hash > b->hash) - (a->hash < b->hash) : (a->rank > b->rank) - (a->rank < b->rank);
+}
+
+/* Does it wait for another communicator's plan, before it on the same device? Ranks of one communicator that share it take turns. */
+static int is_behind(const struct launch *l, int i)
+{
+    for (int j = 0; j < i; j++) {
+        if (l[j].open && l[j].ctx->device->ordinal == l[i].ctx->device->ordinal && l[j].ctx->hash != l[i].ctx->hash) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Turn step(launch) of all until none is open; whoever may step is looked after, in turn. in_order: one communicator of a device after the other. */
+static rondo_status turn_all(struct launch *l, int n, int in_order, rondo_status (*step)(struct launch *l, int *moved))
+{
+    struct rondo_wait wait;
+    int open = n, looked = 0;
+    for (int i = 0; i < n; i++) {
+        l[i].open = 1;
+    }
+    rondo_wait_begin(&wait, &l[0].ctx->policy);
+    while (open > 0) {
+        int any = 0;
+        for (int i = 0; i < n; i++) {
+            int moved = 0;
+            rondo_status status = l[i].open && !(in_order && is_behind(l, i)) ? step(&l[i], &moved) : RONDO_IN_PROGRESS;
+            if (status == RONDO_SUCCESS) {
+                l[i].open = 0;
+                open--;
+            } else if (status != RONDO_IN_PROGRESS) {
+                return rondo_ctx_fail(l[i].ctx, status, -1);
+            }
+            any |= moved || status == RONDO_SUCCESS;
+        }
+        if (any) {
+            rondo_wait_reset(&wait);
+        } else if (open > 0) {
+            rondo_status status;
+            do {
+                looked = (looked + 1) % n;
+            } while (!l[looked].open || (in_order && is_behind(l, looked)));
+            wait.policy = &l[looked].ctx->policy;
+            status = wait_turn(l[looked].ctx, &wait);
+            if (status != RONDO_SUCCESS) {
+                return rondo_ctx_fail(l[looked].ctx, status, -1);
+            }
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status step_connect(struct launch *l, int *moved)
+{
+    *moved = 0;
+    if (!l->met) {
+        rondo_status status;
+        pthread_mutex_lock(&l->ctx->device->lock);
+        status = rondo_exec_cuda_meet(l->ctx->exec, l->runs, l->nruns);
+        pthread_mutex_unlock(&l->ctx->device->lock);
+        RONDO_TRY(status);
+        *moved = l->met = 1;
+    }
+    return connect_some(l);
+}
+
+static rondo_status step_launch(struct launch *l, int *moved)
+{
+    rondo_status status;
+    pthread_mutex_lock(&l->ctx->device->lock);
+    status = rondo_exec_cuda_step(l->ctx->exec, moved);
+    pthread_mutex_unlock(&l->ctx->device->lock);
+    l->launched = status == RONDO_SUCCESS;
+    return status;
+}
+
+/* ---- launching ---- */
+
+void rondo_device_end_calls(struct rondo_ctx *ctx)
+{
+    struct rondo_device *d = ctx->device;
+    uint64_t ended = d->nended < d->ncalls ? rondo_exec_cuda_ended(ctx->exec) : 0;
+    while (d->nended < d->ncalls && d->call[d->nended % RONDO_DEVICE_CALLS].serial <= ended) {
+        uint64_t seq = d->call[d->nended % RONDO_DEVICE_CALLS].first;
+        for (; ctx->control != NULL && seq <= d->call[d->nended % RONDO_DEVICE_CALLS].last; seq++) {
+            rondo_control_call_end(ctx->control, seq);
+        }
+        d->nended++;
+    }
+}
+
+/* The calls of a plan are under way until its launches have ended. Many that are open: the oldest count as ended. */
+static void note_calls(struct launch *l)
+{
+    struct rondo_device *d = l->ctx->device;
+    if (l->first_seq == 0) {
+        return;
+    }
+    pthread_mutex_lock(&d->lock);
+    rondo_device_end_calls(l->ctx);
+    if (d->ncalls - d->nended == RONDO_DEVICE_CALLS) {
+        d->nended++;
+    }
+    d->call[d->ncalls % RONDO_DEVICE_CALLS].serial = rondo_exec_cuda_issued(l->ctx->exec);
+    d->call[d->ncalls % RONDO_DEVICE_CALLS].first = l->first_seq;
+    d->call[d->ncalls % RONDO_DEVICE_CALLS].last = l->last_seq;
+    d->ncalls++;
+    pthread_mutex_unlock(&d->lock);
+}
+
+/* One thread's ranks on one device in one stream would wait for one another in it. */
+static rondo_status check_streams(const struct launch *l, int n)
+{
+    for (int i = 0; i < n; i++) {
+        for (int j = 0; j < i && l[i].ctx->device->sharers_here > 1; j++) {
+            if (l[i].stream == l[j].stream && l[i].ctx->hash == l[j].ctx->hash && l[i].ctx != l[j].ctx &&
+                l[i].ctx->device->ordinal == l[j].ctx->device->ordinal) {
+                return rondo_fail(RONDO_INVALID_USAGE,
+                                  "ranks %d and %d of communicator \"%s\" share GPU %d and are called in one stream: give each its own",
+                                  l[j].ctx->rank, l[i].ctx->rank, l[i].ctx->name, l[i].ctx->device->ordinal);
+            }
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+static CUstream cuda_stream(const struct rondo_also *also) { return (CUstream)(void *)also->stream; }
+
+static rondo_status begin(const struct launch *l)
+{
+    rondo_status status;
+    pthread_mutex_lock(&l->ctx->device->lock);
+    status = rondo_exec_cuda_begin(l->ctx->exec, l->stream, l->runs, l->nruns);
+    for (const struct rondo_also *also = l->also; also != NULL && status == RONDO_SUCCESS; also = also->next) {
+        status = rondo_exec_cuda_behind(l->ctx->exec, cuda_stream(also));
+    }
+    pthread_mutex_unlock(&l->ctx->device->lock);
+    return status == RONDO_SUCCESS ? status : rondo_ctx_fail(l->ctx, status, -1);
+}
+
+static rondo_status end(const struct launch *l)
+{
+    rondo_status status = rondo_exec_cuda_end(l->ctx->exec, l->stream);
+    for (const struct rondo_also *also = l->also; also != NULL && status == RONDO_SUCCESS; also = also->next) {
+        status = rondo_exec_cuda_end(l->ctx->exec, cuda_stream(also));
+    }
+    return status == RONDO_SUCCESS ? status : rondo_ctx_fail(l->ctx, status, -1);
+}
+
+/*
+ * Launches on a device follow one another, so a kernel that waits for its peers holds up those of all other communicators. That this ends, each rank launches the communicators of a group in one and the same
+ * order, whatever the order of its calls, and each with all its launches: a rank's second one may be what a peer's first one waits for.
+ */
+static rondo_status launch_in_order(struct launch *l, int n)
+{
+    qsort(l, (size_t)n, sizeof(*l), by_comm);
+    RONDO_TRY(check_streams(l, n));
+    RONDO_TRY(turn_all(l, n, 0, step_connect));
+    for (int i = 0; i < n; i++) {
+        RONDO_TRY(begin(&l[i]));
+    }
+    return turn_all(l, n, 1, step_launch);
+}
+
+/* What is not launched is missing at the peers for ever: its communicator is at its end, too. What is launched is as good as ever. */
+static rondo_status launch_all(struct launch *l, int n)
+{
+    rondo_status status = launch_in_order(l, n);
+    for (int i = 0; i < n; i++) { /* after all: another plan may have been launched in a stream that is to wait for this one */
+        rondo_status ended = l[i].launched ? end(&l[i]) : rondo_ctx_fail(l[i].ctx, status, -1);
+        status = status == RONDO_SUCCESS ? ended : status;
+    }
+    for (int i = 0; i < n; i++) {
+        if (l[i].launched) {
+            note_calls(&l[i]);
+            rondo_device_wake(l[i].ctx);
+        }
+    }
+    return status;
+}
+
+/* Is the stream known to the plan? It is, then. */
+static rondo_status add_stream(struct rondo_plan *plan, rondo_stream stream)
+{
+    const struct rondo_also *also = plan->also;
+    void *memory;
+    while (also != NULL && also->stream != stream) {
+        also = also->next;
+    }
+    if (also != NULL || stream == plan->stream) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(rondo_plan_temp(plan, sizeof(*also), &memory));
+    *(struct rondo_also *)memory = (struct rondo_also){ .stream = stream, .next = plan->also };
+    plan->also = memory;
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_device_add(struct rondo_plan *plan, const struct rondo_task *task)
+{
+    rondo_status status;
+    RONDO_TRY(add_stream(plan, task->stream));
+    pthread_mutex_lock(&task->ctx->device->lock);
+    status = rondo_plan_add(plan, task);
+    pthread_mutex_unlock(&task->ctx->device->lock);
+    return status;
+}
+
+static rondo_status make_plan(struct rondo_plan *plan, const struct rondo_task *task)
+{
+    rondo_plan_reset(plan);
+    RONDO_TRY(rondo_plan_add(plan, task));
+    return rondo_plan_check(plan);
+}
+
+rondo_status rondo_device_run(const struct rondo_task *task)
+{
+    struct rondo_ctx *ctx = task->ctx;
+    struct rondo_plan *plan = &ctx->direct;
+    struct rondo_cached *cached = NULL;
+    struct launch l = { .ctx = ctx, .stream = (CUstream)(void *)task->stream };
+    rondo_status status;
+    RONDO_TRY(rondo_device_look(ctx));
+    RONDO_TRY(rondo_fault("call", ctx->rank, ctx->seq + 1));
+    pthread_mutex_lock(&ctx->device->lock);
+    status = rondo_plan_cached(ctx, task, &cached);
+    if (status == RONDO_SUCCESS && cached == NULL) {
+        status = make_plan(plan, task);
+    }
+    pthread_mutex_unlock(&ctx->device->lock);
+    RONDO_TRY(status);
+    if (cached != NULL) {
+        l.runs = cached->runs;
+        l.nruns = cached->nruns;
+        l.first_seq = l.last_seq = ctx->control != NULL ? ctx->seq : 0;
+    } else {
+        l.runs = plan->runs;
+        l.nruns = plan->nruns;
+        l.first_seq = plan->first_seq;
+        l.last_seq = plan->last_seq;
+    }
+    return launch_all(&l, 1);
+}
+
+rondo_status rondo_device_run_plans(struct rondo_plan **plans, int nplans)
+{
+    struct launch *l;
+    rondo_status status;
+    int n = 0;
+    for (int p = 0; p < nplans; p++) {
+        n += plans[p]->ctx->device != NULL;
+    }
+    if (n == 0) {
+        return RONDO_SUCCESS;
+    }
+    status = RONDO_NEW_ARRAY(l, n, "the launches of a group");
+    for (int p = 0; p < nplans && status != RONDO_SUCCESS; p++) {
+        if (plans[p]->ctx->device != NULL) {
+            rondo_ctx_fail(plans[p]->ctx, status, -1);
+        }
+    }
+    RONDO_TRY(status);
+    n = 0;
+    for (int p = 0; p < nplans; p++) {
+        const struct rondo_plan *plan = plans[p];
+        if (plan->ctx->device != NULL) {
+            l[n++] = (struct launch){ .ctx = plan->ctx,
+                                      .runs = plan->runs,
+                                      .nruns = plan->nruns,
+                                      .stream = (CUstream)(void *)plan->stream,
+                                      .also = plan->also,
+                                      .first_seq = plan->first_seq,
+                                      .last_seq = plan->last_seq };
+        }
+    }
+    status = launch_all(l, n);
+    for (int p = 0; p < nplans; p++) {
+        if (plans[p]->ctx->device != NULL) {
+            rondo_plan_release(plans[p]);
+            rondo_free(plans[p]);
+            plans[p] = NULL;
+        }
+    }
+    rondo_free(l);
+    return status;
+}
+
+/* Launches that have ended may have left slices to the proxy, and its thread may be on its way out. @return RONDO_IN_PROGRESS: some are on their way. */
+static rondo_status net_query(struct rondo_ctx *ctx)
+{
+    int moved = 0;
+    rondo_status status;
+    pthread_mutex_lock(&ctx->device->net);
+    status = ctx->net.proxied > 0 ? rondo_net_turn(&ctx->net, &moved) : RONDO_SUCCESS;
+    status = status == RONDO_SUCCESS && ctx->net.proxied > 0 && ctx->net.busy ? RONDO_IN_PROGRESS : status;
+    pthread_mutex_unlock(&ctx->device->net);
+    return status;
+}
+
+static rondo_status query(struct rondo_ctx *ctx)
+{
+    RONDO_TRY(rondo_exec_cuda_query(ctx->exec));
+    return net_query(ctx);
+}
+
+rondo_status rondo_device_drain(struct rondo_ctx *ctx)
+{
+    struct rondo_wait wait;
+    rondo_status status;
+    rondo_wait_begin(&wait, &ctx->policy);
+    while ((status = query(ctx)) == RONDO_IN_PROGRESS) {
+        status = rondo_device_look(ctx);
+        if (status == RONDO_SUCCESS) {
+            status = wait_turn(ctx, &wait);
+        }
+        if (status != RONDO_SUCCESS) {
+            return rondo_ctx_fail(ctx, status, -1);
+        }
+    }
+    if (status != RONDO_SUCCESS) {
+        return rondo_ctx_fail(ctx, status, -1);
+    }
+    RONDO_TRY(rondo_device_look(ctx));
+    pthread_mutex_lock(&ctx->device->lock);
+    rondo_device_end_calls(ctx);
+    pthread_mutex_unlock(&ctx->device->lock);
+    return rondo_ctx_ready(ctx);
+}
+
+rondo_status rondo_device_look(struct rondo_ctx *ctx)
+{
+    rondo_status status = ctx->exec != NULL ? rondo_exec_cuda_fault(ctx->exec) : RONDO_SUCCESS;
+    return status == RONDO_SUCCESS ? status : rondo_ctx_fail(ctx, status, -1);
+}

@@ -1,0 +1,257 @@
+/*
+ * The thread of a communicator with a GPU. It makes no CUDA call: kernels say in pinned words how far they are. It wakes
+ *   at once when something is launched, and goes on without a pause while anything moves, where conns are proxied;
+ *   else every LOOK_MS while launches are under way, or a graph may run, and every IDLE_MS otherwise.
+ * With conns to carry it runs near their cards (RONDO_PROXY_CORES).
+ */
+#include <signal.h>
+#include <time.h>
+
+#include "base/cores.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "gpu/device_impl.h"
+
+enum { LOOK_MS = 20, IDLE_MS = 500, EAGER_TURNS = 2000, NAP_US = 50, STALLED_NS = 1000000000 };
+
+/* ---- what is looked for ---- */
+
+/* Is a slice waited for that a proxied conn is to bring? Only then does the end of a device count: a peer that is through with everything may have left. */
+static void want_slices(struct rondo_ctx *ctx, int wanted)
+{
+    pthread_mutex_lock(&ctx->device->net);
+    for (int i = 0; i < ctx->nlinks; i++) {
+        ctx->links[i].conn.wanted = (uint8_t)(wanted && ctx->links[i].conn.proxied);
+    }
+    for (int r = 0; ctx->p2p != NULL && r < ctx->nranks; r++) {
+        if (ctx->p2p[r] != NULL) {
+            struct rondo_conn *conn = &ctx->p2p[r]->link[0].conn;
+            conn->wanted = (uint8_t)(wanted && conn->proxied);
+        }
+    }
+    ctx->device->wants = wanted;
+    pthread_mutex_unlock(&ctx->device->net);
+}
+
+/* Who waits for whom, for how long. */
+static void look_at_waits(struct rondo_ctx *ctx)
+{
+    struct rondo_device *d = ctx->device;
+    const struct rondo_wait_policy *policy = &ctx->policy;
+    int64_t waited = rondo_exec_cuda_waited(ctx->exec, d->wait, rondo_now_ns());
+    int stalled = waited >= STALLED_NS;
+    if (stalled || d->wants) { /* again and again: conns may be new */
+        want_slices(ctx, stalled);
+    }
+    if (waited == 0) {
+        d->warned = 0;
+        ctx->stall_checks = 0;
+        return;
+    }
+    if (policy->check(policy->arg) != RONDO_SUCCESS) { /* calls that differ; it has ended the communicator */
+        return;
+    }
+    if (policy->timeout_ns > 0 && waited >= policy->timeout_ns) {
+        (void)policy->report(policy->arg, 1, waited);
+    } else if (policy->warn_after_ns > 0 && waited >= policy->warn_after_ns && !d->warned) {
+        d->warned = 1;
+        (void)policy->report(policy->arg, 0, waited);
+    }
+}
+
+/* Once in a while. A call that is being made has the lock: it looks by itself where it waits. */
+static void look(struct rondo_ctx *ctx)
+{
+    if (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) != RONDO_COMM_READY || pthread_mutex_trylock(&ctx->device->lock) != 0) {
+        return;
+    }
+    if (rondo_ctx_ready(ctx) == RONDO_SUCCESS && rondo_device_look(ctx) == RONDO_SUCCESS) {
+        rondo_device_end_calls(ctx);
+        look_at_waits(ctx);
+    }
+    pthread_mutex_unlock(&ctx->device->lock);
+}
+
+/* ---- the thread ---- */
+
+static int is_busy(struct rondo_ctx *ctx)
+{
+    return rondo_exec_cuda_ended(ctx->exec) < rondo_exec_cuda_issued(ctx->exec) || rondo_exec_cuda_graphs(ctx->exec) > 0;
+}
+
+static int has_proxied(struct rondo_ctx *ctx)
+{
+    int n;
+    pthread_mutex_lock(&ctx->device->net); /* a call may connect another one */
+    n = ctx->net.proxied;
+    pthread_mutex_unlock(&ctx->device->net);
+    return n > 0;
+}
+
+/* @return whether anything moved. busy: something is still on its way; a call that waits turns the net, too. */
+static int turn_net(struct rondo_ctx *ctx, int *busy)
+{
+    int moved = 0;
+    rondo_status status;
+    pthread_mutex_lock(&ctx->device->net);
+    status = ctx->net.proxied > 0 ? rondo_net_turn(&ctx->net, &moved) : RONDO_SUCCESS;
+    *busy = ctx->net.busy;
+    pthread_mutex_unlock(&ctx->device->net);
+    if (status != RONDO_SUCCESS) {
+        rondo_ctx_fail(ctx, status, -1);
+    }
+    return moved;
+}
+
+static void nap(int64_t ns)
+{
+    struct timespec time = { ns / 1000000000, ns % 1000000000 };
+    nanosleep(&time, NULL);
+}
+
+/* Until `ms` have passed or somebody wakes us. @return 1: the end. */
+static int sleep_until_woken(struct rondo_device *d, int ms)
+{
+    struct timespec end;
+    int stop;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_nsec += ms * 1000000L;
+    end.tv_sec += end.tv_nsec / 1000000000;
+    end.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&d->wake_lock);
+    if (!d->stop && d->idle) {
+        (void)pthread_cond_timedwait(&d->wake, &d->wake_lock, &end);
+    }
+    __atomic_store_n(&d->idle, 0, __ATOMIC_SEQ_CST);
+    stop = d->stop;
+    pthread_mutex_unlock(&d->wake_lock);
+    return stop;
+}
+
+static int wants_to_stop(struct rondo_device *d)
+{
+    int stop;
+    pthread_mutex_lock(&d->wake_lock);
+    stop = d->stop;
+    pthread_mutex_unlock(&d->wake_lock);
+    return stop;
+}
+
+/* Slices wait for us: turn without a pause while they come, then with naps. @return 1: the end. */
+static int carry(struct rondo_ctx *ctx)
+{
+    int64_t next_look = 0;
+    for (int idle = 0;;) {
+        int under_way = is_busy(ctx); /* before the turn: what a launch leaves to be sent when it ends is seen by it */
+        int64_t now;
+        int busy;
+        idle = turn_net(ctx, &busy) ? 0 : idle + 1;
+        if (!under_way && !busy) {
+            return 0;
+        }
+        if (idle % 64 != 0) {
+            rondo_cpu_relax();
+            continue;
+        }
+        now = rondo_now_ns();
+        if (now >= next_look) {
+            next_look = now + LOOK_MS * 1000000LL;
+            look(ctx);
+            if (wants_to_stop(ctx->device)) {
+                return 1;
+            }
+        }
+        if (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == RONDO_COMM_FAILED) {
+            return 0;
+        }
+        if (idle > EAGER_TURNS) {
+            nap(NAP_US * 1000);
+        }
+    }
+}
+
+/* The first conns that this thread carries are there. */
+static void bind_near(struct rondo_ctx *ctx)
+{
+    struct rondo_cores near;
+    pthread_mutex_lock(&ctx->device->net);
+    rondo_net_cores(&ctx->net, &near);
+    pthread_mutex_unlock(&ctx->device->net);
+    rondo_net_bind(ctx->rank, &near, "carries data between nodes");
+}
+
+static void *watch(void *arg)
+{
+    struct rondo_ctx *ctx = arg;
+    struct rondo_device *d = ctx->device;
+    int bound = 0;
+    rondo_log_set_rank(ctx->rank);
+    for (;;) {
+        int failed = __atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == RONDO_COMM_FAILED, proxied = has_proxied(ctx);
+        if (!failed && proxied && !bound) {
+            bind_near(ctx);
+            bound = 1;
+        }
+        if (!failed && proxied && carry(ctx)) {
+            break;
+        }
+        look(ctx);
+        __atomic_store_n(&d->idle, 1, __ATOMIC_SEQ_CST); /* before the look whether it may sleep: whoever launches after it wakes us */
+        if (sleep_until_woken(d, is_busy(ctx) ? (!failed && proxied ? 1 : LOOK_MS) : IDLE_MS)) {
+            break;
+        }
+    }
+    return NULL;
+}
+
+void rondo_device_wake(struct rondo_ctx *ctx)
+{
+    struct rondo_device *d = ctx->device;
+    if (!d->running || ctx->net.proxied == 0 || !__atomic_load_n(&d->idle, __ATOMIC_SEQ_CST)) {
+        return;
+    }
+    pthread_mutex_lock(&d->wake_lock);
+    __atomic_store_n(&d->idle, 0, __ATOMIC_SEQ_CST);
+    pthread_cond_signal(&d->wake);
+    pthread_mutex_unlock(&d->wake_lock);
+}
+
+rondo_status rondo_device_watch(struct rondo_ctx *ctx)
+{
+    struct rondo_device *d = ctx->device;
+    pthread_condattr_t attr;
+    sigset_t all, before;
+    int error;
+    RONDO_TRY(RONDO_NEW_ARRAY(d->wait, 2 * ctx->layout.nchannels + 1, "what the blocks wait for"));
+    want_slices(ctx, 0); /* hello is over */
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&d->wake, &attr);
+    pthread_condattr_destroy(&attr);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = pthread_create(&d->thread, NULL, watch, ctx);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error != 0) {
+        pthread_cond_destroy(&d->wake);
+        return rondo_fail(RONDO_SYSTEM_ERROR, "rank %d: the thread that looks after GPU %d cannot be started: error %d", ctx->rank,
+                          d->ordinal, error);
+    }
+    d->running = 1;
+    return RONDO_SUCCESS;
+}
+
+void rondo_device_unwatch(struct rondo_ctx *ctx)
+{
+    struct rondo_device *d = ctx->device;
+    if (!d->running) {
+        return;
+    }
+    pthread_mutex_lock(&d->wake_lock);
+    d->stop = 1;
+    pthread_cond_signal(&d->wake);
+    pthread_mutex_unlock(&d->wake_lock);
+    pthread_join(d->thread, NULL);
+    pthread_cond_destroy(&d->wake);
+    d->running = 0;
+}

@@ -1,0 +1,236 @@
+/* Communicators that come from others: split and shrink over the parent's control plane, and ranks that are threads of one process. */
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "comm/comm.h"
+#include "comm/engine.h"
+
+/* A hub for one: the bootstrap of a communicator without peers. */
+static rondo_status alone(struct rondo_bootstrap **bootstrap)
+{
+    struct rondo_hub *hub;
+    rondo_status status;
+    RONDO_TRY(rondo_hub_create(1, &hub));
+    status = rondo_bootstrap_threads(hub, 0, bootstrap);
+    rondo_hub_release(hub);
+    return status;
+}
+
+/* The serial is hashed, not added to the seed: there (serial, part) = (k, 1) and (k + 1, 0) may come out equal, and a mail with the tag of a bootstrap that has ended is dropped. */
+uint64_t rondo_child_tag(uint64_t parent_hash, const char *kind, uint64_t serial, const void *part, size_t bytes)
+{
+    uint64_t hash = rondo_hash(kind, strlen(kind), parent_hash);
+    return rondo_hash(part, bytes, rondo_hash(&serial, sizeof(serial), hash));
+}
+
+rondo_status rondo_child_bootstrap(struct rondo_ctx *parent, const int *members, int n, int self, uint64_t tag,
+                                   struct rondo_bootstrap **bootstrap)
+{
+    return n == 1 ? alone(bootstrap) : rondo_bootstrap_control(parent->control, members, n, self, tag, bootstrap);
+}
+
+static rondo_status all_members(const struct rondo_ctx *parent, int **members)
+{
+    RONDO_TRY(RONDO_NEW_ARRAY(*members, parent->nranks, "the members of a split"));
+    for (int r = 0; r < parent->nranks; r++) {
+        (*members)[r] = r;
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status split(struct rondo_ctx *parent, int color, int key, const rondo_config *config, rondo_comm **newcomm)
+{
+    struct rondo_split split = { .parent = parent, .color = color, .key = key };
+    struct rondo_bootstrap *bootstrap;
+    struct rondo_ctx *ctx;
+    int *members;
+    rondo_status status;
+    if (color < RONDO_SPLIT_NOCOLOR || newcomm == NULL) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_split on rank %d: %s", parent->rank,
+                          newcomm == NULL ? "the place for the new communicator is NULL"
+                                          : "the colour is negative: 0 or more, or RONDO_SPLIT_NOCOLOR");
+    }
+    RONDO_TRY(rondo_ctx_drain(parent));
+    RONDO_TRY(rondo_ctx_create_child(parent, parent->rank, parent->nranks, config, &ctx));
+    split.child = ++parent->nchildren;
+    RONDO_TRY_GOTO(all_members(parent, &members), fail);
+    status = rondo_child_bootstrap(parent, members, parent->nranks, parent->rank,
+                                   rondo_child_tag(parent->hash, "colors", split.child, NULL, 0), &bootstrap);
+    rondo_free(members);
+    if (status == RONDO_SUCCESS) {
+        return rondo_comm_start(ctx, bootstrap, &split, newcomm);
+    }
+fail:
+    rondo_ctx_free(ctx);
+    return status;
+}
+
+rondo_status rondo_comm_split(rondo_comm *comm, int color, int key, const rondo_config *config, rondo_comm **newcomm)
+{
+    struct rondo_ctx *parent;
+    rondo_status status;
+    RONDO_TRY(rondo_comm_enter(comm, "rondo_comm_split", &parent));
+    status = rondo_ctx_ready(parent);
+    if (status == RONDO_SUCCESS) {
+        status = split(parent, color, key, config, newcomm);
+    }
+    rondo_ctx_keep_error(parent, status);
+    rondo_comm_leave(comm);
+    return status;
+}
+
+/* Ranks that stay, ascending; self: this rank's place. */
+static rondo_status survivors(const struct rondo_ctx *parent, const int *exclude, int nexclude, int **members_out, int *n, int *self)
+{
+    int *members;
+    char *gone;
+    rondo_status status = RONDO_SUCCESS;
+    RONDO_TRY(RONDO_NEW_ARRAY(gone, parent->nranks, "the members of a shrink"));
+    for (int i = 0; i < nexclude && status == RONDO_SUCCESS; i++) {
+        if (exclude[i] < 0 || exclude[i] >= parent->nranks || exclude[i] == parent->rank) {
+            status = rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_shrink on rank %d: rank %d cannot be excluded: %s", parent->rank,
+                                exclude[i], exclude[i] == parent->rank ? "the ranks that leave do not call" : "no such rank");
+        } else {
+            gone[exclude[i]] = 1;
+        }
+    }
+    if (status == RONDO_SUCCESS) {
+        status = RONDO_NEW_ARRAY(members, parent->nranks, "the members of a shrink");
+    }
+    *n = 0;
+    for (int r = 0; status == RONDO_SUCCESS && r < parent->nranks; r++) {
+        if (!gone[r]) {
+            *self = r == parent->rank ? *n : *self;
+            members[(*n)++] = r;
+        }
+    }
+    rondo_free(gone);
+    if (status == RONDO_SUCCESS) {
+        *members_out = members;
+    }
+    return status;
+}
+
+/* The same on all members, however often others have shrunk without them. */
+static rondo_status shrink_tag(struct rondo_ctx *parent, const int *members, int n, uint64_t *tag)
+{
+    size_t bytes = sizeof(*members) * (size_t)n;
+    uint64_t hash = rondo_hash(members, bytes, parent->hash);
+    struct rondo_shrinks *known = parent->shrinks, *grown;
+    while (known < parent->shrinks + parent->nshrinks && known->members != hash) {
+        known++;
+    }
+    if (known == parent->shrinks + parent->nshrinks) {
+        RONDO_TRY(RONDO_NEW_ARRAY(grown, parent->nshrinks + 1, "the shrinks of a communicator"));
+        for (int i = 0; i < parent->nshrinks; i++) {
+            grown[i] = parent->shrinks[i];
+        }
+        known = grown + parent->nshrinks++;
+        *known = (struct rondo_shrinks){ .members = hash };
+        rondo_free(parent->shrinks);
+        parent->shrinks = grown;
+    }
+    *tag = rondo_child_tag(parent->hash, "shrink", ++known->n, members, bytes);
+    return RONDO_SUCCESS;
+}
+
+static rondo_status shrink(struct rondo_ctx *parent, const int *exclude, int nexclude, int flags, const rondo_config *config,
+                           rondo_comm **newcomm)
+{
+    struct rondo_bootstrap *bootstrap;
+    struct rondo_ctx *ctx;
+    int *members, n, self = -1;
+    rondo_status status;
+    uint64_t tag;
+    if (newcomm == NULL || nexclude < 0 || (nexclude > 0 && exclude == NULL) ||
+        (flags != RONDO_SHRINK_DEFAULT && flags != RONDO_SHRINK_ABORT)) {
+        return rondo_fail(
+            RONDO_INVALID_ARGUMENT,
+            "rondo_comm_shrink on rank %d: the place for the communicator or the list of ranks is NULL, or flags %d are unknown",
+            parent->rank, flags);
+    }
+    if (__atomic_load_n(&parent->state, __ATOMIC_ACQUIRE) == RONDO_COMM_INIT) {
+        return rondo_ctx_ready(parent);
+    }
+    if (flags == RONDO_SHRINK_ABORT) {
+        rondo_ctx_drop_queue(parent, RONDO_REMOTE_ERROR);
+    } else {
+        RONDO_TRY(rondo_ctx_ready(parent));
+        RONDO_TRY(rondo_ctx_drain(parent));
+    }
+    RONDO_TRY(survivors(parent, exclude, nexclude, &members, &n, &self));
+    status = rondo_ctx_create_child(parent, self, n, config, &ctx);
+    if (status == RONDO_SUCCESS) {
+        status = shrink_tag(parent, members, n, &tag);
+        if (status != RONDO_SUCCESS) {
+            rondo_ctx_free(ctx);
+        }
+    }
+    if (status == RONDO_SUCCESS) {
+        status = rondo_child_bootstrap(parent, members, n, self, tag, &bootstrap);
+        if (status != RONDO_SUCCESS) {
+            rondo_ctx_free(ctx);
+        }
+    }
+    rondo_free(members);
+    RONDO_TRY(status);
+    return rondo_comm_start(ctx, bootstrap, NULL, newcomm);
+}
+
+rondo_status rondo_comm_shrink(rondo_comm *comm, const int *exclude, int nexclude, int flags, const rondo_config *config,
+                               rondo_comm **newcomm)
+{
+    struct rondo_ctx *parent;
+    rondo_status status;
+    RONDO_TRY(rondo_comm_enter(comm, "rondo_comm_shrink", &parent));
+    status = rondo_ctx_keep_error(parent, shrink(parent, exclude, nexclude, flags, config, newcomm));
+    rondo_comm_leave(comm);
+    return status;
+}
+
+/* ---- ranks as threads ---- */
+
+struct rondo_local {
+    struct rondo_hub *hub;
+    int nranks;
+};
+
+rondo_status rondo_local_create(int nranks, rondo_local **local)
+{
+    rondo_local *made;
+    rondo_status status;
+    if (local == NULL || nranks < 1) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_local_create: %d ranks: at least 1, and a place for the result", nranks);
+    }
+    RONDO_TRY(RONDO_NEW(made, "a meeting place"));
+    made->nranks = nranks;
+    status = rondo_hub_create(nranks, &made->hub);
+    if (status != RONDO_SUCCESS) {
+        rondo_free(made);
+        return status;
+    }
+    *local = made;
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_local_destroy(rondo_local *local)
+{
+    if (local == NULL) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_local_destroy: the meeting place is NULL");
+    }
+    rondo_hub_release(local->hub);
+    rondo_free(local);
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_comm_create_local(rondo_local *local, int rank, const rondo_config *config, rondo_comm **comm)
+{
+    struct rondo_bootstrap *bootstrap;
+    if (local == NULL || rank < 0 || rank >= local->nranks) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_create_local: rank %d of %s", rank,
+                          local == NULL ? "no meeting place (NULL)" : "a smaller meeting place");
+    }
+    RONDO_TRY(rondo_bootstrap_threads(local->hub, rank, &bootstrap));
+    return rondo_engine_create(bootstrap, config, comm);
+}

@@ -1,0 +1,236 @@
+/* Creation of a communicator, moved step by step: so it can be non-blocking, and several ranks can be created by one thread. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/param.h"
+#include "init/init.h"
+
+#define TELL_NS (1000 * INT64_C(1000000)) /* for a failure that was found at the deadline to be told */
+
+rondo_status rondo_init_begin(struct rondo_ctx *ctx, struct rondo_bootstrap *bootstrap, const struct rondo_split *split)
+{
+    struct rondo_init *init;
+    int64_t timeout = rondo_params()->init_timeout;
+    rondo_status status = RONDO_NEW(init, "the state of creation");
+    if (status != RONDO_SUCCESS) {
+        bootstrap->ops->close(bootstrap, 0);
+        return status;
+    }
+    init->ctx = ctx;
+    init->bootstrap = bootstrap;
+    init->phase = RONDO_PHASE_OPEN;
+    if (split != NULL) {
+        init->split = *split;
+        init->phase = RONDO_PHASE_COLORS;
+    }
+    init->begin_ns = init->phase_ns = rondo_now_ns();
+    init->deadline_ns = timeout > 0 ? init->begin_ns + timeout : 0;
+    ctx->init = init;
+    return RONDO_SUCCESS;
+}
+
+static void log_phases(const struct rondo_init *init)
+{
+    const struct rondo_ctx *ctx = init->ctx;
+    char text[256] = "";
+    size_t n = 0;
+    for (size_t p = 0; p < (size_t)rondo_num_phases; p++) {
+        if (init->took_ns[p] > 0 && n < sizeof(text)) {
+            n += (size_t)snprintf(text + n, sizeof(text) - n, " %s %.2f", rondo_phases[p].name, (double)init->took_ns[p] * 1e-6);
+        }
+    }
+    RONDO_INFO(
+        RONDO_SUBSYS_INIT,
+        "communicator \"%s\" %016llx: rank %d of %d, node %d of %d, local rank %d of %d, %d channels, bootstrap %s, ready in %.2f ms (%s )",
+        ctx->name, (unsigned long long)ctx->hash, ctx->rank, ctx->nranks, ctx->layout.node, ctx->layout.nnodes, ctx->layout.local_rank,
+        ctx->layout.nlocal, ctx->layout.nchannels, init->bootstrap->ops->name, (double)(rondo_now_ns() - init->begin_ns) * 1e-6, text);
+    RONDO_INFO(
+        RONDO_SUBSYS_INIT | RONDO_SUBSYS_ALLOC,
+        "rank %d: %zu bytes of shared memory, %zu a channel (ring and tree, Simple %u, LL128 %u, LL %u bytes a slot, %d slots a conn)",
+        ctx->rank, ctx->bytes, ctx->bytes / (size_t)ctx->layout.nchannels, ctx->net.slot_bytes[RONDO_PROTO_SIMPLE],
+        ctx->net.slot_bytes[RONDO_PROTO_LL128], ctx->net.slot_bytes[RONDO_PROTO_LL], RONDO_SLOTS);
+}
+
+static rondo_status init_end(struct rondo_init *init, rondo_status status, int round_open)
+{
+    struct rondo_ctx *ctx = init->ctx;
+    if (status == RONDO_SUCCESS && ctx->nranks > 0) {
+        ctx->shell->rank = ctx->rank; /* creation has changed them; later, when it is not alive any more, any thread may read them */
+        memcpy(ctx->shell->name, ctx->name, sizeof(ctx->shell->name));
+        ctx->bytes = ctx->nranks > 1 ? rondo_net_bytes(&ctx->net) : 0;
+        log_phases(init);
+        if (init->bootstrap->idle != NULL) {
+            struct rondo_hook hook = { "mpi", init->bootstrap->idle, init->bootstrap->idle_arg, 1 };
+            status = rondo_progress_add(&ctx->progress, hook);
+        }
+    }
+    if (init->bootstrap != NULL) {
+        init->bootstrap->ops->close(init->bootstrap, !round_open);
+    }
+    if (status != RONDO_SUCCESS) {
+        ctx->failure = status;
+        snprintf(ctx->failure_text, sizeof(ctx->failure_text), "%s", rondo_error_text());
+        if (ctx->control != NULL) {
+            rondo_control_abort(ctx->control, status, -1, ctx->failure_text);
+            rondo_control_leave(ctx->control);
+        }
+    }
+    rondo_shm_close(&init->probe);
+    rondo_free(init->mine);
+    rondo_free(init->all);
+    rondo_free(init->exchange_peers);
+    rondo_free(init->copies);
+    rondo_free(init->hello);
+    rondo_init_free_shapes(init);
+    rondo_free(init);
+    ctx->init = NULL;
+    __atomic_store_n(&ctx->state, status == RONDO_SUCCESS ? RONDO_COMM_READY : RONDO_COMM_FAILED, __ATOMIC_RELEASE);
+    return status;
+}
+
+void rondo_init_cancel(struct rondo_ctx *ctx)
+{
+    if (ctx->init != NULL) {
+        init_end(ctx->init, rondo_fail_quiet(RONDO_INVALID_USAGE, "rank %d: the creation of the communicator was given up", ctx->rank), 1);
+    }
+}
+
+/* The deadline has passed: find out who did not come. @return RONDO_IN_PROGRESS until that is known. */
+static rondo_status name_missing(struct rondo_init *init)
+{
+    struct rondo_ctx *ctx = init->ctx;
+    int ranks[16], n = 0;
+    char list[RONDO_ERROR_TEXT / 2] = "";
+    size_t at = 0;
+    rondo_status status = init->bootstrap->ops->missing(init->bootstrap, ranks, (int)RONDO_COUNTOF(ranks), &n);
+    if (status == RONDO_IN_PROGRESS) {
+        return status;
+    }
+    if (init->local != RONDO_SUCCESS && n == 0) { /* what this rank was to tell says more than that nobody is known to be missing */
+        return rondo_fail_quiet(init->local, "%s", init->local_text);
+    }
+    for (int i = 0; i < n && at < sizeof(list); i++) {
+        at += (size_t)snprintf(list + at, sizeof(list) - at, "%srank %d%s%s", i > 0 ? ", " : "", ranks[i], ctx->peers != NULL ? " on " : "",
+                               ctx->peers != NULL ? ctx->peers[ranks[i]].host : "");
+    }
+    return rondo_fail(RONDO_TIMEOUT,
+                      "rank %d on %s: creation of the communicator stopped in round \"%s\" after %.1f s (RONDO_INIT_TIMEOUT): %s %s: do "
+                      "all ranks make the call, and are they alive? "
+                      "(MPI_Finalize may wait for a late rank)%s%s",
+                      ctx->rank, rondo_log_host(), rondo_phases[init->phase].name, (double)(rondo_now_ns() - init->begin_ns) * 1e-9,
+                      n > 0 ? "did not arrive:" : "which ranks did not arrive is not known", list,
+                      init->local != RONDO_SUCCESS ? "; this rank had failed before: " : "", init->local_text);
+}
+
+/* A phase that looks at the deadline itself may use all of it, and what it finds then is told in the next round: that one has some time more,
+ * on the ranks that had nothing to wait for too. */
+static int is_late(const struct rondo_init *init)
+{
+    int64_t more = init->phase > 0 && rondo_phases[init->phase - 1].own_deadline ? TELL_NS : 0;
+    return init->deadline_ns != 0 && rondo_now_ns() > init->deadline_ns + more;
+}
+
+static rondo_status step_phase(struct rondo_init *init, const struct rondo_phase *phase)
+{
+    rondo_status status;
+    if (!init->started) {
+        RONDO_TRY(phase->start(init));
+        init->started = 1;
+    }
+    if (init->late) {
+        return name_missing(init);
+    }
+    status = phase->test != NULL ? phase->test(init) : init->bootstrap->ops->test(init->bootstrap);
+    if (phase->own_deadline) {
+        return status;
+    }
+    if (status == RONDO_IN_PROGRESS) {
+        init->late = is_late(init);
+    } else if (status == RONDO_TIMEOUT) { /* another rank's deadline has passed */
+        init->late = 1;
+        status = RONDO_IN_PROGRESS;
+    }
+    return status;
+}
+
+static rondo_status init_step(struct rondo_init *init)
+{
+    struct rondo_ctx *ctx = init->ctx;
+    int before = rondo_log_rank();
+    rondo_status status = RONDO_SUCCESS;
+    int round_open = 0; /* an error that all ranks found together leaves none open */
+    rondo_log_set_rank(ctx->rank);
+    while (status == RONDO_SUCCESS && init->phase < rondo_num_phases) {
+        const struct rondo_phase *phase = &rondo_phases[init->phase];
+        status = __atomic_load_n(&ctx->aborted, __ATOMIC_ACQUIRE)
+                     ? rondo_fail_quiet(RONDO_REMOTE_ERROR, "rank %d aborted the creation of the communicator", ctx->rank)
+                     : step_phase(init, phase);
+        if (status != RONDO_SUCCESS) {
+            round_open = 1;
+            break;
+        }
+        init->started = 0;
+        status = phase->finish(init);
+        init->took_ns[init->phase] = rondo_now_ns() - init->phase_ns;
+        init->phase_ns += init->took_ns[init->phase];
+        init->phase = ctx->nranks == 0 ? rondo_num_phases : init->phase + 1;
+    }
+    if (status != RONDO_IN_PROGRESS) {
+        status = init_end(init, status, round_open);
+    }
+    rondo_log_set_rank(before);
+    return status;
+}
+
+/* This thread may not go on, another one may. After the deadline nobody seems to: then the attempt ends the creation with an error that says why. */
+static int only_looks_on(const struct rondo_init *init)
+{
+    struct rondo_bootstrap *b = init->bootstrap;
+    return b->ops->may_step != NULL && !b->ops->may_step(b) && (init->deadline_ns == 0 || rondo_now_ns() <= init->deadline_ns);
+}
+
+static rondo_status step_or_look(struct rondo_ctx *ctx, int may_look_on)
+{
+    rondo_status status;
+    if (pthread_mutex_trylock(&ctx->queue_lock) != 0) {
+        return RONDO_IN_PROGRESS;
+    }
+    if (ctx->init != NULL) {
+        status = may_look_on && only_looks_on(ctx->init) ? RONDO_IN_PROGRESS : init_step(ctx->init);
+    } else {
+        status = ctx->failure == RONDO_SUCCESS ? RONDO_SUCCESS : rondo_fail_quiet(ctx->failure, "%s", ctx->failure_text);
+    }
+    pthread_mutex_unlock(&ctx->queue_lock);
+    return status;
+}
+
+rondo_status rondo_init_step(struct rondo_ctx *ctx) { return step_or_look(ctx, 0); }
+
+rondo_status rondo_init_look(struct rondo_ctx *ctx) { return step_or_look(ctx, 1); }
+
+rondo_status rondo_init_run(struct rondo_ctx **ctxs, int n)
+{
+    struct rondo_wait_policy policy = { .spins = 100, .sleep_after_ns = rondo_params()->sleep_after };
+    struct rondo_wait wait;
+    rondo_status first = RONDO_SUCCESS;
+    char text[RONDO_ERROR_TEXT] = "";
+    int open = n;
+    rondo_wait_begin(&wait, &policy);
+    while (open > 0) {
+        open = 0;
+        for (int i = 0; i < n; i++) {
+            rondo_status status = rondo_init_step(ctxs[i]);
+            open += status == RONDO_IN_PROGRESS;
+            if (status != RONDO_SUCCESS && status != RONDO_IN_PROGRESS && first == RONDO_SUCCESS) {
+                first = status;
+                snprintf(text, sizeof(text), "%s", rondo_error_text());
+            }
+        }
+        if (open > 0) {
+            rondo_wait_turn(&wait); /* without a deadline of its own: the creations have theirs */
+        }
+    }
+    return first == RONDO_SUCCESS ? RONDO_SUCCESS : rondo_fail_quiet(first, "%s", text);
+}

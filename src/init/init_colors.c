@@ -1,0 +1,75 @@
+/* The first round of a split, over the parent's ranks: the colours, and who has this rank's. */
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "init/init.h"
+
+struct color_record {
+    struct rondo_round_head head;
+    int32_t color, key;
+};
+
+rondo_status rondo_init_start_colors(struct rondo_init *init)
+{
+    struct color_record *mine;
+    rondo_init_arm_faults(init);
+    RONDO_TRY(rondo_init_new_round(init, sizeof(*mine), init->bootstrap->nranks));
+    mine = init->mine;
+    mine->color = init->split.color;
+    mine->key = init->split.key;
+    return rondo_init_allgather(init);
+}
+
+/* Members of my colour in the order of (key, rank). */
+struct member {
+    int key, rank;
+};
+static int by_key(const void *x, const void *y)
+{
+    const struct member *a = x, *b = y;
+    return a->key != b->key ? (a->key > b->key) - (a->key < b->key) : (a->rank > b->rank) - (a->rank < b->rank);
+}
+
+static rondo_status join_color(struct rondo_init *init, struct member *member, int *ranks)
+{
+    struct rondo_ctx *ctx = init->ctx, *parent = init->split.parent;
+    uint64_t tag = rondo_child_tag(parent->hash, "color", init->split.child, &init->split.color, sizeof(init->split.color));
+    int n = 0, self = -1;
+    for (int r = 0; r < parent->nranks; r++) {
+        const struct color_record *record = rondo_init_record(init, r);
+        if (record->color == init->split.color) {
+            member[n].key = record->key;
+            member[n++].rank = r;
+        }
+    }
+    qsort(member, (size_t)n, sizeof(*member), by_key);
+    for (int i = 0; i < n; i++) {
+        ranks[i] = member[i].rank;
+        self = ranks[i] == parent->rank ? i : self;
+    }
+    init->bootstrap->ops->close(init->bootstrap, 1);
+    init->bootstrap = NULL;
+    ctx->rank = self;
+    ctx->nranks = n;
+    return rondo_child_bootstrap(parent, ranks, n, self, tag, &init->bootstrap);
+}
+
+rondo_status rondo_init_finish_colors(struct rondo_init *init)
+{
+    struct member *member;
+    int *ranks;
+    rondo_status status;
+    RONDO_TRY(rondo_round_check(init->all, init->bytes, init->split.parent->nranks));
+    if (init->split.color == RONDO_SPLIT_NOCOLOR) {
+        init->ctx->nranks = 0;
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(RONDO_NEW_ARRAY(member, init->split.parent->nranks, "the members of a split"));
+    status = RONDO_NEW_ARRAY(ranks, init->split.parent->nranks, "the members of a split");
+    if (status == RONDO_SUCCESS) {
+        status = join_color(init, member, ranks);
+        rondo_free(ranks);
+    }
+    rondo_free(member);
+    return status;
+}

@@ -1,0 +1,338 @@
+/* Round "graphs" of creation, which tells what nodes there are, how each rank's memory is reached and what it wants; and what is made of the graphs after round "shapes". */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/param.h"
+#include "gpu/device.h"
+#include "init/init.h"
+#include "net/netdev.h"
+#include "tuner/tune_file.h"
+
+struct graph_record {
+    struct rondo_round_head head;
+    int32_t nchannels;
+    uint32_t protos;
+    struct rondo_graph_note note;
+    struct rondo_shm_name arena, segment; /* segment: of the node's control plane, from its lowest rank */
+};
+
+/* The same when there are several nodes, or ranks of a node that may not share memory. */
+struct nodes_record {
+    struct graph_record graph;
+    uint8_t control_addr[RONDO_ADDR_BYTES];
+    uint32_t control_number, netdevs;
+};
+
+/* The same on all ranks: they agree on the parameter. */
+static int needs_net(const struct rondo_ctx *ctx) { return ctx->layout.nnodes > 1 || (ctx->nranks > 1 && rondo_params()->shm_disable); }
+
+/* Bytes of a record of the round, without and with what a device says: behind it. */
+static size_t host_bytes(const struct rondo_ctx *ctx) { return needs_net(ctx) ? sizeof(struct nodes_record) : sizeof(struct graph_record); }
+
+static size_t record_bytes(const struct rondo_ctx *ctx)
+{
+    return host_bytes(ctx) + (ctx->device != NULL ? rondo_device_record_bytes(ctx) : 0);
+}
+
+static void *device_part(const struct rondo_ctx *ctx, void *record) { return (char *)record + host_bytes(ctx); }
+
+/* What a peer can open of this rank's, judged by what this rank can open of the next one's: ranks of a job are alike, as a rule. */
+static enum rondo_shm_mode auto_shm_mode(const struct rondo_ctx *ctx, const char **why)
+{
+    const struct rondo_layout *l = &ctx->layout;
+    const struct rondo_peer *self = &ctx->peers[ctx->rank], *next = &ctx->peers[l->local_ranks[(l->local_rank + 1) % l->nlocal]];
+    if (next->probe.mode != RONDO_SHM_MEMFD) {
+        *why = "there is no memfd here";
+        return RONDO_SHM_FILE;
+    }
+    if (l->nlocal == 1) {
+        *why = "nobody else is on this node";
+        return RONDO_SHM_MEMFD;
+    }
+    /* What a process that is not dumpable has in /proc is closed to its like, whatever it may open itself. */
+    if (prctl(PR_GET_DUMPABLE) == 1 && rondo_shm_can_open(&next->probe)) {
+        *why = "the next rank's can be opened through /proc";
+        return RONDO_SHM_MEMFD;
+    }
+    if (self->netns != 0 && self->netns == next->netns) {
+        *why = "memfds cannot be opened through /proc, and the next rank is in the same network namespace";
+        return RONDO_SHM_SOCKET;
+    }
+    *why = "memfds cannot be opened through /proc, and the next rank is in another network namespace";
+    return RONDO_SHM_FILE;
+}
+
+static enum rondo_shm_mode choose_shm_mode(const struct rondo_ctx *ctx)
+{
+    enum rondo_shm_mode mode = (enum rondo_shm_mode)rondo_params()->shm_mode;
+    const char *why = "RONDO_SHM_MODE says so";
+    if (mode == RONDO_SHM_AUTO) {
+        mode = auto_shm_mode(ctx, &why);
+    }
+    RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_SHM, "rank %d: shared memory by %s: %s", ctx->rank, rondo_shm_mode_name(mode), why);
+    return mode;
+}
+
+static uint32_t slot_bytes(int64_t buffer) { return (uint32_t)(buffer / RONDO_SLOTS / RONDO_CTRL_ALIGN * RONDO_CTRL_ALIGN); }
+
+static void fill_net(struct rondo_ctx *ctx)
+{
+    const struct rondo_layout *l = &ctx->layout;
+    struct rondo_net *net = &ctx->net;
+    net->rank = ctx->rank;
+    net->nranks = ctx->nranks;
+    net->peers = ctx->peers;
+    net->nlocal = l->nlocal;
+    net->local_rank = l->local_rank;
+    net->local_of = l->local_of;
+    net->local_ranks = l->local_ranks;
+    net->node_of = l->node_of;
+    net->shm_mode = choose_shm_mode(ctx);
+    for (int proto = 0; proto < RONDO_NUM_PROTOS; proto++) {
+        net->slot_bytes[proto] = slot_bytes(rondo_param_buffer_bytes((enum rondo_proto)proto, ctx->device != NULL));
+    }
+    if (ctx->device != NULL) {
+        net->device = rondo_device_gpu(ctx);
+        net->lazy_protos = rondo_message_protos(ctx);
+    }
+    net->progress = &ctx->progress;
+    net->name = ctx->name;
+}
+
+void rondo_init_control_config(const struct rondo_ctx *ctx, struct rondo_control_config *config)
+{
+    memset(config, 0, sizeof(*config));
+    config->rank = ctx->rank;
+    config->nranks = ctx->nranks;
+    config->local_rank = ctx->layout.local_rank;
+    config->nlocal = ctx->layout.nlocal;
+    config->local_ranks = ctx->layout.local_ranks;
+    config->peers = ctx->peers;
+    config->nnodes = ctx->layout.nnodes;
+    config->node_of = ctx->layout.node_of;
+    config->comm_hash = ctx->hash;
+    config->board_capacity = ctx->device != NULL       ? rondo_device_table_bytes(ctx)
+                             : ctx->layout.nnodes == 1 ? rondo_param_board_size(ctx->layout.nlocal)
+                                                       : 0;
+    config->shm_mode = ctx->net.shm_mode;
+    config->name = ctx->name;
+    config->describe = rondo_call_text;
+}
+
+static int wanted_channels(const struct rondo_ctx *ctx)
+{
+    int most = rondo_param_max_channels(ctx->config.max_channels, ctx->device != NULL);
+    int fit = ctx->device != NULL ? rondo_device_channels(ctx) : most;
+    return most < fit ? most : fit;
+}
+
+/* Buffers only for protocols that some collective may use. */
+static uint32_t wanted_protos(const struct rondo_ctx *ctx)
+{
+    uint32_t protos = 1u << RONDO_PROTO_SIMPLE;
+    for (int c = 0; c < RONDO_NUM_COLLS; c++) {
+        protos |= ctx->allowed.protos[c][RONDO_ALGO_RING] | ctx->allowed.protos[c][RONDO_ALGO_TREE] |
+                  ctx->allowed.protos[c][RONDO_ALGO_ORDERED];
+    }
+    return protos;
+}
+
+static rondo_status prepare_graphs(struct rondo_init *init, struct graph_record *mine)
+{
+    struct rondo_ctx *ctx = init->ctx;
+    struct rondo_control_config config;
+    RONDO_TRY(rondo_fault("graphs", ctx->rank, 0));
+    if (ctx->device != NULL) {
+        RONDO_TRY(rondo_device_check_channels(ctx));
+    }
+    mine->nchannels = wanted_channels(ctx);
+    mine->protos = wanted_protos(ctx);
+    if (ctx->nranks == 1) {
+        return RONDO_SUCCESS;
+    }
+    fill_net(ctx);
+    if (rondo_params()->tune_file[0] != '\0') {
+        RONDO_TRY(rondo_tune_read(&ctx->tune, rondo_params()->tune_file));
+        mine->note.tune = ctx->tune->hash;
+    }
+    RONDO_TRY(rondo_net_open(&ctx->net, rondo_links_max(&ctx->layout, mine->nchannels)));
+    mine->arena = ctx->net.arena;
+    if (ctx->device != NULL) {
+        rondo_device_fill_record(ctx, device_part(ctx, mine));
+    }
+    if (ctx->layout.local_rank == 0) {
+        rondo_init_control_config(ctx, &config);
+        RONDO_TRY(rondo_control_create(&ctx->control, &config, &mine->segment));
+        RONDO_TRY(rondo_node_graphs(&ctx->layout, ctx->peers, &init->graph_bytes, &init->graph_nbytes,
+                                    ctx->device != NULL ? rondo_device_record_ways(device_part(ctx, mine)) : NULL));
+        mine->note.hash = rondo_graphs_hash(init->graph_bytes, init->graph_nbytes);
+        mine->note.nbytes = (uint32_t)init->graph_nbytes;
+        mine->note.machine = rondo_node_machine_hash();
+        mine->note.fabric = rondo_fabric_key(getenv("SLURM_TOPOLOGY_ADDR"));
+    }
+    return RONDO_SUCCESS;
+}
+
+/* What joins nodes: the listener of the control plane, and the net devices. */
+static rondo_status prepare_nodes(struct rondo_init *init, struct nodes_record *mine)
+{
+    if (init->ctx->layout.nnodes > 1) {
+        RONDO_TRY(rondo_control_listen(mine->control_addr, &mine->control_number));
+        init->ctx->listening = 1;
+    }
+    rondo_netdev_hold();
+    init->ctx->has_netdevs = 1;
+    return rondo_netdev_mask(&mine->netdevs, NULL, 0);
+}
+
+const struct rondo_graph_note *rondo_init_graph_note(const struct rondo_init *init, int r)
+{
+    const struct graph_record *record = rondo_init_record(init, r);
+    return &record->note;
+}
+
+/* The nodes first: on them depends what a record has. */
+rondo_status rondo_init_start_graphs(struct rondo_init *init)
+{
+    struct rondo_ctx *ctx = init->ctx;
+    RONDO_TRY(rondo_layout_fill(&ctx->layout, ctx->peers, ctx->rank, ctx->nranks));
+    ctx->layout.model.pair_bw = ctx->device != NULL ? 0 : ctx->layout.model.pair_bw; /* what GPUs post is not in pieces */
+    RONDO_TRY(rondo_init_new_round(init, record_bytes(ctx), ctx->nranks));
+    rondo_init_keep(init, prepare_graphs(init, init->mine));
+    if (needs_net(ctx) && init->local == RONDO_SUCCESS) {
+        rondo_init_keep(init, prepare_nodes(init, init->mine));
+    }
+    return rondo_init_allgather(init);
+}
+
+/* What the peers' records of the first round could not have yet. */
+static void complete_peers(struct rondo_init *init)
+{
+    struct rondo_ctx *ctx = init->ctx;
+    for (int r = 0; r < ctx->nranks; r++) {
+        const struct nodes_record *record = rondo_init_record(init, r);
+        memcpy(ctx->peers[r].control_addr, record->control_addr, sizeof(record->control_addr));
+        ctx->peers[r].control_number = record->control_number;
+        ctx->peers[r].netdevs = record->netdevs;
+    }
+}
+
+/* All have read the same; of what machines the nodes are. */
+static rondo_status finish_tune(struct rondo_init *init)
+{
+    struct rondo_ctx *ctx = init->ctx;
+    uint64_t tune = rondo_init_graph_note(init, 0)->tune, first = rondo_init_graph_note(init, 0)->machine, sum = 0;
+    int differ = 0;
+    for (int r = 0; r < ctx->nranks; r++) {
+        const struct rondo_graph_note *note = rondo_init_graph_note(init, r);
+        if (note->tune != tune) {
+            return rondo_fail(
+                RONDO_INVALID_USAGE,
+                "rank %d on %s has read another tuning file than rank 0 on %s, or only one of them has: RONDO_TUNE_FILE must name "
+                "the same text on all ranks",
+                r, ctx->peers[r].host, ctx->peers[0].host);
+        }
+        if (note->nbytes > 0) {
+            sum += rondo_hash(&note->machine, sizeof(note->machine), 0); /* whatever the nodes' order */
+            differ |= note->machine != first;
+        }
+    }
+    ctx->layout.machine = differ ? sum : first;
+    return RONDO_SUCCESS;
+}
+
+/* Once the layout and its model are complete. */
+static void use_tune(struct rondo_ctx *ctx)
+{
+    struct rondo_tune_shape shape = rondo_tune_shape_of(&ctx->layout);
+    char text[160], why[256] = "";
+    if (ctx->tune == NULL) {
+        return;
+    }
+    ctx->layout.measured = rondo_tune_find(ctx->tune, &shape, why, sizeof(why));
+    if (ctx->rank == 0 && rondo_log_on(RONDO_LOG_INFO, RONDO_SUBSYS_INIT | RONDO_SUBSYS_TUNING)) {
+        rondo_tune_shape_text(&shape, text, sizeof(text));
+        RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_TUNING, "RONDO_TUNE_FILE=%s %s %s%s%s", rondo_params()->tune_file,
+                   ctx->layout.measured != NULL ? "is used for" : "is ignored: this job is", text, why[0] != '\0' ? "; " : "", why);
+    }
+}
+
+static void *device_of(void *arg, int rank)
+{
+    struct rondo_init *init = arg;
+    return device_part(init->ctx, rondo_init_record(init, rank));
+}
+
+rondo_status rondo_init_finish_graphs(struct rondo_init *init)
+{
+    struct rondo_ctx *ctx = init->ctx;
+    int nchannels = RONDO_MAX_CHANNELS;
+    uint32_t protos = UINT32_MAX;
+    RONDO_TRY(rondo_round_check(init->all, init->bytes, ctx->nranks));
+    RONDO_TRY(RONDO_NEW_ARRAY(ctx->arenas, ctx->nranks, "the names of the ranks' memory"));
+    for (int r = 0; r < ctx->nranks; r++) {
+        const struct graph_record *record = rondo_init_record(init, r);
+        nchannels = record->nchannels < nchannels ? record->nchannels : nchannels;
+        protos &= record->protos;
+        ctx->arenas[r] = record->arena;
+        if (r == ctx->layout.local_ranks[0]) {
+            init->segment = record->segment;
+        }
+    }
+    ctx->net.arenas = ctx->arenas;
+    if (needs_net(ctx)) {
+        complete_peers(init);
+    }
+    if (ctx->device != NULL && ctx->nranks > 1) {
+        RONDO_TRY(rondo_device_names(ctx, device_of, init));
+    }
+    RONDO_TRY(finish_tune(init));
+    RONDO_TRY(rondo_layout_channels(&ctx->layout, nchannels, (int)rondo_params()->min_nchannels, protos));
+    return ctx->nranks > 1 ? rondo_init_list_shapes(init) : RONDO_SUCCESS;
+}
+
+/* ---- shapes: each distinct graph to everyone, then rings and trees ---- */
+
+static rondo_status alone(struct rondo_layout *layout)
+{
+    int32_t *rank_at;
+    RONDO_TRY(RONDO_NEW_ARRAY(rank_at, 1, "a ring"));
+    RONDO_TRY(rondo_layout_ring(layout, 0, rank_at));
+    for (int c = 1; c < layout->nchannels; c++) {
+        layout->channel[c].ring = layout->channel[0].ring;
+    }
+    return RONDO_SUCCESS;
+}
+
+/* GPUs whose paths are not known: host memory's costs choose, which know of no path that brings the 128 bytes of a store one by one. No conn gets its slots. */
+static void mask_ll128(struct rondo_ctx *ctx)
+{
+    uint32_t ll128 = 1u << RONDO_PROTO_LL128;
+    if (ctx->device == NULL || ctx->nranks == 1 || ctx->layout.model.gpu.nchannels > 0 || (ctx->layout.protos & ll128) == 0) {
+        return;
+    }
+    ctx->layout.protos &= ~ll128;
+    if (ctx->rank == 0) {
+        RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_TUNING, "%s: LL128 is not used: nothing is known of the paths between the GPUs",
+                   ctx->name);
+    }
+}
+
+rondo_status rondo_init_finish_shapes(struct rondo_init *init)
+{
+    struct rondo_ctx *ctx = init->ctx;
+    RONDO_TRY(ctx->nranks == 1
+                  ? alone(&ctx->layout)
+                  : rondo_node_rings(&ctx->layout, ctx->peers, init->shape, init->nshapes, init->node_graphs, init->node_fabric));
+    rondo_layout_trees(&ctx->layout);
+    mask_ll128(ctx);
+    ctx->net.cards = ctx->layout.cards;
+    ctx->net.ncards = ctx->layout.ncards;
+    use_tune(ctx);
+    rondo_init_free_shapes(init);
+    return RONDO_SUCCESS;
+}

@@ -1,0 +1,147 @@
+/* What the ranks of a node make of one another's memory at creation: the table of open buffers, and how long a line takes from core to core. */
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/param.h"
+#include "init/init.h"
+#include "tuner/model.h"
+
+/* ---- open buffers ---- */
+
+/* Are all ranks threads of this process? */
+static int one_process(const struct rondo_ctx *ctx)
+{
+    for (int r = 0; r < ctx->nranks; r++) {
+        if (ctx->peers[r].process_hash != ctx->peers[ctx->rank].process_hash) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+rondo_status rondo_init_open_buffers(struct rondo_ctx *ctx)
+{
+    struct rondo_direct_config config = { .nlocal = ctx->layout.nlocal,
+                                          .index = ctx->layout.local_rank,
+                                          .one_process = one_process(ctx),
+                                          .serve = ctx->net.shm_mode == RONDO_SHM_SOCKET,
+                                          .nest = ctx->layout.nest };
+    int32_t *pids;
+    rondo_status status;
+    if (ctx->board == NULL || ctx->device != NULL) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(RONDO_NEW_ARRAY(pids, config.nlocal, "the processes of this node"));
+    for (int i = 0; i < config.nlocal; i++) {
+        pids[i] = ctx->peers[ctx->layout.local_ranks[i]].pid;
+    }
+    config.pids = rondo_params()->cma != RONDO_CMA_NEVER ? pids : NULL;
+    status = rondo_direct_open(&ctx->open_buffers, &config);
+    rondo_free(pids);
+    return status;
+}
+
+/* ---- from core to core ---- */
+
+/*
+ * Local rank 0 says numbers and local rank 1 says them back, in places of the board that no operation has used yet; the best of some batches counts, since others may use the cores. Neither waits: who
+ * hears nothing for a while comes back later, and local rank 0 gives up soon.
+ */
+enum { BATCH = 8, BATCHES = 8, LAST = BATCH * BATCHES + 1, LISTEN_NS = 20000, GIVE_UP_NS = 2000000, LOOKS = 64 };
+
+static uint64_t *word_of(const struct rondo_ctx *ctx, int local)
+{
+    return (uint64_t *)(void *)(rondo_board_place(ctx->board, 0, local) + 8);
+}
+
+/* Has the other one said it, within LISTEN_NS? */
+static int hears(const uint64_t *word, uint64_t wanted)
+{
+    int64_t end = 0, now = 0; /* the clock is not read before it is late */
+    while (now <= end) {
+        for (int i = 0; i < LOOKS; i++) {
+            if (__atomic_load_n(word, __ATOMIC_ACQUIRE) == wanted) {
+                return 1;
+            }
+        }
+        now = rondo_now_ns();
+        end = end == 0 ? now + LISTEN_NS : end;
+    }
+    return 0;
+}
+
+static rondo_status say(struct rondo_init *init)
+{
+    struct rondo_handover *h = &init->handover;
+    uint64_t *mine = word_of(init->ctx, 0);
+    const uint64_t *other = word_of(init->ctx, 1);
+    int64_t now = rondo_now_ns();
+    h->begin_ns = h->begin_ns == 0 ? now : h->begin_ns;
+    h->batch_ns = h->said > 0 && !hears(other, h->said) ? 0 : h->batch_ns; /* come back: this batch does not count */
+    if (h->said > 0 && __atomic_load_n(other, __ATOMIC_ACQUIRE) != h->said) {
+        if (now - h->begin_ns < GIVE_UP_NS) {
+            return RONDO_IN_PROGRESS;
+        }
+        h->said = LAST - 1;
+    }
+    while (h->said < LAST - 1) {
+        if (h->said % BATCH == 0) {
+            h->batch_ns = rondo_now_ns();
+        }
+        __atomic_store_n(mine, ++h->said, __ATOMIC_RELEASE);
+        if (!hears(other, h->said)) {
+            h->batch_ns = 0;
+            return RONDO_IN_PROGRESS;
+        }
+        if (h->said % BATCH == 0 && h->batch_ns != 0) {
+            uint32_t one_way = (uint32_t)((rondo_now_ns() - h->batch_ns) / (2 * BATCH));
+            h->best_ns = h->best_ns == 0 || one_way < h->best_ns ? one_way : h->best_ns;
+        }
+    }
+    __atomic_store_n(mine, LAST, __ATOMIC_RELEASE);
+    return RONDO_SUCCESS;
+}
+
+static rondo_status answer(struct rondo_init *init)
+{
+    uint64_t *mine = word_of(init->ctx, 1);
+    const uint64_t *other = word_of(init->ctx, 0);
+    int64_t end = rondo_now_ns() + LISTEN_NS;
+    do {
+        for (int i = 0; i < LOOKS; i++) {
+            uint64_t heard = __atomic_load_n(other, __ATOMIC_ACQUIRE);
+            if (heard >= LAST) {
+                return RONDO_SUCCESS;
+            }
+            if (heard != init->handover.said) {
+                init->handover.said = heard;
+                __atomic_store_n(mine, heard, __ATOMIC_RELEASE);
+                end = rondo_now_ns() + LISTEN_NS;
+            }
+        }
+    } while (rondo_now_ns() < end);
+    return RONDO_IN_PROGRESS;
+}
+
+rondo_status rondo_init_measure_handover(struct rondo_init *init, int *silent)
+{
+    struct rondo_ctx *ctx = init->ctx;
+    rondo_status status;
+    if (ctx->open_buffers == NULL || ctx->layout.model.ranks_per_core > 1 || ctx->layout.local_rank > 1) {
+        return RONDO_SUCCESS;
+    }
+    status = ctx->layout.local_rank == 0 ? say(init) : answer(init);
+    *silent = status == RONDO_IN_PROGRESS ? ctx->layout.local_ranks[1 - ctx->layout.local_rank] : *silent;
+    return status;
+}
+
+void rondo_init_use_handover(struct rondo_ctx *ctx, uint32_t ns)
+{
+    if (ctx->open_buffers == NULL) {
+        return;
+    }
+    rondo_model_handover(&ctx->layout.model, ns);
+    if (ctx->rank == 0 && ns > 0) {
+        RONDO_INFO(RONDO_SUBSYS_INIT, "%s: a line takes %.2f us from core to core (ranks 0 and 1): cores %s", ctx->name, ns * 1e-3,
+                   rondo_model_handover_name(ns));
+    }
+}

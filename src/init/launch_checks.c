@@ -1,0 +1,242 @@
+#include "init/launch_checks.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/param.h"
+#include "comm/comm.h"
+
+enum { PROBES_MAX = 64 }; /* a twin is sought among so many of the hosts that follow */
+
+/* Host names come from peers: never printed beyond their field. */
+#define HOST(peer) (int)strnlen((peer)->host, RONDO_HOST_LEN - 1), (peer)->host
+
+/* ---- looking ---- */
+
+static int by_value(const void *x, const void *y)
+{
+    uint64_t a = *(const uint64_t *)x, b = *(const uint64_t *)y;
+    return (a > b) - (a < b);
+}
+
+/* Processes of this node; ranks may be threads of one. 0: no memory to count them. */
+static int count_processes(const struct rondo_trap_scene *scene, int nlocal)
+{
+    const struct rondo_peer *self = &scene->peers[scene->rank];
+    uint64_t *process;
+    int n = 0, count = 0;
+    if (RONDO_NEW_ARRAY(process, nlocal, "the list of processes") != RONDO_SUCCESS) {
+        return 0;
+    }
+    for (int r = scene->rank; r < scene->nranks && n < nlocal; r++) {
+        if (rondo_peer_same_node(self, &scene->peers[r])) {
+            process[n++] = scene->peers[r].process_hash;
+        }
+    }
+    qsort(process, (size_t)n, sizeof *process, by_value);
+    for (int i = 0; i < n; i++) {
+        count += i == 0 || process[i] != process[i - 1];
+    }
+    rondo_free(process);
+    return count;
+}
+
+/* Ranks of a node follow each other as a rule: the nearest lower rank is found first. */
+static int leads_node(const struct rondo_trap_scene *scene)
+{
+    const struct rondo_peer *self = &scene->peers[scene->rank];
+    for (int r = scene->rank - 1; r >= 0; r--) {
+        if (rondo_peer_same_node(self, &scene->peers[r])) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static int shares_memory(const struct rondo_peer *a, const struct rondo_peer *b)
+{
+    return a->shm_dev != 0 && a->shm_dev == b->shm_dev && a->pidns != 0 && a->pidns == b->pidns;
+}
+
+static void look_at_local(const struct rondo_trap_scene *scene, struct rondo_trap_view *view, int r)
+{
+    const struct rondo_peer *peer = &scene->peers[r];
+    view->nranks++;
+    rondo_cores_unite(&view->cores, &peer->cores);
+    if (view->stranger < 0 && peer->pidns != 0 && !scene->has_process(peer->pid)) {
+        view->stranger = r;
+    }
+}
+
+/* Of two hosts the one with the lower rank looks at the other. */
+static void look_at_host(const struct rondo_trap_scene *scene, struct rondo_trap_view *view, int r, int *nprobes)
+{
+    const struct rondo_peer *self = &scene->peers[scene->rank], *peer = &scene->peers[r];
+    if (r < scene->rank || view->twin >= 0 || *nprobes >= PROBES_MAX || peer->host_hash == scene->peers[r - 1].host_hash ||
+        !shares_memory(self, peer)) {
+        return;
+    }
+    ++*nprobes;
+    if (scene->can_open(&peer->probe)) {
+        view->twin = r;
+    }
+}
+
+void rondo_traps_look(const struct rondo_trap_scene *scene, struct rondo_trap_view *view)
+{
+    const struct rondo_peer *self = &scene->peers[scene->rank];
+    int nprobes = 0, told = 0; /* told: a lower rank of this host tells that it is divided */
+    *view = (struct rondo_trap_view){ .leads = leads_node(scene), .stranger = -1, .divided = -1, .twin = -1 };
+    if (!view->leads) {
+        return;
+    }
+    for (int r = 0; r < scene->nranks; r++) {
+        const struct rondo_peer *peer = &scene->peers[r];
+        if (rondo_peer_same_node(self, peer)) {
+            look_at_local(scene, view, r);
+        } else if (self->host_hash != peer->host_hash) {
+            look_at_host(scene, view, r, &nprobes);
+        } else if (r < scene->rank) {
+            told = 1;
+        } else if (view->divided < 0 && !told) {
+            view->divided = r;
+        }
+    }
+    view->nprocesses = count_processes(scene, view->nranks);
+}
+
+/* ---- telling ---- */
+
+typedef int (*trap_text)(const struct rondo_trap_scene *scene, const struct rondo_trap_view *view, char *text, size_t size);
+
+static const char *plural(int n) { return n == 1 ? "" : "s"; }
+
+static int cores_text(const struct rondo_trap_scene *scene, const struct rondo_trap_view *view, char *text, size_t size)
+{
+    const struct rondo_peer *self = &scene->peers[scene->rank];
+    int used = rondo_cores_count(&view->cores), allowed = rondo_cores_count(&scene->launcher_cores);
+    if (view->nprocesses < 2 || view->nranks <= used || allowed <= used) {
+        return 0;
+    }
+    snprintf(text, size,
+             "the %d ranks on %.*s are bound to %d core%s, though their launcher may use %d: they take turns, and every call is slow. "
+             "Start them "
+             "with %s, or ask for a core a rank",
+             view->nranks, HOST(self), used, plural(used), allowed,
+             scene->launcher.unbind ? scene->launcher.unbind : "no binding (mpirun --bind-to none, srun --cpu-bind=none)");
+    return 1;
+}
+
+static int stranger_text(const struct rondo_trap_scene *scene, const struct rondo_trap_view *view, char *text, size_t size)
+{
+    if (view->stranger < 0) {
+        return 0;
+    }
+    const struct rondo_peer *self = &scene->peers[scene->rank], *peer = &scene->peers[view->stranger];
+    snprintf(
+        text, size,
+        "rank %d on %.*s says that it is process %d of the host of rank %d, %.*s, where there is no such process: it has ended, or two "
+        "machines have one identity (%s); give each machine its own RONDO_HOSTID",
+        view->stranger, HOST(peer), peer->pid, scene->rank, HOST(self),
+        scene->has_hostid ? "RONDO_HOSTID" : "name and boot id, as copies of a virtual machine have");
+    return 1;
+}
+
+static int nodes_text(const struct rondo_trap_scene *scene, const struct rondo_trap_view *view, char *text, size_t size)
+{
+    const struct rondo_peer *self = &scene->peers[scene->rank];
+    int started = scene->launcher.local_tasks;
+    if (scene->has_hostid || started < 1 || view->nprocesses <= started) {
+        return 0;
+    }
+    snprintf(text, size,
+             "%s started %d process%s on the node of rank %d, but %d say that they are on its host %.*s, with one name, boot id, /dev/shm "
+             "and pid "
+             "namespace: they are taken for one node. If these are several machines, give each its own RONDO_HOSTID; if it is one, the "
+             "MPI's own "
+             "shared memory may not work there (Open MPI: OMPI_MCA_btl=self,tcp)",
+             scene->launcher.name, started, started == 1 ? "" : "es", scene->rank, view->nprocesses, HOST(self));
+    return 1;
+}
+
+static int divided_text(const struct rondo_trap_scene *scene, const struct rondo_trap_view *view, char *text, size_t size)
+{
+    if (view->divided < 0) {
+        return 0;
+    }
+    const struct rondo_peer *a = &scene->peers[scene->rank], *b = &scene->peers[view->divided];
+    int shm = a->shm_dev != b->shm_dev, pidns = a->pidns != b->pidns;
+    snprintf(text, size,
+             "rank %d on %.*s and rank %d on %.*s have one host identity (%s), but not one %s%s%s: they are taken for two nodes, and data "
+             "between "
+             "them goes over the network. Let containers share both (docker run --ipc=host --pid=host), or, if they shall be two nodes, "
+             "give each "
+             "its own RONDO_HOSTID",
+             scene->rank, HOST(a), view->divided, HOST(b), scene->has_hostid ? "RONDO_HOSTID" : "name and boot id", shm ? "/dev/shm" : "",
+             shm && pidns ? " and not one " : "", pidns ? "pid namespace" : "");
+    return 1;
+}
+
+static int twins_text(const struct rondo_trap_scene *scene, const struct rondo_trap_view *view, char *text, size_t size)
+{
+    if (scene->has_hostid || view->twin < 0) {
+        return 0;
+    }
+    const struct rondo_peer *a = &scene->peers[scene->rank], *b = &scene->peers[view->twin];
+    snprintf(text, size,
+             "rank %d on %.*s and rank %d on %.*s have two host identities (name and boot id, or RONDO_HOSTID), but share memory, /dev/shm "
+             "and pid "
+             "namespace: they are on one machine and taken for two nodes, and data between them goes over the network; give them one "
+             "RONDO_HOSTID",
+             scene->rank, HOST(a), view->twin, HOST(b));
+    return 1;
+}
+
+static const trap_text texts[RONDO_NUM_TRAPS] = {
+    [RONDO_TRAP_CORES] = cores_text,     [RONDO_TRAP_STRANGER] = stranger_text, [RONDO_TRAP_NODES] = nodes_text,
+    [RONDO_TRAP_DIVIDED] = divided_text, [RONDO_TRAP_TWINS] = twins_text,
+};
+
+int rondo_trap_text(const struct rondo_trap_scene *scene, const struct rondo_trap_view *view, enum rondo_trap trap, char *text, size_t size)
+{
+    return view->leads && texts[trap](scene, view, text, size);
+}
+
+/* ---- this process ---- */
+
+/* Also of another user, and where /proc hides it. */
+static int has_process(int32_t pid) { return pid <= 0 || kill(pid, 0) == 0 || errno != ESRCH; }
+
+void rondo_init_traps(const struct rondo_ctx *ctx)
+{
+    static int said[RONDO_NUM_TRAPS];
+    const char *hostid = rondo_params()->hostid;
+    struct rondo_trap_view view;
+    char text[RONDO_ERROR_TEXT];
+    struct rondo_trap_scene scene = {
+        .peers = ctx->peers,
+        .rank = ctx->rank,
+        .nranks = ctx->nranks,
+        .has_hostid = hostid && hostid[0],
+        .has_process = has_process,
+        .can_open = rondo_shm_can_open,
+    };
+    if (ctx->nranks < 2 || !rondo_log_on(RONDO_LOG_WARN, 0)) {
+        return;
+    }
+    rondo_traps_look(&scene, &view);
+    if (!view.leads) {
+        return;
+    }
+    rondo_launcher_read(&scene.launcher);
+    rondo_cores_launcher(&scene.launcher_cores);
+    for (int i = 0; i < RONDO_NUM_TRAPS; i++) {
+        if (rondo_trap_text(&scene, &view, (enum rondo_trap)i, text, sizeof text) && !__atomic_exchange_n(&said[i], 1, __ATOMIC_RELAXED)) {
+            RONDO_WARN("%s", text);
+        }
+    }
+}

@@ -1,0 +1,595 @@
+/* The CPU executor: advances whichever run has data and credit, one slice at a time, and never blocks. */
+#include "kern/cpu/exec_cpu.h"
+
+#include <stdio.h>
+
+#include "base/mem.h"
+#include "coll/chunk.h"
+#include "kern/proto.h"
+#include "kern/reduce.h"
+
+/* LL, LL128: fewer units than these (eight LL128 lines) are not worth the turn, and looking at the lines that are being written takes them from the sender. */
+enum { BATCH_UNITS = 120 };
+
+/* What one slice step needs, resolved once per slice. */
+struct slice {
+    const struct rondo_work *w;
+    const struct rondo_step *step;
+    struct rondo_conn *from[RONDO_TREE_FAN], *to[RONDO_TREE_FAN];
+    const uint8_t *in;
+    uint8_t *out; /* NULL: nothing to copy (no COPY, or it is there already) */
+    size_t bytes;
+    uint8_t *stays; /* what is sent lies here and stays as it is; NULL: it goes to slots */
+};
+
+_Static_assert(RONDO_NUM_PORTS <= 16, "a flow's `called` has a bit for each port in either direction");
+
+void rondo_run_begin(struct rondo_run *run)
+{
+    run->nflows = 0;
+    run->nloops = rondo_work_nloops(&run->work, run->schedule->map);
+    for (uint32_t f = 0; f < 2; f++) {
+        run->flow[f].nsteps = run->schedule->flow[f].nsteps(&run->work.seat);
+        if (run->flow[f].nsteps != 0) {
+            run->nflows = f + 1;
+        }
+    }
+    rondo_run_again(run);
+    rondo_shot_begin(run);
+}
+
+static rondo_status exec_cpu_open(struct rondo_exec **exec_out, int nlanes, int max_sources, const struct rondo_exec_owner *owner)
+{
+    rondo_status status;
+    struct rondo_exec *exec;
+    RONDO_TRY(RONDO_NEW(exec, "an executor"));
+    exec->owner = owner;
+    exec->nlanes = nlanes;
+    exec->max_sources = max_sources;
+    RONDO_TRY_GOTO(RONDO_NEW_ARRAY(exec->lane, nlanes, "the executor's lanes"), fail);
+    RONDO_TRY_GOTO(RONDO_NEW_ARRAY(exec->active, nlanes, "the executor's lanes"), fail);
+    RONDO_TRY_GOTO(RONDO_NEW_ARRAY(exec->sources, max_sources, "the executor's sources"), fail);
+    RONDO_TRY_GOTO(RONDO_NEW_ARRAY(exec->targets, max_sources, "the executor's targets"), fail);
+    RONDO_TRY_GOTO(RONDO_NEW_ARRAY(exec->tile, RONDO_MAX_SOURCES + 1, "the executor's tiles"), fail);
+    *exec_out = exec;
+    return RONDO_SUCCESS;
+fail:
+    rondo_exec_cpu.close(exec);
+    return status;
+}
+
+static void exec_cpu_close(struct rondo_exec *exec)
+{
+    if (exec == NULL) {
+        return;
+    }
+    rondo_free(exec->tile);
+    rondo_free(exec->targets);
+    rondo_free(exec->sources);
+    rondo_free(exec->active);
+    rondo_free(exec->lane);
+    rondo_free(exec);
+}
+
+static void exec_cpu_submit(struct rondo_exec *exec, struct rondo_run *runs, int n)
+{
+    for (int i = 0; i < n; i++) {
+        struct rondo_run *run = &runs[i];
+        struct rondo_lane *lane = &exec->lane[run->lane];
+        run->next = NULL;
+        if (lane->first == NULL) {
+            exec->active[exec->nactive++] = (int)run->lane;
+            lane->first = run;
+        } else {
+            lane->last->next = run;
+        }
+        lane->last = run;
+    }
+}
+
+/* ---- call words ---- */
+
+static rondo_status check_call(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow, int port,
+                               const struct rondo_conn *conn)
+{
+    uint32_t bit = 1u << port, got;
+    if (RONDO_LIKELY(flow->called & bit)) {
+        return RONDO_SUCCESS;
+    }
+    flow->called |= bit;
+    got = __atomic_load_n(&conn->tail->call[conn->step % RONDO_SLOTS], __ATOMIC_RELAXED);
+    return RONDO_LIKELY(got == w->call_word) ? RONDO_SUCCESS : exec->owner->mismatch(exec->owner->arg, conn->peer, w, got);
+}
+
+/* Before a slot's first word is stored: the word of the call that begins here, or 0 where a call goes on. */
+static void write_call(const struct rondo_work *w, struct rondo_flow *flow, int port, struct rondo_conn *conn)
+{
+    uint32_t bit = 1u << (16 + port), slot = (uint32_t)(conn->step % RONDO_SLOTS);
+    if (!(flow->called & bit)) {
+        flow->called |= bit;
+        conn->call_set |= 1u << slot;
+        __atomic_store_n(&conn->tail->call[slot], w->call_word, __ATOMIC_RELAXED);
+    } else if (RONDO_UNLIKELY(conn->call_set & 1u << slot)) {
+        conn->call_set &= ~(1u << slot);
+        __atomic_store_n(&conn->tail->call[slot], 0, __ATOMIC_RELAXED);
+    }
+}
+
+/* The proxy learns what to carry, and from where, before the slot is filled; it carries it once the tail is past it. */
+static void announce(struct rondo_conn *conn, enum rondo_proto proto, const struct slice *s)
+{
+    uint64_t *size = &conn->tail->size[conn->step % RONDO_SLOTS];
+    if (conn->outside != NULL) {
+        conn->outside[conn->step % RONDO_SLOTS] = s->stays;
+    }
+    __atomic_store_n(size, rondo_conn_size(conn->step, (int)proto, rondo_proto_wire_bytes(proto, s->bytes)), __ATOMIC_RELEASE);
+}
+
+/* ---- slices outside of slots (base/conn.h) ---- */
+
+/*
+ * Where a slice that is sent can stay until it has left: the input when nothing is done to it, else the output, if it goes there. In rings, trees, and between two, both are written again only with what depends on this slice's
+ * arrival; in an exchange at the next swap.
+ */
+static uint8_t *stays_at(const struct slice *s)
+{
+    const struct rondo_work *w = s->w;
+    if (w->proto != RONDO_PROTO_SIMPLE || !(s->step->act & RONDO_SEND) ||
+        (w->algo != RONDO_ALGO_RING && w->algo != RONDO_ALGO_TREE && w->algo != RONDO_ALGO_P2P)) {
+        return NULL;
+    }
+    return s->step->nfrom == 0 && !w->premul && !(w->divide && (s->step->act & RONDO_FINISH)) ? (uint8_t *)s->in : s->out;
+}
+
+/* Bytes behind the slice that are those of the next ones on its conn: of its block, and of all blocks where there is but one step a loop; no more than a conn has slots for. */
+static uint32_t bytes_ahead(const struct rondo_run *run, const struct rondo_flow *flow, const struct slice *s)
+{
+    const struct rondo_work *w = s->w;
+    size_t end = run->schedule->map == RONDO_MAP_WHOLE && flow->nsteps == 1 ? w->off + w->len : flow->out + flow->n;
+    return (uint32_t)rondo_min_size((end - flow->out - flow->done) * w->elem_bytes - s->bytes, (RONDO_SLOTS - 1) * s->bytes);
+}
+
+/* What is only copied can arrive where it belongs. Not a call's first slice on a conn: its length is the peer's until the call words have been compared. */
+static void offer_place(const struct slice *s, const struct rondo_run *run, const struct rondo_flow *flow)
+{
+    struct rondo_conn *from = s->step->nfrom == 1 ? s->from[0] : NULL;
+    if (RONDO_LIKELY(from == NULL || from->outside == NULL || run->in_place)) {
+        return;
+    }
+    if (s->w->proto == RONDO_PROTO_SIMPLE && !(s->step->act & (RONDO_REDUCE | RONDO_FINISH)) && (flow->called >> s->step->from[0] & 1)) {
+        from->into = s->out;
+        from->into_bytes = (uint32_t)s->bytes;
+        from->into_ahead = s->out != NULL ? bytes_ahead(run, flow, s) : 0;
+    }
+}
+
+static const uint8_t *arrived_at(const struct rondo_conn *conn)
+{
+    const uint8_t *outside = conn->outside != NULL ? conn->outside[conn->step % RONDO_SLOTS] : NULL;
+    return outside != NULL ? outside : rondo_simple_slot(conn);
+}
+
+/* A slot is to be filled? */
+static int fills_slot(const struct slice *s, const struct rondo_conn *to) { return to->outside == NULL || s->stays == NULL; }
+
+/* ---- moving a slice ---- */
+
+/* Only the user's output is stored past the caches, and not in place: slots, and what is sent from it, are read at once, and what was read as input lies in the caches already. */
+static int past_caches(const struct slice *s, const uint8_t *dst, size_t at)
+{
+    return s->w->stream && s->stays == NULL && s->w->in != s->w->out && s->out != NULL && dst == s->out + at;
+}
+
+int rondo_reduce_apart(struct rondo_exec *exec, const struct rondo_work *w, int nsrcs, uint8_t *const *dsts, int ndsts, size_t n)
+{
+    struct rondo_reduction what;
+    if (w->in == w->out || (!w->stream && !rondo_over_pays(n * w->elem_bytes))) {
+        return 0;
+    }
+    what = rondo_work_reduction(exec, w, nsrcs);
+    if (w->stream) {
+        rondo_reduce_past(&what, dsts, ndsts, NULL, n);
+    } else {
+        rondo_reduce_over(&what, dsts, ndsts, n);
+    }
+    return 1;
+}
+
+/* One tile: sources -> first destination, finished there, then copied to the others. srcs holds what was received. */
+static void move_tile(const struct slice *s, const void **srcs, int nsrcs, size_t at, size_t bytes, uint8_t *const *dst, int ndst,
+                      uint8_t *scratch)
+{
+    const struct rondo_work *w = s->w;
+    size_t n = bytes / w->elem_bytes;
+    const uint8_t *in = s->in == NULL ? NULL : s->in + at;
+    int own = nsrcs == 0 || (s->step->act & RONDO_REDUCE) != 0;
+    if (own && w->premul && !(s->step->act & RONDO_OWN_OUT)) {
+        rondo_premul(scratch, in, n, (rondo_dtype)w->dtype, w->scalar);
+        in = scratch;
+    }
+    if (own && (s->step->act & RONDO_OWN_FIRST)) {
+        srcs[nsrcs] = srcs[0];
+        srcs[0] = in;
+        nsrcs++;
+    } else if (own) {
+        srcs[nsrcs++] = in;
+    }
+    if (nsrcs == 1) {
+        if (dst[0] != srcs[0]) {
+            rondo_copy(dst[0], srcs[0], bytes, past_caches(s, dst[0], at));
+        }
+    } else {
+        rondo_reduce_get((rondo_dtype)w->dtype, (enum rondo_reduce)w->reduce)(dst[0], srcs, nsrcs, n);
+    }
+    if ((s->step->act & RONDO_FINISH) && w->divide) {
+        rondo_divide(dst[0], n, (rondo_dtype)w->dtype, w->seat.nranks);
+    }
+    for (int i = 1; i < ndst; i++) {
+        rondo_copy(dst[i], dst[0], bytes, past_caches(s, dst[i], at));
+    }
+}
+
+static void move_simple(struct rondo_exec *exec, const struct slice *s)
+{
+    uint8_t *dst[RONDO_TREE_FAN + 1];
+    const void *srcs[RONDO_MAX_SOURCES];
+    int ndst = 0, whole;
+    size_t tile = RONDO_TILE_BYTES;
+    for (int i = 0; i < s->step->nto; i++) {
+        if (fills_slot(s, s->to[i])) {
+            dst[ndst++] = rondo_simple_slot(s->to[i]);
+        }
+    }
+    if (s->out != NULL && (s->step->nfrom != 1 || arrived_at(s->from[0]) != s->out)) {
+        dst[ndst++] = s->out;
+    }
+    if (ndst == 0) {
+        return;
+    }
+    whole = ndst == 1 && !s->w->premul && !s->w->divide;
+    tile = whole ? s->bytes : tile;
+    for (size_t at = 0; at < s->bytes; at += tile) {
+        uint8_t *to[RONDO_TREE_FAN + 1];
+        for (int i = 0; i < s->step->nfrom; i++) {
+            srcs[i] = arrived_at(s->from[i]) + at;
+        }
+        for (int i = 0; i < ndst; i++) {
+            to[i] = dst[i] + at;
+        }
+        move_tile(s, srcs, s->step->nfrom, at, rondo_min_size(tile, s->bytes - at), to, ndst, exec->tile[0]);
+    }
+}
+
+/* LL and LL128: from unit on, the `bytes` that have arrived on every from conn (all of the slice when nothing is received). */
+static void move_flagged(struct rondo_exec *exec, const struct slice *s, enum rondo_proto proto, size_t unit, size_t bytes)
+{
+    for (size_t done = 0; done < bytes; done += RONDO_TILE_BYTES) {
+        size_t n = rondo_min_size(RONDO_TILE_BYTES, bytes - done), u = unit + done / 8;
+        const void *srcs[RONDO_MAX_SOURCES];
+        uint8_t *dst = s->out != NULL ? s->out + u * 8 : exec->tile[RONDO_MAX_SOURCES];
+        for (int i = 0; i < s->step->nfrom; i++) {
+            srcs[i] = exec->tile[i];
+            rondo_proto_get_span(proto, s->from[i], u, exec->tile[i], n);
+        }
+        move_tile(s, srcs, s->step->nfrom, u * 8, n, &dst, 1, exec->tile[RONDO_MAX_SOURCES - 1]);
+        for (int i = 0; i < s->step->nto; i++) {
+            rondo_proto_put_span(proto, s->to[i], u, dst, n);
+        }
+    }
+}
+
+static void finish_slice(const struct slice *s, enum rondo_proto proto)
+{
+    for (int i = 0; i < s->step->nto; i++) {
+        rondo_proto_post(proto, s->to[i], (s->bytes + 7) / 8);
+        rondo_conn_sent(s->to[i]);
+    }
+    for (int i = 0; i < s->step->nfrom; i++) {
+        s->from[i]->into = NULL;
+        rondo_conn_consumed(s->from[i]);
+    }
+}
+
+/* Units of the slice that have arrived from `unit` on: a batch, or what is left of the slice, or 0. */
+static size_t arrivals(enum rondo_proto proto, struct rondo_conn *conn, size_t unit, size_t units)
+{
+    size_t left = units - unit;
+    if (!rondo_conn_arrived(conn)) {
+        return 0;
+    }
+    if (proto != RONDO_PROTO_SIMPLE && rondo_proto_wait(proto, conn, unit + rondo_min_size(left, BATCH_UNITS) - 1, 1) == 0) {
+        return 0;
+    }
+    return rondo_proto_wait(proto, conn, unit, left);
+}
+
+/* @return 1: all of the slice has passed, 0: blocked, -1: *status is an error. */
+static int advance_slice(struct rondo_exec *exec, struct rondo_run *run, struct rondo_flow *flow, const struct slice *s,
+                         rondo_status *status, int *moved)
+{
+    enum rondo_proto proto = (enum rondo_proto)run->work.proto;
+    size_t units = (s->bytes + 7) / 8, arrived = units, bytes;
+    if (flow->unit == 0) {
+        for (int i = 0; i < s->step->nto; i++) {
+            if (!rondo_conn_credit(s->to[i])) {
+                return 0;
+            }
+        }
+    }
+    for (int i = 0; i < s->step->nfrom; i++) {
+        arrived = rondo_min_size(arrived, flow->unit + arrivals(proto, s->from[i], flow->unit, units));
+        if (arrived == flow->unit) {
+            return 0;
+        }
+    }
+    for (int i = 0; i < s->step->nfrom; i++) {
+        *status = check_call(exec, &run->work, flow, s->step->from[i], s->from[i]);
+        if (RONDO_UNLIKELY(*status != RONDO_SUCCESS)) {
+            return -1;
+        }
+    }
+    *moved = 1;
+    if (flow->unit == 0) {
+        for (int i = 0; i < s->step->nto; i++) {
+            if (RONDO_UNLIKELY(rondo_ll_clean_due(s->to[i]->step))) {
+                rondo_ll_clean(s->to[i]);
+            }
+            write_call(&run->work, flow, s->step->to[i], s->to[i]);
+            if (RONDO_UNLIKELY(s->to[i]->proxied)) {
+                announce(s->to[i], proto, s);
+            }
+        }
+    }
+    if (proto == RONDO_PROTO_SIMPLE) {
+        move_simple(exec, s);
+    } else {
+        bytes = arrived == units ? s->bytes - flow->unit * 8 : (arrived - flow->unit) * 8;
+        move_flagged(exec, s, proto, flow->unit, bytes);
+    }
+    flow->unit = arrived;
+    if (arrived < units) {
+        return 0;
+    }
+    finish_slice(s, proto);
+    flow->unit = 0;
+    return 1;
+}
+
+/* ---- flows ---- */
+
+static void enter_step(struct rondo_run *run, int f, struct rondo_flow *flow)
+{
+    struct rondo_span span;
+    flow->step = run->schedule->flow[f].step(&run->work.seat, flow->k);
+    span = rondo_work_span(&run->work, run->schedule->map, flow->loop, flow->step.block);
+    flow->in = span.in;
+    flow->out = span.out;
+    flow->n = span.n;
+    flow->done = 0;
+    flow->unit = 0;
+    flow->entered = 1;
+}
+
+static void next_step(struct rondo_flow *flow)
+{
+    flow->entered = 0;
+    if (++flow->k == flow->nsteps) {
+        flow->k = 0;
+        flow->loop++;
+    }
+}
+
+static void fill_slice(const struct rondo_run *run, const struct rondo_flow *flow, struct slice *s)
+{
+    const struct rondo_work *w = &run->work;
+    const struct rondo_conn *any = NULL;
+    size_t most;
+    s->w = w;
+    s->step = &flow->step;
+    for (int i = 0; i < flow->step.nfrom; i++) {
+        any = s->from[i] = w->ports->recv[flow->step.from[i]];
+    }
+    for (int i = 0; i < flow->step.nto; i++) {
+        any = s->to[i] = w->ports->send[flow->step.to[i]];
+    }
+    /* Both ends cut a block into the same slices: slots are equally large everywhere. */
+    most = any == NULL ? flow->n : rondo_proto_capacity((enum rondo_proto)w->proto, any->slot_bytes[w->proto]) / w->elem_bytes;
+    s->bytes = rondo_min_size(flow->n - flow->done, most) * w->elem_bytes;
+    s->in = w->in == NULL ? NULL : w->in + (flow->in + flow->done) * w->elem_bytes; /* not every rank needs both */
+    s->out = w->out == NULL ? NULL : w->out + (flow->out + flow->done) * w->elem_bytes;
+    if (flow->step.act & RONDO_OWN_OUT) {
+        s->in = s->out;
+    }
+    if (!(flow->step.act & RONDO_COPY) || (s->out == s->in && flow->step.nfrom == 0 && !w->premul && !w->divide)) {
+        s->out = NULL;
+    }
+    s->stays = any != NULL && any->proxied && !run->in_place ? stays_at(s) : NULL;
+}
+
+/* In place: has what lies where the next slice goes been sent? Both directions have the same slices; who has no slot free waits for a peer that has taken what was sent before. */
+static int has_left(const struct rondo_run *run, const struct rondo_flow *flow)
+{
+    const struct rondo_flow *leaves = &(run - run->follows)->flow[0];
+    return leaves->loop > flow->loop || leaves->done > flow->done;
+}
+
+/* @return 1: the flow has ended, 0: blocked, -1: *status is an error. */
+static int advance_flow(struct rondo_exec *exec, struct rondo_run *run, int f, rondo_status *status, int *moved)
+{
+    struct rondo_flow *flow = &run->flow[f];
+    while (flow->loop < run->nloops) {
+        int passed = 1;
+        if (!flow->entered) {
+            enter_step(run, f, flow);
+        }
+        if (flow->step.act & RONDO_POST_ALL) {
+            passed = rondo_post_all(&run->work, flow);
+            flow->done = flow->n;
+        } else if (flow->step.act & RONDO_RECV_ALL) {
+            passed = rondo_receive_all(exec, &run->work, flow, rondo_shot_reduce(&run->work, &flow->step), status);
+            flow->done = flow->n;
+            *moved |= passed == 1;
+        } else if (flow->step.act & RONDO_DIRECT_ACTS) {
+            passed = rondo_direct_step(exec, run, flow, status, moved);
+            if (run->verdict == RONDO_FOR_OTHERS) {
+                return 1;
+            }
+        } else if (flow->step.act != 0 && flow->n != 0) {
+            struct slice s;
+            if (RONDO_UNLIKELY(run->follows != 0) && !has_left(run, flow)) {
+                return 0;
+            }
+            fill_slice(run, flow, &s);
+            offer_place(&s, run, flow);
+            passed = advance_slice(exec, run, flow, &s, status, moved);
+            if (passed == 1) {
+                flow->done += s.bytes / run->work.elem_bytes;
+            }
+        }
+        if (passed != 1) {
+            return passed;
+        }
+        if (flow->step.act == 0 || flow->done >= flow->n) {
+            next_step(flow);
+        }
+    }
+    return 1;
+}
+
+/* @return as advance_flow. */
+static int advance_run(struct rondo_exec *exec, struct rondo_run *run, rondo_status *status, int *moved)
+{
+    int ended = 1;
+    if (RONDO_UNLIKELY(run->gate > 0)) {
+        const struct rondo_run *first = run - run->gate;
+        if (first->verdict != RONDO_FOR_OTHERS) {
+            return first->verdict == RONDO_DIRECT;
+        }
+    }
+    if (RONDO_UNLIKELY(run->ready != NULL)) {
+        int ready = run->ready(run, status);
+        if (ready != 1) {
+            return ready;
+        }
+        run->ready = NULL;
+    }
+    for (int f = 0; f < (int)run->nflows; f++) {
+        int flow = advance_flow(exec, run, f, status, moved);
+        if (flow < 0) {
+            return -1;
+        }
+        ended &= flow;
+    }
+    return ended;
+}
+
+/* What runs in a lane goes first. */
+static int exec_cpu_post(struct rondo_exec *exec, struct rondo_run *run)
+{
+    return exec->nactive == 0 && run->shot.takes != RONDO_TAKES_STEPS && rondo_shot_post(run);
+}
+
+static rondo_status exec_cpu_turn(struct rondo_exec *exec, int *moved)
+{
+    rondo_status status = RONDO_SUCCESS;
+    for (int i = 0; i < exec->nactive;) {
+        struct rondo_lane *lane = &exec->lane[exec->active[i]];
+        while (lane->first != NULL) {
+            struct rondo_run *run = lane->first;
+            int ended = advance_run(exec, run, &status, moved);
+            if (RONDO_UNLIKELY(ended < 0)) {
+                return status;
+            }
+            if (ended == 0) {
+                break;
+            }
+            *moved = 1;
+            lane->first = run->next;
+            --*run->open;
+        }
+        if (lane->first == NULL) {
+            exec->active[i] = exec->active[--exec->nactive];
+        } else {
+            i++;
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+static void exec_cpu_drop(struct rondo_exec *exec)
+{
+    const struct rondo_board *open = NULL; /* buffers are, to other ranks */
+    for (int i = 0; i < exec->nlanes; i++) {
+        for (struct rondo_run *run = exec->lane[i].first; run != NULL; run = run->next) {
+            open = rondo_algo_opens((enum rondo_algo)run->work.algo) ? run->work.board : open;
+            --*run->open;
+        }
+        exec->lane[i].first = NULL;
+    }
+    exec->nactive = 0;
+    if (open != NULL) {
+        rondo_board_revoke(open, exec->owner);
+    }
+}
+
+/* ---- who waits for whom ---- */
+
+static int describe_flow(const struct rondo_run *run, const struct rondo_flow *flow, char *text, size_t size, int *peer)
+{
+    const struct rondo_work *w = &run->work;
+    struct slice s;
+    if (flow->step.act & (RONDO_POST_ALL | RONDO_RECV_ALL | RONDO_OPEN | RONDO_CLOSE | RONDO_GROUPS)) {
+        *peer = -1 - (int)flow->unit; /* local rank of the board */
+        return snprintf(text, size, "the post of local rank %d", (int)flow->unit);
+    }
+    fill_slice(run, flow, &s);
+    for (int i = 0; i < flow->step.nfrom; i++) {
+        if (!rondo_conn_arrived(s.from[i]) || rondo_proto_wait((enum rondo_proto)w->proto, s.from[i], flow->unit, 1) == 0) {
+            *peer = s.from[i]->peer;
+            return snprintf(text, size, "data from rank %d (channel %u, %s, step %llu)", *peer, w->channel,
+                            rondo_proto_name((enum rondo_proto)w->proto), (unsigned long long)s.from[i]->step);
+        }
+    }
+    for (int i = 0; i < flow->step.nto; i++) {
+        if (!rondo_conn_credit(s.to[i])) {
+            *peer = s.to[i]->peer;
+            return snprintf(text, size, "credit of rank %d (channel %u, %s, step %llu)", *peer, w->channel,
+                            rondo_proto_name((enum rondo_proto)w->proto), (unsigned long long)s.to[i]->step);
+        }
+    }
+    return 0;
+}
+
+static int exec_cpu_describe(struct rondo_exec *exec, char *text, size_t size, int *peer)
+{
+    for (int i = 0; i < exec->nactive; i++) {
+        struct rondo_run *run = exec->lane[exec->active[i]].first;
+        if (run == NULL) {
+            continue;
+        }
+        if (run->ready != NULL) {
+            *peer = run->work.seat.root;
+            return snprintf(text, size, "rank %d to make its side of the connection", *peer);
+        }
+        for (int f = 0; f < (int)run->nflows; f++) {
+            int n = run->flow[f].entered && run->flow[f].loop < run->nloops ? describe_flow(run, &run->flow[f], text, size, peer) : 0;
+            if (n > 0) {
+                return n;
+            }
+        }
+    }
+    *peer = RONDO_NO_PEER;
+    return 0;
+}
+
+const struct rondo_exec_ops rondo_exec_cpu = {
+    .name = "cpu",
+    .open = exec_cpu_open,
+    .submit = exec_cpu_submit,
+    .post = exec_cpu_post,
+    .take = rondo_shot_take,
+    .turn = exec_cpu_turn,
+    .drop = exec_cpu_drop,
+    .describe = exec_cpu_describe,
+    .close = exec_cpu_close,
+};

@@ -1,0 +1,450 @@
+/* Steps over open buffers: OPEN, the moves, CLOSE. */
+#include <stddef.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "coll/twoshot.h"
+#include "kern/zerocopy_impl.h"
+#include "kern/cpu/exec_cpu.h"
+#include "kern/reduce.h"
+
+/* What is moved before others get a turn. */
+enum { SLICE_BYTES = 256 << 10, KERNEL_SLICE_BYTES = 1 << 20 };
+
+/* Phases of OPEN, in flow->done. */
+enum { ASK, ASKED, TOLD };
+
+/* A post as it lies on the board, also where it is longer than its first line: what every call has lies there. */
+enum { BEHIND_WORD = 8 };
+struct message {
+    struct rondo_direct_post post;
+    struct rondo_segment_note note[RONDO_NUM_BUFFERS];
+};
+_Static_assert(sizeof(struct message) <= RONDO_TWOSHOT_POST && sizeof(struct rondo_direct_post) <= RONDO_BOARD_INLINE,
+               "a post fits its place, and what every call has the arrival word's line");
+
+/* ---- which bytes ---- */
+
+/* Elements that hold every rank's block. */
+static size_t gathered(const struct rondo_work *w)
+{
+    size_t end = 0;
+    if (w->counts == NULL) {
+        return w->block * (size_t)w->seat.nranks;
+    }
+    for (int r = 0; r < w->seat.nranks; r++) {
+        end = rondo_max_size(end, (w->displs != NULL ? w->displs[r] : (size_t)r * w->block) + w->counts[r]);
+    }
+    return end;
+}
+
+/* Of the buffers that others reach: a rank's part, or all of it. */
+static size_t extent(const struct rondo_work *w, int rank)
+{
+    size_t n = w->coll == RONDO_COLL_REDUCE_SCATTER || w->coll == RONDO_COLL_ALL_TO_ALL ? gathered(w)
+               : w->coll == RONDO_COLL_ALL_GATHER && w->counts != NULL                  ? w->counts[rank]
+                                                                                        : w->off + w->len;
+    return n * w->elem_bytes;
+}
+
+static uint32_t move_of(const struct rondo_run *run) { return run->schedule->flow[0].step(&run->work.seat, 1).act; }
+
+/* ---- OPEN ---- */
+
+static struct rondo_direct_kind *kind_of(const struct rondo_work *w)
+{
+    return &w->direct->kind[w->coll][63 - __builtin_clzll((unsigned long long)w->len * w->elem_bytes | 1)];
+}
+
+int rondo_direct_declines(const struct rondo_work *w)
+{
+    struct rondo_direct_kind *kind = kind_of(w);
+    return kind->wait > 0 && !rondo_direct_asks(kind);
+}
+
+/* This rank's buffer as the others may see it. */
+static void offer(const struct rondo_work *w, struct message *m, int buffer, const void *ptr)
+{
+    struct rondo_direct *d = w->direct;
+    struct rondo_place *place = &m->post.buffer[buffer];
+    size_t bytes = extent(w, d->index);
+    place->at = (uint64_t)(uintptr_t)ptr;
+    place->segment = d->one_process || bytes == 0 ? 0 : rondo_direct_segment(d, buffer, ptr, bytes);
+    if (d->one_process || bytes == 0) { /* nobody looks where nothing is: an empty block must not send the others another way */
+        m->post.open |= 1u << buffer;
+    } else if (place->segment != 0) {
+        const struct rondo_known *known = rondo_direct_known(d, place->segment);
+        if (known != NULL) {
+            m->post.open |= (uint32_t)(known->base != NULL) << buffer;
+        } else if (rondo_segment_note(place->segment, d->serve, &m->note[buffer]) == RONDO_SUCCESS) {
+            m->post.open |= 1u << buffer;
+            m->post.notes |= 1u << buffer;
+        }
+    }
+}
+
+/* all_to_all in place: others write to this rank's output, and know it by its being posted (exec_cpu_swap.c). */
+static int is_swapped(const struct rondo_work *w) { return w->coll == RONDO_COLL_ALL_TO_ALL && w->in == w->out; }
+
+static void ask(const struct rondo_run *run)
+{
+    const struct rondo_work *w = &run->work;
+    uint32_t needs = rondo_twoshot_needs(move_of(run), w->seat.index == w->seat.root) | (uint32_t)is_swapped(w) << RONDO_BUFFER_OUT;
+    struct message m;
+    memset(&m.post, 0, sizeof(m.post));
+    m.post.in_place = w->in == w->out ||
+                      (w->coll == RONDO_COLL_BROADCAST && w->seat.index != w->seat.root); /* who has no input does not mind */
+    w->direct->ncalls++;
+    if (move_of(run) & RONDO_GROUPS) {
+        rondo_board_tell(w->board, 0); /* nobody looks: all have closed the call before */
+    }
+    for (int b = 0; b < RONDO_NUM_BUFFERS; b++) {
+        if (needs >> b & 1) {
+            offer(w, &m, b, b == RONDO_BUFFER_IN ? (const void *)w->in : w->out);
+        } else {
+            m.post.open |= 1u << b;
+        }
+    }
+    w->direct->post[w->direct->index] = m.post;
+    memcpy(w->direct->note, m.note, m.post.notes != 0 ? sizeof(m.note) : 0);
+    memcpy(rondo_board_begin(w->board) + BEHIND_WORD, &m, m.post.notes != 0 ? sizeof(m) : sizeof(m.post));
+    rondo_board_post(w->board, w->call_word);
+}
+
+/* Keep what everyone has posted; the board is needed again. @return 1: all are open as far as their owners can say. */
+static int collect(struct rondo_exec *exec, struct rondo_direct *d, int *notes, int *in_place)
+{
+    int open = 1;
+    *notes = 0;
+    *in_place = 1;
+    for (int r = 0; r < d->nlocal; r++) {
+        if (r != d->index) {
+            memcpy(&d->post[r], exec->sources[r], sizeof(d->post[r]));
+        }
+        *in_place &= d->post[r].in_place != 0;
+        open &= d->post[r].open == (1u << RONDO_NUM_BUFFERS) - 1;
+        *notes |= d->post[r].notes != 0;
+    }
+    for (int r = 0; open && *notes && r < d->nlocal; r++) {
+        rondo_direct_touch(d, d->post[r].buffer[RONDO_BUFFER_IN].segment);
+        rondo_direct_touch(d, d->post[r].buffer[RONDO_BUFFER_OUT].segment);
+    }
+    return open;
+}
+
+/* Where rank r's buffer is here. @return RONDO_INTERNAL_ERROR when it cannot lie where the rank says. */
+static rondo_status resolve(const struct rondo_work *w, int r, int buffer, uint8_t **ptr)
+{
+    struct rondo_direct *d = w->direct;
+    const struct rondo_place *place = &d->post[r].buffer[buffer];
+    const struct rondo_known *known;
+    size_t at;
+    if (place->segment == 0 || d->reach == RONDO_REACH_CMA) {
+        *ptr = (uint8_t *)(uintptr_t)place->at;
+        return RONDO_SUCCESS;
+    }
+    known = rondo_direct_known(d, place->segment);
+    rondo_direct_touch(d, place->segment);
+    at = known != NULL ? place->at - known->owner_base : 0;
+    if (known == NULL || known->base == NULL || at > known->bytes || extent(w, r) > known->bytes - at) {
+        return rondo_fail(RONDO_INTERNAL_ERROR, "the buffer of local rank %d does not lie in the segment that it posted", r);
+    }
+    *ptr = known->base + at;
+    return RONDO_SUCCESS;
+}
+
+static int resolve_all(const struct rondo_work *w, rondo_status *status)
+{
+    struct rondo_direct *d = w->direct;
+    for (int r = 0; r < d->nlocal; r++) {
+        uint8_t *in = NULL;
+        *status = resolve(w, r, RONDO_BUFFER_IN, &in);
+        if (*status == RONDO_SUCCESS) {
+            *status = resolve(w, r, RONDO_BUFFER_OUT, &d->out[r]);
+        }
+        d->in[r] = in;
+        if (*status != RONDO_SUCCESS) {
+            return -1;
+        }
+    }
+    return 1;
+}
+
+/* For every note of every rank: each segment once, in the same order on all ranks. */
+static void each_note(struct rondo_exec *exec, struct rondo_direct *d,
+                      void (*visit)(struct rondo_direct *d, const struct rondo_segment_note *, int *), int *arg)
+{
+    for (int r = 0; r < d->nlocal; r++) {
+        for (int b = 0; b < RONDO_NUM_BUFFERS; b++) {
+            if (d->post[r].notes >> b & 1) {
+                struct rondo_segment_note note = d->note[b];
+                if (r != d->index) {
+                    memcpy(&note, (const uint8_t *)exec->sources[r] + offsetof(struct message, note[b]), sizeof(note));
+                }
+                if (rondo_direct_known(d, note.id) == NULL) {
+                    visit(d, &note, arg);
+                }
+            }
+        }
+    }
+}
+
+/* Mapped or not, it is in the table now; what somebody could not map is taken out again by all. */
+static void introduce(struct rondo_direct *d, const struct rondo_segment_note *note, int *failed)
+{
+    uint8_t *base = NULL;
+    size_t bytes = 0;
+    if (rondo_segment_get(note, &base, &bytes) != RONDO_SUCCESS) {
+        *failed = 1;
+        base = NULL;
+    }
+    rondo_direct_remember(d, note, base, bytes);
+}
+
+/* Segments that were told of, or CMA: could this rank? */
+static void tell(struct rondo_exec *exec, const struct rondo_work *w)
+{
+    struct rondo_direct *d = w->direct;
+    int failed = 0;
+    if (d->reach == RONDO_REACH_CMA) {
+        failed = !rondo_cma_try(d);
+    } else {
+        rondo_direct_sweep(d);
+        each_note(exec, d, introduce, &failed);
+    }
+    d->told = !failed;
+    memcpy(rondo_board_begin(w->board) + BEHIND_WORD, &d->told, sizeof(d->told));
+    rondo_board_post(w->board, w->call_word);
+}
+
+/* What was told of in this call stays known as refused. */
+static void refuse_segments(struct rondo_direct *d)
+{
+    for (int r = 0; r < d->nlocal; r++) {
+        for (int b = 0; b < RONDO_NUM_BUFFERS; b++) {
+            struct rondo_known *known = d->post[r].notes >> b & 1 ? rondo_direct_known(d, d->post[r].buffer[b].segment) : NULL;
+            if (known != NULL && known->base != NULL) {
+                rondo_segment_put(known->id);
+                known->base = NULL;
+            }
+        }
+    }
+}
+
+/* Could everyone? */
+static int all_told(struct rondo_exec *exec, struct rondo_direct *d)
+{
+    uint32_t all = d->told, said;
+    for (int r = 0; r < d->nlocal; r++) {
+        if (r != d->index) {
+            memcpy(&said, exec->sources[r], sizeof(said));
+            all &= said;
+        }
+    }
+    if (d->reach == RONDO_REACH_CMA) {
+        d->cma = all ? RONDO_CMA_WORKS : RONDO_CMA_REFUSED;
+        RONDO_INFO(RONDO_SUBSYS_TUNING, "local rank %d: the kernel %s between the processes of this node (process_vm_readv)", d->index,
+                   all ? "copies" : "does not copy");
+    } else if (!all) {
+        refuse_segments(d);
+    }
+    return (int)all;
+}
+
+static int for_others(struct rondo_run *run)
+{
+    /* Of a call that is not in place the next one may be, and asking is nothing beside what it moves. */
+    if (run->work.cma != RONDO_KERNEL_IN_PLACE || run->work.direct->cma == RONDO_CMA_REFUSED) {
+        rondo_direct_learn(kind_of(&run->work), 1);
+    }
+    run->verdict = RONDO_FOR_OTHERS;
+    return 1;
+}
+
+static int opened(struct rondo_run *run, struct rondo_flow *flow, rondo_status *status)
+{
+    rondo_direct_learn(kind_of(&run->work), 0);
+    run->verdict = RONDO_DIRECT;
+    flow->done = flow->n;
+    return resolve_all(&run->work, status);
+}
+
+/* All have posted. @return 1: it is decided, 0: more must be told first, -1: *status is an error. */
+static int answered(struct rondo_exec *exec, struct rondo_run *run, struct rondo_flow *flow, rondo_status *status)
+{
+    struct rondo_direct *d = run->work.direct;
+    int notes, in_place, mapped = collect(exec, d, &notes, &in_place);
+    int copies = run->work.cma == RONDO_KERNEL_IN_PLACE ? in_place : run->work.cma != RONDO_KERNEL_NEVER;
+    d->reach = mapped ? RONDO_REACH_MAPPED : RONDO_REACH_CMA;
+    if (!mapped && (!copies || d->cma == RONDO_CMA_REFUSED)) {
+        return for_others(run);
+    }
+    if (mapped ? !notes : d->cma == RONDO_CMA_WORKS) {
+        return opened(run, flow, status);
+    }
+    tell(exec, &run->work);
+    flow->done = TOLD;
+    flow->unit = 0;
+    return 0;
+}
+
+static int open_step(struct rondo_exec *exec, struct rondo_run *run, struct rondo_flow *flow, rondo_status *status, int *moved)
+{
+    const struct rondo_work *w = &run->work;
+    int all;
+    if (flow->done == ASK) {
+        if (!rondo_direct_asks(kind_of(w))) {
+            run->verdict = RONDO_FOR_OTHERS;
+            return 1;
+        }
+        ask(run);
+        flow->done = ASKED;
+        flow->unit = 0;
+    }
+    all = rondo_board_wait(exec, w, flow, BEHIND_WORD, status);
+    if (all != 1) {
+        return all;
+    }
+    *moved = 1;
+    if (flow->done == ASKED) {
+        return answered(exec, run, flow, status);
+    }
+    return all_told(exec, w->direct) ? opened(run, flow, status) : for_others(run);
+}
+
+/* ---- the moves ---- */
+
+/* Where a slice goes: this rank's own buffer first, which is what the others' are copied from while it lies in the cache. */
+static int targets(const struct rondo_work *w, uint32_t act, size_t at, uint8_t **dst)
+{
+    const struct rondo_direct *d = w->direct;
+    int n = 0;
+    if (act & RONDO_PUSH_ROOT) {
+        dst[n++] = d->out[w->seat.root] + at;
+        return n;
+    }
+    dst[n++] = w->out + at;
+    for (int i = 1; i < d->nlocal && (act & RONDO_PUSH); i++) {
+        dst[n++] = d->out[(d->index + i) % d->nlocal] + at;
+    }
+    return n;
+}
+
+static void reduce_slice(struct rondo_exec *exec, const struct rondo_work *w, const struct rondo_flow *flow, size_t n)
+{
+    const struct rondo_direct *d = w->direct;
+    size_t from = (flow->in + flow->done) * w->elem_bytes, to = (flow->out + flow->done) * w->elem_bytes, bytes = n * w->elem_bytes;
+    rondo_reduce_fn *reduce = rondo_reduce_get((rondo_dtype)w->dtype, (enum rondo_reduce)w->reduce);
+    int ndst = targets(w, flow->step.act, to, exec->targets);
+    size_t tile = ndst == 1 && !w->divide ? bytes : RONDO_TILE_BYTES;
+    for (int r = 0; r < d->nlocal; r++) {
+        exec->sources[r] = d->in[r] + from;
+    }
+    if (rondo_reduce_apart(exec, w, d->nlocal, exec->targets, ndst, n)) {
+        return;
+    }
+    for (size_t at = 0; at < bytes; at += tile) {
+        size_t here = rondo_min_size(tile, bytes - at);
+        uint8_t *first = exec->targets[0] + at;
+        reduce(first, exec->sources, d->nlocal, here / w->elem_bytes);
+        if (w->divide) {
+            rondo_divide(first, here / w->elem_bytes, (rondo_dtype)w->dtype, w->seat.nranks);
+        }
+        for (int i = 1; i < ndst; i++) {
+            rondo_copy(exec->targets[i] + at, first, here, 0);
+        }
+        for (int r = 0; r < d->nlocal; r++) {
+            exec->sources[r] = (const uint8_t *)exec->sources[r] + here;
+        }
+    }
+}
+
+static void copy_slice(struct rondo_exec *exec, const struct rondo_work *w, const struct rondo_flow *flow, size_t n)
+{
+    const struct rondo_direct *d = w->direct;
+    int source = flow->step.act & RONDO_PULL_ROOT ? w->seat.root : flow->step.block;
+    const uint8_t *src = d->in[source] + (flow->in + flow->done) * w->elem_bytes;
+    int ndst = targets(w, flow->step.act, (flow->out + flow->done) * w->elem_bytes, exec->targets);
+    size_t bytes = n * w->elem_bytes, tile = ndst == 1 ? bytes : RONDO_TILE_BYTES;
+    for (size_t at = 0; at < bytes; at += tile) {
+        for (int i = 0; i < ndst; i++) {
+            if (exec->targets[i] != src) {
+                rondo_copy(exec->targets[i] + at, src + at, rondo_min_size(tile, bytes - at), rondo_past_caches(w));
+            }
+        }
+    }
+}
+
+/* What the kernel only copies goes in longer slices: each is a call of it, which costs as much as a few KiB. */
+static size_t slice_bytes(const struct rondo_work *w, uint32_t act)
+{
+    int longer = w->direct->reach == RONDO_REACH_CMA && (act & (RONDO_REDUCE | RONDO_PUSH | RONDO_PUSH_ROOT)) == 0;
+    return longer ? KERNEL_SLICE_BYTES : SLICE_BYTES;
+}
+
+static int move_step(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow, rondo_status *status, int *moved)
+{
+    size_t n;
+    int passed = 1;
+    if (w->direct->reach == RONDO_REACH_CMA && (flow->step.act & RONDO_PUSH_ROOT) && flow->done == 0) {
+        rondo_cma_span(w, flow);
+    }
+    n = rondo_min_size(flow->n - flow->done, slice_bytes(w, flow->step.act) / w->elem_bytes);
+    if (n == 0) {
+        return 1;
+    }
+    if (!rondo_board_enter(w->board)) {
+        return 0; /* the call has ended for another rank: that rank says why */
+    }
+    if (rondo_swaps(w, flow->step.block)) {
+        passed = rondo_swap_move(exec, w, flow, n, status);
+    } else if (w->direct->reach == RONDO_REACH_CMA) {
+        passed = rondo_cma_move(exec, w, flow, n, status);
+    } else {
+        (flow->step.act & RONDO_REDUCE ? reduce_slice : copy_slice)(exec, w, flow, n);
+    }
+    rondo_board_leave(w->board);
+    flow->done += n;
+    *moved = 1;
+    return passed ? flow->done >= flow->n : -1;
+}
+
+/* ---- CLOSE ---- */
+
+static int close_step(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow, rondo_status *status)
+{
+    int all;
+    if (flow->done == 0) {
+        rondo_board_begin(w->board);
+        rondo_board_post(w->board, w->call_word);
+        flow->done = 1;
+        flow->unit = 0;
+    }
+    all = rondo_board_wait(exec, w, flow, BEHIND_WORD, status);
+    if (all == 1) {
+        flow->done = rondo_max_size(flow->n, 1);
+    }
+    return all;
+}
+
+/* Of several loops the first one opens, and the last one closes. */
+static int is_passed(const struct rondo_run *run, const struct rondo_flow *flow)
+{
+    return (flow->step.act & RONDO_OPEN) ? flow->loop > 0 : (flow->step.act & RONDO_CLOSE) != 0 && flow->loop + 1 < run->nloops;
+}
+
+int rondo_direct_step(struct rondo_exec *exec, struct rondo_run *run, struct rondo_flow *flow, rondo_status *status, int *moved)
+{
+    if (is_passed(run, flow)) {
+        flow->done = flow->n;
+        return 1;
+    }
+    if (flow->step.act & RONDO_OPEN) {
+        return open_step(exec, run, flow, status, moved);
+    }
+    if (flow->step.act & RONDO_CLOSE) {
+        return close_step(exec, &run->work, flow, status);
+    }
+    return (flow->step.act & RONDO_GROUPS) ? rondo_nested_move(exec, run, flow, status, moved)
+                                           : move_step(exec, &run->work, flow, status, moved);
+}

@@ -1,0 +1,357 @@
+/*
+ * What a thread block does with a launch (kern/cuda/launch.h): runs its works, one after the other, or sends and receives side by side. Kernels are made of these three functions
+ * (kern/cuda/kernel_list.h); their last arguments are constants. All threads of the block call them; `shared` lies in the block's shared memory, garbage at first.
+ *
+ * Works and conns are brought into shared memory first; steps, credit and set call words go back when a work has ended.
+ */
+#ifndef RONDO_KERN_CUDA_BLOCK_H
+#define RONDO_KERN_CUDA_BLOCK_H
+
+#include "coll/chunk.h"
+#include "coll/flows.h"
+#include "kern/cuda/prim.h"
+
+/* Where a team stands in its flow; its first thread's. */
+struct rondo_block_cursor {
+    size_t loop, nloops;
+    uint32_t k, nsteps, row;
+    enum rondo_map map;
+    size_t left, most;        /* bytes of the step that are to come, of a slice */
+    struct rondo_slice slice; /* the next one of the step, but for its length */
+};
+
+struct rondo_block_shared {
+    struct rondo_work work[RONDO_LAUNCH_P2P];
+    struct rondo_prim_conn conn[2 * RONDO_NUM_PORTS];
+    struct rondo_prim_shared team[RONDO_LAUNCH_P2P];
+    struct rondo_block_cursor cursor[RONDO_LAUNCH_P2P];
+    uint32_t left; /* a team has left */
+};
+
+/* Which rows of RONDO_SCHEDULE_TABLE a kernel runs. */
+enum rondo_block_kind { RONDO_BLOCK_REDUCES, RONDO_BLOCK_COPIES, RONDO_BLOCK_P2P };
+
+#define RONDO_BLOCK_REDUCES_(ctx, name, NAME, AS, reduces, has_root) RONDO_BLOCK_REDUCES_##NAME = reduces,
+enum { RONDO_COLL_TABLE(RONDO_BLOCK_REDUCES_, ) RONDO_BLOCK_REDUCES_NONE };
+#undef RONDO_BLOCK_REDUCES_
+
+#define RONDO_BLOCK_AS_(ctx, name, NAME, AS, reduces, has_root) \
+    case RONDO_COLL_##NAME: return RONDO_COLL_##AS;
+/* The collective whose rows carry this one. */
+RONDO_FN uint32_t rondo_block_scheduled_as(uint32_t coll)
+{
+    switch (coll) {
+        RONDO_COLL_TABLE(RONDO_BLOCK_AS_, )
+    default: return coll;
+    }
+}
+#undef RONDO_BLOCK_AS_
+
+RONDO_FN int rondo_block_has(enum rondo_block_kind kind, enum rondo_coll coll, int reduces)
+{
+    if (coll == RONDO_COLL_SEND || coll == RONDO_COLL_RECV) return kind == RONDO_BLOCK_P2P;
+    return kind == (reduces ? RONDO_BLOCK_REDUCES : RONDO_BLOCK_COPIES);
+}
+
+/* A row's number: what is switched on. */
+RONDO_FN uint32_t rondo_block_row(const struct rondo_work *w) { return rondo_block_scheduled_as(w->coll) * RONDO_NUM_ALGOS + w->algo; }
+
+#define RONDO_BLOCK_ROW_(what, COLL, ALGO, protos, MAP, flow0, flow1, cost)                                                     \
+    case RONDO_COLL_##COLL *RONDO_NUM_ALGOS + RONDO_ALGO_##ALGO:                                                                \
+        if (rondo_block_has(kind, RONDO_COLL_##COLL, RONDO_BLOCK_REDUCES_##COLL)) return RONDO_BLOCK_##what(MAP, flow0, flow1); \
+        break;
+#define RONDO_BLOCK_MAP(MAP, flow0, flow1) RONDO_MAP_##MAP
+#define RONDO_BLOCK_NSTEPS(MAP, flow0, flow1) flow == 0 ? rondo_##flow0##_nsteps(seat) : rondo_##flow1##_nsteps(seat)
+#define RONDO_BLOCK_STEP(MAP, flow0, flow1) flow == 0 ? rondo_##flow0##_step(seat, k) : rondo_##flow1##_step(seat, k)
+
+RONDO_FN enum rondo_map rondo_block_map(enum rondo_block_kind kind, uint32_t row)
+{
+    switch (row) {
+        RONDO_SCHEDULE_TABLE(RONDO_BLOCK_ROW_, MAP)
+    }
+    return RONDO_MAP_WHOLE;
+}
+RONDO_FN uint32_t rondo_block_nsteps(enum rondo_block_kind kind, uint32_t row, uint32_t flow, const struct rondo_seat *seat)
+{
+    switch (row) {
+        RONDO_SCHEDULE_TABLE(RONDO_BLOCK_ROW_, NSTEPS)
+    }
+    return 0;
+}
+RONDO_FN struct rondo_step rondo_block_step(enum rondo_block_kind kind, uint32_t row, uint32_t flow, const struct rondo_seat *seat,
+                                            uint32_t k)
+{
+    switch (row) {
+        RONDO_SCHEDULE_TABLE(RONDO_BLOCK_ROW_, STEP)
+    }
+    return rondo_step_none();
+}
+#undef RONDO_BLOCK_ROW_
+#undef RONDO_BLOCK_MAP
+#undef RONDO_BLOCK_NSTEPS
+#undef RONDO_BLOCK_STEP
+
+/* ---- a flow ---- */
+
+RONDO_FN uint32_t rondo_block_ports(const uint8_t *ports)
+{
+    uint32_t packed = 0;
+    RONDO_UNROLLED for (int i = 0; i < RONDO_TREE_FAN; i++) packed |= (uint32_t)ports[i] << 8 * i;
+    return packed;
+}
+
+/* What does not change from slice to slice of a block of elements. */
+RONDO_FN void rondo_block_slice(const struct rondo_work *w, const struct rondo_step *step, struct rondo_slice *s)
+{
+    const int own = step->nfrom == 0 || (step->act & RONDO_REDUCE) != 0;
+    s->nfrom = step->nfrom;
+    s->nto = step->nto;
+    s->from = rondo_block_ports(step->from);
+    s->to = rondo_block_ports(step->to);
+    s->own_first = (step->act & RONDO_OWN_FIRST) != 0;
+    s->mix.nsrc = s->nfrom + (uint32_t)own;
+    s->mix.own = s->own_first && own ? 0 : s->nfrom;
+    s->mix.premul = w->premul && !(step->act & RONDO_OWN_OUT);
+    s->mix.scalar = rondo_word_repeat(w->scalar, w->elem_bytes);
+    s->mix.divisor = (step->act & RONDO_FINISH) && w->divide ? w->seat.nranks : 0;
+}
+
+/* On to a step: its elements go in slices, as both ends of every conn cut them. */
+RONDO_FN void rondo_block_enter(const struct rondo_prim *p, struct rondo_block_cursor *c, const struct rondo_step *step,
+                                const struct rondo_span *span, enum rondo_proto proto)
+{
+    const struct rondo_work *w = p->work;
+    const uint8_t *in = (step->act & RONDO_OWN_OUT) ? w->out + span->out * w->elem_bytes : w->in + span->in * w->elem_bytes;
+    uint8_t *out = w->out + span->out * w->elem_bytes;
+    struct rondo_slice *s = &c->slice;
+    rondo_block_slice(w, step, s);
+    c->left = c->most = span->n * w->elem_bytes;
+    if (s->nfrom + s->nto > 0) {
+        const struct rondo_prim_conn *any = s->nfrom > 0 ? rondo_prim_conn_at(p, s->from & 255, 0) : rondo_prim_conn_at(p, s->to & 255, 1);
+        const uint32_t most = (uint32_t)rondo_proto_capacity(proto, any->conn.slot_bytes[proto]);
+        c->most = most - most % w->elem_bytes;
+    }
+    s->out = !(step->act & RONDO_COPY) || (out == in && s->nfrom == 0 && !w->premul && !w->divide) ? NULL : out;
+    s->in = s->mix.nsrc == s->nfrom ? NULL : in;
+    s->mix.ndst = s->nto + (s->out != NULL);
+}
+
+/* The first thread of a team: what its next slice is. */
+RONDO_FN void rondo_block_next(const struct rondo_prim *p, struct rondo_block_cursor *c, enum rondo_block_kind kind, uint32_t flow,
+                               enum rondo_proto proto)
+{
+    const struct rondo_work *w = p->work;
+    const uint32_t data = RONDO_COPY | RONDO_SEND | RONDO_RECV;
+    RONDO_ROLLED while (c->left == 0 && c->loop < c->nloops)
+    {
+        const struct rondo_step step = rondo_block_step(kind, c->row, flow, &w->seat, c->k);
+        const struct rondo_span span = rondo_work_span(w, c->map, c->loop, step.block);
+        if (++c->k == c->nsteps) {
+            c->k = 0;
+            c->loop++;
+        }
+        if ((step.act & data) != 0 && span.n != 0) rondo_block_enter(p, c, &step, &span, proto);
+    }
+    c->slice.bytes = c->left < c->most ? c->left : c->most;
+    *rondo_prim_slice(p) = c->slice;
+    c->left -= c->slice.bytes;
+    if (c->slice.in != NULL) c->slice.in += c->slice.bytes;
+    if (c->slice.out != NULL) c->slice.out += c->slice.bytes;
+}
+
+/* A team runs a flow of a work. @return 0: it left. */
+RONDO_FN int rondo_block_flow(struct rondo_prim *p, struct rondo_block_cursor *c, enum rondo_block_kind kind, uint32_t flow,
+                              rondo_dtype dtype, enum rondo_reduce reduce, enum rondo_proto proto)
+{
+    if (p->team.tid == 0) {
+        c->row = rondo_block_row(p->work);
+        c->nsteps = rondo_block_nsteps(kind, c->row, flow, &p->work->seat);
+        c->map = rondo_block_map(kind, c->row);
+        c->nloops = c->nsteps == 0 ? 0 : rondo_work_nloops(p->work, c->map);
+        c->loop = c->left = c->most = 0;
+        c->k = 0;
+        c->slice.in = NULL;
+        c->slice.out = NULL;
+    }
+    do {
+        if (p->team.tid == 0) rondo_block_next(p, c, kind, flow, proto);
+    } while (rondo_prim_pass(p, dtype, reduce, proto));
+    return p->shared->leave != p->slice;
+}
+
+/* ---- works and conns ---- */
+
+/* Words of plain data, by all threads of a block. */
+RONDO_FN void rondo_block_copy_words(void *to, const void *from, size_t bytes)
+{
+    RONDO_ROLLED for (size_t i = rondo_block_tid(); i < bytes / 8; i += rondo_block_threads())
+    {
+        ((rondo_word *)to)[i] = ((const rondo_word *)from)[i];
+    }
+}
+
+RONDO_FN struct rondo_team rondo_block_all(void)
+{
+    struct rondo_team all;
+    all.tid = rondo_block_tid();
+    all.nthreads = rondo_block_threads();
+    all.barrier = 0;
+    return all;
+}
+
+RONDO_FN const struct rondo_work *rondo_block_works(const struct rondo_launch *launch)
+{
+    return launch->works != NULL ? launch->works : launch->inline_works;
+}
+
+/* Bring n works, then what they say of conns: the first work's ports, or of p2p each work's one conn. Behind it all threads see them. */
+RONDO_FN void rondo_block_load(const struct rondo_launch *launch, struct rondo_block_shared *shared, uint32_t first, uint32_t n, int p2p)
+{
+    const struct rondo_team all = rondo_block_all();
+    const uint32_t nconns = p2p ? n : 2 * RONDO_NUM_PORTS;
+    rondo_block_copy_words(shared->work, rondo_block_works(launch) + first, n * sizeof(struct rondo_work));
+    rondo_team_sync(&all);
+    if (all.tid < nconns) {
+        const struct rondo_work *w = &shared->work[p2p ? all.tid : 0];
+        const uint32_t is_to = p2p ? w->coll == RONDO_COLL_SEND : all.tid >= RONDO_NUM_PORTS;
+        const uint32_t port = p2p ? (uint32_t)RONDO_PORT_PEER : all.tid % RONDO_NUM_PORTS;
+        struct rondo_prim_conn *c = &shared->conn[all.tid];
+        c->home = w->ports == NULL ? NULL : is_to ? w->ports->send[port] : w->ports->recv[port];
+        c->called = 0;
+    }
+    if (all.tid < RONDO_LAUNCH_P2P) shared->team[all.tid].leave = 0;
+    if (all.tid == 0) shared->left = 0;
+    rondo_team_sync(&all);
+    RONDO_ROLLED for (uint32_t i = all.tid; i < nconns * (sizeof(struct rondo_conn) / 8); i += all.nthreads)
+    {
+        struct rondo_prim_conn *c = &shared->conn[i / (sizeof(struct rondo_conn) / 8)];
+        const uint32_t word = i % (sizeof(struct rondo_conn) / 8);
+        if (c->home == NULL) continue;
+        ((rondo_word *)&c->conn)[word] = ((const rondo_word *)c->home)[word];
+        if (word == offsetof(struct rondo_conn, step) / 8) c->posted = ((const rondo_word *)c->home)[word];
+    }
+    rondo_team_sync(&all);
+}
+
+/* Behind all teams of the work. @return 0: one of them left. */
+RONDO_FN int rondo_block_store(struct rondo_block_shared *shared, uint32_t nconns)
+{
+    const struct rondo_team all = rondo_block_all();
+    int left;
+    rondo_team_sync(&all);
+    left = (int)shared->left;
+    if (all.tid < nconns && shared->conn[all.tid].home != NULL) {
+        const struct rondo_prim_conn *c = &shared->conn[all.tid];
+        c->home->step = c->conn.step;
+        c->home->seen = c->conn.seen;
+        c->home->call_set = c->conn.call_set;
+    }
+    rondo_team_sync(&all); /* shared memory is used anew */
+    return !left;
+}
+
+RONDO_FN void rondo_block_begun(const struct rondo_launch *launch)
+{
+    if (rondo_block_tid() == 0) rondo_store_relaxed((rondo_word *)&launch->words->block[rondo_block_index()].begun, launch->serial);
+}
+RONDO_FN void rondo_block_ended(const struct rondo_launch *launch)
+{
+    if (rondo_block_tid() == 0) rondo_store_relaxed((rondo_word *)&launch->words->block[rondo_block_index()].ended, launch->serial);
+}
+
+RONDO_FN void rondo_block_prim(struct rondo_prim *p, const struct rondo_launch *launch, struct rondo_block_shared *shared, uint32_t first,
+                               uint32_t team, int p2p)
+{
+    p->shared = &shared->team[team];
+    p->conns = p2p ? &shared->conn[team] : shared->conn;
+    p->solo = p2p;
+    p->work = &shared->work[p2p ? team : 0];
+    p->words = launch->words;
+    p->serial = launch->serial;
+    p->work_index = first + (p2p ? team : 0);
+    p->slice = 1;
+}
+
+/* ---- collectives ---- */
+
+/* Warps of a block's first flow where there are two: it has the reductions. Of Simple both move as much. */
+RONDO_FN uint32_t rondo_block_first_warps(uint32_t warps, enum rondo_proto proto)
+{
+    return proto == RONDO_PROTO_SIMPLE ? warps / 2 : warps * 7 / 10;
+}
+
+/* A work by all threads: as two teams where it has two flows. */
+RONDO_FN void rondo_block_work(const struct rondo_launch *launch, struct rondo_block_shared *shared, uint32_t index,
+                               enum rondo_block_kind kind, rondo_dtype dtype, enum rondo_reduce reduce, enum rondo_proto proto)
+{
+    const struct rondo_work *w = &shared->work[0];
+    const uint32_t row = rondo_block_row(w), nthreads = rondo_block_threads(), tid = rondo_block_tid();
+    const uint32_t first = rondo_block_nsteps(kind, row, 1, &w->seat) == 0 ? nthreads
+                           : rondo_block_nsteps(kind, row, 0, &w->seat) == 0
+                               ? 0
+                               : RONDO_WARP * rondo_block_first_warps(nthreads / RONDO_WARP, proto);
+    const uint32_t flow = tid >= first;
+    struct rondo_prim p;
+    rondo_block_prim(&p, launch, shared, index, flow, 0);
+    rondo_prim_team(&p, flow ? tid - first : tid, flow ? nthreads - first : first, 1 + 2 * flow, proto == RONDO_PROTO_SIMPLE);
+    if (!rondo_block_flow(&p, &shared->cursor[flow], kind, flow, dtype, reduce, proto)) shared->left = 1;
+}
+
+RONDO_FN void rondo_block_works_of(const struct rondo_launch *launch, struct rondo_block_shared *shared, enum rondo_block_kind kind,
+                                   rondo_dtype dtype, enum rondo_reduce reduce, enum rondo_proto proto)
+{
+    const uint32_t end = launch->first[rondo_block_index() + 1];
+    rondo_block_begun(launch);
+    RONDO_ROLLED for (uint32_t i = launch->first[rondo_block_index()]; i < end; i++)
+    {
+        rondo_block_load(launch, shared, i, 1, 0);
+        rondo_block_work(launch, shared, i, kind, dtype, reduce, proto);
+        if (!rondo_block_store(shared, 2 * RONDO_NUM_PORTS)) break;
+    }
+    rondo_block_ended(launch);
+}
+
+/** Collectives that reduce. */
+RONDO_FN void rondo_block_reduce(const struct rondo_launch *launch, struct rondo_block_shared *shared, rondo_dtype dtype,
+                                 enum rondo_reduce reduce, enum rondo_proto proto)
+{
+    rondo_block_works_of(launch, shared, RONDO_BLOCK_REDUCES, dtype, reduce, proto);
+}
+
+/** Collectives that only move bytes. */
+RONDO_FN void rondo_block_copy(const struct rondo_launch *launch, struct rondo_block_shared *shared, enum rondo_proto proto)
+{
+    rondo_block_works_of(launch, shared, RONDO_BLOCK_COPIES, RONDO_UINT8, (enum rondo_reduce)RONDO_MOVES_ONLY, proto);
+}
+
+/* ---- sends and receives ---- */
+
+/** Sends and receives, LL or Simple as each work says: teams of whole warps run up to RONDO_LAUNCH_P2P at once, and at most as many as there are warps. */
+RONDO_FN void rondo_block_p2p(const struct rondo_launch *launch, struct rondo_block_shared *shared)
+{
+    const uint32_t warps = rondo_block_threads() / RONDO_WARP, most = warps < RONDO_LAUNCH_P2P ? warps : (uint32_t)RONDO_LAUNCH_P2P;
+    const uint32_t end = launch->first[rondo_block_index() + 1];
+    uint32_t at = launch->first[rondo_block_index()];
+    rondo_block_begun(launch);
+    while (at < end) {
+        const uint32_t n = end - at < most ? end - at : most, of_team = RONDO_WARP * (warps / n), team = rondo_block_tid() / of_team;
+        rondo_block_load(launch, shared, at, n, 1);
+        if (team < n) {
+            const enum rondo_reduce moves = (enum rondo_reduce)RONDO_MOVES_ONLY;
+            struct rondo_prim p;
+            int stayed;
+            rondo_block_prim(&p, launch, shared, at, team, 1);
+            /* Barriers 1 .. 15: two each for up to seven. */
+            rondo_prim_team(&p, rondo_block_tid() - team * of_team, of_team, n <= 7 ? 1 + 2 * team : 1 + team, n <= 7);
+            stayed = p.work->proto == RONDO_PROTO_LL
+                         ? rondo_block_flow(&p, &shared->cursor[team], RONDO_BLOCK_P2P, 0, RONDO_UINT8, moves, RONDO_PROTO_LL)
+                         : rondo_block_flow(&p, &shared->cursor[team], RONDO_BLOCK_P2P, 0, RONDO_UINT8, moves, RONDO_PROTO_SIMPLE);
+            if (!stayed) shared->left = 1;
+        }
+        if (!rondo_block_store(shared, n)) break;
+        at += n;
+    }
+    rondo_block_ended(launch);
+}
+
+#endif

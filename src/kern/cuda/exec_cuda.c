@@ -1,0 +1,595 @@
+/* What a communicator has on its device. Contract: kern/cuda/exec_cuda.h. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cuda_mem.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "kern/cuda/exec_cuda_impl.h"
+
+enum {
+    RING_BYTES = 1 << 20,
+    STAGING_BYTES = 64 << 10,
+    CHUNK_PEERS = 64, /* conns of sends and receives that memory is had for at once */
+};
+
+/* A conn of sends or receives, as a kernel reads it. */
+struct peer_wiring {
+    struct rondo_ports ports;
+    struct rondo_conn conn RONDO_ALIGNED(RONDO_CTRL_ALIGN);
+};
+
+const char *rondo_exec_cuda_where(const struct rondo_exec *exec, char text[80])
+{
+    const struct rondo_exec_cuda_config *c = &exec->config;
+    snprintf(text, 80, "rank %d on GPU %d (%s)", c->rank, c->device->ordinal, c->device->bus_id);
+    return text;
+}
+
+rondo_status rondo_exec_cuda_enter(const struct rondo_exec *exec, CUstreamCaptureMode *before)
+{
+    RONDO_TRY(rondo_cuda_enter(exec->config.device));
+    rondo_gpu_relax(before);
+    return RONDO_SUCCESS;
+}
+
+void rondo_exec_cuda_leave(CUstreamCaptureMode before)
+{
+    rondo_gpu_unrelax(before);
+    rondo_cuda_leave();
+}
+
+/* ---- memory ---- */
+
+rondo_status rondo_cuda_pinned_alloc(const struct rondo_cuda *cuda, struct rondo_cuda_pinned *memory, size_t bytes, const char *what)
+{
+    void *host = NULL;
+    CUdeviceptr device = 0;
+    RONDO_CUDA_TRY(cuda->MemHostAlloc(&host, bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
+                   "cuMemHostAlloc of %zu bytes for %s", bytes, what);
+    CUresult result = cuda->MemHostGetDevicePointer(&device, host, 0);
+    if (result != CUDA_SUCCESS) {
+        (void)cuda->MemFreeHost(host);
+        return rondo_cuda_fail(result, "cuMemHostGetDevicePointer for %s", what);
+    }
+    memset(host, 0, bytes);
+    *memory = (struct rondo_cuda_pinned){ .host = host, .device = device, .bytes = bytes };
+    return RONDO_SUCCESS;
+}
+
+void rondo_cuda_pinned_free(const struct rondo_cuda *cuda, struct rondo_cuda_pinned *memory)
+{
+    if (memory->host != NULL) {
+        (void)cuda->MemFreeHost(memory->host);
+    }
+    memset(memory, 0, sizeof(*memory));
+}
+
+static rondo_status device_alloc(struct rondo_exec *exec, CUdeviceptr *memory, size_t bytes, const char *what)
+{
+    size_t available = 0, total = 0;
+    char where[80];
+    CUresult result = exec->cuda->MemAlloc(memory, bytes);
+    if (result == CUDA_SUCCESS) {
+        return RONDO_SUCCESS;
+    }
+    (void)exec->cuda->MemGetInfo(&available, &total);
+    return rondo_cuda_fail(result, "%s: cuMemAlloc of %zu bytes for %s, with %zu of %zu free", rondo_exec_cuda_where(exec, where), bytes,
+                           what, available, total);
+}
+
+/* Host memory to the device, through pinned memory, in a stream of their own: no kernel is waited for. */
+rondo_status rondo_exec_cuda_upload(struct rondo_exec *exec, CUdeviceptr to, const void *from, size_t bytes)
+{
+    char where[80];
+    for (size_t at = 0; at < bytes;) {
+        size_t n = rondo_min_size(bytes - at, exec->staging.bytes);
+        memcpy(exec->staging.host, (const uint8_t *)from + at, n);
+        RONDO_CUDA_TRY(exec->cuda->MemcpyAsync(to + at, exec->staging.device, n, exec->uploads), "%s: copying %zu bytes to the device",
+                       rondo_exec_cuda_where(exec, where), n);
+        CUresult result = exec->cuda->StreamSynchronize(exec->uploads);
+        exec->stuck |= result != CUDA_SUCCESS;
+        RONDO_CUDA_TRY(result, "%s: copying %zu bytes to the device", rondo_exec_cuda_where(exec, where), n);
+        at += n;
+    }
+    return RONDO_SUCCESS;
+}
+
+/* ---- life ---- */
+
+static rondo_status open_entered(struct rondo_exec *exec)
+{
+    const struct rondo_exec_cuda_config *c = &exec->config;
+    const struct rondo_cuda *cuda = exec->cuda;
+    size_t words = rondo_round_up(sizeof(struct rondo_gpu_words), RONDO_CTRL_ALIGN);
+    size_t ring = rondo_max_size(
+        RING_BYTES, rondo_round_up(8 * 2 * sizeof(size_t) * (size_t)c->nranks, RONDO_CTRL_ALIGN)); /* counts of a v-form, eight times */
+    char where[80];
+    rondo_exec_cuda_where(exec, where);
+    RONDO_TRY(rondo_cuda_pinned_alloc(cuda, &exec->words_memory, 2 * words, "a communicator's words"));
+    RONDO_TRY(rondo_cuda_pinned_alloc(cuda, &exec->ring, ring, "a communicator's works"));
+    RONDO_TRY(rondo_cuda_pinned_alloc(cuda, &exec->staging, STAGING_BYTES, "copies to the device"));
+    for (size_t i = 0; i < RONDO_COUNTOF(exec->words); i++) {
+        exec->words[i] = (struct rondo_gpu_words *)(void *)(exec->words_memory.host + i * words);
+        exec->words_there[i] = (struct rondo_gpu_words *)(uintptr_t)(exec->words_memory.device + i * words);
+    }
+    RONDO_CUDA_TRY(cuda->StreamCreateWithPriority(&exec->own, CU_STREAM_NON_BLOCKING, 0), "%s: cuStreamCreate", where);
+    RONDO_CUDA_TRY(cuda->StreamCreateWithPriority(&exec->uploads, CU_STREAM_NON_BLOCKING, 0), "%s: cuStreamCreate", where);
+    RONDO_CUDA_TRY(cuda->EventCreate(&exec->done, CU_EVENT_DISABLE_TIMING), "%s: cuEventCreate", where);
+    RONDO_CUDA_TRY(cuda->EventCreate(&exec->captured, CU_EVENT_DISABLE_TIMING), "%s: cuEventCreate", where);
+    return RONDO_SUCCESS;
+}
+
+static void exec_close(struct rondo_exec *exec);
+
+rondo_status rondo_exec_cuda_open(struct rondo_exec **exec_out, const struct rondo_exec_cuda_config *config)
+{
+    struct rondo_exec *exec;
+    CUstreamCaptureMode before;
+    rondo_status status;
+    RONDO_TRY(rondo_cuda_kernels_join(config->kernels, config));
+    status = RONDO_NEW(exec, "an executor");
+    if (status != RONDO_SUCCESS) {
+        struct rondo_exec none = { .config = *config };
+        rondo_cuda_kernels_quit(config->kernels, &none);
+        return status;
+    }
+    exec->config = *config;
+    exec->cuda = rondo_cuda(NULL);
+    pthread_mutex_init(&exec->lock, NULL);
+    pthread_mutex_init(&exec->shared_order, NULL);
+    status = rondo_exec_cuda_enter(exec, &before);
+    if (status == RONDO_SUCCESS) {
+        status = open_entered(exec);
+        rondo_exec_cuda_leave(before);
+    }
+    if (status != RONDO_SUCCESS) {
+        exec_close(exec);
+        return status;
+    }
+    *exec_out = exec;
+    return RONDO_SUCCESS;
+}
+
+/* What uploads come from and go to. */
+static void free_uploads(struct rondo_exec *exec)
+{
+    for (struct rondo_cuda_chunk *chunk = exec->chunk, *next; chunk != NULL; chunk = next) {
+        next = chunk->next;
+        if (!exec->stuck) {
+            (void)exec->cuda->MemFree(chunk->memory);
+        }
+        rondo_free(chunk);
+    }
+    if (!exec->stuck) {
+        if (exec->wiring != 0) {
+            (void)exec->cuda->MemFree(exec->wiring);
+        }
+        rondo_cuda_pinned_free(exec->cuda, &exec->staging);
+    }
+}
+
+static void free_entered(struct rondo_exec *exec)
+{
+    const struct rondo_cuda *cuda = exec->cuda;
+    rondo_cuda_direct_close(exec);
+    free_uploads(exec);
+    for (struct rondo_cuda_scratch *scratch = exec->scratch, *older; scratch != NULL; scratch = older) {
+        older = scratch->older;
+        (void)cuda->MemFree(scratch->memory);
+        rondo_free(scratch);
+    }
+    CUevent events[] = { exec->done, exec->captured, exec->foreign_event };
+    for (size_t i = 0; i < RONDO_COUNTOF(events); i++) {
+        if (events[i] != NULL) {
+            (void)cuda->EventDestroy(events[i]);
+        }
+    }
+    CUstream streams[] = { exec->own, exec->uploads };
+    for (size_t i = 0; i < RONDO_COUNTOF(streams); i++) {
+        if (streams[i] != NULL) {
+            (void)cuda->StreamDestroy(streams[i]);
+        }
+    }
+    rondo_cuda_pinned_free(cuda, &exec->words_memory);
+    rondo_cuda_pinned_free(cuda, &exec->ring);
+}
+
+static void exec_close(struct rondo_exec *exec)
+{
+    CUstreamCaptureMode before;
+    rondo_cuda_kernels_quit(exec->config.kernels, exec);
+    if (rondo_exec_cuda_enter(exec, &before) == RONDO_SUCCESS) {
+        int left = rondo_cuda_capture_reap(exec, 1);
+        if (left > 0) {
+            RONDO_WARN("rank %d: communicator \"%s\" ends, but %d graph%s that hold%s its calls %s not destroyed: they must not be "
+                       "launched any more",
+                       exec->config.rank, exec->config.name, left, left == 1 ? "" : "s", left == 1 ? "s" : "", left == 1 ? "is" : "are");
+        }
+        free_entered(exec);
+        rondo_exec_cuda_leave(before);
+    }
+    pthread_mutex_destroy(&exec->lock);
+    pthread_mutex_destroy(&exec->shared_order);
+    rondo_free(exec->item);
+    rondo_free(exec);
+}
+
+/* ---- wiring ---- */
+
+/* Where a port's conn goes on the device. */
+static struct rondo_conn *place(CUdeviceptr conns, struct rondo_conn *image, const struct rondo_conn *conn, int *n)
+{
+    if (conn == NULL) {
+        return NULL;
+    }
+    image[*n] = *conn;
+    return (struct rondo_conn *)(uintptr_t)(conns + sizeof(*conn) * (size_t)(*n)++);
+}
+
+static int count_conns(const struct rondo_ports *ports, int nchannels)
+{
+    int n = 0;
+    for (int c = 0; c < nchannels; c++) {
+        for (int p = 0; p < RONDO_NUM_PORTS; p++) {
+            n += (ports[c].recv[p] != NULL) + (ports[c].send[p] != NULL);
+        }
+    }
+    return n;
+}
+
+/* | ports of each channel | conns | a line to spare, rings: those that differ | as they will be read. */
+static void fill_wiring(struct rondo_exec *exec, uint8_t *image, size_t conns_at, size_t rings_at, const int32_t *const *rank_at)
+{
+    struct rondo_ports *ports = (void *)image;
+    struct rondo_conn *conn = (void *)(image + conns_at);
+    size_t ring = sizeof(int32_t) * (size_t)exec->config.nranks;
+    int nconns = 0, nrings = 0;
+    for (int c = 0; c < exec->config.nchannels; c++) {
+        int same = 0;
+        for (int p = 0; p < RONDO_NUM_PORTS; p++) {
+            ports[c].recv[p] = place(exec->wiring + conns_at, conn, exec->ports[c].recv[p], &nconns);
+            ports[c].send[p] = place(exec->wiring + conns_at, conn, exec->ports[c].send[p], &nconns);
+        }
+        while (rank_at[same] != rank_at[c]) {
+            same++;
+        }
+        if (same == c) {
+            memcpy(image + rings_at + ring * (size_t)nrings, rank_at[c], ring);
+            exec->rank_at_there[c] = (const int32_t *)(uintptr_t)(exec->wiring + rings_at + ring * (size_t)nrings++);
+        } else {
+            exec->rank_at_there[c] = exec->rank_at_there[same];
+        }
+    }
+}
+
+static rondo_status chunk_room(struct rondo_exec *exec)
+{
+    struct rondo_cuda_chunk *chunk;
+    rondo_status status;
+    if (exec->chunk != NULL && exec->chunk->used < CHUNK_PEERS) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(RONDO_NEW(chunk, "connections of sends and receives"));
+    status = device_alloc(exec, &chunk->memory, sizeof(struct peer_wiring) * CHUNK_PEERS, "connections of sends and receives");
+    if (status != RONDO_SUCCESS) {
+        rondo_free(chunk);
+        return status;
+    }
+    chunk->next = exec->chunk;
+    exec->chunk = chunk;
+    return RONDO_SUCCESS;
+}
+
+static rondo_status wire_entered(struct rondo_exec *exec, const int32_t *const *rank_at)
+{
+    size_t n = (size_t)exec->config.nchannels, ring = sizeof(int32_t) * (size_t)exec->config.nranks;
+    size_t conns_at = rondo_round_up(sizeof(struct rondo_ports) * n, RONDO_CTRL_ALIGN);
+    size_t line_at = rondo_round_up(conns_at + sizeof(struct rondo_conn) * (size_t)count_conns(exec->ports, exec->config.nchannels),
+                                    RONDO_CTRL_ALIGN);
+    size_t rings_at = line_at + RONDO_CTRL_ALIGN;
+    size_t nrings = 0, bytes;
+    uint8_t *image;
+    rondo_status status;
+    for (size_t c = 0; c < n; c++) {
+        nrings += c == 0 || rank_at[c] != rank_at[c - 1];
+    }
+    bytes = rings_at + ring * nrings;
+    RONDO_TRY(device_alloc(exec, &exec->wiring, bytes, "a communicator's connections"));
+    RONDO_TRY(rondo_calloc(&image, 1, bytes, "a communicator's connections"));
+    fill_wiring(exec, image, conns_at, rings_at, rank_at);
+    exec->ports_there = (const struct rondo_ports *)(uintptr_t)exec->wiring;
+    exec->line = exec->wiring + line_at;
+    status = rondo_exec_cuda_upload(exec, exec->wiring, image, bytes);
+    rondo_free(image);
+    return status == RONDO_SUCCESS ? chunk_room(exec) : status;
+}
+
+rondo_status rondo_exec_cuda_wire(struct rondo_exec *exec, const struct rondo_ports *ports, const int32_t *const *rank_at)
+{
+    CUstreamCaptureMode before;
+    rondo_status status;
+    exec->ports = ports;
+    RONDO_TRY(rondo_exec_cuda_enter(exec, &before));
+    status = wire_entered(exec, rank_at);
+    rondo_exec_cuda_leave(before);
+    return status;
+}
+
+void *rondo_exec_cuda_line(const struct rondo_exec *exec) { return (void *)(uintptr_t)exec->line; }
+
+static rondo_status wire_peer_entered(struct rondo_exec *exec, const struct rondo_conn *conn, int is_send, const struct rondo_ports **ports)
+{
+    struct peer_wiring image;
+    CUdeviceptr at;
+    RONDO_TRY(chunk_room(exec));
+    at = exec->chunk->memory + sizeof(image) * (size_t)exec->chunk->used;
+    memset(&image, 0, sizeof(image));
+    image.conn = *conn;
+    (is_send ? image.ports.send
+             : image.ports.recv)[RONDO_PORT_PEER] = (struct rondo_conn *)(uintptr_t)(at + offsetof(struct peer_wiring, conn));
+    RONDO_TRY(rondo_exec_cuda_upload(exec, at, &image, sizeof(image)));
+    exec->chunk->used++;
+    *ports = (const struct rondo_ports *)(uintptr_t)(at + offsetof(struct peer_wiring, ports));
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_exec_cuda_wire_peer(struct rondo_exec *exec, const struct rondo_conn *conn, int is_send,
+                                       const struct rondo_ports **ports)
+{
+    CUstreamCaptureMode before;
+    rondo_status status;
+    RONDO_TRY(rondo_exec_cuda_enter(exec, &before));
+    status = wire_peer_entered(exec, conn, is_send, ports);
+    rondo_exec_cuda_leave(before);
+    return status;
+}
+
+static rondo_status scratch_entered(struct rondo_exec *exec, size_t bytes)
+{
+    struct rondo_cuda_scratch *scratch;
+    rondo_status status;
+    RONDO_TRY(RONDO_NEW(scratch, "memory for a call in place"));
+    status = device_alloc(exec, &scratch->memory, bytes, "a call in place");
+    if (status != RONDO_SUCCESS) {
+        rondo_free(scratch);
+        return status;
+    }
+    scratch->bytes = bytes;
+    scratch->older = exec->scratch; /* launches and graphs may use it still */
+    exec->scratch = scratch;
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_exec_cuda_scratch(struct rondo_exec *exec, size_t bytes, void **memory)
+{
+    if (exec->scratch == NULL || exec->scratch->bytes < bytes) {
+        CUstreamCaptureMode before;
+        rondo_status status;
+        RONDO_TRY(rondo_exec_cuda_enter(exec, &before));
+        status = scratch_entered(exec, bytes);
+        rondo_exec_cuda_leave(before);
+        RONDO_TRY(status);
+    }
+    *memory = (void *)(uintptr_t)exec->scratch->memory;
+    return RONDO_SUCCESS;
+}
+
+/* ---- how far it is ---- */
+
+/* The kernel's threads write these with plain stores; each is whole. */
+#define WORD(word) __atomic_load_n(&(word), __ATOMIC_ACQUIRE)
+
+static int flight_ended(const struct rondo_exec *exec, uint64_t serial)
+{
+    const struct rondo_cuda_flight *flight = &exec->flight[serial % RONDO_CUDA_FLIGHTS];
+    if (flight->copies) {
+        return rondo_cuda_copy_ended(exec, flight->copied);
+    }
+    for (uint32_t b = 0; b < flight->nblocks; b++) {
+        if (WORD(exec->words[0]->block[b].ended) < serial) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+void rondo_exec_cuda_reap(struct rondo_exec *exec)
+{
+    while (exec->ended < exec->issued && flight_ended(exec, exec->ended + 1)) {
+        exec->ended++;
+        exec->tail = exec->flight[exec->ended % RONDO_CUDA_FLIGHTS].end;
+    }
+}
+
+uint64_t rondo_exec_cuda_issued(const struct rondo_exec *exec) { return __atomic_load_n(&exec->issued, __ATOMIC_ACQUIRE); }
+
+/* What was told to leave may have been told too early, or have set back what it waits for next. */
+static void abort_again(struct rondo_exec *exec)
+{
+    if (RONDO_UNLIKELY(WORD(exec->words[0]->abort) != 0)) {
+        rondo_cuda_copy_release(exec);
+    }
+}
+
+uint64_t rondo_exec_cuda_ended(struct rondo_exec *exec)
+{
+    uint64_t ended;
+    abort_again(exec);
+    pthread_mutex_lock(&exec->lock);
+    rondo_exec_cuda_reap(exec);
+    ended = exec->ended;
+    pthread_mutex_unlock(&exec->lock);
+    return ended;
+}
+
+int rondo_exec_cuda_graphs(struct rondo_exec *exec)
+{
+    int n;
+    pthread_mutex_lock(&exec->lock);
+    n = rondo_cuda_captures(exec);
+    pthread_mutex_unlock(&exec->lock);
+    return n;
+}
+
+/* The work that a kernel found at fault; NULL: too long ago. With the lock held. */
+static const struct rondo_work *find_note(const struct rondo_exec *exec, int captured, uint64_t serial, uint32_t index)
+{
+    for (size_t i = 0; !captured && i < RONDO_CUDA_NOTES; i++) {
+        if (exec->note[i].serial == serial && exec->note[i].index == index) {
+            return &exec->note[i].work;
+        }
+    }
+    for (const struct rondo_cuda_capture *c = captured ? exec->capture : NULL; c != NULL; c = c->next) {
+        for (int i = 0; i < c->nnotes; i++) {
+            if (c->note[i].serial == serial && c->note[i].index == index) {
+                return &c->note[i].work;
+            }
+        }
+    }
+    return NULL;
+}
+
+static rondo_status tell(struct rondo_exec *exec, int captured)
+{
+    const struct rondo_gpu_words *words = exec->words[captured];
+    int peer = WORD(words->fault_peer);
+    uint32_t got = WORD(words->fault_got), index = WORD(words->fault_work);
+    uint64_t serial = WORD(words->fault_serial);
+    const struct rondo_work *found;
+    struct rondo_work work;
+    pthread_mutex_lock(&exec->lock);
+    found = find_note(exec, captured, serial, index);
+    if (found != NULL) {
+        work = *found;
+    }
+    pthread_mutex_unlock(&exec->lock);
+    if (found == NULL || peer < 0 || peer >= exec->config.nranks) {
+        char where[80];
+        return rondo_fail(RONDO_INVALID_USAGE,
+                          "calls differ: %s got a slice of another call from rank %d (call word %08x): all ranks must make the same calls "
+                          "in the same order",
+                          rondo_exec_cuda_where(exec, where), peer, got);
+    }
+    return exec->config.owner->mismatch(exec->config.owner->arg, peer, &work, got);
+}
+
+rondo_status rondo_exec_cuda_fault(struct rondo_exec *exec)
+{
+    for (int i = 0; i < (int)RONDO_COUNTOF(exec->words); i++) {
+        if (RONDO_UNLIKELY(WORD(exec->words[i]->fault) != RONDO_GPU_FINE) && !__atomic_exchange_n(&exec->faulted, 1, __ATOMIC_ACQ_REL)) {
+            return tell(exec, i);
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+void rondo_exec_cuda_abort(struct rondo_exec *exec)
+{
+    for (size_t i = 0; i < RONDO_COUNTOF(exec->words); i++) {
+        __atomic_store_n(&exec->words[i]->abort, 1, __ATOMIC_RELEASE);
+    }
+    rondo_cuda_copy_release(exec);
+}
+
+rondo_status rondo_exec_cuda_query(struct rondo_exec *exec)
+{
+    CUstreamCaptureMode before;
+    CUresult result;
+    char where[80];
+    abort_again(exec);
+    RONDO_TRY(rondo_exec_cuda_enter(exec, &before));
+    result = exec->untold != CUDA_SUCCESS ? exec->untold : exec->cuda->EventQuery(exec->done);
+    rondo_exec_cuda_leave(before);
+    if (result == CUDA_ERROR_NOT_READY) {
+        return RONDO_IN_PROGRESS;
+    }
+    RONDO_CUDA_TRY(result, "%s: what was launched failed", rondo_exec_cuda_where(exec, where));
+    return RONDO_SUCCESS;
+}
+
+int rondo_exec_cuda_lost(struct rondo_exec *exec)
+{
+    CUstreamCaptureMode before;
+    CUresult result;
+    if (rondo_exec_cuda_enter(exec, &before) != RONDO_SUCCESS) {
+        return 1;
+    }
+    result = exec->cuda->StreamQuery(exec->own); /* it has nothing to do: an error is the context's */
+    rondo_exec_cuda_leave(before);
+    return result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY;
+}
+
+/* ---- who waits for whom ---- */
+
+/* @return ns for which `wait` has been what it is. */
+static int64_t follow_wait(struct rondo_cuda_wait *wait, struct rondo_cuda_wait now, int64_t now_ns)
+{
+    now.since_ns = wait->since_ns;
+    if (now.waits == 0) {
+        now.since_ns = 0;
+    } else if (wait->since_ns == 0 || now.step != wait->step || now.begun != wait->begun || now.peer != wait->peer ||
+               now.port != wait->port || now.waits != wait->waits) {
+        now.since_ns = now_ns;
+    }
+    *wait = now;
+    return now.since_ns != 0 ? now_ns - now.since_ns : 0;
+}
+
+int64_t rondo_exec_cuda_waited(struct rondo_exec *exec, struct rondo_cuda_wait *wait, int64_t now_ns)
+{
+    int64_t longest = 0, ns;
+    struct rondo_cuda_wait copies = { .port = RONDO_NUM_PORTS };
+    for (size_t i = 0; i < RONDO_COUNTOF(exec->words); i++) {
+        for (int b = 0; b < exec->config.nchannels; b++, wait++) {
+            ns = follow_wait(wait,
+                             (struct rondo_cuda_wait){ .step = WORD(exec->words[i]->block[b].step),
+                                                       .begun = WORD(exec->words[i]->block[b].begun),
+                                                       .peer = WORD(exec->words[i]->block[b].peer),
+                                                       .port = WORD(exec->words[i]->block[b].port),
+                                                       .waits = WORD(exec->words[i]->block[b].waits) },
+                             now_ns);
+            longest = ns > longest ? ns : longest;
+        }
+    }
+    copies.peer = rondo_cuda_copy_waits(exec, &copies.begun);
+    copies.waits = copies.peer >= 0;
+    ns = follow_wait(wait, copies, now_ns);
+    return ns > longest ? ns : longest;
+}
+
+static int exec_describe(struct rondo_exec *exec, char *text, size_t size, int *peer)
+{
+    static const char *const what[] = { "", "data from", "credit of" };
+    int silent;
+    *peer = RONDO_NO_PEER;
+    for (size_t i = 0; i < RONDO_COUNTOF(exec->words); i++) {
+        for (int b = 0; b < exec->config.nchannels; b++) {
+            uint16_t waits = WORD(exec->words[i]->block[b].waits), port = WORD(exec->words[i]->block[b].port);
+            if (waits == 0 || waits >= RONDO_COUNTOF(what)) {
+                continue;
+            }
+            *peer = WORD(exec->words[i]->block[b].peer);
+            return snprintf(text, size, "%s rank %d (block %d, %s, step %llu)", what[waits], *peer, b,
+                            port == RONDO_NUM_PORTS   ? "direct"
+                            : port == RONDO_PORT_RING ? "ring"
+                            : port == RONDO_PORT_PEER ? "send or receive"
+                            : port < RONDO_PORT_PEER  ? "tree"
+                                                      : "exchange",
+                            (unsigned long long)WORD(exec->words[i]->block[b].step));
+        }
+    }
+    silent = rondo_cuda_copy_silent(exec); /* once: the stream may go on */
+    if (silent >= 0) {
+        *peer = silent;
+        return snprintf(text, size, "rank %d to come to a call by copy engines", *peer);
+    }
+    return 0;
+}
+
+const struct rondo_exec_ops rondo_exec_cuda = {
+    .name = "cuda",
+    .drop = rondo_exec_cuda_abort,
+    .describe = exec_describe,
+    .close = exec_close,
+};

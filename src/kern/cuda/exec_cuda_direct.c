@@ -1,0 +1,588 @@
+/* Memory that the GPUs of a node reach in one another, for one-shot and two-shot: who has told of what, who has it mapped. Contract: kern/cuda/exec_cuda.h; what kernels make of it: kern/cuda/block_direct.h. */
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cuda_mem.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/param.h"
+#include "coll/twoshot.h"
+#include "kern/cuda/exec_cuda_impl.h"
+
+enum verdict { UNDECIDED, AGREES, REFUSES };
+enum { OWN = 0 }; /* the region of cells and stages; users' follow */
+
+/* A rank's memory as it tells of it. */
+struct note {
+    uint64_t serial; /* written last; 0: there is none, or not any more */
+    struct rondo_gpu_name name;
+};
+
+/* What a rank made of another one's note: where it has that memory, 0: nowhere. */
+struct answer {
+    uint64_t serial, at;
+};
+
+/* A rank's place in the table, written by it but for `changes`. */
+struct post {
+    uint64_t changes; /* of the first place: of the whole table */
+    uint64_t verdict;
+    struct note note[RONDO_DIRECT_REGIONS];
+    struct answer answer[]; /* [owner * RONDO_DIRECT_REGIONS + region] */
+};
+
+/* Memory of this rank (a reference to it, as long as peers may have it), or a peer's. */
+struct region {
+    struct rondo_gpu_mem mem; /* base NULL: none */
+    uint64_t serial;          /* of its note; 0: the region is free */
+    int settled;              /* own: opened to kernels, or refused by somebody */
+    int opened;               /* own: to kernels, and to copies */
+    int ending;               /* own: peers are to let it go */
+};
+
+struct rondo_cuda_direct {
+    struct rondo_cuda_direct_config config;
+    uint8_t *places; /* NULL: the table is not there yet */
+    size_t stride;
+    struct rondo_gpu_mem memory; /* cells | stages | what kernels read */
+    CUdeviceptr there;           /* struct rondo_gpu_direct */
+    int on;
+    uint64_t serials, seen, epoch;
+    uint64_t works; /* for direct kernels */
+    struct region own[RONDO_DIRECT_REGIONS];
+    struct region *map;       /* [peer * RONDO_DIRECT_REGIONS + region] */
+    const uint8_t *missed[2]; /* in, out: what lay in no region when it was last asked for */
+};
+
+#define LOAD(word) __atomic_load_n(&(word), __ATOMIC_ACQUIRE)
+#define STORE(word, value) __atomic_store_n(&(word), value, __ATOMIC_RELEASE)
+
+static struct post *post_of(const struct rondo_cuda_direct *d, int local)
+{
+    return (struct post *)(void *)(d->places + (size_t)local * d->stride);
+}
+static struct post *mine(const struct rondo_cuda_direct *d) { return post_of(d, d->config.index); }
+static void changed(const struct rondo_cuda_direct *d) { __atomic_fetch_add(&post_of(d, 0)->changes, 1, __ATOMIC_ACQ_REL); }
+static struct region *map_of(const struct rondo_cuda_direct *d, int peer, int k) { return &d->map[peer * RONDO_DIRECT_REGIONS + k]; }
+
+static size_t beyond_at(int nlocal)
+{
+    return rondo_round_up(sizeof(struct post) + sizeof(struct answer) * RONDO_DIRECT_REGIONS * (size_t)nlocal, RONDO_CTRL_ALIGN);
+}
+
+size_t rondo_exec_cuda_direct_post_bytes(int nlocal) { return beyond_at(nlocal) + rondo_cuda_copy_place_bytes(nlocal); }
+
+uint8_t *rondo_cuda_direct_beyond(const struct rondo_exec *exec, int local)
+{
+    const struct rondo_cuda_direct *d = exec->direct;
+    return (uint8_t *)post_of(d, local) + beyond_at(d->config.nlocal);
+}
+
+/* ---- what peers tell of ---- */
+
+static void unmap(const struct rondo_cuda_direct *d, int peer, int k)
+{
+    struct region *map = map_of(d, peer, k);
+    struct answer *answer = &mine(d)->answer[peer * RONDO_DIRECT_REGIONS + k];
+    if (map->serial != 0) {
+        rondo_gpu_mem_close(&map->mem);
+        map->serial = 0;
+        STORE(answer->at, 0);
+        STORE(answer->serial, 0);
+        changed(d);
+    }
+}
+
+/* A note that is not the one that was answered. */
+static void follow(const struct rondo_exec *exec, struct rondo_cuda_direct *d, int peer, int k)
+{
+    const struct note *note = &post_of(d, peer)->note[k];
+    struct answer *answer = &mine(d)->answer[peer * RONDO_DIRECT_REGIONS + k];
+    struct region *map = map_of(d, peer, k);
+    uint64_t serial = LOAD(note->serial);
+    struct rondo_gpu_name name;
+    if (serial == map->serial) {
+        return;
+    }
+    unmap(d, peer, k);
+    memcpy(&name, &note->name, sizeof(name));
+    if (serial == 0 || LOAD(note->serial) != serial) {
+        return; /* gone; or changing: it is looked at again */
+    }
+    if (rondo_gpu_mem_open(&map->mem, exec->config.device, &name) != RONDO_SUCCESS) {
+        RONDO_INFO(RONDO_SUBSYS_P2P, "rank %d: memory of rank %d is not reached from GPU %d (%s): calls that use it are staged",
+                   exec->config.rank, peer, exec->config.device->ordinal, rondo_error_text());
+        memset(&map->mem, 0, sizeof(map->mem));
+    }
+    map->serial = serial;
+    STORE(answer->at, (uint64_t)(uintptr_t)map->mem.base);
+    STORE(answer->serial, serial);
+    changed(d);
+}
+
+/* ---- what this rank tells of ---- */
+
+static void tell(struct rondo_cuda_direct *d, int k, const struct rondo_gpu_name *name)
+{
+    struct note *note = &mine(d)->note[k];
+    d->own[k].serial = ++d->serials;
+    d->own[k].settled = d->own[k].opened = d->own[k].ending = 0;
+    note->name = *name;
+    STORE(note->serial, d->own[k].serial);
+    changed(d);
+}
+
+/* Peers that have answered with `serial`; *refused: one of them does not reach the memory. */
+static int answered(const struct rondo_cuda_direct *d, int k, uint64_t serial, int *refused)
+{
+    int n = 0;
+    *refused = 0;
+    for (int i = 0; i < d->config.nlocal; i++) {
+        const struct answer *answer = &post_of(d, i)->answer[d->config.index * RONDO_DIRECT_REGIONS + k];
+        if (i != d->config.index && LOAD(answer->serial) == serial) {
+            n++;
+            *refused |= LOAD(answer->at) == 0;
+        }
+    }
+    return n;
+}
+
+static CUdeviceptr region_there(const struct rondo_cuda_direct *d, int k)
+{
+    return d->there + offsetof(struct rondo_gpu_direct, region) + sizeof(struct rondo_gpu_region) * (size_t)k;
+}
+
+/* Kernels may use it from here on, or (open 0) may not. */
+static rondo_status region_open(struct rondo_exec *exec, struct rondo_cuda_direct *d, int k, uint64_t open)
+{
+    d->own[k].opened = open != 0;
+    return rondo_exec_cuda_upload(exec, region_there(d, k) + offsetof(struct rondo_gpu_region, open), &open, sizeof(open));
+}
+
+static rondo_status region_settle(struct rondo_exec *exec, struct rondo_cuda_direct *d, int k)
+{
+    struct region *own = &d->own[k];
+    struct rondo_gpu_region image = { .base = (uint64_t)(uintptr_t)own->mem.base, .bytes = own->mem.bytes };
+    int refused;
+    if (answered(d, k, own->serial, &refused) < d->config.nlocal - 1) {
+        return RONDO_SUCCESS;
+    }
+    own->settled = 1;
+    for (int i = 0; i < d->config.nlocal; i++) {
+        image.at[i] = i == d->config.index ? image.base : LOAD(post_of(d, i)->answer[d->config.index * RONDO_DIRECT_REGIONS + k].at);
+    }
+    if (refused) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(rondo_exec_cuda_upload(exec, region_there(d, k), &image, sizeof(image)));
+    RONDO_INFO(RONDO_SUBSYS_P2P, "rank %d: %.1f MiB at %p of GPU %d are reached by all %d ranks", exec->config.rank,
+               (double)own->mem.bytes / (1 << 20), (void *)own->mem.base, exec->config.device->ordinal, d->config.nlocal);
+    return region_open(exec, d, k, 1);
+}
+
+/* Its user has freed it: the memory goes when no peer has it any more. */
+static rondo_status region_end(struct rondo_exec *exec, struct rondo_cuda_direct *d, int k)
+{
+    RONDO_TRY(region_open(exec, d, k, 0));
+    d->own[k].ending = 1;
+    STORE(mine(d)->note[k].serial, 0);
+    changed(d);
+    return RONDO_SUCCESS;
+}
+
+static void region_free_if_left(struct rondo_cuda_direct *d, int k)
+{
+    int refused;
+    if (answered(d, k, 0, &refused) == d->config.nlocal - 1) {
+        rondo_gpu_mem_close(&d->own[k].mem);
+        memset(&d->own[k], 0, sizeof(d->own[k]));
+    }
+}
+
+static rondo_status look_at_own(struct rondo_exec *exec, struct rondo_cuda_direct *d, int k, int freed)
+{
+    struct region *own = &d->own[k];
+    struct rondo_gpu_name name;
+    if (own->serial == 0) {
+        return RONDO_SUCCESS;
+    }
+    if (freed && !own->ending && (!rondo_gpu_find(own->mem.base, &name) || name.serial != own->mem.name.serial)) {
+        RONDO_TRY(region_end(exec, d, k));
+    }
+    if (own->ending) {
+        region_free_if_left(d, k);
+        return RONDO_SUCCESS;
+    }
+    return own->settled ? RONDO_SUCCESS : region_settle(exec, d, k);
+}
+
+/* Nothing has changed, as a rule. */
+static rondo_status look(struct rondo_exec *exec, struct rondo_cuda_direct *d)
+{
+    uint64_t changes = LOAD(post_of(d, 0)->changes), epoch = rondo_gpu_epoch();
+    int freed = epoch != d->epoch;
+    if (RONDO_LIKELY(changes == d->seen && !freed)) {
+        return RONDO_SUCCESS;
+    }
+    d->seen = changes;
+    d->epoch = epoch;
+    memset(d->missed, 0, sizeof(d->missed));
+    for (int i = 0; i < d->config.nlocal; i++) {
+        for (int k = OWN + 1; k < RONDO_DIRECT_REGIONS && i != d->config.index; k++) {
+            follow(exec, d, i, k);
+        }
+    }
+    for (int k = OWN + 1; k < RONDO_DIRECT_REGIONS; k++) {
+        RONDO_TRY(look_at_own(exec, d, k, freed));
+    }
+    return RONDO_SUCCESS;
+}
+
+/* ---- users' buffers ---- */
+
+static int is_inside(const struct region *own, const uint8_t *ptr, size_t bytes)
+{
+    return own->serial != 0 && !own->ending && ptr >= own->mem.base && (size_t)(ptr - own->mem.base) <= own->mem.bytes &&
+           bytes <= own->mem.bytes - (size_t)(ptr - own->mem.base);
+}
+
+static int region_find(const struct rondo_cuda_direct *d, const uint8_t *ptr, size_t bytes)
+{
+    int k = RONDO_DIRECT_REGIONS - 1;
+    while (k > OWN && !is_inside(&d->own[k], ptr, bytes)) {
+        k--;
+    }
+    return k;
+}
+
+/* Tell of the memory that a buffer lies in, if it is rondo_mem_alloc_device's. @return its region, OWN: none. */
+static int region_add(struct rondo_exec *exec, struct rondo_cuda_direct *d, const uint8_t *ptr, size_t bytes)
+{
+    struct rondo_gpu_name name;
+    int k = OWN + 1;
+    if (!rondo_gpu_find(ptr, &name) || bytes > name.bytes - ((uint64_t)(uintptr_t)ptr - name.address)) {
+        return OWN;
+    }
+    while (k < RONDO_DIRECT_REGIONS && d->own[k].serial != 0) {
+        k++;
+    }
+    if (k == RONDO_DIRECT_REGIONS) {
+        RONDO_INFO(RONDO_SUBSYS_P2P, "rank %d: more than %d pieces of memory are used for direct calls: the one at %p is staged",
+                   exec->config.rank, RONDO_DIRECT_REGIONS - 1, (const void *)ptr);
+        return OWN;
+    }
+    if (rondo_gpu_mem_open(&d->own[k].mem, exec->config.device, &name) != RONDO_SUCCESS) { /* a reference: it was freed just now */
+        memset(&d->own[k].mem, 0, sizeof(d->own[k].mem));
+        return OWN;
+    }
+    tell(d, k, &name);
+    return k;
+}
+
+static uint8_t region_of(struct rondo_exec *exec, struct rondo_cuda_direct *d, int buffer, const uint8_t *ptr, size_t bytes)
+{
+    int k;
+    if (ptr == NULL || bytes == 0 || ptr == d->missed[buffer]) {
+        return OWN;
+    }
+    k = region_find(d, ptr, bytes);
+    k = k == OWN ? region_add(exec, d, ptr, bytes) : k;
+    d->missed[buffer] = k == OWN ? ptr : NULL;
+    return (uint8_t)k;
+}
+
+rondo_status rondo_cuda_direct_look(struct rondo_exec *exec) { return look(exec, exec->direct); }
+
+int rondo_cuda_direct_spot(struct rondo_exec *exec, int buffer, const void *ptr, size_t bytes, struct rondo_cuda_spot *spot)
+{
+    int k = region_of(exec, exec->direct, buffer, ptr, bytes);
+    const struct region *own = &exec->direct->own[k];
+    *spot = (struct rondo_cuda_spot){ .serial = own->serial,
+                                      .region = (uint64_t)k,
+                                      .offset = (uint64_t)((const uint8_t *)ptr - own->mem.base) };
+    return k != OWN && own->opened;
+}
+
+CUdeviceptr rondo_cuda_direct_at(const struct rondo_exec *exec, int peer, const struct rondo_cuda_spot *spot, size_t bytes)
+{
+    const struct region *map = spot->region < RONDO_DIRECT_REGIONS ? map_of(exec->direct, peer, (int)spot->region) : NULL;
+    if (map == NULL || map->serial != spot->serial || map->mem.base == NULL || spot->offset > map->mem.bytes ||
+        bytes > map->mem.bytes - spot->offset) {
+        return 0;
+    }
+    return (CUdeviceptr)(uintptr_t)(map->mem.base + spot->offset);
+}
+
+void rondo_exec_cuda_direct_tell(struct rondo_exec *exec, const void *ptr, size_t bytes)
+{
+    struct rondo_cuda_direct *d = exec->direct;
+    CUstreamCaptureMode before;
+    if (d == NULL || !d->on || rondo_exec_cuda_enter(exec, &before) != RONDO_SUCCESS) {
+        return;
+    }
+    if (look(exec, d) == RONDO_SUCCESS && region_find(d, ptr, bytes) == OWN) {
+        (void)region_add(exec, d, ptr, bytes);
+    }
+    rondo_exec_cuda_leave(before);
+}
+
+/* Elements that hold all of what a work's buffer is for: every rank's block, or a range. */
+static size_t extent(const struct rondo_work *w, int gathers)
+{
+    size_t end = 0;
+    if (!gathers) {
+        return w->counts != NULL ? w->counts[w->seat.index] : w->off + w->len;
+    }
+    for (int r = 0; w->counts != NULL && r < w->seat.nranks; r++) {
+        end = rondo_max_size(end, (w->displs != NULL ? w->displs[r] : (size_t)r * w->block) + w->counts[r]);
+    }
+    return w->counts != NULL ? end : w->block * (size_t)w->seat.nranks;
+}
+
+rondo_status rondo_cuda_direct_prepare(struct rondo_exec *exec)
+{
+    struct rondo_cuda_direct *d = exec->direct;
+    if (d == NULL || !d->on) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(look(exec, d));
+    for (int i = 0; i < exec->nitems; i++) {
+        struct rondo_work *w = &exec->runs[exec->item[i].index].work;
+        if (exec->runs[exec->item[i].index].copies) { /* no kernel runs it */
+            continue;
+        }
+        d->works += (uint64_t)rondo_work_is_direct(w);
+        if (w->algo == RONDO_ALGO_TWOSHOT) {
+            w->in_region = region_of(exec, d, 0, w->in, extent(w, w->coll == RONDO_COLL_REDUCE_SCATTER) * w->elem_bytes);
+            w->out_region = region_of(exec, d, 1, w->out, extent(w, w->coll == RONDO_COLL_ALL_GATHER) * w->elem_bytes);
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+/* ---- creation ---- */
+
+static size_t cells_bytes(const struct rondo_exec *exec, const struct rondo_cuda_direct *d)
+{
+    return sizeof(struct rondo_gpu_cell) * (size_t)exec->config.nchannels * (size_t)d->config.nlocal;
+}
+static size_t stages_bytes(const struct rondo_exec *exec, const struct rondo_cuda_direct *d)
+{
+    return 2 * d->config.stage_bytes * (size_t)exec->config.nchannels;
+}
+
+static rondo_status make_memory(struct rondo_exec *exec, struct rondo_cuda_direct *d)
+{
+    size_t bytes = cells_bytes(exec, d) + stages_bytes(exec, d) + sizeof(struct rondo_gpu_direct);
+    char where[80];
+    RONDO_TRY(rondo_gpu_mem_create(&d->memory, exec->config.device, bytes, 1));
+    d->there = (CUdeviceptr)(uintptr_t)d->memory.base + cells_bytes(exec, d) + stages_bytes(exec, d);
+    rondo_exec_cuda_where(exec, where);
+    RONDO_CUDA_TRY(exec->cuda->MemsetD8Async((CUdeviceptr)(uintptr_t)d->memory.base, 0, d->memory.bytes, exec->uploads),
+                   "%s: zeroing %zu bytes", where, d->memory.bytes);
+    CUresult result = exec->cuda->StreamSynchronize(exec->uploads);
+    exec->stuck |= result != CUDA_SUCCESS;
+    RONDO_CUDA_TRY(result, "%s: zeroing %zu bytes", where, d->memory.bytes);
+    RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_P2P | RONDO_SUBSYS_ALLOC,
+               "%s: %.1f MiB for direct calls: two stages of %zu bytes for each of %d channels", where, (double)d->memory.bytes / (1 << 20),
+               d->config.stage_bytes, exec->config.nchannels);
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_exec_cuda_direct_open(struct rondo_exec *exec, const struct rondo_cuda_direct_config *config)
+{
+    struct rondo_cuda_direct *d;
+    CUstreamCaptureMode before;
+    rondo_status status;
+    RONDO_TRY(RONDO_NEW(d, "direct calls"));
+    exec->direct = d; /* closed with the executor */
+    d->config = *config;
+    d->epoch = rondo_gpu_epoch();
+    RONDO_TRY(RONDO_NEW_ARRAY(d->map, config->nlocal * RONDO_DIRECT_REGIONS, "the memory of peers"));
+    if (!config->reaches_all) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(rondo_exec_cuda_enter(exec, &before));
+    status = make_memory(exec, d);
+    rondo_exec_cuda_leave(before);
+    return status == RONDO_SUCCESS && config->copies ? rondo_cuda_copy_open(exec, config->nlocal, config->index) : status;
+}
+
+static void put_verdict(const struct rondo_cuda_direct *d, enum verdict verdict)
+{
+    STORE(mine(d)->verdict, (uint64_t)verdict);
+    changed(d);
+}
+
+void rondo_exec_cuda_direct_table(struct rondo_exec *exec, uint8_t *places, size_t stride)
+{
+    struct rondo_cuda_direct *d = exec->direct;
+    if (d == NULL) {
+        return;
+    }
+    d->places = places;
+    d->stride = stride;
+    if (d->memory.base == NULL) {
+        put_verdict(d, REFUSES);
+    } else {
+        tell(d, OWN, &d->memory.name);
+    }
+}
+
+/* Map what is told of. @return AGREES: all of it; REFUSES: somebody does. */
+static enum verdict map_peers(struct rondo_exec *exec, struct rondo_cuda_direct *d)
+{
+    int n = 0;
+    for (int i = 0; i < d->config.nlocal; i++) {
+        const struct region *map = map_of(d, i, OWN);
+        if (LOAD(post_of(d, i)->verdict) == REFUSES) {
+            return REFUSES;
+        }
+        if (i != d->config.index) {
+            follow(exec, d, i, OWN);
+            if (map->serial != 0 && map->mem.bytes != d->memory.bytes) {
+                return REFUSES;
+            }
+        }
+        n += i == d->config.index || map->serial != 0;
+    }
+    return n == d->config.nlocal ? AGREES : UNDECIDED;
+}
+
+static rondo_status switch_on(struct rondo_exec *exec, struct rondo_cuda_direct *d)
+{
+    struct rondo_gpu_reach reach = { .nranks = (uint32_t)d->config.nlocal,
+                                     .index = (uint32_t)d->config.index,
+                                     .stage_bytes = d->config.stage_bytes };
+    for (int i = 0; i < d->config.nlocal; i++) {
+        uint8_t *base = i == d->config.index ? d->memory.base : map_of(d, i, OWN)->mem.base;
+        reach.cell[i] = (struct rondo_gpu_cell *)(void *)base;
+        reach.stage[i] = base + cells_bytes(exec, d);
+    }
+    RONDO_TRY(rondo_exec_cuda_upload(exec, d->there + offsetof(struct rondo_gpu_direct, reach), &reach, sizeof(reach)));
+    d->on = 1;
+    rondo_cuda_copy_agree(exec);
+    return RONDO_SUCCESS;
+}
+
+static rondo_status join_entered(struct rondo_exec *exec, struct rondo_cuda_direct *d, int *silent)
+{
+    int refused = 0;
+    if (LOAD(mine(d)->verdict) == UNDECIDED) {
+        enum verdict verdict = map_peers(exec, d);
+        if (verdict != UNDECIDED) {
+            rondo_cuda_copy_offer(exec);
+            put_verdict(d, verdict);
+        }
+    }
+    for (int i = 0; i < d->config.nlocal; i++) {
+        uint64_t verdict = LOAD(post_of(d, i)->verdict);
+        if (verdict == UNDECIDED) {
+            *silent = i;
+            return RONDO_IN_PROGRESS;
+        }
+        refused |= verdict != AGREES;
+    }
+    if (!refused) {
+        return switch_on(exec, d);
+    }
+    if (d->config.index == 0) {
+        RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_P2P, "rank %d: not all GPUs of the node reach one another: no direct calls",
+                   exec->config.rank);
+    }
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_exec_cuda_direct_join(struct rondo_exec *exec, int *silent)
+{
+    struct rondo_cuda_direct *d = exec->direct;
+    CUstreamCaptureMode before;
+    rondo_status status;
+    if (d == NULL || d->on) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(rondo_exec_cuda_enter(exec, &before));
+    status = join_entered(exec, d, silent);
+    rondo_exec_cuda_leave(before);
+    return status;
+}
+
+size_t rondo_exec_cuda_direct_stage(const struct rondo_exec *exec)
+{
+    return exec->direct != NULL && exec->direct->on ? exec->direct->config.stage_bytes : 0;
+}
+
+struct rondo_gpu_direct *rondo_cuda_direct_there(const struct rondo_exec *exec)
+{
+    return exec->direct != NULL && exec->direct->on ? (struct rondo_gpu_direct *)(uintptr_t)exec->direct->there : NULL;
+}
+
+/* ---- the end ---- */
+
+/* Do peers still have memory of ours that goes with us? They let it go when they close, too; those of this process hold references. */
+static int is_held(const struct rondo_cuda_direct *d, int k)
+{
+    uint64_t here = d->own[k].mem.name.process;
+    int held = 0;
+    for (int i = 0; rondo_gpu_mem_mortal(&d->own[k].mem) && i < d->config.nlocal; i++) {
+        const struct post *post = post_of(d, i);
+        held |= post->note[OWN].name.process != here && LOAD(post->answer[d->config.index * RONDO_DIRECT_REGIONS + k].serial) != 0;
+    }
+    return held;
+}
+
+static int any_held(const struct rondo_cuda_direct *d)
+{
+    int held = 0;
+    for (int k = 0; k < RONDO_DIRECT_REGIONS; k++) {
+        held |= is_held(d, k);
+    }
+    return held;
+}
+
+/* keep: what uploads go to stays. */
+static void take_back(struct rondo_cuda_direct *d, int keep)
+{
+    int64_t end_ns = rondo_now_ns() + rondo_params()->p2p_check;
+    if (!keep) {
+        d->own[OWN].mem = d->memory;
+    }
+    for (int k = 0; k < RONDO_DIRECT_REGIONS; k++) {
+        STORE(mine(d)->note[k].serial, 0);
+        for (int i = 0; i < d->config.nlocal; i++) {
+            unmap(d, i, k);
+        }
+    }
+    changed(d);
+    while (any_held(d) && rondo_now_ns() < end_ns) {
+        sched_yield();
+    }
+    for (int k = 0; k < RONDO_DIRECT_REGIONS; k++) {
+        if (is_held(d, k)) {
+            RONDO_INFO(RONDO_SUBSYS_P2P | RONDO_SUBSYS_DESTROY,
+                       "memory at %p of GPU %d is still in use by another rank after RONDO_P2P_CHECK: it is kept until the process ends",
+                       (void *)d->own[k].mem.base, d->own[k].mem.device->ordinal);
+        } else {
+            rondo_gpu_mem_close(&d->own[k].mem);
+        }
+    }
+}
+
+void rondo_cuda_direct_close(struct rondo_exec *exec)
+{
+    struct rondo_cuda_direct *d = exec->direct;
+    if (d == NULL) {
+        return;
+    }
+    RONDO_INFO(RONDO_SUBSYS_DESTROY, "rank %d: %llu works went to direct kernels", exec->config.rank, (unsigned long long)d->works);
+    rondo_cuda_copy_close(exec);
+    if (d->places != NULL) {
+        take_back(d, exec->stuck);
+    } else if (!exec->stuck) {
+        rondo_gpu_mem_close(&d->memory);
+    }
+    rondo_free(d->map);
+    rondo_free(d);
+    exec->direct = NULL;
+}

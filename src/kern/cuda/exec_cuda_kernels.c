@@ -1,0 +1,214 @@
+/* What is loaded on a device, once a process: all kernels; and who launches there. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "coll/algo.h"
+#include "kern/cuda/exec_cuda_impl.h"
+
+static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct rondo_cuda_kernels *list;
+
+enum { P2P_KERNEL, COPY_KERNELS, REDUCE_KERNELS = COPY_KERNELS + RONDO_CUDA_WAYS, DIRECT = RONDO_NUM_PROTOS };
+
+int rondo_cuda_kernel_of(const struct rondo_work *w)
+{
+    const int way = rondo_work_is_direct(w) ? DIRECT : w->proto;
+    if (w->coll == RONDO_COLL_SEND || w->coll == RONDO_COLL_RECV) {
+        return P2P_KERNEL;
+    }
+    return rondo_coll_reduces(rondo_coll_scheduled_as((enum rondo_coll)w->coll))
+               ? REDUCE_KERNELS + (w->dtype * RONDO_NUM_REDUCES + w->reduce) * RONDO_CUDA_WAYS + way
+               : COPY_KERNELS + way;
+}
+
+/* A work that kernel i runs. */
+static struct rondo_work sample(int i)
+{
+    struct rondo_work w = { .coll = RONDO_COLL_SEND, .algo = RONDO_ALGO_P2P, .proto = RONDO_PROTO_SIMPLE, .elem_bytes = 1 };
+    int way = 0;
+    if (i >= REDUCE_KERNELS) {
+        int j = i - REDUCE_KERNELS;
+        way = j % RONDO_CUDA_WAYS;
+        w.coll = RONDO_COLL_ALL_REDUCE;
+        w.reduce = (uint8_t)(j / RONDO_CUDA_WAYS % RONDO_NUM_REDUCES);
+        w.dtype = (uint8_t)(j / RONDO_CUDA_WAYS / RONDO_NUM_REDUCES);
+        w.elem_bytes = (uint8_t)rondo_dtype_size((rondo_dtype)w.dtype);
+    } else if (i >= COPY_KERNELS) {
+        way = i - COPY_KERNELS;
+        w.coll = RONDO_COLL_ALL_GATHER;
+    }
+    if (i >= COPY_KERNELS) {
+        w.algo = way == DIRECT ? RONDO_ALGO_TWOSHOT : RONDO_ALGO_RING;
+        w.proto = (uint8_t)(way == DIRECT ? RONDO_PROTO_SIMPLE : way);
+    }
+    return w;
+}
+
+/* A kernel that is asked about is loaded: later, that could wait for kernels that run. */
+static rondo_status resolve(struct rondo_cuda_kernels *k, const struct rondo_cuda *cuda, int i, int *per_sm)
+{
+    struct rondo_work w = sample(i);
+    char name[RONDO_KERNEL_NAME];
+    CUfunction function;
+    int registers, blocks = 0;
+    rondo_kernel_name(name, &w);
+    CUresult result = cuda->ModuleGetFunction(&function, k->module, name);
+    if (result == CUDA_ERROR_NOT_FOUND) {
+        return RONDO_SUCCESS;
+    }
+    k->threads[i] = rondo_kernel_threads(&w);
+    RONDO_CUDA_TRY(result, "cuModuleGetFunction of %s on GPU %d (%s)", name, k->device.ordinal, k->device.bus_id);
+    RONDO_CUDA_TRY(cuda->FuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function), "cuFuncGetAttribute of %s on GPU %d (%s)",
+                   name, k->device.ordinal, k->device.bus_id);
+    RONDO_CUDA_TRY(cuda->OccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, (int)k->threads[i], 0),
+                   "cuOccupancyMaxActiveBlocksPerMultiprocessor of %s on GPU %d (%s)", name, k->device.ordinal, k->device.bus_id);
+    if (blocks < 1) {
+        return rondo_fail(RONDO_INVALID_USAGE, "a block of kernel %s with %u threads does not fit on GPU %d (%s): lower RONDO_NTHREADS",
+                          name, k->threads[i], k->device.ordinal, k->device.bus_id);
+    }
+    k->function[i] = function;
+    *per_sm = *per_sm == 0 || blocks < *per_sm ? blocks : *per_sm;
+    return RONDO_SUCCESS;
+}
+
+static rondo_status load_entered(struct rondo_cuda_kernels *k, const struct rondo_cuda *cuda)
+{
+    const char *why = "";
+    const void *image = rondo_kernels_image(&why);
+    int64_t begin = rondo_now_ns();
+    int per_sm = 0, n = 0;
+    if (image == NULL) {
+        return rondo_fail(RONDO_SYSTEM_ERROR, "%s", why);
+    }
+    RONDO_CUDA_TRY(cuda->ModuleLoadData(&k->module, image), "loading the kernels (compute capability %d) on GPU %d (%s)",
+                   k->device.capability, k->device.ordinal, k->device.bus_id);
+    for (int i = 0; i < RONDO_CUDA_KERNELS; i++) {
+        RONDO_TRY(resolve(k, cuda, i, &per_sm));
+        n += k->function[i] != NULL;
+    }
+    if (n == 0) {
+        return rondo_fail(RONDO_SYSTEM_ERROR, "the library of kernels has none of them: does it belong to this version?");
+    }
+    k->blocks = per_sm * k->device.sms;
+    RONDO_INFO(RONDO_SUBSYS_INIT, "GPU %d (%s, %s, compute capability %d): %d kernels in %.1f ms, %d blocks of any run together",
+               k->device.ordinal, k->device.name, k->device.bus_id, k->device.capability, n, (double)(rondo_now_ns() - begin) * 1e-6,
+               k->blocks);
+    return RONDO_SUCCESS;
+}
+
+static void unload(struct rondo_cuda_kernels *k)
+{
+    if (k->module != NULL && rondo_cuda_enter(&k->device) == RONDO_SUCCESS) {
+        (void)rondo_cuda(NULL)->ModuleUnload(k->module);
+        rondo_cuda_leave();
+    }
+    pthread_mutex_destroy(&k->order);
+    rondo_cuda_close(&k->device);
+    rondo_free(k);
+}
+
+static rondo_status load(struct rondo_cuda_kernels **kernels, int ordinal)
+{
+    struct rondo_cuda_kernels *k;
+    rondo_status status;
+    RONDO_TRY(RONDO_NEW(k, "the kernels of a GPU"));
+    pthread_mutex_init(&k->order, NULL);
+    RONDO_TRY_GOTO(rondo_cuda_open(ordinal, &k->device), fail); /* its own hold on the context */
+    RONDO_TRY_GOTO(rondo_cuda_enter(&k->device), fail);
+    status = load_entered(k, rondo_cuda(NULL));
+    rondo_cuda_leave();
+    if (status == RONDO_SUCCESS) {
+        *kernels = k;
+        return RONDO_SUCCESS;
+    }
+fail:
+    unload(k);
+    return status;
+}
+
+rondo_status rondo_cuda_kernels_get(struct rondo_cuda_kernels **kernels, const struct rondo_cuda_device *device)
+{
+    struct rondo_cuda_kernels *k;
+    rondo_status status = RONDO_SUCCESS;
+    pthread_mutex_lock(&list_lock);
+    for (k = list; k != NULL && k->device.context != device->context; k = k->next) {
+    }
+    if (k == NULL) {
+        status = load(&k, device->ordinal);
+        if (status == RONDO_SUCCESS) {
+            k->next = list;
+            list = k;
+        }
+    }
+    if (status == RONDO_SUCCESS) {
+        k->refs++;
+        *kernels = k;
+    }
+    pthread_mutex_unlock(&list_lock);
+    return status;
+}
+
+void rondo_cuda_kernels_put(struct rondo_cuda_kernels *kernels)
+{
+    pthread_mutex_lock(&list_lock);
+    if (--kernels->refs == 0) {
+        struct rondo_cuda_kernels **at = &list;
+        while (*at != kernels) {
+            at = &(*at)->next;
+        }
+        *at = kernels->next;
+        unload(kernels);
+    }
+    pthread_mutex_unlock(&list_lock);
+}
+
+int rondo_cuda_kernels_blocks(const struct rondo_cuda_kernels *kernels) { return kernels->blocks; }
+
+/* ---- who launches ---- */
+
+/* Blocks of the largest executor that is alone in its communicator. With the order held. */
+static int most_alone(const struct rondo_cuda_kernels *k)
+{
+    int most = RONDO_MAX_CHANNELS;
+    while (most > 0 && k->alone[most] == 0) {
+        most--;
+    }
+    return most;
+}
+
+rondo_status rondo_cuda_kernels_join(struct rondo_cuda_kernels *k, const struct rondo_exec_cuda_config *c)
+{
+    int shared, most, alone = c->sharers == 1;
+    pthread_mutex_lock(&k->order);
+    shared = k->shared_blocks + (alone ? 0 : c->nchannels);
+    most = most_alone(k);
+    most = alone && c->nchannels > most ? c->nchannels : most;
+    if (shared > 0 && shared + most > k->blocks) {
+        pthread_mutex_unlock(&k->order);
+        return rondo_fail(RONDO_INVALID_USAGE,
+                          "rank %d: GPU %d (%s) is shared by ranks of one communicator, and with \"%s\" the blocks that must run together "
+                          "are %d of at most %d: "
+                          "destroy other communicators, or lower RONDO_MAX_NCHANNELS",
+                          c->rank, k->device.ordinal, k->device.bus_id, c->name, shared + most, k->blocks);
+    }
+    k->shared_blocks = shared;
+    k->alone[c->nchannels] += alone;
+    pthread_mutex_unlock(&k->order);
+    return RONDO_SUCCESS;
+}
+
+void rondo_cuda_kernels_quit(struct rondo_cuda_kernels *k, struct rondo_exec *exec)
+{
+    pthread_mutex_lock(&k->order);
+    if (exec->config.sharers == 1) {
+        k->alone[exec->config.nchannels]--;
+    } else {
+        k->shared_blocks -= exec->config.nchannels;
+    }
+    if (k->last == exec) {
+        k->last = NULL;
+    }
+    pthread_mutex_unlock(&k->order);
+}

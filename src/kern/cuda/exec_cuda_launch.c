@@ -1,0 +1,551 @@
+/* From a plan's runs to launches. Contract: kern/cuda/exec_cuda.h. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "coll/algo.h"
+#include "kern/cuda/exec_cuda_impl.h"
+
+/* Works of one launch: items [at, end) of the plan, each in a block. */
+struct batch {
+    int kernel, n, end;
+    uint32_t nblocks;
+    size_t bytes; /* of what does not travel in the arguments: works, counts, displacements */
+    int scalars;  /* works whose scalar lies on the device */
+    uint16_t first[RONDO_MAX_CHANNELS + 1];
+};
+
+/* ---- which run when ---- */
+
+static int is_message(const struct rondo_work *w) { return w->coll == RONDO_COLL_SEND || w->coll == RONDO_COLL_RECV; }
+static int is_copy(const struct rondo_work *w) { return w->seat.nranks == 1 && !w->premul && !is_message(w); }
+
+static int by_conn(const void *x, const void *y)
+{
+    const struct rondo_cuda_item *a = x, *b = y;
+    return a->lane != b->lane ? (a->lane > b->lane) - (a->lane < b->lane) : (a->index > b->index) - (a->index < b->index);
+}
+
+static int by_turn(const void *x, const void *y)
+{
+    const struct rondo_cuda_item *a = x, *b = y;
+    if (a->repeat != b->repeat) {
+        return (a->repeat > b->repeat) - (a->repeat < b->repeat);
+    }
+    return a->distance != b->distance ? (a->distance > b->distance) - (a->distance < b->distance) : by_conn(x, y);
+}
+
+static void sort_messages(const struct rondo_exec *exec, struct rondo_cuda_item *item, int n)
+{
+    uint32_t nranks = (uint32_t)exec->config.nranks, rank = (uint32_t)exec->config.rank;
+    if (n == 0) { /* there may be no array */
+        return;
+    }
+    qsort(item, (size_t)n, sizeof(*item), by_conn);
+    for (int i = 0; i < n; i++) {
+        uint32_t peer = (item[i].lane - (uint32_t)exec->config.nchannels) / 2,
+                 is_send = (item[i].lane - (uint32_t)exec->config.nchannels) % 2;
+        item[i].repeat = i > 0 && item[i - 1].lane == item[i].lane ? item[i - 1].repeat + 1 : 0;
+        item[i].distance = (is_send ? peer + nranks - rank : rank + nranks - peer) % nranks;
+    }
+    qsort(item, (size_t)n, sizeof(*item), by_turn);
+}
+
+static rondo_status list_items(struct rondo_exec *exec)
+{
+    int n = 0;
+    if (exec->nruns > exec->capacity) {
+        rondo_free(exec->item);
+        exec->item = NULL;
+        exec->capacity = 0;
+        RONDO_TRY(RONDO_NEW_ARRAY(exec->item, 2 * exec->nruns, "the works of a group"));
+        exec->capacity = 2 * exec->nruns;
+    }
+    for (int pass = 0; pass < 3; pass++) {
+        for (int i = 0; i < exec->nruns; i++) {
+            const struct rondo_work *w = &exec->runs[i].work;
+            if ((is_copy(w) ? 0 : is_message(w) ? 2 : 1) == pass && !rondo_run_stays_out(&exec->runs[i])) {
+                exec->item[n++] = (struct rondo_cuda_item){ .index = i, .lane = exec->runs[i].lane };
+            }
+        }
+        if (pass == 0) {
+            exec->ncopies = n;
+        } else if (pass == 1) {
+            exec->ncolls = n - exec->ncopies;
+        }
+    }
+    exec->nitems = n;
+    sort_messages(exec, exec->item + exec->ncopies + exec->ncolls, n - exec->ncopies - exec->ncolls);
+    return RONDO_SUCCESS;
+}
+
+/* ---- streams ---- */
+
+static int is_special(CUstream stream) { return stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD; }
+
+/* The context that a stream's events are of. */
+static rondo_status context_of(const struct rondo_exec *exec, CUstream stream, CUcontext *context)
+{
+    char where[80];
+    *context = exec->config.device->context;
+    if (!is_special(stream)) {
+        RONDO_CUDA_TRY(exec->cuda->StreamGetCtx(stream, context), "%s: is %p a CUDA stream? cuStreamGetCtx",
+                       rondo_exec_cuda_where(exec, where), (void *)stream);
+        return RONDO_SUCCESS;
+    }
+    if (exec->config.sharers > 1 && stream != CU_STREAM_PER_THREAD) {
+        return rondo_fail(RONDO_INVALID_USAGE,
+                          "%s: the default stream cannot be used where a process has several ranks of a communicator on one GPU: their "
+                          "kernels would wait for one another "
+                          "in it; give each rank a stream of its own (CU_STREAM_NON_BLOCKING)",
+                          rondo_exec_cuda_where(exec, where));
+    }
+    return RONDO_SUCCESS;
+}
+
+/* One of our streams waits for what another one has been given. */
+static rondo_status wait_for(struct rondo_exec *exec, CUstream waits, CUstream other, CUcontext context)
+{
+    const struct rondo_cuda *cuda = exec->cuda;
+    char where[80];
+    CUcontext popped;
+    CUresult result;
+    if (exec->foreign != context && exec->foreign_event != NULL) {
+        (void)cuda->EventDestroy(exec->foreign_event);
+        exec->foreign_event = NULL;
+    }
+    RONDO_CUDA_TRY(cuda->CtxPushCurrent(context), "%s: entering the context of the stream", rondo_exec_cuda_where(exec, where));
+    result = exec->foreign_event == NULL ? cuda->EventCreate(&exec->foreign_event, CU_EVENT_DISABLE_TIMING) : CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS) {
+        exec->foreign = context;
+        result = cuda->EventRecord(exec->foreign_event, other);
+    }
+    (void)cuda->CtxPopCurrent(&popped);
+    RONDO_CUDA_TRY(result, "%s: an event of stream %p", rondo_exec_cuda_where(exec, where), (void *)other);
+    RONDO_CUDA_TRY(cuda->StreamWaitEvent(waits, exec->foreign_event, 0), "%s: waiting for stream %p (do all streams of the group capture?)",
+                   rondo_exec_cuda_where(exec, where), (void *)other);
+    return RONDO_SUCCESS;
+}
+
+/* A stream of another device: the executor's own one runs between two events of it. */
+static rondo_status choose_stream(struct rondo_exec *exec, CUstream stream)
+{
+    CUcontext context;
+    RONDO_TRY(context_of(exec, stream, &context));
+    exec->stream = stream;
+    if (context != exec->config.device->context) {
+        RONDO_TRY(wait_for(exec, exec->own, stream, context));
+        exec->stream = exec->own;
+    }
+    return RONDO_SUCCESS;
+}
+
+/* What must have ended before a launch on the device: this communicator's last one, and the last of any other (exec_cuda.h). With the device's order held. */
+static rondo_status order_before(struct rondo_exec *exec)
+{
+    const struct rondo_cuda *cuda = exec->cuda;
+    struct rondo_exec *last = exec->config.kernels->last;
+    char where[80];
+    if (exec->capturing != NULL) {
+        if (exec->last_capture == exec->capturing->id && exec->last_captured_stream != exec->stream) {
+            RONDO_CUDA_TRY(cuda->StreamWaitEvent(exec->stream, exec->captured, 0), "%s: ordering two captured streams",
+                           rondo_exec_cuda_where(exec, where));
+        }
+        return RONDO_SUCCESS;
+    }
+    if (exec->launched && exec->last_stream != exec->stream) {
+        RONDO_CUDA_TRY(cuda->StreamWaitEvent(exec->stream, exec->done, 0), "%s: ordering two streams", rondo_exec_cuda_where(exec, where));
+    }
+    if (exec->config.sharers == 1 && last != NULL && last != exec) {
+        RONDO_CUDA_TRY(cuda->StreamWaitEvent(exec->stream, last->done, 0), "%s: ordering two communicators",
+                       rondo_exec_cuda_where(exec, where));
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status order_after(struct rondo_exec *exec)
+{
+    CUresult result;
+    char where[80];
+    if (exec->capturing != NULL) {
+        RONDO_CUDA_TRY(exec->cuda->EventRecord(exec->captured, exec->stream), "%s: cuEventRecord", rondo_exec_cuda_where(exec, where));
+        exec->last_capture = exec->capturing->id;
+        exec->last_captured_stream = exec->stream;
+        return RONDO_SUCCESS;
+    }
+    result = exec->cuda->EventRecord(exec->done, exec->stream);
+    exec->untold = result;
+    RONDO_CUDA_TRY(result, "%s: cuEventRecord", rondo_exec_cuda_where(exec, where));
+    exec->launched = 1;
+    exec->last_stream = exec->stream;
+    if (exec->config.sharers == 1) {
+        exec->config.kernels->last = exec;
+    }
+    return RONDO_SUCCESS;
+}
+
+/* ---- copies ---- */
+
+static rondo_status copy_all(struct rondo_exec *exec)
+{
+    char where[80];
+    for (int i = 0; i < exec->ncopies; i++) {
+        const struct rondo_work *w = &exec->runs[exec->item[i].index].work;
+        size_t bytes = w->len * w->elem_bytes, at = w->off * w->elem_bytes;
+        RONDO_CUDA_TRY(
+            exec->cuda->MemcpyAsync((CUdeviceptr)(uintptr_t)(w->out + at), (CUdeviceptr)(uintptr_t)(w->in + at), bytes, exec->stream),
+            "%s: cuMemcpyAsync of %zu bytes from %p to %p", rondo_exec_cuda_where(exec, where), bytes, (const void *)(w->in + at),
+            (void *)(w->out + at));
+    }
+    exec->at = exec->ncopies;
+    return RONDO_SUCCESS;
+}
+
+/* ---- batches ---- */
+
+static const struct rondo_run *run_at(const struct rondo_exec *exec, int i) { return &exec->runs[exec->item[i].index]; }
+
+/* Beyond the work itself. */
+static size_t array_bytes(const struct rondo_exec *exec, const struct rondo_work *w)
+{
+    return w->counts != NULL ? 2 * sizeof(size_t) * (size_t)exec->config.nranks : 0;
+}
+
+static void add_item(const struct rondo_exec *exec, struct batch *b, int i, uint32_t block)
+{
+    const struct rondo_work *w = &run_at(exec, i)->work;
+    b->bytes += sizeof(*w) + array_bytes(exec, w);
+    b->scalars += w->premul == RONDO_PREMUL_DEVICE;
+    b->first[block + 1]++;
+    b->nblocks = block + 1 > b->nblocks ? block + 1 : b->nblocks;
+    b->n++;
+    b->end = i + 1;
+}
+
+/* Successive collectives of one kernel, as far as the ring has room for them at once. */
+static void fill_colls(const struct rondo_exec *exec, struct batch *b)
+{
+    int end = exec->ncopies + exec->ncolls;
+    for (int i = exec->at; i < end; i++) {
+        const struct rondo_work *w = &run_at(exec, i)->work;
+        if (run_at(exec, i)->copies) {
+            break;
+        }
+        if (i > exec->at && (rondo_cuda_kernel_of(w) != b->kernel || b->bytes + sizeof(*w) + array_bytes(exec, w) > exec->ring.bytes / 4)) {
+            break;
+        }
+        add_item(exec, b, i, exec->item[i].lane);
+    }
+}
+
+/* As many messages as run at once, each on warps of its own; of a conn one. */
+static void fill_messages(const struct rondo_exec *exec, struct batch *b)
+{
+    int channels = exec->config.nchannels, most = channels * RONDO_LAUNCH_P2P, n = 0;
+    while (exec->at + n < exec->nitems && n < most && exec->item[exec->at + n].repeat == exec->item[exec->at].repeat) {
+        n++;
+    }
+    for (int i = 0; i < n; i++) {
+        add_item(exec, b, exec->at + i, (uint32_t)(i % (n < channels ? n : channels)));
+    }
+}
+
+static void fill_batch(const struct rondo_exec *exec, struct batch *b)
+{
+    memset(b, 0, sizeof(*b));
+    b->kernel = rondo_cuda_kernel_of(&run_at(exec, exec->at)->work);
+    if (exec->at < exec->ncopies + exec->ncolls) {
+        fill_colls(exec, b);
+    } else {
+        fill_messages(exec, b);
+    }
+    for (uint32_t k = 0; k < b->nblocks; k++) {
+        b->first[k + 1] = (uint16_t)(b->first[k + 1] + b->first[k]);
+    }
+}
+
+/* ---- memory of a launch ---- */
+
+/* Room in the ring, in one piece. @return 0: none now. With the lock held. */
+static int ring_room(struct rondo_exec *exec, size_t bytes, struct rondo_cuda_pinned *memory)
+{
+    uint64_t head = rondo_round_up(exec->head, RONDO_CTRL_ALIGN);
+    size_t at = head % exec->ring.bytes;
+    if (at + bytes > exec->ring.bytes) {
+        head += exec->ring.bytes - at;
+        at = 0;
+    }
+    if (exec->ended == exec->issued) {
+        exec->tail = head; /* nothing reads it */
+    }
+    if (head + bytes - exec->tail > exec->ring.bytes) {
+        return 0;
+    }
+    exec->head = head + bytes;
+    *memory = (struct rondo_cuda_pinned){ .host = exec->ring.host + at, .device = exec->ring.device + at, .bytes = bytes };
+    return 1;
+}
+
+static int is_inline(const struct batch *b) { return b->n <= RONDO_LAUNCH_INLINE && b->scalars == 0; }
+
+/* @return 0 in *room: nothing is free now. */
+static rondo_status find_room(struct rondo_exec *exec, const struct batch *b, struct rondo_cuda_pinned *memory, int *room)
+{
+    size_t bytes = b->bytes - (is_inline(b) ? sizeof(struct rondo_work) * (size_t)b->n : 0);
+    *room = 1;
+    memset(memory, 0, sizeof(*memory));
+    if (exec->capturing != NULL) {
+        return bytes > 0 ? rondo_cuda_capture_memory(exec, bytes, memory) : RONDO_SUCCESS;
+    }
+    pthread_mutex_lock(&exec->lock);
+    rondo_exec_cuda_reap(exec);
+    *room = exec->issued - exec->ended < RONDO_CUDA_FLIGHTS - 1 && (bytes == 0 || ring_room(exec, bytes, memory));
+    pthread_mutex_unlock(&exec->lock);
+    return RONDO_SUCCESS;
+}
+
+/* An array that only the host has: where the device reads it. */
+static const size_t *put_array(const struct rondo_exec *exec, const size_t *from, const struct rondo_cuda_pinned *memory, size_t *at)
+{
+    size_t bytes = sizeof(size_t) * (size_t)exec->config.nranks;
+    const size_t *there = (const size_t *)(uintptr_t)(memory->device + *at);
+    memcpy(memory->host + *at, from, bytes);
+    *at += bytes;
+    return there;
+}
+
+/* The work of an item with what it leads to at the device's addresses. */
+static void translate(struct rondo_exec *exec, const struct rondo_run *run, struct rondo_work *w, const struct rondo_cuda_pinned *memory,
+                      size_t *at)
+{
+    *w = run->work;
+    w->board = NULL;
+    w->direct = NULL;
+    if (!is_message(w) && w->ports != NULL) {
+        w->ports = exec->ports_there + (w->ports - exec->ports);
+        w->block_rank = w->block_rank != NULL ? exec->rank_at_there[run->lane] : NULL;
+    }
+    if (w->counts != NULL) {
+        w->counts = put_array(exec, w->counts, memory, at);
+        w->displs = put_array(exec, w->displs, memory, at);
+    }
+}
+
+/* Scalars on the device: into the works, when the stream comes to it. */
+static rondo_status fetch_scalars(struct rondo_exec *exec, const struct batch *b, struct rondo_work *works, CUdeviceptr works_there)
+{
+    char where[80];
+    for (size_t i = 0; b->scalars > 0 && i < (size_t)b->n; i++) {
+        CUdeviceptr from = (CUdeviceptr)works[i].scalar, to = works_there + i * sizeof(*works) + offsetof(struct rondo_work, scalar);
+        if (works[i].premul == RONDO_PREMUL_DEVICE) {
+            works[i].premul = 1;
+            works[i].scalar = 0;
+            RONDO_CUDA_TRY(exec->cuda->MemcpyAsync(to, from, works[i].elem_bytes, exec->stream),
+                           "%s: reading the scalar of an operation at %#llx", rondo_exec_cuda_where(exec, where), (unsigned long long)from);
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+static void fill_launch(struct rondo_exec *exec, const struct batch *b, const struct rondo_cuda_pinned *memory, struct rondo_launch *launch)
+{
+    uint16_t next[RONDO_MAX_CHANNELS];
+    int messages = exec->at >= exec->ncopies + exec->ncolls;
+    size_t at = is_inline(b) ? 0 : sizeof(struct rondo_work) * (size_t)b->n;
+    struct rondo_work *works = is_inline(b) ? launch->inline_works : (struct rondo_work *)(void *)memory->host;
+    launch->works = is_inline(b) ? NULL : (const struct rondo_work *)(uintptr_t)memory->device;
+    launch->words = exec->words_there[exec->capturing != NULL];
+    launch->direct = rondo_cuda_direct_there(exec);
+    launch->nblocks = b->nblocks;
+    memcpy(launch->first, b->first, sizeof(launch->first));
+    memcpy(next, b->first, sizeof(next));
+    for (int i = exec->at; i < b->end; i++) {
+        uint32_t block = messages ? (uint32_t)(i - exec->at) % b->nblocks : exec->item[i].lane;
+        uint16_t place = next[block]++;
+        translate(exec, run_at(exec, i), &works[place], memory, &at);
+    }
+}
+
+/* ---- launching ---- */
+
+/* The serial, and what is to be known of this launch as long as it runs. */
+static rondo_status note_launch(struct rondo_exec *exec, const struct batch *b, const struct rondo_work *works, struct rondo_launch *launch)
+{
+    rondo_status status = RONDO_SUCCESS;
+    pthread_mutex_lock(&exec->lock);
+    launch->serial = exec->capturing != NULL ? ++exec->captures : exec->issued + 1;
+    for (uint32_t i = 0; i < (uint32_t)b->n && status == RONDO_SUCCESS; i++) {
+        if (exec->capturing != NULL) {
+            status = rondo_cuda_capture_note(exec, launch->serial, i, &works[i]);
+        } else {
+            exec->note[exec->nnotes++ % RONDO_CUDA_NOTES] =
+                (struct rondo_cuda_note){ .serial = launch->serial, .index = i, .work = works[i] };
+        }
+    }
+    if (status == RONDO_SUCCESS && exec->capturing == NULL) {
+        exec->flight[launch->serial % RONDO_CUDA_FLIGHTS] = (struct rondo_cuda_flight){ .nblocks = b->nblocks, .end = exec->head };
+        __atomic_store_n(&exec->issued, launch->serial, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&exec->lock);
+    return status;
+}
+
+static rondo_status launch_batch(struct rondo_exec *exec, const struct batch *b, const struct rondo_cuda_pinned *memory)
+{
+    const struct rondo_cuda_kernels *kernels = exec->config.kernels;
+    struct rondo_launch launch;
+    struct rondo_work *works;
+    void *arguments[] = { &launch };
+    char name[RONDO_KERNEL_NAME], where[80];
+    uint32_t threads = kernels->threads[b->kernel];
+    fill_launch(exec, b, memory, &launch);
+    works = launch.works == NULL ? launch.inline_works : (struct rondo_work *)(void *)memory->host;
+    RONDO_TRY(note_launch(exec, b, works, &launch)); /* before the device may write to them */
+    RONDO_TRY(fetch_scalars(exec, b, works, memory->device));
+    CUresult result = exec->cuda->LaunchKernel(kernels->function[b->kernel], b->nblocks, 1, 1, threads, 1, 1, 0, exec->stream, arguments,
+                                               NULL);
+    if (result != CUDA_SUCCESS) {
+        rondo_kernel_name(name, &run_at(exec, exec->at)->work);
+        return rondo_cuda_fail(result, "%s: cuLaunchKernel of %s, %u blocks of %u threads", rondo_exec_cuda_where(exec, where), name,
+                               b->nblocks, threads);
+    }
+    exec->at = b->end;
+    return RONDO_SUCCESS;
+}
+
+/* What the next step launches. */
+enum step { STEP_OWN, STEP_COPIES, STEP_BATCH };
+
+static rondo_status launch_copies(struct rondo_exec *exec)
+{
+    RONDO_TRY(rondo_cuda_copy_launch(exec, run_at(exec, exec->at)));
+    exec->at++;
+    return RONDO_SUCCESS;
+}
+
+static rondo_status step_ordered(struct rondo_exec *exec, enum step step, const struct batch *b, const struct rondo_cuda_pinned *memory)
+{
+    /* Ranks that share a device are not ordered, and one whose launch the driver holds back does not hold back the others. */
+    pthread_mutex_t *order = exec->config.sharers == 1 ? &exec->config.kernels->order : &exec->shared_order;
+    rondo_status status;
+    pthread_mutex_lock(order);
+    status = order_before(exec);
+    if (status == RONDO_SUCCESS) {
+        status = step == STEP_OWN ? copy_all(exec) : step == STEP_COPIES ? launch_copies(exec) : launch_batch(exec, b, memory);
+    }
+    if (status == RONDO_SUCCESS) {
+        status = order_after(exec);
+    }
+    pthread_mutex_unlock(order);
+    return status;
+}
+
+static rondo_status check_kernel(const struct rondo_exec *exec, const struct batch *b)
+{
+    char name[RONDO_KERNEL_NAME], where[80];
+    if (RONDO_LIKELY(exec->config.kernels->function[b->kernel] != NULL)) {
+        return RONDO_SUCCESS;
+    }
+    rondo_kernel_name(name, &run_at(exec, exec->at)->work);
+    return rondo_fail(RONDO_INVALID_USAGE, "%s: the library of kernels has no %s: configure --enable-dtypes with this type",
+                      rondo_exec_cuda_where(exec, where), name);
+}
+
+static rondo_status step_entered(struct rondo_exec *exec, int *moved)
+{
+    struct rondo_cuda_pinned memory;
+    struct batch batch;
+    int room;
+    if (exec->at < exec->ncopies) {
+        RONDO_TRY(step_ordered(exec, STEP_OWN, NULL, NULL));
+    } else {
+        enum step step = run_at(exec, exec->at)->copies ? STEP_COPIES : STEP_BATCH;
+        memset(&batch, 0, sizeof(batch));
+        if (step == STEP_BATCH) {
+            fill_batch(exec, &batch);
+            RONDO_TRY(check_kernel(exec, &batch));
+        }
+        RONDO_TRY(find_room(exec, &batch, &memory, &room));
+        if (!room || (step == STEP_COPIES && !rondo_cuda_copy_room(exec))) {
+            return RONDO_IN_PROGRESS;
+        }
+        RONDO_TRY(step_ordered(exec, step, &batch, &memory));
+    }
+    *moved = 1;
+    return exec->at < exec->nitems ? RONDO_IN_PROGRESS : RONDO_SUCCESS;
+}
+
+rondo_status rondo_exec_cuda_step(struct rondo_exec *exec, int *moved)
+{
+    CUstreamCaptureMode before;
+    rondo_status status;
+    *moved = 0;
+    if (exec->nitems == 0) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(rondo_exec_cuda_enter(exec, &before));
+    status = step_entered(exec, moved);
+    rondo_exec_cuda_leave(before);
+    return status;
+}
+
+rondo_status rondo_exec_cuda_begin(struct rondo_exec *exec, CUstream stream, struct rondo_run *runs, int n)
+{
+    CUstreamCaptureMode before;
+    rondo_status status;
+    exec->runs = runs;
+    exec->nruns = n;
+    exec->at = 0;
+    RONDO_TRY(list_items(exec));
+    RONDO_TRY(rondo_exec_cuda_enter(exec, &before));
+    status = choose_stream(exec, stream);
+    if (status == RONDO_SUCCESS) {
+        status = rondo_exec_cuda_capture(exec, exec->stream);
+    }
+    if (status == RONDO_SUCCESS) {
+        status = rondo_cuda_direct_prepare(exec);
+    }
+    if (RONDO_UNLIKELY(exec->capture != NULL)) {
+        pthread_mutex_lock(&exec->lock);
+        rondo_cuda_capture_reap(exec, 0);
+        pthread_mutex_unlock(&exec->lock);
+    }
+    rondo_exec_cuda_leave(before);
+    return status;
+}
+
+static rondo_status behind_entered(struct rondo_exec *exec, CUstream stream)
+{
+    CUcontext context;
+    RONDO_TRY(context_of(exec, stream, &context));
+    return wait_for(exec, exec->stream, stream, context);
+}
+
+rondo_status rondo_exec_cuda_behind(struct rondo_exec *exec, CUstream stream)
+{
+    CUstreamCaptureMode before;
+    rondo_status status;
+    if (exec->nitems == 0) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(rondo_exec_cuda_enter(exec, &before));
+    status = behind_entered(exec, stream);
+    rondo_exec_cuda_leave(before);
+    return status;
+}
+
+rondo_status rondo_exec_cuda_end(struct rondo_exec *exec, CUstream stream)
+{
+    CUstreamCaptureMode before;
+    CUresult result;
+    char where[80];
+    if (exec->nitems == 0 || stream == exec->stream) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(rondo_exec_cuda_enter(exec, &before));
+    result = exec->cuda->StreamWaitEvent(stream, exec->capturing != NULL ? exec->captured : exec->done, 0);
+    rondo_exec_cuda_leave(before);
+    RONDO_CUDA_TRY(result, "%s: stream %p is to wait for the group", rondo_exec_cuda_where(exec, where), (void *)stream);
+    return RONDO_SUCCESS;
+}

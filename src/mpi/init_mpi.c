@@ -1,0 +1,96 @@
+/* The face for MPI programs. Built once per MPI; all else that knows MPI is mpi/bootstrap_mpi.c. */
+#include "mpi/rondo_mpi.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include "base/log.h"
+#include "base/param.h"
+#include "comm/engine.h"
+#include "init/launcher.h"
+#include "mpi/bootstrap_mpi.h"
+
+static struct {
+    pthread_mutex_t lock;
+    pid_t pid;  /* of the process for which MPI was initialised here; 0: the program did it */
+    int warned; /* about singletons */
+} process = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+/*
+ * MPI is finalised for a program for which it was initialised, when nothing says that ranks are out of step: then MPI_Finalize, which waits for all of them, could
+ * wait for ever. Not in a forked child.
+ */
+static void finalize_at_exit(void)
+{
+    int finalized = 1, is_main = 0;
+    MPI_Finalized(&finalized);
+    if (finalized || process.pid != getpid() || rondo_engine_ncomms() != 0 || rondo_bootstrap_mpi_graves() != 0) {
+        return;
+    }
+    MPI_Is_thread_main(&is_main);
+    if (is_main) {
+        MPI_Finalize();
+    }
+}
+
+static rondo_status mpi_initialize(void)
+{
+    int provided;
+    int rc = MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided);
+    if (rc != MPI_SUCCESS) {
+        return rondo_fail(RONDO_SYSTEM_ERROR, "MPI_Init_thread failed on %s with error %d; start the program with mpirun or srun",
+                          rondo_log_host(), rc);
+    }
+    process.pid = getpid();
+    if (atexit(finalize_at_exit) != 0) {
+        RONDO_WARN("MPI will not be finalised at exit: atexit failed; call MPI_Finalize");
+    }
+    RONDO_INFO(RONDO_SUBSYS_INIT, "MPI was initialised for the program (thread level %d)", provided);
+    return RONDO_SUCCESS;
+}
+
+static rondo_status mpi_ready(void)
+{
+    int initialized = 0, finalized = 0;
+    MPI_Finalized(&finalized);
+    if (finalized) {
+        return rondo_fail(RONDO_INVALID_USAGE,
+                          "a communicator is created on %s after MPI_Finalize; create it before, MPI carries its set-up", rondo_log_host());
+    }
+    pthread_mutex_lock(&process.lock);
+    MPI_Initialized(&initialized);
+    rondo_status status = initialized ? RONDO_SUCCESS : mpi_initialize();
+    pthread_mutex_unlock(&process.lock);
+    return status;
+}
+
+/* An MPI that does not understand its launcher makes of n tasks n programs of one rank, and says nothing. The first task does. */
+static void singleton_warn(void)
+{
+    struct rondo_launcher launcher;
+    int size = 0;
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    rondo_launcher_read(&launcher);
+    if (size > 1 || launcher.tasks < 2 || launcher.task > 0 || __atomic_exchange_n(&process.warned, 1, __ATOMIC_RELAXED)) {
+        return;
+    }
+    RONDO_WARN("MPI_COMM_WORLD has 1 rank on %s, but the launcher started %d tasks (%s): the program's MPI does not understand the "
+               "launcher, and each task is "
+               "alone. Use the mpirun of the same MPI, or srun --mpi=pmix (Open MPI), srun --mpi=pmi2 (MPICH)",
+               rondo_log_host(), launcher.tasks, launcher.name);
+}
+
+rondo_status rondo_comm_create(MPI_Comm mpi_comm, const rondo_config *config, rondo_comm **comm)
+{
+    if (!comm) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "comm is NULL; give the address of a rondo_comm *");
+    }
+    (void)rondo_param_init(); /* where the log goes, from the first line on; what is wrong with a parameter the engine says */
+    RONDO_TRY(mpi_ready());
+    struct rondo_bootstrap *bootstrap;
+    RONDO_TRY(rondo_bootstrap_mpi(mpi_comm, &bootstrap));
+    if (bootstrap->nranks == 1) {
+        singleton_warn();
+    }
+    return rondo_engine_create(bootstrap, config, comm);
+}

@@ -1,0 +1,397 @@
+#include "net/control/control_impl.h"
+#include "net/control/control_wire.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+
+enum { TEXT_WAIT_NS = 20 * 1000 * 1000 /* for a reason's text: its writer copies 512 bytes, or is dead or stopped */ };
+
+static size_t control_bytes(const struct rondo_control_config *config)
+{
+    size_t bytes = sizeof(struct rondo_control_head) + sizeof(struct rondo_control_reason) +
+                   sizeof(struct rondo_control_block) * (size_t)config->nlocal;
+    return bytes + (config->nlocal > 1 && config->board_capacity > 0 ? rondo_board_bytes(config->board_capacity, config->nlocal) : 0);
+}
+
+static void control_free(struct rondo_control *control)
+{
+    rondo_wire_free(control);
+    rondo_shm_close(&control->shm);
+    rondo_mail_clear(&control->mail);
+    rondo_free(control->local_ranks);
+    rondo_free(control->local_of);
+    rondo_free(control->watch);
+    rondo_free(control);
+}
+
+static rondo_status control_check_config(const struct rondo_control_config *config)
+{
+    if (config->nlocal < 1 || config->nlocal > RONDO_CONTROL_MAX_LOCAL || config->nlocal > config->nranks || config->local_rank < 0 ||
+        config->local_rank >= config->nlocal) {
+        return rondo_fail(RONDO_INTERNAL_ERROR, "control plane of %s: local rank %d of %d (%d ranks, at most %d a node)", config->name,
+                          config->local_rank, config->nlocal, config->nranks, RONDO_CONTROL_MAX_LOCAL);
+    }
+    for (int i = 0; i < config->nlocal; i++) {
+        if (config->local_ranks[i] < 0 || config->local_ranks[i] >= config->nranks) {
+            return rondo_fail(RONDO_INTERNAL_ERROR, "control plane of %s: local rank %d is rank %d of %d", config->name, i,
+                              config->local_ranks[i], config->nranks);
+        }
+    }
+    if (config->local_ranks[config->local_rank] != config->rank) {
+        return rondo_fail(RONDO_INTERNAL_ERROR, "control plane of %s: rank %d is not local rank %d", config->name, config->rank,
+                          config->local_rank);
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status control_new(struct rondo_control **control_out, const struct rondo_control_config *config)
+{
+    struct rondo_control *control;
+    rondo_status status;
+    RONDO_TRY(control_check_config(config));
+    RONDO_TRY(RONDO_NEW(control, "control plane"));
+    rondo_mail_init(&control->mail);
+    control->shm.fd = -1;
+    RONDO_TRY_GOTO(RONDO_NEW_ARRAY(control->local_ranks, config->nlocal, "control plane's local ranks"), fail);
+    RONDO_TRY_GOTO(RONDO_NEW_ARRAY(control->local_of, config->nranks, "control plane's ranks"), fail);
+    RONDO_TRY_GOTO(RONDO_NEW_ARRAY(control->watch, config->nlocal, "control plane's watches"), fail);
+    control->rank = config->rank;
+    control->nranks = config->nranks;
+    control->local_rank = config->local_rank;
+    control->nlocal = config->nlocal;
+    control->peers = config->peers;
+    control->describe = config->describe;
+    control->pid = getpid();
+    snprintf(control->name, sizeof(control->name), "%s", config->name ? config->name : "?");
+    memset(control->local_of, -1, sizeof(int) * (size_t)config->nranks);
+    for (int i = 0; i < config->nlocal; i++) {
+        control->local_ranks[i] = config->local_ranks[i];
+        control->local_of[config->local_ranks[i]] = i;
+        control->watch[i].process = -1;
+    }
+    RONDO_TRY_GOTO(rondo_wire_new(control, config), fail);
+    *control_out = control;
+    return RONDO_SUCCESS;
+fail:
+    control_free(control);
+    return status;
+}
+
+/* Point into the mapped segment and say that this rank is there. */
+static void control_place(struct rondo_control *control, const struct rondo_control_config *config)
+{
+    control->head = (struct rondo_control_head *)control->shm.base;
+    control->reason = (struct rondo_control_reason *)(control->head + 1);
+    control->blocks = (struct rondo_control_block *)(control->reason + 1);
+    control->own = &control->blocks[control->local_rank];
+    if (control->nlocal > 1 && config->board_capacity > 0) {
+        control->board.places = (uint8_t *)(control->blocks + control->nlocal);
+        control->board.stride = rondo_board_stride(config->board_capacity);
+        control->board.capacity = config->board_capacity;
+        control->board.index = control->local_rank;
+        control->board.nranks = control->nlocal;
+    }
+}
+
+static void control_come_in(struct rondo_control *control)
+{
+    struct rondo_control_life *life = &control->own->life;
+    life->pid = control->pid;
+    life->start = rondo_process_start(control->pid);
+    atomic_store_explicit(&life->state, RONDO_LIFE_ATTACHED, memory_order_release);
+}
+
+rondo_status rondo_control_create(struct rondo_control **control_out, const struct rondo_control_config *config,
+                                  struct rondo_shm_name *name)
+{
+    struct rondo_control *control;
+    size_t bytes = control_bytes(config);
+    rondo_status status;
+    RONDO_TRY(control_new(&control, config));
+    RONDO_TRY_GOTO(rondo_shm_create(&control->shm, bytes, config->shm_mode), fail);
+    RONDO_TRY_GOTO(rondo_shm_reserve(&control->shm, 0, bytes), fail_unlink);
+    control_place(control, config);
+    control->head->comm_hash = config->comm_hash;
+    control->head->bytes = bytes;
+    control->head->version = RONDO_CONTROL_VERSION;
+    control->head->nlocal = config->nlocal;
+    control->head->magic = RONDO_CONTROL_MAGIC;
+    for (int i = 0; i < config->nlocal; i++) {
+        rondo_mail_box_init(&control->blocks[i].box);
+    }
+    control_come_in(control);
+    RONDO_INFO(RONDO_SUBSYS_CONTROL, "%s: control segment of %zu bytes for %d ranks, board %zu bytes a rank", control->name, bytes,
+               config->nlocal, config->board_capacity);
+    *name = control->shm.name;
+    *control_out = control;
+    return RONDO_SUCCESS;
+fail_unlink:
+    rondo_shm_unlink(&control->shm);
+fail:
+    control_free(control);
+    return status;
+}
+
+rondo_status rondo_control_attach(struct rondo_control **control_out, const struct rondo_control_config *config,
+                                  const struct rondo_shm_name *name)
+{
+    struct rondo_control *control;
+    const struct rondo_control_head *head;
+    size_t bytes = control_bytes(config);
+    rondo_status status;
+    RONDO_TRY(control_new(&control, config));
+    RONDO_TRY_GOTO(rondo_shm_open(&control->shm, name), fail);
+    head = (const struct rondo_control_head *)control->shm.base;
+    if (control->shm.size < bytes || head->magic != RONDO_CONTROL_MAGIC || head->version != RONDO_CONTROL_VERSION || head->bytes != bytes ||
+        head->nlocal != config->nlocal || head->comm_hash != config->comm_hash) {
+        status = rondo_fail(RONDO_INTERNAL_ERROR,
+                            "%s: the control segment of rank %d on %s is not this communicator's (%zu bytes mapped, %zu needed)",
+                            control->name, config->local_ranks[0], rondo_log_host(), control->shm.size, bytes);
+        goto fail;
+    }
+    control_place(control, config);
+    control_come_in(control);
+    *control_out = control;
+    return RONDO_SUCCESS;
+fail:
+    control_free(control);
+    return status;
+}
+
+rondo_status rondo_control_start(struct rondo_control *control)
+{
+    if (control->local_rank == 0) {
+        rondo_shm_unlink(&control->shm);
+    }
+    RONDO_TRY(rondo_wire_join(control));
+    RONDO_TRY(rondo_control_watch(control));
+    atomic_store_explicit(&control->own->life.state, RONDO_LIFE_ALIVE, memory_order_release);
+    return RONDO_SUCCESS;
+}
+
+void rondo_control_leave(struct rondo_control *control)
+{
+    if (control->pid == getpid()) {
+        atomic_store_explicit(&control->own->life.state, RONDO_LIFE_LEFT, memory_order_release);
+        rondo_wire_leave(control);
+    }
+}
+
+void rondo_control_close(struct rondo_control *control)
+{
+    if (control == NULL) {
+        return;
+    }
+    if (control->pid == getpid()) {
+        rondo_control_unwatch(control);
+        rondo_control_leave(control); /* nobody beats for this rank any more: that is no fault either */
+        rondo_wire_part(control);
+        if (control->local_rank == 0) {
+            rondo_shm_unlink(&control->shm);
+        }
+    }
+    control_free(control);
+}
+
+struct rondo_board *rondo_control_board(struct rondo_control *control) { return control->board.places ? &control->board : NULL; }
+
+/* ---- the reason ---- */
+
+static uint64_t reason_word(int state, rondo_status status, int writer, int rank)
+{
+    return (uint64_t)state | (uint64_t)(uint8_t)status << 8 | (uint64_t)(uint16_t)writer << 16 | (uint64_t)(uint32_t)(rank + 1) << 32;
+}
+
+int rondo_control_end(struct rondo_control *control, rondo_status status, int rank, const char *text)
+{
+    struct rondo_control_reason *reason = control->reason;
+    uint64_t word = 0, mine;
+    if (status == RONDO_SUCCESS || status == RONDO_IN_PROGRESS) {
+        status = RONDO_INTERNAL_ERROR;
+    }
+    mine = reason_word(RONDO_REASON_WRITING, status, control->local_rank, rank);
+    if (!atomic_compare_exchange_strong_explicit(&reason->word, &word, mine, memory_order_acq_rel, memory_order_relaxed)) {
+        return 0;
+    }
+    snprintf(reason->text, sizeof(reason->text), "%s", text ? text : "");
+    /* Fails when a reader gave up waiting: the text stays unread. */
+    atomic_compare_exchange_strong_explicit(&reason->word, &mine, reason_word(RONDO_REASON_SET, status, control->local_rank, rank),
+                                            memory_order_release, memory_order_relaxed);
+    return 1;
+}
+
+void rondo_control_abort(struct rondo_control *control, rondo_status status, int rank, const char *text)
+{
+    if (rondo_control_end(control, status, rank, text)) {
+        rondo_wire_spread(control);
+    }
+}
+
+int rondo_control_aborted(const struct rondo_control *control)
+{
+    return atomic_load_explicit(&control->reason->word, memory_order_acquire) != 0;
+}
+
+/* The word once its text can be read or is given up. */
+static uint64_t reason_settle(struct rondo_control_reason *reason)
+{
+    uint64_t word = atomic_load_explicit(&reason->word, memory_order_acquire);
+    int64_t start = 0;
+    while ((word & 3) == RONDO_REASON_WRITING) {
+        int64_t now = rondo_now_ns();
+        start = start ? start : now;
+        if (now - start > TEXT_WAIT_NS) {
+            /* On failure `word` is what the writer or another reader made of it. */
+            if (atomic_compare_exchange_strong_explicit(&reason->word, &word, word | RONDO_REASON_LOST, memory_order_acq_rel,
+                                                        memory_order_acquire)) {
+                word |= RONDO_REASON_LOST;
+            }
+            continue;
+        }
+        sched_yield();
+        word = atomic_load_explicit(&reason->word, memory_order_acquire);
+    }
+    return word;
+}
+
+rondo_status rondo_control_reason(struct rondo_control *control, char *text, int *rank)
+{
+    uint64_t word = reason_settle(control->reason);
+    rondo_status status = (rondo_status)(word >> 8 & 0xff);
+    int writer = (int)(word >> 16 & 0xffff), fault = (int)(uint32_t)(word >> 32) - 1;
+    if (word == 0) {
+        text[0] = '\0';
+        *rank = -1;
+        return RONDO_SUCCESS;
+    }
+    if (status == RONDO_SUCCESS || status == RONDO_IN_PROGRESS || status >= RONDO_NUM_STATUSES) {
+        status = RONDO_INTERNAL_ERROR;
+    }
+    if ((word & 3) == RONDO_REASON_SET) {
+        snprintf(text, RONDO_ERROR_TEXT, "%.*s", RONDO_ERROR_TEXT - 1, control->reason->text);
+    } else {
+        snprintf(text, RONDO_ERROR_TEXT,
+                 "rank %d ended communicator %s (%s) and died or was stopped before it could say why; see that rank's own log",
+                 writer < control->nlocal ? control->local_ranks[writer] : -1, control->name, rondo_status_string(status));
+    }
+    *rank = fault >= 0 && fault < control->nranks ? fault : -1;
+    return status;
+}
+
+/* ---- calls ---- */
+
+/*
+ * A line's readers see seq change around the words that change: every word is stored with release after seq = 0, and loaded with acquire
+ * between two loads of seq. (Fences would do the same, but thread sanitizers do not know them.) On x86 all of these are plain stores and
+ * loads. The words are put together from the fields, not copied: a wide load of fields that were just stored would wait for the stores.
+ */
+enum { WORD_SEQ, WORD_COUNT, WORD_WORD_OP, WORD_ROOT_KIND, LINE_WORDS, STATE_SHIFT = 48 };
+
+_Static_assert(LINE_WORDS <= RONDO_COUNTOF(((struct rondo_control_line *)0)->word), "a line holds a call");
+
+void rondo_control_call_begin(struct rondo_control *control, const struct rondo_call *call)
+{
+    struct rondo_control_line *line = &control->own->ring[call->seq % RONDO_CALL_RING];
+    uint64_t kind = (uint64_t)call->coll << 32 | (uint64_t)call->dtype << 40 | UINT64_C(1) << STATE_SHIFT;
+    atomic_store_explicit(&line->word[WORD_SEQ], 0, memory_order_relaxed);
+    atomic_store_explicit(&line->word[WORD_COUNT], call->count, memory_order_release);
+    atomic_store_explicit(&line->word[WORD_WORD_OP], call->word | (uint64_t)(uint32_t)call->op << 32, memory_order_release);
+    atomic_store_explicit(&line->word[WORD_ROOT_KIND], (uint32_t)call->root | kind, memory_order_release);
+    atomic_store_explicit(&line->word[WORD_SEQ], call->seq, memory_order_release);
+    atomic_store_explicit(&control->own->calls.begun, call->seq, memory_order_release);
+}
+
+void rondo_control_call_end(struct rondo_control *control, uint64_t seq)
+{
+    struct rondo_control_line *line = &control->own->ring[seq % RONDO_CALL_RING];
+    if (atomic_load_explicit(&line->word[WORD_SEQ], memory_order_relaxed) == seq) {
+        uint64_t kind = atomic_load_explicit(&line->word[WORD_ROOT_KIND], memory_order_relaxed);
+        atomic_store_explicit(&line->word[WORD_ROOT_KIND], (kind & ~(UINT64_C(0xff) << STATE_SHIFT)) | UINT64_C(2) << STATE_SHIFT,
+                              memory_order_release);
+    }
+    atomic_store_explicit(&control->own->calls.done, seq, memory_order_release);
+}
+
+static void line_unpack(const uint64_t *word, struct rondo_call *call)
+{
+    *call = (struct rondo_call){ .seq = word[WORD_SEQ],
+                                 .count = word[WORD_COUNT],
+                                 .word = (uint32_t)word[WORD_WORD_OP],
+                                 .op = (int32_t)(word[WORD_WORD_OP] >> 32),
+                                 .root = (int32_t)(uint32_t)word[WORD_ROOT_KIND],
+                                 .coll = (uint8_t)(word[WORD_ROOT_KIND] >> 32),
+                                 .dtype = (uint8_t)(word[WORD_ROOT_KIND] >> 40),
+                                 .state = (uint8_t)(word[WORD_ROOT_KIND] >> STATE_SHIFT) };
+}
+
+int rondo_control_last_call(struct rondo_control *control, int rank, int64_t since_ns, struct rondo_call *call)
+{
+    if (rank >= 0 && rank < control->nranks && control->local_of[rank] < 0) {
+        return control->wire ? rondo_wire_call_of(control, rank, 0, since_ns, call) : -1;
+    }
+    return rondo_control_call_of(control, rank, 0, call);
+}
+
+int rondo_control_call_of(struct rondo_control *control, int rank, uint64_t seq, struct rondo_call *call)
+{
+    int local = rank >= 0 && rank < control->nranks ? control->local_of[rank] : -1;
+    if (local < 0) {
+        return rank >= 0 && rank < control->nranks && control->wire && rondo_wire_call_of(control, rank, seq, 0, call) > 0;
+    }
+    /* A rank that calls on and on may overwrite the line each time: give up then. */
+    for (int tries = 0; tries < 64; tries++) {
+        uint64_t want = seq ? seq : atomic_load_explicit(&control->blocks[local].calls.begun, memory_order_acquire);
+        struct rondo_control_line *line = &control->blocks[local].ring[want % RONDO_CALL_RING];
+        uint64_t word[LINE_WORDS];
+        for (int i = 0; i < LINE_WORDS; i++) {
+            word[i] = atomic_load_explicit(&line->word[i], memory_order_acquire);
+        }
+        if (want == 0) {
+            return 0;
+        }
+        if (word[WORD_SEQ] == want && atomic_load_explicit(&line->word[WORD_SEQ], memory_order_relaxed) == want) {
+            line_unpack(word, call);
+            return 1;
+        }
+        if (seq && word[WORD_SEQ] != 0 && word[WORD_SEQ] != seq) {
+            return 0; /* not yet there, or past it; 0: a record is being written */
+        }
+    }
+    return 0;
+}
+
+/* ---- looking ---- */
+
+int rondo_control_state_of(struct rondo_control *control, int rank)
+{
+    int local = rank >= 0 && rank < control->nranks ? control->local_of[rank] : -1;
+    if (local < 0) {
+        int remote = rank >= 0 && rank < control->nranks && control->wire ? rondo_wire_state_of(control, rank) : RONDO_WIRE_ALIVE;
+        return remote == RONDO_WIRE_GONE ? RONDO_WIRE_LEFT : remote;
+    }
+    /* The watch first: a rank that left before it died has left. */
+    int state = atomic_load_explicit(&control->watch[local].state, memory_order_acquire);
+    return atomic_load_explicit(&control->blocks[local].life.state, memory_order_acquire) == RONDO_LIFE_LEFT ? 1 : state;
+}
+
+rondo_status rondo_control_turn(struct rondo_control *control, int *moved)
+{
+    enum { LOOK_NS = 10 * 1000 * 1000 };
+    struct rondo_control_calls *calls = &control->own->calls;
+    int64_t now = rondo_now_ns(), looked = atomic_load_explicit(&control->looked_ns, memory_order_relaxed);
+    /* Two threads that wait at once may lose a count. */
+    atomic_store_explicit(&calls->waits, atomic_load_explicit(&calls->waits, memory_order_relaxed) + 1, memory_order_relaxed);
+    if (now - looked >= LOOK_NS &&
+        atomic_compare_exchange_strong_explicit(&control->looked_ns, &looked, now, memory_order_relaxed, memory_order_relaxed)) {
+        rondo_control_look(control);
+        if (control->wire) {
+            rondo_wire_poll();
+        }
+    }
+    return rondo_mail_drain(control, moved);
+}

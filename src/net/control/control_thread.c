@@ -1,0 +1,505 @@
+/*
+ * The watcher: one per process while a control is started, with the control thread and a table of the local peers' processes. Everything
+ * in it is under one lock, which is held for short, bounded work only: the thread logs nothing while it holds it. Waiting threads look for
+ * deaths themselves (rondo_control_look), with the same functions, when the lock is free.
+ */
+#include "net/control/control_impl.h"
+#include "net/control/control_wire.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/param.h"
+
+#define STOP_EVENT UINT32_MAX
+#define WIRE_EVENT (UINT32_MAX - 1)
+
+enum { FALLBACK_NS = 200 * 1000 * 1000 /* between looks at processes that have no pidfd */ };
+
+struct process {
+    int pid, fd; /* pidfd; -1: none could be had, asked by kill(pid, 0) */
+    uint64_t start;
+    int refs, dead;
+};
+
+struct watcher {
+    pthread_t thread;
+    int pid;          /* of the owner: a forked child has the memory, but no thread */
+    int epoll, event; /* event wakes the thread to end */
+    int stop;
+    int nfallback; /* living processes without a pidfd */
+    int64_t beat_ns, dead_ns;
+    int64_t fallback_ns; /* last look at those */
+    struct rondo_control *controls;
+    struct process *processes;
+    int nprocesses, capacity;
+};
+
+static pthread_mutex_t watcher_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct watcher *watcher; /* NULL: no control is started */
+
+struct process_stat {
+    char state;
+    int threads;
+    uint64_t start;
+};
+
+/* What /proc says of a process. @return 0: nothing. */
+static int process_stat(int pid, struct process_stat *stat)
+{
+    char path[32], text[1024], *at;
+    ssize_t n;
+    int fd;
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return 0;
+    }
+    n = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    at = strrchr(text, ')'); /* the name before it may hold anything */
+    if (at == NULL || sscanf(at + 1, " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %d %*s %" SCNu64, &stat->state,
+                             &stat->threads, &stat->start) != 3) {
+        return 0;
+    }
+    return 1;
+}
+
+uint64_t rondo_process_start(int pid)
+{
+    struct process_stat stat;
+    return process_stat(pid, &stat) ? stat.start : 0;
+}
+
+/* Without pidfd: has this process ended, or another one got its pid? */
+static int process_gone(const struct process *process)
+{
+    struct process_stat stat;
+    if (kill(process->pid, 0) != 0 && errno == ESRCH) {
+        return 1;
+    }
+    if (!process_stat(process->pid, &stat)) {
+        return 0;
+    }
+    /* A process whose first thread alone has ended is a zombie with more threads. */
+    return ((stat.state == 'Z' || stat.state == 'X') && stat.threads <= 1) || (process->start && stat.start != process->start);
+}
+
+static void process_set_dead(struct watcher *w, struct process *process)
+{
+    process->dead = 1;
+    if (process->fd >= 0) {
+        epoll_ctl(w->epoll, EPOLL_CTL_DEL, process->fd, NULL); /* it would stay readable and wake the thread for ever */
+        close(process->fd);
+        process->fd = -1;
+    } else {
+        w->nfallback--;
+    }
+}
+
+static void process_open(struct watcher *w, struct process *process, int index)
+{
+    struct epoll_event event = { .events = EPOLLIN, .data.u32 = (uint32_t)index };
+    process->fd = (int)syscall(SYS_pidfd_open, process->pid, 0);
+    if (process->fd >= 0 && epoll_ctl(w->epoll, EPOLL_CTL_ADD, process->fd, &event) != 0) {
+        close(process->fd);
+        process->fd = -1;
+    }
+    if (process->fd < 0) {
+        w->nfallback++;
+    }
+    /* After the pidfd is open: a process that ended before has left its pid, perhaps to another one. */
+    if (process_gone(process)) {
+        process_set_dead(w, process);
+    }
+}
+
+/* The table's entry for a process, with one reference more. */
+static rondo_status process_get(struct watcher *w, int pid, uint64_t start, int *index)
+{
+    int unused = -1;
+    for (int i = 0; i < w->nprocesses; i++) {
+        struct process *process = &w->processes[i];
+        if (process->refs > 0 && process->pid == pid && process->start == start) {
+            process->refs++;
+            *index = i;
+            return RONDO_SUCCESS;
+        }
+        unused = process->refs == 0 ? i : unused;
+    }
+    if (unused < 0) {
+        if (w->nprocesses == w->capacity) {
+            int capacity = w->capacity ? 2 * w->capacity : 16;
+            struct process *processes;
+            RONDO_TRY(RONDO_NEW_ARRAY(processes, capacity, "control plane's processes"));
+            if (w->nprocesses > 0) {
+                memcpy(processes, w->processes, sizeof(*processes) * (size_t)w->nprocesses);
+            }
+            rondo_free(w->processes);
+            w->processes = processes;
+            w->capacity = capacity;
+        }
+        unused = w->nprocesses++;
+    }
+    w->processes[unused] = (struct process){ .pid = pid, .start = start, .refs = 1, .fd = -1 };
+    process_open(w, &w->processes[unused], unused);
+    *index = unused;
+    return RONDO_SUCCESS;
+}
+
+static void process_put(struct watcher *w, int index)
+{
+    struct process *process = &w->processes[index];
+    if (--process->refs == 0 && !process->dead) {
+        process_set_dead(w, process);
+    }
+}
+
+/* Find out which processes have ended. */
+static void watcher_reap(struct watcher *w, int64_t now)
+{
+    struct epoll_event events[16];
+    int n;
+    /* Everything reported is taken out of the set, so this ends; the bound is for the stop event and the wire's, which stay. */
+    for (int round = 0; round <= w->nprocesses / 8; round++) {
+        n = epoll_wait(w->epoll, events, (int)RONDO_COUNTOF(events), 0);
+        for (int i = 0; i < n; i++) {
+            uint32_t index = events[i].data.u32;
+            if (index != STOP_EVENT && index != WIRE_EVENT && !w->processes[index].dead) {
+                process_set_dead(w, &w->processes[index]);
+            }
+        }
+        if (n < (int)RONDO_COUNTOF(events)) {
+            break;
+        }
+    }
+    if (w->nfallback == 0 || now - w->fallback_ns < FALLBACK_NS) {
+        return;
+    }
+    w->fallback_ns = now;
+    for (int i = 0; i < w->nprocesses; i++) {
+        struct process *process = &w->processes[i];
+        if (process->refs > 0 && process->fd < 0 && !process->dead && process_gone(process)) {
+            process_set_dead(w, process);
+        }
+    }
+}
+
+static void describe_last_call(struct rondo_control *control, int rank, char *text, size_t bytes)
+{
+    struct rondo_call call;
+    char words[128];
+    if (!rondo_control_call_of(control, rank, 0, &call)) {
+        snprintf(text, bytes, "it had called nothing yet");
+        return;
+    }
+    snprintf(words, sizeof(words), "call #%llu", (unsigned long long)call.seq);
+    if (control->describe) {
+        control->describe(&call, words, sizeof(words));
+    }
+    snprintf(text, bytes, "last call: %s (%s)", words, call.state == 2 ? "finished" : "under way");
+}
+
+/* End the communicator for a local rank's fault. silent_ns: since when its beat stands still, 0: its process is dead. @return 1: first
+ * reason, in text. */
+static int report(struct rondo_control *control, int local, int64_t silent_ns, char *text)
+{
+    int rank = control->local_ranks[local];
+    char who[RONDO_HOST_LEN + RONDO_CONTROL_NAME + 80], last[160];
+    if (rondo_control_aborted(control)) {
+        return 0;
+    }
+    snprintf(who, sizeof(who), "rank %d (pid %d on host %.*s) of communicator %s", rank, control->blocks[local].life.pid,
+             RONDO_HOST_LEN - 1, control->peers[rank].host, control->name);
+    describe_last_call(control, rank, last, sizeof(last));
+    if (silent_ns == 0) {
+        snprintf(text, RONDO_ERROR_TEXT, "%s exited without destroying its communicator; %s; see that rank's own output for the cause", who,
+                 last);
+    } else {
+        snprintf(text, RONDO_ERROR_TEXT,
+                 "%s is unresponsive: no heartbeat for %lld ms; %s; is it stopped, or its host overloaded? RONDO_DEAD_AFTER sets the limit",
+                 who, (long long)(silent_ns / 1000000), last);
+    }
+    if (!rondo_control_end(control, RONDO_REMOTE_ERROR, rank, text)) {
+        return 0;
+    }
+    rondo_wire_spread_later(control);
+    return 1;
+}
+
+/* @return 1: ended for a death, sentence in text. */
+static int check_deaths(struct watcher *w, struct rondo_control *control, char *text)
+{
+    int ended = 0;
+    for (int i = 0; i < control->nlocal; i++) {
+        struct rondo_control_watch *watch = &control->watch[i];
+        if (watch->process < 0 || !w->processes[watch->process].dead) {
+            continue;
+        }
+        if (atomic_load_explicit(&control->blocks[i].life.state, memory_order_acquire) == RONDO_LIFE_LEFT) {
+            continue;
+        }
+        if (atomic_exchange_explicit(&watch->state, 2, memory_order_acq_rel) != 2) {
+            ended |= !ended && report(control, i, 0, text);
+        }
+    }
+    return ended;
+}
+
+/* @return 1: ended for a beat that stopped, sentence in text. restart: this process was itself stopped, so everyone's silence counts
+ * from now. */
+static int check_beats(struct watcher *w, struct rondo_control *control, int64_t now, int restart, char *text)
+{
+    int ended = 0;
+    for (int i = 0; i < control->nlocal && w->dead_ns > 0; i++) {
+        struct rondo_control_watch *watch = &control->watch[i];
+        struct rondo_control_life *life = &control->blocks[i].life;
+        uint64_t beat = atomic_load_explicit(&life->beat, memory_order_relaxed);
+        int state = atomic_load_explicit(&watch->state, memory_order_relaxed);
+        if (watch->process < 0 || state == 2 || atomic_load_explicit(&life->state, memory_order_acquire) != RONDO_LIFE_ALIVE) {
+            continue;
+        }
+        if (beat != watch->beat || restart || watch->since_ns == 0) {
+            watch->beat = beat;
+            watch->since_ns = now;
+            atomic_store_explicit(&watch->state, 0, memory_order_release);
+        } else if (now - watch->since_ns > w->dead_ns && state == 0) {
+            atomic_store_explicit(&watch->state, 3, memory_order_release);
+            ended |= !ended && report(control, i, now - watch->since_ns, text);
+        }
+    }
+    return ended;
+}
+
+static void beat(struct rondo_control *control) { atomic_fetch_add_explicit(&control->own->life.beat, 1, memory_order_relaxed); }
+
+/* One turn of the thread. @return 1: a communicator was ended, sentence in text; another may have to be: check again. */
+static int watcher_turn(struct watcher *w, int64_t now, int restart, char *text)
+{
+    for (struct rondo_control *control = w->controls; control; control = control->next) {
+        beat(control);
+    }
+    watcher_reap(w, now);
+    for (struct rondo_control *control = w->controls; control; control = control->next) {
+        if (check_deaths(w, control, text) || check_beats(w, control, now, restart, text)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static void *watcher_main(void *arg)
+{
+    struct watcher *w = arg;
+    int64_t last = rondo_now_ns(), now;
+    struct epoll_event events[16];
+    char text[RONDO_ERROR_TEXT];
+    int timeout_ms, again, restart;
+    rondo_log_set_rank(-1);
+    pthread_mutex_lock(&watcher_lock);
+    while (!w->stop) {
+        now = rondo_now_ns();
+        restart = now - last > 2 * w->beat_ns;
+        last = now;
+        do {
+            again = watcher_turn(w, now, restart, text);
+            if (again) {
+                pthread_mutex_unlock(&watcher_lock);
+                RONDO_WARN("%s", text);
+                pthread_mutex_lock(&watcher_lock);
+            }
+        } while (again && !w->stop);
+        timeout_ms = (int)((w->nfallback && w->beat_ns > FALLBACK_NS ? FALLBACK_NS : w->beat_ns) / 1000000);
+        if (!w->stop) {
+            pthread_mutex_unlock(&watcher_lock);
+            rondo_wire_tick(now, restart, w->beat_ns, w->dead_ns);
+            /* Only to sleep: what it reports may be out of date when the lock is held again, so the turn asks anew. */
+            epoll_wait(w->epoll, events, (int)RONDO_COUNTOF(events), timeout_ms > 0 ? timeout_ms : 1);
+            pthread_mutex_lock(&watcher_lock);
+        }
+    }
+    pthread_mutex_unlock(&watcher_lock);
+    return NULL;
+}
+
+static void watcher_free(struct watcher *w)
+{
+    if (w->epoll >= 0) {
+        close(w->epoll);
+    }
+    if (w->event >= 0) {
+        close(w->event);
+    }
+    rondo_free(w->processes);
+    rondo_free(w);
+}
+
+static rondo_status watcher_start_thread(struct watcher *w)
+{
+    sigset_t all, before;
+    int rc;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    rc = pthread_create(&w->thread, NULL, watcher_main, w);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc != 0) {
+        return rondo_fail(RONDO_SYSTEM_ERROR,
+                          "cannot start the control thread on %s: %s; raise the limit of processes (ulimit -u, pids cgroup)",
+                          rondo_log_host(), strerror(rc));
+    }
+    pthread_setname_np(w->thread, "rondo-control");
+    return RONDO_SUCCESS;
+}
+
+/* With the lock held; the new thread waits for it. */
+static rondo_status watcher_start(struct watcher **watcher_out)
+{
+    struct epoll_event stop = { .events = EPOLLIN, .data.u32 = STOP_EVENT };
+    const struct rondo_params *params = rondo_params();
+    struct watcher *w;
+    rondo_status status;
+    RONDO_TRY(RONDO_NEW(w, "control thread"));
+    w->pid = getpid();
+    w->beat_ns = params->heartbeat;
+    w->dead_ns = params->dead_after;
+    /* Ranks of one job share the values, as a rule: a limit of less than four beats would blame the living. */
+    if (w->dead_ns > 0 && w->beat_ns > w->dead_ns / 4) {
+        w->beat_ns = w->dead_ns / 4;
+    }
+    w->event = -1;
+    w->epoll = epoll_create1(EPOLL_CLOEXEC);
+    w->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (w->epoll < 0 || w->event < 0 || epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->event, &stop) != 0) {
+        status = rondo_fail(RONDO_SYSTEM_ERROR,
+                            "cannot make the control thread's descriptors on %s: %m; raise the limit of open files (ulimit -n)",
+                            rondo_log_host());
+        goto fail;
+    }
+    RONDO_TRY_GOTO(watcher_start_thread(w), fail);
+    *watcher_out = w;
+    return RONDO_SUCCESS;
+fail:
+    watcher_free(w);
+    return status;
+}
+
+/* End a watcher that watches nothing. Takes the lock held and gives it back. */
+static void watcher_end_unlock(struct watcher *w)
+{
+    uint64_t one = 1;
+    w->stop = 1;
+    watcher = NULL;
+    pthread_mutex_unlock(&watcher_lock);
+    while (write(w->event, &one, sizeof(one)) < 0 && errno == EINTR) {
+    }
+    pthread_join(w->thread, NULL);
+    watcher_free(w);
+}
+
+static int same_process(const struct rondo_control *control, int local)
+{
+    return control->peers[control->local_ranks[local]].process_hash == control->peers[control->rank].process_hash;
+}
+
+static void drop_processes(struct watcher *w, struct rondo_control *control)
+{
+    for (int i = 0; i < control->nlocal; i++) {
+        if (control->watch[i].process >= 0) {
+            process_put(w, control->watch[i].process);
+            control->watch[i].process = -1;
+        }
+    }
+}
+
+/* The thread wakes for what comes over the wire. */
+static void watch_wire(struct watcher *w)
+{
+    struct epoll_event event = { .events = EPOLLIN, .data.u32 = WIRE_EVENT };
+    int wire = rondo_wire_epoll();
+    if (wire >= 0) {
+        epoll_ctl(w->epoll, EPOLL_CTL_ADD, wire, &event); /* fails when it is there already */
+    }
+}
+
+rondo_status rondo_control_watch(struct rondo_control *control)
+{
+    rondo_status status = RONDO_SUCCESS;
+    pthread_mutex_lock(&watcher_lock);
+    if (watcher && watcher->pid != control->pid) {
+        watcher = NULL; /* inherited by fork: the thread and the list are the parent's */
+    }
+    if (watcher == NULL) {
+        status = watcher_start(&watcher);
+    }
+    for (int i = 0; i < control->nlocal && status == RONDO_SUCCESS; i++) {
+        struct rondo_control_life *life = &control->blocks[i].life;
+        if (!same_process(control, i) && atomic_load_explicit(&life->state, memory_order_acquire) != RONDO_LIFE_NONE) {
+            status = process_get(watcher, life->pid, life->start, &control->watch[i].process);
+        }
+    }
+    if (status == RONDO_SUCCESS) {
+        watch_wire(watcher);
+        control->next = watcher->controls;
+        watcher->controls = control;
+        control->watched = 1;
+        beat(control);
+    } else if (watcher) {
+        drop_processes(watcher, control);
+        if (watcher->controls == NULL) {
+            watcher_end_unlock(watcher);
+            return status;
+        }
+    }
+    pthread_mutex_unlock(&watcher_lock);
+    return status;
+}
+
+void rondo_control_unwatch(struct rondo_control *control)
+{
+    if (!control->watched) {
+        return;
+    }
+    pthread_mutex_lock(&watcher_lock);
+    for (struct rondo_control **link = &watcher->controls; *link; link = &(*link)->next) {
+        if (*link == control) {
+            *link = control->next;
+            break;
+        }
+    }
+    control->watched = 0;
+    drop_processes(watcher, control);
+    if (watcher->controls == NULL) {
+        watcher_end_unlock(watcher);
+        return;
+    }
+    pthread_mutex_unlock(&watcher_lock);
+}
+
+void rondo_control_look(struct rondo_control *control)
+{
+    char text[RONDO_ERROR_TEXT];
+    int ended = 0;
+    if (pthread_mutex_trylock(&watcher_lock) != 0) {
+        return;
+    }
+    if (control->watched) {
+        watcher_reap(watcher, rondo_now_ns());
+        ended = check_deaths(watcher, control, text);
+    }
+    pthread_mutex_unlock(&watcher_lock);
+    if (ended) {
+        RONDO_WARN("%s", text);
+        rondo_wire_spread(control);
+    }
+}

@@ -1,0 +1,570 @@
+/* Connections of the wire: bytes in and out, and the process's one set of them. */
+#include "net/control/control_wire_impl.h"
+
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/param.h"
+
+enum { READS = 16 /* of a connection in a turn */, EVENTS = 64 };
+#define DRAIN_NS (200 * INT64_C(1000000))
+
+static pthread_mutex_t wire_mutex = PTHREAD_MUTEX_INITIALIZER;
+struct rondo_wire *rondo_wire;
+
+void rondo_wire_lock(void) { pthread_mutex_lock(&wire_mutex); }
+int rondo_wire_trylock(void) { return pthread_mutex_trylock(&wire_mutex) == 0; }
+
+void rondo_wire_note(const char *fmt, ...)
+{
+    va_list args;
+    if (rondo_wire->nnotes < RONDO_WIRE_NOTES) {
+        va_start(args, fmt);
+        vsnprintf(rondo_wire->note[rondo_wire->nnotes++], RONDO_ERROR_TEXT, fmt, args);
+        va_end(args);
+    }
+}
+
+static void conn_free(struct rondo_wire_conn *conn)
+{
+    rondo_free(conn->out);
+    rondo_free(conn);
+}
+
+/* Is there another connection with that process? */
+static int connected(const struct rondo_wire_conn *ended)
+{
+    for (const struct rondo_wire_conn *conn = rondo_wire->conns; conn; conn = conn->next) {
+        if (conn->process == ended->process && conn->own == ended->own && conn->state != RONDO_WIRE_ACCEPTED &&
+            conn->state != RONDO_WIRE_WAITING) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* What follows from the ends of connections; it may end others. */
+static void settle(void)
+{
+    struct rondo_wire_conn *conn;
+    while (rondo_wire && (conn = rondo_wire->ended) != NULL) {
+        rondo_wire->ended = conn->next;
+        if (conn->ended_in != RONDO_WIRE_ACCEPTED && conn->ended_in != RONDO_WIRE_WAITING && !connected(conn)) {
+            rondo_wire_lost(conn);
+        }
+        conn_free(conn);
+    }
+}
+
+void rondo_wire_unlock(void)
+{
+    char note[RONDO_WIRE_NOTES][RONDO_ERROR_TEXT];
+    int n = 0;
+    settle();
+    if (rondo_wire) {
+        n = rondo_wire->nnotes;
+        memcpy(note, rondo_wire->note, sizeof(note[0]) * (size_t)n);
+        rondo_wire->nnotes = 0;
+    }
+    pthread_mutex_unlock(&wire_mutex);
+    for (int i = 0; i < n; i++) {
+        RONDO_WARN("%s", note[i]);
+    }
+}
+
+/* ---- what epoll waits for ---- */
+
+static void conn_wait_for(struct rondo_wire_conn *conn, uint32_t events)
+{
+    struct epoll_event event = { .events = events, .data.ptr = conn };
+    if (conn->events != events) {
+        conn->events = events;
+        epoll_ctl(rondo_wire->epoll, EPOLL_CTL_MOD, conn->fd, &event);
+    }
+}
+
+void rondo_wire_pause(struct rondo_wire_conn *conn, int paused)
+{
+    conn_wait_for(conn, paused ? conn->events & ~(uint32_t)EPOLLIN : conn->events | EPOLLIN);
+}
+
+/* ---- the list ---- */
+
+static struct rondo_wire_conn **bucket_of(uint64_t process) { return &rondo_wire->bucket[process % RONDO_WIRE_BUCKETS]; }
+
+struct rondo_wire_conn *rondo_wire_conn_of(uint64_t own, uint64_t process)
+{
+    struct rondo_wire_conn *conn = *bucket_of(process);
+    while (conn && (conn->process != process || conn->own != own)) {
+        conn = conn->chain;
+    }
+    return conn;
+}
+
+void rondo_wire_conn_use(struct rondo_wire_conn *conn)
+{
+    if (rondo_wire_conn_of(conn->own, conn->process) == NULL) {
+        conn->chain = *bucket_of(conn->process);
+        *bucket_of(conn->process) = conn;
+        conn->sending = 1;
+    }
+}
+
+/* Out of the bucket; another open connection of that process takes its place. */
+static void conn_disuse(struct rondo_wire_conn *conn)
+{
+    struct rondo_wire_conn **link = bucket_of(conn->process);
+    while (*link != conn) {
+        link = &(*link)->chain;
+    }
+    *link = conn->chain;
+    conn->sending = 0;
+    for (struct rondo_wire_conn *other = rondo_wire->conns; other; other = other->next) {
+        if (other->process == conn->process && other->own == conn->own && other->state == RONDO_WIRE_OPEN) {
+            rondo_wire_conn_use(other);
+            return;
+        }
+    }
+}
+
+static struct rondo_wire_conn *conn_add(struct rondo_wire_conn *conn, int fd, uint32_t events)
+{
+    struct epoll_event event = { .events = events, .data.ptr = conn };
+    if (epoll_ctl(rondo_wire->epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
+        return NULL;
+    }
+    conn->fd = fd;
+    conn->events = events;
+    conn->since_ns = conn->heard_ns = rondo_now_ns();
+    conn->next = rondo_wire->conns;
+    if (conn->next) {
+        conn->next->prev = conn;
+    }
+    rondo_wire->conns = conn;
+    return conn;
+}
+
+void rondo_wire_end(struct rondo_wire_conn *conn, int error)
+{
+    if (conn->state == RONDO_WIRE_ENDED) {
+        return;
+    }
+    conn->ended_in = conn->state;
+    conn->state = RONDO_WIRE_ENDED;
+    conn->error = error;
+    rondo_wire->nunnamed -= conn->ended_in == RONDO_WIRE_ACCEPTED || conn->ended_in == RONDO_WIRE_WAITING;
+    epoll_ctl(rondo_wire->epoll, EPOLL_CTL_DEL, conn->fd, NULL); /* a forked child may have it still, and then closing does not */
+    close(conn->fd);
+    *(conn->prev ? &conn->prev->next : &rondo_wire->conns) = conn->next;
+    if (conn->next) {
+        conn->next->prev = conn->prev;
+    }
+    if (conn->sending) {
+        conn_disuse(conn);
+    }
+    conn->next = rondo_wire->ended;
+    rondo_wire->ended = conn;
+}
+
+/* ---- out ---- */
+
+static void conn_flush(struct rondo_wire_conn *conn)
+{
+    while (conn->out_from < conn->out_to) {
+        ssize_t n = send(conn->fd, conn->out + conn->out_from, conn->out_to - conn->out_from, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n < 0 && errno == EAGAIN) {
+            conn_wait_for(conn, conn->events | EPOLLOUT);
+            return;
+        }
+        if (n < 0) {
+            /* What the other side said last may still be read, and may be a reason: the end comes from there. */
+            conn->out_from = conn->out_to = 0;
+            shutdown(conn->fd, SHUT_WR);
+            break;
+        }
+        conn->out_from += (size_t)n;
+    }
+    conn->out_from = conn->out_to = 0;
+    conn_wait_for(conn, conn->events & ~(uint32_t)EPOLLOUT);
+}
+
+int rondo_wire_put_bytes(struct rondo_wire_conn *conn, const void *data, size_t bytes)
+{
+    if (conn->out_to + bytes > RONDO_WIRE_OUT && conn->out_from > 0) {
+        memmove(conn->out, conn->out + conn->out_from, conn->out_to - conn->out_from);
+        conn->out_to -= conn->out_from;
+        conn->out_from = 0;
+    }
+    if (conn->out_to + bytes > RONDO_WIRE_OUT) {
+        return 0;
+    }
+    memcpy(conn->out + conn->out_to, data, bytes);
+    conn->out_to += bytes;
+    return 1;
+}
+
+int rondo_wire_put(struct rondo_wire_conn *conn, const struct rondo_wire_head *head, const void *data, size_t room)
+{
+    uint8_t message[RONDO_WIRE_MESSAGE];
+    if (conn->out_to - conn->out_from + sizeof(*head) + head->bytes + room > RONDO_WIRE_OUT) {
+        return 0;
+    }
+    memcpy(message, head, sizeof(*head));
+    if (head->bytes > 0) {
+        memcpy(message + sizeof(*head), data, head->bytes);
+    }
+    if (!rondo_wire_put_bytes(conn, message, sizeof(*head) + head->bytes)) {
+        return 0;
+    }
+    if (conn->state == RONDO_WIRE_OPEN || conn->state == RONDO_WIRE_GREETED) {
+        conn_flush(conn);
+    }
+    return 1;
+}
+
+/* ---- in ---- */
+
+static int message_is_good(const struct rondo_wire_head *head)
+{
+    return head->magic == RONDO_WIRE_MAGIC && head->kind > 0 && head->kind < RONDO_WIRE_NUM_KINDS && head->bytes <= RONDO_MAIL_BYTES &&
+           head->zero == 0;
+}
+
+/* Take one thing off the bytes that were read. @return its length, 0: it is not complete, or not wanted yet */
+static size_t parse_one(struct rondo_wire_conn *conn, const uint8_t *at, size_t bytes)
+{
+    struct rondo_wire_head head;
+    struct rondo_wire_welcome welcome;
+    if (conn->state == RONDO_WIRE_GREETED) {
+        if (bytes < sizeof(welcome)) {
+            return 0;
+        }
+        memcpy(&welcome, at, sizeof(welcome));
+        if (!rondo_wire_welcomed(conn, &welcome)) {
+            rondo_wire_count(RONDO_WIRE_DROP_STRANGER);
+            rondo_wire_end(conn, ECONNREFUSED); /* another program has that port now: the process has gone */
+            return 0;
+        }
+        conn->state = RONDO_WIRE_OPEN;
+        return sizeof(welcome);
+    }
+    if (conn->state != RONDO_WIRE_OPEN || bytes < sizeof(head)) {
+        return 0;
+    }
+    memcpy(&head, at, sizeof(head));
+    if (!message_is_good(&head)) {
+        rondo_wire_end(conn, EPROTO);
+        return 0;
+    }
+    if (bytes < sizeof(head) + head.bytes) {
+        return 0;
+    }
+    if (!rondo_wire_dispatch(conn, &head, at + sizeof(head))) {
+        rondo_wire_end(conn, EPROTO);
+    }
+    return sizeof(head) + head.bytes;
+}
+
+/* A greeting is judged by its first bytes already: a stranger is not waited for. @return its length, 0: not complete, dropped, or it waits */
+static size_t parse_hello(struct rondo_wire_conn *conn)
+{
+    static const uint32_t magic = RONDO_WIRE_HELLO_MAGIC;
+    if (conn->state == RONDO_WIRE_ACCEPTED) {
+        if (memcmp(conn->in, &magic, rondo_min_size(conn->in_bytes, sizeof(magic))) != 0) {
+            rondo_wire_count(RONDO_WIRE_DROP_GARBAGE);
+            rondo_wire_end(conn, EPROTO);
+            return 0;
+        }
+        if (conn->in_bytes < sizeof(conn->hello)) {
+            return 0;
+        }
+        memcpy(&conn->hello, conn->in, sizeof(conn->hello));
+    }
+    enum rondo_wire_state named = rondo_wire_name(conn);
+    if (named == RONDO_WIRE_ENDED) {
+        rondo_wire_end(conn, EPROTO);
+    } else {
+        conn->state = named;
+        rondo_wire->nunnamed -= named == RONDO_WIRE_OPEN;
+        rondo_wire_pause(conn, named == RONDO_WIRE_WAITING);
+        conn_flush(conn);
+    }
+    return named == RONDO_WIRE_OPEN ? sizeof(conn->hello) : 0;
+}
+
+void rondo_wire_parse(struct rondo_wire_conn *conn)
+{
+    size_t at = 0, n;
+    if (conn->state == RONDO_WIRE_ACCEPTED || conn->state == RONDO_WIRE_WAITING) {
+        at = parse_hello(conn);
+    }
+    if (conn->state == RONDO_WIRE_OPEN || conn->state == RONDO_WIRE_GREETED) {
+        while (conn->state != RONDO_WIRE_ENDED && (n = parse_one(conn, conn->in + at, conn->in_bytes - at)) > 0) {
+            at += n;
+        }
+    }
+    if (at > 0) {
+        conn->in_bytes -= at;
+        memmove(conn->in, conn->in + at, conn->in_bytes);
+    }
+}
+
+static void conn_read(struct rondo_wire_conn *conn)
+{
+    for (int i = 0; i < READS && conn->state != RONDO_WIRE_ENDED && conn->state != RONDO_WIRE_WAITING; i++) {
+        ssize_t n = recv(conn->fd, conn->in + conn->in_bytes, RONDO_WIRE_IN - conn->in_bytes, MSG_DONTWAIT);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+            return;
+        }
+        if (n <= 0) {
+            if (conn->state == RONDO_WIRE_ACCEPTED) {
+                rondo_wire_count(RONDO_WIRE_DROP_GARBAGE);
+            }
+            rondo_wire_end(conn, n < 0 ? errno : 0);
+            return;
+        }
+        conn->in_bytes += (size_t)n;
+        rondo_wire_heard(conn, rondo_now_ns());
+        rondo_wire_parse(conn);
+    }
+}
+
+static void conn_connected(struct rondo_wire_conn *conn)
+{
+    int error = 0;
+    socklen_t bytes = sizeof(error);
+    if (getsockopt(conn->fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0 || error != 0) {
+        rondo_wire_end(conn, error ? error : EIO);
+        return;
+    }
+    conn->state = RONDO_WIRE_GREETED;
+    conn_wait_for(conn, EPOLLIN);
+    conn_flush(conn);
+}
+
+static void conn_turn(struct rondo_wire_conn *conn, uint32_t events)
+{
+    if (conn->state == RONDO_WIRE_ENDED) {
+        return; /* by what another one brought in this turn */
+    }
+    if (conn->state == RONDO_WIRE_CONNECTING) {
+        if (events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) {
+            conn_connected(conn);
+        }
+        return;
+    }
+    if (conn->state == RONDO_WIRE_WAITING && (events & (EPOLLERR | EPOLLHUP))) {
+        rondo_wire_end(conn, ECONNRESET);
+        return;
+    }
+    if (events & EPOLLOUT) {
+        conn_flush(conn);
+    }
+    conn_read(conn);
+}
+
+void rondo_wire_turn(void)
+{
+    struct epoll_event events[EVENTS];
+    int n = epoll_wait(rondo_wire->epoll, events, EVENTS, 0);
+    for (int i = 0; i < n; i++) {
+        if (events[i].data.ptr) {
+            conn_turn(events[i].data.ptr, events[i].events); /* those that end stay in memory until the lock is given back */
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        if (events[i].data.ptr == NULL) {
+            rondo_wire_accept();
+        }
+    }
+}
+
+/* ---- new connections ---- */
+
+/* As the socket device's; and what is written must arrive within the same time. */
+static void conn_options(int fd)
+{
+    unsigned ms = (unsigned)(rondo_params()->socket_timeout / 1000000);
+    rondo_socket_options(fd);
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof(ms));
+}
+
+void rondo_wire_conn_accepted(int fd)
+{
+    struct rondo_wire_conn *conn;
+    if (RONDO_NEW(conn, "a control connection") != RONDO_SUCCESS) {
+        close(fd);
+        return;
+    }
+    conn->state = RONDO_WIRE_ACCEPTED;
+    conn->incoming = 1;
+    conn_options(fd);
+    if (conn_add(conn, fd, EPOLLIN) == NULL) {
+        rondo_wire_count(RONDO_WIRE_DROP_EXCESS);
+        close(fd);
+        conn_free(conn);
+        return;
+    }
+    rondo_wire->nunnamed++;
+    conn_read(conn);
+}
+
+/* Where a rank's process listens. @return bytes of the address, 0: nowhere */
+static socklen_t addr_of(const struct rondo_peer *peer, union rondo_socket_addr *addr)
+{
+    memset(addr, 0, sizeof(*addr));
+    memcpy(addr, peer->control_addr, RONDO_ADDR_BYTES);
+    if (addr->any.sa_family == AF_INET6) {
+        if (IN6_IS_ADDR_LINKLOCAL(&addr->in6.sin6_addr)) {
+            addr->in6.sin6_scope_id = rondo_wire->scope; /* the other host's number of its interface means nothing here */
+        }
+        return addr->in6.sin6_port ? sizeof(addr->in6) : 0;
+    }
+    return addr->any.sa_family == AF_INET && addr->in.sin_port ? sizeof(addr->in) : 0;
+}
+
+static rondo_status conn_dial(struct rondo_wire_conn *conn, const struct rondo_peer *peer)
+{
+    union rondo_socket_addr addr;
+    socklen_t bytes = addr_of(peer, &addr);
+    char text[RONDO_SOCKET_ADDR_TEXT];
+    int fd, error;
+    if (bytes == 0) {
+        return rondo_fail_quiet(RONDO_INTERNAL_ERROR, "rank %d on host %.*s listens nowhere for control messages", peer->rank,
+                                RONDO_HOST_LEN - 1, peer->host);
+    }
+    rondo_socket_addr_text(text, &addr);
+    fd = socket(addr.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd >= 0) {
+        conn_options(fd);
+        if ((connect(fd, &addr.any, bytes) == 0 || errno == EINPROGRESS) && conn_add(conn, fd, EPOLLOUT) != NULL) {
+            return RONDO_SUCCESS;
+        }
+    }
+    error = errno;
+    if (fd >= 0) {
+        close(fd);
+    }
+    conn->error = error;
+    return rondo_fail_quiet(error == ECONNREFUSED ? RONDO_REMOTE_ERROR : RONDO_SYSTEM_ERROR,
+                            "host %s cannot connect to rank %d (pid %d on host %.*s at %s) for control messages: %s; check ulimit -n and "
+                            "RONDO_SOCKET_IFNAME",
+                            rondo_log_host(), peer->rank, peer->pid, RONDO_HOST_LEN - 1, peer->host, text, strerror(error));
+}
+
+rondo_status rondo_wire_conn_to(struct rondo_control *control, int rank, struct rondo_wire_conn **conn_out)
+{
+    const struct rondo_peer *peer = &control->peers[rank];
+    uint64_t own = rondo_wire_process(&control->peers[control->rank]), process = rondo_wire_process(peer);
+    struct rondo_wire_conn *conn = rondo_wire_conn_of(own, process);
+    rondo_status status;
+    *conn_out = conn;
+    if (conn) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(RONDO_NEW(conn, "a control connection"));
+    RONDO_TRY_GOTO(rondo_calloc(&conn->out, 1, RONDO_WIRE_OUT, "a control connection"), fail);
+    conn->state = RONDO_WIRE_CONNECTING;
+    conn->process = process;
+    conn->own = own;
+    conn->hello = (struct rondo_wire_hello){ .magic = RONDO_WIRE_HELLO_MAGIC,
+                                             .version = RONDO_WIRE_VERSION,
+                                             .secret = { control->wire->secret[0], control->wire->secret[1] },
+                                             .comm_hash = control->head->comm_hash,
+                                             .process = own,
+                                             .from = control->rank,
+                                             .to = rank };
+    rondo_wire_put_bytes(conn, &conn->hello, sizeof(conn->hello));
+    RONDO_TRY_GOTO(conn_dial(conn, peer), fail);
+    rondo_wire_conn_use(conn);
+    *conn_out = conn;
+    return RONDO_SUCCESS;
+fail:
+    if (conn->error == ECONNREFUSED) {
+        rondo_wire_lost(conn); /* said at once, as on a loop */
+    }
+    conn_free(conn);
+    return status;
+}
+
+/* ---- the process's wire ---- */
+
+rondo_status rondo_wire_need(void)
+{
+    static uint32_t number;
+    struct rondo_wire *wire;
+    if (rondo_wire && rondo_wire->pid == getpid()) {
+        return RONDO_SUCCESS;
+    }
+    rondo_wire = NULL; /* inherited by fork: connections and lists are the parent's */
+    RONDO_TRY(RONDO_NEW(wire, "the control connections"));
+    wire->pid = getpid();
+    wire->listener = -1;
+    wire->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (wire->epoll < 0) {
+        rondo_free(wire);
+        return rondo_fail(RONDO_SYSTEM_ERROR, "cannot make the descriptors of control connections on %s: %m; raise ulimit -n",
+                          rondo_log_host());
+    }
+    wire->number = ++number;
+    rondo_wire = wire;
+    return RONDO_SUCCESS;
+}
+
+static int drain_wanted(void)
+{
+    for (const struct rondo_wire_conn *conn = rondo_wire->conns; conn; conn = conn->next) {
+        if (conn->out_from < conn->out_to && conn->state != RONDO_WIRE_WAITING) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Reasons and leaves that could not be written yet: their readers would take this process for dead. */
+static void drain(void)
+{
+    int64_t end = rondo_now_ns() + DRAIN_NS, now;
+    while (drain_wanted() && (now = rondo_now_ns()) < end) {
+        struct pollfd pollfd = { .fd = rondo_wire->epoll, .events = POLLIN };
+        poll(&pollfd, 1, 1 + (int)((end - now) / 1000000));
+        rondo_wire_turn();
+    }
+}
+
+void rondo_wire_release(void)
+{
+    struct rondo_wire *wire = rondo_wire;
+    const struct rondo_wire_head bye = { .magic = RONDO_WIRE_MAGIC, .kind = RONDO_WIRE_BYE, .from = -1, .to = -1 };
+    if (wire->controls || wire->listens > 0) {
+        return;
+    }
+    for (struct rondo_wire_conn *conn = wire->conns, *next; conn; conn = next) {
+        next = conn->next;
+        if (conn->out) {
+            rondo_wire_put(conn, &bye, NULL, 0);
+        }
+    }
+    drain();
+    while (wire->conns) {
+        uint8_t unread[RONDO_WIRE_IN]; /* would make closing a reset, and that could lose what was written */
+        for (int i = 0; i < READS && recv(wire->conns->fd, unread, sizeof(unread), MSG_DONTWAIT) > 0; i++) {
+        }
+        rondo_wire_end(wire->conns, 0);
+    }
+    settle();
+    close(wire->epoll);
+    rondo_free(wire);
+    rondo_wire = NULL;
+}

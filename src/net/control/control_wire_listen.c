@@ -1,0 +1,274 @@
+/* The process's control listener: where it listens, who connects, and who is let in. */
+#include "net/control/control_wire_impl.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+
+enum { BACKLOG = 4096 /* the kernel cuts it to somaxconn */, BATCH = 64 };
+
+/* ---- drops ---- */
+
+void rondo_wire_count(enum rondo_wire_drop why)
+{
+    static const char *const what[RONDO_WIRE_NUM_DROPS] = {
+        [RONDO_WIRE_DROP_GARBAGE] = "a connection that began with what is no greeting",
+        [RONDO_WIRE_DROP_STRANGER] = "a connection with a wrong secret, version, process or rank",
+        [RONDO_WIRE_DROP_SILENT] = "a connection that said nothing",
+        [RONDO_WIRE_DROP_EXCESS] = "one connection too many at a time",
+        [RONDO_WIRE_DROP_MESSAGE] = "a message for a communicator that is not here",
+        [RONDO_WIRE_DROP_OLD] = "a message for a communicator that did not come",
+    };
+    uint64_t all = 0;
+    rondo_wire->dropped[why]++;
+    for (int i = 0; i < RONDO_WIRE_NUM_DROPS; i++) {
+        all += rondo_wire->dropped[i];
+    }
+    /* A scan of ports does not fill the log. */
+    if ((all & (all - 1)) == 0) {
+        RONDO_INFO(RONDO_SUBSYS_CONTROL, "control plane at %s: %llu connections and messages were dropped, the last one was %s",
+                   rondo_wire->where, (unsigned long long)all, what[why]);
+    }
+}
+
+int rondo_wire_unnamed_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur / 4 > RONDO_WIRE_UNNAMED) {
+        return RONDO_WIRE_UNNAMED;
+    }
+    return limit.rlim_cur < 4 ? 1 : (int)(limit.rlim_cur / 4);
+}
+
+static struct rondo_wire_conn *oldest_unnamed(void)
+{
+    struct rondo_wire_conn *oldest = NULL; /* new ones come first in the list */
+    for (struct rondo_wire_conn *conn = rondo_wire->conns; conn; conn = conn->next) {
+        oldest = conn->state == RONDO_WIRE_ACCEPTED || conn->state == RONDO_WIRE_WAITING ? conn : oldest;
+    }
+    return oldest;
+}
+
+/* @return 0: there is none */
+static int drop_oldest(void)
+{
+    struct rondo_wire_conn *oldest = oldest_unnamed();
+    if (oldest == NULL) {
+        return 0;
+    }
+    rondo_wire_count(RONDO_WIRE_DROP_EXCESS);
+    rondo_wire_end(oldest, ETIMEDOUT);
+    return 1;
+}
+
+/* ---- who is let in ---- */
+
+/* The time that it takes says nothing about where they differ. */
+static int secrets_equal(const uint64_t a[2], const uint64_t b[2])
+{
+    volatile uint64_t differ = (a[0] ^ b[0]) | (a[1] ^ b[1]);
+    return differ == 0;
+}
+
+/* One connection that a process made is enough: a second one is not its own. */
+static int came_before(const struct rondo_wire_conn *conn, uint64_t own)
+{
+    for (const struct rondo_wire_conn *other = rondo_wire->conns; other; other = other->next) {
+        if (other != conn && other->incoming && other->state == RONDO_WIRE_OPEN && other->process == conn->hello.process &&
+            other->own == own) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Give it its output buffer, with the welcome in it. */
+static enum rondo_wire_state let_in(struct rondo_wire_conn *conn, const uint64_t secret[2], uint64_t own)
+{
+    struct rondo_wire_welcome welcome = {
+        .magic = RONDO_WIRE_WELCOME_MAGIC, .version = RONDO_WIRE_VERSION, .secret = { secret[0], secret[1] }, .process = own
+    };
+    if (rondo_calloc(&conn->out, 1, RONDO_WIRE_OUT, "a control connection") != RONDO_SUCCESS) {
+        return RONDO_WIRE_ENDED;
+    }
+    conn->process = conn->hello.process;
+    conn->own = own;
+    rondo_wire_put_bytes(conn, &welcome, sizeof(welcome));
+    rondo_wire_conn_use(conn);
+    return RONDO_WIRE_OPEN;
+}
+
+enum rondo_wire_state rondo_wire_name(struct rondo_wire_conn *conn)
+{
+    const struct rondo_wire_hello *hello = &conn->hello;
+    const struct rondo_control *control = rondo_wire_control(hello->comm_hash, hello->to);
+    const struct rondo_wire_closed *closed = control ? NULL : rondo_wire_closed_of(hello->comm_hash, hello->to);
+    const uint64_t *secret = control ? control->wire->secret : closed ? closed->secret : NULL;
+    uint64_t own = control ? rondo_wire_process(&control->peers[control->rank]) : closed ? closed->process : 0;
+    if (hello->version == RONDO_WIRE_VERSION && secret == NULL) {
+        return RONDO_WIRE_WAITING;
+    }
+    if (hello->version != RONDO_WIRE_VERSION || !secrets_equal(secret, hello->secret) || came_before(conn, own) ||
+        (control && (hello->from < 0 || hello->from >= control->nranks || control->local_of[hello->from] >= 0 ||
+                     rondo_wire_process(&control->peers[hello->from]) != hello->process))) {
+        rondo_wire_count(RONDO_WIRE_DROP_STRANGER);
+        return RONDO_WIRE_ENDED;
+    }
+    return let_in(conn, secret, own);
+}
+
+int rondo_wire_welcomed(const struct rondo_wire_conn *conn, const struct rondo_wire_welcome *welcome)
+{
+    return welcome->magic == RONDO_WIRE_WELCOME_MAGIC && welcome->version == RONDO_WIRE_VERSION && welcome->process == conn->process &&
+           secrets_equal(welcome->secret, conn->hello.secret);
+}
+
+/* ---- accepting ---- */
+
+static void listener_accept(int accepts)
+{
+    struct epoll_event event = { .events = accepts ? EPOLLIN : 0, .data.ptr = NULL };
+    rondo_wire->accepts = accepts;
+    epoll_ctl(rondo_wire->epoll, EPOLL_CTL_MOD, rondo_wire->listener, &event);
+}
+
+void rondo_wire_accept(void)
+{
+    for (int i = 0; i < BATCH; i++) {
+        int fd = accept4(rondo_wire->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0) {
+            if (rondo_wire->nunnamed >= rondo_wire_unnamed_limit()) { /* the one that had most time to say something */
+                drop_oldest();
+            }
+            rondo_wire_conn_accepted(fd);
+        } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+            if (!drop_oldest()) {
+                listener_accept(0); /* it would wake the thread for ever */
+                return;
+            }
+        } else if (errno == EAGAIN) {
+            return;
+        } /* else that connection has ended before it was accepted */
+    }
+}
+
+void rondo_wire_expire(int64_t now)
+{
+    if (rondo_wire->listener >= 0 && !rondo_wire->accepts) {
+        listener_accept(1);
+    }
+    for (struct rondo_wire_conn *conn = rondo_wire->conns, *next; conn; conn = next) {
+        next = conn->next;
+        if (conn->state == RONDO_WIRE_ACCEPTED && now - conn->since_ns > RONDO_WIRE_UNNAMED_NS) {
+            rondo_wire_count(RONDO_WIRE_DROP_SILENT);
+            rondo_wire_end(conn, ETIMEDOUT);
+        } else if (conn->state == RONDO_WIRE_WAITING && now - conn->since_ns > RONDO_WIRE_PARKED_NS) {
+            rondo_wire_count(RONDO_WIRE_DROP_OLD);
+            rondo_wire_end(conn, ETIMEDOUT);
+        }
+    }
+}
+
+/* ---- the listener ---- */
+
+static int listener_bind(const struct rondo_socket_device *device)
+{
+    union rondo_socket_addr addr = device->addr;
+    socklen_t bytes = rondo_socket_addr_bytes(&addr);
+    struct epoll_event event = { .events = EPOLLIN, .data.ptr = NULL };
+    rondo_wire->listener = socket(addr.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (rondo_wire->listener < 0 || bind(rondo_wire->listener, &addr.any, bytes) != 0 || listen(rondo_wire->listener, BACKLOG) != 0 ||
+        getsockname(rondo_wire->listener, &addr.any, &bytes) != 0) {
+        return -1;
+    }
+    memset(rondo_wire->addr, 0, sizeof(rondo_wire->addr));
+    memcpy(rondo_wire->addr, &addr, bytes);
+    rondo_wire->scope = addr.any.sa_family == AF_INET6 ? addr.in6.sin6_scope_id : 0;
+    rondo_wire->accepts = 1;
+    rondo_socket_addr_text(rondo_wire->where, &addr);
+    return epoll_ctl(rondo_wire->epoll, EPOLL_CTL_ADD, rondo_wire->listener, &event);
+}
+
+static void listener_close(void)
+{
+    const uint64_t *dropped = rondo_wire->dropped;
+    if (rondo_wire->listener < 0) {
+        return;
+    }
+    epoll_ctl(rondo_wire->epoll, EPOLL_CTL_DEL, rondo_wire->listener, NULL);
+    close(rondo_wire->listener);
+    rondo_wire->listener = -1;
+    while (oldest_unnamed()) {
+        rondo_wire_end(oldest_unnamed(), 0);
+    }
+    RONDO_INFO(RONDO_SUBSYS_CONTROL,
+               "control plane at %s listens no longer; dropped connections: %llu garbage, %llu strangers, %llu silent, %llu too many; "
+               "messages: %llu for nobody, %llu too old",
+               rondo_wire->where, (unsigned long long)dropped[RONDO_WIRE_DROP_GARBAGE],
+               (unsigned long long)dropped[RONDO_WIRE_DROP_STRANGER], (unsigned long long)dropped[RONDO_WIRE_DROP_SILENT],
+               (unsigned long long)dropped[RONDO_WIRE_DROP_EXCESS], (unsigned long long)dropped[RONDO_WIRE_DROP_MESSAGE],
+               (unsigned long long)dropped[RONDO_WIRE_DROP_OLD]);
+}
+
+static rondo_status listener_open(void)
+{
+    struct rondo_socket_device *device = NULL;
+    char why[256] = "";
+    int n = 0;
+    rondo_status status;
+    RONDO_TRY(rondo_socket_find(&device, &n, why, sizeof(why)));
+    if (n == 0) {
+        return rondo_fail(RONDO_SYSTEM_ERROR, "host %s cannot listen for control messages of other hosts: %s", rondo_log_host(), why);
+    }
+    status = RONDO_SUCCESS;
+    if (listener_bind(&device[0]) != 0) {
+        status = rondo_fail(RONDO_SYSTEM_ERROR,
+                            "host %s cannot listen for control messages at %s of %s (%m); check ulimit -n, net.ipv4.ip_local_port_range, "
+                            "and that the interface is up",
+                            rondo_log_host(), device[0].text, device[0].name);
+        if (rondo_wire->listener >= 0) {
+            close(rondo_wire->listener);
+            rondo_wire->listener = -1;
+        }
+    } else {
+        RONDO_INFO(RONDO_SUBSYS_CONTROL, "control plane listens at %s of %s", rondo_wire->where, device[0].name);
+    }
+    rondo_free(device);
+    return status;
+}
+
+rondo_status rondo_control_listen(uint8_t addr[RONDO_ADDR_BYTES], uint32_t *number)
+{
+    rondo_status status;
+    rondo_wire_lock();
+    status = rondo_wire_need();
+    if (status == RONDO_SUCCESS && rondo_wire->listens == 0) {
+        status = listener_open();
+    }
+    if (status == RONDO_SUCCESS) {
+        rondo_wire->listens++;
+        memcpy(addr, rondo_wire->addr, RONDO_ADDR_BYTES);
+        *number = rondo_wire->number;
+    } else if (rondo_wire) {
+        rondo_wire_release();
+    }
+    rondo_wire_unlock();
+    return status;
+}
+
+void rondo_control_unlisten(void)
+{
+    rondo_wire_lock();
+    if (rondo_wire && rondo_wire->pid == getpid() && rondo_wire->listens > 0 && --rondo_wire->listens == 0) {
+        listener_close();
+        rondo_wire_release();
+    }
+    rondo_wire_unlock();
+}

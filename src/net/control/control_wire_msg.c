@@ -1,0 +1,338 @@
+/* Mail of the wire: the windows, by rank and tag, and what waits for a rank to take it. */
+#include "net/control/control_wire_impl.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+
+#define POLL_NS (20 * INT64_C(1000)) /* between looks of waiting threads: a look is a system call */
+
+/* Who has left or exited sends and takes nothing more. */
+static int may_get_mail(int state) { return state == RONDO_WIRE_ALIVE || state == RONDO_WIRE_SILENT; }
+
+/* ---- windows ---- */
+
+/* Where the pointer to a window stands, or would. */
+static struct rondo_wire_window **window_at(struct rondo_wire_window **buckets, int rank, uint64_t tag)
+{
+    struct rondo_wire_window **link = &buckets[(tag + (tag >> 32) + (uint64_t)rank) % RONDO_WIRE_BUCKETS];
+    while (*link && ((*link)->rank != rank || (*link)->tag != tag)) {
+        link = &(*link)->next;
+    }
+    return link;
+}
+
+/* The window of a rank and a tag, made if there is none. NULL: no memory. */
+static struct rondo_wire_window *window_need(struct rondo_wire_window **buckets, int rank, uint64_t tag)
+{
+    struct rondo_wire_window **link = window_at(buckets, rank, tag);
+    if (*link == NULL && RONDO_NEW(*link, "a window of mail") == RONDO_SUCCESS) {
+        (*link)->rank = rank;
+        (*link)->tag = tag;
+    }
+    return *link;
+}
+
+static int is_full(struct rondo_wire_window **buckets, int rank, uint64_t tag)
+{
+    const struct rondo_wire_window *window = *window_at(buckets, rank, tag);
+    return window && window->mails >= RONDO_WIRE_WINDOW;
+}
+
+static void window_free(struct rondo_wire_window **link)
+{
+    struct rondo_wire_window *window = *link;
+    *link = window->next;
+    rondo_free(window);
+}
+
+/* Give the sender back what this rank has taken of a tag. The window is gone when that was all of it. @return 1: it is gone */
+static int credit(struct rondo_control *control, struct rondo_wire_window **link, unsigned least)
+{
+    struct rondo_wire_window *window = *link;
+    uint32_t n = window->taken;
+    if (n < least) {
+        return 0;
+    }
+    if (may_get_mail(rondo_wire_state_of(control, window->rank)) &&
+        !rondo_wire_say(control, window->rank, RONDO_WIRE_CREDIT, window->tag, &n, sizeof(n))) {
+        control->wire->debt = 1;
+        return 0;
+    }
+    window->taken = 0;
+    window->mails = (uint8_t)(window->mails - n);
+    if (window->mails > 0) {
+        return 0;
+    }
+    window_free(link);
+    return 1;
+}
+
+void rondo_wire_repay(struct rondo_control *control)
+{
+    struct rondo_wire_part *part = control->wire;
+    if (!part->debt) {
+        return;
+    }
+    part->debt = 0;
+    for (int i = 0; i < RONDO_WIRE_BUCKETS; i++) {
+        for (struct rondo_wire_window **link = &part->window_in[i]; *link;) {
+            link = credit(control, link, 1) ? link : &(*link)->next;
+        }
+    }
+}
+
+int rondo_wire_on_credit(struct rondo_control *control, const struct rondo_wire_head *head, const void *data)
+{
+    struct rondo_wire_window **link = window_at(control->wire->window_out, head->from, head->tag);
+    uint32_t n;
+    if (head->bytes != sizeof(n)) {
+        return 0;
+    }
+    memcpy(&n, data, sizeof(n));
+    if (n == 0 || n > RONDO_WIRE_WINDOW) {
+        return 0;
+    }
+    if (*link == NULL) {
+        return 1; /* of a tag that was forgotten here meanwhile */
+    }
+    if (n > (*link)->mails) {
+        return 0;
+    }
+    (*link)->mails = (uint8_t)((*link)->mails - n);
+    if ((*link)->mails == 0) {
+        window_free(link);
+    }
+    return 1;
+}
+
+/* ---- sending ---- */
+
+static rondo_status send_on(struct rondo_wire_part *part, struct rondo_wire_conn *conn, const struct rondo_wire_head *head,
+                            const void *data)
+{
+    struct rondo_wire_window *window = window_need(part->window_out, head->to, head->tag);
+    if (window == NULL) {
+        return RONDO_SYSTEM_ERROR;
+    }
+    if (rondo_wire_put(conn, head, data, RONDO_WIRE_RESERVE)) {
+        window->mails++;
+        return RONDO_SUCCESS;
+    }
+    if (window->mails == 0) {
+        window_free(window_at(part->window_out, head->to, head->tag));
+    }
+    return RONDO_IN_PROGRESS;
+}
+
+rondo_status rondo_wire_send(struct rondo_control *control, int rank, uint64_t tag, const void *data, size_t bytes)
+{
+    struct rondo_wire_part *part = control->wire;
+    struct rondo_wire_head head = rondo_wire_head_of(control, rank, RONDO_WIRE_MAIL, tag, bytes);
+    struct rondo_wire_conn *conn;
+    int state = rondo_wire_state_of(control, rank);
+    rondo_status status;
+    if (!may_get_mail(state)) {
+        return rondo_fail_quiet(RONDO_REMOTE_ERROR, "%s: no mail to rank %d (pid %d on host %.*s): it has %s", control->name, rank,
+                                control->peers[rank].pid, RONDO_HOST_LEN - 1, control->peers[rank].host,
+                                state == RONDO_WIRE_LEFT   ? "left"
+                                : state == RONDO_WIRE_DEAD ? "exited"
+                                                           : "left or exited");
+    }
+    rondo_wire_lock();
+    if (is_full(part->window_out, rank, tag)) {
+        rondo_wire_turn();
+    }
+    status = is_full(part->window_out, rank, tag) ? RONDO_IN_PROGRESS : rondo_wire_conn_to(control, rank, &conn);
+    if (status == RONDO_SUCCESS) {
+        status = send_on(part, conn, &head, data);
+    }
+    rondo_wire_unlock();
+    return status;
+}
+
+/* ---- receiving ---- */
+
+/* This communicator cannot go on, and the sender is not to blame. */
+static int give_up(struct rondo_control *control, rondo_status status, const char *text)
+{
+    if (rondo_control_end(control, status, control->rank, text)) {
+        rondo_wire_note("%s", text);
+        control->wire->spreading = 1;
+        rondo_wire_spread_on(control);
+    }
+    return 1;
+}
+
+static int too_many(struct rondo_control *control, int rank)
+{
+    char text[RONDO_ERROR_TEXT];
+    snprintf(text, sizeof(text), "%s: %d mails from rank %d wait for rank %d, which asks for none of them", control->name,
+             RONDO_MAIL_PARKED, rank, control->rank);
+    return give_up(control, RONDO_INTERNAL_ERROR, text);
+}
+
+/* Into its list, unless nobody will ask for it. @return 0: it was dropped */
+static int mail_link(struct rondo_control *control, struct rondo_wire_mail *mail)
+{
+    struct rondo_wire_part *part = control->wire;
+    int bucket = mail->rank % RONDO_WIRE_BUCKETS, forgotten;
+    pthread_mutex_lock(&control->mail.lock);
+    forgotten = rondo_mail_forgotten(&control->mail, mail->tag);
+    if (!forgotten) {
+        *part->last_mail[bucket] = mail;
+        part->last_mail[bucket] = &mail->next;
+        atomic_fetch_add_explicit(&part->waiting[mail->rank], 1, memory_order_release);
+    }
+    pthread_mutex_unlock(&control->mail.lock);
+    if (forgotten) {
+        rondo_free(mail);
+    }
+    return !forgotten;
+}
+
+int rondo_wire_on_mail(struct rondo_control *control, const struct rondo_wire_head *head, const void *data)
+{
+    struct rondo_wire_part *part = control->wire;
+    struct rondo_wire_window *window;
+    struct rondo_wire_mail *mail;
+    if (is_full(part->window_in, head->from, head->tag)) {
+        return 0;
+    }
+    if (atomic_load_explicit(&part->waiting[head->from], memory_order_relaxed) >= RONDO_MAIL_PARKED) {
+        return too_many(control, head->from);
+    }
+    window = window_need(part->window_in, head->from, head->tag);
+    if (window == NULL || rondo_calloc(&mail, 1, sizeof(*mail) + head->bytes, "mail") != RONDO_SUCCESS) {
+        return give_up(control, RONDO_SYSTEM_ERROR, "out of memory for the control plane's mail");
+    }
+    mail->tag = head->tag;
+    mail->rank = head->from;
+    mail->bytes = head->bytes;
+    memcpy(mail->data, data, head->bytes);
+    window->mails++;
+    if (!mail_link(control, mail)) {
+        window->taken++;
+        credit(control, window_at(part->window_in, head->from, head->tag), 1);
+    }
+    return 1;
+}
+
+/* Unlink the oldest mail of a bucket with this tag; rank -1: of any rank. With the mailbox's lock. */
+static struct rondo_wire_mail *mail_unlink(struct rondo_wire_part *part, int bucket, int rank, uint64_t tag)
+{
+    struct rondo_wire_mail **link = &part->first_mail[bucket], *mail;
+    while ((mail = *link) != NULL && (mail->tag != tag || (rank >= 0 && mail->rank != rank))) {
+        link = &mail->next;
+    }
+    if (mail) {
+        *link = mail->next;
+        if (part->last_mail[bucket] == &mail->next) {
+            part->last_mail[bucket] = link;
+        }
+        atomic_fetch_sub_explicit(&part->waiting[mail->rank], 1, memory_order_relaxed);
+    }
+    return mail;
+}
+
+static void mail_taken(struct rondo_control *control, int rank, uint64_t tag)
+{
+    struct rondo_wire_window **link;
+    rondo_wire_lock();
+    link = window_at(control->wire->window_in, rank, tag);
+    if (*link && (*link)->taken < (*link)->mails) { /* else the tag was forgotten meanwhile, and all of it given back */
+        (*link)->taken++;
+        credit(control, link, RONDO_WIRE_WINDOW / 2);
+    }
+    rondo_wire_unlock();
+}
+
+rondo_status rondo_wire_receive(struct rondo_control *control, int rank, uint64_t tag, void *data, size_t max, size_t *bytes)
+{
+    struct rondo_wire_part *part = control->wire;
+    struct rondo_wire_mail *mail;
+    rondo_status status = RONDO_SUCCESS;
+    if (atomic_load_explicit(&part->waiting[rank], memory_order_acquire) == 0) {
+        rondo_wire_poll();
+        return RONDO_IN_PROGRESS;
+    }
+    pthread_mutex_lock(&control->mail.lock);
+    mail = mail_unlink(part, rank % RONDO_WIRE_BUCKETS, rank, tag);
+    pthread_mutex_unlock(&control->mail.lock);
+    if (mail == NULL) {
+        rondo_wire_poll();
+        return RONDO_IN_PROGRESS;
+    }
+    mail_taken(control, rank, tag);
+    if (mail->bytes > max) {
+        status = rondo_fail(RONDO_INTERNAL_ERROR, "%s: a mail of %zu bytes from rank %d, at most %zu expected", control->name, mail->bytes,
+                            rank, max);
+    } else {
+        memcpy(data, mail->data, mail->bytes);
+        *bytes = mail->bytes;
+    }
+    rondo_free(mail);
+    return status;
+}
+
+void rondo_wire_forget(struct rondo_control *control, uint64_t tag)
+{
+    struct rondo_wire_part *part = control->wire;
+    struct rondo_wire_mail *mail;
+    rondo_wire_lock();
+    pthread_mutex_lock(&control->mail.lock);
+    for (int i = 0; i < RONDO_WIRE_BUCKETS; i++) {
+        while ((mail = mail_unlink(part, i, -1, tag)) != NULL) {
+            rondo_free(mail);
+        }
+    }
+    pthread_mutex_unlock(&control->mail.lock);
+    for (int i = 0; i < RONDO_WIRE_BUCKETS; i++) {
+        for (struct rondo_wire_window **link = &part->window_out[i]; *link;) {
+            if ((*link)->tag == tag) {
+                window_free(link);
+            } else {
+                link = &(*link)->next;
+            }
+        }
+        for (struct rondo_wire_window **link = &part->window_in[i]; *link;) {
+            (*link)->taken = (*link)->tag == tag ? (*link)->mails : (*link)->taken;
+            link = (*link)->tag == tag && credit(control, link, 1) ? link : &(*link)->next;
+        }
+    }
+    rondo_wire_unlock();
+}
+
+void rondo_wire_mail_clear(struct rondo_wire_part *part)
+{
+    for (int i = 0; i < RONDO_WIRE_BUCKETS; i++) {
+        while (part->first_mail[i]) {
+            struct rondo_wire_mail *mail = part->first_mail[i];
+            part->first_mail[i] = mail->next;
+            rondo_free(mail);
+        }
+        while (part->window_out[i]) {
+            window_free(&part->window_out[i]);
+        }
+        while (part->window_in[i]) {
+            window_free(&part->window_in[i]);
+        }
+    }
+}
+
+void rondo_wire_poll(void)
+{
+    static _Atomic int64_t polled_ns;
+    int64_t now = rondo_now_ns();
+    if (now - atomic_load_explicit(&polled_ns, memory_order_relaxed) < POLL_NS || !rondo_wire_trylock()) {
+        return;
+    }
+    if (rondo_wire && rondo_wire->pid == getpid()) {
+        rondo_wire_turn();
+    }
+    atomic_store_explicit(&polled_ns, rondo_now_ns(), memory_order_relaxed);
+    rondo_wire_unlock();
+}

@@ -1,0 +1,304 @@
+/*
+ * Who tells whom, and who watches whom. The nodes are a ring; a node's fingers are the nodes at distance +-2^k. The lowest live rank of a
+ * node leads it: leaders watch the leaders at their fingers ahead, and pass a reason on to all their fingers, one time. So every node
+ * hears of it within log2(nodes) steps, and over many ways when some leaders are dead.
+ */
+#include "net/control/control_wire_impl.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/param.h"
+
+static void finger_add(struct rondo_wire_part *part, int node, int ahead)
+{
+    for (int i = 0; i < part->nfingers; i++) {
+        if (part->finger[i].node == node) {
+            part->finger[i].ahead |= ahead;
+            return;
+        }
+    }
+    part->finger[part->nfingers++] = (struct rondo_wire_finger){ .node = node, .ahead = ahead, .watched = -1, .told = -1 };
+}
+
+void rondo_wire_fingers(struct rondo_wire_part *part, int node)
+{
+    for (int64_t distance = 1; distance < part->nnodes; distance *= 2) {
+        finger_add(part, (int)((node + distance) % part->nnodes), 1);
+        finger_add(part, (int)((node - distance + part->nnodes) % part->nnodes), 0);
+    }
+}
+
+/* The rank that leads another node, as far as is known here; -1: none is left. */
+static int leader_of(const struct rondo_wire_part *part, int node)
+{
+    int rank = part->first[node];
+    while (rank >= 0 && atomic_load_explicit(&part->state[rank], memory_order_relaxed) != RONDO_WIRE_ALIVE) {
+        rank = part->after[rank];
+    }
+    return rank;
+}
+
+/* Does this rank lead its node? */
+static int leads(struct rondo_control *control)
+{
+    for (int i = 0; i < control->local_rank; i++) {
+        if (rondo_control_state_of(control, control->local_ranks[i]) == RONDO_WIRE_ALIVE) {
+            return 0;
+        }
+    }
+    return !control->wire->left;
+}
+
+/* @return NULL: there is none now; again at the next beat. */
+static struct rondo_wire_conn *conn_to_leader(struct rondo_control *control, int rank)
+{
+    struct rondo_wire_conn *conn = NULL;
+    rondo_status status = rondo_wire_conn_to(control, rank, &conn);
+    if (status != RONDO_SUCCESS && status != RONDO_REMOTE_ERROR && !control->wire->complained) {
+        control->wire->complained = 1;
+        rondo_wire_note("%s", rondo_error_text());
+    }
+    return conn;
+}
+
+void rondo_wire_watch_ahead(struct rondo_control *control)
+{
+    static const struct rondo_wire_head watch = { .magic = RONDO_WIRE_MAGIC, .kind = RONDO_WIRE_WATCH, .from = -1, .to = -1 };
+    struct rondo_wire_part *part = control->wire;
+    if (rondo_control_aborted(control) || !leads(control)) {
+        return;
+    }
+    for (int i = 0; i < part->nfingers; i++) {
+        struct rondo_wire_finger *finger = &part->finger[i];
+        int rank = finger->ahead ? leader_of(part, finger->node) : -1;
+        struct rondo_wire_conn *conn = rank >= 0 && rank != finger->watched ? conn_to_leader(control, rank) : NULL;
+        if (conn && (conn->watching || rondo_wire_put(conn, &watch, NULL, 0))) {
+            conn->watching = 1;
+            finger->watched = rank;
+        }
+    }
+}
+
+/* ---- reasons ---- */
+
+void rondo_wire_spread_on(struct rondo_control *control)
+{
+    struct rondo_wire_part *part = control->wire;
+    struct rondo_wire_abort abort = { 0 };
+    int rank, fault;
+    abort.status = (int32_t)rondo_control_reason(control, abort.text, &fault);
+    abort.rank = fault;
+    for (int i = 0; i < part->nfingers; i++) {
+        struct rondo_wire_finger *finger = &part->finger[i];
+        rank = leader_of(part, finger->node);
+        if (rank >= 0 && rank != finger->told && rondo_wire_say(control, rank, RONDO_WIRE_ABORT, 0, &abort, sizeof(abort))) {
+            finger->told = rank;
+        }
+    }
+}
+
+/* The reason is this rank's to spread: it set it, or it leads the node. */
+static void spread_if_due(struct rondo_control *control)
+{
+    if (rondo_control_aborted(control) && (control->wire->spreading || leads(control))) {
+        control->wire->spreading = 1;
+        rondo_wire_spread_on(control);
+    }
+}
+
+void rondo_wire_spread(struct rondo_control *control)
+{
+    if (control->wire == NULL || control->pid != getpid()) {
+        return;
+    }
+    rondo_wire_lock();
+    control->wire->spreading = 1;
+    if (control->wire->joined) {
+        spread_if_due(control);
+    }
+    rondo_wire_unlock();
+}
+
+void rondo_wire_spread_later(struct rondo_control *control)
+{
+    if (control->wire) {
+        control->wire->spreading = 1;
+    }
+}
+
+/* ---- deaths ---- */
+
+struct verdict {
+    int state; /* RONDO_WIRE_... that its ranks get */
+    int error; /* SILENT: why the connection ended, 0: it has not */
+    int64_t silent_ns;
+};
+
+static void accuse(struct rondo_control *control, int rank, const struct verdict *verdict)
+{
+    const struct rondo_peer *peer = &control->peers[rank];
+    char who[RONDO_HOST_LEN + RONDO_CONTROL_NAME + 80], text[RONDO_ERROR_TEXT];
+    snprintf(who, sizeof(who), "rank %d (pid %d on host %.*s) of communicator %s", rank, peer->pid, RONDO_HOST_LEN - 1, peer->host,
+             control->name);
+    if (verdict->state == RONDO_WIRE_DEAD) {
+        snprintf(text, sizeof(text), "%s exited without destroying its communicator; see that rank's own output for the cause", who);
+    } else if (verdict->error != 0) {
+        snprintf(text, sizeof(text),
+                 "the control connection between host %s and %s was lost: %s; is that host up, the network between the two, and does "
+                 "RONDO_SOCKET_IFNAME name an interface that both can reach?",
+                 rondo_log_host(), who, strerror(verdict->error));
+    } else {
+        snprintf(text, sizeof(text),
+                 "%s is unresponsive: no heartbeat for %lld ms on host %s; is it stopped, its host overloaded or cut off? RONDO_DEAD_AFTER "
+                 "sets the limit",
+                 who, (long long)(verdict->silent_ns / 1000000), rondo_log_host());
+    }
+    if (rondo_control_end(control, RONDO_REMOTE_ERROR, rank, text)) {
+        rondo_wire_note("%s", text);
+        control->wire->spreading = 1;
+    }
+}
+
+/* All ranks of a process that have not left get a new state; communicators end unless the process may have left in order. */
+static void judge(const struct rondo_wire_conn *conn, const struct verdict *verdict)
+{
+    for (struct rondo_control *control = rondo_wire->controls; control; control = control->wire->next) {
+        int from, to;
+        rondo_wire_ranks_of(control, conn, &from, &to);
+        for (int i = from; i < to; i++) {
+            int rank = control->wire->by_process[i], state = rondo_wire_state_of(control, rank);
+            if (control->local_of[rank] >= 0 || state == RONDO_WIRE_LEFT || state == RONDO_WIRE_DEAD || state == verdict->state) {
+                continue; /* the node's own watch over its processes */
+            }
+            atomic_store_explicit(&control->wire->state[rank], (uint8_t)verdict->state, memory_order_release);
+            if (verdict->state == RONDO_WIRE_DEAD || verdict->state == RONDO_WIRE_SILENT) {
+                accuse(control, rank, verdict);
+            }
+        }
+        if (from < to) {
+            spread_if_due(control); /* also when it had been told a reason: another rank leads its node now */
+        }
+    }
+}
+
+void rondo_wire_lost(const struct rondo_wire_conn *conn)
+{
+    int ended = conn->error == 0 || conn->error == ECONNRESET || conn->error == EPIPE || conn->error == ECONNREFUSED;
+    struct verdict verdict = { .state = !ended                              ? RONDO_WIRE_SILENT
+                                        : conn->ended_in == RONDO_WIRE_OPEN ? RONDO_WIRE_DEAD
+                                                                            : RONDO_WIRE_GONE,
+                               .error = conn->error };
+    judge(conn, &verdict);
+}
+
+void rondo_wire_bye(const struct rondo_wire_conn *conn)
+{
+    struct verdict verdict = { .state = RONDO_WIRE_LEFT };
+    judge(conn, &verdict);
+}
+
+/* ---- beats ---- */
+
+/* A process that was thought to be silent speaks. */
+static void speaks_again(const struct rondo_wire_conn *conn)
+{
+    for (struct rondo_control *control = rondo_wire->controls; control; control = control->wire->next) {
+        int from, to;
+        rondo_wire_ranks_of(control, conn, &from, &to);
+        for (int i = from; i < to; i++) {
+            uint8_t silent = RONDO_WIRE_SILENT;
+            atomic_compare_exchange_strong_explicit(&control->wire->state[control->wire->by_process[i]], &silent, RONDO_WIRE_ALIVE,
+                                                    memory_order_acq_rel, memory_order_relaxed);
+        }
+    }
+}
+
+void rondo_wire_heard(struct rondo_wire_conn *conn, int64_t now)
+{
+    conn->heard_ns = now;
+    if (conn->silent) {
+        conn->silent = 0;
+        speaks_again(conn);
+    }
+}
+
+/* For how long a process may say nothing; 0: for ever. One that has not answered yet may be creating its communicator still. */
+static int64_t silence_of(const struct rondo_wire_conn *conn, int64_t dead_ns)
+{
+    int64_t init_ns = rondo_params()->init_timeout;
+    if (conn->state == RONDO_WIRE_OPEN || dead_ns == 0) {
+        return dead_ns;
+    }
+    return conn->state == RONDO_WIRE_CONNECTING || conn->state == RONDO_WIRE_GREETED ? dead_ns + init_ns : 0;
+}
+
+static void beat_and_listen(struct rondo_wire_conn *conn, int64_t now, int64_t dead_ns)
+{
+    static const struct rondo_wire_head beat = { .magic = RONDO_WIRE_MAGIC, .kind = RONDO_WIRE_BEAT, .from = -1, .to = -1 };
+    int64_t limit = silence_of(conn, dead_ns);
+    if (conn->state == RONDO_WIRE_OPEN && conn->beating && conn->out_from == conn->out_to) {
+        rondo_wire_put(conn, &beat, NULL, 0); /* who does not read what there is needs no more of it */
+    }
+    if (conn->watching && !conn->silent && limit > 0 && now - conn->heard_ns > limit) {
+        struct verdict verdict = { .state = RONDO_WIRE_SILENT, .silent_ns = now - conn->heard_ns };
+        conn->silent = 1;
+        judge(conn, &verdict);
+    }
+}
+
+static void expire_parked(int64_t now)
+{
+    for (int i = 0; i < RONDO_WIRE_PARKED; i++) {
+        struct rondo_wire_parked *parked = &rondo_wire->parked[i];
+        if (parked->since_ns != 0 && now - parked->since_ns > RONDO_WIRE_PARKED_NS) {
+            parked->since_ns = 0;
+            rondo_wire_count(RONDO_WIRE_DROP_OLD);
+        }
+    }
+}
+
+static void beat_all(int64_t now, int64_t dead_ns)
+{
+    for (struct rondo_wire_conn *conn = rondo_wire->conns, *next; conn; conn = next) {
+        next = conn->next;
+        beat_and_listen(conn, now, dead_ns);
+    }
+    for (struct rondo_control *control = rondo_wire->controls; control; control = control->wire->next) {
+        rondo_wire_watch_ahead(control);
+        rondo_wire_repay(control);
+    }
+    rondo_wire_expire(now);
+    expire_parked(now);
+}
+
+int rondo_wire_epoll(void)
+{
+    int epoll;
+    rondo_wire_lock();
+    epoll = rondo_wire && rondo_wire->pid == getpid() ? rondo_wire->epoll : -1;
+    rondo_wire_unlock();
+    return epoll;
+}
+
+void rondo_wire_tick(int64_t now, int restart, int64_t beat_ns, int64_t dead_ns)
+{
+    rondo_wire_lock();
+    if (rondo_wire && rondo_wire->pid == getpid()) {
+        rondo_wire_turn();
+        for (struct rondo_wire_conn *conn = rondo_wire->conns; conn && restart; conn = conn->next) {
+            conn->heard_ns = now; /* what they said meanwhile may not have come to be read yet */
+        }
+        for (struct rondo_control *control = rondo_wire->controls; control; control = control->wire->next) {
+            spread_if_due(control);
+        }
+        if (now - rondo_wire->ticked_ns >= beat_ns - beat_ns / 8) {
+            rondo_wire->ticked_ns = now;
+            beat_all(now, dead_ns);
+        }
+    }
+    rondo_wire_unlock();
+}

@@ -1,0 +1,172 @@
+/* Threads that move connections of a comm, when RONDO_SOCKET_NTHREADS asks for them: contract in netdev_socket_impl.h. */
+#include "net/socket/socket_impl.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/param.h"
+#include "base/wait.h"
+
+enum { LOOKS = 400 /* at what is published, before sleep: some microseconds */ };
+
+/* One of them moves connections 1 + index, 1 + index + n, ... */
+struct helper {
+    struct rondo_socket_helpers *all;
+    pthread_t thread;
+    int index, event; /* event: wakes it */
+    int asleep;       /* atomic: or about to be */
+};
+
+struct rondo_socket_helpers {
+    struct rondo_socket_comm *comm;
+    int n, started;
+    int stop, lost; /* atomic; lost: as rondo_socket_conn_move, the first one */
+    struct helper helper[];
+};
+
+void rondo_socket_wants(int *nconns, size_t *part)
+{
+    const struct rondo_params *params = rondo_params();
+    int each = (int)params->socket_nconns, threads = (int)params->socket_nthreads;
+    if (threads > 0 && each > RONDO_SOCKET_HELPED / threads) {
+        each = RONDO_SOCKET_HELPED / threads;
+    }
+    *nconns = threads > 0 ? 1 + threads * each : each;
+    *part = threads > 0 ? RONDO_SOCKET_HELPED_PART : RONDO_SOCKET_PART;
+}
+
+/* ---- a thread ---- */
+
+static int is_over(const struct rondo_socket_helpers *all) { return __atomic_load_n(&all->stop, __ATOMIC_SEQ_CST); }
+
+static uint64_t published(const struct helper *h) { return __atomic_load_n(&h->all->comm->published, __ATOMIC_SEQ_CST); }
+
+/* A turn of all its connections. @return how many have more to move once the other end goes on, in fds. */
+static int turn(const struct helper *h, struct pollfd *fds)
+{
+    struct rondo_socket_comm *comm = h->all->comm;
+    int n = 0, left;
+    for (int i = 1 + h->index; i < comm->nconns && __atomic_load_n(&h->all->lost, __ATOMIC_RELAXED) == RONDO_SOCKET_FINE; i += h->all->n) {
+        int error = rondo_socket_conn_move(comm, i, &left), fine = RONDO_SOCKET_FINE;
+        if (error != RONDO_SOCKET_FINE) {
+            __atomic_compare_exchange_n(&h->all->lost, &fine, error, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+        } else if (left) {
+            fds[n++] = (struct pollfd){ .fd = comm->conn[i].fd, .events = comm->is_send ? POLLOUT : POLLIN };
+        }
+    }
+    return n;
+}
+
+/* Until a connection can go on, or more than `seen` is published, or all is over. fds: its event, and the n connections. */
+static void rest(struct helper *h, struct pollfd *fds, int n, uint64_t seen)
+{
+    eventfd_t count;
+    for (int look = 0; n == 0 && look < LOOKS; look++) {
+        if (published(h) != seen || is_over(h->all)) {
+            return;
+        }
+        rondo_cpu_relax();
+    }
+    /* Whoever publishes looks at `asleep` afterwards: one of the two sees the other. */
+    __atomic_store_n(&h->asleep, 1, __ATOMIC_SEQ_CST);
+    if (published(h) == seen && !is_over(h->all)) {
+        fds[0] = (struct pollfd){ .fd = h->event, .events = POLLIN };
+        (void)poll(fds, 1 + (nfds_t)n, -1);
+        if (fds[0].revents != 0) {
+            eventfd_read(h->event, &count);
+        }
+    }
+    __atomic_store_n(&h->asleep, 0, __ATOMIC_SEQ_CST);
+}
+
+static void *help(void *arg)
+{
+    struct helper *h = arg;
+    struct pollfd fds[1 + RONDO_SOCKET_CONNS];
+    while (!is_over(h->all)) {
+        uint64_t seen = published(h);
+        rest(h, fds, turn(h, fds + 1), seen);
+    }
+    return NULL;
+}
+
+/* ---- for the comm's user ---- */
+
+void rondo_socket_help_wake(struct rondo_socket_comm *comm)
+{
+    struct rondo_socket_helpers *all = comm->helpers;
+    for (int i = 0; all != NULL && i < all->started; i++) {
+        if (__atomic_load_n(&all->helper[i].asleep, __ATOMIC_SEQ_CST)) {
+            eventfd_write(all->helper[i].event, 1);
+        }
+    }
+}
+
+int rondo_socket_help_lost(const struct rondo_socket_comm *comm) { return __atomic_load_n(&comm->helpers->lost, __ATOMIC_ACQUIRE); }
+
+void rondo_socket_help_end(struct rondo_socket_comm *comm)
+{
+    struct rondo_socket_helpers *all = comm->helpers;
+    if (all == NULL) {
+        return;
+    }
+    __atomic_store_n(&all->stop, 1, __ATOMIC_SEQ_CST);
+    rondo_socket_help_wake(comm);
+    for (int i = 0; i < all->started; i++) {
+        pthread_join(all->helper[i].thread, NULL);
+        close(all->helper[i].event);
+    }
+    comm->helpers = NULL;
+    rondo_free(all);
+}
+
+/* @return errno. Signals are for the program's threads. */
+static int helper_start(struct helper *h)
+{
+    sigset_t all, before;
+    int error;
+    h->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (h->event < 0) {
+        return errno;
+    }
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = pthread_create(&h->thread, NULL, help, h);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error != 0) {
+        close(h->event);
+        return error;
+    }
+    pthread_setname_np(h->thread, "rondo-socket");
+    return 0;
+}
+
+rondo_status rondo_socket_help(struct rondo_socket_comm *comm)
+{
+    struct rondo_socket_helpers *all;
+    int n = (int)rondo_min_size((size_t)rondo_params()->socket_nthreads, (size_t)comm->nconns - 1), error = 0;
+    if (n == 0) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(rondo_calloc(&all, 1, sizeof *all + (size_t)n * sizeof all->helper[0], "the threads of a socket comm"));
+    all->comm = comm;
+    all->lost = RONDO_SOCKET_FINE;
+    all->n = n;
+    comm->helpers = all;
+    for (int i = 0; i < n && error == 0; i++) {
+        all->helper[i].all = all;
+        all->helper[i].index = i;
+        error = helper_start(&all->helper[i]);
+        all->started += error == 0;
+    }
+    return error == 0 ? RONDO_SUCCESS
+                      : rondo_socket_end(comm, RONDO_SYSTEM_ERROR,
+                                         "host %s cannot start %d threads for connections: %s; lower RONDO_SOCKET_NTHREADS, or raise the "
+                                         "limits of processes and files (ulimit -u, ulimit -n)",
+                                         rondo_log_host(), n, strerror(error));
+}

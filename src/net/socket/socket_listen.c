@@ -1,0 +1,314 @@
+/* The listener of a device: who connects, and for which comm. Garbage, strangers and silent ones are dropped and counted. */
+#include "net/socket/socket_impl.h"
+
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/param.h"
+#include "base/wait.h"
+
+enum { BACKLOG = 4096 /* the kernel cuts it to somaxconn */, BATCH = 64 };
+
+static void options_keepalive(int fd)
+{
+    int on = 1, seconds = (int)(rondo_params()->socket_timeout / 1000000000);
+    int interval = seconds < 10 ? 1 : seconds / 10;
+    int idle = seconds < 2 ? 1 : seconds / 2, probes = (seconds - idle) / interval;
+    probes = probes < 1 ? 1 : probes;
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
+void rondo_socket_options(int fd)
+{
+    int on = 1, sndbuf = (int)rondo_params()->socket_sndbuf, rcvbuf = (int)rondo_params()->socket_rcvbuf;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    options_keepalive(fd);
+    if (sndbuf > 0) {
+        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &sndbuf, sizeof sndbuf);
+    }
+    if (rcvbuf > 0) {
+        setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &rcvbuf, sizeof rcvbuf);
+    }
+}
+
+/* ---- connections that have not said yet what they are ---- */
+
+/* A line when their number has doubled: a scan of ports does not fill the log. */
+static void count_drop(struct rondo_socket_device *device, enum rondo_socket_drop why)
+{
+    static const char *const what[] = { "what was no greeting", "a wrong secret, version or communicator", "silence",
+                                        "too many at a time" };
+    uint64_t all = 0;
+    device->dropped[why]++;
+    for (int i = 0; i < RONDO_SOCKET_NUM_DROPS; i++) {
+        all += device->dropped[i];
+    }
+    if ((all & (all - 1)) == 0) {
+        RONDO_INFO(RONDO_SUBSYS_NET, "net: %llu connections to %s of %s were dropped, the last one for %s; something else uses port %u?",
+                   (unsigned long long)all, device->text, device->name, what[why], ntohs(device->port));
+    }
+}
+
+static void unnamed_forget(struct rondo_socket_device *device, struct rondo_socket_unnamed *unnamed)
+{
+    *(unnamed->prev ? &unnamed->prev->next : &device->oldest) = unnamed->next;
+    *(unnamed->next ? &unnamed->next->prev : &device->newest) = unnamed->prev;
+    device->nunnamed--;
+    epoll_ctl(device->epoll, EPOLL_CTL_DEL, unnamed->fd, NULL); /* a forked child may have it still, and then closing does not */
+    rondo_free(unnamed);
+}
+
+static void unnamed_drop(struct rondo_socket_device *device, struct rondo_socket_unnamed *unnamed, enum rondo_socket_drop why)
+{
+    int fd = unnamed->fd;
+    unnamed_forget(device, unnamed);
+    close(fd);
+    count_drop(device, why);
+}
+
+static int unnamed_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur / 4 > RONDO_SOCKET_UNNAMED) {
+        return RONDO_SOCKET_UNNAMED;
+    }
+    return limit.rlim_cur < 4 ? 1 : (int)(limit.rlim_cur / 4);
+}
+
+/* The time that it takes says nothing about where they differ. */
+static int secrets_equal(const uint64_t a[2], const uint64_t b[2])
+{
+    volatile uint64_t differ = (a[0] ^ b[0]) | (a[1] ^ b[1]);
+    return differ == 0;
+}
+
+/* The comm that a hello is for; NULL: none. */
+static struct rondo_socket_comm *comm_of(const struct rondo_socket_device *device, const struct rondo_socket_hello *hello)
+{
+    for (struct rondo_socket_comm *comm = device->waiting; comm; comm = comm->next) {
+        if (comm->cookie == hello->to) {
+            return secrets_equal(comm->peer.secret, hello->secret) && hello->index < (uint32_t)comm->nconns &&
+                           comm->conn[hello->index].fd < 0
+                       ? comm
+                       : NULL;
+        }
+    }
+    return NULL;
+}
+
+static void unnamed_named(struct rondo_socket_device *device, struct rondo_socket_unnamed *unnamed)
+{
+    const struct rondo_socket_hello *hello = &unnamed->hello;
+    struct rondo_socket_welcome welcome = { .magic = RONDO_SOCKET_MAGIC, .version = RONDO_SOCKET_VERSION, .from = hello->from };
+    struct rondo_socket_comm *comm = hello->version == RONDO_SOCKET_VERSION ? comm_of(device, hello) : NULL;
+    /* The connection is new: its buffer has room for the welcome. */
+    if (!comm || send(unnamed->fd, &welcome, sizeof welcome, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof welcome) {
+        unnamed_drop(device, unnamed, RONDO_SOCKET_STRANGER);
+        return;
+    }
+    rondo_socket_options(unnamed->fd);
+    comm->conn[hello->index].fd = unnamed->fd;
+    comm->conn[hello->index].from = hello->from;
+    comm->conn[hello->index].state = RONDO_SOCKET_READY;
+    comm->narrived++;
+    unnamed_forget(device, unnamed);
+}
+
+/* Read no byte beyond the hello. */
+static void unnamed_read(struct rondo_socket_device *device, struct rondo_socket_unnamed *unnamed)
+{
+    static const uint32_t magic = RONDO_SOCKET_MAGIC;
+    ssize_t n = recv(unnamed->fd, (char *)&unnamed->hello + unnamed->bytes, sizeof unnamed->hello - unnamed->bytes, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+        return;
+    }
+    unnamed->bytes += n > 0 ? (size_t)n : 0;
+    if (n <= 0 || memcmp(&unnamed->hello, &magic, rondo_min_size(unnamed->bytes, sizeof magic)) != 0) {
+        unnamed_drop(device, unnamed, RONDO_SOCKET_GARBAGE);
+    } else if (unnamed->bytes == sizeof unnamed->hello) {
+        unnamed_named(device, unnamed);
+    }
+}
+
+static void unnamed_new(struct rondo_socket_device *device, int fd, int64_t now_ns)
+{
+    struct rondo_socket_unnamed *unnamed;
+    while (device->nunnamed >= unnamed_limit()) { /* the one that had most time to say something */
+        unnamed_drop(device, device->oldest, RONDO_SOCKET_EXCESS);
+    }
+    if (RONDO_NEW(unnamed, "a connection") != RONDO_SUCCESS) {
+        close(fd);
+        return;
+    }
+    unnamed->fd = fd;
+    unnamed->since_ns = now_ns;
+    unnamed->prev = device->newest;
+    *(device->newest ? &device->newest->next : &device->oldest) = unnamed;
+    device->newest = unnamed;
+    device->nunnamed++;
+    struct epoll_event event = { .events = EPOLLIN, .data.ptr = unnamed };
+    if (epoll_ctl(device->epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
+        unnamed_drop(device, unnamed, RONDO_SOCKET_EXCESS);
+        return;
+    }
+    unnamed_read(device, unnamed);
+}
+
+/* ---- accepting ---- */
+
+static void accept_some(struct rondo_socket_device *device, int64_t now_ns)
+{
+    for (int i = 0; i < BATCH; i++) {
+        int fd = accept4(device->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0) {
+            device->accept_errno = 0;
+            unnamed_new(device, fd, now_ns);
+        } else if ((errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
+            if (!device->oldest) {
+                device->accept_errno = errno;
+                return;
+            }
+            unnamed_drop(device, device->oldest, RONDO_SOCKET_EXCESS);
+        } else if (errno == EAGAIN) {
+            return;
+        } /* else that connection has ended before it was accepted */
+    }
+}
+
+static void accept_locked(struct rondo_socket_device *device)
+{
+    struct epoll_event event[BATCH];
+    int64_t now_ns = rondo_now_ns();
+    int n = epoll_wait(device->epoll, event, BATCH, 0), more = 0;
+    __atomic_store_n(&device->looked_ns, now_ns, __ATOMIC_RELAXED);
+    for (int i = 0; i < n; i++) { /* each of them frees no other; accepting may */
+        if (event[i].data.ptr) {
+            unnamed_read(device, event[i].data.ptr);
+        } else {
+            more = 1;
+        }
+    }
+    while (device->oldest && now_ns - device->oldest->since_ns > RONDO_SOCKET_SILENT_MS * 1000000ll) {
+        unnamed_drop(device, device->oldest, RONDO_SOCKET_SILENT);
+    }
+    if (more) {
+        accept_some(device, now_ns);
+    }
+}
+
+void rondo_socket_accept(struct rondo_socket_device *device)
+{
+    if (pthread_mutex_trylock(&device->lock) == 0) {
+        if (device->listener >= 0) {
+            accept_locked(device);
+        }
+        pthread_mutex_unlock(&device->lock);
+    } /* else another thread is at it */
+}
+
+/* ---- the listener ---- */
+
+static void listener_close(struct rondo_socket_device *device)
+{
+    const uint64_t *dropped = device->dropped;
+    while (device->oldest) {
+        int fd = device->oldest->fd;
+        unnamed_forget(device, device->oldest);
+        close(fd);
+    }
+    if (device->epoll >= 0) {
+        close(device->epoll);
+    }
+    if (device->listener >= 0) {
+        close(device->listener);
+        RONDO_INFO(
+            RONDO_SUBSYS_NET,
+            "net: %s of %s listens no longer; of those who connected %llu said what was no greeting, %llu had a wrong secret, version or "
+            "communicator, %llu were silent, %llu too many",
+            device->text, device->name, (unsigned long long)dropped[RONDO_SOCKET_GARBAGE],
+            (unsigned long long)dropped[RONDO_SOCKET_STRANGER], (unsigned long long)dropped[RONDO_SOCKET_SILENT],
+            (unsigned long long)dropped[RONDO_SOCKET_EXCESS]);
+    }
+    device->epoll = device->listener = -1;
+}
+
+static int listener_bind(struct rondo_socket_device *device)
+{
+    union rondo_socket_addr addr = device->addr;
+    socklen_t bytes = rondo_socket_addr_bytes(&addr);
+    struct epoll_event event = { .events = EPOLLIN, .data.ptr = NULL };
+    device->listener = socket(addr.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    device->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (device->listener < 0 || device->epoll < 0) {
+        return -1;
+    }
+    rondo_socket_options(device->listener); /* a receive buffer counts from the first packet */
+    if (bind(device->listener, &addr.any, bytes) != 0 || listen(device->listener, BACKLOG) != 0 ||
+        getsockname(device->listener, &addr.any, &bytes) != 0) {
+        return -1;
+    }
+    device->port = addr.any.sa_family == AF_INET6 ? addr.in6.sin6_port : addr.in.sin_port;
+    return epoll_ctl(device->epoll, EPOLL_CTL_ADD, device->listener, &event);
+}
+
+static rondo_status listener_open(struct rondo_socket_device *device)
+{
+    memset(device->dropped, 0, sizeof device->dropped);
+    if (listener_bind(device) != 0) {
+        rondo_status status = rondo_fail(
+            RONDO_SYSTEM_ERROR,
+            "host %s cannot listen at %s of %s (%m); check ulimit -n, net.ipv4.ip_local_port_range, and that the interface is up",
+            rondo_log_host(), device->text, device->name);
+        listener_close(device);
+        return status;
+    }
+    RONDO_INFO(RONDO_SUBSYS_NET, "net: %s of %s listens at port %u", device->text, device->name, ntohs(device->port));
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_socket_listen(struct rondo_socket_comm *comm)
+{
+    struct rondo_socket_device *device = comm->device;
+    rondo_status status = RONDO_SUCCESS;
+    pthread_mutex_lock(&device->lock);
+    if (device->refs == 0) {
+        status = listener_open(device);
+    }
+    if (status == RONDO_SUCCESS) {
+        device->refs++;
+        comm->next = device->waiting;
+        comm->waiting = 1;
+        device->waiting = comm;
+        __atomic_add_fetch(&device->nwaiting, 1, __ATOMIC_RELAXED);
+    }
+    pthread_mutex_unlock(&device->lock);
+    return status;
+}
+
+void rondo_socket_unlisten(struct rondo_socket_comm *comm, int gone)
+{
+    struct rondo_socket_device *device = comm->device;
+    pthread_mutex_lock(&device->lock);
+    struct rondo_socket_comm **at = &device->waiting;
+    while (*at && *at != comm) {
+        at = &(*at)->next;
+    }
+    if (*at) {
+        *at = comm->next;
+        comm->waiting = 0;
+        __atomic_sub_fetch(&device->nwaiting, 1, __ATOMIC_RELAXED);
+    }
+    if (gone && --device->refs == 0) {
+        listener_close(device);
+    }
+    pthread_mutex_unlock(&device->lock);
+}

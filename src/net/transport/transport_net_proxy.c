@@ -1,0 +1,335 @@
+/* The proxy of the net transport: moves the slices of all conns that a net device carries. Contract: net/transport/transport_net.h. */
+#include <string.h>
+
+#include "base/heap.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "net/transport/transport_net.h"
+
+rondo_status rondo_net_carry(struct rondo_net_end *end)
+{
+    struct rondo_net_ends *ends = &end->owner->ends[end->link->is_send];
+    if (ends->n == ends->capacity) {
+        int capacity = ends->capacity > 0 ? 2 * ends->capacity : 16;
+        struct rondo_net_end **larger;
+        RONDO_TRY(RONDO_NEW_ARRAY(larger, capacity, "the list of conns between nodes"));
+        if (ends->n > 0) {
+            memcpy(larger, ends->at, sizeof(*larger) * (size_t)ends->n);
+        }
+        rondo_free(ends->at);
+        ends->at = larger;
+        ends->capacity = capacity;
+    }
+    end->word = end->link->is_send ? &end->link->tail->tail : &end->link->head->head;
+    end->index = ends->n;
+    ends->at[ends->n++] = end;
+    end->owner->net->proxied++;
+    return RONDO_SUCCESS;
+}
+
+void rondo_net_drop(struct rondo_net_end *end)
+{
+    struct rondo_net_ends *ends = &end->owner->ends[end->link->is_send];
+    if (end->index < 0) {
+        return;
+    }
+    ends->at[end->index] = ends->at[--ends->n];
+    ends->at[end->index]->index = end->index;
+    end->index = -1;
+    end->owner->net->proxied--;
+}
+
+/* Keep the sentence of an error. @return @a status. */
+static rondo_status keep(struct rondo_net_end *end, rondo_status status)
+{
+    if (status != RONDO_SUCCESS) {
+        memcpy(end->text, rondo_error_text(), sizeof(end->text));
+        end->text[sizeof(end->text) - 1] = '\0';
+        end->logged = rondo_error_logged();
+    }
+    return status;
+}
+
+/* The device is through with this end. What is under way fails when somebody waits for it. */
+static void end_failed(struct rondo_net_end *end, rondo_status status) { end->failed = keep(end, status); }
+
+static rondo_status end_error(struct rondo_net_end *end)
+{
+    rondo_status status = rondo_fail_quiet(end->failed, "%s", end->text);
+    if (!end->logged) {
+        end->logged = 1;
+        rondo_fail_aloud(status);
+    }
+    return status;
+}
+
+/* ---- sending ---- */
+
+/* What a relay sends another process has posted: nothing that it says is believed before it fits. */
+static rondo_status relayed_check(const struct rondo_net_end *end, uint64_t ahead, size_t bytes)
+{
+    size_t room = end->gdr.on ? end->gdr.stride : end->stride - RONDO_CTRL_ALIGN;
+    if (ahead <= RONDO_SLOTS && bytes <= room) {
+        return RONDO_SUCCESS;
+    }
+    return rondo_fail(
+        RONDO_INTERNAL_ERROR,
+        "rank %d on %s: what is posted for rank %d on channel %d to be sent by its card is damaged: %llu slices, one of %zu bytes, "
+        "where %d of %zu bytes fit",
+        end->owner->net->rank, rondo_log_host(), end->link->peer, end->link->channel, (unsigned long long)ahead, bytes, (int)RONDO_SLOTS,
+        room);
+}
+
+static int is_relayed(const struct rondo_net_end *end) { return end->owner->segment != NULL; }
+
+static rondo_status send_one(struct rondo_net_end *end, int *sent)
+{
+    struct rondo_conn *conn = &end->link->conn;
+    uint32_t slot = (uint32_t)(end->posted % RONDO_SLOTS);
+    uint64_t size = __atomic_load_n(&end->link->tail->size[slot], __ATOMIC_RELAXED); /* ordered by the tail */
+    struct rondo_net_header header = { .step = (uint32_t)end->posted,
+                                       .call = __atomic_load_n(&end->link->tail->call[slot], __ATOMIC_RELAXED),
+                                       .bytes = rondo_conn_size_bytes(size),
+                                       .proto = (uint32_t)rondo_conn_size_proto(size) };
+    uint8_t *message = rondo_net_slot(end, end->posted) - sizeof(header), *outside = conn->outside != NULL ? conn->outside[slot] : NULL;
+    void *request;
+    RONDO_TRY(is_relayed(end) ? relayed_check(end, 1, header.bytes) : RONDO_SUCCESS);
+    if (end->head[slot] == NULL) { /* else it is on its way already */
+        memcpy(message, &header, sizeof(header));
+    }
+    RONDO_TRY(end->split        ? rondo_net_split_send(end, header.bytes, &request)
+              : end->places     ? rondo_net_user_send(end, &header, outside, &request)
+              : outside != NULL ? end->device->isend_apart(end->comm, message, sizeof(header), outside, header.bytes, 0, &request)
+                                : end->device->isend(end->comm, message, sizeof(header) + header.bytes, 0, end->region, &request));
+    *sent = request != NULL;
+    if (request != NULL) {
+        end->request[slot] = request;
+        end->posted++;
+        end->passed_by += outside != NULL && end->apart;
+    }
+    return RONDO_SUCCESS;
+}
+
+/* Slice end->done. */
+static rondo_status test_one(struct rondo_net_end *end, int *done, size_t *bytes)
+{
+    return end->split ? rondo_net_split_test(end, done, bytes) : end->device->test(end->request[end->done % RONDO_SLOTS], done, bytes);
+}
+
+static rondo_status send_turn(struct rondo_net_end *end, uint64_t tail, int *moved)
+{
+    int go = 1;
+    RONDO_TRY(is_relayed(end) ? relayed_check(end, tail - end->done, 0) : RONDO_SUCCESS);
+    while (end->posted < tail && go) {
+        RONDO_TRY(send_one(end, &go));
+        *moved |= go;
+    }
+    for (go = 1; end->done < end->posted && go;) {
+        RONDO_TRY(test_one(end, &go, NULL));
+        if (go) {
+            rondo_net_user_done(end, end->done);
+            end->done++;
+            /* Pairs with the acquire in rondo_conn_credit(): the device reads the slot no more. */
+            __atomic_store_n(&end->link->head->head, end->done, __ATOMIC_RELEASE);
+            *moved = 1;
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+/* ---- receiving ---- */
+
+/* Over a device that takes any memory, ends of the host's. */
+static int posts_late(const struct rondo_net_end *end) { return end->apart && end->link->conn.outside != NULL; }
+
+/* The slice that is wanted, to where the executor wants it. */
+static rondo_status receive_late(struct rondo_net_end *end)
+{
+    const struct rondo_conn *conn = &end->link->conn;
+    uint32_t slot = (uint32_t)(end->posted % RONDO_SLOTS);
+    uint8_t *place = rondo_net_slot(end, end->posted), *into = end->posted == conn->step ? conn->into : NULL;
+    size_t room = into != NULL ? conn->into_bytes : end->stride - RONDO_CTRL_ALIGN;
+    struct rondo_net_header *header = (struct rondo_net_header *)(void *)place - 1;
+    void *request;
+    RONDO_TRY(end->device->irecv_apart(end->comm, header, sizeof(*header), into != NULL ? into : place, room, 0, &request));
+    if (request != NULL) {
+        end->request[slot] = request;
+        conn->outside[slot] = into;
+        end->posted++;
+        end->passed_by += into != NULL;
+    }
+    return RONDO_SUCCESS;
+}
+
+/* Every slot that was consumed waits for its next slice. */
+static rondo_status receive_post(struct rondo_net_end *end, uint64_t head)
+{
+    const size_t bytes = end->stride - RONDO_CTRL_ALIGN + sizeof(struct rondo_net_header);
+    const int tag = 0;
+    while (end->posted < head + RONDO_SLOTS) {
+        void *message = rondo_net_slot(end, end->posted) - sizeof(struct rondo_net_header), *request;
+        RONDO_TRY(end->split ? rondo_net_split_receive(end, &request)
+                             : end->device->irecv(end->comm, 1, &message, &bytes, &tag, &end->region, &request));
+        if (request == NULL) {
+            return RONDO_SUCCESS;
+        }
+        end->request[end->posted % RONDO_SLOTS] = request;
+        end->posted++;
+    }
+    return RONDO_SUCCESS;
+}
+
+/* Slice end->done has come: nothing that it says is believed before it fits. */
+static rondo_status receive_take(struct rondo_net_end *end, size_t bytes)
+{
+    struct rondo_conn *conn = &end->link->conn;
+    const struct rondo_net *net = end->owner->net;
+    struct rondo_net_header header = { 0 };
+    const uint8_t *message = rondo_net_slot(end, end->done) - sizeof(header);
+    if (bytes >= sizeof(header)) {
+        memcpy(&header, message, sizeof(header));
+    }
+    if (bytes < sizeof(header) || header.bytes != bytes - sizeof(header) || header.step != (uint32_t)end->done ||
+        header.proto >= RONDO_NUM_PROTOS) {
+        return rondo_fail(
+            RONDO_REMOTE_ERROR,
+            "rank %d: slice %llu from rank %d (host %.*s, channel %d) over %s is not one: %zu bytes, header of slice %u with %u "
+            "bytes; are both ends of one version?",
+            net->rank, (unsigned long long)end->done, conn->peer, RONDO_HOST_LEN, net->peers[conn->peer].host, conn->channel,
+            end->device->name, bytes, header.step, header.bytes);
+    }
+    __atomic_store_n(&end->link->tail->call[end->done % RONDO_SLOTS], header.call, __ATOMIC_RELAXED);
+    end->done++;
+    end->gdr.dirty |= header.bytes > 0;
+    if (!end->gdr.flush) {
+        /* Pairs with the acquire of the receiver: slot and call word are visible with it. */
+        __atomic_store_n(&end->link->tail->tail, end->done, __ATOMIC_RELEASE);
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status receive_turn(struct rondo_net_end *end, uint64_t head, int *moved)
+{
+    struct rondo_conn *conn = &end->link->conn;
+    size_t bytes[2] = { 0 };
+    int go = 1;
+    if (end->refused == RONDO_SUCCESS && !posts_late(end)) {
+        end->refused = keep(end, end->places ? rondo_net_user_receive(end, head) : receive_post(end, head));
+    }
+    /* No further than what is wanted: behind it may be the end of a peer that has finished and left. A GPU's kernels cannot say: they wait for whatever comes. */
+    while ((end->gpu || (conn->wanted && end->done <= conn->step)) && go) {
+        RONDO_TRY(posts_late(end) && end->done == end->posted ? receive_late(end) : RONDO_SUCCESS);
+        if (end->done == end->posted) {
+            end->failed = end->refused;
+            break;
+        }
+        RONDO_TRY(test_one(end, &go, bytes));
+        if (go) {
+            rondo_net_user_done(end, end->done);
+            if (end->places && rondo_net_user_arrived(end, bytes)) {
+                bytes[0] = bytes[1] + sizeof(struct rondo_net_header);
+            }
+            RONDO_TRY(receive_take(end, bytes[0]));
+            bytes[1] = 0;
+            *moved = 1;
+        }
+    }
+    conn->wanted = end->gpu ? conn->wanted : 0;
+    return RONDO_SUCCESS;
+}
+
+/* Slices that have come and that the GPU is not told of yet: an error counts after them. @return whether there are any left. */
+static int is_flushing(struct rondo_net_end *end, int *moved)
+{
+    if (!end->gdr.flush || end->gdr.failed || end->gdr.told == end->done) {
+        return 0;
+    }
+    rondo_status status = rondo_net_flush(end, moved);
+    if (status != RONDO_SUCCESS) {
+        end->gdr.failed = 1;
+        end_failed(end, status);
+    }
+    return !end->gdr.failed && end->gdr.told < end->done;
+}
+
+/* ---- the turn ---- */
+
+/* Is there something to do, whether somebody waits or not? Receives that are posted late are part of waiting. */
+static int is_open(const struct rondo_net_end *end, int is_send, uint64_t word)
+{
+    return is_send ? end->done < word
+                   : end->refused == RONDO_SUCCESS && !posts_late(end) && !end->user.late && end->posted < word + RONDO_SLOTS;
+}
+
+/* An end counts as busy until it is done, but for data that did not come yet. */
+rondo_status rondo_net_end_turn(struct rondo_net_end *end, int is_send, int *busy, int *moved)
+{
+    /* Pairs with the executor's release: its slots are filled, or read. */
+    uint64_t word = __atomic_load_n(end->word, __ATOMIC_ACQUIRE);
+    int open = is_open(end, is_send, word), waited = is_send ? open : end->link->conn.wanted;
+    rondo_status status;
+    if (end->pxn != NULL) {
+        return rondo_pxn_turn(end, word, busy, moved);
+    }
+    if (!open && !waited && (is_send || !end->gpu)) {
+        return RONDO_SUCCESS;
+    }
+    if (end->failed == RONDO_SUCCESS) {
+        status = is_send ? send_turn(end, word, moved) : receive_turn(end, word, moved);
+        if (status != RONDO_SUCCESS) {
+            end_failed(end, status);
+        }
+    }
+    int flushing = !is_send && is_flushing(end, moved);
+    if (end->failed != RONDO_SUCCESS) {
+        return waited && !flushing ? end_error(end) : RONDO_SUCCESS;
+    }
+    *busy |= is_open(end, is_send, word);
+    return RONDO_SUCCESS;
+}
+
+/* What regions have ended is looked for when any has. */
+static void look_at_regions(struct rondo_net_state *state)
+{
+    uint64_t epoch = rondo_region_epoch();
+    if (RONDO_LIKELY(state->epoch == epoch)) {
+        return;
+    }
+    int all = 1;
+    for (int is_send = 0; is_send < 2; is_send++) {
+        for (int i = 0; i < state->ends[is_send].n; i++) {
+            all &= rondo_net_user_look(state->ends[is_send].at[i]);
+        }
+    }
+    state->epoch = all ? epoch : state->epoch;
+}
+
+/* Slots are the transport's own: only who has more than those is stopped. */
+void rondo_net_state_revoke(void *arg)
+{
+    struct rondo_net_state *state = arg;
+    for (int is_send = 0; is_send < 2; is_send++) {
+        for (int i = 0; i < state->ends[is_send].n; i++) {
+            struct rondo_net_end *end = state->ends[is_send].at[i];
+            if (end->device->stop != NULL && (posts_late(end) || end->user.uses > 0)) {
+                end->device->stop(end->comm);
+                end_failed(end, rondo_fail_quiet(RONDO_REMOTE_ERROR, "the connection with rank %d was given up", end->link->peer));
+            }
+        }
+    }
+}
+
+rondo_status rondo_net_state_turn(void *arg, int *moved)
+{
+    struct rondo_net_state *state = arg;
+    int busy = 0;
+    look_at_regions(state);
+    /* What others wait for first: a look for what they sent may be a system call. */
+    for (int is_send = 1; is_send >= 0; is_send--) {
+        for (int i = 0; i < state->ends[is_send].n; i++) {
+            RONDO_TRY(rondo_net_end_turn(state->ends[is_send].at[i], is_send, &busy, moved));
+        }
+    }
+    state->net->busy |= busy;
+    return RONDO_SUCCESS;
+}

@@ -1,0 +1,481 @@
+/*
+ * The shm transport. One arena a rank and communicator, sparse; pages are reserved by their owner when they are offered, so they lie on the NUMA node of the
+ * rank that polls them:
+ *
+ *   header | ready words | lazy heads | lazy tails || lines: head or tail of each link || lazy slots | slots of each receive link
+ *            one of each per local rank             (reserved by the page)                (reserved by the conn)
+ *
+ * Lazy links need no record: the sender's head lies in its own arena in the receiver's place, the receiver's tail and slots in its own arena in the
+ * sender's place, and the receiver's ready word says that the slots are reserved.
+ */
+#include "net/transport/transport.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/param.h"
+#include "net/transport/pinned.h"
+
+enum { SHM_MAGIC = 0x72646172, SHM_VERSION = 1, SHM_HUGE_PAGE = 2 << 20 };
+
+struct shm_header {
+    uint32_t magic, version;
+    int32_t rank, nlocal;
+    uint64_t nonce;      /* of the arena: a record of another one is refused */
+    uint64_t bytes;      /* of the arena */
+    uint64_t lazy_slots; /* offset */
+    uint32_t slot_bytes[RONDO_NUM_PROTOS];
+};
+
+/* What travels in a connect record. Offsets from the start of the offering rank's arena. */
+struct shm_record {
+    uint64_t nonce;
+    uint64_t line;               /* head of a sender, tail of a receiver */
+    uint64_t slots, slots_bytes; /* of a receiver; 0 for a sender */
+    uint32_t protos;
+    uint32_t slot_bytes[RONDO_NUM_PROTOS];
+};
+_Static_assert(sizeof(struct shm_record) <= RONDO_CONNECT_DATA, "the record of a shm link fits a connect record");
+_Static_assert(sizeof(struct rondo_conn_head) == RONDO_CTRL_ALIGN && sizeof(struct rondo_conn_tail) == RONDO_CTRL_ALIGN,
+               "a line holds either");
+
+/* A rank's arena as mapped here. The header is read once. */
+struct shm_map {
+    struct rondo_shm shm; /* not open for our own arena */
+    uint8_t *base;        /* NULL: not mapped yet */
+    size_t size;
+    uint64_t nonce;
+    size_t lazy_slots;
+};
+
+struct shm_link {
+    size_t line, slots, slots_bytes; /* in our arena */
+};
+
+enum { LAZY_SEND_USED = 1, LAZY_RECV_USED = 2, LAZY_RESERVED = 4 };
+
+struct shm {
+    struct rondo_net *net;
+    struct rondo_shm arena;                        /* base NULL: not made yet */
+    struct shm_map *map;                           /* by local rank */
+    uint8_t *lazy;                                 /* by local rank: LAZY_ */
+    char via[16];                                  /* "SHM/memfd" */
+    size_t page, max_links, conn_bytes;            /* conn_bytes: slots of a receive link with all protocols, whole pages */
+    size_t heads, tails, lines, lazy_slots, slots; /* offsets; lines and slots begin a page */
+    size_t lazy_bytes;                             /* slots of one lazy link, whole pages */
+    size_t nlines, slots_end;                      /* given out */
+    size_t reserved;
+    struct rondo_pinned pinned; /* what a GPU uses of our arena and of peers' */
+};
+
+static size_t slots_of(const struct rondo_net *net, uint32_t protos)
+{
+    size_t bytes = 0;
+
+    for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
+        bytes += (protos >> p & 1) * (size_t)net->slot_bytes[p] * RONDO_SLOTS;
+    }
+    return bytes;
+}
+
+static int shm_reaches(const struct rondo_net *net, const struct rondo_peer *self, const struct rondo_peer *peer)
+{
+    (void)net;
+    /* The parameter forbids sharing memory with others, not with oneself. */
+    return self->rank == peer->rank || (!rondo_params()->shm_disable && rondo_peer_same_node(self, peer));
+}
+
+static const char *shm_why_not(const struct rondo_net *net, const struct rondo_peer *self, const struct rondo_peer *peer)
+{
+    (void)net;
+    if (rondo_params()->shm_disable) {
+        return "is disabled by RONDO_SHM_DISABLE";
+    }
+    if (self->host_hash != peer->host_hash) {
+        return "does not reach another host";
+    }
+    return "does not reach another container of the host (the ranks differ in /dev/shm or pid namespace)";
+}
+
+static rondo_status arena_reserve(struct shm *shm, size_t offset, size_t bytes)
+{
+    RONDO_TRY(rondo_shm_reserve(&shm->arena, offset, bytes));
+    shm->reserved += bytes;
+    return RONDO_SUCCESS;
+}
+
+static void arena_drop(struct shm *shm)
+{
+    rondo_shm_unlink(&shm->arena);
+    rondo_shm_close(&shm->arena);
+    shm->reserved = 0;
+}
+
+static size_t arena_layout(struct shm *shm)
+{
+    size_t nlocal = (size_t)shm->net->nlocal;
+
+    shm->heads = rondo_round_up(sizeof(struct shm_header) + nlocal * sizeof(uint32_t), RONDO_CTRL_ALIGN);
+    shm->tails = shm->heads + nlocal * RONDO_CTRL_ALIGN;
+    shm->lines = rondo_round_up(shm->tails + nlocal * RONDO_CTRL_ALIGN, shm->page);
+    shm->lazy_bytes = rondo_round_up(slots_of(shm->net, 1u << RONDO_PROTO_SIMPLE | shm->net->lazy_protos), shm->page);
+    shm->conn_bytes = rondo_round_up(slots_of(shm->net, (1u << RONDO_NUM_PROTOS) - 1), shm->page);
+    size_t slots_bytes = nlocal * shm->lazy_bytes + shm->max_links * shm->conn_bytes;
+    shm->lazy_slots = rondo_round_up(shm->lines + shm->max_links * RONDO_CTRL_ALIGN,
+                                     slots_bytes >= SHM_HUGE_PAGE ? SHM_HUGE_PAGE : shm->page);
+    shm->slots = shm->lazy_slots + nlocal * shm->lazy_bytes;
+    return shm->lazy_slots + slots_bytes;
+}
+
+/* Is there anybody to share our arena with? */
+static int has_peers(const struct rondo_net *net) { return net->nlocal > 1 && !rondo_params()->shm_disable; }
+
+/* Make our arena, with the header and the lines of lazy links reserved. */
+static rondo_status arena_make(struct shm *shm)
+{
+    struct rondo_net *net = shm->net;
+    struct shm_header header = { .magic = SHM_MAGIC, .version = SHM_VERSION, .rank = net->rank, .nlocal = net->nlocal };
+    rondo_status status;
+
+    if (shm->arena.base != NULL) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(rondo_random(&header.nonce, sizeof(header.nonce)));
+    RONDO_TRY(rondo_shm_create(&shm->arena, arena_layout(shm), net->shm_mode));
+    RONDO_TRY_GOTO(arena_reserve(shm, 0, shm->lines), fail);
+    header.bytes = shm->arena.size;
+    header.lazy_slots = shm->lazy_slots;
+    memcpy(header.slot_bytes, net->slot_bytes, sizeof(header.slot_bytes));
+    memcpy(shm->arena.base, &header, sizeof(header));
+    shm->slots_end = shm->slots;
+    snprintf(shm->via, sizeof(shm->via), "SHM/%s", rondo_shm_mode_name(shm->arena.name.mode));
+    shm->map[net->local_rank].base = shm->arena.base;
+    shm->map[net->local_rank].size = shm->arena.size;
+    shm->map[net->local_rank].nonce = header.nonce;
+    shm->map[net->local_rank].lazy_slots = shm->lazy_slots;
+    net->arena = shm->arena.name;
+    if (!has_peers(net)) {
+        rondo_shm_unlink(&shm->arena);
+    }
+    return RONDO_SUCCESS;
+fail:
+    arena_drop(shm);
+    return status;
+}
+
+static void shm_close(void *state)
+{
+    struct shm *shm = state;
+
+    rondo_pinned_release(&shm->pinned);
+    for (int i = 0; shm->map != NULL && i < shm->net->nlocal; i++) {
+        if (i != shm->net->local_rank) {
+            rondo_shm_close(&shm->map[i].shm);
+        }
+    }
+    arena_drop(shm);
+    rondo_free(shm->map);
+    rondo_free(shm->lazy);
+    rondo_free(shm);
+}
+
+static rondo_status shm_open_arena(struct rondo_net *net, void **state, int max_links)
+{
+    struct shm *shm;
+    rondo_status status;
+
+    for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
+        if (net->slot_bytes[p] % RONDO_CTRL_ALIGN != 0) {
+            return rondo_fail(RONDO_INTERNAL_ERROR, "a slot of %s has %u bytes: not a multiple of %d",
+                              rondo_proto_name((enum rondo_proto)p), net->slot_bytes[p], RONDO_CTRL_ALIGN);
+        }
+    }
+    RONDO_TRY(RONDO_NEW(shm, "the shm transport"));
+    shm->net = net;
+    shm->pinned.device = net->device;
+    shm->page = (size_t)sysconf(_SC_PAGESIZE);
+    shm->max_links = (size_t)max_links;
+    RONDO_TRY_GOTO(RONDO_NEW_ARRAY(shm->map, net->nlocal, "maps of local ranks"), fail);
+    RONDO_TRY_GOTO(RONDO_NEW_ARRAY(shm->lazy, net->nlocal, "lazy links of local ranks"), fail);
+    /* Peers learn its name in a round. Who has no peers here makes it when it sends to itself, if ever. */
+    if (has_peers(net)) {
+        RONDO_TRY_GOTO(arena_make(shm), fail);
+    }
+    *state = shm;
+    return RONDO_SUCCESS;
+fail:
+    shm_close(shm);
+    return status;
+}
+
+/* Is the arena that we have mapped what the peer says, and laid out as we would? */
+static rondo_status map_check(struct shm *shm, int peer, struct shm_map *map)
+{
+    const struct rondo_net *net = shm->net;
+    struct shm_header header;
+    size_t lazy = (size_t)net->nlocal * shm->lazy_bytes;
+
+    if (map->shm.size >= shm->lines) {
+        memcpy(&header, map->shm.base, sizeof(header));
+        if (header.magic == SHM_MAGIC && header.version == SHM_VERSION && header.rank == peer && header.nlocal == net->nlocal &&
+            header.bytes == map->shm.size && memcmp(header.slot_bytes, net->slot_bytes, sizeof(header.slot_bytes)) == 0 &&
+            header.lazy_slots >= shm->lines && header.lazy_slots % RONDO_CTRL_ALIGN == 0 && lazy <= map->shm.size &&
+            header.lazy_slots <= map->shm.size - lazy) {
+            map->base = map->shm.base;
+            map->size = map->shm.size;
+            map->nonce = header.nonce;
+            map->lazy_slots = header.lazy_slots;
+            return RONDO_SUCCESS;
+        }
+    }
+    return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d: the shared memory of rank %d (host %.*s) does not have the header of %s", net->rank,
+                      peer, RONDO_HOST_LEN, net->peers[peer].host, net->name);
+}
+
+/* The peer's arena, mapped at its first use. */
+static rondo_status map_get(struct shm *shm, int peer, struct shm_map **out)
+{
+    const struct rondo_net *net = shm->net;
+    int local = net->local_of[peer];
+
+    if (local < 0 || local >= net->nlocal || net->local_ranks[local] != peer) {
+        return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d takes rank %d for one of its node, and its node's list does not have it",
+                          net->rank, peer);
+    }
+    struct shm_map *map = &shm->map[local];
+    *out = map;
+    if (map->base != NULL) {
+        return RONDO_SUCCESS;
+    }
+    rondo_status status = rondo_shm_open(&map->shm, &net->arenas[peer]);
+    if (status != RONDO_SUCCESS) {
+        return rondo_fail(status, "rank %d cannot map the shared memory of rank %d (host %.*s): %s%s", net->rank, peer, RONDO_HOST_LEN,
+                          net->peers[peer].host, rondo_error_text(),
+                          net->arenas[peer].mode != RONDO_SHM_FILE ? "; RONDO_SHM_MODE=file shares it through /dev/shm instead" : "");
+    }
+    status = map_check(shm, peer, map);
+    if (status != RONDO_SUCCESS) {
+        rondo_shm_close(&map->shm);
+        memset(map, 0, sizeof(*map));
+    }
+    return status;
+}
+
+/* The next line of our arena. */
+static rondo_status take_line(struct shm *shm, size_t *line)
+{
+    size_t offset = shm->lines + shm->nlines * RONDO_CTRL_ALIGN;
+
+    if (shm->nlines == shm->max_links) {
+        return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d offers more than the %zu links that it announced", shm->net->rank, shm->max_links);
+    }
+    if (offset % shm->page == 0) {
+        RONDO_TRY(arena_reserve(shm, offset, shm->page));
+    }
+    shm->nlines++;
+    *line = offset;
+    return RONDO_SUCCESS;
+}
+
+/* The next slots of our arena: there is room for those of every line. */
+static rondo_status take_slots(struct shm *shm, size_t bytes, struct shm_link *own)
+{
+    size_t pages = rondo_round_up(bytes, shm->page);
+
+    RONDO_TRY(arena_reserve(shm, shm->slots_end, pages));
+    own->slots = shm->slots_end;
+    own->slots_bytes = bytes;
+    shm->slots_end += pages;
+    return RONDO_SUCCESS;
+}
+
+static rondo_status shm_offer(void *state, struct rondo_link *link, struct rondo_connect *record)
+{
+    struct shm *shm = state;
+    const struct rondo_net *net = shm->net;
+    struct shm_record data = { .protos = link->protos };
+    struct shm_link *own;
+
+    for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
+        data.slot_bytes[p] = (link->protos >> p & 1) * net->slot_bytes[p];
+        if ((link->protos >> p & 1) && net->slot_bytes[p] == 0) {
+            return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d offers a link for %s, which %s does not use", net->rank,
+                              rondo_proto_name((enum rondo_proto)p), net->name);
+        }
+    }
+    RONDO_TRY(RONDO_NEW(own, "a shm link"));
+    link->state = own; /* freed by disconnect, also when what follows fails */
+    RONDO_TRY(arena_make(shm));
+    RONDO_TRY(take_line(shm, &own->line));
+    if (!link->is_send) {
+        rondo_status status = take_slots(shm, slots_of(net, link->protos), own);
+        if (status != RONDO_SUCCESS) {
+            shm->nlines--;
+            return status;
+        }
+    }
+    data.nonce = shm->map[net->local_rank].nonce;
+    data.line = own->line;
+    data.slots = own->slots;
+    data.slots_bytes = own->slots_bytes;
+    memcpy(record->data, &data, sizeof(data));
+    return RONDO_SUCCESS;
+}
+
+/* Where a conn lies, on whichever side: pointers into this process' maps. */
+struct shm_place {
+    uint8_t *slots, *tail, *head;
+};
+
+static rondo_status conn_fill(struct shm *shm, struct rondo_link *link, struct shm_place place)
+{
+    struct rondo_conn *conn = &link->conn;
+    uint8_t *slots, *tail, *head;
+
+    RONDO_TRY(rondo_pinned_map(&shm->pinned, place.slots, slots_of(shm->net, link->protos), &slots));
+    RONDO_TRY(rondo_pinned_map(&shm->pinned, place.tail, RONDO_CTRL_ALIGN, &tail));
+    RONDO_TRY(rondo_pinned_map(&shm->pinned, place.head, RONDO_CTRL_ALIGN, &head));
+    memset(conn, 0, sizeof(*conn));
+    for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
+        if (link->protos >> p & 1) {
+            conn->slots[p] = slots;
+            conn->slot_bytes[p] = shm->net->slot_bytes[p];
+            slots += (size_t)RONDO_SLOTS * conn->slot_bytes[p];
+        }
+    }
+    conn->tail = (struct rondo_conn_tail *)tail;
+    conn->head = (struct rondo_conn_head *)head;
+    link->tail = (struct rondo_conn_tail *)place.tail;
+    link->head = (struct rondo_conn_head *)place.head;
+    conn->peer = link->peer;
+    conn->channel = link->channel;
+    conn->via = shm->via;
+    return RONDO_SUCCESS;
+}
+
+static int inside(uint64_t offset, uint64_t bytes, uint64_t first, uint64_t end)
+{
+    return offset >= first && offset <= end && bytes <= end - offset && offset % RONDO_CTRL_ALIGN == 0;
+}
+
+static rondo_status shm_connect(void *state, struct rondo_link *link, const struct rondo_connect *record)
+{
+    struct shm *shm = state;
+    const struct rondo_net *net = shm->net;
+    const struct shm_link *own = link->state;
+    struct shm_map *map;
+    struct shm_record data;
+    int same = 1;
+
+    RONDO_TRY(map_get(shm, link->peer, &map));
+    memcpy(&data, record->data, sizeof(data));
+    for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
+        same &= data.slot_bytes[p] == (link->protos >> p & 1) * net->slot_bytes[p];
+    }
+    same &= data.nonce == map->nonce && data.protos == link->protos &&
+            data.slots_bytes == (link->is_send ? slots_of(net, link->protos) : 0);
+    if (!same || !inside(data.line, RONDO_CTRL_ALIGN, shm->lines, map->size) ||
+        (link->is_send && !inside(data.slots, data.slots_bytes, shm->lines, map->size))) {
+        return rondo_fail(RONDO_INTERNAL_ERROR,
+                          "rank %d refuses the record of rank %d (host %.*s) for channel %d: %s (line at %" PRIu64 ", %" PRIu64
+                          " bytes of slots at %" PRIu64 ", memory of %zu bytes)",
+                          net->rank, link->peer, RONDO_HOST_LEN, net->peers[link->peer].host, link->channel,
+                          same ? "it points outside its shared memory" : "its protocols, sizes or nonce differ", data.line,
+                          data.slots_bytes, data.slots, map->size);
+    }
+    uint8_t *mine = shm->arena.base;
+    return conn_fill(shm, link,
+                     link->is_send ? (struct shm_place){ map->base + data.slots, map->base + data.line, mine + own->line }
+                                   : (struct shm_place){ mine + own->slots, mine + own->line, map->base + data.line });
+}
+
+static uint32_t *ready_word(uint8_t *base, int local) { return (uint32_t *)(base + sizeof(struct shm_header)) + local; }
+
+/* Receiver: reserve the slots of this sender, then say so. */
+static rondo_status lazy_receive(struct shm *shm, int local)
+{
+    if (shm->lazy[local] & LAZY_RESERVED) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(arena_reserve(shm, shm->lazy_slots + (size_t)local * shm->lazy_bytes, shm->lazy_bytes));
+    shm->lazy[local] |= LAZY_RESERVED;
+    __atomic_store_n(ready_word(shm->arena.base, local), 1, __ATOMIC_RELEASE);
+    return RONDO_SUCCESS;
+}
+
+static rondo_status shm_connect_lazy(void *state, struct rondo_link *link)
+{
+    struct shm *shm = state;
+    int self = shm->net->local_rank, used = link->is_send ? LAZY_SEND_USED : LAZY_RECV_USED;
+    struct shm_map *peer, *sender, *receiver;
+
+    RONDO_TRY(arena_make(shm));
+    RONDO_TRY(map_get(shm, link->peer, &peer));
+    int local = shm->net->local_of[link->peer];
+    if (shm->lazy[local] & used) {
+        /* Its head and tail are not zero any more. */
+        return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d makes the lazy %s link with rank %d a second time", shm->net->rank,
+                          link->is_send ? "send" : "receive", link->peer);
+    }
+    if (!link->is_send) {
+        RONDO_TRY(lazy_receive(shm, local));
+    } else if (__atomic_load_n(ready_word(peer->base, self), __ATOMIC_ACQUIRE) == 0) { /* pairs with the release in lazy_receive() */
+        return RONDO_IN_PROGRESS;
+    }
+    shm->lazy[local] |= (uint8_t)used;
+    sender = link->is_send ? &shm->map[self] : peer;
+    receiver = link->is_send ? peer : &shm->map[self];
+    size_t from = (size_t)(link->is_send ? self : local), to = (size_t)(link->is_send ? local : self);
+    return conn_fill(shm, link,
+                     (struct shm_place){ .slots = receiver->base + receiver->lazy_slots + from * shm->lazy_bytes,
+                                         .tail = receiver->base + shm->tails + from * RONDO_CTRL_ALIGN,
+                                         .head = sender->base + shm->heads + to * RONDO_CTRL_ALIGN });
+}
+
+static void shm_disconnect(void *state, struct rondo_link *link)
+{
+    (void)state;
+    rondo_free(link->state);
+    link->state = NULL;
+}
+
+static rondo_status shm_connect_all(void *state)
+{
+    struct shm *shm = state;
+    struct shm_map *map;
+
+    if (shm->arena.base == NULL) {
+        return RONDO_SUCCESS;
+    }
+    /* A memfd can be opened as long as its owner has it open; a file's name, or a socket, goes in its owner's settle. */
+    for (int i = 0; i < shm->net->nlocal; i++) {
+        int peer = shm->net->local_ranks[i];
+        if (shm->net->arenas[peer].mode != RONDO_SHM_MEMFD) {
+            RONDO_TRY(map_get(shm, peer, &map));
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+static void shm_settle(void *state) { rondo_shm_unlink(&((struct shm *)state)->arena); }
+
+static size_t shm_bytes(void *state) { return ((struct shm *)state)->reserved; }
+
+const struct rondo_transport rondo_transport_shm = {
+    .name = "shm",
+    .number = 1,
+    .reaches = shm_reaches,
+    .why_not = shm_why_not,
+    .open = shm_open_arena,
+    .offer = shm_offer,
+    .connect = shm_connect,
+    .connect_lazy = shm_connect_lazy,
+    .disconnect = shm_disconnect,
+    .connect_all = shm_connect_all,
+    .settle = shm_settle,
+    .close = shm_close,
+    .bytes = shm_bytes,
+};

@@ -1,0 +1,434 @@
+/* Cards, their ports that are active and allowed, and the address that packets of a port have. */
+#include "net/verbs/verbs.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/param.h"
+
+enum { MAX_CARDS = 64, MAX_PORTS = 128, IPV4_AT = 12, GID_BYTES = 16 };
+
+static struct {
+    const struct rondo_verbs_lib *lib;
+    int open, ncards, nports;
+    char why[256];
+    struct rondo_verbs_range range; /* RONDO_IB_ADDR_RANGE */
+    struct rondo_verbs_card *cards[MAX_CARDS];
+    struct rondo_verbs_port ports[MAX_PORTS];
+} found;
+static pthread_mutex_t found_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* ---- which ones are allowed ---- */
+
+static int filter_entry_fits(const char *entry, size_t length, int exact, const char *device, int port)
+{
+    const char *colon = memchr(entry, ':', length);
+    size_t name = colon ? (size_t)(colon - entry) : length;
+    int number = 0, digits = 0;
+    for (const char *c = colon ? colon + 1 : entry + length; c < entry + length && *c >= '0' && *c <= '9' && digits < 4; c++, digits++) {
+        number = number * 10 + (*c - '0');
+    }
+    return strncmp(entry, device, name) == 0 && (!exact || device[name] == '\0') && (digits == 0 || number == port);
+}
+
+int rondo_verbs_filter(const char *filter, const char *device, int port)
+{
+    int without = *filter == '^', exact, any = 0, listed = 0;
+    filter += without;
+    exact = *filter == '=';
+    filter += exact;
+    while (*filter) {
+        size_t length = strcspn(filter, ",");
+        if (length > 0) {
+            any = 1;
+            listed |= filter_entry_fits(filter, length, exact, device, port);
+        }
+        filter += length + (filter[length] == ',');
+    }
+    return !any || listed != without;
+}
+
+int rondo_verbs_range_parse(const char *text, struct rondo_verbs_range *range)
+{
+    static const uint8_t mapped[IPV4_AT] = { [10] = 0xff, [11] = 0xff };
+    char address[INET6_ADDRSTRLEN];
+    size_t length = strcspn(text, "/");
+    int64_t bits = -1;
+    *range = (struct rondo_verbs_range){ .bits = 0 };
+    if (*text == '\0') {
+        return 0;
+    }
+    if (length >= sizeof address || (text[length] == '/' && (rondo_parse_int(text + length + 1, &bits) != 0 || bits < 0))) {
+        return -1;
+    }
+    memcpy(address, text, length);
+    address[length] = '\0';
+    int at = inet_pton(AF_INET, address, range->prefix + IPV4_AT) == 1 ? IPV4_AT : 0, most = 8 * (GID_BYTES - at);
+    if (at > 0) {
+        memcpy(range->prefix, mapped, sizeof mapped);
+    } else if (inet_pton(AF_INET6, address, range->prefix) != 1) {
+        return -1;
+    }
+    range->bits = 8 * at + (int)(bits < 0 ? most : bits);
+    return bits <= most ? 0 : -1;
+}
+
+int rondo_verbs_range_has(const struct rondo_verbs_range *range, const uint8_t gid[16])
+{
+    int bytes = range->bits / 8, rest = range->bits % 8;
+    return memcmp(gid, range->prefix, (size_t)bytes) == 0 && (rest == 0 || ((gid[bytes] ^ range->prefix[bytes]) & (0xff00 >> rest)) == 0);
+}
+
+/* ---- what a card is ---- */
+
+/* Gigabits a second of a lane, by the code of query_port. */
+static const struct {
+    int code, mbps;
+} speeds[] = { { 1, 2500 }, { 2, 5000 }, { 4, 10000 }, { 8, 10000 }, { 16, 14000 }, { 32, 25000 }, { 64, 50000 }, { 128, 100000 } };
+static const struct {
+    int code, lanes;
+} widths[] = { { 1, 1 }, { 2, 4 }, { 4, 8 }, { 8, 12 }, { 16, 2 } };
+
+static int32_t port_speed(const struct ibv_port_attr *attr)
+{
+    int mbps = speeds[0].mbps, lanes = 1;
+    for (size_t i = 0; i < RONDO_COUNTOF(speeds); i++) {
+        mbps = speeds[i].code == attr->active_speed ? speeds[i].mbps : mbps;
+    }
+    for (size_t i = 0; i < RONDO_COUNTOF(widths); i++) {
+        lanes = widths[i].code == attr->active_width ? widths[i].lanes : lanes;
+    }
+    return mbps * lanes;
+}
+
+/* GPU memory by a kernel module that pins it for cards (an older way than DMA-BUF). */
+static int has_peer_memory(void)
+{
+    static const char *const files[] = { "/sys/kernel/mm/memory_peers/nv_mem/version", "/sys/kernel/mm/memory_peers/nv_mem_nc/version",
+                                         "/sys/module/nvidia_peermem/version" };
+    for (size_t i = 0; i < RONDO_COUNTOF(files); i++) {
+        if (access(files[i], R_OK) == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* A descriptor that is none: a kernel or card that knows DMA-BUF refuses it, others refuse the call. */
+static int has_dmabuf(const struct rondo_verbs_card *card)
+{
+    int wanted = card->lib->reg_dmabuf_mr != NULL && rondo_params()->dmabuf_enable;
+    struct ibv_pd *pd = wanted ? card->lib->alloc_pd(card->context) : NULL;
+    struct ibv_mr *mr;
+    int error;
+    if (pd == NULL) {
+        return 0;
+    }
+    errno = 0;
+    mr = card->lib->reg_dmabuf_mr(pd, 0, 1, 0, -1, 0);
+    error = errno;
+    if (mr != NULL) {
+        card->lib->dereg_mr(mr);
+    }
+    card->lib->dealloc_pd(pd);
+    return mr == NULL && error != EOPNOTSUPP && error != EPROTONOSUPPORT;
+}
+
+static void card_path(struct rondo_verbs_card *card, const struct ibv_device *device)
+{
+    char link[IBV_SYSFS_PATH_MAX + 8], path[PATH_MAX];
+    snprintf(link, sizeof link, "%s/device", device->ibdev_path);
+    if (device->ibdev_path[0] != '\0' && realpath(link, path) != NULL && strlen(path) < sizeof card->pci_path) {
+        memcpy(card->pci_path, path, strlen(path) + 1);
+    }
+}
+
+static void card_close(struct rondo_verbs_card *card)
+{
+    card->lib->close_device(card->context);
+    pthread_mutex_destroy(&card->lock);
+    rondo_free(card);
+}
+
+/* *card NULL: it cannot be opened, which is logged and no error; it may be another container's. */
+static rondo_status card_open(struct ibv_device *device, struct rondo_verbs_card **card_out)
+{
+    struct rondo_verbs_card *card;
+    *card_out = NULL;
+    RONDO_TRY(RONDO_NEW(card, "a verbs card"));
+    card->lib = found.lib;
+    snprintf(card->name, sizeof card->name, "%s", found.lib->get_device_name(device));
+    card->context = found.lib->open_device(device);
+    if (card->context == NULL) {
+        RONDO_INFO(RONDO_SUBSYS_NET, "verbs: %s cannot be opened: %s", card->name, strerror(errno));
+        rondo_free(card);
+        return RONDO_SUCCESS;
+    }
+    pthread_mutex_init(&card->lock, NULL);
+    card->guid = be64toh(found.lib->get_device_guid(device));
+    card_path(card, device);
+    card->memory = RONDO_NET_HOST | (has_peer_memory() ? RONDO_NET_CUDA : 0u) | (has_dmabuf(card) ? RONDO_NET_DMABUF : 0u);
+    /* Events are looked for, not waited for. */
+    int flags = fcntl(card->context->async_fd, F_GETFL);
+    if (flags < 0 || fcntl(card->context->async_fd, F_SETFL, flags | O_NONBLOCK) != 0) {
+        card_close(card);
+        return rondo_fail(RONDO_SYSTEM_ERROR, "cannot read the events of %s on %s without waiting: %m", device->name, rondo_log_host());
+    }
+    *card_out = card;
+    return RONDO_SUCCESS;
+}
+
+static int port_is_fine(const struct rondo_verbs_card *card, int number, struct ibv_port_attr *attr)
+{
+    const struct rondo_params *params = rondo_params();
+    if (card->lib->query_port(card->context, (uint8_t)number, attr) != 0 || attr->state != IBV_PORT_ACTIVE ||
+        (attr->link_layer != IBV_LINK_LAYER_ETHERNET && attr->link_layer != IBV_LINK_LAYER_INFINIBAND)) {
+        RONDO_INFO(RONDO_SUBSYS_NET, "verbs: port %d of %s is not active", number, card->name);
+        return 0;
+    }
+    return rondo_verbs_filter(params->ib_hca, card->name, number) && (params->ib_port == 0 || params->ib_port == number);
+}
+
+/* @return ports that are used. */
+static int card_ports(struct rondo_verbs_card *card)
+{
+    struct ibv_device_attr device;
+    struct ibv_port_attr attr;
+    int before = found.nports;
+    if (card->lib->query_device(card->context, &device) != 0) {
+        return 0;
+    }
+    for (int number = 1; number <= device.phys_port_cnt && found.nports < MAX_PORTS; number++) {
+        if (port_is_fine(card, number, &attr)) {
+            struct rondo_verbs_port *port = &found.ports[found.nports++];
+            *port = (struct rondo_verbs_port){ .card = card, .number = (uint8_t)number, .speed_mbps = port_speed(&attr) };
+            snprintf(port->name, sizeof port->name, "%.50s:%d", card->name, number);
+        }
+    }
+    return found.nports - before;
+}
+
+static rondo_status cards_open(struct ibv_device **list, int n)
+{
+    for (int i = 0; i < n && found.ncards < MAX_CARDS; i++) {
+        struct rondo_verbs_card *card;
+        RONDO_TRY(card_open(list[i], &card));
+        if (card != NULL && card_ports(card) > 0) {
+            found.cards[found.ncards++] = card;
+        } else if (card != NULL) {
+            card_close(card);
+        }
+    }
+    if (found.nports == 0) {
+        snprintf(found.why, sizeof found.why, "%d RDMA card%s, and no port that is active and that RONDO_IB_HCA (\"%.60s\") allows", n,
+                 n == 1 ? "" : "s", rondo_params()->ib_hca);
+    }
+    return RONDO_SUCCESS;
+}
+
+static void devices_clear(void)
+{
+    for (int i = 0; i < found.ncards; i++) {
+        card_close(found.cards[i]);
+    }
+    found.open = found.ncards = found.nports = 0;
+    rondo_verbs_lib_close();
+}
+
+static rondo_status devices_open(void)
+{
+    struct ibv_device **list;
+    rondo_status status;
+    int n = 0;
+    found.why[0] = '\0';
+    if (rondo_params()->ib_disable) {
+        snprintf(found.why, sizeof found.why, "RONDO_IB_DISABLE is set");
+        return RONDO_SUCCESS;
+    }
+    if (rondo_verbs_range_parse(rondo_params()->ib_addr_range, &found.range) != 0) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "RONDO_IB_ADDR_RANGE=\"%.60s\" (host %s) is no network such as 10.1.0.0/16 or fd00::/8",
+                          rondo_params()->ib_addr_range, rondo_log_host());
+    }
+    found.lib = rondo_verbs_lib_open(found.why, sizeof found.why);
+    if (found.lib == NULL) {
+        return RONDO_SUCCESS;
+    }
+    list = found.lib->get_device_list(&n);
+    if (list == NULL || n <= 0) {
+        snprintf(found.why, sizeof found.why, "libibverbs finds no RDMA card");
+        status = RONDO_SUCCESS;
+    } else {
+        status = cards_open(list, n);
+    }
+    if (list != NULL) {
+        found.lib->free_device_list(list);
+    }
+    return status;
+}
+
+rondo_status rondo_verbs_devices_open(int *n, char *why, size_t bytes)
+{
+    rondo_status status = RONDO_SUCCESS;
+    pthread_mutex_lock(&found_lock);
+    if (!found.open) {
+        status = devices_open();
+        if (status == RONDO_SUCCESS) {
+            found.open = 1;
+        } else {
+            devices_clear();
+        }
+    }
+    *n = found.nports;
+    if (why != NULL && bytes > 0) {
+        snprintf(why, bytes, "%s", found.why);
+    }
+    pthread_mutex_unlock(&found_lock);
+    return status;
+}
+
+void rondo_verbs_devices_close(void)
+{
+    pthread_mutex_lock(&found_lock);
+    devices_clear();
+    pthread_mutex_unlock(&found_lock);
+}
+
+struct rondo_verbs_port *rondo_verbs_port_get(int device) { return device >= 0 && device < found.nports ? &found.ports[device] : NULL; }
+
+void rondo_verbs_ports_set_down(const struct rondo_verbs_card *card, int number, int64_t down_ns)
+{
+    for (int i = 0; i < found.nports; i++) {
+        if (found.ports[i].card == card && (number < 0 || found.ports[i].number == number)) {
+            __atomic_store_n(&found.ports[i].down_ns, down_ns, __ATOMIC_RELEASE);
+        }
+    }
+}
+
+/* ---- protection domains: one a card, while comms use it ---- */
+
+rondo_status rondo_verbs_pd_get(struct rondo_verbs_card *card)
+{
+    int error = 0;
+    pthread_mutex_lock(&card->lock);
+    if (card->pd == NULL) {
+        card->pd = card->lib->alloc_pd(card->context);
+        error = card->pd == NULL ? errno : 0;
+    }
+    card->users += error == 0;
+    pthread_mutex_unlock(&card->lock);
+    if (error != 0) {
+        return rondo_fail(RONDO_SYSTEM_ERROR, "cannot allocate a protection domain of %s on %s: %s; %s", card->name, rondo_log_host(),
+                          strerror(error), rondo_verbs_errno_cause(error));
+    }
+    return RONDO_SUCCESS;
+}
+
+void rondo_verbs_pd_put(struct rondo_verbs_card *card)
+{
+    pthread_mutex_lock(&card->lock);
+    if (--card->users == 0) {
+        card->lib->dealloc_pd(card->pd);
+        card->pd = NULL;
+    }
+    pthread_mutex_unlock(&card->lock);
+}
+
+/* ---- addresses ---- */
+
+static int gid_is_ipv4(const union ibv_gid *gid)
+{
+    static const uint8_t mapped[IPV4_AT] = { [10] = 0xff, [11] = 0xff };
+    return memcmp(gid->raw, mapped, IPV4_AT) == 0;
+}
+
+/* How well an entry of the table fits; 0: not usable. A version of RoCE that was not asked for reaches nobody who asked. */
+static int gid_fit(const union ibv_gid *gid, int type)
+{
+    static const union ibv_gid none;
+    const struct rondo_params *params = rondo_params();
+    int wanted = params->ib_roce_version_num == 2 ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_ROCE_V1;
+    int link_local = gid->raw[0] == 0xfe && (gid->raw[1] & 0xc0) == 0x80;
+    if (memcmp(gid, &none, sizeof none) == 0 || !rondo_verbs_range_has(&found.range, gid->raw)) {
+        return 0;
+    }
+    return 1 + 4 * (type == wanted) + 2 * (gid_is_ipv4(gid) == (params->ib_addr_family == 0)) + !link_local;
+}
+
+/* @return the index that fits best, -1: none. */
+static int gid_choose(const struct rondo_verbs_port *port, int entries)
+{
+    const struct rondo_verbs_card *card = port->card;
+    int best = -1, best_fit = 0;
+    for (int i = 0; i < entries; i++) {
+        struct ibv_gid_entry entry = { .gid_type = UINT32_MAX };
+        int fit = 0;
+        if (card->lib->query_gid_ex != NULL) {
+            fit = card->lib->query_gid_ex(card->context, port->number, (uint32_t)i, &entry, 0, sizeof entry) == 0
+                      ? gid_fit(&entry.gid, (int)entry.gid_type)
+                      : 0;
+        } else if (card->lib->query_gid(card->context, port->number, i, &entry.gid) == 0) {
+            fit = gid_fit(&entry.gid, -1);
+        }
+        if (fit > best_fit) {
+            best_fit = fit;
+            best = i;
+        }
+    }
+    return best;
+}
+
+static rondo_status address_gid(const struct rondo_verbs_port *port, const struct ibv_port_attr *attr, struct rondo_verbs_address *address)
+{
+    static const union ibv_gid none;
+    int64_t asked = rondo_params()->ib_gid_index;
+    int is_ethernet = attr->link_layer == IBV_LINK_LAYER_ETHERNET;
+    address->gid_index = asked >= 0 ? (int)asked : is_ethernet ? gid_choose(port, attr->gid_tbl_len) : 0;
+    if (address->gid_index < 0) {
+        return rondo_fail(
+            RONDO_SYSTEM_ERROR,
+            "port %s on %s has no GID%s%.60s: its network interface has no address; give it one (ip addr), or take another port "
+            "by RONDO_IB_HCA",
+            port->name, rondo_log_host(), found.range.bits > 0 ? " in RONDO_IB_ADDR_RANGE=" : "", rondo_params()->ib_addr_range);
+    }
+    if (address->gid_index >= attr->gid_tbl_len ||
+        port->card->lib->query_gid(port->card->context, port->number, address->gid_index, &address->gid) != 0 ||
+        memcmp(&address->gid, &none, sizeof none) == 0) {
+        return rondo_fail(RONDO_SYSTEM_ERROR, "port %s on %s has no GID of index %d (its table has %d entries); see RONDO_IB_GID_INDEX",
+                          port->name, rondo_log_host(), address->gid_index, attr->gid_tbl_len);
+    }
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_verbs_address_query(const struct rondo_verbs_port *port, struct rondo_verbs_address *address)
+{
+    struct ibv_port_attr attr;
+    int mtu = rondo_params()->ib_mtu; /* 0: the port's; else enum ibv_mtu */
+    int rc = port->card->lib->query_port(port->card->context, port->number, &attr);
+    if (rc != 0) {
+        return rondo_fail(RONDO_SYSTEM_ERROR, "cannot query port %s on %s: %s", port->name, rondo_log_host(), strerror(rc));
+    }
+    if (attr.state != IBV_PORT_ACTIVE) {
+        return rondo_fail(RONDO_SYSTEM_ERROR, "port %s on %s is not active (any more): check cable, switch and subnet manager", port->name,
+                          rondo_log_host());
+    }
+    *address = (struct rondo_verbs_address){ .lid = attr.lid, .mtu = (uint8_t)attr.active_mtu, .link_layer = attr.link_layer };
+    address->max_message = attr.max_msg_sz > 0 ? (uint32_t)rondo_min_size(attr.max_msg_sz, INT32_MAX) : INT32_MAX;
+    if (mtu > 0 && mtu < (int)attr.active_mtu) {
+        address->mtu = (uint8_t)mtu;
+    }
+    /* A LID is enough within a subnet; the GID then only tells subnets apart. */
+    if (attr.link_layer == IBV_LINK_LAYER_INFINIBAND && attr.lid != 0 && rondo_params()->ib_gid_index < 0) {
+        if (port->card->lib->query_gid(port->card->context, port->number, 0, &address->gid) != 0) {
+            memset(&address->gid, 0, sizeof address->gid);
+        }
+        return RONDO_SUCCESS;
+    }
+    return address_gid(port, &attr, address);
+}

@@ -1,0 +1,289 @@
+/* Sending: clear-to-sends are looked for, matched by tag, and the data written in stripes over lanes. */
+#include "net/verbs/verbs.h"
+
+#include <arpa/inet.h>
+#include <string.h>
+#include "base/mem.h"
+#include "base/param.h"
+
+enum routing { ROUTING_AUTO, ROUTING_FIXED, ROUTING_ADAPTIVE, ROUTING_AUTO_TOO }; /* RONDO_IB_ADAPTIVE_ROUTING */
+
+/* The writes of a message on one lane. */
+struct chain {
+    struct ibv_send_wr wr[RONDO_NET_MAX_RECVS + 1];
+    struct ibv_sge sge[RONDO_NET_MAX_RECVS + 1][RONDO_VERBS_PIECES];
+    int n, short_last; /* the last write is one packet at most */
+};
+
+/* ---- stripes ---- */
+
+size_t rondo_verbs_stripe(const struct rondo_verbs_comm *comm, uint64_t bytes)
+{
+    size_t lanes = comm->split ? (size_t)comm->nlanes : 1;
+    return rondo_max_size(rondo_round_up((size_t)bytes / lanes + ((size_t)bytes % lanes != 0), RONDO_VERBS_STRIPE), RONDO_VERBS_STRIPE);
+}
+
+int rondo_verbs_stripes(const struct rondo_verbs_comm *comm, uint64_t bytes)
+{
+    size_t stripe = rondo_verbs_stripe(comm, bytes);
+    return bytes == 0 ? 1 : (int)(((size_t)bytes + stripe - 1) / stripe);
+}
+
+/* ---- clear to send ---- */
+
+static rondo_status hostile_cts(struct rondo_verbs_comm *comm)
+{
+    char ends[RONDO_VERBS_ENDS];
+    rondo_verbs_ends(comm, ends);
+    return rondo_verbs_comm_fail(comm, RONDO_REMOTE_ERROR, "a clear-to-send that makes no sense came, %s; the other end is broken", ends);
+}
+
+/* Copy the next clear-to-send when all its parts are there; group->parts stays 0 otherwise. */
+static rondo_status group_look(struct rondo_verbs_comm *comm, struct rondo_verbs_group *group)
+{
+    const struct rondo_verbs_cts *entry = comm->memory->fifo[comm->sequence % RONDO_VERBS_SLOTS];
+    uint64_t sequence = comm->sequence + 1;
+    uint32_t parts = 1;
+    for (uint32_t i = 0; i < parts; i++) {
+        if (__atomic_load_n(&entry[i].sequence, __ATOMIC_ACQUIRE) != sequence) {
+            return RONDO_SUCCESS;
+        }
+        memcpy(&group->cts[i], &entry[i], sizeof entry[i]);
+        parts = group->cts[0].parts;
+        if (parts < 1 || parts > RONDO_NET_MAX_RECVS || group->cts[i].parts != parts || group->cts[i].nonce != comm->mine.nonce) {
+            return hostile_cts(comm);
+        }
+    }
+    group->matched = 0;
+    memset(group->request, 0, sizeof group->request);
+    group->parts = (int)parts;
+    return RONDO_SUCCESS;
+}
+
+static int group_match(const struct rondo_verbs_group *group, int tag)
+{
+    for (int i = 0; i < group->parts; i++) {
+        if (group->request[i] == NULL && group->cts[i].tag == tag) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* ---- writing ---- */
+
+static int part_fits(const struct rondo_verbs_group *group, int part)
+{
+    return group->placed || group->request[part]->bytes[0] <= group->cts[part].bytes;
+}
+
+/* Where a part's writes begin in it, and how many bytes they are. */
+static size_t part_from(const struct rondo_verbs_group *group, int part) { return group->placed ? group->request[part]->head_bytes : 0; }
+static size_t part_bytes(const struct rondo_verbs_group *group, int part)
+{
+    return group->request[part]->bytes[0] - part_from(group, part);
+}
+
+/* A write from n places. A card, not the CPU, reads what is not inline. */
+static void chain_add(struct chain *chain, const struct rondo_verbs_lane *lane, const struct ibv_sge *sge, int n, uint64_t to,
+                      uint32_t rkey, int by_cpu)
+{
+    struct ibv_send_wr *wr = &chain->wr[chain->n];
+    memcpy(chain->sge[chain->n], sge, (size_t)n * sizeof *sge);
+    wr->opcode = IBV_WR_RDMA_WRITE;
+    wr->sg_list = chain->sge[chain->n];
+    wr->num_sge = n;
+    wr->send_flags = by_cpu && rondo_verbs_wr_bytes(wr) <= lane->inline_bytes ? IBV_SEND_INLINE : 0;
+    wr->wr.rdma.remote_addr = to;
+    wr->wr.rdma.rkey = rkey;
+    chain->n++;
+}
+
+/* Where [from, from + bytes) of a message lies. @return pieces */
+static int pieces_of(const struct rondo_verbs_request *request, size_t from, size_t bytes, struct ibv_sge *sge)
+{
+    int n = 0;
+    for (int i = 0; i < RONDO_VERBS_PIECES && bytes > 0; i++) {
+        size_t skip = rondo_min_size(from, request->piece[i].length), take = rondo_min_size(request->piece[i].length - skip, bytes);
+        from -= skip;
+        bytes -= take;
+        if (take > 0) { /* a piece without bytes means many to some cards */
+            sge[n++] = (struct ibv_sge){ .addr = request->piece[i].addr + skip, .length = (uint32_t)take, .lkey = request->piece[i].lkey };
+        }
+    }
+    return n;
+}
+
+/* Stripe i of a part, if it has so many. */
+static void add_stripe(const struct rondo_verbs_comm *comm, const struct rondo_verbs_group *group, int part, int i, struct chain *chain,
+                       const struct rondo_verbs_lane *lane)
+{
+    const struct rondo_verbs_request *request = group->request[part];
+    const struct rondo_verbs_cts *cts = &group->cts[part];
+    size_t all = part_bytes(group, part), stripe = rondo_verbs_stripe(comm, all), from = (size_t)i * stripe;
+    if (from < all) {
+        struct ibv_sge sge[RONDO_VERBS_PIECES];
+        int n = pieces_of(request, part_from(group, part) + from, rondo_min_size(stripe, all - from), sge);
+        chain_add(chain, lane, sge, n, (group->placed ? cts->place : cts->address) + from, group->placed ? cts->place_rkey : cts->rkey,
+                  request->by_cpu);
+    }
+}
+
+/* The sizes of the parts into the receiver's block. */
+static void add_sizes(struct rondo_verbs_comm *comm, const struct rondo_verbs_group *group, struct chain *chain,
+                      const struct rondo_verbs_lane *lane)
+{
+    uint64_t slot = comm->sequence % RONDO_VERBS_SLOTS;
+    uint64_t *sizes = comm->memory->sizes[slot];
+    for (int i = 0; i < group->parts; i++) {
+        sizes[i] = group->request[i]->bytes[0];
+    }
+    struct ibv_sge sge = { .addr = (uintptr_t)sizes,
+                           .length = (uint32_t)(sizeof *sizes * (size_t)group->parts),
+                           .lkey = comm->memory_mr->lkey };
+    uint64_t to = comm->theirs.address + offsetof(struct rondo_verbs_memory, sizes) + slot * sizeof comm->memory->sizes[0];
+    chain_add(chain, lane, &sge, 1, to, comm->theirs.rkey, 1);
+    chain->short_last = 1;
+}
+
+/* The network may deliver packets of one write in any order (adaptive routing); a write of its own after it does not overtake. */
+static int is_told_apart(const struct rondo_verbs_comm *comm, size_t bytes)
+{
+    const struct rondo_params *params = rondo_params();
+    int adaptive = params->ib_adaptive_routing == ROUTING_ADAPTIVE ||
+                   (params->ib_adaptive_routing != ROUTING_FIXED && comm->address.link_layer == IBV_LINK_LAYER_INFINIBAND);
+    return adaptive && bytes > (uint64_t)params->ib_ar_threshold;
+}
+
+/* The immediate data of a message. */
+static uint32_t word_of(const struct rondo_verbs_group *group)
+{
+    uint32_t bytes = (uint32_t)part_bytes(group, 0);
+    return group->parts > 1 ? (uint32_t)group->parts : group->placed ? bytes | RONDO_VERBS_PLACED : bytes;
+}
+
+/* The chain's last write says that it is all, or one without data does. */
+static rondo_status chain_post(struct rondo_verbs_comm *comm, const struct rondo_verbs_group *group, struct chain *chain,
+                               const struct rondo_verbs_lane *lane)
+{
+    int with_data = chain->n > 0 && (chain->short_last || !is_told_apart(comm, rondo_verbs_wr_bytes(&chain->wr[chain->n - 1])));
+    int last = with_data ? chain->n - 1 : chain->n;
+    for (int i = 0; i < last; i++) {
+        chain->wr[i].wr_id = rondo_verbs_wr_id(RONDO_VERBS_SEND, comm->sequence);
+        chain->wr[i].next = &chain->wr[i + 1];
+    }
+    chain->wr[last].wr_id = rondo_verbs_wr_id(RONDO_VERBS_SEND, comm->sequence);
+    chain->wr[last].opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+    chain->wr[last].send_flags |= IBV_SEND_SIGNALED;
+    chain->wr[last].imm_data = htonl(word_of(group));
+    return rondo_verbs_post(comm, lane->qp, chain->wr, "write of a message");
+}
+
+/* A part that is too long for its receive is announced and not written: the receiver says so. */
+static int group_lanes(const struct rondo_verbs_comm *comm, const struct rondo_verbs_group *group)
+{
+    int lanes = 1;
+    for (int part = 0; part < group->parts; part++) {
+        int stripes = part_fits(group, part) ? rondo_verbs_stripes(comm, part_bytes(group, part)) : 1;
+        lanes = stripes > lanes ? stripes : lanes;
+    }
+    return lanes;
+}
+
+/* May the message, of one part, go without its head to the place that the receiver has for just so much? */
+static int is_placed(const struct rondo_verbs_group *group)
+{
+    const struct rondo_verbs_request *request = group->request[0];
+    return group->parts == 1 && request->head_bytes > 0 && group->cts[0].place_bytes > 0 &&
+           group->cts[0].place_bytes == request->bytes[0] - request->head_bytes;
+}
+
+static rondo_status group_post(struct rondo_verbs_comm *comm, struct rondo_verbs_group *group)
+{
+    group->placed = is_placed(group);
+    int lanes = group_lanes(comm, group);
+    group->open = lanes;
+    for (int i = 0; i < lanes; i++) {
+        struct rondo_verbs_lane *lane = rondo_verbs_lane_of(comm, comm->sequence, i);
+        struct chain chain;
+        memset(&chain, 0, sizeof chain);
+        for (int part = 0; part < group->parts; part++) {
+            if (part_fits(group, part)) {
+                add_stripe(comm, group, part, i, &chain, lane);
+            }
+        }
+        if (i == 0 && group->parts > 1) {
+            add_sizes(comm, group, &chain, lane);
+        }
+        RONDO_TRY(chain_post(comm, group, &chain, lane));
+    }
+    return RONDO_SUCCESS;
+}
+
+void rondo_verbs_group_done(struct rondo_verbs_comm *comm, uint32_t sequence)
+{
+    struct rondo_verbs_group *group = &comm->groups[sequence % RONDO_VERBS_SLOTS];
+    if (--group->open > 0) {
+        return;
+    }
+    for (int i = 0; i < group->parts; i++) {
+        group->request[i]->done = 1;
+    }
+    group->parts = 0;
+}
+
+/* n pieces, of whose bytes a place can do without the first head_bytes. */
+static rondo_status give(struct rondo_verbs_comm *comm, const struct rondo_net_span *piece, int n, size_t head_bytes, int tag,
+                         void **request_out)
+{
+    struct rondo_verbs_group *group = &comm->groups[comm->sequence % RONDO_VERBS_SLOTS];
+    struct rondo_verbs_request *request;
+    int part;
+    *request_out = NULL;
+    RONDO_TRY(rondo_verbs_comm_check(comm, 1));
+    for (int i = 0; i < n; i++) {
+        RONDO_TRY(rondo_verbs_region_check(comm, piece[i].region, piece[i].data, piece[i].bytes));
+    }
+    if (group->parts == 0 && comm->in_use[RONDO_VERBS_SEND] < RONDO_NET_MAX_REQUESTS) {
+        RONDO_TRY(group_look(comm, group));
+    }
+    part = group_match(group, tag);
+    request = part >= 0 ? rondo_verbs_request_take(comm, RONDO_VERBS_SEND, RONDO_NET_MAX_REQUESTS) : NULL;
+    if (request == NULL) { /* the caller may have nothing to test, and is told of errors here */
+        return rondo_verbs_progress(comm);
+    }
+    request->n = 1;
+    request->by_cpu = 1;
+    request->head_bytes = head_bytes;
+    for (int i = 0; i < n; i++) {
+        const struct rondo_verbs_region *region = piece[i].region;
+        if (piece[i].bytes > 0) {
+            request->piece[i] =
+                (struct ibv_sge){ .addr = (uintptr_t)piece[i].data, .length = (uint32_t)piece[i].bytes, .lkey = region->shared->mr->lkey };
+            request->by_cpu &= region->shared->kind == RONDO_NET_HOST;
+        }
+        request->bytes[0] += piece[i].bytes;
+    }
+    group->request[part] = request;
+    if (++group->matched == group->parts) {
+        RONDO_TRY(group_post(comm, group));
+        comm->sequence++;
+    }
+    *request_out = request;
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_verbs_isend(void *comm, const void *data, size_t bytes, int tag, void *region, void **request)
+{
+    const struct rondo_net_span span = { .data = (void *)data, .bytes = bytes, .region = region };
+    return give(comm, &span, 1, 0, tag, request);
+}
+
+rondo_status rondo_verbs_isend_from(void *comm, const struct rondo_net_span *head, const struct rondo_net_span *data, int plain, int tag,
+                                    void **request)
+{
+    struct rondo_net_span piece[RONDO_VERBS_PIECES] = { *head, *data };
+    int as_one = head->region == data->region && (uint8_t *)head->data + head->bytes == data->data;
+    piece[0].bytes += as_one ? data->bytes : 0;
+    return give(comm, piece, as_one ? 1 : RONDO_VERBS_PIECES, plain ? head->bytes : 0, tag, request);
+}
