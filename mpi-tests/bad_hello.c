@@ -1,6 +1,8 @@
 /*
- * bad_hello COUNT HASH ADDRESS PORT: greet as ranks 0 and 1 of the communicator with that hash would, the control plane's way and the socket device's in turn, all right but for the
- * secret. Nobody may answer but by closing; a port where nobody looks at the moment says nothing. Exit status 1: there was an answer, or no connection.
+ * bad_hello COUNT HASH ADDRESS PORT: greet as ranks 0 and 1 of the communicator with that hash would, the
+ * control plane's way and the socket device's in turn, all right but for the secret. Nobody may answer but by
+ * closing; a port where nobody looks at the moment says nothing. Exit status 1: there was an answer, or no
+ * connection.
  */
 #include <arpa/inet.h>
 #include <poll.h>
@@ -19,7 +21,8 @@ static int connect_to(const char *address, const char *port)
 {
     struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port)) };
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && (inet_pton(AF_INET, address, &to.sin_addr) != 1 || connect(fd, (struct sockaddr *)&to, sizeof to) != 0)) {
+    if (fd >= 0 && (inet_pton(AF_INET, address, &to.sin_addr) != 1 ||
+                    connect(fd, (struct sockaddr *)&to, sizeof to) != 0)) {
         close(fd);
         fd = -1;
     }
@@ -29,14 +32,18 @@ static int connect_to(const char *address, const char *port)
 static ssize_t greet(int fd, uint64_t hash, int i)
 {
     int to = i % (RANKS + 1);
-    struct rondo_wire_hello control = {
-        .magic = RONDO_WIRE_HELLO_MAGIC, .version = RONDO_WIRE_VERSION, .comm_hash = hash, .from = 1 - to, .to = to
-    };
+    struct rondo_wire_hello control = { .magic = RONDO_WIRE_HELLO_MAGIC,
+                                        .version = RONDO_WIRE_VERSION,
+                                        .comm_hash = hash,
+                                        .from = 1 - to,
+                                        .to = to };
     struct rondo_socket_hello data = { .magic = RONDO_SOCKET_MAGIC, .version = RONDO_SOCKET_VERSION };
-    if (getrandom(control.secret, sizeof control.secret, 0) < 0 || getrandom(data.secret, sizeof data.secret, 0) < 0) {
+    if (getrandom(control.secret, sizeof control.secret, 0) < 0 ||
+        getrandom(data.secret, sizeof data.secret, 0) < 0) {
         return -1;
     }
-    return to < RANKS ? send(fd, &control, sizeof control, MSG_NOSIGNAL) : send(fd, &data, sizeof data, MSG_NOSIGNAL);
+    return to < RANKS ? send(fd, &control, sizeof control, MSG_NOSIGNAL)
+                      : send(fd, &data, sizeof data, MSG_NOSIGNAL);
 }
 
 /* Bytes that came before the end. */

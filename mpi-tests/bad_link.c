@@ -1,7 +1,8 @@
 /*
- * bad_link: a cable between two network devices that loses, doubles and delays frames, for kernels without netem (tc). Frames are taken from one device and
- * sent by the other as they are, those that the kernel has not cut to packets yet too: of these a loss is one of many packets. Ends with SIGTERM, and says
- * what it did.
+ * bad_link: a cable between two network devices that loses, doubles and delays frames, for kernels without
+ * netem (tc). Frames are taken from one device and sent by the other as they are, those that the kernel has
+ * not cut to packets yet too: of these a loss is one of many packets. Ends with SIGTERM, and says what it
+ * did.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -64,13 +65,17 @@ static int die(const char *what)
     exit(1);
 }
 
-/* A socket that sees all frames that come in by the device, with what is left to do on them (checksums, cutting). */
+/* A socket that sees all frames that come in by the device, with what is left to do on them (checksums,
+ * cutting). */
 static int device_open(const char *name)
 {
     int yes = 1, fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
-    struct sockaddr_ll addr = { .sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL), .sll_ifindex = (int)if_nametoindex(name) };
+    struct sockaddr_ll addr = { .sll_family = AF_PACKET,
+                                .sll_protocol = htons(ETH_P_ALL),
+                                .sll_ifindex = (int)if_nametoindex(name) };
     struct packet_mreq all = { .mr_ifindex = addr.sll_ifindex, .mr_type = PACKET_MR_PROMISC };
-    if (fd < 0 || addr.sll_ifindex == 0 || setsockopt(fd, SOL_PACKET, PACKET_VNET_HDR, &yes, sizeof(yes)) != 0 ||
+    if (fd < 0 || addr.sll_ifindex == 0 ||
+        setsockopt(fd, SOL_PACKET, PACKET_VNET_HDR, &yes, sizeof(yes)) != 0 ||
         setsockopt(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, &yes, sizeof(yes)) != 0 ||
         setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &all, sizeof(all)) != 0 ||
         bind(fd, (struct sockaddr *)&addr, sizeof(addr)) != 0) {
@@ -130,12 +135,16 @@ static int share(const char *text, double *value)
 
 static int parse(int argc, char **argv)
 {
-    static const struct option rows[] = {
-        { "loss", 1, NULL, 'l' }, { "duplicate", 1, NULL, 'd' }, { "reorder", 1, NULL, 'r' }, { NULL, 0, NULL, 0 }
-    };
+    static const struct option rows[] = { { "loss", 1, NULL, 'l' },
+                                          { "duplicate", 1, NULL, 'd' },
+                                          { "reorder", 1, NULL, 'r' },
+                                          { NULL, 0, NULL, 0 } };
     int opt, ok = 1;
     while ((opt = getopt_long(argc, argv, "", rows, NULL)) != -1) {
-        ok &= opt == 'l' ? share(optarg, &o.lose) : opt == 'd' ? share(optarg, &o.twice) : opt == 'r' ? share(optarg, &o.hold) : 0;
+        ok &= opt == 'l'   ? share(optarg, &o.lose)
+              : opt == 'd' ? share(optarg, &o.twice)
+              : opt == 'r' ? share(optarg, &o.hold)
+                           : 0;
     }
     return ok && optind + DEVICES == argc;
 }
@@ -146,7 +155,8 @@ int main(int argc, char **argv)
     struct pollfd polls[DEVICES];
     struct sigaction action = { .sa_handler = end_by_signal };
     if (!parse(argc, argv)) {
-        fprintf(stderr, "Usage: bad_link [--loss PERCENT] [--duplicate PERCENT] [--reorder PERCENT] DEVICE DEVICE\n");
+        fprintf(stderr,
+                "Usage: bad_link [--loss PERCENT] [--duplicate PERCENT] [--reorder PERCENT] DEVICE DEVICE\n");
         return 2;
     }
     sigaction(SIGTERM, &action, NULL);
@@ -166,6 +176,7 @@ int main(int argc, char **argv)
             }
         }
     }
-    printf("bad_link: %lu frames, %lu lost, %lu doubled, %lu overtaken\n", o.frames, o.lost, o.doubled, o.held);
+    printf("bad_link: %lu frames, %lu lost, %lu doubled, %lu overtaken\n", o.frames, o.lost, o.doubled,
+           o.held);
     return 0;
 }

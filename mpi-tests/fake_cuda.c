@@ -48,7 +48,8 @@ static CUresult wanted_failure(const char *name)
     CUresult result = CUDA_SUCCESS;
     for (size_t i = 0; item != NULL && i < RONDO_COUNTOF(calls); i++) {
         int nth = 1, error = CUDA_ERROR_UNKNOWN;
-        if (strncmp(item, name, length) == 0 && (item[length] == ':' || item[length] == ',' || item[length] == '\0')) {
+        if (strncmp(item, name, length) == 0 &&
+            (item[length] == ':' || item[length] == ',' || item[length] == '\0')) {
             (void)sscanf(item + length, ":%d:%d", &nth, &error);
             if (__atomic_add_fetch(&calls[i], 1, __ATOMIC_RELAXED) == nth && fails_here()) {
                 result = (CUresult)error;
@@ -68,7 +69,10 @@ CUresult fake_enter(const char *name, int needs_init)
     return wanted_failure(name);
 }
 
-void fake_count(enum fake_kind kind, int change) { __atomic_add_fetch(&fake.live[kind], change, __ATOMIC_RELAXED); }
+void fake_count(enum fake_kind kind, int change)
+{
+    __atomic_add_fetch(&fake.live[kind], change, __ATOMIC_RELAXED);
+}
 
 static void __attribute__((destructor)) report_leaks(void)
 {
@@ -102,28 +106,29 @@ static void __attribute__((destructor)) report_leaks(void)
 
 /* ---- errors ---- */
 
-#define ERRORS(X)                                                                                                    \
-    X(SUCCESS, "no error")                                                                                           \
-    X(ERROR_INVALID_VALUE, "invalid argument")                                                                       \
-    X(ERROR_OUT_OF_MEMORY, "out of memory")                                                                          \
-    X(ERROR_NOT_INITIALIZED, "initialization error")                                                                 \
-    X(ERROR_NO_DEVICE, "no CUDA-capable device is detected")                                                         \
-    X(ERROR_INVALID_DEVICE, "invalid device ordinal")                                                                \
-    X(ERROR_INVALID_CONTEXT, "invalid device context")                                                               \
-    X(ERROR_PEER_ACCESS_UNSUPPORTED, "peer access is not supported between these two devices")                       \
-    X(ERROR_INVALID_HANDLE, "invalid resource handle")                                                               \
-    X(ERROR_NOT_FOUND, "named symbol not found")                                                                     \
-    X(ERROR_NOT_READY, "device not ready")                                                                           \
-    X(ERROR_ILLEGAL_ADDRESS, "an illegal memory access was encountered")                                             \
-    X(ERROR_PEER_ACCESS_ALREADY_ENABLED, "peer access is already enabled")                                           \
-    X(ERROR_HOST_MEMORY_ALREADY_REGISTERED, "part or all of the requested memory range is already mapped")           \
-    X(ERROR_HOST_MEMORY_NOT_REGISTERED, "pointer does not correspond to a registered memory region")                 \
-    X(ERROR_LAUNCH_FAILED, "unspecified launch failure")                                                             \
-    X(ERROR_NOT_SUPPORTED, "operation not supported")                                                                \
-    X(ERROR_STREAM_CAPTURE_UNSUPPORTED, "operation not permitted when stream is capturing")                          \
-    X(ERROR_STREAM_CAPTURE_INVALIDATED, "operation failed due to a previous error during capture")                   \
-    X(ERROR_STREAM_CAPTURE_UNJOINED, "capturing stream has unjoined work")                                           \
-    X(ERROR_STREAM_CAPTURE_WRONG_THREAD, "attempt to terminate a thread-local capture sequence from another thread") \
+#define ERRORS(X)                                                                                          \
+    X(SUCCESS, "no error")                                                                                 \
+    X(ERROR_INVALID_VALUE, "invalid argument")                                                             \
+    X(ERROR_OUT_OF_MEMORY, "out of memory")                                                                \
+    X(ERROR_NOT_INITIALIZED, "initialization error")                                                       \
+    X(ERROR_NO_DEVICE, "no CUDA-capable device is detected")                                               \
+    X(ERROR_INVALID_DEVICE, "invalid device ordinal")                                                      \
+    X(ERROR_INVALID_CONTEXT, "invalid device context")                                                     \
+    X(ERROR_PEER_ACCESS_UNSUPPORTED, "peer access is not supported between these two devices")             \
+    X(ERROR_INVALID_HANDLE, "invalid resource handle")                                                     \
+    X(ERROR_NOT_FOUND, "named symbol not found")                                                           \
+    X(ERROR_NOT_READY, "device not ready")                                                                 \
+    X(ERROR_ILLEGAL_ADDRESS, "an illegal memory access was encountered")                                   \
+    X(ERROR_PEER_ACCESS_ALREADY_ENABLED, "peer access is already enabled")                                 \
+    X(ERROR_HOST_MEMORY_ALREADY_REGISTERED, "part or all of the requested memory range is already mapped") \
+    X(ERROR_HOST_MEMORY_NOT_REGISTERED, "pointer does not correspond to a registered memory region")       \
+    X(ERROR_LAUNCH_FAILED, "unspecified launch failure")                                                   \
+    X(ERROR_NOT_SUPPORTED, "operation not supported")                                                      \
+    X(ERROR_STREAM_CAPTURE_UNSUPPORTED, "operation not permitted when stream is capturing")                \
+    X(ERROR_STREAM_CAPTURE_INVALIDATED, "operation failed due to a previous error during capture")         \
+    X(ERROR_STREAM_CAPTURE_UNJOINED, "capturing stream has unjoined work")                                 \
+    X(ERROR_STREAM_CAPTURE_WRONG_THREAD,                                                                   \
+      "attempt to terminate a thread-local capture sequence from another thread")                          \
     X(ERROR_UNKNOWN, "unknown error")
 
 #define ERROR_ROW(NAME, said) { CUDA_##NAME, "CUDA_" #NAME, said },
@@ -235,10 +240,13 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = 0; break;
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = SMS; break;
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: *value = fake_number("FAKE_CUDA_NO_VMM", 0) == 0; break;
+    case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+        *value = fake_number("FAKE_CUDA_NO_VMM", 0) == 0;
+        break;
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED: *value = 1; break;
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING:
-        *value = fake_number("FAKE_CUDA_ORDERED", 0) ? CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER : CU_GPU_DIRECT_RDMA_WRITES_ORDERING_NONE;
+        *value = fake_number("FAKE_CUDA_ORDERED", 0) ? CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER
+                                                     : CU_GPU_DIRECT_RDMA_WRITES_ORDERING_NONE;
         break;
     case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED: *value = fake_number("FAKE_CUDA_DMABUF", 0) != 0; break;
     case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
@@ -364,7 +372,8 @@ int fake_peers(int a, int b)
     const char *pair = getenv("FAKE_CUDA_NO_PEER");
     const int x = fake.physical[a], y = fake.physical[b];
     int i, j;
-    for (; pair != NULL && sscanf(pair, "%d-%d", &i, &j) == 2; pair = strchr(pair, ',') != NULL ? strchr(pair, ',') + 1 : NULL) {
+    for (; pair != NULL && sscanf(pair, "%d-%d", &i, &j) == 2;
+         pair = strchr(pair, ',') != NULL ? strchr(pair, ',') + 1 : NULL) {
         if ((i == x && j == y) || (i == y && j == x)) return 0;
     }
     return 1;

@@ -1,7 +1,9 @@
 /*
- * A CUDA driver for machines without GPUs: every call of base/cuda.def and the few that programs need (streams that capture, graphs, copies that block), as one library that
- * RONDO_CUDA_LIB names. Devices are this machine's memory, streams are threads, kernels are kern/cuda/block.h on the simulated machine (sim/machine_sim.h); processes share memory
- * as they do with the real driver: by IPC handles and by descriptors.
+ * A CUDA driver for machines without GPUs: every call of base/cuda.def and the few that programs need
+ * (streams that capture, graphs, copies that block), as one library that RONDO_CUDA_LIB names. Devices are
+ * this machine's memory, streams are threads, kernels are kern/cuda/block.h on the simulated machine
+ * (sim/machine_sim.h); processes share memory as they do with the real driver: by IPC handles and by
+ * descriptors.
  *
  *   FAKE_CUDA_DEVICES=4        how many there are; CUDA_VISIBLE_DEVICES chooses
  *   FAKE_CUDA_MEMORY=4096      MiB of each, per process
@@ -10,12 +12,14 @@
  *   FAKE_CUDA_DMABUF=1         descriptors for DMA-BUF are had (of plain memory: no network card takes them)
  *   FAKE_CUDA_ORDERED=1        what network cards write needs no flush
  *   FAKE_CUDA_THREADS=64       threads of a block, whatever the launch says; 0: as it says
- *   FAKE_CUDA_FAIL=cuMemAlloc:3:2,..   the third call of cuMemAlloc returns CUresult 2; FAKE_CUDA_FAIL_RANK=1: in that MPI rank only
- *   FAKE_CUDA_STRICT=1         host code that touches device memory dies by SIGSEGV (where the CPU has protection keys)
- *   FAKE_CUDA_LEAKS=1          at exit what was not given back is printed, and the process ends with status 97
+ *   FAKE_CUDA_FAIL=cuMemAlloc:3:2,..   the third call of cuMemAlloc returns CUresult 2;
+ * FAKE_CUDA_FAIL_RANK=1: in that MPI rank only FAKE_CUDA_STRICT=1         host code that touches device
+ * memory dies by SIGSEGV (where the CPU has protection keys) FAKE_CUDA_LEAKS=1          at exit what was not
+ * given back is printed, and the process ends with status 97
  *
- * What a real driver refuses is refused: calls without a context, handles that are gone, ranges beyond an allocation, calls that a capture forbids. What only a real one can do is left out:
- * speed, and ordering of the legacy default stream beyond that of the streams of its own context.
+ * What a real driver refuses is refused: calls without a context, handles that are gone, ranges beyond an
+ * allocation, calls that a capture forbids. What only a real one can do is left out: speed, and ordering of
+ * the legacy default stream beyond that of the streams of its own context.
  */
 #ifndef RONDO_FAKE_CUDA_H
 #define RONDO_FAKE_CUDA_H
@@ -197,11 +201,13 @@ struct CUfunc_st {
     char name[64];
 };
 
-/* The current thread may not make this call while something captures; what captures is invalid then. With the lock held. */
+/* The current thread may not make this call while something captures; what captures is invalid then. With the
+ * lock held. */
 CUresult fake_unsafe(void);
 /* The stream of a handle; NULL: there is none. With the lock held. */
 CUstream fake_stream(CUstream handle, CUcontext ctx);
-/* Append an operation, or a node to the graph that the stream captures. Takes what op->parameter has. With the lock held. */
+/* Append an operation, or a node to the graph that the stream captures. Takes what op->parameter has. With
+ * the lock held. */
 CUresult fake_issue(CUstream stream, const struct fake_op *op);
 /* Do it, without the lock. @return what becomes the context's error. */
 CUresult fake_run(const struct fake_op *op);

@@ -288,7 +288,9 @@ static int alone(const struct running *run, int i)
 
 CUresult fake_run_graph(CUgraphExec exec)
 {
-    struct running run = { .graph = exec->graph, .lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER };
+    struct running run = { .graph = exec->graph,
+                           .lock = PTHREAD_MUTEX_INITIALIZER,
+                           .ended = PTHREAD_COND_INITIALIZER };
     struct running_node *node = calloc((size_t)exec->graph->n + 1, sizeof(*node));
     int started = 0, i;
     run.state = calloc((size_t)exec->graph->n + 1, 1);
@@ -332,7 +334,8 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 CUresult fake_unsafe(void)
 {
     CUresult result = CUDA_SUCCESS;
-    for (struct fake_capture *c = captures; c != NULL && thread_mode != CU_STREAM_CAPTURE_MODE_RELAXED; c = c->next) {
+    for (struct fake_capture *c = captures; c != NULL && thread_mode != CU_STREAM_CAPTURE_MODE_RELAXED;
+         c = c->next) {
         const int own = pthread_equal(c->owner, pthread_self());
         if ((own && c->mode != CU_STREAM_CAPTURE_MODE_RELAXED) ||
             (thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL && c->mode == CU_STREAM_CAPTURE_MODE_GLOBAL)) {
@@ -385,7 +388,8 @@ static CUresult end_capture(struct fake_capture *c, CUgraph *graph)
     CUresult result = CUDA_SUCCESS;
     if (c->mode != CU_STREAM_CAPTURE_MODE_RELAXED && !pthread_equal(c->owner, pthread_self()))
         return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
-    if (!fake_graph_is_joined(c->graph, c->origin->tail, c->origin->ntails)) result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+    if (!fake_graph_is_joined(c->graph, c->origin->tail, c->origin->ntails))
+        result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
     if (c->invalid) result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     while (*at != c) {
         at = &(*at)->next;
@@ -435,8 +439,9 @@ CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status)
     return result;
 }
 
-CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **nodes,
-                                const CUgraphEdgeData **edges, size_t *n)
+CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
+                                CUgraph *graph, const CUgraphNode **nodes, const CUgraphEdgeData **edges,
+                                size_t *n)
 {
     CUresult result = CUDA_ERROR_INVALID_HANDLE;
     CUstream s;

@@ -1,4 +1,5 @@
-/* The tests' CUDA driver: kernels are those of kern/cuda/kernels.h on the simulated machine. Any image is taken for theirs. */
+/* The tests' CUDA driver: kernels are those of kern/cuda/kernels.h on the simulated machine. Any image is
+ * taken for theirs. */
 #define RONDO_MACHINE_SIM 1
 #include "fake_cuda.h"
 
@@ -82,7 +83,8 @@ CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute,
     return CUDA_SUCCESS;
 }
 
-CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function, int threads, size_t shared)
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function, int threads,
+                                                     size_t shared)
 {
     FAKE_ENTER("cuOccupancyMaxActiveBlocksPerMultiprocessor");
     (void)function, (void)shared;
@@ -90,17 +92,18 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction fun
     return CUDA_SUCCESS;
 }
 
-CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned threads_y, unsigned threads_z,
-                        unsigned shared, CUstream stream, void **parameters, void **extra)
+CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z, unsigned threads,
+                        unsigned threads_y, unsigned threads_z, unsigned shared, CUstream stream,
+                        void **parameters, void **extra)
 {
     CUcontext ctx;
     CUresult result = CUDA_ERROR_INVALID_HANDLE;
     struct fake_op op = { .kind = FAKE_OP_KERNEL, .function = function, .blocks = x, .threads = threads };
     CUstream s;
     FAKE_ENTER_CTX("cuLaunchKernel", ctx);
-    if (function == NULL || parameters == NULL || parameters[0] == NULL || extra != NULL || y * z * threads_y * threads_z != 1 ||
-        shared != 0 || threads == 0 || threads % RONDO_WARP != 0 || threads > RONDO_MAX_THREADS ||
-        x != ((const struct rondo_launch *)parameters[0])->nblocks) {
+    if (function == NULL || parameters == NULL || parameters[0] == NULL || extra != NULL ||
+        y * z * threads_y * threads_z != 1 || shared != 0 || threads == 0 || threads % RONDO_WARP != 0 ||
+        threads > RONDO_MAX_THREADS || x != ((const struct rondo_launch *)parameters[0])->nblocks) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     op.parameter = calloc(1, FAKE_PARAMETER); /* arguments have 4 KiB at most */

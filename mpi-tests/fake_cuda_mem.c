@@ -73,11 +73,13 @@ int fake_range_fits(uintptr_t p, size_t bytes)
 int fake_descriptor(size_t bytes, int device, uint64_t *nonce)
 {
     static uint64_t serial;
-    const struct fake_trailer trailer = { MAGIC, (uint64_t)getpid() << 32 | __atomic_add_fetch(&serial, 1, __ATOMIC_RELAXED), bytes,
-                                          fake.physical[device] };
+    const struct fake_trailer trailer = { MAGIC,
+                                          (uint64_t)getpid() << 32 |
+                                              __atomic_add_fetch(&serial, 1, __ATOMIC_RELAXED),
+                                          bytes, fake.physical[device] };
     const int fd = memfd_create("fake-gpu", MFD_CLOEXEC);
-    if (fd >= 0 &&
-        (ftruncate(fd, (off_t)(bytes + FAKE_PAGE)) != 0 || pwrite(fd, &trailer, sizeof trailer, (off_t)bytes) != (ssize_t)sizeof trailer)) {
+    if (fd >= 0 && (ftruncate(fd, (off_t)(bytes + FAKE_PAGE)) != 0 ||
+                    pwrite(fd, &trailer, sizeof trailer, (off_t)bytes) != (ssize_t)sizeof trailer)) {
         close(fd);
         return -1;
     }
@@ -100,7 +102,8 @@ void *fake_map(int fd, size_t bytes, void *at)
 {
     uint8_t *p = at;
     if (at == NULL) {
-        uint8_t *room = mmap(NULL, bytes + FAKE_GRANULE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        uint8_t *room = mmap(NULL, bytes + FAKE_GRANULE, PROT_NONE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (room == MAP_FAILED) return NULL;
         p = (uint8_t *)rondo_round_up((uintptr_t)room, FAKE_GRANULE);
         if (p > room) munmap(room, (size_t)(p - room));
@@ -122,13 +125,15 @@ void fake_open_memory(void)
 
 static CUresult allocate(CUcontext ctx, size_t asked, CUdeviceptr *pointer)
 {
-    const size_t bytes = rondo_round_up(asked, FAKE_PAGE), most = (size_t)fake_number("FAKE_CUDA_MEMORY", 4096) << 20;
+    const size_t bytes = rondo_round_up(asked, FAKE_PAGE),
+                 most = (size_t)fake_number("FAKE_CUDA_MEMORY", 4096) << 20;
     uint64_t nonce;
     struct fake_memory *m;
     void *p = NULL;
     int fd = -1;
     if (asked == 0) return CUDA_ERROR_INVALID_VALUE;
-    if (asked > most || fake.used[ctx->device] + bytes > most || (fd = fake_descriptor(bytes, ctx->device, &nonce)) < 0)
+    if (asked > most || fake.used[ctx->device] + bytes > most ||
+        (fd = fake_descriptor(bytes, ctx->device, &nonce)) < 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
     p = fake_map(fd, bytes, NULL);
     m = p == NULL ? NULL : fake_add(FAKE_MEMORY, (uintptr_t)p, bytes, ctx->device);
@@ -212,7 +217,8 @@ CUresult cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags)
     result = fake_unsafe();
     if (result == CUDA_SUCCESS) {
         p = aligned_alloc(FAKE_PAGE, rondo_round_up(bytes, FAKE_PAGE));
-        if (p == NULL || fake_add(FAKE_PINNED, (uintptr_t)p, bytes, -1) == NULL) result = CUDA_ERROR_OUT_OF_MEMORY;
+        if (p == NULL || fake_add(FAKE_PINNED, (uintptr_t)p, bytes, -1) == NULL)
+            result = CUDA_ERROR_OUT_OF_MEMORY;
         *pointer = p;
     }
     pthread_mutex_unlock(&fake.lock);
@@ -255,7 +261,8 @@ CUresult cuMemHostRegister(void *pointer, size_t bytes, unsigned flags)
         if ((uintptr_t)pointer < m->base + m->bytes && m->base < (uintptr_t)pointer + bytes)
             result = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     }
-    if (result == CUDA_SUCCESS && fake_add(FAKE_REGISTERED, (uintptr_t)pointer, bytes, -1) == NULL) result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (result == CUDA_SUCCESS && fake_add(FAKE_REGISTERED, (uintptr_t)pointer, bytes, -1) == NULL)
+        result = CUDA_ERROR_OUT_OF_MEMORY;
     pthread_mutex_unlock(&fake.lock);
     return result;
 }
@@ -282,11 +289,14 @@ CUresult cuMemHostGetDevicePointer(CUdeviceptr *device, void *pointer, unsigned 
 
 /* ---- pointers ---- */
 
-static CUresult attribute(const struct fake_memory *m, CUpointer_attribute which, void *value, CUdeviceptr pointer)
+static CUresult attribute(const struct fake_memory *m, CUpointer_attribute which, void *value,
+                          CUdeviceptr pointer)
 {
     const int host = m != NULL && m->device < 0;
     switch ((int)which) {
-    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: *(unsigned *)value = m == NULL ? 0 : host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE; break;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        *(unsigned *)value = m == NULL ? 0 : host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+        break;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED: *(unsigned *)value = 0; break;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *(int *)value = m == NULL ? -2 : host ? 0 : m->device; break;
     case CU_POINTER_ATTRIBUTE_CONTEXT:
@@ -294,7 +304,9 @@ static CUresult attribute(const struct fake_memory *m, CUpointer_attribute which
         break;
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: *(CUdeviceptr *)value = m == NULL ? 0 : pointer; break;
     case CU_POINTER_ATTRIBUTE_HOST_POINTER: *(void **)value = host ? (void *)pointer : NULL; break;
-    case CU_POINTER_ATTRIBUTE_BUFFER_ID: *(unsigned long long *)value = m == NULL ? 0 : (unsigned long long)(uintptr_t)m; break;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+        *(unsigned long long *)value = m == NULL ? 0 : (unsigned long long)(uintptr_t)m;
+        break;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: *(CUdeviceptr *)value = m == NULL ? 0 : m->base; break;
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE: *(size_t *)value = m == NULL ? 0 : m->bytes; break;
     default: return CUDA_ERROR_INVALID_VALUE;

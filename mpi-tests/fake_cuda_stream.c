@@ -1,4 +1,5 @@
-/* The tests' CUDA driver: streams, which are a thread and a queue each, and events, which are places in a queue. */
+/* The tests' CUDA driver: streams, which are a thread and a queue each, and events, which are places in a
+ * queue. */
 #include "fake_cuda.h"
 
 #include <sched.h>
@@ -57,7 +58,8 @@ void fake_release_stream(CUstream s)
 static void end_op(CUstream s, struct fake_op *op, CUresult result)
 {
     if (result != CUDA_SUCCESS) s->ctx->error = result;
-    if (op->kind == FAKE_OP_RECORD && op->event != NULL && op->event->stream == s && op->event->seq == op->seq) {
+    if (op->kind == FAKE_OP_RECORD && op->event != NULL && op->event->stream == s &&
+        op->event->seq == op->seq) {
         op->event->ns = fake_now();
     }
     for (int i = 0; i < op->nwaits; i++) {
@@ -208,7 +210,9 @@ static CUresult issue(const char *name, CUstream handle, const struct fake_op *o
 
 CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
 {
-    const struct fake_op op = { .kind = FAKE_OP_COPY, .to = (void *)to, .from = (const void *)from, .bytes = bytes };
+    const struct fake_op op = {
+        .kind = FAKE_OP_COPY, .to = (void *)to, .from = (const void *)from, .bytes = bytes
+    };
     return issue("cuMemcpyAsync", stream, &op);
 }
 
@@ -223,8 +227,10 @@ static int is_word(const CUstreamBatchMemOpParams *one)
 {
     const int waits = one->operation == CU_STREAM_MEM_OP_WAIT_VALUE_32;
     return (waits || one->operation == CU_STREAM_MEM_OP_WRITE_VALUE_32) && one->waitValue.address % 4 == 0 &&
-           fake_find((uintptr_t)one->waitValue.address) != NULL && fake_range_fits((uintptr_t)one->waitValue.address, 4) &&
-           one->waitValue.flags == (unsigned)(waits ? CU_STREAM_WAIT_VALUE_GEQ : CU_STREAM_WRITE_VALUE_DEFAULT);
+           fake_find((uintptr_t)one->waitValue.address) != NULL &&
+           fake_range_fits((uintptr_t)one->waitValue.address, 4) &&
+           one->waitValue.flags ==
+               (unsigned)(waits ? CU_STREAM_WAIT_VALUE_GEQ : CU_STREAM_WRITE_VALUE_DEFAULT);
 }
 
 CUresult cuStreamBatchMemOp(CUstream stream, unsigned n, CUstreamBatchMemOpParams *words, unsigned flags)
@@ -262,7 +268,9 @@ static void wait_done(CUstream s, uint64_t seq)
 /* For programs: on the legacy stream, and returns when it is done. */
 CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t bytes)
 {
-    const struct fake_op op = { .kind = FAKE_OP_COPY, .to = (void *)to, .from = (const void *)from, .bytes = bytes };
+    const struct fake_op op = {
+        .kind = FAKE_OP_COPY, .to = (void *)to, .from = (const void *)from, .bytes = bytes
+    };
     CUresult result = issue("cuMemcpy", NULL, &op);
     if (result == CUDA_SUCCESS) {
         pthread_mutex_lock(&fake.lock);
@@ -322,7 +330,9 @@ static CUresult asked(const char *name, CUstream handle, int wait)
         result = fake_unsafe();
         if (result == CUDA_SUCCESS && wait) wait_done(s, last);
         if (result == CUDA_SUCCESS)
-            result = s->ctx->error != CUDA_SUCCESS ? s->ctx->error : s->done < last ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+            result = s->ctx->error != CUDA_SUCCESS ? s->ctx->error
+                     : s->done < last              ? CUDA_ERROR_NOT_READY
+                                                   : CUDA_SUCCESS;
     }
     pthread_mutex_unlock(&fake.lock);
     return result;
@@ -509,7 +519,8 @@ static CUresult wait_event(CUstream s, CUevent e)
     const struct fake_op nothing = { .kind = FAKE_OP_NOTHING };
     if (e->capture != 0) return join(s, e);
     if (s->capture != NULL)
-        return e->stream == NULL ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; /* work from outside the capture */
+        return e->stream == NULL ? CUDA_SUCCESS
+                                 : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; /* work from outside the capture */
     if (e->stream == NULL || e->stream->done >= e->seq) return CUDA_SUCCESS;
     e->stream->refs++;
     s->pending[s->npending++] = (struct fake_wait){ e->stream, e->seq };

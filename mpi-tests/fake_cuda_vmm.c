@@ -1,4 +1,5 @@
-/* The tests' CUDA driver: memory that is made, mapped and shared in separate calls (VMM), and descriptors for DMA-BUF. */
+/* The tests' CUDA driver: memory that is made, mapped and shared in separate calls (VMM), and descriptors for
+ * DMA-BUF. */
 #include "fake_cuda.h"
 
 #include <fcntl.h>
@@ -64,7 +65,8 @@ static void made_release(struct made *m)
     free(m);
 }
 
-CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocationProp *prop, CUmemAllocationGranularity_flags option)
+CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocationProp *prop,
+                                       CUmemAllocationGranularity_flags option)
 {
     FAKE_ENTER("cuMemGetAllocationGranularity");
     (void)prop, (void)option;
@@ -73,7 +75,8 @@ CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocationProp 
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *prop, unsigned long long flags)
+CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *prop,
+                     unsigned long long flags)
 {
     const size_t most = (size_t)fake_number("FAKE_CUDA_MEMORY", 4096) << 20;
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -82,8 +85,8 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const C
     FAKE_ENTER("cuMemCreate");
     if (no_vmm() || (prop->requestedHandleTypes & ~(unsigned)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0)
         return CUDA_ERROR_NOT_SUPPORTED;
-    if (flags != 0 || bytes == 0 || bytes % FAKE_GRANULE != 0 || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
-        prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+    if (flags != 0 || bytes == 0 || bytes % FAKE_GRANULE != 0 ||
+        prop->type != CU_MEM_ALLOCATION_TYPE_PINNED || prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (prop->location.id < 0 || prop->location.id >= fake.ndevices) return CUDA_ERROR_INVALID_DEVICE;
@@ -115,14 +118,16 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
     return m != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuMemAddressReserve(CUdeviceptr *pointer, size_t bytes, size_t alignment, CUdeviceptr wanted, unsigned long long flags)
+CUresult cuMemAddressReserve(CUdeviceptr *pointer, size_t bytes, size_t alignment, CUdeviceptr wanted,
+                             unsigned long long flags)
 {
     uint8_t *room, *p;
     struct range *r;
     FAKE_ENTER("cuMemAddressReserve");
     (void)wanted;
     if (no_vmm()) return CUDA_ERROR_NOT_SUPPORTED;
-    if (flags != 0 || bytes == 0 || bytes % FAKE_GRANULE != 0 || (alignment & (alignment - 1)) != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (flags != 0 || bytes == 0 || bytes % FAKE_GRANULE != 0 || (alignment & (alignment - 1)) != 0)
+        return CUDA_ERROR_INVALID_VALUE;
     alignment = rondo_max_size(alignment, FAKE_GRANULE);
     room = mmap(NULL, bytes + alignment, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     r = room == MAP_FAILED ? NULL : calloc(1, sizeof(*r));
@@ -179,7 +184,8 @@ static CUresult map_made(CUdeviceptr pointer, struct made *made)
 {
     struct mapping *m = calloc(1, sizeof(*m));
     struct fake_memory *known = m == NULL ? NULL : fake_add(FAKE_RANGE, pointer, made->bytes, made->device);
-    if (known == NULL || mmap((void *)pointer, made->bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, made->fd, 0) == MAP_FAILED) {
+    if (known == NULL ||
+        mmap((void *)pointer, made->bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, made->fd, 0) == MAP_FAILED) {
         free(m);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -189,7 +195,8 @@ static CUresult map_made(CUdeviceptr pointer, struct made *made)
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemMap(CUdeviceptr pointer, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags)
+CUresult cuMemMap(CUdeviceptr pointer, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+                  unsigned long long flags)
 {
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     struct made *made;
@@ -214,7 +221,8 @@ CUresult cuMemUnmap(CUdeviceptr pointer, size_t bytes)
     }
     if (m != NULL && m->made->bytes == bytes) {
         *at = m->next;
-        (void)mmap((void *)pointer, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+        (void)mmap((void *)pointer, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+                   -1, 0);
         fake_forget(fake_find(pointer));
         made_release(m->made);
         free(m);
@@ -241,16 +249,17 @@ CUresult cuMemSetAccess(CUdeviceptr pointer, size_t bytes, const CUmemAccessDesc
         }
     }
     if (m == NULL || m->base != pointer || m->bytes != bytes || count == 0) result = CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS && (fake.pkey > 0 ? pkey_mprotect((void *)pointer, bytes, PROT_READ | PROT_WRITE, fake.pkey)
-                                                 : mprotect((void *)pointer, bytes, PROT_READ | PROT_WRITE)) != 0) {
+    if (result == CUDA_SUCCESS &&
+        (fake.pkey > 0 ? pkey_mprotect((void *)pointer, bytes, PROT_READ | PROT_WRITE, fake.pkey)
+                       : mprotect((void *)pointer, bytes, PROT_READ | PROT_WRITE)) != 0) {
         result = CUDA_ERROR_UNKNOWN;
     }
     pthread_mutex_unlock(&fake.lock);
     return result;
 }
 
-CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
-                                      unsigned long long flags)
+CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle,
+                                      CUmemAllocationHandleType type, unsigned long long flags)
 {
     const struct made *m;
     int fd = -1;
@@ -265,14 +274,16 @@ CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle ha
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *os_handle, CUmemAllocationHandleType type)
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *os_handle,
+                                        CUmemAllocationHandleType type)
 {
     struct fake_trailer trailer;
     struct made *m = NULL;
     int fd = (int)(intptr_t)os_handle, device = 0;
     FAKE_ENTER("cuMemImportFromShareableHandle");
     if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
-    if (!fake_trailer_read(fd, &trailer) || (fd = fcntl(fd, F_DUPFD_CLOEXEC, 0)) < 0) return CUDA_ERROR_INVALID_VALUE;
+    if (!fake_trailer_read(fd, &trailer) || (fd = fcntl(fd, F_DUPFD_CLOEXEC, 0)) < 0)
+        return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&fake.lock);
     for (int i = 0; i < fake.ndevices; i++) {
         device = fake.physical[i] == trailer.device ? i : device;
@@ -289,7 +300,9 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
     struct mapping *m;
     FAKE_ENTER("cuMemRetainAllocationHandle");
     pthread_mutex_lock(&fake.lock);
-    for (m = mappings; m != NULL && ((uintptr_t)address < m->base || (uintptr_t)address >= m->base + m->made->bytes); m = m->next) {
+    for (m = mappings;
+         m != NULL && ((uintptr_t)address < m->base || (uintptr_t)address >= m->base + m->made->bytes);
+         m = m->next) {
     }
     if (m != NULL) {
         m->made->refs++;
@@ -300,17 +313,20 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
     return m != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr pointer, size_t bytes, CUmemRangeHandleType type, unsigned long long flags)
+CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr pointer, size_t bytes,
+                                       CUmemRangeHandleType type, unsigned long long flags)
 {
     const struct fake_memory *m;
     int fd = -1;
     FAKE_ENTER("cuMemGetHandleForAddressRange");
     (void)flags;
-    if (type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || fake_number("FAKE_CUDA_DMABUF", 0) == 0) return CUDA_ERROR_NOT_SUPPORTED;
+    if (type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || fake_number("FAKE_CUDA_DMABUF", 0) == 0)
+        return CUDA_ERROR_NOT_SUPPORTED;
     if (pointer % FAKE_PAGE != 0 || bytes % FAKE_PAGE != 0) return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&fake.lock);
     m = fake_find(pointer);
-    if (m != NULL && m->device >= 0 && fake_range_fits(pointer, bytes)) fd = memfd_create("fake-dmabuf", MFD_CLOEXEC);
+    if (m != NULL && m->device >= 0 && fake_range_fits(pointer, bytes))
+        fd = memfd_create("fake-dmabuf", MFD_CLOEXEC);
     pthread_mutex_unlock(&fake.lock);
     if (fd < 0) return CUDA_ERROR_INVALID_VALUE;
     *(int *)handle = fd;

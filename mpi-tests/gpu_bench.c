@@ -1,6 +1,7 @@
 /*
- * gpu_bench: what the GPU path takes beside the least that it could take, on one GPU, with ranks that are threads of this process. Prints a Markdown table; the floors are in README.md.
- * One algorithm and one protocol a process: both are parameters, and those are read once.
+ * gpu_bench: what the GPU path takes beside the least that it could take, on one GPU, with ranks that are
+ * threads of this process. Prints a Markdown table; the floors are in README.md. One algorithm and one
+ * protocol a process: both are parameters, and those are read once.
  */
 #include "gpu_bench.h"
 
@@ -9,11 +10,12 @@
 #include <string.h>
 
 /*
- * Bytes that all ranks together read and write for an all_reduce of one byte: of the users' buffers, and of slots, which need not reach memory where they stay in the cache.
- *   ring: each rank reads its input and writes its output; of 2 (n - 1) / n of the bytes each rank writes a slot and the next one reads it.
- *   tree: up and down all bytes pass n - 1 edges, through a slot each; the root of a tree adds nothing.
- *   twoshot: each rank reads its share from all buffers and writes it into all of them: buffers are rondo_mem_alloc_device's, so nothing is staged.
- *   oneshot: each rank reads all buffers.
+ * Bytes that all ranks together read and write for an all_reduce of one byte: of the users' buffers, and of
+ * slots, which need not reach memory where they stay in the cache. ring: each rank reads its input and writes
+ * its output; of 2 (n - 1) / n of the bytes each rank writes a slot and the next one reads it. tree: up and
+ * down all bytes pass n - 1 edges, through a slot each; the root of a tree adds nothing. twoshot: each rank
+ * reads its share from all buffers and writes it into all of them: buffers are rondo_mem_alloc_device's, so
+ * nothing is staged. oneshot: each rank reads all buffers.
  */
 static double user_ring(double n) { return 2 * n; }
 static double slots_ring(double n) { return 4 * (n - 1); }
@@ -30,20 +32,25 @@ static const struct bench_algo algos[] = {
 static const struct {
     const char *name;
     int (*run)(const struct bench *b);
-} modes[] = { { "bandwidth", bench_bandwidth }, { "latency", bench_latency }, { "one-rank", bench_one_rank } };
+} modes[] = { { "bandwidth", bench_bandwidth },
+              { "latency", bench_latency },
+              { "one-rank", bench_one_rank } };
 
 static void usage(void)
 {
     printf("Usage: gpu_bench bandwidth|latency|one-rank [options]\n"
-           "  bandwidth      all_reduce, beside the bytes that its algorithm must move at the speed of a copy in this process\n"
+           "  bandwidth      all_reduce, beside the bytes that its algorithm must move at the speed of a "
+           "copy in this process\n"
            "  latency        all_reduce of a few bytes, beside an empty kernel\n"
            "  one-rank       all_reduce of one rank, beside a copy\n"
            "  -n LIST        numbers of ranks (2)\n"
            "  --bytes LIST   sizes (each mode has its own)      --type LIST   types (f32)\n"
            "  --algo NAME    the only algorithm allowed (ring)  --proto NAME  the only protocol (any)\n"
-           "  --buffsize B   bytes of a connection's Simple buffer; --cached: all of them stay in the cache, so that slots cost no memory "
+           "  --buffsize B   bytes of a connection's Simple buffer; --cached: all of them stay in the cache, "
+           "so that slots cost no memory "
            "traffic\n"
-           "  --iters N      measurements of each row (20)      --timeout S   give up when nothing moves for S seconds (60)\n"
+           "  --iters N      measurements of each row (20)      --timeout S   give up when nothing moves for "
+           "S seconds (60)\n"
            "Exit status 77: there is no GPU, or the algorithm is there for no row.\n");
 }
 
@@ -52,7 +59,10 @@ static int parse_rank(const char *item, struct bench *b, int i)
     long value;
     return test_parse_long(item, 1, GPU_MOST_RANKS, &value) && (b->ranks[i] = (int)value, 1);
 }
-static int parse_size(const char *item, struct bench *b, int i) { return test_parse_size(item, &b->bytes[i]) && b->bytes[i] >= 8; }
+static int parse_size(const char *item, struct bench *b, int i)
+{
+    return test_parse_size(item, &b->bytes[i]) && b->bytes[i] >= 8;
+}
 static int parse_type(const char *item, struct bench *b, int i)
 {
     const int type = test_type_by_name(item);
@@ -61,7 +71,8 @@ static int parse_type(const char *item, struct bench *b, int i)
 }
 
 /* A comma list. @return the number of items; 0: bad. */
-static int parse_list(const char *text, struct bench *b, int (*parse_item)(const char *item, struct bench *b, int i))
+static int parse_list(const char *text, struct bench *b,
+                      int (*parse_item)(const char *item, struct bench *b, int i))
 {
     char copy[256], *save = NULL;
     int n = 0;
@@ -103,21 +114,27 @@ static int parse_one(int opt, const char *text, struct bench *b)
 /* 0: go on; else the exit status and 1. */
 static int parse(int argc, char **argv, struct bench *b)
 {
-    static const struct option rows[] = { { "bytes", 1, NULL, 'b' }, { "type", 1, NULL, 't' },     { "algo", 1, NULL, 'a' },
-                                          { "proto", 1, NULL, 'p' }, { "buffsize", 1, NULL, 's' }, { "cached", 0, NULL, 'c' },
-                                          { "iters", 1, NULL, 'i' }, { "timeout", 1, NULL, 'w' },  { "help", 0, NULL, 'h' },
-                                          { NULL, 0, NULL, 0 } };
+    static const struct option rows[] = { { "bytes", 1, NULL, 'b' },    { "type", 1, NULL, 't' },
+                                          { "algo", 1, NULL, 'a' },     { "proto", 1, NULL, 'p' },
+                                          { "buffsize", 1, NULL, 's' }, { "cached", 0, NULL, 'c' },
+                                          { "iters", 1, NULL, 'i' },    { "timeout", 1, NULL, 'w' },
+                                          { "help", 0, NULL, 'h' },     { NULL, 0, NULL, 0 } };
     int opt;
-    *b = (struct bench){
-        .nranks = 1, .ranks = { 2 }, .ntypes = 1, .types = { RONDO_FLOAT32 }, .algo = &algos[0], .iters = 20, .timeout_s = 60
-    };
+    *b = (struct bench){ .nranks = 1,
+                         .ranks = { 2 },
+                         .ntypes = 1,
+                         .types = { RONDO_FLOAT32 },
+                         .algo = &algos[0],
+                         .iters = 20,
+                         .timeout_s = 60 };
     while ((opt = getopt_long(argc, argv, "hn:", rows, NULL)) != -1) {
         if (opt == 'h') {
             usage();
             return 1;
         }
         if (!parse_one(opt, optarg, b)) {
-            fprintf(stderr, "gpu_bench: bad option or value: %s\n", optarg != NULL ? optarg : argv[optind - 1]);
+            fprintf(stderr, "gpu_bench: bad option or value: %s\n",
+                    optarg != NULL ? optarg : argv[optind - 1]);
             return 3;
         }
     }

@@ -1,4 +1,5 @@
-/* The parts of gpu_bench: options (gpu_bench.c), the three tables (gpu_bench_run.c), buffers of known contents that are too large to fill from the host (gpu_bench_data.c). */
+/* The parts of gpu_bench: options (gpu_bench.c), the three tables (gpu_bench_run.c), buffers of known
+ * contents that are too large to fill from the host (gpu_bench_data.c). */
 #ifndef RONDO_TESTS_GPU_BENCH_H
 #define RONDO_TESTS_GPU_BENCH_H
 
@@ -32,8 +33,10 @@ int bench_bandwidth(const struct bench *b);
 int bench_latency(const struct bench *b);
 int bench_one_rank(const struct bench *b);
 
-/* Fill device memory with what a rank gives to a sum of elements of `size` bytes, on this stream and to its end: a period from the host, doubled on the device. */
-void bench_fill(const struct test_values *values, size_t size, int rank, void *there, size_t count, rondo_stream stream);
+/* Fill device memory with what a rank gives to a sum of elements of `size` bytes, on this stream and to its
+ * end: a period from the host, doubled on the device. */
+void bench_fill(const struct test_values *values, size_t size, int rank, void *there, size_t count,
+                rondo_stream stream);
 /* Does it hold the sum? Pieces of it are looked at: first, last, and some between. A failure is counted. */
 void bench_check(const struct test_values *values, size_t size, int rank, const void *there, size_t count);
 

@@ -14,7 +14,8 @@ static void *host_memory(size_t bytes)
     return memory;
 }
 
-void bench_fill(const struct test_values *values, size_t size, int rank, void *there, size_t count, rondo_stream stream)
+void bench_fill(const struct test_values *values, size_t size, int rank, void *there, size_t count,
+                rondo_stream stream)
 {
     size_t done = count < TEST_PERIOD ? count : TEST_PERIOD;
     unsigned char *to = there, *host = host_memory(done * size);
@@ -22,7 +23,8 @@ void bench_fill(const struct test_values *values, size_t size, int rank, void *t
     test_device_copy(to, host, done * size);
     while (done < count) {
         size_t part = done < count - done ? done : count - done;
-        test_device_must(gpu_cuda()->MemcpyAsync(gpu_address(to + done * size), gpu_address(to), part * size, (CUstream)stream),
+        test_device_must(gpu_cuda()->MemcpyAsync(gpu_address(to + done * size), gpu_address(to), part * size,
+                                                 (CUstream)stream),
                          "cuMemcpyAsync on the device");
         done += part;
     }
@@ -30,14 +32,16 @@ void bench_fill(const struct test_values *values, size_t size, int rank, void *t
     free(host);
 }
 
-static int piece_is_right(const struct test_values *values, size_t size, int rank, const unsigned char *there, size_t first, size_t count)
+static int piece_is_right(const struct test_values *values, size_t size, int rank, const unsigned char *there,
+                          size_t first, size_t count)
 {
     size_t at = 0, wrong;
     unsigned char *got = host_memory(count * size), *want = host_memory(count * size);
     test_device_copy(got, there + first * size, count * size);
     test_values_result(values, first, count, want);
     wrong = test_values_wrong(values, got, want, count, &at);
-    test_check(wrong == 0, "rank %d: %zu of elements %zu .. %zu are wrong, first %zu", rank, wrong, first, first + count - 1, first + at);
+    test_check(wrong == 0, "rank %d: %zu of elements %zu .. %zu are wrong, first %zu", rank, wrong, first,
+               first + count - 1, first + at);
     free(got);
     free(want);
     return wrong == 0;

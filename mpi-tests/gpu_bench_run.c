@@ -45,7 +45,8 @@ static double time_copies(CUdeviceptr to, CUdeviceptr from, size_t bytes, int co
 {
     double start = test_now();
     for (int i = 0; i < copies; i++) {
-        test_device_must(gpu_cuda()->MemcpyAsync(to, from, bytes, (CUstream)stream), "cuMemcpyAsync on the device");
+        test_device_must(gpu_cuda()->MemcpyAsync(to, from, bytes, (CUstream)stream),
+                         "cuMemcpyAsync on the device");
     }
     test_device_wait(stream);
     return (test_now() - start) / copies;
@@ -102,9 +103,11 @@ static void buffers_free(const struct gpu_rank *r, struct buffers *x)
 static void call(const struct gpu_rank *r, const struct buffers *x, int calls)
 {
     for (int i = 0; i < calls; i++) {
-        rondo_status status = rondo_all_reduce(x->send, x->recv, x->count, x->type, RONDO_SUM, r->comm, r->stream);
+        rondo_status status = rondo_all_reduce(x->send, x->recv, x->count, x->type, RONDO_SUM, r->comm,
+                                               r->stream);
         if (status != RONDO_SUCCESS) {
-            test_die("rank %d: all_reduce of %zu bytes: %s: %s", r->rank, x->bytes, rondo_status_string(status), rondo_last_error(r->comm));
+            test_die("rank %d: all_reduce of %zu bytes: %s: %s", r->rank, x->bytes,
+                     rondo_status_string(status), rondo_last_error(r->comm));
         }
     }
     test_device_wait(r->stream);
@@ -113,11 +116,13 @@ static void call(const struct gpu_rank *r, const struct buffers *x, int calls)
 /* A first call. @return 0: the algorithm may be missing and is; nothing was launched. */
 static int try_call(const struct gpu_rank *r, const struct buffers *x, const struct bench *b)
 {
-    rondo_status status = rondo_all_reduce(x->send, x->recv, x->count, x->type, RONDO_SUM, r->comm, r->stream);
+    rondo_status status = rondo_all_reduce(x->send, x->recv, x->count, x->type, RONDO_SUM, r->comm,
+                                           r->stream);
     int skipped = b->algo->may_lack && gpu_most(r, status == RONDO_INVALID_USAGE) > 0;
     if (skipped) {
         if (r->rank == 0) {
-            printf("skipped: all_reduce by %s with %d ranks: %s\n", b->algo->name, r->nranks, rondo_last_error(r->comm));
+            printf("skipped: all_reduce by %s with %d ranks: %s\n", b->algo->name, r->nranks,
+                   rondo_last_error(r->comm));
         }
         return 0;
     }
@@ -139,7 +144,8 @@ static int first_call(const struct gpu_rank *r, const struct buffers *x)
     }
     gpu_meet(r);
     bench_fill(t->values, size, r->rank, x->send, x->count, r->stream);
-    test_device_must(gpu_cuda()->MemsetD8Async(gpu_address(x->recv), 0x5a, x->bytes, (CUstream)r->stream), "cuMemsetD8Async");
+    test_device_must(gpu_cuda()->MemsetD8Async(gpu_address(x->recv), 0x5a, x->bytes, (CUstream)r->stream),
+                     "cuMemsetD8Async");
     test_device_wait(r->stream);
     gpu_meet(r);
     if (!try_call(r, x, t->b)) {
@@ -153,7 +159,8 @@ static int first_call(const struct gpu_rank *r, const struct buffers *x)
 }
 
 /* Seconds of a call, the slowest rank's; median. On all ranks, valid on rank 0. */
-static double time_calls(const struct gpu_rank *r, const struct buffers *x, int calls, double *samples, long iters)
+static double time_calls(const struct gpu_rank *r, const struct buffers *x, int calls, double *samples,
+                         long iters)
 {
     for (long i = 0; i < iters; i++) {
         double start, took;
@@ -170,19 +177,23 @@ static double time_calls(const struct gpu_rank *r, const struct buffers *x, int 
 
 /* ---- bandwidth ---- */
 
-static void print_bandwidth(const struct table *t, const struct gpu_rank *r, const struct buffers *x, double seconds)
+static void print_bandwidth(const struct table *t, const struct gpu_rank *r, const struct buffers *x,
+                            double seconds)
 {
     const struct bench *b = t->b;
     const struct bench_algo *algo = b->algo;
-    double moved = (double)x->bytes * (algo->user(r->nranks) + (b->cached ? 0 : algo->slots(r->nranks))), floor = moved / t->copy;
-    double goal = algo->goal_ranks == 0 || algo->goal_ranks == r->nranks ? algo->goal : 0, reached = floor / seconds;
+    double moved = (double)x->bytes * (algo->user(r->nranks) + (b->cached ? 0 : algo->slots(r->nranks))),
+           floor = moved / t->copy;
+    double goal = algo->goal_ranks == 0 || algo->goal_ranks == r->nranks ? algo->goal : 0,
+           reached = floor / seconds;
     char size[24], aim[16] = "";
     if (goal > 0) {
         snprintf(aim, sizeof(aim), "%.2f", goal);
     }
-    printf("| %s%s%s | %d | %s | %s | %.1f | %.1f | %.0f | %.1f | %.2f | %s | %s |\n", algo->name, b->proto != NULL ? " " : "",
-           b->proto != NULL ? b->proto : "", r->nranks, test_types[x->type].name, size_text(x->bytes, size), seconds * 1e6,
-           (double)x->bytes / seconds * 1e-9, t->copy * 1e-9, floor * 1e6, reached, aim, met(goal, reached >= goal));
+    printf("| %s%s%s | %d | %s | %s | %.1f | %.1f | %.0f | %.1f | %.2f | %s | %s |\n", algo->name,
+           b->proto != NULL ? " " : "", b->proto != NULL ? b->proto : "", r->nranks, test_types[x->type].name,
+           size_text(x->bytes, size), seconds * 1e6, (double)x->bytes / seconds * 1e-9, t->copy * 1e-9,
+           floor * 1e6, reached, aim, met(goal, reached >= goal));
 }
 
 static void bandwidth_row(struct gpu_rank *r, size_t bytes, rondo_dtype type)
@@ -236,9 +247,10 @@ int bench_bandwidth(const struct bench *b)
     struct bench own = with_sizes(b, sizes, TEST_ARRAY_LEN(sizes));
     t.b = &own;
     test.what = "bandwidth";
-    printf("| all_reduce%s | ranks | type | size | us | GB/s | copy GB/s | floor us | floor / time | goal | |\n"
-           "|---|---|---|---|---|---|---|---|---|---|---|\n",
-           b->cached ? ", slots in the cache" : "");
+    printf(
+        "| all_reduce%s | ranks | type | size | us | GB/s | copy GB/s | floor us | floor / time | goal | |\n"
+        "|---|---|---|---|---|---|---|---|---|---|---|\n",
+        b->cached ? ", slots in the cache" : "");
     for (int i = 0; i < b->nranks; i++) {
         t.copy = copy_bandwidth(largest(&own), own.iters);
         gpu_ranks_run(b->ranks[i], bandwidth_rank, &t);
@@ -266,8 +278,8 @@ static void time_empty(const struct gpu_rank *r, struct table *t, double *once, 
         }
         *(calls == 1 ? once : in_a_row) = median(t->samples, t->b->iters);
     }
-    printf("Beside it: %s: %.2f us with its end waited for, %.2f us in a row of %d.\n\n", empty.name, *once * 1e6, *in_a_row * 1e6,
-           IN_A_ROW);
+    printf("Beside it: %s: %.2f us with its end waited for, %.2f us in a row of %d.\n\n", empty.name,
+           *once * 1e6, *in_a_row * 1e6, IN_A_ROW);
     gpu_empty_close(&empty);
 }
 
@@ -282,8 +294,9 @@ static void time_latency(struct gpu_rank *r, const struct buffers *x, double emp
     in_a_row = time_calls(r, x, IN_A_ROW, t->samples, t->b->iters);
     if (r->rank == 0) {
         int has_goal = r->nranks == 2;
-        printf("| %s %s | %d | %s | %.2f | %.2f | %.2f | %s | %s |\n", t->b->algo->name, t->b->proto != NULL ? t->b->proto : "", r->nranks,
-               size_text(x->bytes, size), once * 1e6, (once - empty) * 1e6, in_a_row * 1e6, has_goal ? "3" : "",
+        printf("| %s %s | %d | %s | %.2f | %.2f | %.2f | %s | %s |\n", t->b->algo->name,
+               t->b->proto != NULL ? t->b->proto : "", r->nranks, size_text(x->bytes, size), once * 1e6,
+               (once - empty) * 1e6, in_a_row * 1e6, has_goal ? "3" : "",
                met(has_goal, once - empty <= goal));
     }
 }
@@ -344,14 +357,16 @@ static void one_rank_row(struct gpu_rank *r, size_t bytes, rondo_dtype type)
     }
     ours = median(t->samples, t->b->iters);
     copy = median(copies, t->b->iters);
-    printf("| %s | %s | %.2f | %.2f | %.2f |\n", test_types[type].name, size_text(bytes, size), ours * 1e6, copy * 1e6, copy / ours);
+    printf("| %s | %s | %.2f | %.2f | %.2f |\n", test_types[type].name, size_text(bytes, size), ours * 1e6,
+           copy * 1e6, copy / ours);
     buffers_free(r, &x);
 }
 
 static void one_rank(struct gpu_rank *r)
 {
     const struct bench *b = ((struct table *)r->arg)->b;
-    printf("| all_reduce of one rank | size | us | cuMemcpyAsync, us | copy / ours |\n|---|---|---|---|---|\n");
+    printf(
+        "| all_reduce of one rank | size | us | cuMemcpyAsync, us | copy / ours |\n|---|---|---|---|---|\n");
     for (int i = 0; i < b->nbytes; i++) {
         one_rank_row(r, b->bytes[i], b->types[0]);
     }

@@ -1,7 +1,11 @@
-/* A captured graph, replayed: sums and messages that work on what the last replay left, so that a replay too few or too many is seen. */
+/* A captured graph, replayed: sums and messages that work on what the last replay left, so that a replay too
+ * few or too many is seen. */
 #include "gpu_world.h"
 
-enum { WORDS = 1003, AT_ONCE = 64 }; /* replays under way: a full queue holds back who launches, maybe with the others */
+enum {
+    WORDS = 1003,
+    AT_ONCE = 64
+}; /* replays under way: a full queue holds back who launches, maybe with the others */
 
 /* The driver's calls that a program makes for graphs. */
 static struct {
@@ -17,7 +21,8 @@ static void find_calls(void)
 {
     call.begin = (CUresult(*)(CUstream, CUstreamCaptureMode))gpu_driver_call("cuStreamBeginCapture_v2");
     call.end = (CUresult(*)(CUstream, CUgraph *))gpu_driver_call("cuStreamEndCapture");
-    call.instantiate = (CUresult(*)(CUgraphExec *, CUgraph, unsigned long long))gpu_driver_call("cuGraphInstantiateWithFlags");
+    call.instantiate = (CUresult(*)(CUgraphExec *, CUgraph, unsigned long long))gpu_driver_call(
+        "cuGraphInstantiateWithFlags");
     call.launch = (CUresult(*)(CUgraphExec, CUstream))gpu_driver_call("cuGraphLaunch");
     call.destroy = (CUresult(*)(CUgraph))gpu_driver_call("cuGraphDestroy");
     call.destroy_exec = (CUresult(*)(CUgraphExec))gpu_driver_call("cuGraphExecDestroy");
@@ -57,8 +62,9 @@ static void issue(const struct gpu_rank *r, struct words *w, rondo_op op)
     TEST_MUST(rondo_send(w->out, WORDS, RONDO_UINT64, next, r->comm, r->stream), r->comm);
     TEST_MUST(rondo_recv(w->in, WORDS, RONDO_UINT64, before, r->comm, r->stream), r->comm);
     TEST_MUST(rondo_group_end(), r->comm);
-    test_device_must(gpu_cuda()->MemcpyAsync(gpu_address(w->out), gpu_address(w->in), sizeof(w->in), (CUstream)r->stream),
-                     "cuMemcpyAsync into a graph");
+    test_device_must(
+        gpu_cuda()->MemcpyAsync(gpu_address(w->out), gpu_address(w->in), sizeof(w->in), (CUstream)r->stream),
+        "cuMemcpyAsync into a graph");
 }
 
 static void check(const struct gpu_rank *r, const struct words *w, long replays)
@@ -68,9 +74,11 @@ static void check(const struct gpu_rank *r, const struct words *w, long replays)
     for (size_t i = 0; i < WORDS; i++) {
         uint64_t x = (test_hash(1, 0, i) | 1) * factor, came = test_hash(2, (uint64_t)from, i);
         if (w->x[i] != x || w->in[i] != came || w->out[i] != came) {
-            test_check(0, "rank %d: word %zu after %ld replays: sum %#llx, not %#llx; message %#llx and %#llx, not %#llx", r->rank, i,
-                       replays, (unsigned long long)w->x[i], (unsigned long long)x, (unsigned long long)w->in[i],
-                       (unsigned long long)w->out[i], (unsigned long long)came);
+            test_check(0,
+                       "rank %d: word %zu after %ld replays: sum %#llx, not %#llx; message %#llx and %#llx, "
+                       "not %#llx",
+                       r->rank, i, replays, (unsigned long long)w->x[i], (unsigned long long)x,
+                       (unsigned long long)w->in[i], (unsigned long long)w->out[i], (unsigned long long)came);
             return;
         }
     }

@@ -6,7 +6,8 @@
 #include "kern/cuda/kernels.h"
 
 /* Every driver compiles this; kernels of ours go through their arguments of 4 KiB first. */
-static const char empty_text[] = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry gpu_empty()\n{\n    ret;\n}\n";
+static const char empty_text[] =
+    ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry gpu_empty()\n{\n    ret;\n}\n";
 
 CUmodule gpu_module_load(void)
 {
@@ -42,8 +43,11 @@ static void find_ours(struct gpu_empty *empty)
     if (launch == NULL) {
         test_die("no memory for a launch");
     }
-    test_device_must(gpu_cuda()->MemHostAlloc(&empty->words, sizeof(struct rondo_gpu_words), CU_MEMHOSTALLOC_DEVICEMAP), "cuMemHostAlloc");
-    test_device_must(gpu_cuda()->MemHostGetDevicePointer(&there, empty->words, 0), "cuMemHostGetDevicePointer");
+    test_device_must(
+        gpu_cuda()->MemHostAlloc(&empty->words, sizeof(struct rondo_gpu_words), CU_MEMHOSTALLOC_DEVICEMAP),
+        "cuMemHostAlloc");
+    test_device_must(gpu_cuda()->MemHostGetDevicePointer(&there, empty->words, 0),
+                     "cuMemHostGetDevicePointer");
     launch->serial = 1;
     launch->nblocks = 1;
     launch->words = (struct rondo_gpu_words *)(uintptr_t)there;
@@ -64,9 +68,9 @@ void gpu_empty_open(struct gpu_empty *empty)
 void gpu_empty_launch(const struct gpu_empty *empty, CUstream stream)
 {
     void *arguments[] = { empty->launch };
-    test_device_must(
-        gpu_cuda()->LaunchKernel(empty->function, 1, 1, 1, RONDO_WARP, 1, 1, 0, stream, empty->launch == NULL ? NULL : arguments, NULL),
-        "cuLaunchKernel of an empty kernel");
+    test_device_must(gpu_cuda()->LaunchKernel(empty->function, 1, 1, 1, RONDO_WARP, 1, 1, 0, stream,
+                                              empty->launch == NULL ? NULL : arguments, NULL),
+                     "cuLaunchKernel of an empty kernel");
 }
 
 void gpu_empty_close(struct gpu_empty *empty)

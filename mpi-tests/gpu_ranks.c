@@ -1,6 +1,7 @@
 /*
- * gpu_ranks: the cases of mpi_coll with ranks that are threads of this process and share one GPU, in memory of the device. Needs no launcher.
- * Algorithms and protocols are forced from outside (RONDO_ALGO, RONDO_PROTO: read once a process).
+ * gpu_ranks: the cases of mpi_coll with ranks that are threads of this process and share one GPU, in memory
+ * of the device. Needs no launcher. Algorithms and protocols are forced from outside (RONDO_ALGO,
+ * RONDO_PROTO: read once a process).
  */
 #include "gpu_world.h"
 #include "mpi_coll.h"
@@ -49,7 +50,9 @@ static void make_room(struct coll_run *run, const struct coll_list *list, int op
 
 static struct coll_run run_of(const struct options *o, int rank)
 {
-    struct coll_run run = { .seed = o->seed, .rank = rank, .nranks = (int)o->ranks, .memory = COLL_DEVICE, .most = o->most };
+    struct coll_run run = {
+        .seed = o->seed, .rank = rank, .nranks = (int)o->ranks, .memory = COLL_DEVICE, .most = o->most
+    };
     snprintf(run.again, sizeof(run.again), "gpu_ranks -n %ld", o->ranks);
     return run;
 }
@@ -89,7 +92,8 @@ static void usage(void)
            "  --case TEXT    the one case that a failure printed\n"
            "  --graphs N     instead: calls captured in a graph, replayed N times\n"
            "  --timeout S    give up when nothing moves for S seconds (30)\n"
-           "Environment: RONDO_ALGO and RONDO_PROTO force algorithm and protocol. Exit status 77: there is no GPU.\n");
+           "Environment: RONDO_ALGO and RONDO_PROTO force algorithm and protocol. Exit status 77: there is "
+           "no GPU.\n");
 }
 
 static int parse_one(int opt, const char *text, struct options *o)
@@ -115,20 +119,25 @@ static int parse_one(int opt, const char *text, struct options *o)
 /* 0: go on; 1: done; 2: bad option. */
 static int parse(int argc, char **argv, struct options *o)
 {
-    static const struct option rows[] = { { "seed", 1, NULL, 's' },   { "quick", 0, NULL, 'q' }, { "full", 0, NULL, 'f' },
-                                          { "coll", 1, NULL, 'c' },   { "type", 1, NULL, 't' },  { "op", 1, NULL, 'o' },
-                                          { "most", 1, NULL, 'b' },   { "open", 0, NULL, 'm' },  { "case", 1, NULL, '1' },
-                                          { "graphs", 1, NULL, 'g' }, { "help", 0, NULL, 'h' },  { "timeout", 1, NULL, 'w' },
+    static const struct option rows[] = { { "seed", 1, NULL, 's' }, { "quick", 0, NULL, 'q' },
+                                          { "full", 0, NULL, 'f' }, { "coll", 1, NULL, 'c' },
+                                          { "type", 1, NULL, 't' }, { "op", 1, NULL, 'o' },
+                                          { "most", 1, NULL, 'b' }, { "open", 0, NULL, 'm' },
+                                          { "case", 1, NULL, '1' }, { "graphs", 1, NULL, 'g' },
+                                          { "help", 0, NULL, 'h' }, { "timeout", 1, NULL, 'w' },
                                           { NULL, 0, NULL, 0 } };
     int opt;
-    *o = (struct options){ .ranks = 2, .seed = 1, .timeout_s = 30, .wish = { .type = -1, .op = -1 }, .most = SIZE_MAX };
+    *o = (struct options){
+        .ranks = 2, .seed = 1, .timeout_s = 30, .wish = { .type = -1, .op = -1 }, .most = SIZE_MAX
+    };
     while ((opt = getopt_long(argc, argv, "hn:", rows, NULL)) != -1) {
         if (opt == 'h') {
             usage();
             return 1;
         }
         if (!parse_one(opt, optarg, o)) {
-            fprintf(stderr, "gpu_ranks: bad option or value: %s\n", optarg != NULL ? optarg : argv[optind - 1]);
+            fprintf(stderr, "gpu_ranks: bad option or value: %s\n",
+                    optarg != NULL ? optarg : argv[optind - 1]);
             return 2;
         }
     }
@@ -172,8 +181,8 @@ int main(int argc, char **argv)
     if (stop != 0) {
         return stop;
     }
-    printf("gpu_ranks: %ld ranks on one GPU, algorithm %s, protocol %s, seed %llu\n", o.ranks, coll_forced("RONDO_ALGO"),
-           coll_forced("RONDO_PROTO"), (unsigned long long)o.seed);
+    printf("gpu_ranks: %ld ranks on one GPU, algorithm %s, protocol %s, seed %llu\n", o.ranks,
+           coll_forced("RONDO_ALGO"), coll_forced("RONDO_PROTO"), (unsigned long long)o.seed);
     test_watchdog((int)o.timeout_s);
     job.options = &o;
     if (o.graphs > 0) {

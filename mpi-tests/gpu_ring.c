@@ -1,6 +1,8 @@
 /*
- * gpu_ring: one launch whose blocks are the ranks of a ring. Tools that run one kernel at a time (compute-sanitizer, ncu) would hang with kernels that wait for one another; blocks of one
- * launch run together under them too. The kernels are the library's own: what a block does is in its work, and whose it is does not matter to it.
+ * gpu_ring: one launch whose blocks are the ranks of a ring. Tools that run one kernel at a time
+ * (compute-sanitizer, ncu) would hang with kernels that wait for one another; blocks of one launch run
+ * together under them too. The kernels are the library's own: what a block does is in its work, and whose it
+ * is does not matter to it.
  */
 #include "gpu_world.h"
 #include "mpi_calls.h"
@@ -64,7 +66,10 @@ static const struct {
 
 /* ---- wiring ---- */
 
-static int block_of(const struct ring *ring, int rank, int channel) { return rank * (int)ring->o.channels + channel; }
+static int block_of(const struct ring *ring, int rank, int channel)
+{
+    return rank * (int)ring->o.channels + channel;
+}
 
 static void *place(const struct ring *ring, size_t begin, size_t bytes, int index)
 {
@@ -95,8 +100,10 @@ static void state_new(struct ring *ring)
 /* From rank `rank` to the next one; steps begin with 0. */
 static void wire_edge(struct ring *ring, int rank, int channel)
 {
-    const int next = (rank + 1) % (int)ring->o.ranks, at = block_of(ring, rank, channel), there = block_of(ring, next, channel);
-    struct edge *e = picture(ring, ring->state.edges, sizeof(*e), at), *address = place(ring, ring->state.edges, sizeof(*e), at);
+    const int next = (rank + 1) % (int)ring->o.ranks, at = block_of(ring, rank, channel),
+              there = block_of(ring, next, channel);
+    struct edge *e = picture(ring, ring->state.edges, sizeof(*e), at),
+                *address = place(ring, ring->state.edges, sizeof(*e), at);
     struct rondo_ports *mine = picture(ring, ring->state.ports, sizeof(*mine), at),
                        *its = picture(ring, ring->state.ports, sizeof(*its), there);
     struct rondo_conn conn = { .tail = &address->tail, .head = &address->head, .channel = channel };
@@ -115,25 +122,29 @@ static void wire_edge(struct ring *ring, int rank, int channel)
 static void make_work(struct ring *ring, int rank, int channel)
 {
     const struct options *o = &ring->o;
-    const size_t size = test_types[o->type].size, line = RONDO_CACHE_LINE / size, nchannels = (size_t)o->channels;
-    const size_t share = rondo_round_up((ring->count + nchannels - 1) / nchannels, line), off = share * (size_t)channel;
+    const size_t size = test_types[o->type].size, line = RONDO_CACHE_LINE / size,
+                 nchannels = (size_t)o->channels;
+    const size_t share = rondo_round_up((ring->count + nchannels - 1) / nchannels, line),
+                 off = share * (size_t)channel;
     const int at = block_of(ring, rank, channel);
     struct rondo_work *w = picture(ring, ring->state.works, sizeof(*w), at);
-    *w = (struct rondo_work){ .coll = (uint8_t)o->number,
-                              .algo = RONDO_ALGO_RING,
-                              .proto = (uint8_t)o->proto,
-                              .dtype = (uint8_t)o->type,
-                              .reduce = RONDO_REDUCE_SUM,
-                              .elem_bytes = (uint8_t)size,
-                              .call_word = rondo_call_word(1, (uint64_t)channel),
-                              .channel = (uint32_t)channel,
-                              .in = ring->send[rank],
-                              .out = ring->recv[rank],
-                              .block = ring->count,
-                              .off = off < ring->count ? off : ring->count,
-                              .chunk = rondo_proto_capacity(o->proto, o->slot_bytes) / size,
-                              .seat = { .index = rank, .nranks = (int32_t)o->ranks, .parent = -1, .child = { -1, -1, -1 } },
-                              .ports = place(ring, ring->state.ports, sizeof(struct rondo_ports), at) };
+    *w = (struct rondo_work){
+        .coll = (uint8_t)o->number,
+        .algo = RONDO_ALGO_RING,
+        .proto = (uint8_t)o->proto,
+        .dtype = (uint8_t)o->type,
+        .reduce = RONDO_REDUCE_SUM,
+        .elem_bytes = (uint8_t)size,
+        .call_word = rondo_call_word(1, (uint64_t)channel),
+        .channel = (uint32_t)channel,
+        .in = ring->send[rank],
+        .out = ring->recv[rank],
+        .block = ring->count,
+        .off = off < ring->count ? off : ring->count,
+        .chunk = rondo_proto_capacity(o->proto, o->slot_bytes) / size,
+        .seat = { .index = rank, .nranks = (int32_t)o->ranks, .parent = -1, .child = { -1, -1, -1 } },
+        .ports = place(ring, ring->state.ports, sizeof(struct rondo_ports), at)
+    };
     w->len = ring->count - w->off < share ? ring->count - w->off : share;
 }
 
@@ -151,7 +162,8 @@ static void make_launch(struct ring *ring)
 {
     CUdeviceptr words;
     void *memory;
-    test_device_must(gpu_cuda()->MemHostAlloc(&memory, sizeof(*ring->words), CU_MEMHOSTALLOC_DEVICEMAP), "cuMemHostAlloc");
+    test_device_must(gpu_cuda()->MemHostAlloc(&memory, sizeof(*ring->words), CU_MEMHOSTALLOC_DEVICEMAP),
+                     "cuMemHostAlloc");
     test_device_must(gpu_cuda()->MemHostGetDevicePointer(&words, memory, 0), "cuMemHostGetDevicePointer");
     ring->words = memset(memory, 0, sizeof(*ring->words));
     ring->launch.words = (struct rondo_gpu_words *)(uintptr_t)words;
@@ -170,17 +182,22 @@ static void find_kernel(struct ring *ring)
     rondo_kernel_name(name, w);
     ring->module = gpu_module_load();
     test_device_must(gpu_cuda()->ModuleGetFunction(&ring->function, ring->module, name), name);
-    test_device_must(gpu_cuda()->OccupancyMaxActiveBlocksPerMultiprocessor(&blocks, ring->function, (int)rondo_kernel_threads(w), 0),
+    test_device_must(gpu_cuda()->OccupancyMaxActiveBlocksPerMultiprocessor(&blocks, ring->function,
+                                                                           (int)rondo_kernel_threads(w), 0),
                      "cuOccupancyMaxActiveBlocksPerMultiprocessor");
     if (blocks < 1) {
         test_die("no block of %s fits on this device", name);
     }
-    printf("gpu_ring: %s, %ld ranks, %ld channels, %zu bytes\n", name, ring->o.ranks, ring->o.channels, ring->o.bytes);
+    printf("gpu_ring: %s, %ld ranks, %ld channels, %zu bytes\n", name, ring->o.ranks, ring->o.channels,
+           ring->o.bytes);
 }
 
 /* ---- data ---- */
 
-static size_t bytes_of(const struct ring *ring, size_t elements) { return elements * test_types[ring->o.type].size; }
+static size_t bytes_of(const struct ring *ring, size_t elements)
+{
+    return elements * test_types[ring->o.type].size;
+}
 
 static void make_data(struct ring *ring)
 {
@@ -196,7 +213,8 @@ static void make_data(struct ring *ring)
                                  .count = ring->count,
                                  .rank = r,
                                  .nranks = (int)ring->o.ranks,
-                                 .values = test_values_get((rondo_dtype)ring->o.type, op, (int)ring->o.ranks, 1) };
+                                 .values = test_values_get((rondo_dtype)ring->o.type, op, (int)ring->o.ranks,
+                                                           1) };
         e = c->coll->extent(c);
         host = test_guard_alloc(bytes_of(ring, e.send));
         ring->send[r] = test_device_alloc(bytes_of(ring, e.send));
@@ -230,8 +248,9 @@ static void give_up(struct ring *ring)
     __atomic_store_n(&ring->words->abort, 1, __ATOMIC_RELEASE);
     for (int b = 0; b < ring->nblocks; b++) {
         if (ring->words->block[b].waits != 0) {
-            test_say("block %d waits for %s of rank %d at step %llu", b, ring->words->block[b].waits == 1 ? "data" : "credit",
-                     ring->words->block[b].peer, (unsigned long long)ring->words->block[b].step);
+            test_say("block %d waits for %s of rank %d at step %llu", b,
+                     ring->words->block[b].waits == 1 ? "data" : "credit", ring->words->block[b].peer,
+                     (unsigned long long)ring->words->block[b].step);
         }
     }
     test_die("the launch has no end after %ld s", ring->o.timeout_s);
@@ -259,10 +278,12 @@ static void launch(struct ring *ring)
     test_watchdog((int)ring->o.timeout_s + 60); /* our own deadline comes first */
     ring->launch.serial++;
     test_device_copy(s->there, s->host, s->slots);
-    test_device_must(gpu_cuda()->MemsetD8Async(gpu_address(s->there + s->slots), 0, s->bytes - s->slots, (CUstream)ring->stream),
+    test_device_must(gpu_cuda()->MemsetD8Async(gpu_address(s->there + s->slots), 0, s->bytes - s->slots,
+                                               (CUstream)ring->stream),
                      "cuMemsetD8Async");
-    test_device_must(gpu_cuda()->LaunchKernel(ring->function, (unsigned)ring->nblocks, 1, 1, rondo_kernel_threads(w), 1, 1, 0,
-                                              (CUstream)ring->stream, arguments, NULL),
+    test_device_must(gpu_cuda()->LaunchKernel(ring->function, (unsigned)ring->nblocks, 1, 1,
+                                              rondo_kernel_threads(w), 1, 1, 0, (CUstream)ring->stream,
+                                              arguments, NULL),
                      "cuLaunchKernel");
     wait_for(ring);
     test_check(ring->words->fault == RONDO_GPU_FINE, "the kernel found a call that is not its own");
@@ -275,7 +296,8 @@ static void run(struct ring *ring)
 {
     const size_t size = test_types[ring->o.type].size;
     ring->nblocks = (int)(ring->o.ranks * ring->o.channels);
-    ring->count = ring->o.bytes / size / (ring->o.number == RONDO_COLL_ALL_REDUCE ? 1 : (size_t)ring->o.ranks);
+    ring->count = ring->o.bytes / size /
+                  (ring->o.number == RONDO_COLL_ALL_REDUCE ? 1 : (size_t)ring->o.ranks);
     ring->stream = test_device_stream_new();
     make_data(ring);
     state_new(ring);
@@ -307,7 +329,8 @@ static void release(struct ring *ring)
 static void usage(void)
 {
     printf("Usage: gpu_ring [options]\n"
-           "  -n RANKS       ranks of the ring (2)           --channels C   rings side by side; ranks times channels are at most %d (1)\n"
+           "  -n RANKS       ranks of the ring (2)           --channels C   rings side by side; ranks times "
+           "channels are at most %d (1)\n"
            "  --coll NAME    all_reduce (default), all_gather, reduce_scatter\n"
            "  --proto NAME   ll, ll128, simple (default)     --type T       of the elements (f32)\n"
            "  --bytes B      of the largest buffer (64K)     --slot B       bytes of a slot (16K)\n"
@@ -348,7 +371,9 @@ static int parse_one(int opt, const char *text, struct options *o)
     case 'p': return parse_proto(text, &o->proto);
     case 't': return (o->type = test_type_by_name(text)) >= 0;
     case 'b': return test_parse_size(text, &o->bytes) && o->bytes > 0;
-    case 's': return test_parse_size(text, &o->slot_bytes) && o->slot_bytes >= 128 && o->slot_bytes <= 1u << 24 && o->slot_bytes % 128 == 0;
+    case 's':
+        return test_parse_size(text, &o->slot_bytes) && o->slot_bytes >= 128 && o->slot_bytes <= 1u << 24 &&
+               o->slot_bytes % 128 == 0;
     case 'l': return test_parse_long(text, 1, 1000000, &o->launches);
     case 'w': return test_parse_long(text, 1, 1000000, &o->timeout_s);
     default: return 0;
@@ -358,12 +383,15 @@ static int parse_one(int opt, const char *text, struct options *o)
 /* 0: go on; 1: done; 2: bad option. */
 static int parse(int argc, char **argv, struct options *o)
 {
-    static const struct option rows[] = { { "channels", 1, NULL, 'c' }, { "coll", 1, NULL, 'o' },    { "proto", 1, NULL, 'p' },
-                                          { "type", 1, NULL, 't' },     { "bytes", 1, NULL, 'b' },   { "slot", 1, NULL, 's' },
-                                          { "launches", 1, NULL, 'l' }, { "timeout", 1, NULL, 'w' }, { "help", 0, NULL, 'h' },
-                                          { NULL, 0, NULL, 0 } };
+    static const struct option rows[] = { { "channels", 1, NULL, 'c' }, { "coll", 1, NULL, 'o' },
+                                          { "proto", 1, NULL, 'p' },    { "type", 1, NULL, 't' },
+                                          { "bytes", 1, NULL, 'b' },    { "slot", 1, NULL, 's' },
+                                          { "launches", 1, NULL, 'l' }, { "timeout", 1, NULL, 'w' },
+                                          { "help", 0, NULL, 'h' },     { NULL, 0, NULL, 0 } };
     int opt;
-    *o = (struct options){ .ranks = 2, .channels = 1, .launches = 1, .timeout_s = 20, .bytes = 64 << 10, .slot_bytes = 16 << 10 };
+    *o = (struct options){
+        .ranks = 2, .channels = 1, .launches = 1, .timeout_s = 20, .bytes = 64 << 10, .slot_bytes = 16 << 10
+    };
     o->proto = RONDO_PROTO_SIMPLE;
     o->type = RONDO_FLOAT32;
     (void)parse_coll("all_reduce", o);
@@ -373,7 +401,8 @@ static int parse(int argc, char **argv, struct options *o)
             return 1;
         }
         if (!parse_one(opt, optarg, o)) {
-            fprintf(stderr, "gpu_ring: bad option or value: %s\n", optarg != NULL ? optarg : argv[optind - 1]);
+            fprintf(stderr, "gpu_ring: bad option or value: %s\n",
+                    optarg != NULL ? optarg : argv[optind - 1]);
             return 2;
         }
     }

@@ -27,7 +27,8 @@ int gpu_begin(const char *program)
     const char *why = "";
     test_init_plain(program);
     test.rank = 0;
-    /* Streams that share a queue of the device wait for one another's kernels: as many queues as there may be. */
+    /* Streams that share a queue of the device wait for one another's kernels: as many queues as there may
+     * be. */
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     if (test_device_begin(0, &why) < 0) {
         printf("skipped: %s\n", why);
@@ -95,7 +96,9 @@ void gpu_ranks_run(int n, gpu_rank_fn *fn, void *arg)
     rondo_local *local;
     TEST_MUST(rondo_local_create(n, &local), NULL);
     for (int i = 0; i < n; i++) {
-        seat[i] = (struct seat){ .rank = { .rank = i, .nranks = n, .team = &team, .arg = arg }, .local = local, .fn = fn };
+        seat[i] = (struct seat){ .rank = { .rank = i, .nranks = n, .team = &team, .arg = arg },
+                                 .local = local,
+                                 .fn = fn };
         if (pthread_create(&seat[i].thread, NULL, seat_main, &seat[i]) != 0) {
             test_die("no thread for rank %d of %d", i, n);
         }
@@ -109,7 +112,8 @@ void gpu_ranks_run(int n, gpu_rank_fn *fn, void *arg)
 void *gpu_driver_call(const char *name)
 {
     const char *library = rondo_params()->cuda_lib;
-    void *driver = dlopen(library, RTLD_NOW | RTLD_NOLOAD), *address = driver != NULL ? dlsym(driver, name) : NULL;
+    void *driver = dlopen(library, RTLD_NOW | RTLD_NOLOAD),
+         *address = driver != NULL ? dlsym(driver, name) : NULL;
     if (address == NULL) {
         test_die("the CUDA driver (%s) has no %s", library, name);
     }

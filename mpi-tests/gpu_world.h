@@ -1,8 +1,10 @@
 /*
- * Ranks that are threads of one process and share one GPU: what gpu_ranks and gpu_bench are made of. Built with RONDO_CUDA only; the driver is the one that the library opens.
+ * Ranks that are threads of one process and share one GPU: what gpu_ranks and gpu_bench are made of. Built
+ * with RONDO_CUDA only; the driver is the one that the library opens.
  *
- * Kernels of such ranks wait for one another, so nothing here may wait for all of the device while a rank has still to launch: device memory is had and given back between gpu_meet()s only.
- * Every wait has an end: test_watchdog() ends the process.
+ * Kernels of such ranks wait for one another, so nothing here may wait for all of the device while a rank has
+ * still to launch: device memory is had and given back between gpu_meet()s only. Every wait has an end:
+ * test_watchdog() ends the process.
  */
 #ifndef RONDO_TESTS_GPU_WORLD_H
 #define RONDO_TESTS_GPU_WORLD_H
@@ -23,11 +25,13 @@ struct gpu_rank {
 };
 typedef void gpu_rank_fn(struct gpu_rank *r);
 
-/* The program's start: the device, current in this thread. 0; GPU_SKIPPED: there is none, and a line said why. */
+/* The program's start: the device, current in this thread. 0; GPU_SKIPPED: there is none, and a line said
+ * why. */
 int gpu_begin(const char *program);
 void gpu_end(void);
 
-/* Run fn as n ranks of a communicator, each in a thread with a stream of its own; returns when all have ended. A failure ends the program. */
+/* Run fn as n ranks of a communicator, each in a thread with a stream of its own; returns when all have
+ * ended. A failure ends the program. */
 void gpu_ranks_run(int n, gpu_rank_fn *fn, void *arg);
 /* Returns when all ranks have called it; spins, so that what follows begins together. */
 void gpu_meet(const struct gpu_rank *r);

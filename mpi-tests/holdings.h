@@ -31,7 +31,8 @@ static inline int is_exiting(const char *tid)
     return (flags & PF_EXITING) != 0;
 }
 
-/* Entries of a directory that begin with prefix and of which `but` is not true (NULL: all); none that begin with a dot. */
+/* Entries of a directory that begin with prefix and of which `but` is not true (NULL: all); none that begin
+ * with a dot. */
 static inline int count_but(const char *directory, const char *prefix, int (*but)(const char *name))
 {
     const struct dirent *entry;
@@ -49,7 +50,10 @@ static inline int count_but(const char *directory, const char *prefix, int (*but
     return n;
 }
 
-static inline int count_entries(const char *directory, const char *prefix) { return count_but(directory, prefix, NULL); }
+static inline int count_entries(const char *directory, const char *prefix)
+{
+    return count_but(directory, prefix, NULL);
+}
 static inline int count_fds(void) { return count_entries("/proc/self/fd", ""); }
 /* Threads that run, this one among them. */
 static inline int count_threads(void) { return count_but("/proc/self/task", "", is_exiting); }

@@ -1,8 +1,9 @@
 /*
- * Preloaded by scripts/run-host-tests into programs of MPICH. Before 4.2, over UCX's TCP, ranks now and then stay in MPI_Finalize for ever,
- * Rondo or not (MPI_Init, MPI_Barrier, MPI_Finalize is enough): each rank disconnects, for which its peers must answer a flush, and then
- * reads in a barrier of PMI, where it answers nobody; a peer that disconnects later waits for it (github.com/pmodels/mpich/pull/6596).
- * Here it answers while it waits for the barrier.
+ * Preloaded by scripts/run-host-tests into programs of MPICH. Before 4.2, over UCX's TCP, ranks now and then
+ * stay in MPI_Finalize for ever, Rondo or not (MPI_Init, MPI_Barrier, MPI_Finalize is enough): each rank
+ * disconnects, for which its peers must answer a flush, and then reads in a barrier of PMI, where it answers
+ * nobody; a peer that disconnects later waits for it (github.com/pmodels/mpich/pull/6596). Here it answers
+ * while it waits for the barrier.
  */
 #include <dlfcn.h>
 #include <poll.h>

@@ -1,7 +1,10 @@
 /*
- * mpi_again: a few calls that are made again and again on memory that is not open, of sizes for which open buffers and the board are the two best choices: after some refusals nobody asks any more, for a while,
- * by a count that must stay the same on all ranks (src/call/fast_path.c, kern/zerocopy.h). Each rank makes each call in a way of its own: alone, which is the short way, in a group, on a stream, on a stream that others'
- * calls queue behind; so what one rank keeps another pushes out. Buffers are of rondo_mem_alloc now and then, on all ranks or all but one. Who counts otherwise waits for ever, or sees another call.
+ * mpi_again: a few calls that are made again and again on memory that is not open, of sizes for which open
+ * buffers and the mailbox are the two best choices: after some refusals nobody asks any more, for a while, by
+ * a count that must stay the same on all ranks (src/call/fast_path.c, kern/zerocopy.h). Each rank makes each
+ * call in a way of its own: alone, which is the short way, in a group, on a stream, on a stream that others'
+ * calls queue behind; so what one rank keeps another pushes out. Buffers are of rondo_mem_alloc now and then,
+ * on all ranks or all but one. Who counts otherwise waits for ever, or sees another call.
  */
 #include <stdlib.h>
 
@@ -15,7 +18,8 @@ struct shape {
     int coll, root;
     size_t count;
 };
-static const char *const names[COLLS] = { "all_reduce", "broadcast", "reduce", "all_gather", "all_to_all", "barrier" };
+static const char *const names[COLLS] = { "all_reduce", "broadcast",  "reduce",
+                                          "all_gather", "all_to_all", "barrier" };
 
 struct call {
     struct shape shape;
@@ -64,8 +68,9 @@ static void check(const struct call *c)
     while (i < n && c->out[i] == expected(c, i)) {
         i++;
     }
-    test_check(i == n, "%s #%d of %zu, root %d, way %d: element %zu is %d, not %d", names[c->shape.coll], c->number, c->shape.count,
-               c->shape.root, c->way, i, i < n ? c->out[i] : 0, i < n ? expected(c, i) : 0);
+    test_check(i == n, "%s #%d of %zu, root %d, way %d: element %zu is %d, not %d", names[c->shape.coll],
+               c->number, c->shape.count, c->shape.root, c->way, i, i < n ? c->out[i] : 0,
+               i < n ? expected(c, i) : 0);
 }
 
 static rondo_status make(const struct call *c, rondo_comm *comm, rondo_stream stream)
@@ -122,12 +127,15 @@ static void make_all(rondo_comm *comm, long ncalls)
         out[1][k] = open_memory(bytes);
     }
     for (int i = 0; i < ncalls; i++) {
-        uint64_t turn = (uint64_t)i / TURN, h = test_hash(2, (uint64_t)i, 0), mine = test_hash(3, (uint64_t)i, (uint64_t)test.rank);
-        int open = turn % 4 == 3 && h / 16 % 16 == 0, but = open && h / 256 % 2 == 0 && (int)(h / 512 % (unsigned)test.nranks) == test.rank;
+        uint64_t turn = (uint64_t)i / TURN, h = test_hash(2, (uint64_t)i, 0),
+                 mine = test_hash(3, (uint64_t)i, (uint64_t)test.rank);
+        int open = turn % 4 == 3 && h / 16 % 16 == 0,
+            but = open && h / 256 % 2 == 0 && (int)(h / 512 % (unsigned)test.nranks) == test.rank;
         struct call c = { .shape = shape_of(turn, h % (turn % 3 == 0 ? SHAPES : IN_TURN)),
                           .number = i,
                           .way = (enum way)(mine % NUM_WAYS) };
-        c.way = turn % 5 == 1 && test.rank == 0 ? ALONE : c.way; /* one rank that always takes the short way */
+        c.way = turn % 5 == 1 && test.rank == 0 ? ALONE
+                                                : c.way; /* one rank that always takes the short way */
         c.in = in[open && !but][nqueued];
         c.out = out[open][nqueued];
         if (i % 100 == 0) {

@@ -1,8 +1,10 @@
 /*
- * The bootstrap over MPI, without the engine: rounds, refusals, errors that all ranks share, ranks that are missing or late, MPI's progress by the idle hook.
+ * The bootstrap over MPI, without the engine: rounds, refusals, errors that all ranks share, ranks that are
+ * missing or late, MPI's progress by the idle hook.
  *
  *   mpirun -n N mpi_bootstrap            all cases; those that need a second rank are left out at N = 1
- *   mpirun -n N mpi_bootstrap exhaust    make communicators until MPI has no more: an error, not the end of the program
+ *   mpirun -n N mpi_bootstrap exhaust    make communicators until MPI has no more: an error, not the end of
+ * the program
  */
 #include <pthread.h>
 #include <sched.h>
@@ -36,10 +38,12 @@ static struct outcome drive(struct rondo_bootstrap *b, int64_t wait_ns)
     while ((out.status = b->ops->test(b)) == RONDO_IN_PROGRESS && rondo_now_ns() - begin < wait_ns) {
         sched_yield();
     }
-    snprintf(out.text, sizeof(out.text), "%s", out.status == RONDO_IN_PROGRESS ? "own deadline" : rondo_error_text());
+    snprintf(out.text, sizeof(out.text), "%s",
+             out.status == RONDO_IN_PROGRESS ? "own deadline" : rondo_error_text());
     if (out.status == RONDO_IN_PROGRESS || out.status == RONDO_TIMEOUT) {
         int64_t asked = rondo_now_ns();
-        while ((out.status = b->ops->missing(b, out.missing, (int)TEST_ARRAY_LEN(out.missing), &out.n)) == RONDO_IN_PROGRESS) {
+        while ((out.status = b->ops->missing(b, out.missing, (int)TEST_ARRAY_LEN(out.missing), &out.n)) ==
+               RONDO_IN_PROGRESS) {
             sched_yield();
         }
         test_check(out.status == RONDO_SUCCESS, "missing gave %s", rondo_error_text());
@@ -63,7 +67,8 @@ static struct rondo_bootstrap *boot(MPI_Comm comm)
 static struct rondo_bootstrap *boot_open(MPI_Comm comm)
 {
     struct rondo_bootstrap *b = boot(comm);
-    if (!test_check(b->ops->open_start(b) == RONDO_SUCCESS && drive(b, LONG_NS).status == RONDO_SUCCESS, "open: %s", rondo_error_text())) {
+    if (!test_check(b->ops->open_start(b) == RONDO_SUCCESS && drive(b, LONG_NS).status == RONDO_SUCCESS,
+                    "open: %s", rondo_error_text())) {
         test_die("not open");
     }
     return b;
@@ -71,7 +76,10 @@ static struct rondo_bootstrap *boot_open(MPI_Comm comm)
 
 /* ---- rounds ---- */
 
-static uint8_t byte_of(int from, int to, int round, size_t i) { return (uint8_t)(from * 31 + to * 17 + round * 7 + (int)i); }
+static uint8_t byte_of(int from, int to, int round, size_t i)
+{
+    return (uint8_t)(from * 31 + to * 17 + round * 7 + (int)i);
+}
 
 static void allgather_case(struct rondo_bootstrap *b, int round, size_t bytes)
 {
@@ -82,14 +90,16 @@ static void allgather_case(struct rondo_bootstrap *b, int round, size_t bytes)
     }
     rondo_status status = b->ops->allgather_start(b, mine, all, bytes);
     memset(mine, 0, sizeof(mine)); /* the round has its own copy */
-    test_check(status == RONDO_SUCCESS && drive(b, LONG_NS).status == RONDO_SUCCESS, "allgather %zu: %s", bytes, rondo_error_text());
+    test_check(status == RONDO_SUCCESS && drive(b, LONG_NS).status == RONDO_SUCCESS, "allgather %zu: %s",
+               bytes, rondo_error_text());
     for (int from = 0; from < b->nranks; from++) {
         for (size_t i = 0; i < bytes; i++) {
             wrong += all[(size_t)from * bytes + i] != byte_of(from, 0, round, i);
         }
     }
     test_check(wrong == 0, "allgather of %zu bytes: %d wrong", bytes, wrong);
-    test_check(test_guard_intact(all, (size_t)b->nranks * bytes), "allgather of %zu bytes wrote beyond its end", bytes);
+    test_check(test_guard_intact(all, (size_t)b->nranks * bytes),
+               "allgather of %zu bytes wrote beyond its end", bytes);
     test_guard_free(all);
 }
 
@@ -99,7 +109,8 @@ static void exchange_case(struct rondo_bootstrap *b, int round, size_t bytes)
     int peer[TEST_MAX_RANKS], n = 0, wrong = 0;
     for (int r = b->nranks - 1; r >= 0; r--) {
         int low = r < b->rank ? r : b->rank, high = r < b->rank ? b->rank : r;
-        if (r != b->rank && (round % 2 == 0 || (test_hash((uint64_t)round, (uint64_t)low, (uint64_t)high) & 1))) {
+        if (r != b->rank &&
+            (round % 2 == 0 || (test_hash((uint64_t)round, (uint64_t)low, (uint64_t)high) & 1))) {
             peer[n++] = r;
         }
     }
@@ -109,7 +120,8 @@ static void exchange_case(struct rondo_bootstrap *b, int round, size_t bytes)
         send[i] = byte_of(b->rank, peer[i / bytes], round, i % bytes);
     }
     rondo_status status = b->ops->exchange_start(b, n, peer, send, recv, bytes);
-    test_check(status == RONDO_SUCCESS && drive(b, LONG_NS).status == RONDO_SUCCESS, "exchange with %d: %s", n, rondo_error_text());
+    test_check(status == RONDO_SUCCESS && drive(b, LONG_NS).status == RONDO_SUCCESS, "exchange with %d: %s",
+               n, rondo_error_text());
     for (size_t i = 0; i < size; i++) {
         wrong += recv[i] != byte_of(peer[i / bytes], b->rank, round, i % bytes);
     }
@@ -144,7 +156,8 @@ static void communicators_of_any_kind(void)
     rounds_case("rounds on odd and even ranks, reversed", comm);
     struct rondo_bootstrap *b = boot(comm);
     int last = test.nranks - 1;
-    test_check(b->root_world_rank == (last % 2 == test.rank % 2 ? last : last - 1), "root's world rank is %d", b->root_world_rank);
+    test_check(b->root_world_rank == (last % 2 == test.rank % 2 ? last : last - 1), "root's world rank is %d",
+               b->root_world_rank);
     b->ops->close(b, 0);
     MPI_Comm_free(&comm);
 }
@@ -189,7 +202,8 @@ static void *other_thread(void *arg)
     return NULL;
 }
 
-/* With the level that the program asked for: a second thread may create only from MPI_THREAD_SERIALIZED up. */
+/* With the level that the program asked for: a second thread may create only from MPI_THREAD_SERIALIZED up.
+ */
 static void thread_level_is_respected(void)
 {
     int level;
@@ -201,10 +215,11 @@ static void thread_level_is_respected(void)
         test_die("no thread");
     }
     pthread_join(thread, NULL);
-    test_check(status == (level >= MPI_THREAD_SERIALIZED ? RONDO_SUCCESS : RONDO_INVALID_USAGE), "level %d gave status %d", level,
-               (int)status);
+    test_check(status == (level >= MPI_THREAD_SERIALIZED ? RONDO_SUCCESS : RONDO_INVALID_USAGE),
+               "level %d gave status %d", level, (int)status);
     struct rondo_bootstrap *b = boot(MPI_COMM_WORLD);
-    test_check((b->idle != NULL) == (test.nranks > 1 && level != MPI_THREAD_SERIALIZED), "idle hook at level %d", level);
+    test_check((b->idle != NULL) == (test.nranks > 1 && level != MPI_THREAD_SERIALIZED),
+               "idle hook at level %d", level);
     b->ops->close(b, 0);
 }
 
@@ -224,7 +239,8 @@ static void error_of_one_rank_is_the_error_of_all(void)
     b->ops->allgather_start(b, &mine, all, sizeof(mine));
     test_check(drive(b, LONG_NS).status == RONDO_SUCCESS, "the round itself: %s", rondo_error_text());
     rondo_error_clear();
-    test_check(rondo_round_check(all, sizeof(*all), b->nranks) == RONDO_SYSTEM_ERROR, "the error is not seen");
+    test_check(rondo_round_check(all, sizeof(*all), b->nranks) == RONDO_SYSTEM_ERROR,
+               "the error is not seen");
     char text[RONDO_ERROR_TEXT], root[RONDO_ERROR_TEXT], start[32];
     snprintf(text, sizeof(text), "%s", rondo_error_text());
     memcpy(root, text, sizeof(root));
@@ -246,13 +262,14 @@ static int is_missing(const struct outcome *out, int rank)
 
 static void check_named(const struct outcome *out, int absent)
 {
-    test_check(is_missing(out, absent), "rank %d should be missing: status %d, n %d, first %d, %s", absent, (int)out->status, out->n,
-               out->missing[0], out->text);
+    test_check(is_missing(out, absent), "rank %d should be missing: status %d, n %d, first %d, %s", absent,
+               (int)out->status, out->n, out->missing[0], out->text);
 }
 
 /*
- * Only one rank's deadline is short; the others are told, except when rank 0 itself is absent. The absent rank comes when the others have given up, with its own
- * deadline: it does not hang, and nothing is left to wait for at the end.
+ * Only one rank's deadline is short; the others are told, except when rank 0 itself is absent. The absent
+ * rank comes when the others have given up, with its own deadline: it does not hang, and nothing is left to
+ * wait for at the end.
  */
 static void absent_from_the_start(int absent)
 {
@@ -274,12 +291,14 @@ static void absent_from_the_start(int absent)
         struct rondo_bootstrap *b = boot(comm);
         test_check(b->ops->open_start(b) == RONDO_SUCCESS, "%s", rondo_error_text());
         struct outcome out = drive(b, SHORT_NS);
-        test_check(out.status == RONDO_TIMEOUT, "the late rank's status is %d: %s", (int)out.status, out.text);
+        test_check(out.status == RONDO_TIMEOUT, "the late rank's status is %d: %s", (int)out.status,
+                   out.text);
         test_check(out.took_s < 5, "the late rank took %.2f s", out.took_s);
         b->ops->close(b, 0);
     }
     MPI_Barrier(MPI_COMM_WORLD);
-    /* All have called once: a second creation works, though it is slow enough for the absent rank to hear what the first one left in its mail. */
+    /* All have called once: a second creation works, though it is slow enough for the absent rank to hear
+     * what the first one left in its message. */
     if (test.rank == hasty) {
         usleep(400000);
     }
@@ -298,7 +317,8 @@ static void absent_from_a_round(int absent, int exchange)
             peer[n++] = r;
         }
     }
-    for (int turn = 0; turn < 2; turn++) { /* first those who come, then, so that MPI has nothing open at the end, the absent one */
+    for (int turn = 0; turn < 2;
+         turn++) { /* first those who come, then, so that MPI has nothing open at the end, the absent one */
         if ((b->rank == absent) == turn) {
             rondo_status status = exchange ? b->ops->exchange_start(b, n, peer, mine, all, sizeof(int))
                                            : b->ops->allgather_start(b, mine, all, sizeof(int));
@@ -328,8 +348,8 @@ static void next_creation_works(void)
 /* ---- the program's MPI ---- */
 
 /*
- * Rank 1 sends what MPI cannot buffer and then says so by a file; rank 0 has posted the receive and turns only the idle hook until the file is there: MPI_Send
- * returns only when rank 0's MPI makes progress.
+ * Rank 1 sends what MPI cannot buffer and then says so by a file; rank 0 has posted the receive and turns
+ * only the idle hook until the file is there: MPI_Send returns only when rank 0's MPI makes progress.
  */
 static void idle_hook_moves_the_programs_messages(void)
 {

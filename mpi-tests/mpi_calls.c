@@ -2,7 +2,10 @@
 
 #include <string.h>
 
-static size_t bytes(const struct test_call *c, size_t elements) { return elements * test_types[c->type].size; }
+static size_t bytes(const struct test_call *c, size_t elements)
+{
+    return elements * test_types[c->type].size;
+}
 
 static void put_input(const struct test_call *c, int rank, size_t first, size_t count, char *recv, size_t at)
 {
@@ -13,21 +16,29 @@ static int is_root(const struct test_call *c) { return c->rank == c->root; }
 
 /* ---- all ranks, or a root, with equal counts ---- */
 
-static struct test_extent extent_equal(const struct test_call *c) { return (struct test_extent){ .send = c->count, .recv = c->count }; }
+static struct test_extent extent_equal(const struct test_call *c)
+{
+    return (struct test_extent){ .send = c->count, .recv = c->count };
+}
 
-static rondo_status run_all_reduce(const struct test_call *c, const void *send, void *recv, rondo_comm *comm, rondo_stream stream)
+static rondo_status run_all_reduce(const struct test_call *c, const void *send, void *recv, rondo_comm *comm,
+                                   rondo_stream stream)
 {
     return rondo_all_reduce(send, recv, c->count, c->type, c->handle, comm, stream);
 }
 
-static void expect_all_reduce(const struct test_call *c, char *recv) { test_values_result(c->values, c->first, c->count, recv); }
+static void expect_all_reduce(const struct test_call *c, char *recv)
+{
+    test_values_result(c->values, c->first, c->count, recv);
+}
 
 static struct test_extent extent_reduce(const struct test_call *c)
 {
     return (struct test_extent){ .send = c->count, .recv = is_root(c) ? c->count : 0 };
 }
 
-static rondo_status run_reduce(const struct test_call *c, const void *send, void *recv, rondo_comm *comm, rondo_stream stream)
+static rondo_status run_reduce(const struct test_call *c, const void *send, void *recv, rondo_comm *comm,
+                               rondo_stream stream)
 {
     return rondo_reduce(send, recv, c->count, c->type, c->handle, c->root, comm, stream);
 }
@@ -44,20 +55,27 @@ static struct test_extent extent_broadcast(const struct test_call *c)
     return (struct test_extent){ .send = is_root(c) ? c->count : 0, .recv = c->count };
 }
 
-static rondo_status run_broadcast(const struct test_call *c, const void *send, void *recv, rondo_comm *comm, rondo_stream stream)
+static rondo_status run_broadcast(const struct test_call *c, const void *send, void *recv, rondo_comm *comm,
+                                  rondo_stream stream)
 {
     return rondo_broadcast(send, recv, c->count, c->type, c->root, comm, stream);
 }
 
-static void expect_broadcast(const struct test_call *c, char *recv) { put_input(c, c->root, 0, c->count, recv, 0); }
+static void expect_broadcast(const struct test_call *c, char *recv)
+{
+    put_input(c, c->root, 0, c->count, recv, 0);
+}
 
 static struct test_extent extent_all_gather(const struct test_call *c)
 {
     size_t n = (size_t)c->nranks;
-    return (struct test_extent){ .send = c->count, .recv = n * c->count, .inplace_send = (size_t)c->rank * c->count };
+    return (struct test_extent){ .send = c->count,
+                                 .recv = n * c->count,
+                                 .inplace_send = (size_t)c->rank * c->count };
 }
 
-static rondo_status run_all_gather(const struct test_call *c, const void *send, void *recv, rondo_comm *comm, rondo_stream stream)
+static rondo_status run_all_gather(const struct test_call *c, const void *send, void *recv, rondo_comm *comm,
+                                   rondo_stream stream)
 {
     return rondo_all_gather(send, recv, c->count, c->type, comm, stream);
 }
@@ -72,10 +90,13 @@ static void expect_all_gather(const struct test_call *c, char *recv)
 static struct test_extent extent_reduce_scatter(const struct test_call *c)
 {
     size_t n = (size_t)c->nranks;
-    return (struct test_extent){ .send = n * c->count, .recv = c->count, .inplace_recv = (size_t)c->rank * c->count };
+    return (struct test_extent){ .send = n * c->count,
+                                 .recv = c->count,
+                                 .inplace_recv = (size_t)c->rank * c->count };
 }
 
-static rondo_status run_reduce_scatter(const struct test_call *c, const void *send, void *recv, rondo_comm *comm, rondo_stream stream)
+static rondo_status run_reduce_scatter(const struct test_call *c, const void *send, void *recv,
+                                       rondo_comm *comm, rondo_stream stream)
 {
     return rondo_reduce_scatter(send, recv, c->count, c->type, c->handle, comm, stream);
 }
@@ -91,7 +112,8 @@ static struct test_extent extent_all_to_all(const struct test_call *c)
     return (struct test_extent){ .send = total, .recv = total };
 }
 
-static rondo_status run_all_to_all(const struct test_call *c, const void *send, void *recv, rondo_comm *comm, rondo_stream stream)
+static rondo_status run_all_to_all(const struct test_call *c, const void *send, void *recv, rondo_comm *comm,
+                                   rondo_stream stream)
 {
     return rondo_all_to_all(send, recv, c->count, c->type, comm, stream);
 }
@@ -110,7 +132,8 @@ static struct test_extent extent_gather(const struct test_call *c)
     return extent;
 }
 
-static rondo_status run_gather(const struct test_call *c, const void *send, void *recv, rondo_comm *comm, rondo_stream stream)
+static rondo_status run_gather(const struct test_call *c, const void *send, void *recv, rondo_comm *comm,
+                               rondo_stream stream)
 {
     return rondo_gather(send, recv, c->count, c->type, c->root, comm, stream);
 }
@@ -129,14 +152,19 @@ static struct test_extent extent_scatter(const struct test_call *c)
     return extent;
 }
 
-static rondo_status run_scatter(const struct test_call *c, const void *send, void *recv, rondo_comm *comm, rondo_stream stream)
+static rondo_status run_scatter(const struct test_call *c, const void *send, void *recv, rondo_comm *comm,
+                                rondo_stream stream)
 {
     return rondo_scatter(send, recv, c->count, c->type, c->root, comm, stream);
 }
 
-static void expect_scatter(const struct test_call *c, char *recv) { put_input(c, c->root, (size_t)c->rank * c->count, c->count, recv, 0); }
+static void expect_scatter(const struct test_call *c, char *recv)
+{
+    put_input(c, c->root, (size_t)c->rank * c->count, c->count, recv, 0);
+}
 
-static rondo_status run_sendrecv(const struct test_call *c, const void *send, void *recv, rondo_comm *comm, rondo_stream stream)
+static rondo_status run_sendrecv(const struct test_call *c, const void *send, void *recv, rondo_comm *comm,
+                                 rondo_stream stream)
 {
     int to = (c->rank + c->root) % c->nranks, from = (c->rank - c->root % c->nranks + c->nranks) % c->nranks;
     rondo_status sent, received, ended, status = rondo_group_start();
@@ -173,7 +201,8 @@ static struct test_extent extent_all_gatherv(const struct test_call *c)
     return (struct test_extent){ .send = c->many[c->rank], .recv = span, .inplace_send = displs[c->rank] };
 }
 
-static rondo_status run_all_gatherv(const struct test_call *c, const void *send, void *recv, rondo_comm *comm, rondo_stream stream)
+static rondo_status run_all_gatherv(const struct test_call *c, const void *send, void *recv, rondo_comm *comm,
+                                    rondo_stream stream)
 {
     size_t displs[TEST_MAX_RANKS];
     reversed_displs(c, displs);
@@ -195,7 +224,8 @@ static struct test_extent extent_reduce_scatterv(const struct test_call *c)
     return (struct test_extent){ .send = span, .recv = c->many[c->rank], .inplace_recv = displs[c->rank] };
 }
 
-static rondo_status run_reduce_scatterv(const struct test_call *c, const void *send, void *recv, rondo_comm *comm, rondo_stream stream)
+static rondo_status run_reduce_scatterv(const struct test_call *c, const void *send, void *recv,
+                                        rondo_comm *comm, rondo_stream stream)
 {
     size_t displs[TEST_MAX_RANKS];
     reversed_displs(c, displs);
@@ -224,10 +254,12 @@ static size_t row_displs(const struct test_call *c, int rank, int sends, size_t 
 static struct test_extent extent_all_to_allv(const struct test_call *c)
 {
     size_t counts[TEST_MAX_RANKS], displs[TEST_MAX_RANKS];
-    return (struct test_extent){ .send = row_displs(c, c->rank, 1, counts, displs), .recv = row_displs(c, c->rank, 0, counts, displs) };
+    return (struct test_extent){ .send = row_displs(c, c->rank, 1, counts, displs),
+                                 .recv = row_displs(c, c->rank, 0, counts, displs) };
 }
 
-static rondo_status run_all_to_allv(const struct test_call *c, const void *send, void *recv, rondo_comm *comm, rondo_stream stream)
+static rondo_status run_all_to_allv(const struct test_call *c, const void *send, void *recv, rondo_comm *comm,
+                                    rondo_stream stream)
 {
     size_t scounts[TEST_MAX_RANKS], sdispls[TEST_MAX_RANKS], rcounts[TEST_MAX_RANKS], rdispls[TEST_MAX_RANKS];
     row_displs(c, c->rank, 1, scounts, sdispls);
@@ -268,8 +300,10 @@ const struct test_coll test_colls[] = {
 };
 const int test_num_colls = (int)TEST_ARRAY_LEN(test_colls);
 
-/* No bytes, types or places: for barrier_perf, not for the cases of mpi_coll, which has a check of its own. */
-static rondo_status run_barrier(const struct test_call *c, const void *send, void *recv, rondo_comm *comm, rondo_stream stream)
+/* No bytes, types or places: for barrier_perf, not for the cases of mpi_coll, which has a check of its own.
+ */
+static rondo_status run_barrier(const struct test_call *c, const void *send, void *recv, rondo_comm *comm,
+                                rondo_stream stream)
 {
     (void)c, (void)send, (void)recv;
     return rondo_barrier(comm, stream);
@@ -308,9 +342,14 @@ void test_call_fill(const struct test_call *c, void *send)
     test_values_input(c->values, c->rank, c->first, c->coll->extent(c).send, send);
 }
 
-rondo_status test_call_once(const char *coll, rondo_comm *comm, rondo_dtype type, rondo_op op, size_t count, uint64_t seed, size_t *wrong)
+rondo_status test_call_once(const char *coll, rondo_comm *comm, rondo_dtype type, rondo_op op, size_t count,
+                            uint64_t seed, size_t *wrong)
 {
-    struct test_call call = { .coll = test_coll_by_name(coll), .type = type, .handle = op, .count = count, .first = seed % TEST_PERIOD };
+    struct test_call call = { .coll = test_coll_by_name(coll),
+                              .type = type,
+                              .handle = op,
+                              .count = count,
+                              .first = seed % TEST_PERIOD };
     struct test_extent extent;
     char *send, *recv, *want;
     rondo_status status = rondo_comm_rank(comm, &call.rank);

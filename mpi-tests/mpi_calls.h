@@ -1,6 +1,7 @@
 /*
- * The collectives as the tests and the benchmarks see them: one row says how much a rank sends and receives, how the call is made, and
- * what must be in the receive buffer afterwards. To add a collective: its three functions and its row in mpi_calls.c.
+ * The collectives as the tests and the benchmarks see them: one row says how much a rank sends and receives,
+ * how the call is made, and what must be in the receive buffer afterwards. To add a collective: its three
+ * functions and its row in mpi_calls.c.
  */
 #ifndef RONDO_TESTS_MPI_CALLS_H
 #define RONDO_TESTS_MPI_CALLS_H
@@ -22,7 +23,8 @@ struct test_call {
     int rank, nranks;
     const struct test_values *values;
     size_t first;       /* where in the pattern the inputs begin */
-    const size_t *many; /* v-forms: all_to_allv: elements from s to d at [s * nranks + d]; else elements of rank r at [r] */
+    const size_t *many; /* v-forms: all_to_allv: elements from s to d at [s * nranks + d]; else elements of
+                           rank r at [r] */
 };
 
 /* In elements. A buffer of 0 elements may be NULL. In place: where send and recv lie in the one buffer. */
@@ -37,8 +39,10 @@ struct test_coll {
     int reduces, rooted, vform;
     enum test_inplace inplace;
     struct test_extent (*extent)(const struct test_call *call);
-    rondo_status (*run)(const struct test_call *call, const void *send, void *recv, rondo_comm *comm, rondo_stream stream);
-    void (*expect)(const struct test_call *call, char *recv); /* writes what the call must write, and nothing else */
+    rondo_status (*run)(const struct test_call *call, const void *send, void *recv, rondo_comm *comm,
+                        rondo_stream stream);
+    void (*expect)(const struct test_call *call,
+                   char *recv); /* writes what the call must write, and nothing else */
 };
 
 extern const struct test_coll test_colls[];
@@ -53,9 +57,10 @@ int test_call_inplace(const struct test_call *call);
 void test_call_fill(const struct test_call *call, void *send);
 
 /*
- * Run a collective once, out of place, on fresh guarded buffers, and check it. RONDO_SUCCESS with *wrong > 0: wrong elements,
- * or 1 for a damaged guard.
+ * Run a collective once, out of place, on fresh guarded buffers, and check it. RONDO_SUCCESS with *wrong > 0:
+ * wrong elements, or 1 for a damaged guard.
  */
-rondo_status test_call_once(const char *coll, rondo_comm *comm, rondo_dtype type, rondo_op op, size_t count, uint64_t seed, size_t *wrong);
+rondo_status test_call_once(const char *coll, rondo_comm *comm, rondo_dtype type, rondo_op op, size_t count,
+                            uint64_t seed, size_t *wrong);
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * mpi_coll: every collective with every type, operation, place, alignment and kind of size, checked element by element and with guards.
- * Algorithms and protocols are forced from outside (RONDO_ALGO, RONDO_PROTO: read once a process); the runner calls it once for each.
+ * mpi_coll: every collective with every type, operation, place, alignment and kind of size, checked element
+ * by element and with guards. Algorithms and protocols are forced from outside (RONDO_ALGO, RONDO_PROTO: read
+ * once a process); the runner calls it once for each.
  */
 #include "mpi_coll.h"
 
@@ -40,7 +41,8 @@ static void run_all(struct coll_run *run, const struct options *o)
         }
         coll_list_free(&list);
         test_watchdog((int)o->timeout_s);
-        if (run->memory != COLL_DEVICE && (o->only_groups || (wish->coll == NULL && wish->type < 0 && wish->op < 0))) {
+        if (run->memory != COLL_DEVICE &&
+            (o->only_groups || (wish->coll == NULL && wish->type < 0 && wish->op < 0))) {
             coll_group_tests(run, wish->full ? 20 : 3);
         }
     }
@@ -48,16 +50,18 @@ static void run_all(struct coll_run *run, const struct options *o)
 
 static void usage(void)
 {
-    printf("Usage: mpirun -n RANKS mpi_coll [options]\n"
-           "  --seed N       other random choices (1)        --iters N     rounds, each with the next seed (1)\n"
-           "  --quick        every pair with a collective (default)   --full   every combination\n"
-           "  --coll NAME    one collective, or groups       --type T, --op O   only these\n"
-           "  --most BYTES   of a rank's block, where the way is slow (no limit)\n"
-           "  --memory KIND  ordinary (default), heap: of rondo_mem_alloc, mixed: other buffers on each rank, device: of GPUs, no groups; "
-           "device-heap: of rondo_mem_alloc_device\n"
-           "  --case TEXT    the one case that a failure printed\n"
-           "  --timeout S    give up when nothing moves for S seconds (120)\n"
-           "Environment: RONDO_ALGO and RONDO_PROTO force algorithm and protocol.\nCollectives:");
+    printf(
+        "Usage: mpirun -n RANKS mpi_coll [options]\n"
+        "  --seed N       other random choices (1)        --iters N     rounds, each with the next seed (1)\n"
+        "  --quick        every pair with a collective (default)   --full   every combination\n"
+        "  --coll NAME    one collective, or groups       --type T, --op O   only these\n"
+        "  --most BYTES   of a rank's block, where the way is slow (no limit)\n"
+        "  --memory KIND  ordinary (default), heap: of rondo_mem_alloc, mixed: other buffers on each rank, "
+        "device: of GPUs, no groups; "
+        "device-heap: of rondo_mem_alloc_device\n"
+        "  --case TEXT    the one case that a failure printed\n"
+        "  --timeout S    give up when nothing moves for S seconds (120)\n"
+        "Environment: RONDO_ALGO and RONDO_PROTO force algorithm and protocol.\nCollectives:");
     for (int i = 0; i < test_num_colls; i++) {
         printf(" %s", test_colls[i].name);
     }
@@ -89,13 +93,17 @@ static int parse_one(int opt, const char *text, struct options *o)
 /* 0: go on; 1: done; 2: bad option. */
 static int parse(int argc, char **argv, struct options *o)
 {
-    static const struct option rows[] = { { "seed", 1, NULL, 's' }, { "iters", 1, NULL, 'i' },  { "quick", 0, NULL, 'q' },
-                                          { "full", 0, NULL, 'f' }, { "coll", 1, NULL, 'c' },   { "type", 1, NULL, 't' },
-                                          { "op", 1, NULL, 'o' },   { "case", 1, NULL, '1' },   { "timeout", 1, NULL, 'w' },
-                                          { "most", 1, NULL, 'b' }, { "memory", 1, NULL, 'm' }, { "help", 0, NULL, 'h' },
+    static const struct option rows[] = { { "seed", 1, NULL, 's' },    { "iters", 1, NULL, 'i' },
+                                          { "quick", 0, NULL, 'q' },   { "full", 0, NULL, 'f' },
+                                          { "coll", 1, NULL, 'c' },    { "type", 1, NULL, 't' },
+                                          { "op", 1, NULL, 'o' },      { "case", 1, NULL, '1' },
+                                          { "timeout", 1, NULL, 'w' }, { "most", 1, NULL, 'b' },
+                                          { "memory", 1, NULL, 'm' },  { "help", 0, NULL, 'h' },
                                           { NULL, 0, NULL, 0 } };
     int opt;
-    *o = (struct options){ .seed = 1, .iters = 1, .timeout_s = 120, .wish = { .type = -1, .op = -1 }, .most = SIZE_MAX };
+    *o = (struct options){
+        .seed = 1, .iters = 1, .timeout_s = 120, .wish = { .type = -1, .op = -1 }, .most = SIZE_MAX
+    };
     opterr = test.rank == 0;
     while ((opt = getopt_long(argc, argv, "h", rows, NULL)) != -1) {
         if (opt == 'h') {
@@ -131,8 +139,9 @@ int main(int argc, char **argv)
     }
     test_watchdog((int)o.timeout_s);
     if (test.rank == 0) {
-        printf("mpi_coll: %d ranks, algorithm %s, protocol %s, seed %llu%s\n", test.nranks, coll_forced("RONDO_ALGO"),
-               coll_forced("RONDO_PROTO"), (unsigned long long)o.seed, o.wish.full ? ", full" : "");
+        printf("mpi_coll: %d ranks, algorithm %s, protocol %s, seed %llu%s\n", test.nranks,
+               coll_forced("RONDO_ALGO"), coll_forced("RONDO_PROTO"), (unsigned long long)o.seed,
+               o.wish.full ? ", full" : "");
     }
     coll_run_init(&run, o.seed, o.most, o.memory);
     if (o.one != NULL) {

@@ -1,13 +1,17 @@
 /*
- * The parts of mpi_coll: the list of cases (mpi_coll_list.c), one case on one communicator (mpi_coll_case.c), and groups, streams and several communicators (mpi_coll_group.c).
- * The first two also of gpu_ranks, whose ranks are threads: what they need of a rank lies in its coll_run.
+ * The parts of mpi_coll: the list of cases (mpi_coll_list.c), one case on one communicator (mpi_coll_case.c),
+ * and groups, streams and several communicators (mpi_coll_group.c). The first two also of gpu_ranks, whose
+ * ranks are threads: what they need of a rank lies in its coll_run.
  */
 #ifndef RONDO_TESTS_MPI_COLL_H
 #define RONDO_TESTS_MPI_COLL_H
 
 #include "mpi_calls.h"
 
-enum { COLL_ALIGN_SEND = 1, COLL_ALIGN_RECV = 2 }; /* that buffer begins one element after a multiple of 64 bytes */
+enum {
+    COLL_ALIGN_SEND = 1,
+    COLL_ALIGN_RECV = 2
+}; /* that buffer begins one element after a multiple of 64 bytes */
 
 /* What buffers of single calls are made of. */
 enum coll_memory { COLL_ORDINARY, COLL_HEAP, COLL_MIXED, COLL_DEVICE, COLL_DEVICE_HEAP };
@@ -67,8 +71,9 @@ void coll_run_init(struct coll_run *run, uint64_t seed, size_t most, int memory)
 void coll_run_begin(struct coll_run *run);
 void coll_run_end(struct coll_run *run);
 /*
- * Room for buffer `which` (0, 1) of all cases to come, in device memory, of rondo_mem_alloc_device if `open`; without it each case has memory of its own. To give device memory back waits
- * for all kernels, those of other ranks too: ranks that share a context make room once, for the largest case, while nothing runs.
+ * Room for buffer `which` (0, 1) of all cases to come, in device memory, of rondo_mem_alloc_device if `open`;
+ * without it each case has memory of its own. To give device memory back waits for all kernels, those of
+ * other ranks too: ranks that share a context make room once, for the largest case, while nothing runs.
  */
 void coll_run_room(struct coll_run *run, int which, size_t bytes, int open);
 /* At most so much room does a case need. */

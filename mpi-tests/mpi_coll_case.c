@@ -17,9 +17,11 @@ struct box {
     int in_room;           /* device is the run's */
 };
 
-static const char *const memory_names[] = {
-    [COLL_ORDINARY] = "ordinary", [COLL_HEAP] = "heap", [COLL_MIXED] = "mixed", [COLL_DEVICE] = "device", [COLL_DEVICE_HEAP] = "device-heap"
-};
+static const char *const memory_names[] = { [COLL_ORDINARY] = "ordinary",
+                                            [COLL_HEAP] = "heap",
+                                            [COLL_MIXED] = "mixed",
+                                            [COLL_DEVICE] = "device",
+                                            [COLL_DEVICE_HEAP] = "device-heap" };
 
 int coll_memory_by_name(const char *name)
 {
@@ -35,10 +37,12 @@ int coll_memory_by_name(const char *name)
 static int takes_heap(const struct coll_run *run)
 {
     static unsigned boxes;
-    return run->memory == COLL_HEAP || (run->memory == COLL_MIXED && (boxes++ + (unsigned)run->rank) % 3 != 0);
+    return run->memory == COLL_HEAP ||
+           (run->memory == COLL_MIXED && (boxes++ + (unsigned)run->rank) % 3 != 0);
 }
 
-/* Mixed: those that do not lie in the heap lie at one address in all processes, which is no one memory for that. */
+/* Mixed: those that do not lie in the heap lie at one address in all processes, which is no one memory for
+ * that. */
 static void *same_place(int which, size_t bytes)
 {
     void *at = (void *)(uintptr_t)((1ull << 44) + ((uint64_t)which << 36));
@@ -53,7 +57,8 @@ void coll_run_room(struct coll_run *run, int which, size_t bytes, int open)
     run->room[which].bytes = bytes;
     run->room[which].open = open;
     if (open) {
-        TEST_MUST(rondo_mem_alloc_device((void **)&run->room[which].memory, bytes, RONDO_DEVICE_CURRENT), NULL);
+        TEST_MUST(rondo_mem_alloc_device((void **)&run->room[which].memory, bytes, RONDO_DEVICE_CURRENT),
+                  NULL);
     } else {
         run->room[which].memory = test_device_alloc(bytes);
     }
@@ -100,7 +105,10 @@ static void box_init(const struct coll_run *run, struct box *box, int which, siz
 }
 
 /* What the library gets for a place in the buffer. */
-static void *given(const struct box *box, unsigned char *at) { return box->device == NULL ? at : box->device + (at - box->mem); }
+static void *given(const struct box *box, unsigned char *at)
+{
+    return box->device == NULL ? at : box->device + (at - box->mem);
+}
 
 static void box_to_device(const struct box *box)
 {
@@ -131,7 +139,10 @@ static void box_release(struct box *box)
 }
 
 /* The place in the image that stands for this place in the buffer. */
-static char *imaged(const struct box *box, const unsigned char *at) { return (char *)box->image + (at - box->mem); }
+static char *imaged(const struct box *box, const unsigned char *at)
+{
+    return (char *)box->image + (at - box->mem);
+}
 
 static void run_on_device(struct coll_run *run)
 {
@@ -150,7 +161,8 @@ void coll_run_begin(struct coll_run *run)
     for (int type = 0; type < RONDO_NUM_DTYPES; type++) {
         uint64_t scalar = 0;
         test_premul_scalar((rondo_dtype)type, run->rank, &scalar);
-        TEST_MUST(rondo_op_create_premul_sum(&run->premul[type], &scalar, (rondo_dtype)type, run->comm), run->comm);
+        TEST_MUST(rondo_op_create_premul_sum(&run->premul[type], &scalar, (rondo_dtype)type, run->comm),
+                  run->comm);
     }
 }
 
@@ -166,7 +178,9 @@ void coll_run_end(struct coll_run *run)
 
 void coll_run_init(struct coll_run *run, uint64_t seed, size_t most, int memory)
 {
-    *run = (struct coll_run){ .seed = seed, .rank = test.rank, .nranks = test.nranks, .memory = memory, .most = most };
+    *run = (struct coll_run){
+        .seed = seed, .rank = test.rank, .nranks = test.nranks, .memory = memory, .most = most
+    };
     snprintf(run->again, sizeof(run->again), "mpirun -n %d mpi_coll", test.nranks);
     if (memory == COLL_DEVICE || memory == COLL_DEVICE_HEAP) {
         run->memory = COLL_DEVICE;
@@ -200,8 +214,9 @@ void coll_run_release(struct coll_run *run)
 
 void coll_case_text(const struct coll_case *c, char *text, size_t len)
 {
-    snprintf(text, len, "%s,%s,%s,%zu,%d,%s,%d,%s", c->coll->name, test_types[c->type].name, test_op_names[c->op], c->count, c->root,
-             c->inplace ? "in" : "out", c->align, c->stream ? "stream" : "call");
+    snprintf(text, len, "%s,%s,%s,%zu,%d,%s,%d,%s", c->coll->name, test_types[c->type].name,
+             test_op_names[c->op], c->count, c->root, c->inplace ? "in" : "out", c->align,
+             c->stream ? "stream" : "call");
 }
 
 int coll_case_parse(const char *text, int nranks, struct coll_case *c)
@@ -209,7 +224,8 @@ int coll_case_parse(const char *text, int nranks, struct coll_case *c)
     char coll[32], type[16], op[16], place[8], how[8];
     int type_index;
     memset(c, 0, sizeof(*c));
-    if (sscanf(text, "%31[^,],%15[^,],%15[^,],%zu,%d,%7[^,],%d,%7s", coll, type, op, &c->count, &c->root, place, &c->align, how) != 8) {
+    if (sscanf(text, "%31[^,],%15[^,],%15[^,],%zu,%d,%7[^,],%d,%7s", coll, type, op, &c->count, &c->root,
+               place, &c->align, how) != 8) {
         return 0;
     }
     c->coll = test_coll_by_name(coll);
@@ -238,7 +254,8 @@ static size_t *vector_counts(const struct coll_run *run, const struct coll_case 
     return counts;
 }
 
-static void setup_call(const struct coll_run *run, const struct coll_case *c, uint64_t salt, struct test_call *call)
+static void setup_call(const struct coll_run *run, const struct coll_case *c, uint64_t salt,
+                       struct test_call *call)
 {
     *call = (struct test_call){ .coll = c->coll,
                                 .type = c->type,
@@ -255,19 +272,22 @@ static void setup_call(const struct coll_run *run, const struct coll_case *c, ui
 
 static void report(const struct coll_run *run, const char *text, const char *what)
 {
-    test_check(0, "at rank %d: %s; again with: %s --seed %llu --case %s", run->rank, what, run->again, (unsigned long long)run->seed, text);
+    test_check(0, "at rank %d: %s; again with: %s --seed %llu --case %s", run->rank, what, run->again,
+               (unsigned long long)run->seed, text);
 }
 
 /* Elements that are wrong, then any other byte that changed. Returns 1 when all is as it must be. */
-static int verify(const struct coll_run *run, const struct test_call *call, struct box *box, unsigned char *out, size_t count,
-                  const char *name, const char *text)
+static int verify(const struct coll_run *run, const struct test_call *call, struct box *box,
+                  unsigned char *out, size_t count, const char *name, const char *text)
 {
-    size_t size = test_types[call->type].size, first = 0, wrong = test_values_wrong(call->values, out, imaged(box, out), count, &first);
+    size_t size = test_types[call->type].size, first = 0,
+           wrong = test_values_wrong(call->values, out, imaged(box, out), count, &first);
     char what[256], got[64], want[64];
     if (wrong > 0) {
         test_values_text(call->type, out + first * size, got, sizeof(got));
         test_values_text(call->type, imaged(box, out) + first * size, want, sizeof(want));
-        snprintf(what, sizeof(what), "%zu of %zu elements wrong, first at %zu: expected %s, got %s", wrong, count, first, want, got);
+        snprintf(what, sizeof(what), "%zu of %zu elements wrong, first at %zu: expected %s, got %s", wrong,
+                 count, first, want, got);
         report(run, text, what);
         return 0;
     }
@@ -277,16 +297,16 @@ static int verify(const struct coll_run *run, const struct test_call *call, stru
         while (box->mem[at] == box->image[at]) {
             at++;
         }
-        snprintf(what, sizeof(what), "%s buffer: byte %td, which the call must not write, was %#x and is %#x", name,
-                 at - (box->data - box->mem), box->image[at], box->mem[at]);
+        snprintf(what, sizeof(what), "%s buffer: byte %td, which the call must not write, was %#x and is %#x",
+                 name, at - (box->data - box->mem), box->image[at], box->mem[at]);
         report(run, text, what);
         return 0;
     }
     return 1;
 }
 
-static void call_library(const struct coll_run *run, const struct coll_case *c, const struct test_call *call, const void *send, void *recv,
-                         const char *text)
+static void call_library(const struct coll_run *run, const struct coll_case *c, const struct test_call *call,
+                         const void *send, void *recv, const char *text)
 {
     rondo_stream stream = c->stream ? run->stream : NULL;
     rondo_status status = c->coll->run(call, send, recv, run->comm, stream);
@@ -297,12 +317,16 @@ static void call_library(const struct coll_run *run, const struct coll_case *c, 
         status = rondo_stream_synchronize(stream);
     }
     if (status != RONDO_SUCCESS) {
-        test_die("at rank %d: %s: %s; again with: %s --seed %llu --case %s", run->rank, rondo_status_string(status),
-                 rondo_last_error(run->comm), run->again, (unsigned long long)run->seed, text);
+        test_die("at rank %d: %s: %s; again with: %s --seed %llu --case %s", run->rank,
+                 rondo_status_string(status), rondo_last_error(run->comm), run->again,
+                 (unsigned long long)run->seed, text);
     }
 }
 
-static size_t offset_of(const struct coll_case *c, int bit) { return c->align & bit ? test_types[c->type].size : 0; }
+static size_t offset_of(const struct coll_case *c, int bit)
+{
+    return c->align & bit ? test_types[c->type].size : 0;
+}
 
 /* Bytes from the start of the one buffer to the end of what is sent or received in it. */
 static size_t inplace_span(const struct test_extent *e, size_t size)
@@ -311,7 +335,8 @@ static size_t inplace_span(const struct test_extent *e, size_t size)
     return (send > recv ? send : recv) * size;
 }
 
-static void run_inplace(const struct coll_run *run, const struct coll_case *c, const struct test_call *call, const char *text)
+static void run_inplace(const struct coll_run *run, const struct coll_case *c, const struct test_call *call,
+                        const char *text)
 {
     struct test_extent e = c->coll->extent(call);
     size_t size = test_types[c->type].size;
@@ -334,8 +359,8 @@ static void run_inplace(const struct coll_run *run, const struct coll_case *c, c
     box_release(&box);
 }
 
-static void run_outplace(const struct coll_run *run, const struct coll_case *c, const struct test_call *call, uint64_t salt,
-                         const char *text)
+static void run_outplace(const struct coll_run *run, const struct coll_case *c, const struct test_call *call,
+                         uint64_t salt, const char *text)
 {
     struct test_extent e = c->coll->extent(call);
     size_t size = test_types[c->type].size;
@@ -351,7 +376,8 @@ static void run_outplace(const struct coll_run *run, const struct coll_case *c, 
     }
     box_to_device(&in);
     box_to_device(&out);
-    call_library(run, c, call, null_send ? NULL : given(&in, in.data), null_recv ? NULL : given(&out, out.data), text);
+    call_library(run, c, call, null_send ? NULL : given(&in, in.data),
+                 null_recv ? NULL : given(&out, out.data), text);
     box_from_device(&in);
     box_from_device(&out);
     test_check(1, "%s", text);

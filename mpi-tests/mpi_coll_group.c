@@ -13,13 +13,15 @@ static void *pattern(const struct test_values *v, rondo_dtype type, int rank, si
     return mem;
 }
 
-static void expect_pattern(const struct test_values *v, rondo_dtype type, int rank, size_t first, size_t count, const void *got)
+static void expect_pattern(const struct test_values *v, rondo_dtype type, int rank, size_t first,
+                           size_t count, const void *got)
 {
     size_t index = 0, bytes = count * test_types[type].size;
     void *want = pattern(v, type, rank, first, count);
     size_t wrong = test_values_wrong(v, got, want, count, &index);
-    test_check(wrong == 0 && test_guard_intact(got, bytes), "%zu of %zu elements from rank %d wrong, first at %zu; guards %s", wrong, count,
-               rank, index, test_guard_intact(got, bytes) ? "intact" : "overwritten");
+    test_check(wrong == 0 && test_guard_intact(got, bytes),
+               "%zu of %zu elements from rank %d wrong, first at %zu; guards %s", wrong, count, rank, index,
+               test_guard_intact(got, bytes) ? "intact" : "overwritten");
     test_guard_free(want);
 }
 
@@ -43,8 +45,10 @@ static void permutation(int *to, int n, uint64_t seed)
     }
 }
 
-/* Several messages to random peers in one group, to oneself too; receives are posted in another order than sends. */
-static void permuted_sends_arrive_in_order(struct coll_run *run, rondo_comm *comm, int rank, int n, uint64_t seed, rondo_stream stream)
+/* Several messages to random peers in one group, to oneself too; receives are posted in another order than
+ * sends. */
+static void permuted_sends_arrive_in_order(struct coll_run *run, rondo_comm *comm, int rank, int n,
+                                           uint64_t seed, rondo_stream stream)
 {
     const struct test_values *v = test_values_get(RONDO_INT32, TEST_OP_NONE, n, run->seed);
     void *out[MOST_PEERS], *in[MOST_PEERS];
@@ -75,7 +79,8 @@ static void permuted_sends_arrive_in_order(struct coll_run *run, rondo_comm *com
     }
 }
 
-/* Messages larger than all buffers, all ranks sending to the next, in one group each; without a group this would deadlock. */
+/* Messages larger than all buffers, all ranks sending to the next, in one group each; without a group this
+ * would deadlock. */
 static void rings_do_not_deadlock(struct coll_run *run, uint64_t seed)
 {
     const struct test_values *v = test_values_get(RONDO_FLOAT64, TEST_OP_NONE, test.nranks, run->seed);
@@ -98,8 +103,8 @@ struct pending {
     char *send, *recv, *want;
 };
 
-static void pending_start(struct pending *p, struct coll_run *run, rondo_comm *comm, const char *coll, size_t count, uint64_t seed,
-                          rondo_stream stream)
+static void pending_start(struct pending *p, struct coll_run *run, rondo_comm *comm, const char *coll,
+                          size_t count, uint64_t seed, rondo_stream stream)
 {
     struct test_extent e;
     size_t size;
@@ -128,9 +133,10 @@ static void pending_check(struct pending *p)
 {
     size_t recv = p->call.coll->extent(&p->call).recv, index = 0, size = test_types[p->call.type].size;
     size_t wrong = test_values_wrong(p->call.values, p->recv, p->want, recv, &index);
-    test_check(wrong == 0, "%s of %zu %s: %zu elements wrong, first at %zu", p->call.coll->name, p->call.count,
-               test_types[p->call.type].name, wrong, index);
-    test_check(test_guard_intact(p->recv, recv * size), "%s of %zu wrote beyond its buffer", p->call.coll->name, p->call.count);
+    test_check(wrong == 0, "%s of %zu %s: %zu elements wrong, first at %zu", p->call.coll->name,
+               p->call.count, test_types[p->call.type].name, wrong, index);
+    test_check(test_guard_intact(p->recv, recv * size), "%s of %zu wrote beyond its buffer",
+               p->call.coll->name, p->call.count);
     test_guard_free(p->send);
     test_guard_free(p->recv);
     test_guard_free(p->want);
@@ -140,7 +146,7 @@ static const char *const mixed[] = { "all_reduce", "broadcast", "sendrecv", "red
                                      "all_to_all", "reduce",    "gather",   "scatter" };
 
 /* Every collective in one group, with a group inside it, and again as calls of their own. */
-static void nested_groups_mix_operations(struct coll_run *run, uint64_t seed)
+static void hierarchical_groups_mix_operations(struct coll_run *run, uint64_t seed)
 {
     struct pending p[TEST_ARRAY_LEN(mixed)];
     TEST_MUST(rondo_group_start(), run->comm);
@@ -149,7 +155,8 @@ static void nested_groups_mix_operations(struct coll_run *run, uint64_t seed)
         if (i % 3 == 1) {
             TEST_MUST(rondo_group_start(), run->comm);
         }
-        pending_start(&p[i], run, run->comm, mixed[hash % 2 ? i : TEST_ARRAY_LEN(mixed) - 1 - i], random_count(run, hash), hash >> 3, NULL);
+        pending_start(&p[i], run, run->comm, mixed[hash % 2 ? i : TEST_ARRAY_LEN(mixed) - 1 - i],
+                      random_count(run, hash), hash >> 3, NULL);
         if (i % 3 == 2) {
             TEST_MUST(rondo_group_end(), run->comm);
         }
@@ -180,7 +187,9 @@ static void stream_keeps_order(struct coll_run *run, uint64_t seed)
         a[i] = 1;
     }
     for (int i = 0; i < 6; i++) {
-        TEST_MUST(rondo_all_reduce(i % 2 ? b : a, i % 2 ? a : b, count, RONDO_INT32, RONDO_SUM, run->comm, run->stream), run->comm);
+        TEST_MUST(rondo_all_reduce(i % 2 ? b : a, i % 2 ? a : b, count, RONDO_INT32, RONDO_SUM, run->comm,
+                                   run->stream),
+                  run->comm);
         want = (int32_t)((uint32_t)want * (uint32_t)test.nranks);
     }
     for (rondo_status status = RONDO_IN_PROGRESS; status != RONDO_SUCCESS;) {
@@ -199,12 +208,14 @@ static void stream_keeps_order(struct coll_run *run, uint64_t seed)
 }
 
 /* World twice and one half of it; two streams that ranks wait for in different orders. */
-static void communicators_work_side_by_side(struct coll_run *run, uint64_t seed, rondo_comm *second, rondo_comm *half)
+static void communicators_work_side_by_side(struct coll_run *run, uint64_t seed, rondo_comm *second,
+                                            rondo_comm *half)
 {
     struct pending p[4];
     rondo_stream other;
     TEST_MUST(rondo_stream_create(&other), NULL);
-    pending_start(&p[0], run, run->comm, mixed[seed % TEST_ARRAY_LEN(mixed)], random_count(run, seed >> 5), seed, run->stream);
+    pending_start(&p[0], run, run->comm, mixed[seed % TEST_ARRAY_LEN(mixed)], random_count(run, seed >> 5),
+                  seed, run->stream);
     pending_start(&p[1], run, second, "all_reduce", random_count(run, seed >> 9), seed >> 2, other);
     TEST_MUST(rondo_stream_synchronize(test.rank % 2 ? run->stream : other), NULL);
     TEST_MUST(rondo_stream_synchronize(test.rank % 2 ? other : run->stream), NULL);
@@ -236,7 +247,8 @@ static void barrier_holds_everyone(struct coll_run *run)
         __atomic_fetch_add(arrived, 1, __ATOMIC_SEQ_CST);
         TEST_MUST(rondo_barrier(run->comm, NULL), run->comm);
         int seen = __atomic_load_n(arrived, __ATOMIC_SEQ_CST);
-        test_check(seen >= round * ranks, "left barrier %d when %d of %d arrivals had been counted", round, seen, round * ranks);
+        test_check(seen >= round * ranks, "left barrier %d when %d of %d arrivals had been counted", round,
+                   seen, round * ranks);
     }
     MPI_Barrier(node);
     MPI_Win_free(&window);
@@ -263,8 +275,8 @@ void coll_group_tests(struct coll_run *run, int rounds)
         permuted_sends_arrive_in_order(run, second, test.rank, test.nranks, seed + 1, run->stream);
         test.what = "groups: rings";
         rings_do_not_deadlock(run, seed);
-        test.what = "groups: nested, mixed";
-        nested_groups_mix_operations(run, seed);
+        test.what = "groups: hierarchical, mixed";
+        hierarchical_groups_mix_operations(run, seed);
         test.what = "groups: order on a stream";
         stream_keeps_order(run, seed);
         test.what = "groups: several communicators";

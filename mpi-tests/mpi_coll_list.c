@@ -1,11 +1,22 @@
-/* The cases of a round: every pair of a collective and a type, an operation, a kind of size; or every combination. */
+/* The cases of a round: every pair of a collective and a type, an operation, a kind of size; or every
+ * combination. */
 #include "mpi_coll.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* Kinds of count; the boundary ones are exact, the others vary with the seed. */
-enum { SIZE_ZERO, SIZE_ONE, SIZE_RANKS_LESS, SIZE_RANKS_MORE, SIZE_SMALL, SIZE_ODD, SIZE_MEDIUM, SIZE_LARGE, NUM_SIZES };
+enum {
+    SIZE_ZERO,
+    SIZE_ONE,
+    SIZE_RANKS_LESS,
+    SIZE_RANKS_MORE,
+    SIZE_SMALL,
+    SIZE_ODD,
+    SIZE_MEDIUM,
+    SIZE_LARGE,
+    NUM_SIZES
+};
 
 static void add(struct coll_list *list, const struct coll_run *run, struct coll_case c)
 {
@@ -28,11 +39,13 @@ static void add(struct coll_list *list, const struct coll_run *run, struct coll_
 /* More than all buffers of a connection hold: 3 MiB in one call, 1.25 MiB in each of a rank's blocks. */
 static size_t large_count(const struct test_coll *coll, size_t size)
 {
-    int blocks = strstr(coll->name, "gather") || strstr(coll->name, "scatter") || strstr(coll->name, "all_to_all");
+    int blocks = strstr(coll->name, "gather") || strstr(coll->name, "scatter") ||
+                 strstr(coll->name, "all_to_all");
     return (blocks ? 5u << 18 : 3u << 20) / size + 3;
 }
 
-static size_t count_of(const struct coll_run *run, int kind, const struct test_coll *coll, rondo_dtype type, uint64_t hash)
+static size_t count_of(const struct coll_run *run, int kind, const struct test_coll *coll, rondo_dtype type,
+                       uint64_t hash)
 {
     size_t n = (size_t)run->nranks, size = test_types[type].size;
     switch (kind) {
@@ -47,7 +60,8 @@ static size_t count_of(const struct coll_run *run, int kind, const struct test_c
     }
 }
 
-/* Everything that is not fixed by the pair that is to be covered. Large sizes are rare: they have their own pair. */
+/* Everything that is not fixed by the pair that is to be covered. Large sizes are rare: they have their own
+ * pair. */
 static struct coll_case random_case(const struct coll_run *run, const struct test_coll *coll, uint64_t hash)
 {
     int kind = hash % 40 == 0 ? SIZE_LARGE : (int)(hash % 16 == 0 ? SIZE_MEDIUM : (hash >> 8) % SIZE_MEDIUM);
@@ -67,8 +81,10 @@ static void fix_size(const struct coll_run *run, struct coll_case *c, int kind, 
     c->count = count_of(run, kind, c->coll, c->type, hash >> 44);
 }
 
-/* Each pair (collective, type), (collective, operation), (collective, kind of size), in place and not; the rest is drawn. */
-static void sample(struct coll_list *list, const struct coll_run *run, const struct test_coll *coll, const struct coll_wish *wish)
+/* Each pair (collective, type), (collective, operation), (collective, kind of size), in place and not; the
+ * rest is drawn. */
+static void sample(struct coll_list *list, const struct coll_run *run, const struct test_coll *coll,
+                   const struct coll_wish *wish)
 {
     struct coll_case c;
     uint64_t draw = 0;
@@ -105,7 +121,8 @@ static void everything(struct coll_list *list, const struct coll_run *run, const
         for (int op = 0; op < ops; op++) {
             for (int kind = 0; kind < NUM_SIZES; kind++) {
                 for (int variant = 0; variant < places * roots * 2; variant++) {
-                    struct coll_case c = random_case(run, coll, test_hash(run->seed, (uint64_t)(coll - test_colls), draw++));
+                    struct coll_case c = random_case(
+                        run, coll, test_hash(run->seed, (uint64_t)(coll - test_colls), draw++));
                     c.type = (rondo_dtype)type;
                     c.op = op;
                     c.inplace = variant % places;

@@ -12,8 +12,8 @@ static long loops = 100, many = 64;
 
 static void expect_status(rondo_status got, rondo_status want, const rondo_comm *comm, const char *what)
 {
-    test_check(got == want, "%s gave %s, expected %s: %s", what, rondo_status_string(got), rondo_status_string(want),
-               rondo_last_error(comm));
+    test_check(got == want, "%s gave %s, expected %s: %s", what, rondo_status_string(got),
+               rondo_status_string(want), rondo_last_error(comm));
 }
 
 /* The communicator carries data: a reduction and a rooted copy. */
@@ -27,7 +27,8 @@ static void verify(rondo_comm *comm, const char *what)
     if (status != RONDO_SUCCESS) {
         test_die("%s: %s: %s: %s", test.what, what, rondo_status_string(status), rondo_last_error(comm));
     }
-    test_check(wrong == 0 && wrong_copy == 0, "%s: %zu elements of all_reduce and %zu of broadcast wrong", what, wrong, wrong_copy);
+    test_check(wrong == 0 && wrong_copy == 0, "%s: %zu elements of all_reduce and %zu of broadcast wrong",
+               what, wrong, wrong_copy);
 }
 
 static rondo_comm *create(MPI_Comm mpi_comm)
@@ -61,8 +62,8 @@ static void world_self_and_halves_work_together(void)
     TEST_MUST(rondo_all_reduce(&in, &sums[1], 1, RONDO_FLOAT32, RONDO_SUM, half, NULL), half);
     TEST_MUST(rondo_all_reduce(&in, &sums[2], 1, RONDO_FLOAT32, RONDO_SUM, self, NULL), self);
     TEST_MUST(rondo_group_end(), NULL);
-    test_check(sums[0] == 2 * (float)test.nranks && sums[1] == 2 * (float)halves && sums[2] == 2, "one group over three: %g %g %g",
-               (double)sums[0], (double)sums[1], (double)sums[2]);
+    test_check(sums[0] == 2 * (float)test.nranks && sums[1] == 2 * (float)halves && sums[2] == 2,
+               "one group over three: %g %g %g", (double)sums[0], (double)sums[1], (double)sums[2]);
     destroy(half);
     verify(world, "world after half was destroyed");
     destroy(self);
@@ -102,7 +103,8 @@ static void unusable_mpi_communicators_are_refused(void)
 {
     MPI_Comm half, inter;
     refuse(MPI_COMM_NULL, NULL, "creation on MPI_COMM_NULL");
-    expect_status(rondo_comm_create(MPI_COMM_WORLD, NULL, NULL), RONDO_INVALID_ARGUMENT, NULL, "creation into NULL");
+    expect_status(rondo_comm_create(MPI_COMM_WORLD, NULL, NULL), RONDO_INVALID_ARGUMENT, NULL,
+                  "creation into NULL");
     if (test.nranks < 2) {
         return;
     }
@@ -134,8 +136,8 @@ static void non_blocking_creation_completes_by_polling(void)
     config.blocking = 0;
     config.name = "polled";
     status = rondo_comm_create(MPI_COMM_WORLD, &config, &comm);
-    test_check(status == RONDO_IN_PROGRESS || status == RONDO_SUCCESS, "non-blocking creation gave %s: %s", rondo_status_string(status),
-               rondo_last_error(NULL));
+    test_check(status == RONDO_IN_PROGRESS || status == RONDO_SUCCESS, "non-blocking creation gave %s: %s",
+               rondo_status_string(status), rondo_last_error(NULL));
     while (error == RONDO_IN_PROGRESS && test_now() < end) {
         TEST_MUST(rondo_comm_async_error(comm, &error), comm);
         usleep(200 * (unsigned)test.rank); /* not in step */
@@ -164,7 +166,8 @@ static void *look_on(void *arg)
     return NULL;
 }
 
-/* Whatever the thread level: a thread that may not call MPI learns that creation is under way and does not end it. */
+/* Whatever the thread level: a thread that may not call MPI learns that creation is under way and does not
+ * end it. */
 static void another_thread_may_look_at_a_creation(void)
 {
     rondo_config config = RONDO_CONFIG_INIT;
@@ -181,7 +184,8 @@ static void another_thread_may_look_at_a_creation(void)
     if (watch.comm == NULL || pthread_create(&thread, NULL, look_on, &watch) != 0) {
         test_die("no communicator or no thread: %s", rondo_last_error(NULL));
     }
-    while (test.nranks > 1 && __atomic_load_n(&watch.looks, __ATOMIC_RELAXED) < 10 && test_now() < end && test.rank == 0) {
+    while (test.nranks > 1 && __atomic_load_n(&watch.looks, __ATOMIC_RELAXED) < 10 && test_now() < end &&
+           test.rank == 0) {
         usleep(100); /* it looks first */
     }
     while (error == RONDO_IN_PROGRESS && test_now() < end) {
@@ -213,10 +217,12 @@ static void split_once(rondo_comm *world, uint64_t seed)
     TEST_MUST(rondo_comm_rank(child, &rank), child);
     MPI_Comm_size(oracle, &n);
     MPI_Comm_rank(oracle, &at);
-    if (test_check(count == n && rank == at, "colour %d, key %d: rank %d of %d, MPI has %d of %d", color, key, rank, count, at, n)) {
+    if (test_check(count == n && rank == at, "colour %d, key %d: rank %d of %d, MPI has %d of %d", color, key,
+                   rank, count, at, n)) {
         MPI_Allgather(&test.rank, 1, MPI_INT, want, 1, MPI_INT, oracle);
         TEST_MUST(rondo_all_gather(&test.rank, members, 1, RONDO_INT32, child, NULL), child);
-        test_check(memcmp(members, want, (size_t)n * sizeof(int)) == 0, "colour %d: other members, or another order, than MPI", color);
+        test_check(memcmp(members, want, (size_t)n * sizeof(int)) == 0,
+                   "colour %d: other members, or another order, than MPI", color);
         verify(child, "split child");
     }
     destroy(child);
@@ -258,7 +264,8 @@ static void shrink_leaves_a_rank_out(void)
         TEST_MUST(rondo_comm_shrink(world, &out, 1, RONDO_SHRINK_DEFAULT, NULL, &child), world);
         TEST_MUST(rondo_comm_count(child, &count), child);
         TEST_MUST(rondo_comm_rank(child, &rank), child);
-        test_check(count == test.nranks - 1 && rank == test.rank - (test.rank > out), "rank %d of %d after rank %d left", rank, count, out);
+        test_check(count == test.nranks - 1 && rank == test.rank - (test.rank > out),
+                   "rank %d of %d after rank %d left", rank, count, out);
         verify(child, "shrunk");
         destroy(child);
     }
@@ -275,14 +282,17 @@ static void ended_communicators_are_refused(void)
     int value;
     float x = 0;
     destroy(comm);
-    expect_status(rondo_all_reduce(&x, &x, 1, RONDO_FLOAT32, RONDO_SUM, comm, NULL), RONDO_INVALID_ARGUMENT, NULL,
-                  "all_reduce after destroy");
-    expect_status(rondo_send(&x, 1, RONDO_FLOAT32, 0, comm, NULL), RONDO_INVALID_ARGUMENT, NULL, "send after destroy");
+    expect_status(rondo_all_reduce(&x, &x, 1, RONDO_FLOAT32, RONDO_SUM, comm, NULL), RONDO_INVALID_ARGUMENT,
+                  NULL, "all_reduce after destroy");
+    expect_status(rondo_send(&x, 1, RONDO_FLOAT32, 0, comm, NULL), RONDO_INVALID_ARGUMENT, NULL,
+                  "send after destroy");
     expect_status(rondo_barrier(comm, NULL), RONDO_INVALID_ARGUMENT, NULL, "barrier after destroy");
     expect_status(rondo_comm_count(comm, &value), RONDO_INVALID_ARGUMENT, NULL, "count after destroy");
     expect_status(rondo_comm_rank(comm, &value), RONDO_INVALID_ARGUMENT, NULL, "rank after destroy");
-    expect_status(rondo_comm_async_error(comm, &error), RONDO_INVALID_ARGUMENT, NULL, "async_error after destroy");
-    expect_status(rondo_comm_split(comm, 0, 0, NULL, &child), RONDO_INVALID_ARGUMENT, NULL, "split after destroy");
+    expect_status(rondo_comm_async_error(comm, &error), RONDO_INVALID_ARGUMENT, NULL,
+                  "async_error after destroy");
+    expect_status(rondo_comm_split(comm, 0, 0, NULL, &child), RONDO_INVALID_ARGUMENT, NULL,
+                  "split after destroy");
     expect_status(rondo_comm_finalize(comm), RONDO_INVALID_ARGUMENT, NULL, "finalize after destroy");
     expect_status(rondo_comm_destroy(comm), RONDO_INVALID_ARGUMENT, NULL, "second destroy");
     expect_status(rondo_comm_abort(comm), RONDO_INVALID_ARGUMENT, NULL, "abort after destroy");
@@ -298,13 +308,15 @@ static void finalized_communicators_answer_queries_only(void)
     TEST_MUST(rondo_comm_finalize(comm), comm);
     TEST_MUST(rondo_comm_count(comm, &count), comm);
     test_check(count == test.nranks, "count %d after finalize", count);
-    test_check(rondo_all_reduce(&x, &x, 1, RONDO_FLOAT32, RONDO_SUM, comm, NULL) != RONDO_SUCCESS, "all_reduce after finalize succeeded");
+    test_check(rondo_all_reduce(&x, &x, 1, RONDO_FLOAT32, RONDO_SUM, comm, NULL) != RONDO_SUCCESS,
+               "all_reduce after finalize succeeded");
     destroy(comm);
 }
 
 static void *abort_soon(void *comm)
 {
-    usleep(100000); /* long enough to wait inside the call; were it not, the call would be refused, and that is right too */
+    usleep(100000); /* long enough to wait inside the call; were it not, the call would be refused, and that
+                       is right too */
     return rondo_comm_abort(comm) == RONDO_SUCCESS ? NULL : comm;
 }
 
@@ -323,16 +335,17 @@ static void abort_ends_a_waiting_call(void)
     }
     status = test.rank == 0 && aborter != 0 ? test_wait_error(comm, 10)
              : aborter == 0                 ? RONDO_REMOTE_ERROR
-                                            : rondo_all_reduce(&x, &y, 1, RONDO_FLOAT32, RONDO_SUM, comm, NULL);
+                            : rondo_all_reduce(&x, &y, 1, RONDO_FLOAT32, RONDO_SUM, comm, NULL);
     took = test_now() - start;
-    test_check(status != RONDO_SUCCESS && status != RONDO_IN_PROGRESS && took < 5, "aborted by rank %d: %s after %.1f s", aborter,
-               rondo_status_string(status), took);
+    test_check(status != RONDO_SUCCESS && status != RONDO_IN_PROGRESS && took < 5,
+               "aborted by rank %d: %s after %.1f s", aborter, rondo_status_string(status), took);
     if (test.rank == aborter) {
         pthread_join(thread, &failed);
         test_check(failed == NULL, "abort in a thread failed");
         expect_status(rondo_comm_abort(comm), RONDO_INVALID_ARGUMENT, NULL, "second abort");
     } else {
-        expect_status(rondo_comm_abort(comm), RONDO_SUCCESS, NULL, "abort of a communicator that another rank aborted");
+        expect_status(rondo_comm_abort(comm), RONDO_SUCCESS, NULL,
+                      "abort of a communicator that another rank aborted");
     }
     MPI_Barrier(MPI_COMM_WORLD);
     comm = create(MPI_COMM_WORLD);
@@ -402,10 +415,14 @@ static void create_and_destroy_leaves_nothing(void)
     }
     MPI_Barrier(MPI_COMM_WORLD);
     after = holdings_now();
-    test_check(after.fds == before.fds, "%d files open, %d before %ld communicators", after.fds, before.fds, loops);
-    test_check(after.threads == before.threads, "%d threads, %d before %ld communicators", after.threads, before.threads, loops);
-    test_check(after.shared == before.shared, "%d shared mappings, %d before %ld communicators", after.shared, before.shared, loops);
-    test_check(after.maps <= before.maps + loops / 10, "%d mappings, %d before %ld communicators", after.maps, before.maps, loops);
+    test_check(after.fds == before.fds, "%d files open, %d before %ld communicators", after.fds, before.fds,
+               loops);
+    test_check(after.threads == before.threads, "%d threads, %d before %ld communicators", after.threads,
+               before.threads, loops);
+    test_check(after.shared == before.shared, "%d shared mappings, %d before %ld communicators", after.shared,
+               before.shared, loops);
+    test_check(after.maps <= before.maps + loops / 10, "%d mappings, %d before %ld communicators", after.maps,
+               before.maps, loops);
 }
 
 static void many_communicators_live_at_once(void)
@@ -431,8 +448,8 @@ static void many_communicators_live_at_once(void)
     MPI_Barrier(MPI_COMM_WORLD);
     after = holdings_now();
     test_check(after.fds == before.fds && after.threads == before.threads && after.shared == before.shared,
-               "after %ld communicators: files %d -> %d, threads %d -> %d, shared mappings %d -> %d", many, before.fds, after.fds,
-               before.threads, after.threads, before.shared, after.shared);
+               "after %ld communicators: files %d -> %d, threads %d -> %d, shared mappings %d -> %d", many,
+               before.fds, after.fds, before.threads, after.threads, before.shared, after.shared);
     free(comms);
 }
 
@@ -466,7 +483,8 @@ static const struct {
 static void run_cases(const char *only, const char *skip)
 {
     for (size_t i = 0; i < TEST_ARRAY_LEN(cases); i++) {
-        if ((only == NULL || strstr(cases[i].name, only) != NULL) && (skip == NULL || strstr(cases[i].name, skip) == NULL)) {
+        if ((only == NULL || strstr(cases[i].name, only) != NULL) &&
+            (skip == NULL || strstr(cases[i].name, skip) == NULL)) {
             test.what = cases[i].name;
             test_watchdog(60);
             cases[i].run();
@@ -542,13 +560,14 @@ static int thread_level(const char *name)
 
 static int usage(int code)
 {
-    fprintf(code ? stderr : stdout, "Usage: mpirun -n RANKS mpi_comm [options]\n"
-                                    "  --thread single|funneled|serialized|multiple   level asked of MPI (single)\n"
-                                    "  --no-init           the library initialises MPI; only that case\n"
-                                    "  --finalize-first    MPI ends before the communicator; only that case\n"
-                                    "  --loop N            communicators created and destroyed (100)\n"
-                                    "  --many N            communicators alive at once (64, not a multiple of 7)\n"
-                                    "  --only TEXT, --skip TEXT   cases whose name has TEXT in it\nCases:\n");
+    fprintf(code ? stderr : stdout,
+            "Usage: mpirun -n RANKS mpi_comm [options]\n"
+            "  --thread single|funneled|serialized|multiple   level asked of MPI (single)\n"
+            "  --no-init           the library initialises MPI; only that case\n"
+            "  --finalize-first    MPI ends before the communicator; only that case\n"
+            "  --loop N            communicators created and destroyed (100)\n"
+            "  --many N            communicators alive at once (64, not a multiple of 7)\n"
+            "  --only TEXT, --skip TEXT   cases whose name has TEXT in it\nCases:\n");
     for (size_t i = 0; i < TEST_ARRAY_LEN(cases); i++) {
         fprintf(code ? stderr : stdout, "  %s\n", cases[i].name);
     }
@@ -557,9 +576,11 @@ static int usage(int code)
 
 int main(int argc, char **argv)
 {
-    static const struct option rows[] = { { "thread", 1, NULL, 't' }, { "no-init", 0, NULL, 'n' }, { "finalize-first", 0, NULL, 'f' },
-                                          { "loop", 1, NULL, 'l' },   { "many", 1, NULL, 'm' },    { "only", 1, NULL, 'o' },
-                                          { "skip", 1, NULL, 's' },   { "help", 0, NULL, 'h' },    { NULL, 0, NULL, 0 } };
+    static const struct option rows[] = {
+        { "thread", 1, NULL, 't' }, { "no-init", 0, NULL, 'n' }, { "finalize-first", 0, NULL, 'f' },
+        { "loop", 1, NULL, 'l' },   { "many", 1, NULL, 'm' },    { "only", 1, NULL, 'o' },
+        { "skip", 1, NULL, 's' },   { "help", 0, NULL, 'h' },    { NULL, 0, NULL, 0 }
+    };
     const char *only = NULL, *skip = NULL;
     int opt, level = MPI_THREAD_SINGLE, ok = 1;
     while ((opt = getopt_long(argc, argv, "h", rows, NULL)) != -1) {

@@ -61,9 +61,11 @@ int test_finish(void)
 static void watchdog_bark(int sig)
 {
     char line[512];
-    int len = snprintf(line, sizeof(line), "%s: rank %d: no progress, stuck in: %s\n", test.program, test.rank, test.what);
+    int len = snprintf(line, sizeof(line), "%s: rank %d: no progress, stuck in: %s\n", test.program,
+                       test.rank, test.what);
     (void)sig;
-    if (len > 0 && write(STDERR_FILENO, line, (size_t)len < sizeof(line) ? (size_t)len : sizeof(line) - 1) < 0) {
+    if (len > 0 &&
+        write(STDERR_FILENO, line, (size_t)len < sizeof(line) ? (size_t)len : sizeof(line) - 1) < 0) {
         _exit(5);
     }
     _exit(4);

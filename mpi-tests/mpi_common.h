@@ -1,6 +1,6 @@
 /*
- * What every program run under mpirun shares: start and end, counting of cases, a watchdog, guarded memory, small parsers.
- * Programs use rondo.h and rondo_mpi.h only, so they test what a user gets.
+ * What every program run under mpirun shares: start and end, counting of cases, a watchdog, guarded memory,
+ * small parsers. Programs use rondo.h and rondo_mpi.h only, so they test what a user gets.
  */
 #ifndef RONDO_TESTS_MPI_COMMON_H
 #define RONDO_TESTS_MPI_COMMON_H
@@ -22,11 +22,13 @@ struct test_env {
 };
 extern struct test_env test;
 
-/* MPI_Init_thread with the level asked for; ends the program when MPI gives less. Names of levels: single funneled serialized multiple. */
+/* MPI_Init_thread with the level asked for; ends the program when MPI gives less. Names of levels: single
+ * funneled serialized multiple. */
 void test_init(const char *program, int thread_level);
 /* Without MPI: for programs whose MPI is started by the library. */
 void test_init_plain(const char *program);
-/* Sum failures over ranks, print "PROGRAM: N cases, F failed" on rank 0, finalise MPI; the exit status of the program. */
+/* Sum failures over ranks, print "PROGRAM: N cases, F failed" on rank 0, finalise MPI; the exit status of the
+ * program. */
 int test_finish(void);
 /* The same without MPI, of this rank alone. */
 int test_finish_plain(void);
@@ -41,18 +43,20 @@ void test_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Print and end all ranks: for failures after which no further case makes sense. */
 void test_die(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
 
-#define TEST_MUST(call, comm)                                                                                                        \
-    do {                                                                                                                             \
-        rondo_status test_status_ = (call);                                                                                          \
-        if (test_status_ != RONDO_SUCCESS) {                                                                                         \
-            test_die("%s:%d: %s gave %s: %s", __FILE__, __LINE__, #call, rondo_status_string(test_status_), rondo_last_error(comm)); \
-        }                                                                                                                            \
+#define TEST_MUST(call, comm)                                                                               \
+    do {                                                                                                    \
+        rondo_status test_status_ = (call);                                                                 \
+        if (test_status_ != RONDO_SUCCESS) {                                                                \
+            test_die("%s:%d: %s gave %s: %s", __FILE__, __LINE__, #call, rondo_status_string(test_status_), \
+                     rondo_last_error(comm));                                                               \
+        }                                                                                                   \
     } while (0)
 
 double test_now(void); /* seconds, monotonic */
 uint64_t test_hash(uint64_t a, uint64_t b, uint64_t c);
 
-/* Memory between two guards of 64 known bytes; contents are the same known bytes. Never NULL: ends the program. */
+/* Memory between two guards of 64 known bytes; contents are the same known bytes. Never NULL: ends the
+ * program. */
 void *test_guard_alloc(size_t bytes);
 int test_guard_intact(const void *mem, size_t bytes);
 /* All of the contents are still as test_guard_alloc() left them. */
@@ -63,7 +67,8 @@ void test_guard_free(void *mem);
 int test_parse_size(const char *text, size_t *out);
 int test_parse_long(const char *text, long min, long max, long *out);
 
-/* rondo_status of a communicator that is expected to end: polls async_error until it is no longer SUCCESS, at most @a seconds. */
+/* rondo_status of a communicator that is expected to end: polls async_error until it is no longer SUCCESS, at
+ * most @a seconds. */
 rondo_status test_wait_error(rondo_comm *comm, double seconds);
 
 #endif

@@ -1,10 +1,12 @@
 /*
- * What a communicator costs, where every conn is over NET/verbs (ranks on hosts of their own, or RONDO_SHM_DISABLE=1): the work requests of each collective, with every algorithm and
- * protocol, are exactly those that net_work.h says it needs.
+ * What a communicator costs, where every conn is over NET/verbs (ranks on hosts of their own, or
+ * RONDO_SHM_DISABLE=1): the work requests of each collective, with every algorithm and protocol, are exactly
+ * those that net_work.h says it needs.
  *
  *   mpirun -N 1 mpi_cost               counts, up to 64 KiB
  *   mpirun -N 1 mpi_cost --most 4K
- *   mpirun -N 1 mpi_cost --idle 2      nothing is called for 2 s, over whatever net there is: CPU time of all threads of each process, which must be under 1 % of it
+ *   mpirun -N 1 mpi_cost --idle 2      nothing is called for 2 s, over whatever net there is: CPU time of all
+ * threads of each process, which must be under 1 % of it
  */
 #include <getopt.h>
 #include <stdlib.h>
@@ -25,22 +27,27 @@ static long idle_s;
 static void call(const char *coll, rondo_comm *comm, size_t bytes)
 {
     size_t wrong = 0;
-    rondo_status status = test_call_once(coll, comm, RONDO_FLOAT32, RONDO_SUM, bytes / sizeof(float), bytes, &wrong);
-    test_check(status == RONDO_SUCCESS && wrong == 0, "%s of %zu bytes: %s, %zu wrong", coll, bytes, rondo_status_string(status), wrong);
+    rondo_status status = test_call_once(coll, comm, RONDO_FLOAT32, RONDO_SUM, bytes / sizeof(float), bytes,
+                                         &wrong);
+    test_check(status == RONDO_SUCCESS && wrong == 0, "%s of %zu bytes: %s, %zu wrong", coll, bytes,
+               rondo_status_string(status), wrong);
 }
 
 /* ---- work requests ---- */
 
 #if RONDO_HAVE_VERBS
 
-static const char *const algos[] = { "ring", "tree", "exchange" };
-static const char *const protos[] = { [RONDO_PROTO_LL] = "ll", [RONDO_PROTO_LL128] = "ll128", [RONDO_PROTO_SIMPLE] = "simple" };
+static const char *const algos[] = { "ring", "tree", "doubling" };
+static const char *const protos[] = {
+    [RONDO_PROTO_LL] = "ll", [RONDO_PROTO_LL128] = "ll128", [RONDO_PROTO_SIMPLE] = "simple"
+};
 
 static struct net_work read_all(const rondo_comm *comm)
 {
     struct net_work mine = { 0 }, total;
     if (!net_work_read(comm, &mine)) {
-        test_die("a conn is not over NET/verbs: one rank on each host, or RONDO_SHM_DISABLE=1, and RONDO_NET=verbs");
+        test_die("a conn is not over NET/verbs: one rank on each host, or RONDO_SHM_DISABLE=1, and "
+                 "RONDO_NET=verbs");
     }
     MPI_Allreduce(&mine, &total, NET_WORK_WORDS, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
     return total;
@@ -49,7 +56,8 @@ static struct net_work read_all(const rondo_comm *comm)
 /* The first call may make connections. */
 static void count(const struct net_work_row *row, int proto, rondo_comm *comm, size_t bytes)
 {
-    struct net_work needed = net_work_needed(row, proto, comm->ctx->net.slot_bytes, test.nranks, bytes), before, done;
+    struct net_work needed = net_work_needed(row, proto, comm->ctx->net.slot_bytes, test.nranks, bytes),
+                    before, done;
     char text[200], needed_text[200];
     test_watchdog(60);
     call(row->coll, comm, bytes);
@@ -62,9 +70,10 @@ static void count(const struct net_work_row *row, int proto, rondo_comm *comm, s
     net_work_text(&needed, needed_text, sizeof needed_text);
     net_work_text(&done, text, sizeof text);
     if (test.rank == 0) {
-        printf("%-14s %-8s %-6s %7zu bytes: %s\n", row->coll, row->algo, row->as[0] != '\0' ? protos[proto] : "simple", bytes, text);
-        test_check(memcmp(&done, &needed, sizeof done) == 0, "%s %s %s, %zu bytes: %s; needed are %s", row->coll, row->algo, protos[proto],
-                   bytes, text, needed_text);
+        printf("%-14s %-8s %-6s %7zu bytes: %s\n", row->coll, row->algo,
+               row->as[0] != '\0' ? protos[proto] : "simple", bytes, text);
+        test_check(memcmp(&done, &needed, sizeof done) == 0, "%s %s %s, %zu bytes: %s; needed are %s",
+                   row->coll, row->algo, protos[proto], bytes, text, needed_text);
     }
 }
 
@@ -77,7 +86,8 @@ static rondo_comm *create(const char *algo, int proto)
     for (size_t i = 0; i < TEST_ARRAY_LEN(colls); i++) {
         for (size_t row = 0; row < NET_WORK_ROWS; row++) {
             if (strcmp(net_work_rows[row].as, colls[i]) == 0 && strcmp(net_work_rows[row].algo, algo) == 0) {
-                snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s:%s", text[0] != '\0' ? ";" : "", colls[i], algo);
+                snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s:%s",
+                         text[0] != '\0' ? ";" : "", colls[i], algo);
             }
         }
     }
@@ -98,7 +108,8 @@ static void count_all(void)
             for (size_t row = 0; row < NET_WORK_ROWS; row++) {
                 const struct net_work_row *r = &net_work_rows[row];
                 int p2p = r->as[0] == '\0' && algo == 0 && proto == RONDO_PROTO_SIMPLE;
-                for (size_t i = 0; i < TEST_ARRAY_LEN(sizes) && (p2p || strcmp(r->algo, algos[algo]) == 0); i++) {
+                for (size_t i = 0; i < TEST_ARRAY_LEN(sizes) && (p2p || strcmp(r->algo, algos[algo]) == 0);
+                     i++) {
                     if (sizes[i] <= most && sizes[i] <= r->most) {
                         count(r, proto, comm, sizes[i]);
                     }
@@ -121,7 +132,8 @@ static double cpu_time(void)
 {
     struct rusage u;
     getrusage(RUSAGE_SELF, &u);
-    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+           1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
 }
 
 static void idle(void)
@@ -146,10 +158,13 @@ static void idle(void)
 
 int main(int argc, char **argv)
 {
-    static const struct option rows[] = { { "most", 1, NULL, 'm' }, { "idle", 1, NULL, 'i' }, { NULL, 0, NULL, 0 } };
+    static const struct option rows[] = { { "most", 1, NULL, 'm' },
+                                          { "idle", 1, NULL, 'i' },
+                                          { NULL, 0, NULL, 0 } };
     test_init("mpi_cost", MPI_THREAD_SINGLE);
     for (int opt; (opt = getopt_long(argc, argv, "", rows, NULL)) != -1;) {
-        if (!((opt == 'm' && test_parse_size(optarg, &most)) || (opt == 'i' && test_parse_long(optarg, 1, 1000, &idle_s)))) {
+        if (!((opt == 'm' && test_parse_size(optarg, &most)) ||
+              (opt == 'i' && test_parse_long(optarg, 1, 1000, &idle_s)))) {
             test_die("usage: mpi_cost [--most BYTES | --idle S]");
         }
     }

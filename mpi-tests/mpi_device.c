@@ -27,7 +27,8 @@ int test_device_begin(int rank, const char **why)
     test_device_must(cuda->DeviceGetCount(&count), "cuDeviceGetCount");
     TEST_MUST(rondo_cuda_open(rank % count, &device), NULL);
     TEST_MUST(rondo_cuda_enter(&device), NULL);
-    test_device_must(cuda->StreamCreateWithPriority(&copies, CU_STREAM_NON_BLOCKING, 0), "cuStreamCreateWithPriority");
+    test_device_must(cuda->StreamCreateWithPriority(&copies, CU_STREAM_NON_BLOCKING, 0),
+                     "cuStreamCreateWithPriority");
     return device.ordinal;
 }
 
@@ -45,11 +46,15 @@ void *test_device_alloc(size_t bytes)
     return (void *)(uintptr_t)memory;
 }
 
-void test_device_free(void *memory) { test_device_must(rondo_cuda(NULL)->MemFree((CUdeviceptr)(uintptr_t)memory), "cuMemFree"); }
+void test_device_free(void *memory)
+{
+    test_device_must(rondo_cuda(NULL)->MemFree((CUdeviceptr)(uintptr_t)memory), "cuMemFree");
+}
 
 void test_device_copy(void *to, const void *from, size_t bytes)
 {
-    test_device_must(rondo_cuda(NULL)->MemcpyAsync((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from, bytes, copies),
+    test_device_must(rondo_cuda(NULL)->MemcpyAsync((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from,
+                                                   bytes, copies),
                      "cuMemcpyAsync");
     test_device_must(rondo_cuda(NULL)->StreamSynchronize(copies), "cuStreamSynchronize");
 }
@@ -57,7 +62,8 @@ void test_device_copy(void *to, const void *from, size_t bytes)
 rondo_stream test_device_stream_new(void)
 {
     CUstream stream;
-    test_device_must(rondo_cuda(NULL)->StreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0), "cuStreamCreateWithPriority");
+    test_device_must(rondo_cuda(NULL)->StreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0),
+                     "cuStreamCreateWithPriority");
     return RONDO_CUDA_STREAM(stream);
 }
 void test_device_stream_free(rondo_stream stream)

@@ -1,11 +1,13 @@
-/* Memory and streams of a GPU for programs that test the library: by the driver that the library itself has opened (base/cuda.h). Without RONDO_CUDA there are none. */
+/* Memory and streams of a GPU for programs that test the library: by the driver that the library itself has
+ * opened (base/cuda.h). Without RONDO_CUDA there are none. */
 #ifndef RONDO_TESTS_MPI_DEVICE_H
 #define RONDO_TESTS_MPI_DEVICE_H
 
 #include <stddef.h>
 #include "rondo.h"
 
-/* Take a device for this rank, its MPI rank modulo their number; from here on it is current. @return its number; -1: there is none, *why says why. */
+/* Take a device for this rank, its MPI rank modulo their number; from here on it is current. @return its
+ * number; -1: there is none, *why says why. */
 int test_device_begin(int rank, const char **why);
 void test_device_end(void);
 

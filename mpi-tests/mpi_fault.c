@@ -1,6 +1,7 @@
 /*
- * mpi_fault: a rank dies or stops; the others must hear of it in bounded time, in a sentence that names it, and may go on without it.
- * Survivors end by _exit: MPI of 2022 cannot be finalised after a death. Driven by fault_tests.sh, which reads the lines printed here.
+ * mpi_fault: a rank dies or stops; the others must hear of it in bounded time, in a sentence that names it,
+ * and may go on without it. Survivors end by _exit: MPI of 2022 cannot be finalised after a death. Driven by
+ * fault_tests.sh, which reads the lines printed here.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -78,15 +79,18 @@ static void shrink(rondo_comm *comm, int32_t *in, int32_t *out)
     int exclude = (int)o.victim, count = 0;
     rondo_comm *child = NULL;
     rondo_status status = rondo_comm_shrink(comm, &exclude, 1, RONDO_SHRINK_ABORT, NULL, &child);
-    if (!test_check(status == RONDO_SUCCESS, "shrink: %s: %s", rondo_status_string(status), rondo_last_error(comm))) {
+    if (!test_check(status == RONDO_SUCCESS, "shrink: %s: %s", rondo_status_string(status),
+                    rondo_last_error(comm))) {
         return;
     }
     rondo_comm_count(child, &count);
     for (int i = 0; i < 20 && status == RONDO_SUCCESS; i++) {
-        test_check(sum(child, 1 + (size_t)i * 5000, in, out, total_of_ranks(exclude), &status), "wrong sum after shrink");
+        test_check(sum(child, 1 + (size_t)i * 5000, in, out, total_of_ranks(exclude), &status),
+                   "wrong sum after shrink");
     }
-    if (test_check(status == RONDO_SUCCESS && count == test.nranks - 1, "%d ranks after shrink; all_reduce: %s: %s", count,
-                   rondo_status_string(status), rondo_last_error(child))) {
+    if (test_check(status == RONDO_SUCCESS && count == test.nranks - 1,
+                   "%d ranks after shrink; all_reduce: %s: %s", count, rondo_status_string(status),
+                   rondo_last_error(child))) {
         test_say("shrunk to %d ranks, verified", count);
     }
     test_check(rondo_comm_destroy(child) == RONDO_SUCCESS, "destroying the child");
@@ -123,13 +127,15 @@ static void survive(rondo_comm *comm, rondo_status status, double took, int32_t 
         leave();
     }
     if (o.victim == test.rank) {
-        test_say("resumed: %s after %.0f ms: %s", rondo_status_string(status), 1e3 * took, rondo_last_error(comm));
+        test_say("resumed: %s after %.0f ms: %s", rondo_status_string(status), 1e3 * took,
+                 rondo_last_error(comm));
         test_check(status == RONDO_REMOTE_ERROR, "resumed rank had %s", rondo_status_string(status));
         rondo_comm_abort(comm);
         leave();
     }
-    test_say("survivor %d: %s after %.0f ms: %s", test.rank, status == RONDO_REMOTE_ERROR ? "REMOTE_ERROR" : rondo_status_string(status),
-             1e3 * took, rondo_last_error(comm));
+    test_say("survivor %d: %s after %.0f ms: %s", test.rank,
+             status == RONDO_REMOTE_ERROR ? "REMOTE_ERROR" : rondo_status_string(status), 1e3 * took,
+             rondo_last_error(comm));
     test_check(status == RONDO_REMOTE_ERROR, "expected %s", rondo_status_string(RONDO_REMOTE_ERROR));
     test_check(names_victim(rondo_last_error(comm)), "the sentence does not name rank %ld", o.victim);
     test_check(took < LIMIT, "%.1f s until the error", took);
@@ -138,7 +144,8 @@ static void survive(rondo_comm *comm, rondo_status status, double took, int32_t 
     }
     test_check(rondo_comm_abort(comm) == RONDO_SUCCESS, "abort");
     if (o.signal == SIGSTOP) {
-        kill(pids[o.victim], SIGCONT); /* each survivor, when it has done: the first one wakes it, the others find nothing to do */
+        kill(pids[o.victim], SIGCONT); /* each survivor, when it has done: the first one wakes it, the others
+                                          find nothing to do */
     }
     leave();
 }
@@ -172,7 +179,8 @@ static void run_calls(void)
         if (i == 1 && test.rank == 0) {
             test_say("running");
         }
-        if (!test_check(sum(comm, size_of_call(i), in, out, total_of_ranks(-1), &status), "wrong sum in call %ld", i)) {
+        if (!test_check(sum(comm, size_of_call(i), in, out, total_of_ranks(-1), &status),
+                        "wrong sum in call %ld", i)) {
             leave();
         }
         if (status != RONDO_SUCCESS) {
@@ -196,8 +204,8 @@ static double wall_clock(void)
 }
 
 /*
- * Calls for some seconds, in which something is done to the job from outside: each rank says how its calls went, and when they came to an end. All agree on
- * the last call, by rank 0's clock.
+ * Calls for some seconds, in which something is done to the job from outside: each rank says how its calls
+ * went, and when they came to an end. All agree on the last call, by rank 0's clock.
  */
 static void run_watch(void)
 {
@@ -212,15 +220,18 @@ static void run_watch(void)
     }
     rondo_status status = rondo_comm_create(MPI_COMM_WORLD, NULL, &comm);
     if (status != RONDO_SUCCESS) {
-        test_say("watch %d: %s at %.6f in creation: %s", test.rank, rondo_status_string(status), wall_clock(), rondo_last_error(NULL));
+        test_say("watch %d: %s at %.6f in creation: %s", test.rank, rondo_status_string(status), wall_clock(),
+                 rondo_last_error(NULL));
         leave();
     }
     begin = test_now();
     for (; status == RONDO_SUCCESS && !enough; n++) {
         double start = test_now();
-        int32_t end = test.rank == 0 && (start - begin > (double)o.watch || (o.until != NULL && access(o.until, F_OK) == 0));
+        int32_t end = test.rank == 0 &&
+                      (start - begin > (double)o.watch || (o.until != NULL && access(o.until, F_OK) == 0));
         test_watchdog(60);
-        if (!test_check(sum(comm, size_of_call(n), in, out, total_of_ranks(-1), &status), "wrong sum in call %ld", n)) {
+        if (!test_check(sum(comm, size_of_call(n), in, out, total_of_ranks(-1), &status),
+                        "wrong sum in call %ld", n)) {
             leave();
         }
         if (status == RONDO_SUCCESS) {
@@ -233,7 +244,8 @@ static void run_watch(void)
     }
     if (status != RONDO_SUCCESS) {
         test_say("watch %d: %s at %.6f after %ld calls: %s", test.rank,
-                 status == RONDO_REMOTE_ERROR ? "REMOTE_ERROR" : rondo_status_string(status), wall_clock(), n, rondo_last_error(comm));
+                 status == RONDO_REMOTE_ERROR ? "REMOTE_ERROR" : rondo_status_string(status), wall_clock(), n,
+                 rondo_last_error(comm));
         rondo_comm_abort(comm);
         leave();
     }
@@ -268,8 +280,9 @@ static void run_init(void)
         }
         took = test_now() - start;
         if (status != RONDO_SUCCESS) {
-            test_say("survivor %d: %s after %.0f ms in %s, %s: %s", test.rank, rondo_status_string(status), 1e3 * took, what,
-                     names_victim(rondo_last_error(comm)) ? "named" : "not named", rondo_last_error(comm));
+            test_say("survivor %d: %s after %.0f ms in %s, %s: %s", test.rank, rondo_status_string(status),
+                     1e3 * took, what, names_victim(rondo_last_error(comm)) ? "named" : "not named",
+                     rondo_last_error(comm));
             test_check(took < 2 * LIMIT, "%.1f s until the error", took);
             if (comm != NULL) {
                 rondo_comm_abort(comm);
@@ -282,28 +295,33 @@ static void run_init(void)
 
 static int usage(void)
 {
-    fprintf(stderr, "Usage: mpirun --enable-recovery -n RANKS mpi_fault [options]; without one: calls that succeed\n"
-                    "  --kill RANK | --stop RANK   the victim, by SIGKILL or SIGSTOP (set RONDO_DEAD_AFTER)\n"
-                    "  --after N                   at its call N (50)\n"
-                    "  --mid                       not before the call but a moment later, by another thread\n"
-                    "  --delay US                  that moment, microseconds (random)\n"
-                    "  --shrink                    survivors make a communicator without the victim and use it\n"
-                    "  --init                      in creations instead of calls; --victim RANK: it dies by RONDO_FAULT\n"
-                    "  --forever                   calls until the program is ended from outside\n"
-                    "  --watch S                   calls for S seconds; how they went and when they failed, of each rank\n"
-                    "  --until FILE                or until there is that file, which rank 0 looks for\n"
-                    "  --most N                    elements of a call, at most (900000)\n"
-                    "  --seed N                    other sizes and moments\n");
+    fprintf(
+        stderr,
+        "Usage: mpirun --enable-recovery -n RANKS mpi_fault [options]; without one: calls that succeed\n"
+        "  --kill RANK | --stop RANK   the victim, by SIGKILL or SIGSTOP (set RONDO_DEAD_AFTER)\n"
+        "  --after N                   at its call N (50)\n"
+        "  --mid                       not before the call but a moment later, by another thread\n"
+        "  --delay US                  that moment, microseconds (random)\n"
+        "  --shrink                    survivors make a communicator without the victim and use it\n"
+        "  --init                      in creations instead of calls; --victim RANK: it dies by RONDO_FAULT\n"
+        "  --forever                   calls until the program is ended from outside\n"
+        "  --watch S                   calls for S seconds; how they went and when they failed, of each "
+        "rank\n"
+        "  --until FILE                or until there is that file, which rank 0 looks for\n"
+        "  --most N                    elements of a call, at most (900000)\n"
+        "  --seed N                    other sizes and moments\n");
     return 2;
 }
 
 static int parse(int argc, char **argv)
 {
-    static const struct option rows[] = { { "kill", 1, NULL, 'k' },   { "stop", 1, NULL, 's' },  { "victim", 1, NULL, 'v' },
-                                          { "after", 1, NULL, 'a' },  { "mid", 0, NULL, 'm' },   { "delay", 1, NULL, 'd' },
-                                          { "shrink", 0, NULL, 'r' }, { "init", 0, NULL, 'i' },  { "forever", 0, NULL, 'f' },
-                                          { "seed", 1, NULL, 'e' },   { "watch", 1, NULL, 'w' }, { "most", 1, NULL, 'n' },
-                                          { "until", 1, NULL, 'u' },  { NULL, 0, NULL, 0 } };
+    static const struct option rows[] = { { "kill", 1, NULL, 'k' },    { "stop", 1, NULL, 's' },
+                                          { "victim", 1, NULL, 'v' },  { "after", 1, NULL, 'a' },
+                                          { "mid", 0, NULL, 'm' },     { "delay", 1, NULL, 'd' },
+                                          { "shrink", 0, NULL, 'r' },  { "init", 0, NULL, 'i' },
+                                          { "forever", 0, NULL, 'f' }, { "seed", 1, NULL, 'e' },
+                                          { "watch", 1, NULL, 'w' },   { "most", 1, NULL, 'n' },
+                                          { "until", 1, NULL, 'u' },   { NULL, 0, NULL, 0 } };
     int opt, ok = 1;
     long seed = 1;
     o.delay_us = -1;

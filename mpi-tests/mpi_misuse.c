@@ -1,6 +1,6 @@
 /*
- * mpi_misuse: bad input and calls that differ between ranks. Each gives the status and a sentence with the words that name it, in bounded time,
- * and writes nothing outside the caller's buffers.
+ * mpi_misuse: bad input and calls that differ between ranks. Each gives the status and a sentence with the
+ * words that name it, in bounded time, and writes nothing outside the caller's buffers.
  */
 #include <getopt.h>
 #include <stdlib.h>
@@ -22,8 +22,10 @@ static void refused(rondo_status got, rondo_status want, const char *what, const
     if (verbose && test.rank == 0) {
         test_say("%s: %s: %s", what, rondo_status_string(got), sentence);
     }
-    test_check(got == want, "%s gave %s, expected %s", what, rondo_status_string(got), rondo_status_string(want));
-    test_check(strstr(sentence, word) != NULL, "%s: the sentence does not name \"%s\": %s", what, word, sentence);
+    test_check(got == want, "%s gave %s, expected %s", what, rondo_status_string(got),
+               rondo_status_string(want));
+    test_check(strstr(sentence, word) != NULL, "%s: the sentence does not name \"%s\": %s", what, word,
+               sentence);
 }
 
 #define REFUSED(call, word) refused(call, RONDO_INVALID_ARGUMENT, #call, word)
@@ -118,8 +120,8 @@ static void a_refused_call_leaves_the_communicator_usable(void)
 {
     size_t wrong = 0;
     rondo_status status = test_call_once("all_reduce", fresh, RONDO_INT64, RONDO_SUM, 1001, 5, &wrong);
-    test_check(status == RONDO_SUCCESS && wrong == 0, "after refused calls: %s, %zu wrong: %s", rondo_status_string(status), wrong,
-               rondo_last_error(fresh));
+    test_check(status == RONDO_SUCCESS && wrong == 0, "after refused calls: %s, %zu wrong: %s",
+               rondo_status_string(status), wrong, rondo_last_error(fresh));
 }
 
 static void group_misuse_is_refused(void)
@@ -145,8 +147,9 @@ struct step {
 };
 
 enum kind { COUNT, TYPE, OP, ROOT, COLLECTIVE, ORDER, GROUP_ORDER, SEND_COUNT, SCATTER_COUNT, NUM_KINDS };
-static const char *const kind_names[NUM_KINDS] = { "count", "type",        "op",         "root",          "collective",
-                                                   "order", "group-order", "send-count", "reduce_scatter" };
+static const char *const kind_names[NUM_KINDS] = { "count",       "type",       "op",
+                                                   "root",        "collective", "order",
+                                                   "group-order", "send-count", "reduce_scatter" };
 static const char *const colls[] = { "all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter" };
 
 struct script {
@@ -169,7 +172,9 @@ static int write_script(enum kind kind, const char *coll, size_t count, struct s
     int differs = test.rank == 1;
     const char *other = strcmp(coll, "all_reduce") == 0 ? "broadcast" : "all_reduce";
     struct step *step = &s->steps[0];
-    *s = (struct script){ .steps = { { coll, count, RONDO_FLOAT32, RONDO_SUM, 0 } }, .nsteps = 1, .words = { coll, "rank 1" } };
+    *s = (struct script){ .steps = { { coll, count, RONDO_FLOAT32, RONDO_SUM, 0 } },
+                          .nsteps = 1,
+                          .words = { coll, "rank 1" } };
     s->steps[1] = (struct step){ other, count, RONDO_FLOAT32, RONDO_SUM, 0 };
     switch (kind) {
     case COUNT:
@@ -255,7 +260,8 @@ static rondo_status run_exchange(rondo_comm *comm, size_t count, struct buffers 
 
 static rondo_status first_of(rondo_status a, rondo_status b) { return a != RONDO_SUCCESS ? a : b; }
 
-/* A rank that has given its part of a call may leave it before the mismatch is seen; it learns in the next call. */
+/* A rank that has given its part of a call may leave it before the mismatch is seen; it learns in the next
+ * call. */
 static rondo_status run_script(const struct script *s, rondo_comm *comm, struct buffers *buffers)
 {
     rondo_status status = RONDO_SUCCESS;
@@ -274,7 +280,8 @@ static rondo_status run_script(const struct script *s, rondo_comm *comm, struct 
     return status != RONDO_SUCCESS ? status : rondo_barrier(comm, NULL);
 }
 
-/* Where one rank may end the communicator while another is still in its creation, that creation fails: not what is tested here. */
+/* Where one rank may end the communicator while another is still in its creation, that creation fails: not
+ * what is tested here. */
 static rondo_comm *create_on_all(const rondo_config *config)
 {
     rondo_comm *comm;
@@ -296,19 +303,20 @@ static int names_all(const char *sentence, const struct script *s)
 /* Over all ranks: everyone has an error, one is INVALID_USAGE with a sentence that names both calls. */
 static void judge(const struct script *s, rondo_status status, const char *sentence, double took)
 {
-    int mine[4] = { status == RONDO_INVALID_USAGE, status == RONDO_INVALID_USAGE && names_all(sentence, s), status == RONDO_SUCCESS,
-                    took > LIMIT };
+    int mine[4] = { status == RONDO_INVALID_USAGE, status == RONDO_INVALID_USAGE && names_all(sentence, s),
+                    status == RONDO_SUCCESS, took > LIMIT };
     int all[4];
     MPI_Allreduce(mine, all, 4, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     if (verbose || all[0] == 0 || all[1] == 0) {
         test_say("%s: %s after %.0f ms: %s", test.what, rondo_status_string(status), 1e3 * took, sentence);
     }
-    test_check(status != RONDO_SUCCESS, "the calls differ and this rank had no error, nor in the barrier that follows");
+    test_check(status != RONDO_SUCCESS,
+               "the calls differ and this rank had no error, nor in the barrier that follows");
     test_check(took <= LIMIT, "%.1f s until the error", took);
     if (test.rank == 0) {
         test_check(all[0] > 0, "no rank had %s", rondo_status_string(RONDO_INVALID_USAGE));
-        test_check(all[1] > 0, "no sentence names \"%s\", \"%s\", \"%s\", \"%s\"", s->words[0], s->words[1], s->words[2] ? s->words[2] : "",
-                   s->words[3] ? s->words[3] : "");
+        test_check(all[1] > 0, "no sentence names \"%s\", \"%s\", \"%s\", \"%s\"", s->words[0], s->words[1],
+                   s->words[2] ? s->words[2] : "", s->words[3] ? s->words[3] : "");
     }
 }
 
@@ -333,9 +341,10 @@ static void mismatch(enum kind kind, const char *coll, size_t count)
     TEST_MUST(rondo_comm_abort(comm), NULL);
     MPI_Barrier(MPI_COMM_WORLD); /* nobody writes any more */
     for (int i = 0; i < 3; i++) {
-        test_check((buffers[i].send == NULL || test_guard_untouched(buffers[i].send, buffers[i].send_bytes)) &&
-                       (buffers[i].recv == NULL || test_guard_intact(buffers[i].recv, buffers[i].recv_bytes)),
-                   "written outside the receive buffer");
+        test_check(
+            (buffers[i].send == NULL || test_guard_untouched(buffers[i].send, buffers[i].send_bytes)) &&
+                (buffers[i].recv == NULL || test_guard_intact(buffers[i].recv, buffers[i].recv_bytes)),
+            "written outside the receive buffer");
         test_guard_free(buffers[i].send);
         test_guard_free(buffers[i].recv);
     }
@@ -372,9 +381,10 @@ static void one_rank_never_calls(const char *coll, int timeout_ms)
         if (verbose) {
             test_say("%s: %s: %s", what, rondo_status_string(status), rondo_last_error(comm));
         }
-        test_check(status == RONDO_TIMEOUT, "%s, expected %s: %s", rondo_status_string(status), rondo_status_string(RONDO_TIMEOUT),
+        test_check(status == RONDO_TIMEOUT, "%s, expected %s: %s", rondo_status_string(status),
+                   rondo_status_string(RONDO_TIMEOUT), rondo_last_error(comm));
+        test_check(strstr(rondo_last_error(comm), name) != NULL, "the sentence does not name %s: %s", name,
                    rondo_last_error(comm));
-        test_check(strstr(rondo_last_error(comm), name) != NULL, "the sentence does not name %s: %s", name, rondo_last_error(comm));
         test_check(test_now() - start < LIMIT, "%.1f s", test_now() - start);
     }
     TEST_MUST(rondo_comm_abort(comm), NULL);
@@ -387,8 +397,8 @@ static void one_rank_never_calls(const char *coll, int timeout_ms)
 
 static void run_arguments(void)
 {
-    static void (*const cases[])(void) = { null_pointers_are_refused, unknown_values_are_refused, counts_beyond_memory_are_refused,
-                                           group_misuse_is_refused };
+    static void (*const cases[])(void) = { null_pointers_are_refused, unknown_values_are_refused,
+                                           counts_beyond_memory_are_refused, group_misuse_is_refused };
     rondo_comm *comm;
     TEST_MUST(rondo_comm_create(MPI_COMM_WORLD, NULL, &comm), NULL);
     for (size_t i = 0; i < TEST_ARRAY_LEN(cases); i++) {
@@ -428,8 +438,9 @@ static int kind_by_name(const char *name)
 
 int main(int argc, char **argv)
 {
-    static const struct option rows[] = { { "only", 1, NULL, 'o' },    { "count", 1, NULL, 'c' }, { "never", 1, NULL, 'n' },
-                                          { "verbose", 0, NULL, 'v' }, { "help", 0, NULL, 'h' },  { NULL, 0, NULL, 0 } };
+    static const struct option rows[] = { { "only", 1, NULL, 'o' },  { "count", 1, NULL, 'c' },
+                                          { "never", 1, NULL, 'n' }, { "verbose", 0, NULL, 'v' },
+                                          { "help", 0, NULL, 'h' },  { NULL, 0, NULL, 0 } };
     int opt, only = -1, bad = 0;
     long never = 0;
     size_t count = 0;
@@ -441,7 +452,8 @@ int main(int argc, char **argv)
         verbose |= opt == 'v';
     }
     if (bad) {
-        fprintf(stderr, "Usage: mpirun -n RANKS mpi_misuse [--only KIND] [--count N] [--never TIMES] [--verbose]\nKinds of mismatch:");
+        fprintf(stderr, "Usage: mpirun -n RANKS mpi_misuse [--only KIND] [--count N] [--never TIMES] "
+                        "[--verbose]\nKinds of mismatch:");
         for (int kind = 0; kind < NUM_KINDS; kind++) {
             fprintf(stderr, " %s", kind_names[kind]);
         }

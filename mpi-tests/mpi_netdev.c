@@ -1,11 +1,13 @@
 /*
- * One net device alone, without a transport and without the engine: ranks 2k and 2k+1 exchange handles over MPI, then messages both ways at the same time, verified.
+ * One net device alone, without a transport and without the engine: ranks 2k and 2k+1 exchange handles over
+ * MPI, then messages both ways at the same time, verified.
  *
- *   mpirun -n 2 mpi_netdev                           0 B to 1 MiB over verbs; packets a message, from Soft-RoCE's counters
- *   mpirun -n 2 mpi_netdev --net socket --max 4M
- *   mpirun -n 2 mpi_netdev --seconds 8 --max 4K      the same messages again and again: for faults of the network meanwhile
+ *   mpirun -n 2 mpi_netdev                           0 B to 1 MiB over verbs; packets a message, from
+ * Soft-RoCE's counters mpirun -n 2 mpi_netdev --net socket --max 4M mpirun -n 2 mpi_netdev --seconds 8 --max
+ * 4K      the same messages again and again: for faults of the network meanwhile
  *
- * An error of the device is printed with its sentence and the seconds since the last message that arrived; the exit status is 3 then. Each rank says "running" when both ends are connected.
+ * An error of the device is printed with its sentence and the seconds since the last message that arrived;
+ * the exit status is 3 then. Each rank says "running" when both ends are connected.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -42,7 +44,8 @@ static int is_last;
 
 static void leave(rondo_status status)
 {
-    test_say("%s after %.2f s: %s", rondo_status_string(status), test_now() - last_arrival, rondo_error_text());
+    test_say("%s after %.2f s: %s", rondo_status_string(status), test_now() - last_arrival,
+             rondo_error_text());
     for (int i = 0; i < 2; i++) {
         net->close(ends[i].comm);
     }
@@ -71,8 +74,8 @@ static void end_open(struct end *end, int is_send, const struct rondo_net_peer *
     }
     must(net->prepare(0, to, is_send, &end->comm, mine));
     /* The lower rank sends its send end's record when the higher one sends its receive end's. */
-    MPI_Sendrecv(mine, sizeof mine, MPI_BYTE, peer, is_send, theirs, sizeof theirs, MPI_BYTE, peer, !is_send, MPI_COMM_WORLD,
-                 MPI_STATUS_IGNORE);
+    MPI_Sendrecv(mine, sizeof mine, MPI_BYTE, peer, is_send, theirs, sizeof theirs, MPI_BYTE, peer, !is_send,
+                 MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     start = test_now();
     while ((status = net->connect(end->comm, theirs)) == RONDO_IN_PROGRESS && test_now() - start < 20) {
         sched_yield();
@@ -92,7 +95,8 @@ static void open_both(void)
     }
     must(net->properties(0, &card));
     snprintf(name, sizeof name, "%s", rondo_log_host());
-    MPI_Sendrecv(name, sizeof name, MPI_BYTE, peer, 2, to.host, sizeof to.host, MPI_BYTE, peer, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Sendrecv(name, sizeof name, MPI_BYTE, peer, 2, to.host, sizeof to.host, MPI_BYTE, peer, 2,
+                 MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     last_arrival = test_now();
     end_open(&ends[test.rank % 2], test.rank % 2, &to);
     end_open(&ends[1 - test.rank % 2], 1 - test.rank % 2, &to);
@@ -132,10 +136,12 @@ static void verify(int slot, unsigned long message, size_t bytes, size_t arrived
         is_last = in[0];
     }
     wrong += bytes < o.max && in[bytes] != 0xa5;
-    test_check(wrong == 0 && arrived == bytes, "message %lu of %zu bytes: %zu wrong, %zu arrived", message, bytes, wrong, arrived);
+    test_check(wrong == 0 && arrived == bytes, "message %lu of %zu bytes: %zu wrong, %zu arrived", message,
+               bytes, wrong, arrived);
 }
 
-/* Post what is not posted, test what is; the slots of a request are freed in order. @return 1 when nothing is under way. */
+/* Post what is not posted, test what is; the slots of a request are freed in order. @return 1 when nothing is
+ * under way. */
 static int move(int is_send, int n, size_t bytes, int *posted, int *done)
 {
     struct end *end = &ends[is_send];
@@ -184,7 +190,8 @@ static void exchange(int n, size_t bytes)
 /* ---- what the card counts ---- */
 
 /* Those that say that something was sent twice come last. */
-static const char *const counters[] = { "sent_pkts", "rdma_recvs", "completer_retry_err", "duplicate_request", "out_of_seq_request" };
+static const char *const counters[] = { "sent_pkts", "rdma_recvs", "completer_retry_err", "duplicate_request",
+                                        "out_of_seq_request" };
 enum { PACKETS, RECEIVES, TWICE, NUM_COUNTERS = TEST_ARRAY_LEN(counters), MTU = 4096 };
 
 /* -1: not counted here. */
@@ -193,8 +200,8 @@ static long counter(const char *name)
     char path[256];
     long value = -1;
     FILE *file;
-    snprintf(path, sizeof path, "/sys/class/infiniband/%.*s/ports/%d/hw_counters/%s", (int)strcspn(card.name, ":"), card.name, card.port,
-             name);
+    snprintf(path, sizeof path, "/sys/class/infiniband/%.*s/ports/%d/hw_counters/%s",
+             (int)strcspn(card.name, ":"), card.name, card.port, name);
     file = fopen(path, "re");
     if (file != NULL) {
         if (fscanf(file, "%ld", &value) != 1) {
@@ -227,7 +234,8 @@ static int ranks_here(void)
     return n;
 }
 
-/* A rank sends, for a message each way: its packets, a clear-to-send for the peer's, and an acknowledgement for each of the peer's two writes; one receive is consumed. */
+/* A rank sends, for a message each way: its packets, a clear-to-send for the peer's, and an acknowledgement
+ * for each of the peer's two writes; one receive is consumed. */
 static void check_counts(const long *before, const long *after, int sharers, size_t bytes)
 {
     long packets = o.rounds * (3 + (bytes == 0 ? 1 : (long)((bytes + MTU - 1) / MTU)));
@@ -237,19 +245,22 @@ static void check_counts(const long *before, const long *after, int sharers, siz
         }
     }
     if (before[PACKETS] >= 0) {
-        test_check(after[PACKETS] - before[PACKETS] == sharers * packets && after[RECEIVES] - before[RECEIVES] == sharers * o.rounds,
-                   "%zu bytes, %ld messages, %d ranks: %ld packets (%ld a rank are needed), %ld receives", bytes, o.rounds, sharers,
-                   after[PACKETS] - before[PACKETS], packets, after[RECEIVES] - before[RECEIVES]);
+        test_check(after[PACKETS] - before[PACKETS] == sharers * packets &&
+                       after[RECEIVES] - before[RECEIVES] == sharers * o.rounds,
+                   "%zu bytes, %ld messages, %d ranks: %ld packets (%ld a rank are needed), %ld receives",
+                   bytes, o.rounds, sharers, after[PACKETS] - before[PACKETS], packets,
+                   after[RECEIVES] - before[RECEIVES]);
     }
 }
 
 static void sizes(void)
 {
-    static const size_t all[] = { 0, 1, 8, 255, 4096, 4097, 32768, 65536, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26 };
+    static const size_t all[] = { 0,     1,       8,       255,     4096,    4097,   32768,
+                                  65536, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26 };
     int sharers = ranks_here();
     if (test.rank == 0) {
-        printf("# %s on %s and its peer\n#%11s %12s %12s %12s\n", card.name, rondo_log_host(), "bytes", "us/message", "packets",
-               "receives");
+        printf("# %s on %s and its peer\n#%11s %12s %12s %12s\n", card.name, rondo_log_host(), "bytes",
+               "us/message", "packets", "receives");
     }
     for (size_t i = 0; i < TEST_ARRAY_LEN(all) && all[i] <= o.max; i++) {
         long before[NUM_COUNTERS], after[NUM_COUNTERS];
@@ -264,7 +275,8 @@ static void sizes(void)
         check_counts(before, after, sharers, all[i]);
         if (test.rank == 0) {
             printf("%12zu %12.1f %12.2f %12.2f\n", all[i], (end - start) * 1e6 / (double)o.rounds,
-                   (double)(after[PACKETS] - before[PACKETS]) / each, (double)(after[RECEIVES] - before[RECEIVES]) / each);
+                   (double)(after[PACKETS] - before[PACKETS]) / each,
+                   (double)(after[RECEIVES] - before[RECEIVES]) / each);
         }
     }
 }

@@ -1,5 +1,6 @@
 /*
- * RONDO_DETERMINISM=strict under a launcher, on one host or several: the bits of every reduction are those of the sequential one from rank 0 to the last.
+ * RONDO_DETERMINISM=strict under a launcher, on one host or several: the bits of every reduction are those of
+ * the sequential one from rank 0 to the last.
  *
  *   RONDO_DETERMINISM=strict mpirun -n N mpi_strict
  */

@@ -13,7 +13,9 @@ const struct test_type test_types[RONDO_NUM_DTYPES] = { RONDO_DTYPE_TABLE(TYPE_R
 #undef TYPE_ROW
 
 #define OP_ROW(ctx, name, NAME, value, pairwise) [value] = #name,
-const char *const test_op_names[TEST_NUM_OPS] = { RONDO_OP_TABLE(OP_ROW, )[TEST_OP_PREMUL] = "premul", [TEST_OP_NONE] = "none" };
+const char *const test_op_names[TEST_NUM_OPS] = {
+    RONDO_OP_TABLE(OP_ROW, )[TEST_OP_PREMUL] = "premul", [TEST_OP_NONE] = "none"
+};
 #undef OP_ROW
 
 /* Exponent and mantissa bits of the floating types, in order of rondo_dtype; all zero: an integer. */
@@ -37,8 +39,9 @@ static struct test_values *cache;
 
 int test_type_by_name(const char *name)
 {
-    static const char *const aliases[RONDO_NUM_DTYPES] = { "int8", "uint8", "int32",  "uint32",   "int64",  "uint64",
-                                                           "half", "float", "double", "bfloat16", "f8e4m3", "f8e5m2" };
+    static const char *const aliases[RONDO_NUM_DTYPES] = { "int8",   "uint8",    "int32",  "uint32",
+                                                           "int64",  "uint64",   "half",   "float",
+                                                           "double", "bfloat16", "f8e4m3", "f8e5m2" };
     for (int type = 0; type < RONDO_NUM_DTYPES; type++) {
         if (strcasecmp(name, test_types[type].name) == 0 || strcasecmp(name, aliases[type]) == 0) {
             return type;
@@ -120,7 +123,8 @@ static void store(rondo_dtype type, void *element, uint64_t bits)
 static int64_t extend(rondo_dtype type, uint64_t bits)
 {
     int unused = 64 - 8 * (int)test_types[type].size;
-    return test_types[type].is_signed ? (int64_t)(bits << unused) >> unused : (int64_t)(bits << unused >> unused);
+    return test_types[type].is_signed ? (int64_t)(bits << unused) >> unused
+                                      : (int64_t)(bits << unused >> unused);
 }
 
 /* ---- inputs ---- */
@@ -128,9 +132,10 @@ static int64_t extend(rondo_dtype type, uint64_t bits)
 static double signed_by(uint64_t hash, double value) { return hash >> 63 && value != 0 ? -value : value; }
 
 /*
- * Any subset of the ranks' values of one element must add up, or multiply, exactly. Sums: integers times one power of two an element, whose
- * magnitudes over all ranks fit the significand, so with few bits only some ranks (another choice for each element) are not zero. Products:
- * one rank gives a full significand, three give powers of two, all give a sign. `place` is the rank's turn at this element.
+ * Any subset of the ranks' values of one element must add up, or multiply, exactly. Sums: integers times one
+ * power of two an element, whose magnitudes over all ranks fit the significand, so with few bits only some
+ * ranks (another choice for each element) are not zero. Products: one rank gives a full significand, three
+ * give powers of two, all give a sign. `place` is the rank's turn at this element.
  */
 static double input_real(const struct test_values *v, uint64_t hash, uint64_t common, int place)
 {
@@ -147,13 +152,16 @@ static double input_real(const struct test_values *v, uint64_t hash, uint64_t co
     default:
         budget = v->op == TEST_OP_PREMUL ? budget / 4 : budget; /* scalars are 1/2, 1 and 2 */
         active = (uint64_t)v->nranks < budget ? (uint64_t)v->nranks : budget;
-        return (uint64_t)place < active ? signed_by(hash, ldexp((double)(hash % (budget / active + 1)), scale)) : 0;
+        return (uint64_t)place < active
+                   ? signed_by(hash, ldexp((double)(hash % (budget / active + 1)), scale))
+                   : 0;
     }
 }
 
 static uint64_t input_bits(const struct test_values *v, int rank, size_t i)
 {
-    uint64_t seed = v->seed * 1000 + (uint64_t)v->type * 20 + (uint64_t)v->op, hash = test_hash(seed, (uint64_t)rank, i), common;
+    uint64_t seed = v->seed * 1000 + (uint64_t)v->type * 20 + (uint64_t)v->op,
+             hash = test_hash(seed, (uint64_t)rank, i), common;
     if (v->op == TEST_OP_NONE) {
         return hash;
     }
@@ -161,12 +169,14 @@ static uint64_t input_bits(const struct test_values *v, int rank, size_t i)
         return v->op == RONDO_PROD ? hash | 1 : hash; /* odd: a product of many stays interesting */
     }
     common = test_hash(seed, UINT64_MAX, i);
-    return encode(v->type, input_real(v, hash, common & 0xffffffffffffull, (int)((common % 65536 + (uint64_t)rank) % (uint64_t)v->nranks)));
+    return encode(v->type, input_real(v, hash, common & 0xffffffffffffull,
+                                      (int)((common % 65536 + (uint64_t)rank) % (uint64_t)v->nranks)));
 }
 
 void test_premul_scalar(rondo_dtype type, int rank, void *scalar)
 {
-    store(type, scalar, test_types[type].is_float ? encode(type, ldexp(1, rank % 3 - 1)) : (uint64_t)rank * 2 + 3);
+    store(type, scalar,
+          test_types[type].is_float ? encode(type, ldexp(1, rank % 3 - 1)) : (uint64_t)rank * 2 + 3);
 }
 
 /* ---- results ---- */
@@ -195,7 +205,8 @@ static uint64_t reduce_integers(const struct test_values *v, size_t i)
     }
     if (v->op == RONDO_AVG) {
         int64_t sum = extend(v->type, total);
-        return test_types[v->type].is_signed ? (uint64_t)(sum / v->nranks) : (uint64_t)sum / (uint64_t)v->nranks;
+        return test_types[v->type].is_signed ? (uint64_t)(sum / v->nranks)
+                                             : (uint64_t)sum / (uint64_t)v->nranks;
     }
     return total;
 }
@@ -257,7 +268,8 @@ static void need_result(struct test_values *v)
     }
     v->result = table_alloc(v);
     for (size_t i = 0; i < TEST_PERIOD; i++) {
-        store(v->type, v->result + i * size, test_types[v->type].is_float ? reduce_reals(v, i) : reduce_integers(v, i));
+        store(v->type, v->result + i * size,
+              test_types[v->type].is_float ? reduce_reals(v, i) : reduce_integers(v, i));
     }
 }
 
@@ -291,7 +303,8 @@ void test_values_clear(void)
     }
 }
 
-static void copy_periodic(const unsigned char *table, size_t size, size_t first, size_t count, unsigned char *dst)
+static void copy_periodic(const unsigned char *table, size_t size, size_t first, size_t count,
+                          unsigned char *dst)
 {
     first %= TEST_PERIOD;
     while (count > 0) {
@@ -319,11 +332,13 @@ void test_values_result(const struct test_values *values, size_t first, size_t c
 static uint64_t ulps(rondo_dtype type, uint64_t a, uint64_t b)
 {
     uint64_t sign = 1ull << (8 * test_types[type].size - 1);
-    int64_t x = a & sign ? -(int64_t)(a & ~sign) : (int64_t)a, y = b & sign ? -(int64_t)(b & ~sign) : (int64_t)b;
+    int64_t x = a & sign ? -(int64_t)(a & ~sign) : (int64_t)a,
+            y = b & sign ? -(int64_t)(b & ~sign) : (int64_t)b;
     return x > y ? (uint64_t)x - (uint64_t)y : (uint64_t)y - (uint64_t)x;
 }
 
-size_t test_values_wrong(const struct test_values *values, const void *got, const void *want, size_t count, size_t *index)
+size_t test_values_wrong(const struct test_values *values, const void *got, const void *want, size_t count,
+                         size_t *index)
 {
     rondo_dtype type = values->type;
     size_t size = test_types[type].size, wrong = 0;
@@ -349,7 +364,8 @@ void test_values_text(rondo_dtype type, const void *element, char *text, size_t 
     if (test_types[type].is_float) {
         snprintf(text, len, "%.17g (0x%0*llx)", decode(type, bits), digits, (unsigned long long)bits);
     } else if (test_types[type].is_signed) {
-        snprintf(text, len, "%lld (0x%0*llx)", (long long)extend(type, bits), digits, (unsigned long long)bits);
+        snprintf(text, len, "%lld (0x%0*llx)", (long long)extend(type, bits), digits,
+                 (unsigned long long)bits);
     } else {
         snprintf(text, len, "%llu (0x%0*llx)", (unsigned long long)bits, digits, (unsigned long long)bits);
     }

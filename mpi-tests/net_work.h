@@ -1,19 +1,19 @@
 /*
- * What collectives ask of RDMA cards, and the least that they can: messages, bytes and work requests of all ranks together, where every pair of ranks is joined by NET/verbs, one channel,
- * and one queue pair a comm.
+ * What collectives ask of RDMA cards, and the least that they can: messages, bytes and work requests of all
+ * ranks together, where every pair of ranks is joined by NET/verbs, one channel, and one queue pair a comm.
  *
- * A call moves blocks over hops, from one rank to another. A block goes in pieces of what a slot carries; with Simple all of a slot is payload, with LL128 120 of 128 bytes, with LL
- * half. A piece is one message: 16 bytes of header and the lines that its payload needs. A message is
- *   at its sender    1 write
- *   at its receiver  1 receive, and 1 write of 64 bytes that gives its slot back to the sender
- * Hops and blocks of n ranks, S bytes (of a rank's block where there are several):
- *   all_reduce ring           2(n - 1) hops of n blocks of S / n (in whole cache lines, the last ones shorter or empty)
- *   all_reduce tree           2(n - 1) of 1 block
- *   all_reduce exchange       p log2 p + 2(n - p) of 1 block, p the largest power of two up to n
+ * A call moves blocks over hops, from one rank to another. A block goes in pieces of what a slot carries;
+ * with Simple all of a slot is payload, with LL128 120 of 128 bytes, with LL half. A piece is one message: 16
+ * bytes of header and the lines that its payload needs. A message is at its sender    1 write at its receiver
+ * 1 receive, and 1 write of 64 bytes that gives its slot back to the sender Hops and blocks of n ranks, S
+ * bytes (of a rank's block where there are several): all_reduce ring           2(n - 1) hops of n blocks of S
+ * / n (in whole cache lines, the last ones shorter or empty) all_reduce tree           2(n - 1) of 1 block
+ *   all_reduce doubling       p log2 p + 2(n - p) of 1 block, p the largest power of two up to n
  *   broadcast, reduce         n - 1 of 1 block
  *   all_gather, reduce_scatter  n - 1 of n blocks
- *   all_to_all                n(n - 1), gather and scatter n - 1, sendrecv n of 1 block; always Simple, in slots of RONDO_P2P_NET_CHUNKSIZE
- * Longer blocks of rings go in several loops (coll/chunk.h), whose last pieces are short: that is more messages, and not counted here.
+ *   all_to_all                n(n - 1), gather and scatter n - 1, sendrecv n of 1 block; always Simple, in
+ * slots of RONDO_P2P_NET_CHUNKSIZE Longer blocks of rings go in several loops (coll/chunk.h), whose last
+ * pieces are short: that is more messages, and not counted here.
  */
 #ifndef RONDO_TESTS_NET_WORK_H
 #define RONDO_TESTS_NET_WORK_H
@@ -47,7 +47,7 @@ static inline uint64_t net_hops_twice(uint64_t n) { return 2 * (n - 1); }
 static inline uint64_t net_hops_once(uint64_t n) { return n - 1; }
 static inline uint64_t net_hops_pairs(uint64_t n) { return n * (n - 1); }
 static inline uint64_t net_hops_ring(uint64_t n) { return n > 1 ? n : 0; }
-static inline uint64_t net_hops_exchange(uint64_t n)
+static inline uint64_t net_hops_doubling(uint64_t n)
 {
     uint64_t bits = 63 - (uint64_t)__builtin_clzll(n), power = 1ull << bits;
     return power * bits + 2 * (n - power);
@@ -56,7 +56,7 @@ static inline uint64_t net_hops_exchange(uint64_t n)
 static const struct net_work_row net_work_rows[] = {
     { "all_reduce", "ring", "all_reduce", net_hops_twice, NET_SPLIT, 32 << 10, 0 },
     { "all_reduce", "tree", "all_reduce", net_hops_twice, NET_ONE, 64 << 10, 0 },
-    { "all_reduce", "exchange", "all_reduce", net_hops_exchange, NET_ONE, 64 << 10, 1 },
+    { "all_reduce", "doubling", "all_reduce", net_hops_doubling, NET_ONE, 64 << 10, 1 },
     { "broadcast", "ring", "broadcast", net_hops_once, NET_ONE, 64 << 10, 0 },
     { "broadcast", "tree", "broadcast", net_hops_once, NET_ONE, 64 << 10, 0 },
     { "reduce", "ring", "reduce", net_hops_once, NET_ONE, 64 << 10, 0 },
@@ -72,11 +72,14 @@ enum { NET_WORK_ROWS = sizeof(net_work_rows) / sizeof(net_work_rows[0]) };
 
 /* ---- needed ---- */
 
-static inline void net_work_block(int proto, size_t slot_bytes, size_t bytes, uint64_t hops, struct net_work *w)
+static inline void net_work_block(int proto, size_t slot_bytes, size_t bytes, uint64_t hops,
+                                  struct net_work *w)
 {
     static const struct {
         size_t line, payload; /* bytes */
-    } protos[] = { [RONDO_PROTO_LL] = { 16, 8 }, [RONDO_PROTO_LL128] = { 128, 120 }, [RONDO_PROTO_SIMPLE] = { 1, 1 } };
+    } protos[] = {
+        [RONDO_PROTO_LL] = { 16, 8 }, [RONDO_PROTO_LL128] = { 128, 120 }, [RONDO_PROTO_SIMPLE] = { 1, 1 }
+    };
     size_t slot = slot_bytes / protos[proto].line * protos[proto].payload;
     for (size_t piece; bytes > 0; bytes -= piece) {
         size_t lines;
@@ -88,8 +91,8 @@ static inline void net_work_block(int proto, size_t slot_bytes, size_t bytes, ui
 }
 
 /* slot_bytes: of the communicator's conns, by protocol. */
-static inline struct net_work net_work_needed(const struct net_work_row *row, int proto, const uint32_t *slot_bytes, int nranks,
-                                              size_t bytes)
+static inline struct net_work net_work_needed(const struct net_work_row *row, int proto,
+                                              const uint32_t *slot_bytes, int nranks, size_t bytes)
 {
     struct net_work w = { 0 };
     uint64_t n = (uint64_t)nranks, hops = row->hops(n);
@@ -156,10 +159,12 @@ static inline int net_work_read(const rondo_comm *comm, struct net_work *w)
 
 static inline void net_work_text(const struct net_work *w, char *text, size_t size)
 {
-    snprintf(text, size, "%llu messages of %llu bytes by %llu calls, %llu receives, %llu credits of %llu bytes by %llu calls",
-             (unsigned long long)w->messages, (unsigned long long)w->bytes, (unsigned long long)w->doorbells,
-             (unsigned long long)w->receives, (unsigned long long)w->credits, (unsigned long long)w->credit_bytes,
-             (unsigned long long)w->credit_doorbells);
+    snprintf(
+        text, size,
+        "%llu messages of %llu bytes by %llu calls, %llu receives, %llu credits of %llu bytes by %llu calls",
+        (unsigned long long)w->messages, (unsigned long long)w->bytes, (unsigned long long)w->doorbells,
+        (unsigned long long)w->receives, (unsigned long long)w->credits, (unsigned long long)w->credit_bytes,
+        (unsigned long long)w->credit_doorbells);
 }
 
 #endif

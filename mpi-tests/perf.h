@@ -1,6 +1,6 @@
 /*
- * The *_perf programs: one body, built into each with the name of its collective (perf_prog.c). Options, columns, factors and
- * exit codes follow nccl-tests; what differs, and why, is in README.md.
+ * The *_perf programs: one body, built into each with the name of its collective (perf_prog.c). Options,
+ * columns, factors and exit codes follow nccl-tests; what differs, and why, is in README.md.
  */
 #ifndef RONDO_TESTS_PERF_H
 #define RONDO_TESTS_PERF_H
@@ -8,7 +8,15 @@
 #include "mpi_calls.h"
 #include "start.h"
 
-enum perf_exit { PERF_OK = 0, PERF_INTERNAL = 1, PERF_LIBRARY = 3, PERF_TIMEOUT = 4, PERF_USAGE = 6, PERF_DATA = 7, PERF_HELP = -1 };
+enum perf_exit {
+    PERF_OK = 0,
+    PERF_INTERNAL = 1,
+    PERF_LIBRARY = 3,
+    PERF_TIMEOUT = 4,
+    PERF_USAGE = 6,
+    PERF_DATA = 7,
+    PERF_HELP = -1
+};
 enum perf_memory { PERF_ORDINARY, PERF_REGISTERED, PERF_MEM_ALLOC };
 enum perf_average { PERF_RANK0, PERF_AVERAGE, PERF_MIN, PERF_MAX };
 
@@ -64,9 +72,11 @@ int perf_main(int argc, char **argv, const char *coll);
 /* PERF_OK, PERF_HELP or PERF_USAGE; prints on rank 0. */
 int perf_options_parse(struct perf_options *options, int argc, char **argv, int print);
 
-/* How much a rank sends and receives together decides the factors: algbw = moved bytes / time, busbw = algbw * factor. */
+/* How much a rank sends and receives together decides the factors: algbw = moved bytes / time, busbw = algbw
+ * * factor. */
 double perf_bus_factor(const struct test_coll *coll, int nranks);
-/* Elements a call is made with for `bytes` in all, rounded down to 16 bytes a rank where nccl-tests does so. */
+/* Elements a call is made with for `bytes` in all, rounded down to 16 bytes a rank where nccl-tests does so.
+ */
 size_t perf_count(const struct test_coll *coll, size_t bytes, rondo_dtype type, int nranks);
 /* The size that stands in the table: the larger of what is sent and received by the root or by any rank. */
 size_t perf_row_bytes(const struct test_coll *coll, size_t count, rondo_dtype type, int nranks);

@@ -7,32 +7,44 @@
 enum { OPT_VS = 256, OPT_JSON, OPT_START };
 
 static const struct option long_options[] = {
-    { "minbytes", 1, NULL, 'b' }, { "maxbytes", 1, NULL, 'e' },       { "stepbytes", 1, NULL, 'i' },      { "stepfactor", 1, NULL, 'f' },
-    { "iters", 1, NULL, 'n' },    { "agg_iters", 1, NULL, 'm' },      { "warmup_iters", 1, NULL, 'w' },   { "op", 1, NULL, 'o' },
-    { "datatype", 1, NULL, 'd' }, { "root", 1, NULL, 'r' },           { "check", 1, NULL, 'c' },          { "blocking", 1, NULL, 'z' },
-    { "average", 1, NULL, 'a' },  { "report_cputime", 1, NULL, 'C' }, { "timeout", 1, NULL, 'T' },        { "nthreads", 1, NULL, 't' },
-    { "ngpus", 1, NULL, 'g' },    { "verbose", 0, NULL, 'v' },        { "local_register", 1, NULL, 'R' }, { "help", 0, NULL, 'h' },
-    { "vs", 1, NULL, OPT_VS },    { "json", 1, NULL, OPT_JSON },      { "start", 1, NULL, OPT_START },    { NULL, 0, NULL, 0 },
+    { "minbytes", 1, NULL, 'b' },       { "maxbytes", 1, NULL, 'e' },
+    { "stepbytes", 1, NULL, 'i' },      { "stepfactor", 1, NULL, 'f' },
+    { "iters", 1, NULL, 'n' },          { "agg_iters", 1, NULL, 'm' },
+    { "warmup_iters", 1, NULL, 'w' },   { "op", 1, NULL, 'o' },
+    { "datatype", 1, NULL, 'd' },       { "root", 1, NULL, 'r' },
+    { "check", 1, NULL, 'c' },          { "blocking", 1, NULL, 'z' },
+    { "average", 1, NULL, 'a' },        { "report_cputime", 1, NULL, 'C' },
+    { "timeout", 1, NULL, 'T' },        { "nthreads", 1, NULL, 't' },
+    { "ngpus", 1, NULL, 'g' },          { "verbose", 0, NULL, 'v' },
+    { "local_register", 1, NULL, 'R' }, { "help", 0, NULL, 'h' },
+    { "vs", 1, NULL, OPT_VS },          { "json", 1, NULL, OPT_JSON },
+    { "start", 1, NULL, OPT_START },    { NULL, 0, NULL, 0 },
 };
 
 static void usage(const char *program)
 {
     printf("Usage: mpirun -n RANKS %s [options]\n"
            "  -b,--minbytes SIZE        smallest size (8)        -e,--maxbytes SIZE      largest size (32M)\n"
-           "  -f,--stepfactor N         factor between sizes (4) -i,--stepbytes SIZE     step between sizes, instead of -f\n"
+           "  -f,--stepfactor N         factor between sizes (4) -i,--stepbytes SIZE     step between sizes, "
+           "instead of -f\n"
            "  -n,--iters N              timed iterations (20)    -w,--warmup_iters N     untimed ones (1)\n"
-           "  -m,--agg_iters N          calls in one group (1)   -c,--check N            checked runs a size, 0: none (1)\n"
+           "  -m,--agg_iters N          calls in one group (1)   -c,--check N            checked runs a "
+           "size, 0: none (1)\n"
            "  -d,--datatype TYPE|all    data type (f32)          -o,--op OP|all          operation (sum)\n"
            "  -r,--root RANK|all        root (0)                 -z,--blocking 0|1       0: on a stream (1)\n"
            "  -a,--average N            time over ranks; 0: rank 0, 1: average, 2: least, 3: most (3)\n"
            "  -C,--report_cputime 0|1   time of the processor instead of the clock (0)\n"
-           "  -R,--local_register 0|1|2 buffers: 0 ordinary, 1 ordinary and registered, 2 of rondo_mem_alloc and registered (0)\n"
+           "  -R,--local_register 0|1|2 buffers: 0 ordinary, 1 ordinary and registered, 2 of rondo_mem_alloc "
+           "and registered (0)\n"
            "  -T,--timeout SECONDS      deadline of every wait (library's)\n"
            "  -v,--verbose              least and most time over iterations too\n"
-           "  --vs mpi                  alternate with MPI's own collective on the same buffers; ratio > 1: faster than MPI\n"
+           "  --vs mpi                  alternate with MPI's own collective on the same buffers; ratio > 1: "
+           "faster than MPI\n"
            "  --json FILE               write the rows to FILE as well\n"
-           "  --start instant|barrier   how ranks begin together: at an instant of the node's clock, behind a barrier (instant\n"
-           "                            where all ranks are on one node and have cores of their own, else barrier)\n"
+           "  --start instant|barrier   how ranks begin together: at an instant of the node's clock, behind "
+           "a barrier (instant\n"
+           "                            where all ranks are on one node and have cores of their own, else "
+           "barrier)\n"
            "Types:",
            program);
     for (int type = 0; type < RONDO_NUM_DTYPES; type++) {
@@ -42,7 +54,8 @@ static void usage(const char *program)
     for (int op = 0; op < RONDO_NUM_OPS; op++) {
         printf(" %s", test_op_names[op]);
     }
-    printf("\nSizes take K, M, G. Exit status: 0 fine, 3 library error, 4 timeout, 6 bad option, 7 wrong data.\n");
+    printf("\nSizes take K, M, G. Exit status: 0 fine, 3 library error, 4 timeout, 6 bad option, 7 wrong "
+           "data.\n");
 }
 
 static int parse_named(const char *text, int (*find)(const char *), int count, int *all, int *value)
@@ -108,7 +121,8 @@ static const char *option_name(int opt)
 static int complain(const char *program, int print, const char *what, const char *value)
 {
     if (print) {
-        fprintf(stderr, "%s: %s%s%s; --help lists the options\n", program, what, value != NULL ? " " : "", value != NULL ? value : "");
+        fprintf(stderr, "%s: %s%s%s; --help lists the options\n", program, what, value != NULL ? " " : "",
+                value != NULL ? value : "");
     }
     return PERF_USAGE;
 }
@@ -130,7 +144,8 @@ int perf_options_parse(struct perf_options *o, int argc, char **argv, int print)
                                 .type = RONDO_FLOAT32,
                                 .op = RONDO_SUM };
     opterr = 0;
-    while ((opt = getopt_long(argc, argv, "b:e:i:f:n:m:w:c:z:a:C:T:t:g:d:o:r:R:vh", long_options, NULL)) != -1) {
+    while ((opt = getopt_long(argc, argv, "b:e:i:f:n:m:w:c:z:a:C:T:t:g:d:o:r:R:vh", long_options, NULL)) !=
+           -1) {
         if (opt == 'h') {
             if (print) {
                 usage(test.program);
@@ -138,7 +153,8 @@ int perf_options_parse(struct perf_options *o, int argc, char **argv, int print)
             return PERF_HELP;
         }
         if (opt == '?') {
-            return complain(test.program, print, "unknown option, or one without its value:", argv[optind - 1]);
+            return complain(test.program, print,
+                            "unknown option, or one without its value:", argv[optind - 1]);
         }
         if (!parse_one(o, opt, optarg)) {
             snprintf(what, sizeof(what), "--%s does not take", option_name(opt));

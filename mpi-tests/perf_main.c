@@ -108,7 +108,8 @@ static void sweep(struct perf *perf)
 {
     const struct perf_options *o = &perf->options;
     int sendrecv = strcmp(perf->coll->name, "sendrecv") == 0, rooted = perf->coll->rooted && !sendrecv;
-    int types = o->all_types ? RONDO_NUM_DTYPES : 1, ops = o->all_ops && perf->coll->reduces ? RONDO_NUM_OPS : 1;
+    int types = o->all_types ? RONDO_NUM_DTYPES : 1,
+        ops = o->all_ops && perf->coll->reduces ? RONDO_NUM_OPS : 1;
     int roots = o->all_roots && rooted ? test.nranks : 1;
     if (strcmp(perf->coll->name, "barrier") == 0) { /* one row: it has no size */
         run_row(perf, 0, o->type, o->op, -1);
@@ -117,7 +118,8 @@ static void sweep(struct perf *perf)
     for (int type = 0; type < types; type++) {
         for (int op = 0; op < ops; op++) {
             for (int root = 0; root < roots; root++) {
-                for (size_t bytes = o->min_bytes; bytes <= o->max_bytes && bytes != SIZE_MAX; bytes = next_size(o, bytes)) {
+                for (size_t bytes = o->min_bytes; bytes <= o->max_bytes && bytes != SIZE_MAX;
+                     bytes = next_size(o, bytes)) {
                     run_row(perf, bytes, o->all_types ? type : o->type, o->all_ops ? op : o->op,
                             !rooted        ? -1
                             : o->all_roots ? root
@@ -133,7 +135,8 @@ static int report(struct perf *perf, double one_way)
     int written = 1;
     if (test.rank == 0) {
         perf_print_trailer(perf, one_way);
-        written = perf_json_close(one_way, perf->wrong, perf->busbw_count > 0 ? perf->busbw_sum / perf->busbw_count : 0);
+        written = perf_json_close(one_way, perf->wrong,
+                                  perf->busbw_count > 0 ? perf->busbw_sum / perf->busbw_count : 0);
         if (!written) {
             fprintf(stderr, "%s: writing %s failed\n", perf->program, perf->options.json);
         }
@@ -144,7 +147,8 @@ static int report(struct perf *perf, double one_way)
 
 int perf_main(int argc, char **argv, const char *coll)
 {
-    struct perf perf = { .coll = test_coll_by_name(coll), .program = strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argv[0] };
+    struct perf perf = { .coll = test_coll_by_name(coll),
+                         .program = strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argv[0] };
     double one_way;
     int exit_code, ready = 1;
     test_init(perf.program, MPI_THREAD_SINGLE);

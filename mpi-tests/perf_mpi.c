@@ -32,11 +32,13 @@ static MPI_Op mpi_op(int op)
 
 int perf_mpi_has(const struct test_call *call)
 {
-    return mpi_type(call->type) != MPI_DATATYPE_NULL && (!call->coll->reduces || mpi_op(call->op) != MPI_OP_NULL) &&
-           call->count <= INT_MAX && !call->coll->vform;
+    return mpi_type(call->type) != MPI_DATATYPE_NULL &&
+           (!call->coll->reduces || mpi_op(call->op) != MPI_OP_NULL) && call->count <= INT_MAX &&
+           !call->coll->vform;
 }
 
-static void run_reducing(const struct test_call *call, const char *name, const void *send, void *recv, int inplace)
+static void run_reducing(const struct test_call *call, const char *name, const void *send, void *recv,
+                         int inplace)
 {
     MPI_Datatype type = mpi_type(call->type);
     MPI_Op op = mpi_op(call->op);
@@ -44,10 +46,12 @@ static void run_reducing(const struct test_call *call, const char *name, const v
     if (strcmp(name, "all_reduce") == 0) {
         MPI_Allreduce(inplace ? MPI_IN_PLACE : send, recv, count, type, op, MPI_COMM_WORLD);
     } else if (strcmp(name, "reduce") == 0) {
-        MPI_Reduce(inplace && call->rank == root ? MPI_IN_PLACE : send, recv, count, type, op, root, MPI_COMM_WORLD);
+        MPI_Reduce(inplace && call->rank == root ? MPI_IN_PLACE : send, recv, count, type, op, root,
+                   MPI_COMM_WORLD);
     } else {
         /* MPI reduces in place into the beginning of the buffer, Rondo into this rank's block. */
-        MPI_Reduce_scatter_block(inplace ? MPI_IN_PLACE : send, inplace ? (void *)send : recv, count, type, op, MPI_COMM_WORLD);
+        MPI_Reduce_scatter_block(inplace ? MPI_IN_PLACE : send, inplace ? (void *)send : recv, count, type,
+                                 op, MPI_COMM_WORLD);
     }
 }
 
@@ -62,7 +66,8 @@ void perf_mpi_run(const struct test_call *call, const void *send, void *recv, in
     } else if (strcmp(name, "barrier") == 0) {
         MPI_Barrier(MPI_COMM_WORLD);
     } else if (strcmp(name, "broadcast") == 0) {
-        int copies = call->rank == root && !inplace; /* MPI knows one buffer only: the root has its result when it has copied it */
+        int copies = call->rank == root &&
+                     !inplace; /* MPI knows one buffer only: the root has its result when it has copied it */
         MPI_Bcast(copies ? (void *)send : recv, count, type, root, MPI_COMM_WORLD);
         if (copies) {
             memcpy(recv, send, call->count * test_types[call->type].size);
@@ -76,7 +81,7 @@ void perf_mpi_run(const struct test_call *call, const void *send, void *recv, in
     } else if (strcmp(name, "scatter") == 0) {
         MPI_Scatter(send, count, type, at_root ? MPI_IN_PLACE : recv, count, type, root, MPI_COMM_WORLD);
     } else {
-        MPI_Sendrecv(send, count, type, (call->rank + root) % n, 0, recv, count, type, (call->rank - root % n + n) % n, 0, MPI_COMM_WORLD,
-                     MPI_STATUS_IGNORE);
+        MPI_Sendrecv(send, count, type, (call->rank + root) % n, 0, recv, count, type,
+                     (call->rank - root % n + n) % n, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     }
 }

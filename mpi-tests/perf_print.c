@@ -13,7 +13,8 @@ static const char *time_unit(const struct perf *perf) { return perf->options.cpu
 static void print_place_heads(const struct perf *perf, int line)
 {
     const struct perf_options *o = &perf->options;
-    static const char *const heads[2][5] = { { "algbw", "busbw", "#wrong", "mpi", "ratio" }, { "(GB/s)", "(GB/s)", "", "(us)", "" } };
+    static const char *const heads[2][5] = { { "algbw", "busbw", "#wrong", "mpi", "ratio" },
+                                             { "(GB/s)", "(GB/s)", "", "(us)", "" } };
     for (int place = 0; place < 2; place++) {
         printf("  %9s", line == 0 ? time_unit(perf) : "(us)");
         if (o->verbose) {
@@ -29,19 +30,24 @@ static void print_place_heads(const struct perf *perf, int line)
 
 void perf_print_header(const struct perf *perf, double one_way)
 {
-    static const char *const averages[] = { "rank 0's", "average over ranks", "fastest rank's", "slowest rank's" };
+    static const char *const averages[] = { "rank 0's", "average over ranks", "fastest rank's",
+                                            "slowest rank's" };
     const struct perf_options *o = &perf->options;
     int version = 0, width = 33 + 19 * (o->verbose != 0) + 17 * (o->vs_mpi != 0);
     rondo_get_version(&version);
-    printf("# %s: Rondo %d.%d.%d, %d ranks, %ld iterations after %ld untimed, %ld calls each, %s, begun %s, median of the %s time\n",
-           perf->program, version / 10000, version / 100 % 100, version % 100, test.nranks, o->iters, o->warmup, o->aggregate,
-           o->blocking ? "blocking" : "on a stream", test_start_name(), averages[o->average]);
+    printf("# %s: Rondo %d.%d.%d, %d ranks, %ld iterations after %ld untimed, %ld calls each, %s, begun %s, "
+           "median of the %s time\n",
+           perf->program, version / 10000, version / 100 % 100, version % 100, test.nranks, o->iters,
+           o->warmup, o->aggregate, o->blocking ? "blocking" : "on a stream", test_start_name(),
+           averages[o->average]);
     if (one_way < 0) {
         printf("# Placement: ranks 0 and 1 are %s\n#\n", perf_probe_name(one_way));
     } else {
-        printf("# Placement: a flag takes %.3f us one way between ranks 0 and 1: %s\n#\n", one_way, perf_probe_name(one_way));
+        printf("# Placement: a flag takes %.3f us one way between ranks 0 and 1: %s\n#\n", one_way,
+               perf_probe_name(one_way));
     }
-    printf("#%50s  %*s  %*s\n", "", (width + 12) / 2, "out-of-place", width / 2 + (width + 8) / 2 - 4, "in-place");
+    printf("#%50s  %*s  %*s\n", "", (width + 12) / 2, "out-of-place", width / 2 + (width + 8) / 2 - 4,
+           "in-place");
     printf("#%11s %12s %8s %7s %7s ", "size", "count", "type", "redop", "root");
     print_place_heads(perf, 0);
     printf("#%11s %12s %8s %7s %7s ", "(B)", "(elements)", "", "", "");
@@ -49,7 +55,10 @@ void perf_print_header(const struct perf *perf, double one_way)
     fflush(stdout);
 }
 
-static void print_number(int width, double value) { printf(" %*.*f", width, value < 100 ? 2 : value < 10000 ? 1 : 0, value); }
+static void print_number(int width, double value)
+{
+    printf(" %*.*f", width, value < 100 ? 2 : value < 10000 ? 1 : 0, value);
+}
 
 static void print_place(const struct perf_options *o, const struct perf_place *place)
 {
@@ -82,8 +91,8 @@ static void print_place(const struct perf_options *o, const struct perf_place *p
 
 void perf_print_row(const struct perf *perf, const struct perf_row *row)
 {
-    printf("%12zu %12zu %8s %7s %7d ", row->bytes, row->count, test_types[row->type].name, row->op < 0 ? "none" : test_op_names[row->op],
-           row->root);
+    printf("%12zu %12zu %8s %7s %7d ", row->bytes, row->count, test_types[row->type].name,
+           row->op < 0 ? "none" : test_op_names[row->op], row->root);
     print_place(&perf->options, &row->place[0]);
     print_place(&perf->options, &row->place[1]);
     printf("\n");
@@ -100,7 +109,8 @@ void perf_print_trailer(const struct perf *perf, double one_way)
     } else {
         printf("# Out of bounds values : not checked\n");
     }
-    printf("# Avg bus bandwidth    : %g\n#\n", perf->busbw_count > 0 ? perf->busbw_sum / perf->busbw_count : 0);
+    printf("# Avg bus bandwidth    : %g\n#\n",
+           perf->busbw_count > 0 ? perf->busbw_sum / perf->busbw_count : 0);
     fflush(stdout);
 }
 
@@ -188,10 +198,11 @@ int perf_json_open(const struct perf *perf, double one_way)
     fprintf(json, ",\"mpi\":");
     json_string(mpi);
     fprintf(json,
-            ",\"rondo_version\":%d,\"ranks\":%d,\"iters\":%ld,\"warmup\":%ld,\"aggregate\":%ld,\"check\":%ld,\"blocking\":%ld,"
+            ",\"rondo_version\":%d,\"ranks\":%d,\"iters\":%ld,\"warmup\":%ld,\"aggregate\":%ld,\"check\":%ld,"
+            "\"blocking\":%ld,"
             "\"average\":%ld,\"cputime\":%ld,\"vs_mpi\":%s},\n\"rows\":[",
-            version, test.nranks, o->iters, o->warmup, o->aggregate, o->check, o->blocking, o->average, o->cputime,
-            o->vs_mpi ? "true" : "false");
+            version, test.nranks, o->iters, o->warmup, o->aggregate, o->check, o->blocking, o->average,
+            o->cputime, o->vs_mpi ? "true" : "false");
     json_start = one_way;
     return 1;
 }
@@ -203,7 +214,8 @@ void perf_json_row(const struct perf_row *row)
         if (!place->run) {
             continue;
         }
-        fprintf(json, "%s\n{\"bytes\":%zu,\"count\":%zu,\"type\":\"%s\",\"op\":\"%s\",\"root\":%d,\"place\":\"%s\"",
+        fprintf(json,
+                "%s\n{\"bytes\":%zu,\"count\":%zu,\"type\":\"%s\",\"op\":\"%s\",\"root\":%d,\"place\":\"%s\"",
                 json_rows++ > 0 ? "," : "", row->bytes, row->count, test_types[row->type].name,
                 row->op < 0 ? "none" : test_op_names[row->op], row->root, i == 0 ? "out" : "in");
         json_number("time_us", place->rondo.median, 1);
@@ -213,7 +225,8 @@ void perf_json_row(const struct perf_row *row)
         json_number("busbw", place->busbw, 1);
         json_number("wrong", (double)place->wrong, place->checked);
         json_number("mpi_time_us", place->mpi.median, place->compared);
-        json_number("ratio", place->rondo.median > 0 ? place->mpi.median / place->rondo.median : NAN, place->compared);
+        json_number("ratio", place->rondo.median > 0 ? place->mpi.median / place->rondo.median : NAN,
+                    place->compared);
         fputc('}', json);
     }
 }

@@ -26,7 +26,8 @@ static void await(const _Atomic uint32_t *flag, uint32_t value)
     }
 }
 
-/* One-way time of one flag that two ranks hand to and fro: lower quartile over batches, so that other programs' turns do not count. */
+/* One-way time of one flag that two ranks hand to and fro: lower quartile over batches, so that other
+ * programs' turns do not count. */
 static double ping_pong(_Atomic uint32_t *flag, int first)
 {
     double batch[BATCHES];
@@ -95,5 +96,8 @@ double perf_probe_one_way(void)
 
 const char *perf_probe_name(double one_way)
 {
-    return one_way < 0 ? "not on one host" : one_way < 0.15 ? "cores near" : one_way < 1.2 ? "cores far" : "one core shared";
+    return one_way < 0      ? "not on one host"
+           : one_way < 0.15 ? "cores near"
+           : one_way < 1.2  ? "cores far"
+                            : "one core shared";
 }

@@ -11,7 +11,8 @@ struct place {
     int inplace; /* of this rank: where only the root's call has such a form, the others' differ */
 };
 
-/* How nccl-tests counts: busbw = algbw * times * (n - 1) / n, or algbw; sizes are of all ranks' blocks together, or of one buffer. */
+/* How nccl-tests counts: busbw = algbw * times * (n - 1) / n, or algbw; sizes are of all ranks' blocks
+ * together, or of one buffer. */
 static const struct shape {
     const char *name;
     int times; /* 0: the factor is 1 */
@@ -58,7 +59,8 @@ static double clock_us(const struct perf *perf)
 static void must(const struct perf *perf, rondo_status status, const char *what)
 {
     if (status != RONDO_SUCCESS) {
-        test_say("%s of %s: %s: %s", what, perf->coll->name, rondo_status_string(status), rondo_last_error(perf->comm));
+        test_say("%s of %s: %s: %s", what, perf->coll->name, rondo_status_string(status),
+                 rondo_last_error(perf->comm));
         MPI_Abort(MPI_COMM_WORLD, status == RONDO_TIMEOUT ? PERF_TIMEOUT : PERF_LIBRARY);
     }
 }
@@ -89,7 +91,10 @@ static void call_rondo(const struct perf *perf, const struct place *place)
         must(perf, rondo_group_start(), "group start");
     }
     for (long i = 0; i < calls; i++) {
-        must(perf, place->call.coll->run(&place->call, send_of(perf, place, i), recv_of(perf, place, i), perf->comm, perf->stream), "call");
+        must(perf,
+             place->call.coll->run(&place->call, send_of(perf, place, i), recv_of(perf, place, i), perf->comm,
+                                   perf->stream),
+             "call");
     }
     if (calls > 1) {
         must(perf, rondo_group_end(), "group end");
@@ -109,7 +114,8 @@ static void call_mpi(const struct perf *perf, const struct place *place)
 /* ---- timing ---- */
 
 /* The send buffer is written anew before, ranks start together, and neither is timed. */
-static double time_once(const struct perf *perf, const struct place *place, void (*run)(const struct perf *, const struct place *))
+static double time_once(const struct perf *perf, const struct place *place,
+                        void (*run)(const struct perf *, const struct place *))
 {
     double start;
     fill(perf, place);
@@ -142,16 +148,19 @@ static struct perf_times summarise(const struct perf *perf, const double *mine)
         all[i] /= test.nranks;
     }
     qsort(all, (size_t)n, sizeof(*all), by_value);
-    return (struct perf_times){ .median = (all[(n - 1) / 2] + all[n / 2]) / 2, .min = all[0], .max = all[n - 1] };
+    return (
+        struct perf_times){ .median = (all[(n - 1) / 2] + all[n / 2]) / 2, .min = all[0], .max = all[n - 1] };
 }
 
-static void time_place(const struct perf *perf, const struct perf_row *row, const struct place *place, struct perf_place *out)
+static void time_place(const struct perf *perf, const struct perf_row *row, const struct place *place,
+                       struct perf_place *out)
 {
     const struct perf_options *o = &perf->options;
     double *rondo = perf->samples, *mpi = perf->samples + o->iters;
     out->compared = o->vs_mpi && perf_mpi_has(&place->call);
     for (long i = -o->warmup; i < o->iters; i++) {
-        double took = time_once(perf, place, call_rondo), mpi_took = out->compared ? time_once(perf, place, call_mpi) : 0;
+        double took = time_once(perf, place, call_rondo),
+               mpi_took = out->compared ? time_once(perf, place, call_mpi) : 0;
         if (i >= 0) {
             rondo[i] = took;
             mpi[i] = mpi_took;

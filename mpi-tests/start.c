@@ -29,7 +29,8 @@ static int64_t now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Collective, on a node: processors that some rank of it may run on; those that are online are more in a container, or below taskset. */
+/* Collective, on a node: processors that some rank of it may run on; those that are online are more in a
+ * container, or below taskset. */
 static int allowed_cores(MPI_Comm node)
 {
     cpu_set_t set;
@@ -49,12 +50,14 @@ void test_start_open(enum test_start_kind kind)
     MPI_Comm_size(node, &nlocal);
     ncores = allowed_cores(node);
     MPI_Comm_free(&node);
-    together = nlocal == test.nranks && (kind == TEST_START_INSTANT || (kind == TEST_START_AUTO && nlocal <= ncores));
+    together = nlocal == test.nranks &&
+               (kind == TEST_START_INSTANT || (kind == TEST_START_AUTO && nlocal <= ncores));
     MPI_Allreduce(MPI_IN_PLACE, &together, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
     if (!together) {
         return;
     }
-    MPI_Win_allocate_shared(test.rank == 0 ? 4096 : 0, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &base, &start.window);
+    MPI_Win_allocate_shared(test.rank == 0 ? 4096 : 0, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &base,
+                            &start.window);
     MPI_Win_shared_query(start.window, 0, &bytes, &unit, &base);
     start.instant = base;
     if (test.rank == 0) {

@@ -1,4 +1,5 @@
-/* Packed graphs from another rank: what is accepted packs to the same bytes, and a job can be stitched of it. */
+/* Packed graphs from another rank: what is accepted packs to the same bytes, and a job can be stitched of it.
+ */
 #include <stdlib.h>
 #include <string.h>
 #include "base/log.h"
@@ -36,9 +37,12 @@ static void job_is_stitched(int ndevs, int host_trees, const uint8_t *data, size
                                                .node = (uint32_t)(r / ndevs),
                                                .local = (uint16_t)(r % ndevs) };
     }
-    const struct rondo_stitch_input input = {
-        .nranks = NNODES * ndevs, .rank = ranks, .ndistinct = 1, .bytes = &data, .nbytes = &bytes, .host_trees = host_trees
-    };
+    const struct rondo_stitch_input input = { .nranks = NNODES * ndevs,
+                                              .rank = ranks,
+                                              .ndistinct = 1,
+                                              .bytes = &data,
+                                              .nbytes = &bytes,
+                                              .host_trees = host_trees };
     if (rondo_stitch_create(&stitch, &input) != RONDO_SUCCESS) {
         return;
     }
@@ -46,7 +50,8 @@ static void job_is_stitched(int ndevs, int host_trees, const uint8_t *data, size
     for (int r = 0; r < input.nranks; r++) {
         for (int c = 0; c < rondo_stitch_summary(stitch)->nchannels; c++) {
             rondo_stitch_channel(stitch, r, c, &layout);
-            require(layout.ring.next >= 0 && layout.ring.next < input.nranks && layout.ring.prev >= 0 && layout.ring.prev < input.nranks);
+            require(layout.ring.next >= 0 && layout.ring.next < input.nranks && layout.ring.prev >= 0 &&
+                    layout.ring.prev < input.nranks);
         }
     }
     rondo_stitch_destroy(stitch);

@@ -1,4 +1,5 @@
-/* Graph files, against a node with GPUs and one without, alone and among others: what is accepted fits the node, and is the same after being written and read again. */
+/* Graph files, against a node with GPUs and one without, alone and among others: what is accepted fits the
+ * node, and is the same after being written and read again. */
 #include <libxml/xmlerror.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,12 +8,14 @@
 
 enum { NRANKS = 3, NTOPOS = 4 };
 
-static const char gpus[] = "<system version='1'><cpu numaid='0' arch='x86_64' vendor='AuthenticAMD' familyid='1' modelid='1'>"
-                           "<pci busid='01:00.0' class='0x03' link_speed='16 GT/s'><gpu dev='0' sm='80'/></pci>"
-                           "<pci busid='02:00.0' class='0x03' link_speed='16 GT/s'><gpu dev='1' sm='80'/></pci>"
-                           "<pci busid='03:00.0' class='0x03' link_speed='16 GT/s'><gpu dev='5' sm='80'/></pci>"
-                           "<nic><net name='a' dev='0'/><net name='b' dev='1'/></nic></cpu></system>";
-static const char cores[] = "<system version='1'><cpu numaid='0' arch='x86_64' vendor='AuthenticAMD' familyid='1' modelid='1' affinity='f'>"
+static const char gpus[] =
+    "<system version='1'><cpu numaid='0' arch='x86_64' vendor='AuthenticAMD' familyid='1' modelid='1'>"
+    "<pci busid='01:00.0' class='0x03' link_speed='16 GT/s'><gpu dev='0' sm='80'/></pci>"
+    "<pci busid='02:00.0' class='0x03' link_speed='16 GT/s'><gpu dev='1' sm='80'/></pci>"
+    "<pci busid='03:00.0' class='0x03' link_speed='16 GT/s'><gpu dev='5' sm='80'/></pci>"
+    "<nic><net name='a' dev='0'/><net name='b' dev='1'/></nic></cpu></system>";
+static const char cores[] = "<system version='1'><cpu numaid='0' arch='x86_64' vendor='AuthenticAMD' "
+                            "familyid='1' modelid='1' affinity='f'>"
                             "<nic><net name='a' dev='0'/><net name='b' dev='1'/></nic></cpu></system>";
 
 static void require(int condition)
@@ -56,7 +59,8 @@ static void round_trip(const struct rondo_graph *graphs, const struct rondo_topo
     require(rondo_graphs_text(back, topo, &again) == RONDO_SUCCESS && strcmp(text, again) == 0);
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
         size_t n = (size_t)graphs[id].nchannels * (size_t)graphs[id].ndevs;
-        require(back[id].nchannels == graphs[id].nchannels && (n == 0 || memcmp(back[id].order, graphs[id].order, 2 * n) == 0));
+        require(back[id].nchannels == graphs[id].nchannels &&
+                (n == 0 || memcmp(back[id].order, graphs[id].order, 2 * n) == 0));
         if (graphs[id].nchannels) {
             (void)rondo_graph_check(topo, &graphs[id]); /* a file may claim what the node does not have */
         }

@@ -28,8 +28,8 @@ static void look_up(const struct rondo_measured *m)
     for (int i = 0; i < m->npoints; i++) {
         const struct rondo_measured_point *p = &m->point[i];
         for (uint64_t bytes = p->bytes / 2 + 1; bytes <= p->bytes * 2; bytes += p->bytes / 2 + 1) {
-            require(rondo_measured_us(m, (enum rondo_coll)p->coll, (enum rondo_algo)p->algo, (enum rondo_proto)p->proto, p->nchannels,
-                                      (size_t)bytes) > 0);
+            require(rondo_measured_us(m, (enum rondo_coll)p->coll, (enum rondo_algo)p->algo,
+                                      (enum rondo_proto)p->proto, p->nchannels, (size_t)bytes) > 0);
         }
     }
 }
@@ -45,7 +45,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         return 0;
     }
     char *text = written(tune, &n);
-    require(rondo_tune_parse(&again, text, n, "written") == RONDO_SUCCESS && again->nsections == tune->nsections);
+    require(rondo_tune_parse(&again, text, n, "written") == RONDO_SUCCESS &&
+            again->nsections == tune->nsections);
     char *second = written(again, &m);
     require(n == m && memcmp(text, second, n) == 0);
     for (int i = 0; i < tune->nsections; i++) {

@@ -38,7 +38,10 @@ __thread struct rondo_sim_self *rondo_sim_self;
 static void fiber_main(void);
 
 #ifdef RONDO_SIM_UCONTEXT
-static void context_switch(struct sim_context *from, const struct sim_context *to) { swapcontext(from->ucontext, to->ucontext); }
+static void context_switch(struct sim_context *from, const struct sim_context *to)
+{
+    swapcontext(from->ucontext, to->ucontext);
+}
 static int context_make(struct sim_context *c, uint8_t *stack, size_t bytes)
 {
     ucontext_t *u = calloc(1, sizeof(*u));
@@ -51,12 +54,17 @@ static int context_make(struct sim_context *c, uint8_t *stack, size_t bytes)
     makecontext(u, fiber_main, 0);
     return 1;
 }
-static int context_make_main(struct sim_context *c) { return (c->ucontext = calloc(1, sizeof(ucontext_t))) != NULL; }
+static int context_make_main(struct sim_context *c)
+{
+    return (c->ucontext = calloc(1, sizeof(ucontext_t))) != NULL;
+}
 static void context_free(struct sim_context *c) { free(c->ucontext); }
 #else
-/* void rondo_sim_switch(void **save, void *to): what a callee must preserve goes to the stack, the stack pointer to *save. */
+/* void rondo_sim_switch(void **save, void *to): what a callee must preserve goes to the stack, the stack
+ * pointer to *save. */
 #if defined(__x86_64__)
-/* Six registers, the return address, and the one of whom it would return to: at its entry the stack is 8 off a multiple of 16. */
+/* Six registers, the return address, and the one of whom it would return to: at its entry the stack is 8 off
+ * a multiple of 16. */
 enum { FRAME_WORDS = 8, RETURN_WORD = 6 };
 __asm__(".text\n"
         ".p2align 4\n"
@@ -79,12 +87,16 @@ __asm__(".text\n"
         ".type rondo_sim_switch, %function\n"
         "rondo_sim_switch:\n"
         "    sub sp, sp, #160\n"
-        "    stp x19, x20, [sp, #0]\n    stp x21, x22, [sp, #16]\n    stp x23, x24, [sp, #32]\n    stp x25, x26, [sp, #48]\n"
-        "    stp x27, x28, [sp, #64]\n    stp x29, x30, [sp, #80]\n    stp d8, d9, [sp, #96]\n    stp d10, d11, [sp, #112]\n"
+        "    stp x19, x20, [sp, #0]\n    stp x21, x22, [sp, #16]\n    stp x23, x24, [sp, #32]\n    stp x25, "
+        "x26, [sp, #48]\n"
+        "    stp x27, x28, [sp, #64]\n    stp x29, x30, [sp, #80]\n    stp d8, d9, [sp, #96]\n    stp d10, "
+        "d11, [sp, #112]\n"
         "    stp d12, d13, [sp, #128]\n    stp d14, d15, [sp, #144]\n"
         "    mov x9, sp\n    str x9, [x0]\n    mov sp, x1\n"
-        "    ldp x19, x20, [sp, #0]\n    ldp x21, x22, [sp, #16]\n    ldp x23, x24, [sp, #32]\n    ldp x25, x26, [sp, #48]\n"
-        "    ldp x27, x28, [sp, #64]\n    ldp x29, x30, [sp, #80]\n    ldp d8, d9, [sp, #96]\n    ldp d10, d11, [sp, #112]\n"
+        "    ldp x19, x20, [sp, #0]\n    ldp x21, x22, [sp, #16]\n    ldp x23, x24, [sp, #32]\n    ldp x25, "
+        "x26, [sp, #48]\n"
+        "    ldp x27, x28, [sp, #64]\n    ldp x29, x30, [sp, #80]\n    ldp d8, d9, [sp, #96]\n    ldp d10, "
+        "d11, [sp, #112]\n"
         "    ldp d12, d13, [sp, #128]\n    ldp d14, d15, [sp, #144]\n"
         "    add sp, sp, #160\n"
         "    ret\n"
@@ -92,7 +104,10 @@ __asm__(".text\n"
 #endif
 void rondo_sim_switch(void **save, void *to) __attribute__((visibility("hidden")));
 
-static void context_switch(struct sim_context *from, const struct sim_context *to) { rondo_sim_switch(&from->sp, to->sp); }
+static void context_switch(struct sim_context *from, const struct sim_context *to)
+{
+    rondo_sim_switch(&from->sp, to->sp);
+}
 /* As if the fiber had called the switch at its entry; what that returns to is 0, where unwinders end. */
 static int context_make(struct sim_context *c, uint8_t *stack, size_t bytes)
 {
@@ -159,14 +174,16 @@ static void schedule(struct sim_thread *t)
     struct sim *sim = t->block->sim;
     struct sim_thread *to;
     if (*(const uint32_t *)t->context.stack != CANARY) {
-        rondo_sim_break("thread %u of block %u has used more than its stack of %d bytes", t->self.tid, t->self.block, (int)STACK_BYTES);
+        rondo_sim_break("thread %u of block %u has used more than its stack of %d bytes", t->self.tid,
+                        t->self.block, (int)STACK_BYTES);
     }
     if (sim->rules->delayed) {
         rondo_sim_memory_tick(sim);
     }
     if (sim->nready == 0) {
         if (sim->nrunning > 0) {
-            rondo_sim_break("all threads that have not ended wait at a barrier or a warp operation; one is thread %u of block %u",
+            rondo_sim_break("all threads that have not ended wait at a barrier or a warp operation; one is "
+                            "thread %u of block %u",
                             t->self.tid, t->self.block);
         }
         run_main(sim, &t->context, 1);
@@ -209,7 +226,8 @@ static void fiber_main(void)
 #endif
     t->block->grid->body(t->block->grid->arg, t->block->shared);
     if (t->warp->arrived != 0) {
-        rondo_sim_break("thread %u of block %u ended while lanes of its warp wait for it", t->self.tid, t->self.block);
+        rondo_sim_break("thread %u of block %u ended while lanes of its warp wait for it", t->self.tid,
+                        t->self.block);
     }
     if (++t->warp->ended == RONDO_WARP) {
         rondo_sim_lines_close(t->block, t->warp);
@@ -233,7 +251,8 @@ int rondo_sim_breath(void)
     if (sim->rules->patience != 0 && rounds > sim->rules->patience && !sim->leave) {
         sim->leave = 1;
         sim->result->end = RONDO_SIM_STUCK;
-        snprintf(sim->result->why, sizeof(sim->result->why), "nothing moves; thread %u of block %u waits", t->self.tid, t->self.block);
+        snprintf(sim->result->why, sizeof(sim->result->why), "nothing moves; thread %u of block %u waits",
+                 t->self.tid, t->self.block);
     }
     if (sim->rules->patience == 0 && rounds > IDLE_YIELD && sim->idle % (sim->nready + 1u) == 0) {
         struct timespec nap = { 0, IDLE_SLEEP_NS };
@@ -252,12 +271,13 @@ void rondo_sim_barrier(uint32_t barrier, uint32_t nthreads)
     struct sim_thread *t = sim_self(), *next;
     struct sim *sim = t->block->sim;
     struct sim_barrier *b = &t->block->barrier[barrier % SIM_BARRIERS];
-    if (barrier >= SIM_BARRIERS || nthreads == 0 || nthreads % RONDO_WARP != 0 || nthreads > t->self.nthreads) {
+    if (barrier >= SIM_BARRIERS || nthreads == 0 || nthreads % RONDO_WARP != 0 ||
+        nthreads > t->self.nthreads) {
         rondo_sim_break("barrier %u of %u threads in a block of %u", barrier, nthreads, t->self.nthreads);
     }
     if (b->arrived > 0 && b->nthreads != nthreads) {
-        rondo_sim_break("barrier %u of block %u: one thread says that %u share it, thread %u that %u", barrier, t->self.block, b->nthreads,
-                        t->self.tid, nthreads);
+        rondo_sim_break("barrier %u of block %u: one thread says that %u share it, thread %u that %u",
+                        barrier, t->self.block, b->nthreads, t->self.tid, nthreads);
     }
     rondo_sim_lines_close(t->block, t->warp);
     rondo_sim_memory_share(t);
@@ -289,7 +309,9 @@ static void finish_warp(struct sim_thread *t, struct sim_thread *lane)
         any |= w->value[i] != 0;
     }
     for (int i = 0; i < RONDO_WARP; i++) {
-        lane[i].result = w->vote == RONDO_SIM_ALL ? all : w->vote == RONDO_SIM_ANY ? any : w->value[w->source[i] % RONDO_WARP];
+        lane[i].result = w->vote == RONDO_SIM_ALL   ? all
+                         : w->vote == RONDO_SIM_ANY ? any
+                                                    : w->value[w->source[i] % RONDO_WARP];
     }
     w->arrived = 0;
     w->generation++;
@@ -301,7 +323,8 @@ uint64_t rondo_sim_warp(enum rondo_sim_vote vote, uint64_t value, uint32_t sourc
     struct sim_warp *w = t->warp;
     uint32_t me = t->self.tid % RONDO_WARP;
     if (w->arrived != 0 && w->vote != vote) {
-        rondo_sim_break("warp %u of block %u: its lanes are at different operations", t->self.tid / RONDO_WARP, t->self.block);
+        rondo_sim_break("warp %u of block %u: its lanes are at different operations",
+                        t->self.tid / RONDO_WARP, t->self.block);
     }
     w->vote = vote;
     w->value[me] = value;
@@ -381,7 +404,8 @@ static int sim_begin(struct sim *sim, const struct rondo_sim_grid *grids, int ng
     }
     sim->nrunning = sim->nthreads;
     sim->stack_bytes = (size_t)sim->nthreads * STACK_BYTES;
-    sim->stacks = mmap(NULL, sim->stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    sim->stacks = mmap(NULL, sim->stack_bytes, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (sim->stacks == MAP_FAILED) {
         sim->stacks = NULL;
         return 0;
@@ -441,14 +465,16 @@ static void learn_main_stack(struct sim_context *main)
 #endif
 }
 
-void rondo_sim_run(const struct rondo_sim_rules *rules, const struct rondo_sim_grid *grids, int ngrids, struct rondo_sim_result *result)
+void rondo_sim_run(const struct rondo_sim_rules *rules, const struct rondo_sim_grid *grids, int ngrids,
+                   struct rondo_sim_result *result)
 {
     struct sim sim = { .rules = rules, .result = result, .random = rules->seed * 0x9e3779b97f4a7c15ull | 1 };
     memset(result, 0, sizeof(*result));
     if (!sim_begin(&sim, grids, ngrids)) {
         result->end = RONDO_SIM_BROKEN;
-        snprintf(result->why, sizeof(result->why), "no memory for %u threads of %u blocks, or blocks that are not whole warps",
-                 sim.nthreads, sim.nblocks);
+        snprintf(result->why, sizeof(result->why),
+                 "no memory for %u threads of %u blocks, or blocks that are not whole warps", sim.nthreads,
+                 sim.nblocks);
     } else if (sim.nthreads > 0) {
         struct sim_thread *t = next_ready(&sim);
         learn_main_stack(&sim.main);

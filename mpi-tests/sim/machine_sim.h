@@ -1,12 +1,17 @@
 /*
- * The machine is a thread block whose threads are fibers of one OS thread: for tests without a GPU. Contract: kern/machine.h, which includes this where RONDO_MACHINE_SIM is defined.
+ * The machine is a thread block whose threads are fibers of one OS thread: for tests without a GPU. Contract:
+ * kern/machine.h, which includes this where RONDO_MACHINE_SIM is defined.
  *
- * A run has grids (a rank of a test, a kernel of a stream) whose blocks are all resident. Without a seed fibers change only where they wait. With one they change at random
- * at every memory operation of a protocol too, and the halves of 16 bytes are two stores with such a chance between them. `delayed` is the harshest: stores lie in a buffer of their
- * thread, after a barrier in their block's, and drain in any order (of one address: in theirs) until a fence or release; loads that nothing orders may give what was there before.
- * Lines of 128 bytes that the lanes of a warp store or load between two warp operations are whole with `whole_lines`, as over NVLink, and 16 separate words without.
+ * A run has grids (a rank of a test, a kernel of a stream) whose blocks are all resident. Without a seed
+ * fibers change only where they wait. With one they change at random at every memory operation of a protocol
+ * too, and the halves of 16 bytes are two stores with such a chance between them. `delayed` is the harshest:
+ * stores lie in a buffer of their thread, after a barrier in their block's, and drain in any order (of one
+ * address: in theirs) until a fence or release; loads that nothing orders may give what was there before.
+ * Lines of 128 bytes that the lanes of a warp store or load between two warp operations are whole with
+ * `whole_lines`, as over NVLink, and 16 separate words without.
  *
- * Runs in different OS threads talk to each other (the tests' driver runs a stream in each) when none is `delayed`.
+ * Runs in different OS threads talk to each other (the tests' driver runs a stream in each) when none is
+ * `delayed`.
  */
 #ifndef RONDO_SIM_MACHINE_SIM_H
 #define RONDO_SIM_MACHINE_SIM_H
@@ -30,13 +35,15 @@ struct rondo_sim_rules {
     uint64_t seed; /* 0: fibers change where they wait, in turn */
     int delayed;   /* needs a seed */
     int whole_lines;
-    uint32_t patience; /* breaths of all fibers in which nothing moves until the run is stuck; 0: without end */
+    uint32_t
+        patience; /* breaths of all fibers in which nothing moves until the run is stuck; 0: without end */
 };
 
 enum rondo_sim_end {
     RONDO_SIM_ENDED = 0,
     RONDO_SIM_STUCK = 1, /* nothing moved: every breath was told to leave, and all threads did */
-    RONDO_SIM_BROKEN = 2 /* what no program may do, as a barrier that not all can reach; its threads were abandoned */
+    RONDO_SIM_BROKEN =
+        2 /* what no program may do, as a barrier that not all can reach; its threads were abandoned */
 };
 struct rondo_sim_result {
     enum rondo_sim_end end;
@@ -47,7 +54,8 @@ struct rondo_sim_result {
 };
 
 /** Run all grids to their end in this OS thread. */
-void rondo_sim_run(const struct rondo_sim_rules *rules, const struct rondo_sim_grid *grids, int ngrids, struct rondo_sim_result *result);
+void rondo_sim_run(const struct rondo_sim_rules *rules, const struct rondo_sim_grid *grids, int ngrids,
+                   struct rondo_sim_result *result);
 
 /* ---- the words of machine.h ---- */
 
@@ -78,11 +86,17 @@ void rondo_sim_store_pair(void *p, const uint64_t pair[2]);
 void rondo_sim_load_plain(const void *p, void *to, uint32_t bytes);
 void rondo_sim_store_plain(void *p, const void *from, uint32_t bytes);
 
-RONDO_FN void rondo_team_sync(const struct rondo_team *team) { rondo_sim_barrier(team->barrier, team->nthreads); }
+RONDO_FN void rondo_team_sync(const struct rondo_team *team)
+{
+    rondo_sim_barrier(team->barrier, team->nthreads);
+}
 RONDO_FN void rondo_warp_sync(void) { (void)rondo_sim_warp(RONDO_SIM_SYNC, 0, 0); }
 RONDO_FN int rondo_warp_all(int p) { return (int)rondo_sim_warp(RONDO_SIM_ALL, p != 0, 0); }
 RONDO_FN int rondo_warp_any(int p) { return (int)rondo_sim_warp(RONDO_SIM_ANY, p != 0, 0); }
-RONDO_FN uint64_t rondo_warp_shuffle(uint64_t v, uint32_t lane) { return rondo_sim_warp(RONDO_SIM_SHUFFLE, v, lane); }
+RONDO_FN uint64_t rondo_warp_shuffle(uint64_t v, uint32_t lane)
+{
+    return rondo_sim_warp(RONDO_SIM_SHUFFLE, v, lane);
+}
 RONDO_FN void rondo_fence(void) { rondo_sim_fence(); }
 
 RONDO_FN uint64_t rondo_load_acquire(const rondo_word *p) { return rondo_sim_load(p, 8, 1); }

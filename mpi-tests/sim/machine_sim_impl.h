@@ -1,4 +1,5 @@
-/* What the two parts of the simulated machine share: machine_sim.c runs fibers, machine_sim_memory.c is their memory. */
+/* What the two parts of the simulated machine share: machine_sim.c runs fibers, machine_sim_memory.c is their
+ * memory. */
 #ifndef RONDO_SIM_MACHINE_SIM_IMPL_H
 #define RONDO_SIM_MACHINE_SIM_IMPL_H
 
@@ -56,7 +57,8 @@ struct sim_warp {
     uint64_t generation; /* warp operations passed */
     struct sim_open_line open[SIM_OPEN];
     int nopen;
-    struct sim_snap snap[SIM_OPEN]; /* lines that lanes have loaded, for those that have not taken their part */
+    struct sim_snap
+        snap[SIM_OPEN]; /* lines that lanes have loaded, for those that have not taken their part */
 };
 
 struct sim_barrier {

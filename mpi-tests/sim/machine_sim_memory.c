@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- memory itself: words at once, the last one last, so that other OS threads see a line with its flag ---- */
+/* ---- memory itself: words at once, the last one last, so that other OS threads see a line with its flag
+ * ---- */
 
 static void copy_in(void *to, uintptr_t addr, uint32_t bytes)
 {
@@ -44,18 +45,24 @@ static void copy_out(uintptr_t addr, const void *from, uint32_t bytes)
     }
 }
 
-static int overlap(uintptr_t a, uint32_t a_bytes, uintptr_t b, uint32_t b_bytes) { return a < b + b_bytes && b < a + a_bytes; }
+static int overlap(uintptr_t a, uint32_t a_bytes, uintptr_t b, uint32_t b_bytes)
+{
+    return a < b + b_bytes && b < a + a_bytes;
+}
 
 /* The bytes of [addr, addr + bytes) in `to` that a store of `from` at `at` covers. */
-static void overlay(uint8_t *to, uintptr_t addr, uint32_t bytes, uintptr_t at, const uint8_t *from, uint32_t from_bytes)
+static void overlay(uint8_t *to, uintptr_t addr, uint32_t bytes, uintptr_t at, const uint8_t *from,
+                    uint32_t from_bytes)
 {
-    uintptr_t begin = at > addr ? at : addr, end = at + from_bytes < addr + bytes ? at + from_bytes : addr + bytes;
+    uintptr_t begin = at > addr ? at : addr,
+              end = at + from_bytes < addr + bytes ? at + from_bytes : addr + bytes;
     if (begin < end) {
         memcpy(to + (begin - addr), from + (begin - at), end - begin);
     }
 }
 
-static void done(struct sim *sim, const struct sim_block *writer, uintptr_t addr, const void *from, uint32_t bytes)
+static void done(struct sim *sim, const struct sim_block *writer, uintptr_t addr, const void *from,
+                 uint32_t bytes)
 {
     sim->idle = 0;
     if (sim->rules->delayed) {
@@ -89,7 +96,8 @@ static struct sim_entry take(struct sim_buffer *buffer, int at)
     return e;
 }
 
-/* One of them, any: but what was stored to the same bytes before comes before, by this thread and behind a barrier by another. */
+/* One of them, any: but what was stored to the same bytes before comes before, by this thread and behind a
+ * barrier by another. */
 static void drain_one(struct sim *sim, struct sim_block *block, struct sim_buffer *buffer)
 {
     int at = (int)(sim_random(sim) % (uint64_t)buffer->n), before;
@@ -99,8 +107,10 @@ static void drain_one(struct sim *sim, struct sim_block *block, struct sim_buffe
         at = first_of(buffer, before, buffer->entry[before].addr, buffer->entry[before].bytes);
     } while (at != before);
     e = take(buffer, at);
-    while (buffer != &block->buffer && first_of(&block->buffer, block->buffer.n, e.addr, e.bytes) < block->buffer.n) {
-        struct sim_entry older = take(&block->buffer, first_of(&block->buffer, block->buffer.n, e.addr, e.bytes));
+    while (buffer != &block->buffer &&
+           first_of(&block->buffer, block->buffer.n, e.addr, e.bytes) < block->buffer.n) {
+        struct sim_entry older = take(&block->buffer,
+                                      first_of(&block->buffer, block->buffer.n, e.addr, e.bytes));
         done(sim, block, older.addr, older.data, older.bytes);
     }
     done(sim, block, e.addr, e.data, e.bytes);
@@ -113,7 +123,8 @@ static void drain_all(struct sim *sim, struct sim_block *writer, struct sim_buff
     }
 }
 
-static void push(struct sim *sim, struct sim_block *block, struct sim_buffer *buffer, uintptr_t addr, const void *from, uint32_t bytes)
+static void push(struct sim *sim, struct sim_block *block, struct sim_buffer *buffer, uintptr_t addr,
+                 const void *from, uint32_t bytes)
 {
     struct sim_entry *e;
     if (buffer->n == buffer->most) {
@@ -133,7 +144,8 @@ static void store(struct sim_thread *t, uintptr_t addr, const void *from, uint32
         done(sim, t->block, addr, from, bytes);
         return;
     }
-    (void)*(volatile const uint8_t *)addr; /* may it be accessed? Here and not when it is drained is who wants to know. */
+    (void)*(volatile const uint8_t *)
+        addr; /* may it be accessed? Here and not when it is drained is who wants to know. */
     (void)*(volatile const uint8_t *)(addr + bytes - 1);
     push(sim, t->block, &t->buffer, addr, from, bytes);
 }
@@ -189,7 +201,8 @@ static void remember(struct sim_thread *t, uintptr_t line, uint64_t version)
 }
 
 /*
- * Memory as it was after `oldest` stores or more: at random where others have stored since, but nothing of this block (a barrier may have ordered it).
+ * Memory as it was after `oldest` stores or more: at random where others have stored since, but nothing of
+ * this block (a barrier may have ordered it).
  * @return after how many stores.
  */
 static uint64_t load_past(struct sim_thread *t, uintptr_t addr, uint32_t bytes, uint8_t *to, uint64_t oldest)
@@ -239,7 +252,8 @@ static void forward(const struct sim_buffer *buffer, uint8_t *to, uintptr_t addr
 }
 
 /* At least as new as `oldest`. @return the version that was loaded. */
-static uint64_t load_since(struct sim_thread *t, uintptr_t addr, uint32_t bytes, void *to, uint64_t oldest, int acquire)
+static uint64_t load_since(struct sim_thread *t, uintptr_t addr, uint32_t bytes, void *to, uint64_t oldest,
+                           int acquire)
 {
     struct sim *sim = t->block->sim;
     uintptr_t line = addr / SIM_LINE * SIM_LINE;
@@ -493,7 +507,8 @@ int rondo_sim_memory_begin(struct sim *sim)
         return 1;
     }
     sim->past = calloc(SIM_HISTORY, sizeof(*sim->past));
-    sim->entries = e = calloc((size_t)sim->nthreads * SIM_BUFFER + (size_t)sim->nblocks * SIM_BLOCK, sizeof(*e));
+    sim->entries = e = calloc((size_t)sim->nthreads * SIM_BUFFER + (size_t)sim->nblocks * SIM_BLOCK,
+                              sizeof(*e));
     if (sim->past == NULL || e == NULL) {
         return 0;
     }

@@ -1,6 +1,7 @@
 /*
- * What an 8-byte all_reduce costs outside the data movement: checks, group, plan, tuner, the executor's turn. Two ranks that are threads make a communicator whose
- * executor moves nothing (RONDO_EXEC=null); one of them calls. Prints the median of 9 runs, with quartiles. Speed never decides the exit status.
+ * What an 8-byte all_reduce costs outside the data movement: checks, group, plan, tuner, the executor's turn.
+ * Two ranks that are threads make a communicator whose executor moves nothing (RONDO_EXEC=null); one of them
+ * calls. Prints the median of 9 runs, with quartiles. Speed never decides the exit status.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -88,7 +89,8 @@ int main(void)
         failed = measure(caller[0].comm, ns);
     }
     if (!failed) {
-        printf("an 8-byte all_reduce without data movement: %.1f ns a call (median of %d runs of %d calls; quartiles %.1f, %.1f)\n",
+        printf("an 8-byte all_reduce without data movement: %.1f ns a call (median of %d runs of %d calls; "
+               "quartiles %.1f, %.1f)\n",
                ns[RUNS / 2], RUNS, CALLS, ns[RUNS / 4], ns[RUNS - 1 - RUNS / 4]);
     }
     for (int i = 0; i < 2; i++) {

@@ -1,6 +1,7 @@
 /*
- * How fast reductions and copies are: GB/s of memory touched (sources read and destination written), for each instruction set that this machine has.
- *   bench_reduce [bytes of a span, 32768] [number of sources, 2] [only this type]
+ * How fast reductions and copies are: GB/s of memory touched (sources read and destination written), for each
+ * instruction set that this machine has. bench_reduce [bytes of a span, 32768] [number of sources, 2] [only
+ * this type]
  */
 #include <stdio.h>
 #include <stdlib.h>

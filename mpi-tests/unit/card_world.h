@@ -26,7 +26,8 @@ static inline void all_is_given_back(void)
 }
 
 /* Each call of the driver in turn: the connecting of a world goes on with less, or ends with nothing left. */
-static inline void fail_each_call(struct world *(*make)(void), rondo_status (*try_to_connect)(struct world *w),
+static inline void fail_each_call(struct world *(*make)(void),
+                                  rondo_status (*try_to_connect)(struct world *w),
                                   void (*close)(struct world *w))
 {
     int goes_on = 0, ends = 0, n = 0, called = 1;

@@ -31,7 +31,8 @@ static inline void pause_1ms(void)
 
 static inline void describe(const struct rondo_call *call, char *text, size_t bytes)
 {
-    snprintf(text, bytes, "all_reduce #%llu of %llu", (unsigned long long)call->seq, (unsigned long long)call->count);
+    snprintf(text, bytes, "all_reduce #%llu of %llu", (unsigned long long)call->seq,
+             (unsigned long long)call->count);
 }
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * Control planes of several "nodes" for tests: all on this host, over the loop. A rank's node has its own segment and its own table of
- * local ranks, so that the other nodes are reached by sockets alone. All ranks in this process, each node with a process hash of its own.
+ * Control planes of several "nodes" for tests: all on this host, over the loop. A rank's node has its own
+ * segment and its own table of local ranks, so that the other nodes are reached by sockets alone. All ranks
+ * in this process, each node with a process hash of its own.
  */
 #ifndef RONDO_UNIT_CONTROL_NODES_H
 #define RONDO_UNIT_CONTROL_NODES_H
@@ -110,14 +111,16 @@ static inline void use_loop(const char *heartbeat, const char *dead_after)
     assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
 }
 
-static inline void send_all(struct rondo_control *control, int rank, uint64_t tag, const void *data, size_t bytes)
+static inline void send_all(struct rondo_control *control, int rank, uint64_t tag, const void *data,
+                            size_t bytes)
 {
     rondo_status status = RONDO_IN_PROGRESS;
     WAIT_FOR((status = rondo_control_send(control, rank, tag, data, bytes)) != RONDO_IN_PROGRESS);
     assert_int_equal(status, RONDO_SUCCESS);
 }
 
-static inline void receive_all(struct rondo_control *control, int rank, uint64_t tag, void *data, size_t bytes)
+static inline void receive_all(struct rondo_control *control, int rank, uint64_t tag, void *data,
+                               size_t bytes)
 {
     rondo_status status = RONDO_IN_PROGRESS;
     size_t got = 0;

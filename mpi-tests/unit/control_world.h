@@ -1,4 +1,5 @@
-/* Peers and configs for tests of the control plane: ranks of one node, as threads of this process or as processes of their own. */
+/* Peers and configs for tests of the control plane: ranks of one node, as threads of this process or as
+ * processes of their own. */
 #ifndef RONDO_UNIT_CONTROL_WORLD_H
 #define RONDO_UNIT_CONTROL_WORLD_H
 
@@ -37,7 +38,7 @@ static inline struct rondo_control_config world_config(const struct world *world
                                           .local_ranks = world->local_ranks,
                                           .peers = world->peers,
                                           .comm_hash = 0x1234,
-                                          .board_capacity = 200,
+                                          .mailbox_capacity = 200,
                                           .name = "test",
                                           .describe = describe };
 }

@@ -1,6 +1,7 @@
 /*
- * Ranks that are threads with a GPU each (or one for all), over the driver that RONDO_CUDA_LIB names: the tests' one, or a real one. Buffers of calls with known results (fake_ranks.h)
- * have a mirror in device memory.
+ * Ranks that are threads with a GPU each (or one for all), over the driver that RONDO_CUDA_LIB names: the
+ * tests' one, or a real one. Buffers of calls with known results (fake_ranks.h) have a mirror in device
+ * memory.
  */
 #ifndef DEVICE_WORLD_H
 #define DEVICE_WORLD_H
@@ -163,13 +164,14 @@ static inline void device_driver(void)
 /* ---- the machine ---- */
 
 /* The tests' four GPUs behind one CPU, all on one switch of NVLinks. */
-#define DEVICE_GPU_TEXT(ordinal, bus)                                                                                         \
-    "<pci busid=\"0000:" bus ":00.0\" class=\"0x030200\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"><gpu dev=\"" ordinal \
+#define DEVICE_GPU_TEXT(ordinal, bus)                                                                \
+    "<pci busid=\"0000:" bus                                                                         \
+    ":00.0\" class=\"0x030200\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"><gpu dev=\"" ordinal \
     "\" sm=\"90\"><nvlink target=\"fffffff:ffff:ff\" count=\"18\" tclass=\"0x068000\"/></gpu></pci>"
-static const char device_machine_text[]
-    __attribute__((unused)) = "<system version=\"1\"><cpu numaid=\"0\" affinity=\"ff\" arch=\"x86_64\" vendor=\"GenuineIntel\" "
-                              "familyid=\"6\" modelid=\"207\">" DEVICE_GPU_TEXT("0", "17") DEVICE_GPU_TEXT("1", "27")
-                                  DEVICE_GPU_TEXT("2", "37") DEVICE_GPU_TEXT("3", "47") "</cpu></system>\n";
+static const char device_machine_text[] __attribute__((unused)) =
+    "<system version=\"1\"><cpu numaid=\"0\" affinity=\"ff\" arch=\"x86_64\" vendor=\"GenuineIntel\" "
+    "familyid=\"6\" modelid=\"207\">" DEVICE_GPU_TEXT("0", "17") DEVICE_GPU_TEXT("1", "27")
+        DEVICE_GPU_TEXT("2", "37") DEVICE_GPU_TEXT("3", "47") "</cpu></system>\n";
 
 /* A file of that text for RONDO_TOPO_FILE, which counts from here on; and the end of both. */
 static inline __attribute__((unused)) const char *device_machine(const char *text)
@@ -205,7 +207,10 @@ struct place {
     void *arg;
 };
 
-static inline const struct device *device_of(const struct fake_rank *r) { return &((struct place *)r->arg)->device; }
+static inline const struct device *device_of(const struct fake_rank *r)
+{
+    return &((struct place *)r->arg)->device;
+}
 
 static inline void with_device(struct fake_rank *r)
 {
@@ -255,7 +260,8 @@ static inline __attribute__((unused)) rondo_local *device_one_thread(int n, rond
 
 static inline void *device_symbol(const char *name)
 {
-    void *driver = dlopen(library, RTLD_NOW | RTLD_NOLOAD), *address = driver != NULL ? dlsym(driver, name) : NULL;
+    void *driver = dlopen(library, RTLD_NOW | RTLD_NOLOAD),
+         *address = driver != NULL ? dlsym(driver, name) : NULL;
     if (address == NULL) {
         fprintf(stderr, "%s has no %s\n", library, name);
         abort();
@@ -273,12 +279,14 @@ struct device_graph {
 /* What the stream is given from here on; other ranks of this process are elsewhere. */
 static inline void device_capture(const struct device *d)
 {
-    CU(DEVICE_CALL_OF("cuStreamBeginCapture_v2", CUstream, CUstreamCaptureMode)(d->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    CU(DEVICE_CALL_OF("cuStreamBeginCapture_v2", CUstream,
+                      CUstreamCaptureMode)(d->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
 }
 static inline void device_graph_make(const struct device *d, struct device_graph *g)
 {
     CU(DEVICE_CALL_OF("cuStreamEndCapture", CUstream, CUgraph *)(d->stream, &g->graph));
-    CU(DEVICE_CALL_OF("cuGraphInstantiateWithFlags", CUgraphExec *, CUgraph, unsigned long long)(&g->exec, g->graph, 0));
+    CU(DEVICE_CALL_OF("cuGraphInstantiateWithFlags", CUgraphExec *, CUgraph,
+                      unsigned long long)(&g->exec, g->graph, 0));
 }
 static inline void device_graph_run(const struct device *d, const struct device_graph *g, int times)
 {
@@ -301,7 +309,8 @@ struct device_call {
     struct fake_buffers host, device;
 };
 
-static inline uint8_t *mirror_of(const uint8_t *pointer, const struct fake_buffers *host, uint8_t *const *memory)
+static inline uint8_t *mirror_of(const uint8_t *pointer, const struct fake_buffers *host,
+                                 uint8_t *const *memory)
 {
     for (int m = 0; m < 2; m++) {
         const uint8_t *begin = host->memory[m];
@@ -339,7 +348,8 @@ static inline const char *device_call_check(const struct device *d, struct devic
 {
     for (int m = 0; m < 2; m++) {
         if (c->device.memory[m] != NULL) {
-            device_get(d, c->host.memory[m], (CUdeviceptr)(uintptr_t)c->device.memory[m], c->host.bytes[m] + 2 * DEVICE_GUARD);
+            device_get(d, c->host.memory[m], (CUdeviceptr)(uintptr_t)c->device.memory[m],
+                       c->host.bytes[m] + 2 * DEVICE_GUARD);
             device_delete((CUdeviceptr)(uintptr_t)c->device.memory[m]);
         }
     }
@@ -357,8 +367,8 @@ static inline void device_call(struct fake_rank *r, const struct device *d, stru
     device_call_prepare(d, &c);
     status = device_call_issue(&c, r->comm, d->stream);
     if (status != RONDO_SUCCESS) {
-        fake_fail(r, __FILE__, __LINE__, fake_coll_names[call.coll], " of %zu: %s: %s", call.count, rondo_status_string(status),
-                  rondo_last_error(NULL));
+        fake_fail(r, __FILE__, __LINE__, fake_coll_names[call.coll], " of %zu: %s: %s", call.count,
+                  rondo_status_string(status), rondo_last_error(NULL));
         return;
     }
     CU(cu()->StreamSynchronize(d->stream));
@@ -366,7 +376,8 @@ static inline void device_call(struct fake_rank *r, const struct device *d, stru
     rondo_comm_async_error(r->comm, &status);
     wrong = device_call_check(d, &c);
     if (status != RONDO_SUCCESS || *wrong != '\0') {
-        fake_fail(r, __FILE__, __LINE__, wrong, ": %s: %s", rondo_status_string(status), rondo_last_error(r->comm));
+        fake_fail(r, __FILE__, __LINE__, wrong, ": %s: %s", rondo_status_string(status),
+                  rondo_last_error(r->comm));
     }
 }
 #define DEVICE_CALL(r, d, ...)                                \
@@ -379,13 +390,15 @@ static inline void device_call(struct fake_rank *r, const struct device *d, stru
 static inline __attribute__((unused)) void device_every_collective(struct fake_rank *r)
 {
     static const size_t counts[] = { 0, 1, 260, 3001 };
-    static const rondo_dtype types[] = { RONDO_FLOAT32, RONDO_UINT8, RONDO_INT32, RONDO_FLOAT64, RONDO_INT64 };
+    static const rondo_dtype types[] = { RONDO_FLOAT32, RONDO_UINT8, RONDO_INT32, RONDO_FLOAT64,
+                                         RONDO_INT64 };
     unsigned seed = 0;
     for (int coll = 0; coll < FAKE_NUM_COLLS; coll++) {
         for (size_t k = 0; k < RONDO_COUNTOF(counts); k++, seed++) {
-            DEVICE_CALL(r, device_of(r), .coll = (enum fake_coll)coll, .type = types[seed % RONDO_COUNTOF(types)],
-                        .op = (rondo_op)(seed / 3 % RONDO_NUM_OPS), .root = (int)(seed % (unsigned)r->nranks), .count = counts[k],
-                        .in_place = (int)(seed & 1), .seed = seed);
+            DEVICE_CALL(r, device_of(r), .coll = (enum fake_coll)coll,
+                        .type = types[seed % RONDO_COUNTOF(types)],
+                        .op = (rondo_op)(seed / 3 % RONDO_NUM_OPS), .root = (int)(seed % (unsigned)r->nranks),
+                        .count = counts[k], .in_place = (int)(seed & 1), .seed = seed);
         }
     }
 }

@@ -1,6 +1,7 @@
 /*
- * Ranks of a board with buffers that are open because they are threads of one process, because they lie in the heap, or by the kernel, and that are not; turned in one thread in an order
- * drawn from a seed, or by a thread each. Sums are of floats that do not add up exactly: the order of the ranks shows.
+ * Ranks of a mailbox with buffers that are open because they are threads of one process, because they lie in
+ * the heap, or by the kernel, and that are not; turned in one thread in an order drawn from a seed, or by a
+ * thread each. Sums are of floats that do not add up exactly: the order of the ranks shows.
  */
 #ifndef DIRECT_WORLD_H
 #define DIRECT_WORLD_H
@@ -30,7 +31,7 @@ struct rank {
     int rank, next_call, open, mismatch_peer;
     struct rondo_exec *exec;
     struct rondo_exec_owner owner;
-    struct rondo_board board;
+    struct rondo_mailbox mailbox;
     struct rondo_direct *direct;
     struct rondo_run run[2]; /* two-shot, and one-shot, which carries an all_reduce where that may not */
     float *in, *out;
@@ -57,7 +58,10 @@ static inline rondo_status on_mismatch(void *arg, int peer, const struct rondo_w
     return RONDO_INVALID_USAGE;
 }
 
-static inline int in_heap(const struct rank *r) { return r->world->memory == HEAP || (r->world->memory == ONE_IS_ORDINARY && r->rank > 0); }
+static inline int in_heap(const struct rank *r)
+{
+    return r->world->memory == HEAP || (r->world->memory == ONE_IS_ORDINARY && r->rank > 0);
+}
 
 static inline float *buffer_new(const struct rank *r)
 {
@@ -84,7 +88,7 @@ static inline struct world *world_new(int n, enum memory memory)
     int32_t pids[MOST_RANKS];
     w->n = n;
     w->memory = memory;
-    w->places = zeroed(rondo_board_bytes(4 * MOST_COUNT, n));
+    w->places = zeroed(rondo_mailbox_bytes(4 * MOST_COUNT, n));
     for (int i = 0; i < n; i++) {
         struct rank *r = &w->rank[i];
         struct rondo_direct_config config = { .nlocal = n, .index = i, .one_process = memory == ONE_PROCESS };
@@ -96,7 +100,9 @@ static inline struct world *world_new(int n, enum memory memory)
         r->rank = i;
         r->owner = (struct rondo_exec_owner){ .arg = r, .mismatch = on_mismatch };
         r->mismatch_peer = RONDO_NO_PEER;
-        r->board = (struct rondo_board){ w->places, rondo_board_stride(4 * MOST_COUNT), 4 * MOST_COUNT, i, n, 0, 0, 0 };
+        r->mailbox = (struct rondo_mailbox){
+            w->places, rondo_mailbox_stride(4 * MOST_COUNT), 4 * MOST_COUNT, i, n, 0, 0, 0
+        };
         r->in = buffer_new(r);
         r->out = buffer_new(r);
         assert_int_equal(rondo_exec_cpu.open(&r->exec, 2, n, &r->owner), RONDO_SUCCESS);
@@ -149,11 +155,13 @@ static inline float *recv_of(const struct rank *r, const struct call *c)
 }
 static const float *send_of(const struct rank *r, const struct call *c)
 {
-    return !c->in_place || scatters(c) || r->world->apart == r->rank + 1 ? r->in
-                                                                         : r->out + (gathers(c) ? place_of(r->world, c, r->rank) : 0);
+    return !c->in_place || scatters(c) || r->world->apart == r->rank + 1
+               ? r->in
+               : r->out + (gathers(c) ? place_of(r->world, c, r->rank) : 0);
 }
 
-static inline void fill_work(struct rank *r, struct rondo_work *w, const struct call *c, int number, size_t *counts)
+static inline void fill_work(struct rank *r, struct rondo_work *w, const struct call *c, int number,
+                             size_t *counts)
 {
     struct world *world = r->world;
     w->coll = (uint8_t)c->coll;
@@ -162,7 +170,9 @@ static inline void fill_work(struct rank *r, struct rondo_work *w, const struct 
     w->reduce = RONDO_REDUCE_SUM;
     w->divide = (uint8_t)c->divide;
     w->stream = number % 3 == 0;
-    w->cma = world->memory != KERNEL ? RONDO_KERNEL_NEVER : world->only_in_place ? RONDO_KERNEL_IN_PLACE : RONDO_KERNEL_ALWAYS;
+    w->cma = world->memory != KERNEL ? RONDO_KERNEL_NEVER
+             : world->only_in_place  ? RONDO_KERNEL_IN_PLACE
+                                     : RONDO_KERNEL_ALWAYS;
     w->seq = (uint64_t)number + 1;
     w->call_word = rondo_call_word(w->seq, c->count * 31 + (uint64_t)c->coll);
     w->in = (const uint8_t *)send_of(r, c);
@@ -171,7 +181,7 @@ static inline void fill_work(struct rank *r, struct rondo_work *w, const struct 
     w->counts = c->v ? counts : NULL;
     w->displs = c->v ? world->displs : NULL;
     w->seat = (struct rondo_seat){ .index = r->rank, .nranks = world->n, .root = c->root, .parent = -1 };
-    w->board = &r->board;
+    w->mailbox = &r->mailbox;
     w->direct = r->direct;
 }
 
@@ -215,13 +225,16 @@ static inline float sum_at(const struct world *w, const struct call *c, int numb
     return c->divide ? sum / (float)w->n : sum;
 }
 
-static inline void expect(struct rank *r, const struct call *c, int number, const float *got, size_t n, int from, size_t first)
+static inline void expect(struct rank *r, const struct call *c, int number, const float *got, size_t n,
+                          int from, size_t first)
 {
     for (size_t i = 0; i < n && r->wrong[0] == '\0'; i++) {
         float want = from >= 0 ? input(from, number, i) : sum_at(r->world, c, number, first + i);
         if (memcmp(&got[i], &want, sizeof(want)) != 0) {
-            snprintf(r->wrong, sizeof(r->wrong), "rank %d, call %d (%s of %zu, root %d, in place %d, v %d): [%zu] is %.9g, not %.9g",
-                     r->rank, number, rondo_coll_name(c->coll), c->count, c->root, c->in_place, c->v, i, (double)got[i], (double)want);
+            snprintf(r->wrong, sizeof(r->wrong),
+                     "rank %d, call %d (%s of %zu, root %d, in place %d, v %d): [%zu] is %.9g, not %.9g",
+                     r->rank, number, rondo_coll_name(c->coll), c->count, c->root, c->in_place, c->v, i,
+                     (double)got[i], (double)want);
         }
     }
 }
@@ -241,7 +254,9 @@ static inline void check(struct rank *r, const struct call *c, int number)
             expect(r, c, number, r->out + place_of(w, c, q), block_of(w, c, q), q, 0);
         }
         break;
-    case RONDO_COLL_REDUCE_SCATTER: expect(r, c, number, recv_of(r, c), block_of(w, c, r->rank), -1, place_of(w, c, r->rank)); break;
+    case RONDO_COLL_REDUCE_SCATTER:
+        expect(r, c, number, recv_of(r, c), block_of(w, c, r->rank), -1, place_of(w, c, r->rank));
+        break;
     case RONDO_COLL_BROADCAST: expect(r, c, number, r->out, c->count, c->root, 0); break;
     case RONDO_COLL_REDUCE:
         if (r->rank == c->root) {
@@ -250,9 +265,10 @@ static inline void check(struct rank *r, const struct call *c, int number)
         break;
     default: expect(r, c, number, r->out, c->count, -1, 0); break;
     }
-    if (!scatters(c) && r->wrong[0] == '\0' && memcmp(&r->out[extent_of(w, c)], &untouched, 4) != 0 && extent_of(w, c) * 4 < PLACE) {
-        snprintf(r->wrong, sizeof(r->wrong), "rank %d, call %d (%s of %zu): written behind the end", r->rank, number,
-                 rondo_coll_name(c->coll), c->count);
+    if (!scatters(c) && r->wrong[0] == '\0' && memcmp(&r->out[extent_of(w, c)], &untouched, 4) != 0 &&
+        extent_of(w, c) * 4 < PLACE) {
+        snprintf(r->wrong, sizeof(r->wrong), "rank %d, call %d (%s of %zu): written behind the end", r->rank,
+                 number, rondo_coll_name(c->coll), c->count);
     }
 }
 
@@ -276,17 +292,19 @@ static inline int turn(struct rank *r, int *moved)
         r->next_call++;
         *moved = 1;
     }
-    status = rondo_exec_cpu.turn(r->exec, moved);
+    status = rondo_exec_cpu.progress(r->exec, moved);
     if (status != RONDO_SUCCESS && r->wrong[0] == '\0') {
-        snprintf(r->wrong, sizeof(r->wrong), "rank %d: turn gives %d: %s", r->rank, (int)status, rondo_error_text());
+        snprintf(r->wrong, sizeof(r->wrong), "rank %d: turn gives %d: %s", r->rank, (int)status,
+                 rondo_error_text());
     }
     return status != RONDO_SUCCESS;
 }
 
 static inline void random_calls(struct world *w, uint64_t seed)
 {
-    static const enum rondo_coll colls[] = { RONDO_COLL_ALL_REDUCE, RONDO_COLL_ALL_REDUCE, RONDO_COLL_REDUCE_SCATTER,
-                                             RONDO_COLL_ALL_GATHER, RONDO_COLL_BROADCAST,  RONDO_COLL_REDUCE };
+    static const enum rondo_coll colls[] = { RONDO_COLL_ALL_REDUCE,     RONDO_COLL_ALL_REDUCE,
+                                             RONDO_COLL_REDUCE_SCATTER, RONDO_COLL_ALL_GATHER,
+                                             RONDO_COLL_BROADCAST,      RONDO_COLL_REDUCE };
     uint64_t state = seed * 0xbf58476d1ce4e5b9ull | 1;
     size_t end = 0;
     w->ncalls = NCALLS;
@@ -301,7 +319,8 @@ static inline void random_calls(struct world *w, uint64_t seed)
         c->count = 1 + random_next(&state) % (random_next(&state) % 2 == 0 ? MOST_COUNT - 50 : 40);
         c->root = (int)(random_next(&state) % (uint64_t)w->n);
         c->in_place = random_next(&state) % 2 == 0;
-        c->divide = random_next(&state) % 4 == 0 && c->coll != RONDO_COLL_ALL_GATHER && c->coll != RONDO_COLL_BROADCAST;
+        c->divide = random_next(&state) % 4 == 0 && c->coll != RONDO_COLL_ALL_GATHER &&
+                    c->coll != RONDO_COLL_BROADCAST;
         c->v = random_next(&state) % 3 == 0 && (gathers(c) || scatters(c));
     }
 }
@@ -312,7 +331,9 @@ static inline void assert_all_right(const struct world *w)
         int reached = w->memory != ORDINARY && w->memory != ONE_IS_ORDINARY;
         assert_string_equal(w->rank[i].wrong, "");
         assert_int_equal(w->rank[i].next_call, w->ncalls + 1);
-        assert_int_equal(w->rank[i].carried[reached ? RONDO_DIRECT : RONDO_FOR_OTHERS] >= w->ncalls * (reached ? 1 : 0), 1);
+        assert_int_equal(w->rank[i].carried[reached ? RONDO_DIRECT : RONDO_FOR_OTHERS] >=
+                             w->ncalls * (reached ? 1 : 0),
+                         1);
         assert_int_equal(w->rank[i].carried[RONDO_DIRECT], w->rank[0].carried[RONDO_DIRECT]);
     }
 }
@@ -322,7 +343,8 @@ static inline void run_interleaved(struct world *w, uint64_t seed)
     uint64_t state = seed * 0x9e3779b97f4a7c15ull | 1;
     int idle = 0, done = 0;
     while (done != (1 << w->n) - 1) {
-        int i = (int)(random_next(&state) % (uint64_t)w->n), burst = (int)(random_next(&state) % 5), moved = 0;
+        int i = (int)(random_next(&state) % (uint64_t)w->n), burst = (int)(random_next(&state) % 5),
+            moved = 0;
         for (int k = 0; k <= burst; k++) {
             done |= turn(&w->rank[i], &moved) << i;
         }

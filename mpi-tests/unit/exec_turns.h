@@ -33,7 +33,7 @@ static inline void turn_until_stuck(struct rondo_exec *exec)
     int moved = 1;
     while (moved) {
         moved = 0;
-        assert_int_equal(rondo_exec_cpu.turn(exec, &moved), RONDO_SUCCESS);
+        assert_int_equal(rondo_exec_cpu.progress(exec, &moved), RONDO_SUCCESS);
     }
 }
 

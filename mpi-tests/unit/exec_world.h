@@ -1,6 +1,7 @@
 /*
- * Ranks over hand-made conns in plain memory for the CPU executor, with running numbers preset near their wrap; turned in one thread in an order drawn from a seed, or by a thread each.
- * Conns may have a proxy, which is ours.
+ * Ranks over hand-made conns in plain memory for the CPU executor, with running numbers preset near their
+ * wrap; turned in one thread in an order drawn from a seed, or by a thread each. Conns may have a proxy,
+ * which is ours.
  */
 #ifndef EXEC_WORLD_H
 #define EXEC_WORLD_H
@@ -34,7 +35,7 @@ struct rank {
     struct rondo_exec *exec;
     struct rondo_exec_owner owner;
     struct rondo_ports ports;
-    struct rondo_board board;
+    struct rondo_mailbox mailbox;
     struct rondo_run run;
     int mismatch_peer;
     uint32_t mismatch_got;
@@ -70,7 +71,8 @@ static inline rondo_status on_mismatch(void *arg, int peer, const struct rondo_w
     return RONDO_INVALID_USAGE;
 }
 
-/* Lines of LL that hold garbage under flags of the lap after the wrap: what was written there 2^32 steps before, had nobody cleaned it. */
+/* Lines of LL that hold garbage under flags of the lap after the wrap: what was written there 2^32 steps
+ * before, had nobody cleaned it. */
 static inline void fill_stale(uint8_t *slots)
 {
     for (uint64_t slot = 0; slot < RONDO_SLOTS; slot++) {
@@ -84,7 +86,9 @@ static inline void fill_stale(uint8_t *slots)
 static inline void edge_init(struct world *w, int from, uint64_t step)
 {
     struct edge *e = &w->edge[from];
-    struct rondo_conn conn = { .tail = &e->tail, .head = &e->head, .step = step, .seen = step, .via = "memory" };
+    struct rondo_conn conn = {
+        .tail = &e->tail, .head = &e->head, .step = step, .seen = step, .via = "memory"
+    };
     e->memory = zeroed((size_t)RONDO_NUM_PROTOS * RONDO_SLOTS * SLOT_BYTES);
     for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
         conn.slots[p] = e->memory + (size_t)p * RONDO_SLOTS * SLOT_BYTES;
@@ -105,14 +109,16 @@ static inline struct world *world_new(int n, uint64_t step, uint32_t op)
 {
     struct world *w = zeroed(sizeof(*w));
     w->n = n;
-    w->places = zeroed(rondo_board_bytes(MOST_COUNT * 4, n));
+    w->places = zeroed(rondo_mailbox_bytes(MOST_COUNT * 4, n));
     for (int i = 0; i < n; i++) {
         struct rank *r = &w->rank[i];
         r->world = w;
         r->rank = i;
         r->owner = (struct rondo_exec_owner){ .arg = r, .mismatch = on_mismatch };
         r->mismatch_peer = RONDO_NO_PEER;
-        r->board = (struct rondo_board){ w->places, rondo_board_stride(MOST_COUNT * 4), MOST_COUNT * 4, i, n, op, op, op };
+        r->mailbox = (struct rondo_mailbox){
+            w->places, rondo_mailbox_stride(MOST_COUNT * 4), MOST_COUNT * 4, i, n, op, op, op
+        };
         assert_int_equal(rondo_exec_cpu.open(&r->exec, 2, n, &r->owner), RONDO_SUCCESS);
         edge_init(w, i, step);
     }
@@ -153,11 +159,13 @@ static inline void carry(struct world *w)
     }
 }
 
-/* As late as can be: a slice is read where it lies when its receiver wants it, and only then its sender may go on. Slots of slices that lie elsewhere are left alone. */
+/* As late as can be: a slice is read where it lies when its receiver wants it, and only then its sender may
+ * go on. Slots of slices that lie elsewhere are left alone. */
 static inline void carry_turn(struct edge *e)
 {
     size_t slot = e->carried % RONDO_SLOTS, at = slot * SLOT_BYTES;
-    if (e->far == NULL || !e->receiver.wanted || e->carried != e->receiver.step || e->carried == e->tail.tail) {
+    if (e->far == NULL || !e->receiver.wanted || e->carried != e->receiver.step ||
+        e->carried == e->tail.tail) {
         return;
     }
     const uint8_t *from = e->outside[slot] != NULL ? e->outside[slot] : e->memory + at;
@@ -211,21 +219,24 @@ static inline void submit(struct rank *r, const struct call *c, int number)
     w->in = (const uint8_t *)(in_place ? r->out : r->in);
     w->out = (uint8_t *)r->out;
     w->block = w->len = c->count;
-    w->chunk = c->algo == RONDO_ALGO_ONESHOT     ? (c->coll == RONDO_COLL_ALL_REDUCE && r->world->piece > 0 ? r->world->piece : c->count)
+    w->chunk = c->algo == RONDO_ALGO_ONESHOT
+                   ? (c->coll == RONDO_COLL_ALL_REDUCE && r->world->piece > 0 ? r->world->piece : c->count)
                : c->coll == RONDO_COLL_BROADCAST ? capacity(c->proto)
                                                  : capacity(c->proto) * 3;
     w->seat = (struct rondo_seat){ .index = r->rank, .nranks = r->world->n, .parent = -1 };
     w->ports = &r->ports;
-    w->board = &r->board;
+    w->mailbox = &r->mailbox;
     r->run.schedule = rondo_schedule_find(c->coll, c->algo);
     r->run.open = &r->open;
     r->open = 1;
     rondo_run_begin(&r->run);
     if (r->world->quick >> (3 * number + r->rank) % 64 & 1) {
         rondo_status status = RONDO_SUCCESS;
-        int ended = rondo_exec_cpu.post(r->exec, &r->run) ? rondo_exec_cpu.take(r->exec, &r->run, 5, &status) : 0;
+        int ended = rondo_exec_cpu.post(r->exec, &r->run) ? rondo_exec_cpu.take(r->exec, &r->run, 5, &status)
+                                                          : 0;
         if (ended < 0) {
-            snprintf(r->wrong, sizeof(r->wrong), "rank %d, call %d: quick gives %d", r->rank, number, (int)status);
+            snprintf(r->wrong, sizeof(r->wrong), "rank %d, call %d: quick gives %d", r->rank, number,
+                     (int)status);
         }
         if (ended != 0) {
             r->open = 0;
@@ -244,7 +255,8 @@ static inline void check(struct rank *r, const struct call *c, int number)
         }
         want = i < c->count && (c->coll != RONDO_COLL_REDUCE || r->rank == 0) ? want : 0x5a5a5a5a;
         if (r->out[i] != want) {
-            snprintf(r->wrong, sizeof(r->wrong), "rank %d, call %d (algorithm %d, protocol %d, count %zu): [%zu] is %d, not %d", r->rank,
+            snprintf(r->wrong, sizeof(r->wrong),
+                     "rank %d, call %d (algorithm %d, protocol %d, count %zu): [%zu] is %d, not %d", r->rank,
                      number, (int)c->algo, (int)c->proto, c->count, i, r->out[i], want);
         }
     }
@@ -270,7 +282,7 @@ static inline int turn(struct rank *r, int *moved)
         r->next_call++;
         *moved = 1;
     }
-    status = rondo_exec_cpu.turn(r->exec, moved);
+    status = rondo_exec_cpu.progress(r->exec, moved);
     if (status != RONDO_SUCCESS && r->wrong[0] == '\0') {
         snprintf(r->wrong, sizeof(r->wrong), "rank %d: turn gives %d", r->rank, (int)status);
     }
@@ -291,7 +303,8 @@ static inline void run_interleaved(struct world *w, uint64_t seed)
     uint64_t state = seed * 0x9e3779b97f4a7c15ull | 1;
     int idle = 0, done = 0;
     while (done != (1 << w->n) - 1) {
-        int i = (int)(random_next(&state) % (uint64_t)w->n), burst = (int)(random_next(&state) % 5), moved = 0;
+        int i = (int)(random_next(&state) % (uint64_t)w->n), burst = (int)(random_next(&state) % 5),
+            moved = 0;
         for (int k = 0; k <= burst; k++) {
             done |= turn(&w->rank[i], &moved) << i;
         }
@@ -313,7 +326,9 @@ static inline void random_calls(struct world *w, int only_proto, uint64_t seed)
         c->algo = RONDO_ALGO_RING;
         c->proto = (enum rondo_proto)proto;
         c->coll = random_next(&state) % 4 == 0 ? RONDO_COLL_BROADCAST : RONDO_COLL_ALL_REDUCE;
-        c->count = 1 + random_next(&state) % (random_next(&state) % 3 == 0 ? MOST_COUNT : 6); /* short ones leave old flags behind */
+        c->count = 1 + random_next(&state) % (random_next(&state) % 3 == 0
+                                                  ? MOST_COUNT
+                                                  : 6); /* short ones leave old flags behind */
     }
 }
 

@@ -7,9 +7,10 @@
 
 enum { GUARD = 256, GUARD_BYTE = 0xa5, GAP = 3 };
 
-const char *const fake_coll_names[FAKE_NUM_COLLS] = { "all_reduce",     "reduce",          "broadcast",   "all_gather",
-                                                      "reduce_scatter", "all_to_all",      "gather",      "scatter",
-                                                      "all_gatherv",    "reduce_scatterv", "all_to_allv", "barrier" };
+const char *const fake_coll_names[FAKE_NUM_COLLS] = { "all_reduce",      "reduce",         "broadcast",
+                                                      "all_gather",      "reduce_scatter", "all_to_all",
+                                                      "gather",          "scatter",        "all_gatherv",
+                                                      "reduce_scatterv", "all_to_allv",    "barrier" };
 
 /* ---- values ---- */
 
@@ -61,9 +62,15 @@ static void put(const struct fake_call *c, void *place, int64_t value, int divid
 
 /* ---- sizes ---- */
 
-static int is_v(enum fake_coll coll) { return coll == FAKE_ALL_GATHERV || coll == FAKE_REDUCE_SCATTERV || coll == FAKE_ALL_TO_ALLV; }
+static int is_v(enum fake_coll coll)
+{
+    return coll == FAKE_ALL_GATHERV || coll == FAKE_REDUCE_SCATTERV || coll == FAKE_ALL_TO_ALLV;
+}
 
-static size_t v_count(const struct fake_call *c, int r) { return c->count * ((size_t)r * 3 + 1) % (2 * c->count + 1); }
+static size_t v_count(const struct fake_call *c, int r)
+{
+    return c->count * ((size_t)r * 3 + 1) % (2 * c->count + 1);
+}
 
 static size_t pair_count(const struct fake_call *c, int from, int to)
 {
@@ -120,7 +127,8 @@ int fake_call_has_in_place(enum fake_coll coll) { return !is_v(coll) && coll != 
 /* This rank passes one buffer: the roots of rooted calls, all ranks of the others. */
 static int in_place(const struct fake_call *c)
 {
-    int rooted = c->coll == FAKE_REDUCE || c->coll == FAKE_BROADCAST || c->coll == FAKE_GATHER || c->coll == FAKE_SCATTER;
+    int rooted = c->coll == FAKE_REDUCE || c->coll == FAKE_BROADCAST || c->coll == FAKE_GATHER ||
+                 c->coll == FAKE_SCATTER;
     return c->in_place && fake_call_has_in_place(c->coll) && (!rooted || c->rank == c->root);
 }
 
@@ -172,23 +180,35 @@ static void release(struct fake_buffers *b)
     memset(b, 0, sizeof(*b));
 }
 
-rondo_status fake_call_issue(const struct fake_call *c, const struct fake_buffers *b, rondo_comm *comm, rondo_stream stream)
+rondo_status fake_call_issue(const struct fake_call *c, const struct fake_buffers *b, rondo_comm *comm,
+                             rondo_stream stream)
 {
     size_t n = (size_t)c->nranks;
     const size_t *counts = b->counts, *displs = counts + n;
     switch (c->coll) {
     case FAKE_ALL_REDUCE: return rondo_all_reduce(b->send, b->recv, c->count, c->type, c->op, comm, stream);
-    case FAKE_REDUCE: return rondo_reduce(b->send, c->rank == c->root ? b->recv : NULL, c->count, c->type, c->op, c->root, comm, stream);
-    case FAKE_BROADCAST: return rondo_broadcast(c->rank == c->root ? b->send : NULL, b->recv, c->count, c->type, c->root, comm, stream);
+    case FAKE_REDUCE:
+        return rondo_reduce(b->send, c->rank == c->root ? b->recv : NULL, c->count, c->type, c->op, c->root,
+                            comm, stream);
+    case FAKE_BROADCAST:
+        return rondo_broadcast(c->rank == c->root ? b->send : NULL, b->recv, c->count, c->type, c->root, comm,
+                               stream);
     case FAKE_ALL_GATHER: return rondo_all_gather(b->send, b->recv, c->count, c->type, comm, stream);
-    case FAKE_REDUCE_SCATTER: return rondo_reduce_scatter(b->send, b->recv, c->count, c->type, c->op, comm, stream);
+    case FAKE_REDUCE_SCATTER:
+        return rondo_reduce_scatter(b->send, b->recv, c->count, c->type, c->op, comm, stream);
     case FAKE_ALL_TO_ALL: return rondo_all_to_all(b->send, b->recv, c->count, c->type, comm, stream);
-    case FAKE_GATHER: return rondo_gather(b->send, c->rank == c->root ? b->recv : NULL, c->count, c->type, c->root, comm, stream);
-    case FAKE_SCATTER: return rondo_scatter(c->rank == c->root ? b->send : NULL, b->recv, c->count, c->type, c->root, comm, stream);
+    case FAKE_GATHER:
+        return rondo_gather(b->send, c->rank == c->root ? b->recv : NULL, c->count, c->type, c->root, comm,
+                            stream);
+    case FAKE_SCATTER:
+        return rondo_scatter(c->rank == c->root ? b->send : NULL, b->recv, c->count, c->type, c->root, comm,
+                             stream);
     case FAKE_ALL_GATHERV: return rondo_all_gatherv(b->send, b->recv, counts, displs, c->type, comm, stream);
-    case FAKE_REDUCE_SCATTERV: return rondo_reduce_scatterv(b->send, b->recv, counts, displs, c->type, c->op, comm, stream);
+    case FAKE_REDUCE_SCATTERV:
+        return rondo_reduce_scatterv(b->send, b->recv, counts, displs, c->type, c->op, comm, stream);
     case FAKE_ALL_TO_ALLV:
-        return rondo_all_to_allv(b->send, counts + 2 * n, counts + 3 * n, b->recv, counts, displs, c->type, comm, stream);
+        return rondo_all_to_allv(b->send, counts + 2 * n, counts + 3 * n, b->recv, counts, displs, c->type,
+                                 comm, stream);
     default: return rondo_barrier(comm, stream);
     }
 }
@@ -231,7 +251,9 @@ static void expect(const struct fake_call *c, const struct fake_buffers *b, uint
     case FAKE_REDUCE: want_reduced(c, recv, 0, root ? n : 0); return;
     case FAKE_BROADCAST: want_block(c, recv, 0, c->root, 0, n); return;
     case FAKE_REDUCE_SCATTER: want_reduced(c, recv, own, n); return;
-    case FAKE_REDUCE_SCATTERV: want_reduced(c, recv, b->counts[c->nranks + c->rank], b->counts[c->rank]); return;
+    case FAKE_REDUCE_SCATTERV:
+        want_reduced(c, recv, b->counts[c->nranks + c->rank], b->counts[c->rank]);
+        return;
     case FAKE_SCATTER: want_block(c, recv, 0, c->root, own, n); return;
     case FAKE_BARRIER: return;
     default: break;
@@ -275,8 +297,9 @@ static int differs(const struct fake_call *c, const uint8_t *got, const uint8_t 
 static const char *say(const struct fake_call *c, const char *what, size_t at)
 {
     static _Thread_local char text[256];
-    snprintf(text, sizeof(text), "%s of %zu (type %d, op %d, root %d, seed %u%s): %s at %zu", fake_coll_names[c->coll], c->count,
-             (int)c->type, (int)c->op, c->root, c->seed, in_place(c) ? ", in place" : "", what, at);
+    snprintf(text, sizeof(text), "%s of %zu (type %d, op %d, root %d, seed %u%s): %s at %zu",
+             fake_coll_names[c->coll], c->count, (int)c->type, (int)c->op, c->root, c->seed,
+             in_place(c) ? ", in place" : "", what, at);
     return text;
 }
 
@@ -296,9 +319,12 @@ static const char *compare(const struct fake_call *c, const struct fake_buffers 
     for (size_t at = 0; at < b->bytes[1] + 2 * GUARD && *wrong == '\0'; at++) {
         int inside = at >= GUARD && at < GUARD + b->bytes[1];
         if (!inside) {
-            wrong = b->memory[1][at] == want[at] ? "" : say(c, "a guard of the receive buffer is damaged", at);
+            wrong = b->memory[1][at] == want[at] ? ""
+                                                 : say(c, "a guard of the receive buffer is damaged", at);
         } else if ((at - GUARD) % elem == 0) {
-            wrong = differs(c, b->memory[1] + at, want + at) ? say(c, "the receive buffer is wrong", (at - GUARD) / elem) : "";
+            wrong = differs(c, b->memory[1] + at, want + at)
+                        ? say(c, "the receive buffer is wrong", (at - GUARD) / elem)
+                        : "";
         }
     }
     free(want);
@@ -323,7 +349,10 @@ static const char *guards(const struct fake_call *c, const struct fake_buffers *
     for (int m = 0; m < 2; m++) {
         for (size_t at = 0; b->memory[m] != NULL && at < GUARD; at++) {
             if (b->memory[m][at] != GUARD_BYTE || b->memory[m][GUARD + b->bytes[m] + at] != GUARD_BYTE) {
-                return say(c, m == 0 ? "a guard of the send buffer is damaged" : "a guard of the receive buffer is damaged", at);
+                return say(c,
+                           m == 0 ? "a guard of the send buffer is damaged"
+                                  : "a guard of the receive buffer is damaged",
+                           at);
             }
         }
     }
@@ -356,13 +385,14 @@ void fake_call(struct fake_rank *r, struct fake_call c, rondo_stream stream)
     fake_call_prepare(&c, &b);
     status = fake_call_issue(&c, &b, r->comm, stream);
     if (status != RONDO_SUCCESS) {
-        fake_fail(r, __FILE__, __LINE__, fake_coll_names[c.coll], " of %zu: %s: %s", c.count, rondo_status_string(status),
-                  rondo_last_error(NULL));
+        fake_fail(r, __FILE__, __LINE__, fake_coll_names[c.coll], " of %zu: %s: %s", c.count,
+                  rondo_status_string(status), rondo_last_error(NULL));
         fake_call_guards(&c, &b);
         return;
     }
     if (stream != NULL && (status = rondo_stream_synchronize(stream)) != RONDO_SUCCESS) {
-        fake_fail(r, __FILE__, __LINE__, fake_coll_names[c.coll], " of %zu on a stream: %s", c.count, rondo_last_error(r->comm));
+        fake_fail(r, __FILE__, __LINE__, fake_coll_names[c.coll], " of %zu on a stream: %s", c.count,
+                  rondo_last_error(r->comm));
     }
     wrong = fake_call_check(&c, &b);
     FAKE_CHECK(r, *wrong == '\0', "%s", wrong);

@@ -1,7 +1,8 @@
 /*
- * A management library of four GPUs that unit_topo_detect compiles and opens: GPU 0 and 1 on two NVSwitches, GPU 2 on hidden ones, 1 and 3 linked directly, chip-to-chip links at 0
- * and 1, no P2P between 0 and 2, and links of GPU 3 that do not count: to a GPU that is not there, to one that says they are down, switched off, without P2P.
- * FAKE_NVML: "no driver", or the number of GPUs that this container sees.
+ * A management library of four GPUs that unit_topo_detect compiles and opens: GPU 0 and 1 on two NVSwitches,
+ * GPU 2 on hidden ones, 1 and 3 linked directly, chip-to-chip links at 0 and 1, no P2P between 0 and 2, and
+ * links of GPU 3 that do not count: to a GPU that is not there, to one that says they are down, switched off,
+ * without P2P. FAKE_NVML: "no driver", or the number of GPUs that this container sees.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,7 +70,10 @@ static int pci_of(struct pci *pci, unsigned b)
 }
 
 int nvmlDeviceGetPciInfo_v3(const void *device, struct pci *pci);
-int nvmlDeviceGetPciInfo_v3(const void *device, struct pci *pci) { return pci_of(pci, bus[index_of(device)]); }
+int nvmlDeviceGetPciInfo_v3(const void *device, struct pci *pci)
+{
+    return pci_of(pci, bus[index_of(device)]);
+}
 
 int nvmlDeviceGetUUID(const void *device, char *text, unsigned size);
 int nvmlDeviceGetUUID(const void *device, char *text, unsigned size)
@@ -167,7 +171,10 @@ int nvmlDeviceGetFieldValues(const void *device, int n, struct field *field)
     for (int i = 0; i < n; i++) {
         field[i].type = 1;
         field[i].status = gpu < 2 ? OK : NOT_SUPPORTED;
-        field[i].value = field[i].id == 170 ? 10 : field[i].id == 171 ? !(gpu == 1 && field[i].scope == 9) : field[i].id == 172 ? 44712 : 0;
+        field[i].value = field[i].id == 170   ? 10
+                         : field[i].id == 171 ? !(gpu == 1 && field[i].scope == 9)
+                         : field[i].id == 172 ? 44712
+                                              : 0;
     }
     return OK;
 }

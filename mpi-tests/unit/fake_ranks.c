@@ -33,7 +33,8 @@ void fake_fail(struct fake_rank *r, const char *file, int line, const char *what
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
     if (r->failure[0] == '\0') {
-        snprintf(r->failure, sizeof(r->failure), "%s:%d: rank %d of %d: %s%s", file, line, r->rank, r->nranks, what, text);
+        snprintf(r->failure, sizeof(r->failure), "%s:%d: rank %d of %d: %s%s", file, line, r->rank, r->nranks,
+                 what, text);
     }
 }
 
@@ -73,7 +74,9 @@ static void run(int n, fake_rank_fn *fn, void *arg, int bare)
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, STACK_BYTES);
     for (int i = 0; i < n; i++) {
-        threads[i] = (struct thread){ .rank = { .rank = i, .nranks = n, .local = local, .arg = arg }, .fn = fn, .bare = bare };
+        threads[i] = (struct thread){ .rank = { .rank = i, .nranks = n, .local = local, .arg = arg },
+                                      .fn = fn,
+                                      .bare = bare };
         assert_int_equal(pthread_create(&threads[i].id, &attr, thread_main, &threads[i]), 0);
     }
     for (int i = 0; i < n; i++) {
@@ -95,7 +98,10 @@ void fake_ranks_bare(int n, fake_rank_fn *fn, void *arg) { run(n, fn, arg, 1); }
 
 /* ---- surroundings ---- */
 
-static int is_parameter(const char *entry) { return strncmp(entry, "RONDO_", 6) == 0 || strncmp(entry, "NCCL_", 5) == 0; }
+static int is_parameter(const char *entry)
+{
+    return strncmp(entry, "RONDO_", 6) == 0 || strncmp(entry, "NCCL_", 5) == 0;
+}
 
 static void forget_parameters(void)
 {

@@ -1,6 +1,7 @@
 /*
- * Ranks that are threads of the test program, and calls whose results are checked. cmocka's asserts end the test by a jump, which only the test's own thread may do:
- * ranks note their first failure (FAKE_CHECK), and fake_ranks() asserts in the test's thread that there was none.
+ * Ranks that are threads of the test program, and calls whose results are checked. cmocka's asserts end the
+ * test by a jump, which only the test's own thread may do: ranks note their first failure (FAKE_CHECK), and
+ * fake_ranks() asserts in the test's thread that there was none.
  */
 #ifndef RONDO_TESTS_FAKE_RANKS_H
 #define RONDO_TESTS_FAKE_RANKS_H
@@ -36,27 +37,30 @@ void fake_fail(struct fake_rank *r, const char *file, int line, const char *what
             return;                                                                    \
         }                                                                              \
     } while (0)
-#define FAKE_OK(r, call)                                                                                               \
-    do {                                                                                                               \
-        rondo_status status_ = (call);                                                                                 \
-        if (status_ != RONDO_SUCCESS) {                                                                                \
-            fake_fail(r, __FILE__, __LINE__, #call, ": %s: %s", rondo_status_string(status_), rondo_last_error(NULL)); \
-            return;                                                                                                    \
-        }                                                                                                              \
+#define FAKE_OK(r, call)                                                                      \
+    do {                                                                                      \
+        rondo_status status_ = (call);                                                        \
+        if (status_ != RONDO_SUCCESS) {                                                       \
+            fake_fail(r, __FILE__, __LINE__, #call, ": %s: %s", rondo_status_string(status_), \
+                      rondo_last_error(NULL));                                                \
+            return;                                                                           \
+        }                                                                                     \
     } while (0)
 /* Status and a part of the sentence of this thread. */
-#define FAKE_ERROR(r, call, wanted, part)                                                                                             \
-    do {                                                                                                                              \
-        rondo_status status_ = (call);                                                                                                \
-        if (status_ != (wanted) || !fake_has(rondo_last_error(NULL), part)) {                                                         \
-            fake_fail(r, __FILE__, __LINE__, #call, ": %s: %s (wanted %s: %s)", rondo_status_string(status_), rondo_last_error(NULL), \
-                      rondo_status_string(wanted), part);                                                                             \
-            return;                                                                                                                   \
-        }                                                                                                                             \
+#define FAKE_ERROR(r, call, wanted, part)                                                                \
+    do {                                                                                                 \
+        rondo_status status_ = (call);                                                                   \
+        if (status_ != (wanted) || !fake_has(rondo_last_error(NULL), part)) {                            \
+            fake_fail(r, __FILE__, __LINE__, #call, ": %s: %s (wanted %s: %s)",                          \
+                      rondo_status_string(status_), rondo_last_error(NULL), rondo_status_string(wanted), \
+                      part);                                                                             \
+            return;                                                                                      \
+        }                                                                                                \
     } while (0)
 int fake_has(const char *text, const char *part);
 
-/** Parameters for what follows: names without RONDO_ and values, ending with NULL. Those of the call before, and all of the environment, are forgotten. */
+/** Parameters for what follows: names without RONDO_ and values, ending with NULL. Those of the call before,
+ * and all of the environment, are forgotten. */
 void fake_params(const char *name, ...);
 /** Ends the program with a message when the test does not end within these seconds; 0: off. */
 void fake_watchdog(int seconds);
@@ -99,14 +103,17 @@ struct fake_call {
 struct fake_buffers {
     uint8_t *memory[2], *send, *recv;
     size_t bytes[2]; /* without the guards */
-    size_t *counts;  /* four arrays of nranks: receive counts and displacements, send counts and displacements */
+    size_t
+        *counts; /* four arrays of nranks: receive counts and displacements, send counts and displacements */
 };
 
 /** Can this call be made in place by any rank? */
 int fake_call_has_in_place(enum fake_coll coll);
 void fake_call_prepare(const struct fake_call *c, struct fake_buffers *b);
-rondo_status fake_call_issue(const struct fake_call *c, const struct fake_buffers *b, rondo_comm *comm, rondo_stream stream);
-/** Results are right, nothing else was written. @return "" or what is wrong, valid until this thread's next check. Frees the buffers. */
+rondo_status fake_call_issue(const struct fake_call *c, const struct fake_buffers *b, rondo_comm *comm,
+                             rondo_stream stream);
+/** Results are right, nothing else was written. @return "" or what is wrong, valid until this thread's next
+ * check. Frees the buffers. */
 const char *fake_call_check(const struct fake_call *c, struct fake_buffers *b);
 /** Only the guards, after a call that failed: nobody writes past its own buffers. Frees them. */
 const char *fake_call_guards(const struct fake_call *c, struct fake_buffers *b);

@@ -128,7 +128,8 @@ static inline int32_t add(struct rondo_machine *machine, enum rondo_item_kind ki
     return i;
 }
 
-static inline int32_t add_pci(struct rondo_machine *machine, int32_t parent, const char *busid, uint32_t class_code, int vendor)
+static inline int32_t add_pci(struct rondo_machine *machine, int32_t parent, const char *busid,
+                              uint32_t class_code, int vendor)
 {
     int32_t i = add(machine, RONDO_ITEM_PCI, parent);
     machine->item[i].pci.busid = rondo_busid_parse(busid);
@@ -145,17 +146,20 @@ static inline const struct rondo_item *pci_at(const struct rondo_machine *machin
 }
 
 /* The n-th port and the PCI item that its card is below; "" none. */
-static inline void assert_net(const struct rondo_machine *machine, int n, const char *name, int mbps, int port, const char *busid)
+static inline void assert_net(const struct rondo_machine *machine, int n, const char *name, int mbps,
+                              int port, const char *busid)
 {
     int32_t i = rondo_machine_nth(machine, RONDO_ITEM_NET, n);
     assert_true(i >= 0);
-    const struct rondo_item *net = &machine->item[i], *above = &machine->item[machine->item[net->parent].parent];
+    const struct rondo_item *net = &machine->item[i],
+                            *above = &machine->item[machine->item[net->parent].parent];
     char address[24] = "";
     assert_string_equal(net->net.name, name);
     assert_int_equal(net->net.mbps, mbps);
     assert_int_equal(net->net.port, port);
     assert_int_equal(net->net.dev, n);
-    assert_string_equal(above->kind == RONDO_ITEM_PCI ? rondo_busid_text(above->pci.busid, address) : "", busid);
+    assert_string_equal(above->kind == RONDO_ITEM_PCI ? rondo_busid_text(above->pci.busid, address) : "",
+                        busid);
 }
 
 #define WITH_SYSFS(test) cmocka_unit_test_setup_teardown(test, sysfs_new, sysfs_remove)

@@ -16,7 +16,8 @@ static uint32_t next_key = 1000, next_qpn = 70;
 
 /* ---- objects ---- */
 
-static struct ibv_cq *create_cq(struct ibv_context *context, int entries, void *arg, struct ibv_comp_channel *channel, int vector)
+static struct ibv_cq *create_cq(struct ibv_context *context, int entries, void *arg,
+                                struct ibv_comp_channel *channel, int vector)
 {
     FAKE_ALONE();
     (void)channel, (void)vector;
@@ -118,7 +119,12 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *data, size_t bytes, int ac
     if (mr == NULL) {
         return NULL;
     }
-    mr->ibv = (struct ibv_mr){ .context = pd->context, .pd = pd, .addr = data, .length = bytes, .lkey = next_key++, .rkey = next_key++ };
+    mr->ibv = (struct ibv_mr){ .context = pd->context,
+                               .pd = pd,
+                               .addr = data,
+                               .length = bytes,
+                               .lkey = next_key++,
+                               .rkey = next_key++ };
     mr->access = access;
     while (fake_mrs[slot] != NULL) {
         slot++;
@@ -132,7 +138,8 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *data, size_t bytes, int ac
     return &mr->ibv;
 }
 
-static struct ibv_mr *reg_mr_iova2(struct ibv_pd *pd, void *data, size_t bytes, uint64_t iova, unsigned access)
+static struct ibv_mr *reg_mr_iova2(struct ibv_pd *pd, void *data, size_t bytes, uint64_t iova,
+                                   unsigned access)
 {
     FAKE_ALONE();
     struct ibv_mr *mr = reg_mr(pd, data, bytes, (int)access);
@@ -141,7 +148,8 @@ static struct ibv_mr *reg_mr_iova2(struct ibv_pd *pd, void *data, size_t bytes, 
     return mr;
 }
 
-static struct ibv_mr *reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t bytes, uint64_t iova, int fd, int access)
+static struct ibv_mr *reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t bytes, uint64_t iova, int fd,
+                                    int access)
 {
     FAKE_ALONE();
     if (fd < 0) {
@@ -186,7 +194,8 @@ static int dealloc_pd(struct ibv_pd *pd)
 {
     FAKE_ALONE();
     for (int i = 0; i < FAKE_OBJECTS; i++) {
-        fake.bad_uses += (fake_mrs[i] != NULL && fake_mrs[i]->ibv.pd == pd) + (fake_qps[i] != NULL && fake_qps[i]->ibv.pd == pd);
+        fake.bad_uses += (fake_mrs[i] != NULL && fake_mrs[i]->ibv.pd == pd) +
+                         (fake_qps[i] != NULL && fake_qps[i]->ibv.pd == pd);
     }
     free(pd);
     fake.live[FAKE_PD]--;
@@ -208,7 +217,10 @@ static struct ibv_device **get_device_list(int *n)
 
 static void free_device_list(struct ibv_device **list) { free(list); }
 static const char *get_device_name(struct ibv_device *device) { return device->name; }
-static __be64 get_device_guid(struct ibv_device *device) { return htobe64(0xfeed0000u + (uint64_t)(uint8_t)device->name[4]); }
+static __be64 get_device_guid(struct ibv_device *device)
+{
+    return htobe64(0xfeed0000u + (uint64_t)(uint8_t)device->name[4]);
+}
 
 static int fork_init(void) { return 0; }
 
@@ -258,8 +270,8 @@ static int query_gid(struct ibv_context *context, uint8_t port, int index, union
     return 0;
 }
 
-static int query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index, struct ibv_gid_entry *entry, uint32_t flags,
-                        size_t bytes)
+static int query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index,
+                        struct ibv_gid_entry *entry, uint32_t flags, size_t bytes)
 {
     (void)flags, (void)bytes;
     entry->gid = card_of(context)->port[port - 1].gid[index];
@@ -319,7 +331,9 @@ void fake_verbs_reset(void)
     card->ports = FAKE_PORTS;
     for (int i = 0; i < FAKE_PORTS; i++) {
         struct ibv_port_attr *attr = &card->port[i].attr;
-        *attr = (struct ibv_port_attr){ .state = IBV_PORT_ACTIVE, .gid_tbl_len = FAKE_GIDS, .max_msg_sz = 1u << 30, .active_width = 2 };
+        *attr = (struct ibv_port_attr){
+            .state = IBV_PORT_ACTIVE, .gid_tbl_len = FAKE_GIDS, .max_msg_sz = 1u << 30, .active_width = 2
+        };
         attr->active_mtu = i == 0 ? IBV_MTU_4096 : IBV_MTU_1024;
         attr->link_layer = i == 0 ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET;
         attr->lid = i == 0 ? 17 : 0;

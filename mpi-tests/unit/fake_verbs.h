@@ -1,6 +1,7 @@
 /*
- * RDMA cards of a test, behind the function table of net/verbs/verbs.h: one process, one "network" of all queue pairs.
- * Records what was asked for, checks keys, bounds, states, numbers and room of queues as a card does, moves data when it is posted; what completes can be held back.
+ * RDMA cards of a test, behind the function table of net/verbs/verbs.h: one process, one "network" of all
+ * queue pairs. Records what was asked for, checks keys, bounds, states, numbers and room of queues as a card
+ * does, moves data when it is posted; what completes can be held back.
  */
 #ifndef RONDO_UNIT_FAKE_VERBS_H
 #define RONDO_UNIT_FAKE_VERBS_H
@@ -9,7 +10,18 @@
 
 enum { FAKE_CARDS = 4, FAKE_PORTS = 2, FAKE_GIDS = 4, FAKE_MODIFIES = 64, FAKE_WRITES = 64 };
 
-enum fake_verb { FAKE_OPEN, FAKE_PD, FAKE_MR, FAKE_CQ, FAKE_QP, FAKE_MODIFY, FAKE_POST_SEND, FAKE_POST_RECV, FAKE_POLL, FAKE_NUM_CALLS };
+enum fake_verb {
+    FAKE_OPEN,
+    FAKE_PD,
+    FAKE_MR,
+    FAKE_CQ,
+    FAKE_QP,
+    FAKE_MODIFY,
+    FAKE_POST_SEND,
+    FAKE_POST_RECV,
+    FAKE_POLL,
+    FAKE_NUM_CALLS
+};
 
 struct fake_port {
     struct ibv_port_attr attr;
@@ -41,9 +53,10 @@ struct fake_verbs {
     struct fake_card card[FAKE_CARDS];
 
     /* what was done */
-    int calls[FAKE_NUM_CALLS], live[FAKE_NUM_CALLS];           /* live: objects of the first kinds */
-    int nmodifies, writes, inlined, reads, overruns, bad_uses; /* bad_uses: what no program may do, such as to free what is in use */
-    int early;                                                 /* sends to a queue pair that is not ready to receive */
+    int calls[FAKE_NUM_CALLS], live[FAKE_NUM_CALLS]; /* live: objects of the first kinds */
+    int nmodifies, writes, inlined, reads, overruns,
+        bad_uses; /* bad_uses: what no program may do, such as to free what is in use */
+    int early;    /* sends to a queue pair that is not ready to receive */
     struct fake_modify modify[FAKE_MODIFIES];
     struct fake_write write[FAKE_WRITES]; /* the first of them, since `writes` was 0 */
     struct ibv_qp_init_attr last_qp;
@@ -62,7 +75,8 @@ struct fake_verbs {
     uint32_t vendor;
     int hold, hold_sends; /* nothing that has completed is seen; no send is */
     uint32_t hold_qpn;    /* nothing of this queue pair is; 0: no such */
-    int newest_first;     /* what completed on the queue pair that was made last is seen first; the order of one stays */
+    int newest_first; /* what completed on the queue pair that was made last is seen first; the order of one
+                         stays */
     int events;
     struct ibv_async_event event;
 };
@@ -70,7 +84,8 @@ struct fake_verbs {
 extern struct fake_verbs fake;
 extern const struct rondo_verbs_lib fake_verbs_lib;
 
-/** Forget all, and have one card "fake0" of two ports: port 1 InfiniBand with LID 17 and MTU 4096, port 2 RoCE with MTU 1024. */
+/** Forget all, and have one card "fake0" of two ports: port 1 InfiniBand with LID 17 and MTU 4096, port 2
+ * RoCE with MTU 1024. */
 void fake_verbs_reset(void);
 /** All objects are gone but the open cards. */
 int fake_verbs_objects(void);

@@ -1,4 +1,5 @@
-/* The two sides of fake_verbs.h: what programs make (fake_verbs.c), and the network that moves their data (fake_verbs_net.c). */
+/* The two sides of fake_verbs.h: what programs make (fake_verbs.c), and the network that moves their data
+ * (fake_verbs_net.c). */
 #ifndef RONDO_UNIT_FAKE_VERBS_IMPL_H
 #define RONDO_UNIT_FAKE_VERBS_IMPL_H
 

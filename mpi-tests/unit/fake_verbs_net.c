@@ -69,7 +69,8 @@ int fake_poll_cq(struct ibv_cq *ibv, int most, struct ibv_wc *wc)
         newest_first(cq);
     }
     for (int i = 0; i < cq->n; i++) {
-        int is_held = fake.hold || (fake.hold_sends && cq->wc[i].opcode < IBV_WC_RECV) || cq->wc[i].qp_num == fake.hold_qpn;
+        int is_held = fake.hold || (fake.hold_sends && cq->wc[i].opcode < IBV_WC_RECV) ||
+                      cq->wc[i].qp_num == fake.hold_qpn;
         if (n < most && !is_held) {
             retire(cq, i);
             wc[n++] = cq->wc[i];
@@ -123,10 +124,12 @@ int fake_verbs_poke(uint64_t address, uint32_t rkey, const void *data, size_t by
     return 0;
 }
 
-static enum ibv_wc_status write_deliver(const struct fake_qp *from, struct fake_qp *to, const struct ibv_send_wr *wr, size_t bytes)
+static enum ibv_wc_status write_deliver(const struct fake_qp *from, struct fake_qp *to,
+                                        const struct ibv_send_wr *wr, size_t bytes)
 {
     if (fake.writes < FAKE_WRITES) {
-        fake.write[fake.writes] = (struct fake_write){ from->ibv.qp_num, wr->opcode, wr->wr.rdma.remote_addr, bytes };
+        fake.write[fake.writes] = (struct fake_write){ from->ibv.qp_num, wr->opcode, wr->wr.rdma.remote_addr,
+                                                       bytes };
     }
     fake.writes++;
     fake.last_write = *wr;
@@ -134,11 +137,14 @@ static enum ibv_wc_status write_deliver(const struct fake_qp *from, struct fake_
     uint64_t at = wr->wr.rdma.remote_addr;
     for (int i = 0; i < wr->num_sge && !refused; at += wr->sg_list[i++].length) {
         const struct ibv_sge *sge = &wr->sg_list[i];
-        refused = sge->length > 0 && fake_verbs_poke(at, wr->wr.rdma.rkey, (void *)(uintptr_t)sge->addr, sge->length) != 0;
+        refused = sge->length > 0 &&
+                  fake_verbs_poke(at, wr->wr.rdma.rkey, (void *)(uintptr_t)sge->addr, sge->length) != 0;
     }
     if (refused) {
         if (to->nrecv > 0) { /* as Soft-RoCE does */
-            complete(to, to->ibv.recv_cq, (struct ibv_wc){ .wr_id = to->recv[0], .status = IBV_WC_REM_ACCESS_ERR, .opcode = IBV_WC_RECV });
+            complete(to, to->ibv.recv_cq,
+                     (struct ibv_wc){
+                         .wr_id = to->recv[0], .status = IBV_WC_REM_ACCESS_ERR, .opcode = IBV_WC_RECV });
             memmove(to->recv, to->recv + 1, (size_t)--to->nrecv * sizeof *to->recv);
         }
         to_error(to);
@@ -187,8 +193,9 @@ static enum ibv_wc_status deliver(struct fake_qp *qp, const struct ibv_send_wr *
         return IBV_WC_LOC_PROT_ERR;
     }
     fake.early += to != NULL && to->attr.qp_state < IBV_QPS_RTR;
-    if (to == NULL || (to->attr.qp_state != IBV_QPS_RTR && to->attr.qp_state != IBV_QPS_RTS) || to->attr.dest_qp_num != qp->ibv.qp_num ||
-        to->attr.rq_psn != qp->attr.sq_psn || to->attr.path_mtu != qp->attr.path_mtu) {
+    if (to == NULL || (to->attr.qp_state != IBV_QPS_RTR && to->attr.qp_state != IBV_QPS_RTS) ||
+        to->attr.dest_qp_num != qp->ibv.qp_num || to->attr.rq_psn != qp->attr.sq_psn ||
+        to->attr.path_mtu != qp->attr.path_mtu) {
         return IBV_WC_RETRY_EXC_ERR;
     }
     if (wr->opcode != IBV_WR_RDMA_READ) {
@@ -213,8 +220,8 @@ int fake_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_w
         if (fake_verb_fails(FAKE_POST_SEND)) {
             return fake.fail_errno;
         }
-        if ((qp->attr.qp_state != IBV_QPS_RTS && qp->attr.qp_state != IBV_QPS_ERR) || wr->num_sge > (int)qp->cap.max_send_sge ||
-            qp->posted - qp->retired >= qp->cap.max_send_wr) {
+        if ((qp->attr.qp_state != IBV_QPS_RTS && qp->attr.qp_state != IBV_QPS_ERR) ||
+            wr->num_sge > (int)qp->cap.max_send_sge || qp->posted - qp->retired >= qp->cap.max_send_wr) {
             fake.bad_uses++;
             return EINVAL;
         }
@@ -225,7 +232,8 @@ int fake_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_w
         if (status != IBV_WC_SUCCESS || (wr->send_flags & IBV_SEND_SIGNALED) != 0) {
             enum ibv_wc_opcode opcode = wr->opcode == IBV_WR_RDMA_READ ? IBV_WC_RDMA_READ : IBV_WC_RDMA_WRITE;
             complete(qp, ibv->send_cq,
-                     (struct ibv_wc){ .wr_id = wr->wr_id, .status = status, .opcode = opcode, .vendor_err = fake.vendor });
+                     (struct ibv_wc){
+                         .wr_id = wr->wr_id, .status = status, .opcode = opcode, .vendor_err = fake.vendor });
         }
         if (status != IBV_WC_SUCCESS) {
             to_error(qp);

@@ -1,4 +1,5 @@
-/* For tests that do things a process cannot take back (limits, another user, death): they do them in a child. After cmocka.h. */
+/* For tests that do things a process cannot take back (limits, another user, death): they do them in a child.
+ * After cmocka.h. */
 #ifndef RONDO_TEST_IN_CHILD_H
 #define RONDO_TEST_IN_CHILD_H
 

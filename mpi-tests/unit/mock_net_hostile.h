@@ -1,6 +1,8 @@
 /*
- * How mock_net_plugin.c is hostile. MOCK_NET, read when the plugin is loaded and when it is called: missing=FUNCTION, noname, longname, badname, init=CODE, devices=N, devicescode=CODE,
- * properties=CODE, offload, nonames, wild, never, oversize, nolisten, fail=FUNCTION:CODE, warn, silent (accept and connect stay under way).
+ * How mock_net_plugin.c is hostile. MOCK_NET, read when the plugin is loaded and when it is called:
+ * missing=FUNCTION, noname, longname, badname, init=CODE, devices=N, devicescode=CODE, properties=CODE,
+ * offload, nonames, wild, never, oversize, nolisten, fail=FUNCTION:CODE, warn, silent (accept and connect
+ * stay under way).
  */
 #ifndef RONDO_MOCK_NET_HOSTILE_H
 #define RONDO_MOCK_NET_HOSTILE_H
@@ -27,7 +29,10 @@ static inline const char *word(const char *name)
     return NULL;
 }
 
-static inline int number(const char *name, int otherwise) { return word(name) != NULL ? atoi(word(name)) : otherwise; }
+static inline int number(const char *name, int otherwise)
+{
+    return word(name) != NULL ? atoi(word(name)) : otherwise;
+}
 
 /* Does this function fail? */
 static inline int fails(const char *function)
@@ -55,7 +60,8 @@ static inline void become_hostile(struct functions *functions)
         functions->name = NULL;
     }
     if (word("longname") != NULL) {
-        functions->name = "a name of a net that is far longer than any name of a net can sensibly be, so that it fits nowhere";
+        functions->name = "a name of a net that is far longer than any name of a net can sensibly be, so "
+                          "that it fits nowhere";
     }
     if (word("badname") != NULL) {
         functions->name = "Mock\nNet";

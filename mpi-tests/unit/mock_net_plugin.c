@@ -1,7 +1,8 @@
 /*
- * A net plugin for NCCL of any version from 8 to 12 (-DVERSION=N; 7 has only its name) that the tests of the plugin device compile and
- * load. It moves bytes between comms of one process and looks at how it is called: what is against the rules of the version is counted
- * in mock_net.bad. It may be hostile (mock_net_hostile.h).
+ * A net plugin for NCCL of any version from 8 to 12 (-DVERSION=N; 7 has only its name) that the tests of the
+ * plugin device compile and load. It moves bytes between comms of one process and looks at how it is called:
+ * what is against the rules of the version is counted in mock_net.bad. It may be hostile
+ * (mock_net_hostile.h).
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -15,9 +16,18 @@
 #define PASTE(a, b) GLUE(a, b)
 
 enum { SYSTEM = 2, INTERNAL = 3, USAGE = 5 };
-enum { HANDLE = 128, STAGE = 100, LISTENERS = 64, QUEUE = 256, PARTS = 8, DEVICES = 2, ROOM = 40 /* sends that wait at most */ };
+enum {
+    HANDLE = 128,
+    STAGE = 100,
+    LISTENERS = 64,
+    QUEUE = 256,
+    PARTS = 8,
+    DEVICES = 2,
+    ROOM = 40 /* sends that wait at most */
+};
 
-__attribute__((visibility("default"))) struct mock_net mock_net = { .version = VERSION, .traffic_class = -99 };
+__attribute__((visibility("default"))) struct mock_net mock_net = { .version = VERSION,
+                                                                    .traffic_class = -99 };
 
 static void bad(const char *what)
 {
@@ -104,7 +114,8 @@ static int net_devices(int *n)
 
 static int net_properties(int device, struct properties *p)
 {
-    static char names[DEVICES][8] = { "mock0", "mock1" }, path[] = "/sys/devices/pci0000:00/0000:00:1f.0", odd[] = "mo\nck";
+    static char names[DEVICES][8] = { "mock0", "mock1" }, path[] = "/sys/devices/pci0000:00/0000:00:1f.0",
+                odd[] = "mo\nck";
     if (device < 0 || device >= DEVICES) {
         bad("device");
         return INTERNAL;
@@ -266,7 +277,8 @@ static int net_accept(struct listener *listener, void **comm, void **offload)
     if (offload == NULL || *offload != NULL || !listener->used) {
         bad("accept");
     }
-    *comm = code == 0 && listener->arrived != NULL && word("silent") == NULL ? end_new(listener->arrived, 0) : NULL;
+    *comm = code == 0 && listener->arrived != NULL && word("silent") == NULL ? end_new(listener->arrived, 0)
+                                                                             : NULL;
     return code;
 }
 
@@ -359,7 +371,8 @@ static int net_unreg(void *comm, struct region *region)
 static void region_check(const struct region *region, const void *data, size_t size)
 {
     const char *begin = data;
-    if (region == NULL || region->magic != 0x4e6 || begin < region->data || begin + size > region->data + region->size) {
+    if (region == NULL || region->magic != 0x4e6 || begin < region->data ||
+        begin + size > region->data + region->size) {
         bad("region");
     }
 }
@@ -397,7 +410,8 @@ static int move(struct channel *channel)
         memmove(channel->send, channel->send + 1, (size_t)--channel->nsends * sizeof channel->send[0]);
         if (++receive->filled == receive->n) {
             receive->done = 1;
-            memmove(channel->receive, channel->receive + 1, (size_t)--channel->nreceives * sizeof channel->receive[0]);
+            memmove(channel->receive, channel->receive + 1,
+                    (size_t)--channel->nreceives * sizeof channel->receive[0]);
         }
     }
     return 0;
@@ -421,7 +435,8 @@ static int send_begin(void *comm, void *data, size_t size, int tag, void *region
     return 0;
 }
 
-static int receive_begin(void *comm, int n, void **data, const size_t *sizes, const int *tags, void **regions, void **out)
+static int receive_begin(void *comm, int n, void **data, const size_t *sizes, const int *tags, void **regions,
+                         void **out)
 {
     struct channel *channel = channel_of(comm, 0);
     int code = fails("irecv");
@@ -453,7 +468,8 @@ static int net_isend(void *comm, void *data, size_t size, int tag, void *region,
     return send_begin(comm, data, size, tag, region, out);
 }
 
-static int net_irecv(void *comm, int n, void **data, size_t *sizes, int *tags, void **regions, void **events, void **out)
+static int net_irecv(void *comm, int n, void **data, size_t *sizes, int *tags, void **regions, void **events,
+                     void **out)
 {
     for (int i = 0; i < n; i++) {
         if (events == NULL || events[i] != NULL) {

@@ -1,6 +1,7 @@
 /*
- * What a net plugin of version VERSION (8 to 12) exports, for mock_net_plugin.c: written out from what is published, version by version,
- * apart from src/net/plugin/plugin_abi.h, which it is to be held against. Without VERSION: what the tests look at.
+ * What a net plugin of version VERSION (8 to 12) exports, for mock_net_plugin.c: written out from what is
+ * published, version by version, apart from src/net/plugin/plugin_abi.h, which it is to be held against.
+ * Without VERSION: what the tests look at.
  */
 #ifndef RONDO_MOCK_NET_PLUGIN_H
 #define RONDO_MOCK_NET_PLUGIN_H
@@ -57,8 +58,8 @@ typedef int (*any_fn)(void);
 
 struct functions {
     const char *name;
-    any_fn init, devices, getProperties, listen, connect, accept, regMr, regMrDmaBuf, deregMr, isend, irecv, iflush, test, closeSend,
-        closeRecv, closeListen, getDeviceMr, irecvConsumed;
+    any_fn init, devices, getProperties, listen, connect, accept, regMr, regMrDmaBuf, deregMr, isend, irecv,
+        iflush, test, closeSend, closeRecv, closeListen, getDeviceMr, irecvConsumed;
 #if VERSION >= 9
     any_fn makeVDevice;
 #endif
@@ -80,7 +81,9 @@ struct functions {
     X(listen)        \
     X(connect)       \
     X(accept)        \
-    X(regMr) X(regMrDmaBuf) X(deregMr) X(isend) X(irecv) X(iflush) X(test) X(closeSend) X(closeRecv) X(closeListen) FUNCTIONS_11(X)
+    X(regMr)         \
+    X(regMrDmaBuf)   \
+    X(deregMr) X(isend) X(irecv) X(iflush) X(test) X(closeSend) X(closeRecv) X(closeListen) FUNCTIONS_11(X)
 
 #endif
 #endif

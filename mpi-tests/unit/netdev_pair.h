@@ -1,4 +1,5 @@
-/* A sender and a receiver over any net device, in one process, for the tests of the list, the faults and plugins. Include cmocka.h first. */
+/* A sender and a receiver over any net device, in one process, for the tests of the list, the faults and
+ * plugins. Include cmocka.h first. */
 #ifndef RONDO_TEST_NETDEV_PAIR_H
 #define RONDO_TEST_NETDEV_PAIR_H
 
@@ -37,7 +38,8 @@ static inline void end_of_patience(int64_t start_ns)
     }
 }
 
-static inline void pair_prepare(struct pair *pair, const struct rondo_net_device *net, int device, const struct rondo_net_peer *peer)
+static inline void pair_prepare(struct pair *pair, const struct rondo_net_device *net, int device,
+                                const struct rondo_net_peer *peer)
 {
     *pair = (struct pair){ .net = net };
     assert_int_equal(net->prepare(device, peer, 0, &pair->receiver, pair->to_sender), RONDO_SUCCESS);
@@ -52,7 +54,8 @@ static inline int pair_connect(struct pair *pair)
     int turns = 0;
     while (sender == RONDO_IN_PROGRESS || receiver == RONDO_IN_PROGRESS) {
         sender = sender == RONDO_IN_PROGRESS ? pair->net->connect(pair->sender, pair->to_sender) : sender;
-        receiver = receiver == RONDO_IN_PROGRESS ? pair->net->connect(pair->receiver, pair->to_receiver) : receiver;
+        receiver = receiver == RONDO_IN_PROGRESS ? pair->net->connect(pair->receiver, pair->to_receiver)
+                                                 : receiver;
         turns++;
         end_of_patience(start);
     }
@@ -74,21 +77,26 @@ static inline void pair_close(struct pair *pair)
 }
 
 /* Until it is taken, or fails. */
-static inline rondo_status pair_send(struct pair *pair, const void *data, size_t bytes, int tag, void *region, void **request)
+static inline rondo_status pair_send(struct pair *pair, const void *data, size_t bytes, int tag, void *region,
+                                     void **request)
 {
     int64_t start = rondo_now_ns();
     rondo_status status;
-    while ((status = pair->net->isend(pair->sender, data, bytes, tag, region, request)) == RONDO_SUCCESS && *request == NULL) {
+    while ((status = pair->net->isend(pair->sender, data, bytes, tag, region, request)) == RONDO_SUCCESS &&
+           *request == NULL) {
         end_of_patience(start);
     }
     return status;
 }
 
-static inline rondo_status pair_receive(struct pair *pair, void *data, size_t bytes, int tag, void *region, void **request)
+static inline rondo_status pair_receive(struct pair *pair, void *data, size_t bytes, int tag, void *region,
+                                        void **request)
 {
     int64_t start = rondo_now_ns();
     rondo_status status;
-    while ((status = pair->net->irecv(pair->receiver, 1, &data, &bytes, &tag, &region, request)) == RONDO_SUCCESS && *request == NULL) {
+    while ((status = pair->net->irecv(pair->receiver, 1, &data, &bytes, &tag, &region, request)) ==
+               RONDO_SUCCESS &&
+           *request == NULL) {
         end_of_patience(start);
     }
     return status;
@@ -118,7 +126,8 @@ static inline void pair_pattern(uint8_t *data, size_t bytes, unsigned seed)
 }
 
 /* One message of a pattern, checked. */
-static inline void pair_message(struct pair *pair, size_t bytes, void *from_region, void *to_region, uint8_t *from, uint8_t *to)
+static inline void pair_message(struct pair *pair, size_t bytes, void *from_region, void *to_region,
+                                uint8_t *from, uint8_t *to)
 {
     void *sending, *receiving;
     size_t arrived = 99;

@@ -1,4 +1,5 @@
-/* Net plugins of every version, made of mock_net_plugin.c by the compiler ($CC), for the tests of the plugin device. */
+/* Net plugins of every version, made of mock_net_plugin.c by the compiler ($CC), for the tests of the plugin
+ * device. */
 #ifndef RONDO_TEST_NETDEV_PLUGIN_WORLD_H
 #define RONDO_TEST_NETDEV_PLUGIN_WORLD_H
 
@@ -42,7 +43,8 @@ static inline int make_plugins(void **state)
         return -1;
     }
     for (int version = OLDEST - 1; have_compiler && version <= NEWEST; version++) {
-        snprintf(command, sizeof command, "%s -shared -fPIC -DVERSION=%d -o %s %s/mpi-tests/unit/mock_net_plugin.c", cc, version,
+        snprintf(command, sizeof command,
+                 "%s -shared -fPIC -DVERSION=%d -o %s %s/mpi-tests/unit/mock_net_plugin.c", cc, version,
                  path_of(version), srcdir != NULL ? srcdir : ".");
         if (system(command) != 0) {
             return -1;

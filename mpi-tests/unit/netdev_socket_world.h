@@ -191,7 +191,8 @@ static inline int count_helpers(void)
     return n;
 }
 
-/* So many, or soon: one that was joined is seen a moment longer, one that has just started has no name yet. */
+/* So many, or soon: one that was joined is seen a moment longer, one that has just started has no name yet.
+ */
 static inline int are_helpers(int n)
 {
     int64_t start = rondo_now_ns();

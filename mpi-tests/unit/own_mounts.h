@@ -1,4 +1,5 @@
-/* For tests that need a file system of their own: a mount namespace, as root or as anybody where the kernel permits. */
+/* For tests that need a file system of their own: a mount namespace, as root or as anybody where the kernel
+ * permits. */
 #ifndef RONDO_TEST_OWN_MOUNTS_H
 #define RONDO_TEST_OWN_MOUNTS_H
 
@@ -23,17 +24,20 @@ static inline int own_mounts_user(void)
     if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) {
         return -1;
     }
-    return own_mounts_write("/proc/self/uid_map", uids) != 0 || own_mounts_write("/proc/self/setgroups", "deny") != 0 ||
+    return own_mounts_write("/proc/self/uid_map", uids) != 0 ||
+           own_mounts_write("/proc/self/setgroups", "deny") != 0 ||
            own_mounts_write("/proc/self/gid_map", gids) != 0;
 }
 
-/* Put an empty tmpfs of 1 MiB on path, for this process (a forked child) and its children. @return 0, or not 0 when that is not permitted. */
+/* Put an empty tmpfs of 1 MiB on path, for this process (a forked child) and its children. @return 0, or not
+ * 0 when that is not permitted. */
 static inline int own_mounts_enter(const char *path)
 {
     if (unshare(CLONE_NEWNS) != 0 && own_mounts_user() != 0) {
         return -1;
     }
-    return mount("", "/", "", MS_REC | MS_PRIVATE, NULL) != 0 || mount("tmpfs", path, "tmpfs", 0, "size=1m") != 0;
+    return mount("", "/", "", MS_REC | MS_PRIVATE, NULL) != 0 ||
+           mount("tmpfs", path, "tmpfs", 0, "size=1m") != 0;
 }
 
 #endif

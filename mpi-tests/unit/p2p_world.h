@@ -1,6 +1,7 @@
 /*
- * Ranks with a GPU each, over the tests' CUDA driver (RONDO_CUDA_LIB), on top of transport_world.h: their device memory, the ways between them and the rounds that tell both. And a look at
- * the driver: each of its calls can be made to fail, and what they give and take is counted.
+ * Ranks with a GPU each, over the tests' CUDA driver (RONDO_CUDA_LIB), on top of transport_world.h: their
+ * device memory, the ways between them and the rounds that tell both. And a look at the driver: each of its
+ * calls can be made to fail, and what they give and take is counted.
  */
 #ifndef P2P_WORLD_H
 #define P2P_WORLD_H
@@ -16,7 +17,8 @@
 /* Shared by forked ranks. */
 struct gpus {
     struct rondo_gpu_name name[MAX_RANKS];
-    uint8_t way[MAX_RANKS][MAX_RANKS], found[MAX_RANKS][MAX_RANKS]; /* as the topology says, and after each rank's check */
+    uint8_t way[MAX_RANKS][MAX_RANKS],
+        found[MAX_RANKS][MAX_RANKS]; /* as the topology says, and after each rank's check */
     int ordinal[MAX_RANKS];
     int no_vmm;
     struct rondo_shm_name segment;
@@ -26,7 +28,19 @@ static struct rondo_cuda_device gpu_of_rank[MAX_RANKS];
 
 /* ---- the driver, watched ---- */
 
-enum kind { NOTHING, BLOCK, HANDLE, ADDRESS, MAPPING, OPENED, PINNED, REGISTERED, STREAM, CONTEXT, KINDS_OF_THINGS };
+enum kind {
+    NOTHING,
+    BLOCK,
+    HANDLE,
+    ADDRESS,
+    MAPPING,
+    OPENED,
+    PINNED,
+    REGISTERED,
+    STREAM,
+    CONTEXT,
+    KINDS_OF_THINGS
+};
 static struct {
     struct rondo_cuda real;
     int things[KINDS_OF_THINGS];
@@ -40,60 +54,68 @@ static struct {
 static _Thread_local int driver_rests; /* what this thread calls is not counted and does not fail */
 
 /* X(Name, what it gives, what it takes, parameters, arguments): the calls of transports and their memory. */
-#define P2P_CALLS(X)                                                                                                                      \
-    X(MemAlloc, BLOCK, NOTHING, (CUdeviceptr * a, size_t b), (a, b))                                                                      \
-    X(MemFree, NOTHING, BLOCK, (CUdeviceptr a), (a))                                                                                      \
-    X(MemCreate, HANDLE, NOTHING, (CUmemGenericAllocationHandle * a, size_t b, const CUmemAllocationProp *c, unsigned long long d),       \
-      (a, b, c, d))                                                                                                                       \
-    X(MemRelease, NOTHING, HANDLE, (CUmemGenericAllocationHandle a), (a))                                                                 \
-    X(MemAddressReserve, ADDRESS, NOTHING, (CUdeviceptr * a, size_t b, size_t c, CUdeviceptr d, unsigned long long e), (a, b, c, d, e))   \
-    X(MemAddressFree, NOTHING, ADDRESS, (CUdeviceptr a, size_t b), (a, b))                                                                \
-    X(MemMap, MAPPING, NOTHING, (CUdeviceptr a, size_t b, size_t c, CUmemGenericAllocationHandle d, unsigned long long e),                \
-      (a, b, c, d, e))                                                                                                                    \
-    X(MemUnmap, NOTHING, MAPPING, (CUdeviceptr a, size_t b), (a, b))                                                                      \
-    X(MemSetAccess, NOTHING, NOTHING, (CUdeviceptr a, size_t b, const CUmemAccessDesc *c, size_t d), (a, b, c, d))                        \
-    X(MemGetAllocationGranularity, NOTHING, NOTHING, (size_t * a, const CUmemAllocationProp *b, CUmemAllocationGranularity_flags c),      \
-      (a, b, c))                                                                                                                          \
-    X(MemExportToShareableHandle, NOTHING, NOTHING,                                                                                       \
-      (void *a, CUmemGenericAllocationHandle b, CUmemAllocationHandleType c, unsigned long long d), (a, b, c, d))                         \
-    X(MemImportFromShareableHandle, HANDLE, NOTHING, (CUmemGenericAllocationHandle * a, void *b, CUmemAllocationHandleType c), (a, b, c)) \
-    X(IpcGetMemHandle, NOTHING, NOTHING, (CUipcMemHandle * a, CUdeviceptr b), (a, b))                                                     \
-    X(IpcOpenMemHandle, OPENED, NOTHING, (CUdeviceptr * a, CUipcMemHandle b, unsigned c), (a, b, c))                                      \
-    X(IpcCloseMemHandle, NOTHING, OPENED, (CUdeviceptr a), (a))                                                                           \
-    X(MemHostAlloc, PINNED, NOTHING, (void **a, size_t b, unsigned c), (a, b, c))                                                         \
-    X(MemFreeHost, NOTHING, PINNED, (void *a), (a))                                                                                       \
-    X(MemHostRegister, REGISTERED, NOTHING, (void *a, size_t b, unsigned c), (a, b, c))                                                   \
-    X(MemHostUnregister, NOTHING, REGISTERED, (void *a), (a))                                                                             \
-    X(MemHostGetDevicePointer, NOTHING, NOTHING, (CUdeviceptr * a, void *b, unsigned c), (a, b, c))                                       \
-    X(MemcpyAsync, NOTHING, NOTHING, (CUdeviceptr a, CUdeviceptr b, size_t c, CUstream d), (a, b, c, d))                                  \
-    X(MemsetD8Async, NOTHING, NOTHING, (CUdeviceptr a, unsigned char b, size_t c, CUstream d), (a, b, c, d))                              \
-    X(StreamCreateWithPriority, STREAM, NOTHING, (CUstream * a, unsigned b, int c), (a, b, c))                                            \
-    X(StreamQuery, NOTHING, NOTHING, (CUstream a), (a))                                                                                   \
-    X(StreamDestroy, NOTHING, STREAM, (CUstream a), (a))                                                                                  \
-    X(DevicePrimaryCtxRetain, CONTEXT, NOTHING, (CUcontext * a, CUdevice b), (a, b))                                                      \
+#define P2P_CALLS(X)                                                                                         \
+    X(MemAlloc, BLOCK, NOTHING, (CUdeviceptr * a, size_t b), (a, b))                                         \
+    X(MemFree, NOTHING, BLOCK, (CUdeviceptr a), (a))                                                         \
+    X(MemCreate, HANDLE, NOTHING,                                                                            \
+      (CUmemGenericAllocationHandle * a, size_t b, const CUmemAllocationProp *c, unsigned long long d),      \
+      (a, b, c, d))                                                                                          \
+    X(MemRelease, NOTHING, HANDLE, (CUmemGenericAllocationHandle a), (a))                                    \
+    X(MemAddressReserve, ADDRESS, NOTHING,                                                                   \
+      (CUdeviceptr * a, size_t b, size_t c, CUdeviceptr d, unsigned long long e), (a, b, c, d, e))           \
+    X(MemAddressFree, NOTHING, ADDRESS, (CUdeviceptr a, size_t b), (a, b))                                   \
+    X(MemMap, MAPPING, NOTHING,                                                                              \
+      (CUdeviceptr a, size_t b, size_t c, CUmemGenericAllocationHandle d, unsigned long long e),             \
+      (a, b, c, d, e))                                                                                       \
+    X(MemUnmap, NOTHING, MAPPING, (CUdeviceptr a, size_t b), (a, b))                                         \
+    X(MemSetAccess, NOTHING, NOTHING, (CUdeviceptr a, size_t b, const CUmemAccessDesc *c, size_t d),         \
+      (a, b, c, d))                                                                                          \
+    X(MemGetAllocationGranularity, NOTHING, NOTHING,                                                         \
+      (size_t * a, const CUmemAllocationProp *b, CUmemAllocationGranularity_flags c), (a, b, c))             \
+    X(MemExportToShareableHandle, NOTHING, NOTHING,                                                          \
+      (void *a, CUmemGenericAllocationHandle b, CUmemAllocationHandleType c, unsigned long long d),          \
+      (a, b, c, d))                                                                                          \
+    X(MemImportFromShareableHandle, HANDLE, NOTHING,                                                         \
+      (CUmemGenericAllocationHandle * a, void *b, CUmemAllocationHandleType c), (a, b, c))                   \
+    X(IpcGetMemHandle, NOTHING, NOTHING, (CUipcMemHandle * a, CUdeviceptr b), (a, b))                        \
+    X(IpcOpenMemHandle, OPENED, NOTHING, (CUdeviceptr * a, CUipcMemHandle b, unsigned c), (a, b, c))         \
+    X(IpcCloseMemHandle, NOTHING, OPENED, (CUdeviceptr a), (a))                                              \
+    X(MemHostAlloc, PINNED, NOTHING, (void **a, size_t b, unsigned c), (a, b, c))                            \
+    X(MemFreeHost, NOTHING, PINNED, (void *a), (a))                                                          \
+    X(MemHostRegister, REGISTERED, NOTHING, (void *a, size_t b, unsigned c), (a, b, c))                      \
+    X(MemHostUnregister, NOTHING, REGISTERED, (void *a), (a))                                                \
+    X(MemHostGetDevicePointer, NOTHING, NOTHING, (CUdeviceptr * a, void *b, unsigned c), (a, b, c))          \
+    X(MemcpyAsync, NOTHING, NOTHING, (CUdeviceptr a, CUdeviceptr b, size_t c, CUstream d), (a, b, c, d))     \
+    X(MemsetD8Async, NOTHING, NOTHING, (CUdeviceptr a, unsigned char b, size_t c, CUstream d), (a, b, c, d)) \
+    X(StreamCreateWithPriority, STREAM, NOTHING, (CUstream * a, unsigned b, int c), (a, b, c))               \
+    X(StreamQuery, NOTHING, NOTHING, (CUstream a), (a))                                                      \
+    X(StreamDestroy, NOTHING, STREAM, (CUstream a), (a))                                                     \
+    X(DevicePrimaryCtxRetain, CONTEXT, NOTHING, (CUcontext * a, CUdevice b), (a, b))                         \
     X(DevicePrimaryCtxRelease, NOTHING, CONTEXT, (CUdevice a), (a))
 
 /* Calls that only take things back do not fail: nobody could do anything about it. */
-#define WATCHED(Name, gives, takes, parameters, arguments)                                                                     \
-    static CUresult watched_##Name parameters                                                                                  \
-    {                                                                                                                          \
-        CUresult result;                                                                                                       \
-        if ((takes) == NOTHING && !driver_rests && __atomic_add_fetch(&driver.calls, 1, __ATOMIC_RELAXED) == driver.fail_at) { \
-            return CUDA_ERROR_UNKNOWN;                                                                                         \
-        }                                                                                                                      \
-        result = driver.real.Name arguments;                                                                                   \
-        if (result == CUDA_SUCCESS) {                                                                                          \
-            __atomic_add_fetch(&driver.things[gives], 1, __ATOMIC_RELAXED);                                                    \
-            __atomic_sub_fetch(&driver.things[takes], 1, __ATOMIC_RELAXED);                                                    \
-        }                                                                                                                      \
-        return result;                                                                                                         \
+#define WATCHED(Name, gives, takes, parameters, arguments)                              \
+    static CUresult watched_##Name parameters                                           \
+    {                                                                                   \
+        CUresult result;                                                                \
+        if ((takes) == NOTHING && !driver_rests &&                                      \
+            __atomic_add_fetch(&driver.calls, 1, __ATOMIC_RELAXED) == driver.fail_at) { \
+            return CUDA_ERROR_UNKNOWN;                                                  \
+        }                                                                               \
+        result = driver.real.Name arguments;                                            \
+        if (result == CUDA_SUCCESS) {                                                   \
+            __atomic_add_fetch(&driver.things[gives], 1, __ATOMIC_RELAXED);             \
+            __atomic_sub_fetch(&driver.things[takes], 1, __ATOMIC_RELAXED);             \
+        }                                                                               \
+        return result;                                                                  \
     }
 P2P_CALLS(WATCHED)
 
 static CUresult lossy_copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
 {
     uint8_t *at = (uint8_t *)(uintptr_t)to;
-    int lost = driver.lossy != NULL && bytes == 2 * sizeof(uint64_t) && at >= driver.lossy && at < driver.lossy + driver.lossy_bytes;
+    int lost = driver.lossy != NULL && bytes == 2 * sizeof(uint64_t) && at >= driver.lossy &&
+               at < driver.lossy + driver.lossy_bytes;
     return lost ? CUDA_SUCCESS : watched_MemcpyAsync(to, from, bytes, stream);
 }
 
@@ -206,8 +228,8 @@ static inline void gpus_after(struct world *w, struct rank *r)
 static inline void agree(struct world *w, int rank)
 {
     for (int i = 0; i < w->nranks; i++) {
-        if (gpus->found[i][rank] == RONDO_WAY_BROKEN) {
-            gpus->found[rank][i] = RONDO_WAY_BROKEN;
+        if (gpus->found[i][rank] == RONDO_P2P_MODE_BROKEN) {
+            gpus->found[rank][i] = RONDO_P2P_MODE_BROKEN;
         }
     }
 }
@@ -241,7 +263,7 @@ static inline void gpus_between(struct world *w, struct rank *r)
 }
 
 /* ngpus: rank r is on device r % ngpus. Threads of one process, or processes. */
-static inline struct world *gpus_new(int nranks, int ngpus, enum rondo_way way, int processes)
+static inline struct world *gpus_new(int nranks, int ngpus, enum rondo_p2p_mode way, int processes)
 {
     struct world *w = world_new(nranks, RONDO_SHM_MEMFD, 1024);
     gpus = mmap(NULL, sizeof(*gpus), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -251,7 +273,7 @@ static inline struct world *gpus_new(int nranks, int ngpus, enum rondo_way way, 
         w->peers[i].device = i % ngpus;
         w->peers[i].process_hash = processes ? (uint64_t)i + 1 : 1;
         for (int k = 0; k < nranks; k++) {
-            gpus->way[i][k] = (uint8_t)(i == k ? RONDO_WAY_NONE : way);
+            gpus->way[i][k] = (uint8_t)(i == k ? RONDO_P2P_MODE_NONE : way);
         }
     }
     w->before = gpus_before;
@@ -310,18 +332,20 @@ static inline void gpus_close_by_turns(struct world *w)
 
 static inline int is_p2p(const struct end *end) { return strncmp(end->link.conn.via, "P2P/", 4) == 0; }
 
-/* Slots in device memory at the end that the way says, each conn's its own, data through all of them; other pairs by shared memory. */
+/* Slots in device memory at the end that the way says, each conn's its own, data through all of them; other
+ * pairs by shared memory. */
 static inline void body_gpus(struct world *w, struct rank *r)
 {
     for (int i = 0; i < r->nends; i++) {
         const struct end *end = &r->ends[i];
         const struct rondo_conn *conn = &end->link.conn;
-        enum rondo_way way = (enum rondo_way)gpus->found[r->net.rank][end->link.peer];
+        enum rondo_p2p_mode way = (enum rondo_p2p_mode)gpus->found[r->net.rank][end->link.peer];
         char via[32];
         snprintf(via, sizeof(via), "P2P/%s%s",
-                 w->peers[r->net.rank].process_hash == w->peers[end->link.peer].process_hash ? "direct" : "IPC",
-                 way == RONDO_WAY_READ ? "/read" : "");
-        CHECK(strcmp(conn->via, way == RONDO_WAY_BROKEN ? "SHM/memfd" : via) == 0);
+                 w->peers[r->net.rank].process_hash == w->peers[end->link.peer].process_hash ? "direct"
+                                                                                             : "IPC",
+                 way == RONDO_P2P_MODE_READ ? "/read" : "");
+        CHECK(strcmp(conn->via, way == RONDO_P2P_MODE_BROKEN ? "SHM/memfd" : via) == 0);
         CHECK((end->link.tail == NULL) == is_p2p(end) && conn->step == 1 && conn->seen == 1);
         CHECK(conn->tail->tail == 1 && conn->head->head == 1);
     }

@@ -1,6 +1,6 @@
 /*
- * Ranks of one run of the simulated machine: a block each, with conns in plain memory, and elements whose reductions are exact in every type.
- * Shared by the tests of kern/cuda/prim.h and kern/cuda/block.h.
+ * Ranks of one run of the simulated machine: a block each, with conns in plain memory, and elements whose
+ * reductions are exact in every type. Shared by the tests of kern/cuda/prim.h and kern/cuda/block.h.
  */
 #ifndef RONDO_UNIT_PRIM_WORLD_H
 #define RONDO_UNIT_PRIM_WORLD_H
@@ -79,7 +79,8 @@ static inline void world_free(struct world *w)
     free(w);
 }
 
-/* Lines of LL that hold garbage under flags of the lap after the wrap: what was written there 2^32 steps before, had nobody cleaned it. */
+/* Lines of LL that hold garbage under flags of the lap after the wrap: what was written there 2^32 steps
+ * before, had nobody cleaned it. */
 static inline void world_fill_stale(const struct world *w, uint8_t *slots)
 {
     for (uint64_t slot = 0; slot < RONDO_SLOTS; slot++) {
@@ -93,7 +94,9 @@ static inline void world_fill_stale(const struct world *w, uint8_t *slots)
 static inline struct world_link *world_connect(struct world *w, int from, int to)
 {
     struct world_link *l = &w->link[w->nlinks++];
-    struct rondo_conn conn = { .tail = &l->tail, .head = &l->head, .step = w->step, .seen = w->step, .via = "memory" };
+    struct rondo_conn conn = {
+        .tail = &l->tail, .head = &l->head, .step = w->step, .seen = w->step, .via = "memory"
+    };
     assert_in_range(w->nlinks, 1, WORLD_LINKS);
     l->memory = world_zeroed((size_t)RONDO_NUM_PROTOS * RONDO_SLOTS * w->slot_bytes);
     for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
@@ -140,13 +143,15 @@ static inline struct rondo_sim_rules world_rules(uint64_t seed, enum rondo_proto
 }
 
 /* All ranks' launches at once, by the kernel of each one's first work. */
-static inline struct rondo_sim_result world_run(struct world *w, const struct rondo_sim_rules *rules, uint32_t threads)
+static inline struct rondo_sim_result world_run(struct world *w, const struct rondo_sim_rules *rules,
+                                                uint32_t threads)
 {
     struct sim_kernel_run run[WORLD_RANKS];
     struct rondo_sim_grid grid[WORLD_RANKS];
     struct rondo_sim_result result;
     for (int i = 0; i < w->n; i++) {
-        run[i] = (struct sim_kernel_run){ sim_kernel_of(&w->rank[i].launch.inline_works[0]), &w->rank[i].launch };
+        run[i] = (struct sim_kernel_run){ sim_kernel_of(&w->rank[i].launch.inline_works[0]),
+                                          &w->rank[i].launch };
         grid[i] = sim_kernel_grid(&run[i], threads);
     }
     rondo_sim_run(rules, grid, w->n, &result);
@@ -156,7 +161,8 @@ static inline struct rondo_sim_result world_run(struct world *w, const struct ro
 /* The same under the rules of a seed, and it has to come to its end. */
 static inline void world_run_well(struct world *w, uint64_t seed, uint32_t threads)
 {
-    const struct rondo_sim_rules rules = world_rules(seed, (enum rondo_proto)w->rank[0].launch.inline_works[0].proto);
+    const struct rondo_sim_rules rules = world_rules(
+        seed, (enum rondo_proto)w->rank[0].launch.inline_works[0].proto);
     struct rondo_sim_result result = world_run(w, &rules, threads);
     assert_string_equal(result.why, "");
     assert_int_equal(result.end, RONDO_SIM_ENDED);
@@ -191,14 +197,16 @@ static inline void world_kill_all(void *arg, void *shared)
 /* Element i of a rank's buffer: sums of a few stay exact in every type. */
 static inline int world_value(uint64_t seed, int call, int rank, size_t i)
 {
-    uint64_t x = (seed + 3) * 0x9e3779b97f4a7c15ull + (uint64_t)call * 77 + (uint64_t)rank * 1000003 + i * 7919;
+    uint64_t x = (seed + 3) * 0x9e3779b97f4a7c15ull + (uint64_t)call * 77 + (uint64_t)rank * 1000003 +
+                 i * 7919;
     x ^= x >> 29;
     x *= 0xbf58476d1ce4e5b9ull;
     return (int)(x >> 40 & 1);
 }
 
 /* What a collective leaves in element i of a rank's output. */
-static inline int world_result(uint64_t seed, int call, enum rondo_coll coll, int n, int root, size_t count, int rank, size_t i)
+static inline int world_result(uint64_t seed, int call, enum rondo_coll coll, int n, int root, size_t count,
+                               int rank, size_t i)
 {
     int sum = 0;
     if (coll == RONDO_COLL_BROADCAST) return world_value(seed, call, root, i);
@@ -226,7 +234,8 @@ static inline void world_put(rondo_dtype dtype, void *to, size_t i, int v)
 }
 #undef WORLD_PUT_
 
-#define WORLD_FLOAT_(ctx, name, NAME, value, storage, arith, to_arith, from_arith, is_float) [RONDO_##NAME] = is_float,
+#define WORLD_FLOAT_(ctx, name, NAME, value, storage, arith, to_arith, from_arith, is_float) \
+    [RONDO_##NAME] = is_float,
 /* Any bits; of floats such as stay finite in a reduction of a few. */
 static inline void world_fill_bits(rondo_dtype dtype, void *to, size_t n, uint64_t *state)
 {
@@ -278,21 +287,23 @@ struct world_spec {
 };
 
 /* Of call k of a test's job, whatever else that has. */
-#define WORLD_SPEC(job, k, to)                                                                                                \
-    (struct world_spec)                                                                                                       \
-    {                                                                                                                         \
-        .seed = (job)->seed, .call = k, .n = (job)->n, .root = (to) % (job)->n, .coll = (job)->call[k].coll,                  \
-        .dtype = (job)->call[k].dtype, .count = (job)->call[k].count, .mis = (job)->mis, .in_place = (job)->call[k].in_place, \
-        .avg = (job)->call[k].avg                                                                                             \
+#define WORLD_SPEC(job, k, to)                                                                               \
+    (struct world_spec)                                                                                      \
+    {                                                                                                        \
+        .seed = (job)->seed, .call = k, .n = (job)->n, .root = (to) % (job)->n, .coll = (job)->call[k].coll, \
+        .dtype = (job)->call[k].dtype, .count = (job)->call[k].count, .mis = (job)->mis,                     \
+        .in_place = (job)->call[k].in_place, .avg = (job)->call[k].avg                                       \
     }
 
 /* Elements of an input, of an output. */
 static inline size_t world_elements(const struct world_spec *c, int out)
 {
-    return c->count * (c->coll == (out ? RONDO_COLL_ALL_GATHER : RONDO_COLL_REDUCE_SCATTER) ? (size_t)c->n : 1);
+    return c->count *
+           (c->coll == (out ? RONDO_COLL_ALL_GATHER : RONDO_COLL_REDUCE_SCATTER) ? (size_t)c->n : 1);
 }
 
-static inline void world_buffers_new(const struct world_spec *c, int rank, struct world_buffer *in, struct world_buffer *out)
+static inline void world_buffers_new(const struct world_spec *c, int rank, struct world_buffer *in,
+                                     struct world_buffer *out)
 {
     const size_t size = rondo_dtype_size(c->dtype), n = world_elements(c, 0);
     *in = world_buffer_new(n * size, c->mis * size);
@@ -303,12 +314,14 @@ static inline void world_buffers_new(const struct world_spec *c, int rank, struc
 }
 
 /* A rank has what it has to get. */
-static inline void world_buffers_check(const struct world_spec *c, int rank, const struct world_buffer *in, const struct world_buffer *out)
+static inline void world_buffers_check(const struct world_spec *c, int rank, const struct world_buffer *in,
+                                       const struct world_buffer *out)
 {
     const struct world_buffer *got = c->in_place ? in : out;
     struct world_buffer want = world_buffer_new(got->bytes, 0);
     for (size_t i = 0; i < world_elements(c, 1); i++) {
-        world_put(c->dtype, want.data, i, world_result(c->seed, c->call, c->coll, c->n, c->root, c->count, rank, i));
+        world_put(c->dtype, want.data, i,
+                  world_result(c->seed, c->call, c->coll, c->n, c->root, c->count, rank, i));
     }
     if (c->avg) {
         rondo_divide(want.data, c->count, c->dtype, c->n);

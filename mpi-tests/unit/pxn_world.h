@@ -1,7 +1,9 @@
 /*
- * Conns that leave by a card through another GPU of the node (net/transport/pxn.h), over the cards of fake_verbs.h and the tests' CUDA driver. Ranks 0, 1 and 2 are a node: only the GPU of rank 0 is near the card.
- * Rank 3 is another node: 2 sends to it (RING), and so does 1 (DOWN), on each channel. Ranks are threads, or three processes.
- * TSan does not see that a tail orders the slots where the two sides have mapped its segment each for itself: it wants race:store_in_order suppressed.
+ * Conns that leave by a card through another GPU of the node (net/transport/pxn.h), over the cards of
+ * fake_verbs.h and the tests' CUDA driver. Ranks 0, 1 and 2 are a node: only the GPU of rank 0 is near the
+ * card. Rank 3 is another node: 2 sends to it (RING), and so does 1 (DOWN), on each channel. Ranks are
+ * threads, or three processes. TSan does not see that a tail orders the slots where the two sides have mapped
+ * its segment each for itself: it wants race:store_in_order suppressed.
  */
 #ifndef PXN_WORLD_H
 #define PXN_WORLD_H
@@ -14,7 +16,13 @@
 #include "net/control/control.h"
 #include "net/transport/pxn_impl.h"
 
-enum { NEAR = 1 << RONDO_GDR_READ | 1 << RONDO_GDR_WRITE, RANKS = 4, RELAY = 0, TO = 3, CELLS = 2 * CHANNELS };
+enum {
+    NEAR = 1 << RONDO_GDR_READ | 1 << RONDO_GDR_WRITE,
+    RANKS = 4,
+    RELAY = 0,
+    TO = 3,
+    CELLS = 2 * CHANNELS
+};
 
 static const char card_name[] = "fake0:2";
 static struct rondo_card card_of[RANKS];
@@ -80,7 +88,7 @@ static inline rondo_status offers(struct world *w, int rank)
 
 static inline struct world *pxn_new(int processes)
 {
-    struct world *w = gpus_new(RANKS, RANKS, RONDO_WAY_WRITE, processes);
+    struct world *w = gpus_new(RANKS, RANKS, RONDO_P2P_MODE_WRITE, processes);
     pthread_barrierattr_t attr;
     shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(shared != MAP_FAILED);
@@ -99,7 +107,8 @@ static inline struct world *pxn_new(int processes)
         w->peers[i].host_hash += i == TO;
         w->node_of[i] = i == TO;
         CHECK_OK(rondo_netdev_mask(&w->peers[i].netdevs, NULL, 0));
-        card_of[i] = (struct rondo_card){ .gdr = i == RELAY || i == TO ? NEAR : 0, .relay = i == 1 || i == 2 ? 1 + RELAY : 0 };
+        card_of[i] = (struct rondo_card){ .gdr = i == RELAY || i == TO ? NEAR : 0,
+                                          .relay = i == 1 || i == 2 ? 1 + RELAY : 0 };
         snprintf(card_of[i].name, sizeof(card_of[i].name), "%s", card_name);
     }
     return w;
@@ -170,7 +179,8 @@ static inline void run_processes_of(struct world *w, int killed)
         if (status != 0 && i != killed) {
             fprintf(stderr, "process %d of 3 ended with wait status %#x\n", i, (unsigned)status);
         }
-        CHECK(i == killed ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL : WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        CHECK(i == killed ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL
+                          : WIFEXITED(status) && WEXITSTATUS(status) == 0);
     }
 }
 

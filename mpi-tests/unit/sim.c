@@ -73,7 +73,8 @@ static int enter(struct sim *s, int r, struct flow *flow, int f)
         }
         flow->step = k->schedule->flow[f].step(&k->work.seat, flow->k);
         flow->span = rondo_work_span(&k->work, k->schedule->map, flow->loop, flow->step.block);
-        flow->entered = flow->step.act != 0 && (flow->span.n > 0 || (flow->step.act & (RONDO_OPEN | RONDO_CLOSE)) != 0);
+        flow->entered = flow->step.act != 0 &&
+                        (flow->span.n > 0 || (flow->step.act & (RONDO_OPEN | RONDO_CLOSE)) != 0);
         flow->k += !flow->entered;
         flow->done = 0;
     }
@@ -112,7 +113,8 @@ static struct elem get_own(struct sim *s, int r, const struct flow *flow, size_t
         return sim_get_in(s, r, flow->span.in + at);
     }
     if (k->out == NULL || flow->span.out + at >= k->nout || k->writes[flow->span.out + at] != 1) {
-        sim_fail(s, "rank %d reads element %zu of its output, which no step has written", r, flow->span.out + at);
+        sim_fail(s, "rank %d reads element %zu of its output, which no step has written", r,
+                 flow->span.out + at);
         return value_of(-1, at);
     }
     return k->out[flow->span.out + at];
@@ -172,8 +174,9 @@ static int move_slice(struct sim *s, int r, struct flow *flow)
             return 0;
         }
         if (got->loop != flow->loop || got->at != flow->done || got->n != n || got->block != p->block) {
-            sim_fail(s, "rank %d expects loop %zu block %d [%zu, +%zu) and gets loop %zu block %d [%zu, +%zu)", r, flow->loop, p->block,
-                     flow->done, n, got->loop, got->block, got->at, got->n);
+            sim_fail(s,
+                     "rank %d expects loop %zu block %d [%zu, +%zu) and gets loop %zu block %d [%zu, +%zu)",
+                     r, flow->loop, p->block, flow->done, n, got->loop, got->block, got->at, got->n);
             return 0;
         }
     }
@@ -252,7 +255,9 @@ static void run_channel(struct sim *s, int channel)
         sim_wake(s, r);
     }
     while (s->npool > 0 && s->result->error[0] == '\0') {
-        int id = pick(s), burst = s->c->mode == SIM_STICKY ? 1 << 30 : s->c->mode == SIM_BURST ? (int)(sim_random(&s->random) % 16) : 1;
+        int id = pick(s), burst = s->c->mode == SIM_STICKY  ? 1 << 30
+                                  : s->c->mode == SIM_BURST ? (int)(sim_random(&s->random) % 16)
+                                                            : 1;
         while (burst > 0 && advance(s, id / 2, id % 2)) {
             burst--;
         }
@@ -267,7 +272,8 @@ static void run_channel(struct sim *s, int channel)
         for (int p = 0; p < RONDO_NUM_PORTS; p++) {
             struct conn *conn = &s->rank[r].send[p];
             if (conn->to >= 0 && conn->tail != conn->head) {
-                sim_fail(s, "%d slices from rank %d to %d are never received", (int)(conn->tail - conn->head), r, conn->to);
+                sim_fail(s, "%d slices from rank %d to %d are never received", (int)(conn->tail - conn->head),
+                         r, conn->to);
             }
             free(conn->data);
             memset(conn, 0, sizeof(*conn));

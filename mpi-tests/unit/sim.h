@@ -1,10 +1,12 @@
 /*
- * Runs schedules without threads or memory shared by anyone: every rank's flows step through coll/'s table and coll/chunk.h as an executor would, one slice
- * at a time in an order drawn from a seed, over conns of RONDO_SLOTS slots. Finds deadlocks, steps on conns that do not exist, lengths that differ between
- * sender and receiver, posts overwritten before everyone has read them, elements that are written twice or not at all, and wrong results.
+ * Runs schedules without threads or memory shared by anyone: every rank's flows step through coll/'s table
+ * and coll/chunk.h as an executor would, one slice at a time in an order drawn from a seed, over conns of
+ * RONDO_SLOTS slots. Finds deadlocks, steps on conns that do not exist, lengths that differ between sender
+ * and receiver, posts overwritten before everyone has read them, elements that are written twice or not at
+ * all, and wrong results.
  *
- * An element is a pair: a sum modulo 2^64 of values that differ for every rank and place, in which a contribution that is missing or counted twice shows, and
- * a hash that depends on the order of reduction.
+ * An element is a pair: a sum modulo 2^64 of values that differ for every rank and place, in which a
+ * contribution that is missing or counted twice shows, and a hash that depends on the order of reduction.
  */
 #ifndef RONDO_TESTS_SIM_H
 #define RONDO_TESTS_SIM_H
@@ -37,7 +39,8 @@ struct sim_case {
     uint64_t seed;
     const struct rondo_schedule *schedule; /* instead of the table's; NULL */
     struct rondo_layout *layout;           /* instead of one that is drawn; NULL */
-    uint64_t *moved; /* [from * nranks + to]: elements that pass, by conns or from and to the other's memory, are added; NULL */
+    uint64_t *moved; /* [from * nranks + to]: elements that pass, by conns or from and to the other's memory,
+                        are added; NULL */
 };
 
 struct sim_result {
@@ -48,11 +51,14 @@ struct sim_result {
 
 void sim_run(const struct sim_case *c, struct sim_result *result);
 
-/** A layout of one node with n ranks, seen by rank 0; rings in rank order or shuffled, each channel differently. */
+/** A layout of one node with n ranks, seen by rank 0; rings in rank order or shuffled, each channel
+ * differently. */
 struct rondo_layout *sim_layout_new(int n, int nchannels, int shuffled);
 /**
- * The same over nodes with local[node] ranks, dealt to them in an order drawn from the seed (0: one node after the other), as creation makes it: each node's orders inside, and the
- * pattern of its tree, are drawn too. Node i's nets are called "n<i>:0", where rings come in and first ranks of trees are, and "n<i>:1"; i as layouts number nodes.
+ * The same over nodes with local[node] ranks, dealt to them in an order drawn from the seed (0: one node
+ * after the other), as creation makes it: each node's orders inside, and the pattern of its tree, are drawn
+ * too. Node i's nets are called "n<i>:0", where rings come in and first ranks of trees are, and "n<i>:1"; i
+ * as layouts number nodes.
  */
 struct rondo_layout *sim_layout_nodes(const int *local, int nnodes, int nchannels, uint64_t seed);
 /** See it from another rank: `self` fields and trees. */

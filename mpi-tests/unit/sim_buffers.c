@@ -61,8 +61,8 @@ void sim_connect_rank(struct sim *s, int channel, int r)
         connect(s, r, RONDO_PORT_CHILD + i, tree->child[i], RONDO_PORT_PARENT);
         connect(s, tree->child[i], RONDO_PORT_PARENT, r, RONDO_PORT_CHILD + i);
     }
-    for (int j = 0; s->c->algo == RONDO_ALGO_EXCHANGE && j < (int)rondo_exchange_ports(s->n); j++) {
-        int peer = rondo_exchange_peer(r, s->n, (uint32_t)j);
+    for (int j = 0; s->c->algo == RONDO_ALGO_DOUBLING && j < (int)rondo_doubling_ports(s->n); j++) {
+        int peer = rondo_doubling_peer(r, s->n, (uint32_t)j);
         if (peer >= 0) {
             connect(s, r, RONDO_PORT_DIM + j, peer, RONDO_PORT_DIM + j);
         }
@@ -85,7 +85,9 @@ void sim_make_work(struct sim *s, int channel, int r)
     k->work.algo = (uint8_t)c->algo;
     k->work.proto = RONDO_PROTO_SIMPLE;
     k->work.elem_bytes = (uint8_t)c->elem_bytes;
-    k->work.block_rank = rondo_algo_opens(c->algo) || c->algo == RONDO_ALGO_ONESHOT ? NULL : s->layout->channel[channel].ring.rank_at;
+    k->work.block_rank = rondo_algo_opens(c->algo) || c->algo == RONDO_ALGO_ONESHOT
+                             ? NULL
+                             : s->layout->channel[channel].ring.rank_at;
     k->work.counts = c->counts;
     k->work.displs = c->displs;
     k->work.block = c->len;

@@ -1,21 +1,27 @@
-/* Simulated steps that pass by no conn: posts of the board, and others' buffers, mapped. */
+/* Simulated steps that pass by no conn: posts of the mailbox, and others' buffers, mapped. */
 #include <stdlib.h>
 
 #include "sim_impl.h"
 
 static int is_broadcast(const struct sim *s) { return s->rank[0].work.coll == RONDO_COLL_BROADCAST; }
-static int is_rooted(const struct sim *s) { return is_broadcast(s) || s->rank[0].work.coll == RONDO_COLL_REDUCE; }
+static int is_rooted(const struct sim *s)
+{
+    return is_broadcast(s) || s->rank[0].work.coll == RONDO_COLL_REDUCE;
+}
 static int root_of(const struct sim *s) { return s->rank[0].work.seat.root; }
 
 static struct post *post_of(struct sim *s, int r, uint32_t op)
 {
-    return &s->rank[r].post[op % (uint32_t)(is_rooted(s) ? RONDO_ROOTED_BANKS : RONDO_BOARD_BANKS)];
+    return &s->rank[r].post[op % (uint32_t)(is_rooted(s) ? RONDO_ROOTED_BANKS : RONDO_MAILBOX_BANKS)];
 }
 
 /* Ranks that take what rank r posts. */
-static int readers(const struct sim *s, int r) { return is_broadcast(s) ? (r == root_of(s) ? s->n - 1 : 0) : is_rooted(s) ? 1 : s->n; }
+static int readers(const struct sim *s, int r)
+{
+    return is_broadcast(s) ? (r == root_of(s) ? s->n - 1 : 0) : is_rooted(s) ? 1 : s->n;
+}
 
-/* One for all, all for one: the same credit as the board's (base/mailbox.h). */
+/* One for all, all for one: the same credit as the mailbox's (base/mailbox.h). */
 static int has_credit(const struct sim *s, uint32_t op)
 {
     for (int q = 0; q < s->n && is_rooted(s); q++) {
@@ -30,7 +36,8 @@ static int has_credit(const struct sim *s, uint32_t op)
 static struct rondo_span posted(const struct sim *s, const struct flow *flow)
 {
     const struct rondo_work *w = &s->rank[0].work;
-    return w->coll != RONDO_COLL_REDUCE_SCATTER ? flow->span : (struct rondo_span){ .n = w->block * (size_t)s->n };
+    return w->coll != RONDO_COLL_REDUCE_SCATTER ? flow->span
+                                                : (struct rondo_span){ .n = w->block * (size_t)s->n };
 }
 
 int sim_post_all(struct sim *s, int r, const struct flow *flow)
@@ -43,7 +50,8 @@ int sim_post_all(struct sim *s, int r, const struct flow *flow)
     }
     k->op++;
     if (post->op != 0 && post->reads != readers(s, r)) {
-        sim_fail(s, "rank %d overwrites post %u, which %d of %d ranks have read", r, post->op, post->reads, readers(s, r));
+        sim_fail(s, "rank %d overwrites post %u, which %d of %d ranks have read", r, post->op, post->reads,
+                 readers(s, r));
         return 0;
     }
     free(post->data);
@@ -82,7 +90,8 @@ int sim_recv_all(struct sim *s, int r, const struct flow *flow)
             return 0;
         }
         if (post->op > op || post->n != n) {
-            sim_fail(s, "rank %d finds post %u of %zu elements instead of %u of %zu from rank %d", r, post->op, post->n, op, n, q);
+            sim_fail(s, "rank %d finds post %u of %zu elements instead of %u of %zu from rank %d", r,
+                     post->op, post->n, op, n, q);
             return 0;
         }
     }
@@ -135,20 +144,28 @@ void sim_move_open(struct sim *s, int r, struct flow *flow)
     const struct rondo_step *p = &flow->step;
     size_t n = rondo_min_size(s->c->slice, flow->span.n - flow->done);
     for (int q = 0; q < s->n; q++) {
-        int reads = (p->act & RONDO_REDUCE) != 0 || q == ((p->act & RONDO_PULL_ROOT) != 0 ? s->rank[r].work.seat.root : p->block);
+        int reads = (p->act & RONDO_REDUCE) != 0 ||
+                    q == ((p->act & RONDO_PULL_ROOT) != 0 ? s->rank[r].work.seat.root : p->block);
         count_moved(s, q, r, reads ? n : 0);
-        count_moved(s, r, q, (p->act & RONDO_PUSH) != 0 || ((p->act & RONDO_PUSH_ROOT) != 0 && q == s->rank[r].work.seat.root) ? n : 0);
+        count_moved(s, r, q,
+                    (p->act & RONDO_PUSH) != 0 ||
+                            ((p->act & RONDO_PUSH_ROOT) != 0 && q == s->rank[r].work.seat.root)
+                        ? n
+                        : 0);
     }
     for (size_t i = 0; i < n; i++, flow->done++) {
         size_t in = flow->span.in + flow->done, out = flow->span.out + flow->done;
-        int from = (p->act & RONDO_PULL_ROOT) != 0 ? s->rank[r].work.seat.root : (p->act & RONDO_REDUCE) != 0 ? 0 : p->block;
+        int from = (p->act & RONDO_PULL_ROOT) != 0 ? s->rank[r].work.seat.root
+                   : (p->act & RONDO_REDUCE) != 0  ? 0
+                                                   : p->block;
         struct elem e = sim_get_in(s, from, in);
         for (int q = 1; (p->act & RONDO_REDUCE) != 0 && q < s->n; q++) {
             e = reduce(e, sim_get_in(s, q, in));
         }
         e = (p->act & RONDO_FINISH) != 0 ? finish(e) : e;
         for (int q = 0; q < s->n; q++) {
-            if ((p->act & RONDO_PUSH) != 0 || ((p->act & RONDO_PUSH_ROOT) != 0 && q == s->rank[r].work.seat.root) ||
+            if ((p->act & RONDO_PUSH) != 0 ||
+                ((p->act & RONDO_PUSH_ROOT) != 0 && q == s->rank[r].work.seat.root) ||
                 ((p->act & RONDO_COPY) != 0 && q == r)) {
                 sim_put_out(s, q, out, e, 0);
             }
@@ -156,7 +173,8 @@ void sim_move_open(struct sim *s, int r, struct flow *flow)
     }
 }
 
-/* Who holds a block in a group inside that of this rank's step (layout/nest.h), and what it has: its input where it is by itself, else what was made of it; on the way back what it gets. */
+/* Who holds a block in a group inside that of this rank's step (layout/nest.h), and what it has: its input
+ * where it is by itself, else what was made of it; on the way back what it gets. */
 static int inside_holder(const struct sim *s, const struct rondo_step *p, int position, int block)
 {
     return rondo_nest_rank(s->layout->nest, p->level + 1, position, block);
@@ -170,21 +188,25 @@ static int groups_ready(const struct sim *s, int r, const struct flow *flow, int
     if ((flow->step.act & RONDO_PULL) == 0) {
         return s->rank[rondo_nest_rank(nest, level - 1, place, block)].moves >= s->rank[r].moves;
     }
-    for (int c = rondo_nest_begin(nest, level, place); c < rondo_nest_end(nest, level, place); c = rondo_nest_end(nest, level + 1, c)) {
-        if (level < nest->nlevels && s->rank[inside_holder(s, &flow->step, c, block)].moves < s->rank[r].moves) {
+    for (int c = rondo_nest_begin(nest, level, place); c < rondo_nest_end(nest, level, place);
+         c = rondo_nest_end(nest, level + 1, c)) {
+        if (level < nest->nlevels &&
+            s->rank[inside_holder(s, &flow->step, c, block)].moves < s->rank[r].moves) {
             return 0;
         }
     }
     return 1;
 }
 
-static struct elem groups_have(struct sim *s, int r, const struct flow *flow, int block, size_t in, size_t out)
+static struct elem groups_have(struct sim *s, int r, const struct flow *flow, int block, size_t in,
+                               size_t out)
 {
     const struct rondo_nest *nest = s->layout->nest;
     const struct rondo_step *p = &flow->step;
     int place = nest->place[r], first = rondo_nest_begin(nest, p->level, place);
     struct elem e = { 0, 0 };
-    for (int c = first; c < rondo_nest_end(nest, p->level, place); c = rondo_nest_end(nest, p->level + 1, c)) {
+    for (int c = first; c < rondo_nest_end(nest, p->level, place);
+         c = rondo_nest_end(nest, p->level + 1, c)) {
         int q = inside_holder(s, p, c, block);
         struct elem has = p->level == nest->nlevels ? sim_get_in(s, q, in) : s->rank[q].out[out];
         count_moved(s, q, r, 1);

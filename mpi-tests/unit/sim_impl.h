@@ -1,4 +1,5 @@
-/* What sim.c (the executor), sim_direct.c (its steps over others' memory and the board) and sim_buffers.c (buffers, conns, results) share. Contract: sim.h. */
+/* What sim.c (the executor), sim_direct.c (its steps over others' memory and the mailbox) and sim_buffers.c
+ * (buffers, conns, results) share. Contract: sim.h. */
 #ifndef RONDO_TESTS_SIM_IMPL_H
 #define RONDO_TESTS_SIM_IMPL_H
 
@@ -32,7 +33,7 @@ struct flow {
     struct rondo_span span;
 };
 
-/* A place of the board in one bank. */
+/* A place of the mailbox in one bank. */
 struct post {
     uint32_t op;
     int reads;
@@ -51,7 +52,8 @@ struct rank {
     struct conn send[RONDO_NUM_PORTS];
     struct conn *recv[RONDO_NUM_PORTS];
     int receives_from[RONDO_NUM_PORTS];
-    struct post post[RONDO_ROOTED_BANKS]; /* of one for all, all for one; else the first RONDO_BOARD_BANKS of them */
+    struct post post[RONDO_ROOTED_BANKS]; /* of one for all, all for one; else the first RONDO_MAILBOX_BANKS
+                                             of them */
     uint32_t op, meetings;                /* posted; OPEN and CLOSE come to */
     uint32_t moves;                       /* with GROUPS, done */
 };
@@ -105,7 +107,10 @@ static inline enum rondo_coll coll_of(const struct sim *s, int rank)
     return s->c->coll == RONDO_COLL_SEND && rank % 2 == 1 ? RONDO_COLL_RECV : s->c->coll;
 }
 
-static inline size_t count_of(const struct sim *s, int rank) { return s->c->counts != NULL ? s->c->counts[rank] : s->c->len; }
+static inline size_t count_of(const struct sim *s, int rank)
+{
+    return s->c->counts != NULL ? s->c->counts[rank] : s->c->len;
+}
 
 static inline void count_moved(const struct sim *s, int from, int to, size_t n)
 {
@@ -133,7 +138,7 @@ void sim_wake(struct sim *s, int r);
 void sim_put_out(struct sim *s, int r, size_t at, struct elem e, int again);
 struct elem sim_get_in(struct sim *s, int r, size_t at);
 
-/* Steps over others' memory and the board. @return 1: moved, 0: blocked. */
+/* Steps over others' memory and the mailbox. @return 1: moved, 0: blocked. */
 int sim_post_all(struct sim *s, int r, const struct flow *flow);
 int sim_recv_all(struct sim *s, int r, const struct flow *flow);
 int sim_meet(struct sim *s, int r, struct flow *flow);

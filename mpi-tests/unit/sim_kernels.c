@@ -15,7 +15,8 @@ static const char *const reduces[] = { RONDO_REDUCE_TABLE(NAME_ROW_, ) };
 enum { DIRECT = RONDO_NUM_PROTOS };
 static const char *const ways[] = { RONDO_PROTO_TABLE(NAME_ROW_, )[DIRECT] = "direct" };
 #undef NAME_ROW_
-#define REDUCES_ROW_(ctx, name, NAME, AS, reduces, root) [RONDO_COLL_##NAME] = RONDO_BLOCK_REDUCES_##AS, /* a barrier is an all_reduce */
+#define REDUCES_ROW_(ctx, name, NAME, AS, reduces, root) \
+    [RONDO_COLL_##NAME] = RONDO_BLOCK_REDUCES_##AS, /* a barrier is an all_reduce */
 static const uint8_t coll_reduces[] = { RONDO_COLL_TABLE(REDUCES_ROW_, ) };
 #undef REDUCES_ROW_
 
@@ -34,7 +35,8 @@ static void set_way(struct sim_kernel *k, size_t way)
 
 struct sim_kernel sim_kernel_find(const char *name)
 {
-    const size_t nops = RONDO_COUNTOF(reduces), nways = RONDO_COUNTOF(ways), all = RONDO_COUNTOF(dtypes) * nops * nways;
+    const size_t nops = RONDO_COUNTOF(reduces), nways = RONDO_COUNTOF(ways),
+                 all = RONDO_COUNTOF(dtypes) * nops * nways;
     struct sim_kernel k = { .kind = SIM_KERNEL_NONE };
     char text[RONDO_KERNEL_NAME];
     if (strcmp(name, "rondo_p2p") == 0) {
@@ -76,7 +78,8 @@ static void body(void *arg, void *shared)
     const struct sim_kernel *k = &run->kernel;
     if (k->direct) {
         const int moves = k->kind == SIM_KERNEL_COPY;
-        rondo_block_direct(run->launch, shared, moves ? RONDO_UINT8 : k->dtype, moves ? (enum rondo_reduce)RONDO_MOVES_ONLY : k->reduce);
+        rondo_block_direct(run->launch, shared, moves ? RONDO_UINT8 : k->dtype,
+                           moves ? (enum rondo_reduce)RONDO_MOVES_ONLY : k->reduce);
     } else if (k->kind == SIM_KERNEL_REDUCE) {
         rondo_block_reduce(run->launch, shared, k->dtype, k->reduce, k->proto);
     } else if (k->kind == SIM_KERNEL_COPY) {
@@ -88,5 +91,6 @@ static void body(void *arg, void *shared)
 
 struct rondo_sim_grid sim_kernel_grid(struct sim_kernel_run *run, uint32_t threads)
 {
-    return (struct rondo_sim_grid){ body, run, run->launch->nblocks, threads, sizeof(struct rondo_block_shared) };
+    return (struct rondo_sim_grid){ body, run, run->launch->nblocks, threads,
+                                    sizeof(struct rondo_block_shared) };
 }

@@ -1,5 +1,6 @@
 /*
- * The kernels of kern/cuda/kernels.h on the simulated machine: kern/cuda/block.h with type, operation and protocol as arguments.
+ * The kernels of kern/cuda/kernels.h on the simulated machine: kern/cuda/block.h with type, operation and
+ * protocol as arguments.
  */
 #ifndef RONDO_UNIT_SIM_KERNELS_H
 #define RONDO_UNIT_SIM_KERNELS_H

@@ -80,7 +80,9 @@ static void shape_draw(struct rondo_shape *shape, int node, int ndevs, uint64_t 
     size_t nbytes;
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
         struct rondo_graph *g = &graph[id];
-        *g = (struct rondo_graph){ .id = id, .nchannels = 1 + node % CHANNELS, .ndevs = ndevs, .bw_intra = 9000, .bw_inter = 1000 };
+        *g = (struct rondo_graph){
+            .id = id, .nchannels = 1 + node % CHANNELS, .ndevs = ndevs, .bw_intra = 9000, .bw_inter = 1000
+        };
         g->pattern = id == RONDO_GRAPH_RING ? RONDO_PATTERN_RING : 1 + (int)(sim_random(state) % 3);
         g->order = order + id * CHANNELS * ndevs;
         for (int c = 0; c < CHANNELS; c++) {

@@ -1,6 +1,7 @@
 /*
- * RONDO_DETERMINISM=strict: every call that reduces, against the sequential reduction from rank 0 to the last, bit for bit, with inputs that cancel: their sums differ in almost any other
- * order. Shared by unit_strict (threads as ranks) and mpi_strict (several hosts).
+ * RONDO_DETERMINISM=strict: every call that reduces, against the sequential reduction from rank 0 to the
+ * last, bit for bit, with inputs that cancel: their sums differ in almost any other order. Shared by
+ * unit_strict (threads as ranks) and mpi_strict (several hosts).
  */
 #ifndef RONDO_TESTS_STRICT_CASE_H
 #define RONDO_TESTS_STRICT_CASE_H
@@ -13,7 +14,13 @@
 #include "base/half.h"
 #include "rondo.h"
 
-enum strict_coll { STRICT_ALL_REDUCE, STRICT_REDUCE, STRICT_REDUCE_SCATTER, STRICT_REDUCE_SCATTERV, STRICT_NUM_COLLS };
+enum strict_coll {
+    STRICT_ALL_REDUCE,
+    STRICT_REDUCE,
+    STRICT_REDUCE_SCATTER,
+    STRICT_REDUCE_SCATTERV,
+    STRICT_NUM_COLLS
+};
 enum { STRICT_TEXT = 512, STRICT_MAX_RANKS = 64 };
 
 struct strict_case {
@@ -25,7 +32,10 @@ struct strict_case {
     int rank, nranks;
 };
 
-static size_t strict_elem(rondo_dtype type) { return type == RONDO_FLOAT64 ? 8 : type == RONDO_FLOAT32 ? 4 : 2; }
+static size_t strict_elem(rondo_dtype type)
+{
+    return type == RONDO_FLOAT64 ? 8 : type == RONDO_FLOAT32 ? 4 : 2;
+}
 
 /* Terms of either sign over many powers of two, factors around 1. */
 static double strict_value(const struct strict_case *c, int rank, size_t i)
@@ -36,14 +46,20 @@ static double strict_value(const struct strict_case *c, int rank, size_t i)
     double fraction = 1 + (double)(h & 0xfffff) / 0x100000;
     int range = strict_elem(c->type) == 2 ? 8 : 24;
     double scale = (double)(1ull << (h >> 20) % (uint64_t)range) / (double)(1 << range / 2);
-    return c->op == RONDO_PROD ? 0.5 + fraction / 2 : (h >> 60 & 1) != 0 ? -fraction * scale : fraction * scale;
+    return c->op == RONDO_PROD  ? 0.5 + fraction / 2
+           : (h >> 60 & 1) != 0 ? -fraction * scale
+                                : fraction * scale;
 }
 
 static void strict_store(rondo_dtype type, void *at, double value)
 {
     float f = (float)value;
     uint16_t half = type == RONDO_FLOAT16 ? rondo_f32_to_f16(f) : rondo_f32_to_bf16(f);
-    memcpy(at, type == RONDO_FLOAT64 ? (const void *)&value : type == RONDO_FLOAT32 ? (const void *)&f : &half, strict_elem(type));
+    memcpy(at,
+           type == RONDO_FLOAT64   ? (const void *)&value
+           : type == RONDO_FLOAT32 ? (const void *)&f
+                                   : &half,
+           strict_elem(type));
 }
 
 static double strict_load(rondo_dtype type, const void *at)
@@ -63,14 +79,16 @@ static double strict_load(rondo_dtype type, const void *at)
     return (double)(type == RONDO_FLOAT16 ? rondo_f16_to_f32(half) : rondo_bf16_to_f32(half));
 }
 
-/* One step in the type: rounded once. Of two floats the sum, product and quotient in double, rounded to float, are those in float. */
+/* One step in the type: rounded once. Of two floats the sum, product and quotient in double, rounded to
+ * float, are those in float. */
 static void strict_step(const struct strict_case *c, void *acc, double value)
 {
     double a = strict_load(c->type, acc);
     strict_store(c->type, acc, c->op == RONDO_PROD ? a * value : a + value);
 }
 
-/* What element i of the whole reduction must be; backward: from the last rank to the first, which must differ. */
+/* What element i of the whole reduction must be; backward: from the last rank to the first, which must
+ * differ. */
 static void strict_expect(const struct strict_case *c, size_t i, void *acc, int backward)
 {
     uint64_t value = 0;
@@ -115,15 +133,19 @@ static void strict_prepare(const struct strict_case *c, struct strict_buffers *b
         at += c->coll == STRICT_REDUCE_SCATTERV ? share : c->count;
     }
     b->first = c->coll >= STRICT_REDUCE_SCATTER ? b->displs[c->rank] : 0;
-    b->n = c->coll == STRICT_REDUCE && c->rank != c->root ? 0 : c->coll >= STRICT_REDUCE_SCATTER ? b->counts[c->rank] : total;
+    b->n = c->coll == STRICT_REDUCE && c->rank != c->root ? 0
+           : c->coll >= STRICT_REDUCE_SCATTER             ? b->counts[c->rank]
+                                                          : total;
     for (size_t i = 0; i < total; i++) {
         strict_store(c->type, b->in + i * elem, strict_value(c, c->rank, i));
     }
 }
 
-static rondo_status strict_issue(const struct strict_case *c, const struct strict_buffers *b, rondo_comm *comm)
+static rondo_status strict_issue(const struct strict_case *c, const struct strict_buffers *b,
+                                 rondo_comm *comm)
 {
-    void *out = c->in_place && c->coll == STRICT_REDUCE_SCATTER ? b->in + b->first * strict_elem(c->type) : b->out;
+    void *out = c->in_place && c->coll == STRICT_REDUCE_SCATTER ? b->in + b->first * strict_elem(c->type)
+                                                                : b->out;
     switch (c->coll) {
     case STRICT_ALL_REDUCE: return rondo_all_reduce(b->in, out, c->count, c->type, c->op, comm, NULL);
     case STRICT_REDUCE: return rondo_reduce(b->in, out, c->count, c->type, c->op, c->root, comm, NULL);
@@ -133,9 +155,11 @@ static rondo_status strict_issue(const struct strict_case *c, const struct stric
 }
 
 /* *apart: elements that another order would give other bits. @return 1: all as expected. */
-static int strict_compare(const struct strict_case *c, const struct strict_buffers *b, size_t *apart, char text[STRICT_TEXT])
+static int strict_compare(const struct strict_case *c, const struct strict_buffers *b, size_t *apart,
+                          char text[STRICT_TEXT])
 {
-    size_t elem = strict_elem(c->type), shift = c->in_place && c->coll == STRICT_REDUCE_SCATTER ? b->first : 0;
+    size_t elem = strict_elem(c->type),
+           shift = c->in_place && c->coll == STRICT_REDUCE_SCATTER ? b->first : 0;
     for (size_t i = 0; i < b->n; i++) {
         uint64_t expected = 0, other = 0, got = 0;
         strict_expect(c, b->first + i, &expected, 0);
@@ -143,18 +167,19 @@ static int strict_compare(const struct strict_case *c, const struct strict_buffe
         memcpy(&got, b->out + (shift + i) * elem, elem);
         *apart += expected != other;
         if (got != expected) {
-            snprintf(
-                text, STRICT_TEXT,
-                "collective %d, type %d, operation %d, count %zu, root %d, %s place: element %zu of rank %d of %d is %.17g, expected %.17g",
-                (int)c->coll, (int)c->type, (int)c->op, c->count, c->root, c->in_place ? "in" : "out of", i, c->rank, c->nranks,
-                strict_load(c->type, &got), strict_load(c->type, &expected));
+            snprintf(text, STRICT_TEXT,
+                     "collective %d, type %d, operation %d, count %zu, root %d, %s place: element %zu of "
+                     "rank %d of %d is %.17g, expected %.17g",
+                     (int)c->coll, (int)c->type, (int)c->op, c->count, c->root, c->in_place ? "in" : "out of",
+                     i, c->rank, c->nranks, strict_load(c->type, &got), strict_load(c->type, &expected));
             return 0;
         }
     }
     return 1;
 }
 
-/* All of it for one call. *apart grows by the elements whose bits tell the order. @return 1, or 0 with why in text. */
+/* All of it for one call. *apart grows by the elements whose bits tell the order. @return 1, or 0 with why in
+ * text. */
 static int strict_call(const struct strict_case *c, rondo_comm *comm, size_t *apart, char text[STRICT_TEXT])
 {
     struct strict_buffers b;
@@ -173,8 +198,10 @@ static int strict_call(const struct strict_case *c, rondo_comm *comm, size_t *ap
     return good;
 }
 
-/* Every collective, type, operation and size up to `most` elements of the whole; everything else of a case follows from its number. @return 1, or 0 with why in text. */
-static int strict_all(rondo_comm *comm, int rank, int nranks, size_t most, size_t *apart, char text[STRICT_TEXT])
+/* Every collective, type, operation and size up to `most` elements of the whole; everything else of a case
+ * follows from its number. @return 1, or 0 with why in text. */
+static int strict_all(rondo_comm *comm, int rank, int nranks, size_t most, size_t *apart,
+                      char text[STRICT_TEXT])
 {
     static const size_t counts[] = { 1, 2, 3, 17, 260, 1000, 1024, 4099, 33000, 150001 };
     static const rondo_dtype types[] = { RONDO_FLOAT32, RONDO_FLOAT64, RONDO_FLOAT16, RONDO_BFLOAT16 };
@@ -188,7 +215,8 @@ static int strict_all(rondo_comm *comm, int rank, int nranks, size_t most, size_
                                          .op = ops[(k + k / 4) % 4],
                                          .count = counts[s],
                                          .root = (int)(k / 3 % (unsigned)nranks),
-                                         .in_place = coll != STRICT_REDUCE_SCATTERV && k % 2 == (unsigned)(k / 8 % 2),
+                                         .in_place = coll != STRICT_REDUCE_SCATTERV &&
+                                                     k % 2 == (unsigned)(k / 8 % 2),
                                          .rank = rank,
                                          .nranks = nranks };
                 if (strict_total(&c) <= most && !strict_call(&c, comm, apart, text)) {

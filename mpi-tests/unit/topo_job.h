@@ -85,7 +85,8 @@ static inline void kind_init(struct kind *k, int ndevs, int nnets, int nchannels
 
 static inline void kind_pack(struct kind *k)
 {
-    assert_int_equal(rondo_graphs_pack(k->graph, k->ndevs, k->nnets, k->net, &k->bytes, &k->nbytes), RONDO_SUCCESS);
+    assert_int_equal(rondo_graphs_pack(k->graph, k->ndevs, k->nnets, k->net, &k->bytes, &k->nbytes),
+                     RONDO_SUCCESS);
 }
 
 static inline void kind_draw(struct kind *k)
@@ -121,8 +122,10 @@ static inline void kind_draw(struct kind *k)
             k->net[i].gdr[kind] = (uint64_t)draw(1 << k->ndevs);
         }
         for (int dev = 0; any && k->ndevs > 1 && dev < k->ndevs && i % 2 != 0; dev++) {
-            k->net[i].relay[dev] = (uint8_t)(dev % 3 == 0 ? 1 + (dev + 1 + (int)(k->net[i].gdr[0] % (uint64_t)(k->ndevs - 1))) % k->ndevs
-                                                          : 0);
+            k->net[i].relay[dev] =
+                (uint8_t)(dev % 3 == 0
+                              ? 1 + (dev + 1 + (int)(k->net[i].gdr[0] % (uint64_t)(k->ndevs - 1))) % k->ndevs
+                              : 0);
         }
         int n = draw(4) ? draw(12) : draw(RONDO_NET_NAME);
         for (int at = 0; at <= n; at++) {
@@ -162,7 +165,8 @@ static inline void job_free(struct job *job)
     free(job);
 }
 
-/* Ranks of nodes of the given kinds in a random order (mix) or one after the other; nodes get their numbers from their lowest ranks. */
+/* Ranks of nodes of the given kinds in a random order (mix) or one after the other; nodes get their numbers
+ * from their lowest ranks. */
 static inline void job_lay(struct job *job, const int *kinds, int nnodes, int mix)
 {
     int16_t slot[MAX_RANKS];
@@ -197,8 +201,9 @@ static inline void job_lay(struct job *job, const int *kinds, int nnodes, int mi
     for (int i = 0; i < nnodes; i++) {
         job->at[i] = job->position_of[i] = i;
     }
-    job->input =
-        (struct rondo_stitch_input){ .nranks = n, .rank = job->rank, .ndistinct = job->nkinds, .bytes = job->bytes, .nbytes = job->nbytes };
+    job->input = (struct rondo_stitch_input){
+        .nranks = n, .rank = job->rank, .ndistinct = job->nkinds, .bytes = job->bytes, .nbytes = job->nbytes
+    };
 }
 
 static inline void job_use_keys(struct job *job)

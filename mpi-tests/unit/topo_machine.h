@@ -60,8 +60,14 @@ static inline int pci(struct world *w, int parent, uint32_t class_code, int spee
     return i;
 }
 
-static inline int bridge(struct world *w, int parent, int speed) { return pci(w, parent, 0x060400, speed, 16); }
-static inline int64_t busid_of(struct world *w, int gpu) { return item_of(w, item_of(w, gpu)->parent)->pci.busid; }
+static inline int bridge(struct world *w, int parent, int speed)
+{
+    return pci(w, parent, 0x060400, speed, 16);
+}
+static inline int64_t busid_of(struct world *w, int gpu)
+{
+    return item_of(w, item_of(w, gpu)->parent)->pci.busid;
+}
 
 static inline void host(struct world *w, int first_core, int ncores)
 {
@@ -121,7 +127,10 @@ static inline void nvlinks(struct world *w, int a, int b, int count)
     nvlink(w, b, busid_of(w, a), count, 0x030200);
 }
 
-static inline void nvswitch(struct world *w, int gpu, int count) { nvlink(w, gpu, INT64_C(0xfffffffffff), count, 0); }
+static inline void nvswitch(struct world *w, int gpu, int count)
+{
+    nvlink(w, gpu, INT64_C(0xfffffffffff), count, 0);
+}
 
 static inline void c2c(struct world *w, int gpu, int mbs, int count)
 {
@@ -132,7 +141,8 @@ static inline void c2c(struct world *w, int gpu, int mbs, int count)
 
 /* ---- what always holds ---- */
 
-static inline void path_valid(const struct rondo_topo *topo, int from, int to, const struct rondo_topo_path *path)
+static inline void path_valid(const struct rondo_topo *topo, int from, int to,
+                              const struct rondo_topo_path *path)
 {
     int at = topo->point[from], mbs = RONDO_LOC_MBS;
     assert_in_range(path->type, 0, RONDO_PATH_DIS);
@@ -145,7 +155,8 @@ static inline void path_valid(const struct rondo_topo *topo, int from, int to, c
     for (int i = 0; i < path->nhops; i++) {
         const struct rondo_topo_link *link = &topo->link[topo->hop[path->first + i]];
         int cost = topo->cost[path->first + i];
-        if (path->type != RONDO_PATH_NET || topo->node[link->from].type != RONDO_NODE_NET) { /* between two ports lies the network */
+        if (path->type != RONDO_PATH_NET ||
+            topo->node[link->from].type != RONDO_NODE_NET) { /* between two ports lies the network */
             assert_int_equal(link->from, at);
         }
         assert_true(cost == 60 || (cost == 72 && link->type == RONDO_LINK_PCI));
@@ -160,7 +171,9 @@ static inline void path_valid(const struct rondo_topo *topo, int from, int to, c
 
 static inline void links_valid(const struct rondo_topo *topo)
 {
-    static const int kind[RONDO_NUM_LINK_TYPES] = { [RONDO_LINK_NVL] = 1, [RONDO_LINK_PCI] = 3, [RONDO_LINK_SYS] = 4 };
+    static const int kind[RONDO_NUM_LINK_TYPES] = {
+        [RONDO_LINK_NVL] = 1, [RONDO_LINK_PCI] = 3, [RONDO_LINK_SYS] = 4
+    };
     int n = 0;
     for (int i = 0; i < topo->nnodes; i++) {
         const struct rondo_topo_node *node = &topo->node[i];
@@ -192,11 +205,11 @@ static inline void topo_valid(const struct rondo_topo *topo)
     links_valid(topo);
     for (int a = 0; a < topo->npoints; a++) {
         for (int b = 0; b < topo->npoints; b++) {
-            path_valid(topo, a, b, rondo_topo_direct(topo, a, b));
+            path_valid(topo, a, b, rondo_topo_wired(topo, a, b));
             path_valid(topo, a, b, rondo_topo_path(topo, a, b));
-            assert_int_equal(rondo_topo_direct(topo, a, b)->type, rondo_topo_direct(topo, b, a)->type);
-            assert_int_equal(rondo_topo_direct(topo, a, b)->mbs, rondo_topo_direct(topo, b, a)->mbs);
-            assert_int_equal(rondo_topo_direct(topo, a, b)->nhops, rondo_topo_direct(topo, b, a)->nhops);
+            assert_int_equal(rondo_topo_wired(topo, a, b)->type, rondo_topo_wired(topo, b, a)->type);
+            assert_int_equal(rondo_topo_wired(topo, a, b)->mbs, rondo_topo_wired(topo, b, a)->mbs);
+            assert_int_equal(rondo_topo_wired(topo, a, b)->nhops, rondo_topo_wired(topo, b, a)->nhops);
             assert_true(a != b || rondo_topo_path(topo, a, b)->type == RONDO_PATH_LOC);
         }
     }
@@ -219,12 +232,14 @@ static inline void world_end(struct world *w, struct rondo_topo *topo)
 static inline void path_is_(const struct rondo_topo_path *path, int type, int mbs, const char *file, int line)
 {
     if (path->type != type || path->mbs != mbs) {
-        print_error("%s:%d: %s at %d MB/s, expected %s at %d\n", file, line, rondo_path_type_name(path->type), (int)path->mbs,
-                    rondo_path_type_name(type), mbs);
+        print_error("%s:%d: %s at %d MB/s, expected %s at %d\n", file, line, rondo_path_type_name(path->type),
+                    (int)path->mbs, rondo_path_type_name(type), mbs);
         _fail(file, line);
     }
 }
-#define direct_is(topo, a, b, type, mbs) path_is_(rondo_topo_direct(topo, a, b), RONDO_PATH_##type, mbs, __FILE__, __LINE__)
-#define path_is(topo, a, b, type, mbs) path_is_(rondo_topo_path(topo, a, b), RONDO_PATH_##type, mbs, __FILE__, __LINE__)
+#define direct_is(topo, a, b, type, mbs) \
+    path_is_(rondo_topo_wired(topo, a, b), RONDO_PATH_##type, mbs, __FILE__, __LINE__)
+#define path_is(topo, a, b, type, mbs) \
+    path_is_(rondo_topo_path(topo, a, b), RONDO_PATH_##type, mbs, __FILE__, __LINE__)
 
 #endif

@@ -1,4 +1,5 @@
-/* What tests of topology files share: texts of which files are put together, and a directory of their own. Included behind cmocka.h. */
+/* What tests of topology files share: texts of which files are put together, and a directory of their own.
+ * Included behind cmocka.h. */
 #ifndef RONDO_TEST_TOPO_TEXTS_H
 #define RONDO_TEST_TOPO_TEXTS_H
 
@@ -15,8 +16,11 @@
     do {                                                                                   \
         if ((call) != RONDO_SUCCESS) fail_msg("%s failed: %s", #call, rondo_error_text()); \
     } while (0)
-#define PCI(busid, class) "<pci busid=\"" busid "\" class=\"" class "\" link_speed=\"16.0 GT/s PCIe\" link_width=\"16\">"
-#define CPU "<system version=\"1\">\n<cpu numaid=\"0\" arch=\"x86_64\" vendor=\"AuthenticAMD\" familyid=\"143\" modelid=\"49\">\n"
+#define PCI(busid, class) \
+    "<pci busid=\"" busid "\" class=\"" class "\" link_speed=\"16.0 GT/s PCIe\" link_width=\"16\">"
+#define CPU                                                                                               \
+    "<system version=\"1\">\n<cpu numaid=\"0\" arch=\"x86_64\" vendor=\"AuthenticAMD\" familyid=\"143\" " \
+    "modelid=\"49\">\n"
 #define END "</cpu></system>"
 #define GPU_A PCI("0000:17:00.0", "0x030200") "<gpu dev=\"0\" sm=\"80\">"
 #define GPU_B PCI("0000:18:00.0", "0x030200") "<gpu dev=\"1\" sm=\"80\">"
@@ -30,7 +34,8 @@ static inline rondo_status parse(struct rondo_machine *machine, const char *text
     return rondo_machine_parse(machine, text, strlen(text), "m.xml");
 }
 
-static inline const struct rondo_item *item_at(const struct rondo_machine *machine, enum rondo_item_kind kind, int n)
+static inline const struct rondo_item *item_at(const struct rondo_machine *machine, enum rondo_item_kind kind,
+                                               int n)
 {
     int32_t item = rondo_machine_nth(machine, kind, n);
     assert_true(item >= 0);

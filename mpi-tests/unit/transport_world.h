@@ -1,6 +1,7 @@
 /*
- * Ranks for the tests of transports: threads, forked processes, or turns of one thread, with a table of records in shared memory instead of a bootstrap.
- * Every channel has a ring and a binary tree; kinds of links: RING to the next rank, UP to the parent, DOWN to the children.
+ * Ranks for the tests of transports: threads, forked processes, or turns of one thread, with a table of
+ * records in shared memory instead of a bootstrap. Every channel has a ring and a binary tree; kinds of
+ * links: RING to the next rank, UP to the parent, DOWN to the children.
  */
 #ifndef TRANSPORT_WORLD_H
 #define TRANSPORT_WORLD_H
@@ -22,16 +23,28 @@
 #include "net/netdev.h"
 #include "net/transport/transport_net.h"
 
-enum { MAX_RANKS = 8, CHANNELS = 2, RING = 0, UP = 1, DOWN = 2, KINDS = 3, MAX_LINKS = CHANNELS * 8, SLICES = 1000, ALL_PROTOS = 7 };
+enum {
+    MAX_RANKS = 8,
+    CHANNELS = 2,
+    RING = 0,
+    UP = 1,
+    DOWN = 2,
+    KINDS = 3,
+    MAX_LINKS = CHANNELS * 8,
+    SLICES = 1000,
+    ALL_PROTOS = 7
+};
 static const int64_t deadline_ns = 60ll * 1000000000;
 
-/* cmocka's asserts end the calling thread's test only in its own thread and process; this one ends the program wherever it is. */
-#define CHECK(cond)                                                                                              \
-    do {                                                                                                         \
-        if (!(cond)) {                                                                                           \
-            fprintf(stderr, "%s:%d: %s fails; last error: %s\n", __FILE__, __LINE__, #cond, rondo_error_text()); \
-            abort();                                                                                             \
-        }                                                                                                        \
+/* cmocka's asserts end the calling thread's test only in its own thread and process; this one ends the
+ * program wherever it is. */
+#define CHECK(cond)                                                                         \
+    do {                                                                                    \
+        if (!(cond)) {                                                                      \
+            fprintf(stderr, "%s:%d: %s fails; last error: %s\n", __FILE__, __LINE__, #cond, \
+                    rondo_error_text());                                                    \
+            abort();                                                                        \
+        }                                                                                   \
     } while (0)
 #define CHECK_OK(call) CHECK((call) == RONDO_SUCCESS)
 
@@ -57,13 +70,15 @@ struct world {
     uint32_t protos;
     void (*body)(struct world *w, struct rank *r);
     /* What else a net has: before it is opened, before it offers, after it is closed. NULL: nothing. */
-    void (*before)(struct world *w, struct rank *r), (*between)(struct world *w, struct rank *r), (*after)(struct world *w, struct rank *r);
+    void (*before)(struct world *w, struct rank *r), (*between)(struct world *w, struct rank *r),
+        (*after)(struct world *w, struct rank *r);
     rondo_status (*offer)(struct world *w, int rank); /* instead of rank_offer */
     const char *net_name;                             /* of all links */
     struct rondo_peer peers[MAX_RANKS];
     int index[MAX_RANKS], node_of[MAX_RANKS];
     enum rondo_shm_mode mode;
-    int apart, index_apart[MAX_RANKS][MAX_RANKS], self[MAX_RANKS]; /* each rank is a host of its own: local_of and local_ranks by rank */
+    int apart, index_apart[MAX_RANKS][MAX_RANKS],
+        self[MAX_RANKS]; /* each rank is a host of its own: local_of and local_ranks by rank */
     uint32_t slot_bytes[RONDO_NUM_PROTOS];
     struct rondo_shm_name arenas[MAX_RANKS];
     struct rondo_connect records[CHANNELS][KINDS][MAX_RANKS][MAX_RANKS][2]; /* from, to, is_send */
@@ -147,7 +162,8 @@ static inline rondo_status rank_open(struct world *w, int rank, int max_links)
     return RONDO_SUCCESS;
 }
 
-static inline rondo_status offer_one(struct world *w, struct rank *r, int kind, int channel, int peer, int is_send)
+static inline rondo_status offer_one(struct world *w, struct rank *r, int kind, int channel, int peer,
+                                     int is_send)
 {
     int from = is_send ? r->net.rank : peer, to = is_send ? peer : r->net.rank;
     struct end *end = &r->ends[r->nends];
@@ -222,7 +238,7 @@ static inline int rank_turn(struct rank *r)
     int moved = 0;
 
     if (r->net.proxied > 0) {
-        CHECK_OK(rondo_net_turn(&r->net, &moved));
+        CHECK_OK(rondo_net_progress(&r->net, &moved));
     }
     return moved;
 }
@@ -337,7 +353,8 @@ static inline uint32_t conn_id(const struct rank *r, const struct end *end)
 {
     int send = end->link.is_send, self = r->net.rank, peer = end->link.peer;
 
-    return (uint32_t)(((end->link.channel + 1) * KINDS + end->kind) * MAX_RANKS + (send ? self : peer)) * MAX_RANKS +
+    return (uint32_t)(((end->link.channel + 1) * KINDS + end->kind) * MAX_RANKS + (send ? self : peer)) *
+               MAX_RANKS +
            (uint32_t)(send ? peer : self) + 1;
 }
 
@@ -357,7 +374,8 @@ static inline int stream_turn(const struct rank *r, struct end *end)
             slot[i] = id + (uint32_t)conn->step * 7919 + i;
         }
         conn->tail->call[conn->step % RONDO_SLOTS] = id;
-        conn->tail->size[conn->step % RONDO_SLOTS] = rondo_conn_size(conn->step, RONDO_PROTO_SIMPLE, words * 4);
+        conn->tail->size[conn->step % RONDO_SLOTS] = rondo_conn_size(conn->step, RONDO_PROTO_SIMPLE,
+                                                                     words * 4);
         __atomic_store_n(&conn->tail->tail, ++conn->step, __ATOMIC_RELEASE);
     } else {
         if (__atomic_load_n(&conn->tail->tail, __ATOMIC_ACQUIRE) <= conn->step) {
@@ -397,14 +415,17 @@ static inline void stream(struct rank *r, struct end *ends, int n, uint64_t slic
     rank_flush(r);
 }
 
-/* Every sender fills its slots of all protocols with the conn's number; every receiver finds its own number everywhere. */
-static inline void conns_are_apart(struct world *w, const struct rank *r, const struct end *ends, int nends, uint32_t protos)
+/* Every sender fills its slots of all protocols with the conn's number; every receiver finds its own number
+ * everywhere. */
+static inline void conns_are_apart(struct world *w, const struct rank *r, const struct end *ends, int nends,
+                                   uint32_t protos)
 {
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < nends; i++) {
             const struct end *end = &ends[i];
             for (int p = 0; p < RONDO_NUM_PROTOS && end->link.is_send == (pass == 0); p++) {
-                uint32_t *word = (uint32_t *)end->link.conn.slots[p], n = RONDO_SLOTS * end->link.conn.slot_bytes[p] / 4;
+                uint32_t *word = (uint32_t *)end->link.conn.slots[p],
+                         n = RONDO_SLOTS * end->link.conn.slot_bytes[p] / 4;
                 CHECK((word != NULL) == (protos >> p & 1));
                 if (word == NULL) {
                     continue;
@@ -429,7 +450,8 @@ static inline void body_stream(struct world *w, struct rank *r)
         const struct rondo_conn *conn = &r->ends[i].link.conn;
         CHECK(conn->step == 1 && conn->seen == 1 && conn->peer == r->ends[i].link.peer);
         CHECK(w->apart ? strncmp(conn->via, "NET/", 4) == 0
-                       : strncmp(conn->via, "SHM/", 4) == 0 && strcmp(conn->via + 4, rondo_shm_mode_name(w->mode)) == 0);
+                       : strncmp(conn->via, "SHM/", 4) == 0 &&
+                             strcmp(conn->via + 4, rondo_shm_mode_name(w->mode)) == 0);
     }
     if (!w->apart) {
         conns_are_apart(w, r, r->ends, r->nends, w->protos);
@@ -464,7 +486,8 @@ static inline void body_lazy(struct world *w, struct rank *r)
     stream(r, ends, n, 50);
     stream(r, r->ends, r->nends, 10);
     for (int i = 0; i < n; i++) {
-        CHECK(ends[i].link.conn.channel == -1 && (!w->apart || ends[i].link.protos == 1u << RONDO_PROTO_SIMPLE)); /* a proxy carries it */
+        CHECK(ends[i].link.conn.channel == -1 &&
+              (!w->apart || ends[i].link.protos == 1u << RONDO_PROTO_SIMPLE)); /* a proxy carries it */
         rondo_link_close(&r->net, &ends[i].link);
     }
 }

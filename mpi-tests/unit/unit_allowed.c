@@ -16,10 +16,15 @@ enum {
     TREE = 1 << RONDO_ALGO_TREE,
     ONESHOT = 1 << RONDO_ALGO_ONESHOT,
     P2P = 1 << RONDO_ALGO_P2P,
-    EXCHANGE = 1 << RONDO_ALGO_EXCHANGE,
+    EXCHANGE = 1 << RONDO_ALGO_DOUBLING,
     ANY = (1 << RONDO_NUM_ALGOS) - 1
 };
-enum { LL = 1 << RONDO_PROTO_LL, LL128 = 1 << RONDO_PROTO_LL128, SIMPLE = 1 << RONDO_PROTO_SIMPLE, EVERY = LL | LL128 | SIMPLE };
+enum {
+    LL = 1 << RONDO_PROTO_LL,
+    LL128 = 1 << RONDO_PROTO_LL128,
+    SIMPLE = 1 << RONDO_PROTO_SIMPLE,
+    EVERY = LL | LL128 | SIMPLE
+};
 
 static struct rondo_allowed parsed(const char *algo, const char *proto)
 {
@@ -138,7 +143,8 @@ static void algorithm_and_protocol_both_decide(void **state)
 }
 
 /* The parameter, the word, and what would be allowed. */
-static void assert_refused(const char *algo, const char *proto, const char *param, const char *word, const char *allowed_word)
+static void assert_refused(const char *algo, const char *proto, const char *param, const char *word,
+                           const char *allowed_word)
 {
     struct rondo_allowed a;
     rondo_error_clear();

@@ -1,6 +1,7 @@
 /*
- * What a block does with launches (kern/cuda/block.h) on the simulated machine: collectives of 1 to 5 ranks over rings and trees, successive works of a launch, sends and receives side by side,
- * calls that differ, and launches that are left in the middle of a wait.
+ * What a block does with launches (kern/cuda/block.h) on the simulated machine: collectives of 1 to 5 ranks
+ * over rings and trees, successive works of a launch, sends and receives side by side, calls that differ, and
+ * launches that are left in the middle of a wait.
  */
 #define RONDO_MACHINE_SIM 1
 #include "prim_world.h"
@@ -66,7 +67,9 @@ static int parent_of(const struct job *j, int rank) { return rank == 0 ? -1 : (r
 
 static struct rondo_seat seat_of(const struct job *j, const struct call *c, int rank)
 {
-    struct rondo_seat seat = { .index = rank, .nranks = j->n, .root = ROOT % j->n, .parent = -1, .child = { -1, -1, -1 } };
+    struct rondo_seat seat = {
+        .index = rank, .nranks = j->n, .root = ROOT % j->n, .parent = -1, .child = { -1, -1, -1 }
+    };
     if (c->algo != RONDO_ALGO_TREE) {
         return seat;
     }
@@ -102,23 +105,25 @@ static void add_work(struct world *w, const struct job *j, int k, int rank, cons
 {
     const struct call *c = &j->call[k];
     struct rondo_launch *launch = &w->rank[rank].launch;
-    const size_t size = rondo_dtype_size(c->dtype), capacity = rondo_proto_capacity(c->proto, SLOT_BYTES) / size;
-    launch->inline_works[k] = (struct rondo_work){ .coll = (uint8_t)c->coll,
-                                                   .algo = (uint8_t)c->algo,
-                                                   .proto = (uint8_t)c->proto,
-                                                   .dtype = (uint8_t)c->dtype,
-                                                   .reduce = RONDO_REDUCE_SUM,
-                                                   .divide = (uint8_t)c->avg,
-                                                   .elem_bytes = (uint8_t)size,
-                                                   .call_word = rondo_call_word((uint64_t)k, c->count * 31 + (uint64_t)c->coll),
-                                                   .in = d->in[k][rank].data,
-                                                   .out = c->in_place ? d->in[k][rank].data : d->out[k][rank].data,
-                                                   .block = c->count,
-                                                   .len = c->count,
-                                                   .chunk = capacity * (c->algo == RONDO_ALGO_TREE ? 1 : 3) -
-                                                            (j->seed % 2 == 1 && capacity > 5 ? 5 : 0),
-                                                   .seat = seat_of(j, c, rank),
-                                                   .ports = &w->rank[rank].ports };
+    const size_t size = rondo_dtype_size(c->dtype),
+                 capacity = rondo_proto_capacity(c->proto, SLOT_BYTES) / size;
+    launch->inline_works[k] = (struct rondo_work){
+        .coll = (uint8_t)c->coll,
+        .algo = (uint8_t)c->algo,
+        .proto = (uint8_t)c->proto,
+        .dtype = (uint8_t)c->dtype,
+        .reduce = RONDO_REDUCE_SUM,
+        .divide = (uint8_t)c->avg,
+        .elem_bytes = (uint8_t)size,
+        .call_word = rondo_call_word((uint64_t)k, c->count * 31 + (uint64_t)c->coll),
+        .in = d->in[k][rank].data,
+        .out = c->in_place ? d->in[k][rank].data : d->out[k][rank].data,
+        .block = c->count,
+        .len = c->count,
+        .chunk = capacity * (c->algo == RONDO_ALGO_TREE ? 1 : 3) - (j->seed % 2 == 1 && capacity > 5 ? 5 : 0),
+        .seat = seat_of(j, c, rank),
+        .ports = &w->rank[rank].ports
+    };
     launch->first[1] = (uint16_t)(k + 1);
 }
 
@@ -139,11 +144,12 @@ static void try_job(const struct job *j)
     struct job_data d;
     struct world *w;
     if (getenv("RONDO_TEST_VERBOSE") != NULL) {
-        print_message("%d ranks, fan %d, coll %d algo %d proto %d dtype %d count %zu in place %d, %d calls, mis %zu, %u threads, seed "
+        print_message("%d ranks, fan %d, coll %d algo %d proto %d dtype %d count %zu in place %d, %d calls, "
+                      "mis %zu, %u threads, seed "
                       "%llu, step %llx\n",
-                      j->n, j->fan, (int)j->call[0].coll, (int)j->call[0].algo, (int)j->call[0].proto, (int)j->call[0].dtype,
-                      j->call[0].count, j->call[0].in_place, j->ncalls, j->mis, j->threads, (unsigned long long)j->seed,
-                      (unsigned long long)j->step);
+                      j->n, j->fan, (int)j->call[0].coll, (int)j->call[0].algo, (int)j->call[0].proto,
+                      (int)j->call[0].dtype, j->call[0].count, j->call[0].in_place, j->ncalls, j->mis,
+                      j->threads, (unsigned long long)j->seed, (unsigned long long)j->step);
     }
     make_buffers(j, &d);
     w = make_world(j, &d);
@@ -154,19 +160,23 @@ static void try_job(const struct job *j)
     world_free(w);
 }
 
-static struct job one_call(int n, enum rondo_coll coll, enum rondo_algo algo, enum rondo_proto proto, size_t count, uint64_t seed)
+static struct job one_call(int n, enum rondo_coll coll, enum rondo_algo algo, enum rondo_proto proto,
+                           size_t count, uint64_t seed)
 {
     static const uint32_t threads[] = { 64, 160, 96 };
     const int whole = coll == RONDO_COLL_ALL_REDUCE || coll == RONDO_COLL_BROADCAST;
-    return (struct job){
-        .n = n,
-        .fan = 1 + (int)(seed / 4 % RONDO_TREE_FAN),
-        .ncalls = 1,
-        .call[0] = { .coll = coll, .algo = algo, .proto = proto, .dtype = RONDO_INT32, .count = count, .in_place = whole && seed % 3 == 2 },
-        .mis = seed % 5,
-        .threads = threads[seed / 2 % 3],
-        .seed = seed
-    };
+    return (struct job){ .n = n,
+                         .fan = 1 + (int)(seed / 4 % RONDO_TREE_FAN),
+                         .ncalls = 1,
+                         .call[0] = { .coll = coll,
+                                      .algo = algo,
+                                      .proto = proto,
+                                      .dtype = RONDO_INT32,
+                                      .count = count,
+                                      .in_place = whole && seed % 3 == 2 },
+                         .mis = seed % 5,
+                         .threads = threads[seed / 2 % 3],
+                         .seed = seed };
 }
 
 /* ---- tests ---- */
@@ -206,11 +216,14 @@ static void works_follow_one_another_over_the_wrap(void **state)
     static const uint64_t steps[] = { 5, 0x7ffffff0ull, 0xfffffff1ull, 0xfffffff6ull };
     (void)state;
     for (uint64_t seed = 0; seed < 48; seed++) {
-        struct job j = one_call(2 + (int)(seed % 3), RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, (enum rondo_proto)(seed / 4 % 3), 200, seed);
+        struct job j = one_call(2 + (int)(seed % 3), RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING,
+                                (enum rondo_proto)(seed / 4 % 3), 200, seed);
         j.step = steps[seed / 12];
         j.ncalls = 3;
-        j.call[1] = (struct call){ RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, j.call[0].proto, RONDO_INT32, 1, 0, 0 };
-        j.call[2] = (struct call){ RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TREE, j.call[0].proto, RONDO_INT32, 300, 1, 0 };
+        j.call[1] =
+            (struct call){ RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, j.call[0].proto, RONDO_INT32, 1, 0, 0 };
+        j.call[2] =
+            (struct call){ RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TREE, j.call[0].proto, RONDO_INT32, 300, 1, 0 };
         try_job(&j);
     }
 }
@@ -222,8 +235,9 @@ static void every_type_with_averages(void **state)
     for (int dtype = 0; dtype < RONDO_NUM_DTYPES; dtype++) {
         for (int proto = 0; proto < RONDO_NUM_PROTOS; proto++) {
             for (int algo = 0; algo < 2; algo++, seed++) {
-                struct job j = one_call(3, RONDO_COLL_ALL_REDUCE, algo == 0 ? RONDO_ALGO_RING : RONDO_ALGO_TREE, (enum rondo_proto)proto,
-                                        77, seed);
+                struct job j = one_call(3, RONDO_COLL_ALL_REDUCE,
+                                        algo == 0 ? RONDO_ALGO_RING : RONDO_ALGO_TREE,
+                                        (enum rondo_proto)proto, 77, seed);
                 j.call[0].dtype = (rondo_dtype)dtype;
                 j.call[0].avg = seed % 2 == 0;
                 try_job(&j);
@@ -232,13 +246,15 @@ static void every_type_with_averages(void **state)
     }
 }
 
-/* LL128 asks for whole lines: on memory that has none it has to be seen to fail, or these tests could not tell. */
+/* LL128 asks for whole lines: on memory that has none it has to be seen to fail, or these tests could not
+ * tell. */
 static void ll128_needs_whole_lines(void **state)
 {
     int wrong = 0;
     (void)state;
     for (uint64_t seed = 1; seed < 40 && !wrong; seed++) {
-        const struct job j = one_call(2, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, RONDO_PROTO_LL128, 700, seed);
+        const struct job j = one_call(2, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, RONDO_PROTO_LL128, 700,
+                                      seed);
         const struct rondo_sim_rules rules = { .seed = seed, .delayed = 1, .patience = 20000 };
         struct job_data d;
         struct world *w;
@@ -259,7 +275,8 @@ static void ll128_needs_whole_lines(void **state)
 }
 
 /* A message's work at its sender; `ports` has its conn. */
-static struct rondo_work send_work(enum rondo_proto proto, int nranks, size_t count, const void *in, struct rondo_ports *ports)
+static struct rondo_work send_work(enum rondo_proto proto, int nranks, size_t count, const void *in,
+                                   struct rondo_ports *ports)
 {
     return (struct rondo_work){ .coll = RONDO_COLL_SEND,
                                 .algo = RONDO_ALGO_P2P,
@@ -275,7 +292,8 @@ static struct rondo_work send_work(enum rondo_proto proto, int nranks, size_t co
                                 .seat = { .nranks = (uint32_t)nranks, .parent = -1 } };
 }
 
-/* Everyone sends to and receives from everyone, itself too; more messages than run at once, LL and Simple side by side. */
+/* Everyone sends to and receives from everyone, itself too; more messages than run at once, LL and Simple
+ * side by side. */
 static void sends_and_receives_run_side_by_side(void **state)
 {
     enum { RANKS = 4, COUNT = 900 };
@@ -289,10 +307,12 @@ static void sends_and_receives_run_side_by_side(void **state)
         memset(out, 0, sizeof out);
         for (int r = 0; r < RANKS; r++) {
             for (int delta = 0; delta < RANKS; delta++) {
-                const int to = (r + delta) % RANKS, proto = (delta + (int)seed) % 2 == 0 ? RONDO_PROTO_LL : RONDO_PROTO_SIMPLE;
+                const int to = (r + delta) % RANKS,
+                          proto = (delta + (int)seed) % 2 == 0 ? RONDO_PROTO_LL : RONDO_PROTO_SIMPLE;
                 struct world_link *l = world_connect(w, r, to);
                 struct rondo_ports *p = &ports[2 * (r * RANKS + delta)];
-                struct rondo_work work = send_work((enum rondo_proto)proto, RANKS, counts[delta], in[r][to], &p[0]);
+                struct rondo_work work = send_work((enum rondo_proto)proto, RANKS, counts[delta], in[r][to],
+                                                   &p[0]);
                 for (size_t i = 0; i < COUNT; i++) in[r][to][i] = (uint8_t)(i * 7 + (size_t)(r * 31 + to));
                 p[0].send[RONDO_PORT_PEER] = &l->sender;
                 p[1].recv[RONDO_PORT_PEER] = &l->receiver;
@@ -324,7 +344,8 @@ static void calls_that_differ_are_seen(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 24; seed++) {
-        const struct job j = one_call(3, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, (enum rondo_proto)(seed % 3), 50, seed);
+        const struct job j = one_call(3, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, (enum rondo_proto)(seed % 3),
+                                      50, seed);
         struct rondo_sim_rules rules = world_rules(seed, j.call[0].proto);
         struct job_data d;
         struct world *w;
@@ -345,7 +366,8 @@ static void calls_that_differ_are_seen(void **state)
     }
 }
 
-/* Each end of a message chooses the protocol by its own count: where those are to either side of the threshold the receiver says so, and takes nothing. */
+/* Each end of a message chooses the protocol by its own count: where those are to either side of the
+ * threshold the receiver says so, and takes nothing. */
 static void messages_of_other_counts_are_seen(void **state)
 {
     enum { FEW = 200, MANY = 2 * RONDO_SLOTS * SLOT_BYTES }; /* a slice; more than there is credit for */
@@ -369,8 +391,9 @@ static void messages_of_other_counts_are_seen(void **state)
         w->rank[1].launch.inline_works[0] = work;
         w->rank[0].launch.first[1] = w->rank[1].launch.first[1] = 1;
         result = world_run(w, &rules, seed % 3 == 0 ? 64 : 160);
-        assert_int_equal(result.end,
-                         much ? RONDO_SIM_STUCK : RONDO_SIM_ENDED); /* stuck: a sender waits for credit until the host ends it */
+        assert_int_equal(
+            result.end, much ? RONDO_SIM_STUCK
+                             : RONDO_SIM_ENDED); /* stuck: a sender waits for credit until the host ends it */
         assert_int_equal(w->rank[1].words.fault, RONDO_GPU_MISMATCH);
         assert_int_equal(w->rank[1].words.fault_got, 9);
         assert_int_equal(w->rank[1].words.fault_peer, 0);
@@ -387,7 +410,8 @@ static void abort_ends_every_wait(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 120; seed++) {
-        const struct job j = one_call(4, kinds[seed % 2].coll, kinds[seed % 2].algo, (enum rondo_proto)(seed / 2 % 3), 700, seed);
+        const struct job j = one_call(4, kinds[seed % 2].coll, kinds[seed % 2].algo,
+                                      (enum rondo_proto)(seed / 2 % 3), 700, seed);
         const struct rondo_sim_rules rules = { .seed = seed, .delayed = seed % 3 == 1, .whole_lines = 1 };
         const int missing = (int)(seed / 4 % 5); /* 4: nobody is */
         struct sim_kernel_run run[WORLD_RANKS];
@@ -401,7 +425,8 @@ static void abort_ends_every_wait(void **state)
         killer.breaths = seed * seed % 997;
         for (int r = 0; r < j.n; r++) {
             if (r == missing) continue;
-            run[n] = (struct sim_kernel_run){ sim_kernel_of(&killer.w->rank[r].launch.inline_works[0]), &killer.w->rank[r].launch };
+            run[n] = (struct sim_kernel_run){ sim_kernel_of(&killer.w->rank[r].launch.inline_works[0]),
+                                              &killer.w->rank[r].launch };
             grid[n] = sim_kernel_grid(&run[n], j.threads);
             n++;
         }

@@ -1,5 +1,6 @@
 /*
- * One-shot and two-shot of a block per rank and channel (kern/cuda/block_direct.h) on the simulated machine: buffers that are open to all, to some and to nobody, works that follow one another in one launch and in
+ * One-shot and two-shot of a block per rank and channel (kern/cuda/block_direct.h) on the simulated machine:
+ * buffers that are open to all, to some and to nobody, works that follow one another in one launch and in
  * several, the order of sums, calls that differ, and launches that are left in the middle of a wait.
  */
 #define RONDO_MACHINE_SIM 1
@@ -46,7 +47,9 @@ static void make_memory(const struct job *j, struct job_data *d)
     }
     for (int r = 0; r < j->n; r++) {
         struct rondo_gpu_reach *reach = &d->direct[r]->reach;
-        *reach = (struct rondo_gpu_reach){ .nranks = (uint32_t)j->n, .index = (uint32_t)r, .stage_bytes = STAGE_BYTES };
+        *reach = (struct rondo_gpu_reach){ .nranks = (uint32_t)j->n,
+                                           .index = (uint32_t)r,
+                                           .stage_bytes = STAGE_BYTES };
         memcpy(reach->cell, d->cell, sizeof(d->cell));
         memcpy(reach->stage, d->stage, sizeof(d->stage));
     }
@@ -56,7 +59,9 @@ static void make_memory(const struct job *j, struct job_data *d)
 static uint8_t put_region(struct rondo_gpu_direct *direct, int k, const struct world_buffer *b, int open)
 {
     struct rondo_gpu_region *region = &direct->region[k];
-    *region = (struct rondo_gpu_region){ .open = (uint64_t)open, .base = (uint64_t)(uintptr_t)b->data, .bytes = b->bytes };
+    *region = (struct rondo_gpu_region){ .open = (uint64_t)open,
+                                         .base = (uint64_t)(uintptr_t)b->data,
+                                         .bytes = b->bytes };
     for (int r = 0; r < RONDO_DIRECT_RANKS; r++) {
         region->at[r] = region->base;
     }
@@ -70,7 +75,8 @@ static void put_call(const struct job *j, struct job_data *d, int k, int r)
     const int open = c->open == EVERYBODYS || (c->open == SOMEBODYS && r != (int)(j->seed % (uint64_t)j->n));
     struct rondo_launch *launch = &d->w->rank[r].launch;
     const uint8_t in_region = put_region(d->direct[r], 1 + 2 * k, &d->in[k][r], open);
-    const uint8_t out_region = put_region(d->direct[r], 2 + 2 * k, c->in_place ? &d->in[k][r] : &d->out[k][r], open);
+    const uint8_t out_region = put_region(d->direct[r], 2 + 2 * k, c->in_place ? &d->in[k][r] : &d->out[k][r],
+                                          open);
     const size_t part = rondo_round_up((c->count + CHANNELS - 1) / CHANNELS, line);
     for (int channel = 0; channel < CHANNELS; channel++) {
         struct rondo_work *w = &launch->inline_works[channel * j->ncalls + k];
@@ -83,7 +89,8 @@ static void put_call(const struct job *j, struct job_data *d, int k, int r)
                                   .elem_bytes = (uint8_t)size,
                                   .in_region = in_region,
                                   .out_region = out_region,
-                                  .call_word = rondo_call_word((uint64_t)k, c->count * 31 + (uint64_t)c->coll),
+                                  .call_word = rondo_call_word((uint64_t)k,
+                                                               c->count * 31 + (uint64_t)c->coll),
                                   .channel = (uint32_t)channel,
                                   .in = d->in[k][r].data,
                                   .out = c->in_place ? d->in[k][r].data : d->out[k][r].data,
@@ -159,9 +166,11 @@ static void try_job(const struct job *j)
 {
     struct job_data d;
     if (getenv("RONDO_TEST_VERBOSE") != NULL) {
-        print_message("%d ranks, coll %d algo %d dtype %d count %zu open %d in place %d, %d calls, mis %zu, seed %llu\n", j->n,
-                      (int)j->call[0].coll, (int)j->call[0].algo, (int)j->call[0].dtype, j->call[0].count, (int)j->call[0].open,
-                      j->call[0].in_place, j->ncalls, j->mis, (unsigned long long)j->seed);
+        print_message("%d ranks, coll %d algo %d dtype %d count %zu open %d in place %d, %d calls, mis %zu, "
+                      "seed %llu\n",
+                      j->n, (int)j->call[0].coll, (int)j->call[0].algo, (int)j->call[0].dtype,
+                      j->call[0].count, (int)j->call[0].open, j->call[0].in_place, j->ncalls, j->mis,
+                      (unsigned long long)j->seed);
     }
     make_job(j, &d);
     run_well(j, &d, j->seed);
@@ -171,20 +180,24 @@ static void try_job(const struct job *j)
 
 /* ---- tests ---- */
 
-static const enum rondo_coll colls[] = { RONDO_COLL_ALL_REDUCE, RONDO_COLL_REDUCE, RONDO_COLL_BROADCAST, RONDO_COLL_ALL_GATHER,
-                                         RONDO_COLL_REDUCE_SCATTER };
+static const enum rondo_coll colls[] = { RONDO_COLL_ALL_REDUCE, RONDO_COLL_REDUCE, RONDO_COLL_BROADCAST,
+                                         RONDO_COLL_ALL_GATHER, RONDO_COLL_REDUCE_SCATTER };
 static const enum rondo_algo algos[] = { RONDO_ALGO_TWOSHOT, RONDO_ALGO_ONESHOT };
 
-static struct job one_call(int n, enum rondo_coll coll, enum rondo_algo algo, enum open open, size_t count, uint64_t seed)
+static struct job one_call(int n, enum rondo_coll coll, enum rondo_algo algo, enum open open, size_t count,
+                           uint64_t seed)
 {
     const int whole = coll == RONDO_COLL_ALL_REDUCE || coll == RONDO_COLL_BROADCAST;
-    return (struct job){
-        .n = n,
-        .ncalls = 1,
-        .call[0] = { .coll = coll, .algo = algo, .dtype = RONDO_INT32, .count = count, .open = open, .in_place = whole && seed % 3 == 2 },
-        .mis = seed % 5,
-        .seed = seed
-    };
+    return (struct job){ .n = n,
+                         .ncalls = 1,
+                         .call[0] = { .coll = coll,
+                                      .algo = algo,
+                                      .dtype = RONDO_INT32,
+                                      .count = count,
+                                      .open = open,
+                                      .in_place = whole && seed % 3 == 2 },
+                         .mis = seed % 5,
+                         .seed = seed };
 }
 
 static void every_collective_of_two_to_five_ranks(void **state)
@@ -196,7 +209,8 @@ static void every_collective_of_two_to_five_ranks(void **state)
         for (size_t a = 0; a < RONDO_COUNTOF(algos); a++) {
             for (int open = 0; open < NUM_OPEN; open++) {
                 for (int n = 2; n <= 5; n++, seed++) {
-                    const struct job j = one_call(n, colls[i], algos[a], (enum open)open, counts[seed * 5 % RONDO_COUNTOF(counts)], seed);
+                    const struct job j = one_call(n, colls[i], algos[a], (enum open)open,
+                                                  counts[seed * 5 % RONDO_COUNTOF(counts)], seed);
                     try_job(&j);
                 }
             }
@@ -223,12 +237,19 @@ static void works_follow_one_another(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 48; seed++) {
-        struct job j = one_call(2 + (int)(seed % 3), RONDO_COLL_ALL_REDUCE, algos[seed % 2], (enum open)(seed / 2 % NUM_OPEN), 150, seed);
+        struct job j = one_call(2 + (int)(seed % 3), RONDO_COLL_ALL_REDUCE, algos[seed % 2],
+                                (enum open)(seed / 2 % NUM_OPEN), 150, seed);
         struct job_data d;
         j.ncalls = 3;
-        j.call[1] =
-            (struct call){ RONDO_COLL_REDUCE_SCATTER, algos[seed / 6 % 2], RONDO_INT32, 33, (enum open)(seed / 4 % NUM_OPEN), 0, 0 };
-        j.call[2] = (struct call){ RONDO_COLL_ALL_REDUCE, algos[seed / 12 % 2], RONDO_INT32, 5, NOBODYS, 0, 0 };
+        j.call[1] = (struct call){ RONDO_COLL_REDUCE_SCATTER,
+                                   algos[seed / 6 % 2],
+                                   RONDO_INT32,
+                                   33,
+                                   (enum open)(seed / 4 % NUM_OPEN),
+                                   0,
+                                   0 };
+        j.call[2] =
+            (struct call){ RONDO_COLL_ALL_REDUCE, algos[seed / 12 % 2], RONDO_INT32, 5, NOBODYS, 0, 0 };
         make_job(&j, &d);
         run_well(&j, &d, seed);
         check_job(&j, &d);
@@ -252,7 +273,8 @@ static void sums_are_in_the_order_of_ranks(void **state)
     enum { N = 5, COUNT = 300 };
     (void)state;
     for (uint64_t seed = 1; seed < 7; seed++) {
-        struct job j = one_call(N, RONDO_COLL_ALL_REDUCE, algos[seed % 2], seed % 3 == 0 ? EVERYBODYS : NOBODYS, COUNT, seed);
+        struct job j = one_call(N, RONDO_COLL_ALL_REDUCE, algos[seed % 2],
+                                seed % 3 == 0 ? EVERYBODYS : NOBODYS, COUNT, seed);
         struct job_data d;
         float want[COUNT];
         uint64_t random = 99;
@@ -291,7 +313,8 @@ static void scalars_are_multiplied_before_they_are_staged(void **state)
     run_well(&j, &d, j.seed);
     for (int r = 0; r < j.n; r++) {
         for (size_t i = 0; i < j.call[0].count; i++) {
-            int32_t got, want = 2 * world_value(j.seed, 0, 0, i) + 3 * world_value(j.seed, 0, 1, i) + 4 * world_value(j.seed, 0, 2, i);
+            int32_t got, want = 2 * world_value(j.seed, 0, 0, i) + 3 * world_value(j.seed, 0, 1, i) +
+                                4 * world_value(j.seed, 0, 2, i);
             memcpy(&got, d.out[0][r].data + 4 * i, 4);
             assert_int_equal(got, want);
         }
@@ -326,7 +349,8 @@ static void abort_ends_every_wait(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 80; seed++) {
-        const struct job j = one_call(4, colls[seed % RONDO_COUNTOF(colls)], algos[seed / 2 % 2], (enum open)(seed % NUM_OPEN), 300, seed);
+        const struct job j = one_call(4, colls[seed % RONDO_COUNTOF(colls)], algos[seed / 2 % 2],
+                                      (enum open)(seed % NUM_OPEN), 300, seed);
         const struct rondo_sim_rules rules = { .seed = seed, .delayed = seed % 3 == 1, .whole_lines = 1 };
         const int missing = (int)(seed / 4 % 5); /* 4: nobody is */
         struct sim_kernel_run run[WORLD_RANKS];
@@ -340,7 +364,8 @@ static void abort_ends_every_wait(void **state)
         killer.breaths = seed * seed % 997;
         for (int r = 0; r < j.n; r++) {
             if (r == missing) continue;
-            run[n] = (struct sim_kernel_run){ sim_kernel_of(&d.w->rank[r].launch.inline_works[0]), &d.w->rank[r].launch };
+            run[n] = (struct sim_kernel_run){ sim_kernel_of(&d.w->rank[r].launch.inline_works[0]),
+                                              &d.w->rank[r].launch };
             grid[n] = sim_kernel_grid(&run[n], THREADS);
             n++;
         }
@@ -365,7 +390,8 @@ static void a_long_wait_is_told(void **state)
     (void)state;
     make_job(&j, &d);
     killer.w = d.w;
-    run = (struct sim_kernel_run){ sim_kernel_of(&d.w->rank[0].launch.inline_works[0]), &d.w->rank[0].launch };
+    run = (struct sim_kernel_run){ sim_kernel_of(&d.w->rank[0].launch.inline_works[0]),
+                                   &d.w->rank[0].launch };
     grid[0] = sim_kernel_grid(&run, THREADS);
     grid[1] = (struct rondo_sim_grid){ world_kill_all, &killer, 1, 32, 0 };
     rondo_sim_run(&rules, grid, 2, &result);

@@ -16,7 +16,10 @@ enum { MAX_BYTES = 96 };
 static const int64_t DEADLINE_NS = 20000000000; /* of any wait here: a failure, not a pace */
 
 /* The byte that `from` gives `to` in a round (allgather: to = 0). */
-static uint8_t expected_byte(int from, int to, int round, size_t i) { return (uint8_t)(from * 31 + to * 17 + round * 7 + (int)i); }
+static uint8_t expected_byte(int from, int to, int round, size_t i)
+{
+    return (uint8_t)(from * 31 + to * 17 + round * 7 + (int)i);
+}
 
 static void fill(uint8_t *data, size_t bytes, int from, int to, int round)
 {
@@ -95,15 +98,20 @@ static void allgather_gives_every_rank_every_record(void **state)
             for (int i = 0; i < n; i++) {
                 uint8_t mine[MAX_BYTES];
                 fill(mine, bytes, i, 0, round);
-                assert_int_equal(world.b[i]->ops->allgather_start(world.b[i], mine, all + (size_t)i * (size_t)n * MAX_BYTES, bytes),
+                assert_int_equal(world.b[i]->ops->allgather_start(
+                                     world.b[i], mine, all + (size_t)i * (size_t)n * MAX_BYTES, bytes),
                                  RONDO_SUCCESS);
                 /* Nothing is complete before the last rank came. */
-                assert_int_equal(world.b[0]->ops->test(world.b[0]), i == n - 1 ? RONDO_SUCCESS : RONDO_IN_PROGRESS);
+                assert_int_equal(world.b[0]->ops->test(world.b[0]),
+                                 i == n - 1 ? RONDO_SUCCESS : RONDO_IN_PROGRESS);
             }
             for (int i = 0; i < n; i++) {
                 assert_int_equal(world.b[i]->ops->test(world.b[i]), RONDO_SUCCESS);
                 for (int from = 0; from < n; from++) {
-                    assert_int_equal(wrong_bytes(all + (size_t)i * (size_t)n * MAX_BYTES + (size_t)from * bytes, bytes, from, 0, round), 0);
+                    assert_int_equal(
+                        wrong_bytes(all + (size_t)i * (size_t)n * MAX_BYTES + (size_t)from * bytes, bytes,
+                                    from, 0, round),
+                        0);
                 }
             }
         }
@@ -196,7 +204,8 @@ static void missing_in_an_exchange_names_the_silent_peer(void **state)
     int send[3] = { 1, 2, 3 }, got[3], ranks[4], n = -1;
     struct rondo_bootstrap *b = world.b[1];
     assert_int_equal(b->ops->exchange_start(b, 3, peers, send, got, sizeof(int)), RONDO_SUCCESS);
-    assert_int_equal(world.b[0]->ops->exchange_start(world.b[0], 1, &one, send, got, sizeof(int)), RONDO_SUCCESS);
+    assert_int_equal(world.b[0]->ops->exchange_start(world.b[0], 1, &one, send, got, sizeof(int)),
+                     RONDO_SUCCESS);
     assert_int_equal(b->ops->missing(b, ranks, 4, &n), RONDO_SUCCESS);
     assert_int_equal(n, 2);
     assert_int_equal(ranks[0], 2);
@@ -264,11 +273,14 @@ static void bad_ranks_and_peers_are_refused(void **state)
     assert_int_equal(rondo_bootstrap_threads(world.hub, 1, &again), RONDO_INVALID_USAGE);
     assert_int_equal(rondo_bootstrap_threads(world.hub, 3, &again), RONDO_INVALID_ARGUMENT);
     assert_int_equal(rondo_bootstrap_threads(world.hub, -1, &again), RONDO_INVALID_ARGUMENT);
-    static const int bad[][2] = { { 0, 0 }, { 1, 0 }, { 0, 3 }, { -1, 0 } }; /* rank 1's peers: twice the same, itself, out of range */
+    static const int bad[][2] = {
+        { 0, 0 }, { 1, 0 }, { 0, 3 }, { -1, 0 }
+    }; /* rank 1's peers: twice the same, itself, out of range */
     for (size_t i = 0; i < RONDO_COUNTOF(bad); i++) {
         struct world w = world_new(3);
         int send[2] = { 0 }, recv[2];
-        assert_int_equal(w.b[1]->ops->exchange_start(w.b[1], 2, bad[i], send, recv, sizeof(int)), RONDO_INTERNAL_ERROR);
+        assert_int_equal(w.b[1]->ops->exchange_start(w.b[1], 2, bad[i], send, recv, sizeof(int)),
+                         RONDO_INTERNAL_ERROR);
         world_free(&w, 0);
     }
     world_free(&world, 1);
@@ -334,7 +346,8 @@ static rondo_status rank_rounds(struct rank_arg *arg, struct rondo_bootstrap *b)
     return RONDO_SUCCESS;
 }
 
-/* Several communicators one after the other in one hub: a fast rank is in the next while others close the last. */
+/* Several communicators one after the other in one hub: a fast rank is in the next while others close the
+ * last. */
 static void *rank_main(void *data)
 {
     struct rank_arg *arg = data;

@@ -11,7 +11,8 @@
 #include "comm/comm.h"
 #include "fake_ranks.h"
 
-/* The child has these members, this rank's place is the right one, and it works. members: ranks of the parent in the child's order. */
+/* The child has these members, this rank's place is the right one, and it works. members: ranks of the parent
+ * in the child's order. */
 static void check_child(struct fake_rank *r, rondo_comm *child, const int *members, int n)
 {
     int count = -1, rank = -1, mine = r->rank, all[16] = { 0 };
@@ -23,7 +24,8 @@ static void check_child(struct fake_rank *r, rondo_comm *child, const int *membe
         FAKE_CHECK(r, all[i] == members[i], "member %d is rank %d", i, all[i]);
     }
     struct fake_rank view = { .rank = rank, .nranks = n, .comm = child };
-    fake_call(&view, (struct fake_call){ .coll = FAKE_ALL_REDUCE, .type = RONDO_FLOAT32, .count = 3000 }, NULL);
+    fake_call(&view, (struct fake_call){ .coll = FAKE_ALL_REDUCE, .type = RONDO_FLOAT32, .count = 3000 },
+              NULL);
     fake_call(&view, (struct fake_call){ .coll = FAKE_ALL_TO_ALL, .type = RONDO_INT32, .count = 5 }, NULL);
     FAKE_CHECK(r, view.failure[0] == '\0', "%s", view.failure);
 }
@@ -36,7 +38,8 @@ static int by_value(const void *x, const void *y)
     return (a > b) - (a < b);
 }
 
-/* Mail with the tag of a bootstrap that has ended is dropped: a tag that comes again loses records, now and then. */
+/* Message with the tag of a bootstrap that has ended is dropped: a tag that comes again loses records, now
+ * and then. */
 static void tags_of_children_do_not_come_again(void **state)
 {
     enum { SERIALS = 64, COLORS = 64, TAGS = SERIALS * (COLORS + 2) };
@@ -48,10 +51,12 @@ static void tags_of_children_do_not_come_again(void **state)
         for (uint64_t serial = 1; serial <= SERIALS; serial++) {
             int member = 0;
             for (int color = 0; color < COLORS; color++) {
-                tag[n++] = rondo_child_tag(parent * 0x9e3779b97f4a7c15u, "color", serial, &color, sizeof(color));
+                tag[n++] = rondo_child_tag(parent * 0x9e3779b97f4a7c15u, "color", serial, &color,
+                                           sizeof(color));
             }
             tag[n++] = rondo_child_tag(parent * 0x9e3779b97f4a7c15u, "colors", serial, NULL, 0);
-            tag[n++] = rondo_child_tag(parent * 0x9e3779b97f4a7c15u, "shrink", serial, &member, sizeof(member));
+            tag[n++] = rondo_child_tag(parent * 0x9e3779b97f4a7c15u, "shrink", serial, &member,
+                                       sizeof(member));
         }
         qsort(tag, (size_t)n, sizeof(*tag), by_value);
         for (int i = 1; i < n; i++) {
@@ -143,7 +148,8 @@ static void wrong_splits_are_errors(void **state)
     fake_ranks(2, wrong_splits, NULL);
 }
 
-/* Two splits of one parent in a group, of the same colour; and one without blocking while another call of the parent goes on. */
+/* Two splits of one parent in a group, of the same colour; and one without blocking while another call of the
+ * parent goes on. */
 static void splits_together(struct fake_rank *r)
 {
     rondo_config config = RONDO_CONFIG_INIT;
@@ -191,10 +197,11 @@ static void one_thread_can_split_for_all(void **state)
     for (int step = 0; step < 3; step++) {
         assert_int_equal(rondo_group_start(), RONDO_SUCCESS);
         for (int r = 0; r < N; r++) {
-            rondo_status status = step == 0   ? rondo_comm_create_local(local, r, NULL, &comm[r])
-                                  : step == 1 ? rondo_comm_split(comm[r], r == 3 ? RONDO_SPLIT_NOCOLOR : 0, 0, NULL, &child[r])
-                                  : r == 3    ? RONDO_SUCCESS
-                                              : rondo_all_reduce(&one, &sum[r], 1, RONDO_INT32, RONDO_SUM, child[r], NULL);
+            rondo_status status =
+                step == 0   ? rondo_comm_create_local(local, r, NULL, &comm[r])
+                : step == 1 ? rondo_comm_split(comm[r], r == 3 ? RONDO_SPLIT_NOCOLOR : 0, 0, NULL, &child[r])
+                : r == 3    ? RONDO_SUCCESS
+                            : rondo_all_reduce(&one, &sum[r], 1, RONDO_INT32, RONDO_SUM, child[r], NULL);
             assert_int_equal(status, RONDO_SUCCESS);
         }
         assert_int_equal(rondo_group_end(), RONDO_SUCCESS);
@@ -209,7 +216,8 @@ static void one_thread_can_split_for_all(void **state)
 }
 
 /* Create the parent, and only when all have it set INIT_TIMEOUT, and FAULT where one is wanted. */
-static void create_then_set(struct fake_rank *r, pthread_barrier_t *meet, const char *timeout, const char *fault)
+static void create_then_set(struct fake_rank *r, pthread_barrier_t *meet, const char *timeout,
+                            const char *fault)
 {
     FAKE_OK(r, rondo_comm_create_local(r->local, r->rank, NULL, &r->comm));
     pthread_barrier_wait(meet);
@@ -228,8 +236,10 @@ static void split_but_for_one(struct fake_rank *r)
         status = rondo_comm_split(r->comm, 0, 0, NULL, &child);
         pthread_barrier_wait(r->arg);
         /* Of two whose deadlines pass one may be told by the other. */
-        FAKE_CHECK(r, (status == RONDO_TIMEOUT || status == RONDO_REMOTE_ERROR) && child == NULL, "%s", rondo_status_string(status));
-        FAKE_CHECK(r, fake_has(rondo_last_error(NULL), "did not arrive: rank 1"), "%s", rondo_last_error(NULL));
+        FAKE_CHECK(r, (status == RONDO_TIMEOUT || status == RONDO_REMOTE_ERROR) && child == NULL, "%s",
+                   rondo_status_string(status));
+        FAKE_CHECK(r, fake_has(rondo_last_error(NULL), "did not arrive: rank 1"), "%s",
+                   rondo_last_error(NULL));
     } else {
         pthread_barrier_wait(r->arg); /* it does not leave before */
     }
@@ -290,7 +300,8 @@ static void shrink_after_abort(struct fake_rank *r)
         status = rondo_all_reduce(x, x, 500, RONDO_INT32, RONDO_SUM, r->comm, NULL);
     }
     FAKE_CHECK(r, status == RONDO_REMOTE_ERROR, "%s", rondo_last_error(r->comm));
-    FAKE_ERROR(r, rondo_comm_shrink(r->comm, &gone, 1, RONDO_SHRINK_DEFAULT, NULL, &child), RONDO_REMOTE_ERROR, "aborted");
+    FAKE_ERROR(r, rondo_comm_shrink(r->comm, &gone, 1, RONDO_SHRINK_DEFAULT, NULL, &child),
+               RONDO_REMOTE_ERROR, "aborted");
     FAKE_OK(r, rondo_comm_shrink(r->comm, &gone, 1, RONDO_SHRINK_ABORT, NULL, &child));
     for (int q = 1; q < r->nranks; q++) {
         members[q - 1] = q;
@@ -347,12 +358,17 @@ static void wrong_shrinks(struct fake_rank *r)
 {
     int self = r->rank, nobody = 9, other = 1 - r->rank;
     rondo_comm *child = NULL;
-    FAKE_ERROR(r, rondo_comm_shrink(r->comm, &self, 1, RONDO_SHRINK_DEFAULT, NULL, &child), RONDO_INVALID_ARGUMENT, "do not call");
-    FAKE_ERROR(r, rondo_comm_shrink(r->comm, &nobody, 1, RONDO_SHRINK_DEFAULT, NULL, &child), RONDO_INVALID_ARGUMENT, "no such rank");
-    FAKE_ERROR(r, rondo_comm_shrink(r->comm, NULL, 1, RONDO_SHRINK_DEFAULT, NULL, &child), RONDO_INVALID_ARGUMENT, "NULL");
-    FAKE_ERROR(r, rondo_comm_shrink(r->comm, &other, -1, RONDO_SHRINK_DEFAULT, NULL, &child), RONDO_INVALID_ARGUMENT, "flags");
+    FAKE_ERROR(r, rondo_comm_shrink(r->comm, &self, 1, RONDO_SHRINK_DEFAULT, NULL, &child),
+               RONDO_INVALID_ARGUMENT, "do not call");
+    FAKE_ERROR(r, rondo_comm_shrink(r->comm, &nobody, 1, RONDO_SHRINK_DEFAULT, NULL, &child),
+               RONDO_INVALID_ARGUMENT, "no such rank");
+    FAKE_ERROR(r, rondo_comm_shrink(r->comm, NULL, 1, RONDO_SHRINK_DEFAULT, NULL, &child),
+               RONDO_INVALID_ARGUMENT, "NULL");
+    FAKE_ERROR(r, rondo_comm_shrink(r->comm, &other, -1, RONDO_SHRINK_DEFAULT, NULL, &child),
+               RONDO_INVALID_ARGUMENT, "flags");
     FAKE_ERROR(r, rondo_comm_shrink(r->comm, &other, 1, 2, NULL, &child), RONDO_INVALID_ARGUMENT, "flags 2");
-    FAKE_ERROR(r, rondo_comm_shrink(r->comm, &other, 1, RONDO_SHRINK_DEFAULT, NULL, NULL), RONDO_INVALID_ARGUMENT, "NULL");
+    FAKE_ERROR(r, rondo_comm_shrink(r->comm, &other, 1, RONDO_SHRINK_DEFAULT, NULL, NULL),
+               RONDO_INVALID_ARGUMENT, "NULL");
     FAKE_OK(r, rondo_comm_shrink(r->comm, &other, 1, RONDO_SHRINK_DEFAULT, NULL, &child)); /* each alone */
     check_child(r, child, &self, 1);
     FAKE_OK(r, rondo_comm_destroy(child));
@@ -371,7 +387,8 @@ static void wrong_shrinks_are_errors(void **state)
 static void child_fails(struct fake_rank *r)
 {
     rondo_comm *child = NULL;
-    FAKE_ERROR(r, rondo_comm_split(r->comm, 0, -r->rank, NULL, &child), RONDO_INTERNAL_ERROR, "failing on purpose");
+    FAKE_ERROR(r, rondo_comm_split(r->comm, 0, -r->rank, NULL, &child), RONDO_INTERNAL_ERROR,
+               "failing on purpose");
     FAKE_CHECK(r, child == NULL);
     FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32, .count = 10);
 }

@@ -1,4 +1,5 @@
-/* The schedules of coll/, simulated for every rank count: sim.h says what a run finds. RONDO_TEST_SEED repeats a run. */
+/* The schedules of coll/, simulated for every rank count: sim.h says what a run finds. RONDO_TEST_SEED
+ * repeats a run. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,11 +17,11 @@ static uint64_t seed; /* of the program; each case draws its own from it */
 
 static void describe(const struct sim_case *c)
 {
-    print_error(
-        "%s %s: %d ranks, root %d, %d channels, len %zu, chunk %zu, slice %zu, %u-byte elements, order %d, %s%s, mode %d, seed %llu\n",
-        rondo_coll_name(c->coll), rondo_algo_name(c->algo), c->nranks, c->root, c->nchannels, c->len, c->chunk, c->slice, c->elem_bytes,
-        c->shuffled, c->in_place ? "in place" : "out of place", c->counts != NULL ? ", counts" : "", (int)c->mode,
-        (unsigned long long)c->seed);
+    print_error("%s %s: %d ranks, root %d, %d channels, len %zu, chunk %zu, slice %zu, %u-byte elements, "
+                "order %d, %s%s, mode %d, seed %llu\n",
+                rondo_coll_name(c->coll), rondo_algo_name(c->algo), c->nranks, c->root, c->nchannels, c->len,
+                c->chunk, c->slice, c->elem_bytes, c->shuffled, c->in_place ? "in place" : "out of place",
+                c->counts != NULL ? ", counts" : "", (int)c->mode, (unsigned long long)c->seed);
 }
 
 static uint64_t run(const struct sim_case *c)
@@ -36,7 +37,8 @@ static uint64_t run(const struct sim_case *c)
 
 static uint64_t draw(uint64_t below) { return sim_random(&seed) % below; }
 
-/* Elements of a buffer or block: one, fewer than ranks, a whole number of loops, some loops and a short one. */
+/* Elements of a buffer or block: one, fewer than ranks, a whole number of loops, some loops and a short one.
+ */
 static size_t some_length(const struct rondo_schedule *s, int n, size_t chunk, int which)
 {
     size_t loop = s->map == RONDO_MAP_SPLIT ? chunk * (size_t)n : chunk;
@@ -61,8 +63,12 @@ static struct sim_case some_case(const struct rondo_schedule *s, int n, int whic
     return c;
 }
 
-/* A receive runs with its send; nested is two-shot where there are no groups, and unit_hierarchical has some. */
-static int runs_alone(const struct rondo_schedule *s) { return s->coll != RONDO_COLL_RECV && s->algo != RONDO_ALGO_NESTED; }
+/* A receive runs with its send; hierarchical is two-shot where there are no groups, and unit_hierarchical has
+ * some. */
+static int runs_alone(const struct rondo_schedule *s)
+{
+    return s->coll != RONDO_COLL_RECV && s->algo != RONDO_ALGO_HIERARCHICAL;
+}
 
 /* Everyone looks at everyone: not for so many (unit_cost). */
 static int is_for_few(const struct rondo_schedule *s)
@@ -72,7 +78,9 @@ static int is_for_few(const struct rondo_schedule *s)
 
 /* Of the eight cases of a schedule, how far apart those are that a number of ranks is tried with. */
 #ifdef __SANITIZE_ADDRESS__
-enum { CASES_APART = 3 }; /* where each takes many times as long; odd, so that even numbers of ranks meet all of them, too */
+enum {
+    CASES_APART = 3
+}; /* where each takes many times as long; odd, so that even numbers of ranks meet all of them, too */
 #else
 enum { CASES_APART = 1 };
 #endif
@@ -82,7 +90,8 @@ static void every_schedule_is_right_for_1_to_64_ranks(void **state)
     (void)state;
     for (int i = 0; i < rondo_num_schedules; i++) {
         const struct rondo_schedule *s = &rondo_schedules[i];
-        for (int n = s->coll == RONDO_COLL_SEND ? 2 : 1; runs_alone(s) && n <= 64; n += s->coll == RONDO_COLL_SEND ? 2 : 1) {
+        for (int n = s->coll == RONDO_COLL_SEND ? 2 : 1; runs_alone(s) && n <= 64;
+             n += s->coll == RONDO_COLL_SEND ? 2 : 1) {
             for (int which = n % CASES_APART; which < 8; which += CASES_APART) {
                 struct sim_case c = some_case(s, n, which);
                 c.root = (int)draw((uint64_t)n);
@@ -97,7 +106,8 @@ static void every_root_is_right_for_1_to_16_ranks(void **state)
     (void)state;
     for (int i = 0; i < rondo_num_schedules; i++) {
         const struct rondo_schedule *s = &rondo_schedules[i];
-        for (int n = 1; s->algo != RONDO_ALGO_P2P && rondo_coll_has_root((enum rondo_coll)s->coll) && n <= 16; n++) {
+        for (int n = 1; s->algo != RONDO_ALGO_P2P && rondo_coll_has_root((enum rondo_coll)s->coll) && n <= 16;
+             n++) {
             for (int root = 0; root < n; root++) {
                 struct sim_case c = some_case(s, n, root);
                 c.root = root;
@@ -133,7 +143,9 @@ static void rings_and_trees_are_right_for_1000_ranks(void **state)
         c.root = 617;
         c.slice = s->map == RONDO_MAP_WHOLE ? 3 : 1;
         c.chunk = c.slice;
-        c.len = s->map == RONDO_MAP_SPLIT ? 1100 : s->map == RONDO_MAP_BLOCK ? 1 : 16; /* SPLIT: a loop and a short one */
+        c.len = s->map == RONDO_MAP_SPLIT   ? 1100
+                : s->map == RONDO_MAP_BLOCK ? 1
+                                            : 16; /* SPLIT: a loop and a short one */
         c.nchannels = 1;
         c.elem_bytes = 8;
         if (runs_alone(s) && !is_for_few(s)) {
@@ -152,7 +164,8 @@ static void trees_and_chains_are_right_for_4096_ranks(void **state)
         c.slice = c.chunk = 5;
         c.len = 33;
         c.nchannels = 2;
-        if (s->map == RONDO_MAP_WHOLE && s->algo != RONDO_ALGO_ONESHOT && s->algo != RONDO_ALGO_EXCHANGE && runs_alone(s)) {
+        if (s->map == RONDO_MAP_WHOLE && s->algo != RONDO_ALGO_ONESHOT && s->algo != RONDO_ALGO_DOUBLING &&
+            runs_alone(s)) {
             run(&c);
         }
     }
@@ -193,8 +206,8 @@ static void rings_are_right_for_4096_ranks(void **state)
 /* Blocks of any length, of none, with gaps between them, in any order of displacement. */
 static void blocks_of_uneven_counts_are_right(void **state)
 {
-    static const enum rondo_coll colls[] = { RONDO_COLL_ALL_GATHERV, RONDO_COLL_REDUCE_SCATTERV, RONDO_COLL_ALL_GATHER,
-                                             RONDO_COLL_REDUCE_SCATTER };
+    static const enum rondo_coll colls[] = { RONDO_COLL_ALL_GATHERV, RONDO_COLL_REDUCE_SCATTERV,
+                                             RONDO_COLL_ALL_GATHER, RONDO_COLL_REDUCE_SCATTER };
     (void)state;
     for (int n = 1; n <= 24; n++) {
         for (int which = 0; which < 8; which++) {
@@ -229,15 +242,17 @@ static void nothing_to_do_ends_at_once(void **state)
     }
 }
 
-/* Ranks' speeds change neither the sums nor the order in which they are formed: results are bitwise repeatable. */
+/* Ranks' speeds change neither the sums nor the order in which they are formed: results are bitwise
+ * repeatable. */
 static void result_does_not_depend_on_timing(void **state)
 {
     static const int counts[] = { 2, 3, 5, 8, 13, 32 };
     (void)state;
     for (int i = 0; i < rondo_num_schedules; i++) {
         for (size_t j = 0; runs_alone(&rondo_schedules[i]) && j < RONDO_COUNTOF(counts); j++) {
-            struct sim_case c = some_case(&rondo_schedules[i], counts[j] + (rondo_schedules[i].coll == RONDO_COLL_SEND ? counts[j] % 2 : 0),
-                                          3);
+            struct sim_case c = some_case(
+                &rondo_schedules[i],
+                counts[j] + (rondo_schedules[i].coll == RONDO_COLL_SEND ? counts[j] % 2 : 0), 3);
             uint64_t first = 0;
             c.root = counts[j] / 2;
             for (int mode = 0; mode < 2 * SIM_NUM_MODES; mode++) {
@@ -297,13 +312,16 @@ static struct rondo_step mistake_block(const struct rondo_seat *seat, uint32_t k
 static struct rondo_step add_twice(const struct rondo_seat *seat, uint32_t k)
 {
     struct rondo_step s = honest->flow[0].step(seat, k);
-    if (seat->index == 1 && (s.act & (RONDO_RECV | RONDO_COPY | RONDO_SEND)) == (RONDO_RECV | RONDO_COPY | RONDO_SEND)) {
+    if (seat->index == 1 &&
+        (s.act & (RONDO_RECV | RONDO_COPY | RONDO_SEND)) == (RONDO_RECV | RONDO_COPY | RONDO_SEND)) {
         s.act |= RONDO_REDUCE;
     }
     return s;
 }
 
-static void assert_seen(enum rondo_coll coll, struct rondo_step (*step)(const struct rondo_seat *seat, uint32_t k), const char *what)
+static void assert_seen(enum rondo_coll coll,
+                        struct rondo_step (*step)(const struct rondo_seat *seat, uint32_t k),
+                        const char *what)
 {
     struct rondo_schedule spoiled;
     struct sim_result result;
@@ -322,7 +340,8 @@ static void assert_seen(enum rondo_coll coll, struct rondo_step (*step)(const st
     c.schedule = &spoiled;
     sim_run(&c, &result);
     if (strstr(result.error, what) == NULL) {
-        fail_msg("%s with a spoiled step: \"%s\" instead of \"%s\"", rondo_coll_name(coll), result.error, what);
+        fail_msg("%s with a spoiled step: \"%s\" instead of \"%s\"", rondo_coll_name(coll), result.error,
+                 what);
     }
 }
 
@@ -344,13 +363,18 @@ static void simulator_sees_spoiled_schedules(void **state)
 /* Why a chunk is at most RONDO_CHUNK_SLICES slices, and that the simulator knows a deadlock. */
 static void ring_with_a_chunk_of_all_slots_deadlocks(void **state)
 {
-    static const enum rondo_coll colls[] = { RONDO_COLL_ALL_REDUCE, RONDO_COLL_REDUCE_SCATTER, RONDO_COLL_ALL_GATHER };
+    static const enum rondo_coll colls[] = { RONDO_COLL_ALL_REDUCE, RONDO_COLL_REDUCE_SCATTER,
+                                             RONDO_COLL_ALL_GATHER };
     (void)state;
     for (size_t i = 0; i < RONDO_COUNTOF(colls); i++) {
         struct sim_result result;
-        struct sim_case c = {
-            .coll = colls[i], .algo = RONDO_ALGO_RING, .nranks = 3, .nchannels = 1, .len = 96, .slice = 2, .elem_bytes = 64
-        };
+        struct sim_case c = { .coll = colls[i],
+                              .algo = RONDO_ALGO_RING,
+                              .nranks = 3,
+                              .nchannels = 1,
+                              .len = 96,
+                              .slice = 2,
+                              .elem_bytes = 64 };
         c.chunk = RONDO_CHUNK_SLICES * c.slice;
         run(&c);
         c.chunk = RONDO_SLOTS * c.slice;
@@ -361,10 +385,13 @@ static void ring_with_a_chunk_of_all_slots_deadlocks(void **state)
 
 /* ---- spans, names, table ---- */
 
-/* Blocks of a loop follow each other, cover the work once, are whole lines where the chunk is, and never more than a chunk. */
+/* Blocks of a loop follow each other, cover the work once, are whole lines where the chunk is, and never more
+ * than a chunk. */
 static void check_split(size_t len, size_t chunk, int n, uint32_t bytes)
 {
-    struct rondo_work w = { .coll = RONDO_COLL_ALL_REDUCE, .len = len, .chunk = chunk, .elem_bytes = (uint8_t)bytes };
+    struct rondo_work w = {
+        .coll = RONDO_COLL_ALL_REDUCE, .len = len, .chunk = chunk, .elem_bytes = (uint8_t)bytes
+    };
     size_t covered = 0, nloops;
     w.seat.nranks = n;
     nloops = rondo_work_nloops(&w, RONDO_MAP_SPLIT);
@@ -373,7 +400,8 @@ static void check_split(size_t len, size_t chunk, int n, uint32_t bytes)
             struct rondo_span s = rondo_work_span(&w, RONDO_MAP_SPLIT, loop, b);
             assert_true(s.n <= chunk);
             assert_true(s.n == 0 || (s.in == covered && s.out == covered));
-            assert_true(s.n == 0 || chunk * bytes % RONDO_CACHE_LINE != 0 || s.in * bytes % RONDO_CACHE_LINE == 0);
+            assert_true(s.n == 0 || chunk * bytes % RONDO_CACHE_LINE != 0 ||
+                        s.in * bytes % RONDO_CACHE_LINE == 0);
             covered += s.n;
         }
     }
@@ -399,7 +427,9 @@ static void forms_with_counts_have_the_loops_of_the_longest_block(void **state)
     static const size_t counts[] = { 0, 11, 3 };
     (void)state;
     for (size_t len = 0; len < 100; len += 33) {
-        struct rondo_work w = { .coll = RONDO_COLL_ALL_GATHERV, .len = len, .chunk = 5, .elem_bytes = 4, .counts = counts };
+        struct rondo_work w = {
+            .coll = RONDO_COLL_ALL_GATHERV, .len = len, .chunk = 5, .elem_bytes = 4, .counts = counts
+        };
         w.seat.nranks = 3;
         assert_int_equal(rondo_work_nloops(&w, RONDO_MAP_BLOCK), 3);
     }
@@ -436,7 +466,8 @@ static void every_collective_has_a_schedule(void **state)
         int found = 0;
         for (int a = 0; a < RONDO_NUM_ALGOS; a++) {
             const struct rondo_schedule *s = rondo_schedule_find((enum rondo_coll)c, (enum rondo_algo)a);
-            assert_true(s == NULL || (s->coll == as && s->algo == a && s->cost_us != NULL && s->limit != NULL && s->protos != 0));
+            assert_true(s == NULL || (s->coll == as && s->algo == a && s->cost_us != NULL &&
+                                      s->limit != NULL && s->protos != 0));
             found += s != NULL;
         }
         assert_true(found > 0);
@@ -444,8 +475,10 @@ static void every_collective_has_a_schedule(void **state)
     }
     assert_null(rondo_schedule_find(RONDO_NUM_COLLS, RONDO_ALGO_RING));
     assert_null(rondo_schedule_find(RONDO_COLL_ALL_GATHER, RONDO_ALGO_TREE));
-    assert_ptr_equal(rondo_schedule_find(RONDO_COLL_BARRIER, RONDO_ALGO_TREE), rondo_schedule_find(RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TREE));
-    assert_string_equal(rondo_schedule_find(RONDO_COLL_ALL_GATHERV, RONDO_ALGO_RING)->name, "ALL_GATHER RING");
+    assert_ptr_equal(rondo_schedule_find(RONDO_COLL_BARRIER, RONDO_ALGO_TREE),
+                     rondo_schedule_find(RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TREE));
+    assert_string_equal(rondo_schedule_find(RONDO_COLL_ALL_GATHERV, RONDO_ALGO_RING)->name,
+                        "ALL_GATHER RING");
 }
 
 int main(void)

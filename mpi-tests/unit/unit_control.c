@@ -1,4 +1,4 @@
-/* The control plane with ranks that are threads of this process: reason, calls, board, resources. */
+/* The control plane with ranks that are threads of this process: reason, calls, mailbox, resources. */
 #include "control_world.h"
 
 #include <fcntl.h>
@@ -69,8 +69,8 @@ static void reason_without_its_text_is_read_in_bounded_time(void **state)
     int64_t start = rondo_now_ns();
     (void)state;
     world_open(&world, 3);
-    atomic_store(&world.control[0]->reason->word,
-                 RONDO_REASON_WRITING | (uint64_t)RONDO_REMOTE_ERROR << 8 | 2u << 16 | (uint64_t)(1 + 1) << 32);
+    atomic_store(&world.control[0]->reason->word, RONDO_REASON_WRITING | (uint64_t)RONDO_REMOTE_ERROR << 8 |
+                                                      2u << 16 | (uint64_t)(1 + 1) << 32);
     assert_true(rondo_control_aborted(world.control[1]));
     for (int i = 0; i < 3; i++) {
         assert_int_equal(rondo_control_reason(world.control[i], text, &rank), RONDO_REMOTE_ERROR);
@@ -110,13 +110,16 @@ static void segment_of_another_communicator_is_refused(void **state)
     world_open(&world, 2);
     config = world_config(&world, 1);
     config.comm_hash++;
-    assert_int_equal(rondo_control_attach(&other, &config, &world.control[0]->shm.name), RONDO_INTERNAL_ERROR);
+    assert_int_equal(rondo_control_attach(&other, &config, &world.control[0]->shm.name),
+                     RONDO_INTERNAL_ERROR);
     config = world_config(&world, 1);
-    config.board_capacity = 1 << 20;
-    assert_int_equal(rondo_control_attach(&other, &config, &world.control[0]->shm.name), RONDO_INTERNAL_ERROR);
+    config.mailbox_capacity = 1 << 20;
+    assert_int_equal(rondo_control_attach(&other, &config, &world.control[0]->shm.name),
+                     RONDO_INTERNAL_ERROR);
     config = world_config(&world, 1);
     config.local_rank = 2;
-    assert_int_equal(rondo_control_attach(&other, &config, &world.control[0]->shm.name), RONDO_INTERNAL_ERROR);
+    assert_int_equal(rondo_control_attach(&other, &config, &world.control[0]->shm.name),
+                     RONDO_INTERNAL_ERROR);
     assert_null(other);
     world_close(&world);
 }
@@ -148,7 +151,7 @@ static void file_segment_leaves_no_name(void **state)
     }
 }
 
-static void board_is_shared_and_absent_when_not_wanted(void **state)
+static void mailbox_is_shared_and_absent_when_not_wanted(void **state)
 {
     struct world world;
     struct rondo_control_config config;
@@ -156,26 +159,26 @@ static void board_is_shared_and_absent_when_not_wanted(void **state)
     (void)state;
     world_open(&world, 3);
     for (int i = 0; i < 3; i++) {
-        struct rondo_board *board = rondo_control_board(world.control[i]);
-        assert_non_null(board);
-        assert_int_equal(board->nranks, 3);
-        assert_int_equal(board->index, i);
-        assert_int_equal(board->capacity, 200);
-        assert_int_equal((uintptr_t)board->places % RONDO_CTRL_ALIGN, 0);
-        memset(rondo_board_place(board, 1, i), 'a' + i, board->stride);
+        struct rondo_mailbox *mailbox = rondo_control_mailbox(world.control[i]);
+        assert_non_null(mailbox);
+        assert_int_equal(mailbox->nranks, 3);
+        assert_int_equal(mailbox->index, i);
+        assert_int_equal(mailbox->capacity, 200);
+        assert_int_equal((uintptr_t)mailbox->places % RONDO_CTRL_ALIGN, 0);
+        memset(rondo_mailbox_place(mailbox, 1, i), 'a' + i, mailbox->stride);
     }
     for (int i = 0; i < 3; i++) {
-        struct rondo_board *board = rondo_control_board(world.control[(i + 1) % 3]);
-        assert_int_equal(rondo_board_place(board, 1, i)[0], 'a' + i);
-        assert_int_equal(rondo_board_place(board, 1, i)[board->stride - 1], 'a' + i);
+        struct rondo_mailbox *mailbox = rondo_control_mailbox(world.control[(i + 1) % 3]);
+        assert_int_equal(rondo_mailbox_place(mailbox, 1, i)[0], 'a' + i);
+        assert_int_equal(rondo_mailbox_place(mailbox, 1, i)[mailbox->stride - 1], 'a' + i);
     }
-    assert_int_equal(world.control[0]->head->nlocal, 3); /* the boards did not reach into the head */
+    assert_int_equal(world.control[0]->head->nlocal, 3); /* the mailboxs did not reach into the head */
     world_close(&world);
 
     world_init(&world, 1, 0);
     config = world_config(&world, 0);
     assert_int_equal(rondo_control_create(&world.control[0], &config, &name), RONDO_SUCCESS);
-    assert_null(rondo_control_board(world.control[0]));
+    assert_null(rondo_control_mailbox(world.control[0]));
     rondo_control_close(world.control[0]);
 }
 
@@ -183,9 +186,13 @@ static void board_is_shared_and_absent_when_not_wanted(void **state)
 
 static struct rondo_call make_call(uint64_t seq)
 {
-    return (struct rondo_call){
-        .seq = seq, .count = seq * 3, .word = (uint32_t)(seq * 5), .op = 1, .root = (int32_t)seq, .coll = 2, .dtype = 7
-    };
+    return (struct rondo_call){ .seq = seq,
+                                .count = seq * 3,
+                                .word = (uint32_t)(seq * 5),
+                                .op = 1,
+                                .root = (int32_t)seq,
+                                .coll = 2,
+                                .dtype = 7 };
 }
 
 static void last_calls_can_be_read_by_others(void **state)
@@ -291,7 +298,8 @@ static void nothing_is_left_by_100_communicators(void **state)
         world_open(&world, 3);
         assert_true(count_threads() >= 2); /* this one and the control thread */
         assert_int_equal(rondo_control_send(world.control[1], 0, 1, "x", 1), RONDO_SUCCESS);
-        assert_int_equal(rondo_control_turn(world.control[0], NULL), RONDO_SUCCESS); /* parked, never asked for */
+        assert_int_equal(rondo_control_progress(world.control[0], NULL),
+                         RONDO_SUCCESS); /* parked, never asked for */
         world_close(&world);
     }
     after = holdings_now();
@@ -306,7 +314,7 @@ static void *open_and_close(void *arg)
     for (int i = 0; i < 25; i++) {
         struct world world;
         world_open(&world, 2);
-        rondo_control_turn(world.control[0], NULL);
+        rondo_control_progress(world.control[0], NULL);
         if (i % 3 == 0) {
             rondo_control_abort(world.control[1], RONDO_TIMEOUT, 1, "enough");
         }
@@ -336,7 +344,7 @@ int main(void)
         cmocka_unit_test(long_reason_is_cut_and_ended),
         cmocka_unit_test(segment_of_another_communicator_is_refused),
         cmocka_unit_test(file_segment_leaves_no_name),
-        cmocka_unit_test(board_is_shared_and_absent_when_not_wanted),
+        cmocka_unit_test(mailbox_is_shared_and_absent_when_not_wanted),
         cmocka_unit_test(last_calls_can_be_read_by_others),
         cmocka_unit_test(call_read_while_it_is_written_is_whole),
         cmocka_unit_test(rank_that_left_is_no_fault),

@@ -26,7 +26,10 @@ struct member {
 
 static atomic_int nsent;
 
-static uint8_t expected_byte(int from, int to, int round, size_t i) { return (uint8_t)(from * 31 + to * 17 + round * 7 + (int)i); }
+static uint8_t expected_byte(int from, int to, int round, size_t i)
+{
+    return (uint8_t)(from * 31 + to * 17 + round * 7 + (int)i);
+}
 
 static rondo_status finish(struct rondo_bootstrap *b, int64_t deadline_ns)
 {
@@ -50,7 +53,9 @@ static const char *gather_once(struct rondo_bootstrap *b, int round, size_t byte
     }
     for (int r = 0; r < b->nranks && !problem; r++) {
         for (size_t i = 0; i < bytes; i++) {
-            problem = all[(size_t)r * bytes + i] == expected_byte(r, 0, round, i) ? problem : "allgather gave wrong bytes";
+            problem = all[(size_t)r * bytes + i] == expected_byte(r, 0, round, i)
+                          ? problem
+                          : "allgather gave wrong bytes";
         }
     }
     problem = all[bytes * (size_t)b->nranks] == 0 ? problem : "allgather wrote past the table";
@@ -71,12 +76,15 @@ static const char *exchange_once(struct rondo_bootstrap *b, int round, size_t by
             send[(size_t)p * bytes + i] = expected_byte(b->rank, peer[p], round, i);
         }
     }
-    if (b->ops->exchange_start(b, n, peer, send, recv, bytes) != RONDO_SUCCESS || finish(b, 0) != RONDO_SUCCESS) {
+    if (b->ops->exchange_start(b, n, peer, send, recv, bytes) != RONDO_SUCCESS ||
+        finish(b, 0) != RONDO_SUCCESS) {
         problem = "exchange failed";
     }
     for (int p = 0; p < n && !problem; p++) {
         for (size_t i = 0; i < bytes; i++) {
-            problem = recv[(size_t)p * bytes + i] == expected_byte(peer[p], b->rank, round, i) ? problem : "exchange gave wrong bytes";
+            problem = recv[(size_t)p * bytes + i] == expected_byte(peer[p], b->rank, round, i)
+                          ? problem
+                          : "exchange gave wrong bytes";
         }
     }
     free(send);
@@ -87,7 +95,8 @@ static const char *exchange_once(struct rondo_bootstrap *b, int round, size_t by
 static struct rondo_bootstrap *member_open(struct member *m)
 {
     struct rondo_bootstrap *b = NULL;
-    if (rondo_bootstrap_control(m->world->control[m->members[m->self]], m->members, m->n, m->self, m->tag, &b) != RONDO_SUCCESS) {
+    if (rondo_bootstrap_control(m->world->control[m->members[m->self]], m->members, m->n, m->self, m->tag,
+                                &b) != RONDO_SUCCESS) {
         m->problem = "no bootstrap";
         return NULL;
     }
@@ -113,8 +122,8 @@ static void *rounds_of_a_member(void *arg)
 }
 
 /* Start the members of one child whose bit is in `who`, each with the given body. */
-static void start_members(struct world *world, struct member *member, const int *members, int n, uint64_t tag, unsigned who,
-                          void *(*body)(void *))
+static void start_members(struct world *world, struct member *member, const int *members, int n, uint64_t tag,
+                          unsigned who, void *(*body)(void *))
 {
     for (int i = 0; i < n; i++) {
         size_t bytes = member[i].bytes;
@@ -158,7 +167,7 @@ static void run_child(struct world *world, const int *members, int n, uint64_t t
         }
     }
     for (int i = 0; i < n; i++) {
-        assert_int_equal(world->control[members[i]]->mail.nparked, 0);
+        assert_int_equal(world->control[members[i]]->message.nparked, 0);
     }
 }
 
@@ -258,7 +267,8 @@ static void *gather_with_deadline(void *arg)
     return NULL;
 }
 
-/* Rank `absent` of 4 never comes; only `impatient` has a deadline that passes. All others learn it, and who is missing. */
+/* Rank `absent` of 4 never comes; only `impatient` has a deadline that passes. All others learn it, and who
+ * is missing. */
 static void check_missing(int absent, int impatient)
 {
     struct world world;
@@ -319,7 +329,9 @@ static void missing_ranks_that_are_none_are_dropped(void **state)
     static const int members[2] = { 0, 1 };
     struct rondo_bootstrap *b;
     struct world world;
-    int32_t note[RONDO_MAIL_BYTES / 4] = { 3 /* "these are missing" */, 1, 5, 0, -1, 2, 1, INT32_MAX, INT32_MIN };
+    int32_t note[RONDO_MSG_BYTES / 4] = {
+        3 /* "these are missing" */, 1, 5, 0, -1, 2, 1, INT32_MAX, INT32_MIN
+    };
     uint64_t tag = 6, data_tag;
     char mine = 0, all[2];
     int missing[2], n = 0;
@@ -329,7 +341,9 @@ static void missing_ranks_that_are_none_are_dropped(void **state)
     assert_int_equal(rondo_bootstrap_control(world.control[1], members, 2, 1, tag, &b), RONDO_SUCCESS);
     assert_int_equal(b->ops->allgather_start(b, &mine, all, 1), RONDO_SUCCESS);
     data_tag = rondo_hash("child data", 10, rondo_hash(&tag, sizeof(tag), 0x1234));
-    assert_int_equal(rondo_control_send(world.control[0], 1, rondo_hash("child note", 10, data_tag), note, sizeof(note)), RONDO_SUCCESS);
+    assert_int_equal(
+        rondo_control_send(world.control[0], 1, rondo_hash("child note", 10, data_tag), note, sizeof(note)),
+        RONDO_SUCCESS);
     assert_int_equal(finish(b, 0), RONDO_TIMEOUT);
     WAIT_FOR((status = b->ops->missing(b, missing, 2, &n)) != RONDO_IN_PROGRESS);
     assert_int_equal(status, RONDO_SUCCESS);
@@ -357,7 +371,9 @@ static void member_that_gives_up_tells_the_others_why(void **state)
     world_open(&world, 3);
     start_members(&world, member, world.local_ranks, 3, 3, 0x5, gather_with_deadline);
     {
-        struct member quitter = { .world = &world, .members = world.local_ranks, .n = 3, .self = 1, .tag = 3 };
+        struct member quitter = {
+            .world = &world, .members = world.local_ranks, .n = 3, .self = 1, .tag = 3
+        };
         give_up(&quitter);
     }
     join_members(member, 3, 0x5);

@@ -1,6 +1,7 @@
 /*
- * The control plane when ranks are processes that die, stop, leave. The test's own process is rank 0; it forks the others before any
- * control thread exists. Children do what their role says and leave by _exit; what they find they write into a shared page.
+ * The control plane when ranks are processes that die, stop, leave. The test's own process is rank 0; it
+ * forks the others before any control thread exists. Children do what their role says and leave by _exit;
+ * what they find they write into a shared page.
  */
 #include "control_world.h"
 
@@ -71,7 +72,8 @@ static void scene_open(struct scene *scene, int nranks, const role *roles, void 
     struct rondo_control_config config;
     memset(scene, 0, sizeof(*scene));
     world_init(&scene->world, nranks, 1);
-    scene->shared = mmap(NULL, sizeof(struct shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    scene->shared = mmap(NULL, sizeof(struct shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+                         0);
     assert_true(scene->shared != MAP_FAILED);
     fflush(NULL);
     for (int i = 1; i < nranks; i++) {
@@ -133,7 +135,7 @@ static void watch_until_ended(struct rondo_control *control, struct shared *shar
 /* Only waiting threads' turns look, and very often: nothing may break. */
 static void turn_until_ended(struct rondo_control *control, struct shared *shared)
 {
-    WAIT_FOR(rondo_control_turn(control, NULL) != RONDO_SUCCESS || rondo_control_aborted(control));
+    WAIT_FOR(rondo_control_progress(control, NULL) != RONDO_SUCCESS || rondo_control_aborted(control));
     watch_until_ended(control, shared);
 }
 
@@ -183,7 +185,8 @@ static void check_found(struct scene *scene, int nranks, int dead, int64_t since
         assert_true(scene->shared->found[i].noticed_ns - since_ns < within_ns);
         assert_string_equal(scene->shared->found[i].text, scene->shared->found[0].text);
     }
-    print_message("rank 0 noticed after %.1f ms: %s\n", (double)(scene->shared->found[0].noticed_ns - since_ns) / 1e6,
+    print_message("rank 0 noticed after %.1f ms: %s\n",
+                  (double)(scene->shared->found[0].noticed_ns - since_ns) / 1e6,
                   scene->shared->found[0].text);
 }
 
@@ -251,10 +254,14 @@ static void quick_beats(int rank)
 {
     (void)rank;
     setenv("RONDO_HEARTBEAT", "50ms", 1);
-    setenv("RONDO_DEAD_AFTER", "3s", 1); /* far above what this machine takes away from a thread that is to see a beat */
+    setenv("RONDO_DEAD_AFTER", "3s",
+           1); /* far above what this machine takes away from a thread that is to see a beat */
 }
 
-static uint64_t beat_of(const struct scene *scene, int rank) { return atomic_load(&scene->control->blocks[rank].life.beat); }
+static uint64_t beat_of(const struct scene *scene, int rank)
+{
+    return atomic_load(&scene->control->blocks[rank].life.beat);
+}
 
 static void wait_beats(const struct scene *scene, int rank, uint64_t n)
 {
@@ -289,7 +296,8 @@ static void stopped_rank_is_unresponsive_and_learns_it_when_it_goes_on(void **st
     start = rondo_now_ns();
     stop_and_see(scene.pid[2]);
     check_found(&scene, 3, 2, start, 10000000000);
-    assert_true(scene.shared->found[0].noticed_ns - start > 2800000000); /* and not before the limit, less what had passed of a beat */
+    assert_true(scene.shared->found[0].noticed_ns - start >
+                2800000000); /* and not before the limit, less what had passed of a beat */
     assert_non_null(strstr(scene.shared->found[0].text, "rank 2 "));
     assert_non_null(strstr(scene.shared->found[0].text, "is unresponsive: no heartbeat for 3"));
     assert_non_null(strstr(scene.shared->found[0].text, "last call: all_reduce #17"));
@@ -306,7 +314,8 @@ static void only_rank_1_judges_beats(int rank)
     setenv("RONDO_DEAD_AFTER", rank == 1 ? "2s" : "0", 1);
 }
 
-/* Both are stopped (a frozen container), and the observer goes on first: it must not hold its own pause against the other. */
+/* Both are stopped (a frozen container), and the observer goes on first: it must not hold its own pause
+ * against the other. */
 static void observer_that_was_stopped_accuses_nobody(void **state)
 {
     const role roles[3] = { NULL, watch_until_ended, watch_until_ended };
@@ -340,7 +349,8 @@ static int forbid_pidfd(void)
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     struct sock_fprog program = { .len = RONDO_COUNTOF(filter), .filter = filter };
-    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0 &&
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0 &&
            syscall(SYS_pidfd_open, getpid(), 0) < 0 && errno == ENOSYS;
 }
 
@@ -359,7 +369,8 @@ static void run_without_pidfd(void)
     start = rondo_now_ns();
     kill(scene.pid[2], SIGKILL); /* and stays a zombie: nobody waits for it yet */
     find(scene.control, scene.shared);
-    _exit(scene.shared->found[0].status == RONDO_REMOTE_ERROR && scene.shared->found[0].rank == 2 && rondo_now_ns() - start < 2000000000
+    _exit(scene.shared->found[0].status == RONDO_REMOTE_ERROR && scene.shared->found[0].rank == 2 &&
+                  rondo_now_ns() - start < 2000000000
               ? 0
               : 1);
 }
@@ -396,7 +407,8 @@ static rondo_status gather_ranks(struct rondo_control *control, const int *membe
     }
     RONDO_TRY(rondo_bootstrap_control(control, members, n, self, tag, &b));
     status = b->ops->allgather_start(b, mine, all, sizeof(mine));
-    while (status == RONDO_SUCCESS && (status = b->ops->test(b)) == RONDO_IN_PROGRESS && rondo_now_ns() < end) {
+    while (status == RONDO_SUCCESS && (status = b->ops->test(b)) == RONDO_IN_PROGRESS &&
+           rondo_now_ns() < end) {
         status = RONDO_SUCCESS;
         sched_yield();
     }

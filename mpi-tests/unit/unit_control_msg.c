@@ -1,9 +1,9 @@
-/* Mailboxes of the control plane: order, backpressure, senders that end half way, mail that nobody wants. */
+/* Inboxes of the control plane: order, backpressure, senders that end half way, message that nobody wants. */
 #include "control_world.h"
 
 #include <sched.h>
 
-static void mail_keeps_its_order_over_many_laps(void **state)
+static void msg_keeps_its_order_over_many_laps(void **state)
 {
     struct world world;
     uint64_t got;
@@ -13,15 +13,17 @@ static void mail_keeps_its_order_over_many_laps(void **state)
     for (uint64_t i = 0; i < 1000; i++) {
         assert_int_equal(rondo_control_send(world.control[1], 0, i % 2, &i, sizeof(i)), RONDO_SUCCESS);
         assert_int_equal(rondo_control_send(world.control[2], 0, 0, &i, sizeof(i)), RONDO_SUCCESS);
-        if (i % 5 == 4) { /* 10 mails are in the box: ask for them out of order */
+        if (i % 5 == 4) { /* 10 messages are in the box: ask for them out of order */
             for (uint64_t k = i - 4; k <= i; k++) {
-                assert_int_equal(rondo_control_receive(world.control[0], 2, 0, &got, sizeof(got), &bytes), RONDO_SUCCESS);
+                assert_int_equal(rondo_control_receive(world.control[0], 2, 0, &got, sizeof(got), &bytes),
+                                 RONDO_SUCCESS);
                 assert_int_equal(got, k);
             }
             for (int tag = 1; tag >= 0; tag--) {
                 for (uint64_t k = i - 4; k <= i; k++) {
                     if (k % 2 == (uint64_t)tag) {
-                        assert_int_equal(rondo_control_receive(world.control[0], 1, (uint64_t)tag, &got, sizeof(got), &bytes),
+                        assert_int_equal(rondo_control_receive(world.control[0], 1, (uint64_t)tag, &got,
+                                                               sizeof(got), &bytes),
                                          RONDO_SUCCESS);
                         assert_int_equal(got, k);
                     }
@@ -29,15 +31,16 @@ static void mail_keeps_its_order_over_many_laps(void **state)
             }
         }
     }
-    assert_int_equal(rondo_control_receive(world.control[0], 1, 0, &got, sizeof(got), &bytes), RONDO_IN_PROGRESS);
-    assert_int_equal(world.control[0]->mail.nparked, 0);
+    assert_int_equal(rondo_control_receive(world.control[0], 1, 0, &got, sizeof(got), &bytes),
+                     RONDO_IN_PROGRESS);
+    assert_int_equal(world.control[0]->message.nparked, 0);
     world_close(&world);
 }
 
 static void full_box_refuses_until_a_turn_makes_room(void **state)
 {
     struct world world;
-    uint8_t data[RONDO_MAIL_BYTES], got[RONDO_MAIL_BYTES];
+    uint8_t data[RONDO_MSG_BYTES], got[RONDO_MSG_BYTES];
     int sent = 0, moved = 0;
     size_t bytes;
     (void)state;
@@ -46,23 +49,27 @@ static void full_box_refuses_until_a_turn_makes_room(void **state)
     while (rondo_control_send(world.control[1], 0, 9, data, sizeof(data) - (size_t)sent) == RONDO_SUCCESS) {
         sent++;
     }
-    assert_int_equal(sent, RONDO_MAIL_CELLS);
+    assert_int_equal(sent, RONDO_MSG_CELLS);
     assert_int_equal(rondo_control_send(world.control[1], 0, 9, data, 1), RONDO_IN_PROGRESS);
-    assert_int_equal(rondo_control_turn(world.control[0], &moved), RONDO_SUCCESS);
+    assert_int_equal(rondo_control_progress(world.control[0], &moved), RONDO_SUCCESS);
     assert_int_equal(moved, 1);
     assert_int_equal(rondo_control_send(world.control[1], 0, 9, NULL, 0), RONDO_SUCCESS);
     for (int i = 0; i < sent; i++) {
-        assert_int_equal(rondo_control_receive(world.control[0], 1, 9, got, sizeof(got), &bytes), RONDO_SUCCESS);
-        assert_int_equal(bytes, RONDO_MAIL_BYTES - i);
+        assert_int_equal(rondo_control_receive(world.control[0], 1, 9, got, sizeof(got), &bytes),
+                         RONDO_SUCCESS);
+        assert_int_equal(bytes, RONDO_MSG_BYTES - i);
         assert_memory_equal(got, data, bytes);
     }
     assert_int_equal(rondo_control_receive(world.control[0], 1, 9, got, sizeof(got), &bytes), RONDO_SUCCESS);
     assert_int_equal(bytes, 0);
-    assert_int_equal(rondo_control_send(world.control[1], 0, 9, data, RONDO_MAIL_BYTES + 1), RONDO_INTERNAL_ERROR);
+    assert_int_equal(rondo_control_send(world.control[1], 0, 9, data, RONDO_MSG_BYTES + 1),
+                     RONDO_INTERNAL_ERROR);
     assert_int_equal(rondo_control_send(world.control[1], 5, 9, data, 1), RONDO_INTERNAL_ERROR);
     assert_int_equal(rondo_control_send(world.control[1], 0, 9, data, 100), RONDO_SUCCESS);
-    assert_int_equal(rondo_control_receive(world.control[0], 1, 9, got, 99, &bytes), RONDO_INTERNAL_ERROR); /* too long, and gone */
-    assert_int_equal(rondo_control_receive(world.control[0], 1, 9, got, sizeof(got), &bytes), RONDO_IN_PROGRESS);
+    assert_int_equal(rondo_control_receive(world.control[0], 1, 9, got, 99, &bytes),
+                     RONDO_INTERNAL_ERROR); /* too long, and gone */
+    assert_int_equal(rondo_control_receive(world.control[0], 1, 9, got, sizeof(got), &bytes),
+                     RONDO_IN_PROGRESS);
     world_close(&world);
 }
 
@@ -116,7 +123,8 @@ static void send_and_receive_laps(struct world *world, int n)
         uint64_t got = 0;
         size_t bytes;
         assert_int_equal(rondo_control_send(world->control[1], 0, 4, &i, sizeof(i)), RONDO_SUCCESS);
-        assert_int_equal(rondo_control_receive(world->control[0], 1, 4, &got, sizeof(got), &bytes), RONDO_SUCCESS);
+        assert_int_equal(rondo_control_receive(world->control[0], 1, 4, &got, sizeof(got), &bytes),
+                         RONDO_SUCCESS);
         assert_int_equal(got, i);
     }
 }
@@ -126,7 +134,7 @@ static void half_send_of_rank_2(struct world *world)
 {
     struct rondo_control_box *box = &world->control[0]->own->box;
     uint64_t tail = atomic_load(&box->tail);
-    atomic_store(&box->cell[tail % RONDO_MAIL_CELLS].word, tail << 16 | 2 << 2 | RONDO_CELL_RESERVED);
+    atomic_store(&box->cell[tail % RONDO_MSG_CELLS].word, tail << 16 | 2 << 2 | RONDO_CELL_RESERVED);
 }
 
 static void sender_that_died_half_way_does_not_block_the_box(void **state)
@@ -140,7 +148,7 @@ static void sender_that_died_half_way_does_not_block_the_box(void **state)
     half_send_of_rank_2(&world);
     assert_int_equal(rondo_control_send(world.control[1], 0, 4, &data, sizeof(data)), RONDO_SUCCESS);
     assert_int_equal(rondo_control_receive(world.control[0], 1, 4, &got, sizeof(got), &bytes),
-                     RONDO_IN_PROGRESS); /* rank 2 lives: its mail comes first */
+                     RONDO_IN_PROGRESS); /* rank 2 lives: its message comes first */
     atomic_store(&world.control[0]->watch[2].state, 2);
     assert_int_equal(rondo_control_receive(world.control[0], 1, 4, &got, sizeof(got), &bytes), RONDO_SUCCESS);
     assert_int_equal(got, 77);
@@ -161,16 +169,17 @@ static void sender_that_was_stopped_half_way_loses_its_cell(void **state)
     half_send_of_rank_2(&world);
     word = atomic_load(&cell->word);
     assert_int_equal(rondo_control_send(world.control[1], 0, 4, &data, sizeof(data)), RONDO_SUCCESS);
-    assert_int_equal(rondo_control_receive(world.control[0], 1, 4, &got, sizeof(got), &bytes), RONDO_IN_PROGRESS);
-    assert_true(world.control[0]->mail.stuck_ns > 0);
-    world.control[0]->mail.stuck_ns -= INT64_C(6000000000);
+    assert_int_equal(rondo_control_receive(world.control[0], 1, 4, &got, sizeof(got), &bytes),
+                     RONDO_IN_PROGRESS);
+    assert_true(world.control[0]->message.stuck_ns > 0);
+    world.control[0]->message.stuck_ns -= INT64_C(6000000000);
     assert_int_equal(rondo_control_receive(world.control[0], 1, 4, &got, sizeof(got), &bytes), RONDO_SUCCESS);
     assert_int_equal(got, 77);
     assert_int_not_equal(atomic_load(&cell->word), word); /* rank 2 could not publish any more */
-    cell->tag = 4;                                        /* but it may still write: into a cell that nobody uses */
+    cell->tag = 4; /* but it may still write: into a cell that nobody uses */
     cell->bytes = 1 << 30;
     send_and_receive_laps(&world, 100);
-    for (int i = 0; i < RONDO_MAIL_CELLS - 1; i++) {
+    for (int i = 0; i < RONDO_MSG_CELLS - 1; i++) {
         assert_int_equal(rondo_control_send(world.control[1], 0, 4, &data, sizeof(data)), RONDO_SUCCESS);
     }
     assert_int_equal(rondo_control_send(world.control[1], 0, 4, &data, sizeof(data)), RONDO_IN_PROGRESS);
@@ -181,22 +190,24 @@ static void sender_that_was_stopped_half_way_loses_its_cell(void **state)
 static void hostile_cell_is_cut_to_size(void **state)
 {
     struct world world;
-    uint8_t got[RONDO_MAIL_BYTES];
+    uint8_t got[RONDO_MSG_BYTES];
     size_t bytes = 0;
     (void)state;
     world_open(&world, 2);
     assert_int_equal(rondo_control_send(world.control[1], 0, 4, "x", 1), RONDO_SUCCESS);
     world.control[0]->own->box.cell[0].bytes = UINT64_MAX;
     assert_int_equal(rondo_control_receive(world.control[0], 1, 4, got, sizeof(got), &bytes), RONDO_SUCCESS);
-    assert_int_equal(bytes, RONDO_MAIL_BYTES);
+    assert_int_equal(bytes, RONDO_MSG_BYTES);
     assert_int_equal(rondo_control_send(world.control[1], 0, 4, "x", 1), RONDO_SUCCESS);
-    atomic_store(&world.control[0]->own->box.cell[1].word, 1 << 16 | 999 << 2 | RONDO_CELL_FULL); /* no such rank */
-    assert_int_equal(rondo_control_receive(world.control[0], 1, 4, got, sizeof(got), &bytes), RONDO_IN_PROGRESS);
+    atomic_store(&world.control[0]->own->box.cell[1].word,
+                 1 << 16 | 999 << 2 | RONDO_CELL_FULL); /* no such rank */
+    assert_int_equal(rondo_control_receive(world.control[0], 1, 4, got, sizeof(got), &bytes),
+                     RONDO_IN_PROGRESS);
     send_and_receive_laps(&world, 40);
     world_close(&world);
 }
 
-static void mail_that_nobody_asks_for_ends_the_communicator(void **state)
+static void msg_that_nobody_asks_for_ends_the_communicator(void **state)
 {
     struct world world;
     uint64_t got;
@@ -206,24 +217,24 @@ static void mail_that_nobody_asks_for_ends_the_communicator(void **state)
     rondo_status status = RONDO_SUCCESS;
     (void)state;
     world_open(&world, 2);
-    for (int i = 0; i < 2 * RONDO_MAIL_PARKED; i++) { /* turns alone leave room, and senders wait */
+    for (int i = 0; i < 2 * RONDO_MSG_PARKED; i++) { /* turns alone leave room, and senders wait */
         rondo_control_send(world.control[1], 0, 1, &i, sizeof(i));
-        assert_int_equal(rondo_control_turn(world.control[0], &moved), RONDO_SUCCESS);
+        assert_int_equal(rondo_control_progress(world.control[0], &moved), RONDO_SUCCESS);
     }
     while (rondo_control_send(world.control[1], 0, 1, &sent, sizeof(sent)) == RONDO_SUCCESS) {
     }
-    for (sent = 0; sent < 2 * RONDO_MAIL_PARKED && status != RONDO_INTERNAL_ERROR; sent++) {
+    for (sent = 0; sent < 2 * RONDO_MSG_PARKED && status != RONDO_INTERNAL_ERROR; sent++) {
         rondo_control_send(world.control[1], 0, 1, &sent, sizeof(sent));
         status = rondo_control_receive(world.control[0], 1, 2, &got, sizeof(got), &bytes);
     }
     assert_int_equal(status, RONDO_INTERNAL_ERROR);
     assert_int_equal(rondo_control_reason(world.control[1], text, &rank), RONDO_INTERNAL_ERROR);
     assert_int_equal(rank, 0);
-    assert_non_null(strstr(text, "4096 mails wait for rank 0"));
+    assert_non_null(strstr(text, "4096 messages wait for rank 0"));
     world_close(&world);
 }
 
-static void forgotten_mail_is_dropped_early_and_late(void **state)
+static void forgotten_msg_is_dropped_early_and_late(void **state)
 {
     struct world world;
     uint64_t got;
@@ -234,13 +245,13 @@ static void forgotten_mail_is_dropped_early_and_late(void **state)
     for (uint64_t i = 0; i < 6; i++) {
         assert_int_equal(rondo_control_send(world.control[1], 0, i % 3, &i, sizeof(i)), RONDO_SUCCESS);
     }
-    assert_int_equal(rondo_control_turn(world.control[0], &moved), RONDO_SUCCESS);
-    rondo_mail_forget(world.control[0], 2); /* also the last one in the list */
-    assert_int_equal(world.control[0]->mail.nparked, 4);
+    assert_int_equal(rondo_control_progress(world.control[0], &moved), RONDO_SUCCESS);
+    rondo_msg_forget(world.control[0], 2); /* also the last one in the list */
+    assert_int_equal(world.control[0]->message.nparked, 4);
     assert_int_equal(rondo_control_send(world.control[1], 0, 2, &got, sizeof(got)), RONDO_SUCCESS);
     assert_int_equal(rondo_control_send(world.control[1], 0, 1, &got, sizeof(got)), RONDO_SUCCESS);
-    assert_int_equal(rondo_control_turn(world.control[0], &moved), RONDO_SUCCESS);
-    assert_int_equal(world.control[0]->mail.nparked, 5);
+    assert_int_equal(rondo_control_progress(world.control[0], &moved), RONDO_SUCCESS);
+    assert_int_equal(world.control[0]->message.nparked, 5);
     assert_int_equal(rondo_control_receive(world.control[0], 1, 0, &got, sizeof(got), &bytes), RONDO_SUCCESS);
     assert_int_equal(got, 0);
     world_close(&world);
@@ -249,14 +260,14 @@ static void forgotten_mail_is_dropped_early_and_late(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mail_keeps_its_order_over_many_laps),
+        cmocka_unit_test(msg_keeps_its_order_over_many_laps),
         cmocka_unit_test(full_box_refuses_until_a_turn_makes_room),
         cmocka_unit_test(many_senders_lose_and_mix_nothing),
         cmocka_unit_test(sender_that_died_half_way_does_not_block_the_box),
         cmocka_unit_test(sender_that_was_stopped_half_way_loses_its_cell),
         cmocka_unit_test(hostile_cell_is_cut_to_size),
-        cmocka_unit_test(mail_that_nobody_asks_for_ends_the_communicator),
-        cmocka_unit_test(forgotten_mail_is_dropped_early_and_late),
+        cmocka_unit_test(msg_that_nobody_asks_for_ends_the_communicator),
+        cmocka_unit_test(forgotten_msg_is_dropped_early_and_late),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

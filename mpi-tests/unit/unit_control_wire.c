@@ -1,4 +1,5 @@
-/* The control plane between nodes when all goes well, and when ranks end communicators: mail, reasons, leaves, questions. */
+/* The control plane between nodes when all goes well, and when ranks end communicators: message, reasons,
+ * leaves, questions. */
 #include "control_nodes.h"
 
 #include <sched.h>
@@ -41,9 +42,9 @@ static int watched_by(struct rondo_control *control)
     return rank;
 }
 
-/* ---- mail ---- */
+/* ---- message ---- */
 
-static void mail_goes_between_nodes_in_order(void **state)
+static void msg_goes_between_nodes_in_order(void **state)
 {
     struct nodes w;
     (void)state;
@@ -69,9 +70,9 @@ static void mail_goes_between_nodes_in_order(void **state)
     nodes_close(&w);
 }
 
-static void mail_of_all_sizes_arrives_whole(void **state)
+static void msg_of_all_sizes_arrives_whole(void **state)
 {
-    uint8_t data[RONDO_MAIL_BYTES], got[RONDO_MAIL_BYTES];
+    uint8_t data[RONDO_MSG_BYTES], got[RONDO_MSG_BYTES];
     struct nodes w;
     size_t n = 99;
     (void)state;
@@ -87,7 +88,8 @@ static void mail_of_all_sizes_arrives_whole(void **state)
     }
     assert_int_equal(rondo_control_send(w.control[1], 0, 9, data, sizeof(data) + 1), RONDO_INTERNAL_ERROR);
     send_all(w.control[1], 0, 9, data, 20);
-    WAIT_FOR(rondo_control_receive(w.control[0], 1, 9, got, 19, &n) != RONDO_IN_PROGRESS); /* taken, and said to be too long */
+    WAIT_FOR(rondo_control_receive(w.control[0], 1, 9, got, 19, &n) !=
+             RONDO_IN_PROGRESS); /* taken, and said to be too long */
     assert_int_equal(rondo_control_receive(w.control[0], 1, 9, got, 20, &n), RONDO_IN_PROGRESS);
     assert_int_equal(rondo_control_send(w.control[1], 2, 9, data, 1), RONDO_INTERNAL_ERROR);
     assert_int_equal(rondo_control_send(w.control[1], -1, 9, data, 1), RONDO_INTERNAL_ERROR);
@@ -95,7 +97,7 @@ static void mail_of_all_sizes_arrives_whole(void **state)
 }
 
 /* A rank that takes nothing costs its window, and holds up nobody else. */
-static void a_rank_that_takes_no_mail_holds_up_no_other(void **state)
+static void a_rank_that_takes_no_msg_holds_up_no_other(void **state)
 {
     struct nodes w;
     uint32_t got;
@@ -124,10 +126,12 @@ static int count_windows(struct rondo_control *control)
     int n = 0;
     rondo_wire_lock();
     for (int i = 0; i < RONDO_WIRE_BUCKETS; i++) {
-        for (const struct rondo_wire_window *window = control->wire->window_out[i]; window; window = window->next) {
+        for (const struct rondo_wire_window *window = control->wire->window_out[i]; window;
+             window = window->next) {
             n++;
         }
-        for (const struct rondo_wire_window *window = control->wire->window_in[i]; window; window = window->next) {
+        for (const struct rondo_wire_window *window = control->wire->window_in[i]; window;
+             window = window->next) {
             n++;
         }
     }
@@ -135,7 +139,8 @@ static int count_windows(struct rondo_control *control)
     return n;
 }
 
-/* Nor does a tag that nobody asks for: the mails of a child that is being made wait, and those of another child, or of a connection, pass. */
+/* Nor does a tag that nobody asks for: the messages of a child that is being made wait, and those of another
+ * child, or of a connection, pass. */
 static void a_tag_that_nobody_asks_for_holds_up_no_other(void **state)
 {
     struct nodes w;
@@ -161,7 +166,7 @@ static void a_tag_that_nobody_asks_for_holds_up_no_other(void **state)
     nodes_close(&w);
 }
 
-static void forgotten_mail_gives_its_window_back(void **state)
+static void forgotten_msg_gives_its_window_back(void **state)
 {
     struct nodes w;
     uint32_t i = 0;
@@ -171,20 +176,20 @@ static void forgotten_mail_gives_its_window_back(void **state)
         send_all(w.control[0], 1, 5, &i, sizeof(i));
     }
     WAIT_FOR(atomic_load(&w.control[1]->wire->waiting[0]) == RONDO_WIRE_WINDOW);
-    rondo_mail_forget(w.control[1], 5);
+    rondo_msg_forget(w.control[1], 5);
     assert_int_equal(atomic_load(&w.control[1]->wire->waiting[0]), 0);
     for (i = 0; i < 3 * RONDO_WIRE_WINDOW; i++) {
         send_all(w.control[0], 1, 5, &i, sizeof(i)); /* dropped where it arrives */
     }
     send_all(w.control[0], 1, 6, &i, sizeof(i));
     receive_all(w.control[1], 0, 6, &i, sizeof(i));
-    rondo_mail_forget(w.control[1], 6); /* what was taken and not given back yet */
+    rondo_msg_forget(w.control[1], 6); /* what was taken and not given back yet */
     WAIT_FOR(count_windows(w.control[0]) + count_windows(w.control[1]) == 0);
     assert_int_equal(count_windows(w.control[0]) + count_windows(w.control[1]), 0);
     nodes_close(&w);
 }
 
-static void a_sender_may_forget_before_its_mail_is_taken(void **state)
+static void a_sender_may_forget_before_its_msg_is_taken(void **state)
 {
     struct nodes w;
     uint32_t got;
@@ -193,7 +198,7 @@ static void a_sender_may_forget_before_its_mail_is_taken(void **state)
     for (uint32_t i = 0; i < RONDO_WIRE_WINDOW; i++) {
         send_all(w.control[0], 1, 5, &i, sizeof(i));
     }
-    rondo_mail_forget(w.control[0], 5);
+    rondo_msg_forget(w.control[0], 5);
     assert_int_equal(count_windows(w.control[0]), 0);
     for (uint32_t i = 0; i < RONDO_WIRE_WINDOW; i++) {
         receive_all(w.control[1], 0, 5, &got, sizeof(got));
@@ -215,7 +220,7 @@ struct talker {
 /* To everyone and from everyone, at once. */
 static void *talk(void *arg)
 {
-    enum { MAILS = 60 };
+    enum { MSGS = 60 };
     struct talker *t = arg;
     struct rondo_control *control = t->w->control[t->rank];
     uint32_t sent[NODES_MAX] = { 0 }, received[NODES_MAX] = { 0 };
@@ -228,12 +233,14 @@ static void *talk(void *arg)
             if (r == t->rank) {
                 continue;
             }
-            sent[r] += sent[r] < MAILS && rondo_control_send(control, r, 3, &sent[r], sizeof(sent[r])) == RONDO_SUCCESS;
-            if (received[r] < MAILS && rondo_control_receive(control, r, 3, &got, sizeof(got), &bytes) == RONDO_SUCCESS) {
+            sent[r] += sent[r] < MSGS &&
+                       rondo_control_send(control, r, 3, &sent[r], sizeof(sent[r])) == RONDO_SUCCESS;
+            if (received[r] < MSGS &&
+                rondo_control_receive(control, r, 3, &got, sizeof(got), &bytes) == RONDO_SUCCESS) {
                 t->problem = got == received[r] ? t->problem : "out of order";
                 received[r]++;
             }
-            open |= sent[r] < MAILS || received[r] < MAILS;
+            open |= sent[r] < MSGS || received[r] < MSGS;
         }
         t->problem = rondo_now_ns() < end ? t->problem : "too slow";
     }
@@ -268,7 +275,8 @@ static void early_messages_wait_for_the_communicator(void **state)
     uint32_t got;
     (void)state;
     nodes_prepare(&w, 2, 1);
-    assert_int_equal(rondo_control_start(w.control[0]), RONDO_SUCCESS); /* no connection yet: it waits with its greeting */
+    assert_int_equal(rondo_control_start(w.control[0]),
+                     RONDO_SUCCESS); /* no connection yet: it waits with its greeting */
     for (uint32_t i = 0; i < RONDO_WIRE_WINDOW; i++) {
         send_all(w.control[0], 1, 1, &i, sizeof(i));
     }
@@ -278,7 +286,8 @@ static void early_messages_wait_for_the_communicator(void **state)
         assert_int_equal(got, i);
     }
     nodes_prepare(&child, 2, 1);
-    assert_int_equal(rondo_control_start(child.control[0]), RONDO_SUCCESS); /* on the connection there is: messages are kept */
+    assert_int_equal(rondo_control_start(child.control[0]),
+                     RONDO_SUCCESS); /* on the connection there is: messages are kept */
     for (uint32_t i = 0; i < RONDO_WIRE_WINDOW; i++) {
         send_all(child.control[0], 1, 1, &i, sizeof(i));
     }
@@ -361,8 +370,8 @@ static void running_out_of_descriptors_is_said_and_passes(void **state)
     nodes_open(&w, 2, 1); /* the control thread has its own */
     send_all(w.control[0], 1, 1, &got, sizeof(got));
     receive_all(w.control[1], 0, 1, &got, sizeof(got));
-    (void)
-        accepting(); /* the turn that accepted has ended: it holds no descriptor, as accept4 does for a moment even where it finds nobody */
+    (void)accepting(); /* the turn that accepted has ended: it holds no descriptor, as accept4 does for a
+                          moment even where it finds nobody */
     nodes_init(&late, 2, 1, 0);
     for (int r = 0; r < 2; r++) {
         late.peers[r].process_hash += 50; /* as of other processes: they need connections of their own */
@@ -434,7 +443,8 @@ static void one_node_has_no_wire(void **state)
     assert_int_equal(rondo_control_start(w.control[0]), RONDO_SUCCESS);
     assert_int_equal(rondo_control_start(w.control[1]), RONDO_SUCCESS);
     assert_null(rondo_wire);
-    assert_int_equal(rondo_control_receive(w.control[0], 2, 1, data, sizeof(data), &bytes), RONDO_INTERNAL_ERROR);
+    assert_int_equal(rondo_control_receive(w.control[0], 2, 1, data, sizeof(data), &bytes),
+                     RONDO_INTERNAL_ERROR);
     rondo_control_close(w.control[0]);
     rondo_control_close(w.control[1]);
 }
@@ -525,8 +535,13 @@ static void calls_of_other_nodes_are_asked_for(void **state)
     (void)state;
     nodes_open(&w, 2, 1);
     for (uint64_t seq = 1; seq <= 20; seq++) {
-        call =
-            (struct rondo_call){ .seq = seq, .count = 1000 + seq, .word = (uint32_t)(7 * seq), .op = 2, .root = 1, .coll = 3, .dtype = 4 };
+        call = (struct rondo_call){ .seq = seq,
+                                    .count = 1000 + seq,
+                                    .word = (uint32_t)(7 * seq),
+                                    .op = 2,
+                                    .root = 1,
+                                    .coll = 3,
+                                    .dtype = 4 };
         rondo_control_call_begin(w.control[1], &call);
         if (seq < 20) {
             rondo_control_call_end(w.control[1], seq);
@@ -552,12 +567,12 @@ static void calls_of_other_nodes_are_asked_for(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mail_goes_between_nodes_in_order),
-        cmocka_unit_test(mail_of_all_sizes_arrives_whole),
-        cmocka_unit_test(a_rank_that_takes_no_mail_holds_up_no_other),
+        cmocka_unit_test(msg_goes_between_nodes_in_order),
+        cmocka_unit_test(msg_of_all_sizes_arrives_whole),
+        cmocka_unit_test(a_rank_that_takes_no_msg_holds_up_no_other),
         cmocka_unit_test(a_tag_that_nobody_asks_for_holds_up_no_other),
-        cmocka_unit_test(forgotten_mail_gives_its_window_back),
-        cmocka_unit_test(a_sender_may_forget_before_its_mail_is_taken),
+        cmocka_unit_test(forgotten_msg_gives_its_window_back),
+        cmocka_unit_test(a_sender_may_forget_before_its_msg_is_taken),
         cmocka_unit_test(connecting_at_once_is_fine),
         cmocka_unit_test(early_messages_wait_for_the_communicator),
         cmocka_unit_test(kept_messages_are_bounded),

@@ -1,4 +1,5 @@
-/* Children of split and shrink whose members live on several nodes: the bootstrap over the parent's control plane. */
+/* Children of split and shrink whose members live on several nodes: the bootstrap over the parent's control
+ * plane. */
 #include "control_nodes.h"
 
 #include <sched.h>
@@ -46,9 +47,11 @@ static void *make_child(void *arg)
     }
     snprintf(m->text, sizeof(m->text), "%s", rondo_error_text());
     for (int i = 0; i < m->n && m->status == RONDO_SUCCESS; i++) {
-        m->problem = all[RECORD * i] == i + 1 && all[RECORD * i + RECORD - 1] == i + 1 ? m->problem : "wrong table";
+        m->problem = all[RECORD * i] == i + 1 && all[RECORD * i + RECORD - 1] == i + 1 ? m->problem
+                                                                                       : "wrong table";
     }
-    if (m->status == RONDO_SUCCESS && (recv[RECORD - 1] != peer[0] + 1 || (m->n > 2 && recv[2 * RECORD - 1] != peer[1] + 1))) {
+    if (m->status == RONDO_SUCCESS &&
+        (recv[RECORD - 1] != peer[0] + 1 || (m->n > 2 && recv[2 * RECORD - 1] != peer[1] + 1))) {
         m->problem = "wrong records";
     }
     if (b) {
@@ -133,10 +136,12 @@ static void child_open(struct child *child, struct nodes *w, uint64_t tag)
 {
     static const int members[NODES_MAX] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 };
     for (int r = 0; r < w->nranks; r++) {
-        assert_int_equal(rondo_bootstrap_control(w->control[r], members, w->nranks, r, tag, &child->b[r]), RONDO_SUCCESS);
+        assert_int_equal(rondo_bootstrap_control(w->control[r], members, w->nranks, r, tag, &child->b[r]),
+                         RONDO_SUCCESS);
         memset(child->mine, r + 1, sizeof(child->mine));
         child->all[r] = calloc((size_t)w->nranks, sizeof(child->mine));
-        child->status[r] = child->b[r]->ops->allgather_start(child->b[r], child->mine, child->all[r], sizeof(child->mine));
+        child->status[r] = child->b[r]->ops->allgather_start(child->b[r], child->mine, child->all[r],
+                                                             sizeof(child->mine));
         assert_int_equal(child->status[r], RONDO_SUCCESS);
         child->status[r] = RONDO_IN_PROGRESS;
     }
@@ -167,8 +172,9 @@ static void child_close(struct child *child, const struct nodes *w)
     }
 }
 
-/* The other node's ranks have sent their records to the first child and do not ask for its table, of 36 mails, which is on its way. */
-static void a_child_that_waits_holds_up_neither_mail_nor_another_child(void **state)
+/* The other node's ranks have sent their records to the first child and do not ask for its table, of 36
+ * messages, which is on its way. */
+static void a_child_that_waits_holds_up_neither_msg_nor_another_child(void **state)
 {
     struct nodes w;
     struct child first, second;
@@ -196,7 +202,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(children_across_nodes_are_made),
         cmocka_unit_test(a_member_of_another_node_that_left_is_named),
-        cmocka_unit_test(a_child_that_waits_holds_up_neither_mail_nor_another_child),
+        cmocka_unit_test(a_child_that_waits_holds_up_neither_msg_nor_another_child),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

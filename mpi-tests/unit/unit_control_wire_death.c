@@ -1,6 +1,6 @@
 /*
- * The control plane between nodes when processes die, stop or leave. They are forked before any control thread exists; this one is rank 0;
- * what the others find they write into a shared page.
+ * The control plane between nodes when processes die, stop or leave. They are forked before any control
+ * thread exists; this one is rank 0; what the others find they write into a shared page.
  */
 #include "control_nodes.h"
 
@@ -93,7 +93,8 @@ static void scene_open(struct scene *scene, int nnodes, int nlocal, const role *
 {
     memset(scene, 0, sizeof(*scene));
     nodes_init(&scene->w, nnodes, nlocal, 1);
-    scene->shared = mmap(NULL, sizeof(struct shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    scene->shared = mmap(NULL, sizeof(struct shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+                         0);
     assert_true(scene->shared != MAP_FAILED);
     fflush(NULL);
     for (int r = 1; r < scene->w.nranks; r++) {
@@ -171,7 +172,8 @@ static void check_found(struct scene *scene, int gone, int64_t since_ns, int64_t
 {
     char who[80];
     find(scene->w.control[0], scene->shared);
-    snprintf(who, sizeof(who), "rank %d (pid %d on host host%d) of communicator test", gone, (int)scene->pid[gone], scene->w.node_of[gone]);
+    snprintf(who, sizeof(who), "rank %d (pid %d on host host%d) of communicator test", gone,
+             (int)scene->pid[gone], scene->w.node_of[gone]);
     for (int r = 0; r < scene->w.nranks; r++) {
         if (r == gone) {
             continue;
@@ -180,7 +182,8 @@ static void check_found(struct scene *scene, int gone, int64_t since_ns, int64_t
         assert_int_equal(atomic_load(&scene->shared->found[r].done), 1);
         assert_int_equal(scene->shared->found[r].status, RONDO_REMOTE_ERROR);
         assert_int_equal(scene->shared->found[r].rank, gone);
-        if (strstr(scene->shared->found[r].text, who) == NULL || strstr(scene->shared->found[r].text, words) == NULL) {
+        if (strstr(scene->shared->found[r].text, who) == NULL ||
+            strstr(scene->shared->found[r].text, words) == NULL) {
             fail_msg("rank %d found: %s", r, scene->shared->found[r].text);
         }
         assert_in_range(scene->shared->found[r].noticed_ns - since_ns, 0, within_ns);
@@ -190,7 +193,9 @@ static void check_found(struct scene *scene, int gone, int64_t since_ns, int64_t
 
 static void a_killed_process_is_known_on_all_nodes(void **state)
 {
-    static const int shape[][3] = { { 2, 1, 1 }, { 3, 1, 2 }, { 3, 2, 2 /* leads */ }, { 3, 2, 5 /* does not */ }, { 5, 1, 3 } };
+    static const int shape[][3] = {
+        { 2, 1, 1 }, { 3, 1, 2 }, { 3, 2, 2 /* leads */ }, { 3, 2, 5 /* does not */ }, { 5, 1, 3 }
+    };
     struct scene scene;
     (void)state;
     use_loop("10s", "100s"); /* found without a beat */
@@ -207,8 +212,10 @@ static void a_killed_process_is_known_on_all_nodes(void **state)
     use_loop("50ms", "10s");
 }
 
-/* One allgather of the parent's ranks. @return its status; text: RONDO_ERROR_TEXT bytes, the sentence of an error */
-static rondo_status make_child(struct rondo_control *control, const int *members, int n, int self, uint64_t tag, char *text)
+/* One allgather of the parent's ranks. @return its status; text: RONDO_ERROR_TEXT bytes, the sentence of an
+ * error */
+static rondo_status make_child(struct rondo_control *control, const int *members, int n, int self,
+                               uint64_t tag, char *text)
 {
     struct rondo_bootstrap *b = NULL;
     int64_t end = rondo_now_ns() + DEADLINE_NS;
@@ -288,7 +295,8 @@ static void a_stopped_process_is_unresponsive(void **state)
     WAIT_FOR(rondo_control_state_of(scene.w.control[0], 1) == 3); /* told of it, or found by itself */
     assert_int_equal(rondo_control_state_of(scene.w.control[0], 1), 3);
     kill(scene.pid[1], SIGCONT);
-    WAIT_FOR(atomic_load(&scene.shared->found[1].done)); /* it is told too, and blames nobody for its own absence */
+    WAIT_FOR(atomic_load(
+        &scene.shared->found[1].done)); /* it is told too, and blames nobody for its own absence */
     assert_int_equal(atomic_load(&scene.shared->found[1].done), 1);
     assert_int_equal(scene.shared->found[1].rank, 1);
     WAIT_FOR(rondo_control_state_of(scene.w.control[0], 1) != 3); /* it speaks again, or has left */
@@ -302,7 +310,8 @@ static int64_t heard(const struct scene *scene, int rank)
     const struct rondo_wire_conn *conn;
     int64_t ns;
     rondo_wire_lock();
-    conn = rondo_wire_conn_of(rondo_wire_process(&scene->w.peers[0]), rondo_wire_process(&scene->w.peers[rank]));
+    conn = rondo_wire_conn_of(rondo_wire_process(&scene->w.peers[0]),
+                              rondo_wire_process(&scene->w.peers[rank]));
     ns = conn && conn->state == RONDO_WIRE_OPEN ? conn->heard_ns : 0;
     rondo_wire_unlock();
     return ns;
@@ -330,7 +339,8 @@ static void a_short_stop_is_no_fault(void **state)
 /* The others go one after the other, those that lead their nodes too; what is left still hears of a death. */
 static void leaving_in_order_is_no_fault(void **state)
 {
-    static const role roles[6] = { NULL, leave_and_exit, leave_and_exit, watch_until_ended, leave_and_exit, leave_and_exit };
+    static const role roles[6] = { NULL,           leave_and_exit, leave_and_exit, watch_until_ended,
+                                   leave_and_exit, leave_and_exit };
     struct scene scene;
     int64_t start;
     (void)state;
@@ -362,7 +372,8 @@ static void leaving_in_order_is_no_fault(void **state)
     scene_close(&scene);
 }
 
-/* Five nodes of two; one leader is stopped, another is dead before it can be told: all the others end at once. */
+/* Five nodes of two; one leader is stopped, another is dead before it can be told: all the others end at
+ * once. */
 static void a_reason_gets_past_a_dead_leader(void **state)
 {
     struct scene scene;
@@ -376,7 +387,8 @@ static void a_reason_gets_past_a_dead_leader(void **state)
     rondo_control_abort(scene.w.control[0], RONDO_TIMEOUT, 0, "rank 0 waited too long");
     for (int r = 1; r < 10; r++) {
         if (r == 2 || r == 8 || r == 9) {
-            continue; /* rank 9 depends on its node's leader, which does not move: for it the limit is RONDO_DEAD_AFTER */
+            continue; /* rank 9 depends on its node's leader, which does not move: for it the limit is
+                         RONDO_DEAD_AFTER */
         }
         WAIT_FOR(atomic_load(&scene.shared->found[r].done));
         assert_int_equal(atomic_load(&scene.shared->found[r].done), 1);

@@ -1,4 +1,5 @@
-/* The control plane between nodes when strangers connect and peers send what they must not; both are plain sockets of this process. */
+/* The control plane between nodes when strangers connect and peers send what they must not; both are plain
+ * sockets of this process. */
 #include "control_nodes.h"
 
 #include <errno.h>
@@ -39,7 +40,8 @@ static int raw_connect(const struct nodes *w)
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(fd >= 0);
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-    assert_int_equal(connect(fd, (const struct sockaddr *)w->peers[0].control_addr, sizeof(struct sockaddr_in)), 0);
+    assert_int_equal(
+        connect(fd, (const struct sockaddr *)w->peers[0].control_addr, sizeof(struct sockaddr_in)), 0);
     return fd;
 }
 
@@ -100,8 +102,12 @@ static void garbage_on_the_port_is_dropped(void **state)
             ping(&w, (uint32_t)i);
         }
     }
-    WAIT_FOR(dropped(RONDO_WIRE_DROP_GARBAGE) + dropped(RONDO_WIRE_DROP_STRANGER) + dropped(RONDO_WIRE_DROP_EXCESS) == CONNECTIONS);
-    assert_int_equal(dropped(RONDO_WIRE_DROP_GARBAGE) + dropped(RONDO_WIRE_DROP_STRANGER) + dropped(RONDO_WIRE_DROP_EXCESS), CONNECTIONS);
+    WAIT_FOR(dropped(RONDO_WIRE_DROP_GARBAGE) + dropped(RONDO_WIRE_DROP_STRANGER) +
+                 dropped(RONDO_WIRE_DROP_EXCESS) ==
+             CONNECTIONS);
+    assert_int_equal(dropped(RONDO_WIRE_DROP_GARBAGE) + dropped(RONDO_WIRE_DROP_STRANGER) +
+                         dropped(RONDO_WIRE_DROP_EXCESS),
+                     CONNECTIONS);
     assert_int_equal(unnamed(), 0);
     assert_int_equal(count_fds(), files);
     assert_int_equal(rondo_control_aborted(w.control[0]), 0);
@@ -200,7 +206,8 @@ static void silent_and_too_many_strangers_are_dropped(void **state)
     rondo_wire_expire(rondo_now_ns() + RONDO_WIRE_UNNAMED_NS + 1);
     rondo_wire_unlock();
     assert_int_equal(unnamed(), 0);
-    assert_int_equal(dropped(RONDO_WIRE_DROP_SILENT), limit - 1); /* one had to give way to the one that got in */
+    assert_int_equal(dropped(RONDO_WIRE_DROP_SILENT),
+                     limit - 1); /* one had to give way to the one that got in */
     for (int i = 0; i < limit + MORE; i++) {
         raw_expect_end(fd[i]);
     }
@@ -216,7 +223,8 @@ static struct rondo_wire_head head_of_rank_2(const struct nodes *w, int kind, ui
     return head;
 }
 
-/* Sends n messages with this head as rank 2. The communicator ends, and rank 2 is named; rank 1 hears of it. */
+/* Sends n messages with this head as rank 2. The communicator ends, and rank 2 is named; rank 1 hears of it.
+ */
 static void check_fatal(void (*spoil)(struct rondo_wire_head *head, struct rondo_wire_abort *data), int n)
 {
     struct nodes w;
@@ -225,7 +233,7 @@ static void check_fatal(void (*spoil)(struct rondo_wire_head *head, struct rondo
     open_two_of_three(&w);
     fd = raw_enter(&w);
     send_all(w.control[0], 2, 1, "x", 1);
-    struct rondo_wire_head head = head_of_rank_2(&w, RONDO_WIRE_MAIL, 1, 0);
+    struct rondo_wire_head head = head_of_rank_2(&w, RONDO_WIRE_MSG, 1, 0);
     struct rondo_wire_abort data = { .status = RONDO_TIMEOUT, .rank = -1 };
     spoil(&head, &data);
     for (int i = 0; i < n; i++) {
@@ -253,16 +261,17 @@ static void check_fatal(void (*spoil)(struct rondo_wire_head *head, struct rondo
 SPOIL(no_magic, head->magic++)
 SPOIL(no_kind, head->kind = 0)
 SPOIL(unknown_kind, head->kind = RONDO_WIRE_NUM_KINDS)
-SPOIL(oversize, head->bytes = RONDO_MAIL_BYTES + 1)
+SPOIL(oversize, head->bytes = RONDO_MSG_BYTES + 1)
 SPOIL(of_another_process, head->from = 1)
 SPOIL(of_no_rank, head->from = 3)
 SPOIL(of_a_negative_rank, head->from = -1)
 SPOIL(of_a_rank_here, head->from = 0)
-SPOIL(mail_beyond_the_window, (void)0)
+SPOIL(msg_beyond_the_window, (void)0)
 SPOIL(credit_of_no_number, head->kind = RONDO_WIRE_CREDIT)
 SPOIL(credit_for_nothing, head->kind = RONDO_WIRE_CREDIT; head->bytes = 4; data->status = 0)
 SPOIL(credit_beyond_what_was_sent, head->kind = RONDO_WIRE_CREDIT; head->bytes = 4; data->status = 2)
-SPOIL(credit_beyond_the_window, head->kind = RONDO_WIRE_CREDIT; head->tag = 7; head->bytes = 4; data->status = RONDO_WIRE_WINDOW + 1)
+SPOIL(credit_beyond_the_window, head->kind = RONDO_WIRE_CREDIT; head->tag = 7; head->bytes = 4;
+      data->status = RONDO_WIRE_WINDOW + 1)
 SPOIL(half_a_call, head->kind = RONDO_WIRE_TELL; head->bytes = sizeof(struct rondo_call) / 2)
 SPOIL(short_reason, head->kind = RONDO_WIRE_ABORT; head->bytes = 8)
 SPOIL(no_reason, head->kind = RONDO_WIRE_ABORT; head->bytes = sizeof(*data); data->status = RONDO_SUCCESS)
@@ -280,7 +289,7 @@ static void what_no_peer_may_send_ends_the_communicator(void **state)
     check_fatal(of_no_rank, 1);
     check_fatal(of_a_negative_rank, 1);
     check_fatal(of_a_rank_here, 1);
-    check_fatal(mail_beyond_the_window, RONDO_WIRE_WINDOW + 1);
+    check_fatal(msg_beyond_the_window, RONDO_WIRE_WINDOW + 1);
     check_fatal(credit_of_no_number, 1);
     check_fatal(credit_for_nothing, 1);
     check_fatal(credit_beyond_what_was_sent, 1);
@@ -300,7 +309,7 @@ static void a_truncated_message_is_a_death(void **state)
     (void)state;
     open_two_of_three(&w);
     fd = raw_enter(&w);
-    struct rondo_wire_head head = head_of_rank_2(&w, RONDO_WIRE_MAIL, 1, 100);
+    struct rondo_wire_head head = head_of_rank_2(&w, RONDO_WIRE_MSG, 1, 100);
     raw_send(fd, &head, sizeof(head));
     raw_send(fd, text, 50);
     close(fd);
@@ -356,7 +365,8 @@ static void a_peer_that_never_reads_costs_its_buffer_only(void **state)
         }
     }
     rondo_wire_lock();
-    assert_true(rondo_wire_conn_of(rondo_wire_process(&w.peers[0]), rondo_wire_process(&w.peers[2]))->out_to > RONDO_WIRE_OUT / 2);
+    assert_true(rondo_wire_conn_of(rondo_wire_process(&w.peers[0]), rondo_wire_process(&w.peers[2]))->out_to >
+                RONDO_WIRE_OUT / 2);
     rondo_wire_unlock();
     ping(&w, 1);
     rondo_control_leave(w.control[0]); /* waits for nobody */
@@ -364,29 +374,29 @@ static void a_peer_that_never_reads_costs_its_buffer_only(void **state)
     nodes_close(&w);
 }
 
-static void mail_of_too_many_tags_ends_the_communicator(void **state)
+static void msg_of_too_many_tags_ends_the_communicator(void **state)
 {
     struct nodes w;
     char text[RONDO_ERROR_TEXT];
     int rank;
     (void)state;
     nodes_open(&w, 2, 1);
-    for (uint32_t i = 0; i < RONDO_MAIL_PARKED; i++) {
+    for (uint32_t i = 0; i < RONDO_MSG_PARKED; i++) {
         send_all(w.control[0], 1, i / RONDO_WIRE_WINDOW, &i, sizeof(i));
     }
-    WAIT_FOR(atomic_load(&w.control[1]->wire->waiting[0]) == RONDO_MAIL_PARKED);
+    WAIT_FOR(atomic_load(&w.control[1]->wire->waiting[0]) == RONDO_MSG_PARKED);
     assert_int_equal(rondo_control_aborted(w.control[1]), 0);
-    send_all(w.control[0], 1, RONDO_MAIL_PARKED, "x", 1);
+    send_all(w.control[0], 1, RONDO_MSG_PARKED, "x", 1);
     for (int r = 0; r < 2; r++) {
         WAIT_FOR(rondo_control_aborted(w.control[r]));
         assert_int_equal(rondo_control_reason(w.control[r], text, &rank), RONDO_INTERNAL_ERROR);
         assert_int_equal(rank, 1);
-        assert_non_null(strstr(text, "4096 mails from rank 0 wait for rank 1"));
+        assert_non_null(strstr(text, "4096 messages from rank 0 wait for rank 1"));
     }
     nodes_close(&w);
 }
 
-static void *ask_for_other_mail(void *control)
+static void *ask_for_other_msg(void *control)
 {
     uint32_t got;
     size_t bytes;
@@ -394,26 +404,27 @@ static void *ask_for_other_mail(void *control)
     return NULL;
 }
 
-/* The control thread takes the mailbox's lock while it has the wire's: who tells the others of a full mailbox has given it back before. */
-static void a_mailbox_that_overflows_is_told_of_without_its_lock(void **state)
+/* The control thread takes the inbox's lock while it has the wire's: who tells the others of a full inbox has
+ * given it back before. */
+static void an_inbox_that_overflows_is_told_of_without_its_lock(void **state)
 {
     struct nodes w;
     pthread_t thread;
     int locked;
     (void)state;
     nodes_open(&w, 2, 2);
-    for (int i = 0; i < RONDO_MAIL_PARKED; i++) {
+    for (int i = 0; i < RONDO_MSG_PARKED; i++) {
         send_all(w.control[1], 0, 1, &i, sizeof(i));
-        ask_for_other_mail(w.control[0]);
+        ask_for_other_msg(w.control[0]);
     }
     assert_int_equal(rondo_control_aborted(w.control[0]), 0);
     send_all(w.control[1], 0, 1, "x", 1);
     rondo_wire_lock();
-    assert_int_equal(pthread_create(&thread, NULL, ask_for_other_mail, w.control[0]), 0);
+    assert_int_equal(pthread_create(&thread, NULL, ask_for_other_msg, w.control[0]), 0);
     WAIT_FOR(rondo_control_aborted(w.control[0]));
-    locked = pthread_mutex_trylock(&w.control[0]->mail.lock) == 0;
+    locked = pthread_mutex_trylock(&w.control[0]->message.lock) == 0;
     if (locked) {
-        pthread_mutex_unlock(&w.control[0]->mail.lock);
+        pthread_mutex_unlock(&w.control[0]->message.lock);
     }
     rondo_wire_unlock();
     pthread_join(thread, NULL);
@@ -423,7 +434,8 @@ static void a_mailbox_that_overflows_is_told_of_without_its_lock(void **state)
     nodes_close(&w);
 }
 
-/* A process leaves its only communicator, makes another one, and only then is its BYE read: both are one connection each. */
+/* A process leaves its only communicator, makes another one, and only then is its BYE read: both are one
+ * connection each. */
 static void a_late_goodbye_says_nothing_of_later_communicators(void **state)
 {
     struct nodes before, after;
@@ -464,8 +476,8 @@ int main(void)
         cmocka_unit_test(words_for_nobody_are_dropped),
         cmocka_unit_test(a_late_goodbye_says_nothing_of_later_communicators),
         cmocka_unit_test(a_peer_that_never_reads_costs_its_buffer_only),
-        cmocka_unit_test(mail_of_too_many_tags_ends_the_communicator),
-        cmocka_unit_test(a_mailbox_that_overflows_is_told_of_without_its_lock),
+        cmocka_unit_test(msg_of_too_many_tags_ends_the_communicator),
+        cmocka_unit_test(an_inbox_that_overflows_is_told_of_without_its_lock),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

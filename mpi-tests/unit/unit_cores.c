@@ -94,7 +94,8 @@ static void quota_of_version_1_is_found_under_both_names(void **state)
 
 static void nonsense_is_no_limit(void **state)
 {
-    static const char *const memberships[] = { "", "\n\n", "0", "0:", "0::", "::::", "1:cpu", "0::relative\n", "9:cpuset:/x" };
+    static const char *const memberships[] = { "",      "\n\n",          "0",          "0:", "0::", "::::",
+                                               "1:cpu", "0::relative\n", "9:cpuset:/x" };
     (void)state;
     put("/x/cpu.max", "garbage\n");
     put("/y/cpu.max", "5 0\n");

@@ -13,7 +13,7 @@
 #include "coll/algo.h"
 #include "tuner/model.h"
 
-enum { BOARD = 4096, BIG_BOARD = 128 << 10, BIG = 64 << 20 };
+enum { MAILBOX = 4096, BIG_MAILBOX = 128 << 10, BIG = 64 << 20 };
 static const uint32_t all_protos = RONDO_ALL_PROTOS;
 
 /* Numbers of the order of a machine's; `nnodes` equally full nodes. */
@@ -27,8 +27,8 @@ static struct rondo_layout some_layout(int nranks, int nnodes)
     l.nchannels = 2;
     l.protos = all_protos;
     l.model.base_us = 0.05;
-    l.model.board_us = 0.1;
-    l.model.board_bw = 6;
+    l.model.mailbox_us = 0.1;
+    l.model.mailbox_bw = 6;
     l.model.pair_bw = 14;
     l.model.pair_past_bw = 12.5;
     l.model.conn_slows = 1;
@@ -49,32 +49,35 @@ static struct rondo_layout some_layout(int nranks, int nnodes)
     return l;
 }
 
-static double us_of(const struct rondo_layout *l, enum rondo_coll coll, enum rondo_algo algo, enum rondo_proto proto, int nchannels,
-                    size_t bytes)
+static double us_of(const struct rondo_layout *l, enum rondo_coll coll, enum rondo_algo algo,
+                    enum rondo_proto proto, int nchannels, size_t bytes)
 {
-    return rondo_schedule_find(coll, algo)->cost_us(l, coll, proto, nchannels, bytes, BOARD);
+    return rondo_schedule_find(coll, algo)->cost_us(l, coll, proto, nchannels, bytes, MAILBOX);
 }
 
-static void oneshot_needs_one_node_and_a_board_that_holds_it(void **state)
+static void oneshot_needs_one_node_and_a_mailbox_that_holds_it(void **state)
 {
     struct rondo_layout l = some_layout(4, 1), two_nodes = some_layout(4, 2);
     rondo_cost_fn *us = rondo_schedule_find(RONDO_COLL_ALL_REDUCE, RONDO_ALGO_ONESHOT)->cost_us;
     (void)state;
-    assert_true(us(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, BOARD, BOARD) > 0);
-    assert_true(us(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, BOARD + 1, BOARD) < 0);
+    assert_true(us(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, MAILBOX, MAILBOX) > 0);
+    assert_true(us(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, MAILBOX + 1, MAILBOX) < 0);
     assert_true(us(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, 0, 0) < 0);
-    assert_true(us(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 2, 8, BOARD) < 0);
-    assert_true(us(&two_nodes, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, 8, BOARD) < 0);
+    assert_true(us(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 2, 8, MAILBOX) < 0);
+    assert_true(us(&two_nodes, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, 8, MAILBOX) < 0);
 }
 
 static void oneshot_with_a_root_is_for_few_ranks_and_bytes(void **state)
 {
     static const enum rondo_coll colls[] = { RONDO_COLL_BROADCAST, RONDO_COLL_REDUCE };
-    struct rondo_layout few = some_layout(RONDO_ROOTED_RANKS, 1), many = some_layout(RONDO_ROOTED_RANKS + 1, 1);
+    struct rondo_layout few = some_layout(RONDO_ROOTED_RANKS, 1),
+                        many = some_layout(RONDO_ROOTED_RANKS + 1, 1);
     (void)state;
     for (size_t i = 0; i < RONDO_COUNTOF(colls); i++) {
-        assert_true(us_of(&few, colls[i], RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 1, rondo_rooted_capacity(BOARD)) > 0);
-        assert_true(us_of(&few, colls[i], RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 1, rondo_rooted_capacity(BOARD) + 1) < 0);
+        assert_true(us_of(&few, colls[i], RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 1,
+                          rondo_rooted_capacity(MAILBOX)) > 0);
+        assert_true(us_of(&few, colls[i], RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 1,
+                          rondo_rooted_capacity(MAILBOX) + 1) < 0);
         assert_true(us_of(&many, colls[i], RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 1, 8) < 0);
     }
 }
@@ -103,7 +106,10 @@ static void forms_with_counts_have_one_channel(void **state)
 }
 
 /* On one node only. */
-static int on_board(int algo) { return algo == RONDO_ALGO_ONESHOT || rondo_algo_opens((enum rondo_algo)algo); }
+static int on_mailbox(int algo)
+{
+    return algo == RONDO_ALGO_ONESHOT || rondo_algo_opens((enum rondo_algo)algo);
+}
 
 /* More bytes, more ranks, more nodes, fewer cores: never cheaper. */
 static void more_work_never_costs_less(void **state)
@@ -112,22 +118,26 @@ static void more_work_never_costs_less(void **state)
     for (int i = 0; i < rondo_num_schedules; i++) {
         const struct rondo_schedule *s = &rondo_schedules[i];
         enum rondo_coll coll = (enum rondo_coll)s->coll;
-        int p2p = s->algo == RONDO_ALGO_P2P, rooted = s->algo == RONDO_ALGO_ONESHOT && rondo_coll_has_root(coll);
-        size_t most = rooted ? rondo_rooted_capacity(BOARD) : BOARD;
-        if (s->algo == RONDO_ALGO_EXCHANGE || s->algo == RONDO_ALGO_NESTED) {
-            continue; /* on several nodes only, and 7 ranks have more steps than 8: exchange_is_for_few_bytes_on_several_nodes; in groups only: unit_levels */
+        int p2p = s->algo == RONDO_ALGO_P2P,
+            rooted = s->algo == RONDO_ALGO_ONESHOT && rondo_coll_has_root(coll);
+        size_t most = rooted ? rondo_rooted_capacity(MAILBOX) : MAILBOX;
+        if (s->algo == RONDO_ALGO_DOUBLING || s->algo == RONDO_ALGO_HIERARCHICAL) {
+            continue; /* on several nodes only, and 7 ranks have more steps than 8:
+                         doubling_is_for_few_bytes_on_several_nodes; in groups only: unit_levels */
         }
         for (int n = 2; n <= (rooted ? RONDO_ROOTED_RANKS : 64); n++) {
             double last = 0;
-            struct rondo_layout fewer = some_layout(n - 1, 1), l = some_layout(n, 1), nodes = some_layout(n, 2), crowded = l;
+            struct rondo_layout fewer = some_layout(n - 1, 1), l = some_layout(n, 1),
+                                nodes = some_layout(n, 2), crowded = l;
             crowded.model.ranks_per_core = 4;
             for (size_t bytes = 0; bytes <= most; bytes = 2 * bytes + 8) {
-                double us = s->cost_us(&l, coll, RONDO_PROTO_SIMPLE, 1, bytes, BOARD),
-                       across = s->cost_us(&nodes, coll, RONDO_PROTO_SIMPLE, 1, bytes, BOARD);
+                double us = s->cost_us(&l, coll, RONDO_PROTO_SIMPLE, 1, bytes, MAILBOX),
+                       across = s->cost_us(&nodes, coll, RONDO_PROTO_SIMPLE, 1, bytes, MAILBOX);
                 assert_true(us > last);
-                assert_true(p2p || n == 2 || us >= s->cost_us(&fewer, coll, RONDO_PROTO_SIMPLE, 1, bytes, BOARD));
-                assert_true(on_board(s->algo) || across > us);
-                assert_true(s->cost_us(&crowded, coll, RONDO_PROTO_SIMPLE, 1, bytes, BOARD) > us);
+                assert_true(p2p || n == 2 ||
+                            us >= s->cost_us(&fewer, coll, RONDO_PROTO_SIMPLE, 1, bytes, MAILBOX));
+                assert_true(on_mailbox(s->algo) || across > us);
+                assert_true(s->cost_us(&crowded, coll, RONDO_PROTO_SIMPLE, 1, bytes, MAILBOX) > us);
                 last = us;
             }
         }
@@ -140,36 +150,38 @@ static void one_rank_costs_the_call(void **state)
     (void)state;
     for (int i = 0; i < rondo_num_schedules; i++) {
         const struct rondo_schedule *s = &rondo_schedules[i];
-        if (s->algo != RONDO_ALGO_P2P && !on_board(s->algo) && s->algo != RONDO_ALGO_EXCHANGE) {
-            assert_true(s->cost_us(&l, (enum rondo_coll)s->coll, RONDO_PROTO_LL, 1, BIG, 0) == l.model.base_us);
+        if (s->algo != RONDO_ALGO_P2P && !on_mailbox(s->algo) && s->algo != RONDO_ALGO_DOUBLING) {
+            assert_true(s->cost_us(&l, (enum rondo_coll)s->coll, RONDO_PROTO_LL, 1, BIG, 0) ==
+                        l.model.base_us);
         }
     }
 }
 
 /* Half the messages of a tree one after another, and the whole buffer in each of them. */
-static void exchange_is_for_few_bytes_on_several_nodes(void **state)
+static void doubling_is_for_few_bytes_on_several_nodes(void **state)
 {
     struct rondo_layout one = some_layout(8, 1), l = some_layout(8, 4), many = some_layout(4096, 4);
     (void)state;
-    assert_true(us_of(&one, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_EXCHANGE, RONDO_PROTO_SIMPLE, 1, 8) < 0);
-    assert_true(us_of(&many, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_EXCHANGE, RONDO_PROTO_SIMPLE, 1, 8) <
+    assert_true(us_of(&one, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_DOUBLING, RONDO_PROTO_SIMPLE, 1, 8) < 0);
+    assert_true(us_of(&many, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_DOUBLING, RONDO_PROTO_SIMPLE, 1, 8) <
                 0); /* more than RONDO_MAX_DIMS partners */
-    assert_true(us_of(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_EXCHANGE, RONDO_PROTO_SIMPLE, 2, 8) < 0);
-    assert_true(us_of(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_EXCHANGE, RONDO_PROTO_SIMPLE, 1, 8) <
+    assert_true(us_of(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_DOUBLING, RONDO_PROTO_SIMPLE, 2, 8) < 0);
+    assert_true(us_of(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_DOUBLING, RONDO_PROTO_SIMPLE, 1, 8) <
                 us_of(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TREE, RONDO_PROTO_SIMPLE, 1, 8));
-    assert_true(us_of(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_EXCHANGE, RONDO_PROTO_SIMPLE, 1, BIG) >
+    assert_true(us_of(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_DOUBLING, RONDO_PROTO_SIMPLE, 1, BIG) >
                 us_of(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, 1, BIG));
 }
 
 static struct rondo_choice choose(const struct rondo_layout *l, enum rondo_coll coll, size_t bytes)
 {
     struct rondo_choice choice;
-    assert_int_equal(rondo_cost_choose(l, NULL, coll, bytes, BOARD, &choice), RONDO_SUCCESS);
+    assert_int_equal(rondo_cost_choose(l, NULL, coll, bytes, MAILBOX, &choice), RONDO_SUCCESS);
     assert_true(choice.us > 0 && choice.nchannels >= 1);
     return choice;
 }
 
-/* Where buffers are open, a large sum is two-shot; where they are not, a ring, or of two ranks one-shot in pieces. */
+/* Where buffers are open, a large sum is two-shot; where they are not, a ring, or of two ranks one-shot in
+ * pieces. */
 static void small_sum_on_a_node_is_oneshot_and_large_one_twoshot_or_a_ring(void **state)
 {
     struct rondo_allowed all, only;
@@ -178,32 +190,40 @@ static void small_sum_on_a_node_is_oneshot_and_large_one_twoshot_or_a_ring(void 
     assert_int_equal(rondo_allowed_parse(&only, "twoshot", ""), RONDO_SUCCESS);
     for (int n = 2; n <= 16; n++) {
         struct rondo_layout l = some_layout(n, 1);
-        struct rondo_choice small = choose(&l, RONDO_COLL_ALL_REDUCE, 8), large = choose(&l, RONDO_COLL_ALL_REDUCE, BIG), other;
+        struct rondo_choice small = choose(&l, RONDO_COLL_ALL_REDUCE, 8),
+                            large = choose(&l, RONDO_COLL_ALL_REDUCE, BIG), other;
         assert_int_equal(small.algo, RONDO_ALGO_ONESHOT);
         assert_int_equal(large.algo, RONDO_ALGO_TWOSHOT);
-        assert_int_equal(rondo_cost_choose_other(&l, &only, RONDO_COLL_ALL_REDUCE, BIG, BIG_BOARD, RONDO_ALGO_TWOSHOT, 1, &other),
+        assert_int_equal(rondo_cost_choose_other(&l, &only, RONDO_COLL_ALL_REDUCE, BIG, BIG_MAILBOX,
+                                                 RONDO_ALGO_TWOSHOT, 1, &other),
                          RONDO_SUCCESS);
         assert_int_equal(other.algo, n == 2 ? RONDO_ALGO_ONESHOT : RONDO_ALGO_ORDERED);
-        assert_int_equal(rondo_cost_choose_other(&l, &only, RONDO_COLL_ALL_REDUCE, BIG, BIG_BOARD, RONDO_ALGO_TWOSHOT, 0, &other),
+        assert_int_equal(rondo_cost_choose_other(&l, &only, RONDO_COLL_ALL_REDUCE, BIG, BIG_MAILBOX,
+                                                 RONDO_ALGO_TWOSHOT, 0, &other),
                          RONDO_SUCCESS);
         assert_int_equal(other.algo, n == 2 ? RONDO_ALGO_ONESHOT : RONDO_ALGO_RING);
-        assert_int_equal(rondo_cost_choose_other(&l, &all, RONDO_COLL_ALL_REDUCE, BIG, BIG_BOARD, RONDO_ALGO_TWOSHOT, 0, &large),
+        assert_int_equal(rondo_cost_choose_other(&l, &all, RONDO_COLL_ALL_REDUCE, BIG, BIG_MAILBOX,
+                                                 RONDO_ALGO_TWOSHOT, 0, &large),
                          RONDO_SUCCESS);
         assert_int_equal(large.algo, n == 2 ? RONDO_ALGO_ONESHOT : RONDO_ALGO_RING);
         assert_int_equal(large.proto, RONDO_PROTO_SIMPLE);
         assert_int_equal(large.nchannels, 1); /* channels share a thread */
-        assert_int_equal(rondo_cost_choose_other(&l, &all, RONDO_COLL_REDUCE_SCATTERV, 64, BOARD, RONDO_ALGO_TWOSHOT, 0, &other),
+        assert_int_equal(rondo_cost_choose_other(&l, &all, RONDO_COLL_REDUCE_SCATTERV, 64, MAILBOX,
+                                                 RONDO_ALGO_TWOSHOT, 0, &other),
                          RONDO_SUCCESS);
         assert_int_equal(other.algo, RONDO_ALGO_RING); /* its blocks may lie apart: it is not posted */
         assert_int_equal(other.proto, RONDO_PROTO_LL);
         assert_int_equal(choose(&l, RONDO_COLL_REDUCE_SCATTER, 64).algo, RONDO_ALGO_ONESHOT);
         assert_int_equal(choose(&l, RONDO_COLL_ALL_GATHER, 64).algo, RONDO_ALGO_ONESHOT);
-        assert_int_equal(choose(&l, RONDO_COLL_BROADCAST, 64).algo == RONDO_ALGO_ONESHOT, n <= RONDO_ROOTED_RANKS);
-        assert_int_equal(choose(&l, RONDO_COLL_REDUCE, 64).algo == RONDO_ALGO_ONESHOT, n <= RONDO_ROOTED_RANKS);
+        assert_int_equal(choose(&l, RONDO_COLL_BROADCAST, 64).algo == RONDO_ALGO_ONESHOT,
+                         n <= RONDO_ROOTED_RANKS);
+        assert_int_equal(choose(&l, RONDO_COLL_REDUCE, 64).algo == RONDO_ALGO_ONESHOT,
+                         n <= RONDO_ROOTED_RANKS);
     }
 }
 
-/* In their caches two ranks post; past them the kernel copies, but for what would be stored past the caches by it. */
+/* In their caches two ranks post; past them the kernel copies, but for what would be stored past the caches
+ * by it. */
 static void two_ranks_post_what_the_kernel_would_copy_more_slowly(void **state)
 {
     static const enum rondo_coll colls[] = { RONDO_COLL_ALL_REDUCE, RONDO_COLL_ALL_GATHER };
@@ -211,8 +231,9 @@ static void two_ranks_post_what_the_kernel_would_copy_more_slowly(void **state)
     (void)state;
     for (size_t i = 0; i < RONDO_COUNTOF(colls); i++) {
         for (size_t bytes = 1 << 14; bytes <= BIG; bytes *= 2) {
-            double posted = rondo_oneshot_cost_us(&l, colls[i], RONDO_PROTO_SIMPLE, 1, bytes, BIG_BOARD);
-            assert_true(rondo_oneshot_cost_us(&l, colls[i], RONDO_PROTO_SIMPLE, 1, bytes, 64) > posted); /* in more pieces */
+            double posted = rondo_oneshot_cost_us(&l, colls[i], RONDO_PROTO_SIMPLE, 1, bytes, BIG_MAILBOX);
+            assert_true(rondo_oneshot_cost_us(&l, colls[i], RONDO_PROTO_SIMPLE, 1, bytes, 64) >
+                        posted); /* in more pieces */
             assert_true(posted > 0);
             assert_true(us_of(&three, colls[i], RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 1, bytes) < 0);
             for (int in_place = 0; in_place < 2; in_place++) {
@@ -222,13 +243,15 @@ static void two_ranks_post_what_the_kernel_would_copy_more_slowly(void **state)
             }
         }
     }
-    assert_true(us_of(&l, RONDO_COLL_ALL_GATHERV, RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 1, BOARD + 1) < 0);
+    assert_true(us_of(&l, RONDO_COLL_ALL_GATHERV, RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 1, MAILBOX + 1) <
+                0);
     l.model.pair_bw = 0; /* GPUs */
-    assert_true(us_of(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 1, BOARD) > 0);
-    assert_true(us_of(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 1, BOARD + 1) < 0);
+    assert_true(us_of(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 1, MAILBOX) > 0);
+    assert_true(us_of(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 1, MAILBOX + 1) < 0);
 }
 
-/* A call into the kernel costs more than a small message, and less than to pass a large one through conns; with more ranks than cores conns are better. */
+/* A call into the kernel costs more than a small message, and less than to pass a large one through conns;
+ * with more ranks than cores conns are better. */
 static void the_kernel_copies_what_is_large(void **state)
 {
     struct rondo_layout l = some_layout(2, 1), crowded;
@@ -240,11 +263,13 @@ static void the_kernel_copies_what_is_large(void **state)
         assert_true(bytes < 1 << 20 || cma < ring);
         crowded = l;
         crowded.model.ranks_per_core = 2;
-        assert_true(rondo_cma_cost_us(&crowded, RONDO_ALGO_TWOSHOT, RONDO_COLL_ALL_REDUCE, bytes, 1) > 2 * cma - 1);
+        assert_true(rondo_cma_cost_us(&crowded, RONDO_ALGO_TWOSHOT, RONDO_COLL_ALL_REDUCE, bytes, 1) >
+                    2 * cma - 1);
     }
 }
 
-/* Far cores: the kernel's copies pay much earlier; near ones, and what cannot be right, leave the model as it is. */
+/* Far cores: the kernel's copies pay much earlier; near ones, and what cannot be right, leave the model as it
+ * is. */
 static void far_cores_copy_by_the_kernel_earlier(void **state)
 {
     static const uint32_t no_change[] = { 0, 60, 200, 5000 };
@@ -264,7 +289,9 @@ static void far_cores_copy_by_the_kernel_earlier(void **state)
         const struct rondo_layout *l = i == 0 ? &near : &far;
         for (size_t bytes = 1024; first[i] == 0 && bytes <= BIG; bytes *= 2) {
             double ring = us_of(l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, 1, bytes);
-            first[i] = rondo_cma_cost_us(l, RONDO_ALGO_TWOSHOT, RONDO_COLL_ALL_REDUCE, bytes, 0) < ring ? bytes : 0;
+            first[i] = rondo_cma_cost_us(l, RONDO_ALGO_TWOSHOT, RONDO_COLL_ALL_REDUCE, bytes, 0) < ring
+                           ? bytes
+                           : 0;
         }
     }
     assert_true(first[1] > 0 && first[1] <= 32768 && first[1] * 4 <= first[0]);
@@ -287,11 +314,12 @@ static void many_ranks_and_few_bytes_are_a_tree(void **state)
 static int tree_channels(const struct rondo_layout *l, size_t bytes)
 {
     struct rondo_choice table[RONDO_NUM_ALGOS][RONDO_NUM_PROTOS];
-    rondo_cost_table(l, NULL, RONDO_COLL_ALL_REDUCE, bytes, BOARD, table);
+    rondo_cost_table(l, NULL, RONDO_COLL_ALL_REDUCE, bytes, MAILBOX, table);
     return table[RONDO_ALGO_TREE][RONDO_PROTO_SIMPLE].nchannels;
 }
 
-/* One tree loads its inner ranks with three neighbours; two share that load, and the second channel costs turns. */
+/* One tree loads its inner ranks with three neighbours; two share that load, and the second channel costs
+ * turns. */
 static void large_tree_is_a_double_tree_and_small_one_single(void **state)
 {
     struct rondo_layout l = some_layout(8, 1);
@@ -300,9 +328,10 @@ static void large_tree_is_a_double_tree_and_small_one_single(void **state)
     assert_int_equal(tree_channels(&l, BIG), 2);
     assert_int_equal(tree_channels(&l, 8), 1);
     l.nchannels = 1;
-    rondo_cost_table(&l, NULL, RONDO_COLL_ALL_REDUCE, BIG, BOARD, table);
+    rondo_cost_table(&l, NULL, RONDO_COLL_ALL_REDUCE, BIG, MAILBOX, table);
     assert_int_equal(table[RONDO_ALGO_TREE][RONDO_PROTO_SIMPLE].nchannels, 1);
-    assert_true(table[RONDO_ALGO_TREE][RONDO_PROTO_SIMPLE].us > 1.4 * table[RONDO_ALGO_RING][RONDO_PROTO_SIMPLE].us);
+    assert_true(table[RONDO_ALGO_TREE][RONDO_PROTO_SIMPLE].us >
+                1.4 * table[RONDO_ALGO_RING][RONDO_PROTO_SIMPLE].us);
 }
 
 /* RONDO_MIN_NCHANNELS: slower, but as the user wants it; what can have one channel only keeps it. */
@@ -318,13 +347,13 @@ static void calls_are_cut_over_the_least_number_of_channels_where_they_can(void 
         for (int c = 0; c < RONDO_NUM_COLLS; c++) {
             struct rondo_choice table[RONDO_NUM_ALGOS][RONDO_NUM_PROTOS];
             enum rondo_coll coll = (enum rondo_coll)c, as = rondo_coll_scheduled_as(coll);
-            int one = coll == RONDO_COLL_ALL_GATHERV || coll == RONDO_COLL_REDUCE_SCATTERV || as == RONDO_COLL_SEND ||
-                      as == RONDO_COLL_RECV;
-            rondo_cost_table(&l, NULL, coll, 8, BOARD, table);
+            int one = coll == RONDO_COLL_ALL_GATHERV || coll == RONDO_COLL_REDUCE_SCATTERV ||
+                      as == RONDO_COLL_SEND || as == RONDO_COLL_RECV;
+            rondo_cost_table(&l, NULL, coll, 8, MAILBOX, table);
             for (int a = 0; a < RONDO_NUM_ALGOS; a++) {
                 for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
                     const struct rondo_choice *choice = &table[a][p];
-                    assert_true(choice->us < 0 || choice->nchannels == (one || on_board(a) ? 1 : wanted));
+                    assert_true(choice->us < 0 || choice->nchannels == (one || on_mailbox(a) ? 1 : wanted));
                 }
             }
         }
@@ -333,7 +362,8 @@ static void calls_are_cut_over_the_least_number_of_channels_where_they_can(void 
     }
 }
 
-/* The table has a time for what exists, is allowed and can run, and -1 for all else; the choice is its least. */
+/* The table has a time for what exists, is allowed and can run, and -1 for all else; the choice is its least.
+ */
 static void table_holds_what_can_run_and_choice_is_its_least(void **state)
 {
     struct rondo_layout l = some_layout(6, 1);
@@ -344,22 +374,25 @@ static void table_holds_what_can_run_and_choice_is_its_least(void **state)
     for (int c = 0; c < RONDO_NUM_COLLS; c++) {
         for (size_t bytes = 0; bytes < BIG; bytes = bytes * 4 + 8) {
             double least = -1;
-            rondo_cost_table(&l, &allowed, (enum rondo_coll)c, bytes, BOARD, table);
+            rondo_cost_table(&l, &allowed, (enum rondo_coll)c, bytes, MAILBOX, table);
             for (int a = 0; a < RONDO_NUM_ALGOS; a++) {
                 for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
-                    const struct rondo_schedule *s = rondo_schedule_find((enum rondo_coll)c, (enum rondo_algo)a);
-                    int possible = s != NULL && !on_board(a) && a != RONDO_ALGO_EXCHANGE && (s->protos >> p & 1) != 0 &&
-                                   p != RONDO_PROTO_LL;
+                    const struct rondo_schedule *s = rondo_schedule_find((enum rondo_coll)c,
+                                                                         (enum rondo_algo)a);
+                    int possible = s != NULL && !on_mailbox(a) && a != RONDO_ALGO_DOUBLING &&
+                                   (s->protos >> p & 1) != 0 && p != RONDO_PROTO_LL;
                     double us = table[a][p].us;
                     assert_true(table[a][p].algo == a && table[a][p].proto == p);
                     assert_true((us >= 0) == possible && (table[a][p].nchannels > 0) == possible);
                     least = us >= 0 && (least < 0 || us < least) ? us : least;
                     if (possible) {
-                        assert_true(us == s->cost_us(&l, (enum rondo_coll)c, (enum rondo_proto)p, table[a][p].nchannels, bytes, BOARD));
+                        assert_true(us == s->cost_us(&l, (enum rondo_coll)c, (enum rondo_proto)p,
+                                                     table[a][p].nchannels, bytes, MAILBOX));
                     }
                 }
             }
-            assert_int_equal(rondo_cost_choose(&l, &allowed, (enum rondo_coll)c, bytes, BOARD, &choice), RONDO_SUCCESS);
+            assert_int_equal(rondo_cost_choose(&l, &allowed, (enum rondo_coll)c, bytes, MAILBOX, &choice),
+                             RONDO_SUCCESS);
             assert_true(choice.us == least);
         }
     }
@@ -372,24 +405,31 @@ static void nothing_allowed_is_invalid_usage_that_names_parameters_and_collectiv
     struct rondo_choice choice;
     (void)state;
     assert_int_equal(rondo_allowed_parse(&allowed, "tree;all_gather:tree", NULL), RONDO_SUCCESS);
-    assert_int_equal(rondo_cost_choose(&l, &allowed, RONDO_COLL_ALL_REDUCE, 8, BOARD, &choice), RONDO_SUCCESS);
-    assert_int_equal(rondo_cost_choose(&l, &allowed, RONDO_COLL_SEND, 8, BOARD, &choice), RONDO_SUCCESS);
-    assert_int_equal(rondo_cost_choose(&l, &allowed, RONDO_COLL_ALL_GATHER, 8, BOARD, &choice), RONDO_INVALID_USAGE);
+    assert_int_equal(rondo_cost_choose(&l, &allowed, RONDO_COLL_ALL_REDUCE, 8, MAILBOX, &choice),
+                     RONDO_SUCCESS);
+    assert_int_equal(rondo_cost_choose(&l, &allowed, RONDO_COLL_SEND, 8, MAILBOX, &choice), RONDO_SUCCESS);
+    assert_int_equal(rondo_cost_choose(&l, &allowed, RONDO_COLL_ALL_GATHER, 8, MAILBOX, &choice),
+                     RONDO_INVALID_USAGE);
     assert_non_null(strstr(rondo_error_text(), "RONDO_ALGO"));
     assert_non_null(strstr(rondo_error_text(), "RONDO_PROTO"));
     assert_non_null(strstr(rondo_error_text(), "all_gather:"));
     assert_int_equal(rondo_allowed_parse(&allowed, "oneshot", NULL), RONDO_SUCCESS);
-    assert_int_equal(rondo_cost_choose(&l, &allowed, RONDO_COLL_ALL_REDUCE, BOARD + 1, BOARD, &choice), RONDO_INVALID_USAGE);
+    assert_int_equal(rondo_cost_choose(&l, &allowed, RONDO_COLL_ALL_REDUCE, MAILBOX + 1, MAILBOX, &choice),
+                     RONDO_INVALID_USAGE);
     assert_non_null(strstr(rondo_error_text(), "4097 bytes"));
-    assert_non_null(strstr(rondo_error_text(), "RONDO_BOARD_SIZE"));
+    assert_non_null(strstr(rondo_error_text(), "RONDO_MAILBOX_SIZE"));
     assert_non_null(strstr(rondo_error_text(), "all_reduce:"));
     l = some_layout(2, 1);
-    assert_int_equal(rondo_cost_choose(&l, &allowed, RONDO_COLL_ALL_GATHERV, BOARD + 1, BOARD, &choice), RONDO_INVALID_USAGE);
+    assert_int_equal(rondo_cost_choose(&l, &allowed, RONDO_COLL_ALL_GATHERV, MAILBOX + 1, MAILBOX, &choice),
+                     RONDO_INVALID_USAGE);
     assert_non_null(strstr(rondo_error_text(), "at most 4096 bytes by RONDO_PAIR_SIZE;"));
-    assert_int_equal(rondo_cost_choose(&l, &allowed, RONDO_COLL_REDUCE, 1 << 20, BIG, &choice), RONDO_INVALID_USAGE);
-    assert_non_null(strstr(rondo_error_text(), "at most 16384 bytes by RONDO_PAIR_SIZE (16K whatever that is);"));
+    assert_int_equal(rondo_cost_choose(&l, &allowed, RONDO_COLL_REDUCE, 1 << 20, BIG, &choice),
+                     RONDO_INVALID_USAGE);
+    assert_non_null(
+        strstr(rondo_error_text(), "at most 16384 bytes by RONDO_PAIR_SIZE (16K whatever that is);"));
     l = some_layout(2, 2);
-    assert_int_equal(rondo_cost_choose(&l, &allowed, RONDO_COLL_ALL_REDUCE, 8, BOARD, &choice), RONDO_INVALID_USAGE);
+    assert_int_equal(rondo_cost_choose(&l, &allowed, RONDO_COLL_ALL_REDUCE, 8, MAILBOX, &choice),
+                     RONDO_INVALID_USAGE);
     assert_non_null(strstr(rondo_error_text(), "any number of bytes;"));
 }
 
@@ -400,9 +440,12 @@ static void limit_names_the_largest_part(void **state)
     (void)state;
     assert_string_equal(ring->limit(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, 8), "latency");
     assert_string_equal(ring->limit(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, BIG), "copy bandwidth");
-    assert_string_equal(ring->limit(&nodes, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, 8), "network latency");
-    assert_string_equal(ring->limit(&nodes, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, BIG), "network bandwidth");
-    assert_string_equal(rondo_oneshot_limit(&nodes, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, 8), "not available");
+    assert_string_equal(ring->limit(&nodes, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, 8),
+                        "network latency");
+    assert_string_equal(ring->limit(&nodes, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, BIG),
+                        "network bandwidth");
+    assert_string_equal(rondo_oneshot_limit(&nodes, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, 8),
+                        "not available");
 }
 
 /* ---- several nodes, with the numbers that creation takes ---- */
@@ -420,7 +463,8 @@ static struct rondo_layout job_layout(int nnodes, int nlocal, enum rondo_model_n
 static void speed_between_nodes_is_that_of_port_and_device(void **state)
 {
     struct rondo_model slow = job_layout(2, 1, RONDO_MODEL_SOCKETS, 1250).model,
-                       socket = job_layout(2, 1, RONDO_MODEL_SOCKETS, 25000).model, card = job_layout(2, 1, RONDO_MODEL_RDMA, 25000).model,
+                       socket = job_layout(2, 1, RONDO_MODEL_SOCKETS, 25000).model,
+                       card = job_layout(2, 1, RONDO_MODEL_RDMA, 25000).model,
                        unknown = job_layout(2, 1, RONDO_MODEL_SOCKETS, 0).model;
     struct rondo_stitch_summary far = { .nnodes = 2, .min_nets = 1 };
     (void)state;
@@ -433,23 +477,25 @@ static void speed_between_nodes_is_that_of_port_and_device(void **state)
     rondo_model_net(&card, &far, RONDO_MODEL_RDMA);
     assert_true(card.net_us[RONDO_PROTO_SIMPLE] == 5);
     for (int p = 0; p < RONDO_NUM_PROTOS; p++) { /* flags and padding gain nothing there */
-        assert_true(p == RONDO_PROTO_SIMPLE || (card.net_us[p] > 5 && card.net_bw[p] < card.net_bw[RONDO_PROTO_SIMPLE]));
+        assert_true(p == RONDO_PROTO_SIMPLE ||
+                    (card.net_us[p] > 5 && card.net_bw[p] < card.net_bw[RONDO_PROTO_SIMPLE]));
     }
     assert_true(card.net_bw[RONDO_PROTO_LL128] > 1.8 * card.net_bw[RONDO_PROTO_LL]);
 }
 
 /* With the best number of channels. */
-static double best_us(const struct rondo_layout *l, enum rondo_coll coll, enum rondo_algo algo, enum rondo_proto proto, size_t bytes)
+static double best_us(const struct rondo_layout *l, enum rondo_coll coll, enum rondo_algo algo,
+                      enum rondo_proto proto, size_t bytes)
 {
     struct rondo_choice table[RONDO_NUM_ALGOS][RONDO_NUM_PROTOS];
-    rondo_cost_table(l, NULL, coll, bytes, BOARD, table);
+    rondo_cost_table(l, NULL, coll, bytes, MAILBOX, table);
     return table[algo][proto].us;
 }
 
 static void simple_is_chosen_between_nodes(void **state)
 {
-    static const enum rondo_coll colls[] = { RONDO_COLL_ALL_REDUCE, RONDO_COLL_BROADCAST, RONDO_COLL_REDUCE, RONDO_COLL_ALL_GATHER,
-                                             RONDO_COLL_REDUCE_SCATTER };
+    static const enum rondo_coll colls[] = { RONDO_COLL_ALL_REDUCE, RONDO_COLL_BROADCAST, RONDO_COLL_REDUCE,
+                                             RONDO_COLL_ALL_GATHER, RONDO_COLL_REDUCE_SCATTER };
     (void)state;
     for (int net = 0; net < RONDO_MODEL_NUM_NETS; net++) {
         for (int nnodes = 2; nnodes <= 16; nnodes++) {
@@ -461,8 +507,10 @@ static void simple_is_chosen_between_nodes(void **state)
                         assert_int_not_equal(choose(&l, colls[i], bytes).algo, RONDO_ALGO_ONESHOT);
                         for (size_t a = 0; a < RONDO_COUNTOF(algos); a++) {
                             double us = best_us(&l, colls[i], algos[a], RONDO_PROTO_SIMPLE, bytes);
-                            assert_true(us < 0 || us < best_us(&l, colls[i], algos[a], RONDO_PROTO_LL, bytes));
-                            assert_true(us < 0 || us < best_us(&l, colls[i], algos[a], RONDO_PROTO_LL128, bytes));
+                            assert_true(us < 0 ||
+                                        us < best_us(&l, colls[i], algos[a], RONDO_PROTO_LL, bytes));
+                            assert_true(us < 0 ||
+                                        us < best_us(&l, colls[i], algos[a], RONDO_PROTO_LL128, bytes));
                         }
                     }
                 }
@@ -480,8 +528,10 @@ static void few_bytes_on_many_nodes_are_a_tree_and_many_a_ring(void **state)
                 struct rondo_layout l = job_layout(nnodes, nlocal, (enum rondo_model_net)net, 1250);
                 for (int large = 0; large < 2; large++) {
                     size_t bytes = large ? (size_t)1 << 34 : 8;
-                    double tree = best_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TREE, RONDO_PROTO_SIMPLE, bytes);
-                    double ring = best_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, bytes);
+                    double tree = best_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TREE, RONDO_PROTO_SIMPLE,
+                                          bytes);
+                    double ring = best_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE,
+                                          bytes);
                     assert_true(tree > 0 && ring > 0 && (large ? ring < tree : tree < ring));
                 }
             }
@@ -502,9 +552,11 @@ static void latency_counts_the_hops_between_nodes(void **state)
 {
     (void)state;
     assert_float_equal(net_hops_of(4, 3, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING), 8, 1e-6); /* twice round */
-    assert_float_equal(net_hops_of(4, 1, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING), 6, 1e-6); /* but for one hop */
+    assert_float_equal(net_hops_of(4, 1, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING), 6,
+                       1e-6); /* but for one hop */
     assert_float_equal(net_hops_of(4, 3, RONDO_COLL_ALL_GATHER, RONDO_ALGO_RING), 4, 1e-6);
-    assert_float_equal(net_hops_of(2, 3, RONDO_COLL_BROADCAST, RONDO_ALGO_RING), 2, 1e-6); /* a root in the middle of its node */
+    assert_float_equal(net_hops_of(2, 3, RONDO_COLL_BROADCAST, RONDO_ALGO_RING), 2,
+                       1e-6); /* a root in the middle of its node */
     assert_float_equal(net_hops_of(16, 3, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TREE), 8, 1e-6);
     assert_float_equal(net_hops_of(5, 1, RONDO_COLL_BROADCAST, RONDO_ALGO_TREE), 6, 1e-6);
     assert_float_equal(net_hops_of(1, 8, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TREE), 0, 1e-6);
@@ -513,26 +565,37 @@ static void latency_counts_the_hops_between_nodes(void **state)
 /* A tree crosses two nodes once each way, a ring nearly twice; in a long job both do twice. */
 static void bandwidth_counts_what_leaves_a_node(void **state)
 {
-    struct rondo_layout two = job_layout(2, 4, RONDO_MODEL_SOCKETS, 1000), many = job_layout(16, 1, RONDO_MODEL_SOCKETS, 1000);
+    struct rondo_layout two = job_layout(2, 4, RONDO_MODEL_SOCKETS, 1000),
+                        many = job_layout(16, 1, RONDO_MODEL_SOCKETS, 1000);
     double second = 1e9 / BIG; /* 1 GB/s */
     (void)state;
-    assert_float_equal(us_of(&two, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TREE, RONDO_PROTO_SIMPLE, 2, BIG) * second * 1e-6, 1, 0.01);
-    assert_float_equal(us_of(&two, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, 2, BIG) * second * 1e-6, 1.75, 0.01);
-    assert_float_equal(us_of(&many, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TREE, RONDO_PROTO_SIMPLE, 2, BIG) * second * 1e-6, 2, 0.01);
-    assert_float_equal(us_of(&many, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, 2, BIG) * second * 1e-6, 1.875, 0.02);
-    assert_float_equal(us_of(&two, RONDO_COLL_ALL_TO_ALL, RONDO_ALGO_P2P, RONDO_PROTO_SIMPLE, 1, BIG) * second * 1e-6, 2, 0.01);
+    assert_float_equal(us_of(&two, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TREE, RONDO_PROTO_SIMPLE, 2, BIG) *
+                           second * 1e-6,
+                       1, 0.01);
+    assert_float_equal(us_of(&two, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, 2, BIG) *
+                           second * 1e-6,
+                       1.75, 0.01);
+    assert_float_equal(us_of(&many, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TREE, RONDO_PROTO_SIMPLE, 2, BIG) *
+                           second * 1e-6,
+                       2, 0.01);
+    assert_float_equal(us_of(&many, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, 2, BIG) *
+                           second * 1e-6,
+                       1.875, 0.02);
+    assert_float_equal(us_of(&two, RONDO_COLL_ALL_TO_ALL, RONDO_ALGO_P2P, RONDO_PROTO_SIMPLE, 1, BIG) *
+                           second * 1e-6,
+                       2, 0.01);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(oneshot_needs_one_node_and_a_board_that_holds_it),
+        cmocka_unit_test(oneshot_needs_one_node_and_a_mailbox_that_holds_it),
         cmocka_unit_test(oneshot_with_a_root_is_for_few_ranks_and_bytes),
         cmocka_unit_test(protocol_without_buffers_or_bandwidth_cannot_run),
         cmocka_unit_test(forms_with_counts_have_one_channel),
         cmocka_unit_test(more_work_never_costs_less),
         cmocka_unit_test(one_rank_costs_the_call),
-        cmocka_unit_test(exchange_is_for_few_bytes_on_several_nodes),
+        cmocka_unit_test(doubling_is_for_few_bytes_on_several_nodes),
         cmocka_unit_test(small_sum_on_a_node_is_oneshot_and_large_one_twoshot_or_a_ring),
         cmocka_unit_test(two_ranks_post_what_the_kernel_would_copy_more_slowly),
         cmocka_unit_test(the_kernel_copies_what_is_large),

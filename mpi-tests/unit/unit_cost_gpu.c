@@ -1,4 +1,5 @@
-/* The cost model of GPU machines: times worked out by hand, what is chosen, and what holds whatever the numbers are. */
+/* The cost model of GPU machines: times worked out by hand, what is chosen, and what holds whatever the
+ * numbers are. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -46,56 +47,77 @@ static struct rondo_layout layout_of(const struct spec *s)
 }
 
 /* Graphs that NCCL finds on these machines. */
-static const struct spec h100 = { 90, RONDO_GPU_HOST_OTHER, 1, 8, 12, { 30000, 30000 }, { 30000, 30000 }, 1, 0, 1 };
-static const struct spec h100_2 = { 90, RONDO_GPU_HOST_OTHER, 2, 8, 8, { 48000, 48000 }, { 48000, 48000 }, 1, 1, 1 };
-static const struct spec h100_16 = { 90, RONDO_GPU_HOST_OTHER, 16, 8, 8, { 48000, 48000 }, { 48000, 48000 }, 1, 1, 1 };
-static const struct spec a100 = { 80, RONDO_GPU_HOST_AMD, 1, 8, 12, { 20000, 20000 }, { 20000, 20000 }, 1, 0, 1 };
-static const struct spec a100_2 = { 80, RONDO_GPU_HOST_AMD, 2, 8, 8, { 24000, 24000 }, { 30000, 24000 }, 1, 0, 1 };
-static const struct spec a100_4 = { 80, RONDO_GPU_HOST_AMD, 4, 8, 8, { 24000, 24000 }, { 30000, 24000 }, 1, 0, 1 };
-static const struct spec workstation = { 89, RONDO_GPU_HOST_AMD, 1, 2, 2, { 12000, 12000 }, { 20000, 20000 }, 0, 0, 0 };
+static const struct spec h100 = {
+    90, RONDO_GPU_HOST_OTHER, 1, 8, 12, { 30000, 30000 }, { 30000, 30000 }, 1, 0, 1
+};
+static const struct spec h100_2 = {
+    90, RONDO_GPU_HOST_OTHER, 2, 8, 8, { 48000, 48000 }, { 48000, 48000 }, 1, 1, 1
+};
+static const struct spec h100_16 = {
+    90, RONDO_GPU_HOST_OTHER, 16, 8, 8, { 48000, 48000 }, { 48000, 48000 }, 1, 1, 1
+};
+static const struct spec a100 = { 80, RONDO_GPU_HOST_AMD, 1, 8, 12, { 20000, 20000 }, { 20000, 20000 }, 1, 0,
+                                  1 };
+static const struct spec a100_2 = { 80, RONDO_GPU_HOST_AMD, 2, 8, 8, { 24000, 24000 }, { 30000, 24000 }, 1, 0,
+                                    1 };
+static const struct spec a100_4 = { 80, RONDO_GPU_HOST_AMD, 4, 8, 8, { 24000, 24000 }, { 30000, 24000 }, 1, 0,
+                                    1 };
+static const struct spec workstation = {
+    89, RONDO_GPU_HOST_AMD, 1, 2, 2, { 12000, 12000 }, { 20000, 20000 }, 0, 0, 0
+};
 
 /* ---- by hand ---- */
 
-static void is_us(const struct spec *s, enum rondo_coll coll, enum rondo_algo algo, enum rondo_proto proto, size_t bytes, double expected)
+static void is_us(const struct spec *s, enum rondo_coll coll, enum rondo_algo algo, enum rondo_proto proto,
+                  size_t bytes, double expected)
 {
     struct rondo_layout l = layout_of(s);
     int nchannels = algo == RONDO_ALGO_P2P ? 1 : l.nchannels;
-    double us = rondo_schedule_find(coll, algo)->cost_us(&l, coll, proto, nchannels, bytes, 0), off = us / expected - 1;
+    double us = rondo_schedule_find(coll, algo)->cost_us(&l, coll, proto, nchannels, bytes, 0),
+           off = us / expected - 1;
     if (off > 1e-9 || off < -1e-9) {
-        fail_msg("%s %s %s of %zu bytes on %d nodes of sm %d: %.6f us, expected %.6f", rondo_coll_name(coll), rondo_algo_name(algo),
-                 rondo_proto_name(proto), bytes, s->nodes, s->sm, us, expected);
+        fail_msg("%s %s %s of %zu bytes on %d nodes of sm %d: %.6f us, expected %.6f", rondo_coll_name(coll),
+                 rondo_algo_name(algo), rondo_proto_name(proto), bytes, s->nodes, s->sm, us, expected);
     }
 }
-#define IS_US(s, COLL, ALGO, PROTO, bytes, us) is_us(s, RONDO_COLL_##COLL, RONDO_ALGO_##ALGO, RONDO_PROTO_##PROTO, bytes, us)
+#define IS_US(s, COLL, ALGO, PROTO, bytes, us) \
+    is_us(s, RONDO_COLL_##COLL, RONDO_ALGO_##ALGO, RONDO_PROTO_##PROTO, bytes, us)
 
 /* 14 steps. Bandwidths: 12 x 30 = 360 GB/s; 8/14 of it for the buffer of a ring, half for a tree's. */
 static void one_h100_node_by_hand(void **state)
 {
     (void)state;
-    IS_US(&h100, ALL_REDUCE, RING, LL, 8, 6.6 + 14 * 0.6 + 8 / (141.0 * 8 / 14 * 1e3)); /* LL: 141, less than 360 / 2 */
+    IS_US(&h100, ALL_REDUCE, RING, LL, 8,
+          6.6 + 14 * 0.6 + 8 / (141.0 * 8 / 14 * 1e3)); /* LL: 141, less than 360 / 2 */
     IS_US(&h100, ALL_REDUCE, RING, LL, 64 * KIB, 6.6 + 14 * 0.6 + 64 * KIB / (141.0 * 8 / 14 * 1e3));
     IS_US(&h100, ALL_REDUCE, RING, LL128, 64 * MIB, 14 + 14 * 1.9 + 64 * MIB / (360 * 0.92 * 8 / 14 * 1e3));
     IS_US(&h100, ALL_REDUCE, RING, SIMPLE, 64 * MIB, 8.4 + 14 * 3.4 + 64 * MIB / (360.0 * 8 / 14 * 1e3));
     IS_US(&h100, ALL_REDUCE, TREE, LL, 8, 6.8 + 2 * 7 * 0.6 + 8 / (360 * 0.92 / 3.8 * 0.5 * 1e3));
     IS_US(&h100, ALL_REDUCE, TREE, LL, 64 * KIB,
           6.8 + 2 * 7 * 0.6 + 64 * KIB / (360 * 0.92 / 3.8 * 0.6 * 0.5 * 1e3)); /* 2^10 x 64 B: 0.6 */
-    IS_US(&h100, ALL_REDUCE, TREE, LL128, 64 * KIB, 14 + 2 * 7 * 1.25 + 64 * KIB / (360 * 0.92 * 7 / 9 * 0.6 * 0.5 * 1e3));
-    IS_US(&h100, ALL_REDUCE, TREE, SIMPLE, 64 * MIB, 8.4 + 2 * 7 * 4.0 + 64 * MIB / (360 * 0.92 * 0.8 * 0.5 * 1e3));
+    IS_US(&h100, ALL_REDUCE, TREE, LL128, 64 * KIB,
+          14 + 2 * 7 * 1.25 + 64 * KIB / (360 * 0.92 * 7 / 9 * 0.6 * 0.5 * 1e3));
+    IS_US(&h100, ALL_REDUCE, TREE, SIMPLE, 64 * MIB,
+          8.4 + 2 * 7 * 4.0 + 64 * MIB / (360 * 0.92 * 0.8 * 0.5 * 1e3));
     IS_US(&h100, ALL_GATHER, RING, SIMPLE, 64 * MIB, 8.4 + 7 * 3.4 + 64 * MIB / (360.0 * 8 / 7 * 1e3));
     IS_US(&h100, REDUCE_SCATTER, RING, LL, 8, 6.6 + 7 * 0.6 + 8 / (141.0 * 8 / 7 * 1e3));
 }
 
-/* 30 steps, two of them over nets; a step inside is at least a post: 1 us, three for Simple. All tree traffic of a node at one GPU: 0.85. */
+/* 30 steps, two of them over nets; a step inside is at least a post: 1 us, three for Simple. All tree traffic
+ * of a node at one GPU: 0.85. */
 static void two_h100_nodes_by_hand(void **state)
 {
     (void)state;
     IS_US(&h100_2, ALL_REDUCE, RING, LL, 8, 6.6 + 28 * 1.0 + 2 * 2.7 + 8 / (39.0 * 16 / 30 * 1e3));
-    IS_US(&h100_2, ALL_REDUCE, RING, LL128, 64 * MIB, 14 + 28 * 1.9 + 2 * 4 + 64 * MIB / (8 * 36.7 * 16 / 30 * 1e3));
-    IS_US(&h100_2, ALL_REDUCE, RING, SIMPLE, 64 * MIB, (8.4 + 28 * 3.4 + 2 * 14) * 1.4 + 64 * MIB / (8 * 48.0 * 16 / 30 * 1e3));
+    IS_US(&h100_2, ALL_REDUCE, RING, LL128, 64 * MIB,
+          14 + 28 * 1.9 + 2 * 4 + 64 * MIB / (8 * 36.7 * 16 / 30 * 1e3));
+    IS_US(&h100_2, ALL_REDUCE, RING, SIMPLE, 64 * MIB,
+          (8.4 + 28 * 3.4 + 2 * 14) * 1.4 + 64 * MIB / (8 * 48.0 * 16 / 30 * 1e3));
     IS_US(&h100_2, ALL_REDUCE, RING, SIMPLE, 8 * KIB,
           8.4 + 28 * 3.4 + 2 * 14 + 8 * KIB / (8 * 48.0 * 16 / 30 * 1e3)); /* 32 B a channel and rank */
     IS_US(&h100_2, ALL_REDUCE, TREE, LL, 8, 6.8 + 2 * (7 * 0.6 + 5) + 8 / (39.0 * 0.85 * 0.5 * 1e3));
-    IS_US(&h100_2, ALL_REDUCE, TREE, SIMPLE, 64 * MIB, 8.4 + 2 * (7 * 4.0 + 14) + 64 * MIB / (8 * 41.4 * 0.85 * 0.8 * 0.5 * 1e3));
+    IS_US(&h100_2, ALL_REDUCE, TREE, SIMPLE, 64 * MIB,
+          8.4 + 2 * (7 * 4.0 + 14) + 64 * MIB / (8 * 41.4 * 0.85 * 0.8 * 0.5 * 1e3));
     IS_US(&h100_2, ALL_GATHER, RING, LL128, MIB, 14 + 14 * 1.9 + 4 + MIB / (8 * 36.7 * 16 / 15 * 1e3));
 }
 
@@ -104,24 +126,32 @@ static void a100_nodes_by_hand(void **state)
     (void)state;
     IS_US(&a100, ALL_REDUCE, RING, LL, 64 * KIB, 6.6 + 14 * 0.6 + 64 * KIB / (87.7 * 8 / 14 * 1e3));
     IS_US(&a100, ALL_REDUCE, RING, SIMPLE, 64 * MIB, 8.4 + 14 * 3.4 + 64 * MIB / (240.0 * 8 / 14 * 1e3));
-    IS_US(&a100_2, ALL_REDUCE, RING, LL, 8, 6.6 + 28 * 2.0 + 2 * 2.7 + 8 / (22.5 * 16 / 30 * 1e3)); /* AMD: posts take 2 us */
+    IS_US(&a100_2, ALL_REDUCE, RING, LL, 8,
+          6.6 + 28 * 2.0 + 2 * 2.7 + 8 / (22.5 * 16 / 30 * 1e3)); /* AMD: posts take 2 us */
     IS_US(&a100_2, ALL_REDUCE, TREE, LL128, 64 * KIB,
-          14 + 2 * (7 * 1.25 + 8.5) + 64 * KIB / (8 * 20 * 0.6 * 0.5 * 1e3)); /* 8 x 23.6 x 120/128 is more than 8 x 20 */
-    IS_US(&a100_4, ALL_REDUCE, RING, SIMPLE, 64 * MIB, (8.4 + 56 * 6.0 + 6 * 14) * 1.4 + 64 * MIB / (8 * 24.0 * 32 / 62 * 1e3));
-    IS_US(&a100_4, ALL_REDUCE, TREE, SIMPLE, 64 * MIB, 8.4 + 2 * (7 * 4.0 + 2 * 14) + 64 * MIB / (8 * 17.8 * 0.8 * 0.5 * 1e3));
+          14 + 2 * (7 * 1.25 + 8.5) +
+              64 * KIB / (8 * 20 * 0.6 * 0.5 * 1e3)); /* 8 x 23.6 x 120/128 is more than 8 x 20 */
+    IS_US(&a100_4, ALL_REDUCE, RING, SIMPLE, 64 * MIB,
+          (8.4 + 56 * 6.0 + 6 * 14) * 1.4 + 64 * MIB / (8 * 24.0 * 32 / 62 * 1e3));
+    IS_US(&a100_4, ALL_REDUCE, TREE, SIMPLE, 64 * MIB,
+          8.4 + 2 * (7 * 4.0 + 2 * 14) + 64 * MIB / (8 * 17.8 * 0.8 * 0.5 * 1e3));
     IS_US(&workstation, ALL_REDUCE, RING, SIMPLE, MIB, 8.4 + 2 * 5.7 + MIB / (24.0 * 1e3));
     IS_US(&workstation, ALL_REDUCE, TREE, LL, MIB, 6.8 + 2 * 1.0 + MIB / (40 * 0.92 / 3.8 * 0.5 * 0.5 * 1e3));
 }
 
-/* Two nodes whose nets carry less than the model of the GPUs says: a tree's all_reduce passes each byte once each way. */
+/* Two nodes whose nets carry less than the model of the GPUs says: a tree's all_reduce passes each byte once
+ * each way. */
 static void nets_of_two_nodes_are_not_exceeded(void **state)
 {
     struct spec slow = { 86, RONDO_GPU_HOST_OTHER, 2, 4, 5, { 1200, 240 }, { 1200, 240 }, 0, 0, 0 };
     (void)state;
-    IS_US(&slow, ALL_REDUCE, TREE, SIMPLE, 512 * MIB, 8.4 + 2 * (3 * 4.0 + 14) + 512 * MIB / (5 * 0.48 * 0.92 * 0.5 * 1e3));
-    IS_US(&slow, ALL_GATHER, RING, LL, 512 * MIB, 6.6 + 6 * 1.0 + 2.7 + 512 * MIB / (5 * 0.24 * 0.5 * 8 / 7 * 1e3));
+    IS_US(&slow, ALL_REDUCE, TREE, SIMPLE, 512 * MIB,
+          8.4 + 2 * (3 * 4.0 + 14) + 512 * MIB / (5 * 0.48 * 0.92 * 0.5 * 1e3));
+    IS_US(&slow, ALL_GATHER, RING, LL, 512 * MIB,
+          6.6 + 6 * 1.0 + 2.7 + 512 * MIB / (5 * 0.24 * 0.5 * 8 / 7 * 1e3));
     slow.tree[1] = 601;
-    IS_US(&slow, ALL_REDUCE, TREE, SIMPLE, 512 * MIB, 8.4 + 2 * (3 * 4.0 + 14) + 512 * MIB / (5 * 1.2 * 0.92 * 0.5 * 1e3));
+    IS_US(&slow, ALL_REDUCE, TREE, SIMPLE, 512 * MIB,
+          8.4 + 2 * (3 * 4.0 + 14) + 512 * MIB / (5 * 1.2 * 0.92 * 0.5 * 1e3));
 }
 
 /* What NCCL has no model for: all hops of a chain count, a tree with a root has half the traffic. */
@@ -132,7 +162,8 @@ static void rooted_and_p2p_by_hand(void **state)
     IS_US(&h100_2, REDUCE, RING, LL128, MIB, 14 + 14 * 1.9 + 4 + MIB / (8 * 36.7e3));
     IS_US(&h100_16, BROADCAST, TREE, LL, 8, 6.8 + 2 * (7 * 0.6 + 4 * 5) + 8 / (20.4 * 0.85 * 1e3));
     IS_US(&h100, SEND, P2P, SIMPLE, 36 * MIB, 8.4 + 3.4 + 36 * MIB / 360e3);
-    IS_US(&h100_2, SEND, P2P, SIMPLE, 48 * MIB, 8.4 + 14 + 48 * MIB / 48e3); /* one of eight ranks that share the nets */
+    IS_US(&h100_2, SEND, P2P, SIMPLE, 48 * MIB,
+          8.4 + 14 + 48 * MIB / 48e3); /* one of eight ranks that share the nets */
     IS_US(&h100, ALL_TO_ALL, P2P, SIMPLE, 64 * MIB, 8.4 + 3.4 + 56 * MIB / 360e3);
     IS_US(&h100_2, ALL_TO_ALL, P2P, SIMPLE, 64 * MIB, 8.4 + 3.4 + 14 + 7 * 3 + 32 * MIB / 48e3);
 }
@@ -148,7 +179,8 @@ static void small_messages_go_by_ll(void **state)
         int small = bytes == 16 * KIB;
         assert_int_equal(rondo_cost_choose(&l, NULL, RONDO_COLL_SEND, bytes, 0, &choice), RONDO_SUCCESS);
         assert_int_equal(choice.proto, small ? RONDO_PROTO_LL : RONDO_PROTO_SIMPLE);
-        assert_int_equal(rondo_p2p_cost_us(&l, RONDO_COLL_ALL_TO_ALL, RONDO_PROTO_LL, 1, 8 * bytes, 0) >= 0, small); /* a block for each */
+        assert_int_equal(rondo_p2p_cost_us(&l, RONDO_COLL_ALL_TO_ALL, RONDO_PROTO_LL, 1, 8 * bytes, 0) >= 0,
+                         small); /* a block for each */
         assert_true(rondo_p2p_cost_us(&nodes, RONDO_COLL_SEND, RONDO_PROTO_LL, 1, bytes, 0) < 0);
     }
     assert_true(rondo_p2p_cost_us(&l, RONDO_COLL_SEND, RONDO_PROTO_LL, 1, 0, 0) == 6.6 + 0.6);
@@ -179,7 +211,8 @@ static void chosen_is(const struct spec *s, size_t bytes, enum rondo_algo algo, 
     assert_int_equal(rondo_cost_choose(&l, NULL, RONDO_COLL_ALL_REDUCE, bytes, 4096, &choice), RONDO_SUCCESS);
     if (choice.algo != algo || choice.proto != proto) {
         fail_msg("%zu bytes on %d nodes of sm %d: %s %s, expected %s %s", bytes, s->nodes, s->sm,
-                 rondo_algo_name((enum rondo_algo)choice.algo), rondo_proto_name((enum rondo_proto)choice.proto), rondo_algo_name(algo),
+                 rondo_algo_name((enum rondo_algo)choice.algo),
+                 rondo_proto_name((enum rondo_proto)choice.proto), rondo_algo_name(algo),
                  rondo_proto_name(proto));
     }
 }
@@ -213,7 +246,8 @@ static void small_on_many_nodes_is_a_tree_and_large_a_ring(void **state)
 
 /* ---- channels and threads ---- */
 
-static void blocks_are(const struct spec *s, enum rondo_algo algo, enum rondo_proto proto, size_t bytes, int nchannels, int nthreads)
+static void blocks_are(const struct spec *s, enum rondo_algo algo, enum rondo_proto proto, size_t bytes,
+                       int nchannels, int nthreads)
 {
     struct rondo_layout l = layout_of(s);
     int c, t;
@@ -255,7 +289,8 @@ static void table_has_the_channels_that_the_bytes_fill(void **state)
                 rondo_gpu_blocks(&l, (enum rondo_algo)a, (enum rondo_proto)p, bytes, &fill, &threads);
                 assert_int_equal(table[a][p].nchannels, fill);
                 for (int c = 1; c <= l.nchannels; c++) {
-                    double us = rondo_gpu_cost_us(&l, RONDO_COLL_ALL_REDUCE, (enum rondo_algo)a, (enum rondo_proto)p, c, bytes);
+                    double us = rondo_gpu_cost_us(&l, RONDO_COLL_ALL_REDUCE, (enum rondo_algo)a,
+                                                  (enum rondo_proto)p, c, bytes);
                     least = least < 0 || us < least ? us : least;
                 }
                 assert_true(table[a][p].us == least);
@@ -275,17 +310,20 @@ static void users_limits_of_channels_are_kept(void **state)
     rondo_cost_table(&l, NULL, RONDO_COLL_ALL_REDUCE, 1 << 30, 0, table);
     assert_int_equal(table[RONDO_ALGO_RING][RONDO_PROTO_SIMPLE].nchannels, 6);
     assert_true(table[RONDO_ALGO_RING][RONDO_PROTO_SIMPLE].us > 3.9 * (1 << 30) / (360.0 * 8 / 14 * 1e3));
-    assert_string_equal(rondo_ring_limit(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 6, 1 << 30), "number of channels");
+    assert_string_equal(rondo_ring_limit(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 6, 1 << 30),
+                        "number of channels");
     l.least_channels = 4;
     rondo_cost_table(&l, NULL, RONDO_COLL_ALL_REDUCE, 8, 0, table);
     assert_int_equal(table[RONDO_ALGO_TREE][RONDO_PROTO_LL].nchannels, 4);
-    assert_true(table[RONDO_ALGO_TREE][RONDO_PROTO_LL].us == rondo_tree_cost_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_LL, 1, 8, 0));
+    assert_true(table[RONDO_ALGO_TREE][RONDO_PROTO_LL].us ==
+                rondo_tree_cost_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_LL, 1, 8, 0));
     rondo_cost_table(&l, NULL, RONDO_COLL_ALL_GATHERV, 1 << 30, 0, table);
     assert_int_equal(table[RONDO_ALGO_RING][RONDO_PROTO_SIMPLE].nchannels, 1);
     assert_true(rondo_ring_cost_us(&l, RONDO_COLL_ALL_GATHERV, RONDO_PROTO_SIMPLE, 2, 8, 0) < 0);
 }
 
-/* One-shot for few bytes, two-shot for many, where all GPUs of a node reach one another and RONDO_DIRECT_GPU asks for it. */
+/* One-shot for few bytes, two-shot for many, where all GPUs of a node reach one another and RONDO_DIRECT_GPU
+ * asks for it. */
 static void direct_calls_are_for_gpus_that_reach_one_another(void **state)
 {
     struct rondo_layout l = layout_of(&h100), far = layout_of(&h100_2), pci = layout_of(&workstation);
@@ -301,11 +339,15 @@ static void direct_calls_are_for_gpus_that_reach_one_another(void **state)
     assert_int_equal(choice.nchannels, l.nchannels);
     assert_int_equal(rondo_cost_choose(&l, NULL, RONDO_COLL_ALL_GATHER, 64 * MIB, 0, &choice), RONDO_SUCCESS);
     assert_int_equal(choice.algo, RONDO_ALGO_TWOSHOT);
-    assert_string_equal(rondo_oneshot_limit(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, MIB), "more bytes than RONDO_DIRECT_GPU");
-    assert_string_equal(rondo_twoshot_limit(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, l.nchannels, 64 * MIB), "NVLink bandwidth");
+    assert_string_equal(rondo_oneshot_limit(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, MIB),
+                        "more bytes than RONDO_DIRECT_GPU");
+    assert_string_equal(
+        rondo_twoshot_limit(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, l.nchannels, 64 * MIB),
+        "NVLink bandwidth");
     assert_string_equal(rondo_twoshot_limit(&far, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, MIB),
                         "one node only, all on NVLink or one GPU");
-    assert_int_equal(rondo_twoshot_cost_us(&pci, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, MIB, 0) >= 0, pci.nranks == 2);
+    assert_int_equal(rondo_twoshot_cost_us(&pci, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, MIB, 0) >= 0,
+                     pci.nranks == 2);
     pci.nranks = pci.max_local = pci.nlocal = 8;
     double ring_us = rondo_ring_cost_us(&pci, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_LL, 1, 8, 0);
     assert_true(rondo_twoshot_cost_us(&pci, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, MIB, 0) < 0);
@@ -316,10 +358,12 @@ static void direct_calls_are_for_gpus_that_reach_one_another(void **state)
 
 /* ---- limits ---- */
 
-static void limit_is(const struct spec *s, enum rondo_algo algo, enum rondo_proto proto, size_t bytes, const char *expected)
+static void limit_is(const struct spec *s, enum rondo_algo algo, enum rondo_proto proto, size_t bytes,
+                     const char *expected)
 {
     struct rondo_layout l = layout_of(s);
-    assert_string_equal(rondo_schedule_find(RONDO_COLL_ALL_REDUCE, algo)->limit(&l, RONDO_COLL_ALL_REDUCE, proto, l.nchannels, bytes),
+    assert_string_equal(rondo_schedule_find(RONDO_COLL_ALL_REDUCE, algo)
+                            ->limit(&l, RONDO_COLL_ALL_REDUCE, proto, l.nchannels, bytes),
                         expected);
 }
 
@@ -338,10 +382,13 @@ static void limit_names_the_link_or_the_latency(void **state)
     limit_is(&workstation, RONDO_ALGO_RING, RONDO_PROTO_LL, 8, "base latency");
     limit_is(&workstation, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, 8, "PCI latency");
     limit_is(&workstation, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, 64 * MIB, "PCI bandwidth");
-    assert_non_null(strstr(rondo_ring_limit(&none, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_LL128, 1, 8), "LL128 needs NVLink"));
-    assert_string_equal(rondo_oneshot_limit(&none, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, 8), "asked for by RONDO_DIRECT_GPU=64K");
+    assert_non_null(strstr(rondo_ring_limit(&none, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_LL128, 1, 8),
+                           "LL128 needs NVLink"));
+    assert_string_equal(rondo_oneshot_limit(&none, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, 8),
+                        "asked for by RONDO_DIRECT_GPU=64K");
     none.model.gpu.ring.bw_intra = 0;
-    assert_string_equal(rondo_ring_limit(&none, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_LL, 1, 8), "its graph has no bandwidth");
+    assert_string_equal(rondo_ring_limit(&none, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_LL, 1, 8),
+                        "its graph has no bandwidth");
     assert_true(rondo_ring_cost_us(&none, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_LL, 1, 8, 0) < 0);
 }
 
@@ -353,7 +400,8 @@ static struct rondo_stitch_summary summary_of(int min_sm, int max_sm, int type_i
     memset(&s, 0, sizeof(s));
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
         s.graph[id] = (struct rondo_graph){ .id = id,
-                                            .pattern = id == RONDO_GRAPH_RING ? RONDO_PATTERN_RING : RONDO_PATTERN_BALANCED_TREE,
+                                            .pattern = id == RONDO_GRAPH_RING ? RONDO_PATTERN_RING
+                                                                              : RONDO_PATTERN_BALANCED_TREE,
                                             .nchannels = 4,
                                             .bw_intra = 20000 + id,
                                             .bw_inter = 12000 + id,
@@ -377,7 +425,8 @@ static int ll128(int min_sm, int max_sm, int type_intra, int type_inter)
     return model.gpu.ring.ll128;
 }
 
-/* NVLink, at most through one GPU, inside; up to PCI switches to the nets, PXN since sm 90; equal GPUs, or all since sm 90; sm 70. */
+/* NVLink, at most through one GPU, inside; up to PCI switches to the nets, PXN since sm 90; equal GPUs, or
+ * all since sm 90; sm 70. */
 static void ll128_is_where_128_bytes_arrive_as_one(void **state)
 {
     (void)state;
@@ -385,7 +434,8 @@ static void ll128_is_where_128_bytes_arrive_as_one(void **state)
         for (int in = 0; in < RONDO_NUM_PATH_TYPES; in++) {
             for (int net = 0; net < RONDO_NUM_PATH_TYPES; net++) {
                 int near = in == RONDO_PATH_LOC || in == RONDO_PATH_NVL || in == RONDO_PATH_NVB;
-                int reach = net <= RONDO_PATH_PXB || (sm >= 90 && (net == RONDO_PATH_P2C || net == RONDO_PATH_PXN));
+                int reach = net <= RONDO_PATH_PXB ||
+                            (sm >= 90 && (net == RONDO_PATH_P2C || net == RONDO_PATH_PXN));
                 assert_int_equal(ll128(sm, sm, in, net), sm >= 70 && near && reach);
             }
         }
@@ -398,27 +448,30 @@ static void ll128_is_where_128_bytes_arrive_as_one(void **state)
 static void model_takes_what_the_graphs_say(void **state)
 {
     struct rondo_stitch_summary s = summary_of(80, 80, RONDO_PATH_NVL, RONDO_PATH_PXB);
-    const int intel = RONDO_GRAPH_CPU(RONDO_ARCH_X86, RONDO_VENDOR_INTEL), amd = RONDO_GRAPH_CPU(RONDO_ARCH_X86, RONDO_VENDOR_AMD);
+    const int intel = RONDO_GRAPH_CPU(RONDO_ARCH_X86, RONDO_VENDOR_INTEL),
+              amd = RONDO_GRAPH_CPU(RONDO_ARCH_X86, RONDO_VENDOR_AMD);
     struct rondo_model m;
     (void)state;
     memset(&m, 0xff, sizeof(m));
     rondo_model_from_graphs(&m, &s);
     assert_true(m.gpu.nchannels == 8 && m.gpu.sm == 80 && m.gpu.host == RONDO_GPU_HOST_OTHER);
     assert_true(m.gpu.ring.nchannels == 4 && m.gpu.ring.bw_intra == 20000 && m.gpu.ring.bw_inter == 12000);
-    assert_true(m.gpu.tree.bw_intra == 20001 && m.gpu.tree.latency_inter == 701 && m.gpu.tree.nvlink == 1 && m.gpu.tree.one_gpu == 0);
+    assert_true(m.gpu.tree.bw_intra == 20001 && m.gpu.tree.latency_inter == 701 && m.gpu.tree.nvlink == 1 &&
+                m.gpu.tree.one_gpu == 0);
     assert_true(m.gpu.ring.near == 1);
     s.graph[RONDO_GRAPH_TREE].pattern = RONDO_PATTERN_TREE;
     s.graph[RONDO_GRAPH_RING].type_intra = RONDO_PATH_NVB;
     s.graph[RONDO_GRAPH_RING].cpus = 1 << amd;
     s.nchannels = 16; /* few fast channels are doubled again */
     rondo_model_from_graphs(&m, &s);
-    assert_true(m.gpu.nchannels == 16 && m.gpu.tree.one_gpu == 1 && m.gpu.ring.nvlink == 0 && m.gpu.ring.near == 0 &&
-                m.gpu.host == RONDO_GPU_HOST_AMD);
+    assert_true(m.gpu.nchannels == 16 && m.gpu.tree.one_gpu == 1 && m.gpu.ring.nvlink == 0 &&
+                m.gpu.ring.near == 0 && m.gpu.host == RONDO_GPU_HOST_AMD);
     s.graph[RONDO_GRAPH_RING].type_intra = RONDO_PATH_LOC;
     s.graph[RONDO_GRAPH_RING].cpus = 1 << amd | 1 << intel;
     s.nchannels = 1; /* because a user wants it so: two channels of eight carry a quarter */
     rondo_model_from_graphs(&m, &s);
-    assert_true(m.gpu.nchannels == 8 && m.gpu.host == RONDO_GPU_HOST_MIXED && m.gpu.ring.nvlink == 0 && m.gpu.ring.near == 1);
+    assert_true(m.gpu.nchannels == 8 && m.gpu.host == RONDO_GPU_HOST_MIXED && m.gpu.ring.nvlink == 0 &&
+                m.gpu.ring.near == 1);
     s.graph[RONDO_GRAPH_RING].cpus = 1 << intel;
     rondo_model_from_graphs(&m, &s);
     assert_int_equal(m.gpu.host, RONDO_GPU_HOST_OTHER);
@@ -455,7 +508,8 @@ static struct spec some_spec(void)
     return s;
 }
 
-static double us_of(const struct rondo_layout *l, const struct rondo_schedule *s, int proto, int nchannels, size_t bytes)
+static double us_of(const struct rondo_layout *l, const struct rondo_schedule *s, int proto, int nchannels,
+                    size_t bytes)
 {
     return s->cost_us(l, (enum rondo_coll)s->coll, (enum rondo_proto)proto, nchannels, bytes, 0);
 }
@@ -485,7 +539,8 @@ static void more_bytes_never_take_less_time(void **state)
     }
 }
 
-/* Nor are NVLink for PCI, trees that leave a node at two GPUs, nets without latency of their own, more channels. */
+/* Nor are NVLink for PCI, trees that leave a node at two GPUs, nets without latency of their own, more
+ * channels. */
 static void more_bandwidth_is_never_slower(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* Communicators with a GPU, over the tests' CUDA driver: collectives, streams, groups, graphs, operations, children. */
+/* Communicators with a GPU, over the tests' CUDA driver: collectives, streams, groups, graphs, operations,
+ * children. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,13 +21,14 @@ static void collectives_are_right_on_1_2_and_4_gpus(void **state)
 
 static void collectives_are_right_with_each_algorithm_and_protocol(void **state)
 {
-    static const char *const algos[] = { "ring", "ring;all_reduce:tree;broadcast:tree;reduce:tree" }, *const protos[] = { "simple", "ll",
-                                                                                                                          "ll128" };
+    static const char *const algos[] = { "ring", "ring;all_reduce:tree;broadcast:tree;reduce:tree" },
+                             *const protos[] = { "simple", "ll", "ll128" };
     const char *machine = device_machine(device_machine_text);
     (void)state;
     for (size_t a = 0; a < RONDO_COUNTOF(algos); a++) {
         for (size_t p = 0; p < RONDO_COUNTOF(protos); p++) {
-            fake_params(SMALL, "MAX_NCHANNELS", "2", "ALGO", algos[a], "PROTO", protos[p], "TOPO_FILE", machine, NULL);
+            fake_params(SMALL, "MAX_NCHANNELS", "2", "ALGO", algos[a], "PROTO", protos[p], "TOPO_FILE",
+                        machine, NULL);
             device_ranks(3, 0, device_every_collective, NULL);
         }
     }
@@ -39,7 +41,8 @@ static void all_to_all_by_hand(struct fake_rank *r);
 static void collectives_are_right_through_sockets(void **state)
 {
     (void)state;
-    fake_params(SMALL, "MAX_NCHANNELS", "2", "P2P_DISABLE", "1", "SHM_DISABLE", "1", "SOCKET_IFNAME", "lo", NULL);
+    fake_params(SMALL, "MAX_NCHANNELS", "2", "P2P_DISABLE", "1", "SHM_DISABLE", "1", "SOCKET_IFNAME", "lo",
+                NULL);
     device_ranks(2, 0, device_every_collective, NULL);
     device_ranks(2, 0, all_to_all_by_hand, NULL);
 }
@@ -64,7 +67,8 @@ static void ranks_may_share_a_gpu_when_allowed(void **state)
 
 enum { IN_A_ROW = 40 };
 
-/* Calls follow one another in streams of their own without the host waiting; each reads what the one before wrote. */
+/* Calls follow one another in streams of their own without the host waiting; each reads what the one before
+ * wrote. */
 static void chain(struct fake_rank *r)
 {
     const struct device *d = device_of(r);
@@ -75,7 +79,8 @@ static void chain(struct fake_rank *r)
     device_put(d, memory, &one, sizeof(one));
     for (int i = 0; i < IN_A_ROW; i++, want *= r->nranks) {
         void *x = (void *)(uintptr_t)memory;
-        FAKE_OK(r, rondo_all_reduce(x, x, 1, RONDO_INT64, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(i % 2 == 0 ? d->stream : other)));
+        FAKE_OK(r, rondo_all_reduce(x, x, 1, RONDO_INT64, RONDO_SUM, r->comm,
+                                    RONDO_CUDA_STREAM(i % 2 == 0 ? d->stream : other)));
     }
     CU(cu()->StreamSynchronize(other));
     device_get(d, &sum, memory, sizeof(sum));
@@ -97,14 +102,16 @@ static void hold(void *arg)
     fake_sleep_ms(20); /* later than a host that does not wait */
 }
 
-/* A group's calls in three streams, of which each has its input from its own stream; each stream goes on behind the whole group. */
+/* A group's calls in three streams, of which each has its input from its own stream; each stream goes on
+ * behind the whole group. */
 static void streams_of_a_group(struct fake_rank *r)
 {
     enum { STREAMS = 3, GROUPS = 5 };
     const struct device *d = device_of(r);
     CUstream stream[STREAMS] = { d->stream };
     CUdeviceptr memory = device_new(STREAMS * sizeof(int64_t)), other = device_new(STREAMS * sizeof(int64_t));
-    int64_t *x = (void *)(uintptr_t)memory, *y = (void *)(uintptr_t)other, host[STREAMS], got[STREAMS] = { 0 };
+    int64_t *x = (void *)(uintptr_t)memory, *y = (void *)(uintptr_t)other, host[STREAMS],
+            got[STREAMS] = { 0 };
     for (int s = 1; s < STREAMS; s++) {
         CU(cu()->StreamCreateWithPriority(&stream[s], CU_STREAM_NON_BLOCKING, 0));
     }
@@ -114,19 +121,22 @@ static void streams_of_a_group(struct fake_rank *r)
             if (s == 1 + g % 2) { /* neither the first one, nor all others */
                 CU(cu()->LaunchHostFunc(stream[(s + g) % STREAMS], hold, NULL));
             }
-            CU(cu()->MemcpyAsync((CUdeviceptr)(uintptr_t)(x + s), (CUdeviceptr)(uintptr_t)&host[s], sizeof(*x), stream[(s + g) % STREAMS]));
+            CU(cu()->MemcpyAsync((CUdeviceptr)(uintptr_t)(x + s), (CUdeviceptr)(uintptr_t)&host[s],
+                                 sizeof(*x), stream[(s + g) % STREAMS]));
         }
         FAKE_OK(r, rondo_group_start());
         for (int s = 0; s < STREAMS; s++) {
-            FAKE_OK(r, rondo_all_reduce(x + s, y + s, 1, RONDO_INT64, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(stream[(s + g) % STREAMS])));
+            FAKE_OK(r, rondo_all_reduce(x + s, y + s, 1, RONDO_INT64, RONDO_SUM, r->comm,
+                                        RONDO_CUDA_STREAM(stream[(s + g) % STREAMS])));
         }
         FAKE_OK(r, rondo_group_end());
         for (int s = 0; s < STREAMS; s++) { /* call s in another stream of the group */
             CUstream reads = stream[(s + g + 1) % STREAMS];
-            CU(cu()->MemcpyAsync((CUdeviceptr)(uintptr_t)&got[s], (CUdeviceptr)(uintptr_t)(y + s), sizeof(*y), reads));
+            CU(cu()->MemcpyAsync((CUdeviceptr)(uintptr_t)&got[s], (CUdeviceptr)(uintptr_t)(y + s), sizeof(*y),
+                                 reads));
             CU(cu()->StreamSynchronize(reads));
-            FAKE_CHECK(r, got[s] == (100 * g + 10 * s) * r->nranks + r->nranks * (r->nranks - 1) / 2, "group %d, call %d: %lld", g, s,
-                       (long long)got[s]);
+            FAKE_CHECK(r, got[s] == (100 * g + 10 * s) * r->nranks + r->nranks * (r->nranks - 1) / 2,
+                       "group %d, call %d: %lld", g, s, (long long)got[s]);
         }
     }
     for (int s = 1; s < STREAMS; s++) {
@@ -148,8 +158,11 @@ static void calls_of_a_group_may_be_in_several_streams(void **state)
 static void foreign(struct fake_rank *r)
 {
     struct device other;
-    struct device_call c = { .call = {
-                                 .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32, .count = 1000, .rank = r->rank, .nranks = r->nranks } };
+    struct device_call c = { .call = { .coll = FAKE_ALL_REDUCE,
+                                       .type = RONDO_INT32,
+                                       .count = 1000,
+                                       .rank = r->rank,
+                                       .nranks = r->nranks } };
     const char *wrong;
     device_call_prepare(device_of(r), &c);
     device_open(&other, r->nranks - 1 - r->rank);
@@ -169,7 +182,11 @@ static void a_stream_of_another_device_will_do(void **state)
 
 static void default_stream(struct fake_rank *r)
 {
-    struct device_call c = { .call = { .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32, .count = 100, .rank = r->rank, .nranks = r->nranks } };
+    struct device_call c = { .call = { .coll = FAKE_ALL_REDUCE,
+                                       .type = RONDO_INT32,
+                                       .count = 100,
+                                       .rank = r->rank,
+                                       .nranks = r->nranks } };
     device_call_prepare(device_of(r), &c);
     FAKE_ERROR(r, device_call_issue(&c, r->comm, NULL), RONDO_INVALID_USAGE, "default stream");
     device_call_check(device_of(r), &c);
@@ -212,7 +229,8 @@ static void all_to_all_by_hand(struct fake_rank *r)
     CU(cu()->StreamSynchronize(d->stream));
     device_get(d, host, memory, 2 * n * sizeof(*host));
     for (size_t i = 0; i < n; i++) {
-        int from = (int)(i / (MESSAGES * WORDS)), want = from * 1000000 + r->rank * MESSAGES * WORDS + (int)(i % (MESSAGES * WORDS));
+        int from = (int)(i / (MESSAGES * WORDS)),
+            want = from * 1000000 + r->rank * MESSAGES * WORDS + (int)(i % (MESSAGES * WORDS));
         FAKE_CHECK(r, host[n + i] == want, "word %zu is %d, not %d", i, host[n + i], want);
     }
     free(host);
@@ -233,14 +251,17 @@ static int ll_slots_used(const struct device *d, const struct rondo_conn *conn)
     uint64_t line[2];
     int n = 0;
     for (int s = 0; conn->slots[RONDO_PROTO_LL] != NULL && s < RONDO_SLOTS; s++) {
-        device_get(d, line, (CUdeviceptr)(uintptr_t)conn->slots[RONDO_PROTO_LL] + (size_t)s * conn->slot_bytes[RONDO_PROTO_LL],
+        device_get(d, line,
+                   (CUdeviceptr)(uintptr_t)conn->slots[RONDO_PROTO_LL] +
+                       (size_t)s * conn->slot_bytes[RONDO_PROTO_LL],
                    sizeof(line));
         n += line[0] >> 32 != 0;
     }
     return n;
 }
 
-/* One message of each length between two ranks, in one group: those of up to RONDO_P2P_LL_THRESHOLD go by LL, which both ends know; *arg: how many. */
+/* One message of each length between two ranks, in one group: those of up to RONDO_P2P_LL_THRESHOLD go by LL,
+ * which both ends know; *arg: how many. */
 static void some_messages(struct fake_rank *r)
 {
     static const size_t length[] = { 1, 200, 201, 256 }; /* a slice each */
@@ -249,7 +270,8 @@ static void some_messages(struct fake_rank *r)
     CUdeviceptr memory = device_new(sizeof(host));
     const int other = 1 - r->rank, want = *(const int *)((struct place *)r->arg)->arg;
     int used;
-    for (size_t i = 0; i < sizeof(host); i++) ((uint8_t *)host)[i] = (uint8_t)(i * 13 + (size_t)r->rank * 100 + i / 1000);
+    for (size_t i = 0; i < sizeof(host); i++)
+        ((uint8_t *)host)[i] = (uint8_t)(i * 13 + (size_t)r->rank * 100 + i / 1000);
     device_put(d, memory, host, sizeof(host));
     FAKE_OK(r, rondo_group_start());
     for (size_t i = 0; i < RONDO_COUNTOF(length); i++) {
@@ -261,9 +283,11 @@ static void some_messages(struct fake_rank *r)
     CU(cu()->StreamSynchronize(d->stream));
     device_get(d, host[1], memory + sizeof(host[0]), sizeof(host[1]));
     for (size_t k = 0; k < sizeof(host[0]); k++) {
-        uint8_t mine = (uint8_t)((k + sizeof(host[0])) * 13 + (size_t)r->rank * 100 + (k + sizeof(host[0])) / 1000);
+        uint8_t mine = (uint8_t)((k + sizeof(host[0])) * 13 + (size_t)r->rank * 100 +
+                                 (k + sizeof(host[0])) / 1000);
         uint8_t theirs = (uint8_t)(k * 13 + (size_t)other * 100 + k / 1000);
-        FAKE_CHECK(r, ((uint8_t *)host[1])[k] == (k % 1000 < length[k / 1000] ? theirs : mine), "byte %zu", k);
+        FAKE_CHECK(r, ((uint8_t *)host[1])[k] == (k % 1000 < length[k / 1000] ? theirs : mine), "byte %zu",
+                   k);
     }
     used = ll_slots_used(d, &r->comm->ctx->p2p[other]->link[0].conn);
     FAKE_CHECK(r, used == want, "%d messages came by LL, not %d", used, want);
@@ -275,11 +299,14 @@ static void small_messages_go_by_ll(void **state)
     static const struct {
         const char *threshold, *proto, *no_p2p;
         int by_ll;
-    } cases[] = { { "200", "", "0", 2 }, { "16K", "", "1", 4 }, { "0", "", "0", 0 }, { "16K", "send:simple", "0", 0 } };
+    } cases[] = {
+        { "200", "", "0", 2 }, { "16K", "", "1", 4 }, { "0", "", "0", 0 }, { "16K", "send:simple", "0", 0 }
+    };
     (void)state;
     for (size_t i = 0; i < RONDO_COUNTOF(cases); i++) {
         int by_ll = cases[i].by_ll;
-        fake_params(SMALL, "P2P_LL_THRESHOLD", cases[i].threshold, "PROTO", cases[i].proto, "P2P_DISABLE", cases[i].no_p2p, NULL);
+        fake_params(SMALL, "P2P_LL_THRESHOLD", cases[i].threshold, "PROTO", cases[i].proto, "P2P_DISABLE",
+                    cases[i].no_p2p, NULL);
         device_ranks(2, 0, some_messages, &by_ll);
     }
 }
@@ -330,7 +357,9 @@ static void one_thread_may_have_all_ranks(void **state)
     rondo_group_start();
     for (int r = 0; r < N; r++) {
         device_open(&device[r], r);
-        c[r].call = (struct fake_call){ .coll = FAKE_ALL_TO_ALL, .type = RONDO_INT32, .count = 3000, .rank = r, .nranks = N };
+        c[r].call = (struct fake_call){
+            .coll = FAKE_ALL_TO_ALL, .type = RONDO_INT32, .count = 3000, .rank = r, .nranks = N
+        };
         device_call_prepare(&device[r], &c[r]);
         assert_int_equal(device_call_issue(&c[r], comm[r], device[r].stream), RONDO_SUCCESS);
     }
@@ -346,7 +375,8 @@ static void one_thread_may_have_all_ranks(void **state)
     rondo_local_destroy(local);
 }
 
-/* Both ranks have calls in both devices' streams, of which none may wait for one rank before the other one's launch is in it. */
+/* Both ranks have calls in both devices' streams, of which none may wait for one rank before the other one's
+ * launch is in it. */
 static void one_thread_may_cross_its_streams(void **state)
 {
     enum { N = 2 };
@@ -360,7 +390,9 @@ static void one_thread_may_cross_its_streams(void **state)
     for (int r = 0; r < N; r++) {
         device_open(&device[r], r);
         for (int i = 0; i < N; i++) {
-            c[r][i].call = (struct fake_call){ .coll = FAKE_ALL_TO_ALL, .type = RONDO_INT32, .count = 300, .rank = r, .nranks = N };
+            c[r][i].call = (struct fake_call){
+                .coll = FAKE_ALL_TO_ALL, .type = RONDO_INT32, .count = 300, .rank = r, .nranks = N
+            };
             device_call_prepare(&device[r], &c[r][i]);
         }
     }
@@ -420,7 +452,8 @@ static void captured_streams(struct fake_rank *r)
     for (int i = 0; i < REPLAYS; i++) {
         want *= r->nranks;
     }
-    FAKE_CHECK(r, host[0] == want && host[1] == want, "%lld and %lld, not %lld", (long long)host[0], (long long)host[1], (long long)want);
+    FAKE_CHECK(r, host[0] == want && host[1] == want, "%lld and %lld, not %lld", (long long)host[0],
+               (long long)host[1], (long long)want);
     device_graph_free(&graph);
     CU(cu()->EventDestroy(event));
     CU(cu()->StreamDestroy(other));
@@ -453,7 +486,8 @@ static void replays(struct fake_rank *r)
     FAKE_OK(r, rondo_recv(x + 1, 1, RONDO_UINT32, before, r->comm, stream));
     FAKE_OK(r, rondo_group_end());
     FAKE_OK(r, rondo_all_reduce(x + 1, x, 1, RONDO_UINT32, RONDO_SUM, r->comm, stream));
-    FAKE_OK(r, rondo_all_gatherv(x, x + 1, counts, displs, RONDO_UINT32, r->comm, stream)); /* reads counts from memory of the graph */
+    FAKE_OK(r, rondo_all_gatherv(x, x + 1, counts, displs, RONDO_UINT32, r->comm,
+                                 stream)); /* reads counts from memory of the graph */
     device_graph_make(d, &graph);
     counts[0] = counts[1] = counts[2] = 0; /* ours again */
     device_graph_run(d, &graph, REPLAYS);
@@ -466,7 +500,8 @@ static void replays(struct fake_rank *r)
     }
     device_graph_free(&graph);
     CU(cu()->MemFree(memory));
-    DEVICE_CALL(r, d, .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32, .count = 100); /* the communicator goes on */
+    DEVICE_CALL(r, d, .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32,
+                .count = 100); /* the communicator goes on */
 }
 
 static void graphs_of_all_calls_replay_1000_times(void **state)
@@ -519,7 +554,8 @@ static void children(struct fake_rank *r)
         struct fake_rank as = *r;
         as.comm = i % 2 == 0 ? parent : child;
         as.rank = i % 2 == 0 ? r->rank : r->nranks - 1 - r->rank;
-        DEVICE_CALL(&as, device_of(r), .coll = FAKE_ALL_GATHER, .type = RONDO_INT32, .count = 500, .seed = (unsigned)i);
+        DEVICE_CALL(&as, device_of(r), .coll = FAKE_ALL_GATHER, .type = RONDO_INT32, .count = 500,
+                    .seed = (unsigned)i);
         FAKE_CHECK(r, as.failure[0] == '\0', "%s", as.failure);
     }
     FAKE_OK(r, rondo_comm_destroy(child));

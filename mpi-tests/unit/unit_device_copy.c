@@ -1,4 +1,5 @@
-/* Calls by copy engines (RONDO_COPY_GPU), over the tests' CUDA driver: which ones, the same results in and out of place, groups, graphs, peers that do not come, each call of the driver failing. */
+/* Calls by copy engines (RONDO_COPY_GPU), over the tests' CUDA driver: which ones, the same results in and
+ * out of place, groups, graphs, peers that do not come, each call of the driver failing. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,14 +29,15 @@ static void *open_pool(struct fake_rank *r)
         return NULL;
     }
     while (n++ < MOST && copied(r) == before) {
-        if (rondo_all_gather((char *)pool + POOL / 2, pool, SMALLEST, RONDO_UINT8, r->comm, RONDO_CUDA_STREAM(device_of(r)->stream)) !=
-            RONDO_SUCCESS) {
+        if (rondo_all_gather((char *)pool + POOL / 2, pool, SMALLEST, RONDO_UINT8, r->comm,
+                             RONDO_CUDA_STREAM(device_of(r)->stream)) != RONDO_SUCCESS) {
             break;
         }
     }
     CU(cu()->StreamSynchronize(device_of(r)->stream));
     if (copied(r) == before) {
-        fake_fail(r, __FILE__, __LINE__, "open_pool", ": no call of %d went to the engines: %s", n, rondo_last_error(NULL));
+        fake_fail(r, __FILE__, __LINE__, "open_pool", ": no call of %d went to the engines: %s", n,
+                  rondo_last_error(NULL));
     }
     device_pool.base = address(pool);
     device_pool.bytes = POOL;
@@ -62,7 +64,9 @@ static void with_engines(int n, fake_rank_fn *fn)
 static const struct {
     enum fake_coll coll;
     int blocks; /* of a rank's count in the whole buffer: 1, or one for each rank */
-} engines[] = { { FAKE_ALL_GATHER, 1 }, { FAKE_ALL_GATHERV, 1 }, { FAKE_BROADCAST, 0 }, { FAKE_ALL_TO_ALL, 1 } };
+} engines[] = {
+    { FAKE_ALL_GATHER, 1 }, { FAKE_ALL_GATHERV, 1 }, { FAKE_BROADCAST, 0 }, { FAKE_ALL_TO_ALL, 1 }
+};
 
 /* Both sides of the least size, in and out of place, every root. */
 static void large_calls(struct fake_rank *r)
@@ -74,8 +78,9 @@ static void large_calls(struct fake_rank *r)
             uint32_t before = copied(r);
             size_t least = SMALLEST / (engines[k].blocks ? (size_t)r->nranks : 1) + 1,
                    count = seed % 3 == 0 ? 17 : least + 300 * (seed % 3);
-            DEVICE_CALL(r, device_of(r), .coll = engines[k].coll, .type = seed & 1 ? RONDO_UINT8 : RONDO_INT32, .root = (int)(seed / 2),
-                        .count = count, .in_place = (int)(seed & 1), .seed = seed);
+            DEVICE_CALL(r, device_of(r), .coll = engines[k].coll,
+                        .type = seed & 1 ? RONDO_UINT8 : RONDO_INT32, .root = (int)(seed / 2), .count = count,
+                        .in_place = (int)(seed & 1), .seed = seed);
             FAKE_CHECK(r, copied(r) - before == (seed % 3 != 0), "%s of %zu, seed %u: %u calls by engines",
                        fake_coll_names[engines[k].coll], count, seed, copied(r) - before);
         }
@@ -102,7 +107,8 @@ static void one_is_elsewhere(struct fake_rank *r)
         uint32_t before = copied(r);
         device_pool.base = r->rank == 1 ? 0 : address(pool);
         for (size_t k = 0; k < RONDO_COUNTOF(engines); k++) {
-            DEVICE_CALL(r, device_of(r), .coll = engines[k].coll, .type = RONDO_INT32, .root = root, .count = 3001);
+            DEVICE_CALL(r, device_of(r), .coll = engines[k].coll, .type = RONDO_INT32, .root = root,
+                        .count = 3001);
         }
         FAKE_CHECK(r, copied(r) == before, "%u calls went to the engines", copied(r) - before);
     }
@@ -145,7 +151,8 @@ static void words_that_streams_do_not_set_are_found_out(void **state)
     table->StreamBatchMemOp = refused_words;
     for (refuses = SAYS_NO; refuses <= STAYS_BEHIND; refuses++) {
         tried = 0;
-        fake_params(SMALL, "MAX_NCHANNELS", "1", "DIRECT_GPU", "4K", "COPY_GPU", "1000", "P2P_CHECK", "50ms", NULL);
+        fake_params(SMALL, "MAX_NCHANNELS", "1", "DIRECT_GPU", "4K", "COPY_GPU", "1000", "P2P_CHECK", "50ms",
+                    NULL);
         device_ranks(2, 0, no_engines, NULL);
         assert_true(tried > 0);
     }
@@ -169,16 +176,19 @@ static void what_one_rank_lacks_all_do_without(void **state)
 
 /* ---- groups ---- */
 
-/* More calls than fit into one meeting's places, in place and not, with messages and a sum among them; three ranks give them to two streams. */
+/* More calls than fit into one meeting's places, in place and not, with messages and a sum among them; three
+ * ranks give them to two streams. */
 static void in_a_group(struct fake_rank *r)
 {
     enum { CALLS = 6 };
-    static const struct fake_call calls[CALLS] = { { .coll = FAKE_ALL_TO_ALL, .type = RONDO_INT32, .count = 900, .in_place = 1 },
-                                                   { .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32, .count = 500 },
-                                                   { .coll = FAKE_ALL_TO_ALL, .type = RONDO_INT32, .count = 700, .in_place = 1, .seed = 1 },
-                                                   { .coll = FAKE_GATHER, .type = RONDO_INT32, .count = 900 },
-                                                   { .coll = FAKE_ALL_TO_ALL, .type = RONDO_UINT8, .count = 20, .in_place = 1 },
-                                                   { .coll = FAKE_BROADCAST, .type = RONDO_INT32, .count = 5000, .root = 1 } };
+    static const struct fake_call calls[CALLS] = {
+        { .coll = FAKE_ALL_TO_ALL, .type = RONDO_INT32, .count = 900, .in_place = 1 },
+        { .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32, .count = 500 },
+        { .coll = FAKE_ALL_TO_ALL, .type = RONDO_INT32, .count = 700, .in_place = 1, .seed = 1 },
+        { .coll = FAKE_GATHER, .type = RONDO_INT32, .count = 900 },
+        { .coll = FAKE_ALL_TO_ALL, .type = RONDO_UINT8, .count = 20, .in_place = 1 },
+        { .coll = FAKE_BROADCAST, .type = RONDO_INT32, .count = 5000, .root = 1 }
+    };
     struct device_call c[CALLS] = { 0 };
     CUstream stream[2] = { device_of(r)->stream };
     void *pool = open_pool(r);
@@ -231,7 +241,8 @@ static void one_thread_may_have_all_ranks(void **state)
     for (int i = 0; i < CALLS + 1; i++) {
         rondo_group_start();
         for (int r = 0; r < N; r++) {
-            assert_int_equal(rondo_broadcast(pool[r], pool[r], SMALLEST, RONDO_UINT8, 1, comm[r], RONDO_CUDA_STREAM(device[r].stream)),
+            assert_int_equal(rondo_broadcast(pool[r], pool[r], SMALLEST, RONDO_UINT8, 1, comm[r],
+                                             RONDO_CUDA_STREAM(device[r].stream)),
                              RONDO_SUCCESS);
         }
         assert_int_equal(rondo_group_end(), RONDO_SUCCESS);
@@ -267,7 +278,8 @@ static void replayed(struct fake_rank *r)
     const struct device *d = device_of(r);
     rondo_stream stream = RONDO_CUDA_STREAM(d->stream);
     struct device_graph graph;
-    uint32_t n = (uint32_t)r->nranks, host[COUNT], want, *x = open_pool(r), *all = x + COUNT, *other = all + n * COUNT;
+    uint32_t n = (uint32_t)r->nranks, host[COUNT], want, *x = open_pool(r), *all = x + COUNT,
+             *other = all + n * COUNT;
     FAKE_CHECK(r, r->failure[0] == '\0');
     for (unsigned i = 0; i < COUNT; i++) {
         host[i] = (uint32_t)r->rank * COUNT + i;
@@ -275,11 +287,13 @@ static void replayed(struct fake_rank *r)
     device_put(d, address(x), host, sizeof(host));
     batches = 0;
     device_capture(d);
-    FAKE_OK(r, rondo_all_gather(x, all, COUNT, RONDO_UINT32, r->comm, stream));       /* all[k] = x of k */
-    FAKE_OK(r, rondo_all_to_all(all, other, COUNT, RONDO_UINT32, r->comm, stream));   /* other[k] = x of this rank */
+    FAKE_OK(r, rondo_all_gather(x, all, COUNT, RONDO_UINT32, r->comm, stream)); /* all[k] = x of k */
+    FAKE_OK(r, rondo_all_to_all(all, other, COUNT, RONDO_UINT32, r->comm,
+                                stream)); /* other[k] = x of this rank */
     FAKE_OK(r, rondo_all_to_all(other, other, COUNT, RONDO_UINT32, r->comm, stream)); /* other[k] = x of k */
     FAKE_OK(r, rondo_broadcast(other, all, n * COUNT, RONDO_UINT32, r->nranks - 1, r->comm, stream));
-    FAKE_OK(r, rondo_all_reduce(all + COUNT, x, COUNT, RONDO_UINT32, RONDO_SUM, r->comm, stream)); /* n times x of 1 */
+    FAKE_OK(r, rondo_all_reduce(all + COUNT, x, COUNT, RONDO_UINT32, RONDO_SUM, r->comm,
+                                stream)); /* n times x of 1 */
     device_graph_make(d, &graph);
     FAKE_CHECK(r, batches == 2 + 2 + 3 + (n > 2 ? 3 : 2), "%d meetings were captured", batches);
     device_graph_run(d, &graph, REPLAYS);
@@ -292,7 +306,8 @@ static void replayed(struct fake_rank *r)
         FAKE_CHECK(r, host[i] == want, "word %u is %u, not %u", i, host[i], want);
     }
     device_pool.used = POOL / 2;
-    DEVICE_CALL(r, d, .coll = FAKE_ALL_GATHER, .type = RONDO_INT32, .count = 1000); /* the communicator goes on */
+    DEVICE_CALL(r, d, .coll = FAKE_ALL_GATHER, .type = RONDO_INT32,
+                .count = 1000); /* the communicator goes on */
     device_graph_run(d, &graph, 1);
     device_graph_free(&graph);
     close_pool(r, x);
@@ -375,8 +390,8 @@ static void different_counts(struct fake_rank *r)
     void *pool = open_pool(r);
     FAKE_CHECK(r, r->failure[0] == '\0');
     FAKE_ERROR(r,
-               rondo_all_gather((char *)pool + POOL / 2, pool, r->rank == 0 ? 2000 : 3000, RONDO_UINT8, r->comm,
-                                RONDO_CUDA_STREAM(device_of(r)->stream)),
+               rondo_all_gather((char *)pool + POOL / 2, pool, r->rank == 0 ? 2000 : 3000, RONDO_UINT8,
+                                r->comm, RONDO_CUDA_STREAM(device_of(r)->stream)),
                RONDO_INVALID_USAGE, "calls differ");
     close_pool(r, pool);
     rondo_comm_abort(r->comm);
@@ -390,8 +405,10 @@ static void only_one_calls(struct fake_rank *r)
     double end = fake_now() + 30;
     FAKE_CHECK(r, r->failure[0] == '\0');
     if (r->rank == 0) {
-        FAKE_ERROR(r, rondo_broadcast(pool, pool, 2000, RONDO_UINT8, 0, r->comm, RONDO_CUDA_STREAM(device_of(r)->stream)), RONDO_TIMEOUT,
-                   "rank 1 to come to a call by copy engines");
+        FAKE_ERROR(r,
+                   rondo_broadcast(pool, pool, 2000, RONDO_UINT8, 0, r->comm,
+                                   RONDO_CUDA_STREAM(device_of(r)->stream)),
+                   RONDO_TIMEOUT, "rank 1 to come to a call by copy engines");
     }
     while (status == RONDO_SUCCESS && fake_now() < end) {
         FAKE_OK(r, rondo_comm_async_error(r->comm, &status));
@@ -424,7 +441,8 @@ static void *hold_rank_1(struct fake_rank *r)
         device_hold(stream);
     }
     for (int i = 0; i < CALLS && r->failure[0] == '\0'; i++) {
-        if (rondo_all_to_all(pool, pool, 1000, RONDO_UINT8, r->comm, RONDO_CUDA_STREAM(stream)) != RONDO_SUCCESS) {
+        if (rondo_all_to_all(pool, pool, 1000, RONDO_UINT8, r->comm, RONDO_CUDA_STREAM(stream)) !=
+            RONDO_SUCCESS) {
             fake_fail(r, __FILE__, __LINE__, "all_to_all", ": %s", rondo_last_error(NULL));
         }
     }
@@ -453,8 +471,10 @@ static void waits_too_long(struct fake_rank *r)
         FAKE_OK(r, rondo_comm_async_error(r->comm, &status));
         fake_sleep_ms(1);
     }
-    FAKE_CHECK(r, status == RONDO_TIMEOUT && fake_has(rondo_last_error(r->comm), "rank 1 to come to a call by copy engines"), "%s: %s",
-               rondo_status_string(status), rondo_last_error(r->comm));
+    FAKE_CHECK(r,
+               status == RONDO_TIMEOUT &&
+                   fake_has(rondo_last_error(r->comm), "rank 1 to come to a call by copy engines"),
+               "%s: %s", rondo_status_string(status), rondo_last_error(r->comm));
     end_of_held(r, pool);
     rondo_comm_abort(r->comm);
     r->comm = NULL;
@@ -501,7 +521,10 @@ static CUresult copy_fails(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream 
 {
     return is_due() ? CUDA_ERROR_UNKNOWN : real.MemcpyAsync(to, from, n, s);
 }
-static CUresult record_fails(CUevent e, CUstream s) { return is_due() ? CUDA_ERROR_UNKNOWN : real.EventRecord(e, s); }
+static CUresult record_fails(CUevent e, CUstream s)
+{
+    return is_due() ? CUDA_ERROR_UNKNOWN : real.EventRecord(e, s);
+}
 static CUresult wait_fails(CUstream s, CUevent e, unsigned flags)
 {
     return is_due() ? CUDA_ERROR_UNKNOWN : real.StreamWaitEvent(s, e, flags);
@@ -524,15 +547,18 @@ static void fails_midway(struct fake_rank *r)
         device_hold(stream);
     }
     calls_left = r->rank == 1 ? nth : 0;
-    status = rondo_all_gather((char *)pool + POOL / 2, pool, 1000, RONDO_UINT8, r->comm, RONDO_CUDA_STREAM(stream));
+    status = rondo_all_gather((char *)pool + POOL / 2, pool, 1000, RONDO_UINT8, r->comm,
+                              RONDO_CUDA_STREAM(stream));
     calls_left = 0;
     if (r->rank == 1) {
         survived = status == RONDO_SUCCESS;
-        FAKE_CHECK(r, survived || nth > MIDWAY || cu()->StreamQuery(stream) == CUDA_SUCCESS, "a part of the call is under way");
+        FAKE_CHECK(r, survived || nth > MIDWAY || cu()->StreamQuery(stream) == CUDA_SUCCESS,
+                   "a part of the call is under way");
         device_let_go();
     }
     pthread_barrier_wait(&together);
-    FAKE_CHECK(r, r->rank != 1 || survived || status == RONDO_UNHANDLED_CUDA_ERROR, "%s", rondo_status_string(status));
+    FAKE_CHECK(r, r->rank != 1 || survived || status == RONDO_UNHANDLED_CUDA_ERROR, "%s",
+               rondo_status_string(status));
     while (!survived && later == RONDO_SUCCESS && fake_now() < end) {
         FAKE_OK(r, rondo_comm_async_error(r->comm, &later));
         fake_sleep_ms(1);

@@ -1,4 +1,5 @@
-/* Memory of GPUs for users (rondo_mem_alloc_device), and calls that reach into it (RONDO_DIRECT_GPU), over the tests' CUDA driver: shareable memory, IPC, no peer access, the driver's calls failing in turn. */
+/* Memory of GPUs for users (rondo_mem_alloc_device), and calls that reach into it (RONDO_DIRECT_GPU), over
+ * the tests' CUDA driver: shareable memory, IPC, no peer access, the driver's calls failing in turn. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -113,7 +114,9 @@ static void each_call_of_the_driver_may_fail(void **state)
         assert_int_equal(rondo_mem_free(x), RONDO_SUCCESS);
         assert_int_equal(rondo_gpu_allocated(), 0);
     }
-    assert_int_equal(failed, 4); /* shareable memory has another way, and so has waiting; the contexts and what zeroes have none */
+    assert_int_equal(
+        failed,
+        4); /* shareable memory has another way, and so has waiting; the contexts and what zeroes have none */
 }
 
 /* ---- direct calls ---- */
@@ -135,7 +138,8 @@ static void sum_of_one(struct fake_rank *r, int32_t *x)
 {
     int32_t value = r->rank + 1;
     device_put(device_of(r), address(x), &value, sizeof(value));
-    FAKE_OK(r, rondo_all_reduce(x, x, 1, RONDO_INT32, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(device_of(r)->stream)));
+    FAKE_OK(r, rondo_all_reduce(x, x, 1, RONDO_INT32, RONDO_SUM, r->comm,
+                                RONDO_CUDA_STREAM(device_of(r)->stream)));
     device_get(device_of(r), &value, address(x), sizeof(value));
     pthread_barrier_wait(&together);
     FAKE_CHECK(r, value == r->nranks * (r->nranks + 1) / 2, "%d", value);
@@ -154,7 +158,8 @@ static int calls_until_open(struct fake_rank *r, int32_t *x)
     return n;
 }
 
-/* All calls on memory that is open, after it was told of by registration (but rank 0, which is told of by its first call). */
+/* All calls on memory that is open, after it was told of by registration (but rank 0, which is told of by its
+ * first call). */
 static void on_open_memory(struct fake_rank *r)
 {
     void *pool = NULL, *handle = NULL;
@@ -186,7 +191,8 @@ static size_t available(void)
     return now;
 }
 
-/* Freed memory goes back to the device in the calls that follow, and what is had at its address is not taken for it. */
+/* Freed memory goes back to the device in the calls that follow, and what is had at its address is not taken
+ * for it. */
 static void open_memory_that_is_freed(struct fake_rank *r)
 {
     void *open = NULL, *closed = (void *)(uintptr_t)device_new(8192);
@@ -207,8 +213,9 @@ static void open_memory_that_is_freed(struct fake_rank *r)
     CU(cu()->MemFree(address(closed)));
 }
 
-#define TWOSHOT                                                                                                                          \
-    "all_reduce:twoshot;reduce:twoshot;broadcast:twoshot;all_gather:twoshot;reduce_scatter:twoshot;all_gatherv:twoshot;reduce_scatterv:" \
+#define TWOSHOT                                                                                          \
+    "all_reduce:twoshot;reduce:twoshot;broadcast:twoshot;all_gather:twoshot;reduce_scatter:twoshot;all_" \
+    "gatherv:twoshot;reduce_scatterv:"                                                                   \
     "twoshot;barrier:ring"
 
 static void try_open_memory(int n, int shared)
@@ -241,7 +248,8 @@ static void other_memory_is_staged_with_the_same_results(void **state)
     static const char *const algos[] = { TWOSHOT, "all_reduce:oneshot;all_gather:oneshot" };
     (void)state;
     for (size_t i = 0; i < RONDO_COUNTOF(algos); i++) {
-        fake_params(SMALL, "MAX_NCHANNELS", "2", "DIRECT_GPU", i == 0 ? "640" : "64K", "ALGO", algos[i], NULL);
+        fake_params(SMALL, "MAX_NCHANNELS", "2", "DIRECT_GPU", i == 0 ? "640" : "64K", "ALGO", algos[i],
+                    NULL);
         device_ranks(3, 0, device_every_collective, NULL);
     }
 }
@@ -267,10 +275,11 @@ static void gpus_that_do_not_reach_one_another_do_without(void **state)
 }
 
 /* A machine that shows the one GPU which the ranks share. */
-static const char one_gpu_text[] =
-    "<system version=\"1\"><cpu numaid=\"0\" affinity=\"ff\" arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" modelid=\"207\">"
-    "<pci busid=\"0000:17:00.0\" class=\"0x030200\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"><gpu dev=\"0\" sm=\"90\"/></pci>"
-    "</cpu></system>\n";
+static const char one_gpu_text[] = "<system version=\"1\"><cpu numaid=\"0\" affinity=\"ff\" arch=\"x86_64\" "
+                                   "vendor=\"GenuineIntel\" familyid=\"6\" modelid=\"207\">"
+                                   "<pci busid=\"0000:17:00.0\" class=\"0x030200\" link_speed=\"32.0 GT/s "
+                                   "PCIe\" link_width=\"16\"><gpu dev=\"0\" sm=\"90\"/></pci>"
+                                   "</cpu></system>\n";
 
 /* The least stages that ranks can have: every rank's block has a window. */
 static void in_least_stages(struct fake_rank *r)
@@ -292,7 +301,8 @@ static void every_rank_has_a_window_of_the_least_stage(void **state)
 
 /* ---- graphs ---- */
 
-/* Sums and moves work on what the last replay left, first staged, then in memory that has become open: a replay finds out by itself. */
+/* Sums and moves work on what the last replay left, first staged, then in memory that has become open: a
+ * replay finds out by itself. */
 static void replayed(struct fake_rank *r)
 {
     enum { REPLAYS = 50 };
@@ -312,7 +322,8 @@ static void replayed(struct fake_rank *r)
     device_graph_make(d, &graph);
     before = staged(r);
     pthread_mutex_lock(
-        &r->comm->ctx->device->lock); /* where another rank is late, this one's thread would look and open memory meanwhile */
+        &r->comm->ctx->device
+             ->lock); /* where another rank is late, this one's thread would look and open memory meanwhile */
     device_graph_run(d, &graph, 1);
     pthread_mutex_unlock(&r->comm->ctx->device->lock);
     FAKE_CHECK(r, staged(r) > before, "memory was open before it was told of");
@@ -342,7 +353,8 @@ static void graphs_of_direct_calls_replay(void **state)
 
 /* ---- streams of another device ---- */
 
-/* A call after memory has gone uploads that; what is before it in the other device's stream, and the communicator's own call there, are not waited for. */
+/* A call after memory has gone uploads that; what is before it in the other device's stream, and the
+ * communicator's own call there, are not waited for. */
 static void uploads_behind_a_foreign_stream(struct fake_rank *r)
 {
     struct device other;
@@ -383,7 +395,8 @@ static void calls_on_another_devices_stream_wait_for_nothing(void **state)
 
 /* ---- the end ---- */
 
-/* One thread has both ranks, whose memory has no descriptors: the first one to go does not wait for the second. */
+/* One thread has both ranks, whose memory has no descriptors: the first one to go does not wait for the
+ * second. */
 static void ranks_of_one_thread_go_one_after_the_other(void **state)
 {
     enum { N = 2 };
@@ -421,7 +434,8 @@ static void many_pieces(struct fake_rank *r)
         FAKE_OK(r, rondo_mem_free(piece[i]));
     }
     pthread_barrier_wait(&together);
-    FAKE_CHECK(r, calls_until_open(r, piece[PIECES - 1]) <= 8); /* their places are free when all have let them go */
+    FAKE_CHECK(r, calls_until_open(r, piece[PIECES - 1]) <=
+                      8); /* their places are free when all have let them go */
     FAKE_OK(r, rondo_mem_free(piece[PIECES - 1]));
 }
 
@@ -438,9 +452,11 @@ static void wrong_registrations(struct fake_rank *r)
 {
     int32_t host[16];
     void *handle = NULL, *other = NULL;
-    FAKE_ERROR(r, rondo_comm_register(r->comm, host, sizeof(host), &handle), RONDO_INVALID_ARGUMENT, "pageable host memory");
+    FAKE_ERROR(r, rondo_comm_register(r->comm, host, sizeof(host), &handle), RONDO_INVALID_ARGUMENT,
+               "pageable host memory");
     FAKE_OK(r, rondo_mem_alloc_device(&other, 4096, 1 - r->rank));
-    FAKE_ERROR(r, rondo_comm_register(r->comm, other, 4096, &handle), RONDO_INVALID_ARGUMENT, "is memory of GPU");
+    FAKE_ERROR(r, rondo_comm_register(r->comm, other, 4096, &handle), RONDO_INVALID_ARGUMENT,
+               "is memory of GPU");
     FAKE_OK(r, rondo_mem_free(other));
 }
 
@@ -448,7 +464,8 @@ static void device_memory_to_a_host(struct fake_rank *r)
 {
     void *handle = NULL, *memory = NULL;
     FAKE_OK(r, rondo_mem_alloc_device(&memory, 4096, 0));
-    FAKE_ERROR(r, rondo_comm_register(r->comm, memory, 4096, &handle), RONDO_INVALID_ARGUMENT, "is for host memory");
+    FAKE_ERROR(r, rondo_comm_register(r->comm, memory, 4096, &handle), RONDO_INVALID_ARGUMENT,
+               "is for host memory");
     FAKE_OK(r, rondo_mem_free(memory));
 }
 

@@ -1,4 +1,5 @@
-/* Communicators with a GPU, over the tests' CUDA driver: what is refused, calls that differ or wait for nobody, abort, each call of the driver failing in turn. */
+/* Communicators with a GPU, over the tests' CUDA driver: what is refused, calls that differ or wait for
+ * nobody, abort, each call of the driver failing in turn. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,17 +17,21 @@
 
 static void wrong_pointers(struct fake_rank *r)
 {
-    struct device_call c = { .call = { .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32, .count = 10, .rank = r->rank, .nranks = r->nranks } };
+    struct device_call c = { .call = { .coll = FAKE_ALL_REDUCE,
+                                       .type = RONDO_INT32,
+                                       .count = 10,
+                                       .rank = r->rank,
+                                       .nranks = r->nranks } };
     struct device other;
     int32_t *there;
     rondo_stream stream = RONDO_CUDA_STREAM(device_of(r)->stream);
     device_call_prepare(device_of(r), &c);
-    FAKE_ERROR(r, rondo_all_reduce(c.host.send, c.device.recv, 10, RONDO_INT32, RONDO_SUM, r->comm, stream), RONDO_INVALID_ARGUMENT,
-               "pageable host memory");
+    FAKE_ERROR(r, rondo_all_reduce(c.host.send, c.device.recv, 10, RONDO_INT32, RONDO_SUM, r->comm, stream),
+               RONDO_INVALID_ARGUMENT, "pageable host memory");
     device_open(&other, 1 - r->rank);
     there = (int32_t *)(uintptr_t)device_new(4096);
-    FAKE_ERROR(r, rondo_all_reduce(c.device.send, there, 10, RONDO_INT32, RONDO_SUM, r->comm, stream), RONDO_INVALID_ARGUMENT,
-               "receive buffer");
+    FAKE_ERROR(r, rondo_all_reduce(c.device.send, there, 10, RONDO_INT32, RONDO_SUM, r->comm, stream),
+               RONDO_INVALID_ARGUMENT, "receive buffer");
     CU(cu()->MemFree((CUdeviceptr)(uintptr_t)there));
     device_close(&other);
     FAKE_OK(r, device_call_issue(&c, r->comm, device_of(r)->stream)); /* the communicator goes on */
@@ -40,7 +45,8 @@ static void device_pointer_to_host(struct fake_rank *r)
     int32_t *x, y[4];
     device_open(&device, 0);
     x = (int32_t *)(uintptr_t)device_new(4096);
-    FAKE_ERROR(r, rondo_all_reduce(x, y, 4, RONDO_INT32, RONDO_SUM, r->comm, NULL), RONDO_INVALID_ARGUMENT, "memory of GPU 0");
+    FAKE_ERROR(r, rondo_all_reduce(x, y, 4, RONDO_INT32, RONDO_SUM, r->comm, NULL), RONDO_INVALID_ARGUMENT,
+               "memory of GPU 0");
     CU(cu()->MemFree((CUdeviceptr)(uintptr_t)x));
     device_close(&device);
 }
@@ -56,20 +62,23 @@ static void buffers_elsewhere_are_refused(void **state)
 static void duplicate(struct fake_rank *r)
 {
     rondo_config config = device_config(0);
-    FAKE_ERROR(r, rondo_comm_create_local(r->local, r->rank, &config, &r->comm), RONDO_INVALID_USAGE, "duplicate GPU: rank 0 and rank 1");
+    FAKE_ERROR(r, rondo_comm_create_local(r->local, r->rank, &config, &r->comm), RONDO_INVALID_USAGE,
+               "duplicate GPU: rank 0 and rank 1");
     FAKE_CHECK(r, fake_has(rondo_last_error(NULL), "RONDO_ALLOW_SHARED_GPU=1"));
 }
 
 static void half_on_gpus(struct fake_rank *r)
 {
     rondo_config config = device_config(r->rank == 0 ? 0 : RONDO_CONFIG_DEFAULT);
-    FAKE_ERROR(r, rondo_comm_create_local(r->local, r->rank, &config, &r->comm), RONDO_INVALID_ARGUMENT, "rank 0 on");
+    FAKE_ERROR(r, rondo_comm_create_local(r->local, r->rank, &config, &r->comm), RONDO_INVALID_ARGUMENT,
+               "rank 0 on");
 }
 
 static void no_such_gpu(struct fake_rank *r)
 {
     rondo_config config = device_config(r->rank == 0 ? 1000 : 0);
-    FAKE_ERROR(r, rondo_comm_create_local(r->local, r->rank, &config, &r->comm), RONDO_INVALID_ARGUMENT, "there is no GPU 1000");
+    FAKE_ERROR(r, rondo_comm_create_local(r->local, r->rank, &config, &r->comm), RONDO_INVALID_ARGUMENT,
+               "there is no GPU 1000");
 }
 
 static void a_wrong_choice_of_gpus_is_the_same_error_for_all(void **state)
@@ -96,7 +105,8 @@ static void too_many(struct fake_rank *r)
 {
     rondo_config config = device_config(0);
     config.allow_shared_gpu = 1;
-    FAKE_ERROR(r, rondo_comm_create_local(r->local, r->rank, &config, &r->comm), RONDO_INVALID_USAGE, "3 ranks share GPU 0");
+    FAKE_ERROR(r, rondo_comm_create_local(r->local, r->rank, &config, &r->comm), RONDO_INVALID_USAGE,
+               "3 ranks share GPU 0");
     FAKE_CHECK(r, fake_has(rondo_last_error(NULL), "fewer ranks a GPU"));
 }
 
@@ -118,7 +128,8 @@ static void blocks_of_communicators_that_are_gone_are_free(void **state)
 {
     struct device d;
     struct rondo_cuda_kernels *kernels;
-    struct rondo_exec_cuda_config large = { .nchannels = 8, .sharers = 1, .name = "large" }, small = large, shares = large;
+    struct rondo_exec_cuda_config large = { .nchannels = 8, .sharers = 1, .name = "large" }, small = large,
+                                  shares = large;
     struct rondo_exec left = { .config = large };
     (void)state;
     fake_params(SMALL, NULL);
@@ -155,10 +166,17 @@ static rondo_status all_reduces(struct fake_rank *r, char *x, rondo_stream strea
 }
 static rondo_status message(struct fake_rank *r, char *x, size_t sent, size_t received, rondo_stream stream)
 {
-    return r->rank == 0 ? rondo_send(x, sent, RONDO_UINT8, 1, r->comm, stream) : rondo_recv(x, received, RONDO_UINT8, 0, r->comm, stream);
+    return r->rank == 0 ? rondo_send(x, sent, RONDO_UINT8, 1, r->comm, stream)
+                        : rondo_recv(x, received, RONDO_UINT8, 0, r->comm, stream);
 }
-static rondo_status less_is_sent(struct fake_rank *r, char *x, rondo_stream stream) { return message(r, x, 100, 400, stream); }
-static rondo_status more_is_sent(struct fake_rank *r, char *x, rondo_stream stream) { return message(r, x, 400, 100, stream); }
+static rondo_status less_is_sent(struct fake_rank *r, char *x, rondo_stream stream)
+{
+    return message(r, x, 100, 400, stream);
+}
+static rondo_status more_is_sent(struct fake_rank *r, char *x, rondo_stream stream)
+{
+    return message(r, x, 400, 100, stream);
+}
 /* Rank 0 sends and awaits 100, rank 1 sends and awaits 400. */
 static rondo_status all_to_allvs(struct fake_rank *r, char *x, rondo_stream stream)
 {
@@ -180,8 +198,8 @@ static void different_counts(struct fake_rank *r)
         FAKE_OK(r, rondo_comm_async_error(r->comm, &status));
         fake_sleep_ms(1);
     }
-    FAKE_CHECK(r, status != RONDO_SUCCESS && fake_has(rondo_last_error(r->comm), "calls differ"), "%s: %s", rondo_status_string(status),
-               rondo_last_error(r->comm));
+    FAKE_CHECK(r, status != RONDO_SUCCESS && fake_has(rondo_last_error(r->comm), "calls differ"), "%s: %s",
+               rondo_status_string(status), rondo_last_error(r->comm));
     FAKE_CHECK(r, rondo_all_reduce(x, x, 1, RONDO_INT32, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(d->stream)) ==
                       status);              /* and by the next call */
     CU(cu()->StreamSynchronize(d->stream)); /* the kernel has left */
@@ -192,7 +210,8 @@ static void different_counts(struct fake_rank *r)
 
 static void calls_that_differ_end_both_ranks_kernels(void **state)
 {
-    struct differing reduces = { all_reduces }, messages[] = { { less_is_sent }, { more_is_sent }, { all_to_allvs } };
+    struct differing reduces = { all_reduces },
+                     messages[] = { { less_is_sent }, { more_is_sent }, { all_to_allvs } };
     (void)state;
     fake_params(SMALL, "MAX_NCHANNELS", "1", NULL);
     device_ranks(2, 0, different_counts, &reduces);
@@ -213,7 +232,8 @@ static void nobody_comes(struct fake_rank *r)
     rondo_status status = RONDO_SUCCESS;
     double end = fake_now() + 30;
     if (r->rank == 0) {
-        FAKE_OK(r, rondo_all_reduce(x, x, 100, RONDO_INT32, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(d->stream)));
+        FAKE_OK(r,
+                rondo_all_reduce(x, x, 100, RONDO_INT32, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(d->stream)));
     }
     while (status == RONDO_SUCCESS && fake_now() < end) {
         FAKE_OK(r, rondo_comm_async_error(r->comm, &status));
@@ -250,7 +270,8 @@ static void one_stays_away(struct fake_rank *r)
     char *x = (char *)(uintptr_t)memory;
     rondo_status status = RONDO_SUCCESS;
     double end = fake_now() + 30;
-    FAKE_OK(r, rondo_all_to_all(x, x + bytes, COUNT, RONDO_INT32, r->comm, RONDO_CUDA_STREAM(d->stream))); /* connects all */
+    FAKE_OK(r, rondo_all_to_all(x, x + bytes, COUNT, RONDO_INT32, r->comm,
+                                RONDO_CUDA_STREAM(d->stream))); /* connects all */
     if (r->rank < r->nranks - 1) {
         FAKE_OK(r, rondo_all_to_all(x, x + bytes, COUNT, RONDO_INT32, r->comm, RONDO_CUDA_STREAM(d->stream)));
     }
@@ -288,7 +309,8 @@ static void aborted(struct fake_rank *r)
     void *x = (void *)(uintptr_t)memory;
     pthread_t thread;
     if (r->rank == 0) {
-        FAKE_OK(r, rondo_all_reduce(x, x, 100, RONDO_INT32, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(d->stream)));
+        FAKE_OK(r,
+                rondo_all_reduce(x, x, 100, RONDO_INT32, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(d->stream)));
     }
     pthread_barrier_wait(&launched);
     pthread_create(&thread, NULL, abort_it, r->comm);
@@ -313,7 +335,8 @@ static void abort_ends_kernels_from_any_thread(void **state)
 
 static CUresult always_fails(void) { return CUDA_ERROR_UNKNOWN; }
 
-/* What is before the kernel in its stream ends once the end of the communicator has asked this often whether the context is lost. */
+/* What is before the kernel in its stream ends once the end of the communicator has asked this often whether
+ * the context is lost. */
 enum { ASKED_OFTEN = 3 };
 static int asked; /* atomic */
 static CUstream asked_stream;
@@ -342,12 +365,14 @@ static void ended_untold(struct fake_rank *r)
     if (r->rank == 0) {
         asked_stream = r->comm->ctx->exec->own;
         CU(cu()->LaunchHostFunc(d->stream, wait_until_asked, NULL));
-        FAKE_OK(r, rondo_all_reduce(x, x, 100, RONDO_INT32, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(d->stream)));
+        FAKE_OK(r,
+                rondo_all_reduce(x, x, 100, RONDO_INT32, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(d->stream)));
     }
     pthread_barrier_wait(&launched);
     if (r->rank == 0) {
         rondo_comm_abort(r->comm);
-        FAKE_CHECK(r, __atomic_load_n(&asked, __ATOMIC_SEQ_CST) >= ASKED_OFTEN, "its memory went before the kernel");
+        FAKE_CHECK(r, __atomic_load_n(&asked, __ATOMIC_SEQ_CST) >= ASKED_OFTEN,
+                   "its memory went before the kernel");
     }
     pthread_barrier_wait(&launched);
     if (r->rank == 1) {
@@ -401,11 +426,24 @@ static void memory_stays_where_an_upload_may_go(void **state)
 /* Those that only take things back, and what errors are told with. */
 static int may_fail(const char *name)
 {
-    static const char *const not [] = {
-        "Init",         "DriverGetVersion", "GetErrorName",      "GetErrorString",    "CtxPopCurrent",     "DevicePrimaryCtxRelease",
-        "MemFree",      "MemFreeHost",      "MemHostUnregister", "IpcCloseMemHandle", "StreamDestroy",     "EventDestroy",
-        "ModuleUnload", "MemRelease",       "MemAddressFree",    "MemUnmap",          "UserObjectRelease", "ThreadExchangeStreamCaptureMode"
-    };
+    static const char *const not [] = { "Init",
+                                        "DriverGetVersion",
+                                        "GetErrorName",
+                                        "GetErrorString",
+                                        "CtxPopCurrent",
+                                        "DevicePrimaryCtxRelease",
+                                        "MemFree",
+                                        "MemFreeHost",
+                                        "MemHostUnregister",
+                                        "IpcCloseMemHandle",
+                                        "StreamDestroy",
+                                        "EventDestroy",
+                                        "ModuleUnload",
+                                        "MemRelease",
+                                        "MemAddressFree",
+                                        "MemUnmap",
+                                        "UserObjectRelease",
+                                        "ThreadExchangeStreamCaptureMode" };
     for (size_t i = 0; i < RONDO_COUNTOF(not ); i++) {
         if (strcmp(not [i], name) == 0) {
             return 0;
@@ -422,7 +460,8 @@ static void try_all(struct fake_rank *r)
     CUdeviceptr memory = *(CUdeviceptr *)place->arg + 8192 * (CUdeviceptr)r->rank;
     void *x = (void *)(uintptr_t)memory;
     if (rondo_comm_create_local(r->local, r->rank, &config, &r->comm) == RONDO_SUCCESS) {
-        (void)rondo_all_reduce(x, x, 100, RONDO_INT32, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(place->device.stream));
+        (void)rondo_all_reduce(x, x, 100, RONDO_INT32, RONDO_SUM, r->comm,
+                               RONDO_CUDA_STREAM(place->device.stream));
         (void)rondo_all_to_all(x, x, 10, RONDO_INT32, r->comm, RONDO_CUDA_STREAM(place->device.stream));
         rondo_comm_abort(r->comm);
     }
@@ -455,7 +494,8 @@ static void every_call_of_the_driver_may_fail(void **state)
 #undef ROW_
     };
     (void)state;
-    fake_params(SMALL, "MAX_NCHANNELS", "1", "CHECK_POINTERS", "0", "DIRECT_GPU", "4K", "COPY_GPU", "100", NULL);
+    fake_params(SMALL, "MAX_NCHANNELS", "1", "CHECK_POINTERS", "0", "DIRECT_GPU", "4K", "COPY_GPU", "100",
+                NULL);
     setenv("RONDO_TIMEOUT", "2s", 1);
     assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
     device_open(&f.device[0], 0);

@@ -1,4 +1,5 @@
-/* Communicators with a GPU whose data cross a network card by GPUDirect: kernels of the tests' CUDA driver, cards of fake_verbs.h, a machine of a file; and the thread that carries them. */
+/* Communicators with a GPU whose data cross a network card by GPUDirect: kernels of the tests' CUDA driver,
+ * cards of fake_verbs.h, a machine of a file; and the thread that carries them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,18 +32,21 @@ static void write_file(const char *name, const char *text)
 
 /* Two GPUs of the tests' driver and the card, all under one switch. */
 static const char machine_text[] =
-    "<system version=\"1\"><cpu numaid=\"0\" affinity=\"ffffffff\" arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" modelid=\"207\">"
+    "<system version=\"1\"><cpu numaid=\"0\" affinity=\"ffffffff\" arch=\"x86_64\" vendor=\"GenuineIntel\" "
+    "familyid=\"6\" modelid=\"207\">"
     "<pci busid=\"0000:10:00.0\" class=\"0x060400\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">"
-    "<pci busid=\"0000:17:00.0\" class=\"0x030200\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"><gpu dev=\"0\" sm=\"90\"/></pci>"
-    "<pci busid=\"0000:27:00.0\" class=\"0x030200\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"><gpu dev=\"1\" sm=\"90\"/></pci>"
+    "<pci busid=\"0000:17:00.0\" class=\"0x030200\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"><gpu "
+    "dev=\"0\" sm=\"90\"/></pci>"
+    "<pci busid=\"0000:27:00.0\" class=\"0x030200\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"><gpu "
+    "dev=\"1\" sm=\"90\"/></pci>"
     "<pci busid=\"0000:11:00.0\" class=\"0x020700\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"><nic>"
     "<net name=\"fake0\" dev=\"0\" speed=\"400000\" port=\"2\" guid=\"0x1\" maxconn=\"131072\"/></nic></pci>"
     "</pci></cpu></system>\n";
 
 static void use(const char *parameter, const char *value)
 {
-    fake_params(SMALL, "MAX_NCHANNELS", "2", "P2P_DISABLE", "1", "SHM_DISABLE", "1", "NET", "verbs", "IB_HCA", "=fake0:2", "TOPO_FILE",
-                machine, parameter, value, NULL);
+    fake_params(SMALL, "MAX_NCHANNELS", "2", "P2P_DISABLE", "1", "SHM_DISABLE", "1", "NET", "verbs", "IB_HCA",
+                "=fake0:2", "TOPO_FILE", machine, parameter, value, NULL);
     rondo_node_forget_machine();
 }
 
@@ -60,14 +64,17 @@ static void every_collective(struct fake_rank *r)
     const char *wanted = ((struct place *)r->arg)->arg;
     const struct rondo_ctx *ctx = r->comm->ctx;
     for (int i = 0; i < ctx->nlinks; i++) {
-        FAKE_CHECK(r, fake_has(ctx->links[i].conn.via, "/GDRDMA") == fake_has(wanted, ctx->links[i].is_send ? "send" : "recv"), "%s",
-                   ctx->links[i].conn.via);
+        FAKE_CHECK(r,
+                   fake_has(ctx->links[i].conn.via, "/GDRDMA") ==
+                       fake_has(wanted, ctx->links[i].is_send ? "send" : "recv"),
+                   "%s", ctx->links[i].conn.via);
     }
     for (int coll = 0; coll < FAKE_NUM_COLLS; coll++) {
         static const size_t counts[] = { 1, 3001 };
         for (size_t k = 0; k < RONDO_COUNTOF(counts); k++) {
-            DEVICE_CALL(r, device_of(r), .coll = (enum fake_coll)coll, .type = RONDO_INT32, .root = (int)(k % (unsigned)r->nranks),
-                        .count = counts[k], .in_place = (int)(k & 1), .seed = (unsigned)coll);
+            DEVICE_CALL(r, device_of(r), .coll = (enum fake_coll)coll, .type = RONDO_INT32,
+                        .root = (int)(k % (unsigned)r->nranks), .count = counts[k], .in_place = (int)(k & 1),
+                        .seed = (unsigned)coll);
         }
     }
 }
@@ -94,7 +101,8 @@ static void collectives_are_right_with_slots_on_gpus_or_not(void **state)
 static int is_bound(const struct rondo_ctx *ctx)
 {
     cpu_set_t set;
-    return pthread_getaffinity_np(ctx->device->thread, sizeof(set), &set) == 0 && CPU_COUNT(&set) == 1 && CPU_ISSET(near_core, &set);
+    return pthread_getaffinity_np(ctx->device->thread, sizeof(set), &set) == 0 && CPU_COUNT(&set) == 1 &&
+           CPU_ISSET(near_core, &set);
 }
 
 static void one_call(struct fake_rank *r)

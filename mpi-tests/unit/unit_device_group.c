@@ -1,4 +1,5 @@
-/* Groups over several communicators of GPUs, over the tests' CUDA driver: launches of a device follow one another, and may not wait for one another in a circle. */
+/* Groups over several communicators of GPUs, over the tests' CUDA driver: launches of a device follow one
+ * another, and may not wait for one another in a circle. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -69,9 +70,10 @@ static void group_of(struct fake_rank *r, const struct comms *c, int first, int 
 
 static struct fake_call any_call(int comm, int round)
 {
-    return (struct fake_call){
-        .coll = comm == 1 ? FAKE_ALL_TO_ALL : FAKE_ALL_REDUCE, .type = RONDO_INT32, .count = 2000, .seed = (unsigned)(comm + round)
-    };
+    return (struct fake_call){ .coll = comm == 1 ? FAKE_ALL_TO_ALL : FAKE_ALL_REDUCE,
+                               .type = RONDO_INT32,
+                               .count = 2000,
+                               .seed = (unsigned)(comm + round) };
 }
 
 static void orders(struct fake_rank *r)
@@ -95,7 +97,8 @@ static void communicators_may_come_in_any_order(void **state)
 
 /* ---- more launches on one rank than on others ---- */
 
-/* On one channel the root takes as many messages in its first launch as a block has room for, and the others in its second; none fits into the slots. Each communicator has its turn, whichever goes first. */
+/* On one channel the root takes as many messages in its first launch as a block has room for, and the others
+ * in its second; none fits into the slots. Each communicator has its turn, whichever goes first. */
 static struct fake_call one_gathers(int comm, int round)
 {
     return (struct fake_call){ .coll = comm == round ? FAKE_GATHER : FAKE_ALL_REDUCE,
@@ -138,9 +141,12 @@ static void one_thread_may_have_them_in_any_order(void **state)
     for (int r = 0; r < N; r++) {
         device_open(&device[r], r);
         for (int i = 0; i < 2; i++) {
-            call[r][i].call = (struct fake_call){ .coll = FAKE_ALL_TO_ALL, .type = RONDO_INT32, .count = 300, .rank = r, .nranks = N };
+            call[r][i].call = (struct fake_call){
+                .coll = FAKE_ALL_TO_ALL, .type = RONDO_INT32, .count = 300, .rank = r, .nranks = N
+            };
             device_call_prepare(&device[r], &call[r][i]);
-            assert_int_equal(device_call_issue(&call[r][i], comm[(r + i) % 2][r], device[r].stream), RONDO_SUCCESS);
+            assert_int_equal(device_call_issue(&call[r][i], comm[(r + i) % 2][r], device[r].stream),
+                             RONDO_SUCCESS);
         }
     }
     assert_int_equal(rondo_group_end(), RONDO_SUCCESS);
@@ -161,11 +167,12 @@ static void one_thread_may_have_them_in_any_order(void **state)
 
 /* ---- an error half way ---- */
 
-static CUresult (*launch)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **);
+static CUresult (*launch)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                          CUstream, void **, void **);
 static __thread int launches_left = -1; /* of this thread, until one fails; -1: none does */
 
-static CUresult launch_some(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
-                            CUstream stream, void **arguments, void **extra)
+static CUresult launch_some(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                            unsigned bz, unsigned shared, CUstream stream, void **arguments, void **extra)
 {
     if (launches_left == 0) {
         return CUDA_ERROR_LAUNCH_FAILED;
@@ -182,7 +189,8 @@ static rondo_status sums(const struct comms *c, CUdeviceptr memory)
     rondo_group_start();
     for (int k = 0; k < COMMS; k++) {
         int32_t *x = (int32_t *)(uintptr_t)memory + 100 * k;
-        status = status == RONDO_SUCCESS ? rondo_all_reduce(x, x, 100, RONDO_INT32, RONDO_SUM, c->comm[k], RONDO_CUDA_STREAM(c->stream[k]))
+        status = status == RONDO_SUCCESS ? rondo_all_reduce(x, x, 100, RONDO_INT32, RONDO_SUM, c->comm[k],
+                                                            RONDO_CUDA_STREAM(c->stream[k]))
                                          : status;
     }
     return rondo_group_end() == RONDO_SUCCESS ? status : RONDO_REMOTE_ERROR;
@@ -221,8 +229,8 @@ static void half_launched(struct fake_rank *r)
         do {
             FAKE_OK(r, rondo_comm_async_error(c.comm[k], &status));
         } while (status == RONDO_SUCCESS && k != first && fake_now() < end);
-        FAKE_CHECK(r, (status == RONDO_SUCCESS) == (k == first), "communicator %d, %d is the first: %s", k, first,
-                   rondo_status_string(status));
+        FAKE_CHECK(r, (status == RONDO_SUCCESS) == (k == first), "communicator %d, %d is the first: %s", k,
+                   first, rondo_status_string(status));
     }
     {
         struct fake_rank as = *r; /* the one that was launched goes on */

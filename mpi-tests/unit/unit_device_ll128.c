@@ -1,4 +1,5 @@
-/* LL128 is for pairs of GPUs between which the 128 bytes of a store arrive as one, over the tests' CUDA driver: not where nothing is known of them, nor where a pair does not reach each other after all. */
+/* LL128 is for pairs of GPUs between which the 128 bytes of a store arrive as one, over the tests' CUDA
+ * driver: not where nothing is known of them, nor where a pair does not reach each other after all. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,14 +41,16 @@ static void looks(struct fake_rank *r)
     FAKE_CHECK(r, !e->known || (l->model.gpu.ring.ll128 == e->ll128 && l->model.gpu.tree.ll128 == e->ll128));
     FAKE_CHECK(r, e->known || (l->protos & LL128) == 0);
     for (size_t bytes = 8; bytes <= 64 << 20; bytes *= 2) {
-        n += may_go_by_ll128(r, RONDO_COLL_ALL_REDUCE, bytes) + may_go_by_ll128(r, RONDO_COLL_ALL_GATHER, bytes);
+        n += may_go_by_ll128(r, RONDO_COLL_ALL_REDUCE, bytes) +
+             may_go_by_ll128(r, RONDO_COLL_ALL_GATHER, bytes);
     }
     FAKE_CHECK(r, (n > 0) == e->ll128, "%d ways to go by LL128", n);
     if (e->only_ll128 && !e->ll128) {
         CUdeviceptr memory = device_new(8192);
         void *x = (void *)(uintptr_t)memory;
-        FAKE_ERROR(r, rondo_all_reduce(x, x, 100, RONDO_INT32, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(d->stream)), RONDO_INVALID_USAGE,
-                   "RONDO_PROTO");
+        FAKE_ERROR(r,
+                   rondo_all_reduce(x, x, 100, RONDO_INT32, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(d->stream)),
+                   RONDO_INVALID_USAGE, "RONDO_PROTO");
         CU(cu()->MemFree(memory));
         return;
     }
@@ -115,7 +118,8 @@ static void slices_that_a_proxy_carries_keep_it(void **state)
     const char *machine = device_machine(device_machine_text);
     uint32_t mask;
     (void)state;
-    fake_params(SMALL, "MAX_NCHANNELS", "1", "SHM_DISABLE", "1", "SOCKET_IFNAME", "lo", "TOPO_FILE", machine, NULL);
+    fake_params(SMALL, "MAX_NCHANNELS", "1", "SHM_DISABLE", "1", "SOCKET_IFNAME", "lo", "TOPO_FILE", machine,
+                NULL);
     mask = rondo_log_mask;
     rondo_log_mask = RONDO_LOG_NONE;
     broken("0-1", 2, &expected);

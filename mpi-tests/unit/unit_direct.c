@@ -1,4 +1,5 @@
-/* Two-shot and what it knows (kern/zerocopy.h): results on every kind of memory, who is waited for, calls that differ, the table of segments (direct_world.h). */
+/* Two-shot and what it knows (kern/zerocopy.h): results on every kind of memory, who is waited for, calls
+ * that differ, the table of segments (direct_world.h). */
 #include "direct_world.h"
 
 #include <pthread.h>
@@ -55,14 +56,15 @@ static void describe_names_who_is_waited_for(void **state)
 
 static void calls_that_differ_are_seen(void **state)
 {
-    struct call ours = { .coll = RONDO_COLL_ALL_REDUCE, .count = 100 }, theirs = { .coll = RONDO_COLL_BROADCAST, .count = 100 };
+    struct call ours = { .coll = RONDO_COLL_ALL_REDUCE, .count = 100 },
+                theirs = { .coll = RONDO_COLL_BROADCAST, .count = 100 };
     struct world *w = world_new(2, ONE_PROCESS);
     int moved = 0;
     (void)state;
     submit(&w->rank[1], &theirs, 0);
     turn_until_stuck(w->rank[1].exec);
     submit(&w->rank[0], &ours, 0);
-    assert_int_equal(rondo_exec_cpu.turn(w->rank[0].exec, &moved), RONDO_INVALID_USAGE);
+    assert_int_equal(rondo_exec_cpu.progress(w->rank[0].exec, &moved), RONDO_INVALID_USAGE);
     assert_int_equal(w->rank[0].mismatch_peer, -1 - 1);
     world_free(w);
 }
@@ -118,7 +120,8 @@ static void the_table_is_bounded_and_the_same(void **state)
     rondo_direct_close(b);
 }
 
-/* Of a reduce by the kernel's copies: together all of it, in whole lines, and none has more to copy than another by more than a line of each rank. */
+/* Of a reduce by the kernel's copies: together all of it, in whole lines, and none has more to copy than
+ * another by more than a line of each rank. */
 static void shares_with_a_root_are_all_of_it_and_take_equally_long(void **state)
 {
     static const size_t lens[] = { 1, 15, 16, 100, 4096, 65537, 1 << 20 };
@@ -140,7 +143,8 @@ static void shares_with_a_root_are_all_of_it_and_take_equally_long(void **state)
                 most = rondo_max_size(most, flow.n * (size_t)(index == root ? n - 1 : n));
             }
             assert_int_equal(covered, len);
-            assert_true(most <= len * (size_t)(n * (n - 1)) / (size_t)(n + (n - 1) * (n - 1)) + line * (size_t)(n * n));
+            assert_true(most <= len * (size_t)(n * (n - 1)) / (size_t)(n + (n - 1) * (n - 1)) +
+                                    line * (size_t)(n * n));
         }
     }
 }

@@ -1,11 +1,13 @@
-/* Two-shot by ranks of several processes (direct_world.h): memory of one another that they map, that they may not, and that is gone. */
+/* Two-shot by ranks of several processes (direct_world.h): memory of one another that they map, that they may
+ * not, and that is gone. */
 #include "direct_world.h"
 
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-/* One rank of two processes with memory of its own, to the end of its calls. @return 0: all was right, and carried so. */
+/* One rank of two processes with memory of its own, to the end of its calls. @return 0: all was right, and
+ * carried so. */
 static int run_alone(struct world *w, int rank, enum rondo_verdict verdict)
 {
     struct rank *r = &w->rank[rank];
@@ -26,17 +28,18 @@ static void two_processes(int refused)
 {
     struct world *w = world_new(2, ORDINARY);
     enum rondo_verdict verdict = refused ? RONDO_FOR_OTHERS : RONDO_DIRECT;
-    size_t bytes = rondo_board_bytes(4 * MOST_COUNT, 2);
+    size_t bytes = rondo_mailbox_bytes(4 * MOST_COUNT, 2);
     uint8_t *places = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     float *ordinary[2] = { w->rank[0].in, w->rank[0].out };
     struct rlimit old, none;
     int status;
     pid_t child;
     assert_true(places != MAP_FAILED);
-    w->rank[0].board.places = w->rank[1].board.places = places;
+    w->rank[0].mailbox.places = w->rank[1].mailbox.places = places;
     w->ncalls = 20;
     for (int k = 0; k < w->ncalls; k++) {
-        w->call[k] = (struct call){ .coll = RONDO_COLL_ALL_REDUCE, .count = 100 + (size_t)k * 91, .in_place = k % 2 };
+        w->call[k] =
+            (struct call){ .coll = RONDO_COLL_ALL_REDUCE, .count = 100 + (size_t)k * 91, .in_place = k % 2 };
     }
     fflush(NULL);
     child = fork();
@@ -131,17 +134,18 @@ static void a_process_that_ended_is_an_error(void **state)
     submit(&w->rank[0], &c, 0);
     submit(&w->rank[1], &c, 0);
     turn_until_stuck(w->rank[0].exec);
-    (void)rondo_exec_cpu.turn(w->rank[1].exec, &moved);
+    (void)rondo_exec_cpu.progress(w->rank[1].exec, &moved);
     while (status == RONDO_SUCCESS && moved) {
         moved = 0;
-        status = rondo_exec_cpu.turn(w->rank[0].exec, &moved);
+        status = rondo_exec_cpu.progress(w->rank[0].exec, &moved);
     }
     assert_int_equal(status, RONDO_REMOTE_ERROR);
     assert_non_null(strstr(rondo_error_text(), "local rank 1"));
     world_free(w);
 }
 
-/* What is refused again and again is asked about less and less, but never never; once it is granted, always. */
+/* What is refused again and again is asked about less and less, but never never; once it is granted, always.
+ */
 static void who_is_refused_asks_less(void **state)
 {
     struct rondo_direct_kind kind = { 0 };
@@ -170,8 +174,10 @@ static void who_is_refused_asks_less(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(processes_map_one_anothers_memory), cmocka_unit_test(what_one_process_cannot_map_is_for_others),
-        cmocka_unit_test(where_one_may_not_nobody_does),     cmocka_unit_test(a_process_that_ended_is_an_error),
+        cmocka_unit_test(processes_map_one_anothers_memory),
+        cmocka_unit_test(what_one_process_cannot_map_is_for_others),
+        cmocka_unit_test(where_one_may_not_nobody_does),
+        cmocka_unit_test(a_process_that_ended_is_an_error),
         cmocka_unit_test(who_is_refused_asks_less),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,5 @@
-/* The engine through its public face, with threads as ranks: collectives, groups, streams, operations, the life of a communicator. */
+/* The engine through its public face, with threads as ranks: collectives, groups, streams, operations, the
+ * life of a communicator. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,14 +18,17 @@ static const int rank_counts[] = { 1, 2, 3, 4, 5, 8 };
 static void every_collective(struct fake_rank *r)
 {
     static const size_t counts[] = { 0, 1, 7, 260, 3001 };
-    static const rondo_dtype types[] = { RONDO_FLOAT32, RONDO_UINT8, RONDO_INT32, RONDO_FLOAT64, RONDO_INT64, RONDO_INT8 };
+    static const rondo_dtype types[] = { RONDO_FLOAT32, RONDO_UINT8, RONDO_INT32,
+                                         RONDO_FLOAT64, RONDO_INT64, RONDO_INT8 };
     unsigned seed = 0;
     for (int coll = 0; coll < FAKE_NUM_COLLS; coll++) {
         for (size_t k = 0; k < RONDO_COUNTOF(counts); k++) {
-            for (int in_place = 0; in_place <= fake_call_has_in_place((enum fake_coll)coll); in_place++, seed++) {
+            for (int in_place = 0; in_place <= fake_call_has_in_place((enum fake_coll)coll);
+                 in_place++, seed++) {
                 FAKE_CALL(r, .coll = (enum fake_coll)coll, .type = types[seed % RONDO_COUNTOF(types)],
-                          .op = (rondo_op)(seed / 3 % RONDO_NUM_OPS), .root = (int)(seed % (unsigned)r->nranks), .count = counts[k],
-                          .in_place = in_place, .seed = seed);
+                          .op = (rondo_op)(seed / 3 % RONDO_NUM_OPS),
+                          .root = (int)(seed % (unsigned)r->nranks), .count = counts[k], .in_place = in_place,
+                          .seed = seed);
             }
         }
     }
@@ -33,7 +37,8 @@ static void every_collective(struct fake_rank *r)
 static void collectives_with(const char *algo, const char *proto)
 {
     /* Small buffers: a few KiB go several times around the slots. */
-    fake_params("ALGO", algo, "PROTO", proto, "BUFFSIZE", "4K", "LL_BUFFSIZE", "4K", "LL128_BUFFSIZE", "8K", NULL);
+    fake_params("ALGO", algo, "PROTO", proto, "BUFFSIZE", "4K", "LL_BUFFSIZE", "4K", "LL128_BUFFSIZE", "8K",
+                NULL);
     for (size_t i = 0; i < RONDO_COUNTOF(rank_counts); i++) {
         fake_ranks(rank_counts[i], every_collective, NULL);
     }
@@ -65,7 +70,8 @@ static void collectives_are_right_with_tree_and_each_protocol(void **state)
 static void collectives_are_right_with_one_shot(void **state)
 {
     (void)state;
-    collectives_with("ring;all_reduce:oneshot,ring;all_gather:oneshot,ring;all_gatherv:oneshot,ring;broadcast:oneshot,ring;reduce:oneshot,"
+    collectives_with("ring;all_reduce:oneshot,ring;all_gather:oneshot,ring;all_gatherv:oneshot,ring;"
+                     "broadcast:oneshot,ring;reduce:oneshot,"
                      "ring;barrier:oneshot;reduce_scatter:oneshot,ring",
                      "");
 }
@@ -76,7 +82,8 @@ static void large_and_small(struct fake_rank *r)
     for (size_t k = 0; k < RONDO_COUNTOF(counts); k++) {
         FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_FLOAT32, .count = counts[k]);
         FAKE_CALL(r, .coll = FAKE_REDUCE_SCATTER, .type = RONDO_FLOAT32, .count = counts[k], .in_place = 1);
-        FAKE_CALL(r, .coll = FAKE_ALL_TO_ALL, .type = RONDO_UINT8, .count = counts[k], .in_place = (int)(k % 2));
+        FAKE_CALL(r, .coll = FAKE_ALL_TO_ALL, .type = RONDO_UINT8, .count = counts[k],
+                  .in_place = (int)(k % 2));
         FAKE_CALL(r, .coll = FAKE_ALL_TO_ALL, .type = RONDO_UINT8, .count = counts[k],
                   .in_place = r->rank == 1); /* not on all ranks alike */
         FAKE_CALL(r, .coll = FAKE_BROADCAST, .type = RONDO_INT32, .count = counts[k], .root = 1);
@@ -95,14 +102,16 @@ static void calls_larger_than_all_buffers_are_right(void **state)
 /* More than a place holds, of blocks that are no whole lines; some results go past the caches. */
 static void piece_by_piece(struct fake_rank *r)
 {
-    static const enum fake_coll colls[] = { FAKE_ALL_REDUCE, FAKE_ALL_GATHER, FAKE_REDUCE_SCATTER, FAKE_ALL_TO_ALL, FAKE_ALL_GATHERV };
+    static const enum fake_coll colls[] = { FAKE_ALL_REDUCE, FAKE_ALL_GATHER, FAKE_REDUCE_SCATTER,
+                                            FAKE_ALL_TO_ALL, FAKE_ALL_GATHERV };
     static const size_t counts[] = { 1, 8, 17, 63, 250, 1001, 30011 };
     static const rondo_dtype types[] = { RONDO_UINT8, RONDO_FLOAT64, RONDO_INT32 };
     for (unsigned i = 0; i < 3 * RONDO_COUNTOF(colls) * RONDO_COUNTOF(counts); i++) {
         enum fake_coll coll = colls[i % RONDO_COUNTOF(colls)];
-        FAKE_CALL(r, .coll = coll, .type = types[i % RONDO_COUNTOF(types)], .op = i % 4 == 0 ? RONDO_AVG : RONDO_SUM,
-                  .count = counts[i / RONDO_COUNTOF(colls) % RONDO_COUNTOF(counts)], .in_place = fake_call_has_in_place(coll) && i & 1,
-                  .seed = i);
+        FAKE_CALL(r, .coll = coll, .type = types[i % RONDO_COUNTOF(types)],
+                  .op = i % 4 == 0 ? RONDO_AVG : RONDO_SUM,
+                  .count = counts[i / RONDO_COUNTOF(colls) % RONDO_COUNTOF(counts)],
+                  .in_place = fake_call_has_in_place(coll) && i & 1, .seed = i);
     }
 }
 
@@ -111,7 +120,8 @@ static void two_ranks_post_in_pieces(void **state)
     static const char *const sizes[] = { "64", "65", "1000", "16K", "1M" };
     (void)state;
     for (size_t s = 0; s < RONDO_COUNTOF(sizes); s++) {
-        fake_params("PAIR_SIZE", sizes[s], "STREAM_SIZE", "20K", "ALGO", "oneshot;all_gatherv:oneshot,ring", NULL);
+        fake_params("PAIR_SIZE", sizes[s], "STREAM_SIZE", "20K", "ALGO", "oneshot;all_gatherv:oneshot,ring",
+                    NULL);
         fake_ranks(2, piece_by_piece, NULL);
     }
     fake_params("PAIR_SIZE", "4K", "STREAM_SIZE", "20K", NULL);
@@ -135,12 +145,15 @@ static void an_algorithm_that_cannot_is_an_error_and_not_a_hang(void **state)
 
 /* ---- many ranks ---- */
 
-static void one_call(struct fake_rank *r) { FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_INT64, .count = 50); }
+static void one_call(struct fake_rank *r)
+{
+    FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_INT64, .count = 50);
+}
 
 static void creation_works_with_64_and_256_ranks(void **state)
 {
     (void)state;
-    fake_params("BUFFSIZE", "4K", "LL_BUFFSIZE", "4K", "LL128_BUFFSIZE", "8K", "BOARD_SIZE", "64", NULL);
+    fake_params("BUFFSIZE", "4K", "LL_BUFFSIZE", "4K", "LL128_BUFFSIZE", "8K", "MAILBOX_SIZE", "64", NULL);
     fake_ranks(64, one_call, NULL);
     fake_ranks(256, one_call, NULL);
 }
@@ -151,10 +164,11 @@ enum { MESSAGES = 12, WORDS = 700 };
 
 static void crossing_messages(struct fake_rank *r)
 {
-    int(*out)[WORDS] = calloc(MESSAGES, sizeof(*out)), (*in)[WORDS] = calloc(MESSAGES, sizeof(*in)), sum[2] = { r->rank, 1 },
-    total[2] = { 0, 0 };
+    int(*out)[WORDS] = calloc(MESSAGES, sizeof(*out)), (*in)[WORDS] = calloc(MESSAGES, sizeof(*in)),
+    sum[2] = { r->rank, 1 }, total[2] = { 0, 0 };
     FAKE_OK(r, rondo_group_start());
-    for (int m = 0; m < MESSAGES; m++) { /* all sends first, some to oneself: no order of receives can block them */
+    for (int m = 0; m < MESSAGES;
+         m++) { /* all sends first, some to oneself: no order of receives can block them */
         for (int w = 0; w < WORDS; w++) {
             out[m][w] = r->rank * 1000000 + m * 1000 + w;
         }
@@ -164,18 +178,19 @@ static void crossing_messages(struct fake_rank *r)
             FAKE_OK(r, rondo_all_reduce(sum, total, 2, RONDO_INT32, RONDO_SUM, r->comm, NULL));
         }
         FAKE_OK(r, rondo_group_end());
-        FAKE_CHECK(r, total[1] == 0, "a nested group ran before the outer one ended");
+        FAKE_CHECK(r, total[1] == 0, "a hierarchical group ran before the outer one ended");
     }
     for (int m = MESSAGES - 1; m >= 0; m--) {
         int back = MESSAGES - 1 - m; /* per peer, messages arrive in the order in which they were sent */
-        FAKE_OK(r, rondo_recv(in[back], WORDS, RONDO_INT32, (r->rank + r->nranks * MESSAGES - back) % r->nranks, r->comm, NULL));
+        FAKE_OK(r, rondo_recv(in[back], WORDS, RONDO_INT32,
+                              (r->rank + r->nranks * MESSAGES - back) % r->nranks, r->comm, NULL));
     }
     FAKE_OK(r, rondo_group_end());
     FAKE_CHECK(r, total[1] == r->nranks && total[0] == r->nranks * (r->nranks - 1) / 2);
     for (int m = 0; m < MESSAGES; m++) {
         int from = (r->rank + r->nranks * MESSAGES - m) % r->nranks;
-        FAKE_CHECK(r, in[m][0] == from * 1000000 + m * 1000 && in[m][WORDS - 1] == in[m][0] + WORDS - 1, "message %d from %d is %d", m,
-                   from, in[m][0]);
+        FAKE_CHECK(r, in[m][0] == from * 1000000 + m * 1000 && in[m][WORDS - 1] == in[m][0] + WORDS - 1,
+                   "message %d from %d is %d", m, from, in[m][0]);
     }
     free(out);
     free(in);
@@ -190,7 +205,8 @@ static void messages_of_a_group_never_block_one_another(void **state)
     }
 }
 
-/* all_to_all's own block and the program's messages to itself, in one group, have nothing to do with one another. */
+/* all_to_all's own block and the program's messages to itself, in one group, have nothing to do with one
+ * another. */
 static void to_itself(struct fake_rank *r)
 {
     enum { BLOCK = 3 };
@@ -215,7 +231,8 @@ static void to_itself(struct fake_rank *r)
         }
         FAKE_OK(r, rondo_group_end());
         for (int i = 0; i < BLOCK * r->nranks; i++) {
-            FAKE_CHECK(r, out[i] == 100 * (i / BLOCK) + r->rank, "in place %d, element %d: %d", in_place, i, out[i]);
+            FAKE_CHECK(r, out[i] == 100 * (i / BLOCK) + r->rank, "in place %d, element %d: %d", in_place, i,
+                       out[i]);
         }
         FAKE_CHECK(r, memcmp(got, mine, sizeof(got)) == 0, "in place %d: %d", in_place, got[0]);
     }
@@ -243,9 +260,11 @@ static void group_misuse(struct fake_rank *r)
     FAKE_OK(r, rondo_send(&a, 2, RONDO_UINT8, r->rank, r->comm, NULL));
     FAKE_ERROR(r, rondo_group_end(), RONDO_INVALID_USAGE, "count and type must be equal");
     FAKE_OK(r, rondo_group_start());
-    FAKE_ERROR(r, rondo_all_reduce(&a, &b, 1, RONDO_INT32, RONDO_SUM, NULL, NULL), RONDO_INVALID_ARGUMENT, "NULL");
+    FAKE_ERROR(r, rondo_all_reduce(&a, &b, 1, RONDO_INT32, RONDO_SUM, NULL, NULL), RONDO_INVALID_ARGUMENT,
+               "NULL");
     FAKE_OK(r, rondo_all_reduce(&a, &b, 1, RONDO_INT32, RONDO_SUM, r->comm, NULL));
-    FAKE_CHECK(r, rondo_group_end() == RONDO_INVALID_ARGUMENT && b == 0, "a group with a wrong call issues nothing");
+    FAKE_CHECK(r, rondo_group_end() == RONDO_INVALID_ARGUMENT && b == 0,
+               "a group with a wrong call issues nothing");
     FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32, .count = 9);
 }
 
@@ -274,7 +293,8 @@ static void several_communicators(struct fake_rank *r)
             got[c] = -1;
             FAKE_OK(r, rondo_all_reduce(&mine[c], &sum[c], 1, RONDO_INT32, RONDO_SUM, comm[c], NULL));
             FAKE_OK(r, rondo_recv(&got[c], 1, RONDO_INT32, (r->rank + 1) % r->nranks, comm[c], NULL));
-            FAKE_OK(r, rondo_send(&mine[c], 1, RONDO_INT32, (r->rank + r->nranks - 1) % r->nranks, comm[c], NULL));
+            FAKE_OK(r, rondo_send(&mine[c], 1, RONDO_INT32, (r->rank + r->nranks - 1) % r->nranks, comm[c],
+                                  NULL));
         }
         FAKE_OK(r, rondo_group_end());
         for (int c = 0; c < COMMS; c++) {
@@ -315,9 +335,13 @@ static void one_thread_can_be_all_ranks(void **state)
             for (int i = 0; i < n; i++) {
                 in[r][i] = r + i;
             }
-            assert_int_equal(rondo_all_reduce(in[r], out[r], (size_t)n, RONDO_INT32, RONDO_SUM, comm[r], NULL), RONDO_SUCCESS);
-            assert_int_equal(rondo_send(&in[r][0], 1, RONDO_INT32, (r + 1) % N, comm[r], NULL), RONDO_SUCCESS);
-            assert_int_equal(rondo_recv(&got[r], 1, RONDO_INT32, (r + N - 1) % N, comm[r], NULL), RONDO_SUCCESS);
+            assert_int_equal(
+                rondo_all_reduce(in[r], out[r], (size_t)n, RONDO_INT32, RONDO_SUM, comm[r], NULL),
+                RONDO_SUCCESS);
+            assert_int_equal(rondo_send(&in[r][0], 1, RONDO_INT32, (r + 1) % N, comm[r], NULL),
+                             RONDO_SUCCESS);
+            assert_int_equal(rondo_recv(&got[r], 1, RONDO_INT32, (r + N - 1) % N, comm[r], NULL),
+                             RONDO_SUCCESS);
         }
         assert_int_equal(rondo_group_end(), RONDO_SUCCESS);
         for (int r = 0; r < N; r++) {
@@ -352,10 +376,12 @@ static void multiplied(struct fake_rank *r)
         FAKE_CHECK(r, out[i] == want, "out[%d] is %g, not %g", i, out[i], want);
     }
     FAKE_OK(r, rondo_reduce(in, r->rank == 0 ? out : NULL, 1, RONDO_FLOAT64, op, 0, r->comm, NULL));
-    FAKE_ERROR(r, rondo_all_reduce(in, out, 100, RONDO_FLOAT64, other, r->comm, NULL), RONDO_INVALID_ARGUMENT, "was created for f32");
+    FAKE_ERROR(r, rondo_all_reduce(in, out, 100, RONDO_FLOAT64, other, r->comm, NULL), RONDO_INVALID_ARGUMENT,
+               "was created for f32");
     FAKE_OK(r, rondo_op_destroy(op, r->comm));
     FAKE_ERROR(r, rondo_op_destroy(op, r->comm), RONDO_INVALID_ARGUMENT, "is not an operation");
-    FAKE_ERROR(r, rondo_all_reduce(in, out, 100, RONDO_FLOAT64, op, r->comm, NULL), RONDO_INVALID_ARGUMENT, "the operation is");
+    FAKE_ERROR(r, rondo_all_reduce(in, out, 100, RONDO_FLOAT64, op, r->comm, NULL), RONDO_INVALID_ARGUMENT,
+               "the operation is");
     FAKE_OK(r, rondo_op_destroy(other, r->comm));
 }
 
@@ -364,7 +390,8 @@ static void every_user_operation(struct fake_rank *r)
     int32_t scalar = 3, x = 1, y = 0;
     rondo_op op[65];
     int made = 0;
-    while (made < 65 && rondo_op_create_premul_sum(&op[made], &scalar, RONDO_INT32, r->comm) == RONDO_SUCCESS) {
+    while (made < 65 &&
+           rondo_op_create_premul_sum(&op[made], &scalar, RONDO_INT32, r->comm) == RONDO_SUCCESS) {
         made++;
     }
     FAKE_CHECK(r, made == 64 && fake_has(rondo_last_error(r->comm), "in use"));
@@ -392,7 +419,9 @@ static void premultiplied_sums_are_right_and_checked(void **state)
 /* Integers: the sum, truncated towards zero; negative ones too. */
 static void averages(struct fake_rank *r)
 {
-    int8_t in[3] = { (int8_t)(r->rank == 0 ? -100 : -1), (int8_t)(r->rank == 0 ? 100 : 1), (int8_t)(r->rank == 0 ? -2 : 0) }, out[3];
+    int8_t in[3] = { (int8_t)(r->rank == 0 ? -100 : -1), (int8_t)(r->rank == 0 ? 100 : 1),
+                     (int8_t)(r->rank == 0 ? -2 : 0) },
+           out[3];
     float f = (float)r->rank, mean;
     FAKE_OK(r, rondo_all_reduce(in, out, 3, RONDO_INT8, RONDO_AVG, r->comm, NULL));
     FAKE_CHECK(r, out[0] == -102 / 3 && out[1] == 102 / 3 && out[2] == 0, "%d %d %d", out[0], out[1], out[2]);
@@ -419,29 +448,45 @@ static void bad_arguments(struct fake_rank *r)
     rondo_comm *comm = r->comm;
     rondo_stream stream;
     int value;
-    FAKE_ERROR(r, rondo_all_reduce(x, y, 1, RONDO_FLOAT32, RONDO_SUM, NULL, NULL), RONDO_INVALID_ARGUMENT, "NULL");
-    FAKE_ERROR(r, rondo_all_reduce(NULL, y, 1, RONDO_FLOAT32, RONDO_SUM, comm, NULL), RONDO_INVALID_ARGUMENT, "send buffer is NULL");
-    FAKE_ERROR(r, rondo_all_reduce(x, NULL, 1, RONDO_FLOAT32, RONDO_SUM, comm, NULL), RONDO_INVALID_ARGUMENT, "receive buffer is NULL");
-    FAKE_ERROR(r, rondo_all_reduce(x, y, 1, (rondo_dtype)12, RONDO_SUM, comm, NULL), RONDO_INVALID_ARGUMENT, "the type is 12");
-    FAKE_ERROR(r, rondo_all_reduce(x, y, 1, (rondo_dtype)-1, RONDO_SUM, comm, NULL), RONDO_INVALID_ARGUMENT, "the type is");
-    FAKE_ERROR(r, rondo_all_reduce(x, y, 1, RONDO_FLOAT32, (rondo_op)5, comm, NULL), RONDO_INVALID_ARGUMENT, "the operation is 5");
-    FAKE_ERROR(r, rondo_all_reduce(x, y, 1, RONDO_FLOAT32, (rondo_op)-1, comm, NULL), RONDO_INVALID_ARGUMENT, "the operation is -1");
-    FAKE_ERROR(r, rondo_all_reduce(x, y, SIZE_MAX, RONDO_FLOAT32, RONDO_SUM, comm, NULL), RONDO_INVALID_ARGUMENT, "more than memory");
-    FAKE_ERROR(r, rondo_all_gather(x, y, (size_t)PTRDIFF_MAX / 4, RONDO_FLOAT32, comm, NULL), RONDO_INVALID_ARGUMENT, "more than memory");
-    FAKE_ERROR(r, rondo_broadcast(x, y, 1, RONDO_FLOAT32, r->nranks, comm, NULL), RONDO_INVALID_ARGUMENT, "the root is");
-    FAKE_ERROR(r, rondo_reduce(x, y, 1, RONDO_FLOAT32, RONDO_SUM, -1, comm, NULL), RONDO_INVALID_ARGUMENT, "the root is -1");
+    FAKE_ERROR(r, rondo_all_reduce(x, y, 1, RONDO_FLOAT32, RONDO_SUM, NULL, NULL), RONDO_INVALID_ARGUMENT,
+               "NULL");
+    FAKE_ERROR(r, rondo_all_reduce(NULL, y, 1, RONDO_FLOAT32, RONDO_SUM, comm, NULL), RONDO_INVALID_ARGUMENT,
+               "send buffer is NULL");
+    FAKE_ERROR(r, rondo_all_reduce(x, NULL, 1, RONDO_FLOAT32, RONDO_SUM, comm, NULL), RONDO_INVALID_ARGUMENT,
+               "receive buffer is NULL");
+    FAKE_ERROR(r, rondo_all_reduce(x, y, 1, (rondo_dtype)12, RONDO_SUM, comm, NULL), RONDO_INVALID_ARGUMENT,
+               "the type is 12");
+    FAKE_ERROR(r, rondo_all_reduce(x, y, 1, (rondo_dtype)-1, RONDO_SUM, comm, NULL), RONDO_INVALID_ARGUMENT,
+               "the type is");
+    FAKE_ERROR(r, rondo_all_reduce(x, y, 1, RONDO_FLOAT32, (rondo_op)5, comm, NULL), RONDO_INVALID_ARGUMENT,
+               "the operation is 5");
+    FAKE_ERROR(r, rondo_all_reduce(x, y, 1, RONDO_FLOAT32, (rondo_op)-1, comm, NULL), RONDO_INVALID_ARGUMENT,
+               "the operation is -1");
+    FAKE_ERROR(r, rondo_all_reduce(x, y, SIZE_MAX, RONDO_FLOAT32, RONDO_SUM, comm, NULL),
+               RONDO_INVALID_ARGUMENT, "more than memory");
+    FAKE_ERROR(r, rondo_all_gather(x, y, (size_t)PTRDIFF_MAX / 4, RONDO_FLOAT32, comm, NULL),
+               RONDO_INVALID_ARGUMENT, "more than memory");
+    FAKE_ERROR(r, rondo_broadcast(x, y, 1, RONDO_FLOAT32, r->nranks, comm, NULL), RONDO_INVALID_ARGUMENT,
+               "the root is");
+    FAKE_ERROR(r, rondo_reduce(x, y, 1, RONDO_FLOAT32, RONDO_SUM, -1, comm, NULL), RONDO_INVALID_ARGUMENT,
+               "the root is -1");
     FAKE_ERROR(r, rondo_send(x, 1, RONDO_FLOAT32, 99, comm, NULL), RONDO_INVALID_ARGUMENT, "the peer is 99");
-    FAKE_ERROR(r, rondo_all_gatherv(x, y, NULL, d, RONDO_FLOAT32, comm, NULL), RONDO_INVALID_ARGUMENT, "NULL");
-    FAKE_ERROR(r, rondo_reduce_scatterv(x, y, n, NULL, RONDO_FLOAT32, RONDO_SUM, comm, NULL), RONDO_INVALID_ARGUMENT, "NULL");
-    FAKE_ERROR(r, rondo_all_gatherv(x, y, huge, d, RONDO_FLOAT32, comm, NULL), RONDO_INVALID_ARGUMENT, "more than memory");
-    FAKE_ERROR(r, rondo_all_to_allv(x, NULL, d, y, n, d, RONDO_FLOAT32, comm, NULL), RONDO_INVALID_ARGUMENT, "send");
+    FAKE_ERROR(r, rondo_all_gatherv(x, y, NULL, d, RONDO_FLOAT32, comm, NULL), RONDO_INVALID_ARGUMENT,
+               "NULL");
+    FAKE_ERROR(r, rondo_reduce_scatterv(x, y, n, NULL, RONDO_FLOAT32, RONDO_SUM, comm, NULL),
+               RONDO_INVALID_ARGUMENT, "NULL");
+    FAKE_ERROR(r, rondo_all_gatherv(x, y, huge, d, RONDO_FLOAT32, comm, NULL), RONDO_INVALID_ARGUMENT,
+               "more than memory");
+    FAKE_ERROR(r, rondo_all_to_allv(x, NULL, d, y, n, d, RONDO_FLOAT32, comm, NULL), RONDO_INVALID_ARGUMENT,
+               "send");
     FAKE_ERROR(r, rondo_op_create_premul_sum(NULL, x, RONDO_FLOAT32, comm), RONDO_INVALID_ARGUMENT, "NULL");
     FAKE_ERROR(r, rondo_comm_count(comm, NULL), RONDO_INVALID_ARGUMENT, "NULL");
     FAKE_ERROR(r, rondo_comm_async_error(comm, NULL), RONDO_INVALID_ARGUMENT, "NULL");
     FAKE_ERROR(r, rondo_stream_create(NULL), RONDO_INVALID_ARGUMENT, "NULL");
     FAKE_ERROR(r, rondo_stream_synchronize(NULL), RONDO_INVALID_ARGUMENT, "NULL");
     FAKE_OK(r, rondo_stream_create(&stream));
-    FAKE_ERROR(r, rondo_all_reduce(x, NULL, 1, RONDO_FLOAT32, RONDO_SUM, comm, stream), RONDO_INVALID_ARGUMENT, "receive buffer is NULL");
+    FAKE_ERROR(r, rondo_all_reduce(x, NULL, 1, RONDO_FLOAT32, RONDO_SUM, comm, stream),
+               RONDO_INVALID_ARGUMENT, "receive buffer is NULL");
     FAKE_OK(r, rondo_stream_destroy(stream));
     FAKE_OK(r, rondo_all_reduce(NULL, NULL, 0, RONDO_FLOAT32, RONDO_SUM, comm, NULL));
     FAKE_OK(r, rondo_comm_count(comm, &value));
@@ -450,7 +495,8 @@ static void bad_arguments(struct fake_rank *r)
     FAKE_CHECK(r, value == r->rank);
     FAKE_OK(r, rondo_comm_device(comm, &value));
     FAKE_CHECK(r, value == -1);
-    FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_FLOAT32, .count = 10); /* no error was the communicator's */
+    FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_FLOAT32,
+              .count = 10); /* no error was the communicator's */
 }
 
 static void wrong_arguments_are_errors_that_say_what_is_wrong(void **state)

@@ -1,4 +1,5 @@
-/* What goes wrong between ranks, with threads as ranks: aborts, calls that differ, ranks that do not come, creations that fail; and that nothing is left behind. */
+/* What goes wrong between ranks, with threads as ranks: aborts, calls that differ, ranks that do not come,
+ * creations that fail; and that nothing is left behind. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -59,7 +60,8 @@ static rondo_status wait_somehow(struct fake_rank *r, enum wait_kind kind, rondo
     default:
         status = rondo_all_reduce(x, x, count, RONDO_INT32, RONDO_SUM, r->comm, stream);
         if (kind == WAIT_DESTROY) {
-            rondo_comm_destroy(r->comm); /* works whatever became of the communicator, also when the abort came before the call */
+            rondo_comm_destroy(r->comm); /* works whatever became of the communicator, also when the abort
+                                            came before the call */
             status = status == RONDO_SUCCESS ? rondo_stream_synchronize(stream) : status;
         } else if (status == RONDO_SUCCESS) {
             status = kind == WAIT_DRAIN ? rondo_comm_finalize(r->comm) : rondo_stream_synchronize(stream);
@@ -96,15 +98,20 @@ static void aborted_while_waiting(struct fake_rank *r)
         pthread_join(thread, NULL);
         r->comm = NULL;
         FAKE_CHECK(r, a.status == RONDO_SUCCESS && a.took < MOST_ABORT_S, "abort took %.3f s", a.took);
-        FAKE_CHECK(r, left - c->aborted_at < MOST_ABORT_S, "the wait went on for %.3f s", left - c->aborted_at);
+        FAKE_CHECK(r, left - c->aborted_at < MOST_ABORT_S, "the wait went on for %.3f s",
+                   left - c->aborted_at);
     }
-    if (r->rank == 0) { /* if the call came after the abort, its handle was gone; work that was queued is dropped */
-        FAKE_CHECK(r, status == RONDO_REMOTE_ERROR || status == RONDO_INVALID_ARGUMENT || status == RONDO_INVALID_USAGE, "%s",
-                   rondo_status_string(status));
+    if (r->rank ==
+        0) { /* if the call came after the abort, its handle was gone; work that was queued is dropped */
+        FAKE_CHECK(r,
+                   status == RONDO_REMOTE_ERROR || status == RONDO_INVALID_ARGUMENT ||
+                       status == RONDO_INVALID_USAGE,
+                   "%s", rondo_status_string(status));
     } else if (r->rank < r->nranks - 1) {
         FAKE_CHECK(r, status == RONDO_REMOTE_ERROR, "wait %d: %s", c->kind, rondo_status_string(status));
     } else {
-        FAKE_ERROR(r, rondo_all_reduce(&one, &one, 1, RONDO_INT32, RONDO_SUM, r->comm, NULL), RONDO_REMOTE_ERROR, "rank 0 on ");
+        FAKE_ERROR(r, rondo_all_reduce(&one, &one, 1, RONDO_INT32, RONDO_SUM, r->comm, NULL),
+                   RONDO_REMOTE_ERROR, "rank 0 on ");
     }
     if (c->kind == WAIT_DESTROY && r->rank < r->nranks - 1) {
         r->comm = NULL;
@@ -270,16 +277,21 @@ static void call_otherwise(struct fake_rank *r)
     damage = fake_call_guards(&c, &b);
     FAKE_CHECK(r, *damage == '\0', "%s", damage);
     /* A root that only sends, or a rank with nothing to do, may have ended before anyone could know. */
-    FAKE_CHECK(r, status == RONDO_INVALID_USAGE || status == RONDO_SUCCESS, "%s: %s: %s", m->what, rondo_status_string(status),
-               rondo_last_error(r->comm));
+    FAKE_CHECK(r, status == RONDO_INVALID_USAGE || status == RONDO_SUCCESS, "%s: %s: %s", m->what,
+               rondo_status_string(status), rondo_last_error(r->comm));
     status = rondo_barrier(r->comm, NULL);
-    FAKE_CHECK(r, status == RONDO_INVALID_USAGE, "%s: the next call gives %s: %s", m->what, rondo_status_string(status),
+    FAKE_CHECK(r, status == RONDO_INVALID_USAGE, "%s: the next call gives %s: %s", m->what,
+               rondo_status_string(status), rondo_last_error(r->comm));
+    FAKE_CHECK(r,
+               fake_has(rondo_last_error(r->comm), m->usual_text) &&
+                   fake_has(rondo_last_error(r->comm), m->odd_text),
+               "%s: %s", m->what, rondo_last_error(r->comm));
+    FAKE_CHECK(r,
+               fake_has(rondo_last_error(r->comm), "rank 1 on ") ||
+                   fake_has(rondo_last_error(r->comm), "rank 2 on "),
+               "%s", rondo_last_error(r->comm));
+    FAKE_CHECK(r, fake_has(rondo_last_error(r->comm), "same calls in the same order"), "%s",
                rondo_last_error(r->comm));
-    FAKE_CHECK(r, fake_has(rondo_last_error(r->comm), m->usual_text) && fake_has(rondo_last_error(r->comm), m->odd_text), "%s: %s", m->what,
-               rondo_last_error(r->comm));
-    FAKE_CHECK(r, fake_has(rondo_last_error(r->comm), "rank 1 on ") || fake_has(rondo_last_error(r->comm), "rank 2 on "), "%s",
-               rondo_last_error(r->comm));
-    FAKE_CHECK(r, fake_has(rondo_last_error(r->comm), "same calls in the same order"), "%s", rondo_last_error(r->comm));
 }
 
 static void calls_that_differ_name_both_and_write_nothing_outside(void **state)
@@ -309,8 +321,10 @@ static void call_in_another_order(struct fake_rank *r)
                                             : rondo_broadcast(x, x, 4, RONDO_INT32, 0, r->comm, NULL);
     }
     FAKE_CHECK(r, status == RONDO_INVALID_USAGE, "%s", rondo_status_string(status));
-    FAKE_CHECK(r, fake_has(rondo_last_error(r->comm), "all_reduce #1 (") && fake_has(rondo_last_error(r->comm), "broadcast #1 ("), "%s",
-               rondo_last_error(r->comm));
+    FAKE_CHECK(r,
+               fake_has(rondo_last_error(r->comm), "all_reduce #1 (") &&
+                   fake_has(rondo_last_error(r->comm), "broadcast #1 ("),
+               "%s", rondo_last_error(r->comm));
 }
 
 static void group_in_another_order(struct fake_rank *r)
@@ -318,7 +332,8 @@ static void group_in_another_order(struct fake_rank *r)
     int x[8] = { 0 };
     FAKE_OK(r, rondo_group_start());
     for (int k = 0; k < 2; k++) { /* the last call of the group is the same on all ranks */
-        FAKE_OK(r, rondo_all_reduce(x, x, k == 0 && r->rank == 1 ? 3 : 4, RONDO_INT32, RONDO_SUM, r->comm, NULL));
+        FAKE_OK(
+            r, rondo_all_reduce(x, x, k == 0 && r->rank == 1 ? 3 : 4, RONDO_INT32, RONDO_SUM, r->comm, NULL));
     }
     FAKE_ERROR(r, rondo_group_end(), RONDO_INVALID_USAGE, "all_reduce #1 (count 3");
 }
@@ -330,14 +345,17 @@ static void send_otherwise(struct fake_rank *r)
                                        : rondo_recv(guard, 4, RONDO_INT32, 0, r->comm, NULL);
     FAKE_CHECK(r, guard[0] == 7 && guard[3] == 7);
     if (r->rank == 1) {
-        FAKE_CHECK(r, status == RONDO_INVALID_USAGE && fake_has(rondo_last_error(r->comm), "receives 4 i32 from rank 0"), "%s",
-                   rondo_last_error(r->comm));
+        FAKE_CHECK(r,
+                   status == RONDO_INVALID_USAGE &&
+                       fake_has(rondo_last_error(r->comm), "receives 4 i32 from rank 0"),
+                   "%s", rondo_last_error(r->comm));
     } else {
         FAKE_CHECK(r, status == RONDO_INVALID_USAGE || status == RONDO_SUCCESS);
     }
 }
 
-/* Two messages, of which the first is of 0 on the ranks of `empty`; the second one shows it where it was one rank only. */
+/* Two messages, of which the first is of 0 on the ranks of `empty`; the second one shows it where it was one
+ * rank only. */
 static void send_nothing(struct fake_rank *r)
 {
     int empty = *(const int *)r->arg, x[4] = { 5, 6, 7, 8 }, guard[4] = { 0 };
@@ -352,7 +370,8 @@ static void send_nothing(struct fake_rank *r)
         FAKE_CHECK(r, r->rank == 0 || memcmp(guard, x, sizeof(x)) == 0);
         return;
     }
-    FAKE_CHECK(r, guard[0] == 0 && status == (r->rank == 1 || status != RONDO_SUCCESS ? RONDO_INVALID_USAGE : RONDO_SUCCESS));
+    FAKE_CHECK(r, guard[0] == 0 && status == (r->rank == 1 || status != RONDO_SUCCESS ? RONDO_INVALID_USAGE
+                                                                                      : RONDO_SUCCESS));
     FAKE_ERROR(r, rondo_barrier(r->comm, NULL), RONDO_INVALID_USAGE, "receives 4 i32 from rank 0");
 }
 
@@ -394,10 +413,14 @@ static void call_but_for_one(struct fake_rank *r)
     } else {
         await_timeout(r);
     }
-    FAKE_CHECK(r, fake_has(rondo_last_error(r->comm), "RONDO_TIMEOUT") && fake_has(rondo_last_error(r->comm), "rank 1 on "), "%s",
-               rondo_last_error(r->comm));
-    FAKE_CHECK(r, fake_has(rondo_last_error(r->comm), "all_reduce #2") && fake_has(rondo_last_error(r->comm), "all_reduce #1"), "%s",
-               rondo_last_error(r->comm));
+    FAKE_CHECK(r,
+               fake_has(rondo_last_error(r->comm), "RONDO_TIMEOUT") &&
+                   fake_has(rondo_last_error(r->comm), "rank 1 on "),
+               "%s", rondo_last_error(r->comm));
+    FAKE_CHECK(r,
+               fake_has(rondo_last_error(r->comm), "all_reduce #2") &&
+                   fake_has(rondo_last_error(r->comm), "all_reduce #1"),
+               "%s", rondo_last_error(r->comm));
 }
 
 static void wait_for_nothing(struct fake_rank *r)
@@ -445,7 +468,8 @@ static void a_long_wait_is_reported_in_the_log(void **state)
     file = fdopen(fd, "r");
     assert_non_null(file);
     while (fgets(line, sizeof(line), file) != NULL) {
-        found += fake_has(line, "has waited") && fake_has(line, "all_reduce #1") && fake_has(line, "rank 1 on ");
+        found += fake_has(line, "has waited") && fake_has(line, "all_reduce #1") &&
+                 fake_has(line, "rank 1 on ");
     }
     fclose(file);
     unlink(path);
@@ -462,7 +486,8 @@ static void come_but_for_one(struct fake_rank *r)
     /* Who is told by another rank, whose own deadline passed first, gets that rank's sentence. */
     rondo_status status = rondo_comm_create_local(r->local, r->rank, NULL, &comm);
     FAKE_CHECK(r, status == RONDO_TIMEOUT || status == RONDO_REMOTE_ERROR);
-    FAKE_CHECK(r, fake_has(rondo_last_error(NULL), "did not arrive: rank 2") && comm == NULL, "%s", rondo_last_error(NULL));
+    FAKE_CHECK(r, fake_has(rondo_last_error(NULL), "did not arrive: rank 2") && comm == NULL, "%s",
+               rondo_last_error(NULL));
 }
 
 static void the_deadline_of_creation_names_who_did_not_come(void **state)
@@ -525,7 +550,8 @@ static void a_fault_of_creation_is_the_same_error_on_all_ranks(void **state)
 static void refuse_fault(struct fake_rank *r)
 {
     rondo_comm *comm = NULL;
-    FAKE_ERROR(r, rondo_comm_create_local(r->local, r->rank, NULL, &comm), RONDO_INVALID_ARGUMENT, "act=kill|stop|exit|fail|delay:MS");
+    FAKE_ERROR(r, rondo_comm_create_local(r->local, r->rank, NULL, &comm), RONDO_INVALID_ARGUMENT,
+               "act=kill|stop|exit|fail|delay:MS");
 }
 
 static void late_in_the_second_call(struct fake_rank *r)

@@ -33,7 +33,8 @@ static void chain(struct fake_rank *r)
     FAKE_OK(r, rondo_barrier(r->comm, stream));
     FAKE_OK(r, rondo_stream_synchronize(stream));
     FAKE_CHECK(r, x[0] == want, "%lld", (long long)x[0]);
-    FAKE_CHECK(r, y[COUNT * (size_t)r->nranks - 1] == x[COUNT - 1] && x[COUNT - 1] > COUNT * (int64_t)(r->nranks > 1));
+    FAKE_CHECK(r, y[COUNT * (size_t)r->nranks - 1] == x[COUNT - 1] &&
+                      x[COUNT - 1] > COUNT * (int64_t)(r->nranks > 1));
     FAKE_OK(r, rondo_stream_query(stream));
     FAKE_OK(r, rondo_stream_destroy(stream));
     free(x);
@@ -63,7 +64,8 @@ static void crossed_streams(struct fake_rank *r)
     }
     for (int k = 0; k < ROUNDS; k++) {
         for (int s = 0; s < 2; s++) {
-            FAKE_OK(r, rondo_all_reduce(&x[s], &x[s], 1, RONDO_INT32, RONDO_SUM, comm[(s + k) % 2], stream[s]));
+            FAKE_OK(r,
+                    rondo_all_reduce(&x[s], &x[s], 1, RONDO_INT32, RONDO_SUM, comm[(s + k) % 2], stream[s]));
         }
         want = (int)((unsigned)want * (unsigned)r->nranks);
     }
@@ -99,7 +101,8 @@ static void mixed_calls(struct fake_rank *r)
         FAKE_OK(r, rondo_all_reduce(&one, &x, 1, RONDO_INT32, RONDO_SUM, r->comm, stream));
         FAKE_OK(r, rondo_recv(&in, 1, RONDO_INT32, (r->rank + r->nranks - 1) % r->nranks, r->comm, stream));
         FAKE_OK(r, rondo_group_end());
-        FAKE_OK(r, rondo_all_reduce(&one, &now, 1, RONDO_INT32, RONDO_SUM, r->comm, NULL)); /* waits for what is queued */
+        FAKE_OK(r, rondo_all_reduce(&one, &now, 1, RONDO_INT32, RONDO_SUM, r->comm,
+                                    NULL)); /* waits for what is queued */
         FAKE_CHECK(r, now == r->nranks && x == r->nranks && in == (r->rank + r->nranks - 1) % r->nranks);
         x = in = now = 0;
     }
@@ -159,10 +162,13 @@ static void streams_after_abort(struct fake_rank *r)
         }
         __atomic_add_fetch(queued, 1, __ATOMIC_RELEASE);
         FAKE_CHECK(r, rondo_stream_synchronize(stream) == RONDO_REMOTE_ERROR);
-        FAKE_CHECK(r, fake_has(rondo_last_error(r->comm), "rank 0 on ") && fake_has(rondo_last_error(r->comm), "aborted"), "%s",
-                   rondo_last_error(r->comm));
+        FAKE_CHECK(r,
+                   fake_has(rondo_last_error(r->comm), "rank 0 on ") &&
+                       fake_has(rondo_last_error(r->comm), "aborted"),
+                   "%s", rondo_last_error(r->comm));
         FAKE_CHECK(r, rondo_stream_query(stream) == RONDO_REMOTE_ERROR);
-        FAKE_ERROR(r, rondo_all_reduce(&x, &x, 1, RONDO_INT32, RONDO_SUM, r->comm, stream), RONDO_REMOTE_ERROR, "aborted");
+        FAKE_ERROR(r, rondo_all_reduce(&x, &x, 1, RONDO_INT32, RONDO_SUM, r->comm, stream),
+                   RONDO_REMOTE_ERROR, "aborted");
         FAKE_ERROR(r, rondo_comm_finalize(r->comm), RONDO_REMOTE_ERROR, "aborted");
     }
     rondo_stream_destroy(stream);
@@ -188,7 +194,8 @@ static void handles(struct fake_rank *r)
     FAKE_OK(r, rondo_comm_async_error(comm, &error));
     FAKE_CHECK(r, error == RONDO_SUCCESS);
     FAKE_OK(r, rondo_comm_finalize(comm));
-    FAKE_ERROR(r, rondo_all_reduce(x, x, 1, RONDO_FLOAT32, RONDO_SUM, comm, NULL), RONDO_INVALID_USAGE, "finalized");
+    FAKE_ERROR(r, rondo_all_reduce(x, x, 1, RONDO_FLOAT32, RONDO_SUM, comm, NULL), RONDO_INVALID_USAGE,
+               "finalized");
     FAKE_ERROR(r, rondo_comm_finalize(comm), RONDO_INVALID_USAGE, "finalized");
     FAKE_ERROR(r, rondo_comm_split(comm, 0, 0, NULL, &never), RONDO_INVALID_USAGE, "finalized");
     FAKE_OK(r, rondo_comm_count(comm, &value));
@@ -196,14 +203,16 @@ static void handles(struct fake_rank *r)
     FAKE_CHECK(r, error == RONDO_SUCCESS);
     FAKE_OK(r, rondo_comm_destroy(comm));
     r->comm = NULL;
-    FAKE_ERROR(r, rondo_all_reduce(x, x, 1, RONDO_FLOAT32, RONDO_SUM, comm, NULL), RONDO_INVALID_ARGUMENT, "was destroyed or aborted");
+    FAKE_ERROR(r, rondo_all_reduce(x, x, 1, RONDO_FLOAT32, RONDO_SUM, comm, NULL), RONDO_INVALID_ARGUMENT,
+               "was destroyed or aborted");
     FAKE_ERROR(r, rondo_barrier(comm, NULL), RONDO_INVALID_ARGUMENT, "was destroyed or aborted");
     FAKE_ERROR(r, rondo_comm_destroy(comm), RONDO_INVALID_ARGUMENT, "was destroyed or aborted");
     FAKE_ERROR(r, rondo_comm_abort(comm), RONDO_INVALID_ARGUMENT, "was destroyed or aborted");
     FAKE_ERROR(r, rondo_comm_finalize(comm), RONDO_INVALID_ARGUMENT, "was destroyed or aborted");
     FAKE_ERROR(r, rondo_comm_count(comm, &value), RONDO_INVALID_ARGUMENT, "was destroyed or aborted");
     FAKE_ERROR(r, rondo_comm_async_error(comm, &error), RONDO_INVALID_ARGUMENT, "was destroyed or aborted");
-    FAKE_ERROR(r, rondo_comm_split(comm, 0, 0, NULL, &never), RONDO_INVALID_ARGUMENT, "was destroyed or aborted");
+    FAKE_ERROR(r, rondo_comm_split(comm, 0, 0, NULL, &never), RONDO_INVALID_ARGUMENT,
+               "was destroyed or aborted");
     FAKE_CHECK(r, rondo_last_error(comm) != NULL);
     FAKE_ERROR(r, rondo_comm_destroy(NULL), RONDO_INVALID_ARGUMENT, "NULL");
     FAKE_ERROR(r, rondo_comm_abort(NULL), RONDO_INVALID_ARGUMENT, "NULL");
@@ -255,7 +264,8 @@ static void stepwise(struct fake_rank *r)
     r->comm = begin_creation(r);
     FAKE_OK(r, rondo_comm_async_error(r->comm, &error));
     if (error == RONDO_IN_PROGRESS && r->rank == 0) { /* it cannot be ready: rank 1 comes later */
-        FAKE_ERROR(r, rondo_all_reduce(&one, &sum, 1, RONDO_INT32, RONDO_SUM, r->comm, NULL), RONDO_INVALID_USAGE, "still being created");
+        FAKE_ERROR(r, rondo_all_reduce(&one, &sum, 1, RONDO_INT32, RONDO_SUM, r->comm, NULL),
+                   RONDO_INVALID_USAGE, "still being created");
         FAKE_ERROR(r, rondo_comm_finalize(r->comm), RONDO_INVALID_USAGE, "still being created");
     }
     while (error == RONDO_IN_PROGRESS) {
@@ -371,7 +381,10 @@ static void a_communicator_aborted_inside_a_group_is_an_error_of_the_group(void 
 
 /* ---- how ranks share memory ---- */
 
-static void sum_once(struct fake_rank *r) { FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32, .op = RONDO_SUM, .count = 1000); }
+static void sum_once(struct fake_rank *r)
+{
+    FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32, .op = RONDO_SUM, .count = 1000);
+}
 
 static int lines_with(const char *path, const char *text)
 {
@@ -409,7 +422,8 @@ static void memory_is_shared_by_the_first_way_that_is_open(void **state)
     unlink(path);
 }
 
-/* Registered twice, in part, never given back, given back twice; memory that peers map, and that is freed and had again between calls. */
+/* Registered twice, in part, never given back, given back twice; memory that peers map, and that is freed and
+ * had again between calls. */
 static void register_and_sum(struct fake_rank *r)
 {
     enum { COUNT = 3000 };
@@ -418,7 +432,8 @@ static void register_and_sum(struct fake_rank *r)
     FAKE_OK(r, rondo_mem_free(NULL));
     FAKE_OK(r, rondo_mem_alloc(&none, 0));
     FAKE_CHECK(r, none == NULL);
-    FAKE_CHECK(r, rondo_mem_alloc(NULL, 8) == RONDO_INVALID_ARGUMENT && rondo_mem_free(r) == RONDO_INVALID_ARGUMENT);
+    FAKE_CHECK(r, rondo_mem_alloc(NULL, 8) == RONDO_INVALID_ARGUMENT &&
+                      rondo_mem_free(r) == RONDO_INVALID_ARGUMENT);
     for (int round = 0; round < 5; round++) {
         FAKE_OK(r, rondo_mem_alloc(&memory, sizeof(*x) * COUNT));
         x = memory;
@@ -438,7 +453,8 @@ static void register_and_sum(struct fake_rank *r)
         }
         FAKE_OK(r, rondo_comm_deregister(r->comm, handle[1]));
         FAKE_OK(r, rondo_comm_deregister(r->comm, handle[0]));
-        FAKE_CHECK(r, rondo_comm_deregister(r->comm, handle[0]) == RONDO_INVALID_ARGUMENT); /* and handle[2] is left for destroy */
+        FAKE_CHECK(r, rondo_comm_deregister(r->comm, handle[0]) ==
+                          RONDO_INVALID_ARGUMENT); /* and handle[2] is left for destroy */
         FAKE_OK(r, rondo_mem_free(x));
     }
 }
@@ -465,7 +481,8 @@ static void a_connection_that_is_not_made_in_time_is_named_on_all_ranks(void **s
 {
     char text[3][512];
     (void)state;
-    fake_params("SHM_DISABLE", "1", "SOCKET_IFNAME", "lo", "NET_FAULT", "rank=0,connect=1000000", "INIT_TIMEOUT", "1s", NULL);
+    fake_params("SHM_DISABLE", "1", "SOCKET_IFNAME", "lo", "NET_FAULT", "rank=0,connect=1000000",
+                "INIT_TIMEOUT", "1s", NULL);
     fake_ranks_bare(3, connect_in_vain, text);
     for (int r = 0; r < 3; r++) {
         assert_string_equal(text[r], text[0]);

@@ -1,10 +1,13 @@
-/* The CPU executor alone (exec_world.h): numbers that wrap, slices that pass by slots, who is waited for, calls that end at once or differ. */
+/* The CPU executor alone (exec_world.h): numbers that wrap, slices that pass by slots, who is waited for,
+ * calls that end at once or differ. */
 #include "exec_world.h"
 
 #include <pthread.h>
 #include <unistd.h>
 
-static const uint64_t first_steps[] = { 0, 0x7fffffffull - 40, 0xffffffffull - 60, 0xffffffffull - 9, 0x1ffffffffull - 30, 0x100000000ull };
+static const uint64_t first_steps[] = {
+    0, 0x7fffffffull - 40, 0xffffffffull - 60, 0xffffffffull - 9, 0x1ffffffffull - 30, 0x100000000ull
+};
 
 static void steps_may_wrap_with_every_protocol(void **state)
 {
@@ -21,7 +24,8 @@ static void steps_may_wrap_with_every_protocol(void **state)
     }
 }
 
-/* Slices stay in the user's memory as long as their proxy needs them there, and arrive there; the others, and those of other protocols, go through slots. */
+/* Slices stay in the user's memory as long as their proxy needs them there, and arrive there; the others, and
+ * those of other protocols, go through slots. */
 static void slices_pass_by_slots_where_nothing_is_done_to_them(void **state)
 {
     (void)state;
@@ -34,14 +38,16 @@ static void slices_pass_by_slots_where_nothing_is_done_to_them(void **state)
     }
 }
 
-/* All_reduce of n blocks of a slice each. Of a rank's 2n - 2 sends n - 2 are partial sums; of what it receives n - 1 blocks are done. In place or not. */
+/* All_reduce of n blocks of a slice each. Of a rank's 2n - 2 sends n - 2 are partial sums; of what it
+ * receives n - 1 blocks are done. In place or not. */
 static void only_partial_sums_need_slots(void **state)
 {
     (void)state;
     for (int n = 2; n <= MOST_RANKS; n++) {
         struct world *w = world_new(n, 0, 0);
         w->ncalls = 1;
-        w->call[0] = (struct call){ RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, RONDO_COLL_ALL_REDUCE, (size_t)n * SLOT_BYTES / 4 };
+        w->call[0] = (struct call){ RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, RONDO_COLL_ALL_REDUCE,
+                                    (size_t)n * SLOT_BYTES / 4 };
         w->in_place = n == 3;
         carry(w);
         run_interleaved(w, (uint64_t)n);
@@ -67,26 +73,34 @@ static void stale_lines_are_seen_without_the_cleaning(void **state)
     world_free(w);
 }
 
-/* Two ranks write what they have read; of more, nobody writes in an operation what others may still read of the one before. */
+/* Two ranks write what they have read; of more, nobody writes in an operation what others may still read of
+ * the one before. */
 static void two_ranks_hand_their_places_over(void **state)
 {
-    static const uint32_t ops[][2] = { { 1, 2 }, { 2, 3 }, { UINT32_MAX - 1, UINT32_MAX }, { UINT32_MAX, 2 } };
+    static const uint32_t ops[][2] = {
+        { 1, 2 }, { 2, 3 }, { UINT32_MAX - 1, UINT32_MAX }, { UINT32_MAX, 2 }
+    };
     enum { CAPACITY = 100 };
     (void)state;
     for (int n = 2; n <= 9; n++) {
-        uint8_t *places = zeroed(rondo_board_bytes(CAPACITY, n));
-        const struct rondo_board b = { places, rondo_board_stride(CAPACITY), CAPACITY, 0, n, 0, 0, 0 };
+        uint8_t *places = zeroed(rondo_mailbox_bytes(CAPACITY, n));
+        const struct rondo_mailbox b = { places, rondo_mailbox_stride(CAPACITY), CAPACITY, 0, n, 0, 0, 0 };
         for (size_t k = 0; k < RONDO_COUNTOF(ops); k++) {
             for (int r = 0; r < n; r++) {
-                assert_true(rondo_board_place(&b, ops[k][0], r) + b.stride <= (uint8_t *)rondo_board_mark(&b, 0));
+                assert_true(rondo_mailbox_place(&b, ops[k][0], r) + b.stride <=
+                            (uint8_t *)rondo_mailbox_mark(&b, 0));
                 for (int q = 0; q < n; q++) {
-                    assert_true(q == r || rondo_board_place(&b, ops[k][0], r) != rondo_board_place(&b, ops[k][0], q));
-                    assert_int_equal(rondo_board_place(&b, ops[k][0], r) == rondo_board_place(&b, ops[k][1], q), n == 2 && q != r);
+                    assert_true(q == r || rondo_mailbox_place(&b, ops[k][0], r) !=
+                                              rondo_mailbox_place(&b, ops[k][0], q));
+                    assert_int_equal(rondo_mailbox_place(&b, ops[k][0], r) ==
+                                         rondo_mailbox_place(&b, ops[k][1], q),
+                                     n == 2 && q != r);
                 }
             }
         }
-        assert_true(rondo_board_rooted(&b, RONDO_ROOTED_BANKS - 1, n - 1) + rondo_board_stride(rondo_rooted_capacity(CAPACITY)) ==
-                        places + rondo_board_bytes(CAPACITY, n) ||
+        assert_true(rondo_mailbox_rooted(&b, RONDO_ROOTED_BANKS - 1, n - 1) +
+                            rondo_mailbox_stride(rondo_rooted_capacity(CAPACITY)) ==
+                        places + rondo_mailbox_bytes(CAPACITY, n) ||
                     n > RONDO_ROOTED_RANKS);
         free(places);
     }
@@ -105,12 +119,12 @@ static void pieces_count_as_movement(void **state)
         submit(&w->rank[i], &w->call[0], 0);
         w->rank[i].next_call = 1;
     }
-    assert_int_equal(rondo_exec_cpu.turn(w->rank[0].exec, &moved), RONDO_SUCCESS);
+    assert_int_equal(rondo_exec_cpu.progress(w->rank[0].exec, &moved), RONDO_SUCCESS);
     assert_int_equal(moved, 0); /* nothing of rank 1's is there */
     for (int k = 1; w->rank[0].open || w->rank[1].open; k++) {
         assert_in_range(k, 1, 20);
         moved = 0;
-        assert_int_equal(rondo_exec_cpu.turn(w->rank[k % 2].exec, &moved), RONDO_SUCCESS);
+        assert_int_equal(rondo_exec_cpu.progress(w->rank[k % 2].exec, &moved), RONDO_SUCCESS);
         assert_int_equal(moved, 1);
     }
     for (int i = 0; i < 2; i++) {
@@ -120,19 +134,23 @@ static void pieces_count_as_movement(void **state)
     world_free(w);
 }
 
-static void boards_may_wrap(void **state)
+static void mailboxs_may_wrap(void **state)
 {
-    static const enum rondo_coll colls[] = { RONDO_COLL_ALL_REDUCE, RONDO_COLL_BROADCAST, RONDO_COLL_BROADCAST, RONDO_COLL_REDUCE };
+    static const enum rondo_coll colls[] = { RONDO_COLL_ALL_REDUCE, RONDO_COLL_BROADCAST,
+                                             RONDO_COLL_BROADCAST, RONDO_COLL_REDUCE };
     (void)state;
     for (uint64_t seed = 1; seed <= 200; seed++) {
-        struct world *w = world_new(2 + (int)(seed / 2 % 2), 0, seed % 2 == 0 ? 0 : UINT32_MAX - (uint32_t)(seed % 9)); /* two hand over */
+        struct world *w = world_new(2 + (int)(seed / 2 % 2), 0,
+                                    seed % 2 == 0 ? 0
+                                                  : UINT32_MAX - (uint32_t)(seed % 9)); /* two hand over */
         uint64_t draw = seed | 1;
         w->ncalls = NCALLS;
         w->piece = seed % 4 < 2 ? 0 : 16;
         w->quick = seed % 3 == 0 ? 0 : random_next(&draw);
         for (int k = 0; k < NCALLS; k++) {
             enum rondo_coll coll = colls[random_next(&draw) % RONDO_COUNTOF(colls)];
-            w->call[k] = (struct call){ RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, coll, 1 + random_next(&draw) % 40 };
+            w->call[k] = (struct call){ RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, coll,
+                                        1 + random_next(&draw) % 40 };
         }
         run_interleaved(w, seed);
         world_free(w);
@@ -164,7 +182,8 @@ static void ranks_may_be_threads(void **state)
 static void describe_names_who_is_waited_for(void **state)
 {
     static const char *const protos[] = { "ll", "ll128", "simple" };
-    struct call all_reduce = { RONDO_ALGO_RING, RONDO_PROTO_LL, RONDO_COLL_ALL_REDUCE, 900 }, broadcast = all_reduce;
+    struct call all_reduce = { RONDO_ALGO_RING, RONDO_PROTO_LL, RONDO_COLL_ALL_REDUCE, 900 },
+                broadcast = all_reduce;
     char text[200] = "", want[64];
     int peer = 77;
     (void)state;
@@ -194,7 +213,7 @@ static void describe_names_who_is_waited_for(void **state)
     }
 }
 
-static void describe_names_the_missing_post_of_a_board(void **state)
+static void describe_names_the_missing_post_of_a_mailbox(void **state)
 {
     struct call c = { RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, RONDO_COLL_ALL_REDUCE, 3 };
     struct world *w = world_new(4, 0, 0);
@@ -211,7 +230,7 @@ static void describe_names_the_missing_post_of_a_board(void **state)
 }
 
 /* The last to come has nothing to wait for; one that comes before it has posted, and goes on in a lane. */
-static void calls_of_the_board_can_end_at_once(void **state)
+static void calls_of_the_mailbox_can_end_at_once(void **state)
 {
     struct call c = { RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, RONDO_COLL_ALL_REDUCE, 20 },
                 other = { RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, RONDO_COLL_ALL_REDUCE, 20 };
@@ -280,12 +299,12 @@ static void drop_forgets_runs(void **state)
         rondo_run_again(&lost[i]);
     }
     rondo_exec_cpu.submit(r->exec, lost, 3);
-    assert_int_equal(rondo_exec_cpu.turn(r->exec, &moved), RONDO_SUCCESS);
+    assert_int_equal(rondo_exec_cpu.progress(r->exec, &moved), RONDO_SUCCESS);
     rondo_exec_cpu.drop(r->exec);
     assert_int_equal(open, 0);
     assert_int_equal(r->open, 0);
     free(lost);
-    assert_int_equal(rondo_exec_cpu.turn(r->exec, &moved), RONDO_SUCCESS);
+    assert_int_equal(rondo_exec_cpu.progress(r->exec, &moved), RONDO_SUCCESS);
     w->edge[0].head.head = w->edge[0].sender.step; /* as if the peer had taken all */
     submit(r, &alone, 1);
     turn_until_stuck(r->exec);
@@ -298,8 +317,8 @@ static void another_call_word_is_told_before_data_is_touched(void **state)
     (void)state;
     for (int p = 0; p <= RONDO_NUM_PROTOS; p++) {
         int oneshot = p == RONDO_NUM_PROTOS, moved = 0;
-        struct call ours = { oneshot ? RONDO_ALGO_ONESHOT : RONDO_ALGO_RING, oneshot ? RONDO_PROTO_SIMPLE : (enum rondo_proto)p,
-                             RONDO_COLL_ALL_REDUCE, 100 },
+        struct call ours = { oneshot ? RONDO_ALGO_ONESHOT : RONDO_ALGO_RING,
+                             oneshot ? RONDO_PROTO_SIMPLE : (enum rondo_proto)p, RONDO_COLL_ALL_REDUCE, 100 },
                     theirs = ours;
         struct world *w = world_new(3, 0xfffffffeull, 0);
         struct rank *r = &w->rank[0];
@@ -311,7 +330,7 @@ static void another_call_word_is_told_before_data_is_touched(void **state)
         turn_until_stuck(w->rank[1].exec);
         submit(r, &ours, 0);
         for (int k = 0; k < 10 && status == RONDO_SUCCESS; k++) {
-            status = rondo_exec_cpu.turn(r->exec, &moved);
+            status = rondo_exec_cpu.progress(r->exec, &moved);
         }
         assert_int_equal(status, RONDO_INVALID_USAGE);
         assert_int_equal(r->mismatch_peer, oneshot ? -1 - 2 : 2);
@@ -333,11 +352,11 @@ int main(void)
         cmocka_unit_test(stale_lines_are_seen_without_the_cleaning),
         cmocka_unit_test(two_ranks_hand_their_places_over),
         cmocka_unit_test(pieces_count_as_movement),
-        cmocka_unit_test(boards_may_wrap),
+        cmocka_unit_test(mailboxs_may_wrap),
         cmocka_unit_test(ranks_may_be_threads),
         cmocka_unit_test(describe_names_who_is_waited_for),
-        cmocka_unit_test(describe_names_the_missing_post_of_a_board),
-        cmocka_unit_test(calls_of_the_board_can_end_at_once),
+        cmocka_unit_test(describe_names_the_missing_post_of_a_mailbox),
+        cmocka_unit_test(calls_of_the_mailbox_can_end_at_once),
         cmocka_unit_test(one_for_all_waits_for_nobody_until_its_banks_are_used_up),
         cmocka_unit_test(drop_forgets_runs),
         cmocka_unit_test(another_call_word_is_told_before_data_is_touched),

@@ -60,32 +60,42 @@ static const size_t sizes[NSIZES] = { 8,        1 << 10,  32 << 10,  256 << 10, 
                                       16 << 20, 64 << 20, 256 << 20, (size_t)1 << 30, (size_t)4 << 30 };
 
 /*
- * all_reduce: Ring or Tree with ll, hundred-and-28 or simple; "--": two are within 2 %. These are NCCL's choices without NVLS and CollNet for the same files, but for l40s_8 on one node, which
- * NCCL takes for two.
+ * all_reduce: Ring or Tree with ll, hundred-and-28 or simple; "--": two are within 2 %. These are NCCL's
+ * choices without NVLS and CollNet for the same files, but for l40s_8 on one node, which NCCL takes for two.
  */
 static const struct {
     const char *machine;
     int nodes;
     const char *choice; /* by size: 8, 1K, 32K, 256K, 1M, 4M, 16M, 64M, 256M, 1G, 4G */
 } chosen[] = {
-    { "dgx_h100", 1, "Rl Rl Rl Rl Rl Rh Rh Rs Rs Rs Rs" },     { "dgx_h100", 2, "Tl Tl Tl -- Th Th Rh -- Rs Rs Rs" },
-    { "dgx_h100", 4, "Tl Tl Tl Th Th Th -- Rh Rs Rs Rs" },     { "dgx_h100", 16, "Tl Tl Tl Th Th Th Th -- Rh Rs Rs" },
-    { "dgx_a100", 1, "Rl Rl Rl Rl Rl Rh Rh Rs Rs Rs Rs" },     { "dgx_a100", 2, "Tl Tl Tl Th Th Th Rh Rh Rs Rs Rs" },
-    { "dgx_a100", 4, "Tl Tl Tl Th Th Th -- Rh Rs Rs Rs" },     { "dgx_a100", 16, "Tl Tl Tl Th Th Th Th Th Rh -- Rs" },
-    { "ws2", 1, "Rl Rl Rl -- Rs Rs Rs Rs Rs Rs Rs" },          { "l40s_8", 1, "Rl Rl Rl Rl Rs Rs Rs Rs Rs Rs Rs" },
-    { "l40s_8", 2, "Tl Tl Rl Rl Rl Rs Rs Rs Rs Rs Rs" },       { "l40s_8", 16, "Tl Tl Tl Ts Ts Ts Ts Rs Rs Rs Rs" },
+    { "dgx_h100", 1, "Rl Rl Rl Rl Rl Rh Rh Rs Rs Rs Rs" },
+    { "dgx_h100", 2, "Tl Tl Tl -- Th Th Rh -- Rs Rs Rs" },
+    { "dgx_h100", 4, "Tl Tl Tl Th Th Th -- Rh Rs Rs Rs" },
+    { "dgx_h100", 16, "Tl Tl Tl Th Th Th Th -- Rh Rs Rs" },
+    { "dgx_a100", 1, "Rl Rl Rl Rl Rl Rh Rh Rs Rs Rs Rs" },
+    { "dgx_a100", 2, "Tl Tl Tl Th Th Th Rh Rh Rs Rs Rs" },
+    { "dgx_a100", 4, "Tl Tl Tl Th Th Th -- Rh Rs Rs Rs" },
+    { "dgx_a100", 16, "Tl Tl Tl Th Th Th Th Th Rh -- Rs" },
+    { "ws2", 1, "Rl Rl Rl -- Rs Rs Rs Rs Rs Rs Rs" },
+    { "l40s_8", 1, "Rl Rl Rl Rl Rs Rs Rs Rs Rs Rs Rs" },
+    { "l40s_8", 2, "Tl Tl Rl Rl Rl Rs Rs Rs Rs Rs Rs" },
+    { "l40s_8", 16, "Tl Tl Tl Ts Ts Ts Ts Rs Rs Rs Rs" },
     { "l40s_8_nonet", 1, "Rl Rl Rl Rl Rs Rs Rs Rs Rs Rs Rs" },
 };
 
-static void size_is_chosen(const struct rondo_layout *layout, const char *machine, int i, const char *expected)
+static void size_is_chosen(const struct rondo_layout *layout, const char *machine, int i,
+                           const char *expected)
 {
-    static const char letters[RONDO_NUM_PROTOS] = { [RONDO_PROTO_LL] = 'l', [RONDO_PROTO_LL128] = 'h', [RONDO_PROTO_SIMPLE] = 's' };
+    static const char letters[RONDO_NUM_PROTOS] = {
+        [RONDO_PROTO_LL] = 'l', [RONDO_PROTO_LL128] = 'h', [RONDO_PROTO_SIMPLE] = 's'
+    };
     struct rondo_choice choice;
-    assert_int_equal(rondo_cost_choose(layout, NULL, RONDO_COLL_ALL_REDUCE, sizes[i], 4096, &choice), RONDO_SUCCESS);
+    assert_int_equal(rondo_cost_choose(layout, NULL, RONDO_COLL_ALL_REDUCE, sizes[i], 4096, &choice),
+                     RONDO_SUCCESS);
     char algo = choice.algo == RONDO_ALGO_RING ? 'R' : choice.algo == RONDO_ALGO_TREE ? 'T' : '?';
     if (expected[0] != '-' && (algo != expected[0] || letters[choice.proto] != expected[1])) {
-        fail_msg("%s on %d nodes, %zu bytes: %c%c, expected %.2s", machine, layout->nnodes, sizes[i], algo, letters[choice.proto],
-                 expected);
+        fail_msg("%s on %d nodes, %zu bytes: %c%c, expected %.2s", machine, layout->nnodes, sizes[i], algo,
+                 letters[choice.proto], expected);
     }
 }
 
@@ -105,7 +115,8 @@ static void machines_choose_what_is_known_to_be_right(void **state)
     }
 }
 
-/* Bandwidth that the model predicts for much data: nearly that of the graph, which other tests hold to the reference. */
+/* Bandwidth that the model predicts for much data: nearly that of the graph, which other tests hold to the
+ * reference. */
 static void large_all_reduce_gets_the_bandwidth_of_the_ring(void **state)
 {
     (void)state;
@@ -115,7 +126,8 @@ static void large_all_reduce_gets_the_bandwidth_of_the_ring(void **state)
         given_open(&g, chosen[m].machine, NULL, chosen[m].nodes);
         assert_int_equal(rondo_explain_layout(&l, g.topo, g.graphs, g.nodes), RONDO_SUCCESS);
         const struct rondo_graph *ring = &g.graphs[RONDO_GRAPH_RING];
-        double us = rondo_ring_cost_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, l.nchannels, (size_t)64 << 30, 0);
+        double us = rondo_ring_cost_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, l.nchannels,
+                                       (size_t)64 << 30, 0);
         double bus = (double)((size_t)64 << 30) / us * 2 * (l.nranks - 1) / l.nranks; /* MB/s */
         int mbs = ring->nchannels * (l.nnodes > 2 ? ring->bw_inter : ring->bw_intra);
         assert_true(bus < mbs * 1.0001 && bus > mbs * 0.98);
@@ -133,7 +145,8 @@ static void layout_is_of_all_nodes(void **state)
     assert_true(layout.nranks == 32 && layout.nnodes == 4 && layout.max_local == 8);
     assert_true(layout.nchannels == layout.model.gpu.nchannels && layout.nchannels >= 16);
     assert_true(layout.model.gpu.sm == 90 && layout.model.gpu.host == RONDO_GPU_HOST_OTHER);
-    assert_true(layout.model.gpu.ring.nvlink && layout.model.gpu.ring.ll128 && layout.model.gpu.ring.latency_inter == 0);
+    assert_true(layout.model.gpu.ring.nvlink && layout.model.gpu.ring.ll128 &&
+                layout.model.gpu.ring.latency_inter == 0);
     assert_int_equal(rondo_explain_layout(&layout, g.topo, g.graphs, 0), RONDO_INVALID_ARGUMENT);
     assert_int_equal(rondo_explain_layout(&layout, g.topo, g.graphs, 1 << 30), RONDO_INVALID_ARGUMENT);
     given_close(&g);
@@ -153,7 +166,9 @@ static rondo_status explain(const struct given *g, const char *coll, const char 
     memset(text, 0, sizeof(text));
     FILE *out = fmemopen(text, sizeof(text) - 1, "w");
     assert_non_null(out);
-    struct rondo_explain_request request = { .coll = coll, .sizes = size, .nodes = g->nodes, .json = as_json, .every = every };
+    struct rondo_explain_request request = {
+        .coll = coll, .sizes = size, .nodes = g->nodes, .json = as_json, .every = every
+    };
     rondo_status status = rondo_explain(out, g->topo, g->graphs, &request);
     fclose(out);
     return status;
@@ -232,7 +247,7 @@ static void what_is_not_available_says_why(void **state)
     given_close(&g);
     given_open(&g, "cpu_dual", "n4", 1);
     assert_int_equal(explain(&g, "all_reduce", "1M"), RONDO_SUCCESS);
-    assert_int_equal(lines_with("more bytes than RONDO_BOARD_SIZE"), 1);
+    assert_int_equal(lines_with("more bytes than RONDO_MAILBOX_SIZE"), 1);
     assert_int_equal(lines_with("host memory, "), 1);
     given_close(&g);
     given_open(&g, "cpu_dual", "n4", 3);
@@ -317,10 +332,13 @@ static void every_number_of_channels_has_a_row_and_json_has_all_of_it(void **sta
     assert_int_equal(lines_with("\n>"), 1);
     as_json = 1;
     assert_int_equal(explain(&g, "all_reduce", "64K:128K"), RONDO_SUCCESS);
-    assert_ptr_equal(
-        strstr(text, "{\"schema\":1,\"collective\":\"all_reduce\",\"ranks\":4,\"nodes\":1,\"channels\":2,\"memory\":\"host\","), text);
-    assert_true(times("\"bytes\":") == 2 && times("\"algorithm\":\"ring\"") == 12 && times("\"chosen\":true") == 2);
-    assert_true(times("{") == times("}") && times("[") == times("]") && times("\"source\":\"measured\"") == 0);
+    assert_ptr_equal(strstr(text, "{\"schema\":1,\"collective\":\"all_reduce\",\"ranks\":4,\"nodes\":1,"
+                                  "\"channels\":2,\"memory\":\"host\","),
+                     text);
+    assert_true(times("\"bytes\":") == 2 && times("\"algorithm\":\"ring\"") == 12 &&
+                times("\"chosen\":true") == 2);
+    assert_true(times("{") == times("}") && times("[") == times("]") &&
+                times("\"source\":\"measured\"") == 0);
     assert_true(times("\"us\":") == times("\"model_us\":") && times("\"us\":") < times("\"limit\":"));
     as_json = every = 0;
     given_close(&g);
@@ -354,7 +372,9 @@ static void a_tuning_file_of_another_shape_is_told_of_and_one_of_this_is_used(vo
     given_open(&g, "cpu_dual", "n4", 1);
     for (int fits = 0; fits <= 1; fits++) {
         rewind(out);
-        fprintf(out, "rondo-tune 1\nshape machine=%016llx nodes=1 ranks=%d per_node=%d memory=host\nall_reduce tree ll 1 65536 7.25\n",
+        fprintf(out,
+                "rondo-tune 1\nshape machine=%016llx nodes=1 ranks=%d per_node=%d memory=host\nall_reduce "
+                "tree ll 1 65536 7.25\n",
                 (unsigned long long)rondo_machine_hash(&g.machine), 3 + fits, 3 + fits);
         fflush(out);
         setenv("RONDO_TUNE_FILE", file, 1);
@@ -362,7 +382,7 @@ static void a_tuning_file_of_another_shape_is_told_of_and_one_of_this_is_used(vo
         assert_int_equal(explain(&g, "all_reduce", "64K"), RONDO_SUCCESS);
         assert_int_equal(lines_with("is ignored: this is 1 node, 4 ranks"), !fits);
         assert_int_equal(lines_with("measured; model "), fits);
-        assert_int_equal(lines_with("\n> tree      ll              1       -         7.25"), fits);
+        assert_int_equal(lines_with("\n> tree         ll              1       -         7.25"), fits);
     }
     unsetenv("RONDO_TUNE_FILE");
     algo_set("");
@@ -373,7 +393,8 @@ static void a_tuning_file_of_another_shape_is_told_of_and_one_of_this_is_used(vo
 
 static void wrong_names_and_sizes_say_what_is_expected(void **state)
 {
-    static const char *const bad[] = { "", "x", "0", "-1", "64Q", "8:", ":8", "16:8", "8:16:32", "99999999999999999999" };
+    static const char *const bad[] = { "",   "x",  "0",    "-1",      "64Q",
+                                       "8:", ":8", "16:8", "8:16:32", "99999999999999999999" };
     struct given g;
     (void)state;
     given_open(&g, "ws2", NULL, 1);

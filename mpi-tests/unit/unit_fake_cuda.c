@@ -1,4 +1,5 @@
-/* The tests' CUDA driver itself (mpi-tests/fake_cuda.h): what it gives, what it refuses, as the real one does. */
+/* The tests' CUDA driver itself (mpi-tests/fake_cuda.h): what it gives, what it refuses, as the real one
+ * does. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
@@ -338,9 +339,12 @@ static int add_by_handle(void *arg)
     memcpy(&handle, arg, sizeof handle);
     enter(1);
     if (cuda->IpcOpenMemHandle(&there, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) != CUDA_SUCCESS) return 1;
-    if (cuda->IpcOpenMemHandle(&again, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) != CUDA_SUCCESS || again != there) return 2;
+    if (cuda->IpcOpenMemHandle(&again, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) != CUDA_SUCCESS ||
+        again != there)
+        return 2;
     memset((void *)there, 0x44, BYTES);
-    if (cuda->IpcCloseMemHandle(there) != CUDA_SUCCESS || cuda->IpcCloseMemHandle(there) != CUDA_SUCCESS) return 3;
+    if (cuda->IpcCloseMemHandle(there) != CUDA_SUCCESS || cuda->IpcCloseMemHandle(there) != CUDA_SUCCESS)
+        return 3;
     return cuda->IpcCloseMemHandle(there) == CUDA_SUCCESS ? 4 : 0;
 }
 
@@ -365,7 +369,8 @@ static void memory_is_shared_by_descriptor(void **state)
     const CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                        .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
                                        .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 2 } };
-    CUmemAccessDesc access = { .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 2 }, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+    CUmemAccessDesc access = { .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 2 },
+                               .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
     CUmemGenericAllocationHandle one, two;
     CUdeviceptr here[2];
     size_t granule;
@@ -376,7 +381,8 @@ static void memory_is_shared_by_descriptor(void **state)
     refused(cuda->MemCreate(&one, granule / 2, &prop, 0), INVALID_VALUE);
     ok(cuda->MemCreate(&one, granule, &prop, 0));
     ok(cuda->MemExportToShareableHandle(&fd, one, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-    ok(cuda->MemImportFromShareableHandle(&two, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    ok(cuda->MemImportFromShareableHandle(&two, (void *)(intptr_t)fd,
+                                          CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
     close(fd);
     for (int i = 0; i < 2; i++) {
         ok(cuda->MemAddressReserve(&here[i], granule, 0, 0, 0));
@@ -441,7 +447,8 @@ static void kernels_of_two_streams_reduce_together(void **state)
     ok(cuda->MemHostAlloc((void **)&r, 2 * sizeof *r, 0));
     ok(cuda->MemHostAlloc((void **)&slots, (size_t)2 * RONDO_NUM_PROTOS * RONDO_SLOTS * SLOT_BYTES, 0));
     for (int proto = 0; proto < RONDO_NUM_PROTOS; proto++) {
-        static const char *const names[] = { "rondo_f32_sum_ll", "rondo_f32_sum_ll128", "rondo_f32_sum_simple" };
+        static const char *const names[] = { "rondo_f32_sum_ll", "rondo_f32_sum_ll128",
+                                             "rondo_f32_sum_simple" };
         memset(r, 0, 2 * sizeof *r);
         memset(slots, 0, (size_t)2 * RONDO_NUM_PROTOS * RONDO_SLOTS * SLOT_BYTES);
         connect_two(r, slots);
@@ -449,20 +456,22 @@ static void kernels_of_two_streams_reduce_together(void **state)
         for (int i = 0; i < 2; i++) {
             void *parameter[] = { &r[i].launch };
             for (int k = 0; k < 700; k++) r[i].in[k] = (float)(k + i);
-            r[i].launch = (struct rondo_launch){ .serial = 1, .words = &r[i].words, .nblocks = 1, .first = { 0, 1 } };
-            r[i].launch.inline_works[0] = (struct rondo_work){ .coll = RONDO_COLL_ALL_REDUCE,
-                                                               .algo = RONDO_ALGO_RING,
-                                                               .proto = (uint8_t)proto,
-                                                               .dtype = RONDO_FLOAT32,
-                                                               .elem_bytes = 4,
-                                                               .call_word = 5,
-                                                               .in = (uint8_t *)r[i].in,
-                                                               .out = (uint8_t *)r[i].out,
-                                                               .block = 700,
-                                                               .len = 700,
-                                                               .chunk = 200,
-                                                               .seat = { .index = i, .nranks = 2, .parent = -1 },
-                                                               .ports = &r[i].ports };
+            r[i].launch =
+                (struct rondo_launch){ .serial = 1, .words = &r[i].words, .nblocks = 1, .first = { 0, 1 } };
+            r[i].launch.inline_works[0] =
+                (struct rondo_work){ .coll = RONDO_COLL_ALL_REDUCE,
+                                     .algo = RONDO_ALGO_RING,
+                                     .proto = (uint8_t)proto,
+                                     .dtype = RONDO_FLOAT32,
+                                     .elem_bytes = 4,
+                                     .call_word = 5,
+                                     .in = (uint8_t *)r[i].in,
+                                     .out = (uint8_t *)r[i].out,
+                                     .block = 700,
+                                     .len = 700,
+                                     .chunk = 200,
+                                     .seat = { .index = i, .nranks = 2, .parent = -1 },
+                                     .ports = &r[i].ports };
             s[i] = new_stream();
             refused(cuda->LaunchKernel(f, 2, 1, 1, 64, 1, 1, 0, s[i], parameter, NULL), INVALID_VALUE);
             ok(cuda->LaunchKernel(f, 1, 1, 1, 64, 1, 1, 0, s[i], parameter, NULL));
@@ -501,8 +510,10 @@ static int part_fail(void)
 {
     CUdeviceptr memory[3];
     CUcontext ctx;
-    if (cuda->DevicePrimaryCtxRetain(&ctx, 0) != CUDA_SUCCESS || cuda->CtxPushCurrent(ctx) != CUDA_SUCCESS) return 1;
-    return cuda->MemAlloc(&memory[0], 8) == CUDA_SUCCESS && cuda->MemAlloc(&memory[1], 8) == CUDA_ERROR_OUT_OF_MEMORY &&
+    if (cuda->DevicePrimaryCtxRetain(&ctx, 0) != CUDA_SUCCESS || cuda->CtxPushCurrent(ctx) != CUDA_SUCCESS)
+        return 1;
+    return cuda->MemAlloc(&memory[0], 8) == CUDA_SUCCESS &&
+                   cuda->MemAlloc(&memory[1], 8) == CUDA_ERROR_OUT_OF_MEMORY &&
                    cuda->MemAlloc(&memory[2], 8) == CUDA_SUCCESS
                ? 0
                : 2;
@@ -519,7 +530,8 @@ static int part_touch(void)
     CUcontext ctx;
     const int key = pkey_alloc(0, 0);
     signal(SIGSEGV, SIG_DFL);
-    if (key < 0) return getenv("FAKE_CUDA_STRICT")[0] == '1' ? 128 + SIGSEGV : 0; /* no keys: nothing can be caught */
+    if (key < 0)
+        return getenv("FAKE_CUDA_STRICT")[0] == '1' ? 128 + SIGSEGV : 0; /* no keys: nothing can be caught */
     (void)cuda->DevicePrimaryCtxRetain(&ctx, 0);
     (void)cuda->CtxPushCurrent(ctx);
     (void)cuda->MemAlloc(&memory, 8);
@@ -561,7 +573,10 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", why);
         return 1;
     }
-    if (argc > 1) return strcmp(argv[1], "fail") == 0 ? part_fail() : strcmp(argv[1], "leak") == 0 ? part_leak() : part_touch();
+    if (argc > 1)
+        return strcmp(argv[1], "fail") == 0   ? part_fail()
+               : strcmp(argv[1], "leak") == 0 ? part_leak()
+                                              : part_touch();
     find_calls();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* Small calls that are made again and again (src/call/fast_path.c), with threads as ranks: right every time, still checked, still compared with the others', and ended by aborts. */
+/* Small calls that are made again and again (src/call/fast_path.c), with threads as ranks: right every time,
+ * still checked, still compared with the others', and ended by aborts. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,23 +15,27 @@ enum { ROUNDS = 4 };
 
 /* ---- results ---- */
 
-static const enum fake_coll small_colls[] = { FAKE_ALL_REDUCE, FAKE_REDUCE,         FAKE_BROADCAST, FAKE_BARRIER,
-                                              FAKE_ALL_GATHER, FAKE_REDUCE_SCATTER, FAKE_ALL_TO_ALL };
+static const enum fake_coll small_colls[] = { FAKE_ALL_REDUCE, FAKE_REDUCE,     FAKE_BROADCAST,
+                                              FAKE_BARRIER,    FAKE_ALL_GATHER, FAKE_REDUCE_SCATTER,
+                                              FAKE_ALL_TO_ALL };
 static const size_t small_counts[] = { 1, 2, 13, 16, 40, 100, 900 };
 
-/* More calls than are kept, in an order that changes: some are found, some were pushed out. Now and then a rank is late, so that the others stop looking and wait. */
+/* More calls than are kept, in an order that changes: some are found, some were pushed out. Now and then a
+ * rank is late, so that the others stop looking and wait. */
 static void again_and_again(struct fake_rank *r)
 {
     static const rondo_dtype types[] = { RONDO_FLOAT32, RONDO_INT32, RONDO_UINT8, RONDO_FLOAT64 };
     enum { NCALLS = RONDO_COUNTOF(small_colls) * RONDO_COUNTOF(small_counts) * 3 };
     for (unsigned i = 0; i < ROUNDS * NCALLS; i++) {
-        unsigned round = i / NCALLS, k = round % 2 == 0 ? i % NCALLS : i * 59 % NCALLS, form = k / (unsigned)RONDO_COUNTOF(small_colls);
+        unsigned round = i / NCALLS, k = round % 2 == 0 ? i % NCALLS : i * 59 % NCALLS,
+                 form = k / (unsigned)RONDO_COUNTOF(small_colls);
         enum fake_coll coll = small_colls[k % RONDO_COUNTOF(small_colls)];
         if (i % 97 == (unsigned)r->rank) {
             fake_sleep_ms(1);
         }
-        FAKE_CALL(r, .coll = coll, .type = types[form % RONDO_COUNTOF(types)], .op = (rondo_op)(k % RONDO_NUM_OPS),
-                  .root = (int)(k / 5 % (unsigned)r->nranks), .count = small_counts[form % RONDO_COUNTOF(small_counts)],
+        FAKE_CALL(r, .coll = coll, .type = types[form % RONDO_COUNTOF(types)],
+                  .op = (rondo_op)(k % RONDO_NUM_OPS), .root = (int)(k / 5 % (unsigned)r->nranks),
+                  .count = small_counts[form % RONDO_COUNTOF(small_counts)],
                   .in_place = fake_call_has_in_place(coll) && (round & 1), .seed = i);
     }
 }
@@ -53,10 +58,12 @@ static void back_to_back(struct fake_rank *r)
     for (int i = 0; i < 3000; i++) {
         int root = i / 100 % r->nranks, in[3] = { i + r->rank, 7 * i, -r->rank }, out[3] = { -1, -1, -1 };
         FAKE_OK(r, rondo_broadcast(in, out, 3, RONDO_INT32, root, r->comm, NULL));
-        FAKE_CHECK(r, out[0] == i + root && out[1] == 7 * i && out[2] == -root, "call %d: %d %d %d", i, out[0], out[1], out[2]);
-        FAKE_OK(r, rondo_reduce(in, r->rank == root ? out : NULL, 3, RONDO_INT32, RONDO_MAX, root, r->comm, NULL));
-        FAKE_CHECK(r, r->rank != root || (out[0] == i + r->nranks - 1 && out[1] == 7 * i && out[2] == 0), "call %d: %d %d %d", i, out[0],
-                   out[1], out[2]);
+        FAKE_CHECK(r, out[0] == i + root && out[1] == 7 * i && out[2] == -root, "call %d: %d %d %d", i,
+                   out[0], out[1], out[2]);
+        FAKE_OK(r, rondo_reduce(in, r->rank == root ? out : NULL, 3, RONDO_INT32, RONDO_MAX, root, r->comm,
+                                NULL));
+        FAKE_CHECK(r, r->rank != root || (out[0] == i + r->nranks - 1 && out[1] == 7 * i && out[2] == 0),
+                   "call %d: %d %d %d", i, out[0], out[1], out[2]);
     }
 }
 
@@ -101,22 +108,29 @@ static void wrong_after_right(struct fake_rank *r)
         FAKE_OK(r, rondo_broadcast(x, y, 4, RONDO_FLOAT32, 0, r->comm, NULL));
         FAKE_OK(r, rondo_reduce(x, y, 4, RONDO_FLOAT32, RONDO_SUM, 0, r->comm, NULL));
         FAKE_OK(r, rondo_barrier(r->comm, NULL));
-        FAKE_ERROR(r, rondo_all_reduce(NULL, y, 4, RONDO_FLOAT32, RONDO_SUM, r->comm, NULL), RONDO_INVALID_ARGUMENT, "send buffer is NULL");
-        FAKE_ERROR(r, rondo_all_reduce(x, NULL, 4, RONDO_FLOAT32, RONDO_SUM, r->comm, NULL), RONDO_INVALID_ARGUMENT,
-                   "receive buffer is NULL");
-        FAKE_ERROR(r, rondo_broadcast(r->rank == 0 ? x : NULL, NULL, 4, RONDO_FLOAT32, 0, r->comm, NULL), RONDO_INVALID_ARGUMENT,
-                   "receive buffer is NULL");
-        FAKE_ERROR(r, rondo_reduce(NULL, y, 4, RONDO_FLOAT32, RONDO_SUM, 0, r->comm, NULL), RONDO_INVALID_ARGUMENT, "send buffer is NULL");
+        FAKE_ERROR(r, rondo_all_reduce(NULL, y, 4, RONDO_FLOAT32, RONDO_SUM, r->comm, NULL),
+                   RONDO_INVALID_ARGUMENT, "send buffer is NULL");
+        FAKE_ERROR(r, rondo_all_reduce(x, NULL, 4, RONDO_FLOAT32, RONDO_SUM, r->comm, NULL),
+                   RONDO_INVALID_ARGUMENT, "receive buffer is NULL");
+        FAKE_ERROR(r, rondo_broadcast(r->rank == 0 ? x : NULL, NULL, 4, RONDO_FLOAT32, 0, r->comm, NULL),
+                   RONDO_INVALID_ARGUMENT, "receive buffer is NULL");
+        FAKE_ERROR(r, rondo_reduce(NULL, y, 4, RONDO_FLOAT32, RONDO_SUM, 0, r->comm, NULL),
+                   RONDO_INVALID_ARGUMENT, "send buffer is NULL");
         for (int bit = 4; bit < 32; bit++) { /* what is packed must not be taken for another call */
             int large = (int)(1u << bit);
-            FAKE_ERROR(r, rondo_all_reduce(x, y, 4, (rondo_dtype)(RONDO_FLOAT32 | large), RONDO_SUM, r->comm, NULL), RONDO_INVALID_ARGUMENT,
-                       "the type");
-            FAKE_ERROR(r, rondo_all_reduce(x, y, 4, RONDO_FLOAT32, (rondo_op)(RONDO_SUM | large), r->comm, NULL), RONDO_INVALID_ARGUMENT,
-                       "the operation");
-            FAKE_ERROR(r, rondo_broadcast(x, y, 4, RONDO_FLOAT32, large, r->comm, NULL), RONDO_INVALID_ARGUMENT, "the root");
+            FAKE_ERROR(
+                r, rondo_all_reduce(x, y, 4, (rondo_dtype)(RONDO_FLOAT32 | large), RONDO_SUM, r->comm, NULL),
+                RONDO_INVALID_ARGUMENT, "the type");
+            FAKE_ERROR(r,
+                       rondo_all_reduce(x, y, 4, RONDO_FLOAT32, (rondo_op)(RONDO_SUM | large), r->comm, NULL),
+                       RONDO_INVALID_ARGUMENT, "the operation");
+            FAKE_ERROR(r, rondo_broadcast(x, y, 4, RONDO_FLOAT32, large, r->comm, NULL),
+                       RONDO_INVALID_ARGUMENT, "the root");
         }
-        FAKE_ERROR(r, rondo_broadcast(x, y, 4, RONDO_FLOAT32, -1, r->comm, NULL), RONDO_INVALID_ARGUMENT, "the root");
-        FAKE_ERROR(r, rondo_all_reduce(x, y, 4, RONDO_FLOAT32, RONDO_SUM, NULL, NULL), RONDO_INVALID_ARGUMENT, "");
+        FAKE_ERROR(r, rondo_broadcast(x, y, 4, RONDO_FLOAT32, -1, r->comm, NULL), RONDO_INVALID_ARGUMENT,
+                   "the root");
+        FAKE_ERROR(r, rondo_all_reduce(x, y, 4, RONDO_FLOAT32, RONDO_SUM, NULL, NULL), RONDO_INVALID_ARGUMENT,
+                   "");
         FAKE_OK(r, rondo_group_start()); /* in a group it waits for the group's end */
         FAKE_OK(r, rondo_all_reduce(x, y, 4, RONDO_FLOAT32, RONDO_SUM, r->comm, NULL));
         FAKE_OK(r, rondo_group_end());
@@ -148,10 +162,12 @@ static rondo_status small_call(struct fake_rank *r, int which)
     }
 }
 enum { SMALL_CALLS = 8, USUAL = 3 };
-static const char *const small_names[SMALL_CALLS] = { "all_reduce #%d (count 4, i32, sum)",   "all_reduce #%d (count 5, i32, sum)",
-                                                      "all_reduce #%d (count 4, i32, max)",   "broadcast #%d (count 4, i32, root 0)",
-                                                      "broadcast #%d (count 4, i32, root 1)", "reduce #%d (count 4, i32, sum, root 0)",
-                                                      "all_gather #%d (count 4, i32)",        "barrier #%d" };
+static const char *const small_names[SMALL_CALLS] = {
+    "all_reduce #%d (count 4, i32, sum)",   "all_reduce #%d (count 5, i32, sum)",
+    "all_reduce #%d (count 4, i32, max)",   "broadcast #%d (count 4, i32, root 0)",
+    "broadcast #%d (count 4, i32, root 1)", "reduce #%d (count 4, i32, sum, root 0)",
+    "all_gather #%d (count 4, i32)",        "barrier #%d"
+};
 
 struct otherwise {
     int pair[2];
@@ -167,7 +183,8 @@ static void then_otherwise(struct fake_rank *r)
     for (int i = 0; i < 2 * USUAL && status == RONDO_SUCCESS; i++) { /* both are kept by then */
         status = small_call(r, pair[i % 2]);
     }
-    pthread_barrier_wait(&calls->usual); /* who only sends is calls ahead, and its error would end the usual ones of who is late */
+    pthread_barrier_wait(&calls->usual); /* who only sends is calls ahead, and its error would end the usual
+                                            ones of who is late */
     FAKE_CHECK(r, status == RONDO_SUCCESS, "%s: %s", rondo_status_string(status), rondo_last_error(r->comm));
     for (int k = 0; k < 2; k++) {
         snprintf(name[k], sizeof(name[k]), small_names[pair[k]], 2 * USUAL + 1); // NOLINT: the formats above
@@ -177,8 +194,9 @@ static void then_otherwise(struct fake_rank *r)
                rondo_status_string(status)); /* as in unit_engine_fault */
     status = rondo_barrier(r->comm, NULL);
     FAKE_CHECK(r, status == RONDO_INVALID_USAGE, "%s", rondo_status_string(status));
-    FAKE_CHECK(r, fake_has(rondo_last_error(r->comm), name[0]) && fake_has(rondo_last_error(r->comm), name[1]), "%s and %s: %s", name[0],
-               name[1], rondo_last_error(r->comm));
+    FAKE_CHECK(r,
+               fake_has(rondo_last_error(r->comm), name[0]) && fake_has(rondo_last_error(r->comm), name[1]),
+               "%s and %s: %s", name[0], name[1], rondo_last_error(r->comm));
 }
 
 static void calls_that_differ_are_named(void **state)
@@ -213,7 +231,8 @@ static void until_aborted(struct fake_rank *r)
         return;
     }
     status = rondo_barrier(r->comm, NULL);
-    FAKE_CHECK(r, status == RONDO_REMOTE_ERROR, "%s: %s", rondo_status_string(status), rondo_last_error(r->comm));
+    FAKE_CHECK(r, status == RONDO_REMOTE_ERROR, "%s: %s", rondo_status_string(status),
+               rondo_last_error(r->comm));
     FAKE_CHECK(r, rondo_barrier(r->comm, NULL) == RONDO_REMOTE_ERROR); /* not even posted */
 }
 
@@ -232,9 +251,11 @@ static void after_the_end(struct fake_rank *r)
         FAKE_OK(r, rondo_all_reduce(&x, &y, 1, RONDO_INT32, RONDO_SUM, r->comm, NULL));
     }
     FAKE_OK(r, rondo_comm_finalize(r->comm));
-    FAKE_ERROR(r, rondo_all_reduce(&x, &y, 1, RONDO_INT32, RONDO_SUM, r->comm, NULL), RONDO_INVALID_USAGE, "finalized");
+    FAKE_ERROR(r, rondo_all_reduce(&x, &y, 1, RONDO_INT32, RONDO_SUM, r->comm, NULL), RONDO_INVALID_USAGE,
+               "finalized");
     FAKE_OK(r, rondo_comm_destroy(r->comm));
-    FAKE_ERROR(r, rondo_all_reduce(&x, &y, 1, RONDO_INT32, RONDO_SUM, r->comm, NULL), RONDO_INVALID_ARGUMENT, "destroyed");
+    FAKE_ERROR(r, rondo_all_reduce(&x, &y, 1, RONDO_INT32, RONDO_SUM, r->comm, NULL), RONDO_INVALID_ARGUMENT,
+               "destroyed");
     r->comm = NULL;
 }
 

@@ -1,4 +1,5 @@
-/* Groups over several streams, communicators and messages to itself: what each rank gives to which stream is its own affair, and the calls go in the order in which they were made. */
+/* Groups over several streams, communicators and messages to itself: what each rank gives to which stream is
+ * its own affair, and the calls go in the order in which they were made. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -111,7 +112,8 @@ static void sends_and_receives_of_a_group_may_have_different_streams(void **stat
     fake_ranks(2, send_and_receive, NULL);
 }
 
-/* A stream goes on behind a group in the order in which it was given work, and a group waits for what its streams hold. */
+/* A stream goes on behind a group in the order in which it was given work, and a group waits for what its
+ * streams hold. */
 static void before_and_behind(struct fake_rank *r)
 {
     enum { N = 2000 };
@@ -148,7 +150,8 @@ static void a_group_comes_between_what_its_streams_had_before_and_have_after(voi
 
 /* ---- several communicators ---- */
 
-/* Rank 0's group comes behind what is queued on A, which needs rank 1's second call; that one comes behind B's, which is the group's. */
+/* Rank 0's group comes behind what is queued on A, which needs rank 1's second call; that one comes behind
+ * B's, which is the group's. */
 static void queued_before(struct fake_rank *r)
 {
     rondo_comm *a, *b;
@@ -223,7 +226,8 @@ static void refused(struct fake_rank *r)
     int x = 1, y = 0, in[2] = { 0, 0 }, out[2] = { 7, 8 };
     size_t one[2] = { 1, 1 }, at[2] = { 0, 1 }, other[2] = { 0, 1 };
     if (r->rank == 0) {
-        FAKE_ERROR(r, rondo_all_to_allv(out, other, at, in, one, at, RONDO_INT32, r->comm, NULL), RONDO_INVALID_USAGE, "must be equal");
+        FAKE_ERROR(r, rondo_all_to_allv(out, other, at, in, one, at, RONDO_INT32, r->comm, NULL),
+                   RONDO_INVALID_USAGE, "must be equal");
         FAKE_OK(r, rondo_group_start());
         FAKE_OK(r, rondo_all_reduce(&x, &y, 1, RONDO_INT32, RONDO_SUM, r->comm, NULL));
         FAKE_OK(r, rondo_send(&x, 1, RONDO_INT32, 1, r->comm, NULL));
@@ -234,7 +238,8 @@ static void refused(struct fake_rank *r)
     FAKE_CHECK(r, in[0] == 7 + r->rank && in[1] == 7 + r->rank);
     FAKE_OK(r, rondo_group_start());
     FAKE_OK(r, rondo_all_reduce(&x, &y, 1, RONDO_INT32, RONDO_SUM, r->comm, NULL));
-    FAKE_OK(r, r->rank == 0 ? rondo_send(&x, 1, RONDO_INT32, 1, r->comm, NULL) : rondo_recv(&in[0], 1, RONDO_INT32, 0, r->comm, NULL));
+    FAKE_OK(r, r->rank == 0 ? rondo_send(&x, 1, RONDO_INT32, 1, r->comm, NULL)
+                            : rondo_recv(&in[0], 1, RONDO_INT32, 0, r->comm, NULL));
     FAKE_OK(r, rondo_group_end());
     FAKE_CHECK(r, y == 2 && (r->rank == 0 || in[0] == 1));
     FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32, .count = 9);

@@ -37,7 +37,10 @@ static const struct format formats[] = {
 
 static uint32_t sign_bit(const struct format *f) { return 1u << (f->bits - 1); }
 
-static int code_is_nan(const struct format *f, uint32_t code) { return (code & (sign_bit(f) - 1)) > f->max + (uint32_t)f->has_inf; }
+static int code_is_nan(const struct format *f, uint32_t code)
+{
+    return (code & (sign_bit(f) - 1)) > f->max + (uint32_t)f->has_inf;
+}
 
 /* The number that a code stands for. */
 static double decode(const struct format *f, uint32_t code)
@@ -58,7 +61,8 @@ static double decode(const struct format *f, uint32_t code)
     return code & sign_bit(f) ? -value : value;
 }
 
-/* The nearest code, ties to even: the step between codes at a value is a power of two, and rint() rounds multiples of it. NaN: not asked. */
+/* The nearest code, ties to even: the step between codes at a value is a power of two, and rint() rounds
+ * multiples of it. NaN: not asked. */
 static uint32_t encode(const struct format *f, float value)
 {
     uint32_t sign = signbit(value) ? sign_bit(f) : 0;
@@ -75,7 +79,8 @@ static uint32_t encode(const struct format *f, float value)
     if (ldexp(units, exponent - f->mbits) > decode(f, f->max)) {
         return sign | (f->max + 1);
     }
-    /* units is 2^mbits .. 2^(mbits + 1) for normal numbers: its leading bit adds one to the exponent field. */
+    /* units is 2^mbits .. 2^(mbits + 1) for normal numbers: its leading bit adds one to the exponent field.
+     */
     return sign | (((uint32_t)(exponent + f->bias - 1) << f->mbits) + (uint32_t)units);
 }
 
@@ -123,7 +128,8 @@ static void every_code_survives_the_round_trip(void **state)
     }
 }
 
-/* The places where rounding changes its mind: each number, each midpoint of two neighbours, and the floats beside them. */
+/* The places where rounding changes its mind: each number, each midpoint of two neighbours, and the floats
+ * beside them. */
 static void ties_go_to_even_and_neighbours_do_not(void **state)
 {
     (void)state;
@@ -175,7 +181,8 @@ static void millions_of_patterns_match_the_reference(void **state)
     for (int i = 0; i < 2000000; i++) {
         uint64_t random = random_next(&seed);
         /* Any pattern, and one whose exponent is within reach of the small formats. */
-        uint32_t any = (uint32_t)random, near = (any & 0x807fffff) | (uint32_t)(100 + (random >> 32) % 48) << 23;
+        uint32_t any = (uint32_t)random, near = (any & 0x807fffff) | (uint32_t)(100 + (random >> 32) % 48)
+                                                                         << 23;
         for (size_t k = 0; k < RONDO_COUNTOF(formats); k++) {
             expect_narrow(&formats[k], any);
             expect_narrow(&formats[k], near);
@@ -235,7 +242,8 @@ static void flushing_subnormals_changes_nothing(void **state)
         const struct format *f = &formats[i];
         for (uint32_t code = 0; code < 1u << f->bits; code++) {
             float value = f->widen(code), flushed;
-            uint32_t down = rondo_f32_bits(value) - (code & 1), back = f->narrow(rondo_f32_from_bits(down)), flushed_back;
+            uint32_t down = rondo_f32_bits(value) - (code & 1), back = f->narrow(rondo_f32_from_bits(down)),
+                     flushed_back;
             _mm_setcsr(saved | 0x8040); /* flush to zero, denormals are zero */
             flushed = f->widen(code);
             flushed_back = f->narrow(rondo_f32_from_bits(down));
@@ -257,10 +265,14 @@ static void flushing_subnormals_changes_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_code_widens_to_its_number),          cmocka_unit_test(every_code_survives_the_round_trip),
-        cmocka_unit_test(ties_go_to_even_and_neighbours_do_not),    cmocka_unit_test(too_large_becomes_infinity_or_the_nan_of_e4m3),
-        cmocka_unit_test(millions_of_patterns_match_the_reference), cmocka_unit_test(nan_keeps_sign_and_upper_payload),
-        cmocka_unit_test(half_agrees_with_the_compilers),           cmocka_unit_test(flushing_subnormals_changes_nothing),
+        cmocka_unit_test(every_code_widens_to_its_number),
+        cmocka_unit_test(every_code_survives_the_round_trip),
+        cmocka_unit_test(ties_go_to_even_and_neighbours_do_not),
+        cmocka_unit_test(too_large_becomes_infinity_or_the_nan_of_e4m3),
+        cmocka_unit_test(millions_of_patterns_match_the_reference),
+        cmocka_unit_test(nan_keeps_sign_and_upper_payload),
+        cmocka_unit_test(half_agrees_with_the_compilers),
+        cmocka_unit_test(flushing_subnormals_changes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

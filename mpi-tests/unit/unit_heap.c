@@ -1,4 +1,5 @@
-/* base/heap.h: blocks that never overlap, what lies where, registrations, and segments as other processes see them. */
+/* base/heap.h: blocks that never overlap, what lies where, registrations, and segments as other processes see
+ * them. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -49,7 +50,8 @@ struct held {
     size_t bytes;
 };
 
-/* Blocks of all sizes come and go in a random order: each holds what was written into it, whatever its neighbours do, and begins with zeros. */
+/* Blocks of all sizes come and go in a random order: each holds what was written into it, whatever its
+ * neighbours do, and begins with zeros. */
 static int churn(uint64_t seed)
 {
     struct held held[NBLOCKS] = { { 0 } };
@@ -65,14 +67,15 @@ static int churn(uint64_t seed)
         }
         h->bytes = 1 + random_next(&state) % (random_next(&state) % 8 == 0 ? 300000 : 700);
         h->value = (uint8_t)(1 + random_next(&state) % 255);
-        if (rondo_heap_alloc((void **)&h->at, h->bytes) != RONDO_SUCCESS || (uintptr_t)h->at % RONDO_CTRL_ALIGN != 0 ||
-            !is_all(h->at, 0, h->bytes)) {
+        if (rondo_heap_alloc((void **)&h->at, h->bytes) != RONDO_SUCCESS ||
+            (uintptr_t)h->at % RONDO_CTRL_ALIGN != 0 || !is_all(h->at, 0, h->bytes)) {
             return 1;
         }
         memset(h->at, h->value, h->bytes);
     }
     for (int i = 0; i < NBLOCKS; i++) {
-        if (held[i].at != NULL && (!is_all(held[i].at, held[i].value, held[i].bytes) || rondo_heap_free(held[i].at) != RONDO_SUCCESS)) {
+        if (held[i].at != NULL && (!is_all(held[i].at, held[i].value, held[i].bytes) ||
+                                   rondo_heap_free(held[i].at) != RONDO_SUCCESS)) {
             return 1;
         }
     }
@@ -147,7 +150,8 @@ static void a_block_is_found_from_any_place_in_it(void **state)
     uint8_t *a = alloc(10000), *b = alloc(5 * MIB);
     uint64_t id = region_of(a, 1).id, epoch = rondo_region_epoch();
     (void)state;
-    assert_true(id != 0 && region_of(a, 10000).id == id && region_of(a + 9999, 1).id == id && region_of(a + 5000, 5000).id == id);
+    assert_true(id != 0 && region_of(a, 10000).id == id && region_of(a + 9999, 1).id == id &&
+                region_of(a + 5000, 5000).id == id);
     assert_ptr_equal(region_of(a + 5000, 10).base, a);
     assert_true(region_of(a, 1).segment != 0);
     assert_true(region_of(b + MIB, 4 * MIB).id != 0 && region_of(b, 5 * MIB).id != id);
@@ -203,7 +207,8 @@ static void registrations_are_counted(void **state)
     (void)state;
     assert_int_equal(rondo_region_add(memory, 100, &first), RONDO_SUCCESS);
     assert_int_equal(rondo_region_add(memory, 100, &second), RONDO_SUCCESS);
-    assert_true(first == second && region_of(memory + 10, 90).id == first && region_of(memory, 1).segment == 0);
+    assert_true(first == second && region_of(memory + 10, 90).id == first &&
+                region_of(memory, 1).segment == 0);
     assert_true(rondo_region_remove(first));
     assert_int_equal(region_of(memory, 100).id, first);
     assert_true(rondo_region_remove(second));
@@ -262,7 +267,8 @@ struct talk {
 static int hear(int fd, void *data, size_t bytes) { return read(fd, data, bytes) == (ssize_t)bytes; }
 static int say(int fd, const void *data, size_t bytes) { return write(fd, data, bytes) == (ssize_t)bytes; }
 
-/* A peer: maps twice, looks, writes, and looks again when the block, then the segment, is gone. Its exit code is the line that went wrong. */
+/* A peer: maps twice, looks, writes, and looks again when the block, then the segment, is gone. Its exit code
+ * is the line that went wrong. */
 #define EXPECT(condition)              \
     do {                               \
         if (!(condition)) {            \
@@ -280,11 +286,13 @@ static int peer_main(void *arg)
     wrong = note;
     wrong.id++;
     EXPECT(rondo_segment_get(&wrong, &base, &bytes) == RONDO_SYSTEM_ERROR && rondo_segments_mapped() == 0);
-    EXPECT(rondo_segment_get(&note, &base, &bytes) == RONDO_SUCCESS && rondo_segment_get(&note, &again, &bytes) == RONDO_SUCCESS);
+    EXPECT(rondo_segment_get(&note, &base, &bytes) == RONDO_SUCCESS &&
+           rondo_segment_get(&note, &again, &bytes) == RONDO_SUCCESS);
     EXPECT(base == again && rondo_segments_mapped() == 1 && rondo_segment_alive(note.id));
     EXPECT(strcmp((char *)base + offset, "from the owner") == 0);
     snprintf((char *)base + offset, 32, "from the peer");
-    EXPECT(say(talk->out, &word, 1) && hear(talk->in, &word, 1)); /* the block is freed, and another one is in its place */
+    EXPECT(say(talk->out, &word, 1) &&
+           hear(talk->in, &word, 1)); /* the block is freed, and another one is in its place */
     EXPECT(rondo_segment_alive(note.id) && base[offset] == 0);
     EXPECT(say(talk->out, &word, 1) && hear(talk->in, &word, 1)); /* the segment has ended */
     EXPECT(!rondo_segment_alive(note.id) && is_all(base, 0, bytes));

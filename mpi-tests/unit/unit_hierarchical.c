@@ -1,6 +1,8 @@
 /*
- * Two-shot by groups (coll/hierarchical.h), simulated: what passes between groups is the least; and in the executor: ranks of a board that stand in groups of all kinds and reach into one another's memory, turned in
- * one thread in an order drawn from a seed, or by a thread each. What comes out must be, bit by bit, what the groups' order of reduction gives, on every rank; who leaves in the middle has its buffers to itself.
+ * Two-shot by groups (coll/hierarchical.h), simulated: what passes between groups is the least; and in the
+ * executor: ranks of a mailbox that stand in groups of all kinds and reach into one another's memory, turned
+ * in one thread in an order drawn from a seed, or by a thread each. What comes out must be, bit by bit, what
+ * the groups' order of reduction gives, on every rank; who leaves in the middle has its buffers to itself.
  * RONDO_TEST_SEED repeats a run.
  */
 #include <pthread.h>
@@ -22,7 +24,15 @@
 #include "node_job.h"
 #include "sim.h"
 
-enum { MOST_RANKS = 16, BYTES = 64 << 10, PLACE = 512, SCRATCH = MOST_RANKS << 16, CHUNK_LINES = 2, MOST_CALLS = 40, CORES = 64 };
+enum {
+    MOST_RANKS = 16,
+    BYTES = 64 << 10,
+    PLACE = 512,
+    SCRATCH = MOST_RANKS << 16,
+    CHUNK_LINES = 2,
+    MOST_CALLS = 40,
+    CORES = 64
+};
 
 /* Ranks in an order, and where groups end (layout/group_tree.h). */
 struct groups {
@@ -37,7 +47,10 @@ static const struct groups shapes[] = {
     { 7, 1, { 0, 1, 2, 3, 4, 5, 6 }, { 0, 0, 0, 0, 0, 1, 0 } },
     { 9, 2, { 8, 7, 6, 5, 4, 3, 2, 1, 0 }, { 0, 0, 0, 2, 0, 1, 0, 0, 0 } },
     { 12, 2, { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 }, { 0, 0, 2, 0, 2, 0, 1, 0, 2, 0, 2, 0 } },
-    { 16, 3, { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 }, { 0, 0, 3, 0, 2, 0, 3, 0, 1, 0, 3, 0, 2, 0, 3, 0 } },
+    { 16,
+      3,
+      { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 },
+      { 0, 0, 3, 0, 2, 0, 3, 0, 1, 0, 3, 0, 2, 0, 3, 0 } },
 };
 
 struct call {
@@ -54,7 +67,7 @@ struct rank {
     int rank, next_call, open;
     struct rondo_exec *exec;
     struct rondo_exec_owner owner;
-    struct rondo_board board;
+    struct rondo_mailbox mailbox;
     struct rondo_direct *direct;
     struct rondo_run run;
     uint8_t *in, *out, *kept; /* kept: what it put in */
@@ -98,22 +111,27 @@ static struct world *world_new(const struct groups *groups, enum rondo_reach rea
     int32_t pids[MOST_RANKS];
     assert_non_null(w);
     w->groups = groups;
-    w->places = aligned_alloc(RONDO_CTRL_ALIGN, rondo_board_bytes(PLACE, groups->n));
+    w->places = aligned_alloc(RONDO_CTRL_ALIGN, rondo_mailbox_bytes(PLACE, groups->n));
     assert_non_null(w->places);
-    memset(w->places, 0, rondo_board_bytes(PLACE, groups->n));
-    assert_int_equal(rondo_nest_create(&w->nest, groups->n, groups->rank_at, groups->cut, groups->nlevels), RONDO_SUCCESS);
+    memset(w->places, 0, rondo_mailbox_bytes(PLACE, groups->n));
+    assert_int_equal(rondo_nest_create(&w->nest, groups->n, groups->rank_at, groups->cut, groups->nlevels),
+                     RONDO_SUCCESS);
     for (int i = 0; i < groups->n; i++) {
         pids[i] = (int32_t)getpid();
     }
     for (int i = 0; i < groups->n; i++) {
         struct rank *r = &w->rank[i];
-        struct rondo_direct_config config = { .nlocal = groups->n, .index = i, .pids = pids, .nest = w->nest };
+        struct rondo_direct_config config = {
+            .nlocal = groups->n, .index = i, .pids = pids, .nest = w->nest
+        };
         config.one_process = reach == RONDO_REACH_MAPPED;
         r->world = w;
         r->rank = i;
         r->owner = (struct rondo_exec_owner){ .arg = r, .mismatch = on_mismatch };
-        r->board = (struct rondo_board){ .places = w->places, .stride = rondo_board_stride(PLACE), .capacity = PLACE, .index = i };
-        r->board.nranks = groups->n;
+        r->mailbox = (struct rondo_mailbox){
+            .places = w->places, .stride = rondo_mailbox_stride(PLACE), .capacity = PLACE, .index = i
+        };
+        r->mailbox.nranks = groups->n;
         r->in = pages();
         r->out = pages();
         r->kept = pages();
@@ -171,7 +189,8 @@ static void fill(uint8_t *to, const struct call *c, int number, int rank)
 }
 
 /* What the positions from `begin` on that are in one group of a level come to. */
-static void expect_group(const struct world *w, const struct call *c, int number, int level, int begin, uint8_t *to)
+static void expect_group(const struct world *w, const struct call *c, int number, int level, int begin,
+                         uint8_t *to)
 {
     const void *sources[MOST_RANKS];
     uint8_t *part[MOST_RANKS];
@@ -180,7 +199,8 @@ static void expect_group(const struct world *w, const struct call *c, int number
         fill(to, c, number, w->nest->rank_at[begin]);
         return;
     }
-    for (int p = begin; p < rondo_nest_end(w->nest, level, begin); p = rondo_nest_end(w->nest, level + 1, p)) {
+    for (int p = begin; p < rondo_nest_end(w->nest, level, begin);
+         p = rondo_nest_end(w->nest, level + 1, p)) {
         sources[n] = part[n] = calloc(1, bytes_of(c));
         assert_non_null(part[n]);
         expect_group(w, c, number, level + 1, p, part[n++]);
@@ -204,15 +224,20 @@ static void add_call(struct world *w, struct call call)
     }
 }
 
-/* Sizes around every boundary: of a line, a piece, a loop, several loops; every type and operation in turn. */
+/* Sizes around every boundary: of a line, a piece, a loop, several loops; every type and operation in turn.
+ */
 static void add_calls(struct world *w)
 {
     static const rondo_dtype types[] = { RONDO_FLOAT32, RONDO_INT64, RONDO_FLOAT64, RONDO_UINT8 };
-    static const enum rondo_reduce ops[] = { RONDO_REDUCE_SUM, RONDO_REDUCE_MAX, RONDO_REDUCE_PROD, RONDO_REDUCE_MIN };
+    static const enum rondo_reduce ops[] = { RONDO_REDUCE_SUM, RONDO_REDUCE_MAX, RONDO_REDUCE_PROD,
+                                             RONDO_REDUCE_MIN };
     size_t n = (size_t)w->groups->n, turn = 0;
     for (size_t t = 0; t < RONDO_COUNTOF(types); t++) {
-        size_t line = RONDO_CACHE_LINE / rondo_dtype_size(types[t]), piece = CHUNK_LINES * line, loop = piece * n;
-        const size_t counts[] = { 1, line + 1, piece, loop - 1, loop, loop + 1, 2 * loop + piece + 3, 3 * loop };
+        size_t line = RONDO_CACHE_LINE / rondo_dtype_size(types[t]), piece = CHUNK_LINES * line,
+               loop = piece * n;
+        const size_t counts[] = {
+            1, line + 1, piece, loop - 1, loop, loop + 1, 2 * loop + piece + 3, 3 * loop
+        };
         for (size_t i = 0; i < RONDO_COUNTOF(counts); i++, turn++) {
             struct call c = { types[t], ops[turn % RONDO_COUNTOF(ops)], counts[i], turn % 3 == 0, 0 };
             c.divide = c.reduce == RONDO_REDUCE_SUM && turn % 8 == 0;
@@ -228,7 +253,9 @@ static void submit(struct rank *r)
     int n = r->world->groups->n;
     memset(r->out, 0x5a, BYTES);
     fill(c->in_place ? r->out : r->in, c, r->next_call, r->rank);
-    *w = (struct rondo_work){ .coll = RONDO_COLL_ALL_REDUCE, .algo = RONDO_ALGO_NESTED, .dtype = (uint8_t)c->dtype };
+    *w = (struct rondo_work){ .coll = RONDO_COLL_ALL_REDUCE,
+                              .algo = RONDO_ALGO_HIERARCHICAL,
+                              .dtype = (uint8_t)c->dtype };
     w->elem_bytes = (uint8_t)rondo_dtype_size(c->dtype);
     w->reduce = (uint8_t)c->reduce;
     w->divide = (uint8_t)c->divide;
@@ -239,10 +266,12 @@ static void submit(struct rank *r)
     w->out = r->out;
     w->len = w->block = c->count;
     w->chunk = CHUNK_LINES * RONDO_CACHE_LINE / w->elem_bytes;
-    w->seat = (struct rondo_seat){ .index = r->rank, .nranks = n, .parent = -1, .nlevels = r->world->nest->nlevels };
-    w->board = &r->board;
+    w->seat = (struct rondo_seat){
+        .index = r->rank, .nranks = n, .parent = -1, .nlevels = r->world->nest->nlevels
+    };
+    w->mailbox = &r->mailbox;
     w->direct = r->direct;
-    r->run.schedule = rondo_schedule_find(RONDO_COLL_ALL_REDUCE, RONDO_ALGO_NESTED);
+    r->run.schedule = rondo_schedule_find(RONDO_COLL_ALL_REDUCE, RONDO_ALGO_HIERARCHICAL);
     r->run.open = &r->open;
     r->open = 1;
     rondo_run_begin(&r->run);
@@ -258,7 +287,8 @@ static void check(struct rank *r)
     if (r->run.verdict != RONDO_DIRECT) {
         snprintf(r->wrong, sizeof(r->wrong), "rank %d, call %d: it was for others", r->rank, k);
     } else if (memcmp(r->out, r->world->expected[k], bytes) != 0) {
-        snprintf(r->wrong, sizeof(r->wrong), "rank %d, call %d (type %d, op %d, count %zu, in place %d): a wrong result", r->rank, k,
+        snprintf(r->wrong, sizeof(r->wrong),
+                 "rank %d, call %d (type %d, op %d, count %zu, in place %d): a wrong result", r->rank, k,
                  (int)c->dtype, (int)c->reduce, c->count, c->in_place);
     } else if (r->out[bytes] != 0x5a) {
         snprintf(r->wrong, sizeof(r->wrong), "rank %d, call %d: written behind the end", r->rank, k);
@@ -278,8 +308,9 @@ static int turn(struct rank *r, int *moved)
         submit(r);
         *moved = 1;
     }
-    if (rondo_exec_cpu.turn(r->exec, moved) != RONDO_SUCCESS) {
-        snprintf(r->wrong, sizeof(r->wrong), "rank %d, call %d: %.100s", r->rank, r->next_call - 1, rondo_error_text());
+    if (rondo_exec_cpu.progress(r->exec, moved) != RONDO_SUCCESS) {
+        snprintf(r->wrong, sizeof(r->wrong), "rank %d, call %d: %.100s", r->rank, r->next_call - 1,
+                 rondo_error_text());
         return 1;
     }
     return 0;
@@ -307,8 +338,9 @@ static void lay(struct job *job, const char *machine, int n, const int *core)
     job_lay(job, 1);
 }
 
-/* Whatever groups there are, of whatever sizes: right, in loops and short ones, in place or not, and no level is crossed more often than it must be. */
-static void nested_is_right_and_moves_the_least_over_groups_of_any_size(void **state)
+/* Whatever groups there are, of whatever sizes: right, in loops and short ones, in place or not, and no level
+ * is crossed more often than it must be. */
+static void hierarchical_is_right_and_moves_the_least_over_groups_of_any_size(void **state)
 {
     static const struct {
         const char *machine;
@@ -330,7 +362,11 @@ static void nested_is_right_and_moves_the_least_over_groups_of_any_size(void **s
         assert_non_null(nest);
         for (size_t l = 0; l < RONDO_COUNTOF(lens); l++) {
             uint64_t *moved = sim_zeroed((size_t)(n * n), sizeof(*moved));
-            struct sim_case c = { .coll = RONDO_COLL_ALL_REDUCE, .algo = RONDO_ALGO_NESTED, .nranks = n, .nchannels = 1, .len = lens[l] };
+            struct sim_case c = { .coll = RONDO_COLL_ALL_REDUCE,
+                                  .algo = RONDO_ALGO_HIERARCHICAL,
+                                  .nranks = n,
+                                  .nchannels = 1,
+                                  .len = lens[l] };
             c.chunk = 16;
             c.slice = 4;
             c.elem_bytes = 8;
@@ -345,7 +381,8 @@ static void nested_is_right_and_moves_the_least_over_groups_of_any_size(void **s
             for (int level = 1; level <= nest->nlevels; level++) {
                 uint64_t crossed = 0, groups = (uint64_t)job.layout.model.levels.groups[level - 1];
                 for (int k = 0; k < n * n; k++) {
-                    int from = rondo_nest_begin(nest, level, nest->place[k / n]), to = rondo_nest_begin(nest, level, nest->place[k % n]);
+                    int from = rondo_nest_begin(nest, level, nest->place[k / n]),
+                        to = rondo_nest_begin(nest, level, nest->place[k % n]);
                     crossed += from != to ? moved[k] : 0;
                 }
                 assert_int_equal(crossed, 2 * (groups - 1) * lens[l]);
@@ -423,13 +460,14 @@ static void ranks_may_be_threads(void **state)
 }
 
 /*
- * After some turns one rank leaves, and its memory goes: no other one touches it, whatever step it is at, and none gets to the end without it. All steps at which a rank can wait are left, but for the last loop's
+ * After some turns one rank leaves, and its memory goes: no other one touches it, whatever step it is at, and
+ * none gets to the end without it. All steps at which a rank can wait are left, but for the last loop's
  * CLOSE.
  */
 static void who_leaves_in_any_step_has_its_buffers_to_itself(void **state)
 {
     const struct groups *groups = &shapes[4];
-    uint32_t left_at = 0, others_at = 0, steps = rondo_nested_moves(groups->nlevels);
+    uint32_t left_at = 0, others_at = 0, steps = rondo_hierarchical_moves(groups->nlevels);
     (void)state;
     for (int round = 0; round < 300; round++) {
         struct world *w = world_new(groups, (enum rondo_reach)(round % 2));
@@ -441,7 +479,8 @@ static void who_leaves_in_any_step_has_its_buffers_to_itself(void **state)
             submit(&w->rank[i]);
         }
         for (int i = 0; i < turns; i++) {
-            assert_int_equal(rondo_exec_cpu.turn(w->rank[draw(&order, (uint64_t)groups->n)].exec, &moved), RONDO_SUCCESS);
+            assert_int_equal(rondo_exec_cpu.progress(w->rank[draw(&order, (uint64_t)groups->n)].exec, &moved),
+                             RONDO_SUCCESS);
         }
         if (leaver->open == 0) { /* all have come to the end, or are about to */
             world_free(w);
@@ -453,9 +492,9 @@ static void who_leaves_in_any_step_has_its_buffers_to_itself(void **state)
         for (int i = 0; i < 6 * groups->n; i++) {
             struct rank *r = &w->rank[i % groups->n];
             if (r != leaver) {
-                assert_int_equal(rondo_exec_cpu.turn(r->exec, &moved), RONDO_SUCCESS);
+                assert_int_equal(rondo_exec_cpu.progress(r->exec, &moved), RONDO_SUCCESS);
                 others_at |= r->open ? 1u << r->run.flow[0].k : 0;
-                assert_int_equal(*rondo_board_mark(&r->board, r->rank), 0);
+                assert_int_equal(*rondo_mailbox_mark(&r->mailbox, r->rank), 0);
             }
         }
         world_free(w);
@@ -477,11 +516,11 @@ static void describe_names_who_is_behind(void **state)
     for (int i = 5; i >= 0; i--) {
         submit(&w->rank[i]);
         if (i >= 2) {
-            assert_int_equal(rondo_exec_cpu.turn(w->rank[i].exec, &moved), RONDO_SUCCESS);
+            assert_int_equal(rondo_exec_cpu.progress(w->rank[i].exec, &moved), RONDO_SUCCESS);
         }
     }
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(rondo_exec_cpu.turn(w->rank[i % 2].exec, &moved), RONDO_SUCCESS);
+        assert_int_equal(rondo_exec_cpu.progress(w->rank[i % 2].exec, &moved), RONDO_SUCCESS);
     }
     assert_true(rondo_exec_cpu.describe(w->rank[0].exec, text, sizeof(text), &peer) > 0);
     assert_in_range(-1 - peer, 2, 3);
@@ -492,7 +531,8 @@ static void describe_names_who_is_behind(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(nested_is_right_and_moves_the_least_over_groups_of_any_size, no_synthetic),
+        cmocka_unit_test_teardown(hierarchical_is_right_and_moves_the_least_over_groups_of_any_size,
+                                  no_synthetic),
         cmocka_unit_test_teardown(equal_groups_hold_equally_much, no_synthetic),
         cmocka_unit_test(results_are_of_the_groups_order_whatever_the_groups),
         cmocka_unit_test(ranks_may_be_threads),

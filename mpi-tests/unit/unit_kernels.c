@@ -1,4 +1,5 @@
-/* Names of kernels, threads of their blocks, and the library that has their code: which is beside the engine, the one that was asked for, or missing with a remedy. */
+/* Names of kernels, threads of their blocks, and the library that has their code: which is beside the engine,
+ * the one that was asked for, or missing with a remedy. */
 #include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +20,9 @@ static const char *const moves[] = { RONDO_KERNELS_THAT_MOVE(NAME) };
 
 static struct rondo_work work_of(enum rondo_coll coll, int dtype, int reduce, int proto)
 {
-    return (struct rondo_work){ .coll = (uint8_t)coll, .dtype = (uint8_t)dtype, .reduce = (uint8_t)reduce, .proto = (uint8_t)proto };
+    return (struct rondo_work){
+        .coll = (uint8_t)coll, .dtype = (uint8_t)dtype, .reduce = (uint8_t)reduce, .proto = (uint8_t)proto
+    };
 }
 
 static struct rondo_work direct_of(enum rondo_coll coll, int dtype, int reduce, enum rondo_algo algo)
@@ -53,10 +56,12 @@ static void every_work_names_its_kernel(void **state)
     for (int proto = 0; proto < RONDO_NUM_PROTOS; proto++) {
         assert_name(work_of(RONDO_COLL_BROADCAST, RONDO_FLOAT32, 0, proto), moves[proto]);
     }
-    assert_name(direct_of(RONDO_COLL_ALL_GATHER, RONDO_FLOAT32, 0, RONDO_ALGO_TWOSHOT), moves[RONDO_NUM_PROTOS]);
+    assert_name(direct_of(RONDO_COLL_ALL_GATHER, RONDO_FLOAT32, 0, RONDO_ALGO_TWOSHOT),
+                moves[RONDO_NUM_PROTOS]);
     assert_name(work_of(RONDO_COLL_SEND, RONDO_FLOAT32, 0, RONDO_PROTO_LL), moves[RONDO_NUM_PROTOS + 1]);
     assert_name(work_of(RONDO_COLL_RECV, RONDO_FLOAT32, 0, RONDO_PROTO_SIMPLE), "rondo_p2p");
-    assert_name(work_of(RONDO_COLL_BARRIER, RONDO_UINT8, RONDO_REDUCE_MAX, RONDO_PROTO_LL), "rondo_u8_max_ll");
+    assert_name(work_of(RONDO_COLL_BARRIER, RONDO_UINT8, RONDO_REDUCE_MAX, RONDO_PROTO_LL),
+                "rondo_u8_max_ll");
 }
 
 static uint32_t threads_with(const char *value)
@@ -89,7 +94,8 @@ static int image_of(const char *library, const char *part)
     }
     image = rondo_kernels_image(&why);
     if (part != NULL) {
-        return image != NULL || why == NULL || strstr(why, part) == NULL || strstr(why, "RONDO_KERNELS_LIB") == NULL;
+        return image != NULL || why == NULL || strstr(why, part) == NULL ||
+               strstr(why, "RONDO_KERNELS_LIB") == NULL;
     }
     return image == NULL || why != NULL || rondo_kernels_image(&why) != image;
 }
@@ -116,10 +122,12 @@ static int own_library(void *arg)
         return 2;
     }
     image = rondo_kernels_image(&why);
-    return image == NULL || why != NULL || *image != 0xba55ed50u || rondo_kernels_image(&why) != (const void *)image;
+    return image == NULL || why != NULL || *image != 0xba55ed50u ||
+           rondo_kernels_image(&why) != (const void *)image;
 }
 
-/* A program of the build tree lies elsewhere than the library: the loader finds it where LD_LIBRARY_PATH says. */
+/* A program of the build tree lies elsewhere than the library: the loader finds it where LD_LIBRARY_PATH
+ * says. */
 static void the_image_is_a_fat_binary(void **state)
 {
     const char *build = getenv("builddir");

@@ -1,4 +1,5 @@
-/* Communicators of several nodes with uneven numbers of ranks: rings, trees and seats as creation makes them, and every collective simulated over them. RONDO_TEST_SEED repeats a run. */
+/* Communicators of several nodes with uneven numbers of ranks: rings, trees and seats as creation makes them,
+ * and every collective simulated over them. RONDO_TEST_SEED repeats a run. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,9 +28,10 @@ struct nodes {
     int n, local[MAX_NODES];
 };
 static const struct nodes some[] = {
-    { 2, { 1, 1 } },          { 2, { 2, 2 } },          { 2, { 1, 3 } },          { 2, { 4, 1 } },       { 3, { 1, 1, 1 } },
-    { 3, { 3, 1, 2 } },       { 3, { 2, 2, 2 } },       { 3, { 1, 5, 1 } },       { 4, { 2, 5, 3, 1 } }, { 4, { 3, 3, 3, 3 } },
-    { 5, { 1, 2, 3, 4, 5 } }, { 5, { 7, 1, 1, 6, 2 } }, { 5, { 4, 4, 4, 4, 4 } },
+    { 2, { 1, 1 } },          { 2, { 2, 2 } },       { 2, { 1, 3 } },          { 2, { 4, 1 } },
+    { 3, { 1, 1, 1 } },       { 3, { 3, 1, 2 } },    { 3, { 2, 2, 2 } },       { 3, { 1, 5, 1 } },
+    { 4, { 2, 5, 3, 1 } },    { 4, { 3, 3, 3, 3 } }, { 5, { 1, 2, 3, 4, 5 } }, { 5, { 7, 1, 1, 6, 2 } },
+    { 5, { 4, 4, 4, 4, 4 } },
 };
 
 static int ranks_of(const struct nodes *nodes)
@@ -67,8 +69,9 @@ static void run(const struct sim_case *c)
     struct sim_result result;
     sim_run(c, &result);
     if (result.error[0] != '\0') {
-        fail_msg("%s %s on %d nodes, %d ranks, root %d, len %zu, slice %zu, order %d: %s", rondo_coll_name(c->coll),
-                 rondo_algo_name(c->algo), c->nnodes, c->nranks, c->root, c->len, c->slice, c->shuffled, result.error);
+        fail_msg("%s %s on %d nodes, %d ranks, root %d, len %zu, slice %zu, order %d: %s",
+                 rondo_coll_name(c->coll), rondo_algo_name(c->algo), c->nnodes, c->nranks, c->root, c->len,
+                 c->slice, c->shuffled, result.error);
     }
 }
 
@@ -100,7 +103,8 @@ static void on_all(check_fn *check)
 {
     for (size_t k = 0; k < RONDO_COUNTOF(some); k++) {
         for (uint64_t order = 0; order < 4; order++) {
-            struct rondo_layout *layout = sim_layout_nodes(some[k].local, some[k].n, CHANNELS, order == 0 ? 0 : 1 + draw(1 << 30));
+            struct rondo_layout *layout = sim_layout_nodes(some[k].local, some[k].n, CHANNELS,
+                                                           order == 0 ? 0 : 1 + draw(1 << 30));
             assert_int_equal(layout->nnodes, some[k].n);
             assert_non_null(layout->stitch);
             check(layout);
@@ -125,7 +129,8 @@ static void check_edges(struct rondo_layout *layout)
         const struct rondo_ring *ring = &layout->channel[c].ring;
         int across = 0, up = 0;
         for (int i = 0; i < layout->nranks; i++) {
-            across += layout->node_of[ring->rank_at[i]] != layout->node_of[ring->rank_at[(i + 1) % layout->nranks]];
+            across += layout->node_of[ring->rank_at[i]] !=
+                      layout->node_of[ring->rank_at[(i + 1) % layout->nranks]];
         }
         parents_of(layout, c, parent);
         for (int r = 0; r < layout->nranks; r++) {
@@ -152,7 +157,8 @@ static void check_tree(struct rondo_layout *layout)
         for (int r = 0; r < layout->nranks; r++) {
             const struct rondo_tree *tree = &layout->channel[c].tree;
             sim_layout_turn(layout, r);
-            assert_true(tree->nchildren + (tree->parent >= 0) <= RONDO_TREE_FAN); /* what a step has room for, whatever the root */
+            assert_true(tree->nchildren + (tree->parent >= 0) <=
+                        RONDO_TREE_FAN); /* what a step has room for, whatever the root */
             assert_true((tree->root == r) == (tree->parent < 0));
             for (int i = 0; i < RONDO_TREE_FAN; i++) {
                 assert_true(i < tree->nchildren ? parent[tree->child[i]] == r : tree->child[i] == -1);
@@ -248,7 +254,10 @@ static void assert_net(const char *found, const struct rondo_layout *layout, int
     assert_string_equal(found, name);
 }
 
-static int away(const struct rondo_layout *layout, int peer) { return peer >= 0 && layout->node_of[peer] != layout->node; }
+static int away(const struct rondo_layout *layout, int peer)
+{
+    return peer >= 0 && layout->node_of[peer] != layout->node;
+}
 
 static void check_nets(struct rondo_layout *layout)
 {
@@ -321,7 +330,9 @@ static void lay_two(struct rondo_layout *layout, struct rondo_peer peers[TWO])
     uint64_t graphs[2];
     size_t n;
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
-        graph[id] = (struct rondo_graph){ .id = id, .nchannels = 1, .ndevs = LOCAL, .bw_inter = 12500, .order = order };
+        graph[id] = (struct rondo_graph){
+            .id = id, .nchannels = 1, .ndevs = LOCAL, .bw_inter = 12500, .order = order
+        };
         graph[id].pattern = id == RONDO_GRAPH_RING ? RONDO_PATTERN_RING : RONDO_PATTERN_BALANCED_TREE;
     }
     assert_int_equal(rondo_graphs_pack(graph, LOCAL, 1, NULL, &shape.bytes, &n), RONDO_SUCCESS);

@@ -1,4 +1,5 @@
-/* A loop of creations and destructions with a few calls between, for valgrind --leak-check=full and the sanitizers. One argument: how many (default 100). */
+/* A loop of creations and destructions with a few calls between, for valgrind --leak-check=full and the
+ * sanitizers. One argument: how many (default 100). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,7 +41,8 @@ static void creations_and_destructions_keep_nothing(void **state)
     fake_holds(before);
 }
 
-/* Also what the process shares, such as the list of net devices, goes with the last communicator: valgrind finds nothing that is still reachable. */
+/* Also what the process shares, such as the list of net devices, goes with the last communicator: valgrind
+ * finds nothing that is still reachable. */
 static void net_devices_go_with_the_last_communicator(void **state)
 {
     struct holdings before = holdings_now();

@@ -1,4 +1,5 @@
-/* Who leaves a call in the middle has its buffers to itself from then on: ranks of a board that reach into one another's memory (two-shot), which goes as soon as a rank has left. */
+/* Who leaves a call in the middle has its buffers to itself from then on: ranks of a mailbox that reach into
+ * one another's memory (two-shot), which goes as soon as a rank has left. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,12 +14,20 @@
 #include "kern/zerocopy_impl.h"
 #include "kern/exec.h"
 
-enum { NRANKS = 3, COUNT = 30000, BYTES = COUNT * 4, SCRATCH = 1 << 20, ROUNDS = 25, CALL_COUNT = 300000, CALL_BYTES = CALL_COUNT * 4 };
+enum {
+    NRANKS = 3,
+    COUNT = 30000,
+    BYTES = COUNT * 4,
+    SCRATCH = 1 << 20,
+    ROUNDS = 25,
+    CALL_COUNT = 300000,
+    CALL_BYTES = CALL_COUNT * 4
+};
 
 struct rank {
     struct rondo_exec *exec;
     struct rondo_exec_owner owner;
-    struct rondo_board board;
+    struct rondo_mailbox mailbox;
     struct rondo_direct *direct;
     struct rondo_run run;
     int open, asked, patience; /* of given_up: calls so far; it waits for so many, or clears a mark then */
@@ -56,20 +65,23 @@ static int on_given_up(void *arg, int local, int64_t waited_ns)
 static struct world *world_new(enum rondo_reach reach)
 {
     struct world *w = calloc(1, sizeof(*w));
-    size_t board = rondo_board_bytes(4096, NRANKS);
+    size_t mailbox = rondo_mailbox_bytes(4096, NRANKS);
     int32_t pids[NRANKS];
     assert_non_null(w);
-    w->places = aligned_alloc(RONDO_CTRL_ALIGN, board);
+    w->places = aligned_alloc(RONDO_CTRL_ALIGN, mailbox);
     assert_non_null(w->places);
-    memset(w->places, 0, board);
+    memset(w->places, 0, mailbox);
     for (int i = 0; i < NRANKS; i++) {
         pids[i] = (int32_t)getpid();
     }
     for (int i = 0; i < NRANKS; i++) {
         struct rank *r = &w->rank[i];
-        struct rondo_direct_config config = { .nlocal = NRANKS, .index = i, .one_process = reach == RONDO_REACH_MAPPED, .pids = pids };
+        struct rondo_direct_config config = {
+            .nlocal = NRANKS, .index = i, .one_process = reach == RONDO_REACH_MAPPED, .pids = pids
+        };
         r->owner = (struct rondo_exec_owner){ .arg = r, .given_up = on_given_up };
-        r->board = (struct rondo_board){ w->places, rondo_board_stride(4096), 4096, i, NRANKS, 0, 0, 0 };
+        r->mailbox =
+            (struct rondo_mailbox){ w->places, rondo_mailbox_stride(4096), 4096, i, NRANKS, 0, 0, 0 };
         r->in = pages(BYTES);
         r->out = pages(BYTES);
         assert_int_equal(rondo_exec_cpu.open(&r->exec, 1, NRANKS, &r->owner), RONDO_SUCCESS);
@@ -111,7 +123,7 @@ static void submit(struct world *w, int i, enum rondo_coll coll)
     work->out = r->out;
     work->len = work->block = work->chunk = blocks ? COUNT / NRANKS : COUNT;
     work->seat = (struct rondo_seat){ .index = i, .nranks = NRANKS, .root = 1, .parent = -1 };
-    work->board = &r->board;
+    work->mailbox = &r->mailbox;
     work->direct = r->direct;
     r->run.schedule = rondo_schedule_find(coll, RONDO_ALGO_TWOSHOT);
     r->run.open = &r->open;
@@ -125,7 +137,7 @@ static void turn(struct rank *r)
 {
     for (int moved = 1; moved;) {
         moved = 0;
-        assert_int_equal(rondo_exec_cpu.turn(r->exec, &moved), RONDO_SUCCESS);
+        assert_int_equal(rondo_exec_cpu.progress(r->exec, &moved), RONDO_SUCCESS);
     }
 }
 
@@ -138,7 +150,8 @@ static void leave(struct rank *r)
     r->in = r->out = NULL;
 }
 
-/* All have said where their buffers are; one leaves, and its memory with it: who goes on from there touches nobody's. */
+/* All have said where their buffers are; one leaves, and its memory with it: who goes on from there touches
+ * nobody's. */
 static void leave_before_the_others_move(enum rondo_reach reach, enum rondo_coll coll, int leaver)
 {
     struct world *w = world_new(reach);
@@ -156,7 +169,7 @@ static void leave_before_the_others_move(enum rondo_reach reach, enum rondo_coll
         turn(&w->rank[(leaver + i) % NRANKS]);
         assert_int_equal(w->rank[(leaver + i) % NRANKS].run.verdict, RONDO_DIRECT);
         assert_int_equal(w->rank[(leaver + i) % NRANKS].open, 1);
-        assert_int_equal(*rondo_board_mark(&w->rank[0].board, (leaver + i) % NRANKS), 0);
+        assert_int_equal(*rondo_mailbox_mark(&w->rank[0].mailbox, (leaver + i) % NRANKS), 0);
     }
     for (int i = 1; i < NRANKS; i++) {
         leave(&w->rank[(leaver + i) % NRANKS]);
@@ -166,8 +179,8 @@ static void leave_before_the_others_move(enum rondo_reach reach, enum rondo_coll
 
 static void nobody_touches_the_buffers_of_who_has_left(void **state)
 {
-    static const enum rondo_coll colls[] = { RONDO_COLL_ALL_REDUCE, RONDO_COLL_REDUCE_SCATTER, RONDO_COLL_ALL_GATHER, RONDO_COLL_BROADCAST,
-                                             RONDO_COLL_REDUCE };
+    static const enum rondo_coll colls[] = { RONDO_COLL_ALL_REDUCE, RONDO_COLL_REDUCE_SCATTER,
+                                             RONDO_COLL_ALL_GATHER, RONDO_COLL_BROADCAST, RONDO_COLL_REDUCE };
     (void)state;
     for (size_t c = 0; c < RONDO_COUNTOF(colls); c++) {
         for (int leaver = 0; leaver < NRANKS; leaver++) {
@@ -183,7 +196,7 @@ static void who_leaves_waits_for_a_slice_but_not_for_the_dead(void **state)
     (void)state;
     for (int dies = 0; dies < 2; dies++) {
         struct world *w = world_new(RONDO_REACH_MAPPED);
-        uint32_t *mark = rondo_board_mark(&w->rank[0].board, 2);
+        uint32_t *mark = rondo_mailbox_mark(&w->rank[0].mailbox, 2);
         submit(w, 0, RONDO_COLL_ALL_REDUCE);
         turn(&w->rank[0]);
         *mark = 1;
@@ -239,7 +252,8 @@ static void call_until_aborted(struct fake_rank *r)
     if (r->rank == 0) {
         pthread_join(thread, NULL);
         r->comm = NULL;
-        FAKE_CHECK(r, a.status == RONDO_SUCCESS && (status == RONDO_REMOTE_ERROR || status == RONDO_INVALID_ARGUMENT));
+        FAKE_CHECK(r, a.status == RONDO_SUCCESS &&
+                          (status == RONDO_REMOTE_ERROR || status == RONDO_INVALID_ARGUMENT));
     } else {
         FAKE_CHECK(r, status == RONDO_REMOTE_ERROR, "%s", rondo_last_error(r->comm));
     }

@@ -1,4 +1,6 @@
-/* Ranks of a node that stand in groups (their trees: unit_tree.c): what levels are found and told, the bytes that each algorithm moves over them, what is chosen, and 64 ranks on eight NUMA nodes. RONDO_TEST_SEED repeats a run. */
+/* Ranks of a node that stand in groups (their trees: unit_tree.c): what levels are found and told, the bytes
+ * that each algorithm moves over them, what is chosen, and 64 ranks on eight NUMA nodes. RONDO_TEST_SEED
+ * repeats a run. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +25,8 @@
 
 enum { CORES = 64 };
 
-/* Two packages of four NUMA nodes of eight cores that share a cache: the cache says nothing that the NUMA node does not. */
+/* Two packages of four NUMA nodes of eight cores that share a cache: the cache says nothing that the NUMA
+ * node does not. */
 static const char many_cores[] = "package:2 numa:4 l3:1 core:8 pu:1";
 
 static uint64_t seed;
@@ -53,10 +56,12 @@ static void assert_levels(const char *machine, int n, const int *core, const cha
 /* What has one group, or groups of one rank, or no other groups than the level above, is left out. */
 static void levels_are_those_that_divide_the_ranks(void **state)
 {
-    static const int round_robin[] = { 0, 4, 1, 5, 2, 6, 3, 7 }, apart[] = { 0, 8, 16, 24 }, one_cache[] = { 0, 1, 2, 3 };
+    static const int round_robin[] = { 0, 4, 1, 5, 2, 6, 3, 7 }, apart[] = { 0, 8, 16, 24 },
+                     one_cache[] = { 0, 1, 2, 3 };
     (void)state;
     assert_levels(many_cores, CORES, NULL, "2 packages x 4 NUMA nodes x 8 ranks");
-    assert_levels("package:2 numa:2 l3:2 core:2 pu:1", 16, NULL, "2 packages x 2 NUMA nodes x 2 shared caches x 2 ranks");
+    assert_levels("package:2 numa:2 l3:2 core:2 pu:1", 16, NULL,
+                  "2 packages x 2 NUMA nodes x 2 shared caches x 2 ranks");
     assert_levels("package:1 numa:1 l3:4 core:4 pu:2(indexes=core)", 16, NULL, "4 shared caches x 4 ranks");
     assert_levels("package:2 numa:1 core:4 pu:1", 8, NULL, "2 packages x 4 ranks");
     assert_levels("package:2 numa:1 core:4 pu:1", 6, NULL, "2 packages, 6 ranks");
@@ -109,7 +114,8 @@ static void rank_order_has_double_trees(void **state)
     job_release(&job);
 }
 
-/* Ranks 0 and 1, which measure how long a line takes, in two packages: that they are far is no news; where they are neighbours it is. */
+/* Ranks 0 and 1, which measure how long a line takes, in two packages: that they are far is no news; where
+ * they are neighbours it is. */
 static void what_the_probe_measures_is_in_the_model_already(void **state)
 {
     static const int round_robin[] = { 0, 4, 1, 5, 2, 6, 3, 7 };
@@ -139,7 +145,8 @@ static void graphs_fill(struct rondo_graph graphs[RONDO_NUM_GRAPHS])
         graphs[id].pattern = id == RONDO_GRAPH_RING ? RONDO_PATTERN_RING : RONDO_PATTERN_TREE;
         memset(graphs[id].net, 0xff, sizeof(graphs[id].net));
     }
-    graphs[RONDO_GRAPH_RING].levels = (struct rondo_group_levels){ .n = 2, .kind = { RONDO_LEVEL_PACKAGE, RONDO_LEVEL_CACHE } };
+    graphs[RONDO_GRAPH_RING].levels =
+        (struct rondo_group_levels){ .n = 2, .kind = { RONDO_LEVEL_PACKAGE, RONDO_LEVEL_CACHE } };
     graphs[RONDO_GRAPH_RING].cut = cut6;
 }
 
@@ -158,7 +165,8 @@ static void levels_come_back(void **state)
     assert_true(levels->kind[0] == RONDO_LEVEL_PACKAGE && levels->kind[1] == RONDO_LEVEL_CACHE);
     assert_true(levels->groups[0] == 2 && levels->groups[1] == 3 && levels->even == 0);
     assert_memory_equal(again[RONDO_GRAPH_RING].cut, cut6, sizeof(cut6));
-    assert_string_equal(rondo_levels_text(levels, 6, text, sizeof(text)), "2 packages, 3 shared caches, 6 ranks");
+    assert_string_equal(rondo_levels_text(levels, 6, text, sizeof(text)),
+                        "2 packages, 3 shared caches, 6 ranks");
     assert_string_equal(rondo_levels_edges_text(levels, 6, 0, text, sizeof(text)),
                         "1 between packages, 1 between shared caches, 3 between ranks");
     assert_string_equal(rondo_levels_edges_text(levels, 6, 1, text, sizeof(text)),
@@ -240,7 +248,8 @@ static void levels_that_no_other_rank_would_take_are_not_packed(void **state)
 
 enum { LEN = 16 * CORES, RANKS_A_NUMA = 8, RANKS_A_PACKAGE = 32 };
 
-/* Elements that an all_reduce of LEN moves between groups of so many neighbouring ranks, all ways taken together. */
+/* Elements that an all_reduce of LEN moves between groups of so many neighbouring ranks, all ways taken
+ * together. */
 static uint64_t crossing(struct job *job, enum rondo_algo algo, int nchannels, int group)
 {
     struct sim_case c = { .coll = RONDO_COLL_ALL_REDUCE,
@@ -267,9 +276,11 @@ static uint64_t crossing(struct job *job, enum rondo_algo algo, int nchannels, i
 }
 
 /*
- * G groups of m ranks (G m = n). The least that an all_reduce of B bytes can move over their boundaries is 2 (G - 1) B: of every element each group but one must tell its part, and each but
- * one must be told the result. Trees of trees do that, and so does nested two-shot. A ring leaves each group once: G edges of 2 (n - 1) / n B. One-shot brings every buffer to every rank, n (n - m) B, two-shot every
- * part of a share to its rank and the share to everyone, 2 (n - m) B.
+ * G groups of m ranks (G m = n). The least that an all_reduce of B bytes can move over their boundaries is 2
+ * (G - 1) B: of every element each group but one must tell its part, and each but one must be told the
+ * result. Trees of trees do that, and so does hierarchical two-shot. A ring leaves each group once: G edges
+ * of 2 (n - 1) / n B. One-shot brings every buffer to every rank, n (n - m) B, two-shot every part of a share
+ * to its rank and the share to everyone, 2 (n - m) B.
  */
 static void each_algorithm_moves_what_it_must_over_each_level(void **state)
 {
@@ -279,10 +290,11 @@ static void each_algorithm_moves_what_it_must_over_each_level(void **state)
     lay(&job, many_cores, CORES, NULL, NULL);
     for (size_t i = 0; i < RONDO_COUNTOF(sizes); i++) {
         int m = sizes[i];
-        uint64_t groups = (uint64_t)(CORES / m), least = 2 * (groups - 1) * LEN, others = (uint64_t)(CORES - m);
+        uint64_t groups = (uint64_t)(CORES / m), least = 2 * (groups - 1) * LEN,
+                 others = (uint64_t)(CORES - m);
         assert_int_equal(crossing(&job, RONDO_ALGO_TREE, 1, m), least);
         assert_int_equal(crossing(&job, RONDO_ALGO_TREE, 2, m), least);
-        assert_int_equal(crossing(&job, RONDO_ALGO_NESTED, 1, m), least);
+        assert_int_equal(crossing(&job, RONDO_ALGO_HIERARCHICAL, 1, m), least);
         assert_int_equal(crossing(&job, RONDO_ALGO_RING, 1, m), groups * 2 * LEN / CORES * (CORES - 1));
         assert_int_equal(crossing(&job, RONDO_ALGO_TWOSHOT, 1, m), 2 * others * LEN);
         assert_int_equal(crossing(&job, RONDO_ALGO_ONESHOT, 1, m), CORES * others * LEN);
@@ -338,7 +350,8 @@ static void schedules_over_levels_are_right(void **state)
 
 /* ---- several nodes ---- */
 
-/* Nodes of 16, 16 and 9 ranks: inside each, trees cross its levels as seldom as can be, and nobody has too many neighbours. */
+/* Nodes of 16, 16 and 9 ranks: inside each, trees cross its levels as seldom as can be, and nobody has too
+ * many neighbours. */
 static void nodes_have_trees_of_trees_inside(void **state)
 {
     enum { N = 41 };
@@ -353,7 +366,8 @@ static void nodes_have_trees_of_trees_inside(void **state)
     assert_int_equal(job.layout.nnodes, 3);
     assert_int_equal(job.layout.model.levels.n, 3);
     for (int c = 0; c < job.layout.nchannels; c++) {
-        static const int sizes[] = { 16, 8, 4, 2 }, least[] = { 2, 2 + 3, 2 + 8, 2 + 18 }; /* the last node has 2, 3 and 5 groups */
+        static const int sizes[] = { 16, 8, 4, 2 },
+                         least[] = { 2, 2 + 3, 2 + 8, 2 + 18 }; /* the last node has 2, 3 and 5 groups */
         int crossed[RONDO_COUNTOF(sizes)] = { 0 }, depth = 0, parent[N];
         for (int r = 0; r < N; r++) {
             sim_layout_turn(&job.layout, r);
@@ -362,7 +376,8 @@ static void nodes_have_trees_of_trees_inside(void **state)
             depth = tree->depth;
             assert_in_range(tree->nchildren + (tree->parent >= 0), 1, RONDO_TREE_FAN);
             for (size_t i = 0; tree->parent >= 0 && i < RONDO_COUNTOF(sizes); i++) {
-                crossed[i] += node[r] != node[tree->parent] || core[r] / sizes[i] != core[tree->parent] / sizes[i];
+                crossed[i] += node[r] != node[tree->parent] ||
+                              core[r] / sizes[i] != core[tree->parent] / sizes[i];
             }
         }
         assert_memory_equal(crossed, least, sizeof(crossed));
@@ -394,14 +409,18 @@ static void trees_of_another_order_have_no_levels(void **state)
         graphs[RONDO_GRAPH_RING].order = same ? other : order6;
         assert_int_equal(rondo_graphs_pack(graphs, 6, 0, NULL, &bytes, &n), RONDO_SUCCESS);
         for (int r = 0; r < N; r++) {
-            rank[r] =
-                (struct rondo_stitch_rank){ .graphs = rondo_graphs_hash(bytes, n), .node = (uint32_t)(r / 6), .local = (uint16_t)(r % 6) };
+            rank[r] = (struct rondo_stitch_rank){ .graphs = rondo_graphs_hash(bytes, n),
+                                                  .node = (uint32_t)(r / 6),
+                                                  .local = (uint16_t)(r % 6) };
         }
         const uint8_t *const all = bytes;
-        struct rondo_stitch_input input = { .nranks = N, .rank = rank, .ndistinct = 1, .bytes = &all, .nbytes = &n, .host_trees = 1 };
+        struct rondo_stitch_input input = {
+            .nranks = N, .rank = rank, .ndistinct = 1, .bytes = &all, .nbytes = &n, .host_trees = 1
+        };
         assert_int_equal(rondo_stitch_create(&stitch, &input), RONDO_SUCCESS);
         assert_int_equal(rondo_stitch_summary(stitch)->levels.n, same ? 2 : 0);
-        assert_int_equal(rondo_stitch_summary(stitch)->apart, same ? 2 : 0); /* ranks 0 and 1: the first and the second cache */
+        assert_int_equal(rondo_stitch_summary(stitch)->apart,
+                         same ? 2 : 0); /* ranks 0 and 1: the first and the second cache */
         assert_int_equal(rondo_stitch_check(stitch), RONDO_SUCCESS);
         assert_null(rondo_stitch_cuts(stitch));
         rondo_stitch_destroy(stitch);
@@ -439,32 +458,35 @@ static void made_up_close(struct made_up *m)
     rondo_machine_release(&m->machine);
 }
 
-/* On one node, of which two groups hold more than one rank; never in rank order, and more bytes, or cores with more ranks, are not cheaper. */
-static void nested_is_for_groups_of_several_ranks(const struct rondo_layout *layout)
+/* On one node, of which two groups hold more than one rank; never in rank order, and more bytes, or cores
+ * with more ranks, are not cheaper. */
+static void hierarchical_is_for_groups_of_several_ranks(const struct rondo_layout *layout)
 {
     struct rondo_layout l = *layout, crowded = l;
     struct rondo_allowed allowed;
     double last = 0;
     crowded.model.ranks_per_core = 4;
     for (size_t bytes = 8; bytes <= 64 << 20; bytes *= 8) {
-        double us = rondo_nested_cost_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, bytes, 4096);
-        assert_true(us > last && us < rondo_nested_cost_us(&crowded, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, bytes, 4096));
-        assert_true(us < rondo_cma_cost_us(&l, RONDO_ALGO_NESTED, RONDO_COLL_ALL_REDUCE, bytes, 0));
+        double us = rondo_hierarchical_cost_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, bytes, 4096);
+        assert_true(us > last && us < rondo_hierarchical_cost_us(&crowded, RONDO_COLL_ALL_REDUCE,
+                                                                 RONDO_PROTO_SIMPLE, 1, bytes, 4096));
+        assert_true(us < rondo_cma_cost_us(&l, RONDO_ALGO_HIERARCHICAL, RONDO_COLL_ALL_REDUCE, bytes, 0));
         last = us;
     }
-    assert_true(rondo_cma_cost_us(&l, RONDO_ALGO_NESTED, RONDO_COLL_ALL_REDUCE, 64 << 20, 0) <
+    assert_true(rondo_cma_cost_us(&l, RONDO_ALGO_HIERARCHICAL, RONDO_COLL_ALL_REDUCE, 64 << 20, 0) <
                 rondo_cma_cost_us(&l, RONDO_ALGO_TWOSHOT, RONDO_COLL_ALL_REDUCE, 64 << 20, 0));
     l.model.levels.several = 1;
-    assert_true(rondo_nested_cost_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, 64, 4096) < 0);
+    assert_true(rondo_hierarchical_cost_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, 64, 4096) < 0);
     assert_int_equal(rondo_allowed_parse(&allowed, "", ""), RONDO_SUCCESS);
     rondo_allowed_rank_order(&allowed);
-    assert_int_equal(allowed.protos[RONDO_COLL_ALL_REDUCE][RONDO_ALGO_NESTED], 0);
+    assert_int_equal(allowed.protos[RONDO_COLL_ALL_REDUCE][RONDO_ALGO_HIERARCHICAL], 0);
 }
 
-/* A core a rank: a small sum goes by the tree, because to look at all posts is to look at far ones; and no flat algorithm is thought to be faster than what joins the packages. */
+/* A core a rank: a small sum goes by the tree, because to look at all posts is to look at far ones; and no
+ * flat algorithm is thought to be faster than what joins the packages. */
 static void choice_counts_what_goes_between_groups(void **state)
 {
-    enum { SMALL = 8, LARGE = 64 << 20, BOARD = 4096 };
+    enum { SMALL = 8, LARGE = 64 << 20, MAILBOX = 4096 };
     struct made_up m;
     struct rondo_layout with, flat;
     struct rondo_choice choice;
@@ -475,31 +497,38 @@ static void choice_counts_what_goes_between_groups(void **state)
     assert_int_equal(rondo_explain_layout(&with, m.topo, m.graphs, 1), RONDO_SUCCESS);
     flat = with;
     flat.model.levels.n = 0;
-    assert_int_equal(rondo_cost_choose(&with, NULL, RONDO_COLL_ALL_REDUCE, SMALL, BOARD, &choice), RONDO_SUCCESS);
+    assert_int_equal(rondo_cost_choose(&with, NULL, RONDO_COLL_ALL_REDUCE, SMALL, MAILBOX, &choice),
+                     RONDO_SUCCESS);
     assert_int_equal(choice.algo, RONDO_ALGO_TREE);
-    assert_int_equal(rondo_cost_choose(&flat, NULL, RONDO_COLL_ALL_REDUCE, SMALL, BOARD, &choice), RONDO_SUCCESS);
+    assert_int_equal(rondo_cost_choose(&flat, NULL, RONDO_COLL_ALL_REDUCE, SMALL, MAILBOX, &choice),
+                     RONDO_SUCCESS);
     assert_int_equal(choice.algo, RONDO_ALGO_ONESHOT);
     for (int i = 0; i < rondo_num_schedules; i++) { /* nothing is nearer than without groups */
         const struct rondo_schedule *s = &rondo_schedules[i];
-        double us = s->cost_us(&with, (enum rondo_coll)s->coll, RONDO_PROTO_SIMPLE, 1, BOARD, BOARD);
-        assert_true(us >= s->cost_us(&flat, (enum rondo_coll)s->coll, RONDO_PROTO_SIMPLE, 1, BOARD, BOARD));
+        double us = s->cost_us(&with, (enum rondo_coll)s->coll, RONDO_PROTO_SIMPLE, 1, MAILBOX, MAILBOX);
+        assert_true(us >=
+                    s->cost_us(&flat, (enum rondo_coll)s->coll, RONDO_PROTO_SIMPLE, 1, MAILBOX, MAILBOX));
     }
-    double twoshot = rondo_twoshot_cost_us(&with, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, LARGE, BOARD);
-    double between = 2.0 * RANKS_A_PACKAGE * RANKS_A_PACKAGE / CORES * LARGE / (with.model.level[0].bw * 1e3); /* each way */
+    double twoshot = rondo_twoshot_cost_us(&with, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, LARGE,
+                                           MAILBOX);
+    double between = 2.0 * RANKS_A_PACKAGE * RANKS_A_PACKAGE / CORES * LARGE /
+                     (with.model.level[0].bw * 1e3); /* each way */
     assert_true(twoshot >= between && twoshot < 1.1 * between);
-    assert_int_equal(rondo_cost_choose(&with, NULL, RONDO_COLL_ALL_REDUCE, LARGE, BOARD, &choice), RONDO_SUCCESS);
-    assert_int_equal(choice.algo, RONDO_ALGO_NESTED);
+    assert_int_equal(rondo_cost_choose(&with, NULL, RONDO_COLL_ALL_REDUCE, LARGE, MAILBOX, &choice),
+                     RONDO_SUCCESS);
+    assert_int_equal(choice.algo, RONDO_ALGO_HIERARCHICAL);
     assert_true(choice.us < twoshot / 2);
-    assert_int_equal(rondo_cost_choose(&flat, NULL, RONDO_COLL_ALL_REDUCE, LARGE, BOARD, &choice), RONDO_SUCCESS);
+    assert_int_equal(rondo_cost_choose(&flat, NULL, RONDO_COLL_ALL_REDUCE, LARGE, MAILBOX, &choice),
+                     RONDO_SUCCESS);
     assert_int_equal(choice.algo, RONDO_ALGO_TWOSHOT);
-    nested_is_for_groups_of_several_ranks(&with);
+    hierarchical_is_for_groups_of_several_ranks(&with);
     FILE *out = fmemopen(text, sizeof(text) - 1, "w");
     assert_non_null(out);
     struct rondo_explain_request request = { .coll = "all_reduce", .sizes = "64M", .nodes = 1 };
     assert_int_equal(rondo_explain(out, m.topo, m.graphs, &request), RONDO_SUCCESS);
     fclose(out);
     assert_non_null(strstr(text, "2 packages x 4 NUMA nodes x 8 ranks"));
-    assert_non_null(strstr(text, "\n> nested    simple"));
+    assert_non_null(strstr(text, "\n> hierarchical simple"));
     made_up_close(&m);
 }
 
@@ -518,17 +547,19 @@ static void few_calls(struct fake_rank *r)
 static void calls_with(const char *algo, const char *log)
 {
     synthetic(many_cores);
-    fake_params("ALGO", algo, "BUFFSIZE", "4K", "LL_BUFFSIZE", "4K", "LL128_BUFFSIZE", "8K", "BOARD_SIZE", "1K", "DEBUG", "INFO",
-                "DEBUG_SUBSYS", strstr(algo, "nested") != NULL ? "GRAPH,TUNING" : "GRAPH", "DEBUG_FILE", log, NULL);
+    fake_params("ALGO", algo, "BUFFSIZE", "4K", "LL_BUFFSIZE", "4K", "LL128_BUFFSIZE", "8K", "MAILBOX_SIZE",
+                "1K", "DEBUG", "INFO", "DEBUG_SUBSYS",
+                strstr(algo, "hierarchical") != NULL ? "GRAPH,TUNING" : "GRAPH", "DEBUG_FILE", log, NULL);
     fake_ranks(CORES, few_calls, NULL);
 }
 
 static void sixty_four_ranks_on_eight_numa_nodes_are_right(void **state)
 {
-    static const char *const algos[] = { "all_reduce:tree;broadcast:tree;reduce:tree", "all_reduce:ring;broadcast:ring;reduce:ring",
+    static const char *const algos[] = { "all_reduce:tree;broadcast:tree;reduce:tree",
+                                         "all_reduce:ring;broadcast:ring;reduce:ring",
                                          "all_reduce:oneshot,tree;broadcast:tree;reduce:tree",
                                          "all_reduce:twoshot;broadcast:twoshot;reduce:twoshot",
-                                         "all_reduce:nested;broadcast:twoshot;reduce:twoshot" };
+                                         "all_reduce:hierarchical;broadcast:twoshot;reduce:twoshot" };
     static char text[1 << 18];
     char log[64];
     (void)state;
@@ -542,13 +573,14 @@ static void sixty_four_ranks_on_eight_numa_nodes_are_right(void **state)
     fclose(in);
     unlink(log);
     fake_params(NULL);
-    assert_non_null(strstr(text, "levels: 2 packages x 4 NUMA nodes x 8 ranks; edges of a tree: 1 between packages, 6 between NUMA nodes, "
+    assert_non_null(strstr(text, "levels: 2 packages x 4 NUMA nodes x 8 ranks; edges of a tree: 1 between "
+                                 "packages, 6 between NUMA nodes, "
                                  "56 between ranks"));
     assert_non_null(strstr(text, "of a ring: 2 between packages, 6 between NUMA nodes, 56 between ranks"));
-    assert_non_null(strstr(text, "all_reduce of 5600 bytes: nested, simple, 1 channel"));
-    assert_non_null(
-        strstr(text, "nested over 2 packages x 4 NUMA nodes x 8 ranks; 2 x 5600 bytes over each of: 1 between packages, 6 between NUMA "
-                     "nodes, 56 between ranks"));
+    assert_non_null(strstr(text, "all_reduce of 5600 bytes: hierarchical, simple, 1 channel"));
+    assert_non_null(strstr(text, "hierarchical over 2 packages x 4 NUMA nodes x 8 ranks; 2 x 5600 bytes over "
+                                 "each of: 1 between packages, 6 between NUMA "
+                                 "nodes, 56 between ranks"));
 }
 
 int main(void)

@@ -57,7 +57,8 @@ static void a_line_names_host_process_thread_rank_and_level(void **state)
     assert_int_equal(errno, ENOENT);
     rondo_log_set_rank(-1);
     RONDO_TRACE(RONDO_SUBSYS_SHM, "mapped");
-    snprintf(wanted, sizeof wanted, "%s:%d:%d [3] RONDO INFO port 7: No such file or directory\n%s:%d:%d RONDO TRACE mapped\n",
+    snprintf(wanted, sizeof wanted,
+             "%s:%d:%d [3] RONDO INFO port 7: No such file or directory\n%s:%d:%d RONDO TRACE mapped\n",
              rondo_log_host(), getpid(), gettid(), rondo_log_host(), getpid(), gettid());
     assert_string_equal(logged(), wanted);
 }
@@ -102,7 +103,8 @@ static void subsystems_add_remove_and_invert(void **state)
     for (size_t i = 0; i < RONDO_COUNTOF(cases); i++) {
         int unknown = -1;
         if (rondo_log_parse_subsys(cases[i].text, &unknown) != cases[i].mask || unknown != cases[i].unknown) {
-            fail_msg("subsystems \"%s\": %x, %d unknown", cases[i].text, rondo_log_parse_subsys(cases[i].text, &unknown), unknown);
+            fail_msg("subsystems \"%s\": %x, %d unknown", cases[i].text,
+                     rondo_log_parse_subsys(cases[i].text, &unknown), unknown);
         }
     }
 }

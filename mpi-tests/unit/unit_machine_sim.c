@@ -1,4 +1,5 @@
-/* The simulated machine itself: what its words promise holds under every seed, and what they do not promise is broken under some. */
+/* The simulated machine itself: what its words promise holds under every seed, and what they do not promise
+ * is broken under some. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,8 +26,8 @@ static void sync_block(void)
     rondo_team_sync(&all);
 }
 
-static struct rondo_sim_result run(const struct rondo_sim_rules *rules, void (*body)(void *, void *), void *arg, uint32_t blocks,
-                                   uint32_t threads)
+static struct rondo_sim_result run(const struct rondo_sim_rules *rules, void (*body)(void *, void *),
+                                   void *arg, uint32_t blocks, uint32_t threads)
 {
     struct rondo_sim_grid grid = { body, arg, blocks, threads, 64 };
     struct rondo_sim_result result;
@@ -34,7 +35,8 @@ static struct rondo_sim_result run(const struct rondo_sim_rules *rules, void (*b
     return result;
 }
 /* The same, and it has to come to its end. */
-static void run_well(const struct rondo_sim_rules *rules, void (*body)(void *, void *), void *arg, uint32_t blocks, uint32_t threads)
+static void run_well(const struct rondo_sim_rules *rules, void (*body)(void *, void *), void *arg,
+                     uint32_t blocks, uint32_t threads)
 {
     struct rondo_sim_result result = run(rules, body, arg, blocks, threads);
     assert_string_equal(result.why, "");
@@ -328,7 +330,8 @@ static void fences_and_releases_order_and_nothing_else_does(void **state)
     }
 }
 
-/* A warp writes a line with the same number everywhere, 8 lanes at once, again and again; the other one reads. */
+/* A warp writes a line with the same number everywhere, 8 lanes at once, again and again; the other one
+ * reads. */
 static void pass_lines(void *arg, void *shared)
 {
     struct post *p = arg;
@@ -408,7 +411,8 @@ static void a_seed_gives_one_run(void **state)
 {
     struct rondo_sim_rules rules = { .seed = 7, .delayed = 1 };
     struct post first = { .by_barrier = 1 }, second = first;
-    struct rondo_sim_result a = run(&rules, pass_post, &first, 2, 32), b = run(&rules, pass_post, &second, 2, 32), c;
+    struct rondo_sim_result a = run(&rules, pass_post, &first, 2, 32),
+                            b = run(&rules, pass_post, &second, 2, 32), c;
     (void)state;
     assert_int_equal(a.switches, b.switches);
     rules = (struct rondo_sim_rules){ .seed = 0 };
@@ -450,7 +454,8 @@ static void runs_in_two_os_threads_talk(void **state)
 
 struct pass {
     enum rondo_proto proto;
-    struct rondo_conn sender, receiver; /* each read by all threads of its block, changed by one between barriers */
+    struct rondo_conn sender,
+        receiver; /* each read by all threads of its block, changed by one between barriers */
     uint64_t in[200], out[200];
     uint32_t units, slices;
 };
@@ -470,8 +475,8 @@ static void send_slices(struct pass *p)
             rondo_proto_put(p->proto, c, i, p->in[i] + s);
         }
         sync_block();
-        for (uint32_t n = (rondo_block_tid() + 1) * RONDO_LL128_DATA; p->proto == RONDO_PROTO_LL128 && n < p->units;
-             n += rondo_block_threads() * RONDO_LL128_DATA) {
+        for (uint32_t n = (rondo_block_tid() + 1) * RONDO_LL128_DATA;
+             p->proto == RONDO_PROTO_LL128 && n < p->units; n += rondo_block_threads() * RONDO_LL128_DATA) {
             rondo_proto_post(p->proto, c, n);
         }
         if (rondo_block_tid() == 0) rondo_proto_post(p->proto, c, p->units);
@@ -494,7 +499,8 @@ static void receive_slices(struct pass *p)
             sync_block();
         }
         for (uint32_t i = rondo_block_tid(); i < p->units; i += rondo_block_threads()) {
-            while (p->proto != RONDO_PROTO_SIMPLE && rondo_proto_wait(p->proto, c, i, 1) == 0 && rondo_breath(&host, &spins)) {
+            while (p->proto != RONDO_PROTO_SIMPLE && rondo_proto_wait(p->proto, c, i, 1) == 0 &&
+                   rondo_breath(&host, &spins)) {
             }
             p->out[i] += rondo_proto_get(p->proto, c, i);
         }
@@ -514,7 +520,8 @@ static void pass_slices(void *arg, void *shared)
     }
 }
 
-static void pass_once(enum rondo_proto proto, uint64_t step, uint32_t units, const struct rondo_sim_rules *rules)
+static void pass_once(enum rondo_proto proto, uint64_t step, uint32_t units,
+                      const struct rondo_sim_rules *rules)
 {
     struct rondo_conn_tail tail = { .tail = step };
     struct rondo_conn_head head = { .head = step };
@@ -551,7 +558,9 @@ static void protocols_pass_slices_whatever_memory_does(void **state)
     (void)state;
     for (int proto = 0; proto < RONDO_NUM_PROTOS; proto++) {
         for (uint64_t seed = 0; seed < 24; seed++) {
-            struct rondo_sim_rules rules = { .seed = seed, .delayed = seed % 2 == 1, .whole_lines = seed % 4 > 1, .patience = 2000 };
+            struct rondo_sim_rules rules = {
+                .seed = seed, .delayed = seed % 2 == 1, .whole_lines = seed % 4 > 1, .patience = 2000
+            };
             pass_once((enum rondo_proto)proto, steps[seed % 3], 1 + (uint32_t)(seed * 37 % 72), &rules);
         }
     }

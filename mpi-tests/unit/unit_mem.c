@@ -70,7 +70,8 @@ static void no_memory_is_an_error_that_says_for_what(void **state)
         print_message("skipped: a sanitizer ends the program when an allocation fails\n");
         skip();
     }
-    assert_int_equal(rondo_calloc(&ptr, 1024, (size_t)1 << 50, "slots"), RONDO_SYSTEM_ERROR); /* more than 64-bit processors address */
+    assert_int_equal(rondo_calloc(&ptr, 1024, (size_t)1 << 50, "slots"),
+                     RONDO_SYSTEM_ERROR); /* more than 64-bit processors address */
     assert_ptr_equal(ptr, &here);
     assert_non_null(strstr(rondo_error_text(), "slots: no memory for 1152921504606846976 bytes"));
 }

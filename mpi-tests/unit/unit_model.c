@@ -1,4 +1,5 @@
-/* What the cost model takes from the machine on host memory: which CPUs there are, and what a rank has of their caches. */
+/* What the cost model takes from the machine on host memory: which CPUs there are, and what a rank has of
+ * their caches. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -39,32 +40,39 @@ static struct rondo_layout ranks_on(int n, int32_t cpus, int32_t family)
 
 static double mapped_us(const struct rondo_layout *l, enum rondo_coll coll, size_t bytes)
 {
-    return rondo_schedule_find(coll, RONDO_ALGO_TWOSHOT)->cost_us(l, coll, RONDO_PROTO_SIMPLE, 1, bytes, PLACE);
+    return rondo_schedule_find(coll, RONDO_ALGO_TWOSHOT)
+        ->cost_us(l, coll, RONDO_PROTO_SIMPLE, 1, bytes, PLACE);
 }
 
-/* Mapped buffers are faster than posts everywhere; on AMD's posts are faster than the kernel's copies, whatever the size. */
+/* Mapped buffers are faster than posts everywhere; on AMD's posts are faster than the kernel's copies,
+ * whatever the size. */
 static void processors_differ_in_what_two_ranks_post(void **state)
 {
     static const struct {
         int32_t cpus, family;
-    } rows[] = { { 0, 0 }, { intel, 6 }, { intel, ZEN5 }, { amd | intel, ZEN5 }, { amd, ZEN3 }, { amd, ZEN5 } };
+    } rows[] = {
+        { 0, 0 }, { intel, 6 }, { intel, ZEN5 }, { amd | intel, ZEN5 }, { amd, ZEN3 }, { amd, ZEN5 }
+    };
     (void)state;
     for (size_t i = 0; i < 2 * RONDO_COUNTOF(rows); i++) {
         const int32_t cpu = rows[i / 2].cpus;
         struct rondo_layout l = ranks_on(2, cpu, rows[i / 2].family);
         rondo_model_handover(&l.model, i % 2 == 0 ? 60 : 270); /* near, far */
         for (size_t bytes = 2 << 20; bytes <= BIG; bytes *= 2) {
-            double posted = rondo_oneshot_cost_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, bytes, PLACE),
+            double posted = rondo_oneshot_cost_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, bytes,
+                                                  PLACE),
                    copied = rondo_cma_cost_us(&l, RONDO_ALGO_TWOSHOT, RONDO_COLL_ALL_REDUCE, bytes, 1);
             assert_int_equal(posted < copied, cpu == amd);
             assert_true(mapped_us(&l, RONDO_COLL_ALL_REDUCE, bytes) < posted);
-            assert_true(mapped_us(&l, RONDO_COLL_ALL_GATHER, bytes) <
-                        rondo_oneshot_cost_us(&l, RONDO_COLL_ALL_GATHER, RONDO_PROTO_SIMPLE, 1, bytes, PLACE));
+            assert_true(
+                mapped_us(&l, RONDO_COLL_ALL_GATHER, bytes) <
+                rondo_oneshot_cost_us(&l, RONDO_COLL_ALL_GATHER, RONDO_PROTO_SIMPLE, 1, bytes, PLACE));
         }
     }
 }
 
-/* On Zen 5 conns are faster than the kernel's copies: in place or not, near and far, with cores of their own or shared ones; on others those are, where nothing more is copied. */
+/* On Zen 5 conns are faster than the kernel's copies: in place or not, near and far, with cores of their own
+ * or shared ones; on others those are, where nothing more is copied. */
 static void processors_differ_in_what_pays_where_buffers_are_not_open(void **state)
 {
     static const enum rondo_coll colls[] = { RONDO_COLL_BROADCAST, RONDO_COLL_REDUCE, RONDO_COLL_ALL_REDUCE };
@@ -76,7 +84,8 @@ static void processors_differ_in_what_pays_where_buffers_are_not_open(void **sta
         struct rondo_layout l = ranks_on(n, amd, zen5 ? ZEN5 : ZEN3);
         rondo_model_handover(&l.model, handover_ns[i / 4 % RONDO_COUNTOF(handover_ns)]);
         for (size_t bytes = 256 << 10; bytes <= BIG; bytes *= 2) {
-            double conns = rondo_schedule_find(coll, RONDO_ALGO_RING)->cost_us(&l, coll, RONDO_PROTO_SIMPLE, 1, bytes, PLACE);
+            double conns = rondo_schedule_find(coll, RONDO_ALGO_RING)
+                               ->cost_us(&l, coll, RONDO_PROTO_SIMPLE, 1, bytes, PLACE);
             double kernel[] = { rondo_cma_cost_us(&l, RONDO_ALGO_TWOSHOT, coll, bytes, 0),
                                 rondo_cma_cost_us(&l, RONDO_ALGO_TWOSHOT, coll, bytes, 1) };
             assert_true(!zen5 || (conns < kernel[0] && conns < kernel[1]));
@@ -98,8 +107,10 @@ static int is_zen5(int first, int second)
     assert_non_null(file);
     fprintf(file, "<system version=\"1\">\n");
     for (int i = 0; i < 2 && family[i] != 0; i++) {
-        fprintf(file, "<cpu numaid=\"%d\" affinity=\"%d\" arch=\"x86_64\" vendor=\"AuthenticAMD\" familyid=\"%d\" modelid=\"2\"/>\n", i,
-                second != 0 ? 1 << i : 3, family[i]);
+        fprintf(file,
+                "<cpu numaid=\"%d\" affinity=\"%d\" arch=\"x86_64\" vendor=\"AuthenticAMD\" familyid=\"%d\" "
+                "modelid=\"2\"/>\n",
+                i, second != 0 ? 1 << i : 3, family[i]);
     }
     fprintf(file, "</system>\n");
     fclose(file);
@@ -148,7 +159,8 @@ static void what_gpus_post_stays_as_it_is(void **state)
 
 static size_t stream_bytes(int32_t kib, int32_t family, const char *param)
 {
-    struct rondo_stitch_summary summary = { .graph[RONDO_GRAPH_RING] = { .cache = kib, .cpus = amd, .family = family } };
+    struct rondo_stitch_summary summary = { .graph[RONDO_GRAPH_RING] = {
+                                                .cache = kib, .cpus = amd, .family = family } };
     struct rondo_model m;
     setenv("RONDO_STREAM_SIZE", param, 1);
     assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
@@ -165,7 +177,11 @@ static void results_go_past_caches_that_do_not_hold_them(void **state)
     static const struct {
         int32_t kib;
         size_t wanted;
-    } rows[] = { { 0, 16 << 20 }, { 64, 32 << 10 }, { 16 << 10, 8 << 20 }, { 32 << 10, 16 << 20 }, { INT32_MAX, 16 << 20 } };
+    } rows[] = { { 0, 16 << 20 },
+                 { 64, 32 << 10 },
+                 { 16 << 10, 8 << 20 },
+                 { 32 << 10, 16 << 20 },
+                 { INT32_MAX, 16 << 20 } };
     (void)state;
     for (size_t i = 0; i < RONDO_COUNTOF(rows); i++) {
         assert_int_equal(stream_bytes(rows[i].kib, ZEN3, ""), rows[i].wanted);
@@ -197,7 +213,8 @@ static void ranks_share_the_outermost_caches_that_their_cores_have(void **state)
     assert_stream(machine, 2, one_cache, 4);
     assert_stream(machine, 2, two, 8);
     assert_stream("package:1 numa:1 l3:1(size=16777216) l2:2(size=67108864) core:1 pu:1", 2, one_cache, 4);
-    assert_stream("package:1 l3:1(size=16777216) numa:2 core:1 pu:1", 2, one_cache, 4); /* which the two nodes share */
+    assert_stream("package:1 l3:1(size=16777216) numa:2 core:1 pu:1", 2, one_cache,
+                  4); /* which the two nodes share */
     assert_stream("package:1 numa:1 l2:2(size=8388608) core:1 pu:1", 2, one_cache, 4);
     assert_stream("package:2 numa:1 l3:1(size=536870912) core:1 pu:1", 2, one_cache, 16);
     assert_stream("package:2 numa:1 core:1 pu:1", 2, one_cache, 16);

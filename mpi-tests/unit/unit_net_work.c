@@ -1,4 +1,6 @@
-/* What collectives ask of RDMA cards: exactly what net_work.h says that they need, with every algorithm and protocol, over the recording cards of fake_verbs.h; and with memory that is registered. Ranks are threads. */
+/* What collectives ask of RDMA cards: exactly what net_work.h says that they need, with every algorithm and
+ * protocol, over the recording cards of fake_verbs.h; and with memory that is registered. Ranks are threads.
+ */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,7 +16,9 @@
 
 enum { MOST_RANKS = 5 };
 
-static const char *const proto_names[] = { [RONDO_PROTO_LL] = "ll", [RONDO_PROTO_LL128] = "ll128", [RONDO_PROTO_SIMPLE] = "simple" };
+static const char *const proto_names[] = {
+    [RONDO_PROTO_LL] = "ll", [RONDO_PROTO_LL128] = "ll128", [RONDO_PROTO_SIMPLE] = "simple"
+};
 
 /* What the ranks share. */
 static struct {
@@ -50,7 +54,8 @@ static enum fake_coll coll_by_name(const char *name)
 static int is_here(const struct net_work_row *row, int proto)
 {
     int by_use = row->as[0] == '\0'; /* its connections, whatever the protocol asked for */
-    return !row->several_nodes && coll_by_name(row->coll) < FAKE_NUM_COLLS && (!by_use || proto == RONDO_PROTO_SIMPLE);
+    return !row->several_nodes && coll_by_name(row->coll) < FAKE_NUM_COLLS &&
+           (!by_use || proto == RONDO_PROTO_SIMPLE);
 }
 
 static void calls(struct fake_rank *r)
@@ -59,8 +64,12 @@ static void calls(struct fake_rank *r)
     const struct net_work_row *row = all.row;
     for (size_t i = 0; i < RONDO_COUNTOF(sizes) && sizes[i] <= row->most; i++) {
         char needed_text[200], text[200];
-        struct net_work needed = net_work_needed(row, all.proto, r->comm->ctx->net.slot_bytes, r->nranks, sizes[i]), done;
-        struct fake_call call = { .coll = coll_by_name(row->coll), .type = RONDO_FLOAT32, .count = sizes[i] / 4 };
+        struct net_work needed = net_work_needed(row, all.proto, r->comm->ctx->net.slot_bytes, r->nranks,
+                                                 sizes[i]),
+                        done;
+        struct fake_call call = { .coll = coll_by_name(row->coll),
+                                  .type = RONDO_FLOAT32,
+                                  .count = sizes[i] / 4 };
         fake_call(r, call, NULL);
         pthread_barrier_wait(&all.barrier);
         if (r->rank == 0) {
@@ -77,7 +86,8 @@ static void calls(struct fake_rank *r)
         net_work_text(&needed, needed_text, sizeof needed_text);
         net_work_text(&done, text, sizeof text);
         if (memcmp(&done, &needed, sizeof done) != 0 && r->failure[0] == '\0') {
-            fake_fail(r, __FILE__, __LINE__, "more work than needed", ": %s %s %s, %zu bytes: %s; needed are %s", row->coll, row->algo,
+            fake_fail(r, __FILE__, __LINE__, "more work than needed",
+                      ": %s %s %s, %zu bytes: %s; needed are %s", row->coll, row->algo,
                       proto_names[all.proto], sizes[i], text, needed_text);
         }
         pthread_barrier_wait(&all.barrier); /* all have read the totals */
@@ -91,8 +101,8 @@ static void count_with(int nranks, const struct net_work_row *row, int proto)
 {
     char algo[64];
     snprintf(algo, sizeof algo, row->as[0] != '\0' ? "%s:%s" : "", row->as, row->algo);
-    fake_params("SHM_DISABLE", "1", "NET", "verbs", "IB_HCA", "=fake0:2", "MAX_NCHANNELS", "1", "ALGO", algo, "PROTO", proto_names[proto],
-                NULL);
+    fake_params("SHM_DISABLE", "1", "NET", "verbs", "IB_HCA", "=fake0:2", "MAX_NCHANNELS", "1", "ALGO", algo,
+                "PROTO", proto_names[proto], NULL);
     all.row = row;
     all.proto = proto;
     all.over_verbs = 1;
@@ -136,7 +146,9 @@ static uint64_t passed_by(const rondo_comm *comm, int is_send)
     uint64_t passed = 0;
     for (int i = 0; i < comm->ctx->nlinks; i++) {
         const struct rondo_link *link = &comm->ctx->links[i];
-        passed += link->state != NULL && link->is_send == is_send ? ((const struct rondo_net_end *)link->state)->passed_by : 0;
+        passed += link->state != NULL && link->is_send == is_send
+                      ? ((const struct rondo_net_end *)link->state)->passed_by
+                      : 0;
     }
     return passed;
 }
@@ -161,10 +173,12 @@ static void measure(struct fake_rank *r, struct kind *kind, int64_t sign)
     struct net_work mine = { 0 };
     net_work_read(r->comm, &mine);
     for (size_t w = 0; w < NET_WORK_WORDS; w++) {
-        __atomic_add_fetch((uint64_t *)&kind->work + w, (uint64_t)(sign * (int64_t)((const uint64_t *)&mine)[w]), __ATOMIC_SEQ_CST);
+        __atomic_add_fetch((uint64_t *)&kind->work + w,
+                           (uint64_t)(sign * (int64_t)((const uint64_t *)&mine)[w]), __ATOMIC_SEQ_CST);
     }
     for (int is_send = 0; is_send < 2; is_send++) {
-        __atomic_add_fetch(&kind->passed[is_send], (uint64_t)(sign * (int64_t)passed_by(r->comm, is_send)), __ATOMIC_SEQ_CST);
+        __atomic_add_fetch(&kind->passed[is_send], (uint64_t)(sign * (int64_t)passed_by(r->comm, is_send)),
+                           __ATOMIC_SEQ_CST);
     }
     pthread_barrier_wait(&all.barrier);
 }
@@ -204,7 +218,8 @@ static void on_both_kinds(struct fake_rank *r)
             FAKE_OK(r, rondo_mem_free(in));
             FAKE_OK(r, rondo_mem_free(out));
             pthread_barrier_wait(&all.barrier);
-            FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_FLOAT32, .count = 1); /* the communicator forgets it */
+            FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_FLOAT32,
+                      .count = 1); /* the communicator forgets it */
             pthread_barrier_wait(&all.barrier);
             int left = fake.live[FAKE_MR];
             pthread_barrier_wait(&all.barrier);
@@ -216,15 +231,16 @@ static void on_both_kinds(struct fake_rank *r)
     }
 }
 
-/* All that is sent lies in the user's memory, and all that is received but a call's first slice on a conn arrives there: no more work than with slots, and fewer headers. */
+/* All that is sent lies in the user's memory, and all that is received but a call's first slice on a conn
+ * arrives there: no more work than with slots, and fewer headers. */
 static void registered_memory_is_in_no_slot(void **state)
 {
     enum { N = 3 };
     (void)state;
     for (gathers = 0; gathers < 2; gathers++) {
         uint64_t hops = gathers ? N * (N - 1) : N - 1, sent = hops * SLICES, conns = gathers ? N : N - 1;
-        fake_params("SHM_DISABLE", "1", "NET", "verbs", "IB_HCA", "=fake0:2", "MAX_NCHANNELS", "1", "ALGO", "ring", "PROTO", "simple",
-                    "BUFFSIZE", "64K", NULL);
+        fake_params("SHM_DISABLE", "1", "NET", "verbs", "IB_HCA", "=fake0:2", "MAX_NCHANNELS", "1", "ALGO",
+                    "ring", "PROTO", "simple", "BUFFSIZE", "64K", NULL);
         memset(kinds, 0, sizeof kinds);
         pthread_barrier_init(&all.barrier, NULL, N);
         fake_ranks(N, on_both_kinds, NULL);
@@ -253,7 +269,8 @@ static int setup(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = { cmocka_unit_test_setup(collectives_ask_for_the_least, setup),
-                                               cmocka_unit_test_setup(registered_memory_is_in_no_slot, setup) };
+                                               cmocka_unit_test_setup(registered_memory_is_in_no_slot,
+                                                                      setup) };
     fake_watchdog(300);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,11 +46,13 @@ static void names_are_ours_and_nccls(void **state)
     static const struct {
         const char *name;
         int index;
-    } rows[] = { { "socket", SOCKET }, { "Socket", SOCKET }, { "SOCKET", SOCKET }, { "verbs", VERBS }, { "IB", VERBS },
-                 { "ib", VERBS },      { "plugin", PLUGIN }, { "", -1 },           { "sock", -1 },     { "sockets", -1 } };
+    } rows[] = { { "socket", SOCKET }, { "Socket", SOCKET }, { "SOCKET", SOCKET }, { "verbs", VERBS },
+                 { "IB", VERBS },      { "ib", VERBS },      { "plugin", PLUGIN }, { "", -1 },
+                 { "sock", -1 },       { "sockets", -1 } };
     (void)state;
     for (size_t i = 0; i < RONDO_COUNTOF(rows); i++) {
-        assert_ptr_equal(rondo_netdev_by_name(rows[i].name), rows[i].index < 0 ? NULL : rondo_netdevs[rows[i].index]);
+        assert_ptr_equal(rondo_netdev_by_name(rows[i].name),
+                         rows[i].index < 0 ? NULL : rondo_netdevs[rows[i].index]);
     }
 }
 

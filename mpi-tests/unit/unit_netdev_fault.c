@@ -1,4 +1,5 @@
-/* Net devices that misbehave on purpose: what RONDO_NET_FAULT says happens, to the socket device over the loop. */
+/* Net devices that misbehave on purpose: what RONDO_NET_FAULT says happens, to the socket device over the
+ * loop. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -39,10 +40,12 @@ static void words_are_read_strictly(void **state)
                                         "fail=isend:1",
                                         "fail=test:3:remote,delay=0",
                                         "fail=iflush:1:internal" };
-    static const char *const bad[] = { ",",       "seed",         "seed=",       "seed=x",      "seed=-1",          "rank=-1",
-                                       "late=0",  "late=1000001", "again=1.5",   "delay=-1",    "delay=x",          "die=0",
-                                       "drop=1",  "fail=isend",   "fail=isend:", "fail=foo:1",  "fail=isend:1:foo", "fail=isend:1:",
-                                       "late=1,", "late =1",      "LATE=1",      "fail=isend:0" };
+    static const char *const bad[] = {
+        ",",       "seed",         "seed=",       "seed=x",      "seed=-1",          "rank=-1",
+        "late=0",  "late=1000001", "again=1.5",   "delay=-1",    "delay=x",          "die=0",
+        "drop=1",  "fail=isend",   "fail=isend:", "fail=foo:1",  "fail=isend:1:foo", "fail=isend:1:",
+        "late=1,", "late =1",      "LATE=1",      "fail=isend:0"
+    };
     (void)state;
     for (size_t i = 0; i < RONDO_COUNTOF(good); i++) {
         assert_int_equal(mask_with(good[i]), RONDO_SUCCESS);
@@ -83,10 +86,12 @@ static void there_is_no_room_before_each_request(void **state)
         for (int k = 0; k < 3; k++) {
             assert_int_equal(pair.net->isend(pair.sender, &byte, bytes, 0, NULL, &sending), RONDO_SUCCESS);
             assert_null(sending);
-            assert_int_equal(pair.net->irecv(pair.receiver, 1, &data, &bytes, &tag, &region, &receiving), RONDO_SUCCESS);
+            assert_int_equal(pair.net->irecv(pair.receiver, 1, &data, &bytes, &tag, &region, &receiving),
+                             RONDO_SUCCESS);
             assert_null(receiving);
         }
-        assert_int_equal(pair.net->irecv(pair.receiver, 1, &data, &bytes, &tag, &region, &receiving), RONDO_SUCCESS);
+        assert_int_equal(pair.net->irecv(pair.receiver, 1, &data, &bytes, &tag, &region, &receiving),
+                         RONDO_SUCCESS);
         assert_non_null(receiving);
         assert_int_equal(pair.net->isend(pair.sender, &byte, bytes, 0, NULL, &sending), RONDO_SUCCESS);
         assert_non_null(sending);
@@ -177,11 +182,14 @@ static void a_comm_dies_at_its_message(void **state)
     pair_message(&pair, 10, NULL, NULL, from, to);
     assert_int_equal(pair_receive(&pair, to, 20, 5, NULL, &receiving), RONDO_SUCCESS);
     assert_int_equal(pair_receive(&pair, to, 20, 5, NULL, &sending), RONDO_REMOTE_ERROR);
-    assert_says("the connection of channel 1 from rank 3 on hostb dies at its message 3 on purpose (RONDO_NET_FAULT on ");
-    assert_int_equal(pair.net->test(receiving, &done, NULL), RONDO_REMOTE_ERROR); /* what was under way fails with it */
+    assert_says("the connection of channel 1 from rank 3 on hostb dies at its message 3 on purpose "
+                "(RONDO_NET_FAULT on ");
+    assert_int_equal(pair.net->test(receiving, &done, NULL),
+                     RONDO_REMOTE_ERROR); /* what was under way fails with it */
     assert_says("dies at its message 3");
     assert_int_equal(pair_receive(&pair, to, 20, 5, NULL, &sending), RONDO_REMOTE_ERROR);
-    assert_int_equal(pair_send(&pair, from, 20, 5, NULL, &sending), RONDO_SUCCESS); /* the other end knows nothing of it */
+    assert_int_equal(pair_send(&pair, from, 20, 5, NULL, &sending),
+                     RONDO_SUCCESS); /* the other end knows nothing of it */
     assert_int_equal(pair_send(&pair, from, 20, 5, NULL, &sending), RONDO_REMOTE_ERROR);
     assert_says("to rank 3");
     pair_close(&pair);
@@ -218,7 +226,8 @@ static void the_nth_call_fails(void **state)
     pair_message(&pair, 11, NULL, NULL, from, to);
     assert_int_equal(pair_send(&pair, from, 12, 5, NULL, &request), RONDO_REMOTE_ERROR);
     assert_says("call 3 of isend fails on purpose");
-    assert_int_equal(pair_send(&pair, from, 12, 5, NULL, &request), RONDO_REMOTE_ERROR); /* it ended the comm */
+    assert_int_equal(pair_send(&pair, from, 12, 5, NULL, &request),
+                     RONDO_REMOTE_ERROR); /* it ended the comm */
     assert_says("call 3 of isend");
     pair_close(&pair);
     pair_prepare(&pair, net_with("fail=connect:1"), 0, &far_peer);

@@ -1,4 +1,5 @@
-/* External net plugins: every version is adapted, and which one is chosen. What they may do wrong: unit_netdev_plugin_fault. */
+/* External net plugins: every version is adapted, and which one is chosen. What they may do wrong:
+ * unit_netdev_plugin_fault. */
 #include "netdev_plugin_world.h"
 
 /* ---- every version ---- */
@@ -29,8 +30,10 @@ static void sizes_pass(struct pair *pair)
     static const size_t sizes[] = { 0, 1, 7, 4096, 65537, MIB, 4 * MIB };
     uint8_t *from = malloc(4 * MIB + 1), *to = malloc(4 * MIB + 1);
     void *from_region, *to_region;
-    assert_int_equal(net->reg(pair->sender, from, 4 * MIB + 1, RONDO_NET_HOST, -1, &from_region), RONDO_SUCCESS);
-    assert_int_equal(net->reg(pair->receiver, to, 4 * MIB + 1, RONDO_NET_HOST, -1, &to_region), RONDO_SUCCESS);
+    assert_int_equal(net->reg(pair->sender, from, 4 * MIB + 1, RONDO_NET_HOST, -1, &from_region),
+                     RONDO_SUCCESS);
+    assert_int_equal(net->reg(pair->receiver, to, 4 * MIB + 1, RONDO_NET_HOST, -1, &to_region),
+                     RONDO_SUCCESS);
     for (size_t i = 0; i < RONDO_COUNTOF(sizes); i++) {
         pair_message(pair, sizes[i], from_region, to_region, from, to);
     }
@@ -49,7 +52,8 @@ static void groups_pass(struct pair *pair)
     static const int tags[3] = { 10, 20, 30 };
     size_t arrived[3];
     int done = 0;
-    assert_int_equal(net->reg(pair->sender, from, sizeof from, RONDO_NET_HOST, -1, &from_region), RONDO_SUCCESS);
+    assert_int_equal(net->reg(pair->sender, from, sizeof from, RONDO_NET_HOST, -1, &from_region),
+                     RONDO_SUCCESS);
     assert_int_equal(net->reg(pair->receiver, to[0], 64, RONDO_NET_HOST, -1, &region[0]), RONDO_SUCCESS);
     assert_int_equal(net->reg(pair->receiver, to[1], 64, RONDO_NET_CUDA, -1, &region[1]), RONDO_SUCCESS);
     assert_int_equal(net->reg(pair->receiver, to[2], 64, RONDO_NET_DMABUF, 77, &region[2]), RONDO_SUCCESS);
@@ -58,7 +62,8 @@ static void groups_pass(struct pair *pair)
     }
     assert_int_equal(net->irecv(pair->receiver, 3, data, rooms, tags, region, &receiving), RONDO_SUCCESS);
     for (int i = 2; i >= 0; i--) {
-        assert_int_equal(pair_send(pair, from[i], 20 + (size_t)i, tags[i], from_region, &sending[i]), RONDO_SUCCESS);
+        assert_int_equal(pair_send(pair, from[i], 20 + (size_t)i, tags[i], from_region, &sending[i]),
+                         RONDO_SUCCESS);
     }
     pair_finish(pair, sending[0], receiving, arrived);
     for (int i = 0; i < 3; i++) {
@@ -74,7 +79,8 @@ static void groups_pass(struct pair *pair)
     assert_int_equal(net->iflush(pair->receiver, 3, data, arrived, region, &flush), RONDO_SUCCESS);
     assert_int_equal(net->test(flush, &done, NULL), RONDO_SUCCESS);
     assert_int_equal(done, 1);
-    assert_int_equal(net->unreg(pair->receiver, region[1]), RONDO_SUCCESS); /* the others are left to the close */
+    assert_int_equal(net->unreg(pair->receiver, region[1]),
+                     RONDO_SUCCESS); /* the others are left to the close */
 }
 
 static void every_version_is_adapted(void **state)
@@ -128,7 +134,8 @@ static void communicators_have_contexts_from_version_11_on(void **state)
         if (version >= 11) {
             assert_int_equal(seen->ids[0], 0);
             assert_true(seen->ids[1] != 0 && seen->ids[2] != 0 && seen->ids[1] != seen->ids[2]);
-            assert_true(seen->ids[1] != other.secret[0] && seen->ids[1] != far_peer.secret[0]); /* secrets stay here */
+            assert_true(seen->ids[1] != other.secret[0] &&
+                        seen->ids[1] != far_peer.secret[0]); /* secrets stay here */
         }
         pair_close(&c);
         assert_int_equal(seen->finals, version >= 11 ? 1 : 0);
@@ -156,7 +163,8 @@ static void plugins_are_found_by_a_users_word(void **state)
     assert_int_equal(use("/nowhere/libnccl-net.so", "", &n, NULL, 0), RONDO_INVALID_ARGUMENT);
     assert_says("/nowhere/libnccl-net.so of RONDO_NET_PLUGIN cannot be read");
     assert_int_equal(use("libm.so.6", "", &n, NULL, 0), RONDO_INVALID_USAGE);
-    assert_says("is not a net plugin of a version that is known: it has none of ncclNetPlugin_v12 to ncclNetPlugin_v8");
+    assert_says("is not a net plugin of a version that is known: it has none of ncclNetPlugin_v12 to "
+                "ncclNetPlugin_v8");
     assert_int_equal(use(path_of(7), "", &n, NULL, 0), RONDO_INVALID_USAGE);
     assert_says("has only version 7, which is too old; versions 8 to 12 are known");
     assert_int_equal(use(",", "", &n, NULL, 0), RONDO_INVALID_ARGUMENT);

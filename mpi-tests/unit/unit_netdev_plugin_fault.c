@@ -92,15 +92,18 @@ static void failures_name_function_code_and_both_ends(void **state)
         use_version(version, rows[i].behaviour);
         void *library = look(version, &seen);
         pair_open(&pair, net);
-        assert_int_equal(net->reg(pair.sender, byte, sizeof byte, RONDO_NET_HOST, -1, &region), RONDO_SUCCESS);
+        assert_int_equal(net->reg(pair.sender, byte, sizeof byte, RONDO_NET_HOST, -1, &region),
+                         RONDO_SUCCESS);
         status = net->isend(pair.sender, byte, 1, 0, region, &request);
         status = status == RONDO_SUCCESS ? net->test(request, &done, NULL) : status;
         assert_int_equal(status, rows[i].status);
         assert_says("net plugin Mock Net (v");
         assert_says(rows[i].function);
-        assert_says("its last warning: the card is on fire (the other end is rank 3 on hostb; this one is mock0 of ");
+        assert_says(
+            "its last warning: the card is on fire (the other end is rank 3 on hostb; this one is mock0 of ");
         assert_says("channel 1)");
-        assert_int_equal(net->isend(pair.sender, byte, 1, 0, region, &request), rows[i].status); /* the comm has ended */
+        assert_int_equal(net->isend(pair.sender, byte, 1, 0, region, &request),
+                         rows[i].status); /* the comm has ended */
         assert_says(rows[i].function);
         assert_int_equal(net->reg(pair.sender, byte, 1, RONDO_NET_HOST, -1, &request), rows[i].status);
         pair_close(&pair);
@@ -113,11 +116,13 @@ static void connecting_can_fail(void **state)
     static const struct {
         const char *behaviour, *says;
         rondo_status prepare, sender, receiver;
-    } rows[] = { { "fail=listen:2", "listen gave 2 (", RONDO_REMOTE_ERROR, RONDO_SUCCESS, RONDO_SUCCESS },
-                 { "nolisten", "gave success, but no listener", RONDO_INTERNAL_ERROR, RONDO_SUCCESS, RONDO_SUCCESS },
-                 { "fail=connect:2", "connect gave 2 (", RONDO_SUCCESS, RONDO_REMOTE_ERROR, RONDO_IN_PROGRESS },
-                 { "fail=accept:3", "accept gave 3 (", RONDO_SUCCESS, RONDO_IN_PROGRESS, RONDO_INTERNAL_ERROR },
-                 { "silent", "", RONDO_SUCCESS, RONDO_IN_PROGRESS, RONDO_IN_PROGRESS } };
+    } rows[] = {
+        { "fail=listen:2", "listen gave 2 (", RONDO_REMOTE_ERROR, RONDO_SUCCESS, RONDO_SUCCESS },
+        { "nolisten", "gave success, but no listener", RONDO_INTERNAL_ERROR, RONDO_SUCCESS, RONDO_SUCCESS },
+        { "fail=connect:2", "connect gave 2 (", RONDO_SUCCESS, RONDO_REMOTE_ERROR, RONDO_IN_PROGRESS },
+        { "fail=accept:3", "accept gave 3 (", RONDO_SUCCESS, RONDO_IN_PROGRESS, RONDO_INTERNAL_ERROR },
+        { "silent", "", RONDO_SUCCESS, RONDO_IN_PROGRESS, RONDO_IN_PROGRESS }
+    };
     struct mock_net *seen;
     (void)state;
     need_compiler();
@@ -129,7 +134,8 @@ static void connecting_can_fail(void **state)
             rondo_error_clear();
             assert_int_equal(net->prepare(0, &far_peer, 0, &pair.receiver, pair.to_sender), rows[i].prepare);
             assert_int_equal(net->prepare(0, &far_peer, 1, &pair.sender, pair.to_receiver), RONDO_SUCCESS);
-            for (int k = 0; k < 2 && rows[i].prepare == RONDO_SUCCESS; k++) { /* a third time the sender is through */
+            for (int k = 0; k < 2 && rows[i].prepare == RONDO_SUCCESS;
+                 k++) { /* a third time the sender is through */
                 assert_int_equal(net->connect(pair.sender, pair.to_sender), rows[i].sender);
                 assert_int_equal(net->connect(pair.receiver, pair.to_receiver), rows[i].receiver);
             }
@@ -212,7 +218,8 @@ static void as_many_requests_as_promised(void **state)
         int tag = 0;
         from[i] = (uint8_t)i;
         assert_int_equal(net->isend(pair.sender, &from[i], 1, 0, region, &sending[i]), RONDO_SUCCESS);
-        assert_int_equal(net->irecv(pair.receiver, 1, &data, &one, &tag, &region2, &receiving[i]), RONDO_SUCCESS);
+        assert_int_equal(net->irecv(pair.receiver, 1, &data, &one, &tag, &region2, &receiving[i]),
+                         RONDO_SUCCESS);
         assert_true((sending[i] != NULL) == (i < N) && (receiving[i] != NULL) == (i < N));
     }
     for (int i = 0; i < N; i++) {
@@ -245,8 +252,10 @@ static void what_a_plugin_does_not_take_is_refused(void **state)
     assert_int_equal(net->reg(pair.sender, &byte, 1, 8, -1, &region), RONDO_INVALID_ARGUMENT);
     assert_int_equal(net->isend(pair.sender, &byte, 9 * MIB, 0, NULL, &request), RONDO_INVALID_ARGUMENT);
     assert_says("a message is longer than it takes");
-    assert_int_equal(net->irecv(pair.receiver, 9, data, rooms, tags, regions, &request), RONDO_INVALID_ARGUMENT);
-    assert_int_equal(net->irecv(pair.receiver, 0, data, rooms, tags, regions, &request), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(net->irecv(pair.receiver, 9, data, rooms, tags, regions, &request),
+                     RONDO_INVALID_ARGUMENT);
+    assert_int_equal(net->irecv(pair.receiver, 0, data, rooms, tags, regions, &request),
+                     RONDO_INVALID_ARGUMENT);
     pair_close(&pair);
     leave(library, seen);
     use_version(8, "fail=regMr:2");
@@ -273,9 +282,10 @@ static void both_ends_must_mean_the_same(void **state)
     pair_prepare(&pair, net, 0, &far_peer);
     pair_prepare(&stranger, net, 0, &other);
     assert_int_equal(net->connect(pair.receiver, stranger.to_receiver), RONDO_REMOTE_ERROR);
-    assert_says("not a sender's handle of a net plugin of this communicator (the other end is rank 3 on hostb");
+    assert_says(
+        "not a sender's handle of a net plugin of this communicator (the other end is rank 3 on hostb");
     assert_int_equal(net->connect(pair.receiver, pair.to_receiver), RONDO_REMOTE_ERROR); /* it stays */
-    stranger.to_receiver[16] ^= 1;                                                       /* the hash of the plugin's name */
+    stranger.to_receiver[16] ^= 1; /* the hash of the plugin's name */
     assert_int_equal(net->connect(stranger.receiver, stranger.to_receiver), RONDO_INVALID_USAGE);
     assert_says("different net plugins; set RONDO_NET_PLUGIN the same on all hosts");
     pair_close(&pair);

@@ -8,15 +8,21 @@ static void interfaces_are_chosen_by_rule(void **state)
 {
     (void)state;
     static const struct {
-        const char *rule, *expected; /* a letter each: l lo, e eth0, f eth10, d docker0, i ib0, x eth1, which is down */
+        const char *rule,
+            *expected; /* a letter each: l lo, e eth0, f eth10, d docker0, i ib0, x eth1, which is down */
     } rows[] = {
-        { NULL, "efi" },   { "", "efi" },         { "eth", "ef" },         { "=eth", "" },    { "=eth0", "e" },     { "eth1", "f" },
-        { "lo", "l" },     { "docker,ib", "di" }, { "^docker,lo", "efi" }, { "^eth", "ldi" }, { "^=eth0", "lfdi" }, { "=ib0,eth0", "ei" },
-        { "nothing", "" }, { ",", "" },
+        { NULL, "efi" },         { "", "efi" },     { "eth", "ef" },      { "=eth", "" },
+        { "=eth0", "e" },        { "eth1", "f" },   { "lo", "l" },        { "docker,ib", "di" },
+        { "^docker,lo", "efi" }, { "^eth", "ldi" }, { "^=eth0", "lfdi" }, { "=ib0,eth0", "ei" },
+        { "nothing", "" },       { ",", "" },
     };
     for (size_t r = 0; r < RONDO_COUNTOF(rows); r++) {
-        struct rondo_iface iface[] = { { .name = "lo", .up = 1, .loopback = 1 }, { .name = "eth0", .up = 1 }, { .name = "eth10", .up = 1 },
-                                       { .name = "docker0", .up = 1 },           { .name = "ib0", .up = 1 },  { .name = "eth1" } };
+        struct rondo_iface iface[] = { { .name = "lo", .up = 1, .loopback = 1 },
+                                       { .name = "eth0", .up = 1 },
+                                       { .name = "eth10", .up = 1 },
+                                       { .name = "docker0", .up = 1 },
+                                       { .name = "ib0", .up = 1 },
+                                       { .name = "eth1" } };
         char chosen[8] = "";
         int n = rondo_ifaces_choose(iface, 6, rows[r].rule), at = 0;
         for (int i = 0; i < 6; i++) {
@@ -27,7 +33,9 @@ static void interfaces_are_chosen_by_rule(void **state)
         assert_string_equal(chosen, rows[r].expected);
         assert_int_equal(n, at);
     }
-    struct rondo_iface few[] = { { .name = "lo", .up = 1, .loopback = 1 }, { .name = "veth1234", .up = 1 }, { .name = "eth0" } };
+    struct rondo_iface few[] = { { .name = "lo", .up = 1, .loopback = 1 },
+                                 { .name = "veth1234", .up = 1 },
+                                 { .name = "eth0" } };
     assert_int_equal(rondo_ifaces_choose(few, 3, NULL), 1);
     assert_int_equal(few[1].chosen, 1);
     assert_int_equal(rondo_ifaces_choose(few, 1, NULL), 1); /* the loop alone */
@@ -53,7 +61,9 @@ static void devices_are_the_interfaces_that_are_chosen(void **state)
     assert_int_equal(net->init(&again, NULL, 0), RONDO_SUCCESS);
     assert_int_equal(again, 1); /* as found the first time */
     assert_int_equal(use("=nothing", "4", "1", why, sizeof why), 0);
-    assert_string_equal(why, "no network interface that is up and has an IPv4 address is chosen by RONDO_SOCKET_IFNAME==nothing");
+    assert_string_equal(
+        why,
+        "no network interface that is up and has an IPv4 address is chosen by RONDO_SOCKET_IFNAME==nothing");
     assert_true(use("", "auto", "1", why, sizeof why) > 0);
     net->finalize();
 }
@@ -62,7 +72,8 @@ static void the_guid_is_the_hardware_address(void **state)
 {
     (void)state;
     assert_true(rondo_socket_guid("52:54:00:12:34:fE\n") == 0x5254001234fe);
-    assert_true(rondo_socket_guid("80:00:02:08:fe:80:00:00:00:00:00:00:00:02:c9:03:00:1b:2a:7f\n") == 0x0002c903001b2a7f);
+    assert_true(rondo_socket_guid("80:00:02:08:fe:80:00:00:00:00:00:00:00:02:c9:03:00:1b:2a:7f\n") ==
+                0x0002c903001b2a7f);
     assert_true(rondo_socket_guid("00:00:00:00:00:00\n") == 0);
     assert_true(rondo_socket_guid("") == 0);
 }
@@ -131,7 +142,8 @@ static void sizes_over(const char *family, const char *nconns)
         message_of(&pair, from, to, bytes);
     }
     for (size_t i = 0; i < RONDO_COUNTOF(around); i++) {
-        for (size_t bytes = around[i] - 17; bytes <= around[i] + 17; bytes += bytes < around[i] - 1 || bytes > around[i] ? 16 : 1) {
+        for (size_t bytes = around[i] - 17; bytes <= around[i] + 17;
+             bytes += bytes < around[i] - 1 || bytes > around[i] ? 16 : 1) {
             message_of(&pair, from, to, bytes);
         }
     }
@@ -163,7 +175,9 @@ static void all_sizes_arrive_over_ipv6(void **state)
 static void lengths_change_from_message_to_message(void **state)
 {
     enum { N = RONDO_NET_MAX_REQUESTS, ROOM = 400000 };
-    static const size_t sizes[] = { 0, 1, 16, 4079, 4095, 4096, 4097, 4112, 9000, 65535, 70000, 300000, 390001 };
+    static const size_t sizes[] = {
+        0, 1, 16, 4079, 4095, 4096, 4097, 4112, 9000, 65535, 70000, 300000, 390001
+    };
     static const char *const nconns[] = { "1", "3" };
     uint8_t *from = malloc(MIB), *to = malloc((size_t)N * ROOM);
     uint32_t random = 2463534242u;
@@ -182,7 +196,8 @@ static void lengths_change_from_message_to_message(void **state)
                 sending[i] = send_some(pair.sender, from + i, bytes[i], i);
             }
             for (int i = 0; i < N; i++) {
-                receiving[i] = receive_one(pair.receiver, to + (size_t)i * ROOM, round & 1 ? ROOM : bytes[i], i);
+                receiving[i] = receive_one(pair.receiver, to + (size_t)i * ROOM, round & 1 ? ROOM : bytes[i],
+                                           i);
             }
             for (int i = 0; i < N; i++) {
                 finish(sending[i], receiving[i], &arrived);
@@ -294,7 +309,8 @@ static void equal_tags_and_the_next_receive_keep_the_order(void **state)
     finish(sending[0], NULL, NULL);
     assert_memory_equal(to, "abc", 3);
     assert_int_equal(net->irecv(pair.receiver, 0, data, room, tags, regions, &first), RONDO_INVALID_ARGUMENT);
-    assert_int_equal(net->irecv(pair.receiver, RONDO_NET_MAX_RECVS + 1, data, room, tags, regions, &first), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(net->irecv(pair.receiver, RONDO_NET_MAX_RECVS + 1, data, room, tags, regions, &first),
+                     RONDO_INVALID_ARGUMENT);
     pair_close(&pair);
 }
 
@@ -356,7 +372,8 @@ static void *exchange(void *arg)
         for (int i = 0; i < ROUNDS; i++) {
             size_t bytes = (size_t)(i * 3701) % BYTES, arrived;
             pattern(from, bytes, (unsigned)i);
-            finish(send_some(pair.sender, from, bytes, i), receive_one(pair.receiver, to, bytes, i), &arrived);
+            finish(send_some(pair.sender, from, bytes, i), receive_one(pair.receiver, to, bytes, i),
+                   &arrived);
             assert_int_equal(arrived, bytes);
             assert_memory_equal(from, to, bytes);
         }
@@ -392,8 +409,12 @@ int main(void)
         ROW(use_before_connect_or_the_wrong_way_is_refused),
     };
     const struct CMUnitTest moving[] = {
-        ROW(all_sizes_arrive_over_ipv4),      ROW(lengths_change_from_message_to_message),         ROW(thirty_two_requests_are_under_way),
-        ROW(parts_arrive_in_every_order),     ROW(equal_tags_and_the_next_receive_keep_the_order), ROW(connections_come_in_any_order),
+        ROW(all_sizes_arrive_over_ipv4),
+        ROW(lengths_change_from_message_to_message),
+        ROW(thirty_two_requests_are_under_way),
+        ROW(parts_arrive_in_every_order),
+        ROW(equal_tags_and_the_next_receive_keep_the_order),
+        ROW(connections_come_in_any_order),
         ROW(threads_have_comms_of_their_own),
     };
     static const char *const helpers[] = { "0", "1", "2", "4" };

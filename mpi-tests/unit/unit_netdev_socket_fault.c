@@ -1,4 +1,5 @@
-/* The socket net device in bad times: strangers at the port, wrong messages, peers that end, links that die. */
+/* The socket net device in bad times: strangers at the port, wrong messages, peers that end, links that die.
+ */
 #include "netdev_socket_world.h"
 
 enum { MIB = 1 << 20 };
@@ -62,7 +63,8 @@ static void handles_of_anything_are_refused(void **state)
         handle.part = k == 9 ? RONDO_SOCKET_HELPED_PART - 1 : k == 10 ? RONDO_SOCKET_PART + 1 : handle.part;
         memset(handle.ifname, 0xff, sizeof handle.ifname);
         memcpy(pair.to_sender, &handle, sizeof handle);
-        assert_int_equal(net->connect(pair.sender, pair.to_sender), k == 8 ? RONDO_INVALID_USAGE : RONDO_INTERNAL_ERROR);
+        assert_int_equal(net->connect(pair.sender, pair.to_sender),
+                         k == 8 ? RONDO_INVALID_USAGE : RONDO_INTERNAL_ERROR);
         assert_int_equal(strspn(rondo_error_text(), "\x80\xff"), 0);
         pair_close(&pair);
     }
@@ -86,14 +88,16 @@ static void garbage_at_the_port_disturbs_nobody(void **state)
             noise[b] = (uint8_t)random;
         }
         if (i % 4 == 0) { /* a good beginning */
-            struct rondo_socket_hello hello = {
-                .magic = RONDO_SOCKET_MAGIC, .version = (uint32_t)(i % 8 == 0), .to = random, .index = noise[0]
-            };
+            struct rondo_socket_hello hello = { .magic = RONDO_SOCKET_MAGIC,
+                                                .version = (uint32_t)(i % 8 == 0),
+                                                .to = random,
+                                                .index = noise[0] };
             memcpy(noise, &hello, sizeof hello);
         }
         (void)!send(fd, noise, i % 5 == 0 ? 0 : (size_t)i % sizeof noise + 1, MSG_NOSIGNAL);
         pattern(from, sizeof from, (unsigned)i);
-        finish(send_some(pair.sender, from, sizeof from, i), receive_one(pair.receiver, to, sizeof to, i), NULL);
+        finish(send_some(pair.sender, from, sizeof from, i), receive_one(pair.receiver, to, sizeof to, i),
+               NULL);
         assert_memory_equal(from, to, sizeof to);
         assert_int_equal(net->connect(late.receiver, late.to_receiver), RONDO_IN_PROGRESS);
         close(fd);
@@ -123,7 +127,8 @@ static void the_silent_are_dropped_after_a_while(void **state)
         assert_int_equal(net->connect(pair.receiver, pair.to_receiver), RONDO_IN_PROGRESS);
         end_of_patience(start);
     }
-    device->oldest->since_ns -= RONDO_SOCKET_SILENT_MS * 1000000ll + 1; /* the first one came that much earlier */
+    device->oldest->since_ns -= RONDO_SOCKET_SILENT_MS * 1000000ll +
+                                1; /* the first one came that much earlier */
     assert_int_equal(net->connect(pair.receiver, pair.to_receiver), RONDO_IN_PROGRESS);
     assert_int_equal(device->dropped[RONDO_SOCKET_SILENT], 1);
     assert_int_equal(device->nunnamed, 1);
@@ -205,12 +210,14 @@ static void a_message_that_does_not_fit_is_wrong_usage(void **state)
         send_some(pair.sender, "abcdef", k == 0 ? 5 : 4, k == 0 ? 1 : 2);
         void *first = receive_one(pair.receiver, to, 4, 1), *second = receive_one(pair.receiver, to, 4, 1);
         assert_int_equal(failure_of(first), RONDO_INVALID_USAGE);
-        assert_says(k == 0 ? "message 0 of tag 1 has 5 bytes, but the receive has room for 4" : "message 0 has tag 2");
+        assert_says(k == 0 ? "message 0 of tag 1 has 5 bytes, but the receive has room for 4"
+                           : "message 0 has tag 2");
         assert_says("rank 3 on hostb");
         rondo_error_clear();
         assert_int_equal(failure_of(second), RONDO_INVALID_USAGE); /* with the same sentence */
         assert_says("message 0");
-        assert_int_equal(net->irecv(pair.receiver, 1, (void *[]){ to }, (size_t[]){ 1 }, (int[]){ 0 }, (void *[]){ NULL }, &first),
+        assert_int_equal(net->irecv(pair.receiver, 1, (void *[]){ to }, (size_t[]){ 1 }, (int[]){ 0 },
+                                    (void *[]){ NULL }, &first),
                          RONDO_INVALID_USAGE);
         pair_close(&pair);
     }
@@ -224,8 +231,8 @@ static void frames_are_not_believed(void **state)
                                                  { .bytes = 5, .check = RONDO_SOCKET_MAGIC },
                                                  { .tag = -1, .check = RONDO_SOCKET_MAGIC },
                                                  { .check = RONDO_SOCKET_MAGIC + 1 } };
-    static const rondo_status expected[] = { RONDO_REMOTE_ERROR, RONDO_INVALID_USAGE, RONDO_INVALID_USAGE, RONDO_INVALID_USAGE,
-                                             RONDO_REMOTE_ERROR };
+    static const rondo_status expected[] = { RONDO_REMOTE_ERROR, RONDO_INVALID_USAGE, RONDO_INVALID_USAGE,
+                                             RONDO_INVALID_USAGE, RONDO_REMOTE_ERROR };
     (void)state;
     use_loop("1");
     for (size_t i = 0; i < RONDO_COUNTOF(frames); i++) {
@@ -315,7 +322,8 @@ static void a_comm_closes_at_any_time(void **state)
     net->close(NULL);
 }
 
-/* A peer process: at the other end of pipes for handles. It sends half of a message, or receives one, and then waits for its death. */
+/* A peer process: at the other end of pipes for handles. It sends half of a message, or receives one, and
+ * then waits for its death. */
 struct victim {
     int is_send, in[2], out[2];
     pid_t pid;
@@ -328,8 +336,10 @@ static void victim_runs(const struct victim *victim)
     void *comm, *request;
     int done = 0;
     use_loop("1");
-    if (net->prepare(0, &some_peer, victim->is_send, &comm, own) != RONDO_SUCCESS || write(victim->out[1], own, sizeof own) != sizeof own ||
-        read(victim->in[0], other, sizeof other) != sizeof other || connect_one(comm, other) != RONDO_SUCCESS) {
+    if (net->prepare(0, &some_peer, victim->is_send, &comm, own) != RONDO_SUCCESS ||
+        write(victim->out[1], own, sizeof own) != sizeof own ||
+        read(victim->in[0], other, sizeof other) != sizeof other ||
+        connect_one(comm, other) != RONDO_SUCCESS) {
         _exit(1);
     }
     request = victim->is_send ? send_some(comm, data, MIB, 0) : receive_one(comm, data, sizeof data, 0);
@@ -409,7 +419,8 @@ static void a_killed_receiver_is_named(void **state)
     for (int i = 3; i >= 0; i--) {
         int done = 0;
         rondo_status status = i < 2 ? net->test(under_way[i], &done, NULL) : failure_of(under_way[i]);
-        assert_true(done || status == RONDO_REMOTE_ERROR); /* the kernel's buffers may have held the first two */
+        assert_true(done ||
+                    status == RONDO_REMOTE_ERROR); /* the kernel's buffers may have held the first two */
         assert_says("rank 3 on hostb at 127.0.0.1:");
     }
     net->close(comm);
@@ -457,7 +468,9 @@ static void window_close(struct pair *pair, void *sending)
     int done;
     while (info.tcpi_unacked > 0 || info.tcpi_notsent_bytes == 0) {
         assert_int_equal(net->test(sending, &done, NULL), RONDO_SUCCESS);
-        assert_int_equal(getsockopt(((struct rondo_socket_comm *)pair->sender)->conn[0].fd, IPPROTO_TCP, TCP_INFO, &info, &bytes), 0);
+        assert_int_equal(getsockopt(((struct rondo_socket_comm *)pair->sender)->conn[0].fd, IPPROTO_TCP,
+                                    TCP_INFO, &info, &bytes),
+                         0);
         end_of_patience(start);
     }
 }

@@ -1,4 +1,5 @@
-/* The socket net device with threads that help: how many there are and when, ends that differ, peers that die, memory after an end. What they carry: unit_netdev_socket. */
+/* The socket net device with threads that help: how many there are and when, ends that differ, peers that
+ * die, memory after an end. What they carry: unit_netdev_socket. */
 #include "netdev_socket_world.h"
 #include <poll.h>
 #include <time.h>
@@ -47,10 +48,13 @@ static void there_are_as_many_threads_as_asked_for(void **state)
     }
 }
 
-/* Each end has its own number; the connections, and how messages are cut, are those of the one that wants less. */
+/* Each end has its own number; the connections, and how messages are cut, are those of the one that wants
+ * less. */
 static void ends_may_differ(void **state)
 {
-    static const char *const rows[][4] = { { "2", "2", "0", "1" }, { "0", "1", "2", "2" }, { "3", "1", "0", "3" }, { "1", "2", "4", "1" } };
+    static const char *const rows[][4] = {
+        { "2", "2", "0", "1" }, { "0", "1", "2", "2" }, { "3", "1", "0", "3" }, { "1", "2", "4", "1" }
+    };
     (void)state;
     for (size_t i = 0; i < RONDO_COUNTOF(rows); i++) {
         struct pair pair;
@@ -87,7 +91,8 @@ static rondo_status failure_of_sending(void *comm)
     return status;
 }
 
-/* What a helper meets ends the comm, and with it the helpers: the memory of its messages is the caller's again. */
+/* What a helper meets ends the comm, and with it the helpers: the memory of its messages is the caller's
+ * again. */
 static void a_lost_connection_is_an_error_and_ends_the_threads(void **state)
 {
     struct pair pair;
@@ -151,7 +156,8 @@ static void after_a_stop_nobody_is_at_the_memory(void **state)
     for (size_t i = 0; i < BYTES; i++) {
         assert_int_equal(to[i], 0xee);
     }
-    assert_int_equal(net->irecv(pair.receiver, 1, (void *[]){ to }, &(size_t){ 1 }, &(int){ 1 }, (void *[]){ NULL }, &request),
+    assert_int_equal(net->irecv(pair.receiver, 1, (void *[]){ to }, &(size_t){ 1 }, &(int){ 1 },
+                                (void *[]){ NULL }, &request),
                      RONDO_REMOTE_ERROR);
     assert_says("given up");
     pair_close(&pair);

@@ -1,4 +1,5 @@
-/* The socket net device: a sender and a receiver between the same ranks, one of which has a lane over a connection of the other. */
+/* The socket net device: a sender and a receiver between the same ranks, one of which has a lane over a
+ * connection of the other. */
 #include "netdev_socket_world.h"
 
 enum { N_FLIGHT = 4, LARGEST = 300000, ROUNDS = 200 };
@@ -26,8 +27,10 @@ static void sides_connect(struct side side[2])
     while (open) {
         open = 0;
         for (int i = 0; i < 2; i++) {
-            rondo_status recv = net->connect(side[i].recv, side[!i].to_receiver), send = net->connect(side[i].send, side[!i].to_sender);
-            assert_true((recv == RONDO_SUCCESS || recv == RONDO_IN_PROGRESS) && (send == RONDO_SUCCESS || send == RONDO_IN_PROGRESS));
+            rondo_status recv = net->connect(side[i].recv, side[!i].to_receiver),
+                         send = net->connect(side[i].send, side[!i].to_sender);
+            assert_true((recv == RONDO_SUCCESS || recv == RONDO_IN_PROGRESS) &&
+                        (send == RONDO_SUCCESS || send == RONDO_IN_PROGRESS));
             open |= recv != RONDO_SUCCESS || send != RONDO_SUCCESS;
         }
         end_of_patience(start);
@@ -115,7 +118,8 @@ static void acknowledgements_ride_on_data(void **state)
     sides_open(side, "1", 0, 0);
     uint32_t apart = packets(side);
     sides_close(side);
-    assert_in_range(together, 2 * ROUNDS, 2 * ROUNDS + ROUNDS / 4); /* a packet a message; some room for timers */
+    assert_in_range(together, 2 * ROUNDS,
+                    2 * ROUNDS + ROUNDS / 4); /* a packet a message; some room for timers */
     assert_true(apart > together + ROUNDS / 2);
 }
 
@@ -137,7 +141,8 @@ static void only_ends_that_both_have_mates_share(void **state)
 /* Several messages under way each way, small and large in any order: each arrives where it belongs. */
 static void small_and_large_ones_keep_their_order(void **state)
 {
-    static const size_t sizes[] = { 0, 8, 1024, RONDO_SOCKET_SMALL, RONDO_SOCKET_SMALL + 1, 5000, 70000, LARGEST };
+    static const size_t sizes[] = { 0,    8,     1024,   RONDO_SOCKET_SMALL, RONDO_SOCKET_SMALL + 1,
+                                    5000, 70000, LARGEST };
     static uint8_t sent[2][N_FLIGHT][LARGEST], came[2][N_FLIGHT][LARGEST];
     const char *const nconns[] = { "1", "3" };
     uint64_t random = 1;
@@ -231,7 +236,8 @@ static int loop_up(int up)
     return result;
 }
 
-/* A message has gone that nobody can acknowledge, which puts keepalive off, and its sender waits for the answer on the same connection. */
+/* A message has gone that nobody can acknowledge, which puts keepalive off, and its sender waits for the
+ * answer on the same connection. */
 static int cut_link(void *arg)
 {
     struct side side[2];
@@ -269,9 +275,12 @@ static void a_link_that_dies_is_noticed_by_who_waits_for_an_answer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ROW(acknowledgements_ride_on_data),         ROW(only_ends_that_both_have_mates_share),
-        ROW(small_and_large_ones_keep_their_order), ROW(mates_close_in_any_order),
-        ROW(what_was_sent_arrives_after_the_end),   ROW(a_link_that_dies_is_noticed_by_who_waits_for_an_answer),
+        ROW(acknowledgements_ride_on_data),
+        ROW(only_ends_that_both_have_mates_share),
+        ROW(small_and_large_ones_keep_their_order),
+        ROW(mates_close_in_any_order),
+        ROW(what_was_sent_arrives_after_the_end),
+        ROW(a_link_that_dies_is_noticed_by_who_waits_for_an_answer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,19 +8,22 @@
 
 enum {
     INIT_MASK = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
-    RTR_MASK = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-               IBV_QP_MIN_RNR_TIMER,
-    RTS_MASK = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC
+    RTR_MASK = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+               IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+    RTS_MASK = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+               IBV_QP_MAX_QP_RD_ATOMIC
 };
 
 /* Everything else of the three structs is zero. */
-static void check_states(const struct rondo_verbs_comm *comm, const struct rondo_verbs_comm *other, struct ibv_ah_attr path, int port,
-                         int mtu)
+static void check_states(const struct rondo_verbs_comm *comm, const struct rondo_verbs_comm *other,
+                         struct ibv_ah_attr path, int port, int mtu)
 {
     const struct fake_modify *init = modified(comm->lane[0].qp->qp_num, IBV_QPS_INIT),
                              *rtr = modified(comm->lane[0].qp->qp_num, IBV_QPS_RTR);
     const struct fake_modify *rts = modified(comm->lane[0].qp->qp_num, IBV_QPS_RTS);
-    struct ibv_qp_attr want_init = { .qp_state = IBV_QPS_INIT, .port_num = (uint8_t)port, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE };
+    struct ibv_qp_attr want_init = { .qp_state = IBV_QPS_INIT,
+                                     .port_num = (uint8_t)port,
+                                     .qp_access_flags = IBV_ACCESS_REMOTE_WRITE };
     struct ibv_qp_attr want_rtr = { .qp_state = IBV_QPS_RTR,
                                     .path_mtu = (enum ibv_mtu)mtu,
                                     .dest_qp_num = other->lane[0].qp->qp_num,
@@ -28,9 +31,12 @@ static void check_states(const struct rondo_verbs_comm *comm, const struct rondo
                                     .ah_attr = path,
                                     .max_dest_rd_atomic = 1,
                                     .min_rnr_timer = 12 };
-    struct ibv_qp_attr want_rts = {
-        .qp_state = IBV_QPS_RTS, .sq_psn = comm->mine.psn, .max_rd_atomic = 1, .timeout = 18, .retry_cnt = 6, .rnr_retry = 6
-    };
+    struct ibv_qp_attr want_rts = { .qp_state = IBV_QPS_RTS,
+                                    .sq_psn = comm->mine.psn,
+                                    .max_rd_atomic = 1,
+                                    .timeout = 18,
+                                    .retry_cnt = 6,
+                                    .rnr_retry = 6 };
     assert_int_equal(init->mask, INIT_MASK);
     assert_int_equal(rtr->mask, RTR_MASK);
     assert_int_equal(rts->mask, RTS_MASK);
@@ -90,7 +96,8 @@ static void another_subnet_is_reached_by_lid_and_gid(void **state)
     sender.gid[7] ^= 1;
     memcpy(handle, &sender, sizeof sender);
     assert_int_equal(dev->connect(pair.recv, handle), RONDO_SUCCESS);
-    const struct ibv_ah_attr *path = &modified(end_of(pair.recv)->lane[0].qp->qp_num, IBV_QPS_RTR)->attr.ah_attr;
+    const struct ibv_ah_attr *path =
+        &modified(end_of(pair.recv)->lane[0].qp->qp_num, IBV_QPS_RTR)->attr.ah_attr;
     assert_int_equal(path->is_global, 1);
     assert_int_equal(path->dlid, 17);
     assert_memory_equal(path->grh.dgid.raw, sender.gid, 16);
@@ -107,12 +114,15 @@ static void the_lower_mtu_of_the_ends_is_used(void **state)
     assert_int_equal(dev->prepare(IB, &peer_b, 1, &pair.send, handle[1]), RONDO_SUCCESS);
     assert_int_equal(dev->connect(pair.recv, handle[1]), RONDO_SUCCESS);
     assert_int_equal(dev->connect(pair.send, handle[0]), RONDO_SUCCESS);
-    assert_int_equal(modified(end_of(pair.recv)->lane[0].qp->qp_num, IBV_QPS_RTR)->attr.path_mtu, IBV_MTU_1024);
-    assert_int_equal(modified(end_of(pair.send)->lane[0].qp->qp_num, IBV_QPS_RTR)->attr.path_mtu, IBV_MTU_1024);
+    assert_int_equal(modified(end_of(pair.recv)->lane[0].qp->qp_num, IBV_QPS_RTR)->attr.path_mtu,
+                     IBV_MTU_1024);
+    assert_int_equal(modified(end_of(pair.send)->lane[0].qp->qp_num, IBV_QPS_RTR)->attr.path_mtu,
+                     IBV_MTU_1024);
     pair_close(&pair);
 }
 
-/* Each parameter, by its name and by those of NCCL and TensorFlow, and the byte or word of the attributes that it changes. */
+/* Each parameter, by its name and by those of NCCL and TensorFlow, and the byte or word of the attributes
+ * that it changes. */
 #define ATTR(member) offsetof(struct ibv_qp_attr, member), sizeof(((struct ibv_qp_attr *)0)->member)
 static const struct {
     const char *names[3];
@@ -123,16 +133,48 @@ static const struct {
 } knobs[] = {
     { { "RONDO_IB_PKEY", "NCCL_IB_PKEY", "RDMA_QP_PKEY_INDEX" }, "9", IBV_QPS_INIT, ATTR(pkey_index), 9 },
     { { "RONDO_IB_SL", "NCCL_IB_SL", "RDMA_QP_SL" }, "5", IBV_QPS_RTR, ATTR(ah_attr.sl), 5 },
-    { { "RONDO_IB_TC", "NCCL_IB_TC", "RDMA_TRAFFIC_CLASS" }, "106", IBV_QPS_RTR, ATTR(ah_attr.grh.traffic_class), 106 },
-    { { "RONDO_IB_GID_INDEX", "NCCL_IB_GID_INDEX", "RDMA_GID_INDEX" }, "1", IBV_QPS_RTR, ATTR(ah_attr.grh.sgid_index), 1 },
-    { { "RONDO_IB_FIFO_TC", "NCCL_IB_FIFO_TC" }, "77", IBV_QPS_RTR, ATTR(ah_attr.grh.traffic_class), 0 }, /* the sender's */
-    { { "RONDO_IB_ADDR_RANGE", "NCCL_IB_ADDR_RANGE" }, "fe80::/16", IBV_QPS_RTR, ATTR(ah_attr.grh.sgid_index), 1 },
-    { { "RONDO_IB_ADDR_RANGE", "NCCL_IB_ADDR_RANGE" }, "10.0.0.0/29", IBV_QPS_RTR, ATTR(ah_attr.grh.sgid_index), 3 },
+    { { "RONDO_IB_TC", "NCCL_IB_TC", "RDMA_TRAFFIC_CLASS" },
+      "106",
+      IBV_QPS_RTR,
+      ATTR(ah_attr.grh.traffic_class),
+      106 },
+    { { "RONDO_IB_GID_INDEX", "NCCL_IB_GID_INDEX", "RDMA_GID_INDEX" },
+      "1",
+      IBV_QPS_RTR,
+      ATTR(ah_attr.grh.sgid_index),
+      1 },
+    { { "RONDO_IB_FIFO_TC", "NCCL_IB_FIFO_TC" },
+      "77",
+      IBV_QPS_RTR,
+      ATTR(ah_attr.grh.traffic_class),
+      0 }, /* the sender's */
+    { { "RONDO_IB_ADDR_RANGE", "NCCL_IB_ADDR_RANGE" },
+      "fe80::/16",
+      IBV_QPS_RTR,
+      ATTR(ah_attr.grh.sgid_index),
+      1 },
+    { { "RONDO_IB_ADDR_RANGE", "NCCL_IB_ADDR_RANGE" },
+      "10.0.0.0/29",
+      IBV_QPS_RTR,
+      ATTR(ah_attr.grh.sgid_index),
+      3 },
     { { "RONDO_IB_MTU", "RDMA_QP_MTU" }, "512", IBV_QPS_RTR, ATTR(path_mtu), IBV_MTU_512 },
-    { { "RONDO_IB_ROCE_VERSION_NUM", "NCCL_IB_ROCE_VERSION_NUM" }, "1", IBV_QPS_RTR, ATTR(ah_attr.grh.sgid_index), 2 },
-    { { "RONDO_IB_ADDR_FAMILY", "NCCL_IB_ADDR_FAMILY" }, "AF_INET6", IBV_QPS_RTR, ATTR(ah_attr.grh.sgid_index), 1 },
+    { { "RONDO_IB_ROCE_VERSION_NUM", "NCCL_IB_ROCE_VERSION_NUM" },
+      "1",
+      IBV_QPS_RTR,
+      ATTR(ah_attr.grh.sgid_index),
+      2 },
+    { { "RONDO_IB_ADDR_FAMILY", "NCCL_IB_ADDR_FAMILY" },
+      "AF_INET6",
+      IBV_QPS_RTR,
+      ATTR(ah_attr.grh.sgid_index),
+      1 },
     { { "RONDO_IB_TIMEOUT", "NCCL_IB_TIMEOUT", "RDMA_QP_TIMEOUT" }, "21", IBV_QPS_RTS, ATTR(timeout), 21 },
-    { { "RONDO_IB_RETRY_CNT", "NCCL_IB_RETRY_CNT", "RDMA_QP_RETRY_COUNT" }, "3", IBV_QPS_RTS, ATTR(retry_cnt), 3 },
+    { { "RONDO_IB_RETRY_CNT", "NCCL_IB_RETRY_CNT", "RDMA_QP_RETRY_COUNT" },
+      "3",
+      IBV_QPS_RTS,
+      ATTR(retry_cnt),
+      3 },
 };
 
 static void parameters_change_the_attributes(void **state)
@@ -145,7 +187,8 @@ static void parameters_change_the_attributes(void **state)
             fake.nmodifies = 0;
             set(knobs[i].names[name], knobs[i].value);
             pair_open(&pair, ROCE);
-            const struct ibv_qp_attr *attr = &modified(end_of(pair.send)->lane[0].qp->qp_num, knobs[i].state)->attr;
+            const struct ibv_qp_attr *attr =
+                &modified(end_of(pair.send)->lane[0].qp->qp_num, knobs[i].state)->attr;
             memcpy(&value, (const char *)attr + knobs[i].offset, knobs[i].bytes);
             if (value != knobs[i].expected) {
                 fail_msg("%s=%s gives %u", knobs[i].names[name], knobs[i].value, value);
@@ -163,8 +206,10 @@ static void clear_to_sends_have_a_traffic_class_of_their_own(void **state)
     set("RONDO_IB_FIFO_TC", "96");
     unsetenv("RONDO_IB_TC");
     pair_open(&pair, ROCE);
-    assert_int_equal(modified(end_of(pair.send)->lane[0].qp->qp_num, IBV_QPS_RTR)->attr.ah_attr.grh.traffic_class, 32);
-    assert_int_equal(modified(end_of(pair.recv)->lane[0].qp->qp_num, IBV_QPS_RTR)->attr.ah_attr.grh.traffic_class, 96);
+    assert_int_equal(
+        modified(end_of(pair.send)->lane[0].qp->qp_num, IBV_QPS_RTR)->attr.ah_attr.grh.traffic_class, 32);
+    assert_int_equal(
+        modified(end_of(pair.recv)->lane[0].qp->qp_num, IBV_QPS_RTR)->attr.ah_attr.grh.traffic_class, 96);
     pair_close(&pair);
 }
 
@@ -202,7 +247,8 @@ static void networks_are_read_and_compared_by_bits(void **state)
         struct rondo_verbs_range range;
         uint8_t gid[16];
         assert_int_equal(inet_pton(AF_INET6, rows[i].gid, gid), 1);
-        int got = rondo_verbs_range_parse(rows[i].text, &range) != 0 ? -1 : rondo_verbs_range_has(&range, gid);
+        int got = rondo_verbs_range_parse(rows[i].text, &range) != 0 ? -1
+                                                                     : rondo_verbs_range_has(&range, gid);
         if (got != rows[i].expected) {
             fail_msg("\"%s\" and %s give %d", rows[i].text, rows[i].gid, got);
         }
@@ -283,7 +329,8 @@ static int peer_memory_child(void)
     if (memory_of(IB) & RONDO_NET_CUDA) {
         return 1;
     }
-    if (mkdir("/sys/module/nvidia_peermem", 0755) != 0 || own_mounts_write("/sys/module/nvidia_peermem/version", "1\n") != 0) {
+    if (mkdir("/sys/module/nvidia_peermem", 0755) != 0 ||
+        own_mounts_write("/sys/module/nvidia_peermem/version", "1\n") != 0) {
         return 77;
     }
     begin();

@@ -90,7 +90,8 @@ static void thirty_two_messages_are_under_way_and_no_more(void **state)
     pair_close(&pair);
 }
 
-/* The answer to a clear-to-send can be later than the message: until it is there, its slot and its place in the queue are not free. */
+/* The answer to a clear-to-send can be later than the message: until it is there, its slot and its place in
+ * the queue are not free. */
 static void no_more_clear_to_sends_are_under_way_than_the_queue_has_room_for(void **state)
 {
     struct pair pair;
@@ -137,7 +138,8 @@ static void grouped_receives_take_parts_in_any_order_by_tag(void **state)
         for (int i = 0; i < PARTS; i++) {
             int part = order[i];
             assert_int_equal(fake.writes, 0);
-            assert_non_null(out[i] = give(&pair, (size_t)part * PART, part == 3 ? 0 : (size_t)(PART - part), 100 + part));
+            assert_non_null(
+                out[i] = give(&pair, (size_t)part * PART, part == 3 ? 0 : (size_t)(PART - part), 100 + part));
             assert_true(i == PARTS - 1 || give(&pair, 0, 1, 100 + part) == NULL); /* this tag is taken */
         }
         assert_int_equal(fake.writes, PARTS); /* seven with data and the sizes */
@@ -179,16 +181,22 @@ static void what_makes_no_sense_is_refused_before_anything_is_posted(void **stat
     (void)state;
     pair_open(&pair, IB);
     fake.writes = 0;
-    assert_int_equal(dev->irecv(pair.recv, 0, &data, &bytes, &tag, &pair.to, &request), RONDO_INVALID_ARGUMENT);
-    assert_int_equal(dev->irecv(pair.recv, 9, &data, &bytes, &tag, &pair.to, &request), RONDO_INVALID_ARGUMENT);
-    assert_int_equal(dev->irecv(pair.recv, 1, &outside, &bytes, &tag, &pair.to, &request), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(dev->irecv(pair.recv, 0, &data, &bytes, &tag, &pair.to, &request),
+                     RONDO_INVALID_ARGUMENT);
+    assert_int_equal(dev->irecv(pair.recv, 9, &data, &bytes, &tag, &pair.to, &request),
+                     RONDO_INVALID_ARGUMENT);
+    assert_int_equal(dev->irecv(pair.recv, 1, &outside, &bytes, &tag, &pair.to, &request),
+                     RONDO_INVALID_ARGUMENT);
     assert_int_equal(dev->irecv(pair.recv, 1, &data, &bytes, &tag, &none, &request), RONDO_INVALID_ARGUMENT);
-    assert_int_equal(dev->irecv(pair.recv, 1, &data, &much, &tag, &pair.to, &request), RONDO_INVALID_ARGUMENT);
-    assert_int_equal(dev->irecv(pair.send, 1, &data, &bytes, &tag, &pair.from, &request), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(dev->irecv(pair.recv, 1, &data, &much, &tag, &pair.to, &request),
+                     RONDO_INVALID_ARGUMENT);
+    assert_int_equal(dev->irecv(pair.send, 1, &data, &bytes, &tag, &pair.from, &request),
+                     RONDO_INVALID_ARGUMENT);
     assert_int_equal(dev->isend(pair.recv, data, 1, 0, pair.to, &request), RONDO_INVALID_ARGUMENT);
     assert_int_equal(dev->isend(pair.send, data, BUFFER + 1, 0, pair.from, &request), RONDO_INVALID_ARGUMENT);
     assert_int_equal(dev->reg(pair.send, NULL, 1, RONDO_NET_HOST, -1, &none), RONDO_INVALID_ARGUMENT);
-    assert_int_equal(dev->reg(pair.send, source, SIZE_MAX - 5, RONDO_NET_HOST, -1, &none), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(dev->reg(pair.send, source, SIZE_MAX - 5, RONDO_NET_HOST, -1, &none),
+                     RONDO_INVALID_ARGUMENT);
     assert_int_equal(dev->reg(pair.send, source, 1, RONDO_NET_DMABUF, -1, &none), RONDO_INVALID_ARGUMENT);
     assert_int_equal(dev->reg(pair.send, source, 1, 3, -1, &none), RONDO_INVALID_ARGUMENT);
     assert_int_equal(fake.writes, 0);
@@ -203,8 +211,8 @@ static void data_in_gpu_memory_is_flushed_by_a_read_of_its_own_queue_pair(void *
     size_t bytes = 300, nothing = 0;
     (void)state;
     assert_int_equal(pair_try(&pair, IB, RONDO_NET_DMABUF), RONDO_SUCCESS);
-    assert_int_equal(fake.last_mr_access,
-                     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_RELAXED_ORDERING);
+    assert_int_equal(fake.last_mr_access, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                                              IBV_ACCESS_REMOTE_READ | IBV_ACCESS_RELAXED_ORDERING);
     assert_int_equal(fake.last_mr_begin, (uintptr_t)target);
     const struct ibv_qp *self = end_of(pair.recv)->flush_qp;
     assert_int_equal(modified(self->qp_num, IBV_QPS_INIT)->attr.qp_access_flags, IBV_ACCESS_REMOTE_READ);
@@ -247,12 +255,14 @@ static struct rondo_verbs_counts spent(void *comm, const struct rondo_verbs_coun
     return now;
 }
 
-static void check_cost(int device, size_t bytes, struct rondo_verbs_counts sender, struct rondo_verbs_counts receiver)
+static void check_cost(int device, size_t bytes, struct rondo_verbs_counts sender,
+                       struct rondo_verbs_counts receiver)
 {
     struct pair pair;
     pair_open(&pair, device);
     for (int i = 0; i < 3; i++) { /* each the same */
-        struct rondo_verbs_counts send = *rondo_verbs_counts(pair.send), recv = *rondo_verbs_counts(pair.recv);
+        struct rondo_verbs_counts send = *rondo_verbs_counts(pair.send),
+                                  recv = *rondo_verbs_counts(pair.recv);
         int writes = fake.writes;
         assert_int_equal(move(&pair, bytes), RONDO_SUCCESS);
         send = spent(pair.send, &send);
@@ -264,17 +274,22 @@ static void check_cost(int device, size_t bytes, struct rondo_verbs_counts sende
     pair_close(&pair);
 }
 
-/* The least that a protocol with clear-to-sends needs: at the receiver a receive and a write of 64 bytes, at the sender one write. */
+/* The least that a protocol with clear-to-sends needs: at the receiver a receive and a write of 64 bytes, at
+ * the sender one write. */
 static void a_message_costs_no_more_work_requests_than_it_needs(void **state)
 {
-    const struct rondo_verbs_counts receiver = { .sends = 1, .receives = 1, .doorbells = 1, .bytes = 64, .completions = 2 };
+    const struct rondo_verbs_counts receiver = {
+        .sends = 1, .receives = 1, .doorbells = 1, .bytes = 64, .completions = 2
+    };
     struct rondo_verbs_counts sender = { .sends = 1, .doorbells = 1, .completions = 1 }, inlined = receiver;
     static const size_t sizes[] = { 0, 8, 4096, 8192, 65536, BUFFER };
     (void)state;
     for (size_t i = 0; i < RONDO_COUNTOF(sizes); i++) {
         sender.bytes = sizes[i];
         check_cost(ROCE, sizes[i], sender, receiver);
-        sender.sends = sizes[i] > 8192 ? 2 : 1; /* one more where packets may come in any order, but the same call */
+        sender.sends = sizes[i] > 8192
+                           ? 2
+                           : 1; /* one more where packets may come in any order, but the same call */
         check_cost(IB, sizes[i], sender, receiver);
         sender.sends = 1;
     }
@@ -288,7 +303,9 @@ static void a_message_costs_no_more_work_requests_than_it_needs(void **state)
     check_cost(ROCE, 101, sender, receiver);
     set("NCCL_IB_USE_INLINE", "1");
     inlined.inlined = 1;
-    sender = (struct rondo_verbs_counts){ .sends = 1, .doorbells = 1, .bytes = 96, .inlined = 1, .completions = 1 };
+    sender = (struct rondo_verbs_counts){
+        .sends = 1, .doorbells = 1, .bytes = 96, .inlined = 1, .completions = 1
+    };
     check_cost(ROCE, 96, sender, inlined);
     sender.inlined = 0;
     sender.bytes = 97; /* more than a work request has room for */
@@ -332,14 +349,18 @@ static void registrations_are_whole_pages_shared_and_counted(void **state)
     dev->unreg(pair.recv, pair.to);
     dev->unreg(other.recv, other.to);
     live = fake.live[FAKE_MR];
-    assert_int_equal(dev->reg(pair.recv, target + PAGE + 100, 2 * PAGE, RONDO_NET_HOST, -1, &a), RONDO_SUCCESS);
+    assert_int_equal(dev->reg(pair.recv, target + PAGE + 100, 2 * PAGE, RONDO_NET_HOST, -1, &a),
+                     RONDO_SUCCESS);
     assert_int_equal(fake.last_mr_begin, (uintptr_t)target + PAGE);
     assert_int_equal(fake.last_mr_bytes, 3 * PAGE);
-    assert_int_equal(fake.last_mr_access, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_RELAXED_ORDERING);
+    assert_int_equal(fake.last_mr_access,
+                     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_RELAXED_ORDERING);
     calls = fake.calls[FAKE_MR];
-    assert_int_equal(dev->reg(other.recv, target + 2 * PAGE, PAGE, RONDO_NET_HOST, -1, &b), RONDO_SUCCESS); /* within, of another comm */
+    assert_int_equal(dev->reg(other.recv, target + 2 * PAGE, PAGE, RONDO_NET_HOST, -1, &b),
+                     RONDO_SUCCESS); /* within, of another comm */
     assert_int_equal(fake.calls[FAKE_MR], calls);
-    assert_int_equal(dev->reg(pair.send, target + 2 * PAGE, PAGE, RONDO_NET_HOST, -1, &c), RONDO_SUCCESS); /* nobody may write it */
+    assert_int_equal(dev->reg(pair.send, target + 2 * PAGE, PAGE, RONDO_NET_HOST, -1, &c),
+                     RONDO_SUCCESS); /* nobody may write it */
     assert_int_equal(fake.last_mr_access, IBV_ACCESS_RELAXED_ORDERING);
     assert_int_equal(fake.live[FAKE_MR], live + 2);
     assert_int_equal(dev->unreg(pair.recv, a), RONDO_SUCCESS);
@@ -359,10 +380,13 @@ static void data_may_be_written_in_any_order_where_the_library_can(void **state)
     (void)state;
     pair_open(&pair, IB);
     assert_int_equal(fake.last_mr_call, 2);
-    assert_int_equal(((struct rondo_verbs_region *)pair.to)->shared->access & IBV_ACCESS_RELAXED_ORDERING, IBV_ACCESS_RELAXED_ORDERING);
+    assert_int_equal(((struct rondo_verbs_region *)pair.to)->shared->access & IBV_ACCESS_RELAXED_ORDERING,
+                     IBV_ACCESS_RELAXED_ORDERING);
     pair_close(&pair);
     dev->prepare(IB, &peer_a, 0, &pair.recv, (uint8_t[RONDO_NET_HANDLE]){ 0 });
-    assert_int_equal(fake.last_mr_access, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE); /* clear-to-sends are read by their order */
+    assert_int_equal(fake.last_mr_access,
+                     IBV_ACCESS_LOCAL_WRITE |
+                         IBV_ACCESS_REMOTE_WRITE); /* clear-to-sends are read by their order */
     dev->close(pair.recv);
     set("NCCL_IB_PCI_RELAXED_ORDERING", "0");
     pair_open(&pair, IB);
@@ -391,7 +415,8 @@ static void too_little_lockable_memory_is_named_with_the_limit(void **state)
     pair_open(&pair, IB);
     fake.fail_in[FAKE_MR] = 1;
     fake.fail_errno = ENOMEM;
-    assert_int_equal(dev->reg(pair.recv, target + 1, 9000, RONDO_NET_HOST, -1, &region), RONDO_SUCCESS); /* is registered already */
+    assert_int_equal(dev->reg(pair.recv, target + 1, 9000, RONDO_NET_HOST, -1, &region),
+                     RONDO_SUCCESS); /* is registered already */
     assert_int_equal(dev->reg(pair.recv, source + 1, 9000, RONDO_NET_HOST, -1, &region), RONDO_SYSTEM_ERROR);
     assert_says("12288 bytes");
     assert_says("ulimit -l");

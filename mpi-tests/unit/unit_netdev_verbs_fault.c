@@ -72,7 +72,8 @@ static void an_end_that_went_away_is_noticed(void **state)
     pair_close(&pair);
 }
 
-/* A receiver asks for more than it needs: its clear-to-send may meet nobody. held: what came first is seen together with that error, or flushed after it. */
+/* A receiver asks for more than it needs: its clear-to-send may meet nobody. held: what came first is seen
+ * together with that error, or flushed after it. */
 static void what_came_before_the_end_went_away_counts(void **state)
 {
     (void)state;
@@ -96,7 +97,8 @@ static void what_came_before_the_end_went_away_counts(void **state)
         fake.hold = 0;
         for (int i = 0; i < 2; i++) {
             assert_int_equal(wait_for(request[i], &got[i]), RONDO_SUCCESS);
-            assert_int_equal(dev->irecv(pair.recv, 1, &data, &bytes, &tag, &pair.to, &refused), RONDO_REMOTE_ERROR);
+            assert_int_equal(dev->irecv(pair.recv, 1, &data, &bytes, &tag, &pair.to, &refused),
+                             RONDO_REMOTE_ERROR);
             assert_null(refused);
         }
         assert_int_equal(got[0], 10);
@@ -255,7 +257,8 @@ static void events_can_be_only_logged(void **state)
     pair_close(&pair);
 }
 
-/* The address of the other end may not be known to the kernel yet: connect is tried again, and gives up in the end. */
+/* The address of the other end may not be known to the kernel yet: connect is tried again, and gives up in
+ * the end. */
 static void a_queue_pair_that_does_not_connect_in_time_is_tried_again(void **state)
 {
     uint8_t sender[RONDO_NET_HANDLE], receiver[RONDO_NET_HANDLE];
@@ -401,7 +404,8 @@ static void records_that_are_not_the_other_ends_are_refused(void **state)
         assert_says("rank 3 on hostA");
         sender[rows[i].offset] ^= rows[i].flip;
     }
-    memset(sender + offsetof(struct rondo_verbs_end, device), 'x', sizeof((struct rondo_verbs_end *)0)->device); /* no end */
+    memset(sender + offsetof(struct rondo_verbs_end, device), 'x',
+           sizeof((struct rondo_verbs_end *)0)->device); /* no end */
     assert_int_equal(dev->connect(pair.recv, sender), RONDO_SUCCESS);
     assert_int_equal(dev->connect(pair.recv, sender), RONDO_REMOTE_ERROR);
     pair_close(&pair);
@@ -409,8 +413,9 @@ static void records_that_are_not_the_other_ends_are_refused(void **state)
 
 static void poke_cts(const struct rondo_verbs_comm *sender, int slot, struct rondo_verbs_cts cts)
 {
-    assert_int_equal(
-        fake_verbs_poke(sender->mine.address + (size_t)slot * RONDO_NET_MAX_RECVS * sizeof cts, sender->mine.rkey, &cts, sizeof cts), 0);
+    assert_int_equal(fake_verbs_poke(sender->mine.address + (size_t)slot * RONDO_NET_MAX_RECVS * sizeof cts,
+                                     sender->mine.rkey, &cts, sizeof cts),
+                     0);
 }
 
 static void a_clear_to_send_that_makes_no_sense_ends_the_connection(void **state)
@@ -428,7 +433,8 @@ static void a_clear_to_send_that_makes_no_sense_ends_the_connection(void **state
         cts.nonce ^= i == 3;
         cts.sequence += i == 4; /* of another round: not seen */
         poke_cts(sender, 0, cts);
-        assert_int_equal(dev->isend(pair.send, source, 1, 0, pair.from, &request), i == 4 ? RONDO_SUCCESS : RONDO_REMOTE_ERROR);
+        assert_int_equal(dev->isend(pair.send, source, 1, 0, pair.from, &request),
+                         i == 4 ? RONDO_SUCCESS : RONDO_REMOTE_ERROR);
         assert_null(request);
         if (i < 4) {
             assert_says("clear-to-send that makes no sense");
@@ -461,8 +467,12 @@ static void a_wrong_key_in_a_clear_to_send_touches_no_memory(void **state)
     pair_open(&pair, IB);
     const struct rondo_verbs_comm *sender = pair.send;
     poke_cts(sender, 0,
-             (struct rondo_verbs_cts){
-                 .address = (uintptr_t)target, .bytes = 8, .rkey = 1, .parts = 1, .nonce = sender->mine.nonce, .sequence = 1 });
+             (struct rondo_verbs_cts){ .address = (uintptr_t)target,
+                                       .bytes = 8,
+                                       .rkey = 1,
+                                       .parts = 1,
+                                       .nonce = sender->mine.nonce,
+                                       .sequence = 1 });
     assert_int_equal(wait_for(give(&pair, 0, 8, 0), NULL), RONDO_REMOTE_ERROR);
     assert_says("access error at the other end");
     assert_int_equal(target[0], 0);

@@ -1,7 +1,9 @@
-/* net/verbs/verbs.h: several queue pairs a comm, whole messages in turn or striped, and completions of them in any order. */
+/* net/verbs/verbs.h: several queue pairs a comm, whole messages in turn or striped, and completions of them
+ * in any order. */
 #include "verbs_pair.h"
 
-/* Queue pairs of both ends, and whether data is split; the values of parameters stay until the next begin(). */
+/* Queue pairs of both ends, and whether data is split; the values of parameters stay until the next begin().
+ */
 static void use(const char *lanes, const char *split)
 {
     setenv("RONDO_IB_SPLIT_DATA_ON_QPS", split, 1);
@@ -17,7 +19,8 @@ static void check_lane(void *comm, void *other, int lane)
 {
     const struct ibv_qp_attr *rtr = &modified(qpn_of(comm, lane), IBV_QPS_RTR)->attr;
     const struct ibv_qp_attr *rts = &modified(qpn_of(comm, lane), IBV_QPS_RTS)->attr;
-    assert_int_equal(modified(qpn_of(comm, lane), IBV_QPS_INIT)->attr.qp_access_flags, IBV_ACCESS_REMOTE_WRITE);
+    assert_int_equal(modified(qpn_of(comm, lane), IBV_QPS_INIT)->attr.qp_access_flags,
+                     IBV_ACCESS_REMOTE_WRITE);
     assert_int_equal(rtr->dest_qp_num, qpn_of(other, lane));
     assert_int_equal(rtr->rq_psn, modified(qpn_of(other, lane), IBV_QPS_RTS)->attr.sq_psn);
     assert_true(rts->sq_psn <= 0xffffff);
@@ -98,7 +101,8 @@ static void whole_messages_go_in_turn(void **state)
     pair_close(&pair);
 }
 
-/* A header in front of data that lie elsewhere, to a receive that has a place for so many data: split or not. placed: as it must come. */
+/* A header in front of data that lie elsewhere, to a receive that has a place for so many data: split or not.
+ * placed: as it must come. */
 static void move_apart(struct pair *pair, size_t bytes, size_t place_bytes, int plain, int placed)
 {
     enum { HEAD = 16, FROM = 400000, AT = 1000, PLACE = 500000 };
@@ -203,7 +207,8 @@ static void split_messages_fill_lanes_in_stripes_of_128_bytes(void **state)
     pair_close(&pair);
 }
 
-/* Where packets may come in any order, each lane says for itself that it is through, when its stripe is long. */
+/* Where packets may come in any order, each lane says for itself that it is through, when its stripe is long.
+ */
 static void stripes_over_infiniband_end_with_a_word_of_their_own(void **state)
 {
     struct pair pair;
@@ -217,7 +222,8 @@ static void stripes_over_infiniband_end_with_a_word_of_their_own(void **state)
     assert_int_equal(move(&pair, 2 * 8320 - 1), RONDO_SUCCESS);
     assert_int_equal(fake.writes, 1 + 4);
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(fake.write[1 + i].opcode, i % 2 == 0 ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_WRITE_WITH_IMM);
+        assert_int_equal(fake.write[1 + i].opcode,
+                         i % 2 == 0 ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_WRITE_WITH_IMM);
         assert_int_equal(fake.write[1 + i].bytes, i == 0 ? 8320 : i == 2 ? 8319 : 0);
         assert_int_equal(fake.write[1 + i].qpn, qpn_of(pair.send, (1 + i / 2) % 2));
     }
@@ -308,7 +314,8 @@ static uint32_t random_next(uint32_t *random)
     return *random;
 }
 
-/* As many messages as may be, of any sizes, alone and in groups, while lanes stop and overtake one another. */
+/* As many messages as may be, of any sizes, alone and in groups, while lanes stop and overtake one another.
+ */
 static void storm_round(struct pair *pair, uint32_t *random)
 {
     enum { N = 12, PARTS = 3, ROOM = BUFFER / (N * PARTS) };
@@ -328,7 +335,8 @@ static void storm_round(struct pair *pair, uint32_t *random)
         fake.hold_qpn = 0;
         assert_int_equal(dev->irecv(pair->recv, parts[i], data, room, tags, regions, &in[i]), RONDO_SUCCESS);
         assert_non_null(in[i]);
-        fake.hold_qpn = qpn_of(random_next(random) % 2 ? pair->recv : pair->send, (int)(random_next(random) % (unsigned)lanes));
+        fake.hold_qpn = qpn_of(random_next(random) % 2 ? pair->recv : pair->send,
+                               (int)(random_next(random) % (unsigned)lanes));
         for (int k = 0; k < parts[i]; k++) {
             uint32_t kind = random_next(random) % 4;
             sent[i][k] = kind == 0 ? 0 : kind == 1 ? random_next(random) % 300 : random_next(random) % ROOM;
@@ -426,7 +434,10 @@ static void whatever_fails_of_several_leaves_nothing(void **state)
 
 static void word_of_anything(void *comm, int lane, uint32_t imm)
 {
-    struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE_WITH_IMM, .imm_data = htonl(imm), .send_flags = IBV_SEND_SIGNALED }, *bad;
+    struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+                              .imm_data = htonl(imm),
+                              .send_flags = IBV_SEND_SIGNALED },
+                       *bad;
     assert_int_equal(ibv_post_send(end_of(comm)->lane[lane].qp, &wr, &bad), 0);
 }
 

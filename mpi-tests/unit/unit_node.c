@@ -1,4 +1,5 @@
-/* Rings of host-memory ranks follow the machine: caches, NUMA nodes and packages of synthetic hwloc machines, files, several nodes that differ. */
+/* Rings of host-memory ranks follow the machine: caches, NUMA nodes and packages of synthetic hwloc machines,
+ * files, several nodes that differ. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +14,8 @@
 #include "base/param.h"
 #include "node_job.h"
 
-/* Neighbours in the ring that are not in one group: every group is left once when the ring follows the machine. */
+/* Neighbours in the ring that are not in one group: every group is left once when the ring follows the
+ * machine. */
 static int crossings(const struct job *job, int channel, const int *group)
 {
     const struct rondo_ring *ring = &job->layout.channel[channel].ring;
@@ -36,8 +38,9 @@ static void assert_ring(const struct job *job, int channel)
 }
 
 /*
- * Two packages of two NUMA nodes of two L3 of two cores, whose numbers go round robin over the packages as many BIOSes number them: cores 0, 2, .. 14 are in the first package. Rank r is
- * bound to core r, as a launcher that maps by slot does: in rank order every step of the ring would cross the packages.
+ * Two packages of two NUMA nodes of two L3 of two cores, whose numbers go round robin over the packages as
+ * many BIOSes number them: cores 0, 2, .. 14 are in the first package. Rank r is bound to core r, as a
+ * launcher that maps by slot does: in rank order every step of the ring would cross the packages.
  */
 static void ring_follows_packages_numa_and_caches(void **state)
 {

@@ -1,6 +1,8 @@
 /*
- * Two ranks, which hand the places of their board over (base/mailbox.h) and post in pieces what is longer than one: random sequences of calls of sizes around a place's, alone, in groups and on streams, each rank
- * late as it happens. Whatever reads a place too late, or writes one too early, gives a wrong result some time.
+ * Two ranks, which hand the places of their mailbox over (base/mailbox.h) and post in pieces what is longer
+ * than one: random sequences of calls of sizes around a place's, alone, in groups and on streams, each rank
+ * late as it happens. Whatever reads a place too late, or writes one too early, gives a wrong result some
+ * time.
  */
 #include <sched.h>
 #include <setjmp.h>
@@ -40,7 +42,8 @@ static size_t some_count(uint64_t *state, size_t elem)
 
 static struct fake_call some_call(const struct fake_rank *r, uint64_t *state)
 {
-    static const rondo_dtype types[] = { RONDO_UINT8, RONDO_FLOAT64, RONDO_INT32, RONDO_FLOAT32, RONDO_INT64 };
+    static const rondo_dtype types[] = { RONDO_UINT8, RONDO_FLOAT64, RONDO_INT32, RONDO_FLOAT32,
+                                         RONDO_INT64 };
     static const rondo_op ops[] = { RONDO_SUM, RONDO_MAX, RONDO_MIN, RONDO_AVG };
     struct fake_call c = { .rank = r->rank, .nranks = r->nranks };
     c.type = types[draw(state) % RONDO_COUNTOF(types)];
@@ -112,7 +115,8 @@ static void random_calls_are_right_in_posts(void **state)
 {
     (void)state;
     random_calls_are_right("^twoshot");
-    random_calls_are_right("ring,oneshot;all_reduce:oneshot;all_gather:oneshot;reduce_scatter:oneshot;all_to_all:oneshot");
+    random_calls_are_right(
+        "ring,oneshot;all_reduce:oneshot;all_gather:oneshot;reduce_scatter:oneshot;all_to_all:oneshot");
 }
 
 int main(void)

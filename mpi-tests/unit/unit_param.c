@@ -66,7 +66,7 @@ static void *params_from_thread(void *arg)
 {
     (void)arg;
     rondo_param_init();
-    return (void *)(uintptr_t)rondo_params()->board_size;
+    return (void *)(uintptr_t)rondo_params()->mailbox_size;
 }
 
 /* First in the list: the only test that sees the very first read. */
@@ -269,12 +269,12 @@ static int etc_child(void)
     if (own_mounts_enter("/etc") != 0) {
         return 77;
     }
-    if (own_mounts_write("/etc/rondo.conf", "SPIN=11\nBOARD_SIZE=8K\n") != 0 || own_mounts_write(conf, "SPIN=22\n") != 0 ||
-        rondo_param_reload() != RONDO_SUCCESS) {
+    if (own_mounts_write("/etc/rondo.conf", "SPIN=11\nMAILBOX_SIZE=8K\n") != 0 ||
+        own_mounts_write(conf, "SPIN=22\n") != 0 || rondo_param_reload() != RONDO_SUCCESS) {
         return 1;
     }
-    return rondo_params()->spin != 22 || rondo_params()->board_size != 8192 ||
-           strcmp(info_of(RONDO_PARAM_board_size).origin, "/etc/rondo.conf:2") != 0;
+    return rondo_params()->spin != 22 || rondo_params()->mailbox_size != 8192 ||
+           strcmp(info_of(RONDO_PARAM_mailbox_size).origin, "/etc/rondo.conf:2") != 0;
 }
 
 static void the_users_file_beats_the_hosts(void **state)
@@ -324,9 +324,13 @@ static void unknown_names_warn_with_the_nearest(void **state)
     setenv("NCCL_IB_HCA", "mlx5", 1);
     write_conf("DEBUGFILE=x\n");
     assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
-    assert_non_null(strstr(logged(), "RONDO_TIMOUT (environment) is no parameter and is ignored; did you mean RONDO_TIMEOUT?"));
-    assert_non_null(strstr(logged(), "RONDO_XYZZYPLUGH (environment) is no parameter and is ignored; rondo-info lists all"));
-    assert_non_null(strstr(logged(), "DEBUGFILE (~/.rondo.conf:1) is no parameter and is ignored; did you mean RONDO_DEBUG_FILE?"));
+    assert_non_null(strstr(
+        logged(), "RONDO_TIMOUT (environment) is no parameter and is ignored; did you mean RONDO_TIMEOUT?"));
+    assert_non_null(strstr(
+        logged(), "RONDO_XYZZYPLUGH (environment) is no parameter and is ignored; rondo-info lists all"));
+    assert_non_null(
+        strstr(logged(),
+               "DEBUGFILE (~/.rondo.conf:1) is no parameter and is ignored; did you mean RONDO_DEBUG_FILE?"));
     assert_null(strstr(logged(), "RONDO_TEST_ISA"));
     assert_null(strstr(logged(), "NCCL_IB_HCA"));
     assert_null(strstr(logged(), "secret"));
@@ -352,13 +356,15 @@ static void names_without_effect_are_told_of_with_the_reason(void **state)
     setenv("RONDO_IB_OOO_RQX", "1", 1);
     write_conf("IB_OOO_RQ=1\n");
     assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
-    assert_non_null(strstr(logged(), "NCCL_IB_MERGE_NICS (environment) has no effect here: each port is a device of its own"));
+    assert_non_null(strstr(
+        logged(), "NCCL_IB_MERGE_NICS (environment) has no effect here: each port is a device of its own"));
     assert_non_null(strstr(logged(), "RONDO_IB_RESILIENCY_PORT_FAILOVER (environment) has no effect here: "));
     assert_non_null(strstr(logged(), "IB_OOO_RQ (~/.rondo.conf:1) has no effect here: needs cards"));
     assert_non_null(strstr(logged(), "RONDO_IB_OOO_RQX (environment) is no parameter"));
     assert_null(strstr(logged(), "IB_ECE_ENABLE"));
     assert_string_equal(ignored_origin("NCCL_IB_MERGE_NICS"), "environment NCCL_IB_MERGE_NICS");
-    assert_string_equal(ignored_origin("IB_RESILIENCY_PORT_RECOVERY"), "environment RONDO_IB_RESILIENCY_PORT_FAILOVER");
+    assert_string_equal(ignored_origin("IB_RESILIENCY_PORT_RECOVERY"),
+                        "environment RONDO_IB_RESILIENCY_PORT_FAILOVER");
     assert_string_equal(ignored_origin("RONDO_IB_OOO_RQ"), "~/.rondo.conf:1");
     assert_string_equal(ignored_origin("RONDO_IB_ECE_ENABLE"), "");
     assert_int_equal(rondo_param_find_ignored("NCCL_IB_HCA"), -1);
@@ -398,11 +404,11 @@ static void hash_of_what_must_agree_follows_values_and_not_spelling(void **state
     (void)state;
     assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
     base = rondo_param_agree_hash();
-    setenv("RONDO_BOARD_SIZE", "16384", 1);
+    setenv("RONDO_MAILBOX_SIZE", "16384", 1);
     setenv("RONDO_SPIN", "9", 1); /* each rank its own */
     assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
     assert_true(rondo_param_agree_hash() == base);
-    setenv("RONDO_BOARD_SIZE", "16385", 1);
+    setenv("RONDO_MAILBOX_SIZE", "16385", 1);
     assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
     other = rondo_param_agree_hash();
     assert_true(other != base);
@@ -422,9 +428,13 @@ static void parsers_take_their_units(void **state)
     static const struct parsed ints[] = {
         { "0", 0 }, { "-7", -7 }, { "9223372036854775807", INT64_MAX }, { "-9223372036854775808", INT64_MIN }
     };
-    static const struct parsed sizes[] = { { "0", 0 }, { "4k", 4096 }, { "3M", 3 << 20 }, { "8G", 8ll << 30 } };
-    static const struct parsed times[] = { { "2", 2000000000 }, { "5ns", 5 },         { "5us", 5000 },
-                                           { "5MS", 5000000 },  { "1s", 1000000000 }, { "2m", 120000000000 } };
+    static const struct parsed sizes[] = {
+        { "0", 0 }, { "4k", 4096 }, { "3M", 3 << 20 }, { "8G", 8ll << 30 }
+    };
+    static const struct parsed times[] = {
+        { "2", 2000000000 }, { "5ns", 5 },         { "5us", 5000 },
+        { "5MS", 5000000 },  { "1s", 1000000000 }, { "2m", 120000000000 }
+    };
     int64_t value;
     (void)state;
     for (size_t i = 0; i < RONDO_COUNTOF(ints); i++) {
@@ -443,7 +453,8 @@ static void parsers_take_their_units(void **state)
 
 static void parsers_refuse_without_storing(void **state)
 {
-    static const char *const bad[] = { "", "-", "x", "9223372036854775808", "1 s", "1kk", "-1s", "-1K", "yess", NULL };
+    static const char *const bad[] = { "",    "-",    "x", "9223372036854775808", "1 s", "1kk", "-1s",
+                                       "-1K", "yess", NULL };
     int64_t value = 42;
     int truth = 42;
     (void)state;

@@ -48,7 +48,8 @@ static void record_describes_this_process(void **state)
     assert_int_not_equal(peer.pidns, 0);
     assert_int_not_equal(peer.netns, 0);
     assert_int_equal(peer.probe.inode, 9);
-    for (size_t i = 0; i < sizeof peer.control_addr; i++) { /* filled in later, and only where there are several nodes */
+    for (size_t i = 0; i < sizeof peer.control_addr;
+         i++) { /* filled in later, and only where there are several nodes */
         assert_int_equal(peer.control_addr[i], 0);
     }
     assert_int_equal(peer.control_number, 0);
@@ -67,7 +68,8 @@ static void forked_child_is_another_process_on_the_same_node(void **state)
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        int bad = rondo_peer_fill(&child, 1, 2, NULL) != RONDO_SUCCESS || write(fd[1], &child, sizeof child) != (ssize_t)sizeof child;
+        int bad = rondo_peer_fill(&child, 1, 2, NULL) != RONDO_SUCCESS ||
+                  write(fd[1], &child, sizeof child) != (ssize_t)sizeof child;
         _exit(bad);
     }
     close(fd[1]);
@@ -160,7 +162,9 @@ static void other_version_is_named_with_both_hosts(void **state)
     struct rondo_hello hello[3];
     memset(hello, 0, sizeof hello);
     for (int i = 0; i < 3; i++) {
-        hello[i] = (struct rondo_hello){ .magic = RONDO_PEER_MAGIC, .version = 100, .record_bytes = 1000, .host = "h" };
+        hello[i] = (struct rondo_hello){
+            .magic = RONDO_PEER_MAGIC, .version = 100, .record_bytes = 1000, .host = "h"
+        };
     }
     assert_int_equal(rondo_hello_check(hello, 3), RONDO_SUCCESS);
     hello[1].record_bytes = 1008;

@@ -1,6 +1,7 @@
 /*
- * The primitive (kern/cuda/prim.h) on the simulated machine: trees of a root, or a root and one below it, with up to three leaves, so that steps receive from and send to up to three conns
- * and the user's buffer, in every protocol, type and operation; the bits are those of kern/reduce.h.
+ * The primitive (kern/cuda/prim.h) on the simulated machine: trees of a root, or a root and one below it,
+ * with up to three leaves, so that steps receive from and send to up to three conns and the user's buffer, in
+ * every protocol, type and operation; the bits are those of kern/reduce.h.
  */
 #define RONDO_MACHINE_SIM 1
 #include "kern/cuda/prim.h"
@@ -39,13 +40,18 @@ static uint64_t scalar_of(rondo_dtype dtype, int v)
 }
 
 static int ranks_of(const struct tree_case *c) { return 1 + c->deep + c->leaves; }
-static int parent_of(const struct tree_case *c, int rank) { return rank == 0 ? -1 : rank == 1 || !c->deep ? 0 : 1; }
+static int parent_of(const struct tree_case *c, int rank)
+{
+    return rank == 0 ? -1 : rank == 1 || !c->deep ? 0 : 1;
+}
 
 static struct rondo_seat seat_of(const struct tree_case *c, int rank)
 {
-    struct rondo_seat seat = {
-        .index = rank, .nranks = ranks_of(c), .parent = parent_of(c, rank), .child = { -1, -1, -1 }, .toward = rank == 0 ? -1 : 0
-    };
+    struct rondo_seat seat = { .index = rank,
+                               .nranks = ranks_of(c),
+                               .parent = parent_of(c, rank),
+                               .child = { -1, -1, -1 },
+                               .toward = rank == 0 ? -1 : 0 };
     for (int i = 1; i < ranks_of(c); i++) {
         if (parent_of(c, i) == rank) {
             seat.child[seat.nchildren++] = i;
@@ -164,10 +170,12 @@ static void try_tree(struct tree_case c)
     struct tree_data d;
     c.threads = c.threads != 0 ? c.threads : threads[c.seed / 4 % RONDO_COUNTOF(threads)];
     if (getenv("RONDO_TEST_VERBOSE") != NULL) {
-        print_message("%d proto %d dtype %d op %d leaves %d deep %d premul %d divide %d in place %d count %zu mis %zu %zu threads %u seed "
+        print_message("%d proto %d dtype %d op %d leaves %d deep %d premul %d divide %d in place %d count "
+                      "%zu mis %zu %zu threads %u seed "
                       "%llu step %llx\n",
-                      (int)c.coll, (int)c.proto, (int)c.dtype, (int)c.reduce, c.leaves, c.deep, c.premul, c.divide, c.in_place, c.count,
-                      c.mis_in, c.mis_out, c.threads, (unsigned long long)c.seed, (unsigned long long)c.step);
+                      (int)c.coll, (int)c.proto, (int)c.dtype, (int)c.reduce, c.leaves, c.deep, c.premul,
+                      c.divide, c.in_place, c.count, c.mis_in, c.mis_out, c.threads,
+                      (unsigned long long)c.seed, (unsigned long long)c.step);
     }
     make_data(&c, &d);
     connect_tree(w, &c);
@@ -204,9 +212,10 @@ static void steps_with_up_to_three_conns_each_way(void **state)
 /* Lengths around each boundary: words, 16 bytes, lines, rows of lines, what threads hold at once, slots. */
 static void every_length_and_alignment(void **state)
 {
-    static const size_t lengths[] = { 0,   1,    2,    7,    8,    9,    15,   16,   17,   31,   33,   119, 120,
-                                      121, 127,  128,  129,  240,  479,  480,  481,  511,  512,  513,  959, 960,
-                                      961, 1023, 1024, 1025, 1919, 1920, 1921, 2048, 2499, 2500, 2501, 9000 };
+    static const size_t lengths[] = { 0,    1,    2,    7,    8,    9,    15,   16,   17,   31,
+                                      33,   119,  120,  121,  127,  128,  129,  240,  479,  480,
+                                      481,  511,  512,  513,  959,  960,  961,  1023, 1024, 1025,
+                                      1919, 1920, 1921, 2048, 2499, 2500, 2501, 9000 };
     (void)state;
     for (int proto = 0; proto < RONDO_NUM_PROTOS; proto++) {
         for (size_t i = 0; i < RONDO_COUNTOF(lengths); i++) {
@@ -252,7 +261,8 @@ static void every_type_and_operation(void **state)
 
 static void steps_may_wrap(void **state)
 {
-    static const uint64_t steps[] = { 0x7ffffff4ull, 0x7ffffff8ull, 0xfffffff2ull, 0xfffffff7ull, 0x1fffffff5ull };
+    static const uint64_t steps[] = { 0x7ffffff4ull, 0x7ffffff8ull, 0xfffffff2ull, 0xfffffff7ull,
+                                      0x1fffffff5ull };
     (void)state;
     for (int proto = 0; proto < RONDO_NUM_PROTOS; proto++) {
         for (size_t i = 0; i < RONDO_COUNTOF(steps); i++) {
@@ -271,7 +281,8 @@ static void steps_may_wrap(void **state)
 
 /* ---- places that are not aligned ---- */
 
-/* Two warps add two sources into two destinations, each of them as far off 16 bytes as it says; of the sources and destinations no byte around is touched. */
+/* Two warps add two sources into two destinations, each of them as far off 16 bytes as it says; of the
+ * sources and destinations no byte around is touched. */
 struct apart_case {
     uint32_t off[4];
     size_t bytes;
@@ -287,7 +298,8 @@ static void apart_body(void *arg, void *shared)
     uint8_t *const dst[] = { c->place[2], c->place[3] };
     const struct rondo_mix mix = { .nsrc = 2, .ndst = 2, .own = 2 };
     (void)shared;
-    rondo_move_simple(src, dst, &mix, 0, c->bytes, rondo_block_tid(), APART_THREADS, RONDO_UINT8, RONDO_REDUCE_SUM);
+    rondo_move_simple(src, dst, &mix, 0, c->bytes, rondo_block_tid(), APART_THREADS, RONDO_UINT8,
+                      RONDO_REDUCE_SUM);
 }
 
 /* @return accesses of 16 bytes. */
@@ -302,20 +314,23 @@ static uint64_t try_apart(struct apart_case *c, uint64_t seed)
         assert_non_null(memory[k]);
         assert_int_equal((uintptr_t)memory[k] % 16, 0);
         c->place[k] = memory[k] + c->off[k];
-        for (size_t i = 0; i < c->off[k] + c->bytes + 1; i++) memory[k][i] = (uint8_t)(k < 2 ? i * (size_t)(3 + k) + (i >> 7) : 0xa5);
+        for (size_t i = 0; i < c->off[k] + c->bytes + 1; i++)
+            memory[k][i] = (uint8_t)(k < 2 ? i * (size_t)(3 + k) + (i >> 7) : 0xa5);
     }
     rondo_sim_run(&rules, &grid, 1, &result);
     assert_string_equal(result.why, "");
     for (int k = 2; k < 4; k++) {
         for (size_t i = 0; i < c->off[k]; i++) assert_int_equal(memory[k][i], 0xa5);
-        for (size_t i = 0; i < c->bytes; i++) assert_int_equal(c->place[k][i], (uint8_t)(c->place[0][i] + c->place[1][i]));
+        for (size_t i = 0; i < c->bytes; i++)
+            assert_int_equal(c->place[k][i], (uint8_t)(c->place[0][i] + c->place[1][i]));
         assert_int_equal(c->place[k][c->bytes], 0xa5);
     }
     for (int k = 0; k < 4; k++) free(memory[k]);
     return result.plain16;
 }
 
-/* All of a slice but its ends goes 16 bytes at a time, whatever the alignments: rows before, at and beyond what two warps have at once. */
+/* All of a slice but its ends goes 16 bytes at a time, whatever the alignments: rows before, at and beyond
+ * what two warps have at once. */
 static void every_place_is_moved_in_vectors(void **state)
 {
     static const size_t lengths[] = {
@@ -324,7 +339,8 @@ static void every_place_is_moved_in_vectors(void **state)
     (void)state;
     for (uint32_t i = 0; i < 16 * SEEDS; i++) {
         for (size_t l = 0; l < RONDO_COUNTOF(lengths); l++) {
-            struct apart_case c = { .off = { i % 16, (i * 7 + (uint32_t)l) % 16, (i * 3 + 1) % 16, (i * 5 + 2 * (uint32_t)l) % 16 },
+            struct apart_case c = { .off = { i % 16, (i * 7 + (uint32_t)l) % 16, (i * 3 + 1) % 16,
+                                             (i * 5 + 2 * (uint32_t)l) % 16 },
                                     .bytes = lengths[l] };
             const uint64_t vectors = c.bytes / 16 - 2, rows = vectors / (RONDO_WARP - 1) + 1;
             assert_true(try_apart(&c, i % 3 == 0 ? 0 : i) + 2 * rows >=
@@ -335,9 +351,11 @@ static void every_place_is_moved_in_vectors(void **state)
 
 /* ---- what a block says while it waits ---- */
 
-static int says(const struct rondo_gpu_words *words, int32_t peer, uint32_t port, enum rondo_prim_waits waits, uint64_t step)
+static int says(const struct rondo_gpu_words *words, int32_t peer, uint32_t port, enum rondo_prim_waits waits,
+                uint64_t step)
 {
-    return words->block[0].peer == peer && words->block[0].port == port && words->block[0].waits == waits && words->block[0].step == step;
+    return words->block[0].peer == peer && words->block[0].port == port && words->block[0].waits == waits &&
+           words->block[0].step == step;
 }
 
 /* Of two teams, in turn, one thread. */

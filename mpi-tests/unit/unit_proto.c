@@ -1,4 +1,5 @@
-/* The protocols: a slice arrives exactly, whole and never early, whatever lay in the slot before and wherever the step stands. */
+/* The protocols: a slice arrives exactly, whole and never early, whatever lay in the slot before and wherever
+ * the step stands. */
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -61,7 +62,8 @@ static void link_open(struct link *link, uint32_t slot_bytes, uint64_t step)
     link->rx = link->tx;
 }
 
-/* The slots as a long life leaves them: LL's flags are those that the steps after the next cleaning will use, LL128's are of the lap before. */
+/* The slots as a long life leaves them: LL's flags are those that the steps after the next cleaning will use,
+ * LL128's are of the lap before. */
 static void link_age(struct link *link)
 {
     struct rondo_conn old = link->tx;
@@ -137,13 +139,15 @@ static int breathe(struct deadline *d, uint64_t r)
     return 1;
 }
 
-static void put_words(struct rondo_conn *conn, enum rondo_proto proto, size_t unit, const uint8_t *src, size_t bytes)
+static void put_words(struct rondo_conn *conn, enum rondo_proto proto, size_t unit, const uint8_t *src,
+                      size_t bytes)
 {
     for (size_t i = 0; i < bytes; i += 8, unit++) {
         uint64_t word = 0;
         memcpy(&word, src + i, rondo_min_size(8, bytes - i));
         rondo_proto_put(proto, conn, unit, word);
-        if (proto == RONDO_PROTO_LL128 && (unit % RONDO_LL128_DATA == RONDO_LL128_DATA - 1 || i + 8 >= bytes)) {
+        if (proto == RONDO_PROTO_LL128 &&
+            (unit % RONDO_LL128_DATA == RONDO_LL128_DATA - 1 || i + 8 >= bytes)) {
             rondo_ll128_post(conn, unit + 1);
         }
     }
@@ -172,7 +176,8 @@ static void *sender(void *arg)
         if (rondo_ll_clean_due(conn->step)) {
             rondo_ll_clean(conn);
         }
-        rondo_store_relaxed32(&conn->tail->call[conn->step % RONDO_SLOTS], rondo_call_word(conn->step, t->key));
+        rondo_store_relaxed32(&conn->tail->call[conn->step % RONDO_SLOTS],
+                              rondo_call_word(conn->step, t->key));
         for (size_t at = 0; at < slice.bytes;) {
             size_t n = rondo_min_size(slice.bytes - at, 120 * (1 + draw(&dice) % 8));
             if (draw(&dice) % 2 == 0) {
@@ -190,7 +195,8 @@ static void *sender(void *arg)
     return bytes == NULL ? "no memory" : NULL;
 }
 
-static void get_words(struct rondo_conn *conn, enum rondo_proto proto, size_t unit, uint8_t *dst, size_t bytes)
+static void get_words(struct rondo_conn *conn, enum rondo_proto proto, size_t unit, uint8_t *dst,
+                      size_t bytes)
 {
     for (size_t i = 0; i < bytes; i += 8, unit++) {
         const uint64_t word = rondo_proto_get(proto, conn, unit);
@@ -199,8 +205,8 @@ static void get_words(struct rondo_conn *conn, enum rondo_proto proto, size_t un
 }
 
 /* @return NULL, or what is wrong with the slice. */
-static const char *receive_slice(const struct transfer *t, struct rondo_conn *conn, const struct slice_plan *slice, uint8_t *dst,
-                                 uint64_t *dice)
+static const char *receive_slice(const struct transfer *t, struct rondo_conn *conn,
+                                 const struct slice_plan *slice, uint8_t *dst, uint64_t *dice)
 {
     struct deadline d = { 0 };
     const size_t units = (slice->bytes + 7) / 8;
@@ -217,7 +223,8 @@ static const char *receive_slice(const struct transfer *t, struct rondo_conn *co
             }
             continue;
         }
-        if (rondo_load_relaxed32(&conn->tail->call[conn->step % RONDO_SLOTS]) != rondo_call_word(conn->step, t->key)) {
+        if (rondo_load_relaxed32(&conn->tail->call[conn->step % RONDO_SLOTS]) !=
+            rondo_call_word(conn->step, t->key)) {
             return "the call word came after the data";
         }
         if (draw(dice) % 2 == 0) {
@@ -262,14 +269,15 @@ static void run_transfer(const struct transfer *t)
     pthread_join(tx, &tx_wrong);
     pthread_join(rx, &rx_wrong);
     if (tx_wrong != NULL || rx_wrong != NULL) {
-        fail_msg("proto %d, slots of %u bytes, first step %#llx, seed %llu: sender: %s, receiver: %s", t->proto, t->link->tx.slot_bytes[0],
-                 (unsigned long long)step, (unsigned long long)seed, tx_wrong ? (char *)tx_wrong : "fine",
-                 rx_wrong ? (char *)rx_wrong : "fine");
+        fail_msg("proto %d, slots of %u bytes, first step %#llx, seed %llu: sender: %s, receiver: %s",
+                 t->proto, t->link->tx.slot_bytes[0], (unsigned long long)step, (unsigned long long)seed,
+                 tx_wrong ? (char *)tx_wrong : "fine", rx_wrong ? (char *)rx_wrong : "fine");
     }
     assert_true(t->link->tx.step == step + (uint64_t)t->nslices && t->link->rx.step == t->link->tx.step);
 }
 
-static const uint64_t first_steps[] = { 0, 0x7fffffffull - 12, 0xffffffffull - 12, 0x17fffffffull - 12, 0x1ffffffffull - 12 };
+static const uint64_t first_steps[] = { 0, 0x7fffffffull - 12, 0xffffffffull - 12, 0x17fffffffull - 12,
+                                        0x1ffffffffull - 12 };
 static const uint32_t slot_sizes[] = { 128, 256, 1152, 8192 };
 
 static void slices_arrive_exactly_at_any_step_over_old_flags(void **state)
@@ -279,9 +287,10 @@ static void slices_arrive_exactly_at_any_step_over_old_flags(void **state)
         for (size_t s = 0; s < RONDO_COUNTOF(slot_sizes); s++) {
             for (size_t f = 0; f < RONDO_COUNTOF(first_steps); f++) {
                 struct link link;
-                struct transfer t = {
-                    .link = &link, .key = mix(seed ^ s << 8 ^ f << 16 ^ (uint64_t)(proto + 1) << 24), .proto = proto, .nslices = 48
-                };
+                struct transfer t = { .link = &link,
+                                      .key = mix(seed ^ s << 8 ^ f << 16 ^ (uint64_t)(proto + 1) << 24),
+                                      .proto = proto,
+                                      .nslices = 48 };
                 link_open(&link, slot_sizes[s], first_steps[f]);
                 link_age(&link);
                 run_transfer(&t);
@@ -298,7 +307,11 @@ static void one_to_three_full_slots_arrive_in_fresh_memory(void **state)
         for (int nslices = 1; nslices <= 3; nslices++) {
             for (size_t s = 0; s < RONDO_COUNTOF(slot_sizes); s++) {
                 struct link link;
-                struct transfer t = { .link = &link, .key = mix(seed + (uint64_t)nslices), .proto = proto, .nslices = nslices, .full = 1 };
+                struct transfer t = { .link = &link,
+                                      .key = mix(seed + (uint64_t)nslices),
+                                      .proto = proto,
+                                      .nslices = nslices,
+                                      .full = 1 };
                 link_open(&link, slot_sizes[s], 0);
                 run_transfer(&t);
                 link_close(&link);
@@ -367,7 +380,9 @@ static void ll_flags_repeat_only_after_a_cleaning_and_are_never_zero(void **stat
         const uint64_t later = step + RONDO_SLOTS * (1 + (draw(&dice) % ((1ull << 31) / RONDO_SLOTS)));
         assert_true(rondo_ll_flag(step) != 0);
         assert_true(rondo_ll_flag(step) != rondo_ll_flag(later)); /* same slot, at most 2^31 steps apart */
-        assert_int_equal(rondo_ll_clean_due(step), (step & 0x7fffffff) >= 0x80000000u - RONDO_SLOTS); /* every slot once in 2^31 steps */
+        assert_int_equal(rondo_ll_clean_due(step),
+                         (step & 0x7fffffff) >=
+                             0x80000000u - RONDO_SLOTS); /* every slot once in 2^31 steps */
     }
 }
 
@@ -419,7 +434,8 @@ static void spans_of_any_length_and_alignment_keep_to_their_bounds(void **state)
         struct link link;
         link_open(&link, 1152, 3);
         for (size_t bytes = 1; bytes <= capacity && bytes <= 1080; bytes += bytes < 260 ? 1 : 41) {
-            const size_t mis = bytes % 9, unit0 = bytes % 4 == 0 && bytes + 104 <= capacity ? 13 : 0, units = (bytes + 7) / 8;
+            const size_t mis = bytes % 9, unit0 = bytes % 4 == 0 && bytes + 104 <= capacity ? 13 : 0,
+                         units = (bytes + 7) / 8;
             if (unit0 > 0) {
                 put_words(&link.tx, proto, 0, from, 104);
             }

@@ -1,4 +1,5 @@
-/* Reductions: every type, operation, number of sources, length and alignment gives the reference's bits with every instruction set that this machine has. */
+/* Reductions: every type, operation, number of sources, length and alignment gives the reference's bits with
+ * every instruction set that this machine has. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +17,8 @@
 enum { MAX_SOURCES = 8, MAX_COUNT = 5000, ROOM = MAX_COUNT * 8 + 64 };
 
 static uint64_t seed, dice;
-static const struct rondo_reduce_isa *isas[8]; /* NULL after the last; asked for once, because cpuid is slow in virtual machines */
+static const struct rondo_reduce_isa
+    *isas[8]; /* NULL after the last; asked for once, because cpuid is slow in virtual machines */
 
 static uint64_t draw(void)
 {
@@ -58,7 +60,8 @@ static void fill_values(void)
         const struct type *t = &types[type];
         for (int i = 0; t->kind == SMALL && i < 1 << (t->bits - 1); i++) {
             const int e = i >> t->mbits, m = i & ((1 << t->mbits) - 1);
-            values[type][i] = e == 0 ? ldexp(m, 1 - t->bias - t->mbits) : ldexp(m + (1 << t->mbits), e - t->bias - t->mbits);
+            values[type][i] = e == 0 ? ldexp(m, 1 - t->bias - t->mbits)
+                                     : ldexp(m + (1 << t->mbits), e - t->bias - t->mbits);
         }
     }
 }
@@ -147,7 +150,8 @@ static uint64_t expected(const struct type *t, uint64_t a, uint64_t b, int op)
         return v;
     case SIGNED:
         if (op == RONDO_REDUCE_MAX || op == RONDO_REDUCE_MIN) {
-            return (sign_extended(a, t->bits) > sign_extended(b, t->bits)) == (op == RONDO_REDUCE_MAX) ? a : b;
+            return (sign_extended(a, t->bits) > sign_extended(b, t->bits)) == (op == RONDO_REDUCE_MAX) ? a
+                                                                                                       : b;
         }
         return keep(uint64_t_op(a, b, op), t->bits);
     default: return keep(uint64_t_op(a, b, op), t->bits);
@@ -168,7 +172,8 @@ static void element_set(void *span, size_t i, int bits, uint64_t v)
     memcpy((uint8_t *)span + i * (size_t)bits / 8, &v, (size_t)bits / 8);
 }
 
-/* Bits of any kind; of floats half have exponents near 1, so that sums round and neither vanish nor overflow. */
+/* Bits of any kind; of floats half have exponents near 1, so that sums round and neither vanish nor overflow.
+ */
 static uint64_t random_element(const struct type *t)
 {
     const uint64_t v = keep(draw(), t->bits), how = draw() % 16;
@@ -191,7 +196,8 @@ static uint64_t random_element(const struct type *t)
 
 static uint8_t memory[MAX_SOURCES + 2][ROOM] __attribute__((aligned(64)));
 
-static void check_span(const struct rondo_reduce_isa *isa, int type, const void *got, const void *want, size_t n, const char *what)
+static void check_span(const struct rondo_reduce_isa *isa, int type, const void *got, const void *want,
+                       size_t n, const char *what)
 {
     const struct type *t = &types[type];
     if (n == 0 || memcmp(got, want, n * (size_t)t->bits / 8) == 0) {
@@ -200,8 +206,8 @@ static void check_span(const struct rondo_reduce_isa *isa, int type, const void 
     for (size_t i = 0; i < n; i++) {
         const uint64_t g = element(got, i, t->bits), w = element(want, i, t->bits);
         if (g != w && !(is_nan(t, g) && is_nan(t, w))) {
-            fail_msg("%s, %s, type %d, element %zu of %zu: %#llx, expected %#llx; seed %llu", what, isa->name, type, i, n,
-                     (unsigned long long)g, (unsigned long long)w, (unsigned long long)seed);
+            fail_msg("%s, %s, type %d, element %zu of %zu: %#llx, expected %#llx; seed %llu", what, isa->name,
+                     type, i, n, (unsigned long long)g, (unsigned long long)w, (unsigned long long)seed);
         }
     }
 }
@@ -388,7 +394,8 @@ static void premultiplied_elements_are_products_with_the_scalar(void **state)
             static uint8_t before[ROOM];
             for (size_t e = 0; e < n; e++) {
                 element_set(before, e, t->bits, random_element(t));
-                element_set(want, e, t->bits, expected(t, element(before, e, t->bits), scalar, RONDO_REDUCE_PROD));
+                element_set(want, e, t->bits,
+                            expected(t, element(before, e, t->bits), scalar, RONDO_REDUCE_PROD));
             }
             for (int k = 0; isas[k] != NULL; k++) {
                 memcpy(src, before, n * (size_t)t->bits / 8);
@@ -416,7 +423,8 @@ static void copies_are_exact_at_any_alignment(void **state)
     }
 }
 
-/* Past the caches and over others' lines. Targets whose lines begin together or not, elements that lie across lines, a target that is a source, with what is kept and without. */
+/* Past the caches and over others' lines. Targets whose lines begin together or not, elements that lie across
+ * lines, a target that is a source, with what is kept and without. */
 static void reductions_by_other_stores_are_those_by_stores(void **state)
 {
     static uint8_t want[ROOM], kept[ROOM + 64];
@@ -424,23 +432,27 @@ static void reductions_by_other_stores_are_those_by_stores(void **state)
     for (size_t i = 0; i < 2000; i++) {
         const rondo_dtype type = (rondo_dtype)(i % RONDO_NUM_DTYPES);
         const enum rondo_reduce op = (enum rondo_reduce)(draw() % RONDO_NUM_REDUCES);
-        const size_t elem = rondo_dtype_size(type), n = i < 300 ? i : draw() % (MAX_COUNT - 64), bytes = n * elem,
-                     step = draw() % 3 == 0 ? 1 : elem;
+        const size_t elem = rondo_dtype_size(type), n = i < 300 ? i : draw() % (MAX_COUNT - 64),
+                     bytes = n * elem, step = draw() % 3 == 0 ? 1 : elem;
         const void *srcs[MAX_SOURCES];
         const int over = draw() % 3 == 0;
         uint8_t *dsts[MAX_SOURCES], *keep_at = !over && draw() % 2 == 0 ? kept + draw() % 64 : NULL;
-        struct rondo_reduction what = { type, op, draw() % 3 == 0 ? 3 : 0, 1 + (int)(draw() % (MAX_SOURCES / 2)), srcs };
-        const int ndsts = 1 + (int)(draw() % (MAX_SOURCES - (size_t)what.nsrcs)), same = draw() % 4 != 0, in_place = draw() % 4 == 0;
+        struct rondo_reduction what = { type, op, draw() % 3 == 0 ? 3 : 0,
+                                        1 + (int)(draw() % (MAX_SOURCES / 2)), srcs };
+        const int ndsts = 1 + (int)(draw() % (MAX_SOURCES - (size_t)what.nsrcs)), same = draw() % 4 != 0,
+                  in_place = draw() % 4 == 0;
         const size_t off = 64 + draw() % 64 / step * step;
         for (int k = 0; k < MAX_SOURCES; k++) {
             if (k < what.nsrcs) {
                 srcs[k] = memory[k] + draw() % 32;
                 for (size_t e = 0; e < n; e++) {
-                    element_set((uint8_t *)(uintptr_t)srcs[k], e, types[type].bits, random_element(&types[type]));
+                    element_set((uint8_t *)(uintptr_t)srcs[k], e, types[type].bits,
+                                random_element(&types[type]));
                 }
             } else {
                 memset(memory[k], 0x5a, bytes + 200);
-                dsts[k - what.nsrcs] = memory[k] + (same ? off : 64 + draw() % 64) + (64 - (uintptr_t)memory[k] % 64) % 64;
+                dsts[k - what.nsrcs] = memory[k] + (same ? off : 64 + draw() % 64) +
+                                       (64 - (uintptr_t)memory[k] % 64) % 64;
             }
         }
         rondo_reduce_get(type, op)(want, srcs, what.nsrcs, n);
@@ -473,7 +485,8 @@ static void check_cap(const char *cap, const char *chosen)
         if (cap != NULL) {
             setenv("RONDO_TEST_ISA", cap, 1);
         }
-        _exit(strcmp(rondo_reduce_isa(), chosen) != 0 || rondo_reduce_get(RONDO_FLOAT32, RONDO_REDUCE_SUM) == NULL);
+        _exit(strcmp(rondo_reduce_isa(), chosen) != 0 ||
+              rondo_reduce_get(RONDO_FLOAT32, RONDO_REDUCE_SUM) == NULL);
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));
@@ -495,7 +508,8 @@ static void dispatch_takes_the_best_or_what_the_cap_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dispatch_takes_the_best_or_what_the_cap_names), /* first: its children must be the ones that choose */
+        cmocka_unit_test(dispatch_takes_the_best_or_what_the_cap_names), /* first: its children must be the
+                                                                            ones that choose */
         cmocka_unit_test(every_type_and_operation_folds_from_the_left_at_any_length),
         cmocka_unit_test(pairs_of_all_8_bit_floats_are_exact),
         cmocka_unit_test(all_16_bit_floats_meet_each_exponent),

@@ -37,7 +37,8 @@ static int count_maps(int only_segments)
     FILE *file = fopen("/proc/self/maps", "r");
     assert_non_null(file);
     while (fgets(line, sizeof line, file)) {
-        n += strstr(line, "rondo") != NULL || (!only_segments && strstr(line, "---p 00000000 00:00 0 \n") != NULL);
+        n += strstr(line, "rondo") != NULL ||
+             (!only_segments && strstr(line, "---p 00000000 00:00 0 \n") != NULL);
     }
     fclose(file);
     return n;
@@ -63,7 +64,8 @@ static int peer_of(void *arg)
 {
     const struct rondo_shm_name *name = arg;
     struct rondo_shm shm;
-    if (rondo_shm_open(&shm, name) != RONDO_SUCCESS || shm.fd != -1 || shm.size != name->size || shm.base[0] != 17) {
+    if (rondo_shm_open(&shm, name) != RONDO_SUCCESS || shm.fd != -1 || shm.size != name->size ||
+        shm.base[0] != 17) {
         return 1;
     }
     shm.base[shm.size - 1] = 71;
@@ -213,7 +215,8 @@ static void names_that_nobody_makes_are_refused(void **state)
             snprintf(name.path, sizeof name.path, "%s", paths[i]);
             refuse(&name, "cannot be right");
         }
-        snprintf(name.path, sizeof name.path, "%s", modes[m] == RONDO_SHM_FILE ? "@rondo-0123456789abcdef" : "/rondo-0123456789abcdef");
+        snprintf(name.path, sizeof name.path, "%s",
+                 modes[m] == RONDO_SHM_FILE ? "@rondo-0123456789abcdef" : "/rondo-0123456789abcdef");
         refuse(&name, "cannot be right");
         memset(name.path, 'a', sizeof name.path); /* not terminated */
         refuse(&name, "cannot be right");
@@ -285,7 +288,8 @@ static int create_as_nobody(enum rondo_shm_mode mode, int to, int until)
     if (become_nobody()) {
         return SKIPPED;
     }
-    if (rondo_shm_create(&shm, 4096, mode) != RONDO_SUCCESS || write(to, &shm.name, sizeof shm.name) != sizeof shm.name) {
+    if (rondo_shm_create(&shm, 4096, mode) != RONDO_SUCCESS ||
+        write(to, &shm.name, sizeof shm.name) != sizeof shm.name) {
         return 1;
     }
     (void)!read(until, &end, 1);
@@ -374,7 +378,8 @@ static int die_with_a_memfd(void *arg)
 {
     struct rondo_shm shm;
     (void)arg;
-    if (rondo_shm_create(&shm, 4 * MIB, RONDO_SHM_AUTO) == RONDO_SUCCESS && rondo_shm_reserve(&shm, 0, shm.size) == RONDO_SUCCESS) {
+    if (rondo_shm_create(&shm, 4 * MIB, RONDO_SHM_AUTO) == RONDO_SUCCESS &&
+        rondo_shm_reserve(&shm, 0, shm.size) == RONDO_SUCCESS) {
         raise(SIGKILL);
     }
     return 1;
@@ -417,7 +422,8 @@ static int create_under_file_limit(void *arg)
     struct rlimit limit = { MIB, MIB };
     struct rondo_shm shm;
     (void)arg;
-    if (setrlimit(RLIMIT_FSIZE, &limit) != 0 || rondo_shm_create(&shm, 2 * MIB, RONDO_SHM_AUTO) != RONDO_SYSTEM_ERROR) {
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0 ||
+        rondo_shm_create(&shm, 2 * MIB, RONDO_SHM_AUTO) != RONDO_SYSTEM_ERROR) {
         return 1;
     }
     return !strstr(rondo_error_text(), "ulimit -f");
@@ -450,7 +456,8 @@ static void limits_of_the_process_are_named(void **state)
     }
 }
 
-/* A /dev/shm of 1 MiB: what fits is reserved, what does not is an error, and touching what was reserved is no SIGBUS. */
+/* A /dev/shm of 1 MiB: what fits is reserved, what does not is an error, and touching what was reserved is no
+ * SIGBUS. */
 static int with_a_small_dev_shm(void *arg)
 {
     struct rondo_shm shm;
@@ -458,7 +465,8 @@ static int with_a_small_dev_shm(void *arg)
     if (own_mounts_enter("/dev/shm") != 0) {
         return SKIPPED;
     }
-    if (rondo_shm_create(&shm, 4 * MIB, RONDO_SHM_FILE) != RONDO_SUCCESS || rondo_shm_reserve(&shm, 0, 400000) != RONDO_SUCCESS) {
+    if (rondo_shm_create(&shm, 4 * MIB, RONDO_SHM_FILE) != RONDO_SUCCESS ||
+        rondo_shm_reserve(&shm, 0, 400000) != RONDO_SUCCESS) {
         return 1;
     }
     memset(shm.base, 1, 400000);

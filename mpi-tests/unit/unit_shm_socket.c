@@ -1,4 +1,5 @@
-/* base/shm_socket.h: who gets a descriptor and who does not, owners that died or are silent, one thread that comes and goes, and nothing left behind. */
+/* base/shm_socket.h: who gets a descriptor and who does not, owners that died or are silent, one thread that
+ * comes and goes, and nothing left behind. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -185,7 +186,8 @@ static int create_and_die(void *arg)
 {
     const int *to = arg;
     struct rondo_shm shm;
-    if (rondo_shm_create(&shm, 4096, RONDO_SHM_SOCKET) == RONDO_SUCCESS && write(*to, &shm.name, sizeof shm.name) == sizeof shm.name) {
+    if (rondo_shm_create(&shm, 4096, RONDO_SHM_SOCKET) == RONDO_SUCCESS &&
+        write(*to, &shm.name, sizeof shm.name) == sizeof shm.name) {
         raise(SIGKILL);
     }
     return 1;
@@ -286,7 +288,8 @@ static int connect_to(const char *text)
     struct sockaddr_un un = { .sun_family = AF_UNIX };
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     memcpy(un.sun_path + 1, text + 1, strlen(text) - 1);
-    if (connect(fd, (const struct sockaddr *)&un, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(text))) != 0) {
+    if (connect(fd, (const struct sockaddr *)&un,
+                (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(text))) != 0) {
         close(fd);
         return -1;
     }
@@ -313,7 +316,8 @@ static void a_silent_owner_is_waited_for_no_longer_than_said(void **state)
     assert_no_descriptor(address, SHORT_MS, "does not answer; is it stopped?");
     took = (rondo_now_ns() - start) / 1000000;
     assert_in_range(took, SHORT_MS, 5000);
-    assert_no_descriptor(address, SHORT_MS, "too many ask"); /* one waits already: more than its queue holds */
+    assert_no_descriptor(address, SHORT_MS,
+                         "too many ask"); /* one waits already: more than its queue holds */
     close(fd);
     assert_no_descriptor(address, WAIT_MS, "nobody offers it there");
     assert_no_descriptor("/rondo", WAIT_MS, "");
@@ -340,7 +344,8 @@ static void *answer_once(void *arg)
         size_t length = CMSG_LEN(sizeof(int) * (size_t)a->ndescriptors);
         message.msg_control = control.bytes;
         message.msg_controllen = length;
-        control.align = (struct cmsghdr){ .cmsg_len = length, .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS };
+        control.align =
+            (struct cmsghdr){ .cmsg_len = length, .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS };
         memcpy(CMSG_DATA(&control.align), fds, sizeof(int) * (size_t)a->ndescriptors);
     }
     if (a->bytes > 0) {
@@ -357,8 +362,9 @@ static void strange_answers_give_no_descriptor(void **state)
         int32_t error;
         const char *because;
     } cases[] = {
-        { 0, 0, "ended before it answered" }, { 4, 0, "ended before it answered" },      { 4, EMFILE, "Too many open files" },
-        { 4, EACCES, "own user only" },       { 2, EACCES, "ended before it answered" },
+        { 0, 0, "ended before it answered" },      { 4, 0, "ended before it answered" },
+        { 4, EMFILE, "Too many open files" },      { 4, EACCES, "own user only" },
+        { 2, EACCES, "ended before it answered" },
     };
     char address[64];
     struct answer answer = { .listener = listen_at(address, sizeof address, 8) };
@@ -383,7 +389,9 @@ static void of_two_descriptors_none_stays(void **state)
     char address[64];
     const char *why = "";
     int fds = count_fds(), fd;
-    struct answer answer = { .listener = listen_at(address, sizeof address, 8), .bytes = 4, .ndescriptors = 2 };
+    struct answer answer = { .listener = listen_at(address, sizeof address, 8),
+                             .bytes = 4,
+                             .ndescriptors = 2 };
     pthread_t thread;
     (void)state;
     assert_int_equal(pthread_create(&thread, NULL, answer_once, &answer), 0);
@@ -422,7 +430,9 @@ static int ask_as_nobody(void *arg)
     int32_t error = 0;
     char control[256];
     struct iovec data = { &error, sizeof error };
-    struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control };
+    struct msghdr message = {
+        .msg_iov = &data, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control
+    };
     const char *why = "";
     int fd;
     if (become_nobody()) {

@@ -172,8 +172,9 @@ static void unknown_names_and_numbers_are_refused(void **state)
 static void sizes_are_those_of_the_types(void **state)
 {
     static const size_t bytes[RONDO_NUM_DTYPES] = {
-        [RONDO_INT8] = 1,    [RONDO_UINT8] = 1,   [RONDO_INT32] = 4,   [RONDO_UINT32] = 4,   [RONDO_INT64] = 8,      [RONDO_UINT64] = 8,
-        [RONDO_FLOAT16] = 2, [RONDO_FLOAT32] = 4, [RONDO_FLOAT64] = 8, [RONDO_BFLOAT16] = 2, [RONDO_FLOAT8E4M3] = 1, [RONDO_FLOAT8E5M2] = 1,
+        [RONDO_INT8] = 1,    [RONDO_UINT8] = 1,    [RONDO_INT32] = 4,      [RONDO_UINT32] = 4,
+        [RONDO_INT64] = 8,   [RONDO_UINT64] = 8,   [RONDO_FLOAT16] = 2,    [RONDO_FLOAT32] = 4,
+        [RONDO_FLOAT64] = 8, [RONDO_BFLOAT16] = 2, [RONDO_FLOAT8E4M3] = 1, [RONDO_FLOAT8E5M2] = 1,
     };
     (void)state;
     for (int i = 0; i < RONDO_NUM_DTYPES; i++) {

@@ -23,7 +23,8 @@ static void all_calls(struct fake_rank *r)
     int good = strict_all(r->comm, r->rank, r->nranks, asked->most, &apart, text);
     if (asked->expect_rank_order) {
         FAKE_CHECK(r, good, "%s", text);
-        FAKE_CHECK(r, r->nranks < 3 || apart > 1000, "the inputs do not tell orders apart: %zu elements", apart);
+        FAKE_CHECK(r, r->nranks < 3 || apart > 1000, "the inputs do not tell orders apart: %zu elements",
+                   apart);
     }
 }
 
@@ -41,8 +42,8 @@ static void bits_are_those_of_rank_order_with_each_protocol_and_several_channels
     static const char *const protos[] = { "ll", "ll128", "simple" };
     (void)state;
     for (size_t p = 0; p < RONDO_COUNTOF(protos); p++) {
-        fake_params("DETERMINISM", "strict", "ALGO", "^oneshot", "PROTO", protos[p], "MIN_NCHANNELS", "3", "BUFFSIZE", "16K", "LL_BUFFSIZE",
-                    "8K", "LL128_BUFFSIZE", "16K", NULL);
+        fake_params("DETERMINISM", "strict", "ALGO", "^oneshot", "PROTO", protos[p], "MIN_NCHANNELS", "3",
+                    "BUFFSIZE", "16K", "LL_BUFFSIZE", "8K", "LL128_BUFFSIZE", "16K", NULL);
         fake_ranks(5, all_calls, &(struct asked){ 10000, 1 });
     }
 }
@@ -61,7 +62,9 @@ static void bits_are_those_of_rank_order_on_a_machine_of_two_packages(void **sta
 /* One rank in the middle gets a result that the fast rings give in another order. */
 static void one_sum(struct fake_rank *r)
 {
-    struct strict_case c = { .coll = STRICT_ALL_REDUCE, .type = RONDO_FLOAT32, .count = 4000, .rank = r->rank, .nranks = r->nranks };
+    struct strict_case c = {
+        .coll = STRICT_ALL_REDUCE, .type = RONDO_FLOAT32, .count = 4000, .rank = r->rank, .nranks = r->nranks
+    };
     char text[STRICT_TEXT] = "";
     size_t apart = 0;
     FAKE_CHECK(r, !strict_call(&c, r->comm, &apart, text), "a ring has the order of ranks for every element");
@@ -77,8 +80,10 @@ static void fast_has_other_orders(void **state)
 static void forbidden(struct fake_rank *r)
 {
     float x[4] = { 1 }, y[16];
-    FAKE_ERROR(r, rondo_all_reduce(x, y, 4, RONDO_FLOAT32, RONDO_SUM, r->comm, NULL), RONDO_INVALID_USAGE, "RONDO_DETERMINISM");
-    FAKE_OK(r, rondo_broadcast(x, y, 4, RONDO_FLOAT32, 1, r->comm, NULL)); /* what does not reduce has no order */
+    FAKE_ERROR(r, rondo_all_reduce(x, y, 4, RONDO_FLOAT32, RONDO_SUM, r->comm, NULL), RONDO_INVALID_USAGE,
+               "RONDO_DETERMINISM");
+    FAKE_OK(
+        r, rondo_broadcast(x, y, 4, RONDO_FLOAT32, 1, r->comm, NULL)); /* what does not reduce has no order */
 }
 
 static void an_algorithm_of_another_order_is_an_error_that_names_the_parameter(void **state)

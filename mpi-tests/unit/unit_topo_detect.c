@@ -1,4 +1,5 @@
-/* Detection of the machine: hwloc's topologies, virtual machines, a management library that the test makes; and this host. */
+/* Detection of the machine: hwloc's topologies, virtual machines, a management library that the test makes;
+ * and this host. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,16 +32,19 @@ static const struct rondo_item *nvlink_of(const struct rondo_machine *machine, i
 {
     for (int32_t i = 0; i < machine->nitems; i++) {
         const struct rondo_item *item = &machine->item[i];
-        if (item->kind == RONDO_ITEM_NVLINK && item->nvlink.target == target && machine->item[item->parent].gpu.dev == dev) {
+        if (item->kind == RONDO_ITEM_NVLINK && item->nvlink.target == target &&
+            machine->item[item->parent].gpu.dev == dev) {
             return item;
         }
     }
     return NULL;
 }
 
-static void assert_links(const struct rondo_machine *machine, int dev, const char *target, int count, uint32_t tclass)
+static void assert_links(const struct rondo_machine *machine, int dev, const char *target, int count,
+                         uint32_t tclass)
 {
-    const struct rondo_item *item = nvlink_of(machine, dev, target ? rondo_busid_parse(target) : RONDO_BUSID_HIDDEN);
+    const struct rondo_item *item = nvlink_of(machine, dev,
+                                              target ? rondo_busid_parse(target) : RONDO_BUSID_HIDDEN);
     assert_non_null(item);
     assert_int_equal(item->nvlink.count, count);
     assert_int_equal(item->nvlink.tclass, tclass);
@@ -130,9 +134,11 @@ static void hwloc_xml_becomes_a_machine(void **state)
 {
     (void)state;
     struct rondo_machine machine;
-    assert_int_equal(rondo_machine_from_hwloc_xml(&machine, switch_xml, switch_bytes, "dgx.xml"), RONDO_SUCCESS);
+    assert_int_equal(rondo_machine_from_hwloc_xml(&machine, switch_xml, switch_bytes, "dgx.xml"),
+                     RONDO_SUCCESS);
     assert_string_equal(machine.source, "dgx.xml");
-    assert_int_equal(rondo_machine_count(&machine, RONDO_ITEM_CPU), 2); /* the CXL memory has no cores of its own */
+    assert_int_equal(rondo_machine_count(&machine, RONDO_ITEM_CPU),
+                     2); /* the CXL memory has no cores of its own */
     const struct rondo_item *cpu = &machine.item[rondo_machine_nth(&machine, RONDO_ITEM_CPU, 1)];
     assert_int_equal(cpu->cpu.arch, RONDO_ARCH_X86);
     assert_int_equal(cpu->cpu.vendor, RONDO_VENDOR_AMD);
@@ -141,7 +147,8 @@ static void hwloc_xml_becomes_a_machine(void **state)
     assert_true(cpu->cpu.cores.bits[0] == 0xc);
     /* A switch is its upstream port; root ports, downstream ports and the display are not there. */
     assert_int_equal(rondo_machine_count(&machine, RONDO_ITEM_PCI), 5);
-    const struct rondo_item *bridge = pci_at(&machine, "0000:01:00.0"), *device = pci_at(&machine, "0000:03:00.0");
+    const struct rondo_item *bridge = pci_at(&machine, "0000:01:00.0"),
+                            *device = pci_at(&machine, "0000:03:00.0");
     assert_int_equal(machine.item[bridge->parent].kind, RONDO_ITEM_CPU);
     assert_ptr_equal(&machine.item[device->parent], bridge);
     assert_int_equal(device->pci.class_code, RONDO_CLASS_GPU);
@@ -162,7 +169,8 @@ static void hwloc_xml_becomes_a_machine(void **state)
     assert_int_equal(rondo_machine_count(&machine, RONDO_ITEM_NET), 2);
     assert_net(&machine, 0, "mlx5_0", 0, 1, "0000:04:00.0");
     assert_net(&machine, 1, "mlx5_1", 0, 1, "0000:04:00.0");
-    assert_true(machine.item[rondo_machine_nth(&machine, RONDO_ITEM_NET, 1)].net.guid == UINT64_C(0x0c42a1030065bc2f));
+    assert_true(machine.item[rondo_machine_nth(&machine, RONDO_ITEM_NET, 1)].net.guid ==
+                UINT64_C(0x0c42a1030065bc2f));
     assert_says(machine.note, "speed of network ports");
     assert_links(&machine, 0, "0000:05:00.0", 12, RONDO_CLASS_NVSWITCH);
     assert_links(&machine, 0, "0001:01:00.0", 4, RONDO_CLASS_GPU);
@@ -177,7 +185,8 @@ static void xmlfile_of_the_environment_is_the_same_machine(void **state)
     struct rondo_machine machine, same;
     setenv("HWLOC_XMLFILE", switch_file, 1);
     assert_int_equal(rondo_machine_detect(&machine, NULL), RONDO_SUCCESS);
-    assert_int_equal(rondo_machine_from_hwloc_xml(&same, switch_xml, switch_bytes, switch_file), RONDO_SUCCESS);
+    assert_int_equal(rondo_machine_from_hwloc_xml(&same, switch_xml, switch_bytes, switch_file),
+                     RONDO_SUCCESS);
     assert_true(rondo_machine_hash(&machine) == rondo_machine_hash(&same));
     assert_says(machine.source, "HWLOC_XMLFILE=");
     rondo_machine_release(&machine);
@@ -190,7 +199,8 @@ static void broken_hwloc_xml_is_refused_with_its_name(void **state)
     struct rondo_machine machine;
     const size_t lengths[] = { 0, 1, 100, 1000, 3000, switch_bytes - 40 };
     for (size_t i = 0; i < RONDO_COUNTOF(lengths); i++) {
-        assert_int_equal(rondo_machine_from_hwloc_xml(&machine, switch_xml, lengths[i], "cut.xml"), RONDO_INVALID_ARGUMENT);
+        assert_int_equal(rondo_machine_from_hwloc_xml(&machine, switch_xml, lengths[i], "cut.xml"),
+                         RONDO_INVALID_ARGUMENT);
         assert_says(rondo_error_text(), "cut.xml");
         assert_null(machine.item);
     }
@@ -199,8 +209,8 @@ static void broken_hwloc_xml_is_refused_with_its_name(void **state)
         const char *from, *to, *says;
     } rows[] = {
         { "complete_nodeset='0x4'", "complete_nodexxx='0x4'", "complete_nodeset is missing" },
-        { "<object type='Core' os_index='3' gp_index='44' cpuset='0x8'", "<object type='Core' os_index='3' gp_index='44' cpuset='0z8'",
-          "not a set" },
+        { "<object type='Core' os_index='3' gp_index='44' cpuset='0x8'",
+          "<object type='Core' os_index='3' gp_index='44' cpuset='0z8'", "not a set" },
         { "type='NUMANode' os_index='1'", "type='NUMANode' xx_index='1'", "os_index" },
         { "type='PU' os_index='2' gp_index='43'", "type='PU' os_index='222222222222222'", "os_index" },
         { "version='2.0'", "version='1.0'", "not of hwloc 2" },
@@ -211,7 +221,8 @@ static void broken_hwloc_xml_is_refused_with_its_name(void **state)
         assert_non_null(at);
         assert_int_equal(strlen(rows[i].from), strlen(rows[i].to));
         memcpy(at, rows[i].to, strlen(rows[i].to));
-        assert_int_equal(rondo_machine_from_hwloc_xml(&machine, text, switch_bytes, "broken.xml"), RONDO_INVALID_ARGUMENT);
+        assert_int_equal(rondo_machine_from_hwloc_xml(&machine, text, switch_bytes, "broken.xml"),
+                         RONDO_INVALID_ARGUMENT);
         free(text);
         assert_says(rondo_error_text(), "broken.xml:");
         assert_says(rondo_error_text(), rows[i].says);
@@ -223,7 +234,8 @@ static void broken_hwloc_xml_is_refused_with_its_name(void **state)
 
 static int32_t add_gpu(struct rondo_machine *machine, int32_t parent, const char *busid, int sm)
 {
-    int32_t i = add(machine, RONDO_ITEM_GPU, add_pci(machine, parent, busid, RONDO_CLASS_GPU, RONDO_VENDOR_ID_NVIDIA));
+    int32_t i = add(machine, RONDO_ITEM_GPU,
+                    add_pci(machine, parent, busid, RONDO_CLASS_GPU, RONDO_VENDOR_ID_NVIDIA));
     machine->item[i].gpu.sm = sm;
     return i;
 }
@@ -238,8 +250,9 @@ static void flat_tree_gets_sane_links(void **state)
     for (int i = 0; i < 3; i++) {
         add_gpu(&machine, 0, busid[i], sm[i]);
     }
-    int32_t net = add(&machine, RONDO_ITEM_NET,
-                      add(&machine, RONDO_ITEM_NIC, add_pci(&machine, 0, "0000:00:08.0", RONDO_CLASS_NIC, 0x1d0f)));
+    int32_t net = add(
+        &machine, RONDO_ITEM_NET,
+        add(&machine, RONDO_ITEM_NIC, add_pci(&machine, 0, "0000:00:08.0", RONDO_CLASS_NIC, 0x1d0f)));
     machine.item[net].net.mbps = 400000;
     rondo_detect_virtual(&machine, sysfs); /* nothing says that this is no hardware */
     assert_int_equal(machine.is_virtual, 0);
@@ -284,10 +297,12 @@ static void providers_description_is_used(void **state)
     (void)state;
     struct rondo_machine machine;
     char file[PATH_MAX];
-    put("<system version=\"1\"><cpu numaid=\"0\" affinity=\"000000ff\" arch=\"x86_64\" vendor=\"AuthenticAMD\" familyid=\"23\" "
+    put("<system version=\"1\"><cpu numaid=\"0\" affinity=\"000000ff\" arch=\"x86_64\" "
+        "vendor=\"AuthenticAMD\" familyid=\"23\" "
         "modelid=\"49\">"
         "<pci busid=\"ffff:ff:01.0\" class=\"0x060400\" link_speed=\"16 GT/s\" link_width=\"16\">"
-        "<pci busid=\"0001:00:00.0\" class=\"0x030200\" vendor=\"0x10de\" device=\"0x20b0\" link_speed=\"16 GT/s\" link_width=\"16\"/>"
+        "<pci busid=\"0001:00:00.0\" class=\"0x030200\" vendor=\"0x10de\" device=\"0x20b0\" link_speed=\"16 "
+        "GT/s\" link_width=\"16\"/>"
         "</pci></cpu></system>",
         "topology.xml");
     snprintf(file, sizeof file, "%s/topology.xml", sysfs);
@@ -298,7 +313,8 @@ static void providers_description_is_used(void **state)
     assert_int_equal(machine.is_virtual, 1);
     const struct rondo_item *gpu = &machine.item[rondo_machine_nth(&machine, RONDO_ITEM_GPU, 0)];
     assert_int_equal(gpu->gpu.sm, 80);
-    assert_true(machine.item[machine.item[gpu->parent].parent].pci.busid == rondo_busid_parse("ffff:ff:01.0"));
+    assert_true(machine.item[machine.item[gpu->parent].parent].pci.busid ==
+                rondo_busid_parse("ffff:ff:01.0"));
     rondo_machine_release(&machine);
 }
 
@@ -324,7 +340,8 @@ static const char *fake_nvml_library(void)
     char command[4 * PATH_MAX];
     const char *srcdir = getenv("srcdir");
     snprintf(fake_nvml, sizeof fake_nvml, "%s/libfake-ml.so", sysfs);
-    snprintf(command, sizeof command, "%s -shared -fPIC -o %s %s/mpi-tests/unit/fake_nvml.c", compiler(), fake_nvml, srcdir ? srcdir : ".");
+    snprintf(command, sizeof command, "%s -shared -fPIC -o %s %s/mpi-tests/unit/fake_nvml.c", compiler(),
+             fake_nvml, srcdir ? srcdir : ".");
     assert_int_equal(system(command), 0);
     return fake_nvml;
 }
@@ -458,7 +475,8 @@ static void this_host_is_seen_the_same_twice(void **state)
 
 int main(void)
 {
-    static const char *const hwloc[] = { "HWLOC_SYNTHETIC", "HWLOC_XMLFILE", "HWLOC_FSROOT", "HWLOC_CPUID_PATH", "HWLOC_THISSYSTEM" };
+    static const char *const hwloc[] = { "HWLOC_SYNTHETIC", "HWLOC_XMLFILE", "HWLOC_FSROOT",
+                                         "HWLOC_CPUID_PATH", "HWLOC_THISSYSTEM" };
     for (size_t i = 0; i < RONDO_COUNTOF(hwloc); i++) {
         unsetenv(hwloc[i]);
     }

@@ -28,8 +28,9 @@ static void link_is_the_generation_next_to_what_hwloc_tells(void **state)
         double gbs;
         int32_t speed, width;
     } rows[] = {
-        { 15.753846, 80, 16 }, { 31.507692, 160, 16 }, { 63.015385, 320, 16 }, { 7.876923, 80, 8 }, { 0.984615, 80, 1 },
-        { 8.0, 50, 16 },       { 4.0, 25, 16 },        { 2.0, 25, 8 },         { 0, 0, 0 },         { -3, 0, 0 },
+        { 15.753846, 80, 16 }, { 31.507692, 160, 16 }, { 63.015385, 320, 16 }, { 7.876923, 80, 8 },
+        { 0.984615, 80, 1 },   { 8.0, 50, 16 },        { 4.0, 25, 16 },        { 2.0, 25, 8 },
+        { 0, 0, 0 },           { -3, 0, 0 },
     };
     for (size_t i = 0; i < RONDO_COUNTOF(rows); i++) {
         int32_t speed, width;
@@ -51,8 +52,11 @@ static void link_is_the_least_of_device_and_port(void **state)
     pci_put("pci0000:00/0000:00:04.0", "0x020000", "8.0 GT/s PCIe", "16");
     pci_put("pci0000:00/0000:00:04.1", "0x020000", "Unknown", "0");
     join("devices/pci0000:00/0000:00:04.1/physfn", "devices/pci0000:00/0000:00:04.0");
-    static const char *const busid[] = { "0000:01:00.0", "0000:00:02.0", "0000:00:03.0", "0000:00:04.1", "0000:99:00.0", "0000:00:04.0" };
-    static const int32_t expected[][2] = { { 160, 8 }, { 80, 16 }, { 0, 0 }, { 80, 16 }, { 0, 0 }, { 50, 4 } };
+    static const char *const busid[] = { "0000:01:00.0", "0000:00:02.0", "0000:00:03.0",
+                                         "0000:00:04.1", "0000:99:00.0", "0000:00:04.0" };
+    static const int32_t expected[][2] = {
+        { 160, 8 }, { 80, 16 }, { 0, 0 }, { 80, 16 }, { 0, 0 }, { 50, 4 }
+    };
     for (size_t i = 0; i < RONDO_COUNTOF(busid); i++) {
         int32_t item = add_pci(&machine, 0, busid[i], RONDO_CLASS_GPU, RONDO_VENDOR_ID_NVIDIA);
         machine.item[item].pci.speed = i == 5 ? 50 : 0; /* known already */
@@ -72,16 +76,21 @@ static void active_ports_become_nets_of_their_cards(void **state)
     struct rondo_machine machine;
     const struct rondo_detect options = { .sysfs = sysfs };
     machine_new(&machine);
-    /* Behind a switch: a card with two functions, the second one's port is down; on a root port: one with two ports; one behind a root port at the first. */
+    /* Behind a switch: a card with two functions, the second one's port is down; on a root port: one with two
+     * ports; one behind a root port at the first. */
     pci_put("pci0000:80/0000:80:01.0", "0x060400", "16.0 GT/s PCIe", "16");
     pci_put("pci0000:80/0000:80:01.0/0000:81:00.0", "0x060400", "16.0 GT/s PCIe", "16");
     pci_put("pci0000:80/0000:80:01.0/0000:81:00.0/0000:82:00.0", "0x060400", "16.0 GT/s PCIe", "16");
-    pci_put("pci0000:80/0000:80:01.0/0000:81:00.0/0000:82:00.0/0000:83:00.0", "0x020700", "16.0 GT/s PCIe", "16");
-    pci_put("pci0000:80/0000:80:01.0/0000:81:00.0/0000:82:00.0/0000:83:00.1", "0x020700", "16.0 GT/s PCIe", "16");
+    pci_put("pci0000:80/0000:80:01.0/0000:81:00.0/0000:82:00.0/0000:83:00.0", "0x020700", "16.0 GT/s PCIe",
+            "16");
+    pci_put("pci0000:80/0000:80:01.0/0000:81:00.0/0000:82:00.0/0000:83:00.1", "0x020700", "16.0 GT/s PCIe",
+            "16");
     pci_put("pci0000:00/0000:00:01.0/0000:01:00.0", "0x0c0600", "8.0 GT/s PCIe", "8");
     put("0", "devices/pci0000:00/0000:00:01.0/0000:01:00.0/numa_node");
-    ib_put("mlx5_1", "pci0000:80/0000:80:01.0/0000:81:00.0/0000:82:00.0/0000:83:00.0", 1, "4: ACTIVE", "200 Gb/sec (4X HDR)");
-    ib_put("mlx5_2", "pci0000:80/0000:80:01.0/0000:81:00.0/0000:82:00.0/0000:83:00.1", 1, "4: ACTIVE", "100 Gb/sec (2X HDR)");
+    ib_put("mlx5_1", "pci0000:80/0000:80:01.0/0000:81:00.0/0000:82:00.0/0000:83:00.0", 1, "4: ACTIVE",
+           "200 Gb/sec (4X HDR)");
+    ib_put("mlx5_2", "pci0000:80/0000:80:01.0/0000:81:00.0/0000:82:00.0/0000:83:00.1", 1, "4: ACTIVE",
+           "100 Gb/sec (2X HDR)");
     ib_put("mlx4_0", "pci0000:00/0000:00:01.0/0000:01:00.0", 1, "1: DOWN", "10 Gb/sec (4X SDR)");
     ib_put("mlx4_0", "pci0000:00/0000:00:01.0/0000:01:00.0", 2, "4: ACTIVE", "56 Gb/sec (4X FDR)");
     ib_put("rxe0", NULL, 1, "4: ACTIVE", "2.5 Gb/sec (1X SDR)");
@@ -94,7 +103,8 @@ static void active_ports_become_nets_of_their_cards(void **state)
     assert_int_equal(rondo_detect_arrange(&machine, NULL), RONDO_SUCCESS);
     assert_int_equal(rondo_machine_check(&machine), RONDO_SUCCESS);
     assert_int_equal(rondo_machine_count(&machine, RONDO_ITEM_NET), 5);
-    int32_t rxe1 = rondo_machine_nth(&machine, RONDO_ITEM_NET, 2); /* without a device: at the first CPU, the last port */
+    int32_t rxe1 = rondo_machine_nth(&machine, RONDO_ITEM_NET,
+                                     2); /* without a device: at the first CPU, the last port */
     assert_string_equal(machine.item[rxe1].net.name, "rxe1");
     assert_int_equal(machine.item[rxe1].net.dev, 4);
     assert_int_equal(machine.item[rxe1].net.mbps, 0);
@@ -102,8 +112,10 @@ static void active_ports_become_nets_of_their_cards(void **state)
     machine.item[rxe1].net.dev = 2;
     assert_net(&machine, 0, "mlx4_0", 56000, 2, "0000:01:00.0");
     assert_net(&machine, 1, "rxe0", 2500, 1, "0000:01:00.0");
-    assert_true(machine.item[rondo_machine_nth(&machine, RONDO_ITEM_NET, 0)].net.guid == UINT64_C(0x0c42a1030065bc2e));
-    const struct rondo_item *bridge = pci_at(&machine, "0000:81:00.0"), *card = pci_at(&machine, "0000:83:00.0");
+    assert_true(machine.item[rondo_machine_nth(&machine, RONDO_ITEM_NET, 0)].net.guid ==
+                UINT64_C(0x0c42a1030065bc2e));
+    const struct rondo_item *bridge = pci_at(&machine, "0000:81:00.0"),
+                            *card = pci_at(&machine, "0000:83:00.0");
     assert_ptr_equal(&machine.item[card->parent], bridge);
     assert_int_equal(machine.item[bridge->parent].cpu.numa, 1);
     assert_int_equal(bridge->pci.class_code, RONDO_CLASS_BRIDGE);
@@ -122,7 +134,8 @@ static void virtual_functions_share_the_card_and_its_wire(void **state)
     machine_new(&machine);
     pci_put("pci0000:00/0000:00:01.0/0000:01:00.0", "0x020700", "16.0 GT/s PCIe", "16");
     pci_put("pci0000:00/0000:00:01.0/0000:01:00.4", "0x020700", "Unknown", "0");
-    join("devices/pci0000:00/0000:00:01.0/0000:01:00.4/physfn", "devices/pci0000:00/0000:00:01.0/0000:01:00.0");
+    join("devices/pci0000:00/0000:00:01.0/0000:01:00.4/physfn",
+         "devices/pci0000:00/0000:00:01.0/0000:01:00.0");
     ib_put("mlx5_0", "pci0000:00/0000:00:01.0/0000:01:00.0", 1, "4: ACTIVE", "200 Gb/sec (4X HDR)");
     ib_put("mlx5_7", "pci0000:00/0000:00:01.0/0000:01:00.4", 1, "4: ACTIVE", "200 Gb/sec (4X HDR)");
     put("aaaa:bbbb:cccc:dddd", "class/infiniband/mlx5_7/node_guid");

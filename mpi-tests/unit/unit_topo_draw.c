@@ -1,4 +1,5 @@
-/* Text and JSON of a machine: what people and programs read says what the topology says, fits the terminal, and is well formed whatever the names are. */
+/* Text and JSON of a machine: what people and programs read says what the topology says, fits the terminal,
+ * and is well formed whatever the names are. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -61,7 +62,8 @@ static void graph_make(struct scene *scene, int id, int nets)
     struct rondo_graph *graph = &scene->graphs[id];
     int n = scene->topo->ndevs;
     *graph = (struct rondo_graph){ .id = id,
-                                   .pattern = id == RONDO_GRAPH_RING ? RONDO_PATTERN_RING : RONDO_PATTERN_BALANCED_TREE,
+                                   .pattern = id == RONDO_GRAPH_RING ? RONDO_PATTERN_RING
+                                                                     : RONDO_PATTERN_BALANCED_TREE,
                                    .nchannels = 3,
                                    .bw_intra = 20000,
                                    .bw_inter = 12500,
@@ -125,7 +127,8 @@ static void numbers_are_written_as_people_do(void **state)
     } rows[] = { { 24000, "24.0" },   { 20600, "20.6" }, { 1250, "1.25" }, { 240, "0.24" },
                  { 370800, "370.8" }, { 6000, "6.0" },   { 0, "0.0" },     { 187, "0.19" } };
     char text[64];
-    for (size_t i = 0; i < RONDO_COUNTOF(rows); i++) assert_string_equal(rondo_text_gbs(rows[i].mbs, text), rows[i].text);
+    for (size_t i = 0; i < RONDO_COUNTOF(rows); i++)
+        assert_string_equal(rondo_text_gbs(rows[i].mbs, text), rows[i].text);
     assert_string_equal(rondo_text_bytes(32 << 20, text), "32 MiB");
     assert_string_equal(rondo_text_bytes(1000, text), "1000 B");
     assert_string_equal(rondo_text_pci_link(160, 16, text), "Gen4 x16");
@@ -317,7 +320,9 @@ static void matrix_says_what_the_paths_are(void **state)
                     snprintf(label, sizeof label, "GPU%d", from);
                     matrix_word(text, label, to, word);
                     word[strcspn(word, "*")] = '\0';
-                    assert_string_equal(word, from == to ? "-" : rondo_path_type_name(rondo_topo_direct(topo, from, to)->type));
+                    assert_string_equal(
+                        word,
+                        from == to ? "-" : rondo_path_type_name(rondo_topo_wired(topo, from, to)->type));
                 }
             }
             free(paper.text);
@@ -393,7 +398,7 @@ static void why_goes_hop_by_hop(void **state)
         draw->width = 80;
         assert_int_equal(rondo_draw_why(draw, scene.topo, 0, to), RONDO_SUCCESS);
         const char *text = paper_text(&paper);
-        const struct rondo_topo_path *path = rondo_topo_direct(scene.topo, 0, to);
+        const struct rondo_topo_path *path = rondo_topo_wired(scene.topo, 0, to);
         assert_says(text, rondo_topo_point_name(scene.topo, to, name, sizeof name));
         assert_lines_fit(text, 80);
         assert_says(text, rondo_path_type_legend(path->type));
@@ -401,11 +406,13 @@ static void why_goes_hop_by_hop(void **state)
         for (const char *at = text; (at = strstr(at, " > ")); at++) hops++;
         assert_true(hops >= path->nhops);
         if (to > 0 && to < scene.topo->ndevs) assert_says(text, "P2P");
-        if (to >= scene.topo->ndevs && to < scene.topo->ndevs + scene.topo->nnets) assert_says(text, "GPUDirect");
+        if (to >= scene.topo->ndevs && to < scene.topo->ndevs + scene.topo->nnets)
+            assert_says(text, "GPUDirect");
         if (path->type == RONDO_PATH_SYS) assert_says(text, "SYS      16.0 GB/s  <- narrowest");
         free(paper.text);
     }
-    assert_int_equal(rondo_draw_why(paper_open(&paper), scene.topo, 0, scene.topo->npoints), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(rondo_draw_why(paper_open(&paper), scene.topo, 0, scene.topo->npoints),
+                     RONDO_INVALID_ARGUMENT);
     free(paper_text(&paper));
     scene_close(&scene);
 }
@@ -496,7 +503,8 @@ static void json_is_well_formed(void **state)
         scene_open(&scene, machines[i], NULL, 1);
         graph_make(&scene, RONDO_GRAPH_RING, 0);
         graph_make(&scene, RONDO_GRAPH_TREE, 0);
-        assert_int_equal(rondo_draw_json(paper_open(&paper)->out, scene.topo, scene.graphs, ms), RONDO_SUCCESS);
+        assert_int_equal(rondo_draw_json(paper_open(&paper)->out, scene.topo, scene.graphs, ms),
+                         RONDO_SUCCESS);
         const char *text = paper_text(&paper);
         assert_json(text);
         assert_says(text, "\"algo\":\"ring\"");

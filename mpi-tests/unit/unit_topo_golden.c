@@ -1,6 +1,7 @@
 /*
- * The search on machines that are described in machines/: at least what NCCL finds (reference.txt), and exactly what golden.txt says. GOLDEN_UPDATE=1 writes golden.txt anew, to be read
- * by a person before it is committed. found / bound is printed for each.
+ * The search on machines that are described in machines/: at least what NCCL finds (reference.txt), and
+ * exactly what golden.txt says. GOLDEN_UPDATE=1 writes golden.txt anew, to be read by a person before it is
+ * committed. found / bound is printed for each.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -77,15 +78,17 @@ static double search_ms(const struct rondo_topo *topo)
     return ms[RUNS / 2];
 }
 
-static void add_result(const char *name, const char *list, int nodes, const struct rondo_topo *topo, const struct rondo_graph *g, double ms)
+static void add_result(const char *name, const char *list, int nodes, const struct rondo_topo *topo,
+                       const struct rondo_graph *g, double ms)
 {
     struct result *r = &results[nresults++];
     char limit[160];
     assert_true(nresults < MAX_CASES);
-    snprintf(r->key, sizeof(r->key), "%.100s %d %.32s %s", name, nodes, list != NULL ? list : "all", rondo_graph_name(g->id));
+    snprintf(r->key, sizeof(r->key), "%.100s %d %.32s %s", name, nodes, list != NULL ? list : "all",
+             rondo_graph_name(g->id));
     snprintf(r->text, sizeof(r->text), "%dx%d/%d %s/%s bound %d%s", g->nchannels, g->bw_intra, g->bw_inter,
-             rondo_path_type_name(g->type_intra), nodes > 1 ? rondo_path_type_name(g->type_inter) : "-", g->bound,
-             g->fallback ? " fallback" : "");
+             rondo_path_type_name(g->type_intra), nodes > 1 ? rondo_path_type_name(g->type_inter) : "-",
+             g->bound, g->fallback ? " fallback" : "");
     r->ms = ms;
     r->channels = g->nchannels;
     r->inside = g->bw_intra;
@@ -96,8 +99,9 @@ static void add_result(const char *name, const char *list, int nodes, const stru
     r->bound = g->bound;
     r->nodes = nodes;
     r->big = topo->ndevs > 32;
-    printf("%-40s %-44s %5.1f %% %8.2f ms %8lld steps  %s\n", r->key, r->text, g->bound > 0 ? 100.0 * g->found / g->bound : 100.0, ms,
-           (long long)g->steps, rondo_graph_limit(topo, g, limit, sizeof(limit)));
+    printf("%-40s %-44s %5.1f %% %8.2f ms %8lld steps  %s\n", r->key, r->text,
+           g->bound > 0 ? 100.0 * g->found / g->bound : 100.0, ms, (long long)g->steps,
+           rondo_graph_limit(topo, g, limit, sizeof(limit)));
 }
 
 static void run_case(const struct rondo_machine *machine, const char *name, const char *list, int nodes)
@@ -118,8 +122,8 @@ static void run_case(const struct rondo_machine *machine, const char *name, cons
             fail_msg("%s, %d nodes, %s: %s", name, nodes, list != NULL ? list : "all", rondo_error_text());
         }
         if (graphs[g].bound > 0 && graphs[g].found > graphs[g].bound) {
-            fail_msg("%s, %d nodes, %s: found %d above the bound %d", name, nodes, list != NULL ? list : "all", graphs[g].found,
-                     graphs[g].bound);
+            fail_msg("%s, %d nodes, %s: found %d above the bound %d", name, nodes,
+                     list != NULL ? list : "all", graphs[g].found, graphs[g].bound);
         }
         add_result(name, list, nodes, topo, &graphs[g], ms);
         rondo_graph_release(&graphs[g]);
@@ -130,11 +134,12 @@ static void run_case(const struct rondo_machine *machine, const char *name, cons
 
 static void run_machine(const char *name)
 {
-    /* Devices by NVML index; those that the reference has, and some that tell other stories (one of each socket, all but one switch's). */
-    static const char *const subsets[] = {
-        NULL, "0,1", "0,1,2", "0,2", "0,4", "0,1,2,3", "0,2,4,6", "0,1,2,3,4,5", "2-7", "0,1,2,3,4,5,6,7"
-    };
-    static const uint8_t least[] = { 0, 4, 4, 4, 8, 6, 8, 8, 8, 16 }, most[] = { 255, 16, 16, 4, 16, 255, 16, 16, 16, 255 };
+    /* Devices by NVML index; those that the reference has, and some that tell other stories (one of each
+     * socket, all but one switch's). */
+    static const char *const subsets[] = { NULL,      "0,1",     "0,1,2",       "0,2", "0,4",
+                                           "0,1,2,3", "0,2,4,6", "0,1,2,3,4,5", "2-7", "0,1,2,3,4,5,6,7" };
+    static const uint8_t least[] = { 0, 4, 4, 4, 8, 6, 8, 8, 8, 16 },
+                         most[] = { 255, 16, 16, 4, 16, 255, 16, 16, 16, 255 };
     struct rondo_machine machine = { 0 };
     char path[512];
     int gpus;
@@ -196,8 +201,8 @@ static int next_reference(FILE *file, struct reference *r)
 {
     char line[LINE];
     while (fgets(line, sizeof(line), file) != NULL) {
-        if (sscanf(line, "%63s %d %63s %7s %d %d %d %7s %7s %lf", r->machine, &r->nodes, r->devices, r->graph, &r->channels, &r->bw_inside,
-                   &r->bw_between, r->inside, r->between, &r->us) == 10) {
+        if (sscanf(line, "%63s %d %63s %7s %d %d %d %7s %7s %lf", r->machine, &r->nodes, r->devices, r->graph,
+                   &r->channels, &r->bw_inside, &r->bw_between, r->inside, r->between, &r->us) == 10) {
             return 1;
         }
     }
@@ -220,10 +225,13 @@ static const char *lacks(const struct result *ours, const struct reference *thei
     if (ours->type_inside > rondo_path_type_from_name(theirs->inside)) {
         return "worse paths inside the node";
     }
-    return theirs->nodes > 1 && ours->type_between > rondo_path_type_from_name(theirs->between) ? "worse paths to the nets" : NULL;
+    return theirs->nodes > 1 && ours->type_between > rondo_path_type_from_name(theirs->between)
+               ? "worse paths to the nets"
+               : NULL;
 }
 
-/* NCCL's results are lower bounds: of channels x bandwidth, and of the types of paths where the bandwidth is the same. */
+/* NCCL's results are lower bounds: of channels x bandwidth, and of the types of paths where the bandwidth is
+ * the same. */
 static void not_below_reference(void **state)
 {
     char path[512], key[200];
@@ -249,12 +257,12 @@ static void not_below_reference(void **state)
         assert_non_null(ours);
         what = lacks(ours, &r);
         if (strcmp(r.devices, "all") == 0) {
-            printf("%-32s ours %-44s NCCL %dx%d/%d %s/%s in %.2f ms\n", key, ours->text, r.channels, r.bw_inside, r.bw_between, r.inside,
-                   r.between, r.us * 1e-3);
+            printf("%-32s ours %-44s NCCL %dx%d/%d %s/%s in %.2f ms\n", key, ours->text, r.channels,
+                   r.bw_inside, r.bw_between, r.inside, r.between, r.us * 1e-3);
         }
         if (what != NULL) {
-            print_error("%s: %s; NCCL %dx%d/%d %s/%s: %s\n", key, ours->text, r.channels, r.bw_inside, r.bw_between, r.inside, r.between,
-                        what);
+            print_error("%s: %s; NCCL %dx%d/%d %s/%s: %s\n", key, ours->text, r.channels, r.bw_inside,
+                        r.bw_between, r.inside, r.between, what);
             bad++;
         }
         seen++;
@@ -263,8 +271,9 @@ static void not_below_reference(void **state)
         ours_ms += ours->ms / RONDO_NUM_GRAPHS;
     }
     fclose(file);
-    printf("%d results of NCCL: %d bettered, %d equalled; search of all: NCCL %.0f ms (on another day), here %.0f ms\n", seen, better,
-           seen - better - bad, theirs_ms, ours_ms);
+    printf("%d results of NCCL: %d bettered, %d equalled; search of all: NCCL %.0f ms (on another day), here "
+           "%.0f ms\n",
+           seen, better, seen - better - bad, theirs_ms, ours_ms);
     assert_int_equal(bad, 0);
     assert_true(seen > 0);
 }
@@ -307,7 +316,8 @@ static void times(void **state)
         *most = results[i].ms > *most ? results[i].ms : *most;
     }
     qsort(ms, (size_t)n, sizeof(*ms), by_value);
-    printf("ring and tree, CPU ms, median of %d: median %.2f, nine of ten below %.2f, worst %.2f; more than 32 devices: worst %.2f (%d "
+    printf("ring and tree, CPU ms, median of %d: median %.2f, nine of ten below %.2f, worst %.2f; more than "
+           "32 devices: worst %.2f (%d "
            "cases)\n",
            RUNS, ms[n / 2], ms[n * 9 / 10], worst, worst_big, n);
     assert_true(ms[n * 9 / 10] < 1000);
@@ -315,6 +325,7 @@ static void times(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(not_below_reference), cmocka_unit_test(golden), cmocka_unit_test(times) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(not_below_reference), cmocka_unit_test(golden),
+                                        cmocka_unit_test(times) };
     return cmocka_run_group_tests(tests, run_all, NULL);
 }

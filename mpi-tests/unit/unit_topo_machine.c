@@ -1,4 +1,5 @@
-/* Machines: nesting, limits, order, what is checked, what the hash covers, differences, addresses and names. */
+/* Machines: nesting, limits, order, what is checked, what the hash covers, differences, addresses and names.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -81,8 +82,14 @@ static void small(struct rondo_machine *machine)
     add_nvlink(machine, b, "0000:17:00.0", 4);
 }
 
-static int32_t gpu_item(const struct rondo_machine *machine, int n) { return rondo_machine_nth(machine, RONDO_ITEM_GPU, n); }
-static int32_t net_item(const struct rondo_machine *machine, int n) { return rondo_machine_nth(machine, RONDO_ITEM_NET, n); }
+static int32_t gpu_item(const struct rondo_machine *machine, int n)
+{
+    return rondo_machine_nth(machine, RONDO_ITEM_GPU, n);
+}
+static int32_t net_item(const struct rondo_machine *machine, int n)
+{
+    return rondo_machine_nth(machine, RONDO_ITEM_NET, n);
+}
 
 /* ---- items ---- */
 
@@ -90,7 +97,8 @@ static void items_start_unknown(void **state)
 {
     (void)state;
     struct rondo_machine machine = { 0 };
-    int32_t cpu = add(&machine, RONDO_ITEM_CPU, -1), pci = add(&machine, RONDO_ITEM_PCI, cpu), gpu = add(&machine, RONDO_ITEM_GPU, pci);
+    int32_t cpu = add(&machine, RONDO_ITEM_CPU, -1), pci = add(&machine, RONDO_ITEM_PCI, cpu),
+            gpu = add(&machine, RONDO_ITEM_GPU, pci);
     int32_t nic = add(&machine, RONDO_ITEM_NIC, cpu), net = add(&machine, RONDO_ITEM_NET, nic);
     const struct rondo_item *item = machine.item;
     assert_int_equal(item[cpu].parent, -1);
@@ -130,7 +138,8 @@ static void parents_are_checked(void **state)
             if (item >= 0) {
                 char why[RONDO_ERROR_TEXT];
                 int want = strstr(can[child], rondo_item_kind_name((enum rondo_item_kind)parent)) != NULL;
-                assert_int_equal(rondo_machine_may_add(&machine, (enum rondo_item_kind)child, item, why), want);
+                assert_int_equal(rondo_machine_may_add(&machine, (enum rondo_item_kind)child, item, why),
+                                 want);
             }
         }
     }
@@ -146,8 +155,8 @@ static void numbers_are_bounded(void **state)
 {
     (void)state;
     struct rondo_machine machine = { 0 };
-    int32_t index, cpu = add(&machine, RONDO_ITEM_CPU, -1), deep = cpu, pci = add(&machine, RONDO_ITEM_PCI, cpu),
-                   nic = add(&machine, RONDO_ITEM_NIC, cpu);
+    int32_t index, cpu = add(&machine, RONDO_ITEM_CPU, -1), deep = cpu,
+                   pci = add(&machine, RONDO_ITEM_PCI, cpu), nic = add(&machine, RONDO_ITEM_NIC, cpu);
     for (int depth = 1; depth < RONDO_MACHINE_MAX_DEPTH; depth++) {
         deep = add(&machine, RONDO_ITEM_PCI, deep);
     }
@@ -156,12 +165,15 @@ static void numbers_are_bounded(void **state)
         add(&machine, RONDO_ITEM_GPU, pci);
         add(&machine, RONDO_ITEM_NET, nic);
     }
-    assert_refused(rondo_machine_add(&machine, RONDO_ITEM_GPU, pci, &index), "more than 1024 items of kind gpu");
-    assert_refused(rondo_machine_add(&machine, RONDO_ITEM_NET, nic, &index), "more than 1024 items of kind net");
+    assert_refused(rondo_machine_add(&machine, RONDO_ITEM_GPU, pci, &index),
+                   "more than 1024 items of kind gpu");
+    assert_refused(rondo_machine_add(&machine, RONDO_ITEM_NET, nic, &index),
+                   "more than 1024 items of kind net");
     for (int i = 1; i < RONDO_MACHINE_MAX_CPUS; i++) {
         add(&machine, RONDO_ITEM_CPU, -1);
     }
-    assert_refused(rondo_machine_add(&machine, RONDO_ITEM_CPU, -1, &index), "more than 1024 items of kind cpu");
+    assert_refused(rondo_machine_add(&machine, RONDO_ITEM_CPU, -1, &index),
+                   "more than 1024 items of kind cpu");
     while (machine.nitems < RONDO_MACHINE_MAX_ITEMS) {
         add(&machine, RONDO_ITEM_PCI, cpu);
     }
@@ -212,18 +224,23 @@ static void faults_are_named(void **state)
     FAULT(m.item[1].pci.width = -1, "link_width is not an integer from 0 to 64");
     FAULT(m.item[1].pci.speed = -5, "link_speed is not a speed");
     FAULT(m.item[1].pci.class_code = 0x1000000, "class is not a hexadecimal number up to 0xffffff");
-    FAULT(m.item[net_item(&m, 0)].net.mbps = 1000000000, "NET mlx5_0: speed is not an integer from -1 to 800000000");
+    FAULT(m.item[net_item(&m, 0)].net.mbps = 1000000000,
+          "NET mlx5_0: speed is not an integer from -1 to 800000000");
     FAULT(m.item[net_item(&m, 0)].net.latency = NAN, "NET mlx5_0: latency is not a number from 0 to 1000000");
     FAULT(m.item[net_item(&m, 0)].net.latency = -1, "latency");
     FAULT(m.item[net_item(&m, 1)].net.name[4] = '"', "name is not a name");
     FAULT(m.item[net_item(&m, 1)].net.name[4] = '\n', "name is not a name");
-    FAULT(memset(m.item[gpu_item(&m, 0)].gpu.name, 'x', RONDO_MACHINE_NAME), "GPU 0000:17:00.0: name is not a name of at most 63");
+    FAULT(memset(m.item[gpu_item(&m, 0)].gpu.name, 'x', RONDO_MACHINE_NAME),
+          "GPU 0000:17:00.0: name is not a name of at most 63");
     FAULT(m.item[gpu_item(&m, 0)].gpu.dev = -1, "dev is not an integer from 0");
     FAULT(m.item[gpu_item(&m, 0)].gpu.gdr = 2, "gdr is not an integer from -1 to 1");
-    FAULT(m.item[m.nitems - 1].nvlink.count = 0, "NVLink 0000:18:00.0 to 0000:17:00.0: count is not an integer from 1");
+    FAULT(m.item[m.nitems - 1].nvlink.count = 0,
+          "NVLink 0000:18:00.0 to 0000:17:00.0: count is not an integer from 1");
     FAULT(m.item[m.nitems - 1].nvlink.target = rondo_busid_parse("0000:18:00.0"), "leads to its own device");
-    FAULT(m.item[m.nitems - 1].nvlink.target = rondo_busid_parse("0000:10:00.0"), "a device of class 0x060400");
-    FAULT(m.item[m.nitems - 1].nvlink.target = rondo_busid_parse("0000:20:00.0"), "a device of class 0x020000");
+    FAULT(m.item[m.nitems - 1].nvlink.target = rondo_busid_parse("0000:10:00.0"),
+          "a device of class 0x060400");
+    FAULT(m.item[m.nitems - 1].nvlink.target = rondo_busid_parse("0000:20:00.0"),
+          "a device of class 0x020000");
     FAULT(m.item[2].pci.class_code = 0x020000, "GPU 0000:17:00.0: its PCI device is of class 0x020000");
     FAULT(m.item[m.nitems - 1].nvlink.target = -1, "target is not a PCI address");
     FAULT(m.item[m.nitems - 1].parent = 0, "has the parent 0, which cannot have it");
@@ -241,7 +258,8 @@ static void unseen_targets_are_allowed(void **state)
     (void)state;
     struct rondo_machine machine;
     small(&machine);
-    machine.item[machine.nitems - 1].nvlink.target = rondo_busid_parse("0000:99:00.0"); /* a GPU outside this container */
+    machine.item[machine.nitems - 1].nvlink.target = rondo_busid_parse(
+        "0000:99:00.0"); /* a GPU outside this container */
     machine.item[machine.nitems - 2].nvlink.target = RONDO_BUSID_HIDDEN;
     assert_ok(rondo_machine_check(&machine));
     rondo_machine_release(&machine);
@@ -300,11 +318,14 @@ static void differences_are_found(void **state)
         rondo_machine_release(&a);                                            \
         rondo_machine_release(&b);                                            \
     } while (0)
-    DIFFERS((b.item[2].pci.speed = 80, b.item[2].pci.width = 8), 1, "PCI 0000:17:00.0: link 16 GT/s x16, there 8 GT/s x8\n");
-    DIFFERS((b.item[2].pci.speed = 0, b.item[2].pci.width = 0), 1, "link 16 GT/s x16, there unknown speed x?\n");
+    DIFFERS((b.item[2].pci.speed = 80, b.item[2].pci.width = 8), 1,
+            "PCI 0000:17:00.0: link 16 GT/s x16, there 8 GT/s x8\n");
+    DIFFERS((b.item[2].pci.speed = 0, b.item[2].pci.width = 0), 1,
+            "link 16 GT/s x16, there unknown speed x?\n");
     DIFFERS(b.item[0].cpu.cores.bits[0] = 0xff, 1, "NUMA node 0: affinity unknown, there 000000ff\n");
     DIFFERS(a.item[gpu_item(&a, 1)].gpu.sm = 90, 1, "GPU 0000:18:00.0: sm 90, there unknown\n");
-    DIFFERS(b.item[b.nitems - 1].nvlink.count = 2, 1, "NVLink 0000:18:00.0 to 0000:17:00.0: count 4, there 2\n");
+    DIFFERS(b.item[b.nitems - 1].nvlink.count = 2, 1,
+            "NVLink 0000:18:00.0 to 0000:17:00.0: count 4, there 2\n");
     DIFFERS(add_gpu(&b, 0, "0000:30:00.0", 2), 1, "PCI 0000:30:00.0: only there\n");
     DIFFERS(add_net(&a, a.item[net_item(&a, 0)].parent, "mlx5_2", 2), 1, "NET mlx5_2: only here\n");
     DIFFERS(b.item[2].parent = 0, 1, "PCI 0000:17:00.0: below PCI 0000:10:00.0, there NUMA node 0\n");

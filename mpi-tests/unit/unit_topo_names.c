@@ -24,7 +24,8 @@ static void listed(struct world *w, const char *list, const char *expected)
 static void lists_of_gpus(void **state)
 {
     (void)state;
-    static const char *const bad[] = { "", ",", "1,", "x", "3-1", "1-", "-1", "1 2", "8", "0-8", "99999", "1;2", "2,,3" };
+    static const char *const bad[] = { "",    ",", "1,",  "x",     "3-1", "1-",  "-1",
+                                       "1 2", "8", "0-8", "99999", "1;2", "2,,3" };
     struct world w = WORLD;
     struct rondo_topo_rank *ranks;
     int n, c = amd(&w);
@@ -73,7 +74,8 @@ static void ranks_on_core_sets(void **state)
     assert_int_equal(ranks[1].cores.bits[0], 0xf0);
     assert_int_equal(ranks[2].cores.bits[0], 0xff00);
     rondo_free(ranks);
-    assert_int_equal(rondo_topo_ranks(&w.machine, "n40", &ranks, &n), RONDO_SUCCESS); /* more than cores: all of the node's */
+    assert_int_equal(rondo_topo_ranks(&w.machine, "n40", &ranks, &n),
+                     RONDO_SUCCESS); /* more than cores: all of the node's */
     assert_int_equal(ranks[0].cores.bits[0], 0xff);
     assert_int_equal(ranks[39].cores.bits[0], 0xff00);
     rondo_free(ranks);
@@ -127,7 +129,8 @@ static void types_have_names(void **state)
         assert_true(strlen(rondo_path_type_legend(i)) > 5);
     }
     assert_int_equal(rondo_path_type_from_name("phb"), RONDO_PATH_PHB);
-    static const int old[] = { RONDO_PATH_LOC, RONDO_PATH_PIX, RONDO_PATH_PXB, RONDO_PATH_PHB, RONDO_PATH_SYS, RONDO_PATH_SYS };
+    static const int old[] = { RONDO_PATH_LOC, RONDO_PATH_PIX, RONDO_PATH_PXB,
+                               RONDO_PATH_PHB, RONDO_PATH_SYS, RONDO_PATH_SYS };
     for (int i = 0; i < 6; i++) {
         assert_int_equal(rondo_path_type_from_name((char[]){ (char)('0' + i), '\0' }), old[i]);
     }

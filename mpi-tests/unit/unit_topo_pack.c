@@ -1,4 +1,5 @@
-/* Graphs as bytes, and what a job's ranks say of each other: nothing that comes from another rank is believed. */
+/* Graphs as bytes, and what a job's ranks say of each other: nothing that comes from another rank is
+ * believed. */
 #include "topo_job.h"
 
 enum { MUTATIONS = 40000, MOST_BYTES = 65536 };
@@ -63,7 +64,10 @@ static void graphs_come_back(void **state)
     free(k);
 }
 
-static void name_net(struct kind *k, int net, const char *name) { snprintf(k->net[net].name, sizeof k->net[net].name, "%s", name); }
+static void name_net(struct kind *k, int net, const char *name)
+{
+    snprintf(k->net[net].name, sizeof k->net[net].name, "%s", name);
+}
 
 /* The format is the same on every machine. */
 /* What the fuzzer starts from is of the form that there is now. */
@@ -76,7 +80,8 @@ static void seeds_of_the_fuzzer_are_accepted(void **state)
     for (size_t i = 0; i < RONDO_COUNTOF(names); i++) {
         struct rondo_graph graphs[RONDO_NUM_GRAPHS] = { { 0 } };
         char path[512];
-        snprintf(path, sizeof path, "%s/mpi-tests/fuzz/corpus/fuzz_graph_pack/%s", srcdir != NULL ? srcdir : ".", names[i]);
+        snprintf(path, sizeof path, "%s/mpi-tests/fuzz/corpus/fuzz_graph_pack/%s",
+                 srcdir != NULL ? srcdir : ".", names[i]);
         FILE *file = fopen(path, "rb");
         assert_non_null(file);
         size_t n = fread(bytes, 1, sizeof bytes, file);
@@ -110,7 +115,8 @@ static void bytes_are_little_endian(void **state)
     kind_free(k);
 }
 
-/* Bytes that are accepted say something in the one way there is to say it. Copies have their exact size: sanitizers see what is read beyond. */
+/* Bytes that are accepted say something in the one way there is to say it. Copies have their exact size:
+ * sanitizers see what is read beyond. */
 static int try_bytes(const uint8_t *bytes, size_t n)
 {
     struct rondo_graph graphs[RONDO_NUM_GRAPHS];
@@ -126,7 +132,8 @@ static int try_bytes(const uint8_t *bytes, size_t n)
         static struct rondo_graph_net nets[RONDO_MACHINE_MAX_NETS];
         int nnets = rondo_graphs_nnets(copy);
         rondo_graphs_nets(copy, nets);
-        assert_int_equal(rondo_graphs_pack(graphs, graphs[0].ndevs, nnets, nets, &again, &nagain), RONDO_SUCCESS);
+        assert_int_equal(rondo_graphs_pack(graphs, graphs[0].ndevs, nnets, nets, &again, &nagain),
+                         RONDO_SUCCESS);
         assert_int_equal(nagain, n);
         assert_memory_equal(again, copy, n);
         rondo_free(again);
@@ -256,7 +263,8 @@ static void relays_are_said_in_one_way(void **state)
     *relay = 3;
     assert_refused(k->bytes, k->nbytes, "device 2 of 3 sends to net 1 through device 2");
     *relay = 0;
-    assert_refused(k->bytes, k->nbytes, "no device sends through another one to 2 nets, and version 5 says it");
+    assert_refused(k->bytes, k->nbytes,
+                   "no device sends through another one to 2 nets, and version 5 says it");
     say_length(k->bytes, k->nbytes - 1);
     assert_refused(k->bytes, k->nbytes - 1, "they end within the relays of 2 nets");
     kind_free(k);
@@ -268,12 +276,13 @@ static void graphs_that_no_other_rank_would_take_are_not_packed(void **state)
     struct kind *k = kind_new();
     uint8_t *bytes;
     size_t n;
-#define REFUSED(change, says)                                                                                        \
-    do {                                                                                                             \
-        kind_init(k, 4, 2, 3, RONDO_PATTERN_TREE);                                                                   \
-        change;                                                                                                      \
-        assert_int_equal(rondo_graphs_pack(k->graph, k->ndevs, k->nnets, k->net, &bytes, &n), RONDO_INTERNAL_ERROR); \
-        assert_says(says);                                                                                           \
+#define REFUSED(change, says)                                                                 \
+    do {                                                                                      \
+        kind_init(k, 4, 2, 3, RONDO_PATTERN_TREE);                                            \
+        change;                                                                               \
+        assert_int_equal(rondo_graphs_pack(k->graph, k->ndevs, k->nnets, k->net, &bytes, &n), \
+                         RONDO_INTERNAL_ERROR);                                               \
+        assert_says(says);                                                                    \
     } while (0)
     REFUSED(k->graph[1].nchannels = 0, "nchannels of graph 1 is 0, expected 1 to 32");
     REFUSED(k->graph[0].nchannels = 33, "nchannels of graph 0 is 33");
@@ -290,7 +299,8 @@ static void graphs_that_no_other_rank_would_take_are_not_packed(void **state)
     REFUSED(k->net[0].relay[4] = 1, "device 4 of 4 sends to net 0 through device 0");
     REFUSED(name_net(k, 1, "eth 0"), "byte 3 of the name of net 1 is 32, expected a visible character");
     REFUSED(name_net(k, 0, "\xc3"), "byte 0 of the name of net 0 is 195");
-    REFUSED(memset(k->net[1].name, 'x', RONDO_NET_NAME), "the name of net 1 has 64 bytes, expected at most 63");
+    REFUSED(memset(k->net[1].name, 'x', RONDO_NET_NAME),
+            "the name of net 1 has 64 bytes, expected at most 63");
 #undef REFUSED
     free(k);
 }
@@ -337,14 +347,17 @@ static void jobs_that_do_not_fit_are_refused(void **state)
     REFUSED(rank[6].node = 3, RONDO_INTERNAL_ERROR, "rank 6 and rank 7, both on node 3");
     REFUSED(rank[2].node = 3, RONDO_INTERNAL_ERROR, "rank 2 says it is on node 3, expected at most 1");
     REFUSED(rank[9].node = 0xffffffff, RONDO_INTERNAL_ERROR, "rank 9 says it is on node 4294967295");
-    REFUSED(rank[9].node = 1, RONDO_INTERNAL_ERROR, "node 1 (rank 2 and others) has 4 ranks, but its graphs are for 3 devices");
+    REFUSED(rank[9].node = 1, RONDO_INTERNAL_ERROR,
+            "node 1 (rank 2 and others) has 4 ranks, but its graphs are for 3 devices");
     REFUSED(in->nranks = 9, RONDO_INTERNAL_ERROR, "node 3 (rank 7 and others) has 2 ranks");
-    REFUSED(rank[4].local = 1, RONDO_INTERNAL_ERROR, "rank 4 says it is local rank 1 of node 1, as another rank does");
-    REFUSED(rank[4].local = 3, RONDO_INTERNAL_ERROR, "rank 4 says it is local rank 3 of node 1, which has less ranks");
+    REFUSED(rank[4].local = 1, RONDO_INTERNAL_ERROR,
+            "rank 4 says it is local rank 1 of node 1, as another rank does");
+    REFUSED(rank[4].local = 3, RONDO_INTERNAL_ERROR,
+            "rank 4 says it is local rank 3 of node 1, which has less ranks");
     REFUSED(job->nbytes[1]--, RONDO_INTERNAL_ERROR, "rank 2 on node 1: its graphs");
-    REFUSED(job->kind[1].bytes[9] ^= 1;
-            for (int r = 0; r < 10; r++) if (rank[r].node % 2) rank[r].graphs = rondo_graphs_hash(job->bytes[1], job->nbytes[1]),
-            RONDO_INTERNAL_ERROR, "damaged");
+    REFUSED(job->kind[1].bytes[9] ^= 1; for (int r = 0; r < 10; r++) if (rank[r].node % 2) rank[r].graphs =
+                                            rondo_graphs_hash(job->bytes[1], job->nbytes[1]),
+                                        RONDO_INTERNAL_ERROR, "damaged");
 #undef REFUSED
 }
 

@@ -18,7 +18,8 @@ static int count_nodes(const struct rondo_topo *topo, int type)
 static void rates_are_the_tables(void **state)
 {
     (void)state;
-    static const int gen[] = { 25, 50, 80, 160, 320, 640 }, x16[] = { 3000, 6000, 12000, 24000, 48000, 96000 };
+    static const int gen[] = { 25, 50, 80, 160, 320, 640 },
+                     x16[] = { 3000, 6000, 12000, 24000, 48000, 96000 };
     for (int i = 0; i < 6; i++) {
         assert_int_equal(rondo_topo_pci_mbs(gen[i], 16), x16[i]);
         assert_int_equal(rondo_topo_pci_mbs(gen[i], 8), x16[i] / 2);
@@ -29,7 +30,8 @@ static void rates_are_the_tables(void **state)
     assert_int_equal(rondo_topo_pci_mbs(1280, 16), 96000);
     assert_int_equal(rondo_topo_pci_mbs(10, 16), 3000);
     static const int sm[] = { 0, 60, 61, 70, 75, 80, 86, 87, 89, 90, 100, 120 };
-    static const int link[] = { 20000, 18000, 18000, 20000, 20000, 20000, 12000, 20000, 20000, 20600, 40100, 40100 };
+    static const int link[] = { 20000, 18000, 18000, 20000, 20000, 20000,
+                                12000, 20000, 20000, 20600, 40100, 40100 };
     for (int i = 0; i < 12; i++) {
         assert_int_equal(rondo_topo_nvlink_mbs(sm[i]), link[i]);
     }
@@ -47,7 +49,8 @@ static void rates_are_the_tables(void **state)
 
 /* ---- PCI ---- */
 
-/* Socket 0: switch A { GPU 0, GPU 1 at x8, card 0, switch B { GPU 2 } }, GPU 3 and card 1 below the CPU. Socket 1: GPU 4. */
+/* Socket 0: switch A { GPU 0, GPU 1 at x8, card 0, switch B { GPU 2 } }, GPU 3 and card 1 below the CPU.
+ * Socket 1: GPU 4. */
 static void pci_types_and_bandwidths(void **state)
 {
     (void)state;
@@ -84,7 +87,7 @@ static void pci_types_and_bandwidths(void **state)
     direct_is(t, net_at(t, 0), net_at(t, 1), PHB, 12000);
     direct_is(t, net_at(t, 1), cpu_at(t, 0), PHB, 25000);
     direct_is(t, cpu_at(t, 0), cpu_at(t, 1), SYS, 16000);
-    assert_int_equal(rondo_topo_direct(t, 0, net_at(t, 0))->nhops, 3);
+    assert_int_equal(rondo_topo_wired(t, 0, net_at(t, 0))->nhops, 3);
     assert_int_equal(t->device_cpu[2], cpu_at(t, 0));
     assert_int_equal(t->device_cpu[4], cpu_at(t, 1));
     world_end(&w, t);
@@ -123,7 +126,8 @@ static void an_unknown_bus_id_is_named(void **state)
     assert_says("0000:99:00.0");
     assert_says("0000:01:00.0");
     assert_int_equal(rondo_topo_create(&t, &w.machine, w.rank, 0, NULL), RONDO_INVALID_ARGUMENT);
-    assert_int_equal(rondo_topo_create(&t, &w.machine, w.rank, RONDO_TOPO_MAX_LOCAL + 1, NULL), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(rondo_topo_create(&t, &w.machine, w.rank, RONDO_TOPO_MAX_LOCAL + 1, NULL),
+                     RONDO_INVALID_ARGUMENT);
     rondo_machine_release(&w.machine);
     w.rank[0].busid = -1;
     assert_int_equal(rondo_topo_create(&t, &w.machine, w.rank, 1, NULL), RONDO_INVALID_ARGUMENT);
@@ -158,8 +162,9 @@ static void broadcom_levels_are_one_switch(void **state)
         amd(&w);
         broadcom_pair(&w, c[i].device, c[i].upper, c[i].lower, &lower);
         struct rondo_topo *t = topo_of(&w);
-        assert_int_equal(rondo_topo_direct(t, 0, 1)->type, c[i].type);
-        assert_int_equal(rondo_topo_direct(t, 0, 1)->mbs, c[i].type == RONDO_PATH_PIX ? 48000 : 24000); /* no link between the levels */
+        assert_int_equal(rondo_topo_wired(t, 0, 1)->type, c[i].type);
+        assert_int_equal(rondo_topo_wired(t, 0, 1)->mbs,
+                         c[i].type == RONDO_PATH_PIX ? 48000 : 24000); /* no link between the levels */
         assert_int_equal(count_nodes(t, RONDO_NODE_PCI), c[i].type == RONDO_PATH_PIX ? 1 : 2);
         world_end(&w, t);
     }
@@ -190,7 +195,7 @@ static void links_between_switches(void **state)
     }
     struct rondo_topo *t = topo_of(&w);
     direct_is(t, 0, 1, PXB, 12000);
-    assert_int_equal(rondo_topo_direct(t, 0, 1)->nhops, 3);
+    assert_int_equal(rondo_topo_wired(t, 0, 1)->nhops, 3);
     world_end(&w, t);
 }
 
@@ -208,14 +213,16 @@ static void functions_of_a_card_share_its_link(void **state)
     net_of(&w, add(&w, RONDO_ITEM_NIC, c), 0); /* a virtual one: no PCI device, speed unknown */
     struct rondo_topo *t = topo_of(&w);
     assert_int_equal(count_nodes(t, RONDO_NODE_NIC), 2);
-    const struct rondo_topo_path *x = rondo_topo_direct(t, 0, net_at(t, 0)), *y = rondo_topo_direct(t, 0, net_at(t, 1));
+    const struct rondo_topo_path *x = rondo_topo_wired(t, 0, net_at(t, 0)),
+                                 *y = rondo_topo_wired(t, 0, net_at(t, 1));
     assert_int_equal(t->hop[x->first + 1], t->hop[y->first + 1]);
     assert_int_not_equal(t->hop[x->first + 2], t->hop[y->first + 2]);
     direct_is(t, 0, net_at(t, 2), PHB, 1250);
     world_end(&w, t);
 }
 
-/* Two ports of equal guid and port: one wire, whether on one card or on two; each is reached through its own card only. */
+/* Two ports of equal guid and port: one wire, whether on one card or on two; each is reached through its own
+ * card only. */
 static void equal_ports_share_a_wire(void **state)
 {
     (void)state;
@@ -229,10 +236,12 @@ static void equal_ports_share_a_wire(void **state)
         item_of(&w, n0)->net.port = item_of(&w, n1)->net.port = 1;
         struct rondo_topo *t = topo_of(&w);
         int shared = 0;
-        const struct rondo_topo_path *x = rondo_topo_direct(t, 0, net_at(t, 0)), *y = rondo_topo_direct(t, 1, net_at(t, 1));
+        const struct rondo_topo_path *x = rondo_topo_wired(t, 0, net_at(t, 0)),
+                                     *y = rondo_topo_wired(t, 1, net_at(t, 1));
         for (int i = 0; i < x->nhops; i++) {
             for (int j = 0; j < y->nhops; j++) {
-                shared += t->hop[x->first + i] == t->hop[y->first + j] && t->link[t->hop[x->first + i]].type == RONDO_LINK_NET;
+                shared += t->hop[x->first + i] == t->hop[y->first + j] &&
+                          t->link[t->hop[x->first + i]].type == RONDO_LINK_NET;
             }
         }
         assert_int_equal(shared, 1);
@@ -266,7 +275,7 @@ static void the_smaller_count_of_both_ends(void **state)
     direct_is(t, 0, 2, NVL, 60000);
     direct_is(t, 0, 3, NVL, 12000);
     direct_is(t, 1, 2, NVB, 60000);
-    assert_int_equal(rondo_topo_direct(t, 1, 2)->via, 0);
+    assert_int_equal(rondo_topo_wired(t, 1, 2)->via, 0);
     assert_int_equal(rondo_topo_path(t, 1, 2)->via, 0);
     world_end(&w, t);
 }
@@ -322,11 +331,13 @@ static void switches_are_one_node(void **state)
 static void cube_mesh(void **state)
 {
     (void)state;
-    static const int8_t links[8][8] = { { 0, 1, 1, 2, 2, 0, 0, 0 }, { 1, 0, 2, 1, 0, 2, 0, 0 }, { 1, 2, 0, 2, 0, 0, 1, 0 },
-                                        { 2, 1, 2, 0, 0, 0, 0, 1 }, { 2, 0, 0, 0, 0, 1, 1, 2 }, { 0, 2, 0, 0, 1, 0, 2, 1 },
+    static const int8_t links[8][8] = { { 0, 1, 1, 2, 2, 0, 0, 0 }, { 1, 0, 2, 1, 0, 2, 0, 0 },
+                                        { 1, 2, 0, 2, 0, 0, 1, 0 }, { 2, 1, 2, 0, 0, 0, 0, 1 },
+                                        { 2, 0, 0, 0, 0, 1, 1, 2 }, { 0, 2, 0, 0, 1, 0, 2, 1 },
                                         { 0, 0, 1, 0, 1, 2, 0, 2 }, { 0, 0, 0, 1, 2, 1, 2, 0 } };
     struct world w = WORLD;
-    int g[8], c[2] = { cpu(&w, RONDO_ARCH_X86, RONDO_VENDOR_INTEL, 79), cpu(&w, RONDO_ARCH_X86, RONDO_VENDOR_INTEL, 79) };
+    int g[8], c[2] = { cpu(&w, RONDO_ARCH_X86, RONDO_VENDOR_INTEL, 79),
+                       cpu(&w, RONDO_ARCH_X86, RONDO_VENDOR_INTEL, 79) };
     for (int i = 0; i < 8; i++) {
         g[i] = gpu(&w, c[i / 4], 70, GEN3);
     }
@@ -375,7 +386,7 @@ static void intel_bridges_cost_a_fifth_more(void **state)
     direct_is(t, 0, net_at(t, 0), PHB, 24000);
     path_is(t, net_at(t, 0), 0, PHB, 24000);
     for (int d = 0; d < 4; d++) { /* into a GPU before sm 80 */
-        assert_int_equal(rondo_topo_direct(t, net_at(t, 0), d)->reverse_eighth, d == 2);
+        assert_int_equal(rondo_topo_wired(t, net_at(t, 0), d)->reverse_eighth, d == 2);
         assert_int_equal(rondo_topo_path(t, net_at(t, 0), d)->reverse_eighth, d == 2);
         assert_int_equal(rondo_topo_path(t, d, net_at(t, 0))->reverse_eighth, 0);
         assert_int_equal(rondo_topo_path(t, d, 2)->reverse_eighth, 0);
@@ -399,12 +410,14 @@ static void the_slower_of_two_processors(void **state)
     world_end(&w, t);
 }
 
-/* Grace-Hopper: the card of the GPU's own CPU is P2C away; between GPUs, and from a CPU, a host bridge stays one. */
+/* Grace-Hopper: the card of the GPU's own CPU is P2C away; between GPUs, and from a CPU, a host bridge stays
+ * one. */
 static void chip_to_chip(void **state)
 {
     (void)state;
     struct world w = WORLD;
-    int c0 = cpu(&w, RONDO_ARCH_ARM, RONDO_VENDOR_NVIDIA, 0), c1 = cpu(&w, RONDO_ARCH_ARM, RONDO_VENDOR_NVIDIA, 0);
+    int c0 = cpu(&w, RONDO_ARCH_ARM, RONDO_VENDOR_NVIDIA, 0),
+        c1 = cpu(&w, RONDO_ARCH_ARM, RONDO_VENDOR_NVIDIA, 0);
     int g0 = gpu(&w, c0, 90, GEN5), g1 = gpu(&w, c0, 90, GEN5);
     gpu(&w, c0, 90, GEN4);
     c2c(&w, g0, 44712, 10);
@@ -444,7 +457,8 @@ static void nvlink_to_the_cpu(void **state)
     world_end(&w, t);
 }
 
-/* A good type does not hide a wide way that is needed further on: PIX is narrow here, and across the sockets only width counts. */
+/* A good type does not hide a wide way that is needed further on: PIX is narrow here, and across the sockets
+ * only width counts. */
 static void the_wide_way_is_not_lost(void **state)
 {
     (void)state;
@@ -468,7 +482,8 @@ static void two_ranks_share_a_gpu(void **state)
 {
     (void)state;
     struct world w = WORLD;
-    int c = amd(&w), a = bridge(&w, c, GEN4), g0 = gpu(&w, a, 80, GEN4), g1 = gpu(&w, a, 80, GEN4), g2 = gpu(&w, c, 80, GEN4);
+    int c = amd(&w), a = bridge(&w, c, GEN4), g0 = gpu(&w, a, 80, GEN4), g1 = gpu(&w, a, 80, GEN4),
+        g2 = gpu(&w, c, 80, GEN4);
     owned(&w, g0);
     nvlinks(&w, g0, g1, 2);
     nvlinks(&w, g0, g2, 1);
@@ -481,9 +496,10 @@ static void two_ranks_share_a_gpu(void **state)
     direct_is(t, 0, 1, NVL, 40000);
     direct_is(t, 3, 1, NVL, 40000);
     direct_is(t, 1, 2, NVB, 20000);
-    assert_int_equal(rondo_topo_direct(t, 1, 2)->via, 0);
+    assert_int_equal(rondo_topo_wired(t, 1, 2)->via, 0);
     direct_is(t, 3, net_at(t, 0), PIX, 12500);
-    const struct rondo_topo_path *x = rondo_topo_direct(t, 0, net_at(t, 0)), *y = rondo_topo_direct(t, 3, net_at(t, 0));
+    const struct rondo_topo_path *x = rondo_topo_wired(t, 0, net_at(t, 0)),
+                                 *y = rondo_topo_wired(t, 3, net_at(t, 0));
     for (int i = 1; i < x->nhops; i++) {
         assert_int_equal(t->hop[x->first + i], t->hop[y->first + i]);
     }

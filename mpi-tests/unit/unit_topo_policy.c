@@ -33,7 +33,8 @@ static int pxn(const struct rondo_topo *topo, int dev, int net, const char *why)
     uint8_t relay[16];
     rondo_topo_pxn(topo, dev, net, &verdict);
     rondo_topo_relays(topo, net, relay, 16);
-    assert_int_equal(relay[dev], topo->all_gpus && (item->net.port > 0 || item->net.gdr == 1) ? 1 + verdict.via : 0);
+    assert_int_equal(relay[dev],
+                     topo->all_gpus && (item->net.port > 0 || item->net.gdr == 1) ? 1 + verdict.via : 0);
     if (!strstr(verdict.reason, why)) {
         fail_msg("\"%s\" is not in: %s", why, verdict.reason);
     }
@@ -66,7 +67,8 @@ static void p2p_by_level(void **state)
         struct rondo_topo *t = topo_of(&w);
         for (int i = 0; i < 4; i++) {
             int yes = type[i] <= (level < 0 ? RONDO_PATH_PXB : level);
-            assert_int_equal(p2p(t, 0, to[i], yes ? "is within RONDO_P2P_LEVEL=" : "is beyond RONDO_P2P_LEVEL="), yes);
+            assert_int_equal(
+                p2p(t, 0, to[i], yes ? "is within RONDO_P2P_LEVEL=" : "is beyond RONDO_P2P_LEVEL="), yes);
             const struct rondo_topo_path *path = rondo_topo_path(t, 0, to[i]);
             assert_int_equal(path->via, yes ? -1 : t->device_cpu[to[i]]);
             assert_int_equal(path->type, yes ? type[i] : type[i] > RONDO_PATH_PHB ? type[i] : RONDO_PATH_PHB);
@@ -85,7 +87,10 @@ static void p2p_through_sockets_on_small_amd_hosts(void **state)
             gpu(&w, amd(&w), 80, GEN4);
         }
         struct rondo_topo *t = topo_of(&w);
-        assert_int_equal(p2p(t, 0, 1, n == 2 ? "within RONDO_P2P_LEVEL=SYS (default)" : "beyond RONDO_P2P_LEVEL=PXB (default)"), n == 2);
+        assert_int_equal(
+            p2p(t, 0, 1,
+                n == 2 ? "within RONDO_P2P_LEVEL=SYS (default)" : "beyond RONDO_P2P_LEVEL=PXB (default)"),
+            n == 2);
         path_is(t, 0, 1, SYS, 16000);
         assert_int_equal(rondo_topo_path(t, 0, 1)->via, n == 2 ? -1 : cpu_at(t, 1));
         world_end(&w, t);
@@ -191,7 +196,9 @@ static void gdr_by_level(void **state)
         struct rondo_topo *t = topo_of(&w);
         for (int i = 0; i < 4; i++) {
             int yes = type[i] <= (level < 0 ? RONDO_PATH_PXB : level);
-            assert_int_equal(gdr(t, dev[i], 0, 0, yes ? "is within RONDO_NET_GDR_LEVEL=" : "is beyond RONDO_NET_GDR_LEVEL="), yes);
+            assert_int_equal(gdr(t, dev[i], 0, 0,
+                                 yes ? "is within RONDO_NET_GDR_LEVEL=" : "is beyond RONDO_NET_GDR_LEVEL="),
+                             yes);
             for (int out = 0; out < 2; out++) {
                 const struct rondo_topo_path *path = out ? rondo_topo_path(t, dev[i], net_at(t, 0))
                                                          : rondo_topo_path(t, net_at(t, 0), dev[i]);
@@ -237,7 +244,8 @@ static void gdr_over_c2c(void **state)
         net(&w, c, GEN5, 400000);
         w.options.gdr_c2c = on;
         struct rondo_topo *t = topo_of(&w);
-        assert_int_equal(gdr(t, 0, 0, 0, on ? "P2C is within RONDO_NET_GDR_LEVEL=P2C" : "RONDO_NET_GDR_C2C=0"), on);
+        assert_int_equal(
+            gdr(t, 0, 0, 0, on ? "P2C is within RONDO_NET_GDR_LEVEL=P2C" : "RONDO_NET_GDR_C2C=0"), on);
         assert_int_equal(gdr(t, 1, 0, 0, "PHB is beyond RONDO_NET_GDR_LEVEL=PXB"), 0);
         assert_int_equal(rondo_topo_path(t, 0, net_at(t, 0))->type,
                          RONDO_PATH_P2C); /* staged in the memory of the CPU that it passes anyway */
@@ -268,7 +276,8 @@ static void old_gpus_are_not_read(void **state)
     }
 }
 
-/* As ranks on other processes learn it: two GPUs, each with a card beside it, and a third card that is no RDMA card. */
+/* As ranks on other processes learn it: two GPUs, each with a card beside it, and a third card that is no
+ * RDMA card. */
 static void gdr_in_masks(void **state)
 {
     (void)state;
@@ -347,7 +356,9 @@ static void pxn_avoids_the_cpu(void **state)
     assert_int_equal(rondo_topo_path(t, 0, net_at(t, 1))->nhops, 4);
     path_is(t, net_at(t, 1), 0, SYS, 16000); /* received directly */
     path_is(t, 0, net_at(t, 0), PIX, 24000);
-    assert_int_equal(pxn(t, 0, 1, "GPU 2 is on NVLink and reaches it by PIX at 24000 MB/s; the own way is SYS at 16000"), 2);
+    assert_int_equal(
+        pxn(t, 0, 1, "GPU 2 is on NVLink and reaches it by PIX at 24000 MB/s; the own way is SYS at 16000"),
+        2);
     assert_int_equal(pxn(t, 0, 0, "own way is PIX"), -1);
     assert_int_equal(pxn(t, 3, 0, "GPU 0"), 0);
     world_end(&w, t);
@@ -391,7 +402,8 @@ static void relays_that_are_relayed(void)
     world_end(&w, t);
 }
 
-/* The relay: type first, then bandwidth, then the GPU whose own net it is; for a wider way too; on the own host only. */
+/* The relay: type first, then bandwidth, then the GPU whose own net it is; for a wider way too; on the own
+ * host only. */
 static void pxn_picks_its_relay(void **state)
 {
     (void)state;

@@ -1,6 +1,7 @@
 /*
- * 2,000 random machines: NUMA nodes, bridges, GPUs of many kinds, NVLinks that are missing on some pairs, cards with and without known speed. Paths, bounds and channels keep their
- * promises on all of them, and the same machine gives the same answer twice.
+ * 2,000 random machines: NUMA nodes, bridges, GPUs of many kinds, NVLinks that are missing on some pairs,
+ * cards with and without known speed. Paths, bounds and channels keep their promises on all of them, and the
+ * same machine gives the same answer twice.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -99,9 +100,10 @@ static void add_nvlinks(struct rondo_machine *m, const int *pci, const int *gpu,
 static void random_machine(struct rondo_machine *m)
 {
     static const int sms[] = { 0, 60, 70, 75, 80, 86, 89, 90, 100, 120 };
-    int cpus[4], place[12], pci[MAX_GPUS], gpu[MAX_GPUS], ncpus = 1 + (int)pick(4), nplaces = 0, ngpus = 1 + (int)pick(MAX_GPUS);
-    int arch = (int)pick(RONDO_NUM_ARCHS + 1) - 1, vendor = (int)pick(RONDO_NUM_VENDORS + 1) - 1, model = (int)pick(230),
-        sm = sms[pick(10)];
+    int cpus[4], place[12], pci[MAX_GPUS], gpu[MAX_GPUS], ncpus = 1 + (int)pick(4), nplaces = 0,
+                                                          ngpus = 1 + (int)pick(MAX_GPUS);
+    int arch = (int)pick(RONDO_NUM_ARCHS + 1) - 1, vendor = (int)pick(RONDO_NUM_VENDORS + 1) - 1,
+        model = (int)pick(230), sm = sms[pick(10)];
     memset(m, 0, sizeof(*m));
     bus = 1 << 12;
     for (int i = 0; i < ncpus; i++) {
@@ -140,10 +142,11 @@ static void random_machine(struct rondo_machine *m)
     }
 }
 
-/* Hops lead from one end to the other, the bandwidth is what the narrowest leaves, and types are the same both ways as the wires are. */
+/* Hops lead from one end to the other, the bandwidth is what the narrowest leaves, and types are the same
+ * both ways as the wires are. */
 static void check_direct(const struct rondo_topo *t, int a, int b)
 {
-    const struct rondo_topo_path *p = rondo_topo_direct(t, a, b), *q = rondo_topo_direct(t, b, a);
+    const struct rondo_topo_path *p = rondo_topo_wired(t, a, b), *q = rondo_topo_wired(t, b, a);
     int node = t->point[a];
     assert_int_equal(p->mbs > 0, q->mbs > 0);
     assert_int_equal(p->type, q->type);
@@ -164,10 +167,10 @@ static void check_direct(const struct rondo_topo *t, int a, int b)
 /* By way of a CPU nothing gets better: a direct path is at most as bad as the two halves (a CPU adds PHB). */
 static void check_triangle(const struct rondo_topo *t, int a, int b)
 {
-    const struct rondo_topo_path *p = rondo_topo_direct(t, a, b);
+    const struct rondo_topo_path *p = rondo_topo_wired(t, a, b);
     for (int c = 0; c < t->ncpus; c++) {
         int cpu = rondo_topo_cpu_point(t, c);
-        const struct rondo_topo_path *x = rondo_topo_direct(t, a, cpu), *y = rondo_topo_direct(t, cpu, b);
+        const struct rondo_topo_path *x = rondo_topo_wired(t, a, cpu), *y = rondo_topo_wired(t, cpu, b);
         int worst = x->type > y->type ? x->type : y->type;
         if (x->mbs > 0 && y->mbs > 0) {
             worst = worst < RONDO_PATH_PHB ? RONDO_PATH_PHB : worst;
@@ -183,7 +186,8 @@ static void check_paths(const struct rondo_topo *t)
             check_direct(t, a, b);
             if (a < t->ndevs && b < t->ndevs + t->nnets && a != b) {
                 check_triangle(t, a, b);
-                assert_true(rondo_topo_path(t, a, b)->type >= 0 && rondo_topo_path(t, a, b)->type < RONDO_NUM_PATH_TYPES);
+                assert_true(rondo_topo_path(t, a, b)->type >= 0 &&
+                            rondo_topo_path(t, a, b)->type < RONDO_NUM_PATH_TYPES);
             }
         }
     }
@@ -203,14 +207,16 @@ static void check_graphs(const struct rondo_topo *t, unsigned seed)
             fail_msg("machine %u: %s", seed, rondo_error_text());
         }
         if (t->ndevs > 1 && first[g].bound > 0 && !first[g].fallback && first[g].found > first[g].bound) {
-            fail_msg("machine %u, %s: found %d above the bound %d", seed, rondo_graph_name(g), first[g].found, first[g].bound);
+            fail_msg("machine %u, %s: found %d above the bound %d", seed, rondo_graph_name(g), first[g].found,
+                     first[g].bound);
         }
         assert_int_equal(first[g].nchannels, again[g].nchannels);
         assert_int_equal(first[g].bw_intra, again[g].bw_intra);
         assert_int_equal(first[g].bw_inter, again[g].bw_inter);
         assert_int_equal(first[g].steps, again[g].steps);
         assert_memory_equal(first[g].order, again[g].order, cells * sizeof(*first[g].order));
-        assert_memory_equal(first[g].net, again[g].net, 2 * (size_t)first[g].nchannels * sizeof(*first[g].net));
+        assert_memory_equal(first[g].net, again[g].net,
+                            2 * (size_t)first[g].nchannels * sizeof(*first[g].net));
         rondo_graph_release(&first[g]);
         rondo_graph_release(&again[g]);
     }

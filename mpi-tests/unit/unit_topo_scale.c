@@ -14,7 +14,9 @@ static void measure(const struct kind *kind, int nranks, int nlocal, size_t most
 {
     struct rondo_stitch_rank *rank = calloc((size_t)nranks, sizeof(*rank));
     const uint8_t *bytes = kind->bytes;
-    struct rondo_stitch_input input = { .nranks = nranks, .rank = rank, .ndistinct = 1, .bytes = &bytes, .nbytes = &kind->nbytes };
+    struct rondo_stitch_input input = {
+        .nranks = nranks, .rank = rank, .ndistinct = 1, .bytes = &bytes, .nbytes = &kind->nbytes
+    };
     struct rondo_stitch *stitch;
     struct rondo_channel_layout view;
     assert_non_null(rank);
@@ -30,8 +32,8 @@ static void measure(const struct kind *kind, int nranks, int nlocal, size_t most
     for (int c = 0; c < sum->nchannels; c++) {
         rondo_stitch_channel(stitch, nranks / 3, c, &view);
     }
-    printf("%7d ranks on %6d nodes: merge %.2f ms, %d channels of a rank %.3f ms, %.2f MiB\n", nranks, sum->nnodes, created - start,
-           sum->nchannels, cpu_ms() - created, (double)sum->bytes / (1 << 20));
+    printf("%7d ranks on %6d nodes: merge %.2f ms, %d channels of a rank %.3f ms, %.2f MiB\n", nranks,
+           sum->nnodes, created - start, sum->nchannels, cpu_ms() - created, (double)sum->bytes / (1 << 20));
     assert_true(sum->bytes < most && sum->bytes < (size_t)nranks * 64 + 65536);
     assert_int_equal(view.tree.depth >= 1, 1);
     rondo_stitch_destroy(stitch);
@@ -57,7 +59,8 @@ static void memory_of_large_jobs_is_bounded(void **state)
 
 static void simulation_prints_a_line_for_each_size(void **state)
 {
-    static struct rondo_item item = { .kind = RONDO_ITEM_NET, .net = { .name = "mlx5_2", .port = 1, .rail = 3 } };
+    static struct rondo_item item = { .kind = RONDO_ITEM_NET,
+                                      .net = { .name = "mlx5_2", .port = 1, .rail = 3 } };
     static struct rondo_topo_node node[9];
     static struct rondo_topo_path direct[81]; /* no link leads anywhere */
     static int32_t point[9];
@@ -67,7 +70,7 @@ static void simulation_prints_a_line_for_each_size(void **state)
                                      .node = node,
                                      .point = point,
                                      .rank = rank,
-                                     .direct = direct,
+                                     .wired = direct,
                                      .npoints = 9,
                                      .ndevs = 8,
                                      .nnets = 1,
@@ -91,7 +94,8 @@ static void simulation_prints_a_line_for_each_size(void **state)
     rondo_graphs_nets(kind->bytes, &net);
     assert_string_equal(net.name, "eth0??");
     rondo_free(kind->bytes);
-    for (int id = 0; id < RONDO_NUM_GRAPHS; id++) { /* what nobody uses may be called differently on equal nodes */
+    for (int id = 0; id < RONDO_NUM_GRAPHS;
+         id++) { /* what nobody uses may be called differently on equal nodes */
         memset(kind->graph[id].net, 0xff, sizeof kind->graph[id].net);
     }
     assert_int_equal(rondo_graphs_pack_topo(&topo, kind->graph, &kind->bytes, &kind->nbytes), RONDO_SUCCESS);
@@ -102,15 +106,16 @@ static void simulation_prints_a_line_for_each_size(void **state)
     assert_int_equal(rondo_stitch_simulate(&topo, kind->graph, 600, out), RONDO_SUCCESS);
     fclose(out);
     const char *at = text;
-    static const char *const rows[] = { "\n     1000      125 ", "\n     2000      250 ", "\n     4000      500 ",
-                                        "\n     4800      600 " };
+    static const char *const rows[] = { "\n     1000      125 ", "\n     2000      250 ",
+                                        "\n     4000      500 ", "\n     4800      600 " };
     for (size_t i = 0; i < RONDO_COUNTOF(rows); i++) {
         at = at == NULL ? NULL : strstr(at, rows[i]);
     }
     assert_non_null(at);
     free(text);
     assert_int_equal(rondo_stitch_simulate(&topo, kind->graph, 0, stdout), RONDO_INVALID_ARGUMENT);
-    assert_int_equal(rondo_stitch_simulate(&topo, kind->graph, RONDO_STITCH_MAX_RANKS / 8 + 1, stdout), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(rondo_stitch_simulate(&topo, kind->graph, RONDO_STITCH_MAX_RANKS / 8 + 1, stdout),
+                     RONDO_INVALID_ARGUMENT);
     assert_says("expected 1 to 2097152");
     free(kind);
 }

@@ -1,4 +1,5 @@
-/* The search on single points: where NCCL answers badly, what limits mean, what is refused, what does not depend on anything. */
+/* The search on single points: where NCCL answers badly, what limits mean, what is refused, what does not
+ * depend on anything. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +19,8 @@ struct found {
     struct rondo_graph graph[RONDO_NUM_GRAPHS];
 };
 
-static void find(struct found *f, const char *name, const char *devices, const struct rondo_topo_options *options)
+static void find(struct found *f, const char *name, const char *devices,
+                 const struct rondo_topo_options *options)
 {
     const char *srcdir = getenv("srcdir");
     struct rondo_topo_rank *ranks;
@@ -43,8 +45,10 @@ static void found_release(struct found *f)
 }
 
 /*
- * NCCL's answers in these cases are 1 x 0.1 GB/s (no speed of its table fits Blackwell cards on PCIe, or slots of Gen3 x1), a tree of 8 x 0.24 GB/s beside a ring of 24 (C2C is left
- * out), one server that falls apart, 12 x 30 for a tree where 12 x 40 is possible (search budget), and speeds rounded down to a table. MB/s: more than `above`.
+ * NCCL's answers in these cases are 1 x 0.1 GB/s (no speed of its table fits Blackwell cards on PCIe, or
+ * slots of Gen3 x1), a tree of 8 x 0.24 GB/s beside a ring of 24 (C2C is left out), one server that falls
+ * apart, 12 x 30 for a tree where 12 x 40 is possible (search budget), and speeds rounded down to a table.
+ * MB/s: more than `above`.
  */
 static void better_where_nccl_answers_badly(void **state)
 {
@@ -52,15 +56,24 @@ static void better_where_nccl_answers_badly(void **state)
         const char *machine, *devices;
         int nodes, id, above;
     } cases[] = {
-        { "rtxpro6000_8", NULL, 1, RONDO_GRAPH_RING, 15000 },   { "rtxpro6000_8", NULL, 1, RONDO_GRAPH_TREE, 15000 },
-        { "rtxpro6000_8", "2-7", 1, RONDO_GRAPH_RING, 15000 },  { "rtxpro6000_8", "2-5", 1, RONDO_GRAPH_RING, 15000 },
-        { "rtxpro6000_8", "3,4", 1, RONDO_GRAPH_RING, 15000 },  { "rtxpro6000_8", NULL, 2, RONDO_GRAPH_RING, 15000 },
-        { "rtxpro6000_2", NULL, 1, RONDO_GRAPH_RING, 15000 },   { "rtx5090_2_sys", NULL, 1, RONDO_GRAPH_RING, 15000 },
-        { "rtx5090_4_x8", NULL, 1, RONDO_GRAPH_RING, 11900 },   { "gen3x1_rig", NULL, 1, RONDO_GRAPH_RING, 500 },
-        { "gb10_spark", NULL, 2, RONDO_GRAPH_RING, 23900 },     { "gb10_spark", NULL, 2, RONDO_GRAPH_TREE, 2000 },
-        { "l40s_8", NULL, 1, RONDO_GRAPH_RING, 20000 },         { "dgx_h100", "0-3", 1, RONDO_GRAPH_TREE, 12 * 40000 },
-        { "hgx_h200", "0-3", 1, RONDO_GRAPH_TREE, 12 * 40000 }, { "dgx_a100", "0-2", 1, RONDO_GRAPH_TREE, 12 * 30000 - 1 },
-        { "a6000_bridge4", "0,1", 1, RONDO_GRAPH_RING, 40000 }, { "dgx_h100", NULL, 1, RONDO_GRAPH_RING, 360000 },
+        { "rtxpro6000_8", NULL, 1, RONDO_GRAPH_RING, 15000 },
+        { "rtxpro6000_8", NULL, 1, RONDO_GRAPH_TREE, 15000 },
+        { "rtxpro6000_8", "2-7", 1, RONDO_GRAPH_RING, 15000 },
+        { "rtxpro6000_8", "2-5", 1, RONDO_GRAPH_RING, 15000 },
+        { "rtxpro6000_8", "3,4", 1, RONDO_GRAPH_RING, 15000 },
+        { "rtxpro6000_8", NULL, 2, RONDO_GRAPH_RING, 15000 },
+        { "rtxpro6000_2", NULL, 1, RONDO_GRAPH_RING, 15000 },
+        { "rtx5090_2_sys", NULL, 1, RONDO_GRAPH_RING, 15000 },
+        { "rtx5090_4_x8", NULL, 1, RONDO_GRAPH_RING, 11900 },
+        { "gen3x1_rig", NULL, 1, RONDO_GRAPH_RING, 500 },
+        { "gb10_spark", NULL, 2, RONDO_GRAPH_RING, 23900 },
+        { "gb10_spark", NULL, 2, RONDO_GRAPH_TREE, 2000 },
+        { "l40s_8", NULL, 1, RONDO_GRAPH_RING, 20000 },
+        { "dgx_h100", "0-3", 1, RONDO_GRAPH_TREE, 12 * 40000 },
+        { "hgx_h200", "0-3", 1, RONDO_GRAPH_TREE, 12 * 40000 },
+        { "dgx_a100", "0-2", 1, RONDO_GRAPH_TREE, 12 * 30000 - 1 },
+        { "a6000_bridge4", "0,1", 1, RONDO_GRAPH_RING, 40000 },
+        { "dgx_h100", NULL, 1, RONDO_GRAPH_RING, 360000 },
     };
     (void)state;
     for (size_t i = 0; i < RONDO_COUNTOF(cases); i++) {
@@ -69,14 +82,15 @@ static void better_where_nccl_answers_badly(void **state)
         options.nnodes = cases[i].nodes;
         find(&f, cases[i].machine, cases[i].devices, &options);
         if (f.graph[cases[i].id].found <= cases[i].above || f.graph[cases[i].id].fallback) {
-            fail_msg("%s, %d nodes, %s: %d MB/s, more than %d expected", cases[i].machine, cases[i].nodes, rondo_graph_name(cases[i].id),
-                     f.graph[cases[i].id].found, cases[i].above);
+            fail_msg("%s, %d nodes, %s: %d MB/s, more than %d expected", cases[i].machine, cases[i].nodes,
+                     rondo_graph_name(cases[i].id), f.graph[cases[i].id].found, cases[i].above);
         }
         found_release(&f);
     }
 }
 
-/* Numbers of ranks and where they sit decide, not what else is in the machine: subsets of equal shape give equal channels. */
+/* Numbers of ranks and where they sit decide, not what else is in the machine: subsets of equal shape give
+ * equal channels. */
 static void equal_subsets_give_equal_channels(void **state)
 {
     static const char *const subsets[] = { "0-3", "4-7", "0,2,4,6", "1,3,5,7" };
@@ -112,7 +126,8 @@ static void limits_on_channels_hold(void **state)
     }
 }
 
-/* Rails: without crossing, a channel leaves where it came in; with mirroring, odd channels are the even ones backwards. */
+/* Rails: without crossing, a channel leaves where it came in; with mirroring, odd channels are the even ones
+ * backwards. */
 static void rails_are_kept(void **state)
 {
     (void)state;
@@ -222,9 +237,12 @@ static void the_search_never_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(better_where_nccl_answers_badly), cmocka_unit_test(equal_subsets_give_equal_channels),
-        cmocka_unit_test(limits_on_channels_hold),         cmocka_unit_test(rails_are_kept),
-        cmocka_unit_test(check_refuses_what_cannot_be),    cmocka_unit_test(bounds_are_those_of_the_narrowest_cut),
+        cmocka_unit_test(better_where_nccl_answers_badly),
+        cmocka_unit_test(equal_subsets_give_equal_channels),
+        cmocka_unit_test(limits_on_channels_hold),
+        cmocka_unit_test(rails_are_kept),
+        cmocka_unit_test(check_refuses_what_cannot_be),
+        cmocka_unit_test(bounds_are_those_of_the_narrowest_cut),
         cmocka_unit_test(the_search_never_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,7 +12,10 @@ struct expect {
     int parent[MAX_RANKS], root, depth;
 };
 
-static const struct kind *kind_at(const struct job *job, int position) { return &job->kind[job->kind_of[job->at[position]]]; }
+static const struct kind *kind_at(const struct job *job, int position)
+{
+    return &job->kind[job->kind_of[job->at[position]]];
+}
 
 static void expect_channels(const struct job *job, struct expect *e)
 {
@@ -39,7 +42,9 @@ static int ring_row(const struct job *job, const struct expect *e, int position,
 {
     int c = channel % e->base;
     int last_odd = c == e->base - 1 && e->base % 2 == 1;
-    return kind_at(job, position)->graph[0].cross_nic == 2 && position % 2 == 1 && !last_odd ? (c % 2 == 0 ? c + 1 : c - 1) : c;
+    return kind_at(job, position)->graph[0].cross_nic == 2 && position % 2 == 1 && !last_odd
+               ? (c % 2 == 0 ? c + 1 : c - 1)
+               : c;
 }
 
 static void expect_ring(const struct job *job, struct expect *e, int channel)
@@ -54,7 +59,8 @@ static void expect_ring(const struct job *job, struct expect *e, int channel)
     }
 }
 
-/* Parent of a position in one of the two trees over n, and whether it is the left child there: the only child of the root is the right one. */
+/* Parent of a position in one of the two trees over n, and whether it is the left child there: the only child
+ * of the root is the right one. */
 static int tree_parent(int n, int which, int i, int *left)
 {
     int bit = 1, up, j = which == 0 ? i : n % 2 == 0 ? n - 1 - i : (i - 1 + n) % n;
@@ -72,23 +78,31 @@ static int tree_parent(int n, int which, int i, int *left)
 
 static void expect_tree(const struct job *job, struct expect *e, int channel)
 {
-    int flat = job->input.host_trees && job->nnodes == 1, which = flat ? channel % 2 : channel / e->base % 2, left = 0;
+    int flat = job->input.host_trees && job->nnodes == 1, which = flat ? channel % 2 : channel / e->base % 2,
+        left = 0;
     for (int p = 0; p < job->nnodes; p++) {
         const struct kind *k = kind_at(job, p);
         const int *rank = job->rank_of[job->at[p]];
         const int16_t *order = flat ? k->graph[0].order : k->graph[1].order + channel % e->base * k->ndevs;
         for (int i = 0; i < k->ndevs; i++) {
             int lead = !flat && k->ndevs > 1; /* the second place is below the first */
-            int up = job->input.host_trees && i >= lead ? lead + tree_parent(k->ndevs - lead, flat ? which : 0, i - lead, &left) : i - 1;
+            int up = job->input.host_trees && i >= lead
+                         ? lead + tree_parent(k->ndevs - lead, flat ? which : 0, i - lead, &left)
+                         : i - 1;
             e->parent[rank[order[i]]] = up < 0 ? -1 : rank[order[up]];
         }
         int q = tree_parent(job->nnodes, which, p, &left);
         if (q >= 0) {
             const struct kind *above = kind_at(job, q);
             int pattern = above->graph[1].pattern;
-            pattern = job->input.host_trees ? RONDO_PATTERN_BALANCED_TREE : pattern; /* so that no rank has too many neighbours */
-            int place = pattern == RONDO_PATTERN_SPLIT_TREE || (pattern == RONDO_PATTERN_BALANCED_TREE && left) ? above->ndevs > 1 : 0;
-            e->parent[rank[order[0]]] = job->rank_of[job->at[q]][above->graph[1].order[channel % e->base * above->ndevs + place]];
+            pattern = job->input.host_trees ? RONDO_PATTERN_BALANCED_TREE
+                                            : pattern; /* so that no rank has too many neighbours */
+            int place = pattern == RONDO_PATTERN_SPLIT_TREE ||
+                                (pattern == RONDO_PATTERN_BALANCED_TREE && left)
+                            ? above->ndevs > 1
+                            : 0;
+            e->parent[rank[order[0]]] =
+                job->rank_of[job->at[q]][above->graph[1].order[channel % e->base * above->ndevs + place]];
         }
     }
     e->depth = 0;
@@ -104,7 +118,8 @@ static void expect_tree(const struct job *job, struct expect *e, int channel)
 
 /* ---- one channel against it ---- */
 
-static void channel_is_as_expected(const struct job *job, const struct rondo_stitch *stitch, const struct expect *e, int channel)
+static void channel_is_as_expected(const struct job *job, const struct rondo_stitch *stitch,
+                                   const struct expect *e, int channel)
 {
     struct rondo_channel_layout view;
     int32_t ring[MAX_RANKS];
@@ -125,17 +140,21 @@ static void channel_is_as_expected(const struct job *job, const struct rondo_sti
         assert_int_equal(view.tree.depth, e->depth);
         assert_in_range(view.tree.nchildren, 0, RONDO_TREE_FAN);
         for (int k = 0; k < RONDO_TREE_FAN; k++) {
-            assert_true(k < view.tree.nchildren ? e->parent[view.tree.child[k]] == r : view.tree.child[k] == -1);
+            assert_true(k < view.tree.nchildren ? e->parent[view.tree.child[k]] == r
+                                                : view.tree.child[k] == -1);
             assert_true(k == 0 || k >= view.tree.nchildren || view.tree.child[k] != view.tree.child[k - 1]);
         }
         nedges += view.tree.nchildren;
-        assert_true(!job->input.host_trees || view.tree.nchildren + (view.tree.parent >= 0) <= RONDO_TREE_FAN);
+        assert_true(!job->input.host_trees ||
+                    view.tree.nchildren + (view.tree.parent >= 0) <= RONDO_TREE_FAN);
     }
     assert_int_equal(nedges, n - 1);
 }
 
-/* From a rank to another over the neighbours that `toward` names, in no more hops than there are up and down. */
-static void toward_leads_there(const struct job *job, const struct rondo_stitch *stitch, const struct expect *e, int channel)
+/* From a rank to another over the neighbours that `toward` names, in no more hops than there are up and down.
+ */
+static void toward_leads_there(const struct job *job, const struct rondo_stitch *stitch,
+                               const struct expect *e, int channel)
 {
     for (int k = 0; k < 10; k++) {
         int at = draw(job->nranks), to = draw(job->nranks), hops = 0, way;
@@ -150,7 +169,8 @@ static void toward_leads_there(const struct job *job, const struct rondo_stitch 
     }
 }
 
-static void nets_are_as_expected(const struct job *job, const struct rondo_stitch *stitch, const struct expect *e, int channel)
+static void nets_are_as_expected(const struct job *job, const struct rondo_stitch *stitch,
+                                 const struct expect *e, int channel)
 {
     for (int p = 0, i = 0; p < job->nnodes; p++) {
         const struct kind *k = kind_at(job, p);
@@ -159,8 +179,10 @@ static void nets_are_as_expected(const struct job *job, const struct rondo_stitc
             int r = e->ring[i], leaves = job->nnodes > 1;
             int across = e->parent[r] >= 0 && job->rank[e->parent[r]].node != job->rank[r].node;
             assert_int_equal(rondo_stitch_net(stitch, r, channel, 0), leaves && d == 0 ? net[0] : -1);
-            assert_int_equal(rondo_stitch_net(stitch, r, channel, 1), leaves && d == k->ndevs - 1 ? net[1] : -1);
-            if (across) { /* the root of a node and its parent on another one both have a net, if their nodes have */
+            assert_int_equal(rondo_stitch_net(stitch, r, channel, 1),
+                             leaves && d == k->ndevs - 1 ? net[1] : -1);
+            if (across) { /* the root of a node and its parent on another one both have a net, if their nodes
+                             have */
                 int up = e->parent[r], above = job->kind_of[job->rank[up].node], c = channel % e->base;
                 const struct kind *a = &job->kind[above];
                 int first = a->graph[1].order[c * a->ndevs] == job->rank[up].local;
@@ -180,13 +202,15 @@ static void nets_have_their_names(const struct job *job, const struct rondo_stit
         assert_null(rondo_stitch_net_name(stitch, r, k->nnets));
         for (int net = 0; net < k->nnets; net++) {
             const char *name = rondo_stitch_net_name(stitch, r, net);
-            assert_true(k->net[net].name[0] == '\0' ? name == NULL : name != NULL && strcmp(name, k->net[net].name) == 0);
+            assert_true(k->net[net].name[0] == '\0' ? name == NULL
+                                                    : name != NULL && strcmp(name, k->net[net].name) == 0);
             assert_int_equal(rondo_stitch_rail(stitch, r, net), k->net[net].rail);
         }
     }
 }
 
-static void rings_are_shared_when_equal(const struct job *job, const struct rondo_stitch *stitch, int nchannels)
+static void rings_are_shared_when_equal(const struct job *job, const struct rondo_stitch *stitch,
+                                        int nchannels)
 {
     int32_t ring[2][MAX_RANKS];
     for (int c = 0; c < nchannels; c++) {
@@ -200,7 +224,8 @@ static void rings_are_shared_when_equal(const struct job *job, const struct rond
     }
 }
 
-static void summary_is_merged(const struct job *job, const struct rondo_stitch_summary *sum, const struct expect *e)
+static void summary_is_merged(const struct job *job, const struct rondo_stitch_summary *sum,
+                              const struct expect *e)
 {
     assert_int_equal(sum->nchannels, e->nchannels);
     assert_int_equal(sum->nnodes, job->nnodes);
@@ -214,7 +239,9 @@ static void summary_is_merged(const struct job *job, const struct rondo_stitch_s
             type = k->graph[id].type_inter > type ? k->graph[id].type_inter : type;
             cpus |= k->graph[id].cpus;
             family = k->graph[id].family < family ? k->graph[id].family : family;
-            cache = cache == 0 || (k->graph[id].cache > 0 && k->graph[id].cache < cache) ? k->graph[id].cache : cache; /* 0: unknown */
+            cache = cache == 0 || (k->graph[id].cache > 0 && k->graph[id].cache < cache)
+                        ? k->graph[id].cache
+                        : cache; /* 0: unknown */
             least = k->ndevs < least ? k->ndevs : least;
             most = k->ndevs > most ? k->ndevs : most;
         }
@@ -303,7 +330,8 @@ static void two_node_ring_of_the_seed_document(void **state)
     job_free(job);
 }
 
-/* Eight GPUs with a net of their own, rings in mirrored pairs: in at net 2k and out at 2k - 1, and the other way round. */
+/* Eight GPUs with a net of their own, rings in mirrored pairs: in at net 2k and out at 2k - 1, and the other
+ * way round. */
 static void mirrored_channels_meet_on_their_rail(void **state)
 {
     (void)state;
@@ -342,7 +370,8 @@ static void mirrored_channels_meet_on_their_rail(void **state)
     }
 }
 
-/* What ranks of one node in host memory had before there were graphs: double trees over the ring of channel 0, tree c & 1 for channel c. */
+/* What ranks of one node in host memory had before there were graphs: double trees over the ring of channel
+ * 0, tree c & 1 for channel c. */
 static void host_memory_of_one_node_has_the_double_trees_over_its_ring(void **state)
 {
     (void)state;
@@ -380,7 +409,8 @@ static void host_memory_of_one_node_has_the_double_trees_over_its_ring(void **st
     }
 }
 
-/* Every node is a leaf in exactly one tree over nodes; of an odd number one node is inner in both; no path is longer than it must be. */
+/* Every node is a leaf in exactly one tree over nodes; of an odd number one node is inner in both; no path is
+ * longer than it must be. */
 static void node_is_leaf_in_exactly_one_tree(void **state)
 {
     (void)state;
@@ -468,7 +498,8 @@ static void nodes_of_a_switch_have_one_key(void **state)
         assert_true(i == 0 || key[i - 1] < key[i]);
     }
     assert_true(key[0] >> 43 == key[1] >> 43 && key[0] >> 43 != key[3] >> 43);
-    /* More levels than fit: those at the bottom still tell, and a switch of one name below another one is another switch. */
+    /* More levels than fit: those at the bottom still tell, and a switch of one name below another one is
+     * another switch. */
     assert_true(rondo_fabric_key("a.b.c.d1.n") != rondo_fabric_key("a.b.c.d2.n"));
     assert_true(rondo_fabric_key("a.b.c.d1.n") == rondo_fabric_key("a.b.c.d1.m"));
     assert_true(rondo_fabric_key("a.x.c.d1.n") != rondo_fabric_key("a.b.c.d1.n"));
@@ -481,7 +512,9 @@ static void keys_that_tell_nothing_leave_the_order(void **state)
     static const struct {
         uint64_t key[3];
         int network;
-    } cases[] = { { { 5, 5, 5 }, 0 }, { { 0, 0, 0 }, 0 }, { { 0, 0, 5 }, 0 }, { { 0, 5, 5 }, 1 }, { { 7, 5, 0 }, 1 } };
+    } cases[] = {
+        { { 5, 5, 5 }, 0 }, { { 0, 0, 0 }, 0 }, { { 0, 0, 5 }, 0 }, { { 0, 5, 5 }, 1 }, { { 7, 5, 0 }, 1 }
+    };
     (void)state;
     for (size_t i = 0; i < RONDO_COUNTOF(cases); i++) {
         struct job *job = job_new();

@@ -1,4 +1,5 @@
-/* The picture: where things stand, what it says, that it is well-formed and stands alone, whatever names a file has. */
+/* The picture: where things stand, what it says, that it is well-formed and stands alone, whatever names a
+ * file has. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -38,7 +39,8 @@ static void world_read(struct world *world, const char *name, int nnodes, const 
 {
     char file[1024];
     *world = (struct world){ 0 };
-    snprintf(file, sizeof file, "%s/mpi-tests/unit/machines/%s.xml", getenv("srcdir") ? getenv("srcdir") : ".", name);
+    snprintf(file, sizeof file, "%s/mpi-tests/unit/machines/%s.xml",
+             getenv("srcdir") ? getenv("srcdir") : ".", name);
     assert_int_equal(rondo_machine_read(&world->machine, file), RONDO_SUCCESS);
     world_build(world, nnodes, list);
     assert_int_equal(rondo_topo_search(world->topo, world->graphs), RONDO_SUCCESS);
@@ -58,9 +60,11 @@ static void graph_shuffle(struct world *world, uint32_t seed, int nchannels)
 {
     struct rondo_graph *graph = &world->graphs[RONDO_GRAPH_RING];
     int n = world->topo->ndevs;
-    *graph = (struct rondo_graph){
-        .id = RONDO_GRAPH_RING, .pattern = RONDO_PATTERN_RING, .nchannels = nchannels, .bw_intra = 1000, .bw_inter = 1000
-    };
+    *graph = (struct rondo_graph){ .id = RONDO_GRAPH_RING,
+                                   .pattern = RONDO_PATTERN_RING,
+                                   .nchannels = nchannels,
+                                   .bw_intra = 1000,
+                                   .bw_inter = 1000 };
     assert_int_equal(rondo_graph_alloc(graph, n), RONDO_SUCCESS);
     for (int c = 0; c < nchannels; c++) {
         int16_t *order = graph->order + c * n;
@@ -69,7 +73,9 @@ static void graph_shuffle(struct world *world, uint32_t seed, int nchannels)
             order[i] = order[j];
             order[j] = (int16_t)i;
         }
-        for (int i = 0; i < 2; i++) graph->net[2 * c + i] = world->topo->nnets ? (int16_t)(next(&seed) % (uint32_t)world->topo->nnets) : -1;
+        for (int i = 0; i < 2; i++)
+            graph->net[2 * c + i] = world->topo->nnets ? (int16_t)(next(&seed) % (uint32_t)world->topo->nnets)
+                                                       : -1;
     }
 }
 
@@ -83,8 +89,9 @@ struct random {
 
 static void pci_put(struct random *random, int domain, int bus, const char *class)
 {
-    fprintf(random->out, "<pci busid=\"%04x:%02x:00.0\" class=\"%s\" link_speed=\"16.0 GT/s PCIe\" link_width=\"16\">\n", domain, bus,
-            class);
+    fprintf(random->out,
+            "<pci busid=\"%04x:%02x:00.0\" class=\"%s\" link_speed=\"16.0 GT/s PCIe\" link_width=\"16\">\n",
+            domain, bus, class);
 }
 
 static void gpu_put(struct random *random)
@@ -95,7 +102,8 @@ static void gpu_put(struct random *random)
     for (int peer = 0; peer < random->ngpus; peer++) {
         uint32_t pair = (uint32_t)(gpu * peer + 31 * (gpu + peer));
         if (peer != gpu && next(&pair) % 4 == 0)
-            fprintf(random->out, "<nvlink target=\"0001:%02x:00.0\" count=\"%d\" tclass=\"0x030200\"/>\n", peer, 1 + (gpu + peer) % 3);
+            fprintf(random->out, "<nvlink target=\"0001:%02x:00.0\" count=\"%d\" tclass=\"0x030200\"/>\n",
+                    peer, 1 + (gpu + peer) % 3);
     }
     fprintf(random->out, "</gpu></pci>\n");
 }
@@ -105,8 +113,8 @@ static void card_put(struct random *random)
     pci_put(random, 0, ++random->buses, "0x020700");
     fprintf(random->out, "<nic>");
     for (int port = (int)(next(&random->seed) % 2) + 1; port > 0; port--, random->nets++) {
-        fprintf(random->out, "<net name=\"n%d\" dev=\"%d\" speed=\"100000\" port=\"%d\" guid=\"0x%d\"/>", random->nets, random->nets, port,
-                random->buses);
+        fprintf(random->out, "<net name=\"n%d\" dev=\"%d\" speed=\"100000\" port=\"%d\" guid=\"0x%d\"/>",
+                random->nets, random->nets, port, random->buses);
     }
     fprintf(random->out, "</nic></pci>\n");
 }
@@ -135,8 +143,12 @@ static void world_random(struct world *world, uint32_t seed)
     random.ngpus = 1 + (int)(next(&random.seed) % 16);
     fprintf(random.out, "<system version=\"1\">\n");
     for (int c = 0; c < ncpus; c++) {
-        fprintf(random.out, "<cpu numaid=\"%d\" arch=\"x86_64\" vendor=\"AuthenticAMD\" familyid=\"23\" modelid=\"49\">\n", c);
-        for (int more = (int)(next(&random.seed) % 3); more > 0; more--) bridges_put(&random, (int)(next(&random.seed) % 4));
+        fprintf(
+            random.out,
+            "<cpu numaid=\"%d\" arch=\"x86_64\" vendor=\"AuthenticAMD\" familyid=\"23\" modelid=\"49\">\n",
+            c);
+        for (int more = (int)(next(&random.seed) % 3); more > 0; more--)
+            bridges_put(&random, (int)(next(&random.seed) % 4));
         while (c == ncpus - 1 && random.gpus < random.ngpus) gpu_put(&random);
         fprintf(random.out, "</cpu>\n");
     }
@@ -172,7 +184,8 @@ static void assert_boxes(const struct rondo_place *place)
         if (place->panel_of[i] >= 0) assert_true(inside(box, &place->panel[place->panel_of[i]].frame));
         for (int j = 0; j < i; j++) {
             if (!apart(box, &place->box[j]))
-                fail_msg("nodes %d and %d overlap at %d,%d and %d,%d", i, j, box->x, box->y, place->box[j].x, place->box[j].y);
+                fail_msg("nodes %d and %d overlap at %d,%d and %d,%d", i, j, box->x, box->y, place->box[j].x,
+                         place->box[j].y);
         }
         for (int p = 0; p < place->npanels; p++) {
             if (place->panel[p].part > 0) assert_true(apart(box, &place->panel[p].head));
@@ -197,7 +210,8 @@ static void assert_wires(const struct rondo_place *place)
         if (wire->shape == RONDO_WIRE_ARC) {
             int32_t reach = wire->y[0] + (wire->y[2] - wire->y[0]) * 3 / 4;
             assert_in_range(reach, 70, place->legend_y);
-            const struct rondo_place_row *row = &place->row[place->box[place->topo->link[wire->link].from].row];
+            const struct rondo_place_row *row =
+                &place->row[place->box[place->topo->link[wire->link].from].row];
             if (wire->y[2] > wire->y[0]) assert_true(reach <= row->bar_y + 8);
         }
     }
@@ -234,16 +248,18 @@ static void assert_tracks(const struct rondo_place *place)
             const struct rondo_stop *stop = &place->stop[track->first_stop + i];
             assert_true(stop->x - place->radius >= 0 && stop->x + place->radius <= place->width);
             assert_true(stop->y - place->radius >= place->strip[stop->strip].y);
-            assert_true(stop->y + place->radius <= place->strip[stop->strip].y + place->strip[stop->strip].height);
+            assert_true(stop->y + place->radius <=
+                        place->strip[stop->strip].y + place->strip[stop->strip].height);
             if (!place->apart)
-                assert_int_equal(stop->x,
-                                 place->box[place->topo->point[stop->point]].x + place->box[place->topo->point[stop->point]].w / 2);
+                assert_int_equal(stop->x, place->box[place->topo->point[stop->point]].x +
+                                              place->box[place->topo->point[stop->point]].w / 2);
         }
     }
     assert_int_equal(channels, (uint32_t)((UINT64_C(1) << place->graph->nchannels) - 1));
     int crowded = 0;
     for (int i = 0; i < place->nhops; i++) {
-        crowded |= place->hop[i].level >= RONDO_PLACE_LEVELS - 1 || place->hop[i].gutter >= RONDO_PLACE_LEVELS - 1 ||
+        crowded |= place->hop[i].level >= RONDO_PLACE_LEVELS - 1 ||
+                   place->hop[i].gutter >= RONDO_PLACE_LEVELS - 1 ||
                    place->hop[i].level_to >= RONDO_PLACE_LEVELS - 1;
         for (int p = 0; p < place->hop[i].npoints; p++) {
             assert_in_range(place->hop[i].x[p], 0, place->width);
@@ -323,11 +339,13 @@ static void count_walk(struct count *count, xmlNode *node, int rect_w)
     for (; node; node = node->next) {
         if (node->type != XML_ELEMENT_NODE) continue;
         const char *name = (const char *)node->name;
-        xmlChar *of = xmlGetProp(node, (const xmlChar *)"data-node"), *channels = xmlGetProp(node, (const xmlChar *)"data-channels");
+        xmlChar *of = xmlGetProp(node, (const xmlChar *)"data-node"),
+                *channels = xmlGetProp(node, (const xmlChar *)"data-channels");
         assert_string_not_equal(name, "script");
         if (of) count_node(count, (char *)of);
         if (channels) count_channels(count, (char *)channels);
-        if (strcmp(name, "rect") == 0 && node->parent && xmlHasProp(node->parent, (const xmlChar *)"data-node"))
+        if (strcmp(name, "rect") == 0 && node->parent &&
+            xmlHasProp(node->parent, (const xmlChar *)"data-node"))
             rect_w = number(node, "width");
         if (strcmp(name, "text") == 0) {
             xmlChar *text = xmlNodeGetContent(node);
@@ -412,10 +430,14 @@ static void every_kind_of_machine(void **state)
     static const struct {
         const char *name, *list;
         int nnodes;
-    } cases[] = { { "dgx_a100", NULL, 1 },   { "dgx_a100", NULL, 2 },   { "dgx1v", NULL, 1 },         { "dgx1v", NULL, 2 },
-                  { "aws_p4d", NULL, 2 },    { "l40s_8", NULL, 1 },     { "dgx2", NULL, 2 },          { "gh200_node", NULL, 1 },
-                  { "gb200_node", NULL, 2 }, { "pcie32nic", NULL, 2 },  { "cpu_dual", NULL, 1 },      { "cpu_dual", "n128", 2 },
-                  { "cpu_dual", "n1", 2 },   { "gb10_spark", NULL, 2 }, { "amd_nps4_4gpu", NULL, 2 }, { "perlmutter_a100x4", NULL, 2 },
+    } cases[] = { { "dgx_a100", NULL, 1 },      { "dgx_a100", NULL, 2 },
+                  { "dgx1v", NULL, 1 },         { "dgx1v", NULL, 2 },
+                  { "aws_p4d", NULL, 2 },       { "l40s_8", NULL, 1 },
+                  { "dgx2", NULL, 2 },          { "gh200_node", NULL, 1 },
+                  { "gb200_node", NULL, 2 },    { "pcie32nic", NULL, 2 },
+                  { "cpu_dual", NULL, 1 },      { "cpu_dual", "n128", 2 },
+                  { "cpu_dual", "n1", 2 },      { "gb10_spark", NULL, 2 },
+                  { "amd_nps4_4gpu", NULL, 2 }, { "perlmutter_a100x4", NULL, 2 },
                   { "dgx_h100", "3,1,6", 2 } };
     for (size_t i = 0; i < RONDO_COUNTOF(cases); i++) {
         struct world world;
@@ -516,7 +538,8 @@ static void labels_fit(void **state)
     assert_string_equal(rondo_label_cut("mlx5_10", 7, text, sizeof text), "mlx5_10");
     assert_string_equal(rondo_label_cut("mlx5_10", 6, text, sizeof text), "mlx5_\u2026");
     assert_string_equal(rondo_label_tail("mlx5_10", 4, text, sizeof text), "\u2026_10");
-    assert_string_equal(rondo_label_tail("\u00e9\u00e9\u00e9\u00e9", 3, text, sizeof text), "\u2026\u00e9\u00e9");
+    assert_string_equal(rondo_label_tail("\u00e9\u00e9\u00e9\u00e9", 3, text, sizeof text),
+                        "\u2026\u00e9\u00e9");
     assert_string_equal(rondo_label_tail("mlx5_10", 9, text, sizeof text), "mlx5_10");
     struct world world;
     world_read(&world, "l40s_8", 1, NULL);
@@ -530,8 +553,8 @@ static void labels_fit(void **state)
     ring->bw_intra = ring->found = 22000;
     ring->type_intra = RONDO_PATH_SYS;
     ring->bound = 24000;
-    assert_non_null(
-        strstr(rondo_label_graph(world.topo, ring, facts), "ring: 1 channel x 22.0 GB/s, SYS; 22.0 of at most 24.0 GB/s, limited by "));
+    assert_non_null(strstr(rondo_label_graph(world.topo, ring, facts),
+                           "ring: 1 channel x 22.0 GB/s, SYS; 22.0 of at most 24.0 GB/s, limited by "));
     ring->fallback = 1;
     assert_non_null(strstr(rondo_label_graph(world.topo, ring, facts), "no channel fits"));
     assert_non_null(strstr(rondo_facts_node(world.topo, world.topo->point[0], facts), "bus id 0000:1b:00.0"));

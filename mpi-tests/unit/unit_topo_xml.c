@@ -12,15 +12,19 @@
 
 static const char all_fields[] =
     "<system version=\"1\">\n"
-    "  <cpu host_hash=\"0xabc\" numaid=\"1\" affinity=\"0000000f,000000ff\" arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" "
+    "  <cpu host_hash=\"0xabc\" numaid=\"1\" affinity=\"0000000f,000000ff\" arch=\"x86_64\" "
+    "vendor=\"GenuineIntel\" familyid=\"6\" "
     "modelid=\"143\" "
     "package=\"1\">\n"
     "    <cache level=\"3\" size=\"33554432\" affinity=\"f\"/>\n"
-    "    <pci busid=\"0000:10:00.0\" class=\"0x060400\" vendor=\"0x1000\" device=\"0xc010\" subsystem_vendor=\"0x1000\" "
+    "    <pci busid=\"0000:10:00.0\" class=\"0x060400\" vendor=\"0x1000\" device=\"0xc010\" "
+    "subsystem_vendor=\"0x1000\" "
     "subsystem_device=\"0xa096\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n"
     "      <pcilink target=\"0000:11:00.0\"/>\n"
-    "      <pci busid=\"0000:17:00.0\" class=\"0x030200\" vendor=\"0x10de\" link_speed=\"8 GT/s\" link_width=\"8\">\n"
-    "        <gpu dev=\"3\" sm=\"90\" rank=\"7\" gdr=\"1\" nop2p=\"0x5\" uuid=\"GPU-00112233-4455-6677-8899-aabbccddeeff\" "
+    "      <pci busid=\"0000:17:00.0\" class=\"0x030200\" vendor=\"0x10de\" link_speed=\"8 GT/s\" "
+    "link_width=\"8\">\n"
+    "        <gpu dev=\"3\" sm=\"90\" rank=\"7\" gdr=\"1\" nop2p=\"0x5\" "
+    "uuid=\"GPU-00112233-4455-6677-8899-aabbccddeeff\" "
     "name=\"H100\">\n"
     "          <nvlink target=\"fffffff:ffff:ff\" count=\"18\" tclass=\"0x068000\"/>\n"
     "          <c2c bw=\"44712\" count=\"5\"/>\n"
@@ -28,7 +32,8 @@ static const char all_fields[] =
     "      </pci>\n"
     "    </pci>\n"
     "    <nic>\n"
-    "      <net name=\"mlx5_0\" dev=\"2\" latency=\"1.25\" speed=\"400000\" port=\"1\" rail=\"2\" plane=\"1\" "
+    "      <net name=\"mlx5_0\" dev=\"2\" latency=\"1.25\" speed=\"400000\" port=\"1\" rail=\"2\" "
+    "plane=\"1\" "
     "guid=\"0xfedcba9876543210\" "
     "maxconn=\"131072\" gdr=\"0\" coll=\"1\" keep=\"1\"/>\n"
     "    </nic>\n"
@@ -110,25 +115,30 @@ static void traps_are_none(void **state)
     static const struct {
         const char *speed;
         int want;
-    } speeds[] = { { "16 GT/s", 160 }, { "16.0 GT/s PCIe", 160 }, { "16.0 GT/s", 160 }, { "16GT/s", 160 }, { "", 0 }, { "Unknown", 0 } };
+    } speeds[] = { { "16 GT/s", 160 }, { "16.0 GT/s PCIe", 160 }, { "16.0 GT/s", 160 }, { "16GT/s", 160 },
+                   { "", 0 },          { "Unknown", 0 } };
     struct rondo_machine m;
     char text[1024];
     for (size_t i = 0; i < RONDO_COUNTOF(speeds); i++) {
-        snprintf(text, sizeof text, CPU "<pci busid=\"0000:17:00.0\" class=\"0x060400\" link_speed=\"%s\" link_width=\"\"/>" END,
+        snprintf(text, sizeof text,
+                 CPU "<pci busid=\"0000:17:00.0\" class=\"0x060400\" link_speed=\"%s\" link_width=\"\"/>" END,
                  speeds[i].speed);
         assert_ok(parse(&m, text));
         assert_int_equal(item_at(&m, RONDO_ITEM_PCI, 0)->pci.speed, speeds[i].want);
         assert_int_equal(item_at(&m, RONDO_ITEM_PCI, 0)->pci.width, 0);
         rondo_machine_release(&m);
     }
-    assert_ok(
-        parse(&m, "<?xml version=\"1.0\"?>\n<!-- comment --><system\tversion='1'>\n\t<cpu\n\t numaid=\"-1\"\n>\n\t</cpu>\n</system>"));
+    assert_ok(parse(&m, "<?xml version=\"1.0\"?>\n<!-- comment --><system\tversion='1'>\n\t<cpu\n\t "
+                        "numaid=\"-1\"\n>\n\t</cpu>\n</system>"));
     assert_int_equal(item_at(&m, RONDO_ITEM_CPU, 0)->cpu.numa, -1);
     rondo_machine_release(&m);
-    /* Classes with and without 0x, short and upper case; unknown elements and attributes; what files leave out. */
-    assert_ok(parse(&m, CPU "<pci busid=\"0000:17:00.0\" class=\"030200\" colour=\"blue\"><gpu/><thing><gpu/></thing></pci>"
-                            "<pci busid=\"0000:18:00.0\" class=\"0x03\"><gpu dev=\"1\"/></pci><what><cpu/></what>"
-                            "<nic><net name=\"a\"/><net/></nic>" END));
+    /* Classes with and without 0x, short and upper case; unknown elements and attributes; what files leave
+     * out. */
+    assert_ok(
+        parse(&m, CPU
+              "<pci busid=\"0000:17:00.0\" class=\"030200\" colour=\"blue\"><gpu/><thing><gpu/></thing></pci>"
+              "<pci busid=\"0000:18:00.0\" class=\"0x03\"><gpu dev=\"1\"/></pci><what><cpu/></what>"
+              "<nic><net name=\"a\"/><net/></nic>" END));
     assert_int_equal(rondo_machine_count(&m, RONDO_ITEM_GPU), 2);
     assert_int_equal(item_at(&m, RONDO_ITEM_PCI, 0)->pci.class_code, 0x030200);
     assert_int_equal(item_at(&m, RONDO_ITEM_PCI, 1)->pci.class_code, 0x030000);
@@ -137,7 +147,9 @@ static void traps_are_none(void **state)
     assert_int_equal(item_at(&m, RONDO_ITEM_NET, 1)->net.dev, 1);
     assert_string_equal(item_at(&m, RONDO_ITEM_NET, 1)->net.name, "net1");
     rondo_machine_release(&m);
-    assert_ok(parse(&m, "<system version=\"1\"><cpu numaid=\"0\" arch=\"riscv\" vendor=\"Other\" familyid=\"\"/></system>"));
+    assert_ok(parse(
+        &m,
+        "<system version=\"1\"><cpu numaid=\"0\" arch=\"riscv\" vendor=\"Other\" familyid=\"\"/></system>"));
     assert_int_equal(item_at(&m, RONDO_ITEM_CPU, 0)->cpu.arch, -1);
     assert_int_equal(item_at(&m, RONDO_ITEM_CPU, 0)->cpu.vendor, -1);
     rondo_machine_release(&m);
@@ -168,7 +180,8 @@ static void encodings(void **state)
     assert_int_equal(item_at(&m, RONDO_ITEM_CPU, 0)->cpu.numa, 5);
     for (int kind = 0; kind < 4; kind++) {
         size_t n = wide_text(wide,
-                             "<?xml version=\"1.0\" encoding=\"utf-16\"?><!-- @ --><system version=\"1\"><cpu numaid=\"5\"/></system>",
+                             "<?xml version=\"1.0\" encoding=\"utf-16\"?><!-- @ --><system "
+                             "version=\"1\"><cpu numaid=\"5\"/></system>",
                              kind % 2, kind / 2);
         assert_ok(rondo_machine_parse(&m, wide, n, "wide"));
         assert_int_equal(item_at(&m, RONDO_ITEM_CPU, 0)->cpu.numa, 5);
@@ -177,10 +190,13 @@ static void encodings(void **state)
         assert_says("wide: UTF-16 that is damaged or cut");
     }
     /* A declaration of another encoding is ignored: no module of iconv is loaded for a file. */
-    assert_ok(parse(&m, "<?xml version=\"1.0\" encoding=\"utf-7\"?><system version=\"1\"><cpu numaid=\"5\"/></system>"));
+    assert_ok(parse(
+        &m, "<?xml version=\"1.0\" encoding=\"utf-7\"?><system version=\"1\"><cpu numaid=\"5\"/></system>"));
     rondo_machine_release(&m);
-    static const char *const bad[] = { "<?xml version=\"1.0\" encoding=\"iso-8859-1\"?><!-- \xe9 --><system version=\"1\"/>",
-                                       "<system version=\"1\" note=\"\xff\xfe\"/>", "<system version=\"1\" note=\"\xed\xa0\x80\"/>" };
+    static const char *const bad[] = {
+        "<?xml version=\"1.0\" encoding=\"iso-8859-1\"?><!-- \xe9 --><system version=\"1\"/>",
+        "<system version=\"1\" note=\"\xff\xfe\"/>", "<system version=\"1\" note=\"\xed\xa0\x80\"/>"
+    };
     for (size_t i = 0; i < RONDO_COUNTOF(bad); i++) {
         assert_int_equal(parse(&m, bad[i]), RONDO_INVALID_ARGUMENT);
         assert_says("m.xml:1: a byte that is no text; expected UTF-8 or UTF-16");
@@ -254,7 +270,8 @@ static void links_go_both_ways(void **state)
         rondo_machine_release(&straight);
     }
     struct rondo_machine m;
-    assert_int_equal(parse(&m, CPU GPU_A "\n" TO_B(1000) "\n" TO_B(100) GPU_END GPU_B GPU_END END), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(parse(&m, CPU GPU_A "\n" TO_B(1000) "\n" TO_B(100) GPU_END GPU_B GPU_END END),
+                     RONDO_INVALID_ARGUMENT);
     assert_says("m.xml:5: together more than 1024");
 }
 
@@ -266,56 +283,81 @@ static const struct {
     { "<system version=\"2\"/>", "m.xml:1: <system version=\"2\">: expected version=\"1\"" },
     { "<system/>", "m.xml:1: <system>: expected version=\"1\"" },
     { "<system version=\"1\"/>", "m.xml: a machine without <cpu>" },
-    { "<graphs version=\"1\"/>", "m.xml:1: <graphs>: not a machine; expected the root <system version=\"1\">" },
+    { "<graphs version=\"1\"/>",
+      "m.xml:1: <graphs>: not a machine; expected the root <system version=\"1\">" },
     { "<html>\n</html>", "m.xml:1: <html>: not a machine" },
     { "<system version=\"1\" virtual=\"2\"/>", "virtual=\"2\">: expected 0 or 1" },
     { "<system version=\"1\">\n<cpu/></system>", "m.xml:2: <cpu>: the attribute numaid is missing" },
-    { "<system version=\"1\">\n<cpu numaid=\"x\"/></system>", "m.xml:2: <cpu numaid=\"x\">: expected an integer from -1 to 65535" },
-    { "<system version=\"1\">\n<cpu numaid=\"0\" affinity=\"0,zz\"/></system>", "affinity=\"0,zz\">: expected hexadecimal words" },
-    { "<system version=\"1\">\n<cpu numaid=\"0\" affinity=\"123456789\"/></system>", "expected hexadecimal words of at most 8 digits" },
-    { "<system version=\"1\">\n<gpu/></system>", "m.xml:2: <gpu>: a machine cannot have a gpu below the top" },
+    { "<system version=\"1\">\n<cpu numaid=\"x\"/></system>",
+      "m.xml:2: <cpu numaid=\"x\">: expected an integer from -1 to 65535" },
+    { "<system version=\"1\">\n<cpu numaid=\"0\" affinity=\"0,zz\"/></system>",
+      "affinity=\"0,zz\">: expected hexadecimal words" },
+    { "<system version=\"1\">\n<cpu numaid=\"0\" affinity=\"123456789\"/></system>",
+      "expected hexadecimal words of at most 8 digits" },
+    { "<system version=\"1\">\n<gpu/></system>",
+      "m.xml:2: <gpu>: a machine cannot have a gpu below the top" },
     { CPU "<gpu/>" END, "m.xml:3: <gpu>: a machine cannot have a gpu below cpu" },
     { CPU "<cpu numaid=\"1\"/>" END, "a machine cannot have a cpu below cpu" },
     { CPU "<pci class=\"0x03\"/>" END, "m.xml:3: <pci>: the attribute busid is missing" },
     { CPU "<pci busid=\"0000:17:00.0\"/>" END, "m.xml:3: <pci>: the attribute class is missing" },
-    { CPU "<pci busid=\"17\" class=\"0x03\"/>" END, "<pci busid=\"17\">: expected a PCI address like 0000:17:00.0" },
+    { CPU "<pci busid=\"17\" class=\"0x03\"/>" END,
+      "<pci busid=\"17\">: expected a PCI address like 0000:17:00.0" },
     { CPU "<pci busid=\"fffffff:ffff:ff\" class=\"0x03\"/>" END, "expected a PCI address like 0000:17:00.0" },
-    { CPU "<pci busid=\"0000:17:00.0\" class=\"0x03020000\"/>" END, "class=\"0x03020000\">: expected a hexadecimal number up to 0xffffff" },
-    { CPU "<pci busid=\"0000:17:00.0\" class=\"0x03\" link_speed=\"NaN\"/>" END, "link_speed=\"NaN\">: expected a speed like \"16 GT/s\"" },
-    { CPU "<pci busid=\"0000:17:00.0\" class=\"0x03\" link_speed=\"1000000000 GT/s\"/>" END, "expected a speed like" },
-    { CPU "<pci busid=\"0000:17:00.0\" class=\"0x03\" link_speed=\"-8 GT/s\"/>" END, "expected a speed like" },
-    { CPU "<pci busid=\"0000:17:00.0\" class=\"0x03\" link_width=\"-1\"/>" END, "link_width=\"-1\">: expected an integer from 0 to 64" },
-    { CPU "<pci busid=\"0000:17:00.0\" class=\"0x03\" vendor=\"0x10000\"/>" END, "expected a hexadecimal number up to 0xffff" },
-    { CPU PCI("0000:17:00.0", "0x03") "</pci>\n" PCI("0000:17:00.0", "0x03") "</pci>" END, "m.xml:4: PCI 0000:17:00.0: it is there twice" },
+    { CPU "<pci busid=\"0000:17:00.0\" class=\"0x03020000\"/>" END,
+      "class=\"0x03020000\">: expected a hexadecimal number up to 0xffffff" },
+    { CPU "<pci busid=\"0000:17:00.0\" class=\"0x03\" link_speed=\"NaN\"/>" END,
+      "link_speed=\"NaN\">: expected a speed like \"16 GT/s\"" },
+    { CPU "<pci busid=\"0000:17:00.0\" class=\"0x03\" link_speed=\"1000000000 GT/s\"/>" END,
+      "expected a speed like" },
+    { CPU "<pci busid=\"0000:17:00.0\" class=\"0x03\" link_speed=\"-8 GT/s\"/>" END,
+      "expected a speed like" },
+    { CPU "<pci busid=\"0000:17:00.0\" class=\"0x03\" link_width=\"-1\"/>" END,
+      "link_width=\"-1\">: expected an integer from 0 to 64" },
+    { CPU "<pci busid=\"0000:17:00.0\" class=\"0x03\" vendor=\"0x10000\"/>" END,
+      "expected a hexadecimal number up to 0xffff" },
+    { CPU PCI("0000:17:00.0", "0x03") "</pci>\n" PCI("0000:17:00.0", "0x03") "</pci>" END,
+      "m.xml:4: PCI 0000:17:00.0: it is there twice" },
     { CPU "</cpu>\n<cpu numaid=\"0\">" END, "m.xml:4: NUMA node 0: it is there twice" },
-    { CPU GPU_A "<nvlink target=\"0000:18:00.0\"/>" GPU_END END, "m.xml:3: <nvlink>: the attribute count is missing" },
+    { CPU GPU_A "<nvlink target=\"0000:18:00.0\"/>" GPU_END END,
+      "m.xml:3: <nvlink>: the attribute count is missing" },
     { CPU GPU_A "<nvlink target=\"x\" count=\"1\"/>" GPU_END END, "or fffffff:ffff:ff for a hidden one" },
     { CPU GPU_A TO_B(0) GPU_END END, "count=\"0\">: expected an integer from 1 to 1024" },
-    { CPU GPU_A TO_A(1) GPU_END END, "m.xml:3: NVLink 0000:17:00.0 to 0000:17:00.0: the link leads to its own device" },
-    { CPU GPU_A TO_B(1) GPU_END PCI("0000:18:00.0", "0x0604") "</pci>" END, "the target is a device of class 0x060400" },
-    { CPU GPU_A "<c2c bw=\"1000000000\" count=\"1\"/>" GPU_END END, "<c2c bw=\"1000000000\">: expected an integer from 1 to 100000000" },
+    { CPU GPU_A TO_A(1) GPU_END END,
+      "m.xml:3: NVLink 0000:17:00.0 to 0000:17:00.0: the link leads to its own device" },
+    { CPU GPU_A TO_B(1) GPU_END PCI("0000:18:00.0", "0x0604") "</pci>" END,
+      "the target is a device of class 0x060400" },
+    { CPU GPU_A "<c2c bw=\"1000000000\" count=\"1\"/>" GPU_END END,
+      "<c2c bw=\"1000000000\">: expected an integer from 1 to 100000000" },
     { CPU GPU_A "<c2c bw=\"NaN\" count=\"1\"/>" GPU_END END, "<c2c bw=\"NaN\">: expected an integer" },
     { CPU GPU_A "<c2c bw=\"-1\" count=\"1\"/>" GPU_END END, "expected an integer" },
     { CPU GPU_A "<c2c bw=\"1e9\" count=\"1\"/>" GPU_END END, "expected an integer" },
     { CPU GPU_A "<c2c bw=\"99999999999999999999\" count=\"1\"/>" GPU_END END, "expected an integer" },
-    { CPU GPU_A "<c2c bw=\"100000000\" count=\"1024\"/>" GPU_END END, "C2C 0000:17:00.0: bw x count is 102400000000 MB/s" },
-    { CPU "<nic><net name=\"a\" speed=\"1000000000\"/></nic>" END, "<net speed=\"1000000000\">: expected an integer from -1 to 800000000" },
-    { CPU "<nic><net name=\"a\" latency=\"nan\"/></nic>" END, "<net latency=\"nan\">: expected a number from 0 to 1000000" },
+    { CPU GPU_A "<c2c bw=\"100000000\" count=\"1024\"/>" GPU_END END,
+      "C2C 0000:17:00.0: bw x count is 102400000000 MB/s" },
+    { CPU "<nic><net name=\"a\" speed=\"1000000000\"/></nic>" END,
+      "<net speed=\"1000000000\">: expected an integer from -1 to 800000000" },
+    { CPU "<nic><net name=\"a\" latency=\"nan\"/></nic>" END,
+      "<net latency=\"nan\">: expected a number from 0 to 1000000" },
     { CPU "<nic><net name=\"a\" latency=\"-1\"/></nic>" END, "expected a number from 0" },
     { CPU "<nic><net name=\"a\" latency=\"1e400\"/></nic>" END, "expected a number from 0" },
-    { CPU "<nic><net name=\"a\" guid=\"0x12345678123456789\"/></nic>" END, "expected a hexadecimal number up to 0xffffffffffffffff" },
+    { CPU "<nic><net name=\"a\" guid=\"0x12345678123456789\"/></nic>" END,
+      "expected a hexadecimal number up to 0xffffffffffffffff" },
     { CPU "<nic><net name=\"a&lt;b\"/></nic>" END, "expected a name of at most 63" },
-    { CPU GPU_A GPU_END "<nic><net name=\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"/></nic>" END,
+    { CPU GPU_A GPU_END
+      "<nic><net name=\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"/></nic>" END,
       "expected a name of at most 63" },
     { CPU PCI("0000:17:00.0", "0x03") "<gpu uuid=\"GPU-12\"/></pci>" END, "expected a UUID of 32" },
-    { CPU PCI("0000:17:00.0", "0x02") "\n<gpu/></pci>" END, "m.xml:4: GPU 0000:17:00.0: its PCI device is of class 0x020000" },
+    { CPU PCI("0000:17:00.0", "0x02") "\n<gpu/></pci>" END,
+      "m.xml:4: GPU 0000:17:00.0: its PCI device is of class 0x020000" },
     { CPU "<cache level=\"0\"/>" END, "<cache level=\"0\">: expected an integer from 1 to 9" },
     { CPU "<cache level=\"3\" size=\"-1\"/>" END, "expected an integer from 0" },
     /* not well-formed */
     { CPU, "m.xml:2: the file ends inside 2 open elements: it is cut" },
-    { "<system version=\"1\"><cpu numaid=\"0\"></system>", "m.xml:1: not well-formed XML: Opening and ending tag mismatch" },
+    { "<system version=\"1\"><cpu numaid=\"0\"></system>",
+      "m.xml:1: not well-formed XML: Opening and ending tag mismatch" },
     { "<system version=\"1\">\n\n<cpu numaid=0/></system>", "m.xml:3: not well-formed XML" },
-    { "<system version=\"1\"><cpu numaid=\"0\" numaid=\"1\"/></system>", "not well-formed XML: Attribute numaid redefined" },
+    { "<system version=\"1\"><cpu numaid=\"0\" numaid=\"1\"/></system>",
+      "not well-formed XML: Attribute numaid redefined" },
     { CPU END "<system/>", "not well-formed XML: Extra content" },
     { "not XML", "m.xml:1: not XML; expected it to start with <, in UTF-8 or UTF-16" },
     { CPU "&undefined;" END, "not well-formed XML" },
@@ -341,7 +383,8 @@ static void errors_name_the_place(void **state)
 static void a_cut_file_is_refused_wherever_it_is_cut(void **state)
 {
     (void)state;
-    static const char text[] = CPU GPU_A TO_B(4) GPU_END GPU_B TO_A(4) GPU_END "<nic><net name=\"mlx5_0\" speed=\"100000\"/></nic>" END;
+    static const char text[] = CPU GPU_A TO_B(4) GPU_END GPU_B TO_A(4) GPU_END
+        "<nic><net name=\"mlx5_0\" speed=\"100000\"/></nic>" END;
     struct rondo_machine m = { 0 };
     for (size_t n = 0; n < sizeof text - 1; n++) {
         assert_int_equal(rondo_machine_parse(&m, text, n, "cut"), RONDO_INVALID_ARGUMENT);
@@ -357,10 +400,13 @@ static void documents_with_dtds_are_refused(void **state)
     static const char *const all[] = {
         "<!DOCTYPE system><system version=\"1\"><cpu numaid=\"0\"/></system>",
         "<!DOCTYPE system SYSTEM \"file:///etc/passwd\"><system version=\"1\"><cpu numaid=\"0\"/></system>",
-        "<!DOCTYPE system [<!ENTITY a SYSTEM \"file:///etc/passwd\">]><system version=\"1\"><cpu numaid=\"0\">&a;</cpu></system>",
+        "<!DOCTYPE system [<!ENTITY a SYSTEM \"file:///etc/passwd\">]><system version=\"1\"><cpu "
+        "numaid=\"0\">&a;</cpu></system>",
         "<!DOCTYPE system [<!ENTITY a \"0\">]><system version=\"1\"><cpu numaid=\"&a;\"/></system>",
-        "<!DOCTYPE system [<!ENTITY % p SYSTEM \"http://localhost/x\"> %p;]><system version=\"1\"><cpu numaid=\"0\"/></system>",
-        "<?xml version=\"1.0\"?>\n<!DOCTYPE b [<!ENTITY a \"aaaaaaaaaa\"><!ENTITY b \"&a;&a;&a;&a;&a;&a;&a;&a;&a;&a;\">"
+        "<!DOCTYPE system [<!ENTITY % p SYSTEM \"http://localhost/x\"> %p;]><system version=\"1\"><cpu "
+        "numaid=\"0\"/></system>",
+        "<?xml version=\"1.0\"?>\n<!DOCTYPE b [<!ENTITY a \"aaaaaaaaaa\"><!ENTITY b "
+        "\"&a;&a;&a;&a;&a;&a;&a;&a;&a;&a;\">"
         "<!ENTITY c \"&b;&b;&b;&b;&b;&b;&b;&b;&b;&b;\"><!ENTITY d \"&c;&c;&c;&c;&c;&c;&c;&c;&c;&c;\">]>"
         "<system version=\"1\"><cpu numaid=\"&d;\"/></system>",
         /* hwloc's name is no way round */
@@ -368,7 +414,8 @@ static void documents_with_dtds_are_refused(void **state)
         "<!DOCTYPE topology [<!ENTITY a \"0\">]><topology version=\"2.0\">&a;</topology>",
         "<!DOCTYPE topology [<!ATTLIST object type CDATA \"Machine\">]><topology version=\"2.0\"/>",
         "<!DOCTYPE topology [<!ELEMENT topology EMPTY>]><topology version=\"2.0\"/>",
-        "<!DOCTYPE topology [<!NOTATION n SYSTEM \"n\"><!ENTITY u SYSTEM \"u\" NDATA n>]><topology version=\"2.0\"/>",
+        "<!DOCTYPE topology [<!NOTATION n SYSTEM \"n\"><!ENTITY u SYSTEM \"u\" NDATA n>]><topology "
+        "version=\"2.0\"/>",
     };
     for (size_t i = 0; i < RONDO_COUNTOF(all); i++) {
         struct rondo_machine m;
@@ -378,7 +425,8 @@ static void documents_with_dtds_are_refused(void **state)
         assert_says("m.xml:");
     }
     struct rondo_machine m;
-    assert_int_equal(parse(&m, CPU "<nic><net name=\"&#97;&amp;\" colour=\"&quot;\"/></nic>" END), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(parse(&m, CPU "<nic><net name=\"&#97;&amp;\" colour=\"&quot;\"/></nic>" END),
+                     RONDO_INVALID_ARGUMENT);
     assert_says("expected a name"); /* the five entities of XML are read, and then the value is judged */
 }
 
@@ -390,19 +438,24 @@ static void sizes_are_bounded(void **state)
         int n;
         const char *tail, *part;
     } all[] = {
-        { CPU, "<pci busid=\"0000:17:00.0\" class=\"0x060400\"/>\n", 1000000, END, "more than 65536 elements, the limit" },
+        { CPU, "<pci busid=\"0000:17:00.0\" class=\"0x060400\"/>\n", 1000000, END,
+          "more than 65536 elements, the limit" },
         { CPU, "<x/>", 1000000, END, "more than 65536 elements, the limit" },
-        { CPU, "<pci busid=\"0000:17:00.0\" class=\"0x060400\">", 100000, "", "m.xml:3: elements are nested deeper than 64, the limit" },
-        { CPU, "<x>", 100000, "", "elements are nested deeper than 64, the limit" },
+        { CPU, "<pci busid=\"0000:17:00.0\" class=\"0x060400\">", 100000, "",
+          "m.xml:3: elements are hierarchical deeper than 64, the limit" },
+        { CPU, "<x>", 100000, "", "elements are hierarchical deeper than 64, the limit" },
         { CPU "<x a=\"", "0123456789", 100000, "\"/>" END, "a tag or comment of more than 65536 bytes" },
         { CPU "<x ", "a=\">\" ", 100000, "/>" END, "" /* redefined, or too long: depends on the parser */ },
         { CPU "<!--", "0123456789", 100000, "-->" END, "a tag or comment of more than 65536 bytes" },
         { "<!DOCTYPE topology [", "          ", 100000, "]>", "a tag or comment of more than 65536 bytes" },
         { CPU "<", "x", 100000, "/>" END, "a tag or comment of more than 65536 bytes" },
         { "", "<", 100000, "", "" },
-        { "<topology version=\"2.0\">", "<object type=\"Misc\">", 100000, "", "elements are nested deeper than 64, the limit" },
-        { "<topology version=\"2.0\">", "<info/>", 1000000, "</topology>", "more than 65536 elements, the limit" },
-        { "<system version=\"1\">", "<cpu numaid=\"0\"/>", 1025, "</system>", "more than 1024 items of kind cpu" },
+        { "<topology version=\"2.0\">", "<object type=\"Misc\">", 100000, "",
+          "elements are hierarchical deeper than 64, the limit" },
+        { "<topology version=\"2.0\">", "<info/>", 1000000, "</topology>",
+          "more than 65536 elements, the limit" },
+        { "<system version=\"1\">", "<cpu numaid=\"0\"/>", 1025, "</system>",
+          "more than 1024 items of kind cpu" },
         { CPU PCI("0000:17:00.0", "0x03"), "<gpu/>", 1025, "</pci>" END, "more than 1024 items of kind gpu" },
         { CPU "<nic>", "<net/>", 1025, "</nic>" END, "more than 1024 items of kind net" },
         { "", "          ", (RONDO_XML_MAX_BYTES + 10) / 10, "", "bytes; expected XML of 1 to" },
@@ -427,7 +480,8 @@ static void attributes_are_bounded(void **state)
         for (int spaces = 0; spaces < 2; spaces++) {
             int at = snprintf(text, sizeof text, CPU "<x");
             for (int i = 0; i < n; i++) {
-                at += snprintf(text + at, sizeof text - (size_t)at, " %s%d=\"v\"", spaces ? "xmlns:a" : "a", i);
+                at += snprintf(text + at, sizeof text - (size_t)at, " %s%d=\"v\"", spaces ? "xmlns:a" : "a",
+                               i);
             }
             snprintf(text + at, sizeof text - (size_t)at, "/>" END);
             assert_int_equal(parse(&m, text), n <= 64 ? RONDO_SUCCESS : RONDO_INVALID_ARGUMENT);

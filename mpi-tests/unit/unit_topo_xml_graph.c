@@ -8,10 +8,17 @@
 
 #define NET(n) "<net name=\"mlx5_" #n "\" dev=\"" #n "\" speed=\"100000\"/>"
 #define NODE CPU GPU_A TO_B(4) GPU_END GPU_B TO_A(4) GPU_END "<nic>" NET(0) "</nic><nic>" NET(1) "</nic>" END
-#define GRAPH(id, pattern, n) "<graph id=\"" #id "\" pattern=\"" #pattern "\" crossnic=\"2\" nchannels=\"" #n "\" speedintra=\"20.5\" "
-#define REST "speedinter=\"12\" latencyinter=\"1.5\" typeintra=\"NVL\" typeinter=\"PHB\" samechannels=\"0\">\n"
-#define CHANNEL "<channel><net dev=\"0\"/><gpu dev=\"0\" rank=\"0\"/><gpu dev=\"1\" rank=\"1\"/><net dev=\"1\"/></channel>\n"
-#define TURNED "<channel><net dev=\"1\"/><gpu dev=\"1\" rank=\"1\"/><gpu dev=\"0\" rank=\"0\"/><net dev=\"0\"/></channel>\n"
+#define GRAPH(id, pattern, n)                                                             \
+    "<graph id=\"" #id "\" pattern=\"" #pattern "\" crossnic=\"2\" nchannels=\"" #n "\" " \
+    "speedintra=\"20.5\" "
+#define REST \
+    "speedinter=\"12\" latencyinter=\"1.5\" typeintra=\"NVL\" typeinter=\"PHB\" samechannels=\"0\">\n"
+#define CHANNEL                                                                            \
+    "<channel><net dev=\"0\"/><gpu dev=\"0\" rank=\"0\"/><gpu dev=\"1\" rank=\"1\"/><net " \
+    "dev=\"1\"/></channel>\n"
+#define TURNED                                                                             \
+    "<channel><net dev=\"1\"/><gpu dev=\"1\" rank=\"1\"/><gpu dev=\"0\" rank=\"0\"/><net " \
+    "dev=\"0\"/></channel>\n"
 #define GRAPHS(inner) "<graphs version=\"1\">\n" inner "</graph></graphs>"
 
 struct node {
@@ -22,7 +29,8 @@ struct node {
 static void node_make(struct node *node, const char *text, int nnodes, int hosts)
 {
     struct rondo_topo_options options = RONDO_TOPO_OPTIONS_DEFAULT;
-    struct rondo_topo_rank ranks[2] = { { .rank = 4, .busid = hosts ? -1 : 0x17000 }, { .rank = 5, .busid = hosts ? -1 : 0x18000 } };
+    struct rondo_topo_rank ranks[2] = { { .rank = 4, .busid = hosts ? -1 : 0x17000 },
+                                        { .rank = 5, .busid = hosts ? -1 : 0x18000 } };
     options.nnodes = nnodes;
     assert_ok(parse(&node->machine, text));
     assert_ok(rondo_topo_create(&node->topo, &node->machine, ranks, 2, &options));
@@ -52,9 +60,10 @@ static void graphs_are_read(void **state)
     struct node node;
     struct rondo_graph graphs[RONDO_NUM_GRAPHS];
     node_make(&node, NODE, 2, 0);
-    assert_ok(graphs_parse(graphs, &node,
-                           GRAPHS("<graph id=\"3\" pattern=\"5\"><channel><gpu dev=\"77\"/></channel></graph>\n" GRAPH(0, 4, 2)
-                                      REST CHANNEL TURNED "<what/>")));
+    assert_ok(graphs_parse(
+        graphs, &node,
+        GRAPHS("<graph id=\"3\" pattern=\"5\"><channel><gpu dev=\"77\"/></channel></graph>\n" GRAPH(0, 4, 2)
+                   REST CHANNEL TURNED "<what/>")));
     const struct rondo_graph *ring = &graphs[RONDO_GRAPH_RING];
     assert_int_equal(graphs[RONDO_GRAPH_TREE].nchannels, 0);
     assert_int_equal(ring->id, RONDO_GRAPH_RING);
@@ -74,9 +83,10 @@ static void graphs_are_read(void **state)
     assert_memory_equal(ring->net, net, sizeof net);
     graphs_release(graphs);
     /* Types by number; only the tree. */
-    assert_ok(graphs_parse(graphs, &node,
-                           GRAPHS("<graph id=\"1\" pattern=\"1\" speedintra=\".0014\" speedinter=\"45.0996\" typeintra=\"4\" "
-                                  "typeinter=\"8\">" CHANNEL)));
+    assert_ok(graphs_parse(
+        graphs, &node,
+        GRAPHS("<graph id=\"1\" pattern=\"1\" speedintra=\".0014\" speedinter=\"45.0996\" typeintra=\"4\" "
+               "typeinter=\"8\">" CHANNEL)));
     assert_int_equal(graphs[0].nchannels, 0);
     assert_int_equal(graphs[1].nchannels, 1);
     assert_int_equal(graphs[1].bw_intra, 1);
@@ -100,7 +110,8 @@ static void graphs_are_refused(void **state)
         { GRAPHS(GRAPH(0, 7, 1) REST CHANNEL), "<graph pattern=\"7\">: expected an integer from 1 to 4" },
         { GRAPHS(GRAPH(0, 1, 1) REST CHANNEL), "the pattern is not that of a ring" },
         { GRAPHS(GRAPH(1, 4, 1) REST CHANNEL), "the pattern is not that of a tree" },
-        { GRAPHS(GRAPH(0, 4, 33) REST CHANNEL), "<graph nchannels=\"33\">: expected an integer from 0 to 32" },
+        { GRAPHS(GRAPH(0, 4, 33) REST CHANNEL),
+          "<graph nchannels=\"33\">: expected an integer from 0 to 32" },
         { GRAPHS(GRAPH(0, 4, 2) REST CHANNEL), "the ring has 1 channels, but its nchannels is 2" },
         { GRAPHS("<graph id=\"0\" pattern=\"4\">"), "the attribute speedintra is missing" },
         { GRAPHS("<graph id=\"0\" pattern=\"4\" speedintra=\"1000000000\" " REST),
@@ -110,29 +121,38 @@ static void graphs_are_refused(void **state)
         { GRAPHS("<graph id=\"0\" pattern=\"4\" speedintra=\"1e3\" " REST), "expected a number from" },
         { GRAPHS("<graph id=\"0\" pattern=\"4\" speedintra=\"1.2.3\" " REST), "expected a number from" },
         { GRAPHS("<graph id=\"0\" pattern=\"4\" speedintra=\"\" " REST), "expected a number from" },
-        { GRAPHS("<graph id=\"0\" pattern=\"4\" speedintra=\"99999999999999999999999999\" " REST), "expected a number from" },
+        { GRAPHS("<graph id=\"0\" pattern=\"4\" speedintra=\"99999999999999999999999999\" " REST),
+          "expected a number from" },
         { GRAPHS("<graph id=\"0\" pattern=\"4\" speedintra=\"1\" speedinter=\"1\" typeintra=\"NVX\">"),
           "typeintra: expected a type of path from LOC to DIS" },
-        { GRAPHS("<graph id=\"0\" pattern=\"4\" speedintra=\"1\" speedinter=\"1\" typeintra=\"12\">"), "expected an integer from 0 to 11" },
-        { GRAPHS("<graph id=\"0\" pattern=\"4\" speedintra=\"1\" speedinter=\"1\" typeintra=\"NVL\">"), "typeinter: expected" },
+        { GRAPHS("<graph id=\"0\" pattern=\"4\" speedintra=\"1\" speedinter=\"1\" typeintra=\"12\">"),
+          "expected an integer from 0 to 11" },
+        { GRAPHS("<graph id=\"0\" pattern=\"4\" speedintra=\"1\" speedinter=\"1\" typeintra=\"NVL\">"),
+          "typeinter: expected" },
         { GRAPHS(GRAPH(0, 4, 1) REST CHANNEL "</graph>\n" GRAPH(0, 4, 1) REST CHANNEL),
           "g.xml:5: <graph id=\"0\">: the ring is there twice" },
-        { GRAPHS(GRAPH(0, 4, 1) REST "<channel><net dev=\"0\"/><gpu dev=\"0\"/><gpu dev=\"0\"/><net dev=\"0\"/></channel>"),
+        { GRAPHS(GRAPH(0, 4, 1) REST
+                 "<channel><net dev=\"0\"/><gpu dev=\"0\"/><gpu dev=\"0\"/><net dev=\"0\"/></channel>"),
           "g.xml:3: <gpu dev=\"0\">: it is there twice" },
         { GRAPHS(GRAPH(0, 4, 1) REST "<channel><net dev=\"0\"/><gpu dev=\"2\"/></channel>"),
           "<gpu dev=\"2\">: no rank of this node has it" },
         { GRAPHS(GRAPH(0, 4, 1) REST "<channel><net dev=\"0\"/><host rank=\"4\"/></channel>"),
           "<host rank=\"4\">: no rank of this node has it" },
-        { GRAPHS(GRAPH(0, 4, 1) REST "<channel><net dev=\"0\"/><gpu/></channel>"), "<gpu>: the attribute dev is missing" },
-        { GRAPHS(GRAPH(0, 4, 1) REST "<channel><net dev=\"2\"/></channel>"), "<net dev=\"2\">: this node has no such net; it has 2" },
+        { GRAPHS(GRAPH(0, 4, 1) REST "<channel><net dev=\"0\"/><gpu/></channel>"),
+          "<gpu>: the attribute dev is missing" },
+        { GRAPHS(GRAPH(0, 4, 1) REST "<channel><net dev=\"2\"/></channel>"),
+          "<net dev=\"2\">: this node has no such net; it has 2" },
         { GRAPHS(GRAPH(0, 4, 1) REST "<channel><net dev=\"0\"/><net dev=\"0\"/></channel>"),
           "expected one <net> before the devices and one behind" },
-        { GRAPHS(GRAPH(0, 4, 1) REST "<channel><gpu dev=\"0\"/><net dev=\"0\"/></channel>"), "expected one <net> before the devices" },
-        { GRAPHS(GRAPH(0, 4, 1) REST "<channel><net dev=\"0\"/><gpu dev=\"0\"/><net dev=\"0\"/><gpu dev=\"1\"/></channel>"),
+        { GRAPHS(GRAPH(0, 4, 1) REST "<channel><gpu dev=\"0\"/><net dev=\"0\"/></channel>"),
+          "expected one <net> before the devices" },
+        { GRAPHS(GRAPH(0, 4, 1) REST
+                 "<channel><net dev=\"0\"/><gpu dev=\"0\"/><net dev=\"0\"/><gpu dev=\"1\"/></channel>"),
           "a device behind the second <net>" },
         { GRAPHS(GRAPH(0, 4, 1) REST "<channel><net dev=\"0\"/><gpu dev=\"0\"/><net dev=\"0\"/></channel>"),
           "g.xml:3: channel 0 has 1 devices, but this node has 2 ranks" },
-        { GRAPHS(GRAPH(0, 4, 1) REST "<channel><gpu dev=\"0\"/><gpu dev=\"1\"/></channel>"), "channel 0 lacks nets" },
+        { GRAPHS(GRAPH(0, 4, 1) REST "<channel><gpu dev=\"0\"/><gpu dev=\"1\"/></channel>"),
+          "channel 0 lacks nets" },
         { GRAPHS(GRAPH(0, 4, 1) REST "<channel/>"), "channel 0 has 0 devices" },
         { "<graphs version=\"1\">", "g.xml:1: the file ends inside 1 open element" },
         { "<!DOCTYPE topology><graphs version=\"1\"/>", "a document with a DTD" },
@@ -180,7 +200,8 @@ static void assert_graphs_equal(const struct rondo_graph *a, const struct rondo_
         assert_int_equal(a[id].same_channels, b[id].same_channels);
         assert_int_equal(a[id].nhops, b[id].nhops);
         assert_int_equal(a[id].found, b[id].found);
-        assert_memory_equal(a[id].order, b[id].order, (size_t)a[id].nchannels * (size_t)a[id].ndevs * sizeof *a[id].order);
+        assert_memory_equal(a[id].order, b[id].order,
+                            (size_t)a[id].nchannels * (size_t)a[id].ndevs * sizeof *a[id].order);
         assert_memory_equal(a[id].net, b[id].net, (size_t)a[id].nchannels * 2 * sizeof *a[id].net);
     }
 }
@@ -188,9 +209,9 @@ static void assert_graphs_equal(const struct rondo_graph *a, const struct rondo_
 static void graphs_are_read_back(void **state)
 {
     (void)state;
-    static const char hosts[] =
-        "<system version=\"1\"><cpu numaid=\"0\" affinity=\"ff\" arch=\"x86_64\" vendor=\"AuthenticAMD\" familyid=\"1\" "
-        "modelid=\"1\"><nic>" NET(0) "</nic></cpu></system>";
+    static const char hosts[] = "<system version=\"1\"><cpu numaid=\"0\" affinity=\"ff\" arch=\"x86_64\" "
+                                "vendor=\"AuthenticAMD\" familyid=\"1\" "
+                                "modelid=\"1\"><nic>" NET(0) "</nic></cpu></system>";
     for (int nnodes = 1; nnodes <= 2; nnodes++) {
         for (int host = 0; host < 2; host++) {
             struct node node;

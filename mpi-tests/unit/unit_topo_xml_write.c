@@ -116,9 +116,10 @@ static void a_full_machine_is_read_back(void **state)
 {
     (void)state;
     struct rondo_machine m;
-    assert_ok(
-        parse(&m, CPU "<cache level=\"3\"/>" GPU_A TO_B(2) "<c2c bw=\"1\" count=\"1\"/>" GPU_END GPU_B TO_A(2) GPU_END
-              "<pci busid=\"0000:20:00.0\" class=\"0x060400\"><pcilink target=\"0000:21:00.0\"/></pci><nic><net name=\"a\"/></nic>" END));
+    assert_ok(parse(&m, CPU
+                    "<cache level=\"3\"/>" GPU_A TO_B(2) "<c2c bw=\"1\" count=\"1\"/>" GPU_END GPU_B TO_A(2)
+                        GPU_END "<pci busid=\"0000:20:00.0\" class=\"0x060400\"><pcilink "
+                                "target=\"0000:21:00.0\"/></pci><nic><net name=\"a\"/></nic>" END));
     /* Every byte of every field is set to something that is allowed there. */
     m.is_virtual = 1;
     snprintf(m.note, sizeof m.note, "virtual machine (kvm): the PCI tree is flat");
@@ -132,7 +133,8 @@ static void a_full_machine_is_read_back(void **state)
             memset(&item->cpu.cores, 0xff, sizeof item->cpu.cores);
             break;
         case RONDO_ITEM_PCI:
-            item->pci.vendor = item->pci.device = item->pci.subsystem_vendor = item->pci.subsystem_device = 0xffff;
+            item->pci.vendor = item->pci.device = item->pci.subsystem_vendor = item->pci.subsystem_device =
+                0xffff;
             item->pci.speed = 1280;
             item->pci.width = 32;
             break;
@@ -190,7 +192,8 @@ static void machines_are_read_back(void **state)
         size_t length = strlen(entry->d_name);
         if (length > 4 && strcmp(entry->d_name + length - 4, ".xml") == 0) {
             struct rondo_machine m = { 0 };
-            snprintf(name, sizeof name, "%s/mpi-tests/unit/machines/%.200s", srcdir ? srcdir : ".", entry->d_name);
+            snprintf(name, sizeof name, "%s/mpi-tests/unit/machines/%.200s", srcdir ? srcdir : ".",
+                     entry->d_name);
             assert_ok(rondo_machine_read(&m, name));
             assert_round_trip(&m);
             rondo_machine_release(&m);

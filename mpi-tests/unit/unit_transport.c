@@ -1,4 +1,5 @@
-/* Transports in good times: links, lazy links, the empty slot each way, what is reserved, who is reached, what is logged. */
+/* Transports in good times: links, lazy links, the empty slot each way, what is reserved, who is reached,
+ * what is logged. */
 #include "transport_world.h"
 
 #include <regex.h>
@@ -158,9 +159,12 @@ static void reload_with(const char *shm_disable)
 static void only_ranks_of_a_node_are_reached(void **state)
 {
     struct world *w = world_new(6, RONDO_SHM_MEMFD, 128);
-    static const char *const reason[] = {
-        NULL, NULL, "shm does not reach another host", "shm does not reach another container", "shm does not reach another container", NULL
-    };
+    static const char *const reason[] = { NULL,
+                                          NULL,
+                                          "shm does not reach another host",
+                                          "shm does not reach another container",
+                                          "shm does not reach another container",
+                                          NULL };
     const struct rondo_transport *t;
     (void)state;
 
@@ -179,8 +183,9 @@ static void only_ranks_of_a_node_are_reached(void **state)
                 assert_string_equal(t->name, "shm");
             } else {
                 char expect[256];
-                snprintf(expect, sizeof(expect), "no transport found between rank 0 (host host0) and rank %d (host host%d): %s", peer, peer,
-                         why);
+                snprintf(expect, sizeof(expect),
+                         "no transport found between rank 0 (host host0) and rank %d (host host%d): %s", peer,
+                         peer, why);
                 assert_int_equal(rondo_transport_select(&w->rank[0].net, peer, &t), RONDO_INTERNAL_ERROR);
                 assert_memory_equal(rondo_error_text(), expect, strlen(expect));
             }
@@ -229,10 +234,17 @@ static void the_log_names_each_connection_and_each_error_once(void **state)
     rondo_log_mask = mask;
     dup2(saved, 2);
     close(saved);
-    assert_int_equal(count_matches(file, "RONDO INFO Channel 00 : 0\\[host0\\] -> 1\\[host1\\] \\[send\\] via SHM/file$"),
-                     2); /* ring, tree */
-    assert_int_equal(count_matches(file, "RONDO INFO Channel 01 : 0\\[host0\\] -> 1\\[host1\\] \\[receive\\] via SHM/file$"), 2);
-    assert_int_equal(count_matches(file, "RONDO INFO Channel p2p : 1\\[host1\\] -> 2\\[host2\\] \\[receive\\] via SHM/file$"), 1);
+    assert_int_equal(
+        count_matches(file, "RONDO INFO Channel 00 : 0\\[host0\\] -> 1\\[host1\\] \\[send\\] via SHM/file$"),
+        2); /* ring, tree */
+    assert_int_equal(
+        count_matches(file,
+                      "RONDO INFO Channel 01 : 0\\[host0\\] -> 1\\[host1\\] \\[receive\\] via SHM/file$"),
+        2);
+    assert_int_equal(
+        count_matches(file,
+                      "RONDO INFO Channel p2p : 1\\[host1\\] -> 2\\[host2\\] \\[receive\\] via SHM/file$"),
+        1);
     assert_int_equal(count_matches(file, "Channel"), 2 * 2 * (3 + 4) + 1);
     assert_int_equal(count_matches(file, "no transport found"), 1);
     fclose(file);
@@ -243,10 +255,14 @@ static void the_log_names_each_connection_and_each_error_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rings_and_trees_carry_their_own_slices), cmocka_unit_test(lazy_links_join_all_pairs),
-        cmocka_unit_test(lazy_sender_waits_for_its_receiver),     cmocka_unit_test(one_rank_reserves_nothing_until_it_sends_to_itself),
-        cmocka_unit_test(only_what_is_offered_is_reserved),       cmocka_unit_test(hello_names_the_silent_peer),
-        cmocka_unit_test(only_ranks_of_a_node_are_reached),       cmocka_unit_test(the_log_names_each_connection_and_each_error_once),
+        cmocka_unit_test(rings_and_trees_carry_their_own_slices),
+        cmocka_unit_test(lazy_links_join_all_pairs),
+        cmocka_unit_test(lazy_sender_waits_for_its_receiver),
+        cmocka_unit_test(one_rank_reserves_nothing_until_it_sends_to_itself),
+        cmocka_unit_test(only_what_is_offered_is_reserved),
+        cmocka_unit_test(hello_names_the_silent_peer),
+        cmocka_unit_test(only_ranks_of_a_node_are_reached),
+        cmocka_unit_test(the_log_names_each_connection_and_each_error_once),
     };
 
     alarm(120);

@@ -6,7 +6,8 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-/* A conn's pointers that came from the peer lie in its memory: reading both ends of the slots and the line does not fault. */
+/* A conn's pointers that came from the peer lie in its memory: reading both ends of the slots and the line
+ * does not fault. */
 static void touch(const struct rondo_conn *conn, uint64_t size)
 {
     volatile uint64_t sum = conn->tail->tail + conn->head->head;
@@ -43,9 +44,16 @@ static void hostile_records_are_refused(void **state)
     }
     const struct rank *r = &w->rank[0];
     const uint64_t size = w->arenas[1].size;
-    const uint64_t offsets[] = {
-        0, 64, 128, size, size - 64, size - 8 * 1024, UINT64_MAX, UINT64_MAX - 127, UINT64_MAX - 8 * 1024 + 1, 1ull << 63
-    };
+    const uint64_t offsets[] = { 0,
+                                 64,
+                                 128,
+                                 size,
+                                 size - 64,
+                                 size - 8 * 1024,
+                                 UINT64_MAX,
+                                 UINT64_MAX - 127,
+                                 UINT64_MAX - 8 * 1024 + 1,
+                                 1ull << 63 };
     for (int e = 0; e < r->nends; e++) {
         const struct end *end = &r->ends[e];
         const struct rondo_connect good = *record_of(w, r, end);
@@ -81,7 +89,9 @@ static void hostile_records_are_refused(void **state)
 
 static void foreign_arenas_are_refused(void **state)
 {
-    enum { HEADER_WORDS = 13 }; /* 4-byte words of an arena's header, each of which a mapper looks at, itself or with the record */
+    enum {
+        HEADER_WORDS = 13
+    }; /* 4-byte words of an arena's header, each of which a mapper looks at, itself or with the record */
     struct world *w = world_new(3, RONDO_SHM_MEMFD, 1024);
     uint32_t mask = rondo_log_mask;
     struct rondo_shm peer;
@@ -155,9 +165,14 @@ static void links_over_the_announced_number_are_refused(void **state)
     assert_int_equal(offer_one(w, r, RING, 0, 1, 0), RONDO_INTERNAL_ERROR);
     assert_null(r->ends[3].link.state);
     assert_int_equal(offer_one(w, r, RING, 0, 1, 1), RONDO_INTERNAL_ERROR);
-    assert_int_equal(rondo_link_offer(&r->net, &r->ends[3].link, 2, 0, 1, 4, NULL, &w->records[0][0][0][0][0]), RONDO_INTERNAL_ERROR);
-    assert_int_equal(rondo_link_offer(&r->net, &r->ends[3].link, -1, 0, 1, 4, NULL, &w->records[0][0][0][0][0]), RONDO_SUCCESS);
-    assert_int_equal(rondo_link_connect(&r->net, &r->ends[3].link, &w->records[0][0][0][0][0]), RONDO_SUCCESS);
+    assert_int_equal(
+        rondo_link_offer(&r->net, &r->ends[3].link, 2, 0, 1, 4, NULL, &w->records[0][0][0][0][0]),
+        RONDO_INTERNAL_ERROR);
+    assert_int_equal(
+        rondo_link_offer(&r->net, &r->ends[3].link, -1, 0, 1, 4, NULL, &w->records[0][0][0][0][0]),
+        RONDO_SUCCESS);
+    assert_int_equal(rondo_link_connect(&r->net, &r->ends[3].link, &w->records[0][0][0][0][0]),
+                     RONDO_SUCCESS);
     assert_int_equal(r->ends[3].link.connected, 0);
     rondo_log_mask = mask;
     rank_close(r);
@@ -308,17 +323,20 @@ static int live_in_small_dev_shm(void *arg)
         return NO_NAMESPACE;
     }
     CHECK_OK(rank_open(big, 0, MAX_LINKS));
-    while (offered < CHANNELS && (status = offer_one(big, &big->rank[0], RING, offered, 1, 0)) == RONDO_SUCCESS) {
+    while (offered < CHANNELS &&
+           (status = offer_one(big, &big->rank[0], RING, offered, 1, 0)) == RONDO_SUCCESS) {
         offered++;
     }
     CHECK(status == RONDO_SYSTEM_ERROR && offered == 1);
-    CHECK(strstr(rondo_error_text(), "reserve 0.5 MiB") != NULL && strstr(rondo_error_text(), "MiB free of 1.0 MiB") != NULL);
+    CHECK(strstr(rondo_error_text(), "reserve 0.5 MiB") != NULL &&
+          strstr(rondo_error_text(), "MiB free of 1.0 MiB") != NULL);
     for (int i = 0; i < offered; i++) { /* what was given may be written to the last byte */
         CHECK_OK(rank_open(big, 1, MAX_LINKS));
         CHECK_OK(offer_one(big, &big->rank[1], RING, 0, 0, 1));
         struct end *end = &big->rank[1].ends[0];
         CHECK_OK(rondo_link_connect(&big->rank[1].net, &end->link, record_of(big, &big->rank[1], end)));
-        memset(end->link.conn.slots[RONDO_PROTO_SIMPLE], 0x5a, RONDO_SLOTS * big->slot_bytes[RONDO_PROTO_SIMPLE]);
+        memset(end->link.conn.slots[RONDO_PROTO_SIMPLE], 0x5a,
+               RONDO_SLOTS * big->slot_bytes[RONDO_PROTO_SIMPLE]);
     }
     rank_close(&big->rank[0]);
     rank_close(&big->rank[1]);
@@ -348,10 +366,14 @@ static void small_dev_shm_is_a_system_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hostile_records_are_refused),        cmocka_unit_test(foreign_arenas_are_refused),
-        cmocka_unit_test(random_records_never_point_outside), cmocka_unit_test(links_over_the_announced_number_are_refused),
-        cmocka_unit_test(a_hundred_lives_leave_nothing),      cmocka_unit_test(eight_processes_with_64_files_connect),
-        cmocka_unit_test(no_file_left_is_a_system_error),     cmocka_unit_test(small_dev_shm_is_a_system_error),
+        cmocka_unit_test(hostile_records_are_refused),
+        cmocka_unit_test(foreign_arenas_are_refused),
+        cmocka_unit_test(random_records_never_point_outside),
+        cmocka_unit_test(links_over_the_announced_number_are_refused),
+        cmocka_unit_test(a_hundred_lives_leave_nothing),
+        cmocka_unit_test(eight_processes_with_64_files_connect),
+        cmocka_unit_test(no_file_left_is_a_system_error),
+        cmocka_unit_test(small_dev_shm_is_a_system_error),
     };
 
     alarm(120);

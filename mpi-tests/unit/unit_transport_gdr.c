@@ -1,4 +1,5 @@
-/* Conns between nodes whose slots are in GPUs' memory, over the cards of fake_verbs.h and the tests' CUDA driver: who may, flushes, memory that cannot be had or registered. */
+/* Conns between nodes whose slots are in GPUs' memory, over the cards of fake_verbs.h and the tests' CUDA
+ * driver: who may, flushes, memory that cannot be had or registered. */
 #include "card_world.h"
 
 #include <errno.h>
@@ -26,7 +27,7 @@ static void cards_before(struct world *w, struct rank *r)
 /* Ranks on hosts of their own, each with a GPU. */
 static struct world *gdr_new(int nranks, uint32_t first, uint32_t others)
 {
-    struct world *w = gpus_new(nranks, 2, RONDO_WAY_NONE, 0);
+    struct world *w = gpus_new(nranks, 2, RONDO_P2P_MODE_NONE, 0);
     world_spread(w);
     w->before = cards_before;
     w->between = NULL;
@@ -37,7 +38,10 @@ static struct world *gdr_new(int nranks, uint32_t first, uint32_t others)
     return w;
 }
 
-static const struct rondo_net_gdr *gdr_of(const struct end *end) { return &((const struct rondo_net_end *)end->link.state)->gdr; }
+static const struct rondo_net_gdr *gdr_of(const struct end *end)
+{
+    return &((const struct rondo_net_end *)end->link.state)->gdr;
+}
 
 static int is_gdr(const struct end *end) { return strstr(end->link.conn.via, "/GDRDMA") != NULL; }
 
@@ -65,7 +69,8 @@ static void body_where(struct world *w, struct rank *r)
 
 static void slots_are_where_the_topology_says(void **state)
 {
-    static const uint32_t first[] = { 0, READ, WRITE, WRITE | FLUSH, READ | WRITE }, others[] = { READ | WRITE | FLUSH, 0 };
+    static const uint32_t first[] = { 0, READ, WRITE, WRITE | FLUSH, READ | WRITE },
+                          others[] = { READ | WRITE | FLUSH, 0 };
     (void)state;
     set("FAKE_CUDA_ORDERED", "1"); /* only the topology wants flushes */
     for (size_t i = 0; i < RONDO_COUNTOF(first); i++) {
@@ -198,7 +203,8 @@ static void slices_that_came_together_are_flushed_once_before_they_are_told(void
     all_is_given_back();
 }
 
-/* The receiver has asked for more than it needs when its peer leaves: what came is flushed and told, and only who waits for more fails. */
+/* The receiver has asked for more than it needs when its peer leaves: what came is flushed and told, and only
+ * who waits for more fails. */
 static void slices_that_came_outlive_their_sender(void **state)
 {
     struct world *w = two_by_turns(READ | WRITE | FLUSH);
@@ -210,7 +216,8 @@ static void slices_that_came_outlive_their_sender(void **state)
     post(w, from, 1);
     several_turns(w);
     post(w, from, 2);
-    assert_int_equal(stream_turn(&w->rank[1], to), 1); /* its slot is asked for at the next turn, with nobody there */
+    assert_int_equal(stream_turn(&w->rank[1], to),
+                     1); /* its slot is asked for at the next turn, with nobody there */
     rank_close(&w->rank[0]);
     fake.hold_qpn = comm->flush_qp->qp_num;
     to->link.conn.wanted = 1;
@@ -231,7 +238,7 @@ static void slices_that_came_outlive_their_sender(void **state)
     rank_turn(&w->rank[1]);
     rondo_log_mask = RONDO_LOG_NONE;
     assert_int_equal(stream_turn(&w->rank[1], to), 0); /* wants more */
-    assert_int_equal(rondo_net_turn(&w->rank[1].net, &moved), RONDO_REMOTE_ERROR);
+    assert_int_equal(rondo_net_progress(&w->rank[1].net, &moved), RONDO_REMOTE_ERROR);
     rondo_log_mask = mask;
     rank_close(&w->rank[1]);
     gpus_free(w);
@@ -301,7 +308,8 @@ static int staged_with(struct world *w)
 
 enum { ENDS_OF_TWO = 2 * CHANNELS * 4 };
 
-/* The end whose memory the card refuses, and this rank's later ones, are in host memory; the others are not. */
+/* The end whose memory the card refuses, and this rank's later ones, are in host memory; the others are not.
+ */
 static void memory_that_the_card_refuses_is_the_hosts(void **state)
 {
     uint32_t mask = rondo_log_mask;
@@ -317,7 +325,8 @@ static void memory_that_the_card_refuses_is_the_hosts(void **state)
     rondo_log_mask = mask;
 }
 
-static CUresult no_handle(void *handle, CUdeviceptr pointer, size_t bytes, CUmemRangeHandleType type, unsigned long long flags)
+static CUresult no_handle(void *handle, CUdeviceptr pointer, size_t bytes, CUmemRangeHandleType type,
+                          unsigned long long flags)
 {
     (void)handle, (void)pointer, (void)bytes, (void)type, (void)flags;
     return CUDA_ERROR_NOT_SUPPORTED;
@@ -371,7 +380,9 @@ static void the_module_is_tried_after_dma_buf(void **state)
 {
     static const int takes[] = { RONDO_NET_DMABUF, RONDO_NET_CUDA, 0 };
     const struct rondo_net_device device = { .name = "asked", .reg = asked_reg };
-    const struct rondo_net_properties properties = { .name = "fake0:2", .memory = RONDO_NET_HOST | RONDO_NET_CUDA | RONDO_NET_DMABUF };
+    const struct rondo_net_properties properties = {
+        .name = "fake0:2", .memory = RONDO_NET_HOST | RONDO_NET_CUDA | RONDO_NET_DMABUF
+    };
     (void)state;
     for (size_t i = 0; i < RONDO_COUNTOF(takes); i++) {
         struct world *w = gdr_new(1, WRITE, 0);
@@ -408,14 +419,18 @@ static void lazy_links_go_by_the_gpus_own_card(void **state)
     for (int is_send = 0; is_send < 2; is_send++) {
         struct rondo_link link;
         struct rondo_connect record;
-        assert_int_equal(rondo_link_offer(&w->rank[0].net, &link, 1, -1, is_send, 1u << RONDO_PROTO_SIMPLE, NULL, &record), RONDO_SUCCESS);
+        assert_int_equal(
+            rondo_link_offer(&w->rank[0].net, &link, 1, -1, is_send, 1u << RONDO_PROTO_SIMPLE, NULL, &record),
+            RONDO_SUCCESS);
         assert_string_equal(((struct rondo_net_end *)link.state)->via, "NET/verbs/fake0:2");
         rondo_link_close(&w->rank[0].net, &link);
     }
     snprintf(cards[0].name, sizeof(cards[0].name), "fake0:1");
     struct rondo_link link;
     struct rondo_connect record;
-    assert_int_equal(rondo_link_offer(&w->rank[0].net, &link, 1, -1, 1, 1u << RONDO_PROTO_SIMPLE, NULL, &record), RONDO_SUCCESS);
+    assert_int_equal(
+        rondo_link_offer(&w->rank[0].net, &link, 1, -1, 1, 1u << RONDO_PROTO_SIMPLE, NULL, &record),
+        RONDO_SUCCESS);
     assert_string_equal(((struct rondo_net_end *)link.state)->via, "NET/verbs/fake0:1");
     rondo_link_close(&w->rank[0].net, &link);
     gpus_close_by_turns(w);

@@ -1,4 +1,5 @@
-/* The net transport over the socket device on this host: slices of rings and trees, devices that misbehave, peers that leave, records and messages that are wrong. */
+/* The net transport over the socket device on this host: slices of rings and trees, devices that misbehave,
+ * peers that leave, records and messages that are wrong. */
 #include "transport_world.h"
 
 #include "base/param.h"
@@ -52,19 +53,21 @@ static rondo_status turn_to_error(struct rank *r, struct rondo_conn *conn)
     rondo_status status = RONDO_SUCCESS;
     for (int moved = 0; status == RONDO_SUCCESS && rondo_now_ns() < late;) {
         conn->wanted = 1;
-        status = rondo_net_turn(&r->net, &moved);
+        status = rondo_net_progress(&r->net, &moved);
     }
     return status;
 }
 
-/* A slice from one odd place to another: it arrives there, and nothing but its header has been in an end's slots. */
+/* A slice from one odd place to another: it arrives there, and nothing but its header has been in an end's
+ * slots. */
 static void pass_outside(struct world *w, struct end *from, struct end *to, unsigned number)
 {
     static uint8_t sent[300], came[300];
     struct rondo_conn *send = &from->link.conn, *recv = &to->link.conn;
     uint32_t slot = (uint32_t)(send->step % RONDO_SLOTS);
     size_t stride = send->slot_bytes[RONDO_PROTO_SIMPLE] + send->slot_gap[RONDO_PROTO_SIMPLE];
-    uint8_t *slots[] = { send->slots[RONDO_PROTO_SIMPLE] + slot * stride, recv->slots[RONDO_PROTO_SIMPLE] + slot * stride };
+    uint8_t *slots[] = { send->slots[RONDO_PROTO_SIMPLE] + slot * stride,
+                         recv->slots[RONDO_PROTO_SIMPLE] + slot * stride };
     int64_t late = rondo_now_ns() + deadline_ns;
     for (size_t i = 0; i < sizeof(sent); i++) {
         sent[i] = (uint8_t)(number * 31 + i * 7);
@@ -78,7 +81,8 @@ static void pass_outside(struct world *w, struct end *from, struct end *to, unsi
     __atomic_store_n(&send->tail->tail, ++send->step, __ATOMIC_RELEASE);
     recv->into = came + 3;
     recv->into_bytes = 255;
-    while (__atomic_load_n(&recv->tail->tail, __ATOMIC_ACQUIRE) <= recv->step || send->head->head < send->step) {
+    while (__atomic_load_n(&recv->tail->tail, __ATOMIC_ACQUIRE) <= recv->step ||
+           send->head->head < send->step) {
         recv->wanted = recv->tail->tail <= recv->step;
         rank_turn(&w->rank[0]);
         rank_turn(&w->rank[1]);
@@ -124,7 +128,7 @@ static void a_peer_that_left_is_a_fault_once_it_is_waited_for(void **state)
     (void)state;
     rank_close(&w->rank[1]);
     for (int i = 0; i < 100; i++) {
-        assert_int_equal(rondo_net_turn(&r->net, &moved), RONDO_SUCCESS);
+        assert_int_equal(rondo_net_progress(&r->net, &moved), RONDO_SUCCESS);
     }
     rondo_log_mask = RONDO_LOG_NONE;
     assert_int_equal(turn_to_error(r, &first_end(r, 0)->link.conn), RONDO_REMOTE_ERROR);
@@ -137,9 +141,11 @@ static void a_peer_that_left_is_a_fault_once_it_is_waited_for(void **state)
 static void a_message_that_is_no_slice_is_refused(void **state)
 {
     struct world *w = two_apart(256);
-    struct rondo_conn *send = &first_end(&w->rank[0], 1)->link.conn, *recv = &first_end(&w->rank[1], 0)->link.conn;
+    struct rondo_conn *send = &first_end(&w->rank[0], 1)->link.conn,
+                      *recv = &first_end(&w->rank[1], 0)->link.conn;
     (void)state;
-    send->tail->size[send->step % RONDO_SLOTS] = rondo_conn_size(send->step, 3, 16); /* there is no protocol 3 */
+    send->tail->size[send->step % RONDO_SLOTS] = rondo_conn_size(send->step, 3,
+                                                                 16); /* there is no protocol 3 */
     __atomic_store_n(&send->tail->tail, ++send->step, __ATOMIC_RELEASE);
     rank_flush(&w->rank[0]);
     rondo_log_mask = RONDO_LOG_NONE;
@@ -158,12 +164,13 @@ static void a_device_that_dies_fails_its_sender(void **state)
     struct end *end;
     int moved = 0;
     (void)state;
-    set("RONDO_NET_FAULT", "fail=isend:9:remote"); /* two channels of a ring and a tree: 8 conns, each with a hello */
+    set("RONDO_NET_FAULT",
+        "fail=isend:9:remote"); /* two channels of a ring and a tree: 8 conns, each with a hello */
     w = two_apart(256);
     end = first_end(&w->rank[0], 1);
     rondo_log_mask = RONDO_LOG_NONE;
     assert_int_equal(stream_turn(&w->rank[0], end), 1);
-    assert_int_equal(rondo_net_turn(&w->rank[0].net, &moved), RONDO_REMOTE_ERROR);
+    assert_int_equal(rondo_net_progress(&w->rank[0].net, &moved), RONDO_REMOTE_ERROR);
     for (int i = 0; i < 2; i++) {
         rank_close(&w->rank[i]);
     }
@@ -224,10 +231,14 @@ static void records_of_another_kind_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rings_and_trees_carry_their_own_slices), cmocka_unit_test(late_and_full_devices_change_nothing),
-        cmocka_unit_test(slices_go_from_and_to_any_memory),       cmocka_unit_test(a_peer_that_left_is_a_fault_once_it_is_waited_for),
-        cmocka_unit_test(a_message_that_is_no_slice_is_refused),  cmocka_unit_test(a_device_that_dies_fails_its_sender),
-        cmocka_unit_test(what_does_not_reach_says_why),           cmocka_unit_test(records_of_another_kind_are_refused),
+        cmocka_unit_test(rings_and_trees_carry_their_own_slices),
+        cmocka_unit_test(late_and_full_devices_change_nothing),
+        cmocka_unit_test(slices_go_from_and_to_any_memory),
+        cmocka_unit_test(a_peer_that_left_is_a_fault_once_it_is_waited_for),
+        cmocka_unit_test(a_message_that_is_no_slice_is_refused),
+        cmocka_unit_test(a_device_that_dies_fails_its_sender),
+        cmocka_unit_test(what_does_not_reach_says_why),
+        cmocka_unit_test(records_of_another_kind_are_refused),
     };
     return cmocka_run_group_tests(tests, over_loopback, NULL);
 }

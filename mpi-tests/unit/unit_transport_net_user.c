@@ -1,11 +1,17 @@
-/* The net transport over recording cards (fake_verbs.h): slices that leave from and arrive in registered memory, what falls back to slots, regions that end, and calls that end before their slices came. */
+/* The net transport over recording cards (fake_verbs.h): slices that leave from and arrive in registered
+ * memory, what falls back to slots, regions that end, and calls that end before their slices came. */
 #include "transport_world.h"
 
 #include "base/heap.h"
 #include "base/param.h"
 #include "fake_verbs.h"
 
-enum { SLICE = 8192, MOST = 4 * RONDO_SLOTS, POSTED = RONDO_SLOTS /* before the first slice is waited for */, HEADER = 16 };
+enum {
+    SLICE = 8192,
+    MOST = 4 * RONDO_SLOTS,
+    POSTED = RONDO_SLOTS /* before the first slice is waited for */,
+    HEADER = 16
+};
 
 static void set(const char *name, const char *value)
 {
@@ -66,7 +72,10 @@ static void pair_close(struct pair *p)
     assert_int_equal(fake.bad_uses, 0);
 }
 
-static const struct rondo_verbs_counts *counts(const struct end *end) { return rondo_verbs_counts(net_end(end)->comm); }
+static const struct rondo_verbs_counts *counts(const struct end *end)
+{
+    return rondo_verbs_counts(net_end(end)->comm);
+}
 
 /* As an executor does: slice i of the source is posted, with this call word. */
 static void post(struct pair *p, size_t i, size_t bytes, uint32_t call)
@@ -141,7 +150,8 @@ static void registered_slices_are_in_no_slot(void **state)
     assert_int_equal(pass(&p, 0, MOST), MOST - POSTED);
     assert_int_equal(net_end(p.from)->passed_by, MOST);
     assert_int_equal(net_end(p.to)->passed_by, MOST - POSTED);
-    /* A write, a receive and a clear-to-send a slice, as with slots, less those that were posted beforehand; and only their data. */
+    /* A write, a receive and a clear-to-send a slice, as with slots, less those that were posted beforehand;
+     * and only their data. */
     assert_int_equal(counts(p.from)->sends - sent.sends, MOST);
     assert_int_equal(counts(p.from)->doorbells - sent.doorbells, MOST);
     assert_int_equal(counts(p.from)->bytes - sent.bytes, MOST * SLICE + POSTED * HEADER);
@@ -164,7 +174,8 @@ static void either_side_may_be_registered(void **state)
     }
 }
 
-/* A whole block is posted at once, so that its sender need not wait for each slice; the last one may be shorter. */
+/* A whole block is posted at once, so that its sender need not wait for each slice; the last one may be
+ * shorter. */
 static void a_block_is_posted_ahead(void **state)
 {
     enum { BLOCK = 4, LAST = 5000 };
@@ -191,7 +202,8 @@ static void a_block_is_posted_ahead(void **state)
     pair_close(&p);
 }
 
-/* A slice with a call word says whose it is, and one of another length is not what the place is for: both come to the slot. */
+/* A slice with a call word says whose it is, and one of another length is not what the place is for: both
+ * come to the slot. */
 static void what_does_not_fit_its_place_comes_to_the_slot(void **state)
 {
     struct pair p;
@@ -235,7 +247,8 @@ static void freed_memory_is_registered_no_longer(void **state)
         int asked = fake.calls[FAKE_MR];
         pass(&p, 0, 2 * RONDO_SLOTS);
         assert_int_equal(fake.live[FAKE_MR], mrs + 2);
-        assert_int_equal(fake.calls[FAKE_MR], asked + 2); /* once; and what comes to lie at the same address is another region */
+        assert_int_equal(fake.calls[FAKE_MR],
+                         asked + 2); /* once; and what comes to lie at the same address is another region */
         assert_int_equal(rondo_heap_free(p.source), RONDO_SUCCESS);
         assert_int_equal(rondo_heap_free(p.target), RONDO_SUCCESS);
         turns(&p);
@@ -302,13 +315,13 @@ static void a_revoked_place_is_not_written(void **state)
     rondo_log_mask = RONDO_LOG_NONE;
     post(&p, 0, SLICE, 0);
     for (int i = 0; i < 10; i++) {
-        (void)rondo_net_turn(&p.w->rank[0].net, &moved);
+        (void)rondo_net_progress(&p.w->rank[0].net, &moved);
     }
     for (size_t i = 0; i < SLICE; i++) {
         assert_int_equal(p.target[i], 0xee);
     }
     p.to->link.conn.wanted = 1;
-    assert_int_equal(rondo_net_turn(&p.w->rank[1].net, &moved), RONDO_REMOTE_ERROR);
+    assert_int_equal(rondo_net_progress(&p.w->rank[1].net, &moved), RONDO_REMOTE_ERROR);
     pair_close(&p);
 }
 
@@ -349,7 +362,7 @@ static void slices_of_calls_to_come_hold_up_nobody_and_are_kept(void **state)
     }
     assert_int_equal(stream_turn(&w->rank[1], to), 0); /* wants more */
     rondo_log_mask = RONDO_LOG_NONE;
-    assert_int_equal(rondo_net_turn(&w->rank[1].net, &moved), RONDO_REMOTE_ERROR);
+    assert_int_equal(rondo_net_progress(&w->rank[1].net, &moved), RONDO_REMOTE_ERROR);
     rondo_log_mask = mask;
     rank_close(&w->rank[1]);
     world_free(w);

@@ -1,9 +1,10 @@
-/* Conns of GPUs, over the tests' CUDA driver: threads and processes as ranks, both kinds of device memory and both ways, lazy links; and by shared memory and over a net device. */
+/* Conns of GPUs, over the tests' CUDA driver: threads and processes as ranks, both kinds of device memory and
+ * both ways, lazy links; and by shared memory and over a net device. */
 #include "p2p_world.h"
 
 #include "base/param.h"
 
-static const enum rondo_way both_ways[] = { RONDO_WAY_WRITE, RONDO_WAY_READ };
+static const enum rondo_p2p_mode both_ways[] = { RONDO_P2P_MODE_WRITE, RONDO_P2P_MODE_READ };
 
 /* First of all: a process that has used the driver does not fork. */
 static void processes_share_device_memory(void **state)
@@ -30,13 +31,14 @@ static void body_dies(struct world *w, struct rank *r)
     setenv("RONDO_P2P_CHECK", "500ms", 1);
     CHECK_OK(rondo_param_reload());
     rank_close(r);
-    CHECK(driver.things[BLOCK] == r->net.nlocal - 1 && driver.things[OPENED] == 0 && driver.things[STREAM] == 0);
+    CHECK(driver.things[BLOCK] == r->net.nlocal - 1 && driver.things[OPENED] == 0 &&
+          driver.things[STREAM] == 0);
     _exit(0);
 }
 
 static void memory_that_a_dead_rank_had_open_is_kept(void **state)
 {
-    struct world *w = gpus_new(2, 2, RONDO_WAY_WRITE, 1);
+    struct world *w = gpus_new(2, 2, RONDO_P2P_MODE_WRITE, 1);
     (void)state;
     gpus->no_vmm = 1;
     w->protos = 1u << RONDO_PROTO_SIMPLE; /* one block */
@@ -87,7 +89,8 @@ static void body_lazy_gpus(struct world *w, struct rank *r)
     CHECK_OK(rondo_control_start(r->net.control));
     pthread_barrier_wait(&w->barrier);
     body_lazy(w, r);
-    CHECK(rondo_net_bytes(&r->net) >= before + (2 << 20)); /* a block of their own: nobody has the names of the first ones any more */
+    CHECK(rondo_net_bytes(&r->net) >=
+          before + (2 << 20)); /* a block of their own: nobody has the names of the first ones any more */
     pthread_barrier_wait(&w->barrier);
     rondo_control_close(r->net.control);
 }
@@ -112,7 +115,8 @@ static void body_pinned(struct world *w, struct rank *r)
         const struct rondo_link *link = &r->ends[i].link;
         CUdeviceptr tail = 0;
         CHECK(rondo_cuda_enter(r->net.device) == RONDO_SUCCESS);
-        CHECK(table()->MemHostGetDevicePointer(&tail, link->tail, 0) == CUDA_SUCCESS); /* registered, and its address is the conn's */
+        CHECK(table()->MemHostGetDevicePointer(&tail, link->tail, 0) ==
+              CUDA_SUCCESS); /* registered, and its address is the conn's */
         CHECK(tail == (CUdeviceptr)(uintptr_t)link->conn.tail && link->head != NULL);
         rondo_cuda_leave();
     }
@@ -121,7 +125,7 @@ static void body_pinned(struct world *w, struct rank *r)
 
 static void shared_memory_is_mapped_into_the_gpu(void **state)
 {
-    struct world *w = gpus_new(3, 2, RONDO_WAY_NONE, 0);
+    struct world *w = gpus_new(3, 2, RONDO_P2P_MODE_NONE, 0);
     (void)state;
     w->body = body_pinned;
     run_threads(w);
@@ -131,7 +135,7 @@ static void shared_memory_is_mapped_into_the_gpu(void **state)
 
 static void ends_between_nodes_are_pinned(void **state)
 {
-    struct world *w = gpus_new(2, 2, RONDO_WAY_WRITE, 0);
+    struct world *w = gpus_new(2, 2, RONDO_P2P_MODE_WRITE, 0);
     (void)state;
     world_spread(w);
     w->body = body_pinned;
@@ -144,9 +148,12 @@ static void ends_between_nodes_are_pinned(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(processes_share_device_memory),        cmocka_unit_test(memory_that_a_dead_rank_had_open_is_kept),
-        cmocka_unit_test(threads_share_device_memory),          cmocka_unit_test(lazy_links_join_all_pairs),
-        cmocka_unit_test(shared_memory_is_mapped_into_the_gpu), cmocka_unit_test(ends_between_nodes_are_pinned),
+        cmocka_unit_test(processes_share_device_memory),
+        cmocka_unit_test(memory_that_a_dead_rank_had_open_is_kept),
+        cmocka_unit_test(threads_share_device_memory),
+        cmocka_unit_test(lazy_links_join_all_pairs),
+        cmocka_unit_test(shared_memory_is_mapped_into_the_gpu),
+        cmocka_unit_test(ends_between_nodes_are_pinned),
     };
 
     alarm(120);

@@ -1,4 +1,5 @@
-/* Conns of GPUs in bad times: memory that does not hold what is written, copies that hang, records that no rank sent, each call of the driver failing in turn, with nothing left behind. */
+/* Conns of GPUs in bad times: memory that does not hold what is written, copies that hang, records that no
+ * rank sent, each call of the driver failing in turn, with nothing left behind. */
 #include "p2p_world.h"
 
 #include "in_child.h"
@@ -18,7 +19,7 @@ static void expect_broken(struct world *w, int a, int b)
     for (int i = 0; i < w->nranks; i++) {
         for (int k = 0; k < w->nranks; k++) {
             int broken = (i == a && k == b) || (i == b && k == a);
-            CHECK(gpus->found[i][k] == (broken ? RONDO_WAY_BROKEN : gpus->way[i][k]));
+            CHECK(gpus->found[i][k] == (broken ? RONDO_P2P_MODE_BROKEN : gpus->way[i][k]));
         }
     }
 }
@@ -47,7 +48,7 @@ static void check_fallback(struct world *w, int a, int b)
 
 static void words_that_are_not_there_break_a_pair(void **state)
 {
-    struct world *w = gpus_new(3, 2, RONDO_WAY_WRITE, 0);
+    struct world *w = gpus_new(3, 2, RONDO_P2P_MODE_WRITE, 0);
     uint32_t mask = rondo_log_mask;
     (void)state;
     rondo_log_mask = RONDO_LOG_NONE;
@@ -60,8 +61,8 @@ static void words_that_are_not_there_break_a_pair(void **state)
     for (int i = 0; i < w->nranks; i++) {
         check_until_done(&w->rank[i]);
     }
-    assert_int_equal(gpus->found[2][0], RONDO_WAY_BROKEN);
-    assert_int_equal(gpus->found[0][2], RONDO_WAY_WRITE);
+    assert_int_equal(gpus->found[2][0], RONDO_P2P_MODE_BROKEN);
+    assert_int_equal(gpus->found[0][2], RONDO_P2P_MODE_WRITE);
     for (int i = 0; i < w->nranks; i++) {
         agree(w, i);
     }
@@ -75,7 +76,7 @@ static void words_that_are_not_there_break_a_pair(void **state)
 
 static void writes_that_get_lost_break_a_pair(void **state)
 {
-    struct world *w = gpus_new(2, 2, RONDO_WAY_WRITE, 0);
+    struct world *w = gpus_new(2, 2, RONDO_P2P_MODE_WRITE, 0);
     uint32_t mask = rondo_log_mask;
     (void)state;
     rondo_log_mask = RONDO_LOG_NONE;
@@ -89,8 +90,8 @@ static void writes_that_get_lost_break_a_pair(void **state)
         check_until_done(&w->rank[i]);
     }
     driver.lossy = NULL;
-    assert_int_equal(gpus->found[0][1], RONDO_WAY_BROKEN); /* who writes there */
-    assert_int_equal(gpus->found[1][0], RONDO_WAY_WRITE);
+    assert_int_equal(gpus->found[0][1], RONDO_P2P_MODE_BROKEN); /* who writes there */
+    assert_int_equal(gpus->found[1][0], RONDO_P2P_MODE_WRITE);
     for (int i = 0; i < w->nranks; i++) {
         agree(w, i);
     }
@@ -103,7 +104,7 @@ static void writes_that_get_lost_break_a_pair(void **state)
 
 static void the_warning_names_the_pair_and_the_cause(void **state)
 {
-    struct world *w = gpus_new(2, 2, RONDO_WAY_READ, 0);
+    struct world *w = gpus_new(2, 2, RONDO_P2P_MODE_READ, 0);
     FILE *file = tmpfile();
     char text[4096] = "";
     int saved = dup(2);
@@ -133,7 +134,7 @@ static void the_warning_names_the_pair_and_the_cause(void **state)
 /* Last of all: what hung stays. */
 static void a_pair_that_hangs_breaks_in_time(void **state)
 {
-    struct world *w = gpus_new(2, 2, RONDO_WAY_WRITE, 0);
+    struct world *w = gpus_new(2, 2, RONDO_P2P_MODE_WRITE, 0);
     uint32_t mask = rondo_log_mask;
     int64_t begin;
     (void)state;
@@ -150,7 +151,7 @@ static void a_pair_that_hangs_breaks_in_time(void **state)
     driver.hang = 0;
     reload_check("20s");
     check_until_done(&w->rank[1]);
-    assert_int_equal(gpus->found[0][1], RONDO_WAY_BROKEN);
+    assert_int_equal(gpus->found[0][1], RONDO_P2P_MODE_BROKEN);
     for (int i = 0; i < w->nranks; i++) {
         agree(w, i);
     }
@@ -158,7 +159,8 @@ static void a_pair_that_hangs_breaks_in_time(void **state)
     check_fallback(w, 0, 1);
     gpus_close_by_turns(w);
     rondo_log_mask = mask;
-    /* What rank 0's copies may still touch: its block and its pinned words, and what it had open of rank 1. */
+    /* What rank 0's copies may still touch: its block and its pinned words, and what it had open of rank 1.
+     */
     assert_int_equal(driver.things[STREAM], 0);
     assert_int_equal(driver.things[PINNED], 1);
     assert_int_equal(driver.things[HANDLE], 2);
@@ -188,10 +190,12 @@ enum { NAME_WORDS = sizeof(struct rondo_gpu_name) / 8, LINE = NAME_WORDS, SLOTS_
 
 static void hostile_records_are_refused(void **state)
 {
-    static const uint64_t offsets[] = { 64, 1, 4 << 20, 1ull << 32, UINT64_MAX, UINT64_MAX - 127, UINT64_MAX - 8 * 1024 + 1, 1ull << 63 };
+    static const uint64_t offsets[] = {
+        64, 1, 4 << 20, 1ull << 32, UINT64_MAX, UINT64_MAX - 127, UINT64_MAX - 8 * 1024 + 1, 1ull << 63
+    };
     (void)state;
     for (int k = 0; k < 2; k++) {
-        struct world *w = gpus_new(2, 2, k ? RONDO_WAY_READ : RONDO_WAY_WRITE, 0);
+        struct world *w = gpus_new(2, 2, k ? RONDO_P2P_MODE_READ : RONDO_P2P_MODE_WRITE, 0);
         uint32_t mask = rondo_log_mask;
         uint64_t word[RONDO_CONNECT_DATA / 8];
         open_by_turns(w);
@@ -215,7 +219,8 @@ static void hostile_records_are_refused(void **state)
                     assert_int_equal(connect_with(w, end, &bad), RONDO_INTERNAL_ERROR);
                 }
             }
-            for (size_t byte = 8 * RECORD_WORDS; byte < 8 * RECORD_WORDS + 4 * RONDO_NUM_PROTOS + 2; byte++) { /* sizes, protocols, way */
+            for (size_t byte = 8 * RECORD_WORDS; byte < 8 * RECORD_WORDS + 4 * RONDO_NUM_PROTOS + 2;
+                 byte++) { /* sizes, protocols, way */
                 bad = good;
                 bad.data[byte] ^= 0x81;
                 assert_int_equal(connect_with(w, end, &bad), RONDO_INTERNAL_ERROR);
@@ -230,7 +235,7 @@ static void hostile_records_are_refused(void **state)
 /* Whatever a record says: nothing outside of memory that its owner gave. */
 static void random_records_never_point_outside(void **state)
 {
-    struct world *w = gpus_new(2, 2, RONDO_WAY_READ, 0);
+    struct world *w = gpus_new(2, 2, RONDO_P2P_MODE_READ, 0);
     unsigned seed = (unsigned)rondo_now_ns();
     uint32_t mask = rondo_log_mask;
     int accepted = 0;
@@ -256,7 +261,7 @@ static void random_records_never_point_outside(void **state)
 
 static void links_over_the_announced_number_are_refused(void **state)
 {
-    struct world *w = gpus_new(2, 1, RONDO_WAY_WRITE, 0);
+    struct world *w = gpus_new(2, 1, RONDO_P2P_MODE_WRITE, 0);
     struct rondo_connect record;
     struct rondo_link link;
     uint32_t mask = rondo_log_mask;
@@ -325,7 +330,7 @@ static rondo_status live_by_turns(struct world *w, int *opened)
 }
 
 /* A whole life in which the call number fail_at fails. */
-static rondo_status life(int fail_at, enum rondo_way way, int no_vmm)
+static rondo_status life(int fail_at, enum rondo_p2p_mode way, int no_vmm)
 {
     struct world *w = gpus_new(2, 2, way, 0);
     int opened = 0;
@@ -349,9 +354,9 @@ static rondo_status life(int fail_at, enum rondo_way way, int no_vmm)
 static void each_call_fails_and_nothing_is_left(void **state)
 {
     static const struct {
-        enum rondo_way way;
+        enum rondo_p2p_mode way;
         int no_vmm;
-    } lives[] = { { RONDO_WAY_WRITE, 0 }, { RONDO_WAY_READ, 1 }, { RONDO_WAY_NONE, 0 } };
+    } lives[] = { { RONDO_P2P_MODE_WRITE, 0 }, { RONDO_P2P_MODE_READ, 1 }, { RONDO_P2P_MODE_NONE, 0 } };
     uint32_t mask = rondo_log_mask;
     (void)state;
     rondo_log_mask = RONDO_LOG_NONE;
@@ -370,7 +375,11 @@ static void each_call_fails_and_nothing_is_left(void **state)
 }
 
 /* The driver makes host code that touches device memory die where the CPU has protection keys. */
-static int live_strictly(void) { return life(0, RONDO_WAY_WRITE, 0) != RONDO_SUCCESS || life(0, RONDO_WAY_READ, 1) != RONDO_SUCCESS; }
+static int live_strictly(void)
+{
+    return life(0, RONDO_P2P_MODE_WRITE, 0) != RONDO_SUCCESS ||
+           life(0, RONDO_P2P_MODE_READ, 1) != RONDO_SUCCESS;
+}
 
 static int exec_strictly(void *arg)
 {

@@ -1,4 +1,5 @@
-/* Conns that leave by a card through another GPU of the node: where slots are, what is carried, who goes by its own way (pxn_world.h). */
+/* Conns that leave by a card through another GPU of the node: where slots are, what is carried, who goes by
+ * its own way (pxn_world.h). */
 #include "pxn_world.h"
 
 #include <dirent.h>
@@ -25,7 +26,8 @@ static void cards_that_take_no_gpu_memory_send_from_the_relays_segment(void **st
     set("RONDO_DMABUF_ENABLE", NULL);
 }
 
-/* When the sender has been promised its cell already; the one registration of the relay's that is refused is enough for all its conns. */
+/* When the sender has been promised its cell already; the one registration of the relay's that is refused is
+ * enough for all its conns. */
 static void memory_that_the_card_refuses_is_the_segments(void **state)
 {
     struct world *w = pxn_new(0);
@@ -109,7 +111,9 @@ static void run_near(const char *directory)
 
 static void the_relays_thread_runs_near_its_card(void **state)
 {
-    static const struct cores_case cases[] = { { "near", -1, 1 }, { "nic", -1, 1 }, { "any", -1, 0 }, { "near", RONDO_MAX_CORES - 1, 0 } };
+    static const struct cores_case cases[] = {
+        { "near", -1, 1 }, { "nic", -1, 1 }, { "any", -1, 0 }, { "near", RONDO_MAX_CORES - 1, 0 }
+    };
     char directory[] = "/tmp/unit_transport_pxn.XXXXXX", path[64];
     struct rondo_cores own;
     (void)state;
@@ -142,7 +146,8 @@ static void processes_send_through_the_gpu_of_another_one(void **state)
     unsetenv("FAKE_CUDA_NO_VMM");
 }
 
-/* What it sends for others goes by its own card, also when the topology would have that one reached through another GPU. */
+/* What it sends for others goes by its own card, also when the topology would have that one reached through
+ * another GPU. */
 static void a_relays_own_net_is_not_relayed(void **state)
 {
     struct world *w = pxn_new(0);
@@ -161,7 +166,7 @@ static void a_rank_without_relay_goes_by_its_own_way(void **state)
     run_it(w, body_through);
     w = pxn_new(0); /* a way that the check has broken: the relay's cells for it stay free */
     shared->own[1] = 1;
-    gpus->way[1][RELAY] = RONDO_WAY_NONE;
+    gpus->way[1][RELAY] = RONDO_P2P_MODE_NONE;
     run_it(w, body_through);
 }
 

@@ -1,4 +1,5 @@
-/* Conns that leave by a card through another GPU of the node: relays and senders that die, leave, fail, or write what is not so (pxn_world.h). */
+/* Conns that leave by a card through another GPU of the node: relays and senders that die, leave, fail, or
+ * write what is not so (pxn_world.h). */
 #include "pxn_world.h"
 
 /* Nobody waits for what it sends. */
@@ -33,7 +34,7 @@ static rondo_status turn_until_error(struct rank *r, int posts)
         for (int i = 0; posts && i < r->nends; i++) {
             (void)stream_turn(r, &r->ends[i]);
         }
-        status = rondo_net_turn(&r->net, &moved);
+        status = rondo_net_progress(&r->net, &moved);
         CHECK(rondo_now_ns() < late);
         sched_yield();
     }
@@ -67,7 +68,8 @@ static void a_sender_that_dies_holds_no_relay(void **state)
     run_it_in_processes(body_one_dies, 2);
 }
 
-/* Slices of rank 1 and 2 are posted, and the receiver takes none, until their relay's process, which has left in order, is no more. */
+/* Slices of rank 1 and 2 are posted, and the receiver takes none, until their relay's process, which has left
+ * in order, is no more. */
 static void body_relay_dies(struct world *w, struct rank *r)
 {
     static int past;
@@ -132,7 +134,8 @@ static void a_process_exits_when_its_relay_has_sent_all(void **state)
 /* A pid that another process has got. */
 static void processes_are_known_by_their_start(void **state)
 {
-    struct rondo_pxn_process self = { getpid(), rondo_process_start(getpid()) }, other = { getpid(), self.start + 1 };
+    struct rondo_pxn_process self = { getpid(), rondo_process_start(getpid()) },
+                             other = { getpid(), self.start + 1 };
     pid_t child = fork();
     (void)state;
     if (child == 0) {
@@ -198,7 +201,8 @@ static void body_error(struct world *w, struct rank *r)
     (void)w;
     if (r->net.rank != RELAY && r->net.rank != TO) {
         CHECK(turn_until_error(r, 1) == RONDO_REMOTE_ERROR);
-        CHECK(strstr(rondo_error_text(), "through the GPU of rank 0: ") != NULL && strstr(rondo_error_text(), "on purpose") != NULL);
+        CHECK(strstr(rondo_error_text(), "through the GPU of rank 0: ") != NULL &&
+              strstr(rondo_error_text(), "on purpose") != NULL);
     }
 }
 
@@ -218,7 +222,8 @@ static void errors_of_a_relays_card_are_the_senders(void **state)
 enum { TAIL, SIZE, NO_END, SCRIBBLES };
 static int scribble;
 
-/* More slices than there are slots, or one that is longer than its slot, for the relay to send: it says so, and sends nothing. */
+/* More slices than there are slots, or one that is longer than its slot, for the relay to send: it says so,
+ * and sends nothing. */
 static void post_nonsense(struct rank *r)
 {
     struct rondo_conn *conn = &r->ends[0].link.conn;
@@ -226,7 +231,8 @@ static void post_nonsense(struct rank *r)
     for (uint64_t i = 0; i < RONDO_SLOTS; i++) {
         conn->tail->size[i] = rondo_conn_size(conn->step + i, RONDO_PROTO_SIMPLE, bytes);
     }
-    __atomic_store_n(&conn->tail->tail, conn->step + (scribble == TAIL ? RONDO_SLOTS + 1 : 1), __ATOMIC_RELEASE);
+    __atomic_store_n(&conn->tail->tail, conn->step + (scribble == TAIL ? RONDO_SLOTS + 1 : 1),
+                     __ATOMIC_RELEASE);
     (void)turn_until_error(r, 0);
     CHECK(strstr(rondo_error_text(), "is damaged") != NULL);
 }

@@ -1,4 +1,5 @@
-/* launcher.h, init_traps.h: what the environment tells of the launcher, and the traps in made-up records. Nothing is looked up on this machine. */
+/* launcher.h, init_traps.h: what the environment tells of the launcher, and the traps in made-up records.
+ * Nothing is looked up on this machine. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -196,9 +197,11 @@ static void lists_of_slurm_are_read(void **state)
         const char *list;
         int node, tasks;
     } rows[] = {
-        { "4", 0, 4 },         { "4", 1, 0 },         { "4(x3)", 2, 4 }, { "4(x3)", 3, 0 }, { "2(x3),1", 3, 1 },
-        { "1,2,3(x2)", 1, 2 }, { "1,2,3(x2)", 3, 3 }, { "", 0, 0 },      { "x", 0, 0 },     { "4(x", 0, 0 },
-        { "4(x0)", 0, 0 },     { "4(x3", 1, 0 },      { "-1", 0, 0 },    { "4,", 1, 0 },    { "1(x2147483647),2(x9)", 2147483647, 0 },
+        { "4", 0, 4 },         { "4", 1, 0 },       { "4(x3)", 2, 4 },
+        { "4(x3)", 3, 0 },     { "2(x3),1", 3, 1 }, { "1,2,3(x2)", 1, 2 },
+        { "1,2,3(x2)", 3, 3 }, { "", 0, 0 },        { "x", 0, 0 },
+        { "4(x", 0, 0 },       { "4(x0)", 0, 0 },   { "4(x3", 1, 0 },
+        { "-1", 0, 0 },        { "4,", 1, 0 },      { "1(x2147483647),2(x9)", 2147483647, 0 },
     };
     for (size_t i = 0; i < RONDO_COUNTOF(rows); i++) {
         if (rondo_launcher_slurm_tasks(rows[i].list, rows[i].node) != rows[i].tasks) {
@@ -312,7 +315,8 @@ static void what_divides_a_host_is_named(void **state)
     }
     look(0, RONDO_NUM_TRAPS);
     look(2, RONDO_TRAP_DIVIDED);
-    assert_text("rank 2 on same and rank 4 on same have one host identity (name and boot id), but not one /dev/shm: ");
+    assert_text("rank 2 on same and rank 4 on same have one host identity (name and boot id), but not one "
+                "/dev/shm: ");
     assert_text("--ipc=host --pid=host");
     look(4, RONDO_NUM_TRAPS); /* one is enough */
     look(6, RONDO_NUM_TRAPS);

@@ -1,4 +1,5 @@
-/* The two complementary binary trees, what seats and layouts make of them, and trees of trees over groups. RONDO_TEST_SEED repeats a run. */
+/* The two complementary binary trees, what seats and layouts make of them, and trees of trees over groups.
+ * RONDO_TEST_SEED repeats a run. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -90,7 +91,8 @@ static void check_pair(int n)
     free(t[1]);
 }
 
-/* Even n: every position is a leaf in exactly one tree. Odd n: so is every position but one, which is inner in both. */
+/* Even n: every position is a leaf in exactly one tree. Odd n: so is every position but one, which is inner
+ * in both. */
 static void position_is_leaf_in_exactly_one_tree(void **state)
 {
     static const int large[] = { 1023, 1024, 1025, 4095, 4096, 131071, 131072 };
@@ -114,7 +116,8 @@ static void toward_leads_to_any_position(void **state)
             for (int from = 0; from < n; from++) {
                 for (int to = 0; to < n; to++) {
                     int at = from, came_from = -1, hops = 0, way;
-                    for (; (way = rondo_double_tree_toward(n, which, at, to)) >= 0 && hops <= 2 * depth; hops++) {
+                    for (; (way = rondo_double_tree_toward(n, which, at, to)) >= 0 && hops <= 2 * depth;
+                         hops++) {
                         int next = way == 0 ? t[at].parent : t[at].child[way - 1];
                         assert_true(way <= t[at].nchildren);
                         assert_true(next >= 0 && next != came_from);
@@ -130,7 +133,8 @@ static void toward_leads_to_any_position(void **state)
     }
 }
 
-/* The layout's trees (from which conns are made) and the seats (from which steps are made) are the same trees, in channel 0's order. */
+/* The layout's trees (from which conns are made) and the seats (from which steps are made) are the same
+ * trees, in channel 0's order. */
 static void layout_and_seats_have_the_same_trees(void **state)
 {
     (void)state;
@@ -165,7 +169,8 @@ static void seats_count_in_the_order_of_their_algorithm(void **state)
     struct rondo_layout *layout = sim_layout_new(11, 2, 7);
     struct rondo_seat seat;
     (void)state;
-    assert_true(memcmp(layout->channel[0].ring.rank_at, layout->channel[1].ring.rank_at, 11 * sizeof(int32_t)) != 0);
+    assert_true(
+        memcmp(layout->channel[0].ring.rank_at, layout->channel[1].ring.rank_at, 11 * sizeof(int32_t)) != 0);
     for (int rank = 0; rank < 11; rank++) {
         sim_layout_turn(layout, rank);
         rondo_seat_of(layout, 1, RONDO_ALGO_RING, RONDO_COLL_BROADCAST, 4, &seat);
@@ -176,7 +181,8 @@ static void seats_count_in_the_order_of_their_algorithm(void **state)
         assert_int_equal(seat.index, layout->channel[0].ring.index_of[rank]);
         assert_int_equal(seat.root, layout->channel[0].ring.index_of[4]);
         assert_true((seat.toward == -1) == (rank == 4));
-        rondo_seat_of(layout, 0, RONDO_ALGO_RING, RONDO_COLL_ALL_REDUCE, 4, &seat); /* a root that the collective does not have */
+        rondo_seat_of(layout, 0, RONDO_ALGO_RING, RONDO_COLL_ALL_REDUCE, 4,
+                      &seat); /* a root that the collective does not have */
         assert_int_equal(seat.root, 0);
         rondo_seat_of(layout, 0, RONDO_ALGO_ONESHOT, RONDO_COLL_ALL_REDUCE, -1, &seat);
         assert_int_equal(seat.index, rank);
@@ -209,14 +215,16 @@ static void cuts_draw(uint8_t *cut, int n, int nlevels)
     }
 }
 
-/* It is a tree; positions have room for what hangs below and above; every level is crossed by one edge less than it has groups; `toward` leads everywhere. */
+/* It is a tree; positions have room for what hangs below and above; every level is crossed by one edge less
+ * than it has groups; `toward` leads everywhere. */
 static void check_tree(const struct rondo_group_tree *t, const uint8_t *cut, int n, int nlevels, int below)
 {
     int depth = 0, group[MOST];
     assert_int_equal(t->link[t->root].parent, -1);
     for (int i = 0; i < n; i++) {
         const struct rondo_tree_link *link = &t->link[i];
-        int hops = 0, up = i, neighbours = (link->parent >= 0) + (link->child[0] >= 0) + (link->child[1] >= 0);
+        int hops = 0, up = i,
+            neighbours = (link->parent >= 0) + (link->child[0] >= 0) + (link->child[1] >= 0);
         for (; t->link[up].parent >= 0 && hops <= n; hops++) {
             up = t->link[up].parent;
         }
@@ -228,7 +236,8 @@ static void check_tree(const struct rondo_group_tree *t, const uint8_t *cut, int
         }
         assert_true(link->child[0] >= 0 || link->child[1] < 0);
         assert_true(link->child[0] < 0 || link->child[0] != link->child[1]);
-        neighbours += (i == t->root && below > 0) + (i == t->second && below > 1) + (i == t->root && below > 0);
+        neighbours += (i == t->root && below > 0) + (i == t->second && below > 1) +
+                      (i == t->root && below > 0);
         assert_in_range(neighbours, n > 1, RONDO_TREE_FAN);
     }
     assert_int_equal(depth, t->depth);
@@ -257,7 +266,8 @@ static void each_level_is_crossed_by_as_few_edges_as_there_can_be(void **state)
         uint8_t cut[MOST];
         cuts_draw(cut, n, nlevels);
         for (int which = 0; which < 2; which++) {
-            assert_int_equal(rondo_group_tree_create(&tree[which], n, cut, nlevels, which, below), RONDO_SUCCESS);
+            assert_int_equal(rondo_group_tree_create(&tree[which], n, cut, nlevels, which, below),
+                             RONDO_SUCCESS);
             check_tree(&tree[which], cut, n, nlevels, below);
         }
         assert_true(below < 2 || tree[1].root == 0);
@@ -287,7 +297,8 @@ static void without_groups_they_are_the_double_trees(void **state)
     }
 }
 
-/* Even numbers of groups and ranks: in the two trees together a rank has at most five neighbours, one more than without groups, but for those by which the outermost groups hang. */
+/* Even numbers of groups and ranks: in the two trees together a rank has at most five neighbours, one more
+ * than without groups, but for those by which the outermost groups hang. */
 static void the_two_trees_share_the_load(void **state)
 {
     (void)state;
@@ -301,7 +312,8 @@ static void the_two_trees_share_the_load(void **state)
                     cut[i] = (uint8_t)(i == 0 ? 0 : i % (inner * size) == 0 ? 1 : i % size == 0 ? 2 : 0);
                 }
                 for (int which = 0; which < 2; which++) {
-                    assert_int_equal(rondo_group_tree_create(&tree[which], n, cut, 2, which, 0), RONDO_SUCCESS);
+                    assert_int_equal(rondo_group_tree_create(&tree[which], n, cut, 2, which, 0),
+                                     RONDO_SUCCESS);
                 }
                 for (int i = 0; i < n; i++) {
                     int neighbours = 0;

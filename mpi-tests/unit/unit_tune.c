@@ -1,4 +1,5 @@
-/* Tuning files: what is accepted, what is refused and how that is said, interpolation, and that measured times decide; through creation too. */
+/* Tuning files: what is accepted, what is refused and how that is said, interpolation, and that measured
+ * times decide; through creation too. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -44,8 +45,10 @@ static void a_file_is_read_and_written_back(void **state)
     FILE *out = fmemopen(text, sizeof(text) - 1, "w");
     (void)state;
     assert_int_equal(tune->nsections, 2);
-    assert_true(tune->section[0].shape.machine == 0xab && tune->section[0].shape.ranks == 4 && !tune->section[0].shape.gpu);
-    assert_true(tune->section[1].shape.nodes == 2 && tune->section[1].shape.per_node == 3 && tune->section[1].shape.gpu);
+    assert_true(tune->section[0].shape.machine == 0xab && tune->section[0].shape.ranks == 4 &&
+                !tune->section[0].shape.gpu);
+    assert_true(tune->section[1].shape.nodes == 2 && tune->section[1].shape.per_node == 3 &&
+                tune->section[1].shape.gpu);
     assert_true(tune->section[0].measured.npoints == 4 && tune->section[1].measured.npoints == 0);
     for (int i = 0; i < tune->nsections; i++) {
         assert_int_equal(rondo_tune_write(out, &tune->section[i], i == 0), RONDO_SUCCESS);
@@ -54,7 +57,8 @@ static void a_file_is_read_and_written_back(void **state)
     again = parsed(text);
     assert_int_equal(again->nsections, 2);
     assert_memory_equal(&again->section[0].shape, &tune->section[0].shape, sizeof(tune->section[0].shape));
-    assert_true(rondo_measured_us(&again->section[0].measured, RONDO_COLL_BROADCAST, RONDO_ALGO_TREE, RONDO_PROTO_LL, 1, 8) == 0.001);
+    assert_true(rondo_measured_us(&again->section[0].measured, RONDO_COLL_BROADCAST, RONDO_ALGO_TREE,
+                                  RONDO_PROTO_LL, 1, 8) == 0.001);
     assert_true(again->hash != tune->hash);
     rondo_tune_free(again);
     rondo_tune_free(tune);
@@ -70,12 +74,18 @@ static const struct {
     { "rondo-tune 2\n" SHAPE, "f:1: a version" },
     { "rondo-tune\n" SHAPE, "f:1: a version" },
     { "rondo-tune 1\nall_reduce ring simple 1 8 1\n", "f:2: a measurement before the first shape" },
-    { "rondo-tune 1\nshape machine=ab nodes=1 ranks=4 per_node=4 memory=host\n", "f:2: a shape that is none" },
-    { "rondo-tune 1\nshape machine=00000000000000AB nodes=1 ranks=4 per_node=4 memory=host\n", "f:2: a shape" },
-    { "rondo-tune 1\nshape machine=00000000000000ab nodes=5 ranks=4 per_node=4 memory=host\n", "f:2: a shape" },
-    { "rondo-tune 1\nshape machine=00000000000000ab nodes=1 ranks=0 per_node=0 memory=host\n", "f:2: a shape" },
-    { "rondo-tune 1\nshape machine=00000000000000ab nodes=1 ranks=4 per_node=4 memory=disk\n", "f:2: a shape" },
-    { "rondo-tune 1\nshape machine=00000000000000ab ranks=4 nodes=1 per_node=4 memory=host\n", "f:2: a shape" },
+    { "rondo-tune 1\nshape machine=ab nodes=1 ranks=4 per_node=4 memory=host\n",
+      "f:2: a shape that is none" },
+    { "rondo-tune 1\nshape machine=00000000000000AB nodes=1 ranks=4 per_node=4 memory=host\n",
+      "f:2: a shape" },
+    { "rondo-tune 1\nshape machine=00000000000000ab nodes=5 ranks=4 per_node=4 memory=host\n",
+      "f:2: a shape" },
+    { "rondo-tune 1\nshape machine=00000000000000ab nodes=1 ranks=0 per_node=0 memory=host\n",
+      "f:2: a shape" },
+    { "rondo-tune 1\nshape machine=00000000000000ab nodes=1 ranks=4 per_node=4 memory=disk\n",
+      "f:2: a shape" },
+    { "rondo-tune 1\nshape machine=00000000000000ab ranks=4 nodes=1 per_node=4 memory=host\n",
+      "f:2: a shape" },
     { "rondo-tune 1\n" SHAPE "all_reduce ring simple 1 8\n", "f:3: a measurement that is none" },
     { "rondo-tune 1\n" SHAPE "all_redoce ring simple 1 8 1\n", "f:3: a measurement" },
     { "rondo-tune 1\n" SHAPE "all_gather tree simple 1 8 1\n", "f:3: a measurement" },
@@ -91,7 +101,8 @@ static const struct {
     { "rondo-tune 1\n" SHAPE "all_reduce ring simple 1 8 1.\n", "f:3: a measurement" },
     { "rondo-tune 1\n" SHAPE "all_reduce ring simple 1 8 nan\n", "f:3: a measurement" },
     { "rondo-tune 1\n" SHAPE "all_reduce ring simple 1 8 1 2\n", "f:3: more than a line" },
-    { "rondo-tune 1\n" SHAPE "all_reduce ring simple 1 8 1\nall_reduce ring ll 1 8 1\nall_reduce ring simple 1 8 2\n",
+    { "rondo-tune 1\n" SHAPE
+      "all_reduce ring simple 1 8 1\nall_reduce ring ll 1 8 1\nall_reduce ring simple 1 8 2\n",
       "f:5: the same size" },
 };
 
@@ -102,7 +113,8 @@ static void what_is_broken_is_named_with_file_and_line(void **state)
     char longest[400];
     (void)state;
     for (size_t i = 0; i < RONDO_COUNTOF(refused); i++) {
-        assert_int_equal(rondo_tune_parse(&tune, refused[i].text, strlen(refused[i].text), "f"), RONDO_INVALID_ARGUMENT);
+        assert_int_equal(rondo_tune_parse(&tune, refused[i].text, strlen(refused[i].text), "f"),
+                         RONDO_INVALID_ARGUMENT);
         assert_null(tune);
         if (strstr(rondo_error_text(), refused[i].says) == NULL) {
             fail_msg("\"%s\" gave: %s", refused[i].text, rondo_error_text());
@@ -135,7 +147,8 @@ static void times_lie_on_lines_between_sizes(void **state)
     assert_true(ring_us(m, 1, 8192) == 45);
     assert_true(ring_us(m, 2, 2048) == 18);
     assert_true(ring_us(m, 3, 1024) < 0);
-    assert_true(rondo_measured_us(m, RONDO_COLL_BARRIER, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, 1, 1) == 10.5); /* as all_reduce */
+    assert_true(rondo_measured_us(m, RONDO_COLL_BARRIER, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, 1, 1) ==
+                10.5); /* as all_reduce */
     assert_true(rondo_measured_us(m, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TREE, RONDO_PROTO_LL, 1, 8) < 0);
     rondo_tune_free(tune);
 }
@@ -148,20 +161,27 @@ static void only_exactly_the_shape_fits(void **state)
     char why[256];
     (void)state;
     assert_ptr_equal(rondo_tune_find(tune, &here, why, sizeof(why)), &tune->section[0].measured);
-    assert_ptr_equal(rondo_tune_find(tune, &tune->section[1].shape, why, sizeof(why)), &tune->section[1].measured);
+    assert_ptr_equal(rondo_tune_find(tune, &tune->section[1].shape, why, sizeof(why)),
+                     &tune->section[1].measured);
     other[0].machine++, other[1].nodes++, other[2].ranks++, other[3].per_node--, other[4].gpu = 1;
     for (size_t i = 0; i < RONDO_COUNTOF(other); i++) {
         assert_null(rondo_tune_find(tune, &other[i], why, sizeof(why)));
-        assert_non_null(strstr(why, "2 shapes (1 node, 4 ranks, at most 4 a node, of machine 00000000000000ab, host memory, ...)"));
+        assert_non_null(strstr(
+            why,
+            "2 shapes (1 node, 4 ranks, at most 4 a node, of machine 00000000000000ab, host memory, ...)"));
     }
     rondo_tune_free(tune);
 }
 
 static struct rondo_layout four_ranks(const struct rondo_measured *measured)
 {
-    struct rondo_layout l = {
-        .nranks = 4, .nnodes = 1, .nlocal = 4, .max_local = 4, .nchannels = 2, .least_channels = 1, .protos = RONDO_ALL_PROTOS
-    };
+    struct rondo_layout l = { .nranks = 4,
+                              .nnodes = 1,
+                              .nlocal = 4,
+                              .max_local = 4,
+                              .nchannels = 2,
+                              .least_channels = 1,
+                              .protos = RONDO_ALL_PROTOS };
     for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
         l.model.hop_us[p] = 1;
         l.model.bw[p] = 1;
@@ -170,7 +190,8 @@ static struct rondo_layout four_ranks(const struct rondo_measured *measured)
     return l;
 }
 
-/* The ring with two channels was measured to be the fastest; the model, left alone, takes something else for so few bytes. */
+/* The ring with two channels was measured to be the fastest; the model, left alone, takes something else for
+ * so few bytes. */
 static void what_was_measured_decides_and_the_rest_comes_behind(void **state)
 {
     struct rondo_tune *tune = parsed(good);
@@ -181,13 +202,15 @@ static void what_was_measured_decides_and_the_rest_comes_behind(void **state)
     assert_int_equal(rondo_cost_choose(&l, NULL, RONDO_COLL_ALL_REDUCE, 1024, 0, &choice), RONDO_SUCCESS);
     assert_true(choice.algo == RONDO_ALGO_TREE && !choice.measured);
     assert_int_equal(rondo_cost_choose(&tuned, NULL, RONDO_COLL_ALL_REDUCE, 1024, 0, &choice), RONDO_SUCCESS);
-    assert_true(choice.algo == RONDO_ALGO_RING && choice.proto == RONDO_PROTO_SIMPLE && choice.nchannels == 2);
+    assert_true(choice.algo == RONDO_ALGO_RING && choice.proto == RONDO_PROTO_SIMPLE &&
+                choice.nchannels == 2);
     assert_true(choice.measured && choice.us == 9);
     assert_int_equal(rondo_cost_choose(&tuned, NULL, RONDO_COLL_ALL_REDUCE, 4096, 0, &choice), RONDO_SUCCESS);
     assert_true(choice.nchannels == 1 && choice.us == 22.5);
     /* What is allowed, but was not measured, still runs. */
     assert_int_equal(rondo_allowed_parse(&allowed, "tree", NULL), RONDO_SUCCESS);
-    assert_int_equal(rondo_cost_choose(&tuned, &allowed, RONDO_COLL_ALL_REDUCE, 1024, 0, &choice), RONDO_SUCCESS);
+    assert_int_equal(rondo_cost_choose(&tuned, &allowed, RONDO_COLL_ALL_REDUCE, 1024, 0, &choice),
+                     RONDO_SUCCESS);
     assert_true(choice.algo == RONDO_ALGO_TREE && !choice.measured);
     /* What was measured, but cannot run here, does not. */
     tuned.protos &= ~(1u << RONDO_PROTO_SIMPLE);
@@ -223,14 +246,16 @@ static void uses_it(struct fake_rank *r)
     int fits = *(const int *)r->arg;
     FAKE_CHECK(r, (l->measured != NULL) == fits);
     FAKE_CHECK(r, rondo_cost_choose(l, NULL, RONDO_COLL_ALL_REDUCE, 8, 0, &choice) == RONDO_SUCCESS);
-    FAKE_CHECK(r, choice.measured == fits && (!fits || (choice.algo == RONDO_ALGO_RING && choice.proto == RONDO_PROTO_LL128)));
+    FAKE_CHECK(r, choice.measured == fits &&
+                      (!fits || (choice.algo == RONDO_ALGO_RING && choice.proto == RONDO_PROTO_LL128)));
     FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_FLOAT32, .count = 300);
 }
 
 static void refuses(struct fake_rank *r)
 {
     rondo_comm *comm = NULL;
-    FAKE_ERROR(r, rondo_comm_create_local(r->local, r->rank, NULL, &comm), RONDO_INVALID_ARGUMENT, ":2: a shape that is none");
+    FAKE_ERROR(r, rondo_comm_create_local(r->local, r->rank, NULL, &comm), RONDO_INVALID_ARGUMENT,
+               ":2: a shape that is none");
 }
 
 static void communicators_use_a_file_of_their_shape_and_no_other(void **state)
@@ -241,7 +266,8 @@ static void communicators_use_a_file_of_their_shape_and_no_other(void **state)
     fake_ranks(3, learn_machine, NULL);
     assert_true(machine != 0);
     snprintf(text, sizeof(text),
-             "rondo-tune 1\nshape machine=%016llx nodes=1 ranks=3 per_node=3 memory=host\nall_reduce ring ll128 1 8 0.5\nall_reduce tree "
+             "rondo-tune 1\nshape machine=%016llx nodes=1 ranks=3 per_node=3 memory=host\nall_reduce ring "
+             "ll128 1 8 0.5\nall_reduce tree "
              "simple 1 8 0.7\n",
              (unsigned long long)machine);
     file_write(text);

@@ -1,4 +1,5 @@
-/* base/wait.h and base/progress.h, with a clock, a yield and a sleep of our own: no test here takes time or depends on it. */
+/* base/wait.h and base/progress.h, with a clock, a yield and a sleep of our own: no test here takes time or
+ * depends on it. */
 #include <errno.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -98,7 +99,8 @@ static int reset(void **state)
     progress = (struct rondo_progress){ .nhooks = 0 };
     rondo_progress_add(&progress, (struct rondo_hook){ "net", turn, NULL, 0 });
     rondo_progress_add(&progress, (struct rondo_hook){ "mpi", idle_turn, &wait, 1 });
-    policy = (struct rondo_wait_policy){ .spins = 0, .progress = &progress, .check = check, .report = report };
+    policy =
+        (struct rondo_wait_policy){ .spins = 0, .progress = &progress, .check = check, .report = report };
     rondo_wait_begin(&wait, &policy);
     return 0;
 }
@@ -106,7 +108,7 @@ static int reset(void **state)
 static void turns(int n)
 {
     for (int i = 0; i < n; i++) {
-        assert_int_equal(rondo_wait_turn(&wait), RONDO_SUCCESS);
+        assert_int_equal(rondo_wait_once(&wait), RONDO_SUCCESS);
     }
 }
 
@@ -164,7 +166,8 @@ static void a_wait_that_spins(void)
     assert_int_equal(yields - before, 0);
 }
 
-/* Somebody else ran: the next 16 waits yield at once, then one spins again, to see; as long as such yields go on, up to 1024 do. */
+/* Somebody else ran: the next 16 waits yield at once, then one spins again, to see; as long as such yields go
+ * on, up to 1024 do. */
 static void a_yield_that_took_long_ends_spinning_for_a_while(void **state)
 {
     struct rondo_crowd crowd = { 0, 0 };
@@ -275,10 +278,10 @@ static void a_failed_check_or_hook_ends_the_wait(void **state)
     (void)state;
     seen.check_fails_at = 3;
     turns(2);
-    assert_int_equal(rondo_wait_turn(&wait), RONDO_REMOTE_ERROR);
+    assert_int_equal(rondo_wait_once(&wait), RONDO_REMOTE_ERROR);
     seen.hook_status = RONDO_SYSTEM_ERROR;
     turns(12);
-    assert_int_equal(rondo_wait_turn(&wait), RONDO_SYSTEM_ERROR); /* the 16th turn */
+    assert_int_equal(rondo_wait_once(&wait), RONDO_SYSTEM_ERROR); /* the 16th turn */
     assert_int_equal(seen.idle_turns, 0);
 }
 
@@ -286,7 +289,7 @@ static rondo_status wait_for_ever(void)
 {
     rondo_status status;
     do {
-        status = rondo_wait_turn(&wait);
+        status = rondo_wait_once(&wait);
     } while (status == RONDO_SUCCESS);
     return status;
 }
@@ -348,9 +351,11 @@ static void a_full_list_of_hooks_is_an_error(void **state)
     int arg;
     (void)state;
     for (int i = progress.nhooks; i < RONDO_MAX_HOOKS; i++) {
-        assert_int_equal(rondo_progress_add(&progress, (struct rondo_hook){ "one", turn, &arg, 0 }), RONDO_SUCCESS);
+        assert_int_equal(rondo_progress_add(&progress, (struct rondo_hook){ "one", turn, &arg, 0 }),
+                         RONDO_SUCCESS);
     }
-    assert_int_equal(rondo_progress_add(&progress, (struct rondo_hook){ "many", turn, &arg, 0 }), RONDO_INTERNAL_ERROR);
+    assert_int_equal(rondo_progress_add(&progress, (struct rondo_hook){ "many", turn, &arg, 0 }),
+                     RONDO_INTERNAL_ERROR);
     assert_non_null(strstr(rondo_error_text(), "many"));
     rondo_progress_remove(&progress, &arg);
     assert_int_equal(progress.nhooks, 2);

@@ -1,17 +1,21 @@
 /*
- * A conn: one direction of a channel between two ranks. A transport fills it (net/), an executor moves data through it (kern/).
+ * A conn: one direction of a channel between two ranks. A transport fills it (net/), an executor moves data
+ * through it (kern/).
  *
  *        sender                                   receiver
  *   head  <------------- credits -------------    writes head when a slot was consumed
  *   writes slots, then tail ----------------->    tail
  *
- * Slots of each protocol and `tail` live at the receiver, `head` at the sender: each side polls its own memory. `step` counts slices since
- * creation on both sides; slice s lies in slot s % RONDO_SLOTS. A sender may post slice s when head + RONDO_SLOTS > s; slice s has arrived when tail > s
- * (Simple) or its flags say s + 1 (LL, LL128). Memory belongs to the transport's link and outlives the conn.
+ * Slots of each protocol and `tail` live at the receiver, `head` at the sender: each side polls its own
+ * memory. `step` counts slices since creation on both sides; slice s lies in slot s % RONDO_SLOTS. A sender
+ * may post slice s when head + RONDO_SLOTS > s; slice s has arrived when tail > s (Simple) or its flags say s
+ * + 1 (LL, LL128). Memory belongs to the transport's link and outlives the conn.
  *
- * Where a proxy carries the slices (between nodes) slots, head and tail of both ends are their own: the sender announces each slice (protocol and bytes) before
- * it fills it, and posts the tail whatever the protocol; the proxy moves it, gives the credit back, and at the receiver moves the tail once all of it is there. One slot there
- * serves all protocols: what an earlier slice left may look like a flag, so flags count only below the tail.
+ * Where a proxy carries the slices (between nodes) slots, head and tail of both ends are their own: the
+ * sender announces each slice (protocol and bytes) before it fills it, and posts the tail whatever the
+ * protocol; the proxy moves it, gives the credit back, and at the receiver moves the tail once all of it is
+ * there. One slot there serves all protocols: what an earlier slice left may look like a flag, so flags count
+ * only below the tail.
  */
 #ifndef RONDO_BASE_CONN_H
 #define RONDO_BASE_CONN_H
@@ -20,9 +24,12 @@
 
 /* Written by the sender, read by the receiver, on a line of its own. */
 struct rondo_conn_tail {
-    uint64_t tail;              /* slices posted (Simple, and a GPU's message's first; LL and LL128 carry their own flags) */
-    uint32_t call[RONDO_SLOTS]; /* word of the call that began in this slot, or 0; written before the slot is posted */
-    uint64_t size[RONDO_SLOTS]; /* proxied: rondo_conn_size() of the slice in this slot; written before it is posted */
+    uint64_t
+        tail; /* slices posted (Simple, and a GPU's message's first; LL and LL128 carry their own flags) */
+    uint32_t call[RONDO_SLOTS]; /* word of the call that began in this slot, or 0; written before the slot is
+                                   posted */
+    uint64_t size[RONDO_SLOTS]; /* proxied: rondo_conn_size() of the slice in this slot; written before it is
+                                   posted */
 } RONDO_ALIGNED(RONDO_CTRL_ALIGN);
 
 /* Written by the receiver, read by the sender, on a line of its own. */
@@ -32,23 +39,28 @@ struct rondo_conn_head {
 
 /* One end of a conn, private to its rank. */
 struct rondo_conn {
-    uint8_t *slots[RONDO_NUM_PROTOS];      /* RONDO_SLOTS slots each, 128-byte aligned; NULL when the protocol is not in use */
+    uint8_t *slots[RONDO_NUM_PROTOS]; /* RONDO_SLOTS slots each, 128-byte aligned; NULL when the protocol is
+                                         not in use */
     uint32_t slot_bytes[RONDO_NUM_PROTOS]; /* bytes of one slot, a multiple of 128 */
     uint32_t slot_gap[RONDO_NUM_PROTOS];   /* from the end of one slot to the next */
     struct rondo_conn_tail *tail;
     struct rondo_conn_head *head;
     uint64_t step; /* sender: slices posted; receiver: slices consumed */
-    uint64_t seen; /* sender: head, receiver: tail, as last read: saves a cache miss when there is credit or data left */
+    uint64_t seen; /* sender: head, receiver: tail, as last read: saves a cache miss when there is credit or
+                      data left */
     int32_t peer;  /* rank at the other end */
     int32_t channel;
     uint32_t call_set; /* sender: bit per slot whose call word is not 0 */
     uint8_t proxied;   /* a proxy carries the slices */
-    uint8_t wanted;    /* proxied, receiver: an executor waits for the next slice; the proxy takes it back when it has looked */
-    const char *via;   /* transport's name, for messages */
+    uint8_t wanted;  /* proxied, receiver: an executor waits for the next slice; the proxy takes it back when
+                        it has looked */
+    const char *via; /* transport's name, for messages */
     /*
-     * Proxied by a device that takes any memory, else NULL: where the slice in each slot lies, NULL: in the slot. A sender sets it before it posts, and that memory stays as it is until
-     * head is past the slice. A receiver offers `into`, with room for just the slice `step`, before it wants it, and takes it back when it goes on; the proxy uses it or not. `into_ahead`: the bytes behind
-     * that are those of the slices after it, as long as this one but for the last.
+     * Proxied by a device that takes any memory, else NULL: where the slice in each slot lies, NULL: in the
+     * slot. A sender sets it before it posts, and that memory stays as it is until head is past the slice. A
+     * receiver offers `into`, with room for just the slice `step`, before it wants it, and takes it back when
+     * it goes on; the proxy uses it or not. `into_ahead`: the bytes behind that are those of the slices after
+     * it, as long as this one but for the last.
      */
     uint8_t **outside;
     uint8_t *into;
@@ -59,18 +71,19 @@ enum { RONDO_MAX_DIMS = 10 };
 
 /* One seat's conns of one channel, by port (coll/step.h). Entries that do not exist are NULL. */
 enum rondo_port {
-    RONDO_PORT_RING = 0,                                 /* recv: previous rank of the ring; send: next */
-    RONDO_PORT_PARENT = 1,                               /* recv: broadcast from the parent; send: reduction to it */
-    RONDO_PORT_CHILD = 2,                                /* RONDO_PORT_CHILD + i */
+    RONDO_PORT_RING = 0,   /* recv: previous rank of the ring; send: next */
+    RONDO_PORT_PARENT = 1, /* recv: broadcast from the parent; send: reduction to it */
+    RONDO_PORT_CHILD = 2,  /* RONDO_PORT_CHILD + i */
     RONDO_PORT_PEER = RONDO_PORT_CHILD + RONDO_TREE_FAN, /* the one peer of a send or recv */
-    RONDO_PORT_DIM = RONDO_PORT_PEER + 1,                /* RONDO_PORT_DIM + j: partner j of an exchange (coll/doubling.h) */
+    RONDO_PORT_DIM = RONDO_PORT_PEER + 1, /* RONDO_PORT_DIM + j: partner j of an exchange (coll/doubling.h) */
     RONDO_NUM_PORTS = RONDO_PORT_DIM + RONDO_MAX_DIMS
 };
 struct rondo_ports {
     struct rondo_conn *recv[RONDO_NUM_PORTS], *send[RONDO_NUM_PORTS];
 };
 
-/* A slice announced to the proxy: bytes that its slot holds as the protocol lays them out, and the protocol; the lap tells it from what the slot had before. */
+/* A slice announced to the proxy: bytes that its slot holds as the protocol lays them out, and the protocol;
+ * the lap tells it from what the slot had before. */
 RONDO_FN uint64_t rondo_conn_size(uint64_t step, int proto, size_t wire_bytes)
 {
     return (step / RONDO_SLOTS + 1) << 34 | (uint64_t)proto << 32 | (uint32_t)wire_bytes;
@@ -78,7 +91,8 @@ RONDO_FN uint64_t rondo_conn_size(uint64_t step, int proto, size_t wire_bytes)
 RONDO_FN uint32_t rondo_conn_size_bytes(uint64_t size) { return (uint32_t)size; }
 RONDO_FN int rondo_conn_size_proto(uint64_t size) { return (int)(size >> 32 & 3); }
 
-/* The 32-bit call word: sequence number and hash of {collective, count, type, op, root}; never 0. Equal on both ends or the calls differ. */
+/* The 32-bit call word: sequence number and hash of {collective, count, type, op, root}; never 0. Equal on
+ * both ends or the calls differ. */
 RONDO_FN uint32_t rondo_call_word(uint64_t seq, uint64_t call_hash)
 {
     uint64_t x = (seq + 1) * 0x9e3779b97f4a7c15ull ^ call_hash;

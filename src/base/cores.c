@@ -11,11 +11,15 @@
 #include <unistd.h>
 
 enum {
-    KERNEL_CORES = 8192, /* more than any kernel is built for: the affinity call refuses smaller sets than the kernel's */
+    KERNEL_CORES = 8192, /* more than any kernel is built for: the affinity call refuses smaller sets than the
+                            kernel's */
     TEXT_MAX = 4096,
 };
 
-static int is_set(const struct rondo_cores *cores, int core) { return (int)(cores->bits[core / 64] >> (core % 64) & 1); }
+static int is_set(const struct rondo_cores *cores, int core)
+{
+    return (int)(cores->bits[core / 64] >> (core % 64) & 1);
+}
 
 /* The beginning of a small file, terminated. @return 0, or -1 when it cannot be read. */
 static int file_text(const char *path, char *text, size_t size)
@@ -37,7 +41,8 @@ static int level_quota(const char *directory, int version)
     long long quota = 0, period = 0, cores;
     if (version == 2) {
         snprintf(path, sizeof path, "%.4000s/cpu.max", directory);
-        if (file_text(path, text, sizeof text) != 0 || sscanf(text, "%lld %lld", &quota, &period) != 2) { /* "max 100000" */
+        if (file_text(path, text, sizeof text) != 0 ||
+            sscanf(text, "%lld %lld", &quota, &period) != 2) { /* "max 100000" */
             return 0;
         }
     } else {
@@ -65,8 +70,9 @@ static void group_directory(char directory[PATH_MAX], const char *root, const ch
 }
 
 /*
- * The least quota from the group up to the hierarchy's root. Inside a container the path may be the host's and not exist here: the levels
- * that do not exist say nothing, and the root of the mount is the container's own group.
+ * The least quota from the group up to the hierarchy's root. Inside a container the path may be the host's
+ * and not exist here: the levels that do not exist say nothing, and the root of the mount is the container's
+ * own group.
  */
 static int hierarchy_quota(const char *root, const char *group, int version)
 {
@@ -195,7 +201,8 @@ static int line_cpuset(char *line, const char *mount, struct rondo_cores *cores)
         return 0;
     }
     snprintf(root, sizeof root, "%s/cpuset", mount);
-    return hierarchy_cpuset(root, group, "cpuset.effective_cpus", cores) || hierarchy_cpuset(root, group, "cpuset.cpus", cores);
+    return hierarchy_cpuset(root, group, "cpuset.effective_cpus", cores) ||
+           hierarchy_cpuset(root, group, "cpuset.cpus", cores);
 }
 
 int rondo_cores_cpuset(const char *membership, const char *mount, struct rondo_cores *cores)
@@ -298,8 +305,8 @@ static pid_t launcher_pid(void)
         char path[64], text[512], *comm, *end;
         int parent, is_shell = 0;
         snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-        if (file_text(path, text, sizeof text) != 0 || !(comm = strchr(text, '(')) || !(end = strrchr(text, ')')) ||
-            sscanf(end + 1, " %*c %d", &parent) != 1) {
+        if (file_text(path, text, sizeof text) != 0 || !(comm = strchr(text, '(')) ||
+            !(end = strrchr(text, ')')) || sscanf(end + 1, " %*c %d", &parent) != 1) {
             return 0;
         }
         *end = '\0';
@@ -320,7 +327,8 @@ void rondo_cores_launcher(struct rondo_cores *cores)
     char membership[TEXT_MAX];
     pid_t pid = launcher_pid();
     memset(cores, 0, sizeof *cores);
-    if (pid <= 0 || affinity(pid, cores) != 0 || file_text("/proc/self/cgroup", membership, sizeof membership) != 0) {
+    if (pid <= 0 || affinity(pid, cores) != 0 ||
+        file_text("/proc/self/cgroup", membership, sizeof membership) != 0) {
         return;
     }
     if (rondo_cores_cpuset(membership, "/sys/fs/cgroup", &group)) {

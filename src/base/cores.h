@@ -1,4 +1,5 @@
-/* Core sets: which cores this process may use (affinity and cgroup), as a fixed record that ranks can exchange and unite. */
+/* Core sets: which cores this process may use (affinity and cgroup), as a fixed record that ranks can
+ * exchange and unite. */
 #ifndef RONDO_BASE_CORES_H
 #define RONDO_BASE_CORES_H
 
@@ -15,7 +16,8 @@ void rondo_cores_allowed(struct rondo_cores *cores);
 int rondo_cores_count(const struct rondo_cores *cores);
 void rondo_cores_unite(struct rondo_cores *cores, const struct rondo_cores *other);
 /**
- * Cores' worth of time that the cgroup allows, rounded up; 0: no limit. The least of all levels, cgroup v1 and v2.
+ * Cores' worth of time that the cgroup allows, rounded up; 0: no limit. The least of all levels, cgroup v1
+ * and v2.
  * @param membership  text of /proc/self/cgroup;  @param mount  where the hierarchies are: /sys/fs/cgroup
  */
 int rondo_cores_quota(const char *membership, const char *mount);
@@ -25,13 +27,15 @@ int rondo_cores_quota(const char *membership, const char *mount);
  */
 int rondo_cores_cpuset(const char *membership, const char *mount, struct rondo_cores *cores);
 /**
- * The cores that what started this process may use, shells between left out, as far as this process's cgroup allows them: where they are more than its own,
- * the launcher has bound it. Empty: unknown.
+ * The cores that what started this process may use, shells between left out, as far as this process's cgroup
+ * allows them: where they are more than its own, the launcher has bound it. Empty: unknown.
  */
 void rondo_cores_launcher(struct rondo_cores *cores);
-/** The cores on which the calling thread may run, whatever the quota. @return 0, or -1: not known, and none. */
+/** The cores on which the calling thread may run, whatever the quota. @return 0, or -1: not known, and none.
+ */
 int rondo_cores_affinity(struct rondo_cores *cores);
-/** The cores near a device, as its directory in sysfs says (local_cpulist). @return 0: it does not, and none. */
+/** The cores near a device, as its directory in sysfs says (local_cpulist). @return 0: it does not, and none.
+ */
 int rondo_cores_near(const char *directory, struct rondo_cores *cores);
 /** Of `cores` those of other too. */
 void rondo_cores_intersect(struct rondo_cores *cores, const struct rondo_cores *other);

@@ -35,10 +35,12 @@ static const char *result_text(CUresult result, const char **name)
 {
     const char *text = NULL;
     *name = NULL;
-    if (driver.table.GetErrorName == NULL || driver.table.GetErrorName(result, name) != CUDA_SUCCESS || *name == NULL) {
+    if (driver.table.GetErrorName == NULL || driver.table.GetErrorName(result, name) != CUDA_SUCCESS ||
+        *name == NULL) {
         *name = "unknown";
     }
-    if (driver.table.GetErrorString == NULL || driver.table.GetErrorString(result, &text) != CUDA_SUCCESS || text == NULL) {
+    if (driver.table.GetErrorString == NULL || driver.table.GetErrorString(result, &text) != CUDA_SUCCESS ||
+        text == NULL) {
         text = "an error that this driver has no text for";
     }
     return text;
@@ -49,7 +51,8 @@ static int symbols_find(void *handle, const char *lib)
     for (size_t i = 0; i < RONDO_COUNTOF(symbols); i++) {
         void *address = dlsym(handle, symbols[i].name);
         if (address == NULL && symbols[i].needed) {
-            snprintf(driver.why, sizeof driver.why, "the CUDA driver %.100s has no %s: it is older than 12.0", lib, symbols[i].name);
+            snprintf(driver.why, sizeof driver.why, "the CUDA driver %.100s has no %s: it is older than 12.0",
+                     lib, symbols[i].name);
             return 0;
         }
         memcpy((char *)&driver.table + symbols[i].offset, &address, sizeof address);
@@ -78,8 +81,8 @@ static int driver_start(void)
     }
     result = driver.table.DriverGetVersion(&version);
     if (result != CUDA_SUCCESS || version < OLDEST_DRIVER) {
-        snprintf(driver.why, sizeof driver.why, "the CUDA driver is of version %d.%d, older than %d.%d", version / 1000,
-                 version % 1000 / 10, OLDEST_DRIVER / 1000, OLDEST_DRIVER % 1000 / 10);
+        snprintf(driver.why, sizeof driver.why, "the CUDA driver is of version %d.%d, older than %d.%d",
+                 version / 1000, version % 1000 / 10, OLDEST_DRIVER / 1000, OLDEST_DRIVER % 1000 / 10);
         return 0;
     }
     return 1;
@@ -134,10 +137,11 @@ rondo_status rondo_cuda_fail(CUresult result, const char *fmt, ...)
 
 /* ---- devices ---- */
 
-static rondo_status attribute(const struct rondo_cuda *cuda, CUdevice handle, CUdevice_attribute which, const char *what, int ordinal,
-                              int *value)
+static rondo_status attribute(const struct rondo_cuda *cuda, CUdevice handle, CUdevice_attribute which,
+                              const char *what, int ordinal, int *value)
 {
-    RONDO_CUDA_TRY(cuda->DeviceGetAttribute(value, which, handle), "cuDeviceGetAttribute (%s) of GPU %d", what, ordinal);
+    RONDO_CUDA_TRY(cuda->DeviceGetAttribute(value, which, handle), "cuDeviceGetAttribute (%s) of GPU %d",
+                   what, ordinal);
     return RONDO_SUCCESS;
 }
 
@@ -145,20 +149,26 @@ static rondo_status describe(const struct rondo_cuda *cuda, struct rondo_cuda_de
 {
     int major = 0, minor = 0;
     CUuuid uuid;
-    RONDO_CUDA_TRY(cuda->DeviceGetName(d->name, (int)sizeof d->name, d->handle), "cuDeviceGetName of GPU %d", d->ordinal);
-    RONDO_CUDA_TRY(cuda->DeviceGetPCIBusId(d->bus_id, (int)sizeof d->bus_id, d->handle), "cuDeviceGetPCIBusId of GPU %d", d->ordinal);
+    RONDO_CUDA_TRY(cuda->DeviceGetName(d->name, (int)sizeof d->name, d->handle), "cuDeviceGetName of GPU %d",
+                   d->ordinal);
+    RONDO_CUDA_TRY(cuda->DeviceGetPCIBusId(d->bus_id, (int)sizeof d->bus_id, d->handle),
+                   "cuDeviceGetPCIBusId of GPU %d", d->ordinal);
     RONDO_CUDA_TRY(cuda->DeviceGetUuid(&uuid, d->handle), "cuDeviceGetUuid of GPU %d", d->ordinal);
     RONDO_CUDA_TRY(cuda->DeviceTotalMem(&d->memory, d->handle), "cuDeviceTotalMem of GPU %d", d->ordinal);
     memcpy(d->uuid, uuid.bytes, sizeof d->uuid);
     for (char *c = d->bus_id; *c != '\0'; c++) { /* as sysfs and NVML's users write it */
         *c = (char)(*c >= 'A' && *c <= 'F' ? *c - 'A' + 'a' : *c);
     }
-    RONDO_TRY(attribute(cuda, d->handle, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, "compute capability", d->ordinal, &major));
-    RONDO_TRY(attribute(cuda, d->handle, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, "compute capability", d->ordinal, &minor));
-    RONDO_TRY(attribute(cuda, d->handle, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, "multiprocessors", d->ordinal, &d->sms));
-    RONDO_TRY(attribute(cuda, d->handle, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, "shareable memory", d->ordinal,
-                        &d->vmm));
-    RONDO_TRY(attribute(cuda, d->handle, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, "DMA-BUF", d->ordinal, &d->dmabuf));
+    RONDO_TRY(attribute(cuda, d->handle, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, "compute capability",
+                        d->ordinal, &major));
+    RONDO_TRY(attribute(cuda, d->handle, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, "compute capability",
+                        d->ordinal, &minor));
+    RONDO_TRY(attribute(cuda, d->handle, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, "multiprocessors",
+                        d->ordinal, &d->sms));
+    RONDO_TRY(attribute(cuda, d->handle, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+                        "shareable memory", d->ordinal, &d->vmm));
+    RONDO_TRY(
+        attribute(cuda, d->handle, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, "DMA-BUF", d->ordinal, &d->dmabuf));
     d->capability = 10 * major + minor;
     d->vmm = d->vmm && cuda->MemCreate != NULL && cuda->MemExportToShareableHandle != NULL;
     d->dmabuf = d->dmabuf && cuda->MemGetHandleForAddressRange != NULL;
@@ -172,18 +182,20 @@ rondo_status rondo_cuda_open(int ordinal, struct rondo_cuda_device *device)
     int count = 0;
     memset(device, 0, sizeof *device);
     if (cuda == NULL) {
-        return rondo_fail(RONDO_INVALID_USAGE, "a communicator of GPU %d was asked for, but here is %s", ordinal, why);
+        return rondo_fail(RONDO_INVALID_USAGE, "a communicator of GPU %d was asked for, but here is %s",
+                          ordinal, why);
     }
     RONDO_CUDA_TRY(cuda->DeviceGetCount(&count), "cuDeviceGetCount");
     if (ordinal < 0 || ordinal >= count) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "there is no GPU %d: this process sees %d (CUDA_VISIBLE_DEVICES is %.80s)", ordinal,
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "there is no GPU %d: this process sees %d (CUDA_VISIBLE_DEVICES is %.80s)", ordinal,
                           count, visible != NULL ? visible : "not set");
     }
     device->ordinal = ordinal;
     RONDO_CUDA_TRY(cuda->DeviceGet(&device->handle, ordinal), "cuDeviceGet of GPU %d", ordinal);
     RONDO_TRY(describe(cuda, device));
-    RONDO_CUDA_TRY(cuda->DevicePrimaryCtxRetain(&device->context, device->handle), "cuDevicePrimaryCtxRetain of GPU %d (%s)", ordinal,
-                   device->bus_id);
+    RONDO_CUDA_TRY(cuda->DevicePrimaryCtxRetain(&device->context, device->handle),
+                   "cuDevicePrimaryCtxRetain of GPU %d (%s)", ordinal, device->bus_id);
     return RONDO_SUCCESS;
 }
 
@@ -198,7 +210,8 @@ void rondo_cuda_close(struct rondo_cuda_device *device)
 
 rondo_status rondo_cuda_enter(const struct rondo_cuda_device *device)
 {
-    RONDO_CUDA_TRY(rondo_cuda(NULL)->CtxPushCurrent(device->context), "cuCtxPushCurrent of GPU %d (%s)", device->ordinal, device->bus_id);
+    RONDO_CUDA_TRY(rondo_cuda(NULL)->CtxPushCurrent(device->context), "cuCtxPushCurrent of GPU %d (%s)",
+                   device->ordinal, device->bus_id);
     return RONDO_SUCCESS;
 }
 
@@ -216,7 +229,8 @@ rondo_status rondo_cuda_current(int *ordinal)
     CUdevice device = 0;
     *ordinal = 0; /* what the CUDA runtime takes where no device was chosen */
     if (cuda == NULL) {
-        return rondo_fail(RONDO_INVALID_USAGE, "a communicator of the current GPU was asked for, but here is %s", why);
+        return rondo_fail(RONDO_INVALID_USAGE,
+                          "a communicator of the current GPU was asked for, but here is %s", why);
     }
     if (cuda->CtxGetCurrent(&context) == CUDA_SUCCESS && context != NULL) {
         RONDO_CUDA_TRY(cuda->CtxGetDevice(&device), "cuCtxGetDevice of this thread's context");
@@ -240,7 +254,8 @@ rondo_status rondo_cuda_pointer(const void *pointer, enum rondo_pointer_kind *ki
     if (cuda == NULL) {
         return RONDO_SUCCESS;
     }
-    CUresult result = cuda->PointerGetAttributes((unsigned)RONDO_COUNTOF(which), which, values, (CUdeviceptr)(uintptr_t)pointer);
+    CUresult result = cuda->PointerGetAttributes((unsigned)RONDO_COUNTOF(which), which, values,
+                                                 (CUdeviceptr)(uintptr_t)pointer);
     if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_CONTEXT) {
         return RONDO_SUCCESS; /* memory that it does not know */
     }

@@ -1,9 +1,11 @@
 /*
- * The CUDA driver, opened at run time: one binary runs with and without it. Compiled only where configure found a CUDA toolkit (RONDO_CUDA); it needs its header <cuda.h> and no
- * library. RONDO_CUDA_LIB names another library than libcuda.so.1 (tests).
+ * The CUDA driver, opened at run time: one binary runs with and without it. Compiled only where configure
+ * found a CUDA toolkit (RONDO_CUDA); it needs its header <cuda.h> and no library. RONDO_CUDA_LIB names
+ * another library than libcuda.so.1 (tests).
  *
- * Calls of the table leave the thread's current context alone: whoever needs one enters and leaves (rondo_cuda_enter). Contexts are the devices' primary ones, which the CUDA runtime
- * uses too: streams and pointers of programs that use the runtime are good here.
+ * Calls of the table leave the thread's current context alone: whoever needs one enters and leaves
+ * (rondo_cuda_enter). Contexts are the devices' primary ones, which the CUDA runtime uses too: streams and
+ * pointers of programs that use the runtime are good here.
  */
 #ifndef RONDO_BASE_CUDA_H
 #define RONDO_BASE_CUDA_H
@@ -21,15 +23,17 @@ struct rondo_cuda {
 #undef RONDO_CUDA_FIELD_
 
 /**
- * The driver's table; opened and cuInit'ed once a process, never closed. NULL when there is none that works: *why (may be NULL) says so in a few words ("no CUDA driver (libcuda.so.1)",
- * "driver 11.2 is older than 12.0"), logged at INFO once. Any thread.
+ * The driver's table; opened and cuInit'ed once a process, never closed. NULL when there is none that works:
+ * *why (may be NULL) says so in a few words ("no CUDA driver (libcuda.so.1)", "driver 11.2 is older
+ * than 12.0"), logged at INFO once. Any thread.
  */
 const struct rondo_cuda *rondo_cuda(const char **why);
 
 /** Does this process use CUDA already? Looks whether the driver is loaded; opens nothing. */
 int rondo_cuda_loaded(void);
 
-/** A sentence for a failed call: "cuMemAlloc of 4194304 bytes on GPU 3 (0000:3b:00.0): out of memory (CUDA_ERROR_OUT_OF_MEMORY)"; @return RONDO_UNHANDLED_CUDA_ERROR. */
+/** A sentence for a failed call: "cuMemAlloc of 4194304 bytes on GPU 3 (0000:3b:00.0): out of memory
+ * (CUDA_ERROR_OUT_OF_MEMORY)"; @return RONDO_UNHANDLED_CUDA_ERROR. */
 rondo_status rondo_cuda_fail(CUresult result, const char *fmt, ...) RONDO_PRINTF(2, 3);
 #define RONDO_CUDA_TRY(call, ...)                                                                  \
     do {                                                                                           \
@@ -61,8 +65,14 @@ void rondo_cuda_leave(void);
 /** The device of this thread's current context; 0 where there is none, as the CUDA runtime takes it. */
 rondo_status rondo_cuda_current(int *ordinal);
 
-enum rondo_pointer_kind { RONDO_POINTER_HOST, RONDO_POINTER_PINNED, RONDO_POINTER_DEVICE, RONDO_POINTER_MANAGED };
-/** Where a user's pointer lies; *ordinal: its device, -1 of the host. Memory that the driver does not know is the host's. */
+enum rondo_pointer_kind {
+    RONDO_POINTER_HOST,
+    RONDO_POINTER_PINNED,
+    RONDO_POINTER_DEVICE,
+    RONDO_POINTER_MANAGED
+};
+/** Where a user's pointer lies; *ordinal: its device, -1 of the host. Memory that the driver does not know is
+ * the host's. */
 rondo_status rondo_cuda_pointer(const void *pointer, enum rondo_pointer_kind *kind, int *ordinal);
 
 #endif

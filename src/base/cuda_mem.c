@@ -24,7 +24,8 @@ enum share { SHARE_NONE, SHARE_LATER, SHARE_NOW };
 /* A block as this process has it: its own, or opened. Who has it open counts. */
 struct rondo_gpu_block {
     struct rondo_gpu_block *next;
-    struct rondo_cuda_device device; /* of the memory, or (opened) that which it is mapped for: holds the context */
+    struct rondo_cuda_device
+        device; /* of the memory, or (opened) that which it is mapped for: holds the context */
     CUmemGenericAllocationHandle handle;
     CUdeviceptr address;
     size_t bytes;
@@ -60,8 +61,8 @@ static rondo_status quiet(const struct rondo_cuda *cuda, CUresult result, const 
     const char *name = NULL, *text = NULL;
     (void)cuda->GetErrorName(result, &name);
     (void)cuda->GetErrorString(result, &text);
-    return rondo_fail_quiet(RONDO_UNHANDLED_CUDA_ERROR, "%s: %s (%s)", call, text != NULL ? text : "unknown error",
-                            name != NULL ? name : "?");
+    return rondo_fail_quiet(RONDO_UNHANDLED_CUDA_ERROR, "%s: %s (%s)", call,
+                            text != NULL ? text : "unknown error", name != NULL ? name : "?");
 }
 #define QUIET_TRY(call, name)                              \
     do {                                                   \
@@ -77,7 +78,10 @@ void rondo_gpu_relax(CUstreamCaptureMode *before)
     (void)rondo_cuda(NULL)->ThreadExchangeStreamCaptureMode(before);
 }
 
-void rondo_gpu_unrelax(CUstreamCaptureMode before) { (void)rondo_cuda(NULL)->ThreadExchangeStreamCaptureMode(&before); }
+void rondo_gpu_unrelax(CUstreamCaptureMode before)
+{
+    (void)rondo_cuda(NULL)->ThreadExchangeStreamCaptureMode(&before);
+}
 
 /* ---- the memory of a block ---- */
 
@@ -85,21 +89,26 @@ void rondo_gpu_unrelax(CUstreamCaptureMode before) { (void)rondo_cuda(NULL)->Thr
 static rondo_status device_hold(struct rondo_gpu_block *block, const struct rondo_cuda_device *device)
 {
     const struct rondo_cuda *cuda = rondo_cuda(NULL);
-    QUIET_TRY(cuda->DevicePrimaryCtxRetain(&block->device.context, device->handle), "cuDevicePrimaryCtxRetain");
+    QUIET_TRY(cuda->DevicePrimaryCtxRetain(&block->device.context, device->handle),
+              "cuDevicePrimaryCtxRetain");
     CUcontext context = block->device.context;
     block->device = *device;
     block->device.context = context;
     return RONDO_SUCCESS;
 }
 
-static CUmemAllocationProp vmm_properties(const struct rondo_cuda *cuda, const struct rondo_cuda_device *device, enum share share)
+static CUmemAllocationProp vmm_properties(const struct rondo_cuda *cuda,
+                                          const struct rondo_cuda_device *device, enum share share)
 {
-    CUmemAllocationProp properties = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                       .requestedHandleTypes = share != SHARE_NONE ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-                                                                                   : CU_MEM_HANDLE_TYPE_NONE,
-                                       .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device->handle } };
+    CUmemAllocationProp properties = {
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .requestedHandleTypes = share != SHARE_NONE ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+                                                    : CU_MEM_HANDLE_TYPE_NONE,
+        .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device->handle }
+    };
     int rdma = 0;
-    if (cuda->DeviceGetAttribute(&rdma, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, device->handle) == CUDA_SUCCESS) {
+    if (cuda->DeviceGetAttribute(&rdma, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
+                                 device->handle) == CUDA_SUCCESS) {
         properties.allocFlags.gpuDirectRDMACapable = rdma != 0;
     }
     return properties;
@@ -109,9 +118,11 @@ static CUmemAllocationProp vmm_properties(const struct rondo_cuda *cuda, const s
 static rondo_status vmm_map(struct rondo_gpu_block *block)
 {
     const struct rondo_cuda *cuda = rondo_cuda(NULL);
-    CUmemAccessDesc access = { .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = block->device.handle },
+    CUmemAccessDesc access = { .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE,
+                                             .id = block->device.handle },
                                .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
-    QUIET_TRY(cuda->MemAddressReserve(&block->address, block->bytes, LEAST_UNIT, 0, 0), "cuMemAddressReserve");
+    QUIET_TRY(cuda->MemAddressReserve(&block->address, block->bytes, LEAST_UNIT, 0, 0),
+              "cuMemAddressReserve");
     QUIET_TRY(cuda->MemMap(block->address, block->bytes, 0, block->handle, 0), "cuMemMap");
     block->mapped = 1;
     QUIET_TRY(cuda->MemSetAccess(block->address, block->bytes, &access, 1), "cuMemSetAccess");
@@ -124,7 +135,8 @@ static rondo_status vmm_create(struct rondo_gpu_block *block, size_t bytes, enum
     CUmemAllocationProp properties = vmm_properties(cuda, &block->device, share);
     size_t unit = 0;
     block->kind = RONDO_GPU_VMM;
-    QUIET_TRY(cuda->MemGetAllocationGranularity(&unit, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM), "cuMemGetAllocationGranularity");
+    QUIET_TRY(cuda->MemGetAllocationGranularity(&unit, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+              "cuMemGetAllocationGranularity");
     block->bytes = rondo_round_up(bytes, rondo_max_size(unit, LEAST_UNIT));
     QUIET_TRY(cuda->MemCreate(&block->handle, block->bytes, &properties, 0), "cuMemCreate");
     return vmm_map(block);
@@ -173,10 +185,12 @@ static rondo_status vmm_offer(struct rondo_gpu_block *block)
 {
     const struct rondo_cuda *cuda = rondo_cuda(NULL);
     uint64_t random[2];
-    QUIET_TRY(cuda->MemExportToShareableHandle(&block->fd, block->handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+    QUIET_TRY(cuda->MemExportToShareableHandle(&block->fd, block->handle,
+                                               CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
               "cuMemExportToShareableHandle");
     RONDO_TRY(rondo_random(random, sizeof(random)));
-    snprintf(block->name.path, sizeof(block->name.path), PATH_PREFIX "%016llx", (unsigned long long)random[0]);
+    snprintf(block->name.path, sizeof(block->name.path), PATH_PREFIX "%016llx",
+             (unsigned long long)random[0]);
     block->key = random[1];
     return rondo_shm_offer(block->fd, block->key, block->name.path);
 }
@@ -231,7 +245,8 @@ static rondo_status memory_create(struct rondo_gpu_block *block, size_t bytes, e
         if (status == RONDO_SUCCESS) {
             return status;
         }
-        RONDO_INFO(RONDO_SUBSYS_P2P | RONDO_SUBSYS_ALLOC, "GPU %d (%s): no shareable memory by descriptors (%s): by IPC handles",
+        RONDO_INFO(RONDO_SUBSYS_P2P | RONDO_SUBSYS_ALLOC,
+                   "GPU %d (%s): no shareable memory by descriptors (%s): by IPC handles",
                    block->device.ordinal, block->device.bus_id, rondo_error_text());
         block_withdraw(block);
         memory_free(block);
@@ -251,9 +266,11 @@ static rondo_status create_failed(const struct rondo_cuda_device *device, size_t
         rondo_cuda_leave();
     }
     return rondo_fail(RONDO_UNHANDLED_CUDA_ERROR,
-                      "cannot have %.1f MiB of GPU %d (%s) on host %s, which has %.1f of %.1f MiB free: %s; lower RONDO_BUFFSIZE or "
+                      "cannot have %.1f MiB of GPU %d (%s) on host %s, which has %.1f of %.1f MiB free: %s; "
+                      "lower RONDO_BUFFSIZE or "
                       "RONDO_MAX_NCHANNELS, or look at what else uses the GPU",
-                      (double)bytes / MIB, device->ordinal, device->bus_id, rondo_log_host(), (double)free / MIB, (double)all / MIB, text);
+                      (double)bytes / MIB, device->ordinal, device->bus_id, rondo_log_host(),
+                      (double)free / MIB, (double)all / MIB, text);
 }
 
 static void list_add(struct rondo_gpu_block *block)
@@ -276,13 +293,15 @@ static rondo_status name_fill(struct rondo_gpu_block *block)
     return status;
 }
 
-static rondo_status block_create(struct rondo_gpu_block **out, const struct rondo_cuda_device *device, size_t bytes, enum share share)
+static rondo_status block_create(struct rondo_gpu_block **out, const struct rondo_cuda_device *device,
+                                 size_t bytes, enum share share)
 {
     struct rondo_gpu_block *block;
     CUstreamCaptureMode before;
     rondo_status status;
     if (bytes == 0 || bytes > (size_t)PTRDIFF_MAX / 2) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "cannot have %zu bytes of GPU %d on host %s", bytes, device->ordinal, rondo_log_host());
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "cannot have %zu bytes of GPU %d on host %s", bytes,
+                          device->ordinal, rondo_log_host());
     }
     RONDO_TRY(RONDO_NEW(block, "a block of device memory"));
     block->own = block->users = 1;
@@ -305,13 +324,17 @@ fail:
     return status;
 }
 
-static void mem_fill(struct rondo_gpu_mem *mem, const struct rondo_cuda_device *device, struct rondo_gpu_block *block)
+static void mem_fill(struct rondo_gpu_mem *mem, const struct rondo_cuda_device *device,
+                     struct rondo_gpu_block *block)
 {
-    *mem = (struct rondo_gpu_mem){ .base = (uint8_t *)(uintptr_t)block->address, .bytes = block->bytes, .device = device, .block = block };
+    *mem = (struct rondo_gpu_mem){
+        .base = (uint8_t *)(uintptr_t)block->address, .bytes = block->bytes, .device = device, .block = block
+    };
     mem->name = block->name;
 }
 
-rondo_status rondo_gpu_mem_create(struct rondo_gpu_mem *mem, const struct rondo_cuda_device *device, size_t bytes, int share)
+rondo_status rondo_gpu_mem_create(struct rondo_gpu_mem *mem, const struct rondo_cuda_device *device,
+                                  size_t bytes, int share)
 {
     struct rondo_gpu_block *block;
     RONDO_TRY(block_create(&block, device, bytes, share ? SHARE_NOW : SHARE_NONE));
@@ -334,8 +357,8 @@ static rondo_status access_from(const struct rondo_gpu_block *block, const struc
     }
     QUIET_TRY(cuda->DeviceCanAccessPeer(&can, device->handle, block->device.handle), "cuDeviceCanAccessPeer");
     if (!can) {
-        return rondo_fail_quiet(RONDO_UNHANDLED_CUDA_ERROR, "the driver gives GPU %d no access to GPU %d", device->ordinal,
-                                block->device.ordinal);
+        return rondo_fail_quiet(RONDO_UNHANDLED_CUDA_ERROR, "the driver gives GPU %d no access to GPU %d",
+                                device->ordinal, block->device.ordinal);
     }
     if (block->kind == RONDO_GPU_VMM) {
         QUIET_TRY(cuda->MemSetAccess(block->address, block->bytes, &access, 1), "cuMemSetAccess");
@@ -356,8 +379,8 @@ static struct rondo_gpu_block *own_take(const struct rondo_gpu_name *name)
     struct rondo_gpu_block *block;
     pthread_mutex_lock(&blocks.lock);
     for (block = blocks.own; block != NULL; block = block->next) {
-        if (block->name.serial == name->serial && block->name.address == name->address && block->name.bytes == name->bytes &&
-            block->name.kind == name->kind) {
+        if (block->name.serial == name->serial && block->name.address == name->address &&
+            block->name.bytes == name->bytes && block->name.kind == name->kind) {
             block->users++;
             break;
         }
@@ -385,8 +408,8 @@ static rondo_status vmm_import(struct rondo_gpu_block *block, const struct rondo
     if (fd < 0) {
         return rondo_fail_quiet(RONDO_SYSTEM_ERROR, "its descriptor cannot be had (%s): %s", path, why);
     }
-    CUresult result = rondo_cuda(NULL)->MemImportFromShareableHandle(&block->handle, (void *)(uintptr_t)fd,
-                                                                     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    CUresult result = rondo_cuda(NULL)->MemImportFromShareableHandle(
+        &block->handle, (void *)(uintptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     close(fd);
     QUIET_TRY(result, "cuMemImportFromShareableHandle");
     return vmm_map(block);
@@ -397,15 +420,19 @@ static rondo_status ipc_import(struct rondo_gpu_block *block, const struct rondo
     const struct rondo_cuda *cuda = rondo_cuda(NULL);
     CUdeviceptr begin = 0;
     size_t bytes = 0;
-    QUIET_TRY(cuda->IpcOpenMemHandle(&block->address, name->handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS), "cuIpcOpenMemHandle");
+    QUIET_TRY(cuda->IpcOpenMemHandle(&block->address, name->handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+              "cuIpcOpenMemHandle");
     QUIET_TRY(cuda->MemGetAddressRange(&begin, &bytes, block->address), "cuMemGetAddressRange");
-    if (begin > block->address || block->address - begin > bytes || name->bytes > bytes - (block->address - begin)) {
-        return rondo_fail_quiet(RONDO_INTERNAL_ERROR, "its memory has %zu bytes, fewer than its record says", bytes);
+    if (begin > block->address || block->address - begin > bytes ||
+        name->bytes > bytes - (block->address - begin)) {
+        return rondo_fail_quiet(RONDO_INTERNAL_ERROR, "its memory has %zu bytes, fewer than its record says",
+                                bytes);
     }
     return RONDO_SUCCESS;
 }
 
-static rondo_status block_import(struct rondo_gpu_block **out, const struct rondo_cuda_device *device, const struct rondo_gpu_name *name)
+static rondo_status block_import(struct rondo_gpu_block **out, const struct rondo_cuda_device *device,
+                                 const struct rondo_gpu_name *name)
 {
     struct rondo_gpu_block *block;
     rondo_status status;
@@ -430,12 +457,13 @@ fail:
 /* What no owner can have made is not even tried. */
 static rondo_status name_check(const struct rondo_cuda_device *device, const struct rondo_gpu_name *name)
 {
-    if (name->kind == RONDO_GPU_NONE || name->kind >= RONDO_NUM_GPU_KINDS || name->bytes == 0 || name->bytes % LEAST_UNIT != 0 ||
-        name->bytes > (uint64_t)PTRDIFF_MAX / 2) {
+    if (name->kind == RONDO_GPU_NONE || name->kind >= RONDO_NUM_GPU_KINDS || name->bytes == 0 ||
+        name->bytes % LEAST_UNIT != 0 || name->bytes > (uint64_t)PTRDIFF_MAX / 2) {
         return rondo_fail_quiet(RONDO_INTERNAL_ERROR, "its record cannot be right");
     }
     if (name->kind == RONDO_GPU_VMM && !device->vmm) {
-        return rondo_fail_quiet(RONDO_UNHANDLED_CUDA_ERROR, "GPU %d cannot map memory by its descriptor", device->ordinal);
+        return rondo_fail_quiet(RONDO_UNHANDLED_CUDA_ERROR, "GPU %d cannot map memory by its descriptor",
+                                device->ordinal);
     }
     return RONDO_SUCCESS;
 }
@@ -457,7 +485,8 @@ static void block_put(struct rondo_gpu_block *block)
     }
 }
 
-rondo_status rondo_gpu_mem_open(struct rondo_gpu_mem *mem, const struct rondo_cuda_device *device, const struct rondo_gpu_name *name)
+rondo_status rondo_gpu_mem_open(struct rondo_gpu_mem *mem, const struct rondo_cuda_device *device,
+                                const struct rondo_gpu_name *name)
 {
     struct rondo_gpu_block *block = NULL;
     CUstreamCaptureMode before;
@@ -472,7 +501,8 @@ rondo_status rondo_gpu_mem_open(struct rondo_gpu_mem *mem, const struct rondo_cu
     if (name->process != process) {
         status = block_import(&block, device, name);
     } else if ((block = own_take(name)) == NULL) {
-        status = rondo_fail_quiet(RONDO_INTERNAL_ERROR, "its record names memory that this process does not have");
+        status = rondo_fail_quiet(RONDO_INTERNAL_ERROR,
+                                  "its record names memory that this process does not have");
     } else if ((status = access_from(block, device)) != RONDO_SUCCESS) {
         block_put(block);
     }
@@ -482,7 +512,10 @@ rondo_status rondo_gpu_mem_open(struct rondo_gpu_mem *mem, const struct rondo_cu
     return RONDO_SUCCESS;
 }
 
-int rondo_gpu_mem_mortal(const struct rondo_gpu_mem *mem) { return mem->block != NULL && mem->block->kind == RONDO_GPU_IPC; }
+int rondo_gpu_mem_mortal(const struct rondo_gpu_mem *mem)
+{
+    return mem->block != NULL && mem->block->kind == RONDO_GPU_IPC;
+}
 
 int rondo_gpu_mem_foreign(const struct rondo_gpu_mem *mem) { return mem->block != NULL && !mem->block->own; }
 
@@ -507,10 +540,12 @@ int rondo_gpu_dmabuf(const struct rondo_cuda_device *device, const void *begin, 
 {
     const struct rondo_cuda *cuda = rondo_cuda(NULL);
     int fd = -1;
-    if (!device->dmabuf || cuda->MemGetHandleForAddressRange == NULL || rondo_cuda_enter(device) != RONDO_SUCCESS) {
+    if (!device->dmabuf || cuda->MemGetHandleForAddressRange == NULL ||
+        rondo_cuda_enter(device) != RONDO_SUCCESS) {
         return -1;
     }
-    CUresult result = cuda->MemGetHandleForAddressRange(&fd, (CUdeviceptr)(uintptr_t)begin, bytes, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+    CUresult result = cuda->MemGetHandleForAddressRange(&fd, (CUdeviceptr)(uintptr_t)begin, bytes,
+                                                        CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
     rondo_cuda_leave();
     return result == CUDA_SUCCESS ? fd : -1;
 }
@@ -533,7 +568,8 @@ uint64_t rondo_gpu_epoch(void) { return __atomic_load_n(&blocks.epoch, __ATOMIC_
 rondo_status rondo_gpu_alloc(const struct rondo_cuda_device *device, size_t bytes, void **pointer)
 {
     struct rondo_gpu_block *block;
-    RONDO_TRY(block_create(&block, device, bytes, SHARE_LATER)); /* a descriptor and a socket each, once a peer wants it */
+    RONDO_TRY(block_create(&block, device, bytes,
+                           SHARE_LATER)); /* a descriptor and a socket each, once a peer wants it */
     pthread_mutex_lock(&blocks.lock);
     block->alloc = 1;
     __atomic_fetch_add(&blocks.epoch, 1, __ATOMIC_ACQ_REL);
@@ -573,7 +609,8 @@ int rondo_gpu_free(void *pointer)
 static rondo_status offer_once(struct rondo_gpu_block *block)
 {
     static const CUipcMemHandle none;
-    int offered = block->kind == RONDO_GPU_VMM ? block->fd >= 0 : memcmp(&block->name.handle, &none, sizeof(none)) != 0;
+    int offered = block->kind == RONDO_GPU_VMM ? block->fd >= 0
+                                               : memcmp(&block->name.handle, &none, sizeof(none)) != 0;
     rondo_status status;
     if (offered) {
         return RONDO_SUCCESS;

@@ -1,6 +1,7 @@
 /*
- * Events: hooks that src/prof fills (profiler plugins, flight recorder, traces). All NULL by default: a disabled event costs one load and a branch.
- * Emitted by src/ (group, coll, p2p) and net/ (proxy). Handles are opaque to the emitter; a NULL handle is passed on as parent.
+ * Events: hooks that src/prof fills (profiler plugins, flight recorder, traces). All NULL by default: a
+ * disabled event costs one load and a branch. Emitted by src/ (group, coll, p2p) and net/ (proxy). Handles
+ * are opaque to the emitter; a NULL handle is passed on as parent.
  */
 #ifndef RONDO_BASE_EVENT_H
 #define RONDO_BASE_EVENT_H

@@ -35,7 +35,8 @@ static int parse(const char *text)
     char *copy = strdup(text), *save = NULL, *word;
     fault.rank = fault.op = -1;
     fault.phase[0] = fault.act[0] = '\0';
-    for (word = copy == NULL ? NULL : strtok_r(copy, ",", &save); word != NULL; word = strtok_r(NULL, ",", &save)) {
+    for (word = copy == NULL ? NULL : strtok_r(copy, ",", &save); word != NULL;
+         word = strtok_r(NULL, ",", &save)) {
         if (sscanf(word, "rank=%d", &fault.rank) != 1 && sscanf(word, "op=%lld", &fault.op) != 1 &&
             sscanf(word, "phase=%15s", fault.phase) != 1 && sscanf(word, "act=%31s", fault.act) != 1) {
             fault.act[0] = '\0';
@@ -53,20 +54,24 @@ rondo_status rondo_fault_init(void)
     const char *text = rondo_params()->fault != NULL ? rondo_params()->fault : "";
     int known;
     pthread_mutex_lock(&lock);
-    if (strncmp(text, parsed, sizeof(parsed)) != 0) { /* else another rank of this process may be at a point of failure */
+    if (strncmp(text, parsed, sizeof(parsed)) !=
+        0) { /* else another rank of this process may be at a point of failure */
         rondo_fault_armed = text[0] != '\0' && parse(text);
         snprintf(parsed, sizeof(parsed), "%s", text);
     }
     known = rondo_fault_armed || text[0] == '\0';
     pthread_mutex_unlock(&lock);
     return known ? RONDO_SUCCESS
-                 : rondo_fail(RONDO_INVALID_ARGUMENT, "RONDO_FAULT=%s: expected rank=R,phase=NAME,op=N,act=kill|stop|exit|fail|delay:MS",
-                              text);
+                 : rondo_fail(
+                       RONDO_INVALID_ARGUMENT,
+                       "RONDO_FAULT=%s: expected rank=R,phase=NAME,op=N,act=kill|stop|exit|fail|delay:MS",
+                       text);
 }
 
 rondo_status rondo_fault_act(const char *phase, int rank, uint64_t op)
 {
-    if ((fault.rank >= 0 && fault.rank != rank) || (fault.phase[0] != '\0' && strcmp(fault.phase, phase) != 0) ||
+    if ((fault.rank >= 0 && fault.rank != rank) ||
+        (fault.phase[0] != '\0' && strcmp(fault.phase, phase) != 0) ||
         (fault.op >= 0 && (uint64_t)fault.op != op)) {
         return RONDO_SUCCESS;
     }
@@ -81,7 +86,8 @@ rondo_status rondo_fault_act(const char *phase, int rank, uint64_t op)
         struct timespec t = { ms / 1000, ms % 1000 * 1000000 };
         nanosleep(&t, NULL);
     } else {
-        return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d on %s: failing on purpose in %s (RONDO_FAULT)", rank, rondo_log_host(), phase);
+        return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d on %s: failing on purpose in %s (RONDO_FAULT)", rank,
+                          rondo_log_host(), phase);
     }
     return RONDO_SUCCESS;
 }

@@ -1,8 +1,11 @@
 /*
- * Faults on purpose, for tests: RONDO_FAULT="rank=2,phase=call,op=17,act=kill". A point in the code names its phase; when rank, phase and op match, the process is killed (kill),
- * stopped (stop), left without cleaning up (exit), delayed (delay:MS), or the point fails (fail). Costs one load and a branch where nothing is armed.
+ * Faults on purpose, for tests: RONDO_FAULT="rank=2,phase=call,op=17,act=kill". A point in the code names its
+ * phase; when rank, phase and op match, the process is killed (kill), stopped (stop), left without cleaning
+ * up (exit), delayed (delay:MS), or the point fails (fail). Costs one load and a branch where nothing is
+ * armed.
  *
- * Phases: the rounds of creation (open, peers, graphs, connections, ready, hello) and `call` (op: number of the collective).
+ * Phases: the rounds of creation (open, peers, graphs, connections, ready, hello) and `call` (op: number of
+ * the collective).
  */
 #ifndef RONDO_BASE_FAULT_H
 #define RONDO_BASE_FAULT_H

@@ -1,13 +1,14 @@
 /*
- * Conversions between float and the 16- and 8-bit floats: IEEE half, bfloat16, OCP FP8 E4M3 (no infinity, NaN is 0x7f and 0xff,
- * largest 448) and E5M2.
+ * Conversions between float and the 16- and 8-bit floats: IEEE half, bfloat16, OCP FP8 E4M3 (no infinity, NaN
+ * is 0x7f and 0xff, largest 448) and E5M2.
  *
- * To float: exact. From float: rounded to nearest even, subnormals included; what is too large becomes infinity (E4M3: NaN, also from
- * infinity). NaN stays NaN: narrowing keeps the sign and the upper bits of the payload and sets the quiet bit, as F16C does (E4M3 has one
- * NaN for each sign).
+ * To float: exact. From float: rounded to nearest even, subnormals included; what is too large becomes
+ * infinity (E4M3: NaN, also from infinity). NaN stays NaN: narrowing keeps the sign and the upper bits of the
+ * payload and sets the quiet bit, as F16C does (E4M3 has one NaN for each sign).
  *
- * There is no branch, so that compilers vectorise loops over these functions. The two additions of floats round and align subnormals for
- * us; no subnormal float matters to them, so that a program which flushes those to zero gets the same bits.
+ * There is no branch, so that compilers vectorise loops over these functions. The two additions of floats
+ * round and align subnormals for us; no subnormal float matters to them, so that a program which flushes
+ * those to zero gets the same bits.
  *
  * Code for a GPU takes its instructions for halves and bfloat16: the same bits, but that they have one NaN.
  */
@@ -31,7 +32,8 @@ RONDO_FN float rondo_f32_from_bits(uint32_t bits)
     return value;
 }
 
-/* cond ? a : b, with a mask: gcc branches around an addition of floats that ?: leaves unused, and then does not vectorise. */
+/* cond ? a : b, with a mask: gcc branches around an addition of floats that ?: leaves unused, and then does
+ * not vectorise. */
 RONDO_FN uint32_t rondo_select(int cond, uint32_t a, uint32_t b)
 {
     uint32_t mask = 0u - (uint32_t)cond;
@@ -39,8 +41,8 @@ RONDO_FN uint32_t rondo_select(int cond, uint32_t a, uint32_t b)
 }
 
 /*
- * Widen |x| of a format with `mbits` of mantissa and exponent bias `bias`, without its infinity and NaN. Subnormals: put the mantissa
- * below an implicit one of the smallest normal's binade and subtract that one.
+ * Widen |x| of a format with `mbits` of mantissa and exponent bias `bias`, without its infinity and NaN.
+ * Subnormals: put the mantissa below an implicit one of the smallest normal's binade and subtract that one.
  */
 RONDO_FN uint32_t rondo_small_widen(uint32_t mag, int mbits, int bias)
 {
@@ -48,13 +50,15 @@ RONDO_FN uint32_t rondo_small_widen(uint32_t mag, int mbits, int bias)
     const uint32_t rebias = (uint32_t)(127 - bias) << 23;
     const uint32_t smallest = rebias + (1u << 23);
     uint32_t normal = (mag << shift) + rebias;
-    uint32_t sub = rondo_f32_bits(rondo_f32_from_bits((mag << shift) + smallest) - rondo_f32_from_bits(smallest));
+    uint32_t sub = rondo_f32_bits(rondo_f32_from_bits((mag << shift) + smallest) -
+                                  rondo_f32_from_bits(smallest));
     return rondo_select(mag >= 1u << mbits, normal, sub);
 }
 
 /*
- * Round |x|, given as float bits, to such a format; the result runs on past its largest finite code. Subnormals: adding the power of two
- * whose last place is the format's smallest subnormal makes the addition round to that place.
+ * Round |x|, given as float bits, to such a format; the result runs on past its largest finite code.
+ * Subnormals: adding the power of two whose last place is the format's smallest subnormal makes the addition
+ * round to that place.
  */
 RONDO_FN uint32_t rondo_small_round(uint32_t abs, int mbits, int bias)
 {
@@ -66,7 +70,8 @@ RONDO_FN uint32_t rondo_small_round(uint32_t abs, int mbits, int bias)
     return rondo_select(abs >= rebias + (1u << 23), normal, sub);
 }
 
-/* Narrow to an IEEE-like format whose infinity is `inf`: too large becomes infinity, NaN keeps its upper payload. */
+/* Narrow to an IEEE-like format whose infinity is `inf`: too large becomes infinity, NaN keeps its upper
+ * payload. */
 RONDO_FN uint32_t rondo_small_narrow(uint32_t abs, int mbits, int bias, uint32_t inf)
 {
     uint32_t rounded = rondo_small_round(abs, mbits, bias);

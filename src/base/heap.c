@@ -30,7 +30,8 @@ struct segment {
 static pthread_mutex_t heap_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct segment **segments;
 static int nsegments, segments_capacity;
-/* Of the parent, in a child that was forked: the memory is still the parent's, who would give the same blocks to others. It stays where it is, and is not the child's to give or to free. */
+/* Of the parent, in a child that was forked: the memory is still the parent's, who would give the same blocks
+ * to others. It stays where it is, and is not the child's to give or to free. */
 static struct segment **inherited;
 
 static void heap_child(void)
@@ -138,7 +139,8 @@ static rondo_status segment_open(struct segment *s, size_t size)
     return RONDO_SUCCESS;
 }
 
-/* Addresses cost nothing: a segment is as large as all before it together, so that there are few. Where addresses are limited it is as large as it must be. */
+/* Addresses cost nothing: a segment is as large as all before it together, so that there are few. Where
+ * addresses are limited it is as large as it must be. */
 static rondo_status segment_new(size_t bytes, struct segment **made)
 {
     size_t need = rondo_round_up(bytes, huge_page), want = rondo_max_size(heap_bytes(), least_segment);
@@ -147,7 +149,8 @@ static rondo_status segment_new(size_t bytes, struct segment **made)
     rondo_status status;
     int at;
     pthread_once(&once, heap_watch_forks);
-    RONDO_TRY(grow(&segments, nsegments, &segments_capacity, sizeof(struct segment *), "the heap's segments"));
+    RONDO_TRY(
+        grow(&segments, nsegments, &segments_capacity, sizeof(struct segment *), "the heap's segments"));
     RONDO_TRY(RONDO_NEW(s, "a segment of the heap"));
     want = rondo_max_size(want < most_growth ? want : most_growth, need);
     status = segment_open(s, want);
@@ -166,11 +169,13 @@ static rondo_status segment_new(size_t bytes, struct segment **made)
     return RONDO_SUCCESS;
 }
 
-/* Its pages go back now, though peers may have it mapped: should one still look, it finds zeros and no memory of anybody. */
+/* Its pages go back now, though peers may have it mapped: should one still look, it finds zeros and no memory
+ * of anybody. */
 static void pages_return(struct segment *s, size_t begin, size_t end)
 {
     if (end > begin) {
-        (void)fallocate(s->shm.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)begin, (off_t)(end - begin));
+        (void)fallocate(s->shm.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)begin,
+                        (off_t)(end - begin));
     }
 }
 
@@ -200,7 +205,10 @@ static void segments_trim(int emptied)
 
 /* ---- blocks ---- */
 
-static size_t alignment_of(size_t bytes) { return bytes >= huge_page ? huge_page : bytes >= page_size() ? page_size() : RONDO_CTRL_ALIGN; }
+static size_t alignment_of(size_t bytes)
+{
+    return bytes >= huge_page ? huge_page : bytes >= page_size() ? page_size() : RONDO_CTRL_ALIGN;
+}
 
 /* The first gap that is long enough. @return 0: none; else *at: the index of the new block, *offset. */
 static int find_gap(const struct segment *s, size_t bytes, size_t align, int *at, size_t *offset)
@@ -257,7 +265,8 @@ rondo_status rondo_heap_alloc(void **ptr, size_t bytes)
     uint8_t *at;
     rondo_status status;
     if (bytes > (size_t)PTRDIFF_MAX / 2) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "cannot allocate %zu bytes on host %s: more than an address space holds", bytes,
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "cannot allocate %zu bytes on host %s: more than an address space holds", bytes,
                           rondo_log_host());
     }
     bytes = rondo_round_up(bytes, bytes >= page_size() ? page_size() : RONDO_CTRL_ALIGN);
@@ -309,7 +318,8 @@ rondo_status rondo_heap_free(void *ptr)
     given = heap_give(ptr);
     pthread_mutex_unlock(&heap_lock);
     return given ? RONDO_SUCCESS
-                 : rondo_fail(RONDO_INVALID_ARGUMENT, "%p is not memory that rondo_mem_alloc gave, or was freed before", ptr);
+                 : rondo_fail(RONDO_INVALID_ARGUMENT,
+                              "%p is not memory that rondo_mem_alloc gave, or was freed before", ptr);
 }
 
 /* ---- what lies where ---- */
@@ -326,9 +336,10 @@ int rondo_heap_find(const uint8_t *ptr, size_t bytes, struct rondo_region *regio
         found = at >= 0 && offset - s->blocks[at].offset <= s->blocks[at].bytes &&
                 bytes <= s->blocks[at].bytes - (offset - s->blocks[at].offset);
         if (found) {
-            *region = (struct rondo_region){
-                .id = s->blocks[at].id, .base = s->shm.base + s->blocks[at].offset, .bytes = s->blocks[at].bytes, .segment = s->id
-            };
+            *region = (struct rondo_region){ .id = s->blocks[at].id,
+                                             .base = s->shm.base + s->blocks[at].offset,
+                                             .bytes = s->blocks[at].bytes,
+                                             .segment = s->id };
         }
     }
     pthread_mutex_unlock(&heap_lock);

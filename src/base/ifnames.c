@@ -19,7 +19,8 @@ enum rondo_iface_class rondo_iface_class(const struct rondo_iface *iface)
     if (iface->loopback) {
         return RONDO_IFACE_LOOP;
     }
-    return rule_matches("docker,virbr,veth,br-,cni,flannel,cali", 0, iface->name) ? RONDO_IFACE_VIRTUAL : RONDO_IFACE_NETWORK;
+    return rule_matches("docker,virbr,veth,br-,cni,flannel,cali", 0, iface->name) ? RONDO_IFACE_VIRTUAL
+                                                                                  : RONDO_IFACE_NETWORK;
 }
 
 int rondo_ifaces_choose(struct rondo_iface *iface, int n, const char *rule)
@@ -35,8 +36,8 @@ int rondo_ifaces_choose(struct rondo_iface *iface, int n, const char *rule)
         best = class < best ? class : best;
     }
     for (int i = 0; i < n; i++) {
-        iface[i].chosen = iface[i].up &&
-                          (given ? rule_matches(rule, exact, iface[i].name) != inverse : rondo_iface_class(&iface[i]) == best);
+        iface[i].chosen = iface[i].up && (given ? rule_matches(rule, exact, iface[i].name) != inverse
+                                                : rondo_iface_class(&iface[i]) == best);
         chosen += iface[i].chosen;
     }
     return chosen;

@@ -1,11 +1,16 @@
-/* Which network interfaces count: the rules of RONDO_SOCKET_IFNAME, and what counts without a rule. Pure functions. */
+/* Which network interfaces count: the rules of RONDO_SOCKET_IFNAME, and what counts without a rule. Pure
+ * functions. */
 #ifndef RONDO_BASE_IFNAMES_H
 #define RONDO_BASE_IFNAMES_H
 
 enum { RONDO_IFACE_NAME = 16 }; /* the kernel's IFNAMSIZ */
 
 /* In order of preference. */
-enum rondo_iface_class { RONDO_IFACE_NETWORK, RONDO_IFACE_VIRTUAL /* made for containers or virtual machines */, RONDO_IFACE_LOOP };
+enum rondo_iface_class {
+    RONDO_IFACE_NETWORK,
+    RONDO_IFACE_VIRTUAL /* made for containers or virtual machines */,
+    RONDO_IFACE_LOOP
+};
 
 struct rondo_iface {
     char name[RONDO_IFACE_NAME];
@@ -16,8 +21,8 @@ struct rondo_iface {
 
 enum rondo_iface_class rondo_iface_class(const struct rondo_iface *iface);
 /**
- * Mark the interfaces that a rule chooses: "eth,ib" prefixes, "=eth0" names, "^docker" all others, "^=eth0" all but names; only those
- * that are up. NULL or "": those of the best class that is up. @return how many
+ * Mark the interfaces that a rule chooses: "eth,ib" prefixes, "=eth0" names, "^docker" all others, "^=eth0"
+ * all but names; only those that are up. NULL or "": those of the best class that is up. @return how many
  */
 int rondo_ifaces_choose(struct rondo_iface *iface, int n, const char *rule);
 

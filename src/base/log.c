@@ -104,7 +104,8 @@ static int file_expand(const char *pattern, char *path, size_t size)
     return 0;
 }
 
-/* @return a descriptor for the path, or -1 with errno. O_NONBLOCK: a pipe without a reader is an error and not a wait. */
+/* @return a descriptor for the path, or -1 with errno. O_NONBLOCK: a pipe without a reader is an error and
+ * not a wait. */
 static int file_open(const char *path)
 {
     int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
@@ -181,8 +182,8 @@ void rondo_log_print(enum rondo_log_level level, const char *fmt, ...)
     if (thread_rank >= 0) {
         snprintf(rank, sizeof rank, " [%d]", thread_rank);
     }
-    used = start = (size_t)snprintf(line, sizeof line, "%s:%d:%d%s RONDO %s ", rondo_log_host(), (int)getpid(), (int)gettid(), rank,
-                                    level_names[level]);
+    used = start = (size_t)snprintf(line, sizeof line, "%s:%d:%d%s RONDO %s ", rondo_log_host(),
+                                    (int)getpid(), (int)gettid(), rank, level_names[level]);
     errno = saved; /* for %m */
     va_start(args, fmt);
     used += (size_t)vsnprintf(line + used, sizeof line - used, fmt, args);

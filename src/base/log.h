@@ -1,7 +1,8 @@
 /*
- * Logging. Levels as NCCL's: NONE, VERSION, WARN, INFO, TRACE (RONDO_DEBUG); subsystems by RONDO_DEBUG_SUBSYS ("INIT,NET", "^COLL", "ALL");
- * RONDO_DEBUG_FILE with %h (host) and %p (pid), else stderr. A line: "<host>:<pid>:<tid> [<rank>] RONDO <LEVEL> <text>".
- * Lines are written by one write(2) each, never split between threads or ranks. Cost of a disabled line: one load and a branch.
+ * Logging. Levels as NCCL's: NONE, VERSION, WARN, INFO, TRACE (RONDO_DEBUG); subsystems by RONDO_DEBUG_SUBSYS
+ * ("INIT,NET", "^COLL", "ALL"); RONDO_DEBUG_FILE with %h (host) and %p (pid), else stderr. A line:
+ * "<host>:<pid>:<tid> [<rank>] RONDO <LEVEL> <text>". Lines are written by one write(2) each, never split
+ * between threads or ranks. Cost of a disabled line: one load and a branch.
  */
 #ifndef RONDO_BASE_LOG_H
 #define RONDO_BASE_LOG_H
@@ -23,13 +24,17 @@ enum rondo_log_level { RONDO_LOG_LEVEL_TABLE(RONDO_ENUM_ROW_, ) RONDO_NUM_LOG_LE
 enum rondo_log_subsys_bit { RONDO_LOG_SUBSYS_TABLE(RONDO_ENUM_ROW_, ) RONDO_NUM_LOG_SUBSYS };
 #undef RONDO_ENUM_ROW_
 #define RONDO_ENUM_ROW_(ctx, NAME) RONDO_SUBSYS_##NAME = 1 << RONDO_SUBSYS_##NAME##_BIT,
-enum rondo_log_subsys { RONDO_LOG_SUBSYS_TABLE(RONDO_ENUM_ROW_, ) RONDO_SUBSYS_ALL = (1 << RONDO_NUM_LOG_SUBSYS) - 1 };
+enum rondo_log_subsys {
+    RONDO_LOG_SUBSYS_TABLE(RONDO_ENUM_ROW_, ) RONDO_SUBSYS_ALL = (1 << RONDO_NUM_LOG_SUBSYS) - 1
+};
 #undef RONDO_ENUM_ROW_
 
-/* One word a process: the level in the low byte, the mask of subsystems above it. WARN until rondo_log_init() sets it from the parameters. */
+/* One word a process: the level in the low byte, the mask of subsystems above it. WARN until rondo_log_init()
+ * sets it from the parameters. */
 extern uint32_t rondo_log_mask;
 
-/* The mask for a text as RONDO_DEBUG_SUBSYS. Names that are unknown are counted in *unknown and otherwise ignored. */
+/* The mask for a text as RONDO_DEBUG_SUBSYS. Names that are unknown are counted in *unknown and otherwise
+ * ignored. */
 uint32_t rondo_log_parse_subsys(const char *text, int *unknown);
 
 /* True when a line of this level and subsystem would be printed. WARN and below ignore subsystems. */
@@ -39,7 +44,8 @@ static inline int rondo_log_on(enum rondo_log_level level, uint32_t subsys)
     return level <= (mask & 0xff) && (level <= RONDO_LOG_WARN || (subsys & (mask >> 8)) != 0);
 }
 
-void rondo_log_init(void);         /* idempotent; applies the parameters; called by the first rondo_param_init() and by reload */
+void rondo_log_init(
+    void); /* idempotent; applies the parameters; called by the first rondo_param_init() and by reload */
 void rondo_log_set_rank(int rank); /* of this thread; -1: none */
 int rondo_log_rank(void);
 const char *rondo_log_host(void); /* this host's name, at most RONDO_HOST_LEN - 1 bytes */

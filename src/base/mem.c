@@ -9,14 +9,16 @@ rondo_status rondo_calloc(void *ptr, size_t n, size_t size, const char *what)
     size_t bytes, rounded;
     void *memory = NULL;
     if (__builtin_mul_overflow(n, size, &bytes) || bytes > (size_t)PTRDIFF_MAX - RONDO_CACHE_LINE) {
-        return rondo_fail(RONDO_SYSTEM_ERROR, "cannot allocate %s: %zu objects of %zu bytes are more than an address space holds", what, n,
-                          size);
+        return rondo_fail(RONDO_SYSTEM_ERROR,
+                          "cannot allocate %s: %zu objects of %zu bytes are more than an address space holds",
+                          what, n, size);
     }
     rounded = rondo_round_up(bytes ? bytes : 1, RONDO_CACHE_LINE);
     if (posix_memalign(&memory, RONDO_CACHE_LINE, rounded) != 0) {
         return rondo_fail(RONDO_SYSTEM_ERROR,
-                          "cannot allocate %s: no memory for %zu bytes; look at ulimit -v, the cgroup's memory limit and free", what,
-                          bytes);
+                          "cannot allocate %s: no memory for %zu bytes; look at ulimit -v, the cgroup's "
+                          "memory limit and free",
+                          what, bytes);
     }
     memset(memory, 0, rounded);
     memcpy(ptr, &memory, sizeof memory); /* ptr is the address of a pointer to any type */
@@ -44,7 +46,9 @@ rondo_status rondo_random(void *data, size_t bytes)
             continue;
         }
         if (got <= 0) {
-            return rondo_fail(RONDO_SYSTEM_ERROR, "no random bytes from the kernel (getrandom: %m); a seccomp filter may forbid the call");
+            return rondo_fail(
+                RONDO_SYSTEM_ERROR,
+                "no random bytes from the kernel (getrandom: %m); a seccomp filter may forbid the call");
         }
         at += got;
         bytes -= (size_t)got;

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include "base/status.h"
 
-/** *ptr = n zeroed objects of @a size bytes, cache-line aligned; free with rondo_free. n * size == 0 gives a unique pointer. */
+/** *ptr = n zeroed objects of @a size bytes, cache-line aligned; free with rondo_free. n * size == 0 gives a
+ * unique pointer. */
 rondo_status rondo_calloc(void *ptr, size_t n, size_t size, const char *what);
 #define RONDO_NEW(ptr, what) rondo_calloc(&(ptr), 1, sizeof(*(ptr)), what)
 #define RONDO_NEW_ARRAY(ptr, n, what) rondo_calloc(&(ptr), (size_t)(n), sizeof(*(ptr)), what)

@@ -15,7 +15,10 @@ static const char *const status_texts[] = { RONDO_STATUS_TABLE(TEXT_ROW, ) };
 static const uint8_t dtype_sizes[] = { RONDO_DTYPE_TABLE(SIZE_ROW, ) };
 
 /* Enums may hold any int that a caller passes; as unsigned, negative values are too large as well. */
-static const char *name_at(const char *const *names, size_t n, unsigned value) { return value < n ? names[value] : NULL; }
+static const char *name_at(const char *const *names, size_t n, unsigned value)
+{
+    return value < n ? names[value] : NULL;
+}
 
 static int name_find(const char *const *names, size_t n, const char *name)
 {
@@ -27,14 +30,29 @@ static int name_find(const char *const *names, size_t n, const char *name)
     return -1;
 }
 
-const char *rondo_dtype_name(rondo_dtype type) { return name_at(dtype_names, RONDO_COUNTOF(dtype_names), (unsigned)type); }
+const char *rondo_dtype_name(rondo_dtype type)
+{
+    return name_at(dtype_names, RONDO_COUNTOF(dtype_names), (unsigned)type);
+}
 const char *rondo_op_name(rondo_op op) { return name_at(op_names, RONDO_COUNTOF(op_names), (unsigned)op); }
-const char *rondo_proto_name(enum rondo_proto proto) { return name_at(proto_names, RONDO_COUNTOF(proto_names), (unsigned)proto); }
-int rondo_dtype_from_name(const char *name) { return name_find(dtype_names, RONDO_COUNTOF(dtype_names), name); }
+const char *rondo_proto_name(enum rondo_proto proto)
+{
+    return name_at(proto_names, RONDO_COUNTOF(proto_names), (unsigned)proto);
+}
+int rondo_dtype_from_name(const char *name)
+{
+    return name_find(dtype_names, RONDO_COUNTOF(dtype_names), name);
+}
 int rondo_op_from_name(const char *name) { return name_find(op_names, RONDO_COUNTOF(op_names), name); }
-int rondo_proto_from_name(const char *name) { return name_find(proto_names, RONDO_COUNTOF(proto_names), name); }
+int rondo_proto_from_name(const char *name)
+{
+    return name_find(proto_names, RONDO_COUNTOF(proto_names), name);
+}
 
-size_t rondo_dtype_size(rondo_dtype type) { return (unsigned)type < RONDO_COUNTOF(dtype_sizes) ? dtype_sizes[type] : 0; }
+size_t rondo_dtype_size(rondo_dtype type)
+{
+    return (unsigned)type < RONDO_COUNTOF(dtype_sizes) ? dtype_sizes[type] : 0;
+}
 
 const char *rondo_status_string(rondo_status status)
 {
@@ -45,7 +63,8 @@ const char *rondo_status_string(rondo_status status)
 rondo_status rondo_get_version(int *version)
 {
     if (!version) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_get_version: version is NULL; pass the address of an int");
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "rondo_get_version: version is NULL; pass the address of an int");
     }
     *version = RONDO_VERSION_CODE;
     return RONDO_SUCCESS;

@@ -104,7 +104,8 @@ static int in_range(const char *range, enum kind kind, int64_t value)
     char low[32];
     int64_t min, max;
     snprintf(low, sizeof low, "%.*s", (int)(dots - range), range);
-    return parse_number(kind, low, &min) == 0 && parse_number(kind, dots + 2, &max) == 0 && min <= value && value <= max;
+    return parse_number(kind, low, &min) == 0 && parse_number(kind, dots + 2, &max) == 0 && min <= value &&
+           value <= max;
 }
 
 /* Store text as the row's value. @return 0, or -1 when it is none; then nothing is stored. */
@@ -135,7 +136,10 @@ static void row_allowed(const struct row *row, char *text, size_t size)
     switch (row->kind) {
     case KIND_INT: snprintf(text, size, "a whole number in %s%s", range, or_auto); break;
     case KIND_SIZE: snprintf(text, size, "a size in %s, as 65536, 64K, 1M or 1G%s", range, or_auto); break;
-    case KIND_TIME: snprintf(text, size, "a time in %s, as 500ms, 30s or 2m (bare numbers are seconds)%s", range, or_auto); break;
+    case KIND_TIME:
+        snprintf(text, size, "a time in %s, as 500ms, 30s or 2m (bare numbers are seconds)%s", range,
+                 or_auto);
+        break;
     case KIND_BOOL: snprintf(text, size, "0 or 1 (no/yes, false/true, off/on)"); break;
     case KIND_ENUM: snprintf(text, size, "one of %s", row->range); break;
     case KIND_LIST: snprintf(text, size, "a text of less than %d bytes", VALUE_MAX); break;
@@ -196,13 +200,14 @@ static char *file_read(struct source *source, const char *path)
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hang us */
     if (fd < 0) {
         if (errno != ENOENT && errno != ENOTDIR) {
-            snprintf(source->problem, sizeof source->problem, "cannot read %s: %m; it is ignored", source->label);
+            snprintf(source->problem, sizeof source->problem, "cannot read %s: %m; it is ignored",
+                     source->label);
         }
         return NULL;
     }
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size > FILE_MAX) {
-        snprintf(source->problem, sizeof source->problem, "%s is not a regular file of at most %d bytes; it is ignored", source->label,
-                 FILE_MAX);
+        snprintf(source->problem, sizeof source->problem,
+                 "%s is not a regular file of at most %d bytes; it is ignored", source->label, FILE_MAX);
     } else if ((text = malloc((size_t)st.st_size + 1)) == NULL) {
         error_keep(RONDO_SYSTEM_ERROR, "no memory to read %s on host %s", source->label, rondo_log_host());
     } else {
@@ -211,8 +216,9 @@ static char *file_read(struct source *source, const char *path)
         }
         text[used] = '\0';
         if (memchr(text, '\0', used)) {
-            error_keep(RONDO_INVALID_ARGUMENT, "%s on host %s is not a text file: it has a NUL byte; write lines NAME=value", source->label,
-                       rondo_log_host());
+            error_keep(RONDO_INVALID_ARGUMENT,
+                       "%s on host %s is not a text file: it has a NUL byte; write lines NAME=value",
+                       source->label, rondo_log_host());
         }
     }
     close(fd);
@@ -256,7 +262,8 @@ static void source_parse(struct source *source)
         }
         equals = strchr(line, '=');
         if (!equals) {
-            error_keep(RONDO_INVALID_ARGUMENT, "%s:%d on host %s: \"%s\" is no line of the form NAME=value; comments begin with #",
+            error_keep(RONDO_INVALID_ARGUMENT,
+                       "%s:%d on host %s: \"%s\" is no line of the form NAME=value; comments begin with #",
                        source->label, number, rondo_log_host(), shown(buffer, line));
             continue;
         }
@@ -350,8 +357,8 @@ static void row_load(int id, const struct source *sources, size_t nsources)
         }
         if (!copy || row_store(row, copy) != 0) {
             row_allowed(row, allowed, sizeof allowed);
-            error_keep(RONDO_INVALID_ARGUMENT, "%s=\"%s\" (%s, host %s) is not allowed: it must be %s", found.name,
-                       shown(value, found.text), found.origin, rondo_log_host(), allowed);
+            error_keep(RONDO_INVALID_ARGUMENT, "%s=\"%s\" (%s, host %s) is not allowed: it must be %s",
+                       found.name, shown(value, found.text), found.origin, rondo_log_host(), allowed);
             free(copy);
             return;
         }
@@ -368,7 +375,10 @@ static void row_load(int id, const struct source *sources, size_t nsources)
 
 static int least(int a, int b) { return a < b ? a : b; }
 
-static size_t prefix_of(const char *name) { return strncmp(name, "RONDO_", 6) == 0 ? 6 : strncmp(name, "NCCL_", 5) == 0 ? 5 : 0; }
+static size_t prefix_of(const char *name)
+{
+    return strncmp(name, "RONDO_", 6) == 0 ? 6 : strncmp(name, "NCCL_", 5) == 0 ? 5 : 0;
+}
 
 int rondo_param_find_ignored(const char *name)
 {
@@ -391,7 +401,8 @@ static int ignored_note(const char *name, const char *origin)
         return 0;
     }
     snprintf(ignored_origin[i], ORIGIN_TEXT, "%s%.50s", origin ? "" : "environment ", origin ? origin : name);
-    RONDO_INFO(RONDO_SUBSYS_ENV, "%.60s (%s) has no effect here: %s", name, origin ? origin : "environment", ignored_rows[i].reason);
+    RONDO_INFO(RONDO_SUBSYS_ENV, "%.60s (%s) has no effect here: %s", name, origin ? origin : "environment",
+               ignored_rows[i].reason);
     return 1;
 }
 
@@ -456,8 +467,10 @@ static void warn_all_unknown(const struct source *sources, size_t nsources)
     memset(ignored_origin, 0, sizeof ignored_origin);
     for (char **variable = environ; variable && *variable; variable++) {
         char name[2 * NAME_SHOWN];
-        snprintf(name, sizeof name, "%.*s", (int)least((int)strcspn(*variable, "="), (int)sizeof name - 1), *variable);
-        if (!ignored_note(name, NULL) && strncmp(name, "RONDO_", 6) == 0 && strncmp(name, "RONDO_TEST_", 11) != 0 && !is_known(name, 0)) {
+        snprintf(name, sizeof name, "%.*s", (int)least((int)strcspn(*variable, "="), (int)sizeof name - 1),
+                 *variable);
+        if (!ignored_note(name, NULL) && strncmp(name, "RONDO_", 6) == 0 &&
+            strncmp(name, "RONDO_TEST_", 11) != 0 && !is_known(name, 0)) {
             warn_unknown(name, "environment");
         }
     }
@@ -467,7 +480,8 @@ static void warn_all_unknown(const struct source *sources, size_t nsources)
         }
         for (size_t i = 0; i < sources[s].nentries; i++) {
             snprintf(origin, sizeof origin, "%s:%d", sources[s].label, sources[s].entries[i].line);
-            if (!ignored_note(sources[s].entries[i].name, origin) && !is_known(sources[s].entries[i].name, 1)) {
+            if (!ignored_note(sources[s].entries[i].name, origin) &&
+                !is_known(sources[s].entries[i].name, 1)) {
                 warn_unknown(sources[s].entries[i].name, origin);
             }
         }
@@ -540,10 +554,13 @@ int64_t rondo_param_buffer_bytes(enum rondo_proto proto, int gpus)
     const struct {
         int64_t said;
         int kib[2];
-    } buffers[RONDO_NUM_PROTOS] = { [RONDO_PROTO_SIMPLE] = { p->buffsize, { RONDO_PARAM_SIMPLE_HOST, RONDO_PARAM_SIMPLE_GPU } },
-                                    [RONDO_PROTO_LL] = { p->ll_buffsize, { RONDO_PARAM_LL_HOST, RONDO_PARAM_LL_GPU } },
-                                    [RONDO_PROTO_LL128] = { p->ll128_buffsize, { RONDO_PARAM_LL128_HOST, RONDO_PARAM_LL128_GPU } } };
-    return buffers[proto].said != RONDO_PARAM_AUTO ? buffers[proto].said : (int64_t)buffers[proto].kib[gpus != 0] << 10;
+    } buffers[RONDO_NUM_PROTOS] = {
+        [RONDO_PROTO_SIMPLE] = { p->buffsize, { RONDO_PARAM_SIMPLE_HOST, RONDO_PARAM_SIMPLE_GPU } },
+        [RONDO_PROTO_LL] = { p->ll_buffsize, { RONDO_PARAM_LL_HOST, RONDO_PARAM_LL_GPU } },
+        [RONDO_PROTO_LL128] = { p->ll128_buffsize, { RONDO_PARAM_LL128_HOST, RONDO_PARAM_LL128_GPU } }
+    };
+    return buffers[proto].said != RONDO_PARAM_AUTO ? buffers[proto].said
+                                                   : (int64_t)buffers[proto].kib[gpus != 0] << 10;
 }
 
 int rondo_param_max_channels(int most, int gpus)
@@ -558,16 +575,22 @@ void rondo_param_get_info(enum rondo_param_id id, struct rondo_param_info *info)
 {
     const struct row *row = &rows[id];
     ensure_loaded();
-    *info = (struct rondo_param_info){
-        row->name,          row->aliases, row->type, row->def, row->range, row->help, current[id].value ? current[id].value : row->def,
-        current[id].origin, row->agree
-    };
+    *info = (struct rondo_param_info){ row->name,
+                                       row->aliases,
+                                       row->type,
+                                       row->def,
+                                       row->range,
+                                       row->help,
+                                       current[id].value ? current[id].value : row->def,
+                                       current[id].origin,
+                                       row->agree };
 }
 
 void rondo_param_get_ignored(int i, struct rondo_param_ignored *ignored)
 {
     ensure_loaded();
-    *ignored = (struct rondo_param_ignored){ ignored_rows[i].name, ignored_rows[i].reason, ignored_origin[i] };
+    *ignored = (struct rondo_param_ignored){ ignored_rows[i].name, ignored_rows[i].reason,
+                                             ignored_origin[i] };
 }
 
 uint64_t rondo_param_agree_hash(void)
@@ -586,7 +609,9 @@ uint64_t rondo_param_agree_hash(void)
             memcpy(&text, field, sizeof text);
             hash = rondo_hash(text, strlen(text), hash);
         } else {
-            hash = rondo_hash(field, row->kind == KIND_BOOL || row->kind == KIND_ENUM ? sizeof(int) : sizeof(int64_t), hash);
+            hash = rondo_hash(
+                field, row->kind == KIND_BOOL || row->kind == KIND_ENUM ? sizeof(int) : sizeof(int64_t),
+                hash);
         }
     }
     return hash;

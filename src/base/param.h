@@ -1,14 +1,17 @@
 /*
  * Parameters: one table (param.def), one typed struct.
  *
- * Order of sources: environment (RONDO_NAME, then its aliases such as NCCL_NAME), ~/.rondo.conf, /etc/rondo.conf (lines NAME=value, # comments), the default.
- * A bad value is RONDO_INVALID_ARGUMENT that names variable, origin, value and what is allowed; an unknown RONDO_* variable warns once with the nearest name.
- * Nothing here calls setenv. Values are read once, at the first use of the library; rondo_param_reload() is for tests.
+ * Order of sources: environment (RONDO_NAME, then its aliases such as NCCL_NAME), ~/.rondo.conf,
+ * /etc/rondo.conf (lines NAME=value, # comments), the default. A bad value is RONDO_INVALID_ARGUMENT that
+ * names variable, origin, value and what is allowed; an unknown RONDO_* variable warns once with the nearest
+ * name. Nothing here calls setenv. Values are read once, at the first use of the library;
+ * rondo_param_reload() is for tests.
  *
  * param.def rows: X(ctx, field, TYPE, NAME, aliases, default text, range or values, agree, help)
- *   TYPE: INT (int64_t), SIZE (K M G; bytes), BOOL (0/1 yes/no true/false on/off), ENUM (one of a comma list; int), LIST (text), TIME (ns/us/ms/s/m; int64_t ns; bare numbers are seconds)
- *     A number's range may begin with "auto,": that text is then a value, too, RONDO_PARAM_AUTO.
- *   agree: 1 when all ranks of a communicator must have the same value (hashed and compared at init).
+ *   TYPE: INT (int64_t), SIZE (K M G; bytes), BOOL (0/1 yes/no true/false on/off), ENUM (one of a comma list;
+ * int), LIST (text), TIME (ns/us/ms/s/m; int64_t ns; bare numbers are seconds) A number's range may begin
+ * with "auto,": that text is then a value, too, RONDO_PARAM_AUTO. agree: 1 when all ranks of a communicator
+ * must have the same value (hashed and compared at init).
  */
 #ifndef RONDO_BASE_PARAM_H
 #define RONDO_BASE_PARAM_H
@@ -40,11 +43,12 @@ enum { RONDO_PARAM_AUTO = -1 };
 enum { RONDO_NUM_PARAMS_IGNORED = RONDO_PARAM_IGNORED_TABLE(RONDO_PARAM_COUNT_, ) };
 #undef RONDO_PARAM_COUNT_
 
-/** One parameter as text: for rondo-info, the log and the comparison between ranks. Strings live as long as the library. */
+/** One parameter as text: for rondo-info, the log and the comparison between ranks. Strings live as long as
+ * the library. */
 struct rondo_param_info {
     const char *name, *aliases, *type, *def, *range, *help; /* from the table; name without RONDO_ */
     const char *value;                                      /* as read, or the default */
-    const char *origin;                                     /* "default", "environment RONDO_X", "~/.rondo.conf:3" */
+    const char *origin; /* "default", "environment RONDO_X", "~/.rondo.conf:3" */
     int agree;
 };
 
@@ -54,14 +58,15 @@ rondo_status rondo_param_init(void);
 rondo_status rondo_param_reload(void);
 /** The values. Valid (defaults) even when rondo_param_init failed. */
 const struct rondo_params *rondo_params(void);
-/** Payload bytes of the places of a node's board: BOARD_SIZE, or PAIR_SIZE. */
-static inline size_t rondo_param_board_size(int nlocal)
+/** Payload bytes of the places of a node's mailbox: MAILBOX_SIZE, or PAIR_SIZE. */
+static inline size_t rondo_param_mailbox_size(int nlocal)
 {
-    return (size_t)(nlocal == 2 ? rondo_params()->pair_size : rondo_params()->board_size);
+    return (size_t)(nlocal == 2 ? rondo_params()->pair_size : rondo_params()->mailbox_size);
 }
 /** Bytes of the buffer of a connection's protocol, on host memory or on GPUs. */
 int64_t rondo_param_buffer_bytes(enum rondo_proto proto, int gpus);
-/** Most channels; most: what the communicator's config allows, too (below 1: any number). Never fewer than MIN_NCHANNELS. */
+/** Most channels; most: what the communicator's config allows, too (below 1: any number). Never fewer than
+ * MIN_NCHANNELS. */
 int rondo_param_max_channels(int most, int gpus);
 void rondo_param_get_info(enum rondo_param_id id, struct rondo_param_info *info);
 

@@ -29,7 +29,8 @@ static const char *number(const char *text, int64_t *value)
 }
 
 /* A number followed by nothing or by one of the units. */
-static int number_with_unit(const char *text, int64_t plain, const struct unit *units, size_t nunits, int64_t *value)
+static int number_with_unit(const char *text, int64_t plain, const struct unit *units, size_t nunits,
+                            int64_t *value)
 {
     int saved = errno;
     int64_t parsed, factor = 0;
@@ -66,7 +67,9 @@ int rondo_parse_size(const char *text, int64_t *bytes)
 
 int rondo_parse_time(const char *text, int64_t *ns)
 {
-    static const struct unit units[] = { { "ns", 1 }, { "us", 1000 }, { "ms", 1000000 }, { "s", 1000000000 }, { "m", 60000000000 } };
+    static const struct unit units[] = {
+        { "ns", 1 }, { "us", 1000 }, { "ms", 1000000 }, { "s", 1000000000 }, { "m", 60000000000 }
+    };
     int64_t parsed;
     if (number_with_unit(text, 1000000000, units, RONDO_COUNTOF(units), &parsed) != 0 || parsed < 0) {
         return -1;

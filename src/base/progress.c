@@ -3,8 +3,10 @@
 rondo_status rondo_progress_add(struct rondo_progress *progress, struct rondo_hook hook)
 {
     if (progress->nhooks == RONDO_MAX_HOOKS) {
-        return rondo_fail(RONDO_INTERNAL_ERROR, "no place for progress hook %s: all %d are taken (first: %s); raise RONDO_MAX_HOOKS",
-                          hook.name, RONDO_MAX_HOOKS, progress->hook[0].name);
+        return rondo_fail(
+            RONDO_INTERNAL_ERROR,
+            "no place for progress hook %s: all %d are taken (first: %s); raise RONDO_MAX_HOOKS", hook.name,
+            RONDO_MAX_HOOKS, progress->hook[0].name);
     }
     progress->hook[progress->nhooks++] = hook;
     return RONDO_SUCCESS;
@@ -21,12 +23,12 @@ void rondo_progress_remove(struct rondo_progress *progress, void *arg)
     progress->nhooks = kept;
 }
 
-rondo_status rondo_progress_turn(struct rondo_progress *progress, int idle, int *moved)
+rondo_status rondo_progress_run(struct rondo_progress *progress, int idle, int *moved)
 {
     for (int i = 0; i < progress->nhooks; i++) {
         const struct rondo_hook *hook = &progress->hook[i];
         if (idle || !hook->idle_only) {
-            RONDO_TRY(hook->turn(hook->arg, moved));
+            RONDO_TRY(hook->progress(hook->arg, moved));
         }
     }
     return RONDO_SUCCESS;

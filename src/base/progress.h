@@ -1,6 +1,7 @@
 /*
- * What crosses floors while something waits: a list of functions that whoever waits must turn (net proxies, control plane, the program's MPI).
- * One list per communicator; filled at creation, constant afterwards; turned only by the thread that waits.
+ * What crosses floors while something waits: a list of functions that whoever waits must turn (net proxies,
+ * control plane, the program's MPI). One list per communicator; filled at creation, constant afterwards;
+ * turned only by the thread that waits.
  */
 #ifndef RONDO_BASE_PROGRESS_H
 #define RONDO_BASE_PROGRESS_H
@@ -12,7 +13,7 @@ enum { RONDO_MAX_HOOKS = 8 };
 struct rondo_hook {
     const char *name;
     /* Move whatever can move without blocking; set *moved when something did. An error ends the wait. */
-    rondo_status (*turn)(void *arg, int *moved);
+    rondo_status (*progress)(void *arg, int *moved);
     void *arg;
     int idle_only; /* 1: only in waits that have become long (the program's MPI) */
 };
@@ -26,6 +27,6 @@ struct rondo_progress {
 rondo_status rondo_progress_add(struct rondo_progress *progress, struct rondo_hook hook);
 void rondo_progress_remove(struct rondo_progress *progress, void *arg);
 /** Turn all hooks (idle: also those for long waits). */
-rondo_status rondo_progress_turn(struct rondo_progress *progress, int idle, int *moved);
+rondo_status rondo_progress_run(struct rondo_progress *progress, int idle, int *moved);
 
 #endif

@@ -5,7 +5,8 @@
 #include "base/heap_impl.h"
 #include "base/mem.h"
 
-/* By base; `farthest` is the entry, of this one and those before it, that reaches farthest: if any holds a range that begins here, that one does. */
+/* By base; `farthest` is the entry, of this one and those before it, that reaches farthest: if any holds a
+ * range that begins here, that one does. */
 struct entry {
     struct rondo_region region;
     int refs, farthest;
@@ -91,7 +92,8 @@ static rondo_status entry_new(int at, uint8_t *base, size_t bytes)
         capacity = bigger;
     }
     memmove(&entries[at + 1], &entries[at], (size_t)(nentries - at) * sizeof(*entries));
-    entries[at] = (struct entry){ .region = { .id = rondo_region_new_id(), .base = base, .bytes = bytes }, .refs = 0 };
+    entries[at] = (struct entry){ .region = { .id = rondo_region_new_id(), .base = base, .bytes = bytes },
+                                  .refs = 0 };
     nentries++;
     link_farthest(at);
     return RONDO_SUCCESS;
@@ -102,7 +104,8 @@ rondo_status rondo_region_add(void *ptr, size_t bytes, uint64_t *id)
     rondo_status status = RONDO_SUCCESS;
     int at;
     pthread_mutex_lock(&region_lock);
-    for (at = entry_before(ptr); at >= 0 && entries[at].region.base == ptr && entries[at].region.bytes != bytes;) {
+    for (at = entry_before(ptr);
+         at >= 0 && entries[at].region.base == ptr && entries[at].region.bytes != bytes;) {
         at--;
     }
     if (at < 0 || entries[at].region.base != ptr) {

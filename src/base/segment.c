@@ -35,11 +35,14 @@ static rondo_status map_check(const struct rondo_segment_note *note, struct rond
     if (shm->size > page) {
         memcpy(&head, rondo_segment_head(shm->base, shm->size, page), sizeof(head));
     }
-    if (head.magic == RONDO_SEGMENT_MAGIC && head.version == RONDO_SEGMENT_VERSION && head.id == note->id && head.ended == 0) {
+    if (head.magic == RONDO_SEGMENT_MAGIC && head.version == RONDO_SEGMENT_VERSION && head.id == note->id &&
+        head.ended == 0) {
         return RONDO_SUCCESS;
     }
     rondo_shm_close(shm);
-    return rondo_fail_quiet(RONDO_SYSTEM_ERROR, "a segment of a peer's heap on host %s is not the one it told of", rondo_log_host());
+    return rondo_fail_quiet(RONDO_SYSTEM_ERROR,
+                            "a segment of a peer's heap on host %s is not the one it told of",
+                            rondo_log_host());
 }
 
 static rondo_status map_new(const struct rondo_segment_note *note, struct mapped **made)
@@ -110,7 +113,9 @@ int rondo_segment_alive(uint64_t id)
     pthread_mutex_lock(&map_lock);
     m = *map_of(id);
     alive = m != NULL &&
-            __atomic_load_n(&rondo_segment_head(m->shm.base, m->shm.size, (size_t)sysconf(_SC_PAGESIZE))->ended, __ATOMIC_ACQUIRE) == 0;
+            __atomic_load_n(
+                &rondo_segment_head(m->shm.base, m->shm.size, (size_t)sysconf(_SC_PAGESIZE))->ended,
+                __ATOMIC_ACQUIRE) == 0;
     pthread_mutex_unlock(&map_lock);
     return alive;
 }

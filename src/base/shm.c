@@ -32,7 +32,10 @@ static const struct {
     [RONDO_SHM_FILE] = { "file", "/rondo-" },
 };
 
-const char *rondo_shm_mode_name(int mode) { return (unsigned)mode < RONDO_COUNTOF(modes) ? modes[mode].name : NULL; }
+const char *rondo_shm_mode_name(int mode)
+{
+    return (unsigned)mode < RONDO_COUNTOF(modes) ? modes[mode].name : NULL;
+}
 
 /* Where a segment is, for open() and for messages. */
 static void shm_path(const struct rondo_shm_name *name, char *path, size_t size)
@@ -40,7 +43,8 @@ static void shm_path(const struct rondo_shm_name *name, char *path, size_t size)
     if (name->mode == RONDO_SHM_MEMFD) {
         snprintf(path, size, "/proc/%d/fd/%d", name->pid, name->fd);
     } else {
-        snprintf(path, size, "%s%.*s", name->mode == RONDO_SHM_FILE ? SHM_DIR : "", (int)sizeof name->path, name->path);
+        snprintf(path, size, "%s%.*s", name->mode == RONDO_SHM_FILE ? SHM_DIR : "", (int)sizeof name->path,
+                 name->path);
     }
 }
 
@@ -63,7 +67,8 @@ static uint8_t *shm_map(int fd, size_t size)
         base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         return base == MAP_FAILED ? NULL : base;
     }
-    uint8_t *range = mmap(NULL, size + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    uint8_t *range = mmap(NULL, size + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+                          0);
     if (range == MAP_FAILED) {
         return NULL;
     }
@@ -112,13 +117,15 @@ static rondo_status create_failed(const struct rondo_shm *shm)
     getrlimit(RLIMIT_NOFILE, &limit);
     if (errno == EMFILE) {
         return rondo_fail(RONDO_SYSTEM_ERROR,
-                          "cannot create shared memory (%s) on host %s: all %llu open files of this process are in use; raise ulimit -n",
+                          "cannot create shared memory (%s) on host %s: all %llu open files of this process "
+                          "are in use; raise ulimit -n",
                           kind, rondo_log_host(), (unsigned long long)limit.rlim_cur);
     }
-    return rondo_fail(RONDO_SYSTEM_ERROR,
-                      "cannot create %.1f MiB of shared memory (%s) on host %s: %m; RONDO_SHM_MODE=%s uses the other kind",
-                      (double)shm->size / MIB, kind, rondo_log_host(),
-                      rondo_shm_mode_name(shm->name.mode == RONDO_SHM_FILE ? RONDO_SHM_MEMFD : RONDO_SHM_FILE));
+    return rondo_fail(
+        RONDO_SYSTEM_ERROR,
+        "cannot create %.1f MiB of shared memory (%s) on host %s: %m; RONDO_SHM_MODE=%s uses the other kind",
+        (double)shm->size / MIB, kind, rondo_log_host(),
+        rondo_shm_mode_name(shm->name.mode == RONDO_SHM_FILE ? RONDO_SHM_MEMFD : RONDO_SHM_FILE));
 }
 
 /* Size, identity and mapping of the segment behind shm->fd. @return 0, or -1 with errno. */
@@ -158,13 +165,16 @@ rondo_status rondo_shm_create(struct rondo_shm *shm, size_t size, enum rondo_shm
     rondo_status status;
 
     if (size == 0 || size > (size_t)PTRDIFF_MAX - 2 * HUGE_PAGE) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "cannot create %zu bytes of shared memory on host %s", size, rondo_log_host());
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "cannot create %zu bytes of shared memory on host %s", size,
+                          rondo_log_host());
     }
     made.size = rondo_round_up(size, (size_t)sysconf(_SC_PAGESIZE));
     /* Growing a file beyond this limit would be a SIGXFSZ. */
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && made.size > limit.rlim_cur) {
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+        made.size > limit.rlim_cur) {
         return rondo_fail(RONDO_SYSTEM_ERROR,
-                          "cannot create %.1f MiB of shared memory on host %s: the limit of file sizes is %.1f MiB; raise ulimit -f",
+                          "cannot create %.1f MiB of shared memory on host %s: the limit of file sizes is "
+                          "%.1f MiB; raise ulimit -f",
                           (double)made.size / MIB, rondo_log_host(), (double)limit.rlim_cur / MIB);
     }
     if (mode != RONDO_SHM_FILE) {
@@ -213,26 +223,29 @@ static rondo_status reserve_failed(const struct rondo_shm *shm, size_t bytes)
     struct statvfs fs;
     int error = errno;
     char space[128] = "";
-    const char *remedy =
-        "ask for less (buffers: RONDO_BUFFSIZE, RONDO_MAX_NCHANNELS; rondo_mem_alloc), or raise the memory limit of the job's cgroup";
+    const char *remedy = "ask for less (buffers: RONDO_BUFFSIZE, RONDO_MAX_NCHANNELS; rondo_mem_alloc), or "
+                         "raise the memory limit of the job's cgroup";
     if (shm->name.mode == RONDO_SHM_FILE && statvfs(SHM_DIR, &fs) == 0) {
-        snprintf(space, sizeof space, SHM_DIR " has %.1f MiB free of %.1f MiB", (double)fs.f_bavail * (double)fs.f_frsize / MIB,
+        snprintf(space, sizeof space, SHM_DIR " has %.1f MiB free of %.1f MiB",
+                 (double)fs.f_bavail * (double)fs.f_frsize / MIB,
                  (double)fs.f_blocks * (double)fs.f_frsize / MIB);
-        remedy = "enlarge it (mount -o remount,size=1g " SHM_DIR "; containers: --shm-size=1g), or use RONDO_SHM_MODE=memfd";
+        remedy = "enlarge it (mount -o remount,size=1g " SHM_DIR
+                 "; containers: --shm-size=1g), or use RONDO_SHM_MODE=memfd";
     } else {
         snprintf(space, sizeof space, "the host has %.1f MiB available", memory_available() / MIB);
     }
     errno = error;
-    return rondo_fail(RONDO_SYSTEM_ERROR, "cannot reserve %.1f MiB of shared memory on host %s: %m (%s); %s", (double)bytes / MIB,
-                      rondo_log_host(), space, remedy);
+    return rondo_fail(RONDO_SYSTEM_ERROR, "cannot reserve %.1f MiB of shared memory on host %s: %m (%s); %s",
+                      (double)bytes / MIB, rondo_log_host(), space, remedy);
 }
 
 rondo_status rondo_shm_reserve(struct rondo_shm *shm, size_t offset, size_t bytes)
 {
     int failed;
     if (!shm->base || shm->fd < 0 || offset > shm->size || bytes > shm->size - offset) {
-        return rondo_fail(RONDO_INTERNAL_ERROR, "reserve of bytes %zu to %zu + %zu of a segment of %zu bytes that is %s", offset, offset,
-                          bytes, shm->size, shm->base ? "open" : "closed");
+        return rondo_fail(RONDO_INTERNAL_ERROR,
+                          "reserve of bytes %zu to %zu + %zu of a segment of %zu bytes that is %s", offset,
+                          offset, bytes, shm->size, shm->base ? "open" : "closed");
     }
     if (bytes == 0) {
         return RONDO_SUCCESS;
@@ -247,7 +260,8 @@ rondo_status rondo_shm_reserve(struct rondo_shm *shm, size_t offset, size_t byte
 static int name_valid(const struct rondo_shm_name *name)
 {
     size_t prefix;
-    if (name->size == 0 || name->size > (uint64_t)PTRDIFF_MAX - 2 * HUGE_PAGE || name->size % (uint64_t)sysconf(_SC_PAGESIZE) != 0) {
+    if (name->size == 0 || name->size > (uint64_t)PTRDIFF_MAX - 2 * HUGE_PAGE ||
+        name->size % (uint64_t)sysconf(_SC_PAGESIZE) != 0) {
         return 0;
     }
     if (name->mode == RONDO_SHM_MEMFD) {
@@ -257,7 +271,8 @@ static int name_valid(const struct rondo_shm_name *name)
         return 0;
     }
     prefix = strlen(modes[name->mode].prefix);
-    if (strnlen(name->path, sizeof name->path) != prefix + NAME_DIGITS || strncmp(name->path, modes[name->mode].prefix, prefix) != 0) {
+    if (strnlen(name->path, sizeof name->path) != prefix + NAME_DIGITS ||
+        strncmp(name->path, modes[name->mode].prefix, prefix) != 0) {
         return 0;
     }
     for (const char *digit = name->path + prefix; *digit; digit++) {
@@ -282,7 +297,8 @@ static int shm_get(const struct rondo_shm_name *name, const char *path, const ch
     if (name->mode == RONDO_SHM_SOCKET) {
         return rondo_shm_receive(name->path, socket_wait_ms(), why);
     }
-    /* O_NONBLOCK: should the number now belong to a pipe, do not wait for its writer. The link in /proc must be followed. */
+    /* O_NONBLOCK: should the number now belong to a pipe, do not wait for its writer. The link in /proc must
+     * be followed. */
     fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | (name->mode == RONDO_SHM_FILE ? O_NOFOLLOW : 0));
     if (fd < 0) {
         *why = strerror(errno);
@@ -299,7 +315,8 @@ static int shm_find(const struct rondo_shm_name *name, const char *path, const c
         return -1;
     }
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_ino != name->inode) {
-        *why = "it is not the peer's segment (other inode): the ranks may be in different pid or mount namespaces";
+        *why = "it is not the peer's segment (other inode): the ranks may be in different pid or mount "
+               "namespaces";
     } else if (st.st_uid != geteuid()) {
         *why = "it belongs to another user";
     } else if (st.st_size < 0 || (uint64_t)st.st_size < name->size) {
@@ -318,18 +335,22 @@ rondo_status rondo_shm_open(struct rondo_shm *shm, const struct rondo_shm_name *
     const char *why;
     int fd;
     if (!name_valid(name)) {
-        return rondo_fail_quiet(RONDO_SYSTEM_ERROR, "a peer on host %s sent a shared memory record that cannot be right", rondo_log_host());
+        return rondo_fail_quiet(RONDO_SYSTEM_ERROR,
+                                "a peer on host %s sent a shared memory record that cannot be right",
+                                rondo_log_host());
     }
     shm_path(name, path, sizeof path);
     fd = shm_find(name, path, &why);
     if (fd < 0) {
-        return rondo_fail_quiet(RONDO_SYSTEM_ERROR, "cannot open a peer's shared memory %s on host %s: %s", path, rondo_log_host(), why);
+        return rondo_fail_quiet(RONDO_SYSTEM_ERROR, "cannot open a peer's shared memory %s on host %s: %s",
+                                path, rondo_log_host(), why);
     }
     opened.base = shm_map(fd, opened.size);
     if (!opened.base) {
-        rondo_status status = rondo_fail_quiet(RONDO_SYSTEM_ERROR,
-                                               "cannot map %.1f MiB of a peer's shared memory %s on host %s: %m; look at ulimit -v",
-                                               (double)opened.size / MIB, path, rondo_log_host());
+        rondo_status status = rondo_fail_quiet(
+            RONDO_SYSTEM_ERROR,
+            "cannot map %.1f MiB of a peer's shared memory %s on host %s: %m; look at ulimit -v",
+            (double)opened.size / MIB, path, rondo_log_host());
         close(fd);
         return status;
     }

@@ -77,7 +77,9 @@ static int answer_send(int client, int32_t error, int fd)
     if (fd >= 0) {
         message.msg_control = control.bytes;
         message.msg_controllen = CMSG_LEN(sizeof fd);
-        control.align = (struct cmsghdr){ .cmsg_len = CMSG_LEN(sizeof fd), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS };
+        control.align = (struct cmsghdr){ .cmsg_len = CMSG_LEN(sizeof fd),
+                                          .cmsg_level = SOL_SOCKET,
+                                          .cmsg_type = SCM_RIGHTS };
         memcpy(CMSG_DATA(&control.align), &fd, sizeof fd);
     }
     return sendmsg(client, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof error ? 0 : -1;
@@ -90,13 +92,15 @@ static int answer_receive(int fd, const char **why)
     int received;
     struct iovec data = { &error, sizeof error };
     /* Room for one descriptor and not, as CMSG_SPACE has, for a second that nobody would close. */
-    struct msghdr message = {
-        .msg_iov = &data, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = CMSG_LEN(sizeof received)
-    };
+    struct msghdr message = { .msg_iov = &data,
+                              .msg_iovlen = 1,
+                              .msg_control = control.bytes,
+                              .msg_controllen = CMSG_LEN(sizeof received) };
     const struct cmsghdr *cmsg;
     ssize_t n = recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     cmsg = n >= 0 ? CMSG_FIRSTHDR(&message) : NULL;
-    if (cmsg != NULL && cmsg->cmsg_level == SOL_SOCKET && cmsg->cmsg_type == SCM_RIGHTS && cmsg->cmsg_len == CMSG_LEN(sizeof received)) {
+    if (cmsg != NULL && cmsg->cmsg_level == SOL_SOCKET && cmsg->cmsg_type == SCM_RIGHTS &&
+        cmsg->cmsg_len == CMSG_LEN(sizeof received)) {
         memcpy(&received, CMSG_DATA(cmsg), sizeof received);
         return received;
     }
@@ -194,7 +198,8 @@ static rondo_status server_start_thread(struct server *s)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc != 0) {
         return rondo_fail(RONDO_SYSTEM_ERROR,
-                          "cannot start the thread that shares memory over a socket on %s: %s; raise the limit of processes (ulimit -u, "
+                          "cannot start the thread that shares memory over a socket on %s: %s; raise the "
+                          "limit of processes (ulimit -u, "
                           "pids cgroup), or use another RONDO_SHM_MODE",
                           rondo_log_host(), strerror(rc));
     }
@@ -205,7 +210,8 @@ static rondo_status server_start_thread(struct server *s)
 static rondo_status socket_failed(const char *what)
 {
     return rondo_fail(RONDO_SYSTEM_ERROR, "cannot %s on %s: %m; %s", what, rondo_log_host(),
-                      errno == EMFILE || errno == ENFILE ? "raise the limit of open files (ulimit -n)" : "use another RONDO_SHM_MODE");
+                      errno == EMFILE || errno == ENFILE ? "raise the limit of open files (ulimit -n)"
+                                                         : "use another RONDO_SHM_MODE");
 }
 
 /* With the lock held. */
@@ -258,7 +264,8 @@ static rondo_status offer_new(struct offer **offer_out, int fd, uint64_t key, co
     offer->key = key;
     offer->fd = fd;
     offer->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (offer->listener < 0 || bind(offer->listener, (const struct sockaddr *)&un, bytes) != 0 || listen(offer->listener, SOMAXCONN) != 0) {
+    if (offer->listener < 0 || bind(offer->listener, (const struct sockaddr *)&un, bytes) != 0 ||
+        listen(offer->listener, SOMAXCONN) != 0) {
         status = socket_failed("listen on a Unix socket for those who share memory");
         offer_free(offer);
         return status;
@@ -318,7 +325,9 @@ void rondo_shm_withdraw(uint64_t key)
     if (offer != NULL) {
         *link = offer->next;
         epoll_ctl(server->epoll, EPOLL_CTL_DEL, offer->listener, NULL);
-        shutdown(offer->listener, SHUT_RDWR); /* a forked child may still hold it: who connects is refused, and does not wait */
+        shutdown(
+            offer->listener,
+            SHUT_RDWR); /* a forked child may still hold it: who connects is refused, and does not wait */
         offer_free(offer);
     }
     if (server->offers == NULL) {
@@ -360,9 +369,10 @@ static int ask(int fd, const char *address, int64_t end_ns, const char **why)
     struct sockaddr_un un;
     socklen_t bytes = address_fill(&un, address);
     if (connect_until(fd, &un, bytes, end_ns) != 0) {
-        *why = errno == ECONNREFUSED ? "nobody offers it there: its owner has ended, or is in another network namespace"
-               : errno == EAGAIN     ? "too many ask its owner at once"
-                                     : strerror(errno);
+        *why = errno == ECONNREFUSED
+                   ? "nobody offers it there: its owner has ended, or is in another network namespace"
+               : errno == EAGAIN ? "too many ask its owner at once"
+                                 : strerror(errno);
         return -1;
     }
     if (!is_same_user(fd)) {

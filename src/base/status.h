@@ -1,9 +1,10 @@
 /*
  * Errors: one status enum, one sentence per error, logged once where it is decided.
  *
- * Whoever decides an error calls rondo_fail(): it formats the sentence (cause, rank, host, remedy), keeps it for rondo_last_error() of this
- * thread, logs it at WARN and returns the status. Everyone else passes the status up with RONDO_TRY and undoes in reverse with RONDO_TRY_GOTO.
- * The API boundary copies the thread's sentence into the communicator.
+ * Whoever decides an error calls rondo_fail(): it formats the sentence (cause, rank, host, remedy), keeps it
+ * for rondo_last_error() of this thread, logs it at WARN and returns the status. Everyone else passes the
+ * status up with RONDO_TRY and undoes in reverse with RONDO_TRY_GOTO. The API boundary copies the thread's
+ * sentence into the communicator.
  */
 #ifndef RONDO_BASE_STATUS_H
 #define RONDO_BASE_STATUS_H
@@ -15,7 +16,8 @@ enum { RONDO_ERROR_TEXT = 512 }; /* bytes of a sentence, terminated; longer ones
 
 /** Decide an error. @return @a status. errno is preserved; %m prints it. */
 rondo_status rondo_fail(rondo_status status, const char *fmt, ...) RONDO_PRINTF(2, 3);
-/** The same without logging: for errors that were logged elsewhere (another rank's sentence) or are expected. */
+/** The same without logging: for errors that were logged elsewhere (another rank's sentence) or are expected.
+ */
 rondo_status rondo_fail_quiet(rondo_status status, const char *fmt, ...) RONDO_PRINTF(2, 3);
 /** Log this thread's last sentence, unless it was: what was quiet turns out to matter. @return @a status. */
 rondo_status rondo_fail_aloud(rondo_status status);

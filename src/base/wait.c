@@ -6,7 +6,8 @@
 enum {
     LOOK_EVERY = 16,   /* yielding turns between two looks at the hooks and the clock */
     IDLE_AFTER = 1000, /* turns after which a wait counts as long */
-    IDLE_EVERY = 128,  /* turns between two turns of the hooks for long waits; slow turns of the spinning phase come at multiples of it */
+    IDLE_EVERY = 128, /* turns between two turns of the hooks for long waits; slow turns of the spinning phase
+                         come at multiples of it */
     CROWDED_NS = 5 * 1000, /* a yield that takes so long has let somebody else run */
     CROWDED_WAITS = 16,    /* then so many waits do not spin */
     CROWDED_DOUBLINGS = 6,
@@ -27,9 +28,11 @@ static rondo_status wait_report(struct rondo_wait *wait, int64_t waited_ns)
     const struct rondo_wait_policy *policy = wait->policy;
     if (policy->timeout_ns > 0 && waited_ns >= policy->timeout_ns) {
         rondo_status status = policy->report ? policy->report(policy->arg, 1, waited_ns) : RONDO_SUCCESS;
-        return status != RONDO_SUCCESS ? status
-                                       : rondo_fail(RONDO_TIMEOUT, "gave up after waiting %.3f s (deadline %.3f s, RONDO_TIMEOUT)",
-                                                    (double)waited_ns * 1e-9, (double)policy->timeout_ns * 1e-9);
+        return status != RONDO_SUCCESS
+                   ? status
+                   : rondo_fail(RONDO_TIMEOUT,
+                                "gave up after waiting %.3f s (deadline %.3f s, RONDO_TIMEOUT)",
+                                (double)waited_ns * 1e-9, (double)policy->timeout_ns * 1e-9);
     }
     if (policy->warn_after_ns > 0 && waited_ns >= policy->warn_after_ns && !wait->warned) {
         wait->warned = 1;
@@ -74,7 +77,7 @@ static void give_way(struct rondo_wait *wait)
     }
 }
 
-rondo_status rondo_wait_turn_slow(struct rondo_wait *wait)
+rondo_status rondo_wait_once_slow(struct rondo_wait *wait)
 {
     const struct rondo_wait_policy *policy = wait->policy;
     int spinning = wait->turns < wait->spins;
@@ -90,7 +93,7 @@ rondo_status rondo_wait_turn_slow(struct rondo_wait *wait)
     }
     if (policy->progress) {
         int idle = wait->turns >= IDLE_AFTER && wait->turns % IDLE_EVERY == 0;
-        RONDO_TRY(rondo_progress_turn(policy->progress, idle, &moved));
+        RONDO_TRY(rondo_progress_run(policy->progress, idle, &moved));
     }
     now_ns = rondo_now_ns();
     if (wait->start_ns == 0) {

@@ -1,10 +1,11 @@
 /*
- * Waiting: spin with pause while ranks have cores of their own, yield at once when they do not (known beforehand, or seen: a yield that took long), sleep after long waits; every wait looks at the abort flag,
+ * Waiting: spin with pause while ranks have cores of their own, yield at once when they do not (known
+ * beforehand, or seen: a yield that took long), sleep after long waits; every wait looks at the abort flag,
  * turns the hooks and ends at its deadline. Decided once per communicator from the node's core sets.
  *
  *   struct rondo_wait wait;
  *   rondo_wait_begin(&wait, &policy);
- *   while (!ready) RONDO_TRY(rondo_wait_turn(&wait));
+ *   while (!ready) RONDO_TRY(rondo_wait_once(&wait));
  */
 #ifndef RONDO_BASE_WAIT_H
 #define RONDO_BASE_WAIT_H
@@ -12,7 +13,8 @@
 #include "base/progress.h"
 
 /*
- * A yield that took long has let somebody else run, or the machine did something of its own (an interrupt, a virtual machine's host). So few waits do without spinning first, and twice as many each time that one of
+ * A yield that took long has let somebody else run, or the machine did something of its own (an interrupt, a
+ * virtual machine's host). So few waits do without spinning first, and twice as many each time that one of
  * these sees it again.
  */
 struct rondo_crowd {
@@ -29,12 +31,14 @@ struct rondo_wait_policy {
     struct rondo_progress *progress; /* may be NULL */
     /* Looked at every few turns, from any phase of the wait. @return RONDO_SUCCESS to go on. */
     rondo_status (*check)(void *arg);
-    /* Called once at warn_after and once at the deadline (late = 1): log who waits for whom; @return the status to end the wait with when late. */
+    /* Called once at warn_after and once at the deadline (late = 1): log who waits for whom; @return the
+     * status to end the wait with when late. */
     rondo_status (*report)(void *arg, int late, int64_t waited_ns);
     void *arg;
 };
 
-/* The first turns of a wait do not pause: a pause costs up to 140 cycles, about as much as the word that is waited for takes to come. */
+/* The first turns of a wait do not pause: a pause costs up to 140 cycles, about as much as the word that is
+ * waited for takes to come. */
 enum { RONDO_EAGER_TURNS = 24 };
 
 struct rondo_wait {
@@ -67,7 +71,7 @@ static inline void rondo_wait_reset(struct rondo_wait *wait)
     wait->spins = wait->crowded ? 0 : wait->spins;
 }
 
-rondo_status rondo_wait_turn_slow(struct rondo_wait *wait);
+rondo_status rondo_wait_once_slow(struct rondo_wait *wait);
 
 static inline void rondo_cpu_relax(void)
 {
@@ -79,7 +83,7 @@ static inline void rondo_cpu_relax(void)
 }
 
 /** One turn of a wait. @return RONDO_SUCCESS: look again. */
-static inline rondo_status rondo_wait_turn(struct rondo_wait *wait)
+static inline rondo_status rondo_wait_once(struct rondo_wait *wait)
 {
     if (RONDO_LIKELY(++wait->turns < wait->spins && (wait->turns & 127) != 0)) {
         if (wait->turns > RONDO_EAGER_TURNS) {
@@ -87,7 +91,7 @@ static inline rondo_status rondo_wait_turn(struct rondo_wait *wait)
         }
         return RONDO_SUCCESS;
     }
-    return rondo_wait_turn_slow(wait);
+    return rondo_wait_once_slow(wait);
 }
 
 /** Monotonic time in ns. */

@@ -1,4 +1,5 @@
-/* The collectives as the user calls them: check the arguments, make a task, and run it, or add it to the open group or a stream. */
+/* The collectives as the user calls them: check the arguments, make a task, and run it, or add it to the open
+ * group or a stream. */
 #include <string.h>
 
 #include "base/log.h"
@@ -11,7 +12,8 @@ static const char *call_name(const struct rondo_task *t) { return rondo_coll_nam
 
 static rondo_status bad(const struct rondo_task *t, const char *what, long long value, const char *allowed)
 {
-    return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_%s on rank %d: %s is %lld: %s", call_name(t), t->ctx->rank, what, value, allowed);
+    return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_%s on rank %d: %s is %lld: %s", call_name(t),
+                      t->ctx->rank, what, value, allowed);
 }
 
 static rondo_status check_op(struct rondo_task *t)
@@ -21,13 +23,15 @@ static rondo_status check_op(struct rondo_task *t)
     }
     unsigned slot = (unsigned)t->op - RONDO_NUM_OPS;
     if (slot >= RONDO_USER_OPS || !t->ctx->user_op[slot].used) {
-        return bad(t, "the operation", (long long)(int)t->op,
-                   "sum, prod, max, min, avg, or one that rondo_op_create_premul_sum of this communicator returned");
+        return bad(
+            t, "the operation", (long long)(int)t->op,
+            "sum, prod, max, min, avg, or one that rondo_op_create_premul_sum of this communicator returned");
     }
     if (t->ctx->user_op[slot].dtype != t->dtype) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_%s on rank %d: the operation was created for %s, the call has %s", call_name(t),
-                          t->ctx->rank, rondo_dtype_name((rondo_dtype)t->ctx->user_op[slot].dtype),
-                          rondo_dtype_name((rondo_dtype)t->dtype));
+        return rondo_fail(
+            RONDO_INVALID_ARGUMENT, "rondo_%s on rank %d: the operation was created for %s, the call has %s",
+            call_name(t), t->ctx->rank, rondo_dtype_name((rondo_dtype)t->ctx->user_op[slot].dtype),
+            rondo_dtype_name((rondo_dtype)t->dtype));
     }
     t->premul = t->ctx->user_op[slot].premul;
     t->scalar = t->ctx->user_op[slot].scalar;
@@ -50,18 +54,21 @@ unsigned rondo_task_needs(const struct rondo_task *t, size_t sent, size_t receiv
     }
 }
 
-static rondo_status check_arrays(const struct rondo_task *t, const size_t *counts, const size_t *displs, const char *what, size_t *total)
+static rondo_status check_arrays(const struct rondo_task *t, const size_t *counts, const size_t *displs,
+                                 const char *what, size_t *total)
 {
     size_t elem = rondo_dtype_size((rondo_dtype)t->dtype), most = PTRDIFF_MAX / elem;
     *total = 0;
     if (counts == NULL || displs == NULL) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_%s on rank %d: the %s counts or displacements are NULL", call_name(t),
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "rondo_%s on rank %d: the %s counts or displacements are NULL", call_name(t),
                           t->ctx->rank, what);
     }
     for (int r = 0; r < t->ctx->nranks; r++) {
         if (counts[r] > most || displs[r] > most - counts[r] || *total > most - counts[r]) {
             return rondo_fail(RONDO_INVALID_ARGUMENT,
-                              "rondo_%s on rank %d: the %s count %zu at displacement %zu of rank %d is more than memory can hold",
+                              "rondo_%s on rank %d: the %s count %zu at displacement %zu of rank %d is more "
+                              "than memory can hold",
                               call_name(t), t->ctx->rank, what, counts[r], displs[r], r);
         }
         *total += counts[r];
@@ -98,10 +105,14 @@ static rondo_status check_size(const struct rondo_task *t, size_t *sent, size_t 
         *received = gathers ? total : t->counts[t->ctx->rank];
         return RONDO_SUCCESS;
     }
-    if (RONDO_UNLIKELY(t->count > UINT32_MAX && t->count > PTRDIFF_MAX / elem / (size_t)t->ctx->nranks)) { /* no division in a usual call */
-        return rondo_fail(RONDO_INVALID_ARGUMENT,
-                          "rondo_%s on rank %d: count %zu of %s (%zu bytes each, %d ranks) is more than memory can hold", call_name(t),
-                          t->ctx->rank, t->count, rondo_dtype_name((rondo_dtype)t->dtype), elem, t->ctx->nranks);
+    if (RONDO_UNLIKELY(t->count > UINT32_MAX &&
+                       t->count >
+                           PTRDIFF_MAX / elem / (size_t)t->ctx->nranks)) { /* no division in a usual call */
+        return rondo_fail(
+            RONDO_INVALID_ARGUMENT,
+            "rondo_%s on rank %d: count %zu of %s (%zu bytes each, %d ranks) is more than memory can hold",
+            call_name(t), t->ctx->rank, t->count, rondo_dtype_name((rondo_dtype)t->dtype), elem,
+            t->ctx->nranks);
     }
     *sent = *received = t->count;
     return RONDO_SUCCESS;
@@ -117,13 +128,14 @@ static rondo_status check(struct rondo_task *t)
     }
     RONDO_TRY(check_op(t));
     if (RONDO_UNLIKELY(t->root < 0 || t->root >= t->ctx->nranks)) {
-        return bad(t, t->coll == RONDO_COLL_SEND || t->coll == RONDO_COLL_RECV ? "the peer" : "the root", t->root,
-                   "a rank of the communicator is from 0 to its size less 1");
+        return bad(t, t->coll == RONDO_COLL_SEND || t->coll == RONDO_COLL_RECV ? "the peer" : "the root",
+                   t->root, "a rank of the communicator is from 0 to its size less 1");
     }
     RONDO_TRY(check_size(t, &sent, &received));
     needed = rondo_task_needs(t, sent, received);
     if (RONDO_UNLIKELY((needed & 1 && t->send == NULL) || (needed & 2 && t->recv == NULL))) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_%s on rank %d: the %s buffer is NULL and the count is not 0", call_name(t),
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "rondo_%s on rank %d: the %s buffer is NULL and the count is not 0", call_name(t),
                           t->ctx->rank, needed & 1 && t->send == NULL ? "send" : "receive");
     }
     return RONDO_UNLIKELY(t->ctx->pages != NULL) ? rondo_device_check(t, needed) : RONDO_SUCCESS;
@@ -175,7 +187,9 @@ static rondo_status submit(struct rondo_task *t, rondo_comm *comm, const char *w
     t->ctx = ctx;
     status = check(t);
     if (RONDO_LIKELY(status == RONDO_SUCCESS)) {
-        status = RONDO_LIKELY(rondo_group_depth() == 0 && t->stream == NULL && ctx->device == NULL) ? rondo_task_run(t) : submit_slow(t);
+        status = RONDO_LIKELY(rondo_group_depth() == 0 && t->stream == NULL && ctx->device == NULL)
+                     ? rondo_task_run(t)
+                     : submit_slow(t);
     }
     if (RONDO_UNLIKELY(status != RONDO_SUCCESS)) {
         rondo_ctx_keep_error(ctx, status);
@@ -191,102 +205,112 @@ static rondo_status submit(struct rondo_task *t, rondo_comm *comm, const char *w
     }
 
 /* What was called before, and is small. */
-#define QUICK(NAME, op, root, send, recv)                                                                                                  \
-    do {                                                                                                                                   \
-        rondo_status status_;                                                                                                              \
-        if (RONDO_LIKELY(stream == NULL) &&                                                                                                \
-            RONDO_LIKELY(                                                                                                                  \
-                rondo_quick(comm, rondo_call_what(RONDO_COLL_##NAME, (unsigned)type, (unsigned)op, root), count, send, recv, &status_))) { \
-            return status_;                                                                                                                \
-        }                                                                                                                                  \
+#define QUICK(NAME, op, root, send, recv)                                                                  \
+    do {                                                                                                   \
+        rondo_status status_;                                                                              \
+        if (RONDO_LIKELY(stream == NULL) &&                                                                \
+            RONDO_LIKELY(rondo_fast_path(                                                                  \
+                comm, rondo_call_what(RONDO_COLL_##NAME, (unsigned)type, (unsigned)op, root), count, send, \
+                recv, &status_))) {                                                                        \
+            return status_;                                                                                \
+        }                                                                                                  \
     } while (0)
 
-rondo_status rondo_all_reduce(const void *send, void *recv, size_t count, rondo_dtype type, rondo_op op, rondo_comm *comm,
-                              rondo_stream stream)
+rondo_status rondo_all_reduce(const void *send, void *recv, size_t count, rondo_dtype type, rondo_op op,
+                              rondo_comm *comm, rondo_stream stream)
 {
     QUICK(ALL_REDUCE, op, 0, send, recv);
     struct rondo_task t = TASK(ALL_REDUCE, .send = send, .recv = recv, .count = count, .op = op);
     return submit(&t, comm, "rondo_all_reduce");
 }
 
-rondo_status rondo_reduce(const void *send, void *recv, size_t count, rondo_dtype type, rondo_op op, int root, rondo_comm *comm,
-                          rondo_stream stream)
+rondo_status rondo_reduce(const void *send, void *recv, size_t count, rondo_dtype type, rondo_op op, int root,
+                          rondo_comm *comm, rondo_stream stream)
 {
     QUICK(REDUCE, op, root, send, recv);
     struct rondo_task t = TASK(REDUCE, .send = send, .recv = recv, .count = count, .op = op, .root = root);
     return submit(&t, comm, "rondo_reduce");
 }
 
-rondo_status rondo_broadcast(const void *send, void *recv, size_t count, rondo_dtype type, int root, rondo_comm *comm, rondo_stream stream)
+rondo_status rondo_broadcast(const void *send, void *recv, size_t count, rondo_dtype type, int root,
+                             rondo_comm *comm, rondo_stream stream)
 {
     QUICK(BROADCAST, 0, root, send, recv);
     struct rondo_task t = TASK(BROADCAST, .send = send, .recv = recv, .count = count, .root = root);
     return submit(&t, comm, "rondo_broadcast");
 }
 
-rondo_status rondo_all_gather(const void *send, void *recv, size_t count, rondo_dtype type, rondo_comm *comm, rondo_stream stream)
+rondo_status rondo_all_gather(const void *send, void *recv, size_t count, rondo_dtype type, rondo_comm *comm,
+                              rondo_stream stream)
 {
     QUICK(ALL_GATHER, 0, 0, send, recv);
     struct rondo_task t = TASK(ALL_GATHER, .send = send, .recv = recv, .count = count);
     return submit(&t, comm, "rondo_all_gather");
 }
 
-rondo_status rondo_reduce_scatter(const void *send, void *recv, size_t count, rondo_dtype type, rondo_op op, rondo_comm *comm,
-                                  rondo_stream stream)
+rondo_status rondo_reduce_scatter(const void *send, void *recv, size_t count, rondo_dtype type, rondo_op op,
+                                  rondo_comm *comm, rondo_stream stream)
 {
     QUICK(REDUCE_SCATTER, op, 0, send, recv);
     struct rondo_task t = TASK(REDUCE_SCATTER, .send = send, .recv = recv, .count = count, .op = op);
     return submit(&t, comm, "rondo_reduce_scatter");
 }
 
-rondo_status rondo_all_to_all(const void *send, void *recv, size_t count, rondo_dtype type, rondo_comm *comm, rondo_stream stream)
+rondo_status rondo_all_to_all(const void *send, void *recv, size_t count, rondo_dtype type, rondo_comm *comm,
+                              rondo_stream stream)
 {
     QUICK(ALL_TO_ALL, 0, 0, send, recv);
     struct rondo_task t = TASK(ALL_TO_ALL, .send = send, .recv = recv, .count = count);
     return submit(&t, comm, "rondo_all_to_all");
 }
 
-rondo_status rondo_gather(const void *send, void *recv, size_t count, rondo_dtype type, int root, rondo_comm *comm, rondo_stream stream)
+rondo_status rondo_gather(const void *send, void *recv, size_t count, rondo_dtype type, int root,
+                          rondo_comm *comm, rondo_stream stream)
 {
     struct rondo_task t = TASK(GATHER, .send = send, .recv = recv, .count = count, .root = root);
     return submit(&t, comm, "rondo_gather");
 }
 
-rondo_status rondo_scatter(const void *send, void *recv, size_t count, rondo_dtype type, int root, rondo_comm *comm, rondo_stream stream)
+rondo_status rondo_scatter(const void *send, void *recv, size_t count, rondo_dtype type, int root,
+                           rondo_comm *comm, rondo_stream stream)
 {
     struct rondo_task t = TASK(SCATTER, .send = send, .recv = recv, .count = count, .root = root);
     return submit(&t, comm, "rondo_scatter");
 }
 
-rondo_status rondo_all_gatherv(const void *send, void *recv, const size_t *counts, const size_t *displs, rondo_dtype type, rondo_comm *comm,
-                               rondo_stream stream)
+rondo_status rondo_all_gatherv(const void *send, void *recv, const size_t *counts, const size_t *displs,
+                               rondo_dtype type, rondo_comm *comm, rondo_stream stream)
 {
     struct rondo_task t = TASK(ALL_GATHERV, .send = send, .recv = recv, .counts = counts, .displs = displs);
     return submit(&t, comm, "rondo_all_gatherv");
 }
 
-rondo_status rondo_reduce_scatterv(const void *send, void *recv, const size_t *counts, const size_t *displs, rondo_dtype type, rondo_op op,
-                                   rondo_comm *comm, rondo_stream stream)
+rondo_status rondo_reduce_scatterv(const void *send, void *recv, const size_t *counts, const size_t *displs,
+                                   rondo_dtype type, rondo_op op, rondo_comm *comm, rondo_stream stream)
 {
-    struct rondo_task t = TASK(REDUCE_SCATTERV, .send = send, .recv = recv, .counts = counts, .displs = displs, .op = op);
+    struct rondo_task t = TASK(REDUCE_SCATTERV, .send = send, .recv = recv, .counts = counts,
+                               .displs = displs, .op = op);
     return submit(&t, comm, "rondo_reduce_scatterv");
 }
 
-rondo_status rondo_all_to_allv(const void *send, const size_t *sendcounts, const size_t *sdispls, void *recv, const size_t *recvcounts,
-                               const size_t *rdispls, rondo_dtype type, rondo_comm *comm, rondo_stream stream)
+rondo_status rondo_all_to_allv(const void *send, const size_t *sendcounts, const size_t *sdispls, void *recv,
+                               const size_t *recvcounts, const size_t *rdispls, rondo_dtype type,
+                               rondo_comm *comm, rondo_stream stream)
 {
-    struct rondo_task t = TASK(ALL_TO_ALLV, .send = send, .recv = recv, .send_counts = sendcounts, .send_displs = sdispls,
-                               .counts = recvcounts, .displs = rdispls);
+    struct rondo_task t = TASK(ALL_TO_ALLV, .send = send, .recv = recv, .send_counts = sendcounts,
+                               .send_displs = sdispls, .counts = recvcounts, .displs = rdispls);
     return submit(&t, comm, "rondo_all_to_allv");
 }
 
-rondo_status rondo_send(const void *send, size_t count, rondo_dtype type, int peer, rondo_comm *comm, rondo_stream stream)
+rondo_status rondo_send(const void *send, size_t count, rondo_dtype type, int peer, rondo_comm *comm,
+                        rondo_stream stream)
 {
     struct rondo_task t = TASK(SEND, .send = send, .count = count, .root = peer);
     return submit(&t, comm, "rondo_send");
 }
 
-rondo_status rondo_recv(void *recv, size_t count, rondo_dtype type, int peer, rondo_comm *comm, rondo_stream stream)
+rondo_status rondo_recv(void *recv, size_t count, rondo_dtype type, int peer, rondo_comm *comm,
+                        rondo_stream stream)
 {
     struct rondo_task t = TASK(RECV, .recv = recv, .count = count, .root = peer);
     return submit(&t, comm, "rondo_recv");
@@ -303,16 +327,19 @@ rondo_status rondo_barrier(rondo_comm *comm, rondo_stream stream)
 
 /* ---- operations of the user ---- */
 
-static rondo_status create_premul_sum(rondo_op *op, const void *scalar, rondo_dtype type, int on_device, struct rondo_ctx *ctx)
+static rondo_status create_premul_sum(rondo_op *op, const void *scalar, rondo_dtype type, int on_device,
+                                      struct rondo_ctx *ctx)
 {
     if (op == NULL || scalar == NULL) {
-        return rondo_ctx_keep_error(ctx, rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_op_create_premul_sum on rank %d: the %s is NULL",
-                                                    ctx->rank, op == NULL ? "place for the operation" : "scalar"));
+        return rondo_ctx_keep_error(
+            ctx, rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_op_create_premul_sum on rank %d: the %s is NULL",
+                            ctx->rank, op == NULL ? "place for the operation" : "scalar"));
     }
     if ((unsigned)type >= RONDO_NUM_DTYPES) {
-        return rondo_ctx_keep_error(ctx, rondo_fail(RONDO_INVALID_ARGUMENT,
-                                                    "rondo_op_create_premul_sum on rank %d: the type is %d: one of enum rondo_dtype",
-                                                    ctx->rank, (int)type));
+        return rondo_ctx_keep_error(
+            ctx, rondo_fail(RONDO_INVALID_ARGUMENT,
+                            "rondo_op_create_premul_sum on rank %d: the type is %d: one of enum rondo_dtype",
+                            ctx->rank, (int)type));
     }
     for (unsigned i = 0; i < RONDO_USER_OPS; i++) {
         struct rondo_user_op *user = &ctx->user_op[i];
@@ -328,9 +355,11 @@ static rondo_status create_premul_sum(rondo_op *op, const void *scalar, rondo_dt
             return RONDO_SUCCESS;
         }
     }
-    return rondo_ctx_keep_error(ctx, rondo_fail(RONDO_INVALID_USAGE,
-                                                "rank %d: all %d operations of this communicator are in use: rondo_op_destroy the old ones",
-                                                ctx->rank, RONDO_USER_OPS));
+    return rondo_ctx_keep_error(
+        ctx, rondo_fail(
+                 RONDO_INVALID_USAGE,
+                 "rank %d: all %d operations of this communicator are in use: rondo_op_destroy the old ones",
+                 ctx->rank, RONDO_USER_OPS));
 }
 
 rondo_status rondo_op_create_premul_sum(rondo_op *op, const void *scalar, rondo_dtype type, rondo_comm *comm)
@@ -343,18 +372,22 @@ rondo_status rondo_op_create_premul_sum(rondo_op *op, const void *scalar, rondo_
     return status;
 }
 
-rondo_status rondo_op_create_premul_sum_device(rondo_op *op, const void *scalar, rondo_dtype type, rondo_comm *comm)
+rondo_status rondo_op_create_premul_sum_device(rondo_op *op, const void *scalar, rondo_dtype type,
+                                               rondo_comm *comm)
 {
     struct rondo_ctx *ctx;
     rondo_status status;
     RONDO_TRY(rondo_comm_enter(comm, "rondo_op_create_premul_sum_device", &ctx));
-    status = ctx->device == NULL
-                 ? rondo_ctx_keep_error(ctx,
-                                        rondo_fail(RONDO_INVALID_ARGUMENT,
-                                                   "rondo_op_create_premul_sum_device on rank %d: the communicator \"%s\" has no device: "
-                                                   "rondo_op_create_premul_sum takes a scalar in host memory",
-                                                   ctx->rank, ctx->name))
-                 : create_premul_sum(op, scalar, type, 1, ctx);
+    status =
+        ctx->device == NULL
+            ? rondo_ctx_keep_error(
+                  ctx,
+                  rondo_fail(
+                      RONDO_INVALID_ARGUMENT,
+                      "rondo_op_create_premul_sum_device on rank %d: the communicator \"%s\" has no device: "
+                      "rondo_op_create_premul_sum takes a scalar in host memory",
+                      ctx->rank, ctx->name))
+            : create_premul_sum(op, scalar, type, 1, ctx);
     rondo_comm_leave(comm);
     return status;
 }
@@ -363,10 +396,12 @@ static rondo_status op_destroy(rondo_op op, struct rondo_ctx *ctx)
 {
     unsigned slot = (unsigned)op - RONDO_NUM_OPS;
     if (slot >= RONDO_USER_OPS || !ctx->user_op[slot].used) {
-        return rondo_ctx_keep_error(ctx,
-                                    rondo_fail(RONDO_INVALID_ARGUMENT,
-                                               "rondo_op_destroy on rank %d: %d is not an operation that was created on this communicator",
-                                               ctx->rank, (int)op));
+        return rondo_ctx_keep_error(
+            ctx,
+            rondo_fail(
+                RONDO_INVALID_ARGUMENT,
+                "rondo_op_destroy on rank %d: %d is not an operation that was created on this communicator",
+                ctx->rank, (int)op));
     }
     ctx->user_op[slot].used = 0;
     return RONDO_SUCCESS;

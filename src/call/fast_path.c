@@ -1,22 +1,29 @@
-/* Calls that repeat and pass over the board, from the user's call to its end. What is slower than that has its own functions, so that the processor fetches little. */
+/* Calls that repeat and pass over the mailbox, from the user's call to its end. What is slower than that has
+ * its own functions, so that the processor fetches little. */
 #include "base/fault.h"
 #include "comm/comm.h"
 #include "call/plan_impl.h"
 
 enum { QUICK_LOOKS = 200 };
 
-_Static_assert(RONDO_NUM_DTYPES <= 16 && RONDO_NUM_OPS <= 16 && RONDO_NUM_COLLS < 255, "what rondo_call_what packs");
+_Static_assert(RONDO_NUM_DTYPES <= 16 && RONDO_NUM_OPS <= 16 && RONDO_NUM_COLLS < 255,
+               "what rondo_call_what packs");
 
-static inline int is_alive(const rondo_comm *comm) { return __atomic_load_n(&comm->magic, __ATOMIC_ACQUIRE) == RONDO_COMM_ALIVE; }
+static inline int is_alive(const rondo_comm *comm)
+{
+    return __atomic_load_n(&comm->magic, __ATOMIC_ACQUIRE) == RONDO_COMM_ALIVE;
+}
 
 /* Nothing that has its own word, hooks, faults or order is under way. */
 static inline int is_plain(const struct rondo_ctx *ctx)
 {
-    return __atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == RONDO_COMM_READY && __atomic_load_n(&ctx->nqueued, __ATOMIC_ACQUIRE) == 0 &&
-           ctx->net.proxied == 0 && !rondo_control_aborted(ctx->control);
+    return __atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == RONDO_COMM_READY &&
+           __atomic_load_n(&ctx->nqueued, __ATOMIC_ACQUIRE) == 0 && ctx->net.proxied == 0 &&
+           !rondo_control_aborted(ctx->control);
 }
 
-/* NULL: the call has steps, or asks for buffers this time. Nothing may come between this and the call: who declines counts. */
+/* NULL: the call has steps, or asks for buffers this time. Nothing may come between this and the call: who
+ * declines counts. */
 static inline struct rondo_run *shot_of(const struct rondo_cached *entry)
 {
     if (RONDO_LIKELY(entry->state == RONDO_CACHED_SHOT)) {
@@ -50,14 +57,15 @@ static __attribute__((noinline, cold)) rondo_status failed(struct rondo_ctx *ctx
 /* The others are late, or have not read enough of what was posted before. */
 static __attribute__((noinline)) rondo_status wait_for(struct rondo_ctx *ctx, struct rondo_run *run)
 {
-    ctx->direct.open = 1;
+    ctx->immediate.open = 1;
     ctx->exec_ops->submit(ctx->exec, run, 1);
-    return rondo_ctx_wait(ctx, &ctx->direct.open);
+    return rondo_ctx_wait(ctx, &ctx->immediate.open);
 }
 
-/* The call is on record once it is posted: until others read the record, which they do where calls differ or wait long, nobody waits for that. */
-static inline rondo_status run_shot(struct rondo_ctx *ctx, const struct rondo_cached *entry, struct rondo_run *run, const void *send,
-                                    void *recv)
+/* The call is on record once it is posted: until others read the record, which they do where calls differ or
+ * wait long, nobody waits for that. */
+static inline rondo_status run_shot(struct rondo_ctx *ctx, const struct rondo_cached *entry,
+                                    struct rondo_run *run, const void *send, void *recv)
 {
     uint32_t word = rondo_next_word(ctx, entry->call_hash);
     rondo_status status = RONDO_SUCCESS;
@@ -68,7 +76,8 @@ static inline rondo_status run_shot(struct rondo_ctx *ctx, const struct rondo_ca
     run->work.seq = ctx->seq;
     if (RONDO_LIKELY(ctx->exec_ops->post(ctx->exec, run))) {
         note_call(ctx, entry, word);
-        ended = ctx->exec_ops->take(ctx->exec, run, ctx->policy.spins > 0 && ctx->crowd.waits == 0 ? QUICK_LOOKS : 0, &status);
+        ended = ctx->exec_ops->take(
+            ctx->exec, run, ctx->policy.spins > 0 && ctx->crowd.waits == 0 ? QUICK_LOOKS : 0, &status);
     } else {
         note_call(ctx, entry, word);
         rondo_run_again(run);
@@ -86,12 +95,14 @@ static inline rondo_status run_shot(struct rondo_ctx *ctx, const struct rondo_ca
     return RONDO_SUCCESS;
 }
 
-int rondo_quick(rondo_comm *comm, uint64_t what, size_t count, const void *send, void *recv, rondo_status *status)
+int rondo_fast_path(rondo_comm *comm, uint64_t what, size_t count, const void *send, void *recv,
+                    rondo_status *status)
 {
     struct rondo_ctx *ctx;
     struct rondo_cached *entry;
     struct rondo_run *run;
-    if (RONDO_UNLIKELY(comm == NULL || what == 0 || rondo_group_depth() > 0 || rondo_fault_armed || !is_alive(comm))) {
+    if (RONDO_UNLIKELY(comm == NULL || what == 0 || rondo_group_depth() > 0 || rondo_fault_armed ||
+                       !is_alive(comm))) {
         return 0;
     }
     __atomic_store_n(&comm->busy, 1, __ATOMIC_RELAXED); /* as rondo_comm_enter */
@@ -102,8 +113,8 @@ int rondo_quick(rondo_comm *comm, uint64_t what, size_t count, const void *send,
     }
     ctx = comm->ctx;
     entry = rondo_cached_find(ctx, what, count);
-    if (RONDO_UNLIKELY(entry == NULL || !is_plain(ctx) || (entry->needed & 1 && send == NULL) || (entry->needed & 2 && recv == NULL) ||
-                       (run = shot_of(entry)) == NULL)) {
+    if (RONDO_UNLIKELY(entry == NULL || !is_plain(ctx) || (entry->needed & 1 && send == NULL) ||
+                       (entry->needed & 2 && recv == NULL) || (run = shot_of(entry)) == NULL)) {
         rondo_comm_leave(comm);
         return 0;
     }

@@ -101,7 +101,8 @@ static rondo_status enter_inits(void)
     return status;
 }
 
-/* Creations of the group, together. Those that failed, and splits without a colour, leave NULL. status: an error gives all of them up. */
+/* Creations of the group, together. Those that failed, and splits without a colour, leave NULL. status: an
+ * error gives all of them up. */
 static rondo_status run_inits(rondo_status status)
 {
     rondo_status entered = enter_inits();
@@ -135,7 +136,8 @@ rondo_status rondo_group_start(void)
 }
 
 /* The communicator's plan; added where this is its first call of the group. */
-static rondo_status plan_of(struct rondo_plan **plans, int *nplans, const struct rondo_task *t, struct rondo_plan **plan)
+static rondo_status plan_of(struct rondo_plan **plans, int *nplans, const struct rondo_task *t,
+                            struct rondo_plan **plan)
 {
     for (int p = *nplans - 1; p >= 0; p--) {
         if (plans[p]->ctx == t->ctx) {
@@ -150,7 +152,8 @@ static rondo_status plan_of(struct rondo_plan **plans, int *nplans, const struct
     return RONDO_SUCCESS;
 }
 
-/* One plan per communicator: its calls go in the order in which they were made, whatever their streams, which are each rank's own affair. */
+/* One plan per communicator: its calls go in the order in which they were made, whatever their streams, which
+ * are each rank's own affair. */
 static rondo_status build_plans(struct rondo_plan ***plans_out, int *nplans_out)
 {
     struct rondo_plan **plans;
@@ -169,8 +172,11 @@ static rondo_status build_plans(struct rondo_plan ***plans_out, int *nplans_out)
             status = t->ctx->device != NULL ? rondo_device_add(plan, t) : rondo_plan_add(plan, t);
         }
     }
-    for (int p = 0; p < nplans && status != RONDO_SUCCESS && status != RONDO_INVALID_USAGE && status != RONDO_INVALID_ARGUMENT; p++) {
-        rondo_ctx_fail(plans[p]->ctx, status, -1); /* no other rank is refused the same: here calls are numbered that are not made */
+    for (int p = 0; p < nplans && status != RONDO_SUCCESS && status != RONDO_INVALID_USAGE &&
+                    status != RONDO_INVALID_ARGUMENT;
+         p++) {
+        rondo_ctx_fail(plans[p]->ctx, status,
+                       -1); /* no other rank is refused the same: here calls are numbered that are not made */
     }
     *plans_out = plans;
     *nplans_out = nplans;
@@ -178,15 +184,20 @@ static rondo_status build_plans(struct rondo_plan ***plans_out, int *nplans_out)
 }
 
 /* Queued plans belong to their streams, too; the others are run here, where nothing is queued before them. */
-static int is_queued(const struct rondo_plan *plan) { return __atomic_load_n(&plan->refs, __ATOMIC_RELAXED) > 0; }
+static int is_queued(const struct rondo_plan *plan)
+{
+    return __atomic_load_n(&plan->refs, __ATOMIC_RELAXED) > 0;
+}
 
 /* Is there something to wait for? */
 static int is_open(const struct rondo_plan *plan)
 {
-    return is_queued(plan) ? !__atomic_load_n(&plan->done, __ATOMIC_ACQUIRE) : plan->open > 0 || plan->ctx->net.busy;
+    return is_queued(plan) ? !__atomic_load_n(&plan->done, __ATOMIC_ACQUIRE)
+                           : plan->open > 0 || plan->ctx->net.busy;
 }
 
-/* Issue all before any is waited for. Plans that nobody here waits for leave the list. status: of those that devices have had. */
+/* Issue all before any is waited for. Plans that nobody here waits for leave the list. status: of those that
+ * devices have had. */
 static rondo_status issue_plans(struct rondo_plan **plans, int *nplans, rondo_status status)
 {
     int kept = 0, n = *nplans;
@@ -218,10 +229,10 @@ static rondo_status issue_plans(struct rondo_plan **plans, int *nplans, rondo_st
 static rondo_status turn_plan(struct rondo_plan *plan, int *moved)
 {
     if (!is_queued(plan)) {
-        return rondo_ctx_turn(plan->ctx, moved);
+        return rondo_ctx_progress(plan->ctx, moved);
     }
-    rondo_ctx_turn_queue(plan->ctx, moved); /* an error is the plan's own */
-    rondo_streams_turn(moved);              /* what it waits for may be another communicator's */
+    rondo_ctx_progress_queue(plan->ctx, moved); /* an error is the plan's own */
+    rondo_streams_progress(moved);              /* what it waits for may be another communicator's */
     return RONDO_SUCCESS;
 }
 
@@ -259,7 +270,7 @@ static rondo_status wait_for_plans(struct rondo_plan **plans, int nplans)
                 looked = (looked + 1) % nplans;
             } while (!is_open(plans[looked]));
             wait.policy = &plans[looked]->ctx->policy;
-            status = rondo_wait_turn(&wait);
+            status = rondo_wait_once(&wait);
         }
     }
     for (int p = 0; p < nplans && status == RONDO_SUCCESS; p++) {
@@ -284,7 +295,8 @@ static void end_plans(struct rondo_plan **plans, int nplans, rondo_status status
         }
         if (status == RONDO_SUCCESS) {
             rondo_plan_calls_end(plan);
-        } else if (plan->open > 0 || plan->ctx->net.busy) { /* what is still on its way out may lie in the caller's memory */
+        } else if (plan->open > 0 ||
+                   plan->ctx->net.busy) { /* what is still on its way out may lie in the caller's memory */
             rondo_ctx_drop(plan->ctx, rondo_ctx_fail(plan->ctx, status, -1));
         }
         rondo_plan_release(plan);
@@ -322,8 +334,8 @@ static rondo_status enter_tasks(void)
         rondo_status status = rondo_comm_enter(group.task[i].shell, "rondo_group_end", &ctx);
         if (status == RONDO_SUCCESS && ctx != group.task[i].ctx) {
             rondo_comm_leave(group.task[i].shell);
-            status = rondo_fail(RONDO_INVALID_ARGUMENT,
-                                "rondo_group_end: a communicator of the group was destroyed or aborted before the group's end");
+            status = rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_group_end: a communicator of the group was "
+                                                        "destroyed or aborted before the group's end");
         }
         if (status != RONDO_SUCCESS) {
             leave_tasks(i);

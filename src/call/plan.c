@@ -1,4 +1,5 @@
-/* Plans: what calls become. A collective is cut over channels as the tuner chose; the others are sends and receives (plan_messages.c). */
+/* Plans: what calls become. A collective is cut over channels as the tuner chose; the others are sends and
+ * receives (plan_messages.c). */
 #include "comm/comm.h"
 
 #include <string.h>
@@ -16,8 +17,10 @@ uint64_t rondo_task_hash(const struct rondo_task *t)
 {
     /* Handles of pre-multiplied sums may differ between ranks: what must agree is that it is one. */
     uint64_t op = t->op >= RONDO_NUM_OPS ? PREMUL_OP : t->op;
-    uint64_t h = rondo_mix(rondo_mix((uint64_t)t->coll << 48 | (uint64_t)t->dtype << 40 | op << 32 | (uint32_t)t->root, t->count),
-                           0x5bd1e995);
+    uint64_t h = rondo_mix(
+        rondo_mix((uint64_t)t->coll << 48 | (uint64_t)t->dtype << 40 | op << 32 | (uint32_t)t->root,
+                  t->count),
+        0x5bd1e995);
     if (RONDO_UNLIKELY(t->counts != NULL && t->coll != RONDO_COLL_ALL_TO_ALLV)) {
         h = rondo_hash(t->counts, sizeof(size_t) * (size_t)t->ctx->nranks, h);
         h = rondo_hash(t->displs, sizeof(size_t) * (size_t)t->ctx->nranks, h);
@@ -64,7 +67,8 @@ void rondo_plan_fill_op(struct rondo_work *w, const struct rondo_task *t)
     }
 }
 
-rondo_status rondo_plan_add_local(struct rondo_plan *plan, const struct rondo_task *t, const void *in, void *out, size_t count)
+rondo_status rondo_plan_add_local(struct rondo_plan *plan, const struct rondo_task *t, const void *in,
+                                  void *out, size_t count)
 {
     struct rondo_run *run;
     struct rondo_work *w;
@@ -95,8 +99,9 @@ static int only_sends(const struct rondo_run *run)
     if (w->coll != RONDO_COLL_BROADCAST && w->coll != RONDO_COLL_REDUCE) {
         return 0;
     }
-    return w->algo == RONDO_ALGO_ONESHOT ? (w->coll == RONDO_COLL_BROADCAST) == (w->seat.index == w->seat.root)
-                                         : run->schedule->flow[0].step(&w->seat, 0).nfrom == 0;
+    return w->algo == RONDO_ALGO_ONESHOT
+               ? (w->coll == RONDO_COLL_BROADCAST) == (w->seat.index == w->seat.root)
+               : run->schedule->flow[0].step(&w->seat, 0).nfrom == 0;
 }
 
 /* Is what a rank receives so much that it is stored past the caches? */
@@ -107,8 +112,8 @@ static int is_past_caches(const struct rondo_ctx *ctx, const struct rondo_task *
     return least > 0 && rondo_task_bytes(t) / (size_t)(block ? ctx->nranks : 1) >= least;
 }
 
-static void fill_work(struct rondo_ctx *ctx, struct rondo_run *run, const struct rondo_task *t, const struct rondo_choice *choice,
-                      int channel)
+static void fill_work(struct rondo_ctx *ctx, struct rondo_run *run, const struct rondo_task *t,
+                      const struct rondo_choice *choice, int channel)
 {
     struct rondo_work *w = &run->work;
     rondo_plan_fill_op(w, t);
@@ -119,28 +124,32 @@ static void fill_work(struct rondo_ctx *ctx, struct rondo_run *run, const struct
     w->counts = t->counts;
     w->displs = t->displs;
     w->block = t->count;
-    w->block_rank = w->algo == RONDO_ALGO_RING || w->algo == RONDO_ALGO_ORDERED ? ctx->layout.channel[channel].ring.rank_at : NULL;
+    w->block_rank = w->algo == RONDO_ALGO_RING || w->algo == RONDO_ALGO_ORDERED
+                        ? ctx->layout.channel[channel].ring.rank_at
+                        : NULL;
     w->ports = &ctx->ports[channel];
-    w->board = ctx->board;
+    w->mailbox = ctx->mailbox;
     w->direct = ctx->open_buffers;
     run->lane = (uint32_t)channel;
     run->schedule = rondo_schedule_find((enum rondo_coll)w->coll, (enum rondo_algo)w->algo);
-    rondo_seat_of(&ctx->layout, channel, (enum rondo_algo)w->algo, (enum rondo_coll)w->coll, t->root, &w->seat);
+    rondo_seat_of(&ctx->layout, channel, (enum rondo_algo)w->algo, (enum rondo_coll)w->coll, t->root,
+                  &w->seat);
     w->stream = is_past_caches(ctx, t);
     run->only_sends = only_sends(run);
     rondo_plan_cut(ctx, w, t, run->schedule->map, channel, choice->nchannels);
 }
 
 /* Where buffers are ordinary memory, and choice[1] is what runs else. */
-static uint8_t kernel_copies(const struct rondo_ctx *ctx, const struct rondo_task *t, const struct rondo_choice choice[2])
+static uint8_t kernel_copies(const struct rondo_ctx *ctx, const struct rondo_task *t,
+                             const struct rondo_choice choice[2])
 {
     int mode = (int)rondo_params()->cma;
     if (mode != RONDO_CMA_AUTO) {
         return mode == RONDO_CMA_ALWAYS ? RONDO_KERNEL_ALWAYS : RONDO_KERNEL_NEVER;
     }
     for (int in_place = 0; in_place < 2; in_place++) {
-        if (rondo_cma_cost_us(&ctx->layout, (enum rondo_algo)choice[0].algo, (enum rondo_coll)t->coll, rondo_task_bytes(t), in_place) <
-            choice[1].us) {
+        if (rondo_cma_cost_us(&ctx->layout, (enum rondo_algo)choice[0].algo, (enum rondo_coll)t->coll,
+                              rondo_task_bytes(t), in_place) < choice[1].us) {
             return in_place ? RONDO_KERNEL_IN_PLACE : RONDO_KERNEL_ALWAYS;
         }
     }
@@ -148,7 +157,8 @@ static uint8_t kernel_copies(const struct rondo_ctx *ctx, const struct rondo_tas
 }
 
 /* Run `at` of a call's. */
-static void fill_run(struct rondo_ctx *ctx, struct rondo_run *run, const struct rondo_task *t, const struct rondo_choice choice[2], int at)
+static void fill_run(struct rondo_ctx *ctx, struct rondo_run *run, const struct rondo_task *t,
+                     const struct rondo_choice choice[2], int at)
 {
     int other = at >= choice[0].nchannels;
     fill_work(ctx, run, t, &choice[other], other ? at - choice[0].nchannels : at);
@@ -157,8 +167,8 @@ static void fill_run(struct rondo_ctx *ctx, struct rondo_run *run, const struct 
 }
 
 /* all_to_all in one work: all_gather's, with another block for everyone. */
-static void fill_exchange(struct rondo_ctx *ctx, struct rondo_run *run, const struct rondo_task *t, const struct rondo_choice choice[2],
-                          int at)
+static void fill_exchange(struct rondo_ctx *ctx, struct rondo_run *run, const struct rondo_task *t,
+                          const struct rondo_choice choice[2], int at)
 {
     struct rondo_task as = *t;
     as.coll = RONDO_COLL_ALL_GATHER;
@@ -169,12 +179,15 @@ static void fill_exchange(struct rondo_ctx *ctx, struct rondo_run *run, const st
 /* A run that is offered to the GPUs' copy engines; what is to run otherwise has it as its gate. */
 static void fill_copies(struct rondo_ctx *ctx, struct rondo_run *run, const struct rondo_task *t)
 {
-    static const struct rondo_choice open[2] = { { .algo = RONDO_ALGO_TWOSHOT, .proto = RONDO_PROTO_SIMPLE, .nchannels = 1 } };
+    static const struct rondo_choice open[2] = {
+        { .algo = RONDO_ALGO_TWOSHOT, .proto = RONDO_PROTO_SIMPLE, .nchannels = 1 }
+    };
     (t->coll == RONDO_COLL_ALL_TO_ALL ? fill_exchange : fill_run)(ctx, run, t, open, 0);
     run->copies = 1;
 }
 
-static void begin_call(const struct rondo_ctx *ctx, struct rondo_run *run, const void *in, void *out, uint32_t word)
+static void begin_call(const struct rondo_ctx *ctx, struct rondo_run *run, const void *in, void *out,
+                       uint32_t word)
 {
     run->work.in = in;
     run->work.out = out;
@@ -192,7 +205,10 @@ static rondo_status add_copies(struct rondo_plan *plan, const struct rondo_task 
     return RONDO_SUCCESS;
 }
 
-static int is_empty(const struct rondo_task *t) { return t->counts == NULL ? t->count == 0 : rondo_task_bytes(t) == 0; }
+static int is_empty(const struct rondo_task *t)
+{
+    return t->counts == NULL ? t->count == 0 : rondo_task_bytes(t) == 0;
+}
 
 /* Where each rank's own part lies, when there is only one rank. */
 static rondo_status add_alone(struct rondo_plan *plan, const struct rondo_task *t)
@@ -241,8 +257,8 @@ static rondo_status add_collective(struct rondo_plan *plan, const struct rondo_t
 
 static int cacheable(const struct rondo_ctx *ctx, const struct rondo_task *t)
 {
-    int small = t->coll == RONDO_COLL_ALL_TO_ALL && ctx->board != NULL &&
-                (rondo_is_pair(&ctx->layout) || rondo_task_bytes(t) <= ctx->board->capacity) &&
+    int small = t->coll == RONDO_COLL_ALL_TO_ALL && ctx->mailbox != NULL &&
+                (rondo_is_pair(&ctx->layout) || rondo_task_bytes(t) <= ctx->mailbox->capacity) &&
                 ctx->allowed.protos[RONDO_COLL_ALL_TO_ALL][RONDO_ALGO_ONESHOT] != 0;
     return t->counts == NULL && t->count > 0 && t->op < RONDO_NUM_OPS &&
            (t->coll <= RONDO_COLL_REDUCE_SCATTER || t->coll == RONDO_COLL_BARRIER || small);
@@ -262,12 +278,12 @@ static void leave_byte_out(struct rondo_shot *shot)
     }
 }
 
-/* May the call be made by rondo_quick from now on? */
+/* May the call be made by rondo_fast_path from now on? */
 static enum rondo_cached_state state_of(const struct rondo_ctx *ctx, const struct rondo_cached *entry)
 {
     int last = entry->nruns - 1;
-    if (last > 1 || entry->runs[last].shot.takes == RONDO_TAKES_STEPS || ctx->exec_ops->post == NULL || ctx->device != NULL ||
-        ctx->pages != NULL) {
+    if (last > 1 || entry->runs[last].shot.takes == RONDO_TAKES_STEPS || ctx->exec_ops->post == NULL ||
+        ctx->device != NULL || ctx->pages != NULL) {
         return RONDO_CACHED_RUNS;
     }
     return last == 0                                                     ? RONDO_CACHED_SHOT
@@ -290,7 +306,8 @@ static struct rondo_cached *room_for(struct rondo_ctx *ctx, uint64_t what, size_
 }
 
 /* *kept: NULL when the call is not of the kind that is kept. */
-static rondo_status keep(struct rondo_ctx *ctx, const struct rondo_task *t, uint64_t what, struct rondo_cached **kept)
+static rondo_status keep(struct rondo_ctx *ctx, const struct rondo_task *t, uint64_t what,
+                         struct rondo_cached **kept)
 {
     struct rondo_cached *entry;
     struct rondo_choice choice[2];
@@ -301,7 +318,8 @@ static rondo_status keep(struct rondo_ctx *ctx, const struct rondo_task *t, uint
         return status;
     }
     *kept = NULL;
-    if (t->coll == RONDO_COLL_ALL_TO_ALL && choice[n - 1].algo != RONDO_ALGO_ONESHOT) { /* messages are made anew for every call */
+    if (t->coll == RONDO_COLL_ALL_TO_ALL &&
+        choice[n - 1].algo != RONDO_ALGO_ONESHOT) { /* messages are made anew for every call */
         return RONDO_SUCCESS;
     }
     entry = room_for(ctx, what, t->count);
@@ -311,10 +329,11 @@ static rondo_status keep(struct rondo_ctx *ctx, const struct rondo_task *t, uint
         if (c < copies) {
             fill_copies(ctx, &entry->runs[c], t);
         } else {
-            (t->coll == RONDO_COLL_ALL_TO_ALL ? fill_exchange : fill_run)(ctx, &entry->runs[c], t, choice, c - copies);
+            (t->coll == RONDO_COLL_ALL_TO_ALL ? fill_exchange : fill_run)(ctx, &entry->runs[c], t, choice,
+                                                                          c - copies);
             entry->runs[c].gate = copies ? c : entry->runs[c].gate;
         }
-        entry->runs[c].open = &ctx->direct.open;
+        entry->runs[c].open = &ctx->immediate.open;
         rondo_run_begin(&entry->runs[c]); /* counts loops and steps, once */
     }
     if (t->coll == RONDO_COLL_BARRIER) {
@@ -329,7 +348,8 @@ static rondo_status keep(struct rondo_ctx *ctx, const struct rondo_task *t, uint
     return RONDO_SUCCESS;
 }
 
-rondo_status rondo_plan_cached(struct rondo_ctx *ctx, const struct rondo_task *t, struct rondo_cached **cached)
+rondo_status rondo_plan_cached(struct rondo_ctx *ctx, const struct rondo_task *t,
+                               struct rondo_cached **cached)
 {
     const void *in = t->coll == RONDO_COLL_BARRIER ? &ctx->barrier_byte[0] : t->send;
     void *out = t->coll == RONDO_COLL_BARRIER ? &ctx->barrier_byte[1] : t->recv;
@@ -353,7 +373,7 @@ rondo_status rondo_plan_cached(struct rondo_ctx *ctx, const struct rondo_task *t
         }
     }
     word = rondo_next_word(ctx, entry->call_hash);
-    note_call(&ctx->direct, t, word);
+    note_call(&ctx->immediate, t, word);
     for (int c = 0; c < entry->nruns; c++) {
         struct rondo_run *run = &entry->runs[c];
         run->work.in = in;
@@ -368,8 +388,10 @@ rondo_status rondo_plan_cached(struct rondo_ctx *ctx, const struct rondo_task *t
 
 /* ---- all_to_all ---- */
 
-/* all_to_all without messages, as far as it goes. *first: the run that decides whether messages are needed all the same; -1: they are. @return RONDO_IN_PROGRESS: they may be. */
-static rondo_status add_exchange(struct rondo_plan *plan, const struct rondo_task *t, const void *send, uint32_t word, int *first)
+/* all_to_all without messages, as far as it goes. *first: the run that decides whether messages are needed
+ * all the same; -1: they are. @return RONDO_IN_PROGRESS: they may be. */
+static rondo_status add_exchange(struct rondo_plan *plan, const struct rondo_task *t, const void *send,
+                                 uint32_t word, int *first)
 {
     struct rondo_choice choice[2];
     struct rondo_run *run;
@@ -388,8 +410,8 @@ static rondo_status add_exchange(struct rondo_plan *plan, const struct rondo_tas
         RONDO_TRY(rondo_plan_next_run(plan, &run));
         fill_exchange(plan->ctx, run, t, choice, c);
         /* Only where the call runs now: what calls of a group or a stream learn comes before. */
-        if (plan == &plan->ctx->direct && plan->ctx->device == NULL && rondo_algo_opens((enum rondo_algo)choice[c].algo) &&
-            rondo_direct_declines(&run->work)) {
+        if (plan == &plan->ctx->immediate && plan->ctx->device == NULL &&
+            rondo_algo_opens((enum rondo_algo)choice[c].algo) && rondo_direct_declines(&run->work)) {
             plan->nruns--;
             asks = 0;
             continue;
@@ -401,7 +423,8 @@ static rondo_status add_exchange(struct rondo_plan *plan, const struct rondo_tas
     return posts ? RONDO_SUCCESS : RONDO_IN_PROGRESS;
 }
 
-/* A send to each peer, and after it the receive from the one as far on the other side: what comes from a peer arrives where what goes to it lies. */
+/* A send to each peer, and after it the receive from the one as far on the other side: what comes from a peer
+ * arrives where what goes to it lies. */
 static void arrive_in_place(struct rondo_run *runs, int npeers)
 {
     for (int i = 0; i < npeers; i++) {
@@ -411,12 +434,14 @@ static void arrive_in_place(struct rondo_run *runs, int npeers)
 }
 
 /* all_to_all's own block is no message: it must not meet the user's to itself. */
-static rondo_status add_own_block(struct rondo_plan *plan, const struct rondo_task *t, const char *send, char *recv)
+static rondo_status add_own_block(struct rondo_plan *plan, const struct rondo_task *t, const char *send,
+                                  char *recv)
 {
     int v = t->coll == RONDO_COLL_ALL_TO_ALLV, own = plan->ctx->rank;
     size_t elem = rondo_dtype_size((rondo_dtype)t->dtype);
     return rondo_plan_add_local(plan, t, send + (v ? t->send_displs[own] : (size_t)own * t->count) * elem,
-                                recv + (v ? t->displs[own] : (size_t)own * t->count) * elem, v ? t->counts[own] : t->count);
+                                recv + (v ? t->displs[own] : (size_t)own * t->count) * elem,
+                                v ? t->counts[own] : t->count);
 }
 
 static rondo_status add_all_to_all(struct rondo_plan *plan, const struct rondo_task *t, uint32_t word)
@@ -430,7 +455,8 @@ static rondo_status add_all_to_all(struct rondo_plan *plan, const struct rondo_t
         first = plan->nruns;
         RONDO_TRY(add_copies(plan, t, word));
     }
-    if (!v && send == recv && t->count > 0 && ctx->device != NULL) { /* in place: what leaves must not be overwritten by what arrives */
+    if (!v && send == recv && t->count > 0 &&
+        ctx->device != NULL) { /* in place: what leaves must not be overwritten by what arrives */
         void *copy = NULL;
         RONDO_TRY(rondo_device_scratch(plan, block * (size_t)ctx->nranks, &copy));
         if (first >= 0) {

@@ -1,4 +1,5 @@
-/* Sends and receives, and the calls that are made of nothing else: gather and scatter. Contract: plan_impl.h. */
+/* Sends and receives, and the calls that are made of nothing else: gather and scatter. Contract: plan_impl.h.
+ */
 #include <string.h>
 
 #include "base/log.h"
@@ -14,11 +15,14 @@ static int p2p_ready(struct rondo_run *run, rondo_status *status)
     return *status == RONDO_SUCCESS ? 1 : *status == RONDO_IN_PROGRESS ? 0 : -1;
 }
 
-rondo_status rondo_plan_self_differs(const struct rondo_ctx *ctx, const struct rondo_task *send, const struct rondo_task *recv)
+rondo_status rondo_plan_self_differs(const struct rondo_ctx *ctx, const struct rondo_task *send,
+                                     const struct rondo_task *recv)
 {
-    return rondo_fail(RONDO_INVALID_USAGE, "rank %d on %s: it sends to itself %zu %s and receives %zu %s: count and type must be equal",
-                      ctx->rank, rondo_log_host(), send->count, rondo_dtype_name((rondo_dtype)send->dtype), recv->count,
-                      rondo_dtype_name((rondo_dtype)recv->dtype));
+    return rondo_fail(
+        RONDO_INVALID_USAGE,
+        "rank %d on %s: it sends to itself %zu %s and receives %zu %s: count and type must be equal",
+        ctx->rank, rondo_log_host(), send->count, rondo_dtype_name((rondo_dtype)send->dtype), recv->count,
+        rondo_dtype_name((rondo_dtype)recv->dtype));
 }
 
 static rondo_status add_to_self(struct rondo_plan *plan, const struct rondo_task *t)
@@ -34,7 +38,8 @@ static rondo_status add_to_self(struct rondo_plan *plan, const struct rondo_task
         }
         memmove(&plan->self[i], &plan->self[i + 1], sizeof(other) * (size_t)(plan->nself - i - 1));
         plan->nself--;
-        return rondo_plan_add_local(plan, t, is_send ? t->send : other.send, is_send ? other.recv : t->recv, t->count);
+        return rondo_plan_add_local(plan, t, is_send ? t->send : other.send, is_send ? other.recv : t->recv,
+                                    t->count);
     }
     if (plan->nself == plan->self_capacity) {
         int capacity = 2 * plan->self_capacity + 4;
@@ -92,8 +97,8 @@ rondo_status rondo_plan_add_p2p(struct rondo_plan *plan, const struct rondo_task
     return RONDO_SUCCESS;
 }
 
-rondo_status rondo_plan_add_message(struct rondo_plan *plan, const struct rondo_task *t, int is_send, int peer, const void *send,
-                                    void *recv, size_t count)
+rondo_status rondo_plan_add_message(struct rondo_plan *plan, const struct rondo_task *t, int is_send,
+                                    int peer, const void *send, void *recv, size_t count)
 {
     struct rondo_task message = { .ctx = t->ctx,
                                   .coll = is_send ? RONDO_COLL_SEND : RONDO_COLL_RECV,
@@ -119,16 +124,19 @@ rondo_status rondo_plan_add_rooted(struct rondo_plan *plan, const struct rondo_t
         char *to = gather ? (char *)t->recv + (size_t)peer * block : NULL;
         RONDO_TRY(rondo_plan_add_message(plan, t, !gather, peer, from, to, t->count));
     }
-    return gather ? rondo_plan_add_local(plan, t, t->send, (char *)t->recv + (size_t)t->root * block, t->count)
-                  : rondo_plan_add_local(plan, t, (const char *)t->send + (size_t)t->root * block, t->recv, t->count);
+    return gather
+               ? rondo_plan_add_local(plan, t, t->send, (char *)t->recv + (size_t)t->root * block, t->count)
+               : rondo_plan_add_local(plan, t, (const char *)t->send + (size_t)t->root * block, t->recv,
+                                      t->count);
 }
 
 static rondo_status no_partner(const struct rondo_task *t)
 {
-    return rondo_fail(
-        RONDO_INVALID_USAGE,
-        "rank %d on %s: a %s of %zu %s with itself has no partner in its group: put both between rondo_group_start and rondo_group_end",
-        t->ctx->rank, rondo_log_host(), t->coll == RONDO_COLL_SEND ? "send" : "receive", t->count, rondo_dtype_name((rondo_dtype)t->dtype));
+    return rondo_fail(RONDO_INVALID_USAGE,
+                      "rank %d on %s: a %s of %zu %s with itself has no partner in its group: put both "
+                      "between rondo_group_start and rondo_group_end",
+                      t->ctx->rank, rondo_log_host(), t->coll == RONDO_COLL_SEND ? "send" : "receive",
+                      t->count, rondo_dtype_name((rondo_dtype)t->dtype));
 }
 
 rondo_status rondo_plan_check(const struct rondo_plan *plan)
@@ -157,7 +165,8 @@ rondo_status rondo_plan_check_selves(const struct rondo_task *tasks, int n)
         if (matched[i]) {
             continue;
         }
-        while (j < n && (matched[j] || !is_to_self(&tasks[j]) || tasks[j].ctx != t->ctx || tasks[j].coll == t->coll)) {
+        while (j < n &&
+               (matched[j] || !is_to_self(&tasks[j]) || tasks[j].ctx != t->ctx || tasks[j].coll == t->coll)) {
             j++;
         }
         if (j == n) {

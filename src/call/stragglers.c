@@ -27,7 +27,8 @@ static void add(struct laggards *who, const struct rondo_ctx *ctx, const struct 
     if (b->rank == ctx->rank || b->last.seq >= ctx->seq || full) {
         return;
     }
-    for (at = who->n < MOST_NAMED ? who->n++ : MOST_NAMED - 1; at > 0 && who->behind[at - 1].last.seq > b->last.seq; at--) {
+    for (at = who->n < MOST_NAMED ? who->n++ : MOST_NAMED - 1;
+         at > 0 && who->behind[at - 1].last.seq > b->last.seq; at--) {
         who->behind[at] = who->behind[at - 1];
     }
     who->behind[at] = *b;
@@ -61,8 +62,9 @@ static int ranks_to_ask(const struct rondo_ctx *ctx, int ranks[RONDO_CONTROL_ASK
 }
 
 /*
- * They answer soon, or are not to be reached. Who has left or died is not asked: what it made, if it is known, counts; if not, it may have left because another rank's deadline has passed, who says so
- * to this rank as well: with that the question has its answer.
+ * They answer soon, or are not to be reached. Who has left or died is not asked: what it made, if it is
+ * known, counts; if not, it may have left because another rank's deadline has passed, who says so to this
+ * rank as well: with that the question has its answer.
  */
 static void ask_afar(struct rondo_ctx *ctx, struct laggards *who)
 {
@@ -81,7 +83,7 @@ static void ask_afar(struct rondo_ctx *ctx, struct laggards *who)
                 ranks[i] = ranks[--n];
             }
         }
-        (void)rondo_control_turn(ctx->control, &moved);
+        (void)rondo_control_progress(ctx->control, &moved);
         sched_yield();
     }
 }
@@ -115,7 +117,8 @@ void rondo_behind_text(struct rondo_ctx *ctx, int *peer, char *text, size_t size
         if (b->last.seq > 0) {
             rondo_call_text(&b->last, last, sizeof(last));
         }
-        at += (size_t)snprintf(text + at, size - at, "; rank %d on %s has not made this call, its last collective: %s%s", b->rank,
+        at += (size_t)snprintf(text + at, size - at,
+                               "; rank %d on %s has not made this call, its last collective: %s%s", b->rank,
                                ctx->peers[b->rank].host, last,
                                b->last.seq == 0     ? ""
                                : b->last.state == 2 ? " (done)"

@@ -1,6 +1,7 @@
 /*
- * Host streams. A plan is issued when the plans before it in its streams are done and every earlier plan of its communicator was issued: so each stream runs
- * in order, and all ranks issue a communicator's calls in the order in which they were made, which is why a group's calls of a communicator are one plan, whatever
+ * Host streams. A plan is issued when the plans before it in its streams are done and every earlier plan of
+ * its communicator was issued: so each stream runs in order, and all ranks issue a communicator's calls in
+ * the order in which they were made, which is why a group's calls of a communicator are one plan, whatever
  * their streams. Plans move in query, synchronize, and in any waiting call of the process.
  */
 #include <pthread.h>
@@ -25,7 +26,8 @@ static int nregistered;
 /* ticket->before, between the context that looks at it and the stream that frees it; the innermost lock. */
 static pthread_mutex_t before_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Plans with several streams enter all of them before another such plan does: else two could wait for each other. The outermost lock. */
+/* Plans with several streams enter all of them before another such plan does: else two could wait for each
+ * other. The outermost lock. */
 static pthread_mutex_t several_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void registry_add(struct rondo_ctx *ctx)
@@ -113,7 +115,7 @@ static void reap_done(struct rondo_ctx *ctx, rondo_status status, int *moved)
     }
 }
 
-rondo_status rondo_ctx_turn_queue(struct rondo_ctx *ctx, int *moved)
+rondo_status rondo_ctx_progress_queue(struct rondo_ctx *ctx, int *moved)
 {
     rondo_status status;
     if (pthread_mutex_trylock(&ctx->queue_lock) != 0) {
@@ -124,7 +126,7 @@ rondo_status rondo_ctx_turn_queue(struct rondo_ctx *ctx, int *moved)
         return RONDO_SUCCESS;
     }
     issue_ready(ctx, moved);
-    status = rondo_ctx_turn(ctx, moved);
+    status = rondo_ctx_progress(ctx, moved);
     if (status == RONDO_SUCCESS) {
         status = rondo_ctx_ready(ctx);
     }
@@ -136,14 +138,14 @@ rondo_status rondo_ctx_turn_queue(struct rondo_ctx *ctx, int *moved)
     return status;
 }
 
-void rondo_streams_turn(int *moved)
+void rondo_streams_progress(int *moved)
 {
     if (__atomic_load_n(&nregistered, __ATOMIC_ACQUIRE) == 0 || pthread_mutex_trylock(&registry_lock) != 0) {
         return;
     }
     for (struct rondo_ctx *ctx = registry; ctx != NULL; ctx = ctx->registry_next) {
         if (__atomic_load_n(&ctx->nqueued, __ATOMIC_ACQUIRE) > 0) {
-            rondo_ctx_turn_queue(ctx, moved); /* errors stay with the plans */
+            rondo_ctx_progress_queue(ctx, moved); /* errors stay with the plans */
         }
     }
     pthread_mutex_unlock(&registry_lock);
@@ -158,12 +160,12 @@ rondo_status rondo_ctx_drain(struct rondo_ctx *ctx)
     rondo_wait_begin(&wait, &ctx->policy);
     while (__atomic_load_n(&ctx->nqueued, __ATOMIC_ACQUIRE) > 0) {
         int moved = 0;
-        RONDO_TRY(rondo_ctx_turn_queue(ctx, &moved));
-        rondo_streams_turn(&moved); /* what it waits for may be another communicator's */
+        RONDO_TRY(rondo_ctx_progress_queue(ctx, &moved));
+        rondo_streams_progress(&moved); /* what it waits for may be another communicator's */
         if (moved) {
             rondo_wait_reset(&wait);
         } else {
-            RONDO_TRY(rondo_wait_turn(&wait));
+            RONDO_TRY(rondo_wait_once(&wait));
         }
     }
     return rondo_ctx_ready(ctx); /* another thread that moved the queue may have found it failed */
@@ -176,7 +178,8 @@ void rondo_ctx_drop_queue(struct rondo_ctx *ctx, rondo_status status)
     registry_remove(ctx);
     pthread_mutex_lock(&ctx->queue_lock);
     if (ctx->queue != NULL) {
-        rondo_fail_quiet(status, "rank %d: the communicator \"%s\" ended with work still queued on a stream", ctx->rank, ctx->name);
+        rondo_fail_quiet(status, "rank %d: the communicator \"%s\" ended with work still queued on a stream",
+                         ctx->rank, ctx->name);
         rondo_ctx_drop(ctx, status);
         reap_done(ctx, status, &moved);
     }
@@ -275,12 +278,13 @@ rondo_status rondo_stream_enqueue(struct rondo_plan *plan)
     }
     ctx->queue_last = plan;
     pthread_mutex_unlock(&ctx->queue_lock);
-    return rondo_ctx_turn_queue(ctx, &moved); /* the first slices leave at once */
+    return rondo_ctx_progress_queue(ctx, &moved); /* the first slices leave at once */
 }
 
 static rondo_status stream_check(const struct rondo_stream_st *stream, const char *what)
 {
-    return stream != NULL ? RONDO_SUCCESS : rondo_fail(RONDO_INVALID_ARGUMENT, "%s: the stream is NULL", what);
+    return stream != NULL ? RONDO_SUCCESS
+                          : rondo_fail(RONDO_INVALID_ARGUMENT, "%s: the stream is NULL", what);
 }
 
 rondo_status rondo_stream_create(rondo_stream *stream)
@@ -295,7 +299,8 @@ rondo_status rondo_stream_create(rondo_stream *stream)
     return RONDO_SUCCESS;
 }
 
-/* The context of a plan that is not done, kept from being freed until it is left; NULL: there is nothing to wait for. */
+/* The context of a plan that is not done, kept from being freed until it is left; NULL: there is nothing to
+ * wait for. */
 static struct rondo_ctx *visit(const struct rondo_plan *plan)
 {
     struct rondo_ctx *ctx = NULL;
@@ -308,11 +313,12 @@ static struct rondo_ctx *visit(const struct rondo_plan *plan)
     return ctx;
 }
 
-/* Turn all streams; @return RONDO_IN_PROGRESS while plans of this one are open. waiting, if asked for: the context of the first of them, or NULL; visited. */
+/* Turn all streams; @return RONDO_IN_PROGRESS while plans of this one are open. waiting, if asked for: the
+ * context of the first of them, or NULL; visited. */
 static rondo_status stream_turn(struct rondo_stream_st *stream, int *moved, struct rondo_ctx **waiting)
 {
     rondo_status status;
-    rondo_streams_turn(moved);
+    rondo_streams_progress(moved);
     pthread_mutex_lock(&stream->lock);
     reap_stream(stream);
     if (waiting != NULL) {
@@ -321,7 +327,8 @@ static rondo_status stream_turn(struct rondo_stream_st *stream, int *moved, stru
     status = stream->first != NULL ? RONDO_IN_PROGRESS : stream->status;
     pthread_mutex_unlock(&stream->lock);
     if (status != RONDO_SUCCESS && status != RONDO_IN_PROGRESS) {
-        return rondo_fail_quiet(status, "a call of this stream failed: rondo_last_error of its communicator says why");
+        return rondo_fail_quiet(
+            status, "a call of this stream failed: rondo_last_error of its communicator says why");
     }
     return status;
 }
@@ -351,7 +358,8 @@ rondo_status rondo_stream_synchronize(rondo_stream stream)
         if (moved) {
             rondo_wait_reset(&wait);
         } else {
-            rondo_wait_turn(&wait); /* an error ends the communicator, and with it its plans: the next turn sees that */
+            rondo_wait_once(
+                &wait); /* an error ends the communicator, and with it its plans: the next turn sees that */
         }
         if (waiting != NULL) {
             rondo_comm_unvisit(waiting->shell);

@@ -1,4 +1,5 @@
-/* Waiting: one thread turns the executor until its calls are done; meanwhile it looks for aborts, deaths and calls that differ, and says who waits for whom. */
+/* Waiting: one thread turns the executor until its calls are done; meanwhile it looks for aborts, deaths and
+ * calls that differ, and says who waits for whom. */
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +10,13 @@
 #include "comm/comm.h"
 
 /* A turn that looks at a socket is a system call: so many of them are a spin of some length. */
-enum { SPINS = 2000, NET_SPINS = 64, FIRST_STALL_CHECK = 8, OTHER_STALL_CHECKS = 4096, AFAR_STALL_CHECKS = 256 };
+enum {
+    SPINS = 2000,
+    NET_SPINS = 64,
+    FIRST_STALL_CHECK = 8,
+    OTHER_STALL_CHECKS = 4096,
+    AFAR_STALL_CHECKS = 256
+};
 static const int64_t linger_ns = 3000000000; /* a slice takes a millisecond at most */
 
 void rondo_call_text(const struct rondo_call *call, char *text, size_t size)
@@ -32,64 +39,77 @@ void rondo_call_text(const struct rondo_call *call, char *text, size_t size)
     if (rondo_coll_has_root(coll)) {
         snprintf(root, sizeof(root), ", root %d", call->root);
     }
-    snprintf(text, size, "%s #%llu (count %llu, %s%s%s)", name, (unsigned long long)call->seq, (unsigned long long)call->count,
-             type != NULL ? type : "?", op, root);
+    snprintf(text, size, "%s #%llu (count %llu, %s%s%s)", name, (unsigned long long)call->seq,
+             (unsigned long long)call->count, type != NULL ? type : "?", op, root);
 }
 
-static int board_rank(const struct rondo_ctx *ctx, int peer)
+static int mailbox_rank(const struct rondo_ctx *ctx, int peer)
 {
     return peer <= -1 && peer != RONDO_NO_PEER ? ctx->layout.local_ranks[-1 - peer] : peer;
 }
 
-static rondo_status differs(struct rondo_ctx *ctx, int peer, const struct rondo_call *mine, const struct rondo_call *theirs)
+static rondo_status differs(struct rondo_ctx *ctx, int peer, const struct rondo_call *mine,
+                            const struct rondo_call *theirs)
 {
     char a[128], b[128];
     rondo_call_text(mine, a, sizeof(a));
     rondo_call_text(theirs, b, sizeof(b));
-    return rondo_fail(
-        RONDO_INVALID_USAGE,
-        "calls differ: rank %d on %s calls %s, rank %d on %s calls %s%s: all ranks must make the same calls in the same order", ctx->rank,
-        rondo_log_host(), a, peer, ctx->peers[peer].host, b,
-        mine->word != theirs->word && strcmp(a, b) == 0 ? " with other counts or displacements, or after an earlier call that differed"
-                                                        : "");
+    return rondo_fail(RONDO_INVALID_USAGE,
+                      "calls differ: rank %d on %s calls %s, rank %d on %s calls %s%s: all ranks must make "
+                      "the same calls in the same order",
+                      ctx->rank, rondo_log_host(), a, peer, ctx->peers[peer].host, b,
+                      mine->word != theirs->word && strcmp(a, b) == 0
+                          ? " with other counts or displacements, or after an earlier call that differed"
+                          : "");
 }
 
 /* The first call on record that the peer made otherwise. */
-static int find_recorded(struct rondo_ctx *ctx, int peer, uint64_t seq, struct rondo_call *mine, struct rondo_call *theirs)
+static int find_recorded(struct rondo_ctx *ctx, int peer, uint64_t seq, struct rondo_call *mine,
+                         struct rondo_call *theirs)
 {
     for (uint64_t k = seq > RONDO_CALL_RING ? seq - RONDO_CALL_RING + 1 : 1; k <= seq; k++) {
-        if (rondo_control_call_of(ctx->control, ctx->rank, k, mine) && rondo_control_call_of(ctx->control, peer, k, theirs) &&
-            mine->word != theirs->word) {
+        if (rondo_control_call_of(ctx->control, ctx->rank, k, mine) &&
+            rondo_control_call_of(ctx->control, peer, k, theirs) && mine->word != theirs->word) {
             return 1;
         }
     }
     return 0;
 }
 
-static int is_far(const struct rondo_ctx *ctx, int peer) { return ctx->layout.node_of[peer] != ctx->layout.node; }
+static int is_far(const struct rondo_ctx *ctx, int peer)
+{
+    return ctx->layout.node_of[peer] != ctx->layout.node;
+}
 
-/* Else ours and what the peer is in now; not a call of a rank of this node that comes before, since that one is known not to differ. @return 0: neither is known. */
-static int find_difference(struct rondo_ctx *ctx, int peer, uint64_t seq, struct rondo_call *mine, struct rondo_call *theirs)
+/* Else ours and what the peer is in now; not a call of a rank of this node that comes before, since that one
+ * is known not to differ. @return 0: neither is known. */
+static int find_difference(struct rondo_ctx *ctx, int peer, uint64_t seq, struct rondo_call *mine,
+                           struct rondo_call *theirs)
 {
     return find_recorded(ctx, peer, seq, mine, theirs) ||
-           (rondo_control_call_of(ctx->control, ctx->rank, seq, mine) && rondo_control_call_of(ctx->control, peer, 0, theirs) &&
+           (rondo_control_call_of(ctx->control, ctx->rank, seq, mine) &&
+            rondo_control_call_of(ctx->control, peer, 0, theirs) &&
             (is_far(ctx, peer) || theirs->seq >= seq) && mine->word != theirs->word);
 }
 
-/* Is the call of another rank that differs from ours on record? One of this node is, as soon as the call was posted. */
+/* Is the call of another rank that differs from ours on record? One of this node is, as soon as the call was
+ * posted. */
 static int is_recorded(struct rondo_ctx *ctx, int peer, uint64_t seq)
 {
     struct rondo_call theirs;
     return rondo_control_call_of(ctx->control, peer, 0, &theirs) && (is_far(ctx, peer) || theirs.seq >= seq);
 }
 
-/* It may not be yet: a rank of another node is asked, and answers soon. One of this node may have made fewer calls than this rank: then an earlier one differs, and is on record. */
-static int find_difference_soon(struct rondo_ctx *ctx, int peer, uint64_t seq, struct rondo_call *mine, struct rondo_call *theirs)
+/* It may not be yet: a rank of another node is asked, and answers soon. One of this node may have made fewer
+ * calls than this rank: then an earlier one differs, and is on record. */
+static int find_difference_soon(struct rondo_ctx *ctx, int peer, uint64_t seq, struct rondo_call *mine,
+                                struct rondo_call *theirs)
 {
     int64_t end = rondo_now_ns() + RONDO_ANSWER_NS;
     int moved;
-    while (!is_recorded(ctx, peer, seq) && (is_far(ctx, peer) || !find_recorded(ctx, peer, seq, mine, theirs)) && rondo_now_ns() < end) {
-        (void)rondo_control_turn(ctx->control, &moved);
+    while (!is_recorded(ctx, peer, seq) &&
+           (is_far(ctx, peer) || !find_recorded(ctx, peer, seq, mine, theirs)) && rondo_now_ns() < end) {
+        (void)rondo_control_progress(ctx->control, &moved);
         sched_yield();
     }
     return find_difference(ctx, peer, seq, mine, theirs);
@@ -101,36 +121,42 @@ static rondo_status on_mismatch(void *arg, int peer, const struct rondo_work *wo
     struct rondo_ctx *ctx = arg;
     struct rondo_call mine, theirs;
     rondo_status status;
-    peer = board_rank(ctx, peer);
+    peer = mailbox_rank(ctx, peer);
     if (work->seq != 0 && find_difference_soon(ctx, peer, work->seq, &mine, &theirs)) {
         status = differs(ctx, peer, &mine, &theirs);
     } else if (work->coll == RONDO_COLL_RECV) {
         status = rondo_fail(RONDO_INVALID_USAGE,
-                            "calls differ: rank %d on %s receives %zu %s from rank %d on %s, which sent another count or type, or sent in "
+                            "calls differ: rank %d on %s receives %zu %s from rank %d on %s, which sent "
+                            "another count or type, or sent in "
                             "another order (call word %08x, expected %08x)",
-                            ctx->rank, rondo_log_host(), work->len, rondo_dtype_name((rondo_dtype)work->dtype), peer, ctx->peers[peer].host,
-                            got, work->call_word);
+                            ctx->rank, rondo_log_host(), work->len,
+                            rondo_dtype_name((rondo_dtype)work->dtype), peer, ctx->peers[peer].host, got,
+                            work->call_word);
     } else {
         status = rondo_fail(RONDO_INVALID_USAGE,
-                            "calls differ: rank %d on %s is in %s #%llu with count %zu, rank %d on %s is in another call (call word %08x, "
+                            "calls differ: rank %d on %s is in %s #%llu with count %zu, rank %d on %s is in "
+                            "another call (call word %08x, "
                             "expected %08x): all ranks must make the same "
                             "calls in the same order",
-                            ctx->rank, rondo_log_host(), rondo_coll_name((enum rondo_coll)work->coll), (unsigned long long)work->seq,
-                            work->block, peer, ctx->peers[peer].host, got, work->call_word);
+                            ctx->rank, rondo_log_host(), rondo_coll_name((enum rondo_coll)work->coll),
+                            (unsigned long long)work->seq, work->block, peer, ctx->peers[peer].host, got,
+                            work->call_word);
     }
     return rondo_ctx_fail(ctx, status, peer);
 }
 
 /* Calls `seq` differ, perhaps only because earlier ones did: the first that differs is the one to tell of. */
-static rondo_status first_differs(struct rondo_ctx *ctx, int peer, uint64_t seq, const struct rondo_call *mine,
-                                  const struct rondo_call *theirs)
+static rondo_status first_differs(struct rondo_ctx *ctx, int peer, uint64_t seq,
+                                  const struct rondo_call *mine, const struct rondo_call *theirs)
 {
     struct rondo_call my_first, their_first;
-    return find_difference(ctx, peer, seq, &my_first, &their_first) ? differs(ctx, peer, &my_first, &their_first)
-                                                                    : differs(ctx, peer, mine, theirs);
+    return find_difference(ctx, peer, seq, &my_first, &their_first)
+               ? differs(ctx, peer, &my_first, &their_first)
+               : differs(ctx, peer, mine, theirs);
 }
 
-/* What a neighbour on another node made of this call, as far as it has said. It may be through with everything and have left. */
+/* What a neighbour on another node made of this call, as far as it has said. It may be through with
+ * everything and have left. */
 static rondo_status compare_afar(struct rondo_ctx *ctx, uint64_t seq)
 {
     struct rondo_call mine, theirs;
@@ -139,8 +165,8 @@ static rondo_status compare_afar(struct rondo_ctx *ctx, uint64_t seq)
     }
     for (int i = 0; i < ctx->nlinks; i++) {
         int r = ctx->links[i].peer;
-        if (ctx->links[i].conn.proxied && is_far(ctx, r) && rondo_control_call_of(ctx->control, r, seq, &theirs) &&
-            theirs.word != mine.word) {
+        if (ctx->links[i].conn.proxied && is_far(ctx, r) &&
+            rondo_control_call_of(ctx->control, r, seq, &theirs) && theirs.word != mine.word) {
             return rondo_ctx_fail(ctx, first_differs(ctx, r, seq, &mine, &theirs), r);
         }
     }
@@ -154,7 +180,8 @@ static rondo_status compare_call(struct rondo_ctx *ctx, uint64_t seq)
         return RONDO_SUCCESS;
     }
     for (int i = 0; i < ctx->layout.nlocal; i++) {
-        int r = ctx->layout.local_ranks[i], left = rondo_control_state_of(ctx->control, r) == 1; /* first: its last calls are seen then */
+        int r = ctx->layout.local_ranks[i],
+            left = rondo_control_state_of(ctx->control, r) == 1; /* first: its last calls are seen then */
         if (r == ctx->rank) {
             continue;
         }
@@ -162,22 +189,23 @@ static rondo_status compare_call(struct rondo_ctx *ctx, uint64_t seq)
             if (theirs.word != mine.word) {
                 return rondo_ctx_fail(ctx, first_differs(ctx, r, seq, &mine, &theirs), r);
             }
-        } else if (left &&
-                   !(rondo_control_call_of(ctx->control, r, 0, &theirs) && theirs.seq >= seq)) { /* a root may be many calls ahead */
+        } else if (left && !(rondo_control_call_of(ctx->control, r, 0, &theirs) &&
+                             theirs.seq >= seq)) { /* a root may be many calls ahead */
             char text[128];
             rondo_call_text(&mine, text, sizeof(text));
-            return rondo_ctx_fail(
-                ctx,
-                rondo_fail(RONDO_REMOTE_ERROR,
-                           "rank %d on %s waits in %s, but rank %d on %s has destroyed or aborted its communicator before that call",
-                           ctx->rank, rondo_log_host(), text, r, ctx->peers[r].host),
-                r);
+            return rondo_ctx_fail(ctx,
+                                  rondo_fail(RONDO_REMOTE_ERROR,
+                                             "rank %d on %s waits in %s, but rank %d on %s has destroyed or "
+                                             "aborted its communicator before that call",
+                                             ctx->rank, rondo_log_host(), text, r, ctx->peers[r].host),
+                                  r);
         }
     }
     return RONDO_SUCCESS;
 }
 
-/* In a stall: does any rank of the node, or (afar) a neighbour on another one, make another call than ours with the same number? What no shared conn shows. All open calls of a group are looked at. */
+/* In a stall: does any rank of the node, or (afar) a neighbour on another one, make another call than ours
+ * with the same number? What no shared conn shows. All open calls of a group are looked at. */
 static rondo_status compare_calls(struct rondo_ctx *ctx, int afar)
 {
     uint64_t seq = ctx->seq > RONDO_CALL_RING ? ctx->seq - RONDO_CALL_RING + 1 : 1;
@@ -191,7 +219,9 @@ static rondo_status on_check(void *arg)
 {
     struct rondo_ctx *ctx = arg;
     if (RONDO_UNLIKELY(__atomic_load_n(&ctx->aborted, __ATOMIC_ACQUIRE))) {
-        return rondo_fail_quiet(RONDO_REMOTE_ERROR, "rank %d: the communicator \"%s\" was aborted by this process", ctx->rank, ctx->name);
+        return rondo_fail_quiet(RONDO_REMOTE_ERROR,
+                                "rank %d: the communicator \"%s\" was aborted by this process", ctx->rank,
+                                ctx->name);
     }
     if (ctx->control == NULL) {
         return RONDO_SUCCESS;
@@ -203,10 +233,12 @@ static rondo_status on_check(void *arg)
     if (ctx->stall_checks == FIRST_STALL_CHECK || ctx->stall_checks % OTHER_STALL_CHECKS == 0) {
         RONDO_TRY(compare_calls(ctx, 0));
     }
-    return ctx->net.proxied > 0 && ctx->stall_checks % AFAR_STALL_CHECKS == 0 ? compare_calls(ctx, 1) : RONDO_SUCCESS;
+    return ctx->net.proxied > 0 && ctx->stall_checks % AFAR_STALL_CHECKS == 0 ? compare_calls(ctx, 1)
+                                                                              : RONDO_SUCCESS;
 }
 
-/* Plans of streams are turned, and freed, by whoever waits: their executor is looked at under the queue's lock, or not at all. */
+/* Plans of streams are turned, and freed, by whoever waits: their executor is looked at under the queue's
+ * lock, or not at all. */
 static void describe(struct rondo_ctx *ctx, char *what, size_t bytes, int *peer)
 {
     int queued = __atomic_load_n(&ctx->nqueued, __ATOMIC_ACQUIRE) > 0;
@@ -218,7 +250,8 @@ static void describe(struct rondo_ctx *ctx, char *what, size_t bytes, int *peer)
     }
 }
 
-/* "waited 30.0 s in all_reduce #17 (...) for data from rank 3 (...); rank 5 on host has not made this call, ..." */
+/* "waited 30.0 s in all_reduce #17 (...) for data from rank 3 (...); rank 5 on host has not made this call,
+ * ..." */
 static rondo_status on_report(void *arg, int late, int64_t waited_ns)
 {
     struct rondo_ctx *ctx = arg;
@@ -226,31 +259,33 @@ static rondo_status on_report(void *arg, int late, int64_t waited_ns)
     int peer = RONDO_NO_PEER;
     struct rondo_call call;
     describe(ctx, what, sizeof(what), &peer);
-    peer = board_rank(ctx, peer);
-    if (ctx->control != NULL && ctx->seq > 0 && rondo_control_call_of(ctx->control, ctx->rank, ctx->seq, &call) && call.state == 1) {
+    peer = mailbox_rank(ctx, peer);
+    if (ctx->control != NULL && ctx->seq > 0 &&
+        rondo_control_call_of(ctx->control, ctx->rank, ctx->seq, &call) && call.state == 1) {
         rondo_call_text(&call, call_text, sizeof(call_text));
     }
     rondo_behind_text(ctx, &peer, culprits, sizeof(culprits));
     if (!late) {
-        RONDO_WARN("rank %d on %s has waited %.1f s in %s for %s%s", ctx->rank, rondo_log_host(), (double)waited_ns * 1e-9, call_text, what,
-                   culprits);
+        RONDO_WARN("rank %d on %s has waited %.1f s in %s for %s%s", ctx->rank, rondo_log_host(),
+                   (double)waited_ns * 1e-9, call_text, what, culprits);
         return RONDO_SUCCESS;
     }
     if (culprits[0] == '\0' && ctx->control != NULL && rondo_control_aborted(ctx->control)) {
         return rondo_ctx_ready(ctx); /* another rank's deadline passed meanwhile, and that rank knew more */
     }
     return rondo_ctx_fail(ctx,
-                          rondo_fail(RONDO_TIMEOUT, "rank %d on %s waited %.1f s (RONDO_TIMEOUT) in %s for %s%s", ctx->rank,
+                          rondo_fail(RONDO_TIMEOUT,
+                                     "rank %d on %s waited %.1f s (RONDO_TIMEOUT) in %s for %s%s", ctx->rank,
                                      rondo_log_host(), (double)waited_ns * 1e-9, call_text, what, culprits),
                           peer >= 0 ? peer : -1);
 }
 
-static rondo_status turn_control(void *arg, int *moved) { return rondo_control_turn(arg, moved); }
+static rondo_status turn_control(void *arg, int *moved) { return rondo_control_progress(arg, moved); }
 
 static rondo_status turn_streams(void *arg, int *moved)
 {
     (void)arg;
-    rondo_streams_turn(moved);
+    rondo_streams_progress(moved);
     return RONDO_SUCCESS;
 }
 
@@ -259,7 +294,7 @@ static int on_given_up(void *arg, int local, int64_t waited_ns)
 {
     struct rondo_ctx *ctx = arg;
     int rank = ctx->layout.local_ranks[local], moved;
-    (void)rondo_control_turn(ctx->control, &moved);
+    (void)rondo_control_progress(ctx->control, &moved);
     if (rondo_control_state_of(ctx->control, rank) == 2) {
         return 1;
     }
@@ -281,7 +316,8 @@ rondo_status rondo_ctx_drop(struct rondo_ctx *ctx, rondo_status status)
         return rondo_fail_quiet(status, "%s", why);
     }
     return rondo_fail(status,
-                      "%.300s; rank %d on %s was stopped while it moved data of this call: it may still touch this rank's buffers when it "
+                      "%.300s; rank %d on %s was stopped while it moved data of this call: it may still "
+                      "touch this rank's buffers when it "
                       "goes on: keep them until its process has ended",
                       why, ctx->lingers, ctx->peers[ctx->lingers].host);
 }
@@ -289,7 +325,8 @@ rondo_status rondo_ctx_drop(struct rondo_ctx *ctx, rondo_status status)
 void rondo_ctx_policy(struct rondo_ctx *ctx)
 {
     const struct rondo_params *params = rondo_params();
-    int64_t timeout = ctx->config.timeout_ms != RONDO_CONFIG_DEFAULT ? ctx->config.timeout_ms * 1000000 : params->timeout;
+    int64_t timeout = ctx->config.timeout_ms != RONDO_CONFIG_DEFAULT ? ctx->config.timeout_ms * 1000000
+                                                                     : params->timeout;
     struct rondo_wait_policy *policy = &ctx->policy;
     policy->spins = params->spin >= 0                      ? (uint32_t)params->spin
                     : ctx->layout.model.ranks_per_core > 1 ? 0
@@ -307,30 +344,33 @@ void rondo_ctx_policy(struct rondo_ctx *ctx)
     ctx->exec_owner.mismatch = on_mismatch;
     ctx->exec_owner.given_up = on_given_up;
     if (ctx->control != NULL && ctx->progress.nhooks == 0) {
-        struct rondo_hook control = { "control", turn_control, ctx->control, 0 }, streams = { "streams", turn_streams, NULL, 0 };
+        struct rondo_hook control = { "control", turn_control, ctx->control, 0 },
+                          streams = { "streams", turn_streams, NULL, 0 };
         rondo_progress_add(&ctx->progress, control);
         rondo_progress_add(&ctx->progress, streams);
     }
 }
 
-rondo_status rondo_ctx_turn(struct rondo_ctx *ctx, int *moved)
+rondo_status rondo_ctx_progress(struct rondo_ctx *ctx, int *moved)
 {
-    RONDO_TRY(ctx->exec_ops->turn(ctx->exec, moved));
-    return RONDO_LIKELY(ctx->net.proxied == 0) ? RONDO_SUCCESS : rondo_net_turn(&ctx->net, moved);
+    RONDO_TRY(ctx->exec_ops->progress(ctx->exec, moved));
+    return RONDO_LIKELY(ctx->net.proxied == 0) ? RONDO_SUCCESS : rondo_net_progress(&ctx->net, moved);
 }
 
-/* Who closes a connection because of an error says so by the control plane, too: what was the cause there is worth a moment. */
+/* Who closes a connection because of an error says so by the control plane, too: what was the cause there is
+ * worth a moment. */
 static rondo_status with_reason(struct rondo_ctx *ctx, rondo_status status)
 {
     char text[RONDO_ERROR_TEXT];
     int64_t end = rondo_now_ns() + RONDO_ANSWER_NS;
     int moved;
-    if (status != RONDO_REMOTE_ERROR || ctx->net.proxied == 0 || ctx->control == NULL || __atomic_load_n(&ctx->aborted, __ATOMIC_ACQUIRE)) {
+    if (status != RONDO_REMOTE_ERROR || ctx->net.proxied == 0 || ctx->control == NULL ||
+        __atomic_load_n(&ctx->aborted, __ATOMIC_ACQUIRE)) {
         return status;
     }
     snprintf(text, sizeof(text), "%s", rondo_error_text());
     while (!rondo_control_aborted(ctx->control) && rondo_now_ns() < end) {
-        (void)rondo_control_turn(ctx->control, &moved);
+        (void)rondo_control_progress(ctx->control, &moved);
         sched_yield();
     }
     return rondo_control_aborted(ctx->control) ? rondo_ctx_ready(ctx) : rondo_fail_quiet(status, "%s", text);
@@ -343,7 +383,7 @@ rondo_status rondo_ctx_wait(struct rondo_ctx *ctx, const int *open)
     ctx->stall_checks = 0;
     for (;;) {
         int moved = 0;
-        rondo_status status = rondo_ctx_turn(ctx, &moved);
+        rondo_status status = rondo_ctx_progress(ctx, &moved);
         if (RONDO_LIKELY(status == RONDO_SUCCESS)) {
             if (RONDO_LIKELY(*open == 0 && !ctx->net.busy)) {
                 return RONDO_SUCCESS;
@@ -352,7 +392,7 @@ rondo_status rondo_ctx_wait(struct rondo_ctx *ctx, const int *open)
                 rondo_wait_reset(&wait);
                 continue;
             }
-            status = rondo_wait_turn(&wait);
+            status = rondo_wait_once(&wait);
             if (RONDO_LIKELY(status == RONDO_SUCCESS)) {
                 continue;
             }
@@ -371,14 +411,16 @@ static rondo_status compare_with(struct rondo_ctx *ctx, int peer, uint64_t seq, 
         *unknown = 1;
         return RONDO_SUCCESS;
     }
-    return theirs.word == mine.word ? RONDO_SUCCESS : rondo_ctx_fail(ctx, differs(ctx, peer, &mine, &theirs), peer);
+    return theirs.word == mine.word ? RONDO_SUCCESS
+                                    : rondo_ctx_fail(ctx, differs(ctx, peer, &mine, &theirs), peer);
 }
 
-/* What others have posted is looked at first: their records are written by every call of theirs, and each reader makes the next one wait. */
+/* What others have posted is looked at first: their records are written by every call of theirs, and each
+ * reader makes the next one wait. */
 static rondo_status compare_posts(struct rondo_ctx *ctx, const struct rondo_run *run, int *unknown)
 {
     const struct rondo_work *w = &run->work;
-    int none, local = rondo_board_differs(run, unknown);
+    int none, local = rondo_mailbox_differs(run, unknown);
     if (RONDO_LIKELY(local < 0)) {
         return RONDO_SUCCESS;
     }
@@ -399,16 +441,20 @@ static rondo_status compare_run(struct rondo_ctx *ctx, const struct rondo_run *r
     return RONDO_SUCCESS;
 }
 
-/* One-shot that did not run, since buffers were open: all have seen all posts of that, and this run has no number on the board. */
+/* One-shot that did not run, since buffers were open: all have seen all posts of that, and this run has no
+ * number on the mailbox. */
 static int is_unposted(const struct rondo_run *run)
 {
-    return run->work.algo == RONDO_ALGO_ONESHOT && run->gate > 0 && (run - run->gate)->verdict == RONDO_DIRECT;
+    return run->work.algo == RONDO_ALGO_ONESHOT && run->gate > 0 &&
+           (run - run->gate)->verdict == RONDO_DIRECT;
 }
 
 /*
- * A rank that only sends (the root of a broadcast, a leaf of a reduce) sees nobody's call word, and two ranks that both only send would both succeed. So it compares its call
- * with those of the ranks it sends to, which on the board are all: of two ranks, the later one sees the earlier one's. The fence is for who has not been seen to call: mine is out before I look again.
- * Posts are looked at once, behind the fence: who looks at one that is about to be written makes its writer, and then itself, fetch the line once more (0.2 us).
+ * A rank that only sends (the root of a broadcast, a leaf of a reduce) sees nobody's call word, and two ranks
+ * that both only send would both succeed. So it compares its call with those of the ranks it sends to, which
+ * on the mailbox are all: of two ranks, the later one sees the earlier one's. The fence is for who has not
+ * been seen to call: mine is out before I look again. Posts are looked at once, behind the fence: who looks
+ * at one that is about to be written makes its writer, and then itself, fetch the line once more (0.2 us).
  */
 rondo_status rondo_plan_compare(struct rondo_ctx *ctx, const struct rondo_run *runs, int nruns)
 {
@@ -440,7 +486,7 @@ static void calls_end(struct rondo_ctx *ctx, uint64_t first, uint64_t last)
 /* A call that is made again. */
 static rondo_status run_cached(struct rondo_ctx *ctx, struct rondo_cached *cached)
 {
-    struct rondo_plan *plan = &ctx->direct;
+    struct rondo_plan *plan = &ctx->immediate;
     plan->open = cached->nruns;
     ctx->exec_ops->submit(ctx->exec, cached->runs, cached->nruns);
     RONDO_TRY(rondo_ctx_wait(ctx, &plan->open));
@@ -451,7 +497,7 @@ static rondo_status run_cached(struct rondo_ctx *ctx, struct rondo_cached *cache
 
 static rondo_status run_plan(struct rondo_ctx *ctx, const struct rondo_task *task)
 {
-    struct rondo_plan *plan = &ctx->direct;
+    struct rondo_plan *plan = &ctx->immediate;
     rondo_plan_reset(plan);
     RONDO_TRY(rondo_plan_add(plan, task));
     RONDO_TRY(rondo_plan_check(plan));
@@ -465,7 +511,7 @@ rondo_status rondo_task_run(struct rondo_task *task)
 {
     struct rondo_ctx *ctx = task->ctx;
     struct rondo_cached *cached = NULL;
-    struct rondo_plan *plan = &ctx->direct;
+    struct rondo_plan *plan = &ctx->immediate;
     rondo_status status;
     if (RONDO_UNLIKELY(__atomic_load_n(&ctx->nqueued, __ATOMIC_ACQUIRE) != 0)) {
         RONDO_TRY(rondo_ctx_drain(ctx));

@@ -7,10 +7,13 @@
 #include "coll/flows.h"
 
 /* The schedules are inlined where they are known; the table needs functions to point to. */
-#define FLOW_FUNCTIONS(COLL, ALGO, i, flow)                                                                            \
-    static uint32_t nsteps##i##_##COLL##_##ALGO(const struct rondo_seat *seat) { return rondo_##flow##_nsteps(seat); } \
-    static struct rondo_step step##i##_##COLL##_##ALGO(const struct rondo_seat *seat, uint32_t k) {                    \
-        return rondo_##flow##_step(seat, k);                                                                           \
+#define FLOW_FUNCTIONS(COLL, ALGO, i, flow)                                                         \
+    static uint32_t nsteps##i##_##COLL##_##ALGO(const struct rondo_seat *seat)                      \
+    {                                                                                               \
+        return rondo_##flow##_nsteps(seat);                                                         \
+    }                                                                                               \
+    static struct rondo_step step##i##_##COLL##_##ALGO(const struct rondo_seat *seat, uint32_t k) { \
+        return rondo_##flow##_step(seat, k);                                                        \
     }
 #define ROW_FUNCTIONS(ctx, COLL, ALGO, protos, MAP, flow0, flow1, cost) \
     FLOW_FUNCTIONS(COLL, ALGO, 0, flow0)                                \
@@ -21,8 +24,9 @@ RONDO_SCHEDULE_TABLE(ROW_FUNCTIONS, )
     {                                                          \
         nsteps##i##_##COLL##_##ALGO, step##i##_##COLL##_##ALGO \
     }
-#define SCHEDULE_ROW(ctx, COLL, ALGO, protos, MAP, flow0, flow1, cost)                                                                     \
-    { RONDO_COLL_##COLL,      RONDO_ALGO_##ALGO,   protos, RONDO_MAP_##MAP, #COLL " " #ALGO, { FLOW(COLL, ALGO, 0), FLOW(COLL, ALGO, 1) }, \
+#define SCHEDULE_ROW(ctx, COLL, ALGO, protos, MAP, flow0, flow1, cost)                           \
+    { RONDO_COLL_##COLL,      RONDO_ALGO_##ALGO,   protos,                                       \
+      RONDO_MAP_##MAP,        #COLL " " #ALGO,     { FLOW(COLL, ALGO, 0), FLOW(COLL, ALGO, 1) }, \
       rondo_##cost##_cost_us, rondo_##cost##_limit },
 const struct rondo_schedule rondo_schedules[] = { RONDO_SCHEDULE_TABLE(SCHEDULE_ROW, ) };
 const int rondo_num_schedules = (int)RONDO_COUNTOF(rondo_schedules);
@@ -56,13 +60,22 @@ const struct rondo_schedule *rondo_schedule_find(enum rondo_coll coll, enum rond
     return NULL;
 }
 
-const char *rondo_coll_name(enum rondo_coll coll) { return (unsigned)coll < RONDO_NUM_COLLS ? colls[coll].name : NULL; }
+const char *rondo_coll_name(enum rondo_coll coll)
+{
+    return (unsigned)coll < RONDO_NUM_COLLS ? colls[coll].name : NULL;
+}
 int rondo_algo_in_rank_order(enum rondo_algo algo) { return algo_rank_order[algo]; }
 int rondo_algo_opens(enum rondo_algo algo) { return algo_opens[algo]; }
-const char *rondo_algo_name(enum rondo_algo algo) { return (unsigned)algo < RONDO_NUM_ALGOS ? algo_names[algo] : NULL; }
+const char *rondo_algo_name(enum rondo_algo algo)
+{
+    return (unsigned)algo < RONDO_NUM_ALGOS ? algo_names[algo] : NULL;
+}
 int rondo_coll_reduces(enum rondo_coll coll) { return colls[coll].reduces; }
 int rondo_coll_has_root(enum rondo_coll coll) { return colls[coll].has_root; }
-enum rondo_coll rondo_coll_scheduled_as(enum rondo_coll coll) { return (enum rondo_coll)colls[coll].scheduled_as; }
+enum rondo_coll rondo_coll_scheduled_as(enum rondo_coll coll)
+{
+    return (enum rondo_coll)colls[coll].scheduled_as;
+}
 
 /* Equal but for case and underscores. */
 static int same_coll_name(const char *a, const char *b)
@@ -103,9 +116,9 @@ int rondo_algo_from_name(const char *name)
     return -1;
 }
 
-int rondo_exchange_dims(const struct rondo_layout *layout)
+int rondo_doubling_dims(const struct rondo_layout *layout)
 {
-    int dims = layout->nnodes > 1 ? (int)rondo_exchange_ports(layout->nranks) : 0;
+    int dims = layout->nnodes > 1 ? (int)rondo_doubling_ports(layout->nranks) : 0;
     return dims <= RONDO_MAX_DIMS ? dims : 0;
 }
 
@@ -143,13 +156,14 @@ static void seat_in_tree(const struct rondo_layout *layout, int channel, int roo
         seat->toward = seat->parent < 0 ? -1 : 0;
     } else {
         seat->root = order->index_of[root];
-        seat->toward = layout->grouped[which].link != NULL ? rondo_group_tree_toward(&layout->grouped[which], seat->index, seat->root)
-                                                           : rondo_double_tree_toward(layout->nranks, which, seat->index, seat->root);
+        seat->toward = layout->grouped[which].link != NULL
+                           ? rondo_group_tree_toward(&layout->grouped[which], seat->index, seat->root)
+                           : rondo_double_tree_toward(layout->nranks, which, seat->index, seat->root);
     }
 }
 
-void rondo_seat_of(const struct rondo_layout *layout, int channel, enum rondo_algo algo, enum rondo_coll coll, int root,
-                   struct rondo_seat *seat)
+void rondo_seat_of(const struct rondo_layout *layout, int channel, enum rondo_algo algo, enum rondo_coll coll,
+                   int root, struct rondo_seat *seat)
 {
     const struct rondo_ring *ring = &layout->channel[channel].ring;
     root = rondo_coll_has_root(coll) ? root : -1;
@@ -169,7 +183,7 @@ void rondo_seat_of(const struct rondo_layout *layout, int channel, enum rondo_al
         break;
     case RONDO_ALGO_TREE: seat_in_tree(layout, channel, root, seat); break;
     default:
-        seat->nlevels = algo == RONDO_ALGO_NESTED && layout->nest != NULL ? layout->nest->nlevels : 0;
+        seat->nlevels = algo == RONDO_ALGO_HIERARCHICAL && layout->nest != NULL ? layout->nest->nlevels : 0;
         seat->index = layout->rank;
         seat->root = root < 0 ? 0 : root;
         break;

@@ -1,11 +1,15 @@
 /*
- * Two-shot within groups and between them: ranks of one node that stand in groups of several levels (layout/nest.h), whose buffers lie open to one another. The buffer is cut into a piece a rank. From the innermost level out
- * each piece's holder in a group reduces what the holders in the groups inside it have; the last one has the result and gives it to the holders below it, and these theirs, down to every rank. Between the
- * groups of any level so pass 2 (groups - 1) times the bytes of the buffer: the least there can be, since all groups but one must tell their part of every element and be told the result. Plain two-shot moves m
- * times as much between groups of m ranks. Parts lie in the holders' outputs until the results do.
+ * Two-shot within groups and between them: ranks of one node that stand in groups of several levels
+ * (layout/nest.h), whose buffers lie open to one another. The buffer is cut into a piece a rank. From the
+ * innermost level out each piece's holder in a group reduces what the holders in the groups inside it have;
+ * the last one has the result and gives it to the holders below it, and these theirs, down to every rank.
+ * Between the groups of any level so pass 2 (groups - 1) times the bytes of the buffer: the least there can
+ * be, since all groups but one must tell their part of every element and be told the result. Plain two-shot
+ * moves m times as much between groups of m ranks. Parts lie in the holders' outputs until the results do.
  *
- * A step is taken once those ranks have taken the step before whose buffers it needs. Without groups it is two-shot. Sums are in the order of groups: the same whatever the size, but not rank order.
- * Pure functions, shared with CUDA, which has no groups.
+ * A step is taken once those ranks have taken the step before whose buffers it needs. Without groups it is
+ * two-shot. Sums are in the order of groups: the same whatever the size, but not rank order. Pure functions,
+ * shared with CUDA, which has no groups.
  */
 #ifndef RONDO_COLL_HIERARCHICAL_H
 #define RONDO_COLL_HIERARCHICAL_H
@@ -13,23 +17,27 @@
 #include "coll/twoshot.h"
 
 /* Moves between OPEN and CLOSE: in at every level, out at all but the outermost, which does both. */
-RONDO_FN uint32_t rondo_nested_moves(int32_t nlevels) { return 2 * (uint32_t)nlevels + 1; }
+RONDO_FN uint32_t rondo_hierarchical_moves(int32_t nlevels) { return 2 * (uint32_t)nlevels + 1; }
 
-RONDO_FN uint32_t rondo_nested_all_reduce_nsteps(const struct rondo_seat *seat) { return rondo_nested_moves(seat->nlevels) + 2; }
+RONDO_FN uint32_t rondo_hierarchical_all_reduce_nsteps(const struct rondo_seat *seat)
+{
+    return rondo_hierarchical_moves(seat->nlevels) + 2;
+}
 
-RONDO_FN struct rondo_step rondo_nested_all_reduce_step(const struct rondo_seat *seat, uint32_t k)
+RONDO_FN struct rondo_step rondo_hierarchical_all_reduce_step(const struct rondo_seat *seat, uint32_t k)
 {
     uint32_t levels = (uint32_t)seat->nlevels;
     struct rondo_step s = rondo_step_none();
     if (levels == 0) return rondo_twoshot_all_reduce_step(seat, k);
-    if (k == 0 || k > rondo_nested_moves(seat->nlevels)) {
+    if (k == 0 || k > rondo_hierarchical_moves(seat->nlevels)) {
         s.act = (uint16_t)(k == 0 ? RONDO_OPEN : RONDO_CLOSE);
         return s;
     }
     s.level = (uint8_t)(k <= levels + 1 ? levels + 1 - k : k - levels - 1);
-    s.act = (uint16_t)(k <= levels       ? RONDO_GROUPS | RONDO_PULL | RONDO_REDUCE | RONDO_COPY
-                       : k == levels + 1 ? RONDO_GROUPS | RONDO_PULL | RONDO_REDUCE | RONDO_FINISH | RONDO_PUSH
-                                         : RONDO_GROUPS | RONDO_PUSH);
+    s.act = (uint16_t)(k <= levels ? RONDO_GROUPS | RONDO_PULL | RONDO_REDUCE | RONDO_COPY
+                       : k == levels + 1
+                           ? RONDO_GROUPS | RONDO_PULL | RONDO_REDUCE | RONDO_FINISH | RONDO_PUSH
+                           : RONDO_GROUPS | RONDO_PUSH);
     return s;
 }
 

@@ -1,4 +1,5 @@
-/* Schedules without neighbours to pass through: the board of a node, and one sender with one receiver. Pure functions, shared with CUDA. */
+/* Schedules without neighbours to pass through: the mailbox of a node, and one sender with one receiver. Pure
+ * functions, shared with CUDA. */
 #ifndef RONDO_COLL_ONESHOT_H
 #define RONDO_COLL_ONESHOT_H
 
@@ -57,14 +58,22 @@ RONDO_FN uint32_t rondo_oneshot_broadcast_nsteps(const struct rondo_seat *seat)
 RONDO_FN struct rondo_step rondo_oneshot_broadcast_step(const struct rondo_seat *seat, uint32_t k)
 {
     struct rondo_step s = rondo_step_none();
-    s.act = (uint16_t)(k == 0 ? RONDO_POST_ALL : seat->index == seat->root ? RONDO_COPY : RONDO_RECV_ALL | RONDO_COPY);
+    s.act = (uint16_t)(k == 0                      ? RONDO_POST_ALL
+                       : seat->index == seat->root ? RONDO_COPY
+                                                   : RONDO_RECV_ALL | RONDO_COPY);
     return s;
 }
 
 /* All for one: everyone posts, the root reduces. */
-RONDO_FN uint32_t rondo_oneshot_reduce_nsteps(const struct rondo_seat *seat) { return seat->index == seat->root ? 2 : 1; }
+RONDO_FN uint32_t rondo_oneshot_reduce_nsteps(const struct rondo_seat *seat)
+{
+    return seat->index == seat->root ? 2 : 1;
+}
 
-RONDO_FN struct rondo_step rondo_oneshot_reduce_step(const struct rondo_seat *seat, uint32_t k) { return rondo_oneshot_step(seat, k); }
+RONDO_FN struct rondo_step rondo_oneshot_reduce_step(const struct rondo_seat *seat, uint32_t k)
+{
+    return rondo_oneshot_step(seat, k);
+}
 
 RONDO_FN uint32_t rondo_p2p_send_nsteps(const struct rondo_seat *seat)
 {

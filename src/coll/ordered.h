@@ -1,20 +1,26 @@
 /*
- * Reductions in the order of positions, whatever the size: every block begins at position 0, each position adds its part behind what comes, the last one finishes, and the result goes on
- * around the ring to who wants it. Where rings are in rank order this is the order of RONDO_DETERMINISM=strict.
+ * Reductions in the order of positions, whatever the size: every block begins at position 0, each position
+ * adds its part behind what comes, the last one finishes, and the result goes on around the ring to who wants
+ * it. Where rings are in rank order this is the order of RONDO_DETERMINISM=strict.
  *
- * A loop has a block per position (maps SPLIT and BLOCK), and all blocks begin before the first result is awaited: as many are under way as there are hops. The conns of a ring hold a whole
- * loop together (a block is at most RONDO_CHUNK_SLICES slices, coll/chunk.h), so position 0 can always begin the last one.
- * Pure functions, shared with CUDA.
+ * A loop has a block per position (maps SPLIT and BLOCK), and all blocks begin before the first result is
+ * awaited: as many are under way as there are hops. The conns of a ring hold a whole loop together (a block
+ * is at most RONDO_CHUNK_SLICES slices, coll/chunk.h), so position 0 can always begin the last one. Pure
+ * functions, shared with CUDA.
  */
 #ifndef RONDO_COLL_ORDERED_H
 #define RONDO_COLL_ORDERED_H
 
 #include "coll/step.h"
 
-RONDO_FN uint32_t rondo_ordered_nsteps(const struct rondo_seat *seat) { return seat->nranks > 1 ? 2 * (uint32_t)seat->nranks : 1; }
+RONDO_FN uint32_t rondo_ordered_nsteps(const struct rondo_seat *seat)
+{
+    return seat->nranks > 1 ? 2 * (uint32_t)seat->nranks : 1;
+}
 
 /* until: the last position that the result goes to; every: all on the way keep it too. */
-RONDO_FN struct rondo_step rondo_ordered_step(const struct rondo_seat *seat, uint32_t k, int32_t until, int every)
+RONDO_FN struct rondo_step rondo_ordered_step(const struct rondo_seat *seat, uint32_t k, int32_t until,
+                                              int every)
 {
     int32_t n = seat->nranks, last = n - 1, block = (int32_t)k < n ? (int32_t)k : (int32_t)k - n;
     uint32_t act;
@@ -34,21 +40,30 @@ RONDO_FN struct rondo_step rondo_ordered_step(const struct rondo_seat *seat, uin
     return rondo_step_on(act, RONDO_PORT_RING, block);
 }
 
-RONDO_FN uint32_t rondo_ordered_all_reduce_nsteps(const struct rondo_seat *seat) { return rondo_ordered_nsteps(seat); }
+RONDO_FN uint32_t rondo_ordered_all_reduce_nsteps(const struct rondo_seat *seat)
+{
+    return rondo_ordered_nsteps(seat);
+}
 
 RONDO_FN struct rondo_step rondo_ordered_all_reduce_step(const struct rondo_seat *seat, uint32_t k)
 {
     return rondo_ordered_step(seat, k, seat->nranks - 2, 1);
 }
 
-RONDO_FN uint32_t rondo_ordered_reduce_nsteps(const struct rondo_seat *seat) { return rondo_ordered_nsteps(seat); }
+RONDO_FN uint32_t rondo_ordered_reduce_nsteps(const struct rondo_seat *seat)
+{
+    return rondo_ordered_nsteps(seat);
+}
 
 RONDO_FN struct rondo_step rondo_ordered_reduce_step(const struct rondo_seat *seat, uint32_t k)
 {
     return rondo_ordered_step(seat, k, seat->root, 0);
 }
 
-RONDO_FN uint32_t rondo_ordered_reduce_scatter_nsteps(const struct rondo_seat *seat) { return rondo_ordered_nsteps(seat); }
+RONDO_FN uint32_t rondo_ordered_reduce_scatter_nsteps(const struct rondo_seat *seat)
+{
+    return rondo_ordered_nsteps(seat);
+}
 
 /* Block b is position b's. */
 RONDO_FN struct rondo_step rondo_ordered_reduce_scatter_step(const struct rondo_seat *seat, uint32_t k)

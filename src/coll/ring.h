@@ -1,9 +1,9 @@
 /*
  * Schedules around a ring: each position receives from the one before and sends to the one after.
  *
- * A block starts at one position and is passed on once a step, so that at step k position i works on the block that is k (all_reduce, reduce_scatter:
- * k + 1) places behind it. Chains are rings that are not closed: they begin or end at the root. A ring of one position copies.
- * Pure functions, shared with CUDA.
+ * A block starts at one position and is passed on once a step, so that at step k position i works on the
+ * block that is k (all_reduce, reduce_scatter: k + 1) places behind it. Chains are rings that are not closed:
+ * they begin or end at the root. A ring of one position copies. Pure functions, shared with CUDA.
  */
 #ifndef RONDO_COLL_RING_H
 #define RONDO_COLL_RING_H
@@ -11,7 +11,8 @@
 #include "coll/step.h"
 
 enum {
-    RONDO_PASS_SUM = RONDO_RECV | RONDO_REDUCE | RONDO_SEND, /* add the own part to what comes and pass it on */
+    RONDO_PASS_SUM = RONDO_RECV | RONDO_REDUCE |
+                     RONDO_SEND, /* add the own part to what comes and pass it on */
     RONDO_END_SUM = RONDO_RECV | RONDO_REDUCE | RONDO_FINISH | RONDO_COPY,
     RONDO_PASS_COPY = RONDO_RECV | RONDO_COPY | RONDO_SEND,
     RONDO_END_COPY = RONDO_RECV | RONDO_COPY
@@ -25,9 +26,13 @@ RONDO_FN int32_t rondo_ring_behind(int32_t index, uint32_t back, int32_t nranks)
     return position < 0 ? position + nranks : position;
 }
 
-RONDO_FN uint32_t rondo_ring_all_reduce_nsteps(const struct rondo_seat *seat) { return 2 * (uint32_t)seat->nranks - 1; }
+RONDO_FN uint32_t rondo_ring_all_reduce_nsteps(const struct rondo_seat *seat)
+{
+    return 2 * (uint32_t)seat->nranks - 1;
+}
 
-/* Steps 0 .. n-1 reduce: block b is finished at position b. Steps n .. 2n-2 carry the finished blocks once around. */
+/* Steps 0 .. n-1 reduce: block b is finished at position b. Steps n .. 2n-2 carry the finished blocks once
+ * around. */
 RONDO_FN struct rondo_step rondo_ring_all_reduce_step(const struct rondo_seat *seat, uint32_t k)
 {
     uint32_t n = (uint32_t)seat->nranks, act;
@@ -44,7 +49,10 @@ RONDO_FN struct rondo_step rondo_ring_all_reduce_step(const struct rondo_seat *s
     return rondo_step_on(act, RONDO_PORT_RING, rondo_ring_behind(seat->index, k + 1, seat->nranks));
 }
 
-RONDO_FN uint32_t rondo_ring_reduce_scatter_nsteps(const struct rondo_seat *seat) { return (uint32_t)seat->nranks; }
+RONDO_FN uint32_t rondo_ring_reduce_scatter_nsteps(const struct rondo_seat *seat)
+{
+    return (uint32_t)seat->nranks;
+}
 
 /* Block b begins at position b + 1 and is finished at position b. */
 RONDO_FN struct rondo_step rondo_ring_reduce_scatter_step(const struct rondo_seat *seat, uint32_t k)
@@ -59,7 +67,10 @@ RONDO_FN struct rondo_step rondo_ring_reduce_scatter_step(const struct rondo_sea
     return rondo_step_on(act, RONDO_PORT_RING, rondo_ring_behind(seat->index, k + 1, seat->nranks));
 }
 
-RONDO_FN uint32_t rondo_ring_all_gather_nsteps(const struct rondo_seat *seat) { return (uint32_t)seat->nranks; }
+RONDO_FN uint32_t rondo_ring_all_gather_nsteps(const struct rondo_seat *seat)
+{
+    return (uint32_t)seat->nranks;
+}
 
 /* Block b begins at position b and ends at position b - 1. */
 RONDO_FN struct rondo_step rondo_ring_all_gather_step(const struct rondo_seat *seat, uint32_t k)

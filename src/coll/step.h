@@ -1,6 +1,7 @@
 /*
- * A schedule is a pure function of where a rank sits and of k: what to do at step k with which block, from whom and to whom.
- * For every loop of a work (coll/chunk.h) the executor runs k = 0 .. nsteps - 1. Ports name neighbours (base/conn.h).
+ * A schedule is a pure function of where a rank sits and of k: what to do at step k with which block, from
+ * whom and to whom. For every loop of a work (coll/chunk.h) the executor runs k = 0 .. nsteps - 1. Ports name
+ * neighbours (base/conn.h).
  *
  * What an act means, on the block's elements:
  *   source  = RECV ? received : in
@@ -36,21 +37,24 @@ enum rondo_act {
     RONDO_GROUPS = 32768
 };
 /*
- * RONDO_POST_ALL: put the block's `in` on the board for everyone; RONDO_RECV_ALL: the source is every rank's post, reduced in rank order (REDUCE), or each the block of its rank. Of a broadcast only the root has
- *   something to post, and the source is its post.
- * RONDO_OPEN: from here on ranks reach into one another's buffers, or the run ends (exec.h); RONDO_CLOSE: nobody goes on before everyone has come here. Between them:
- *   PULL: the source is every rank's `in`, reduced in rank order (REDUCE), or `in` of the rank that has the block; PULL_ROOT: the root's
- *   PUSH: `out` of every rank gets it; PUSH_ROOT: the root's; COPY: this rank's
- * GROUPS, with the acts between them: for every block that this rank holds at the step's level (layout/nest.h), from and to those that hold it in the groups inside that. PULL: what they have for it, their `in` where
- * these are ranks, else their `out`, reduced in the order of positions; without PULL: what this rank has in its `out`.
- * Where several loops have them OPEN is passed in the first one only and CLOSE in the last.
+ * RONDO_POST_ALL: put the block's `in` on the mailbox for everyone; RONDO_RECV_ALL: the source is every
+ * rank's post, reduced in rank order (REDUCE), or each the block of its rank. Of a broadcast only the root
+ * has something to post, and the source is its post. RONDO_OPEN: from here on ranks reach into one another's
+ * buffers, or the run ends (exec.h); RONDO_CLOSE: nobody goes on before everyone has come here. Between them:
+ *   PULL: the source is every rank's `in`, reduced in rank order (REDUCE), or `in` of the rank that has the
+ * block; PULL_ROOT: the root's PUSH: `out` of every rank gets it; PUSH_ROOT: the root's; COPY: this rank's
+ * GROUPS, with the acts between them: for every block that this rank holds at the step's level
+ * (layout/nest.h), from and to those that hold it in the groups inside that. PULL: what they have for it,
+ * their `in` where these are ranks, else their `out`, reduced in the order of positions; without PULL: what
+ * this rank has in its `out`. Where several loops have them OPEN is passed in the first one only and CLOSE in
+ * the last.
  */
 
 struct rondo_step {
     uint16_t act; /* 0: nothing */
     uint8_t nfrom, nto, level;
     uint8_t from[RONDO_TREE_FAN], to[RONDO_TREE_FAN]; /* enum rondo_port, in order of reduction */
-    int32_t block;                                    /* which block of the loop: ring position; 0 where there is one block */
+    int32_t block; /* which block of the loop: ring position; 0 where there is one block */
 };
 
 #define RONDO_ENUM_ROW_(ctx, name, NAME, ...) RONDO_COLL_##NAME,
@@ -73,7 +77,8 @@ RONDO_FN struct rondo_step rondo_step_none(void)
     return s;
 }
 
-/* One port more. Written so that a thread of a GPU can hold a step in registers: what is indexed by a variable has none. */
+/* One port more. Written so that a thread of a GPU can hold a step in registers: what is indexed by a
+ * variable has none. */
 RONDO_FN void rondo_step_from(struct rondo_step *s, int port)
 {
     RONDO_UNROLLED for (int i = 0; i < RONDO_TREE_FAN; i++)

@@ -1,7 +1,8 @@
 /* What the two complementary trees are for a channel of a layout. */
 #include "coll/algo.h"
 
-void rondo_tree_place(const struct rondo_layout *layout, int which, int i, int *parent, int child[2], int *nchildren)
+void rondo_tree_place(const struct rondo_layout *layout, int which, int i, int *parent, int child[2],
+                      int *nchildren)
 {
     if (layout->grouped[which].link == NULL) {
         rondo_double_tree(layout->nranks, which, i, parent, child, nchildren);

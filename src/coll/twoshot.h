@@ -1,14 +1,16 @@
 /*
- * Two-shot: ranks of one node whose buffers lie open to one another. Each rank makes its share straight from all ranks' inputs, in rank order, and writes it straight to where it is wanted: every byte moves
- * once. Before it all ranks say where their buffers are; after it nobody leaves before its output is whole and its input is read. A rank that leaves in the middle takes its buffers back (base/mailbox.h).
- * Pure functions, shared with CUDA.
+ * Two-shot: ranks of one node whose buffers lie open to one another. Each rank makes its share straight from
+ * all ranks' inputs, in rank order, and writes it straight to where it is wanted: every byte moves once.
+ * Before it all ranks say where their buffers are; after it nobody leaves before its output is whole and its
+ * input is read. A rank that leaves in the middle takes its buffers back (base/mailbox.h). Pure functions,
+ * shared with CUDA.
  */
 #ifndef RONDO_COLL_TWOSHOT_H
 #define RONDO_COLL_TWOSHOT_H
 
 #include "coll/step.h"
 
-/* Payload bytes that a place of the board needs for it. */
+/* Payload bytes that a place of the mailbox needs for it. */
 enum { RONDO_TWOSHOT_POST = 384 };
 
 /* Open, one move of the rank's own share, close. */
@@ -65,7 +67,10 @@ RONDO_FN struct rondo_step rondo_twoshot_reduce_step(const struct rondo_seat *se
 }
 
 /* Everyone takes all blocks, its own first: no two ranks begin at the same one. */
-RONDO_FN uint32_t rondo_twoshot_all_gather_nsteps(const struct rondo_seat *seat) { return (uint32_t)seat->nranks + 2; }
+RONDO_FN uint32_t rondo_twoshot_all_gather_nsteps(const struct rondo_seat *seat)
+{
+    return (uint32_t)seat->nranks + 2;
+}
 
 RONDO_FN struct rondo_step rondo_twoshot_all_gather_step(const struct rondo_seat *seat, uint32_t k)
 {

@@ -16,7 +16,8 @@
 #include "tuner/tune_file.h"
 #include "net/netdev.h"
 
-/* Shells of dead communicators wait here, the oldest is used again first, so that a stale handle is recognised for a long time. */
+/* Shells of dead communicators wait here, the oldest is used again first, so that a stale handle is
+ * recognised for a long time. */
 enum { QUARANTINE = 1024 };
 static pthread_mutex_t shells_lock = PTHREAD_MUTEX_INITIALIZER;
 static rondo_comm *dead_first, *dead_last;
@@ -83,17 +84,24 @@ int rondo_engine_ncomms(void)
     return n;
 }
 
-static int is_alive(const rondo_comm *comm) { return __atomic_load_n(&comm->magic, __ATOMIC_ACQUIRE) == RONDO_COMM_ALIVE; }
+static int is_alive(const rondo_comm *comm)
+{
+    return __atomic_load_n(&comm->magic, __ATOMIC_ACQUIRE) == RONDO_COMM_ALIVE;
+}
 
 static rondo_status not_alive(const rondo_comm *comm, const char *what)
 {
     if (comm == NULL) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "%s: the communicator is NULL: pass one that rondo_comm_create returned", what);
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "%s: the communicator is NULL: pass one that rondo_comm_create returned", what);
     }
     return __atomic_load_n(&comm->magic, __ATOMIC_RELAXED) == RONDO_COMM_DEAD
-               ? rondo_fail(RONDO_INVALID_ARGUMENT, "%s: rank %d of communicator \"%s\" was destroyed or aborted before this call", what,
-                            comm->rank, comm->name)
-               : rondo_fail(RONDO_INVALID_ARGUMENT, "%s: %p is not a communicator: was its creation successful?", what, (const void *)comm);
+               ? rondo_fail(RONDO_INVALID_ARGUMENT,
+                            "%s: rank %d of communicator \"%s\" was destroyed or aborted before this call",
+                            what, comm->rank, comm->name)
+               : rondo_fail(RONDO_INVALID_ARGUMENT,
+                            "%s: %p is not a communicator: was its creation successful?", what,
+                            (const void *)comm);
 }
 
 rondo_status rondo_comm_enter(rondo_comm *comm, const char *what, struct rondo_ctx **ctx)
@@ -102,7 +110,8 @@ rondo_status rondo_comm_enter(rondo_comm *comm, const char *what, struct rondo_c
         return not_alive(comm, what);
     }
     __atomic_store_n(&comm->busy, 1, __ATOMIC_RELAXED);
-    __atomic_signal_fence(__ATOMIC_SEQ_CST); /* the processor's fence is in wait_until_left(), for all threads */
+    __atomic_signal_fence(
+        __ATOMIC_SEQ_CST); /* the processor's fence is in wait_until_left(), for all threads */
     if (RONDO_UNLIKELY(!is_alive(comm))) {
         rondo_comm_leave(comm);
         return not_alive(comm, what);
@@ -127,13 +136,17 @@ rondo_status rondo_comm_visit(const rondo_comm *comm, const char *what, struct r
     return RONDO_SUCCESS;
 }
 
-void rondo_comm_unvisit(const rondo_comm *comm) { __atomic_sub_fetch(&((rondo_comm *)(uintptr_t)comm)->visitors, 1, __ATOMIC_RELEASE); }
+void rondo_comm_unvisit(const rondo_comm *comm)
+{
+    __atomic_sub_fetch(&((rondo_comm *)(uintptr_t)comm)->visitors, 1, __ATOMIC_RELEASE);
+}
 
 /* From alive to dead, once: whoever succeeds ends the communicator. */
 static rondo_status claim(rondo_comm *comm, const char *what, struct rondo_ctx **ctx)
 {
     uint32_t alive = RONDO_COMM_ALIVE;
-    if (comm == NULL || !__atomic_compare_exchange_n(&comm->magic, &alive, RONDO_COMM_DEAD, 0, __ATOMIC_SEQ_CST, __ATOMIC_ACQUIRE)) {
+    if (comm == NULL || !__atomic_compare_exchange_n(&comm->magic, &alive, RONDO_COMM_DEAD, 0,
+                                                     __ATOMIC_SEQ_CST, __ATOMIC_ACQUIRE)) {
         return not_alive(comm, what);
     }
     *ctx = comm->ctx;
@@ -149,35 +162,46 @@ rondo_status rondo_config_check(const rondo_config *config, rondo_config *checke
     if (config == NULL) {
         return RONDO_SUCCESS;
     }
-    if (config->size < offsetof(rondo_config, blocking) || config->size > 4096 || config->magic != RONDO_CONFIG_MAGIC) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "the config has size %zu and magic 0x%x: start from RONDO_CONFIG_INIT", config->size,
-                          config->magic);
+    if (config->size < offsetof(rondo_config, blocking) || config->size > 4096 ||
+        config->magic != RONDO_CONFIG_MAGIC) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "the config has size %zu and magic 0x%x: start from RONDO_CONFIG_INIT",
+                          config->size, config->magic);
     }
     if (config->version / 10000 != RONDO_VERSION_MAJOR) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "the config is of version %u, the library of %d: recompile the program", config->version,
-                          RONDO_VERSION_CODE);
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "the config is of version %u, the library of %d: recompile the program",
+                          config->version, RONDO_VERSION_CODE);
     }
-    memcpy(checked, config, rondo_min_size(config->size, sizeof(*checked))); /* a program built with an older header has fewer fields */
+    memcpy(checked, config,
+           rondo_min_size(config->size,
+                          sizeof(*checked))); /* a program built with an older header has fewer fields */
     checked->size = sizeof(*checked);
     if (checked->blocking != 0 && checked->blocking != 1) {
         return rondo_fail(RONDO_INVALID_ARGUMENT, "config.blocking is %d: 0 or 1", checked->blocking);
     }
-    if (checked->max_channels != RONDO_CONFIG_DEFAULT && (checked->max_channels < 1 || checked->max_channels > RONDO_MAX_CHANNELS)) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "config.max_channels is %d: 1 to %d, or RONDO_CONFIG_DEFAULT", checked->max_channels,
-                          RONDO_MAX_CHANNELS);
+    if (checked->max_channels != RONDO_CONFIG_DEFAULT &&
+        (checked->max_channels < 1 || checked->max_channels > RONDO_MAX_CHANNELS)) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "config.max_channels is %d: 1 to %d, or RONDO_CONFIG_DEFAULT",
+                          checked->max_channels, RONDO_MAX_CHANNELS);
     }
     if (checked->split_share != 0) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "config.split_share is %d: it is reserved, 0", checked->split_share);
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "config.split_share is %d: it is reserved, 0",
+                          checked->split_share);
     }
-    if (checked->device < RONDO_DEVICE_CURRENT || checked->allow_shared_gpu < RONDO_CONFIG_DEFAULT || checked->allow_shared_gpu > 1) {
+    if (checked->device < RONDO_DEVICE_CURRENT || checked->allow_shared_gpu < RONDO_CONFIG_DEFAULT ||
+        checked->allow_shared_gpu > 1) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
-                          "config.device is %d and config.allow_shared_gpu %d: a CUDA device from 0 on, RONDO_DEVICE_CURRENT, or "
+                          "config.device is %d and config.allow_shared_gpu %d: a CUDA device from 0 on, "
+                          "RONDO_DEVICE_CURRENT, or "
                           "RONDO_CONFIG_DEFAULT for host memory; "
                           "0, 1 or RONDO_CONFIG_DEFAULT",
                           checked->device, checked->allow_shared_gpu);
     }
     if (checked->timeout_ms < RONDO_CONFIG_DEFAULT) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "config.timeout_ms is %lld: 0 for none, or RONDO_CONFIG_DEFAULT",
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "config.timeout_ms is %lld: 0 for none, or RONDO_CONFIG_DEFAULT",
                           (long long)checked->timeout_ms);
     }
     return RONDO_SUCCESS;
@@ -197,7 +221,7 @@ rondo_status rondo_ctx_create(int rank, int nranks, const rondo_config *config, 
     ctx->config.name = ctx->name;
     ctx->rank = rank;
     ctx->nranks = nranks;
-    ctx->direct.ctx = ctx;
+    ctx->immediate.ctx = ctx;
     ctx->exec_ops = rondo_params()->exec == 0 ? &rondo_exec_cpu : &rondo_exec_null;
     pthread_mutex_init(&ctx->queue_lock, NULL);
     RONDO_TRY_GOTO(rondo_tune_allowed(&ctx->allowed), fail);
@@ -211,13 +235,15 @@ fail:
     return status;
 }
 
-rondo_status rondo_ctx_create_child(struct rondo_ctx *parent, int rank, int nranks, const rondo_config *config, struct rondo_ctx **ctx)
+rondo_status rondo_ctx_create_child(struct rondo_ctx *parent, int rank, int nranks,
+                                    const rondo_config *config, struct rondo_ctx **ctx)
 {
     rondo_config inherits;
     RONDO_TRY(rondo_config_check(config, &inherits));
     inherits.device = inherits.device == RONDO_CONFIG_DEFAULT ? parent->config.device : inherits.device;
-    inherits.allow_shared_gpu = inherits.allow_shared_gpu == RONDO_CONFIG_DEFAULT ? parent->config.allow_shared_gpu
-                                                                                  : inherits.allow_shared_gpu;
+    inherits.allow_shared_gpu = inherits.allow_shared_gpu == RONDO_CONFIG_DEFAULT
+                                    ? parent->config.allow_shared_gpu
+                                    : inherits.allow_shared_gpu;
     return rondo_ctx_create(rank, nranks, &inherits, ctx);
 }
 
@@ -242,7 +268,7 @@ void rondo_ctx_free(struct rondo_ctx *ctx)
     for (int i = 0; i < RONDO_CACHED_CALLS; i++) {
         rondo_free(ctx->cached[i].runs);
     }
-    rondo_plan_release(&ctx->direct);
+    rondo_plan_release(&ctx->immediate);
     rondo_ctx_deregister(ctx);
     if (ctx->device != NULL) {
         rondo_device_stop(ctx);
@@ -282,14 +308,16 @@ rondo_status rondo_ctx_keep_error(struct rondo_ctx *ctx, rondo_status status)
 
 rondo_status rondo_ctx_fail(struct rondo_ctx *ctx, rondo_status status, int whose)
 {
-    if (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == RONDO_COMM_READY && !__atomic_exchange_n(&ctx->failing, 1, __ATOMIC_ACQ_REL)) {
+    if (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == RONDO_COMM_READY &&
+        !__atomic_exchange_n(&ctx->failing, 1, __ATOMIC_ACQ_REL)) {
         ctx->failure = status;
         snprintf(ctx->failure_text, sizeof(ctx->failure_text), "%s", rondo_error_text());
         __atomic_store_n(&ctx->state, RONDO_COMM_FAILED, __ATOMIC_RELEASE);
         if (ctx->control != NULL) {
             rondo_control_abort(ctx->control, status, whose, ctx->failure_text);
         }
-        if (ctx->device != NULL) { /* peers know by now that what this rank's streams still bring is worth nothing */
+        if (ctx->device !=
+            NULL) { /* peers know by now that what this rank's streams still bring is worth nothing */
             rondo_device_abort(ctx);
         }
     }
@@ -299,23 +327,26 @@ rondo_status rondo_ctx_fail(struct rondo_ctx *ctx, rondo_status status, int whos
 rondo_status rondo_ctx_ready(struct rondo_ctx *ctx)
 {
     int state = __atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE);
-    if (RONDO_LIKELY(state == RONDO_COMM_READY && (ctx->control == NULL || !rondo_control_aborted(ctx->control)))) {
+    if (RONDO_LIKELY(state == RONDO_COMM_READY &&
+                     (ctx->control == NULL || !rondo_control_aborted(ctx->control)))) {
         return RONDO_SUCCESS;
     }
     switch (state) {
     case RONDO_COMM_INIT:
-        return rondo_fail(
-            RONDO_INVALID_USAGE,
-            "rank %d: the communicator \"%s\" is still being created: poll rondo_comm_async_error until it says RONDO_SUCCESS", ctx->rank,
-            ctx->name);
+        return rondo_fail(RONDO_INVALID_USAGE,
+                          "rank %d: the communicator \"%s\" is still being created: poll "
+                          "rondo_comm_async_error until it says RONDO_SUCCESS",
+                          ctx->rank, ctx->name);
     case RONDO_COMM_FINALIZED:
-        return rondo_fail(RONDO_INVALID_USAGE, "rank %d: the communicator \"%s\" was finalized: only destroy is legal", ctx->rank,
+        return rondo_fail(RONDO_INVALID_USAGE,
+                          "rank %d: the communicator \"%s\" was finalized: only destroy is legal", ctx->rank,
                           ctx->name);
     case RONDO_COMM_READY: {
         char text[RONDO_ERROR_TEXT];
         int whose = -1;
         rondo_status status = rondo_control_reason(ctx->control, text, &whose);
-        return rondo_ctx_fail(ctx, rondo_fail_quiet(status == RONDO_SUCCESS ? RONDO_REMOTE_ERROR : status, "%s", text), whose);
+        return rondo_ctx_fail(
+            ctx, rondo_fail_quiet(status == RONDO_SUCCESS ? RONDO_REMOTE_ERROR : status, "%s", text), whose);
     }
     default: return rondo_fail_quiet(ctx->failure, "%s", ctx->failure_text);
     }
@@ -323,7 +354,8 @@ rondo_status rondo_ctx_ready(struct rondo_ctx *ctx)
 
 /* ---- the end ---- */
 
-/* Threads that are inside leave at their next look; a bound all the same, since one may be stopped in a debugger. */
+/* Threads that are inside leave at their next look; a bound all the same, since one may be stopped in a
+ * debugger. */
 static int all_left(const int16_t *count)
 {
     struct timespec ms = { 0, 1000000 };
@@ -333,7 +365,8 @@ static int all_left(const int16_t *count)
     return __atomic_load_n(count, __ATOMIC_ACQUIRE) == 0;
 }
 
-/* After claim(): once every thread has passed a fence, whoever comes in sees the dead shell, and who came in before has said so. */
+/* After claim(): once every thread has passed a fence, whoever comes in sees the dead shell, and who came in
+ * before has said so. */
 static int wait_until_left(const rondo_comm *comm)
 {
     struct timespec ms = { 0, 1000000 };
@@ -346,19 +379,21 @@ static int wait_until_left(const rondo_comm *comm)
 /* The shell is claimed and the calling thread of the communicator is not inside. */
 static void comm_end(rondo_comm *comm, struct rondo_ctx *ctx, int left, const char *how)
 {
-    RONDO_INFO(RONDO_SUBSYS_DESTROY, "communicator \"%s\" %016llx: rank %d of %d %s after %llu collectives", ctx->name,
-               (unsigned long long)ctx->hash, ctx->rank, ctx->nranks, how, (unsigned long long)ctx->seq);
+    RONDO_INFO(RONDO_SUBSYS_DESTROY, "communicator \"%s\" %016llx: rank %d of %d %s after %llu collectives",
+               ctx->name, (unsigned long long)ctx->hash, ctx->rank, ctx->nranks, how,
+               (unsigned long long)ctx->seq);
     if (left) {
         int failed = __atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == RONDO_COMM_FAILED;
-        rondo_ctx_drop_queue(ctx, failed
-                                      ? ctx->failure
-                                      : RONDO_INVALID_USAGE); /* before the visitors: who waits for a stream goes when its plans are done */
+        rondo_ctx_drop_queue(ctx, failed ? ctx->failure
+                                         : RONDO_INVALID_USAGE); /* before the visitors: who waits for a
+                                                                    stream goes when its plans are done */
         left = all_left(&comm->visitors);
     }
     shell_bury(comm);
     if (!left) {
-        RONDO_WARN("rank %d: a thread did not leave the aborted communicator \"%s\" within 5 s: its memory is not freed", ctx->rank,
-                   ctx->name);
+        RONDO_WARN("rank %d: a thread did not leave the aborted communicator \"%s\" within 5 s: its memory "
+                   "is not freed",
+                   ctx->rank, ctx->name);
         return;
     }
     rondo_init_cancel(ctx);
@@ -368,7 +403,8 @@ static void comm_end(rondo_comm *comm, struct rondo_ctx *ctx, int left, const ch
 void rondo_comm_discard(struct rondo_ctx *ctx)
 {
     rondo_comm *shell = ctx->shell;
-    int known = is_alive(shell) || __atomic_load_n(&shell->magic, __ATOMIC_ACQUIRE) == RONDO_COMM_DEAD; /* to the user: made in a group */
+    int known = is_alive(shell) || __atomic_load_n(&shell->magic, __ATOMIC_ACQUIRE) ==
+                                       RONDO_COMM_DEAD; /* to the user: made in a group */
     if (known && claim(shell, "rondo_group_end", &ctx) != RONDO_SUCCESS) {
         rondo_comm_leave(shell); /* who aborted it frees it */
         return;
@@ -380,7 +416,8 @@ void rondo_comm_discard(struct rondo_ctx *ctx)
 
 /* ---- the public side ---- */
 
-rondo_status rondo_comm_start(struct rondo_ctx *ctx, struct rondo_bootstrap *bootstrap, const struct rondo_split *split, rondo_comm **comm)
+rondo_status rondo_comm_start(struct rondo_ctx *ctx, struct rondo_bootstrap *bootstrap,
+                              const struct rondo_split *split, rondo_comm **comm)
 {
     rondo_status status = shell_new(&ctx->shell);
     rondo_comm *shell = ctx->shell;
@@ -400,7 +437,8 @@ rondo_status rondo_comm_start(struct rondo_ctx *ctx, struct rondo_bootstrap *boo
     } else if (status == RONDO_SUCCESS) {
         status = ctx->config.blocking ? rondo_init_run(&ctx, 1) : rondo_init_step(ctx);
     }
-    if ((status != RONDO_SUCCESS && status != RONDO_IN_PROGRESS) || ctx->nranks == 0) { /* 0: a split without a colour */
+    if ((status != RONDO_SUCCESS && status != RONDO_IN_PROGRESS) ||
+        ctx->nranks == 0) { /* 0: a split without a colour */
         if (ctx->nranks == 0 && status == RONDO_SUCCESS) {
             *comm = NULL;
         }
@@ -412,10 +450,13 @@ rondo_status rondo_comm_start(struct rondo_ctx *ctx, struct rondo_bootstrap *boo
     return grouped ? RONDO_SUCCESS : status;
 }
 
-rondo_status rondo_engine_create(struct rondo_bootstrap *bootstrap, const rondo_config *config, rondo_comm **comm)
+rondo_status rondo_engine_create(struct rondo_bootstrap *bootstrap, const rondo_config *config,
+                                 rondo_comm **comm)
 {
     struct rondo_ctx *ctx;
-    rondo_status status = comm == NULL ? rondo_fail(RONDO_INVALID_ARGUMENT, "the place for the new communicator is NULL") : RONDO_SUCCESS;
+    rondo_status status = comm == NULL ? rondo_fail(RONDO_INVALID_ARGUMENT,
+                                                    "the place for the new communicator is NULL")
+                                       : RONDO_SUCCESS;
     if (status == RONDO_SUCCESS) {
         status = rondo_ctx_create(bootstrap->rank, bootstrap->nranks, config, &ctx);
     }
@@ -432,7 +473,8 @@ static void tell_abort(struct rondo_ctx *ctx)
 {
     char text[RONDO_ERROR_TEXT];
     if (ctx->control != NULL) {
-        snprintf(text, sizeof(text), "rank %d on %s aborted the communicator \"%s\"", ctx->rank, rondo_log_host(), ctx->name);
+        snprintf(text, sizeof(text), "rank %d on %s aborted the communicator \"%s\"", ctx->rank,
+                 rondo_log_host(), ctx->name);
         rondo_control_abort(ctx->control, RONDO_REMOTE_ERROR, ctx->rank, text);
         rondo_control_leave(ctx->control);
     }
@@ -483,7 +525,8 @@ rondo_status rondo_comm_destroy(rondo_comm *comm)
     struct rondo_ctx *ctx;
     rondo_status status = RONDO_SUCCESS, claimed;
     RONDO_TRY(rondo_comm_enter(comm, "rondo_comm_destroy", &ctx));
-    if (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == RONDO_COMM_INIT) { /* a non-blocking creation has its own deadline */
+    if (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) ==
+        RONDO_COMM_INIT) { /* a non-blocking creation has its own deadline */
         status = rondo_init_run(&ctx, 1);
     }
     if (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == RONDO_COMM_READY) {
@@ -513,7 +556,9 @@ rondo_status rondo_comm_async_error(rondo_comm *comm, rondo_status *error)
     case RONDO_COMM_INIT: *error = rondo_init_look(ctx); break;
     case RONDO_COMM_FINALIZED: *error = RONDO_SUCCESS; break;
     default:
-        *error = ctx->device == NULL ? rondo_ctx_ready(ctx) : rondo_device_look(ctx) != RONDO_SUCCESS ? ctx->failure : rondo_ctx_ready(ctx);
+        *error = ctx->device == NULL                       ? rondo_ctx_ready(ctx)
+                 : rondo_device_look(ctx) != RONDO_SUCCESS ? ctx->failure
+                                                           : rondo_ctx_ready(ctx);
     }
     rondo_comm_unvisit(comm);
     return RONDO_SUCCESS;
@@ -559,11 +604,13 @@ const char *rondo_last_error(const rondo_comm *comm)
 {
     static _Thread_local char text[RONDO_ERROR_TEXT]; /* a copy: another thread may abort the communicator */
     struct rondo_ctx *ctx;
-    if (comm == NULL || !is_alive(comm) || rondo_comm_visit(comm, "rondo_last_error", &ctx) != RONDO_SUCCESS) {
+    if (comm == NULL || !is_alive(comm) ||
+        rondo_comm_visit(comm, "rondo_last_error", &ctx) != RONDO_SUCCESS) {
         return rondo_error_text();
     }
     snprintf(text, sizeof(text), "%s",
-             __atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == RONDO_COMM_FAILED ? ctx->failure_text : ctx->error);
+             __atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == RONDO_COMM_FAILED ? ctx->failure_text
+                                                                                 : ctx->error);
     rondo_comm_unvisit(comm);
     return text;
 }

@@ -13,11 +13,15 @@ enum { LINKS_A_CHANNEL = 2 + 2 * (1 + RONDO_TREE_FAN) };
 
 int rondo_links_max(const struct rondo_layout *layout, int nchannels)
 {
-    return nchannels * LINKS_A_CHANNEL + 2 * rondo_exchange_dims(layout);
+    return nchannels * LINKS_A_CHANNEL + 2 * rondo_doubling_dims(layout);
 }
 
-/* Ports of a channel that have links at creation: all before PEER, and on the first channel the exchange's. */
-static int ports_of(const struct rondo_layout *layout, int c) { return RONDO_PORT_PEER + (c == 0 ? rondo_exchange_dims(layout) : 0); }
+/* Ports of a channel that have links at creation: all before PEER, and on the first channel the exchange's.
+ */
+static int ports_of(const struct rondo_layout *layout, int c)
+{
+    return RONDO_PORT_PEER + (c == 0 ? rondo_doubling_dims(layout) : 0);
+}
 
 static int port_at(int i) { return i < RONDO_PORT_PEER ? i : RONDO_PORT_DIM + i - RONDO_PORT_PEER; }
 
@@ -26,7 +30,7 @@ static int port_peer(const struct rondo_layout *layout, int c, int port, int is_
 {
     const struct rondo_channel_layout *channel = &layout->channel[c];
     if (port >= RONDO_PORT_DIM) {
-        return rondo_exchange_peer(layout->rank, layout->nranks, (uint32_t)(port - RONDO_PORT_DIM));
+        return rondo_doubling_peer(layout->rank, layout->nranks, (uint32_t)(port - RONDO_PORT_DIM));
     }
     if (port == RONDO_PORT_RING) {
         return is_send ? channel->ring.next : channel->ring.prev;
@@ -34,7 +38,8 @@ static int port_peer(const struct rondo_layout *layout, int c, int port, int is_
     if (port == RONDO_PORT_PARENT) {
         return channel->tree.parent;
     }
-    return port - RONDO_PORT_CHILD < channel->tree.nchildren ? channel->tree.child[port - RONDO_PORT_CHILD] : -1;
+    return port - RONDO_PORT_CHILD < channel->tree.nchildren ? channel->tree.child[port - RONDO_PORT_CHILD]
+                                                             : -1;
 }
 
 /* Receiving ends' peers, then sending ends'. @return how many receive. */
@@ -64,7 +69,8 @@ static rondo_status expect(struct rondo_ctx *ctx)
     if (ctx->net.device == NULL) {
         return RONDO_SUCCESS;
     }
-    RONDO_TRY(RONDO_NEW_ARRAY(peers, rondo_links_max(&ctx->layout, ctx->layout.nchannels), "the list of peers"));
+    RONDO_TRY(
+        RONDO_NEW_ARRAY(peers, rondo_links_max(&ctx->layout, ctx->layout.nchannels), "the list of peers"));
     nrecv = list_peers(&ctx->layout, peers, &n);
     status = rondo_net_expect(&ctx->net, peers, nrecv, n - nrecv, ctx->layout.protos);
     rondo_free(peers);
@@ -88,8 +94,8 @@ rondo_status rondo_links_offer(struct rondo_ctx *ctx, struct rondo_connect *reco
             if (peer < 0) {
                 continue;
             }
-            RONDO_TRY(rondo_link_offer(&ctx->net, link, peer, c, is_send, layout->protos, rondo_layout_net(layout, c, port, is_send),
-                                       &records[ctx->nlinks]));
+            RONDO_TRY(rondo_link_offer(&ctx->net, link, peer, c, is_send, layout->protos,
+                                       rondo_layout_net(layout, c, port, is_send), &records[ctx->nlinks]));
             records[ctx->nlinks].port = (uint8_t)port;
             (is_send ? ctx->ports[c].send : ctx->ports[c].recv)[port] = &link->conn;
             ctx->nlinks++;
@@ -102,13 +108,15 @@ rondo_status rondo_links_offer(struct rondo_ctx *ctx, struct rondo_connect *reco
 static int records_match(const struct rondo_connect *mine, const struct rondo_connect *theirs, int rank)
 {
     int same = mine->port == RONDO_PORT_RING || mine->port >= RONDO_PORT_DIM;
-    return theirs->transport != 0 && theirs->channel == mine->channel && theirs->peer == rank && theirs->is_send != mine->is_send &&
+    return theirs->transport != 0 && theirs->channel == mine->channel && theirs->peer == rank &&
+           theirs->is_send != mine->is_send &&
            (same ? theirs->port == mine->port
                  : theirs->port > RONDO_PORT_RING && theirs->port < RONDO_PORT_PEER &&
                        (mine->port == RONDO_PORT_PARENT) != (theirs->port == RONDO_PORT_PARENT));
 }
 
-rondo_status rondo_links_connect(struct rondo_ctx *ctx, const struct rondo_connect *(*records_of)(void *arg, int peer), void *arg,
+rondo_status rondo_links_connect(struct rondo_ctx *ctx,
+                                 const struct rondo_connect *(*records_of)(void *arg, int peer), void *arg,
                                  int *pending)
 {
     const struct rondo_connect *mine = records_of(arg, ctx->rank);
@@ -125,9 +133,10 @@ rondo_status rondo_links_connect(struct rondo_ctx *ctx, const struct rondo_conne
             match = records_match(&mine[i], &theirs[k], ctx->rank) ? &theirs[k] : NULL;
         }
         if (match == NULL) {
-            return rondo_fail(RONDO_INTERNAL_ERROR,
-                              "rank %d on %s: rank %d offered no end for channel %d: the ranks found different layouts", ctx->rank,
-                              rondo_log_host(), ctx->links[i].peer, ctx->links[i].channel);
+            return rondo_fail(
+                RONDO_INTERNAL_ERROR,
+                "rank %d on %s: rank %d offered no end for channel %d: the ranks found different layouts",
+                ctx->rank, rondo_log_host(), ctx->links[i].peer, ctx->links[i].channel);
         }
         status = rondo_link_connect(&ctx->net, &ctx->links[i], match);
         if (status == RONDO_IN_PROGRESS) {

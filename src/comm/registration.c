@@ -36,7 +36,10 @@ rondo_status rondo_mem_alloc_device(void **ptr, size_t bytes, int device)
     return rondo_device_mem_alloc(ptr, bytes, device);
 }
 
-rondo_status rondo_mem_free(void *ptr) { return ptr == NULL || rondo_device_mem_free(ptr) ? RONDO_SUCCESS : rondo_heap_free(ptr); }
+rondo_status rondo_mem_free(void *ptr)
+{
+    return ptr == NULL || rondo_device_mem_free(ptr) ? RONDO_SUCCESS : rondo_heap_free(ptr);
+}
 
 static rondo_status add(struct rondo_ctx *ctx, void *buf, size_t bytes, void **handle)
 {
@@ -45,7 +48,8 @@ static rondo_status add(struct rondo_ctx *ctx, void *buf, size_t bytes, void **h
     RONDO_TRY(rondo_ctx_ready(ctx));
     if (buf == NULL || bytes == 0 || handle == NULL || bytes > UINTPTR_MAX - (uintptr_t)buf) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
-                          "rondo_comm_register on rank %d: %zu bytes at %p, place for the handle at %p: a range of at least one byte and a "
+                          "rondo_comm_register on rank %d: %zu bytes at %p, place for the handle at %p: a "
+                          "range of at least one byte and a "
                           "place are needed",
                           ctx->rank, bytes, buf, (void *)handle);
     }
@@ -71,7 +75,8 @@ static rondo_status end(struct rondo_ctx *ctx, void *handle)
     r = *at;
     if (r == NULL) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
-                          "rondo_comm_deregister on rank %d: %p is not a handle that rondo_comm_register of this communicator gave, or was "
+                          "rondo_comm_deregister on rank %d: %p is not a handle that rondo_comm_register of "
+                          "this communicator gave, or was "
                           "deregistered before",
                           ctx->rank, handle);
     }

@@ -50,7 +50,8 @@ rondo_status rondo_device_choose(struct rondo_ctx *ctx)
 
 static int allows_sharing(const struct rondo_ctx *ctx)
 {
-    return ctx->config.allow_shared_gpu != RONDO_CONFIG_DEFAULT ? ctx->config.allow_shared_gpu : rondo_params()->allow_shared_gpu;
+    return ctx->config.allow_shared_gpu != RONDO_CONFIG_DEFAULT ? ctx->config.allow_shared_gpu
+                                                                : rondo_params()->allow_shared_gpu;
 }
 
 rondo_status rondo_device_fill_peer(struct rondo_ctx *ctx, struct rondo_peer *peer)
@@ -84,7 +85,8 @@ void rondo_device_peers(struct rondo_ctx *ctx)
         }
     }
     if (device->sharers > device->sharers_here && first == ctx->rank) {
-        RONDO_WARN("%d ranks of several processes on %s share GPU %d (%s): without MPS their kernels wait for one another's slices of "
+        RONDO_WARN("%d ranks of several processes on %s share GPU %d (%s): without MPS their kernels wait "
+                   "for one another's slices of "
                    "time, which is very slow",
                    device->sharers, self->host, device->ordinal, self->bus_id);
     }
@@ -94,7 +96,8 @@ void rondo_device_peers(struct rondo_ctx *ctx)
 
 int rondo_device_channels(const struct rondo_ctx *ctx)
 {
-    int fit = rondo_cuda_kernels_blocks(ctx->device->kernels) / (ctx->device->sharers > 0 ? ctx->device->sharers : 1);
+    int fit = rondo_cuda_kernels_blocks(ctx->device->kernels) /
+              (ctx->device->sharers > 0 ? ctx->device->sharers : 1);
     return fit < RONDO_MAX_CHANNELS ? fit : RONDO_MAX_CHANNELS;
 }
 
@@ -104,11 +107,12 @@ rondo_status rondo_device_check_channels(const struct rondo_ctx *ctx)
     if (rondo_device_channels(ctx) > 0) {
         return RONDO_SUCCESS;
     }
-    return rondo_fail(
-        RONDO_INVALID_USAGE,
-        "rank %d: %d ranks share GPU %d (%s) on %s, which runs %d blocks together, and each rank needs one at least: use fewer "
-        "ranks a GPU, or more GPUs",
-        ctx->rank, device->sharers, device->ordinal, device->gpu.bus_id, rondo_log_host(), rondo_cuda_kernels_blocks(device->kernels));
+    return rondo_fail(RONDO_INVALID_USAGE,
+                      "rank %d: %d ranks share GPU %d (%s) on %s, which runs %d blocks together, and each "
+                      "rank needs one at least: use fewer "
+                      "ranks a GPU, or more GPUs",
+                      ctx->rank, device->sharers, device->ordinal, device->gpu.bus_id, rondo_log_host(),
+                      rondo_cuda_kernels_blocks(device->kernels));
 }
 
 const struct rondo_cuda_device *rondo_device_gpu(const struct rondo_ctx *ctx) { return &ctx->device->gpu; }
@@ -133,7 +137,7 @@ void rondo_device_fill_record(struct rondo_ctx *ctx, void *record)
     rondo_net_gpu(&ctx->net, &mine->name);
 }
 
-uint8_t *rondo_device_record_ways(void *record) { return ((struct device_record *)record)->ways; }
+uint8_t *rondo_device_record_p2p_modes(void *record) { return ((struct device_record *)record)->ways; }
 
 rondo_status rondo_device_names(struct rondo_ctx *ctx, void *(*record_of)(void *arg, int rank), void *arg)
 {
@@ -146,22 +150,25 @@ rondo_status rondo_device_names(struct rondo_ctx *ctx, void *(*record_of)(void *
         const struct device_record *record = record_of(arg, l->local_ranks[i]);
         uint8_t way = leader->ways[l->local_rank * l->nlocal + i];
         device->names[i] = record->name;
-        device->ways[i] = way < RONDO_NUM_WAYS ? way : RONDO_WAY_NONE;
+        device->ways[i] = way < RONDO_NUM_P2P_MODES ? way : RONDO_P2P_MODE_NONE;
     }
     ctx->net.gpus = device->names;
     ctx->net.ways = device->ways;
     return RONDO_SUCCESS;
 }
 
-rondo_status rondo_device_check_ways(struct rondo_ctx *ctx) { return rondo_net_check(&ctx->net); }
+rondo_status rondo_device_check_p2p_modes(struct rondo_ctx *ctx) { return rondo_net_check(&ctx->net); }
 
-void rondo_device_ways(const struct rondo_ctx *ctx, uint8_t *ways) { memcpy(ways, ctx->device->ways, (size_t)ctx->layout.nlocal); }
+void rondo_device_p2p_modes(const struct rondo_ctx *ctx, uint8_t *ways)
+{
+    memcpy(ways, ctx->device->ways, (size_t)ctx->layout.nlocal);
+}
 
 void rondo_device_broken(struct rondo_ctx *ctx, int rank, const uint8_t *ways)
 {
     const struct rondo_layout *l = &ctx->layout;
-    if (l->node_of[rank] == l->node && ways[l->local_rank] == RONDO_WAY_BROKEN) {
-        ctx->device->ways[l->local_of[rank]] = RONDO_WAY_BROKEN;
+    if (l->node_of[rank] == l->node && ways[l->local_rank] == RONDO_P2P_MODE_BROKEN) {
+        ctx->device->ways[l->local_of[rank]] = RONDO_P2P_MODE_BROKEN;
     }
 }
 
@@ -254,7 +261,8 @@ void rondo_device_abort(struct rondo_ctx *ctx)
     }
 }
 
-/* Has everything launched ended? Where the driver does not say, kernels are told to leave, and their own words count. */
+/* Has everything launched ended? Where the driver does not say, kernels are told to leave, and their own
+ * words count. */
 static int is_through(struct rondo_exec *exec, int *untold)
 {
     if (!*untold) {
@@ -277,7 +285,8 @@ void rondo_device_stop(struct rondo_ctx *ctx)
     if (ctx->exec == NULL) {
         return;
     }
-    if (__atomic_load_n(&ctx->aborted, __ATOMIC_ACQUIRE) || __atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) != RONDO_COMM_READY) {
+    if (__atomic_load_n(&ctx->aborted, __ATOMIC_ACQUIRE) ||
+        __atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) != RONDO_COMM_READY) {
         rondo_exec_cuda_abort(ctx->exec);
     }
     for (int i = 0; i < STOP_MS && !(through = is_through(ctx->exec, &untold)); i++) {
@@ -287,7 +296,8 @@ void rondo_device_stop(struct rondo_ctx *ctx)
         nanosleep(&ms, NULL);
     }
     if (!through) {
-        RONDO_WARN("rank %d: GPU %d (%s) is not through with the calls of communicator \"%s\" after %d ms: its memory goes all the same",
+        RONDO_WARN("rank %d: GPU %d (%s) is not through with the calls of communicator \"%s\" after %d ms: "
+                   "its memory goes all the same",
                    ctx->rank, ctx->device->ordinal, ctx->device->gpu.bus_id, ctx->name, STOP_MS);
     }
 }

@@ -1,4 +1,5 @@
-/* Calls of communicators with a GPU: a plan is made, its connections too, and it is launched. Contract: device.h. */
+/* Calls of communicators with a GPU: a plan is made, its connections too, and it is launched. Contract:
+ * device.h. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,14 +13,21 @@
 
 enum { PAGES = 256, PAGE_SHIFT = 12 };
 
-/* Pages that were asked about and fit. Memory that is freed and had again elsewhere is believed: a check is a help and no promise. */
+/* Pages that were asked about and fit. Memory that is freed and had again elsewhere is believed: a check is a
+ * help and no promise. */
 struct rondo_pages {
     uintptr_t page[PAGES];
 };
 
 rondo_status rondo_device_check_pages(struct rondo_ctx *ctx)
 {
-    enum { AUTO, NEVER, ALWAYS } wanted = rondo_params()->check_pointers == 1 ? NEVER : rondo_params()->check_pointers == 2 ? ALWAYS : AUTO;
+    enum {
+        AUTO,
+        NEVER,
+        ALWAYS
+    } wanted = rondo_params()->check_pointers == 1   ? NEVER
+               : rondo_params()->check_pointers == 2 ? ALWAYS
+                                                     : AUTO;
     if (wanted == NEVER || (ctx->device == NULL && !rondo_cuda_loaded()) || rondo_cuda(NULL) == NULL) {
         return RONDO_SUCCESS;
     }
@@ -28,33 +36,38 @@ rondo_status rondo_device_check_pages(struct rondo_ctx *ctx)
 
 static const char *kind_text(enum rondo_pointer_kind kind)
 {
-    static const char *const text[] = { "pageable host memory", "pinned host memory", "GPU memory", "managed memory" };
+    static const char *const text[] = { "pageable host memory", "pinned host memory", "GPU memory",
+                                        "managed memory" };
     return text[kind];
 }
 
-static rondo_status bad_buffer(const struct rondo_ctx *ctx, const char *call, const char *which, const void *pointer,
-                               enum rondo_pointer_kind kind, int ordinal)
+static rondo_status bad_buffer(const struct rondo_ctx *ctx, const char *call, const char *which,
+                               const void *pointer, enum rondo_pointer_kind kind, int ordinal)
 {
     if (ctx->device == NULL) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
-                          "rondo_%s on rank %d: the %s buffer %p is memory of GPU %d, and the communicator \"%s\" is for host memory: "
+                          "rondo_%s on rank %d: the %s buffer %p is memory of GPU %d, and the communicator "
+                          "\"%s\" is for host memory: "
                           "create it with the config's "
                           "device, or copy the data first",
                           call, ctx->rank, which, pointer, ordinal, ctx->name);
     }
     if (kind == RONDO_POINTER_DEVICE) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
-                          "rondo_%s on rank %d: the %s buffer %p is memory of GPU %d, and the communicator \"%s\" is on GPU %d", call,
-                          ctx->rank, which, pointer, ordinal, ctx->name, ctx->device->ordinal);
+                          "rondo_%s on rank %d: the %s buffer %p is memory of GPU %d, and the communicator "
+                          "\"%s\" is on GPU %d",
+                          call, ctx->rank, which, pointer, ordinal, ctx->name, ctx->device->ordinal);
     }
     return rondo_fail(RONDO_INVALID_ARGUMENT,
-                      "rondo_%s on rank %d: the %s buffer %p is %s, and the communicator \"%s\" is on GPU %d: give device, managed or "
+                      "rondo_%s on rank %d: the %s buffer %p is %s, and the communicator \"%s\" is on GPU "
+                      "%d: give device, managed or "
                       "pinned memory, or create the "
                       "communicator for host memory",
                       call, ctx->rank, which, pointer, kind_text(kind), ctx->name, ctx->device->ordinal);
 }
 
-rondo_status rondo_device_check_pointer(const struct rondo_ctx *ctx, const char *call, const char *which, const void *pointer)
+rondo_status rondo_device_check_pointer(const struct rondo_ctx *ctx, const char *call, const char *which,
+                                        const void *pointer)
 {
     uintptr_t page = (uintptr_t)pointer >> PAGE_SHIFT, *seen = &ctx->pages->page[page % PAGES];
     enum rondo_pointer_kind kind;
@@ -64,7 +77,8 @@ rondo_status rondo_device_check_pointer(const struct rondo_ctx *ctx, const char 
     }
     RONDO_TRY(rondo_cuda_pointer(pointer, &kind, &ordinal));
     fits = ctx->device == NULL ? kind != RONDO_POINTER_DEVICE
-                               : kind != RONDO_POINTER_HOST && (kind != RONDO_POINTER_DEVICE || ordinal == ctx->device->ordinal);
+                               : kind != RONDO_POINTER_HOST &&
+                                     (kind != RONDO_POINTER_DEVICE || ordinal == ctx->device->ordinal);
     if (!fits) {
         return bad_buffer(ctx, call, which, pointer, kind, ordinal);
     }
@@ -111,21 +125,26 @@ static rondo_status wire_message(struct launch *l, struct rondo_run *run)
         }
         pthread_mutex_unlock(&ctx->device->net);
         RONDO_TRY(status);
-        RONDO_TRY(rondo_exec_cuda_wire_peer(ctx->exec, &p2p->link[is_send].conn, is_send, &p2p->device_ports[is_send]));
+        RONDO_TRY(rondo_exec_cuda_wire_peer(ctx->exec, &p2p->link[is_send].conn, is_send,
+                                            &p2p->device_ports[is_send]));
     }
     run->work.ports = p2p->device_ports[is_send];
     return RONDO_SUCCESS;
 }
 
-static int is_message(const struct launch *l, const struct rondo_run *run) { return run->lane >= (uint32_t)l->ctx->layout.nchannels; }
+static int is_message(const struct launch *l, const struct rondo_run *run)
+{
+    return run->lane >= (uint32_t)l->ctx->layout.nchannels;
+}
 
 /* All that can be connected now. @return RONDO_IN_PROGRESS: not all. */
 static rondo_status connect_some(struct launch *l)
 {
     rondo_status all = RONDO_SUCCESS;
     for (int i = 0; i < l->nruns; i++) {
-        rondo_status status = is_message(l, &l->runs[i]) && !rondo_run_stays_out(&l->runs[i]) ? wire_message(l, &l->runs[i])
-                                                                                              : RONDO_SUCCESS;
+        rondo_status status = is_message(l, &l->runs[i]) && !rondo_run_stays_out(&l->runs[i])
+                                  ? wire_message(l, &l->runs[i])
+                                  : RONDO_SUCCESS;
         if (status == RONDO_IN_PROGRESS) {
             all = status;
         } else {
@@ -142,7 +161,7 @@ static rondo_status wait_turn(struct rondo_ctx *ctx, struct rondo_wait *wait)
 {
     rondo_status status;
     pthread_mutex_lock(&ctx->device->lock);
-    status = rondo_wait_turn(wait);
+    status = rondo_wait_once(wait);
     pthread_mutex_unlock(&ctx->device->lock);
     return status;
 }
@@ -150,22 +169,27 @@ static rondo_status wait_turn(struct rondo_ctx *ctx, struct rondo_wait *wait)
 static int by_comm(const void *x, const void *y)
 {
     const struct rondo_ctx *a = ((const struct launch *)x)->ctx, *b = ((const struct launch *)y)->ctx;
-    return a->hash != b->hash ? (a->hash > b->hash) - (a->hash < b->hash) : (a->rank > b->rank) - (a->rank < b->rank);
+    return a->hash != b->hash ? (a->hash > b->hash) - (a->hash < b->hash)
+                              : (a->rank > b->rank) - (a->rank < b->rank);
 }
 
-/* Does it wait for another communicator's plan, before it on the same device? Ranks of one communicator that share it take turns. */
+/* Does it wait for another communicator's plan, before it on the same device? Ranks of one communicator that
+ * share it take turns. */
 static int is_behind(const struct launch *l, int i)
 {
     for (int j = 0; j < i; j++) {
-        if (l[j].open && l[j].ctx->device->ordinal == l[i].ctx->device->ordinal && l[j].ctx->hash != l[i].ctx->hash) {
+        if (l[j].open && l[j].ctx->device->ordinal == l[i].ctx->device->ordinal &&
+            l[j].ctx->hash != l[i].ctx->hash) {
             return 1;
         }
     }
     return 0;
 }
 
-/* Turn step(launch) of all until none is open; whoever may step is looked after, in turn. in_order: one communicator of a device after the other. */
-static rondo_status turn_all(struct launch *l, int n, int in_order, rondo_status (*step)(struct launch *l, int *moved))
+/* Turn step(launch) of all until none is open; whoever may step is looked after, in turn. in_order: one
+ * communicator of a device after the other. */
+static rondo_status turn_all(struct launch *l, int n, int in_order,
+                             rondo_status (*step)(struct launch *l, int *moved))
 {
     struct rondo_wait wait;
     int open = n, looked = 0;
@@ -177,7 +201,8 @@ static rondo_status turn_all(struct launch *l, int n, int in_order, rondo_status
         int any = 0;
         for (int i = 0; i < n; i++) {
             int moved = 0;
-            rondo_status status = l[i].open && !(in_order && is_behind(l, i)) ? step(&l[i], &moved) : RONDO_IN_PROGRESS;
+            rondo_status status = l[i].open && !(in_order && is_behind(l, i)) ? step(&l[i], &moved)
+                                                                              : RONDO_IN_PROGRESS;
             if (status == RONDO_SUCCESS) {
                 l[i].open = 0;
                 open--;
@@ -242,7 +267,8 @@ void rondo_device_end_calls(struct rondo_ctx *ctx)
     }
 }
 
-/* The calls of a plan are under way until its launches have ended. Many that are open: the oldest count as ended. */
+/* The calls of a plan are under way until its launches have ended. Many that are open: the oldest count as
+ * ended. */
 static void note_calls(struct launch *l)
 {
     struct rondo_device *d = l->ctx->device;
@@ -269,7 +295,8 @@ static rondo_status check_streams(const struct launch *l, int n)
             if (l[i].stream == l[j].stream && l[i].ctx->hash == l[j].ctx->hash && l[i].ctx != l[j].ctx &&
                 l[i].ctx->device->ordinal == l[j].ctx->device->ordinal) {
                 return rondo_fail(RONDO_INVALID_USAGE,
-                                  "ranks %d and %d of communicator \"%s\" share GPU %d and are called in one stream: give each its own",
+                                  "ranks %d and %d of communicator \"%s\" share GPU %d and are called in one "
+                                  "stream: give each its own",
                                   l[j].ctx->rank, l[i].ctx->rank, l[i].ctx->name, l[i].ctx->device->ordinal);
             }
         }
@@ -284,7 +311,8 @@ static rondo_status begin(const struct launch *l)
     rondo_status status;
     pthread_mutex_lock(&l->ctx->device->lock);
     status = rondo_exec_cuda_begin(l->ctx->exec, l->stream, l->runs, l->nruns);
-    for (const struct rondo_also *also = l->also; also != NULL && status == RONDO_SUCCESS; also = also->next) {
+    for (const struct rondo_also *also = l->also; also != NULL && status == RONDO_SUCCESS;
+         also = also->next) {
         status = rondo_exec_cuda_behind(l->ctx->exec, cuda_stream(also));
     }
     pthread_mutex_unlock(&l->ctx->device->lock);
@@ -294,15 +322,18 @@ static rondo_status begin(const struct launch *l)
 static rondo_status end(const struct launch *l)
 {
     rondo_status status = rondo_exec_cuda_end(l->ctx->exec, l->stream);
-    for (const struct rondo_also *also = l->also; also != NULL && status == RONDO_SUCCESS; also = also->next) {
+    for (const struct rondo_also *also = l->also; also != NULL && status == RONDO_SUCCESS;
+         also = also->next) {
         status = rondo_exec_cuda_end(l->ctx->exec, cuda_stream(also));
     }
     return status == RONDO_SUCCESS ? status : rondo_ctx_fail(l->ctx, status, -1);
 }
 
 /*
- * Launches on a device follow one another, so a kernel that waits for its peers holds up those of all other communicators. That this ends, each rank launches the communicators of a group in one and the same
- * order, whatever the order of its calls, and each with all its launches: a rank's second one may be what a peer's first one waits for.
+ * Launches on a device follow one another, so a kernel that waits for its peers holds up those of all other
+ * communicators. That this ends, each rank launches the communicators of a group in one and the same order,
+ * whatever the order of its calls, and each with all its launches: a rank's second one may be what a peer's
+ * first one waits for.
  */
 static rondo_status launch_in_order(struct launch *l, int n)
 {
@@ -315,11 +346,13 @@ static rondo_status launch_in_order(struct launch *l, int n)
     return turn_all(l, n, 1, step_launch);
 }
 
-/* What is not launched is missing at the peers for ever: its communicator is at its end, too. What is launched is as good as ever. */
+/* What is not launched is missing at the peers for ever: its communicator is at its end, too. What is
+ * launched is as good as ever. */
 static rondo_status launch_all(struct launch *l, int n)
 {
     rondo_status status = launch_in_order(l, n);
-    for (int i = 0; i < n; i++) { /* after all: another plan may have been launched in a stream that is to wait for this one */
+    for (int i = 0; i < n;
+         i++) { /* after all: another plan may have been launched in a stream that is to wait for this one */
         rondo_status ended = l[i].launched ? end(&l[i]) : rondo_ctx_fail(l[i].ctx, status, -1);
         status = status == RONDO_SUCCESS ? ended : status;
     }
@@ -369,7 +402,7 @@ static rondo_status make_plan(struct rondo_plan *plan, const struct rondo_task *
 rondo_status rondo_device_run(const struct rondo_task *task)
 {
     struct rondo_ctx *ctx = task->ctx;
-    struct rondo_plan *plan = &ctx->direct;
+    struct rondo_plan *plan = &ctx->immediate;
     struct rondo_cached *cached = NULL;
     struct launch l = { .ctx = ctx, .stream = (CUstream)(void *)task->stream };
     rondo_status status;
@@ -438,13 +471,14 @@ rondo_status rondo_device_run_plans(struct rondo_plan **plans, int nplans)
     return status;
 }
 
-/* Launches that have ended may have left slices to the proxy, and its thread may be on its way out. @return RONDO_IN_PROGRESS: some are on their way. */
+/* Launches that have ended may have left slices to the proxy, and its thread may be on its way out. @return
+ * RONDO_IN_PROGRESS: some are on their way. */
 static rondo_status net_query(struct rondo_ctx *ctx)
 {
     int moved = 0;
     rondo_status status;
     pthread_mutex_lock(&ctx->device->net);
-    status = ctx->net.proxied > 0 ? rondo_net_turn(&ctx->net, &moved) : RONDO_SUCCESS;
+    status = ctx->net.proxied > 0 ? rondo_net_progress(&ctx->net, &moved) : RONDO_SUCCESS;
     status = status == RONDO_SUCCESS && ctx->net.proxied > 0 && ctx->net.busy ? RONDO_IN_PROGRESS : status;
     pthread_mutex_unlock(&ctx->device->net);
     return status;

@@ -1,4 +1,5 @@
-/* A context's device, shared by device.c (creation and end), device_call.c and device_watch.c. With RONDO_CUDA only. */
+/* A context's device, shared by device.c (creation and end), device_call.c and device_watch.c. With
+ * RONDO_CUDA only. */
 #ifndef RONDO_GPU_DEVICE_IMPL_H
 #define RONDO_GPU_DEVICE_IMPL_H
 
@@ -19,7 +20,8 @@ struct rondo_device {
     struct rondo_gpu_name *names; /* by local rank */
     uint8_t *ways;
     struct rondo_shm_name *relays;
-    /* Held while a plan is made and launched, and by the thread while it looks at calls. Not while something is waited for. */
+    /* Held while a plan is made and launched, and by the thread while it looks at calls. Not while something
+     * is waited for. */
     pthread_mutex_t lock;
     /* Collectives whose end is not noted yet: the launch after which they are done. */
     struct {
@@ -40,8 +42,10 @@ struct rondo_device {
 
 /** device_memory.c: if ranks are to reach into one another's memory, what that needs. */
 rondo_status rondo_device_direct_open(struct rondo_ctx *ctx);
-/** device_call.c, contexts with pages: can the communicator use this pointer? call: of "rondo_.."; which: buffer. */
-rondo_status rondo_device_check_pointer(const struct rondo_ctx *ctx, const char *call, const char *which, const void *pointer);
+/** device_call.c, contexts with pages: can the communicator use this pointer? call: of "rondo_.."; which:
+ * buffer. */
+rondo_status rondo_device_check_pointer(const struct rondo_ctx *ctx, const char *call, const char *which,
+                                        const void *pointer);
 rondo_status rondo_device_watch(struct rondo_ctx *ctx);
 void rondo_device_unwatch(struct rondo_ctx *ctx);
 /** Something was launched: the thread is to look at once if conns are proxied. */

@@ -1,4 +1,5 @@
-/* Memory of GPUs: what users have from rondo_mem_alloc_device, and what the ranks of a node reach in one another. Contract: device.h. */
+/* Memory of GPUs: what users have from rondo_mem_alloc_device, and what the ranks of a node reach in one
+ * another. Contract: device.h. */
 #include <sched.h>
 
 #include "base/log.h"
@@ -14,13 +15,15 @@ static CUresult wait_for(const struct rondo_cuda *cuda, CUstream stream)
 {
     int64_t end_ns = rondo_now_ns() + rondo_params()->p2p_check;
     CUresult result = cuda->StreamSynchronize(stream);
-    while (result != CUDA_SUCCESS && (result = cuda->StreamQuery(stream)) == CUDA_ERROR_NOT_READY && rondo_now_ns() < end_ns) {
+    while (result != CUDA_SUCCESS && (result = cuda->StreamQuery(stream)) == CUDA_ERROR_NOT_READY &&
+           rondo_now_ns() < end_ns) {
         sched_yield();
     }
     return result;
 }
 
-/* In a stream of its own; the caller's work is not waited for. *busy: it may be under way still. The device's context is current. */
+/* In a stream of its own; the caller's work is not waited for. *busy: it may be under way still. The device's
+ * context is current. */
 static rondo_status zero_entered(const struct rondo_cuda_device *gpu, void *memory, size_t bytes, int *busy)
 {
     const struct rondo_cuda *cuda = rondo_cuda(NULL);
@@ -34,7 +37,8 @@ static rondo_status zero_entered(const struct rondo_cuda_device *gpu, void *memo
         }
         (void)cuda->StreamDestroy(stream);
     }
-    RONDO_CUDA_TRY(result, "rondo_mem_alloc_device: zeroing %zu bytes of GPU %d (%s)", bytes, gpu->ordinal, gpu->bus_id);
+    RONDO_CUDA_TRY(result, "rondo_mem_alloc_device: zeroing %zu bytes of GPU %d (%s)", bytes, gpu->ordinal,
+                   gpu->bus_id);
     return RONDO_SUCCESS;
 }
 
@@ -59,8 +63,10 @@ static void log_budget(const struct rondo_cuda_device *gpu, const void *memory, 
     (void)rondo_cuda(NULL)->MemGetInfo(&available, &total);
     rondo_cuda_leave();
     RONDO_INFO(RONDO_SUBSYS_ALLOC,
-               "rondo_mem_alloc_device: %zu bytes at %p of GPU %d (%s); %.1f MiB of it by this call so far, %.1f of %.1f free", bytes,
-               memory, gpu->ordinal, gpu->bus_id, (double)rondo_gpu_allocated() / MIB, (double)available / MIB, (double)total / MIB);
+               "rondo_mem_alloc_device: %zu bytes at %p of GPU %d (%s); %.1f MiB of it by this call so far, "
+               "%.1f of %.1f free",
+               bytes, memory, gpu->ordinal, gpu->bus_id, (double)rondo_gpu_allocated() / MIB,
+               (double)available / MIB, (double)total / MIB);
 }
 
 rondo_status rondo_device_mem_alloc(void **ptr, size_t bytes, int ordinal)
@@ -93,7 +99,8 @@ int rondo_device_mem_free(void *ptr) { return rondo_gpu_free(ptr); }
 
 static int wants_direct(const struct rondo_ctx *ctx)
 {
-    return rondo_params()->direct_gpu > 0 && ctx->layout.nnodes == 1 && ctx->nranks > 1 && ctx->nranks <= RONDO_DIRECT_RANKS;
+    return rondo_params()->direct_gpu > 0 && ctx->layout.nnodes == 1 && ctx->nranks > 1 &&
+           ctx->nranks <= RONDO_DIRECT_RANKS;
 }
 
 size_t rondo_device_table_bytes(const struct rondo_ctx *ctx)
@@ -103,25 +110,28 @@ size_t rondo_device_table_bytes(const struct rondo_ctx *ctx)
 
 rondo_status rondo_device_direct_open(struct rondo_ctx *ctx)
 {
-    struct rondo_cuda_direct_config config = { .nlocal = ctx->layout.nlocal, .index = ctx->layout.local_rank, .reaches_all = 1 };
+    struct rondo_cuda_direct_config config = { .nlocal = ctx->layout.nlocal,
+                                               .index = ctx->layout.local_rank,
+                                               .reaches_all = 1 };
     size_t least = RONDO_DIRECT_PIECE * (size_t)config.nlocal;
     if (!wants_direct(ctx)) {
         return RONDO_SUCCESS;
     }
     config.copies = rondo_params()->copy_gpu > 0;
-    config.stage_bytes = rondo_round_up(rondo_max_size((size_t)rondo_params()->direct_gpu, least), RONDO_CTRL_ALIGN);
+    config.stage_bytes = rondo_round_up(rondo_max_size((size_t)rondo_params()->direct_gpu, least),
+                                        RONDO_CTRL_ALIGN);
     for (int i = 0; i < config.nlocal; i++) {
         uint8_t way = ctx->device->ways[i];
-        config.reaches_all &= i == config.index || way == RONDO_WAY_WRITE || way == RONDO_WAY_READ;
+        config.reaches_all &= i == config.index || way == RONDO_P2P_MODE_WRITE || way == RONDO_P2P_MODE_READ;
     }
     return rondo_exec_cuda_direct_open(ctx->exec, &config);
 }
 
 void rondo_device_table(struct rondo_ctx *ctx)
 {
-    const struct rondo_board *board = wants_direct(ctx) ? rondo_control_board(ctx->control) : NULL;
-    if (board != NULL) {
-        rondo_exec_cuda_direct_table(ctx->exec, board->places, board->stride);
+    const struct rondo_mailbox *mailbox = wants_direct(ctx) ? rondo_control_mailbox(ctx->control) : NULL;
+    if (mailbox != NULL) {
+        rondo_exec_cuda_direct_table(ctx->exec, mailbox->places, mailbox->stride);
     }
 }
 
@@ -136,14 +146,18 @@ rondo_status rondo_device_join(struct rondo_ctx *ctx, int *silent)
 
 int rondo_device_copies(const struct rondo_task *t)
 {
-    static const uint8_t can[RONDO_NUM_COLLS] = {
-        [RONDO_COLL_ALL_GATHER] = 1, [RONDO_COLL_ALL_GATHERV] = 1, [RONDO_COLL_BROADCAST] = 1, [RONDO_COLL_ALL_TO_ALL] = 1
-    };
-    return t->ctx->device != NULL && t->ctx->forced == NULL && can[t->coll] && rondo_exec_cuda_copies(t->ctx->exec) &&
-           rondo_task_bytes(t) >= (size_t)rondo_params()->copy_gpu;
+    static const uint8_t can[RONDO_NUM_COLLS] = { [RONDO_COLL_ALL_GATHER] = 1,
+                                                  [RONDO_COLL_ALL_GATHERV] = 1,
+                                                  [RONDO_COLL_BROADCAST] = 1,
+                                                  [RONDO_COLL_ALL_TO_ALL] = 1 };
+    return t->ctx->device != NULL && t->ctx->forced == NULL && can[t->coll] &&
+           rondo_exec_cuda_copies(t->ctx->exec) && rondo_task_bytes(t) >= (size_t)rondo_params()->copy_gpu;
 }
 
-size_t rondo_device_board_bytes(const struct rondo_ctx *ctx) { return rondo_exec_cuda_direct_stage(ctx->exec); }
+size_t rondo_device_mailbox_bytes(const struct rondo_ctx *ctx)
+{
+    return rondo_exec_cuda_direct_stage(ctx->exec);
+}
 
 rondo_status rondo_device_register(struct rondo_ctx *ctx, void *buf, size_t bytes)
 {

@@ -1,8 +1,8 @@
 /*
- * The thread of a communicator with a GPU. It makes no CUDA call: kernels say in pinned words how far they are. It wakes
- *   at once when something is launched, and goes on without a pause while anything moves, where conns are proxied;
- *   else every LOOK_MS while launches are under way, or a graph may run, and every IDLE_MS otherwise.
- * With conns to carry it runs near their cards (RONDO_PROXY_CORES).
+ * The thread of a communicator with a GPU. It makes no CUDA call: kernels say in pinned words how far they
+ * are. It wakes at once when something is launched, and goes on without a pause while anything moves, where
+ * conns are proxied; else every LOOK_MS while launches are under way, or a graph may run, and every IDLE_MS
+ * otherwise. With conns to carry it runs near their cards (RONDO_PROXY_CORES).
  */
 #include <signal.h>
 #include <time.h>
@@ -16,7 +16,8 @@ enum { LOOK_MS = 20, IDLE_MS = 500, EAGER_TURNS = 2000, NAP_US = 50, STALLED_NS 
 
 /* ---- what is looked for ---- */
 
-/* Is a slice waited for that a proxied conn is to bring? Only then does the end of a device count: a peer that is through with everything may have left. */
+/* Is a slice waited for that a proxied conn is to bring? Only then does the end of a device count: a peer
+ * that is through with everything may have left. */
 static void want_slices(struct rondo_ctx *ctx, int wanted)
 {
     pthread_mutex_lock(&ctx->device->net);
@@ -62,7 +63,8 @@ static void look_at_waits(struct rondo_ctx *ctx)
 /* Once in a while. A call that is being made has the lock: it looks by itself where it waits. */
 static void look(struct rondo_ctx *ctx)
 {
-    if (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) != RONDO_COMM_READY || pthread_mutex_trylock(&ctx->device->lock) != 0) {
+    if (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) != RONDO_COMM_READY ||
+        pthread_mutex_trylock(&ctx->device->lock) != 0) {
         return;
     }
     if (rondo_ctx_ready(ctx) == RONDO_SUCCESS && rondo_device_look(ctx) == RONDO_SUCCESS) {
@@ -76,7 +78,8 @@ static void look(struct rondo_ctx *ctx)
 
 static int is_busy(struct rondo_ctx *ctx)
 {
-    return rondo_exec_cuda_ended(ctx->exec) < rondo_exec_cuda_issued(ctx->exec) || rondo_exec_cuda_graphs(ctx->exec) > 0;
+    return rondo_exec_cuda_ended(ctx->exec) < rondo_exec_cuda_issued(ctx->exec) ||
+           rondo_exec_cuda_graphs(ctx->exec) > 0;
 }
 
 static int has_proxied(struct rondo_ctx *ctx)
@@ -88,13 +91,14 @@ static int has_proxied(struct rondo_ctx *ctx)
     return n > 0;
 }
 
-/* @return whether anything moved. busy: something is still on its way; a call that waits turns the net, too. */
+/* @return whether anything moved. busy: something is still on its way; a call that waits turns the net, too.
+ */
 static int turn_net(struct rondo_ctx *ctx, int *busy)
 {
     int moved = 0;
     rondo_status status;
     pthread_mutex_lock(&ctx->device->net);
-    status = ctx->net.proxied > 0 ? rondo_net_turn(&ctx->net, &moved) : RONDO_SUCCESS;
+    status = ctx->net.proxied > 0 ? rondo_net_progress(&ctx->net, &moved) : RONDO_SUCCESS;
     *busy = ctx->net.busy;
     pthread_mutex_unlock(&ctx->device->net);
     if (status != RONDO_SUCCESS) {
@@ -142,7 +146,8 @@ static int carry(struct rondo_ctx *ctx)
 {
     int64_t next_look = 0;
     for (int idle = 0;;) {
-        int under_way = is_busy(ctx); /* before the turn: what a launch leaves to be sent when it ends is seen by it */
+        int under_way = is_busy(
+            ctx); /* before the turn: what a launch leaves to be sent when it ends is seen by it */
         int64_t now;
         int busy;
         idle = turn_net(ctx, &busy) ? 0 : idle + 1;
@@ -187,7 +192,8 @@ static void *watch(void *arg)
     int bound = 0;
     rondo_log_set_rank(ctx->rank);
     for (;;) {
-        int failed = __atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == RONDO_COMM_FAILED, proxied = has_proxied(ctx);
+        int failed = __atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == RONDO_COMM_FAILED,
+            proxied = has_proxied(ctx);
         if (!failed && proxied && !bound) {
             bind_near(ctx);
             bound = 1;
@@ -196,7 +202,9 @@ static void *watch(void *arg)
             break;
         }
         look(ctx);
-        __atomic_store_n(&d->idle, 1, __ATOMIC_SEQ_CST); /* before the look whether it may sleep: whoever launches after it wakes us */
+        __atomic_store_n(
+            &d->idle, 1,
+            __ATOMIC_SEQ_CST); /* before the look whether it may sleep: whoever launches after it wakes us */
         if (sleep_until_woken(d, is_busy(ctx) ? (!failed && proxied ? 1 : LOOK_MS) : IDLE_MS)) {
             break;
         }
@@ -234,8 +242,9 @@ rondo_status rondo_device_watch(struct rondo_ctx *ctx)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error != 0) {
         pthread_cond_destroy(&d->wake);
-        return rondo_fail(RONDO_SYSTEM_ERROR, "rank %d: the thread that looks after GPU %d cannot be started: error %d", ctx->rank,
-                          d->ordinal, error);
+        return rondo_fail(RONDO_SYSTEM_ERROR,
+                          "rank %d: the thread that looks after GPU %d cannot be started: error %d",
+                          ctx->rank, d->ordinal, error);
     }
     d->running = 1;
     return RONDO_SUCCESS;

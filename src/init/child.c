@@ -1,4 +1,5 @@
-/* Communicators that come from others: split and shrink over the parent's control plane, and ranks that are threads of one process. */
+/* Communicators that come from others: split and shrink over the parent's control plane, and ranks that are
+ * threads of one process. */
 #include <string.h>
 
 #include "base/log.h"
@@ -17,17 +18,20 @@ static rondo_status alone(struct rondo_bootstrap **bootstrap)
     return status;
 }
 
-/* The serial is hashed, not added to the seed: there (serial, part) = (k, 1) and (k + 1, 0) may come out equal, and a mail with the tag of a bootstrap that has ended is dropped. */
-uint64_t rondo_child_tag(uint64_t parent_hash, const char *kind, uint64_t serial, const void *part, size_t bytes)
+/* The serial is hashed, not added to the seed: there (serial, part) = (k, 1) and (k + 1, 0) may come out
+ * equal, and a message with the tag of a bootstrap that has ended is dropped. */
+uint64_t rondo_child_tag(uint64_t parent_hash, const char *kind, uint64_t serial, const void *part,
+                         size_t bytes)
 {
     uint64_t hash = rondo_hash(kind, strlen(kind), parent_hash);
     return rondo_hash(part, bytes, rondo_hash(&serial, sizeof(serial), hash));
 }
 
-rondo_status rondo_child_bootstrap(struct rondo_ctx *parent, const int *members, int n, int self, uint64_t tag,
-                                   struct rondo_bootstrap **bootstrap)
+rondo_status rondo_child_bootstrap(struct rondo_ctx *parent, const int *members, int n, int self,
+                                   uint64_t tag, struct rondo_bootstrap **bootstrap)
 {
-    return n == 1 ? alone(bootstrap) : rondo_bootstrap_control(parent->control, members, n, self, tag, bootstrap);
+    return n == 1 ? alone(bootstrap)
+                  : rondo_bootstrap_control(parent->control, members, n, self, tag, bootstrap);
 }
 
 static rondo_status all_members(const struct rondo_ctx *parent, int **members)
@@ -39,7 +43,8 @@ static rondo_status all_members(const struct rondo_ctx *parent, int **members)
     return RONDO_SUCCESS;
 }
 
-static rondo_status split(struct rondo_ctx *parent, int color, int key, const rondo_config *config, rondo_comm **newcomm)
+static rondo_status split(struct rondo_ctx *parent, int color, int key, const rondo_config *config,
+                          rondo_comm **newcomm)
 {
     struct rondo_split split = { .parent = parent, .color = color, .key = key };
     struct rondo_bootstrap *bootstrap;
@@ -66,7 +71,8 @@ fail:
     return status;
 }
 
-rondo_status rondo_comm_split(rondo_comm *comm, int color, int key, const rondo_config *config, rondo_comm **newcomm)
+rondo_status rondo_comm_split(rondo_comm *comm, int color, int key, const rondo_config *config,
+                              rondo_comm **newcomm)
 {
     struct rondo_ctx *parent;
     rondo_status status;
@@ -81,7 +87,8 @@ rondo_status rondo_comm_split(rondo_comm *comm, int color, int key, const rondo_
 }
 
 /* Ranks that stay, ascending; self: this rank's place. */
-static rondo_status survivors(const struct rondo_ctx *parent, const int *exclude, int nexclude, int **members_out, int *n, int *self)
+static rondo_status survivors(const struct rondo_ctx *parent, const int *exclude, int nexclude,
+                              int **members_out, int *n, int *self)
 {
     int *members;
     char *gone;
@@ -89,8 +96,10 @@ static rondo_status survivors(const struct rondo_ctx *parent, const int *exclude
     RONDO_TRY(RONDO_NEW_ARRAY(gone, parent->nranks, "the members of a shrink"));
     for (int i = 0; i < nexclude && status == RONDO_SUCCESS; i++) {
         if (exclude[i] < 0 || exclude[i] >= parent->nranks || exclude[i] == parent->rank) {
-            status = rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_shrink on rank %d: rank %d cannot be excluded: %s", parent->rank,
-                                exclude[i], exclude[i] == parent->rank ? "the ranks that leave do not call" : "no such rank");
+            status = rondo_fail(
+                RONDO_INVALID_ARGUMENT, "rondo_comm_shrink on rank %d: rank %d cannot be excluded: %s",
+                parent->rank, exclude[i],
+                exclude[i] == parent->rank ? "the ranks that leave do not call" : "no such rank");
         } else {
             gone[exclude[i]] = 1;
         }
@@ -135,8 +144,8 @@ static rondo_status shrink_tag(struct rondo_ctx *parent, const int *members, int
     return RONDO_SUCCESS;
 }
 
-static rondo_status shrink(struct rondo_ctx *parent, const int *exclude, int nexclude, int flags, const rondo_config *config,
-                           rondo_comm **newcomm)
+static rondo_status shrink(struct rondo_ctx *parent, const int *exclude, int nexclude, int flags,
+                           const rondo_config *config, rondo_comm **newcomm)
 {
     struct rondo_bootstrap *bootstrap;
     struct rondo_ctx *ctx;
@@ -145,10 +154,10 @@ static rondo_status shrink(struct rondo_ctx *parent, const int *exclude, int nex
     uint64_t tag;
     if (newcomm == NULL || nexclude < 0 || (nexclude > 0 && exclude == NULL) ||
         (flags != RONDO_SHRINK_DEFAULT && flags != RONDO_SHRINK_ABORT)) {
-        return rondo_fail(
-            RONDO_INVALID_ARGUMENT,
-            "rondo_comm_shrink on rank %d: the place for the communicator or the list of ranks is NULL, or flags %d are unknown",
-            parent->rank, flags);
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "rondo_comm_shrink on rank %d: the place for the communicator or the list of ranks "
+                          "is NULL, or flags %d are unknown",
+                          parent->rank, flags);
     }
     if (__atomic_load_n(&parent->state, __ATOMIC_ACQUIRE) == RONDO_COMM_INIT) {
         return rondo_ctx_ready(parent);
@@ -178,8 +187,8 @@ static rondo_status shrink(struct rondo_ctx *parent, const int *exclude, int nex
     return rondo_comm_start(ctx, bootstrap, NULL, newcomm);
 }
 
-rondo_status rondo_comm_shrink(rondo_comm *comm, const int *exclude, int nexclude, int flags, const rondo_config *config,
-                               rondo_comm **newcomm)
+rondo_status rondo_comm_shrink(rondo_comm *comm, const int *exclude, int nexclude, int flags,
+                               const rondo_config *config, rondo_comm **newcomm)
 {
     struct rondo_ctx *parent;
     rondo_status status;
@@ -201,7 +210,8 @@ rondo_status rondo_local_create(int nranks, rondo_local **local)
     rondo_local *made;
     rondo_status status;
     if (local == NULL || nranks < 1) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_local_create: %d ranks: at least 1, and a place for the result", nranks);
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "rondo_local_create: %d ranks: at least 1, and a place for the result", nranks);
     }
     RONDO_TRY(RONDO_NEW(made, "a meeting place"));
     made->nranks = nranks;
@@ -224,7 +234,8 @@ rondo_status rondo_local_destroy(rondo_local *local)
     return RONDO_SUCCESS;
 }
 
-rondo_status rondo_comm_create_local(rondo_local *local, int rank, const rondo_config *config, rondo_comm **comm)
+rondo_status rondo_comm_create_local(rondo_local *local, int rank, const rondo_config *config,
+                                     rondo_comm **comm)
 {
     struct rondo_bootstrap *bootstrap;
     if (local == NULL || rank < 0 || rank >= local->nranks) {

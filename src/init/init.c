@@ -1,4 +1,5 @@
-/* Creation of a communicator, moved step by step: so it can be non-blocking, and several ranks can be created by one thread. */
+/* Creation of a communicator, moved step by step: so it can be non-blocking, and several ranks can be created
+ * by one thread. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +10,8 @@
 
 #define TELL_NS (1000 * INT64_C(1000000)) /* for a failure that was found at the deadline to be told */
 
-rondo_status rondo_init_begin(struct rondo_ctx *ctx, struct rondo_bootstrap *bootstrap, const struct rondo_split *split)
+rondo_status rondo_init_begin(struct rondo_ctx *ctx, struct rondo_bootstrap *bootstrap,
+                              const struct rondo_split *split)
 {
     struct rondo_init *init;
     int64_t timeout = rondo_params()->init_timeout;
@@ -38,26 +40,30 @@ static void log_phases(const struct rondo_init *init)
     size_t n = 0;
     for (size_t p = 0; p < (size_t)rondo_num_phases; p++) {
         if (init->took_ns[p] > 0 && n < sizeof(text)) {
-            n += (size_t)snprintf(text + n, sizeof(text) - n, " %s %.2f", rondo_phases[p].name, (double)init->took_ns[p] * 1e-6);
+            n += (size_t)snprintf(text + n, sizeof(text) - n, " %s %.2f", rondo_phases[p].name,
+                                  (double)init->took_ns[p] * 1e-6);
         }
     }
-    RONDO_INFO(
-        RONDO_SUBSYS_INIT,
-        "communicator \"%s\" %016llx: rank %d of %d, node %d of %d, local rank %d of %d, %d channels, bootstrap %s, ready in %.2f ms (%s )",
-        ctx->name, (unsigned long long)ctx->hash, ctx->rank, ctx->nranks, ctx->layout.node, ctx->layout.nnodes, ctx->layout.local_rank,
-        ctx->layout.nlocal, ctx->layout.nchannels, init->bootstrap->ops->name, (double)(rondo_now_ns() - init->begin_ns) * 1e-6, text);
-    RONDO_INFO(
-        RONDO_SUBSYS_INIT | RONDO_SUBSYS_ALLOC,
-        "rank %d: %zu bytes of shared memory, %zu a channel (ring and tree, Simple %u, LL128 %u, LL %u bytes a slot, %d slots a conn)",
-        ctx->rank, ctx->bytes, ctx->bytes / (size_t)ctx->layout.nchannels, ctx->net.slot_bytes[RONDO_PROTO_SIMPLE],
-        ctx->net.slot_bytes[RONDO_PROTO_LL128], ctx->net.slot_bytes[RONDO_PROTO_LL], RONDO_SLOTS);
+    RONDO_INFO(RONDO_SUBSYS_INIT,
+               "communicator \"%s\" %016llx: rank %d of %d, node %d of %d, local rank %d of %d, %d channels, "
+               "bootstrap %s, ready in %.2f ms (%s )",
+               ctx->name, (unsigned long long)ctx->hash, ctx->rank, ctx->nranks, ctx->layout.node,
+               ctx->layout.nnodes, ctx->layout.local_rank, ctx->layout.nlocal, ctx->layout.nchannels,
+               init->bootstrap->ops->name, (double)(rondo_now_ns() - init->begin_ns) * 1e-6, text);
+    RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_ALLOC,
+               "rank %d: %zu bytes of shared memory, %zu a channel (ring and tree, Simple %u, LL128 %u, LL "
+               "%u bytes a slot, %d slots a conn)",
+               ctx->rank, ctx->bytes, ctx->bytes / (size_t)ctx->layout.nchannels,
+               ctx->net.slot_bytes[RONDO_PROTO_SIMPLE], ctx->net.slot_bytes[RONDO_PROTO_LL128],
+               ctx->net.slot_bytes[RONDO_PROTO_LL], RONDO_SLOTS);
 }
 
 static rondo_status init_end(struct rondo_init *init, rondo_status status, int round_open)
 {
     struct rondo_ctx *ctx = init->ctx;
     if (status == RONDO_SUCCESS && ctx->nranks > 0) {
-        ctx->shell->rank = ctx->rank; /* creation has changed them; later, when it is not alive any more, any thread may read them */
+        ctx->shell->rank = ctx->rank; /* creation has changed them; later, when it is not alive any more, any
+                                         thread may read them */
         memcpy(ctx->shell->name, ctx->name, sizeof(ctx->shell->name));
         ctx->bytes = ctx->nranks > 1 ? rondo_net_bytes(&ctx->net) : 0;
         log_phases(init);
@@ -86,14 +92,18 @@ static rondo_status init_end(struct rondo_init *init, rondo_status status, int r
     rondo_init_free_shapes(init);
     rondo_free(init);
     ctx->init = NULL;
-    __atomic_store_n(&ctx->state, status == RONDO_SUCCESS ? RONDO_COMM_READY : RONDO_COMM_FAILED, __ATOMIC_RELEASE);
+    __atomic_store_n(&ctx->state, status == RONDO_SUCCESS ? RONDO_COMM_READY : RONDO_COMM_FAILED,
+                     __ATOMIC_RELEASE);
     return status;
 }
 
 void rondo_init_cancel(struct rondo_ctx *ctx)
 {
     if (ctx->init != NULL) {
-        init_end(ctx->init, rondo_fail_quiet(RONDO_INVALID_USAGE, "rank %d: the creation of the communicator was given up", ctx->rank), 1);
+        init_end(ctx->init,
+                 rondo_fail_quiet(RONDO_INVALID_USAGE,
+                                  "rank %d: the creation of the communicator was given up", ctx->rank),
+                 1);
     }
 }
 
@@ -104,28 +114,34 @@ static rondo_status name_missing(struct rondo_init *init)
     int ranks[16], n = 0;
     char list[RONDO_ERROR_TEXT / 2] = "";
     size_t at = 0;
-    rondo_status status = init->bootstrap->ops->missing(init->bootstrap, ranks, (int)RONDO_COUNTOF(ranks), &n);
+    rondo_status status = init->bootstrap->ops->missing(init->bootstrap, ranks, (int)RONDO_COUNTOF(ranks),
+                                                        &n);
     if (status == RONDO_IN_PROGRESS) {
         return status;
     }
-    if (init->local != RONDO_SUCCESS && n == 0) { /* what this rank was to tell says more than that nobody is known to be missing */
+    if (init->local != RONDO_SUCCESS &&
+        n == 0) { /* what this rank was to tell says more than that nobody is known to be missing */
         return rondo_fail_quiet(init->local, "%s", init->local_text);
     }
     for (int i = 0; i < n && at < sizeof(list); i++) {
-        at += (size_t)snprintf(list + at, sizeof(list) - at, "%srank %d%s%s", i > 0 ? ", " : "", ranks[i], ctx->peers != NULL ? " on " : "",
+        at += (size_t)snprintf(list + at, sizeof(list) - at, "%srank %d%s%s", i > 0 ? ", " : "", ranks[i],
+                               ctx->peers != NULL ? " on " : "",
                                ctx->peers != NULL ? ctx->peers[ranks[i]].host : "");
     }
     return rondo_fail(RONDO_TIMEOUT,
-                      "rank %d on %s: creation of the communicator stopped in round \"%s\" after %.1f s (RONDO_INIT_TIMEOUT): %s %s: do "
+                      "rank %d on %s: creation of the communicator stopped in round \"%s\" after %.1f s "
+                      "(RONDO_INIT_TIMEOUT): %s %s: do "
                       "all ranks make the call, and are they alive? "
                       "(MPI_Finalize may wait for a late rank)%s%s",
-                      ctx->rank, rondo_log_host(), rondo_phases[init->phase].name, (double)(rondo_now_ns() - init->begin_ns) * 1e-9,
+                      ctx->rank, rondo_log_host(), rondo_phases[init->phase].name,
+                      (double)(rondo_now_ns() - init->begin_ns) * 1e-9,
                       n > 0 ? "did not arrive:" : "which ranks did not arrive is not known", list,
-                      init->local != RONDO_SUCCESS ? "; this rank had failed before: " : "", init->local_text);
+                      init->local != RONDO_SUCCESS ? "; this rank had failed before: " : "",
+                      init->local_text);
 }
 
-/* A phase that looks at the deadline itself may use all of it, and what it finds then is told in the next round: that one has some time more,
- * on the ranks that had nothing to wait for too. */
+/* A phase that looks at the deadline itself may use all of it, and what it finds then is told in the next
+ * round: that one has some time more, on the ranks that had nothing to wait for too. */
 static int is_late(const struct rondo_init *init)
 {
     int64_t more = init->phase > 0 && rondo_phases[init->phase - 1].own_deadline ? TELL_NS : 0;
@@ -165,7 +181,8 @@ static rondo_status init_step(struct rondo_init *init)
     while (status == RONDO_SUCCESS && init->phase < rondo_num_phases) {
         const struct rondo_phase *phase = &rondo_phases[init->phase];
         status = __atomic_load_n(&ctx->aborted, __ATOMIC_ACQUIRE)
-                     ? rondo_fail_quiet(RONDO_REMOTE_ERROR, "rank %d aborted the creation of the communicator", ctx->rank)
+                     ? rondo_fail_quiet(RONDO_REMOTE_ERROR,
+                                        "rank %d aborted the creation of the communicator", ctx->rank)
                      : step_phase(init, phase);
         if (status != RONDO_SUCCESS) {
             round_open = 1;
@@ -184,11 +201,13 @@ static rondo_status init_step(struct rondo_init *init)
     return status;
 }
 
-/* This thread may not go on, another one may. After the deadline nobody seems to: then the attempt ends the creation with an error that says why. */
+/* This thread may not go on, another one may. After the deadline nobody seems to: then the attempt ends the
+ * creation with an error that says why. */
 static int only_looks_on(const struct rondo_init *init)
 {
     struct rondo_bootstrap *b = init->bootstrap;
-    return b->ops->may_step != NULL && !b->ops->may_step(b) && (init->deadline_ns == 0 || rondo_now_ns() <= init->deadline_ns);
+    return b->ops->may_step != NULL && !b->ops->may_step(b) &&
+           (init->deadline_ns == 0 || rondo_now_ns() <= init->deadline_ns);
 }
 
 static rondo_status step_or_look(struct rondo_ctx *ctx, int may_look_on)
@@ -200,7 +219,8 @@ static rondo_status step_or_look(struct rondo_ctx *ctx, int may_look_on)
     if (ctx->init != NULL) {
         status = may_look_on && only_looks_on(ctx->init) ? RONDO_IN_PROGRESS : init_step(ctx->init);
     } else {
-        status = ctx->failure == RONDO_SUCCESS ? RONDO_SUCCESS : rondo_fail_quiet(ctx->failure, "%s", ctx->failure_text);
+        status = ctx->failure == RONDO_SUCCESS ? RONDO_SUCCESS
+                                               : rondo_fail_quiet(ctx->failure, "%s", ctx->failure_text);
     }
     pthread_mutex_unlock(&ctx->queue_lock);
     return status;
@@ -229,7 +249,7 @@ rondo_status rondo_init_run(struct rondo_ctx **ctxs, int n)
             }
         }
         if (open > 0) {
-            rondo_wait_turn(&wait); /* without a deadline of its own: the creations have theirs */
+            rondo_wait_once(&wait); /* without a deadline of its own: the creations have theirs */
         }
     }
     return first == RONDO_SUCCESS ? RONDO_SUCCESS : rondo_fail_quiet(first, "%s", text);

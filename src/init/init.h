@@ -1,8 +1,11 @@
 /*
- * Creation as a list of phases, private to init.c (which moves them), init_rounds.c, init_colors.c, init_graphs.c and init_shapes.c (what each does).
+ * Creation as a list of phases, private to init.c (which moves them), init_rounds.c, init_colors.c,
+ * init_graphs.c and init_shapes.c (what each does).
  *
- * A phase is started, tested until done, and finished. What fails on one rank is kept (init->local) and carried by the head of the next round's record: all ranks fail
- * together, with the same sentence. Where a phase looks at the deadline itself, that round has a second more. An error of start or test leaves the round open; an error of finish was found by all ranks alike.
+ * A phase is started, tested until done, and finished. What fails on one rank is kept (init->local) and
+ * carried by the head of the next round's record: all ranks fail together, with the same sentence. Where a
+ * phase looks at the deadline itself, that round has a second more. An error of start or test leaves the
+ * round open; an error of finish was found by all ranks alike.
  */
 #ifndef RONDO_INIT_INIT_H
 #define RONDO_INIT_INIT_H
@@ -13,7 +16,8 @@
 
 enum { RONDO_MAX_PHASES = 14 };
 
-/* What a node's lowest rank says of its graphs and machine in round "graphs" (nbytes 0: another rank), and every rank of what it read by RONDO_TUNE_FILE (0: nothing). */
+/* What a node's lowest rank says of its graphs and machine in round "graphs" (nbytes 0: another rank), and
+ * every rank of what it read by RONDO_TUNE_FILE (0: nothing). */
 struct rondo_graph_note {
     uint64_t hash, fabric, machine, tune;
     uint32_t nbytes;
@@ -42,7 +46,7 @@ struct rondo_init {
     struct rondo_shm probe;
     int params_differ;
     int *exchange_peers;
-    int nexchange;
+    int ndoubling;
     void *copies; /* one record per peer of the exchange */
     struct rondo_link **hello;
     struct rondo_handover handover;

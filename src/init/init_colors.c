@@ -27,13 +27,15 @@ struct member {
 static int by_key(const void *x, const void *y)
 {
     const struct member *a = x, *b = y;
-    return a->key != b->key ? (a->key > b->key) - (a->key < b->key) : (a->rank > b->rank) - (a->rank < b->rank);
+    return a->key != b->key ? (a->key > b->key) - (a->key < b->key)
+                            : (a->rank > b->rank) - (a->rank < b->rank);
 }
 
 static rondo_status join_color(struct rondo_init *init, struct member *member, int *ranks)
 {
     struct rondo_ctx *ctx = init->ctx, *parent = init->split.parent;
-    uint64_t tag = rondo_child_tag(parent->hash, "color", init->split.child, &init->split.color, sizeof(init->split.color));
+    uint64_t tag = rondo_child_tag(parent->hash, "color", init->split.child, &init->split.color,
+                                   sizeof(init->split.color));
     int n = 0, self = -1;
     for (int r = 0; r < parent->nranks; r++) {
         const struct color_record *record = rondo_init_record(init, r);

@@ -1,4 +1,5 @@
-/* Round "graphs" of creation, which tells what nodes there are, how each rank's memory is reached and what it wants; and what is made of the graphs after round "shapes". */
+/* Round "graphs" of creation, which tells what nodes there are, how each rank's memory is reached and what it
+ * wants; and what is made of the graphs after round "shapes". */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -28,23 +29,34 @@ struct nodes_record {
 };
 
 /* The same on all ranks: they agree on the parameter. */
-static int needs_net(const struct rondo_ctx *ctx) { return ctx->layout.nnodes > 1 || (ctx->nranks > 1 && rondo_params()->shm_disable); }
+static int needs_net(const struct rondo_ctx *ctx)
+{
+    return ctx->layout.nnodes > 1 || (ctx->nranks > 1 && rondo_params()->shm_disable);
+}
 
 /* Bytes of a record of the round, without and with what a device says: behind it. */
-static size_t host_bytes(const struct rondo_ctx *ctx) { return needs_net(ctx) ? sizeof(struct nodes_record) : sizeof(struct graph_record); }
+static size_t host_bytes(const struct rondo_ctx *ctx)
+{
+    return needs_net(ctx) ? sizeof(struct nodes_record) : sizeof(struct graph_record);
+}
 
 static size_t record_bytes(const struct rondo_ctx *ctx)
 {
     return host_bytes(ctx) + (ctx->device != NULL ? rondo_device_record_bytes(ctx) : 0);
 }
 
-static void *device_part(const struct rondo_ctx *ctx, void *record) { return (char *)record + host_bytes(ctx); }
+static void *device_part(const struct rondo_ctx *ctx, void *record)
+{
+    return (char *)record + host_bytes(ctx);
+}
 
-/* What a peer can open of this rank's, judged by what this rank can open of the next one's: ranks of a job are alike, as a rule. */
+/* What a peer can open of this rank's, judged by what this rank can open of the next one's: ranks of a job
+ * are alike, as a rule. */
 static enum rondo_shm_mode auto_shm_mode(const struct rondo_ctx *ctx, const char **why)
 {
     const struct rondo_layout *l = &ctx->layout;
-    const struct rondo_peer *self = &ctx->peers[ctx->rank], *next = &ctx->peers[l->local_ranks[(l->local_rank + 1) % l->nlocal]];
+    const struct rondo_peer *self = &ctx->peers[ctx->rank],
+                            *next = &ctx->peers[l->local_ranks[(l->local_rank + 1) % l->nlocal]];
     if (next->probe.mode != RONDO_SHM_MEMFD) {
         *why = "there is no memfd here";
         return RONDO_SHM_FILE;
@@ -73,11 +85,15 @@ static enum rondo_shm_mode choose_shm_mode(const struct rondo_ctx *ctx)
     if (mode == RONDO_SHM_AUTO) {
         mode = auto_shm_mode(ctx, &why);
     }
-    RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_SHM, "rank %d: shared memory by %s: %s", ctx->rank, rondo_shm_mode_name(mode), why);
+    RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_SHM, "rank %d: shared memory by %s: %s", ctx->rank,
+               rondo_shm_mode_name(mode), why);
     return mode;
 }
 
-static uint32_t slot_bytes(int64_t buffer) { return (uint32_t)(buffer / RONDO_SLOTS / RONDO_CTRL_ALIGN * RONDO_CTRL_ALIGN); }
+static uint32_t slot_bytes(int64_t buffer)
+{
+    return (uint32_t)(buffer / RONDO_SLOTS / RONDO_CTRL_ALIGN * RONDO_CTRL_ALIGN);
+}
 
 static void fill_net(struct rondo_ctx *ctx)
 {
@@ -93,7 +109,8 @@ static void fill_net(struct rondo_ctx *ctx)
     net->node_of = l->node_of;
     net->shm_mode = choose_shm_mode(ctx);
     for (int proto = 0; proto < RONDO_NUM_PROTOS; proto++) {
-        net->slot_bytes[proto] = slot_bytes(rondo_param_buffer_bytes((enum rondo_proto)proto, ctx->device != NULL));
+        net->slot_bytes[proto] = slot_bytes(
+            rondo_param_buffer_bytes((enum rondo_proto)proto, ctx->device != NULL));
     }
     if (ctx->device != NULL) {
         net->device = rondo_device_gpu(ctx);
@@ -115,9 +132,9 @@ void rondo_init_control_config(const struct rondo_ctx *ctx, struct rondo_control
     config->nnodes = ctx->layout.nnodes;
     config->node_of = ctx->layout.node_of;
     config->comm_hash = ctx->hash;
-    config->board_capacity = ctx->device != NULL       ? rondo_device_table_bytes(ctx)
-                             : ctx->layout.nnodes == 1 ? rondo_param_board_size(ctx->layout.nlocal)
-                                                       : 0;
+    config->mailbox_capacity = ctx->device != NULL       ? rondo_device_table_bytes(ctx)
+                               : ctx->layout.nnodes == 1 ? rondo_param_mailbox_size(ctx->layout.nlocal)
+                                                         : 0;
     config->shm_mode = ctx->net.shm_mode;
     config->name = ctx->name;
     config->describe = rondo_call_text;
@@ -167,8 +184,9 @@ static rondo_status prepare_graphs(struct rondo_init *init, struct graph_record 
     if (ctx->layout.local_rank == 0) {
         rondo_init_control_config(ctx, &config);
         RONDO_TRY(rondo_control_create(&ctx->control, &config, &mine->segment));
-        RONDO_TRY(rondo_node_graphs(&ctx->layout, ctx->peers, &init->graph_bytes, &init->graph_nbytes,
-                                    ctx->device != NULL ? rondo_device_record_ways(device_part(ctx, mine)) : NULL));
+        RONDO_TRY(rondo_node_graphs(
+            &ctx->layout, ctx->peers, &init->graph_bytes, &init->graph_nbytes,
+            ctx->device != NULL ? rondo_device_record_p2p_modes(device_part(ctx, mine)) : NULL));
         mine->note.hash = rondo_graphs_hash(init->graph_bytes, init->graph_nbytes);
         mine->note.nbytes = (uint32_t)init->graph_nbytes;
         mine->note.machine = rondo_node_machine_hash();
@@ -200,7 +218,9 @@ rondo_status rondo_init_start_graphs(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
     RONDO_TRY(rondo_layout_fill(&ctx->layout, ctx->peers, ctx->rank, ctx->nranks));
-    ctx->layout.model.pair_bw = ctx->device != NULL ? 0 : ctx->layout.model.pair_bw; /* what GPUs post is not in pieces */
+    ctx->layout.model.pair_bw = ctx->device != NULL
+                                    ? 0
+                                    : ctx->layout.model.pair_bw; /* what GPUs post is not in pieces */
     RONDO_TRY(rondo_init_new_round(init, record_bytes(ctx), ctx->nranks));
     rondo_init_keep(init, prepare_graphs(init, init->mine));
     if (needs_net(ctx) && init->local == RONDO_SUCCESS) {
@@ -225,16 +245,17 @@ static void complete_peers(struct rondo_init *init)
 static rondo_status finish_tune(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
-    uint64_t tune = rondo_init_graph_note(init, 0)->tune, first = rondo_init_graph_note(init, 0)->machine, sum = 0;
+    uint64_t tune = rondo_init_graph_note(init, 0)->tune, first = rondo_init_graph_note(init, 0)->machine,
+             sum = 0;
     int differ = 0;
     for (int r = 0; r < ctx->nranks; r++) {
         const struct rondo_graph_note *note = rondo_init_graph_note(init, r);
         if (note->tune != tune) {
-            return rondo_fail(
-                RONDO_INVALID_USAGE,
-                "rank %d on %s has read another tuning file than rank 0 on %s, or only one of them has: RONDO_TUNE_FILE must name "
-                "the same text on all ranks",
-                r, ctx->peers[r].host, ctx->peers[0].host);
+            return rondo_fail(RONDO_INVALID_USAGE,
+                              "rank %d on %s has read another tuning file than rank 0 on %s, or only one of "
+                              "them has: RONDO_TUNE_FILE must name "
+                              "the same text on all ranks",
+                              r, ctx->peers[r].host, ctx->peers[0].host);
         }
         if (note->nbytes > 0) {
             sum += rondo_hash(&note->machine, sizeof(note->machine), 0); /* whatever the nodes' order */
@@ -256,8 +277,10 @@ static void use_tune(struct rondo_ctx *ctx)
     ctx->layout.measured = rondo_tune_find(ctx->tune, &shape, why, sizeof(why));
     if (ctx->rank == 0 && rondo_log_on(RONDO_LOG_INFO, RONDO_SUBSYS_INIT | RONDO_SUBSYS_TUNING)) {
         rondo_tune_shape_text(&shape, text, sizeof(text));
-        RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_TUNING, "RONDO_TUNE_FILE=%s %s %s%s%s", rondo_params()->tune_file,
-                   ctx->layout.measured != NULL ? "is used for" : "is ignored: this job is", text, why[0] != '\0' ? "; " : "", why);
+        RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_TUNING, "RONDO_TUNE_FILE=%s %s %s%s%s",
+                   rondo_params()->tune_file,
+                   ctx->layout.measured != NULL ? "is used for" : "is ignored: this job is", text,
+                   why[0] != '\0' ? "; " : "", why);
     }
 }
 
@@ -308,26 +331,28 @@ static rondo_status alone(struct rondo_layout *layout)
     return RONDO_SUCCESS;
 }
 
-/* GPUs whose paths are not known: host memory's costs choose, which know of no path that brings the 128 bytes of a store one by one. No conn gets its slots. */
+/* GPUs whose paths are not known: host memory's costs choose, which know of no path that brings the 128 bytes
+ * of a store one by one. No conn gets its slots. */
 static void mask_ll128(struct rondo_ctx *ctx)
 {
     uint32_t ll128 = 1u << RONDO_PROTO_LL128;
-    if (ctx->device == NULL || ctx->nranks == 1 || ctx->layout.model.gpu.nchannels > 0 || (ctx->layout.protos & ll128) == 0) {
+    if (ctx->device == NULL || ctx->nranks == 1 || ctx->layout.model.gpu.nchannels > 0 ||
+        (ctx->layout.protos & ll128) == 0) {
         return;
     }
     ctx->layout.protos &= ~ll128;
     if (ctx->rank == 0) {
-        RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_TUNING, "%s: LL128 is not used: nothing is known of the paths between the GPUs",
-                   ctx->name);
+        RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_TUNING,
+                   "%s: LL128 is not used: nothing is known of the paths between the GPUs", ctx->name);
     }
 }
 
 rondo_status rondo_init_finish_shapes(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
-    RONDO_TRY(ctx->nranks == 1
-                  ? alone(&ctx->layout)
-                  : rondo_node_rings(&ctx->layout, ctx->peers, init->shape, init->nshapes, init->node_graphs, init->node_fabric));
+    RONDO_TRY(ctx->nranks == 1 ? alone(&ctx->layout)
+                               : rondo_node_rings(&ctx->layout, ctx->peers, init->shape, init->nshapes,
+                                                  init->node_graphs, init->node_fabric));
     rondo_layout_trees(&ctx->layout);
     mask_ll128(ctx);
     ctx->net.cards = ctx->layout.cards;

@@ -1,4 +1,5 @@
-/* What the ranks of a node make of one another's memory at creation: the table of open buffers, and how long a line takes from core to core. */
+/* What the ranks of a node make of one another's memory at creation: the table of open buffers, and how long
+ * a line takes from core to core. */
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
@@ -27,7 +28,7 @@ rondo_status rondo_init_open_buffers(struct rondo_ctx *ctx)
                                           .nest = ctx->layout.nest };
     int32_t *pids;
     rondo_status status;
-    if (ctx->board == NULL || ctx->device != NULL) {
+    if (ctx->mailbox == NULL || ctx->device != NULL) {
         return RONDO_SUCCESS;
     }
     RONDO_TRY(RONDO_NEW_ARRAY(pids, config.nlocal, "the processes of this node"));
@@ -43,14 +44,22 @@ rondo_status rondo_init_open_buffers(struct rondo_ctx *ctx)
 /* ---- from core to core ---- */
 
 /*
- * Local rank 0 says numbers and local rank 1 says them back, in places of the board that no operation has used yet; the best of some batches counts, since others may use the cores. Neither waits: who
- * hears nothing for a while comes back later, and local rank 0 gives up soon.
+ * Local rank 0 says numbers and local rank 1 says them back, in places of the mailbox that no operation has
+ * used yet; the best of some batches counts, since others may use the cores. Neither waits: who hears nothing
+ * for a while comes back later, and local rank 0 gives up soon.
  */
-enum { BATCH = 8, BATCHES = 8, LAST = BATCH * BATCHES + 1, LISTEN_NS = 20000, GIVE_UP_NS = 2000000, LOOKS = 64 };
+enum {
+    BATCH = 8,
+    BATCHES = 8,
+    LAST = BATCH * BATCHES + 1,
+    LISTEN_NS = 20000,
+    GIVE_UP_NS = 2000000,
+    LOOKS = 64
+};
 
 static uint64_t *word_of(const struct rondo_ctx *ctx, int local)
 {
-    return (uint64_t *)(void *)(rondo_board_place(ctx->board, 0, local) + 8);
+    return (uint64_t *)(void *)(rondo_mailbox_place(ctx->mailbox, 0, local) + 8);
 }
 
 /* Has the other one said it, within LISTEN_NS? */
@@ -76,7 +85,9 @@ static rondo_status say(struct rondo_init *init)
     const uint64_t *other = word_of(init->ctx, 1);
     int64_t now = rondo_now_ns();
     h->begin_ns = h->begin_ns == 0 ? now : h->begin_ns;
-    h->batch_ns = h->said > 0 && !hears(other, h->said) ? 0 : h->batch_ns; /* come back: this batch does not count */
+    h->batch_ns = h->said > 0 && !hears(other, h->said)
+                      ? 0
+                      : h->batch_ns; /* come back: this batch does not count */
     if (h->said > 0 && __atomic_load_n(other, __ATOMIC_ACQUIRE) != h->said) {
         if (now - h->begin_ns < GIVE_UP_NS) {
             return RONDO_IN_PROGRESS;
@@ -141,7 +152,7 @@ void rondo_init_use_handover(struct rondo_ctx *ctx, uint32_t ns)
     }
     rondo_model_handover(&ctx->layout.model, ns);
     if (ctx->rank == 0 && ns > 0) {
-        RONDO_INFO(RONDO_SUBSYS_INIT, "%s: a line takes %.2f us from core to core (ranks 0 and 1): cores %s", ctx->name, ns * 1e-3,
-                   rondo_model_handover_name(ns));
+        RONDO_INFO(RONDO_SUBSYS_INIT, "%s: a line takes %.2f us from core to core (ranks 0 and 1): cores %s",
+                   ctx->name, ns * 1e-3, rondo_model_handover_name(ns));
     }
 }

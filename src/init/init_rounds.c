@@ -52,7 +52,10 @@ rondo_status rondo_init_allgather(struct rondo_init *init)
     return init->bootstrap->ops->allgather_start(init->bootstrap, init->mine, init->all, init->bytes);
 }
 
-void *rondo_init_record(const struct rondo_init *init, int rank) { return (char *)init->all + (size_t)rank * init->bytes; }
+void *rondo_init_record(const struct rondo_init *init, int rank)
+{
+    return (char *)init->all + (size_t)rank * init->bytes;
+}
 
 void rondo_init_arm_faults(struct rondo_init *init)
 {
@@ -153,18 +156,24 @@ static rondo_status finish_params(struct rondo_init *init)
     other = rondo_init_record(init, r);
     root->text[sizeof(root->text) - 1] = other->text[sizeof(other->text) - 1] = '\0';
     RONDO_TRY(rondo_params_compare(root->text, other->text, r, peers[r].host));
-    return rondo_peers_check(peers, init->ctx->nranks); /* equal as far as the texts go: at least who differs */
+    return rondo_peers_check(peers,
+                             init->ctx->nranks); /* equal as far as the texts go: at least who differs */
 }
 
-/* ---- gpus: what one rank of a node writes into another's GPU, does that one find it? Then ways: a way that is broken is so for both. ---- */
+/* ---- gpus: what one rank of a node writes into another's GPU, does that one find it? Then ways: a way that
+ * is broken is so for both. ---- */
 
 struct ways_record {
     struct rondo_round_head head;
-    struct rondo_shm_name relay; /* this rank's memory for conns that others send through its GPU; zero: none */
-    uint8_t ways[];              /* by local rank of the node; room for the fullest one's */
+    struct rondo_shm_name
+        relay;      /* this rank's memory for conns that others send through its GPU; zero: none */
+    uint8_t ways[]; /* by local rank of the node; room for the fullest one's */
 };
 
-static int has_ways(const struct rondo_init *init) { return init->ctx->device != NULL && init->ctx->layout.max_local > 1; }
+static int has_ways(const struct rondo_init *init)
+{
+    return init->ctx->device != NULL && init->ctx->layout.max_local > 1;
+}
 
 static rondo_status start_gpus(struct rondo_init *init)
 {
@@ -178,7 +187,7 @@ static rondo_status test_gpus(struct rondo_init *init)
     if (!has_ways(init) || init->local != RONDO_SUCCESS) {
         return RONDO_SUCCESS;
     }
-    status = rondo_device_check_ways(init->ctx);
+    status = rondo_device_check_p2p_modes(init->ctx);
     if (status == RONDO_IN_PROGRESS) {
         return status;
     }
@@ -192,10 +201,11 @@ static rondo_status start_ways(struct rondo_init *init)
     if (!has_ways(init)) {
         return RONDO_SUCCESS;
     }
-    RONDO_TRY(rondo_init_new_round(init, rondo_round_up(sizeof(*mine) + (size_t)init->ctx->layout.max_local, 8), init->ctx->nranks));
+    RONDO_TRY(rondo_init_new_round(
+        init, rondo_round_up(sizeof(*mine) + (size_t)init->ctx->layout.max_local, 8), init->ctx->nranks));
     mine = init->mine;
     if (init->local == RONDO_SUCCESS) {
-        rondo_device_ways(init->ctx, mine->ways);
+        rondo_device_p2p_modes(init->ctx, mine->ways);
         rondo_init_keep(init, rondo_device_relay(init->ctx, &mine->relay));
     }
     return rondo_init_allgather(init);
@@ -233,9 +243,9 @@ static const struct rondo_connect *records_of(void *arg, int peer)
     if (peer == init->ctx->rank) {
         return connects_of(init->mine);
     }
-    if (init->nexchange > 0) {
+    if (init->ndoubling > 0) {
         int at = 0;
-        while (at < init->nexchange - 1 && init->exchange_peers[at] != peer) {
+        while (at < init->ndoubling - 1 && init->exchange_peers[at] != peer) {
             at++;
         }
         peer = at;
@@ -260,27 +270,32 @@ static rondo_status start_connections(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
     size_t bytes = sizeof(struct rondo_round_head) +
-                   sizeof(struct rondo_connect) * (size_t)rondo_links_max(&ctx->layout, ctx->layout.nchannels);
+                   sizeof(struct rondo_connect) *
+                       (size_t)rondo_links_max(&ctx->layout, ctx->layout.nchannels);
     if (ctx->nranks == 1) {
         return RONDO_SUCCESS;
     }
-    RONDO_TRY(rondo_init_new_round(init, bytes,
-                                   ctx->nranks <= ALLGATHER_RANKS ? ctx->nranks : rondo_links_max(&ctx->layout, ctx->layout.nchannels)));
+    RONDO_TRY(rondo_init_new_round(
+        init, bytes,
+        ctx->nranks <= ALLGATHER_RANKS ? ctx->nranks : rondo_links_max(&ctx->layout, ctx->layout.nchannels)));
     if (init->local == RONDO_SUCCESS) {
         rondo_init_keep(init, prepare_connections(init));
     }
     if (ctx->nranks <= ALLGATHER_RANKS) {
         return rondo_init_allgather(init);
     }
-    /* Many ranks: the same records, between the ranks that connect only. A rank that failed sends an empty record; the next round says why. */
-    RONDO_TRY(RONDO_NEW_ARRAY(init->exchange_peers, rondo_links_max(&ctx->layout, ctx->layout.nchannels), "the list of peers"));
-    init->nexchange = rondo_links_peers(ctx, init->exchange_peers);
+    /* Many ranks: the same records, between the ranks that connect only. A rank that failed sends an empty
+     * record; the next round says why. */
+    RONDO_TRY(RONDO_NEW_ARRAY(init->exchange_peers, rondo_links_max(&ctx->layout, ctx->layout.nchannels),
+                              "the list of peers"));
+    init->ndoubling = rondo_links_peers(ctx, init->exchange_peers);
     set_head(init, init->mine);
-    RONDO_TRY(rondo_calloc(&init->copies, (size_t)init->nexchange, bytes, "the records of creation"));
-    for (int i = 0; i < init->nexchange; i++) {
+    RONDO_TRY(rondo_calloc(&init->copies, (size_t)init->ndoubling, bytes, "the records of creation"));
+    for (int i = 0; i < init->ndoubling; i++) {
         memcpy((char *)init->copies + (size_t)i * bytes, init->mine, bytes);
     }
-    return init->bootstrap->ops->exchange_start(init->bootstrap, init->nexchange, init->exchange_peers, init->copies, init->all, bytes);
+    return init->bootstrap->ops->exchange_start(init->bootstrap, init->ndoubling, init->exchange_peers,
+                                                init->copies, init->all, bytes);
 }
 
 static rondo_status test_connections(struct rondo_init *init)
@@ -297,7 +312,7 @@ static rondo_status finish_connections(struct rondo_init *init)
     if (ctx->nranks <= ALLGATHER_RANKS) {
         RONDO_TRY(rondo_round_check(init->all, init->bytes, ctx->nranks));
     } else {
-        rondo_init_keep(init, rondo_round_check(init->all, init->bytes, init->nexchange));
+        rondo_init_keep(init, rondo_round_check(init->all, init->bytes, init->ndoubling));
     }
     return RONDO_SUCCESS;
 }
@@ -310,7 +325,8 @@ static rondo_status start_connect(struct rondo_init *init)
     return RONDO_SUCCESS;
 }
 
-/* Errors are told in the next round. A rank that has one closes what it has: its peers' connections end instead of waiting for it. */
+/* Errors are told in the next round. A rank that has one closes what it has: its peers' connections end
+ * instead of waiting for it. */
 static rondo_status test_connect(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
@@ -324,7 +340,8 @@ static rondo_status test_connect(struct rondo_init *init)
     }
     if (status == RONDO_IN_PROGRESS && init->deadline_ns != 0 && rondo_now_ns() > init->deadline_ns) {
         status = rondo_fail(RONDO_TIMEOUT,
-                            "rank %d on %s: the connection with rank %d on %s was not made within RONDO_INIT_TIMEOUT: is it alive, and may "
+                            "rank %d on %s: the connection with rank %d on %s was not made within "
+                            "RONDO_INIT_TIMEOUT: is it alive, and may "
                             "the two hosts talk to each other (firewall, RONDO_SOCKET_IFNAME)?",
                             ctx->rank, rondo_log_host(), pending, ctx->peers[pending].host);
     }
@@ -362,7 +379,8 @@ static rondo_status start_ready(struct rondo_init *init)
     return rondo_init_allgather(init);
 }
 
-/* From here on the control plane tells the others: a rank that failed sends no hello. In the words of a round's record, since some may hear it there. */
+/* From here on the control plane tells the others: a rank that failed sends no hello. In the words of a
+ * round's record, since some may hear it there. */
 static void keep_and_tell(struct rondo_init *init, rondo_status status)
 {
     struct rondo_round_head head;
@@ -377,7 +395,7 @@ static rondo_status begin_hello(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
     rondo_net_settle(&ctx->net);
-    ctx->board = ctx->device == NULL ? rondo_control_board(ctx->control) : NULL;
+    ctx->mailbox = ctx->device == NULL ? rondo_control_mailbox(ctx->control) : NULL;
     if (ctx->device != NULL) {
         rondo_device_table(ctx);
     }
@@ -443,7 +461,7 @@ static rondo_status test_hello(struct rondo_init *init)
     status = rondo_link_hello(init->hello, ctx->nlinks, &silent);
     if (ctx->net.proxied > 0) {
         int moved = 0;
-        rondo_status turned = rondo_net_turn(&ctx->net, &moved);
+        rondo_status turned = rondo_net_progress(&ctx->net, &moved);
         if (turned != RONDO_SUCCESS) {
             keep_and_tell(init, turned);
             return RONDO_SUCCESS;
@@ -451,7 +469,8 @@ static rondo_status test_hello(struct rondo_init *init)
         status = ctx->net.busy ? RONDO_IN_PROGRESS : status;
     }
     if (status == RONDO_SUCCESS) {
-        status = ctx->device != NULL ? join_device(init, &silent) : rondo_init_measure_handover(init, &silent);
+        status = ctx->device != NULL ? join_device(init, &silent)
+                                     : rondo_init_measure_handover(init, &silent);
     }
     if (status == RONDO_IN_PROGRESS) {
         status = in_progress_unless_ended(ctx);
@@ -461,10 +480,10 @@ static rondo_status test_hello(struct rondo_init *init)
         }
     }
     if (status == RONDO_IN_PROGRESS && init->deadline_ns != 0 && rondo_now_ns() > init->deadline_ns) {
-        return rondo_fail(
-            RONDO_TIMEOUT,
-            "rank %d on %s: rank %d on %s connected but its empty slot did not pass within RONDO_INIT_TIMEOUT: is it stopped?", ctx->rank,
-            rondo_log_host(), silent, silent >= 0 ? ctx->peers[silent].host : "?");
+        return rondo_fail(RONDO_TIMEOUT,
+                          "rank %d on %s: rank %d on %s connected but its empty slot did not pass within "
+                          "RONDO_INIT_TIMEOUT: is it stopped?",
+                          ctx->rank, rondo_log_host(), silent, silent >= 0 ? ctx->peers[silent].host : "?");
     }
     return status;
 }
@@ -484,15 +503,18 @@ static rondo_status start_done(struct rondo_init *init)
     }
     RONDO_TRY(rondo_init_new_round(init, sizeof(struct done_record), init->ctx->nranks));
     ((struct done_record *)init->mine)->handover_ns = init->handover.best_ns;
-    ((struct done_record *)init->mine)->no_ll128 = init->ctx->device != NULL && !rondo_device_links_reach(init->ctx);
+    ((struct done_record *)init->mine)->no_ll128 = init->ctx->device != NULL &&
+                                                   !rondo_device_links_reach(init->ctx);
     return rondo_init_allgather(init);
 }
 
-/* Ranks that have passed this round may have ended the communicator already; its records are then on their way. A dead rank's never come. */
+/* Ranks that have passed this round may have ended the communicator already; its records are then on their
+ * way. A dead rank's never come. */
 static rondo_status test_done(struct rondo_init *init)
 {
     rondo_status status = init->bootstrap->ops->test(init->bootstrap);
-    if (status != RONDO_IN_PROGRESS || init->ctx->control == NULL || !rondo_control_aborted(init->ctx->control)) {
+    if (status != RONDO_IN_PROGRESS || init->ctx->control == NULL ||
+        !rondo_control_aborted(init->ctx->control)) {
         return status;
     }
     if (init->ended_ns == 0) {
@@ -501,7 +523,8 @@ static rondo_status test_done(struct rondo_init *init)
     return rondo_now_ns() - init->ended_ns < GRACE_NS ? status : in_progress_unless_ended(init->ctx);
 }
 
-/* The graphs say which paths deliver 128 bytes as one; conns may have come to go elsewhere (a pair whose check failed, GPUs of containers). Then it is the same for all ranks: they choose alike. */
+/* The graphs say which paths deliver 128 bytes as one; conns may have come to go elsewhere (a pair whose
+ * check failed, GPUs of containers). Then it is the same for all ranks: they choose alike. */
 static void use_conns(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
@@ -511,9 +534,10 @@ static void use_conns(struct rondo_init *init)
         if (record->no_ll128) {
             gpu->ring.ll128 = gpu->tree.ll128 = 0;
             if (ctx->rank == 0) {
-                RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_TUNING,
-                           "%s: LL128 is not used: rank %d on %s reaches a GPU of its node through host memory", ctx->name, r,
-                           ctx->peers[r].host);
+                RONDO_INFO(
+                    RONDO_SUBSYS_INIT | RONDO_SUBSYS_TUNING,
+                    "%s: LL128 is not used: rank %d on %s reaches a GPU of its node through host memory",
+                    ctx->name, r, ctx->peers[r].host);
             }
         }
     }

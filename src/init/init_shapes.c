@@ -1,6 +1,7 @@
 /*
- * The graphs of the nodes, told to all ranks. Each node's lowest rank says the hash of its graphs in round "graphs"; here each distinct one travels once, down a binomial tree: in step k
- * the 2^k ranks that have it (counted from its owner) send it to as many others. Equal nodes, the usual case, make one tree.
+ * The graphs of the nodes, told to all ranks. Each node's lowest rank says the hash of its graphs in round
+ * "graphs"; here each distinct one travels once, down a binomial tree: in step k the 2^k ranks that have it
+ * (counted from its owner) send it to as many others. Equal nodes, the usual case, make one tree.
  */
 #include <stdio.h>
 #include <string.h>
@@ -27,7 +28,8 @@ struct seen {
 static int by_hash(const void *x, const void *y)
 {
     const struct seen *a = x, *b = y;
-    return a->hash != b->hash ? (a->hash > b->hash) - (a->hash < b->hash) : (a->rank > b->rank) - (a->rank < b->rank);
+    return a->hash != b->hash ? (a->hash > b->hash) - (a->hash < b->hash)
+                              : (a->rank > b->rank) - (a->rank < b->rank);
 }
 
 /* Distinct hashes in ascending order; the lowest rank that has one owns it. */
@@ -39,8 +41,9 @@ static rondo_status list_shapes(struct rondo_init *init, struct seen *seen)
         if (ctx->layout.local_of[r] == 0) {
             const struct rondo_graph_note *note = rondo_init_graph_note(init, r);
             if (note->nbytes == 0 || note->nbytes > RONDO_SHAPE_MAX_BYTES) {
-                return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d says that its node's graphs take %u bytes; 1 to %d are expected", r,
-                                  note->nbytes, RONDO_SHAPE_MAX_BYTES);
+                return rondo_fail(RONDO_INTERNAL_ERROR,
+                                  "rank %d says that its node's graphs take %u bytes; 1 to %d are expected",
+                                  r, note->nbytes, RONDO_SHAPE_MAX_BYTES);
             }
             init->node_graphs[ctx->layout.node_of[r]] = note->hash;
             init->node_fabric[ctx->layout.node_of[r]] = note->fabric;
@@ -74,7 +77,9 @@ rondo_status rondo_init_list_shapes(struct rondo_init *init)
     for (int i = 0; i < init->nshapes; i++) {
         RONDO_TRY(rondo_calloc(&init->shape[i].bytes, 1, init->shape[i].nbytes, "a node's graphs"));
     }
-    struct rondo_shape *own = init->graph_bytes != NULL ? find_shape(init, rondo_graphs_hash(init->graph_bytes, init->graph_nbytes)) : NULL;
+    struct rondo_shape *own = init->graph_bytes != NULL
+                                  ? find_shape(init, rondo_graphs_hash(init->graph_bytes, init->graph_nbytes))
+                                  : NULL;
     if (own != NULL) {
         memcpy(own->bytes, init->graph_bytes, own->nbytes);
     }
@@ -107,7 +112,8 @@ static rondo_status start_step(struct rondo_init *init)
     rondo_free(init->all);
     init->all = NULL;
     RONDO_TRY(rondo_calloc(&init->all, 1, shape->nbytes, "a node's graphs"));
-    return init->bootstrap->ops->exchange_start(init->bootstrap, peer >= 0, init->shape_peer, shape->bytes, init->all, shape->nbytes);
+    return init->bootstrap->ops->exchange_start(init->bootstrap, peer >= 0, init->shape_peer, shape->bytes,
+                                                init->all, shape->nbytes);
 }
 
 rondo_status rondo_init_start_shapes(struct rondo_init *init)

@@ -73,11 +73,12 @@ static void look_at_local(const struct rondo_trap_scene *scene, struct rondo_tra
 }
 
 /* Of two hosts the one with the lower rank looks at the other. */
-static void look_at_host(const struct rondo_trap_scene *scene, struct rondo_trap_view *view, int r, int *nprobes)
+static void look_at_host(const struct rondo_trap_scene *scene, struct rondo_trap_view *view, int r,
+                         int *nprobes)
 {
     const struct rondo_peer *self = &scene->peers[scene->rank], *peer = &scene->peers[r];
-    if (r < scene->rank || view->twin >= 0 || *nprobes >= PROBES_MAX || peer->host_hash == scene->peers[r - 1].host_hash ||
-        !shares_memory(self, peer)) {
+    if (r < scene->rank || view->twin >= 0 || *nprobes >= PROBES_MAX ||
+        peer->host_hash == scene->peers[r - 1].host_hash || !shares_memory(self, peer)) {
         return;
     }
     ++*nprobes;
@@ -111,11 +112,13 @@ void rondo_traps_look(const struct rondo_trap_scene *scene, struct rondo_trap_vi
 
 /* ---- telling ---- */
 
-typedef int (*trap_text)(const struct rondo_trap_scene *scene, const struct rondo_trap_view *view, char *text, size_t size);
+typedef int (*trap_text)(const struct rondo_trap_scene *scene, const struct rondo_trap_view *view, char *text,
+                         size_t size);
 
 static const char *plural(int n) { return n == 1 ? "" : "s"; }
 
-static int cores_text(const struct rondo_trap_scene *scene, const struct rondo_trap_view *view, char *text, size_t size)
+static int cores_text(const struct rondo_trap_scene *scene, const struct rondo_trap_view *view, char *text,
+                      size_t size)
 {
     const struct rondo_peer *self = &scene->peers[scene->rank];
     int used = rondo_cores_count(&view->cores), allowed = rondo_cores_count(&scene->launcher_cores);
@@ -123,30 +126,34 @@ static int cores_text(const struct rondo_trap_scene *scene, const struct rondo_t
         return 0;
     }
     snprintf(text, size,
-             "the %d ranks on %.*s are bound to %d core%s, though their launcher may use %d: they take turns, and every call is slow. "
+             "the %d ranks on %.*s are bound to %d core%s, though their launcher may use %d: they take "
+             "turns, and every call is slow. "
              "Start them "
              "with %s, or ask for a core a rank",
              view->nranks, HOST(self), used, plural(used), allowed,
-             scene->launcher.unbind ? scene->launcher.unbind : "no binding (mpirun --bind-to none, srun --cpu-bind=none)");
+             scene->launcher.unbind ? scene->launcher.unbind
+                                    : "no binding (mpirun --bind-to none, srun --cpu-bind=none)");
     return 1;
 }
 
-static int stranger_text(const struct rondo_trap_scene *scene, const struct rondo_trap_view *view, char *text, size_t size)
+static int stranger_text(const struct rondo_trap_scene *scene, const struct rondo_trap_view *view, char *text,
+                         size_t size)
 {
     if (view->stranger < 0) {
         return 0;
     }
     const struct rondo_peer *self = &scene->peers[scene->rank], *peer = &scene->peers[view->stranger];
-    snprintf(
-        text, size,
-        "rank %d on %.*s says that it is process %d of the host of rank %d, %.*s, where there is no such process: it has ended, or two "
-        "machines have one identity (%s); give each machine its own RONDO_HOSTID",
-        view->stranger, HOST(peer), peer->pid, scene->rank, HOST(self),
-        scene->has_hostid ? "RONDO_HOSTID" : "name and boot id, as copies of a virtual machine have");
+    snprintf(text, size,
+             "rank %d on %.*s says that it is process %d of the host of rank %d, %.*s, where there is no "
+             "such process: it has ended, or two "
+             "machines have one identity (%s); give each machine its own RONDO_HOSTID",
+             view->stranger, HOST(peer), peer->pid, scene->rank, HOST(self),
+             scene->has_hostid ? "RONDO_HOSTID" : "name and boot id, as copies of a virtual machine have");
     return 1;
 }
 
-static int nodes_text(const struct rondo_trap_scene *scene, const struct rondo_trap_view *view, char *text, size_t size)
+static int nodes_text(const struct rondo_trap_scene *scene, const struct rondo_trap_view *view, char *text,
+                      size_t size)
 {
     const struct rondo_peer *self = &scene->peers[scene->rank];
     int started = scene->launcher.local_tasks;
@@ -154,16 +161,20 @@ static int nodes_text(const struct rondo_trap_scene *scene, const struct rondo_t
         return 0;
     }
     snprintf(text, size,
-             "%s started %d process%s on the node of rank %d, but %d say that they are on its host %.*s, with one name, boot id, /dev/shm "
+             "%s started %d process%s on the node of rank %d, but %d say that they are on its host %.*s, "
+             "with one name, boot id, /dev/shm "
              "and pid "
-             "namespace: they are taken for one node. If these are several machines, give each its own RONDO_HOSTID; if it is one, the "
+             "namespace: they are taken for one node. If these are several machines, give each its own "
+             "RONDO_HOSTID; if it is one, the "
              "MPI's own "
              "shared memory may not work there (Open MPI: OMPI_MCA_btl=self,tcp)",
-             scene->launcher.name, started, started == 1 ? "" : "es", scene->rank, view->nprocesses, HOST(self));
+             scene->launcher.name, started, started == 1 ? "" : "es", scene->rank, view->nprocesses,
+             HOST(self));
     return 1;
 }
 
-static int divided_text(const struct rondo_trap_scene *scene, const struct rondo_trap_view *view, char *text, size_t size)
+static int divided_text(const struct rondo_trap_scene *scene, const struct rondo_trap_view *view, char *text,
+                        size_t size)
 {
     if (view->divided < 0) {
         return 0;
@@ -171,37 +182,45 @@ static int divided_text(const struct rondo_trap_scene *scene, const struct rondo
     const struct rondo_peer *a = &scene->peers[scene->rank], *b = &scene->peers[view->divided];
     int shm = a->shm_dev != b->shm_dev, pidns = a->pidns != b->pidns;
     snprintf(text, size,
-             "rank %d on %.*s and rank %d on %.*s have one host identity (%s), but not one %s%s%s: they are taken for two nodes, and data "
+             "rank %d on %.*s and rank %d on %.*s have one host identity (%s), but not one %s%s%s: they are "
+             "taken for two nodes, and data "
              "between "
-             "them goes over the network. Let containers share both (docker run --ipc=host --pid=host), or, if they shall be two nodes, "
+             "them goes over the network. Let containers share both (docker run --ipc=host --pid=host), or, "
+             "if they shall be two nodes, "
              "give each "
              "its own RONDO_HOSTID",
-             scene->rank, HOST(a), view->divided, HOST(b), scene->has_hostid ? "RONDO_HOSTID" : "name and boot id", shm ? "/dev/shm" : "",
+             scene->rank, HOST(a), view->divided, HOST(b),
+             scene->has_hostid ? "RONDO_HOSTID" : "name and boot id", shm ? "/dev/shm" : "",
              shm && pidns ? " and not one " : "", pidns ? "pid namespace" : "");
     return 1;
 }
 
-static int twins_text(const struct rondo_trap_scene *scene, const struct rondo_trap_view *view, char *text, size_t size)
+static int twins_text(const struct rondo_trap_scene *scene, const struct rondo_trap_view *view, char *text,
+                      size_t size)
 {
     if (scene->has_hostid || view->twin < 0) {
         return 0;
     }
     const struct rondo_peer *a = &scene->peers[scene->rank], *b = &scene->peers[view->twin];
     snprintf(text, size,
-             "rank %d on %.*s and rank %d on %.*s have two host identities (name and boot id, or RONDO_HOSTID), but share memory, /dev/shm "
+             "rank %d on %.*s and rank %d on %.*s have two host identities (name and boot id, or "
+             "RONDO_HOSTID), but share memory, /dev/shm "
              "and pid "
-             "namespace: they are on one machine and taken for two nodes, and data between them goes over the network; give them one "
+             "namespace: they are on one machine and taken for two nodes, and data between them goes over "
+             "the network; give them one "
              "RONDO_HOSTID",
              scene->rank, HOST(a), view->twin, HOST(b));
     return 1;
 }
 
 static const trap_text texts[RONDO_NUM_TRAPS] = {
-    [RONDO_TRAP_CORES] = cores_text,     [RONDO_TRAP_STRANGER] = stranger_text, [RONDO_TRAP_NODES] = nodes_text,
-    [RONDO_TRAP_DIVIDED] = divided_text, [RONDO_TRAP_TWINS] = twins_text,
+    [RONDO_TRAP_CORES] = cores_text, [RONDO_TRAP_STRANGER] = stranger_text,
+    [RONDO_TRAP_NODES] = nodes_text, [RONDO_TRAP_DIVIDED] = divided_text,
+    [RONDO_TRAP_TWINS] = twins_text,
 };
 
-int rondo_trap_text(const struct rondo_trap_scene *scene, const struct rondo_trap_view *view, enum rondo_trap trap, char *text, size_t size)
+int rondo_trap_text(const struct rondo_trap_scene *scene, const struct rondo_trap_view *view,
+                    enum rondo_trap trap, char *text, size_t size)
 {
     return view->leads && texts[trap](scene, view, text, size);
 }
@@ -235,7 +254,8 @@ void rondo_init_traps(const struct rondo_ctx *ctx)
     rondo_launcher_read(&scene.launcher);
     rondo_cores_launcher(&scene.launcher_cores);
     for (int i = 0; i < RONDO_NUM_TRAPS; i++) {
-        if (rondo_trap_text(&scene, &view, (enum rondo_trap)i, text, sizeof text) && !__atomic_exchange_n(&said[i], 1, __ATOMIC_RELAXED)) {
+        if (rondo_trap_text(&scene, &view, (enum rondo_trap)i, text, sizeof text) &&
+            !__atomic_exchange_n(&said[i], 1, __ATOMIC_RELAXED)) {
             RONDO_WARN("%s", text);
         }
     }

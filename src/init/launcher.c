@@ -12,10 +12,11 @@ struct row {
     const char *tasks, *task, *local_tasks;
 };
 
-/* Under mpirun in a job of Slurm, Slurm's variables speak of mpirun's own tasks: Slurm comes last. PMI_SIZE alone is Slurm's too (srun --mpi=pmi2). */
+/* Under mpirun in a job of Slurm, Slurm's variables speak of mpirun's own tasks: Slurm comes last. PMI_SIZE
+ * alone is Slurm's too (srun --mpi=pmi2). */
 static const struct row rows[] = {
-    { "OMPI_COMM_WORLD_SIZE", "mpirun", "mpirun --bind-to none", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK",
-      "OMPI_COMM_WORLD_LOCAL_SIZE" },
+    { "OMPI_COMM_WORLD_SIZE", "mpirun", "mpirun --bind-to none", "OMPI_COMM_WORLD_SIZE",
+      "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE" },
     { "MPI_LOCALNRANKS", "mpiexec", "mpiexec -bind-to none", "PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS" },
     { "SLURM_STEP_ID", "srun", "srun --cpu-bind=none", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", NULL },
     { "PMI_SIZE", "mpiexec", "mpiexec -bind-to none", "PMI_SIZE", "PMI_RANK", NULL },

@@ -1,4 +1,5 @@
-/* What the environment tells of the launcher that started this process. It is a hint for messages: nothing is decided by it. */
+/* What the environment tells of the launcher that started this process. It is a hint for messages: nothing is
+ * decided by it. */
 #ifndef RONDO_INIT_LAUNCHER_H
 #define RONDO_INIT_LAUNCHER_H
 

@@ -1,4 +1,5 @@
-/* Nodes of a communicator, its channels and the numbers of the cost model. Rings come from node.c, trees over several nodes from the stitch that it keeps. */
+/* Nodes of a communicator, its channels and the numbers of the cost model. Rings come from node.c, trees over
+ * several nodes from the stitch that it keeps. */
 #include "base/cores.h"
 #include "base/mem.h"
 #include "coll/algo.h"
@@ -39,7 +40,8 @@ static rondo_status number_nodes(struct rondo_layout *layout, const struct rondo
     struct place *place;
     int32_t *leader;
     rondo_status status = RONDO_NEW_ARRAY(place, n, "the list of nodes");
-    if (status == RONDO_SUCCESS && (status = RONDO_NEW_ARRAY(leader, n, "the list of nodes")) != RONDO_SUCCESS) {
+    if (status == RONDO_SUCCESS &&
+        (status = RONDO_NEW_ARRAY(leader, n, "the list of nodes")) != RONDO_SUCCESS) {
         rondo_free(place);
     }
     RONDO_TRY(status);
@@ -108,7 +110,8 @@ out:
     return status;
 }
 
-rondo_status rondo_layout_fill(struct rondo_layout *layout, const struct rondo_peer *peers, int rank, int nranks)
+rondo_status rondo_layout_fill(struct rondo_layout *layout, const struct rondo_peer *peers, int rank,
+                               int nranks)
 {
     layout->rank = rank;
     layout->nranks = nranks;
@@ -157,22 +160,28 @@ void rondo_layout_trees(struct rondo_layout *layout)
 }
 
 /* Of a rank of this node, with its tree; -1: none. */
-static int net_of(const struct rondo_layout *layout, int rank, const struct rondo_tree *tree, int channel, int port, int is_send)
+static int net_of(const struct rondo_layout *layout, int rank, const struct rondo_tree *tree, int channel,
+                  int port, int is_send)
 {
     int child = port - RONDO_PORT_CHILD, peer;
     if (port == RONDO_PORT_RING) {
         return rondo_stitch_net(layout->stitch, rank, channel, is_send);
     }
-    peer = port == RONDO_PORT_PARENT ? tree->parent : child >= 0 && child < tree->nchildren ? tree->child[child] : -1;
-    return peer < 0 || layout->node_of[peer] == layout->node ? -1 : rondo_stitch_tree_net(layout->stitch, rank, channel);
+    peer = port == RONDO_PORT_PARENT               ? tree->parent
+           : child >= 0 && child < tree->nchildren ? tree->child[child]
+                                                   : -1;
+    return peer < 0 || layout->node_of[peer] == layout->node
+               ? -1
+               : rondo_stitch_tree_net(layout->stitch, rank, channel);
 }
 
 const char *rondo_layout_net(const struct rondo_layout *layout, int channel, int port, int is_send)
 {
     return layout->stitch == NULL
                ? NULL
-               : rondo_stitch_net_name(layout->stitch, layout->rank,
-                                       net_of(layout, layout->rank, &layout->channel[channel].tree, channel, port, is_send));
+               : rondo_stitch_net_name(
+                     layout->stitch, layout->rank,
+                     net_of(layout, layout->rank, &layout->channel[channel].tree, channel, port, is_send));
 }
 
 /* What a rank of this node sends on a channel to other nodes through this rank's GPU. @return how many. */
@@ -187,10 +196,13 @@ static int relayed_by(const struct rondo_layout *layout, int rank, int channel, 
         int to = port == RONDO_PORT_RING     ? ring->rank_at[(ring->index_of[rank] + 1) % layout->nranks]
                  : port == RONDO_PORT_PARENT ? view.tree.parent
                                              : view.tree.child[port - RONDO_PORT_CHILD];
-        if (to >= 0 && layout->node_of[to] != layout->node && rondo_stitch_relay(layout->stitch, rank, net) == layout->local_rank) {
-            list[n++] = (struct rondo_relayed){
-                .from = rank, .to = to, .channel = channel, .net_name = rondo_stitch_net_name(layout->stitch, rank, net)
-            };
+        if (to >= 0 && layout->node_of[to] != layout->node &&
+            rondo_stitch_relay(layout->stitch, rank, net) == layout->local_rank) {
+            list[n++] = (struct rondo_relayed){ .from = rank,
+                                                .to = to,
+                                                .channel = channel,
+                                                .net_name = rondo_stitch_net_name(layout->stitch, rank,
+                                                                                  net) };
         }
     }
     return n;
@@ -205,7 +217,8 @@ rondo_status rondo_layout_relayed(const struct rondo_layout *layout, struct rond
     if (layout->stitch == NULL || layout->nlocal < 2) {
         return RONDO_SUCCESS;
     }
-    RONDO_TRY(RONDO_NEW_ARRAY(list, (size_t)A_CHANNEL * (size_t)layout->nlocal * (size_t)layout->nchannels, "conns of other GPUs"));
+    RONDO_TRY(RONDO_NEW_ARRAY(list, (size_t)A_CHANNEL * (size_t)layout->nlocal * (size_t)layout->nchannels,
+                              "conns of other GPUs"));
     for (int i = 0; i < layout->nlocal; i++) {
         for (int c = 0; layout->local_ranks[i] != layout->rank && c < layout->nchannels; c++) {
             *n += relayed_by(layout, layout->local_ranks[i], c, &list[*n]);

@@ -42,11 +42,13 @@ static rondo_status find_machine(void)
     }
     RONDO_TRY(rondo_node_machine(&machine));
     machine_known = 1;
-    RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_GRAPH, "machine (%s): %d NUMA nodes, %d GPUs, %d nets, in %.1f ms%s%s", machine.source,
+    RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_GRAPH,
+               "machine (%s): %d NUMA nodes, %d GPUs, %d nets, in %.1f ms%s%s", machine.source,
                rondo_machine_count(&machine, RONDO_ITEM_CPU), rondo_machine_count(&machine, RONDO_ITEM_GPU),
-               rondo_machine_count(&machine, RONDO_ITEM_NET), (double)(rondo_now_ns() - begin) * 1e-6, machine.note[0] != '\0' ? "; " : "",
-               machine.note);
-    return params->topo_dump_file[0] != '\0' ? rondo_machine_write(&machine, params->topo_dump_file) : RONDO_SUCCESS;
+               rondo_machine_count(&machine, RONDO_ITEM_NET), (double)(rondo_now_ns() - begin) * 1e-6,
+               machine.note[0] != '\0' ? "; " : "", machine.note);
+    return params->topo_dump_file[0] != '\0' ? rondo_machine_write(&machine, params->topo_dump_file)
+                                             : RONDO_SUCCESS;
 }
 
 uint64_t rondo_node_machine_hash(void)
@@ -73,8 +75,9 @@ static rondo_status level(const char *parameter, const char *text, int32_t *type
 {
     int found = text[0] != '\0' ? rondo_path_type_from_name(text) : -1;
     if (text[0] != '\0' && found < 0) {
-        return rondo_fail(RONDO_INVALID_USAGE, "%s=%s is no type of path; LOC, NVL, PIX, PXB, PHB, SYS or NCCL's numbers are", parameter,
-                          text);
+        return rondo_fail(RONDO_INVALID_USAGE,
+                          "%s=%s is no type of path; LOC, NVL, PIX, PXB, PHB, SYS or NCCL's numbers are",
+                          parameter, text);
     }
     *type = found;
     return RONDO_SUCCESS;
@@ -106,13 +109,15 @@ static int shows_gpu(int64_t busid)
     return 0;
 }
 
-/* A GPU that the machine does not show (a container without its PCI tree, another machine's RONDO_TOPO_FILE): then its paths are not known, and all count as alike. */
+/* A GPU that the machine does not show (a container without its PCI tree, another machine's RONDO_TOPO_FILE):
+ * then its paths are not known, and all count as alike. */
 static int knows_gpus(const struct rondo_layout *layout, const struct rondo_peer *peers)
 {
     for (int i = 0; i < layout->nlocal; i++) {
         const struct rondo_peer *peer = &peers[layout->local_ranks[i]];
         if (peer->device >= 0 && !shows_gpu(rondo_busid_parse(peer->bus_id))) {
-            RONDO_WARN("the machine (%s) shows no GPU at %s, which rank %d on %s has: rings and trees do not follow the wiring; "
+            RONDO_WARN("the machine (%s) shows no GPU at %s, which rank %d on %s has: rings and trees do not "
+                       "follow the wiring; "
                        "RONDO_TOPO_FILE can describe it",
                        machine.source, peer->bus_id, peer->rank, rondo_log_host());
             return 0;
@@ -122,7 +127,8 @@ static int knows_gpus(const struct rondo_layout *layout, const struct rondo_peer
 }
 
 /* Where nothing is known, what is written is looked for at creation anyway (rondo_net_check). */
-static void fill_ways(const struct rondo_layout *layout, const struct rondo_peer *peers, const struct rondo_topo *topo, uint8_t *ways)
+static void fill_ways(const struct rondo_layout *layout, const struct rondo_peer *peers,
+                      const struct rondo_topo *topo, uint8_t *ways)
 {
     int n = layout->nlocal, known = topo->all_gpus;
     for (int a = 0; a < n; a++) {
@@ -132,17 +138,21 @@ static void fill_ways(const struct rondo_layout *layout, const struct rondo_peer
             if (known) {
                 rondo_topo_p2p(topo, a, b, &read, &verdict);
             }
-            ways[a * n + b] = !verdict.yes ? RONDO_WAY_NONE : read ? RONDO_WAY_READ : RONDO_WAY_WRITE;
+            ways[a * n + b] = !verdict.yes ? RONDO_P2P_MODE_NONE
+                              : read       ? RONDO_P2P_MODE_READ
+                                           : RONDO_P2P_MODE_WRITE;
             if (!verdict.yes && a < b) {
-                RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_P2P, "ranks %d and %d do not use P2P: %s", peers[layout->local_ranks[a]].rank,
-                           peers[layout->local_ranks[b]].rank, known ? verdict.reason : "RONDO_P2P_DISABLE=1");
+                RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_P2P, "ranks %d and %d do not use P2P: %s",
+                           peers[layout->local_ranks[a]].rank, peers[layout->local_ranks[b]].rank,
+                           known ? verdict.reason : "RONDO_P2P_DISABLE=1");
             }
         }
     }
 }
 
 /* Why a GPU's data go through host memory on their way to a net. */
-static void log_gdr(const struct rondo_layout *layout, const struct rondo_peer *peers, const struct rondo_topo *topo)
+static void log_gdr(const struct rondo_layout *layout, const struct rondo_peer *peers,
+                    const struct rondo_topo *topo)
 {
     struct rondo_topo_verdict verdict;
     char name[RONDO_MACHINE_NAME + 32];
@@ -150,16 +160,18 @@ static void log_gdr(const struct rondo_layout *layout, const struct rondo_peer *
         for (int net = 0; net < topo->nnets; net++) {
             rondo_topo_gdr(topo, dev, net, 0, &verdict);
             if (!verdict.yes) {
-                RONDO_INFO(RONDO_SUBSYS_GRAPH | RONDO_SUBSYS_NET, "rank %d does not use GPUDirect with %s: %s",
-                           peers[layout->local_ranks[dev]].rank,
-                           rondo_topo_point_name(topo, rondo_topo_net_point(topo, net), name, sizeof(name)), verdict.reason);
+                RONDO_INFO(RONDO_SUBSYS_GRAPH | RONDO_SUBSYS_NET,
+                           "rank %d does not use GPUDirect with %s: %s", peers[layout->local_ranks[dev]].rank,
+                           rondo_topo_point_name(topo, rondo_topo_net_point(topo, net), name, sizeof(name)),
+                           verdict.reason);
             }
         }
     }
 }
 
 /* Which GPUs send by a net through another one, and why. */
-static void log_pxn(const struct rondo_layout *layout, const struct rondo_peer *peers, const struct rondo_topo *topo)
+static void log_pxn(const struct rondo_layout *layout, const struct rondo_peer *peers,
+                    const struct rondo_topo *topo)
 {
     struct rondo_topo_verdict verdict;
     char name[RONDO_MACHINE_NAME + 32];
@@ -169,7 +181,8 @@ static void log_pxn(const struct rondo_layout *layout, const struct rondo_peer *
         for (int dev = 0; dev < layout->nlocal && dev < RONDO_NET_DEVS; dev++) {
             if (relay[dev] != 0) {
                 rondo_topo_pxn(topo, dev, net, &verdict);
-                RONDO_INFO(RONDO_SUBSYS_GRAPH | RONDO_SUBSYS_NET, "rank %d sends by %s through the GPU of rank %d (PXN): %s",
+                RONDO_INFO(RONDO_SUBSYS_GRAPH | RONDO_SUBSYS_NET,
+                           "rank %d sends by %s through the GPU of rank %d (PXN): %s",
                            peers[layout->local_ranks[dev]].rank,
                            rondo_topo_point_name(topo, rondo_topo_net_point(topo, net), name, sizeof(name)),
                            peers[layout->local_ranks[relay[dev] - 1]].rank, verdict.reason);
@@ -194,8 +207,9 @@ static int are_bound_there(const struct rondo_topo_rank *ranks, int n, const str
 }
 
 /*
- * A machine that is described (RONDO_TOPO_FILE, HWLOC_SYNTHETIC, HWLOC_XMLFILE) need not be this host, whose cores the ranks know. Where those say nothing, rank k of the node takes the k-th core of the
- * machine, as launchers lay ranks by core; behind the last core they begin again.
+ * A machine that is described (RONDO_TOPO_FILE, HWLOC_SYNTHETIC, HWLOC_XMLFILE) need not be this host, whose
+ * cores the ranks know. Where those say nothing, rank k of the node takes the k-th core of the machine, as
+ * launchers lay ranks by core; behind the last core they begin again.
  */
 static void place_by_core(struct rondo_topo_rank *ranks, int n)
 {
@@ -218,7 +232,8 @@ static void place_by_core(struct rondo_topo_rank *ranks, int n)
     }
 }
 
-static rondo_status node_topo(const struct rondo_layout *layout, const struct rondo_peer *peers, struct rondo_topo **topo)
+static rondo_status node_topo(const struct rondo_layout *layout, const struct rondo_peer *peers,
+                              struct rondo_topo **topo)
 {
     struct rondo_topo_options options = RONDO_TOPO_OPTIONS_DEFAULT;
     struct rondo_topo_rank *ranks;
@@ -244,14 +259,17 @@ static rondo_status node_topo(const struct rondo_layout *layout, const struct ro
 static void log_graph(const struct rondo_topo *topo, const struct rondo_graph *g)
 {
     char limit[160];
-    RONDO_INFO(RONDO_SUBSYS_GRAPH, "%s (%s): %d channels of %.1f/%.1f GB/s, %s/%s, %.1f of at most %.1f GB/s: %s; %lld steps",
-               rondo_graph_name(g->id), rondo_pattern_name(g->pattern), g->nchannels, g->bw_intra * 1e-3, g->bw_inter * 1e-3,
-               rondo_path_type_name(g->type_intra), rondo_path_type_name(g->type_inter), g->found * 1e-3, g->bound * 1e-3,
-               rondo_graph_limit(topo, g, limit, sizeof(limit)), (long long)g->steps);
+    RONDO_INFO(RONDO_SUBSYS_GRAPH,
+               "%s (%s): %d channels of %.1f/%.1f GB/s, %s/%s, %.1f of at most %.1f GB/s: %s; %lld steps",
+               rondo_graph_name(g->id), rondo_pattern_name(g->pattern), g->nchannels, g->bw_intra * 1e-3,
+               g->bw_inter * 1e-3, rondo_path_type_name(g->type_intra), rondo_path_type_name(g->type_inter),
+               g->found * 1e-3, g->bound * 1e-3, rondo_graph_limit(topo, g, limit, sizeof(limit)),
+               (long long)g->steps);
 }
 
 /* A graph of the file stands for the one that was searched. */
-static rondo_status graphs_from_file(const struct rondo_topo *topo, const char *file, struct rondo_graph graphs[RONDO_NUM_GRAPHS])
+static rondo_status graphs_from_file(const struct rondo_topo *topo, const char *file,
+                                     struct rondo_graph graphs[RONDO_NUM_GRAPHS])
 {
     struct rondo_graph given[RONDO_NUM_GRAPHS] = { 0 };
     rondo_status status = RONDO_SUCCESS;
@@ -268,7 +286,8 @@ static rondo_status graphs_from_file(const struct rondo_topo *topo, const char *
     return status;
 }
 
-rondo_status rondo_node_search(const struct rondo_topo *topo, const char *file, struct rondo_graph graphs[RONDO_NUM_GRAPHS])
+rondo_status rondo_node_search(const struct rondo_topo *topo, const char *file,
+                               struct rondo_graph graphs[RONDO_NUM_GRAPHS])
 {
     RONDO_TRY(rondo_topo_search(topo, graphs));
     return file != NULL && file[0] != '\0' ? graphs_from_file(topo, file, graphs) : RONDO_SUCCESS;
@@ -281,10 +300,12 @@ static rondo_status make_graphs(const struct rondo_topo *topo, struct rondo_grap
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
         log_graph(topo, &graphs[id]);
     }
-    return params->graph_dump_file[0] != '\0' ? rondo_graphs_write(graphs, topo, params->graph_dump_file) : RONDO_SUCCESS;
+    return params->graph_dump_file[0] != '\0' ? rondo_graphs_write(graphs, topo, params->graph_dump_file)
+                                              : RONDO_SUCCESS;
 }
 
-rondo_status rondo_node_graphs(const struct rondo_layout *layout, const struct rondo_peer *peers, uint8_t **bytes, size_t *n, uint8_t *ways)
+rondo_status rondo_node_graphs(const struct rondo_layout *layout, const struct rondo_peer *peers,
+                               uint8_t **bytes, size_t *n, uint8_t *ways)
 {
     struct rondo_graph graphs[RONDO_NUM_GRAPHS] = { 0 };
     struct rondo_topo *topo = NULL;
@@ -301,8 +322,9 @@ rondo_status rondo_node_graphs(const struct rondo_layout *layout, const struct r
     RONDO_TRY_GOTO(make_graphs(topo, graphs), out);
     RONDO_TRY_GOTO(rondo_graphs_pack_topo(topo, graphs, bytes, n), out);
     if (*n > RONDO_SHAPE_MAX_BYTES) {
-        status = rondo_fail(RONDO_INTERNAL_ERROR, "the graphs of %d ranks on host %s take %zu bytes; %d are allowed", layout->nlocal,
-                            rondo_log_host(), *n, RONDO_SHAPE_MAX_BYTES);
+        status = rondo_fail(RONDO_INTERNAL_ERROR,
+                            "the graphs of %d ranks on host %s take %zu bytes; %d are allowed",
+                            layout->nlocal, rondo_log_host(), *n, RONDO_SHAPE_MAX_BYTES);
     }
 out:
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
@@ -355,7 +377,8 @@ static rondo_status fill_rings(struct rondo_layout *layout, const struct rondo_s
     return RONDO_SUCCESS;
 }
 
-/* What carries the bytes of the slowest pair of ranks: a device better than sockets only where all have it. */
+/* What carries the bytes of the slowest pair of ranks: a device better than sockets only where all have it.
+ */
 static enum rondo_model_net net_of_all(const struct rondo_peer *peers, int nranks)
 {
     uint32_t common = UINT32_MAX;
@@ -411,19 +434,23 @@ static rondo_status fill_cards(struct rondo_layout *layout, const struct rondo_s
     return RONDO_SUCCESS;
 }
 
-/* Trees of one node whose ranks stand in groups, in the order of channel 0's ring. In rank order that order knows no groups. */
+/* Trees of one node whose ranks stand in groups, in the order of channel 0's ring. In rank order that order
+ * knows no groups. */
 static rondo_status fill_grouped(struct rondo_layout *layout, const struct rondo_stitch *stitch)
 {
     const uint8_t *cut = rondo_stitch_cuts(stitch);
     for (int which = 0; cut != NULL && !layout->rank_order && which < 2; which++) {
-        RONDO_TRY(rondo_group_tree_create(&layout->grouped[which], layout->nranks, cut, rondo_stitch_summary(stitch)->levels.n, which, 0));
+        RONDO_TRY(rondo_group_tree_create(&layout->grouped[which], layout->nranks, cut,
+                                          rondo_stitch_summary(stitch)->levels.n, which, 0));
     }
-    return cut == NULL || layout->rank_order ? RONDO_SUCCESS
-                                             : rondo_nest_create(&layout->nest, layout->nranks, layout->channel[0].ring.rank_at, cut,
-                                                                 rondo_stitch_summary(stitch)->levels.n);
+    return cut == NULL || layout->rank_order
+               ? RONDO_SUCCESS
+               : rondo_nest_create(&layout->nest, layout->nranks, layout->channel[0].ring.rank_at, cut,
+                                   rondo_stitch_summary(stitch)->levels.n);
 }
 
-/* What was chosen: how the edges of trees and rings go over the levels. RONDO_DETERMINISM=strict has rank order instead. */
+/* What was chosen: how the edges of trees and rings go over the levels. RONDO_DETERMINISM=strict has rank
+ * order instead. */
 static void log_levels(const struct rondo_layout *layout, const struct rondo_stitch *stitch)
 {
     const struct rondo_stitch_summary *sum = rondo_stitch_summary(stitch);
@@ -434,12 +461,15 @@ static void log_levels(const struct rondo_layout *layout, const struct rondo_sti
         return;
     }
     rondo_stitch_channel(stitch, 0, 0, &view);
-    RONDO_INFO(RONDO_SUBSYS_GRAPH, "levels%s: %s; edges of a tree: %s, %d hops deep%s; of a ring: %s", several ? " of a node" : "",
-               rondo_levels_text(&sum->levels, n, text, sizeof(text)), rondo_levels_edges_text(&sum->levels, n, 0, tree, sizeof(tree)),
-               view.tree.depth, several ? " over all nodes" : "", rondo_levels_edges_text(&sum->levels, n, !several, ring, sizeof(ring)));
+    RONDO_INFO(RONDO_SUBSYS_GRAPH, "levels%s: %s; edges of a tree: %s, %d hops deep%s; of a ring: %s",
+               several ? " of a node" : "", rondo_levels_text(&sum->levels, n, text, sizeof(text)),
+               rondo_levels_edges_text(&sum->levels, n, 0, tree, sizeof(tree)), view.tree.depth,
+               several ? " over all nodes" : "",
+               rondo_levels_edges_text(&sum->levels, n, !several, ring, sizeof(ring)));
 }
 
-static rondo_status stitch_all(struct rondo_layout *layout, const struct rondo_peer *peers, const struct rondo_stitch_input *input)
+static rondo_status stitch_all(struct rondo_layout *layout, const struct rondo_peer *peers,
+                               const struct rondo_stitch_input *input)
 {
     struct rondo_stitch *stitch;
     rondo_status status;
@@ -468,8 +498,9 @@ static rondo_status stitch_all(struct rondo_layout *layout, const struct rondo_p
     return status;
 }
 
-rondo_status rondo_node_rings(struct rondo_layout *layout, const struct rondo_peer *peers, const struct rondo_shape *shapes, int nshapes,
-                              const uint64_t *graphs, const uint64_t *fabric)
+rondo_status rondo_node_rings(struct rondo_layout *layout, const struct rondo_peer *peers,
+                              const struct rondo_shape *shapes, int nshapes, const uint64_t *graphs,
+                              const uint64_t *fabric)
 {
     struct rondo_stitch_rank *rank = NULL;
     const uint8_t **bytes = NULL;

@@ -1,4 +1,5 @@
-/* The null executor finishes every run at once and moves nothing: what remains of a call's time is its own cost. */
+/* The null executor finishes every run at once and moves nothing: what remains of a call's time is its own
+ * cost. */
 #include "kern/exec.h"
 
 #include "base/mem.h"
@@ -7,7 +8,8 @@ struct rondo_exec {
     int nlanes;
 };
 
-static rondo_status exec_null_open(struct rondo_exec **exec, int nlanes, int max_sources, const struct rondo_exec_owner *owner)
+static rondo_status exec_null_open(struct rondo_exec **exec, int nlanes, int max_sources,
+                                   const struct rondo_exec_owner *owner)
 {
     struct rondo_exec *made;
     (void)max_sources;
@@ -68,7 +70,7 @@ const struct rondo_exec_ops rondo_exec_null = {
     .submit = exec_null_submit,
     .post = exec_null_post,
     .take = exec_null_take,
-    .turn = exec_null_turn,
+    .progress = exec_null_turn,
     .drop = exec_null_drop,
     .describe = exec_null_describe,
     .close = exec_null_close,

@@ -1,4 +1,5 @@
-/* The protocols by number: one switch that vanishes where `proto` is a constant. Contract of the functions: kern/slot.h. */
+/* The protocols by number: one switch that vanishes where `proto` is a constant. Contract of the functions:
+ * kern/slot.h. */
 #ifndef RONDO_KERN_PROTO_H
 #define RONDO_KERN_PROTO_H
 
@@ -25,7 +26,8 @@ RONDO_FN size_t rondo_proto_wire_bytes(enum rondo_proto proto, size_t bytes)
     RONDO_PROTO_SWITCH_(proto, wire_bytes(bytes))
     return 0;
 }
-RONDO_FN size_t rondo_proto_wait(enum rondo_proto proto, struct rondo_conn *conn, size_t unit, size_t max_units)
+RONDO_FN size_t rondo_proto_wait(enum rondo_proto proto, struct rondo_conn *conn, size_t unit,
+                                 size_t max_units)
 {
     RONDO_PROTO_SWITCH_(proto, wait(conn, unit, max_units))
     return 0;
@@ -40,9 +42,11 @@ RONDO_FN void rondo_proto_put(enum rondo_proto proto, const struct rondo_conn *c
     void rondo_proto_post(enum rondo_proto proto, const struct rondo_conn *conn,
                           size_t nunits){ RONDO_PROTO_SWITCH_(proto, post(conn, nunits)) }
 #ifndef __CUDACC__
-RONDO_FN void rondo_proto_put_span(enum rondo_proto proto, const struct rondo_conn *conn, size_t unit0, const void *src,
-                                   size_t bytes){ RONDO_PROTO_SWITCH_(proto, put_span(conn, unit0, src, bytes)) } RONDO_FN
-    void rondo_proto_get_span(enum rondo_proto proto, const struct rondo_conn *conn, size_t unit0, void *dst, size_t bytes)
+RONDO_FN void rondo_proto_put_span(enum rondo_proto proto, const struct rondo_conn *conn, size_t unit0,
+                                   const void *src, size_t bytes){
+    RONDO_PROTO_SWITCH_(proto, put_span(conn, unit0, src, bytes))
+} RONDO_FN void rondo_proto_get_span(enum rondo_proto proto, const struct rondo_conn *conn, size_t unit0,
+                                     void *dst, size_t bytes)
 {
     RONDO_PROTO_SWITCH_(proto, get_span(conn, unit0, dst, bytes))
 }

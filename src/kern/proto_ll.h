@@ -1,10 +1,12 @@
 /*
- * LL: each half of a unit travels with its own flag in one 8-byte store, so that arrival costs no barrier and no second miss. Half of a slot is payload.
+ * LL: each half of a unit travels with its own flag in one 8-byte store, so that arrival costs no barrier and
+ * no second miss. Half of a slot is payload.
  *
  *   line (16 bytes) = data32 flag32 data32 flag32
  *
- * A flag is the low half of step + 1. Lines that short slices leave out keep old flags, and after 2^32 steps such a flag would be taken for the new one:
- * therefore every slot is zeroed twice in 2^32 steps (rondo_ll_clean), and 0, which fresh and cleaned memory holds, is no step's flag.
+ * A flag is the low half of step + 1. Lines that short slices leave out keep old flags, and after 2^32 steps
+ * such a flag would be taken for the new one: therefore every slot is zeroed twice in 2^32 steps
+ * (rondo_ll_clean), and 0, which fresh and cleaned memory holds, is no step's flag.
  */
 #ifndef RONDO_KERN_PROTO_LL_H
 #define RONDO_KERN_PROTO_LL_H
@@ -15,8 +17,8 @@ RONDO_FN size_t rondo_ll_capacity(size_t slot_bytes) { return slot_bytes / 16 * 
 RONDO_FN size_t rondo_ll_wire_bytes(size_t bytes) { return (bytes + 7) / 8 * 16; }
 
 /*
- * The flag of a step, in the place where it lies in a word. Where the low half of step + 1 is 0 the flag is 1: the other flags of that slot are multiples of
- * RONDO_SLOTS.
+ * The flag of a step, in the place where it lies in a word. Where the low half of step + 1 is 0 the flag is
+ * 1: the other flags of that slot are multiples of RONDO_SLOTS.
  */
 RONDO_FN uint64_t rondo_ll_flag(uint64_t step)
 {
@@ -31,7 +33,8 @@ RONDO_FN int rondo_ll_clean_due(uint64_t step)
     return RONDO_UNLIKELY(((uint32_t)step & lap) == lap);
 }
 
-/* Sender, when due, with credit for slice conn->step and before its first put, whatever protocol the slice goes by: LL may be used next lap. One thread does it. */
+/* Sender, when due, with credit for slice conn->step and before its first put, whatever protocol the slice
+ * goes by: LL may be used next lap. One thread does it. */
 RONDO_FN void rondo_ll_clean(const struct rondo_conn *conn)
 {
     if (conn->slots[RONDO_PROTO_LL] == NULL) return;
@@ -64,7 +67,8 @@ RONDO_FN uint64_t rondo_ll_get(const struct rondo_conn *conn, size_t unit)
 RONDO_FN void rondo_ll_put(const struct rondo_conn *conn, size_t unit, uint64_t word)
 {
     const uint64_t flag = rondo_ll_flag(conn->step);
-    rondo_store_pair(rondo_conn_slot(conn, RONDO_PROTO_LL) + 2 * unit, (word & 0xffffffffu) | flag, word >> 32 | flag);
+    rondo_store_pair(rondo_conn_slot(conn, RONDO_PROTO_LL) + 2 * unit, (word & 0xffffffffu) | flag,
+                     word >> 32 | flag);
 }
 
 /* Each unit has announced itself. */
@@ -78,7 +82,8 @@ RONDO_FN void rondo_ll_post(const struct rondo_conn *conn, size_t nunits)
 RONDO_FN void rondo_ll_put_span(const struct rondo_conn *conn, size_t unit0, const void *src, size_t bytes)
 {
     const uint8_t *from = (const uint8_t *)src;
-    const uint64_t flag = rondo_ll_flag(conn->step); /* once: the compiler must assume that a line could be the conn */
+    const uint64_t flag = rondo_ll_flag(
+        conn->step); /* once: the compiler must assume that a line could be the conn */
     rondo_word *line = rondo_conn_slot(conn, RONDO_PROTO_LL) + 2 * unit0;
     uint64_t word;
     for (; bytes >= 8; bytes -= 8, from += 8, line += 2) {

@@ -1,6 +1,7 @@
 /*
- * LL128: lines of 128 bytes, 15 units of payload and one flag word, step + 1, that is released when the line is whole. 15/16 of a slot is payload and arrival is
- * seen line by line. Steps have 64 bits here: a flag never comes back, and fresh memory (0) is no step's flag.
+ * LL128: lines of 128 bytes, 15 units of payload and one flag word, step + 1, that is released when the line
+ * is whole. 15/16 of a slot is payload and arrival is seen line by line. Steps have 64 bits here: a flag
+ * never comes back, and fresh memory (0) is no step's flag.
  */
 #ifndef RONDO_KERN_PROTO_LL128_H
 #define RONDO_KERN_PROTO_LL128_H
@@ -9,7 +10,10 @@
 
 enum { RONDO_LL128_LINE = 16, RONDO_LL128_DATA = 15 }; /* words of a line; of them payload */
 
-RONDO_FN size_t rondo_ll128_capacity(size_t slot_bytes) { return slot_bytes / (8 * RONDO_LL128_LINE) * (8 * RONDO_LL128_DATA); }
+RONDO_FN size_t rondo_ll128_capacity(size_t slot_bytes)
+{
+    return slot_bytes / (8 * RONDO_LL128_LINE) * (8 * RONDO_LL128_DATA);
+}
 RONDO_FN size_t rondo_ll128_wire_bytes(size_t bytes)
 {
     return (bytes + 8 * RONDO_LL128_DATA - 1) / (8 * RONDO_LL128_DATA) * (8 * RONDO_LL128_LINE);
@@ -44,7 +48,8 @@ RONDO_FN void rondo_ll128_put(const struct rondo_conn *conn, size_t unit, uint64
 }
 RONDO_FN void rondo_ll128_post(const struct rondo_conn *conn, size_t nunits)
 {
-    if (nunits > 0) rondo_store_release(rondo_ll128_line(conn, nunits - 1) + RONDO_LL128_DATA, conn->step + 1);
+    if (nunits > 0)
+        rondo_store_release(rondo_ll128_line(conn, nunits - 1) + RONDO_LL128_DATA, conn->step + 1);
 }
 
 #ifndef __CUDACC__

@@ -1,4 +1,5 @@
-/* Simple: a slot is payload from end to end; conn->tail says that it is there. One release a slice: the least work per byte, the longest way for one byte. */
+/* Simple: a slot is payload from end to end; conn->tail says that it is there. One release a slice: the least
+ * work per byte, the longest way for one byte. */
 #ifndef RONDO_KERN_PROTO_SIMPLE_H
 #define RONDO_KERN_PROTO_SIMPLE_H
 
@@ -9,7 +10,10 @@ RONDO_FN size_t rondo_simple_capacity(size_t slot_bytes) { return slot_bytes; }
 RONDO_FN size_t rondo_simple_wire_bytes(size_t bytes) { return bytes; }
 
 /* The slot itself: reductions work on it in place. */
-RONDO_FN uint8_t *rondo_simple_slot(const struct rondo_conn *conn) { return (uint8_t *)rondo_conn_slot(conn, RONDO_PROTO_SIMPLE); }
+RONDO_FN uint8_t *rondo_simple_slot(const struct rondo_conn *conn)
+{
+    return (uint8_t *)rondo_conn_slot(conn, RONDO_PROTO_SIMPLE);
+}
 
 RONDO_FN size_t rondo_simple_wait(struct rondo_conn *conn, size_t unit, size_t max_units)
 {
@@ -37,7 +41,8 @@ RONDO_FN void rondo_simple_post(const struct rondo_conn *conn, size_t nunits)
 }
 
 #ifndef __CUDACC__
-RONDO_FN void rondo_simple_put_span(const struct rondo_conn *conn, size_t unit0, const void *src, size_t bytes)
+RONDO_FN void rondo_simple_put_span(const struct rondo_conn *conn, size_t unit0, const void *src,
+                                    size_t bytes)
 {
     memcpy(rondo_simple_slot(conn) + 8 * unit0, src, bytes);
 }

@@ -78,15 +78,18 @@ void rondo_direct_learn(struct rondo_direct_kind *kind, int refused)
 {
     uint16_t times = kind->refused;
     kind->refused = refused ? (uint16_t)(times < UINT16_MAX ? times + 1 : times) : 0;
-    kind->wait = !refused || times < PATIENCE ? 0
-                                              : (uint16_t)(1 << (times - PATIENCE < MOST_DOUBLINGS ? times - PATIENCE : MOST_DOUBLINGS));
+    kind->wait = !refused || times < PATIENCE
+                     ? 0
+                     : (uint16_t)(1 << (times - PATIENCE < MOST_DOUBLINGS ? times - PATIENCE
+                                                                          : MOST_DOUBLINGS));
 }
 
 uint64_t rondo_direct_segment(struct rondo_direct *d, int buffer, const void *ptr, size_t bytes)
 {
     uint64_t epoch = rondo_region_epoch();
     struct rondo_region region;
-    if (RONDO_LIKELY(d->found[buffer].ptr == ptr && d->found[buffer].bytes == bytes && d->found[buffer].epoch == epoch)) {
+    if (RONDO_LIKELY(d->found[buffer].ptr == ptr && d->found[buffer].bytes == bytes &&
+                     d->found[buffer].epoch == epoch)) {
         return d->found[buffer].segment;
     }
     d->found[buffer].ptr = ptr;
@@ -119,14 +122,17 @@ void rondo_direct_touch(struct rondo_direct *d, uint64_t segment)
     }
 }
 
-void rondo_direct_remember(struct rondo_direct *d, const struct rondo_segment_note *note, uint8_t *base, size_t bytes)
+void rondo_direct_remember(struct rondo_direct *d, const struct rondo_segment_note *note, uint8_t *base,
+                           size_t bytes)
 {
     struct rondo_known *oldest = &d->known[0];
     for (int i = 0; i < d->nknown; i++) {
         oldest = d->known[i].used < oldest->used ? &d->known[i] : oldest; /* a free one was never used */
     }
     forget(oldest);
-    *oldest = (struct rondo_known){ .id = note->id, .owner_base = note->base, .base = base, .bytes = bytes, .used = d->ncalls };
+    *oldest = (struct rondo_known){
+        .id = note->id, .owner_base = note->base, .base = base, .bytes = bytes, .used = d->ncalls
+    };
 }
 
 void rondo_direct_sweep(struct rondo_direct *d)

@@ -1,8 +1,9 @@
 #include "layout/double_tree.h"
 
 /*
- * The tree that the second one is made of. Position 0 is the root. Any other position belongs to the level of its lowest set bit: odd positions are
- * leaves, and a position of level b has its children b/2 to either side, where the right one comes nearer by halves until it exists.
+ * The tree that the second one is made of. Position 0 is the root. Any other position belongs to the level of
+ * its lowest set bit: odd positions are leaves, and a position of level b has its children b/2 to either
+ * side, where the right one comes nearer by halves until it exists.
  *
  *      n = 7:   0 ---------------- 4
  *                            2           6
@@ -37,7 +38,8 @@ static void low_bit_tree(int n, int i, int *parent, int child[2], int *nchildren
     }
 }
 
-/* Tree 1 is the mirror of tree 0 when n is even, and tree 0 moved on by one when n is odd: both turn leaves into inner positions. */
+/* Tree 1 is the mirror of tree 0 when n is even, and tree 0 moved on by one when n is odd: both turn leaves
+ * into inner positions. */
 static int from_tree0(int n, int which, int i)
 {
     if (which == 0 || i < 0) {

@@ -7,18 +7,24 @@
 
 /* ---- a tree over the groups of one level that are in one group of the level above ---- */
 
-/* A group among its siblings. What hangs below the group that they are in hangs below one of them, or below two. */
+/* A group among its siblings. What hangs below the group that they are in hangs below one of them, or below
+ * two. */
 struct member {
     int parent, child[2], nchildren;
     int below; /* trees that hang here, before the children */
 };
 
 /*
- * With two trees below, one member takes the first and one neighbour, which takes the second: the root of the other members' tree. So no member has more than two below it. Of the pair of trees
- * one has its leaves at odd members and the other at even ones, as the double trees have, and so most members are a leaf in one of the two whether trees hang there or not.
+ * With two trees below, one member takes the first and one neighbour, which takes the second: the root of the
+ * other members' tree. So no member has more than two below it. Of the pair of trees one has its leaves at
+ * odd members and the other at even ones, as the double trees have, and so most members are a leaf in one of
+ * the two whether trees hang there or not.
  */
 static int to_rest(int n, int which, int i) { return which != 0 ? i - 1 : n % 2 != 0 ? i : n - 2 - i; }
-static int from_rest(int n, int which, int j) { return j < 0 ? -1 : which != 0 ? j + 1 : n % 2 != 0 ? j : n - 2 - j; }
+static int from_rest(int n, int which, int j)
+{
+    return j < 0 ? -1 : which != 0 ? j + 1 : n % 2 != 0 ? j : n - 2 - j;
+}
 
 static struct member led_member(int n, int which, int i)
 {
@@ -47,7 +53,8 @@ static struct member member_at(int n, int which, int below, int i)
 
 /* ---- the whole ---- */
 
-/* Of a group that is laid: where its tree begins, and where a second tree of others hangs. The first one hangs at the root. */
+/* Of a group that is laid: where its tree begins, and where a second tree of others hangs. The first one
+ * hangs at the root. */
 struct ends {
     int16_t root, second;
 };
@@ -57,10 +64,14 @@ struct laying {
     int nlevels, which;
     struct rondo_tree_link *link;
     struct ends *ends;                    /* of the group that begins at a position and was laid last */
-    int16_t *start[RONDO_NUM_LEVELS + 1]; /* per level: where the groups of the group that is being laid begin, from its own begin on */
+    int16_t *start[RONDO_NUM_LEVELS + 1]; /* per level: where the groups of the group that is being laid
+                                             begin, from its own begin on */
 };
 
-static int starts(const struct laying *l, int i, int level) { return level == l->nlevels || (l->cut[i] != 0 && l->cut[i] <= level + 1); }
+static int starts(const struct laying *l, int i, int level)
+{
+    return level == l->nlevels || (l->cut[i] != 0 && l->cut[i] <= level + 1);
+}
 
 /* Hang a group at the place (0 or 1) of another one. A single position has both places, in this order. */
 static void hang(const struct laying *l, const struct ends *group, const struct ends *at, int place)
@@ -105,7 +116,8 @@ static struct ends lay(const struct laying *l, int begin, int end, int level, in
     }
     for (int i = 0; i < n; i++) {
         struct member m = member_at(n, l->which, below, i);
-        l->ends[start[i]] = lay(l, start[i], i + 1 < n ? start[i + 1] : end, level + 1, m.below + m.nchildren);
+        l->ends[start[i]] = lay(l, start[i], i + 1 < n ? start[i + 1] : end, level + 1,
+                                m.below + m.nchildren);
     }
     return join(l, start, n, below);
 }
@@ -135,7 +147,8 @@ static void finish(struct rondo_group_tree *tree, int n, const struct ends *ends
     tree->hops = hops_of(tree, tree->second);
 }
 
-rondo_status rondo_group_tree_create(struct rondo_group_tree *tree, int n, const uint8_t *cut, int nlevels, int which, int below)
+rondo_status rondo_group_tree_create(struct rondo_group_tree *tree, int n, const uint8_t *cut, int nlevels,
+                                     int which, int below)
 {
     static const char what[] = "a tree over a node's ranks";
     struct laying l = { .cut = cut, .nlevels = nlevels, .which = which };
@@ -143,7 +156,8 @@ rondo_status rondo_group_tree_create(struct rondo_group_tree *tree, int n, const
     rondo_status status;
     *tree = (struct rondo_group_tree){ .link = NULL };
     if (n < 1 || n > RONDO_GROUP_TREE_MOST) {
-        return rondo_fail(RONDO_INTERNAL_ERROR, "a tree over %d positions of a node; 1 to %d can be laid", n, RONDO_GROUP_TREE_MOST);
+        return rondo_fail(RONDO_INTERNAL_ERROR, "a tree over %d positions of a node; 1 to %d can be laid", n,
+                          RONDO_GROUP_TREE_MOST);
     }
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(tree->link, n, what), out);
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(l.ends, n, what), out);
@@ -235,21 +249,28 @@ static const char *const level_names[RONDO_NUM_LEVELS][2] = {
 #undef ROW_
 };
 
-const char *rondo_levels_text(const struct rondo_group_levels *levels, int npositions, char *text, size_t bytes)
+const char *rondo_levels_text(const struct rondo_group_levels *levels, int npositions, char *text,
+                              size_t bytes)
 {
     size_t at = 0;
     int before = 1;
     text[0] = '\0';
     for (int l = 0; l <= levels->n && at < bytes; l++) {
         int all = l < levels->n ? levels->groups[l] : npositions, shown = levels->even ? all / before : all;
-        const char *name = l == levels->n ? (shown == 1 ? "rank" : "ranks") : level_names[levels->kind[l]][shown != 1];
-        at += (size_t)snprintf(text + at, bytes - at, "%s%d %s", l == 0 ? "" : levels->even ? " x " : ", ", shown, name);
+        const char *name = l == levels->n ? (shown == 1 ? "rank" : "ranks")
+                                          : level_names[levels->kind[l]][shown != 1];
+        at += (size_t)snprintf(text + at, bytes - at, "%s%d %s",
+                               l == 0         ? ""
+                               : levels->even ? " x "
+                                              : ", ",
+                               shown, name);
         before = all;
     }
     return text;
 }
 
-const char *rondo_levels_edges_text(const struct rondo_group_levels *levels, int npositions, int closed, char *text, size_t bytes)
+const char *rondo_levels_edges_text(const struct rondo_group_levels *levels, int npositions, int closed,
+                                    char *text, size_t bytes)
 {
     size_t at = 0;
     int before = closed ? 0 : 1;

@@ -5,7 +5,8 @@
 /* Groups of a level (from 1) begin where it, or one outside it, is cut. */
 static void fill_level(struct rondo_nest *nest, const uint8_t *cut, int level)
 {
-    int16_t *begin = nest->begin + (size_t)(level - 1) * (size_t)nest->n, *end = nest->end + (size_t)(level - 1) * (size_t)nest->n;
+    int16_t *begin = nest->begin + (size_t)(level - 1) * (size_t)nest->n,
+            *end = nest->end + (size_t)(level - 1) * (size_t)nest->n;
     for (int i = 0; i < nest->n; i++) {
         begin[i] = i == 0 || (cut[i] != 0 && cut[i] <= level) ? (int16_t)i : begin[i - 1];
     }
@@ -14,13 +15,15 @@ static void fill_level(struct rondo_nest *nest, const uint8_t *cut, int level)
     }
 }
 
-rondo_status rondo_nest_create(struct rondo_nest **out, int n, const int32_t *rank_at, const uint8_t *cut, int nlevels)
+rondo_status rondo_nest_create(struct rondo_nest **out, int n, const int32_t *rank_at, const uint8_t *cut,
+                               int nlevels)
 {
     static const char what[] = "the groups of a node's ranks";
     struct rondo_nest *nest;
     rondo_status status;
     if (n < 1 || n > RONDO_GROUP_TREE_MOST) {
-        return rondo_fail(RONDO_INTERNAL_ERROR, "groups of %d positions of a node; 1 to %d can be", n, RONDO_GROUP_TREE_MOST);
+        return rondo_fail(RONDO_INTERNAL_ERROR, "groups of %d positions of a node; 1 to %d can be", n,
+                          RONDO_GROUP_TREE_MOST);
     }
     RONDO_TRY(RONDO_NEW(nest, what));
     nest->n = n;

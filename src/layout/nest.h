@@ -1,9 +1,14 @@
 /*
- * Groups within groups, for two-shot inside each and between them (coll/hierarchical.h): positions stand in groups (layout/group_tree.h, levels and cuts), and a buffer is cut into as many pieces as there are positions.
+ * Groups within groups, for two-shot inside each and between them (coll/hierarchical.h): positions stand in
+ * groups (layout/group_tree.h, levels and cuts), and a buffer is cut into as many pieces as there are
+ * positions.
  *
- * Level 0 is all positions together, 1 to nlevels are the groups, outermost first, and behind them every position is by itself. Of every group each piece has one holder, where what the group's positions have for
- * it comes together: of all, position p has piece p; a group in which the holder of the next larger one stands has the same; any other one the member whose place in it is p modulo its size from the
- * group's begin on. So the holders of a piece join each level by one way to each group but one, and in equal groups everyone holds equally many.
+ * Level 0 is all positions together, 1 to nlevels are the groups, outermost first, and behind them every
+ * position is by itself. Of every group each piece has one holder, where what the group's positions have for
+ * it comes together: of all, position p has piece p; a group in which the holder of the next larger one
+ * stands has the same; any other one the member whose place in it is p modulo its size from the group's begin
+ * on. So the holders of a piece join each level by one way to each group but one, and in equal groups
+ * everyone holds equally many.
  */
 #ifndef RONDO_LAYOUT_NEST_H
 #define RONDO_LAYOUT_NEST_H
@@ -21,7 +26,8 @@ struct rondo_nest {
  * For the cuts of positions; levels may be 0. Memory: 4 + 4 * nlevels bytes a position.
  * @param rank_at  position -> local rank, copied
  */
-rondo_status rondo_nest_create(struct rondo_nest **nest, int n, const int32_t *rank_at, const uint8_t *cut, int nlevels);
+rondo_status rondo_nest_create(struct rondo_nest **nest, int n, const int32_t *rank_at, const uint8_t *cut,
+                               int nlevels);
 /** NULL is fine. */
 void rondo_nest_destroy(struct rondo_nest *nest);
 
@@ -32,7 +38,9 @@ static inline int rondo_nest_begin(const struct rondo_nest *nest, int level, int
 }
 static inline int rondo_nest_end(const struct rondo_nest *nest, int level, int position)
 {
-    return level == 0 ? nest->n : level > nest->nlevels ? position + 1 : nest->end[(level - 1) * nest->n + position];
+    return level == 0              ? nest->n
+           : level > nest->nlevels ? position + 1
+                                   : nest->end[(level - 1) * nest->n + position];
 }
 
 /** The position that holds a piece for the group of a level in which `position` stands. */

@@ -1,11 +1,14 @@
 /*
- * Rounds over MPI. Everything goes through a duplicate of the user's communicator, made by MPI_Comm_idup, and is polled: MPI_Iallgather, MPI_Isend and
- * MPI_Irecv on buffers that belong to the bootstrap, because a request whose partner never comes cannot be cancelled and must outlive its caller: it goes to
- * the graveyard with its buffers.
+ * Rounds over MPI. Everything goes through a duplicate of the user's communicator, made by MPI_Comm_idup, and
+ * is polled: MPI_Iallgather, MPI_Isend and MPI_Irecv on buffers that belong to the bootstrap, because a
+ * request whose partner never comes cannot be cancelled and must outlive its caller: it goes to the graveyard
+ * with its buffers.
  *
- * Who is missing, once a deadline has passed anywhere: ranks other than 0 say "here" to rank 0; rank 0 asks all ("query"), collects for half a second and sends
- * the list of those that did not answer to those that did. A rank whose own deadline is still far hears the query in its test. This mail travels on the
- * duplicate, or, while that does not exist, on the user's communicator with a tag at the end of the range; nothing is sent before a deadline has passed.
+ * Who is missing, once a deadline has passed anywhere: ranks other than 0 say "here" to rank 0; rank 0 asks
+ * all ("query"), collects for half a second and sends the list of those that did not answer to those that
+ * did. A rank whose own deadline is still far hears the query in its test. This message travels on the
+ * duplicate, or, while that does not exist, on the user's communicator with a tag at the end of the range;
+ * nothing is sent before a deadline has passed.
  */
 #include "mpi/bootstrap_mpi.h"
 
@@ -20,19 +23,20 @@
 
 enum {
     EXCHANGE_TAG = 1,
-    MAIL_RANKS = 64, /* how many missing ranks are named: mail stays small enough to be sent eagerly by any MPI */
-    MAIL_TAG_BELOW = 0x52
+    MSG_RANKS =
+        64, /* how many missing ranks are named: message stays small enough to be sent eagerly by any MPI */
+    MSG_TAG_BELOW = 0x52
 };
-static const int64_t LISTEN_AFTER_NS = 250000000; /* a round that takes this long looks for mail */
+static const int64_t LISTEN_AFTER_NS = 250000000; /* a round that takes this long looks for message */
 static const int64_t COLLECT_NS = 500000000, DELIVER_NS = 750000000, LIST_NS = 1000000000;
 
-struct mail {
-    int32_t kind;    /* enum mail_kind */
+struct message {
+    int32_t kind;    /* enum msg_kind */
     int32_t attempt; /* which creation on this communicator it is about */
-    int32_t n, ranks[MAIL_RANKS];
+    int32_t n, ranks[MSG_RANKS];
 };
-enum mail_kind { MAIL_HERE, MAIL_QUERY, MAIL_LIST };
-enum { MAIL_HEAD = offsetof(struct mail, ranks) };
+enum msg_kind { MSG_HERE, MSG_QUERY, MSG_LIST };
+enum { MSG_HEAD = offsetof(struct message, ranks) };
 
 struct mpi_bootstrap {
     struct rondo_bootstrap base;
@@ -57,11 +61,11 @@ struct mpi_bootstrap {
     int64_t asked_ns; /* when this rank began to ask; 0: not yet */
     uint8_t *here;    /* rank 0: who answered */
     int nhere;
-    struct mail incoming, outgoing, list;
+    struct message incoming, outgoing, list;
     MPI_Request incoming_request;
-    MPI_Request *mail_requests; /* rank 0: queries, then lists; others: here */
+    MPI_Request *msg_requests; /* rank 0: queries, then lists; others: here */
     int nqueries, nlists;
-    enum { MAIL_OPEN, MAIL_LISTED } mail_state;
+    enum { MSG_OPEN, MSG_LISTED } msg_state;
 };
 
 static struct {
@@ -85,9 +89,11 @@ static rondo_status mpi_fail(struct mpi_bootstrap *self, int rc, const char *cal
         *c = *c == '\n' ? ' ' : *c;
     }
     self->broken = 1;
-    return rondo_fail(RONDO_SYSTEM_ERROR, "rank %d on %s: %s failed while a communicator of %d ranks was made: %.300s%s", self->base.rank,
-                      rondo_log_host(), call, self->base.nranks, text,
-                      self->round == ROUND_OPEN ? "; when the program holds many communicators (MPICH has 2,046), free some" : "");
+    return rondo_fail(
+        RONDO_SYSTEM_ERROR, "rank %d on %s: %s failed while a communicator of %d ranks was made: %.300s%s",
+        self->base.rank, rondo_log_host(), call, self->base.nranks, text,
+        self->round == ROUND_OPEN ? "; when the program holds many communicators (MPICH has 2,046), free some"
+                                  : "");
 }
 
 #define MPI_TRY(self, call, ...)                  \
@@ -99,8 +105,9 @@ static rondo_status mpi_fail(struct mpi_bootstrap *self, int rc, const char *cal
     } while (0)
 
 /*
- * While the duplicate is being made, an error of MPI goes to the handler of the user's communicator, or of MPI_COMM_WORLD or MPI_COMM_SELF (MPICH out of
- * communicators), which by default ends the program. Errors shall come back: those handlers are replaced for the time of one call and put back.
+ * While the duplicate is being made, an error of MPI goes to the handler of the user's communicator, or of
+ * MPI_COMM_WORLD or MPI_COMM_SELF (MPICH out of communicators), which by default ends the program. Errors
+ * shall come back: those handlers are replaced for the time of one call and put back.
  */
 struct guard {
     MPI_Comm comm[3];
@@ -110,7 +117,8 @@ struct guard {
 
 static void guard_enter(struct guard *guard, const struct mpi_bootstrap *self)
 {
-    *guard = (struct guard){ .comm = { MPI_COMM_WORLD, MPI_COMM_SELF, self->user }, .n = self->have_dup ? 0 : 3 };
+    *guard = (struct guard){ .comm = { MPI_COMM_WORLD, MPI_COMM_SELF, self->user },
+                             .n = self->have_dup ? 0 : 3 };
     for (int i = 0; i < guard->n; i++) {
         PMPI_Comm_get_errhandler(guard->comm[i], &guard->saved[i]);
         PMPI_Comm_set_errhandler(guard->comm[i], MPI_ERRORS_RETURN);
@@ -132,17 +140,22 @@ static int mpi_finalized(void)
     return finalized;
 }
 
-static int mpi_may_step(struct rondo_bootstrap *b) { return !self_of(b)->one_thread || pthread_equal(self_of(b)->thread, pthread_self()); }
+static int mpi_may_step(struct rondo_bootstrap *b)
+{
+    return !self_of(b)->one_thread || pthread_equal(self_of(b)->thread, pthread_self());
+}
 
 static rondo_status usable(struct mpi_bootstrap *self)
 {
     const char *why = NULL;
     if (!mpi_may_step(&self->base)) {
-        why = "creation goes on in another thread than it began in, but MPI was initialised for one thread; ask for MPI_THREAD_MULTIPLE";
+        why = "creation goes on in another thread than it began in, but MPI was initialised for one thread; "
+              "ask for MPI_THREAD_MULTIPLE";
     } else if (mpi_finalized()) {
         why = "MPI was finalised while a communicator was being made; finalise it after creation is complete";
     }
-    return why ? rondo_fail(RONDO_INVALID_USAGE, "rank %d on %s: %s", self->base.rank, rondo_log_host(), why) : RONDO_SUCCESS;
+    return why ? rondo_fail(RONDO_INVALID_USAGE, "rank %d on %s: %s", self->base.rank, rondo_log_host(), why)
+               : RONDO_SUCCESS;
 }
 
 /* Run what calls MPI, where MPI may be called and its errors come back. */
@@ -182,12 +195,13 @@ static void round_free(struct mpi_bootstrap *self)
 }
 
 /* Buffers and requests (null) of a round that sends `bytes` once or n times and receives n times. */
-static rondo_status round_begin(struct mpi_bootstrap *self, int round, const void *data, size_t data_bytes, int n, size_t bytes,
-                                int nrequests)
+static rondo_status round_begin(struct mpi_bootstrap *self, int round, const void *data, size_t data_bytes,
+                                int n, size_t bytes, int nrequests)
 {
     RONDO_TRY(usable(self));
     if (bytes > INT_MAX) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "a record of %zu bytes; MPI carries at most %d", bytes, INT_MAX);
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "a record of %zu bytes; MPI carries at most %d", bytes,
+                          INT_MAX);
     }
     self->round = round;
     RONDO_TRY(RONDO_NEW_ARRAY(self->requests, nrequests, "requests of MPI"));
@@ -205,11 +219,13 @@ static rondo_status round_begin(struct mpi_bootstrap *self, int round, const voi
     return RONDO_SUCCESS;
 }
 
-static rondo_status gather_start(struct mpi_bootstrap *self, int round, const void *mine, void *all, size_t bytes)
+static rondo_status gather_start(struct mpi_bootstrap *self, int round, const void *mine, void *all,
+                                 size_t bytes)
 {
     RONDO_TRY(round_begin(self, round, mine, bytes, self->base.nranks, bytes, 1));
     self->result = all;
-    MPI_TRY(self, MPI_Iallgather, self->sent, (int)bytes, MPI_BYTE, self->got, (int)bytes, MPI_BYTE, self->dup, self->requests);
+    MPI_TRY(self, MPI_Iallgather, self->sent, (int)bytes, MPI_BYTE, self->got, (int)bytes, MPI_BYTE,
+            self->dup, self->requests);
     return RONDO_SUCCESS;
 }
 
@@ -222,7 +238,8 @@ static rondo_status mpi_allgather_start(struct rondo_bootstrap *b, const void *m
     return gather_start(self_of(b), ROUND_GATHER, mine, all, bytes);
 }
 
-static rondo_status mpi_exchange_start(struct rondo_bootstrap *b, int n, const int *peer, const void *send, void *recv, size_t bytes)
+static rondo_status mpi_exchange_start(struct rondo_bootstrap *b, int n, const int *peer, const void *send,
+                                       void *recv, size_t bytes)
 {
     struct mpi_bootstrap *self = self_of(b);
     if (n == 0) {
@@ -232,8 +249,10 @@ static rondo_status mpi_exchange_start(struct rondo_bootstrap *b, int n, const i
     self->result = recv;
     for (int i = 0; i < n; i++) {
         uint8_t *out = self->sent + (size_t)i * bytes, *in = self->got + (size_t)i * bytes;
-        MPI_TRY(self, MPI_Irecv, in, (int)bytes, MPI_BYTE, peer[i], EXCHANGE_TAG, self->dup, &self->requests[i]);
-        MPI_TRY(self, MPI_Isend, out, (int)bytes, MPI_BYTE, peer[i], EXCHANGE_TAG, self->dup, &self->requests[n + i]);
+        MPI_TRY(self, MPI_Irecv, in, (int)bytes, MPI_BYTE, peer[i], EXCHANGE_TAG, self->dup,
+                &self->requests[i]);
+        MPI_TRY(self, MPI_Isend, out, (int)bytes, MPI_BYTE, peer[i], EXCHANGE_TAG, self->dup,
+                &self->requests[n + i]);
     }
     return RONDO_SUCCESS;
 }
@@ -243,7 +262,9 @@ static rondo_status hello_start(struct mpi_bootstrap *self)
     self->have_dup = 1;
     round_free(self);
     MPI_TRY(self, MPI_Comm_set_errhandler, self->dup, MPI_ERRORS_RETURN);
-    struct rondo_hello hello = { .magic = RONDO_PEER_MAGIC, .version = RONDO_VERSION_CODE, .record_bytes = sizeof(struct rondo_peer) };
+    struct rondo_hello hello = { .magic = RONDO_PEER_MAGIC,
+                                 .version = RONDO_VERSION_CODE,
+                                 .record_bytes = sizeof(struct rondo_peer) };
     snprintf(hello.host, sizeof hello.host, "%s", rondo_log_host());
     RONDO_TRY(gather_start(self, ROUND_HELLO, &hello, NULL, sizeof hello));
     return RONDO_IN_PROGRESS;
@@ -264,27 +285,28 @@ static rondo_status round_end(struct mpi_bootstrap *self)
     return status;
 }
 
-/* ---- mail ---- */
+/* ---- message ---- */
 
-static void mail_handle(struct mpi_bootstrap *self, int from)
+static void msg_handle(struct mpi_bootstrap *self, int from)
 {
-    const struct mail *mail = &self->incoming;
-    /* An earlier creation that failed may have left mail; a later one means that the others have given this one up. */
-    if (mail->attempt < self->attempt) {
+    const struct message *message = &self->incoming;
+    /* An earlier creation that failed may have left message; a later one means that the others have given
+     * this one up. */
+    if (message->attempt < self->attempt) {
         return;
     }
     self->told = 1;
     if (self->here && from > 0 && from < self->base.nranks && !self->here[from]) {
         self->here[from] = 1;
         self->nhere++;
-    } else if (!self->here && mail->kind == MAIL_LIST && mail->attempt == self->attempt) {
-        self->list = *mail;
-        self->mail_state = MAIL_LISTED;
+    } else if (!self->here && message->kind == MSG_LIST && message->attempt == self->attempt) {
+        self->list = *message;
+        self->msg_state = MSG_LISTED;
     }
 }
 
 /* Take what has arrived; never blocks. */
-static rondo_status mail_take(struct mpi_bootstrap *self)
+static rondo_status msg_take(struct mpi_bootstrap *self)
 {
     MPI_Comm comm = self->have_dup ? self->dup : self->user;
     for (;;) {
@@ -295,35 +317,38 @@ static rondo_status mail_take(struct mpi_bootstrap *self)
             if (!flag) {
                 return RONDO_SUCCESS;
             }
-            mail_handle(self, status.MPI_SOURCE);
+            msg_handle(self, status.MPI_SOURCE);
         }
         MPI_TRY(self, MPI_Iprobe, self->here ? MPI_ANY_SOURCE : 0, self->tag, comm, &flag, &status);
         if (!flag) {
             return RONDO_SUCCESS;
         }
         MPI_TRY(self, MPI_Get_count, &status, MPI_BYTE, &bytes);
-        if (bytes < MAIL_HEAD || bytes > (int)sizeof self->incoming) {
+        if (bytes < MSG_HEAD || bytes > (int)sizeof self->incoming) {
             return RONDO_SUCCESS; /* the program's own: left to it */
         }
-        MPI_TRY(self, MPI_Irecv, &self->incoming, bytes, MPI_BYTE, status.MPI_SOURCE, self->tag, comm, &self->incoming_request);
+        MPI_TRY(self, MPI_Irecv, &self->incoming, bytes, MPI_BYTE, status.MPI_SOURCE, self->tag, comm,
+                &self->incoming_request);
     }
 }
 
-static rondo_status mail_send(struct mpi_bootstrap *self, const struct mail *mail, int to, MPI_Request *request)
+static rondo_status msg_send(struct mpi_bootstrap *self, const struct message *message, int to,
+                             MPI_Request *request)
 {
-    int bytes = MAIL_HEAD + mail->n * (int)sizeof mail->ranks[0];
-    MPI_TRY(self, MPI_Isend, mail, bytes, MPI_BYTE, to, self->tag, self->have_dup ? self->dup : self->user, request);
+    int bytes = MSG_HEAD + message->n * (int)sizeof message->ranks[0];
+    MPI_TRY(self, MPI_Isend, message, bytes, MPI_BYTE, to, self->tag, self->have_dup ? self->dup : self->user,
+            request);
     return RONDO_SUCCESS;
 }
 
-static rondo_status mail_begin(struct mpi_bootstrap *self)
+static rondo_status msg_begin(struct mpi_bootstrap *self)
 {
     int n = self->base.nranks, is_root = self->base.rank == 0;
-    RONDO_TRY(RONDO_NEW_ARRAY(self->mail_requests, is_root ? 2 * n : 1, "requests of MPI"));
+    RONDO_TRY(RONDO_NEW_ARRAY(self->msg_requests, is_root ? 2 * n : 1, "requests of MPI"));
     self->asked_ns = rondo_now_ns();
-    self->outgoing = (struct mail){ .kind = is_root ? MAIL_QUERY : MAIL_HERE, .attempt = self->attempt };
+    self->outgoing = (struct message){ .kind = is_root ? MSG_QUERY : MSG_HERE, .attempt = self->attempt };
     for (int to = is_root; to < (is_root ? n : 1); to++) {
-        RONDO_TRY(mail_send(self, &self->outgoing, to, &self->mail_requests[self->nqueries]));
+        RONDO_TRY(msg_send(self, &self->outgoing, to, &self->msg_requests[self->nqueries]));
         self->nqueries++;
     }
     return RONDO_SUCCESS;
@@ -332,16 +357,16 @@ static rondo_status mail_begin(struct mpi_bootstrap *self)
 /* Rank 0: the answers are in; tell them. */
 static rondo_status list_send(struct mpi_bootstrap *self)
 {
-    self->mail_state = MAIL_LISTED;
-    self->list = (struct mail){ .kind = MAIL_LIST, .attempt = self->attempt };
-    for (int i = 1; i < self->base.nranks && self->list.n < MAIL_RANKS; i++) {
+    self->msg_state = MSG_LISTED;
+    self->list = (struct message){ .kind = MSG_LIST, .attempt = self->attempt };
+    for (int i = 1; i < self->base.nranks && self->list.n < MSG_RANKS; i++) {
         if (!self->here[i]) {
             self->list.ranks[self->list.n++] = i;
         }
     }
     for (int i = 1; i < self->base.nranks; i++) {
         if (self->here[i]) {
-            RONDO_TRY(mail_send(self, &self->list, i, &self->mail_requests[self->nqueries + self->nlists]));
+            RONDO_TRY(msg_send(self, &self->list, i, &self->msg_requests[self->nqueries + self->nlists]));
             self->nlists++;
         }
     }
@@ -351,37 +376,37 @@ static rondo_status list_send(struct mpi_bootstrap *self)
 static rondo_status missing_root(struct mpi_bootstrap *self)
 {
     int64_t waited = rondo_now_ns() - self->asked_ns;
-    if (self->mail_state == MAIL_OPEN) {
+    if (self->msg_state == MSG_OPEN) {
         if (self->nhere < self->base.nranks && waited < COLLECT_NS) {
             return RONDO_IN_PROGRESS;
         }
         RONDO_TRY(list_send(self));
     }
     int sent = 0;
-    RONDO_TRY(requests_test(self, self->mail_requests + self->nqueries, self->nlists, &sent));
+    RONDO_TRY(requests_test(self, self->msg_requests + self->nqueries, self->nlists, &sent));
     return sent || waited >= DELIVER_NS ? RONDO_SUCCESS : RONDO_IN_PROGRESS;
 }
 
 static rondo_status missing_other(struct mpi_bootstrap *self)
 {
-    if (self->mail_state == MAIL_LISTED) {
+    if (self->msg_state == MSG_LISTED) {
         return RONDO_SUCCESS;
     }
     if (rondo_now_ns() - self->asked_ns < LIST_NS) {
         return RONDO_IN_PROGRESS;
     }
     /* Silent: rank 0 is missing; unless it had asked and is gone: then nothing is known. */
-    self->mail_state = MAIL_LISTED;
-    self->list = (struct mail){ .n = !self->told, .ranks = { 0 } };
+    self->msg_state = MSG_LISTED;
+    self->list = (struct message){ .n = !self->told, .ranks = { 0 } };
     return RONDO_SUCCESS;
 }
 
 static rondo_status missing_turn(struct mpi_bootstrap *self)
 {
     if (!self->asked_ns) {
-        RONDO_TRY(mail_begin(self));
+        RONDO_TRY(msg_begin(self));
     }
-    RONDO_TRY(mail_take(self));
+    RONDO_TRY(msg_take(self));
     return self->here ? missing_root(self) : missing_other(self);
 }
 
@@ -394,7 +419,7 @@ static rondo_status mpi_missing(struct rondo_bootstrap *b, int *ranks, int max, 
     }
     RONDO_TRY(guarded(self, missing_turn));
     /* The list came from another process: its length is bounded here. */
-    for (int i = 0; i < self->list.n && i < MAIL_RANKS && *n < max; i++) {
+    for (int i = 0; i < self->list.n && i < MSG_RANKS && *n < max; i++) {
         if (self->list.ranks[i] >= 0 && self->list.ranks[i] < b->nranks) {
             ranks[(*n)++] = self->list.ranks[i];
         }
@@ -404,7 +429,8 @@ static rondo_status mpi_missing(struct rondo_bootstrap *b, int *ranks, int max, 
 
 /* ---- open, test, close ---- */
 
-/* Creations on one communicator are counted, the same on all its ranks, so that mail tells which one it is about. */
+/* Creations on one communicator are counted, the same on all its ranks, so that message tells which one it is
+ * about. */
 static void attempt_count(struct mpi_bootstrap *self)
 {
     void *value = NULL;
@@ -427,7 +453,10 @@ static rondo_status open_call(struct mpi_bootstrap *self)
     return RONDO_SUCCESS;
 }
 
-static rondo_status mpi_open_start(struct rondo_bootstrap *b) { return b->nranks == 1 ? RONDO_SUCCESS : guarded(self_of(b), open_call); }
+static rondo_status mpi_open_start(struct rondo_bootstrap *b)
+{
+    return b->nranks == 1 ? RONDO_SUCCESS : guarded(self_of(b), open_call);
+}
 
 static rondo_status test_call(struct mpi_bootstrap *self)
 {
@@ -439,12 +468,14 @@ static rondo_status test_call(struct mpi_bootstrap *self)
     if (rondo_now_ns() - self->started_ns < LISTEN_AFTER_NS) {
         return RONDO_IN_PROGRESS;
     }
-    RONDO_TRY(mail_take(self));
+    RONDO_TRY(msg_take(self));
     if (!self->told) {
         return RONDO_IN_PROGRESS;
     }
-    return rondo_fail_quiet(RONDO_TIMEOUT, "another of the %d ranks has stopped waiting: its RONDO_INIT_TIMEOUT passed before all had come",
-                            self->base.nranks);
+    return rondo_fail_quiet(
+        RONDO_TIMEOUT,
+        "another of the %d ranks has stopped waiting: its RONDO_INIT_TIMEOUT passed before all had come",
+        self->base.nranks);
 }
 
 static rondo_status mpi_test(struct rondo_bootstrap *b)
@@ -459,7 +490,7 @@ static rondo_status rest_call(struct mpi_bootstrap *self)
     int round, in, out;
     RONDO_TRY(requests_test(self, self->requests, self->nrequests, &round));
     RONDO_TRY(requests_test(self, &self->incoming_request, 1, &in));
-    RONDO_TRY(requests_test(self, self->mail_requests, self->nqueries + self->nlists, &out));
+    RONDO_TRY(requests_test(self, self->msg_requests, self->nqueries + self->nlists, &out));
     return round && in && out ? RONDO_SUCCESS : RONDO_IN_PROGRESS;
 }
 
@@ -479,7 +510,8 @@ static void mpi_close(struct rondo_bootstrap *b, int ok)
     (void)ok; /* what is under way tells */
     struct mpi_bootstrap *self = self_of(b);
     int may_call = mpi_may_step(b) && !mpi_finalized();
-    int pending = self->round != ROUND_NONE || self->incoming_request != MPI_REQUEST_NULL || self->mail_requests;
+    int pending = self->round != ROUND_NONE || self->incoming_request != MPI_REQUEST_NULL ||
+                  self->msg_requests;
     if (pending && (self->broken || !may_call || guarded(self, rest_call) != RONDO_SUCCESS)) {
         bury(self);
         return;
@@ -489,7 +521,7 @@ static void mpi_close(struct rondo_bootstrap *b, int ok)
     }
     round_free(self);
     rondo_free(self->here);
-    rondo_free(self->mail_requests);
+    rondo_free(self->msg_requests);
     rondo_free(self);
 }
 
@@ -503,7 +535,8 @@ static rondo_status mpi_idle(void *arg, int *moved)
     if (may_call && __atomic_load_n(&process.idle_one_thread, __ATOMIC_RELAXED)) {
         PMPI_Is_thread_main(&may_call);
     }
-    if (may_call) { /* not on MPI_COMM_SELF: there MPICH looks no further than this process and moves nothing */
+    if (may_call) { /* not on MPI_COMM_SELF: there MPICH looks no further than this process and moves nothing
+                     */
         PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
     }
     return RONDO_SUCCESS;
@@ -520,22 +553,27 @@ static rondo_status thread_check(int *level)
         return RONDO_SUCCESS;
     }
     return rondo_fail(RONDO_INVALID_USAGE,
-                      "a communicator is created on %s by a thread that may not call MPI, which was initialised with %s; create it from "
+                      "a communicator is created on %s by a thread that may not call MPI, which was "
+                      "initialised with %s; create it from "
                       "MPI's main thread, or initialise with MPI_Init_thread(..., MPI_THREAD_MULTIPLE, ...)",
-                      rondo_log_host(), *level == MPI_THREAD_FUNNELED ? "MPI_THREAD_FUNNELED" : "MPI_THREAD_SINGLE");
+                      rondo_log_host(),
+                      *level == MPI_THREAD_FUNNELED ? "MPI_THREAD_FUNNELED" : "MPI_THREAD_SINGLE");
 }
 
 static rondo_status comm_check(MPI_Comm comm)
 {
     if (comm == MPI_COMM_NULL) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT,
-                          "the MPI communicator is MPI_COMM_NULL on %s; ranks that are not in it must not create from it",
-                          rondo_log_host());
+        return rondo_fail(
+            RONDO_INVALID_ARGUMENT,
+            "the MPI communicator is MPI_COMM_NULL on %s; ranks that are not in it must not create from it",
+            rondo_log_host());
     }
     int inter = 0;
     PMPI_Comm_test_inter(comm, &inter);
     if (inter) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "the MPI communicator is an intercommunicator; merge it first (MPI_Intercomm_merge)");
+        return rondo_fail(
+            RONDO_INVALID_ARGUMENT,
+            "the MPI communicator is an intercommunicator; merge it first (MPI_Intercomm_merge)");
     }
     return RONDO_SUCCESS;
 }
@@ -581,7 +619,7 @@ rondo_status rondo_bootstrap_mpi(MPI_Comm comm, struct rondo_bootstrap **b)
     self->one_thread = level < MPI_THREAD_SERIALIZED;
     self->thread = pthread_self();
     PMPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &tag_ub, &found);
-    self->tag = (found ? *tag_ub : 32767) - MAIL_TAG_BELOW; /* 32767: what every MPI allows */
+    self->tag = (found ? *tag_ub : 32767) - MSG_TAG_BELOW; /* 32767: what every MPI allows */
     if (self->base.rank == 0 && self->base.nranks > 1) {
         rondo_status status = RONDO_NEW_ARRAY(self->here, self->base.nranks, "the list of ranks");
         if (status != RONDO_SUCCESS) {

@@ -17,14 +17,15 @@ static struct {
 } process = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /*
- * MPI is finalised for a program for which it was initialised, when nothing says that ranks are out of step: then MPI_Finalize, which waits for all of them, could
- * wait for ever. Not in a forked child.
+ * MPI is finalised for a program for which it was initialised, when nothing says that ranks are out of step:
+ * then MPI_Finalize, which waits for all of them, could wait for ever. Not in a forked child.
  */
 static void finalize_at_exit(void)
 {
     int finalized = 1, is_main = 0;
     MPI_Finalized(&finalized);
-    if (finalized || process.pid != getpid() || rondo_engine_ncomms() != 0 || rondo_bootstrap_mpi_graves() != 0) {
+    if (finalized || process.pid != getpid() || rondo_engine_ncomms() != 0 ||
+        rondo_bootstrap_mpi_graves() != 0) {
         return;
     }
     MPI_Is_thread_main(&is_main);
@@ -38,7 +39,8 @@ static rondo_status mpi_initialize(void)
     int provided;
     int rc = MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided);
     if (rc != MPI_SUCCESS) {
-        return rondo_fail(RONDO_SYSTEM_ERROR, "MPI_Init_thread failed on %s with error %d; start the program with mpirun or srun",
+        return rondo_fail(RONDO_SYSTEM_ERROR,
+                          "MPI_Init_thread failed on %s with error %d; start the program with mpirun or srun",
                           rondo_log_host(), rc);
     }
     process.pid = getpid();
@@ -54,8 +56,10 @@ static rondo_status mpi_ready(void)
     int initialized = 0, finalized = 0;
     MPI_Finalized(&finalized);
     if (finalized) {
-        return rondo_fail(RONDO_INVALID_USAGE,
-                          "a communicator is created on %s after MPI_Finalize; create it before, MPI carries its set-up", rondo_log_host());
+        return rondo_fail(
+            RONDO_INVALID_USAGE,
+            "a communicator is created on %s after MPI_Finalize; create it before, MPI carries its set-up",
+            rondo_log_host());
     }
     pthread_mutex_lock(&process.lock);
     MPI_Initialized(&initialized);
@@ -64,20 +68,24 @@ static rondo_status mpi_ready(void)
     return status;
 }
 
-/* An MPI that does not understand its launcher makes of n tasks n programs of one rank, and says nothing. The first task does. */
+/* An MPI that does not understand its launcher makes of n tasks n programs of one rank, and says nothing. The
+ * first task does. */
 static void singleton_warn(void)
 {
     struct rondo_launcher launcher;
     int size = 0;
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     rondo_launcher_read(&launcher);
-    if (size > 1 || launcher.tasks < 2 || launcher.task > 0 || __atomic_exchange_n(&process.warned, 1, __ATOMIC_RELAXED)) {
+    if (size > 1 || launcher.tasks < 2 || launcher.task > 0 ||
+        __atomic_exchange_n(&process.warned, 1, __ATOMIC_RELAXED)) {
         return;
     }
-    RONDO_WARN("MPI_COMM_WORLD has 1 rank on %s, but the launcher started %d tasks (%s): the program's MPI does not understand the "
-               "launcher, and each task is "
-               "alone. Use the mpirun of the same MPI, or srun --mpi=pmix (Open MPI), srun --mpi=pmi2 (MPICH)",
-               rondo_log_host(), launcher.tasks, launcher.name);
+    RONDO_WARN(
+        "MPI_COMM_WORLD has 1 rank on %s, but the launcher started %d tasks (%s): the program's MPI does not "
+        "understand the "
+        "launcher, and each task is "
+        "alone. Use the mpirun of the same MPI, or srun --mpi=pmix (Open MPI), srun --mpi=pmi2 (MPICH)",
+        rondo_log_host(), launcher.tasks, launcher.name);
 }
 
 rondo_status rondo_comm_create(MPI_Comm mpi_comm, const rondo_config *config, rondo_comm **comm)
@@ -85,7 +93,8 @@ rondo_status rondo_comm_create(MPI_Comm mpi_comm, const rondo_config *config, ro
     if (!comm) {
         return rondo_fail(RONDO_INVALID_ARGUMENT, "comm is NULL; give the address of a rondo_comm *");
     }
-    (void)rondo_param_init(); /* where the log goes, from the first line on; what is wrong with a parameter the engine says */
+    (void)rondo_param_init(); /* where the log goes, from the first line on; what is wrong with a parameter
+                                 the engine says */
     RONDO_TRY(mpi_ready());
     struct rondo_bootstrap *bootstrap;
     RONDO_TRY(rondo_bootstrap_mpi(mpi_comm, &bootstrap));

@@ -11,7 +11,8 @@
 #include "net/netdev_fault.h"
 #include "net/plugin/plugin.h"
 
-const struct rondo_net_device *const rondo_netdevs[] = { &rondo_netdev_plugin, &rondo_netdev_verbs, &rondo_netdev_socket };
+const struct rondo_net_device *const rondo_netdevs[] = { &rondo_netdev_plugin, &rondo_netdev_verbs,
+                                                         &rondo_netdev_socket };
 enum { NUM_NETDEVS = RONDO_COUNTOF(rondo_netdevs), WHY_BYTES = 256 };
 const int rondo_num_netdevs = NUM_NETDEVS;
 _Static_assert(NUM_NETDEVS <= 32, "a mask has a bit for each");
@@ -86,12 +87,14 @@ static rondo_status ask_only(const char *name)
     if (net == NULL && rondo_netdev_by_name(name) == NULL) {
         const char *plugin = rondo_netdev_plugin_name();
         return rondo_fail(RONDO_INVALID_ARGUMENT,
-                          "RONDO_NET=%.100s is no net device on %s; there are verbs (or IB), socket, and the name of a plugin (%s%s)", name,
-                          rondo_log_host(), plugin[0] ? "here " : "none here; see RONDO_NET_PLUGIN", plugin);
+                          "RONDO_NET=%.100s is no net device on %s; there are verbs (or IB), socket, and the "
+                          "name of a plugin (%s%s)",
+                          name, rondo_log_host(), plugin[0] ? "here " : "none here; see RONDO_NET_PLUGIN",
+                          plugin);
     }
-    return found.mask != 0
-               ? RONDO_SUCCESS
-               : rondo_fail(RONDO_INVALID_USAGE, "RONDO_NET=%.100s, but there is none on %s: %s", name, rondo_log_host(), found.why);
+    return found.mask != 0 ? RONDO_SUCCESS
+                           : rondo_fail(RONDO_INVALID_USAGE, "RONDO_NET=%.100s, but there is none on %s: %s",
+                                        name, rondo_log_host(), found.why);
 }
 
 static rondo_status ask_all(void)

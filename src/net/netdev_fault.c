@@ -46,8 +46,9 @@ static const struct {
     const char *word;
     int64_t *value, least, most;
 } numbers[] = {
-    { "seed", &fault.seed, 0, INT64_MAX }, { "rank", &fault.rank, 0, INT_MAX },       { "late", &fault.late, 1, 1000000 },
-    { "again", &fault.again, 1, 1000000 }, { "connect", &fault.connect, 1, 1000000 }, { "die", &fault.die, 1, INT64_MAX },
+    { "seed", &fault.seed, 0, INT64_MAX },     { "rank", &fault.rank, 0, INT_MAX },
+    { "late", &fault.late, 1, 1000000 },       { "again", &fault.again, 1, 1000000 },
+    { "connect", &fault.connect, 1, 1000000 }, { "die", &fault.die, 1, INT64_MAX },
 };
 
 /* "isend:3:remote". @return 0 when it is that. */
@@ -56,7 +57,9 @@ static int parse_fail(const char *value)
     static const struct {
         const char *name;
         rondo_status status;
-    } statuses[] = { { "system", RONDO_SYSTEM_ERROR }, { "remote", RONDO_REMOTE_ERROR }, { "internal", RONDO_INTERNAL_ERROR } };
+    } statuses[] = { { "system", RONDO_SYSTEM_ERROR },
+                     { "remote", RONDO_REMOTE_ERROR },
+                     { "internal", RONDO_INTERNAL_ERROR } };
     char text[64], *name = text, *at, *status;
     if (snprintf(text, sizeof text, "%s", value) >= (int)sizeof text || (at = strchr(text, ':')) == NULL) {
         return -1;
@@ -94,7 +97,10 @@ static int parse_word(char *word)
     for (size_t i = 0; i < RONDO_COUNTOF(numbers); i++) {
         if (strcmp(word, numbers[i].word) == 0) {
             int64_t *number = numbers[i].value;
-            return rondo_parse_int(value, number) == 0 && *number >= numbers[i].least && *number <= numbers[i].most ? 0 : -1;
+            return rondo_parse_int(value, number) == 0 && *number >= numbers[i].least &&
+                           *number <= numbers[i].most
+                       ? 0
+                       : -1;
         }
     }
     return -1;
@@ -119,7 +125,8 @@ rondo_status rondo_netdev_fault_init(int *armed)
         snprintf(shown, sizeof shown, "%s", word);
         if (parse_word(word) != 0) {
             status = rondo_fail(RONDO_INVALID_ARGUMENT,
-                                "RONDO_NET_FAULT has \"%s\"; it takes seed=N, rank=R, delay=TIME, late=K, again=K, connect=K, die=N, "
+                                "RONDO_NET_FAULT has \"%s\"; it takes seed=N, rank=R, delay=TIME, late=K, "
+                                "again=K, connect=K, die=N, "
                                 "fail=FUNCTION:N[:system|remote|internal]",
                                 shown);
         }
@@ -166,9 +173,10 @@ static rondo_status counted(enum function function, int meant)
         return RONDO_SUCCESS;
     }
     call = __atomic_add_fetch(&fault.calls[function], 1, __ATOMIC_RELAXED);
-    return call == fault.fail_at ? rondo_fail(fault.fail_with, "call %lld of %s fails on purpose on %s (RONDO_NET_FAULT)", (long long)call,
-                                              function_names[function], rondo_log_host())
-                                 : RONDO_SUCCESS;
+    return call == fault.fail_at
+               ? rondo_fail(fault.fail_with, "call %lld of %s fails on purpose on %s (RONDO_NET_FAULT)",
+                            (long long)call, function_names[function], rondo_log_host())
+               : RONDO_SUCCESS;
 }
 
 static rondo_status comm_end(struct comm *comm, rondo_status status)
@@ -178,7 +186,10 @@ static rondo_status comm_end(struct comm *comm, rondo_status status)
     return status;
 }
 
-static rondo_status comm_ended(const struct comm *comm) { return rondo_fail_quiet(comm->status, "%s", comm->text); }
+static rondo_status comm_ended(const struct comm *comm)
+{
+    return rondo_fail_quiet(comm->status, "%s", comm->text);
+}
 
 /* Before a function of a comm. */
 static rondo_status before(struct comm *comm, enum function function)
@@ -196,8 +207,8 @@ static uint64_t draw(struct comm *comm, uint64_t most)
     return most == 0 ? 0 : (z ^ z >> 31) % (most + 1);
 }
 
-static rondo_status prepare_over(const struct rondo_net_device *net, int device, const struct rondo_net_peer *peer, int is_send,
-                                 void **comm, void *handle)
+static rondo_status prepare_over(const struct rondo_net_device *net, int device,
+                                 const struct rondo_net_peer *peer, int is_send, void **comm, void *handle)
 {
     struct comm *new;
     rondo_status status;
@@ -208,7 +219,8 @@ static rondo_status prepare_over(const struct rondo_net_device *net, int device,
     new->peer = *peer;
     new->is_send = is_send;
     new->mine = rank_meant();
-    new->random = (uint64_t)fault.seed + 1000003ull * (uint64_t)__atomic_fetch_add(&fault.ncomms, 1, __ATOMIC_RELAXED);
+    new->random = (uint64_t)fault.seed +
+                  1000003ull * (uint64_t)__atomic_fetch_add(&fault.ncomms, 1, __ATOMIC_RELAXED);
     status = net->prepare(device, peer, is_send, &new->inner, handle);
     if (status != RONDO_SUCCESS) {
         rondo_free(new);
@@ -265,9 +277,11 @@ static rondo_status message_begin(struct comm *comm, enum function function, str
         return RONDO_SUCCESS;
     }
     if (comm->mine && fault.die > 0 && comm->nmessages + 1 >= fault.die) {
-        rondo_fail(
-            RONDO_REMOTE_ERROR, "the connection of channel %d %s rank %d on %s dies at its message %lld on purpose (RONDO_NET_FAULT on %s)",
-            comm->peer.channel, comm->is_send ? "to" : "from", comm->peer.rank, comm->peer.host, (long long)fault.die, rondo_log_host());
+        rondo_fail(RONDO_REMOTE_ERROR,
+                   "the connection of channel %d %s rank %d on %s dies at its message %lld on purpose "
+                   "(RONDO_NET_FAULT on %s)",
+                   comm->peer.channel, comm->is_send ? "to" : "from", comm->peer.rank, comm->peer.host,
+                   (long long)fault.die, rondo_log_host());
         return comm_end(comm, RONDO_REMOTE_ERROR);
     }
     for (int i = 0; i < POOL; i++) {
@@ -310,41 +324,43 @@ static void message_begun(struct comm *comm, struct request *new, int n, void *i
         return RONDO_SUCCESS;                           \
     } while (0)
 
-static rondo_status fault_isend(void *arg, const void *data, size_t bytes, int tag, void *region, void **request)
+static rondo_status fault_isend(void *arg, const void *data, size_t bytes, int tag, void *region,
+                                void **request)
 {
     struct comm *comm = arg;
     MESSAGE(comm, FAULT_isend, 0, isend(comm->inner, data, bytes, tag, region, &inner));
 }
 
-static rondo_status fault_irecv(void *arg, int n, void *const *data, const size_t *bytes, const int *tags, void *const *regions,
-                                void **request)
+static rondo_status fault_irecv(void *arg, int n, void *const *data, const size_t *bytes, const int *tags,
+                                void *const *regions, void **request)
 {
     struct comm *comm = arg;
     MESSAGE(comm, FAULT_irecv, n, irecv(comm->inner, n, data, bytes, tags, regions, &inner));
 }
 
-static rondo_status fault_isend_apart(void *arg, const void *head, size_t head_bytes, const void *data, size_t bytes, int tag,
-                                      void **request)
+static rondo_status fault_isend_apart(void *arg, const void *head, size_t head_bytes, const void *data,
+                                      size_t bytes, int tag, void **request)
 {
     struct comm *comm = arg;
     MESSAGE(comm, FAULT_isend, 0, isend_apart(comm->inner, head, head_bytes, data, bytes, tag, &inner));
 }
 
-static rondo_status fault_irecv_apart(void *arg, void *head, size_t head_bytes, void *data, size_t bytes, int tag, void **request)
+static rondo_status fault_irecv_apart(void *arg, void *head, size_t head_bytes, void *data, size_t bytes,
+                                      int tag, void **request)
 {
     struct comm *comm = arg;
     MESSAGE(comm, FAULT_irecv, 1, irecv_apart(comm->inner, head, head_bytes, data, bytes, tag, &inner));
 }
 
-static rondo_status fault_isend_from(void *arg, const struct rondo_net_span *head, const struct rondo_net_span *data, int plain, int tag,
-                                     void **request)
+static rondo_status fault_isend_from(void *arg, const struct rondo_net_span *head,
+                                     const struct rondo_net_span *data, int plain, int tag, void **request)
 {
     struct comm *comm = arg;
     MESSAGE(comm, FAULT_isend, 0, isend_from(comm->inner, head, data, plain, tag, &inner));
 }
 
-static rondo_status fault_irecv_into(void *arg, const struct rondo_net_span *whole, const struct rondo_net_span *place, int tag,
-                                     void **request)
+static rondo_status fault_irecv_into(void *arg, const struct rondo_net_span *whole,
+                                     const struct rondo_net_span *place, int tag, void **request)
 {
     struct comm *comm = arg;
     MESSAGE(comm, FAULT_irecv, 2, irecv_into(comm->inner, whole, place, tag, &inner));
@@ -358,7 +374,8 @@ static void fault_stop(void *arg)
     }
 }
 
-static rondo_status fault_iflush(void *arg, int n, void *const *data, const size_t *bytes, void *const *regions, void **request)
+static rondo_status fault_iflush(void *arg, int n, void *const *data, const size_t *bytes,
+                                 void *const *regions, void **request)
 {
     struct comm *comm = arg;
     struct request *new = NULL;
@@ -369,7 +386,8 @@ static rondo_status fault_iflush(void *arg, int n, void *const *data, const size
         new = comm->request[i].used ? NULL : &comm->request[i];
     }
     if (new == NULL) {
-        return rondo_fail(RONDO_INVALID_USAGE, "more than %d requests are under way on a connection with faults", POOL);
+        return rondo_fail(RONDO_INVALID_USAGE,
+                          "more than %d requests are under way on a connection with faults", POOL);
     }
     RONDO_TRY(comm->net->iflush(comm->inner, n, data, bytes, regions, &inner));
     request_begun(comm, new, 0, inner, request);
@@ -386,7 +404,8 @@ static int told(struct request *request)
     if (!request->begun) {
         request->begun = 1;
         request->turns = (int64_t)draw(comm, (uint64_t)fault.late);
-        request->due_ns = fault.delay_ns > 0 ? rondo_now_ns() + (int64_t)draw(comm, (uint64_t)fault.delay_ns) : 0;
+        request->due_ns = fault.delay_ns > 0 ? rondo_now_ns() + (int64_t)draw(comm, (uint64_t)fault.delay_ns)
+                                             : 0;
     }
     return request->turns-- <= 0 && (request->due_ns == 0 || rondo_now_ns() >= request->due_ns);
 }
@@ -413,31 +432,33 @@ static rondo_status fault_test(void *arg, int *done, size_t *bytes)
 
 /* ---- a wrapper a device ---- */
 
-#define WRAP(i)                                                                                                            \
-    static rondo_status init_##i(int *ndevices, char *why, size_t bytes)                                                   \
-    {                                                                                                                      \
-        RONDO_TRY(counted(FAULT_init, rank_meant()));                                                                      \
-        return rondo_netdevs[i]->init(ndevices, why, bytes);                                                               \
-    }                                                                                                                      \
-    static rondo_status properties_##i(int device, struct rondo_net_properties *properties)                                \
-    {                                                                                                                      \
-        RONDO_TRY(counted(FAULT_properties, rank_meant()));                                                                \
-        return rondo_netdevs[i]->properties(device, properties);                                                           \
-    }                                                                                                                      \
-    static rondo_status prepare_##i(int device, const struct rondo_net_peer *peer, int is_send, void **comm, void *handle) \
-    {                                                                                                                      \
-        return prepare_over(rondo_netdevs[i], device, peer, is_send, comm, handle);                                        \
-    }                                                                                                                      \
+#define WRAP(i)                                                                                              \
+    static rondo_status init_##i(int *ndevices, char *why, size_t bytes)                                     \
+    {                                                                                                        \
+        RONDO_TRY(counted(FAULT_init, rank_meant()));                                                        \
+        return rondo_netdevs[i]->init(ndevices, why, bytes);                                                 \
+    }                                                                                                        \
+    static rondo_status properties_##i(int device, struct rondo_net_properties *properties)                  \
+    {                                                                                                        \
+        RONDO_TRY(counted(FAULT_properties, rank_meant()));                                                  \
+        return rondo_netdevs[i]->properties(device, properties);                                             \
+    }                                                                                                        \
+    static rondo_status prepare_##i(int device, const struct rondo_net_peer *peer, int is_send, void **comm, \
+                                    void *handle)                                                            \
+    {                                                                                                        \
+        return prepare_over(rondo_netdevs[i], device, peer, is_send, comm, handle);                          \
+    }                                                                                                        \
     static void finalize_##i(void) { rondo_netdevs[i]->finalize(); }
 WRAP(0)
 WRAP(1)
 WRAP(2)
 
-#define ROW(i)                                                                                                                    \
-    {                                                                                                                             \
-        .name = "fault", .init = init_##i, .properties = properties_##i, .prepare = prepare_##i, .connect = fault_connect,        \
-        .reg = fault_reg, .unreg = fault_unreg, .isend = fault_isend, .irecv = fault_irecv, .isend_apart = fault_isend_apart,     \
-        .irecv_apart = fault_irecv_apart, .isend_from = fault_isend_from, .irecv_into = fault_irecv_into, .iflush = fault_iflush, \
-        .test = fault_test, .stop = fault_stop, .close = fault_close, .finalize = finalize_##i                                    \
+#define ROW(i)                                                                                    \
+    {                                                                                             \
+        .name = "fault", .init = init_##i, .properties = properties_##i, .prepare = prepare_##i,  \
+        .connect = fault_connect, .reg = fault_reg, .unreg = fault_unreg, .isend = fault_isend,   \
+        .irecv = fault_irecv, .isend_apart = fault_isend_apart, .irecv_apart = fault_irecv_apart, \
+        .isend_from = fault_isend_from, .irecv_into = fault_irecv_into, .iflush = fault_iflush,   \
+        .test = fault_test, .stop = fault_stop, .close = fault_close, .finalize = finalize_##i    \
     }
 const struct rondo_net_device rondo_netdev_faults[RONDO_FAULT_NETDEVS] = { ROW(0), ROW(1), ROW(2) };

@@ -66,7 +66,8 @@ rondo_status rondo_peer_fill(struct rondo_peer *peer, int rank, int nranks, cons
     peer->pidns = stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
     peer->netns = stat("/proc/self/ns/net", &st) == 0 ? (uint64_t)st.st_ino : 0;
     /* The pid tells a forked child from its parent, which share the nonce. */
-    peer->process_hash = rondo_hash(&peer->pid, sizeof peer->pid, rondo_hash(process.nonce, sizeof process.nonce, 0));
+    peer->process_hash = rondo_hash(&peer->pid, sizeof peer->pid,
+                                    rondo_hash(process.nonce, sizeof process.nonce, 0));
     peer->param_hash = rondo_param_agree_hash();
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     peer->memory = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
@@ -112,10 +113,12 @@ static rondo_status RONDO_PRINTF(2, 3) fail_together(rondo_status status, const 
 static rondo_status version_fail(int rank, const struct rondo_hello *hello, const struct rondo_hello *root)
 {
     return fail_together(RONDO_INVALID_USAGE,
-                         "rank %d on %.*s runs Rondo %u.%u.%u (records of %u bytes), but rank 0 on %.*s runs %u.%u.%u (%u bytes); "
+                         "rank %d on %.*s runs Rondo %u.%u.%u (records of %u bytes), but rank 0 on %.*s runs "
+                         "%u.%u.%u (%u bytes); "
                          "install the same version on all hosts and check LD_LIBRARY_PATH",
-                         rank, HOST(hello), hello->version / 10000, hello->version / 100 % 100, hello->version % 100, hello->record_bytes,
-                         HOST(root), root->version / 10000, root->version / 100 % 100, root->version % 100, root->record_bytes);
+                         rank, HOST(hello), hello->version / 10000, hello->version / 100 % 100,
+                         hello->version % 100, hello->record_bytes, HOST(root), root->version / 10000,
+                         root->version / 100 % 100, root->version % 100, root->record_bytes);
 }
 
 rondo_status rondo_hello_check(const struct rondo_hello *hello, int nranks)
@@ -123,7 +126,9 @@ rondo_status rondo_hello_check(const struct rondo_hello *hello, int nranks)
     for (int i = 0; i < nranks; i++) {
         if (hello[i].magic != RONDO_PEER_MAGIC) {
             return fail_together(RONDO_INVALID_USAGE,
-                                 "what rank %d sent is not a greeting of Rondo; do all ranks run the same program and library?", i);
+                                 "what rank %d sent is not a greeting of Rondo; do all ranks run the same "
+                                 "program and library?",
+                                 i);
         }
         if (hello[i].version != hello[0].version || hello[i].record_bytes != hello[0].record_bytes) {
             return version_fail(i, &hello[i], &hello[0]);
@@ -134,7 +139,9 @@ rondo_status rondo_hello_check(const struct rondo_hello *hello, int nranks)
 
 static struct rondo_hello hello_of(const struct rondo_peer *peer)
 {
-    struct rondo_hello hello = { .magic = peer->head.magic, .version = peer->version, .record_bytes = peer->record_bytes };
+    struct rondo_hello hello = { .magic = peer->head.magic,
+                                 .version = peer->version,
+                                 .record_bytes = peer->record_bytes };
     memcpy(hello.host, peer->host, sizeof hello.host);
     return hello;
 }
@@ -149,22 +156,23 @@ static rondo_status ranks_check(const struct rondo_peer *peers, int nranks)
             return version_fail(i, &other, &root);
         }
         if (peer->nranks != nranks) {
-            return fail_together(
-                RONDO_INVALID_ARGUMENT,
-                "rank %d on %.*s creates a communicator of %d ranks where %d take part; give the same number of ranks everywhere", i,
-                HOST(peer), peer->nranks, nranks);
+            return fail_together(RONDO_INVALID_ARGUMENT,
+                                 "rank %d on %.*s creates a communicator of %d ranks where %d take part; "
+                                 "give the same number of ranks everywhere",
+                                 i, HOST(peer), peer->nranks, nranks);
         }
         if (peer->rank != i) {
-            return fail_together(
-                RONDO_INVALID_ARGUMENT,
-                "the participant at position %d of %d, on %.*s, says that it is rank %d; give each rank its own number, once", i, nranks,
-                HOST(peer), peer->rank);
+            return fail_together(RONDO_INVALID_ARGUMENT,
+                                 "the participant at position %d of %d, on %.*s, says that it is rank %d; "
+                                 "give each rank its own number, once",
+                                 i, nranks, HOST(peer), peer->rank);
         }
     }
     return RONDO_SUCCESS;
 }
 
-/* Order by GPU, then by rank. A GPU is a UUID of a host (slices of one card share a bus id); without a UUID it is the bus id. */
+/* Order by GPU, then by rank. A GPU is a UUID of a host (slices of one card share a bus id); without a UUID
+ * it is the bus id. */
 static int gpu_compare(const struct rondo_peer *a, const struct rondo_peer *b)
 {
     static const uint8_t none[sizeof a->gpu_uuid];
@@ -180,7 +188,8 @@ static int gpu_compare(const struct rondo_peer *a, const struct rondo_peer *b)
 
 static int gpu_order(const void *x, const void *y)
 {
-    const struct rondo_peer *a = *(const struct rondo_peer *const *)x, *b = *(const struct rondo_peer *const *)y;
+    const struct rondo_peer *a = *(const struct rondo_peer *const *)x,
+                            *b = *(const struct rondo_peer *const *)y;
     int order = gpu_compare(a, b);
     return order ? order : (a > b) - (a < b);
 }
@@ -199,11 +208,11 @@ static rondo_status mixed_fail(const struct rondo_peer *peers, int nranks)
     while (host < nranks && peers[host].device >= 0) {
         host++;
     }
-    return fail_together(
-        RONDO_INVALID_ARGUMENT,
-        "rank %d on %.*s creates the communicator for CUDA device %d and rank %d on %.*s for host memory: the config's device "
-        "must name a GPU on all ranks or on none",
-        gpu, HOST(&peers[gpu]), peers[gpu].device, host, HOST(&peers[host]));
+    return fail_together(RONDO_INVALID_ARGUMENT,
+                         "rank %d on %.*s creates the communicator for CUDA device %d and rank %d on %.*s "
+                         "for host memory: the config's device "
+                         "must name a GPU on all ranks or on none",
+                         gpu, HOST(&peers[gpu]), peers[gpu].device, host, HOST(&peers[host]));
 }
 
 static rondo_status gpus_check(const struct rondo_peer *peers, int nranks)
@@ -238,13 +247,15 @@ static rondo_status gpus_check(const struct rondo_peer *peers, int nranks)
     if (!second) {
         return RONDO_SUCCESS;
     }
-    return fail_together(
-        RONDO_INVALID_USAGE,
-        "duplicate GPU: rank %d and rank %d on %.*s are both on CUDA device %d, bus id %.*s; start at most one rank per GPU, let each rank "
-        "choose a device by its local rank, and check CUDA_VISIBLE_DEVICES and the launcher's GPU binding; for tests, "
-        "RONDO_ALLOW_SHARED_GPU=1 "
-        "lets ranks share one",
-        (int)(first - peers), (int)(second - peers), HOST(second), second->device, (int)sizeof second->bus_id, second->bus_id);
+    return fail_together(RONDO_INVALID_USAGE,
+                         "duplicate GPU: rank %d and rank %d on %.*s are both on CUDA device %d, bus id "
+                         "%.*s; start at most one rank per GPU, let each rank "
+                         "choose a device by its local rank, and check CUDA_VISIBLE_DEVICES and the "
+                         "launcher's GPU binding; for tests, "
+                         "RONDO_ALLOW_SHARED_GPU=1 "
+                         "lets ranks share one",
+                         (int)(first - peers), (int)(second - peers), HOST(second), second->device,
+                         (int)sizeof second->bus_id, second->bus_id);
 }
 
 int rondo_peers_param_differs(const struct rondo_peer *peers, int nranks)
@@ -263,11 +274,11 @@ rondo_status rondo_peers_check(const struct rondo_peer *peers, int nranks)
     RONDO_TRY(gpus_check(peers, nranks));
     int i = rondo_peers_param_differs(peers, nranks);
     if (i >= 0) {
-        return fail_together(
-            RONDO_INVALID_USAGE,
-            "rank %d on %.*s has other values than rank 0 on %.*s of RONDO_ parameters that all ranks must agree on; set them alike on all "
-            "ranks (mpirun -x NAME, or /etc/rondo.conf on all hosts)",
-            i, HOST(&peers[i]), HOST(&peers[0]));
+        return fail_together(RONDO_INVALID_USAGE,
+                             "rank %d on %.*s has other values than rank 0 on %.*s of RONDO_ parameters that "
+                             "all ranks must agree on; set them alike on all "
+                             "ranks (mpirun -x NAME, or /etc/rondo.conf on all hosts)",
+                             i, HOST(&peers[i]), HOST(&peers[0]));
     }
     return RONDO_SUCCESS;
 }
@@ -290,7 +301,9 @@ void rondo_round_head_fill(struct rondo_round_head *head, int rank, rondo_status
         return;
     }
     const char *text = rondo_error_text();
-    int used = names_rank(text) ? 0 : snprintf(head->text, sizeof head->text, "rank %d on %s: ", rank, rondo_log_host());
+    int used = names_rank(text)
+                   ? 0
+                   : snprintf(head->text, sizeof head->text, "rank %d on %s: ", rank, rondo_log_host());
     size_t room = sizeof head->text - (size_t)used - 1;
     memcpy(head->text + used, text, strnlen(text, room));
 }
@@ -302,8 +315,10 @@ rondo_status rondo_round_check(const void *records, size_t stride, int nranks)
         memcpy(&head, (const char *)records + (size_t)i * stride, sizeof head);
         head.text[sizeof head.text - 1] = '\0';
         if (head.magic != RONDO_PEER_MAGIC) {
-            return fail_together(RONDO_INTERNAL_ERROR,
-                                 "the record of rank %d is not one of Rondo's; do all ranks run the same program and library?", i);
+            return fail_together(
+                RONDO_INTERNAL_ERROR,
+                "the record of rank %d is not one of Rondo's; do all ranks run the same program and library?",
+                i);
         }
         if (head.status == RONDO_SUCCESS) {
             continue;
@@ -314,7 +329,8 @@ rondo_status rondo_round_check(const void *records, size_t stride, int nranks)
         if (names_rank(head.text)) {
             return rondo_fail_quiet(status, "%s", head.text);
         }
-        return rondo_fail_quiet(status, "rank %d: %s", i, head.text[0] ? head.text : rondo_status_string(status));
+        return rondo_fail_quiet(status, "rank %d: %s", i,
+                                head.text[0] ? head.text : rondo_status_string(status));
     }
     return RONDO_SUCCESS;
 }
@@ -348,7 +364,8 @@ size_t rondo_params_pack(char *text, size_t size)
         }
         char line[PARAM_LINE];
         param_line(line, sizeof line, &info);
-        used += (size_t)snprintf(used < size ? text + used : NULL, used < size ? size - used : 0, "%s\n", line);
+        used += (size_t)snprintf(used < size ? text + used : NULL, used < size ? size - used : 0, "%s\n",
+                                 line);
     }
     return used;
 }
@@ -361,7 +378,8 @@ static int value_length(size_t length, int name)
 
 rondo_status rondo_params_compare(const char *root_text, const char *text, int rank, const char *host)
 {
-    /* Both sides list the same parameters in the same order: they run one version. A line without its end was cut: it says no more. */
+    /* Both sides list the same parameters in the same order: they run one version. A line without its end was
+     * cut: it says no more. */
     for (;;) {
         size_t here = strcspn(text, "\n"), there = strcspn(root_text, "\n");
         if (text[here] != '\n' || root_text[there] != '\n') {
@@ -369,11 +387,12 @@ rondo_status rondo_params_compare(const char *root_text, const char *text, int r
         }
         if (here != there || memcmp(text, root_text, here) != 0) {
             int name = (int)strcspn(text, "=\n");
-            return fail_together(
-                RONDO_INVALID_USAGE,
-                "rank %d on %.*s: RONDO_%.*s is \"%.*s\", but on rank 0 it is \"%.*s\"; set it alike on all ranks (mpirun -x RONDO_%.*s)",
-                rank, (int)strnlen(host, RONDO_HOST_LEN - 1), host, name, text, value_length(here, name), text + name + 1,
-                value_length(there, name), root_text + name + 1, name, text);
+            return fail_together(RONDO_INVALID_USAGE,
+                                 "rank %d on %.*s: RONDO_%.*s is \"%.*s\", but on rank 0 it is \"%.*s\"; set "
+                                 "it alike on all ranks (mpirun -x RONDO_%.*s)",
+                                 rank, (int)strnlen(host, RONDO_HOST_LEN - 1), host, name, text,
+                                 value_length(here, name), text + name + 1, value_length(there, name),
+                                 root_text + name + 1, name, text);
         }
         text += here + 1;
         root_text += there + 1;

@@ -1,6 +1,6 @@
 /*
- * What ranks tell each other about themselves in the first allgather: a fixed record, plain data, checked on arrival.
- * The unique id travels in rank 0's record.
+ * What ranks tell each other about themselves in the first allgather: a fixed record, plain data, checked on
+ * arrival. The unique id travels in rank 0's record.
  */
 #ifndef RONDO_NET_PEER_H
 #define RONDO_NET_PEER_H
@@ -29,8 +29,8 @@ struct rondo_round_head {
 };
 
 /*
- * The first words between two processes that may run different versions, before any record whose size depends on the version.
- * This layout never changes.
+ * The first words between two processes that may run different versions, before any record whose size depends
+ * on the version. This layout never changes.
  */
 struct rondo_hello {
     uint32_t magic;                 /* RONDO_PEER_MAGIC */
@@ -56,7 +56,8 @@ struct rondo_peer {
     char bus_id[20];
     uint32_t gpu_capability; /* 10 * major + minor */
     uint64_t memory;         /* bytes of the host, or of the device */
-    /* Zero in the first round; with several nodes filled after round "graphs": struct sockaddr_in or in6 of its control listener and that one's number, and what rondo_netdev_mask says there. */
+    /* Zero in the first round; with several nodes filled after round "graphs": struct sockaddr_in or in6 of
+     * its control listener and that one's number, and what rondo_netdev_mask says there. */
     uint8_t control_addr[RONDO_ADDR_BYTES];
     uint32_t control_number, netdevs;
     char host[RONDO_HOST_LEN];
@@ -65,7 +66,8 @@ struct rondo_peer {
     struct rondo_unique_id id;   /* rank 0's counts */
 };
 
-/** Fill everything that does not depend on the communicator but rank and nranks. probe: an open segment of this process, or NULL. */
+/** Fill everything that does not depend on the communicator but rank and nranks. probe: an open segment of
+ * this process, or NULL. */
 rondo_status rondo_peer_fill(struct rondo_peer *peer, int rank, int nranks, const struct rondo_shm *probe);
 /** Same host memory: equal host hash, /dev/shm device and pid namespace. */
 int rondo_peer_same_node(const struct rondo_peer *a, const struct rondo_peer *b);
@@ -75,24 +77,30 @@ int rondo_peer_same_gpu(const struct rondo_peer *a, const struct rondo_peer *b);
 rondo_status rondo_unique_id_make(struct rondo_unique_id *id, int root_world_rank);
 
 /*
- * The checks give the same status and sentence on all ranks, because all hold the same records; rank 0 logs the sentence, the others only keep it
- * (the rank is rondo_log_rank()).
+ * The checks give the same status and sentence on all ranks, because all hold the same records; rank 0 logs
+ * the sentence, the others only keep it (the rank is rondo_log_rank()).
  */
 
 /** Do all ranks run one version of the library? */
 rondo_status rondo_hello_check(const struct rondo_hello *hello, int nranks);
-/** Check all records as they arrived (version, sizes, ranks, nranks, ranks on GPUs and on host memory, two ranks on one GPU, parameters). O(n log n). */
+/** Check all records as they arrived (version, sizes, ranks, nranks, ranks on GPUs and on host memory, two
+ * ranks on one GPU, parameters). O(n log n). */
 rondo_status rondo_peers_check(const struct rondo_peer *peers, int nranks);
-/** The first rank whose parameters are not rank 0's, -1: none. Asked before rondo_peers_check by a caller that then compares them by name. */
+/** The first rank whose parameters are not rank 0's, -1: none. Asked before rondo_peers_check by a caller
+ * that then compares them by name. */
 int rondo_peers_param_differs(const struct rondo_peer *peers, int nranks);
-/** This rank's word at the beginning of a round's record: its status and, for an error, this thread's sentence after "rank R on HOST: ". */
+/** This rank's word at the beginning of a round's record: its status and, for an error, this thread's
+ * sentence after "rank R on HOST: ". */
 void rondo_round_head_fill(struct rondo_round_head *head, int rank, rondo_status status);
-/** The first status that is not success among n records of `stride` bytes that begin with a round head; its sentence becomes this thread's. */
+/** The first status that is not success among n records of `stride` bytes that begin with a round head; its
+ * sentence becomes this thread's. */
 rondo_status rondo_round_check(const void *records, size_t stride, int nranks);
 
-/** All parameters that ranks must agree on, as lines NAME=value. @return bytes of the whole text without its end; the text is cut, and ended, at @a size. */
+/** All parameters that ranks must agree on, as lines NAME=value. @return bytes of the whole text without its
+ * end; the text is cut, and ended, at @a size. */
 size_t rondo_params_pack(char *text, size_t size);
-/** Compare rank 0's text with that of @a rank on @a host (both terminated). The sentence names parameter, both values and both ranks; the same on all ranks. */
+/** Compare rank 0's text with that of @a rank on @a host (both terminated). The sentence names parameter,
+ * both values and both ranks; the same on all ranks. */
 rondo_status rondo_params_compare(const char *root_text, const char *text, int rank, const char *host);
 
 #endif

@@ -25,7 +25,8 @@ static int unknown(const struct tool_options *o, const char *text)
 /* "-" is a file; everything else that starts so is an option. */
 static int is_value(const char *text) { return text[0] != '-' || text[1] == '\0'; }
 
-static int option_take(const struct tool_options *o, struct tool_given *given, int id, const char *equals, int argc, char **argv, int *at)
+static int option_take(const struct tool_options *o, struct tool_given *given, int id, const char *equals,
+                       int argc, char **argv, int *at)
 {
     const struct tool_option *option = &o->option[id];
     int n = 0;
@@ -36,13 +37,15 @@ static int option_take(const struct tool_options *o, struct tool_given *given, i
     if (equals && option->most > 0) given->value[id][n++] = equals + 1;
     while (n < option->most && *at + 1 < argc && is_value(argv[*at + 1])) given->value[id][n++] = argv[++*at];
     if (n < option->least || (equals && option->most == 0)) {
-        fprintf(stderr, "%s: usage: %s%s%s: %s\n", o->program, option->name, option->most ? " " : "", option->arguments, option->help);
+        fprintf(stderr, "%s: usage: %s%s%s: %s\n", o->program, option->name, option->most ? " " : "",
+                option->arguments, option->help);
         return -1;
     }
     return 0;
 }
 
-int tool_options_parse(const struct tool_options *o, struct tool_given *given, int help, int argc, char **argv)
+int tool_options_parse(const struct tool_options *o, struct tool_given *given, int help, int argc,
+                       char **argv)
 {
     memset(given, 0, sizeof *given);
     for (int i = 1; i < argc; i++) {
@@ -63,12 +66,13 @@ int tool_options_parse(const struct tool_options *o, struct tool_given *given, i
     return 0;
 }
 
-int tool_options_number(const struct tool_options *o, const struct tool_given *given, int option, int least, int most)
+int tool_options_number(const struct tool_options *o, const struct tool_given *given, int option, int least,
+                        int most)
 {
     int64_t value;
     if (rondo_parse_int(given->value[option][0], &value) != 0 || value < least || value > most) {
-        fprintf(stderr, "%s: %s %s: a number from %d to %d was expected\n", o->program, o->option[option].name, given->value[option][0],
-                least, most);
+        fprintf(stderr, "%s: %s %s: a number from %d to %d was expected\n", o->program,
+                o->option[option].name, given->value[option][0], least, most);
         return -1;
     }
     return (int)value;

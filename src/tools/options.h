@@ -22,10 +22,13 @@ struct tool_given {
     const char *value[TOOL_MAX_OPTIONS][2], *word[2];
 };
 
-/** @return 0, or -1 after a message on stderr that names what is wrong. help: the option that is also "-h"; words are not counted when it is given. */
-int tool_options_parse(const struct tool_options *options, struct tool_given *given, int help, int argc, char **argv);
+/** @return 0, or -1 after a message on stderr that names what is wrong. help: the option that is also "-h";
+ * words are not counted when it is given. */
+int tool_options_parse(const struct tool_options *options, struct tool_given *given, int help, int argc,
+                       char **argv);
 void tool_options_help(const struct tool_options *options);
 /** A number in a range, or -1 after a message on stderr. */
-int tool_options_number(const struct tool_options *options, const struct tool_given *given, int option, int least, int most);
+int tool_options_number(const struct tool_options *options, const struct tool_given *given, int option,
+                        int least, int most);
 
 #endif

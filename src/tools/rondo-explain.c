@@ -1,4 +1,5 @@
-/* rondo-explain: the tuner's table for a collective, and why it chooses what it does. --measure is the work of rondo-explain-mpi, which knows MPI. */
+/* rondo-explain: the tuner's table for a collective, and why it chooses what it does. --measure is the work
+ * of rondo-explain-mpi, which knows MPI. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -36,7 +37,8 @@ static int measure(char **argv)
     }
     snprintf(path + (name - path), sizeof path - (size_t)(name - path), "/%s%s", program, suffix);
     execv(path, argv);
-    fprintf(stderr, "%s: --measure needs %s, which cannot be run: %s; was Rondo built with an MPI?\n", program, path, strerror(errno));
+    fprintf(stderr, "%s: --measure needs %s, which cannot be run: %s; was Rondo built with an MPI?\n",
+            program, path, strerror(errno));
     return EXIT_RUNTIME;
 }
 
@@ -50,12 +52,14 @@ static int table(const struct tool_given *given, int nodes)
                                              .every = given->given[EXPLAIN_CHANNELS],
                                              .json = given->given[EXPLAIN_JSON] };
     const char *file = given->value[EXPLAIN_FILE][0];
-    rondo_status status = file ? rondo_machine_read(&report.machine, file) : rondo_node_machine(&report.machine);
+    rondo_status status = file ? rondo_machine_read(&report.machine, file)
+                               : rondo_node_machine(&report.machine);
     if (status == RONDO_SUCCESS) status = report_compute(&report, &ranks);
     if (status == RONDO_SUCCESS) status = rondo_explain(stdout, report.topo, report.graphs, &request);
     report_release(&report);
     if (status == RONDO_SUCCESS) return 0;
-    return failed(status == RONDO_INVALID_ARGUMENT || status == RONDO_INVALID_USAGE ? EXIT_USE : EXIT_RUNTIME);
+    return failed(status == RONDO_INVALID_ARGUMENT || status == RONDO_INVALID_USAGE ? EXIT_USE
+                                                                                    : EXIT_RUNTIME);
 }
 
 int main(int argc, char **argv)
@@ -74,11 +78,14 @@ int main(int argc, char **argv)
     }
     if (given.given[EXPLAIN_MEASURE]) return measure(argv);
     if (given.nwords < 2 || given.given[EXPLAIN_OUTPUT] || given.given[EXPLAIN_FACTOR]) {
-        fprintf(stderr, "%s: expected a collective and a size; --output and --factor belong to --measure; %s --help lists all\n", program,
-                program);
+        fprintf(stderr,
+                "%s: expected a collective and a size; --output and --factor belong to --measure; %s --help "
+                "lists all\n",
+                program, program);
         return EXIT_USE;
     }
-    if (given.given[EXPLAIN_NODES] && (nodes = tool_options_number(&explain_options, &given, EXPLAIN_NODES, 1, REPORT_MAX_NODES)) < 0) {
+    if (given.given[EXPLAIN_NODES] &&
+        (nodes = tool_options_number(&explain_options, &given, EXPLAIN_NODES, 1, REPORT_MAX_NODES)) < 0) {
         return EXIT_USE;
     }
     if (rondo_param_init() != RONDO_SUCCESS) return failed(EXIT_USE);

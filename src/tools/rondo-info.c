@@ -6,11 +6,12 @@
 #include "base/param.h"
 #include "kern/reduce.h"
 
-static const char usage[] =
-    "usage: rondo-info [NAME...]\n"
-    "  Prints version, host and all parameters, or those named (RONDO_TIMEOUT, TIMEOUT and NCCL_BUFFSIZE are all names).\n"
-    "  Values come from the environment, ~/.rondo.conf, /etc/rondo.conf (lines NAME=value) and the defaults, in this order.\n"
-    "  Exit status: 0; 1 a parameter has a bad value; 2 wrong use.\n";
+static const char usage[] = "usage: rondo-info [NAME...]\n"
+                            "  Prints version, host and all parameters, or those named (RONDO_TIMEOUT, "
+                            "TIMEOUT and NCCL_BUFFSIZE are all names).\n"
+                            "  Values come from the environment, ~/.rondo.conf, /etc/rondo.conf (lines "
+                            "NAME=value) and the defaults, in this order.\n"
+                            "  Exit status: 0; 1 a parameter has a bad value; 2 wrong use.\n";
 
 static int is_alias(const char *aliases, const char *name)
 {
@@ -41,8 +42,9 @@ static int param_find(const char *name)
 
 static const char *type_text(const char *type)
 {
-    static const char *const texts[][2] = { { "INT", "whole number" }, { "SIZE", "size (K M G)" }, { "BOOL", "0 or 1" },
-                                            { "ENUM", "one of" },      { "LIST", "text" },         { "TIME", "time (ns us ms s m)" } };
+    static const char *const texts[][2] = { { "INT", "whole number" }, { "SIZE", "size (K M G)" },
+                                            { "BOOL", "0 or 1" },      { "ENUM", "one of" },
+                                            { "LIST", "text" },        { "TIME", "time (ns us ms s m)" } };
     for (size_t i = 0; i < RONDO_COUNTOF(texts); i++) {
         if (strcmp(texts[i][0], type) == 0) {
             return texts[i][1];
@@ -61,16 +63,16 @@ static void param_print(int id)
     snprintf(name, sizeof name, "RONDO_%s", info.name);
     printf("%-22s %-22s %-22s %s\n", name, or_dash(info.value), or_dash(info.def), info.origin);
     printf("    %s\n", info.help);
-    printf("    %s%s%s%s%s%s\n", type_text(info.type), info.range[0] ? " " : "", info.range, info.aliases[0] ? "; also " : "", info.aliases,
-           info.agree ? "; the same on all ranks" : "");
+    printf("    %s%s%s%s%s%s\n", type_text(info.type), info.range[0] ? " " : "", info.range,
+           info.aliases[0] ? "; also " : "", info.aliases, info.agree ? "; the same on all ranks" : "");
 }
 
 static void ignored_print(int i)
 {
     struct rondo_param_ignored ignored;
     rondo_param_get_ignored(i, &ignored);
-    printf("RONDO_%-35s %s\n    %s; also NCCL_%s\n", ignored.name, ignored.origin[0] ? ignored.origin : "not set", ignored.reason,
-           ignored.name);
+    printf("RONDO_%-35s %s\n    %s; also NCCL_%s\n", ignored.name,
+           ignored.origin[0] ? ignored.origin : "not set", ignored.reason, ignored.name);
 }
 
 static void ignored_all_print(void)
@@ -81,13 +83,17 @@ static void ignored_all_print(void)
     }
 }
 
-static void heading_print(void) { printf("%-22s %-22s %-22s %s\n", "parameter", "value", "default", "origin"); }
+static void heading_print(void)
+{
+    printf("%-22s %-22s %-22s %s\n", "parameter", "value", "default", "origin");
+}
 
 static int named_print(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
         if (param_find(argv[i]) < 0 && rondo_param_find_ignored(argv[i]) < 0) {
-            fprintf(stderr, "rondo-info: no parameter is called %s; rondo-info without arguments lists all\n", argv[i]);
+            fprintf(stderr, "rondo-info: no parameter is called %s; rondo-info without arguments lists all\n",
+                    argv[i]);
             return 2;
         }
     }
@@ -120,8 +126,8 @@ int main(int argc, char **argv)
         code = named_print(argc, argv);
     } else {
         rondo_get_version(&version);
-        printf("Rondo %d.%d.%d on host %s, reductions by %s\n\n", version / 10000, version / 100 % 100, version % 100, rondo_log_host(),
-               rondo_reduce_isa());
+        printf("Rondo %d.%d.%d on host %s, reductions by %s\n\n", version / 10000, version / 100 % 100,
+               version % 100, rondo_log_host(), rondo_reduce_isa());
         heading_print();
         for (int id = 0; id < RONDO_NUM_PARAMS; id++) {
             param_print(id);

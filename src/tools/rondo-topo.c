@@ -1,4 +1,5 @@
-/* rondo-topo: a machine as Rondo sees it: what is in it, the paths between its devices, and the rings and trees over them. */
+/* rondo-topo: a machine as Rondo sees it: what is in it, the paths between its devices, and the rings and
+ * trees over them. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +39,8 @@ static int64_t number_of(const char *const *names)
 
 static int64_t launched_local_rank(void)
 {
-    static const char *const names[] = { "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", NULL };
+    static const char *const names[] = { "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID",
+                                         NULL };
     return number_of(names);
 }
 
@@ -68,18 +70,22 @@ static int graph_named(const char *name)
         if (strcmp(rondo_graph_name(id), name) == 0) return id;
     }
     fprintf(stderr, "%s: --graph %s: one of", program, name);
-    for (int id = 0; id < RONDO_NUM_GRAPHS; id++) fprintf(stderr, "%s %s", id ? "," : "", rondo_graph_name(id));
+    for (int id = 0; id < RONDO_NUM_GRAPHS; id++)
+        fprintf(stderr, "%s %s", id ? "," : "", rondo_graph_name(id));
     fputs(" was expected\n", stderr);
     return -1;
 }
 
 static int request_fill(struct report_request *request, const struct tool_given *given)
 {
-    *request = (struct report_request){
-        .ranks = given->value[TOPO_RANKS][0], .graph_file = given->value[TOPO_GRAPH_FILE][0], .nodes = 1, .graph = -1
-    };
-    if (!request->graph_file && rondo_params()->graph_file[0]) request->graph_file = rondo_params()->graph_file;
-    if (given->given[TOPO_NODES]) request->nodes = tool_options_number(&topo_options, given, TOPO_NODES, 1, REPORT_MAX_NODES);
+    *request = (struct report_request){ .ranks = given->value[TOPO_RANKS][0],
+                                        .graph_file = given->value[TOPO_GRAPH_FILE][0],
+                                        .nodes = 1,
+                                        .graph = -1 };
+    if (!request->graph_file && rondo_params()->graph_file[0])
+        request->graph_file = rondo_params()->graph_file;
+    if (given->given[TOPO_NODES])
+        request->nodes = tool_options_number(&topo_options, given, TOPO_NODES, 1, REPORT_MAX_NODES);
     /* The channels of a job of several nodes go through its nets. */
     if (given->given[TOPO_SIMULATE] && !given->given[TOPO_NODES])
         request->nodes = tool_options_number(&topo_options, given, TOPO_SIMULATE, 1, REPORT_MAX_NODES);
@@ -90,8 +96,8 @@ static int request_fill(struct report_request *request, const struct tool_given 
 /* ---- outputs ---- */
 
 /* Write by a function of a stream, to a file or, for "-", standard output. */
-static int file_put(const char *file, rondo_status (*put)(FILE *out, const struct report *report, int graph), const struct report *report,
-                    int graph)
+static int file_put(const char *file, rondo_status (*put)(FILE *out, const struct report *report, int graph),
+                    const struct report *report, int graph)
 {
     int standard = strcmp(file, "-") == 0;
     FILE *out = standard ? stdout : fopen(file, "w");
@@ -139,7 +145,8 @@ static int text_print(rondo_status status, char *text)
 static int xml_put(const char *file, const struct rondo_machine *machine)
 {
     char *text = NULL;
-    if (!to_stdout(file)) return rondo_machine_write(machine, file) == RONDO_SUCCESS ? 0 : failed(EXIT_RUNTIME);
+    if (!to_stdout(file))
+        return rondo_machine_write(machine, file) == RONDO_SUCCESS ? 0 : failed(EXIT_RUNTIME);
     rondo_status status = rondo_machine_text(machine, &text);
     return text_print(status, text);
 }
@@ -147,7 +154,9 @@ static int xml_put(const char *file, const struct rondo_machine *machine)
 static int graph_xml_put(const char *file, const struct report *report)
 {
     char *text = NULL;
-    if (!to_stdout(file)) return rondo_graphs_write(report->graphs, report->topo, file) == RONDO_SUCCESS ? 0 : failed(EXIT_RUNTIME);
+    if (!to_stdout(file))
+        return rondo_graphs_write(report->graphs, report->topo, file) == RONDO_SUCCESS ? 0
+                                                                                       : failed(EXIT_RUNTIME);
     rondo_status status = rondo_graphs_text(report->graphs, report->topo, &text);
     return text_print(status, text);
 }
@@ -165,7 +174,8 @@ static int point_named(const struct rondo_topo *topo, const char *name)
     return -1;
 }
 
-static int why_put(const struct rondo_draw *draw, const struct report *report, const char *from, const char *to)
+static int why_put(const struct rondo_draw *draw, const struct report *report, const char *from,
+                   const char *to)
 {
     int a = point_named(report->topo, from), b = a < 0 ? -1 : point_named(report->topo, to);
     if (b < 0) return EXIT_USE;
@@ -176,15 +186,19 @@ static int simulate_put(const struct report *report, const struct tool_given *gi
 {
     int nodes = tool_options_number(&topo_options, given, TOPO_SIMULATE, 1, REPORT_MAX_NODES);
     if (nodes < 0) return EXIT_USE;
-    return rondo_stitch_simulate(report->topo, report->graphs, nodes, stdout) == RONDO_SUCCESS ? 0 : failed(EXIT_RUNTIME);
+    return rondo_stitch_simulate(report->topo, report->graphs, nodes, stdout) == RONDO_SUCCESS
+               ? 0
+               : failed(EXIT_RUNTIME);
 }
 
-static int explain_put(const struct report *report, const struct report_request *request, const char *const *value)
+static int explain_put(const struct report *report, const struct report_request *request,
+                       const char *const *value)
 {
     struct rondo_explain_request asked = { .coll = value[0], .sizes = value[1], .nodes = request->nodes };
     rondo_status status = rondo_explain(stdout, report->topo, report->graphs, &asked);
     if (status == RONDO_SUCCESS) return 0;
-    return failed(status == RONDO_INVALID_ARGUMENT || status == RONDO_INVALID_USAGE ? EXIT_USE : EXIT_RUNTIME);
+    return failed(status == RONDO_INVALID_ARGUMENT || status == RONDO_INVALID_USAGE ? EXIT_USE
+                                                                                    : EXIT_RUNTIME);
 }
 
 static int compare(const char *const *file)
@@ -192,7 +206,8 @@ static int compare(const char *const *file)
     struct rondo_machine a = { 0 }, b = { 0 };
     char *text = NULL;
     int n = 0, code = 0;
-    if (rondo_machine_read(&a, file[0]) != RONDO_SUCCESS || rondo_machine_read(&b, file[1]) != RONDO_SUCCESS ||
+    if (rondo_machine_read(&a, file[0]) != RONDO_SUCCESS ||
+        rondo_machine_read(&b, file[1]) != RONDO_SUCCESS ||
         rondo_machine_diff(&a, &b, &text, &n) != RONDO_SUCCESS) {
         code = failed(EXIT_USE);
     } else if (n > 0) {
@@ -207,17 +222,19 @@ static int compare(const char *const *file)
 
 /* ---- the parts that were asked for; without any, the report ---- */
 
-static int text_put(const struct rondo_draw *draw, const struct report *report, const struct report_request *request)
+static int text_put(const struct rondo_draw *draw, const struct report *report,
+                    const struct report_request *request)
 {
     if (launched_several_nodes()) {
-        printf("node %s, machine %016llx (for a report of all nodes, equal ones folded, run rondo-topo-mpi)\n", rondo_log_host(),
-               (unsigned long long)rondo_machine_hash(&report->machine));
+        printf(
+            "node %s, machine %016llx (for a report of all nodes, equal ones folded, run rondo-topo-mpi)\n",
+            rondo_log_host(), (unsigned long long)rondo_machine_hash(&report->machine));
     }
     return report_print(draw, report, request) == RONDO_SUCCESS ? 0 : failed(EXIT_RUNTIME);
 }
 
-static int outputs(const struct rondo_draw *draw, const struct report *report, const struct report_request *request,
-                   const struct tool_given *given)
+static int outputs(const struct rondo_draw *draw, const struct report *report,
+                   const struct report_request *request, const struct tool_given *given)
 {
     static const struct {
         enum topo_option option;
@@ -231,10 +248,13 @@ static int outputs(const struct rondo_draw *draw, const struct report *report, c
         code = file_put(file ? file : "-", files[i].put, report, request->graph);
         done++;
     }
-    if (code == 0 && given->given[TOPO_DUMP_GRAPH] && ++done) code = graph_xml_put(value[TOPO_DUMP_GRAPH][0], report);
-    if (code == 0 && given->given[TOPO_WHY] && ++done) code = why_put(draw, report, value[TOPO_WHY][0], value[TOPO_WHY][1]);
+    if (code == 0 && given->given[TOPO_DUMP_GRAPH] && ++done)
+        code = graph_xml_put(value[TOPO_DUMP_GRAPH][0], report);
+    if (code == 0 && given->given[TOPO_WHY] && ++done)
+        code = why_put(draw, report, value[TOPO_WHY][0], value[TOPO_WHY][1]);
     if (code == 0 && given->given[TOPO_SIMULATE] && ++done) code = simulate_put(report, given);
-    if (code == 0 && given->given[TOPO_EXPLAIN] && ++done) code = explain_put(report, request, value[TOPO_EXPLAIN]);
+    if (code == 0 && given->given[TOPO_EXPLAIN] && ++done)
+        code = explain_put(report, request, value[TOPO_EXPLAIN]);
     if (code == 0 && !done) code = text_put(draw, report, request);
     return code;
 }
@@ -242,21 +262,24 @@ static int outputs(const struct rondo_draw *draw, const struct report *report, c
 /* --dump-xml alone needs no paths, so that it works on any machine. */
 static int only_xml(const struct tool_given *given)
 {
-    return given->given[TOPO_DUMP_XML] && !given->given[TOPO_JSON] && !given->given[TOPO_SVG] && !given->given[TOPO_HTML] &&
-           !given->given[TOPO_DUMP_GRAPH] && !given->given[TOPO_WHY] && !given->given[TOPO_SIMULATE] && !given->given[TOPO_EXPLAIN];
+    return given->given[TOPO_DUMP_XML] && !given->given[TOPO_JSON] && !given->given[TOPO_SVG] &&
+           !given->given[TOPO_HTML] && !given->given[TOPO_DUMP_GRAPH] && !given->given[TOPO_WHY] &&
+           !given->given[TOPO_SIMULATE] && !given->given[TOPO_EXPLAIN];
 }
 
 /* Two documents in one stream are neither. */
 static int one_on_stdout(const struct tool_given *given)
 {
-    static const enum topo_option documents[] = { TOPO_JSON, TOPO_SVG, TOPO_HTML, TOPO_DUMP_XML, TOPO_DUMP_GRAPH };
+    static const enum topo_option documents[] = { TOPO_JSON, TOPO_SVG, TOPO_HTML, TOPO_DUMP_XML,
+                                                  TOPO_DUMP_GRAPH };
     int n = 0;
     for (size_t i = 0; i < RONDO_COUNTOF(documents); i++) {
         const char *file = given->value[documents[i]][0];
         n += given->given[documents[i]] && (file == NULL || strcmp(file, "-") == 0);
     }
     if (n > 1) {
-        fprintf(stderr, "%s: %d documents would go to standard output: give each but one a FILE\n", program, n);
+        fprintf(stderr, "%s: %d documents would go to standard output: give each but one a FILE\n", program,
+                n);
     }
     return n <= 1;
 }
@@ -268,7 +291,9 @@ static int run(const struct tool_given *given)
     struct rondo_draw draw;
     int width = -1;
     if (!one_on_stdout(given)) return EXIT_USE;
-    if (given->given[TOPO_WIDTH] && (width = tool_options_number(&topo_options, given, TOPO_WIDTH, 0, 10000)) < 0) return EXIT_USE;
+    if (given->given[TOPO_WIDTH] &&
+        (width = tool_options_number(&topo_options, given, TOPO_WIDTH, 0, 10000)) < 0)
+        return EXIT_USE;
     const char *color = given->value[TOPO_COLOR][0];
     /* A launcher's processes may write to a terminal of its own, whose text then goes to a file. */
     if (!color && launched_local_rank() >= 0) color = "never";
@@ -280,7 +305,8 @@ static int run(const struct tool_given *given)
     draw.all = given->given[TOPO_ALL];
     int code = request_fill(&request, given);
     if (code == 0) code = machine_load(&report.machine, given);
-    if (code == 0 && given->given[TOPO_DUMP_XML]) code = xml_put(given->value[TOPO_DUMP_XML][0], &report.machine);
+    if (code == 0 && given->given[TOPO_DUMP_XML])
+        code = xml_put(given->value[TOPO_DUMP_XML][0], &report.machine);
     if (code == 0 && !only_xml(given)) {
         rondo_status status = report_compute(&report, &request);
         code = status == RONDO_SUCCESS ? outputs(&draw, &report, &request, given)

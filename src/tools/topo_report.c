@@ -26,7 +26,8 @@ static rondo_status graphs_find(struct report *report, const struct report_reque
     RONDO_TRY(rondo_node_search(report->topo, request->graph_file, report->graphs));
     double ms = now_ms() - start, steps = 0;
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++) steps += (double)report->graphs[id].steps;
-    for (int id = 0; id < RONDO_NUM_GRAPHS && steps > 0; id++) report->search_ms[id] = ms * (double)report->graphs[id].steps / steps;
+    for (int id = 0; id < RONDO_NUM_GRAPHS && steps > 0; id++)
+        report->search_ms[id] = ms * (double)report->graphs[id].steps / steps;
     return RONDO_SUCCESS;
 }
 
@@ -87,11 +88,12 @@ struct visit {
 
 static int visits_equal(const struct visit *a, const struct visit *b)
 {
-    return a->n == b->n && a->in == b->in && a->out == b->out && memcmp(a->device, b->device, (size_t)a->n * sizeof *a->device) == 0;
+    return a->n == b->n && a->in == b->in && a->out == b->out &&
+           memcmp(a->device, b->device, (size_t)a->n * sizeof *a->device) == 0;
 }
 
-static void visit_put(const struct rondo_draw *draw, const struct report *report, const struct visit *visits, int nvisits, int which,
-                      int32_t *nodes)
+static void visit_put(const struct rondo_draw *draw, const struct report *report, const struct visit *visits,
+                      int nvisits, int which, int32_t *nodes)
 {
     const struct visit *visit = &visits[which];
     char text[256], piece[300];
@@ -108,7 +110,8 @@ static void visit_put(const struct rondo_draw *draw, const struct report *report
     if (every_other) {
         snprintf(piece, sizeof piece, "    nodes %d,%d..%d", nodes[0], nodes[1], nodes[n - 1]);
     } else {
-        snprintf(piece, sizeof piece, "    node%s %s", n > 1 ? "s" : "", rondo_text_ranges(nodes, n, text, sizeof text));
+        snprintf(piece, sizeof piece, "    node%s %s", n > 1 ? "s" : "",
+                 rondo_text_ranges(nodes, n, text, sizeof text));
     }
     rondo_line_begin(&line, draw, "                        ", 0, 0);
     rondo_line_piece(&line, "", RONDO_INK_PLAIN, piece);
@@ -118,8 +121,11 @@ static void visit_put(const struct rondo_draw *draw, const struct report *report
         rondo_line_piece(&line, " ", RONDO_INK_GOOD, piece);
     }
     snprintf(piece, sizeof piece, "%s ", report->topo->all_gpus ? "GPU" : "HOST");
-    for (int i = 0; i < visit->n && visit->n <= 16; i++) rondo_text_add(piece, sizeof piece, "%s%d", i ? " " : "", visit->device[i]);
-    if (visit->n > 16) rondo_text_add(piece, sizeof piece, "%s", rondo_text_ranges(visit->device, visit->n, text, sizeof text));
+    for (int i = 0; i < visit->n && visit->n <= 16; i++)
+        rondo_text_add(piece, sizeof piece, "%s%d", i ? " " : "", visit->device[i]);
+    if (visit->n > 16)
+        rondo_text_add(piece, sizeof piece, "%s",
+                       rondo_text_ranges(visit->device, visit->n, text, sizeof text));
     rondo_line_piece(&line, " ", RONDO_INK_BEST, piece);
     if (visit->out >= 0) {
         snprintf(piece, sizeof piece, "> NET %d", visit->out);
@@ -128,19 +134,23 @@ static void visit_put(const struct rondo_draw *draw, const struct report *report
     rondo_line_end(&line);
 }
 
-/* The parts of a channel's ring, cut where it goes from node to node; ring[] gets the devices. @return how many. */
-static int visits_find(const struct rondo_stitch *stitch, const struct rondo_stitch_rank *rank, int nranks, int channel, int32_t *ring,
-                       struct visit *visits)
+/* The parts of a channel's ring, cut where it goes from node to node; ring[] gets the devices. @return how
+ * many. */
+static int visits_find(const struct rondo_stitch *stitch, const struct rondo_stitch_rank *rank, int nranks,
+                       int channel, int32_t *ring, struct visit *visits)
 {
     int n = 0;
     rondo_stitch_ring(stitch, channel, ring);
     for (int i = 0; i < nranks; i++) {
         int32_t at = ring[i], node = (int32_t)rank[at].node;
         if (i == 0 || node != visits[n - 1].node) {
-            visits[n++] = (struct visit){ .node = node, .in = rondo_stitch_net(stitch, at, channel, 0), .device = ring + i };
+            visits[n++] = (struct visit){ .node = node,
+                                          .in = rondo_stitch_net(stitch, at, channel, 0),
+                                          .device = ring + i };
         }
         visits[n - 1].n++;
-        if (i + 1 == nranks || (int32_t)rank[ring[i + 1]].node != node) visits[n - 1].out = rondo_stitch_net(stitch, at, channel, 1);
+        if (i + 1 == nranks || (int32_t)rank[ring[i + 1]].node != node)
+            visits[n - 1].out = rondo_stitch_net(stitch, at, channel, 1);
         ring[i] = rank[at].local;
     }
     return n;
@@ -157,8 +167,9 @@ static uint64_t visits_hash(const struct visit *visits, int n)
     return hash;
 }
 
-static rondo_status rings_put(const struct rondo_draw *draw, const struct report *report, const struct rondo_stitch *stitch,
-                              const struct rondo_stitch_rank *rank, int nranks)
+static rondo_status rings_put(const struct rondo_draw *draw, const struct report *report,
+                              const struct rondo_stitch *stitch, const struct rondo_stitch_rank *rank,
+                              int nranks)
 {
     const int nchannels = rondo_stitch_summary(stitch)->nchannels;
     int32_t *ring = NULL, *nodes = NULL;
@@ -169,7 +180,8 @@ static rondo_status rings_put(const struct rondo_draw *draw, const struct report
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(ring, nranks, "a ring"), out);
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(nodes, nranks, "a ring"), out);
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(visits, nranks, "a ring"), out);
-    for (int c = 0; c < nchannels; c++) hash[c] = visits_hash(visits, visits_find(stitch, rank, nranks, c, ring, visits));
+    for (int c = 0; c < nchannels; c++)
+        hash[c] = visits_hash(visits, visits_find(stitch, rank, nranks, c, ring, visits));
     for (int c = 0; c < nchannels; c++) {
         int32_t like[RONDO_MAX_CHANNELS];
         int n = 0, first = 0;
@@ -178,7 +190,8 @@ static rondo_status rings_put(const struct rondo_draw *draw, const struct report
         for (int other = c; other < nchannels; other++) {
             if (hash[other] == hash[c]) like[n++] = other;
         }
-        fprintf(draw->out, "  channel%s %s\n", n > 1 ? "s" : "", rondo_text_ranges(like, n, text, sizeof text));
+        fprintf(draw->out, "  channel%s %s\n", n > 1 ? "s" : "",
+                rondo_text_ranges(like, n, text, sizeof text));
         int nvisits = visits_find(stitch, rank, nranks, c, ring, visits);
         for (int v = 0; v < nvisits; v++) visit_put(draw, report, visits, nvisits, v, nodes);
     }
@@ -189,7 +202,8 @@ out:
     return status;
 }
 
-static rondo_status stitched_put(const struct rondo_draw *draw, const struct report *report, const struct rondo_stitch_job *job)
+static rondo_status stitched_put(const struct rondo_draw *draw, const struct report *report,
+                                 const struct rondo_stitch_job *job)
 {
     struct rondo_stitch *stitch = NULL;
     struct rondo_channel_layout layout;
@@ -197,8 +211,8 @@ static rondo_status stitched_put(const struct rondo_draw *draw, const struct rep
     const struct rondo_stitch_summary *summary = rondo_stitch_summary(stitch);
     rondo_stitch_channel(stitch, 0, 0, &layout);
     rondo_ink(draw, RONDO_INK_TITLE);
-    fprintf(draw->out, "\n%d nodes joined: %d ranks, %d channels, trees %d hops deep, %zu KiB\n", summary->nnodes, summary->nranks,
-            summary->nchannels, layout.tree.depth, summary->bytes >> 10);
+    fprintf(draw->out, "\n%d nodes joined: %d ranks, %d channels, trees %d hops deep, %zu KiB\n",
+            summary->nnodes, summary->nranks, summary->nchannels, layout.tree.depth, summary->bytes >> 10);
     rondo_ink(draw, RONDO_INK_PLAIN);
     rondo_status status = rings_put(draw, report, stitch, job->rank, summary->nranks);
     rondo_stitch_destroy(stitch);
@@ -210,9 +224,10 @@ static rondo_status nodes_put(const struct rondo_draw *draw, const struct report
     const struct rondo_topo *topo = report->topo;
     struct rondo_stitch_job job;
     if ((int64_t)nodes * topo->ndevs > REPORT_MAX_RANKS) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT,
-                          "%d nodes of %d ranks are more than %d ranks: fewer nodes are shown, too; --simulate counts", nodes, topo->ndevs,
-                          REPORT_MAX_RANKS);
+        return rondo_fail(
+            RONDO_INVALID_ARGUMENT,
+            "%d nodes of %d ranks are more than %d ranks: fewer nodes are shown, too; --simulate counts",
+            nodes, topo->ndevs, REPORT_MAX_RANKS);
     }
     RONDO_TRY(rondo_stitch_job_create(&job, topo, report->graphs, nodes));
     rondo_status status = stitched_put(draw, report, &job);
@@ -264,13 +279,15 @@ static rondo_status levels_put(const struct rondo_draw *draw, const struct repor
     rondo_status status = rondo_topo_levels(topo, report->graphs[RONDO_GRAPH_RING].order, &levels, cut);
     rondo_free(cut);
     if (status == RONDO_SUCCESS && levels.n > 0) {
-        fprintf(draw->out, "levels %s; edges of a tree: %s\n", rondo_levels_text(&levels, topo->ndevs, text, sizeof text),
+        fprintf(draw->out, "levels %s; edges of a tree: %s\n",
+                rondo_levels_text(&levels, topo->ndevs, text, sizeof text),
                 rondo_levels_edges_text(&levels, topo->ndevs, 0, edges, sizeof edges));
     }
     return status;
 }
 
-rondo_status report_print(const struct rondo_draw *draw, const struct report *report, const struct report_request *request)
+rondo_status report_print(const struct rondo_draw *draw, const struct report *report,
+                          const struct report_request *request)
 {
     struct rondo_graph shown[RONDO_NUM_GRAPHS];
     char title[128];

@@ -1,4 +1,5 @@
-/* A machine with its paths and channels, and the report about it: what rondo-topo and rondo-topo-mpi share. */
+/* A machine with its paths and channels, and the report about it: what rondo-topo and rondo-topo-mpi share.
+ */
 #ifndef RONDO_TOOLS_TOPO_REPORT_H
 #define RONDO_TOOLS_TOPO_REPORT_H
 
@@ -23,9 +24,11 @@ struct report {
 /** Paths and channels of report->machine, which is filled before. */
 rondo_status report_compute(struct report *report, const struct report_request *request);
 void report_release(struct report *report);
-/** How the terminal wants it: colours, width, characters. color: "auto", "always", "never"; NULL: auto. width -1: the terminal's. @return 0, or -1: no such colour. */
+/** How the terminal wants it: colours, width, characters. color: "auto", "always", "never"; NULL: auto. width
+ * -1: the terminal's. @return 0, or -1: no such colour. */
 int report_terminal(struct rondo_draw *draw, FILE *out, const char *color, int width);
 /** The report in text: machine, paths, channels, and with several nodes the rings over them. */
-rondo_status report_print(const struct rondo_draw *draw, const struct report *report, const struct report_request *request);
+rondo_status report_print(const struct rondo_draw *draw, const struct report *report,
+                          const struct report_request *request);
 
 #endif

@@ -1,8 +1,11 @@
 /*
- * How much any set of channels could carry: cuts of the graph. Each channel of a ring crosses every cut that separates its points once in each direction, where the network behind all
- * nets is a point like the devices; so nchannels x bw is at most the least maximum flow between two of them. Inside a node every channel, ring or tree, crosses a cut between devices at
- * least once, in one direction or the other. Between nodes a tree brings data down to every device and takes it out once. Only links on paths that channels may take count, at the
- * least cost at which they are taken. When the number of channels is given, capacities are whole numbers of channels.
+ * How much any set of channels could carry: cuts of the graph. Each channel of a ring crosses every cut that
+ * separates its points once in each direction, where the network behind all nets is a point like the devices;
+ * so nchannels x bw is at most the least maximum flow between two of them. Inside a node every channel, ring
+ * or tree, crosses a cut between devices at least once, in one direction or the other. Between nodes a tree
+ * brings data down to every device and takes it out once. Only links on paths that channels may take count,
+ * at the least cost at which they are taken. When the number of channels is given, capacities are whole
+ * numbers of channels.
  */
 #include <string.h>
 
@@ -84,7 +87,8 @@ static void list_arcs(const struct flow *f, const uint8_t *cost, int inter, int 
         int r = topo->link[l].reverse;
         int64_t there = link_capacity(topo, cost, l), back = r >= 0 ? link_capacity(topo, cost, r) : 0;
         if (r > l || r < 0) {
-            add_arcs(list, topo->link[l].from, topo->link[l].to, either ? there + back : there, either ? there + back : back);
+            add_arcs(list, topo->link[l].from, topo->link[l].to, either ? there + back : there,
+                     either ? there + back : back);
         }
     }
     for (int net = 0; inter && net < topo->nnets; net++) {
@@ -221,7 +225,8 @@ static void name_cut(struct flow *f, int source)
     }
 }
 
-/* The most that n channels, each through one of two capacities, can carry in all. Speeds at which a capacity holds one channel less are the candidates. */
+/* The most that n channels, each through one of two capacities, can carry in all. Speeds at which a capacity
+ * holds one channel less are the candidates. */
 static int64_t in_channels(int64_t a, int64_t b, int n)
 {
     int64_t best = 0;
@@ -280,7 +285,8 @@ static int stands_for_itself(const struct rondo_topo *topo, int d)
         return 1;
     }
     for (int e = d - 1; e > 0; e--) {
-        if (topo->device_cpu[e] == topo->device_cpu[d] && topo->node[device_node(topo, e)].type == RONDO_NODE_HOST) {
+        if (topo->device_cpu[e] == topo->device_cpu[d] &&
+            topo->node[device_node(topo, e)].type == RONDO_NODE_HOST) {
             return 0;
         }
     }
@@ -367,7 +373,8 @@ static void chain_sum(struct flow *f, const uint8_t *cost)
 static void channel_limit(struct flow *f, int inter)
 {
     const struct rondo_topo *topo = f->topo;
-    int64_t worst = INFINITE, most = topo->options.max_channels > 0 ? topo->options.max_channels : RONDO_TOPO_CHANNELS;
+    int64_t worst = INFINITE,
+            most = topo->options.max_channels > 0 ? topo->options.max_channels : RONDO_TOPO_CHANNELS;
     for (int d = 0; d < topo->ndevs; d++) {
         int64_t best = 0;
         for (int p = 0; p < topo->ndevs + (inter ? topo->nnets : 0); p++) {
@@ -425,8 +432,11 @@ static rondo_status bound_around(struct flow *f, int ring, int inter)
 rondo_status rondo_topo_bound(const struct rondo_topo *topo, struct rondo_graph *graph, int nchannels)
 {
     int inter = topo->options.nnodes > 1 && topo->nnets > 0, ring = graph->id == RONDO_GRAPH_RING;
-    int around = inter || (ring && topo->options.nnodes == 1); /* without nets, a ring over nodes is a chain in each */
-    struct flow f = { .topo = topo, .nchannels = nchannels, .best = INFINITE, .cut = RONDO_CUT_CHANNELS, .at = -1 };
+    int around = inter ||
+                 (ring && topo->options.nnodes == 1); /* without nets, a ring over nodes is a chain in each */
+    struct flow f = {
+        .topo = topo, .nchannels = nchannels, .best = INFINITE, .cut = RONDO_CUT_CHANNELS, .at = -1
+    };
     graph->bound = 0;
     graph->bound_cut = RONDO_CUT_CHANNELS;
     graph->bound_at = -1;

@@ -10,7 +10,8 @@ enum { MAX_NAME = 96 };
 rondo_status rondo_graph_alloc(struct rondo_graph *graph, int ndevs)
 {
     graph->ndevs = ndevs;
-    return RONDO_NEW_ARRAY(graph->order, (size_t)RONDO_TOPO_CHANNELS * (size_t)ndevs, "the channels of a graph");
+    return RONDO_NEW_ARRAY(graph->order, (size_t)RONDO_TOPO_CHANNELS * (size_t)ndevs,
+                           "the channels of a graph");
 }
 
 void rondo_graph_release(struct rondo_graph *graph)
@@ -33,7 +34,8 @@ void rondo_graph_copy(struct rondo_graph *to, const struct rondo_graph *from)
 int rondo_graph_channels_equal(const struct rondo_graph *graph, int a, int b)
 {
     size_t n = (size_t)graph->ndevs;
-    return memcmp(graph->order + (size_t)a * n, graph->order + (size_t)b * n, n * sizeof(*graph->order)) == 0 &&
+    return memcmp(graph->order + (size_t)a * n, graph->order + (size_t)b * n, n * sizeof(*graph->order)) ==
+               0 &&
            memcmp(graph->net + 2 * (size_t)a, graph->net + 2 * (size_t)b, 2 * sizeof(*graph->net)) == 0;
 }
 
@@ -44,18 +46,22 @@ static struct rondo_leg *add_leg(struct rondo_leg *leg, int from, int to, int in
 }
 
 /* Trees leave where the pattern says; a ring leaves at its last device. */
-static struct rondo_leg *legs_to_net(struct rondo_leg *leg, const struct rondo_graph *graph, const int16_t *order, int net)
+static struct rondo_leg *legs_to_net(struct rondo_leg *leg, const struct rondo_graph *graph,
+                                     const int16_t *order, int net)
 {
     int n = graph->ndevs;
     switch (n > 1 ? graph->pattern : RONDO_PATTERN_TREE) {
     case RONDO_PATTERN_RING: return add_leg(leg, order[n - 1], net, 1, 8);
     case RONDO_PATTERN_SPLIT_TREE: return add_leg(leg, order[1], net, 1, 8);
-    case RONDO_PATTERN_BALANCED_TREE: leg = add_leg(leg, order[0], net, 1, 4); return add_leg(leg, order[1], net, 1, 4);
+    case RONDO_PATTERN_BALANCED_TREE:
+        leg = add_leg(leg, order[0], net, 1, 4);
+        return add_leg(leg, order[1], net, 1, 4);
     default: return add_leg(leg, order[0], net, 1, 8);
     }
 }
 
-int rondo_graph_legs(const struct rondo_topo *topo, const struct rondo_graph *graph, int channel, struct rondo_leg *legs)
+int rondo_graph_legs(const struct rondo_topo *topo, const struct rondo_graph *graph, int channel,
+                     struct rondo_leg *legs)
 {
     const int16_t *order = graph->order + (size_t)channel * (size_t)graph->ndevs;
     const int16_t *net = graph->net + 2 * (size_t)channel;
@@ -68,7 +74,8 @@ int rondo_graph_legs(const struct rondo_topo *topo, const struct rondo_graph *gr
     }
     if (net[1] >= 0) {
         leg = legs_to_net(leg, graph, order, rondo_topo_net_point(topo, net[1]));
-    } else if (graph->pattern == RONDO_PATTERN_RING && graph->ndevs > 1 && net[0] < 0 && topo->options.nnodes == 1) {
+    } else if (graph->pattern == RONDO_PATTERN_RING && graph->ndevs > 1 && net[0] < 0 &&
+               topo->options.nnodes == 1) {
         leg = add_leg(leg, order[graph->ndevs - 1], order[0], 0, 8);
     }
     return (int)(leg - legs);
@@ -89,7 +96,8 @@ static void add_use(const struct rondo_topo *topo, const struct rondo_leg *leg, 
 
 static int32_t max32(int32_t a, int32_t b) { return a > b ? a : b; }
 
-/* What the port at an end of the leg says of itself; the way to it is not counted, as in NCCL's graph files. */
+/* What the port at an end of the leg says of itself; the way to it is not counted, as in NCCL's graph files.
+ */
 static int32_t net_latency(const struct rondo_topo *topo, const struct rondo_leg *leg)
 {
     int end = topo->node[topo->point[leg->from]].type == RONDO_NODE_NET ? leg->from : leg->to;
@@ -98,7 +106,8 @@ static int32_t net_latency(const struct rondo_topo *topo, const struct rondo_leg
     return ns > 0 && ns < 1e8 ? (int32_t)ns : 0;
 }
 
-/* Sums over all channels: use[0 .. nlinks) by legs inside the node, use[nlinks ..) by those through nets. Types, hops and latency on the way. @return 0: a leg has no path. */
+/* Sums over all channels: use[0 .. nlinks) by legs inside the node, use[nlinks ..) by those through nets.
+ * Types, hops and latency on the way. @return 0: a leg has no path. */
 static int sum_use(const struct rondo_topo *topo, struct rondo_graph *graph, int64_t *use)
 {
     struct rondo_leg legs[RONDO_TOPO_MAX_LOCAL + 3];
@@ -116,7 +125,8 @@ static int sum_use(const struct rondo_topo *topo, struct rondo_graph *graph, int
             }
             *type = path->type > *type ? path->type : *type;
             graph->nhops += path->nhops;
-            graph->latency_inter = max32(graph->latency_inter, legs[i].inter ? net_latency(topo, &legs[i]) : 0);
+            graph->latency_inter = max32(graph->latency_inter,
+                                         legs[i].inter ? net_latency(topo, &legs[i]) : 0);
             add_use(topo, &legs[i], use + (legs[i].inter ? topo->nlinks : 0));
         }
     }
@@ -142,7 +152,8 @@ int32_t rondo_graph_fit(const struct rondo_topo *topo, struct rondo_graph *graph
         inside = 2 * both;
         for (int l = 0; l < topo->nlinks; l++) {
             if (intra[l] > 0) {
-                inside = min64(inside, ((int64_t)topo->link[l].mbs * RONDO_LINK_UNITS - inter[l] * both) / intra[l]);
+                inside = min64(inside,
+                               ((int64_t)topo->link[l].mbs * RONDO_LINK_UNITS - inter[l] * both) / intra[l]);
             }
         }
     }
@@ -159,23 +170,26 @@ static rondo_status check_orders(const struct rondo_topo *topo, const struct ron
     const char *name = rondo_graph_name(graph->id);
     uint8_t seen[RONDO_TOPO_MAX_LOCAL];
     if (graph->ndevs != topo->ndevs || graph->nchannels < 1 || graph->nchannels > RONDO_TOPO_CHANNELS) {
-        return rondo_fail_quiet(RONDO_INVALID_ARGUMENT, "%s: %d channels over %d devices; 1 to %d channels over %d devices are expected",
-                                name, graph->nchannels, graph->ndevs, RONDO_TOPO_CHANNELS, topo->ndevs);
+        return rondo_fail_quiet(
+            RONDO_INVALID_ARGUMENT,
+            "%s: %d channels over %d devices; 1 to %d channels over %d devices are expected", name,
+            graph->nchannels, graph->ndevs, RONDO_TOPO_CHANNELS, topo->ndevs);
     }
     for (int c = 0; c < graph->nchannels; c++) {
         memset(seen, 0, sizeof(seen));
         for (int i = 0; i < graph->ndevs; i++) {
             int dev = graph->order[c * graph->ndevs + i];
             if (dev < 0 || dev >= graph->ndevs || seen[dev]++) {
-                return rondo_fail_quiet(RONDO_INVALID_ARGUMENT,
-                                        "%s, channel %d, position %d: device %d is not one of %d, or is there twice", name, c, i, dev,
-                                        graph->ndevs);
+                return rondo_fail_quiet(
+                    RONDO_INVALID_ARGUMENT,
+                    "%s, channel %d, position %d: device %d is not one of %d, or is there twice", name, c, i,
+                    dev, graph->ndevs);
             }
         }
         for (int i = 0; i < 2; i++) {
             if (graph->net[2 * c + i] < -1 || graph->net[2 * c + i] >= topo->nnets) {
-                return rondo_fail_quiet(RONDO_INVALID_ARGUMENT, "%s, channel %d: net %d is not one of %d", name, c, graph->net[2 * c + i],
-                                        topo->nnets);
+                return rondo_fail_quiet(RONDO_INVALID_ARGUMENT, "%s, channel %d: net %d is not one of %d",
+                                        name, c, graph->net[2 * c + i], topo->nnets);
             }
         }
     }
@@ -190,17 +204,20 @@ rondo_status rondo_graph_check(const struct rondo_topo *topo, const struct rondo
     RONDO_TRY(check_orders(topo, graph));
     RONDO_TRY(RONDO_NEW_ARRAY(use, 2 * topo->nlinks + 1, "the check of a graph"));
     if (!sum_use(topo, &own, use)) {
-        status = rondo_fail_quiet(RONDO_INVALID_ARGUMENT, "%s: a channel joins two points without a path", rondo_graph_name(graph->id));
+        status = rondo_fail_quiet(RONDO_INVALID_ARGUMENT, "%s: a channel joins two points without a path",
+                                  rondo_graph_name(graph->id));
     } else if (own.type_intra > graph->type_intra || own.type_inter > graph->type_inter) {
-        status = rondo_fail_quiet(RONDO_INVALID_ARGUMENT, "%s: claims paths %s/%s but uses %s/%s", rondo_graph_name(graph->id),
-                                  rondo_path_type_name(graph->type_intra), rondo_path_type_name(graph->type_inter),
+        status = rondo_fail_quiet(RONDO_INVALID_ARGUMENT, "%s: claims paths %s/%s but uses %s/%s",
+                                  rondo_graph_name(graph->id), rondo_path_type_name(graph->type_intra),
+                                  rondo_path_type_name(graph->type_inter),
                                   rondo_path_type_name(own.type_intra), rondo_path_type_name(own.type_inter));
     }
     for (int l = 0; status == RONDO_SUCCESS && !graph->fallback && l < topo->nlinks; l++) {
         int64_t load = use[l] * graph->bw_intra + use[topo->nlinks + l] * graph->bw_inter;
         if (load > (int64_t)topo->link[l].mbs * RONDO_LINK_UNITS) {
-            status = rondo_fail_quiet(RONDO_INVALID_ARGUMENT, "%s: a %s link of %d MB/s carries %lld MB/s", rondo_graph_name(graph->id),
-                                      rondo_link_type_name(topo->link[l].type), topo->link[l].mbs, (long long)(load / RONDO_LINK_UNITS));
+            status = rondo_fail_quiet(RONDO_INVALID_ARGUMENT, "%s: a %s link of %d MB/s carries %lld MB/s",
+                                      rondo_graph_name(graph->id), rondo_link_type_name(topo->link[l].type),
+                                      topo->link[l].mbs, (long long)(load / RONDO_LINK_UNITS));
         }
     }
     rondo_free(use);
@@ -209,7 +226,10 @@ rondo_status rondo_graph_check(const struct rondo_topo *topo, const struct rondo
 
 /* ---- names ---- */
 
-const char *rondo_graph_name(int id) { return id == RONDO_GRAPH_RING ? "ring" : id == RONDO_GRAPH_TREE ? "tree" : "?"; }
+const char *rondo_graph_name(int id)
+{
+    return id == RONDO_GRAPH_RING ? "ring" : id == RONDO_GRAPH_TREE ? "tree" : "?";
+}
 
 const char *rondo_pattern_name(int pattern)
 {
@@ -222,7 +242,8 @@ const char *rondo_pattern_name(int pattern)
 #undef ROW_
 }
 
-const char *rondo_graph_limit(const struct rondo_topo *topo, const struct rondo_graph *graph, char *text, size_t bytes)
+const char *rondo_graph_limit(const struct rondo_topo *topo, const struct rondo_graph *graph, char *text,
+                              size_t bytes)
 {
     char name[MAX_NAME] = "";
     if (graph->bound_at >= 0) {

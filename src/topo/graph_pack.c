@@ -1,11 +1,14 @@
 /*
  * A node's graphs as bytes. Little endian:
- *   magic u32, version u16, graphs u16, bytes in all u32, devices u16, nets u16; each net: rail i32, length of its name u8, name;
- *   each graph: fields i32 in the order of fields[], orders u16, each order (devices x u16), each channel {order's number, net in, net out: i16};
- *   version 3: each net: what devices make of it, u64 in the order of enum rondo_gdr, of one of them at least; version 4 (host memory): levels u8, the kind of each u8, each place of the ring's
- *   first order: its cut u8 (layout/group_tree.h); version 5: as 3, but of devices nothing need be so, then each net: of each of its first 64 devices, or as many as there are, the device u8
- *   through which it sends, counted from 1, 0: none; of one of them at least. Version 2: nothing.
- * Orders are numbered as they first appear and none is there twice, so that there is one way to say a thing: equal graphs are equal bytes.
+ *   magic u32, version u16, graphs u16, bytes in all u32, devices u16, nets u16; each net: rail i32, length
+ * of its name u8, name; each graph: fields i32 in the order of fields[], orders u16, each order (devices x
+ * u16), each channel {order's number, net in, net out: i16}; version 3: each net: what devices make of it,
+ * u64 in the order of enum rondo_gdr, of one of them at least; version 4 (host memory): levels u8, the kind
+ * of each u8, each place of the ring's first order: its cut u8 (layout/group_tree.h); version 5: as 3, but of
+ * devices nothing need be so, then each net: of each of its first 64 devices, or as many as there are, the
+ * device u8 through which it sends, counted from 1, 0: none; of one of them at least. Version 2: nothing.
+ * Orders are numbered as they first appear and none is there twice, so that there is one way to say a thing:
+ * equal graphs are equal bytes.
  */
 #include <stdarg.h>
 #include <string.h>
@@ -65,8 +68,10 @@ rondo_status rondo_pack_wrong(const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    return rondo_fail(RONDO_INTERNAL_ERROR,
-                      "the graphs of a node, as they are exchanged, are damaged: %s; all ranks must run the same librondo", text);
+    return rondo_fail(
+        RONDO_INTERNAL_ERROR,
+        "the graphs of a node, as they are exchanged, are damaged: %s; all ranks must run the same librondo",
+        text);
 }
 
 static rondo_status fields_check(const struct rondo_graph *graph, int id)
@@ -74,7 +79,8 @@ static rondo_status fields_check(const struct rondo_graph *graph, int id)
     for (size_t i = 0; i < RONDO_COUNTOF(fields); i++) {
         int32_t value = *field_of(graph, &fields[i]);
         if (value < fields[i].min || value > fields[i].max) {
-            return rondo_pack_wrong("%s of graph %d is %d, expected %d to %d", fields[i].name, id, value, fields[i].min, fields[i].max);
+            return rondo_pack_wrong("%s of graph %d is %d, expected %d to %d", fields[i].name, id, value,
+                                    fields[i].min, fields[i].max);
         }
     }
     if (graph->id != id) {
@@ -92,7 +98,9 @@ static rondo_status order_check(const int16_t *order, int ndevs, int id)
     for (int i = 0; i < ndevs; i++) {
         int dev = order[i];
         if (dev < 0 || dev >= ndevs || (seen[dev / 64] >> (dev % 64) & 1) != 0) {
-            return rondo_pack_wrong("device %d at place %d of an order of graph %d, expected each of 0 to %d once", dev, i, id, ndevs - 1);
+            return rondo_pack_wrong(
+                "device %d at place %d of an order of graph %d, expected each of 0 to %d once", dev, i, id,
+                ndevs - 1);
         }
         seen[dev / 64] |= (uint64_t)1 << (dev % 64);
     }
@@ -103,7 +111,8 @@ static rondo_status net_check(int net, int nnets, int channel, int id)
 {
     return net >= -1 && net < nnets
                ? RONDO_SUCCESS
-               : rondo_pack_wrong("net %d in channel %d of graph %d, where there are %d nets", net, channel, id, nnets);
+               : rondo_pack_wrong("net %d in channel %d of graph %d, where there are %d nets", net, channel,
+                                  id, nnets);
 }
 
 static rondo_status sizes_check(int ndevs, int nnets)
@@ -121,7 +130,8 @@ static rondo_status graph_sound(const struct rondo_graph *graph, int id, int nde
 {
     RONDO_TRY(fields_check(graph, id));
     if (graph->ndevs != ndevs || graph->order == NULL) {
-        return rondo_pack_wrong("graph %d orders %d devices, expected %d", id, graph->order == NULL ? 0 : graph->ndevs, ndevs);
+        return rondo_pack_wrong("graph %d orders %d devices, expected %d", id,
+                                graph->order == NULL ? 0 : graph->ndevs, ndevs);
     }
     for (int c = 0; c < graph->nchannels; c++) {
         RONDO_TRY(order_check(graph->order + (size_t)c * (size_t)ndevs, ndevs, id));
@@ -138,11 +148,13 @@ static rondo_status levels_check(const struct rondo_graph *ring, int ndevs, size
     if (levels.n == 0) {
         return RONDO_SUCCESS;
     }
-    const char *fault = levels.n < 0 || levels.n > RONDO_NUM_LEVELS || ring->cut == NULL ? "they are none" : NULL;
+    const char *fault = levels.n < 0 || levels.n > RONDO_NUM_LEVELS || ring->cut == NULL ? "they are none"
+                                                                                         : NULL;
     if (fault == NULL) {
         rondo_levels_count(&levels, ring->cut, ndevs);
-        fault = *version != RONDO_PACK_VERSION && *version != RONDO_PACK_VERSION_LEVELS ? "there are GPUs"
-                                                                                        : rondo_levels_fault(&levels, ring->cut, ndevs);
+        fault = *version != RONDO_PACK_VERSION && *version != RONDO_PACK_VERSION_LEVELS
+                    ? "there are GPUs"
+                    : rondo_levels_fault(&levels, ring->cut, ndevs);
     }
     *version = RONDO_PACK_VERSION_LEVELS;
     *bytes += 1 + (size_t)levels.n + (size_t)ndevs;
@@ -160,13 +172,15 @@ static void levels_put(uint8_t **at, const struct rondo_graph *ring)
 }
 
 /* Number of the order of each channel. @return how many there are. */
-static int orders_number(const struct rondo_graph *graph, int number[RONDO_TOPO_CHANNELS], int first[RONDO_TOPO_CHANNELS])
+static int orders_number(const struct rondo_graph *graph, int number[RONDO_TOPO_CHANNELS],
+                         int first[RONDO_TOPO_CHANNELS])
 {
     size_t n = (size_t)graph->ndevs;
     int norders = 0;
     for (int c = 0; c < graph->nchannels; c++) {
         int k = 0;
-        while (k < norders && memcmp(graph->order + (size_t)first[k] * n, graph->order + (size_t)c * n, n * sizeof(*graph->order)) != 0) {
+        while (k < norders && memcmp(graph->order + (size_t)first[k] * n, graph->order + (size_t)c * n,
+                                     n * sizeof(*graph->order)) != 0) {
             k++;
         }
         number[c] = k;
@@ -184,7 +198,8 @@ static size_t graph_bytes(int nchannels, int norders, int ndevs)
 
 static void graph_put(uint8_t **at, const struct rondo_graph *graph)
 {
-    int number[RONDO_TOPO_CHANNELS], first[RONDO_TOPO_CHANNELS], norders = orders_number(graph, number, first);
+    int number[RONDO_TOPO_CHANNELS], first[RONDO_TOPO_CHANNELS],
+        norders = orders_number(graph, number, first);
     for (size_t i = 0; i < RONDO_COUNTOF(fields); i++) {
         rondo_pack_put32(at, *field_of(graph, &fields[i]));
     }
@@ -201,8 +216,8 @@ static void graph_put(uint8_t **at, const struct rondo_graph *graph)
     }
 }
 
-rondo_status rondo_graphs_pack(const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int ndevs, int nnets, const struct rondo_graph_net *nets,
-                               uint8_t **bytes, size_t *n)
+rondo_status rondo_graphs_pack(const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int ndevs, int nnets,
+                               const struct rondo_graph_net *nets, uint8_t **bytes, size_t *n)
 {
     size_t total;
     int version;
@@ -252,9 +267,10 @@ static rondo_status header_get(struct rondo_pack_reader *in, int *ndevs, int *nn
     if (magic != MAGIC) {
         return rondo_pack_wrong("magic 0x%08x, expected 0x%08x", magic, (unsigned)MAGIC);
     }
-    if (in->version < RONDO_PACK_VERSION || in->version > RONDO_PACK_VERSION_RELAYS || ngraphs != RONDO_NUM_GRAPHS) {
-        return rondo_pack_wrong("version %d with %d graphs, expected version %d to %d with %d", in->version, ngraphs, RONDO_PACK_VERSION,
-                                RONDO_PACK_VERSION_RELAYS, RONDO_NUM_GRAPHS);
+    if (in->version < RONDO_PACK_VERSION || in->version > RONDO_PACK_VERSION_RELAYS ||
+        ngraphs != RONDO_NUM_GRAPHS) {
+        return rondo_pack_wrong("version %d with %d graphs, expected version %d to %d with %d", in->version,
+                                ngraphs, RONDO_PACK_VERSION, RONDO_PACK_VERSION_RELAYS, RONDO_NUM_GRAPHS);
     }
     if (total != n) {
         return rondo_pack_wrong("%zu bytes that say they are %u", n, total);
@@ -263,7 +279,8 @@ static rondo_status header_get(struct rondo_pack_reader *in, int *ndevs, int *nn
     return rondo_pack_nets_get(in, *nnets);
 }
 
-static rondo_status orders_get(struct rondo_pack_reader *in, struct rondo_graph *graph, int norders, int16_t *orders)
+static rondo_status orders_get(struct rondo_pack_reader *in, struct rondo_graph *graph, int norders,
+                               int16_t *orders)
 {
     int n = graph->ndevs;
     for (int k = 0; k < norders; k++) {
@@ -281,7 +298,8 @@ static rondo_status orders_get(struct rondo_pack_reader *in, struct rondo_graph 
     return RONDO_SUCCESS;
 }
 
-static rondo_status channels_get(struct rondo_pack_reader *in, struct rondo_graph *graph, int norders, int nnets, const int16_t *orders)
+static rondo_status channels_get(struct rondo_pack_reader *in, struct rondo_graph *graph, int norders,
+                                 int nnets, const int16_t *orders)
 {
     size_t n = (size_t)graph->ndevs;
     int next = 0;
@@ -290,18 +308,20 @@ static rondo_status channels_get(struct rondo_pack_reader *in, struct rondo_grap
         graph->net[2 * c] = (int16_t)rondo_pack_get16(in);
         graph->net[2 * c + 1] = (int16_t)rondo_pack_get16(in);
         if (k > next || k >= norders) {
-            return rondo_pack_wrong("channel %d of graph %d has order %d of %d, of which %d were used before", c, graph->id, k, norders,
-                                    next);
+            return rondo_pack_wrong("channel %d of graph %d has order %d of %d, of which %d were used before",
+                                    c, graph->id, k, norders, next);
         }
         next += k == next;
         RONDO_TRY(net_check(graph->net[2 * c], nnets, c, graph->id));
         RONDO_TRY(net_check(graph->net[2 * c + 1], nnets, c, graph->id));
         memcpy(graph->order + (size_t)c * n, orders + (size_t)k * n, n * sizeof(*orders));
     }
-    return next == norders ? RONDO_SUCCESS : rondo_pack_wrong("graph %d has %d orders and uses %d", graph->id, norders, next);
+    return next == norders ? RONDO_SUCCESS
+                           : rondo_pack_wrong("graph %d has %d orders and uses %d", graph->id, norders, next);
 }
 
-static rondo_status graph_get(struct rondo_pack_reader *in, int id, int ndevs, int nnets, struct rondo_graph *graph)
+static rondo_status graph_get(struct rondo_pack_reader *in, int id, int ndevs, int nnets,
+                              struct rondo_graph *graph)
 {
     if (!rondo_pack_has(in, GRAPH_HEAD)) {
         return rondo_pack_wrong("they end within graph %d", id);

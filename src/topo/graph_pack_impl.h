@@ -1,5 +1,6 @@
 /*
- * A node's graphs as bytes: what graph_pack.c (the graphs) and graph_pack_nets.c (what is said of nets) have in common. The format: graph_pack.c.
+ * A node's graphs as bytes: what graph_pack.c (the graphs) and graph_pack_nets.c (what is said of nets) have
+ * in common. The format: graph_pack.c.
  */
 #ifndef RONDO_TOPO_GRAPH_PACK_IMPL_H
 #define RONDO_TOPO_GRAPH_PACK_IMPL_H
@@ -19,11 +20,14 @@ rondo_status rondo_pack_wrong(const char *fmt, ...) RONDO_PRINTF(1, 2);
 
 /* graph_pack_nets.c */
 /** nets NULL: nothing is known of them. *bytes: of the nets; *version: as what is known of them needs. */
-rondo_status rondo_pack_nets_check(const struct rondo_graph_net *nets, int nnets, int ndevs, size_t *bytes, int *version);
+rondo_status rondo_pack_nets_check(const struct rondo_graph_net *nets, int nnets, int ndevs, size_t *bytes,
+                                   int *version);
 /** Rails and names, after the header. */
 void rondo_pack_nets_put(uint8_t **at, const struct rondo_graph_net *nets, int nnets);
-/** What devices make of them (gdr and relay of struct rondo_graph_net), after the graphs; nothing in versions without it. */
-void rondo_pack_tails_put(uint8_t **at, int version, const struct rondo_graph_net *nets, int nnets, int ndevs);
+/** What devices make of them (gdr and relay of struct rondo_graph_net), after the graphs; nothing in versions
+ * without it. */
+void rondo_pack_tails_put(uint8_t **at, int version, const struct rondo_graph_net *nets, int nnets,
+                          int ndevs);
 
 struct rondo_pack_reader {
     const uint8_t *at, *end;
@@ -48,7 +52,10 @@ static inline void rondo_pack_put32(uint8_t **at, int32_t value)
     rondo_pack_put16(at, (int)((uint32_t)value >> 16));
 }
 
-static inline int rondo_pack_has(const struct rondo_pack_reader *in, size_t bytes) { return (size_t)(in->end - in->at) >= bytes; }
+static inline int rondo_pack_has(const struct rondo_pack_reader *in, size_t bytes)
+{
+    return (size_t)(in->end - in->at) >= bytes;
+}
 
 static inline uint16_t rondo_pack_get16(struct rondo_pack_reader *in)
 {

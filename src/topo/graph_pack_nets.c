@@ -1,4 +1,5 @@
-/* What packed graphs say of nets: their names, and what devices make of them. Contract: topo/graph_pack_impl.h, topo/stitch.h. */
+/* What packed graphs say of nets: their names, and what devices make of them. Contract:
+ * topo/graph_pack_impl.h, topo/stitch.h. */
 #include <string.h>
 
 #include "topo/graph_pack_impl.h"
@@ -11,11 +12,13 @@ enum { NET_HEAD = 5, NET_TAIL = 8 * RONDO_NUM_GDR };
 static rondo_status name_check(const char *name, size_t n, int net)
 {
     if (n >= RONDO_NET_NAME) {
-        return rondo_pack_wrong("the name of net %d has %zu bytes, expected at most %d", net, n, RONDO_NET_NAME - 1);
+        return rondo_pack_wrong("the name of net %d has %zu bytes, expected at most %d", net, n,
+                                RONDO_NET_NAME - 1);
     }
     for (size_t i = 0; i < n; i++) {
         if (name[i] <= ' ' || name[i] > '~') {
-            return rondo_pack_wrong("byte %zu of the name of net %d is %d, expected a visible character", i, net, (unsigned char)name[i]);
+            return rondo_pack_wrong("byte %zu of the name of net %d is %d, expected a visible character", i,
+                                    net, (unsigned char)name[i]);
         }
     }
     return RONDO_SUCCESS;
@@ -23,9 +26,9 @@ static rondo_status name_check(const char *name, size_t n, int net)
 
 static rondo_status gdr_check(uint64_t devices, int ndevs, int net)
 {
-    return ndevs >= 64 || devices >> ndevs == 0
-               ? RONDO_SUCCESS
-               : rondo_pack_wrong("net %d says something of device %d of %d", net, 63 - __builtin_clzll(devices), ndevs);
+    return ndevs >= 64 || devices >> ndevs == 0 ? RONDO_SUCCESS
+                                                : rondo_pack_wrong("net %d says something of device %d of %d",
+                                                                   net, 63 - __builtin_clzll(devices), ndevs);
 }
 
 /* Devices of which it is said through whom they send. */
@@ -35,7 +38,8 @@ static rondo_status relays_check(const uint8_t *relay, int n, int ndevs, int net
 {
     for (int d = 0; d < n; d++) {
         if (relay[d] != 0 && (d >= ndevs || relay[d] > relaying(ndevs) || relay[d] - 1 == d)) {
-            return rondo_pack_wrong("device %d of %d sends to net %d through device %d", d, ndevs, net, relay[d] - 1);
+            return rondo_pack_wrong("device %d of %d sends to net %d through device %d", d, ndevs, net,
+                                    relay[d] - 1);
         }
     }
     return RONDO_SUCCESS;
@@ -53,10 +57,13 @@ static int any_relay(const uint8_t *relay, int n)
 /* Bytes of what devices make of a net. */
 static size_t tail_bytes(int version, int ndevs)
 {
-    return version == RONDO_PACK_VERSION_RELAYS ? NET_TAIL + (size_t)relaying(ndevs) : version == RONDO_PACK_VERSION_GDR ? NET_TAIL : 0;
+    return version == RONDO_PACK_VERSION_RELAYS ? NET_TAIL + (size_t)relaying(ndevs)
+           : version == RONDO_PACK_VERSION_GDR  ? NET_TAIL
+                                                : 0;
 }
 
-rondo_status rondo_pack_nets_check(const struct rondo_graph_net *nets, int nnets, int ndevs, size_t *bytes, int *version)
+rondo_status rondo_pack_nets_check(const struct rondo_graph_net *nets, int nnets, int ndevs, size_t *bytes,
+                                   int *version)
 {
     uint64_t any = 0;
     int relays = 0;
@@ -156,8 +163,8 @@ static rondo_status relays_get(struct rondo_pack_reader *in, int nnets, int ndev
         any |= any_relay(in->at, (int)n);
     }
     return any ? RONDO_SUCCESS
-               : rondo_pack_wrong("no device sends through another one to %d nets, and version %d says it", nnets,
-                                  RONDO_PACK_VERSION_RELAYS);
+               : rondo_pack_wrong("no device sends through another one to %d nets, and version %d says it",
+                                  nnets, RONDO_PACK_VERSION_RELAYS);
 }
 
 rondo_status rondo_pack_tails_get(struct rondo_pack_reader *in, int nnets, int ndevs)
@@ -180,7 +187,8 @@ rondo_status rondo_pack_tails_get(struct rondo_pack_reader *in, int nnets, int n
         return relays_get(in, nnets, ndevs);
     }
     return any != 0 ? RONDO_SUCCESS
-                    : rondo_pack_wrong("devices make nothing of %d nets, and version %d says it", nnets, RONDO_PACK_VERSION_GDR);
+                    : rondo_pack_wrong("devices make nothing of %d nets, and version %d says it", nnets,
+                                       RONDO_PACK_VERSION_GDR);
 }
 
 int rondo_graphs_nnets(const uint8_t *bytes)
@@ -207,7 +215,8 @@ void rondo_graphs_nets(const uint8_t *bytes, struct rondo_graph_net *nets)
         memset(nets[i].gdr, 0, sizeof nets[i].gdr);
         memset(nets[i].relay, 0, sizeof nets[i].relay);
         if (tail > 0) {
-            gdr_get(&(struct rondo_pack_reader){ .at = end - tail * (size_t)nnets + NET_TAIL * (size_t)i }, nets[i].gdr);
+            gdr_get(&(struct rondo_pack_reader){ .at = end - tail * (size_t)nnets + NET_TAIL * (size_t)i },
+                    nets[i].gdr);
             memcpy(nets[i].relay, end - relays * (size_t)(nnets - i), relays);
         }
     }

@@ -6,7 +6,8 @@
 #include "topo/levels.h"
 #include "topo/stitch.h"
 
-/* CPUID's family, of which files that NCCL has written shift the extended part: 143, 175 and 191 are 23, 25 and 26. */
+/* CPUID's family, of which files that NCCL has written shift the extended part: 143, 175 and 191 are 23, 25
+ * and 26. */
 static int32_t family_of(const struct rondo_item *cpu)
 {
     int32_t family = cpu != NULL ? cpu->cpu.family : -1;
@@ -64,7 +65,8 @@ static void net_of(const struct rondo_item *item, struct rondo_graph_net *net)
     }
 }
 
-static int net_used(const struct rondo_graph graphs[RONDO_NUM_GRAPHS], const struct rondo_graph_net *known, int net)
+static int net_used(const struct rondo_graph graphs[RONDO_NUM_GRAPHS], const struct rondo_graph_net *known,
+                    int net)
 {
     for (int kind = 0; kind < RONDO_NUM_GDR; kind++) {
         if (known->gdr[kind] != 0) {
@@ -81,7 +83,8 @@ static int net_used(const struct rondo_graph graphs[RONDO_NUM_GRAPHS], const str
     return 0;
 }
 
-rondo_status rondo_graphs_pack_topo(const struct rondo_topo *topo, const struct rondo_graph graphs[RONDO_NUM_GRAPHS], uint8_t **bytes,
+rondo_status rondo_graphs_pack_topo(const struct rondo_topo *topo,
+                                    const struct rondo_graph graphs[RONDO_NUM_GRAPHS], uint8_t **bytes,
                                     size_t *n)
 {
     struct rondo_graph known[RONDO_NUM_GRAPHS];
@@ -106,7 +109,8 @@ rondo_status rondo_graphs_pack_topo(const struct rondo_topo *topo, const struct 
     rondo_status status = RONDO_NEW_ARRAY(cut, topo->ndevs, "the levels of this node");
     if (status == RONDO_SUCCESS) {
         known[RONDO_GRAPH_RING].cut = cut;
-        status = rondo_topo_levels(topo, graphs[RONDO_GRAPH_RING].order, &known[RONDO_GRAPH_RING].levels, cut);
+        status = rondo_topo_levels(topo, graphs[RONDO_GRAPH_RING].order, &known[RONDO_GRAPH_RING].levels,
+                                   cut);
     }
     if (status == RONDO_SUCCESS) {
         status = rondo_graphs_pack(known, topo->ndevs, topo->nnets, nets, bytes, n);

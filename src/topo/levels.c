@@ -72,7 +72,8 @@ static struct place place_of(const struct rondo_topo *topo, int dev)
 }
 
 /* Are two devices in one group of a level, and of all kept ones above it? */
-static int together(const struct place *a, const struct place *b, const struct rondo_group_levels *levels, int kind)
+static int together(const struct place *a, const struct place *b, const struct rondo_group_levels *levels,
+                    int kind)
 {
     for (int l = 0; l < levels->n; l++) {
         if (a->group[levels->kind[l]] != b->group[levels->kind[l]]) {
@@ -82,7 +83,8 @@ static int together(const struct place *a, const struct place *b, const struct r
     return a->group[kind] == b->group[kind];
 }
 
-/* How many groups a level would have below the kept ones; 0: some device is in none, or a group does not stand together. */
+/* How many groups a level would have below the kept ones; 0: some device is in none, or a group does not
+ * stand together. */
 static int groups_of(const struct place *place, int n, const struct rondo_group_levels *levels, int kind)
 {
     int groups = 1;
@@ -114,14 +116,16 @@ static void levels_keep(const struct place *place, int n, struct rondo_group_lev
             levels->kind[levels->n++] = (uint8_t)kind;
             above = groups;
             for (int i = 1; i < n; i++) {
-                cut[i] = (uint8_t)(cut[i] == 0 && place[i].group[kind] != place[i - 1].group[kind] ? levels->n : cut[i]);
+                cut[i] = (uint8_t)(cut[i] == 0 && place[i].group[kind] != place[i - 1].group[kind] ? levels->n
+                                                                                                   : cut[i]);
             }
         }
     }
     rondo_levels_count(levels, cut, n);
 }
 
-rondo_status rondo_topo_levels(const struct rondo_topo *topo, const int16_t *order, struct rondo_group_levels *levels, uint8_t *cut)
+rondo_status rondo_topo_levels(const struct rondo_topo *topo, const int16_t *order,
+                               struct rondo_group_levels *levels, uint8_t *cut)
 {
     struct place *place;
     if (topo->all_gpus) {

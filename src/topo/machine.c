@@ -28,7 +28,10 @@ static const struct {
 };
 _Static_assert(RONDO_COUNTOF(kinds) == RONDO_NUM_ITEM_KINDS, "a row each");
 
-const char *rondo_item_kind_name(enum rondo_item_kind kind) { return (unsigned)kind < RONDO_NUM_ITEM_KINDS ? kinds[kind].name : "unknown"; }
+const char *rondo_item_kind_name(enum rondo_item_kind kind)
+{
+    return (unsigned)kind < RONDO_NUM_ITEM_KINDS ? kinds[kind].name : "unknown";
+}
 
 /* ---- building ---- */
 
@@ -56,7 +59,9 @@ static void item_init(struct rondo_item *item, enum rondo_item_kind kind, int32_
     case RONDO_ITEM_CPU: item->cpu.package = item->cpu.arch = item->cpu.vendor = -1; break;
     case RONDO_ITEM_PCI: item->pci.busid = -1; break;
     case RONDO_ITEM_GPU: item->gpu.rank = item->gpu.gdr = -1; break;
-    case RONDO_ITEM_NET: item->net.gdr = item->net.coll = item->net.keep = item->net.rail = item->net.plane = -1; break;
+    case RONDO_ITEM_NET:
+        item->net.gdr = item->net.coll = item->net.keep = item->net.rail = item->net.plane = -1;
+        break;
     case RONDO_ITEM_NVLINK: item->nvlink.target = -1; break;
     case RONDO_ITEM_PCILINK: item->pcilink.target = -1; break;
     default: break;
@@ -88,26 +93,32 @@ static int parent_valid(const struct rondo_machine *machine, enum rondo_item_kin
     return parent < machine->nitems && (kinds[kind].parents & 1u << machine->item[parent].kind) != 0;
 }
 
-int rondo_machine_may_add(const struct rondo_machine *machine, enum rondo_item_kind kind, int32_t parent, char *text)
+int rondo_machine_may_add(const struct rondo_machine *machine, enum rondo_item_kind kind, int32_t parent,
+                          char *text)
 {
     if ((unsigned)kind >= RONDO_NUM_ITEM_KINDS) {
         snprintf(text, RONDO_ERROR_TEXT, "a machine has no items of kind %d", (int)kind);
     } else if (!parent_valid(machine, kind, parent)) {
-        const char *above = parent >= 0 && parent < machine->nitems ? kinds[machine->item[parent].kind].name : "the top";
+        const char *above = parent >= 0 && parent < machine->nitems ? kinds[machine->item[parent].kind].name
+                                                                    : "the top";
         snprintf(text, RONDO_ERROR_TEXT, "a machine cannot have a %s below %s", kinds[kind].name, above);
     } else if (machine->nitems >= RONDO_MACHINE_MAX_ITEMS) {
-        snprintf(text, RONDO_ERROR_TEXT, "a machine of more than %d items is not supported", RONDO_MACHINE_MAX_ITEMS);
+        snprintf(text, RONDO_ERROR_TEXT, "a machine of more than %d items is not supported",
+                 RONDO_MACHINE_MAX_ITEMS);
     } else if (kinds[kind].most && rondo_machine_count(machine, kind) >= kinds[kind].most) {
-        snprintf(text, RONDO_ERROR_TEXT, "a machine of more than %d items of kind %s is not supported", kinds[kind].most, kinds[kind].name);
+        snprintf(text, RONDO_ERROR_TEXT, "a machine of more than %d items of kind %s is not supported",
+                 kinds[kind].most, kinds[kind].name);
     } else if (item_depth(machine, parent) >= RONDO_MACHINE_MAX_DEPTH) {
-        snprintf(text, RONDO_ERROR_TEXT, "a machine deeper than %d items is not supported", RONDO_MACHINE_MAX_DEPTH);
+        snprintf(text, RONDO_ERROR_TEXT, "a machine deeper than %d items is not supported",
+                 RONDO_MACHINE_MAX_DEPTH);
     } else {
         return 1;
     }
     return 0;
 }
 
-rondo_status rondo_machine_add(struct rondo_machine *machine, enum rondo_item_kind kind, int32_t parent, int32_t *index)
+rondo_status rondo_machine_add(struct rondo_machine *machine, enum rondo_item_kind kind, int32_t parent,
+                               int32_t *index)
 {
     char why[RONDO_ERROR_TEXT];
     if (!rondo_machine_may_add(machine, kind, parent, why)) {
@@ -222,7 +233,8 @@ static int32_t cpu_above(const struct rondo_machine *machine, int32_t item)
     return item;
 }
 
-const char *rondo_machine_item_name(const struct rondo_machine *machine, int32_t item, char *text, size_t bytes)
+const char *rondo_machine_item_name(const struct rondo_machine *machine, int32_t item, char *text,
+                                    size_t bytes)
 {
     const struct rondo_item *at = &machine->item[item];
     const char *title = kinds[at->kind].title;
@@ -231,14 +243,20 @@ const char *rondo_machine_item_name(const struct rondo_machine *machine, int32_t
     switch (at->kind) {
     case RONDO_ITEM_CPU: snprintf(text, bytes, "%s %d", title, at->cpu.numa); break;
     case RONDO_ITEM_NET: snprintf(text, bytes, "%s %.*s", title, RONDO_MACHINE_NAME - 1, at->net.name); break;
-    case RONDO_ITEM_NVLINK: snprintf(text, bytes, "%s %s to %s", title, here, rondo_busid_text(at->nvlink.target, target)); break;
-    case RONDO_ITEM_PCILINK: snprintf(text, bytes, "%s %s to %s", title, here, rondo_busid_text(at->pcilink.target, target)); break;
+    case RONDO_ITEM_NVLINK:
+        snprintf(text, bytes, "%s %s to %s", title, here, rondo_busid_text(at->nvlink.target, target));
+        break;
+    case RONDO_ITEM_PCILINK:
+        snprintf(text, bytes, "%s %s to %s", title, here, rondo_busid_text(at->pcilink.target, target));
+        break;
     case RONDO_ITEM_CACHE:
-        snprintf(text, bytes, "L%d %s of NUMA node %d", at->cache.level, title, machine->item[cpu_above(machine, item)].cpu.numa);
+        snprintf(text, bytes, "L%d %s of NUMA node %d", at->cache.level, title,
+                 machine->item[cpu_above(machine, item)].cpu.numa);
         break;
     default:
         if (busid_above(machine, item) < 0) {
-            snprintf(text, bytes, "%s of NUMA node %d", title, machine->item[cpu_above(machine, item)].cpu.numa);
+            snprintf(text, bytes, "%s of NUMA node %d", title,
+                     machine->item[cpu_above(machine, item)].cpu.numa);
         } else {
             snprintf(text, bytes, "%s %s", title, here);
         }
@@ -322,7 +340,8 @@ static rondo_status item_check(const struct fault *fault, int32_t i)
     if ((uint32_t)item->kind >= RONDO_NUM_ITEM_KINDS || item->parent >= i ||
         !parent_valid(machine, (enum rondo_item_kind)item->kind, item->parent)) {
         *fault->item = -1;
-        snprintf(fault->text, RONDO_ERROR_TEXT, "item %d of kind %d has the parent %d, which cannot have it", i, item->kind, item->parent);
+        snprintf(fault->text, RONDO_ERROR_TEXT, "item %d of kind %d has the parent %d, which cannot have it",
+                 i, item->kind, item->parent);
         return RONDO_INVALID_ARGUMENT;
     }
     if (item_depth(machine, i) > RONDO_MACHINE_MAX_DEPTH) {
@@ -336,12 +355,14 @@ static rondo_status item_check(const struct fault *fault, int32_t i)
             return fault_at(fault, i, "%s is not %s", field[f].name, expected);
         }
     }
-    if (item->kind == RONDO_ITEM_GPU && rondo_pci_kind(machine->item[item->parent].pci.class_code) != RONDO_PCI_GPU) {
-        return fault_at(fault, i, "its PCI device is of class 0x%06x; a GPU's is 0x03....", machine->item[item->parent].pci.class_code);
+    if (item->kind == RONDO_ITEM_GPU &&
+        rondo_pci_kind(machine->item[item->parent].pci.class_code) != RONDO_PCI_GPU) {
+        return fault_at(fault, i, "its PCI device is of class 0x%06x; a GPU's is 0x03....",
+                        machine->item[item->parent].pci.class_code);
     }
     if (item->kind == RONDO_ITEM_C2C && (int64_t)item->c2c.mbs * item->c2c.count > RONDO_MACHINE_MAX_MBS) {
-        return fault_at(fault, i, "bw x count is %" PRId64 " MB/s, more than the limit of %d", (int64_t)item->c2c.mbs * item->c2c.count,
-                        RONDO_MACHINE_MAX_MBS);
+        return fault_at(fault, i, "bw x count is %" PRId64 " MB/s, more than the limit of %d",
+                        (int64_t)item->c2c.mbs * item->c2c.count, RONDO_MACHINE_MAX_MBS);
     }
     return RONDO_SUCCESS;
 }
@@ -372,7 +393,8 @@ static int32_t keys_fill(const struct rondo_machine *machine, int32_t kind, stru
         const struct rondo_item *item = &machine->item[i];
         if (item->kind == kind) {
             int cpu = kind == RONDO_ITEM_CPU;
-            key[n++] = (struct key){ cpu ? item->cpu.host_hash : 0, cpu ? item->cpu.numa : item->pci.busid, i };
+            key[n++] = (struct key){ cpu ? item->cpu.host_hash : 0, cpu ? item->cpu.numa : item->pci.busid,
+                                     i };
         }
     }
     qsort(key, (size_t)n, sizeof *key, key_compare);
@@ -383,13 +405,15 @@ static rondo_status unique_check(const struct fault *fault, const struct key *ke
 {
     for (int32_t i = 1; i < n; i++) {
         if (key[i].a == key[i - 1].a && key[i].b == key[i - 1].b) {
-            return fault_at(fault, key[i].item, "it is there twice; each NUMA node and PCI address may be there once");
+            return fault_at(fault, key[i].item,
+                            "it is there twice; each NUMA node and PCI address may be there once");
         }
     }
     return RONDO_SUCCESS;
 }
 
-static const struct rondo_item *key_find(const struct rondo_machine *machine, const struct key *key, int32_t n, int64_t busid)
+static const struct rondo_item *key_find(const struct rondo_machine *machine, const struct key *key,
+                                         int32_t n, int64_t busid)
 {
     int32_t low = 0, high = n;
     while (low < high) {
@@ -419,7 +443,8 @@ static rondo_status links_check(const struct fault *fault, const struct key *key
         enum rondo_pci_kind kind = target ? rondo_pci_kind(target->pci.class_code) : RONDO_PCI_GPU;
         if (item->kind == RONDO_ITEM_NVLINK && (kind == RONDO_PCI_BRIDGE || kind == RONDO_PCI_NIC)) {
             return fault_at(fault, i,
-                            "the target is a device of class 0x%06x; NVLinks lead to GPUs (0x03), NVSwitches (0x0680) and CPUs (0x068001)",
+                            "the target is a device of class 0x%06x; NVLinks lead to GPUs (0x03), NVSwitches "
+                            "(0x0680) and CPUs (0x068001)",
                             target->pci.class_code);
         }
     }
@@ -432,7 +457,8 @@ rondo_status rondo_machine_fault(const struct rondo_machine *machine, char *text
     struct key *key;
     *item = -1;
     if (machine->nitems > RONDO_MACHINE_MAX_ITEMS) {
-        return fault_at(&fault, -1, "%d items; at most %d are supported", machine->nitems, RONDO_MACHINE_MAX_ITEMS);
+        return fault_at(&fault, -1, "%d items; at most %d are supported", machine->nitems,
+                        RONDO_MACHINE_MAX_ITEMS);
     }
     for (int32_t i = 0; i < machine->nitems; i++) {
         RONDO_TRY(item_check(&fault, i));
@@ -456,5 +482,7 @@ rondo_status rondo_machine_check(const struct rondo_machine *machine)
     char text[RONDO_ERROR_TEXT];
     int32_t item;
     rondo_status status = rondo_machine_fault(machine, text, &item);
-    return status == RONDO_SUCCESS ? status : rondo_fail(status, "%s: %s", machine->source[0] ? machine->source : "machine", text);
+    return status == RONDO_SUCCESS
+               ? status
+               : rondo_fail(status, "%s: %s", machine->source[0] ? machine->source : "machine", text);
 }

@@ -75,8 +75,9 @@ struct diff {
 static void difference(struct diff *diff, int32_t item, const char *what, const char *here, const char *there)
 {
     char name[NAME];
-    fprintf(diff->out, "%s: %s %s, there %s\n", item < 0 ? "machine" : rondo_machine_item_name(diff->a.machine, item, name, sizeof name),
-            what, here, there);
+    fprintf(diff->out, "%s: %s %s, there %s\n",
+            item < 0 ? "machine" : rondo_machine_item_name(diff->a.machine, item, name, sizeof name), what,
+            here, there);
     diff->n++;
 }
 
@@ -87,7 +88,8 @@ static void missing_print(struct diff *diff, const struct side *side, const char
     for (int32_t i = 0; i < side->machine->nitems; i++) {
         int32_t item = side->order[i], parent = side->machine->item[item].parent;
         if (side->match[item] < 0 && (parent < 0 || side->match[parent] >= 0)) {
-            fprintf(diff->out, "%s: only %s\n", rondo_machine_item_name(side->machine, item, name, sizeof name), where);
+            fprintf(diff->out, "%s: only %s\n",
+                    rondo_machine_item_name(side->machine, item, name, sizeof name), where);
             diff->n++;
         }
     }
@@ -111,7 +113,8 @@ static const char *link_text(const struct rondo_item *item, char *text)
 
 static int is_link(const struct rondo_field *field)
 {
-    return field->kind == RONDO_ITEM_PCI && (field->type == RONDO_FIELD_SPEED || strcmp(field->name, "link_width") == 0);
+    return field->kind == RONDO_ITEM_PCI &&
+           (field->type == RONDO_FIELD_SPEED || strcmp(field->name, "link_width") == 0);
 }
 
 static void fields_print(struct diff *diff, int32_t i, const struct rondo_item *a, const struct rondo_item *b)
@@ -122,7 +125,8 @@ static void fields_print(struct diff *diff, int32_t i, const struct rondo_item *
     for (int f = 0; f < n; f++) {
         if (!(field[f].flags & RONDO_FIELD_IDENTITY) && !is_link(&field[f]) &&
             rondo_field_hash(&field[f], a, 0) != rondo_field_hash(&field[f], b, 0)) {
-            difference(diff, i, field[f].name, value_text(&field[f], a, here), value_text(&field[f], b, there));
+            difference(diff, i, field[f].name, value_text(&field[f], a, here),
+                       value_text(&field[f], b, there));
         }
     }
     if (a->kind == RONDO_ITEM_PCI && (a->pci.speed != b->pci.speed || a->pci.width != b->pci.width)) {
@@ -147,7 +151,8 @@ static int32_t wire_of(const struct side *side, int32_t item)
     const struct rondo_item *net = &side->machine->item[item];
     for (int32_t i = 0; net->net.guid && i < side->machine->nitems; i++) {
         const struct rondo_item *other = &side->machine->item[side->order[i]];
-        if (other->kind == RONDO_ITEM_NET && other->net.guid == net->net.guid && other->net.port == net->net.port) {
+        if (other->kind == RONDO_ITEM_NET && other->net.guid == net->net.guid &&
+            other->net.port == net->net.port) {
             return side->order[i];
         }
     }
@@ -173,7 +178,8 @@ static void wire_print(struct diff *diff, int32_t i, int32_t j)
 static void machines_print(struct diff *diff)
 {
     if (diff->a.machine->is_virtual != diff->b.machine->is_virtual) {
-        difference(diff, -1, "is", diff->a.machine->is_virtual ? "virtual" : "real", diff->b.machine->is_virtual ? "virtual" : "real");
+        difference(diff, -1, "is", diff->a.machine->is_virtual ? "virtual" : "real",
+                   diff->b.machine->is_virtual ? "virtual" : "real");
     }
     missing_print(diff, &diff->a, "here");
     missing_print(diff, &diff->b, "there");
@@ -193,7 +199,8 @@ static void machines_print(struct diff *diff)
     }
 }
 
-rondo_status rondo_machine_diff(const struct rondo_machine *a, const struct rondo_machine *b, char **text, int *n)
+rondo_status rondo_machine_diff(const struct rondo_machine *a, const struct rondo_machine *b, char **text,
+                                int *n)
 {
     struct diff diff = { .n = 0 };
     size_t bytes;

@@ -83,7 +83,10 @@ const struct rondo_field *rondo_fields(enum rondo_item_kind kind, int *n)
     return first;
 }
 
-static const void *member(const struct rondo_field *field, const struct rondo_item *item) { return (const char *)item + field->offset; }
+static const void *member(const struct rondo_field *field, const struct rondo_item *item)
+{
+    return (const char *)item + field->offset;
+}
 
 /* Numbers of any width; hexadecimal ones are unsigned. */
 static int64_t number_get(const struct rondo_field *field, const struct rondo_item *item)
@@ -91,7 +94,9 @@ static int64_t number_get(const struct rondo_field *field, const struct rondo_it
     const void *at = member(field, item);
     switch (field->bytes) {
     case 2: return *(const uint16_t *)at;
-    case 4: return field->type == RONDO_FIELD_HEX ? (int64_t) * (const uint32_t *)at : (int64_t) * (const int32_t *)at;
+    case 4:
+        return field->type == RONDO_FIELD_HEX ? (int64_t) * (const uint32_t *)at
+                                              : (int64_t) * (const int32_t *)at;
     default: return *(const int64_t *)at;
     }
 }
@@ -120,7 +125,8 @@ int rondo_field_known(const struct rondo_field *field, const struct rondo_item *
 {
     switch (field->type) {
     case RONDO_FIELD_NAME: return *(const char *)member(field, item) != '\0';
-    case RONDO_FIELD_CORES_HIGH: return !all_zero((const char *)member(field, item) + 4 * LOW_WORDS, 4 * (WORDS - LOW_WORDS));
+    case RONDO_FIELD_CORES_HIGH:
+        return !all_zero((const char *)member(field, item) + 4 * LOW_WORDS, 4 * (WORDS - LOW_WORDS));
     case RONDO_FIELD_CORES:
     case RONDO_FIELD_UUID: return !all_zero(member(field, item), field->bytes);
     case RONDO_FIELD_REAL: return *(const double *)member(field, item) != 0;
@@ -137,8 +143,8 @@ static void cores_text(const struct rondo_cores *cores, int first, int last, cha
         word--;
     }
     for (; word >= first; word--) {
-        at += snprintf(text + at, (size_t)(RONDO_FIELD_TEXT - at), "%08" PRIx32 "%s", (uint32_t)(cores->bits[word / 2] >> (word % 2 * 32)),
-                       word > first ? "," : "");
+        at += snprintf(text + at, (size_t)(RONDO_FIELD_TEXT - at), "%08" PRIx32 "%s",
+                       (uint32_t)(cores->bits[word / 2] >> (word % 2 * 32)), word > first ? "," : "");
     }
 }
 
@@ -190,13 +196,16 @@ const char *rondo_field_text(const struct rondo_field *field, const struct rondo
         break;
     case RONDO_FIELD_BUSID:
     case RONDO_FIELD_TARGET: rondo_busid_text(number_get(field, item), text); break;
-    case RONDO_FIELD_NAME: snprintf(text, RONDO_FIELD_TEXT, "%.*s", RONDO_MACHINE_NAME, (const char *)at); break;
+    case RONDO_FIELD_NAME:
+        snprintf(text, RONDO_FIELD_TEXT, "%.*s", RONDO_MACHINE_NAME, (const char *)at);
+        break;
     case RONDO_FIELD_CORES: cores_text(at, 0, LOW_WORDS, text); break;
     case RONDO_FIELD_CORES_HIGH: cores_text(at, LOW_WORDS, WORDS, text); break;
     case RONDO_FIELD_SPEED: speed_text((int32_t)number_get(field, item), text); break;
     case RONDO_FIELD_ARCH:
     case RONDO_FIELD_VENDOR:
-        name = field->type == RONDO_FIELD_ARCH ? rondo_arch_name(*(const int32_t *)at) : rondo_vendor_name(*(const int32_t *)at);
+        name = field->type == RONDO_FIELD_ARCH ? rondo_arch_name(*(const int32_t *)at)
+                                               : rondo_vendor_name(*(const int32_t *)at);
         snprintf(text, RONDO_FIELD_TEXT, "%s", name ? name : "unknown");
         break;
     case RONDO_FIELD_REAL: real_text(*(const double *)at, text); break;
@@ -212,7 +221,8 @@ static const char *number_expected(const struct rondo_field *field, char *expect
     if (field->type == RONDO_FIELD_HEX) {
         snprintf(expected, RONDO_FIELD_TEXT, "a hexadecimal number up to 0x%" PRIx64, (uint64_t)field->max);
     } else {
-        snprintf(expected, RONDO_FIELD_TEXT, "an integer from %" PRId64 " to %" PRId64, field->min, field->max);
+        snprintf(expected, RONDO_FIELD_TEXT, "an integer from %" PRId64 " to %" PRId64, field->min,
+                 field->max);
     }
     return expected;
 }
@@ -268,7 +278,8 @@ static int cores_parse(const char *text, int first, struct rondo_cores *cores)
                 return 0;
             }
         }
-        if ((*text != ',' && *text != '\0') || (digits == 0 && words > first + 1) || (bits && word >= WORDS)) {
+        if ((*text != ',' && *text != '\0') || (digits == 0 && words > first + 1) ||
+            (bits && word >= WORDS)) {
             return 0;
         }
         if (bits) {
@@ -327,7 +338,9 @@ static int text_parse(const struct rondo_field *field, struct rondo_item *item, 
     void *at = (char *)item + field->offset;
     int64_t value;
     switch (field->type) {
-    case RONDO_FIELD_NAME: snprintf(at, RONDO_MACHINE_NAME, "%s", text); return strlen(text) < RONDO_MACHINE_NAME;
+    case RONDO_FIELD_NAME:
+        snprintf(at, RONDO_MACHINE_NAME, "%s", text);
+        return strlen(text) < RONDO_MACHINE_NAME;
     case RONDO_FIELD_CORES: return cores_parse(text, 0, at);
     case RONDO_FIELD_CORES_HIGH: return cores_parse(text, LOW_WORDS, at);
     case RONDO_FIELD_UUID: return uuid_parse(text, at);
@@ -359,13 +372,22 @@ static const char *expectation(const struct rondo_field *field, char *expected)
     const char *text = NULL;
     switch (field->type) {
     case RONDO_FIELD_BUSID: text = "a PCI address like 0000:17:00.0"; break;
-    case RONDO_FIELD_TARGET: text = "a PCI address like 0000:17:00.0, or fffffff:ffff:ff for a hidden one"; break;
-    case RONDO_FIELD_NAME: text = "a name of at most 63 printable ASCII characters without quotes, & and angle brackets"; break;
+    case RONDO_FIELD_TARGET:
+        text = "a PCI address like 0000:17:00.0, or fffffff:ffff:ff for a hidden one";
+        break;
+    case RONDO_FIELD_NAME:
+        text = "a name of at most 63 printable ASCII characters without quotes, & and angle brackets";
+        break;
     case RONDO_FIELD_CORES_HIGH:
-    case RONDO_FIELD_CORES: text = "hexadecimal words of at most 8 digits, highest first, with commas between (at most 1024 cores)"; break;
+    case RONDO_FIELD_CORES:
+        text =
+            "hexadecimal words of at most 8 digits, highest first, with commas between (at most 1024 cores)";
+        break;
     case RONDO_FIELD_SPEED: text = "a speed like \"16 GT/s\", or nothing when it is unknown"; break;
     case RONDO_FIELD_UUID: text = "a UUID of 32 hexadecimal digits"; break;
-    case RONDO_FIELD_REAL: snprintf(expected, RONDO_FIELD_TEXT, "a number from %" PRId64 " to %" PRId64, field->min, field->max); break;
+    case RONDO_FIELD_REAL:
+        snprintf(expected, RONDO_FIELD_TEXT, "a number from %" PRId64 " to %" PRId64, field->min, field->max);
+        break;
     default: number_expected(field, expected); break;
     }
     if (text) {
@@ -384,7 +406,9 @@ const char *rondo_field_check(const struct rondo_field *field, const struct rond
     case RONDO_FIELD_CORES_HIGH:
     case RONDO_FIELD_UUID: break;
     case RONDO_FIELD_NAME: good = name_valid(at); break;
-    case RONDO_FIELD_REAL: good = *(const double *)at >= (double)field->min && *(const double *)at <= (double)field->max; break;
+    case RONDO_FIELD_REAL:
+        good = *(const double *)at >= (double)field->min && *(const double *)at <= (double)field->max;
+        break;
     case RONDO_FIELD_BUSID:
     case RONDO_FIELD_TARGET:
         value = number_get(field, item);
@@ -395,9 +419,11 @@ const char *rondo_field_check(const struct rondo_field *field, const struct rond
     return good ? NULL : expectation(field, expected);
 }
 
-const char *rondo_field_parse(const struct rondo_field *field, struct rondo_item *item, const char *text, char *expected)
+const char *rondo_field_parse(const struct rondo_field *field, struct rondo_item *item, const char *text,
+                              char *expected)
 {
-    return text_parse(field, item, text) ? rondo_field_check(field, item, expected) : expectation(field, expected);
+    return text_parse(field, item, text) ? rondo_field_check(field, item, expected)
+                                         : expectation(field, expected);
 }
 
 uint64_t rondo_field_hash(const struct rondo_field *field, const struct rondo_item *item, uint64_t seed)

@@ -15,7 +15,10 @@ static const struct {
     int32_t speed;
 } speeds[] = { RONDO_TOPO_PCI_TABLE(SPEED_ROW, ) };
 
-static const char *name_at(const char *const *names, size_t n, int value) { return value >= 0 && (size_t)value < n ? names[value] : NULL; }
+static const char *name_at(const char *const *names, size_t n, int value)
+{
+    return value >= 0 && (size_t)value < n ? names[value] : NULL;
+}
 
 static int name_find(const char *const *names, size_t n, const char *name)
 {
@@ -89,7 +92,10 @@ int64_t rondo_busid_parse(const char *text)
     return part[0] << 20 | part[1] << 12 | part[2] << 4 | function;
 }
 
-int rondo_busid_valid(int64_t busid) { return busid >= 0 && busid >> 52 == 0 && (busid >> 4 & 0xff) <= DEVICE_MAX; }
+int rondo_busid_valid(int64_t busid)
+{
+    return busid >= 0 && busid >> 52 == 0 && (busid >> 4 & 0xff) <= DEVICE_MAX;
+}
 
 const char *rondo_busid_text(int64_t busid, char text[24])
 {
@@ -98,8 +104,8 @@ const char *rondo_busid_text(int64_t busid, char text[24])
     } else if (busid == RONDO_BUSID_HIDDEN) {
         snprintf(text, 24, "%s", hidden);
     } else {
-        snprintf(text, 24, "%04" PRIx64 ":%02x:%02x.%x", (uint64_t)busid >> 20 & 0xffffffff, (unsigned)(busid >> 12 & 0xff),
-                 (unsigned)(busid >> 4 & 0xff), (unsigned)(busid & 0xf));
+        snprintf(text, 24, "%04" PRIx64 ":%02x:%02x.%x", (uint64_t)busid >> 20 & 0xffffffff,
+                 (unsigned)(busid >> 12 & 0xff), (unsigned)(busid >> 4 & 0xff), (unsigned)(busid & 0xf));
     }
     return text;
 }

@@ -6,9 +6,10 @@
 enum { FULL = 60, INTEL_P2P = 72 }; /* cost of a byte on a link, in 1/60 */
 
 /*
- * From a source all ways are followed breadth first. At a node a way is kept when no earlier one there is as good in type and as
- * wide; so what ends there are the ways that any further path can want, whatever comes behind: better types, wider ones, shorter
- * ones. Type first would lose the wide way that only later costs its type.
+ * From a source all ways are followed breadth first. At a node a way is kept when no earlier one there is as
+ * good in type and as wide; so what ends there are the ways that any further path can want, whatever comes
+ * behind: better types, wider ones, shorter ones. Type first would lose the wide way that only later costs
+ * its type.
  */
 struct label {
     int32_t node, link, before; /* by which link from which label; -1 at the source */
@@ -41,7 +42,8 @@ int rondo_topo_latency(int type)
 static rondo_status hops_grow(struct rondo_topo *topo, int64_t capacity)
 {
     if (capacity > INT32_MAX) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "%s: its paths have more than %d hops; describe a part of the machine",
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "%s: its paths have more than %d hops; describe a part of the machine",
                           topo->machine->source, INT32_MAX);
     }
     int32_t *hop = realloc(topo->hop, (size_t)capacity * sizeof *hop);
@@ -73,7 +75,10 @@ rondo_status rondo_topo_hops_reserve(struct rondo_topo *topo, int n)
 
 /* ---- what a path costs ---- */
 
-static int is_gpu(const struct rondo_topo *topo, int point) { return topo->node[topo->point[point]].type == RONDO_NODE_GPU; }
+static int is_gpu(const struct rondo_topo *topo, int point)
+{
+    return topo->node[topo->point[point]].type == RONDO_NODE_GPU;
+}
 
 static int is_intel(const struct rondo_topo *topo, int node)
 {
@@ -94,7 +99,8 @@ static int through_intel(const struct rondo_topo *topo, const struct rondo_topo_
 
 void rondo_topo_path_settle(struct rondo_topo *topo, int from, int to, struct rondo_topo_path *path)
 {
-    int p2p = path->type == RONDO_PATH_PHB && is_gpu(topo, from) && is_gpu(topo, to) && through_intel(topo, path);
+    int p2p = path->type == RONDO_PATH_PHB && is_gpu(topo, from) && is_gpu(topo, to) &&
+              through_intel(topo, path);
     path->mbs = RONDO_LOC_MBS;
     for (int i = 0; i < path->nhops; i++) {
         const struct rondo_topo_link *link = &topo->link[topo->hop[path->first + i]];
@@ -133,16 +139,18 @@ static int is_device(const struct rondo_topo *topo, int node)
 }
 
 /*
- * What a step adds to a way, by what the link joins; RONDO_PATH_DIS: it may not be taken. Links inside cards and devices are the
- * attachments' business. A GPU passes nothing on, but from one GPU's NVLink to another's when both are its neighbours.
+ * What a step adds to a way, by what the link joins; RONDO_PATH_DIS: it may not be taken. Links inside cards
+ * and devices are the attachments' business. A GPU passes nothing on, but from one GPU's NVLink to another's
+ * when both are its neighbours.
  */
 static int step_type(const struct walk *walk, const struct label *at, const struct rondo_topo_link *link)
 {
     const struct rondo_topo *topo = walk->topo;
     int from = topo->node[link->from].type, to = topo->node[link->to].type;
     if (is_device(topo, at->node) && at->node != walk->source) {
-        int relay = at->nhops == 1 && topo->link[at->link].type == RONDO_LINK_NVL && is_device(topo, walk->source) &&
-                    link->type == RONDO_LINK_NVL && is_device(topo, link->to);
+        int relay = at->nhops == 1 && topo->link[at->link].type == RONDO_LINK_NVL &&
+                    is_device(topo, walk->source) && link->type == RONDO_LINK_NVL &&
+                    is_device(topo, link->to);
         return relay ? RONDO_PATH_NVB : RONDO_PATH_DIS;
     }
     switch (link->type) {
@@ -191,8 +199,9 @@ static rondo_status walk_step(struct walk *walk, int from, int l)
 }
 
 /*
- * Every two NUMA nodes of a host have a link, as fast as the slower of them: two such links in a row gain nothing. Where one was just
- * taken only the others are looked at, or a walk would be quadratic in the number of NUMA nodes.
+ * Every two NUMA nodes of a host have a link, as fast as the slower of them: two such links in a row gain
+ * nothing. Where one was just taken only the others are looked at, or a walk would be quadratic in the number
+ * of NUMA nodes.
  */
 static rondo_status walk_run(struct walk *walk, int source, int mbs)
 {
@@ -243,8 +252,8 @@ static void walk_release(struct walk *walk)
 }
 
 /*
- * What a way is worth between two points. P2C is for cards: between GPUs such a way is a host bridge's as any other. A rank's cores
- * lie behind their NUMA node as a card does.
+ * What a way is worth between two points. P2C is for cards: between GPUs such a way is a host bridge's as any
+ * other. A rank's cores lie behind their NUMA node as a card does.
  */
 static int label_type(const struct walk *walk, const struct label *label, int from, int to)
 {
@@ -257,7 +266,8 @@ static int label_type(const struct walk *walk, const struct label *label, int fr
     return label->type == RONDO_PATH_P2C && is_device(topo, label->node) ? RONDO_PATH_PHB : label->type;
 }
 
-/* The best way to the core of a point: type, then bandwidth, then hops, then the one found first. -1: none. */
+/* The best way to the core of a point: type, then bandwidth, then hops, then the one found first. -1: none.
+ */
 static int walk_best(const struct walk *walk, const struct rondo_topo_attach *attach, int from, int to)
 {
     int best = -1, best_type = 0, best_mbs = 0, most = attach_mbs(walk->topo, &attach[to]);
@@ -265,7 +275,8 @@ static int walk_best(const struct walk *walk, const struct rondo_topo_attach *at
         const struct label *label = &walk->label[i];
         int type = label_type(walk, label, from, to), mbs = label->mbs < most ? label->mbs : most;
         int equal = best >= 0 && type == best_type && mbs == best_mbs;
-        if (best < 0 || type < best_type || (type == best_type && mbs > best_mbs) || (equal && label->nhops <= walk->label[best].nhops)) {
+        if (best < 0 || type < best_type || (type == best_type && mbs > best_mbs) ||
+            (equal && label->nhops <= walk->label[best].nhops)) {
             best = i;
             best_type = type;
             best_mbs = mbs;
@@ -278,10 +289,13 @@ static int walk_best(const struct walk *walk, const struct rondo_topo_attach *at
 
 static struct rondo_topo_path *direct_of(struct rondo_topo *topo, int from, int to)
 {
-    return &topo->direct[(size_t)from * (size_t)topo->npoints + (size_t)to];
+    return &topo->wired[(size_t)from * (size_t)topo->npoints + (size_t)to];
 }
 
-static void hop_put(struct rondo_topo *topo, struct rondo_topo_path *path, int link) { topo->hop[path->first + path->nhops++] = link; }
+static void hop_put(struct rondo_topo *topo, struct rondo_topo_path *path, int link)
+{
+    topo->hop[path->first + path->nhops++] = link;
+}
 
 /* The device point at a relay: the first rank's when several share it. */
 static int relay_point(const struct rondo_topo *topo, const struct rondo_topo_attach *attach, int node)
@@ -309,13 +323,14 @@ static void path_finish(struct rondo_topo *topo, int from, int to, struct rondo_
 }
 
 /* There and back: the way found, and the same links the other way round. */
-static rondo_status pair_put(struct rondo_topo *topo, const struct rondo_topo_attach *attach, const struct walk *walk, int from, int to,
-                             int last)
+static rondo_status pair_put(struct rondo_topo *topo, const struct rondo_topo_attach *attach,
+                             const struct walk *walk, int from, int to, int last)
 {
     struct rondo_topo_path *go = direct_of(topo, from, to), *back = direct_of(topo, to, from);
     const struct label *end = &walk->label[last];
     RONDO_TRY(rondo_topo_hops_reserve(topo, 2 * (end->nhops + attach[from].nhops + attach[to].nhops)));
-    *go = (struct rondo_topo_path){ .first = topo->nhops, .type = label_type(walk, end, from, to), .via = -1 };
+    *go =
+        (struct rondo_topo_path){ .first = topo->nhops, .type = label_type(walk, end, from, to), .via = -1 };
     for (int i = 0; i < attach[from].nhops; i++) {
         hop_put(topo, go, attach[from].hop[i]);
     }
@@ -338,14 +353,17 @@ static rondo_status pair_put(struct rondo_topo *topo, const struct rondo_topo_at
     return RONDO_SUCCESS;
 }
 
-static rondo_status paths_from(struct rondo_topo *topo, const struct rondo_topo_attach *attach, struct walk *walk, int from)
+static rondo_status paths_from(struct rondo_topo *topo, const struct rondo_topo_attach *attach,
+                               struct walk *walk, int from)
 {
-    *direct_of(topo, from, from) = (struct rondo_topo_path){ .mbs = RONDO_LOC_MBS, .type = RONDO_PATH_LOC, .via = -1 };
+    *direct_of(topo, from,
+               from) = (struct rondo_topo_path){ .mbs = RONDO_LOC_MBS, .type = RONDO_PATH_LOC, .via = -1 };
     RONDO_TRY(walk_run(walk, attach[from].core, attach_mbs(topo, &attach[from])));
     for (int to = from + 1; to < topo->npoints; to++) {
         int last = walk_best(walk, attach, from, to);
         if (last < 0) {
-            *direct_of(topo, from, to) = *direct_of(topo, to, from) = (struct rondo_topo_path){ .type = RONDO_PATH_DIS, .via = -1 };
+            *direct_of(topo, from, to) = *direct_of(
+                topo, to, from) = (struct rondo_topo_path){ .type = RONDO_PATH_DIS, .via = -1 };
         } else {
             RONDO_TRY(pair_put(topo, attach, walk, from, to, last));
         }

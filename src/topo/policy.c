@@ -12,9 +12,15 @@ static const struct rondo_item *gpu_of(const struct rondo_topo *topo, int dev)
     return topo->node[dev].type == RONDO_NODE_GPU ? item : NULL;
 }
 
-static uint64_t host_of(const struct rondo_topo *topo, int dev) { return rondo_topo_item(topo, topo->device_cpu[dev])->cpu.host_hash; }
+static uint64_t host_of(const struct rondo_topo *topo, int dev)
+{
+    return rondo_topo_item(topo, topo->device_cpu[dev])->cpu.host_hash;
+}
 
-static int type_of(const struct rondo_topo *topo, int from, int to) { return rondo_topo_direct(topo, from, to)->type; }
+static int type_of(const struct rondo_topo *topo, int from, int to)
+{
+    return rondo_topo_wired(topo, from, to)->type;
+}
 
 /* ---- P2P ---- */
 
@@ -30,7 +36,9 @@ static int p2p_level(const struct rondo_topo *topo)
     if (topo->options.p2p_level >= 0) {
         return topo->options.p2p_level;
     }
-    return cpu->cpu.arch == RONDO_ARCH_X86 && cpu->cpu.vendor == RONDO_VENDOR_AMD && gpus <= 2 ? RONDO_PATH_SYS : RONDO_PATH_PXB;
+    return cpu->cpu.arch == RONDO_ARCH_X86 && cpu->cpu.vendor == RONDO_VENDOR_AMD && gpus <= 2
+               ? RONDO_PATH_SYS
+               : RONDO_PATH_PXB;
 }
 
 static int driver_forbids(const struct rondo_item *a, const struct rondo_item *b)
@@ -43,7 +51,7 @@ static int driver_forbids(const struct rondo_item *a, const struct rondo_item *b
 static enum p2p p2p_decide(const struct rondo_topo *topo, int a, int b, int level)
 {
     const struct rondo_item *x = gpu_of(topo, a), *y = gpu_of(topo, b);
-    const struct rondo_topo_path *path = rondo_topo_direct(topo, a, b);
+    const struct rondo_topo_path *path = rondo_topo_wired(topo, a, b);
     if (a == b) {
         return P2P_SAME;
     }
@@ -66,14 +74,16 @@ static enum p2p p2p_decide(const struct rondo_topo *topo, int a, int b, int leve
     return one_host && x != y && driver_forbids(x, y) ? P2P_DRIVER : P2P_YES;
 }
 
-void rondo_topo_p2p(const struct rondo_topo *topo, int a, int b, int *read, struct rondo_topo_verdict *verdict)
+void rondo_topo_p2p(const struct rondo_topo *topo, int a, int b, int *read,
+                    struct rondo_topo_verdict *verdict)
 {
     int level = p2p_level(topo), standard = topo->options.p2p_level < 0;
     enum p2p why = p2p_decide(topo, a, b, level);
-    const struct rondo_topo_path *path = rondo_topo_direct(topo, a, b);
+    const struct rondo_topo_path *path = rondo_topo_wired(topo, a, b);
     const char *type = rondo_path_type_name(path->type), *most = rondo_path_type_name(level);
     const struct rondo_item *x = gpu_of(topo, a), *y = gpu_of(topo, b);
-    *verdict = (struct rondo_topo_verdict){ .yes = why == P2P_SAME || why == P2P_YES, .via = why == P2P_YES ? path->via : -1 };
+    *verdict = (struct rondo_topo_verdict){ .yes = why == P2P_SAME || why == P2P_YES,
+                                            .via = why == P2P_YES ? path->via : -1 };
     *read = why == P2P_YES && path->type == RONDO_PATH_NVL && x->gpu.sm == 80 && y->gpu.sm == 80;
     char *text = verdict->reason;
     size_t room = sizeof verdict->reason;
@@ -82,13 +92,20 @@ void rondo_topo_p2p(const struct rondo_topo *topo, int a, int b, int *read, stru
     case P2P_HOST: snprintf(text, room, "a rank without a GPU is reached through shared memory"); break;
     case P2P_OFF: snprintf(text, room, "RONDO_P2P_DISABLE=1"); break;
     case P2P_NO_WAY: snprintf(text, room, "no link leads from one to the other"); break;
-    case P2P_OTHER_HOST: snprintf(text, room, "they are on different hosts and no NVLink joins them (path %s)", type); break;
-    case P2P_LEVEL: snprintf(text, room, "path %s is beyond RONDO_P2P_LEVEL=%s%s", type, most, standard ? " (default)" : ""); break;
+    case P2P_OTHER_HOST:
+        snprintf(text, room, "they are on different hosts and no NVLink joins them (path %s)", type);
+        break;
+    case P2P_LEVEL:
+        snprintf(text, room, "path %s is beyond RONDO_P2P_LEVEL=%s%s", type, most,
+                 standard ? " (default)" : "");
+        break;
     case P2P_DRIVER:
-        snprintf(text, room, "the driver (NVML) says that P2P between its GPUs %d and %d does not work", (int)x->gpu.dev, (int)y->gpu.dev);
+        snprintf(text, room, "the driver (NVML) says that P2P between its GPUs %d and %d does not work",
+                 (int)x->gpu.dev, (int)y->gpu.dev);
         break;
     case P2P_YES:
-        snprintf(text, room, "path %s is within RONDO_P2P_LEVEL=%s%s%s", type, most, standard ? " (default)" : "",
+        snprintf(text, room, "path %s is within RONDO_P2P_LEVEL=%s%s%s", type, most,
+                 standard ? " (default)" : "",
                  *read ? "; the receiver reads (NVLink between two of sm 80)" : "");
         break;
     }
@@ -98,7 +115,10 @@ void rondo_topo_p2p(const struct rondo_topo *topo, int a, int b, int *read, stru
 
 enum gdr { GDR_HOST, GDR_NO_WAY, GDR_GPU, GDR_NET, GDR_READ, GDR_READ_OFF, GDR_C2C, GDR_LEVEL, GDR_YES };
 
-static int has_c2c(const struct rondo_topo *topo, int dev) { return type_of(topo, dev, topo->device_cpu[dev]) == RONDO_PATH_C2C; }
+static int has_c2c(const struct rondo_topo *topo, int dev)
+{
+    return type_of(topo, dev, topo->device_cpu[dev]) == RONDO_PATH_C2C;
+}
 
 static int gdr_level(const struct rondo_topo *topo, int dev)
 {
@@ -108,7 +128,8 @@ static int gdr_level(const struct rondo_topo *topo, int dev)
     return topo->options.gdr_c2c && has_c2c(topo, dev) ? RONDO_PATH_P2C : RONDO_PATH_PXB;
 }
 
-/* Before sm 80 a card's reads slow a GPU's other PCI traffic: only where the GPU's peers are on NVLink, or there are none. */
+/* Before sm 80 a card's reads slow a GPU's other PCI traffic: only where the GPU's peers are on NVLink, or
+ * there are none. */
 static int read_slows(const struct rondo_topo *topo, int dev)
 {
     int others = 0;
@@ -126,7 +147,7 @@ static int read_slows(const struct rondo_topo *topo, int dev)
 static enum gdr gdr_decide(const struct rondo_topo *topo, int dev, int net, int read)
 {
     const struct rondo_item *gpu = gpu_of(topo, dev);
-    const struct rondo_topo_path *path = rondo_topo_direct(topo, dev, net);
+    const struct rondo_topo_path *path = rondo_topo_wired(topo, dev, net);
     if (!gpu) {
         return GDR_HOST;
     }
@@ -154,11 +175,13 @@ static enum gdr gdr_decide(const struct rondo_topo *topo, int dev, int net, int 
     return gpu->gpu.sm > 0 && gpu->gpu.sm < 80 && read_slows(topo, dev) ? GDR_READ : GDR_YES;
 }
 
-void rondo_topo_gdr(const struct rondo_topo *topo, int dev, int net, int read, struct rondo_topo_verdict *verdict)
+void rondo_topo_gdr(const struct rondo_topo *topo, int dev, int net, int read,
+                    struct rondo_topo_verdict *verdict)
 {
     int point = rondo_topo_net_point(topo, net);
     enum gdr why = gdr_decide(topo, dev, point, read);
-    const char *type = rondo_path_type_name(type_of(topo, dev, point)), *most = rondo_path_type_name(gdr_level(topo, dev));
+    const char *type = rondo_path_type_name(type_of(topo, dev, point)),
+               *most = rondo_path_type_name(gdr_level(topo, dev));
     const char *standard = topo->options.gdr_level < 0 ? " (default)" : "";
     char name[RONDO_MACHINE_NAME + 32], *text = verdict->reason;
     size_t room = sizeof verdict->reason;
@@ -166,13 +189,24 @@ void rondo_topo_gdr(const struct rondo_topo *topo, int dev, int net, int read, s
     switch (why) {
     case GDR_HOST: snprintf(text, room, "the rank has no GPU: the card reaches host memory by itself"); break;
     case GDR_NO_WAY: snprintf(text, room, "no link leads from one to the other"); break;
-    case GDR_GPU: snprintf(text, room, "the GPU's driver has no GPUDirect RDMA (nvidia-peermem or DMA-BUF)"); break;
-    case GDR_NET: snprintf(text, room, "%s has no GPUDirect RDMA", rondo_topo_point_name(topo, point, name, sizeof name)); break;
-    case GDR_READ: snprintf(text, room, "before sm 80 a card reads only GPUs whose peers are on NVLink"); break;
+    case GDR_GPU:
+        snprintf(text, room, "the GPU's driver has no GPUDirect RDMA (nvidia-peermem or DMA-BUF)");
+        break;
+    case GDR_NET:
+        snprintf(text, room, "%s has no GPUDirect RDMA",
+                 rondo_topo_point_name(topo, point, name, sizeof name));
+        break;
+    case GDR_READ:
+        snprintf(text, room, "before sm 80 a card reads only GPUs whose peers are on NVLink");
+        break;
     case GDR_READ_OFF: snprintf(text, room, "RONDO_NET_GDR_READ=0"); break;
     case GDR_C2C: snprintf(text, room, "RONDO_NET_GDR_C2C=0 and path %s uses C2C", type); break;
-    case GDR_LEVEL: snprintf(text, room, "path %s is beyond RONDO_NET_GDR_LEVEL=%s%s", type, most, standard); break;
-    case GDR_YES: snprintf(text, room, "path %s is within RONDO_NET_GDR_LEVEL=%s%s", type, most, standard); break;
+    case GDR_LEVEL:
+        snprintf(text, room, "path %s is beyond RONDO_NET_GDR_LEVEL=%s%s", type, most, standard);
+        break;
+    case GDR_YES:
+        snprintf(text, room, "path %s is within RONDO_NET_GDR_LEVEL=%s%s", type, most, standard);
+        break;
     }
 }
 
@@ -184,7 +218,8 @@ int rondo_topo_flush(const struct rondo_topo *topo, int dev)
     }
     for (int n = 0; n < topo->nnets && has_c2c(topo, dev); n++) {
         int net = rondo_topo_net_point(topo, n);
-        if (type_of(topo, dev, net) <= RONDO_PATH_PXB) { /* data come by PCI, flags by C2C: nothing orders them */
+        if (type_of(topo, dev, net) <=
+            RONDO_PATH_PXB) { /* data come by PCI, flags by C2C: nothing orders them */
             return 1;
         }
     }
@@ -204,7 +239,7 @@ static int best_points(const struct rondo_topo *topo, int from, int first, int n
     const struct rondo_topo_path *best = NULL;
     int count = 0;
     for (int p = first; p < first + n; p++) {
-        const struct rondo_topo_path *path = rondo_topo_direct(topo, from, p);
+        const struct rondo_topo_path *path = rondo_topo_wired(topo, from, p);
         if (path->mbs == 0 || (best && path_better(best, path))) {
             continue;
         }
@@ -245,7 +280,8 @@ static void share_of(const struct rondo_topo *topo, int dev, struct share *share
     place %= n;
     share->each = (share->nnets + n - 1) / n;
     int power = (share->nnets & (share->nnets - 1)) == 0;
-    share->start = power ? bits_reversed(place % share->nnets, share->nnets) : place * share->each % share->nnets;
+    share->start = power ? bits_reversed(place % share->nnets, share->nnets)
+                         : place * share->each % share->nnets;
 }
 
 int rondo_topo_net_for(const struct rondo_topo *topo, int dev, int channel)
@@ -316,7 +352,7 @@ int rondo_topo_p2p_channels(const struct rondo_topo *topo, int dev, int peer)
     int64_t mbs = 0;
     share_of(topo, dev, &share);
     for (int i = 0; i < share.each; i++) {
-        mbs += rondo_topo_direct(topo, dev, share.nets[(share.start + i) % share.nnets])->mbs;
+        mbs += rondo_topo_wired(topo, dev, share.nets[(share.start + i) % share.nnets])->mbs;
     }
     int64_t n = mbs / NET_CHANNEL_MBS > share.each ? mbs / NET_CHANNEL_MBS : share.each;
     return power_up((int)(n < LEAST ? LEAST : n > RONDO_MAX_CHANNELS ? RONDO_MAX_CHANNELS : n));
@@ -331,12 +367,12 @@ struct own_path {
 /* A device's way to a net without PXN. */
 static struct own_path own_path(const struct rondo_topo *topo, int dev, int net)
 {
-    const struct rondo_topo_path *path = rondo_topo_direct(topo, dev, net);
+    const struct rondo_topo_path *path = rondo_topo_wired(topo, dev, net);
     if (gdr_decide(topo, dev, net, 0) == GDR_YES) {
         return (struct own_path){ path->mbs, path->type };
     }
-    const struct rondo_topo_path *a = rondo_topo_direct(topo, dev, topo->device_cpu[dev]);
-    const struct rondo_topo_path *b = rondo_topo_direct(topo, topo->device_cpu[dev], net);
+    const struct rondo_topo_path *a = rondo_topo_wired(topo, dev, topo->device_cpu[dev]);
+    const struct rondo_topo_path *b = rondo_topo_wired(topo, topo->device_cpu[dev], net);
     int type = b->type > RONDO_PATH_PHB ? b->type : RONDO_PATH_PHB;
     if (path->type == RONDO_PATH_P2C) { /* goes by that CPU anyway */
         return (struct own_path){ path->mbs, path->type };
@@ -361,23 +397,26 @@ static int relays_last(const struct rondo_topo *topo, int net, int32_t *list, in
 }
 
 /*
- * Devices that a net can be reached through, the best first: path, then the one whose own net it is, then the order of devices.
- * first_net: rondo_topo_net_for of channel 0.
+ * Devices that a net can be reached through, the best first: path, then the one whose own net it is, then the
+ * order of devices. first_net: rondo_topo_net_for of channel 0.
  */
 static int relays_find(const struct rondo_topo *topo, int net, const int32_t *first_net, int32_t *list)
 {
     int level = topo->options.gdr_c2c ? RONDO_PATH_P2C : RONDO_PATH_PXB, n = 0;
     for (int d = 0; d < topo->ndevs; d++) {
-        const struct rondo_topo_path *path = rondo_topo_direct(topo, d, net);
+        const struct rondo_topo_path *path = rondo_topo_wired(topo, d, net);
         if (path->type > level || gdr_decide(topo, d, net, 0) != GDR_YES) {
             continue;
         }
         int at = n++;
         for (; at > 0; at--) {
-            const struct rondo_topo_path *other = rondo_topo_direct(topo, list[at - 1], net);
+            const struct rondo_topo_path *other = rondo_topo_wired(topo, list[at - 1], net);
             int same = path->type == other->type && path->mbs == other->mbs;
-            int own = first_net[d] == net - topo->ndevs, own_other = first_net[list[at - 1]] == net - topo->ndevs;
-            if (same ? own <= own_other : path->type != other->type ? path->type > other->type : path->mbs < other->mbs) {
+            int own = first_net[d] == net - topo->ndevs,
+                own_other = first_net[list[at - 1]] == net - topo->ndevs;
+            if (same                        ? own <= own_other
+                : path->type != other->type ? path->type > other->type
+                                            : path->mbs < other->mbs) {
                 break;
             }
             list[at] = list[at - 1];
@@ -395,10 +434,12 @@ static int relay_pick(const struct rondo_topo *topo, int dev, int net, const int
     }
     struct own_path own = own_path(topo, dev, net);
     for (int i = 0; i < n; i++) {
-        const struct rondo_topo_path *near = rondo_topo_direct(topo, dev, list[i]), *far = rondo_topo_direct(topo, list[i], net);
+        const struct rondo_topo_path *near = rondo_topo_wired(topo, dev, list[i]),
+                                     *far = rondo_topo_wired(topo, list[i], net);
         int mbs = near->mbs < far->mbs ? near->mbs : far->mbs;
         if (list[i] != dev && near->type == RONDO_PATH_NVL && (mbs > own.mbs || own.type > RONDO_PATH_PXN) &&
-            host_of(topo, dev) == host_of(topo, list[i]) && p2p_decide(topo, dev, list[i], level) == P2P_YES) {
+            host_of(topo, dev) == host_of(topo, list[i]) &&
+            p2p_decide(topo, dev, list[i], level) == P2P_YES) {
             return list[i];
         }
     }
@@ -418,23 +459,27 @@ void rondo_topo_pxn(const struct rondo_topo *topo, int dev, int net, struct rond
     int point = rondo_topo_net_point(topo, net);
     struct own_path own = own_path(topo, dev, point);
     first_nets(topo, first_net);
-    int n = relays_find(topo, point, first_net, list), via = relay_pick(topo, dev, point, list, n, p2p_level(topo));
+    int n = relays_find(topo, point, first_net, list),
+        via = relay_pick(topo, dev, point, list, n, p2p_level(topo));
     char name[RONDO_MACHINE_NAME + 32];
     *verdict = (struct rondo_topo_verdict){ .yes = via >= 0, .via = via };
     if (topo->options.pxn_disable) {
         snprintf(verdict->reason, sizeof verdict->reason, "RONDO_PXN_DISABLE=1");
     } else if (via >= 0) {
-        const struct rondo_topo_path *far = rondo_topo_direct(topo, via, point);
-        snprintf(verdict->reason, sizeof verdict->reason, "%s is on NVLink and reaches it by %s at %d MB/s; the own way is %s at %d MB/s",
-                 rondo_topo_point_name(topo, via, name, sizeof name), rondo_path_type_name(far->type), (int)far->mbs,
-                 rondo_path_type_name(own.type), own.mbs);
+        const struct rondo_topo_path *far = rondo_topo_wired(topo, via, point);
+        snprintf(verdict->reason, sizeof verdict->reason,
+                 "%s is on NVLink and reaches it by %s at %d MB/s; the own way is %s at %d MB/s",
+                 rondo_topo_point_name(topo, via, name, sizeof name), rondo_path_type_name(far->type),
+                 (int)far->mbs, rondo_path_type_name(own.type), own.mbs);
     } else if (!gpu_of(topo, dev)) {
         snprintf(verdict->reason, sizeof verdict->reason, "the rank has no GPU");
     } else if (own.mbs > 0 && own.type <= RONDO_PATH_PXN) {
-        snprintf(verdict->reason, sizeof verdict->reason, "the own way is %s at %d MB/s, no other GPU's is wider",
-                 rondo_path_type_name(own.type), own.mbs);
+        snprintf(verdict->reason, sizeof verdict->reason,
+                 "the own way is %s at %d MB/s, no other GPU's is wider", rondo_path_type_name(own.type),
+                 own.mbs);
     } else {
-        snprintf(verdict->reason, sizeof verdict->reason, "no GPU next to it is joined to this one by NVLink and may use GPUDirect");
+        snprintf(verdict->reason, sizeof verdict->reason,
+                 "no GPU next to it is joined to this one by NVLink and may use GPUDirect");
     }
 }
 
@@ -462,8 +507,8 @@ static struct rondo_topo_path *path_of(struct rondo_topo *topo, int from, int to
 }
 
 /* path(from, to) becomes a, then b. 0 in *joined: one of them is no way. */
-static rondo_status path_join(struct rondo_topo *topo, int from, int to, const struct rondo_topo_path *a, const struct rondo_topo_path *b,
-                              int least, int via, int *joined)
+static rondo_status path_join(struct rondo_topo *topo, int from, int to, const struct rondo_topo_path *a,
+                              const struct rondo_topo_path *b, int least, int via, int *joined)
 {
     struct rondo_topo_path *path = path_of(topo, from, to), made;
     *joined = a->mbs > 0 && b->mbs > 0;
@@ -471,7 +516,9 @@ static rondo_status path_join(struct rondo_topo *topo, int from, int to, const s
         return RONDO_SUCCESS;
     }
     RONDO_TRY(rondo_topo_hops_reserve(topo, a->nhops + b->nhops));
-    made = (struct rondo_topo_path){ .first = topo->nhops, .via = via, .latency_ns = a->latency_ns + b->latency_ns };
+    made = (struct rondo_topo_path){ .first = topo->nhops,
+                                     .via = via,
+                                     .latency_ns = a->latency_ns + b->latency_ns };
     made.type = a->type > b->type ? a->type : b->type;
     made.type = made.type > least ? made.type : least;
     memcpy(&topo->hop[topo->nhops], &topo->hop[a->first], (size_t)a->nhops * sizeof *topo->hop);
@@ -484,7 +531,7 @@ static rondo_status path_join(struct rondo_topo *topo, int from, int to, const s
 
 static rondo_status join_at(struct rondo_topo *topo, int from, int to, int mid, int least, int *joined)
 {
-    struct rondo_topo_path a = *rondo_topo_direct(topo, from, mid), b = *rondo_topo_direct(topo, mid, to);
+    struct rondo_topo_path a = *rondo_topo_wired(topo, from, mid), b = *rondo_topo_wired(topo, mid, to);
     return path_join(topo, from, to, &a, &b, least, mid, joined);
 }
 
@@ -495,7 +542,8 @@ static rondo_status net_paths(struct rondo_topo *topo, int net, const int32_t *l
         enum gdr why = gdr_decide(topo, d, net, 0);
         int relay = relay_pick(topo, d, net, list, n, level);
         /* A P2C path goes by the device's CPU anyway. */
-        int staged = why != GDR_YES && why != GDR_HOST && why != GDR_NO_WAY && rondo_topo_direct(topo, d, net)->type != RONDO_PATH_P2C;
+        int staged = why != GDR_YES && why != GDR_HOST && why != GDR_NO_WAY &&
+                     rondo_topo_wired(topo, d, net)->type != RONDO_PATH_P2C;
         if (staged) {
             RONDO_TRY(join_at(topo, net, d, topo->device_cpu[d], RONDO_PATH_PHB, &joined));
         }
@@ -508,14 +556,16 @@ static rondo_status net_paths(struct rondo_topo *topo, int net, const int32_t *l
     return RONDO_SUCCESS;
 }
 
-/* Neither direct nor shared memory: out through a net and in through the peer's; without nets over sockets, that is, the CPUs. */
+/* Neither direct nor shared memory: out through a net and in through the peer's; without nets over sockets,
+ * that is, the CPUs. */
 static rondo_status net_between(struct rondo_topo *topo, int a, int b, const int32_t *first_net)
 {
     int joined = 0, out = first_net[a], in = first_net[b];
     if (out >= 0 && in >= 0) {
         struct rondo_topo_path there = *rondo_topo_path(topo, a, rondo_topo_net_point(topo, out));
         struct rondo_topo_path here = *rondo_topo_path(topo, rondo_topo_net_point(topo, in), b);
-        RONDO_TRY(path_join(topo, a, b, &there, &here, RONDO_PATH_NET, rondo_topo_net_point(topo, out), &joined));
+        RONDO_TRY(
+            path_join(topo, a, b, &there, &here, RONDO_PATH_NET, rondo_topo_net_point(topo, out), &joined));
     }
     if (!joined) {
         RONDO_TRY(join_at(topo, a, b, topo->device_cpu[b], RONDO_PATH_NET, &joined));
@@ -550,7 +600,7 @@ rondo_status rondo_topo_policy(struct rondo_topo *topo)
 {
     int32_t first_net[RONDO_TOPO_MAX_LOCAL], list[RONDO_TOPO_MAX_LOCAL];
     int level = p2p_level(topo);
-    memcpy(topo->path, topo->direct, (size_t)topo->npoints * (size_t)topo->npoints * sizeof *topo->path);
+    memcpy(topo->path, topo->wired, (size_t)topo->npoints * (size_t)topo->npoints * sizeof *topo->path);
     first_nets(topo, first_net);
     for (int n = 0; n < topo->nnets; n++) {
         int net = rondo_topo_net_point(topo, n), relays = relays_find(topo, net, first_net, list);

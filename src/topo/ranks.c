@@ -23,25 +23,31 @@ static rondo_status ranks_all(const struct rondo_machine *machine, struct rondo_
     return RONDO_SUCCESS;
 }
 
-static rondo_status rank_add(const struct rondo_machine *machine, const char *list, long dev, struct rondo_topo_rank *rank, int *n)
+static rondo_status rank_add(const struct rondo_machine *machine, const char *list, long dev,
+                             struct rondo_topo_rank *rank, int *n)
 {
     for (int32_t i = 0; i < machine->nitems; i++) {
         if (machine->item[i].kind == RONDO_ITEM_GPU && machine->item[i].gpu.dev == dev) {
             if (*n == RONDO_TOPO_MAX_LOCAL) {
-                return rondo_fail(RONDO_INVALID_ARGUMENT, "\"%.64s\": more than %d GPUs", list, RONDO_TOPO_MAX_LOCAL);
+                return rondo_fail(RONDO_INVALID_ARGUMENT, "\"%.64s\": more than %d GPUs", list,
+                                  RONDO_TOPO_MAX_LOCAL);
             }
             rank[*n] = (struct rondo_topo_rank){ .rank = *n, .busid = gpu_busid(machine, i) };
             (*n)++;
             return RONDO_SUCCESS;
         }
     }
-    return rondo_fail(RONDO_INVALID_ARGUMENT, "\"%.64s\": %s has no GPU %ld (it has %d); say NVML indices, as \"0,2,5-7\"", list,
-                      machine->source[0] ? machine->source : "the machine", dev, (int)rondo_machine_count(machine, RONDO_ITEM_GPU));
+    return rondo_fail(RONDO_INVALID_ARGUMENT,
+                      "\"%.64s\": %s has no GPU %ld (it has %d); say NVML indices, as \"0,2,5-7\"", list,
+                      machine->source[0] ? machine->source : "the machine", dev,
+                      (int)rondo_machine_count(machine, RONDO_ITEM_GPU));
 }
 
 static rondo_status list_bad(const char *list, const char *at)
 {
-    return rondo_fail(RONDO_INVALID_ARGUMENT, "\"%.64s\" is no list of GPUs (at \"%.16s\"): it is to look like \"0,2,5-7\"", list, at);
+    return rondo_fail(RONDO_INVALID_ARGUMENT,
+                      "\"%.64s\" is no list of GPUs (at \"%.16s\"): it is to look like \"0,2,5-7\"", list,
+                      at);
 }
 
 /* A number of at most four digits at *at, which moves behind it; -1: none. */
@@ -56,7 +62,8 @@ static long number_at(const char **at)
     return digits == 0 || digits == 5 ? -1 : n;
 }
 
-static rondo_status ranks_listed(const struct rondo_machine *machine, const char *list, struct rondo_topo_rank *rank, int *n)
+static rondo_status ranks_listed(const struct rondo_machine *machine, const char *list,
+                                 struct rondo_topo_rank *rank, int *n)
 {
     for (const char *at = list;;) {
         const char *part = at;
@@ -79,10 +86,12 @@ static rondo_status ranks_listed(const struct rondo_machine *machine, const char
 
 /* ---- host memory ---- */
 
-/* Cores of the i-th of n ranks that share a NUMA node: its part in core order; all of them when there are more ranks than cores. */
+/* Cores of the i-th of n ranks that share a NUMA node: its part in core order; all of them when there are
+ * more ranks than cores. */
 static void cores_part(const struct rondo_cores *all, int i, int n, struct rondo_cores *part)
 {
-    int total = rondo_cores_count(all), first = (int)((int64_t)total * i / n), last = (int)((int64_t)total * (i + 1) / n);
+    int total = rondo_cores_count(all), first = (int)((int64_t)total * i / n),
+        last = (int)((int64_t)total * (i + 1) / n);
     memset(part, 0, sizeof *part);
     if (total < n) {
         *part = *all;
@@ -104,7 +113,8 @@ static rondo_status ranks_hosts(const struct rondo_machine *machine, int n, stru
     int32_t cpu[RONDO_MACHINE_MAX_CPUS];
     int ncpus = 0, with_cores = 0;
     for (int32_t i = 0; i < machine->nitems; i++) {
-        with_cores += machine->item[i].kind == RONDO_ITEM_CPU && rondo_cores_count(&machine->item[i].cpu.cores) > 0;
+        with_cores += machine->item[i].kind == RONDO_ITEM_CPU &&
+                      rondo_cores_count(&machine->item[i].cpu.cores) > 0;
     }
     for (int32_t i = 0; i < machine->nitems && ncpus < RONDO_MACHINE_MAX_CPUS; i++) {
         const struct rondo_item *item = &machine->item[i];
@@ -142,14 +152,16 @@ static rondo_status hosts_count(const struct rondo_machine *machine, const char 
     const char *at = list + 1;
     long ranks = list[0] == 'n' ? number_at(&at) : -1;
     if (ranks < 1 || ranks > RONDO_TOPO_MAX_LOCAL || *at) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "\"%.64s\": %s; say \"n4\" for four ranks on host memory, at most %d", list,
-                          list[0] == 'n' ? "no number of ranks" : "the machine has no GPU", RONDO_TOPO_MAX_LOCAL);
+        return rondo_fail(
+            RONDO_INVALID_ARGUMENT, "\"%.64s\": %s; say \"n4\" for four ranks on host memory, at most %d",
+            list, list[0] == 'n' ? "no number of ranks" : "the machine has no GPU", RONDO_TOPO_MAX_LOCAL);
     }
     *n = (int)ranks;
     return RONDO_SUCCESS;
 }
 
-rondo_status rondo_topo_ranks(const struct rondo_machine *machine, const char *list, struct rondo_topo_rank **ranks, int *n)
+rondo_status rondo_topo_ranks(const struct rondo_machine *machine, const char *list,
+                              struct rondo_topo_rank **ranks, int *n)
 {
     int gpus = rondo_machine_count(machine, RONDO_ITEM_GPU), hosts = gpus == 0 || (list && list[0] == 'n');
     struct rondo_topo_rank *rank = NULL;

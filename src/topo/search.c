@@ -1,6 +1,7 @@
 /*
- * What is asked of an attempt, in which order: speeds fall; at each speed nets may cross rails, paths may get worse, patterns simpler, channels different, each only when what came before
- * did not do. A bound from cuts says when nothing better exists, and which attempts cannot pay.
+ * What is asked of an attempt, in which order: speeds fall; at each speed nets may cross rails, paths may get
+ * worse, patterns simpler, channels different, each only when what came before did not do. A bound from cuts
+ * says when nothing better exists, and which attempts cannot pay.
  */
 #include <string.h>
 
@@ -34,8 +35,10 @@ struct search {
 static void pick_speeds(struct search *s)
 {
     static const int32_t intra[] = { RONDO_TOPO_SPEEDS_INTRA }, inter[] = { RONDO_TOPO_SPEEDS_INTER };
-    static const int32_t intra90[] = { RONDO_TOPO_SPEEDS_INTRA_SM90 }, inter90[] = { RONDO_TOPO_SPEEDS_INTER_SM90 };
-    static const int32_t intra100[] = { RONDO_TOPO_SPEEDS_INTRA_SM100 }, inter100[] = { RONDO_TOPO_SPEEDS_INTER_SM100 };
+    static const int32_t intra90[] = { RONDO_TOPO_SPEEDS_INTRA_SM90 },
+                         inter90[] = { RONDO_TOPO_SPEEDS_INTER_SM90 };
+    static const int32_t intra100[] = { RONDO_TOPO_SPEEDS_INTRA_SM100 },
+                         inter100[] = { RONDO_TOPO_SPEEDS_INTER_SM100 };
     const struct {
         int sm;
         const int32_t *speed[2];
@@ -60,7 +63,8 @@ static void see_type(const struct rondo_topo_path *path, uint32_t *seen)
     }
 }
 
-/* The types of paths that occur, best first: only they make a difference. Between device and net nothing better than PIX is asked for. */
+/* The types of paths that occur, best first: only they make a difference. Between device and net nothing
+ * better than PIX is asked for. */
 static void list_types(struct search *s)
 {
     const struct rondo_topo *topo = s->topo;
@@ -152,7 +156,10 @@ static int run(struct search *s, struct rondo_attempt *a, int64_t budget, struct
     return done == 1;
 }
 
-static int optimal(const struct search *s) { return s->best->nchannels > 0 && total(s, s->best) + s->best->nchannels > s->best->bound; }
+static int optimal(const struct search *s)
+{
+    return s->best->nchannels > 0 && total(s, s->best) + s->best->nchannels > s->best->bound;
+}
 
 /* Same order first, then different ones; for trees on sm 90 and later a plain tree after the balanced one. */
 static int try_patterns(struct search *s, struct rondo_attempt *a)
@@ -180,7 +187,8 @@ static int try_types(struct search *s, struct rondo_attempt *a)
         }
         for (int i = 0; i < s->nintra; i++) {
             a->type_intra = s->intra_types[i];
-            if (i > 0 && ((s->inter && a->type_intra > a->type_inter) || (s->best->nchannels > 0 && a->type_intra > s->best->type_intra))) {
+            if (i > 0 && ((s->inter && a->type_intra > a->type_inter) ||
+                          (s->best->nchannels > 0 && a->type_intra > s->best->type_intra))) {
                 break;
             }
             if (try_patterns(s, a)) {
@@ -202,10 +210,13 @@ static int try_rails(struct search *s, struct rondo_attempt *a)
     return wanted == 2 && a->pattern != RONDO_PATTERN_TREE && try_types(s, a);
 }
 
-/* First pass: fall through the speeds until there is a graph, and on while half the channels' speed may give more in all. */
+/* First pass: fall through the speeds until there is a graph, and on while half the channels' speed may give
+ * more in all. */
 static void fall(struct search *s, int pattern)
 {
-    struct rondo_attempt a = { .pattern = pattern, .min_channels = s->min_channels, .max_channels = s->max_channels };
+    struct rondo_attempt a = { .pattern = pattern,
+                               .min_channels = s->min_channels,
+                               .max_channels = s->max_channels };
     int32_t fastest = fastest_path(s);
     for (int i = 0; i < s->nspeeds; i++) {
         a.bw_intra = a.bw_inter = s->speed[i];
@@ -237,15 +248,18 @@ static void double_channels(struct rondo_graph *g)
 static void duplicate(struct search *s)
 {
     struct rondo_graph *g = s->best;
-    if (g->bw_intra >= 25000 && 2 * g->nchannels <= s->max_channels && !(s->topo->min_sm > 80 && g->bw_intra < 50000 && g->nchannels > 4)) {
+    if (g->bw_intra >= 25000 && 2 * g->nchannels <= s->max_channels &&
+        !(s->topo->min_sm > 80 && g->bw_intra < 50000 && g->nchannels > 4)) {
         double_channels(g);
     }
 }
 
-/* On one node a single ring becomes two of half the speed: two trees use a link in both directions, one does not. */
+/* On one node a single ring becomes two of half the speed: two trees use a link in both directions, one does
+ * not. */
 static void split_single(struct search *s, struct rondo_graph *ring)
 {
-    if (ring->nchannels == 1 && s->max_channels > 1 && s->topo->options.nnodes == 1 && s->topo->ndevs > 1 && s->topo->max_sm > 0) {
+    if (ring->nchannels == 1 && s->max_channels > 1 && s->topo->options.nnodes == 1 && s->topo->ndevs > 1 &&
+        s->topo->max_sm > 0) {
         double_channels(ring);
         rondo_graph_fit(s->topo, ring, s->scratch);
     }
@@ -254,7 +268,8 @@ static void split_single(struct search *s, struct rondo_graph *ring)
 /* Is a change of the number of channels worth a gain? More channels cost latency: one part in 64 at least. */
 static int pays(int64_t now, int64_t then) { return then - now > now / 64; }
 
-/* An attempt like the best graph but for what the caller changes, into s->tried, fitted. @return its speed through the net or of its channels, 0: it has not as many channels. */
+/* An attempt like the best graph but for what the caller changes, into s->tried, fitted. @return its speed
+ * through the net or of its channels, 0: it has not as many channels. */
 static int32_t try_like(struct search *s, struct rondo_attempt *a, int64_t budget)
 {
     struct rondo_graph *g = &s->tried, *best = s->best;
@@ -281,14 +296,16 @@ static void improve(struct search *s)
     for (int n = s->min_channels; n <= s->max_channels && n <= 16 && s->budget > 0; n++) {
         for (size_t p = 0; p < RONDO_COUNTOF(percent) && !optimal(s); p++) {
             int64_t speed = (int64_t)best->bound / n * percent[p] / 100;
-            struct rondo_attempt a = {
-                .type_intra = best->type_intra, .type_inter = best->type_inter, .min_channels = n, .max_channels = n
-            };
+            struct rondo_attempt a = { .type_intra = best->type_intra,
+                                       .type_inter = best->type_inter,
+                                       .min_channels = n,
+                                       .max_channels = n };
             a.bw_intra = a.bw_inter = (int32_t)speed;
             if (!pays(best->found, speed * n) || !worth(s, &a)) {
                 break;
             }
-            if (try_like(s, &a, BUDGET_IMPROVE) > 0 && pays(best->found, s->tried.found) && no_worse_paths(&s->tried, best)) {
+            if (try_like(s, &a, BUDGET_IMPROVE) > 0 && pays(best->found, s->tried.found) &&
+                no_worse_paths(&s->tried, best)) {
                 rondo_graph_copy(best, &s->tried);
             }
         }
@@ -307,7 +324,9 @@ static void improve_types(struct search *s)
 {
     struct rondo_graph *best = s->best;
     for (int e = 0; e < s->ninter && s->inter_types[e] < best->type_inter && s->budget > 0; e++) {
-        struct rondo_attempt a = { .bw_intra = best->bw_intra, .bw_inter = best->bw_inter, .type_intra = best->type_intra };
+        struct rondo_attempt a = { .bw_intra = best->bw_intra,
+                                   .bw_inter = best->bw_inter,
+                                   .type_intra = best->type_intra };
         a.type_inter = s->inter_types[e];
         a.min_channels = a.max_channels = best->nchannels;
         if (try_like(s, &a, BUDGET_ATTEMPT) >= best->bw_inter) {
@@ -317,12 +336,15 @@ static void improve_types(struct search *s)
     }
 }
 
-/* Trees move twice the bytes inside a node that they move between nodes: look for orders that leave room for that. */
+/* Trees move twice the bytes inside a node that they move between nodes: look for orders that leave room for
+ * that. */
 static void improve_inside(struct search *s)
 {
     struct rondo_graph *best = s->best;
     for (int i = 0; i < s->nspeeds && best->bw_intra < 2 * best->bw_inter && s->budget > 0; i++) {
-        struct rondo_attempt a = { .bw_intra = s->speed[i], .bw_inter = best->bw_inter, .type_intra = best->type_intra };
+        struct rondo_attempt a = { .bw_intra = s->speed[i],
+                                   .bw_inter = best->bw_inter,
+                                   .type_intra = best->type_intra };
         if (s->speed[i] > 2 * best->bw_inter || s->speed[i] <= best->bw_intra) {
             continue;
         }
@@ -337,10 +359,12 @@ static void improve_inside(struct search *s)
 
 /* ---- a tree from the ring's channels: always possible, and often as good ---- */
 
-/* Channel c moved on by c; odd channels are the even ones backwards; moved on so that devices that are equally near to their nets take turns in being first. */
+/* Channel c moved on by c; odd channels are the even ones backwards; moved on so that devices that are
+ * equally near to their nets take turns in being first. */
 enum variant { AS_IS, ROTATED, MIRRORED, SPREAD };
 
-/* Where channel c begins in its ring: at a device that no other is nearer to the net than, the one that has been first least. */
+/* Where channel c begins in its ring: at a device that no other is nearer to the net than, the one that has
+ * been first least. */
 static int spread_start(const struct search *s, const int16_t *order, int net, const int16_t *starts)
 {
     const struct rondo_topo_path *best = NULL;
@@ -348,7 +372,8 @@ static int spread_start(const struct search *s, const int16_t *order, int net, c
     for (int i = 0; from >= 0 && i < s->topo->ndevs; i++) {
         const struct rondo_topo_path *p = rondo_topo_path(s->topo, from, order[i]);
         int nearer = best == NULL || p->type < best->type || (p->type == best->type && p->mbs > best->mbs);
-        if (nearer || (p->type == best->type && p->mbs == best->mbs && starts[order[i]] < starts[order[at]])) {
+        if (nearer ||
+            (p->type == best->type && p->mbs == best->mbs && starts[order[i]] < starts[order[at]])) {
             best = p;
             at = i;
         }
@@ -378,7 +403,8 @@ static void try_from_ring(struct search *s, const struct rondo_graph *ring, int 
     g->same_channels = variant == AS_IS && ring->same_channels;
     g->fallback = ring->fallback;
     for (int c = 0; c < ring->nchannels; c++) {
-        int from = variant == MIRRORED ? c & ~1 : c, begin = spread_start(s, ring->order + (size_t)c * (size_t)n, ring->net[2 * c], starts);
+        int from = variant == MIRRORED ? c & ~1 : c,
+            begin = spread_start(s, ring->order + (size_t)c * (size_t)n, ring->net[2 * c], starts);
         for (int i = 0; i < n; i++) {
             g->order[c * n + i] = ring->order[from * n + ring_position(variant, c, begin, i, n)];
         }
@@ -425,7 +451,9 @@ static void improve_all(struct search *s, int tree)
 static void search_init(struct search *s, struct rondo_graph *best, int id, const struct rondo_graph *ring)
 {
     const struct rondo_topo_options *options = &s->topo->options;
-    int most = options->max_channels > 0 && options->max_channels < RONDO_TOPO_CHANNELS ? options->max_channels : RONDO_TOPO_CHANNELS;
+    int most = options->max_channels > 0 && options->max_channels < RONDO_TOPO_CHANNELS
+                   ? options->max_channels
+                   : RONDO_TOPO_CHANNELS;
     if (most > RONDO_MOST_PLACED / s->topo->ndevs) {
         most = RONDO_MOST_PLACED / s->topo->ndevs;
     }
@@ -435,18 +463,22 @@ static void search_init(struct search *s, struct rondo_graph *best, int id, cons
     s->max_channels = ring != NULL ? ring->nchannels : most;
     s->min_channels = s->min_channels < s->max_channels ? s->min_channels : s->max_channels;
     best->id = id;
-    best->pattern = id == RONDO_GRAPH_RING ? RONDO_PATTERN_RING : s->topo->ndevs == 1 ? RONDO_PATTERN_TREE : RONDO_PATTERN_BALANCED_TREE;
+    best->pattern = id == RONDO_GRAPH_RING ? RONDO_PATTERN_RING
+                    : s->topo->ndevs == 1  ? RONDO_PATTERN_TREE
+                                           : RONDO_PATTERN_BALANCED_TREE;
     best->nchannels = 0;
     best->type_intra = best->type_inter = RONDO_PATH_DIS;
 }
 
-/* Nothing is searched: on host memory the order by place is the best, and among very many PCI devices any search is too long. */
+/* Nothing is searched: on host memory the order by place is the best, and among very many PCI devices any
+ * search is too long. */
 static int by_place(const struct rondo_topo *topo)
 {
     return (topo->max_sm == 0 && !topo->all_gpus) || (topo->ndevs > MOST_SEARCHED && topo->nnvs == 0);
 }
 
-static rondo_status search_graph(struct search *s, struct rondo_graph *best, int id, const struct rondo_graph *ring)
+static rondo_status search_graph(struct search *s, struct rondo_graph *best, int id,
+                                 const struct rondo_graph *ring)
 {
     search_init(s, best, id, ring);
     RONDO_TRY(rondo_topo_bound(s->topo, best, ring != NULL ? ring->nchannels : 0));
@@ -488,7 +520,8 @@ rondo_status rondo_topo_search(const struct rondo_topo *topo, struct rondo_graph
     }
     RONDO_TRY_GOTO(search_graph(&s, &graphs[RONDO_GRAPH_RING], RONDO_GRAPH_RING, NULL), out);
     split_single(&s, &graphs[RONDO_GRAPH_RING]);
-    RONDO_TRY_GOTO(search_graph(&s, &graphs[RONDO_GRAPH_TREE], RONDO_GRAPH_TREE, &graphs[RONDO_GRAPH_RING]), out);
+    RONDO_TRY_GOTO(search_graph(&s, &graphs[RONDO_GRAPH_TREE], RONDO_GRAPH_TREE, &graphs[RONDO_GRAPH_RING]),
+                   out);
 out:
     rondo_graph_release(&s.tried);
     rondo_free(s.scratch);

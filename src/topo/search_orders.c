@@ -2,7 +2,8 @@
 #include "base/mem.h"
 #include "topo/search_step.h"
 
-/* Cache that holds a core and covers least; -1 none. Items stand in the order of the machine, which is that of locality. */
+/* Cache that holds a core and covers least; -1 none. Items stand in the order of the machine, which is that
+ * of locality. */
 static int cache_of(const struct rondo_machine *m, int core)
 {
     int best = -1, best_count = 0;
@@ -30,7 +31,8 @@ static int lowest_core(const struct rondo_cores *cores)
 }
 
 struct place {
-    int32_t key[5]; /* package, NUMA node, cache or GPU (items stand in the order of the machine), core, device */
+    int32_t
+        key[5]; /* package, NUMA node, cache or GPU (items stand in the order of the machine), core, device */
 };
 
 static struct place place_of(const struct rondo_topo *topo, int dev)
@@ -57,7 +59,9 @@ static int nearest_net(const struct rondo_topo *topo, int dev)
     int best = -1;
     for (int net = 0; net < topo->nnets; net++) {
         const struct rondo_topo_path *p = rondo_topo_path(topo, dev, rondo_topo_net_point(topo, net));
-        const struct rondo_topo_path *b = best >= 0 ? rondo_topo_path(topo, dev, rondo_topo_net_point(topo, best)) : NULL;
+        const struct rondo_topo_path *b = best >= 0
+                                              ? rondo_topo_path(topo, dev, rondo_topo_net_point(topo, best))
+                                              : NULL;
         if (p->mbs > 0 && (b == NULL || p->type < b->type || (p->type == b->type && p->mbs > b->mbs))) {
             best = net;
         }
@@ -65,7 +69,8 @@ static int nearest_net(const struct rondo_topo *topo, int dev)
     return best;
 }
 
-rondo_status rondo_graph_lay_by_place(const struct rondo_topo *topo, struct rondo_graph *g, int inter, int nchannels, int64_t *scratch)
+rondo_status rondo_graph_lay_by_place(const struct rondo_topo *topo, struct rondo_graph *g, int inter,
+                                      int nchannels, int64_t *scratch)
 {
     struct place *place;
     int16_t net[2] = { -1, -1 };
@@ -76,8 +81,9 @@ rondo_status rondo_graph_lay_by_place(const struct rondo_topo *topo, struct rond
     qsort(place, (size_t)topo->ndevs, sizeof(*place), by_key);
     if (inter) {
         net[0] = (int16_t)nearest_net(topo, place[0].key[4]);
-        net[1] = g->id == RONDO_GRAPH_TREE || topo->options.cross_nic == 0 ? net[0]
-                                                                           : (int16_t)nearest_net(topo, place[topo->ndevs - 1].key[4]);
+        net[1] = g->id == RONDO_GRAPH_TREE || topo->options.cross_nic == 0
+                     ? net[0]
+                     : (int16_t)nearest_net(topo, place[topo->ndevs - 1].key[4]);
     }
     g->nchannels = nchannels;
     g->same_channels = 1;
@@ -90,7 +96,8 @@ rondo_status rondo_graph_lay_by_place(const struct rondo_topo *topo, struct rond
         g->net[2 * c + 1] = net[1];
     }
     rondo_free(place);
-    if (rondo_graph_fit(topo, g, scratch) <= 0) { /* no path: said so by its type; shared memory or the network carry it all the same */
+    if (rondo_graph_fit(topo, g, scratch) <=
+        0) { /* no path: said so by its type; shared memory or the network carry it all the same */
         g->bw_intra = g->bw_inter = 100;
         g->found = 100 * nchannels;
         g->type_intra = RONDO_PATH_NET;

@@ -1,6 +1,7 @@
 /*
- * The depth-first search for channels. Devices are put one after the other; a path is taken by subtracting what it costs from each of its links and given back on the way out.
- * The order in which candidates are tried decides nearly everything: on machines with a regular build the first try is the answer.
+ * The depth-first search for channels. Devices are put one after the other; a path is taken by subtracting
+ * what it costs from each of its links and given back on the way out. The order in which candidates are tried
+ * decides nearly everything: on machines with a regular build the first try is the answer.
  */
 #include "topo/search_step.h"
 
@@ -14,7 +15,8 @@ enum forced {
     IN_ORDER,
     REPLAY,
     SHIFT
-}; /* where a channel's order comes from: searched, device numbers, the previous channel, that moved on by one */
+}; /* where a channel's order comes from: searched, device numbers, the previous channel, that moved on by one
+    */
 
 struct rondo_lay {
     const struct rondo_topo *topo;
@@ -74,7 +76,10 @@ static void spend(struct rondo_lay *s)
     s->steps++;
 }
 
-static int through_nets(const struct rondo_lay *s) { return s->topo->options.nnodes > 1 && s->topo->nnets > 0; }
+static int through_nets(const struct rondo_lay *s)
+{
+    return s->topo->options.nnodes > 1 && s->topo->nnets > 0;
+}
 
 static void give(struct rondo_lay *s, const struct rondo_topo_path *path, int nhops, int64_t speed)
 {
@@ -94,7 +99,8 @@ static int take(struct rondo_lay *s, const struct rondo_topo_path *path, int64_t
     const struct rondo_topo *topo = s->topo;
     for (int i = 0; i < path->nhops; i++) {
         int32_t hop = topo->hop[path->first + i], back = topo->link[hop].reverse;
-        int64_t cost = speed * topo->cost[path->first + i] * 8, behind = path->reverse_eighth && i == path->nhops - 1 ? speed * 60 : 0;
+        int64_t cost = speed * topo->cost[path->first + i] * 8,
+                behind = path->reverse_eighth && i == path->nhops - 1 ? speed * 60 : 0;
         if (s->left[hop] < cost || s->left[back] < behind) {
             give(s, path, i, speed);
             return 0;
@@ -129,7 +135,8 @@ static const struct rondo_topo_path *inter_path(const struct rondo_lay *s, int f
 static int better(const struct rondo_graph *a, const struct rondo_graph *b)
 {
     int64_t x = (int64_t)a->nchannels * a->bw_intra, y = (int64_t)b->nchannels * b->bw_intra;
-    return x > y || (x == y && a->pattern == b->pattern && a->cross_nic == b->cross_nic && a->nhops < b->nhops);
+    return x > y ||
+           (x == y && a->pattern == b->pattern && a->cross_nic == b->cross_nic && a->nhops < b->nhops);
 }
 
 static void channel_done(struct rondo_lay *s)
@@ -182,13 +189,16 @@ static int may_leave(const struct rondo_lay *s, int in, int out)
     return a->net.guid != 0 && a->net.guid == b->net.guid && a->net.port == b->net.port;
 }
 
-/* The position after which a channel of this pattern goes to its net, -1: it never does. A balanced tree goes from position 0 and again from 1. */
+/* The position after which a channel of this pattern goes to its net, -1: it never does. A balanced tree goes
+ * from position 0 and again from 1. */
 static int first_way_back(const struct rondo_lay *s)
 {
     if (!through_nets(s)) {
         return -1;
     }
-    return s->a.pattern == RONDO_PATTERN_RING ? s->topo->ndevs - 1 : s->a.pattern == RONDO_PATTERN_SPLIT_TREE ? 1 : 0;
+    return s->a.pattern == RONDO_PATTERN_RING         ? s->topo->ndevs - 1
+           : s->a.pattern == RONDO_PATTERN_SPLIT_TREE ? 1
+                                                      : 0;
 }
 
 static void lay_way_out(struct rondo_lay *s, int dev, int at, enum forced forced)
@@ -247,7 +257,8 @@ static int sorted_candidates(struct rondo_lay *s, int dev, int with_net, int16_t
         score.mbs = path->mbs;
         score.hops = path->nhops;
         if (with_net != 0 && net >= 0) {
-            const struct rondo_topo_path *in = rondo_topo_path(s->topo, rondo_topo_net_point(s->topo, net), d);
+            const struct rondo_topo_path *in = rondo_topo_path(s->topo, rondo_topo_net_point(s->topo, net),
+                                                               d);
             score.net_mbs = in->mbs;
             score.net_hops = in->nhops;
         }
@@ -294,7 +305,12 @@ static int candidates(struct rondo_lay *s, int dev, int at, int back, enum force
     case SHIFT: cand[0] = channel_order(s, 1)[(at + 2) % n]; return 1;
     default: break;
     }
-    return s->topo->nnvs > 0 ? neighbours(s, dev, cand) : sorted_candidates(s, dev, back < 0 ? 0 : back == at + 1 ? 1 : -1, cand);
+    return s->topo->nnvs > 0 ? neighbours(s, dev, cand)
+                             : sorted_candidates(s, dev,
+                                                 back < 0         ? 0
+                                                 : back == at + 1 ? 1
+                                                                  : -1,
+                                                 cand);
 }
 
 static void lay_next(struct rondo_lay *s, int dev, int at, int back, enum forced forced)
@@ -304,7 +320,8 @@ static void lay_next(struct rondo_lay *s, int dev, int at, int back, enum forced
     int count = candidates(s, dev, at, back, forced, cand);
     for (int i = 0; i < count && !over(s); i++) {
         const struct rondo_topo_path *path = intra_path(s, dev, cand[i]);
-        if (path != NULL && !s->used[(size_t)s->now.nchannels * n + (size_t)cand[i]] && take(s, path, s->a.bw_intra)) {
+        if (path != NULL && !s->used[(size_t)s->now.nchannels * n + (size_t)cand[i]] &&
+            take(s, path, s->a.bw_intra)) {
             lay_device(s, cand[i], at + 1, back, forced);
             give_back(s, path, s->a.bw_intra);
         }
@@ -320,10 +337,12 @@ static void close_ring(struct rondo_lay *s, int dev)
     }
 }
 
-/* Put dev at a position and go on. back: the position that goes to the net, -1: none is left, -2: this one has just been there. */
+/* Put dev at a position and go on. back: the position that goes to the net, -1: none is left, -2: this one
+ * has just been there. */
 static void lay_device(struct rondo_lay *s, int dev, int at, int back, enum forced forced)
 {
-    int n = s->topo->ndevs, came_back = back == -2 || (back == at + 1 && at == 0 && s->a.pattern == RONDO_PATTERN_BALANCED_TREE);
+    int n = s->topo->ndevs,
+        came_back = back == -2 || (back == at + 1 && at == 0 && s->a.pattern == RONDO_PATTERN_BALANCED_TREE);
     uint8_t *used = s->used + (size_t)s->now.nchannels * (size_t)n + dev;
     if (over(s)) {
         return;
@@ -337,7 +356,8 @@ static void lay_device(struct rondo_lay *s, int dev, int at, int back, enum forc
         lay_way_out(s, dev, at, forced);
     } else if (at + 1 < n) {
         lay_next(s, dev, at, back == -2 ? -1 : back, forced);
-    } else if (!through_nets(s) && s->a.pattern == RONDO_PATTERN_RING && n > 1 && s->topo->options.nnodes == 1) {
+    } else if (!through_nets(s) && s->a.pattern == RONDO_PATTERN_RING && n > 1 &&
+               s->topo->options.nnodes == 1) {
         close_ring(s, dev);
     } else {
         channel_done(s);
@@ -389,7 +409,8 @@ static void start_anywhere(struct rondo_lay *s, int net)
         for (int d = 0; d < n; d++) {
             in = rondo_topo_path(s->topo, from, d);
             const struct rondo_topo_path *top = best >= 0 ? rondo_topo_path(s->topo, from, best) : NULL;
-            if (in->mbs > 0 && (top == NULL || in->mbs > top->mbs || (in->mbs == top->mbs && in->type < top->type))) {
+            if (in->mbs > 0 &&
+                (top == NULL || in->mbs > top->mbs || (in->mbs == top->mbs && in->type < top->type))) {
                 best = d;
             }
         }
@@ -402,7 +423,8 @@ static void start_anywhere(struct rondo_lay *s, int net)
         }
     }
     for (int d = 0; d < n; d++) {
-        const struct rondo_topo_path *top = best >= 0 ? rondo_topo_path(s->topo, rondo_topo_net_point(s->topo, net), best) : NULL;
+        const struct rondo_topo_path *top =
+            best >= 0 ? rondo_topo_path(s->topo, rondo_topo_net_point(s->topo, net), best) : NULL;
         in = best >= 0 ? rondo_topo_path(s->topo, rondo_topo_net_point(s->topo, net), d) : NULL;
         if (in == NULL || in->mbs != top->mbs || in->type != top->type) {
             start(s, net, d, FREE);
@@ -463,7 +485,8 @@ static void order_nets(struct rondo_lay *s)
             for (int i = 0; i < topo->nnets; i++) {
                 int net = (i + d) % topo->nnets; /* devices with the same nets start at different ones */
                 const struct rondo_topo_path *p = inter_path(s, rondo_topo_net_point(topo, net), d);
-                const struct rondo_topo_path *b = best >= 0 ? rondo_topo_path(topo, rondo_topo_net_point(topo, best), d) : NULL;
+                const struct rondo_topo_path *b =
+                    best >= 0 ? rondo_topo_path(topo, rondo_topo_net_point(topo, best), d) : NULL;
                 if (p != NULL && (taken[net / 64] >> (net % 64) & 1) == 0 &&
                     (b == NULL || p->type < b->type || (p->type == b->type && p->mbs > b->mbs))) {
                     best = net;

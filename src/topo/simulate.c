@@ -64,17 +64,18 @@ static void row_print(const struct rondo_stitch_job *job, const struct cost *cos
 {
     char memory[16], each[16], all[16];
     double received = (double)cost->sum.nranks * sizeof(struct rondo_stitch_rank) + (double)job->nbytes;
-    fprintf(out, "%9d %8d %9d %11.2f %9.2f %11s %13s %11s %9d\n", cost->sum.nranks, cost->sum.nnodes, cost->sum.nchannels, cost->create_ms,
-            cost->view_us, bytes_text((double)cost->sum.bytes, memory), bytes_text(received, each),
-            bytes_text(received * cost->sum.nranks, all), 1);
+    fprintf(out, "%9d %8d %9d %11.2f %9.2f %11s %13s %11s %9d\n", cost->sum.nranks, cost->sum.nnodes,
+            cost->sum.nchannels, cost->create_ms, cost->view_us, bytes_text((double)cost->sum.bytes, memory),
+            bytes_text(received, each), bytes_text(received * cost->sum.nranks, all), 1);
 }
 
 static rondo_status rows_print(const struct rondo_stitch_job *job, int ndevs, FILE *out)
 {
     struct cost cost;
-    fprintf(out, "%9s %8s %9s %11s %9s %11s %13s %11s %9s\n", "ranks", "nodes", "channels", "merge", "view", "memory", "a rank gets",
-            "in all", "distinct");
-    fprintf(out, "%9s %8s %9s %11s %9s %11s %13s %11s %9s\n", "", "", "", "CPU ms", "CPU us", "of a rank", "by allgather", "", "graphs");
+    fprintf(out, "%9s %8s %9s %11s %9s %11s %13s %11s %9s\n", "ranks", "nodes", "channels", "merge", "view",
+            "memory", "a rank gets", "in all", "distinct");
+    fprintf(out, "%9s %8s %9s %11s %9s %11s %13s %11s %9s\n", "", "", "", "CPU ms", "CPU us", "of a rank",
+            "by allgather", "", "graphs");
     for (int64_t ranks = 1000; ranks <= job->input.nranks; ranks *= 2) {
         int n = (int)((ranks + ndevs - 1) / ndevs * ndevs);
         if (n < job->input.nranks) {
@@ -85,15 +86,19 @@ static rondo_status rows_print(const struct rondo_stitch_job *job, int ndevs, FI
     RONDO_TRY(job_run(job, job->input.nranks, &cost));
     row_print(job, &cost, out);
     fprintf(out, "Checked: every ring closed with each rank once, every tree reaches all ranks.\n");
-    return fflush(out) != 0 || ferror(out) ? rondo_fail(RONDO_SYSTEM_ERROR, "the simulated jobs could not be written: %m") : RONDO_SUCCESS;
+    return fflush(out) != 0 || ferror(out)
+               ? rondo_fail(RONDO_SYSTEM_ERROR, "the simulated jobs could not be written: %m")
+               : RONDO_SUCCESS;
 }
 
-rondo_status rondo_stitch_simulate(const struct rondo_topo *topo, const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int nodes, FILE *out)
+rondo_status rondo_stitch_simulate(const struct rondo_topo *topo,
+                                   const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int nodes, FILE *out)
 {
     struct rondo_stitch_job job;
     if (nodes < 1 || (int64_t)nodes * topo->ndevs > RONDO_STITCH_MAX_RANKS) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "%d nodes of %d ranks cannot be simulated, expected 1 to %d nodes", nodes, topo->ndevs,
-                          RONDO_STITCH_MAX_RANKS / topo->ndevs);
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "%d nodes of %d ranks cannot be simulated, expected 1 to %d nodes", nodes,
+                          topo->ndevs, RONDO_STITCH_MAX_RANKS / topo->ndevs);
     }
     RONDO_TRY(rondo_stitch_job_create(&job, topo, graphs, nodes));
     rondo_status status = rows_print(&job, topo->ndevs, out);

@@ -34,7 +34,8 @@ static rondo_status hashes_sort(const struct rondo_stitch_input *in, struct hash
         if (hashed[i - 1].hash == hashed[i].hash &&
             (in->nbytes[a] != in->nbytes[b] || memcmp(in->bytes[a], in->bytes[b], in->nbytes[a]) != 0)) {
             return rondo_fail(RONDO_INTERNAL_ERROR,
-                              "two different node graphs have the hash 0x%016llx; restrict the GPUs or nets of one kind of node",
+                              "two different node graphs have the hash 0x%016llx; restrict the GPUs or nets "
+                              "of one kind of node",
                               (unsigned long long)hashed[i].hash);
         }
     }
@@ -60,18 +61,21 @@ static rondo_status input_check(const struct rondo_stitch_input *in, int *nnodes
 {
     *nnodes = 0;
     if (in->nranks < 1 || in->nranks > RONDO_STITCH_MAX_RANKS || in->rank == NULL) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "%d ranks cannot be stitched, expected 1 to %d", in->nranks, RONDO_STITCH_MAX_RANKS);
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "%d ranks cannot be stitched, expected 1 to %d", in->nranks,
+                          RONDO_STITCH_MAX_RANKS);
     }
     if (in->ndistinct < 1 || in->ndistinct > in->nranks || in->max_channels < 0) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
-                          "%d distinct graphs for %d ranks and at most %d channels, expected 1 to %d graphs and 0 or more channels",
+                          "%d distinct graphs for %d ranks and at most %d channels, expected 1 to %d graphs "
+                          "and 0 or more channels",
                           in->ndistinct, in->nranks, in->max_channels, in->nranks);
     }
     for (int r = 0; r < in->nranks; r++) {
         if (in->rank[r].node > (uint32_t)*nnodes) {
             return rondo_fail(RONDO_INTERNAL_ERROR,
-                              "rank %d says it is on node %u, expected at most %d: nodes are numbered by their lowest ranks", r,
-                              in->rank[r].node, *nnodes);
+                              "rank %d says it is on node %u, expected at most %d: nodes are numbered by "
+                              "their lowest ranks",
+                              r, in->rank[r].node, *nnodes);
         }
         *nnodes += in->rank[r].node == (uint32_t)*nnodes;
     }
@@ -88,7 +92,8 @@ static int lowest_rank(const struct rondo_stitch_input *in, int node)
 }
 
 /* Each rank's node and local rank; each node's shape and number of ranks (in first[node + 1]). */
-static rondo_status ranks_read(struct rondo_stitch *s, const struct rondo_stitch_input *in, const struct hashed *hashed)
+static rondo_status ranks_read(struct rondo_stitch *s, const struct rondo_stitch_input *in,
+                               const struct hashed *hashed)
 {
     int shape = -1, seen = 0;
     for (int r = 0; r < in->nranks; r++) {
@@ -99,7 +104,8 @@ static rondo_status ranks_read(struct rondo_stitch *s, const struct rondo_stitch
         }
         if (shape < 0) {
             return rondo_fail(RONDO_INTERNAL_ERROR,
-                              "rank %d on node %d: its graphs (hash 0x%016llx) are not among the %d that were exchanged; all ranks must "
+                              "rank %d on node %d: its graphs (hash 0x%016llx) are not among the %d that "
+                              "were exchanged; all ranks must "
                               "run the same librondo",
                               r, node, (unsigned long long)rank->graphs, in->ndistinct);
         }
@@ -107,7 +113,8 @@ static rondo_status ranks_read(struct rondo_stitch *s, const struct rondo_stitch
             s->shape_of[seen++] = shape;
         } else if (s->shape_of[node] != shape) {
             return rondo_fail(RONDO_INTERNAL_ERROR,
-                              "rank %d and rank %d, both on node %d, have different graphs of it; RONDO_TOPO_FILE and other topology "
+                              "rank %d and rank %d, both on node %d, have different graphs of it; "
+                              "RONDO_TOPO_FILE and other topology "
                               "parameters must be the same "
                               "for all ranks of a node",
                               lowest_rank(in, node), r, node);
@@ -126,10 +133,10 @@ static rondo_status ranks_index(struct rondo_stitch *s, const struct rondo_stitc
     for (int node = 0; node < s->sum.nnodes; node++) {
         int n = s->first[node + 1], ndevs = s->shape[s->shape_of[node]].ndevs;
         if (n != ndevs) {
-            return rondo_fail(
-                RONDO_INTERNAL_ERROR,
-                "node %d (rank %d and others) has %d ranks, but its graphs are for %d devices; a topology file must fit the ranks", node,
-                lowest_rank(in, node), n, ndevs);
+            return rondo_fail(RONDO_INTERNAL_ERROR,
+                              "node %d (rank %d and others) has %d ranks, but its graphs are for %d devices; "
+                              "a topology file must fit the ranks",
+                              node, lowest_rank(in, node), n, ndevs);
         }
         s->sum.min_local = n < s->sum.min_local ? n : s->sum.min_local;
         s->sum.max_local = n > s->sum.max_local ? n : s->sum.max_local;
@@ -140,8 +147,10 @@ static rondo_status ranks_index(struct rondo_stitch *s, const struct rondo_stitc
         int node = s->node_of[r], local = s->local_of[r], n = s->first[node + 1] - s->first[node];
         int32_t *at = &s->rank_of[s->first[node] + (local < n ? local : 0)];
         if (local >= n || *at >= 0) {
-            return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d says it is local rank %d of node %d, %s; expected each of 0 to %d once", r,
-                              local, node, local >= n ? "which has less ranks" : "as another rank does", n - 1);
+            return rondo_fail(
+                RONDO_INTERNAL_ERROR,
+                "rank %d says it is local rank %d of node %d, %s; expected each of 0 to %d once", r, local,
+                node, local >= n ? "which has less ranks" : "as another rank does", n - 1);
         }
         *at = r;
     }
@@ -155,20 +164,25 @@ static rondo_status ranks_index(struct rondo_stitch *s, const struct rondo_stitc
 static void graph_merge(struct rondo_graph *into, const struct rondo_graph *g)
 {
     LEAST(nchannels), LEAST(bw_intra), LEAST(bw_inter), LEAST(min_sm), LEAST(family), LEAST(same_channels);
-    MOST(max_sm), MOST(type_intra), MOST(type_inter), MOST(latency_inter), MOST(cross_nic), MOST(nhops), MOST(fallback);
+    MOST(max_sm), MOST(type_intra), MOST(type_inter), MOST(latency_inter), MOST(cross_nic), MOST(nhops),
+        MOST(fallback);
     into->bound_cut = g->bound < into->bound ? g->bound_cut : into->bound_cut;
     LEAST(bound);
     into->cpus |= g->cpus;
-    into->cache = into->cache == 0 || (g->cache > 0 && g->cache < into->cache) ? g->cache : into->cache; /* 0: unknown */
+    into->cache = into->cache == 0 || (g->cache > 0 && g->cache < into->cache) ? g->cache
+                                                                               : into->cache; /* 0: unknown */
     MOST(pattern); /* the plain tree, which has all of a node's tree traffic at one device, is the last */
 }
 #undef LEAST
 #undef MOST
 
-static void summary_fill(struct rondo_stitch *s, const struct rondo_graph *graphs, const struct rondo_stitch_input *in)
+static void summary_fill(struct rondo_stitch *s, const struct rondo_graph *graphs,
+                         const struct rondo_stitch_input *in)
 {
     struct rondo_graph *merged = s->sum.graph;
-    int most = in->max_channels > 0 && in->max_channels < RONDO_MAX_CHANNELS ? in->max_channels : RONDO_MAX_CHANNELS, any = 0;
+    int most = in->max_channels > 0 && in->max_channels < RONDO_MAX_CHANNELS ? in->max_channels
+                                                                             : RONDO_MAX_CHANNELS,
+        any = 0;
     s->nchannels = RONDO_TOPO_CHANNELS;
     s->sum.min_nets = RONDO_MACHINE_MAX_NETS;
     for (int i = 0; i < s->nshapes; i++) {
@@ -189,12 +203,13 @@ static void summary_fill(struct rondo_stitch *s, const struct rondo_graph *graph
         merged[id].ndevs = 0;
         merged[id].bound_at = -1;
         merged[id].nchannels = s->nchannels;
-        merged[id].found = rondo_graph_found(s->nchannels, s->sum.nnodes > 1 ? merged[id].bw_inter : merged[id].bw_intra);
+        merged[id].found = rondo_graph_found(s->nchannels,
+                                             s->sum.nnodes > 1 ? merged[id].bw_inter : merged[id].bw_intra);
         memset(merged[id].net, 0xff, sizeof merged[id].net);
     }
     s->sum.nchannels = 2 * s->nchannels; /* one set for each of the two trees */
-    if (!s->host_trees && s->sum.nnodes > 1 && merged[RONDO_GRAPH_RING].min_sm >= 90 && merged[RONDO_GRAPH_RING].bw_intra > 45000 &&
-        s->sum.nchannels < 16) {
+    if (!s->host_trees && s->sum.nnodes > 1 && merged[RONDO_GRAPH_RING].min_sm >= 90 &&
+        merged[RONDO_GRAPH_RING].bw_intra > 45000 && s->sum.nchannels < 16) {
         s->sum.nchannels *= 2; /* few channels that are fast: more blocks are needed to fill them */
     }
     s->sum.nchannels = s->sum.nchannels < most ? s->sum.nchannels : most;
@@ -202,12 +217,14 @@ static void summary_fill(struct rondo_stitch *s, const struct rondo_graph *graph
 
 /* ---- shapes ---- */
 
-/* Levels are those of the ring's first order; trees over several nodes have orders of their own, which differ from it in graph files only. */
+/* Levels are those of the ring's first order; trees over several nodes have orders of their own, which differ
+ * from it in graph files only. */
 static int one_order(const struct rondo_stitch *s, const struct rondo_graph graphs[RONDO_NUM_GRAPHS])
 {
     size_t n = (size_t)graphs[RONDO_GRAPH_RING].ndevs;
     for (int c = 0; c < s->nchannels && s->sum.nnodes > 1; c++) {
-        if (memcmp(graphs[RONDO_GRAPH_TREE].order + (size_t)c * n, graphs[RONDO_GRAPH_RING].order, n * sizeof(int16_t)) != 0) {
+        if (memcmp(graphs[RONDO_GRAPH_TREE].order + (size_t)c * n, graphs[RONDO_GRAPH_RING].order,
+                   n * sizeof(int16_t)) != 0) {
             return 0;
         }
     }
@@ -226,8 +243,10 @@ static int outermost_between(const struct rondo_stitch_shape *shape, const struc
     return least;
 }
 
-/* Where nodes hang below, both trees over nodes go the same way inside a node: its first rank is the root, and what hangs second is as near to that as can be. */
-static rondo_status inner_trees(struct rondo_stitch *s, struct rondo_stitch_shape *shape, const struct rondo_graph graphs[RONDO_NUM_GRAPHS])
+/* Where nodes hang below, both trees over nodes go the same way inside a node: its first rank is the root,
+ * and what hangs second is as near to that as can be. */
+static rondo_status inner_trees(struct rondo_stitch *s, struct rondo_stitch_shape *shape,
+                                const struct rondo_graph graphs[RONDO_NUM_GRAPHS])
 {
     const struct rondo_graph *ring = &graphs[RONDO_GRAPH_RING];
     int n = shape->ndevs, several = s->sum.nnodes > 1, nlevels = one_order(s, graphs) ? ring->levels.n : 0;
@@ -241,13 +260,15 @@ static rondo_status inner_trees(struct rondo_stitch *s, struct rondo_stitch_shap
         s->sum.apart = outermost_between(shape, ring);
     }
     for (int which = several; which < 2; which++) {
-        RONDO_TRY(rondo_group_tree_create(&shape->inner[which], n, shape->cut, nlevels, which, several ? 2 : 0));
+        RONDO_TRY(
+            rondo_group_tree_create(&shape->inner[which], n, shape->cut, nlevels, which, several ? 2 : 0));
         s->sum.bytes += (size_t)n * sizeof(*shape->inner[which].link);
     }
     return RONDO_SUCCESS;
 }
 
-static rondo_status shape_fill(struct rondo_stitch *s, struct rondo_stitch_shape *shape, const struct rondo_graph graphs[RONDO_NUM_GRAPHS])
+static rondo_status shape_fill(struct rondo_stitch *s, struct rondo_stitch_shape *shape,
+                               const struct rondo_graph graphs[RONDO_NUM_GRAPHS])
 {
     int n = shape->ndevs, pattern = graphs[RONDO_GRAPH_TREE].pattern, second = n > 1;
     if (s->host_trees) {
@@ -280,7 +301,8 @@ static rondo_status shapes_read(struct rondo_stitch *s, const struct rondo_stitc
     rondo_status status = RONDO_SUCCESS;
     for (int i = 0; i < s->nshapes && status == RONDO_SUCCESS; i++) {
         struct rondo_stitch_shape *shape = &s->shape[i];
-        if (shape->used && (status = rondo_graphs_unpack(in->bytes[i], in->nbytes[i], &graphs[RONDO_NUM_GRAPHS * i])) == RONDO_SUCCESS) {
+        if (shape->used && (status = rondo_graphs_unpack(in->bytes[i], in->nbytes[i],
+                                                         &graphs[RONDO_NUM_GRAPHS * i])) == RONDO_SUCCESS) {
             shape->bytes = in->bytes[i];
             shape->ndevs = graphs[RONDO_NUM_GRAPHS * i].ndevs;
             shape->nnets = rondo_graphs_nnets(in->bytes[i]);

@@ -20,8 +20,9 @@ static rondo_status broken(const struct walk *w, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    return rondo_fail(RONDO_INTERNAL_ERROR, "channel %d of %d ranks: %s; please report this, with the machines' topology files", w->channel,
-                      w->nranks, text);
+    return rondo_fail(RONDO_INTERNAL_ERROR,
+                      "channel %d of %d ranks: %s; please report this, with the machines' topology files",
+                      w->channel, w->nranks, text);
 }
 
 static rondo_status ring_check(const struct walk *w)
@@ -41,8 +42,9 @@ static rondo_status ring_check(const struct walk *w)
             return broken(w, "rank %d is at %d of the ring and says it is at %d", rank, i, view.ring.index);
         }
         if (view.ring.next != w->order[(i + 1) % n] || view.ring.prev != w->order[(i + n - 1) % n]) {
-            return broken(w, "rank %d at %d of the ring has neighbours %d and %d, expected %d and %d", rank, i, view.ring.prev,
-                          view.ring.next, w->order[(i + n - 1) % n], w->order[(i + 1) % n]);
+            return broken(w, "rank %d at %d of the ring has neighbours %d and %d, expected %d and %d", rank,
+                          i, view.ring.prev, view.ring.next, w->order[(i + n - 1) % n],
+                          w->order[(i + 1) % n]);
         }
     }
     return RONDO_SUCCESS;
@@ -55,20 +57,23 @@ static rondo_status children_check(const struct walk *w, int at, int *end, int r
     int rank = w->order[at];
     rondo_stitch_channel(w->stitch, rank, w->channel, &view);
     if (view.tree.root != root || (view.tree.parent < 0) != (rank == root)) {
-        return broken(w, "rank %d has parent %d in a tree with root %d, but says its root is %d", rank, view.tree.parent, root,
-                      view.tree.root);
+        return broken(w, "rank %d has parent %d in a tree with root %d, but says its root is %d", rank,
+                      view.tree.parent, root, view.tree.root);
     }
     if (view.tree.nchildren < 0 || view.tree.nchildren > RONDO_TREE_FAN) {
-        return broken(w, "rank %d has %d children in the tree, expected at most %d", rank, view.tree.nchildren, RONDO_TREE_FAN);
+        return broken(w, "rank %d has %d children in the tree, expected at most %d", rank,
+                      view.tree.nchildren, RONDO_TREE_FAN);
     }
     for (int i = 0; i < view.tree.nchildren; i++) {
         int child = view.tree.child[i];
         if (child < 0 || child >= w->nranks || w->seen[child]) {
-            return broken(w, "rank %d, a child of rank %d, is in the tree twice or does not exist", child, rank);
+            return broken(w, "rank %d, a child of rank %d, is in the tree twice or does not exist", child,
+                          rank);
         }
         rondo_stitch_channel(w->stitch, child, w->channel, &below);
         if (below.tree.parent != rank) {
-            return broken(w, "rank %d is a child of rank %d, but says its parent is %d", child, rank, below.tree.parent);
+            return broken(w, "rank %d is a child of rank %d, but says its parent is %d", child, rank,
+                          below.tree.parent);
         }
         w->seen[child] = 1;
         w->order[(*end)++] = child;

@@ -5,14 +5,17 @@
 #include "layout/group_tree.h"
 #include "topo/stitch.h"
 
-/* What nodes of equal graphs share. Orders of the merged number of channels: device at a place, and place of a device. */
+/* What nodes of equal graphs share. Orders of the merged number of channels: device at a place, and place of
+ * a device. */
 struct rondo_stitch_shape {
     const uint8_t *bytes; /* the caller's, during create */
     size_t nbytes;
     int32_t used;
     int32_t ndevs, nnets, swaps;
-    int32_t attach[2]; /* places in the tree's order where the left and the right child node hang: on GPUs 0 or 1 */
-    /* Host memory: trees in places of the tree's order: of one node both, of several [1], below which nodes hang. Its levels are those of the ring's first order. */
+    int32_t attach[2]; /* places in the tree's order where the left and the right child node hang: on GPUs 0
+                          or 1 */
+    /* Host memory: trees in places of the tree's order: of one node both, of several [1], below which nodes
+     * hang. Its levels are those of the ring's first order. */
     struct rondo_group_tree inner[2];
     struct rondo_group_levels levels;
     uint8_t *cut; /* NULL without levels */

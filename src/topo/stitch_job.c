@@ -6,7 +6,9 @@ rondo_status rondo_stitch_job_create(struct rondo_stitch_job *job, const struct 
                                      const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int nodes)
 {
     int n = topo->ndevs;
-    *job = (struct rondo_stitch_job){ .input = { .nranks = nodes * n, .ndistinct = 1, .host_trees = !topo->all_gpus } };
+    *job = (struct rondo_stitch_job){
+        .input = { .nranks = nodes * n, .ndistinct = 1, .host_trees = !topo->all_gpus }
+    };
     RONDO_TRY(rondo_graphs_pack_topo(topo, graphs, &job->packed, &job->nbytes));
     rondo_status status = RONDO_NEW_ARRAY(job->rank, job->input.nranks, "the ranks of a job");
     if (status != RONDO_SUCCESS) {
@@ -15,7 +17,9 @@ rondo_status rondo_stitch_job_create(struct rondo_stitch_job *job, const struct 
     }
     uint64_t hash = rondo_graphs_hash(job->packed, job->nbytes);
     for (int r = 0; r < job->input.nranks; r++) {
-        job->rank[r] = (struct rondo_stitch_rank){ .graphs = hash, .node = (uint32_t)(r / n), .local = (uint16_t)(r % n) };
+        job->rank[r] = (struct rondo_stitch_rank){ .graphs = hash,
+                                                   .node = (uint32_t)(r / n),
+                                                   .local = (uint16_t)(r % n) };
     }
     job->bytes = job->packed;
     job->input.rank = job->rank;

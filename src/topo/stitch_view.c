@@ -6,9 +6,13 @@
 
 /* ---- lookups ---- */
 
-static int rank_at(const struct rondo_stitch *s, int position, int dev) { return s->rank_of[s->first[s->node_at[position]] + dev]; }
+static int rank_at(const struct rondo_stitch *s, int position, int dev)
+{
+    return s->rank_of[s->first[s->node_at[position]] + dev];
+}
 
-/* Nets of a pair of channels are mirrored: every other node takes them the other way round, so that a rail meets itself. */
+/* Nets of a pair of channels are mirrored: every other node takes them the other way round, so that a rail
+ * meets itself. */
 static int swapped(const struct rondo_stitch *s, const struct rondo_stitch_shape *shape, int position, int c)
 {
     return shape->swaps && (position & 1) != 0 && (c ^ 1) < s->nchannels ? c ^ 1 : c;
@@ -34,7 +38,10 @@ static int ring_place(const struct rondo_stitch *s, int position, int channel, i
 /* Host memory on one node: the two trees are those over the ring of channel 0, and channels take turns. */
 static int flat_trees(const struct rondo_stitch *s) { return s->host_trees && s->sum.nnodes == 1; }
 
-static int tree_which(const struct rondo_stitch *s, int channel) { return (flat_trees(s) ? channel : channel / s->nchannels) & 1; }
+static int tree_which(const struct rondo_stitch *s, int channel)
+{
+    return (flat_trees(s) ? channel : channel / s->nchannels) & 1;
+}
 
 static int tree_rank(const struct rondo_stitch *s, int position, int channel, int place)
 {
@@ -42,7 +49,8 @@ static int tree_rank(const struct rondo_stitch *s, int position, int channel, in
     if (flat_trees(s)) {
         return rank_at(s, 0, shape->order[RONDO_GRAPH_RING][place]);
     }
-    return rank_at(s, position, shape->order[RONDO_GRAPH_TREE][channel % s->nchannels * shape->ndevs + place]);
+    return rank_at(s, position,
+                   shape->order[RONDO_GRAPH_TREE][channel % s->nchannels * shape->ndevs + place]);
 }
 
 static int tree_place(const struct rondo_stitch *s, int position, int channel, int dev)
@@ -59,8 +67,8 @@ static int inner_root(const struct rondo_stitch *s, const struct rondo_stitch_sh
     return flat_trees(s) ? shape->inner[which].root : 0;
 }
 
-static void inner_tree(const struct rondo_stitch *s, const struct rondo_stitch_shape *shape, int which, int place, int *parent,
-                       int child[2], int *nchildren)
+static void inner_tree(const struct rondo_stitch *s, const struct rondo_stitch_shape *shape, int which,
+                       int place, int *parent, int child[2], int *nchildren)
 {
     if (!s->host_trees) {
         *parent = place - 1;
@@ -86,7 +94,8 @@ static int attach_hops(const struct rondo_stitch *s, const struct rondo_stitch_s
     return place == 0 || !s->host_trees ? place : shape->inner[1].hops;
 }
 
-/* Where in its tree's order a node has a child node. The only child of the topmost node, which has no parent, hangs where a right one does. */
+/* Where in its tree's order a node has a child node. The only child of the topmost node, which has no parent,
+ * hangs where a right one does. */
 static int attach_place(const struct rondo_stitch *s, int position, int parent, int i)
 {
     return rondo_shape_at(s, position)->attach[parent < 0 ? 1 : i];
@@ -99,7 +108,8 @@ static int depth_below(const struct rondo_stitch *s, int which, int position)
     int parent, child[2], nchildren, most = inner_depth(s, shape, which);
     rondo_double_tree(s->sum.nnodes, which, position, &parent, child, &nchildren);
     for (int i = 0; i < nchildren; i++) {
-        int hops = attach_hops(s, shape, attach_place(s, position, parent, i)) + 1 + depth_below(s, which, child[i]);
+        int hops = attach_hops(s, shape, attach_place(s, position, parent, i)) + 1 +
+                   depth_below(s, which, child[i]);
         most = hops > most ? hops : most;
     }
     return most;
@@ -113,8 +123,8 @@ static int rings_equal(const struct rondo_stitch *s, const uint8_t *parities, in
         for (int odd = 0; odd < 2; odd++) {
             const int16_t *order = shape->order[RONDO_GRAPH_RING];
             int c = swapped(s, shape, odd, a), d = swapped(s, shape, odd, b);
-            if ((parities[i] >> odd & 1) != 0 &&
-                memcmp(order + c * shape->ndevs, order + d * shape->ndevs, sizeof(*order) * (size_t)shape->ndevs) != 0) {
+            if ((parities[i] >> odd & 1) != 0 && memcmp(order + c * shape->ndevs, order + d * shape->ndevs,
+                                                        sizeof(*order) * (size_t)shape->ndevs) != 0) {
                 return 0;
             }
         }
@@ -145,13 +155,16 @@ rondo_status rondo_stitch_derive(struct rondo_stitch *s)
 
 /* ---- one rank's view ---- */
 
-static void ring_view(const struct rondo_stitch *s, int position, int channel, int dev, struct rondo_ring *ring)
+static void ring_view(const struct rondo_stitch *s, int position, int channel, int dev,
+                      struct rondo_ring *ring)
 {
-    int n = s->sum.nnodes, ndevs = rondo_shape_at(s, position)->ndevs, place = ring_place(s, position, channel, dev);
+    int n = s->sum.nnodes, ndevs = rondo_shape_at(s, position)->ndevs,
+        place = ring_place(s, position, channel, dev);
     int before = (position + n - 1) % n, after = (position + 1) % n;
     ring->index = s->start[position] + place;
-    ring->prev = place > 0 ? rank_at(s, position, ring_dev(s, position, channel, place - 1))
-                           : rank_at(s, before, ring_dev(s, before, channel, rondo_shape_at(s, before)->ndevs - 1));
+    ring->prev = place > 0
+                     ? rank_at(s, position, ring_dev(s, position, channel, place - 1))
+                     : rank_at(s, before, ring_dev(s, before, channel, rondo_shape_at(s, before)->ndevs - 1));
     ring->next = place + 1 < ndevs ? rank_at(s, position, ring_dev(s, position, channel, place + 1))
                                    : rank_at(s, after, ring_dev(s, after, channel, 0));
 }
@@ -168,7 +181,8 @@ static int parent_over_nodes(const struct rondo_stitch *s, int position, int cha
     return tree_rank(s, up, channel, attach_place(s, up, parent, child[0] != position));
 }
 
-static void children_over_nodes(const struct rondo_stitch *s, int position, int channel, int place, struct rondo_tree *tree)
+static void children_over_nodes(const struct rondo_stitch *s, int position, int channel, int place,
+                                struct rondo_tree *tree)
 {
     int parent, child[2], nchildren;
     rondo_double_tree(s->sum.nnodes, tree_which(s, channel), position, &parent, child, &nchildren);
@@ -179,12 +193,14 @@ static void children_over_nodes(const struct rondo_stitch *s, int position, int 
     }
 }
 
-static void tree_view(const struct rondo_stitch *s, int position, int channel, int dev, struct rondo_tree *tree)
+static void tree_view(const struct rondo_stitch *s, int position, int channel, int dev,
+                      struct rondo_tree *tree)
 {
     int which = tree_which(s, channel), place = tree_place(s, position, channel, dev);
     int top = rondo_double_tree_root(s->sum.nnodes, which), parent, child[2], nchildren;
     inner_tree(s, rondo_shape_at(s, position), which, place, &parent, child, &nchildren);
-    tree->parent = parent >= 0 ? tree_rank(s, position, channel, parent) : parent_over_nodes(s, position, channel);
+    tree->parent = parent >= 0 ? tree_rank(s, position, channel, parent)
+                               : parent_over_nodes(s, position, channel);
     tree->nchildren = 0;
     for (int i = 0; i < nchildren; i++) {
         tree->child[tree->nchildren++] = tree_rank(s, position, channel, child[i]);
@@ -197,7 +213,8 @@ static void tree_view(const struct rondo_stitch *s, int position, int channel, i
     tree->depth = s->depth[which];
 }
 
-void rondo_stitch_channel(const struct rondo_stitch *stitch, int rank, int channel, struct rondo_channel_layout *out)
+void rondo_stitch_channel(const struct rondo_stitch *stitch, int rank, int channel,
+                          struct rondo_channel_layout *out)
 {
     int position = stitch->position[stitch->node_of[rank]], dev = stitch->local_of[rank];
     out->ring.rank_at = out->ring.index_of = NULL;
@@ -209,22 +226,30 @@ void rondo_stitch_ring(const struct rondo_stitch *stitch, int channel, int32_t *
 {
     for (int position = 0; position < stitch->sum.nnodes; position++) {
         const struct rondo_stitch_shape *shape = rondo_shape_at(stitch, position);
-        const int16_t *order = shape->order[RONDO_GRAPH_RING] + ring_channel(stitch, position, channel) * shape->ndevs;
+        const int16_t *order = shape->order[RONDO_GRAPH_RING] +
+                               ring_channel(stitch, position, channel) * shape->ndevs;
         for (int i = 0; i < shape->ndevs; i++) {
             *ranks++ = rank_at(stitch, position, order[i]);
         }
     }
 }
 
-const uint8_t *rondo_stitch_cuts(const struct rondo_stitch *stitch) { return flat_trees(stitch) ? rondo_shape_at(stitch, 0)->cut : NULL; }
+const uint8_t *rondo_stitch_cuts(const struct rondo_stitch *stitch)
+{
+    return flat_trees(stitch) ? rondo_shape_at(stitch, 0)->cut : NULL;
+}
 
-int rondo_stitch_ring_of(const struct rondo_stitch *stitch, int channel) { return stitch->ring_of[channel % stitch->nchannels]; }
+int rondo_stitch_ring_of(const struct rondo_stitch *stitch, int channel)
+{
+    return stitch->ring_of[channel % stitch->nchannels];
+}
 
 int rondo_stitch_net(const struct rondo_stitch *stitch, int rank, int channel, int send)
 {
     int position = stitch->position[stitch->node_of[rank]], end = send != 0;
     const struct rondo_stitch_shape *shape = rondo_shape_at(stitch, position);
-    if (stitch->sum.nnodes == 1 || ring_place(stitch, position, channel, stitch->local_of[rank]) != (end ? shape->ndevs - 1 : 0)) {
+    if (stitch->sum.nnodes == 1 ||
+        ring_place(stitch, position, channel, stitch->local_of[rank]) != (end ? shape->ndevs - 1 : 0)) {
         return -1;
     }
     return shape->net[RONDO_GRAPH_RING][2 * ring_channel(stitch, position, channel) + end];
@@ -232,13 +257,15 @@ int rondo_stitch_net(const struct rondo_stitch *stitch, int rank, int channel, i
 
 int rondo_stitch_tree_net(const struct rondo_stitch *stitch, int rank, int channel)
 {
-    int position = stitch->position[stitch->node_of[rank]], place = tree_place(stitch, position, channel, stitch->local_of[rank]);
+    int position = stitch->position[stitch->node_of[rank]],
+        place = tree_place(stitch, position, channel, stitch->local_of[rank]);
     struct rondo_tree below = { .nchildren = 0 };
     children_over_nodes(stitch, position, channel, place, &below);
     if (below.nchildren == 0 && (place != 0 || parent_over_nodes(stitch, position, channel) < 0)) {
         return -1;
     }
-    return rondo_shape_at(stitch, position)->net[RONDO_GRAPH_TREE][2 * (channel % stitch->nchannels) + (place != 0)];
+    return rondo_shape_at(stitch, position)
+        ->net[RONDO_GRAPH_TREE][2 * (channel % stitch->nchannels) + (place != 0)];
 }
 
 int rondo_stitch_rail(const struct rondo_stitch *stitch, int rank, int net)
@@ -253,13 +280,17 @@ const char *rondo_stitch_net_name(const struct rondo_stitch *stitch, int rank, i
     return net < 0 || net >= shape->nnets || shape->nets[net].name[0] == '\0' ? NULL : shape->nets[net].name;
 }
 
-int rondo_stitch_nnets(const struct rondo_stitch *stitch, int rank) { return stitch->shape[stitch->shape_of[stitch->node_of[rank]]].nnets; }
+int rondo_stitch_nnets(const struct rondo_stitch *stitch, int rank)
+{
+    return stitch->shape[stitch->shape_of[stitch->node_of[rank]]].nnets;
+}
 
 uint32_t rondo_stitch_gdr(const struct rondo_stitch *stitch, int rank, int net)
 {
     const struct rondo_stitch_shape *shape = &stitch->shape[stitch->shape_of[stitch->node_of[rank]]];
     uint32_t bits = 0;
-    for (int kind = 0; net >= 0 && net < shape->nnets && stitch->local_of[rank] < 64 && kind < RONDO_NUM_GDR; kind++) {
+    for (int kind = 0; net >= 0 && net < shape->nnets && stitch->local_of[rank] < 64 && kind < RONDO_NUM_GDR;
+         kind++) {
         bits |= (uint32_t)(shape->nets[net].gdr[kind] >> stitch->local_of[rank] & 1) << kind;
     }
     return bits;
@@ -291,4 +322,7 @@ int rondo_stitch_toward(const struct rondo_stitch *stitch, int rank, int channel
     return 0;
 }
 
-const struct rondo_stitch_summary *rondo_stitch_summary(const struct rondo_stitch *stitch) { return &stitch->sum; }
+const struct rondo_stitch_summary *rondo_stitch_summary(const struct rondo_stitch *stitch)
+{
+    return &stitch->sum;
+}

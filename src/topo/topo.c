@@ -4,10 +4,14 @@
 #include <string.h>
 #include "base/mem.h"
 
-/* Matrices of paths are points x points: this is where memory (64 bytes an entry and its hops) stays below 1 GB. */
+/* Matrices of paths are points x points: this is where memory (64 bytes an entry and its hops) stays below 1
+ * GB. */
 enum { MAX_POINTS = 2500 };
 
-static const struct rondo_item *item_at(const struct rondo_topo_build *build, int32_t item) { return &build->machine->item[item]; }
+static const struct rondo_item *item_at(const struct rondo_topo_build *build, int32_t item)
+{
+    return &build->machine->item[item];
+}
 
 int rondo_topo_node_add(struct rondo_topo_build *build, int type, int index, int item)
 {
@@ -20,7 +24,8 @@ int rondo_topo_above(const struct rondo_topo_build *build, int item)
 {
     for (int32_t up = item_at(build, item)->parent; up >= 0; up = item_at(build, up)->parent) {
         int node = build->node_of[up];
-        if (node >= 0 && (build->topo->node[node].type == RONDO_NODE_PCI || build->topo->node[node].type == RONDO_NODE_CPU)) {
+        if (node >= 0 && (build->topo->node[node].type == RONDO_NODE_PCI ||
+                          build->topo->node[node].type == RONDO_NODE_CPU)) {
             return node;
         }
     }
@@ -29,7 +34,10 @@ int rondo_topo_above(const struct rondo_topo_build *build, int item)
 
 /* ---- ranks ---- */
 
-static const char *source_of(const struct rondo_machine *machine) { return machine->source[0] ? machine->source : "the machine"; }
+static const char *source_of(const struct rondo_machine *machine)
+{
+    return machine->source[0] ? machine->source : "the machine";
+}
 
 static rondo_status busid_unknown(const struct rondo_machine *machine, const struct rondo_topo_rank *rank)
 {
@@ -38,12 +46,15 @@ static rondo_status busid_unknown(const struct rondo_machine *machine, const str
     for (int32_t i = 0; i < machine->nitems && used < sizeof known - 32; i++) {
         if (machine->item[i].kind == RONDO_ITEM_GPU && machine->item[i].parent >= 0) {
             int64_t busid = machine->item[machine->item[i].parent].pci.busid;
-            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", rondo_busid_text(busid, text));
+            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "",
+                                     rondo_busid_text(busid, text));
         }
     }
-    return rondo_fail(RONDO_INVALID_ARGUMENT,
-                      "rank %d says that its GPU is %s, but %s has %s%s; check that file and job belong to one machine", (int)rank->rank,
-                      rondo_busid_text(rank->busid, text), source_of(machine), known[0] ? "GPUs " : "no GPU", known);
+    return rondo_fail(
+        RONDO_INVALID_ARGUMENT,
+        "rank %d says that its GPU is %s, but %s has %s%s; check that file and job belong to one machine",
+        (int)rank->rank, rondo_busid_text(rank->busid, text), source_of(machine),
+        known[0] ? "GPUs " : "no GPU", known);
 }
 
 /* GPU items of the ranks: gpu[i] for rank i, -1 host memory. */
@@ -110,7 +121,8 @@ static int broadcom_level(const struct rondo_item *item, int lower)
         return -1;
     }
     for (int i = 0; i < (int)RONDO_COUNTOF(row); i++) {
-        if (item->pci.device == row[i].device && (item->pci.subsystem_device & 0xf000) == (lower ? row[i].lower : row[i].upper)) {
+        if (item->pci.device == row[i].device &&
+            (item->pci.subsystem_device & 0xf000) == (lower ? row[i].lower : row[i].upper)) {
             return i;
         }
     }
@@ -126,7 +138,8 @@ static int is_flattened(const struct rondo_topo_build *build, int32_t i)
         return 0;
     }
     int above = build->node_of[item->parent];
-    return above >= 0 && build->topo->node[above].item == item->parent; /* else the parent itself was flattened */
+    return above >= 0 &&
+           build->topo->node[above].item == item->parent; /* else the parent itself was flattened */
 }
 
 /* A card's functions (05:00.0 and 05:00.1) are one card with one link. */
@@ -138,7 +151,8 @@ static int card_find(const struct rondo_topo_build *build, int32_t pci, int firs
         if (node->type == RONDO_NODE_NIC) {
             int32_t other = item_at(build, node->item)->parent;
             const struct rondo_item *parent = item_at(build, other);
-            if (parent->kind == RONDO_ITEM_PCI && parent->parent == item->parent && parent->pci.busid >> 4 == item->pci.busid >> 4) {
+            if (parent->kind == RONDO_ITEM_PCI && parent->parent == item->parent &&
+                parent->pci.busid >> 4 == item->pci.busid >> 4) {
                 return n;
             }
         }
@@ -154,7 +168,9 @@ static void pci_node(struct rondo_topo_build *build, int32_t i, int first, int *
     }
     if (build->nic_of[i] >= 0) {
         int card = card_find(build, i, first);
-        build->node_of[i] = card >= 0 ? card : rondo_topo_node_add(build, RONDO_NODE_NIC, count[RONDO_NODE_NIC]++, build->nic_of[i]);
+        build->node_of[i] = card >= 0 ? card
+                                      : rondo_topo_node_add(build, RONDO_NODE_NIC, count[RONDO_NODE_NIC]++,
+                                                            build->nic_of[i]);
     } else if (is_flattened(build, i)) {
         build->node_of[i] = build->node_of[item->parent];
     } else {
@@ -173,7 +189,9 @@ static void inner_nodes(struct rondo_topo_build *build)
         } else if (item->kind == RONDO_ITEM_NIC && build->used[i]) {
             int above = build->node_of[item->parent];
             int is_card = above >= 0 && build->topo->node[above].type == RONDO_NODE_NIC;
-            build->node_of[i] = is_card ? above : rondo_topo_node_add(build, RONDO_NODE_NIC, count[RONDO_NODE_NIC]++, i);
+            build->node_of[i] = is_card
+                                    ? above
+                                    : rondo_topo_node_add(build, RONDO_NODE_NIC, count[RONDO_NODE_NIC]++, i);
         } else if (item->kind == RONDO_ITEM_GPU && build->gpu_ranks[i] > 1) {
             build->node_of[i] = rondo_topo_node_add(build, RONDO_NODE_DEV, count[RONDO_NODE_DEV]++, i);
         }
@@ -282,21 +300,25 @@ static rondo_status topo_alloc(struct rondo_topo_build *build)
     topo->npoints = topo->ndevs + topo->nnets + topo->ncpus + topo->nnvs;
     if (topo->npoints > MAX_POINTS) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
-                          "%s: %d devices, %d nets and %d NUMA nodes are more than %d points; describe a part of the machine",
-                          source_of(build->machine), (int)topo->ndevs, (int)topo->nnets, (int)topo->ncpus, MAX_POINTS);
+                          "%s: %d devices, %d nets and %d NUMA nodes are more than %d points; describe a "
+                          "part of the machine",
+                          source_of(build->machine), (int)topo->ndevs, (int)topo->nnets, (int)topo->ncpus,
+                          MAX_POINTS);
     }
     size_t square = (size_t)topo->npoints * (size_t)topo->npoints;
-    int nodes = topo->npoints + build->machine->nitems + 2 * topo->nnets; /* and at most two for each shared wire */
+    int nodes = topo->npoints + build->machine->nitems +
+                2 * topo->nnets; /* and at most two for each shared wire */
     RONDO_TRY(RONDO_NEW_ARRAY(topo->node, nodes, "nodes of the topology"));
     RONDO_TRY(RONDO_NEW_ARRAY(topo->point, topo->npoints, "points of the topology"));
     RONDO_TRY(RONDO_NEW_ARRAY(topo->device_cpu, topo->ndevs, "NUMA nodes of devices"));
-    RONDO_TRY(RONDO_NEW_ARRAY(topo->direct, square, "paths of the topology"));
+    RONDO_TRY(RONDO_NEW_ARRAY(topo->wired, square, "paths of the topology"));
     RONDO_TRY(RONDO_NEW_ARRAY(topo->path, square, "paths of the topology"));
     RONDO_TRY(RONDO_NEW_ARRAY(build->attach, topo->npoints, "points of the topology"));
     return RONDO_NEW_ARRAY(build->chain, 4 * topo->nnets, "ports of the topology");
 }
 
-static rondo_status topo_fill(struct rondo_topo_build *build, const struct rondo_topo_rank *ranks, int32_t *gpu)
+static rondo_status topo_fill(struct rondo_topo_build *build, const struct rondo_topo_rank *ranks,
+                              int32_t *gpu)
 {
     struct rondo_topo *topo = build->topo;
     RONDO_TRY(RONDO_NEW_ARRAY(topo->rank, topo->ndevs, "ranks of the node"));
@@ -309,7 +331,8 @@ static rondo_status topo_fill(struct rondo_topo_build *build, const struct rondo
     topo->ncpus = rondo_machine_count(build->machine, RONDO_ITEM_CPU);
     topo->nnvs = rondo_topo_needs_nvs(build);
     if (topo->ncpus == 0) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "%s has no NUMA node (<cpu>); at least one is needed", source_of(build->machine));
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "%s has no NUMA node (<cpu>); at least one is needed",
+                          source_of(build->machine));
     }
     RONDO_TRY(topo_alloc(build));
     nodes_build(build, gpu);
@@ -321,8 +344,9 @@ static rondo_status topo_fill(struct rondo_topo_build *build, const struct rondo
     return rondo_topo_policy(topo);
 }
 
-rondo_status rondo_topo_create(struct rondo_topo **out, const struct rondo_machine *machine, const struct rondo_topo_rank *ranks,
-                               int nranks, const struct rondo_topo_options *options)
+rondo_status rondo_topo_create(struct rondo_topo **out, const struct rondo_machine *machine,
+                               const struct rondo_topo_rank *ranks, int nranks,
+                               const struct rondo_topo_options *options)
 {
     static const struct rondo_topo_options standard = RONDO_TOPO_OPTIONS_DEFAULT;
     rondo_status status;
@@ -331,8 +355,9 @@ rondo_status rondo_topo_create(struct rondo_topo **out, const struct rondo_machi
     int32_t *gpu = NULL;
     *out = NULL;
     if (nranks < 1 || nranks > RONDO_TOPO_MAX_LOCAL) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "a node with %d ranks: 1 to %d can be laid out; start fewer ranks on a node", nranks,
-                          RONDO_TOPO_MAX_LOCAL);
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "a node with %d ranks: 1 to %d can be laid out; start fewer ranks on a node",
+                          nranks, RONDO_TOPO_MAX_LOCAL);
     }
     RONDO_TRY_GOTO(RONDO_NEW(topo, "topology"), fail);
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(gpu, nranks, "GPUs of ranks"), fail);
@@ -362,7 +387,7 @@ void rondo_topo_destroy(struct rondo_topo *topo)
     rondo_free(topo->point);
     rondo_free(topo->rank);
     rondo_free(topo->device_cpu);
-    rondo_free(topo->direct);
+    rondo_free(topo->wired);
     rondo_free(topo->path);
     rondo_free(topo->hop);
     rondo_free(topo->cost);

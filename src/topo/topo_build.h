@@ -5,8 +5,8 @@
 #include "topo/topo.h"
 
 /*
- * Paths are searched between cores: the node where a point touches the rest (a NET's card, a HOST's NUMA node, a shared GPU's DEV).
- * These links lead there from the point.
+ * Paths are searched between cores: the node where a point touches the rest (a NET's card, a HOST's NUMA
+ * node, a shared GPU's DEV). These links lead there from the point.
  */
 struct rondo_topo_attach {
     int32_t core;
@@ -43,9 +43,9 @@ int rondo_topo_needs_nvs(const struct rondo_topo_build *build);
 /** Node that an item's PCI link leads to: the bridge above, or its NUMA node. */
 int rondo_topo_above(const struct rondo_topo_build *build, int item);
 
-/** Fill topo->direct. */
+/** Fill topo->wired. */
 rondo_status rondo_topo_paths(struct rondo_topo *topo, const struct rondo_topo_attach *attach);
-/** Fill topo->path from topo->direct. */
+/** Fill topo->path from topo->wired. */
 rondo_status rondo_topo_policy(struct rondo_topo *topo);
 /** Room for n hops at the end of the pool: their first is topo->nhops. */
 rondo_status rondo_topo_hops_reserve(struct rondo_topo *topo, int n);

@@ -5,7 +5,10 @@
 #include <string.h>
 #include "base/mem.h"
 
-static const struct rondo_item *item_at(const struct rondo_topo_build *build, int32_t item) { return &build->machine->item[item]; }
+static const struct rondo_item *item_at(const struct rondo_topo_build *build, int32_t item)
+{
+    return &build->machine->item[item];
+}
 
 rondo_status rondo_topo_edge_add(struct rondo_topo_build *build, int a, int b, int type, int64_t mbs)
 {
@@ -19,13 +22,20 @@ rondo_status rondo_topo_edge_add(struct rondo_topo_build *build, int a, int b, i
         build->edge_capacity = capacity;
     }
     int64_t most = RONDO_MACHINE_MAX_MBS;
-    build->edge[build->nedges++] = (struct rondo_topo_edge){ a, b, (int32_t)(mbs < 1 ? 1 : mbs > most ? most : mbs), type };
+    build->edge[build->nedges++] = (struct rondo_topo_edge){ a, b,
+                                                             (int32_t)(mbs < 1      ? 1
+                                                                       : mbs > most ? most
+                                                                                    : mbs),
+                                                             type };
     return RONDO_SUCCESS;
 }
 
 /* ---- PCI, NUMA nodes, devices ---- */
 
-static int64_t pci_rate(const struct rondo_item *pci) { return rondo_topo_pci_mbs(pci->pci.speed, pci->pci.width); }
+static int64_t pci_rate(const struct rondo_item *pci)
+{
+    return rondo_topo_pci_mbs(pci->pci.speed, pci->pci.width);
+}
 
 static rondo_status pci_edge(struct rondo_topo_build *build, int32_t i)
 {
@@ -35,12 +45,15 @@ static rondo_status pci_edge(struct rondo_topo_build *build, int32_t i)
         return RONDO_SUCCESS;
     }
     int type = topo->node[node].type;
-    int owner = type == RONDO_NODE_PCI ? topo->node[node].item : item_at(build, topo->node[node].item)->parent;
-    if (owner != i) { /* a further function of a card, or a flattened level: its link is the first one's, or none */
+    int owner = type == RONDO_NODE_PCI ? topo->node[node].item
+                                       : item_at(build, topo->node[node].item)->parent;
+    if (owner !=
+        i) { /* a further function of a card, or a flattened level: its link is the first one's, or none */
         return RONDO_SUCCESS;
     }
     int above = rondo_topo_above(build, i);
-    return above < 0 ? RONDO_SUCCESS : rondo_topo_edge_add(build, above, node, RONDO_LINK_PCI, pci_rate(item_at(build, i)));
+    return above < 0 ? RONDO_SUCCESS
+                     : rondo_topo_edge_add(build, above, node, RONDO_LINK_PCI, pci_rate(item_at(build, i)));
 }
 
 static rondo_status cpu_edges(struct rondo_topo_build *build)
@@ -53,7 +66,8 @@ static rondo_status cpu_edges(struct rondo_topo_build *build)
             const struct rondo_item *y = rondo_topo_item(topo, rondo_topo_cpu_point(topo, b));
             if (x->cpu.host_hash == y->cpu.host_hash) {
                 int of_b = rondo_topo_sys_mbs(y->cpu.arch, y->cpu.vendor, y->cpu.model);
-                RONDO_TRY(rondo_topo_edge_add(build, rondo_topo_cpu_point(topo, a), rondo_topo_cpu_point(topo, b), RONDO_LINK_SYS,
+                RONDO_TRY(rondo_topo_edge_add(build, rondo_topo_cpu_point(topo, a),
+                                              rondo_topo_cpu_point(topo, b), RONDO_LINK_SYS,
                                               of_a < of_b ? of_a : of_b));
             }
         }
@@ -87,7 +101,10 @@ static rondo_status c2c_edge(struct rondo_topo_build *build, int32_t i)
 
 /* ---- ports ---- */
 
-static int64_t net_rate(const struct rondo_item *net) { return (net->net.mbps > 0 ? net->net.mbps : 10000) / 8; }
+static int64_t net_rate(const struct rondo_item *net)
+{
+    return (net->net.mbps > 0 ? net->net.mbps : 10000) / 8;
+}
 
 static uint64_t host_of(const struct rondo_topo_build *build, int32_t item)
 {
@@ -96,7 +113,8 @@ static uint64_t host_of(const struct rondo_topo_build *build, int32_t item)
 
 static int same_wire(const struct rondo_topo_build *build, int a, int b)
 {
-    const struct rondo_topo_node *x = &build->topo->node[build->topo->ndevs + a], *y = &build->topo->node[build->topo->ndevs + b];
+    const struct rondo_topo_node *x = &build->topo->node[build->topo->ndevs + a],
+                                 *y = &build->topo->node[build->topo->ndevs + b];
     const struct rondo_item *i = item_at(build, x->item), *j = item_at(build, y->item);
     return i->net.guid != 0 && i->net.guid == j->net.guid && i->net.port == j->net.port &&
            host_of(build, x->item) == host_of(build, y->item);
@@ -107,7 +125,8 @@ static int net_card(const struct rondo_topo_build *build, int net)
     return build->node_of[item_at(build, build->topo->node[build->topo->ndevs + net].item)->parent];
 }
 
-/* Nets `net` and later ones on one wire: nets - LOC - y - the wire - x - LOC - their cards (x is the card when there is one). */
+/* Nets `net` and later ones on one wire: nets - LOC - y - the wire - x - LOC - their cards (x is the card
+ * when there is one). */
 static rondo_status wire_edges(struct rondo_topo_build *build, int net, int *index)
 {
     struct rondo_topo *topo = build->topo;
@@ -128,7 +147,8 @@ static rondo_status wire_edges(struct rondo_topo_build *build, int net, int *ind
         if (!same_wire(build, net, n)) {
             continue;
         }
-        RONDO_TRY(rondo_topo_edge_add(build, y, topo->ndevs + n, RONDO_LINK_LOC, net_rate(rondo_topo_item(topo, topo->ndevs + n))));
+        RONDO_TRY(rondo_topo_edge_add(build, y, topo->ndevs + n, RONDO_LINK_LOC,
+                                      net_rate(rondo_topo_item(topo, topo->ndevs + n))));
         int32_t *chain = &build->chain[4 * n];
         int own = net_card(build, n), known = x == card;
         for (int m = net; m < n && !known; m++) {
@@ -182,9 +202,13 @@ rondo_status rondo_topo_build_edges(struct rondo_topo_build *build)
         const struct rondo_item *item = item_at(build, i);
         if (item->kind == RONDO_ITEM_PCI) {
             RONDO_TRY(pci_edge(build, i));
-        } else if (item->kind == RONDO_ITEM_NIC && build->node_of[i] >= 0 && build->node_of[i] != build->node_of[item->parent]) {
-            int64_t mbs = item_at(build, item->parent)->kind == RONDO_ITEM_PCI ? pci_rate(item_at(build, item->parent)) : RONDO_LOC_MBS;
-            RONDO_TRY(rondo_topo_edge_add(build, rondo_topo_above(build, i), build->node_of[i], RONDO_LINK_PCI, mbs));
+        } else if (item->kind == RONDO_ITEM_NIC && build->node_of[i] >= 0 &&
+                   build->node_of[i] != build->node_of[item->parent]) {
+            int64_t mbs = item_at(build, item->parent)->kind == RONDO_ITEM_PCI
+                              ? pci_rate(item_at(build, item->parent))
+                              : RONDO_LOC_MBS;
+            RONDO_TRY(rondo_topo_edge_add(build, rondo_topo_above(build, i), build->node_of[i],
+                                          RONDO_LINK_PCI, mbs));
         } else if (item->kind == RONDO_ITEM_C2C) {
             RONDO_TRY(c2c_edge(build, i));
         }
@@ -199,10 +223,14 @@ static const int64_t busid_hidden = INT64_C(0xfffffffffff);
 
 enum nv_end { NV_GPU, NV_NVS, NV_CPU };
 
-/* What an NVLink leads to: the class that the file says, else that of the target in the machine; hidden or unknown is a switch. */
-static enum nv_end nvlink_end(const struct rondo_topo_build *build, const struct rondo_item *item, int32_t *gpu)
+/* What an NVLink leads to: the class that the file says, else that of the target in the machine; hidden or
+ * unknown is a switch. */
+static enum nv_end nvlink_end(const struct rondo_topo_build *build, const struct rondo_item *item,
+                              int32_t *gpu)
 {
-    int32_t pci = item->nvlink.target == busid_hidden ? -1 : rondo_machine_find_pci(build->machine, item->nvlink.target);
+    int32_t pci = item->nvlink.target == busid_hidden
+                      ? -1
+                      : rondo_machine_find_pci(build->machine, item->nvlink.target);
     *gpu = pci < 0 ? -1 : build->gpu_of[pci];
     if (*gpu >= 0) {
         return NV_GPU;
@@ -210,7 +238,9 @@ static enum nv_end nvlink_end(const struct rondo_topo_build *build, const struct
     if (item->nvlink.target == busid_hidden) {
         return NV_NVS;
     }
-    uint32_t tclass = item->nvlink.tclass ? item->nvlink.tclass : pci < 0 ? 0 : item_at(build, pci)->pci.class_code;
+    uint32_t tclass = item->nvlink.tclass ? item->nvlink.tclass
+                      : pci < 0           ? 0
+                                          : item_at(build, pci)->pci.class_code;
     return tclass >> 16 == 0x03 ? NV_GPU : tclass == 0x068001 ? NV_CPU : NV_NVS;
 }
 
@@ -240,7 +270,10 @@ static int pair_compare(const void *a, const void *b)
     return x->lo != y->lo ? (x->lo > y->lo) - (x->lo < y->lo) : (x->hi > y->hi) - (x->hi < y->hi);
 }
 
-static int gpu_rate(const struct rondo_topo_build *build, int32_t gpu) { return rondo_topo_nvlink_mbs(item_at(build, gpu)->gpu.sm); }
+static int gpu_rate(const struct rondo_topo_build *build, int32_t gpu)
+{
+    return rondo_topo_nvlink_mbs(item_at(build, gpu)->gpu.sm);
+}
 
 /* One NVLINK item as a pair; 0: it leads nowhere. */
 static int nvlink_pair(const struct rondo_topo_build *build, int32_t i, struct pair *pair)
@@ -274,12 +307,14 @@ static int pcilink_pair(const struct rondo_topo_build *build, int32_t i, struct 
     const struct rondo_item *item = item_at(build, i);
     int32_t target = rondo_machine_find_pci(build->machine, item->pcilink.target);
     int a = build->node_of[item->parent], b = target < 0 ? -1 : build->node_of[target];
-    if (a < 0 || b < 0 || a == b || build->topo->node[a].type != RONDO_NODE_PCI || build->topo->node[b].type != RONDO_NODE_PCI) {
+    if (a < 0 || b < 0 || a == b || build->topo->node[a].type != RONDO_NODE_PCI ||
+        build->topo->node[b].type != RONDO_NODE_PCI) {
         return 0;
     }
     *pair = (struct pair){ .lo = a < b ? a : b,
                            .hi = a < b ? b : a,
-                           .mbs = rondo_topo_pci_mbs(item_at(build, item->parent)->pci.speed, item_at(build, item->parent)->pci.width) };
+                           .mbs = rondo_topo_pci_mbs(item_at(build, item->parent)->pci.speed,
+                                                     item_at(build, item->parent)->pci.width) };
     return 1;
 }
 
@@ -295,7 +330,9 @@ static rondo_status pairs_join(struct rondo_topo_build *build, struct pair *pair
             sum.mbs = pair[i].mbs < sum.mbs ? pair[i].mbs : sum.mbs;
         }
         int64_t few = sum.count[0] < sum.count[1] ? sum.count[0] : sum.count[1];
-        int64_t count = type == RONDO_LINK_PCI ? 1 : few > 0 ? few : sum.count[0] + sum.count[1]; /* one end may be silent */
+        int64_t count = type == RONDO_LINK_PCI ? 1
+                        : few > 0              ? few
+                                               : sum.count[0] + sum.count[1]; /* one end may be silent */
         RONDO_TRY(rondo_topo_edge_add(build, sum.lo, sum.hi, type, count * sum.mbs));
     }
     return RONDO_SUCCESS;
@@ -308,7 +345,8 @@ static rondo_status pairs_build(struct rondo_topo_build *build, enum rondo_item_
     RONDO_TRY(RONDO_NEW_ARRAY(pair, rondo_machine_count(build->machine, kind), "links told at both ends"));
     for (int32_t i = 0; i < build->machine->nitems; i++) {
         if (item_at(build, i)->kind == (int32_t)kind) {
-            n += kind == RONDO_ITEM_NVLINK ? nvlink_pair(build, i, &pair[n]) : pcilink_pair(build, i, &pair[n]);
+            n += kind == RONDO_ITEM_NVLINK ? nvlink_pair(build, i, &pair[n])
+                                           : pcilink_pair(build, i, &pair[n]);
         }
     }
     rondo_status status = pairs_join(build, pair, n, type);
@@ -351,7 +389,8 @@ static int half_compare(const void *a, const void *b)
 static int kind_rank(int type, int up)
 {
     static const int32_t rank[RONDO_NUM_LINK_TYPES] = {
-        [RONDO_LINK_LOC] = 0, [RONDO_LINK_NVL] = 1, [RONDO_LINK_C2C] = 2, [RONDO_LINK_NET] = 3, [RONDO_LINK_PCI] = 4, [RONDO_LINK_SYS] = 6
+        [RONDO_LINK_LOC] = 0, [RONDO_LINK_NVL] = 1, [RONDO_LINK_C2C] = 2,
+        [RONDO_LINK_NET] = 3, [RONDO_LINK_PCI] = 4, [RONDO_LINK_SYS] = 6
     };
     return rank[type] + (type == RONDO_LINK_PCI && up);
 }
@@ -420,7 +459,10 @@ rondo_status rondo_topo_build_links(struct rondo_topo_build *build)
         const struct rondo_topo_edge *edge = &build->edge[e];
         for (int dir = 0; dir < 2; dir++) {
             half[2 * e + dir] = (struct half){
-                .link = { .from = dir ? edge->b : edge->a, .to = dir ? edge->a : edge->b, .mbs = edge->mbs, .type = edge->type },
+                .link = { .from = dir ? edge->b : edge->a,
+                          .to = dir ? edge->a : edge->b,
+                          .mbs = edge->mbs,
+                          .type = edge->type },
                 .rank = kind_rank(edge->type, dir),
                 .edge = e,
                 .dir = dir,

@@ -14,14 +14,27 @@ static const char *const path_name[] = { RONDO_TOPO_PATH_TABLE(NAME_ROW_, ) };
 static const char *const path_legend[] = { RONDO_TOPO_PATH_TABLE(LEGEND_ROW_, ) };
 #undef LEGEND_ROW_
 
-const char *rondo_node_type_name(int type) { return type < 0 || type >= RONDO_NUM_NODE_TYPES ? "?" : node_name[type]; }
-const char *rondo_link_type_name(int type) { return type < 0 || type >= RONDO_NUM_LINK_TYPES ? "?" : link_name[type]; }
-const char *rondo_path_type_name(int type) { return type < 0 || type >= RONDO_NUM_PATH_TYPES ? "?" : path_name[type]; }
-const char *rondo_path_type_legend(int type) { return type < 0 || type >= RONDO_NUM_PATH_TYPES ? "?" : path_legend[type]; }
+const char *rondo_node_type_name(int type)
+{
+    return type < 0 || type >= RONDO_NUM_NODE_TYPES ? "?" : node_name[type];
+}
+const char *rondo_link_type_name(int type)
+{
+    return type < 0 || type >= RONDO_NUM_LINK_TYPES ? "?" : link_name[type];
+}
+const char *rondo_path_type_name(int type)
+{
+    return type < 0 || type >= RONDO_NUM_PATH_TYPES ? "?" : path_name[type];
+}
+const char *rondo_path_type_legend(int type)
+{
+    return type < 0 || type >= RONDO_NUM_PATH_TYPES ? "?" : path_legend[type];
+}
 
 int rondo_path_type_from_name(const char *name)
 {
-    static const int old[] = { RONDO_PATH_LOC, RONDO_PATH_PIX, RONDO_PATH_PXB, RONDO_PATH_PHB, RONDO_PATH_SYS, RONDO_PATH_SYS };
+    static const int old[] = { RONDO_PATH_LOC, RONDO_PATH_PIX, RONDO_PATH_PXB,
+                               RONDO_PATH_PHB, RONDO_PATH_SYS, RONDO_PATH_SYS };
     if (name[0] >= '0' && name[0] <= '5' && !name[1]) {
         return old[name[0] - '0'];
     }
@@ -49,7 +62,8 @@ int rondo_topo_sys_mbs(int arch, int vendor, int model)
         vendor = RONDO_VENDOR_ZHAOXIN;
     }
     for (size_t i = 0; i < RONDO_COUNTOF(row); i++) {
-        if (arch == row[i].arch && (row[i].vendor == RONDO_VENDOR_ANY || vendor == row[i].vendor) && model >= row[i].model) {
+        if (arch == row[i].arch && (row[i].vendor == RONDO_VENDOR_ANY || vendor == row[i].vendor) &&
+            model >= row[i].model) {
             return row[i].mbs;
         }
     }
@@ -94,7 +108,8 @@ const char *rondo_topo_point_name(const struct rondo_topo *topo, int point, char
     const struct rondo_topo_node *node = &topo->node[topo->point[point]];
     if (node->type == RONDO_NODE_NET) {
         const char *name = rondo_topo_item(topo, point)->net.name;
-        snprintf(text, bytes, name[0] ? "NET %d (%.*s)" : "NET %d", (int)node->index, RONDO_MACHINE_NAME, name);
+        snprintf(text, bytes, name[0] ? "NET %d (%.*s)" : "NET %d", (int)node->index, RONDO_MACHINE_NAME,
+                 name);
     } else if (node->type == RONDO_NODE_NVS) {
         snprintf(text, bytes, "%s", node_name[node->type]);
     } else {
@@ -128,8 +143,11 @@ static int find_busid(const struct rondo_topo *topo, int64_t busid)
 {
     for (int p = 0; p < topo->ndevs + topo->nnets; p++) {
         const struct rondo_item *item = rondo_topo_item(topo, p);
-        int up = item && item->kind == RONDO_ITEM_NET ? topo->machine->item[item->parent].parent : item ? item->parent : -1;
-        if (up >= 0 && topo->machine->item[up].kind == RONDO_ITEM_PCI && topo->machine->item[up].pci.busid == busid) {
+        int up = item && item->kind == RONDO_ITEM_NET ? topo->machine->item[item->parent].parent
+                 : item                               ? item->parent
+                                                      : -1;
+        if (up >= 0 && topo->machine->item[up].kind == RONDO_ITEM_PCI &&
+            topo->machine->item[up].pci.busid == busid) {
             return p;
         }
     }

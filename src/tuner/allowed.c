@@ -23,27 +23,29 @@ static const char *algo_name(int i) { return rondo_algo_name((enum rondo_algo)i)
 static const char *proto_name(int i) { return rondo_proto_name((enum rondo_proto)i); }
 static const char *coll_name(int i) { return rondo_coll_name((enum rondo_coll)i); }
 
-static const char *const nccl_algos[] = { "collnet", "collnetdirect", "collnet_direct", "collnetchain", "collnet_chain",
-                                          "nvls",    "nvlstree",      "nvls_tree",      "pat",          NULL };
-static const char *const nccl_protos[] = { NULL };
-static const struct grammar algo_grammar = { "RONDO_ALGO", "an algorithm", RONDO_NUM_ALGOS, algo_name, rondo_algo_from_name, nccl_algos };
-static const struct grammar proto_grammar = {
-    "RONDO_PROTO", "a protocol", RONDO_NUM_PROTOS, proto_name, rondo_proto_from_name, nccl_protos
+static const char *const nccl_algos[] = {
+    "collnet", "collnetdirect", "collnet_direct", "collnetchain", "collnet_chain",
+    "nvls",    "nvlstree",      "nvls_tree",      "pat",          NULL
 };
+static const char *const nccl_protos[] = { NULL };
+static const struct grammar algo_grammar = { "RONDO_ALGO", "an algorithm",       RONDO_NUM_ALGOS,
+                                             algo_name,    rondo_algo_from_name, nccl_algos };
+static const struct grammar proto_grammar = { "RONDO_PROTO", "a protocol",          RONDO_NUM_PROTOS,
+                                              proto_name,    rondo_proto_from_name, nccl_protos };
 
-static rondo_status bad_word(const struct grammar *g, const char *text, const char *word, const char *what, int n,
-                             const char *(*name)(int i))
+static rondo_status bad_word(const struct grammar *g, const char *text, const char *word, const char *what,
+                             int n, const char *(*name)(int i))
 {
     char names[256] = "";
     for (int i = 0; i < n; i++) {
         size_t used = strlen(names);
         snprintf(names + used, sizeof(names) - used, "%s%s", i > 0 ? ", " : "", name(i));
     }
-    return rondo_fail(
-        RONDO_INVALID_ARGUMENT,
-        "%s: \"%s\" in \"%.96s\" is not %s; allowed: %s; one list for all (\"a,b\"; \"^a\": all but a), then lists for one collective "
-        "(\"broadcast:a\"), joined by ';'",
-        g->param, word, text, what, names);
+    return rondo_fail(RONDO_INVALID_ARGUMENT,
+                      "%s: \"%s\" in \"%.96s\" is not %s; allowed: %s; one list for all (\"a,b\"; \"^a\": "
+                      "all but a), then lists for one collective "
+                      "(\"broadcast:a\"), joined by ';'",
+                      g->param, word, text, what, names);
 }
 
 /* What stands in [begin, end), without blanks around it. Longer than any name is no name, even when cut. */
@@ -69,7 +71,8 @@ static int only_nccl_has(const struct grammar *g, const char *word)
 }
 
 /* One list, [at, end). */
-static rondo_status parse_list(const struct grammar *g, const char *text, const char *at, const char *end, uint32_t *mask)
+static rondo_status parse_list(const struct grammar *g, const char *text, const char *at, const char *end,
+                               uint32_t *mask)
 {
     uint32_t all = (1u << g->n) - 1, named = 0;
     char word[WORD_BYTES];
@@ -95,8 +98,9 @@ static rondo_status parse_list(const struct grammar *g, const char *text, const 
         }
     }
     if (named == 0 && !exclude) {
-        RONDO_INFO(RONDO_SUBSYS_ENV | RONDO_SUBSYS_TUNING, "%s=\"%s\" has a list of algorithms that only NCCL has: it restricts nothing",
-                   g->param, text);
+        RONDO_INFO(RONDO_SUBSYS_ENV | RONDO_SUBSYS_TUNING,
+                   "%s=\"%s\" has a list of algorithms that only NCCL has: it restricts nothing", g->param,
+                   text);
     }
     *mask = exclude || named == 0 ? all & ~named : named;
     return RONDO_SUCCESS;
@@ -140,11 +144,13 @@ static rondo_status parse(const struct grammar *g, const char *text, uint32_t ma
             RONDO_TRY(parse_list(g, text, at, end, &general));
             for (int c = 0; c < RONDO_NUM_COLLS; c++) {
                 enum rondo_coll as = rondo_coll_scheduled_as((enum rondo_coll)c);
-                int applies = as != RONDO_COLL_SEND && as != RONDO_COLL_RECV && (g != &algo_grammar || (general & algos_of(as)) != 0);
+                int applies = as != RONDO_COLL_SEND && as != RONDO_COLL_RECV &&
+                              (g != &algo_grammar || (general & algos_of(as)) != 0);
                 mask[c] = applies ? general : mask[c];
             }
         } else {
-            return bad_word(g, text, word, "a list for one collective, and only the first may stand for all", RONDO_NUM_COLLS, coll_name);
+            return bad_word(g, text, word, "a list for one collective, and only the first may stand for all",
+                            RONDO_NUM_COLLS, coll_name);
         }
         nlists++;
     }

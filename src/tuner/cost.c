@@ -1,7 +1,8 @@
 /*
- * What a choice costs. A call takes a fixed time, its longest way in hops, and the time in which the busiest rank moves its bytes, or the busiest node what goes to others and comes from them.
- * One thread serves all channels of a rank on host memory, so channels share its bandwidth, and each further one makes every turn a little longer; what a
- * second channel buys is the second tree.
+ * What a choice costs. A call takes a fixed time, its longest way in hops, and the time in which the busiest
+ * rank moves its bytes, or the busiest node what goes to others and comes from them. One thread serves all
+ * channels of a rank on host memory, so channels share its bandwidth, and each further one makes every turn a
+ * little longer; what a second channel buys is the second tree.
  */
 #include "tuner/cost_gpu.h"
 #include "tuner/cost_impl.h"
@@ -10,16 +11,19 @@
 
 struct terms {
     double base, hop, net_hop, copy, net_copy; /* us */
-    size_t board;                              /* payload bytes of a place; 0: unknown. Given */
+    size_t mailbox;                            /* payload bytes of a place; 0: unknown. Given */
 };
 
 /*
- * The longest way, and how many of its hops go from node to node; bytes that the busiest rank passes through its conns, and that the busiest node does.
- * Ranks of a node that stand in groups (layout/layout.h, level): a hop and a copy from group to group take longer, and what all ranks pass between groups at once shares what joins these.
+ * The longest way, and how many of its hops go from node to node; bytes that the busiest rank passes through
+ * its conns, and that the busiest node does. Ranks of a node that stand in groups (layout/layout.h, level): a
+ * hop and a copy from group to group take longer, and what all ranks pass between groups at once shares what
+ * joins these.
  */
 struct way {
     double hops, net_hops, moved, net_moved;
-    double far, slower; /* what groups add: so many hops more; by what part of a pass the busiest rank is later */
+    double far,
+        slower; /* what groups add: so many hops more; by what part of a pass the busiest rank is later */
 };
 
 /* A hop's share that each further channel adds: the same turn of the executor looks at its slots too. */
@@ -35,13 +39,20 @@ static int log2_up(int n)
 }
 
 /* Ranks that share a core take turns: hops wait for the scheduler, and copies share the core. */
-static double turns(const struct rondo_layout *layout) { return layout->model.ranks_per_core > 1 ? layout->model.ranks_per_core : 1; }
+static double turns(const struct rondo_layout *layout)
+{
+    return layout->model.ranks_per_core > 1 ? layout->model.ranks_per_core : 1;
+}
 
 /* ---- groups of a node's ranks: without any, all of these are as if there were none ---- */
 
-static double groups_above(const struct rondo_model *m, int level) { return level == 0 ? 1 : m->levels.groups[level - 1]; }
+static double groups_above(const struct rondo_model *m, int level)
+{
+    return level == 0 ? 1 : m->levels.groups[level - 1];
+}
 
-/* A block that goes once round the ring leaves each group once; one that goes up or down a tree of trees passes the tree of each level. */
+/* A block that goes once round the ring leaves each group once; one that goes up or down a tree of trees
+ * passes the tree of each level. */
 static double ring_far(const struct rondo_layout *layout)
 {
     const struct rondo_model *m = &layout->model;
@@ -53,7 +64,10 @@ static double ring_far(const struct rondo_layout *layout)
     return far;
 }
 
-static int groups_a_group(const struct rondo_model *m, int level) { return (int)(m->levels.groups[level] / groups_above(m, level) + 0.99); }
+static int groups_a_group(const struct rondo_model *m, int level)
+{
+    return (int)(m->levels.groups[level] / groups_above(m, level) + 0.99);
+}
 
 static double tree_far(const struct rondo_model *m)
 {
@@ -84,7 +98,8 @@ static double slowest_more(const struct rondo_model *m)
     return most - 1;
 }
 
-/* Everyone reaches for everyone: the mean over all ranks of how much longer that takes than within a group. */
+/* Everyone reaches for everyone: the mean over all ranks of how much longer that takes than within a group.
+ */
 static double mean_of_all(const struct rondo_model *m, int of_copy)
 {
     double mean = 0, near = 1;
@@ -96,7 +111,8 @@ static double mean_of_all(const struct rondo_model *m, int of_copy)
     return mean + near;
 }
 
-/* us in which what passes between groups does so; bytes: that each rank passes to each other one, there and back taken together. */
+/* us in which what passes between groups does so; bytes: that each rank passes to each other one, there and
+ * back taken together. */
 static double between_groups(const struct rondo_layout *layout, double bytes)
 {
     const struct rondo_model *m = &layout->model;
@@ -111,7 +127,8 @@ static double between_groups(const struct rondo_layout *layout, double bytes)
 static double larger(double a, double b) { return a > b ? a : b; }
 
 /* @return 0 when the protocol does not work on the way. */
-static int path_terms(const struct rondo_layout *layout, enum rondo_proto proto, int nchannels, const struct way *way, struct terms *t)
+static int path_terms(const struct rondo_layout *layout, enum rondo_proto proto, int nchannels,
+                      const struct way *way, struct terms *t)
 {
     const struct rondo_model *m = &layout->model;
     double channels = 1 + channel_share * (nchannels - 1);
@@ -127,7 +144,10 @@ static int path_terms(const struct rondo_layout *layout, enum rondo_proto proto,
     return 1;
 }
 
-static double total(const struct terms *t) { return t->base + t->hop + t->net_hop + (t->copy > t->net_copy ? t->copy : t->net_copy); }
+static double total(const struct terms *t)
+{
+    return t->base + t->hop + t->net_hop + (t->copy > t->net_copy ? t->copy : t->net_copy);
+}
 
 static const char *largest(const struct terms *t)
 {
@@ -138,15 +158,16 @@ static const char *largest(const struct terms *t)
     return t->net_hop > t->base + t->hop ? "network latency" : "latency";
 }
 
-/* A block that goes once round the ring, but for one hop, leaves every node once; where each rank is a node, but for one. */
+/* A block that goes once round the ring, but for one hop, leaves every node once; where each rank is a node,
+ * but for one. */
 static double ring_net_hops(const struct rondo_layout *layout)
 {
     int n = layout->nranks - 1;
     return layout->nnodes == 1 ? 0 : layout->nnodes < n ? layout->nnodes : n;
 }
 
-static int ring_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels, size_t bytes,
-                      struct terms *t)
+static int ring_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto,
+                      int nchannels, size_t bytes, struct terms *t)
 {
     double n = layout->nranks, rounds = rondo_coll_scheduled_as(coll) == RONDO_COLL_ALL_REDUCE ? 2 : 1;
     struct way way = { .hops = rounds * (n - 1), .net_hops = rounds * ring_net_hops(layout) };
@@ -159,8 +180,8 @@ static int ring_terms(const struct rondo_layout *layout, enum rondo_coll coll, e
 /* Of two ranks one only sends and the other only receives, which is faster than to pass on (measured). */
 static const double chain_ends = 0.83;
 
-static int chain_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels, size_t bytes,
-                       struct terms *t)
+static int chain_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto,
+                       int nchannels, size_t bytes, struct terms *t)
 {
     struct way way = { .hops = layout->nranks - 1, .net_hops = ring_net_hops(layout) };
     (void)coll;
@@ -171,12 +192,14 @@ static int chain_terms(const struct rondo_layout *layout, enum rondo_coll coll, 
     return path_terms(layout, proto, nchannels, &way, t);
 }
 
-/* The ring's bubble at the end of each loop, in which the first block of the next one is on its way to the last rank. */
+/* The ring's bubble at the end of each loop, in which the first block of the next one is on its way to the
+ * last rank. */
 static const double ordered_drain = 1.2;
 
-/* All parts pass every conn but the one that closes the ring, and the result once more: to everyone, to its block's rank or to the root; those are half way on average. */
-static int ordered_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels, size_t bytes,
-                         struct terms *t)
+/* All parts pass every conn but the one that closes the ring, and the result once more: to everyone, to its
+ * block's rank or to the root; those are half way on average. */
+static int ordered_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto,
+                         int nchannels, size_t bytes, struct terms *t)
 {
     double rounds = rondo_coll_scheduled_as(coll) == RONDO_COLL_ALL_REDUCE ? 2 : 1.5;
     struct way way = { .hops = rounds * (layout->nranks - 1), .net_hops = rounds * ring_net_hops(layout) };
@@ -187,12 +210,13 @@ static int ordered_terms(const struct rondo_layout *layout, enum rondo_coll coll
 }
 
 /*
- * A position passes the bytes once through each conn to a neighbour, in each direction for all_reduce; a ring's position has two of these for one pass, so a
- * conn counts half. In one tree the busiest has three neighbours; in two, inner in one and leaf in the other, it has four and half the bytes each.
- * With any root the way is up and down as for all_reduce.
- * Over nodes the two trees are complementary for nodes; inside a node they are the same tree, whose first ranks are inner in both and have one neighbour less where the node is a leaf.
- * A node on the way is left where it is entered, or one hop further.
- * Groups inside a node are as nodes in that; one conn of the busiest rank leads over the farthest level.
+ * A position passes the bytes once through each conn to a neighbour, in each direction for all_reduce; a
+ * ring's position has two of these for one pass, so a conn counts half. In one tree the busiest has three
+ * neighbours; in two, inner in one and leaf in the other, it has four and half the bytes each. With any root
+ * the way is up and down as for all_reduce. Over nodes the two trees are complementary for nodes; inside a
+ * node they are the same tree, whose first ranks are inner in both and have one neighbour less where the node
+ * is a leaf. A node on the way is left where it is entered, or one hop further. Groups inside a node are as
+ * nodes in that; one conn of the busiest rank leads over the farthest level.
  */
 static double tree_conns(int neighbours, int fewer, int nchannels, enum rondo_coll coll)
 {
@@ -208,30 +232,36 @@ static double tree_conns(int neighbours, int fewer, int nchannels, enum rondo_co
 
 static int neighbours_of(int n) { return n - 1 < 3 ? n - 1 : 3; }
 
-static int tree_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels, size_t bytes,
-                      struct terms *t)
+static int tree_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto,
+                      int nchannels, size_t bytes, struct terms *t)
 {
-    int n = layout->nranks, nodes = layout->nnodes, several = nodes > 1 && layout->max_local > 1, neighbours = neighbours_of(n);
+    int n = layout->nranks, nodes = layout->nnodes, several = nodes > 1 && layout->max_local > 1,
+        neighbours = neighbours_of(n);
     const struct rondo_model *m = &layout->model;
     int deep = tree_deep(m, nodes == 1 ? n : layout->max_local), groups = several || m->levels.n > 0;
     int inside = nodes == 1 ? deep : several ? deep + log2_up(nodes) - 1 : 0;
-    struct way way = { .hops = 2 * (inside + log2_up(nodes)), .net_hops = 2 * log2_up(nodes), .far = 2 * tree_far(m) };
+    struct way way = { .hops = 2 * (inside + log2_up(nodes)),
+                       .net_hops = 2 * log2_up(nodes),
+                       .far = 2 * tree_far(m) };
     way.moved = tree_conns(neighbours, groups && neighbours > 2 ? 2 : 1, nchannels, coll) * (double)bytes;
     way.slower = neighbours > 0 ? slowest_more(m) / neighbours : 0;
     way.net_moved = tree_conns(neighbours_of(nodes), 1, nchannels, coll) * (double)bytes;
     return path_terms(layout, proto, nchannels, &way, t);
 }
 
-/* Of one-shot's bytes (measured, of two ranks; each rank more is as much more, where all take what all post): of blocks, everyone posts or takes one; with a root one rank posts, or takes, all. */
+/* Of one-shot's bytes (measured, of two ranks; each rank more is as much more, where all take what all post):
+ * of blocks, everyone posts or takes one; with a root one rank posts, or takes, all. */
 static double oneshot_passes(enum rondo_coll as, double n)
 {
     static const double blocks = 1, rooted = 0.6;
-    return as == RONDO_COLL_ALL_GATHER || as == RONDO_COLL_REDUCE_SCATTER ? blocks : rondo_coll_has_root(as) ? rooted * n : n;
+    return as == RONDO_COLL_ALL_GATHER || as == RONDO_COLL_REDUCE_SCATTER ? blocks
+           : rondo_coll_has_root(as)                                      ? rooted * n
+                                                                          : n;
 }
 
 /* Reading n posts: misses on different lines overlap about two deep. */
-static int oneshot_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels, size_t bytes,
-                         struct terms *t)
+static int oneshot_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto,
+                         int nchannels, size_t bytes, struct terms *t)
 {
     const struct rondo_model *m = &layout->model;
     double n = layout->nranks, passes = oneshot_passes(rondo_coll_scheduled_as(coll), n), bw;
@@ -241,14 +271,15 @@ static int oneshot_terms(const struct rondo_layout *layout, enum rondo_coll coll
     if (coll == RONDO_COLL_REDUCE_SCATTERV) { /* blocks may lie apart */
         return 0;
     }
-    if ((rondo_coll_has_root(coll) && layout->nranks > RONDO_ROOTED_RANKS) || layout->nnodes > 1 || nchannels > 1 || m->board_bw <= 0) {
+    if ((rondo_coll_has_root(coll) && layout->nranks > RONDO_ROOTED_RANKS) || layout->nnodes > 1 ||
+        nchannels > 1 || m->mailbox_bw <= 0) {
         return 0;
     }
     t->base = m->base_us;
     post = passes == 1 ? bytes / (size_t)layout->nranks : bytes;
-    pieces = pair && t->board > 0 && post > t->board ? (post + t->board - 1) / t->board : 1;
-    t->hop = m->board_us * n / 2 * mean_of_all(m, 0) * turns(layout) * (double)pieces;
-    bw = !pair ? m->board_bw : bytes <= m->pair_cached ? m->pair_bw : m->pair_past_bw;
+    pieces = pair && t->mailbox > 0 && post > t->mailbox ? (post + t->mailbox - 1) / t->mailbox : 1;
+    t->hop = m->mailbox_us * n / 2 * mean_of_all(m, 0) * turns(layout) * (double)pieces;
+    bw = !pair ? m->mailbox_bw : bytes <= m->pair_cached ? m->pair_bw : m->pair_past_bw;
     t->copy = larger(passes * (double)bytes / (bw * 1e3) * mean_of_all(m, 1) * turns(layout),
                      between_groups(layout, passes / n * (double)bytes));
     t->net_hop = t->net_copy = 0;
@@ -256,53 +287,62 @@ static int oneshot_terms(const struct rondo_layout *layout, enum rondo_coll coll
 }
 
 /*
- * What two-shot costs by collective, per byte of the larger buffer of a rank: a pass over it where buffers are mapped (read or written once: 1), and where the kernel copies, of two ranks (measured: it
- * copies through scratch what is reduced, and into their places what is not; the root of a broadcast that is in place has nothing to copy for itself).
+ * What two-shot costs by collective, per byte of the larger buffer of a rank: a pass over it where buffers
+ * are mapped (read or written once: 1), and where the kernel copies, of two ranks (measured: it copies
+ * through scratch what is reduced, and into their places what is not; the root of a broadcast that is in
+ * place has nothing to copy for itself).
  */
 static const struct {
     double mapped, kernel, kernel_in_place;
 } twoshot_passes[RONDO_NUM_COLLS] = {
-    [RONDO_COLL_ALL_REDUCE] = { 2, 2, 2 },   [RONDO_COLL_REDUCE] = { 1.5, 1.9, 1.9 },         [RONDO_COLL_BROADCAST] = { 1.5, 1.9, 1.1 },
-    [RONDO_COLL_ALL_GATHER] = { 1.8, 1, 1 }, [RONDO_COLL_REDUCE_SCATTER] = { 1.5, 1.5, 1.5 },
+    [RONDO_COLL_ALL_REDUCE] = { 2, 2, 2 },           [RONDO_COLL_REDUCE] = { 1.5, 1.9, 1.9 },
+    [RONDO_COLL_BROADCAST] = { 1.5, 1.9, 1.1 },      [RONDO_COLL_ALL_GATHER] = { 1.8, 1, 1 },
+    [RONDO_COLL_REDUCE_SCATTER] = { 1.5, 1.5, 1.5 },
 };
 
-/* The board before and after. */
-static int twoshot_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels, size_t bytes,
-                         struct terms *t)
+/* The mailbox before and after. */
+static int twoshot_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto,
+                         int nchannels, size_t bytes, struct terms *t)
 {
     const struct rondo_model *m = &layout->model;
     (void)proto;
-    if (layout->nnodes > 1 || layout->nranks < 2 || nchannels > 1 || m->board_bw <= 0 || m->direct_bw <= 0) {
+    if (layout->nnodes > 1 || layout->nranks < 2 || nchannels > 1 || m->mailbox_bw <= 0 ||
+        m->direct_bw <= 0) {
         return 0;
     }
     t->base = m->base_us + m->direct_us;
     double moved = twoshot_passes[rondo_coll_scheduled_as(coll)].mapped * (double)bytes;
-    t->hop = m->board_us * layout->nranks * mean_of_all(m, 0) * turns(layout);
-    t->copy = larger(moved / (m->direct_bw * 1e3) * mean_of_all(m, 1) * turns(layout), between_groups(layout, moved / layout->nranks));
+    t->hop = m->mailbox_us * layout->nranks * mean_of_all(m, 0) * turns(layout);
+    t->copy = larger(moved / (m->direct_bw * 1e3) * mean_of_all(m, 1) * turns(layout),
+                     between_groups(layout, moved / layout->nranks));
     t->net_hop = t->net_copy = 0;
     return 1;
 }
 
-/* Of every buffer a rank holds so much at the innermost level of a nest at once: less than a second-level cache. */
-enum { NESTED_SHARE = 128 << 10 };
+/* Of every buffer a rank holds so much at the innermost level of a nest at once: less than a second-level
+ * cache. */
+enum { HIERARCHICAL_SHARE = 128 << 10 };
 
-/* Bytes of a piece: each rank holds one of every group's others, and as many as there are innermost groups. */
-static size_t nested_piece(const struct rondo_model *m)
+/* Bytes of a piece: each rank holds one of every group's others, and as many as there are innermost groups.
+ */
+static size_t hierarchical_piece(const struct rondo_model *m)
 {
-    return NESTED_SHARE / (size_t)(m->levels.n > 0 ? m->levels.groups[m->levels.n - 1] : 1);
+    return HIERARCHICAL_SHARE / (size_t)(m->levels.n > 0 ? m->levels.groups[m->levels.n - 1] : 1);
 }
 
-size_t rondo_nested_chunk(const struct rondo_layout *layout, uint32_t elem_bytes)
+size_t rondo_hierarchical_chunk(const struct rondo_layout *layout, uint32_t elem_bytes)
 {
-    size_t line = RONDO_CACHE_LINE / elem_bytes, piece = nested_piece(&layout->model) / elem_bytes / line * line;
+    size_t line = RONDO_CACHE_LINE / elem_bytes,
+           piece = hierarchical_piece(&layout->model) / elem_bytes / line * line;
     return piece > line ? piece : line;
 }
 
 /*
- * Passes over the bytes: of its share a rank reads what all of its innermost group have, then, of the part of that which it holds at each level, what the groups of the level have, its own among them. The results go
+ * Passes over the bytes: of its share a rank reads what all of its innermost group have, then, of the part of
+ * that which it holds at each level, what the groups of the level have, its own among them. The results go
  * the same ways back.
  */
-static double nested_passes(const struct rondo_layout *layout)
+static double hierarchical_passes(const struct rondo_layout *layout)
 {
     const struct rondo_model *m = &layout->model;
     double passes = 1;
@@ -313,8 +353,9 @@ static double nested_passes(const struct rondo_layout *layout)
     return 2 * passes;
 }
 
-/* What each level's groups pass is the least there can be; us of the level where that takes longest, each way. */
-static double nested_between(const struct rondo_model *m, double bytes)
+/* What each level's groups pass is the least there can be; us of the level where that takes longest, each
+ * way. */
+static double hierarchical_between(const struct rondo_model *m, double bytes)
 {
     double most = 0;
     for (int l = 0; l < m->levels.n; l++) {
@@ -323,37 +364,41 @@ static double nested_between(const struct rondo_model *m, double bytes)
     return most;
 }
 
-/* The board before and after, and in every loop those that hold something look for one another. */
-static double nested_hops(const struct rondo_layout *layout, double bytes)
+/* The mailbox before and after, and in every loop those that hold something look for one another. */
+static double hierarchical_hops(const struct rondo_layout *layout, double bytes)
 {
     const struct rondo_model *m = &layout->model;
-    double looks = 0, loops = larger(bytes / layout->nranks / (double)nested_piece(m), 1);
+    double looks = 0, loops = larger(bytes / layout->nranks / (double)hierarchical_piece(m), 1);
     for (int l = 0; l < m->levels.n; l++) {
         looks += 2 * (groups_a_group(m, l) - 1) * m->level[l].us;
     }
-    return m->board_us * (layout->nranks * mean_of_all(m, 0) + looks * loops);
+    return m->mailbox_us * (layout->nranks * mean_of_all(m, 0) + looks * loops);
 }
 
 /* For two groups of two ranks and more. */
-static int nested_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels, size_t bytes,
-                        struct terms *t)
+static int hierarchical_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto,
+                              int nchannels, size_t bytes, struct terms *t)
 {
     const struct rondo_model *m = &layout->model;
     (void)coll, (void)proto;
-    if (layout->nnodes > 1 || m->levels.n == 0 || m->levels.several < 2 || nchannels > 1 || m->board_bw <= 0 || m->direct_bw <= 0) {
+    if (layout->nnodes > 1 || m->levels.n == 0 || m->levels.several < 2 || nchannels > 1 ||
+        m->mailbox_bw <= 0 || m->direct_bw <= 0) {
         return 0;
     }
     t->base = m->base_us + m->direct_us;
-    t->hop = nested_hops(layout, (double)bytes) * turns(layout);
-    t->copy = larger(nested_passes(layout) * (double)bytes / (m->direct_bw * 1e3) * turns(layout), nested_between(m, (double)bytes));
+    t->hop = hierarchical_hops(layout, (double)bytes) * turns(layout);
+    t->copy = larger(hierarchical_passes(layout) * (double)bytes / (m->direct_bw * 1e3) * turns(layout),
+                     hierarchical_between(m, (double)bytes));
     t->net_hop = t->net_copy = 0;
     return 1;
 }
 
-/* With more ranks than cores the kernel's copies cost so much more than those of conns (measured: 4 ranks on 2 cores), but for an all_reduce in place. */
+/* With more ranks than cores the kernel's copies cost so much more than those of conns (measured: 4 ranks on
+ * 2 cores), but for an all_reduce in place. */
 static const double cma_crowded = 1.4;
 
-/* GB/s of the kernel's copies; past the caches of two ranks, which have something faster then (measured; of more not). */
+/* GB/s of the kernel's copies; past the caches of two ranks, which have something faster then (measured; of
+ * more not). */
 static double cma_bandwidth(const struct rondo_layout *layout, size_t bytes, int in_place)
 {
     const struct rondo_model *m = &layout->model;
@@ -361,38 +406,50 @@ static double cma_bandwidth(const struct rondo_layout *layout, size_t bytes, int
     return past && layout->nranks == 2 ? m->cma_past_bw : m->cma_bw;
 }
 
-double rondo_cma_cost_us(const struct rondo_layout *layout, enum rondo_algo algo, enum rondo_coll coll, size_t bytes, int in_place)
+double rondo_cma_cost_us(const struct rondo_layout *layout, enum rondo_algo algo, enum rondo_coll coll,
+                         size_t bytes, int in_place)
 {
     const struct rondo_model *m = &layout->model;
-    int nested = algo == RONDO_ALGO_NESTED;
-    double n = layout->nranks, calls = 2 * (n - 1); /* what more of them cost for many bytes is in the bandwidth */
+    int hierarchical = algo == RONDO_ALGO_HIERARCHICAL;
+    double n = layout->nranks,
+           calls = 2 * (n - 1); /* what more of them cost for many bytes is in the bandwidth */
     enum rondo_coll as = rondo_coll_scheduled_as(coll);
-    double copied = (in_place ? twoshot_passes[as].kernel_in_place : twoshot_passes[as].kernel) * 2 * (n - 1) / n * (double)bytes;
-    double crowded = layout->model.ranks_per_core > 1 ? (in_place && coll == RONDO_COLL_ALL_REDUCE ? 1 : cma_crowded) * turns(layout) : 1;
-    double hops = nested ? nested_hops(layout, (double)bytes) : m->board_us * n * mean_of_all(m, 0);
-    double copy = nested ? 2 * nested_passes(layout) * (double)bytes : copied * mean_of_all(m, 1);
-    double between = nested ? nested_between(m, (double)bytes) : between_groups(layout, copied / 2 / n);
+    double copied = (in_place ? twoshot_passes[as].kernel_in_place : twoshot_passes[as].kernel) * 2 *
+                    (n - 1) / n * (double)bytes;
+    double crowded = layout->model.ranks_per_core > 1
+                         ? (in_place && coll == RONDO_COLL_ALL_REDUCE ? 1 : cma_crowded) * turns(layout)
+                         : 1;
+    double hops = hierarchical ? hierarchical_hops(layout, (double)bytes)
+                               : m->mailbox_us * n * mean_of_all(m, 0);
+    double copy = hierarchical ? 2 * hierarchical_passes(layout) * (double)bytes : copied * mean_of_all(m, 1);
+    double between = hierarchical ? hierarchical_between(m, (double)bytes)
+                                  : between_groups(layout, copied / 2 / n);
     return m->base_us + m->direct_us + (hops + m->cma_us * calls) * crowded +
            larger(copy / (cma_bandwidth(layout, bytes, in_place) * 1e3) * crowded, between);
 }
 
-/* Every rank reduces every byte: per byte so much slower than passing it on and reducing a share (measured over sockets). */
-static const double exchange_work = 1.2;
+/* Every rank reduces every byte: per byte so much slower than passing it on and reducing a share (measured
+ * over sockets). */
+static const double doubling_work = 1.2;
 
-/* Each swap passes the whole buffer; all ranks of a node swap at once, and each of them with a node of its own where the swap leaves it. */
-static int exchange_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels, size_t bytes,
-                          struct terms *t)
+/* Each swap passes the whole buffer; all ranks of a node swap at once, and each of them with a node of its
+ * own where the swap leaves it. */
+static int doubling_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto,
+                          int nchannels, size_t bytes, struct terms *t)
 {
-    int n = layout->nranks, extra = (n & (n - 1)) != 0 ? 2 : 0, steps = (int)rondo_exchange_swaps(n) + extra;
+    int n = layout->nranks, extra = (n & (n - 1)) != 0 ? 2 : 0, steps = (int)rondo_doubling_swaps(n) + extra;
     int away = log2_up(layout->nnodes) + extra;
-    struct way way = { .hops = steps, .net_hops = away < steps ? away : steps, .moved = steps * (double)bytes };
+    struct way way = { .hops = steps,
+                       .net_hops = away < steps ? away : steps,
+                       .moved = steps * (double)bytes };
     (void)coll;
-    way.net_moved = way.net_hops * (double)bytes * layout->max_local * exchange_work;
-    if (nchannels > 1 || rondo_exchange_dims(layout) == 0 || !path_terms(layout, proto, nchannels, &way, t)) {
+    way.net_moved = way.net_hops * (double)bytes * layout->max_local * doubling_work;
+    if (nchannels > 1 || rondo_doubling_dims(layout) == 0 || !path_terms(layout, proto, nchannels, &way, t)) {
         return 0;
     }
-    /* Where ranks of a node share cores they share the time of the calls that send and receive, too; other algorithms leave a node by one rank at a time. */
-    t->net_hop *= layout->max_local > 1 && turns(layout) > 1 ? turns(layout) * exchange_work : 1;
+    /* Where ranks of a node share cores they share the time of the calls that send and receive, too; other
+     * algorithms leave a node by one rank at a time. */
+    t->net_hop *= layout->max_local > 1 && turns(layout) > 1 ? turns(layout) * doubling_work : 1;
     return 1;
 }
 
@@ -400,13 +457,17 @@ static int exchange_terms(const struct rondo_layout *layout, enum rondo_coll col
 static const double message_us = 0.35;
 
 /* One message, or one to or from each of the others; the peer may be on another node. */
-static int p2p_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels, size_t bytes,
-                     struct terms *t)
+static int p2p_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto,
+                     int nchannels, size_t bytes, struct terms *t)
 {
     int single = coll == RONDO_COLL_SEND || coll == RONDO_COLL_RECV, n = layout->nranks;
     double messages = single ? 1 : n - 1, away = single ? layout->nnodes > 1 : n - layout->max_local;
-    struct way way = { .hops = messages, .net_hops = away, .moved = single ? (double)bytes : (double)bytes * (n - 1) / n };
-    way.net_moved = single ? (double)bytes : (double)bytes * away / n * layout->max_local; /* a node's ranks share its links */
+    struct way way = { .hops = messages,
+                       .net_hops = away,
+                       .moved = single ? (double)bytes : (double)bytes * (n - 1) / n };
+    way.net_moved = single
+                        ? (double)bytes
+                        : (double)bytes * away / n * layout->max_local; /* a node's ranks share its links */
     if (nchannels > 1 || proto != RONDO_PROTO_SIMPLE || !path_terms(layout, proto, nchannels, &way, t)) {
         return 0;
     }
@@ -414,31 +475,36 @@ static int p2p_terms(const struct rondo_layout *layout, enum rondo_coll coll, en
     return 1;
 }
 
-/* The protocols of sends and receives get their buffers with their conns; the board has no protocol. */
-static int has_buffers(const struct rondo_layout *layout, enum rondo_proto proto) { return (layout->protos >> proto & 1) != 0; }
+/* The protocols of sends and receives get their buffers with their conns; the mailbox has no protocol. */
+static int has_buffers(const struct rondo_layout *layout, enum rondo_proto proto)
+{
+    return (layout->protos >> proto & 1) != 0;
+}
 
 /* What each cost function has in common: GPU machines have costs of their own (tuner/cost_gpu.c). */
-#define COST_FUNCTIONS(x, ALGO, available)                                                                                         \
-    double rondo_##x##_cost_us(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels,     \
-                               size_t bytes, size_t board)                                                                         \
-    {                                                                                                                              \
-        struct terms t = { .board = board };                                                                                       \
-        if (!(available)) {                                                                                                        \
-            return -1;                                                                                                             \
-        }                                                                                                                          \
-        if (rondo_is_gpu_model(layout)) {                                                                                          \
-            return rondo_one_channel(coll) && nchannels > 1 ? -1 : rondo_gpu_cost_us(layout, coll, ALGO, proto, nchannels, bytes); \
-        }                                                                                                                          \
-        return x##_terms(layout, coll, proto, nchannels, bytes, &t) ? total(&t) : -1;                                              \
-    }                                                                                                                              \
-    const char *rondo_##x##_limit(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, int nchannels,  \
-                                  size_t bytes)                                                                                    \
-    {                                                                                                                              \
-        struct terms t = { .board = 0 };                                                                                           \
-        if (rondo_is_gpu_model(layout)) {                                                                                          \
-            return rondo_gpu_limit(layout, coll, ALGO, proto, nchannels, bytes);                                                   \
-        }                                                                                                                          \
-        return x##_terms(layout, coll, proto, nchannels, bytes, &t) ? largest(&t) : "not available";                               \
+#define COST_FUNCTIONS(x, ALGO, available)                                                           \
+    double rondo_##x##_cost_us(const struct rondo_layout *layout, enum rondo_coll coll,              \
+                               enum rondo_proto proto, int nchannels, size_t bytes, size_t mailbox)  \
+    {                                                                                                \
+        struct terms t = { .mailbox = mailbox };                                                     \
+        if (!(available)) {                                                                          \
+            return -1;                                                                               \
+        }                                                                                            \
+        if (rondo_is_gpu_model(layout)) {                                                            \
+            return rondo_one_channel(coll) && nchannels > 1                                          \
+                       ? -1                                                                          \
+                       : rondo_gpu_cost_us(layout, coll, ALGO, proto, nchannels, bytes);             \
+        }                                                                                            \
+        return x##_terms(layout, coll, proto, nchannels, bytes, &t) ? total(&t) : -1;                \
+    }                                                                                                \
+    const char *rondo_##x##_limit(const struct rondo_layout *layout, enum rondo_coll coll,           \
+                                  enum rondo_proto proto, int nchannels, size_t bytes)               \
+    {                                                                                                \
+        struct terms t = { .mailbox = 0 };                                                           \
+        if (rondo_is_gpu_model(layout)) {                                                            \
+            return rondo_gpu_limit(layout, coll, ALGO, proto, nchannels, bytes);                     \
+        }                                                                                            \
+        return x##_terms(layout, coll, proto, nchannels, bytes, &t) ? largest(&t) : "not available"; \
     }
 
 COST_FUNCTIONS(ring, RONDO_ALGO_RING, has_buffers(layout, proto))
@@ -447,8 +513,9 @@ COST_FUNCTIONS(ordered, RONDO_ALGO_ORDERED, has_buffers(layout, proto))
 COST_FUNCTIONS(tree, RONDO_ALGO_TREE, has_buffers(layout, proto))
 COST_FUNCTIONS(oneshot, RONDO_ALGO_ONESHOT,
                rondo_is_gpu_model(layout) ? rondo_coll_scheduled_as(coll) == RONDO_COLL_ALL_REDUCE
-                                          : board > 0 && bytes <= rondo_most_posted(coll, layout, board))
-COST_FUNCTIONS(twoshot, RONDO_ALGO_TWOSHOT, rondo_is_gpu_model(layout) || board >= RONDO_TWOSHOT_POST)
-COST_FUNCTIONS(nested, RONDO_ALGO_NESTED, !rondo_is_gpu_model(layout) && board >= RONDO_TWOSHOT_POST)
-COST_FUNCTIONS(exchange, RONDO_ALGO_EXCHANGE, !rondo_is_gpu_model(layout) && has_buffers(layout, proto))
+                                          : mailbox > 0 && bytes <= rondo_most_posted(coll, layout, mailbox))
+COST_FUNCTIONS(twoshot, RONDO_ALGO_TWOSHOT, rondo_is_gpu_model(layout) || mailbox >= RONDO_TWOSHOT_POST)
+COST_FUNCTIONS(hierarchical, RONDO_ALGO_HIERARCHICAL,
+               !rondo_is_gpu_model(layout) && mailbox >= RONDO_TWOSHOT_POST)
+COST_FUNCTIONS(doubling, RONDO_ALGO_DOUBLING, !rondo_is_gpu_model(layout) && has_buffers(layout, proto))
 COST_FUNCTIONS(p2p, RONDO_ALGO_P2P, 1)

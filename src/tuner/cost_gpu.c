@@ -1,6 +1,13 @@
 #include "tuner/cost_gpu.h"
 
-enum { SPANS = 3, WARP = 32, LEAST_THREADS = 3 * WARP, TREE_THREADS = 640, SLOW_RING_THREADS = 256, SLOW_RING_MBS = 12000 };
+enum {
+    SPANS = 3,
+    WARP = 32,
+    LEAST_THREADS = 3 * WARP,
+    TREE_THREADS = 640,
+    SLOW_RING_THREADS = 256,
+    SLOW_RING_MBS = 12000
+};
 enum { TREE_STEPS = 24, PLATEAU_BYTES = 64, SM_AMPERE = 80 }; /* tree steps: 64 B .. 512 MiB */
 
 /* ---- numbers ---- */
@@ -8,8 +15,10 @@ enum { TREE_STEPS = 24, PLATEAU_BYTES = 64, SM_AMPERE = 80 }; /* tree steps: 64 
 struct latency {
     double base, nvlink, pci, net;
 };
-#define ROW_(ctx, ALGO, PROTO, base, nvlink, pci, net) [RONDO_ALGO_##ALGO][RONDO_PROTO_##PROTO] = { base, nvlink, pci, net },
-static const struct latency latencies[RONDO_NUM_ALGOS][RONDO_NUM_PROTOS] = { RONDO_MODEL_LATENCY_TABLE(ROW_, ) };
+#define ROW_(ctx, ALGO, PROTO, base, nvlink, pci, net) \
+    [RONDO_ALGO_##ALGO][RONDO_PROTO_##PROTO] = { base, nvlink, pci, net },
+static const struct latency latencies[RONDO_NUM_ALGOS][RONDO_NUM_PROTOS] = { RONDO_MODEL_LATENCY_TABLE(
+    ROW_, ) };
 #undef ROW_
 
 static const struct {
@@ -64,7 +73,10 @@ static const struct {
 static const uint8_t tree_tenths[RONDO_NUM_PROTOS][TREE_STEPS] = { RONDO_MODEL_TREE_TABLE(ROW_, ) };
 #undef ROW_
 
-static int span_of(const struct rondo_layout *layout) { return layout->nnodes < SPANS ? layout->nnodes - 1 : SPANS - 1; }
+static int span_of(const struct rondo_layout *layout)
+{
+    return layout->nnodes < SPANS ? layout->nnodes - 1 : SPANS - 1;
+}
 
 static double cap_gbs(const struct rondo_layout *layout, enum cap_of what)
 {
@@ -107,14 +119,17 @@ static int max_threads(const struct rondo_layout *layout, enum rondo_algo algo, 
 {
     const struct rondo_model_graph *ring = &layout->model.gpu.ring;
     int slow = (int64_t)ring->nchannels * ring->bw_intra <= SLOW_RING_MBS;
-    return algo == RONDO_ALGO_RING && proto == RONDO_PROTO_SIMPLE && slow ? SLOW_RING_THREADS : thread_limits[proto].threads;
+    return algo == RONDO_ALGO_RING && proto == RONDO_PROTO_SIMPLE && slow ? SLOW_RING_THREADS
+                                                                          : thread_limits[proto].threads;
 }
 
-void rondo_gpu_blocks(const struct rondo_layout *layout, enum rondo_algo algo, enum rondo_proto proto, size_t bytes, int *nchannels,
-                      int *nthreads)
+void rondo_gpu_blocks(const struct rondo_layout *layout, enum rondo_algo algo, enum rondo_proto proto,
+                      size_t bytes, int *nchannels, int *nthreads)
 {
-    int ring_ll = algo == RONDO_ALGO_RING && proto == RONDO_PROTO_LL, threads = max_threads(layout, algo, proto);
-    size_t each = (size_t)thread_limits[proto].bytes * (size_t)(ring_ll ? layout->nranks : 1), n = bytes / (each * (size_t)threads);
+    int ring_ll = algo == RONDO_ALGO_RING && proto == RONDO_PROTO_LL,
+        threads = max_threads(layout, algo, proto);
+    size_t each = (size_t)thread_limits[proto].bytes * (size_t)(ring_ll ? layout->nranks : 1),
+           n = bytes / (each * (size_t)threads);
     n = rondo_max_size(rondo_min_size(n, (size_t)layout->model.gpu.nchannels), 1);
     *nchannels = (int)n;
     while (bytes < n * each * (size_t)threads && threads % 128 == 0) {
@@ -141,16 +156,19 @@ static void cap(struct rate *rate, double gbs, const char *limit)
 }
 
 /*
- * All channels of a graph. On two nodes it is what the links inside carry that counts, as long as the nets carry their part of it: all of a ring's traffic, half of a tree's. (NCCL does not
- * look at the nets there; its searches leave them no slower, but for graphs that were found last of all.)
+ * All channels of a graph. On two nodes it is what the links inside carry that counts, as long as the nets
+ * carry their part of it: all of a ring's traffic, half of a tree's. (NCCL does not look at the nets there;
+ * its searches leave them no slower, but for graphs that were found last of all.)
  */
-static struct rate graph_rate(const struct rondo_layout *layout, const struct rondo_model_graph *graph, int tree)
+static struct rate graph_rate(const struct rondo_layout *layout, const struct rondo_model_graph *graph,
+                              int tree)
 {
     int64_t inside = graph->bw_intra, nets = (int64_t)graph->bw_inter * (layout->nnodes == 2 && tree ? 2 : 1);
     if (layout->nnodes > 2 || (layout->nnodes == 2 && nets <= inside)) {
         return (struct rate){ graph->nchannels * ((double)nets * 1e-3), "net bandwidth" };
     }
-    return (struct rate){ graph->nchannels * ((double)inside * 1e-3), graph->nvlink ? "NVLink bandwidth" : "PCI bandwidth" };
+    return (struct rate){ graph->nchannels * ((double)inside * 1e-3),
+                          graph->nvlink ? "NVLink bandwidth" : "PCI bandwidth" };
 }
 
 static struct rate ring_rate(const struct rondo_layout *layout, enum rondo_proto proto)
@@ -205,16 +223,19 @@ static double inside_us(const struct rondo_layout *layout, enum rondo_algo algo,
     return graph_of(layout, algo)->nvlink ? latency->nvlink : latency->pci;
 }
 
-/* With one rank a node nothing hides a net's latency, and a ring's is a tree's. Simple waits for the data, and for the flush behind it. */
+/* With one rank a node nothing hides a net's latency, and a ring's is a tree's. Simple waits for the data,
+ * and for the flush behind it. */
 static double net_us(const struct rondo_layout *layout, enum rondo_algo algo, enum rondo_proto proto)
 {
     enum rondo_algo as = layout->nranks == layout->nnodes ? RONDO_ALGO_TREE : algo;
-    return latencies[as][proto].net + graph_of(layout, algo)->latency_inter * 1e-3 * (proto == RONDO_PROTO_SIMPLE ? 2 : 1);
+    return latencies[as][proto].net +
+           graph_of(layout, algo)->latency_inter * 1e-3 * (proto == RONDO_PROTO_SIMPLE ? 2 : 1);
 }
 
 static double post_us(const struct rondo_layout *layout, enum rondo_proto proto)
 {
-    return layout->nnodes > 1 ? hosts[layout->model.gpu.host].post_us * (proto == RONDO_PROTO_SIMPLE ? 3 : 1) : 0;
+    return layout->nnodes > 1 ? hosts[layout->model.gpu.host].post_us * (proto == RONDO_PROTO_SIMPLE ? 3 : 1)
+                              : 0;
 }
 
 /* From a size on, a ring of Simple over nodes takes longer than its steps say. */
@@ -229,13 +250,17 @@ static void plateau(const struct rondo_layout *layout, size_t bytes, struct part
 }
 
 /* A ring's steps follow each other; none is shorter than posting a message to a net, which one of them is. */
-static void ring_parts(const struct rondo_layout *layout, enum rondo_coll as, enum rondo_proto proto, size_t bytes, struct parts *parts)
+static void ring_parts(const struct rondo_layout *layout, enum rondo_coll as, enum rondo_proto proto,
+                       size_t bytes, struct parts *parts)
 {
-    double n = layout->nranks, rounds = as == RONDO_COLL_ALL_REDUCE ? 2 : 1, nets = rounds * (layout->nnodes - 1);
+    double n = layout->nranks, rounds = as == RONDO_COLL_ALL_REDUCE ? 2 : 1,
+           nets = rounds * (layout->nnodes - 1);
     int whole = as == RONDO_COLL_BROADCAST || as == RONDO_COLL_REDUCE;
-    parts->inside = (rounds * (n - 1) - nets) * larger(inside_us(layout, RONDO_ALGO_RING, proto), post_us(layout, proto));
+    parts->inside = (rounds * (n - 1) - nets) *
+                    larger(inside_us(layout, RONDO_ALGO_RING, proto), post_us(layout, proto));
     parts->net = nets * net_us(layout, RONDO_ALGO_RING, proto);
-    move_set(parts, ring_rate(layout, proto), (whole ? (double)(n > 1) : rounds * (n - 1) / n) * (double)bytes);
+    move_set(parts, ring_rate(layout, proto),
+             (whole ? (double)(n > 1) : rounds * (n - 1) / n) * (double)bytes);
     if (as == RONDO_COLL_ALL_REDUCE && proto == RONDO_PROTO_SIMPLE && layout->nnodes > 1) {
         plateau(layout, bytes, parts);
     }
@@ -251,7 +276,8 @@ static int log2_down(int n)
 }
 
 /* Up and down; with a root the bytes go only one of these ways, but the root may be anywhere. */
-static void tree_parts(const struct rondo_layout *layout, enum rondo_coll as, enum rondo_proto proto, size_t bytes, struct parts *parts)
+static void tree_parts(const struct rondo_layout *layout, enum rondo_coll as, enum rondo_proto proto,
+                       size_t bytes, struct parts *parts)
 {
     double passes = layout->nranks == 1 ? 0 : as == RONDO_COLL_ALL_REDUCE ? 2 : 1;
     parts->inside = 2 * (layout->nranks / layout->nnodes - 1) * inside_us(layout, RONDO_ALGO_TREE, proto);
@@ -260,17 +286,19 @@ static void tree_parts(const struct rondo_layout *layout, enum rondo_coll as, en
 }
 
 /*
- * One message, or one to each of the others at the same time: inside the node over the ring's links, away over the nets, which all ranks of the node share. `bytes` has a block for
- * each rank then.
+ * One message, or one to each of the others at the same time: inside the node over the ring's links, away
+ * over the nets, which all ranks of the node share. `bytes` has a block for each rank then.
  */
-static const char *p2p_parts(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto, size_t bytes,
-                             struct parts *parts)
+static const char *p2p_parts(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto,
+                             size_t bytes, struct parts *parts)
 {
     const struct rondo_model_graph *ring = &layout->model.gpu.ring;
-    int single = coll == RONDO_COLL_SEND || coll == RONDO_COLL_RECV, n = layout->nranks, local = layout->max_local;
+    int single = coll == RONDO_COLL_SEND || coll == RONDO_COLL_RECV, n = layout->nranks,
+        local = layout->max_local;
     int away = single ? layout->nnodes > 1 : n - local, near = single ? n > 1 && !away : local - 1;
     double block = (double)bytes / (single ? 1 : n);
-    struct rate links = { ring->nchannels * (ring->bw_intra * 1e-3), ring->nvlink ? "NVLink bandwidth" : "PCI bandwidth" };
+    struct rate links = { ring->nchannels * (ring->bw_intra * 1e-3),
+                          ring->nvlink ? "NVLink bandwidth" : "PCI bandwidth" };
     struct rate nets = { ring->nchannels * (ring->bw_inter * 1e-3) / local, "net bandwidth" };
     struct parts over_nets = { 0 };
     if (proto == RONDO_PROTO_LL && (away > 0 || block > (double)layout->model.gpu.p2p_ll)) {
@@ -283,19 +311,26 @@ static const char *p2p_parts(const struct rondo_layout *layout, enum rondo_coll 
         move_set(parts, nets, block * away);
     }
     parts->inside = near > 0 ? inside_us(layout, RONDO_ALGO_RING, proto) : 0;
-    parts->net = away > 0 ? net_us(layout, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE) + (away - 1) * post_us(layout, RONDO_PROTO_SIMPLE) : 0;
+    parts->net = away > 0 ? net_us(layout, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE) +
+                                (away - 1) * post_us(layout, RONDO_PROTO_SIMPLE)
+                          : 0;
     return NULL;
 }
 
-/* Times that a rank's bytes come in or go out by two-shot, but for its own part: of shares read from all and written to all, or only one of these. */
-static double twoshot_passes(enum rondo_coll as) { return as == RONDO_COLL_ALL_GATHER || as == RONDO_COLL_REDUCE_SCATTER ? 1 : 2; }
+/* Times that a rank's bytes come in or go out by two-shot, but for its own part: of shares read from all and
+ * written to all, or only one of these. */
+static double twoshot_passes(enum rondo_coll as)
+{
+    return as == RONDO_COLL_ALL_GATHER || as == RONDO_COLL_REDUCE_SCATTER ? 1 : 2;
+}
 
 /* Why these do not run; NULL: they do. Pairs that are not near share the links of others. */
-static const char *direct_parts(const struct rondo_layout *layout, enum rondo_coll as, enum rondo_algo algo, size_t bytes,
-                                struct parts *parts)
+static const char *direct_parts(const struct rondo_layout *layout, enum rondo_coll as, enum rondo_algo algo,
+                                size_t bytes, struct parts *parts)
 {
     const struct rondo_model_graph *ring = &layout->model.gpu.ring;
-    struct rate links = { ring->nchannels * (ring->bw_intra * 1e-3), ring->nvlink ? "NVLink bandwidth" : "PCI bandwidth" };
+    struct rate links = { ring->nchannels * (ring->bw_intra * 1e-3),
+                          ring->nvlink ? "NVLink bandwidth" : "PCI bandwidth" };
     double n = layout->nranks;
     if (layout->model.gpu.direct == 0) {
         return layout->nnodes > 1 ? "one node only" : "asked for by RONDO_DIRECT_GPU=64K";
@@ -308,11 +343,13 @@ static const char *direct_parts(const struct rondo_layout *layout, enum rondo_co
     }
     parts->base = direct.base;
     parts->inside = (algo == RONDO_ALGO_TWOSHOT ? 2 : 1) * (ring->near ? direct.nvlink : direct.pci);
-    move_set(parts, links, (algo == RONDO_ALGO_TWOSHOT ? twoshot_passes(as) / n : 1) * (n - 1) * (double)bytes);
+    move_set(parts, links,
+             (algo == RONDO_ALGO_TWOSHOT ? twoshot_passes(as) / n : 1) * (n - 1) * (double)bytes);
     return NULL;
 }
 
-/* What a reduction in rank order moves beyond the ring: every part passes every link, and the result goes on to the root or the block's rank, half way on average. */
+/* What a reduction in rank order moves beyond the ring: every part passes every link, and the result goes on
+ * to the root or the block's rank, half way on average. */
 static double ordered_more(const struct rondo_layout *layout, enum rondo_coll as)
 {
     double n = layout->nranks;
@@ -320,8 +357,8 @@ static double ordered_more(const struct rondo_layout *layout, enum rondo_coll as
 }
 
 /* @return why it cannot run; NULL: it can. */
-static const char *parts_fill(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_algo algo, enum rondo_proto proto,
-                              int nchannels, size_t bytes, struct parts *parts)
+static const char *parts_fill(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_algo algo,
+                              enum rondo_proto proto, int nchannels, size_t bytes, struct parts *parts)
 {
     enum rondo_coll as = rondo_coll_scheduled_as(coll);
     double more = algo == RONDO_ALGO_ORDERED ? ordered_more(layout, as) : 1;
@@ -363,16 +400,17 @@ static const char *parts_fill(const struct rondo_layout *layout, enum rondo_coll
     return NULL;
 }
 
-double rondo_gpu_cost_us(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_algo algo, enum rondo_proto proto,
-                         int nchannels, size_t bytes)
+double rondo_gpu_cost_us(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_algo algo,
+                         enum rondo_proto proto, int nchannels, size_t bytes)
 {
     struct parts parts;
-    return parts_fill(layout, coll, algo, proto, nchannels, bytes, &parts) != NULL ? -1
-                                                                                   : parts.base + parts.inside + parts.net + parts.move;
+    return parts_fill(layout, coll, algo, proto, nchannels, bytes, &parts) != NULL
+               ? -1
+               : parts.base + parts.inside + parts.net + parts.move;
 }
 
-const char *rondo_gpu_limit(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_algo algo, enum rondo_proto proto,
-                            int nchannels, size_t bytes)
+const char *rondo_gpu_limit(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_algo algo,
+                            enum rondo_proto proto, int nchannels, size_t bytes)
 {
     struct parts parts;
     const char *why = parts_fill(layout, coll, algo, proto, nchannels, bytes, &parts);

@@ -26,7 +26,8 @@ const struct rondo_measured_point *rondo_measured_sort(struct rondo_measured *m)
         qsort(m->point, (size_t)m->npoints, sizeof(*m->point), by_series);
     }
     for (int i = 1; i < m->npoints; i++) {
-        if (series_of(&m->point[i]) == series_of(&m->point[i - 1]) && m->point[i].bytes == m->point[i - 1].bytes) {
+        if (series_of(&m->point[i]) == series_of(&m->point[i - 1]) &&
+            m->point[i].bytes == m->point[i - 1].bytes) {
             return &m->point[i];
         }
     }
@@ -48,8 +49,8 @@ static int lower_bound(const struct rondo_measured *m, const struct rondo_measur
     return from;
 }
 
-double rondo_measured_us(const struct rondo_measured *m, enum rondo_coll coll, enum rondo_algo algo, enum rondo_proto proto, int nchannels,
-                         size_t bytes)
+double rondo_measured_us(const struct rondo_measured *m, enum rondo_coll coll, enum rondo_algo algo,
+                         enum rondo_proto proto, int nchannels, size_t bytes)
 {
     struct rondo_measured_point key = { .coll = (uint8_t)rondo_coll_scheduled_as(coll),
                                         .algo = (uint8_t)algo,
@@ -57,13 +58,18 @@ double rondo_measured_us(const struct rondo_measured *m, enum rondo_coll coll, e
                                         .nchannels = (uint8_t)nchannels,
                                         .bytes = bytes };
     int at = lower_bound(m, &key);
-    const struct rondo_measured_point *above = at < m->npoints && series_of(&m->point[at]) == series_of(&key) ? &m->point[at] : NULL;
-    const struct rondo_measured_point *below = at > 0 && series_of(&m->point[at - 1]) == series_of(&key) ? &m->point[at - 1] : NULL;
+    const struct rondo_measured_point *above = at < m->npoints && series_of(&m->point[at]) == series_of(&key)
+                                                   ? &m->point[at]
+                                                   : NULL;
+    const struct rondo_measured_point *below = at > 0 && series_of(&m->point[at - 1]) == series_of(&key)
+                                                   ? &m->point[at - 1]
+                                                   : NULL;
     if (above == NULL) {
         return below == NULL ? -1 : below->us * ((double)bytes / (double)below->bytes);
     }
     if (below == NULL || above->bytes == bytes) {
         return above->us;
     }
-    return below->us + (above->us - below->us) * (double)(bytes - below->bytes) / (double)(above->bytes - below->bytes);
+    return below->us +
+           (above->us - below->us) * (double)(bytes - below->bytes) / (double)(above->bytes - below->bytes);
 }

@@ -11,9 +11,14 @@ static const struct {
     double us, most, unknown; /* GB/s: whatever the port carries (0: no limit), and where it is not known */
 } nets[RONDO_MODEL_NUM_NETS] = { [RONDO_MODEL_SOCKETS] = { 12, 2, 2 }, [RONDO_MODEL_RDMA] = { 2, 0, 10 } };
 
-/* Lines of LL are half flags, of LL128 one part in sixteen; their flags are looked at once more before they are sent, and their slots are smaller. */
-static const double proto_us[RONDO_NUM_PROTOS] = { [RONDO_PROTO_LL] = 2, [RONDO_PROTO_LL128] = 2, [RONDO_PROTO_SIMPLE] = 0 };
-static const double proto_bw[RONDO_NUM_PROTOS] = { [RONDO_PROTO_LL] = 1.0 / 2, [RONDO_PROTO_LL128] = 15.0 / 16, [RONDO_PROTO_SIMPLE] = 1 };
+/* Lines of LL are half flags, of LL128 one part in sixteen; their flags are looked at once more before they
+ * are sent, and their slots are smaller. */
+static const double proto_us[RONDO_NUM_PROTOS] = {
+    [RONDO_PROTO_LL] = 2, [RONDO_PROTO_LL128] = 2, [RONDO_PROTO_SIMPLE] = 0
+};
+static const double proto_bw[RONDO_NUM_PROTOS] = {
+    [RONDO_PROTO_LL] = 1.0 / 2, [RONDO_PROTO_LL128] = 15.0 / 16, [RONDO_PROTO_SIMPLE] = 1
+};
 
 static void net_fill(struct rondo_model *m, double us, double bw)
 {
@@ -23,7 +28,8 @@ static void net_fill(struct rondo_model *m, double us, double bw)
     }
 }
 
-void rondo_model_net(struct rondo_model *model, const struct rondo_stitch_summary *summary, enum rondo_model_net net)
+void rondo_model_net(struct rondo_model *model, const struct rondo_stitch_summary *summary,
+                     enum rondo_model_net net)
 {
     const struct rondo_graph *ring = &summary->graph[RONDO_GRAPH_RING];
     double bw = summary->min_nets > 0 && ring->found > 0 ? ring->found * 1e-3 : nets[net].unknown;
@@ -36,10 +42,12 @@ static const int32_t amd = 1 << RONDO_GRAPH_CPU(RONDO_ARCH_X86, RONDO_VENDOR_AMD
 
 static int is_zen5(const struct rondo_graph *graph) { return graph->cpus == amd && graph->family >= ZEN5; }
 
-/* Outputs that are stored past the caches. Of what a rank has of the outermost ones half: a call has an input besides; all where so much is faster still (measured: 8 of 16 MiB 1.3 to 2 times). */
+/* Outputs that are stored past the caches. Of what a rank has of the outermost ones half: a call has an input
+ * besides; all where so much is faster still (measured: 8 of 16 MiB 1.3 to 2 times). */
 static size_t stream_bytes(const struct rondo_graph *graph)
 {
-    static const size_t most = 16 << 20; /* and what is known of machines whose ranks have more (measured: 52 MiB each) */
+    static const size_t most =
+        16 << 20; /* and what is known of machines whose ranks have more (measured: 52 MiB each) */
     size_t share = (size_t)graph->cache * 1024 / (is_zen5(graph) ? 1 : 2);
     if (rondo_params()->stream_size != RONDO_PARAM_AUTO) {
         return (size_t)rondo_params()->stream_size;
@@ -52,8 +60,8 @@ void rondo_model_host(struct rondo_model *m, double ranks_per_core)
     static const struct rondo_graph unknown;
     m->ranks_per_core = ranks_per_core;
     m->base_us = 0.2;
-    m->board_us = 0.1;
-    m->board_bw = 7.6;
+    m->mailbox_us = 0.1;
+    m->mailbox_bw = 7.6;
     m->pair_bw = 14;
     m->pair_past_bw = 12.5;
     m->pair_slows = m->conn_slows = 1;
@@ -74,7 +82,8 @@ void rondo_model_host(struct rondo_model *m, double ranks_per_core)
 }
 
 /*
- * Not measured here, where all cores share a cache: of the order of what is published of servers of one and two sockets. us, copy: against two cores of one cache; GB/s: one way, out of one group.
+ * Not measured here, where all cores share a cache: of the order of what is published of servers of one and
+ * two sockets. us, copy: against two cores of one cache; GB/s: one way, out of one group.
  */
 static const struct rondo_model_level beyond[RONDO_NUM_LEVELS] = {
     [RONDO_LEVEL_CACHE] = { .us = 2, .copy = 1.2, .bw = 50 },
@@ -91,14 +100,19 @@ void rondo_model_levels(struct rondo_model *m, const struct rondo_stitch_summary
     m->probed_us = summary->apart > 0 ? m->level[summary->apart - 1].us : 0;
 }
 
-/* Of near cores (measured as init_memory.c does: 140 to 200); above the second the cores are far; above the third they were not two. */
+/* Of near cores (measured as init_memory.c does: 140 to 200); above the second the cores are far; above the
+ * third they were not two. */
 enum { NEAR_NS = 140, MOST_NEAR_NS = 250, MOST_FAR_NS = 1200 };
 
-const char *rondo_model_handover_name(uint32_t ns) { return ns == 0 || ns > MOST_FAR_NS ? "unknown" : ns > MOST_NEAR_NS ? "far" : "near"; }
+const char *rondo_model_handover_name(uint32_t ns)
+{
+    return ns == 0 || ns > MOST_FAR_NS ? "unknown" : ns > MOST_NEAR_NS ? "far" : "near";
+}
 
 void rondo_model_handover(struct rondo_model *m, uint32_t ns)
 {
-    /* On cores four times as far slots were four to six times as slow, the kernel's copies 1.4 times, mapped buffers 1.6 times. */
+    /* On cores four times as far slots were four to six times as slow, the kernel's copies 1.4 times, mapped
+     * buffers 1.6 times. */
     double expected = m->probed_us > 0 ? m->probed_us : 1, slower = (double)ns / (NEAR_NS * expected);
     if (ns <= MOST_NEAR_NS * expected || ns > MOST_FAR_NS * expected) {
         return;
@@ -107,8 +121,8 @@ void rondo_model_handover(struct rondo_model *m, uint32_t ns)
         m->hop_us[p] *= slower;
         m->bw[p] /= 1 + (slower - 1) * m->conn_slows;
     }
-    m->board_us *= slower;
-    m->board_bw /= slower;
+    m->mailbox_us *= slower;
+    m->mailbox_bw /= slower;
     m->pair_bw /= 1 + (slower - 1) * m->pair_slows;
     m->pair_past_bw /= 1 + (slower - 1) * m->pair_slows;
     m->direct_bw /= 1 + (slower - 1) * 0.2;
@@ -116,7 +130,8 @@ void rondo_model_handover(struct rondo_model *m, uint32_t ns)
     m->cma_past_bw /= 1 + (slower - 1) * 0.15;
 }
 
-/* 128 bytes arrive as one over NVLink and through switches, not through a host bridge; GPUs before Hopper need others of their kind. That conns take these paths is seen when they are there (init_rounds.c). */
+/* 128 bytes arrive as one over NVLink and through switches, not through a host bridge; GPUs before Hopper
+ * need others of their kind. That conns take these paths is seen when they are there (init_rounds.c). */
 static int has_ll128(const struct rondo_graph *graph)
 {
     int farthest = graph->min_sm >= SM_HOPPER ? RONDO_PATH_PXN : RONDO_PATH_PXB;
@@ -139,7 +154,8 @@ static struct rondo_model_graph model_graph(const struct rondo_graph *graph)
 /* Nodes of which nothing is known that could join them: not as if they shared a PCI tree. */
 static void sockets_join(struct rondo_model_graph *graph)
 {
-    int32_t share = (int32_t)(nets[RONDO_MODEL_SOCKETS].unknown * 1e3) / (graph->nchannels > 0 ? graph->nchannels : 1);
+    int32_t share = (int32_t)(nets[RONDO_MODEL_SOCKETS].unknown * 1e3) /
+                    (graph->nchannels > 0 ? graph->nchannels : 1);
     graph->bw_inter = share > 0 ? share : 1;
     graph->latency_inter = (int32_t)(nets[RONDO_MODEL_SOCKETS].us * 1e3);
 }
@@ -149,13 +165,16 @@ void rondo_model_machine(struct rondo_model *m, const struct rondo_stitch_summar
     const struct rondo_graph *ring = &summary->graph[RONDO_GRAPH_RING];
     m->stream_bytes = stream_bytes(ring);
     if (ring->cpus == amd) {
-        /* Measured on Zen 3: posts of any size are faster than the kernel's copies, which are as fast as on the others; and mapped buffers than posts. */
+        /* Measured on Zen 3: posts of any size are faster than the kernel's copies, which are as fast as on
+         * the others; and mapped buffers than posts. */
         m->direct_bw = 40;
         m->pair_bw = m->pair_past_bw = m->pair_bw > 0 ? 16 : 0;
         m->pair_slows = 0.15; /* no more than the kernel's copies */
     }
     if (is_zen5(ring)) {
-        /* Measured: all else is two to three times as fast as on Zen 3, conns on far cores and of ranks that share cores, too, the kernel's copies 1.5 times: these are made slower here by what lies between. */
+        /* Measured: all else is two to three times as fast as on Zen 3, conns on far cores and of ranks that
+         * share cores, too, the kernel's copies 1.5 times: these are made slower here by what lies between.
+         */
         m->cma_bw = 6;
         m->cma_past_bw = 4;
         m->conn_slows = m->pair_slows;
@@ -169,7 +188,8 @@ static int host_of(int32_t cpus)
 
 void rondo_model_from_graphs(struct rondo_model *model, const struct rondo_stitch_summary *summary)
 {
-    const struct rondo_graph *ring = &summary->graph[RONDO_GRAPH_RING], *tree = &summary->graph[RONDO_GRAPH_TREE];
+    const struct rondo_graph *ring = &summary->graph[RONDO_GRAPH_RING],
+                             *tree = &summary->graph[RONDO_GRAPH_TREE];
     struct rondo_model_gpu *gpu = &model->gpu;
     memset(gpu, 0, sizeof(*gpu));
     if (ring->min_sm <= 0 || ring->nchannels <= 0) {

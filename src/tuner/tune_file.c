@@ -40,16 +40,19 @@ struct rondo_tune_shape rondo_tune_shape_of(const struct rondo_layout *layout)
 
 void rondo_tune_shape_text(const struct rondo_tune_shape *s, char *text, size_t size)
 {
-    snprintf(text, size, "%d node%s, %d rank%s, at most %d a node, of machine %016llx, %s memory", s->nodes, s->nodes == 1 ? "" : "s",
-             s->ranks, s->ranks == 1 ? "" : "s", s->per_node, (unsigned long long)s->machine, s->gpu ? "GPU" : "host");
+    snprintf(text, size, "%d node%s, %d rank%s, at most %d a node, of machine %016llx, %s memory", s->nodes,
+             s->nodes == 1 ? "" : "s", s->ranks, s->ranks == 1 ? "" : "s", s->per_node,
+             (unsigned long long)s->machine, s->gpu ? "GPU" : "host");
 }
 
 static int same_shape(const struct rondo_tune_shape *a, const struct rondo_tune_shape *b)
 {
-    return a->machine == b->machine && a->nodes == b->nodes && a->ranks == b->ranks && a->per_node == b->per_node && a->gpu == b->gpu;
+    return a->machine == b->machine && a->nodes == b->nodes && a->ranks == b->ranks &&
+           a->per_node == b->per_node && a->gpu == b->gpu;
 }
 
-const struct rondo_measured *rondo_tune_find(const struct rondo_tune *tune, const struct rondo_tune_shape *shape, char *why, size_t size)
+const struct rondo_measured *rondo_tune_find(const struct rondo_tune *tune,
+                                             const struct rondo_tune_shape *shape, char *why, size_t size)
 {
     char first[160];
     for (int i = 0; i < tune->nsections; i++) {
@@ -77,11 +80,13 @@ struct reader {
 
 static rondo_status bad(const struct reader *r, const char *what, const char *expected)
 {
-    return rondo_fail(RONDO_INVALID_ARGUMENT, "%s:%d: %s; expected %s (rondo-explain --measure writes such files)", r->file, r->line, what,
-                      expected);
+    return rondo_fail(RONDO_INVALID_ARGUMENT,
+                      "%s:%d: %s; expected %s (rondo-explain --measure writes such files)", r->file, r->line,
+                      what, expected);
 }
 
-/* Cut the next line into words. @return 0 at the end of the file; -1: it is too long or has too many words. */
+/* Cut the next line into words. @return 0 at the end of the file; -1: it is too long or has too many words.
+ */
 static int next_line(struct reader *r)
 {
     const char *end;
@@ -160,17 +165,19 @@ static int number_field(const char *word, const char *name, int32_t *number)
 static int shape_fields(char *const word[MAX_WORDS], struct rondo_tune_shape *s)
 {
     const char *machine = value_of(word[1], "machine"), *memory = value_of(word[5], "memory");
-    if (machine == NULL || strlen(machine) != 16 || strspn(machine, "0123456789abcdef") != 16 || memory == NULL) {
+    if (machine == NULL || strlen(machine) != 16 || strspn(machine, "0123456789abcdef") != 16 ||
+        memory == NULL) {
         return 0;
     }
     s->machine = strtoull(machine, NULL, 16);
     s->gpu = strcmp(memory, "gpu") == 0;
     return (s->gpu || strcmp(memory, "host") == 0) && number_field(word[2], "nodes", &s->nodes) &&
-           number_field(word[3], "ranks", &s->ranks) && number_field(word[4], "per_node", &s->per_node) && s->nodes <= s->ranks &&
-           s->per_node <= s->ranks;
+           number_field(word[3], "ranks", &s->ranks) && number_field(word[4], "per_node", &s->per_node) &&
+           s->nodes <= s->ranks && s->per_node <= s->ranks;
 }
 
-static const char shape_form[] = "\"shape machine=<16 hex digits> nodes=N ranks=N per_node=N memory=host|gpu\"";
+static const char shape_form[] =
+    "\"shape machine=<16 hex digits> nodes=N ranks=N per_node=N memory=host|gpu\"";
 
 static rondo_status add_shape(struct reader *r)
 {
@@ -200,11 +207,13 @@ static rondo_status add_shape(struct reader *r)
 
 static int point_fields(char *const word[MAX_WORDS], struct rondo_measured_point *p)
 {
-    int coll = rondo_coll_from_name(word[0]), algo = rondo_algo_from_name(word[1]), proto = rondo_proto_from_name(word[2]);
+    int coll = rondo_coll_from_name(word[0]), algo = rondo_algo_from_name(word[1]),
+        proto = rondo_proto_from_name(word[2]);
     int64_t channels = whole(word[3], RONDO_MAX_CHANNELS), bytes = whole(word[4], INT64_MAX / 4);
-    const struct rondo_schedule *schedule = coll >= 0 && algo >= 0 ? rondo_schedule_find((enum rondo_coll)coll, (enum rondo_algo)algo)
-                                                                   : NULL;
-    if (schedule == NULL || proto < 0 || (schedule->protos >> proto & 1) == 0 || schedule->coll != coll || channels < 1 || bytes < 1) {
+    const struct rondo_schedule *schedule =
+        coll >= 0 && algo >= 0 ? rondo_schedule_find((enum rondo_coll)coll, (enum rondo_algo)algo) : NULL;
+    if (schedule == NULL || proto < 0 || (schedule->protos >> proto & 1) == 0 || schedule->coll != coll ||
+        channels < 1 || bytes < 1) {
         return 0;
     }
     p->coll = (uint8_t)coll;
@@ -224,7 +233,8 @@ static rondo_status add_point(struct reader *r)
         return bad(r, "a measurement before the first shape", shape_form);
     }
     if (r->nwords != MAX_WORDS || !point_fields(r->word, &point)) {
-        return bad(r, "a measurement that is none", "\"collective algorithm protocol channels bytes microseconds\" of what there is");
+        return bad(r, "a measurement that is none",
+                   "\"collective algorithm protocol channels bytes microseconds\" of what there is");
     }
     m = &r->tune->section[r->tune->nsections - 1].measured;
     if (m->npoints == r->npoints) {
@@ -275,7 +285,8 @@ static rondo_status read_all(struct reader *r)
         const struct rondo_measured_point *twice = rondo_measured_sort(&r->tune->section[i].measured);
         if (twice != NULL) {
             r->line = (int)twice->line;
-            return bad(r, "the same size of the same choice is measured twice for one shape", "one line for each");
+            return bad(r, "the same size of the same choice is measured twice for one shape",
+                       "one line for each");
         }
     }
     return RONDO_SUCCESS;
@@ -299,7 +310,8 @@ rondo_status rondo_tune_parse(struct rondo_tune **tune, const char *text, size_t
 
 static rondo_status cannot_read(const char *file)
 {
-    return rondo_fail(RONDO_INVALID_ARGUMENT, "the tuning file %s cannot be read: %m; correct or unset RONDO_TUNE_FILE", file);
+    return rondo_fail(RONDO_INVALID_ARGUMENT,
+                      "the tuning file %s cannot be read: %m; correct or unset RONDO_TUNE_FILE", file);
 }
 
 static rondo_status read_stream(struct rondo_tune **tune, FILE *in, size_t bytes, const char *file)
@@ -323,8 +335,10 @@ rondo_status rondo_tune_read(struct rondo_tune **tune, const char *file)
         return cannot_read(file);
     }
     if (fstat(fileno(in), &st) != 0 || !S_ISREG(st.st_mode) || st.st_size > RONDO_TUNE_MAX_BYTES) {
-        status = rondo_fail(RONDO_INVALID_ARGUMENT, "the tuning file %s is no file of at most %d bytes; correct or unset RONDO_TUNE_FILE",
-                            file, RONDO_TUNE_MAX_BYTES);
+        status = rondo_fail(
+            RONDO_INVALID_ARGUMENT,
+            "the tuning file %s is no file of at most %d bytes; correct or unset RONDO_TUNE_FILE", file,
+            RONDO_TUNE_MAX_BYTES);
     } else {
         status = read_stream(tune, in, (size_t)st.st_size, file);
     }
@@ -351,13 +365,15 @@ rondo_status rondo_tune_write(FILE *out, const struct rondo_tune_section *sectio
     if (head) {
         fprintf(out, "rondo-tune %d\n", RONDO_TUNE_VERSION);
     }
-    fprintf(out, "shape machine=%016llx nodes=%d ranks=%d per_node=%d memory=%s\n", (unsigned long long)s->machine, s->nodes, s->ranks,
-            s->per_node, s->gpu ? "gpu" : "host");
+    fprintf(out, "shape machine=%016llx nodes=%d ranks=%d per_node=%d memory=%s\n",
+            (unsigned long long)s->machine, s->nodes, s->ranks, s->per_node, s->gpu ? "gpu" : "host");
     for (int i = 0; i < section->measured.npoints; i++) {
         const struct rondo_measured_point *p = &section->measured.point[i];
         long long ns = (long long)(p->us * 1000 + 0.5);
-        fprintf(out, "%s %s %s %d %llu %lld.%03lld\n", rondo_coll_name((enum rondo_coll)p->coll), rondo_algo_name((enum rondo_algo)p->algo),
-                rondo_proto_name((enum rondo_proto)p->proto), p->nchannels, (unsigned long long)p->bytes, ns / 1000, ns % 1000);
+        fprintf(out, "%s %s %s %d %llu %lld.%03lld\n", rondo_coll_name((enum rondo_coll)p->coll),
+                rondo_algo_name((enum rondo_algo)p->algo), rondo_proto_name((enum rondo_proto)p->proto),
+                p->nchannels, (unsigned long long)p->bytes, ns / 1000, ns % 1000);
     }
-    return ferror(out) ? rondo_fail(RONDO_SYSTEM_ERROR, "the tuning file could not be written: %m") : RONDO_SUCCESS;
+    return ferror(out) ? rondo_fail(RONDO_SYSTEM_ERROR, "the tuning file could not be written: %m")
+                       : RONDO_SUCCESS;
 }

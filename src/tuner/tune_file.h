@@ -1,15 +1,21 @@
 /*
- * What bounds and informs the tuner beside its model: what the parameters allow, and what was measured on a job of the same shape.
+ * What bounds and informs the tuner beside its model: what the parameters allow, and what was measured on a
+ * job of the same shape.
  *
- * A tuning file is plain text that `rondo-explain --measure` writes and RONDO_TUNE_FILE names. Blank lines and what follows a # mean nothing; words are apart by blanks:
+ * A tuning file is plain text that `rondo-explain --measure` writes and RONDO_TUNE_FILE names. Blank lines
+ * and what follows a # mean nothing; words are apart by blanks:
  *
- *     rondo-tune 1                                                                  the version of the format; first
- *     shape machine=0123456789abcdef nodes=2 ranks=8 per_node=4 memory=host         what the lines below it were measured on
- *     all_reduce ring simple 2 65536 31.250                                         collective, algorithm, protocol, channels, bytes, microseconds
+ *     rondo-tune 1                                                                  the version of the
+ * format; first shape machine=0123456789abcdef nodes=2 ranks=8 per_node=4 memory=host         what the lines
+ * below it were measured on all_reduce ring simple 2 65536 31.250 collective, algorithm, protocol, channels,
+ * bytes, microseconds
  *
- * machine: rondo_machine_hash (nodes that differ: of all of them together); per_node: the most ranks of a node; memory: host or gpu; bytes: of the larger buffer of a rank. Collectives are
- * those that algorithms carry (v-forms and barrier are found under them). Several shapes may follow each other, and files may be joined with cat; of one shape only one counts: the first.
- * A file is used for exactly the shape that it says; the times stand for the model's (tuner/measured.h), and what was not measured is chosen only where nothing else is.
+ * machine: rondo_machine_hash (nodes that differ: of all of them together); per_node: the most ranks of a
+ * node; memory: host or gpu; bytes: of the larger buffer of a rank. Collectives are those that algorithms
+ * carry (v-forms and barrier are found under them). Several shapes may follow each other, and files may be
+ * joined with cat; of one shape only one counts: the first. A file is used for exactly the shape that it
+ * says; the times stand for the model's (tuner/measured.h), and what was not measured is chosen only where
+ * nothing else is.
  */
 #ifndef RONDO_TUNER_TUNE_FILE_H
 #define RONDO_TUNER_TUNE_FILE_H
@@ -42,7 +48,8 @@ int rondo_tune_is_strict(void);
 /** What RONDO_ALGO, RONDO_PROTO, RONDO_DIRECT and RONDO_DETERMINISM leave. */
 rondo_status rondo_tune_allowed(struct rondo_allowed *allowed);
 
-/** Parse n bytes of text. @return RONDO_INVALID_ARGUMENT naming file and line. *tune is NULL after an error. */
+/** Parse n bytes of text. @return RONDO_INVALID_ARGUMENT naming file and line. *tune is NULL after an error.
+ */
 rondo_status rondo_tune_parse(struct rondo_tune **tune, const char *text, size_t n, const char *file);
 /** The same of a file. */
 rondo_status rondo_tune_read(struct rondo_tune **tune, const char *file);
@@ -53,7 +60,8 @@ rondo_status rondo_tune_write(FILE *out, const struct rondo_tune_section *sectio
 /** The shape of a job; layout->machine, the model and the nodes are filled. */
 struct rondo_tune_shape rondo_tune_shape_of(const struct rondo_layout *layout);
 /** The measurements of a shape, or NULL; then `why` says what the file has instead. */
-const struct rondo_measured *rondo_tune_find(const struct rondo_tune *tune, const struct rondo_tune_shape *shape, char *why, size_t size);
+const struct rondo_measured *rondo_tune_find(const struct rondo_tune *tune,
+                                             const struct rondo_tune_shape *shape, char *why, size_t size);
 /** "2 nodes, 8 ranks, at most 4 a node, of machine 0123456789abcdef, host memory" */
 void rondo_tune_shape_text(const struct rondo_tune_shape *shape, char *text, size_t size);
 

@@ -8,7 +8,8 @@
 #include "kern/proto.h"
 #include "kern/reduce.h"
 
-/* LL, LL128: fewer units than these (eight LL128 lines) are not worth the turn, and looking at the lines that are being written takes them from the sender. */
+/* LL, LL128: fewer units than these (eight LL128 lines) are not worth the turn, and looking at the lines that
+ * are being written takes them from the sender. */
 enum { BATCH_UNITS = 120 };
 
 /* What one slice step needs, resolved once per slice. */
@@ -38,7 +39,8 @@ void rondo_run_begin(struct rondo_run *run)
     rondo_shot_begin(run);
 }
 
-static rondo_status exec_cpu_open(struct rondo_exec **exec_out, int nlanes, int max_sources, const struct rondo_exec_owner *owner)
+static rondo_status exec_cpu_open(struct rondo_exec **exec_out, int nlanes, int max_sources,
+                                  const struct rondo_exec_owner *owner)
 {
     rondo_status status;
     struct rondo_exec *exec;
@@ -89,8 +91,8 @@ static void exec_cpu_submit(struct rondo_exec *exec, struct rondo_run *runs, int
 
 /* ---- call words ---- */
 
-static rondo_status check_call(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow, int port,
-                               const struct rondo_conn *conn)
+static rondo_status check_call(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow,
+                               int port, const struct rondo_conn *conn)
 {
     uint32_t bit = 1u << port, got;
     if (RONDO_LIKELY(flow->called & bit)) {
@@ -98,7 +100,8 @@ static rondo_status check_call(struct rondo_exec *exec, const struct rondo_work 
     }
     flow->called |= bit;
     got = __atomic_load_n(&conn->tail->call[conn->step % RONDO_SLOTS], __ATOMIC_RELAXED);
-    return RONDO_LIKELY(got == w->call_word) ? RONDO_SUCCESS : exec->owner->mismatch(exec->owner->arg, conn->peer, w, got);
+    return RONDO_LIKELY(got == w->call_word) ? RONDO_SUCCESS
+                                             : exec->owner->mismatch(exec->owner->arg, conn->peer, w, got);
 }
 
 /* Before a slot's first word is stored: the word of the call that begins here, or 0 where a call goes on. */
@@ -115,21 +118,24 @@ static void write_call(const struct rondo_work *w, struct rondo_flow *flow, int 
     }
 }
 
-/* The proxy learns what to carry, and from where, before the slot is filled; it carries it once the tail is past it. */
+/* The proxy learns what to carry, and from where, before the slot is filled; it carries it once the tail is
+ * past it. */
 static void announce(struct rondo_conn *conn, enum rondo_proto proto, const struct slice *s)
 {
     uint64_t *size = &conn->tail->size[conn->step % RONDO_SLOTS];
     if (conn->outside != NULL) {
         conn->outside[conn->step % RONDO_SLOTS] = s->stays;
     }
-    __atomic_store_n(size, rondo_conn_size(conn->step, (int)proto, rondo_proto_wire_bytes(proto, s->bytes)), __ATOMIC_RELEASE);
+    __atomic_store_n(size, rondo_conn_size(conn->step, (int)proto, rondo_proto_wire_bytes(proto, s->bytes)),
+                     __ATOMIC_RELEASE);
 }
 
 /* ---- slices outside of slots (base/conn.h) ---- */
 
 /*
- * Where a slice that is sent can stay until it has left: the input when nothing is done to it, else the output, if it goes there. In rings, trees, and between two, both are written again only with what depends on this slice's
- * arrival; in an exchange at the next swap.
+ * Where a slice that is sent can stay until it has left: the input when nothing is done to it, else the
+ * output, if it goes there. In rings, trees, and between two, both are written again only with what depends
+ * on this slice's arrival; in an exchange at the next swap.
  */
 static uint8_t *stays_at(const struct slice *s)
 {
@@ -138,25 +144,32 @@ static uint8_t *stays_at(const struct slice *s)
         (w->algo != RONDO_ALGO_RING && w->algo != RONDO_ALGO_TREE && w->algo != RONDO_ALGO_P2P)) {
         return NULL;
     }
-    return s->step->nfrom == 0 && !w->premul && !(w->divide && (s->step->act & RONDO_FINISH)) ? (uint8_t *)s->in : s->out;
+    return s->step->nfrom == 0 && !w->premul && !(w->divide && (s->step->act & RONDO_FINISH))
+               ? (uint8_t *)s->in
+               : s->out;
 }
 
-/* Bytes behind the slice that are those of the next ones on its conn: of its block, and of all blocks where there is but one step a loop; no more than a conn has slots for. */
+/* Bytes behind the slice that are those of the next ones on its conn: of its block, and of all blocks where
+ * there is but one step a loop; no more than a conn has slots for. */
 static uint32_t bytes_ahead(const struct rondo_run *run, const struct rondo_flow *flow, const struct slice *s)
 {
     const struct rondo_work *w = s->w;
-    size_t end = run->schedule->map == RONDO_MAP_WHOLE && flow->nsteps == 1 ? w->off + w->len : flow->out + flow->n;
-    return (uint32_t)rondo_min_size((end - flow->out - flow->done) * w->elem_bytes - s->bytes, (RONDO_SLOTS - 1) * s->bytes);
+    size_t end = run->schedule->map == RONDO_MAP_WHOLE && flow->nsteps == 1 ? w->off + w->len
+                                                                            : flow->out + flow->n;
+    return (uint32_t)rondo_min_size((end - flow->out - flow->done) * w->elem_bytes - s->bytes,
+                                    (RONDO_SLOTS - 1) * s->bytes);
 }
 
-/* What is only copied can arrive where it belongs. Not a call's first slice on a conn: its length is the peer's until the call words have been compared. */
+/* What is only copied can arrive where it belongs. Not a call's first slice on a conn: its length is the
+ * peer's until the call words have been compared. */
 static void offer_place(const struct slice *s, const struct rondo_run *run, const struct rondo_flow *flow)
 {
     struct rondo_conn *from = s->step->nfrom == 1 ? s->from[0] : NULL;
     if (RONDO_LIKELY(from == NULL || from->outside == NULL || run->in_place)) {
         return;
     }
-    if (s->w->proto == RONDO_PROTO_SIMPLE && !(s->step->act & (RONDO_REDUCE | RONDO_FINISH)) && (flow->called >> s->step->from[0] & 1)) {
+    if (s->w->proto == RONDO_PROTO_SIMPLE && !(s->step->act & (RONDO_REDUCE | RONDO_FINISH)) &&
+        (flow->called >> s->step->from[0] & 1)) {
         from->into = s->out;
         from->into_bytes = (uint32_t)s->bytes;
         from->into_ahead = s->out != NULL ? bytes_ahead(run, flow, s) : 0;
@@ -170,17 +183,22 @@ static const uint8_t *arrived_at(const struct rondo_conn *conn)
 }
 
 /* A slot is to be filled? */
-static int fills_slot(const struct slice *s, const struct rondo_conn *to) { return to->outside == NULL || s->stays == NULL; }
+static int fills_slot(const struct slice *s, const struct rondo_conn *to)
+{
+    return to->outside == NULL || s->stays == NULL;
+}
 
 /* ---- moving a slice ---- */
 
-/* Only the user's output is stored past the caches, and not in place: slots, and what is sent from it, are read at once, and what was read as input lies in the caches already. */
+/* Only the user's output is stored past the caches, and not in place: slots, and what is sent from it, are
+ * read at once, and what was read as input lies in the caches already. */
 static int past_caches(const struct slice *s, const uint8_t *dst, size_t at)
 {
     return s->w->stream && s->stays == NULL && s->w->in != s->w->out && s->out != NULL && dst == s->out + at;
 }
 
-int rondo_reduce_apart(struct rondo_exec *exec, const struct rondo_work *w, int nsrcs, uint8_t *const *dsts, int ndsts, size_t n)
+int rondo_reduce_apart(struct rondo_exec *exec, const struct rondo_work *w, int nsrcs, uint8_t *const *dsts,
+                       int ndsts, size_t n)
 {
     struct rondo_reduction what;
     if (w->in == w->out || (!w->stream && !rondo_over_pays(n * w->elem_bytes))) {
@@ -195,9 +213,10 @@ int rondo_reduce_apart(struct rondo_exec *exec, const struct rondo_work *w, int 
     return 1;
 }
 
-/* One tile: sources -> first destination, finished there, then copied to the others. srcs holds what was received. */
-static void move_tile(const struct slice *s, const void **srcs, int nsrcs, size_t at, size_t bytes, uint8_t *const *dst, int ndst,
-                      uint8_t *scratch)
+/* One tile: sources -> first destination, finished there, then copied to the others. srcs holds what was
+ * received. */
+static void move_tile(const struct slice *s, const void **srcs, int nsrcs, size_t at, size_t bytes,
+                      uint8_t *const *dst, int ndst, uint8_t *scratch)
 {
     const struct rondo_work *w = s->w;
     size_t n = bytes / w->elem_bytes;
@@ -260,8 +279,10 @@ static void move_simple(struct rondo_exec *exec, const struct slice *s)
     }
 }
 
-/* LL and LL128: from unit on, the `bytes` that have arrived on every from conn (all of the slice when nothing is received). */
-static void move_flagged(struct rondo_exec *exec, const struct slice *s, enum rondo_proto proto, size_t unit, size_t bytes)
+/* LL and LL128: from unit on, the `bytes` that have arrived on every from conn (all of the slice when nothing
+ * is received). */
+static void move_flagged(struct rondo_exec *exec, const struct slice *s, enum rondo_proto proto, size_t unit,
+                         size_t bytes)
 {
     for (size_t done = 0; done < bytes; done += RONDO_TILE_BYTES) {
         size_t n = rondo_min_size(RONDO_TILE_BYTES, bytes - done), u = unit + done / 8;
@@ -297,15 +318,16 @@ static size_t arrivals(enum rondo_proto proto, struct rondo_conn *conn, size_t u
     if (!rondo_conn_arrived(conn)) {
         return 0;
     }
-    if (proto != RONDO_PROTO_SIMPLE && rondo_proto_wait(proto, conn, unit + rondo_min_size(left, BATCH_UNITS) - 1, 1) == 0) {
+    if (proto != RONDO_PROTO_SIMPLE &&
+        rondo_proto_wait(proto, conn, unit + rondo_min_size(left, BATCH_UNITS) - 1, 1) == 0) {
         return 0;
     }
     return rondo_proto_wait(proto, conn, unit, left);
 }
 
 /* @return 1: all of the slice has passed, 0: blocked, -1: *status is an error. */
-static int advance_slice(struct rondo_exec *exec, struct rondo_run *run, struct rondo_flow *flow, const struct slice *s,
-                         rondo_status *status, int *moved)
+static int advance_slice(struct rondo_exec *exec, struct rondo_run *run, struct rondo_flow *flow,
+                         const struct slice *s, rondo_status *status, int *moved)
 {
     enum rondo_proto proto = (enum rondo_proto)run->work.proto;
     size_t units = (s->bytes + 7) / 8, arrived = units, bytes;
@@ -393,20 +415,25 @@ static void fill_slice(const struct rondo_run *run, const struct rondo_flow *flo
         any = s->to[i] = w->ports->send[flow->step.to[i]];
     }
     /* Both ends cut a block into the same slices: slots are equally large everywhere. */
-    most = any == NULL ? flow->n : rondo_proto_capacity((enum rondo_proto)w->proto, any->slot_bytes[w->proto]) / w->elem_bytes;
+    most = any == NULL
+               ? flow->n
+               : rondo_proto_capacity((enum rondo_proto)w->proto, any->slot_bytes[w->proto]) / w->elem_bytes;
     s->bytes = rondo_min_size(flow->n - flow->done, most) * w->elem_bytes;
-    s->in = w->in == NULL ? NULL : w->in + (flow->in + flow->done) * w->elem_bytes; /* not every rank needs both */
+    s->in = w->in == NULL ? NULL
+                          : w->in + (flow->in + flow->done) * w->elem_bytes; /* not every rank needs both */
     s->out = w->out == NULL ? NULL : w->out + (flow->out + flow->done) * w->elem_bytes;
     if (flow->step.act & RONDO_OWN_OUT) {
         s->in = s->out;
     }
-    if (!(flow->step.act & RONDO_COPY) || (s->out == s->in && flow->step.nfrom == 0 && !w->premul && !w->divide)) {
+    if (!(flow->step.act & RONDO_COPY) ||
+        (s->out == s->in && flow->step.nfrom == 0 && !w->premul && !w->divide)) {
         s->out = NULL;
     }
     s->stays = any != NULL && any->proxied && !run->in_place ? stays_at(s) : NULL;
 }
 
-/* In place: has what lies where the next slice goes been sent? Both directions have the same slices; who has no slot free waits for a peer that has taken what was sent before. */
+/* In place: has what lies where the next slice goes been sent? Both directions have the same slices; who has
+ * no slot free waits for a peer that has taken what was sent before. */
 static int has_left(const struct rondo_run *run, const struct rondo_flow *flow)
 {
     const struct rondo_flow *leaves = &(run - run->follows)->flow[0];
@@ -414,7 +441,8 @@ static int has_left(const struct rondo_run *run, const struct rondo_flow *flow)
 }
 
 /* @return 1: the flow has ended, 0: blocked, -1: *status is an error. */
-static int advance_flow(struct rondo_exec *exec, struct rondo_run *run, int f, rondo_status *status, int *moved)
+static int advance_flow(struct rondo_exec *exec, struct rondo_run *run, int f, rondo_status *status,
+                        int *moved)
 {
     struct rondo_flow *flow = &run->flow[f];
     while (flow->loop < run->nloops) {
@@ -426,7 +454,8 @@ static int advance_flow(struct rondo_exec *exec, struct rondo_run *run, int f, r
             passed = rondo_post_all(&run->work, flow);
             flow->done = flow->n;
         } else if (flow->step.act & RONDO_RECV_ALL) {
-            passed = rondo_receive_all(exec, &run->work, flow, rondo_shot_reduce(&run->work, &flow->step), status);
+            passed = rondo_receive_all(exec, &run->work, flow, rondo_shot_reduce(&run->work, &flow->step),
+                                       status);
             flow->done = flow->n;
             *moved |= passed == 1;
         } else if (flow->step.act & RONDO_DIRECT_ACTS) {
@@ -518,36 +547,39 @@ static rondo_status exec_cpu_turn(struct rondo_exec *exec, int *moved)
 
 static void exec_cpu_drop(struct rondo_exec *exec)
 {
-    const struct rondo_board *open = NULL; /* buffers are, to other ranks */
+    const struct rondo_mailbox *open = NULL; /* buffers are, to other ranks */
     for (int i = 0; i < exec->nlanes; i++) {
         for (struct rondo_run *run = exec->lane[i].first; run != NULL; run = run->next) {
-            open = rondo_algo_opens((enum rondo_algo)run->work.algo) ? run->work.board : open;
+            open = rondo_algo_opens((enum rondo_algo)run->work.algo) ? run->work.mailbox : open;
             --*run->open;
         }
         exec->lane[i].first = NULL;
     }
     exec->nactive = 0;
     if (open != NULL) {
-        rondo_board_revoke(open, exec->owner);
+        rondo_mailbox_revoke(open, exec->owner);
     }
 }
 
 /* ---- who waits for whom ---- */
 
-static int describe_flow(const struct rondo_run *run, const struct rondo_flow *flow, char *text, size_t size, int *peer)
+static int describe_flow(const struct rondo_run *run, const struct rondo_flow *flow, char *text, size_t size,
+                         int *peer)
 {
     const struct rondo_work *w = &run->work;
     struct slice s;
     if (flow->step.act & (RONDO_POST_ALL | RONDO_RECV_ALL | RONDO_OPEN | RONDO_CLOSE | RONDO_GROUPS)) {
-        *peer = -1 - (int)flow->unit; /* local rank of the board */
+        *peer = -1 - (int)flow->unit; /* local rank of the mailbox */
         return snprintf(text, size, "the post of local rank %d", (int)flow->unit);
     }
     fill_slice(run, flow, &s);
     for (int i = 0; i < flow->step.nfrom; i++) {
-        if (!rondo_conn_arrived(s.from[i]) || rondo_proto_wait((enum rondo_proto)w->proto, s.from[i], flow->unit, 1) == 0) {
+        if (!rondo_conn_arrived(s.from[i]) ||
+            rondo_proto_wait((enum rondo_proto)w->proto, s.from[i], flow->unit, 1) == 0) {
             *peer = s.from[i]->peer;
             return snprintf(text, size, "data from rank %d (channel %u, %s, step %llu)", *peer, w->channel,
-                            rondo_proto_name((enum rondo_proto)w->proto), (unsigned long long)s.from[i]->step);
+                            rondo_proto_name((enum rondo_proto)w->proto),
+                            (unsigned long long)s.from[i]->step);
         }
     }
     for (int i = 0; i < flow->step.nto; i++) {
@@ -572,7 +604,9 @@ static int exec_cpu_describe(struct rondo_exec *exec, char *text, size_t size, i
             return snprintf(text, size, "rank %d to make its side of the connection", *peer);
         }
         for (int f = 0; f < (int)run->nflows; f++) {
-            int n = run->flow[f].entered && run->flow[f].loop < run->nloops ? describe_flow(run, &run->flow[f], text, size, peer) : 0;
+            int n = run->flow[f].entered && run->flow[f].loop < run->nloops
+                        ? describe_flow(run, &run->flow[f], text, size, peer)
+                        : 0;
             if (n > 0) {
                 return n;
             }
@@ -588,7 +622,7 @@ const struct rondo_exec_ops rondo_exec_cpu = {
     .submit = exec_cpu_submit,
     .post = exec_cpu_post,
     .take = rondo_shot_take,
-    .turn = exec_cpu_turn,
+    .progress = exec_cpu_turn,
     .drop = exec_cpu_drop,
     .describe = exec_cpu_describe,
     .close = exec_cpu_close,

@@ -1,11 +1,13 @@
-/* What the parts of the CPU executor share: exec_cpu.c (lanes, conns), exec_cpu_board.c (one-shot), exec_cpu_direct.c (open buffers), exec_cpu_nested.c (by groups). */
+/* What the parts of the CPU executor share: exec_cpu.c (lanes, conns), exec_cpu_mailbox.c (one-shot),
+ * exec_cpu_direct.c (open buffers), exec_cpu_hierarchical.c (by groups). */
 #ifndef RONDO_KERN_CPU_EXEC_CPU_H
 #define RONDO_KERN_CPU_EXEC_CPU_H
 
 #include "kern/exec.h"
 #include "kern/reduce.h"
 
-/* A tile is what passes from sources to several destinations while it lies in the first-level cache: whole LL units, whole LL128 lines. */
+/* A tile is what passes from sources to several destinations while it lies in the first-level cache: whole LL
+ * units, whole LL128 lines. */
 enum { RONDO_TILE_BYTES = 7680, RONDO_MAX_SOURCES = RONDO_TREE_FAN + 1 };
 
 struct rondo_lane {
@@ -17,30 +19,35 @@ struct rondo_exec {
     int nlanes, nactive;
     struct rondo_lane *lane;
     int *active;          /* lanes that have runs, in the order in which they became active */
-    const void **sources; /* board, open buffers: a pointer per rank */
+    const void **sources; /* mailbox, open buffers: a pointer per rank */
     uint8_t **targets;    /* open buffers: the same */
     int max_sources;
-    int looks;                         /* at a board's word that is not there yet, before a step counts as blocked */
+    int looks; /* at a mailbox's word that is not there yet, before a step counts as blocked */
     uint8_t (*tile)[RONDO_TILE_BYTES]; /* RONDO_MAX_SOURCES + 1 of them */
 };
 
 /* Steps return 1: passed, 0: blocked, -1: *status is an error. */
 
-/* ---- the board ---- */
+/* ---- the mailbox ---- */
 
-/** Begin this rank's next post. @return its place: its payload lies behind the arrival word, or where rondo_board_at says. */
-uint8_t *rondo_board_begin(struct rondo_board *board);
+/** Begin this rank's next post. @return its place: its payload lies behind the arrival word, or where
+ * rondo_mailbox_at says. */
+uint8_t *rondo_mailbox_begin(struct rondo_mailbox *mailbox);
 /** It is written: everyone may see it. */
-void rondo_board_post(struct rondo_board *board, uint32_t call_word);
-/** Has everyone posted? flow->unit: ranks whose post was seen, 0 before the first look; the posts' payloads, which lie at `at` in their places, are in exec->sources then. */
-int rondo_board_wait(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow, size_t at, rondo_status *status);
-/** This rank is about to touch others' buffers, for a slice. @return 0: it may not, ever: a rank has taken its own back. Else rondo_board_leave follows soon. */
-int rondo_board_enter(const struct rondo_board *board);
-void rondo_board_leave(const struct rondo_board *board);
-/** This rank takes its buffers back, for good: once it returns nobody touches them, but for those that the owner does not wait for (exec.h). */
-void rondo_board_revoke(const struct rondo_board *board, const struct rondo_exec_owner *owner);
-/** The word at a place of the board: as soon as it is `op`'s, or when it is looked at no more. */
-static inline uint64_t rondo_board_look(struct rondo_exec *exec, const uint8_t *place, uint32_t op)
+void rondo_mailbox_post(struct rondo_mailbox *mailbox, uint32_t call_word);
+/** Has everyone posted? flow->unit: ranks whose post was seen, 0 before the first look; the posts' payloads,
+ * which lie at `at` in their places, are in exec->sources then. */
+int rondo_mailbox_wait(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow,
+                       size_t at, rondo_status *status);
+/** This rank is about to touch others' buffers, for a slice. @return 0: it may not, ever: a rank has taken
+ * its own back. Else rondo_mailbox_leave follows soon. */
+int rondo_mailbox_enter(const struct rondo_mailbox *mailbox);
+void rondo_mailbox_leave(const struct rondo_mailbox *mailbox);
+/** This rank takes its buffers back, for good: once it returns nobody touches them, but for those that the
+ * owner does not wait for (exec.h). */
+void rondo_mailbox_revoke(const struct rondo_mailbox *mailbox, const struct rondo_exec_owner *owner);
+/** The word at a place of the mailbox: as soon as it is `op`'s, or when it is looked at no more. */
+static inline uint64_t rondo_mailbox_look(struct rondo_exec *exec, const uint8_t *place, uint32_t op)
 {
     uint64_t word = __atomic_load_n((const uint64_t *)(const void *)place, __ATOMIC_ACQUIRE);
     while (RONDO_UNLIKELY((uint32_t)word != op && exec->looks > 0)) {
@@ -49,14 +56,15 @@ static inline uint64_t rondo_board_look(struct rondo_exec *exec, const uint8_t *
     }
     return word;
 }
-/** Say how far this rank has come in the call under way, to those who look: what it wrote before is seen then. 0 before OPEN's post. */
-void rondo_board_tell(const struct rondo_board *board, uint32_t count);
+/** Say how far this rank has come in the call under way, to those who look: what it wrote before is seen
+ * then. 0 before OPEN's post. */
+void rondo_mailbox_tell(const struct rondo_mailbox *mailbox, uint32_t count);
 /** Has a rank come so far? */
-int rondo_board_told(const struct rondo_board *board, int rank, uint32_t count);
+int rondo_mailbox_told(const struct rondo_mailbox *mailbox, int rank, uint32_t count);
 /** One-shot: POST_ALL, RECV_ALL. flow->unit: the local rank that is waited for. */
 int rondo_post_all(const struct rondo_work *w, struct rondo_flow *flow);
-int rondo_receive_all(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow, rondo_reduce_fn *reduce,
-                      rondo_status *status);
+int rondo_receive_all(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow,
+                      rondo_reduce_fn *reduce, rondo_status *status);
 /** What a step does with posts; NULL: it copies them. */
 rondo_reduce_fn *rondo_shot_reduce(const struct rondo_work *w, const struct rondo_step *step);
 /** The same without steps (exec.h). */
@@ -67,11 +75,13 @@ int rondo_shot_take(struct rondo_exec *exec, struct rondo_run *run, int looks, r
 /* ---- open buffers: OPEN, what lies between, CLOSE ---- */
 
 enum { RONDO_DIRECT_ACTS = RONDO_OPEN | RONDO_CLOSE | RONDO_PULL | RONDO_PULL_ROOT | RONDO_GROUPS };
-int rondo_direct_step(struct rondo_exec *exec, struct rondo_run *run, struct rondo_flow *flow, rondo_status *status, int *moved);
+int rondo_direct_step(struct rondo_exec *exec, struct rondo_run *run, struct rondo_flow *flow,
+                      rondo_status *status, int *moved);
 /** Are results stored past the caches? Not in place: what was just read is in the caches already. */
 static inline int rondo_past_caches(const struct rondo_work *w) { return w->stream && w->in != w->out; }
 /** The work's, of n ranks' exec->sources. */
-static inline struct rondo_reduction rondo_work_reduction(struct rondo_exec *exec, const struct rondo_work *w, int n)
+static inline struct rondo_reduction rondo_work_reduction(struct rondo_exec *exec, const struct rondo_work *w,
+                                                          int n)
 {
     return (struct rondo_reduction){ .type = (rondo_dtype)w->dtype,
                                      .op = (enum rondo_reduce)w->reduce,
@@ -79,9 +89,14 @@ static inline struct rondo_reduction rondo_work_reduction(struct rondo_exec *exe
                                      .nsrcs = n,
                                      .srcs = exec->sources };
 }
-/** Reduce n elements of nsrcs ranks' exec->sources to the targets by other stores than usual where these are faster; not in place, where the reduction has just read the lines that it writes. @return 0: nothing was done. */
-int rondo_reduce_apart(struct rondo_exec *exec, const struct rondo_work *w, int nsrcs, uint8_t *const *dsts, int ndsts, size_t n);
-/** A move with GROUPS (exec_cpu_nested.c). flow->done: blocks passed; flow->unit: the local rank that is waited for. */
-int rondo_nested_move(struct rondo_exec *exec, struct rondo_run *run, struct rondo_flow *flow, rondo_status *status, int *moved);
+/** Reduce n elements of nsrcs ranks' exec->sources to the targets by other stores than usual where these are
+ * faster; not in place, where the reduction has just read the lines that it writes. @return 0: nothing was
+ * done. */
+int rondo_reduce_apart(struct rondo_exec *exec, const struct rondo_work *w, int nsrcs, uint8_t *const *dsts,
+                       int ndsts, size_t n);
+/** A move with GROUPS (exec_cpu_hierarchical.c). flow->done: blocks passed; flow->unit: the local rank that
+ * is waited for. */
+int rondo_hierarchical_move(struct rondo_exec *exec, struct rondo_run *run, struct rondo_flow *flow,
+                            rondo_status *status, int *moved);
 
 #endif

@@ -1,4 +1,5 @@
-/* Open buffers of other processes that are not mapped here: the kernel copies, through scratch that stays in the second-level cache. */
+/* Open buffers of other processes that are not mapped here: the kernel copies, through scratch that stays in
+ * the second-level cache. */
 #include <string.h>
 #include <sys/uio.h>
 
@@ -16,7 +17,8 @@ size_t rondo_cma_chunk(const struct rondo_direct *d)
     return chunk > MOST_CHUNK ? MOST_CHUNK : chunk < LEAST_CHUNK ? LEAST_CHUNK : chunk;
 }
 
-static ssize_t transfer(const struct rondo_direct *d, int r, int writes, void *here, const void *there, size_t bytes)
+static ssize_t transfer(const struct rondo_direct *d, int r, int writes, void *here, const void *there,
+                        size_t bytes)
 {
     struct iovec local = { here, bytes }, remote = { (void *)(uintptr_t)there, bytes };
     return (writes ? process_vm_writev : process_vm_readv)(d->pids[r], &local, 1, &remote, 1, 0);
@@ -26,7 +28,8 @@ int rondo_cma_try(struct rondo_direct *d)
 {
     uint8_t word[PROBE_BYTES];
     if (d->pids == NULL ||
-        (d->scratch == NULL && rondo_calloc(&d->scratch, (size_t)d->nlocal, rondo_cma_chunk(d), "scratch of CMA") != RONDO_SUCCESS)) {
+        (d->scratch == NULL && rondo_calloc(&d->scratch, (size_t)d->nlocal, rondo_cma_chunk(d),
+                                            "scratch of CMA") != RONDO_SUCCESS)) {
         return 0;
     }
     for (int r = 0; r < d->nlocal; r++) {
@@ -39,20 +42,24 @@ int rondo_cma_try(struct rondo_direct *d)
     return 1;
 }
 
-int rondo_cma_carry(const struct rondo_direct *d, int r, int writes, void *here, const void *there, size_t bytes, rondo_status *status)
+int rondo_cma_carry(const struct rondo_direct *d, int r, int writes, void *here, const void *there,
+                    size_t bytes, rondo_status *status)
 {
     ssize_t n = transfer(d, r, writes, here, there, bytes);
     if (RONDO_LIKELY(n == (ssize_t)bytes)) {
         return 1;
     }
-    *status =
-        n < 0 ? rondo_fail(RONDO_REMOTE_ERROR,
-                           "cannot %s %zu bytes at %p of local rank %d (process %d) on host %s: %m; has it ended, or freed its buffer?",
-                           writes ? "write" : "read", bytes, there, r, (int)d->pids[r], rondo_log_host())
-              : rondo_fail(RONDO_REMOTE_ERROR,
-                           "only %zd of %zu bytes at %p of local rank %d (process %d) on host %s could be %s: its buffer is shorter than "
-                           "its call says",
-                           n, bytes, there, r, (int)d->pids[r], rondo_log_host(), writes ? "written" : "read");
+    *status = n < 0
+                  ? rondo_fail(RONDO_REMOTE_ERROR,
+                               "cannot %s %zu bytes at %p of local rank %d (process %d) on host %s: %m; has "
+                               "it ended, or freed its buffer?",
+                               writes ? "write" : "read", bytes, there, r, (int)d->pids[r], rondo_log_host())
+                  : rondo_fail(RONDO_REMOTE_ERROR,
+                               "only %zd of %zu bytes at %p of local rank %d (process %d) on host %s could "
+                               "be %s: its buffer is shorter than "
+                               "its call says",
+                               n, bytes, there, r, (int)d->pids[r], rondo_log_host(),
+                               writes ? "written" : "read");
     return 0;
 }
 
@@ -64,7 +71,8 @@ void rondo_cma_span(const struct rondo_work *w, struct rondo_flow *flow)
     size_t root = w->len / (n + others * others) * n / line * line, each = root;
     if (w->seat.index != w->seat.root) {
         each = ((w->len - root + others - 1) / others + line - 1) / line * line;
-        begin = rondo_min_size(root + each * (size_t)(w->seat.index - (w->seat.index > w->seat.root)), w->len);
+        begin = rondo_min_size(root + each * (size_t)(w->seat.index - (w->seat.index > w->seat.root)),
+                               w->len);
     }
     flow->in = flow->out = w->off + begin;
     flow->n = rondo_min_size(each, w->len - begin);
@@ -72,27 +80,30 @@ void rondo_cma_span(const struct rondo_work *w, struct rondo_flow *flow)
 
 /* ---- the moves ---- */
 
-/* To whom the act gives a result that lies here, but rank `has`, if it has it in its place (src) already: other ranks' addresses, which may be the same, are of other processes. */
-static int give(const struct rondo_work *w, uint32_t act, size_t at, uint8_t *from, int has, const uint8_t *src, size_t bytes,
-                rondo_status *status)
+/* To whom the act gives a result that lies here, but rank `has`, if it has it in its place (src) already:
+ * other ranks' addresses, which may be the same, are of other processes. */
+static int give(const struct rondo_work *w, uint32_t act, size_t at, uint8_t *from, int has,
+                const uint8_t *src, size_t bytes, rondo_status *status)
 {
     const struct rondo_direct *d = w->direct;
     int all = (act & RONDO_PUSH) != 0;
     for (int i = 1; i < d->nlocal && (act & (RONDO_PUSH | RONDO_PUSH_ROOT)); i++) {
         int r = (d->index + i) % d->nlocal;
         uint8_t *to = d->out[r] + at;
-        if ((all || r == w->seat.root) && (r != has || to != src) && !rondo_cma_carry(d, r, 1, from, to, bytes, status)) {
+        if ((all || r == w->seat.root) && (r != has || to != src) &&
+            !rondo_cma_carry(d, r, 1, from, to, bytes, status)) {
             return 0;
         }
     }
     return 1;
 }
 
-static int reduce_chunk(struct rondo_exec *exec, const struct rondo_work *w, const struct rondo_flow *flow, size_t at, size_t bytes,
-                        rondo_status *status)
+static int reduce_chunk(struct rondo_exec *exec, const struct rondo_work *w, const struct rondo_flow *flow,
+                        size_t at, size_t bytes, rondo_status *status)
 {
     struct rondo_direct *d = w->direct;
-    size_t from = flow->in * w->elem_bytes + at, to = flow->out * w->elem_bytes + at, chunk = rondo_cma_chunk(d);
+    size_t from = flow->in * w->elem_bytes + at, to = flow->out * w->elem_bytes + at,
+           chunk = rondo_cma_chunk(d);
     uint8_t *own = d->scratch + (size_t)d->index * chunk, *first = w->out + to;
     for (int r = 0; r < d->nlocal; r++) {
         uint8_t *scratch = d->scratch + (size_t)r * chunk;
@@ -101,21 +112,24 @@ static int reduce_chunk(struct rondo_exec *exec, const struct rondo_work *w, con
             return 0;
         }
     }
-    if ((flow->step.act & RONDO_PUSH) && rondo_past_caches(w)) { /* the others' results are copied from what lies in the caches */
+    if ((flow->step.act & RONDO_PUSH) &&
+        rondo_past_caches(w)) { /* the others' results are copied from what lies in the caches */
         struct rondo_reduction what = rondo_work_reduction(exec, w, d->nlocal);
         rondo_reduce_past(&what, &first, 1, own, bytes / w->elem_bytes);
         return give(w, flow->step.act, to, own, d->index, NULL, bytes, status);
     }
     /* A reduction for the root alone is made in this rank's scratch. */
     first = (flow->step.act & RONDO_PUSH_ROOT) && w->seat.index != w->seat.root ? own : first;
-    rondo_reduce_get((rondo_dtype)w->dtype, (enum rondo_reduce)w->reduce)(first, exec->sources, d->nlocal, bytes / w->elem_bytes);
+    rondo_reduce_get((rondo_dtype)w->dtype, (enum rondo_reduce)w->reduce)(first, exec->sources, d->nlocal,
+                                                                          bytes / w->elem_bytes);
     if (w->divide) {
         rondo_divide(first, bytes / w->elem_bytes, (rondo_dtype)w->dtype, w->seat.nranks);
     }
     return give(w, flow->step.act, to, first, d->index, NULL, bytes, status);
 }
 
-static int copy_chunk(const struct rondo_work *w, const struct rondo_flow *flow, size_t at, size_t bytes, rondo_status *status)
+static int copy_chunk(const struct rondo_work *w, const struct rondo_flow *flow, size_t at, size_t bytes,
+                      rondo_status *status)
 {
     const struct rondo_direct *d = w->direct;
     int source = flow->step.act & RONDO_PULL_ROOT ? w->seat.root : flow->step.block;
@@ -132,16 +146,21 @@ static int copy_chunk(const struct rondo_work *w, const struct rondo_flow *flow,
                 status); /* it lies in the caches, what was stored past them does not */
 }
 
-int rondo_cma_move(struct rondo_exec *exec, const struct rondo_work *w, const struct rondo_flow *flow, size_t n, rondo_status *status)
+int rondo_cma_move(struct rondo_exec *exec, const struct rondo_work *w, const struct rondo_flow *flow,
+                   size_t n, rondo_status *status)
 {
-    size_t begin = flow->done * w->elem_bytes, end = begin + n * w->elem_bytes, chunk = rondo_cma_chunk(w->direct), bytes;
+    size_t begin = flow->done * w->elem_bytes, end = begin + n * w->elem_bytes,
+           chunk = rondo_cma_chunk(w->direct), bytes;
     int reduces = (flow->step.act & RONDO_REDUCE) != 0;
     if ((flow->step.act & (RONDO_REDUCE | RONDO_PUSH | RONDO_PUSH_ROOT)) == 0) {
-        chunk = end - begin; /* nothing is read a second time, and a call of the kernel costs as much as a few KiB */
+        chunk =
+            end -
+            begin; /* nothing is read a second time, and a call of the kernel costs as much as a few KiB */
     }
     for (size_t at = begin; at < end; at += bytes) {
         bytes = rondo_min_size(chunk, end - at);
-        if (!(reduces ? reduce_chunk(exec, w, flow, at, bytes, status) : copy_chunk(w, flow, at, bytes, status))) {
+        if (!(reduces ? reduce_chunk(exec, w, flow, at, bytes, status)
+                      : copy_chunk(w, flow, at, bytes, status))) {
             return 0;
         }
     }

@@ -14,13 +14,15 @@ enum { SLICE_BYTES = 256 << 10, KERNEL_SLICE_BYTES = 1 << 20 };
 /* Phases of OPEN, in flow->done. */
 enum { ASK, ASKED, TOLD };
 
-/* A post as it lies on the board, also where it is longer than its first line: what every call has lies there. */
+/* A post as it lies on the mailbox, also where it is longer than its first line: what every call has lies
+ * there. */
 enum { BEHIND_WORD = 8 };
 struct message {
     struct rondo_direct_post post;
     struct rondo_segment_note note[RONDO_NUM_BUFFERS];
 };
-_Static_assert(sizeof(struct message) <= RONDO_TWOSHOT_POST && sizeof(struct rondo_direct_post) <= RONDO_BOARD_INLINE,
+_Static_assert(sizeof(struct message) <= RONDO_TWOSHOT_POST &&
+                   sizeof(struct rondo_direct_post) <= RONDO_MAILBOX_INLINE,
                "a post fits its place, and what every call has the arrival word's line");
 
 /* ---- which bytes ---- */
@@ -47,7 +49,10 @@ static size_t extent(const struct rondo_work *w, int rank)
     return n * w->elem_bytes;
 }
 
-static uint32_t move_of(const struct rondo_run *run) { return run->schedule->flow[0].step(&run->work.seat, 1).act; }
+static uint32_t move_of(const struct rondo_run *run)
+{
+    return run->schedule->flow[0].step(&run->work.seat, 1).act;
+}
 
 /* ---- OPEN ---- */
 
@@ -70,7 +75,8 @@ static void offer(const struct rondo_work *w, struct message *m, int buffer, con
     size_t bytes = extent(w, d->index);
     place->at = (uint64_t)(uintptr_t)ptr;
     place->segment = d->one_process || bytes == 0 ? 0 : rondo_direct_segment(d, buffer, ptr, bytes);
-    if (d->one_process || bytes == 0) { /* nobody looks where nothing is: an empty block must not send the others another way */
+    if (d->one_process ||
+        bytes == 0) { /* nobody looks where nothing is: an empty block must not send the others another way */
         m->post.open |= 1u << buffer;
     } else if (place->segment != 0) {
         const struct rondo_known *known = rondo_direct_known(d, place->segment);
@@ -83,20 +89,25 @@ static void offer(const struct rondo_work *w, struct message *m, int buffer, con
     }
 }
 
-/* all_to_all in place: others write to this rank's output, and know it by its being posted (exec_cpu_swap.c). */
-static int is_swapped(const struct rondo_work *w) { return w->coll == RONDO_COLL_ALL_TO_ALL && w->in == w->out; }
+/* all_to_all in place: others write to this rank's output, and know it by its being posted (exec_cpu_swap.c).
+ */
+static int is_swapped(const struct rondo_work *w)
+{
+    return w->coll == RONDO_COLL_ALL_TO_ALL && w->in == w->out;
+}
 
 static void ask(const struct rondo_run *run)
 {
     const struct rondo_work *w = &run->work;
-    uint32_t needs = rondo_twoshot_needs(move_of(run), w->seat.index == w->seat.root) | (uint32_t)is_swapped(w) << RONDO_BUFFER_OUT;
+    uint32_t needs = rondo_twoshot_needs(move_of(run), w->seat.index == w->seat.root) |
+                     (uint32_t)is_swapped(w) << RONDO_BUFFER_OUT;
     struct message m;
     memset(&m.post, 0, sizeof(m.post));
-    m.post.in_place = w->in == w->out ||
-                      (w->coll == RONDO_COLL_BROADCAST && w->seat.index != w->seat.root); /* who has no input does not mind */
+    m.post.in_place = w->in == w->out || (w->coll == RONDO_COLL_BROADCAST &&
+                                          w->seat.index != w->seat.root); /* who has no input does not mind */
     w->direct->ncalls++;
     if (move_of(run) & RONDO_GROUPS) {
-        rondo_board_tell(w->board, 0); /* nobody looks: all have closed the call before */
+        rondo_mailbox_tell(w->mailbox, 0); /* nobody looks: all have closed the call before */
     }
     for (int b = 0; b < RONDO_NUM_BUFFERS; b++) {
         if (needs >> b & 1) {
@@ -107,11 +118,12 @@ static void ask(const struct rondo_run *run)
     }
     w->direct->post[w->direct->index] = m.post;
     memcpy(w->direct->note, m.note, m.post.notes != 0 ? sizeof(m.note) : 0);
-    memcpy(rondo_board_begin(w->board) + BEHIND_WORD, &m, m.post.notes != 0 ? sizeof(m) : sizeof(m.post));
-    rondo_board_post(w->board, w->call_word);
+    memcpy(rondo_mailbox_begin(w->mailbox) + BEHIND_WORD, &m, m.post.notes != 0 ? sizeof(m) : sizeof(m.post));
+    rondo_mailbox_post(w->mailbox, w->call_word);
 }
 
-/* Keep what everyone has posted; the board is needed again. @return 1: all are open as far as their owners can say. */
+/* Keep what everyone has posted; the mailbox is needed again. @return 1: all are open as far as their owners
+ * can say. */
 static int collect(struct rondo_exec *exec, struct rondo_direct *d, int *notes, int *in_place)
 {
     int open = 1;
@@ -147,7 +159,8 @@ static rondo_status resolve(const struct rondo_work *w, int r, int buffer, uint8
     rondo_direct_touch(d, place->segment);
     at = known != NULL ? place->at - known->owner_base : 0;
     if (known == NULL || known->base == NULL || at > known->bytes || extent(w, r) > known->bytes - at) {
-        return rondo_fail(RONDO_INTERNAL_ERROR, "the buffer of local rank %d does not lie in the segment that it posted", r);
+        return rondo_fail(RONDO_INTERNAL_ERROR,
+                          "the buffer of local rank %d does not lie in the segment that it posted", r);
     }
     *ptr = known->base + at;
     return RONDO_SUCCESS;
@@ -172,14 +185,16 @@ static int resolve_all(const struct rondo_work *w, rondo_status *status)
 
 /* For every note of every rank: each segment once, in the same order on all ranks. */
 static void each_note(struct rondo_exec *exec, struct rondo_direct *d,
-                      void (*visit)(struct rondo_direct *d, const struct rondo_segment_note *, int *), int *arg)
+                      void (*visit)(struct rondo_direct *d, const struct rondo_segment_note *, int *),
+                      int *arg)
 {
     for (int r = 0; r < d->nlocal; r++) {
         for (int b = 0; b < RONDO_NUM_BUFFERS; b++) {
             if (d->post[r].notes >> b & 1) {
                 struct rondo_segment_note note = d->note[b];
                 if (r != d->index) {
-                    memcpy(&note, (const uint8_t *)exec->sources[r] + offsetof(struct message, note[b]), sizeof(note));
+                    memcpy(&note, (const uint8_t *)exec->sources[r] + offsetof(struct message, note[b]),
+                           sizeof(note));
                 }
                 if (rondo_direct_known(d, note.id) == NULL) {
                     visit(d, &note, arg);
@@ -213,8 +228,8 @@ static void tell(struct rondo_exec *exec, const struct rondo_work *w)
         each_note(exec, d, introduce, &failed);
     }
     d->told = !failed;
-    memcpy(rondo_board_begin(w->board) + BEHIND_WORD, &d->told, sizeof(d->told));
-    rondo_board_post(w->board, w->call_word);
+    memcpy(rondo_mailbox_begin(w->mailbox) + BEHIND_WORD, &d->told, sizeof(d->told));
+    rondo_mailbox_post(w->mailbox, w->call_word);
 }
 
 /* What was told of in this call stays known as refused. */
@@ -222,7 +237,9 @@ static void refuse_segments(struct rondo_direct *d)
 {
     for (int r = 0; r < d->nlocal; r++) {
         for (int b = 0; b < RONDO_NUM_BUFFERS; b++) {
-            struct rondo_known *known = d->post[r].notes >> b & 1 ? rondo_direct_known(d, d->post[r].buffer[b].segment) : NULL;
+            struct rondo_known *known = d->post[r].notes >> b & 1
+                                            ? rondo_direct_known(d, d->post[r].buffer[b].segment)
+                                            : NULL;
             if (known != NULL && known->base != NULL) {
                 rondo_segment_put(known->id);
                 known->base = NULL;
@@ -243,8 +260,9 @@ static int all_told(struct rondo_exec *exec, struct rondo_direct *d)
     }
     if (d->reach == RONDO_REACH_CMA) {
         d->cma = all ? RONDO_CMA_WORKS : RONDO_CMA_REFUSED;
-        RONDO_INFO(RONDO_SUBSYS_TUNING, "local rank %d: the kernel %s between the processes of this node (process_vm_readv)", d->index,
-                   all ? "copies" : "does not copy");
+        RONDO_INFO(RONDO_SUBSYS_TUNING,
+                   "local rank %d: the kernel %s between the processes of this node (process_vm_readv)",
+                   d->index, all ? "copies" : "does not copy");
     } else if (!all) {
         refuse_segments(d);
     }
@@ -270,7 +288,8 @@ static int opened(struct rondo_run *run, struct rondo_flow *flow, rondo_status *
 }
 
 /* All have posted. @return 1: it is decided, 0: more must be told first, -1: *status is an error. */
-static int answered(struct rondo_exec *exec, struct rondo_run *run, struct rondo_flow *flow, rondo_status *status)
+static int answered(struct rondo_exec *exec, struct rondo_run *run, struct rondo_flow *flow,
+                    rondo_status *status)
 {
     struct rondo_direct *d = run->work.direct;
     int notes, in_place, mapped = collect(exec, d, &notes, &in_place);
@@ -288,7 +307,8 @@ static int answered(struct rondo_exec *exec, struct rondo_run *run, struct rondo
     return 0;
 }
 
-static int open_step(struct rondo_exec *exec, struct rondo_run *run, struct rondo_flow *flow, rondo_status *status, int *moved)
+static int open_step(struct rondo_exec *exec, struct rondo_run *run, struct rondo_flow *flow,
+                     rondo_status *status, int *moved)
 {
     const struct rondo_work *w = &run->work;
     int all;
@@ -301,7 +321,7 @@ static int open_step(struct rondo_exec *exec, struct rondo_run *run, struct rond
         flow->done = ASKED;
         flow->unit = 0;
     }
-    all = rondo_board_wait(exec, w, flow, BEHIND_WORD, status);
+    all = rondo_mailbox_wait(exec, w, flow, BEHIND_WORD, status);
     if (all != 1) {
         return all;
     }
@@ -314,7 +334,8 @@ static int open_step(struct rondo_exec *exec, struct rondo_run *run, struct rond
 
 /* ---- the moves ---- */
 
-/* Where a slice goes: this rank's own buffer first, which is what the others' are copied from while it lies in the cache. */
+/* Where a slice goes: this rank's own buffer first, which is what the others' are copied from while it lies
+ * in the cache. */
 static int targets(const struct rondo_work *w, uint32_t act, size_t at, uint8_t **dst)
 {
     const struct rondo_direct *d = w->direct;
@@ -330,10 +351,12 @@ static int targets(const struct rondo_work *w, uint32_t act, size_t at, uint8_t 
     return n;
 }
 
-static void reduce_slice(struct rondo_exec *exec, const struct rondo_work *w, const struct rondo_flow *flow, size_t n)
+static void reduce_slice(struct rondo_exec *exec, const struct rondo_work *w, const struct rondo_flow *flow,
+                         size_t n)
 {
     const struct rondo_direct *d = w->direct;
-    size_t from = (flow->in + flow->done) * w->elem_bytes, to = (flow->out + flow->done) * w->elem_bytes, bytes = n * w->elem_bytes;
+    size_t from = (flow->in + flow->done) * w->elem_bytes, to = (flow->out + flow->done) * w->elem_bytes,
+           bytes = n * w->elem_bytes;
     rondo_reduce_fn *reduce = rondo_reduce_get((rondo_dtype)w->dtype, (enum rondo_reduce)w->reduce);
     int ndst = targets(w, flow->step.act, to, exec->targets);
     size_t tile = ndst == 1 && !w->divide ? bytes : RONDO_TILE_BYTES;
@@ -359,7 +382,8 @@ static void reduce_slice(struct rondo_exec *exec, const struct rondo_work *w, co
     }
 }
 
-static void copy_slice(struct rondo_exec *exec, const struct rondo_work *w, const struct rondo_flow *flow, size_t n)
+static void copy_slice(struct rondo_exec *exec, const struct rondo_work *w, const struct rondo_flow *flow,
+                       size_t n)
 {
     const struct rondo_direct *d = w->direct;
     int source = flow->step.act & RONDO_PULL_ROOT ? w->seat.root : flow->step.block;
@@ -369,20 +393,24 @@ static void copy_slice(struct rondo_exec *exec, const struct rondo_work *w, cons
     for (size_t at = 0; at < bytes; at += tile) {
         for (int i = 0; i < ndst; i++) {
             if (exec->targets[i] != src) {
-                rondo_copy(exec->targets[i] + at, src + at, rondo_min_size(tile, bytes - at), rondo_past_caches(w));
+                rondo_copy(exec->targets[i] + at, src + at, rondo_min_size(tile, bytes - at),
+                           rondo_past_caches(w));
             }
         }
     }
 }
 
-/* What the kernel only copies goes in longer slices: each is a call of it, which costs as much as a few KiB. */
+/* What the kernel only copies goes in longer slices: each is a call of it, which costs as much as a few KiB.
+ */
 static size_t slice_bytes(const struct rondo_work *w, uint32_t act)
 {
-    int longer = w->direct->reach == RONDO_REACH_CMA && (act & (RONDO_REDUCE | RONDO_PUSH | RONDO_PUSH_ROOT)) == 0;
+    int longer = w->direct->reach == RONDO_REACH_CMA &&
+                 (act & (RONDO_REDUCE | RONDO_PUSH | RONDO_PUSH_ROOT)) == 0;
     return longer ? KERNEL_SLICE_BYTES : SLICE_BYTES;
 }
 
-static int move_step(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow, rondo_status *status, int *moved)
+static int move_step(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow,
+                     rondo_status *status, int *moved)
 {
     size_t n;
     int passed = 1;
@@ -393,7 +421,7 @@ static int move_step(struct rondo_exec *exec, const struct rondo_work *w, struct
     if (n == 0) {
         return 1;
     }
-    if (!rondo_board_enter(w->board)) {
+    if (!rondo_mailbox_enter(w->mailbox)) {
         return 0; /* the call has ended for another rank: that rank says why */
     }
     if (rondo_swaps(w, flow->step.block)) {
@@ -403,7 +431,7 @@ static int move_step(struct rondo_exec *exec, const struct rondo_work *w, struct
     } else {
         (flow->step.act & RONDO_REDUCE ? reduce_slice : copy_slice)(exec, w, flow, n);
     }
-    rondo_board_leave(w->board);
+    rondo_mailbox_leave(w->mailbox);
     flow->done += n;
     *moved = 1;
     return passed ? flow->done >= flow->n : -1;
@@ -411,16 +439,17 @@ static int move_step(struct rondo_exec *exec, const struct rondo_work *w, struct
 
 /* ---- CLOSE ---- */
 
-static int close_step(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow, rondo_status *status)
+static int close_step(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow,
+                      rondo_status *status)
 {
     int all;
     if (flow->done == 0) {
-        rondo_board_begin(w->board);
-        rondo_board_post(w->board, w->call_word);
+        rondo_mailbox_begin(w->mailbox);
+        rondo_mailbox_post(w->mailbox, w->call_word);
         flow->done = 1;
         flow->unit = 0;
     }
-    all = rondo_board_wait(exec, w, flow, BEHIND_WORD, status);
+    all = rondo_mailbox_wait(exec, w, flow, BEHIND_WORD, status);
     if (all == 1) {
         flow->done = rondo_max_size(flow->n, 1);
     }
@@ -430,10 +459,13 @@ static int close_step(struct rondo_exec *exec, const struct rondo_work *w, struc
 /* Of several loops the first one opens, and the last one closes. */
 static int is_passed(const struct rondo_run *run, const struct rondo_flow *flow)
 {
-    return (flow->step.act & RONDO_OPEN) ? flow->loop > 0 : (flow->step.act & RONDO_CLOSE) != 0 && flow->loop + 1 < run->nloops;
+    return (flow->step.act & RONDO_OPEN)
+               ? flow->loop > 0
+               : (flow->step.act & RONDO_CLOSE) != 0 && flow->loop + 1 < run->nloops;
 }
 
-int rondo_direct_step(struct rondo_exec *exec, struct rondo_run *run, struct rondo_flow *flow, rondo_status *status, int *moved)
+int rondo_direct_step(struct rondo_exec *exec, struct rondo_run *run, struct rondo_flow *flow,
+                      rondo_status *status, int *moved)
 {
     if (is_passed(run, flow)) {
         flow->done = flow->n;
@@ -445,6 +477,6 @@ int rondo_direct_step(struct rondo_exec *exec, struct rondo_run *run, struct ron
     if (flow->step.act & RONDO_CLOSE) {
         return close_step(exec, &run->work, flow, status);
     }
-    return (flow->step.act & RONDO_GROUPS) ? rondo_nested_move(exec, run, flow, status, moved)
+    return (flow->step.act & RONDO_GROUPS) ? rondo_hierarchical_move(exec, run, flow, status, moved)
                                            : move_step(exec, &run->work, flow, status, moved);
 }

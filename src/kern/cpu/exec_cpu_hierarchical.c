@@ -1,4 +1,5 @@
-/* Moves by groups over open buffers (coll/hierarchical.h): block by block, from those that hold it in the groups inside, and to them. */
+/* Moves by groups over open buffers (coll/hierarchical.h): block by block, from those that hold it in the
+ * groups inside, and to them. */
 #include "coll/chunk.h"
 #include "coll/hierarchical.h"
 #include "kern/zerocopy_impl.h"
@@ -20,9 +21,15 @@ struct move {
 static const struct rondo_nest *nest_of(const struct move *m) { return m->w->direct->nest; }
 
 /* Who holds the block in the group inside that begins at a position. @return the local rank. */
-static int holder_of(const struct move *m, int position) { return rondo_nest_rank(nest_of(m), m->step->level + 1, position, m->block); }
+static int holder_of(const struct move *m, int position)
+{
+    return rondo_nest_rank(nest_of(m), m->step->level + 1, position, m->block);
+}
 
-static int next_group(const struct move *m, int position) { return rondo_nest_end(nest_of(m), m->step->level + 1, position); }
+static int next_group(const struct move *m, int position)
+{
+    return rondo_nest_end(nest_of(m), m->step->level + 1, position);
+}
 
 /* The same, round and round. */
 static int after(const struct move *m, int position)
@@ -36,17 +43,18 @@ static int from_inputs(const struct move *m) { return m->step->level == nest_of(
 
 /* ---- whom to wait for ---- */
 
-/* Those whose buffers this step reads, or who have written what it passes on, have done the step before. @return -1: yes, else a local rank that has not. */
+/* Those whose buffers this step reads, or who have written what it passes on, have done the step before.
+ * @return -1: yes, else a local rank that has not. */
 static int behind(const struct move *m, uint32_t count)
 {
-    const struct rondo_board *board = m->w->board;
+    const struct rondo_mailbox *mailbox = m->w->mailbox;
     if ((m->step->act & RONDO_PULL) == 0) {
         int giver = rondo_nest_rank(nest_of(m), m->step->level - 1, m->place, m->block);
-        return rondo_board_told(board, giver, count) ? -1 : giver;
+        return rondo_mailbox_told(mailbox, giver, count) ? -1 : giver;
     }
     for (int c = m->begin; c < m->end && !from_inputs(m); c = next_group(m, c)) {
         int holder = holder_of(m, c);
-        if (!rondo_board_told(board, holder, count)) {
+        if (!rondo_mailbox_told(mailbox, holder, count)) {
             return holder;
         }
     }
@@ -93,14 +101,16 @@ static void combine(const struct move *m, int nsources, size_t at, size_t bytes)
     const void **sources = m->exec->sources;
     size_t n = bytes / w->elem_bytes;
     if (nsources > 1 || sources[0] != w->out + at) {
-        rondo_reduce_get((rondo_dtype)w->dtype, (enum rondo_reduce)w->reduce)(w->out + at, sources, nsources, n);
+        rondo_reduce_get((rondo_dtype)w->dtype, (enum rondo_reduce)w->reduce)(w->out + at, sources, nsources,
+                                                                              n);
     }
     if (w->divide && (m->step->act & RONDO_FINISH)) {
         rondo_divide(w->out + at, n, (rondo_dtype)w->dtype, w->seat.nranks);
     }
 }
 
-/* From this rank's output to the holders', those behind this rank first: not all begin with the same one. @return 0: *status is an error. */
+/* From this rank's output to the holders', those behind this rank first: not all begin with the same one.
+ * @return 0: *status is an error. */
 static int give(const struct move *m, size_t at, size_t bytes, rondo_status *status)
 {
     const struct rondo_work *w = m->w;
@@ -160,18 +170,22 @@ static int pass_cma(const struct move *m, size_t at, size_t bytes, rondo_status 
 
 /* ---- a step ---- */
 
-static struct move move_of(struct rondo_exec *exec, const struct rondo_run *run, const struct rondo_flow *flow)
+static struct move move_of(struct rondo_exec *exec, const struct rondo_run *run,
+                           const struct rondo_flow *flow)
 {
     const struct rondo_nest *nest = run->work.direct->nest;
-    struct move m = { .exec = exec, .w = &run->work, .step = &flow->step, .place = nest->place[run->work.direct->index] };
+    struct move m = {
+        .exec = exec, .w = &run->work, .step = &flow->step, .place = nest->place[run->work.direct->index]
+    };
     m.begin = rondo_nest_begin(nest, flow->step.level, m.place);
     m.end = rondo_nest_end(nest, flow->step.level, m.place);
     return m;
 }
 
-/* Blocks that this rank holds, as long as nobody is behind: 1: all of them, 0: not yet, -1: *status is an error. */
-static int pass_blocks(struct move *m, const struct rondo_run *run, struct rondo_flow *flow, uint32_t before, rondo_status *status,
-                       int *moved)
+/* Blocks that this rank holds, as long as nobody is behind: 1: all of them, 0: not yet, -1: *status is an
+ * error. */
+static int pass_blocks(struct move *m, const struct rondo_run *run, struct rondo_flow *flow, uint32_t before,
+                       rondo_status *status, int *moved)
 {
     const struct rondo_nest *nest = nest_of(m);
     size_t bytes = 0;
@@ -187,7 +201,8 @@ static int pass_blocks(struct move *m, const struct rondo_run *run, struct rondo
             return 0;
         }
         size_t n = span.n * m->w->elem_bytes;
-        if (!(m->w->direct->reach == RONDO_REACH_CMA ? pass_cma : pass_mapped)(m, span.out * m->w->elem_bytes, n, status)) {
+        if (!(m->w->direct->reach == RONDO_REACH_CMA ? pass_cma : pass_mapped)(m, span.out * m->w->elem_bytes,
+                                                                               n, status)) {
             return -1;
         }
         bytes += n;
@@ -196,18 +211,20 @@ static int pass_blocks(struct move *m, const struct rondo_run *run, struct rondo
     return flow->done == (size_t)nest->n;
 }
 
-int rondo_nested_move(struct rondo_exec *exec, struct rondo_run *run, struct rondo_flow *flow, rondo_status *status, int *moved)
+int rondo_hierarchical_move(struct rondo_exec *exec, struct rondo_run *run, struct rondo_flow *flow,
+                            rondo_status *status, int *moved)
 {
     struct move m = move_of(exec, run, flow);
-    uint32_t before = (uint32_t)flow->loop * rondo_nested_moves(run->work.seat.nlevels) + flow->k - 1; /* moves that this rank has done */
+    uint32_t before = (uint32_t)flow->loop * rondo_hierarchical_moves(run->work.seat.nlevels) + flow->k -
+                      1; /* moves that this rank has done */
     int passed;
-    if (!rondo_board_enter(run->work.board)) {
+    if (!rondo_mailbox_enter(run->work.mailbox)) {
         return 0; /* the call has ended for another rank: that rank says why */
     }
     passed = pass_blocks(&m, run, flow, before, status, moved);
-    rondo_board_leave(run->work.board);
+    rondo_mailbox_leave(run->work.mailbox);
     if (passed == 1) {
-        rondo_board_tell(run->work.board, before + 1);
+        rondo_mailbox_tell(run->work.mailbox, before + 1);
         flow->done = rondo_max_size(flow->n, flow->done);
         *moved = 1;
     }

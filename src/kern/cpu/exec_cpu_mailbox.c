@@ -1,4 +1,4 @@
-/* One-shot, and what else passes over the board of a node. */
+/* One-shot, and what else passes over the mailbox of a node. */
 #include <sched.h>
 #include <string.h>
 
@@ -7,48 +7,53 @@
 #include "kern/cpu/exec_cpu.h"
 #include "kern/reduce.h"
 
-/* Ranks that are threads map the board each at an address of its own: that what is posted there is what others see there is said to the sanitizer here. */
+/* Ranks that are threads map the mailbox each at an address of its own: that what is posted there is what
+ * others see there is said to the sanitizer here. */
 #ifdef __SANITIZE_THREAD__
 void __tsan_release(void *address);
 void __tsan_acquire(void *address);
-static char all_boards;
-static void tell_of_post(void) { __tsan_release(&all_boards); }
-static void tell_of_look(void) { __tsan_acquire(&all_boards); }
+static char all_mailboxs;
+static void tell_of_post(void) { __tsan_release(&all_mailboxs); }
+static void tell_of_look(void) { __tsan_acquire(&all_mailboxs); }
 #else
 static void tell_of_post(void) {}
 static void tell_of_look(void) {}
 #endif
 
-uint8_t *rondo_board_begin(struct rondo_board *board)
+uint8_t *rondo_mailbox_begin(struct rondo_mailbox *mailbox)
 {
-    board->op += board->op == UINT32_MAX ? 3 : 1; /* 0 is what fresh memory holds, and 1 would be of the same bank again */
-    return rondo_board_place(board, board->op, board->index);
+    mailbox->op += mailbox->op == UINT32_MAX
+                       ? 3
+                       : 1; /* 0 is what fresh memory holds, and 1 would be of the same bank again */
+    return rondo_mailbox_place(mailbox, mailbox->op, mailbox->index);
 }
 
-void rondo_board_post(struct rondo_board *board, uint32_t call_word)
+void rondo_mailbox_post(struct rondo_mailbox *mailbox, uint32_t call_word)
 {
-    uint64_t *word = (uint64_t *)(void *)rondo_board_place(board, board->op, board->index);
+    uint64_t *word = (uint64_t *)(void *)rondo_mailbox_place(mailbox, mailbox->op, mailbox->index);
     tell_of_post();
-    __atomic_store_n(word, (uint64_t)call_word << 32 | board->op, __ATOMIC_RELEASE);
+    __atomic_store_n(word, (uint64_t)call_word << 32 | mailbox->op, __ATOMIC_RELEASE);
 }
 
-int rondo_board_wait(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow, size_t at, rondo_status *status)
+int rondo_mailbox_wait(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow,
+                       size_t at, rondo_status *status)
 {
-    const struct rondo_board *board = w->board;
-    for (; flow->unit < (size_t)board->nranks; flow->unit++) {
-        const uint8_t *place = rondo_board_place(board, board->op, (int)flow->unit);
+    const struct rondo_mailbox *mailbox = w->mailbox;
+    for (; flow->unit < (size_t)mailbox->nranks; flow->unit++) {
+        const uint8_t *place = rondo_mailbox_place(mailbox, mailbox->op, (int)flow->unit);
         uint64_t word;
-        if ((int)flow->unit == board->index) { /* the others have taken it */
+        if ((int)flow->unit == mailbox->index) { /* the others have taken it */
             exec->sources[flow->unit] = NULL;
             continue;
         }
         exec->sources[flow->unit] = place + at;
-        word = rondo_board_look(exec, place, board->op);
-        if ((uint32_t)word != board->op) {
+        word = rondo_mailbox_look(exec, place, mailbox->op);
+        if ((uint32_t)word != mailbox->op) {
             return 0;
         }
         if (RONDO_UNLIKELY((uint32_t)(word >> 32) != w->call_word)) {
-            *status = exec->owner->mismatch(exec->owner->arg, -1 - (int)flow->unit, w, (uint32_t)(word >> 32));
+            *status = exec->owner->mismatch(exec->owner->arg, -1 - (int)flow->unit, w,
+                                            (uint32_t)(word >> 32));
             return -1;
         }
     }
@@ -56,34 +61,36 @@ int rondo_board_wait(struct rondo_exec *exec, const struct rondo_work *w, struct
     return 1;
 }
 
-/* ---- others' buffers: marks are stored and loaded in one order for all (seq_cst), so that of two ranks one sees the other's ---- */
+/* ---- others' buffers: marks are stored and loaded in one order for all (seq_cst), so that of two ranks one
+ * sees the other's ---- */
 
-int rondo_board_enter(const struct rondo_board *board)
+int rondo_mailbox_enter(const struct rondo_mailbox *mailbox)
 {
-    const uint32_t *revoked = rondo_board_mark(board, board->nranks);
+    const uint32_t *revoked = rondo_mailbox_mark(mailbox, mailbox->nranks);
     if (RONDO_UNLIKELY(__atomic_load_n(revoked, __ATOMIC_RELAXED) != 0)) {
         return 0; /* without a mark: who waits for this rank is not to see one again and again */
     }
-    (void)__atomic_exchange_n(rondo_board_mark(board, board->index), 1, __ATOMIC_SEQ_CST);
+    (void)__atomic_exchange_n(rondo_mailbox_mark(mailbox, mailbox->index), 1, __ATOMIC_SEQ_CST);
     if (RONDO_LIKELY(__atomic_load_n(revoked, __ATOMIC_SEQ_CST) == 0)) {
         return 1;
     }
-    rondo_board_leave(board);
+    rondo_mailbox_leave(mailbox);
     return 0;
 }
 
-void rondo_board_leave(const struct rondo_board *board)
+void rondo_mailbox_leave(const struct rondo_mailbox *mailbox)
 {
     tell_of_post();
-    __atomic_store_n(rondo_board_mark(board, board->index), 0, __ATOMIC_RELEASE);
+    __atomic_store_n(rondo_mailbox_mark(mailbox, mailbox->index), 0, __ATOMIC_RELEASE);
 }
 
-void rondo_board_revoke(const struct rondo_board *board, const struct rondo_exec_owner *owner)
+void rondo_mailbox_revoke(const struct rondo_mailbox *mailbox, const struct rondo_exec_owner *owner)
 {
     int64_t start = rondo_now_ns();
-    (void)__atomic_exchange_n(rondo_board_mark(board, board->nranks), 1, __ATOMIC_SEQ_CST);
-    for (int r = 0; r < board->nranks; r++) {
-        while (r != board->index && __atomic_load_n(rondo_board_mark(board, r), __ATOMIC_SEQ_CST) != 0) {
+    (void)__atomic_exchange_n(rondo_mailbox_mark(mailbox, mailbox->nranks), 1, __ATOMIC_SEQ_CST);
+    for (int r = 0; r < mailbox->nranks; r++) {
+        while (r != mailbox->index &&
+               __atomic_load_n(rondo_mailbox_mark(mailbox, r), __ATOMIC_SEQ_CST) != 0) {
             if (owner->given_up != NULL && owner->given_up(owner->arg, r, rondo_now_ns() - start)) {
                 break;
             }
@@ -95,21 +102,24 @@ void rondo_board_revoke(const struct rondo_board *board, const struct rondo_exec
 
 /* ---- how far ranks have come ---- */
 
-void rondo_board_tell(const struct rondo_board *board, uint32_t count)
+void rondo_mailbox_tell(const struct rondo_mailbox *mailbox, uint32_t count)
 {
     tell_of_post();
-    __atomic_store_n(rondo_board_count(board, board->index), count, __ATOMIC_RELEASE);
+    __atomic_store_n(rondo_mailbox_count(mailbox, mailbox->index), count, __ATOMIC_RELEASE);
 }
 
-int rondo_board_told(const struct rondo_board *board, int rank, uint32_t count)
+int rondo_mailbox_told(const struct rondo_mailbox *mailbox, int rank, uint32_t count)
 {
-    int all = __atomic_load_n(rondo_board_count(board, rank), __ATOMIC_ACQUIRE) >= count;
+    int all = __atomic_load_n(rondo_mailbox_count(mailbox, rank), __ATOMIC_ACQUIRE) >= count;
     tell_of_look();
     return all;
 }
 
 /* all_to_all, reduce_scatter: in a post there is a block for everyone else. */
-static int for_each_a_block(const struct rondo_work *w) { return w->coll == RONDO_COLL_ALL_TO_ALL || w->coll == RONDO_COLL_REDUCE_SCATTER; }
+static int for_each_a_block(const struct rondo_work *w)
+{
+    return w->coll == RONDO_COLL_ALL_TO_ALL || w->coll == RONDO_COLL_REDUCE_SCATTER;
+}
 
 /* Elements of a loop's payload, or of a block in it. In the v-forms they are of different lengths. */
 static size_t piece_of(const struct rondo_work *w) { return rondo_min_size(w->chunk, w->len); }
@@ -117,28 +127,36 @@ static size_t piece_of(const struct rondo_work *w) { return rondo_min_size(w->ch
 /* Where in places the payloads of a one-shot work lie. */
 static size_t payload_at(const struct rondo_work *w)
 {
-    size_t n = for_each_a_block(w) ? piece_of(w) * (size_t)(w->board->nranks - 1) : piece_of(w);
-    return rondo_board_at(w->counts != NULL ? SIZE_MAX : n * w->elem_bytes);
+    size_t n = for_each_a_block(w) ? piece_of(w) * (size_t)(w->mailbox->nranks - 1) : piece_of(w);
+    return rondo_mailbox_at(w->counts != NULL ? SIZE_MAX : n * w->elem_bytes);
 }
 
 /* Where in a payload of a block for everyone else what `from` posts for `to` begins, in bytes. */
-static size_t block_at(const struct rondo_work *w, int from, int to) { return (size_t)(to - (to > from)) * piece_of(w) * w->elem_bytes; }
+static size_t block_at(const struct rondo_work *w, int from, int to)
+{
+    return (size_t)(to - (to > from)) * piece_of(w) * w->elem_bytes;
+}
 
 /* ---- one for all, all for one ---- */
 
-static int is_rooted(const struct rondo_work *w) { return w->coll == RONDO_COLL_BROADCAST || w->coll == RONDO_COLL_REDUCE; }
-
-static uint64_t rooted_word(const struct rondo_board *board, uint32_t op, int rank)
+static int is_rooted(const struct rondo_work *w)
 {
-    return __atomic_load_n((const uint64_t *)(const void *)rondo_board_rooted(board, op, rank), __ATOMIC_ACQUIRE);
+    return w->coll == RONDO_COLL_BROADCAST || w->coll == RONDO_COLL_REDUCE;
 }
 
-/* The last call before `op` that a rank has posted, of those whose banks are not `op`'s; `op` less the number of banks when it has posted none of them. */
-static uint32_t last_posted(const struct rondo_board *board, uint32_t op, int rank)
+static uint64_t rooted_word(const struct rondo_mailbox *mailbox, uint32_t op, int rank)
+{
+    return __atomic_load_n((const uint64_t *)(const void *)rondo_mailbox_rooted(mailbox, op, rank),
+                           __ATOMIC_ACQUIRE);
+}
+
+/* The last call before `op` that a rank has posted, of those whose banks are not `op`'s; `op` less the number
+ * of banks when it has posted none of them. */
+static uint32_t last_posted(const struct rondo_mailbox *mailbox, uint32_t op, int rank)
 {
     uint32_t at = op - 1;
     for (; at != op - RONDO_ROOTED_BANKS; at--) {
-        uint64_t word = rooted_word(board, at, rank);
+        uint64_t word = rooted_word(mailbox, at, rank);
         if (word != 0 && (int32_t)((uint32_t)word - at) >= 0) {
             break;
         }
@@ -146,15 +164,16 @@ static uint32_t last_posted(const struct rondo_board *board, uint32_t op, int ra
     return at;
 }
 
-/* May this rank write its place of `op`: has everyone read what was there? Looks at the others' places only when what is known of them is used up. */
-static int may_post(struct rondo_board *board, uint32_t op, struct rondo_flow *flow)
+/* May this rank write its place of `op`: has everyone read what was there? Looks at the others' places only
+ * when what is known of them is used up. */
+static int may_post(struct rondo_mailbox *mailbox, uint32_t op, struct rondo_flow *flow)
 {
     uint32_t least = op - 1;
-    if (RONDO_LIKELY(op - board->rooted_seen < RONDO_ROOTED_BANKS)) {
+    if (RONDO_LIKELY(op - mailbox->rooted_seen < RONDO_ROOTED_BANKS)) {
         return 1;
     }
-    for (int r = 0; r < board->nranks; r++) {
-        uint32_t at = r == board->index ? op - 1 : last_posted(board, op, r);
+    for (int r = 0; r < mailbox->nranks; r++) {
+        uint32_t at = r == mailbox->index ? op - 1 : last_posted(mailbox, op, r);
         if (op - at == RONDO_ROOTED_BANKS) {
             flow->unit = (size_t)r;
             return 0;
@@ -162,19 +181,19 @@ static int may_post(struct rondo_board *board, uint32_t op, struct rondo_flow *f
         least = op - at > op - least ? at : least;
     }
     tell_of_look();
-    board->rooted_seen = least;
+    mailbox->rooted_seen = least;
     return 1;
 }
 
 static int post_rooted(const struct rondo_work *w, struct rondo_flow *flow)
 {
-    struct rondo_board *board = w->board;
-    uint32_t op = board->rooted + 1;
-    uint8_t *place = rondo_board_rooted(board, op, board->index), *payload = place + payload_at(w);
-    if (!may_post(board, op, flow)) {
+    struct rondo_mailbox *mailbox = w->mailbox;
+    uint32_t op = mailbox->rooted + 1;
+    uint8_t *place = rondo_mailbox_rooted(mailbox, op, mailbox->index), *payload = place + payload_at(w);
+    if (!may_post(mailbox, op, flow)) {
         return 0;
     }
-    board->rooted = op;
+    mailbox->rooted = op;
     flow->called = op;
     if (w->premul) {
         rondo_premul(payload, w->in, w->len, (rondo_dtype)w->dtype, w->scalar);
@@ -186,21 +205,22 @@ static int post_rooted(const struct rondo_work *w, struct rondo_flow *flow)
     return 1;
 }
 
-/* As rondo_board_wait, for the posts that this rank needs: the root's, or everyone's. */
-static int wait_rooted(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow, rondo_status *status)
+/* As rondo_mailbox_wait, for the posts that this rank needs: the root's, or everyone's. */
+static int wait_rooted(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow,
+                       rondo_status *status)
 {
-    const struct rondo_board *board = w->board;
+    const struct rondo_mailbox *mailbox = w->mailbox;
     size_t at = payload_at(w);
-    for (; flow->unit < (size_t)board->nranks; flow->unit++) {
+    for (; flow->unit < (size_t)mailbox->nranks; flow->unit++) {
         int r = (int)flow->unit;
-        const uint8_t *place = rondo_board_rooted(board, board->rooted, r);
+        const uint8_t *place = rondo_mailbox_rooted(mailbox, mailbox->rooted, r);
         uint64_t word;
         exec->sources[r] = place + at;
-        if (r == board->index || (w->coll == RONDO_COLL_BROADCAST && r != w->seat.root)) {
+        if (r == mailbox->index || (w->coll == RONDO_COLL_BROADCAST && r != w->seat.root)) {
             continue;
         }
-        word = rondo_board_look(exec, place, board->rooted);
-        if ((uint32_t)word != board->rooted || word == 0) { /* 0: fresh memory; no call word is */
+        word = rondo_mailbox_look(exec, place, mailbox->rooted);
+        if ((uint32_t)word != mailbox->rooted || word == 0) { /* 0: fresh memory; no call word is */
             return 0;
         }
         if (RONDO_UNLIKELY((uint32_t)(word >> 32) != w->call_word)) {
@@ -212,13 +232,14 @@ static int wait_rooted(struct rondo_exec *exec, const struct rondo_work *w, stru
     return 1;
 }
 
-int rondo_board_differs(const struct rondo_run *run, int *unknown)
+int rondo_mailbox_differs(const struct rondo_run *run, int *unknown)
 {
     const struct rondo_work *w = &run->work;
     uint32_t op = run->flow[0].called;
     *unknown = 0;
-    for (int r = 0; r < w->board->nranks; r++) {
-        uint64_t word = r == w->board->index ? (uint64_t)w->call_word << 32 | op : rooted_word(w->board, op, r);
+    for (int r = 0; r < w->mailbox->nranks; r++) {
+        uint64_t word = r == w->mailbox->index ? (uint64_t)w->call_word << 32 | op
+                                               : rooted_word(w->mailbox, op, r);
         if ((uint32_t)word == op && word != 0) {
             if (RONDO_UNLIKELY((uint32_t)(word >> 32) != w->call_word)) {
                 return r;
@@ -248,9 +269,9 @@ static void post_part(const struct rondo_work *w, uint8_t *payload, size_t at, s
 static void post_blocks(const struct rondo_work *w, const struct rondo_flow *flow, uint8_t *payload)
 {
     size_t begin = flow->loop * w->chunk;
-    for (int r = 0; r < w->board->nranks; r++) {
-        if (r != w->board->index) {
-            post_part(w, payload + block_at(w, w->board->index, r), (size_t)r * w->block + begin, flow->n);
+    for (int r = 0; r < w->mailbox->nranks; r++) {
+        if (r != w->mailbox->index) {
+            post_part(w, payload + block_at(w, w->mailbox->index, r), (size_t)r * w->block + begin, flow->n);
         }
     }
 }
@@ -261,21 +282,21 @@ int rondo_post_all(const struct rondo_work *w, struct rondo_flow *flow)
     if (is_rooted(w)) {
         return post_rooted(w, flow);
     }
-    payload = rondo_board_begin(w->board) + payload_at(w);
+    payload = rondo_mailbox_begin(w->mailbox) + payload_at(w);
     if (for_each_a_block(w)) {
         post_blocks(w, flow, payload);
     } else {
         post_part(w, payload, flow->in, flow->n);
     }
-    rondo_board_post(w->board, w->call_word);
+    rondo_mailbox_post(w->mailbox, w->call_word);
     return 1;
 }
 
 /* What is for this rank in the posts, and what it did not post for itself: in exec->sources. */
 static void find_all(struct rondo_exec *exec, const struct rondo_work *w, const struct rondo_flow *flow)
 {
-    int own = w->board->index;
-    for (int r = 0; for_each_a_block(w) && r < w->board->nranks; r++) {
+    int own = w->mailbox->index;
+    for (int r = 0; for_each_a_block(w) && r < w->mailbox->nranks; r++) {
         exec->sources[r] = r == own ? NULL : (const uint8_t *)exec->sources[r] + block_at(w, r, own);
     }
     exec->sources[own] = w->in + flow->in * w->elem_bytes;
@@ -284,7 +305,7 @@ static void find_all(struct rondo_exec *exec, const struct rondo_work *w, const 
 /* Every rank's block, from its post to its place. */
 static void take_all(const struct rondo_exec *exec, const struct rondo_work *w, const struct rondo_flow *flow)
 {
-    for (int r = 0; r < w->board->nranks; r++) {
+    for (int r = 0; r < w->mailbox->nranks; r++) {
         struct rondo_span span = rondo_work_span(w, RONDO_MAP_BLOCK, flow->loop, r);
         uint8_t *to = w->out + span.out * w->elem_bytes;
         if (span.n > 0 && to != exec->sources[r]) {
@@ -293,26 +314,28 @@ static void take_all(const struct rondo_exec *exec, const struct rondo_work *w, 
     }
 }
 
-static void reduce_all(struct rondo_exec *exec, const struct rondo_work *w, const struct rondo_flow *flow, rondo_reduce_fn *reduce)
+static void reduce_all(struct rondo_exec *exec, const struct rondo_work *w, const struct rondo_flow *flow,
+                       rondo_reduce_fn *reduce)
 {
     uint8_t *to = w->out + flow->out * w->elem_bytes;
     if (w->premul) {
-        rondo_premul(to, exec->sources[w->board->index], flow->n, (rondo_dtype)w->dtype, w->scalar);
-        exec->sources[w->board->index] = to;
+        rondo_premul(to, exec->sources[w->mailbox->index], flow->n, (rondo_dtype)w->dtype, w->scalar);
+        exec->sources[w->mailbox->index] = to;
     }
-    if (rondo_reduce_apart(exec, w, w->board->nranks, &to, 1, flow->n)) {
+    if (rondo_reduce_apart(exec, w, w->mailbox->nranks, &to, 1, flow->n)) {
         return;
     }
-    reduce(to, exec->sources, w->board->nranks, flow->n);
+    reduce(to, exec->sources, w->mailbox->nranks, flow->n);
     if (w->divide) {
-        rondo_divide(to, flow->n, (rondo_dtype)w->dtype, w->board->nranks);
+        rondo_divide(to, flow->n, (rondo_dtype)w->dtype, w->mailbox->nranks);
     }
 }
 
-int rondo_receive_all(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow, rondo_reduce_fn *reduce,
-                      rondo_status *status)
+int rondo_receive_all(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow,
+                      rondo_reduce_fn *reduce, rondo_status *status)
 {
-    int all = is_rooted(w) ? wait_rooted(exec, w, flow, status) : rondo_board_wait(exec, w, flow, payload_at(w), status);
+    int all = is_rooted(w) ? wait_rooted(exec, w, flow, status)
+                           : rondo_mailbox_wait(exec, w, flow, payload_at(w), status);
     if (all != 1) {
         return all;
     }
@@ -333,10 +356,12 @@ int rondo_receive_all(struct rondo_exec *exec, const struct rondo_work *w, struc
 
 rondo_reduce_fn *rondo_shot_reduce(const struct rondo_work *w, const struct rondo_step *step)
 {
-    return step->act & RONDO_REDUCE ? rondo_reduce_get((rondo_dtype)w->dtype, (enum rondo_reduce)w->reduce) : NULL;
+    return step->act & RONDO_REDUCE ? rondo_reduce_get((rondo_dtype)w->dtype, (enum rondo_reduce)w->reduce)
+                                    : NULL;
 }
 
-static enum rondo_shot_takes takes_of(const struct rondo_run *run, const struct rondo_step *post, const struct rondo_step *take)
+static enum rondo_shot_takes takes_of(const struct rondo_run *run, const struct rondo_step *post,
+                                      const struct rondo_step *take)
 {
     if (run->nflows != 1 || run->nloops != 1 || !(post->act & RONDO_POST_ALL) || run->flow[0].nsteps > 2) {
         return RONDO_TAKES_STEPS;
@@ -354,7 +379,8 @@ void rondo_shot_begin(struct rondo_run *run)
     const struct rondo_work *w = &run->work;
     run->shot.takes = RONDO_TAKES_STEPS;
     if (w->algo == RONDO_ALGO_ONESHOT) {
-        struct rondo_step post = run->schedule->flow[0].step(&w->seat, 0), take = run->schedule->flow[0].step(&w->seat, 1);
+        struct rondo_step post = run->schedule->flow[0].step(&w->seat, 0),
+                          take = run->schedule->flow[0].step(&w->seat, 1);
         struct rondo_span span = rondo_work_span(w, run->schedule->map, 0, post.block);
         run->shot.takes = takes_of(run, &post, &take);
         run->shot.reduce = rondo_shot_reduce(w, &take);
@@ -382,8 +408,9 @@ int rondo_shot_take(struct rondo_exec *exec, struct rondo_run *run, int looks, r
     if (run->shot.takes >= RONDO_TAKES_POSTS) {
         flow->unit = 0;
         exec->looks = looks;
-        ended = run->shot.takes == RONDO_TAKES_WORDS ? rondo_board_wait(exec, w, flow, payload_at(w), status)
-                                                     : rondo_receive_all(exec, w, flow, run->shot.reduce, status);
+        ended = run->shot.takes == RONDO_TAKES_WORDS
+                    ? rondo_mailbox_wait(exec, w, flow, payload_at(w), status)
+                    : rondo_receive_all(exec, w, flow, run->shot.reduce, status);
         exec->looks = 0;
         if (ended == 0) { /* its steps go on behind the post */
             flow->k = 1;

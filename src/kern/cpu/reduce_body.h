@@ -1,6 +1,7 @@
 /*
- * The body of reduce_isa.h's builds: loops over the tables' rows that the compiler vectorises. Included once by a file that sets the target, RONDO_ISA and
- * RONDO_ISA_NAME; nothing may be included before it, so that what it includes is built for the target too.
+ * The body of reduce_isa.h's builds: loops over the tables' rows that the compiler vectorises. Included once
+ * by a file that sets the target, RONDO_ISA and RONDO_ISA_NAME; nothing may be included before it, so that
+ * what it includes is built for the target too.
  */
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("O3", "fp-contract=off", "no-trapping-math")
@@ -25,7 +26,8 @@
 /* Spans may be equal, lie anywhere, and hold any type. */
 #define SPAN __attribute__((aligned(1), may_alias))
 
-/* Small beside the first-level cache: bytes of the running result of four and more sources, and elements of small floats that are widened at once. */
+/* Small beside the first-level cache: bytes of the running result of four and more sources, and elements of
+ * small floats that are widened at once. */
 enum { TILE = 4096, SMALL_TILE = 512 };
 
 typedef void pair_fn(void *dst, const void *a, const void *b, size_t n);
@@ -34,7 +36,8 @@ typedef void widen_fn(float *x, const uint8_t *src, size_t n);
 typedef void narrow_fn(uint8_t *dst, const float *x, size_t n);
 
 /* More than two sources go tile by tile, two of them at a time. */
-static void reduce_many(void *dst, const void *const *srcs, int nsrcs, size_t n, size_t size, pair_fn *pair, triple_fn *triple)
+static void reduce_many(void *dst, const void *const *srcs, int nsrcs, size_t n, size_t size, pair_fn *pair,
+                        triple_fn *triple)
 {
     uint8_t acc[TILE] RONDO_ALIGNED(RONDO_CACHE_LINE);
     if (nsrcs == 1) {
@@ -49,7 +52,8 @@ static void reduce_many(void *dst, const void *const *srcs, int nsrcs, size_t n,
             triple(acc, so_far, (const uint8_t *)srcs[k] + at, (const uint8_t *)srcs[k + 1] + at, m);
         }
         if (k + 1 < nsrcs) {
-            triple((uint8_t *)dst + at, so_far, (const uint8_t *)srcs[k] + at, (const uint8_t *)srcs[k + 1] + at, m);
+            triple((uint8_t *)dst + at, so_far, (const uint8_t *)srcs[k] + at,
+                   (const uint8_t *)srcs[k + 1] + at, m);
         } else {
             pair((uint8_t *)dst + at, so_far, (const uint8_t *)srcs[k] + at, m);
         }
@@ -57,8 +61,8 @@ static void reduce_many(void *dst, const void *const *srcs, int nsrcs, size_t n,
 }
 
 /* 8- and 16-bit floats: a tile of float on the stack, rounded to the storage type after each pair. */
-static void reduce_small(void *dst, const void *const *srcs, int nsrcs, size_t n, size_t size, widen_fn *widen, narrow_fn *narrow,
-                         pair_fn *pair)
+static void reduce_small(void *dst, const void *const *srcs, int nsrcs, size_t n, size_t size,
+                         widen_fn *widen, narrow_fn *narrow, pair_fn *pair)
 {
     float x[SMALL_TILE] RONDO_ALIGNED(RONDO_CACHE_LINE), y[SMALL_TILE] RONDO_ALIGNED(RONDO_CACHE_LINE);
     uint8_t rounded[2 * SMALL_TILE] RONDO_ALIGNED(RONDO_CACHE_LINE);
@@ -81,9 +85,10 @@ static void reduce_small(void *dst, const void *const *srcs, int nsrcs, size_t n
     }
 }
 
-/* The same in one pass over the operands, and tile by tile with more than two; dst may be any of the sources. */
-static void reduce_fused(void *dst, const void *const *srcs, int nsrcs, size_t n, fused_fn *fused, widen_fn *widen, narrow_fn *narrow,
-                         pair_fn *pair)
+/* The same in one pass over the operands, and tile by tile with more than two; dst may be any of the sources.
+ */
+static void reduce_fused(void *dst, const void *const *srcs, int nsrcs, size_t n, fused_fn *fused,
+                         widen_fn *widen, narrow_fn *narrow, pair_fn *pair)
 {
     enum { HALF = 2, MOST = TILE / HALF };
     uint8_t acc[TILE] RONDO_ALIGNED(RONDO_CACHE_LINE);
@@ -110,34 +115,35 @@ static void reduce_fused(void *dst, const void *const *srcs, int nsrcs, size_t n
 RONDO_REDUCE_TABLE(DECLARE_F32, )
 
 /* For each type and operation: step_ two elements, pair_ and triple_ spans, reduce_ any number. */
-#define OP_LOOPS(type, TYPE, storage, arith, to_arith, from_arith, is_float, op, OP, ...)                                               \
-    RONDO_FN storage step_##type##_##op(storage x, storage y)                                                                           \
-    {                                                                                                                                   \
-        const arith a = to_arith(x), b = to_arith(y);                                                                                   \
-        return (storage)from_arith((__VA_ARGS__));                                                                                      \
-    }                                                                                                                                   \
-    static void pair_##type##_##op(void *dst, const void *a, const void *b, size_t n)                                                   \
-    {                                                                                                                                   \
-        type##_span *d = dst;                                                                                                           \
-        const type##_span *x = a, *y = b;                                                                                               \
-        LOOP for (size_t i = 0; i < n; i++) d[i] = step_##type##_##op(x[i], y[i]);                                                      \
-    }                                                                                                                                   \
-    static void triple_##type##_##op(void *dst, const void *a, const void *b, const void *c, size_t n)                                  \
-    {                                                                                                                                   \
-        type##_span *d = dst;                                                                                                           \
-        const type##_span *x = a, *y = b, *z = c;                                                                                       \
-        LOOP for (size_t i = 0; i < n; i++) d[i] = step_##type##_##op(step_##type##_##op(x[i], y[i]), z[i]);                            \
-    }                                                                                                                                   \
-    static void reduce_##type##_##op(void *dst, const void *const *srcs, int nsrcs, size_t n)                                           \
-    {                                                                                                                                   \
-        if (IS_SMALL(storage, is_float) && nsrcs > 1 && fused_find(RONDO_##TYPE, RONDO_REDUCE_##OP) != NULL)                            \
-            reduce_fused(dst, srcs, nsrcs, n, fused_find(RONDO_##TYPE, RONDO_REDUCE_##OP), widen_##type, narrow_##type, pair_f32_##op); \
-        else if (IS_SMALL(storage, is_float))                                                                                           \
-            reduce_small(dst, srcs, nsrcs, n, sizeof(storage), widen_##type, narrow_##type, pair_f32_##op);                             \
-        else if (RONDO_LIKELY(nsrcs == 2))                                                                                              \
-            pair_##type##_##op(dst, srcs[0], srcs[1], n);                                                                               \
-        else                                                                                                                            \
-            reduce_many(dst, srcs, nsrcs, n, sizeof(storage), pair_##type##_##op, triple_##type##_##op);                                \
+#define OP_LOOPS(type, TYPE, storage, arith, to_arith, from_arith, is_float, op, OP, ...)                    \
+    RONDO_FN storage step_##type##_##op(storage x, storage y)                                                \
+    {                                                                                                        \
+        const arith a = to_arith(x), b = to_arith(y);                                                        \
+        return (storage)from_arith((__VA_ARGS__));                                                           \
+    }                                                                                                        \
+    static void pair_##type##_##op(void *dst, const void *a, const void *b, size_t n)                        \
+    {                                                                                                        \
+        type##_span *d = dst;                                                                                \
+        const type##_span *x = a, *y = b;                                                                    \
+        LOOP for (size_t i = 0; i < n; i++) d[i] = step_##type##_##op(x[i], y[i]);                           \
+    }                                                                                                        \
+    static void triple_##type##_##op(void *dst, const void *a, const void *b, const void *c, size_t n)       \
+    {                                                                                                        \
+        type##_span *d = dst;                                                                                \
+        const type##_span *x = a, *y = b, *z = c;                                                            \
+        LOOP for (size_t i = 0; i < n; i++) d[i] = step_##type##_##op(step_##type##_##op(x[i], y[i]), z[i]); \
+    }                                                                                                        \
+    static void reduce_##type##_##op(void *dst, const void *const *srcs, int nsrcs, size_t n)                \
+    {                                                                                                        \
+        if (IS_SMALL(storage, is_float) && nsrcs > 1 && fused_find(RONDO_##TYPE, RONDO_REDUCE_##OP) != NULL) \
+            reduce_fused(dst, srcs, nsrcs, n, fused_find(RONDO_##TYPE, RONDO_REDUCE_##OP), widen_##type,     \
+                         narrow_##type, pair_f32_##op);                                                      \
+        else if (IS_SMALL(storage, is_float))                                                                \
+            reduce_small(dst, srcs, nsrcs, n, sizeof(storage), widen_##type, narrow_##type, pair_f32_##op);  \
+        else if (RONDO_LIKELY(nsrcs == 2))                                                                   \
+            pair_##type##_##op(dst, srcs[0], srcs[1], n);                                                    \
+        else                                                                                                 \
+            reduce_many(dst, srcs, nsrcs, n, sizeof(storage), pair_##type##_##op, triple_##type##_##op);     \
     }
 
 #define OP_ROW(types, op, OP, value, ...) OP_ROW_(RONDO_UNPACK types, op, OP, __VA_ARGS__)
@@ -198,7 +204,8 @@ static void divide_small(void *dst, size_t n, size_t size, float divisor, widen_
 
 RONDO_DTYPE_TABLE(TYPE_LOOPS, )
 
-/* Whole lines past the caches, with the widest stores there are: of a line that is written in parts, parts of others may come between. */
+/* Whole lines past the caches, with the widest stores there are: of a line that is written in parts, parts of
+ * others may come between. */
 static void stream_lines(uint8_t *dst, const uint8_t *src, size_t lines)
 {
 #if defined(__x86_64__)
@@ -206,12 +213,14 @@ static void stream_lines(uint8_t *dst, const uint8_t *src, size_t lines)
 #if RONDO_ISA_BYTES == 64
         _mm512_stream_si512((void *)dst, _mm512_loadu_si512((const void *)src));
 #elif RONDO_ISA_BYTES == 32
-        const __m256i a = _mm256_loadu_si256((const void *)src), b = _mm256_loadu_si256((const void *)(src + 32));
+        const __m256i a = _mm256_loadu_si256((const void *)src),
+                      b = _mm256_loadu_si256((const void *)(src + 32));
         _mm256_stream_si256((void *)dst, a);
         _mm256_stream_si256((void *)(dst + 32), b);
 #else
         const __m128i a = _mm_loadu_si128((const void *)src), b = _mm_loadu_si128((const void *)(src + 16)),
-                      c = _mm_loadu_si128((const void *)(src + 32)), d = _mm_loadu_si128((const void *)(src + 48));
+                      c = _mm_loadu_si128((const void *)(src + 32)),
+                      d = _mm_loadu_si128((const void *)(src + 48));
         _mm_stream_si128((void *)dst, a);
         _mm_stream_si128((void *)(dst + 16), b);
         _mm_stream_si128((void *)(dst + 32), c);

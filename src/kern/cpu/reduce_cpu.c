@@ -19,11 +19,12 @@ static int has_avx2(void)
 
 static int has_avx512(void)
 {
-    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512vl");
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 
-/* Fast copies by one instruction (ERMS) of an AMD processor: such that do not read the lines that they fill. */
+/* Fast copies by one instruction (ERMS) of an AMD processor: such that do not read the lines that they fill.
+ */
 static int has_over(void)
 {
     unsigned a, b, c, d;
@@ -57,7 +58,8 @@ const struct rondo_reduce_isa *rondo_reduce_usable(int i)
     return NULL;
 }
 
-/* A cap that names no build of this machine ("c", "sse2" on another one) leaves the last, which is plain C. */
+/* A cap that names no build of this machine ("c", "sse2" on another one) leaves the last, which is plain C.
+ */
 static const struct rondo_reduce_isa *choose(void)
 {
     const char *cap = secure_getenv("RONDO_TEST_ISA");
@@ -80,24 +82,33 @@ static inline const struct rondo_reduce_isa *chosen(void)
     return isa;
 }
 
-rondo_reduce_fn *rondo_reduce_get(rondo_dtype type, enum rondo_reduce op) { return chosen()->reduce[type][op]; }
+rondo_reduce_fn *rondo_reduce_get(rondo_dtype type, enum rondo_reduce op)
+{
+    return chosen()->reduce[type][op];
+}
 
 void rondo_premul(void *dst, const void *src, size_t n, rondo_dtype type, uint64_t scalar_bits)
 {
     chosen()->premul[type](dst, src, n, scalar_bits);
 }
 
-void rondo_divide(void *dst, size_t n, rondo_dtype type, int divisor) { chosen()->divide[type](dst, n, divisor); }
+void rondo_divide(void *dst, size_t n, rondo_dtype type, int divisor)
+{
+    chosen()->divide[type](dst, n, divisor);
+}
 
 const char *rondo_reduce_isa(void) { return chosen()->name; }
 
 /* ---- past the caches ---- */
 
 enum {
-    STREAM_MIN = 4096, /* of a copy: below this the two unaligned ends and the fence cost more than they save */
+    STREAM_MIN =
+        4096, /* of a copy: below this the two unaligned ends and the fence cost more than they save */
     PAST_PARTS = 4,
-    PAST_TILE = 512,  /* of a reduction: little enough that its stores and the next one's loads are under way together */
-    APART_TILE = 7680 /* the same where the targets' lines do not begin together, and each copy has ends of its own */
+    PAST_TILE = 512, /* of a reduction: little enough that its stores and the next one's loads are under way
+                        together */
+    APART_TILE =
+        7680 /* the same where the targets' lines do not begin together, and each copy has ends of its own */
 };
 
 /* Stores past the caches are weakly ordered: a flag or tail that is stored next must not overtake them. */
@@ -116,7 +127,8 @@ void rondo_copy(void *dst, const void *src, size_t bytes, int stream)
     if (stream && bytes >= STREAM_MIN) {
         uint8_t *to = dst;
         const uint8_t *from = src;
-        const size_t head = before_line(to), lines = (bytes - head) / RONDO_CACHE_LINE, tail = head + RONDO_CACHE_LINE * lines;
+        const size_t head = before_line(to), lines = (bytes - head) / RONDO_CACHE_LINE,
+                     tail = head + RONDO_CACHE_LINE * lines;
         memcpy(to, from, head);
         chosen()->stream(to + head, from + head, lines);
         stream_fence();
@@ -169,7 +181,8 @@ static void past_tile(struct past *p, size_t at, size_t bytes, int lines, int ap
     }
 }
 
-/* How many parts take turns, so that more is under way from memory, and from other cores, than one stream of it brings (measured: on Intel's processors); AMD's bring as much by one, and lose by more. */
+/* How many parts take turns, so that more is under way from memory, and from other cores, than one stream of
+ * it brings (measured: on Intel's processors); AMD's bring as much by one, and lose by more. */
 static size_t past_parts(void)
 {
 #ifdef __x86_64__
@@ -179,10 +192,14 @@ static size_t past_parts(void)
 #endif
 }
 
-void rondo_reduce_past(const struct rondo_reduction *r, uint8_t *const *dsts, int ndsts, uint8_t *keep, size_t n)
+void rondo_reduce_past(const struct rondo_reduction *r, uint8_t *const *dsts, int ndsts, uint8_t *keep,
+                       size_t n)
 {
-    struct past p = { .r = r, .dsts = dsts, .ndsts = ndsts, .keep = keep, .reduce = rondo_reduce_get(r->type, r->op) };
-    const size_t elem = rondo_dtype_size(r->type), bytes = n * elem, head = rondo_min_size(before_line(dsts[0]), bytes);
+    struct past p = {
+        .r = r, .dsts = dsts, .ndsts = ndsts, .keep = keep, .reduce = rondo_reduce_get(r->type, r->op)
+    };
+    const size_t elem = rondo_dtype_size(r->type), bytes = n * elem,
+                 head = rondo_min_size(before_line(dsts[0]), bytes);
     int together = head % elem == 0;
     size_t at = 0, part = 0, nparts = past_parts();
     p.elem = elem;
@@ -212,7 +229,8 @@ void rondo_reduce_past(const struct rondo_reduction *r, uint8_t *const *dsts, in
 
 enum {
     OVER_MIN = 32 << 10, /* below this its start costs more than it saves */
-    OVER_TILE = 16 << 10 /* half of it costs more starts, twice as much is read again from the second-level cache */
+    OVER_TILE =
+        16 << 10 /* half of it costs more starts, twice as much is read again from the second-level cache */
 };
 
 int rondo_over_pays(size_t bytes)

@@ -1,8 +1,10 @@
 /*
- * Spans of 8- and 16-bit floats to float and back, a vector at a time: part of reduce_body.h. The bits are base/half.h's.
+ * Spans of 8- and 16-bit floats to float and back, a vector at a time: part of reduce_body.h. The bits are
+ * base/half.h's.
  *
- * Elements of a block of two vectors may lie in `x` in another order than in memory (the even ones first): no shuffle is needed then, and the loops that work
- * on x in between do not care. Widening and narrowing the same number of elements use the same order.
+ * Elements of a block of two vectors may lie in `x` in another order than in memory (the even ones first): no
+ * shuffle is needed then, and the loops that work on x in between do not care. Widening and narrowing the
+ * same number of elements use the same order.
  */
 #ifndef RONDO_KERN_CPU_REDUCE_SMALL_H
 #define RONDO_KERN_CPU_REDUCE_SMALL_H
@@ -70,15 +72,27 @@ RONDO_FN void store_u16(void *to, vec_u16 v) { memcpy(to, &v, sizeof(v)); }
 
 #if RONDO_ISA_BYTES == 64
 RONDO_FN vec_u32 floats_of_halves(vec_u16 v) { return (vec_u32)_mm512_cvtph_ps((__m256i)v); }
-RONDO_FN vec_u16 halves_of_floats(vec_u32 v) { return (vec_u16)_mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+RONDO_FN vec_u16 halves_of_floats(vec_u32 v)
+{
+    return (vec_u16)_mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
 RONDO_FN vec_u32 max_i32(vec_u32 a, vec_u32 b) { return (vec_u32)_mm512_max_epi32((__m512i)a, (__m512i)b); }
-RONDO_FN vec_f32 min_f32(vec_f32 a, vec_f32 b) { return (vec_f32)_mm512_min_ps((__m512)a, (__m512)b); } /* b where either is NaN */
+RONDO_FN vec_f32 min_f32(vec_f32 a, vec_f32 b)
+{
+    return (vec_f32)_mm512_min_ps((__m512)a, (__m512)b);
+} /* b where either is NaN */
 RONDO_FN vec_u16 min_u16(vec_u16 a, vec_u16 b) { return (vec_u16)_mm256_min_epu16((__m256i)a, (__m256i)b); }
 #else
 RONDO_FN vec_u32 floats_of_halves(vec_u16 v) { return (vec_u32)_mm256_cvtph_ps((__m128i)v); }
-RONDO_FN vec_u16 halves_of_floats(vec_u32 v) { return (vec_u16)_mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT); }
+RONDO_FN vec_u16 halves_of_floats(vec_u32 v)
+{
+    return (vec_u16)_mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT);
+}
 RONDO_FN vec_u32 max_i32(vec_u32 a, vec_u32 b) { return (vec_u32)_mm256_max_epi32((__m256i)a, (__m256i)b); }
-RONDO_FN vec_f32 min_f32(vec_f32 a, vec_f32 b) { return (vec_f32)_mm256_min_ps((__m256)a, (__m256)b); } /* b where either is NaN */
+RONDO_FN vec_f32 min_f32(vec_f32 a, vec_f32 b)
+{
+    return (vec_f32)_mm256_min_ps((__m256)a, (__m256)b);
+} /* b where either is NaN */
 RONDO_FN vec_u16 min_u16(vec_u16 a, vec_u16 b) { return (vec_u16)_mm_min_epu16((__m128i)a, (__m128i)b); }
 #endif
 
@@ -108,15 +122,17 @@ RONDO_FN vec_u32 floats_of_e4m3(vec_u16 top)
 }
 
 /*
- * v rounded to `mbits` of mantissa, and to the places that are left below the exponent `emin`: adding and subtracting the power of two whose last place is the last
- * place wanted rounds there. What is above 2^20 overflows either format anyway; the cap keeps that power finite.
+ * v rounded to `mbits` of mantissa, and to the places that are left below the exponent `emin`: adding and
+ * subtracting the power of two whose last place is the last place wanted rounds there. What is above 2^20
+ * overflows either format anyway; the cap keeps that power finite.
  */
 RONDO_FN vec_u32 round_small(vec_u32 v, int mbits, int emin)
 {
     const vec_u32 zero = v ^ v, sign = v & 0x80000000u;
     const vec_u32 least = zero + ((uint32_t)(127 + emin) << 23), cap = zero + ((uint32_t)(127 + 20) << 23);
     const vec_f32 abs = min_f32((vec_f32)cap, (vec_f32)(v ^ sign));
-    const vec_f32 magic = (vec_f32)(max_i32((vec_u32)abs & 0x7f800000u, least) + ((uint32_t)(23 - mbits) << 23));
+    const vec_f32 magic = (vec_f32)(max_i32((vec_u32)abs & 0x7f800000u, least) +
+                                    ((uint32_t)(23 - mbits) << 23));
     return (vec_u32)((abs + magic) - magic) | sign;
 }
 
@@ -131,63 +147,68 @@ RONDO_FN vec_u16 e4m3_of_floats(vec_u32 v)
 }
 
 /* Pairs of bytes: the even ones make one vector, the odd ones another. */
-#define BLOCKS_OF_BYTES(type)                                                                                       \
-    RONDO_FN size_t widen_##type##_blocks(float *x, const uint8_t *src, size_t n)                                   \
-    {                                                                                                               \
-        size_t i = 0;                                                                                               \
-        for (; i + 2 * LANES <= n; i += 2 * LANES) {                                                                \
-            const vec_u16 both = load_u16(src + i);                                                                 \
-            store_u32(x + i, floats_of_##type(both << 8));                                                          \
-            store_u32(x + i + LANES, floats_of_##type(both & 0xff00));                                              \
-        }                                                                                                           \
-        return i;                                                                                                   \
-    }                                                                                                               \
-    RONDO_FN size_t narrow_##type##_blocks(uint8_t *dst, const float *x, size_t n)                                  \
-    {                                                                                                               \
-        size_t i = 0;                                                                                               \
-        for (; i + 2 * LANES <= n; i += 2 * LANES) {                                                                \
-            store_u16(dst + i, type##_of_floats(load_u32(x + i)) >> 8 | type##_of_floats(load_u32(x + i + LANES))); \
-        }                                                                                                           \
-        return i;                                                                                                   \
+#define BLOCKS_OF_BYTES(type)                                                                              \
+    RONDO_FN size_t widen_##type##_blocks(float *x, const uint8_t *src, size_t n)                          \
+    {                                                                                                      \
+        size_t i = 0;                                                                                      \
+        for (; i + 2 * LANES <= n; i += 2 * LANES) {                                                       \
+            const vec_u16 both = load_u16(src + i);                                                        \
+            store_u32(x + i, floats_of_##type(both << 8));                                                 \
+            store_u32(x + i + LANES, floats_of_##type(both & 0xff00));                                     \
+        }                                                                                                  \
+        return i;                                                                                          \
+    }                                                                                                      \
+    RONDO_FN size_t narrow_##type##_blocks(uint8_t *dst, const float *x, size_t n)                         \
+    {                                                                                                      \
+        size_t i = 0;                                                                                      \
+        for (; i + 2 * LANES <= n; i += 2 * LANES) {                                                       \
+            store_u16(dst + i,                                                                             \
+                      type##_of_floats(load_u32(x + i)) >> 8 | type##_of_floats(load_u32(x + i + LANES))); \
+        }                                                                                                  \
+        return i;                                                                                          \
     }
 BLOCKS_OF_BYTES(e4m3)
 BLOCKS_OF_BYTES(e5m2)
 #endif
 
 /*
- * Two spans of 16-bit floats in one pass, for operations that vectors have: nothing but the operands and the result touches memory. The bits are those of widening, pairing and narrowing.
+ * Two spans of 16-bit floats in one pass, for operations that vectors have: nothing but the operands and the
+ * result touches memory. The bits are those of widening, pairing and narrowing.
  * @return how many of n elements; the rest is left to those.
  */
 typedef size_t fused_fn(uint8_t *dst, const uint8_t *a, const uint8_t *b, size_t n);
 
-/* Of two widened codes: what is below a NaN's upper half is 0, so that rounding does not carry into it, and the sum has made it quiet. */
+/* Of two widened codes: what is below a NaN's upper half is 0, so that rounding does not carry into it, and
+ * the sum has made it quiet. */
 RONDO_FN vec_u32 round_bf16_of_codes(vec_u32 v) { return v + 0x7fffu + (v >> 16 & 1u); }
 
-#define FUSED_BF16(op, sign)                                                                                              \
-    static size_t fused_bf16_##op(uint8_t *dst, const uint8_t *a, const uint8_t *b, size_t n)                             \
-    {                                                                                                                     \
-        size_t i = 0;                                                                                                     \
-        for (; i + 2 * LANES <= n; i += 2 * LANES) {                                                                      \
-            const vec_u32 x = load_u32(a + 2 * i), y = load_u32(b + 2 * i);                                               \
-            const vec_u32 lo = round_bf16_of_codes((vec_u32)((vec_f32)(x << 16) sign(vec_f32)(y << 16)));                 \
-            const vec_u32 hi = round_bf16_of_codes((vec_u32)((vec_f32)(x & 0xffff0000u) sign(vec_f32)(y & 0xffff0000u))); \
-            store_u32(dst + 2 * i, lo >> 16 | (hi & 0xffff0000u));                                                        \
-        }                                                                                                                 \
-        return i;                                                                                                         \
+#define FUSED_BF16(op, sign)                                                                              \
+    static size_t fused_bf16_##op(uint8_t *dst, const uint8_t *a, const uint8_t *b, size_t n)             \
+    {                                                                                                     \
+        size_t i = 0;                                                                                     \
+        for (; i + 2 * LANES <= n; i += 2 * LANES) {                                                      \
+            const vec_u32 x = load_u32(a + 2 * i), y = load_u32(b + 2 * i);                               \
+            const vec_u32 lo = round_bf16_of_codes((vec_u32)((vec_f32)(x << 16) sign(vec_f32)(y << 16))); \
+            const vec_u32 hi = round_bf16_of_codes(                                                       \
+                (vec_u32)((vec_f32)(x & 0xffff0000u) sign(vec_f32)(y & 0xffff0000u)));                    \
+            store_u32(dst + 2 * i, lo >> 16 | (hi & 0xffff0000u));                                        \
+        }                                                                                                 \
+        return i;                                                                                         \
     }
 FUSED_BF16(sum, +)
 FUSED_BF16(prod, *)
 
 #ifdef RONDO_ISA_F16C
-#define FUSED_F16(op, sign)                                                                                                       \
-    static size_t fused_f16_##op(uint8_t *dst, const uint8_t *a, const uint8_t *b, size_t n)                                      \
-    {                                                                                                                             \
-        size_t i = 0;                                                                                                             \
-        for (; i + LANES <= n; i += LANES) {                                                                                      \
-            const vec_f32 x = (vec_f32)floats_of_halves(load_u16(a + 2 * i)), y = (vec_f32)floats_of_halves(load_u16(b + 2 * i)); \
-            store_u16(dst + 2 * i, halves_of_floats((vec_u32)(x sign y)));                                                        \
-        }                                                                                                                         \
-        return i;                                                                                                                 \
+#define FUSED_F16(op, sign)                                                                  \
+    static size_t fused_f16_##op(uint8_t *dst, const uint8_t *a, const uint8_t *b, size_t n) \
+    {                                                                                        \
+        size_t i = 0;                                                                        \
+        for (; i + LANES <= n; i += LANES) {                                                 \
+            const vec_f32 x = (vec_f32)floats_of_halves(load_u16(a + 2 * i)),                \
+                          y = (vec_f32)floats_of_halves(load_u16(b + 2 * i));                \
+            store_u16(dst + 2 * i, halves_of_floats((vec_u32)(x sign y)));                   \
+        }                                                                                    \
+        return i;                                                                            \
     }
 FUSED_F16(sum, +)
 FUSED_F16(prod, *)
@@ -208,7 +229,8 @@ RONDO_FN fused_fn *fused_find(rondo_dtype type, enum rondo_reduce op)
     return NULL;
 }
 
-/* Widen or narrow as many of n elements as there are vectors for. @return how many; the rest is left to base/half.h's functions. */
+/* Widen or narrow as many of n elements as there are vectors for. @return how many; the rest is left to
+ * base/half.h's functions. */
 RONDO_FN size_t widen_blocks(rondo_dtype type, float *x, const uint8_t *src, size_t n)
 {
     switch ((int)type) {

@@ -1,8 +1,11 @@
 /*
- * What a thread block does with a launch (kern/cuda/launch.h): runs its works, one after the other, or sends and receives side by side. Kernels are made of these three functions
- * (kern/cuda/kernel_list.h); their last arguments are constants. All threads of the block call them; `shared` lies in the block's shared memory, garbage at first.
+ * What a thread block does with a launch (kern/cuda/launch.h): runs its works, one after the other, or sends
+ * and receives side by side. Kernels are made of these three functions (kern/cuda/kernel_list.h); their last
+ * arguments are constants. All threads of the block call them; `shared` lies in the block's shared memory,
+ * garbage at first.
  *
- * Works and conns are brought into shared memory first; steps, credit and set call words go back when a work has ended.
+ * Works and conns are brought into shared memory first; steps, credit and set call words go back when a work
+ * has ended.
  */
 #ifndef RONDO_KERN_CUDA_BLOCK_H
 #define RONDO_KERN_CUDA_BLOCK_H
@@ -54,15 +57,21 @@ RONDO_FN int rondo_block_has(enum rondo_block_kind kind, enum rondo_coll coll, i
 }
 
 /* A row's number: what is switched on. */
-RONDO_FN uint32_t rondo_block_row(const struct rondo_work *w) { return rondo_block_scheduled_as(w->coll) * RONDO_NUM_ALGOS + w->algo; }
+RONDO_FN uint32_t rondo_block_row(const struct rondo_work *w)
+{
+    return rondo_block_scheduled_as(w->coll) * RONDO_NUM_ALGOS + w->algo;
+}
 
-#define RONDO_BLOCK_ROW_(what, COLL, ALGO, protos, MAP, flow0, flow1, cost)                                                     \
-    case RONDO_COLL_##COLL *RONDO_NUM_ALGOS + RONDO_ALGO_##ALGO:                                                                \
-        if (rondo_block_has(kind, RONDO_COLL_##COLL, RONDO_BLOCK_REDUCES_##COLL)) return RONDO_BLOCK_##what(MAP, flow0, flow1); \
+#define RONDO_BLOCK_ROW_(what, COLL, ALGO, protos, MAP, flow0, flow1, cost)       \
+    case RONDO_COLL_##COLL *RONDO_NUM_ALGOS + RONDO_ALGO_##ALGO:                  \
+        if (rondo_block_has(kind, RONDO_COLL_##COLL, RONDO_BLOCK_REDUCES_##COLL)) \
+            return RONDO_BLOCK_##what(MAP, flow0, flow1);                         \
         break;
 #define RONDO_BLOCK_MAP(MAP, flow0, flow1) RONDO_MAP_##MAP
-#define RONDO_BLOCK_NSTEPS(MAP, flow0, flow1) flow == 0 ? rondo_##flow0##_nsteps(seat) : rondo_##flow1##_nsteps(seat)
-#define RONDO_BLOCK_STEP(MAP, flow0, flow1) flow == 0 ? rondo_##flow0##_step(seat, k) : rondo_##flow1##_step(seat, k)
+#define RONDO_BLOCK_NSTEPS(MAP, flow0, flow1) \
+    flow == 0 ? rondo_##flow0##_nsteps(seat) : rondo_##flow1##_nsteps(seat)
+#define RONDO_BLOCK_STEP(MAP, flow0, flow1) \
+    flow == 0 ? rondo_##flow0##_step(seat, k) : rondo_##flow1##_step(seat, k)
 
 RONDO_FN enum rondo_map rondo_block_map(enum rondo_block_kind kind, uint32_t row)
 {
@@ -71,15 +80,16 @@ RONDO_FN enum rondo_map rondo_block_map(enum rondo_block_kind kind, uint32_t row
     }
     return RONDO_MAP_WHOLE;
 }
-RONDO_FN uint32_t rondo_block_nsteps(enum rondo_block_kind kind, uint32_t row, uint32_t flow, const struct rondo_seat *seat)
+RONDO_FN uint32_t rondo_block_nsteps(enum rondo_block_kind kind, uint32_t row, uint32_t flow,
+                                     const struct rondo_seat *seat)
 {
     switch (row) {
         RONDO_SCHEDULE_TABLE(RONDO_BLOCK_ROW_, NSTEPS)
     }
     return 0;
 }
-RONDO_FN struct rondo_step rondo_block_step(enum rondo_block_kind kind, uint32_t row, uint32_t flow, const struct rondo_seat *seat,
-                                            uint32_t k)
+RONDO_FN struct rondo_step rondo_block_step(enum rondo_block_kind kind, uint32_t row, uint32_t flow,
+                                            const struct rondo_seat *seat, uint32_t k)
 {
     switch (row) {
         RONDO_SCHEDULE_TABLE(RONDO_BLOCK_ROW_, STEP)
@@ -101,7 +111,8 @@ RONDO_FN uint32_t rondo_block_ports(const uint8_t *ports)
 }
 
 /* What does not change from slice to slice of a block of elements. */
-RONDO_FN void rondo_block_slice(const struct rondo_work *w, const struct rondo_step *step, struct rondo_slice *s)
+RONDO_FN void rondo_block_slice(const struct rondo_work *w, const struct rondo_step *step,
+                                struct rondo_slice *s)
 {
     const int own = step->nfrom == 0 || (step->act & RONDO_REDUCE) != 0;
     s->nfrom = step->nfrom;
@@ -117,28 +128,32 @@ RONDO_FN void rondo_block_slice(const struct rondo_work *w, const struct rondo_s
 }
 
 /* On to a step: its elements go in slices, as both ends of every conn cut them. */
-RONDO_FN void rondo_block_enter(const struct rondo_prim *p, struct rondo_block_cursor *c, const struct rondo_step *step,
-                                const struct rondo_span *span, enum rondo_proto proto)
+RONDO_FN void rondo_block_enter(const struct rondo_prim *p, struct rondo_block_cursor *c,
+                                const struct rondo_step *step, const struct rondo_span *span,
+                                enum rondo_proto proto)
 {
     const struct rondo_work *w = p->work;
-    const uint8_t *in = (step->act & RONDO_OWN_OUT) ? w->out + span->out * w->elem_bytes : w->in + span->in * w->elem_bytes;
+    const uint8_t *in = (step->act & RONDO_OWN_OUT) ? w->out + span->out * w->elem_bytes
+                                                    : w->in + span->in * w->elem_bytes;
     uint8_t *out = w->out + span->out * w->elem_bytes;
     struct rondo_slice *s = &c->slice;
     rondo_block_slice(w, step, s);
     c->left = c->most = span->n * w->elem_bytes;
     if (s->nfrom + s->nto > 0) {
-        const struct rondo_prim_conn *any = s->nfrom > 0 ? rondo_prim_conn_at(p, s->from & 255, 0) : rondo_prim_conn_at(p, s->to & 255, 1);
+        const struct rondo_prim_conn *any = s->nfrom > 0 ? rondo_prim_conn_at(p, s->from & 255, 0)
+                                                         : rondo_prim_conn_at(p, s->to & 255, 1);
         const uint32_t most = (uint32_t)rondo_proto_capacity(proto, any->conn.slot_bytes[proto]);
         c->most = most - most % w->elem_bytes;
     }
-    s->out = !(step->act & RONDO_COPY) || (out == in && s->nfrom == 0 && !w->premul && !w->divide) ? NULL : out;
+    s->out = !(step->act & RONDO_COPY) || (out == in && s->nfrom == 0 && !w->premul && !w->divide) ? NULL
+                                                                                                   : out;
     s->in = s->mix.nsrc == s->nfrom ? NULL : in;
     s->mix.ndst = s->nto + (s->out != NULL);
 }
 
 /* The first thread of a team: what its next slice is. */
-RONDO_FN void rondo_block_next(const struct rondo_prim *p, struct rondo_block_cursor *c, enum rondo_block_kind kind, uint32_t flow,
-                               enum rondo_proto proto)
+RONDO_FN void rondo_block_next(const struct rondo_prim *p, struct rondo_block_cursor *c,
+                               enum rondo_block_kind kind, uint32_t flow, enum rondo_proto proto)
 {
     const struct rondo_work *w = p->work;
     const uint32_t data = RONDO_COPY | RONDO_SEND | RONDO_RECV;
@@ -160,8 +175,9 @@ RONDO_FN void rondo_block_next(const struct rondo_prim *p, struct rondo_block_cu
 }
 
 /* A team runs a flow of a work. @return 0: it left. */
-RONDO_FN int rondo_block_flow(struct rondo_prim *p, struct rondo_block_cursor *c, enum rondo_block_kind kind, uint32_t flow,
-                              rondo_dtype dtype, enum rondo_reduce reduce, enum rondo_proto proto)
+RONDO_FN int rondo_block_flow(struct rondo_prim *p, struct rondo_block_cursor *c, enum rondo_block_kind kind,
+                              uint32_t flow, rondo_dtype dtype, enum rondo_reduce reduce,
+                              enum rondo_proto proto)
 {
     if (p->team.tid == 0) {
         c->row = rondo_block_row(p->work);
@@ -204,8 +220,10 @@ RONDO_FN const struct rondo_work *rondo_block_works(const struct rondo_launch *l
     return launch->works != NULL ? launch->works : launch->inline_works;
 }
 
-/* Bring n works, then what they say of conns: the first work's ports, or of p2p each work's one conn. Behind it all threads see them. */
-RONDO_FN void rondo_block_load(const struct rondo_launch *launch, struct rondo_block_shared *shared, uint32_t first, uint32_t n, int p2p)
+/* Bring n works, then what they say of conns: the first work's ports, or of p2p each work's one conn. Behind
+ * it all threads see them. */
+RONDO_FN void rondo_block_load(const struct rondo_launch *launch, struct rondo_block_shared *shared,
+                               uint32_t first, uint32_t n, int p2p)
 {
     const struct rondo_team all = rondo_block_all();
     const uint32_t nconns = p2p ? n : 2 * RONDO_NUM_PORTS;
@@ -252,15 +270,17 @@ RONDO_FN int rondo_block_store(struct rondo_block_shared *shared, uint32_t nconn
 
 RONDO_FN void rondo_block_begun(const struct rondo_launch *launch)
 {
-    if (rondo_block_tid() == 0) rondo_store_relaxed((rondo_word *)&launch->words->block[rondo_block_index()].begun, launch->serial);
+    if (rondo_block_tid() == 0)
+        rondo_store_relaxed((rondo_word *)&launch->words->block[rondo_block_index()].begun, launch->serial);
 }
 RONDO_FN void rondo_block_ended(const struct rondo_launch *launch)
 {
-    if (rondo_block_tid() == 0) rondo_store_relaxed((rondo_word *)&launch->words->block[rondo_block_index()].ended, launch->serial);
+    if (rondo_block_tid() == 0)
+        rondo_store_relaxed((rondo_word *)&launch->words->block[rondo_block_index()].ended, launch->serial);
 }
 
-RONDO_FN void rondo_block_prim(struct rondo_prim *p, const struct rondo_launch *launch, struct rondo_block_shared *shared, uint32_t first,
-                               uint32_t team, int p2p)
+RONDO_FN void rondo_block_prim(struct rondo_prim *p, const struct rondo_launch *launch,
+                               struct rondo_block_shared *shared, uint32_t first, uint32_t team, int p2p)
 {
     p->shared = &shared->team[team];
     p->conns = p2p ? &shared->conn[team] : shared->conn;
@@ -281,8 +301,9 @@ RONDO_FN uint32_t rondo_block_first_warps(uint32_t warps, enum rondo_proto proto
 }
 
 /* A work by all threads: as two teams where it has two flows. */
-RONDO_FN void rondo_block_work(const struct rondo_launch *launch, struct rondo_block_shared *shared, uint32_t index,
-                               enum rondo_block_kind kind, rondo_dtype dtype, enum rondo_reduce reduce, enum rondo_proto proto)
+RONDO_FN void rondo_block_work(const struct rondo_launch *launch, struct rondo_block_shared *shared,
+                               uint32_t index, enum rondo_block_kind kind, rondo_dtype dtype,
+                               enum rondo_reduce reduce, enum rondo_proto proto)
 {
     const struct rondo_work *w = &shared->work[0];
     const uint32_t row = rondo_block_row(w), nthreads = rondo_block_threads(), tid = rondo_block_tid();
@@ -293,12 +314,14 @@ RONDO_FN void rondo_block_work(const struct rondo_launch *launch, struct rondo_b
     const uint32_t flow = tid >= first;
     struct rondo_prim p;
     rondo_block_prim(&p, launch, shared, index, flow, 0);
-    rondo_prim_team(&p, flow ? tid - first : tid, flow ? nthreads - first : first, 1 + 2 * flow, proto == RONDO_PROTO_SIMPLE);
+    rondo_prim_team(&p, flow ? tid - first : tid, flow ? nthreads - first : first, 1 + 2 * flow,
+                    proto == RONDO_PROTO_SIMPLE);
     if (!rondo_block_flow(&p, &shared->cursor[flow], kind, flow, dtype, reduce, proto)) shared->left = 1;
 }
 
-RONDO_FN void rondo_block_works_of(const struct rondo_launch *launch, struct rondo_block_shared *shared, enum rondo_block_kind kind,
-                                   rondo_dtype dtype, enum rondo_reduce reduce, enum rondo_proto proto)
+RONDO_FN void rondo_block_works_of(const struct rondo_launch *launch, struct rondo_block_shared *shared,
+                                   enum rondo_block_kind kind, rondo_dtype dtype, enum rondo_reduce reduce,
+                                   enum rondo_proto proto)
 {
     const uint32_t end = launch->first[rondo_block_index() + 1];
     rondo_block_begun(launch);
@@ -312,29 +335,34 @@ RONDO_FN void rondo_block_works_of(const struct rondo_launch *launch, struct ron
 }
 
 /** Collectives that reduce. */
-RONDO_FN void rondo_block_reduce(const struct rondo_launch *launch, struct rondo_block_shared *shared, rondo_dtype dtype,
-                                 enum rondo_reduce reduce, enum rondo_proto proto)
+RONDO_FN void rondo_block_reduce(const struct rondo_launch *launch, struct rondo_block_shared *shared,
+                                 rondo_dtype dtype, enum rondo_reduce reduce, enum rondo_proto proto)
 {
     rondo_block_works_of(launch, shared, RONDO_BLOCK_REDUCES, dtype, reduce, proto);
 }
 
 /** Collectives that only move bytes. */
-RONDO_FN void rondo_block_copy(const struct rondo_launch *launch, struct rondo_block_shared *shared, enum rondo_proto proto)
+RONDO_FN void rondo_block_copy(const struct rondo_launch *launch, struct rondo_block_shared *shared,
+                               enum rondo_proto proto)
 {
-    rondo_block_works_of(launch, shared, RONDO_BLOCK_COPIES, RONDO_UINT8, (enum rondo_reduce)RONDO_MOVES_ONLY, proto);
+    rondo_block_works_of(launch, shared, RONDO_BLOCK_COPIES, RONDO_UINT8, (enum rondo_reduce)RONDO_MOVES_ONLY,
+                         proto);
 }
 
 /* ---- sends and receives ---- */
 
-/** Sends and receives, LL or Simple as each work says: teams of whole warps run up to RONDO_LAUNCH_P2P at once, and at most as many as there are warps. */
+/** Sends and receives, LL or Simple as each work says: teams of whole warps run up to RONDO_LAUNCH_P2P at
+ * once, and at most as many as there are warps. */
 RONDO_FN void rondo_block_p2p(const struct rondo_launch *launch, struct rondo_block_shared *shared)
 {
-    const uint32_t warps = rondo_block_threads() / RONDO_WARP, most = warps < RONDO_LAUNCH_P2P ? warps : (uint32_t)RONDO_LAUNCH_P2P;
+    const uint32_t warps = rondo_block_threads() / RONDO_WARP,
+                   most = warps < RONDO_LAUNCH_P2P ? warps : (uint32_t)RONDO_LAUNCH_P2P;
     const uint32_t end = launch->first[rondo_block_index() + 1];
     uint32_t at = launch->first[rondo_block_index()];
     rondo_block_begun(launch);
     while (at < end) {
-        const uint32_t n = end - at < most ? end - at : most, of_team = RONDO_WARP * (warps / n), team = rondo_block_tid() / of_team;
+        const uint32_t n = end - at < most ? end - at : most, of_team = RONDO_WARP * (warps / n),
+                       team = rondo_block_tid() / of_team;
         rondo_block_load(launch, shared, at, n, 1);
         if (team < n) {
             const enum rondo_reduce moves = (enum rondo_reduce)RONDO_MOVES_ONLY;
@@ -342,10 +370,13 @@ RONDO_FN void rondo_block_p2p(const struct rondo_launch *launch, struct rondo_bl
             int stayed;
             rondo_block_prim(&p, launch, shared, at, team, 1);
             /* Barriers 1 .. 15: two each for up to seven. */
-            rondo_prim_team(&p, rondo_block_tid() - team * of_team, of_team, n <= 7 ? 1 + 2 * team : 1 + team, n <= 7);
+            rondo_prim_team(&p, rondo_block_tid() - team * of_team, of_team, n <= 7 ? 1 + 2 * team : 1 + team,
+                            n <= 7);
             stayed = p.work->proto == RONDO_PROTO_LL
-                         ? rondo_block_flow(&p, &shared->cursor[team], RONDO_BLOCK_P2P, 0, RONDO_UINT8, moves, RONDO_PROTO_LL)
-                         : rondo_block_flow(&p, &shared->cursor[team], RONDO_BLOCK_P2P, 0, RONDO_UINT8, moves, RONDO_PROTO_SIMPLE);
+                         ? rondo_block_flow(&p, &shared->cursor[team], RONDO_BLOCK_P2P, 0, RONDO_UINT8, moves,
+                                            RONDO_PROTO_LL)
+                         : rondo_block_flow(&p, &shared->cursor[team], RONDO_BLOCK_P2P, 0, RONDO_UINT8, moves,
+                                            RONDO_PROTO_SIMPLE);
             if (!stayed) shared->left = 1;
         }
         if (!rondo_block_store(shared, n)) break;

@@ -1,16 +1,21 @@
 /*
- * One-shot and two-shot on GPUs: a block of each of a node's ranks, and what they read and write is one another's device memory. Sums are made in registers, in rank order.
+ * One-shot and two-shot on GPUs: a block of each of a node's ranks, and what they read and write is one
+ * another's device memory. Sums are made in registers, in rank order.
  *
- * Ranks meet: whoever has come to a meeting has ended all that it wrote and read before, for all that have come. A rank posts the number of the meeting in a line of each peer's memory and waits for those
- * in its own; the first one of a work carries the call word and where the rank's buffers are.
+ * Ranks meet: whoever has come to a meeting has ended all that it wrote and read before, for all that have
+ * come. A rank posts the number of the meeting in a line of each peer's memory and waits for those in its
+ * own; the first one of a work carries the call word and where the rank's buffers are.
  *
- *   two-shot, all buffers open to all   meet; the schedule's moves (coll/twoshot.h), from and to the users' buffers; meet
- *   one-shot, and two-shot else         window by window: copy what others need to this rank's stage, meet, take from all stages. Stages are used in turn, so that nobody waits for who still takes
+ *   two-shot, all buffers open to all   meet; the schedule's moves (coll/twoshot.h), from and to the users'
+ * buffers; meet one-shot, and two-shot else         window by window: copy what others need to this rank's
+ * stage, meet, take from all stages. Stages are used in turn, so that nobody waits for who still takes
  *
  * Which of the two, all ranks conclude from the same words; the bits of the results are the same.
  *
- * Of a block the first warp leads: between two barriers it meets, and says in shared memory what is to be moved next; then all threads move that. Lane r stands for rank r.
- * Leaving is as in kern/cuda/prim.h. Who leaves may have its buffers read and written by others a moment longer, until these have left: they stay its user's to keep.
+ * Of a block the first warp leads: between two barriers it meets, and says in shared memory what is to be
+ * moved next; then all threads move that. Lane r stands for rank r. Leaving is as in kern/cuda/prim.h. Who
+ * leaves may have its buffers read and written by others a moment longer, until these have left: they stay
+ * its user's to keep.
  */
 #ifndef RONDO_KERN_CUDA_BLOCK_DIRECT_H
 #define RONDO_KERN_CUDA_BLOCK_DIRECT_H
@@ -44,7 +49,8 @@ struct rondo_direct_shared {
     uint32_t aligned, leave;
 };
 #ifndef __cplusplus
-_Static_assert(sizeof(struct rondo_direct_shared) <= sizeof(struct rondo_block_shared), "one shared memory for all kernels");
+_Static_assert(sizeof(struct rondo_direct_shared) <= sizeof(struct rondo_block_shared),
+               "one shared memory for all kernels");
 #endif
 
 /* ---- the schedule: rows of two-shot ---- */
@@ -67,7 +73,8 @@ RONDO_FN uint32_t rondo_direct_nsteps(int reduces, uint32_t coll, const struct r
     RONDO_SCHEDULE_TABLE(RONDO_DIRECT_ROW_, NSTEPS)
     return 0;
 }
-RONDO_FN struct rondo_step rondo_direct_step(int reduces, uint32_t coll, const struct rondo_seat *seat, uint32_t k)
+RONDO_FN struct rondo_step rondo_direct_step(int reduces, uint32_t coll, const struct rondo_seat *seat,
+                                             uint32_t k)
 {
     RONDO_SCHEDULE_TABLE(RONDO_DIRECT_ROW_, STEP)
     return rondo_step_none();
@@ -79,31 +86,40 @@ RONDO_FN struct rondo_step rondo_direct_step(int reduces, uint32_t coll, const s
 
 /* ---- meetings ---- */
 
-/* This rank's buffers that all peers reach: 1 in, 2 out. The host may change its mind meanwhile: what lane 0 sees counts. */
+/* This rank's buffers that all peers reach: 1 in, 2 out. The host may change its mind meanwhile: what lane 0
+ * sees counts. */
 RONDO_FN uint32_t rondo_direct_offers(const struct rondo_launch *launch, const struct rondo_work *w)
 {
     uint32_t open = 0;
     RONDO_ROLLED for (uint32_t i = 0; i < 2; i++)
     {
-        const struct rondo_gpu_region *region = &launch->direct->region[i == 0 ? w->in_region : w->out_region];
+        const struct rondo_gpu_region *region =
+            &launch->direct->region[i == 0 ? w->in_region : w->out_region];
         const uint64_t at = (uint64_t)(uintptr_t)(i == 0 ? w->in : w->out);
-        if (rondo_load_acquire((const rondo_word *)&region->open) != 0 && at - region->base < region->bytes) open |= 1u << i;
+        if (rondo_load_acquire((const rondo_word *)&region->open) != 0 && at - region->base < region->bytes)
+            open |= 1u << i;
     }
     return (uint32_t)rondo_warp_shuffle(open, 0);
 }
 
 /* What comes with a work's first meeting. */
-RONDO_FN void rondo_direct_say(const struct rondo_launch *launch, const struct rondo_work *w, struct rondo_gpu_cell *to, uint64_t met,
-                               uint32_t peer, uint32_t offers)
+RONDO_FN void rondo_direct_say(const struct rondo_launch *launch, const struct rondo_work *w,
+                               struct rondo_gpu_cell *to, uint64_t met, uint32_t peer, uint32_t offers)
 {
-    const struct rondo_gpu_region *in = &launch->direct->region[w->in_region], *out = &launch->direct->region[w->out_region];
+    const struct rondo_gpu_region *in = &launch->direct->region[w->in_region],
+                                  *out = &launch->direct->region[w->out_region];
     rondo_store_relaxed((rondo_word *)&to->work[met & 1].call, (uint64_t)w->call_word << 32 | offers);
-    if (offers & 1) rondo_store_relaxed((rondo_word *)&to->work[met & 1].in, in->at[peer] + ((uint64_t)(uintptr_t)w->in - in->base));
-    if (offers & 2) rondo_store_relaxed((rondo_word *)&to->work[met & 1].out, out->at[peer] + ((uint64_t)(uintptr_t)w->out - out->base));
+    if (offers & 1)
+        rondo_store_relaxed((rondo_word *)&to->work[met & 1].in,
+                            in->at[peer] + ((uint64_t)(uintptr_t)w->in - in->base));
+    if (offers & 2)
+        rondo_store_relaxed((rondo_word *)&to->work[met & 1].out,
+                            out->at[peer] + ((uint64_t)(uintptr_t)w->out - out->base));
 }
 
 /* @return 0: the block leaves. */
-RONDO_FN int rondo_direct_wait(const struct rondo_launch *launch, const struct rondo_gpu_cell *from, uint32_t peer, uint64_t met)
+RONDO_FN int rondo_direct_wait(const struct rondo_launch *launch, const struct rondo_gpu_cell *from,
+                               uint32_t peer, uint64_t met)
 {
     uint32_t spins = 0;
     while (rondo_load_acquire((const rondo_word *)&from->met) < met) {
@@ -112,14 +128,17 @@ RONDO_FN int rondo_direct_wait(const struct rondo_launch *launch, const struct r
             rondo_words_tell(launch->words, (int32_t)peer, RONDO_NUM_PORTS, RONDO_WAITS_DATA, met);
         }
     }
-    if (RONDO_UNLIKELY(spins >= RONDO_LONG_WAIT)) rondo_words_told(launch->words, (int32_t)peer, RONDO_NUM_PORTS, RONDO_WAITS_DATA);
+    if (RONDO_UNLIKELY(spins >= RONDO_LONG_WAIT))
+        rondo_words_told(launch->words, (int32_t)peer, RONDO_NUM_PORTS, RONDO_WAITS_DATA);
     return 1;
 }
 
-/* All lanes of the first warp, behind a barrier of the block. offers: NULL, or of a work's first meeting: this rank's, and after it those that every rank makes as far as the move needs them.
+/* All lanes of the first warp, behind a barrier of the block. offers: NULL, or of a work's first meeting:
+ * this rank's, and after it those that every rank makes as far as the move needs them.
  * @return 0: the block leaves. */
-RONDO_FN int rondo_direct_meet(const struct rondo_launch *launch, struct rondo_direct_shared *s, uint32_t work_index, uint64_t met,
-                               uint32_t needs, uint32_t needs_of_root, uint32_t *offers)
+RONDO_FN int rondo_direct_meet(const struct rondo_launch *launch, struct rondo_direct_shared *s,
+                               uint32_t work_index, uint64_t met, uint32_t needs, uint32_t needs_of_root,
+                               uint32_t *offers)
 {
     const struct rondo_gpu_reach *reach = &s->reach;
     const uint32_t peer = rondo_lane(), own = reach->index, n = reach->nranks,
@@ -139,7 +158,8 @@ RONDO_FN int rondo_direct_meet(const struct rondo_launch *launch, struct rondo_d
             s->in[peer] = rondo_load_relaxed((const rondo_word *)&from->work[met & 1].in);
             s->out[peer] = rondo_load_relaxed((const rondo_word *)&from->work[met & 1].out);
             if ((uint32_t)(call >> 32) != s->work.call_word) {
-                rondo_words_mismatch(launch->words, launch->serial, work_index, (int32_t)peer, (uint32_t)(call >> 32));
+                rondo_words_mismatch(launch->words, launch->serial, work_index, (int32_t)peer,
+                                     (uint32_t)(call >> 32));
                 stays = 0;
             }
         }
@@ -153,12 +173,14 @@ RONDO_FN int rondo_direct_meet(const struct rondo_launch *launch, struct rondo_d
 
 /* ---- moves: lanes say where from and where to; @return elements ---- */
 
-RONDO_FN const uint8_t *rondo_direct_stage(const struct rondo_direct_shared *s, uint64_t staged, uint32_t rank)
+RONDO_FN const uint8_t *rondo_direct_stage(const struct rondo_direct_shared *s, uint64_t staged,
+                                           uint32_t rank)
 {
     return s->reach.stage[rank] + (2 * (size_t)rondo_block_index() + (staged & 1)) * s->reach.stage_bytes;
 }
 
-RONDO_FN void rondo_direct_mix(struct rondo_direct_shared *s, uint32_t nsrc, uint32_t ndst, int own, int finish)
+RONDO_FN void rondo_direct_mix(struct rondo_direct_shared *s, uint32_t nsrc, uint32_t ndst, int own,
+                               int finish)
 {
     if (rondo_lane() != 0) return;
     s->mix.nsrc = nsrc;
@@ -170,19 +192,24 @@ RONDO_FN void rondo_direct_mix(struct rondo_direct_shared *s, uint32_t nsrc, uin
 }
 
 /* A step of the schedule, over the users' buffers. */
-RONDO_FN size_t rondo_direct_open_move(struct rondo_direct_shared *s, const struct rondo_direct_cursor *c, int reduces)
+RONDO_FN size_t rondo_direct_open_move(struct rondo_direct_shared *s, const struct rondo_direct_cursor *c,
+                                       int reduces)
 {
     const struct rondo_work *w = &s->work;
     const struct rondo_step step = rondo_direct_step(reduces, w->coll, &w->seat, c->k);
-    const struct rondo_span span = rondo_work_span(w, rondo_direct_map(reduces, w->coll), c->loop, step.block);
-    const uint32_t rank = rondo_lane(), n = s->reach.nranks, own = s->reach.index, root = (uint32_t)w->seat.root;
-    const uint32_t from = (step.act & RONDO_PULL_ROOT) ? root : (uint32_t)step.block, to = (step.act & RONDO_PUSH_ROOT) ? root : own;
+    const struct rondo_span span = rondo_work_span(w, rondo_direct_map(reduces, w->coll), c->loop,
+                                                   step.block);
+    const uint32_t rank = rondo_lane(), n = s->reach.nranks, own = s->reach.index,
+                   root = (uint32_t)w->seat.root;
+    const uint32_t from = (step.act & RONDO_PULL_ROOT) ? root : (uint32_t)step.block,
+                   to = (step.act & RONDO_PUSH_ROOT) ? root : own;
     const int all_in = (step.act & RONDO_REDUCE) != 0, all_out = (step.act & RONDO_PUSH) != 0;
     if (rank < n) {
         const uint8_t *src = (const uint8_t *)(uintptr_t)s->in[rank] + span.in * w->elem_bytes;
         uint8_t *dst = (uint8_t *)(uintptr_t)s->out[rank] + span.out * w->elem_bytes;
         if (all_in || rank == from) s->src[all_in ? rank : 0] = src;
-        if (all_out || rank == to) s->dst[all_out ? (rank + n - own) % n : 0] = dst; /* everyone begins with itself */
+        if (all_out || rank == to)
+            s->dst[all_out ? (rank + n - own) % n : 0] = dst; /* everyone begins with itself */
     }
     rondo_direct_mix(s, all_in ? n : 1, all_out ? n : 1, 0, (step.act & RONDO_FINISH) != 0);
     return span.n;
@@ -198,7 +225,8 @@ RONDO_FN enum rondo_map rondo_direct_staged_map(int reduces, const struct rondo_
     return rondo_direct_map(reduces, w->coll) == RONDO_MAP_BLOCK ? RONDO_MAP_BLOCK : RONDO_MAP_WHOLE;
 }
 
-RONDO_FN size_t rondo_direct_stage_move(struct rondo_direct_shared *s, const struct rondo_direct_cursor *c, int reduces)
+RONDO_FN size_t rondo_direct_stage_move(struct rondo_direct_shared *s, const struct rondo_direct_cursor *c,
+                                        int reduces)
 {
     const struct rondo_work *w = &s->work;
     const uint32_t own = s->reach.index;
@@ -212,16 +240,20 @@ RONDO_FN size_t rondo_direct_stage_move(struct rondo_direct_shared *s, const str
     return span.n;
 }
 
-RONDO_FN size_t rondo_direct_take_move(struct rondo_direct_shared *s, const struct rondo_direct_cursor *c, int reduces)
+RONDO_FN size_t rondo_direct_take_move(struct rondo_direct_shared *s, const struct rondo_direct_cursor *c,
+                                       int reduces)
 {
     const struct rondo_work *w = &s->work;
-    const uint32_t rank = rondo_lane(), n = s->reach.nranks, own = s->reach.index, root = (uint32_t)w->seat.root;
+    const uint32_t rank = rondo_lane(), n = s->reach.nranks, own = s->reach.index,
+                   root = (uint32_t)w->seat.root;
     const int sums = (c->act & RONDO_REDUCE) != 0;
     const uint32_t from = sums ? own : (c->act & RONDO_PULL_ROOT) ? root : (own + c->k) % n;
-    const struct rondo_span span = rondo_work_span(w, rondo_direct_staged_map(reduces, w), c->loop, (int32_t)from);
+    const struct rondo_span span = rondo_work_span(w, rondo_direct_staged_map(reduces, w), c->loop,
+                                                   (int32_t)from);
     const size_t part = rondo_direct_parts(s) > 1 ? own * c->window * w->elem_bytes : 0;
     if ((c->act & RONDO_PUSH_ROOT) && own != root) return 0;
-    if (rank < n && (sums || rank == from)) s->src[sums ? rank : 0] = rondo_direct_stage(s, c->staged, rank) + part;
+    if (rank < n && (sums || rank == from))
+        s->src[sums ? rank : 0] = rondo_direct_stage(s, c->staged, rank) + part;
     if (rank == 0) s->dst[0] = w->out + span.out * w->elem_bytes;
     rondo_direct_mix(s, sums ? n : 1, 1, 0, (c->act & RONDO_FINISH) != 0);
     return span.n;
@@ -229,7 +261,8 @@ RONDO_FN size_t rondo_direct_take_move(struct rondo_direct_shared *s, const stru
 
 /* ---- a work ---- */
 
-RONDO_FN void rondo_direct_begin_staged(struct rondo_direct_shared *s, struct rondo_direct_cursor *c, int reduces)
+RONDO_FN void rondo_direct_begin_staged(struct rondo_direct_shared *s, struct rondo_direct_cursor *c,
+                                        int reduces)
 {
     const uint32_t parts = rondo_direct_parts(s), own = s->reach.index;
     c->window = s->reach.stage_bytes / parts / RONDO_DIRECT_PIECE * RONDO_DIRECT_PIECE / s->work.elem_bytes;
@@ -243,8 +276,8 @@ RONDO_FN void rondo_direct_begin_staged(struct rondo_direct_shared *s, struct ro
 }
 
 /* @return 0: the block leaves. */
-RONDO_FN int rondo_direct_begin(const struct rondo_launch *launch, struct rondo_direct_shared *s, struct rondo_direct_cursor *c,
-                                uint32_t index, int reduces)
+RONDO_FN int rondo_direct_begin(const struct rondo_launch *launch, struct rondo_direct_shared *s,
+                                struct rondo_direct_cursor *c, uint32_t index, int reduces)
 {
     const struct rondo_work *w = &s->work;
     uint32_t open = 0;
@@ -252,7 +285,9 @@ RONDO_FN int rondo_direct_begin(const struct rondo_launch *launch, struct rondo_
     if (w->algo == RONDO_ALGO_TWOSHOT) {
         open = rondo_direct_offers(launch, w);
         c->called = 1;
-        if (!rondo_direct_meet(launch, s, index, ++c->met, rondo_twoshot_needs(c->act, 0), rondo_twoshot_needs(c->act, 1), &open)) return 0;
+        if (!rondo_direct_meet(launch, s, index, ++c->met, rondo_twoshot_needs(c->act, 0),
+                               rondo_twoshot_needs(c->act, 1), &open))
+            return 0;
     }
     if (!open) {
         rondo_direct_begin_staged(s, c, reduces);
@@ -267,8 +302,8 @@ RONDO_FN int rondo_direct_begin(const struct rondo_launch *launch, struct rondo_
 }
 
 /* The moves of a loop are between the first and the last step. @return 0: the block leaves. */
-RONDO_FN int rondo_direct_open(const struct rondo_launch *launch, struct rondo_direct_shared *s, struct rondo_direct_cursor *c,
-                               uint32_t index, int reduces, size_t *n)
+RONDO_FN int rondo_direct_open(const struct rondo_launch *launch, struct rondo_direct_shared *s,
+                               struct rondo_direct_cursor *c, uint32_t index, int reduces, size_t *n)
 {
     if (c->k + 1 < c->nsteps) {
         *n = rondo_direct_open_move(s, c, reduces);
@@ -282,8 +317,8 @@ RONDO_FN int rondo_direct_open(const struct rondo_launch *launch, struct rondo_d
 }
 
 /* @return 0: the block leaves. */
-RONDO_FN int rondo_direct_staged(const struct rondo_launch *launch, struct rondo_direct_shared *s, struct rondo_direct_cursor *c,
-                                 uint32_t index, int reduces, size_t *n)
+RONDO_FN int rondo_direct_staged(const struct rondo_launch *launch, struct rondo_direct_shared *s,
+                                 struct rondo_direct_cursor *c, uint32_t index, int reduces, size_t *n)
 {
     const uint32_t takes = (c->act & (RONDO_REDUCE | RONDO_PULL_ROOT)) ? 1 : s->reach.nranks;
     uint32_t none = 0;
@@ -312,7 +347,8 @@ RONDO_FN int rondo_direct_staged(const struct rondo_launch *launch, struct rondo
 }
 
 /*
- * n bytes are to be moved. Where all sources and destinations are equally far from 16 whole and aligned bytes, what is before those goes first and by itself.
+ * n bytes are to be moved. Where all sources and destinations are equally far from 16 whole and aligned
+ * bytes, what is before those goes first and by itself.
  * @return how many now; the rest is s->rest.
  */
 RONDO_FN size_t rondo_direct_align(struct rondo_direct_shared *s, size_t n)
@@ -341,8 +377,8 @@ RONDO_FN void rondo_direct_go_on(struct rondo_direct_shared *s)
 }
 
 /* The first warp, behind a barrier: on to what all threads move next. */
-RONDO_FN void rondo_direct_next(const struct rondo_launch *launch, struct rondo_direct_shared *s, uint32_t index, int reduces,
-                                uint32_t elem_bytes)
+RONDO_FN void rondo_direct_next(const struct rondo_launch *launch, struct rondo_direct_shared *s,
+                                uint32_t index, int reduces, uint32_t elem_bytes)
 {
     struct rondo_direct_cursor c = s->cursor;
     size_t n = 0;
@@ -373,8 +409,8 @@ RONDO_FN void rondo_direct_next(const struct rondo_launch *launch, struct rondo_
 }
 
 /* All threads. @return 0: the block leaves. */
-RONDO_FN int rondo_direct_work(const struct rondo_launch *launch, struct rondo_direct_shared *s, uint32_t index, rondo_dtype dtype,
-                               enum rondo_reduce reduce)
+RONDO_FN int rondo_direct_work(const struct rondo_launch *launch, struct rondo_direct_shared *s,
+                               uint32_t index, rondo_dtype dtype, enum rondo_reduce reduce)
 {
     const struct rondo_team all = rondo_block_all();
     const int reduces = (int)reduce != RONDO_MOVES_ONLY;
@@ -382,13 +418,15 @@ RONDO_FN int rondo_direct_work(const struct rondo_launch *launch, struct rondo_d
         if (all.tid < RONDO_WARP) rondo_direct_next(launch, s, index, reduces, s->work.elem_bytes);
         rondo_team_sync(&all);
         if (s->bytes == 0) return !s->leave;
-        rondo_move_simple(s->src, s->dst, &s->mix, (int)s->aligned, s->bytes, all.tid, all.nthreads, dtype, reduce);
+        rondo_move_simple(s->src, s->dst, &s->mix, (int)s->aligned, s->bytes, all.tid, all.nthreads, dtype,
+                          reduce);
         rondo_team_sync(&all);
     }
 }
 
 /** One-shot and two-shot. reduce: RONDO_MOVES_ONLY for collectives that only move bytes. */
-RONDO_FN void rondo_block_direct(const struct rondo_launch *launch, void *shared, rondo_dtype dtype, enum rondo_reduce reduce)
+RONDO_FN void rondo_block_direct(const struct rondo_launch *launch, void *shared, rondo_dtype dtype,
+                                 enum rondo_reduce reduce)
 {
     struct rondo_direct_shared *s = (struct rondo_direct_shared *)shared;
     const struct rondo_team all = rondo_block_all();

@@ -41,7 +41,8 @@ void rondo_exec_cuda_leave(CUstreamCaptureMode before)
 
 /* ---- memory ---- */
 
-rondo_status rondo_cuda_pinned_alloc(const struct rondo_cuda *cuda, struct rondo_cuda_pinned *memory, size_t bytes, const char *what)
+rondo_status rondo_cuda_pinned_alloc(const struct rondo_cuda *cuda, struct rondo_cuda_pinned *memory,
+                                     size_t bytes, const char *what)
 {
     void *host = NULL;
     CUdeviceptr device = 0;
@@ -74,8 +75,8 @@ static rondo_status device_alloc(struct rondo_exec *exec, CUdeviceptr *memory, s
         return RONDO_SUCCESS;
     }
     (void)exec->cuda->MemGetInfo(&available, &total);
-    return rondo_cuda_fail(result, "%s: cuMemAlloc of %zu bytes for %s, with %zu of %zu free", rondo_exec_cuda_where(exec, where), bytes,
-                           what, available, total);
+    return rondo_cuda_fail(result, "%s: cuMemAlloc of %zu bytes for %s, with %zu of %zu free",
+                           rondo_exec_cuda_where(exec, where), bytes, what, available, total);
 }
 
 /* Host memory to the device, through pinned memory, in a stream of their own: no kernel is waited for. */
@@ -85,8 +86,8 @@ rondo_status rondo_exec_cuda_upload(struct rondo_exec *exec, CUdeviceptr to, con
     for (size_t at = 0; at < bytes;) {
         size_t n = rondo_min_size(bytes - at, exec->staging.bytes);
         memcpy(exec->staging.host, (const uint8_t *)from + at, n);
-        RONDO_CUDA_TRY(exec->cuda->MemcpyAsync(to + at, exec->staging.device, n, exec->uploads), "%s: copying %zu bytes to the device",
-                       rondo_exec_cuda_where(exec, where), n);
+        RONDO_CUDA_TRY(exec->cuda->MemcpyAsync(to + at, exec->staging.device, n, exec->uploads),
+                       "%s: copying %zu bytes to the device", rondo_exec_cuda_where(exec, where), n);
         CUresult result = exec->cuda->StreamSynchronize(exec->uploads);
         exec->stuck |= result != CUDA_SUCCESS;
         RONDO_CUDA_TRY(result, "%s: copying %zu bytes to the device", rondo_exec_cuda_where(exec, where), n);
@@ -102,8 +103,9 @@ static rondo_status open_entered(struct rondo_exec *exec)
     const struct rondo_exec_cuda_config *c = &exec->config;
     const struct rondo_cuda *cuda = exec->cuda;
     size_t words = rondo_round_up(sizeof(struct rondo_gpu_words), RONDO_CTRL_ALIGN);
-    size_t ring = rondo_max_size(
-        RING_BYTES, rondo_round_up(8 * 2 * sizeof(size_t) * (size_t)c->nranks, RONDO_CTRL_ALIGN)); /* counts of a v-form, eight times */
+    size_t ring = rondo_max_size(RING_BYTES,
+                                 rondo_round_up(8 * 2 * sizeof(size_t) * (size_t)c->nranks,
+                                                RONDO_CTRL_ALIGN)); /* counts of a v-form, eight times */
     char where[80];
     rondo_exec_cuda_where(exec, where);
     RONDO_TRY(rondo_cuda_pinned_alloc(cuda, &exec->words_memory, 2 * words, "a communicator's words"));
@@ -113,8 +115,10 @@ static rondo_status open_entered(struct rondo_exec *exec)
         exec->words[i] = (struct rondo_gpu_words *)(void *)(exec->words_memory.host + i * words);
         exec->words_there[i] = (struct rondo_gpu_words *)(uintptr_t)(exec->words_memory.device + i * words);
     }
-    RONDO_CUDA_TRY(cuda->StreamCreateWithPriority(&exec->own, CU_STREAM_NON_BLOCKING, 0), "%s: cuStreamCreate", where);
-    RONDO_CUDA_TRY(cuda->StreamCreateWithPriority(&exec->uploads, CU_STREAM_NON_BLOCKING, 0), "%s: cuStreamCreate", where);
+    RONDO_CUDA_TRY(cuda->StreamCreateWithPriority(&exec->own, CU_STREAM_NON_BLOCKING, 0),
+                   "%s: cuStreamCreate", where);
+    RONDO_CUDA_TRY(cuda->StreamCreateWithPriority(&exec->uploads, CU_STREAM_NON_BLOCKING, 0),
+                   "%s: cuStreamCreate", where);
     RONDO_CUDA_TRY(cuda->EventCreate(&exec->done, CU_EVENT_DISABLE_TIMING), "%s: cuEventCreate", where);
     RONDO_CUDA_TRY(cuda->EventCreate(&exec->captured, CU_EVENT_DISABLE_TIMING), "%s: cuEventCreate", where);
     return RONDO_SUCCESS;
@@ -202,9 +206,11 @@ static void exec_close(struct rondo_exec *exec)
     if (rondo_exec_cuda_enter(exec, &before) == RONDO_SUCCESS) {
         int left = rondo_cuda_capture_reap(exec, 1);
         if (left > 0) {
-            RONDO_WARN("rank %d: communicator \"%s\" ends, but %d graph%s that hold%s its calls %s not destroyed: they must not be "
+            RONDO_WARN("rank %d: communicator \"%s\" ends, but %d graph%s that hold%s its calls %s not "
+                       "destroyed: they must not be "
                        "launched any more",
-                       exec->config.rank, exec->config.name, left, left == 1 ? "" : "s", left == 1 ? "s" : "", left == 1 ? "is" : "are");
+                       exec->config.rank, exec->config.name, left, left == 1 ? "" : "s", left == 1 ? "s" : "",
+                       left == 1 ? "is" : "are");
         }
         free_entered(exec);
         rondo_exec_cuda_leave(before);
@@ -218,7 +224,8 @@ static void exec_close(struct rondo_exec *exec)
 /* ---- wiring ---- */
 
 /* Where a port's conn goes on the device. */
-static struct rondo_conn *place(CUdeviceptr conns, struct rondo_conn *image, const struct rondo_conn *conn, int *n)
+static struct rondo_conn *place(CUdeviceptr conns, struct rondo_conn *image, const struct rondo_conn *conn,
+                                int *n)
 {
     if (conn == NULL) {
         return NULL;
@@ -239,7 +246,8 @@ static int count_conns(const struct rondo_ports *ports, int nchannels)
 }
 
 /* | ports of each channel | conns | a line to spare, rings: those that differ | as they will be read. */
-static void fill_wiring(struct rondo_exec *exec, uint8_t *image, size_t conns_at, size_t rings_at, const int32_t *const *rank_at)
+static void fill_wiring(struct rondo_exec *exec, uint8_t *image, size_t conns_at, size_t rings_at,
+                        const int32_t *const *rank_at)
 {
     struct rondo_ports *ports = (void *)image;
     struct rondo_conn *conn = (void *)(image + conns_at);
@@ -256,7 +264,8 @@ static void fill_wiring(struct rondo_exec *exec, uint8_t *image, size_t conns_at
         }
         if (same == c) {
             memcpy(image + rings_at + ring * (size_t)nrings, rank_at[c], ring);
-            exec->rank_at_there[c] = (const int32_t *)(uintptr_t)(exec->wiring + rings_at + ring * (size_t)nrings++);
+            exec->rank_at_there[c] = (const int32_t *)(uintptr_t)(exec->wiring + rings_at +
+                                                                  ring * (size_t)nrings++);
         } else {
             exec->rank_at_there[c] = exec->rank_at_there[same];
         }
@@ -271,7 +280,8 @@ static rondo_status chunk_room(struct rondo_exec *exec)
         return RONDO_SUCCESS;
     }
     RONDO_TRY(RONDO_NEW(chunk, "connections of sends and receives"));
-    status = device_alloc(exec, &chunk->memory, sizeof(struct peer_wiring) * CHUNK_PEERS, "connections of sends and receives");
+    status = device_alloc(exec, &chunk->memory, sizeof(struct peer_wiring) * CHUNK_PEERS,
+                          "connections of sends and receives");
     if (status != RONDO_SUCCESS) {
         rondo_free(chunk);
         return status;
@@ -285,7 +295,8 @@ static rondo_status wire_entered(struct rondo_exec *exec, const int32_t *const *
 {
     size_t n = (size_t)exec->config.nchannels, ring = sizeof(int32_t) * (size_t)exec->config.nranks;
     size_t conns_at = rondo_round_up(sizeof(struct rondo_ports) * n, RONDO_CTRL_ALIGN);
-    size_t line_at = rondo_round_up(conns_at + sizeof(struct rondo_conn) * (size_t)count_conns(exec->ports, exec->config.nchannels),
+    size_t line_at = rondo_round_up(conns_at + sizeof(struct rondo_conn) *
+                                                   (size_t)count_conns(exec->ports, exec->config.nchannels),
                                     RONDO_CTRL_ALIGN);
     size_t rings_at = line_at + RONDO_CTRL_ALIGN;
     size_t nrings = 0, bytes;
@@ -305,7 +316,8 @@ static rondo_status wire_entered(struct rondo_exec *exec, const int32_t *const *
     return status == RONDO_SUCCESS ? chunk_room(exec) : status;
 }
 
-rondo_status rondo_exec_cuda_wire(struct rondo_exec *exec, const struct rondo_ports *ports, const int32_t *const *rank_at)
+rondo_status rondo_exec_cuda_wire(struct rondo_exec *exec, const struct rondo_ports *ports,
+                                  const int32_t *const *rank_at)
 {
     CUstreamCaptureMode before;
     rondo_status status;
@@ -318,7 +330,8 @@ rondo_status rondo_exec_cuda_wire(struct rondo_exec *exec, const struct rondo_po
 
 void *rondo_exec_cuda_line(const struct rondo_exec *exec) { return (void *)(uintptr_t)exec->line; }
 
-static rondo_status wire_peer_entered(struct rondo_exec *exec, const struct rondo_conn *conn, int is_send, const struct rondo_ports **ports)
+static rondo_status wire_peer_entered(struct rondo_exec *exec, const struct rondo_conn *conn, int is_send,
+                                      const struct rondo_ports **ports)
 {
     struct peer_wiring image;
     CUdeviceptr at;
@@ -326,8 +339,8 @@ static rondo_status wire_peer_entered(struct rondo_exec *exec, const struct rond
     at = exec->chunk->memory + sizeof(image) * (size_t)exec->chunk->used;
     memset(&image, 0, sizeof(image));
     image.conn = *conn;
-    (is_send ? image.ports.send
-             : image.ports.recv)[RONDO_PORT_PEER] = (struct rondo_conn *)(uintptr_t)(at + offsetof(struct peer_wiring, conn));
+    (is_send ? image.ports.send : image.ports.recv)[RONDO_PORT_PEER] =
+        (struct rondo_conn *)(uintptr_t)(at + offsetof(struct peer_wiring, conn));
     RONDO_TRY(rondo_exec_cuda_upload(exec, at, &image, sizeof(image)));
     exec->chunk->used++;
     *ports = (const struct rondo_ports *)(uintptr_t)(at + offsetof(struct peer_wiring, ports));
@@ -402,7 +415,10 @@ void rondo_exec_cuda_reap(struct rondo_exec *exec)
     }
 }
 
-uint64_t rondo_exec_cuda_issued(const struct rondo_exec *exec) { return __atomic_load_n(&exec->issued, __ATOMIC_ACQUIRE); }
+uint64_t rondo_exec_cuda_issued(const struct rondo_exec *exec)
+{
+    return __atomic_load_n(&exec->issued, __ATOMIC_ACQUIRE);
+}
 
 /* What was told to leave may have been told too early, or have set back what it waits for next. */
 static void abort_again(struct rondo_exec *exec)
@@ -433,7 +449,8 @@ int rondo_exec_cuda_graphs(struct rondo_exec *exec)
 }
 
 /* The work that a kernel found at fault; NULL: too long ago. With the lock held. */
-static const struct rondo_work *find_note(const struct rondo_exec *exec, int captured, uint64_t serial, uint32_t index)
+static const struct rondo_work *find_note(const struct rondo_exec *exec, int captured, uint64_t serial,
+                                          uint32_t index)
 {
     for (size_t i = 0; !captured && i < RONDO_CUDA_NOTES; i++) {
         if (exec->note[i].serial == serial && exec->note[i].index == index) {
@@ -467,7 +484,8 @@ static rondo_status tell(struct rondo_exec *exec, int captured)
     if (found == NULL || peer < 0 || peer >= exec->config.nranks) {
         char where[80];
         return rondo_fail(RONDO_INVALID_USAGE,
-                          "calls differ: %s got a slice of another call from rank %d (call word %08x): all ranks must make the same calls "
+                          "calls differ: %s got a slice of another call from rank %d (call word %08x): all "
+                          "ranks must make the same calls "
                           "in the same order",
                           rondo_exec_cuda_where(exec, where), peer, got);
     }
@@ -477,7 +495,8 @@ static rondo_status tell(struct rondo_exec *exec, int captured)
 rondo_status rondo_exec_cuda_fault(struct rondo_exec *exec)
 {
     for (int i = 0; i < (int)RONDO_COUNTOF(exec->words); i++) {
-        if (RONDO_UNLIKELY(WORD(exec->words[i]->fault) != RONDO_GPU_FINE) && !__atomic_exchange_n(&exec->faulted, 1, __ATOMIC_ACQ_REL)) {
+        if (RONDO_UNLIKELY(WORD(exec->words[i]->fault) != RONDO_GPU_FINE) &&
+            !__atomic_exchange_n(&exec->faulted, 1, __ATOMIC_ACQ_REL)) {
             return tell(exec, i);
         }
     }
@@ -528,8 +547,8 @@ static int64_t follow_wait(struct rondo_cuda_wait *wait, struct rondo_cuda_wait 
     now.since_ns = wait->since_ns;
     if (now.waits == 0) {
         now.since_ns = 0;
-    } else if (wait->since_ns == 0 || now.step != wait->step || now.begun != wait->begun || now.peer != wait->peer ||
-               now.port != wait->port || now.waits != wait->waits) {
+    } else if (wait->since_ns == 0 || now.step != wait->step || now.begun != wait->begun ||
+               now.peer != wait->peer || now.port != wait->port || now.waits != wait->waits) {
         now.since_ns = now_ns;
     }
     *wait = now;
@@ -575,7 +594,7 @@ static int exec_describe(struct rondo_exec *exec, char *text, size_t size, int *
                             : port == RONDO_PORT_RING ? "ring"
                             : port == RONDO_PORT_PEER ? "send or receive"
                             : port < RONDO_PORT_PEER  ? "tree"
-                                                      : "exchange",
+                                                      : "doubling",
                             (unsigned long long)WORD(exec->words[i]->block[b].step));
         }
     }

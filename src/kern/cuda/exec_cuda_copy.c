@@ -1,16 +1,20 @@
 /*
- * Large calls that only move bytes, by the GPUs' copy engines: no multiprocessor waits or copies. Contract: kern/cuda/exec_cuda.h.
+ * Large calls that only move bytes, by the GPUs' copy engines: no multiprocessor waits or copies. Contract:
+ * kern/cuda/exec_cuda.h.
  *
- * The hosts meet first, in the table of exec_cuda_direct.c: each says where its buffers are, and from the same words all conclude whether engines carry the call. What is put into the stream then:
+ * The hosts meet first, in the table of exec_cuda_direct.c: each says where its buffers are, and from the
+ * same words all conclude whether engines carry the call. What is put into the stream then:
  *
  *   come    tell every peer; wait for every peer     all inputs are there, and outputs are free
- *   copies  out of the peers' buffers, into one's own: in several streams at once, but in one where the stream captures
- *   half    as come, where a call has two rounds of copies, and the second round
- *   leave   as come                                  nobody reads this rank's buffers any more
+ *   copies  out of the peers' buffers, into one's own: in several streams at once, but in one where the
+ * stream captures half    as come, where a call has two rounds of copies, and the second round leave   as
+ * come                                  nobody reads this rank's buffers any more
  *
- * A meeting has words of its own, in pinned shared memory: each peer sets the rank's word of it to 1, the rank's stream waits for them and sets them back to 0. No two meetings that follow one another are of
- * one kind, so nobody sets a word anew before it was set back; nothing counts, so a graph may replay. An abort sets the rank's words itself, without a CUDA call, and again as long as anything is under way,
- * because streams set them back.
+ * A meeting has words of its own, in pinned shared memory: each peer sets the rank's word of it to 1, the
+ * rank's stream waits for them and sets them back to 0. No two meetings that follow one another are of one
+ * kind, so nobody sets a word anew before it was set back; nothing counts, so a graph may replay. An abort
+ * sets the rank's words itself, without a CUDA call, and again as long as anything is under way, because
+ * streams set them back.
  */
 #include <sched.h>
 #include <string.h>
@@ -23,13 +27,15 @@
 
 enum meeting { COME, HALF, LEAVE, MEETINGS };
 enum {
-    SIDES = 3, /* streams beside the user's: a device has a handful of engines, and one copy rarely fills a link */
+    SIDES = 3, /* streams beside the user's: a device has a handful of engines, and one copy rarely fills a
+                  link */
     MOST_OPS = 3 * RONDO_DIRECT_RANKS + 4, /* of a meeting; the driver takes 255 at once */
-    MOST_FLYING = 64,                      /* calls in the streams: a driver whose queues are full makes the caller wait */
-    RELEASED = 1 << 30                     /* what a word is set to by an abort: at least 1, as streams compare */
+    MOST_FLYING = 64,  /* calls in the streams: a driver whose queues are full makes the caller wait */
+    RELEASED = 1 << 30 /* what a word is set to by an abort: at least 1, as streams compare */
 };
 
-/* What a rank says of a call, in one of two places that are used in turn: who says the next one has seen that all have said this one. */
+/* What a rank says of a call, in one of two places that are used in turn: who says the next one has seen that
+ * all have said this one. */
 struct offer {
     uint64_t turn; /* written last */
     uint32_t call_word;
@@ -79,7 +85,8 @@ static struct place *mine(const struct rondo_exec *exec) { return place_of(exec,
 
 size_t rondo_cuda_copy_place_bytes(int nlocal)
 {
-    return rondo_round_up(sizeof(struct place) + sizeof(((struct place *)0)->came[0]) * (size_t)nlocal, RONDO_CTRL_ALIGN);
+    return rondo_round_up(sizeof(struct place) + sizeof(((struct place *)0)->came[0]) * (size_t)nlocal,
+                          RONDO_CTRL_ALIGN);
 }
 
 /* ---- words of streams ---- */
@@ -94,8 +101,10 @@ struct ops {
     unsigned n;
 };
 
-/* Without flags a write comes behind all that the stream wrote before, and a wait is for at least the value. */
-static void add_op(const struct rondo_cuda_copies *c, struct ops *ops, CUstreamBatchMemOpType type, const uint32_t *word, uint32_t value)
+/* Without flags a write comes behind all that the stream wrote before, and a wait is for at least the value.
+ */
+static void add_op(const struct rondo_cuda_copies *c, struct ops *ops, CUstreamBatchMemOpType type,
+                   const uint32_t *word, uint32_t value)
 {
     CUstreamBatchMemOpParams *op = &ops->op[ops->n++];
     memset(op, 0, sizeof(*op));
@@ -103,7 +112,8 @@ static void add_op(const struct rondo_cuda_copies *c, struct ops *ops, CUstreamB
     op->writeValue.address = there(c, word);
     op->writeValue.value = value;
 }
-static void add_write(const struct rondo_cuda_copies *c, struct ops *ops, const uint32_t *word, uint32_t value)
+static void add_write(const struct rondo_cuda_copies *c, struct ops *ops, const uint32_t *word,
+                      uint32_t value)
 {
     add_op(c, ops, CU_STREAM_MEM_OP_WRITE_VALUE_32, word, value);
 }
@@ -127,7 +137,8 @@ static rondo_status make_streams(struct rondo_exec *exec, struct rondo_cuda_copi
     rondo_exec_cuda_where(exec, where);
     RONDO_CUDA_TRY(cuda->EventCreate(&c->fork, CU_EVENT_DISABLE_TIMING), "%s: cuEventCreate", where);
     for (int s = 0; s < SIDES; s++) {
-        RONDO_CUDA_TRY(cuda->StreamCreateWithPriority(&c->side[s], CU_STREAM_NON_BLOCKING, 0), "%s: cuStreamCreate", where);
+        RONDO_CUDA_TRY(cuda->StreamCreateWithPriority(&c->side[s], CU_STREAM_NON_BLOCKING, 0),
+                       "%s: cuStreamCreate", where);
         RONDO_CUDA_TRY(cuda->EventCreate(&c->join[s], CU_EVENT_DISABLE_TIMING), "%s: cuEventCreate", where);
     }
     return RONDO_SUCCESS;
@@ -140,10 +151,12 @@ static rondo_status pin_table(struct rondo_exec *exec, struct rondo_cuda_copies 
     size_t bytes = rondo_round_up((uintptr_t)end + rondo_cuda_copy_place_bytes(c->nlocal) - first, page);
     char where[80];
     rondo_exec_cuda_where(exec, where);
-    RONDO_CUDA_TRY(exec->cuda->MemHostRegister((void *)first, bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP),
+    RONDO_CUDA_TRY(exec->cuda->MemHostRegister((void *)first, bytes,
+                                               CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP),
                    "%s: pinning %zu bytes of shared memory (look at ulimit -l)", where, bytes);
     c->pinned = (uint8_t *)first;
-    RONDO_CUDA_TRY(exec->cuda->MemHostGetDevicePointer(&c->pinned_there, c->pinned, 0), "%s: cuMemHostGetDevicePointer", where);
+    RONDO_CUDA_TRY(exec->cuda->MemHostGetDevicePointer(&c->pinned_there, c->pinned, 0),
+                   "%s: cuMemHostGetDevicePointer", where);
     return RONDO_SUCCESS;
 }
 
@@ -156,7 +169,8 @@ static int sides_busy(const struct rondo_exec *exec)
     return busy;
 }
 
-/* A driver may have the call and refuse it, or words may not arrive: better to know before the ranks count on it. Of the rank's own line nobody else sets a word. */
+/* A driver may have the call and refuse it, or words may not arrive: better to know before the ranks count on
+ * it. Of the rank's own line nobody else sets a word. */
 static rondo_status try_words(struct rondo_exec *exec, struct rondo_cuda_copies *c)
 {
     uint32_t *word = &mine(exec)->came[c->index].word[COME];
@@ -167,7 +181,8 @@ static rondo_status try_words(struct rondo_exec *exec, struct rondo_cuda_copies 
     rondo_exec_cuda_where(exec, where);
     add_write(c, &ops, word, 1);
     add_op(c, &ops, CU_STREAM_MEM_OP_WAIT_VALUE_32, word, 1);
-    RONDO_CUDA_TRY(exec->cuda->StreamBatchMemOp(c->side[0], ops.n, ops.op, 0), "%s: cuStreamBatchMemOp", where);
+    RONDO_CUDA_TRY(exec->cuda->StreamBatchMemOp(c->side[0], ops.n, ops.op, 0), "%s: cuStreamBatchMemOp",
+                   where);
     while (sides_busy(exec) && rondo_now_ns() < end_ns) {
         sched_yield();
     }
@@ -176,15 +191,18 @@ static rondo_status try_words(struct rondo_exec *exec, struct rondo_cuda_copies 
     RONDO_CUDA_TRY(exec->cuda->StreamQuery(c->side[0]), "%s: waiting for a word in a stream", where);
     STORE(*word, 0);
     return arrived == 1 ? RONDO_SUCCESS
-                        : rondo_fail_quiet(RONDO_UNHANDLED_CUDA_ERROR, "%s: a word that a stream wrote did not arrive", where);
+                        : rondo_fail_quiet(RONDO_UNHANDLED_CUDA_ERROR,
+                                           "%s: a word that a stream wrote did not arrive", where);
 }
 
-/* Ranks that share a device share its queues too, where one's wait could stand before what another one waits for. */
+/* Ranks that share a device share its queues too, where one's wait could stand before what another one waits
+ * for. */
 static rondo_status make_able(struct rondo_exec *exec, struct rondo_cuda_copies *c)
 {
     if (exec->cuda->StreamBatchMemOp == NULL || exec->config.sharers > 1) {
         return rondo_fail_quiet(RONDO_INVALID_USAGE, "%s",
-                                exec->config.sharers > 1 ? "several ranks use its GPU" : "the driver has no cuStreamBatchMemOp");
+                                exec->config.sharers > 1 ? "several ranks use its GPU"
+                                                         : "the driver has no cuStreamBatchMemOp");
     }
     RONDO_TRY(pin_table(exec, c));
     RONDO_TRY(make_streams(exec, c));
@@ -197,7 +215,8 @@ void rondo_cuda_copy_offer(struct rondo_exec *exec)
     if (c != NULL && make_able(exec, c) == RONDO_SUCCESS) {
         STORE(mine(exec)->able, 1);
     } else if (c != NULL) {
-        RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_P2P, "rank %d: no calls by copy engines: %s", exec->config.rank, rondo_error_text());
+        RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_P2P, "rank %d: no calls by copy engines: %s",
+                   exec->config.rank, rondo_error_text());
     }
 }
 
@@ -213,7 +232,10 @@ void rondo_cuda_copy_agree(struct rondo_exec *exec)
 
 int rondo_exec_cuda_copies(const struct rondo_exec *exec) { return exec->copies != NULL && exec->copies->on; }
 
-uint32_t rondo_exec_cuda_copied(const struct rondo_exec *exec) { return exec->copies != NULL ? exec->copies->copied : 0; }
+uint32_t rondo_exec_cuda_copied(const struct rondo_exec *exec)
+{
+    return exec->copies != NULL ? exec->copies->copied : 0;
+}
 
 void rondo_cuda_copy_close(struct rondo_exec *exec)
 {
@@ -256,7 +278,8 @@ static rondo_status post(struct rondo_exec *exec, struct rondo_cuda_copies *c, c
         offer->open &= (uint8_t)rondo_cuda_direct_spot(exec, 0, w->in, rondo_cuda_copy_bytes(w), &offer->in);
     }
     if (status == RONDO_SUCCESS && (needs & RONDO_CUDA_NEEDS_OUT)) {
-        offer->open &= (uint8_t)rondo_cuda_direct_spot(exec, 1, w->out, rondo_cuda_copy_bytes(w), &offer->out);
+        offer->open &= (uint8_t)rondo_cuda_direct_spot(exec, 1, w->out, rondo_cuda_copy_bytes(w),
+                                                       &offer->out);
     }
     rondo_exec_cuda_leave(before);
     RONDO_TRY(status);
@@ -285,18 +308,25 @@ static rondo_status next_call(struct rondo_cuda_copies *c, struct rondo_cuda_cop
 }
 
 /* Where this rank finds what a peer has told of. */
-static rondo_status find_buffers(struct rondo_exec *exec, struct rondo_cuda_copied *call, int peer, const struct offer *offer)
+static rondo_status find_buffers(struct rondo_exec *exec, struct rondo_cuda_copied *call, int peer,
+                                 const struct offer *offer)
 {
     struct rondo_work as = call->run->work;
     unsigned needs;
     as.seat.index = peer;
     needs = rondo_cuda_copy_needs(&as);
-    call->in[peer] = (needs & RONDO_CUDA_NEEDS_IN) ? rondo_cuda_direct_at(exec, peer, &offer->in, rondo_cuda_copy_bytes(&as)) : 0;
-    call->out[peer] = (needs & RONDO_CUDA_NEEDS_OUT) ? rondo_cuda_direct_at(exec, peer, &offer->out, rondo_cuda_copy_bytes(&as)) : 0;
-    if (((needs & RONDO_CUDA_NEEDS_IN) && call->in[peer] == 0) || ((needs & RONDO_CUDA_NEEDS_OUT) && call->out[peer] == 0)) {
+    call->in[peer] = (needs & RONDO_CUDA_NEEDS_IN)
+                         ? rondo_cuda_direct_at(exec, peer, &offer->in, rondo_cuda_copy_bytes(&as))
+                         : 0;
+    call->out[peer] = (needs & RONDO_CUDA_NEEDS_OUT)
+                          ? rondo_cuda_direct_at(exec, peer, &offer->out, rondo_cuda_copy_bytes(&as))
+                          : 0;
+    if (((needs & RONDO_CUDA_NEEDS_IN) && call->in[peer] == 0) ||
+        ((needs & RONDO_CUDA_NEEDS_OUT) && call->out[peer] == 0)) {
         char where[80];
         return rondo_fail(RONDO_REMOTE_ERROR,
-                          "%s: rank %d calls with memory that this rank does not have any more: was it freed while calls were under way?",
+                          "%s: rank %d calls with memory that this rank does not have any more: was it freed "
+                          "while calls were under way?",
                           rondo_exec_cuda_where(exec, where), peer);
     }
     return RONDO_SUCCESS;
@@ -391,20 +421,22 @@ static rondo_status put_meeting(struct rondo_exec *exec, enum meeting kind, cons
     if (copied != NULL) {
         add_write(c, &ops, &own->stream.copied, *copied);
     }
-    RONDO_CUDA_TRY(exec->cuda->StreamBatchMemOp(exec->stream, ops.n, ops.op, 0), "%s: cuStreamBatchMemOp of %u words",
-                   rondo_exec_cuda_where(exec, where), ops.n);
+    RONDO_CUDA_TRY(exec->cuda->StreamBatchMemOp(exec->stream, ops.n, ops.op, 0),
+                   "%s: cuStreamBatchMemOp of %u words", rondo_exec_cuda_where(exec, where), ops.n);
     return RONDO_SUCCESS;
 }
 
 static rondo_status put_move(struct rondo_exec *exec, CUstream stream, const struct rondo_cuda_move *move)
 {
     char where[80];
-    RONDO_CUDA_TRY(exec->cuda->MemcpyAsync(move->to, move->from, move->bytes, stream), "%s: cuMemcpyAsync of %zu bytes from %#llx to %#llx",
-                   rondo_exec_cuda_where(exec, where), move->bytes, (unsigned long long)move->from, (unsigned long long)move->to);
+    RONDO_CUDA_TRY(exec->cuda->MemcpyAsync(move->to, move->from, move->bytes, stream),
+                   "%s: cuMemcpyAsync of %zu bytes from %#llx to %#llx", rondo_exec_cuda_where(exec, where),
+                   move->bytes, (unsigned long long)move->from, (unsigned long long)move->to);
     return RONDO_SUCCESS;
 }
 
-static rondo_status put_on_sides(struct rondo_exec *exec, struct rondo_cuda_copies *c, const struct rondo_cuda_move *move, int n)
+static rondo_status put_on_sides(struct rondo_exec *exec, struct rondo_cuda_copies *c,
+                                 const struct rondo_cuda_move *move, int n)
 {
     const struct rondo_cuda *cuda = exec->cuda;
     int sides = n - 1 < SIDES ? n - 1 : SIDES;
@@ -415,7 +447,8 @@ static rondo_status put_on_sides(struct rondo_exec *exec, struct rondo_cuda_copi
         RONDO_CUDA_TRY(cuda->StreamWaitEvent(c->side[s], c->fork, 0), "%s: cuStreamWaitEvent", where);
     }
     for (int i = 0; i < n; i++) {
-        RONDO_TRY(put_move(exec, i % (sides + 1) == 0 ? exec->stream : c->side[i % (sides + 1) - 1], &move[i]));
+        RONDO_TRY(
+            put_move(exec, i % (sides + 1) == 0 ? exec->stream : c->side[i % (sides + 1) - 1], &move[i]));
     }
     for (int s = 0; s < sides; s++) {
         RONDO_CUDA_TRY(cuda->EventRecord(c->join[s], c->side[s]), "%s: cuEventRecord", where);
@@ -447,7 +480,8 @@ static rondo_status put_call(struct rondo_exec *exec, const struct rondo_cuda_co
     return put_meeting(exec, LEAVE, exec->capturing == NULL ? &copied : NULL);
 }
 
-/* A call of which a part is in the streams: nothing of it may be under way when its memory goes, and the peers have not all been told that it ends. */
+/* A call of which a part is in the streams: nothing of it may be under way when its memory goes, and the
+ * peers have not all been told that it ends. */
 static void settle(struct rondo_exec *exec)
 {
     int64_t end_ns = rondo_now_ns() + rondo_params()->p2p_check;
@@ -470,7 +504,8 @@ static void note(struct rondo_exec *exec, struct rondo_cuda_copies *c)
     }
     pthread_mutex_lock(&exec->lock);
     serial = exec->issued + 1;
-    exec->flight[serial % RONDO_CUDA_FLIGHTS] = (struct rondo_cuda_flight){ .copied = ++c->copied, .copies = 1, .end = exec->head };
+    exec->flight[serial % RONDO_CUDA_FLIGHTS] =
+        (struct rondo_cuda_flight){ .copied = ++c->copied, .copies = 1, .end = exec->head };
     STORE(exec->issued, serial);
     pthread_mutex_unlock(&exec->lock);
 }
@@ -484,7 +519,9 @@ rondo_status rondo_cuda_copy_launch(struct rondo_exec *exec, const struct rondo_
         k++;
     }
     if (k == c->ncalls) {
-        return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d: a call by copy engines is launched whose hosts have not met", exec->config.rank);
+        return rondo_fail(RONDO_INTERNAL_ERROR,
+                          "rank %d: a call by copy engines is launched whose hosts have not met",
+                          exec->config.rank);
     }
     status = put_call(exec, &c->call[k]);
     if (status != RONDO_SUCCESS) {
@@ -515,7 +552,10 @@ void rondo_cuda_copy_release(struct rondo_exec *exec)
     }
 }
 
-int rondo_cuda_copy_room(const struct rondo_exec *exec) { return exec->copies->copied - LOAD(mine(exec)->stream.copied) < MOST_FLYING; }
+int rondo_cuda_copy_room(const struct rondo_exec *exec)
+{
+    return exec->copies->copied - LOAD(mine(exec)->stream.copied) < MOST_FLYING;
+}
 
 static int stream_waits_for(const struct rondo_exec *exec)
 {
@@ -544,5 +584,7 @@ int rondo_cuda_copy_waits(struct rondo_exec *exec, uint64_t *left)
 int rondo_cuda_copy_silent(const struct rondo_exec *exec)
 {
     const struct rondo_cuda_copies *c = exec->copies;
-    return !rondo_exec_cuda_copies(exec) ? -1 : c->meeting && c->silent < c->nlocal ? c->silent : stream_waits_for(exec);
+    return !rondo_exec_cuda_copies(exec)         ? -1
+           : c->meeting && c->silent < c->nlocal ? c->silent
+                                                 : stream_waits_for(exec);
 }

@@ -1,11 +1,18 @@
-/* What a rank copies in a call by copy engines, and which buffers its peers read. Contract: exec_cuda_impl.h. */
+/* What a rank copies in a call by copy engines, and which buffers its peers read. Contract: exec_cuda_impl.h.
+ */
 #include "kern/cuda/exec_cuda_impl.h"
 
 static int is_root(const struct rondo_work *w) { return w->seat.index == w->seat.root; }
 
-int rondo_cuda_copy_spreads(const struct rondo_work *w) { return w->coll == RONDO_COLL_BROADCAST && w->seat.nranks > 2; }
+int rondo_cuda_copy_spreads(const struct rondo_work *w)
+{
+    return w->coll == RONDO_COLL_BROADCAST && w->seat.nranks > 2;
+}
 
-static size_t block_bytes(const struct rondo_work *w, int rank) { return (w->counts != NULL ? w->counts[rank] : w->block) * w->elem_bytes; }
+static size_t block_bytes(const struct rondo_work *w, int rank)
+{
+    return (w->counts != NULL ? w->counts[rank] : w->block) * w->elem_bytes;
+}
 
 size_t rondo_cuda_copy_bytes(const struct rondo_work *w)
 {
@@ -17,7 +24,9 @@ unsigned rondo_cuda_copy_needs(const struct rondo_work *w)
     if (rondo_cuda_copy_bytes(w) == 0) {
         return 0;
     }
-    return w->coll != RONDO_COLL_BROADCAST || is_root(w) ? RONDO_CUDA_NEEDS_IN : rondo_cuda_copy_spreads(w) ? RONDO_CUDA_NEEDS_OUT : 0;
+    return w->coll != RONDO_COLL_BROADCAST || is_root(w) ? RONDO_CUDA_NEEDS_IN
+           : rondo_cuda_copy_spreads(w)                  ? RONDO_CUDA_NEEDS_OUT
+                                                         : 0;
 }
 
 static void add_move(struct rondo_cuda_move *move, int *n, CUdeviceptr to, CUdeviceptr from, size_t bytes)
@@ -30,7 +39,9 @@ static void add_move(struct rondo_cuda_move *move, int *n, CUdeviceptr to, CUdev
 /* Rank's piece of a buffer that is cut among all: whole lines. */
 static size_t piece_of(const struct rondo_work *w, int rank, size_t *bytes)
 {
-    size_t all = block_bytes(w, 0), share = rondo_round_up((all + (size_t)w->seat.nranks - 1) / (size_t)w->seat.nranks, RONDO_CTRL_ALIGN);
+    size_t all = block_bytes(w, 0),
+           share = rondo_round_up((all + (size_t)w->seat.nranks - 1) / (size_t)w->seat.nranks,
+                                  RONDO_CTRL_ALIGN);
     size_t at = rondo_min_size(share * (size_t)rank, all);
     *bytes = rondo_min_size(share, all - at);
     return at;
@@ -48,7 +59,8 @@ static int broadcast_moves(const struct rondo_cuda_copied *call, int round, stru
     for (int d = round; d < (round == 0 ? 1 : nranks); d++) {
         int rank = (index + d) % nranks;
         at = piece_of(w, rank, &bytes);
-        add_move(move, &n, call->out[index] + at, (round == 0 || rank == root ? call->in[root] : call->out[rank]) + at, bytes);
+        add_move(move, &n, call->out[index] + at,
+                 (round == 0 || rank == root ? call->in[root] : call->out[rank]) + at, bytes);
     }
     return n;
 }
@@ -66,13 +78,15 @@ static int gather_moves(const struct rondo_cuda_copied *call, int round, struct 
     }
     for (int d = 0; d < nranks; d++) {
         int rank = (index + d) % nranks;
-        size_t block = block_bytes(w, rank), at = w->displs != NULL ? w->displs[rank] * w->elem_bytes : (size_t)rank * block;
+        size_t block = block_bytes(w, rank),
+               at = w->displs != NULL ? w->displs[rank] * w->elem_bytes : (size_t)rank * block;
         add_move(move, &n, to + at, call->in[rank] + (exchanges ? (size_t)index * block : 0), block);
     }
     return n;
 }
 
-int rondo_cuda_copy_moves(const struct rondo_cuda_copied *call, int round, struct rondo_cuda_move move[RONDO_DIRECT_RANKS])
+int rondo_cuda_copy_moves(const struct rondo_cuda_copied *call, int round,
+                          struct rondo_cuda_move move[RONDO_DIRECT_RANKS])
 {
     return (call->run->work.coll == RONDO_COLL_BROADCAST ? broadcast_moves : gather_moves)(call, round, move);
 }

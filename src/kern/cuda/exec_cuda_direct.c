@@ -1,4 +1,5 @@
-/* Memory that the GPUs of a node reach in one another, for one-shot and two-shot: who has told of what, who has it mapped. Contract: kern/cuda/exec_cuda.h; what kernels make of it: kern/cuda/block_direct.h. */
+/* Memory that the GPUs of a node reach in one another, for one-shot and two-shot: who has told of what, who
+ * has it mapped. Contract: kern/cuda/exec_cuda.h; what kernels make of it: kern/cuda/block_direct.h. */
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -63,15 +64,25 @@ static struct post *post_of(const struct rondo_cuda_direct *d, int local)
     return (struct post *)(void *)(d->places + (size_t)local * d->stride);
 }
 static struct post *mine(const struct rondo_cuda_direct *d) { return post_of(d, d->config.index); }
-static void changed(const struct rondo_cuda_direct *d) { __atomic_fetch_add(&post_of(d, 0)->changes, 1, __ATOMIC_ACQ_REL); }
-static struct region *map_of(const struct rondo_cuda_direct *d, int peer, int k) { return &d->map[peer * RONDO_DIRECT_REGIONS + k]; }
+static void changed(const struct rondo_cuda_direct *d)
+{
+    __atomic_fetch_add(&post_of(d, 0)->changes, 1, __ATOMIC_ACQ_REL);
+}
+static struct region *map_of(const struct rondo_cuda_direct *d, int peer, int k)
+{
+    return &d->map[peer * RONDO_DIRECT_REGIONS + k];
+}
 
 static size_t beyond_at(int nlocal)
 {
-    return rondo_round_up(sizeof(struct post) + sizeof(struct answer) * RONDO_DIRECT_REGIONS * (size_t)nlocal, RONDO_CTRL_ALIGN);
+    return rondo_round_up(sizeof(struct post) + sizeof(struct answer) * RONDO_DIRECT_REGIONS * (size_t)nlocal,
+                          RONDO_CTRL_ALIGN);
 }
 
-size_t rondo_exec_cuda_direct_post_bytes(int nlocal) { return beyond_at(nlocal) + rondo_cuda_copy_place_bytes(nlocal); }
+size_t rondo_exec_cuda_direct_post_bytes(int nlocal)
+{
+    return beyond_at(nlocal) + rondo_cuda_copy_place_bytes(nlocal);
+}
 
 uint8_t *rondo_cuda_direct_beyond(const struct rondo_exec *exec, int local)
 {
@@ -111,7 +122,8 @@ static void follow(const struct rondo_exec *exec, struct rondo_cuda_direct *d, i
         return; /* gone; or changing: it is looked at again */
     }
     if (rondo_gpu_mem_open(&map->mem, exec->config.device, &name) != RONDO_SUCCESS) {
-        RONDO_INFO(RONDO_SUBSYS_P2P, "rank %d: memory of rank %d is not reached from GPU %d (%s): calls that use it are staged",
+        RONDO_INFO(RONDO_SUBSYS_P2P,
+                   "rank %d: memory of rank %d is not reached from GPU %d (%s): calls that use it are staged",
                    exec->config.rank, peer, exec->config.device->ordinal, rondo_error_text());
         memset(&map->mem, 0, sizeof(map->mem));
     }
@@ -157,7 +169,8 @@ static CUdeviceptr region_there(const struct rondo_cuda_direct *d, int k)
 static rondo_status region_open(struct rondo_exec *exec, struct rondo_cuda_direct *d, int k, uint64_t open)
 {
     d->own[k].opened = open != 0;
-    return rondo_exec_cuda_upload(exec, region_there(d, k) + offsetof(struct rondo_gpu_region, open), &open, sizeof(open));
+    return rondo_exec_cuda_upload(exec, region_there(d, k) + offsetof(struct rondo_gpu_region, open), &open,
+                                  sizeof(open));
 }
 
 static rondo_status region_settle(struct rondo_exec *exec, struct rondo_cuda_direct *d, int k)
@@ -170,14 +183,17 @@ static rondo_status region_settle(struct rondo_exec *exec, struct rondo_cuda_dir
     }
     own->settled = 1;
     for (int i = 0; i < d->config.nlocal; i++) {
-        image.at[i] = i == d->config.index ? image.base : LOAD(post_of(d, i)->answer[d->config.index * RONDO_DIRECT_REGIONS + k].at);
+        image.at[i] = i == d->config.index
+                          ? image.base
+                          : LOAD(post_of(d, i)->answer[d->config.index * RONDO_DIRECT_REGIONS + k].at);
     }
     if (refused) {
         return RONDO_SUCCESS;
     }
     RONDO_TRY(rondo_exec_cuda_upload(exec, region_there(d, k), &image, sizeof(image)));
-    RONDO_INFO(RONDO_SUBSYS_P2P, "rank %d: %.1f MiB at %p of GPU %d are reached by all %d ranks", exec->config.rank,
-               (double)own->mem.bytes / (1 << 20), (void *)own->mem.base, exec->config.device->ordinal, d->config.nlocal);
+    RONDO_INFO(RONDO_SUBSYS_P2P, "rank %d: %.1f MiB at %p of GPU %d are reached by all %d ranks",
+               exec->config.rank, (double)own->mem.bytes / (1 << 20), (void *)own->mem.base,
+               exec->config.device->ordinal, d->config.nlocal);
     return region_open(exec, d, k, 1);
 }
 
@@ -207,7 +223,8 @@ static rondo_status look_at_own(struct rondo_exec *exec, struct rondo_cuda_direc
     if (own->serial == 0) {
         return RONDO_SUCCESS;
     }
-    if (freed && !own->ending && (!rondo_gpu_find(own->mem.base, &name) || name.serial != own->mem.name.serial)) {
+    if (freed && !own->ending &&
+        (!rondo_gpu_find(own->mem.base, &name) || name.serial != own->mem.name.serial)) {
         RONDO_TRY(region_end(exec, d, k));
     }
     if (own->ending) {
@@ -243,7 +260,8 @@ static rondo_status look(struct rondo_exec *exec, struct rondo_cuda_direct *d)
 
 static int is_inside(const struct region *own, const uint8_t *ptr, size_t bytes)
 {
-    return own->serial != 0 && !own->ending && ptr >= own->mem.base && (size_t)(ptr - own->mem.base) <= own->mem.bytes &&
+    return own->serial != 0 && !own->ending && ptr >= own->mem.base &&
+           (size_t)(ptr - own->mem.base) <= own->mem.bytes &&
            bytes <= own->mem.bytes - (size_t)(ptr - own->mem.base);
 }
 
@@ -256,7 +274,8 @@ static int region_find(const struct rondo_cuda_direct *d, const uint8_t *ptr, si
     return k;
 }
 
-/* Tell of the memory that a buffer lies in, if it is rondo_mem_alloc_device's. @return its region, OWN: none. */
+/* Tell of the memory that a buffer lies in, if it is rondo_mem_alloc_device's. @return its region, OWN: none.
+ */
 static int region_add(struct rondo_exec *exec, struct rondo_cuda_direct *d, const uint8_t *ptr, size_t bytes)
 {
     struct rondo_gpu_name name;
@@ -268,11 +287,14 @@ static int region_add(struct rondo_exec *exec, struct rondo_cuda_direct *d, cons
         k++;
     }
     if (k == RONDO_DIRECT_REGIONS) {
-        RONDO_INFO(RONDO_SUBSYS_P2P, "rank %d: more than %d pieces of memory are used for direct calls: the one at %p is staged",
-                   exec->config.rank, RONDO_DIRECT_REGIONS - 1, (const void *)ptr);
+        RONDO_INFO(
+            RONDO_SUBSYS_P2P,
+            "rank %d: more than %d pieces of memory are used for direct calls: the one at %p is staged",
+            exec->config.rank, RONDO_DIRECT_REGIONS - 1, (const void *)ptr);
         return OWN;
     }
-    if (rondo_gpu_mem_open(&d->own[k].mem, exec->config.device, &name) != RONDO_SUCCESS) { /* a reference: it was freed just now */
+    if (rondo_gpu_mem_open(&d->own[k].mem, exec->config.device, &name) !=
+        RONDO_SUCCESS) { /* a reference: it was freed just now */
         memset(&d->own[k].mem, 0, sizeof(d->own[k].mem));
         return OWN;
     }
@@ -280,7 +302,8 @@ static int region_add(struct rondo_exec *exec, struct rondo_cuda_direct *d, cons
     return k;
 }
 
-static uint8_t region_of(struct rondo_exec *exec, struct rondo_cuda_direct *d, int buffer, const uint8_t *ptr, size_t bytes)
+static uint8_t region_of(struct rondo_exec *exec, struct rondo_cuda_direct *d, int buffer, const uint8_t *ptr,
+                         size_t bytes)
 {
     int k;
     if (ptr == NULL || bytes == 0 || ptr == d->missed[buffer]) {
@@ -294,7 +317,8 @@ static uint8_t region_of(struct rondo_exec *exec, struct rondo_cuda_direct *d, i
 
 rondo_status rondo_cuda_direct_look(struct rondo_exec *exec) { return look(exec, exec->direct); }
 
-int rondo_cuda_direct_spot(struct rondo_exec *exec, int buffer, const void *ptr, size_t bytes, struct rondo_cuda_spot *spot)
+int rondo_cuda_direct_spot(struct rondo_exec *exec, int buffer, const void *ptr, size_t bytes,
+                           struct rondo_cuda_spot *spot)
 {
     int k = region_of(exec, exec->direct, buffer, ptr, bytes);
     const struct region *own = &exec->direct->own[k];
@@ -304,11 +328,14 @@ int rondo_cuda_direct_spot(struct rondo_exec *exec, int buffer, const void *ptr,
     return k != OWN && own->opened;
 }
 
-CUdeviceptr rondo_cuda_direct_at(const struct rondo_exec *exec, int peer, const struct rondo_cuda_spot *spot, size_t bytes)
+CUdeviceptr rondo_cuda_direct_at(const struct rondo_exec *exec, int peer, const struct rondo_cuda_spot *spot,
+                                 size_t bytes)
 {
-    const struct region *map = spot->region < RONDO_DIRECT_REGIONS ? map_of(exec->direct, peer, (int)spot->region) : NULL;
-    if (map == NULL || map->serial != spot->serial || map->mem.base == NULL || spot->offset > map->mem.bytes ||
-        bytes > map->mem.bytes - spot->offset) {
+    const struct region *map = spot->region < RONDO_DIRECT_REGIONS
+                                   ? map_of(exec->direct, peer, (int)spot->region)
+                                   : NULL;
+    if (map == NULL || map->serial != spot->serial || map->mem.base == NULL ||
+        spot->offset > map->mem.bytes || bytes > map->mem.bytes - spot->offset) {
         return 0;
     }
     return (CUdeviceptr)(uintptr_t)(map->mem.base + spot->offset);
@@ -354,8 +381,10 @@ rondo_status rondo_cuda_direct_prepare(struct rondo_exec *exec)
         }
         d->works += (uint64_t)rondo_work_is_direct(w);
         if (w->algo == RONDO_ALGO_TWOSHOT) {
-            w->in_region = region_of(exec, d, 0, w->in, extent(w, w->coll == RONDO_COLL_REDUCE_SCATTER) * w->elem_bytes);
-            w->out_region = region_of(exec, d, 1, w->out, extent(w, w->coll == RONDO_COLL_ALL_GATHER) * w->elem_bytes);
+            w->in_region = region_of(exec, d, 0, w->in,
+                                     extent(w, w->coll == RONDO_COLL_REDUCE_SCATTER) * w->elem_bytes);
+            w->out_region = region_of(exec, d, 1, w->out,
+                                      extent(w, w->coll == RONDO_COLL_ALL_GATHER) * w->elem_bytes);
         }
     }
     return RONDO_SUCCESS;
@@ -379,18 +408,20 @@ static rondo_status make_memory(struct rondo_exec *exec, struct rondo_cuda_direc
     RONDO_TRY(rondo_gpu_mem_create(&d->memory, exec->config.device, bytes, 1));
     d->there = (CUdeviceptr)(uintptr_t)d->memory.base + cells_bytes(exec, d) + stages_bytes(exec, d);
     rondo_exec_cuda_where(exec, where);
-    RONDO_CUDA_TRY(exec->cuda->MemsetD8Async((CUdeviceptr)(uintptr_t)d->memory.base, 0, d->memory.bytes, exec->uploads),
-                   "%s: zeroing %zu bytes", where, d->memory.bytes);
+    RONDO_CUDA_TRY(
+        exec->cuda->MemsetD8Async((CUdeviceptr)(uintptr_t)d->memory.base, 0, d->memory.bytes, exec->uploads),
+        "%s: zeroing %zu bytes", where, d->memory.bytes);
     CUresult result = exec->cuda->StreamSynchronize(exec->uploads);
     exec->stuck |= result != CUDA_SUCCESS;
     RONDO_CUDA_TRY(result, "%s: zeroing %zu bytes", where, d->memory.bytes);
     RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_P2P | RONDO_SUBSYS_ALLOC,
-               "%s: %.1f MiB for direct calls: two stages of %zu bytes for each of %d channels", where, (double)d->memory.bytes / (1 << 20),
-               d->config.stage_bytes, exec->config.nchannels);
+               "%s: %.1f MiB for direct calls: two stages of %zu bytes for each of %d channels", where,
+               (double)d->memory.bytes / (1 << 20), d->config.stage_bytes, exec->config.nchannels);
     return RONDO_SUCCESS;
 }
 
-rondo_status rondo_exec_cuda_direct_open(struct rondo_exec *exec, const struct rondo_cuda_direct_config *config)
+rondo_status rondo_exec_cuda_direct_open(struct rondo_exec *exec,
+                                         const struct rondo_cuda_direct_config *config)
 {
     struct rondo_cuda_direct *d;
     CUstreamCaptureMode before;
@@ -406,7 +437,9 @@ rondo_status rondo_exec_cuda_direct_open(struct rondo_exec *exec, const struct r
     RONDO_TRY(rondo_exec_cuda_enter(exec, &before));
     status = make_memory(exec, d);
     rondo_exec_cuda_leave(before);
-    return status == RONDO_SUCCESS && config->copies ? rondo_cuda_copy_open(exec, config->nlocal, config->index) : status;
+    return status == RONDO_SUCCESS && config->copies
+               ? rondo_cuda_copy_open(exec, config->nlocal, config->index)
+               : status;
 }
 
 static void put_verdict(const struct rondo_cuda_direct *d, enum verdict verdict)
@@ -460,7 +493,8 @@ static rondo_status switch_on(struct rondo_exec *exec, struct rondo_cuda_direct 
         reach.cell[i] = (struct rondo_gpu_cell *)(void *)base;
         reach.stage[i] = base + cells_bytes(exec, d);
     }
-    RONDO_TRY(rondo_exec_cuda_upload(exec, d->there + offsetof(struct rondo_gpu_direct, reach), &reach, sizeof(reach)));
+    RONDO_TRY(rondo_exec_cuda_upload(exec, d->there + offsetof(struct rondo_gpu_direct, reach), &reach,
+                                     sizeof(reach)));
     d->on = 1;
     rondo_cuda_copy_agree(exec);
     return RONDO_SUCCESS;
@@ -488,8 +522,8 @@ static rondo_status join_entered(struct rondo_exec *exec, struct rondo_cuda_dire
         return switch_on(exec, d);
     }
     if (d->config.index == 0) {
-        RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_P2P, "rank %d: not all GPUs of the node reach one another: no direct calls",
-                   exec->config.rank);
+        RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_P2P,
+                   "rank %d: not all GPUs of the node reach one another: no direct calls", exec->config.rank);
     }
     return RONDO_SUCCESS;
 }
@@ -515,19 +549,23 @@ size_t rondo_exec_cuda_direct_stage(const struct rondo_exec *exec)
 
 struct rondo_gpu_direct *rondo_cuda_direct_there(const struct rondo_exec *exec)
 {
-    return exec->direct != NULL && exec->direct->on ? (struct rondo_gpu_direct *)(uintptr_t)exec->direct->there : NULL;
+    return exec->direct != NULL && exec->direct->on
+               ? (struct rondo_gpu_direct *)(uintptr_t)exec->direct->there
+               : NULL;
 }
 
 /* ---- the end ---- */
 
-/* Do peers still have memory of ours that goes with us? They let it go when they close, too; those of this process hold references. */
+/* Do peers still have memory of ours that goes with us? They let it go when they close, too; those of this
+ * process hold references. */
 static int is_held(const struct rondo_cuda_direct *d, int k)
 {
     uint64_t here = d->own[k].mem.name.process;
     int held = 0;
     for (int i = 0; rondo_gpu_mem_mortal(&d->own[k].mem) && i < d->config.nlocal; i++) {
         const struct post *post = post_of(d, i);
-        held |= post->note[OWN].name.process != here && LOAD(post->answer[d->config.index * RONDO_DIRECT_REGIONS + k].serial) != 0;
+        held |= post->note[OWN].name.process != here &&
+                LOAD(post->answer[d->config.index * RONDO_DIRECT_REGIONS + k].serial) != 0;
     }
     return held;
 }
@@ -561,7 +599,8 @@ static void take_back(struct rondo_cuda_direct *d, int keep)
     for (int k = 0; k < RONDO_DIRECT_REGIONS; k++) {
         if (is_held(d, k)) {
             RONDO_INFO(RONDO_SUBSYS_P2P | RONDO_SUBSYS_DESTROY,
-                       "memory at %p of GPU %d is still in use by another rank after RONDO_P2P_CHECK: it is kept until the process ends",
+                       "memory at %p of GPU %d is still in use by another rank after RONDO_P2P_CHECK: it is "
+                       "kept until the process ends",
                        (void *)d->own[k].mem.base, d->own[k].mem.device->ordinal);
         } else {
             rondo_gpu_mem_close(&d->own[k].mem);
@@ -575,7 +614,8 @@ void rondo_cuda_direct_close(struct rondo_exec *exec)
     if (d == NULL) {
         return;
     }
-    RONDO_INFO(RONDO_SUBSYS_DESTROY, "rank %d: %llu works went to direct kernels", exec->config.rank, (unsigned long long)d->works);
+    RONDO_INFO(RONDO_SUBSYS_DESTROY, "rank %d: %llu works went to direct kernels", exec->config.rank,
+               (unsigned long long)d->works);
     rondo_cuda_copy_close(exec);
     if (d->places != NULL) {
         take_back(d, exec->stuck);

@@ -1,6 +1,7 @@
 /*
- * Calls inside a captured stream. What a launch reads beyond its arguments goes to memory that belongs to the graph: the graph holds a user object, whose destructor the driver calls
- * when the graph and everything made from it are gone. It may make no CUDA call: the executor frees later.
+ * Calls inside a captured stream. What a launch reads beyond its arguments goes to memory that belongs to the
+ * graph: the graph holds a user object, whose destructor the driver calls when the graph and everything made
+ * from it are gone. It may make no CUDA call: the executor frees later.
  */
 #include <string.h>
 
@@ -15,9 +16,13 @@ static void free_host(struct rondo_cuda_capture *c)
 }
 
 /* @return 1: it was the last owner. */
-static int let_go(struct rondo_cuda_capture *c) { return __atomic_sub_fetch(&c->owners, 1, __ATOMIC_ACQ_REL) == 0; }
+static int let_go(struct rondo_cuda_capture *c)
+{
+    return __atomic_sub_fetch(&c->owners, 1, __ATOMIC_ACQ_REL) == 0;
+}
 
-/* The graph is gone. Its pinned memory is the executor's to free; when that is gone too, it left it (with a warning) to the driver. */
+/* The graph is gone. Its pinned memory is the executor's to free; when that is gone too, it left it (with a
+ * warning) to the driver. */
 static void CUDA_CB graph_gone(void *arg)
 {
     struct rondo_cuda_capture *c = arg;
@@ -27,7 +32,10 @@ static void CUDA_CB graph_gone(void *arg)
 }
 
 /* Can its graph run still, as far as is known? */
-static int is_alive(const struct rondo_cuda_capture *c) { return c->untold || __atomic_load_n(&c->owners, __ATOMIC_ACQUIRE) == 2; }
+static int is_alive(const struct rondo_cuda_capture *c)
+{
+    return c->untold || __atomic_load_n(&c->owners, __ATOMIC_ACQUIRE) == 2;
+}
 
 /* A driver without user objects tells nothing: what graphs hold stays until the executor closes. */
 static rondo_status hand_to_graph(struct rondo_exec *exec, struct rondo_cuda_capture *c, CUgraph graph)
@@ -36,7 +44,8 @@ static rondo_status hand_to_graph(struct rondo_exec *exec, struct rondo_cuda_cap
     CUuserObject object;
     char where[80];
     c->owners = 1;
-    c->untold = graph == NULL || cuda->UserObjectCreate == NULL || cuda->GraphRetainUserObject == NULL || cuda->UserObjectRelease == NULL;
+    c->untold = graph == NULL || cuda->UserObjectCreate == NULL || cuda->GraphRetainUserObject == NULL ||
+                cuda->UserObjectRelease == NULL;
     if (c->untold) {
         return RONDO_SUCCESS;
     }
@@ -44,7 +53,8 @@ static rondo_status hand_to_graph(struct rondo_exec *exec, struct rondo_cuda_cap
     CUresult result = cuda->UserObjectCreate(&object, c, graph_gone, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
     if (result != CUDA_SUCCESS) {
         c->owners = 1;
-        return rondo_cuda_fail(result, "%s: cuUserObjectCreate for a graph", rondo_exec_cuda_where(exec, where));
+        return rondo_cuda_fail(result, "%s: cuUserObjectCreate for a graph",
+                               rondo_exec_cuda_where(exec, where));
     }
     result = cuda->GraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE);
     if (result != CUDA_SUCCESS) {
@@ -91,7 +101,8 @@ rondo_status rondo_exec_cuda_capture(struct rondo_exec *exec, CUstream stream)
     char where[80];
     exec->capturing = NULL;
     result = cuda->StreamIsCapturing(stream, &capture);
-    if (result == CUDA_SUCCESS && capture == CU_STREAM_CAPTURE_STATUS_ACTIVE && cuda->StreamGetCaptureInfo != NULL) {
+    if (result == CUDA_SUCCESS && capture == CU_STREAM_CAPTURE_STATUS_ACTIVE &&
+        cuda->StreamGetCaptureInfo != NULL) {
 #if CUDA_VERSION >= 13000
         result = cuda->StreamGetCaptureInfo(stream, &capture, &id, &graph, NULL, NULL, NULL);
 #else
@@ -100,8 +111,10 @@ rondo_status rondo_exec_cuda_capture(struct rondo_exec *exec, CUstream stream)
     }
     RONDO_CUDA_TRY(result, "%s: asking whether the stream captures", rondo_exec_cuda_where(exec, where));
     if (capture == CU_STREAM_CAPTURE_STATUS_INVALIDATED) {
-        return rondo_fail(RONDO_INVALID_USAGE, "%s: the stream's capture was invalidated by an earlier call: end it and begin anew",
-                          rondo_exec_cuda_where(exec, where));
+        return rondo_fail(
+            RONDO_INVALID_USAGE,
+            "%s: the stream's capture was invalidated by an earlier call: end it and begin anew",
+            rondo_exec_cuda_where(exec, where));
     }
     return capture == CU_STREAM_CAPTURE_STATUS_ACTIVE ? find_capture(exec, id, graph) : RONDO_SUCCESS;
 }
@@ -121,7 +134,8 @@ static rondo_status grow(void *array, int n, size_t size, const char *what)
     return RONDO_SUCCESS;
 }
 
-rondo_status rondo_cuda_capture_memory(struct rondo_exec *exec, size_t bytes, struct rondo_cuda_pinned *memory)
+rondo_status rondo_cuda_capture_memory(struct rondo_exec *exec, size_t bytes,
+                                       struct rondo_cuda_pinned *memory)
 {
     struct rondo_cuda_capture *c = exec->capturing;
     RONDO_TRY(grow(&c->block, c->nblocks, sizeof(*c->block), "the calls of a graph"));
@@ -130,7 +144,8 @@ rondo_status rondo_cuda_capture_memory(struct rondo_exec *exec, size_t bytes, st
     return RONDO_SUCCESS;
 }
 
-rondo_status rondo_cuda_capture_note(struct rondo_exec *exec, uint64_t serial, uint32_t index, const struct rondo_work *work)
+rondo_status rondo_cuda_capture_note(struct rondo_exec *exec, uint64_t serial, uint32_t index,
+                                     const struct rondo_work *work)
 {
     struct rondo_cuda_capture *c = exec->capturing;
     RONDO_TRY(grow(&c->note, c->nnotes, sizeof(*c->note), "the calls of a graph"));

@@ -1,4 +1,6 @@
-/* The CUDA executor, shared by its files: exec_cuda_kernels.c (what is on the device), exec_cuda.c (what a communicator has), exec_cuda_launch.c, exec_cuda_graph.c (capture), exec_cuda_direct.c (peers' memory), exec_cuda_copy.c and exec_cuda_copy_moves.c (copy engines). */
+/* The CUDA executor, shared by its files: exec_cuda_kernels.c (what is on the device), exec_cuda.c (what a
+ * communicator has), exec_cuda_launch.c, exec_cuda_graph.c (capture), exec_cuda_direct.c (peers' memory),
+ * exec_cuda_copy.c and exec_cuda_copy_moves.c (copy engines). */
 #ifndef RONDO_KERN_CUDA_EXEC_CUDA_IMPL_H
 #define RONDO_KERN_CUDA_EXEC_CUDA_IMPL_H
 
@@ -8,8 +10,8 @@
 #include "kern/cuda/kernels.h"
 
 enum {
-    RONDO_CUDA_FLIGHTS = 1024,              /* launches under way; the driver's own queue is about as long */
-    RONDO_CUDA_NOTES = 512,                 /* works whose call can be named when a kernel finds a difference */
+    RONDO_CUDA_FLIGHTS = 1024, /* launches under way; the driver's own queue is about as long */
+    RONDO_CUDA_NOTES = 512,    /* works whose call can be named when a kernel finds a difference */
     RONDO_CUDA_WAYS = RONDO_NUM_PROTOS + 1, /* the protocols, and direct */
     RONDO_CUDA_KERNELS = 1 + RONDO_CUDA_WAYS + RONDO_NUM_DTYPES * RONDO_NUM_REDUCES * RONDO_CUDA_WAYS
 };
@@ -24,16 +26,18 @@ struct rondo_cuda_kernels {
     int blocks; /* that run together, of any kernel */
     int refs;
     struct rondo_cuda_kernels *next;
-    pthread_mutex_t order;             /* of launches on the device, and of: */
-    struct rondo_exec *last;           /* who launched last, among those alone in their communicator; NULL: nobody who is still there */
-    int shared_blocks;                 /* of executors that share the device with others of their communicator */
+    pthread_mutex_t order;   /* of launches on the device, and of: */
+    struct rondo_exec *last; /* who launched last, among those alone in their communicator; NULL: nobody who
+                                is still there */
+    int shared_blocks;       /* of executors that share the device with others of their communicator */
     int alone[RONDO_MAX_CHANNELS + 1]; /* how many of the others have so many blocks */
 };
 
 /** Index of the kernel that runs a work. */
 int rondo_cuda_kernel_of(const struct rondo_work *work);
 /** May an executor of so many blocks be there too? It is, then, until it leaves. */
-rondo_status rondo_cuda_kernels_join(struct rondo_cuda_kernels *kernels, const struct rondo_exec_cuda_config *config);
+rondo_status rondo_cuda_kernels_join(struct rondo_cuda_kernels *kernels,
+                                     const struct rondo_exec_cuda_config *config);
 void rondo_cuda_kernels_quit(struct rondo_cuda_kernels *kernels, struct rondo_exec *exec);
 
 /* ---- of a communicator ---- */
@@ -44,7 +48,8 @@ struct rondo_cuda_pinned {
     CUdeviceptr device;
     size_t bytes;
 };
-rondo_status rondo_cuda_pinned_alloc(const struct rondo_cuda *cuda, struct rondo_cuda_pinned *memory, size_t bytes, const char *what);
+rondo_status rondo_cuda_pinned_alloc(const struct rondo_cuda *cuda, struct rondo_cuda_pinned *memory,
+                                     size_t bytes, const char *what);
 void rondo_cuda_pinned_free(const struct rondo_cuda *cuda, struct rondo_cuda_pinned *memory);
 
 struct rondo_cuda_note {
@@ -61,7 +66,8 @@ struct rondo_cuda_flight {
     uint64_t end;    /* of its works in the ring */
 };
 
-/* What one graph holds (exec_cuda_graph.c). The driver says when the graph is gone, from a thread of its own and after the executor, maybe. */
+/* What one graph holds (exec_cuda_graph.c). The driver says when the graph is gone, from a thread of its own
+ * and after the executor, maybe. */
 struct rondo_cuda_capture {
     cuuint64_t id;
     struct rondo_cuda_capture *next;
@@ -106,7 +112,7 @@ struct rondo_exec {
     struct rondo_cuda_direct *direct; /* NULL: none (exec_cuda_direct.c) */
     struct rondo_cuda_copies *copies; /* NULL: none (exec_cuda_copy.c); atomic */
     CUresult untold;                  /* why the end of a launch is not in `done` */
-    int stuck;                        /* an upload was not waited for to its end: what it comes from and goes to stays */
+    int stuck; /* an upload was not waited for to its end: what it comes from and goes to stays */
     struct rondo_cuda_scratch {
         CUdeviceptr memory;
         size_t bytes;
@@ -159,10 +165,13 @@ struct rondo_cuda_spot {
 };
 /** See what has changed in the table. Between enter and leave. */
 rondo_status rondo_cuda_direct_look(struct rondo_exec *exec);
-/** The spot of this rank's memory; buffer: 0 in, 1 out. @return 1: all peers reach it. Between enter and leave. */
-int rondo_cuda_direct_spot(struct rondo_exec *exec, int buffer, const void *ptr, size_t bytes, struct rondo_cuda_spot *spot);
+/** The spot of this rank's memory; buffer: 0 in, 1 out. @return 1: all peers reach it. Between enter and
+ * leave. */
+int rondo_cuda_direct_spot(struct rondo_exec *exec, int buffer, const void *ptr, size_t bytes,
+                           struct rondo_cuda_spot *spot);
 /** Where this rank has a peer's; 0: nowhere, or not so many bytes. */
-CUdeviceptr rondo_cuda_direct_at(const struct rondo_exec *exec, int peer, const struct rondo_cuda_spot *spot, size_t bytes);
+CUdeviceptr rondo_cuda_direct_at(const struct rondo_exec *exec, int peer, const struct rondo_cuda_spot *spot,
+                                 size_t bytes);
 /** What a rank's place in the table has for exec_cuda_copy.c. */
 uint8_t *rondo_cuda_direct_beyond(const struct rondo_exec *exec, int local);
 
@@ -177,7 +186,8 @@ void rondo_cuda_direct_close(struct rondo_exec *exec);
 
 size_t rondo_cuda_copy_place_bytes(int nlocal);
 rondo_status rondo_cuda_copy_open(struct rondo_exec *exec, int nlocal, int index);
-/** The table is there: say whether this rank can, before its verdict; when all verdicts are there: whether all can. Between enter and leave. */
+/** The table is there: say whether this rank can, before its verdict; when all verdicts are there: whether
+ * all can. Between enter and leave. */
 void rondo_cuda_copy_offer(struct rondo_exec *exec);
 void rondo_cuda_copy_agree(struct rondo_exec *exec);
 /** When everything has ended, before the table goes. */
@@ -188,7 +198,8 @@ rondo_status rondo_cuda_copy_launch(struct rondo_exec *exec, const struct rondo_
 int rondo_cuda_copy_ended(const struct rondo_exec *exec, uint32_t copied);
 /** After an abort, again and again: streams that wait for peers go on. Any thread, any time. */
 void rondo_cuda_copy_release(struct rondo_exec *exec);
-/** The local rank that the stream waits for, and a number that changes with each wait; or that the host or the stream waits for. -1: none. */
+/** The local rank that the stream waits for, and a number that changes with each wait; or that the host or
+ * the stream waits for. -1: none. */
 int rondo_cuda_copy_waits(struct rondo_exec *exec, uint64_t *left);
 int rondo_cuda_copy_silent(const struct rondo_exec *exec);
 
@@ -198,7 +209,8 @@ int rondo_cuda_copy_silent(const struct rondo_exec *exec);
 struct rondo_cuda_copied {
     const struct rondo_run *run;
     int rounds;
-    CUdeviceptr in[RONDO_DIRECT_RANKS], out[RONDO_DIRECT_RANKS]; /* where this rank has all ranks' buffers; 0: they are not needed */
+    CUdeviceptr in[RONDO_DIRECT_RANKS],
+        out[RONDO_DIRECT_RANKS]; /* where this rank has all ranks' buffers; 0: they are not needed */
 };
 
 struct rondo_cuda_move {
@@ -213,19 +225,23 @@ size_t rondo_cuda_copy_bytes(const struct rondo_work *w);
 /** Does every rank take a piece of the root's buffer, and the other pieces of one another? */
 int rondo_cuda_copy_spreads(const struct rondo_work *w);
 /** The copies of a round, in the order in which they are begun. @return how many. */
-int rondo_cuda_copy_moves(const struct rondo_cuda_copied *call, int round, struct rondo_cuda_move move[RONDO_DIRECT_RANKS]);
+int rondo_cuda_copy_moves(const struct rondo_cuda_copied *call, int round,
+                          struct rondo_cuda_move move[RONDO_DIRECT_RANKS]);
 
 /* ---- exec_cuda_graph.c ---- */
 
 /** Does a stream capture? Then exec->capturing is what its graph holds, else NULL. */
 rondo_status rondo_exec_cuda_capture(struct rondo_exec *exec, CUstream stream);
 /** Memory that lives as long as the graph. */
-rondo_status rondo_cuda_capture_memory(struct rondo_exec *exec, size_t bytes, struct rondo_cuda_pinned *memory);
+rondo_status rondo_cuda_capture_memory(struct rondo_exec *exec, size_t bytes,
+                                       struct rondo_cuda_pinned *memory);
 /** With the lock held. */
-rondo_status rondo_cuda_capture_note(struct rondo_exec *exec, uint64_t serial, uint32_t index, const struct rondo_work *work);
+rondo_status rondo_cuda_capture_note(struct rondo_exec *exec, uint64_t serial, uint32_t index,
+                                     const struct rondo_work *work);
 /** Graphs that may run. With the lock held. */
 int rondo_cuda_captures(const struct rondo_exec *exec);
-/** Free what graphs that are gone have left; all: the executor closes. @return graphs that are left. With the lock held. */
+/** Free what graphs that are gone have left; all: the executor closes. @return graphs that are left. With the
+ * lock held. */
 int rondo_cuda_capture_reap(struct rondo_exec *exec, int all);
 
 #endif

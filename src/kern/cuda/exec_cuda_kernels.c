@@ -26,7 +26,9 @@ int rondo_cuda_kernel_of(const struct rondo_work *w)
 /* A work that kernel i runs. */
 static struct rondo_work sample(int i)
 {
-    struct rondo_work w = { .coll = RONDO_COLL_SEND, .algo = RONDO_ALGO_P2P, .proto = RONDO_PROTO_SIMPLE, .elem_bytes = 1 };
+    struct rondo_work w = {
+        .coll = RONDO_COLL_SEND, .algo = RONDO_ALGO_P2P, .proto = RONDO_PROTO_SIMPLE, .elem_bytes = 1
+    };
     int way = 0;
     if (i >= REDUCE_KERNELS) {
         int j = i - REDUCE_KERNELS;
@@ -59,14 +61,18 @@ static rondo_status resolve(struct rondo_cuda_kernels *k, const struct rondo_cud
         return RONDO_SUCCESS;
     }
     k->threads[i] = rondo_kernel_threads(&w);
-    RONDO_CUDA_TRY(result, "cuModuleGetFunction of %s on GPU %d (%s)", name, k->device.ordinal, k->device.bus_id);
-    RONDO_CUDA_TRY(cuda->FuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function), "cuFuncGetAttribute of %s on GPU %d (%s)",
-                   name, k->device.ordinal, k->device.bus_id);
+    RONDO_CUDA_TRY(result, "cuModuleGetFunction of %s on GPU %d (%s)", name, k->device.ordinal,
+                   k->device.bus_id);
+    RONDO_CUDA_TRY(cuda->FuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function),
+                   "cuFuncGetAttribute of %s on GPU %d (%s)", name, k->device.ordinal, k->device.bus_id);
     RONDO_CUDA_TRY(cuda->OccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, (int)k->threads[i], 0),
-                   "cuOccupancyMaxActiveBlocksPerMultiprocessor of %s on GPU %d (%s)", name, k->device.ordinal, k->device.bus_id);
+                   "cuOccupancyMaxActiveBlocksPerMultiprocessor of %s on GPU %d (%s)", name,
+                   k->device.ordinal, k->device.bus_id);
     if (blocks < 1) {
-        return rondo_fail(RONDO_INVALID_USAGE, "a block of kernel %s with %u threads does not fit on GPU %d (%s): lower RONDO_NTHREADS",
-                          name, k->threads[i], k->device.ordinal, k->device.bus_id);
+        return rondo_fail(
+            RONDO_INVALID_USAGE,
+            "a block of kernel %s with %u threads does not fit on GPU %d (%s): lower RONDO_NTHREADS", name,
+            k->threads[i], k->device.ordinal, k->device.bus_id);
     }
     k->function[i] = function;
     *per_sm = *per_sm == 0 || blocks < *per_sm ? blocks : *per_sm;
@@ -82,19 +88,22 @@ static rondo_status load_entered(struct rondo_cuda_kernels *k, const struct rond
     if (image == NULL) {
         return rondo_fail(RONDO_SYSTEM_ERROR, "%s", why);
     }
-    RONDO_CUDA_TRY(cuda->ModuleLoadData(&k->module, image), "loading the kernels (compute capability %d) on GPU %d (%s)",
-                   k->device.capability, k->device.ordinal, k->device.bus_id);
+    RONDO_CUDA_TRY(cuda->ModuleLoadData(&k->module, image),
+                   "loading the kernels (compute capability %d) on GPU %d (%s)", k->device.capability,
+                   k->device.ordinal, k->device.bus_id);
     for (int i = 0; i < RONDO_CUDA_KERNELS; i++) {
         RONDO_TRY(resolve(k, cuda, i, &per_sm));
         n += k->function[i] != NULL;
     }
     if (n == 0) {
-        return rondo_fail(RONDO_SYSTEM_ERROR, "the library of kernels has none of them: does it belong to this version?");
+        return rondo_fail(RONDO_SYSTEM_ERROR,
+                          "the library of kernels has none of them: does it belong to this version?");
     }
     k->blocks = per_sm * k->device.sms;
-    RONDO_INFO(RONDO_SUBSYS_INIT, "GPU %d (%s, %s, compute capability %d): %d kernels in %.1f ms, %d blocks of any run together",
-               k->device.ordinal, k->device.name, k->device.bus_id, k->device.capability, n, (double)(rondo_now_ns() - begin) * 1e-6,
-               k->blocks);
+    RONDO_INFO(RONDO_SUBSYS_INIT,
+               "GPU %d (%s, %s, compute capability %d): %d kernels in %.1f ms, %d blocks of any run together",
+               k->device.ordinal, k->device.name, k->device.bus_id, k->device.capability, n,
+               (double)(rondo_now_ns() - begin) * 1e-6, k->blocks);
     return RONDO_SUCCESS;
 }
 
@@ -128,7 +137,8 @@ fail:
     return status;
 }
 
-rondo_status rondo_cuda_kernels_get(struct rondo_cuda_kernels **kernels, const struct rondo_cuda_device *device)
+rondo_status rondo_cuda_kernels_get(struct rondo_cuda_kernels **kernels,
+                                    const struct rondo_cuda_device *device)
 {
     struct rondo_cuda_kernels *k;
     rondo_status status = RONDO_SUCCESS;
@@ -188,7 +198,8 @@ rondo_status rondo_cuda_kernels_join(struct rondo_cuda_kernels *k, const struct 
     if (shared > 0 && shared + most > k->blocks) {
         pthread_mutex_unlock(&k->order);
         return rondo_fail(RONDO_INVALID_USAGE,
-                          "rank %d: GPU %d (%s) is shared by ranks of one communicator, and with \"%s\" the blocks that must run together "
+                          "rank %d: GPU %d (%s) is shared by ranks of one communicator, and with \"%s\" the "
+                          "blocks that must run together "
                           "are %d of at most %d: "
                           "destroy other communicators, or lower RONDO_MAX_NCHANNELS",
                           c->rank, k->device.ordinal, k->device.bus_id, c->name, shared + most, k->blocks);

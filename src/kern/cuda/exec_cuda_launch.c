@@ -18,13 +18,17 @@ struct batch {
 
 /* ---- which run when ---- */
 
-static int is_message(const struct rondo_work *w) { return w->coll == RONDO_COLL_SEND || w->coll == RONDO_COLL_RECV; }
+static int is_message(const struct rondo_work *w)
+{
+    return w->coll == RONDO_COLL_SEND || w->coll == RONDO_COLL_RECV;
+}
 static int is_copy(const struct rondo_work *w) { return w->seat.nranks == 1 && !w->premul && !is_message(w); }
 
 static int by_conn(const void *x, const void *y)
 {
     const struct rondo_cuda_item *a = x, *b = y;
-    return a->lane != b->lane ? (a->lane > b->lane) - (a->lane < b->lane) : (a->index > b->index) - (a->index < b->index);
+    return a->lane != b->lane ? (a->lane > b->lane) - (a->lane < b->lane)
+                              : (a->index > b->index) - (a->index < b->index);
 }
 
 static int by_turn(const void *x, const void *y)
@@ -33,7 +37,8 @@ static int by_turn(const void *x, const void *y)
     if (a->repeat != b->repeat) {
         return (a->repeat > b->repeat) - (a->repeat < b->repeat);
     }
-    return a->distance != b->distance ? (a->distance > b->distance) - (a->distance < b->distance) : by_conn(x, y);
+    return a->distance != b->distance ? (a->distance > b->distance) - (a->distance < b->distance)
+                                      : by_conn(x, y);
 }
 
 static void sort_messages(const struct rondo_exec *exec, struct rondo_cuda_item *item, int n)
@@ -82,7 +87,10 @@ static rondo_status list_items(struct rondo_exec *exec)
 
 /* ---- streams ---- */
 
-static int is_special(CUstream stream) { return stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD; }
+static int is_special(CUstream stream)
+{
+    return stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+}
 
 /* The context that a stream's events are of. */
 static rondo_status context_of(const struct rondo_exec *exec, CUstream stream, CUcontext *context)
@@ -96,7 +104,8 @@ static rondo_status context_of(const struct rondo_exec *exec, CUstream stream, C
     }
     if (exec->config.sharers > 1 && stream != CU_STREAM_PER_THREAD) {
         return rondo_fail(RONDO_INVALID_USAGE,
-                          "%s: the default stream cannot be used where a process has several ranks of a communicator on one GPU: their "
+                          "%s: the default stream cannot be used where a process has several ranks of a "
+                          "communicator on one GPU: their "
                           "kernels would wait for one another "
                           "in it; give each rank a stream of its own (CU_STREAM_NON_BLOCKING)",
                           rondo_exec_cuda_where(exec, where));
@@ -115,15 +124,18 @@ static rondo_status wait_for(struct rondo_exec *exec, CUstream waits, CUstream o
         (void)cuda->EventDestroy(exec->foreign_event);
         exec->foreign_event = NULL;
     }
-    RONDO_CUDA_TRY(cuda->CtxPushCurrent(context), "%s: entering the context of the stream", rondo_exec_cuda_where(exec, where));
-    result = exec->foreign_event == NULL ? cuda->EventCreate(&exec->foreign_event, CU_EVENT_DISABLE_TIMING) : CUDA_SUCCESS;
+    RONDO_CUDA_TRY(cuda->CtxPushCurrent(context), "%s: entering the context of the stream",
+                   rondo_exec_cuda_where(exec, where));
+    result = exec->foreign_event == NULL ? cuda->EventCreate(&exec->foreign_event, CU_EVENT_DISABLE_TIMING)
+                                         : CUDA_SUCCESS;
     if (result == CUDA_SUCCESS) {
         exec->foreign = context;
         result = cuda->EventRecord(exec->foreign_event, other);
     }
     (void)cuda->CtxPopCurrent(&popped);
     RONDO_CUDA_TRY(result, "%s: an event of stream %p", rondo_exec_cuda_where(exec, where), (void *)other);
-    RONDO_CUDA_TRY(cuda->StreamWaitEvent(waits, exec->foreign_event, 0), "%s: waiting for stream %p (do all streams of the group capture?)",
+    RONDO_CUDA_TRY(cuda->StreamWaitEvent(waits, exec->foreign_event, 0),
+                   "%s: waiting for stream %p (do all streams of the group capture?)",
                    rondo_exec_cuda_where(exec, where), (void *)other);
     return RONDO_SUCCESS;
 }
@@ -141,7 +153,8 @@ static rondo_status choose_stream(struct rondo_exec *exec, CUstream stream)
     return RONDO_SUCCESS;
 }
 
-/* What must have ended before a launch on the device: this communicator's last one, and the last of any other (exec_cuda.h). With the device's order held. */
+/* What must have ended before a launch on the device: this communicator's last one, and the last of any other
+ * (exec_cuda.h). With the device's order held. */
 static rondo_status order_before(struct rondo_exec *exec)
 {
     const struct rondo_cuda *cuda = exec->cuda;
@@ -149,13 +162,14 @@ static rondo_status order_before(struct rondo_exec *exec)
     char where[80];
     if (exec->capturing != NULL) {
         if (exec->last_capture == exec->capturing->id && exec->last_captured_stream != exec->stream) {
-            RONDO_CUDA_TRY(cuda->StreamWaitEvent(exec->stream, exec->captured, 0), "%s: ordering two captured streams",
-                           rondo_exec_cuda_where(exec, where));
+            RONDO_CUDA_TRY(cuda->StreamWaitEvent(exec->stream, exec->captured, 0),
+                           "%s: ordering two captured streams", rondo_exec_cuda_where(exec, where));
         }
         return RONDO_SUCCESS;
     }
     if (exec->launched && exec->last_stream != exec->stream) {
-        RONDO_CUDA_TRY(cuda->StreamWaitEvent(exec->stream, exec->done, 0), "%s: ordering two streams", rondo_exec_cuda_where(exec, where));
+        RONDO_CUDA_TRY(cuda->StreamWaitEvent(exec->stream, exec->done, 0), "%s: ordering two streams",
+                       rondo_exec_cuda_where(exec, where));
     }
     if (exec->config.sharers == 1 && last != NULL && last != exec) {
         RONDO_CUDA_TRY(cuda->StreamWaitEvent(exec->stream, last->done, 0), "%s: ordering two communicators",
@@ -169,7 +183,8 @@ static rondo_status order_after(struct rondo_exec *exec)
     CUresult result;
     char where[80];
     if (exec->capturing != NULL) {
-        RONDO_CUDA_TRY(exec->cuda->EventRecord(exec->captured, exec->stream), "%s: cuEventRecord", rondo_exec_cuda_where(exec, where));
+        RONDO_CUDA_TRY(exec->cuda->EventRecord(exec->captured, exec->stream), "%s: cuEventRecord",
+                       rondo_exec_cuda_where(exec, where));
         exec->last_capture = exec->capturing->id;
         exec->last_captured_stream = exec->stream;
         return RONDO_SUCCESS;
@@ -193,10 +208,10 @@ static rondo_status copy_all(struct rondo_exec *exec)
     for (int i = 0; i < exec->ncopies; i++) {
         const struct rondo_work *w = &exec->runs[exec->item[i].index].work;
         size_t bytes = w->len * w->elem_bytes, at = w->off * w->elem_bytes;
-        RONDO_CUDA_TRY(
-            exec->cuda->MemcpyAsync((CUdeviceptr)(uintptr_t)(w->out + at), (CUdeviceptr)(uintptr_t)(w->in + at), bytes, exec->stream),
-            "%s: cuMemcpyAsync of %zu bytes from %p to %p", rondo_exec_cuda_where(exec, where), bytes, (const void *)(w->in + at),
-            (void *)(w->out + at));
+        RONDO_CUDA_TRY(exec->cuda->MemcpyAsync((CUdeviceptr)(uintptr_t)(w->out + at),
+                                               (CUdeviceptr)(uintptr_t)(w->in + at), bytes, exec->stream),
+                       "%s: cuMemcpyAsync of %zu bytes from %p to %p", rondo_exec_cuda_where(exec, where),
+                       bytes, (const void *)(w->in + at), (void *)(w->out + at));
     }
     exec->at = exec->ncopies;
     return RONDO_SUCCESS;
@@ -204,7 +219,10 @@ static rondo_status copy_all(struct rondo_exec *exec)
 
 /* ---- batches ---- */
 
-static const struct rondo_run *run_at(const struct rondo_exec *exec, int i) { return &exec->runs[exec->item[i].index]; }
+static const struct rondo_run *run_at(const struct rondo_exec *exec, int i)
+{
+    return &exec->runs[exec->item[i].index];
+}
 
 /* Beyond the work itself. */
 static size_t array_bytes(const struct rondo_exec *exec, const struct rondo_work *w)
@@ -232,7 +250,8 @@ static void fill_colls(const struct rondo_exec *exec, struct batch *b)
         if (run_at(exec, i)->copies) {
             break;
         }
-        if (i > exec->at && (rondo_cuda_kernel_of(w) != b->kernel || b->bytes + sizeof(*w) + array_bytes(exec, w) > exec->ring.bytes / 4)) {
+        if (i > exec->at && (rondo_cuda_kernel_of(w) != b->kernel ||
+                             b->bytes + sizeof(*w) + array_bytes(exec, w) > exec->ring.bytes / 4)) {
             break;
         }
         add_item(exec, b, i, exec->item[i].lane);
@@ -243,7 +262,8 @@ static void fill_colls(const struct rondo_exec *exec, struct batch *b)
 static void fill_messages(const struct rondo_exec *exec, struct batch *b)
 {
     int channels = exec->config.nchannels, most = channels * RONDO_LAUNCH_P2P, n = 0;
-    while (exec->at + n < exec->nitems && n < most && exec->item[exec->at + n].repeat == exec->item[exec->at].repeat) {
+    while (exec->at + n < exec->nitems && n < most &&
+           exec->item[exec->at + n].repeat == exec->item[exec->at].repeat) {
         n++;
     }
     for (int i = 0; i < n; i++) {
@@ -283,14 +303,17 @@ static int ring_room(struct rondo_exec *exec, size_t bytes, struct rondo_cuda_pi
         return 0;
     }
     exec->head = head + bytes;
-    *memory = (struct rondo_cuda_pinned){ .host = exec->ring.host + at, .device = exec->ring.device + at, .bytes = bytes };
+    *memory = (struct rondo_cuda_pinned){ .host = exec->ring.host + at,
+                                          .device = exec->ring.device + at,
+                                          .bytes = bytes };
     return 1;
 }
 
 static int is_inline(const struct batch *b) { return b->n <= RONDO_LAUNCH_INLINE && b->scalars == 0; }
 
 /* @return 0 in *room: nothing is free now. */
-static rondo_status find_room(struct rondo_exec *exec, const struct batch *b, struct rondo_cuda_pinned *memory, int *room)
+static rondo_status find_room(struct rondo_exec *exec, const struct batch *b,
+                              struct rondo_cuda_pinned *memory, int *room)
 {
     size_t bytes = b->bytes - (is_inline(b) ? sizeof(struct rondo_work) * (size_t)b->n : 0);
     *room = 1;
@@ -300,13 +323,15 @@ static rondo_status find_room(struct rondo_exec *exec, const struct batch *b, st
     }
     pthread_mutex_lock(&exec->lock);
     rondo_exec_cuda_reap(exec);
-    *room = exec->issued - exec->ended < RONDO_CUDA_FLIGHTS - 1 && (bytes == 0 || ring_room(exec, bytes, memory));
+    *room = exec->issued - exec->ended < RONDO_CUDA_FLIGHTS - 1 &&
+            (bytes == 0 || ring_room(exec, bytes, memory));
     pthread_mutex_unlock(&exec->lock);
     return RONDO_SUCCESS;
 }
 
 /* An array that only the host has: where the device reads it. */
-static const size_t *put_array(const struct rondo_exec *exec, const size_t *from, const struct rondo_cuda_pinned *memory, size_t *at)
+static const size_t *put_array(const struct rondo_exec *exec, const size_t *from,
+                               const struct rondo_cuda_pinned *memory, size_t *at)
 {
     size_t bytes = sizeof(size_t) * (size_t)exec->config.nranks;
     const size_t *there = (const size_t *)(uintptr_t)(memory->device + *at);
@@ -316,11 +341,11 @@ static const size_t *put_array(const struct rondo_exec *exec, const size_t *from
 }
 
 /* The work of an item with what it leads to at the device's addresses. */
-static void translate(struct rondo_exec *exec, const struct rondo_run *run, struct rondo_work *w, const struct rondo_cuda_pinned *memory,
-                      size_t *at)
+static void translate(struct rondo_exec *exec, const struct rondo_run *run, struct rondo_work *w,
+                      const struct rondo_cuda_pinned *memory, size_t *at)
 {
     *w = run->work;
-    w->board = NULL;
+    w->mailbox = NULL;
     w->direct = NULL;
     if (!is_message(w) && w->ports != NULL) {
         w->ports = exec->ports_there + (w->ports - exec->ports);
@@ -333,27 +358,32 @@ static void translate(struct rondo_exec *exec, const struct rondo_run *run, stru
 }
 
 /* Scalars on the device: into the works, when the stream comes to it. */
-static rondo_status fetch_scalars(struct rondo_exec *exec, const struct batch *b, struct rondo_work *works, CUdeviceptr works_there)
+static rondo_status fetch_scalars(struct rondo_exec *exec, const struct batch *b, struct rondo_work *works,
+                                  CUdeviceptr works_there)
 {
     char where[80];
     for (size_t i = 0; b->scalars > 0 && i < (size_t)b->n; i++) {
-        CUdeviceptr from = (CUdeviceptr)works[i].scalar, to = works_there + i * sizeof(*works) + offsetof(struct rondo_work, scalar);
+        CUdeviceptr from = (CUdeviceptr)works[i].scalar,
+                    to = works_there + i * sizeof(*works) + offsetof(struct rondo_work, scalar);
         if (works[i].premul == RONDO_PREMUL_DEVICE) {
             works[i].premul = 1;
             works[i].scalar = 0;
             RONDO_CUDA_TRY(exec->cuda->MemcpyAsync(to, from, works[i].elem_bytes, exec->stream),
-                           "%s: reading the scalar of an operation at %#llx", rondo_exec_cuda_where(exec, where), (unsigned long long)from);
+                           "%s: reading the scalar of an operation at %#llx",
+                           rondo_exec_cuda_where(exec, where), (unsigned long long)from);
         }
     }
     return RONDO_SUCCESS;
 }
 
-static void fill_launch(struct rondo_exec *exec, const struct batch *b, const struct rondo_cuda_pinned *memory, struct rondo_launch *launch)
+static void fill_launch(struct rondo_exec *exec, const struct batch *b,
+                        const struct rondo_cuda_pinned *memory, struct rondo_launch *launch)
 {
     uint16_t next[RONDO_MAX_CHANNELS];
     int messages = exec->at >= exec->ncopies + exec->ncolls;
     size_t at = is_inline(b) ? 0 : sizeof(struct rondo_work) * (size_t)b->n;
-    struct rondo_work *works = is_inline(b) ? launch->inline_works : (struct rondo_work *)(void *)memory->host;
+    struct rondo_work *works = is_inline(b) ? launch->inline_works
+                                            : (struct rondo_work *)(void *)memory->host;
     launch->works = is_inline(b) ? NULL : (const struct rondo_work *)(uintptr_t)memory->device;
     launch->words = exec->words_there[exec->capturing != NULL];
     launch->direct = rondo_cuda_direct_there(exec);
@@ -370,7 +400,8 @@ static void fill_launch(struct rondo_exec *exec, const struct batch *b, const st
 /* ---- launching ---- */
 
 /* The serial, and what is to be known of this launch as long as it runs. */
-static rondo_status note_launch(struct rondo_exec *exec, const struct batch *b, const struct rondo_work *works, struct rondo_launch *launch)
+static rondo_status note_launch(struct rondo_exec *exec, const struct batch *b,
+                                const struct rondo_work *works, struct rondo_launch *launch)
 {
     rondo_status status = RONDO_SUCCESS;
     pthread_mutex_lock(&exec->lock);
@@ -384,14 +415,16 @@ static rondo_status note_launch(struct rondo_exec *exec, const struct batch *b, 
         }
     }
     if (status == RONDO_SUCCESS && exec->capturing == NULL) {
-        exec->flight[launch->serial % RONDO_CUDA_FLIGHTS] = (struct rondo_cuda_flight){ .nblocks = b->nblocks, .end = exec->head };
+        exec->flight[launch->serial % RONDO_CUDA_FLIGHTS] = (struct rondo_cuda_flight){ .nblocks = b->nblocks,
+                                                                                        .end = exec->head };
         __atomic_store_n(&exec->issued, launch->serial, __ATOMIC_RELEASE);
     }
     pthread_mutex_unlock(&exec->lock);
     return status;
 }
 
-static rondo_status launch_batch(struct rondo_exec *exec, const struct batch *b, const struct rondo_cuda_pinned *memory)
+static rondo_status launch_batch(struct rondo_exec *exec, const struct batch *b,
+                                 const struct rondo_cuda_pinned *memory)
 {
     const struct rondo_cuda_kernels *kernels = exec->config.kernels;
     struct rondo_launch launch;
@@ -403,12 +436,12 @@ static rondo_status launch_batch(struct rondo_exec *exec, const struct batch *b,
     works = launch.works == NULL ? launch.inline_works : (struct rondo_work *)(void *)memory->host;
     RONDO_TRY(note_launch(exec, b, works, &launch)); /* before the device may write to them */
     RONDO_TRY(fetch_scalars(exec, b, works, memory->device));
-    CUresult result = exec->cuda->LaunchKernel(kernels->function[b->kernel], b->nblocks, 1, 1, threads, 1, 1, 0, exec->stream, arguments,
-                                               NULL);
+    CUresult result = exec->cuda->LaunchKernel(kernels->function[b->kernel], b->nblocks, 1, 1, threads, 1, 1,
+                                               0, exec->stream, arguments, NULL);
     if (result != CUDA_SUCCESS) {
         rondo_kernel_name(name, &run_at(exec, exec->at)->work);
-        return rondo_cuda_fail(result, "%s: cuLaunchKernel of %s, %u blocks of %u threads", rondo_exec_cuda_where(exec, where), name,
-                               b->nblocks, threads);
+        return rondo_cuda_fail(result, "%s: cuLaunchKernel of %s, %u blocks of %u threads",
+                               rondo_exec_cuda_where(exec, where), name, b->nblocks, threads);
     }
     exec->at = b->end;
     return RONDO_SUCCESS;
@@ -424,15 +457,19 @@ static rondo_status launch_copies(struct rondo_exec *exec)
     return RONDO_SUCCESS;
 }
 
-static rondo_status step_ordered(struct rondo_exec *exec, enum step step, const struct batch *b, const struct rondo_cuda_pinned *memory)
+static rondo_status step_ordered(struct rondo_exec *exec, enum step step, const struct batch *b,
+                                 const struct rondo_cuda_pinned *memory)
 {
-    /* Ranks that share a device are not ordered, and one whose launch the driver holds back does not hold back the others. */
+    /* Ranks that share a device are not ordered, and one whose launch the driver holds back does not hold
+     * back the others. */
     pthread_mutex_t *order = exec->config.sharers == 1 ? &exec->config.kernels->order : &exec->shared_order;
     rondo_status status;
     pthread_mutex_lock(order);
     status = order_before(exec);
     if (status == RONDO_SUCCESS) {
-        status = step == STEP_OWN ? copy_all(exec) : step == STEP_COPIES ? launch_copies(exec) : launch_batch(exec, b, memory);
+        status = step == STEP_OWN      ? copy_all(exec)
+                 : step == STEP_COPIES ? launch_copies(exec)
+                                       : launch_batch(exec, b, memory);
     }
     if (status == RONDO_SUCCESS) {
         status = order_after(exec);
@@ -448,7 +485,8 @@ static rondo_status check_kernel(const struct rondo_exec *exec, const struct bat
         return RONDO_SUCCESS;
     }
     rondo_kernel_name(name, &run_at(exec, exec->at)->work);
-    return rondo_fail(RONDO_INVALID_USAGE, "%s: the library of kernels has no %s: configure --enable-dtypes with this type",
+    return rondo_fail(RONDO_INVALID_USAGE,
+                      "%s: the library of kernels has no %s: configure --enable-dtypes with this type",
                       rondo_exec_cuda_where(exec, where), name);
 }
 
@@ -546,6 +584,7 @@ rondo_status rondo_exec_cuda_end(struct rondo_exec *exec, CUstream stream)
     RONDO_TRY(rondo_exec_cuda_enter(exec, &before));
     result = exec->cuda->StreamWaitEvent(stream, exec->capturing != NULL ? exec->captured : exec->done, 0);
     rondo_exec_cuda_leave(before);
-    RONDO_CUDA_TRY(result, "%s: stream %p is to wait for the group", rondo_exec_cuda_where(exec, where), (void *)stream);
+    RONDO_CUDA_TRY(result, "%s: stream %p is to wait for the group", rondo_exec_cuda_where(exec, where),
+                   (void *)stream);
     return RONDO_SUCCESS;
 }

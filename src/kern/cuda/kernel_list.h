@@ -1,8 +1,11 @@
 /*
- * The kernels, made from the tables of types, operations and protocols: kernels.cu instantiates them, tests on the simulated machine too. Each row is
+ * The kernels, made from the tables of types, operations and protocols: kernels.cu instantiates them, tests
+ * on the simulated machine too. Each row is
  *
- *   X(name, proto, body)    name: rondo_f32_sum_ll128, rondo_f32_sum_direct, rondo_copy_simple, rondo_p2p (kern/cuda/kernels.h); proto: ll, ll128, simple, direct, p2p;
- *                           body: a call of kern/cuda/block.h's or block_direct.h's function with `launch` (const struct rondo_launch *) and `shared` (struct rondo_block_shared *) of the place where X expands it
+ *   X(name, proto, body)    name: rondo_f32_sum_ll128, rondo_f32_sum_direct, rondo_copy_simple, rondo_p2p
+ * (kern/cuda/kernels.h); proto: ll, ll128, simple, direct, p2p; body: a call of kern/cuda/block.h's or
+ * block_direct.h's function with `launch` (const struct rondo_launch *) and `shared` (struct
+ * rondo_block_shared *) of the place where X expands it
  *
  *   RONDO_KERNELS_OF_TYPE(X, type)    those of a row of RONDO_DTYPE_TABLE
  *   RONDO_KERNELS_THAT_MOVE(X)        those that reduce nothing
@@ -21,25 +24,36 @@ enum { RONDO_DTYPE_TABLE(RONDO_KERNEL_DTYPE_, ) RONDO_KERNEL_DTYPES_END };
 #define RONDO_KERNEL_OPS_(of_type, op, OP, value, ...)                            \
     RONDO_PROTO_TABLE(RONDO_KERNEL_PROTOS_, (RONDO_KERNEL_LIST_ of_type, op, OP)) \
     RONDO_KERNEL_DIRECT_ROW_(RONDO_KERNEL_LIST_ of_type, op, OP)
-#define RONDO_KERNEL_PROTOS_(of_op, proto, PROTO, value) RONDO_KERNEL_ROW_(RONDO_KERNEL_LIST_ of_op, proto, PROTO)
+#define RONDO_KERNEL_PROTOS_(of_op, proto, PROTO, value) \
+    RONDO_KERNEL_ROW_(RONDO_KERNEL_LIST_ of_op, proto, PROTO)
 #define RONDO_KERNEL_ROW_(...) RONDO_KERNEL_REDUCE_(__VA_ARGS__)
-#define RONDO_KERNEL_REDUCE_(X, type, op, OP, proto, PROTO) \
-    X(rondo_##type##_##op##_##proto, proto,                 \
-      rondo_block_reduce(launch, shared, (rondo_dtype)RONDO_KERNEL_DTYPE_##type, RONDO_REDUCE_##OP, RONDO_PROTO_##PROTO))
+#define RONDO_KERNEL_REDUCE_(X, type, op, OP, proto, PROTO)                                         \
+    X(rondo_##type##_##op##_##proto, proto,                                                         \
+      rondo_block_reduce(launch, shared, (rondo_dtype)RONDO_KERNEL_DTYPE_##type, RONDO_REDUCE_##OP, \
+                         RONDO_PROTO_##PROTO))
 #define RONDO_KERNEL_DIRECT_ROW_(...) RONDO_KERNEL_DIRECT_(__VA_ARGS__)
 #define RONDO_KERNEL_DIRECT_(X, type, op, OP) \
-    X(rondo_##type##_##op##_direct, direct, rondo_block_direct(launch, shared, (rondo_dtype)RONDO_KERNEL_DTYPE_##type, RONDO_REDUCE_##OP))
+    X(rondo_##type##_##op##_direct, direct,   \
+      rondo_block_direct(launch, shared, (rondo_dtype)RONDO_KERNEL_DTYPE_##type, RONDO_REDUCE_##OP))
 #define RONDO_KERNEL_LIST_(...) __VA_ARGS__
 
-#define RONDO_KERNELS_THAT_MOVE(X)                                                                                     \
-    RONDO_PROTO_TABLE(RONDO_KERNEL_COPY_, (X))                                                                         \
-    X(rondo_copy_direct, direct, rondo_block_direct(launch, shared, RONDO_UINT8, (enum rondo_reduce)RONDO_MOVES_ONLY)) \
+#define RONDO_KERNELS_THAT_MOVE(X)                                                          \
+    RONDO_PROTO_TABLE(RONDO_KERNEL_COPY_, (X))                                              \
+    X(rondo_copy_direct, direct,                                                            \
+      rondo_block_direct(launch, shared, RONDO_UINT8, (enum rondo_reduce)RONDO_MOVES_ONLY)) \
     X(rondo_p2p, p2p, rondo_block_p2p(launch, shared))
 #define RONDO_KERNEL_COPY_(x, proto, PROTO, value) RONDO_KERNEL_COPY_ROW_(RONDO_KERNEL_LIST_ x, proto, PROTO)
 #define RONDO_KERNEL_COPY_ROW_(...) RONDO_KERNEL_COPY_OF_(__VA_ARGS__)
-#define RONDO_KERNEL_COPY_OF_(X, proto, PROTO) X(rondo_copy_##proto, proto, rondo_block_copy(launch, shared, RONDO_PROTO_##PROTO))
+#define RONDO_KERNEL_COPY_OF_(X, proto, PROTO) \
+    X(rondo_copy_##proto, proto, rondo_block_copy(launch, shared, RONDO_PROTO_##PROTO))
 
 /* Most threads of a block of a protocol's kernels: fewer registers a thread than 65,536 over so many. */
-enum { RONDO_THREADS_ll = 512, RONDO_THREADS_ll128 = 512, RONDO_THREADS_simple = 512, RONDO_THREADS_direct = 512, RONDO_THREADS_p2p = 512 };
+enum {
+    RONDO_THREADS_ll = 512,
+    RONDO_THREADS_ll128 = 512,
+    RONDO_THREADS_simple = 512,
+    RONDO_THREADS_direct = 512,
+    RONDO_THREADS_p2p = 512
+};
 
 #endif

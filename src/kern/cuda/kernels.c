@@ -20,16 +20,23 @@ static const char *const dtypes[] = { RONDO_DTYPE_TABLE(DTYPE_ROW, ) };
 #define REDUCE_ROW(ctx, name, NAME, ...) [RONDO_REDUCE_##NAME] = #name,
 static const char *const reduces[] = { RONDO_REDUCE_TABLE(REDUCE_ROW, ) };
 
-static int is_p2p(const struct rondo_work *work) { return work->coll == RONDO_COLL_SEND || work->coll == RONDO_COLL_RECV; }
+static int is_p2p(const struct rondo_work *work)
+{
+    return work->coll == RONDO_COLL_SEND || work->coll == RONDO_COLL_RECV;
+}
 
-static const char *way_of(const struct rondo_work *work) { return rondo_work_is_direct(work) ? "direct" : protos[work->proto].name; }
+static const char *way_of(const struct rondo_work *work)
+{
+    return rondo_work_is_direct(work) ? "direct" : protos[work->proto].name;
+}
 
 void rondo_kernel_name(char name[RONDO_KERNEL_NAME], const struct rondo_work *work)
 {
     if (is_p2p(work)) {
         snprintf(name, RONDO_KERNEL_NAME, "rondo_p2p");
     } else if (rondo_coll_reduces(rondo_coll_scheduled_as((enum rondo_coll)work->coll))) {
-        snprintf(name, RONDO_KERNEL_NAME, "rondo_%s_%s_%s", dtypes[work->dtype], reduces[work->reduce], way_of(work));
+        snprintf(name, RONDO_KERNEL_NAME, "rondo_%s_%s_%s", dtypes[work->dtype], reduces[work->reduce],
+                 way_of(work));
     } else {
         snprintf(name, RONDO_KERNEL_NAME, "rondo_copy_%s", way_of(work));
     }
@@ -86,7 +93,8 @@ static void open_once(void)
     image = dlsym(library, RONDO_KERNELS_SYMBOL);
     if (image == NULL) {
         snprintf(why_not, sizeof why_not,
-                 "%s has no symbol " RONDO_KERNELS_SYMBOL ": it is not Rondo's; unset RONDO_KERNELS_LIB or name " RONDO_KERNELS_LIBRARY,
+                 "%s has no symbol " RONDO_KERNELS_SYMBOL
+                 ": it is not Rondo's; unset RONDO_KERNELS_LIB or name " RONDO_KERNELS_LIBRARY,
                  rondo_params()->kernels_lib);
         dlclose(library);
     }

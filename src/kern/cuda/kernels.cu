@@ -1,16 +1,18 @@
 /*
- * The kernels: of one type where RONDO_KERNEL_TYPE names it (f32), else those that only move bytes. Makefile.am compiles this once per type, for all architectures.
+ * The kernels: of one type where RONDO_KERNEL_TYPE names it (f32), else those that only move bytes.
+ * Makefile.am compiles this once per type, for all architectures.
  */
 #include "kern/cuda/block_direct.h"
 #include "kern/cuda/kernel_list.h"
 
-#define KERNEL(name, proto, body)                                                                                                     \
-    extern "C" __global__ void __launch_bounds__(RONDO_THREADS_##proto, 1) name(const __grid_constant__ struct rondo_launch argument) \
-    {                                                                                                                                 \
-        __shared__ struct rondo_block_shared block_shared;                                                                            \
-        const struct rondo_launch *launch = &argument;                                                                                \
-        struct rondo_block_shared *shared = &block_shared;                                                                            \
-        body;                                                                                                                         \
+#define KERNEL(name, proto, body)                                          \
+    extern "C" __global__ void __launch_bounds__(RONDO_THREADS_##proto, 1) \
+        name(const __grid_constant__ struct rondo_launch argument)         \
+    {                                                                      \
+        __shared__ struct rondo_block_shared block_shared;                 \
+        const struct rondo_launch *launch = &argument;                     \
+        struct rondo_block_shared *shared = &block_shared;                 \
+        body;                                                              \
     }
 
 #ifdef RONDO_KERNEL_TYPE

@@ -1,8 +1,10 @@
 /*
- * The kernels by name, and where their code lies: one image (fat binary) of all of them in a library of its own, librondo-kernels.so, beside librondo.so: opened when the first
- * communicator of a GPU is made, so that programs on host memory neither load nor map it.
+ * The kernels by name, and where their code lies: one image (fat binary) of all of them in a library of its
+ * own, librondo-kernels.so, beside librondo.so: opened when the first communicator of a GPU is made, so that
+ * programs on host memory neither load nor map it.
  *
- * Every kernel is  extern "C" void NAME(const struct rondo_launch launch)  (kern/cuda/launch.h), by value; a grid of launch.nblocks blocks of rondo_kernel_threads() threads, no dynamic shared memory:
+ * Every kernel is  extern "C" void NAME(const struct rondo_launch launch)  (kern/cuda/launch.h), by value; a
+ * grid of launch.nblocks blocks of rondo_kernel_threads() threads, no dynamic shared memory:
  *   rondo_<dtype>_<reduce>_<proto>   collectives that reduce, and barriers: rondo_f32_sum_ll128
  *   rondo_<dtype>_<reduce>_direct    those by one-shot and two-shot
  *   rondo_copy_<proto>, rondo_copy_direct    collectives that only move bytes
@@ -25,9 +27,11 @@ static inline int rondo_work_is_direct(const struct rondo_work *work)
 }
 /** The name of the kernel that runs a work. */
 void rondo_kernel_name(char name[RONDO_KERNEL_NAME], const struct rondo_work *work);
-/** Threads of its blocks: RONDO_NTHREADS in whole warps, or the most that the kernel was built for (kern/cuda/kernel_list.h). */
+/** Threads of its blocks: RONDO_NTHREADS in whole warps, or the most that the kernel was built for
+ * (kern/cuda/kernel_list.h). */
 uint32_t rondo_kernel_threads(const struct rondo_work *work);
-/** The image for cuModuleLoadData; NULL: *why says in a sentence what is missing and the remedy. RONDO_KERNELS_LIB (tests, tools) names another library. Opened once. */
+/** The image for cuModuleLoadData; NULL: *why says in a sentence what is missing and the remedy.
+ * RONDO_KERNELS_LIB (tests, tools) names another library. Opened once. */
 const void *rondo_kernels_image(const char **why);
 
 #endif

@@ -1,4 +1,5 @@
-/* All there is in librondo-kernels.so: the image that nvcc's tools made of kernels.cu (RONDO_KERNELS_IMAGE: its file). */
+/* All there is in librondo-kernels.so: the image that nvcc's tools made of kernels.cu (RONDO_KERNELS_IMAGE:
+ * its file). */
 #include "kern/cuda/kernels.h"
 
 __asm__(".pushsection .rodata\n"

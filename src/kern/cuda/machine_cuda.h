@@ -1,6 +1,7 @@
 /*
- * The machine is a thread block. Contract: kern/machine.h, which includes this. Addresses are generic (device, peer or mapped host memory) and the scope is the
- * whole system; payload of LL and LL128 is loaded relaxed and not plain, so that it never comes from a cache that the peer's writes do not reach.
+ * The machine is a thread block. Contract: kern/machine.h, which includes this. Addresses are generic
+ * (device, peer or mapped host memory) and the scope is the whole system; payload of LL and LL128 is loaded
+ * relaxed and not plain, so that it never comes from a cache that the peer's writes do not reach.
  */
 #ifndef RONDO_KERN_CUDA_MACHINE_CUDA_H
 #define RONDO_KERN_CUDA_MACHINE_CUDA_H
@@ -26,7 +27,10 @@ RONDO_FN void rondo_team_sync(const struct rondo_team *team)
 RONDO_FN void rondo_warp_sync(void) { __syncwarp(); }
 RONDO_FN int rondo_warp_all(int p) { return __all_sync(0xffffffffu, p); }
 RONDO_FN int rondo_warp_any(int p) { return __any_sync(0xffffffffu, p); }
-RONDO_FN uint64_t rondo_warp_shuffle(uint64_t v, uint32_t lane) { return __shfl_sync(0xffffffffu, (unsigned long long)v, (int)lane); }
+RONDO_FN uint64_t rondo_warp_shuffle(uint64_t v, uint32_t lane)
+{
+    return __shfl_sync(0xffffffffu, (unsigned long long)v, (int)lane);
+}
 RONDO_FN void rondo_fence(void) { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 
 RONDO_FN uint64_t rondo_load_acquire(const rondo_word *p)
@@ -75,7 +79,8 @@ RONDO_FN void rondo_store_word(rondo_word *p, uint64_t v) { rondo_store_relaxed(
 struct rondo_data16 {
     uint64_t lo, hi;
 };
-/* Plain: but volatile, so that several stay in flight in the order in which they are written, and a barrier's "memory" keeps them on its side. */
+/* Plain: but volatile, so that several stay in flight in the order in which they are written, and a barrier's
+ * "memory" keeps them on its side. */
 RONDO_FN struct rondo_data16 rondo_load_data16(const void *p)
 {
     struct rondo_data16 v;

@@ -1,14 +1,19 @@
 /*
- * The primitive of a thread block: a team of threads passes one slice, from up to RONDO_TREE_FAN conns and the user's buffer to up to as many conns and the user's buffer. C11, C++17, CUDA; of
- * the machine only the words of kern/machine.h. On a CPU the executor does this (kern/cpu/exec_cpu.c); a conn's other end may be either.
+ * The primitive of a thread block: a team of threads passes one slice, from up to RONDO_TREE_FAN conns and
+ * the user's buffer to up to as many conns and the user's buffer. C11, C++17, CUDA; of the machine only the
+ * words of kern/machine.h. On a CPU the executor does this (kern/cpu/exec_cpu.c); a conn's other end may be
+ * either.
  *
- * Roles. The first warp of the team says what the slice is, and its lanes each claim a conn: wait for data or credit, look at or write the call word, and say where the slot lies. Then,
- * behind the workers' barrier, all workers move data (LL, LL128: each waits for its own lines). Behind the team's barrier conns are posted: a fence of the system and a relaxed store; in large teams by a warp of its own,
- * so that nobody who copies waits for the fence, and its memory traffic runs beside the next slice. All that is equal in a team lies in shared memory and not in each thread's registers,
- * which are for the data.
+ * Roles. The first warp of the team says what the slice is, and its lanes each claim a conn: wait for data or
+ * credit, look at or write the call word, and say where the slot lies. Then, behind the workers' barrier, all
+ * workers move data (LL, LL128: each waits for its own lines). Behind the team's barrier conns are posted: a
+ * fence of the system and a relaxed store; in large teams by a warp of its own, so that nobody who copies
+ * waits for the fence, and its memory traffic runs beside the next slice. All that is equal in a team lies in
+ * shared memory and not in each thread's registers, which are for the data.
  *
- * Leaving. Whoever must leave (abort, a call word that is not ours) sets `leave` to the number of the slice; all threads see it behind that slice's barriers and none before, so that they leave
- * together. A communicator that was left is at its end: steps and slots mean nothing afterwards.
+ * Leaving. Whoever must leave (abort, a call word that is not ours) sets `leave` to the number of the slice;
+ * all threads see it behind that slice's barriers and none before, so that they leave together. A
+ * communicator that was left is at its end: steps and slots mean nothing afterwards.
  */
 #ifndef RONDO_KERN_CUDA_PRIM_H
 #define RONDO_KERN_CUDA_PRIM_H
@@ -18,10 +23,11 @@
 
 enum {
     RONDO_PRIM_FAN = RONDO_TREE_FAN + 1, /* conns and the user's buffer */
-    RONDO_LONG_WAIT = 1 << 16,           /* spins after which, and again and again, a wait says in words->block what it waits for */
-    RONDO_POST_THREADS = 128,            /* teams of so many and more have a warp that posts */
-    RONDO_TO_LANE = 8,                   /* lane 0 + i has the i-th conn to receive from, RONDO_TO_LANE + i to send to */
-    RONDO_OWN_LANE = 16                  /* the user's buffers */
+    RONDO_LONG_WAIT =
+        1 << 16, /* spins after which, and again and again, a wait says in words->block what it waits for */
+    RONDO_POST_THREADS = 128, /* teams of so many and more have a warp that posts */
+    RONDO_TO_LANE = 8,        /* lane 0 + i has the i-th conn to receive from, RONDO_TO_LANE + i to send to */
+    RONDO_OWN_LANE = 16       /* the user's buffers */
 };
 enum rondo_prim_waits { RONDO_WAITS_NOT = 0, RONDO_WAITS_DATA = 1, RONDO_WAITS_CREDIT = 2 };
 
@@ -49,17 +55,20 @@ struct rondo_slice {
 struct rondo_prim_shared {
     const uint8_t *src[RONDO_PRIM_FAN]; /* in the order of reduction; slots and the user's buffer */
     uint8_t *dst[RONDO_PRIM_FAN];
-    uint64_t src_flag[RONDO_PRIM_FAN], dst_flag[RONDO_PRIM_FAN]; /* of the slices there, as the protocol has it in a word */
-    struct rondo_slice slice[2];                                 /* this one and the one before, which may still be posted */
-    uint32_t leave;                                              /* the slice at which the team leaves */
+    uint64_t src_flag[RONDO_PRIM_FAN],
+        dst_flag[RONDO_PRIM_FAN]; /* of the slices there, as the protocol has it in a word */
+    struct rondo_slice slice[2];  /* this one and the one before, which may still be posted */
+    uint32_t leave;               /* the slice at which the team leaves */
     uint32_t unused;
 };
 
 /* What every thread of a team knows, equal but for team.tid. */
 struct rondo_prim {
-    struct rondo_team team, workers; /* workers.tid counts for workers only: those with team.tid < workers.nthreads */
+    struct rondo_team team,
+        workers; /* workers.tid counts for workers only: those with team.tid < workers.nthreads */
     struct rondo_prim_shared *shared;
-    struct rondo_prim_conn *conns; /* to receive: by port; to send: RONDO_NUM_PORTS + port. solo: the one there is */
+    struct rondo_prim_conn
+        *conns; /* to receive: by port; to send: RONDO_NUM_PORTS + port. solo: the one there is */
     int solo;
     const struct rondo_work *work;
     struct rondo_gpu_words *words;
@@ -77,10 +86,15 @@ RONDO_FN struct rondo_prim_conn *rondo_prim_conn_at(const struct rondo_prim *p, 
 }
 
 /* Where the i-th conn's slot stands among the sources. */
-RONDO_FN uint32_t rondo_prim_source(const struct rondo_slice *s, uint32_t i) { return i + (s->in != NULL && s->own_first); }
+RONDO_FN uint32_t rondo_prim_source(const struct rondo_slice *s, uint32_t i)
+{
+    return i + (s->in != NULL && s->own_first);
+}
 
-/* A team of the threads from `first` on; it has two barriers, `barrier` and the next. posts: a warp of its own may post. */
-RONDO_FN void rondo_prim_team(struct rondo_prim *p, uint32_t tid, uint32_t nthreads, uint32_t barrier, int posts)
+/* A team of the threads from `first` on; it has two barriers, `barrier` and the next. posts: a warp of its
+ * own may post. */
+RONDO_FN void rondo_prim_team(struct rondo_prim *p, uint32_t tid, uint32_t nthreads, uint32_t barrier,
+                              int posts)
 {
     p->team.tid = p->workers.tid = tid;
     p->team.nthreads = p->workers.nthreads = nthreads;
@@ -93,17 +107,21 @@ RONDO_FN void rondo_prim_team(struct rondo_prim *p, uint32_t tid, uint32_t nthre
 
 /* ---- waiting ---- */
 
-/* For the host, which measures how long one and the same wait lasts: of those that wait in a block, the first has the place until it is through. Two that come at once may mix their words; the next time mends it. */
-RONDO_FN void rondo_words_tell(struct rondo_gpu_words *words, int32_t peer, uint32_t port, enum rondo_prim_waits waits, uint64_t step)
+/* For the host, which measures how long one and the same wait lasts: of those that wait in a block, the first
+ * has the place until it is through. Two that come at once may mix their words; the next time mends it. */
+RONDO_FN void rondo_words_tell(struct rondo_gpu_words *words, int32_t peer, uint32_t port,
+                               enum rondo_prim_waits waits, uint64_t step)
 {
     rondo_word *step_word = (rondo_word *)&words->block[rondo_block_index()].step;
-    const uint64_t who = (uint32_t)peer | (uint64_t)port << 32 | (uint64_t)waits << 48, has = rondo_load_relaxed(step_word - 1);
+    const uint64_t who = (uint32_t)peer | (uint64_t)port << 32 | (uint64_t)waits << 48,
+                   has = rondo_load_relaxed(step_word - 1);
     if (has >> 48 != RONDO_WAITS_NOT && has != who) return;
     rondo_store_relaxed(step_word, step);
     rondo_store_relaxed(step_word - 1, who);
 }
 /* What was told is over. */
-RONDO_FN void rondo_words_told(struct rondo_gpu_words *words, int32_t peer, uint32_t port, enum rondo_prim_waits waits)
+RONDO_FN void rondo_words_told(struct rondo_gpu_words *words, int32_t peer, uint32_t port,
+                               enum rondo_prim_waits waits)
 {
     rondo_word *step_word = (rondo_word *)&words->block[rondo_block_index()].step;
     const uint64_t who = (uint32_t)peer | (uint64_t)port << 32 | (uint64_t)waits << 48;
@@ -113,27 +131,30 @@ RONDO_FN void rondo_words_told(struct rondo_gpu_words *words, int32_t peer, uint
 }
 
 /* In a spinning wait for step `step` of conn c. @return 0: the team leaves. */
-RONDO_FN int rondo_prim_breath(const struct rondo_prim *p, uint32_t *spins, const struct rondo_prim_conn *c, uint32_t port,
-                               enum rondo_prim_waits waits, uint64_t step)
+RONDO_FN int rondo_prim_breath(const struct rondo_prim *p, uint32_t *spins, const struct rondo_prim_conn *c,
+                               uint32_t port, enum rondo_prim_waits waits, uint64_t step)
 {
     if (!rondo_breath(p->words, spins)) {
         p->shared->leave = p->slice;
         return 0;
     }
-    if (RONDO_UNLIKELY(*spins % RONDO_LONG_WAIT == 0)) rondo_words_tell(p->words, c->conn.peer, port, waits, step);
+    if (RONDO_UNLIKELY(*spins % RONDO_LONG_WAIT == 0))
+        rondo_words_tell(p->words, c->conn.peer, port, waits, step);
     return 1;
 }
-RONDO_FN void rondo_prim_waited(const struct rondo_prim *p, uint32_t spins, const struct rondo_prim_conn *c, uint32_t port,
-                                enum rondo_prim_waits waits)
+RONDO_FN void rondo_prim_waited(const struct rondo_prim *p, uint32_t spins, const struct rondo_prim_conn *c,
+                                uint32_t port, enum rondo_prim_waits waits)
 {
     if (RONDO_UNLIKELY(spins >= RONDO_LONG_WAIT)) rondo_words_told(p->words, c->conn.peer, port, waits);
 }
 
 /* Credit of a sender, or the tail of a receiver. @return 0: the team leaves. */
-RONDO_FN int rondo_prim_wait_step(const struct rondo_prim *p, struct rondo_prim_conn *c, uint32_t port, int is_to)
+RONDO_FN int rondo_prim_wait_step(const struct rondo_prim *p, struct rondo_prim_conn *c, uint32_t port,
+                                  int is_to)
 {
     struct rondo_conn *conn = &c->conn;
-    const rondo_word *word = is_to ? (const rondo_word *)&conn->head->head : (const rondo_word *)&conn->tail->tail;
+    const rondo_word *word = is_to ? (const rondo_word *)&conn->head->head
+                                   : (const rondo_word *)&conn->tail->tail;
     const uint64_t ahead = is_to ? RONDO_SLOTS : 0, step = conn->step;
     const enum rondo_prim_waits waits = is_to ? RONDO_WAITS_CREDIT : RONDO_WAITS_DATA;
     uint32_t spins = 0;
@@ -150,7 +171,8 @@ RONDO_FN int rondo_prim_wait_step(const struct rondo_prim *p, struct rondo_prim_
 /* ---- call words ---- */
 
 /* Two conns that fail at once may mix their words; each of them is of a mismatch. */
-RONDO_FN void rondo_words_mismatch(struct rondo_gpu_words *words, uint64_t serial, uint32_t work_index, int32_t peer, uint32_t got)
+RONDO_FN void rondo_words_mismatch(struct rondo_gpu_words *words, uint64_t serial, uint32_t work_index,
+                                   int32_t peer, uint32_t got)
 {
     if (rondo_load_relaxed32(&words->fault) != RONDO_GPU_FINE) return;
     rondo_store_relaxed32(&words->fault_got, got);
@@ -166,16 +188,20 @@ RONDO_FN void rondo_prim_mismatch(const struct rondo_prim *p, const struct rondo
     rondo_words_mismatch(p->words, p->serial, p->work_index, c->conn.peer, got);
 }
 
-/* Receiver: has the work's first slice on this conn come? The ends of a message each choose LL or Simple by their own count, which may differ: there the tail tells, as both post it. */
-RONDO_FN int rondo_prim_first_has_come(const struct rondo_prim *p, struct rondo_conn *conn, enum rondo_proto proto)
+/* Receiver: has the work's first slice on this conn come? The ends of a message each choose LL or Simple by
+ * their own count, which may differ: there the tail tells, as both post it. */
+RONDO_FN int rondo_prim_first_has_come(const struct rondo_prim *p, struct rondo_conn *conn,
+                                       enum rondo_proto proto)
 {
     if (proto == RONDO_PROTO_SIMPLE || conn->proxied) return 1; /* it was waited for */
     if (p->solo) return rondo_load_relaxed((const rondo_word *)&conn->tail->tail) > conn->step;
     return rondo_proto_wait(proto, conn, 0, 1) != 0;
 }
 
-/* Receiver, first slice of the work on this conn: is it of our call? The word may come before the slice, but a slice never before its word. @return 0: the team leaves. */
-RONDO_FN int rondo_prim_check_call(const struct rondo_prim *p, struct rondo_prim_conn *c, uint32_t port, enum rondo_proto proto)
+/* Receiver, first slice of the work on this conn: is it of our call? The word may come before the slice, but
+ * a slice never before its word. @return 0: the team leaves. */
+RONDO_FN int rondo_prim_check_call(const struct rondo_prim *p, struct rondo_prim_conn *c, uint32_t port,
+                                   enum rondo_proto proto)
 {
     struct rondo_conn *conn = &c->conn;
     const uint32_t *call = &conn->tail->call[conn->step % RONDO_SLOTS];
@@ -197,7 +223,8 @@ RONDO_FN int rondo_prim_check_call(const struct rondo_prim *p, struct rondo_prim
 }
 
 /* Sender, with credit: what comes before a slice's first word. */
-RONDO_FN void rondo_prim_begin_slice(const struct rondo_prim *p, struct rondo_prim_conn *c, size_t bytes, enum rondo_proto proto)
+RONDO_FN void rondo_prim_begin_slice(const struct rondo_prim *p, struct rondo_prim_conn *c, size_t bytes,
+                                     enum rondo_proto proto)
 {
     struct rondo_conn *conn = &c->conn;
     const uint32_t slot = (uint32_t)(conn->step % RONDO_SLOTS), first = !c->called;
@@ -221,11 +248,13 @@ RONDO_FN uint64_t rondo_prim_flag(enum rondo_proto proto, uint64_t step)
     return proto == RONDO_PROTO_LL ? rondo_ll_flag(step) : step + 1;
 }
 
-RONDO_FN void rondo_prim_claim_conn(const struct rondo_prim *p, const struct rondo_slice *s, uint32_t i, int is_to, enum rondo_proto proto)
+RONDO_FN void rondo_prim_claim_conn(const struct rondo_prim *p, const struct rondo_slice *s, uint32_t i,
+                                    int is_to, enum rondo_proto proto)
 {
     const uint32_t port = rondo_prim_port(is_to ? s->to : s->from, i), source = rondo_prim_source(s, i);
     struct rondo_prim_conn *c = rondo_prim_conn_at(p, port, is_to);
-    if ((is_to || proto == RONDO_PROTO_SIMPLE || c->conn.proxied) && !rondo_prim_wait_step(p, c, port, is_to)) return;
+    if ((is_to || proto == RONDO_PROTO_SIMPLE || c->conn.proxied) && !rondo_prim_wait_step(p, c, port, is_to))
+        return;
     if (is_to) {
         rondo_prim_begin_slice(p, c, s->bytes, proto);
         p->shared->dst[i] = (uint8_t *)rondo_conn_slot(&c->conn, proto);
@@ -238,7 +267,8 @@ RONDO_FN void rondo_prim_claim_conn(const struct rondo_prim *p, const struct ron
     c->conn.step++;
 }
 
-RONDO_FN void rondo_prim_claim(const struct rondo_prim *p, const struct rondo_slice *s, enum rondo_proto proto)
+RONDO_FN void rondo_prim_claim(const struct rondo_prim *p, const struct rondo_slice *s,
+                               enum rondo_proto proto)
 {
     const uint32_t lane = rondo_lane(), is_to = lane >= RONDO_TO_LANE, i = lane % RONDO_TO_LANE;
     if (lane < RONDO_OWN_LANE) {
@@ -250,7 +280,8 @@ RONDO_FN void rondo_prim_claim(const struct rondo_prim *p, const struct rondo_sl
     rondo_warp_sync();
 }
 
-/* Lanes as in rondo_prim_claim(). What they post was written before the team's barrier; what they give back was read before it. */
+/* Lanes as in rondo_prim_claim(). What they post was written before the team's barrier; what they give back
+ * was read before it. */
 RONDO_FN void rondo_prim_post(const struct rondo_prim *p, const struct rondo_slice *s, enum rondo_proto proto)
 {
     const uint32_t lane = rondo_lane(), is_to = lane >= RONDO_TO_LANE, i = lane % RONDO_TO_LANE;
@@ -259,22 +290,26 @@ RONDO_FN void rondo_prim_post(const struct rondo_prim *p, const struct rondo_sli
     if (lane >= RONDO_OWN_LANE || i >= (is_to ? s->nto : s->nfrom)) return;
     c = rondo_prim_conn_at(p, rondo_prim_port(is_to ? s->to : s->from, i), (int)is_to);
     c->posted++;
-    if (is_to && proto != RONDO_PROTO_SIMPLE && !c->conn.proxied && !begins_message) return; /* the flags have said it */
+    if (is_to && proto != RONDO_PROTO_SIMPLE && !c->conn.proxied && !begins_message)
+        return; /* the flags have said it */
     rondo_fence();
-    rondo_store_relaxed(is_to ? (rondo_word *)&c->conn.tail->tail : (rondo_word *)&c->conn.head->head, c->posted);
+    rondo_store_relaxed(is_to ? (rondo_word *)&c->conn.tail->tail : (rondo_word *)&c->conn.head->head,
+                        c->posted);
 }
 
 /* ---- moving flagged lines ---- */
 
 /* For whom the source waits. */
-RONDO_FN int rondo_prim_line_breath(const struct rondo_prim *p, const struct rondo_slice *s, uint32_t source, uint32_t *spins)
+RONDO_FN int rondo_prim_line_breath(const struct rondo_prim *p, const struct rondo_slice *s, uint32_t source,
+                                    uint32_t *spins)
 {
     const uint32_t port = rondo_prim_port(s->from, source - (s->in != NULL && s->own_first));
     const struct rondo_prim_conn *c = rondo_prim_conn_at(p, port, 0);
     return rondo_prim_breath(p, spins, c, port, RONDO_WAITS_DATA, c->conn.step - 1);
 }
 
-RONDO_FN void rondo_prim_line_waited(const struct rondo_prim *p, const struct rondo_slice *s, uint32_t source, uint32_t spins)
+RONDO_FN void rondo_prim_line_waited(const struct rondo_prim *p, const struct rondo_slice *s, uint32_t source,
+                                     uint32_t spins)
 {
     if (RONDO_UNLIKELY(spins >= RONDO_LONG_WAIT)) {
         const uint32_t port = rondo_prim_port(s->from, source - (s->in != NULL && s->own_first));
@@ -282,7 +317,8 @@ RONDO_FN void rondo_prim_line_waited(const struct rondo_prim *p, const struct ro
     }
 }
 
-RONDO_FN void rondo_prim_move_ll(const struct rondo_prim *p, const struct rondo_slice *s, rondo_dtype dtype, enum rondo_reduce reduce)
+RONDO_FN void rondo_prim_move_ll(const struct rondo_prim *p, const struct rondo_slice *s, rondo_dtype dtype,
+                                 enum rondo_reduce reduce)
 {
     const struct rondo_prim_shared *sh = p->shared;
     const size_t units = (s->bytes + 7) / 8, stride = p->workers.nthreads;
@@ -295,7 +331,8 @@ RONDO_FN void rondo_prim_move_ll(const struct rondo_prim *p, const struct rondo_
         {
             uint32_t spins = 0;
             RONDO_UNROLLED for (int j = 0; j < RONDO_LL_LINES; j++) x[j] = own[j];
-            while (i != s->mix.own && !rondo_ll_load_lines(x, sh->src[i], sh->src_flag[i], u, stride, units)) {
+            while (i != s->mix.own &&
+                   !rondo_ll_load_lines(x, sh->src[i], sh->src_flag[i], u, stride, units)) {
                 if (!rondo_prim_line_breath(p, s, i, &spins)) return;
             }
             rondo_prim_line_waited(p, s, i, spins);
@@ -307,22 +344,26 @@ RONDO_FN void rondo_prim_move_ll(const struct rondo_prim *p, const struct rondo_
             }
         }
         rondo_words_finish(w, RONDO_LL_LINES, &s->mix, dtype, reduce);
-        RONDO_ROLLED for (uint32_t i = 0; i < s->nto; i++) rondo_ll_store_lines(w, sh->dst[i], sh->dst_flag[i], u, stride, units);
+        RONDO_ROLLED for (uint32_t i = 0; i < s->nto; i++)
+            rondo_ll_store_lines(w, sh->dst[i], sh->dst_flag[i], u, stride, units);
         if (s->out != NULL) rondo_ll_store_user(w, s->out, s->bytes, u, stride);
     }
 }
 
 /* All lanes of a warp take the same way. */
-RONDO_FN void rondo_prim_move_ll128(const struct rondo_prim *p, const struct rondo_slice *s, rondo_dtype dtype, enum rondo_reduce reduce)
+RONDO_FN void rondo_prim_move_ll128(const struct rondo_prim *p, const struct rondo_slice *s,
+                                    rondo_dtype dtype, enum rondo_reduce reduce)
 {
     enum { WORDS = 2 * RONDO_LL128_ROWS };
     const struct rondo_prim_shared *sh = p->shared;
-    const size_t lines = (s->bytes + 8 * RONDO_LL128_DATA - 1) / (8 * RONDO_LL128_DATA), rows = (lines + 3) / 4;
+    const size_t lines = (s->bytes + 8 * RONDO_LL128_DATA - 1) / (8 * RONDO_LL128_DATA),
+                 rows = (lines + 3) / 4;
     const size_t stride = (size_t)RONDO_LL128_ROWS * (p->workers.nthreads / RONDO_WARP);
     const int aligned = rondo_is_aligned16(s->in, s->out);
     uint64_t w[WORDS], x[WORDS], own[WORDS];
     RONDO_UNROLLED for (int i = 0; i < WORDS; i++) own[i] = w[i] = 0;
-    RONDO_ROLLED for (size_t row = RONDO_LL128_ROWS * (size_t)(p->workers.tid / RONDO_WARP); row < rows; row += stride)
+    RONDO_ROLLED for (size_t row = RONDO_LL128_ROWS * (size_t)(p->workers.tid / RONDO_WARP); row < rows;
+                      row += stride)
     {
         const int whole = aligned && (row + RONDO_LL128_ROWS) * RONDO_LL128_ROW_BYTES <= s->bytes;
         if (s->in != NULL) rondo_ll128_load_user(own, s->in, s->bytes, row, whole);
@@ -342,34 +383,41 @@ RONDO_FN void rondo_prim_move_ll128(const struct rondo_prim *p, const struct ron
             }
         }
         rondo_words_finish(w, WORDS, &s->mix, dtype, reduce);
-        RONDO_ROLLED for (uint32_t i = 0; i < s->nto; i++) rondo_ll128_store_rows(w, sh->dst[i], sh->dst_flag[i], row, lines);
+        RONDO_ROLLED for (uint32_t i = 0; i < s->nto; i++)
+            rondo_ll128_store_rows(w, sh->dst[i], sh->dst_flag[i], row, lines);
         if (s->out != NULL) rondo_ll128_store_user(w, s->out, s->bytes, row, whole);
     }
 }
 
-RONDO_FN void rondo_prim_move(const struct rondo_prim *p, const struct rondo_slice *s, rondo_dtype dtype, enum rondo_reduce reduce,
-                              enum rondo_proto proto)
+RONDO_FN void rondo_prim_move(const struct rondo_prim *p, const struct rondo_slice *s, rondo_dtype dtype,
+                              enum rondo_reduce reduce, enum rondo_proto proto)
 {
     if (proto == RONDO_PROTO_LL) {
         rondo_prim_move_ll(p, s, dtype, reduce);
     } else if (proto == RONDO_PROTO_LL128) {
         rondo_prim_move_ll128(p, s, dtype, reduce);
     } else {
-        rondo_move_simple(p->shared->src, p->shared->dst, &s->mix, rondo_is_aligned16(s->in, s->out), s->bytes, p->workers.tid,
-                          p->workers.nthreads, dtype, reduce);
+        rondo_move_simple(p->shared->src, p->shared->dst, &s->mix, rondo_is_aligned16(s->in, s->out),
+                          s->bytes, p->workers.tid, p->workers.nthreads, dtype, reduce);
     }
 }
 
-RONDO_FN struct rondo_slice *rondo_prim_slice(const struct rondo_prim *p) { return &p->shared->slice[p->slice & 1]; }
+RONDO_FN struct rondo_slice *rondo_prim_slice(const struct rondo_prim *p)
+{
+    return &p->shared->slice[p->slice & 1];
+}
 
 /**
- * Pass rondo_prim_slice(), which one thread of the team's first warp has filled. All threads of the team call it alike; dtype, reduce (RONDO_MOVES_ONLY: one source) and proto are constants.
+ * Pass rondo_prim_slice(), which one thread of the team's first warp has filled. All threads of the team call
+ * it alike; dtype, reduce (RONDO_MOVES_ONLY: one source) and proto are constants.
  * @return 1: on to the next; 0: there was none, or the team leaves (p->shared->leave == p->slice).
  */
-RONDO_FN int rondo_prim_pass(struct rondo_prim *p, rondo_dtype dtype, enum rondo_reduce reduce, enum rondo_proto proto)
+RONDO_FN int rondo_prim_pass(struct rondo_prim *p, rondo_dtype dtype, enum rondo_reduce reduce,
+                             enum rondo_proto proto)
 {
     const struct rondo_slice *s = rondo_prim_slice(p);
-    const int posts_apart = p->workers.nthreads != p->team.nthreads, works = p->team.tid < p->workers.nthreads;
+    const int posts_apart = p->workers.nthreads != p->team.nthreads,
+              works = p->team.tid < p->workers.nthreads;
     const uint32_t poster = posts_apart ? p->workers.nthreads : 0;
     if (p->team.tid < RONDO_WARP) {
         rondo_warp_sync();

@@ -1,7 +1,9 @@
 /*
- * The data of a slice (kern/cuda/prim.h): from its sources through the registers of a team's threads to its destinations, by protocol. Slots are aligned; the user's buffers may lie anywhere
- * and end anywhere: Simple puts what lies across two vectors of 16 aligned bytes together from both; other bytes that are not 16 whole and aligned ones go through rondo_load_bytes and rondo_store_bytes. Nothing
- * is written, nor read, outside a slice.
+ * The data of a slice (kern/cuda/prim.h): from its sources through the registers of a team's threads to its
+ * destinations, by protocol. Slots are aligned; the user's buffers may lie anywhere and end anywhere: Simple
+ * puts what lies across two vectors of 16 aligned bytes together from both; other bytes that are not 16 whole
+ * and aligned ones go through rondo_load_bytes and rondo_store_bytes. Nothing is written, nor read, outside a
+ * slice.
  */
 #ifndef RONDO_KERN_CUDA_PRIM_DATA_H
 #define RONDO_KERN_CUDA_PRIM_DATA_H
@@ -32,11 +34,12 @@ typedef uint16_t __attribute__((may_alias)) rondo_word16;
 
 /* ---- any bytes ---- */
 
-#define RONDO_LOAD_PARTS_(part)                                                                                 \
-    RONDO_UNROLLED for (uint32_t i = 0; i < 8 / sizeof(part); i++)                                              \
-    {                                                                                                           \
-        if (i * sizeof(part) < n) word |= (uint64_t)((const part *)(const void *)p)[i] << 8 * sizeof(part) * i; \
-    }                                                                                                           \
+#define RONDO_LOAD_PARTS_(part)                                                           \
+    RONDO_UNROLLED for (uint32_t i = 0; i < 8 / sizeof(part); i++)                        \
+    {                                                                                     \
+        if (i * sizeof(part) < n)                                                         \
+            word |= (uint64_t)((const part *)(const void *)p)[i] << 8 * sizeof(part) * i; \
+    }                                                                                     \
     return word
 #define RONDO_STORE_PARTS_(part)                                                                 \
     RONDO_UNROLLED for (uint32_t i = 0; i < 8 / sizeof(part); i++)                               \
@@ -45,7 +48,8 @@ typedef uint16_t __attribute__((may_alias)) rondo_word16;
     }                                                                                            \
     return
 
-/* Eight bytes at p, or the `left` that there are (1 at least) and zeros: as wide as they and their place allow. */
+/* Eight bytes at p, or the `left` that there are (1 at least) and zeros: as wide as they and their place
+ * allow. */
 RONDO_FN uint64_t rondo_load_bytes(const uint8_t *p, size_t left)
 {
     const uint32_t n = left < 8 ? (uint32_t)left : 8, odd = (uint32_t)(uintptr_t)p | n;
@@ -77,15 +81,20 @@ RONDO_FN void rondo_store_bytes(uint8_t *p, size_t left, uint64_t word)
 #undef RONDO_LOAD_PARTS_
 #undef RONDO_STORE_PARTS_
 
-RONDO_FN int rondo_is_aligned16(const void *a, const void *b) { return (((uintptr_t)a | (uintptr_t)b) & 15) == 0; }
+RONDO_FN int rondo_is_aligned16(const void *a, const void *b)
+{
+    return (((uintptr_t)a | (uintptr_t)b) & 15) == 0;
+}
 
 /* ---- words in registers: w[n], n and all indices constant ---- */
 
-/* What has no short sequence of instructions has one copy of its code, and the words take their turn in w[0]. */
+/* What has no short sequence of instructions has one copy of its code, and the words take their turn in w[0].
+ */
 RONDO_FN int rondo_word_is_long(rondo_dtype dtype, enum rondo_reduce reduce)
 {
 #ifdef __CUDA_ARCH__
-    if (__CUDA_ARCH__ >= 890 && reduce != RONDO_REDUCE_SUM) return 0; /* sums have premul and divide too, and would spill */
+    if (__CUDA_ARCH__ >= 890 && reduce != RONDO_REDUCE_SUM)
+        return 0; /* sums have premul and divide too, and would spill */
 #endif
     (void)reduce;
     return dtype == RONDO_FLOAT8E4M3 || dtype == RONDO_FLOAT8E5M2;
@@ -112,16 +121,19 @@ RONDO_FN void rondo_words_reduce(uint64_t *w, uint64_t *x, int n, rondo_dtype dt
 }
 
 /* Sums alone are pre-multiplied and divided (the table of operations): other kernels have no code for it. */
-RONDO_FN void rondo_words_premul(uint64_t *w, int n, const struct rondo_mix *mix, uint32_t source, rondo_dtype dtype,
-                                 enum rondo_reduce reduce)
+RONDO_FN void rondo_words_premul(uint64_t *w, int n, const struct rondo_mix *mix, uint32_t source,
+                                 rondo_dtype dtype, enum rondo_reduce reduce)
 {
     if (reduce != RONDO_REDUCE_SUM || !mix->premul || source != mix->own) return;
-    RONDO_ROLLED for (int i = 0; i < n; i++) rondo_words_turn(w, n, rondo_word_reduce(dtype, RONDO_REDUCE_PROD, w[0], mix->scalar));
+    RONDO_ROLLED for (int i = 0; i < n; i++)
+        rondo_words_turn(w, n, rondo_word_reduce(dtype, RONDO_REDUCE_PROD, w[0], mix->scalar));
 }
-RONDO_FN void rondo_words_finish(uint64_t *w, int n, const struct rondo_mix *mix, rondo_dtype dtype, enum rondo_reduce reduce)
+RONDO_FN void rondo_words_finish(uint64_t *w, int n, const struct rondo_mix *mix, rondo_dtype dtype,
+                                 enum rondo_reduce reduce)
 {
     if (reduce != RONDO_REDUCE_SUM || mix->divisor == 0) return;
-    RONDO_ROLLED for (int i = 0; i < n; i++) rondo_words_turn(w, n, rondo_word_divide(dtype, w[0], mix->divisor));
+    RONDO_ROLLED for (int i = 0; i < n; i++)
+        rondo_words_turn(w, n, rondo_word_divide(dtype, w[0], mix->divisor));
 }
 
 /* ---- Simple ---- */
@@ -149,8 +161,9 @@ RONDO_FN void rondo_store_vectors(const uint64_t *w, int n, uint8_t *to, size_t 
     }
 }
 
-RONDO_FN void rondo_move_vectors(const uint8_t *const *src, uint8_t *const *dst, const struct rondo_mix *mix, size_t v, size_t stride,
-                                 size_t end, rondo_dtype dtype, enum rondo_reduce reduce)
+RONDO_FN void rondo_move_vectors(const uint8_t *const *src, uint8_t *const *dst, const struct rondo_mix *mix,
+                                 size_t v, size_t stride, size_t end, rondo_dtype dtype,
+                                 enum rondo_reduce reduce)
 {
     uint64_t w[2 * RONDO_VECTORS], x[2 * RONDO_VECTORS];
     rondo_load_vectors(w, RONDO_VECTORS, src[0], v, stride, end);
@@ -164,12 +177,14 @@ RONDO_FN void rondo_move_vectors(const uint8_t *const *src, uint8_t *const *dst,
         }
     }
     rondo_words_finish(w, 2 * RONDO_VECTORS, mix, dtype, reduce);
-    RONDO_ROLLED for (uint32_t i = 0; i < mix->ndst; i++) rondo_store_vectors(w, RONDO_VECTORS, dst[i], v, stride, end);
+    RONDO_ROLLED for (uint32_t i = 0; i < mix->ndst; i++)
+        rondo_store_vectors(w, RONDO_VECTORS, dst[i], v, stride, end);
 }
 
 /*
- * Where not all places are aligned, warps have rows of RONDO_WARP - 1 vectors: lane i has vector v of the slice, which begins `off` bytes within a vector of its place and
- * is put together from what lane i and the next one (a source) or the one before (a destination) have. The last lane has none of its own.
+ * Where not all places are aligned, warps have rows of RONDO_WARP - 1 vectors: lane i has vector v of the
+ * slice, which begins `off` bytes within a vector of its place and is put together from what lane i and the
+ * next one (a source) or the one before (a destination) have. The last lane has none of its own.
  */
 struct rondo_rows {
     size_t v, stride, end; /* v, v + stride, .. below end */
@@ -179,7 +194,8 @@ struct rondo_rows {
 RONDO_FN struct rondo_data16 rondo_join_vectors(struct rondo_data16 a, struct rondo_data16 b, uint32_t off)
 {
     const uint32_t bits = 8 * (off & 7);
-    const uint64_t first = off < 8 ? a.lo : a.hi, second = off < 8 ? a.hi : b.lo, third = off < 8 ? b.lo : b.hi;
+    const uint64_t first = off < 8 ? a.lo : a.hi, second = off < 8 ? a.hi : b.lo,
+                   third = off < 8 ? b.lo : b.hi;
     struct rondo_data16 d;
     d.lo = first >> bits | second << 1 << (63 - bits);
     d.hi = second >> bits | third << 1 << (63 - bits);
@@ -228,13 +244,15 @@ RONDO_FN void rondo_store_part(uint8_t *to, struct rondo_data16 d, uint32_t firs
     }
 }
 
-/* A destination's rows. The ends of a row are parts of vectors whose other part another row has, or nobody. */
+/* A destination's rows. The ends of a row are parts of vectors whose other part another row has, or nobody.
+ */
 RONDO_FN void rondo_store_rows(uint64_t *w, uint8_t *to, const struct rondo_rows *rows)
 {
     const uint32_t off = (uint32_t)(uintptr_t)to & 15, lane = rondo_lane();
     size_t v = rows->v;
     if (off == 0) {
-        rondo_store_vectors(w, RONDO_ROW_VECTORS, to, v, rows->stride, lane == RONDO_WARP - 1 ? 0 : rows->end);
+        rondo_store_vectors(w, RONDO_ROW_VECTORS, to, v, rows->stride,
+                            lane == RONDO_WARP - 1 ? 0 : rows->end);
         return;
     }
     RONDO_ROLLED for (int i = 0; i < RONDO_ROW_VECTORS; i++, v += rows->stride)
@@ -255,8 +273,8 @@ RONDO_FN void rondo_store_rows(uint64_t *w, uint8_t *to, const struct rondo_rows
     }
 }
 
-RONDO_FN void rondo_move_rows(const uint8_t *const *src, uint8_t *const *dst, const struct rondo_mix *mix, const struct rondo_rows *rows,
-                              rondo_dtype dtype, enum rondo_reduce reduce)
+RONDO_FN void rondo_move_rows(const uint8_t *const *src, uint8_t *const *dst, const struct rondo_mix *mix,
+                              const struct rondo_rows *rows, rondo_dtype dtype, enum rondo_reduce reduce)
 {
     uint64_t w[2 * RONDO_ROW_VECTORS], x[2 * RONDO_ROW_VECTORS];
     RONDO_UNROLLED for (int i = 0; i < 2 * RONDO_ROW_VECTORS; i++) w[i] = 0;
@@ -275,8 +293,8 @@ RONDO_FN void rondo_move_rows(const uint8_t *const *src, uint8_t *const *dst, co
 }
 
 /* One word at a time, whatever its place: the ends of a slice. */
-RONDO_FN void rondo_move_word(const uint8_t *const *src, uint8_t *const *dst, const struct rondo_mix *mix, size_t at, size_t left,
-                              rondo_dtype dtype, enum rondo_reduce reduce)
+RONDO_FN void rondo_move_word(const uint8_t *const *src, uint8_t *const *dst, const struct rondo_mix *mix,
+                              size_t at, size_t left, rondo_dtype dtype, enum rondo_reduce reduce)
 {
     uint64_t w = 0;
     RONDO_ROLLED for (uint32_t i = 0; i < mix->nsrc; i++)
@@ -289,9 +307,11 @@ RONDO_FN void rondo_move_word(const uint8_t *const *src, uint8_t *const *dst, co
     RONDO_ROLLED for (uint32_t i = 0; i < mix->ndst; i++) rondo_store_bytes(dst[i] + at, left, w);
 }
 
-/* Vectors begin .. end - 1 of a slice whose places are not all aligned: not its first 16 bytes nor its last ones, so that whole vectors of the places lie within it. */
-RONDO_FN void rondo_move_apart(const uint8_t *const *src, uint8_t *const *dst, const struct rondo_mix *mix, size_t begin, size_t end,
-                               uint32_t tid, uint32_t nthreads, rondo_dtype dtype, enum rondo_reduce reduce)
+/* Vectors begin .. end - 1 of a slice whose places are not all aligned: not its first 16 bytes nor its last
+ * ones, so that whole vectors of the places lie within it. */
+RONDO_FN void rondo_move_apart(const uint8_t *const *src, uint8_t *const *dst, const struct rondo_mix *mix,
+                               size_t begin, size_t end, uint32_t tid, uint32_t nthreads, rondo_dtype dtype,
+                               enum rondo_reduce reduce)
 {
     const uint32_t lane = rondo_lane();
     struct rondo_rows rows;
@@ -305,8 +325,9 @@ RONDO_FN void rondo_move_apart(const uint8_t *const *src, uint8_t *const *dst, c
 }
 
 /* src, dst: mix->nsrc and ndst of them; aligned: all of them are. Whole warps call it. */
-RONDO_FN void rondo_move_simple(const uint8_t *const *src, uint8_t *const *dst, const struct rondo_mix *mix, int aligned, size_t bytes,
-                                uint32_t tid, uint32_t nthreads, rondo_dtype dtype, enum rondo_reduce reduce)
+RONDO_FN void rondo_move_simple(const uint8_t *const *src, uint8_t *const *dst, const struct rondo_mix *mix,
+                                int aligned, size_t bytes, uint32_t tid, uint32_t nthreads, rondo_dtype dtype,
+                                enum rondo_reduce reduce)
 {
     const size_t begin = aligned ? 0 : 1, end = aligned ? bytes / 16 : bytes / 16 > 2 ? bytes / 16 - 1 : 1;
     if (aligned) {
@@ -328,25 +349,29 @@ RONDO_FN void rondo_move_simple(const uint8_t *const *src, uint8_t *const *dst, 
 /* ---- LL ---- */
 
 /* Lines u, u + stride, .. of those below `end` into w. @return 1: all have arrived. */
-RONDO_FN int rondo_ll_load_lines(uint64_t *w, const uint8_t *slot, uint64_t flag, size_t u, size_t stride, size_t end)
+RONDO_FN int rondo_ll_load_lines(uint64_t *w, const uint8_t *slot, uint64_t flag, size_t u, size_t stride,
+                                 size_t end)
 {
     uint64_t wrong = 0;
     RONDO_UNROLLED for (int i = 0; i < RONDO_LL_LINES; i++)
     {
         uint64_t lo = flag, hi = flag;
-        if (u + (size_t)i * stride < end) rondo_load_pair((const rondo_word *)(const void *)slot + 2 * (u + (size_t)i * stride), &lo, &hi);
+        if (u + (size_t)i * stride < end)
+            rondo_load_pair((const rondo_word *)(const void *)slot + 2 * (u + (size_t)i * stride), &lo, &hi);
         wrong |= (lo ^ flag) | (hi ^ flag);
         w[i] = (lo & 0xffffffffu) | hi << 32;
     }
     return wrong >> 32 == 0;
 }
 
-RONDO_FN void rondo_ll_store_lines(const uint64_t *w, uint8_t *slot, uint64_t flag, size_t u, size_t stride, size_t end)
+RONDO_FN void rondo_ll_store_lines(const uint64_t *w, uint8_t *slot, uint64_t flag, size_t u, size_t stride,
+                                   size_t end)
 {
     RONDO_UNROLLED for (int i = 0; i < RONDO_LL_LINES; i++)
     {
         if (u + (size_t)i * stride < end) {
-            rondo_store_pair((rondo_word *)(void *)slot + 2 * (u + (size_t)i * stride), (w[i] & 0xffffffffu) | flag, w[i] >> 32 | flag);
+            rondo_store_pair((rondo_word *)(void *)slot + 2 * (u + (size_t)i * stride),
+                             (w[i] & 0xffffffffu) | flag, w[i] >> 32 | flag);
         }
     }
 }
@@ -371,21 +396,24 @@ RONDO_FN void rondo_ll_store_user(uint64_t *w, uint8_t *out, size_t bytes, size_
 /* ---- LL128 ---- */
 
 /*
- * A row is four lines, 60 words of payload, in the lanes of a warp. In lines, lane 8 q + j has words 2 j and 2 j + 1 of line q, and of j = 7 the second is the flag. Of the user's
- * buffer lane i < 30 has words 2 i and 2 i + 1, which is 16 bytes of it. Word 15 q + r of the row lies in line q.
- * Lanes are brought together before each row, so that eight of them make one access of a line: its flag is as new as its data.
+ * A row is four lines, 60 words of payload, in the lanes of a warp. In lines, lane 8 q + j has words 2 j and
+ * 2 j + 1 of line q, and of j = 7 the second is the flag. Of the user's buffer lane i < 30 has words 2 i and
+ * 2 i + 1, which is 16 bytes of it. Word 15 q + r of the row lies in line q. Lanes are brought together
+ * before each row, so that eight of them make one access of a line: its flag is as new as its data.
  */
 
 /* From the user's order into lines: an odd line begins with the second word of a lane. */
 RONDO_FN void rondo_row_to_lines(uint64_t *first, uint64_t *second)
 {
     const uint32_t lane = rondo_lane(), line = lane / 8, word = 15 * line + 2 * (lane % 8), odd = line & 1;
-    const uint64_t even_word = rondo_warp_shuffle(*first, (word + odd) / 2), odd_word = rondo_warp_shuffle(*second, word / 2);
+    const uint64_t even_word = rondo_warp_shuffle(*first, (word + odd) / 2),
+                   odd_word = rondo_warp_shuffle(*second, word / 2);
     *first = odd ? odd_word : even_word;
     *second = odd ? even_word : odd_word;
 }
 
-/* And back: the last word of an even line shares a lane with the first of the next one, which therefore comes into the place of the flag. */
+/* And back: the last word of an even line shares a lane with the first of the next one, which therefore comes
+ * into the place of the flag. */
 RONDO_FN void rondo_row_to_user(uint64_t *first, uint64_t *second)
 {
     const uint32_t lane = rondo_lane(), word = 2 * lane, line = word / 15 < 3 ? word / 15 : 3, odd = line & 1;
@@ -399,7 +427,8 @@ RONDO_FN void rondo_row_to_user(uint64_t *first, uint64_t *second)
     *second = odd ? lo : hi;
 }
 
-/* Rows row, row + 1, .. of a slot into w; `lines` has the slice. @return 1: those that it has have arrived. All lanes call it. */
+/* Rows row, row + 1, .. of a slot into w; `lines` has the slice. @return 1: those that it has have arrived.
+ * All lanes call it. */
 RONDO_FN int rondo_ll128_load_rows(uint64_t *w, const uint8_t *slot, uint64_t flag, size_t row, size_t lines)
 {
     const uint32_t lane = rondo_lane();
@@ -409,7 +438,9 @@ RONDO_FN int rondo_ll128_load_rows(uint64_t *w, const uint8_t *slot, uint64_t fl
         uint64_t lo = 0, hi = flag;
         rondo_warp_sync();
         if (4 * (row + (size_t)i) + lane / 8 < lines) {
-            rondo_load_pair((const rondo_word *)(const void *)slot + 2 * (RONDO_WARP * (row + (size_t)i) + lane), &lo, &hi);
+            rondo_load_pair((const rondo_word *)(const void *)slot +
+                                2 * (RONDO_WARP * (row + (size_t)i) + lane),
+                            &lo, &hi);
         }
         w[2 * i] = lo;
         w[2 * i + 1] = hi;
@@ -418,15 +449,16 @@ RONDO_FN int rondo_ll128_load_rows(uint64_t *w, const uint8_t *slot, uint64_t fl
     return rondo_warp_all(arrived);
 }
 
-RONDO_FN void rondo_ll128_store_rows(const uint64_t *w, uint8_t *slot, uint64_t flag, size_t row, size_t lines)
+RONDO_FN void rondo_ll128_store_rows(const uint64_t *w, uint8_t *slot, uint64_t flag, size_t row,
+                                     size_t lines)
 {
     const uint32_t lane = rondo_lane();
     RONDO_UNROLLED for (int i = 0; i < RONDO_LL128_ROWS; i++)
     {
         rondo_warp_sync();
         if (4 * (row + (size_t)i) + lane / 8 < lines) {
-            rondo_store_pair((rondo_word *)(void *)slot + 2 * (RONDO_WARP * (row + (size_t)i) + lane), w[2 * i],
-                             lane % 8 == 7 ? flag : w[2 * i + 1]);
+            rondo_store_pair((rondo_word *)(void *)slot + 2 * (RONDO_WARP * (row + (size_t)i) + lane),
+                             w[2 * i], lane % 8 == 7 ? flag : w[2 * i + 1]);
         }
     }
     rondo_warp_sync();
@@ -456,7 +488,8 @@ RONDO_FN void rondo_ll128_load_user(uint64_t *w, const uint8_t *in, size_t bytes
         {
             struct rondo_data16 d;
             d.lo = d.hi = 0;
-            if (lane < RONDO_LL128_ROW_BYTES / 16) d = rondo_load_data16(in + at + (size_t)(RONDO_LL128_ROW_BYTES * i));
+            if (lane < RONDO_LL128_ROW_BYTES / 16)
+                d = rondo_load_data16(in + at + (size_t)(RONDO_LL128_ROW_BYTES * i));
             w[2 * i] = d.lo;
             w[2 * i + 1] = d.hi;
         }
@@ -464,7 +497,8 @@ RONDO_FN void rondo_ll128_load_user(uint64_t *w, const uint8_t *in, size_t bytes
         RONDO_ROLLED for (int i = 0; i < RONDO_LL128_ROWS; i++)
         {
             const size_t here = at + (size_t)(RONDO_LL128_ROW_BYTES * i);
-            rondo_words_turn16(w, 2 * RONDO_LL128_ROWS, rondo_load_user16(in, here, lane < RONDO_LL128_ROW_BYTES / 16 ? bytes : 0));
+            rondo_words_turn16(w, 2 * RONDO_LL128_ROWS,
+                               rondo_load_user16(in, here, lane < RONDO_LL128_ROW_BYTES / 16 ? bytes : 0));
         }
     }
     RONDO_UNROLLED for (int i = 0; i < RONDO_LL128_ROWS; i++) rondo_row_to_lines(&w[2 * i], &w[2 * i + 1]);
@@ -481,7 +515,8 @@ RONDO_FN void rondo_ll128_store_user(uint64_t *w, uint8_t *out, size_t bytes, si
             struct rondo_data16 d;
             d.lo = w[2 * i];
             d.hi = w[2 * i + 1];
-            if (lane < RONDO_LL128_ROW_BYTES / 16) rondo_store_data16(out + at + (size_t)(RONDO_LL128_ROW_BYTES * i), d);
+            if (lane < RONDO_LL128_ROW_BYTES / 16)
+                rondo_store_data16(out + at + (size_t)(RONDO_LL128_ROW_BYTES * i), d);
         }
         return;
     }

@@ -1,8 +1,10 @@
 /*
- * Reductions of 8 bytes of payload at once, for every type and pairwise operation of the tables: what a thread of a block does with what it holds in registers. The bits are those of
- * kern/reduce.h (of a NaN: that it is one): each pair is rounded to the storage type.
+ * Reductions of 8 bytes of payload at once, for every type and pairwise operation of the tables: what a
+ * thread of a block does with what it holds in registers. The bits are those of kern/reduce.h (of a NaN: that
+ * it is one): each pair is rounded to the storage type.
  *
- * Type and operation are constants where these are called. A machine that has better instructions for a word defines RONDO_NATIVE_WORDS and rondo_native_word() (kern/cuda/reduce_cuda.h).
+ * Type and operation are constants where these are called. A machine that has better instructions for a word
+ * defines RONDO_NATIVE_WORDS and rondo_native_word() (kern/cuda/reduce_cuda.h).
  */
 #ifndef RONDO_KERN_CUDA_REDUCE_GPU_H
 #define RONDO_KERN_CUDA_REDUCE_GPU_H
@@ -44,7 +46,8 @@
     }                                                                                            \
     RONDO_REDUCE_TABLE(RONDO_WORD_ROW_, (type, storage, arith, to_arith, from_arith))
 
-#define RONDO_WORD_ROW_(types, op, OP, value, ...) RONDO_WORD_OP_OF_(RONDO_WORD_UNPACK_ types, op, __VA_ARGS__)
+#define RONDO_WORD_ROW_(types, op, OP, value, ...) \
+    RONDO_WORD_OP_OF_(RONDO_WORD_UNPACK_ types, op, __VA_ARGS__)
 #define RONDO_WORD_OP_OF_(...) RONDO_WORD_OP_(__VA_ARGS__)
 #define RONDO_WORD_UNPACK_(...) __VA_ARGS__
 #define RONDO_WORD_OP_(type, storage, arith, to_arith, from_arith, op, ...)                             \
@@ -84,7 +87,8 @@ RONDO_FN uint64_t rondo_word_reduce(rondo_dtype dtype, enum rondo_reduce reduce,
     uint64_t word;
     if (rondo_native_word(dtype, reduce, x, y, &word)) return word;
 #endif
-    if ((dtype == RONDO_INT8 || dtype == RONDO_UINT8) && reduce == RONDO_REDUCE_SUM) return rondo_word_add_bytes(x, y);
+    if ((dtype == RONDO_INT8 || dtype == RONDO_UINT8) && reduce == RONDO_REDUCE_SUM)
+        return rondo_word_add_bytes(x, y);
     RONDO_DTYPE_TABLE(RONDO_WORD_TYPE_CASE_, )
     return x;
 }

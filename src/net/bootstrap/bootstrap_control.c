@@ -1,11 +1,11 @@
 /*
- * Children of a communicator bootstrap over its control plane. A round is a set of flows, each a record (or the table of all records) that
- * goes to or comes from one member in fragments of a mail; all flows move a little in every test. An allgather goes to member 0 and the
- * table comes back.
+ * Children of a communicator bootstrap over its control plane. A round is a set of flows, each a record (or
+ * the table of all records) that goes to or comes from one member in fragments of a message; all flows move a
+ * little in every test. An allgather goes to member 0 and the table comes back.
  *
- * Besides, members tell one another by notes: "I have given up, because ..." (close after a failure), "who is missing?" (to member 0) and
- * "these are" (from member 0). The parent may have been ended already: only the members' own deaths count. The parent must outlive the
- * bootstrap.
+ * Besides, members tell one another by notes: "I have given up, because ..." (close after a failure), "who is
+ * missing?" (to member 0) and "these are" (from member 0). The parent may have been ended already: only the
+ * members' own deaths count. The parent must outlive the bootstrap.
  */
 #include "net/bootstrap/bootstrap.h"
 
@@ -16,13 +16,17 @@
 #include "net/control/control_impl.h"
 #include "net/control/control_wire.h"
 
-#define LOOK_NS (10 * INT64_C(1000000))       /* between looks for deaths and notes */
-#define ANSWER_NS (900 * INT64_C(1000000))    /* how long to wait for member 0's answer: `missing` is bounded by 1 s */
-#define ASK_AFTER_NS (200 * INT64_C(1000000)) /* a member of another node that has said nothing for so long is asked whether it is there */
-#define ASK_NS (1000 * INT64_C(1000000))      /* between such questions */
-#define TELL_NS (200 * INT64_C(1000000))      /* how long member 0 tries to tell everyone, when boxes are full */
+#define LOOK_NS (10 * INT64_C(1000000)) /* between looks for deaths and notes */
+#define ANSWER_NS \
+    (900 * INT64_C(1000000)) /* how long to wait for member 0's answer: `missing` is bounded by 1 s */
+#define ASK_AFTER_NS \
+    (200 *           \
+     INT64_C(1000000)) /* a member of another node that has said nothing for so long is asked whether \
+                                it is there */
+#define ASK_NS (1000 * INT64_C(1000000)) /* between such questions */
+#define TELL_NS (200 * INT64_C(1000000)) /* how long member 0 tries to tell everyone, when boxes are full */
 
-enum { FRAGMENT_DATA = RONDO_MAIL_BYTES - 24, NOTE_RANKS = (RONDO_MAIL_BYTES - 16) / 4 };
+enum { FRAGMENT_DATA = RONDO_MSG_BYTES - 24, NOTE_RANKS = (RONDO_MSG_BYTES - 16) / 4 };
 
 struct fragment {
     uint32_t round, reserved;
@@ -41,7 +45,8 @@ struct note {
     } u;
 };
 
-_Static_assert(sizeof(struct fragment) == RONDO_MAIL_BYTES && sizeof(struct note) <= RONDO_MAIL_BYTES, "a mail each");
+_Static_assert(sizeof(struct fragment) == RONDO_MSG_BYTES && sizeof(struct note) <= RONDO_MSG_BYTES,
+               "a message each");
 
 /* One record on its way to or from a member. */
 struct flow {
@@ -56,7 +61,12 @@ struct control_bootstrap {
     int *members; /* rank of the child -> rank of the parent */
     uint64_t data_tag, note_tag;
     uint32_t round;
-    enum { ROUND_NONE, ROUND_GATHER, ROUND_SPREAD, ROUND_EXCHANGE } phase; /* an allgather gathers, then spreads */
+    enum {
+        ROUND_NONE,
+        ROUND_GATHER,
+        ROUND_SPREAD,
+        ROUND_EXCHANGE
+    } phase; /* an allgather gathers, then spreads */
     struct flow *out, *in;
     int nout, nin;
     int64_t looked_ns, asks_ns; /* when the silent are asked next */
@@ -77,13 +87,15 @@ static rondo_status read_note(struct control_bootstrap *self, int member, const 
 {
     if (note->kind == NOTE_FAILED) {
         self->told = 1;
-        return rondo_fail_quiet(RONDO_REMOTE_ERROR, "%.*s", (int)sizeof(note->u.failed.text) - 1, note->u.failed.text);
+        return rondo_fail_quiet(RONDO_REMOTE_ERROR, "%.*s", (int)sizeof(note->u.failed.text) - 1,
+                                note->u.failed.text);
     }
-    if (note->kind == NOTE_WHO && self->base.rank == 0 && self->phase == ROUND_GATHER && note->round == self->round) {
+    if (note->kind == NOTE_WHO && self->base.rank == 0 && self->phase == ROUND_GATHER &&
+        note->round == self->round) {
         return RONDO_TIMEOUT; /* `missing` will answer, to everyone */
     }
-    if (note->kind == NOTE_MISSING && member == 0 && note->round == self->round && note->nranks <= NOTE_RANKS &&
-        self->phase != ROUND_NONE) {
+    if (note->kind == NOTE_MISSING && member == 0 && note->round == self->round &&
+        note->nranks <= NOTE_RANKS && self->phase != ROUND_NONE) {
         self->nmissing = 0;
         for (uint32_t i = 0; i < note->nranks && self->nmissing < self->base.nranks; i++) {
             int rank = note->u.ranks[i];
@@ -103,7 +115,8 @@ static rondo_status read_notes(struct control_bootstrap *self)
     size_t bytes;
     for (int i = 0; i < self->base.nranks; i++) {
         while (i != self->base.rank) {
-            rondo_status status = rondo_control_receive(self->parent, self->members[i], self->note_tag, &note, sizeof(note), &bytes);
+            rondo_status status = rondo_control_receive(self->parent, self->members[i], self->note_tag, &note,
+                                                        sizeof(note), &bytes);
             if (status == RONDO_IN_PROGRESS) {
                 break;
             }
@@ -132,9 +145,11 @@ static rondo_status lost(struct control_bootstrap *self, int member)
     int rank = self->members[member], local = parent->local_of[rank];
     int state = local >= 0 ? rondo_control_state_of(parent, rank) : rondo_wire_state_of(parent, rank);
     RONDO_TRY(read_notes(self));
-    return rondo_fail(RONDO_REMOTE_ERROR, "cannot make a child of communicator %s: its member rank %d (pid %d on host %.*s) %s",
-                      parent->name, rank, local >= 0 ? parent->blocks[local].life.pid : parent->peers[rank].pid, RONDO_HOST_LEN - 1,
-                      parent->peers[rank].host, what[state]);
+    return rondo_fail(RONDO_REMOTE_ERROR,
+                      "cannot make a child of communicator %s: its member rank %d (pid %d on host %.*s) %s",
+                      parent->name, rank,
+                      local >= 0 ? parent->blocks[local].life.pid : parent->peers[rank].pid,
+                      RONDO_HOST_LEN - 1, parent->peers[rank].host, what[state]);
 }
 
 static rondo_status flow_send(struct control_bootstrap *self, struct flow *flow)
@@ -164,14 +179,17 @@ static rondo_status flow_receive(struct control_bootstrap *self, struct flow *fl
         int rank = self->members[flow->member];
         struct fragment fragment;
         size_t bytes;
-        RONDO_TRY(rondo_control_receive(self->parent, rank, self->data_tag, &fragment, sizeof(fragment), &bytes));
-        if (bytes < offsetof(struct fragment, data) || fragment.round != self->round || fragment.offset != flow->done ||
-            fragment.total != flow->bytes ||
-            bytes - offsetof(struct fragment, data) != rondo_min_size(flow->bytes - flow->done, FRAGMENT_DATA)) {
-            return rondo_fail(RONDO_INTERNAL_ERROR,
-                              "child of communicator %s: rank %d sent %zu bytes of a record that rank %d does not expect "
-                              "(round %u of %u); do all members make the same children in the same order?",
-                              self->parent->name, rank, bytes, self->parent->rank, fragment.round, self->round);
+        RONDO_TRY(
+            rondo_control_receive(self->parent, rank, self->data_tag, &fragment, sizeof(fragment), &bytes));
+        if (bytes < offsetof(struct fragment, data) || fragment.round != self->round ||
+            fragment.offset != flow->done || fragment.total != flow->bytes ||
+            bytes - offsetof(struct fragment, data) !=
+                rondo_min_size(flow->bytes - flow->done, FRAGMENT_DATA)) {
+            return rondo_fail(
+                RONDO_INTERNAL_ERROR,
+                "child of communicator %s: rank %d sent %zu bytes of a record that rank %d does not expect "
+                "(round %u of %u); do all members make the same children in the same order?",
+                self->parent->name, rank, bytes, self->parent->rank, fragment.round, self->round);
         }
         bytes -= offsetof(struct fragment, data);
         if (bytes > 0) {
@@ -241,7 +259,8 @@ static void round_start(struct control_bootstrap *self, int phase)
     memset(self->has_list, 0, (size_t)self->base.nranks);
 }
 
-static rondo_status control_allgather_start(struct rondo_bootstrap *b, const void *mine, void *all, size_t bytes)
+static rondo_status control_allgather_start(struct rondo_bootstrap *b, const void *mine, void *all,
+                                            size_t bytes)
 {
     struct control_bootstrap *self = self_of(b);
     size_t table = bytes * (size_t)b->nranks;
@@ -261,13 +280,15 @@ static rondo_status control_allgather_start(struct rondo_bootstrap *b, const voi
     return RONDO_SUCCESS;
 }
 
-static rondo_status control_exchange_start(struct rondo_bootstrap *b, int n, const int *peer, const void *send, void *recv, size_t bytes)
+static rondo_status control_exchange_start(struct rondo_bootstrap *b, int n, const int *peer,
+                                           const void *send, void *recv, size_t bytes)
 {
     struct control_bootstrap *self = self_of(b);
     round_start(self, ROUND_EXCHANGE);
     for (int i = 0; i < n; i++) {
         if (n >= b->nranks || peer[i] < 0 || peer[i] >= b->nranks || peer[i] == b->rank) {
-            return rondo_fail(RONDO_INTERNAL_ERROR, "exchange of %d records: peer %d of rank %d of %d", n, peer[i], b->rank, b->nranks);
+            return rondo_fail(RONDO_INTERNAL_ERROR, "exchange of %d records: peer %d of rank %d of %d", n,
+                              peer[i], b->rank, b->nranks);
         }
         add_flow(self->out, &self->nout, peer[i], (uint8_t *)(uintptr_t)send + bytes * (size_t)i, bytes);
         add_flow(self->in, &self->nin, peer[i], (uint8_t *)recv + bytes * (size_t)i, bytes);
@@ -295,13 +316,15 @@ static void ask_the_silent(struct control_bootstrap *self, int64_t now)
     self->asks_ns = now + ASK_NS;
     for (int i = 0; i < self->nin; i++) {
         int rank = self->members[self->in[i].member];
-        if (!self->in[i].finished && self->parent->local_of[rank] < 0 && rondo_control_state_of(self->parent, rank) == 0) {
+        if (!self->in[i].finished && self->parent->local_of[rank] < 0 &&
+            rondo_control_state_of(self->parent, rank) == 0) {
             rondo_wire_ask(self->parent, rank);
         }
     }
 }
 
-/* Deaths and notes. Another member's death ends the round even when nothing is expected from it: it will be, of someone. */
+/* Deaths and notes. Another member's death ends the round even when nothing is expected from it: it will be,
+ * of someone. */
 static rondo_status look(struct control_bootstrap *self)
 {
     int64_t now = rondo_now_ns();
@@ -309,7 +332,7 @@ static rondo_status look(struct control_bootstrap *self)
         return RONDO_SUCCESS;
     }
     self->looked_ns = now;
-    RONDO_TRY(rondo_control_turn(self->parent, NULL));
+    RONDO_TRY(rondo_control_progress(self->parent, NULL));
     RONDO_TRY(read_notes(self));
     ask_the_silent(self, now);
     for (int i = 0; i < self->base.nranks; i++) {
@@ -317,7 +340,8 @@ static rondo_status look(struct control_bootstrap *self)
         if (state == 2 || state == 3) {
             return lost(self, i);
         }
-        /* Who has left may have done its part first, and its last mail may be in the box since the flows were moved. */
+        /* Who has left may have done its part first, and its last message may be in the box since the flows
+         * were moved. */
         if (state == 1 && open_flow(self->in, self->nin, i)) {
             rondo_status status = flow_receive(self, open_flow(self->in, self->nin, i));
             if (status != RONDO_SUCCESS) {
@@ -331,7 +355,8 @@ static rondo_status look(struct control_bootstrap *self)
 static rondo_status round_turn(struct control_bootstrap *self)
 {
     rondo_status status = flows_move(self);
-    if (status == RONDO_SUCCESS && self->phase == ROUND_GATHER && self->base.rank == 0 && self->base.nranks > 1) {
+    if (status == RONDO_SUCCESS && self->phase == ROUND_GATHER && self->base.rank == 0 &&
+        self->base.nranks > 1) {
         spread_start(self);
         status = flows_move(self);
     }
@@ -359,12 +384,14 @@ static rondo_status control_test(struct rondo_bootstrap *b)
 
 /* ---- after a deadline ---- */
 
-/* What this rank itself has not heard, ascending; a member that does not take what it asked for counts too. */
+/* What this rank itself has not heard, ascending; a member that does not take what it asked for counts too.
+ */
 static void list_missing(struct control_bootstrap *self)
 {
     self->nmissing = 0;
     for (int i = 0; i < self->base.nranks; i++) {
-        if (open_flow(self->in, self->nin, i) || (self->phase == ROUND_SPREAD && open_flow(self->out, self->nout, i))) {
+        if (open_flow(self->in, self->nin, i) ||
+            (self->phase == ROUND_SPREAD && open_flow(self->out, self->nout, i))) {
             self->missing[self->nmissing++] = i;
         }
     }
@@ -380,8 +407,8 @@ static int tell_missing(struct control_bootstrap *self)
     }
     for (int i = 1; i < self->base.nranks; i++) {
         if (!self->has_list[i]) {
-            self->has_list[i] = rondo_control_send(self->parent, self->members[i], self->note_tag, &note, sizeof(note)) !=
-                                RONDO_IN_PROGRESS;
+            self->has_list[i] = rondo_control_send(self->parent, self->members[i], self->note_tag, &note,
+                                                   sizeof(note)) != RONDO_IN_PROGRESS;
             open |= !self->has_list[i];
         }
     }
@@ -395,7 +422,8 @@ static rondo_status ask_missing(struct control_bootstrap *self, int64_t now)
     rondo_status status;
     if (!self->asked) {
         struct note note = { .kind = NOTE_WHO, .round = self->round };
-        self->asked = rondo_control_send(self->parent, self->members[0], self->note_tag, &note, sizeof(note)) == RONDO_SUCCESS;
+        self->asked = rondo_control_send(self->parent, self->members[0], self->note_tag, &note,
+                                         sizeof(note)) == RONDO_SUCCESS;
     }
     status = read_notes(self);
     if (self->nmissing >= 0) {
@@ -434,7 +462,8 @@ static rondo_status control_missing(struct rondo_bootstrap *b, int *ranks, int m
             list_missing(self);
         }
     }
-    if (self->phase != ROUND_EXCHANGE && b->rank == 0 && !tell_missing(self) && now - self->asked_ns < TELL_NS) {
+    if (self->phase != ROUND_EXCHANGE && b->rank == 0 && !tell_missing(self) &&
+        now - self->asked_ns < TELL_NS) {
         return RONDO_IN_PROGRESS;
     }
     *n = 0;
@@ -457,8 +486,8 @@ static void control_close(struct rondo_bootstrap *b, int ok)
             }
         }
     }
-    rondo_mail_forget(self->parent, self->data_tag);
-    rondo_mail_forget(self->parent, self->note_tag);
+    rondo_msg_forget(self->parent, self->data_tag);
+    rondo_msg_forget(self->parent, self->note_tag);
     rondo_free(self->members);
     rondo_free(self->missing);
     rondo_free(self->has_list);
@@ -480,20 +509,22 @@ static const struct rondo_bootstrap_ops control_ops = {
 static rondo_status check_members(struct rondo_control *parent, const int *members, int n, int self)
 {
     if (n < 1 || self < 0 || self >= n || members[self] != parent->rank) {
-        return rondo_fail(RONDO_INTERNAL_ERROR, "child of communicator %s: rank %d is not member %d of %d", parent->name, parent->rank,
-                          self, n);
+        return rondo_fail(RONDO_INTERNAL_ERROR, "child of communicator %s: rank %d is not member %d of %d",
+                          parent->name, parent->rank, self, n);
     }
     for (int i = 0; i < n; i++) {
-        if (members[i] < 0 || members[i] >= parent->nranks || (parent->local_of[members[i]] < 0 && !parent->wire)) {
-            return rondo_fail(RONDO_INTERNAL_ERROR, "child of communicator %s: member %d is rank %d, which cannot be reached", parent->name,
-                              i, members[i]);
+        if (members[i] < 0 || members[i] >= parent->nranks ||
+            (parent->local_of[members[i]] < 0 && !parent->wire)) {
+            return rondo_fail(RONDO_INTERNAL_ERROR,
+                              "child of communicator %s: member %d is rank %d, which cannot be reached",
+                              parent->name, i, members[i]);
         }
     }
     return RONDO_SUCCESS;
 }
 
-rondo_status rondo_bootstrap_control(struct rondo_control *parent, const int *members, int n, int self, uint64_t tag,
-                                     struct rondo_bootstrap **b)
+rondo_status rondo_bootstrap_control(struct rondo_control *parent, const int *members, int n, int self,
+                                     uint64_t tag, struct rondo_bootstrap **b)
 {
     struct control_bootstrap *made;
     rondo_status status;
@@ -511,7 +542,7 @@ rondo_status rondo_bootstrap_control(struct rondo_control *parent, const int *me
     made->base.root_world_rank = members[0];
     made->parent = parent;
     made->nmissing = -1;
-    /* Tags of this child alone: other mail of the parent may use any tag of its own. */
+    /* Tags of this child alone: other message of the parent may use any tag of its own. */
     made->data_tag = rondo_hash("child data", 10, rondo_hash(&tag, sizeof(tag), parent->head->comm_hash));
     made->note_tag = rondo_hash("child note", 10, made->data_tag);
     *b = &made->base;

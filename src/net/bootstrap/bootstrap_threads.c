@@ -1,7 +1,8 @@
 /*
- * Ranks that are threads of one process meet in a hub. An allgather is an array that each rank copies its record into and, when all have, copies out of.
- * Two arrays suffice: a rank begins round k + 2 only after round k + 1 is complete, so after every rank has taken what it wanted of round k.
- * Records between pairs are messages in the receiver's inbox.
+ * Ranks that are threads of one process meet in a hub. An allgather is an array that each rank copies its
+ * record into and, when all have, copies out of. Two arrays suffice: a rank begins round k + 2 only after
+ * round k + 1 is complete, so after every rank has taken what it wanted of round k. Records between pairs are
+ * messages in the receiver's inbox.
  */
 #include "net/bootstrap/bootstrap.h"
 
@@ -55,7 +56,8 @@ struct thread_bootstrap {
     enum { ROUND_NONE, ROUND_GATHER, ROUND_EXCHANGE } round;
     void *result;
     size_t bytes;
-    int *slot_of; /* exchange: rank -> index of its record that has not come yet, else -1; made by the first exchange */
+    int *slot_of; /* exchange: rank -> index of its record that has not come yet, else -1; made by the first
+                     exchange */
     int pending;
 };
 
@@ -92,7 +94,8 @@ rondo_status rondo_hub_create(int nranks, struct rondo_hub **hub)
         return rondo_fail(RONDO_INVALID_ARGUMENT, "a meeting place of %d ranks; give at least 1", nranks);
     }
     struct rondo_hub *h;
-    RONDO_TRY(rondo_calloc(&h, 1, sizeof *h + (size_t)nranks * sizeof h->seat[0], "the meeting place of ranks that are threads"));
+    RONDO_TRY(rondo_calloc(&h, 1, sizeof *h + (size_t)nranks * sizeof h->seat[0],
+                           "the meeting place of ranks that are threads"));
     pthread_mutex_init(&h->lock, NULL);
     h->nranks = nranks;
     h->refs = 1;
@@ -117,7 +120,10 @@ void rondo_hub_release(struct rondo_hub *hub)
 
 static int hub_failed(struct rondo_hub *hub) { return __atomic_load_n(&hub->failed, __ATOMIC_ACQUIRE); }
 
-static rondo_status hub_error(struct rondo_hub *hub) { return rondo_fail_quiet(RONDO_REMOTE_ERROR, "%s", hub->reason.text); }
+static rondo_status hub_error(struct rondo_hub *hub)
+{
+    return rondo_fail_quiet(RONDO_REMOTE_ERROR, "%s", hub->reason.text);
+}
 
 static struct thread_bootstrap *self_of(struct rondo_bootstrap *b) { return (struct thread_bootstrap *)b; }
 
@@ -128,7 +134,8 @@ static rondo_status threads_open_start(struct rondo_bootstrap *b)
 }
 
 /* Find or open the array of allgather `number`. Under the lock. */
-static rondo_status gather_open(struct rondo_hub *hub, int rank, uint64_t number, size_t bytes, struct gather **gather)
+static rondo_status gather_open(struct rondo_hub *hub, int rank, uint64_t number, size_t bytes,
+                                struct gather **gather)
 {
     struct gather *g = &hub->gather[number & 1];
     *gather = g;
@@ -136,9 +143,10 @@ static rondo_status gather_open(struct rondo_hub *hub, int rank, uint64_t number
         if (g->bytes == bytes) {
             return RONDO_SUCCESS;
         }
-        return rondo_fail(RONDO_INVALID_USAGE,
-                          "rank %d gives %zu bytes where rank %d gave %zu in round %llu of the creation of a communicator", rank, bytes,
-                          g->opener, g->bytes, (unsigned long long)number);
+        return rondo_fail(
+            RONDO_INVALID_USAGE,
+            "rank %d gives %zu bytes where rank %d gave %zu in round %llu of the creation of a communicator",
+            rank, bytes, g->opener, g->bytes, (unsigned long long)number);
     }
     if (!g->all || g->bytes != bytes) {
         rondo_free(g->all);
@@ -152,7 +160,8 @@ static rondo_status gather_open(struct rondo_hub *hub, int rank, uint64_t number
     return RONDO_SUCCESS;
 }
 
-static rondo_status threads_allgather_start(struct rondo_bootstrap *b, const void *mine, void *all, size_t bytes)
+static rondo_status threads_allgather_start(struct rondo_bootstrap *b, const void *mine, void *all,
+                                            size_t bytes)
 {
     struct thread_bootstrap *self = self_of(b);
     struct rondo_hub *hub = self->hub;
@@ -188,8 +197,9 @@ static rondo_status deliver(struct thread_bootstrap *self, struct list list)
             self->slot_of[message->from] = -1;
             self->pending--;
         } else {
-            status = rondo_fail(RONDO_INVALID_USAGE, "rank %d sends rank %d a record of %zu bytes where %zu are expected", message->from,
-                                self->base.rank, message->bytes, self->bytes);
+            status = rondo_fail(RONDO_INVALID_USAGE,
+                                "rank %d sends rank %d a record of %zu bytes where %zu are expected",
+                                message->from, self->base.rank, message->bytes, self->bytes);
         }
         rondo_free(message);
     }
@@ -218,7 +228,8 @@ static rondo_status slots_prepare(struct thread_bootstrap *self, int n, const in
     for (int i = 0; i < n; i++) {
         if (peer[i] < 0 || peer[i] >= nranks || peer[i] == self->base.rank || self->slot_of[peer[i]] >= 0) {
             return rondo_fail(RONDO_INTERNAL_ERROR,
-                              "rank %d names peer %d of %d ranks for an exchange, which is itself, out of range or named twice",
+                              "rank %d names peer %d of %d ranks for an exchange, which is itself, out of "
+                              "range or named twice",
                               self->base.rank, peer[i], nranks);
         }
         self->slot_of[peer[i]] = i;
@@ -226,7 +237,8 @@ static rondo_status slots_prepare(struct thread_bootstrap *self, int n, const in
     return RONDO_SUCCESS;
 }
 
-static rondo_status threads_exchange_start(struct rondo_bootstrap *b, int n, const int *peer, const void *send, void *recv, size_t bytes)
+static rondo_status threads_exchange_start(struct rondo_bootstrap *b, int n, const int *peer,
+                                           const void *send, void *recv, size_t bytes)
 {
     struct thread_bootstrap *self = self_of(b);
     if (hub_failed(self->hub)) {
@@ -319,12 +331,14 @@ static const struct rondo_bootstrap_ops threads_ops = {
 rondo_status rondo_bootstrap_threads(struct rondo_hub *hub, int rank, struct rondo_bootstrap **b)
 {
     if (rank < 0 || rank >= hub->nranks) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "rank %d of a meeting place of %d ranks; ranks are 0..%d", rank, hub->nranks,
-                          hub->nranks - 1);
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "rank %d of a meeting place of %d ranks; ranks are 0..%d",
+                          rank, hub->nranks, hub->nranks - 1);
     }
     if (hub_failed(hub)) {
-        return rondo_fail(RONDO_INVALID_USAGE, "the meeting place cannot be used again after a failed creation (%.200s); make a new one",
-                          hub->reason.text);
+        return rondo_fail(
+            RONDO_INVALID_USAGE,
+            "the meeting place cannot be used again after a failed creation (%.200s); make a new one",
+            hub->reason.text);
     }
     struct thread_bootstrap *self;
     RONDO_TRY(RONDO_NEW(self, "a bootstrap"));
@@ -335,10 +349,14 @@ rondo_status rondo_bootstrap_threads(struct rondo_hub *hub, int rank, struct ron
     pthread_mutex_unlock(&hub->lock);
     if (taken) {
         rondo_free(self);
-        return rondo_fail(RONDO_INVALID_USAGE, "two threads are rank %d of the same meeting place; give each rank its own number", rank);
+        return rondo_fail(RONDO_INVALID_USAGE,
+                          "two threads are rank %d of the same meeting place; give each rank its own number",
+                          rank);
     }
     __atomic_add_fetch(&hub->refs, 1, __ATOMIC_RELAXED);
-    self->base = (struct rondo_bootstrap){ .ops = &threads_ops, .rank = rank, .nranks = hub->nranks, .root_world_rank = -1 };
+    self->base = (struct rondo_bootstrap){
+        .ops = &threads_ops, .rank = rank, .nranks = hub->nranks, .root_world_rank = -1
+    };
     self->hub = hub;
     self->seat = seat;
     *b = &self->base;

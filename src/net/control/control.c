@@ -9,20 +9,25 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-enum { TEXT_WAIT_NS = 20 * 1000 * 1000 /* for a reason's text: its writer copies 512 bytes, or is dead or stopped */ };
+enum {
+    TEXT_WAIT_NS = 20 * 1000 *
+                   1000 /* for a reason's text: its writer copies 512 bytes, or is dead or stopped */
+};
 
 static size_t control_bytes(const struct rondo_control_config *config)
 {
     size_t bytes = sizeof(struct rondo_control_head) + sizeof(struct rondo_control_reason) +
                    sizeof(struct rondo_control_block) * (size_t)config->nlocal;
-    return bytes + (config->nlocal > 1 && config->board_capacity > 0 ? rondo_board_bytes(config->board_capacity, config->nlocal) : 0);
+    return bytes + (config->nlocal > 1 && config->mailbox_capacity > 0
+                        ? rondo_mailbox_bytes(config->mailbox_capacity, config->nlocal)
+                        : 0);
 }
 
 static void control_free(struct rondo_control *control)
 {
     rondo_wire_free(control);
     rondo_shm_close(&control->shm);
-    rondo_mail_clear(&control->mail);
+    rondo_msg_clear(&control->message);
     rondo_free(control->local_ranks);
     rondo_free(control->local_of);
     rondo_free(control->watch);
@@ -31,20 +36,21 @@ static void control_free(struct rondo_control *control)
 
 static rondo_status control_check_config(const struct rondo_control_config *config)
 {
-    if (config->nlocal < 1 || config->nlocal > RONDO_CONTROL_MAX_LOCAL || config->nlocal > config->nranks || config->local_rank < 0 ||
-        config->local_rank >= config->nlocal) {
-        return rondo_fail(RONDO_INTERNAL_ERROR, "control plane of %s: local rank %d of %d (%d ranks, at most %d a node)", config->name,
-                          config->local_rank, config->nlocal, config->nranks, RONDO_CONTROL_MAX_LOCAL);
+    if (config->nlocal < 1 || config->nlocal > RONDO_CONTROL_MAX_LOCAL || config->nlocal > config->nranks ||
+        config->local_rank < 0 || config->local_rank >= config->nlocal) {
+        return rondo_fail(
+            RONDO_INTERNAL_ERROR, "control plane of %s: local rank %d of %d (%d ranks, at most %d a node)",
+            config->name, config->local_rank, config->nlocal, config->nranks, RONDO_CONTROL_MAX_LOCAL);
     }
     for (int i = 0; i < config->nlocal; i++) {
         if (config->local_ranks[i] < 0 || config->local_ranks[i] >= config->nranks) {
-            return rondo_fail(RONDO_INTERNAL_ERROR, "control plane of %s: local rank %d is rank %d of %d", config->name, i,
-                              config->local_ranks[i], config->nranks);
+            return rondo_fail(RONDO_INTERNAL_ERROR, "control plane of %s: local rank %d is rank %d of %d",
+                              config->name, i, config->local_ranks[i], config->nranks);
         }
     }
     if (config->local_ranks[config->local_rank] != config->rank) {
-        return rondo_fail(RONDO_INTERNAL_ERROR, "control plane of %s: rank %d is not local rank %d", config->name, config->rank,
-                          config->local_rank);
+        return rondo_fail(RONDO_INTERNAL_ERROR, "control plane of %s: rank %d is not local rank %d",
+                          config->name, config->rank, config->local_rank);
     }
     return RONDO_SUCCESS;
 }
@@ -55,9 +61,10 @@ static rondo_status control_new(struct rondo_control **control_out, const struct
     rondo_status status;
     RONDO_TRY(control_check_config(config));
     RONDO_TRY(RONDO_NEW(control, "control plane"));
-    rondo_mail_init(&control->mail);
+    rondo_msg_init(&control->message);
     control->shm.fd = -1;
-    RONDO_TRY_GOTO(RONDO_NEW_ARRAY(control->local_ranks, config->nlocal, "control plane's local ranks"), fail);
+    RONDO_TRY_GOTO(RONDO_NEW_ARRAY(control->local_ranks, config->nlocal, "control plane's local ranks"),
+                   fail);
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(control->local_of, config->nranks, "control plane's ranks"), fail);
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(control->watch, config->nlocal, "control plane's watches"), fail);
     control->rank = config->rank;
@@ -89,12 +96,12 @@ static void control_place(struct rondo_control *control, const struct rondo_cont
     control->reason = (struct rondo_control_reason *)(control->head + 1);
     control->blocks = (struct rondo_control_block *)(control->reason + 1);
     control->own = &control->blocks[control->local_rank];
-    if (control->nlocal > 1 && config->board_capacity > 0) {
-        control->board.places = (uint8_t *)(control->blocks + control->nlocal);
-        control->board.stride = rondo_board_stride(config->board_capacity);
-        control->board.capacity = config->board_capacity;
-        control->board.index = control->local_rank;
-        control->board.nranks = control->nlocal;
+    if (control->nlocal > 1 && config->mailbox_capacity > 0) {
+        control->mailbox.places = (uint8_t *)(control->blocks + control->nlocal);
+        control->mailbox.stride = rondo_mailbox_stride(config->mailbox_capacity);
+        control->mailbox.capacity = config->mailbox_capacity;
+        control->mailbox.index = control->local_rank;
+        control->mailbox.nranks = control->nlocal;
     }
 }
 
@@ -106,8 +113,8 @@ static void control_come_in(struct rondo_control *control)
     atomic_store_explicit(&life->state, RONDO_LIFE_ATTACHED, memory_order_release);
 }
 
-rondo_status rondo_control_create(struct rondo_control **control_out, const struct rondo_control_config *config,
-                                  struct rondo_shm_name *name)
+rondo_status rondo_control_create(struct rondo_control **control_out,
+                                  const struct rondo_control_config *config, struct rondo_shm_name *name)
 {
     struct rondo_control *control;
     size_t bytes = control_bytes(config);
@@ -122,11 +129,12 @@ rondo_status rondo_control_create(struct rondo_control **control_out, const stru
     control->head->nlocal = config->nlocal;
     control->head->magic = RONDO_CONTROL_MAGIC;
     for (int i = 0; i < config->nlocal; i++) {
-        rondo_mail_box_init(&control->blocks[i].box);
+        rondo_inbox_init(&control->blocks[i].box);
     }
     control_come_in(control);
-    RONDO_INFO(RONDO_SUBSYS_CONTROL, "%s: control segment of %zu bytes for %d ranks, board %zu bytes a rank", control->name, bytes,
-               config->nlocal, config->board_capacity);
+    RONDO_INFO(RONDO_SUBSYS_CONTROL,
+               "%s: control segment of %zu bytes for %d ranks, mailbox %zu bytes a rank", control->name,
+               bytes, config->nlocal, config->mailbox_capacity);
     *name = control->shm.name;
     *control_out = control;
     return RONDO_SUCCESS;
@@ -137,7 +145,8 @@ fail:
     return status;
 }
 
-rondo_status rondo_control_attach(struct rondo_control **control_out, const struct rondo_control_config *config,
+rondo_status rondo_control_attach(struct rondo_control **control_out,
+                                  const struct rondo_control_config *config,
                                   const struct rondo_shm_name *name)
 {
     struct rondo_control *control;
@@ -147,11 +156,14 @@ rondo_status rondo_control_attach(struct rondo_control **control_out, const stru
     RONDO_TRY(control_new(&control, config));
     RONDO_TRY_GOTO(rondo_shm_open(&control->shm, name), fail);
     head = (const struct rondo_control_head *)control->shm.base;
-    if (control->shm.size < bytes || head->magic != RONDO_CONTROL_MAGIC || head->version != RONDO_CONTROL_VERSION || head->bytes != bytes ||
-        head->nlocal != config->nlocal || head->comm_hash != config->comm_hash) {
+    if (control->shm.size < bytes || head->magic != RONDO_CONTROL_MAGIC ||
+        head->version != RONDO_CONTROL_VERSION || head->bytes != bytes || head->nlocal != config->nlocal ||
+        head->comm_hash != config->comm_hash) {
         status = rondo_fail(RONDO_INTERNAL_ERROR,
-                            "%s: the control segment of rank %d on %s is not this communicator's (%zu bytes mapped, %zu needed)",
-                            control->name, config->local_ranks[0], rondo_log_host(), control->shm.size, bytes);
+                            "%s: the control segment of rank %d on %s is not this communicator's (%zu bytes "
+                            "mapped, %zu needed)",
+                            control->name, config->local_ranks[0], rondo_log_host(), control->shm.size,
+                            bytes);
         goto fail;
     }
     control_place(control, config);
@@ -198,13 +210,17 @@ void rondo_control_close(struct rondo_control *control)
     control_free(control);
 }
 
-struct rondo_board *rondo_control_board(struct rondo_control *control) { return control->board.places ? &control->board : NULL; }
+struct rondo_mailbox *rondo_control_mailbox(struct rondo_control *control)
+{
+    return control->mailbox.places ? &control->mailbox : NULL;
+}
 
 /* ---- the reason ---- */
 
 static uint64_t reason_word(int state, rondo_status status, int writer, int rank)
 {
-    return (uint64_t)state | (uint64_t)(uint8_t)status << 8 | (uint64_t)(uint16_t)writer << 16 | (uint64_t)(uint32_t)(rank + 1) << 32;
+    return (uint64_t)state | (uint64_t)(uint8_t)status << 8 | (uint64_t)(uint16_t)writer << 16 |
+           (uint64_t)(uint32_t)(rank + 1) << 32;
 }
 
 int rondo_control_end(struct rondo_control *control, rondo_status status, int rank, const char *text)
@@ -215,12 +231,14 @@ int rondo_control_end(struct rondo_control *control, rondo_status status, int ra
         status = RONDO_INTERNAL_ERROR;
     }
     mine = reason_word(RONDO_REASON_WRITING, status, control->local_rank, rank);
-    if (!atomic_compare_exchange_strong_explicit(&reason->word, &word, mine, memory_order_acq_rel, memory_order_relaxed)) {
+    if (!atomic_compare_exchange_strong_explicit(&reason->word, &word, mine, memory_order_acq_rel,
+                                                 memory_order_relaxed)) {
         return 0;
     }
     snprintf(reason->text, sizeof(reason->text), "%s", text ? text : "");
     /* Fails when a reader gave up waiting: the text stays unread. */
-    atomic_compare_exchange_strong_explicit(&reason->word, &mine, reason_word(RONDO_REASON_SET, status, control->local_rank, rank),
+    atomic_compare_exchange_strong_explicit(&reason->word, &mine,
+                                            reason_word(RONDO_REASON_SET, status, control->local_rank, rank),
                                             memory_order_release, memory_order_relaxed);
     return 1;
 }
@@ -247,8 +265,8 @@ static uint64_t reason_settle(struct rondo_control_reason *reason)
         start = start ? start : now;
         if (now - start > TEXT_WAIT_NS) {
             /* On failure `word` is what the writer or another reader made of it. */
-            if (atomic_compare_exchange_strong_explicit(&reason->word, &word, word | RONDO_REASON_LOST, memory_order_acq_rel,
-                                                        memory_order_acquire)) {
+            if (atomic_compare_exchange_strong_explicit(&reason->word, &word, word | RONDO_REASON_LOST,
+                                                        memory_order_acq_rel, memory_order_acquire)) {
                 word |= RONDO_REASON_LOST;
             }
             continue;
@@ -276,8 +294,10 @@ rondo_status rondo_control_reason(struct rondo_control *control, char *text, int
         snprintf(text, RONDO_ERROR_TEXT, "%.*s", RONDO_ERROR_TEXT - 1, control->reason->text);
     } else {
         snprintf(text, RONDO_ERROR_TEXT,
-                 "rank %d ended communicator %s (%s) and died or was stopped before it could say why; see that rank's own log",
-                 writer < control->nlocal ? control->local_ranks[writer] : -1, control->name, rondo_status_string(status));
+                 "rank %d ended communicator %s (%s) and died or was stopped before it could say why; see "
+                 "that rank's own log",
+                 writer < control->nlocal ? control->local_ranks[writer] : -1, control->name,
+                 rondo_status_string(status));
     }
     *rank = fault >= 0 && fault < control->nranks ? fault : -1;
     return status;
@@ -286,9 +306,10 @@ rondo_status rondo_control_reason(struct rondo_control *control, char *text, int
 /* ---- calls ---- */
 
 /*
- * A line's readers see seq change around the words that change: every word is stored with release after seq = 0, and loaded with acquire
- * between two loads of seq. (Fences would do the same, but thread sanitizers do not know them.) On x86 all of these are plain stores and
- * loads. The words are put together from the fields, not copied: a wide load of fields that were just stored would wait for the stores.
+ * A line's readers see seq change around the words that change: every word is stored with release after seq =
+ * 0, and loaded with acquire between two loads of seq. (Fences would do the same, but thread sanitizers do
+ * not know them.) On x86 all of these are plain stores and loads. The words are put together from the fields,
+ * not copied: a wide load of fields that were just stored would wait for the stores.
  */
 enum { WORD_SEQ, WORD_COUNT, WORD_WORD_OP, WORD_ROOT_KIND, LINE_WORDS, STATE_SHIFT = 48 };
 
@@ -300,7 +321,8 @@ void rondo_control_call_begin(struct rondo_control *control, const struct rondo_
     uint64_t kind = (uint64_t)call->coll << 32 | (uint64_t)call->dtype << 40 | UINT64_C(1) << STATE_SHIFT;
     atomic_store_explicit(&line->word[WORD_SEQ], 0, memory_order_relaxed);
     atomic_store_explicit(&line->word[WORD_COUNT], call->count, memory_order_release);
-    atomic_store_explicit(&line->word[WORD_WORD_OP], call->word | (uint64_t)(uint32_t)call->op << 32, memory_order_release);
+    atomic_store_explicit(&line->word[WORD_WORD_OP], call->word | (uint64_t)(uint32_t)call->op << 32,
+                          memory_order_release);
     atomic_store_explicit(&line->word[WORD_ROOT_KIND], (uint32_t)call->root | kind, memory_order_release);
     atomic_store_explicit(&line->word[WORD_SEQ], call->seq, memory_order_release);
     atomic_store_explicit(&control->own->calls.begun, call->seq, memory_order_release);
@@ -311,7 +333,8 @@ void rondo_control_call_end(struct rondo_control *control, uint64_t seq)
     struct rondo_control_line *line = &control->own->ring[seq % RONDO_CALL_RING];
     if (atomic_load_explicit(&line->word[WORD_SEQ], memory_order_relaxed) == seq) {
         uint64_t kind = atomic_load_explicit(&line->word[WORD_ROOT_KIND], memory_order_relaxed);
-        atomic_store_explicit(&line->word[WORD_ROOT_KIND], (kind & ~(UINT64_C(0xff) << STATE_SHIFT)) | UINT64_C(2) << STATE_SHIFT,
+        atomic_store_explicit(&line->word[WORD_ROOT_KIND],
+                              (kind & ~(UINT64_C(0xff) << STATE_SHIFT)) | UINT64_C(2) << STATE_SHIFT,
                               memory_order_release);
     }
     atomic_store_explicit(&control->own->calls.done, seq, memory_order_release);
@@ -329,7 +352,8 @@ static void line_unpack(const uint64_t *word, struct rondo_call *call)
                                  .state = (uint8_t)(word[WORD_ROOT_KIND] >> STATE_SHIFT) };
 }
 
-int rondo_control_last_call(struct rondo_control *control, int rank, int64_t since_ns, struct rondo_call *call)
+int rondo_control_last_call(struct rondo_control *control, int rank, int64_t since_ns,
+                            struct rondo_call *call)
 {
     if (rank >= 0 && rank < control->nranks && control->local_of[rank] < 0) {
         return control->wire ? rondo_wire_call_of(control, rank, 0, since_ns, call) : -1;
@@ -341,11 +365,13 @@ int rondo_control_call_of(struct rondo_control *control, int rank, uint64_t seq,
 {
     int local = rank >= 0 && rank < control->nranks ? control->local_of[rank] : -1;
     if (local < 0) {
-        return rank >= 0 && rank < control->nranks && control->wire && rondo_wire_call_of(control, rank, seq, 0, call) > 0;
+        return rank >= 0 && rank < control->nranks && control->wire &&
+               rondo_wire_call_of(control, rank, seq, 0, call) > 0;
     }
     /* A rank that calls on and on may overwrite the line each time: give up then. */
     for (int tries = 0; tries < 64; tries++) {
-        uint64_t want = seq ? seq : atomic_load_explicit(&control->blocks[local].calls.begun, memory_order_acquire);
+        uint64_t want = seq ? seq
+                            : atomic_load_explicit(&control->blocks[local].calls.begun, memory_order_acquire);
         struct rondo_control_line *line = &control->blocks[local].ring[want % RONDO_CALL_RING];
         uint64_t word[LINE_WORDS];
         for (int i = 0; i < LINE_WORDS; i++) {
@@ -354,7 +380,8 @@ int rondo_control_call_of(struct rondo_control *control, int rank, uint64_t seq,
         if (want == 0) {
             return 0;
         }
-        if (word[WORD_SEQ] == want && atomic_load_explicit(&line->word[WORD_SEQ], memory_order_relaxed) == want) {
+        if (word[WORD_SEQ] == want &&
+            atomic_load_explicit(&line->word[WORD_SEQ], memory_order_relaxed) == want) {
             line_unpack(word, call);
             return 1;
         }
@@ -371,27 +398,32 @@ int rondo_control_state_of(struct rondo_control *control, int rank)
 {
     int local = rank >= 0 && rank < control->nranks ? control->local_of[rank] : -1;
     if (local < 0) {
-        int remote = rank >= 0 && rank < control->nranks && control->wire ? rondo_wire_state_of(control, rank) : RONDO_WIRE_ALIVE;
+        int remote = rank >= 0 && rank < control->nranks && control->wire ? rondo_wire_state_of(control, rank)
+                                                                          : RONDO_WIRE_ALIVE;
         return remote == RONDO_WIRE_GONE ? RONDO_WIRE_LEFT : remote;
     }
     /* The watch first: a rank that left before it died has left. */
     int state = atomic_load_explicit(&control->watch[local].state, memory_order_acquire);
-    return atomic_load_explicit(&control->blocks[local].life.state, memory_order_acquire) == RONDO_LIFE_LEFT ? 1 : state;
+    return atomic_load_explicit(&control->blocks[local].life.state, memory_order_acquire) == RONDO_LIFE_LEFT
+               ? 1
+               : state;
 }
 
-rondo_status rondo_control_turn(struct rondo_control *control, int *moved)
+rondo_status rondo_control_progress(struct rondo_control *control, int *moved)
 {
     enum { LOOK_NS = 10 * 1000 * 1000 };
     struct rondo_control_calls *calls = &control->own->calls;
     int64_t now = rondo_now_ns(), looked = atomic_load_explicit(&control->looked_ns, memory_order_relaxed);
     /* Two threads that wait at once may lose a count. */
-    atomic_store_explicit(&calls->waits, atomic_load_explicit(&calls->waits, memory_order_relaxed) + 1, memory_order_relaxed);
+    atomic_store_explicit(&calls->waits, atomic_load_explicit(&calls->waits, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
     if (now - looked >= LOOK_NS &&
-        atomic_compare_exchange_strong_explicit(&control->looked_ns, &looked, now, memory_order_relaxed, memory_order_relaxed)) {
+        atomic_compare_exchange_strong_explicit(&control->looked_ns, &looked, now, memory_order_relaxed,
+                                                memory_order_relaxed)) {
         rondo_control_look(control);
         if (control->wire) {
             rondo_wire_poll();
         }
     }
-    return rondo_mail_drain(control, moved);
+    return rondo_msg_drain(control, moved);
 }

@@ -1,7 +1,8 @@
 /*
- * The watcher: one per process while a control is started, with the control thread and a table of the local peers' processes. Everything
- * in it is under one lock, which is held for short, bounded work only: the thread logs nothing while it holds it. Waiting threads look for
- * deaths themselves (rondo_control_look), with the same functions, when the lock is free.
+ * The watcher: one per process while a control is started, with the control thread and a table of the local
+ * peers' processes. Everything in it is under one lock, which is held for short, bounded work only: the
+ * thread logs nothing while it holds it. Waiting threads look for deaths themselves (rondo_control_look),
+ * with the same functions, when the lock is free.
  */
 #include "net/control/control_impl.h"
 #include "net/control/control_wire.h"
@@ -69,8 +70,9 @@ static int process_stat(int pid, struct process_stat *stat)
     close(fd);
     text[n > 0 ? n : 0] = '\0';
     at = strrchr(text, ')'); /* the name before it may hold anything */
-    if (at == NULL || sscanf(at + 1, " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %d %*s %" SCNu64, &stat->state,
-                             &stat->threads, &stat->start) != 3) {
+    if (at == NULL ||
+        sscanf(at + 1, " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %d %*s %" SCNu64,
+               &stat->state, &stat->threads, &stat->start) != 3) {
         return 0;
     }
     return 1;
@@ -93,14 +95,16 @@ static int process_gone(const struct process *process)
         return 0;
     }
     /* A process whose first thread alone has ended is a zombie with more threads. */
-    return ((stat.state == 'Z' || stat.state == 'X') && stat.threads <= 1) || (process->start && stat.start != process->start);
+    return ((stat.state == 'Z' || stat.state == 'X') && stat.threads <= 1) ||
+           (process->start && stat.start != process->start);
 }
 
 static void process_set_dead(struct watcher *w, struct process *process)
 {
     process->dead = 1;
     if (process->fd >= 0) {
-        epoll_ctl(w->epoll, EPOLL_CTL_DEL, process->fd, NULL); /* it would stay readable and wake the thread for ever */
+        epoll_ctl(w->epoll, EPOLL_CTL_DEL, process->fd,
+                  NULL); /* it would stay readable and wake the thread for ever */
         close(process->fd);
         process->fd = -1;
     } else {
@@ -171,7 +175,8 @@ static void watcher_reap(struct watcher *w, int64_t now)
 {
     struct epoll_event events[16];
     int n;
-    /* Everything reported is taken out of the set, so this ends; the bound is for the stop event and the wire's, which stay. */
+    /* Everything reported is taken out of the set, so this ends; the bound is for the stop event and the
+     * wire's, which stay. */
     for (int round = 0; round <= w->nprocesses / 8; round++) {
         n = epoll_wait(w->epoll, events, (int)RONDO_COUNTOF(events), 0);
         for (int i = 0; i < n; i++) {
@@ -211,8 +216,8 @@ static void describe_last_call(struct rondo_control *control, int rank, char *te
     snprintf(text, bytes, "last call: %s (%s)", words, call.state == 2 ? "finished" : "under way");
 }
 
-/* End the communicator for a local rank's fault. silent_ns: since when its beat stands still, 0: its process is dead. @return 1: first
- * reason, in text. */
+/* End the communicator for a local rank's fault. silent_ns: since when its beat stands still, 0: its process
+ * is dead. @return 1: first reason, in text. */
 static int report(struct rondo_control *control, int local, int64_t silent_ns, char *text)
 {
     int rank = control->local_ranks[local];
@@ -220,15 +225,18 @@ static int report(struct rondo_control *control, int local, int64_t silent_ns, c
     if (rondo_control_aborted(control)) {
         return 0;
     }
-    snprintf(who, sizeof(who), "rank %d (pid %d on host %.*s) of communicator %s", rank, control->blocks[local].life.pid,
-             RONDO_HOST_LEN - 1, control->peers[rank].host, control->name);
+    snprintf(who, sizeof(who), "rank %d (pid %d on host %.*s) of communicator %s", rank,
+             control->blocks[local].life.pid, RONDO_HOST_LEN - 1, control->peers[rank].host, control->name);
     describe_last_call(control, rank, last, sizeof(last));
     if (silent_ns == 0) {
-        snprintf(text, RONDO_ERROR_TEXT, "%s exited without destroying its communicator; %s; see that rank's own output for the cause", who,
-                 last);
+        snprintf(
+            text, RONDO_ERROR_TEXT,
+            "%s exited without destroying its communicator; %s; see that rank's own output for the cause",
+            who, last);
     } else {
         snprintf(text, RONDO_ERROR_TEXT,
-                 "%s is unresponsive: no heartbeat for %lld ms; %s; is it stopped, or its host overloaded? RONDO_DEAD_AFTER sets the limit",
+                 "%s is unresponsive: no heartbeat for %lld ms; %s; is it stopped, or its host overloaded? "
+                 "RONDO_DEAD_AFTER sets the limit",
                  who, (long long)(silent_ns / 1000000), last);
     }
     if (!rondo_control_end(control, RONDO_REMOTE_ERROR, rank, text)) {
@@ -257,8 +265,8 @@ static int check_deaths(struct watcher *w, struct rondo_control *control, char *
     return ended;
 }
 
-/* @return 1: ended for a beat that stopped, sentence in text. restart: this process was itself stopped, so everyone's silence counts
- * from now. */
+/* @return 1: ended for a beat that stopped, sentence in text. restart: this process was itself stopped, so
+ * everyone's silence counts from now. */
 static int check_beats(struct watcher *w, struct rondo_control *control, int64_t now, int restart, char *text)
 {
     int ended = 0;
@@ -267,7 +275,8 @@ static int check_beats(struct watcher *w, struct rondo_control *control, int64_t
         struct rondo_control_life *life = &control->blocks[i].life;
         uint64_t beat = atomic_load_explicit(&life->beat, memory_order_relaxed);
         int state = atomic_load_explicit(&watch->state, memory_order_relaxed);
-        if (watch->process < 0 || state == 2 || atomic_load_explicit(&life->state, memory_order_acquire) != RONDO_LIFE_ALIVE) {
+        if (watch->process < 0 || state == 2 ||
+            atomic_load_explicit(&life->state, memory_order_acquire) != RONDO_LIFE_ALIVE) {
             continue;
         }
         if (beat != watch->beat || restart || watch->since_ns == 0) {
@@ -282,9 +291,13 @@ static int check_beats(struct watcher *w, struct rondo_control *control, int64_t
     return ended;
 }
 
-static void beat(struct rondo_control *control) { atomic_fetch_add_explicit(&control->own->life.beat, 1, memory_order_relaxed); }
+static void beat(struct rondo_control *control)
+{
+    atomic_fetch_add_explicit(&control->own->life.beat, 1, memory_order_relaxed);
+}
 
-/* One turn of the thread. @return 1: a communicator was ended, sentence in text; another may have to be: check again. */
+/* One turn of the thread. @return 1: a communicator was ended, sentence in text; another may have to be:
+ * check again. */
 static int watcher_turn(struct watcher *w, int64_t now, int restart, char *text)
 {
     for (struct rondo_control *control = w->controls; control; control = control->next) {
@@ -324,7 +337,8 @@ static void *watcher_main(void *arg)
         if (!w->stop) {
             pthread_mutex_unlock(&watcher_lock);
             rondo_wire_tick(now, restart, w->beat_ns, w->dead_ns);
-            /* Only to sleep: what it reports may be out of date when the lock is held again, so the turn asks anew. */
+            /* Only to sleep: what it reports may be out of date when the lock is held again, so the turn asks
+             * anew. */
             epoll_wait(w->epoll, events, (int)RONDO_COUNTOF(events), timeout_ms > 0 ? timeout_ms : 1);
             pthread_mutex_lock(&watcher_lock);
         }
@@ -355,7 +369,8 @@ static rondo_status watcher_start_thread(struct watcher *w)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc != 0) {
         return rondo_fail(RONDO_SYSTEM_ERROR,
-                          "cannot start the control thread on %s: %s; raise the limit of processes (ulimit -u, pids cgroup)",
+                          "cannot start the control thread on %s: %s; raise the limit of processes (ulimit "
+                          "-u, pids cgroup)",
                           rondo_log_host(), strerror(rc));
     }
     pthread_setname_np(w->thread, "rondo-control");
@@ -373,7 +388,8 @@ static rondo_status watcher_start(struct watcher **watcher_out)
     w->pid = getpid();
     w->beat_ns = params->heartbeat;
     w->dead_ns = params->dead_after;
-    /* Ranks of one job share the values, as a rule: a limit of less than four beats would blame the living. */
+    /* Ranks of one job share the values, as a rule: a limit of less than four beats would blame the living.
+     */
     if (w->dead_ns > 0 && w->beat_ns > w->dead_ns / 4) {
         w->beat_ns = w->dead_ns / 4;
     }
@@ -382,7 +398,8 @@ static rondo_status watcher_start(struct watcher **watcher_out)
     w->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (w->epoll < 0 || w->event < 0 || epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->event, &stop) != 0) {
         status = rondo_fail(RONDO_SYSTEM_ERROR,
-                            "cannot make the control thread's descriptors on %s: %m; raise the limit of open files (ulimit -n)",
+                            "cannot make the control thread's descriptors on %s: %m; raise the limit of open "
+                            "files (ulimit -n)",
                             rondo_log_host());
         goto fail;
     }
@@ -409,7 +426,8 @@ static void watcher_end_unlock(struct watcher *w)
 
 static int same_process(const struct rondo_control *control, int local)
 {
-    return control->peers[control->local_ranks[local]].process_hash == control->peers[control->rank].process_hash;
+    return control->peers[control->local_ranks[local]].process_hash ==
+           control->peers[control->rank].process_hash;
 }
 
 static void drop_processes(struct watcher *w, struct rondo_control *control)
@@ -444,7 +462,8 @@ rondo_status rondo_control_watch(struct rondo_control *control)
     }
     for (int i = 0; i < control->nlocal && status == RONDO_SUCCESS; i++) {
         struct rondo_control_life *life = &control->blocks[i].life;
-        if (!same_process(control, i) && atomic_load_explicit(&life->state, memory_order_acquire) != RONDO_LIFE_NONE) {
+        if (!same_process(control, i) &&
+            atomic_load_explicit(&life->state, memory_order_acquire) != RONDO_LIFE_NONE) {
             status = process_get(watcher, life->pid, life->start, &control->watch[i].process);
         }
     }

@@ -9,8 +9,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-_Static_assert(RONDO_CALL_RING * sizeof(struct rondo_call) <= RONDO_MAIL_BYTES, "an answer holds the ring");
-_Static_assert(sizeof(struct rondo_wire_head) == 40 && sizeof(struct rondo_wire_hello) == 48 && sizeof(struct rondo_wire_welcome) == 32,
+_Static_assert(RONDO_CALL_RING * sizeof(struct rondo_call) <= RONDO_MSG_BYTES, "an answer holds the ring");
+_Static_assert(sizeof(struct rondo_wire_head) == 40 && sizeof(struct rondo_wire_hello) == 48 &&
+                   sizeof(struct rondo_wire_welcome) == 32,
                "the same everywhere");
 
 /* ---- a control's part ---- */
@@ -32,15 +33,15 @@ static rondo_status part_fill(struct rondo_wire_part *part, const struct rondo_c
     for (int r = config->nranks - 1; r >= 0; r--) {
         int node = config->node_of[r];
         if (node < 0 || node >= config->nnodes) {
-            return rondo_fail(RONDO_INTERNAL_ERROR, "control plane of %s: rank %d is on node %d of %d", config->name, r, node,
-                              config->nnodes);
+            return rondo_fail(RONDO_INTERNAL_ERROR, "control plane of %s: rank %d is on node %d of %d",
+                              config->name, r, node, config->nnodes);
         }
         part->after[r] = part->first[node];
         part->first[node] = r;
         part->by_process[r] = r;
     }
     for (int i = 0; i < RONDO_WIRE_BUCKETS; i++) {
-        part->last_mail[i] = &part->first_mail[i];
+        part->last_msg[i] = &part->first_msg[i];
     }
     for (int i = 0; i < RONDO_WIRE_ASKED; i++) {
         part->asked[i].rank = -1;
@@ -61,7 +62,7 @@ rondo_status rondo_wire_new(struct rondo_control *control, const struct rondo_co
     RONDO_TRY(RONDO_NEW_ARRAY(part->after, config->nranks, "control plane's nodes"));
     RONDO_TRY(RONDO_NEW_ARRAY(part->by_process, config->nranks, "control plane's processes"));
     RONDO_TRY(RONDO_NEW_ARRAY(part->state, config->nranks, "control plane's states"));
-    RONDO_TRY(RONDO_NEW_ARRAY(part->waiting, config->nranks, "control plane's mail"));
+    RONDO_TRY(RONDO_NEW_ARRAY(part->waiting, config->nranks, "control plane's message"));
     return part_fill(part, config);
 }
 
@@ -71,7 +72,7 @@ void rondo_wire_free(struct rondo_control *control)
     if (part == NULL) {
         return;
     }
-    rondo_wire_mail_clear(part);
+    rondo_wire_msg_clear(part);
     rondo_free(part->first);
     rondo_free(part->after);
     rondo_free(part->by_process);
@@ -99,7 +100,8 @@ const struct rondo_wire_closed *rondo_wire_closed_of(uint64_t comm_hash, int ran
     return NULL;
 }
 
-void rondo_wire_ranks_of(const struct rondo_control *control, const struct rondo_wire_conn *conn, int *from, int *to)
+void rondo_wire_ranks_of(const struct rondo_control *control, const struct rondo_wire_conn *conn, int *from,
+                         int *to)
 {
     const int *by_process = control->wire->by_process;
     int low = 0, n = conn->own == rondo_wire_process(&control->peers[control->rank]) ? control->nranks : 0;
@@ -119,8 +121,8 @@ void rondo_wire_ranks_of(const struct rondo_control *control, const struct rondo
 
 /* ---- saying ---- */
 
-struct rondo_wire_head rondo_wire_head_of(const struct rondo_control *control, int rank, enum rondo_wire_kind kind, uint64_t tag,
-                                          size_t bytes)
+struct rondo_wire_head rondo_wire_head_of(const struct rondo_control *control, int rank,
+                                          enum rondo_wire_kind kind, uint64_t tag, size_t bytes)
 {
     return (struct rondo_wire_head){ .magic = RONDO_WIRE_MAGIC,
                                      .kind = (uint16_t)kind,
@@ -132,7 +134,8 @@ struct rondo_wire_head rondo_wire_head_of(const struct rondo_control *control, i
                                      .to = rank };
 }
 
-int rondo_wire_say(struct rondo_control *control, int rank, enum rondo_wire_kind kind, uint64_t tag, const void *data, size_t bytes)
+int rondo_wire_say(struct rondo_control *control, int rank, enum rondo_wire_kind kind, uint64_t tag,
+                   const void *data, size_t bytes)
 {
     struct rondo_wire_head head = rondo_wire_head_of(control, rank, kind, tag, bytes);
     struct rondo_wire_conn *conn;
@@ -148,7 +151,8 @@ static int on_abort(struct rondo_control *control, const struct rondo_wire_head 
         return 0;
     }
     memcpy(&abort, data, sizeof(abort));
-    if (abort.status <= RONDO_SUCCESS || abort.status >= RONDO_NUM_STATUSES || abort.rank < -1 || abort.rank >= control->nranks) {
+    if (abort.status <= RONDO_SUCCESS || abort.status >= RONDO_NUM_STATUSES || abort.rank < -1 ||
+        abort.rank >= control->nranks) {
         return 0;
     }
     abort.text[sizeof(abort.text) - 1] = '\0';
@@ -180,7 +184,8 @@ void rondo_wire_leave(struct rondo_control *control)
             rondo_wire_ranks_of(control, conn, &from, &to);
         }
         for (int i = from; i < to; i++) { /* each of its ranks keeps its own record */
-            struct rondo_wire_head head = rondo_wire_head_of(control, part->by_process[i], RONDO_WIRE_LEAVE, 0, 0);
+            struct rondo_wire_head head = rondo_wire_head_of(control, part->by_process[i], RONDO_WIRE_LEAVE,
+                                                             0, 0);
             rondo_wire_put(conn, &head, NULL, 0);
         }
     }
@@ -196,10 +201,12 @@ static int on_ask(struct rondo_control *control, const struct rondo_wire_head *h
     int n = 0;
     (void)data;
     memset(call, 0, sizeof(call));
-    for (uint64_t seq = last > RONDO_CALL_RING ? last - RONDO_CALL_RING + 1 : 1; seq <= last && n < RONDO_CALL_RING; seq++) {
+    for (uint64_t seq = last > RONDO_CALL_RING ? last - RONDO_CALL_RING + 1 : 1;
+         seq <= last && n < RONDO_CALL_RING; seq++) {
         n += rondo_control_call_of(control, control->rank, seq, &call[n]);
     }
-    rondo_wire_say(control, head->from, RONDO_WIRE_TELL, control->wire->left, call, sizeof(call[0]) * (size_t)n);
+    rondo_wire_say(control, head->from, RONDO_WIRE_TELL, control->wire->left, call,
+                   sizeof(call[0]) * (size_t)n);
     return 1;
 }
 
@@ -245,7 +252,8 @@ static struct rondo_wire_asked *asked_of(struct rondo_wire_part *part, int rank)
     return oldest;
 }
 
-int rondo_wire_call_of(struct rondo_control *control, int rank, uint64_t seq, int64_t since_ns, struct rondo_call *call)
+int rondo_wire_call_of(struct rondo_control *control, int rank, uint64_t seq, int64_t since_ns,
+                       struct rondo_call *call)
 {
     int64_t now = rondo_now_ns();
     struct rondo_wire_asked *asked;
@@ -256,7 +264,8 @@ int rondo_wire_call_of(struct rondo_control *control, int rank, uint64_t seq, in
     }
     asked = asked_of(control->wire, rank);
     asked->used_ns = now;
-    if (now - asked->asked_ns >= RONDO_CONTROL_ASK_NS && rondo_wire_state_of(control, rank) == RONDO_WIRE_ALIVE) {
+    if (now - asked->asked_ns >= RONDO_CONTROL_ASK_NS &&
+        rondo_wire_state_of(control, rank) == RONDO_WIRE_ALIVE) {
         asked->asked_ns = now;
         rondo_wire_say(control, rank, RONDO_WIRE_ASK, 0, NULL, 0);
     }
@@ -281,8 +290,9 @@ int rondo_wire_state_of(struct rondo_control *control, int rank)
 
 /* ---- what comes in ---- */
 
-static int (*const on_kind[RONDO_WIRE_NUM_KINDS])(struct rondo_control *, const struct rondo_wire_head *, const void *) = {
-    [RONDO_WIRE_MAIL] = rondo_wire_on_mail,
+static int (*const on_kind[RONDO_WIRE_NUM_KINDS])(struct rondo_control *, const struct rondo_wire_head *,
+                                                  const void *) = {
+    [RONDO_WIRE_MSG] = rondo_wire_on_msg,
     [RONDO_WIRE_CREDIT] = rondo_wire_on_credit,
     [RONDO_WIRE_ABORT] = on_abort,
     [RONDO_WIRE_LEAVE] = on_leave,
@@ -290,7 +300,8 @@ static int (*const on_kind[RONDO_WIRE_NUM_KINDS])(struct rondo_control *, const 
     [RONDO_WIRE_TELL] = on_tell,
 };
 
-static int deliver(struct rondo_control *control, uint64_t process, const struct rondo_wire_head *head, const void *data)
+static int deliver(struct rondo_control *control, uint64_t process, const struct rondo_wire_head *head,
+                   const void *data)
 {
     if (head->epoch != control->wire->epoch) {
         rondo_wire_count(RONDO_WIRE_DROP_MESSAGE);
@@ -304,7 +315,8 @@ static int deliver(struct rondo_control *control, uint64_t process, const struct
 }
 
 /* For a communicator that was here: the one question is answered. */
-static void answer_for_closed(const struct rondo_wire_closed *closed, struct rondo_wire_conn *conn, const struct rondo_wire_head *head)
+static void answer_for_closed(const struct rondo_wire_closed *closed, struct rondo_wire_conn *conn,
+                              const struct rondo_wire_head *head)
 {
     struct rondo_wire_head left = *head;
     if (head->kind != RONDO_WIRE_ASK) {
@@ -368,8 +380,8 @@ static struct rondo_wire_parked *parked_for(const struct rondo_control *control)
     struct rondo_wire_parked *oldest = NULL;
     for (int i = 0; i < RONDO_WIRE_PARKED; i++) {
         struct rondo_wire_parked *parked = &rondo_wire->parked[i];
-        if (parked->since_ns != 0 && parked->head.comm_hash == control->head->comm_hash && parked->head.to == control->rank &&
-            (oldest == NULL || parked->number < oldest->number)) {
+        if (parked->since_ns != 0 && parked->head.comm_hash == control->head->comm_hash &&
+            parked->head.to == control->rank && (oldest == NULL || parked->number < oldest->number)) {
             oldest = parked;
         }
     }
@@ -389,7 +401,8 @@ static void take_parked(struct rondo_control *control)
     }
     for (struct rondo_wire_conn *conn = rondo_wire->conns; conn; conn = next) {
         next = conn->next;
-        if (conn->state == RONDO_WIRE_WAITING && conn->hello.comm_hash == control->head->comm_hash && conn->hello.to == control->rank) {
+        if (conn->state == RONDO_WIRE_WAITING && conn->hello.comm_hash == control->head->comm_hash &&
+            conn->hello.to == control->rank) {
             rondo_wire_parse(conn);
         }
     }
@@ -402,7 +415,8 @@ rondo_status rondo_wire_join(struct rondo_control *control)
         return RONDO_SUCCESS;
     }
     /* Here, since the control may be older than what the peers say of their listeners. */
-    qsort_r(control->wire->by_process, (size_t)control->nranks, sizeof(int), compare_process, (void *)(uintptr_t)control->peers);
+    qsort_r(control->wire->by_process, (size_t)control->nranks, sizeof(int), compare_process,
+            (void *)(uintptr_t)control->peers);
     rondo_wire_lock();
     status = rondo_wire_need();
     if (status == RONDO_SUCCESS) {

@@ -43,8 +43,8 @@ static void conn_free(struct rondo_wire_conn *conn)
 static int connected(const struct rondo_wire_conn *ended)
 {
     for (const struct rondo_wire_conn *conn = rondo_wire->conns; conn; conn = conn->next) {
-        if (conn->process == ended->process && conn->own == ended->own && conn->state != RONDO_WIRE_ACCEPTED &&
-            conn->state != RONDO_WIRE_WAITING) {
+        if (conn->process == ended->process && conn->own == ended->own &&
+            conn->state != RONDO_WIRE_ACCEPTED && conn->state != RONDO_WIRE_WAITING) {
             return 1;
         }
     }
@@ -57,7 +57,8 @@ static void settle(void)
     struct rondo_wire_conn *conn;
     while (rondo_wire && (conn = rondo_wire->ended) != NULL) {
         rondo_wire->ended = conn->next;
-        if (conn->ended_in != RONDO_WIRE_ACCEPTED && conn->ended_in != RONDO_WIRE_WAITING && !connected(conn)) {
+        if (conn->ended_in != RONDO_WIRE_ACCEPTED && conn->ended_in != RONDO_WIRE_WAITING &&
+            !connected(conn)) {
             rondo_wire_lost(conn);
         }
         conn_free(conn);
@@ -98,7 +99,10 @@ void rondo_wire_pause(struct rondo_wire_conn *conn, int paused)
 
 /* ---- the list ---- */
 
-static struct rondo_wire_conn **bucket_of(uint64_t process) { return &rondo_wire->bucket[process % RONDO_WIRE_BUCKETS]; }
+static struct rondo_wire_conn **bucket_of(uint64_t process)
+{
+    return &rondo_wire->bucket[process % RONDO_WIRE_BUCKETS];
+}
 
 struct rondo_wire_conn *rondo_wire_conn_of(uint64_t own, uint64_t process)
 {
@@ -161,7 +165,8 @@ void rondo_wire_end(struct rondo_wire_conn *conn, int error)
     conn->state = RONDO_WIRE_ENDED;
     conn->error = error;
     rondo_wire->nunnamed -= conn->ended_in == RONDO_WIRE_ACCEPTED || conn->ended_in == RONDO_WIRE_WAITING;
-    epoll_ctl(rondo_wire->epoll, EPOLL_CTL_DEL, conn->fd, NULL); /* a forked child may have it still, and then closing does not */
+    epoll_ctl(rondo_wire->epoll, EPOLL_CTL_DEL, conn->fd,
+              NULL); /* a forked child may have it still, and then closing does not */
     close(conn->fd);
     *(conn->prev ? &conn->prev->next : &rondo_wire->conns) = conn->next;
     if (conn->next) {
@@ -179,7 +184,8 @@ void rondo_wire_end(struct rondo_wire_conn *conn, int error)
 static void conn_flush(struct rondo_wire_conn *conn)
 {
     while (conn->out_from < conn->out_to) {
-        ssize_t n = send(conn->fd, conn->out + conn->out_from, conn->out_to - conn->out_from, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t n = send(conn->fd, conn->out + conn->out_from, conn->out_to - conn->out_from,
+                         MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno == EINTR) {
             continue;
         }
@@ -188,7 +194,8 @@ static void conn_flush(struct rondo_wire_conn *conn)
             return;
         }
         if (n < 0) {
-            /* What the other side said last may still be read, and may be a reason: the end comes from there. */
+            /* What the other side said last may still be read, and may be a reason: the end comes from there.
+             */
             conn->out_from = conn->out_to = 0;
             shutdown(conn->fd, SHUT_WR);
             break;
@@ -214,7 +221,8 @@ int rondo_wire_put_bytes(struct rondo_wire_conn *conn, const void *data, size_t 
     return 1;
 }
 
-int rondo_wire_put(struct rondo_wire_conn *conn, const struct rondo_wire_head *head, const void *data, size_t room)
+int rondo_wire_put(struct rondo_wire_conn *conn, const struct rondo_wire_head *head, const void *data,
+                   size_t room)
 {
     uint8_t message[RONDO_WIRE_MESSAGE];
     if (conn->out_to - conn->out_from + sizeof(*head) + head->bytes + room > RONDO_WIRE_OUT) {
@@ -237,11 +245,12 @@ int rondo_wire_put(struct rondo_wire_conn *conn, const struct rondo_wire_head *h
 
 static int message_is_good(const struct rondo_wire_head *head)
 {
-    return head->magic == RONDO_WIRE_MAGIC && head->kind > 0 && head->kind < RONDO_WIRE_NUM_KINDS && head->bytes <= RONDO_MAIL_BYTES &&
-           head->zero == 0;
+    return head->magic == RONDO_WIRE_MAGIC && head->kind > 0 && head->kind < RONDO_WIRE_NUM_KINDS &&
+           head->bytes <= RONDO_MSG_BYTES && head->zero == 0;
 }
 
-/* Take one thing off the bytes that were read. @return its length, 0: it is not complete, or not wanted yet */
+/* Take one thing off the bytes that were read. @return its length, 0: it is not complete, or not wanted yet
+ */
 static size_t parse_one(struct rondo_wire_conn *conn, const uint8_t *at, size_t bytes)
 {
     struct rondo_wire_head head;
@@ -276,7 +285,8 @@ static size_t parse_one(struct rondo_wire_conn *conn, const uint8_t *at, size_t 
     return sizeof(head) + head.bytes;
 }
 
-/* A greeting is judged by its first bytes already: a stranger is not waited for. @return its length, 0: not complete, dropped, or it waits */
+/* A greeting is judged by its first bytes already: a stranger is not waited for. @return its length, 0: not
+ * complete, dropped, or it waits */
 static size_t parse_hello(struct rondo_wire_conn *conn)
 {
     static const uint32_t magic = RONDO_WIRE_HELLO_MAGIC;
@@ -310,7 +320,8 @@ void rondo_wire_parse(struct rondo_wire_conn *conn)
         at = parse_hello(conn);
     }
     if (conn->state == RONDO_WIRE_OPEN || conn->state == RONDO_WIRE_GREETED) {
-        while (conn->state != RONDO_WIRE_ENDED && (n = parse_one(conn, conn->in + at, conn->in_bytes - at)) > 0) {
+        while (conn->state != RONDO_WIRE_ENDED &&
+               (n = parse_one(conn, conn->in + at, conn->in_bytes - at)) > 0) {
             at += n;
         }
     }
@@ -374,13 +385,14 @@ static void conn_turn(struct rondo_wire_conn *conn, uint32_t events)
     conn_read(conn);
 }
 
-void rondo_wire_turn(void)
+void rondo_wire_progress(void)
 {
     struct epoll_event events[EVENTS];
     int n = epoll_wait(rondo_wire->epoll, events, EVENTS, 0);
     for (int i = 0; i < n; i++) {
         if (events[i].data.ptr) {
-            conn_turn(events[i].data.ptr, events[i].events); /* those that end stay in memory until the lock is given back */
+            conn_turn(events[i].data.ptr,
+                      events[i].events); /* those that end stay in memory until the lock is given back */
         }
     }
     for (int i = 0; i < n; i++) {
@@ -427,7 +439,8 @@ static socklen_t addr_of(const struct rondo_peer *peer, union rondo_socket_addr 
     memcpy(addr, peer->control_addr, RONDO_ADDR_BYTES);
     if (addr->any.sa_family == AF_INET6) {
         if (IN6_IS_ADDR_LINKLOCAL(&addr->in6.sin6_addr)) {
-            addr->in6.sin6_scope_id = rondo_wire->scope; /* the other host's number of its interface means nothing here */
+            addr->in6.sin6_scope_id =
+                rondo_wire->scope; /* the other host's number of its interface means nothing here */
         }
         return addr->in6.sin6_port ? sizeof(addr->in6) : 0;
     }
@@ -441,14 +454,16 @@ static rondo_status conn_dial(struct rondo_wire_conn *conn, const struct rondo_p
     char text[RONDO_SOCKET_ADDR_TEXT];
     int fd, error;
     if (bytes == 0) {
-        return rondo_fail_quiet(RONDO_INTERNAL_ERROR, "rank %d on host %.*s listens nowhere for control messages", peer->rank,
+        return rondo_fail_quiet(RONDO_INTERNAL_ERROR,
+                                "rank %d on host %.*s listens nowhere for control messages", peer->rank,
                                 RONDO_HOST_LEN - 1, peer->host);
     }
     rondo_socket_addr_text(text, &addr);
     fd = socket(addr.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd >= 0) {
         conn_options(fd);
-        if ((connect(fd, &addr.any, bytes) == 0 || errno == EINPROGRESS) && conn_add(conn, fd, EPOLLOUT) != NULL) {
+        if ((connect(fd, &addr.any, bytes) == 0 || errno == EINPROGRESS) &&
+            conn_add(conn, fd, EPOLLOUT) != NULL) {
             return RONDO_SUCCESS;
         }
     }
@@ -458,9 +473,11 @@ static rondo_status conn_dial(struct rondo_wire_conn *conn, const struct rondo_p
     }
     conn->error = error;
     return rondo_fail_quiet(error == ECONNREFUSED ? RONDO_REMOTE_ERROR : RONDO_SYSTEM_ERROR,
-                            "host %s cannot connect to rank %d (pid %d on host %.*s at %s) for control messages: %s; check ulimit -n and "
+                            "host %s cannot connect to rank %d (pid %d on host %.*s at %s) for control "
+                            "messages: %s; check ulimit -n and "
                             "RONDO_SOCKET_IFNAME",
-                            rondo_log_host(), peer->rank, peer->pid, RONDO_HOST_LEN - 1, peer->host, text, strerror(error));
+                            rondo_log_host(), peer->rank, peer->pid, RONDO_HOST_LEN - 1, peer->host, text,
+                            strerror(error));
 }
 
 rondo_status rondo_wire_conn_to(struct rondo_control *control, int rank, struct rondo_wire_conn **conn_out)
@@ -514,7 +531,8 @@ rondo_status rondo_wire_need(void)
     wire->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (wire->epoll < 0) {
         rondo_free(wire);
-        return rondo_fail(RONDO_SYSTEM_ERROR, "cannot make the descriptors of control connections on %s: %m; raise ulimit -n",
+        return rondo_fail(RONDO_SYSTEM_ERROR,
+                          "cannot make the descriptors of control connections on %s: %m; raise ulimit -n",
                           rondo_log_host());
     }
     wire->number = ++number;
@@ -539,14 +557,16 @@ static void drain(void)
     while (drain_wanted() && (now = rondo_now_ns()) < end) {
         struct pollfd pollfd = { .fd = rondo_wire->epoll, .events = POLLIN };
         poll(&pollfd, 1, 1 + (int)((end - now) / 1000000));
-        rondo_wire_turn();
+        rondo_wire_progress();
     }
 }
 
 void rondo_wire_release(void)
 {
     struct rondo_wire *wire = rondo_wire;
-    const struct rondo_wire_head bye = { .magic = RONDO_WIRE_MAGIC, .kind = RONDO_WIRE_BYE, .from = -1, .to = -1 };
+    const struct rondo_wire_head bye = {
+        .magic = RONDO_WIRE_MAGIC, .kind = RONDO_WIRE_BYE, .from = -1, .to = -1
+    };
     if (wire->controls || wire->listens > 0) {
         return;
     }

@@ -1,6 +1,7 @@
 /*
- * What the parts of the wire share: connections (control_wire_conn.c), the listener and greetings (control_wire_listen.c), messages
- * (control_wire.c), beats, deaths and the spreading of reasons (control_wire_watch.c). All of it is under the wire's lock.
+ * What the parts of the wire share: connections (control_wire_conn.c), the listener and greetings
+ * (control_wire_listen.c), messages (control_wire.c), beats, deaths and the spreading of reasons
+ * (control_wire_watch.c). All of it is under the wire's lock.
  */
 #ifndef RONDO_NET_CONTROL_CONTROL_WIRE_IMPL_H
 #define RONDO_NET_CONTROL_CONTROL_WIRE_IMPL_H
@@ -16,12 +17,13 @@ enum {
     RONDO_WIRE_VERSION = 2,
     RONDO_WIRE_IN = 4 << 10,       /* bytes read ahead */
     RONDO_WIRE_OUT = 64 << 10,     /* bytes to be written */
-    RONDO_WIRE_RESERVE = 16 << 10, /* of them not for mail */
+    RONDO_WIRE_RESERVE = 16 << 10, /* of them not for message */
     RONDO_WIRE_FINGERS = 2 * 31,
     RONDO_WIRE_ASKED = RONDO_CONTROL_ASKED, /* ranks whose calls are kept */
     RONDO_WIRE_CLOSED = 64,                 /* communicators that were here */
-    RONDO_WIRE_BUCKETS = 64,                /* lists of mail, by sender; of windows, by rank and tag; of connections, by process */
-    RONDO_WIRE_NOTES = 4                    /* sentences to be logged when the lock is free */
+    RONDO_WIRE_BUCKETS =
+        64, /* lists of message, by sender; of windows, by rank and tag; of connections, by process */
+    RONDO_WIRE_NOTES = 4 /* sentences to be logged when the lock is free */
 };
 #define RONDO_WIRE_UNNAMED_NS (5 * INT64_C(1000000000))
 #define RONDO_WIRE_PARKED_NS (60 * INT64_C(1000000000))
@@ -42,9 +44,9 @@ struct rondo_wire_welcome {
 };
 
 enum rondo_wire_kind {
-    RONDO_WIRE_MAIL = 1, /* data */
-    RONDO_WIRE_CREDIT,   /* tag: of mails that were taken; data: how many (uint32_t) */
-    RONDO_WIRE_ABORT,    /* struct rondo_wire_abort */
+    RONDO_WIRE_MSG = 1, /* data */
+    RONDO_WIRE_CREDIT,  /* tag: of messages that were taken; data: how many (uint32_t) */
+    RONDO_WIRE_ABORT,   /* struct rondo_wire_abort */
     RONDO_WIRE_LEAVE,
     RONDO_WIRE_ASK,
     RONDO_WIRE_TELL,  /* tag: 1: the rank has left; data: its ring of calls */
@@ -68,7 +70,7 @@ struct rondo_wire_abort {
     char text[RONDO_ERROR_TEXT];
 };
 
-enum { RONDO_WIRE_MESSAGE = sizeof(struct rondo_wire_head) + RONDO_MAIL_BYTES };
+enum { RONDO_WIRE_MESSAGE = sizeof(struct rondo_wire_head) + RONDO_MSG_BYTES };
 
 /* ---- connections ---- */
 
@@ -114,7 +116,7 @@ struct rondo_wire_parked {
     uint64_t number;  /* in order of arrival */
     uint64_t process;
     struct rondo_wire_head head;
-    uint8_t data[RONDO_MAIL_BYTES];
+    uint8_t data[RONDO_MSG_BYTES];
 };
 
 struct rondo_wire_closed {
@@ -123,7 +125,7 @@ struct rondo_wire_closed {
 };
 
 struct rondo_wire {
-    int pid;         /* of the owner: a forked child has the memory and the descriptors, but they are the parent's */
+    int pid; /* of the owner: a forked child has the memory and the descriptors, but they are the parent's */
     uint32_t number; /* among all of this process */
     int epoll, listener, listens /* references */, accepts /* 0: out of descriptors, until the next tick */;
     uint8_t addr[RONDO_ADDR_BYTES];
@@ -159,29 +161,34 @@ void rondo_wire_release(void);
 
 /** A connection that was accepted. */
 void rondo_wire_conn_accepted(int fd);
-/** The connection to speak to a rank's process on, made if there is none. Quiet errors; RONDO_REMOTE_ERROR: it has gone. */
+/** The connection to speak to a rank's process on, made if there is none. Quiet errors; RONDO_REMOTE_ERROR:
+ * it has gone. */
 rondo_status rondo_wire_conn_to(struct rondo_control *control, int rank, struct rondo_wire_conn **conn);
 /** The one there is, or NULL. */
 struct rondo_wire_conn *rondo_wire_conn_of(uint64_t own, uint64_t process);
 /** Speak on this connection when there is no other yet. */
 void rondo_wire_conn_use(struct rondo_wire_conn *conn);
-/** Queue a message and write what can be written. room: bytes that must stay free behind it. @return 0: it does not fit */
-int rondo_wire_put(struct rondo_wire_conn *conn, const struct rondo_wire_head *head, const void *data, size_t room);
+/** Queue a message and write what can be written. room: bytes that must stay free behind it. @return 0: it
+ * does not fit */
+int rondo_wire_put(struct rondo_wire_conn *conn, const struct rondo_wire_head *head, const void *data,
+                   size_t room);
 /** Queue bytes; the connection has its output buffer. @return 0: they do not fit */
 int rondo_wire_put_bytes(struct rondo_wire_conn *conn, const void *data, size_t bytes);
-/** Take it out of use; what follows from that happens in rondo_wire_unlock. error: an errno, 0: end of stream. */
+/** Take it out of use; what follows from that happens in rondo_wire_unlock. error: an errno, 0: end of
+ * stream. */
 void rondo_wire_end(struct rondo_wire_conn *conn, int error);
 /** Go on with what was read already. */
 void rondo_wire_parse(struct rondo_wire_conn *conn);
 /** Wait for input only when it can be used. */
 void rondo_wire_pause(struct rondo_wire_conn *conn, int paused);
 /** Move all connections. */
-void rondo_wire_turn(void);
+void rondo_wire_progress(void);
 
 /* ---- the listener (control_wire_listen.c) ---- */
 
 void rondo_wire_accept(void);
-/** After its hello has come, or what it waits for may be there. @return RONDO_WIRE_OPEN, RONDO_WIRE_WAITING, RONDO_WIRE_ENDED */
+/** After its hello has come, or what it waits for may be there. @return RONDO_WIRE_OPEN, RONDO_WIRE_WAITING,
+ * RONDO_WIRE_ENDED */
 enum rondo_wire_state rondo_wire_name(struct rondo_wire_conn *conn);
 /** @return 0: not the welcome of the process that was called */
 int rondo_wire_welcomed(const struct rondo_wire_conn *conn, const struct rondo_wire_welcome *welcome);
@@ -192,23 +199,26 @@ void rondo_wire_expire(int64_t now);
 /* ---- a control's part ---- */
 
 /** A rank's process with the listener that it had when the communicator was made. */
-static inline uint64_t rondo_wire_process(const struct rondo_peer *peer) { return peer->process_hash + peer->control_number; }
+static inline uint64_t rondo_wire_process(const struct rondo_peer *peer)
+{
+    return peer->process_hash + peer->control_number;
+}
 
-struct rondo_wire_mail {
-    struct rondo_wire_mail *next;
+struct rondo_wire_msg {
+    struct rondo_wire_msg *next;
     uint64_t tag;
     size_t bytes;
     int rank;
     uint8_t data[];
 };
 
-/* Mail of one tag to or from one rank. */
+/* Message of one tag to or from one rank. */
 struct rondo_wire_window {
     struct rondo_wire_window *next;
     uint64_t tag;
     int rank;
-    uint8_t mails; /* sent and not given back; came and not given back */
-    uint8_t taken; /* of those that came: taken */
+    uint8_t messages; /* sent and not given back; came and not given back */
+    uint8_t taken;    /* of those that came: taken */
 };
 
 struct rondo_wire_asked {
@@ -233,14 +243,18 @@ struct rondo_wire_part {
     int *by_process; /* ranks, by their processes; when joined */
     uint32_t epoch;
     const uint64_t *secret;
-    uint8_t joined, left, complained /* of a connection that cannot be made */, debt /* credits that could not be sent */;
+    uint8_t joined, left, complained /* of a connection that cannot be made */,
+        debt /* credits that could not be sent */;
     _Atomic uint8_t spreading; /* this rank set the reason, or leads the node */
     struct rondo_wire_finger finger[RONDO_WIRE_FINGERS];
     int nfingers;
     _Atomic uint8_t *state;
-    _Atomic uint16_t *waiting; /* mails from a rank that nobody has asked for yet; written under the mailbox's lock */
-    struct rondo_wire_mail *first_mail[RONDO_WIRE_BUCKETS], **last_mail[RONDO_WIRE_BUCKETS];  /* under the mailbox's lock */
-    struct rondo_wire_window *window_out[RONDO_WIRE_BUCKETS], *window_in[RONDO_WIRE_BUCKETS]; /* under the wire's lock */
+    _Atomic uint16_t
+        *waiting; /* messages from a rank that nobody has asked for yet; written under the inbox's lock */
+    struct rondo_wire_msg *first_msg[RONDO_WIRE_BUCKETS],
+        **last_msg[RONDO_WIRE_BUCKETS]; /* under the inbox's lock */
+    struct rondo_wire_window *window_out[RONDO_WIRE_BUCKETS],
+        *window_in[RONDO_WIRE_BUCKETS]; /* under the wire's lock */
     struct rondo_wire_asked asked[RONDO_WIRE_ASKED];
 };
 
@@ -248,22 +262,24 @@ struct rondo_wire_part {
 struct rondo_control *rondo_wire_control(uint64_t comm_hash, int rank);
 const struct rondo_wire_closed *rondo_wire_closed_of(uint64_t comm_hash, int rank);
 /** Ranks of the process at the other end: places [*from, *to) of by_process. */
-void rondo_wire_ranks_of(const struct rondo_control *control, const struct rondo_wire_conn *conn, int *from, int *to);
+void rondo_wire_ranks_of(const struct rondo_control *control, const struct rondo_wire_conn *conn, int *from,
+                         int *to);
 /** A message that came. @return 0: it cannot have come from a Rondo that is in order */
 int rondo_wire_dispatch(struct rondo_wire_conn *conn, const struct rondo_wire_head *head, const void *data);
 /** Say something of a control's rank to another rank. @return 0: it could not be said */
-int rondo_wire_say(struct rondo_control *control, int rank, enum rondo_wire_kind kind, uint64_t tag, const void *data, size_t bytes);
-struct rondo_wire_head rondo_wire_head_of(const struct rondo_control *control, int rank, enum rondo_wire_kind kind, uint64_t tag,
-                                          size_t bytes);
+int rondo_wire_say(struct rondo_control *control, int rank, enum rondo_wire_kind kind, uint64_t tag,
+                   const void *data, size_t bytes);
+struct rondo_wire_head rondo_wire_head_of(const struct rondo_control *control, int rank,
+                                          enum rondo_wire_kind kind, uint64_t tag, size_t bytes);
 
-/* ---- mail (control_wire_mail.c) ---- */
+/* ---- message (control_wire_msg.c) ---- */
 
-int rondo_wire_on_mail(struct rondo_control *control, const struct rondo_wire_head *head, const void *data);
+int rondo_wire_on_msg(struct rondo_control *control, const struct rondo_wire_head *head, const void *data);
 int rondo_wire_on_credit(struct rondo_control *control, const struct rondo_wire_head *head, const void *data);
 /** Credits that could not be sent before. */
 void rondo_wire_repay(struct rondo_control *control);
 /** What waits, and the windows. */
-void rondo_wire_mail_clear(struct rondo_wire_part *part);
+void rondo_wire_msg_clear(struct rondo_wire_part *part);
 
 /* ---- beats and deaths (control_wire_watch.c) ---- */
 

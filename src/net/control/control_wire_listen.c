@@ -33,7 +33,8 @@ void rondo_wire_count(enum rondo_wire_drop why)
     }
     /* A scan of ports does not fill the log. */
     if ((all & (all - 1)) == 0) {
-        RONDO_INFO(RONDO_SUBSYS_CONTROL, "control plane at %s: %llu connections and messages were dropped, the last one was %s",
+        RONDO_INFO(RONDO_SUBSYS_CONTROL,
+                   "control plane at %s: %llu connections and messages were dropped, the last one was %s",
                    rondo_wire->where, (unsigned long long)all, what[why]);
     }
 }
@@ -81,8 +82,8 @@ static int secrets_equal(const uint64_t a[2], const uint64_t b[2])
 static int came_before(const struct rondo_wire_conn *conn, uint64_t own)
 {
     for (const struct rondo_wire_conn *other = rondo_wire->conns; other; other = other->next) {
-        if (other != conn && other->incoming && other->state == RONDO_WIRE_OPEN && other->process == conn->hello.process &&
-            other->own == own) {
+        if (other != conn && other->incoming && other->state == RONDO_WIRE_OPEN &&
+            other->process == conn->hello.process && other->own == own) {
             return 1;
         }
     }
@@ -92,9 +93,10 @@ static int came_before(const struct rondo_wire_conn *conn, uint64_t own)
 /* Give it its output buffer, with the welcome in it. */
 static enum rondo_wire_state let_in(struct rondo_wire_conn *conn, const uint64_t secret[2], uint64_t own)
 {
-    struct rondo_wire_welcome welcome = {
-        .magic = RONDO_WIRE_WELCOME_MAGIC, .version = RONDO_WIRE_VERSION, .secret = { secret[0], secret[1] }, .process = own
-    };
+    struct rondo_wire_welcome welcome = { .magic = RONDO_WIRE_WELCOME_MAGIC,
+                                          .version = RONDO_WIRE_VERSION,
+                                          .secret = { secret[0], secret[1] },
+                                          .process = own };
     if (rondo_calloc(&conn->out, 1, RONDO_WIRE_OUT, "a control connection") != RONDO_SUCCESS) {
         return RONDO_WIRE_ENDED;
     }
@@ -109,15 +111,20 @@ enum rondo_wire_state rondo_wire_name(struct rondo_wire_conn *conn)
 {
     const struct rondo_wire_hello *hello = &conn->hello;
     const struct rondo_control *control = rondo_wire_control(hello->comm_hash, hello->to);
-    const struct rondo_wire_closed *closed = control ? NULL : rondo_wire_closed_of(hello->comm_hash, hello->to);
+    const struct rondo_wire_closed *closed = control ? NULL
+                                                     : rondo_wire_closed_of(hello->comm_hash, hello->to);
     const uint64_t *secret = control ? control->wire->secret : closed ? closed->secret : NULL;
-    uint64_t own = control ? rondo_wire_process(&control->peers[control->rank]) : closed ? closed->process : 0;
+    uint64_t own = control  ? rondo_wire_process(&control->peers[control->rank])
+                   : closed ? closed->process
+                            : 0;
     if (hello->version == RONDO_WIRE_VERSION && secret == NULL) {
         return RONDO_WIRE_WAITING;
     }
-    if (hello->version != RONDO_WIRE_VERSION || !secrets_equal(secret, hello->secret) || came_before(conn, own) ||
-        (control && (hello->from < 0 || hello->from >= control->nranks || control->local_of[hello->from] >= 0 ||
-                     rondo_wire_process(&control->peers[hello->from]) != hello->process))) {
+    if (hello->version != RONDO_WIRE_VERSION || !secrets_equal(secret, hello->secret) ||
+        came_before(conn, own) ||
+        (control &&
+         (hello->from < 0 || hello->from >= control->nranks || control->local_of[hello->from] >= 0 ||
+          rondo_wire_process(&control->peers[hello->from]) != hello->process))) {
         rondo_wire_count(RONDO_WIRE_DROP_STRANGER);
         return RONDO_WIRE_ENDED;
     }
@@ -126,8 +133,8 @@ enum rondo_wire_state rondo_wire_name(struct rondo_wire_conn *conn)
 
 int rondo_wire_welcomed(const struct rondo_wire_conn *conn, const struct rondo_wire_welcome *welcome)
 {
-    return welcome->magic == RONDO_WIRE_WELCOME_MAGIC && welcome->version == RONDO_WIRE_VERSION && welcome->process == conn->process &&
-           secrets_equal(welcome->secret, conn->hello.secret);
+    return welcome->magic == RONDO_WIRE_WELCOME_MAGIC && welcome->version == RONDO_WIRE_VERSION &&
+           welcome->process == conn->process && secrets_equal(welcome->secret, conn->hello.secret);
 }
 
 /* ---- accepting ---- */
@@ -144,7 +151,8 @@ void rondo_wire_accept(void)
     for (int i = 0; i < BATCH; i++) {
         int fd = accept4(rondo_wire->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
-            if (rondo_wire->nunnamed >= rondo_wire_unnamed_limit()) { /* the one that had most time to say something */
+            if (rondo_wire->nunnamed >=
+                rondo_wire_unnamed_limit()) { /* the one that had most time to say something */
                 drop_oldest();
             }
             rondo_wire_conn_accepted(fd);
@@ -184,7 +192,8 @@ static int listener_bind(const struct rondo_socket_device *device)
     socklen_t bytes = rondo_socket_addr_bytes(&addr);
     struct epoll_event event = { .events = EPOLLIN, .data.ptr = NULL };
     rondo_wire->listener = socket(addr.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (rondo_wire->listener < 0 || bind(rondo_wire->listener, &addr.any, bytes) != 0 || listen(rondo_wire->listener, BACKLOG) != 0 ||
+    if (rondo_wire->listener < 0 || bind(rondo_wire->listener, &addr.any, bytes) != 0 ||
+        listen(rondo_wire->listener, BACKLOG) != 0 ||
         getsockname(rondo_wire->listener, &addr.any, &bytes) != 0) {
         return -1;
     }
@@ -209,11 +218,14 @@ static void listener_close(void)
         rondo_wire_end(oldest_unnamed(), 0);
     }
     RONDO_INFO(RONDO_SUBSYS_CONTROL,
-               "control plane at %s listens no longer; dropped connections: %llu garbage, %llu strangers, %llu silent, %llu too many; "
+               "control plane at %s listens no longer; dropped connections: %llu garbage, %llu strangers, "
+               "%llu silent, %llu too many; "
                "messages: %llu for nobody, %llu too old",
                rondo_wire->where, (unsigned long long)dropped[RONDO_WIRE_DROP_GARBAGE],
-               (unsigned long long)dropped[RONDO_WIRE_DROP_STRANGER], (unsigned long long)dropped[RONDO_WIRE_DROP_SILENT],
-               (unsigned long long)dropped[RONDO_WIRE_DROP_EXCESS], (unsigned long long)dropped[RONDO_WIRE_DROP_MESSAGE],
+               (unsigned long long)dropped[RONDO_WIRE_DROP_STRANGER],
+               (unsigned long long)dropped[RONDO_WIRE_DROP_SILENT],
+               (unsigned long long)dropped[RONDO_WIRE_DROP_EXCESS],
+               (unsigned long long)dropped[RONDO_WIRE_DROP_MESSAGE],
                (unsigned long long)dropped[RONDO_WIRE_DROP_OLD]);
 }
 
@@ -225,12 +237,14 @@ static rondo_status listener_open(void)
     rondo_status status;
     RONDO_TRY(rondo_socket_find(&device, &n, why, sizeof(why)));
     if (n == 0) {
-        return rondo_fail(RONDO_SYSTEM_ERROR, "host %s cannot listen for control messages of other hosts: %s", rondo_log_host(), why);
+        return rondo_fail(RONDO_SYSTEM_ERROR, "host %s cannot listen for control messages of other hosts: %s",
+                          rondo_log_host(), why);
     }
     status = RONDO_SUCCESS;
     if (listener_bind(&device[0]) != 0) {
         status = rondo_fail(RONDO_SYSTEM_ERROR,
-                            "host %s cannot listen for control messages at %s of %s (%m); check ulimit -n, net.ipv4.ip_local_port_range, "
+                            "host %s cannot listen for control messages at %s of %s (%m); check ulimit -n, "
+                            "net.ipv4.ip_local_port_range, "
                             "and that the interface is up",
                             rondo_log_host(), device[0].text, device[0].name);
         if (rondo_wire->listener >= 0) {
@@ -238,7 +252,8 @@ static rondo_status listener_open(void)
             rondo_wire->listener = -1;
         }
     } else {
-        RONDO_INFO(RONDO_SUBSYS_CONTROL, "control plane listens at %s of %s", rondo_wire->where, device[0].name);
+        RONDO_INFO(RONDO_SUBSYS_CONTROL, "control plane listens at %s of %s", rondo_wire->where,
+                   device[0].name);
     }
     rondo_free(device);
     return status;

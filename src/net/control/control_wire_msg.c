@@ -1,4 +1,4 @@
-/* Mail of the wire: the windows, by rank and tag, and what waits for a rank to take it. */
+/* Message of the wire: the windows, by rank and tag, and what waits for a rank to take it. */
 #include "net/control/control_wire_impl.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #define POLL_NS (20 * INT64_C(1000)) /* between looks of waiting threads: a look is a system call */
 
 /* Who has left or exited sends and takes nothing more. */
-static int may_get_mail(int state) { return state == RONDO_WIRE_ALIVE || state == RONDO_WIRE_SILENT; }
+static int may_get_msg(int state) { return state == RONDO_WIRE_ALIVE || state == RONDO_WIRE_SILENT; }
 
 /* ---- windows ---- */
 
@@ -29,7 +29,7 @@ static struct rondo_wire_window **window_at(struct rondo_wire_window **buckets, 
 static struct rondo_wire_window *window_need(struct rondo_wire_window **buckets, int rank, uint64_t tag)
 {
     struct rondo_wire_window **link = window_at(buckets, rank, tag);
-    if (*link == NULL && RONDO_NEW(*link, "a window of mail") == RONDO_SUCCESS) {
+    if (*link == NULL && RONDO_NEW(*link, "a window of message") == RONDO_SUCCESS) {
         (*link)->rank = rank;
         (*link)->tag = tag;
     }
@@ -39,7 +39,7 @@ static struct rondo_wire_window *window_need(struct rondo_wire_window **buckets,
 static int is_full(struct rondo_wire_window **buckets, int rank, uint64_t tag)
 {
     const struct rondo_wire_window *window = *window_at(buckets, rank, tag);
-    return window && window->mails >= RONDO_WIRE_WINDOW;
+    return window && window->messages >= RONDO_WIRE_WINDOW;
 }
 
 static void window_free(struct rondo_wire_window **link)
@@ -49,7 +49,8 @@ static void window_free(struct rondo_wire_window **link)
     rondo_free(window);
 }
 
-/* Give the sender back what this rank has taken of a tag. The window is gone when that was all of it. @return 1: it is gone */
+/* Give the sender back what this rank has taken of a tag. The window is gone when that was all of it. @return
+ * 1: it is gone */
 static int credit(struct rondo_control *control, struct rondo_wire_window **link, unsigned least)
 {
     struct rondo_wire_window *window = *link;
@@ -57,14 +58,14 @@ static int credit(struct rondo_control *control, struct rondo_wire_window **link
     if (n < least) {
         return 0;
     }
-    if (may_get_mail(rondo_wire_state_of(control, window->rank)) &&
+    if (may_get_msg(rondo_wire_state_of(control, window->rank)) &&
         !rondo_wire_say(control, window->rank, RONDO_WIRE_CREDIT, window->tag, &n, sizeof(n))) {
         control->wire->debt = 1;
         return 0;
     }
     window->taken = 0;
-    window->mails = (uint8_t)(window->mails - n);
-    if (window->mails > 0) {
+    window->messages = (uint8_t)(window->messages - n);
+    if (window->messages > 0) {
         return 0;
     }
     window_free(link);
@@ -99,11 +100,11 @@ int rondo_wire_on_credit(struct rondo_control *control, const struct rondo_wire_
     if (*link == NULL) {
         return 1; /* of a tag that was forgotten here meanwhile */
     }
-    if (n > (*link)->mails) {
+    if (n > (*link)->messages) {
         return 0;
     }
-    (*link)->mails = (uint8_t)((*link)->mails - n);
-    if ((*link)->mails == 0) {
+    (*link)->messages = (uint8_t)((*link)->messages - n);
+    if ((*link)->messages == 0) {
         window_free(link);
     }
     return 1;
@@ -111,42 +112,45 @@ int rondo_wire_on_credit(struct rondo_control *control, const struct rondo_wire_
 
 /* ---- sending ---- */
 
-static rondo_status send_on(struct rondo_wire_part *part, struct rondo_wire_conn *conn, const struct rondo_wire_head *head,
-                            const void *data)
+static rondo_status send_on(struct rondo_wire_part *part, struct rondo_wire_conn *conn,
+                            const struct rondo_wire_head *head, const void *data)
 {
     struct rondo_wire_window *window = window_need(part->window_out, head->to, head->tag);
     if (window == NULL) {
         return RONDO_SYSTEM_ERROR;
     }
     if (rondo_wire_put(conn, head, data, RONDO_WIRE_RESERVE)) {
-        window->mails++;
+        window->messages++;
         return RONDO_SUCCESS;
     }
-    if (window->mails == 0) {
+    if (window->messages == 0) {
         window_free(window_at(part->window_out, head->to, head->tag));
     }
     return RONDO_IN_PROGRESS;
 }
 
-rondo_status rondo_wire_send(struct rondo_control *control, int rank, uint64_t tag, const void *data, size_t bytes)
+rondo_status rondo_wire_send(struct rondo_control *control, int rank, uint64_t tag, const void *data,
+                             size_t bytes)
 {
     struct rondo_wire_part *part = control->wire;
-    struct rondo_wire_head head = rondo_wire_head_of(control, rank, RONDO_WIRE_MAIL, tag, bytes);
+    struct rondo_wire_head head = rondo_wire_head_of(control, rank, RONDO_WIRE_MSG, tag, bytes);
     struct rondo_wire_conn *conn;
     int state = rondo_wire_state_of(control, rank);
     rondo_status status;
-    if (!may_get_mail(state)) {
-        return rondo_fail_quiet(RONDO_REMOTE_ERROR, "%s: no mail to rank %d (pid %d on host %.*s): it has %s", control->name, rank,
-                                control->peers[rank].pid, RONDO_HOST_LEN - 1, control->peers[rank].host,
+    if (!may_get_msg(state)) {
+        return rondo_fail_quiet(RONDO_REMOTE_ERROR,
+                                "%s: no message to rank %d (pid %d on host %.*s): it has %s", control->name,
+                                rank, control->peers[rank].pid, RONDO_HOST_LEN - 1, control->peers[rank].host,
                                 state == RONDO_WIRE_LEFT   ? "left"
                                 : state == RONDO_WIRE_DEAD ? "exited"
                                                            : "left or exited");
     }
     rondo_wire_lock();
     if (is_full(part->window_out, rank, tag)) {
-        rondo_wire_turn();
+        rondo_wire_progress();
     }
-    status = is_full(part->window_out, rank, tag) ? RONDO_IN_PROGRESS : rondo_wire_conn_to(control, rank, &conn);
+    status = is_full(part->window_out, rank, tag) ? RONDO_IN_PROGRESS
+                                                  : rondo_wire_conn_to(control, rank, &conn);
     if (status == RONDO_SUCCESS) {
         status = send_on(part, conn, &head, data);
     }
@@ -170,126 +174,130 @@ static int give_up(struct rondo_control *control, rondo_status status, const cha
 static int too_many(struct rondo_control *control, int rank)
 {
     char text[RONDO_ERROR_TEXT];
-    snprintf(text, sizeof(text), "%s: %d mails from rank %d wait for rank %d, which asks for none of them", control->name,
-             RONDO_MAIL_PARKED, rank, control->rank);
+    snprintf(text, sizeof(text), "%s: %d messages from rank %d wait for rank %d, which asks for none of them",
+             control->name, RONDO_MSG_PARKED, rank, control->rank);
     return give_up(control, RONDO_INTERNAL_ERROR, text);
 }
 
 /* Into its list, unless nobody will ask for it. @return 0: it was dropped */
-static int mail_link(struct rondo_control *control, struct rondo_wire_mail *mail)
+static int msg_link(struct rondo_control *control, struct rondo_wire_msg *message)
 {
     struct rondo_wire_part *part = control->wire;
-    int bucket = mail->rank % RONDO_WIRE_BUCKETS, forgotten;
-    pthread_mutex_lock(&control->mail.lock);
-    forgotten = rondo_mail_forgotten(&control->mail, mail->tag);
+    int bucket = message->rank % RONDO_WIRE_BUCKETS, forgotten;
+    pthread_mutex_lock(&control->message.lock);
+    forgotten = rondo_msg_forgotten(&control->message, message->tag);
     if (!forgotten) {
-        *part->last_mail[bucket] = mail;
-        part->last_mail[bucket] = &mail->next;
-        atomic_fetch_add_explicit(&part->waiting[mail->rank], 1, memory_order_release);
+        *part->last_msg[bucket] = message;
+        part->last_msg[bucket] = &message->next;
+        atomic_fetch_add_explicit(&part->waiting[message->rank], 1, memory_order_release);
     }
-    pthread_mutex_unlock(&control->mail.lock);
+    pthread_mutex_unlock(&control->message.lock);
     if (forgotten) {
-        rondo_free(mail);
+        rondo_free(message);
     }
     return !forgotten;
 }
 
-int rondo_wire_on_mail(struct rondo_control *control, const struct rondo_wire_head *head, const void *data)
+int rondo_wire_on_msg(struct rondo_control *control, const struct rondo_wire_head *head, const void *data)
 {
     struct rondo_wire_part *part = control->wire;
     struct rondo_wire_window *window;
-    struct rondo_wire_mail *mail;
+    struct rondo_wire_msg *message;
     if (is_full(part->window_in, head->from, head->tag)) {
         return 0;
     }
-    if (atomic_load_explicit(&part->waiting[head->from], memory_order_relaxed) >= RONDO_MAIL_PARKED) {
+    if (atomic_load_explicit(&part->waiting[head->from], memory_order_relaxed) >= RONDO_MSG_PARKED) {
         return too_many(control, head->from);
     }
     window = window_need(part->window_in, head->from, head->tag);
-    if (window == NULL || rondo_calloc(&mail, 1, sizeof(*mail) + head->bytes, "mail") != RONDO_SUCCESS) {
-        return give_up(control, RONDO_SYSTEM_ERROR, "out of memory for the control plane's mail");
+    if (window == NULL ||
+        rondo_calloc(&message, 1, sizeof(*message) + head->bytes, "message") != RONDO_SUCCESS) {
+        return give_up(control, RONDO_SYSTEM_ERROR, "out of memory for the control plane's message");
     }
-    mail->tag = head->tag;
-    mail->rank = head->from;
-    mail->bytes = head->bytes;
-    memcpy(mail->data, data, head->bytes);
-    window->mails++;
-    if (!mail_link(control, mail)) {
+    message->tag = head->tag;
+    message->rank = head->from;
+    message->bytes = head->bytes;
+    memcpy(message->data, data, head->bytes);
+    window->messages++;
+    if (!msg_link(control, message)) {
         window->taken++;
         credit(control, window_at(part->window_in, head->from, head->tag), 1);
     }
     return 1;
 }
 
-/* Unlink the oldest mail of a bucket with this tag; rank -1: of any rank. With the mailbox's lock. */
-static struct rondo_wire_mail *mail_unlink(struct rondo_wire_part *part, int bucket, int rank, uint64_t tag)
+/* Unlink the oldest message of a bucket with this tag; rank -1: of any rank. With the inbox's lock. */
+static struct rondo_wire_msg *msg_unlink(struct rondo_wire_part *part, int bucket, int rank, uint64_t tag)
 {
-    struct rondo_wire_mail **link = &part->first_mail[bucket], *mail;
-    while ((mail = *link) != NULL && (mail->tag != tag || (rank >= 0 && mail->rank != rank))) {
-        link = &mail->next;
+    struct rondo_wire_msg **link = &part->first_msg[bucket], *message;
+    while ((message = *link) != NULL && (message->tag != tag || (rank >= 0 && message->rank != rank))) {
+        link = &message->next;
     }
-    if (mail) {
-        *link = mail->next;
-        if (part->last_mail[bucket] == &mail->next) {
-            part->last_mail[bucket] = link;
+    if (message) {
+        *link = message->next;
+        if (part->last_msg[bucket] == &message->next) {
+            part->last_msg[bucket] = link;
         }
-        atomic_fetch_sub_explicit(&part->waiting[mail->rank], 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&part->waiting[message->rank], 1, memory_order_relaxed);
     }
-    return mail;
+    return message;
 }
 
-static void mail_taken(struct rondo_control *control, int rank, uint64_t tag)
+static void msg_taken(struct rondo_control *control, int rank, uint64_t tag)
 {
     struct rondo_wire_window **link;
     rondo_wire_lock();
     link = window_at(control->wire->window_in, rank, tag);
-    if (*link && (*link)->taken < (*link)->mails) { /* else the tag was forgotten meanwhile, and all of it given back */
+    if (*link && (*link)->taken <
+                     (*link)->messages) { /* else the tag was forgotten meanwhile, and all of it given back */
         (*link)->taken++;
         credit(control, link, RONDO_WIRE_WINDOW / 2);
     }
     rondo_wire_unlock();
 }
 
-rondo_status rondo_wire_receive(struct rondo_control *control, int rank, uint64_t tag, void *data, size_t max, size_t *bytes)
+rondo_status rondo_wire_receive(struct rondo_control *control, int rank, uint64_t tag, void *data, size_t max,
+                                size_t *bytes)
 {
     struct rondo_wire_part *part = control->wire;
-    struct rondo_wire_mail *mail;
+    struct rondo_wire_msg *message;
     rondo_status status = RONDO_SUCCESS;
     if (atomic_load_explicit(&part->waiting[rank], memory_order_acquire) == 0) {
         rondo_wire_poll();
         return RONDO_IN_PROGRESS;
     }
-    pthread_mutex_lock(&control->mail.lock);
-    mail = mail_unlink(part, rank % RONDO_WIRE_BUCKETS, rank, tag);
-    pthread_mutex_unlock(&control->mail.lock);
-    if (mail == NULL) {
+    pthread_mutex_lock(&control->message.lock);
+    message = msg_unlink(part, rank % RONDO_WIRE_BUCKETS, rank, tag);
+    pthread_mutex_unlock(&control->message.lock);
+    if (message == NULL) {
         rondo_wire_poll();
         return RONDO_IN_PROGRESS;
     }
-    mail_taken(control, rank, tag);
-    if (mail->bytes > max) {
-        status = rondo_fail(RONDO_INTERNAL_ERROR, "%s: a mail of %zu bytes from rank %d, at most %zu expected", control->name, mail->bytes,
-                            rank, max);
+    msg_taken(control, rank, tag);
+    if (message->bytes > max) {
+        status = rondo_fail(RONDO_INTERNAL_ERROR,
+                            "%s: a message of %zu bytes from rank %d, at most %zu expected", control->name,
+                            message->bytes, rank, max);
     } else {
-        memcpy(data, mail->data, mail->bytes);
-        *bytes = mail->bytes;
+        memcpy(data, message->data, message->bytes);
+        *bytes = message->bytes;
     }
-    rondo_free(mail);
+    rondo_free(message);
     return status;
 }
 
 void rondo_wire_forget(struct rondo_control *control, uint64_t tag)
 {
     struct rondo_wire_part *part = control->wire;
-    struct rondo_wire_mail *mail;
+    struct rondo_wire_msg *message;
     rondo_wire_lock();
-    pthread_mutex_lock(&control->mail.lock);
+    pthread_mutex_lock(&control->message.lock);
     for (int i = 0; i < RONDO_WIRE_BUCKETS; i++) {
-        while ((mail = mail_unlink(part, i, -1, tag)) != NULL) {
-            rondo_free(mail);
+        while ((message = msg_unlink(part, i, -1, tag)) != NULL) {
+            rondo_free(message);
         }
     }
-    pthread_mutex_unlock(&control->mail.lock);
+    pthread_mutex_unlock(&control->message.lock);
     for (int i = 0; i < RONDO_WIRE_BUCKETS; i++) {
         for (struct rondo_wire_window **link = &part->window_out[i]; *link;) {
             if ((*link)->tag == tag) {
@@ -299,20 +307,20 @@ void rondo_wire_forget(struct rondo_control *control, uint64_t tag)
             }
         }
         for (struct rondo_wire_window **link = &part->window_in[i]; *link;) {
-            (*link)->taken = (*link)->tag == tag ? (*link)->mails : (*link)->taken;
+            (*link)->taken = (*link)->tag == tag ? (*link)->messages : (*link)->taken;
             link = (*link)->tag == tag && credit(control, link, 1) ? link : &(*link)->next;
         }
     }
     rondo_wire_unlock();
 }
 
-void rondo_wire_mail_clear(struct rondo_wire_part *part)
+void rondo_wire_msg_clear(struct rondo_wire_part *part)
 {
     for (int i = 0; i < RONDO_WIRE_BUCKETS; i++) {
-        while (part->first_mail[i]) {
-            struct rondo_wire_mail *mail = part->first_mail[i];
-            part->first_mail[i] = mail->next;
-            rondo_free(mail);
+        while (part->first_msg[i]) {
+            struct rondo_wire_msg *message = part->first_msg[i];
+            part->first_msg[i] = message->next;
+            rondo_free(message);
         }
         while (part->window_out[i]) {
             window_free(&part->window_out[i]);
@@ -331,7 +339,7 @@ void rondo_wire_poll(void)
         return;
     }
     if (rondo_wire && rondo_wire->pid == getpid()) {
-        rondo_wire_turn();
+        rondo_wire_progress();
     }
     atomic_store_explicit(&polled_ns, rondo_now_ns(), memory_order_relaxed);
     rondo_wire_unlock();

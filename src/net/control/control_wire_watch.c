@@ -1,7 +1,8 @@
 /*
- * Who tells whom, and who watches whom. The nodes are a ring; a node's fingers are the nodes at distance +-2^k. The lowest live rank of a
- * node leads it: leaders watch the leaders at their fingers ahead, and pass a reason on to all their fingers, one time. So every node
- * hears of it within log2(nodes) steps, and over many ways when some leaders are dead.
+ * Who tells whom, and who watches whom. The nodes are a ring; a node's fingers are the nodes at distance
+ * +-2^k. The lowest live rank of a node leads it: leaders watch the leaders at their fingers ahead, and pass
+ * a reason on to all their fingers, one time. So every node hears of it within log2(nodes) steps, and over
+ * many ways when some leaders are dead.
  */
 #include "net/control/control_wire_impl.h"
 
@@ -21,7 +22,8 @@ static void finger_add(struct rondo_wire_part *part, int node, int ahead)
             return;
         }
     }
-    part->finger[part->nfingers++] = (struct rondo_wire_finger){ .node = node, .ahead = ahead, .watched = -1, .told = -1 };
+    part->finger[part->nfingers++] =
+        (struct rondo_wire_finger){ .node = node, .ahead = ahead, .watched = -1, .told = -1 };
 }
 
 void rondo_wire_fingers(struct rondo_wire_part *part, int node)
@@ -67,7 +69,9 @@ static struct rondo_wire_conn *conn_to_leader(struct rondo_control *control, int
 
 void rondo_wire_watch_ahead(struct rondo_control *control)
 {
-    static const struct rondo_wire_head watch = { .magic = RONDO_WIRE_MAGIC, .kind = RONDO_WIRE_WATCH, .from = -1, .to = -1 };
+    static const struct rondo_wire_head watch = {
+        .magic = RONDO_WIRE_MAGIC, .kind = RONDO_WIRE_WATCH, .from = -1, .to = -1
+    };
     struct rondo_wire_part *part = control->wire;
     if (rondo_control_aborted(control) || !leads(control)) {
         return;
@@ -75,7 +79,8 @@ void rondo_wire_watch_ahead(struct rondo_control *control)
     for (int i = 0; i < part->nfingers; i++) {
         struct rondo_wire_finger *finger = &part->finger[i];
         int rank = finger->ahead ? leader_of(part, finger->node) : -1;
-        struct rondo_wire_conn *conn = rank >= 0 && rank != finger->watched ? conn_to_leader(control, rank) : NULL;
+        struct rondo_wire_conn *conn = rank >= 0 && rank != finger->watched ? conn_to_leader(control, rank)
+                                                                            : NULL;
         if (conn && (conn->watching || rondo_wire_put(conn, &watch, NULL, 0))) {
             conn->watching = 1;
             finger->watched = rank;
@@ -95,7 +100,8 @@ void rondo_wire_spread_on(struct rondo_control *control)
     for (int i = 0; i < part->nfingers; i++) {
         struct rondo_wire_finger *finger = &part->finger[i];
         rank = leader_of(part, finger->node);
-        if (rank >= 0 && rank != finger->told && rondo_wire_say(control, rank, RONDO_WIRE_ABORT, 0, &abort, sizeof(abort))) {
+        if (rank >= 0 && rank != finger->told &&
+            rondo_wire_say(control, rank, RONDO_WIRE_ABORT, 0, &abort, sizeof(abort))) {
             finger->told = rank;
         }
     }
@@ -142,18 +148,22 @@ static void accuse(struct rondo_control *control, int rank, const struct verdict
 {
     const struct rondo_peer *peer = &control->peers[rank];
     char who[RONDO_HOST_LEN + RONDO_CONTROL_NAME + 80], text[RONDO_ERROR_TEXT];
-    snprintf(who, sizeof(who), "rank %d (pid %d on host %.*s) of communicator %s", rank, peer->pid, RONDO_HOST_LEN - 1, peer->host,
-             control->name);
+    snprintf(who, sizeof(who), "rank %d (pid %d on host %.*s) of communicator %s", rank, peer->pid,
+             RONDO_HOST_LEN - 1, peer->host, control->name);
     if (verdict->state == RONDO_WIRE_DEAD) {
-        snprintf(text, sizeof(text), "%s exited without destroying its communicator; see that rank's own output for the cause", who);
+        snprintf(text, sizeof(text),
+                 "%s exited without destroying its communicator; see that rank's own output for the cause",
+                 who);
     } else if (verdict->error != 0) {
         snprintf(text, sizeof(text),
-                 "the control connection between host %s and %s was lost: %s; is that host up, the network between the two, and does "
+                 "the control connection between host %s and %s was lost: %s; is that host up, the network "
+                 "between the two, and does "
                  "RONDO_SOCKET_IFNAME name an interface that both can reach?",
                  rondo_log_host(), who, strerror(verdict->error));
     } else {
         snprintf(text, sizeof(text),
-                 "%s is unresponsive: no heartbeat for %lld ms on host %s; is it stopped, its host overloaded or cut off? RONDO_DEAD_AFTER "
+                 "%s is unresponsive: no heartbeat for %lld ms on host %s; is it stopped, its host "
+                 "overloaded or cut off? RONDO_DEAD_AFTER "
                  "sets the limit",
                  who, (long long)(verdict->silent_ns / 1000000), rondo_log_host());
     }
@@ -163,7 +173,8 @@ static void accuse(struct rondo_control *control, int rank, const struct verdict
     }
 }
 
-/* All ranks of a process that have not left get a new state; communicators end unless the process may have left in order. */
+/* All ranks of a process that have not left get a new state; communicators end unless the process may have
+ * left in order. */
 static void judge(const struct rondo_wire_conn *conn, const struct verdict *verdict)
 {
     for (struct rondo_control *control = rondo_wire->controls; control; control = control->wire->next) {
@@ -171,7 +182,8 @@ static void judge(const struct rondo_wire_conn *conn, const struct verdict *verd
         rondo_wire_ranks_of(control, conn, &from, &to);
         for (int i = from; i < to; i++) {
             int rank = control->wire->by_process[i], state = rondo_wire_state_of(control, rank);
-            if (control->local_of[rank] >= 0 || state == RONDO_WIRE_LEFT || state == RONDO_WIRE_DEAD || state == verdict->state) {
+            if (control->local_of[rank] >= 0 || state == RONDO_WIRE_LEFT || state == RONDO_WIRE_DEAD ||
+                state == verdict->state) {
                 continue; /* the node's own watch over its processes */
             }
             atomic_store_explicit(&control->wire->state[rank], (uint8_t)verdict->state, memory_order_release);
@@ -187,7 +199,8 @@ static void judge(const struct rondo_wire_conn *conn, const struct verdict *verd
 
 void rondo_wire_lost(const struct rondo_wire_conn *conn)
 {
-    int ended = conn->error == 0 || conn->error == ECONNRESET || conn->error == EPIPE || conn->error == ECONNREFUSED;
+    int ended = conn->error == 0 || conn->error == ECONNRESET || conn->error == EPIPE ||
+                conn->error == ECONNREFUSED;
     struct verdict verdict = { .state = !ended                              ? RONDO_WIRE_SILENT
                                         : conn->ended_in == RONDO_WIRE_OPEN ? RONDO_WIRE_DEAD
                                                                             : RONDO_WIRE_GONE,
@@ -211,8 +224,9 @@ static void speaks_again(const struct rondo_wire_conn *conn)
         rondo_wire_ranks_of(control, conn, &from, &to);
         for (int i = from; i < to; i++) {
             uint8_t silent = RONDO_WIRE_SILENT;
-            atomic_compare_exchange_strong_explicit(&control->wire->state[control->wire->by_process[i]], &silent, RONDO_WIRE_ALIVE,
-                                                    memory_order_acq_rel, memory_order_relaxed);
+            atomic_compare_exchange_strong_explicit(&control->wire->state[control->wire->by_process[i]],
+                                                    &silent, RONDO_WIRE_ALIVE, memory_order_acq_rel,
+                                                    memory_order_relaxed);
         }
     }
 }
@@ -226,7 +240,8 @@ void rondo_wire_heard(struct rondo_wire_conn *conn, int64_t now)
     }
 }
 
-/* For how long a process may say nothing; 0: for ever. One that has not answered yet may be creating its communicator still. */
+/* For how long a process may say nothing; 0: for ever. One that has not answered yet may be creating its
+ * communicator still. */
 static int64_t silence_of(const struct rondo_wire_conn *conn, int64_t dead_ns)
 {
     int64_t init_ns = rondo_params()->init_timeout;
@@ -238,7 +253,9 @@ static int64_t silence_of(const struct rondo_wire_conn *conn, int64_t dead_ns)
 
 static void beat_and_listen(struct rondo_wire_conn *conn, int64_t now, int64_t dead_ns)
 {
-    static const struct rondo_wire_head beat = { .magic = RONDO_WIRE_MAGIC, .kind = RONDO_WIRE_BEAT, .from = -1, .to = -1 };
+    static const struct rondo_wire_head beat = {
+        .magic = RONDO_WIRE_MAGIC, .kind = RONDO_WIRE_BEAT, .from = -1, .to = -1
+    };
     int64_t limit = silence_of(conn, dead_ns);
     if (conn->state == RONDO_WIRE_OPEN && conn->beating && conn->out_from == conn->out_to) {
         rondo_wire_put(conn, &beat, NULL, 0); /* who does not read what there is needs no more of it */
@@ -288,7 +305,7 @@ void rondo_wire_tick(int64_t now, int restart, int64_t beat_ns, int64_t dead_ns)
 {
     rondo_wire_lock();
     if (rondo_wire && rondo_wire->pid == getpid()) {
-        rondo_wire_turn();
+        rondo_wire_progress();
         for (struct rondo_wire_conn *conn = rondo_wire->conns; conn && restart; conn = conn->next) {
             conn->heard_ns = now; /* what they said meanwhile may not have come to be read yet */
         }

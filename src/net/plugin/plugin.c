@@ -1,4 +1,5 @@
-/* The net device over an external net plugin for NCCL (netdev_plugin.h): which one, and the life of a comm. */
+/* The net device over an external net plugin for NCCL (netdev_plugin.h): which one, and the life of a comm.
+ */
 #include "net/plugin/plugin.h"
 
 #include <pthread.h>
@@ -11,11 +12,16 @@
 #include "base/param.h"
 
 _Static_assert((int)RONDO_NET_HANDLE >= (int)RONDO_PLUGIN_HANDLE, "a handle holds a plugin's");
-_Static_assert((int)RONDO_NET_HOST == (int)RONDO_PLUGIN_HOST && (int)RONDO_NET_CUDA == (int)RONDO_PLUGIN_CUDA &&
+_Static_assert((int)RONDO_NET_HOST == (int)RONDO_PLUGIN_HOST &&
+                   (int)RONDO_NET_CUDA == (int)RONDO_PLUGIN_CUDA &&
                    (int)RONDO_NET_DMABUF == (int)RONDO_PLUGIN_DMABUF,
                "kinds of memory have a plugin's numbers");
 
-enum { MAGIC = 0x6e67706c /* "lpgn" */, VERSION = 1, POOL = 2 * RONDO_NET_MAX_REQUESTS /* messages, and flushes */ };
+enum {
+    MAGIC = 0x6e67706c /* "lpgn" */,
+    VERSION = 1,
+    POOL = 2 * RONDO_NET_MAX_REQUESTS /* messages, and flushes */
+};
 
 /* What a sender says of itself; a receiver's handle is the plugin's, all of it. */
 struct sender_handle {
@@ -67,7 +73,8 @@ const char *rondo_netdev_plugin_name(void) { return used.plugin.name; }
 
 static void found_one(void)
 {
-    snprintf(used.why, sizeof used.why, "%s (v%d, %.160s)", used.plugin.name, used.plugin.abi->version, used.plugin.path);
+    snprintf(used.why, sizeof used.why, "%s (v%d, %.160s)", used.plugin.name, used.plugin.abi->version,
+             used.plugin.path);
 }
 
 /* The default one is not missed where it is not. */
@@ -78,7 +85,9 @@ static rondo_status open_default(void)
     } else {
         const char *text = rondo_error_text();
         snprintf(used.why, sizeof used.why, "%.200s",
-                 strstr(text, "libnccl-net.so: cannot open shared object file") != NULL ? "there is no libnccl-net.so" : text);
+                 strstr(text, "libnccl-net.so: cannot open shared object file") != NULL
+                     ? "there is no libnccl-net.so"
+                     : text);
         rondo_error_clear();
     }
     return RONDO_SUCCESS;
@@ -107,7 +116,9 @@ static rondo_status open_asked(const char *words)
         RONDO_INFO(RONDO_SUBSYS_NET, "net: %s", text);
     }
     rondo_free(copy);
-    return status == RONDO_SUCCESS ? status : rondo_fail(status, "%.400s; RONDO_NET_PLUGIN=none uses verbs and sockets", text);
+    return status == RONDO_SUCCESS
+               ? status
+               : rondo_fail(status, "%.400s; RONDO_NET_PLUGIN=none uses verbs and sockets", text);
 }
 
 static rondo_status plugin_init(int *ndevices, char *why, size_t bytes)
@@ -140,8 +151,9 @@ static rondo_status device_check(int device)
 {
     return device >= 0 && device < used.plugin.ndevices
                ? RONDO_SUCCESS
-               : rondo_fail(RONDO_INVALID_ARGUMENT, "there is no device %d of a net plugin on host %s; it has %d", device, rondo_log_host(),
-                            used.plugin.ndevices);
+               : rondo_fail(RONDO_INVALID_ARGUMENT,
+                            "there is no device %d of a net plugin on host %s; it has %d", device,
+                            rondo_log_host(), used.plugin.ndevices);
 }
 
 static rondo_status plugin_properties(int device, struct rondo_net_properties *properties)
@@ -155,14 +167,18 @@ static rondo_status plugin_properties(int device, struct rondo_net_properties *p
 
 static rondo_status comm_end(struct comm *comm, rondo_status status, const char *what)
 {
-    rondo_fail(status, "%.340s (the other end is rank %d on %s; this one is %s of %s, channel %d)", what, comm->peer.rank, comm->peer.host,
-               used.plugin.device[comm->device].properties.name, rondo_log_host(), comm->peer.channel);
+    rondo_fail(status, "%.340s (the other end is rank %d on %s; this one is %s of %s, channel %d)", what,
+               comm->peer.rank, comm->peer.host, used.plugin.device[comm->device].properties.name,
+               rondo_log_host(), comm->peer.channel);
     snprintf(comm->text, sizeof comm->text, "%s", rondo_error_text());
     comm->status = status;
     return status;
 }
 
-static rondo_status comm_ended(const struct comm *comm) { return rondo_fail_quiet(comm->status, "%s", comm->text); }
+static rondo_status comm_ended(const struct comm *comm)
+{
+    return rondo_fail_quiet(comm->status, "%s", comm->text);
+}
 
 /* A function of the plugin's gave a code. */
 static rondo_status after(struct comm *comm, const char *function, int code)
@@ -207,8 +223,8 @@ static void plugin_close(void *arg)
     }
     rondo_plugin_log_quiet(0);
     if (code != 0) { /* as after the death of a peer */
-        RONDO_INFO(RONDO_SUBSYS_NET, "net plugin %s: a connection with rank %d on %s did not close cleanly", used.plugin.name,
-                   comm->peer.rank, comm->peer.host);
+        RONDO_INFO(RONDO_SUBSYS_NET, "net plugin %s: a connection with rank %d on %s did not close cleanly",
+                   used.plugin.name, comm->peer.rank, comm->peer.host);
     }
     if (comm->context != NULL) {
         pthread_mutex_lock(&used.lock);
@@ -218,7 +234,10 @@ static void plugin_close(void *arg)
     rondo_free(comm);
 }
 
-static uint64_t proof_of(const struct rondo_net_peer *peer) { return rondo_hash(peer->secret, sizeof peer->secret, MAGIC); }
+static uint64_t proof_of(const struct rondo_net_peer *peer)
+{
+    return rondo_hash(peer->secret, sizeof peer->secret, MAGIC);
+}
 static uint64_t name_hash(void) { return rondo_hash(used.plugin.name, strlen(used.plugin.name), MAGIC); }
 
 static rondo_status comm_open(struct comm *comm, void *handle)
@@ -241,13 +260,17 @@ static rondo_status comm_open(struct comm *comm, void *handle)
         memcpy(handle, &mine, sizeof mine);
         return RONDO_SUCCESS;
     }
-    RONDO_TRY(after(comm, "listen", used.plugin.abi->listen(used.plugin.net, comm->context, comm->device, comm->handle, &comm->listener)));
+    RONDO_TRY(after(comm, "listen",
+                    used.plugin.abi->listen(used.plugin.net, comm->context, comm->device, comm->handle,
+                                            &comm->listener)));
     memcpy(handle, comm->handle, sizeof comm->handle);
     return comm->listener != NULL ? RONDO_SUCCESS
-                                  : comm_end(comm, RONDO_INTERNAL_ERROR, "the net plugin's listen gave success, but no listener");
+                                  : comm_end(comm, RONDO_INTERNAL_ERROR,
+                                             "the net plugin's listen gave success, but no listener");
 }
 
-static rondo_status plugin_prepare(int device, const struct rondo_net_peer *peer, int is_send, void **comm, void *handle)
+static rondo_status plugin_prepare(int device, const struct rondo_net_peer *peer, int is_send, void **comm,
+                                   void *handle)
 {
     struct comm *new;
     rondo_status status;
@@ -280,11 +303,13 @@ static rondo_status handle_take(struct comm *comm, const void *handle)
     memcpy(&other, handle, sizeof other);
     if (other.magic != MAGIC || other.version != VERSION || other.proof != proof_of(&comm->peer)) {
         return comm_end(comm, RONDO_REMOTE_ERROR,
-                        "what the other end said of itself is not a sender's handle of a net plugin of this communicator");
+                        "what the other end said of itself is not a sender's handle of a net plugin of this "
+                        "communicator");
     }
     if (other.plugin != name_hash()) {
-        return comm_end(comm, RONDO_INVALID_USAGE,
-                        "the two ends have loaded different net plugins; set RONDO_NET_PLUGIN the same on all hosts");
+        return comm_end(
+            comm, RONDO_INVALID_USAGE,
+            "the two ends have loaded different net plugins; set RONDO_NET_PLUGIN the same on all hosts");
     }
     return RONDO_SUCCESS;
 }
@@ -304,7 +329,9 @@ static rondo_status plugin_connect(void *arg, const void *handle)
         RONDO_TRY(handle_take(comm, handle));
     }
     if (comm->is_send) {
-        RONDO_TRY(after(comm, "connect", used.plugin.abi->connect(net, comm->context, comm->device, comm->handle, &comm->comm)));
+        RONDO_TRY(
+            after(comm, "connect",
+                  used.plugin.abi->connect(net, comm->context, comm->device, comm->handle, &comm->comm)));
     } else {
         RONDO_TRY(after(comm, "accept", net->accept(comm->listener, &comm->comm, &offload)));
     }
@@ -317,8 +344,8 @@ static rondo_status plugin_connect(void *arg, const void *handle)
         RONDO_TRY(after(comm, "closeListen", net->close_listen(listener)));
     }
     RONDO_INFO(RONDO_SUBSYS_NET, "net: plugin %s, device %s: %s rank %d on %s, channel %d", used.plugin.name,
-               used.plugin.device[comm->device].properties.name, comm->is_send ? "sends to" : "receives from", comm->peer.rank,
-               comm->peer.host, comm->peer.channel);
+               used.plugin.device[comm->device].properties.name, comm->is_send ? "sends to" : "receives from",
+               comm->peer.rank, comm->peer.host, comm->peer.channel);
     return RONDO_SUCCESS;
 }
 
@@ -327,8 +354,9 @@ static rondo_status plugin_connect(void *arg, const void *handle)
 static int call_reg(struct comm *comm, void *data, size_t bytes, int kind, int fd, void **region)
 {
     const struct rondo_plugin_net *net = used.plugin.net;
-    return kind == RONDO_NET_DMABUF ? net->reg_dmabuf(comm->comm, data, bytes, RONDO_PLUGIN_CUDA, 0, fd, region)
-                                    : net->reg(comm->comm, data, bytes, kind, region);
+    return kind == RONDO_NET_DMABUF
+               ? net->reg_dmabuf(comm->comm, data, bytes, RONDO_PLUGIN_CUDA, 0, fd, region)
+               : net->reg(comm->comm, data, bytes, kind, region);
 }
 
 static rondo_status plugin_reg(void *arg, void *data, size_t bytes, int kind, int fd, void **region)
@@ -343,8 +371,8 @@ static rondo_status plugin_reg(void *arg, void *data, size_t bytes, int kind, in
     if (comm->status != RONDO_SUCCESS) {
         return comm_ended(comm);
     }
-    if ((kind != RONDO_NET_HOST && kind != RONDO_NET_CUDA && kind != RONDO_NET_DMABUF) || ((uint32_t)kind & memory) == 0 ||
-        (kind == RONDO_NET_DMABUF && used.plugin.net->reg_dmabuf == NULL)) {
+    if ((kind != RONDO_NET_HOST && kind != RONDO_NET_CUDA && kind != RONDO_NET_DMABUF) ||
+        ((uint32_t)kind & memory) == 0 || (kind == RONDO_NET_DMABUF && used.plugin.net->reg_dmabuf == NULL)) {
         return refuse(comm, "it takes no memory of this kind");
     }
     if (comm->comm == NULL) {
@@ -355,7 +383,8 @@ static rondo_status plugin_reg(void *arg, void *data, size_t bytes, int kind, in
     if (code != 0) { /* another region may do */
         rondo_free(new);
         rondo_plugin_says(&used.plugin, function, code, text, sizeof text);
-        snprintf(what, sizeof what, "%.380s; %zu bytes at %p on %s; see ulimit -l", text, bytes, data, rondo_log_host());
+        snprintf(what, sizeof what, "%.380s; %zu bytes at %p on %s; see ulimit -l", text, bytes, data,
+                 rondo_log_host());
         return rondo_fail(rondo_plugin_status(code, 0), "%s", what);
     }
     new->next = comm->regions;
@@ -401,7 +430,8 @@ static struct request *request_free(struct comm *comm, int *count)
 }
 
 /* The plugin took it, had no room, or failed. */
-static rondo_status request_begun(struct comm *comm, struct request *new, int *count, const char *function, int code, void **request)
+static rondo_status request_begun(struct comm *comm, struct request *new, int *count, const char *function,
+                                  int code, void **request)
 {
     if (code != 0) {
         new->request = NULL;
@@ -423,7 +453,8 @@ static rondo_status comm_ready(const struct comm *comm)
     return comm->comm != NULL ? RONDO_SUCCESS : refuse(comm, "it is not connected");
 }
 
-static rondo_status plugin_isend(void *arg, const void *data, size_t bytes, int tag, void *region, void **request)
+static rondo_status plugin_isend(void *arg, const void *data, size_t bytes, int tag, void *region,
+                                 void **request)
 {
     struct comm *comm = arg;
     struct request *new = request_free(comm, &comm->nmessages);
@@ -436,14 +467,14 @@ static rondo_status plugin_isend(void *arg, const void *data, size_t bytes, int 
         return RONDO_SUCCESS;
     }
     new->n = 0;
-    return request_begun(
-        comm, new, &comm->nmessages, "isend",
-        used.plugin.abi->isend(used.plugin.net, comm->comm, (void *)(uintptr_t)data, bytes, tag, region_of(region), &new->request),
-        request);
+    return request_begun(comm, new, &comm->nmessages, "isend",
+                         used.plugin.abi->isend(used.plugin.net, comm->comm, (void *)(uintptr_t)data, bytes,
+                                                tag, region_of(region), &new->request),
+                         request);
 }
 
-static rondo_status plugin_irecv(void *arg, int n, void *const *data, const size_t *bytes, const int *tags, void *const *regions,
-                                 void **request)
+static rondo_status plugin_irecv(void *arg, int n, void *const *data, const size_t *bytes, const int *tags,
+                                 void *const *regions, void **request)
 {
     struct comm *comm = arg;
     struct request *new = request_free(comm, &comm->nmessages);
@@ -464,11 +495,14 @@ static rondo_status plugin_irecv(void *arg, int n, void *const *data, const size
         tag[i] = tags[i];
         region[i] = region_of(regions[i]);
     }
-    return request_begun(comm, new, &comm->nmessages, "irecv",
-                         used.plugin.abi->irecv(used.plugin.net, comm->comm, n, where, new->room, tag, region, &new->request), request);
+    return request_begun(
+        comm, new, &comm->nmessages, "irecv",
+        used.plugin.abi->irecv(used.plugin.net, comm->comm, n, where, new->room, tag, region, &new->request),
+        request);
 }
 
-static rondo_status plugin_iflush(void *arg, int n, void *const *data, const size_t *bytes, void *const *regions, void **request)
+static rondo_status plugin_iflush(void *arg, int n, void *const *data, const size_t *bytes,
+                                  void *const *regions, void **request)
 {
     struct comm *comm = arg;
     struct request *new = request_free(comm, &comm->nflushes);
@@ -481,8 +515,8 @@ static rondo_status plugin_iflush(void *arg, int n, void *const *data, const siz
         return refuse(comm, net->iflush == NULL ? "it cannot flush" : "a flush has more parts than it takes");
     }
     if (new == NULL) {
-        return rondo_fail(RONDO_INVALID_USAGE, "net plugin %s: more than %d flushes are under way", used.plugin.name,
-                          RONDO_NET_MAX_REQUESTS);
+        return rondo_fail(RONDO_INVALID_USAGE, "net plugin %s: more than %d flushes are under way",
+                          used.plugin.name, RONDO_NET_MAX_REQUESTS);
     }
     new->n = -1;
     for (int i = 0; i < n; i++) {
@@ -490,7 +524,8 @@ static rondo_status plugin_iflush(void *arg, int n, void *const *data, const siz
         sizes[i] = (int)rondo_min_size(bytes[i], RONDO_PLUGIN_BYTES);
         region[i] = region_of(regions[i]);
     }
-    return request_begun(comm, new, &comm->nflushes, "iflush", net->iflush(comm->comm, n, where, sizes, region, &new->request), request);
+    return request_begun(comm, new, &comm->nflushes, "iflush",
+                         net->iflush(comm->comm, n, where, sizes, region, &new->request), request);
 }
 
 /* Sizes are the plugin's word; what it has written past the room cannot be undone, but is not believed. */
@@ -499,8 +534,9 @@ static rondo_status sizes_take(const struct request *request, const int *sizes, 
     for (int i = 0; i < request->n; i++) {
         if (sizes[i] < 0 || (size_t)sizes[i] > request->room[i]) {
             char text[160];
-            snprintf(text, sizeof text, "net plugin %s says that a message of %d bytes has come into room for %zu", used.plugin.name,
-                     sizes[i], request->room[i]);
+            snprintf(text, sizeof text,
+                     "net plugin %s says that a message of %d bytes has come into room for %zu",
+                     used.plugin.name, sizes[i], request->room[i]);
             return comm_end(request->comm, RONDO_INVALID_USAGE, text);
         }
         if (bytes != NULL) {

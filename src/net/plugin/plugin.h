@@ -1,8 +1,10 @@
 /*
- * External net plugins, shared by their files: opening one (netdev_plugin_load.c), what differs between versions (netdev_plugin_abi.c), the device over it (netdev_plugin.c).
+ * External net plugins, shared by their files: opening one (netdev_plugin_load.c), what differs between
+ * versions (netdev_plugin_abi.c), the device over it (netdev_plugin.c).
  *
- * One plugin a process. What it does is its own: it is code of whoever wrote it, it gets addresses that peers sent, and it trusts who connects to its listeners. What it says (numbers of
- * devices, names, sizes) is checked.
+ * One plugin a process. What it does is its own: it is code of whoever wrote it, it gets addresses that peers
+ * sent, and it trusts who connects to its listeners. What it says (numbers of devices, names, sizes) is
+ * checked.
  */
 #ifndef RONDO_NET_PLUGIN_PLUGIN_H
 #define RONDO_NET_PLUGIN_PLUGIN_H
@@ -29,12 +31,16 @@ struct rondo_plugin_abi {
     int version, has_contexts;
     const char *symbol;
     int (*init)(const struct rondo_plugin_net *net, struct rondo_plugin_context *context);
-    int (*properties)(const struct rondo_plugin_net *net, int device, struct rondo_plugin_properties_v12 *properties);
-    int (*listen)(const struct rondo_plugin_net *net, struct rondo_plugin_context *context, int device, void *handle, void **listener);
-    int (*connect)(const struct rondo_plugin_net *net, struct rondo_plugin_context *context, int device, void *handle, void **comm);
-    int (*isend)(const struct rondo_plugin_net *net, void *comm, void *data, size_t bytes, int tag, void *region, void **request);
-    int (*irecv)(const struct rondo_plugin_net *net, void *comm, int n, void **data, size_t *bytes, int *tags, void **regions,
-                 void **request);
+    int (*properties)(const struct rondo_plugin_net *net, int device,
+                      struct rondo_plugin_properties_v12 *properties);
+    int (*listen)(const struct rondo_plugin_net *net, struct rondo_plugin_context *context, int device,
+                  void *handle, void **listener);
+    int (*connect)(const struct rondo_plugin_net *net, struct rondo_plugin_context *context, int device,
+                   void *handle, void **comm);
+    int (*isend)(const struct rondo_plugin_net *net, void *comm, void *data, size_t bytes, int tag,
+                 void *region, void **request);
+    int (*irecv)(const struct rondo_plugin_net *net, void *comm, int n, void **data, size_t *bytes, int *tags,
+                 void **regions, void **request);
 };
 
 extern const struct rondo_plugin_abi rondo_plugin_abis[]; /* newest first */
@@ -56,23 +62,29 @@ struct rondo_plugin {
 };
 
 /**
- * Open one by a user's word: a path, the name of a library, or what follows "libnccl-net-" in it. On error the plugin stays zeroed and the sentence is not logged: the caller may know another
- * one.
+ * Open one by a user's word: a path, the name of a library, or what follows "libnccl-net-" in it. On error
+ * the plugin stays zeroed and the sentence is not logged: the caller may know another one.
  */
 rondo_status rondo_plugin_open(struct rondo_plugin *plugin, const char *word);
 /** Safe on a zeroed one. */
 void rondo_plugin_close(struct rondo_plugin *plugin);
-/** A reference to the context of a communicator, made for the first one. Under the caller's lock, as the next. */
-rondo_status rondo_plugin_context_get(struct rondo_plugin *plugin, const uint64_t secret[2], struct rondo_plugin_context **context);
+/** A reference to the context of a communicator, made for the first one. Under the caller's lock, as the
+ * next. */
+rondo_status rondo_plugin_context_get(struct rondo_plugin *plugin, const uint64_t secret[2],
+                                      struct rondo_plugin_context **context);
 void rondo_plugin_context_put(struct rondo_plugin *plugin, struct rondo_plugin_context *context);
 
-/** "net plugin NAME (v11, PATH): FUNCTION gave 2 (system error)", and what it warned of last in this thread. */
-void rondo_plugin_says(const struct rondo_plugin *plugin, const char *function, int code, char *text, size_t bytes);
-/** The status for a plugin's code. remote: in a call that other hosts take part in, where plugins count errors of the network among those of the system. */
+/** "net plugin NAME (v11, PATH): FUNCTION gave 2 (system error)", and what it warned of last in this thread.
+ */
+void rondo_plugin_says(const struct rondo_plugin *plugin, const char *function, int code, char *text,
+                       size_t bytes);
+/** The status for a plugin's code. remote: in a call that other hosts take part in, where plugins count
+ * errors of the network among those of the system. */
 rondo_status rondo_plugin_status(int code, int remote);
 
 /* What its init is given (netdev_plugin_log.c). */
-void rondo_plugin_log(int level, unsigned long subsystems, const char *file, int line, const char *fmt, ...) RONDO_PRINTF(5, 6);
+void rondo_plugin_log(int level, unsigned long subsystems, const char *file, int line, const char *fmt, ...)
+    RONDO_PRINTF(5, 6);
 int rondo_plugin_profile(void **event, int what, void *parent, int64_t kind, void *more);
 /** Warnings in this thread are information: of a close that gives requests up on purpose. */
 void rondo_plugin_log_quiet(int on);

@@ -19,7 +19,8 @@ static int init_v10(const struct rondo_plugin_net *net, struct rondo_plugin_cont
 
 static int init_v11(const struct rondo_plugin_net *net, struct rondo_plugin_context *context)
 {
-    return net->init.v11(&context->context, context->id, &context->config, rondo_plugin_log, rondo_plugin_profile);
+    return net->init.v11(&context->context, context->id, &context->config, rondo_plugin_log,
+                         rondo_plugin_profile);
 }
 
 /* ---- properties: those that a version does not have are as for a device of its own ---- */
@@ -35,7 +36,8 @@ static int init_v11(const struct rondo_plugin_net *net, struct rondo_plugin_cont
         (to)->offload = (from)->offload, (to)->offload_version = (from)->offload_version; \
     } while (0)
 
-static int properties_v8(const struct rondo_plugin_net *net, int device, struct rondo_plugin_properties_v12 *properties)
+static int properties_v8(const struct rondo_plugin_net *net, int device,
+                         struct rondo_plugin_properties_v12 *properties)
 {
     struct rondo_plugin_properties_v8 found = { .name = NULL };
     int code = net->properties.v8(device, &found);
@@ -44,7 +46,8 @@ static int properties_v8(const struct rondo_plugin_net *net, int device, struct 
     return code;
 }
 
-static int properties_v9(const struct rondo_plugin_net *net, int device, struct rondo_plugin_properties_v12 *properties)
+static int properties_v9(const struct rondo_plugin_net *net, int device,
+                         struct rondo_plugin_properties_v12 *properties)
 {
     struct rondo_plugin_properties_v9 found = { .name = NULL };
     int code = net->properties.v9(device, &found);
@@ -53,7 +56,8 @@ static int properties_v9(const struct rondo_plugin_net *net, int device, struct 
     return code;
 }
 
-static int properties_v11(const struct rondo_plugin_net *net, int device, struct rondo_plugin_properties_v12 *properties)
+static int properties_v11(const struct rondo_plugin_net *net, int device,
+                          struct rondo_plugin_properties_v12 *properties)
 {
     struct rondo_plugin_properties_v11 found = { .v9.name = NULL };
     int code = net->properties.v11(device, &found);
@@ -62,38 +66,44 @@ static int properties_v11(const struct rondo_plugin_net *net, int device, struct
     return code;
 }
 
-static int properties_v12(const struct rondo_plugin_net *net, int device, struct rondo_plugin_properties_v12 *properties)
+static int properties_v12(const struct rondo_plugin_net *net, int device,
+                          struct rondo_plugin_properties_v12 *properties)
 {
     return net->properties.v12(device, properties);
 }
 
 /* ---- connections ---- */
 
-static int listen_v8(const struct rondo_plugin_net *net, struct rondo_plugin_context *context, int device, void *handle, void **listener)
+static int listen_v8(const struct rondo_plugin_net *net, struct rondo_plugin_context *context, int device,
+                     void *handle, void **listener)
 {
     (void)context;
     return net->listen.v8(device, handle, listener);
 }
 
-static int listen_v11(const struct rondo_plugin_net *net, struct rondo_plugin_context *context, int device, void *handle, void **listener)
+static int listen_v11(const struct rondo_plugin_net *net, struct rondo_plugin_context *context, int device,
+                      void *handle, void **listener)
 {
     return net->listen.v11(context->context, device, handle, listener);
 }
 
-static int connect_v8(const struct rondo_plugin_net *net, struct rondo_plugin_context *context, int device, void *handle, void **comm)
+static int connect_v8(const struct rondo_plugin_net *net, struct rondo_plugin_context *context, int device,
+                      void *handle, void **comm)
 {
     void *offload = NULL;
     (void)context;
     return net->connect.v8(device, handle, comm, &offload);
 }
 
-static int connect_v10(const struct rondo_plugin_net *net, struct rondo_plugin_context *context, int device, void *handle, void **comm)
+static int connect_v10(const struct rondo_plugin_net *net, struct rondo_plugin_context *context, int device,
+                       void *handle, void **comm)
 {
     void *offload = NULL;
     return net->connect.v10(device, &context->config, handle, comm, &offload);
 }
 
-static int connect_v11(const struct rondo_plugin_net *net, struct rondo_plugin_context *context, int device, void *handle, void **comm)
+static int connect_v11(const struct rondo_plugin_net *net, struct rondo_plugin_context *context, int device,
+                       void *handle, void **comm)
 {
     void *offload = NULL;
     return net->connect.v11(context->context, device, handle, comm, &offload);
@@ -101,23 +111,26 @@ static int connect_v11(const struct rondo_plugin_net *net, struct rondo_plugin_c
 
 /* ---- messages: the sizes are RONDO_PLUGIN_BYTES at most ---- */
 
-static int isend_v8(const struct rondo_plugin_net *net, void *comm, void *data, size_t bytes, int tag, void *region, void **request)
+static int isend_v8(const struct rondo_plugin_net *net, void *comm, void *data, size_t bytes, int tag,
+                    void *region, void **request)
 {
     return net->isend.v8(comm, data, (int)bytes, tag, region, request);
 }
 
-static int isend_v9(const struct rondo_plugin_net *net, void *comm, void *data, size_t bytes, int tag, void *region, void **request)
+static int isend_v9(const struct rondo_plugin_net *net, void *comm, void *data, size_t bytes, int tag,
+                    void *region, void **request)
 {
     return net->isend.v9(comm, data, bytes, tag, region, request);
 }
 
-static int isend_v10(const struct rondo_plugin_net *net, void *comm, void *data, size_t bytes, int tag, void *region, void **request)
+static int isend_v10(const struct rondo_plugin_net *net, void *comm, void *data, size_t bytes, int tag,
+                     void *region, void **request)
 {
     return net->isend.v10(comm, data, bytes, tag, region, NULL, request);
 }
 
-static int irecv_v8(const struct rondo_plugin_net *net, void *comm, int n, void **data, size_t *bytes, int *tags, void **regions,
-                    void **request)
+static int irecv_v8(const struct rondo_plugin_net *net, void *comm, int n, void **data, size_t *bytes,
+                    int *tags, void **regions, void **request)
 {
     int sizes[RONDO_NET_MAX_RECVS];
     for (int i = 0; i < n; i++) {
@@ -126,14 +139,14 @@ static int irecv_v8(const struct rondo_plugin_net *net, void *comm, int n, void 
     return net->irecv.v8(comm, n, data, sizes, tags, regions, request);
 }
 
-static int irecv_v9(const struct rondo_plugin_net *net, void *comm, int n, void **data, size_t *bytes, int *tags, void **regions,
-                    void **request)
+static int irecv_v9(const struct rondo_plugin_net *net, void *comm, int n, void **data, size_t *bytes,
+                    int *tags, void **regions, void **request)
 {
     return net->irecv.v9(comm, n, data, bytes, tags, regions, request);
 }
 
-static int irecv_v10(const struct rondo_plugin_net *net, void *comm, int n, void **data, size_t *bytes, int *tags, void **regions,
-                     void **request)
+static int irecv_v10(const struct rondo_plugin_net *net, void *comm, int n, void **data, size_t *bytes,
+                     int *tags, void **regions, void **request)
 {
     void *events[RONDO_NET_MAX_RECVS] = { NULL };
     return net->irecv.v10(comm, n, data, bytes, tags, regions, events, request);

@@ -1,11 +1,16 @@
 /*
- * What an external net plugin for NCCL (libnccl-net*.so) exports: `ncclNetPlugin_v<N>`, a struct of functions, described here for N = 8 to 12 on 64-bit systems.
+ * What an external net plugin for NCCL (libnccl-net*.so) exports: `ncclNetPlugin_v<N>`, a struct of
+ * functions, described here for N = 8 to 12 on 64-bit systems.
  *
- * The functions kept their places from version to version, and new ones went to the end. Where the parameters of one changed it is a union here: its member v9 is as in version 9 and later,
- * until the next member's. Which member a version takes is in the table of netdev_plugin_abi.c. All return a result code, 0 for success, of the same numbers as rondo_status.
+ * The functions kept their places from version to version, and new ones went to the end. Where the parameters
+ * of one changed it is a union here: its member v9 is as in version 9 and later, until the next member's.
+ * Which member a version takes is in the table of netdev_plugin_abi.c. All return a result code, 0 for
+ * success, of the same numbers as rondo_status.
  *
- * Rules that are not in the types: connect and accept succeed with *comm NULL while they are under way; connect keeps its state in the handle, which therefore stays in its place between calls;
- * isend and irecv succeed with *request NULL when there is no room, iflush when there is nothing to wait for; the sizes of test are as many as the receive had parts; names and paths stay the plugin's.
+ * Rules that are not in the types: connect and accept succeed with *comm NULL while they are under way;
+ * connect keeps its state in the handle, which therefore stays in its place between calls; isend and irecv
+ * succeed with *request NULL when there is no room, iflush when there is nothing to wait for; the sizes of
+ * test are as many as the receive had parts; names and paths stay the plugin's.
  */
 #ifndef RONDO_NET_PLUGIN_PLUGIN_ABI_H
 #define RONDO_NET_PLUGIN_PLUGIN_ABI_H
@@ -25,7 +30,8 @@ enum rondo_plugin_log_level {
 };
 
 /* What is given to a plugin's init: it logs by the one, and tells a profiler of events by the other. */
-typedef void (*rondo_plugin_log_fn)(int level, unsigned long subsystems, const char *file, int line, const char *fmt, ...);
+typedef void (*rondo_plugin_log_fn)(int level, unsigned long subsystems, const char *file, int line,
+                                    const char *fmt, ...);
 typedef int (*rondo_plugin_profile_fn)(void **event, int what, void *parent, int64_t kind, void *more);
 
 struct rondo_plugin_config {
@@ -140,7 +146,8 @@ struct rondo_plugin_net {
 /* clang-format on */
 
 /* The layout that compilers for 64-bit Linux give the published declarations. */
-#define RONDO_PLUGIN_AT(type, field, offset) _Static_assert(offsetof(struct type, field) == (offset), "the layout of " #type "." #field)
+#define RONDO_PLUGIN_AT(type, field, offset) \
+    _Static_assert(offsetof(struct type, field) == (offset), "the layout of " #type "." #field)
 #define RONDO_PLUGIN_SIZE(type, bytes) _Static_assert(sizeof(struct type) == (bytes), "the size of " #type)
 RONDO_PLUGIN_AT(rondo_plugin_properties_v8, pointers, 24);
 RONDO_PLUGIN_AT(rondo_plugin_properties_v8, latency_us, 40);

@@ -1,4 +1,5 @@
-/* Opening a net plugin: from a user's word to a library, its newest version that is known here, its devices. */
+/* Opening a net plugin: from a user's word to a library, its newest version that is known here, its devices.
+ */
 #include "net/plugin/plugin.h"
 
 #include <dlfcn.h>
@@ -16,17 +17,22 @@
 
 rondo_status rondo_plugin_status(int code, int remote)
 {
-    static const rondo_status known[] = { RONDO_SUCCESS,        RONDO_UNHANDLED_CUDA_ERROR, RONDO_SYSTEM_ERROR, RONDO_INTERNAL_ERROR,
-                                          RONDO_INTERNAL_ERROR, RONDO_INVALID_USAGE,        RONDO_REMOTE_ERROR };
+    static const rondo_status known[] = { RONDO_SUCCESS,        RONDO_UNHANDLED_CUDA_ERROR,
+                                          RONDO_SYSTEM_ERROR,   RONDO_INTERNAL_ERROR,
+                                          RONDO_INTERNAL_ERROR, RONDO_INVALID_USAGE,
+                                          RONDO_REMOTE_ERROR };
     rondo_status status = code >= 0 && code < (int)RONDO_COUNTOF(known) ? known[code] : RONDO_INTERNAL_ERROR;
     return remote && status == RONDO_SYSTEM_ERROR ? RONDO_REMOTE_ERROR : status;
 }
 
-void rondo_plugin_says(const struct rondo_plugin *plugin, const char *function, int code, char *text, size_t bytes)
+void rondo_plugin_says(const struct rondo_plugin *plugin, const char *function, int code, char *text,
+                       size_t bytes)
 {
     const char *warning = rondo_plugin_warning();
-    snprintf(text, bytes, "net plugin %s (v%d, %.120s): %s gave %d (%s)%s%s", plugin->name, plugin->abi->version, plugin->path, function,
-             code, code >= 0 && code < RONDO_NUM_STATUSES ? rondo_status_string((rondo_status)code) : "not a code that is known",
+    snprintf(text, bytes, "net plugin %s (v%d, %.120s): %s gave %d (%s)%s%s", plugin->name,
+             plugin->abi->version, plugin->path, function, code,
+             code >= 0 && code < RONDO_NUM_STATUSES ? rondo_status_string((rondo_status)code)
+                                                    : "not a code that is known",
              warning[0] ? "; its last warning: " : "", warning);
 }
 
@@ -42,15 +48,21 @@ static rondo_status failed(const struct rondo_plugin *plugin, const char *functi
 /* "aws-ofi" is libnccl-net-aws-ofi.so; anything with a slash or ".so" is itself. */
 static rondo_status file_of(const char *word, char *file, size_t bytes)
 {
-    const char *format = strchr(word, '/') != NULL || strstr(word, ".so") != NULL ? "%s" : "libnccl-net-%s.so";
+    const char *format = strchr(word, '/') != NULL || strstr(word, ".so") != NULL ? "%s"
+                                                                                  : "libnccl-net-%s.so";
     int n = snprintf(file, bytes, format, word);
     return n > 0 && (size_t)n < bytes
                ? RONDO_SUCCESS
-               : rondo_fail_quiet(RONDO_INVALID_ARGUMENT, "the name of a net plugin in RONDO_NET_PLUGIN is longer than %zu bytes: %.40s...",
-                                  bytes - 1, word);
+               : rondo_fail_quiet(
+                     RONDO_INVALID_ARGUMENT,
+                     "the name of a net plugin in RONDO_NET_PLUGIN is longer than %zu bytes: %.40s...",
+                     bytes - 1, word);
 }
 
-static int others_write(const struct stat *info) { return (info->st_mode & S_IWOTH) != 0 && (info->st_mode & S_ISVTX) == 0; }
+static int others_write(const struct stat *info)
+{
+    return (info->st_mode & S_IWOTH) != 0 && (info->st_mode & S_ISVTX) == 0;
+}
 
 /* A path was chosen by hand; nobody else may be able to put code there. */
 static rondo_status path_check(const char *path)
@@ -62,16 +74,17 @@ static rondo_status path_check(const char *path)
     }
     snprintf(parent, sizeof parent, "%.*s/.", (int)(strrchr(path, '/') - path), path);
     if (stat(path, &file) != 0 || stat(parent, &folder) != 0) {
-        return rondo_fail_quiet(RONDO_INVALID_ARGUMENT, "the net plugin %s of RONDO_NET_PLUGIN cannot be read on %s: %m", path,
+        return rondo_fail_quiet(RONDO_INVALID_ARGUMENT,
+                                "the net plugin %s of RONDO_NET_PLUGIN cannot be read on %s: %m", path,
                                 rondo_log_host());
     }
     if (!S_ISREG(file.st_mode) || (file.st_mode & S_IWOTH) != 0 || others_write(&folder) ||
         (file.st_uid != 0 && file.st_uid != geteuid())) {
-        return rondo_fail_quiet(
-            RONDO_INVALID_ARGUMENT,
-            "the net plugin %s of RONDO_NET_PLUGIN is not loaded on %s: it must be a file of yours or root's that others "
-            "cannot write, in a folder that others cannot write (chmod o-w)",
-            path, rondo_log_host());
+        return rondo_fail_quiet(RONDO_INVALID_ARGUMENT,
+                                "the net plugin %s of RONDO_NET_PLUGIN is not loaded on %s: it must be a "
+                                "file of yours or root's that others "
+                                "cannot write, in a folder that others cannot write (chmod o-w)",
+                                path, rondo_log_host());
     }
     return RONDO_SUCCESS;
 }
@@ -84,10 +97,13 @@ static rondo_status library_open(struct rondo_plugin *plugin, const char *word)
     RONDO_TRY(path_check(file));
     plugin->library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
     if (plugin->library == NULL) {
-        return rondo_fail_quiet(RONDO_SYSTEM_ERROR, "the net plugin %s cannot be opened on %s (%s); see LD_LIBRARY_PATH, RONDO_NET_PLUGIN",
-                                file, rondo_log_host(), dlerror());
+        return rondo_fail_quiet(
+            RONDO_SYSTEM_ERROR,
+            "the net plugin %s cannot be opened on %s (%s); see LD_LIBRARY_PATH, RONDO_NET_PLUGIN", file,
+            rondo_log_host(), dlerror());
     }
-    snprintf(plugin->path, sizeof plugin->path, "%s", dlinfo(plugin->library, RTLD_DI_LINKMAP, &map) == 0 ? map->l_name : file);
+    snprintf(plugin->path, sizeof plugin->path, "%s",
+             dlinfo(plugin->library, RTLD_DI_LINKMAP, &map) == 0 ? map->l_name : file);
     return RONDO_SUCCESS;
 }
 
@@ -124,8 +140,9 @@ static rondo_status net_check(struct rondo_plugin *plugin)
 {
     const char *name = plugin->net->name;
     if (name == NULL || name[0] == '\0' || strnlen(name, sizeof plugin->name) == sizeof plugin->name) {
-        return rondo_fail_quiet(RONDO_INVALID_USAGE, "the net plugin %s (v%d) has no name, or one of more than %zu bytes", plugin->path,
-                                plugin->abi->version, sizeof plugin->name - 1);
+        return rondo_fail_quiet(RONDO_INVALID_USAGE,
+                                "the net plugin %s (v%d) has no name, or one of more than %zu bytes",
+                                plugin->path, plugin->abi->version, sizeof plugin->name - 1);
     }
     for (size_t i = 0; i < strlen(name); i++) { /* it goes into messages */
         plugin->name[i] = name[i];
@@ -137,8 +154,8 @@ static rondo_status net_check(struct rondo_plugin *plugin)
         void *function;
         memcpy(&function, (const char *)plugin->net + needed[i].offset, sizeof function);
         if (function == NULL && plugin->abi->version >= needed[i].version) {
-            return rondo_fail_quiet(RONDO_INVALID_USAGE, "net plugin %s (v%d, %.120s) has no function %s", plugin->name,
-                                    plugin->abi->version, plugin->path, needed[i].function);
+            return rondo_fail_quiet(RONDO_INVALID_USAGE, "net plugin %s (v%d, %.120s) has no function %s",
+                                    plugin->name, plugin->abi->version, plugin->path, needed[i].function);
         }
     }
     return RONDO_SUCCESS;
@@ -157,18 +174,21 @@ static rondo_status net_find(struct rondo_plugin *plugin)
     for (int version = rondo_plugin_abis[rondo_num_plugin_abis - 1].version - 1; version >= 2; version--) {
         snprintf(older, sizeof older, "ncclNetPlugin_v%d", version);
         if (dlsym(plugin->library, older) != NULL) {
-            return rondo_fail_quiet(RONDO_INVALID_USAGE,
-                                    "the net plugin %s has only version %d, which is too old; versions 8 to 12 are known", plugin->path,
-                                    version);
+            return rondo_fail_quiet(
+                RONDO_INVALID_USAGE,
+                "the net plugin %s has only version %d, which is too old; versions 8 to 12 are known",
+                plugin->path, version);
         }
     }
-    return rondo_fail_quiet(RONDO_INVALID_USAGE, "%s is not a net plugin of a version that is known: it has none of %s to %s", plugin->path,
-                            rondo_plugin_abis[0].symbol, rondo_plugin_abis[rondo_num_plugin_abis - 1].symbol);
+    return rondo_fail_quiet(
+        RONDO_INVALID_USAGE, "%s is not a net plugin of a version that is known: it has none of %s to %s",
+        plugin->path, rondo_plugin_abis[0].symbol, rondo_plugin_abis[rondo_num_plugin_abis - 1].symbol);
 }
 
 /* ---- contexts ---- */
 
-static rondo_status context_new(struct rondo_plugin *plugin, uint64_t id, struct rondo_plugin_context **context)
+static rondo_status context_new(struct rondo_plugin *plugin, uint64_t id,
+                                struct rondo_plugin_context **context)
 {
     struct rondo_plugin_context *new;
     int code;
@@ -190,12 +210,14 @@ static void context_free(struct rondo_plugin *plugin, struct rondo_plugin_contex
 {
     int code = plugin->abi->has_contexts ? plugin->net->finalize(context->context) : 0;
     if (code != 0) {
-        RONDO_WARN("net plugin %s (v%d, %s): finalize gave %d", plugin->name, plugin->abi->version, plugin->path, code);
+        RONDO_WARN("net plugin %s (v%d, %s): finalize gave %d", plugin->name, plugin->abi->version,
+                   plugin->path, code);
     }
     rondo_free(context);
 }
 
-rondo_status rondo_plugin_context_get(struct rondo_plugin *plugin, const uint64_t secret[2], struct rondo_plugin_context **context)
+rondo_status rondo_plugin_context_get(struct rondo_plugin *plugin, const uint64_t secret[2],
+                                      struct rondo_plugin_context **context)
 {
     uint64_t id = plugin->abi->has_contexts ? rondo_hash(secret, 2 * sizeof secret[0], 0) | 1 : 0;
     *context = plugin->contexts;
@@ -244,8 +266,10 @@ static rondo_status device_ask(const struct rondo_plugin *plugin, int i)
         return failed(plugin, "getProperties", code);
     }
     if (found.offload != 0) {
-        return rondo_fail_quiet(RONDO_INVALID_USAGE, "net plugin %s (v%d, %.120s) is for kernels of NCCL's (device offload of type %d)",
-                                plugin->name, plugin->abi->version, plugin->path, found.offload);
+        return rondo_fail_quiet(
+            RONDO_INVALID_USAGE,
+            "net plugin %s (v%d, %.120s) is for kernels of NCCL's (device offload of type %d)", plugin->name,
+            plugin->abi->version, plugin->path, found.offload);
     }
     text_copy(properties->name, sizeof properties->name, found.name);
     text_copy(properties->pci_path, sizeof properties->pci_path, found.pci_path);
@@ -257,9 +281,12 @@ static rondo_status device_ask(const struct rondo_plugin *plugin, int i)
     properties->speed_mbps = found.speed_mbps > 0 ? found.speed_mbps : 10000;
     properties->port = found.port;
     properties->max_comms = found.max_comms > 0 ? found.max_comms : 1;
-    properties->max_recvs = found.max_recvs < 1 ? 1 : found.max_recvs > RONDO_NET_MAX_RECVS ? RONDO_NET_MAX_RECVS : found.max_recvs;
+    properties->max_recvs = found.max_recvs < 1                     ? 1
+                            : found.max_recvs > RONDO_NET_MAX_RECVS ? RONDO_NET_MAX_RECVS
+                                                                    : found.max_recvs;
     properties->latency_us = found.latency_us > 0 && found.latency_us < 1e6f ? (double)found.latency_us : 0;
-    device->max_bytes = found.max_bytes > 0 && found.max_bytes < RONDO_PLUGIN_BYTES ? found.max_bytes : RONDO_PLUGIN_BYTES;
+    device->max_bytes = found.max_bytes > 0 && found.max_bytes < RONDO_PLUGIN_BYTES ? found.max_bytes
+                                                                                    : RONDO_PLUGIN_BYTES;
     return RONDO_SUCCESS;
 }
 
@@ -270,8 +297,9 @@ static rondo_status devices_ask(struct rondo_plugin *plugin)
         return failed(plugin, "devices", code);
     }
     if (n < 1 || n > RONDO_PLUGIN_DEVICES) {
-        return rondo_fail_quiet(RONDO_INVALID_USAGE, "net plugin %s (v%d, %.120s) says that it has %d devices on host %s", plugin->name,
-                                plugin->abi->version, plugin->path, n, rondo_log_host());
+        return rondo_fail_quiet(RONDO_INVALID_USAGE,
+                                "net plugin %s (v%d, %.120s) says that it has %d devices on host %s",
+                                plugin->name, plugin->abi->version, plugin->path, n, rondo_log_host());
     }
     RONDO_TRY(RONDO_NEW_ARRAY(plugin->device, n, "the devices of a net plugin"));
     for (int i = 0; i < n; i++) {

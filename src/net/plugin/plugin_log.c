@@ -11,9 +11,11 @@ static _Thread_local int quiet;
 
 /* NCCL's bits of subsystems, in their order; 0: not one of ours. */
 static const uint32_t subsystem_of[] = {
-    RONDO_SUBSYS_INIT,      RONDO_SUBSYS_COLL, RONDO_SUBSYS_P2P,     RONDO_SUBSYS_SHM,  RONDO_SUBSYS_NET,     RONDO_SUBSYS_GRAPH,
-    RONDO_SUBSYS_TUNING,    RONDO_SUBSYS_ENV,  RONDO_SUBSYS_ALLOC,   RONDO_SUBSYS_CALL, RONDO_SUBSYS_PROXY,   0 /* NVLS */,
-    RONDO_SUBSYS_BOOTSTRAP, RONDO_SUBSYS_REG,  RONDO_SUBSYS_PROFILE, 0 /* RAS */,       RONDO_SUBSYS_DESTROY,
+    RONDO_SUBSYS_INIT,      RONDO_SUBSYS_COLL,  RONDO_SUBSYS_P2P,     RONDO_SUBSYS_SHM,
+    RONDO_SUBSYS_NET,       RONDO_SUBSYS_GRAPH, RONDO_SUBSYS_TUNING,  RONDO_SUBSYS_ENV,
+    RONDO_SUBSYS_ALLOC,     RONDO_SUBSYS_CALL,  RONDO_SUBSYS_PROXY,   0 /* NVLS */,
+    RONDO_SUBSYS_BOOTSTRAP, RONDO_SUBSYS_REG,   RONDO_SUBSYS_PROFILE, 0 /* RAS */,
+    RONDO_SUBSYS_DESTROY,
 };
 
 static uint32_t subsystems_of(unsigned long bits)
@@ -28,10 +30,12 @@ static uint32_t subsystems_of(unsigned long bits)
 void rondo_plugin_log(int level, unsigned long subsystems, const char *file, int line, const char *fmt, ...)
 {
     static const enum rondo_log_level levels[] = {
-        [RONDO_PLUGIN_LOG_NONE] = RONDO_LOG_TRACE, [RONDO_PLUGIN_LOG_VERSION] = RONDO_LOG_INFO, [RONDO_PLUGIN_LOG_WARN] = RONDO_LOG_WARN,
-        [RONDO_PLUGIN_LOG_INFO] = RONDO_LOG_INFO,  [RONDO_PLUGIN_LOG_ABORT] = RONDO_LOG_INFO,   [RONDO_PLUGIN_LOG_TRACE] = RONDO_LOG_TRACE
+        [RONDO_PLUGIN_LOG_NONE] = RONDO_LOG_TRACE, [RONDO_PLUGIN_LOG_VERSION] = RONDO_LOG_INFO,
+        [RONDO_PLUGIN_LOG_WARN] = RONDO_LOG_WARN,  [RONDO_PLUGIN_LOG_INFO] = RONDO_LOG_INFO,
+        [RONDO_PLUGIN_LOG_ABORT] = RONDO_LOG_INFO, [RONDO_PLUGIN_LOG_TRACE] = RONDO_LOG_TRACE
     };
-    enum rondo_log_level ours = level >= 0 && level < (int)RONDO_COUNTOF(levels) ? levels[level] : RONDO_LOG_TRACE;
+    enum rondo_log_level ours = level >= 0 && level < (int)RONDO_COUNTOF(levels) ? levels[level]
+                                                                                 : RONDO_LOG_TRACE;
     char text[RONDO_ERROR_TEXT];
     va_list args;
     ours = quiet && ours == RONDO_LOG_WARN ? RONDO_LOG_INFO : ours;

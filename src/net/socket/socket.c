@@ -15,8 +15,9 @@
 #include "base/wait.h"
 
 enum { LATENCY_US = 20, MAX_COMMS = 65536, LOOK_TURNS = 32 /* tests between two looks at the clock */ };
-static const int64_t LOOK_NS = 1000000,
-                     LOOK_IDLE_NS = 100000000; /* between two looks at a listener: someone waits for connections, or nobody */
+static const int64_t
+    LOOK_NS = 1000000,
+    LOOK_IDLE_NS = 100000000; /* between two looks at a listener: someone waits for connections, or nobody */
 
 static struct {
     pthread_mutex_t lock; /* of init and finalize */
@@ -27,7 +28,10 @@ static struct {
 
 /* ---- errors ---- */
 
-rondo_status rondo_socket_ended(const struct rondo_socket_comm *comm) { return rondo_fail_quiet(comm->status, "%s", comm->text); }
+rondo_status rondo_socket_ended(const struct rondo_socket_comm *comm)
+{
+    return rondo_fail_quiet(comm->status, "%s", comm->text);
+}
 
 static void addr_of_handle(union rondo_socket_addr *addr, const struct rondo_socket_handle *handle,
                            const struct rondo_socket_device *device)
@@ -38,7 +42,8 @@ static void addr_of_handle(union rondo_socket_addr *addr, const struct rondo_soc
         addr->in6.sin6_port = handle->port;
         memcpy(&addr->in6.sin6_addr, handle->addr, 16);
         /* Scopes are numbers of one host: the peer is in the link of this host's interface. */
-        addr->in6.sin6_scope_id = IN6_IS_ADDR_LINKLOCAL(&addr->in6.sin6_addr) ? device->addr.in6.sin6_scope_id : 0;
+        addr->in6.sin6_scope_id = IN6_IS_ADDR_LINKLOCAL(&addr->in6.sin6_addr) ? device->addr.in6.sin6_scope_id
+                                                                              : 0;
     } else {
         addr->in.sin_family = AF_INET;
         addr->in.sin_port = handle->port;
@@ -46,7 +51,8 @@ static void addr_of_handle(union rondo_socket_addr *addr, const struct rondo_soc
     }
 }
 
-/* "the other end is rank 3 on hostb at 10.0.0.2:4711 of eth0; this one is hosta at 10.0.0.1 of eth0, channel 1". */
+/* "the other end is rank 3 on hostb at 10.0.0.2:4711 of eth0; this one is hosta at 10.0.0.1 of eth0, channel
+ * 1". */
 static void ends_text(const struct rondo_socket_comm *comm, char *text, size_t size)
 {
     char other[RONDO_SOCKET_ADDR_TEXT] = "an address not known yet";
@@ -55,9 +61,10 @@ static void ends_text(const struct rondo_socket_comm *comm, char *text, size_t s
         addr_of_handle(&addr, &comm->other, comm->device);
         rondo_socket_addr_text(other, &addr);
     }
-    snprintf(text, size, "the other end is rank %d on %s at %s%s%.*s; this one is %s at %s of %s, channel %d", comm->peer.rank,
-             comm->peer.host, other, comm->other.ifname[0] ? " of " : "", (int)strnlen(comm->other.ifname, RONDO_IFACE_NAME - 1),
-             comm->other.ifname, rondo_log_host(), comm->device->text, comm->device->name, comm->peer.channel);
+    snprintf(text, size, "the other end is rank %d on %s at %s%s%.*s; this one is %s at %s of %s, channel %d",
+             comm->peer.rank, comm->peer.host, other, comm->other.ifname[0] ? " of " : "",
+             (int)strnlen(comm->other.ifname, RONDO_IFACE_NAME - 1), comm->other.ifname, rondo_log_host(),
+             comm->device->text, comm->device->name, comm->peer.channel);
 }
 
 rondo_status rondo_socket_end(struct rondo_socket_comm *comm, rondo_status status, const char *fmt, ...)
@@ -82,24 +89,31 @@ rondo_status rondo_socket_lost(struct rondo_socket_comm *comm, int error, const 
         const char *what, *causes;
     } known[] = {
         { 0, "the other end closed the connection", "its process has ended or given up: see its log" },
-        { -1, "what arrived is no message of Rondo's", "another program or version at the other end, or memory was overwritten" },
-        { ECONNRESET, "the connection was reset", "its process was killed or has ended: see its log; or a firewall cut the connection" },
-        { EPIPE, "the connection was closed at the other end", "its process was killed or has ended: see its log" },
-        { ETIMEDOUT, "the other host did not answer for RONDO_SOCKET_TIMEOUT", "a host that is down, a cable, a switch, or a firewall" },
+        { -1, "what arrived is no message of Rondo's",
+          "another program or version at the other end, or memory was overwritten" },
+        { ECONNRESET, "the connection was reset",
+          "its process was killed or has ended: see its log; or a firewall cut the connection" },
+        { EPIPE, "the connection was closed at the other end",
+          "its process was killed or has ended: see its log" },
+        { ETIMEDOUT, "the other host did not answer for RONDO_SOCKET_TIMEOUT",
+          "a host that is down, a cable, a switch, or a firewall" },
         { ECONNREFUSED, "nobody listens there", "its process has ended: see its log; or a firewall refuses" },
-        { EHOSTUNREACH, "no way to the other host", "a wrong interface (RONDO_SOCKET_IFNAME), routes, or a firewall" },
+        { EHOSTUNREACH, "no way to the other host",
+          "a wrong interface (RONDO_SOCKET_IFNAME), routes, or a firewall" },
         { ENETUNREACH, "no way to the other network", "a wrong interface (RONDO_SOCKET_IFNAME), or routes" },
         { EACCES, "the connection is not allowed", "a firewall" },
         { EPERM, "the connection is not allowed", "a firewall" },
     };
     for (size_t i = 0; i < RONDO_COUNTOF(known); i++) {
         if (known[i].error == error) {
-            return rondo_socket_end(comm, RONDO_REMOTE_ERROR, "%s failed: %s; usual causes: %s", doing, known[i].what, known[i].causes);
+            return rondo_socket_end(comm, RONDO_REMOTE_ERROR, "%s failed: %s; usual causes: %s", doing,
+                                    known[i].what, known[i].causes);
         }
     }
     errno = error;
-    return rondo_socket_end(comm, RONDO_SYSTEM_ERROR,
-                            "%s failed: %m; usual causes: limits of this host (ulimit -n, memory) or its interface", doing);
+    return rondo_socket_end(
+        comm, RONDO_SYSTEM_ERROR,
+        "%s failed: %m; usual causes: limits of this host (ulimit -n, memory) or its interface", doing);
 }
 
 /* ---- devices ---- */
@@ -139,7 +153,8 @@ static void socket_finalize(void)
 static rondo_status device_at(int device, struct rondo_socket_device **at)
 {
     if (device < 0 || device >= found.n) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "there is no socket device %d; host %s has %d", device, rondo_log_host(), found.n);
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "there is no socket device %d; host %s has %d", device,
+                          rondo_log_host(), found.n);
     }
     *at = &found.device[device];
     return RONDO_SUCCESS;
@@ -196,7 +211,8 @@ static void handle_fill(struct rondo_socket_handle *handle, const struct rondo_s
     }
 }
 
-static rondo_status socket_prepare(int device, const struct rondo_net_peer *peer, int is_send, void **comm, void *handle)
+static rondo_status socket_prepare(int device, const struct rondo_net_peer *peer, int is_send, void **comm,
+                                   void *handle)
 {
     struct rondo_socket_device *at;
     struct rondo_socket_comm *new;
@@ -206,7 +222,8 @@ static rondo_status socket_prepare(int device, const struct rondo_net_peer *peer
     *comm = NULL;
     RONDO_TRY(device_at(device, &at));
     rondo_socket_wants(&nconns, &part);
-    RONDO_TRY(rondo_calloc(&new, 1, sizeof *new + (size_t)(nconns + 1) * sizeof new->conn[0], "a socket comm"));
+    RONDO_TRY(
+        rondo_calloc(&new, 1, sizeof *new + (size_t)(nconns + 1) * sizeof new->conn[0], "a socket comm"));
     new->device = at;
     new->peer = *peer;
     new->peer.host[sizeof new->peer.host - 1] = '\0';
@@ -216,7 +233,9 @@ static rondo_status socket_prepare(int device, const struct rondo_net_peer *peer
     for (int i = 0; i < nconns; i++) {
         new->conn[i].fd = -1;
     }
-    RONDO_TRY_GOTO(rondo_socket_stage_room(new, &new->stage[0], is_send ? RONDO_SOCKET_COPIED : RONDO_SOCKET_READ), fail);
+    RONDO_TRY_GOTO(
+        rondo_socket_stage_room(new, &new->stage[0], is_send ? RONDO_SOCKET_COPIED : RONDO_SOCKET_READ),
+        fail);
     RONDO_TRY_GOTO(rondo_random(&new->cookie, sizeof new->cookie), fail);
     if (is_send) {
         rondo_socket_mate(new);
@@ -269,21 +288,26 @@ static rondo_status handle_take(struct rondo_socket_comm *comm, const void *hand
 {
     struct rondo_socket_handle other;
     memcpy(&other, handle, sizeof other);
-    if (other.magic != RONDO_SOCKET_MAGIC || other.version != RONDO_SOCKET_VERSION || other.is_send == comm->is_send || other.is_send > 1 ||
-        (other.family != 4 && other.family != 6) || other.nconns < 1 || other.nconns > RONDO_SOCKET_CONNS ||
-        other.part < RONDO_SOCKET_HELPED_PART || other.part > RONDO_SOCKET_PART || (comm->is_send && other.port == 0)) {
-        return rondo_socket_end(comm, RONDO_INTERNAL_ERROR, "what the other end said of itself is not a %s socket handle of this version",
+    if (other.magic != RONDO_SOCKET_MAGIC || other.version != RONDO_SOCKET_VERSION ||
+        other.is_send == comm->is_send || other.is_send > 1 || (other.family != 4 && other.family != 6) ||
+        other.nconns < 1 || other.nconns > RONDO_SOCKET_CONNS || other.part < RONDO_SOCKET_HELPED_PART ||
+        other.part > RONDO_SOCKET_PART || (comm->is_send && other.port == 0)) {
+        return rondo_socket_end(comm, RONDO_INTERNAL_ERROR,
+                                "what the other end said of itself is not a %s socket handle of this version",
                                 comm->is_send ? "receiver's" : "sender's");
     }
     for (size_t i = 0; i < sizeof other.ifname; i++) { /* it goes into messages */
-        other.ifname[i] = other.ifname[i] == '\0' || (other.ifname[i] > ' ' && other.ifname[i] < 127) ? other.ifname[i] : '?';
+        other.ifname[i] = other.ifname[i] == '\0' || (other.ifname[i] > ' ' && other.ifname[i] < 127)
+                              ? other.ifname[i]
+                              : '?';
     }
     comm->other = other;
     comm->least_part = rondo_min_size(comm->least_part, other.part);
     if (other.family != (comm->device->addr.any.sa_family == AF_INET6 ? 6 : 4)) {
-        return rondo_socket_end(comm, RONDO_INVALID_USAGE,
-                                "the two ends chose addresses of different families; set RONDO_SOCKET_FAMILY to 4 or 6, or "
-                                "RONDO_SOCKET_IFNAME to interfaces of one network");
+        return rondo_socket_end(
+            comm, RONDO_INVALID_USAGE,
+            "the two ends chose addresses of different families; set RONDO_SOCKET_FAMILY to 4 or 6, or "
+            "RONDO_SOCKET_IFNAME to interfaces of one network");
     }
     return RONDO_SUCCESS;
 }
@@ -301,8 +325,10 @@ static rondo_status conn_start(struct rondo_socket_comm *comm, struct rondo_sock
         return rondo_socket_lost(comm, errno, "connecting");
     }
     rondo_socket_options(conn->fd);
-    setsockopt(conn->fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on); /* ports are scarce until the other end is known */
-    if (bind(conn->fd, &from.any, bytes) != 0 || (connect(conn->fd, &to.any, bytes) != 0 && errno != EINPROGRESS)) {
+    setsockopt(conn->fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on,
+               sizeof on); /* ports are scarce until the other end is known */
+    if (bind(conn->fd, &from.any, bytes) != 0 ||
+        (connect(conn->fd, &to.any, bytes) != 0 && errno != EINPROGRESS)) {
         return rondo_socket_lost(comm, errno, "connecting");
     }
     conn->state = RONDO_SOCKET_CONNECTING;
@@ -326,7 +352,8 @@ static rondo_status conn_greet(struct rondo_socket_comm *comm, struct rondo_sock
         return rondo_socket_lost(comm, error, "connecting");
     }
     memcpy(hello.secret, comm->peer.secret, sizeof hello.secret);
-    if (send(conn->fd, &hello, sizeof hello, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof hello) { /* its buffer is empty */
+    if (send(conn->fd, &hello, sizeof hello, MSG_NOSIGNAL | MSG_DONTWAIT) !=
+        sizeof hello) { /* its buffer is empty */
         return rondo_socket_lost(comm, errno, "connecting");
     }
     conn->state = RONDO_SOCKET_GREETED;
@@ -342,10 +369,10 @@ static rondo_status conn_welcomed(struct rondo_socket_comm *comm, struct rondo_s
         return RONDO_SUCCESS;
     }
     if (n == 0 || (n < 0 && errno == ECONNRESET)) {
-        return rondo_socket_end(
-            comm, RONDO_REMOTE_ERROR,
-            "connecting failed: the other end closed the connection instead of a welcome; usual causes: its process has ended, "
-            "or it is of another communicator or version: see its log");
+        return rondo_socket_end(comm, RONDO_REMOTE_ERROR,
+                                "connecting failed: the other end closed the connection instead of a "
+                                "welcome; usual causes: its process has ended, "
+                                "or it is of another communicator or version: see its log");
     }
     if (n < 0) {
         return rondo_socket_lost(comm, errno, "connecting");
@@ -354,7 +381,8 @@ static rondo_status conn_welcomed(struct rondo_socket_comm *comm, struct rondo_s
         return RONDO_SUCCESS;
     }
     n = recv(conn->fd, &welcome, sizeof welcome, MSG_DONTWAIT);
-    if (welcome.magic != RONDO_SOCKET_MAGIC || welcome.version != RONDO_SOCKET_VERSION || welcome.from != comm->cookie) {
+    if (welcome.magic != RONDO_SOCKET_MAGIC || welcome.version != RONDO_SOCKET_VERSION ||
+        welcome.from != comm->cookie) {
         return rondo_socket_lost(comm, -1, "connecting");
     }
     conn->state = RONDO_SOCKET_READY;
@@ -363,9 +391,10 @@ static rondo_status conn_welcomed(struct rondo_socket_comm *comm, struct rondo_s
 
 static rondo_status sender_connect(struct rondo_socket_comm *comm)
 {
-    static rondo_status (*const step[])(struct rondo_socket_comm *, struct rondo_socket_conn *) = {
-        [RONDO_SOCKET_NEW] = conn_start, [RONDO_SOCKET_CONNECTING] = conn_greet, [RONDO_SOCKET_GREETED] = conn_welcomed
-    };
+    static rondo_status (*const step[])(
+        struct rondo_socket_comm *, struct rondo_socket_conn *) = { [RONDO_SOCKET_NEW] = conn_start,
+                                                                    [RONDO_SOCKET_CONNECTING] = conn_greet,
+                                                                    [RONDO_SOCKET_GREETED] = conn_welcomed };
     int nready = 0;
     for (int i = 0; i < comm->nconns; i++) {
         struct rondo_socket_conn *conn = &comm->conn[i];
@@ -443,8 +472,9 @@ static rondo_status socket_connect(void *arg, const void *handle)
     if (rondo_log_on(RONDO_LOG_INFO, RONDO_SUBSYS_NET)) {
         char ends[RONDO_ERROR_TEXT / 2];
         ends_text(comm, ends, sizeof ends);
-        rondo_log_print(RONDO_LOG_INFO, "net: %s over %d connections%s: %s", comm->is_send ? "sends" : "receives", comm->nconns,
-                        comm->lane ? " and a lane" : "", ends);
+        rondo_log_print(RONDO_LOG_INFO, "net: %s over %d connections%s: %s",
+                        comm->is_send ? "sends" : "receives", comm->nconns, comm->lane ? " and a lane" : "",
+                        ends);
     }
     return RONDO_SUCCESS;
 }
@@ -457,7 +487,8 @@ static rondo_status socket_reg(void *comm, void *data, size_t bytes, int kind, i
     (void)fd;
     *region = NULL;
     if (kind != RONDO_NET_HOST) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "sockets move host memory only, not memory of kind %d at %p", kind, data);
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "sockets move host memory only, not memory of kind %d at %p", kind, data);
     }
     *region = comm; /* nothing is kept */
     return RONDO_SUCCESS;
@@ -470,7 +501,8 @@ static rondo_status socket_unreg(void *comm, void *region)
     return RONDO_SUCCESS;
 }
 
-static rondo_status socket_iflush(void *comm, int n, void *const *data, const size_t *bytes, void *const *regions, void **request)
+static rondo_status socket_iflush(void *comm, int n, void *const *data, const size_t *bytes,
+                                  void *const *regions, void **request)
 {
     (void)comm, (void)n, (void)data, (void)bytes, (void)regions;
     *request = NULL; /* host memory is there once it has arrived */
@@ -489,7 +521,8 @@ static rondo_status socket_test(void *arg, int *done, size_t *bytes)
     if (__atomic_load_n(&request->left, __ATOMIC_ACQUIRE) > 0 && status == RONDO_SUCCESS) {
         status = rondo_socket_progress(comm);
     }
-    if (__atomic_load_n(&request->left, __ATOMIC_ACQUIRE) > 0) { /* what was complete before an error stays so */
+    if (__atomic_load_n(&request->left, __ATOMIC_ACQUIRE) >
+        0) { /* what was complete before an error stays so */
         return status == RONDO_SUCCESS ? status : rondo_socket_ended(comm);
     }
     *done = 1;

@@ -1,4 +1,5 @@
-/* Threads that move connections of a comm, when RONDO_SOCKET_NTHREADS asks for them: contract in netdev_socket_impl.h. */
+/* Threads that move connections of a comm, when RONDO_SOCKET_NTHREADS asks for them: contract in
+ * netdev_socket_impl.h. */
 #include "net/socket/socket_impl.h"
 
 #include <errno.h>
@@ -42,16 +43,24 @@ void rondo_socket_wants(int *nconns, size_t *part)
 
 /* ---- a thread ---- */
 
-static int is_over(const struct rondo_socket_helpers *all) { return __atomic_load_n(&all->stop, __ATOMIC_SEQ_CST); }
+static int is_over(const struct rondo_socket_helpers *all)
+{
+    return __atomic_load_n(&all->stop, __ATOMIC_SEQ_CST);
+}
 
-static uint64_t published(const struct helper *h) { return __atomic_load_n(&h->all->comm->published, __ATOMIC_SEQ_CST); }
+static uint64_t published(const struct helper *h)
+{
+    return __atomic_load_n(&h->all->comm->published, __ATOMIC_SEQ_CST);
+}
 
 /* A turn of all its connections. @return how many have more to move once the other end goes on, in fds. */
 static int turn(const struct helper *h, struct pollfd *fds)
 {
     struct rondo_socket_comm *comm = h->all->comm;
     int n = 0, left;
-    for (int i = 1 + h->index; i < comm->nconns && __atomic_load_n(&h->all->lost, __ATOMIC_RELAXED) == RONDO_SOCKET_FINE; i += h->all->n) {
+    for (int i = 1 + h->index;
+         i < comm->nconns && __atomic_load_n(&h->all->lost, __ATOMIC_RELAXED) == RONDO_SOCKET_FINE;
+         i += h->all->n) {
         int error = rondo_socket_conn_move(comm, i, &left), fine = RONDO_SOCKET_FINE;
         if (error != RONDO_SOCKET_FINE) {
             __atomic_compare_exchange_n(&h->all->lost, &fine, error, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
@@ -62,7 +71,8 @@ static int turn(const struct helper *h, struct pollfd *fds)
     return n;
 }
 
-/* Until a connection can go on, or more than `seen` is published, or all is over. fds: its event, and the n connections. */
+/* Until a connection can go on, or more than `seen` is published, or all is over. fds: its event, and the n
+ * connections. */
 static void rest(struct helper *h, struct pollfd *fds, int n, uint64_t seen)
 {
     eventfd_t count;
@@ -107,7 +117,10 @@ void rondo_socket_help_wake(struct rondo_socket_comm *comm)
     }
 }
 
-int rondo_socket_help_lost(const struct rondo_socket_comm *comm) { return __atomic_load_n(&comm->helpers->lost, __ATOMIC_ACQUIRE); }
+int rondo_socket_help_lost(const struct rondo_socket_comm *comm)
+{
+    return __atomic_load_n(&comm->helpers->lost, __ATOMIC_ACQUIRE);
+}
 
 void rondo_socket_help_end(struct rondo_socket_comm *comm)
 {
@@ -153,7 +166,8 @@ rondo_status rondo_socket_help(struct rondo_socket_comm *comm)
     if (n == 0) {
         return RONDO_SUCCESS;
     }
-    RONDO_TRY(rondo_calloc(&all, 1, sizeof *all + (size_t)n * sizeof all->helper[0], "the threads of a socket comm"));
+    RONDO_TRY(rondo_calloc(&all, 1, sizeof *all + (size_t)n * sizeof all->helper[0],
+                           "the threads of a socket comm"));
     all->comm = comm;
     all->lost = RONDO_SOCKET_FINE;
     all->n = n;
@@ -166,7 +180,8 @@ rondo_status rondo_socket_help(struct rondo_socket_comm *comm)
     }
     return error == 0 ? RONDO_SUCCESS
                       : rondo_socket_end(comm, RONDO_SYSTEM_ERROR,
-                                         "host %s cannot start %d threads for connections: %s; lower RONDO_SOCKET_NTHREADS, or raise the "
+                                         "host %s cannot start %d threads for connections: %s; lower "
+                                         "RONDO_SOCKET_NTHREADS, or raise the "
                                          "limits of processes and files (ulimit -u, ulimit -n)",
                                          rondo_log_host(), n, strerror(error));
 }

@@ -15,9 +15,11 @@
 enum { DEFAULT_MBPS = 10000, MAX_MBPS = 10000000, SYSFS_TEXT = 72 };
 
 enum family { AUTO, ONLY4, ONLY6 };
-static const enum family family_of_value[] = { AUTO, ONLY4, ONLY6, ONLY4, ONLY6 }; /* of RONDO_SOCKET_FAMILY */
+static const enum family family_of_value[] = { AUTO, ONLY4, ONLY6, ONLY4,
+                                               ONLY6 }; /* of RONDO_SOCKET_FAMILY */
 
-/* How good an address is; LINK_LOCAL ones say nothing without an interface of the other host, and are taken when there is no other. */
+/* How good an address is; LINK_LOCAL ones say nothing without an interface of the other host, and are taken
+ * when there is no other. */
 enum grade { NO_ADDRESS, LINK_LOCAL, GLOBAL6, ADDRESS4 };
 
 struct candidate {
@@ -29,7 +31,8 @@ void rondo_socket_addr_text(char text[RONDO_SOCKET_ADDR_TEXT], const union rondo
 {
     char host[INET6_ADDRSTRLEN] = "", scope[IF_NAMESIZE + 1] = "", port[8] = "";
     int is6 = addr->any.sa_family == AF_INET6;
-    inet_ntop(addr->any.sa_family, is6 ? (const void *)&addr->in6.sin6_addr : (const void *)&addr->in.sin_addr, host, sizeof host);
+    inet_ntop(addr->any.sa_family,
+              is6 ? (const void *)&addr->in6.sin6_addr : (const void *)&addr->in.sin_addr, host, sizeof host);
     if (is6 && addr->in6.sin6_scope_id != 0) {
         char name[IF_NAMESIZE];
         snprintf(scope, sizeof scope, "%%%s", if_indextoname(addr->in6.sin6_scope_id, name) ? name : "?");
@@ -39,13 +42,15 @@ void rondo_socket_addr_text(char text[RONDO_SOCKET_ADDR_TEXT], const union rondo
         snprintf(port, sizeof port, ":%u", number);
     }
     int brackets = is6 && number != 0;
-    snprintf(text, RONDO_SOCKET_ADDR_TEXT, "%s%s%s%s%s", brackets ? "[" : "", host, scope, brackets ? "]" : "", port);
+    snprintf(text, RONDO_SOCKET_ADDR_TEXT, "%s%s%s%s%s", brackets ? "[" : "", host, scope,
+             brackets ? "]" : "", port);
 }
 
 static enum grade grade_of(const struct sockaddr *addr, enum family family)
 {
     struct sockaddr_in6 in6;
-    if (!addr || (addr->sa_family == AF_INET ? family == ONLY6 : addr->sa_family != AF_INET6 || family == ONLY4)) {
+    if (!addr ||
+        (addr->sa_family == AF_INET ? family == ONLY6 : addr->sa_family != AF_INET6 || family == ONLY4)) {
         return NO_ADDRESS;
     }
     if (addr->sa_family == AF_INET) {
@@ -56,11 +61,14 @@ static enum grade grade_of(const struct sockaddr *addr, enum family family)
 }
 
 /* One candidate per name; getifaddrs tells a name once for each address. */
-static int candidates_fill(struct rondo_iface *iface, struct candidate *candidate, const struct ifaddrs *list, enum family family)
+static int candidates_fill(struct rondo_iface *iface, struct candidate *candidate, const struct ifaddrs *list,
+                           enum family family)
 {
     int n = 0;
     for (const struct ifaddrs *ifa = list; ifa; ifa = ifa->ifa_next) {
-        enum grade grade = (ifa->ifa_flags & IFF_UP) && (ifa->ifa_flags & IFF_RUNNING) ? grade_of(ifa->ifa_addr, family) : NO_ADDRESS;
+        enum grade grade = (ifa->ifa_flags & IFF_UP) && (ifa->ifa_flags & IFF_RUNNING)
+                               ? grade_of(ifa->ifa_addr, family)
+                               : NO_ADDRESS;
         int i = 0;
         while (i < n && strcmp(iface[i].name, ifa->ifa_name) != 0) {
             i++;
@@ -71,7 +79,8 @@ static int candidates_fill(struct rondo_iface *iface, struct candidate *candidat
         iface[i].loopback = (ifa->ifa_flags & IFF_LOOPBACK) != 0;
         if (grade > candidate[i].grade) {
             candidate[i].grade = grade;
-            memcpy(&candidate[i].addr, ifa->ifa_addr, grade == ADDRESS4 ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6));
+            memcpy(&candidate[i].addr, ifa->ifa_addr,
+                   grade == ADDRESS4 ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6));
         }
     }
     return n;
@@ -135,7 +144,8 @@ uint64_t rondo_socket_guid(const char *address)
     return guid;
 }
 
-static void device_fill(struct rondo_socket_device *device, const struct rondo_iface *iface, const union rondo_socket_addr *addr)
+static void device_fill(struct rondo_socket_device *device, const struct rondo_iface *iface,
+                        const union rondo_socket_addr *addr)
 {
     char path[64], real[PATH_MAX], address[SYSFS_TEXT];
     memcpy(device->name, iface->name, sizeof device->name);
@@ -151,8 +161,8 @@ static void device_fill(struct rondo_socket_device *device, const struct rondo_i
     device->listener = device->epoll = -1;
 }
 
-static rondo_status devices_make(struct rondo_socket_device **device, const struct rondo_iface *iface, const struct candidate *candidate,
-                                 int n, int chosen)
+static rondo_status devices_make(struct rondo_socket_device **device, const struct rondo_iface *iface,
+                                 const struct candidate *candidate, int n, int chosen)
 {
     int d = 0;
     const char *rule = rondo_params()->socket_ifname;
@@ -162,15 +172,16 @@ static rondo_status devices_make(struct rondo_socket_device **device, const stru
             char text[128];
             device_fill(&(*device)[d], &iface[i], &candidate[i].addr);
             reason(text, sizeof text, rondo_iface_class(&iface[i]), rule);
-            RONDO_INFO(RONDO_SUBSYS_NET, "net: socket device %d is %s at %s, %d Mbit/s: %s", d, iface[i].name, (*device)[d].text,
-                       (*device)[d].mbps, text);
+            RONDO_INFO(RONDO_SUBSYS_NET, "net: socket device %d is %s at %s, %d Mbit/s: %s", d, iface[i].name,
+                       (*device)[d].text, (*device)[d].mbps, text);
             d++;
         }
     }
     return RONDO_SUCCESS;
 }
 
-static rondo_status find_in(struct rondo_socket_device **device, int *n, const struct ifaddrs *list, char *why, size_t bytes)
+static rondo_status find_in(struct rondo_socket_device **device, int *n, const struct ifaddrs *list,
+                            char *why, size_t bytes)
 {
     static const char *const family_name[] = { "", " IPv4", " IPv6" };
     const struct rondo_params *params = rondo_params();
@@ -187,8 +198,9 @@ static rondo_status find_in(struct rondo_socket_device **device, int *n, const s
     count = candidates_fill(iface, candidate, list, family);
     *n = choose(iface, candidate, count, params->socket_ifname);
     if (*n == 0) {
-        snprintf(why, bytes, "no network interface that is up and has an%s address%s%.64s", family_name[family],
-                 params->socket_ifname[0] ? " is chosen by RONDO_SOCKET_IFNAME=" : "", params->socket_ifname);
+        snprintf(why, bytes, "no network interface that is up and has an%s address%s%.64s",
+                 family_name[family], params->socket_ifname[0] ? " is chosen by RONDO_SOCKET_IFNAME=" : "",
+                 params->socket_ifname);
     } else {
         status = devices_make(device, iface, candidate, count, *n);
     }

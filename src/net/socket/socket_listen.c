@@ -1,4 +1,5 @@
-/* The listener of a device: who connects, and for which comm. Garbage, strangers and silent ones are dropped and counted. */
+/* The listener of a device: who connects, and for which comm. Garbage, strangers and silent ones are dropped
+ * and counted. */
 #include "net/socket/socket_impl.h"
 
 #include <errno.h>
@@ -45,15 +46,17 @@ void rondo_socket_options(int fd)
 /* A line when their number has doubled: a scan of ports does not fill the log. */
 static void count_drop(struct rondo_socket_device *device, enum rondo_socket_drop why)
 {
-    static const char *const what[] = { "what was no greeting", "a wrong secret, version or communicator", "silence",
-                                        "too many at a time" };
+    static const char *const what[] = { "what was no greeting", "a wrong secret, version or communicator",
+                                        "silence", "too many at a time" };
     uint64_t all = 0;
     device->dropped[why]++;
     for (int i = 0; i < RONDO_SOCKET_NUM_DROPS; i++) {
         all += device->dropped[i];
     }
     if ((all & (all - 1)) == 0) {
-        RONDO_INFO(RONDO_SUBSYS_NET, "net: %llu connections to %s of %s were dropped, the last one for %s; something else uses port %u?",
+        RONDO_INFO(RONDO_SUBSYS_NET,
+                   "net: %llu connections to %s of %s were dropped, the last one for %s; something else uses "
+                   "port %u?",
                    (unsigned long long)all, device->text, device->name, what[why], ntohs(device->port));
     }
 }
@@ -63,11 +66,13 @@ static void unnamed_forget(struct rondo_socket_device *device, struct rondo_sock
     *(unnamed->prev ? &unnamed->prev->next : &device->oldest) = unnamed->next;
     *(unnamed->next ? &unnamed->next->prev : &device->newest) = unnamed->prev;
     device->nunnamed--;
-    epoll_ctl(device->epoll, EPOLL_CTL_DEL, unnamed->fd, NULL); /* a forked child may have it still, and then closing does not */
+    epoll_ctl(device->epoll, EPOLL_CTL_DEL, unnamed->fd,
+              NULL); /* a forked child may have it still, and then closing does not */
     rondo_free(unnamed);
 }
 
-static void unnamed_drop(struct rondo_socket_device *device, struct rondo_socket_unnamed *unnamed, enum rondo_socket_drop why)
+static void unnamed_drop(struct rondo_socket_device *device, struct rondo_socket_unnamed *unnamed,
+                         enum rondo_socket_drop why)
 {
     int fd = unnamed->fd;
     unnamed_forget(device, unnamed);
@@ -92,7 +97,8 @@ static int secrets_equal(const uint64_t a[2], const uint64_t b[2])
 }
 
 /* The comm that a hello is for; NULL: none. */
-static struct rondo_socket_comm *comm_of(const struct rondo_socket_device *device, const struct rondo_socket_hello *hello)
+static struct rondo_socket_comm *comm_of(const struct rondo_socket_device *device,
+                                         const struct rondo_socket_hello *hello)
 {
     for (struct rondo_socket_comm *comm = device->waiting; comm; comm = comm->next) {
         if (comm->cookie == hello->to) {
@@ -108,7 +114,9 @@ static struct rondo_socket_comm *comm_of(const struct rondo_socket_device *devic
 static void unnamed_named(struct rondo_socket_device *device, struct rondo_socket_unnamed *unnamed)
 {
     const struct rondo_socket_hello *hello = &unnamed->hello;
-    struct rondo_socket_welcome welcome = { .magic = RONDO_SOCKET_MAGIC, .version = RONDO_SOCKET_VERSION, .from = hello->from };
+    struct rondo_socket_welcome welcome = { .magic = RONDO_SOCKET_MAGIC,
+                                            .version = RONDO_SOCKET_VERSION,
+                                            .from = hello->from };
     struct rondo_socket_comm *comm = hello->version == RONDO_SOCKET_VERSION ? comm_of(device, hello) : NULL;
     /* The connection is new: its buffer has room for the welcome. */
     if (!comm || send(unnamed->fd, &welcome, sizeof welcome, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof welcome) {
@@ -127,7 +135,8 @@ static void unnamed_named(struct rondo_socket_device *device, struct rondo_socke
 static void unnamed_read(struct rondo_socket_device *device, struct rondo_socket_unnamed *unnamed)
 {
     static const uint32_t magic = RONDO_SOCKET_MAGIC;
-    ssize_t n = recv(unnamed->fd, (char *)&unnamed->hello + unnamed->bytes, sizeof unnamed->hello - unnamed->bytes, MSG_DONTWAIT);
+    ssize_t n = recv(unnamed->fd, (char *)&unnamed->hello + unnamed->bytes,
+                     sizeof unnamed->hello - unnamed->bytes, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         return;
     }
@@ -230,13 +239,14 @@ static void listener_close(struct rondo_socket_device *device)
     }
     if (device->listener >= 0) {
         close(device->listener);
-        RONDO_INFO(
-            RONDO_SUBSYS_NET,
-            "net: %s of %s listens no longer; of those who connected %llu said what was no greeting, %llu had a wrong secret, version or "
-            "communicator, %llu were silent, %llu too many",
-            device->text, device->name, (unsigned long long)dropped[RONDO_SOCKET_GARBAGE],
-            (unsigned long long)dropped[RONDO_SOCKET_STRANGER], (unsigned long long)dropped[RONDO_SOCKET_SILENT],
-            (unsigned long long)dropped[RONDO_SOCKET_EXCESS]);
+        RONDO_INFO(RONDO_SUBSYS_NET,
+                   "net: %s of %s listens no longer; of those who connected %llu said what was no greeting, "
+                   "%llu had a wrong secret, version or "
+                   "communicator, %llu were silent, %llu too many",
+                   device->text, device->name, (unsigned long long)dropped[RONDO_SOCKET_GARBAGE],
+                   (unsigned long long)dropped[RONDO_SOCKET_STRANGER],
+                   (unsigned long long)dropped[RONDO_SOCKET_SILENT],
+                   (unsigned long long)dropped[RONDO_SOCKET_EXCESS]);
     }
     device->epoll = device->listener = -1;
 }
@@ -264,14 +274,15 @@ static rondo_status listener_open(struct rondo_socket_device *device)
 {
     memset(device->dropped, 0, sizeof device->dropped);
     if (listener_bind(device) != 0) {
-        rondo_status status = rondo_fail(
-            RONDO_SYSTEM_ERROR,
-            "host %s cannot listen at %s of %s (%m); check ulimit -n, net.ipv4.ip_local_port_range, and that the interface is up",
-            rondo_log_host(), device->text, device->name);
+        rondo_status status = rondo_fail(RONDO_SYSTEM_ERROR,
+                                         "host %s cannot listen at %s of %s (%m); check ulimit -n, "
+                                         "net.ipv4.ip_local_port_range, and that the interface is up",
+                                         rondo_log_host(), device->text, device->name);
         listener_close(device);
         return status;
     }
-    RONDO_INFO(RONDO_SUBSYS_NET, "net: %s of %s listens at port %u", device->text, device->name, ntohs(device->port));
+    RONDO_INFO(RONDO_SUBSYS_NET, "net: %s of %s listens at port %u", device->text, device->name,
+               ntohs(device->port));
     return RONDO_SUCCESS;
 }
 

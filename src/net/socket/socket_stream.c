@@ -1,4 +1,5 @@
-/* Messages over the connections of a comm: frames, parts, matching of receives, and the watch over links that do not answer. */
+/* Messages over the connections of a comm: frames, parts, matching of receives, and the watch over links that
+ * do not answer. */
 #include "net/socket/socket_impl.h"
 
 #include <errno.h>
@@ -24,8 +25,9 @@ static rondo_status comm_usable(struct rondo_socket_comm *comm, int is_send)
         return rondo_socket_ended(comm);
     }
     if (!comm->connected || comm->is_send != is_send) {
-        return rondo_fail(RONDO_INVALID_USAGE, "a socket comm to rank %d is asked to %s, but it %s", comm->peer.rank,
-                          is_send ? "send" : "receive", comm->connected ? "goes the other way" : "is not connected yet");
+        return rondo_fail(RONDO_INVALID_USAGE, "a socket comm to rank %d is asked to %s, but it %s",
+                          comm->peer.rank, is_send ? "send" : "receive",
+                          comm->connected ? "goes the other way" : "is not connected yet");
     }
     return RONDO_SUCCESS;
 }
@@ -72,8 +74,10 @@ static void publish(struct rondo_socket_comm *comm)
     }
 }
 
-/* Its place is free: a request is not done before all connections are past its messages, so no more are remembered than requests have. */
-static struct rondo_socket_message *message_new(struct rondo_socket_comm *comm, struct rondo_socket_request *request, void *data,
+/* Its place is free: a request is not done before all connections are past its messages, so no more are
+ * remembered than requests have. */
+static struct rondo_socket_message *message_new(struct rondo_socket_comm *comm,
+                                                struct rondo_socket_request *request, void *data,
                                                 size_t bytes)
 {
     struct rondo_socket_message *message = &comm->message[comm->head % RONDO_SOCKET_MESSAGES];
@@ -84,7 +88,9 @@ static struct rondo_socket_message *message_new(struct rondo_socket_comm *comm, 
                                               .data = data,
                                               .bytes = bytes,
                                               .left = 1 + (comm->lane != 0),
-                                              .lane = comm->is_send ? comm->lane && bytes <= RONDO_SOCKET_SMALL : comm->at != 0 };
+                                              .lane = comm->is_send
+                                                          ? comm->lane && bytes <= RONDO_SOCKET_SMALL
+                                                          : comm->at != 0 };
     message->switches = comm->is_send && message->lane != (comm->at != 0);
     comm->at = message->lane ? comm->lane : 0;
     message->part = rondo_max_size(bytes / nconns + (bytes % nconns != 0), comm->least_part);
@@ -92,15 +98,18 @@ static struct rondo_socket_message *message_new(struct rondo_socket_comm *comm, 
         message->left += comm->nconns - 1;
         comm->spread[comm->nspread++ % RONDO_SOCKET_MESSAGES] = (uint8_t)(comm->head % RONDO_SOCKET_MESSAGES);
     }
-    message->frame = (struct rondo_socket_frame){ .bytes = bytes, .check = RONDO_SOCKET_MAGIC + (uint32_t)comm->head };
+    message->frame = (struct rondo_socket_frame){ .bytes = bytes,
+                                                  .check = RONDO_SOCKET_MAGIC + (uint32_t)comm->head };
     comm->head++;
     return message;
 }
 
-/* What connection i sends or receives of a message: maybe a frame, and a part, whose first bytes may lie elsewhere (heads are shorter than parts); or the switch before it. */
+/* What connection i sends or receives of a message: maybe a frame, and a part, whose first bytes may lie
+ * elsewhere (heads are shorter than parts); or the switch before it. */
 enum { OF_MESSAGE = 3 };
 static const struct rondo_socket_frame elsewhere = { .bytes = UINT64_MAX, .check = RONDO_SOCKET_MAGIC };
-static void pieces_of(const struct rondo_socket_comm *comm, struct rondo_socket_message *message, int i, struct iovec piece[OF_MESSAGE])
+static void pieces_of(const struct rondo_socket_comm *comm, struct rondo_socket_message *message, int i,
+                      struct iovec piece[OF_MESSAGE])
 {
     int by_lane = i >= comm->nconns, k = by_lane ? 0 : i;
     if (by_lane != message->lane) {
@@ -108,11 +117,13 @@ static void pieces_of(const struct rondo_socket_comm *comm, struct rondo_socket_
         piece[1] = piece[2] = (struct iovec){ NULL, 0 };
         return;
     }
-    size_t from = rondo_min_size((size_t)k * message->part, message->bytes), bytes = rondo_min_size(message->part, message->bytes - from);
+    size_t from = rondo_min_size((size_t)k * message->part, message->bytes),
+           bytes = rondo_min_size(message->part, message->bytes - from);
     size_t head = k == 0 ? rondo_min_size(message->head_bytes, bytes) : 0;
     piece[0] = (struct iovec){ &message->frame, comm->is_send && k == 0 ? sizeof message->frame : 0 };
     piece[1] = (struct iovec){ message->head, head };
-    piece[2] = (struct iovec){ bytes > head ? message->data + (from + head - message->head_bytes) : NULL, bytes - head };
+    piece[2] = (struct iovec){ bytes > head ? message->data + (from + head - message->head_bytes) : NULL,
+                               bytes - head };
 }
 
 /* The next bytes of connection i's stream, of as many messages up to `end` as fit. */
@@ -138,7 +149,8 @@ static int gather(struct rondo_socket_comm *comm, int i, uint64_t end, struct io
 static void message_done(struct rondo_socket_message *message)
 {
     if (__atomic_sub_fetch(&message->left, 1, __ATOMIC_ACQ_REL) == 0) {
-        __atomic_sub_fetch(&message->request->left, 1, __ATOMIC_RELEASE); /* the last that is done to either */
+        __atomic_sub_fetch(&message->request->left, 1,
+                           __ATOMIC_RELEASE); /* the last that is done to either */
     }
 }
 
@@ -162,7 +174,8 @@ static void advance(struct rondo_socket_comm *comm, int i, uint64_t end, size_t 
     }
 }
 
-/* A call with one piece is a tenth to a quarter cheaper than a gathered one: of small messages that is felt. */
+/* A call with one piece is a tenth to a quarter cheaper than a gathered one: of small messages that is felt.
+ */
 static ssize_t call(int fd, int is_send, struct iovec *piece, int n)
 {
     struct msghdr header = { .msg_iov = piece, .msg_iovlen = (size_t)n };
@@ -173,7 +186,8 @@ static ssize_t call(int fd, int is_send, struct iovec *piece, int n)
     return is_send ? sendmsg(fd, &header, MSG_NOSIGNAL | MSG_DONTWAIT) : recvmsg(fd, &header, MSG_DONTWAIT);
 }
 
-/* One call on connection i. *moved less than asked: no more can move now. @return as rondo_socket_conn_move */
+/* One call on connection i. *moved less than asked: no more can move now. @return as rondo_socket_conn_move
+ */
 static int try_move(struct rondo_socket_comm *comm, int i, struct iovec *piece, int n, size_t *moved)
 {
     ssize_t bytes;
@@ -193,7 +207,9 @@ static int try_move(struct rondo_socket_comm *comm, int i, struct iovec *piece, 
 
 static rondo_status lost_if(struct rondo_socket_comm *comm, int error)
 {
-    return error == RONDO_SOCKET_FINE ? RONDO_SUCCESS : rondo_socket_lost(comm, error, comm->is_send ? "sending" : "receiving");
+    return error == RONDO_SOCKET_FINE
+               ? RONDO_SUCCESS
+               : rondo_socket_lost(comm, error, comm->is_send ? "sending" : "receiving");
 }
 
 static rondo_status move(struct rondo_socket_comm *comm, int i, struct iovec *piece, int n, size_t *moved)
@@ -217,7 +233,8 @@ static int copy_together(struct rondo_socket_comm *comm, struct iovec *piece, in
 /* All that a sender does, and a receiver on connections without frames. */
 int rondo_socket_conn_move(struct rondo_socket_comm *comm, int i, int *left)
 {
-    const uint64_t end = end_of(comm, i); /* once: what is published meanwhile may have nothing for this connection */
+    const uint64_t end = end_of(
+        comm, i); /* once: what is published meanwhile may have nothing for this connection */
     struct iovec piece[PIECES];
     int error = RONDO_SOCKET_FINE;
     advance(comm, i, end, 0);
@@ -247,7 +264,10 @@ static rondo_status conn_move(struct rondo_socket_comm *comm, int i)
 /* ---- receiving on connection 0, or the lane ---- */
 
 /* What was read ahead where the next frame comes. */
-static struct rondo_socket_stage *stage_of(struct rondo_socket_comm *comm) { return &comm->stage[comm->at != 0]; }
+static struct rondo_socket_stage *stage_of(struct rondo_socket_comm *comm)
+{
+    return &comm->stage[comm->at != 0];
+}
 
 /* The receive whose turn it is; NULL: none is posted. */
 static struct rondo_socket_request *receive_next(struct rondo_socket_comm *comm)
@@ -282,21 +302,23 @@ static rondo_status frame_take(struct rondo_socket_comm *comm)
     }
     int part = part_for(request, frame.tag);
     if (part < 0) {
-        return rondo_socket_end(
-            comm, RONDO_INVALID_USAGE,
-            "message %llu has tag %d, which no part of the next receive waits for (it has %d parts, the first of tag %d)",
-            (unsigned long long)comm->head, frame.tag, request->n, request->tags[0]);
+        return rondo_socket_end(comm, RONDO_INVALID_USAGE,
+                                "message %llu has tag %d, which no part of the next receive waits for (it "
+                                "has %d parts, the first of tag %d)",
+                                (unsigned long long)comm->head, frame.tag, request->n, request->tags[0]);
     }
     if (frame.bytes > request->bytes[part]) {
-        return rondo_socket_end(
-            comm, RONDO_INVALID_USAGE,
-            "message %llu of tag %d has %llu bytes, but the receive has room for %zu; do both ranks call with the same count and type?",
-            (unsigned long long)comm->head, frame.tag, (unsigned long long)frame.bytes, request->bytes[part]);
+        return rondo_socket_end(comm, RONDO_INVALID_USAGE,
+                                "message %llu of tag %d has %llu bytes, but the receive has room for %zu; do "
+                                "both ranks call with the same count and type?",
+                                (unsigned long long)comm->head, frame.tag, (unsigned long long)frame.bytes,
+                                request->bytes[part]);
     }
     request->empty &= ~(1u << part);
     request->bytes[part] = (size_t)frame.bytes;
     comm->matched += request->empty == 0;
-    const struct rondo_socket_message *message = message_new(comm, request, request->data[part], (size_t)frame.bytes);
+    const struct rondo_socket_message *message = message_new(comm, request, request->data[part],
+                                                             (size_t)frame.bytes);
     stage->last = rondo_min_size(message->part, message->bytes);
     return RONDO_SUCCESS;
 }
@@ -316,11 +338,13 @@ static rondo_status stage_fill(struct rondo_socket_comm *comm, int *calls)
     return RONDO_SUCCESS;
 }
 
-rondo_status rondo_socket_stage_room(struct rondo_socket_comm *comm, struct rondo_socket_stage *stage, size_t bytes)
+rondo_status rondo_socket_stage_room(struct rondo_socket_comm *comm, struct rondo_socket_stage *stage,
+                                     size_t bytes)
 {
     uint8_t *larger = bytes > stage->room ? realloc(stage->bytes, bytes) : stage->bytes;
     if (!larger) {
-        return rondo_socket_end(comm, RONDO_SYSTEM_ERROR, "no memory on host %s for %zu bytes of messages", rondo_log_host(), bytes);
+        return rondo_socket_end(comm, RONDO_SYSTEM_ERROR, "no memory on host %s for %zu bytes of messages",
+                                rondo_log_host(), bytes);
     }
     stage->bytes = larger;
     stage->room = rondo_max_size(stage->room, bytes);
@@ -335,18 +359,22 @@ static void stage_copy(uint8_t *stage, const struct rondo_socket_request *reques
         memcpy(stage, (const uint8_t *)request->head + from, head);
     }
     if (bytes > head) {
-        memcpy(stage + head, (const uint8_t *)request->data[0] + (from + head - request->head_bytes), bytes - head);
+        memcpy(stage + head, (const uint8_t *)request->data[0] + (from + head - request->head_bytes),
+               bytes - head);
     }
 }
 
-/* After a read that began with a frame, which is in the stage: `direct` bytes behind it are where the request says, and what of them is of later messages goes to the stage. */
-static rondo_status frame_sort(struct rondo_socket_comm *comm, const struct rondo_socket_request *request, size_t direct)
+/* After a read that began with a frame, which is in the stage: `direct` bytes behind it are where the request
+ * says, and what of them is of later messages goes to the stage. */
+static rondo_status frame_sort(struct rondo_socket_comm *comm, const struct rondo_socket_request *request,
+                               size_t direct)
 {
     struct rondo_socket_stage *stage = stage_of(comm);
     uint64_t before = comm->head;
     int at = comm->at;
     RONDO_TRY(frame_take(comm));
-    size_t mine = comm->head > before ? rondo_min_size(direct, stage->last) : 0 /* a switch */, later = direct - mine;
+    size_t mine = comm->head > before ? rondo_min_size(direct, stage->last) : 0 /* a switch */,
+           later = direct - mine;
     if (later > 0) {
         RONDO_TRY(rondo_socket_stage_room(comm, stage, later));
         stage_copy(stage->bytes, request, mine, later);
@@ -361,16 +389,20 @@ static rondo_status frame_sort(struct rondo_socket_comm *comm, const struct rond
 static int is_expected(const struct rondo_socket_comm *comm, const struct rondo_socket_request *request)
 {
     size_t last = comm->stage[comm->at != 0].last;
-    return request->n == 1 && sizeof(struct rondo_socket_frame) + last > RONDO_SOCKET_READ && request->bytes[0] >= last &&
-           last >= request->head_bytes;
+    return request->n == 1 && sizeof(struct rondo_socket_frame) + last > RONDO_SOCKET_READ &&
+           request->bytes[0] >= last && last >= request->head_bytes;
 }
 
 /* A frame, and its data to its place. The stage is empty. */
-static rondo_status frame_read(struct rondo_socket_comm *comm, const struct rondo_socket_request *request, int *calls)
+static rondo_status frame_read(struct rondo_socket_comm *comm, const struct rondo_socket_request *request,
+                               int *calls)
 {
     struct rondo_socket_stage *stage = stage_of(comm);
-    const size_t frame = sizeof(struct rondo_socket_frame), expected = stage->last, head = request->head_bytes;
-    struct iovec piece[3] = { { stage->bytes, frame }, { request->head, head }, { request->data[0], expected - head } };
+    const size_t frame = sizeof(struct rondo_socket_frame), expected = stage->last,
+                 head = request->head_bytes;
+    struct iovec piece[3] = { { stage->bytes, frame },
+                              { request->head, head },
+                              { request->data[0], expected - head } };
     size_t moved;
     if (head == 0) {
         piece[1] = piece[2];
@@ -444,10 +476,12 @@ static rondo_status framed_receive(struct rondo_socket_comm *comm)
 /* ---- links that do not answer ---- */
 
 /*
- * A sender whose bytes are not taken: does the other host's kernel answer at all? TCP_USER_TIMEOUT cannot tell: it also ends a
- * connection whose peer is well and acknowledges, but does not read for that long (a rank that computes). A receiver, and a connection
- * at rest, have TCP's keepalive; but not a receiver whose mate has sent: what is not acknowledged puts keepalive off. The kernel's looks at a closed window are as far apart as the window has been closed (120 s at most):
- * so late a link that died while the peer did not read is noticed.
+ * A sender whose bytes are not taken: does the other host's kernel answer at all? TCP_USER_TIMEOUT cannot
+ * tell: it also ends a connection whose peer is well and acknowledges, but does not read for that long (a
+ * rank that computes). A receiver, and a connection at rest, have TCP's keepalive; but not a receiver whose
+ * mate has sent: what is not acknowledged puts keepalive off. The kernel's looks at a closed window are as
+ * far apart as the window has been closed (120 s at most): so late a link that died while the peer did not
+ * read is noticed.
  */
 static rondo_status watch(struct rondo_socket_comm *comm)
 {
@@ -457,7 +491,8 @@ static rondo_status watch(struct rondo_socket_comm *comm)
         socklen_t bytes = sizeof info;
         memset(&info, 0, sizeof info);
         int at_rest = __atomic_load_n(&comm->conn[i].seq, __ATOMIC_RELAXED) >= end_of(comm, i);
-        if ((comm->is_send && at_rest) || getsockopt(comm->conn[i].fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) {
+        if ((comm->is_send && at_rest) ||
+            getsockopt(comm->conn[i].fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) {
             continue;
         }
         int unanswered = info.tcpi_unacked > 0 ? info.tcpi_retransmits > 0 : info.tcpi_probes > 1;
@@ -502,14 +537,15 @@ rondo_status rondo_socket_progress(struct rondo_socket_comm *comm)
 
 /* ---- the calls ---- */
 
-rondo_status rondo_socket_isend(void *comm, const void *data, size_t bytes, int tag, void *region, void **request)
+rondo_status rondo_socket_isend(void *comm, const void *data, size_t bytes, int tag, void *region,
+                                void **request)
 {
     (void)region;
     return rondo_socket_isend_apart(comm, NULL, 0, data, bytes, tag, request);
 }
 
-rondo_status rondo_socket_isend_apart(void *arg, const void *head, size_t head_bytes, const void *data, size_t bytes, int tag,
-                                      void **request)
+rondo_status rondo_socket_isend_apart(void *arg, const void *head, size_t head_bytes, const void *data,
+                                      size_t bytes, int tag, void **request)
 {
     struct rondo_socket_comm *comm = arg;
     struct rondo_socket_request *sending;
@@ -535,8 +571,8 @@ rondo_status rondo_socket_isend_apart(void *arg, const void *head, size_t head_b
     return RONDO_SUCCESS;
 }
 
-rondo_status rondo_socket_irecv(void *arg, int n, void *const *data, const size_t *bytes, const int *tags, void *const *regions,
-                                void **request)
+rondo_status rondo_socket_irecv(void *arg, int n, void *const *data, const size_t *bytes, const int *tags,
+                                void *const *regions, void **request)
 {
     struct rondo_socket_comm *comm = arg;
     struct rondo_socket_request *receiving;
@@ -544,7 +580,8 @@ rondo_status rondo_socket_irecv(void *arg, int n, void *const *data, const size_
     *request = NULL;
     RONDO_TRY(comm_usable(comm, 0));
     if (n < 1 || n > RONDO_NET_MAX_RECVS) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "a receive of %d parts; 1 to %d are possible", n, RONDO_NET_MAX_RECVS);
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "a receive of %d parts; 1 to %d are possible", n,
+                          RONDO_NET_MAX_RECVS);
     }
     receiving = request_new(comm, n);
     if (!receiving) {
@@ -560,7 +597,8 @@ rondo_status rondo_socket_irecv(void *arg, int n, void *const *data, const size_
     return RONDO_SUCCESS;
 }
 
-rondo_status rondo_socket_irecv_apart(void *arg, void *head, size_t head_bytes, void *data, size_t bytes, int tag, void **request)
+rondo_status rondo_socket_irecv_apart(void *arg, void *head, size_t head_bytes, void *data, size_t bytes,
+                                      int tag, void **request)
 {
     const size_t room = head_bytes + bytes;
     RONDO_TRY(rondo_socket_irecv(arg, 1, &data, &room, &tag, NULL, request));

@@ -3,44 +3,51 @@
 #include "base/mem.h"
 #include "net/control/control.h"
 
-struct mail {
+struct message {
     uint32_t told; /* 0: the record; 1: "I have connected" */
     struct rondo_connect record;
 };
-_Static_assert(sizeof(struct mail) <= RONDO_MAIL_BYTES, "a mail");
+_Static_assert(sizeof(struct message) <= RONDO_MSG_BYTES, "a message");
 
-/* A pair has one link in each direction, so who writes, its sender or its receiver, says which one is meant. */
-static uint64_t mail_tag(int from_sender, int told)
+/* A pair has one link in each direction, so who writes, its sender or its receiver, says which one is meant.
+ */
+static uint64_t msg_tag(int from_sender, int told)
 {
     char kind[] = { 'p', '2', 'p', (char)from_sender, (char)told };
     return rondo_hash(kind, sizeof(kind), 0);
 }
 
-static rondo_status lazy_say(const struct rondo_net *net, const struct rondo_link *link, const struct rondo_lazy *lazy, uint32_t told)
+static rondo_status lazy_say(const struct rondo_net *net, const struct rondo_link *link,
+                             const struct rondo_lazy *lazy, uint32_t told)
 {
-    struct mail mail = { .told = told };
+    struct message message = { .told = told };
     if (!told) {
-        mail.record = lazy->record;
+        message.record = lazy->record;
     }
-    return rondo_control_send(net->control, link->peer, mail_tag(link->is_send, (int)told), &mail, sizeof(mail));
+    return rondo_control_send(net->control, link->peer, msg_tag(link->is_send, (int)told), &message,
+                              sizeof(message));
 }
 
-static rondo_status lazy_hear(const struct rondo_net *net, const struct rondo_link *link, struct rondo_lazy *lazy, uint32_t told)
+static rondo_status lazy_hear(const struct rondo_net *net, const struct rondo_link *link,
+                              struct rondo_lazy *lazy, uint32_t told)
 {
-    struct mail mail;
+    struct message message;
     size_t bytes;
-    RONDO_TRY(rondo_control_receive(net->control, link->peer, mail_tag(!link->is_send, (int)told), &mail, sizeof(mail), &bytes));
-    if (bytes != sizeof(mail) || mail.told != told) {
-        return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d: a record of %zu bytes for a connection from rank %d; %zu are expected", net->rank,
-                          bytes, link->peer, sizeof(mail));
+    RONDO_TRY(rondo_control_receive(net->control, link->peer, msg_tag(!link->is_send, (int)told), &message,
+                                    sizeof(message), &bytes));
+    if (bytes != sizeof(message) || message.told != told) {
+        return rondo_fail(RONDO_INTERNAL_ERROR,
+                          "rank %d: a record of %zu bytes for a connection from rank %d; %zu are expected",
+                          net->rank, bytes, link->peer, sizeof(message));
     }
     if (!told) {
-        lazy->record = mail.record;
+        lazy->record = message.record;
     }
     return RONDO_SUCCESS;
 }
 
-static rondo_status lazy_step(const struct rondo_net *net, void *state, struct rondo_link *link, struct rondo_lazy *lazy)
+static rondo_status lazy_step(const struct rondo_net *net, void *state, struct rondo_link *link,
+                              struct rondo_lazy *lazy)
 {
     switch (lazy->stage) {
     case RONDO_LAZY_ASK: return lazy_say(net, link, lazy, 0);
@@ -51,7 +58,8 @@ static rondo_status lazy_step(const struct rondo_net *net, void *state, struct r
     }
 }
 
-rondo_status rondo_lazy_move(const struct rondo_net *net, void *state, struct rondo_link *link, struct rondo_lazy *lazy)
+rondo_status rondo_lazy_move(const struct rondo_net *net, void *state, struct rondo_link *link,
+                             struct rondo_lazy *lazy)
 {
     for (;; lazy->stage++) {
         RONDO_TRY(lazy_step(net, state, link, lazy));

@@ -1,13 +1,20 @@
 /*
- * Lazy links whose ends must tell each other something: records by the control plane. Each end offers when it is asked for, sends its record, hears the other's, connects, and says so:
- * neither uses the conn before both have connected.
+ * Lazy links whose ends must tell each other something: records by the control plane. Each end offers when it
+ * is asked for, sends its record, hears the other's, connects, and says so: neither uses the conn before both
+ * have connected.
  */
 #ifndef RONDO_NET_TRANSPORT_LAZY_H
 #define RONDO_NET_TRANSPORT_LAZY_H
 
 #include "net/transport/transport.h"
 
-enum rondo_lazy_stage { RONDO_LAZY_ASK, RONDO_LAZY_HEAR, RONDO_LAZY_CONNECT, RONDO_LAZY_TELL, RONDO_LAZY_TOLD };
+enum rondo_lazy_stage {
+    RONDO_LAZY_ASK,
+    RONDO_LAZY_HEAR,
+    RONDO_LAZY_CONNECT,
+    RONDO_LAZY_TELL,
+    RONDO_LAZY_TOLD
+};
 
 /* Of one link, zeroed; record: what its transport's offer wrote. */
 struct rondo_lazy {
@@ -16,6 +23,7 @@ struct rondo_lazy {
 };
 
 /** A step or several. RONDO_IN_PROGRESS: call again. state: the transport's. */
-rondo_status rondo_lazy_move(const struct rondo_net *net, void *state, struct rondo_link *link, struct rondo_lazy *lazy);
+rondo_status rondo_lazy_move(const struct rondo_net *net, void *state, struct rondo_link *link,
+                             struct rondo_lazy *lazy);
 
 #endif

@@ -31,14 +31,17 @@ static rondo_status add(struct rondo_pinned *pinned, struct rondo_pinned_range *
 {
     const struct rondo_cuda *cuda = rondo_cuda(NULL);
     CUdeviceptr address = 0;
-    RONDO_CUDA_TRY(cuda->MemHostRegister(range->begin, range->bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP),
-                   "rank %d on %s: pinning %zu bytes of shared memory for GPU %d (%s; look at ulimit -l)", rondo_log_rank(),
-                   rondo_log_host(), range->bytes, pinned->device->ordinal, pinned->device->bus_id);
+    RONDO_CUDA_TRY(cuda->MemHostRegister(range->begin, range->bytes,
+                                         CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP),
+                   "rank %d on %s: pinning %zu bytes of shared memory for GPU %d (%s; look at ulimit -l)",
+                   rondo_log_rank(), rondo_log_host(), range->bytes, pinned->device->ordinal,
+                   pinned->device->bus_id);
     CUresult result = cuda->MemHostGetDevicePointer(&address, range->begin, 0);
     if (result != CUDA_SUCCESS) {
         (void)cuda->MemHostUnregister(range->begin);
-        return rondo_cuda_fail(result, "rank %d on %s: an address of pinned memory on GPU %d (%s)", rondo_log_rank(), rondo_log_host(),
-                               pinned->device->ordinal, pinned->device->bus_id);
+        return rondo_cuda_fail(result, "rank %d on %s: an address of pinned memory on GPU %d (%s)",
+                               rondo_log_rank(), rondo_log_host(), pinned->device->ordinal,
+                               pinned->device->bus_id);
     }
     range->address = (uint8_t *)(uintptr_t)address;
     pinned->at[pinned->n++] = *range;
@@ -48,7 +51,8 @@ static rondo_status add(struct rondo_pinned *pinned, struct rondo_pinned_range *
 rondo_status rondo_pinned_map(struct rondo_pinned *pinned, void *host, size_t bytes, uint8_t **address)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)host;
-    struct rondo_pinned_range range = { .begin = (uint8_t *)(at / page * page), .bytes = rondo_round_up(at % page + bytes, page) };
+    struct rondo_pinned_range range = { .begin = (uint8_t *)(at / page * page),
+                                        .bytes = rondo_round_up(at % page + bytes, page) };
     CUstreamCaptureMode before;
     rondo_status status;
     *address = host;

@@ -1,4 +1,5 @@
-/* What a net's state has of PXN: its relay's part (pxn_relay.c) and its senders' (pxn_sender.c). Contract: net/transport/pxn.h. */
+/* What a net's state has of PXN: its relay's part (pxn_relay.c) and its senders' (pxn_sender.c). Contract:
+ * net/transport/pxn.h. */
 #ifndef RONDO_NET_TRANSPORT_PXN_IMPL_H
 #define RONDO_NET_TRANSPORT_PXN_IMPL_H
 
@@ -24,9 +25,10 @@ struct rondo_pxn_map {
 struct rondo_pxn_use {
     struct rondo_pxn_map *map;
     struct rondo_pxn_cell *cell;
-    int relay;        /* its rank */
-    int asked;        /* theirs is written */
-    int64_t still_ns; /* when its head was first seen where it is, or its relay was looked at last; 0: it moves */
+    int relay; /* its rank */
+    int asked; /* theirs is written */
+    int64_t
+        still_ns; /* when its head was first seen where it is, or its relay was looked at last; 0: it moves */
 };
 
 enum { RONDO_PXN_LOOK_NS = 500000000 }; /* how often a process that says nothing is looked at */
@@ -37,7 +39,8 @@ struct rondo_pxn {
     struct rondo_pxn_thread *relay;
 };
 
-/** A rank's, while it is known to be alive. Has it ended? Also when nobody has waited for it yet, or another process has got its pid. */
+/** A rank's, while it is known to be alive. Has it ended? Also when nobody has waited for it yet, or another
+ * process has got its pid. */
 struct rondo_pxn_process rondo_pxn_process(const struct rondo_net *net, int rank);
 int rondo_pxn_is_dead(const struct rondo_pxn_process *process);
 /** The cell's relay has failed, with this thread's sentence. */
@@ -49,8 +52,14 @@ void rondo_pxn_relay_settle(struct rondo_pxn_thread *relay);
 /** Its communicator goes: it stays as long as senders are there. */
 void rondo_pxn_relay_leave(struct rondo_pxn_thread *relay);
 
-static inline uint32_t rondo_pxn_load(const uint32_t *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
-static inline void rondo_pxn_store(uint32_t *word, uint32_t value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
+static inline uint32_t rondo_pxn_load(const uint32_t *word)
+{
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+static inline void rondo_pxn_store(uint32_t *word, uint32_t value)
+{
+    __atomic_store_n(word, value, __ATOMIC_RELEASE);
+}
 static inline int rondo_pxn_swap(uint32_t *word, uint32_t from, uint32_t to)
 {
     return __atomic_compare_exchange_n(word, &from, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);

@@ -1,4 +1,5 @@
-/* Conns of other ranks that leave by a card through this rank's GPU: the relay's side, and its thread. Contract: net/transport/pxn.h. */
+/* Conns of other ranks that leave by a card through this rank's GPU: the relay's side, and its thread.
+ * Contract: net/transport/pxn.h. */
 #include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
@@ -23,7 +24,8 @@ struct relay_link {
 };
 
 struct rondo_pxn_thread {
-    struct rondo_net net; /* a net of its own, with the net transport alone; peers and cards only while the communicator is there */
+    struct rondo_net net; /* a net of its own, with the net transport alone; peers and cards only while the
+                             communicator is there */
     struct rondo_net_state *state;
     struct rondo_cuda_device device;
     struct rondo_shm shm;
@@ -34,9 +36,9 @@ struct rondo_pxn_thread {
     pthread_mutex_t lock; /* who connects looks at peers */
     int stays;            /* left, and senders had not: counted in nstaying */
     int bound;            /* to its cores; the thread's own */
-    int left;             /* the communicator is gone; under the lock, and read by the thread without it (atomic) */
-    uint64_t carried;     /* slices; atomic */
-    size_t bytes;         /* of memory, as offered */
+    int left; /* the communicator is gone; under the lock, and read by the thread without it (atomic) */
+    uint64_t carried; /* slices; atomic */
+    size_t bytes;     /* of memory, as offered */
 };
 
 static int nrelays, nstaying; /* atomic */
@@ -46,7 +48,9 @@ int rondo_pxn_relays(void) { return __atomic_load_n(&nrelays, __ATOMIC_ACQUIRE);
 uint64_t rondo_pxn_carried(const struct rondo_net *net)
 {
     const struct rondo_net_state *state = rondo_transport_state(net, &rondo_transport_net);
-    return state->pxn == NULL || state->pxn->relay == NULL ? 0 : __atomic_load_n(&state->pxn->relay->carried, __ATOMIC_RELAXED);
+    return state->pxn == NULL || state->pxn->relay == NULL
+               ? 0
+               : __atomic_load_n(&state->pxn->relay->carried, __ATOMIC_RELAXED);
 }
 
 size_t rondo_pxn_bytes(const struct rondo_net_state *state)
@@ -56,7 +60,10 @@ size_t rondo_pxn_bytes(const struct rondo_net_state *state)
 
 /* ---- a cell's way ---- */
 
-static struct rondo_net_end *end_of(struct rondo_pxn_thread *relay, int i) { return relay->link[i].link.state; }
+static struct rondo_net_end *end_of(struct rondo_pxn_thread *relay, int i)
+{
+    return relay->link[i].link.state;
+}
 
 /* The first conn that this thread carries is there. */
 static void bind_near(struct rondo_pxn_thread *relay)
@@ -78,7 +85,8 @@ static rondo_status cell_connect(struct rondo_pxn_thread *relay, int i)
     rondo_status status;
     memcpy(record.data, cell->theirs, sizeof(record.data));
     pthread_mutex_lock(&relay->lock);
-    status = relay->left ? rondo_fail(RONDO_REMOTE_ERROR, "rank %d on %s has left the communicator before it had connected",
+    status = relay->left ? rondo_fail(RONDO_REMOTE_ERROR,
+                                      "rank %d on %s has left the communicator before it had connected",
                                       relay->net.rank, rondo_log_host())
                          : rondo_transport_net.connect(relay->state, &relay->link[i].link, &record);
     pthread_mutex_unlock(&relay->lock);
@@ -98,7 +106,7 @@ static void cell_move(struct rondo_pxn_thread *relay, int i, int *busy, int *mov
     struct rondo_pxn_cell *cell = &relay->header->cell[i];
     struct rondo_net_end *end = end_of(relay, i);
     uint64_t done = end->done;
-    rondo_status status = rondo_net_end_turn(end, 1, busy, moved);
+    rondo_status status = rondo_net_end_progress(end, 1, busy, moved);
     if (status != RONDO_SUCCESS) {
         rondo_pxn_cell_fail(cell, status);
     }
@@ -130,7 +138,8 @@ static int senders(struct rondo_pxn_thread *relay, int look)
     int n = 0;
     for (int i = 0; i < relay->n; i++) {
         uint32_t *sender = &relay->header->cell[i].sender;
-        if (!rondo_pxn_swap(sender, RONDO_PXN_FREE, RONDO_PXN_GONE) && rondo_pxn_load(sender) != RONDO_PXN_GONE) {
+        if (!rondo_pxn_swap(sender, RONDO_PXN_FREE, RONDO_PXN_GONE) &&
+            rondo_pxn_load(sender) != RONDO_PXN_GONE) {
             if (look && rondo_pxn_is_dead(&relay->link[i].sender)) {
                 rondo_pxn_store(sender, RONDO_PXN_GONE);
             }
@@ -147,8 +156,9 @@ static int is_quiet(struct rondo_pxn_thread *relay, int left)
         const struct rondo_pxn_cell *cell = &relay->header->cell[i];
         const struct rondo_net_end *end = end_of(relay, i);
         uint32_t sender = rondo_pxn_load(&cell->sender), state = rondo_pxn_load(&cell->relay);
-        if (end != NULL && (sender >= RONDO_PXN_CLOSED || (sender == RONDO_PXN_CONNECT && state == RONDO_PXN_OFFERED) ||
-                            (state == RONDO_PXN_CONNECTED && __atomic_load_n(end->word, __ATOMIC_ACQUIRE) != end->done))) {
+        if (end != NULL &&
+            (sender >= RONDO_PXN_CLOSED || (sender == RONDO_PXN_CONNECT && state == RONDO_PXN_OFFERED) ||
+             (state == RONDO_PXN_CONNECTED && __atomic_load_n(end->word, __ATOMIC_ACQUIRE) != end->done))) {
             return 0;
         }
     }
@@ -213,8 +223,9 @@ static void *relay_main(void *arg)
     pthread_mutex_lock(&relay->lock); /* who left has let go of it */
     stays = relay->stays;
     pthread_mutex_unlock(&relay->lock);
-    RONDO_INFO(RONDO_SUBSYS_NET | RONDO_SUBSYS_DESTROY, "rank %d: its GPU's card sent %llu slices of %d connections for other GPUs",
-               relay->net.rank, (unsigned long long)relay->carried, relay->n);
+    RONDO_INFO(RONDO_SUBSYS_NET | RONDO_SUBSYS_DESTROY,
+               "rank %d: its GPU's card sent %llu slices of %d connections for other GPUs", relay->net.rank,
+               (unsigned long long)relay->carried, relay->n);
     relay_free(relay);
     __atomic_sub_fetch(&nstaying, stays, __ATOMIC_ACQ_REL);
     __atomic_sub_fetch(&nrelays, 1, __ATOMIC_ACQ_REL);
@@ -232,7 +243,8 @@ static rondo_status thread_start(struct rondo_pxn_thread *relay)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc != 0) {
         __atomic_sub_fetch(&nrelays, 1, __ATOMIC_ACQ_REL);
-        return rondo_fail_quiet(RONDO_SYSTEM_ERROR, "its thread cannot be started: %s; raise the limit of processes (ulimit -u)",
+        return rondo_fail_quiet(RONDO_SYSTEM_ERROR,
+                                "its thread cannot be started: %s; raise the limit of processes (ulimit -u)",
                                 strerror(rc));
     }
     pthread_setname_np(relay->thread, "rondo-pxn");
@@ -245,30 +257,38 @@ static rondo_status thread_start(struct rondo_pxn_thread *relay)
 static int same_device(const struct rondo_net *net, const struct rondo_relayed *conn)
 {
     const struct rondo_peer *peers = net->peers;
-    const struct rondo_net_device *device = rondo_netdev_common(peers[net->rank].netdevs, peers[conn->to].netdevs);
-    return device != NULL && device == rondo_netdev_common(peers[conn->from].netdevs, peers[conn->to].netdevs);
+    const struct rondo_net_device *device = rondo_netdev_common(peers[net->rank].netdevs,
+                                                                peers[conn->to].netdevs);
+    return device != NULL &&
+           device == rondo_netdev_common(peers[conn->from].netdevs, peers[conn->to].netdevs);
 }
 
 /* An end that cannot be had is its sender's own affair: its cell is gone. */
-static void cell_offer(struct rondo_pxn_thread *relay, int i, const struct rondo_relayed *conn, uint32_t protos)
+static void cell_offer(struct rondo_pxn_thread *relay, int i, const struct rondo_relayed *conn,
+                       uint32_t protos)
 {
     struct rondo_pxn_cell *cell = &relay->header->cell[i];
     struct rondo_link *link = &relay->link[i].link;
     struct rondo_connect record = { 0 };
     const struct rondo_gpu_mem *block;
     rondo_status status;
-    *link = (struct rondo_link){
-        .transport = &rondo_transport_net, .peer = conn->to, .channel = conn->channel, .is_send = 1, .protos = protos
-    };
+    *link = (struct rondo_link){ .transport = &rondo_transport_net,
+                                 .peer = conn->to,
+                                 .channel = conn->channel,
+                                 .is_send = 1,
+                                 .protos = protos };
     link->net_name = conn->net_name; /* the offer's only */
-    *cell = (struct rondo_pxn_cell){ .from = conn->from, .to = conn->to, .channel = conn->channel, .protos = protos };
+    *cell = (struct rondo_pxn_cell){
+        .from = conn->from, .to = conn->to, .channel = conn->channel, .protos = protos
+    };
     snprintf(cell->net, sizeof(cell->net), "%s", conn->net_name);
-    status = same_device(&relay->net, conn) ? rondo_transport_net.offer(relay->state, link, &record)
-                                            : rondo_fail_quiet(RONDO_REMOTE_ERROR, "the two have not the same net devices");
+    status = same_device(&relay->net, conn)
+                 ? rondo_transport_net.offer(relay->state, link, &record)
+                 : rondo_fail_quiet(RONDO_REMOTE_ERROR, "the two have not the same net devices");
     link->net_name = NULL;
     if (status != RONDO_SUCCESS) {
-        RONDO_INFO(RONDO_SUBSYS_NET, "rank %d does not send for rank %d to rank %d on channel %d: %s", relay->net.rank, conn->from,
-                   conn->to, conn->channel, rondo_error_text());
+        RONDO_INFO(RONDO_SUBSYS_NET, "rank %d does not send for rank %d to rank %d on channel %d: %s",
+                   relay->net.rank, conn->from, conn->to, conn->channel, rondo_error_text());
         rondo_pxn_store(&cell->sender, RONDO_PXN_GONE);
         return;
     }
@@ -283,27 +303,31 @@ static void cell_offer(struct rondo_pxn_thread *relay, int i, const struct rondo
 
 static size_t cells_bytes(int n)
 {
-    return rondo_round_up(sizeof(struct rondo_pxn_header) + (size_t)n * sizeof(struct rondo_pxn_cell), (size_t)sysconf(_SC_PAGESIZE));
+    return rondo_round_up(sizeof(struct rondo_pxn_header) + (size_t)n * sizeof(struct rondo_pxn_cell),
+                          (size_t)sysconf(_SC_PAGESIZE));
 }
 
 static rondo_status segment_make(struct rondo_pxn_thread *relay, uint32_t protos)
 {
     const struct rondo_link any = { .protos = protos };
     size_t largest = rondo_net_largest(&relay->net, &any), cells = cells_bytes(relay->n);
-    RONDO_TRY(rondo_shm_create(&relay->shm, cells + (size_t)relay->n * rondo_net_room(largest), relay->net.shm_mode));
+    RONDO_TRY(rondo_shm_create(&relay->shm, cells + (size_t)relay->n * rondo_net_room(largest),
+                               relay->net.shm_mode));
     RONDO_TRY(rondo_shm_reserve(&relay->shm, 0, cells));
     relay->header = (struct rondo_pxn_header *)(void *)relay->shm.base;
-    *relay->header = (struct rondo_pxn_header){
-        .magic = RONDO_PXN_MAGIC, .version = RONDO_PXN_VERSION, .rank = relay->net.rank, .ncells = relay->n, .bytes = relay->shm.size
-    };
+    *relay->header = (struct rondo_pxn_header){ .magic = RONDO_PXN_MAGIC,
+                                                .version = RONDO_PXN_VERSION,
+                                                .rank = relay->net.rank,
+                                                .ncells = relay->n,
+                                                .bytes = relay->shm.size };
     relay->state->segment = &relay->shm;
     relay->state->segment_used = cells;
     relay->state->expected = (size_t)relay->n * rondo_net_gdr_bytes(largest);
     return RONDO_SUCCESS;
 }
 
-static rondo_status relay_make(struct rondo_pxn_thread *relay, const struct rondo_net *net, const struct rondo_relayed *list,
-                               uint32_t protos)
+static rondo_status relay_make(struct rondo_pxn_thread *relay, const struct rondo_net *net,
+                               const struct rondo_relayed *list, uint32_t protos)
 {
     void *state = NULL;
     RONDO_TRY(rondo_cuda_open(net->device->ordinal, &relay->device));
@@ -330,7 +354,8 @@ static rondo_status relay_make(struct rondo_pxn_thread *relay, const struct rond
     return thread_start(relay);
 }
 
-void rondo_net_relay(struct rondo_net *net, const struct rondo_relayed *list, int n, uint32_t protos, struct rondo_shm_name *name)
+void rondo_net_relay(struct rondo_net *net, const struct rondo_relayed *list, int n, uint32_t protos,
+                     struct rondo_shm_name *name)
 {
     struct rondo_net_state *state = rondo_transport_state(net, &rondo_transport_net);
     struct rondo_pxn_thread *relay = NULL;
@@ -351,7 +376,8 @@ void rondo_net_relay(struct rondo_net *net, const struct rondo_relayed *list, in
         status = relay_make(relay, net, list, protos);
     }
     if (status != RONDO_SUCCESS) {
-        RONDO_INFO(RONDO_SUBSYS_NET, "rank %d sends nothing for other GPUs (PXN): %s", net->rank, rondo_error_text());
+        RONDO_INFO(RONDO_SUBSYS_NET, "rank %d sends nothing for other GPUs (PXN): %s", net->rank,
+                   rondo_error_text());
         if (relay != NULL) {
             relay_free(relay);
         }
@@ -372,14 +398,16 @@ void rondo_pxn_relay_settle(struct rondo_pxn_thread *relay)
     rondo_shm_unlink(&relay->shm);
 }
 
-/* A process that exits in order lets its relays send first what their senders have posted: nobody else can. A forked child has no such thread. */
+/* A process that exits in order lets its relays send first what their senders have posted: nobody else can. A
+ * forked child has no such thread. */
 static int32_t exit_pid;
 
 static void exit_wait(void)
 {
     const struct timespec nap = { 0, NAP_NS };
     int64_t late = rondo_now_ns() + rondo_params()->p2p_check;
-    while (exit_pid == (int32_t)getpid() && __atomic_load_n(&nstaying, __ATOMIC_ACQUIRE) > 0 && rondo_now_ns() < late) {
+    while (exit_pid == (int32_t)getpid() && __atomic_load_n(&nstaying, __ATOMIC_ACQUIRE) > 0 &&
+           rondo_now_ns() < late) {
         nanosleep(&nap, NULL);
     }
 }
@@ -415,7 +443,9 @@ void rondo_pxn_relay_leave(struct rondo_pxn_thread *relay)
         pthread_join(thread, NULL);
         return;
     }
-    RONDO_INFO(RONDO_SUBSYS_NET | RONDO_SUBSYS_DESTROY,
-               "rank %d has left; a thread goes on to send for %d connections of other GPUs, until those leave", rank, staying);
+    RONDO_INFO(
+        RONDO_SUBSYS_NET | RONDO_SUBSYS_DESTROY,
+        "rank %d has left; a thread goes on to send for %d connections of other GPUs, until those leave",
+        rank, staying);
     pthread_detach(thread);
 }

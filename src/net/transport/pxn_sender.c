@@ -1,4 +1,5 @@
-/* Conns that leave by a card through another GPU of the node: the sender's side. Contract: net/transport/pxn.h. */
+/* Conns that leave by a card through another GPU of the node: the sender's side. Contract:
+ * net/transport/pxn.h. */
 #include <errno.h>
 #include <linux/futex.h>
 #include <poll.h>
@@ -62,14 +63,19 @@ rondo_status rondo_pxn_get(struct rondo_net_state *state, struct rondo_pxn **pxn
 
 /* ---- a relay's memory ---- */
 
-/* Is it what the relay of this rank has made, for conns like ours? Nothing in it is believed that could lead outside. */
+/* Is it what the relay of this rank has made, for conns like ours? Nothing in it is believed that could lead
+ * outside. */
 static rondo_status map_check(const struct rondo_net *net, struct rondo_pxn_map *map, int relay)
 {
     const struct rondo_pxn_header *header = (const struct rondo_pxn_header *)(const void *)map->shm.base;
-    size_t room = map->shm.size >= sizeof(*header) ? (map->shm.size - sizeof(*header)) / sizeof(header->cell[0]) : 0;
-    if (map->shm.size < sizeof(*header) || header->magic != RONDO_PXN_MAGIC || header->version != RONDO_PXN_VERSION ||
-        header->rank != relay || header->bytes != map->shm.size || header->ncells < 1 || (size_t)header->ncells > room) {
-        return rondo_fail_quiet(RONDO_INTERNAL_ERROR, "the memory that rank %d shares has not the header of %s", relay, net->name);
+    size_t room = map->shm.size >= sizeof(*header)
+                      ? (map->shm.size - sizeof(*header)) / sizeof(header->cell[0])
+                      : 0;
+    if (map->shm.size < sizeof(*header) || header->magic != RONDO_PXN_MAGIC ||
+        header->version != RONDO_PXN_VERSION || header->rank != relay || header->bytes != map->shm.size ||
+        header->ncells < 1 || (size_t)header->ncells > room) {
+        return rondo_fail_quiet(RONDO_INTERNAL_ERROR,
+                                "the memory that rank %d shares has not the header of %s", relay, net->name);
     }
     map->ncells = header->ncells;
     return RONDO_SUCCESS;
@@ -149,18 +155,20 @@ static int fits(const struct rondo_net *net, const struct rondo_link *link, cons
 {
     size_t largest = rondo_net_largest(net, link);
     return cell->offset >= sizeof(*map->header) + (size_t)map->ncells * sizeof(*cell) &&
-           inside(cell->offset, rondo_net_room(largest), map->shm.size) && cell->offset % (uint64_t)sysconf(_SC_PAGESIZE) == 0 &&
+           inside(cell->offset, rondo_net_room(largest), map->shm.size) &&
+           cell->offset % (uint64_t)sysconf(_SC_PAGESIZE) == 0 &&
            (map->block.base == NULL || inside(cell->slots, RONDO_SLOTS * largest, map->block.bytes));
 }
 
 /* A free one for this link; NULL: there is none. Equal ones are as good as one another. */
-static struct rondo_pxn_cell *cell_take(const struct rondo_net *net, const struct rondo_link *link, const struct rondo_pxn_map *map)
+static struct rondo_pxn_cell *cell_take(const struct rondo_net *net, const struct rondo_link *link,
+                                        const struct rondo_pxn_map *map)
 {
     for (int i = 0; i < map->ncells; i++) {
         struct rondo_pxn_cell *cell = &map->header->cell[i];
-        if (cell->from == net->rank && cell->to == link->peer && cell->channel == link->channel && cell->protos == link->protos &&
-            strncmp(cell->net, link->net_name, sizeof(cell->net)) == 0 && fits(net, link, map, cell) &&
-            rondo_pxn_swap(&cell->sender, RONDO_PXN_FREE, RONDO_PXN_TAKEN)) {
+        if (cell->from == net->rank && cell->to == link->peer && cell->channel == link->channel &&
+            cell->protos == link->protos && strncmp(cell->net, link->net_name, sizeof(cell->net)) == 0 &&
+            fits(net, link, map, cell) && rondo_pxn_swap(&cell->sender, RONDO_PXN_FREE, RONDO_PXN_TAKEN)) {
             return cell;
         }
     }
@@ -171,17 +179,22 @@ static struct rondo_pxn_cell *cell_take(const struct rondo_net *net, const struc
 static rondo_status may_use(const struct rondo_net *net, int relay)
 {
     int local = relay >= 0 && relay < net->nranks && relay != net->rank ? net->local_of[relay] : -1;
-    if (local < 0 || local >= net->nlocal || net->local_ranks[local] != relay || net->ways == NULL || net->relays == NULL) {
+    if (local < 0 || local >= net->nlocal || net->local_ranks[local] != relay || net->ways == NULL ||
+        net->relays == NULL) {
         return rondo_fail_quiet(RONDO_INVALID_USAGE, "it is no GPU of this node");
     }
-    if (net->ways[local] != RONDO_WAY_WRITE && net->ways[local] != RONDO_WAY_READ) {
-        return rondo_fail_quiet(RONDO_INVALID_USAGE,
-                                net->ways[local] == RONDO_WAY_BROKEN ? "P2P with it failed its check" : "there is no P2P with it");
+    if (net->ways[local] != RONDO_P2P_MODE_WRITE && net->ways[local] != RONDO_P2P_MODE_READ) {
+        return rondo_fail_quiet(RONDO_INVALID_USAGE, net->ways[local] == RONDO_P2P_MODE_BROKEN
+                                                         ? "P2P with it failed its check"
+                                                         : "there is no P2P with it");
     }
-    return net->relays[local].size == 0 ? rondo_fail_quiet(RONDO_REMOTE_ERROR, "it offers none (its log says why)") : RONDO_SUCCESS;
+    return net->relays[local].size == 0
+               ? rondo_fail_quiet(RONDO_REMOTE_ERROR, "it offers none (its log says why)")
+               : RONDO_SUCCESS;
 }
 
-static rondo_status offer(struct rondo_net_state *state, struct rondo_link *link, int relay, struct rondo_connect *record)
+static rondo_status offer(struct rondo_net_state *state, struct rondo_link *link, int relay,
+                          struct rondo_connect *record)
 {
     struct rondo_pxn_use use = { .relay = relay };
     struct rondo_net_end *end;
@@ -203,17 +216,21 @@ int rondo_pxn_offer(struct rondo_net_state *state, struct rondo_link *link, stru
 {
     const struct rondo_net *net = state->net;
     const struct rondo_card *card = link->net_name != NULL ? rondo_net_card(net, link->net_name) : NULL;
-    if (net->device == NULL || card == NULL || card->relay == 0 || state->segment != NULL) { /* a relay's own net relays no further */
+    if (net->device == NULL || card == NULL || card->relay == 0 ||
+        state->segment != NULL) { /* a relay's own net relays no further */
         return 0;
     }
     if (offer(state, link, card->relay - 1, record) != RONDO_SUCCESS) {
-        RONDO_INFO(RONDO_SUBSYS_NET, "rank %d, channel %d to rank %d: not through the GPU of rank %d, which is nearer to %s: %s", net->rank,
-                   link->channel, link->peer, card->relay - 1, link->net_name, rondo_error_text());
+        RONDO_INFO(
+            RONDO_SUBSYS_NET,
+            "rank %d, channel %d to rank %d: not through the GPU of rank %d, which is nearer to %s: %s",
+            net->rank, link->channel, link->peer, card->relay - 1, link->net_name, rondo_error_text());
         rondo_transport_net.disconnect(state, link);
         return 0;
     }
-    RONDO_INFO(RONDO_SUBSYS_NET | RONDO_SUBSYS_GRAPH, "rank %d, channel %d to rank %d: through the GPU of rank %d, which is nearer to %s",
-               net->rank, link->channel, link->peer, card->relay - 1, link->net_name);
+    RONDO_INFO(RONDO_SUBSYS_NET | RONDO_SUBSYS_GRAPH,
+               "rank %d, channel %d to rank %d: through the GPU of rank %d, which is nearer to %s", net->rank,
+               link->channel, link->peer, card->relay - 1, link->net_name);
     return 1;
 }
 
@@ -226,8 +243,9 @@ static rondo_status relay_error(const struct rondo_net_end *end)
     memcpy(text, cell->text, sizeof(text));
     text[sizeof(text) - 1] = '\0';
     int known = cell->status > RONDO_SUCCESS && cell->status != RONDO_IN_PROGRESS;
-    return rondo_fail(known ? (rondo_status)cell->status : RONDO_REMOTE_ERROR, "rank %d sends to rank %d through the GPU of rank %d: %s",
-                      end->owner->net->rank, end->link->peer, end->pxn->relay, text);
+    return rondo_fail(known ? (rondo_status)cell->status : RONDO_REMOTE_ERROR,
+                      "rank %d sends to rank %d through the GPU of rank %d: %s", end->owner->net->rank,
+                      end->link->peer, end->pxn->relay, text);
 }
 
 /* The relay has connected: its memory is our conn's. */
@@ -262,7 +280,8 @@ rondo_status rondo_pxn_connect(struct rondo_net_end *end, const struct rondo_con
         memcpy(use->cell->theirs, connect->data, sizeof(use->cell->theirs));
         use->asked = 1;
         if (!rondo_pxn_swap(&use->cell->sender, RONDO_PXN_TAKEN, RONDO_PXN_CONNECT)) {
-            return rondo_fail(RONDO_REMOTE_ERROR, "rank %d: rank %d, through whose GPU it sends to rank %d, has given that up",
+            return rondo_fail(RONDO_REMOTE_ERROR,
+                              "rank %d: rank %d, through whose GPU it sends to rank %d, has given that up",
                               end->owner->net->rank, use->relay, end->link->peer);
         }
     }
@@ -277,7 +296,8 @@ rondo_status rondo_pxn_connect(struct rondo_net_end *end, const struct rondo_con
 /* ---- running, and the end ---- */
 
 /*
- * A relay that has left in order may exit before it has sent everything (exit_wait in pxn_relay.c is bounded), and then nobody reports a death: so who waits looks, now and then.
+ * A relay that has left in order may exit before it has sent everything (exit_wait in pxn_relay.c is
+ * bounded), and then nobody reports a death: so who waits looks, now and then.
  */
 static void look_at_relay(struct rondo_net_end *end)
 {
@@ -291,16 +311,16 @@ static void look_at_relay(struct rondo_net_end *end)
     }
     use->still_ns = now;
     if (rondo_pxn_is_dead(&use->map->owner)) {
-        rondo_pxn_cell_fail(
-            use->cell,
-            rondo_fail_quiet(RONDO_REMOTE_ERROR,
-                             "its process, %d on %s, ended before it had sent what was posted; let no process end before all "
-                             "ranks have destroyed the communicator (exit waits for RONDO_P2P_CHECK), or set RONDO_PXN_DISABLE=1",
-                             (int)use->map->owner.pid, rondo_log_host()));
+        rondo_pxn_cell_fail(use->cell, rondo_fail_quiet(RONDO_REMOTE_ERROR,
+                                                        "its process, %d on %s, ended before it had sent "
+                                                        "what was posted; let no process end before all "
+                                                        "ranks have destroyed the communicator (exit waits "
+                                                        "for RONDO_P2P_CHECK), or set RONDO_PXN_DISABLE=1",
+                                                        (int)use->map->owner.pid, rondo_log_host()));
     }
 }
 
-rondo_status rondo_pxn_turn(struct rondo_net_end *end, uint64_t tail, int *busy, int *moved)
+rondo_status rondo_pxn_progress(struct rondo_net_end *end, uint64_t tail, int *busy, int *moved)
 {
     /* Pairs with the relay's release: its card reads those slots no more. */
     uint64_t head = __atomic_load_n(&end->link->head->head, __ATOMIC_ACQUIRE);

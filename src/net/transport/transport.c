@@ -13,7 +13,8 @@ const struct rondo_transport *const rondo_transports[] = {
     &rondo_transport_net,
 };
 const int rondo_num_transports = (int)RONDO_COUNTOF(rondo_transports);
-_Static_assert(RONDO_COUNTOF(rondo_transports) <= RONDO_MAX_TRANSPORTS, "rondo_net has a state for each transport");
+_Static_assert(RONDO_COUNTOF(rondo_transports) <= RONDO_MAX_TRANSPORTS,
+               "rondo_net has a state for each transport");
 
 static int transport_index(const struct rondo_transport *transport)
 {
@@ -30,16 +31,20 @@ void *rondo_transport_state(const struct rondo_net *net, const struct rondo_tran
     return net->state[transport_index(transport)];
 }
 
-static void *state_of(const struct rondo_net *net, const struct rondo_link *link) { return rondo_transport_state(net, link->transport); }
+static void *state_of(const struct rondo_net *net, const struct rondo_link *link)
+{
+    return rondo_transport_state(net, link->transport);
+}
 
-rondo_status rondo_transport_select(const struct rondo_net *net, int peer, const struct rondo_transport **transport)
+rondo_status rondo_transport_select(const struct rondo_net *net, int peer,
+                                    const struct rondo_transport **transport)
 {
     char why[256] = "";
     size_t used = 0;
 
     if (peer < 0 || peer >= net->nranks) {
-        return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d of %s has no peer %d: ranks are 0..%d", net->rank, net->name, peer,
-                          net->nranks - 1);
+        return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d of %s has no peer %d: ranks are 0..%d", net->rank,
+                          net->name, peer, net->nranks - 1);
     }
     const struct rondo_peer *a = &net->peers[net->rank], *b = &net->peers[peer];
     for (int i = 0; i < rondo_num_transports; i++) {
@@ -51,11 +56,12 @@ rondo_status rondo_transport_select(const struct rondo_net *net, int peer, const
             return RONDO_SUCCESS;
         }
         if (used < sizeof(why)) {
-            used += (size_t)snprintf(why + used, sizeof(why) - used, "%s%s %s", used > 0 ? "; " : "", rondo_transports[i]->name,
-                                     rondo_transports[i]->why_not(net, a, b));
+            used += (size_t)snprintf(why + used, sizeof(why) - used, "%s%s %s", used > 0 ? "; " : "",
+                                     rondo_transports[i]->name, rondo_transports[i]->why_not(net, a, b));
         }
     }
-    return rondo_fail(RONDO_INTERNAL_ERROR, "no transport found between rank %d (host %.*s) and rank %d (host %.*s): %s", net->rank,
+    return rondo_fail(RONDO_INTERNAL_ERROR,
+                      "no transport found between rank %d (host %.*s) and rank %d (host %.*s): %s", net->rank,
                       RONDO_HOST_LEN, a->host, peer, RONDO_HOST_LEN, b->host, why);
 }
 
@@ -100,13 +106,15 @@ static void link_log(const struct rondo_net *net, const struct rondo_link *link)
     if (link->channel >= 0) {
         snprintf(channel, sizeof(channel), "%02d", link->channel);
     }
-    RONDO_INFO(RONDO_SUBSYS_P2P | RONDO_SUBSYS_SHM | RONDO_SUBSYS_NET, "Channel %s : %d[%.*s] -> %d[%.*s] [%s] via %s", channel, from,
-               RONDO_HOST_LEN, net->peers[from].host, to, RONDO_HOST_LEN, net->peers[to].host, link->is_send ? "send" : "receive",
-               link->conn.via);
+    RONDO_INFO(RONDO_SUBSYS_P2P | RONDO_SUBSYS_SHM | RONDO_SUBSYS_NET,
+               "Channel %s : %d[%.*s] -> %d[%.*s] [%s] via %s", channel, from, RONDO_HOST_LEN,
+               net->peers[from].host, to, RONDO_HOST_LEN, net->peers[to].host,
+               link->is_send ? "send" : "receive", link->conn.via);
 }
 
-rondo_status rondo_link_offer(struct rondo_net *net, struct rondo_link *link, int peer, int channel, int is_send, uint32_t protos,
-                              const char *net_name, struct rondo_connect *record)
+rondo_status rondo_link_offer(struct rondo_net *net, struct rondo_link *link, int peer, int channel,
+                              int is_send, uint32_t protos, const char *net_name,
+                              struct rondo_connect *record)
 {
     const struct rondo_transport *transport;
 
@@ -134,19 +142,22 @@ rondo_status rondo_link_offer(struct rondo_net *net, struct rondo_link *link, in
     return status;
 }
 
-rondo_status rondo_link_connect(struct rondo_net *net, struct rondo_link *link, const struct rondo_connect *record)
+rondo_status rondo_link_connect(struct rondo_net *net, struct rondo_link *link,
+                                const struct rondo_connect *record)
 {
     if (link->transport == NULL || link->connected) {
         return RONDO_SUCCESS;
     }
-    if (record->transport != link->transport->number || record->is_send > 1 || record->is_send == link->is_send ||
-        record->channel != link->channel || record->peer != net->rank) {
-        return rondo_fail(
-            RONDO_INTERNAL_ERROR,
-            "rank %d expected the record of a %s link of channel %d with %s from rank %d (host %.*s), and got one of a %s link of channel "
-            "%d with transport %d, for rank %d",
-            net->rank, link->is_send ? "receive" : "send", link->channel, link->transport->name, link->peer, RONDO_HOST_LEN,
-            net->peers[link->peer].host, record->is_send ? "send" : "receive", record->channel, record->transport, record->peer);
+    if (record->transport != link->transport->number || record->is_send > 1 ||
+        record->is_send == link->is_send || record->channel != link->channel || record->peer != net->rank) {
+        return rondo_fail(RONDO_INTERNAL_ERROR,
+                          "rank %d expected the record of a %s link of channel %d with %s from rank %d (host "
+                          "%.*s), and got one of a %s link of channel "
+                          "%d with transport %d, for rank %d",
+                          net->rank, link->is_send ? "receive" : "send", link->channel, link->transport->name,
+                          link->peer, RONDO_HOST_LEN, net->peers[link->peer].host,
+                          record->is_send ? "send" : "receive", record->channel, record->transport,
+                          record->peer);
     }
     RONDO_TRY(link->transport->connect(state_of(net, link), link, record));
     link->connected = 1;
@@ -164,7 +175,7 @@ rondo_status rondo_link_lazy(struct rondo_net *net, struct rondo_link *link, int
     link->peer = peer;
     link->channel = -1;
     link->is_send = is_send != 0;
-    link->protos = 1u << RONDO_PROTO_SIMPLE | (transport->turn == NULL ? net->lazy_protos : 0);
+    link->protos = 1u << RONDO_PROTO_SIMPLE | (transport->progress == NULL ? net->lazy_protos : 0);
     return RONDO_SUCCESS;
 }
 
@@ -216,12 +227,12 @@ void rondo_net_close(struct rondo_net *net)
     }
 }
 
-rondo_status rondo_net_turn(struct rondo_net *net, int *moved)
+rondo_status rondo_net_progress(struct rondo_net *net, int *moved)
 {
     net->busy = 0;
     for (int i = 0; i < rondo_num_transports; i++) {
-        if (rondo_transports[i]->turn != NULL && net->state[i] != NULL) {
-            RONDO_TRY(rondo_transports[i]->turn(net->state[i], moved));
+        if (rondo_transports[i]->progress != NULL && net->state[i] != NULL) {
+            RONDO_TRY(rondo_transports[i]->progress(net->state[i], moved));
         }
     }
     return RONDO_SUCCESS;
@@ -262,12 +273,14 @@ void rondo_net_bind(int rank, const struct rondo_cores *near, const char *does)
         rondo_cores_intersect(&there, &own);
     }
     if (rondo_cores_count(&there) > 0 && rondo_cores_bind(&there) == 0) {
-        RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_NET, "rank %d: the thread that %s is on %d cores near its card", rank, does,
+        RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_NET,
+                   "rank %d: the thread that %s is on %d cores near its card", rank, does,
                    rondo_cores_count(&there));
     } else {
         RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_NET,
-                   "rank %d: the thread that %s is on the rank's %d cores: none of them is known to be near its card", rank, does,
-                   rondo_cores_count(&own));
+                   "rank %d: the thread that %s is on the rank's %d cores: none of them is known to be near "
+                   "its card",
+                   rank, does, rondo_cores_count(&own));
     }
 }
 

@@ -1,4 +1,5 @@
-/* The net transport: ends of conns between nodes, from the offer to the close. Contract: net/transport/transport_net.h; the data: transport_net_proxy.c. */
+/* The net transport: ends of conns between nodes, from the offer to the close. Contract:
+ * net/transport/transport_net.h; the data: transport_net_proxy.c. */
 #include "net/transport/transport_net.h"
 
 #include <stdio.h>
@@ -17,7 +18,8 @@ struct net_record {
     uint16_t split; /* 1: this end wants headers to be messages of their own */
     uint8_t handle[RONDO_NET_HANDLE];
 };
-_Static_assert(sizeof(struct net_record) <= RONDO_CONNECT_DATA, "the record of a net link fits a connect record");
+_Static_assert(sizeof(struct net_record) <= RONDO_CONNECT_DATA,
+               "the record of a net link fits a connect record");
 
 static const struct rondo_net_device *device_of(const struct rondo_peer *self, const struct rondo_peer *peer)
 {
@@ -30,13 +32,15 @@ static uint8_t common_of(const struct rondo_net *net, int peer)
     return (uint8_t)__builtin_ctz(net->peers[net->rank].netdevs & net->peers[peer].netdevs);
 }
 
-static int net_reaches(const struct rondo_net *net, const struct rondo_peer *self, const struct rondo_peer *peer)
+static int net_reaches(const struct rondo_net *net, const struct rondo_peer *self,
+                       const struct rondo_peer *peer)
 {
     (void)net;
     return !rondo_params()->net_disable && device_of(self, peer) != NULL;
 }
 
-static const char *net_why_not(const struct rondo_net *net, const struct rondo_peer *self, const struct rondo_peer *peer)
+static const char *net_why_not(const struct rondo_net *net, const struct rondo_peer *self,
+                               const struct rondo_peer *peer)
 {
     (void)net;
     if (rondo_params()->net_disable) {
@@ -45,8 +49,10 @@ static const char *net_why_not(const struct rondo_net *net, const struct rondo_p
     if (self->netdevs == 0) {
         return "found no network device on this host (RONDO_DEBUG=INFO RONDO_DEBUG_SUBSYS=NET says why)";
     }
-    return peer->netdevs == 0 ? "found no network device on the other host (RONDO_DEBUG=INFO RONDO_DEBUG_SUBSYS=NET there says why)"
-                              : "has no device of one kind on both hosts (RONDO_NET, RONDO_SOCKET_IFNAME, RONDO_IB_HCA)";
+    return peer->netdevs == 0
+               ? "found no network device on the other host (RONDO_DEBUG=INFO RONDO_DEBUG_SUBSYS=NET there "
+                 "says why)"
+               : "has no device of one kind on both hosts (RONDO_NET, RONDO_SOCKET_IFNAME, RONDO_IB_HCA)";
 }
 
 static rondo_status net_open(struct rondo_net *net, void **state_out, int max_links)
@@ -82,10 +88,12 @@ size_t rondo_net_largest(const struct rondo_net *net, const struct rondo_link *l
 
 size_t rondo_net_room(size_t slot_bytes)
 {
-    return rondo_round_up(2 * RONDO_CTRL_ALIGN + RONDO_SLOTS * (RONDO_CTRL_ALIGN + slot_bytes), (size_t)sysconf(_SC_PAGESIZE));
+    return rondo_round_up(2 * RONDO_CTRL_ALIGN + RONDO_SLOTS * (RONDO_CTRL_ALIGN + slot_bytes),
+                          (size_t)sysconf(_SC_PAGESIZE));
 }
 
-/* A relay's: senders see it. There is room for all of it in any case, of which pages are had as they are needed. */
+/* A relay's: senders see it. There is room for all of it in any case, of which pages are had as they are
+ * needed. */
 static rondo_status segment_memory(struct rondo_net_end *end, size_t largest)
 {
     struct rondo_net_state *state = end->owner;
@@ -111,8 +119,10 @@ static rondo_status end_memory(struct rondo_net_end *end)
     }
     void *memory = mmap(NULL, end->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
-        return rondo_fail(RONDO_SYSTEM_ERROR, "rank %d on %s: no %zu bytes for a connection with rank %d: %m; lower RONDO_BUFFSIZE",
-                          net->rank, rondo_log_host(), end->bytes, end->link->peer);
+        return rondo_fail(
+            RONDO_SYSTEM_ERROR,
+            "rank %d on %s: no %zu bytes for a connection with rank %d: %m; lower RONDO_BUFFSIZE", net->rank,
+            rondo_log_host(), end->bytes, end->link->peer);
     }
     end->memory = memory;
     end->owner->bytes += end->bytes;
@@ -128,7 +138,8 @@ void rondo_net_conn_fill(struct rondo_net_end *end)
     memset(conn, 0, sizeof(*conn));
     for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
         if (link->protos >> p & 1) {
-            conn->slots[p] = end->gdr.on ? end->gdr.slots : end->address + (rondo_net_slot(end, 0) - end->memory);
+            conn->slots[p] = end->gdr.on ? end->gdr.slots
+                                         : end->address + (rondo_net_slot(end, 0) - end->memory);
             conn->slot_bytes[p] = slot_bytes_of(end->owner->net, link, p);
             conn->slot_gap[p] = (uint32_t)(end->gdr.on ? end->gdr.stride : end->stride) - conn->slot_bytes[p];
         }
@@ -165,8 +176,9 @@ static int own_number(const struct rondo_net *net, const struct rondo_net_device
         if (i == n && own > 0) {
             turn %= own;
         }
-        const struct rondo_card *card = device->properties(i % n, &properties) == RONDO_SUCCESS ? rondo_net_card(net, properties.name)
-                                                                                                : NULL;
+        const struct rondo_card *card = device->properties(i % n, &properties) == RONDO_SUCCESS
+                                            ? rondo_net_card(net, properties.name)
+                                            : NULL;
         if (card != NULL && (card->gdr >> RONDO_GDR_OWN & 1)) {
             if (i >= n && turn-- == 0) {
                 return i % n;
@@ -177,14 +189,17 @@ static int own_number(const struct rondo_net *net, const struct rondo_net_device
     return -1;
 }
 
-/* The device that the graphs say, or one near the GPU; else one by channel, so that channels share the devices of a node. */
-static int number_of(const struct rondo_net *net, const struct rondo_net_device *device, int n, const struct rondo_link *link)
+/* The device that the graphs say, or one near the GPU; else one by channel, so that channels share the
+ * devices of a node. */
+static int number_of(const struct rondo_net *net, const struct rondo_net_device *device, int n,
+                     const struct rondo_link *link)
 {
     struct rondo_net_properties properties;
     int turn = link->channel < 0 ? net->rank + link->peer : link->channel,
         own; /* the sum: both ends count alike, and networks may be apart */
     for (int i = 0; i < n && link->net_name != NULL; i++) {
-        if (device->properties(i, &properties) == RONDO_SUCCESS && strcmp(properties.name, link->net_name) == 0) {
+        if (device->properties(i, &properties) == RONDO_SUCCESS &&
+            strcmp(properties.name, link->net_name) == 0) {
             return i;
         }
     }
@@ -196,9 +211,12 @@ static rondo_status prepare(struct rondo_net_end *end, struct rondo_connect *con
 {
     const struct rondo_net *net = end->owner->net;
     struct rondo_link *link = end->link;
-    /* Lazy links are connected one by one: none waits for another. What a relay sends has its way back elsewhere. */
+    /* Lazy links are connected one by one: none waits for another. What a relay sends has its way back
+     * elsewhere. */
     int alone = link->channel < 0 || end->owner->segment != NULL;
-    struct rondo_net_peer peer = { .rank = link->peer, .channel = link->channel, .owner = alone ? NULL : end->owner };
+    struct rondo_net_peer peer = { .rank = link->peer,
+                                   .channel = link->channel,
+                                   .owner = alone ? NULL : end->owner };
     struct rondo_net_properties properties;
     uint8_t handle[RONDO_NET_HANDLE] RONDO_ALIGNED(8);
     struct net_record record = { .device = common_of(net, link->peer), .protos = (uint8_t)link->protos };
@@ -207,7 +225,8 @@ static rondo_status prepare(struct rondo_net_end *end, struct rondo_connect *con
     memcpy(peer.secret, net->peers[0].id.nonce, sizeof(peer.secret));
     RONDO_TRY(end->device->init(&n, NULL, 0));
     if (n < 1) {
-        return rondo_fail(RONDO_SYSTEM_ERROR, "rank %d on %s: the devices of %s are gone", net->rank, rondo_log_host(), end->device->name);
+        return rondo_fail(RONDO_SYSTEM_ERROR, "rank %d on %s: the devices of %s are gone", net->rank,
+                          rondo_log_host(), end->device->name);
     }
     end->number = number_of(net, end->device, n, link);
     RONDO_TRY(end->device->properties(end->number, &properties));
@@ -281,10 +300,12 @@ static rondo_status net_connect(void *state, struct rondo_link *link, const stru
     uint8_t handle[RONDO_NET_HANDLE] RONDO_ALIGNED(8);
     struct net_record record;
     memcpy(&record, connect->data, sizeof(record));
-    if (record.device != common_of(net, link->peer) || record.protos != link->protos || record.split > (net->device != NULL)) {
+    if (record.device != common_of(net, link->peer) || record.protos != link->protos ||
+        record.split > (net->device != NULL)) {
         return rondo_fail(RONDO_INTERNAL_ERROR,
-                          "rank %d refuses the record of rank %d (host %.*s) for channel %d: its net device or protocols differ", net->rank,
-                          link->peer, RONDO_HOST_LEN, net->peers[link->peer].host, link->channel);
+                          "rank %d refuses the record of rank %d (host %.*s) for channel %d: its net device "
+                          "or protocols differ",
+                          net->rank, link->peer, RONDO_HOST_LEN, net->peers[link->peer].host, link->channel);
     }
     if (end->pxn != NULL) {
         return rondo_pxn_connect(end, connect);
@@ -359,7 +380,10 @@ static void net_close(void *arg)
     rondo_free(state);
 }
 
-static size_t net_bytes(void *state) { return ((struct rondo_net_state *)state)->bytes + rondo_pxn_bytes(state); }
+static size_t net_bytes(void *state)
+{
+    return ((struct rondo_net_state *)state)->bytes + rondo_pxn_bytes(state);
+}
 
 /* Several ends have one device, as a rule: each is asked about once. */
 static void net_cores(void *arg, struct rondo_cores *cores)
@@ -372,8 +396,8 @@ static void net_cores(void *arg, struct rondo_cores *cores)
             struct rondo_net_properties properties;
             struct rondo_cores near;
             if (end->pxn == NULL && !(asked >> end->number % 64 & 1) &&
-                end->device->properties(end->number, &properties) == RONDO_SUCCESS && properties.pci_path[0] != '\0' &&
-                rondo_cores_near(properties.pci_path, &near)) {
+                end->device->properties(end->number, &properties) == RONDO_SUCCESS &&
+                properties.pci_path[0] != '\0' && rondo_cores_near(properties.pci_path, &near)) {
                 rondo_cores_unite(cores, &near);
             }
             asked |= (uint64_t)(end->pxn == NULL) << end->number % 64;
@@ -395,7 +419,7 @@ const struct rondo_transport rondo_transport_net = {
     .settle = net_settle,
     .close = net_close,
     .bytes = net_bytes,
-    .turn = rondo_net_state_turn,
+    .progress = rondo_net_state_progress,
     .revoke = rondo_net_state_revoke,
     .cores = net_cores,
 };

@@ -1,4 +1,5 @@
-/* GPUDirect for the net transport: slots of an end in its GPU's memory, which the card reads or writes by itself. Contract: net/transport/transport_net.h. */
+/* GPUDirect for the net transport: slots of an end in its GPU's memory, which the card reads or writes by
+ * itself. Contract: net/transport/transport_net.h. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -21,13 +22,16 @@ struct rondo_net_pool {
 /* What cards register of a GPU is made of pages. */
 size_t rondo_net_gdr_bytes(size_t slot_bytes) { return rondo_round_up(RONDO_SLOTS * slot_bytes, 64 << 10); }
 
-struct rondo_gpu_mem *rondo_net_gdr_block(const struct rondo_net_state *state) { return state->pool != NULL ? &state->pool->mem : NULL; }
+struct rondo_gpu_mem *rondo_net_gdr_block(const struct rondo_net_state *state)
+{
+    return state->pool != NULL ? &state->pool->mem : NULL;
+}
 
 static const char *where(const struct rondo_net_end *end, char *text, size_t bytes)
 {
     const struct rondo_link *link = end->link;
-    snprintf(text, bytes, "rank %d, channel %d, %s rank %d by %s", end->owner->net->rank, link->channel, link->is_send ? "to" : "from",
-             link->peer, end->via);
+    snprintf(text, bytes, "rank %d, channel %d, %s rank %d by %s", end->owner->net->rank, link->channel,
+             link->is_send ? "to" : "from", link->peer, end->via);
     return text;
 }
 
@@ -37,8 +41,8 @@ static void staged(struct rondo_net_end *end, const char *why)
     char text[128];
     end->gdr.on = end->gdr.flush = 0;
     end->gdr.region = NULL;
-    RONDO_INFO(RONDO_SUBSYS_NET, "%s: GPU %d's data go through host memory: %s", where(end, text, sizeof(text)),
-               end->owner->net->device->ordinal, why);
+    RONDO_INFO(RONDO_SUBSYS_NET, "%s: GPU %d's data go through host memory: %s",
+               where(end, text, sizeof(text)), end->owner->net->device->ordinal, why);
 }
 
 /* ---- may it be? ---- */
@@ -46,20 +50,24 @@ static void staged(struct rondo_net_end *end, const char *why)
 static int attribute(const struct rondo_net *net, CUdevice_attribute which)
 {
     int value = 0;
-    return rondo_cuda(NULL)->DeviceGetAttribute(&value, which, net->device->handle) == CUDA_SUCCESS ? value : 0;
+    return rondo_cuda(NULL)->DeviceGetAttribute(&value, which, net->device->handle) == CUDA_SUCCESS ? value
+                                                                                                    : 0;
 }
 
 /* How the card can be given the GPU's memory: bits of rondo_net_memory. */
 static uint32_t kinds_of(const struct rondo_net *net, uint32_t memory)
 {
     uint32_t kinds = memory & RONDO_NET_DMABUF && net->device->dmabuf ? RONDO_NET_DMABUF : 0;
-    return memory & RONDO_NET_CUDA && attribute(net, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED) ? kinds | RONDO_NET_CUDA : kinds;
+    return memory & RONDO_NET_CUDA && attribute(net, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED)
+               ? kinds | RONDO_NET_CUDA
+               : kinds;
 }
 
 /* The GPU says itself when it needs none; what the topology knows to need one does. */
 static int needs_flush(const struct rondo_net *net, uint32_t card)
 {
-    int ordered = attribute(net, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING) >= CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
+    int ordered = attribute(net, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING) >=
+                  CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
     return (!ordered || (card >> RONDO_GDR_FLUSH & 1)) && !rondo_params()->gdr_flush_disable;
 }
 
@@ -96,7 +104,8 @@ static rondo_status piece(struct rondo_net_end *end)
         size_t least = state->segment != NULL ? state->expected : POOL_BYTES;
         rondo_status status;
         RONDO_TRY(RONDO_NEW(pool, "a block of device memory"));
-        status = rondo_gpu_mem_create(&pool->mem, state->net->device, rondo_max_size(end->gdr.bytes, least), state->segment != NULL);
+        status = rondo_gpu_mem_create(&pool->mem, state->net->device, rondo_max_size(end->gdr.bytes, least),
+                                      state->segment != NULL);
         if (status != RONDO_SUCCESS) {
             rondo_free(pool);
             return status;
@@ -139,10 +148,11 @@ static rondo_status reg_dmabuf(struct rondo_net_end *end)
     int fd = rondo_gpu_dmabuf(net->device, end->gdr.slots, end->gdr.bytes);
     rondo_gpu_unrelax(before);
     if (fd < 0) {
-        return rondo_fail_quiet(RONDO_UNHANDLED_CUDA_ERROR, "GPU %d (%s) gives no DMA-BUF of %zu bytes", net->device->ordinal,
-                                net->device->bus_id, end->gdr.bytes);
+        return rondo_fail_quiet(RONDO_UNHANDLED_CUDA_ERROR, "GPU %d (%s) gives no DMA-BUF of %zu bytes",
+                                net->device->ordinal, net->device->bus_id, end->gdr.bytes);
     }
-    status = end->device->reg(end->comm, end->gdr.slots, end->gdr.bytes, RONDO_NET_DMABUF, fd, &end->gdr.region);
+    status = end->device->reg(end->comm, end->gdr.slots, end->gdr.bytes, RONDO_NET_DMABUF, fd,
+                              &end->gdr.region);
     close(fd); /* the registration holds what it needs */
     return status;
 }
@@ -151,7 +161,8 @@ static rondo_status reg_any(struct rondo_net_end *end)
 {
     rondo_status status = end->gdr.kinds & RONDO_NET_DMABUF ? reg_dmabuf(end) : RONDO_UNHANDLED_CUDA_ERROR;
     if (status != RONDO_SUCCESS && end->gdr.kinds & RONDO_NET_CUDA) {
-        status = end->device->reg(end->comm, end->gdr.slots, end->gdr.bytes, RONDO_NET_CUDA, -1, &end->gdr.region);
+        status = end->device->reg(end->comm, end->gdr.slots, end->gdr.bytes, RONDO_NET_CUDA, -1,
+                                  &end->gdr.region);
     }
     return status;
 }

@@ -1,4 +1,5 @@
-/* The proxy of the net transport: moves the slices of all conns that a net device carries. Contract: net/transport/transport_net.h. */
+/* The proxy of the net transport: moves the slices of all conns that a net device carries. Contract:
+ * net/transport/transport_net.h. */
 #include <string.h>
 
 #include "base/heap.h"
@@ -72,12 +73,12 @@ static rondo_status relayed_check(const struct rondo_net_end *end, uint64_t ahea
     if (ahead <= RONDO_SLOTS && bytes <= room) {
         return RONDO_SUCCESS;
     }
-    return rondo_fail(
-        RONDO_INTERNAL_ERROR,
-        "rank %d on %s: what is posted for rank %d on channel %d to be sent by its card is damaged: %llu slices, one of %zu bytes, "
-        "where %d of %zu bytes fit",
-        end->owner->net->rank, rondo_log_host(), end->link->peer, end->link->channel, (unsigned long long)ahead, bytes, (int)RONDO_SLOTS,
-        room);
+    return rondo_fail(RONDO_INTERNAL_ERROR,
+                      "rank %d on %s: what is posted for rank %d on channel %d to be sent by its card is "
+                      "damaged: %llu slices, one of %zu bytes, "
+                      "where %d of %zu bytes fit",
+                      end->owner->net->rank, rondo_log_host(), end->link->peer, end->link->channel,
+                      (unsigned long long)ahead, bytes, (int)RONDO_SLOTS, room);
 }
 
 static int is_relayed(const struct rondo_net_end *end) { return end->owner->segment != NULL; }
@@ -88,10 +89,12 @@ static rondo_status send_one(struct rondo_net_end *end, int *sent)
     uint32_t slot = (uint32_t)(end->posted % RONDO_SLOTS);
     uint64_t size = __atomic_load_n(&end->link->tail->size[slot], __ATOMIC_RELAXED); /* ordered by the tail */
     struct rondo_net_header header = { .step = (uint32_t)end->posted,
-                                       .call = __atomic_load_n(&end->link->tail->call[slot], __ATOMIC_RELAXED),
+                                       .call = __atomic_load_n(&end->link->tail->call[slot],
+                                                               __ATOMIC_RELAXED),
                                        .bytes = rondo_conn_size_bytes(size),
                                        .proto = (uint32_t)rondo_conn_size_proto(size) };
-    uint8_t *message = rondo_net_slot(end, end->posted) - sizeof(header), *outside = conn->outside != NULL ? conn->outside[slot] : NULL;
+    uint8_t *message = rondo_net_slot(end, end->posted) - sizeof(header),
+            *outside = conn->outside != NULL ? conn->outside[slot] : NULL;
     void *request;
     RONDO_TRY(is_relayed(end) ? relayed_check(end, 1, header.bytes) : RONDO_SUCCESS);
     if (end->head[slot] == NULL) { /* else it is on its way already */
@@ -99,8 +102,10 @@ static rondo_status send_one(struct rondo_net_end *end, int *sent)
     }
     RONDO_TRY(end->split        ? rondo_net_split_send(end, header.bytes, &request)
               : end->places     ? rondo_net_user_send(end, &header, outside, &request)
-              : outside != NULL ? end->device->isend_apart(end->comm, message, sizeof(header), outside, header.bytes, 0, &request)
-                                : end->device->isend(end->comm, message, sizeof(header) + header.bytes, 0, end->region, &request));
+              : outside != NULL ? end->device->isend_apart(end->comm, message, sizeof(header), outside,
+                                                           header.bytes, 0, &request)
+                                : end->device->isend(end->comm, message, sizeof(header) + header.bytes, 0,
+                                                     end->region, &request));
     *sent = request != NULL;
     if (request != NULL) {
         end->request[slot] = request;
@@ -113,7 +118,8 @@ static rondo_status send_one(struct rondo_net_end *end, int *sent)
 /* Slice end->done. */
 static rondo_status test_one(struct rondo_net_end *end, int *done, size_t *bytes)
 {
-    return end->split ? rondo_net_split_test(end, done, bytes) : end->device->test(end->request[end->done % RONDO_SLOTS], done, bytes);
+    return end->split ? rondo_net_split_test(end, done, bytes)
+                      : end->device->test(end->request[end->done % RONDO_SLOTS], done, bytes);
 }
 
 static rondo_status send_turn(struct rondo_net_end *end, uint64_t tail, int *moved)
@@ -140,7 +146,10 @@ static rondo_status send_turn(struct rondo_net_end *end, uint64_t tail, int *mov
 /* ---- receiving ---- */
 
 /* Over a device that takes any memory, ends of the host's. */
-static int posts_late(const struct rondo_net_end *end) { return end->apart && end->link->conn.outside != NULL; }
+static int posts_late(const struct rondo_net_end *end)
+{
+    return end->apart && end->link->conn.outside != NULL;
+}
 
 /* The slice that is wanted, to where the executor wants it. */
 static rondo_status receive_late(struct rondo_net_end *end)
@@ -151,7 +160,8 @@ static rondo_status receive_late(struct rondo_net_end *end)
     size_t room = into != NULL ? conn->into_bytes : end->stride - RONDO_CTRL_ALIGN;
     struct rondo_net_header *header = (struct rondo_net_header *)(void *)place - 1;
     void *request;
-    RONDO_TRY(end->device->irecv_apart(end->comm, header, sizeof(*header), into != NULL ? into : place, room, 0, &request));
+    RONDO_TRY(end->device->irecv_apart(end->comm, header, sizeof(*header), into != NULL ? into : place, room,
+                                       0, &request));
     if (request != NULL) {
         end->request[slot] = request;
         conn->outside[slot] = into;
@@ -168,8 +178,9 @@ static rondo_status receive_post(struct rondo_net_end *end, uint64_t head)
     const int tag = 0;
     while (end->posted < head + RONDO_SLOTS) {
         void *message = rondo_net_slot(end, end->posted) - sizeof(struct rondo_net_header), *request;
-        RONDO_TRY(end->split ? rondo_net_split_receive(end, &request)
-                             : end->device->irecv(end->comm, 1, &message, &bytes, &tag, &end->region, &request));
+        RONDO_TRY(end->split
+                      ? rondo_net_split_receive(end, &request)
+                      : end->device->irecv(end->comm, 1, &message, &bytes, &tag, &end->region, &request));
         if (request == NULL) {
             return RONDO_SUCCESS;
         }
@@ -189,14 +200,15 @@ static rondo_status receive_take(struct rondo_net_end *end, size_t bytes)
     if (bytes >= sizeof(header)) {
         memcpy(&header, message, sizeof(header));
     }
-    if (bytes < sizeof(header) || header.bytes != bytes - sizeof(header) || header.step != (uint32_t)end->done ||
-        header.proto >= RONDO_NUM_PROTOS) {
-        return rondo_fail(
-            RONDO_REMOTE_ERROR,
-            "rank %d: slice %llu from rank %d (host %.*s, channel %d) over %s is not one: %zu bytes, header of slice %u with %u "
-            "bytes; are both ends of one version?",
-            net->rank, (unsigned long long)end->done, conn->peer, RONDO_HOST_LEN, net->peers[conn->peer].host, conn->channel,
-            end->device->name, bytes, header.step, header.bytes);
+    if (bytes < sizeof(header) || header.bytes != bytes - sizeof(header) ||
+        header.step != (uint32_t)end->done || header.proto >= RONDO_NUM_PROTOS) {
+        return rondo_fail(RONDO_REMOTE_ERROR,
+                          "rank %d: slice %llu from rank %d (host %.*s, channel %d) over %s is not one: %zu "
+                          "bytes, header of slice %u with %u "
+                          "bytes; are both ends of one version?",
+                          net->rank, (unsigned long long)end->done, conn->peer, RONDO_HOST_LEN,
+                          net->peers[conn->peer].host, conn->channel, end->device->name, bytes, header.step,
+                          header.bytes);
     }
     __atomic_store_n(&end->link->tail->call[end->done % RONDO_SLOTS], header.call, __ATOMIC_RELAXED);
     end->done++;
@@ -216,7 +228,8 @@ static rondo_status receive_turn(struct rondo_net_end *end, uint64_t head, int *
     if (end->refused == RONDO_SUCCESS && !posts_late(end)) {
         end->refused = keep(end, end->places ? rondo_net_user_receive(end, head) : receive_post(end, head));
     }
-    /* No further than what is wanted: behind it may be the end of a peer that has finished and left. A GPU's kernels cannot say: they wait for whatever comes. */
+    /* No further than what is wanted: behind it may be the end of a peer that has finished and left. A GPU's
+     * kernels cannot say: they wait for whatever comes. */
     while ((end->gpu || (conn->wanted && end->done <= conn->step)) && go) {
         RONDO_TRY(posts_late(end) && end->done == end->posted ? receive_late(end) : RONDO_SUCCESS);
         if (end->done == end->posted) {
@@ -238,7 +251,8 @@ static rondo_status receive_turn(struct rondo_net_end *end, uint64_t head, int *
     return RONDO_SUCCESS;
 }
 
-/* Slices that have come and that the GPU is not told of yet: an error counts after them. @return whether there are any left. */
+/* Slices that have come and that the GPU is not told of yet: an error counts after them. @return whether
+ * there are any left. */
 static int is_flushing(struct rondo_net_end *end, int *moved)
 {
     if (!end->gdr.flush || end->gdr.failed || end->gdr.told == end->done) {
@@ -254,22 +268,24 @@ static int is_flushing(struct rondo_net_end *end, int *moved)
 
 /* ---- the turn ---- */
 
-/* Is there something to do, whether somebody waits or not? Receives that are posted late are part of waiting. */
+/* Is there something to do, whether somebody waits or not? Receives that are posted late are part of waiting.
+ */
 static int is_open(const struct rondo_net_end *end, int is_send, uint64_t word)
 {
     return is_send ? end->done < word
-                   : end->refused == RONDO_SUCCESS && !posts_late(end) && !end->user.late && end->posted < word + RONDO_SLOTS;
+                   : end->refused == RONDO_SUCCESS && !posts_late(end) && !end->user.late &&
+                         end->posted < word + RONDO_SLOTS;
 }
 
 /* An end counts as busy until it is done, but for data that did not come yet. */
-rondo_status rondo_net_end_turn(struct rondo_net_end *end, int is_send, int *busy, int *moved)
+rondo_status rondo_net_end_progress(struct rondo_net_end *end, int is_send, int *busy, int *moved)
 {
     /* Pairs with the executor's release: its slots are filled, or read. */
     uint64_t word = __atomic_load_n(end->word, __ATOMIC_ACQUIRE);
     int open = is_open(end, is_send, word), waited = is_send ? open : end->link->conn.wanted;
     rondo_status status;
     if (end->pxn != NULL) {
-        return rondo_pxn_turn(end, word, busy, moved);
+        return rondo_pxn_progress(end, word, busy, moved);
     }
     if (!open && !waited && (is_send || !end->gpu)) {
         return RONDO_SUCCESS;
@@ -313,13 +329,15 @@ void rondo_net_state_revoke(void *arg)
             struct rondo_net_end *end = state->ends[is_send].at[i];
             if (end->device->stop != NULL && (posts_late(end) || end->user.uses > 0)) {
                 end->device->stop(end->comm);
-                end_failed(end, rondo_fail_quiet(RONDO_REMOTE_ERROR, "the connection with rank %d was given up", end->link->peer));
+                end_failed(end,
+                           rondo_fail_quiet(RONDO_REMOTE_ERROR, "the connection with rank %d was given up",
+                                            end->link->peer));
             }
         }
     }
 }
 
-rondo_status rondo_net_state_turn(void *arg, int *moved)
+rondo_status rondo_net_state_progress(void *arg, int *moved)
 {
     struct rondo_net_state *state = arg;
     int busy = 0;
@@ -327,7 +345,7 @@ rondo_status rondo_net_state_turn(void *arg, int *moved)
     /* What others wait for first: a look for what they sent may be a system call. */
     for (int is_send = 1; is_send >= 0; is_send--) {
         for (int i = 0; i < state->ends[is_send].n; i++) {
-            RONDO_TRY(rondo_net_end_turn(state->ends[is_send].at[i], is_send, &busy, moved));
+            RONDO_TRY(rondo_net_end_progress(state->ends[is_send].at[i], is_send, &busy, moved));
         }
     }
     state->net->busy |= busy;

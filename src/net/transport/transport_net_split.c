@@ -1,4 +1,5 @@
-/* The net transport where slots of one of the ends are in a GPU's memory: a slice is two messages, and what came is flushed. Contract: net/transport/transport_net.h. */
+/* The net transport where slots of one of the ends are in a GPU's memory: a slice is two messages, and what
+ * came is flushed. Contract: net/transport/transport_net.h. */
 #include "net/transport/transport_net.h"
 
 static struct rondo_net_header *header_at(const struct rondo_net_end *end, uint64_t step)
@@ -11,23 +12,33 @@ static uint8_t *place_of(const struct rondo_net_end *end, uint64_t step)
     return end->gdr.on ? end->gdr.slots + (step % RONDO_SLOTS) * end->gdr.stride : rondo_net_slot(end, step);
 }
 
-static void *region_of(const struct rondo_net_end *end) { return end->gdr.on ? end->gdr.region : end->region; }
+static void *region_of(const struct rondo_net_end *end)
+{
+    return end->gdr.on ? end->gdr.region : end->region;
+}
 
-static size_t room_of(const struct rondo_net_end *end) { return end->gdr.on ? end->gdr.stride : end->stride - RONDO_CTRL_ALIGN; }
+static size_t room_of(const struct rondo_net_end *end)
+{
+    return end->gdr.on ? end->gdr.stride : end->stride - RONDO_CTRL_ALIGN;
+}
 
 rondo_status rondo_net_split_send(struct rondo_net_end *end, size_t bytes, void **request)
 {
     void **head = &end->head[end->posted % RONDO_SLOTS];
     *request = NULL;
     if (*head == NULL) {
-        RONDO_TRY(end->device->isend(end->comm, header_at(end, end->posted), sizeof(struct rondo_net_header), 0, end->region, head));
+        RONDO_TRY(end->device->isend(end->comm, header_at(end, end->posted), sizeof(struct rondo_net_header),
+                                     0, end->region, head));
     }
-    return *head == NULL ? RONDO_SUCCESS : end->device->isend(end->comm, place_of(end, end->posted), bytes, 0, region_of(end), request);
+    return *head == NULL
+               ? RONDO_SUCCESS
+               : end->device->isend(end->comm, place_of(end, end->posted), bytes, 0, region_of(end), request);
 }
 
 rondo_status rondo_net_split_receive(struct rondo_net_end *end, void **request)
 {
-    void **head = &end->head[end->posted % RONDO_SLOTS], *header = header_at(end, end->posted), *place = place_of(end, end->posted);
+    void **head = &end->head[end->posted % RONDO_SLOTS], *header = header_at(end, end->posted),
+         *place = place_of(end, end->posted);
     const size_t header_bytes = sizeof(struct rondo_net_header), room = room_of(end);
     void *region = region_of(end);
     const int tag = 0;
@@ -35,7 +46,8 @@ rondo_status rondo_net_split_receive(struct rondo_net_end *end, void **request)
     if (*head == NULL) {
         RONDO_TRY(end->device->irecv(end->comm, 1, &header, &header_bytes, &tag, &end->region, head));
     }
-    return *head == NULL ? RONDO_SUCCESS : end->device->irecv(end->comm, 1, &place, &room, &tag, &region, request);
+    return *head == NULL ? RONDO_SUCCESS
+                         : end->device->irecv(end->comm, 1, &place, &room, &tag, &region, request);
 }
 
 rondo_status rondo_net_split_test(struct rondo_net_end *end, int *done, size_t *bytes)

@@ -1,11 +1,13 @@
-/* The net transport where the device reaches registered memory: slices leave from the user's memory and arrive there. Contract: net/transport/transport_net.h. */
+/* The net transport where the device reaches registered memory: slices leave from the user's memory and
+ * arrive there. Contract: net/transport/transport_net.h. */
 #include <string.h>
 
 #include "base/heap.h"
 #include "base/log.h"
 #include "net/transport/transport_net.h"
 
-/* Shorter ones are copied: a look at the registered regions, and bytes that lie in two places, cost as much. */
+/* Shorter ones are copied: a look at the registered regions, and bytes that lie in two places, cost as much.
+ */
 enum { LEAST = 4096 };
 
 enum { NONE = -1 };
@@ -41,8 +43,9 @@ static int range_find(struct rondo_net_end *end, const uint8_t *at, size_t bytes
     struct rondo_net_user *user = &end->user;
     struct rondo_region region;
     int i = 0;
-    while (i < RONDO_NET_RANGES && (at < user->range[i].base || (size_t)(at - user->range[i].base) > user->range[i].bytes ||
-                                    bytes > user->range[i].bytes - (size_t)(at - user->range[i].base))) {
+    while (i < RONDO_NET_RANGES &&
+           (at < user->range[i].base || (size_t)(at - user->range[i].base) > user->range[i].bytes ||
+            bytes > user->range[i].bytes - (size_t)(at - user->range[i].base))) {
         i++;
     }
     if (i == RONDO_NET_RANGES) {
@@ -51,10 +54,12 @@ static int range_find(struct rondo_net_end *end, const uint8_t *at, size_t bytes
             return NONE;
         }
         range_end(end, &user->range[i]);
-        user->range[i] = (struct rondo_net_range){ .id = region.id, .base = region.base, .bytes = region.bytes };
+        user->range[i] =
+            (struct rondo_net_range){ .id = region.id, .base = region.base, .bytes = region.bytes };
         /* An error has said why; no end asks again. */
         if (end->owner->refused != region.id &&
-            end->device->reg(end->comm, region.base, region.bytes, RONDO_NET_HOST, -1, &user->range[i].region) != RONDO_SUCCESS) {
+            end->device->reg(end->comm, region.base, region.bytes, RONDO_NET_HOST, -1,
+                             &user->range[i].region) != RONDO_SUCCESS) {
             end->owner->refused = region.id;
         }
     }
@@ -68,7 +73,8 @@ int rondo_net_user_look(struct rondo_net_end *end)
     for (int i = 0; i < RONDO_NET_RANGES; i++) {
         struct rondo_net_range *range = &end->user.range[i];
         struct rondo_region region;
-        if (range->id != 0 && (!rondo_region_find(range->base, range->bytes, &region) || region.id != range->id)) {
+        if (range->id != 0 &&
+            (!rondo_region_find(range->base, range->bytes, &region) || region.id != range->id)) {
             if (range->uses == 0) {
                 range_end(end, range);
             }
@@ -81,8 +87,10 @@ int rondo_net_user_look(struct rondo_net_end *end)
 void rondo_net_user_close(struct rondo_net_end *end)
 {
     if (end->places && end->passed_by > 0) {
-        RONDO_INFO(RONDO_SUBSYS_NET, "net: %llu slices %s rank %d (channel %d) were in registered memory and in no slot",
-                   (unsigned long long)end->passed_by, end->link->is_send ? "to" : "from", end->link->peer, end->link->channel);
+        RONDO_INFO(RONDO_SUBSYS_NET,
+                   "net: %llu slices %s rank %d (channel %d) were in registered memory and in no slot",
+                   (unsigned long long)end->passed_by, end->link->is_send ? "to" : "from", end->link->peer,
+                   end->link->channel);
     }
     for (int i = 0; i < RONDO_NET_RANGES; i++) {
         range_end(end, &end->user.range[i]);
@@ -112,20 +120,25 @@ void rondo_net_user_done(struct rondo_net_end *end, uint64_t step)
 
 /* ---- sending ---- */
 
-rondo_status rondo_net_user_send(struct rondo_net_end *end, const struct rondo_net_header *header, const uint8_t *outside, void **request)
+rondo_status rondo_net_user_send(struct rondo_net_end *end, const struct rondo_net_header *header,
+                                 const uint8_t *outside, void **request)
 {
     uint8_t *slot = rondo_net_slot(end, end->posted);
-    const struct rondo_net_span head = { .data = slot - sizeof(*header), .bytes = sizeof(*header), .region = end->region };
+    const struct rondo_net_span head = { .data = slot - sizeof(*header),
+                                         .bytes = sizeof(*header),
+                                         .region = end->region };
     struct rondo_net_span data = { .data = slot, .bytes = header->bytes, .region = end->region };
     int range = outside != NULL && header->bytes >= LEAST ? range_find(end, outside, header->bytes) : NONE;
     if (range != NONE) {
         data.data = (void *)outside;
         data.region = end->user.range[range].region;
-    } else if (outside != NULL && end->user.copied <= end->posted) { /* once, however often the device has no room */
+    } else if (outside != NULL &&
+               end->user.copied <= end->posted) { /* once, however often the device has no room */
         memcpy(slot, outside, header->bytes);
         end->user.copied = end->posted + 1;
     }
-    RONDO_TRY(end->device->isend_from(end->comm, &head, &data, header->call == 0 && header->proto == RONDO_PROTO_SIMPLE, 0, request));
+    RONDO_TRY(end->device->isend_from(end->comm, &head, &data,
+                                      header->call == 0 && header->proto == RONDO_PROTO_SIMPLE, 0, request));
     if (*request != NULL) {
         use(end, end->posted, range);
     }
@@ -135,8 +148,10 @@ rondo_status rondo_net_user_send(struct rondo_net_end *end, const struct rondo_n
 /* ---- receiving ---- */
 
 /*
- * Receives are posted before it is known where their slices belong, as a rule: the sender need not wait for this rank. Once a slice that is waited for could have arrived in registered memory, those
- * after it are posted as late as it is known, until two in a row could not: one is the first slice of a call, which comes to its slot always.
+ * Receives are posted before it is known where their slices belong, as a rule: the sender need not wait for
+ * this rank. Once a slice that is waited for could have arrived in registered memory, those after it are
+ * posted as late as it is known, until two in a row could not: one is the first slice of a call, which comes
+ * to its slot always.
  */
 enum { PATIENCE = 2 };
 
@@ -155,7 +170,8 @@ static void be_late_or_not(struct rondo_net_end *end, int range)
 static int place_next(const struct rondo_net_end *end, struct rondo_net_span *place)
 {
     const struct rondo_conn *conn = &end->link->conn;
-    size_t all = (size_t)conn->into_bytes + conn->into_ahead, skip = (size_t)(end->posted - conn->step) * conn->into_bytes;
+    size_t all = (size_t)conn->into_bytes + conn->into_ahead,
+           skip = (size_t)(end->posted - conn->step) * conn->into_bytes;
     if (skip >= all) {
         return 0;
     }
@@ -164,15 +180,18 @@ static int place_next(const struct rondo_net_end *end, struct rondo_net_span *pl
     return 1;
 }
 
-static rondo_status post_one(struct rondo_net_end *end, const struct rondo_net_span *place, int range, void **request)
+static rondo_status post_one(struct rondo_net_end *end, const struct rondo_net_span *place, int range,
+                             void **request)
 {
     uint32_t slot = (uint32_t)(end->posted % RONDO_SLOTS);
-    struct rondo_net_span whole = { .data = rondo_net_slot(end, end->posted) - sizeof(struct rondo_net_header),
+    struct rondo_net_span whole = { .data = rondo_net_slot(end, end->posted) -
+                                            sizeof(struct rondo_net_header),
                                     .bytes = end->stride - RONDO_CTRL_ALIGN + sizeof(struct rondo_net_header),
                                     .region = end->region };
     const int tag = 0;
     RONDO_TRY(place != NULL ? end->device->irecv_into(end->comm, &whole, place, tag, request)
-                            : end->device->irecv(end->comm, 1, &whole.data, &whole.bytes, &tag, &whole.region, request));
+                            : end->device->irecv(end->comm, 1, &whole.data, &whole.bytes, &tag, &whole.region,
+                                                 request));
     if (*request != NULL) {
         end->user.place[slot] = place != NULL ? place->data : NULL;
         end->user.place_bytes[slot] = place != NULL ? (uint32_t)place->bytes : 0;
@@ -190,8 +209,9 @@ rondo_status rondo_net_user_receive(struct rondo_net_end *end, uint64_t head)
     void *request;
     int range = NONE, go = 1;
     if (conn->wanted) {
-        range = conn->into != NULL && conn->into_bytes >= LEAST ? range_find(end, conn->into, (size_t)conn->into_bytes + conn->into_ahead)
-                                                                : NONE;
+        range = conn->into != NULL && conn->into_bytes >= LEAST
+                    ? range_find(end, conn->into, (size_t)conn->into_bytes + conn->into_ahead)
+                    : NONE;
         be_late_or_not(end, range);
     }
     while (end->posted < head + RONDO_SLOTS && go) {
@@ -212,8 +232,11 @@ int rondo_net_user_arrived(struct rondo_net_end *end, const size_t bytes[2])
     int placed = end->user.place[slot] != NULL && bytes[1] > 0 && bytes[1] == end->user.place_bytes[slot];
     end->outside[slot] = placed ? end->user.place[slot] : NULL;
     if (placed) { /* what its head would have said */
-        struct rondo_net_header *header = (struct rondo_net_header *)(void *)rondo_net_slot(end, end->done) - 1;
-        *header = (struct rondo_net_header){ .step = (uint32_t)end->done, .bytes = (uint32_t)bytes[1], .proto = RONDO_PROTO_SIMPLE };
+        struct rondo_net_header *header = (struct rondo_net_header *)(void *)rondo_net_slot(end, end->done) -
+                                          1;
+        *header = (struct rondo_net_header){ .step = (uint32_t)end->done,
+                                             .bytes = (uint32_t)bytes[1],
+                                             .proto = RONDO_PROTO_SIMPLE };
         end->passed_by++;
     }
     return placed;

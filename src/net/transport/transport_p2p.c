@@ -1,4 +1,5 @@
-/* The p2p transport: links in device memory, from the offer to the close. Contract: net/transport/transport_p2p.h. */
+/* The p2p transport: links in device memory, from the offer to the close. Contract:
+ * net/transport/transport_p2p.h. */
 #include "net/transport/transport_p2p.h"
 
 #include <inttypes.h>
@@ -10,7 +11,8 @@
 #include "base/param.h"
 #include "net/control/control.h"
 
-/* What travels in a connect record. Offsets from the start of the offering rank's block: of its first one (line), of the one that is named (slots). */
+/* What travels in a connect record. Offsets from the start of the offering rank's block: of its first one
+ * (line), of the one that is named (slots). */
 struct p2p_record {
     struct rondo_gpu_name block; /* zero: no slots at this end */
     uint64_t line, slots;
@@ -18,29 +20,34 @@ struct p2p_record {
     uint8_t protos, way;
     uint16_t reserved;
 };
-_Static_assert(sizeof(struct p2p_record) <= RONDO_CONNECT_DATA, "the record of a p2p link fits a connect record");
+_Static_assert(sizeof(struct p2p_record) <= RONDO_CONNECT_DATA,
+               "the record of a p2p link fits a connect record");
 
 /* What each way is called in the log. */
-static const char *const vias[RONDO_NUM_WAYS][2] = {
+static const char *const vias[RONDO_NUM_P2P_MODES][2] = {
     /* in one process, between two */
-    [RONDO_WAY_WRITE] = { "P2P/direct", "P2P/IPC" },
-    [RONDO_WAY_READ] = { "P2P/direct/read", "P2P/IPC/read" },
+    [RONDO_P2P_MODE_WRITE] = { "P2P/direct", "P2P/IPC" },
+    [RONDO_P2P_MODE_READ] = { "P2P/direct/read", "P2P/IPC/read" },
 };
 
-static enum rondo_way way_to(const struct rondo_net *net, const struct rondo_peer *self, const struct rondo_peer *peer)
+static enum rondo_p2p_mode way_to(const struct rondo_net *net, const struct rondo_peer *self,
+                                  const struct rondo_peer *peer)
 {
-    if (net->device == NULL || net->ways == NULL || self->rank == peer->rank || !rondo_peer_same_node(self, peer)) {
-        return RONDO_WAY_NONE;
+    if (net->device == NULL || net->ways == NULL || self->rank == peer->rank ||
+        !rondo_peer_same_node(self, peer)) {
+        return RONDO_P2P_MODE_NONE;
     }
-    return (enum rondo_way)net->ways[net->local_of[peer->rank]];
+    return (enum rondo_p2p_mode)net->ways[net->local_of[peer->rank]];
 }
 
-static int p2p_reaches(const struct rondo_net *net, const struct rondo_peer *self, const struct rondo_peer *peer)
+static int p2p_reaches(const struct rondo_net *net, const struct rondo_peer *self,
+                       const struct rondo_peer *peer)
 {
     return vias[way_to(net, self, peer)][0] != NULL;
 }
 
-static const char *p2p_why_not(const struct rondo_net *net, const struct rondo_peer *self, const struct rondo_peer *peer)
+static const char *p2p_why_not(const struct rondo_net *net, const struct rondo_peer *self,
+                               const struct rondo_peer *peer)
 {
     if (rondo_params()->p2p_disable) {
         return "is disabled by RONDO_P2P_DISABLE";
@@ -48,7 +55,8 @@ static const char *p2p_why_not(const struct rondo_net *net, const struct rondo_p
     if (!rondo_peer_same_node(self, peer)) {
         return "does not reach another host";
     }
-    return way_to(net, self, peer) == RONDO_WAY_BROKEN ? "failed its check (a warning said why)" : "has no path within RONDO_P2P_LEVEL";
+    return way_to(net, self, peer) == RONDO_P2P_MODE_BROKEN ? "failed its check (a warning said why)"
+                                                            : "has no path within RONDO_P2P_LEVEL";
 }
 
 /* ---- the state ---- */
@@ -116,10 +124,11 @@ rondo_status rondo_net_check(struct rondo_net *net)
 
 /* ---- what lies where ---- */
 
-/* Protocols whose slots are at this end. Those that are polled lie at the receiver: it polls its own memory. */
-static uint32_t protos_at(uint32_t protos, enum rondo_way way, int is_send)
+/* Protocols whose slots are at this end. Those that are polled lie at the receiver: it polls its own memory.
+ */
+static uint32_t protos_at(uint32_t protos, enum rondo_p2p_mode way, int is_send)
 {
-    uint32_t read = way == RONDO_WAY_READ ? 1u << RONDO_PROTO_SIMPLE : 0;
+    uint32_t read = way == RONDO_P2P_MODE_READ ? 1u << RONDO_PROTO_SIMPLE : 0;
     return is_send ? protos & read : protos & ~read;
 }
 
@@ -132,16 +141,19 @@ static size_t slots_of(const struct rondo_net *net, uint32_t protos)
     return bytes;
 }
 
-static enum rondo_way way_of(const struct rondo_net *net, int peer) { return (enum rondo_way)net->ways[net->local_of[peer]]; }
+static enum rondo_p2p_mode way_of(const struct rondo_net *net, int peer)
+{
+    return (enum rondo_p2p_mode)net->ways[net->local_of[peer]];
+}
 
 static rondo_status p2p_expect(void *state, int nrecv, int nsend, uint32_t protos)
 {
     struct rondo_p2p *p2p = state;
     const struct rondo_net *net = p2p->net;
-    size_t recv = slots_of(net, protos_at(protos, RONDO_WAY_WRITE, 0)), send = 0;
+    size_t recv = slots_of(net, protos_at(protos, RONDO_P2P_MODE_WRITE, 0)), send = 0;
     for (int i = 0; net->ways != NULL && i < net->nlocal; i++) {
-        if (net->ways[i] == RONDO_WAY_READ) {
-            send = slots_of(net, protos_at(protos, RONDO_WAY_READ, 1));
+        if (net->ways[i] == RONDO_P2P_MODE_READ) {
+            send = slots_of(net, protos_at(protos, RONDO_P2P_MODE_READ, 1));
         }
     }
     p2p->expected = (size_t)nrecv * recv + (size_t)nsend * send;
@@ -153,15 +165,18 @@ static rondo_status p2p_expect(void *state, int nrecv, int nsend, uint32_t proto
 static rondo_status offer(struct rondo_p2p *p2p, struct rondo_link *link, struct rondo_connect *record)
 {
     const struct rondo_net *net = p2p->net;
-    enum rondo_way way = way_of(net, link->peer);
+    enum rondo_p2p_mode way = way_of(net, link->peer);
     uint32_t here = protos_at(link->protos, way, link->is_send);
     struct p2p_record data = { .protos = (uint8_t)link->protos, .way = (uint8_t)way };
     struct rondo_p2p_link *own;
     for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
         data.slot_bytes[p] = (link->protos >> p & 1) * net->slot_bytes[p];
-        if ((link->protos >> p & 1) && (net->slot_bytes[p] == 0 || net->slot_bytes[p] % RONDO_CTRL_ALIGN != 0)) {
-            return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d offers a link for %s, whose slots have %u bytes: not a multiple of %d",
-                              net->rank, rondo_proto_name((enum rondo_proto)p), net->slot_bytes[p], RONDO_CTRL_ALIGN);
+        if ((link->protos >> p & 1) &&
+            (net->slot_bytes[p] == 0 || net->slot_bytes[p] % RONDO_CTRL_ALIGN != 0)) {
+            return rondo_fail(RONDO_INTERNAL_ERROR,
+                              "rank %d offers a link for %s, whose slots have %u bytes: not a multiple of %d",
+                              net->rank, rondo_proto_name((enum rondo_proto)p), net->slot_bytes[p],
+                              RONDO_CTRL_ALIGN);
         }
     }
     RONDO_TRY(RONDO_NEW(own, "a p2p link"));
@@ -203,7 +218,8 @@ struct place {
     uint8_t *mine, *theirs;
 };
 
-static void conn_fill(struct rondo_p2p *p2p, struct rondo_link *link, enum rondo_way way, struct place place)
+static void conn_fill(struct rondo_p2p *p2p, struct rondo_link *link, enum rondo_p2p_mode way,
+                      struct place place)
 {
     const struct rondo_net *net = p2p->net;
     uint32_t here = protos_at(link->protos, way, link->is_send);
@@ -226,15 +242,19 @@ static void conn_fill(struct rondo_p2p *p2p, struct rondo_link *link, enum rondo
 
 static rondo_status refuse(const struct rondo_net *net, const struct rondo_link *link, const char *why)
 {
-    return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d refuses the record of rank %d (host %.*s) for channel %d over P2P: %s", net->rank,
-                      link->peer, RONDO_HOST_LEN, net->peers[link->peer].host, link->channel, why);
+    return rondo_fail(RONDO_INTERNAL_ERROR,
+                      "rank %d refuses the record of rank %d (host %.*s) for channel %d over P2P: %s",
+                      net->rank, link->peer, RONDO_HOST_LEN, net->peers[link->peer].host, link->channel, why);
 }
 
-static rondo_status open_failed(const struct rondo_net *net, const struct rondo_link *link, rondo_status status)
+static rondo_status open_failed(const struct rondo_net *net, const struct rondo_link *link,
+                                rondo_status status)
 {
     char why[RONDO_ERROR_TEXT / 2];
     snprintf(why, sizeof(why), "%.*s", (int)sizeof(why) - 1, rondo_error_text());
-    return rondo_fail(status, "rank %d cannot map the memory of the GPU of rank %d (host %.*s): %s; RONDO_P2P_DISABLE=1 does without",
+    return rondo_fail(status,
+                      "rank %d cannot map the memory of the GPU of rank %d (host %.*s): %s; "
+                      "RONDO_P2P_DISABLE=1 does without",
                       net->rank, link->peer, RONDO_HOST_LEN, net->peers[link->peer].host, why);
 }
 
@@ -252,7 +272,7 @@ static rondo_status connect_to(struct rondo_p2p *p2p, struct rondo_link *link, c
 {
     const struct rondo_net *net = p2p->net;
     const struct rondo_p2p_link *own = link->state;
-    enum rondo_way way = way_of(net, link->peer);
+    enum rondo_p2p_mode way = way_of(net, link->peer);
     uint32_t there = protos_at(link->protos, way, !link->is_send);
     struct rondo_gpu_mem first, block = { 0 };
     int local = net->local_of[link->peer];
@@ -316,7 +336,8 @@ static rondo_status p2p_connect_all(void *state)
     RONDO_TRY(rondo_p2p_enter(p2p, &before));
     for (int i = 0; net->ways != NULL && i < net->nlocal && status == RONDO_SUCCESS; i++) {
         int peer = net->local_ranks[i];
-        if (p2p_reaches(net, &net->peers[net->rank], &net->peers[peer])) { /* its name goes in its settle; lazy links come later */
+        if (p2p_reaches(net, &net->peers[net->rank],
+                        &net->peers[peer])) { /* its name goes in its settle; lazy links come later */
             struct rondo_link lazy = { .peer = peer };
             status = rondo_p2p_open(p2p, i, NULL, &mem);
             status = status == RONDO_SUCCESS ? status : open_failed(net, &lazy, status);
@@ -331,10 +352,12 @@ static rondo_status p2p_connect_all(void *state)
 static rondo_status copy(struct rondo_p2p *p2p, const void *to, const void *from)
 {
     const struct rondo_net *net = p2p->net;
-    CUresult result = p2p->cuda->MemcpyAsync((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from, sizeof(uint64_t), p2p->stream);
-    return result == CUDA_SUCCESS ? RONDO_SUCCESS
-                                  : rondo_cuda_fail(result, "rank %d on %s: a word of GPU %d (%s)", net->rank, rondo_log_host(),
-                                                    net->device->ordinal, net->device->bus_id);
+    CUresult result = p2p->cuda->MemcpyAsync((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from,
+                                             sizeof(uint64_t), p2p->stream);
+    return result == CUDA_SUCCESS
+               ? RONDO_SUCCESS
+               : rondo_cuda_fail(result, "rank %d on %s: a word of GPU %d (%s)", net->rank, rondo_log_host(),
+                                 net->device->ordinal, net->device->bus_id);
 }
 
 /* Begin to read the word that this end polls. */
@@ -352,8 +375,8 @@ static rondo_status looked(const struct rondo_p2p *p2p, int *done)
     *done = result == CUDA_SUCCESS;
     return result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY
                ? RONDO_SUCCESS
-               : rondo_cuda_fail(result, "rank %d on %s: copies of GPU %d (%s)", p2p->net->rank, rondo_log_host(), device->ordinal,
-                                 device->bus_id);
+               : rondo_cuda_fail(result, "rank %d on %s: copies of GPU %d (%s)", p2p->net->rank,
+                                 rondo_log_host(), device->ordinal, device->bus_id);
 }
 
 static rondo_status hello_send(struct rondo_p2p *p2p, struct rondo_link *link, struct rondo_p2p_link *own)
@@ -439,9 +462,11 @@ static void p2p_settle(void *state)
         rondo_gpu_mem_settle(&p2p->block[i].mem);
         p2p->block[i].used = p2p->block[i].mem.bytes;
     }
-    RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_P2P | RONDO_SUBSYS_ALLOC,
-               "rank %d: %zu bytes of GPU %d (%s) for P2P, in %d blocks: %zu links, slots for the protocols in use", p2p->net->rank,
-               p2p_bytes(p2p), p2p->net->device->ordinal, p2p->net->device->bus_id, p2p->nblocks, p2p->nlines);
+    RONDO_INFO(
+        RONDO_SUBSYS_INIT | RONDO_SUBSYS_P2P | RONDO_SUBSYS_ALLOC,
+        "rank %d: %zu bytes of GPU %d (%s) for P2P, in %d blocks: %zu links, slots for the protocols in use",
+        p2p->net->rank, p2p_bytes(p2p), p2p->net->device->ordinal, p2p->net->device->bus_id, p2p->nblocks,
+        p2p->nlines);
 }
 
 const struct rondo_transport rondo_transport_p2p = {

@@ -1,15 +1,20 @@
 /*
- * The p2p transport, shared by its files: conns between GPUs of one node, in device memory. Compiled with RONDO_CUDA only.
+ * The p2p transport, shared by its files: conns between GPUs of one node, in device memory. Compiled with
+ * RONDO_CUDA only.
  *
- * A rank's device memory is a list of blocks (base/cuda_mem.h): the first begins with 128 bytes for each local rank and for each link, then come slots, as in the blocks after it:
+ * A rank's device memory is a list of blocks (base/cuda_mem.h): the first begins with 128 bytes for each
+ * local rank and for each link, then come slots, as in the blocks after it:
  *
  *   | cells: one a local rank | lines: head or tail of each link | slots ... |   | slots ... |
  *
- * Words of a cell: what a peer must find when it looks, what it writes and must find again, and whether it has the memory open. Senders write: slots and tail lie at the receiver, the head
- * at the sender. Where receivers read (RONDO_WAY_READ) the slots of Simple lie at the sender; LL and LL128 are polled, so theirs are always the receiver's. A peer's block is opened once.
+ * Words of a cell: what a peer must find when it looks, what it writes and must find again, and whether it
+ * has the memory open. Senders write: slots and tail lie at the receiver, the head at the sender. Where
+ * receivers read (RONDO_P2P_MODE_READ) the slots of Simple lie at the sender; LL and LL128 are polled, so
+ * theirs are always the receiver's. A peer's block is opened once.
  *
- * Nothing here waits for a kernel. Copies go through a stream of the communicator's own; what must have happened before a block goes is waited for as long as RONDO_P2P_CHECK, and
- * memory that somebody may still use then is left to the driver.
+ * Nothing here waits for a kernel. Copies go through a stream of the communicator's own; what must have
+ * happened before a block goes is waited for as long as RONDO_P2P_CHECK, and memory that somebody may still
+ * use then is left to the driver.
  */
 #ifndef RONDO_NET_TRANSPORT_TRANSPORT_P2P_H
 #define RONDO_NET_TRANSPORT_TRANSPORT_P2P_H
@@ -27,7 +32,8 @@ struct rondo_p2p_cell {
 
 enum rondo_p2p_open { RONDO_P2P_NEVER, RONDO_P2P_OPENED, RONDO_P2P_CLOSED };
 
-/* In pinned memory: what copies move between here and cells: ours of a peer (at creation and at the end), then a peer's of us. */
+/* In pinned memory: what copies move between here and cells: ours of a peer (at creation and at the end),
+ * then a peer's of us. */
 struct rondo_p2p_look {
     uint64_t owner[2], writer[2], found[2], open;
 };
@@ -72,7 +78,8 @@ struct rondo_p2p_link {
 
 /* ---- the memory (transport_p2p_memory.c) ---- */
 
-/** With the device's context current, captures of this thread at rest. Every entry of the transport is between these. */
+/** With the device's context current, captures of this thread at rest. Every entry of the transport is
+ * between these. */
 rondo_status rondo_p2p_enter(const struct rondo_p2p *p2p, CUstreamCaptureMode *before);
 void rondo_p2p_leave(CUstreamCaptureMode before);
 /** All blocks of a communicator, and what is pinned. Between enter and leave, as all below. */
@@ -82,7 +89,8 @@ void rondo_p2p_drop(struct rondo_p2p *p2p);
 rondo_status rondo_p2p_take_line(struct rondo_p2p *p2p, struct rondo_p2p_link *own);
 rondo_status rondo_p2p_take_slots(struct rondo_p2p *p2p, struct rondo_p2p_link *own, size_t bytes);
 /** A block of a local peer's, opened at its first use. name NULL: its first one. Errors are not logged. */
-rondo_status rondo_p2p_open(struct rondo_p2p *p2p, int local, const struct rondo_gpu_name *name, struct rondo_gpu_mem *mem);
+rondo_status rondo_p2p_open(struct rondo_p2p *p2p, int local, const struct rondo_gpu_name *name,
+                            struct rondo_gpu_mem *mem);
 /** Until all of a stream's copies are done, at most until deadline_ns: RONDO_TIMEOUT. */
 rondo_status rondo_p2p_wait(const struct rondo_p2p *p2p, CUstream stream, int64_t deadline_ns);
 /** What a rank's cell of a local peer holds from the start: the owner's memory has it and no other. */
@@ -94,6 +102,7 @@ static inline CUdeviceptr rondo_p2p_address(const struct rondo_gpu_mem *mem, siz
     return (CUdeviceptr)(uintptr_t)(mem->base + offset);
 }
 /** Offset of a field of the cell of local rank `local`. */
-#define RONDO_P2P_CELL(local, field) ((size_t)(local) * sizeof(struct rondo_p2p_cell) + offsetof(struct rondo_p2p_cell, field))
+#define RONDO_P2P_CELL(local, field) \
+    ((size_t)(local) * sizeof(struct rondo_p2p_cell) + offsetof(struct rondo_p2p_cell, field))
 
 #endif

@@ -1,7 +1,8 @@
 /*
- * Does a peer's device memory hold what is written there? On some machines (PCIe access control, IOMMU) writes between GPUs get lost or end elsewhere, on others they hang. So each rank,
- * for each peer, reads the words that the peer's cell of it must have, writes others beside them and reads those back: on a stream of its own, because a pair that hangs must not hold up the
- * others.
+ * Does a peer's device memory hold what is written there? On some machines (PCIe access control, IOMMU)
+ * writes between GPUs get lost or end elsewhere, on others they hang. So each rank, for each peer, reads the
+ * words that the peer's cell of it must have, writes others beside them and reads those back: on a stream of
+ * its own, because a pair that hangs must not hold up the others.
  */
 #include "net/transport/transport_p2p.h"
 
@@ -15,12 +16,14 @@ static void broken(struct rondo_p2p *p2p, int local, const char *what)
 {
     const struct rondo_net *net = p2p->net;
     const struct rondo_peer *self = &net->peers[net->rank], *peer = &net->peers[net->local_ranks[local]];
-    net->ways[local] = RONDO_WAY_BROKEN;
-    RONDO_WARN(
-        "P2P from rank %d (GPU %.*s) to rank %d (GPU %.*s) on %s %s; they use shared memory instead. PCIe access control (ACS) or an "
-        "IOMMU in the way does this: switch ACS off on the bridges between them and boot with iommu=pt, or set RONDO_P2P_LEVEL or "
-        "RONDO_P2P_DISABLE=1",
-        net->rank, (int)sizeof(self->bus_id), self->bus_id, peer->rank, (int)sizeof(peer->bus_id), peer->bus_id, rondo_log_host(), what);
+    net->ways[local] = RONDO_P2P_MODE_BROKEN;
+    RONDO_WARN("P2P from rank %d (GPU %.*s) to rank %d (GPU %.*s) on %s %s; they use shared memory instead. "
+               "PCIe access control (ACS) or an "
+               "IOMMU in the way does this: switch ACS off on the bridges between them and boot with "
+               "iommu=pt, or set RONDO_P2P_LEVEL or "
+               "RONDO_P2P_DISABLE=1",
+               net->rank, (int)sizeof(self->bus_id), self->bus_id, peer->rank, (int)sizeof(peer->bus_id),
+               peer->bus_id, rondo_log_host(), what);
 }
 
 static CUresult copies(const struct rondo_p2p *p2p, int local, const struct rondo_gpu_mem *mem)
@@ -30,11 +33,15 @@ static CUresult copies(const struct rondo_p2p *p2p, int local, const struct rond
     CUstream stream = p2p->map[local].stream;
     CUdeviceptr owner = rondo_p2p_address(mem, RONDO_P2P_CELL(p2p->net->local_rank, owner));
     CUdeviceptr writer = rondo_p2p_address(mem, RONDO_P2P_CELL(p2p->net->local_rank, writer));
-    CUresult result = cuda->MemcpyAsync((CUdeviceptr)(uintptr_t)look->owner, owner, sizeof(look->owner), stream);
+    CUresult result = cuda->MemcpyAsync((CUdeviceptr)(uintptr_t)look->owner, owner, sizeof(look->owner),
+                                        stream);
     if (result == CUDA_SUCCESS) {
-        result = cuda->MemcpyAsync(writer, (CUdeviceptr)(uintptr_t)look->writer, sizeof(look->writer), stream);
+        result = cuda->MemcpyAsync(writer, (CUdeviceptr)(uintptr_t)look->writer, sizeof(look->writer),
+                                   stream);
     }
-    return result == CUDA_SUCCESS ? cuda->MemcpyAsync((CUdeviceptr)(uintptr_t)look->found, writer, sizeof(look->found), stream) : result;
+    return result == CUDA_SUCCESS
+               ? cuda->MemcpyAsync((CUdeviceptr)(uintptr_t)look->found, writer, sizeof(look->found), stream)
+               : result;
 }
 
 /* @return an error of this rank's own; what is the peer's fault breaks the way. */
@@ -52,8 +59,8 @@ static rondo_status begin(struct rondo_p2p *p2p, int local)
     CUresult result = p2p->cuda->StreamCreateWithPriority(&p2p->map[local].stream, CU_STREAM_NON_BLOCKING, 0);
     if (result != CUDA_SUCCESS) {
         p2p->map[local].stream = NULL;
-        return rondo_cuda_fail(result, "rank %d on %s: a stream of GPU %d (%s)", net->rank, rondo_log_host(), net->device->ordinal,
-                               net->device->bus_id);
+        return rondo_cuda_fail(result, "rank %d on %s: a stream of GPU %d (%s)", net->rank, rondo_log_host(),
+                               net->device->ordinal, net->device->bus_id);
     }
     memset(look, 0, sizeof(*look));
     rondo_p2p_pattern(&net->gpus[local], net->nlocal + net->local_rank, look->writer);
@@ -68,7 +75,8 @@ static rondo_status begin_all(struct rondo_p2p *p2p)
     struct rondo_net *net = p2p->net;
     p2p->deadline_ns = rondo_now_ns() + rondo_params()->p2p_check;
     for (int i = 0; i < net->nlocal; i++) {
-        if (i != net->local_rank && (net->ways[i] == RONDO_WAY_WRITE || net->ways[i] == RONDO_WAY_READ)) {
+        if (i != net->local_rank &&
+            (net->ways[i] == RONDO_P2P_MODE_WRITE || net->ways[i] == RONDO_P2P_MODE_READ)) {
             RONDO_TRY(begin(p2p, i));
         }
     }
@@ -96,7 +104,7 @@ static int turn(struct rondo_p2p *p2p, int local)
     if (result == CUDA_ERROR_NOT_READY && !late) {
         return 1;
     }
-    if (p2p->net->ways[local] != RONDO_WAY_BROKEN) {
+    if (p2p->net->ways[local] != RONDO_P2P_MODE_BROKEN) {
         if (result == CUDA_SUCCESS) {
             compare(p2p, local);
         } else {

@@ -1,4 +1,5 @@
-/* Device memory of the p2p transport: this rank's blocks, and those of its peers that are open here. Contract: net/transport/transport_p2p.h. */
+/* Device memory of the p2p transport: this rank's blocks, and those of its peers that are open here.
+ * Contract: net/transport/transport_p2p.h. */
 #include "net/transport/transport_p2p.h"
 
 #include <sched.h>
@@ -39,12 +40,13 @@ rondo_status rondo_p2p_wait(const struct rondo_p2p *p2p, CUstream stream, int64_
             return RONDO_SUCCESS;
         }
         if (result != CUDA_ERROR_NOT_READY) {
-            return rondo_cuda_fail(result, "rank %d on %s: copies of GPU %d (%s)", net->rank, rondo_log_host(), net->device->ordinal,
-                                   net->device->bus_id);
+            return rondo_cuda_fail(result, "rank %d on %s: copies of GPU %d (%s)", net->rank,
+                                   rondo_log_host(), net->device->ordinal, net->device->bus_id);
         }
         if (rondo_now_ns() > deadline_ns) {
-            return rondo_fail_quiet(RONDO_TIMEOUT, "rank %d on %s: copies of GPU %d (%s) are not done within RONDO_P2P_CHECK", net->rank,
-                                    rondo_log_host(), net->device->ordinal, net->device->bus_id);
+            return rondo_fail_quiet(
+                RONDO_TIMEOUT, "rank %d on %s: copies of GPU %d (%s) are not done within RONDO_P2P_CHECK",
+                net->rank, rondo_log_host(), net->device->ordinal, net->device->bus_id);
         }
         sched_yield();
     }
@@ -94,10 +96,11 @@ static rondo_status block_make(struct rondo_p2p *p2p, size_t bytes)
     memset(block, 0, sizeof(*block));
     RONDO_TRY(rondo_gpu_mem_create(&block->mem, net->device, bytes, net->nlocal > 1));
     p2p->nblocks++; /* dropped with the others, also after an error */
-    CUresult result = p2p->cuda->MemsetD8Async(rondo_p2p_address(&block->mem, 0), 0, block->mem.bytes, p2p->stream);
+    CUresult result = p2p->cuda->MemsetD8Async(rondo_p2p_address(&block->mem, 0), 0, block->mem.bytes,
+                                               p2p->stream);
     if (result != CUDA_SUCCESS) {
-        return rondo_cuda_fail(result, "rank %d on %s: zeroing %zu bytes of GPU %d (%s)", net->rank, rondo_log_host(), block->mem.bytes,
-                               net->device->ordinal, net->device->bus_id);
+        return rondo_cuda_fail(result, "rank %d on %s: zeroing %zu bytes of GPU %d (%s)", net->rank,
+                               rondo_log_host(), block->mem.bytes, net->device->ordinal, net->device->bus_id);
     }
     status = rondo_p2p_wait(p2p, p2p->stream, creation_ns()); /* behind whatever kernels fill the GPU now */
     return status == RONDO_TIMEOUT ? rondo_fail(status, "%s", rondo_error_text()) : status;
@@ -111,10 +114,11 @@ static rondo_status cells_write(struct rondo_p2p *p2p)
     for (int i = 0; i < net->nlocal; i++) {
         rondo_p2p_pattern(&mem->name, i, p2p->look[i].owner);
         CUresult result = p2p->cuda->MemcpyAsync(rondo_p2p_address(mem, RONDO_P2P_CELL(i, owner)),
-                                                 (CUdeviceptr)(uintptr_t)p2p->look[i].owner, sizeof(p2p->look[i].owner), p2p->stream);
+                                                 (CUdeviceptr)(uintptr_t)p2p->look[i].owner,
+                                                 sizeof(p2p->look[i].owner), p2p->stream);
         if (result != CUDA_SUCCESS) {
-            return rondo_cuda_fail(result, "rank %d on %s: writing to GPU %d (%s)", net->rank, rondo_log_host(), net->device->ordinal,
-                                   net->device->bus_id);
+            return rondo_cuda_fail(result, "rank %d on %s: writing to GPU %d (%s)", net->rank,
+                                   rondo_log_host(), net->device->ordinal, net->device->bus_id);
         }
     }
     return rondo_p2p_wait(p2p, p2p->stream, patience());
@@ -123,11 +127,13 @@ static rondo_status cells_write(struct rondo_p2p *p2p)
 static rondo_status pin(struct rondo_p2p *p2p)
 {
     const struct rondo_net *net = p2p->net;
-    size_t looks = sizeof(struct rondo_p2p_look) * (size_t)net->nlocal, bytes = looks + sizeof(uint64_t) * (2 + p2p->max_lines);
+    size_t looks = sizeof(struct rondo_p2p_look) * (size_t)net->nlocal,
+           bytes = looks + sizeof(uint64_t) * (2 + p2p->max_lines);
     void *memory = NULL;
     CUresult result = p2p->cuda->MemHostAlloc(&memory, bytes, CU_MEMHOSTALLOC_PORTABLE);
     if (result != CUDA_SUCCESS) {
-        return rondo_cuda_fail(result, "rank %d on %s: %zu bytes of pinned memory; look at ulimit -l", net->rank, rondo_log_host(), bytes);
+        return rondo_cuda_fail(result, "rank %d on %s: %zu bytes of pinned memory; look at ulimit -l",
+                               net->rank, rondo_log_host(), bytes);
     }
     memset(memory, 0, bytes);
     p2p->look = memory;
@@ -144,8 +150,8 @@ rondo_status rondo_p2p_make(struct rondo_p2p *p2p, int max_links)
     CUresult result = p2p->cuda->StreamCreateWithPriority(&p2p->stream, CU_STREAM_NON_BLOCKING, 0);
     if (result != CUDA_SUCCESS) {
         p2p->stream = NULL;
-        return rondo_cuda_fail(result, "rank %d on %s: a stream of GPU %d (%s)", net->rank, rondo_log_host(), net->device->ordinal,
-                               net->device->bus_id);
+        return rondo_cuda_fail(result, "rank %d on %s: a stream of GPU %d (%s)", net->rank, rondo_log_host(),
+                               net->device->ordinal, net->device->bus_id);
     }
     p2p->first_line = (size_t)net->nlocal * sizeof(struct rondo_p2p_cell);
     p2p->max_lines = (size_t)max_links + 2 * (size_t)net->nlocal;
@@ -159,7 +165,8 @@ rondo_status rondo_p2p_make(struct rondo_p2p *p2p, int max_links)
 rondo_status rondo_p2p_take_line(struct rondo_p2p *p2p, struct rondo_p2p_link *own)
 {
     if (p2p->nlines == p2p->max_lines) {
-        return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d offers more than the %zu links that it announced", p2p->net->rank, p2p->max_lines);
+        return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d offers more than the %zu links that it announced",
+                          p2p->net->rank, p2p->max_lines);
     }
     own->number = p2p->nlines++;
     own->line = p2p->first_line + own->number * RONDO_CTRL_ALIGN;
@@ -202,20 +209,23 @@ static rondo_status map_grow(struct rondo_p2p_map *map)
 /* In the owner's cell of us. */
 static CUresult tell(const struct rondo_p2p *p2p, const struct rondo_p2p_map *map, const uint64_t *what)
 {
-    return p2p->cuda->MemcpyAsync(rondo_p2p_address(&map->mem[0], RONDO_P2P_CELL(p2p->net->local_rank, open)), (CUdeviceptr)(uintptr_t)what,
-                                  sizeof(*what), p2p->stream);
+    return p2p->cuda->MemcpyAsync(rondo_p2p_address(&map->mem[0], RONDO_P2P_CELL(p2p->net->local_rank, open)),
+                                  (CUdeviceptr)(uintptr_t)what, sizeof(*what), p2p->stream);
 }
 
 /* It has our cell, and learns that we have it open where that matters. */
 static rondo_status first_check(struct rondo_p2p *p2p, struct rondo_p2p_map *map)
 {
     if (map->mem[0].bytes <= p2p->first_line) {
-        return rondo_fail_quiet(RONDO_INTERNAL_ERROR, "its first block has %zu bytes, fewer than its cells take", map->mem[0].bytes);
+        return rondo_fail_quiet(RONDO_INTERNAL_ERROR,
+                                "its first block has %zu bytes, fewer than its cells take",
+                                map->mem[0].bytes);
     }
     if (rondo_gpu_mem_mortal(&map->mem[0]) && rondo_gpu_mem_foreign(&map->mem[0])) {
         CUresult result = tell(p2p, map, &p2p->constant[0]);
         if (result != CUDA_SUCCESS) {
-            return rondo_cuda_fail(result, "rank %d on %s: writing to a peer's GPU", p2p->net->rank, rondo_log_host());
+            return rondo_cuda_fail(result, "rank %d on %s: writing to a peer's GPU", p2p->net->rank,
+                                   rondo_log_host());
         }
         map->told = 1;
         return rondo_p2p_wait(p2p, p2p->stream, patience());
@@ -223,7 +233,8 @@ static rondo_status first_check(struct rondo_p2p *p2p, struct rondo_p2p_map *map
     return RONDO_SUCCESS;
 }
 
-static rondo_status open_more(struct rondo_p2p *p2p, struct rondo_p2p_map *map, const struct rondo_gpu_name *name)
+static rondo_status open_more(struct rondo_p2p *p2p, struct rondo_p2p_map *map,
+                              const struct rondo_gpu_name *name)
 {
     RONDO_TRY(map_grow(map));
     RONDO_TRY(rondo_gpu_mem_open(&map->mem[map->n], p2p->net->device, name));
@@ -231,7 +242,8 @@ static rondo_status open_more(struct rondo_p2p *p2p, struct rondo_p2p_map *map, 
     return map->n == 1 ? first_check(p2p, map) : RONDO_SUCCESS;
 }
 
-rondo_status rondo_p2p_open(struct rondo_p2p *p2p, int local, const struct rondo_gpu_name *name, struct rondo_gpu_mem *mem)
+rondo_status rondo_p2p_open(struct rondo_p2p *p2p, int local, const struct rondo_gpu_name *name,
+                            struct rondo_gpu_mem *mem)
 {
     struct rondo_p2p_map *map = &p2p->map[local];
     const struct rondo_gpu_name *first = &p2p->net->gpus[local];
@@ -303,8 +315,8 @@ static int opened(struct rondo_p2p *p2p)
     int n = 0;
     for (int i = 0; i < p2p->net->nlocal; i++) {
         if (p2p->cuda->MemcpyAsync((CUdeviceptr)(uintptr_t)&p2p->look[i].open,
-                                   rondo_p2p_address(&p2p->block[0].mem, RONDO_P2P_CELL(i, open)), sizeof(uint64_t),
-                                   p2p->stream) != CUDA_SUCCESS) {
+                                   rondo_p2p_address(&p2p->block[0].mem, RONDO_P2P_CELL(i, open)),
+                                   sizeof(uint64_t), p2p->stream) != CUDA_SUCCESS) {
             return -1;
         }
     }
@@ -346,7 +358,8 @@ static void blocks_close(struct rondo_p2p *p2p)
 {
     if (p2p->nblocks > 0 && p2p->look != NULL && (p2p->stuck || !nobody_uses(p2p))) {
         RONDO_INFO(RONDO_SUBSYS_P2P | RONDO_SUBSYS_DESTROY,
-                   "rank %d: this rank's memory of GPU %d is still in use after RONDO_P2P_CHECK: it is kept until the process ends",
+                   "rank %d: this rank's memory of GPU %d is still in use after RONDO_P2P_CHECK: it is kept "
+                   "until the process ends",
                    p2p->net->rank, p2p->net->device->ordinal);
         p2p->nblocks = 0;
     }

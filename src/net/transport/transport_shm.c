@@ -1,12 +1,14 @@
 /*
- * The shm transport. One arena a rank and communicator, sparse; pages are reserved by their owner when they are offered, so they lie on the NUMA node of the
- * rank that polls them:
+ * The shm transport. One arena a rank and communicator, sparse; pages are reserved by their owner when they
+ * are offered, so they lie on the NUMA node of the rank that polls them:
  *
- *   header | ready words | lazy heads | lazy tails || lines: head or tail of each link || lazy slots | slots of each receive link
- *            one of each per local rank             (reserved by the page)                (reserved by the conn)
+ *   header | ready words | lazy heads | lazy tails || lines: head or tail of each link || lazy slots | slots
+ * of each receive link one of each per local rank             (reserved by the page)                (reserved
+ * by the conn)
  *
- * Lazy links need no record: the sender's head lies in its own arena in the receiver's place, the receiver's tail and slots in its own arena in the
- * sender's place, and the receiver's ready word says that the slots are reserved.
+ * Lazy links need no record: the sender's head lies in its own arena in the receiver's place, the receiver's
+ * tail and slots in its own arena in the sender's place, and the receiver's ready word says that the slots
+ * are reserved.
  */
 #include "net/transport/transport.h"
 
@@ -38,8 +40,10 @@ struct shm_record {
     uint32_t protos;
     uint32_t slot_bytes[RONDO_NUM_PROTOS];
 };
-_Static_assert(sizeof(struct shm_record) <= RONDO_CONNECT_DATA, "the record of a shm link fits a connect record");
-_Static_assert(sizeof(struct rondo_conn_head) == RONDO_CTRL_ALIGN && sizeof(struct rondo_conn_tail) == RONDO_CTRL_ALIGN,
+_Static_assert(sizeof(struct shm_record) <= RONDO_CONNECT_DATA,
+               "the record of a shm link fits a connect record");
+_Static_assert(sizeof(struct rondo_conn_head) == RONDO_CTRL_ALIGN &&
+                   sizeof(struct rondo_conn_tail) == RONDO_CTRL_ALIGN,
                "a line holds either");
 
 /* A rank's arena as mapped here. The header is read once. */
@@ -59,11 +63,12 @@ enum { LAZY_SEND_USED = 1, LAZY_RECV_USED = 2, LAZY_RESERVED = 4 };
 
 struct shm {
     struct rondo_net *net;
-    struct rondo_shm arena;                        /* base NULL: not made yet */
-    struct shm_map *map;                           /* by local rank */
-    uint8_t *lazy;                                 /* by local rank: LAZY_ */
-    char via[16];                                  /* "SHM/memfd" */
-    size_t page, max_links, conn_bytes;            /* conn_bytes: slots of a receive link with all protocols, whole pages */
+    struct rondo_shm arena; /* base NULL: not made yet */
+    struct shm_map *map;    /* by local rank */
+    uint8_t *lazy;          /* by local rank: LAZY_ */
+    char via[16];           /* "SHM/memfd" */
+    size_t page, max_links,
+        conn_bytes; /* conn_bytes: slots of a receive link with all protocols, whole pages */
     size_t heads, tails, lines, lazy_slots, slots; /* offsets; lines and slots begin a page */
     size_t lazy_bytes;                             /* slots of one lazy link, whole pages */
     size_t nlines, slots_end;                      /* given out */
@@ -81,14 +86,16 @@ static size_t slots_of(const struct rondo_net *net, uint32_t protos)
     return bytes;
 }
 
-static int shm_reaches(const struct rondo_net *net, const struct rondo_peer *self, const struct rondo_peer *peer)
+static int shm_reaches(const struct rondo_net *net, const struct rondo_peer *self,
+                       const struct rondo_peer *peer)
 {
     (void)net;
     /* The parameter forbids sharing memory with others, not with oneself. */
     return self->rank == peer->rank || (!rondo_params()->shm_disable && rondo_peer_same_node(self, peer));
 }
 
-static const char *shm_why_not(const struct rondo_net *net, const struct rondo_peer *self, const struct rondo_peer *peer)
+static const char *shm_why_not(const struct rondo_net *net, const struct rondo_peer *self,
+                               const struct rondo_peer *peer)
 {
     (void)net;
     if (rondo_params()->shm_disable) {
@@ -121,7 +128,8 @@ static size_t arena_layout(struct shm *shm)
     shm->heads = rondo_round_up(sizeof(struct shm_header) + nlocal * sizeof(uint32_t), RONDO_CTRL_ALIGN);
     shm->tails = shm->heads + nlocal * RONDO_CTRL_ALIGN;
     shm->lines = rondo_round_up(shm->tails + nlocal * RONDO_CTRL_ALIGN, shm->page);
-    shm->lazy_bytes = rondo_round_up(slots_of(shm->net, 1u << RONDO_PROTO_SIMPLE | shm->net->lazy_protos), shm->page);
+    shm->lazy_bytes = rondo_round_up(slots_of(shm->net, 1u << RONDO_PROTO_SIMPLE | shm->net->lazy_protos),
+                                     shm->page);
     shm->conn_bytes = rondo_round_up(slots_of(shm->net, (1u << RONDO_NUM_PROTOS) - 1), shm->page);
     size_t slots_bytes = nlocal * shm->lazy_bytes + shm->max_links * shm->conn_bytes;
     shm->lazy_slots = rondo_round_up(shm->lines + shm->max_links * RONDO_CTRL_ALIGN,
@@ -137,7 +145,9 @@ static int has_peers(const struct rondo_net *net) { return net->nlocal > 1 && !r
 static rondo_status arena_make(struct shm *shm)
 {
     struct rondo_net *net = shm->net;
-    struct shm_header header = { .magic = SHM_MAGIC, .version = SHM_VERSION, .rank = net->rank, .nlocal = net->nlocal };
+    struct shm_header header = {
+        .magic = SHM_MAGIC, .version = SHM_VERSION, .rank = net->rank, .nlocal = net->nlocal
+    };
     rondo_status status;
 
     if (shm->arena.base != NULL) {
@@ -220,10 +230,11 @@ static rondo_status map_check(struct shm *shm, int peer, struct shm_map *map)
 
     if (map->shm.size >= shm->lines) {
         memcpy(&header, map->shm.base, sizeof(header));
-        if (header.magic == SHM_MAGIC && header.version == SHM_VERSION && header.rank == peer && header.nlocal == net->nlocal &&
-            header.bytes == map->shm.size && memcmp(header.slot_bytes, net->slot_bytes, sizeof(header.slot_bytes)) == 0 &&
-            header.lazy_slots >= shm->lines && header.lazy_slots % RONDO_CTRL_ALIGN == 0 && lazy <= map->shm.size &&
-            header.lazy_slots <= map->shm.size - lazy) {
+        if (header.magic == SHM_MAGIC && header.version == SHM_VERSION && header.rank == peer &&
+            header.nlocal == net->nlocal && header.bytes == map->shm.size &&
+            memcmp(header.slot_bytes, net->slot_bytes, sizeof(header.slot_bytes)) == 0 &&
+            header.lazy_slots >= shm->lines && header.lazy_slots % RONDO_CTRL_ALIGN == 0 &&
+            lazy <= map->shm.size && header.lazy_slots <= map->shm.size - lazy) {
             map->base = map->shm.base;
             map->size = map->shm.size;
             map->nonce = header.nonce;
@@ -231,8 +242,9 @@ static rondo_status map_check(struct shm *shm, int peer, struct shm_map *map)
             return RONDO_SUCCESS;
         }
     }
-    return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d: the shared memory of rank %d (host %.*s) does not have the header of %s", net->rank,
-                      peer, RONDO_HOST_LEN, net->peers[peer].host, net->name);
+    return rondo_fail(RONDO_INTERNAL_ERROR,
+                      "rank %d: the shared memory of rank %d (host %.*s) does not have the header of %s",
+                      net->rank, peer, RONDO_HOST_LEN, net->peers[peer].host, net->name);
 }
 
 /* The peer's arena, mapped at its first use. */
@@ -242,7 +254,8 @@ static rondo_status map_get(struct shm *shm, int peer, struct shm_map **out)
     int local = net->local_of[peer];
 
     if (local < 0 || local >= net->nlocal || net->local_ranks[local] != peer) {
-        return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d takes rank %d for one of its node, and its node's list does not have it",
+        return rondo_fail(RONDO_INTERNAL_ERROR,
+                          "rank %d takes rank %d for one of its node, and its node's list does not have it",
                           net->rank, peer);
     }
     struct shm_map *map = &shm->map[local];
@@ -252,9 +265,11 @@ static rondo_status map_get(struct shm *shm, int peer, struct shm_map **out)
     }
     rondo_status status = rondo_shm_open(&map->shm, &net->arenas[peer]);
     if (status != RONDO_SUCCESS) {
-        return rondo_fail(status, "rank %d cannot map the shared memory of rank %d (host %.*s): %s%s", net->rank, peer, RONDO_HOST_LEN,
-                          net->peers[peer].host, rondo_error_text(),
-                          net->arenas[peer].mode != RONDO_SHM_FILE ? "; RONDO_SHM_MODE=file shares it through /dev/shm instead" : "");
+        return rondo_fail(status, "rank %d cannot map the shared memory of rank %d (host %.*s): %s%s",
+                          net->rank, peer, RONDO_HOST_LEN, net->peers[peer].host, rondo_error_text(),
+                          net->arenas[peer].mode != RONDO_SHM_FILE
+                              ? "; RONDO_SHM_MODE=file shares it through /dev/shm instead"
+                              : "");
     }
     status = map_check(shm, peer, map);
     if (status != RONDO_SUCCESS) {
@@ -270,7 +285,8 @@ static rondo_status take_line(struct shm *shm, size_t *line)
     size_t offset = shm->lines + shm->nlines * RONDO_CTRL_ALIGN;
 
     if (shm->nlines == shm->max_links) {
-        return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d offers more than the %zu links that it announced", shm->net->rank, shm->max_links);
+        return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d offers more than the %zu links that it announced",
+                          shm->net->rank, shm->max_links);
     }
     if (offset % shm->page == 0) {
         RONDO_TRY(arena_reserve(shm, offset, shm->page));
@@ -302,8 +318,8 @@ static rondo_status shm_offer(void *state, struct rondo_link *link, struct rondo
     for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
         data.slot_bytes[p] = (link->protos >> p & 1) * net->slot_bytes[p];
         if ((link->protos >> p & 1) && net->slot_bytes[p] == 0) {
-            return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d offers a link for %s, which %s does not use", net->rank,
-                              rondo_proto_name((enum rondo_proto)p), net->name);
+            return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d offers a link for %s, which %s does not use",
+                              net->rank, rondo_proto_name((enum rondo_proto)p), net->name);
         }
     }
     RONDO_TRY(RONDO_NEW(own, "a shm link"));
@@ -379,20 +395,25 @@ static rondo_status shm_connect(void *state, struct rondo_link *link, const stru
             data.slots_bytes == (link->is_send ? slots_of(net, link->protos) : 0);
     if (!same || !inside(data.line, RONDO_CTRL_ALIGN, shm->lines, map->size) ||
         (link->is_send && !inside(data.slots, data.slots_bytes, shm->lines, map->size))) {
-        return rondo_fail(RONDO_INTERNAL_ERROR,
-                          "rank %d refuses the record of rank %d (host %.*s) for channel %d: %s (line at %" PRIu64 ", %" PRIu64
-                          " bytes of slots at %" PRIu64 ", memory of %zu bytes)",
-                          net->rank, link->peer, RONDO_HOST_LEN, net->peers[link->peer].host, link->channel,
-                          same ? "it points outside its shared memory" : "its protocols, sizes or nonce differ", data.line,
-                          data.slots_bytes, data.slots, map->size);
+        return rondo_fail(
+            RONDO_INTERNAL_ERROR,
+            "rank %d refuses the record of rank %d (host %.*s) for channel %d: %s (line at %" PRIu64
+            ", %" PRIu64 " bytes of slots at %" PRIu64 ", memory of %zu bytes)",
+            net->rank, link->peer, RONDO_HOST_LEN, net->peers[link->peer].host, link->channel,
+            same ? "it points outside its shared memory" : "its protocols, sizes or nonce differ", data.line,
+            data.slots_bytes, data.slots, map->size);
     }
     uint8_t *mine = shm->arena.base;
-    return conn_fill(shm, link,
-                     link->is_send ? (struct shm_place){ map->base + data.slots, map->base + data.line, mine + own->line }
-                                   : (struct shm_place){ mine + own->slots, mine + own->line, map->base + data.line });
+    return conn_fill(
+        shm, link,
+        link->is_send ? (struct shm_place){ map->base + data.slots, map->base + data.line, mine + own->line }
+                      : (struct shm_place){ mine + own->slots, mine + own->line, map->base + data.line });
 }
 
-static uint32_t *ready_word(uint8_t *base, int local) { return (uint32_t *)(base + sizeof(struct shm_header)) + local; }
+static uint32_t *ready_word(uint8_t *base, int local)
+{
+    return (uint32_t *)(base + sizeof(struct shm_header)) + local;
+}
 
 /* Receiver: reserve the slots of this sender, then say so. */
 static rondo_status lazy_receive(struct shm *shm, int local)
@@ -417,22 +438,24 @@ static rondo_status shm_connect_lazy(void *state, struct rondo_link *link)
     int local = shm->net->local_of[link->peer];
     if (shm->lazy[local] & used) {
         /* Its head and tail are not zero any more. */
-        return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d makes the lazy %s link with rank %d a second time", shm->net->rank,
-                          link->is_send ? "send" : "receive", link->peer);
+        return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d makes the lazy %s link with rank %d a second time",
+                          shm->net->rank, link->is_send ? "send" : "receive", link->peer);
     }
     if (!link->is_send) {
         RONDO_TRY(lazy_receive(shm, local));
-    } else if (__atomic_load_n(ready_word(peer->base, self), __ATOMIC_ACQUIRE) == 0) { /* pairs with the release in lazy_receive() */
+    } else if (__atomic_load_n(ready_word(peer->base, self), __ATOMIC_ACQUIRE) ==
+               0) { /* pairs with the release in lazy_receive() */
         return RONDO_IN_PROGRESS;
     }
     shm->lazy[local] |= (uint8_t)used;
     sender = link->is_send ? &shm->map[self] : peer;
     receiver = link->is_send ? peer : &shm->map[self];
     size_t from = (size_t)(link->is_send ? self : local), to = (size_t)(link->is_send ? local : self);
-    return conn_fill(shm, link,
-                     (struct shm_place){ .slots = receiver->base + receiver->lazy_slots + from * shm->lazy_bytes,
-                                         .tail = receiver->base + shm->tails + from * RONDO_CTRL_ALIGN,
-                                         .head = sender->base + shm->heads + to * RONDO_CTRL_ALIGN });
+    return conn_fill(
+        shm, link,
+        (struct shm_place){ .slots = receiver->base + receiver->lazy_slots + from * shm->lazy_bytes,
+                            .tail = receiver->base + shm->tails + from * RONDO_CTRL_ALIGN,
+                            .head = sender->base + shm->heads + to * RONDO_CTRL_ALIGN });
 }
 
 static void shm_disconnect(void *state, struct rondo_link *link)
@@ -450,7 +473,8 @@ static rondo_status shm_connect_all(void *state)
     if (shm->arena.base == NULL) {
         return RONDO_SUCCESS;
     }
-    /* A memfd can be opened as long as its owner has it open; a file's name, or a socket, goes in its owner's settle. */
+    /* A memfd can be opened as long as its owner has it open; a file's name, or a socket, goes in its owner's
+     * settle. */
     for (int i = 0; i < shm->net->nlocal; i++) {
         int peer = shm->net->local_ranks[i];
         if (shm->net->arenas[peer].mode != RONDO_SHM_MEMFD) {

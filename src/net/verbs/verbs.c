@@ -11,13 +11,17 @@
 #include "base/param.h"
 #include "net/verbs/verbs.h"
 
-static rondo_status verbs_init(int *ndevices, char *why, size_t bytes) { return rondo_verbs_devices_open(ndevices, why, bytes); }
+static rondo_status verbs_init(int *ndevices, char *why, size_t bytes)
+{
+    return rondo_verbs_devices_open(ndevices, why, bytes);
+}
 
 static rondo_status port_find(int device, struct rondo_verbs_port **port)
 {
     *port = rondo_verbs_port_get(device);
     return *port != NULL ? RONDO_SUCCESS
-                         : rondo_fail(RONDO_INVALID_ARGUMENT, "there is no verbs device %d on %s", device, rondo_log_host());
+                         : rondo_fail(RONDO_INVALID_ARGUMENT, "there is no verbs device %d on %s", device,
+                                      rondo_log_host());
 }
 
 static rondo_status verbs_properties(int device, struct rondo_net_properties *properties)
@@ -77,7 +81,8 @@ static rondo_status end_fill(struct rondo_verbs_comm *comm)
                                      .lanes = (uint8_t)comm->nlanes,
                                      .split = (uint8_t)rondo_params()->ib_split_data_on_qps,
                                      .nonce = random.nonce,
-                                     .proof = rondo_hash(comm->peer.secret, sizeof comm->peer.secret, RONDO_VERBS_MAGIC) };
+                                     .proof = rondo_hash(comm->peer.secret, sizeof comm->peer.secret,
+                                                         RONDO_VERBS_MAGIC) };
     memcpy(end->gid, comm->address.gid.raw, sizeof end->gid);
     snprintf(end->device, sizeof end->device, "%.25s", comm->port->card->name);
     return RONDO_SUCCESS;
@@ -96,7 +101,8 @@ static rondo_status comm_open(struct rondo_verbs_comm *comm)
     return rondo_verbs_qp_open(comm);
 }
 
-static rondo_status verbs_prepare(int device, const struct rondo_net_peer *peer, int is_send, void **comm_out, void *handle)
+static rondo_status verbs_prepare(int device, const struct rondo_net_peer *peer, int is_send, void **comm_out,
+                                  void *handle)
 {
     struct rondo_verbs_port *port;
     struct rondo_verbs_comm *comm;
@@ -124,17 +130,19 @@ static rondo_status verbs_prepare(int device, const struct rondo_net_peer *peer,
 static const char *end_fault(const struct rondo_verbs_comm *comm, const struct rondo_verbs_end *end)
 {
     if (end->magic != RONDO_VERBS_MAGIC || end->version != RONDO_VERBS_VERSION) {
-        return "it is not a verbs record of this version; run the same version and the same RONDO_IB_DISABLE everywhere";
+        return "it is not a verbs record of this version; run the same version and the same RONDO_IB_DISABLE "
+               "everywhere";
     }
     if (end->proof != comm->mine.proof) {
         return "it is of another communicator";
     }
-    if (end->is_send == comm->mine.is_send || end->mtu < IBV_MTU_256 || end->mtu > IBV_MTU_4096 || end->lanes < 1 ||
-        end->lanes > RONDO_VERBS_LANES || end->split > 1) {
+    if (end->is_send == comm->mine.is_send || end->mtu < IBV_MTU_256 || end->mtu > IBV_MTU_4096 ||
+        end->lanes < 1 || end->lanes > RONDO_VERBS_LANES || end->split > 1) {
         return "its values make no sense";
     }
     if (end->link_layer != comm->mine.link_layer) {
-        return "one port is InfiniBand and the other one is Ethernet; choose ports of one kind by RONDO_IB_HCA";
+        return "one port is InfiniBand and the other one is Ethernet; choose ports of one kind by "
+               "RONDO_IB_HCA";
     }
     return NULL;
 }
@@ -148,8 +156,8 @@ static rondo_status end_take(struct rondo_verbs_comm *comm, const void *handle)
     end.device[sizeof end.device - 1] = '\0';
     fault = comm->connected ? "it is connected already" : end_fault(comm, &end);
     if (fault != NULL) {
-        return rondo_fail(RONDO_REMOTE_ERROR, "the verbs record of rank %d on %s cannot be used on %s: %s", comm->peer.rank,
-                          comm->peer.host, rondo_log_host(), fault);
+        return rondo_fail(RONDO_REMOTE_ERROR, "the verbs record of rank %d on %s cannot be used on %s: %s",
+                          comm->peer.rank, comm->peer.host, rondo_log_host(), fault);
     }
     comm->theirs = end;
     comm->split = comm->is_send ? comm->mine.split : end.split;
@@ -163,13 +171,14 @@ static void tell(const struct rondo_verbs_comm *comm)
     char ends[RONDO_VERBS_ENDS];
     if (rondo_log_on(RONDO_LOG_INFO, RONDO_SUBSYS_NET)) {
         rondo_verbs_ends(comm, ends);
-        rondo_log_print(
-            RONDO_LOG_INFO,
-            "verbs: channel %d %s: %d queue pairs of %d+%d work requests, 1 completion queue of %d, 1 memory registration of its "
-            "own, %zu bytes, no descriptor; path MTU %d, %s",
-            comm->peer.channel, ends, comm->nlanes, RONDO_VERBS_SEND_WR, RONDO_VERBS_RECV_WR, rondo_verbs_cqe(comm->nlanes),
-            sizeof *comm + sizeof *comm->memory, 128 << rondo_min_size(comm->address.mtu, comm->theirs.mtu),
-            comm->split ? "messages are split" : "messages go in turn");
+        rondo_log_print(RONDO_LOG_INFO,
+                        "verbs: channel %d %s: %d queue pairs of %d+%d work requests, 1 completion queue of "
+                        "%d, 1 memory registration of its "
+                        "own, %zu bytes, no descriptor; path MTU %d, %s",
+                        comm->peer.channel, ends, comm->nlanes, RONDO_VERBS_SEND_WR, RONDO_VERBS_RECV_WR,
+                        rondo_verbs_cqe(comm->nlanes), sizeof *comm + sizeof *comm->memory,
+                        128 << rondo_min_size(comm->address.mtu, comm->theirs.mtu),
+                        comm->split ? "messages are split" : "messages go in turn");
     }
 }
 
@@ -218,6 +227,8 @@ static rondo_status none_init(int *ndevices, char *why, size_t bytes)
 static void none_finalize(void) {}
 
 /* No device, so that nothing else is called. */
-const struct rondo_net_device rondo_netdev_verbs = { .name = "verbs", .init = none_init, .finalize = none_finalize };
+const struct rondo_net_device rondo_netdev_verbs = { .name = "verbs",
+                                                     .init = none_init,
+                                                     .finalize = none_finalize };
 
 #endif

@@ -1,18 +1,26 @@
 /*
- * The verbs net device, shared by its files. One or several reliable queue pairs (lanes) a comm; nothing here blocks.
+ * The verbs net device, shared by its files. One or several reliable queue pairs (lanes) a comm; nothing here
+ * blocks.
  *
- * A comm owns a page-aligned block, struct rondo_verbs_memory, that the peer may write. The receiver posts an empty receive and writes a clear-to-send (address,
- * rkey, size, tag of each part) into slot `sequence % 32` of the sender's block; the sender, who never writes before, writes the parts and last, with immediate
- * data, what says that it is all: the size of the one part, or the array of sizes into the receiver's block. Receives therefore always find a posted work request.
+ * A comm owns a page-aligned block, struct rondo_verbs_memory, that the peer may write. The receiver posts an
+ * empty receive and writes a clear-to-send (address, rkey, size, tag of each part) into slot `sequence % 32`
+ * of the sender's block; the sender, who never writes before, writes the parts and last, with immediate data,
+ * what says that it is all: the size of the one part, or the array of sizes into the receiver's block.
+ * Receives therefore always find a posted work request.
  *
- * Lanes. Message s begins at lane s % n. Its data is one stripe there, or, when the sender's RONDO_IB_SPLIT_DATA_ON_QPS is set, as many stripes of a multiple of 128 bytes as it fills, on
- * this lane and those after it; the last write of each lane has the immediate data. Lanes do not wait for one another, so that what arrives on one is kept until it is the turn of its
- * message: the first lane's word tells the sizes, those tell how many lanes have a word of it.
+ * Lanes. Message s begins at lane s % n. Its data is one stripe there, or, when the sender's
+ * RONDO_IB_SPLIT_DATA_ON_QPS is set, as many stripes of a multiple of 128 bytes as it fills, on this lane and
+ * those after it; the last write of each lane has the immediate data. Lanes do not wait for one another, so
+ * that what arrives on one is kept until it is the turn of its message: the first lane's word tells the
+ * sizes, those tell how many lanes have a word of it.
  *
- * A receive may have a place besides (irecv_into): the clear-to-send names both, and the sender of a message whose head can be left out and whose data are as long as the place writes these there, and says so by
- * a bit of the immediate data. One write all the same: from a place of its own and a header in two pieces, or the data alone.
+ * A receive may have a place besides (irecv_into): the clear-to-send names both, and the sender of a message
+ * whose head can be left out and whose data are as long as the place writes these there, and says so by a bit
+ * of the immediate data. One write all the same: from a place of its own and a header in two pieces, or the
+ * data alone.
  *
- * Entries of the fifo carry the nonce of the sender's end and the running number, so that a write that is late or foreign is not taken for a clear-to-send.
+ * Entries of the fifo carry the nonce of the sender's end and the running number, so that a write that is
+ * late or foreign is not taken for a clear-to-send.
  */
 #ifndef RONDO_NET_VERBS_VERBS_H
 #define RONDO_NET_VERBS_VERBS_H
@@ -23,7 +31,8 @@
 
 /* ---- the library, opened at run time ---- */
 
-/* Functions of libibverbs that are not inline. Rows: X(ctx, return type, name, symbol, needed, parameters); those not needed may be NULL. */
+/* Functions of libibverbs that are not inline. Rows: X(ctx, return type, name, symbol, needed, parameters);
+ * those not needed may be NULL. */
 /* clang-format off */
 #define RONDO_VERBS_TABLE(X, ctx)                                                                                                          \
     X(ctx, struct ibv_device **, get_device_list, ibv_get_device_list, 1, (int *n))                                                        \
@@ -107,7 +116,8 @@ void rondo_verbs_devices_close(void);
 struct rondo_verbs_port *rondo_verbs_port_get(int device); /* NULL: no such device */
 /** All ports of a card are told of an event: down_ns of one port, -1: of all. */
 void rondo_verbs_ports_set_down(const struct rondo_verbs_card *card, int number, int64_t down_ns);
-rondo_status rondo_verbs_address_query(const struct rondo_verbs_port *port, struct rondo_verbs_address *address);
+rondo_status rondo_verbs_address_query(const struct rondo_verbs_port *port,
+                                       struct rondo_verbs_address *address);
 rondo_status rondo_verbs_pd_get(struct rondo_verbs_card *card);
 void rondo_verbs_pd_put(struct rondo_verbs_card *card);
 /** Does a filter, NCCL_IB_HCA's syntax ("^=mlx5_0:1,rxe"), let this port through? "" lets all. */
@@ -126,13 +136,15 @@ int rondo_verbs_range_has(const struct rondo_verbs_range *range, const uint8_t g
 enum {
     RONDO_VERBS_MAGIC = 0x72647662,
     RONDO_VERBS_VERSION = 3,
-    RONDO_VERBS_LANES = 8,                      /* queue pairs of a comm: so many numbers has a handle room for */
-    RONDO_VERBS_STRIPE = 128,                   /* stripes are multiples of it */
+    RONDO_VERBS_LANES = 8,    /* queue pairs of a comm: so many numbers has a handle room for */
+    RONDO_VERBS_STRIPE = 128, /* stripes are multiples of it */
     RONDO_VERBS_SLOTS = RONDO_NET_MAX_REQUESTS, /* messages, or groups of them, under way */
     RONDO_VERBS_FLUSHES = RONDO_NET_MAX_REQUESTS,
-    RONDO_VERBS_SEND_WR = 2 * RONDO_VERBS_SLOTS, /* of a lane: at most one write a request, and one more a group */
+    RONDO_VERBS_SEND_WR =
+        2 * RONDO_VERBS_SLOTS, /* of a lane: at most one write a request, and one more a group */
     RONDO_VERBS_RECV_WR = RONDO_VERBS_SLOTS,
-    RONDO_VERBS_INLINE = 64,   /* bytes within a work request that a card is asked for: a clear-to-send of one part */
+    RONDO_VERBS_INLINE =
+        64, /* bytes within a work request that a card is asked for: a clear-to-send of one part */
     RONDO_VERBS_PIECES = 2,    /* of a write: a header, and data that lie elsewhere */
     RONDO_VERBS_RNR_RETRY = 6, /* 7 is for ever */
     RONDO_VERBS_IDLE = 64      /* polls without a completion before events are looked for */
@@ -157,7 +169,8 @@ struct rondo_verbs_end {
 };
 _Static_assert(sizeof(struct rondo_verbs_end) <= RONDO_NET_HANDLE, "the handle has no room");
 
-/* A message's size, in immediate data: it lies at the place that the clear-to-send names. Receives with a place are shorter than this. */
+/* A message's size, in immediate data: it lies at the place that the clear-to-send names. Receives with a
+ * place are shorter than this. */
 #define RONDO_VERBS_PLACED 0x80000000u
 
 /* A part of a clear-to-send. `sequence` is last: a line arrives in the order of its bytes. */
@@ -185,8 +198,8 @@ struct rondo_verbs_mr {
     struct rondo_verbs_mr *next;
     struct ibv_mr *mr;
     uintptr_t begin, end; /* whole pages */
-    uint64_t
-        id; /* of the region of the user's memory that it is of (base/heap.h), which another one may follow at the same address; 0: none */
+    uint64_t id; /* of the region of the user's memory that it is of (base/heap.h), which another one may
+                    follow at the same address; 0: none */
     int access, kind, refs;
 };
 
@@ -197,7 +210,13 @@ struct rondo_verbs_region {
     uintptr_t begin, end; /* the caller's bytes */
 };
 
-enum rondo_verbs_kind { RONDO_VERBS_SEND, RONDO_VERBS_RECV, RONDO_VERBS_CTS, RONDO_VERBS_FLUSH, RONDO_VERBS_NUM_KINDS };
+enum rondo_verbs_kind {
+    RONDO_VERBS_SEND,
+    RONDO_VERBS_RECV,
+    RONDO_VERBS_CTS,
+    RONDO_VERBS_FLUSH,
+    RONDO_VERBS_NUM_KINDS
+};
 
 struct rondo_verbs_comm;
 
@@ -211,10 +230,11 @@ struct rondo_verbs_request {
     size_t head_bytes;                        /* of a send: in front, that a place can do without */
     size_t place_bytes;                       /* of a receive; 0: no place */
     int by_cpu;                               /* of a send: the CPU can read the data */
-    int stripes;                              /* of a receive: lanes that its message comes on; 0: not known yet */
+    int stripes; /* of a receive: lanes that its message comes on; 0: not known yet */
 };
 
-/* The sends of one clear-to-send, whose entries are copied when they are seen: the peer can change its words at any time. */
+/* The sends of one clear-to-send, whose entries are copied when they are seen: the peer can change its words
+ * at any time. */
 struct rondo_verbs_group {
     int parts, matched, open; /* parts 0: not seen yet; open: lanes whose writes have not completed */
     int placed;               /* the one part goes to its place */
@@ -267,22 +287,28 @@ struct rondo_verbs_comm {
     struct rondo_verbs_group groups[RONDO_VERBS_SLOTS];
 
     int idle;
-    int gone;  /* the error is one of an operation with the peer: what arrived before it counts, and is flushed */
+    int gone; /* the error is one of an operation with the peer: what arrived before it counts, and is flushed
+               */
     int event; /* atomic: enum ibv_event_type + 1 of this queue pair or completion queue */
     rondo_status error;
     char text[RONDO_ERROR_TEXT];
 };
 
 /* queue pairs (netdev_verbs_qp.c) */
-rondo_status rondo_verbs_qp_open(struct rondo_verbs_comm *comm); /* completion queue, nlanes queue pairs in INIT, their numbers in mine */
-rondo_status rondo_verbs_qp_connect(
-    struct rondo_verbs_comm *comm); /* mine and theirs are known: RTR, RTS; RONDO_IN_PROGRESS: once more, later */
+rondo_status rondo_verbs_qp_open(
+    struct rondo_verbs_comm *comm); /* completion queue, nlanes queue pairs in INIT, their numbers in mine */
+rondo_status rondo_verbs_qp_connect(struct rondo_verbs_comm *comm);    /* mine and theirs are known: RTR, RTS;
+                                                                          RONDO_IN_PROGRESS: once more, later */
 rondo_status rondo_verbs_qp_open_flush(struct rondo_verbs_comm *comm); /* idempotent */
 void rondo_verbs_qp_close(struct rondo_verbs_comm *comm);              /* of whatever there is */
 /** Give up lanes from n on, of which the other end has none. */
 void rondo_verbs_qp_keep(struct rondo_verbs_comm *comm, int n);
-/** Room that the completion queue needs: every work request that can be under way completes with an error when its queue pair ends, signalled or not. */
-static inline int rondo_verbs_cqe(int lanes) { return lanes * (RONDO_VERBS_SEND_WR + RONDO_VERBS_RECV_WR) + RONDO_VERBS_FLUSHES; }
+/** Room that the completion queue needs: every work request that can be under way completes with an error
+ * when its queue pair ends, signalled or not. */
+static inline int rondo_verbs_cqe(int lanes)
+{
+    return lanes * (RONDO_VERBS_SEND_WR + RONDO_VERBS_RECV_WR) + RONDO_VERBS_FLUSHES;
+}
 static inline uint32_t rondo_verbs_qpn(const struct rondo_verbs_end *end, int lane)
 {
     const uint8_t *qpn = end->qpn[lane];
@@ -298,22 +324,28 @@ rondo_status rondo_verbs_unreg(void *comm, void *region);
 void rondo_verbs_unreg_all(struct rondo_verbs_comm *comm);
 
 /* messages (netdev_verbs_data.c, netdev_verbs_send.c), as in netdev.h */
-rondo_status rondo_verbs_isend(void *comm, const void *data, size_t bytes, int tag, void *region, void **request);
-rondo_status rondo_verbs_irecv(void *comm, int n, void *const *data, const size_t *bytes, const int *tags, void *const *regions,
+rondo_status rondo_verbs_isend(void *comm, const void *data, size_t bytes, int tag, void *region,
                                void **request);
-rondo_status rondo_verbs_isend_from(void *comm, const struct rondo_net_span *head, const struct rondo_net_span *data, int plain, int tag,
-                                    void **request);
-rondo_status rondo_verbs_irecv_into(void *comm, const struct rondo_net_span *whole, const struct rondo_net_span *place, int tag,
-                                    void **request);
-rondo_status rondo_verbs_iflush(void *comm, int n, void *const *data, const size_t *bytes, void *const *regions, void **request);
+rondo_status rondo_verbs_irecv(void *comm, int n, void *const *data, const size_t *bytes, const int *tags,
+                               void *const *regions, void **request);
+rondo_status rondo_verbs_isend_from(void *comm, const struct rondo_net_span *head,
+                                    const struct rondo_net_span *data, int plain, int tag, void **request);
+rondo_status rondo_verbs_irecv_into(void *comm, const struct rondo_net_span *whole,
+                                    const struct rondo_net_span *place, int tag, void **request);
+rondo_status rondo_verbs_iflush(void *comm, int n, void *const *data, const size_t *bytes,
+                                void *const *regions, void **request);
 rondo_status rondo_verbs_test(void *request, int *done, size_t *bytes);
 /** What a comm (of prepare) has done so far; valid until it is closed. */
 const struct rondo_verbs_counts *rondo_verbs_counts(const void *comm);
 
 /* shared by the two */
-static inline uint64_t rondo_verbs_wr_id(enum rondo_verbs_kind kind, uint64_t value) { return (uint64_t)kind << 32 | (uint32_t)value; }
+static inline uint64_t rondo_verbs_wr_id(enum rondo_verbs_kind kind, uint64_t value)
+{
+    return (uint64_t)kind << 32 | (uint32_t)value;
+}
 /** Lane i of those of a message. */
-static inline struct rondo_verbs_lane *rondo_verbs_lane_of(struct rondo_verbs_comm *comm, uint64_t sequence, int i)
+static inline struct rondo_verbs_lane *rondo_verbs_lane_of(struct rondo_verbs_comm *comm, uint64_t sequence,
+                                                           int i)
 {
     return &comm->lane[(sequence + (uint64_t)i) % (uint64_t)comm->nlanes];
 }
@@ -321,10 +353,12 @@ static inline struct rondo_verbs_lane *rondo_verbs_lane_of(struct rondo_verbs_co
 size_t rondo_verbs_stripe(const struct rondo_verbs_comm *comm, uint64_t bytes);
 int rondo_verbs_stripes(const struct rondo_verbs_comm *comm, uint64_t bytes);
 /** NULL: `most` of this kind are under way. */
-struct rondo_verbs_request *rondo_verbs_request_take(struct rondo_verbs_comm *comm, enum rondo_verbs_kind kind, int most);
+struct rondo_verbs_request *rondo_verbs_request_take(struct rondo_verbs_comm *comm,
+                                                     enum rondo_verbs_kind kind, int most);
 /** Is the comm usable, in this direction? */
 rondo_status rondo_verbs_comm_check(const struct rondo_verbs_comm *comm, int is_send);
-rondo_status rondo_verbs_region_check(const struct rondo_verbs_comm *comm, const struct rondo_verbs_region *region, const void *data,
+rondo_status rondo_verbs_region_check(const struct rondo_verbs_comm *comm,
+                                      const struct rondo_verbs_region *region, const void *data,
                                       size_t bytes);
 /** Bytes that a work request sends. */
 static inline size_t rondo_verbs_wr_bytes(const struct ibv_send_wr *wr)
@@ -336,7 +370,8 @@ static inline size_t rondo_verbs_wr_bytes(const struct ibv_send_wr *wr)
     return bytes;
 }
 /** Post a chain of sends, counted. */
-rondo_status rondo_verbs_post(struct rondo_verbs_comm *comm, struct ibv_qp *qp, struct ibv_send_wr *wr, const char *what);
+rondo_status rondo_verbs_post(struct rondo_verbs_comm *comm, struct ibv_qp *qp, struct ibv_send_wr *wr,
+                              const char *what);
 /** The completion of a lane's writes of this message. */
 void rondo_verbs_group_done(struct rondo_verbs_comm *comm, uint32_t sequence);
 rondo_status rondo_verbs_progress(struct rondo_verbs_comm *comm);
@@ -345,8 +380,10 @@ rondo_status rondo_verbs_progress(struct rondo_verbs_comm *comm);
 enum { RONDO_VERBS_ENDS = 320 };
 /** Both ends of a comm in words: host, device, GID or LID, queue pair (of the lane `shown`). */
 void rondo_verbs_ends(const struct rondo_verbs_comm *comm, char text[RONDO_VERBS_ENDS]);
-/** End a comm: keeps the first sentence, which is logged once (but for a failed operation of a receiver: net/transport/transport_net_proxy.c does when somebody waits). @return its status. */
-rondo_status rondo_verbs_comm_fail(struct rondo_verbs_comm *comm, rondo_status status, const char *fmt, ...) RONDO_PRINTF(3, 4);
+/** End a comm: keeps the first sentence, which is logged once (but for a failed operation of a receiver:
+ * net/transport/transport_net_proxy.c does when somebody waits). @return its status. */
+rondo_status rondo_verbs_comm_fail(struct rondo_verbs_comm *comm, rondo_status status, const char *fmt, ...)
+    RONDO_PRINTF(3, 4);
 rondo_status rondo_verbs_comm_error(const struct rondo_verbs_comm *comm); /* the kept one, again */
 rondo_status rondo_verbs_fail_wc(struct rondo_verbs_comm *comm, const struct ibv_wc *wc);
 /** What can be done about an errno of memory or attributes, for the end of a sentence. */

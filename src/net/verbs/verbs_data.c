@@ -1,4 +1,5 @@
-/* Messages: receives and their clear-to-sends, flushes, completions, requests. Sending: netdev_verbs_send.c. */
+/* Messages: receives and their clear-to-sends, flushes, completions, requests. Sending: netdev_verbs_send.c.
+ */
 #include "net/verbs/verbs.h"
 
 #include <arpa/inet.h>
@@ -9,7 +10,8 @@ enum { POLL = 16, FLUSH_BYTES = 1 };
 
 /* ---- requests ---- */
 
-struct rondo_verbs_request *rondo_verbs_request_take(struct rondo_verbs_comm *comm, enum rondo_verbs_kind kind, int most)
+struct rondo_verbs_request *rondo_verbs_request_take(struct rondo_verbs_comm *comm,
+                                                     enum rondo_verbs_kind kind, int most)
 {
     struct rondo_verbs_request *request = comm->requests;
     if (comm->in_use[kind] >= most) {
@@ -25,8 +27,8 @@ struct rondo_verbs_request *rondo_verbs_request_take(struct rondo_verbs_comm *co
 
 static rondo_status bad_argument(const struct rondo_verbs_comm *comm, const char *what)
 {
-    return rondo_fail(RONDO_INVALID_ARGUMENT, "%s of %s with rank %d: %s", comm->is_send ? "a send" : "a receive", comm->port->name,
-                      comm->peer.rank, what);
+    return rondo_fail(RONDO_INVALID_ARGUMENT, "%s of %s with rank %d: %s",
+                      comm->is_send ? "a send" : "a receive", comm->port->name, comm->peer.rank, what);
 }
 
 rondo_status rondo_verbs_comm_check(const struct rondo_verbs_comm *comm, int is_send)
@@ -38,20 +40,22 @@ rondo_status rondo_verbs_comm_check(const struct rondo_verbs_comm *comm, int is_
     return RONDO_SUCCESS;
 }
 
-rondo_status rondo_verbs_region_check(const struct rondo_verbs_comm *comm, const struct rondo_verbs_region *region, const void *data,
-                                      size_t bytes)
+rondo_status rondo_verbs_region_check(const struct rondo_verbs_comm *comm,
+                                      const struct rondo_verbs_region *region, const void *data, size_t bytes)
 {
     uintptr_t begin = (uintptr_t)data;
     if (bytes > comm->address.max_message) {
         return bad_argument(comm, "more bytes than the card can move at once");
     }
-    if (bytes > 0 && (region == NULL || begin < region->begin || begin > region->end || bytes > region->end - begin)) {
+    if (bytes > 0 &&
+        (region == NULL || begin < region->begin || begin > region->end || bytes > region->end - begin)) {
         return bad_argument(comm, "the region does not cover the data");
     }
     return RONDO_SUCCESS;
 }
 
-rondo_status rondo_verbs_post(struct rondo_verbs_comm *comm, struct ibv_qp *qp, struct ibv_send_wr *wr, const char *what)
+rondo_status rondo_verbs_post(struct rondo_verbs_comm *comm, struct ibv_qp *qp, struct ibv_send_wr *wr,
+                              const char *what)
 {
     struct ibv_send_wr *bad;
     char ends[RONDO_VERBS_ENDS];
@@ -66,15 +70,16 @@ rondo_status rondo_verbs_post(struct rondo_verbs_comm *comm, struct ibv_qp *qp, 
         return RONDO_SUCCESS;
     }
     rondo_verbs_ends(comm, ends);
-    return rondo_verbs_comm_fail(comm, RONDO_SYSTEM_ERROR, "cannot post the %s, %s: %s; %s", what, ends, strerror(rc),
-                                 rondo_verbs_errno_cause(rc));
+    return rondo_verbs_comm_fail(comm, RONDO_SYSTEM_ERROR, "cannot post the %s, %s: %s; %s", what, ends,
+                                 strerror(rc), rondo_verbs_errno_cause(rc));
 }
 
 /* ---- receiving ---- */
 
 static rondo_status receive_post(struct rondo_verbs_comm *comm, struct rondo_verbs_lane *lane)
 {
-    struct ibv_recv_wr wr = { .wr_id = rondo_verbs_wr_id(RONDO_VERBS_RECV, (uint64_t)(lane - comm->lane)) }, *bad;
+    struct ibv_recv_wr wr = { .wr_id = rondo_verbs_wr_id(RONDO_VERBS_RECV, (uint64_t)(lane - comm->lane)) },
+                       *bad;
     char ends[RONDO_VERBS_ENDS];
     int rc = ibv_post_recv(lane->qp, &wr, &bad);
     if (rc == 0) {
@@ -83,13 +88,14 @@ static rondo_status receive_post(struct rondo_verbs_comm *comm, struct rondo_ver
         return RONDO_SUCCESS;
     }
     rondo_verbs_ends(comm, ends);
-    return rondo_verbs_comm_fail(comm, RONDO_SYSTEM_ERROR, "cannot post a receive, %s: %s; %s", ends, strerror(rc),
-                                 rondo_verbs_errno_cause(rc));
+    return rondo_verbs_comm_fail(comm, RONDO_SYSTEM_ERROR, "cannot post a receive, %s: %s; %s", ends,
+                                 strerror(rc), rondo_verbs_errno_cause(rc));
 }
 
 /*
- * Before a clear-to-send: a receive on every lane that a word of this message or of an earlier one may still come on. Of a message that is split nobody here knows yet
- * how many lanes it takes: receives that it did not use are there for the next one.
+ * Before a clear-to-send: a receive on every lane that a word of this message or of an earlier one may still
+ * come on. Of a message that is split nobody here knows yet how many lanes it takes: receives that it did not
+ * use are there for the next one.
  */
 static rondo_status receives_post(struct rondo_verbs_comm *comm)
 {
@@ -104,8 +110,8 @@ static rondo_status receives_post(struct rondo_verbs_comm *comm)
 }
 
 /* place NULL: none. */
-static rondo_status cts_post(struct rondo_verbs_comm *comm, const struct rondo_verbs_request *request, void *const *data,
-                             void *const *regions, const struct rondo_net_span *place)
+static rondo_status cts_post(struct rondo_verbs_comm *comm, const struct rondo_verbs_request *request,
+                             void *const *data, void *const *regions, const struct rondo_net_span *place)
 {
     uint64_t slot = comm->sequence % RONDO_VERBS_SLOTS;
     struct rondo_verbs_cts *entry = comm->memory->fifo[slot];
@@ -117,8 +123,10 @@ static rondo_status cts_post(struct rondo_verbs_comm *comm, const struct rondo_v
                               .sg_list = &sge,
                               .num_sge = 1,
                               .opcode = IBV_WR_RDMA_WRITE,
-                              .send_flags = IBV_SEND_SIGNALED | (sge.length <= lane->inline_bytes ? IBV_SEND_INLINE : 0) };
-    wr.wr.rdma.remote_addr = comm->theirs.address + offsetof(struct rondo_verbs_memory, fifo) + slot * sizeof comm->memory->fifo[0];
+                              .send_flags = IBV_SEND_SIGNALED |
+                                            (sge.length <= lane->inline_bytes ? IBV_SEND_INLINE : 0) };
+    wr.wr.rdma.remote_addr = comm->theirs.address + offsetof(struct rondo_verbs_memory, fifo) +
+                             slot * sizeof comm->memory->fifo[0];
     wr.wr.rdma.rkey = comm->theirs.rkey;
     for (int i = 0; i < request->n; i++) {
         const struct rondo_verbs_region *region = regions[i];
@@ -145,8 +153,9 @@ static void request_give(struct rondo_verbs_request *request)
     request->busy = 0;
 }
 
-static rondo_status receive(struct rondo_verbs_comm *comm, int n, void *const *data, const size_t *bytes, const int *tags,
-                            void *const *regions, const struct rondo_net_span *place, void **request_out)
+static rondo_status receive(struct rondo_verbs_comm *comm, int n, void *const *data, const size_t *bytes,
+                            const int *tags, void *const *regions, const struct rondo_net_span *place,
+                            void **request_out)
 {
     struct rondo_verbs_request *request;
     rondo_status status;
@@ -161,7 +170,8 @@ static rondo_status receive(struct rondo_verbs_comm *comm, int n, void *const *d
     if (place != NULL) {
         RONDO_TRY(rondo_verbs_region_check(comm, place->region, place->data, place->bytes));
     }
-    /* The block's slot and the queue are free again when the write of the clear-to-send has completed, which may be later than the message. */
+    /* The block's slot and the queue are free again when the write of the clear-to-send has completed, which
+     * may be later than the message. */
     int is_free = (comm->cts_open >> comm->sequence % RONDO_VERBS_SLOTS & 1) == 0;
     request = is_free ? rondo_verbs_request_take(comm, RONDO_VERBS_RECV, RONDO_NET_MAX_REQUESTS) : NULL;
     if (request == NULL) {
@@ -183,14 +193,14 @@ static rondo_status receive(struct rondo_verbs_comm *comm, int n, void *const *d
     return RONDO_SUCCESS;
 }
 
-rondo_status rondo_verbs_irecv(void *comm, int n, void *const *data, const size_t *bytes, const int *tags, void *const *regions,
-                               void **request)
+rondo_status rondo_verbs_irecv(void *comm, int n, void *const *data, const size_t *bytes, const int *tags,
+                               void *const *regions, void **request)
 {
     return receive(comm, n, data, bytes, tags, regions, NULL, request);
 }
 
-rondo_status rondo_verbs_irecv_into(void *comm, const struct rondo_net_span *whole, const struct rondo_net_span *place, int tag,
-                                    void **request)
+rondo_status rondo_verbs_irecv_into(void *comm, const struct rondo_net_span *whole,
+                                    const struct rondo_net_span *place, int tag, void **request)
 {
     if (place->bytes == 0 || rondo_max_size(whole->bytes, place->bytes) >= RONDO_VERBS_PLACED) {
         return bad_argument(comm, "its place is empty, or it is too long for one");
@@ -198,7 +208,8 @@ rondo_status rondo_verbs_irecv_into(void *comm, const struct rondo_net_span *who
     return receive(comm, 1, &whole->data, &whole->bytes, &tag, &whole->region, place, request);
 }
 
-rondo_status rondo_verbs_iflush(void *comm_in, int n, void *const *data, const size_t *bytes, void *const *regions, void **request_out)
+rondo_status rondo_verbs_iflush(void *comm_in, int n, void *const *data, const size_t *bytes,
+                                void *const *regions, void **request_out)
 {
     struct rondo_verbs_comm *comm = comm_in;
     struct rondo_verbs_request *request;
@@ -210,7 +221,9 @@ rondo_status rondo_verbs_iflush(void *comm_in, int n, void *const *data, const s
     }
     for (int i = 0; i < n; i++) {
         RONDO_TRY(rondo_verbs_region_check(comm, regions[i], data[i], bytes[i]));
-        last = bytes[i] > 0 && ((struct rondo_verbs_region *)regions[i])->shared->kind != RONDO_NET_HOST ? i : last;
+        last = bytes[i] > 0 && ((struct rondo_verbs_region *)regions[i])->shared->kind != RONDO_NET_HOST
+                   ? i
+                   : last;
     }
     if (last < 0 || comm->flush_qp == NULL) { /* host memory, or RONDO_GDR_FLUSH_DISABLE */
         return RONDO_SUCCESS;
@@ -220,8 +233,11 @@ rondo_status rondo_verbs_iflush(void *comm_in, int n, void *const *data, const s
         return bad_argument(comm, "more flushes are under way than messages can be");
     }
     /* A read is not answered before the writes that came before it are there. */
-    struct ibv_sge sge = { .addr = (uintptr_t)&comm->memory->landing, .length = FLUSH_BYTES, .lkey = comm->memory_mr->lkey };
-    struct ibv_send_wr wr = { .wr_id = rondo_verbs_wr_id(RONDO_VERBS_FLUSH, (uint64_t)(request - comm->requests)),
+    struct ibv_sge sge = { .addr = (uintptr_t)&comm->memory->landing,
+                           .length = FLUSH_BYTES,
+                           .lkey = comm->memory_mr->lkey };
+    struct ibv_send_wr wr = { .wr_id = rondo_verbs_wr_id(RONDO_VERBS_FLUSH,
+                                                         (uint64_t)(request - comm->requests)),
                               .sg_list = &sge,
                               .num_sge = 1,
                               .opcode = IBV_WR_RDMA_READ,
@@ -242,8 +258,10 @@ static rondo_status strange(struct rondo_verbs_comm *comm, const char *what)
     return rondo_verbs_comm_fail(comm, RONDO_REMOTE_ERROR, "%s, %s; the other end is broken", what, ends);
 }
 
-/* The sizes of the message whose turn it is, from the word on its first lane. They are read once: what the peer writes later changes nothing. */
-static rondo_status sizes_take(struct rondo_verbs_comm *comm, struct rondo_verbs_request *request, uint32_t imm)
+/* The sizes of the message whose turn it is, from the word on its first lane. They are read once: what the
+ * peer writes later changes nothing. */
+static rondo_status sizes_take(struct rondo_verbs_comm *comm, struct rondo_verbs_request *request,
+                               uint32_t imm)
 {
     const uint64_t *sizes = comm->memory->sizes[comm->finished % RONDO_VERBS_SLOTS];
     if (request->n > 1 && imm != (uint32_t)request->n) {
@@ -252,12 +270,15 @@ static rondo_status sizes_take(struct rondo_verbs_comm *comm, struct rondo_verbs
     request->stripes = 1;
     for (int i = 0; i < request->n; i++) {
         int placed = request->place_bytes > 0 && (imm & RONDO_VERBS_PLACED) != 0;
-        uint64_t size = request->n > 1 ? __atomic_load_n(&sizes[i], __ATOMIC_RELAXED) : placed ? imm & ~RONDO_VERBS_PLACED : imm;
+        uint64_t size = request->n > 1 ? __atomic_load_n(&sizes[i], __ATOMIC_RELAXED)
+                        : placed       ? imm & ~RONDO_VERBS_PLACED
+                                       : imm;
         if (size > (placed ? request->place_bytes : request->room[i])) {
             char ends[RONDO_VERBS_ENDS];
             rondo_verbs_ends(comm, ends);
             return rondo_verbs_comm_fail(comm, RONDO_INVALID_USAGE,
-                                         "a message of %llu bytes (tag %d) came for a receive of %zu, %s; send and receive the same count",
+                                         "a message of %llu bytes (tag %d) came for a receive of %zu, %s; "
+                                         "send and receive the same count",
                                          (unsigned long long)size, request->tags[i], request->room[i], ends);
         }
         int stripes = rondo_verbs_stripes(comm, size);
@@ -335,7 +356,8 @@ static rondo_status completion(struct rondo_verbs_comm *comm, const struct ibv_w
     return RONDO_SUCCESS;
 }
 
-/* With the peer gone all is taken that has completed, in whatever order the queue has it: what arrived before counts. */
+/* With the peer gone all is taken that has completed, in whatever order the queue has it: what arrived before
+ * counts. */
 rondo_status rondo_verbs_progress(struct rondo_verbs_comm *comm)
 {
     struct ibv_wc wc[POLL];
@@ -375,7 +397,8 @@ rondo_status rondo_verbs_test(void *request_in, int *done, size_t *bytes)
     rondo_status status = RONDO_SUCCESS;
     *done = 0;
     if (!request->done) {
-        status = comm->error == RONDO_SUCCESS || goes_on(request) ? rondo_verbs_progress(comm) : rondo_verbs_comm_error(comm);
+        status = comm->error == RONDO_SUCCESS || goes_on(request) ? rondo_verbs_progress(comm)
+                                                                  : rondo_verbs_comm_error(comm);
     }
     if (!request->done) {
         return goes_on(request) ? RONDO_SUCCESS : status;
@@ -388,4 +411,7 @@ rondo_status rondo_verbs_test(void *request_in, int *done, size_t *bytes)
     return RONDO_SUCCESS;
 }
 
-const struct rondo_verbs_counts *rondo_verbs_counts(const void *comm) { return &((const struct rondo_verbs_comm *)comm)->counts; }
+const struct rondo_verbs_counts *rondo_verbs_counts(const void *comm)
+{
+    return &((const struct rondo_verbs_comm *)comm)->counts;
+}

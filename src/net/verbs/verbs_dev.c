@@ -32,10 +32,12 @@ static int filter_entry_fits(const char *entry, size_t length, int exact, const 
     const char *colon = memchr(entry, ':', length);
     size_t name = colon ? (size_t)(colon - entry) : length;
     int number = 0, digits = 0;
-    for (const char *c = colon ? colon + 1 : entry + length; c < entry + length && *c >= '0' && *c <= '9' && digits < 4; c++, digits++) {
+    for (const char *c = colon ? colon + 1 : entry + length;
+         c < entry + length && *c >= '0' && *c <= '9' && digits < 4; c++, digits++) {
         number = number * 10 + (*c - '0');
     }
-    return strncmp(entry, device, name) == 0 && (!exact || device[name] == '\0') && (digits == 0 || number == port);
+    return strncmp(entry, device, name) == 0 && (!exact || device[name] == '\0') &&
+           (digits == 0 || number == port);
 }
 
 int rondo_verbs_filter(const char *filter, const char *device, int port)
@@ -65,12 +67,14 @@ int rondo_verbs_range_parse(const char *text, struct rondo_verbs_range *range)
     if (*text == '\0') {
         return 0;
     }
-    if (length >= sizeof address || (text[length] == '/' && (rondo_parse_int(text + length + 1, &bits) != 0 || bits < 0))) {
+    if (length >= sizeof address ||
+        (text[length] == '/' && (rondo_parse_int(text + length + 1, &bits) != 0 || bits < 0))) {
         return -1;
     }
     memcpy(address, text, length);
     address[length] = '\0';
-    int at = inet_pton(AF_INET, address, range->prefix + IPV4_AT) == 1 ? IPV4_AT : 0, most = 8 * (GID_BYTES - at);
+    int at = inet_pton(AF_INET, address, range->prefix + IPV4_AT) == 1 ? IPV4_AT : 0,
+        most = 8 * (GID_BYTES - at);
     if (at > 0) {
         memcpy(range->prefix, mapped, sizeof mapped);
     } else if (inet_pton(AF_INET6, address, range->prefix) != 1) {
@@ -83,7 +87,8 @@ int rondo_verbs_range_parse(const char *text, struct rondo_verbs_range *range)
 int rondo_verbs_range_has(const struct rondo_verbs_range *range, const uint8_t gid[16])
 {
     int bytes = range->bits / 8, rest = range->bits % 8;
-    return memcmp(gid, range->prefix, (size_t)bytes) == 0 && (rest == 0 || ((gid[bytes] ^ range->prefix[bytes]) & (0xff00 >> rest)) == 0);
+    return memcmp(gid, range->prefix, (size_t)bytes) == 0 &&
+           (rest == 0 || ((gid[bytes] ^ range->prefix[bytes]) & (0xff00 >> rest)) == 0);
 }
 
 /* ---- what a card is ---- */
@@ -91,7 +96,8 @@ int rondo_verbs_range_has(const struct rondo_verbs_range *range, const uint8_t g
 /* Gigabits a second of a lane, by the code of query_port. */
 static const struct {
     int code, mbps;
-} speeds[] = { { 1, 2500 }, { 2, 5000 }, { 4, 10000 }, { 8, 10000 }, { 16, 14000 }, { 32, 25000 }, { 64, 50000 }, { 128, 100000 } };
+} speeds[] = { { 1, 2500 },   { 2, 5000 },   { 4, 10000 },  { 8, 10000 },
+               { 16, 14000 }, { 32, 25000 }, { 64, 50000 }, { 128, 100000 } };
 static const struct {
     int code, lanes;
 } widths[] = { { 1, 1 }, { 2, 4 }, { 4, 8 }, { 8, 12 }, { 16, 2 } };
@@ -111,7 +117,8 @@ static int32_t port_speed(const struct ibv_port_attr *attr)
 /* GPU memory by a kernel module that pins it for cards (an older way than DMA-BUF). */
 static int has_peer_memory(void)
 {
-    static const char *const files[] = { "/sys/kernel/mm/memory_peers/nv_mem/version", "/sys/kernel/mm/memory_peers/nv_mem_nc/version",
+    static const char *const files[] = { "/sys/kernel/mm/memory_peers/nv_mem/version",
+                                         "/sys/kernel/mm/memory_peers/nv_mem_nc/version",
                                          "/sys/module/nvidia_peermem/version" };
     for (size_t i = 0; i < RONDO_COUNTOF(files); i++) {
         if (access(files[i], R_OK) == 0) {
@@ -145,7 +152,8 @@ static void card_path(struct rondo_verbs_card *card, const struct ibv_device *de
 {
     char link[IBV_SYSFS_PATH_MAX + 8], path[PATH_MAX];
     snprintf(link, sizeof link, "%s/device", device->ibdev_path);
-    if (device->ibdev_path[0] != '\0' && realpath(link, path) != NULL && strlen(path) < sizeof card->pci_path) {
+    if (device->ibdev_path[0] != '\0' && realpath(link, path) != NULL &&
+        strlen(path) < sizeof card->pci_path) {
         memcpy(card->pci_path, path, strlen(path) + 1);
     }
 }
@@ -174,12 +182,14 @@ static rondo_status card_open(struct ibv_device *device, struct rondo_verbs_card
     pthread_mutex_init(&card->lock, NULL);
     card->guid = be64toh(found.lib->get_device_guid(device));
     card_path(card, device);
-    card->memory = RONDO_NET_HOST | (has_peer_memory() ? RONDO_NET_CUDA : 0u) | (has_dmabuf(card) ? RONDO_NET_DMABUF : 0u);
+    card->memory = RONDO_NET_HOST | (has_peer_memory() ? RONDO_NET_CUDA : 0u) |
+                   (has_dmabuf(card) ? RONDO_NET_DMABUF : 0u);
     /* Events are looked for, not waited for. */
     int flags = fcntl(card->context->async_fd, F_GETFL);
     if (flags < 0 || fcntl(card->context->async_fd, F_SETFL, flags | O_NONBLOCK) != 0) {
         card_close(card);
-        return rondo_fail(RONDO_SYSTEM_ERROR, "cannot read the events of %s on %s without waiting: %m", device->name, rondo_log_host());
+        return rondo_fail(RONDO_SYSTEM_ERROR, "cannot read the events of %s on %s without waiting: %m",
+                          device->name, rondo_log_host());
     }
     *card_out = card;
     return RONDO_SUCCESS;
@@ -193,7 +203,8 @@ static int port_is_fine(const struct rondo_verbs_card *card, int number, struct 
         RONDO_INFO(RONDO_SUBSYS_NET, "verbs: port %d of %s is not active", number, card->name);
         return 0;
     }
-    return rondo_verbs_filter(params->ib_hca, card->name, number) && (params->ib_port == 0 || params->ib_port == number);
+    return rondo_verbs_filter(params->ib_hca, card->name, number) &&
+           (params->ib_port == 0 || params->ib_port == number);
 }
 
 /* @return ports that are used. */
@@ -208,7 +219,9 @@ static int card_ports(struct rondo_verbs_card *card)
     for (int number = 1; number <= device.phys_port_cnt && found.nports < MAX_PORTS; number++) {
         if (port_is_fine(card, number, &attr)) {
             struct rondo_verbs_port *port = &found.ports[found.nports++];
-            *port = (struct rondo_verbs_port){ .card = card, .number = (uint8_t)number, .speed_mbps = port_speed(&attr) };
+            *port = (struct rondo_verbs_port){ .card = card,
+                                               .number = (uint8_t)number,
+                                               .speed_mbps = port_speed(&attr) };
             snprintf(port->name, sizeof port->name, "%.50s:%d", card->name, number);
         }
     }
@@ -227,7 +240,8 @@ static rondo_status cards_open(struct ibv_device **list, int n)
         }
     }
     if (found.nports == 0) {
-        snprintf(found.why, sizeof found.why, "%d RDMA card%s, and no port that is active and that RONDO_IB_HCA (\"%.60s\") allows", n,
+        snprintf(found.why, sizeof found.why,
+                 "%d RDMA card%s, and no port that is active and that RONDO_IB_HCA (\"%.60s\") allows", n,
                  n == 1 ? "" : "s", rondo_params()->ib_hca);
     }
     return RONDO_SUCCESS;
@@ -253,8 +267,10 @@ static rondo_status devices_open(void)
         return RONDO_SUCCESS;
     }
     if (rondo_verbs_range_parse(rondo_params()->ib_addr_range, &found.range) != 0) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "RONDO_IB_ADDR_RANGE=\"%.60s\" (host %s) is no network such as 10.1.0.0/16 or fd00::/8",
-                          rondo_params()->ib_addr_range, rondo_log_host());
+        return rondo_fail(
+            RONDO_INVALID_ARGUMENT,
+            "RONDO_IB_ADDR_RANGE=\"%.60s\" (host %s) is no network such as 10.1.0.0/16 or fd00::/8",
+            rondo_params()->ib_addr_range, rondo_log_host());
     }
     found.lib = rondo_verbs_lib_open(found.why, sizeof found.why);
     if (found.lib == NULL) {
@@ -300,7 +316,10 @@ void rondo_verbs_devices_close(void)
     pthread_mutex_unlock(&found_lock);
 }
 
-struct rondo_verbs_port *rondo_verbs_port_get(int device) { return device >= 0 && device < found.nports ? &found.ports[device] : NULL; }
+struct rondo_verbs_port *rondo_verbs_port_get(int device)
+{
+    return device >= 0 && device < found.nports ? &found.ports[device] : NULL;
+}
 
 void rondo_verbs_ports_set_down(const struct rondo_verbs_card *card, int number, int64_t down_ns)
 {
@@ -324,8 +343,8 @@ rondo_status rondo_verbs_pd_get(struct rondo_verbs_card *card)
     card->users += error == 0;
     pthread_mutex_unlock(&card->lock);
     if (error != 0) {
-        return rondo_fail(RONDO_SYSTEM_ERROR, "cannot allocate a protection domain of %s on %s: %s; %s", card->name, rondo_log_host(),
-                          strerror(error), rondo_verbs_errno_cause(error));
+        return rondo_fail(RONDO_SYSTEM_ERROR, "cannot allocate a protection domain of %s on %s: %s; %s",
+                          card->name, rondo_log_host(), strerror(error), rondo_verbs_errno_cause(error));
     }
     return RONDO_SUCCESS;
 }
@@ -348,7 +367,8 @@ static int gid_is_ipv4(const union ibv_gid *gid)
     return memcmp(gid->raw, mapped, IPV4_AT) == 0;
 }
 
-/* How well an entry of the table fits; 0: not usable. A version of RoCE that was not asked for reaches nobody who asked. */
+/* How well an entry of the table fits; 0: not usable. A version of RoCE that was not asked for reaches nobody
+ * who asked. */
 static int gid_fit(const union ibv_gid *gid, int type)
 {
     static const union ibv_gid none;
@@ -370,7 +390,8 @@ static int gid_choose(const struct rondo_verbs_port *port, int entries)
         struct ibv_gid_entry entry = { .gid_type = UINT32_MAX };
         int fit = 0;
         if (card->lib->query_gid_ex != NULL) {
-            fit = card->lib->query_gid_ex(card->context, port->number, (uint32_t)i, &entry, 0, sizeof entry) == 0
+            fit = card->lib->query_gid_ex(card->context, port->number, (uint32_t)i, &entry, 0,
+                                          sizeof entry) == 0
                       ? gid_fit(&entry.gid, (int)entry.gid_type)
                       : 0;
         } else if (card->lib->query_gid(card->context, port->number, i, &entry.gid) == 0) {
@@ -384,42 +405,54 @@ static int gid_choose(const struct rondo_verbs_port *port, int entries)
     return best;
 }
 
-static rondo_status address_gid(const struct rondo_verbs_port *port, const struct ibv_port_attr *attr, struct rondo_verbs_address *address)
+static rondo_status address_gid(const struct rondo_verbs_port *port, const struct ibv_port_attr *attr,
+                                struct rondo_verbs_address *address)
 {
     static const union ibv_gid none;
     int64_t asked = rondo_params()->ib_gid_index;
     int is_ethernet = attr->link_layer == IBV_LINK_LAYER_ETHERNET;
     address->gid_index = asked >= 0 ? (int)asked : is_ethernet ? gid_choose(port, attr->gid_tbl_len) : 0;
     if (address->gid_index < 0) {
-        return rondo_fail(
-            RONDO_SYSTEM_ERROR,
-            "port %s on %s has no GID%s%.60s: its network interface has no address; give it one (ip addr), or take another port "
-            "by RONDO_IB_HCA",
-            port->name, rondo_log_host(), found.range.bits > 0 ? " in RONDO_IB_ADDR_RANGE=" : "", rondo_params()->ib_addr_range);
+        return rondo_fail(RONDO_SYSTEM_ERROR,
+                          "port %s on %s has no GID%s%.60s: its network interface has no address; give it "
+                          "one (ip addr), or take another port "
+                          "by RONDO_IB_HCA",
+                          port->name, rondo_log_host(),
+                          found.range.bits > 0 ? " in RONDO_IB_ADDR_RANGE=" : "",
+                          rondo_params()->ib_addr_range);
     }
     if (address->gid_index >= attr->gid_tbl_len ||
-        port->card->lib->query_gid(port->card->context, port->number, address->gid_index, &address->gid) != 0 ||
+        port->card->lib->query_gid(port->card->context, port->number, address->gid_index, &address->gid) !=
+            0 ||
         memcmp(&address->gid, &none, sizeof none) == 0) {
-        return rondo_fail(RONDO_SYSTEM_ERROR, "port %s on %s has no GID of index %d (its table has %d entries); see RONDO_IB_GID_INDEX",
-                          port->name, rondo_log_host(), address->gid_index, attr->gid_tbl_len);
+        return rondo_fail(
+            RONDO_SYSTEM_ERROR,
+            "port %s on %s has no GID of index %d (its table has %d entries); see RONDO_IB_GID_INDEX",
+            port->name, rondo_log_host(), address->gid_index, attr->gid_tbl_len);
     }
     return RONDO_SUCCESS;
 }
 
-rondo_status rondo_verbs_address_query(const struct rondo_verbs_port *port, struct rondo_verbs_address *address)
+rondo_status rondo_verbs_address_query(const struct rondo_verbs_port *port,
+                                       struct rondo_verbs_address *address)
 {
     struct ibv_port_attr attr;
     int mtu = rondo_params()->ib_mtu; /* 0: the port's; else enum ibv_mtu */
     int rc = port->card->lib->query_port(port->card->context, port->number, &attr);
     if (rc != 0) {
-        return rondo_fail(RONDO_SYSTEM_ERROR, "cannot query port %s on %s: %s", port->name, rondo_log_host(), strerror(rc));
+        return rondo_fail(RONDO_SYSTEM_ERROR, "cannot query port %s on %s: %s", port->name, rondo_log_host(),
+                          strerror(rc));
     }
     if (attr.state != IBV_PORT_ACTIVE) {
-        return rondo_fail(RONDO_SYSTEM_ERROR, "port %s on %s is not active (any more): check cable, switch and subnet manager", port->name,
-                          rondo_log_host());
+        return rondo_fail(RONDO_SYSTEM_ERROR,
+                          "port %s on %s is not active (any more): check cable, switch and subnet manager",
+                          port->name, rondo_log_host());
     }
-    *address = (struct rondo_verbs_address){ .lid = attr.lid, .mtu = (uint8_t)attr.active_mtu, .link_layer = attr.link_layer };
-    address->max_message = attr.max_msg_sz > 0 ? (uint32_t)rondo_min_size(attr.max_msg_sz, INT32_MAX) : INT32_MAX;
+    *address = (struct rondo_verbs_address){ .lid = attr.lid,
+                                             .mtu = (uint8_t)attr.active_mtu,
+                                             .link_layer = attr.link_layer };
+    address->max_message = attr.max_msg_sz > 0 ? (uint32_t)rondo_min_size(attr.max_msg_sz, INT32_MAX)
+                                               : INT32_MAX;
     if (mtu > 0 && mtu < (int)attr.active_mtu) {
         address->mtu = (uint8_t)mtu;
     }

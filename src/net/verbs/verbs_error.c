@@ -1,4 +1,5 @@
-/* What went wrong, in words: completions and events of the card, with both ends and what usually causes it. */
+/* What went wrong, in words: completions and events of the card, with both ends and what usually causes it.
+ */
 #include "net/verbs/verbs.h"
 
 #include <arpa/inet.h>
@@ -22,7 +23,8 @@ static void end_text(const struct rondo_verbs_end *end, int lane, const char *ho
     } else {
         inet_ntop(AF_INET6, end->gid, gid, sizeof gid);
     }
-    snprintf(text, bytes, "%.40s %.20s:%d (%s, queue pair %u)", host, end->device, end->port, gid, rondo_verbs_qpn(end, lane));
+    snprintf(text, bytes, "%.40s %.20s:%d (%s, queue pair %u)", host, end->device, end->port, gid,
+             rondo_verbs_qpn(end, lane));
 }
 
 void rondo_verbs_ends(const struct rondo_verbs_comm *comm, char text[RONDO_VERBS_ENDS])
@@ -34,7 +36,8 @@ void rondo_verbs_ends(const struct rondo_verbs_comm *comm, char text[RONDO_VERBS
     } else {
         snprintf(theirs, sizeof theirs, "%.40s", comm->peer.host);
     }
-    snprintf(text, RONDO_VERBS_ENDS, "%s %s rank %d %s", mine, comm->is_send ? "to" : "from", comm->peer.rank, theirs);
+    snprintf(text, RONDO_VERBS_ENDS, "%s %s rank %d %s", mine, comm->is_send ? "to" : "from", comm->peer.rank,
+             theirs);
 }
 
 /* ---- a comm's one error ---- */
@@ -54,13 +57,15 @@ rondo_status rondo_verbs_comm_fail(struct rondo_verbs_comm *comm, rondo_status s
     va_start(args, fmt);
     keep(comm, status, fmt, args);
     va_end(args);
-    comm->gone = 0; /* what a broken end sends counts no more, and flushes may never end on a card that has failed */
+    comm->gone =
+        0; /* what a broken end sends counts no more, and flushes may never end on a card that has failed */
     status = rondo_verbs_comm_error(comm);
     return first ? rondo_fail_aloud(status) : status;
 }
 
 /* An operation's: a receiver's may be nobody's business, as the peer has finished and left. */
-static RONDO_PRINTF(3, 4) rondo_status operation_fail(struct rondo_verbs_comm *comm, rondo_status status, const char *fmt, ...)
+static RONDO_PRINTF(3, 4) rondo_status
+    operation_fail(struct rondo_verbs_comm *comm, rondo_status status, const char *fmt, ...)
 {
     int first = comm->error == RONDO_SUCCESS;
     va_list args;
@@ -84,16 +89,20 @@ static const struct {
     const char *cause;
 } errno_causes[] = {
     { ENOMEM, "a limit of locked memory (ulimit -l) or of the card's resources is reached" },
-    { ETIMEDOUT, "the other end's address was not found: are both GIDs of one network (RONDO_IB_GID_INDEX), is it up?" },
-    { EINVAL, "the card refuses a value: see RONDO_IB_GID_INDEX, RONDO_IB_PKEY, RONDO_IB_SL, RONDO_IB_MTU, RONDO_IB_QUEUE_DEPTH" },
+    { ETIMEDOUT,
+      "the other end's address was not found: are both GIDs of one network (RONDO_IB_GID_INDEX), is it up?" },
+    { EINVAL, "the card refuses a value: see RONDO_IB_GID_INDEX, RONDO_IB_PKEY, RONDO_IB_SL, RONDO_IB_MTU, "
+              "RONDO_IB_QUEUE_DEPTH" },
     { ENODEV, "the card is gone" },
     { EIO, "the card or its driver has failed: see the kernel's log" },
     { EPERM, "this user may not: check the permissions of /dev/infiniband" },
     { EACCES, "this user may not: check the permissions of /dev/infiniband" },
     { EFAULT, "the memory is not this process's, or is GPU memory that the card cannot reach" },
     { EOPNOTSUPP, "the card or its driver cannot do that" },
-    { ENETUNREACH, "no route to the other end's address: are both GIDs of one network (RONDO_IB_GID_INDEX)?" },
-    { EHOSTUNREACH, "no route to the other end's address: are both GIDs of one network (RONDO_IB_GID_INDEX)?" },
+    { ENETUNREACH,
+      "no route to the other end's address: are both GIDs of one network (RONDO_IB_GID_INDEX)?" },
+    { EHOSTUNREACH,
+      "no route to the other end's address: are both GIDs of one network (RONDO_IB_GID_INDEX)?" },
 };
 
 const char *rondo_verbs_errno_cause(int error)
@@ -114,25 +123,33 @@ static const struct {
     const char *words, *cause;
 } completions[] = {
     { IBV_WC_LOC_LEN_ERR, RONDO_SYSTEM_ERROR, "local length error", "a message longer than the card allows" },
-    { IBV_WC_LOC_QP_OP_ERR, RONDO_SYSTEM_ERROR, "local queue pair operation error", "a fault of this library or of the driver" },
-    { IBV_WC_LOC_PROT_ERR, RONDO_SYSTEM_ERROR, "local protection error", "a buffer was freed or deregistered while in use" },
+    { IBV_WC_LOC_QP_OP_ERR, RONDO_SYSTEM_ERROR, "local queue pair operation error",
+      "a fault of this library or of the driver" },
+    { IBV_WC_LOC_PROT_ERR, RONDO_SYSTEM_ERROR, "local protection error",
+      "a buffer was freed or deregistered while in use" },
     { IBV_WC_WR_FLUSH_ERR, RONDO_REMOTE_ERROR, "work request flushed",
       "the queue pair had ended before; look for an earlier error at the other end" },
-    { IBV_WC_BAD_RESP_ERR, RONDO_REMOTE_ERROR, "bad response", "a packet that does not belong to this connection" },
+    { IBV_WC_BAD_RESP_ERR, RONDO_REMOTE_ERROR, "bad response",
+      "a packet that does not belong to this connection" },
     { IBV_WC_LOC_ACCESS_ERR, RONDO_SYSTEM_ERROR, "local access error",
-      "the other end wrote outside of what it was given, or a buffer was freed or deregistered here while in use" },
+      "the other end wrote outside of what it was given, or a buffer was freed or deregistered here while in "
+      "use" },
     { IBV_WC_REM_INV_REQ_ERR, RONDO_REMOTE_ERROR, "invalid request at the other end",
       "the two ends do not agree about operations or sizes" },
     { IBV_WC_REM_ACCESS_ERR, RONDO_REMOTE_ERROR, "access error at the other end",
       "a buffer that was freed or deregistered there while in use" },
-    { IBV_WC_REM_OP_ERR, RONDO_REMOTE_ERROR, "operation error at the other end", "its card or its memory failed: see its kernel's log" },
+    { IBV_WC_REM_OP_ERR, RONDO_REMOTE_ERROR, "operation error at the other end",
+      "its card or its memory failed: see its kernel's log" },
     { IBV_WC_RETRY_EXC_ERR, RONDO_REMOTE_ERROR, "transport retry count exceeded",
-      "the other process died, the link, cable or switch between is down, or lets no packets of the ports' MTU pass (RONDO_IB_MTU); "
+      "the other process died, the link, cable or switch between is down, or lets no packets of the ports' "
+      "MTU pass (RONDO_IB_MTU); "
       "RONDO_IB_TIMEOUT and RONDO_IB_RETRY_CNT say how long to try" },
-    { IBV_WC_RNR_RETRY_EXC_ERR, RONDO_REMOTE_ERROR, "receiver-not-ready retry count exceeded", "the other end does not receive" },
+    { IBV_WC_RNR_RETRY_EXC_ERR, RONDO_REMOTE_ERROR, "receiver-not-ready retry count exceeded",
+      "the other end does not receive" },
     { IBV_WC_REM_ABORT_ERR, RONDO_REMOTE_ERROR, "aborted by the other end", "its queue pair ended" },
     { IBV_WC_FATAL_ERR, RONDO_SYSTEM_ERROR, "fatal error of the card", "see the kernel's log" },
-    { IBV_WC_RESP_TIMEOUT_ERR, RONDO_REMOTE_ERROR, "response timeout", "the other process died, or the link between is down" },
+    { IBV_WC_RESP_TIMEOUT_ERR, RONDO_REMOTE_ERROR, "response timeout",
+      "the other process died, or the link between is down" },
     { IBV_WC_GENERAL_ERR, RONDO_SYSTEM_ERROR, "general error of the card", "see the kernel's log" },
 };
 
@@ -156,14 +173,17 @@ static int port_is_down(const struct rondo_verbs_port *port)
 {
     struct ibv_port_attr attr;
     return __atomic_load_n(&port->down_ns, __ATOMIC_ACQUIRE) != 0 ||
-           (port->card->lib->query_port(port->card->context, port->number, &attr) == 0 && attr.state != IBV_PORT_ACTIVE);
+           (port->card->lib->query_port(port->card->context, port->number, &attr) == 0 &&
+            attr.state != IBV_PORT_ACTIVE);
 }
 
-/* Soft-RoCE's sends fail a moment before the port is down and its event comes: an operation error of its own is given that moment. */
+/* Soft-RoCE's sends fail a moment before the port is down and its event comes: an operation error of its own
+ * is given that moment. */
 static int link_is_down(struct rondo_verbs_comm *comm, enum ibv_wc_status status)
 {
     const struct timespec ms = { 0, 1000000 };
-    int64_t until = rondo_now_ns() + (status == IBV_WC_LOC_QP_OP_ERR ? LINK_TELLS_MS * (int64_t)ms.tv_nsec : 0);
+    int64_t until = rondo_now_ns() +
+                    (status == IBV_WC_LOC_QP_OP_ERR ? LINK_TELLS_MS * (int64_t)ms.tv_nsec : 0);
     for (;;) {
         card_events(comm->port->card);
         if (port_is_down(comm->port)) {
@@ -183,7 +203,9 @@ rondo_status rondo_verbs_fail_wc(struct rondo_verbs_comm *comm, const struct ibv
     const char *words = "unknown error", *cause = "see the kernel's log";
     rondo_status status = RONDO_SYSTEM_ERROR;
     /* Seen from the end that is written to, the memory is its own (Soft-RoCE). */
-    enum ibv_wc_status code = kind == RONDO_VERBS_RECV && wc->status == IBV_WC_REM_ACCESS_ERR ? IBV_WC_LOC_ACCESS_ERR : wc->status;
+    enum ibv_wc_status code = kind == RONDO_VERBS_RECV && wc->status == IBV_WC_REM_ACCESS_ERR
+                                  ? IBV_WC_LOC_ACCESS_ERR
+                                  : wc->status;
     for (size_t i = 0; i < RONDO_COUNTOF(completions); i++) {
         if (completions[i].code == code) {
             words = completions[i].words;
@@ -194,13 +216,14 @@ rondo_status rondo_verbs_fail_wc(struct rondo_verbs_comm *comm, const struct ibv
     comm->shown = lane_of_qpn(comm, wc->qp_num);
     rondo_verbs_ends(comm, ends);
     if (link_is_down(comm, wc->status)) { /* what the card makes of that differs */
-        return operation_fail(comm, RONDO_REMOTE_ERROR, "%s failed, %s: the link of %s is down (status %d, %s); check cable and switch",
-                              kind < RONDO_COUNTOF(kind_words) ? kind_words[kind] : "work request", ends, comm->port->name, (int)wc->status,
-                              words);
+        return operation_fail(comm, RONDO_REMOTE_ERROR,
+                              "%s failed, %s: the link of %s is down (status %d, %s); check cable and switch",
+                              kind < RONDO_COUNTOF(kind_words) ? kind_words[kind] : "work request", ends,
+                              comm->port->name, (int)wc->status, words);
     }
     return operation_fail(comm, status, "%s failed, %s: %s (status %d, vendor code %#x); usual cause: %s",
-                          kind < RONDO_COUNTOF(kind_words) ? kind_words[kind] : "work request", ends, words, (int)wc->status,
-                          wc->vendor_err, cause);
+                          kind < RONDO_COUNTOF(kind_words) ? kind_words[kind] : "work request", ends, words,
+                          (int)wc->status, wc->vendor_err, cause);
 }
 
 /* ---- events ---- */
@@ -216,7 +239,8 @@ static const struct {
     { IBV_EVENT_CQ_ERR, OF_CQ, "its completion queue has overrun or failed" },
     { IBV_EVENT_QP_FATAL, OF_QP, "the card reports a fatal error of the queue pair" },
     { IBV_EVENT_QP_REQ_ERR, OF_QP, "the card got an invalid request from the other end" },
-    { IBV_EVENT_QP_ACCESS_ERR, OF_QP, "the other end wrote to memory that it was not given, or that was freed here" },
+    { IBV_EVENT_QP_ACCESS_ERR, OF_QP,
+      "the other end wrote to memory that it was not given, or that was freed here" },
     { IBV_EVENT_DEVICE_FATAL, OF_CARD, "the card reports a fatal error: see the kernel's log" },
     { IBV_EVENT_PORT_ERR, PORT_DOWN, "" },
     { IBV_EVENT_PORT_ACTIVE, PORT_UP, "" },
@@ -231,7 +255,10 @@ static int event_row(int type)
     return row;
 }
 
-static void comm_event(struct rondo_verbs_comm *comm, int type) { __atomic_store_n(&comm->event, type + 1, __ATOMIC_RELEASE); }
+static void comm_event(struct rondo_verbs_comm *comm, int type)
+{
+    __atomic_store_n(&comm->event, type + 1, __ATOMIC_RELEASE);
+}
 
 /* RONDO_IB_RETURN_ASYNC_EVENTS=0: what was fatal is said, and the work requests' own errors have to do. */
 static int is_only_said(const struct rondo_verbs_card *card, int row)
@@ -240,7 +267,8 @@ static int is_only_said(const struct rondo_verbs_card *card, int row)
     if (is_link || rondo_params()->ib_return_async_events) {
         return 0;
     }
-    RONDO_WARN("%s on %s, of which RONDO_IB_RETURN_ASYNC_EVENTS=0 makes no error: %s", card->name, rondo_log_host(), events[row].words);
+    RONDO_WARN("%s on %s, of which RONDO_IB_RETURN_ASYNC_EVENTS=0 makes no error: %s", card->name,
+               rondo_log_host(), events[row].words);
     return 1;
 }
 
@@ -290,13 +318,14 @@ rondo_status rondo_verbs_events(struct rondo_verbs_comm *comm)
     rondo_verbs_ends(comm, ends);
     if (event != 0 || failed) {
         int row = event_row(event != 0 ? event - 1 : IBV_EVENT_DEVICE_FATAL);
-        return rondo_verbs_comm_fail(comm, RONDO_SYSTEM_ERROR, "the connection %s has failed: %s", ends, events[row].words);
+        return rondo_verbs_comm_fail(comm, RONDO_SYSTEM_ERROR, "the connection %s has failed: %s", ends,
+                                     events[row].words);
     }
     if (rondo_now_ns() - down_ns > rondo_verbs_retry_window_ns()) {
-        return rondo_verbs_comm_fail(
-            comm, RONDO_REMOTE_ERROR,
-            "the connection %s has failed: the link of %s is down, for longer than is tried; check cable and switch", ends,
-            comm->port->name);
+        return rondo_verbs_comm_fail(comm, RONDO_REMOTE_ERROR,
+                                     "the connection %s has failed: the link of %s is down, for longer than "
+                                     "is tried; check cable and switch",
+                                     ends, comm->port->name);
     }
     return RONDO_SUCCESS;
 }

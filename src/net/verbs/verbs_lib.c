@@ -14,7 +14,8 @@ static struct {
     const struct rondo_verbs_lib *replaced;
 } opened; /* under the lock of the devices */
 
-/* The header's inline function of this name asks the provider itself where it can: old entry points know a shorter struct. */
+/* The header's inline function of this name asks the provider itself where it can: old entry points know a
+ * shorter struct. */
 typedef int (*query_port_fn)(struct ibv_context *, uint8_t, struct ibv_port_attr *);
 static query_port_fn query_port_compat;
 
@@ -22,7 +23,8 @@ static int query_port(struct ibv_context *context, uint8_t port, struct ibv_port
 {
     struct verbs_context *extended = verbs_get_ctx_op(context, query_port);
     memset(attr, 0, sizeof *attr);
-    return extended != NULL ? extended->query_port(context, port, attr, sizeof *attr) : query_port_compat(context, port, attr);
+    return extended != NULL ? extended->query_port(context, port, attr, sizeof *attr)
+                            : query_port_compat(context, port, attr);
 }
 
 /* Two versions of some symbols exist; the header is of 1.1, newer functions have one version of their own. */
@@ -32,7 +34,8 @@ static void *symbol(void *handle, const char *name)
     return address != NULL ? address : dlsym(handle, name);
 }
 
-#define ROW_(ctx, type, name, symbol, needed, parameters) { #symbol, offsetof(struct rondo_verbs_lib, name), needed },
+#define ROW_(ctx, type, name, symbol, needed, parameters) \
+    { #symbol, offsetof(struct rondo_verbs_lib, name), needed },
 static const struct {
     const char *name;
     size_t offset;
@@ -46,7 +49,9 @@ const struct rondo_verbs_lib *rondo_verbs_lib_open(char *why, size_t bytes)
         return opened.replaced != NULL ? opened.replaced : &opened.lib;
     }
     const char *name = rondo_params()->ibverbs_lib;
-    void *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE); /* it keeps account of registered pages from ibv_fork_init on */
+    void *handle = dlopen(name,
+                          RTLD_NOW | RTLD_LOCAL |
+                              RTLD_NODELETE); /* it keeps account of registered pages from ibv_fork_init on */
     if (handle == NULL) {
         snprintf(why, bytes, "the verbs library cannot be opened (%s); Debian: libibverbs1", dlerror());
         return NULL;
@@ -63,9 +68,13 @@ const struct rondo_verbs_lib *rondo_verbs_lib_open(char *why, size_t bytes)
     query_port_compat = opened.lib.query_port;
     opened.lib.query_port = query_port;
     opened.handle = handle;
-    /* A program that forks must not lose registered pages to the child's first write, or its own, where the kernel does not copy them by itself. Too late when the program's MPI has registered memory; then that is its care. */
+    /* A program that forks must not lose registered pages to the child's first write, or its own, where the
+     * kernel does not copy them by itself. Too late when the program's MPI has registered memory; then that
+     * is its care. */
     if (opened.lib.fork_init != NULL && opened.lib.fork_init() != 0) {
-        RONDO_INFO(RONDO_SUBSYS_NET, "verbs: ibv_fork_init failed (%s): after a fork, registered memory may be another than the card's",
+        RONDO_INFO(RONDO_SUBSYS_NET,
+                   "verbs: ibv_fork_init failed (%s): after a fork, registered memory may be another than "
+                   "the card's",
                    strerror(errno));
     }
     return &opened.lib;

@@ -1,4 +1,5 @@
-/* Registered memory: whole pages, shared by the comms of a card that register the same ones in the same way. */
+/* Registered memory: whole pages, shared by the comms of a card that register the same ones in the same way.
+ */
 #include "net/verbs/verbs.h"
 
 #include <errno.h>
@@ -17,13 +18,15 @@ static rondo_status reg_failed(const struct rondo_verbs_comm *comm, size_t bytes
     struct rlimit limit = { .rlim_cur = RLIM_INFINITY };
     getrlimit(RLIMIT_MEMLOCK, &limit);
     if (error == ENOMEM && limit.rlim_cur != RLIM_INFINITY) {
-        return rondo_fail(RONDO_SYSTEM_ERROR,
-                          "cannot register %zu bytes with %s on %s: this process may lock %llu bytes of memory; raise the limit (ulimit -l "
-                          "unlimited, or memlock in /etc/security/limits.conf and for the batch system's daemon)",
-                          bytes, comm->port->name, rondo_log_host(), (unsigned long long)limit.rlim_cur);
+        return rondo_fail(
+            RONDO_SYSTEM_ERROR,
+            "cannot register %zu bytes with %s on %s: this process may lock %llu bytes of memory; raise the "
+            "limit (ulimit -l "
+            "unlimited, or memlock in /etc/security/limits.conf and for the batch system's daemon)",
+            bytes, comm->port->name, rondo_log_host(), (unsigned long long)limit.rlim_cur);
     }
-    return rondo_fail(RONDO_SYSTEM_ERROR, "cannot register %zu bytes with %s on %s: %s; %s", bytes, comm->port->name, rondo_log_host(),
-                      strerror(error), rondo_verbs_errno_cause(error));
+    return rondo_fail(RONDO_SYSTEM_ERROR, "cannot register %zu bytes with %s on %s: %s; %s", bytes,
+                      comm->port->name, rondo_log_host(), strerror(error), rondo_verbs_errno_cause(error));
 }
 
 rondo_status rondo_verbs_reg_own(struct rondo_verbs_comm *comm)
@@ -32,11 +35,12 @@ rondo_status rondo_verbs_reg_own(struct rondo_verbs_comm *comm)
     /* Pages of its own: a peer may write to it, and registered pages are whole ones. */
     if (posix_memalign((void **)&comm->memory, page, bytes) != 0) {
         comm->memory = NULL;
-        return rondo_fail(RONDO_SYSTEM_ERROR, "no memory for a verbs connection to rank %d on %s: %zu bytes", comm->peer.rank,
-                          rondo_log_host(), bytes);
+        return rondo_fail(RONDO_SYSTEM_ERROR, "no memory for a verbs connection to rank %d on %s: %zu bytes",
+                          comm->peer.rank, rondo_log_host(), bytes);
     }
     memset(comm->memory, 0, bytes);
-    comm->memory_mr = comm->lib->reg_mr(comm->port->card->pd, comm->memory, bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    comm->memory_mr = comm->lib->reg_mr(comm->port->card->pd, comm->memory, bytes,
+                                        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     return comm->memory_mr != NULL ? RONDO_SUCCESS : reg_failed(comm, bytes, errno);
 }
 
@@ -44,11 +48,12 @@ rondo_status rondo_verbs_reg_own(struct rondo_verbs_comm *comm)
 static struct ibv_mr *mr_new(struct rondo_verbs_card *card, const struct rondo_verbs_mr *wanted, int fd)
 {
     if (wanted->kind == RONDO_NET_DMABUF) {
-        return card->lib->reg_dmabuf_mr(card->pd, 0, wanted->end - wanted->begin, wanted->begin, fd, wanted->access);
+        return card->lib->reg_dmabuf_mr(card->pd, 0, wanted->end - wanted->begin, wanted->begin, fd,
+                                        wanted->access);
     }
     if ((wanted->access & IBV_ACCESS_RELAXED_ORDERING) != 0) { /* the older function does not know the bit */
-        return card->lib->reg_mr_iova2(card->pd, (void *)wanted->begin, wanted->end - wanted->begin, wanted->begin,
-                                       (unsigned)wanted->access);
+        return card->lib->reg_mr_iova2(card->pd, (void *)wanted->begin, wanted->end - wanted->begin,
+                                       wanted->begin, (unsigned)wanted->access);
     }
     return card->lib->reg_mr(card->pd, (void *)wanted->begin, wanted->end - wanted->begin, wanted->access);
 }
@@ -57,15 +62,16 @@ static struct ibv_mr *mr_new(struct rondo_verbs_card *card, const struct rondo_v
 static struct rondo_verbs_mr *mr_find(struct rondo_verbs_card *card, const struct rondo_verbs_mr *wanted)
 {
     struct rondo_verbs_mr *mr = wanted->kind == RONDO_NET_DMABUF ? NULL : card->mrs;
-    while (mr != NULL && (mr->begin > wanted->begin || mr->end < wanted->end || mr->id != wanted->id || mr->access != wanted->access ||
-                          mr->kind != wanted->kind)) {
+    while (mr != NULL && (mr->begin > wanted->begin || mr->end < wanted->end || mr->id != wanted->id ||
+                          mr->access != wanted->access || mr->kind != wanted->kind)) {
         mr = mr->next;
     }
     return mr;
 }
 
 /* @a mr is new and becomes part of the card, or is freed; *shared has a reference more. @return errno. */
-static int mr_get(struct rondo_verbs_card *card, struct rondo_verbs_mr *mr, int fd, struct rondo_verbs_mr **shared)
+static int mr_get(struct rondo_verbs_card *card, struct rondo_verbs_mr *mr, int fd,
+                  struct rondo_verbs_mr **shared)
 {
     int error = 0;
     pthread_mutex_lock(&card->lock);
@@ -113,10 +119,12 @@ static int access_relaxed(const struct rondo_verbs_comm *comm)
     return wanted != RELAXED_NO && comm->lib->reg_mr_iova2 != NULL ? IBV_ACCESS_RELAXED_ORDERING : 0;
 }
 
-/* What a peer may do: nothing with what is sent, so that memory that is read-only can be sent. Flushes read what has arrived. */
+/* What a peer may do: nothing with what is sent, so that memory that is read-only can be sent. Flushes read
+ * what has arrived. */
 static int access_of(const struct rondo_verbs_comm *comm, int kind)
 {
-    int access = access_relaxed(comm) | (comm->is_send ? 0 : IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    int access = access_relaxed(comm) |
+                 (comm->is_send ? 0 : IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     return !comm->is_send && kind != RONDO_NET_HOST ? access | IBV_ACCESS_REMOTE_READ : access;
 }
 
@@ -132,7 +140,8 @@ static rondo_status reg_new(struct rondo_verbs_comm *comm, uintptr_t begin, size
     mr->id = kind == RONDO_NET_HOST && rondo_region_find((void *)begin, bytes, &user) ? user.id : 0;
     mr->begin = begin / page * page;
     mr->end = (begin + bytes + page - 1) / page * page;
-    /* A descriptor begins where its memory does; what else lies on the pages of a user's memory is not the peer's. */
+    /* A descriptor begins where its memory does; what else lies on the pages of a user's memory is not the
+     * peer's. */
     if (kind == RONDO_NET_DMABUF || mr->id != 0) {
         mr->begin = begin;
         mr->end = begin + bytes;
@@ -153,19 +162,22 @@ rondo_status rondo_verbs_reg(void *comm_in, void *data, size_t bytes, int kind, 
     rondo_status status;
     *region_out = NULL;
     if (data == NULL || bytes == 0 || bytes > UINTPTR_MAX / 2 || (uintptr_t)data > UINTPTR_MAX - 2 * bytes ||
-        (kind != RONDO_NET_HOST && kind != RONDO_NET_CUDA && kind != RONDO_NET_DMABUF) || (kind == RONDO_NET_DMABUF) != (fd >= 0)) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "memory to register with %s: %p, %zu bytes, kind %d, descriptor %d", comm->port->name,
-                          data, bytes, kind, fd);
+        (kind != RONDO_NET_HOST && kind != RONDO_NET_CUDA && kind != RONDO_NET_DMABUF) ||
+        (kind == RONDO_NET_DMABUF) != (fd >= 0)) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "memory to register with %s: %p, %zu bytes, kind %d, descriptor %d",
+                          comm->port->name, data, bytes, kind, fd);
     }
     if ((comm->port->card->memory & (uint32_t)kind) == 0) {
-        return rondo_fail(
-            RONDO_INVALID_ARGUMENT,
-            "%s on %s cannot be given memory of this kind (%d; it knows %#x): GPU memory needs DMA-BUF or the module nvidia_peermem",
-            comm->port->name, rondo_log_host(), kind, comm->port->card->memory);
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "%s on %s cannot be given memory of this kind (%d; it knows %#x): GPU memory needs "
+                          "DMA-BUF or the module nvidia_peermem",
+                          comm->port->name, rondo_log_host(), kind, comm->port->card->memory);
     }
     if (rondo_params()->ib_pci_relaxed_ordering == RELAXED_YES && comm->lib->reg_mr_iova2 == NULL) {
         return rondo_fail(RONDO_SYSTEM_ERROR,
-                          "RONDO_IB_PCI_RELAXED_ORDERING=1, but the verbs library on %s is too old for it; set it to 2 or 0",
+                          "RONDO_IB_PCI_RELAXED_ORDERING=1, but the verbs library on %s is too old for it; "
+                          "set it to 2 or 0",
                           rondo_log_host());
     }
     if (!comm->is_send && kind != RONDO_NET_HOST && !rondo_params()->gdr_flush_disable) {

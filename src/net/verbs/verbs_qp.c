@@ -11,30 +11,35 @@ enum { MIN_RNR_TIMER = 12, HOP_LIMIT = 255, SUBNET_BYTES = 8, PSN_STEP = 0x9e377
 
 #define SECOND_NS 1000000000ll
 
-static rondo_status modify_failed(const struct rondo_verbs_comm *comm, const struct ibv_qp *qp, const char *state, int error)
+static rondo_status modify_failed(const struct rondo_verbs_comm *comm, const struct ibv_qp *qp,
+                                  const char *state, int error)
 {
     char ends[RONDO_VERBS_ENDS];
     rondo_verbs_ends(comm, ends);
-    return rondo_fail(RONDO_SYSTEM_ERROR, "cannot bring queue pair %u (%s) into state %s: %s; %s", qp->qp_num, ends, state, strerror(error),
-                      rondo_verbs_errno_cause(error));
+    return rondo_fail(RONDO_SYSTEM_ERROR, "cannot bring queue pair %u (%s) into state %s: %s; %s", qp->qp_num,
+                      ends, state, strerror(error), rondo_verbs_errno_cause(error));
 }
 
 static rondo_status create_failed(const struct rondo_verbs_comm *comm, const char *what, int error)
 {
-    return rondo_fail(RONDO_SYSTEM_ERROR, "cannot create a %s of %s on %s for rank %d on %s: %s; %s", what, comm->port->name,
-                      rondo_log_host(), comm->peer.rank, comm->peer.host, strerror(error), rondo_verbs_errno_cause(error));
+    return rondo_fail(RONDO_SYSTEM_ERROR, "cannot create a %s of %s on %s for rank %d on %s: %s; %s", what,
+                      comm->port->name, rondo_log_host(), comm->peer.rank, comm->peer.host, strerror(error),
+                      rondo_verbs_errno_cause(error));
 }
 
 static rondo_status to_init(struct rondo_verbs_comm *comm, struct ibv_qp *qp, unsigned access)
 {
-    struct ibv_qp_attr attr = {
-        .qp_state = IBV_QPS_INIT, .pkey_index = (uint16_t)rondo_params()->ib_pkey, .port_num = comm->port->number, .qp_access_flags = access
-    };
-    int rc = comm->lib->modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+    struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT,
+                                .pkey_index = (uint16_t)rondo_params()->ib_pkey,
+                                .port_num = comm->port->number,
+                                .qp_access_flags = access };
+    int rc = comm->lib->modify_qp(qp, &attr,
+                                  IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
     return rc == 0 ? RONDO_SUCCESS : modify_failed(comm, qp, "INIT", rc);
 }
 
-/* Within a subnet of InfiniBand a LID is enough; Ethernet, other subnets, and ports without one need the GID. */
+/* Within a subnet of InfiniBand a LID is enough; Ethernet, other subnets, and ports without one need the GID.
+ */
 static int needs_gid(const struct rondo_verbs_comm *comm, const struct rondo_verbs_end *to)
 {
     return comm->address.link_layer == IBV_LINK_LAYER_ETHERNET || to->lid == 0 || comm->address.lid == 0 ||
@@ -42,7 +47,10 @@ static int needs_gid(const struct rondo_verbs_comm *comm, const struct rondo_ver
 }
 
 /* Numbers of packets begin anywhere, and not at the same place on two lanes. */
-static uint32_t psn_of(const struct rondo_verbs_end *end, int lane) { return (end->psn + (uint32_t)lane * PSN_STEP) & PSN_MASK; }
+static uint32_t psn_of(const struct rondo_verbs_end *end, int lane)
+{
+    return (end->psn + (uint32_t)lane * PSN_STEP) & PSN_MASK;
+}
 
 /* Receivers send nothing but clear-to-sends. */
 static uint8_t traffic_class(const struct rondo_verbs_comm *comm)
@@ -53,7 +61,8 @@ static uint8_t traffic_class(const struct rondo_verbs_comm *comm)
 }
 
 /* @return 0 or errno. */
-static int to_rtr(struct rondo_verbs_comm *comm, struct ibv_qp *qp, const struct rondo_verbs_end *to, uint32_t qpn, uint32_t psn)
+static int to_rtr(struct rondo_verbs_comm *comm, struct ibv_qp *qp, const struct rondo_verbs_end *to,
+                  uint32_t qpn, uint32_t psn)
 {
     const struct rondo_params *params = rondo_params();
     struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR,
@@ -62,7 +71,8 @@ static int to_rtr(struct rondo_verbs_comm *comm, struct ibv_qp *qp, const struct
                                 .rq_psn = psn,
                                 .max_dest_rd_atomic = 1,
                                 .min_rnr_timer = MIN_RNR_TIMER,
-                                .ah_attr = { .sl = params->ib_sl >= 0 ? (uint8_t)params->ib_sl : 0, .port_num = comm->port->number } };
+                                .ah_attr = { .sl = params->ib_sl >= 0 ? (uint8_t)params->ib_sl : 0,
+                                             .port_num = comm->port->number } };
     if (needs_gid(comm, to)) {
         attr.ah_attr.is_global = 1;
         memcpy(attr.ah_attr.grh.dgid.raw, to->gid, sizeof attr.ah_attr.grh.dgid.raw);
@@ -74,8 +84,8 @@ static int to_rtr(struct rondo_verbs_comm *comm, struct ibv_qp *qp, const struct
         attr.ah_attr.dlid = to->lid;
     }
     return comm->lib->modify_qp(qp, &attr,
-                                IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-                                    IBV_QP_MIN_RNR_TIMER);
+                                IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                                    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 }
 
 static rondo_status rtr_failed(const struct rondo_verbs_comm *comm, const struct ibv_qp *qp, int error)
@@ -92,8 +102,9 @@ static rondo_status to_rts(struct rondo_verbs_comm *comm, struct ibv_qp *qp, uin
                                 .rnr_retry = RONDO_VERBS_RNR_RETRY,
                                 .sq_psn = psn,
                                 .max_rd_atomic = 1 };
-    int rc = comm->lib->modify_qp(
-        qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+    int rc = comm->lib->modify_qp(qp, &attr,
+                                  IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                                      IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
     return rc == 0 ? RONDO_SUCCESS : modify_failed(comm, qp, "RTS (ready to send)", rc);
 }
 
@@ -103,7 +114,8 @@ int64_t rondo_verbs_retry_window_ns(void)
     return (params->ib_retry_cnt + 1) * (4096ll << params->ib_timeout) + SECOND_NS;
 }
 
-static struct ibv_qp *qp_try(struct rondo_verbs_comm *comm, uint32_t sends, uint32_t receives, uint32_t *inline_bytes)
+static struct ibv_qp *qp_try(struct rondo_verbs_comm *comm, uint32_t sends, uint32_t receives,
+                             uint32_t *inline_bytes)
 {
     struct ibv_qp_init_attr attr = { .qp_context = comm,
                                      .send_cq = comm->cq,
@@ -115,13 +127,14 @@ static struct ibv_qp *qp_try(struct rondo_verbs_comm *comm, uint32_t sends, uint
                                               .max_inline_data = *inline_bytes },
                                      .qp_type = IBV_QPT_RC };
     struct ibv_qp *qp = comm->lib->create_qp(comm->port->card->pd, &attr);
-    *inline_bytes = *inline_bytes > 0 ? attr.cap.max_inline_data : 0; /* what the card gives; it may be more */
+    *inline_bytes = *inline_bytes > 0 ? attr.cap.max_inline_data
+                                      : 0; /* what the card gives; it may be more */
     return qp;
 }
 
 /* *inline_bytes: what is asked for; 0 afterwards on a card that has none. */
-static rondo_status qp_create(struct rondo_verbs_comm *comm, uint32_t sends, uint32_t receives, unsigned access, uint32_t *inline_bytes,
-                              struct ibv_qp **qp)
+static rondo_status qp_create(struct rondo_verbs_comm *comm, uint32_t sends, uint32_t receives,
+                              unsigned access, uint32_t *inline_bytes, struct ibv_qp **qp)
 {
     uint32_t asked = *inline_bytes;
     *qp = qp_try(comm, sends, receives, inline_bytes);
@@ -179,7 +192,8 @@ static rondo_status lane_connect(struct rondo_verbs_comm *comm, int i)
 
 rondo_status rondo_verbs_qp_connect(struct rondo_verbs_comm *comm)
 {
-    if (comm->attempts > 0 && rondo_now_ns() - comm->attempt_ns < rondo_params()->ib_mqp_retry_sleep_msec * 1000000) {
+    if (comm->attempts > 0 &&
+        rondo_now_ns() - comm->attempt_ns < rondo_params()->ib_mqp_retry_sleep_msec * 1000000) {
         return RONDO_IN_PROGRESS;
     }
     while (comm->nready < comm->nlanes) {
@@ -211,7 +225,9 @@ rondo_status rondo_verbs_qp_open_flush(struct rondo_verbs_comm *comm)
     if (comm->flush_qp != NULL) {
         return RONDO_SUCCESS;
     }
-    RONDO_TRY_GOTO(qp_create(comm, RONDO_VERBS_FLUSHES, 1, IBV_ACCESS_REMOTE_READ, &inline_bytes, &comm->flush_qp), failed);
+    RONDO_TRY_GOTO(
+        qp_create(comm, RONDO_VERBS_FLUSHES, 1, IBV_ACCESS_REMOTE_READ, &inline_bytes, &comm->flush_qp),
+        failed);
     int error = to_rtr(comm, comm->flush_qp, &comm->mine, comm->flush_qp->qp_num, psn);
     RONDO_TRY_GOTO(error == 0 ? RONDO_SUCCESS : rtr_failed(comm, comm->flush_qp, error), failed);
     RONDO_TRY_GOTO(to_rts(comm, comm->flush_qp, psn), failed);

@@ -6,7 +6,12 @@
 #include "base/mem.h"
 #include "base/param.h"
 
-enum routing { ROUTING_AUTO, ROUTING_FIXED, ROUTING_ADAPTIVE, ROUTING_AUTO_TOO }; /* RONDO_IB_ADAPTIVE_ROUTING */
+enum routing {
+    ROUTING_AUTO,
+    ROUTING_FIXED,
+    ROUTING_ADAPTIVE,
+    ROUTING_AUTO_TOO
+}; /* RONDO_IB_ADAPTIVE_ROUTING */
 
 /* The writes of a message on one lane. */
 struct chain {
@@ -20,7 +25,9 @@ struct chain {
 size_t rondo_verbs_stripe(const struct rondo_verbs_comm *comm, uint64_t bytes)
 {
     size_t lanes = comm->split ? (size_t)comm->nlanes : 1;
-    return rondo_max_size(rondo_round_up((size_t)bytes / lanes + ((size_t)bytes % lanes != 0), RONDO_VERBS_STRIPE), RONDO_VERBS_STRIPE);
+    return rondo_max_size(
+        rondo_round_up((size_t)bytes / lanes + ((size_t)bytes % lanes != 0), RONDO_VERBS_STRIPE),
+        RONDO_VERBS_STRIPE);
 }
 
 int rondo_verbs_stripes(const struct rondo_verbs_comm *comm, uint64_t bytes)
@@ -35,7 +42,9 @@ static rondo_status hostile_cts(struct rondo_verbs_comm *comm)
 {
     char ends[RONDO_VERBS_ENDS];
     rondo_verbs_ends(comm, ends);
-    return rondo_verbs_comm_fail(comm, RONDO_REMOTE_ERROR, "a clear-to-send that makes no sense came, %s; the other end is broken", ends);
+    return rondo_verbs_comm_fail(comm, RONDO_REMOTE_ERROR,
+                                 "a clear-to-send that makes no sense came, %s; the other end is broken",
+                                 ends);
 }
 
 /* Copy the next clear-to-send when all its parts are there; group->parts stays 0 otherwise. */
@@ -50,7 +59,8 @@ static rondo_status group_look(struct rondo_verbs_comm *comm, struct rondo_verbs
         }
         memcpy(&group->cts[i], &entry[i], sizeof entry[i]);
         parts = group->cts[0].parts;
-        if (parts < 1 || parts > RONDO_NET_MAX_RECVS || group->cts[i].parts != parts || group->cts[i].nonce != comm->mine.nonce) {
+        if (parts < 1 || parts > RONDO_NET_MAX_RECVS || group->cts[i].parts != parts ||
+            group->cts[i].nonce != comm->mine.nonce) {
             return hostile_cts(comm);
         }
     }
@@ -78,15 +88,18 @@ static int part_fits(const struct rondo_verbs_group *group, int part)
 }
 
 /* Where a part's writes begin in it, and how many bytes they are. */
-static size_t part_from(const struct rondo_verbs_group *group, int part) { return group->placed ? group->request[part]->head_bytes : 0; }
+static size_t part_from(const struct rondo_verbs_group *group, int part)
+{
+    return group->placed ? group->request[part]->head_bytes : 0;
+}
 static size_t part_bytes(const struct rondo_verbs_group *group, int part)
 {
     return group->request[part]->bytes[0] - part_from(group, part);
 }
 
 /* A write from n places. A card, not the CPU, reads what is not inline. */
-static void chain_add(struct chain *chain, const struct rondo_verbs_lane *lane, const struct ibv_sge *sge, int n, uint64_t to,
-                      uint32_t rkey, int by_cpu)
+static void chain_add(struct chain *chain, const struct rondo_verbs_lane *lane, const struct ibv_sge *sge,
+                      int n, uint64_t to, uint32_t rkey, int by_cpu)
 {
     struct ibv_send_wr *wr = &chain->wr[chain->n];
     memcpy(chain->sge[chain->n], sge, (size_t)n * sizeof *sge);
@@ -100,23 +113,27 @@ static void chain_add(struct chain *chain, const struct rondo_verbs_lane *lane, 
 }
 
 /* Where [from, from + bytes) of a message lies. @return pieces */
-static int pieces_of(const struct rondo_verbs_request *request, size_t from, size_t bytes, struct ibv_sge *sge)
+static int pieces_of(const struct rondo_verbs_request *request, size_t from, size_t bytes,
+                     struct ibv_sge *sge)
 {
     int n = 0;
     for (int i = 0; i < RONDO_VERBS_PIECES && bytes > 0; i++) {
-        size_t skip = rondo_min_size(from, request->piece[i].length), take = rondo_min_size(request->piece[i].length - skip, bytes);
+        size_t skip = rondo_min_size(from, request->piece[i].length),
+               take = rondo_min_size(request->piece[i].length - skip, bytes);
         from -= skip;
         bytes -= take;
         if (take > 0) { /* a piece without bytes means many to some cards */
-            sge[n++] = (struct ibv_sge){ .addr = request->piece[i].addr + skip, .length = (uint32_t)take, .lkey = request->piece[i].lkey };
+            sge[n++] = (struct ibv_sge){ .addr = request->piece[i].addr + skip,
+                                         .length = (uint32_t)take,
+                                         .lkey = request->piece[i].lkey };
         }
     }
     return n;
 }
 
 /* Stripe i of a part, if it has so many. */
-static void add_stripe(const struct rondo_verbs_comm *comm, const struct rondo_verbs_group *group, int part, int i, struct chain *chain,
-                       const struct rondo_verbs_lane *lane)
+static void add_stripe(const struct rondo_verbs_comm *comm, const struct rondo_verbs_group *group, int part,
+                       int i, struct chain *chain, const struct rondo_verbs_lane *lane)
 {
     const struct rondo_verbs_request *request = group->request[part];
     const struct rondo_verbs_cts *cts = &group->cts[part];
@@ -124,14 +141,14 @@ static void add_stripe(const struct rondo_verbs_comm *comm, const struct rondo_v
     if (from < all) {
         struct ibv_sge sge[RONDO_VERBS_PIECES];
         int n = pieces_of(request, part_from(group, part) + from, rondo_min_size(stripe, all - from), sge);
-        chain_add(chain, lane, sge, n, (group->placed ? cts->place : cts->address) + from, group->placed ? cts->place_rkey : cts->rkey,
-                  request->by_cpu);
+        chain_add(chain, lane, sge, n, (group->placed ? cts->place : cts->address) + from,
+                  group->placed ? cts->place_rkey : cts->rkey, request->by_cpu);
     }
 }
 
 /* The sizes of the parts into the receiver's block. */
-static void add_sizes(struct rondo_verbs_comm *comm, const struct rondo_verbs_group *group, struct chain *chain,
-                      const struct rondo_verbs_lane *lane)
+static void add_sizes(struct rondo_verbs_comm *comm, const struct rondo_verbs_group *group,
+                      struct chain *chain, const struct rondo_verbs_lane *lane)
 {
     uint64_t slot = comm->sequence % RONDO_VERBS_SLOTS;
     uint64_t *sizes = comm->memory->sizes[slot];
@@ -141,17 +158,20 @@ static void add_sizes(struct rondo_verbs_comm *comm, const struct rondo_verbs_gr
     struct ibv_sge sge = { .addr = (uintptr_t)sizes,
                            .length = (uint32_t)(sizeof *sizes * (size_t)group->parts),
                            .lkey = comm->memory_mr->lkey };
-    uint64_t to = comm->theirs.address + offsetof(struct rondo_verbs_memory, sizes) + slot * sizeof comm->memory->sizes[0];
+    uint64_t to = comm->theirs.address + offsetof(struct rondo_verbs_memory, sizes) +
+                  slot * sizeof comm->memory->sizes[0];
     chain_add(chain, lane, &sge, 1, to, comm->theirs.rkey, 1);
     chain->short_last = 1;
 }
 
-/* The network may deliver packets of one write in any order (adaptive routing); a write of its own after it does not overtake. */
+/* The network may deliver packets of one write in any order (adaptive routing); a write of its own after it
+ * does not overtake. */
 static int is_told_apart(const struct rondo_verbs_comm *comm, size_t bytes)
 {
     const struct rondo_params *params = rondo_params();
     int adaptive = params->ib_adaptive_routing == ROUTING_ADAPTIVE ||
-                   (params->ib_adaptive_routing != ROUTING_FIXED && comm->address.link_layer == IBV_LINK_LAYER_INFINIBAND);
+                   (params->ib_adaptive_routing != ROUTING_FIXED &&
+                    comm->address.link_layer == IBV_LINK_LAYER_INFINIBAND);
     return adaptive && bytes > (uint64_t)params->ib_ar_threshold;
 }
 
@@ -163,10 +183,11 @@ static uint32_t word_of(const struct rondo_verbs_group *group)
 }
 
 /* The chain's last write says that it is all, or one without data does. */
-static rondo_status chain_post(struct rondo_verbs_comm *comm, const struct rondo_verbs_group *group, struct chain *chain,
-                               const struct rondo_verbs_lane *lane)
+static rondo_status chain_post(struct rondo_verbs_comm *comm, const struct rondo_verbs_group *group,
+                               struct chain *chain, const struct rondo_verbs_lane *lane)
 {
-    int with_data = chain->n > 0 && (chain->short_last || !is_told_apart(comm, rondo_verbs_wr_bytes(&chain->wr[chain->n - 1])));
+    int with_data = chain->n > 0 && (chain->short_last ||
+                                     !is_told_apart(comm, rondo_verbs_wr_bytes(&chain->wr[chain->n - 1])));
     int last = with_data ? chain->n - 1 : chain->n;
     for (int i = 0; i < last; i++) {
         chain->wr[i].wr_id = rondo_verbs_wr_id(RONDO_VERBS_SEND, comm->sequence);
@@ -233,8 +254,8 @@ void rondo_verbs_group_done(struct rondo_verbs_comm *comm, uint32_t sequence)
 }
 
 /* n pieces, of whose bytes a place can do without the first head_bytes. */
-static rondo_status give(struct rondo_verbs_comm *comm, const struct rondo_net_span *piece, int n, size_t head_bytes, int tag,
-                         void **request_out)
+static rondo_status give(struct rondo_verbs_comm *comm, const struct rondo_net_span *piece, int n,
+                         size_t head_bytes, int tag, void **request_out)
 {
     struct rondo_verbs_group *group = &comm->groups[comm->sequence % RONDO_VERBS_SLOTS];
     struct rondo_verbs_request *request;
@@ -258,8 +279,9 @@ static rondo_status give(struct rondo_verbs_comm *comm, const struct rondo_net_s
     for (int i = 0; i < n; i++) {
         const struct rondo_verbs_region *region = piece[i].region;
         if (piece[i].bytes > 0) {
-            request->piece[i] =
-                (struct ibv_sge){ .addr = (uintptr_t)piece[i].data, .length = (uint32_t)piece[i].bytes, .lkey = region->shared->mr->lkey };
+            request->piece[i] = (struct ibv_sge){ .addr = (uintptr_t)piece[i].data,
+                                                  .length = (uint32_t)piece[i].bytes,
+                                                  .lkey = region->shared->mr->lkey };
             request->by_cpu &= region->shared->kind == RONDO_NET_HOST;
         }
         request->bytes[0] += piece[i].bytes;
@@ -273,14 +295,15 @@ static rondo_status give(struct rondo_verbs_comm *comm, const struct rondo_net_s
     return RONDO_SUCCESS;
 }
 
-rondo_status rondo_verbs_isend(void *comm, const void *data, size_t bytes, int tag, void *region, void **request)
+rondo_status rondo_verbs_isend(void *comm, const void *data, size_t bytes, int tag, void *region,
+                               void **request)
 {
     const struct rondo_net_span span = { .data = (void *)data, .bytes = bytes, .region = region };
     return give(comm, &span, 1, 0, tag, request);
 }
 
-rondo_status rondo_verbs_isend_from(void *comm, const struct rondo_net_span *head, const struct rondo_net_span *data, int plain, int tag,
-                                    void **request)
+rondo_status rondo_verbs_isend_from(void *comm, const struct rondo_net_span *head,
+                                    const struct rondo_net_span *data, int plain, int tag, void **request)
 {
     struct rondo_net_span piece[RONDO_VERBS_PIECES] = { *head, *data };
     int as_one = head->region == data->region && (uint8_t *)head->data + head->bytes == data->data;

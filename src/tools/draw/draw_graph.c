@@ -25,7 +25,8 @@ static int rotation_of(const struct rondo_graph *graph, int a, int b)
 }
 
 /* "channels 1-7  the same from GPU 1-7 on": the channels that go round like this one from elsewhere. */
-static void rotations_put(const struct rondo_draw *draw, const struct rondo_topo *topo, const struct rondo_graph *graph, int channel)
+static void rotations_put(const struct rondo_draw *draw, const struct rondo_topo *topo,
+                          const struct rondo_graph *graph, int channel)
 {
     int32_t like[RONDO_TOPO_CHANNELS], from[RONDO_TOPO_CHANNELS];
     int n = 0;
@@ -36,28 +37,35 @@ static void rotations_put(const struct rondo_draw *draw, const struct rondo_topo
         from[n++] = graph->order[(size_t)c * (size_t)graph->ndevs];
     }
     if (n == 0) return;
-    snprintf(piece, sizeof piece, "  channel%s %s", n > 1 ? "s" : "", rondo_text_ranges(like, n, list, sizeof list));
-    fprintf(draw->out, "%-23s the same round, from %s %s on\n", piece, device_word(topo), rondo_text_ranges(from, n, list, sizeof list));
+    snprintf(piece, sizeof piece, "  channel%s %s", n > 1 ? "s" : "",
+             rondo_text_ranges(like, n, list, sizeof list));
+    fprintf(draw->out, "%-23s the same round, from %s %s on\n", piece, device_word(topo),
+            rondo_text_ranges(from, n, list, sizeof list));
 }
 
 /* A channel and those like it. */
-static void channel_put(const struct rondo_draw *draw, const struct rondo_topo *topo, const struct rondo_graph *graph, int channel)
+static void channel_put(const struct rondo_draw *draw, const struct rondo_topo *topo,
+                        const struct rondo_graph *graph, int channel)
 {
     int32_t like[RONDO_TOPO_CHANNELS], order[RONDO_TOPO_MAX_LOCAL];
     int n = 0, ndevs = graph->ndevs < RONDO_TOPO_MAX_LOCAL ? graph->ndevs : RONDO_TOPO_MAX_LOCAL;
     char list[160], piece[256];
     for (int c = 0; c < channel; c++) {
-        if ((rondo_graph_channels_equal(graph, c, channel) || rotation_of(graph, c, channel) >= 0) && !draw->all) return;
+        if ((rondo_graph_channels_equal(graph, c, channel) || rotation_of(graph, c, channel) >= 0) &&
+            !draw->all)
+            return;
     }
     like[n++] = channel;
     for (int c = channel + 1; c < graph->nchannels && !draw->all; c++) {
         if (rondo_graph_channels_equal(graph, c, channel)) like[n++] = c;
     }
-    for (int i = 0; i < ndevs; i++) order[i] = graph->order[(size_t)channel * (size_t)graph->ndevs + (size_t)i];
+    for (int i = 0; i < ndevs; i++)
+        order[i] = graph->order[(size_t)channel * (size_t)graph->ndevs + (size_t)i];
 
     struct rondo_line line;
     rondo_line_begin(&line, draw, "                        ", 0, 0);
-    snprintf(piece, sizeof piece, "  channel%s %s", n > 1 ? "s" : "", rondo_text_ranges(like, n, list, sizeof list));
+    snprintf(piece, sizeof piece, "  channel%s %s", n > 1 ? "s" : "",
+             rondo_text_ranges(like, n, list, sizeof list));
     rondo_line_piece(&line, "", RONDO_INK_PLAIN, piece);
     line.start = 24;
     if (graph->net[2 * channel] >= 0) {
@@ -97,12 +105,17 @@ static void found_put(struct rondo_line *line, const struct rondo_topo *topo, co
     }
     int percent = (int)(((int64_t)graph->found * 100 + graph->bound / 2) / graph->bound);
     snprintf(text, sizeof text, "found %s of at most %s GB/s (%d %%):", found, bound, percent);
-    rondo_line_piece(line, "  ", percent >= 95 ? RONDO_INK_BEST : percent >= 75 ? RONDO_INK_FAIR : RONDO_INK_BAD, text);
+    rondo_line_piece(line, "  ",
+                     percent >= 95   ? RONDO_INK_BEST
+                     : percent >= 75 ? RONDO_INK_FAIR
+                                     : RONDO_INK_BAD,
+                     text);
     snprintf(text, sizeof text, "%s limit", rondo_graph_limit(topo, graph, limit, sizeof limit));
     rondo_line_piece(line, " ", RONDO_INK_PLAIN, text);
 }
 
-static void graph_put(const struct rondo_draw *draw, const struct rondo_topo *topo, const struct rondo_graph *graph)
+static void graph_put(const struct rondo_draw *draw, const struct rondo_topo *topo,
+                      const struct rondo_graph *graph)
 {
     char text[256], intra[24], inter[24];
     const char *name = rondo_graph_name(graph->id), *pattern = rondo_pattern_name(graph->pattern);
@@ -113,10 +126,11 @@ static void graph_put(const struct rondo_draw *draw, const struct rondo_topo *to
     snprintf(text, sizeof text, "%d x %s GB/s %s", graph->nchannels, rondo_text_gbs(graph->bw_intra, intra),
              rondo_path_type_name(graph->type_intra));
     if (graph->type_intra == RONDO_PATH_LOC) {
-        snprintf(text, sizeof text, "%d channel%s inside one device", graph->nchannels, graph->nchannels > 1 ? "s" : "");
+        snprintf(text, sizeof text, "%d channel%s inside one device", graph->nchannels,
+                 graph->nchannels > 1 ? "s" : "");
     } else if (graph->bw_intra >= RONDO_LOC_MBS) {
-        snprintf(text, sizeof text, "%d channel%s, no link limits, %s", graph->nchannels, graph->nchannels > 1 ? "s" : "",
-                 rondo_path_type_name(graph->type_intra));
+        snprintf(text, sizeof text, "%d channel%s, no link limits, %s", graph->nchannels,
+                 graph->nchannels > 1 ? "s" : "", rondo_path_type_name(graph->type_intra));
     }
     rondo_line_piece(&line, "  ", RONDO_INK_PLAIN, text);
     if (topo->options.nnodes > 1 && graph->net[0] >= 0) {
@@ -160,7 +174,8 @@ static const char *mbs_text(int64_t mbs, char text[24])
     return mbs >= RONDO_LOC_MBS ? snprintf(text, 24, "no limit"), text : rondo_text_gbs(mbs, text);
 }
 
-static void path_head(const struct rondo_draw *draw, const struct rondo_topo *topo, const struct rondo_topo_path *path, const char *what)
+static void path_head(const struct rondo_draw *draw, const struct rondo_topo *topo,
+                      const struct rondo_topo_path *path, const char *what)
 {
     char gbs[24], text[128], via[96];
     struct rondo_line line;
@@ -171,7 +186,8 @@ static void path_head(const struct rondo_draw *draw, const struct rondo_topo *to
     snprintf(text, sizeof text, "(%s)", rondo_path_type_legend(path->type));
     rondo_line_piece(&line, " ", RONDO_INK_PLAIN, text);
     if (path->type != RONDO_PATH_DIS) {
-        snprintf(text, sizeof text, "%s%s", mbs_text(path->mbs, gbs), path->mbs < RONDO_LOC_MBS ? " GB/s" : "");
+        snprintf(text, sizeof text, "%s%s", mbs_text(path->mbs, gbs),
+                 path->mbs < RONDO_LOC_MBS ? " GB/s" : "");
         rondo_line_piece(&line, ", ", RONDO_INK_PLAIN, text);
     }
     if (path->latency_ns > 0) {
@@ -191,7 +207,8 @@ static int64_t hop_mbs(const struct rondo_topo *topo, const struct rondo_topo_pa
     return (int64_t)topo->link[topo->hop[path->first + i]].mbs * 60 / (cost > 0 ? cost : 60);
 }
 
-static void hops_put(const struct rondo_draw *draw, const struct rondo_topo *topo, const struct rondo_topo_path *path)
+static void hops_put(const struct rondo_draw *draw, const struct rondo_topo *topo,
+                     const struct rondo_topo_path *path)
 {
     int widest = 0;
     char from[96], to[96], text[200], gbs[24];
@@ -208,9 +225,10 @@ static void hops_put(const struct rondo_draw *draw, const struct rondo_topo *top
     for (int i = 0; i < path->nhops; i++) {
         const struct rondo_topo_link *link = &topo->link[topo->hop[path->first + i]];
         int64_t mbs = hop_mbs(topo, path, i);
-        snprintf(text, sizeof text, "%s > %s", node_name(topo, link->from, from, sizeof from), node_name(topo, link->to, to, sizeof to));
-        fprintf(draw->out, "  %-*s  %-4s %8s%s", widest, text, rondo_link_type_name(link->type), mbs_text(mbs, gbs),
-                mbs < RONDO_LOC_MBS ? " GB/s" : "");
+        snprintf(text, sizeof text, "%s > %s", node_name(topo, link->from, from, sizeof from),
+                 node_name(topo, link->to, to, sizeof to));
+        fprintf(draw->out, "  %-*s  %-4s %8s%s", widest, text, rondo_link_type_name(link->type),
+                mbs_text(mbs, gbs), mbs < RONDO_LOC_MBS ? " GB/s" : "");
         if (topo->cost[path->first + i] > 60) fputs(", a host bridge costs a fifth", draw->out);
         if (mbs == least && mbs < most) {
             rondo_ink(draw, RONDO_INK_FAIR);
@@ -223,21 +241,24 @@ static void hops_put(const struct rondo_draw *draw, const struct rondo_topo *top
 
 #define VERDICT_INDENT "                "
 
-static int hops_equal(const struct rondo_topo *topo, const struct rondo_topo_path *a, const struct rondo_topo_path *b)
+static int hops_equal(const struct rondo_topo *topo, const struct rondo_topo_path *a,
+                      const struct rondo_topo_path *b)
 {
-    return a->nhops == b->nhops && memcmp(topo->hop + a->first, topo->hop + b->first, (size_t)a->nhops * sizeof *topo->hop) == 0 &&
+    return a->nhops == b->nhops &&
+           memcmp(topo->hop + a->first, topo->hop + b->first, (size_t)a->nhops * sizeof *topo->hop) == 0 &&
            memcmp(topo->cost + a->first, topo->cost + b->first, (size_t)a->nhops) == 0;
 }
 
-static void verdict_put(const struct rondo_draw *draw, const char *what, const struct rondo_topo_verdict *verdict, const char *more,
-                        const char *change)
+static void verdict_put(const struct rondo_draw *draw, const char *what,
+                        const struct rondo_topo_verdict *verdict, const char *more, const char *change)
 {
     struct rondo_line line;
     char text[256];
     rondo_line_begin(&line, draw, VERDICT_INDENT, 0, 0);
     snprintf(text, sizeof text, "%-15s", what);
     rondo_line_piece(&line, "", RONDO_INK_TITLE, text);
-    rondo_line_piece(&line, " ", verdict->yes ? RONDO_INK_BEST : RONDO_INK_FAIR, verdict->yes ? "yes:" : "no: ");
+    rondo_line_piece(&line, " ", verdict->yes ? RONDO_INK_BEST : RONDO_INK_FAIR,
+                     verdict->yes ? "yes:" : "no: ");
     snprintf(text, sizeof text, "%s%s%s", verdict->reason, more, change[0] ? ";" : "");
     rondo_line_words(&line, RONDO_INK_PLAIN, text);
     rondo_line_words(&line, RONDO_INK_DIM, change);
@@ -245,8 +266,8 @@ static void verdict_put(const struct rondo_draw *draw, const char *what, const s
 }
 
 /* What a person would set to get the other answer about a level; "" when a level does not decide it. */
-static void level_change(const struct rondo_topo_path *path, const struct rondo_topo_verdict *verdict, const char *parameter,
-                         const char *below, char *text, size_t bytes)
+static void level_change(const struct rondo_topo_path *path, const struct rondo_topo_verdict *verdict,
+                         const char *parameter, const char *below, char *text, size_t bytes)
 {
     int yes = verdict->yes;
     text[0] = '\0';
@@ -264,9 +285,13 @@ static void why_devices(const struct rondo_draw *draw, const struct rondo_topo *
     char change[128], more[64];
     int read = 0;
     rondo_topo_p2p(topo, a, b, &read, &verdict);
-    level_change(rondo_topo_direct(topo, a, b), &verdict, "RONDO_P2P_LEVEL", "RONDO_P2P_DISABLE=1 forbids it", change, sizeof change);
+    level_change(rondo_topo_wired(topo, a, b), &verdict, "RONDO_P2P_LEVEL", "RONDO_P2P_DISABLE=1 forbids it",
+                 change, sizeof change);
     if (topo->options.p2p_disable) snprintf(change, sizeof change, "RONDO_P2P_DISABLE=0 would allow it");
-    snprintf(more, sizeof more, "%s", !verdict.yes ? "" : read ? "; the receiver reads" : "; the sender writes");
+    snprintf(more, sizeof more, "%s",
+             !verdict.yes ? ""
+             : read       ? "; the receiver reads"
+                          : "; the sender writes");
     verdict_put(draw, "P2P", &verdict, more, change);
     fprintf(draw->out, "%-15s %d between these two\n", "channels", rondo_topo_p2p_channels(topo, a, b));
 }
@@ -275,10 +300,11 @@ static void why_net(const struct rondo_draw *draw, const struct rondo_topo *topo
 {
     struct rondo_topo_verdict verdict;
     char change[128];
-    const struct rondo_topo_path *path = rondo_topo_direct(topo, dev, rondo_topo_net_point(topo, net));
+    const struct rondo_topo_path *path = rondo_topo_wired(topo, dev, rondo_topo_net_point(topo, net));
     for (int read = 0; read < 2; read++) {
         rondo_topo_gdr(topo, dev, net, read, &verdict);
-        level_change(path, &verdict, "RONDO_NET_GDR_LEVEL", "RONDO_NET_GDR_LEVEL=LOC forbids it", change, sizeof change);
+        level_change(path, &verdict, "RONDO_NET_GDR_LEVEL", "RONDO_NET_GDR_LEVEL=LOC forbids it", change,
+                     sizeof change);
         verdict_put(draw, read ? "GPUDirect send" : "GPUDirect recv", &verdict,
                     !read && verdict.yes && rondo_topo_flush(topo, dev) ? ", flushed after" : "", change);
     }
@@ -294,7 +320,8 @@ static void why_net(const struct rondo_draw *draw, const struct rondo_topo *topo
         struct rondo_line line;
         rondo_line_begin(&line, draw, VERDICT_INDENT, 0, 0);
         rondo_line_piece(&line, "", RONDO_INK_TITLE, "takes rather   ");
-        rondo_line_words(&line, RONDO_INK_PLAIN, rondo_topo_point_name(topo, rondo_topo_net_point(topo, other), text, sizeof text));
+        rondo_line_words(&line, RONDO_INK_PLAIN,
+                         rondo_topo_point_name(topo, rondo_topo_net_point(topo, other), text, sizeof text));
         rondo_line_words(&line, RONDO_INK_PLAIN, "for send and receive: the nearest, spread over GPUs");
         rondo_line_end(&line);
     }
@@ -304,12 +331,15 @@ rondo_status rondo_draw_why(const struct rondo_draw *draw, const struct rondo_to
 {
     char a[96], b[96];
     if (from < 0 || to < 0 || from >= topo->npoints || to >= topo->npoints) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "there is no path between points %d and %d: this machine has points 0 to %d", from, to,
-                          topo->npoints - 1);
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "there is no path between points %d and %d: this machine has points 0 to %d", from,
+                          to, topo->npoints - 1);
     }
-    const struct rondo_topo_path *wired = rondo_topo_direct(topo, from, to), *taken = rondo_topo_path(topo, from, to);
+    const struct rondo_topo_path *wired = rondo_topo_wired(topo, from, to),
+                                 *taken = rondo_topo_path(topo, from, to);
     rondo_ink(draw, RONDO_INK_TITLE);
-    fprintf(draw->out, "%s to %s\n", rondo_topo_point_name(topo, from, a, sizeof a), rondo_topo_point_name(topo, to, b, sizeof b));
+    fprintf(draw->out, "%s to %s\n", rondo_topo_point_name(topo, from, a, sizeof a),
+            rondo_topo_point_name(topo, to, b, sizeof b));
     rondo_ink(draw, RONDO_INK_PLAIN);
     int same = wired->type == taken->type && wired->mbs == taken->mbs && wired->via == taken->via;
     path_head(draw, topo, wired, same ? "path" : "as wired");

@@ -45,8 +45,8 @@ static int host_compare(const void *left, const void *right)
 
 static int same_words(const struct host *a, const struct host *b)
 {
-    return a->width > 0 && b->width > 0 && a->prefix == b->prefix && memcmp(a->name, b->name, a->prefix) == 0 &&
-           strcmp(suffix_of(a), suffix_of(b)) == 0;
+    return a->width > 0 && b->width > 0 && a->prefix == b->prefix &&
+           memcmp(a->name, b->name, a->prefix) == 0 && strcmp(suffix_of(a), suffix_of(b)) == 0;
 }
 
 /* Is b written as a's number plus one would be with a's zeros? */
@@ -75,7 +75,8 @@ static void group_put(FILE *out, const struct host *host, size_t n)
         size_t end = i + 1;
         while (end < n && follows(&host[i], &host[end - 1], &host[end])) end++;
         fprintf(out, "%s%.*s", i ? "," : "", (int)host[i].width, host[i].name + host[i].prefix);
-        if (end - i > 1) fprintf(out, "-%.*s", (int)host[end - 1].width, host[end - 1].name + host[end - 1].prefix);
+        if (end - i > 1)
+            fprintf(out, "-%.*s", (int)host[end - 1].width, host[end - 1].name + host[end - 1].prefix);
         i = end;
     }
     fprintf(out, "%s%s", brackets ? "]" : "", suffix_of(h));

@@ -6,27 +6,37 @@
 
 static const char page_style[] =
     ":root{color-scheme:light dark}\n"
-    "body{margin:0;background:#ffffff;color:#1b2026;font:14px/1.45 system-ui,-apple-system,\"Segoe UI\",Roboto,\"DejaVu "
+    "body{margin:0;background:#ffffff;color:#1b2026;font:14px/1.45 system-ui,-apple-system,\"Segoe "
+    "UI\",Roboto,\"DejaVu "
     "Sans\",sans-serif}\n"
-    "header{position:sticky;top:0;left:0;z-index:1;padding:10px 14px;background:#f3f5f7;border-bottom:1px solid #ccd3da}\n"
+    "header{position:sticky;top:0;left:0;z-index:1;padding:10px 14px;background:#f3f5f7;border-bottom:1px "
+    "solid #ccd3da}\n"
     "h1{margin:0 0 6px;font-size:17px;overflow-wrap:anywhere}\n"
-    "fieldset{display:flex;flex-wrap:wrap;gap:6px;align-items:center;margin:4px 0;padding:0;border:0;min-width:0}\n"
+    "fieldset{display:flex;flex-wrap:wrap;gap:6px;align-items:center;margin:4px "
+    "0;padding:0;border:0;min-width:0}\n"
     "legend{float:left;padding:0;margin-right:6px;font-weight:600}\n"
-    "label,button{font:inherit;color:inherit;background:#ffffff;border:1px solid #8793a0;border-radius:14px;padding:2px "
+    "label,button{font:inherit;color:inherit;background:#ffffff;border:1px solid "
+    "#8793a0;border-radius:14px;padding:2px "
     "10px;cursor:pointer}\n"
     "label:has(:checked){border-width:2px;padding:1px 9px;font-weight:600}\n"
     "label:hover,button:hover{border-color:currentColor}\n"
     ":focus-visible{outline:3px solid #2f7fd6;outline-offset:2px}\n"
-    "label i{display:inline-block;width:10px;height:10px;margin-right:6px;border-radius:5px;background:currentColor}\n"
+    "label "
+    "i{display:inline-block;width:10px;height:10px;margin-right:6px;border-radius:5px;background:"
+    "currentColor}\n"
     "output{position:sticky;bottom:0;left:0;display:block;padding:8px "
     "14px;white-space:pre-line;overflow-wrap:anywhere;background:#f3f5f7;border-top:1px solid #ccd3da}\n"
     "main{overflow-x:auto}\nsvg{display:block}\n[hidden]{display:none!important}\n"
-    ".rondo .off{display:none}\n.rondo.one .ch:not(.on){opacity:.12}\n.rondo.one .l[data-l]:not(.hot){opacity:.3}\n"
-    "@media (prefers-color-scheme:dark){body{background:#14181d;color:#e8ebef}header,output{background:#1a2027;border-color:#333d48}"
+    ".rondo .off{display:none}\n.rondo.one .ch:not(.on){opacity:.12}\n.rondo.one "
+    ".l[data-l]:not(.hot){opacity:.3}\n"
+    "@media "
+    "(prefers-color-scheme:dark){body{background:#14181d;color:#e8ebef}header,output{background:#1a2027;"
+    "border-color:#333d48}"
     "label,button{background:#232b34;border-color:#7a8898}}\n"
     "@media print{header fieldset,output{display:none}}\n";
 
-/* What is shown of channels and links while one is pointed at, which graph and channels are on, and the facts of what was clicked. */
+/* What is shown of channels and links while one is pointed at, which graph and channels are on, and the facts
+ * of what was clicked. */
 static const char page_script[] =
     "(() => {\n"
     "'use strict';\n"
@@ -34,7 +44,8 @@ static const char page_script[] =
     "const pictures = all('svg.rondo'), facts = document.querySelector('output');\n"
     "const channel = (picture, t) => picture.querySelector(`.ch[data-t=\"${t}\"]`);\n"
     "const light = (picture, t) => {\n"
-    "  const group = t === null ? null : channel(picture, t), links = group ? new Set(group.dataset.links.split(' ')) : new Set();\n"
+    "  const group = t === null ? null : channel(picture, t), links = group ? new "
+    "Set(group.dataset.links.split(' ')) : new Set();\n"
     "  picture.classList.toggle('one', group !== null);\n"
     "  for (const other of all('.ch', picture)) other.classList.toggle('on', other === group);\n"
     "  for (const link of all('.l[data-l]', picture)) {\n"
@@ -47,11 +58,13 @@ static const char page_script[] =
     "for (const picture of pictures) {\n"
     "  const chips = document.querySelector(`fieldset[data-for=\"${picture.dataset.graph}\"]`);\n"
     "  for (const chip of all('label', chips)) {\n"
-    "    const box = chip.firstElementChild, t = box.value, group = channel(picture, t), dot = chip.querySelector('i');\n"
+    "    const box = chip.firstElementChild, t = box.value, group = channel(picture, t), dot = "
+    "chip.querySelector('i');\n"
     "    const paint = () => { dot.style.color = getComputedStyle(group).color; };\n"
     "    paint();\n"
     "    matchMedia('(prefers-color-scheme:dark)').addEventListener('change', paint);\n"
-    "    box.addEventListener('change', () => { show(picture, t, box.checked); light(picture, box.checked ? t : null); });\n"
+    "    box.addEventListener('change', () => { show(picture, t, box.checked); light(picture, box.checked ? "
+    "t : null); });\n"
     "    for (const [come, go] of [['mouseenter', 'mouseleave'], ['focusin', 'focusout']]) {\n"
     "      chip.addEventListener(come, () => light(picture, box.checked ? t : null));\n"
     "      chip.addEventListener(go, () => light(picture, null));\n"
@@ -59,7 +72,8 @@ static const char page_script[] =
     "  }\n"
     "  for (const button of all('button', chips)) {\n"
     "    button.addEventListener('click', () => {\n"
-    "      for (const box of all('input', chips)) { box.checked = button.value === 'all'; show(picture, box.value, box.checked); }\n"
+    "      for (const box of all('input', chips)) { box.checked = button.value === 'all'; show(picture, "
+    "box.value, box.checked); }\n"
     "    });\n"
     "  }\n"
     "  for (const group of all('.ch', picture)) {\n"
@@ -75,10 +89,12 @@ static const char page_script[] =
     "  });\n"
     "}\n"
     "const turn = graph => {\n"
-    "  for (const part of all('[data-graph],[data-for]')) part.toggleAttribute('hidden', (part.dataset.graph ?? part.dataset.for) !== "
+    "  for (const part of all('[data-graph],[data-for]')) part.toggleAttribute('hidden', (part.dataset.graph "
+    "?? part.dataset.for) !== "
     "graph);\n"
     "};\n"
-    "for (const radio of all('input[name=graph]')) radio.addEventListener('change', () => turn(radio.value));\n"
+    "for (const radio of all('input[name=graph]')) radio.addEventListener('change', () => "
+    "turn(radio.value));\n"
     "const first = document.querySelector('input[name=graph]:checked');\n"
     "if (first) turn(first.value);\n"
     "})();\n";
@@ -91,26 +107,32 @@ static rondo_status chips_put(FILE *out, const struct rondo_topo *topo, const st
     struct rondo_place *place;
     char label[RONDO_LABEL];
     RONDO_TRY(rondo_place_create(&place, topo, graph));
-    fprintf(out, "<fieldset data-for=\"%s\"><legend>%s: channels</legend>\n", rondo_graph_name(graph->id), rondo_graph_name(graph->id));
+    fprintf(out, "<fieldset data-for=\"%s\"><legend>%s: channels</legend>\n", rondo_graph_name(graph->id),
+            rondo_graph_name(graph->id));
     for (int t = 0; t < place->ntracks; t++) {
         const char *channels = strchr(rondo_label_track(&place->track[t], label), ' ') + 1;
-        fprintf(out, "<label><input type=\"checkbox\" value=\"%d\" checked aria-label=\"show %s of the %s\"> <i></i>%s</label>\n", t, label,
-                rondo_graph_name(graph->id), channels);
+        fprintf(out,
+                "<label><input type=\"checkbox\" value=\"%d\" checked aria-label=\"show %s of the %s\"> "
+                "<i></i>%s</label>\n",
+                t, label, rondo_graph_name(graph->id), channels);
     }
-    fputs("<button type=\"button\" value=\"all\">all</button> <button type=\"button\" value=\"none\">none</button>\n</fieldset>\n", out);
+    fputs("<button type=\"button\" value=\"all\">all</button> <button type=\"button\" "
+          "value=\"none\">none</button>\n</fieldset>\n",
+          out);
     rondo_place_destroy(place);
     return RONDO_SUCCESS;
 }
 
-static rondo_status header_put(FILE *out, const struct rondo_topo *topo, const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int first)
+static rondo_status header_put(FILE *out, const struct rondo_topo *topo,
+                               const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int first)
 {
     fputs("<header>\n<h1>", out);
     rondo_svg_text(out, rondo_label_source(topo));
     fputs("</h1>\n<fieldset><legend>Graph</legend>\n", out);
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
         if (is_drawn(&graphs[id])) {
-            fprintf(out, "<label><input type=\"radio\" name=\"graph\" value=\"%s\"%s> %s</label>\n", rondo_graph_name(id),
-                    id == first ? " checked" : "", rondo_graph_name(id));
+            fprintf(out, "<label><input type=\"radio\" name=\"graph\" value=\"%s\"%s> %s</label>\n",
+                    rondo_graph_name(id), id == first ? " checked" : "", rondo_graph_name(id));
         }
     }
     fputs("</fieldset>\n", out);
@@ -121,11 +143,13 @@ static rondo_status header_put(FILE *out, const struct rondo_topo *topo, const s
     return RONDO_SUCCESS;
 }
 
-rondo_status rondo_draw_html(FILE *out, const struct rondo_topo *topo, const struct rondo_graph graphs[RONDO_NUM_GRAPHS])
+rondo_status rondo_draw_html(FILE *out, const struct rondo_topo *topo,
+                             const struct rondo_graph graphs[RONDO_NUM_GRAPHS])
 {
     int first = 0;
     while (first < RONDO_NUM_GRAPHS && !is_drawn(&graphs[first])) first++;
-    fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width\">\n"
+    fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
+          "content=\"width=device-width\">\n"
           "<meta name=\"color-scheme\" content=\"light dark\">\n<title>",
           out);
     rondo_svg_text(out, rondo_label_source(topo));
@@ -136,9 +160,11 @@ rondo_status rondo_draw_html(FILE *out, const struct rondo_topo *topo, const str
     if (first < RONDO_NUM_GRAPHS) RONDO_TRY(header_put(out, topo, graphs, first));
     fputs("<main>\n", out);
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
-        if (is_drawn(&graphs[id]) || (id == 0 && first == RONDO_NUM_GRAPHS)) RONDO_TRY(rondo_svg_put(out, topo, graphs, id, 0));
+        if (is_drawn(&graphs[id]) || (id == 0 && first == RONDO_NUM_GRAPHS))
+            RONDO_TRY(rondo_svg_put(out, topo, graphs, id, 0));
     }
-    fputs("</main>\n<output aria-live=\"polite\">Point at a channel to see the links it uses; click a box, a link or a channel for its "
+    fputs("</main>\n<output aria-live=\"polite\">Point at a channel to see the links it uses; click a box, a "
+          "link or a channel for its "
           "facts.</output>\n",
           out);
     fprintf(out, "<script>\n%s</script>\n</body>\n</html>\n", page_script);

@@ -1,4 +1,5 @@
-/* Everything as JSON (RFC 8259). Numbers are written from integers, so that no locale and no rounding gets in. */
+/* Everything as JSON (RFC 8259). Numbers are written from integers, so that no locale and no rounding gets
+ * in. */
 #include "tools/draw/draw_line.h"
 
 #include <string.h>
@@ -115,7 +116,8 @@ static void cpu_put(struct json *j, const struct rondo_item *item)
     json_index(j, "numa", item->cpu.numa);
     json_index(j, "package", item->cpu.package);
     if (item->cpu.arch >= 0 && item->cpu.arch < RONDO_NUM_ARCHS) json_text(j, "arch", archs[item->cpu.arch]);
-    if (item->cpu.vendor >= 0 && item->cpu.vendor < RONDO_NUM_VENDORS) json_text(j, "vendor", vendors[item->cpu.vendor]);
+    if (item->cpu.vendor >= 0 && item->cpu.vendor < RONDO_NUM_VENDORS)
+        json_text(j, "vendor", vendors[item->cpu.vendor]);
     json_int(j, "family", item->cpu.family);
     json_int(j, "model", item->cpu.model);
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)item->cpu.host_hash);
@@ -262,7 +264,8 @@ static void nodes_put(struct json *j, const struct rondo_topo *topo)
     json_close(j, ']');
 }
 
-static void matrix_put(struct json *j, const struct rondo_topo *topo, const char *key, const struct rondo_topo_path *paths, int types)
+static void matrix_put(struct json *j, const struct rondo_topo *topo, const char *key,
+                       const struct rondo_topo_path *paths, int types)
 {
     json_open(j, key, '[');
     for (int from = 0; from < topo->npoints; from++) {
@@ -294,8 +297,8 @@ static void paths_put(struct json *j, const struct rondo_topo *topo)
     json_close(j, ']');
     matrix_put(j, topo, "type", topo->path, 1);
     matrix_put(j, topo, "gb_s", topo->path, 0);
-    matrix_put(j, topo, "wired_type", topo->direct, 1);
-    matrix_put(j, topo, "wired_gb_s", topo->direct, 0);
+    matrix_put(j, topo, "wired_type", topo->wired, 1);
+    matrix_put(j, topo, "wired_gb_s", topo->wired, 0);
     json_close(j, '}');
 }
 
@@ -307,14 +310,16 @@ static void channel_put(struct json *j, const struct rondo_topo *topo, const str
     for (int i = 0; i < graph->ndevs; i++) json_int(j, NULL, order[i]);
     json_close(j, ']');
     json_open(j, "ranks", '[');
-    for (int i = 0; i < graph->ndevs; i++) json_int(j, NULL, order[i] >= 0 && order[i] < topo->ndevs ? topo->rank[order[i]].rank : -1);
+    for (int i = 0; i < graph->ndevs; i++)
+        json_int(j, NULL, order[i] >= 0 && order[i] < topo->ndevs ? topo->rank[order[i]].rank : -1);
     json_close(j, ']');
     json_index(j, "net_in", graph->net[2 * c]);
     json_index(j, "net_out", graph->net[2 * c + 1]);
     json_close(j, '}');
 }
 
-static void graph_put(struct json *j, const struct rondo_topo *topo, const struct rondo_graph *graph, const double *search_ms)
+static void graph_put(struct json *j, const struct rondo_topo *topo, const struct rondo_graph *graph,
+                      const double *search_ms)
 {
     char limit[128];
     json_open(j, NULL, '{');
@@ -331,7 +336,8 @@ static void graph_put(struct json *j, const struct rondo_topo *topo, const struc
     json_thousandths(j, "found", graph->found);
     json_thousandths(j, "bound", graph->bound);
     json_text(j, "limit", graph->bound > 0 ? rondo_graph_limit(topo, graph, limit, sizeof limit) : "");
-    if (search_ms && *search_ms >= 0 && *search_ms < 1e12) json_thousandths(j, "search_ms", (int64_t)(*search_ms * 1000));
+    if (search_ms && *search_ms >= 0 && *search_ms < 1e12)
+        json_thousandths(j, "search_ms", (int64_t)(*search_ms * 1000));
     json_int(j, "search_steps", graph->steps);
     json_open(j, "channels", '[');
     for (int c = 0; c < graph->nchannels && graph->order; c++) channel_put(j, topo, graph, c);
@@ -339,7 +345,8 @@ static void graph_put(struct json *j, const struct rondo_topo *topo, const struc
     json_close(j, '}');
 }
 
-rondo_status rondo_draw_json(FILE *out, const struct rondo_topo *topo, const struct rondo_graph graphs[RONDO_NUM_GRAPHS],
+rondo_status rondo_draw_json(FILE *out, const struct rondo_topo *topo,
+                             const struct rondo_graph graphs[RONDO_NUM_GRAPHS],
                              const double search_ms[RONDO_NUM_GRAPHS])
 {
     struct json j = { .out = out, .first = 1 };
@@ -352,7 +359,8 @@ rondo_status rondo_draw_json(FILE *out, const struct rondo_topo *topo, const str
     paths_put(&j, topo);
     json_open(&j, "graphs", '[');
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
-        if (graphs && graphs[id].nchannels > 0) graph_put(&j, topo, &graphs[id], search_ms ? &search_ms[id] : NULL);
+        if (graphs && graphs[id].nchannels > 0)
+            graph_put(&j, topo, &graphs[id], search_ms ? &search_ms[id] : NULL);
     }
     json_close(&j, ']');
     json_close(&j, '}');

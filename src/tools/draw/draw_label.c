@@ -13,7 +13,8 @@ static const struct rondo_item *item_of(const struct rondo_topo *topo, int node)
 static const struct rondo_item *pci_of(const struct rondo_topo *topo, int node)
 {
     int32_t item = topo->node[node].item;
-    while (item >= 0 && topo->machine->item[item].kind != RONDO_ITEM_PCI) item = topo->machine->item[item].parent;
+    while (item >= 0 && topo->machine->item[item].kind != RONDO_ITEM_PCI)
+        item = topo->machine->item[item].parent;
     return item < 0 ? NULL : &topo->machine->item[item];
 }
 
@@ -48,7 +49,9 @@ int rondo_label_character(const char *bytes)
         if (text[i] >> 6 != 2) return 0;
         code = code << 6 | (text[i] & 0x3f);
     }
-    if (code < least[n] || (code >= 0xd800 && code < 0xe000) || code == 0xfffe || code == 0xffff || code > 0x10ffff) return 0;
+    if (code < least[n] || (code >= 0xd800 && code < 0xe000) || code == 0xfffe || code == 0xffff ||
+        code > 0x10ffff)
+        return 0;
     return code >= ' ' || code == '\n' ? n : 0;
 }
 
@@ -134,11 +137,13 @@ static int cpu_line(const struct fit *fit, const struct rondo_topo *topo, int no
     if (!cpu) return fits(fit, "CPU %d", index);
     int n = rondo_cores_count(&cpu->cpu.cores);
     if (cpu->cpu.numa >= 0) snprintf(numa, sizeof numa, ", NUMA %d", cpu->cpu.numa);
-    if (rondo_vendor_name(cpu->cpu.vendor)) snprintf(model, sizeof model, ", %s", rondo_vendor_name(cpu->cpu.vendor));
+    if (rondo_vendor_name(cpu->cpu.vendor))
+        snprintf(model, sizeof model, ", %s", rondo_vendor_name(cpu->cpu.vendor));
     rondo_text_cores(&cpu->cpu.cores, cores, sizeof cores);
     return (n > 0 && fits(fit, "CPU %d%s%s, %d cores: %s", index, numa, model, n, cores)) ||
-           (n > 0 && fits(fit, "CPU %d%s, cores %s", index, numa, cores)) || (n > 0 && fits(fit, "CPU %d%s, %d cores", index, numa, n)) ||
-           fits(fit, "CPU %d%s", index, numa) || fits(fit, "CPU %d", index);
+           (n > 0 && fits(fit, "CPU %d%s, cores %s", index, numa, cores)) ||
+           (n > 0 && fits(fit, "CPU %d%s, %d cores", index, numa, n)) || fits(fit, "CPU %d%s", index, numa) ||
+           fits(fit, "CPU %d", index);
 }
 
 static int gpu_line(const struct fit *fit, const struct rondo_topo *topo, int node, int line)
@@ -164,7 +169,8 @@ static int host_line(const struct fit *fit, const struct rondo_topo *topo, int n
     if (line == 2) return topo->rank[index].rank != index && fits(fit, "rank %d", topo->rank[index].rank);
     rondo_text_cores(&topo->rank[index].cores, cores, sizeof cores);
     if (n == 0) return fits(fit, "any core");
-    return fits(fit, "core%s %s", n > 1 ? "s" : "", cores) || fits(fit, "%s", cores) || fits(fit, "%d cores", n) || fits(fit, "%d c", n);
+    return fits(fit, "core%s %s", n > 1 ? "s" : "", cores) || fits(fit, "%s", cores) ||
+           fits(fit, "%d cores", n) || fits(fit, "%d c", n);
 }
 
 static int pci_line(const struct fit *fit, const struct rondo_topo *topo, int node)
@@ -173,8 +179,9 @@ static int pci_line(const struct fit *fit, const struct rondo_topo *topo, int no
     const struct rondo_item *pci = pci_of(topo, node);
     const char *at = busid_short(topo, node, busid);
     if (pci) rondo_text_pci_link(pci->pci.speed, pci->pci.width, link);
-    return (link[0] && fits(fit, "PCI bridge %s, %s upwards", at, link)) || (link[0] && fits(fit, "PCI %s %s", at, link)) ||
-           fits(fit, "PCI %s", at) || fits(fit, "%s", at) || fits(fit, "PCI");
+    return (link[0] && fits(fit, "PCI bridge %s, %s upwards", at, link)) ||
+           (link[0] && fits(fit, "PCI %s %s", at, link)) || fits(fit, "PCI %s", at) || fits(fit, "%s", at) ||
+           fits(fit, "PCI");
 }
 
 static int net_line(const struct fit *fit, const struct rondo_topo *topo, int node, int line)
@@ -187,7 +194,8 @@ static int net_line(const struct fit *fit, const struct rondo_topo *topo, int no
     return fits(fit, "%s", rondo_label_tail(net->net.name, fit->columns, cut, sizeof cut));
 }
 
-const char *rondo_label_line(const struct rondo_topo *topo, int node, int line, int columns, char text[RONDO_LABEL])
+const char *rondo_label_line(const struct rondo_topo *topo, int node, int line, int columns,
+                             char text[RONDO_LABEL])
 {
     struct fit fit = { text, columns };
     const struct rondo_topo_node *at = &topo->node[node];
@@ -199,9 +207,13 @@ const char *rondo_label_line(const struct rondo_topo *topo, int node, int line, 
     case RONDO_NODE_NET: net_line(&fit, topo, node, line); break;
     case RONDO_NODE_CPU: (void)(line == 0 && cpu_line(&fit, topo, node)); break;
     case RONDO_NODE_PCI: (void)(line == 0 && pci_line(&fit, topo, node)); break;
-    case RONDO_NODE_NVS: (void)(line == 0 && (fits(&fit, "NVSwitches of NVLink domain %d", at->index) || fits(&fit, "NVSwitch"))); break;
+    case RONDO_NODE_NVS:
+        (void)(line == 0 &&
+               (fits(&fit, "NVSwitches of NVLink domain %d", at->index) || fits(&fit, "NVSwitch")));
+        break;
     default:
-        (void)(line == 0 && (fits(&fit, "NIC %s", busid_short(topo, node, busid)) || fits(&fit, "NIC %d", at->index) || fits(&fit, "NIC")));
+        (void)(line == 0 && (fits(&fit, "NIC %s", busid_short(topo, node, busid)) ||
+                             fits(&fit, "NIC %d", at->index) || fits(&fit, "NIC")));
     }
     return text;
 }
@@ -213,32 +225,43 @@ static void facts_of_item(const struct rondo_topo *topo, int node, char *text)
     const struct rondo_item *item = item_of(topo, node), *pci = pci_of(topo, node);
     const struct rondo_topo_node *at = &topo->node[node];
     char word[256];
-    if (pci) rondo_text_add(text, RONDO_FACTS, "\nbus id %s", rondo_busid_text(pci->pci.busid, (char[24]){ 0 }));
-    if (pci && rondo_text_pci_link(pci->pci.speed, pci->pci.width, word)[0]) rondo_text_add(text, RONDO_FACTS, ", PCI %s", word);
+    if (pci)
+        rondo_text_add(text, RONDO_FACTS, "\nbus id %s", rondo_busid_text(pci->pci.busid, (char[24]){ 0 }));
+    if (pci && rondo_text_pci_link(pci->pci.speed, pci->pci.width, word)[0])
+        rondo_text_add(text, RONDO_FACTS, ", PCI %s", word);
     if (at->type == RONDO_NODE_GPU || at->type == RONDO_NODE_HOST)
         rondo_text_add(text, RONDO_FACTS, "\nrank %d", topo->rank[at->index].rank);
     if (at->type == RONDO_NODE_HOST && rondo_cores_count(&topo->rank[at->index].cores) > 0) {
-        rondo_text_add(text, RONDO_FACTS, "\ncores %s", rondo_text_cores(&topo->rank[at->index].cores, word, sizeof word));
+        rondo_text_add(text, RONDO_FACTS, "\ncores %s",
+                       rondo_text_cores(&topo->rank[at->index].cores, word, sizeof word));
     }
     if (!item) return;
-    if (item->kind == RONDO_ITEM_GPU && item->gpu.name[0]) rondo_text_add(text, RONDO_FACTS, "\n%s", item->gpu.name);
+    if (item->kind == RONDO_ITEM_GPU && item->gpu.name[0])
+        rondo_text_add(text, RONDO_FACTS, "\n%s", item->gpu.name);
     if (item->kind == RONDO_ITEM_GPU)
-        rondo_text_add(text, RONDO_FACTS, "\ndevice %d, compute capability %d.%d", item->gpu.dev, item->gpu.sm / 10, item->gpu.sm % 10);
+        rondo_text_add(text, RONDO_FACTS, "\ndevice %d, compute capability %d.%d", item->gpu.dev,
+                       item->gpu.sm / 10, item->gpu.sm % 10);
     if (item->kind == RONDO_ITEM_NET) {
-        rondo_text_add(text, RONDO_FACTS, "\n%s, port %d, device %d", item->net.name, item->net.port, item->net.dev);
+        rondo_text_add(text, RONDO_FACTS, "\n%s, port %d, device %d", item->net.name, item->net.port,
+                       item->net.dev);
         if (item->net.mbps > 0) rondo_text_add(text, RONDO_FACTS, "\n%d Mbit/s", item->net.mbps);
     }
     if (item->kind == RONDO_ITEM_CPU) {
         rondo_text_add(text, RONDO_FACTS, "\nNUMA node %d", item->cpu.numa);
-        if (rondo_arch_name(item->cpu.arch)) rondo_text_add(text, RONDO_FACTS, ", %s", rondo_arch_name(item->cpu.arch));
-        if (rondo_vendor_name(item->cpu.vendor)) rondo_text_add(text, RONDO_FACTS, " %s", rondo_vendor_name(item->cpu.vendor));
+        if (rondo_arch_name(item->cpu.arch))
+            rondo_text_add(text, RONDO_FACTS, ", %s", rondo_arch_name(item->cpu.arch));
+        if (rondo_vendor_name(item->cpu.vendor))
+            rondo_text_add(text, RONDO_FACTS, " %s", rondo_vendor_name(item->cpu.vendor));
         int n = rondo_cores_count(&item->cpu.cores);
-        if (n > 0) rondo_text_add(text, RONDO_FACTS, "\n%d cores: %s", n, rondo_text_cores(&item->cpu.cores, word, sizeof word));
+        if (n > 0)
+            rondo_text_add(text, RONDO_FACTS, "\n%d cores: %s", n,
+                           rondo_text_cores(&item->cpu.cores, word, sizeof word));
     }
 }
 
 /* "to GPUs: NVL 7": how many points of [first, last) are reached by each type of path. */
-static void facts_of_paths(const struct rondo_topo *topo, int point, int first, int last, const char *what, char *text)
+static void facts_of_paths(const struct rondo_topo *topo, int point, int first, int last, const char *what,
+                           char *text)
 {
     int count[RONDO_NUM_PATH_TYPES] = { 0 }, any = 0;
     int32_t best[RONDO_NUM_PATH_TYPES] = { 0 };
@@ -251,9 +274,10 @@ static void facts_of_paths(const struct rondo_topo *topo, int point, int first, 
     }
     for (int type = 0; type < RONDO_NUM_PATH_TYPES; type++) {
         if (!count[type]) continue;
-        rondo_text_add(text, RONDO_FACTS, "%s%s%s %d x %s", any ? ", " : "\nto ", any ? "" : what, any ? "" : ":", count[type],
-                       rondo_path_type_name(type));
-        if (best[type] > 0 && type != RONDO_PATH_DIS) rondo_text_add(text, RONDO_FACTS, " at up to %s", gbs(best[type], word));
+        rondo_text_add(text, RONDO_FACTS, "%s%s%s %d x %s", any ? ", " : "\nto ", any ? "" : what,
+                       any ? "" : ":", count[type], rondo_path_type_name(type));
+        if (best[type] > 0 && type != RONDO_PATH_DIS)
+            rondo_text_add(text, RONDO_FACTS, " at up to %s", gbs(best[type], word));
         any = 1;
     }
 }
@@ -273,8 +297,10 @@ const char *rondo_facts_node(const struct rondo_topo *topo, int node, char text[
     rondo_text_add(text, RONDO_FACTS, "%s %d", rondo_node_type_name(at->type), at->index);
     facts_of_item(topo, node, text);
     if (point < topo->ndevs) facts_of_paths(topo, point, 0, topo->ndevs, "devices", text);
-    if (point < topo->ndevs) facts_of_paths(topo, point, topo->ndevs, topo->ndevs + topo->nnets, "nets", text);
-    if (at->type == RONDO_NODE_NET && point < topo->npoints) facts_of_paths(topo, point, 0, topo->ndevs, "devices", text);
+    if (point < topo->ndevs)
+        facts_of_paths(topo, point, topo->ndevs, topo->ndevs + topo->nnets, "nets", text);
+    if (at->type == RONDO_NODE_NET && point < topo->npoints)
+        facts_of_paths(topo, point, 0, topo->ndevs, "devices", text);
     return text;
 }
 
@@ -287,12 +313,14 @@ void rondo_graph_load(const struct rondo_topo *topo, const struct rondo_graph *g
         for (int i = 0; i < n; i++) {
             const struct rondo_topo_path *path = rondo_topo_path(topo, leg[i].from, leg[i].to);
             int64_t mbs = (int64_t)(leg[i].inter ? graph->bw_inter : graph->bw_intra) * leg[i].eighths / 8;
-            for (int h = 0; h < path->nhops; h++) load[topo->hop[path->first + h]] += mbs * topo->cost[path->first + h] / 60;
+            for (int h = 0; h < path->nhops; h++)
+                load[topo->hop[path->first + h]] += mbs * topo->cost[path->first + h] / 60;
         }
     }
 }
 
-const char *rondo_facts_wire(const struct rondo_place *place, const struct rondo_wire *wire, char text[RONDO_FACTS])
+const char *rondo_facts_wire(const struct rondo_place *place, const struct rondo_wire *wire,
+                             char text[RONDO_FACTS])
 {
     const struct rondo_topo *topo = place->topo;
     char a[RONDO_LABEL], b[RONDO_LABEL], word[32], back[32];
@@ -303,9 +331,11 @@ const char *rondo_facts_wire(const struct rondo_place *place, const struct rondo
     }
     const struct rondo_topo_link *link = &topo->link[wire->link];
     int32_t reverse = link->reverse >= 0 ? topo->link[link->reverse].mbs : link->mbs;
-    rondo_text_add(text, RONDO_FACTS, "%s: %s - %s, %s", rondo_link_type_name(link->type), rondo_label_name(topo, link->from, a),
-                   rondo_label_name(topo, link->to, b), gbs(link->mbs, word));
-    rondo_text_add(text, RONDO_FACTS, reverse == link->mbs ? " each way" : " there, %s back", gbs(reverse, back));
+    rondo_text_add(text, RONDO_FACTS, "%s: %s - %s, %s", rondo_link_type_name(link->type),
+                   rondo_label_name(topo, link->from, a), rondo_label_name(topo, link->to, b),
+                   gbs(link->mbs, word));
+    rondo_text_add(text, RONDO_FACTS, reverse == link->mbs ? " each way" : " there, %s back",
+                   gbs(reverse, back));
     return text;
 }
 
@@ -317,11 +347,13 @@ const char *rondo_label_track(const struct rondo_track *track, char text[RONDO_L
     for (int c = 0; c < RONDO_TOPO_CHANNELS; c++) {
         if (track->channels >> c & 1) list[n++] = c;
     }
-    snprintf(text, RONDO_LABEL, "channel%s %s", n > 1 ? "s" : "", rondo_text_ranges(list, n, ranges, sizeof ranges));
+    snprintf(text, RONDO_LABEL, "channel%s %s", n > 1 ? "s" : "",
+             rondo_text_ranges(list, n, ranges, sizeof ranges));
     return text;
 }
 
-const char *rondo_facts_track(const struct rondo_place *place, const struct rondo_track *track, char text[RONDO_FACTS])
+const char *rondo_facts_track(const struct rondo_place *place, const struct rondo_track *track,
+                              char text[RONDO_FACTS])
 {
     const struct rondo_graph *graph = place->graph;
     int channel = __builtin_ctz(track->channels);
@@ -364,33 +396,39 @@ const char *rondo_label_machine(const struct rondo_topo *topo, char text[RONDO_F
     } else {
         count_add(text, topo->ndevs, "rank", "ranks");
     }
-    if (gpu && gpu->kind == RONDO_ITEM_GPU && gpu->gpu.name[0]) rondo_text_add(text, RONDO_FACTS, " (%s)", gpu->gpu.name);
+    if (gpu && gpu->kind == RONDO_ITEM_GPU && gpu->gpu.name[0])
+        rondo_text_add(text, RONDO_FACTS, " (%s)", gpu->gpu.name);
     if (gpu && gpu->kind == RONDO_ITEM_GPU && !gpu->gpu.name[0] && gpu->gpu.sm > 0)
         rondo_text_add(text, RONDO_FACTS, " (sm %d)", gpu->gpu.sm);
     count_add(text, topo->nnets, "net", "nets");
     count_add(text, topo->ncpus, "NUMA node", "NUMA nodes");
     count_add(text, topo->nnvs, "domain of NVSwitches", "domains of NVSwitches");
-    if (topo->options.nnodes > 1) rondo_text_add(text, RONDO_FACTS, ", one of %d such nodes", topo->options.nnodes);
+    if (topo->options.nnodes > 1)
+        rondo_text_add(text, RONDO_FACTS, ", one of %d such nodes", topo->options.nnodes);
     if (topo->machine->note[0]) rondo_text_add(text, RONDO_FACTS, "; %s", topo->machine->note);
     return text;
 }
 
-const char *rondo_label_graph(const struct rondo_topo *topo, const struct rondo_graph *graph, char text[RONDO_FACTS])
+const char *rondo_label_graph(const struct rondo_topo *topo, const struct rondo_graph *graph,
+                              char text[RONDO_FACTS])
 {
     char intra[32], inter[32], found[24], bound[32], limit[128];
     const char *name = rondo_graph_name(graph->id), *pattern = rondo_pattern_name(graph->pattern);
     text[0] = '\0';
     if (graph->nchannels == 0) return text;
-    rondo_text_add(text, RONDO_FACTS, "%s: %d channel%s x %s, %s", strcmp(name, "tree") == 0 ? pattern : name, graph->nchannels,
-                   graph->nchannels > 1 ? "s" : "", gbs(graph->bw_intra, intra), rondo_path_type_name(graph->type_intra));
+    rondo_text_add(text, RONDO_FACTS, "%s: %d channel%s x %s, %s", strcmp(name, "tree") == 0 ? pattern : name,
+                   graph->nchannels, graph->nchannels > 1 ? "s" : "", gbs(graph->bw_intra, intra),
+                   rondo_path_type_name(graph->type_intra));
     if (topo->options.nnodes > 1) {
-        rondo_text_add(text, RONDO_FACTS, "; through the net %s, %s", gbs(graph->bw_inter, inter), rondo_path_type_name(graph->type_inter));
+        rondo_text_add(text, RONDO_FACTS, "; through the net %s, %s", gbs(graph->bw_inter, inter),
+                       rondo_path_type_name(graph->type_inter));
     }
     if (graph->fallback) {
         rondo_text_add(text, RONDO_FACTS, "; no channel fits the links: plain order");
     } else if (graph->bound > 0) {
-        rondo_text_add(text, RONDO_FACTS, "; %s of at most %s, limited by %s", rondo_text_gbs(graph->found, found),
-                       gbs(graph->bound, bound), rondo_graph_limit(topo, graph, limit, sizeof limit));
+        rondo_text_add(text, RONDO_FACTS, "; %s of at most %s, limited by %s",
+                       rondo_text_gbs(graph->found, found), gbs(graph->bound, bound),
+                       rondo_graph_limit(topo, graph, limit, sizeof limit));
     }
     return text;
 }

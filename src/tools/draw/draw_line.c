@@ -66,7 +66,8 @@ const char *rondo_text_ranges(const int32_t *value, int n, char *text, size_t by
         }
         /* A pair reads better as two numbers. */
         if (length < 3) length = 1;
-        rondo_text_add(text, bytes, length > 1 ? "%s%d-%d" : "%s%d", i ? "," : "", value[i], value[i + length - 1]);
+        rondo_text_add(text, bytes, length > 1 ? "%s%d-%d" : "%s%d", i ? "," : "", value[i],
+                       value[i + length - 1]);
         i += length;
     }
     return text;
@@ -135,7 +136,8 @@ int rondo_text_columns(const char *text)
     return n;
 }
 
-void rondo_line_begin(struct rondo_line *line, const struct rondo_draw *draw, const char *indent, int column, int start)
+void rondo_line_begin(struct rondo_line *line, const struct rondo_draw *draw, const char *indent, int column,
+                      int start)
 {
     *line = (struct rondo_line){ .draw = draw, .indent = indent, .column = column, .start = start };
 }
@@ -179,8 +181,10 @@ rondo_status rondo_draw_finish(FILE *out)
 {
     errno = 0;
     if (fflush(out) != 0 || ferror(out)) {
-        return rondo_fail(RONDO_SYSTEM_ERROR, "cannot write the picture of the topology: %s; is the disk full or the reader gone?",
-                          errno ? strerror(errno) : "an earlier write failed");
+        return rondo_fail(
+            RONDO_SYSTEM_ERROR,
+            "cannot write the picture of the topology: %s; is the disk full or the reader gone?",
+            errno ? strerror(errno) : "an earlier write failed");
     }
     return RONDO_SUCCESS;
 }

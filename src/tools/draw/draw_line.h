@@ -1,4 +1,5 @@
-/* What the text pictures share: numbers and lists as people write them, colours, and lines that wrap at the width of the terminal. */
+/* What the text pictures share: numbers and lists as people write them, colours, and lines that wrap at the
+ * width of the terminal. */
 #ifndef RONDO_TOOLS_DRAW_DRAW_LINE_H
 #define RONDO_TOOLS_DRAW_DRAW_LINE_H
 
@@ -24,7 +25,8 @@ enum rondo_ink rondo_ink_of_path(int type);
 const char *rondo_text_gbs(int64_t mbs, char text[24]);
 /** "12" or "12.5" of 120 or 125. @return text. */
 const char *rondo_text_tenths(int64_t tenths, char text[24]);
-/** "0-3,7": values in the order given; falling runs are runs too ("7-0"). Cut with "..." when the text is short. @return text. */
+/** "0-3,7": values in the order given; falling runs are runs too ("7-0"). Cut with "..." when the text is
+ * short. @return text. */
 const char *rondo_text_ranges(const int32_t *value, int n, char *text, size_t bytes);
 const char *rondo_text_cores(const struct rondo_cores *cores, char *text, size_t bytes);
 /** "32 MiB". @return text. */
@@ -45,7 +47,8 @@ struct rondo_line {
     int column, start; /* start: least column of the next piece, if it stays in the line */
     int pieces;
 };
-void rondo_line_begin(struct rondo_line *line, const struct rondo_draw *draw, const char *indent, int column, int start);
+void rondo_line_begin(struct rondo_line *line, const struct rondo_draw *draw, const char *indent, int column,
+                      int start);
 void rondo_line_piece(struct rondo_line *line, const char *separator, enum rondo_ink ink, const char *text);
 /** A sentence: each word is a piece. */
 void rondo_line_words(struct rondo_line *line, enum rondo_ink ink, const char *text);

@@ -1,4 +1,5 @@
-/* Path types between all points: a table where it fits, else a list of what each kind of point reaches by which path. */
+/* Path types between all points: a table where it fits, else a list of what each kind of point reaches by
+ * which path. */
 #include "tools/draw/draw_line.h"
 
 #include <string.h>
@@ -36,13 +37,14 @@ static const char *point_label(const struct rondo_topo *topo, int point, char te
 /* A path that policy turned elsewhere: the type is as wired, with a star. */
 static int is_otherwise(const struct rondo_topo *topo, int from, int to)
 {
-    const struct rondo_topo_path *wired = rondo_topo_direct(topo, from, to), *taken = rondo_topo_path(topo, from, to);
+    const struct rondo_topo_path *wired = rondo_topo_wired(topo, from, to),
+                                 *taken = rondo_topo_path(topo, from, to);
     return wired->type != taken->type || wired->mbs != taken->mbs;
 }
 
 static void cell_text(const struct matrix *m, int from, int to, char text[40])
 {
-    const struct rondo_topo_path *path = rondo_topo_direct(m->topo, from, to);
+    const struct rondo_topo_path *path = rondo_topo_wired(m->topo, from, to);
     char gbs[24];
     if (from == to) {
         snprintf(text, 40, "-");
@@ -65,7 +67,7 @@ static void matrix_measure(struct matrix *m)
             cell_text(m, from, to, text);
             columns = (int)strlen(text);
             if (columns > m->cell) m->cell = columns;
-            m->types |= 1u << rondo_topo_direct(m->topo, from, to)->type;
+            m->types |= 1u << rondo_topo_wired(m->topo, from, to)->type;
             m->otherwise |= is_otherwise(m->topo, from, to);
         }
     }
@@ -82,8 +84,8 @@ static const struct rondo_item *cpu_of(const struct rondo_topo *topo, int point)
         best = topo->device_cpu[point];
     } else {
         for (int c = rondo_topo_cpu_point(topo, 0); c < rondo_topo_cpu_point(topo, topo->ncpus); c++) {
-            const struct rondo_topo_path *path = rondo_topo_direct(topo, point, c);
-            if (best < 0 || path->type < rondo_topo_direct(topo, point, best)->type) best = c;
+            const struct rondo_topo_path *path = rondo_topo_wired(topo, point, c);
+            if (best < 0 || path->type < rondo_topo_wired(topo, point, best)->type) best = c;
         }
     }
     return best < 0 ? NULL : rondo_topo_item(topo, best);
@@ -128,7 +130,8 @@ static void block_put(const struct matrix *m, int first, int end, int affinity)
         for (int to = first; to < end; to++) {
             char cell[40];
             cell_text(m, from, to, cell);
-            rondo_ink(m->draw, from == to ? RONDO_INK_DIM : rondo_ink_of_path(rondo_topo_direct(m->topo, from, to)->type));
+            rondo_ink(m->draw, from == to ? RONDO_INK_DIM
+                                          : rondo_ink_of_path(rondo_topo_wired(m->topo, from, to)->type));
             fputs(cell, out);
             rondo_ink(m->draw, RONDO_INK_PLAIN);
             fprintf(out, "%*s", to + 1 < end || tail ? m->cell - (int)strlen(cell) : 0, "");
@@ -138,7 +141,8 @@ static void block_put(const struct matrix *m, int first, int end, int affinity)
     fputc('\n', out);
 }
 
-/* Where a block of columns that starts at first ends: between kinds of points, when that needs no more blocks. */
+/* Where a block of columns that starts at first ends: between kinds of points, when that needs no more
+ * blocks. */
 static int block_end(const struct matrix *m, int first, int fits)
 {
     const int kinds[] = { m->topo->ndevs + m->topo->nnets, m->topo->ndevs };
@@ -177,13 +181,15 @@ static void table_put(const struct matrix *m)
 
 /* ---- points that are alike ---- */
 
-/* Refine: points stay alike while they reach equally many points of each class by each type. Classes are numbered by their first point. */
+/* Refine: points stay alike while they reach equally many points of each class by each type. Classes are
+ * numbered by their first point. */
 static int classes_refine(const struct matrix *m, int32_t *class, uint64_t *sum)
 {
     for (int from = 0; from < m->n; from++) {
         sum[from] = rondo_hash(&class[from], sizeof class[from], 0);
         for (int to = 0; to < m->n; to++) {
-            int32_t v[3] = { class[to], rondo_topo_direct(m->topo, from, to) -> type, rondo_topo_direct(m->topo, from, to) -> mbs };
+            int32_t v[3] = { class[to], rondo_topo_wired(m->topo, from, to) -> type,
+                             rondo_topo_wired(m->topo, from, to) -> mbs };
             if (from != to) sum[from] += rondo_hash(v, sizeof v, 1);
         }
     }
@@ -209,7 +215,9 @@ static void reach_put(const struct matrix *m, int from, int type, int otherwise)
         int32_t to[RONDO_TOPO_MAX_LOCAL + RONDO_MACHINE_MAX_NETS];
         int n = 0;
         for (int p = begin[kind]; p < begin[kind + 1] && n < (int)RONDO_COUNTOF(to); p++) {
-            if (p == from || rondo_topo_direct(m->topo, from, p)->type != type || is_otherwise(m->topo, from, p) != otherwise) continue;
+            if (p == from || rondo_topo_wired(m->topo, from, p)->type != type ||
+                is_otherwise(m->topo, from, p) != otherwise)
+                continue;
             to[n++] = p - begin[kind];
         }
         if (n == 0) continue;
@@ -228,7 +236,8 @@ static void class_put(const struct matrix *m, const int32_t *class, int first, i
     char label[24], list[160], text[96];
     int n = 0, base = 0;
     const struct rondo_topo *topo = m->topo;
-    if (first >= topo->ndevs) base = first >= topo->ndevs + topo->nnets ? topo->ndevs + topo->nnets : topo->ndevs;
+    if (first >= topo->ndevs)
+        base = first >= topo->ndevs + topo->nnets ? topo->ndevs + topo->nnets : topo->ndevs;
     for (int p = first + 1; p < m->n; p++) {
         if (class[p] == class[first]) members[n++] = p - base;
     }
@@ -237,7 +246,8 @@ static void class_put(const struct matrix *m, const int32_t *class, int first, i
     rondo_ink(m->draw, RONDO_INK_PLAIN);
     if (n > 0) fprintf(m->draw->out, ", and alike %s", rondo_text_ranges(members, n, list, sizeof list));
     affinity_text(topo, first, text, sizeof text);
-    if (text[0] && first < topo->ndevs) fprintf(m->draw->out, "   (NUMA node, cores: %s)", text + strspn(text, " "));
+    if (text[0] && first < topo->ndevs)
+        fprintf(m->draw->out, "   (NUMA node, cores: %s)", text + strspn(text, " "));
     fputc('\n', m->draw->out);
     for (int type = RONDO_PATH_LOC; type < RONDO_NUM_PATH_TYPES; type++) {
         for (int otherwise = 0; otherwise < 2; otherwise++) reach_put(m, first, type, otherwise);
@@ -280,8 +290,10 @@ static void legend_put(const struct matrix *m)
         rondo_ink(m->draw, RONDO_INK_PLAIN);
         fprintf(m->draw->out, " %s\n", rondo_path_type_legend(type));
     }
-    if (m->otherwise) fputs("  *    data takes another way than this: --why with the two names tells\n", m->draw->out);
-    if (m->draw->bandwidth) fputs("  numbers are GB/s of the path's narrowest link; max: not limited\n", m->draw->out);
+    if (m->otherwise)
+        fputs("  *    data takes another way than this: --why with the two names tells\n", m->draw->out);
+    if (m->draw->bandwidth)
+        fputs("  numbers are GB/s of the path's narrowest link; max: not limited\n", m->draw->out);
 }
 
 rondo_status rondo_draw_matrix(const struct rondo_draw *draw, const struct rondo_topo *topo)

@@ -148,7 +148,10 @@ int32_t rondo_place_beside(const struct rondo_place *place, int node)
     return c2c && other ? BESIDE : 0;
 }
 
-static int is_device(int type) { return type == RONDO_NODE_GPU || type == RONDO_NODE_HOST || type == RONDO_NODE_NET; }
+static int is_device(int type)
+{
+    return type == RONDO_NODE_GPU || type == RONDO_NODE_HOST || type == RONDO_NODE_NET;
+}
 
 static int32_t own_width(const struct rondo_place *place, int node)
 {
@@ -225,9 +228,12 @@ static void panels_of(struct rondo_place *place, int group, int cpu, int32_t hos
             width += more;
         }
         if (!count) {
-            place->panel[place->npanels] = (struct rondo_place_panel){
-                .cpu = cpu, .part = place->npanels - start, .host = host, .first = place->first_child[group] + first, .nchildren = i - first
-            };
+            place->panel[place->npanels] = (struct rondo_place_panel){ .cpu = cpu,
+                                                                       .part = place->npanels - start,
+                                                                       .host = host,
+                                                                       .first = place->first_child[group] +
+                                                                                first,
+                                                                       .nchildren = i - first };
             place->panel[place->npanels].frame.w = max32(width, place->size->head_w) + 2 * place->size->pad;
         }
         place->npanels++;
@@ -243,7 +249,8 @@ static void panels_walk(struct rondo_place *place, const int32_t *host, int32_t 
     for (int h = 0; h < topo->nnodes; h++) {
         if (type_of(place, h) != RONDO_NODE_CPU || host_find(host, h) != h) continue;
         for (int i = h; i < topo->nnodes; i++) {
-            if (type_of(place, i) == RONDO_NODE_CPU && host_find(host, i) == h) panels_of(place, i, i, place->nhosts, limit, count);
+            if (type_of(place, i) == RONDO_NODE_CPU && host_find(host, i) == h)
+                panels_of(place, i, i, place->nhosts, limit, count);
         }
         place->nhosts++;
     }
@@ -264,7 +271,8 @@ static rondo_status panels_make(struct rondo_place *place, const int32_t *host)
 
 static int32_t gap_before(const struct rondo_place *place, int panel)
 {
-    return place->size->panel_gap + (place->panel[panel].host != place->panel[panel - 1].host ? place->size->panel_gap + 4 : 0);
+    return place->size->panel_gap +
+           (place->panel[panel].host != place->panel[panel - 1].host ? place->size->panel_gap + 4 : 0);
 }
 
 /* Panels from `first` that stay together: a host's if they fit in a row. @return their width. */
@@ -326,7 +334,8 @@ static void panel_columns(struct rondo_place *place, int p, int32_t x, int32_t r
 {
     struct rondo_place_panel *panel = &place->panel[p];
     int32_t inside = panel->frame.w - 2 * place->size->pad, used = -place->size->gap;
-    for (int i = 0; i < panel->nchildren; i++) used += tree_width(place, place->child[panel->first + i]) + place->size->gap;
+    for (int i = 0; i < panel->nchildren; i++)
+        used += tree_width(place, place->child[panel->first + i]) + place->size->gap;
     int32_t at = x + place->size->pad + max32(0, (inside - used) / 2);
     panel->frame.x = x;
     panel->head = (struct rondo_box){ .x = x + place->size->pad, .w = inside, .row = row };
@@ -385,14 +394,16 @@ static void bars_of(struct rondo_place *place, int node, int nth, struct rondo_l
         if (!bar_span(place, node, r, &from, &to)) continue;
         if (place->nrows > 1) from = spine;
         int32_t level = rondo_levels_take(&levels[r], from, to);
-        place->bar[place->nbars++] =
-            (struct rondo_place_bar){ node, level, { .x = from, .w = to - from, .h = place->size->rail_h, .row = r } };
+        place->bar[place->nbars++] = (struct rondo_place_bar){
+            node, level, { .x = from, .w = to - from, .h = place->size->rail_h, .row = r }
+        };
     }
     if (place->nbars == first) return;
     struct rondo_place_bar *main = &place->bar[first + (place->nbars - first - 1) / 2];
     main->box.h = place->size->bar_h;
     place->box[node] = main->box;
-    if (place->nbars > first + 1) place->bar[place->nbars++] = (struct rondo_place_bar){ node, 0, { .x = spine, .w = 8, .row = -1 } };
+    if (place->nbars > first + 1)
+        place->bar[place->nbars++] = (struct rondo_place_bar){ node, 0, { .x = spine, .w = 8, .row = -1 } };
 }
 
 static rondo_status bars_make(struct rondo_place *place)
@@ -414,7 +425,8 @@ static rondo_status bars_make(struct rondo_place *place)
     for (int i = 0; i < place->nbars; i++) {
         const struct rondo_place_bar *bar = &place->bar[i];
         if (bar->box.row >= 0)
-            place->row[bar->box.row].bars = max32(place->row[bar->box.row].bars, (bar->level + 1) * (bar->box.h + 6) + 10);
+            place->row[bar->box.row].bars = max32(place->row[bar->box.row].bars,
+                                                  (bar->level + 1) * (bar->box.h + 6) + 10);
     }
     rondo_free(levels);
 out:
@@ -427,7 +439,8 @@ out:
 static int32_t one_row(const struct rondo_place *place)
 {
     int32_t width = 0;
-    for (int p = 0; p < place->npanels; p++) width += place->panel[p].frame.w + (p ? gap_before(place, p) : 0);
+    for (int p = 0; p < place->npanels; p++)
+        width += place->panel[p].frame.w + (p ? gap_before(place, p) : 0);
     return width;
 }
 
@@ -529,7 +542,8 @@ void rondo_place_heights(struct rondo_place *place)
     int32_t y = TITLE;
     for (int r = 0; r < place->nrows; r++) {
         row_heights(place, &place->row[r], y);
-        y = ROW_GAP + (place->nstrips && !place->apart ? strip_height(place, r, place->row[r].strip_y) : place->row[r].strip_y);
+        y = ROW_GAP + (place->nstrips && !place->apart ? strip_height(place, r, place->row[r].strip_y)
+                                                       : place->row[r].strip_y);
     }
     for (int s = 0; s < place->nstrips && place->apart; s++) y = strip_height(place, s, y) + ROW_GAP / 2;
     for (int i = 0; i < place->topo->nnodes; i++) box_heights(place, i);
@@ -539,7 +553,8 @@ void rondo_place_heights(struct rondo_place *place)
     place->width = max32(place->right + place->gutter + 16, 720);
 }
 
-rondo_status rondo_place_create(struct rondo_place **out, const struct rondo_topo *topo, const struct rondo_graph *graph)
+rondo_status rondo_place_create(struct rondo_place **out, const struct rondo_topo *topo,
+                                const struct rondo_graph *graph)
 {
     struct rondo_place *place;
     size_t nodes = (size_t)topo->nnodes;
@@ -570,8 +585,9 @@ void rondo_place_destroy(struct rondo_place *place)
 {
     if (!place) return;
     for (int t = 0; t < place->ntracks; t++) rondo_free(place->track[t].above);
-    void *all[] = { place->parent, place->child, place->first_child, place->nchildren, place->panel_of, place->box,   place->panel,
-                    place->row,    place->bar,   place->wire,        place->track,     place->stop,     place->strip, place->column,
-                    place->hop,    place };
+    void *all[] = { place->parent,   place->child,  place->first_child, place->nchildren,
+                    place->panel_of, place->box,    place->panel,       place->row,
+                    place->bar,      place->wire,   place->track,       place->stop,
+                    place->strip,    place->column, place->hop,         place };
     for (size_t i = 0; i < RONDO_COUNTOF(all); i++) rondo_free(all[i]);
 }

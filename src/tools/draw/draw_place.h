@@ -1,6 +1,7 @@
 /*
- * Where everything of the picture stands: boxes of nodes, wires of links, and below the machine a strip with a track for each channel, its stops under their devices. Pure and in
- * integers: the same topo and graph give the same picture. Wide machines are broken into rows.
+ * Where everything of the picture stands: boxes of nodes, wires of links, and below the machine a strip with
+ * a track for each channel, its stops under their devices. Pure and in integers: the same topo and graph give
+ * the same picture. Wide machines are broken into rows.
  */
 #ifndef RONDO_TOOLS_DRAW_DRAW_PLACE_H
 #define RONDO_TOOLS_DRAW_DRAW_PLACE_H
@@ -18,8 +19,9 @@ enum {
 struct rondo_place_size {
     int32_t gpu_w, host_w, net_w, bridge_w, head_w; /* least widths */
     int32_t head_h, bridge_h, leaf_h, nic_h, bar_h, rail_h;
-    int32_t gap, drop, pad, panel_gap; /* between columns; between levels; around a panel's inside; between panels */
-    int32_t radius, step;              /* of a stop with two digits; between levels of hops */
+    int32_t gap, drop, pad,
+        panel_gap;        /* between columns; between levels; around a panel's inside; between panels */
+    int32_t radius, step; /* of a stop with two digits; between levels of hops */
 };
 
 /* w 0: not drawn. */
@@ -27,7 +29,8 @@ struct rondo_box {
     int32_t x, y, w, h, row;
 };
 
-/* The part of a NUMA node that stands in one place; `head` is its bar, the node's own box in the first part. cpu -1: what no NUMA node leads to. */
+/* The part of a NUMA node that stands in one place; `head` is its bar, the node's own box in the first part.
+ * cpu -1: what no NUMA node leads to. */
 struct rondo_place_panel {
     int32_t cpu, part, nparts; /* cpu: node */
     int32_t host;
@@ -64,17 +67,20 @@ struct rondo_wire {
     int32_t x[RONDO_WIRE_POINTS], y[RONDO_WIRE_POINTS];
 };
 
-/* A hop of a channel; the arrow is at the end. To the next stop on the right straight, further over the stops, to the left below them, to another row through the gutter. */
+/* A hop of a channel; the arrow is at the end. To the next stop on the right straight, further over the
+ * stops, to the left below them, to another row through the gutter. */
 enum rondo_hop_kind { RONDO_HOP_STRAIGHT, RONDO_HOP_ABOVE, RONDO_HOP_BELOW, RONDO_HOP_ROWS };
 struct rondo_hop {
     int32_t from, to;                /* points */
     int32_t kind;                    /* enum rondo_hop_kind */
-    int32_t level, level_to, gutter; /* of the lanes it lies in: at its start, and where the rows differ at its end and between them */
+    int32_t level, level_to, gutter; /* of the lanes it lies in: at its start, and where the rows differ at
+                                        its end and between them */
     int32_t npoints;
     int32_t x[RONDO_WIRE_POINTS], y[RONDO_WIRE_POINTS];
 };
 
-/* Tracks lie in strips: one below each row of the machine, their stops under the devices; or, where many tracks would tear the rows apart, below all of it with columns of their own. */
+/* Tracks lie in strips: one below each row of the machine, their stops under the devices; or, where many
+ * tracks would tear the rows apart, below all of it with columns of their own. */
 struct rondo_strip {
     int32_t y, height; /* without the names of its columns */
 };
@@ -128,7 +134,8 @@ struct rondo_place {
 };
 
 /** graph may be NULL: no strip. */
-rondo_status rondo_place_create(struct rondo_place **place, const struct rondo_topo *topo, const struct rondo_graph *graph);
+rondo_status rondo_place_create(struct rondo_place **place, const struct rondo_topo *topo,
+                                const struct rondo_graph *graph);
 void rondo_place_destroy(struct rondo_place *place);
 
 /* ---- its parts, in the order they run ---- */
@@ -157,8 +164,8 @@ int32_t rondo_levels_take(struct rondo_levels *levels, int32_t from, int32_t to)
 int32_t rondo_place_beside(const struct rondo_place *place, int node);
 
 /** The picture as an element <svg>; alone: with its styles, else in a page that has them. */
-rondo_status rondo_svg_put(FILE *out, const struct rondo_topo *topo, const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int graph,
-                           int alone);
+rondo_status rondo_svg_put(FILE *out, const struct rondo_topo *topo,
+                           const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int graph, int alone);
 void rondo_svg_style(FILE *out);
 /** Text from anywhere as XML's: escaped, no control characters, valid UTF-8. */
 void rondo_svg_text(FILE *out, const char *text);

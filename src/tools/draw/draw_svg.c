@@ -4,7 +4,15 @@
 #include "tools/draw/draw_line.h"
 #include "tools/draw/draw_place.h"
 
-enum { NUM_COLORS = 8, CORNER = 7, ARROW = 7, LEGEND_STEP = 24, LABEL_X = 14, TITLE_HEIGHT = 28, MOST_TITLE = 1200 };
+enum {
+    NUM_COLORS = 8,
+    CORNER = 7,
+    ARROW = 7,
+    LEGEND_STEP = 24,
+    LABEL_X = 14,
+    TITLE_HEIGHT = 28,
+    MOST_TITLE = 1200
+};
 
 struct svg {
     FILE *out;
@@ -13,7 +21,8 @@ struct svg {
     int64_t *load; /* MB/s that the channels put on each link */
 };
 
-/* ---- styles: X(selector, what is the same, property, light, dark). No custom properties: some viewers of SVG do not know them. ---- */
+/* ---- styles: X(selector, what is the same, property, light, dark). No custom properties: some viewers of
+ * SVG do not know them. ---- */
 
 /* clang-format off */
 #define STYLE_TABLE(X)                                                                    \
@@ -71,18 +80,20 @@ static void colors_put(FILE *out, int dark)
 {
     for (size_t i = 0; i < RONDO_COUNTOF(styles); i++) {
         selector_put(out, styles[i].selector);
-        fprintf(out, "{%s%s%s:%s}\n", dark ? "" : styles[i].fixed, !dark && styles[i].fixed[0] ? ";" : "", styles[i].property,
-                dark ? styles[i].dark : styles[i].light);
+        fprintf(out, "{%s%s%s:%s}\n", dark ? "" : styles[i].fixed, !dark && styles[i].fixed[0] ? ";" : "",
+                styles[i].property, dark ? styles[i].dark : styles[i].light);
     }
 }
 
 void rondo_svg_style(FILE *out)
 {
-    fputs(".rondo{font-family:system-ui,-apple-system,\"Segoe UI\",Roboto,\"DejaVu Sans\",sans-serif}\n"
-          ".rondo .m{text-anchor:middle}\n.rondo .b{font-weight:600}\n.rondo .l,.rondo .hop{fill:none}\n.rondo "
-          ".hop{stroke:currentColor;stroke-width:2}\n"
-          ".rondo .tip{fill:currentColor}\n.rondo .ch:hover .hop{stroke-width:3.5}\n.rondo .l:hover{stroke-opacity:.6}\n",
-          out);
+    fputs(
+        ".rondo{font-family:system-ui,-apple-system,\"Segoe UI\",Roboto,\"DejaVu Sans\",sans-serif}\n"
+        ".rondo .m{text-anchor:middle}\n.rondo .b{font-weight:600}\n.rondo .l,.rondo .hop{fill:none}\n.rondo "
+        ".hop{stroke:currentColor;stroke-width:2}\n"
+        ".rondo .tip{fill:currentColor}\n.rondo .ch:hover .hop{stroke-width:3.5}\n.rondo "
+        ".l:hover{stroke-opacity:.6}\n",
+        out);
     colors_put(out, 0);
     fputs("@media (prefers-color-scheme:dark){\n", out);
     colors_put(out, 1);
@@ -108,7 +119,8 @@ void rondo_svg_text(FILE *out, const char *text)
     }
 }
 
-static void text_put(const struct svg *svg, int32_t x, int32_t y, int size, const char *class, const char *text)
+static void text_put(const struct svg *svg, int32_t x, int32_t y, int size, const char *class,
+                     const char *text)
 {
     if (!text[0]) return;
     fprintf(svg->out, "<text class=\"%s\" x=\"%d\" y=\"%d\" font-size=\"%d\">", class, x, y, size);
@@ -127,8 +139,8 @@ static void title_put(const struct svg *svg, const char *text)
 
 static void rect_put(const struct svg *svg, const struct rondo_box *box, const char *class, int radius)
 {
-    fprintf(svg->out, "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"%d\"/>", class, box->x, box->y, box->w, box->h,
-            radius);
+    fprintf(svg->out, "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"%d\"/>", class,
+            box->x, box->y, box->w, box->h, radius);
 }
 
 static int32_t toward(int32_t from, int32_t to, int32_t most)
@@ -143,10 +155,12 @@ static void line_put(FILE *out, const int32_t *x, const int32_t *y, int n, int32
 {
     fprintf(out, "M%d %d", x[0], y[0]);
     for (int i = 1; i + 1 < n; i++) {
-        fprintf(out, "L%d %dQ%d %d %d %d", x[i] - toward(x[i - 1], x[i], CORNER), y[i] - toward(y[i - 1], y[i], CORNER), x[i], y[i],
-                x[i] + toward(x[i], x[i + 1], CORNER), y[i] + toward(y[i], y[i + 1], CORNER));
+        fprintf(out, "L%d %dQ%d %d %d %d", x[i] - toward(x[i - 1], x[i], CORNER),
+                y[i] - toward(y[i - 1], y[i], CORNER), x[i], y[i], x[i] + toward(x[i], x[i + 1], CORNER),
+                y[i] + toward(y[i], y[i + 1], CORNER));
     }
-    int32_t dx = (x[n - 1] > x[n - 2]) - (x[n - 1] < x[n - 2]), dy = (y[n - 1] > y[n - 2]) - (y[n - 1] < y[n - 2]);
+    int32_t dx = (x[n - 1] > x[n - 2]) - (x[n - 1] < x[n - 2]),
+            dy = (y[n - 1] > y[n - 2]) - (y[n - 1] < y[n - 2]);
     fprintf(out, "L%d %d", x[n - 1] - dx * back, y[n - 1] - dy * back);
 }
 
@@ -155,8 +169,8 @@ static void arrow_put(FILE *out, const struct rondo_hop *hop)
     int n = hop->npoints;
     int32_t x = hop->x[n - 1], y = hop->y[n - 1], dx = (x > hop->x[n - 2]) - (x < hop->x[n - 2]),
             dy = (y > hop->y[n - 2]) - (y < hop->y[n - 2]);
-    fprintf(out, "M%d %dL%d %dL%d %dZ", x, y, x - dx * ARROW - dy * 4, y - dy * ARROW - dx * 4, x - dx * ARROW + dy * 4,
-            y - dy * ARROW + dx * 4);
+    fprintf(out, "M%d %dL%d %dL%d %dZ", x, y, x - dx * ARROW - dy * 4, y - dy * ARROW - dx * 4,
+            x - dx * ARROW + dy * 4, y - dy * ARROW + dx * 4);
 }
 
 static void wire_put(const struct svg *svg, const struct rondo_wire *wire)
@@ -167,13 +181,14 @@ static void wire_put(const struct svg *svg, const struct rondo_wire *wire)
         int32_t reverse = svg->topo->link[wire->link].reverse;
         int64_t there = svg->load[wire->link], back = reverse >= 0 ? svg->load[reverse] : 0;
         char a[24], b[24];
-        rondo_text_add(facts, sizeof facts, "\nthe channels use %s there, %s back", rondo_text_gbs(there, a), rondo_text_gbs(back, b));
+        rondo_text_add(facts, sizeof facts, "\nthe channels use %s there, %s back", rondo_text_gbs(there, a),
+                       rondo_text_gbs(back, b));
     }
-    fprintf(svg->out, "<path class=\"l l%s\" data-l=\"%d\" stroke-width=\"%d.%d\" d=\"", rondo_link_type_name(wire->type), wire->link,
-            wire->width / 10, wire->width % 10);
+    fprintf(svg->out, "<path class=\"l l%s\" data-l=\"%d\" stroke-width=\"%d.%d\" d=\"",
+            rondo_link_type_name(wire->type), wire->link, wire->width / 10, wire->width % 10);
     if (wire->shape == RONDO_WIRE_ARC) {
-        fprintf(svg->out, "M%d %dC%d %d %d %d %d %d", wire->x[0], wire->y[0], wire->x[0], wire->y[2], wire->x[1], wire->y[2], wire->x[1],
-                wire->y[1]);
+        fprintf(svg->out, "M%d %dC%d %d %d %d %d %d", wire->x[0], wire->y[0], wire->x[0], wire->y[2],
+                wire->x[1], wire->y[2], wire->x[1], wire->y[1]);
     } else {
         line_put(svg->out, wire->x, wire->y, wire->npoints, 0);
     }
@@ -232,11 +247,14 @@ static void panels_put(const struct svg *svg)
     for (int p = 0; p < place->npanels && place->nhosts > 1;) {
         const struct rondo_place_panel *panel = &place->panel[p];
         struct rondo_box frame = panel->frame;
-        for (; p < place->npanels && place->panel[p].host == panel->host && place->panel[p].frame.row == frame.row; p++) {
+        for (; p < place->npanels && place->panel[p].host == panel->host &&
+               place->panel[p].frame.row == frame.row;
+             p++) {
             frame.w = place->panel[p].frame.x + place->panel[p].frame.w - frame.x;
         }
         int32_t above = place->row[frame.row].above + 15;
-        frame = (struct rondo_box){ frame.x - 5, frame.y - above, frame.w + 10, frame.h + above + 5, frame.row };
+        frame = (struct rondo_box){ frame.x - 5, frame.y - above, frame.w + 10, frame.h + above + 5,
+                                    frame.row };
         snprintf(text, sizeof text, panel->cpu < 0 ? "without NUMA node" : "host %d", panel->host);
         rect_put(svg, &frame, "frame", 8);
         text_put(svg, frame.x + 6, frame.y + 11, 9, "mut", text);
@@ -258,7 +276,8 @@ static void heads_put(const struct svg *svg)
         rect_put(svg, &panel->head, "box bCPU", 4);
         snprintf(text, sizeof text, panel->cpu < 0 ? "no NUMA node" : "%s, continued",
                  panel->cpu < 0 ? "" : rondo_label_name(svg->topo, panel->cpu, name));
-        text_put(svg, panel->head.x + panel->head.w / 2, panel->head.y + panel->head.h / 2 + size / 3, size, "m mut", text);
+        text_put(svg, panel->head.x + panel->head.w / 2, panel->head.y + panel->head.h / 2 + size / 3, size,
+                 "m mut", text);
     }
 }
 
@@ -302,7 +321,8 @@ static void strip_put(const struct svg *svg, int strip)
         int32_t wide = place->apart ? 2 * place->radius + 9 : place->box[svg->topo->point[p]].w;
         char name[RONDO_LABEL];
         if (column->strip != strip) continue;
-        fprintf(svg->out, "<path class=\"guide\" d=\"M%d %dV%d\"/>", column->x, at->y - 4, at->y + at->height);
+        fprintf(svg->out, "<path class=\"guide\" d=\"M%d %dV%d\"/>", column->x, at->y - 4,
+                at->y + at->height);
         rondo_label_line(svg->topo, svg->topo->point[p], 0, rondo_label_columns(wide, 9), name);
         text_put(svg, column->x, at->y - 9, 9, "m mut", name);
     }
@@ -333,7 +353,8 @@ static void stops_put(const struct svg *svg, const struct rondo_track *track)
         char text[16] = "";
         if (stop->position >= 0) {
             snprintf(text, sizeof text, "%d", stop->position);
-            fprintf(svg->out, "<circle class=\"stop\" cx=\"%d\" cy=\"%d\" r=\"%d\"/>", stop->x, stop->y, radius);
+            fprintf(svg->out, "<circle class=\"stop\" cx=\"%d\" cy=\"%d\" r=\"%d\"/>", stop->x, stop->y,
+                    radius);
         } else {
             struct rondo_box box = { stop->x - radius, stop->y - radius, 2 * radius, 2 * radius, 0 };
             rect_put(svg, &box, "stop", 2);
@@ -364,7 +385,8 @@ static void track_put(const struct svg *svg, int t)
     fputs("\"/>\n", svg->out);
     stops_put(svg, track);
     for (int r = 0; r < place->nstrips; r++) {
-        if (track->y[r] >= 0) text_put(svg, LABEL_X, track->y[r] + 4, 11, "b tip", rondo_label_cut(label, 15, cut, sizeof cut));
+        if (track->y[r] >= 0)
+            text_put(svg, LABEL_X, track->y[r] + 4, 11, "b tip", rondo_label_cut(label, 15, cut, sizeof cut));
     }
     fputs("</g>\n", svg->out);
 }
@@ -377,14 +399,15 @@ struct pen {
 
 static void sample_put(const struct svg *svg, struct pen *pen, int type, int32_t mbs, const char *text)
 {
-    int32_t width = (type >= 0 ? 40 : 0) + 7 * rondo_text_columns(text) + 16, tenths = rondo_wire_width(type, mbs);
+    int32_t width = (type >= 0 ? 40 : 0) + 7 * rondo_text_columns(text) + 16,
+            tenths = rondo_wire_width(type, mbs);
     if (pen->x + width > pen->right) {
         pen->x = LABEL_X;
         pen->y += LEGEND_STEP;
     }
     if (svg->out && type >= 0) {
-        fprintf(svg->out, "<path class=\"l l%s\" stroke-width=\"%d.%d\" d=\"M%d %dh30\"/>", rondo_link_type_name(type), tenths / 10,
-                tenths % 10, pen->x, pen->y - 4);
+        fprintf(svg->out, "<path class=\"l l%s\" stroke-width=\"%d.%d\" d=\"M%d %dh30\"/>",
+                rondo_link_type_name(type), tenths / 10, tenths % 10, pen->x, pen->y - 4);
     }
     if (svg->out) text_put(svg, pen->x + (type >= 0 ? 38 : 0), pen->y, 11, "", text);
     pen->x += width;
@@ -397,7 +420,8 @@ static int speeds_of(const struct rondo_place *place, int type, int32_t *mbs, in
     for (int32_t last = INT32_MAX; n < most; n++) {
         int32_t best = 0;
         for (int i = 0; i < place->nwires; i++) {
-            if (place->wire[i].type == type && place->wire[i].mbs < last && place->wire[i].mbs > best) best = place->wire[i].mbs;
+            if (place->wire[i].type == type && place->wire[i].mbs < last && place->wire[i].mbs > best)
+                best = place->wire[i].mbs;
         }
         if (best == 0) break;
         mbs[n] = last = best;
@@ -420,15 +444,16 @@ static int32_t legend_put(const struct svg *svg)
         for (int i = 0; i < n; i++) {
             text[0] = '\0';
             if (i == 0) rondo_text_add(text, sizeof text, "%s, %s: ", rondo_link_type_name(type), what[type]);
-            rondo_text_add(text, sizeof text, mbs[i] >= RONDO_LOC_MBS ? "no limit" : "%s%s GB/s", i == 4 ? "\u2026 " : "",
-                           rondo_text_gbs(mbs[i], number));
+            rondo_text_add(text, sizeof text, mbs[i] >= RONDO_LOC_MBS ? "no limit" : "%s%s GB/s",
+                           i == 4 ? "\u2026 " : "", rondo_text_gbs(mbs[i], number));
             sample_put(svg, &pen, type, mbs[i], text);
         }
     }
     if (place->ntracks) {
         pen = (struct pen){ LABEL_X, pen.y + LEGEND_STEP, pen.right };
         sample_put(svg, &pen, -1, 0, "Circles: devices by position in the channel, under their column.");
-        sample_put(svg, &pen, -1, 0, "Arrows: the way of the data, to the right over the line, to the left under it.");
+        sample_put(svg, &pen, -1, 0,
+                   "Arrows: the way of the data, to the right over the line, to the left under it.");
     }
     return pen.y + 16;
 }
@@ -439,7 +464,8 @@ static int32_t legend_put(const struct svg *svg)
 static void title_fit(struct rondo_place *place)
 {
     char text[RONDO_FACTS];
-    int32_t columns = place->graph ? rondo_text_columns(rondo_label_graph(place->topo, place->graph, text)) : 0,
+    int32_t columns = place->graph ? rondo_text_columns(rondo_label_graph(place->topo, place->graph, text))
+                                   : 0,
             width = (columns + 1) * 12 * 62 / 100 + 2 * LABEL_X;
     if (width > MOST_TITLE) width = MOST_TITLE;
     if (place->width < width) place->width = width;
@@ -452,7 +478,8 @@ static void head_put(const struct svg *svg, int graph, int32_t height, int alone
     const char *source = rondo_label_source(svg->topo);
     int32_t top = alone ? 0 : TITLE_HEIGHT, wide = place->width - 2 * LABEL_X;
     fprintf(svg->out,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"rondo\" data-graph=\"%s\" viewBox=\"0 %d %d %d\" width=\"%d\" height=\"%d\" "
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"rondo\" data-graph=\"%s\" viewBox=\"0 %d %d "
+            "%d\" width=\"%d\" height=\"%d\" "
             "role=\"img\" aria-label=\"",
             rondo_graph_name(graph), top, place->width, height - top, place->width, height - top);
     rondo_svg_text(svg->out, source);
@@ -465,21 +492,25 @@ static void head_put(const struct svg *svg, int graph, int32_t height, int alone
         fputs("</style>\n", svg->out);
     }
     fprintf(svg->out, "<rect class=\"bg\" width=\"%d\" height=\"%d\"/>\n", place->width, height);
-    if (alone) text_put(svg, LABEL_X, 27, 16, "b", rondo_label_cut(source, rondo_label_columns(wide, 17), cut, sizeof cut));
-    text_put(svg, LABEL_X, 47, 12, "mut", rondo_label_cut(text, rondo_label_columns(wide, 12), cut, sizeof cut));
+    if (alone)
+        text_put(svg, LABEL_X, 27, 16, "b",
+                 rondo_label_cut(source, rondo_label_columns(wide, 17), cut, sizeof cut));
+    text_put(svg, LABEL_X, 47, 12, "mut",
+             rondo_label_cut(text, rondo_label_columns(wide, 12), cut, sizeof cut));
     snprintf(text, sizeof text, "no channels");
     if (place->graph) rondo_label_graph(svg->topo, place->graph, text);
     text_put(svg, LABEL_X, 66, 12, "", rondo_label_cut(text, rondo_label_columns(wide, 12), cut, sizeof cut));
 }
 
-rondo_status rondo_svg_put(FILE *out, const struct rondo_topo *topo, const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int graph,
-                           int alone)
+rondo_status rondo_svg_put(FILE *out, const struct rondo_topo *topo,
+                           const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int graph, int alone)
 {
     struct rondo_place *place;
     struct svg svg = { .topo = topo };
     if (graphs[graph].nchannels > 0 && graphs[graph].ndevs != topo->ndevs) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
-                          "the %s has channels over %d devices, the machine has %d: they do not belong together; search or read the graph "
+                          "the %s has channels over %d devices, the machine has %d: they do not belong "
+                          "together; search or read the graph "
                           "for this machine",
                           rondo_graph_name(graph), graphs[graph].ndevs, topo->ndevs);
     }
@@ -503,7 +534,8 @@ out:
     return status;
 }
 
-rondo_status rondo_draw_svg(FILE *out, const struct rondo_topo *topo, const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int graph)
+rondo_status rondo_draw_svg(FILE *out, const struct rondo_topo *topo,
+                            const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int graph)
 {
     RONDO_TRY(rondo_svg_put(out, topo, graphs, graph, 1));
     return rondo_draw_finish(out);

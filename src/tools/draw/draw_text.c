@@ -17,9 +17,10 @@ struct tree {
     const struct rondo_draw *draw;
     const struct rondo_topo *topo;
     const struct rondo_machine *machine;
-    int32_t *child, *detail, *sibling; /* per item: first child that is a row, first one that is not, next of the same list; -1 none */
+    int32_t *child, *detail, *sibling; /* per item: first child that is a row, first one that is not, next of
+                                          the same list; -1 none */
     int32_t *point;                    /* item -> its point (GPU: its first device), -1 */
-    uint64_t *shape;                   /* per item: hash of what it and its children are, whatever their addresses */
+    uint64_t *shape; /* per item: hash of what it and its children are, whatever their addresses */
     int printing;
     int domains; /* bus ids are shown with their domain */
     int name_columns, busid_columns, link_columns;
@@ -38,11 +39,14 @@ static char *piece_new(struct row *row)
 
 static int is_row(const struct rondo_item *item)
 {
-    return item->kind != RONDO_ITEM_NVLINK && item->kind != RONDO_ITEM_C2C && item->kind != RONDO_ITEM_PCILINK &&
-           item->kind != RONDO_ITEM_CACHE;
+    return item->kind != RONDO_ITEM_NVLINK && item->kind != RONDO_ITEM_C2C &&
+           item->kind != RONDO_ITEM_PCILINK && item->kind != RONDO_ITEM_CACHE;
 }
 
-static int is_bridge(const struct rondo_item *item) { return item->kind == RONDO_ITEM_PCI && item->pci.class_code >> 8 == 0x0604; }
+static int is_bridge(const struct rondo_item *item)
+{
+    return item->kind == RONDO_ITEM_PCI && item->pci.class_code >> 8 == 0x0604;
+}
 
 /* What an item is worth, whatever its address, name and number. */
 static uint64_t item_shape(const struct rondo_item *item)
@@ -53,7 +57,9 @@ static uint64_t item_shape(const struct rondo_item *item)
         v[1] = item->cpu.arch, v[2] = item->cpu.vendor, v[3] = item->cpu.family, v[4] = item->cpu.model;
         v[5] = rondo_cores_count(&item->cpu.cores);
         break;
-    case RONDO_ITEM_PCI: v[1] = item->pci.class_code, v[2] = item->pci.speed, v[3] = item->pci.width, v[4] = item->pci.device; break;
+    case RONDO_ITEM_PCI:
+        v[1] = item->pci.class_code, v[2] = item->pci.speed, v[3] = item->pci.width, v[4] = item->pci.device;
+        break;
     case RONDO_ITEM_GPU: v[1] = item->gpu.sm, v[2] = item->gpu.gdr; break;
     case RONDO_ITEM_NET: v[1] = item->net.mbps, v[2] = item->net.port, v[3] = item->net.gdr; break;
     case RONDO_ITEM_NVLINK: v[1] = item->nvlink.count; break;
@@ -68,7 +74,8 @@ static uint64_t item_shape(const struct rondo_item *item)
 static void tree_index(struct tree *tree)
 {
     const struct rondo_item *item = tree->machine->item;
-    for (int32_t i = 0; i < tree->machine->nitems; i++) tree->child[i] = tree->detail[i] = tree->sibling[i] = tree->point[i] = -1;
+    for (int32_t i = 0; i < tree->machine->nitems; i++)
+        tree->child[i] = tree->detail[i] = tree->sibling[i] = tree->point[i] = -1;
     for (int32_t i = tree->machine->nitems - 1; i >= 0; i--) {
         int32_t parent = item[i].parent;
         if (item[i].kind == RONDO_ITEM_PCI && item[i].pci.busid >> 20 != 0) tree->domains = 1;
@@ -137,7 +144,8 @@ static const char *cpu_model(const struct rondo_item *cpu)
 #define NAME_(ctx, NAME, name) name,
     static const char *const archs[] = { RONDO_TOPO_ARCH_TABLE(NAME_, ) };
 #undef NAME_
-    static const char *const vendors[RONDO_NUM_VENDORS] = { "Intel", "AMD", "Zhaoxin", "Zhaoxin", "NVIDIA", "Arm" };
+    static const char *const vendors[RONDO_NUM_VENDORS] = { "Intel",   "AMD",    "Zhaoxin",
+                                                            "Zhaoxin", "NVIDIA", "Arm" };
     if (cpu->cpu.vendor >= 0 && cpu->cpu.vendor < RONDO_NUM_VENDORS) return vendors[cpu->cpu.vendor];
     return cpu->cpu.arch >= 0 && cpu->cpu.arch < RONDO_NUM_ARCHS ? archs[cpu->cpu.arch] : "CPU";
 }
@@ -149,14 +157,18 @@ static void cpu_row(struct row *row, const struct tree *tree, int32_t at)
     char text[PIECE_BYTES / 2];
     row->ink = RONDO_INK_TITLE;
     if (tree->point[at] >= 0) {
-        snprintf(row->name, sizeof row->name, "CPU %d", tree->point[at] - tree->topo->ndevs - tree->topo->nnets);
+        snprintf(row->name, sizeof row->name, "CPU %d",
+                 tree->point[at] - tree->topo->ndevs - tree->topo->nnets);
     } else {
         snprintf(row->name, sizeof row->name, "CPU -");
     }
     if (item->cpu.numa >= 0) PIECE(row, "NUMA node %d", item->cpu.numa);
     PIECE(row, "%s", cpu_model(item));
-    if (item->cpu.family > 0 || item->cpu.model > 0) PIECE(row, "family %d model %d", item->cpu.family, item->cpu.model);
-    if (cores > 0) PIECE(row, "%d core%s %s", cores, cores > 1 ? "s" : "", rondo_text_cores(&item->cpu.cores, text, sizeof text));
+    if (item->cpu.family > 0 || item->cpu.model > 0)
+        PIECE(row, "family %d model %d", item->cpu.family, item->cpu.model);
+    if (cores > 0)
+        PIECE(row, "%d core%s %s", cores, cores > 1 ? "s" : "",
+              rondo_text_cores(&item->cpu.cores, text, sizeof text));
     cpu_caches(row, tree, at);
     cpu_sockets(row, tree, at);
 }
@@ -197,7 +209,8 @@ static void gpu_nvlinks(struct row *row, const struct tree *tree, int32_t at)
             chosen[nchosen++] = peer[k];
             count[k] = 0;
         }
-        PIECE(row, "NVLink %d x %s GB/s to GPU %s", links, gbs, rondo_text_ranges(chosen, nchosen, list, sizeof list));
+        PIECE(row, "NVLink %d x %s GB/s to GPU %s", links, gbs,
+              rondo_text_ranges(chosen, nchosen, list, sizeof list));
     }
     if (to_switch > 0) PIECE(row, "NVLink %d x %s GB/s to NVSwitch", to_switch, gbs);
 }
@@ -244,7 +257,8 @@ static void net_row(struct row *row, const struct tree *tree, int32_t at)
     }
     char *piece = piece_new(row);
     rondo_text_add(piece, PIECE_BYTES, "%s Gbit/s", rondo_text_tenths(mbps / 100, gbs));
-    rondo_text_add(piece, PIECE_BYTES, " (%s GB/s)%s", rondo_text_gbs(mbps / 8, gbs), item->net.mbps > 0 ? "" : " assumed");
+    rondo_text_add(piece, PIECE_BYTES, " (%s GB/s)%s", rondo_text_gbs(mbps / 8, gbs),
+                   item->net.mbps > 0 ? "" : " assumed");
     if (item->net.rail >= 0) PIECE(row, "rail %d", item->net.rail);
     if (item->net.gdr == 0) PIECE(row, "no GPUDirect");
 }
@@ -263,7 +277,8 @@ static int32_t row_fill(struct row *row, const struct tree *tree, int32_t at)
     }
     if (item->kind == RONDO_ITEM_PCI) {
         const char *busid = rondo_busid_text(item->pci.busid, text);
-        snprintf(row->busid, sizeof row->busid, "%s", tree->domains || strlen(busid) < 12 ? busid : busid + 5);
+        snprintf(row->busid, sizeof row->busid, "%s",
+                 tree->domains || strlen(busid) < 12 ? busid : busid + 5);
         char link[24];
         if (rondo_text_pci_link(item->pci.speed, item->pci.width, link)[0]) {
             snprintf(row->link, sizeof row->link, "%s %s GB/s", link,
@@ -299,7 +314,8 @@ static int32_t row_fill(struct row *row, const struct tree *tree, int32_t at)
 static void measure(int *columns, int n) { *columns = n > *columns ? n : *columns; }
 
 /* What does not fit goes on below the first piece, or further left when it would not fit there either. */
-static void pieces_put(const struct tree *tree, const struct row *row, int column, int start, const char *below)
+static void pieces_put(const struct tree *tree, const struct row *row, int column, int start,
+                       const char *below)
 {
     const struct rondo_draw *draw = tree->draw;
     char indent[MAX_GUIDE * 3 + 256];
@@ -333,13 +349,16 @@ static void row_put(struct tree *tree, const struct row *row, const char *guide,
     int busid = tree->name_columns + 2, link = busid + (tree->busid_columns ? tree->busid_columns + 2 : 0);
     if (row->busid[0]) column += fprintf(draw->out, "%*s%s", busid - column, "", row->busid);
     if (row->link[0]) column += fprintf(draw->out, "%*s%s", link - column, "", row->link);
-    pieces_put(tree, row, column, title ? column + 2 : link + (tree->link_columns ? tree->link_columns + 2 : 0), below);
+    pieces_put(tree, row, column,
+               title ? column + 2 : link + (tree->link_columns ? tree->link_columns + 2 : 0), below);
 }
 
-static void guide_make(char *guide, size_t bytes, const struct tree *tree, const char *before, int last, int below)
+static void guide_make(char *guide, size_t bytes, const struct tree *tree, const char *before, int last,
+                       int below)
 {
     static const char *const parts[2][2][2] = { { { "|-- ", "|   " }, { "`-- ", "    " } },
-                                                { { "\u251c\u2500 ", "\u2502  " }, { "\u2514\u2500 ", "   " } } };
+                                                { { "\u251c\u2500 ", "\u2502  " },
+                                                  { "\u2514\u2500 ", "   " } } };
     snprintf(guide, bytes, "%s%s", before, parts[tree->draw->utf8 != 0][last != 0][below != 0]);
 }
 
@@ -353,7 +372,8 @@ static void hosts_put(struct tree *tree, int32_t cpu, const char *before, int la
     int32_t list[RONDO_TOPO_MAX_LOCAL];
     int n = 0;
     for (int d = 0; d < topo->ndevs && n < RONDO_TOPO_MAX_LOCAL; d++) {
-        if (topo->rank[d].busid >= 0 || tree->point[cpu] < 0 || topo->device_cpu[d] != tree->point[cpu]) continue;
+        if (topo->rank[d].busid >= 0 || tree->point[cpu] < 0 || topo->device_cpu[d] != tree->point[cpu])
+            continue;
         rondo_cores_unite(&cores, &topo->rank[d].cores);
         list[n++] = d;
     }
@@ -361,7 +381,8 @@ static void hosts_put(struct tree *tree, int32_t cpu, const char *before, int la
     snprintf(row.name, sizeof row.name, "HOST %s", rondo_text_ranges(list, n, text, sizeof text));
     PIECE(&row, "%d rank%s in host memory", n, n > 1 ? "s" : "");
     int ncores = rondo_cores_count(&cores);
-    if (ncores > 0) PIECE(&row, "core%s %s", ncores > 1 ? "s" : "", rondo_text_cores(&cores, text, sizeof text));
+    if (ncores > 0)
+        PIECE(&row, "core%s %s", ncores > 1 ? "s" : "", rondo_text_cores(&cores, text, sizeof text));
     guide_make(guide, sizeof guide, tree, before, last, 0);
     guide_make(below, sizeof below, tree, before, last, 1);
     row_put(tree, &row, guide, below);
@@ -426,7 +447,9 @@ static uint64_t host_of(const struct rondo_machine *machine, int32_t at)
 static int host_starts(const struct rondo_machine *machine, int32_t at)
 {
     for (int32_t i = 0; i < at; i++) {
-        if (machine->item[i].kind == RONDO_ITEM_CPU && machine->item[i].cpu.host_hash == machine->item[at].cpu.host_hash) return 0;
+        if (machine->item[i].kind == RONDO_ITEM_CPU &&
+            machine->item[i].cpu.host_hash == machine->item[at].cpu.host_hash)
+            return 0;
     }
     return 1;
 }
@@ -435,7 +458,8 @@ static void host_put(struct tree *tree, int32_t first)
 {
     const struct rondo_machine *machine = tree->machine;
     for (int32_t i = first; i < machine->nitems; i++) {
-        if (machine->item[i].kind == RONDO_ITEM_CPU && machine->item[i].cpu.host_hash == machine->item[first].cpu.host_hash)
+        if (machine->item[i].kind == RONDO_ITEM_CPU &&
+            machine->item[i].cpu.host_hash == machine->item[first].cpu.host_hash)
             cpu_put(tree, i);
     }
 }
@@ -458,12 +482,16 @@ static void alike_put(struct tree *tree, const uint64_t *host, int from, int n, 
     }
     snprintf(which, sizeof which, n > 1 ? "hosts %d-%d are" : "host %d is", from, from + n - 1);
     fprintf(tree->draw->out, "%s like host %d", which, like);
-    if (ndevices > 0) fprintf(tree->draw->out, ": GPU %s", rondo_text_ranges(devices, ndevices, text, sizeof text));
-    if (nnets > 0) fprintf(tree->draw->out, "%s NET %s", ndevices ? "," : ":", rondo_text_ranges(nets, nnets, text, sizeof text));
+    if (ndevices > 0)
+        fprintf(tree->draw->out, ": GPU %s", rondo_text_ranges(devices, ndevices, text, sizeof text));
+    if (nnets > 0)
+        fprintf(tree->draw->out, "%s NET %s", ndevices ? "," : ":",
+                rondo_text_ranges(nets, nnets, text, sizeof text));
     fputc('\n', tree->draw->out);
 }
 
-static void hosts_walk(struct tree *tree, const uint64_t *host, const uint64_t *shape, const int32_t *first, int n)
+static void hosts_walk(struct tree *tree, const uint64_t *host, const uint64_t *shape, const int32_t *first,
+                       int n)
 {
     for (int i = 0; i < n;) {
         int like = 0, end = i + 1;

@@ -25,7 +25,9 @@ static void tracks_fold(struct rondo_place *place)
 {
     for (int c = 0; c < place->graph->nchannels; c++) {
         int t = 0;
-        while (t < place->ntracks && !rondo_graph_channels_equal(place->graph, first_channel(&place->track[t]), c)) t++;
+        while (t < place->ntracks &&
+               !rondo_graph_channels_equal(place->graph, first_channel(&place->track[t]), c))
+            t++;
         place->track[t].channels |= 1u << c;
         place->ntracks = max32(place->ntracks, t + 1);
     }
@@ -37,7 +39,8 @@ static void tracks_fold(struct rondo_place *place)
 static int columns_mark(struct rondo_place *place, struct work *work)
 {
     int32_t n = place->topo->ndevs;
-    for (int p = 0; p < place->topo->ndevs + place->topo->nnets; p++) place->column[p].strip = p < place->topo->ndevs ? 0 : -1;
+    for (int p = 0; p < place->topo->ndevs + place->topo->nnets; p++)
+        place->column[p].strip = p < place->topo->ndevs ? 0 : -1;
     for (int t = 0; t < place->ntracks; t++) {
         int legs = rondo_graph_legs(place->topo, place->graph, first_channel(&place->track[t]), work->leg);
         for (int i = 0; i < 2 * legs; i++) {
@@ -61,17 +64,20 @@ static int compare_places(const void *a, const void *b)
 /* In the order of the picture, a pitch apart, as many in a strip as the machine is wide. */
 static rondo_status columns_spread(struct rondo_place *place, int32_t n)
 {
-    int32_t(*order)[3], at = 0, pitch = 2 * place->radius + ARROW_ROOM, most = max32((place->right - place->left) / pitch, 8);
+    int32_t(*order)[3], at = 0, pitch = 2 * place->radius + ARROW_ROOM,
+                        most = max32((place->right - place->left) / pitch, 8);
     RONDO_TRY(RONDO_NEW_ARRAY(order, n, "a picture's columns"));
     place->nstrips = (n + most - 1) / most;
     most = (n + place->nstrips - 1) / place->nstrips;
     for (int p = 0; p < place->topo->ndevs + place->topo->nnets; p++) {
         const struct rondo_box *box = &place->box[place->topo->point[p]];
-        if (place->column[p].strip >= 0) memcpy(order[at++], (int32_t[3]){ box->row, box->x, p }, sizeof *order);
+        if (place->column[p].strip >= 0)
+            memcpy(order[at++], (int32_t[3]){ box->row, box->x, p }, sizeof *order);
     }
     qsort(order, (size_t)n, sizeof *order, compare_places);
     for (int32_t i = 0; i < n; i++) {
-        place->column[order[i][2]] = (struct rondo_column){ i / most, place->left + i % most * pitch + pitch / 2 };
+        place->column[order[i][2]] = (struct rondo_column){ i / most,
+                                                            place->left + i % most * pitch + pitch / 2 };
     }
     rondo_free(order);
     return RONDO_SUCCESS;
@@ -85,19 +91,22 @@ static rondo_status columns_make(struct rondo_place *place, struct work *work)
     place->nstrips = place->nrows;
     for (int p = 0; p < place->topo->ndevs + place->topo->nnets; p++) {
         const struct rondo_box *box = &place->box[place->topo->point[p]];
-        if (place->column[p].strip >= 0) place->column[p] = (struct rondo_column){ box->row, box->x + box->w / 2 };
+        if (place->column[p].strip >= 0)
+            place->column[p] = (struct rondo_column){ box->row, box->x + box->w / 2 };
     }
     return RONDO_SUCCESS;
 }
 
 /* ---- stops and hops ---- */
 
-static void stop_add(struct rondo_place *place, struct rondo_track *track, int32_t *stop_of, int32_t point, int32_t position)
+static void stop_add(struct rondo_place *place, struct rondo_track *track, int32_t *stop_of, int32_t point,
+                     int32_t position)
 {
     if (stop_of[point] >= 0) return;
     const struct rondo_column *column = &place->column[point];
     stop_of[point] = place->nstops;
-    place->stop[place->nstops++] = (struct rondo_stop){ .point = point, .position = position, .strip = column->strip, .x = column->x };
+    place->stop[place->nstops++] =
+        (struct rondo_stop){ .point = point, .position = position, .strip = column->strip, .x = column->x };
     track->nstops++;
 }
 
@@ -109,7 +118,8 @@ static void track_fill(struct rondo_place *place, struct rondo_track *track, str
     track->first_stop = place->nstops;
     track->first_hop = place->nhops;
     for (int i = 0; i < graph->ndevs; i++)
-        stop_add(place, track, work->stop_of, graph->order[(size_t)channel * (size_t)graph->ndevs + (size_t)i], i);
+        stop_add(place, track, work->stop_of,
+                 graph->order[(size_t)channel * (size_t)graph->ndevs + (size_t)i], i);
     track->nhops = rondo_graph_legs(place->topo, graph, channel, work->leg);
     for (int i = 0; i < track->nhops; i++) {
         stop_add(place, track, work->stop_of, work->leg[i].from, -1);
@@ -120,8 +130,8 @@ static void track_fill(struct rondo_place *place, struct rondo_track *track, str
 
 /* ---- levels ---- */
 
-static int is_next(const struct rondo_place *place, const struct rondo_track *track, const struct rondo_stop *from,
-                   const struct rondo_stop *to)
+static int is_next(const struct rondo_place *place, const struct rondo_track *track,
+                   const struct rondo_stop *from, const struct rondo_stop *to)
 {
     for (int i = 0; i < track->nstops; i++) {
         const struct rondo_stop *stop = &place->stop[track->first_stop + i];
@@ -130,20 +140,25 @@ static int is_next(const struct rondo_place *place, const struct rondo_track *tr
     return from->x < to->x;
 }
 
-static void hop_level(struct rondo_place *place, const struct rondo_track *track, struct rondo_hop *hop, struct work *work)
+static void hop_level(struct rondo_place *place, const struct rondo_track *track, struct rondo_hop *hop,
+                      struct work *work)
 {
-    const struct rondo_stop *from = &place->stop[work->stop_of[hop->from]], *to = &place->stop[work->stop_of[hop->to]];
+    const struct rondo_stop *from = &place->stop[work->stop_of[hop->from]],
+                            *to = &place->stop[work->stop_of[hop->to]];
     int32_t left = min32(from->x, to->x) + PORT, right = max32(from->x, to->x) - PORT;
     if (from->strip != to->strip) {
         hop->kind = RONDO_HOP_ROWS;
         hop->level = rondo_levels_take(&work->below[from->strip], from->x - PORT, INT32_MAX);
         hop->level_to = rondo_levels_take(&work->below[to->strip], to->x + PORT, INT32_MAX);
-        hop->gutter = rondo_levels_take(&work->gutter, min32(from->strip, to->strip), max32(from->strip, to->strip));
+        hop->gutter = rondo_levels_take(&work->gutter, min32(from->strip, to->strip),
+                                        max32(from->strip, to->strip));
     } else if (is_next(place, track, from, to)) {
         hop->kind = RONDO_HOP_STRAIGHT;
     } else {
         hop->kind = from->x < to->x ? RONDO_HOP_ABOVE : RONDO_HOP_BELOW;
-        hop->level = rondo_levels_take(hop->kind == RONDO_HOP_ABOVE ? &work->above[from->strip] : &work->below[from->strip], left, right);
+        hop->level = rondo_levels_take(hop->kind == RONDO_HOP_ABOVE ? &work->above[from->strip]
+                                                                    : &work->below[from->strip],
+                                       left, right);
     }
 }
 
@@ -165,13 +180,17 @@ static void track_levels(struct rondo_place *place, struct rondo_track *track, s
     work->gutter = (struct rondo_levels){ .taken = work->taken + 2 * rows * room };
     for (int i = 0; i < track->nhops; i++) {
         const struct rondo_hop *hop = &place->hop[track->first_hop + i];
-        const struct rondo_stop *from = &place->stop[work->stop_of[hop->from]], *to = &place->stop[work->stop_of[hop->to]];
-        int32_t span = from->strip != to->strip ? INT32_MAX : from->x < to->x ? to->x - from->x : from->x - to->x;
+        const struct rondo_stop *from = &place->stop[work->stop_of[hop->from]],
+                                *to = &place->stop[work->stop_of[hop->to]];
+        int32_t span = from->strip != to->strip ? INT32_MAX
+                       : from->x < to->x        ? to->x - from->x
+                                                : from->x - to->x;
         work->order[i][0] = span;
         work->order[i][1] = i;
     }
     qsort(work->order, (size_t)track->nhops, sizeof *work->order, compare_spans);
-    for (int i = 0; i < track->nhops; i++) hop_level(place, track, &place->hop[track->first_hop + work->order[i][1]], work);
+    for (int i = 0; i < track->nhops; i++)
+        hop_level(place, track, &place->hop[track->first_hop + work->order[i][1]], work);
     for (size_t r = 0; r < rows; r++) {
         track->above[r] = work->above[r].count;
         track->below[r] = work->below[r].count;
@@ -190,7 +209,8 @@ static int32_t levels_height(const struct rondo_place *place, int32_t levels)
 static int32_t track_height(const struct rondo_place *place, const struct rondo_track *track, int row)
 {
     if (track->y[row] < 0) return 0;
-    return levels_height(place, track->above[row]) + levels_height(place, track->below[row]) + 2 * place->radius + TRACK_GAP;
+    return levels_height(place, track->above[row]) + levels_height(place, track->below[row]) +
+           2 * place->radius + TRACK_GAP;
 }
 
 /* ---- all ---- */
@@ -229,7 +249,8 @@ rondo_status rondo_tracks_measure(struct rondo_place *place)
     RONDO_TRY_GOTO(work_init(&work, place), out);
     for (int t = 0; t < place->ntracks; t++) {
         struct rondo_track *track = &place->track[t];
-        RONDO_TRY_GOTO(RONDO_NEW_ARRAY(track->above, 3 * (size_t)place->nstrips, "a picture's channels"), out);
+        RONDO_TRY_GOTO(RONDO_NEW_ARRAY(track->above, 3 * (size_t)place->nstrips, "a picture's channels"),
+                       out);
         track->below = track->above + place->nstrips;
         track->y = track->below + place->nstrips;
         track_fill(place, track, &work);
@@ -248,7 +269,8 @@ out:
 
 /* ---- heights are known ---- */
 
-static const struct rondo_stop *stop_at(const struct rondo_place *place, const struct rondo_track *track, int32_t point)
+static const struct rondo_stop *stop_at(const struct rondo_place *place, const struct rondo_track *track,
+                                        int32_t point)
 {
     const struct rondo_stop *stop = &place->stop[track->first_stop];
     while (stop->point != point) stop++;
@@ -264,29 +286,40 @@ static void points_set(struct rondo_hop *hop, int n, const int32_t xy[][2])
     }
 }
 
-/* Hops leave a stop and arrive at it PORT beside its middle, on opposite sides above and below, so that no two coincide there. */
+/* Hops leave a stop and arrive at it PORT beside its middle, on opposite sides above and below, so that no
+ * two coincide there. */
 static void hop_place(const struct rondo_place *place, const struct rondo_track *track, struct rondo_hop *hop)
 {
     const struct rondo_stop *from = stop_at(place, track, hop->from), *to = stop_at(place, track, hop->to);
-    int32_t radius = place->radius, edge = radius - 1, step = place->size->step, out = from->x - PORT, in = to->x + PORT;
-    int32_t first = radius + FIRST, y = from->y - first - step * hop->level, below = from->y + first + step * hop->level,
-            below_to = to->y + first + step * hop->level_to;
+    int32_t radius = place->radius, edge = radius - 1, step = place->size->step, out = from->x - PORT,
+            in = to->x + PORT;
+    int32_t first = radius + FIRST, y = from->y - first - step * hop->level,
+            below = from->y + first + step * hop->level, below_to = to->y + first + step * hop->level_to;
     int32_t gutter = place->right + track->gutter + hop->gutter * step;
     switch (hop->kind) {
-    case RONDO_HOP_STRAIGHT: points_set(hop, 2, (const int32_t[][2]){ { from->x + radius, from->y }, { to->x - radius, to->y } }); break;
+    case RONDO_HOP_STRAIGHT:
+        points_set(hop, 2, (const int32_t[][2]){ { from->x + radius, from->y }, { to->x - radius, to->y } });
+        break;
     case RONDO_HOP_ABOVE:
         points_set(hop, 4,
-                   (const int32_t[][2]){
-                       { from->x + PORT, from->y - edge }, { from->x + PORT, y }, { to->x - PORT, y }, { to->x - PORT, to->y - edge } });
+                   (const int32_t[][2]){ { from->x + PORT, from->y - edge },
+                                         { from->x + PORT, y },
+                                         { to->x - PORT, y },
+                                         { to->x - PORT, to->y - edge } });
         break;
     case RONDO_HOP_BELOW:
-        points_set(hop, 4, (const int32_t[][2]){ { out, from->y + edge }, { out, below }, { in, below }, { in, to->y + edge } });
+        points_set(hop, 4,
+                   (const int32_t[][2]){
+                       { out, from->y + edge }, { out, below }, { in, below }, { in, to->y + edge } });
         break;
     default:
-        points_set(
-            hop, 6,
-            (const int32_t[][2]){
-                { out, from->y + edge }, { out, below }, { gutter, below }, { gutter, below_to }, { in, below_to }, { in, to->y + edge } });
+        points_set(hop, 6,
+                   (const int32_t[][2]){ { out, from->y + edge },
+                                         { out, below },
+                                         { gutter, below },
+                                         { gutter, below_to },
+                                         { in, below_to },
+                                         { in, to->y + edge } });
     }
 }
 

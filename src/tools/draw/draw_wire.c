@@ -5,7 +5,8 @@
 
 enum { ARC_BASE = 26, ARC_STEP = 13, PORT = 15, LANE_STEP = 6, BUS_TOP = 26, FREE_WIDTH = 30 };
 
-/* The end of an arc at a node; sorted from left to right: to the left nearest first, to the right farthest first, so that arcs nest. */
+/* The end of an arc at a node; sorted from left to right: to the left nearest first, to the right farthest
+ * first, so that arcs nest. */
 struct port {
     int32_t node, up, side, key, wire, end;
 };
@@ -37,7 +38,8 @@ static int32_t core_middle(const struct rondo_place *place, int node)
 /* The bar of a NUMA node over one of its children. */
 static const struct rondo_box *box_over(const struct rondo_place *place, int parent, int child)
 {
-    return type_of(place, parent) == RONDO_NODE_CPU ? &place->panel[place->panel_of[child]].head : &place->box[parent];
+    return type_of(place, parent) == RONDO_NODE_CPU ? &place->panel[place->panel_of[child]].head
+                                                    : &place->box[parent];
 }
 
 static const struct rondo_place_bar *bar_in(const struct rondo_place *place, int nvs, int row)
@@ -65,10 +67,13 @@ static enum route route_of(const struct rondo_place *place, int link)
     const struct rondo_box *a = &place->box[l->from], *b = &place->box[l->to];
     int from = type_of(place, l->from), to = type_of(place, l->to);
     int gpu = from == RONDO_NODE_GPU ? l->from : l->to, cpu = gpu == l->from ? l->to : l->from;
-    if (l->type == RONDO_LINK_C2C && rondo_place_beside(place, gpu) && type_of(place, cpu) == RONDO_NODE_CPU && is_over(place, cpu, gpu))
+    if (l->type == RONDO_LINK_C2C && rondo_place_beside(place, gpu) &&
+        type_of(place, cpu) == RONDO_NODE_CPU && is_over(place, cpu, gpu))
         return BESIDE;
-    if (place->parent[l->from] == l->to || place->parent[l->to] == l->from) return is_device(from) && is_device(to) ? ASIDE : BRANCH;
-    if (from == RONDO_NODE_NVS || to == RONDO_NODE_NVS) return is_device(from) || is_device(to) ? TO_BAR : DIRECT;
+    if (place->parent[l->from] == l->to || place->parent[l->to] == l->from)
+        return is_device(from) && is_device(to) ? ASIDE : BRANCH;
+    if (from == RONDO_NODE_NVS || to == RONDO_NODE_NVS)
+        return is_device(from) || is_device(to) ? TO_BAR : DIRECT;
     if (l->type == RONDO_LINK_SYS && place->bus) return BUS;
     if (a->row != b->row) return is_device(from) && is_device(to) ? ROWS : DIRECT;
     if (from == RONDO_NODE_CPU && to == RONDO_NODE_CPU) {
@@ -152,8 +157,8 @@ static rondo_status arcs_measure(struct rondo_place *place)
         struct rondo_place_row *row = &place->row[place->box[link->from].row];
         int up = route_of(place, wire->link) == ARC_UP;
         if (!up && !is_device(type_of(place, link->from))) continue;
-        wire->level = rondo_levels_take(&levels[2 * place->box[link->from].row + up], min32(wire->x[0], wire->x[1]),
-                                        max32(wire->x[0], wire->x[1]));
+        wire->level = rondo_levels_take(&levels[2 * place->box[link->from].row + up],
+                                        min32(wire->x[0], wire->x[1]), max32(wire->x[0], wire->x[1]));
         int32_t reach = arc_height(wire) * 3 / 4 + wire->width / 20 + 4;
         if (up) {
             row->above = max32(row->above, reach);
@@ -183,7 +188,8 @@ static rondo_status rows_measure(struct rondo_place *place)
     for (int i = 0; i < place->nwires; i++) {
         struct rondo_wire *wire = &place->wire[i];
         if (wire->link < 0 || route_of(place, wire->link) != ROWS) continue;
-        int32_t a = place->box[place->topo->link[wire->link].from].row, b = place->box[place->topo->link[wire->link].to].row;
+        int32_t a = place->box[place->topo->link[wire->link].from].row,
+                b = place->box[place->topo->link[wire->link].to].row;
         wire->level = rondo_levels_take(&levels[a], wire->x[0], INT32_MAX);
         wire->level_to = rondo_levels_take(&levels[b], wire->x[1], INT32_MAX);
         wire->gutter = place->gutter + 12 + LANE_STEP * rondo_levels_take(&gutter, min32(a, b), max32(a, b));
@@ -195,8 +201,10 @@ static rondo_status rows_measure(struct rondo_place *place)
         for (int i = 0; i < place->nwires; i++) {
             struct rondo_wire *wire = &place->wire[i];
             if (wire->link < 0 || route_of(place, wire->link) != ROWS) continue;
-            if (place->box[place->topo->link[wire->link].from].row == (int32_t)r) wire->level = base + 4 + LANE_STEP * wire->level;
-            if (place->box[place->topo->link[wire->link].to].row == (int32_t)r) wire->level_to = base + 4 + LANE_STEP * wire->level_to;
+            if (place->box[place->topo->link[wire->link].from].row == (int32_t)r)
+                wire->level = base + 4 + LANE_STEP * wire->level;
+            if (place->box[place->topo->link[wire->link].to].row == (int32_t)r)
+                wire->level_to = base + 4 + LANE_STEP * wire->level_to;
         }
     }
     if (gutter.count) place->gutter += 12 + LANE_STEP * gutter.count;
@@ -209,7 +217,9 @@ out:
 static struct rondo_wire *wire_add(struct rondo_place *place, int link, int type, int32_t mbs, int npoints)
 {
     struct rondo_wire *wire = &place->wire[place->nwires++];
-    *wire = (struct rondo_wire){ .link = link, .type = type, .mbs = mbs, .width = rondo_wire_width(type, mbs), .npoints = npoints };
+    *wire = (struct rondo_wire){
+        .link = link, .type = type, .mbs = mbs, .width = rondo_wire_width(type, mbs), .npoints = npoints
+    };
     return wire;
 }
 
@@ -232,13 +242,15 @@ static void bus_add(struct rondo_place *place)
         }
         if (mbs > 0)
             wire_add(place, -1, RONDO_LINK_SYS, mbs, 2)->x[0] = middle(&place->box[i]),
-                                                     place->wire[place->nwires - 1].gutter = place->box[i].row;
+                                                     place->wire[place->nwires - 1].gutter =
+                                                         place->box[i].row;
         widest = max32(widest, mbs);
     }
     for (int r = 0; r < place->nrows; r++) {
         int32_t last = 0;
         for (int i = 0; i < topo->nnodes; i++) {
-            if (type_of(place, i) == RONDO_NODE_CPU && place->box[i].row == r) last = max32(last, middle(&place->box[i]));
+            if (type_of(place, i) == RONDO_NODE_CPU && place->box[i].row == r)
+                last = max32(last, middle(&place->box[i]));
         }
         if (!last) continue;
         place->row[r].above = max32(place->row[r].above, BUS_TOP);
@@ -254,14 +266,18 @@ rondo_status rondo_wires_measure(struct rondo_place *place)
     struct port *ports;
     int nports = 0;
     for (int l = 0; l < topo->nlinks; l++) {
-        if (topo->link[l].type == RONDO_LINK_SYS && place->box[topo->link[l].from].row != place->box[topo->link[l].to].row) place->bus = 1;
+        if (topo->link[l].type == RONDO_LINK_SYS &&
+            place->box[topo->link[l].from].row != place->box[topo->link[l].to].row)
+            place->bus = 1;
     }
-    RONDO_TRY(RONDO_NEW_ARRAY(place->wire, topo->nlinks + topo->nnodes + place->nrows + 1, "a picture's links"));
+    RONDO_TRY(
+        RONDO_NEW_ARRAY(place->wire, topo->nlinks + topo->nnodes + place->nrows + 1, "a picture's links"));
     RONDO_TRY(RONDO_NEW_ARRAY(ports, 2 * topo->nlinks, "a picture's links"));
     for (int l = 0; l < topo->nlinks; l++) {
         const struct rondo_topo_link *link = &topo->link[l];
         enum route route = route_of(place, l);
-        if ((link->reverse >= 0 && link->reverse < l) || route == BUS || place->box[link->from].w == 0 || place->box[link->to].w == 0)
+        if ((link->reverse >= 0 && link->reverse < l) || route == BUS || place->box[link->from].w == 0 ||
+            place->box[link->to].w == 0)
             continue;
         struct rondo_wire *wire = wire_add(place, l, link->type, faster(topo, l), 2);
         if (route != ARC_UP && route != ARC_DOWN && route != ROWS) continue;
@@ -286,7 +302,8 @@ static void points_set(struct rondo_wire *wire, int n, const int32_t xy[][2])
     }
 }
 
-static void branch_place(const struct rondo_place *place, struct rondo_wire *wire, int parent, int child, int32_t x)
+static void branch_place(const struct rondo_place *place, struct rondo_wire *wire, int parent, int child,
+                         int32_t x)
 {
     const struct rondo_box *over = box_over(place, parent, child);
     points_set(wire, 2, (const int32_t[][2]){ { x, over->y + over->h }, { x, place->box[child].y } });
@@ -300,13 +317,19 @@ static void across_place(struct rondo_wire *wire, const struct rondo_box *a, con
     points_set(wire, 2, (const int32_t[][2]){ { left->x + left->w, y }, { right->x, y } });
 }
 
-static void rows_place(const struct rondo_place *place, struct rondo_wire *wire, const struct rondo_box *a, const struct rondo_box *b)
+static void rows_place(const struct rondo_place *place, struct rondo_wire *wire, const struct rondo_box *a,
+                       const struct rondo_box *b)
 {
     int32_t gutter = place->right + wire->gutter, ya = place->row[a->row].lane_y + wire->level,
             yb = place->row[b->row].lane_y + wire->level_to;
     int32_t xa = wire->x[0], xb = wire->x[1];
     points_set(wire, 6,
-               (const int32_t[][2]){ { xa, a->y + a->h }, { xa, ya }, { gutter, ya }, { gutter, yb }, { xb, yb }, { xb, b->y + b->h } });
+               (const int32_t[][2]){ { xa, a->y + a->h },
+                                     { xa, ya },
+                                     { gutter, ya },
+                                     { gutter, yb },
+                                     { xb, yb },
+                                     { xb, b->y + b->h } });
 }
 
 static void to_bar_place(const struct rondo_place *place, struct rondo_wire *wire, int nvs, int device)
@@ -322,15 +345,20 @@ static void link_place(const struct rondo_place *place, struct rondo_wire *wire)
 {
     const struct rondo_topo_link *link = &place->topo->link[wire->link];
     const struct rondo_box *a = &place->box[link->from], *b = &place->box[link->to];
-    int parent = place->parent[link->to] == link->from ? link->from : link->to, child = parent == link->from ? link->to : link->from;
+    int parent = place->parent[link->to] == link->from ? link->from : link->to,
+        child = parent == link->from ? link->to : link->from;
     switch (route_of(place, wire->link)) {
     case BRANCH:
-        branch_place(place, wire, parent, child, is_device(type_of(place, child)) ? core_middle(place, child) : middle(&place->box[child]));
+        branch_place(place, wire, parent, child,
+                     is_device(type_of(place, child)) ? core_middle(place, child)
+                                                      : middle(&place->box[child]));
         break;
     case BESIDE: {
-        int cpu = type_of(place, link->from) == RONDO_NODE_CPU ? link->from : link->to, gpu = cpu == link->from ? link->to : link->from;
+        int cpu = type_of(place, link->from) == RONDO_NODE_CPU ? link->from : link->to,
+            gpu = cpu == link->from ? link->to : link->from;
         int32_t beside = rondo_place_beside(place, gpu);
-        branch_place(place, wire, cpu, gpu, place->box[gpu].x + (beside ? beside / 2 + 2 : place->box[gpu].w / 4));
+        branch_place(place, wire, cpu, gpu,
+                     place->box[gpu].x + (beside ? beside / 2 + 2 : place->box[gpu].w / 4));
         break;
     }
     case ASIDE:
@@ -349,7 +377,9 @@ static void link_place(const struct rondo_place *place, struct rondo_wire *wire)
         wire->y[2] = max32(wire->y[0], wire->y[1]) + arc_height(wire);
         break;
     case ROWS: rows_place(place, wire, a, b); break;
-    default: points_set(wire, 2, (const int32_t[][2]){ { middle(a), a->y + a->h / 2 }, { middle(b), b->y + b->h / 2 } });
+    default:
+        points_set(wire, 2,
+                   (const int32_t[][2]){ { middle(a), a->y + a->h / 2 }, { middle(b), b->y + b->h / 2 } });
     }
 }
 

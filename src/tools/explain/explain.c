@@ -13,7 +13,8 @@
 
 /* ---- a layout of equal nodes ---- */
 
-static rondo_status summarize(const struct rondo_topo *topo, const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int nodes, int most,
+static rondo_status summarize(const struct rondo_topo *topo,
+                              const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int nodes, int most,
                               struct rondo_stitch_summary *summary)
 {
     struct rondo_stitch_job job;
@@ -54,8 +55,9 @@ rondo_status rondo_explain_layout(struct rondo_layout *layout, const struct rond
     struct rondo_stitch_summary summary;
     int most = rondo_param_max_channels(RONDO_CONFIG_DEFAULT, topo->all_gpus);
     if (nodes < 1 || (int64_t)nodes * topo->ndevs > RONDO_STITCH_MAX_RANKS) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "a job of %d nodes with %d ranks each cannot be explained, expected 1 to %d nodes", nodes,
-                          topo->ndevs, RONDO_STITCH_MAX_RANKS / topo->ndevs);
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "a job of %d nodes with %d ranks each cannot be explained, expected 1 to %d nodes",
+                          nodes, topo->ndevs, RONDO_STITCH_MAX_RANKS / topo->ndevs);
     }
     RONDO_TRY(summarize(topo, graphs, nodes, most, &summary));
     *layout = (struct rondo_layout){ .nranks = summary.nranks,
@@ -90,9 +92,11 @@ rondo_status rondo_explain_coll(const char *name, enum rondo_coll *coll)
     }
     for (int c = 0; c < RONDO_NUM_COLLS; c++) {
         size_t at = strlen(names);
-        snprintf(names + at, sizeof(names) - at, "%s%s", c > 0 ? ", " : "", rondo_coll_name((enum rondo_coll)c));
+        snprintf(names + at, sizeof(names) - at, "%s%s", c > 0 ? ", " : "",
+                 rondo_coll_name((enum rondo_coll)c));
     }
-    return rondo_fail(RONDO_INVALID_ARGUMENT, "no collective is called \"%s\"; expected one of %s", name, names);
+    return rondo_fail(RONDO_INVALID_ARGUMENT, "no collective is called \"%s\"; expected one of %s", name,
+                      names);
 }
 
 rondo_status rondo_explain_sizes(const char *text, int64_t *first, int64_t *last)
@@ -101,9 +105,11 @@ rondo_status rondo_explain_sizes(const char *text, int64_t *first, int64_t *last
     size_t n = strcspn(text, ":");
     int range = text[n] == ':';
     snprintf(from, sizeof(from), "%.*s", (int)(n < sizeof(from) ? n : sizeof(from) - 1), text);
-    if (n >= sizeof(from) || rondo_parse_size(from, first) != 0 || rondo_parse_size(range ? text + n + 1 : from, last) != 0 || *first < 1 ||
-        *last < *first || *last > INT64_MAX / 4) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "\"%s\" is no size in bytes; expected one as 64M, or a range as 8:128M", text);
+    if (n >= sizeof(from) || rondo_parse_size(from, first) != 0 ||
+        rondo_parse_size(range ? text + n + 1 : from, last) != 0 || *first < 1 || *last < *first ||
+        *last > INT64_MAX / 4) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "\"%s\" is no size in bytes; expected one as 64M, or a range as 8:128M", text);
     }
     return RONDO_SUCCESS;
 }
@@ -122,39 +128,46 @@ void rondo_explain_size_text(double bytes, char text[16])
 
 static int by_preference(const void *a, const void *b)
 {
-    const struct rondo_choice *x = &((const struct rondo_explain_row *)a)->choice, *y = &((const struct rondo_explain_row *)b)->choice;
+    const struct rondo_choice *x = &((const struct rondo_explain_row *)a)->choice,
+                              *y = &((const struct rondo_explain_row *)b)->choice;
     int better = rondo_choice_better(x, y), worse = rondo_choice_better(y, x);
     if (better != worse) {
         return better ? -1 : 1;
     }
-    return x->algo != y->algo ? x->algo - y->algo : x->proto != y->proto ? x->proto - y->proto : x->nchannels - y->nchannels;
+    return x->algo != y->algo     ? x->algo - y->algo
+           : x->proto != y->proto ? x->proto - y->proto
+                                  : x->nchannels - y->nchannels;
 }
 
-/* A schedule's limit knows nothing of the board. */
-static const char *limit_of(const struct rondo_explain_question *q, const struct rondo_choice *c, size_t bytes)
+/* A schedule's limit knows nothing of the mailbox. */
+static const char *limit_of(const struct rondo_explain_question *q, const struct rondo_choice *c,
+                            size_t bytes)
 {
     const struct rondo_schedule *schedule = rondo_schedule_find(q->coll, (enum rondo_algo)c->algo);
     if (c->algo == RONDO_ALGO_ONESHOT && c->us < 0 && !rondo_is_gpu_model(q->layout)) {
-        return q->layout->nnodes > 1          ? "not available: ranks of one node only"
-               : rondo_coll_has_root(q->coll) ? "not available: more bytes or ranks than the board has places for"
-               : q->layout->nranks == 2       ? "not available: more bytes than RONDO_PAIR_SIZE"
-                                              : "not available: more bytes than RONDO_BOARD_SIZE";
+        return q->layout->nnodes > 1 ? "not available: ranks of one node only"
+               : rondo_coll_has_root(q->coll)
+                   ? "not available: more bytes or ranks than the mailbox has places for"
+               : q->layout->nranks == 2 ? "not available: more bytes than RONDO_PAIR_SIZE"
+                                        : "not available: more bytes than RONDO_MAILBOX_SIZE";
     }
-    return schedule->limit(q->layout, q->coll, (enum rondo_proto)c->proto, c->nchannels > 0 ? c->nchannels : 1, bytes);
+    return schedule->limit(q->layout, q->coll, (enum rondo_proto)c->proto,
+                           c->nchannels > 0 ? c->nchannels : 1, bytes);
 }
 
-static void row_fill(const struct rondo_explain_question *q, size_t bytes, const struct rondo_choice *chosen, const struct rondo_choice *c,
-                     struct rondo_explain_row *row)
+static void row_fill(const struct rondo_explain_question *q, size_t bytes, const struct rondo_choice *chosen,
+                     const struct rondo_choice *c, struct rondo_explain_row *row)
 {
     row->choice = *c;
-    row->model_us = rondo_choice_time(q->layout, q->coll, bytes, q->board, &row->choice);
+    row->model_us = rondo_choice_time(q->layout, q->coll, bytes, q->mailbox, &row->choice);
     row->limit = limit_of(q, &row->choice, bytes);
     row->allowed = q->allowed->protos[q->coll][c->algo] >> c->proto & 1;
     row->chosen = c->algo == chosen->algo && c->proto == chosen->proto && c->nchannels == chosen->nchannels;
 }
 
 /* Every number of channels that can run; one row, without a time, where none can. */
-static int every_channels(const struct rondo_explain_question *q, size_t bytes, const struct rondo_choice *chosen, struct rondo_choice c,
+static int every_channels(const struct rondo_explain_question *q, size_t bytes,
+                          const struct rondo_choice *chosen, struct rondo_choice c,
                           struct rondo_explain_row *rows)
 {
     int n = 0;
@@ -170,12 +183,15 @@ static int every_channels(const struct rondo_explain_question *q, size_t bytes, 
     return n;
 }
 
-rondo_status rondo_explain_rows(const struct rondo_explain_question *q, size_t bytes, struct rondo_explain_row **rows, int *n)
+rondo_status rondo_explain_rows(const struct rondo_explain_question *q, size_t bytes,
+                                struct rondo_explain_row **rows, int *n)
 {
     struct rondo_choice table[RONDO_NUM_ALGOS][RONDO_NUM_PROTOS], chosen;
-    RONDO_TRY(rondo_cost_choose(q->layout, q->allowed, q->coll, bytes, q->board, &chosen));
-    RONDO_TRY(RONDO_NEW_ARRAY(*rows, RONDO_NUM_ALGOS * RONDO_NUM_PROTOS * (q->every ? q->layout->nchannels : 1), "the tuner's table"));
-    rondo_cost_table(q->layout, NULL, q->coll, bytes, q->board, table);
+    RONDO_TRY(rondo_cost_choose(q->layout, q->allowed, q->coll, bytes, q->mailbox, &chosen));
+    RONDO_TRY(RONDO_NEW_ARRAY(*rows,
+                              RONDO_NUM_ALGOS * RONDO_NUM_PROTOS * (q->every ? q->layout->nchannels : 1),
+                              "the tuner's table"));
+    rondo_cost_table(q->layout, NULL, q->coll, bytes, q->mailbox, table);
     *n = 0;
     for (int a = 0; a < RONDO_NUM_ALGOS; a++) {
         const struct rondo_schedule *schedule = rondo_schedule_find(q->coll, (enum rondo_algo)a);
@@ -216,7 +232,8 @@ static rondo_status use_tune(struct rondo_layout *layout, struct rondo_tune **tu
     return RONDO_SUCCESS;
 }
 
-rondo_status rondo_explain(FILE *out, const struct rondo_topo *topo, const struct rondo_graph graphs[RONDO_NUM_GRAPHS],
+rondo_status rondo_explain(FILE *out, const struct rondo_topo *topo,
+                           const struct rondo_graph graphs[RONDO_NUM_GRAPHS],
                            const struct rondo_explain_request *request)
 {
     struct rondo_layout layout;
@@ -231,11 +248,12 @@ rondo_status rondo_explain(FILE *out, const struct rondo_topo *topo, const struc
     RONDO_TRY(rondo_explain_sizes(request->sizes, &job.first, &job.last));
     RONDO_TRY(rondo_tune_allowed(&allowed));
     RONDO_TRY(rondo_explain_layout(&layout, topo, graphs, request->nodes));
-    q->board = request->nodes == 1 ? rondo_param_board_size(layout.nranks) : 0;
+    q->mailbox = request->nodes == 1 ? rondo_param_mailbox_size(layout.nranks) : 0;
     layout.model.gpu.direct = request->nodes == 1 ? (int32_t)rondo_params()->direct_gpu : 0;
     RONDO_TRY(use_tune(&layout, &tune, job.note, sizeof(job.note)));
     /* Before anything is printed. */
-    RONDO_TRY_GOTO(rondo_cost_choose(&layout, &allowed, q->coll, (size_t)job.first, q->board, &choice), out);
+    RONDO_TRY_GOTO(rondo_cost_choose(&layout, &allowed, q->coll, (size_t)job.first, q->mailbox, &choice),
+                   out);
     status = request->json ? rondo_explain_json(&job) : rondo_explain_text(&job);
     if (status == RONDO_SUCCESS && (fflush(out) != 0 || ferror(out))) {
         status = rondo_fail(RONDO_SYSTEM_ERROR, "the tuner's table could not be written: %m");

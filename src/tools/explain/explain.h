@@ -1,4 +1,5 @@
-/* What the tuner would choose, and why: its table for a machine that need not be this one, or for a communicator that there is. */
+/* What the tuner would choose, and why: its table for a machine that need not be this one, or for a
+ * communicator that there is. */
 #ifndef RONDO_TOOLS_EXPLAIN_EXPLAIN_H
 #define RONDO_TOOLS_EXPLAIN_EXPLAIN_H
 
@@ -13,8 +14,8 @@ struct rondo_explain_question {
     const struct rondo_layout *layout;
     const struct rondo_allowed *allowed;
     enum rondo_coll coll;
-    size_t board; /* payload bytes of a place of the board; 0: none */
-    int every;    /* 1: a row for every number of channels; 0: for the best one of each algorithm and protocol */
+    size_t mailbox; /* payload bytes of a place of the mailbox; 0: none */
+    int every; /* 1: a row for every number of channels; 0: for the best one of each algorithm and protocol */
 };
 
 struct rondo_explain_row {
@@ -25,8 +26,10 @@ struct rondo_explain_row {
     uint8_t chosen;             /* 1: what a call of this size runs */
 };
 
-/** What exists for the collective, best first, what cannot run last. rows: rondo_free. @return the error of rondo_cost_choose when nothing can run. */
-rondo_status rondo_explain_rows(const struct rondo_explain_question *question, size_t bytes, struct rondo_explain_row **rows, int *n);
+/** What exists for the collective, best first, what cannot run last. rows: rondo_free. @return the error of
+ * rondo_cost_choose when nothing can run. */
+rondo_status rondo_explain_rows(const struct rondo_explain_question *question, size_t bytes,
+                                struct rondo_explain_row **rows, int *n);
 /** A name of a collective, as rondo_coll_from_name; the error names all of them. */
 rondo_status rondo_explain_coll(const char *name, enum rondo_coll *coll);
 /** "64M", or a range "8:128M". */
@@ -49,14 +52,18 @@ struct rondo_explain_request {
 };
 
 /**
- * Print the table of a collective on such nodes: one size: every algorithm and protocol, best first, with channels, time, bandwidths and what limits it, and why others are not available; a
- * range: for each doubled size the choice and the next best. Sizes are those of the larger buffer of a rank.
- * RONDO_ALGO, RONDO_PROTO, RONDO_DETERMINISM, RONDO_TUNE_FILE and the limits of channels count as they would in a job. graphs: as rondo_topo_search found them for topo.
+ * Print the table of a collective on such nodes: one size: every algorithm and protocol, best first, with
+ * channels, time, bandwidths and what limits it, and why others are not available; a range: for each doubled
+ * size the choice and the next best. Sizes are those of the larger buffer of a rank. RONDO_ALGO, RONDO_PROTO,
+ * RONDO_DETERMINISM, RONDO_TUNE_FILE and the limits of channels count as they would in a job. graphs: as
+ * rondo_topo_search found them for topo.
  */
-rondo_status rondo_explain(FILE *out, const struct rondo_topo *topo, const struct rondo_graph graphs[RONDO_NUM_GRAPHS],
+rondo_status rondo_explain(FILE *out, const struct rondo_topo *topo,
+                           const struct rondo_graph graphs[RONDO_NUM_GRAPHS],
                            const struct rondo_explain_request *request);
 
-/** The layout (without channels) that the table is asked with: for tests. Nothing in it has to be released. */
+/** The layout (without channels) that the table is asked with: for tests. Nothing in it has to be released.
+ */
 rondo_status rondo_explain_layout(struct rondo_layout *layout, const struct rondo_topo *topo,
                                   const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int nodes);
 

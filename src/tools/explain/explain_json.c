@@ -1,4 +1,5 @@
-/* The tuner's table for programs: src/tools/JSON.md. Numbers are written from integers, so that no locale gets in. */
+/* The tuner's table for programs: src/tools/JSON.md. Numbers are written from integers, so that no locale
+ * gets in. */
 #include "base/mem.h"
 #include "tuner/cost_gpu.h"
 #include "tools/explain/explain_impl.h"
@@ -21,14 +22,15 @@ static void row_put(FILE *out, const struct rondo_explain_row *row)
         time_put(out, "model_us", row->model_us);
         fprintf(out, "\"source\":\"%s\",", c->measured ? "measured" : "model");
     }
-    fprintf(out, "\"limit\":\"%s\",\"allowed\":%s,\"chosen\":%s}", row->limit, row->allowed ? "true" : "false",
-            row->chosen ? "true" : "false");
+    fprintf(out, "\"limit\":\"%s\",\"allowed\":%s,\"chosen\":%s}", row->limit,
+            row->allowed ? "true" : "false", row->chosen ? "true" : "false");
 }
 
 void rondo_explain_json_head(FILE *out, enum rondo_coll coll, const struct rondo_layout *l)
 {
     fprintf(out,
-            "{\"schema\":1,\"collective\":\"%s\",\"ranks\":%d,\"nodes\":%d,\"channels\":%d,\"memory\":\"%s\",\"machine\":\"%016llx\","
+            "{\"schema\":1,\"collective\":\"%s\",\"ranks\":%d,\"nodes\":%d,\"channels\":%d,\"memory\":\"%s\","
+            "\"machine\":\"%016llx\","
             "\"sizes\":[",
             rondo_coll_name(coll), l->nranks, l->nnodes, l->nchannels, rondo_is_gpu_model(l) ? "gpu" : "host",
             (unsigned long long)l->machine);

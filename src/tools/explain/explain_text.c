@@ -22,18 +22,21 @@ static double bus_factor(const struct rondo_explain_question *q)
 }
 
 /* The line's end is the caller's, who may want the last column padded. */
-static void row_put(const struct explain_job *job, const struct rondo_explain_row *row, size_t bytes, int width)
+static void row_put(const struct explain_job *job, const struct rondo_explain_row *row, size_t bytes,
+                    int width)
 {
     const struct rondo_choice *c = &row->choice;
     int fill, nthreads;
-    fprintf(job->out, " %-9s %-8s", rondo_algo_name((enum rondo_algo)c->algo), rondo_proto_name((enum rondo_proto)c->proto));
+    fprintf(job->out, " %-12s %-8s", rondo_algo_name((enum rondo_algo)c->algo),
+            rondo_proto_name((enum rondo_proto)c->proto));
     if (c->us < 0) {
         fprintf(job->out, " %8s %7s %12s %8s %8s  %s", "-", "-", "-", "-", "-", row->limit);
         return;
     }
     fprintf(job->out, " %8d", c->nchannels);
     if (rondo_is_gpu_model(job->question.layout)) {
-        rondo_gpu_blocks(job->question.layout, (enum rondo_algo)c->algo, (enum rondo_proto)c->proto, bytes, &fill, &nthreads);
+        rondo_gpu_blocks(job->question.layout, (enum rondo_algo)c->algo, (enum rondo_proto)c->proto, bytes,
+                         &fill, &nthreads);
         fprintf(job->out, " %7d", nthreads);
     } else {
         fprintf(job->out, " %7s", "-");
@@ -49,13 +52,14 @@ static void row_put(const struct explain_job *job, const struct rondo_explain_ro
     }
 }
 
-static const char columns[] = " algorithm protocol channels threads      time us    algbw    busbw  limit";
+static const char columns[] = " algorithm    protocol channels threads      time us    algbw    busbw  limit";
 
 static void graph_put(const struct explain_job *job, const char *name, const struct rondo_graph *g)
 {
     fprintf(job->out, "; %s %d x %.1f", name, g->nchannels, g->bw_intra * 1e-3);
     if (job->question.layout->nnodes > 1 && job->topo->nnets > 0) {
-        fprintf(job->out, "/%.1f GB/s %s/%s", g->bw_inter * 1e-3, rondo_path_type_name(g->type_intra), rondo_path_type_name(g->type_inter));
+        fprintf(job->out, "/%.1f GB/s %s/%s", g->bw_inter * 1e-3, rondo_path_type_name(g->type_intra),
+                rondo_path_type_name(g->type_inter));
     } else {
         fprintf(job->out, " GB/s %s", rondo_path_type_name(g->type_intra));
     }
@@ -65,7 +69,8 @@ static void levels_put(FILE *out, const struct rondo_layout *l)
 {
     char text[128];
     if (l->model.levels.n > 0) {
-        fprintf(out, "; %s%s", l->nnodes > 1 ? "a node has " : "", rondo_levels_text(&l->model.levels, l->max_local, text, sizeof(text)));
+        fprintf(out, "; %s%s", l->nnodes > 1 ? "a node has " : "",
+                rondo_levels_text(&l->model.levels, l->max_local, text, sizeof(text)));
     }
 }
 
@@ -78,7 +83,8 @@ static void nets_put(const struct explain_job *job)
         fputs("; no net is known of: sockets are assumed between the nodes", job->out);
     }
     if (l->nnodes > 1 && !rondo_is_gpu_model(l)) {
-        fprintf(job->out, "; between nodes %.3g us, %.3g GB/s each way", m->net_us[RONDO_PROTO_SIMPLE], m->net_bw[RONDO_PROTO_SIMPLE]);
+        fprintf(job->out, "; between nodes %.3g us, %.3g GB/s each way", m->net_us[RONDO_PROTO_SIMPLE],
+                m->net_bw[RONDO_PROTO_SIMPLE]);
     }
     levels_put(job->out, l);
     fputc('\n', job->out);
@@ -88,8 +94,8 @@ static void head_put(const struct explain_job *job)
 {
     const struct rondo_layout *l = job->question.layout;
     fprintf(job->out, "%s of %s bytes on %d rank%s, %d node%s, at most %d channel%s (algbw, busbw: GB/s)\n",
-            rondo_coll_name(job->question.coll), job->request->sizes, l->nranks, l->nranks == 1 ? "" : "s", l->nnodes,
-            l->nnodes == 1 ? "" : "s", l->nchannels, l->nchannels == 1 ? "" : "s");
+            rondo_coll_name(job->question.coll), job->request->sizes, l->nranks, l->nranks == 1 ? "" : "s",
+            l->nnodes, l->nnodes == 1 ? "" : "s", l->nchannels, l->nchannels == 1 ? "" : "s");
     if (rondo_is_gpu_model(l)) {
         fprintf(job->out, "model: GPUs of sm %d", l->model.gpu.sm);
         for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
@@ -112,7 +118,9 @@ static rondo_status one_size_put(const struct explain_job *job, size_t bytes)
         fputc(rows[i].chosen ? '>' : ' ', job->out);
         row_put(job, &rows[i], bytes, 0);
         fprintf(job->out, "%s\n",
-                rows[i].choice.us < 0 || rows[i].allowed ? "" : "; not allowed by RONDO_ALGO, RONDO_PROTO or RONDO_DETERMINISM");
+                rows[i].choice.us < 0 || rows[i].allowed
+                    ? ""
+                    : "; not allowed by RONDO_ALGO, RONDO_PROTO or RONDO_DETERMINISM");
     }
     rondo_free(rows);
     return RONDO_SUCCESS;
@@ -139,7 +147,8 @@ static rondo_status size_put(const struct explain_job *job, size_t bytes)
     }
     if (chosen != NULL && next != NULL) {
         fprintf(job->out, "  %s %s +%.0f %%", rondo_algo_name((enum rondo_algo)next->choice.algo),
-                rondo_proto_name((enum rondo_proto)next->choice.proto), (next->choice.us / chosen->choice.us - 1) * 100);
+                rondo_proto_name((enum rondo_proto)next->choice.proto),
+                (next->choice.us / chosen->choice.us - 1) * 100);
     }
     fputc('\n', job->out);
     rondo_free(rows);
@@ -152,7 +161,7 @@ rondo_status rondo_explain_text(const struct explain_job *job)
     if (strchr(job->request->sizes, ':') == NULL) {
         return one_size_put(job, (size_t)job->first);
     }
-    fprintf(job->out, "%10s%-85s  %s\n", "size", columns, "next best");
+    fprintf(job->out, "%10s%-88s  %s\n", "size", columns, "next best");
     for (int64_t bytes = job->first; bytes <= job->last; bytes *= 2) {
         RONDO_TRY(size_put(job, (size_t)bytes));
     }

@@ -1,9 +1,12 @@
 /*
- * rondo-explain --measure: what there is to choose from, run with the ranks of this job, beside what the model predicts; and the tuning file of it (src/tuner/tune_file.h).
+ * rondo-explain --measure: what there is to choose from, run with the ranks of this job, beside what the
+ * model predicts; and the tuning file of it (src/tuner/tune_file.h).
  *
- * Of each size all candidates take turns, iteration by iteration, so that what else the machine does meets all of them. Before each timed call the same call runs once (its plan is made
- * then) and a barrier is passed; the time is that of the slowest rank, and the median over iterations counts. A candidate that is far behind is not run further. Buffers are of
- * rondo_mem_alloc: calls on other memory run the best of what is left there.
+ * Of each size all candidates take turns, iteration by iteration, so that what else the machine does meets
+ * all of them. Before each timed call the same call runs once (its plan is made then) and a barrier is
+ * passed; the time is that of the slowest rank, and the median over iterations counts. A candidate that is
+ * far behind is not run further. Buffers are of rondo_mem_alloc: calls on other memory run the best of what
+ * is left there.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -62,11 +65,16 @@ static rondo_status call(const struct job *job, const struct trial *t)
 {
     rondo_comm *comm = job->comm;
     switch (t->coll) {
-    case RONDO_COLL_ALL_REDUCE: return rondo_all_reduce(job->send, job->recv, t->count, RONDO_FLOAT32, RONDO_SUM, comm, NULL);
-    case RONDO_COLL_REDUCE: return rondo_reduce(job->send, job->recv, t->count, RONDO_FLOAT32, RONDO_SUM, 0, comm, NULL);
-    case RONDO_COLL_BROADCAST: return rondo_broadcast(job->send, job->recv, t->count, RONDO_FLOAT32, 0, comm, NULL);
-    case RONDO_COLL_ALL_GATHER: return rondo_all_gather(job->send, job->recv, t->count, RONDO_FLOAT32, comm, NULL);
-    default: return rondo_reduce_scatter(job->send, job->recv, t->count, RONDO_FLOAT32, RONDO_SUM, comm, NULL);
+    case RONDO_COLL_ALL_REDUCE:
+        return rondo_all_reduce(job->send, job->recv, t->count, RONDO_FLOAT32, RONDO_SUM, comm, NULL);
+    case RONDO_COLL_REDUCE:
+        return rondo_reduce(job->send, job->recv, t->count, RONDO_FLOAT32, RONDO_SUM, 0, comm, NULL);
+    case RONDO_COLL_BROADCAST:
+        return rondo_broadcast(job->send, job->recv, t->count, RONDO_FLOAT32, 0, comm, NULL);
+    case RONDO_COLL_ALL_GATHER:
+        return rondo_all_gather(job->send, job->recv, t->count, RONDO_FLOAT32, comm, NULL);
+    default:
+        return rondo_reduce_scatter(job->send, job->recv, t->count, RONDO_FLOAT32, RONDO_SUM, comm, NULL);
     }
 }
 
@@ -79,7 +87,9 @@ static int has_choice(enum rondo_coll coll)
 /* Elements of a call whose larger buffer has about so many bytes, one of a rank at least. */
 static size_t count_of(const struct job *job, enum rondo_coll coll, size_t bytes, size_t *real)
 {
-    size_t blocks = coll == RONDO_COLL_ALL_GATHER || coll == RONDO_COLL_REDUCE_SCATTER ? (size_t)job->ctx->nranks : 1;
+    size_t blocks = coll == RONDO_COLL_ALL_GATHER || coll == RONDO_COLL_REDUCE_SCATTER
+                        ? (size_t)job->ctx->nranks
+                        : 1;
     size_t count = bytes / sizeof(float) / blocks;
     count = count > 0 ? count : 1;
     *real = count * blocks * sizeof(float);
@@ -121,7 +131,8 @@ static double median(const struct trial *t, int candidate, int iterations)
     return us[iterations / 2];
 }
 
-/* After some runs: who is still in it, and how often each runs; the same on all ranks, because the times are. */
+/* After some runs: who is still in it, and how often each runs; the same on all ranks, because the times are.
+ */
 static int iterations_for(const struct trial *t)
 {
     double best = -1, sum = 0;
@@ -178,9 +189,12 @@ static void trial_keep(struct job *job, const struct trial *t)
             rondo_free(m->point);
             m->point = more;
         }
-        m->point[m->npoints++] = (struct rondo_measured_point){
-            .coll = (uint8_t)t->coll, .algo = c->algo, .proto = c->proto, .nchannels = c->nchannels, .bytes = t->bytes, .us = c->us
-        };
+        m->point[m->npoints++] = (struct rondo_measured_point){ .coll = (uint8_t)t->coll,
+                                                                .algo = c->algo,
+                                                                .proto = c->proto,
+                                                                .nchannels = c->nchannels,
+                                                                .bytes = t->bytes,
+                                                                .us = c->us };
     }
 }
 
@@ -190,7 +204,7 @@ static void candidates_find(const struct job *job, struct trial *t)
     struct rondo_explain_question q = { .layout = &job->ctx->layout,
                                         .allowed = &job->ctx->allowed,
                                         .coll = t->coll,
-                                        .board = job->ctx->board ? job->ctx->board->capacity : 0,
+                                        .mailbox = job->ctx->mailbox ? job->ctx->mailbox->capacity : 0,
                                         .every = job->ctx->layout.model.gpu.nchannels == 0 };
     int n = 0;
     must(rondo_explain_rows(&q, t->bytes, &t->row, &t->n), "the tuner's table");
@@ -208,13 +222,16 @@ static void size_put(const struct trial *t)
     rondo_explain_size_text((double)t->bytes, size);
     for (int i = 0; i < t->n; i++) {
         const struct rondo_explain_row *row = &t->row[i];
-        printf("%10s %c%c%-9s %-8s %8d %12.2f %12.2f %8.2f  %s\n", i == 0 ? size : "", row->chosen ? '>' : ' ', i == 0 ? '*' : ' ',
-               rondo_algo_name((enum rondo_algo)row->choice.algo), rondo_proto_name((enum rondo_proto)row->choice.proto),
-               row->choice.nchannels, row->model_us, row->choice.us, row->model_us > 0 ? row->choice.us / row->model_us : 0, row->limit);
+        printf("%10s %c%c%-12s %-8s %8d %12.2f %12.2f %8.2f  %s\n", i == 0 ? size : "",
+               row->chosen ? '>' : ' ', i == 0 ? '*' : ' ',
+               rondo_algo_name((enum rondo_algo)row->choice.algo),
+               rondo_proto_name((enum rondo_proto)row->choice.proto), row->choice.nchannels, row->model_us,
+               row->choice.us, row->model_us > 0 ? row->choice.us / row->model_us : 0, row->limit);
     }
 }
 
-/* What a job without the file would lose here: the time of the tuner's choice over the least. 0: it was too slow to be measured to the end. */
+/* What a job without the file would lose here: the time of the tuner's choice over the least. 0: it was too
+ * slow to be measured to the end. */
 static double loss_of(const struct trial *t)
 {
     for (int i = 0; i < t->n; i++) {
@@ -230,8 +247,9 @@ static void coll_measure(struct job *job, enum rondo_coll coll, size_t first, si
     size_t worst_bytes = 0;
     if (job->rank == 0 && job->json) rondo_explain_json_head(stdout, coll, &job->ctx->layout);
     if (job->rank == 0 && !job->json) {
-        printf("\n%s\n%10s   algorithm protocol channels     model us  measured us    ratio  limit by the model\n", rondo_coll_name(coll),
-               "size");
+        printf("\n%s\n%10s   algorithm    protocol channels     model us  measured us    ratio  limit by the "
+               "model\n",
+               rondo_coll_name(coll), "size");
     }
     for (size_t bytes = first; bytes <= last; bytes *= factor) {
         struct trial t = { .coll = coll };
@@ -255,8 +273,8 @@ static void coll_measure(struct job *job, enum rondo_coll coll, size_t first, si
     if (job->rank == 0 && !job->json) {
         char size[16];
         rondo_explain_size_text((double)worst_bytes, size);
-        printf("%s: what > took over what * took, at worst: %.2f%s%s\n", rondo_coll_name(coll), worst, worst > 1 ? " at " : "",
-               worst > 1 ? size : "");
+        printf("%s: what > took over what * took, at worst: %.2f%s%s\n", rondo_coll_name(coll), worst,
+               worst > 1 ? " at " : "", worst > 1 ? size : "");
         fflush(stdout);
     }
 }
@@ -275,15 +293,19 @@ static void file_write(struct job *job, const char *file)
         exit(EXIT_RUNTIME);
     }
     if (gmtime_r(&t, &tm)) strftime(now, sizeof now, "%Y-%m-%d %H:%M UTC", &tm);
-    fprintf(out, "rondo-tune %d\n# rondo-explain --measure on %s, %s\n", RONDO_TUNE_VERSION, rondo_log_host(), now);
+    fprintf(out, "rondo-tune %d\n# rondo-explain --measure on %s, %s\n", RONDO_TUNE_VERSION, rondo_log_host(),
+            now);
     rondo_status status = rondo_tune_write(out, &job->section, 0);
     if (fclose(out) != 0 && status == RONDO_SUCCESS) status = rondo_fail(RONDO_SYSTEM_ERROR, "%s: %m", file);
     must(status, file);
     rondo_tune_shape_text(&job->section.shape, shape, sizeof shape);
-    if (!job->json) printf("\n%s: %d times, for RONDO_TUNE_FILE, of jobs of exactly %s\n", file, job->section.measured.npoints, shape);
+    if (!job->json)
+        printf("\n%s: %d times, for RONDO_TUNE_FILE, of jobs of exactly %s\n", file,
+               job->section.measured.npoints, shape);
 }
 
-static rondo_status asked_for(const struct tool_given *given, enum rondo_coll *only, int64_t *first, int64_t *last)
+static rondo_status asked_for(const struct tool_given *given, enum rondo_coll *only, int64_t *first,
+                              int64_t *last)
 {
     *only = RONDO_NUM_COLLS;
     if (given->nwords > 0) {
@@ -314,7 +336,8 @@ static int measure(const struct tool_given *given, int factor)
     job.ctx = job.comm->ctx;
     job.section.shape = rondo_tune_shape_of(&job.ctx->layout);
     if (job.ctx->nranks == 1) {
-        fprintf(stderr, "%s: one rank has nothing to choose from; start several, by mpirun or srun\n", program);
+        fprintf(stderr, "%s: one rank has nothing to choose from; start several, by mpirun or srun\n",
+                program);
         return EXIT_USE;
     }
     room = (size_t)last + sizeof(float) * (size_t)job.ctx->nranks;
@@ -322,12 +345,14 @@ static int measure(const struct tool_given *given, int factor)
     must(rondo_mem_alloc((void **)&job.recv, room), "memory");
     if (job.rank == 0 && job.json) putchar('[');
     for (int c = 0; c < RONDO_NUM_COLLS; c++) {
-        if (!has_choice((enum rondo_coll)c) || (only != RONDO_NUM_COLLS && only != (enum rondo_coll)c)) continue;
+        if (!has_choice((enum rondo_coll)c) || (only != RONDO_NUM_COLLS && only != (enum rondo_coll)c))
+            continue;
         if (job.rank == 0 && job.json && told++) putchar(',');
         coll_measure(&job, (enum rondo_coll)c, (size_t)first, (size_t)last, (size_t)factor);
     }
     if (job.rank == 0 && job.json) puts("]");
-    if (job.rank == 0) file_write(&job, given->given[EXPLAIN_OUTPUT] ? given->value[EXPLAIN_OUTPUT][0] : "rondo.tune");
+    if (job.rank == 0)
+        file_write(&job, given->given[EXPLAIN_OUTPUT] ? given->value[EXPLAIN_OUTPUT][0] : "rondo.tune");
     must(rondo_mem_free(job.send), "memory");
     must(rondo_mem_free(job.recv), "memory");
     must(rondo_comm_destroy(job.comm), "the end");
@@ -340,12 +365,15 @@ int main(int argc, char **argv)
     struct tool_given given;
     int factor = 4, code;
     if (tool_options_parse(&explain_options, &given, EXPLAIN_HELP, argc, argv) != 0) return EXIT_USE;
-    if (!given.given[EXPLAIN_MEASURE] || given.given[EXPLAIN_FILE] || given.given[EXPLAIN_RANKS] || given.given[EXPLAIN_NODES] ||
-        given.given[EXPLAIN_CHANNELS]) {
-        fprintf(stderr, "%s: --measure is of this job and takes --output, --factor and --json; %s --help lists all\n", program, program);
+    if (!given.given[EXPLAIN_MEASURE] || given.given[EXPLAIN_FILE] || given.given[EXPLAIN_RANKS] ||
+        given.given[EXPLAIN_NODES] || given.given[EXPLAIN_CHANNELS]) {
+        fprintf(stderr,
+                "%s: --measure is of this job and takes --output, --factor and --json; %s --help lists all\n",
+                program, program);
         return EXIT_USE;
     }
-    if (given.given[EXPLAIN_FACTOR] && (factor = tool_options_number(&explain_options, &given, EXPLAIN_FACTOR, 2, 1 << 20)) < 0)
+    if (given.given[EXPLAIN_FACTOR] &&
+        (factor = tool_options_number(&explain_options, &given, EXPLAIN_FACTOR, 2, 1 << 20)) < 0)
         return EXIT_USE;
     MPI_Init(&argc, &argv);
     code = measure(&given, factor);

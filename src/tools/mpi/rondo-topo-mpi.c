@@ -1,4 +1,5 @@
-/* rondo-topo-mpi: the machines of a job. One process of each node looks at its machine; the first process shows each kind of machine once, with the nodes that have it. */
+/* rondo-topo-mpi: the machines of a job. One process of each node looks at its machine; the first process
+ * shows each kind of machine once, with the nodes that have it. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,11 +11,13 @@
 #include "tools/topo_report.h"
 #include "topo/xml/xml.h"
 
-static const char usage[] = "usage: mpirun ... rondo-topo-mpi\n"
-                            "  Shows the machines of the nodes that the job runs on, each kind once: its tree, paths and channels, and how "
-                            "many nodes are like it.\n"
-                            "  What rondo-topo shows of one machine; files and pictures are made with that tool. Exit status: 0; 1 "
-                            "failure, of any node; 2 wrong use.\n";
+static const char usage[] =
+    "usage: mpirun ... rondo-topo-mpi\n"
+    "  Shows the machines of the nodes that the job runs on, each kind once: its tree, paths and channels, "
+    "and how "
+    "many nodes are like it.\n"
+    "  What rondo-topo shows of one machine; files and pictures are made with that tool. Exit status: 0; 1 "
+    "failure, of any node; 2 wrong use.\n";
 
 /* What a node's first process tells. A failure travels too, so that nobody waits for it. */
 struct node_record {
@@ -60,7 +63,8 @@ static rondo_status hosts_put(const struct job *job, int like, int *n)
     RONDO_TRY(RONDO_NEW_ARRAY(name, job->n, "names of hosts"));
     *n = 0;
     for (int i = 0; i < job->n; i++) {
-        if (job->record[i].status == RONDO_SUCCESS && job->record[i].hash == job->record[like].hash) name[(*n)++] = job->record[i].host;
+        if (job->record[i].status == RONDO_SUCCESS && job->record[i].hash == job->record[like].hash)
+            name[(*n)++] = job->record[i].host;
     }
     printf("==== %d node%s like this: ", *n, *n == 1 ? "" : "s");
     rondo_status status = rondo_draw_hosts(stdout, name, *n);
@@ -79,7 +83,9 @@ static rondo_status kind_put(const struct job *job, int node, const char *xml)
     /* mpirun may give a terminal of its own, whose text then goes to a file. */
     report_terminal(&draw, stdout, "never", 0);
     RONDO_TRY_GOTO(hosts_put(job, node, &n), out);
-    RONDO_TRY_GOTO(rondo_machine_parse(&report.machine, xml, (size_t)job->record[node].bytes, job->record[node].host), out);
+    RONDO_TRY_GOTO(
+        rondo_machine_parse(&report.machine, xml, (size_t)job->record[node].bytes, job->record[node].host),
+        out);
     RONDO_TRY_GOTO(report_compute(&report, &request), out);
     /* Only a job of equal nodes has rings that can be told from one of them. */
     if (n < job->n) request.nodes = 1;
@@ -110,7 +116,8 @@ static int kinds_put(const struct job *job, const char *own, MPI_Comm leaders)
             MPI_Recv(xml, job->record[i].bytes, MPI_CHAR, i, 0, leaders, MPI_STATUS_IGNORE);
         }
         status = kind_put(job, i, i > 0 ? xml : own);
-        if (status != RONDO_SUCCESS) fprintf(stderr, "rondo-topo-mpi: node %s: %s\n", job->record[i].host, rondo_error_text());
+        if (status != RONDO_SUCCESS)
+            fprintf(stderr, "rondo-topo-mpi: node %s: %s\n", job->record[i].host, rondo_error_text());
         bad |= status != RONDO_SUCCESS;
         free(xml);
     }
@@ -137,7 +144,8 @@ static int report_all(MPI_Comm leaders)
     MPI_Comm_rank(leaders, &rank);
     MPI_Comm_size(leaders, &job.n);
     machine_describe(&record, &xml);
-    if (rank == 0 && RONDO_NEW_ARRAY(job.record, job.n, "records of nodes") != RONDO_SUCCESS) MPI_Abort(MPI_COMM_WORLD, 1);
+    if (rank == 0 && RONDO_NEW_ARRAY(job.record, job.n, "records of nodes") != RONDO_SUCCESS)
+        MPI_Abort(MPI_COMM_WORLD, 1);
     MPI_Gather(&record, sizeof record, MPI_BYTE, job.record, sizeof record, MPI_BYTE, 0, leaders);
     if (rank == 0) {
         bad = kinds_put(&job, xml, leaders);

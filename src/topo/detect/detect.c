@@ -43,7 +43,8 @@ static int arch_of(hwloc_topology_t topology)
     if (strncmp(name, "ppc64", 5) == 0) {
         return RONDO_ARCH_POWER;
     }
-    return strlen(name) == 4 && name[0] == 'i' && strcmp(name + 2, "86") == 0 ? RONDO_ARCH_X86 : rondo_arch_from_name(name);
+    return strlen(name) == 4 && name[0] == 'i' && strcmp(name + 2, "86") == 0 ? RONDO_ARCH_X86
+                                                                              : rondo_arch_from_name(name);
 }
 
 /* hwloc may have taken spaces away around a vendor's name. */
@@ -76,14 +77,17 @@ static hwloc_obj_t package_of(hwloc_topology_t topology, hwloc_obj_t node)
     return NULL;
 }
 
-/* Is this memory (HBM, CXL, a GPU's) next to cores that are another node's? The smallest node has the cores, the lowest number of equals. */
+/* Is this memory (HBM, CXL, a GPU's) next to cores that are another node's? The smallest node has the cores,
+ * the lowest number of equals. */
 static int only_memory(hwloc_topology_t topology, hwloc_obj_t node, hwloc_bitmap_t others)
 {
     hwloc_obj_t other = NULL;
     hwloc_bitmap_zero(others);
     while ((other = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, other)) != NULL) {
-        int inside = hwloc_bitmap_isincluded(other->cpuset, node->cpuset) && !hwloc_bitmap_iszero(other->cpuset);
-        if (inside && (!hwloc_bitmap_isequal(other->cpuset, node->cpuset) || other->os_index < node->os_index)) {
+        int inside = hwloc_bitmap_isincluded(other->cpuset, node->cpuset) &&
+                     !hwloc_bitmap_iszero(other->cpuset);
+        if (inside &&
+            (!hwloc_bitmap_isequal(other->cpuset, node->cpuset) || other->os_index < node->os_index)) {
             hwloc_bitmap_or(others, others, other->cpuset);
         }
     }
@@ -97,7 +101,8 @@ static rondo_status cpu_add(const struct reader *reader, hwloc_obj_t node)
     struct rondo_item *item = &reader->machine->item[i];
     hwloc_obj_t package = package_of(reader->topology, node);
     item->cpu.numa = node->os_index == HWLOC_UNKNOWN_INDEX ? -1 : (int32_t)node->os_index;
-    item->cpu.package = !package || package->os_index == HWLOC_UNKNOWN_INDEX ? -1 : (int32_t)package->os_index;
+    item->cpu.package = !package || package->os_index == HWLOC_UNKNOWN_INDEX ? -1
+                                                                             : (int32_t)package->os_index;
     item->cpu.arch = arch_of(reader->topology);
     item->cpu.vendor = package ? vendor_of(package) : -1;
     item->cpu.family = info_number(package, "CPUFamilyNumber");
@@ -110,8 +115,10 @@ static rondo_status cpus_add(const struct reader *reader)
 {
     hwloc_bitmap_t others = hwloc_bitmap_alloc();
     hwloc_obj_t node = NULL;
-    rondo_status status = others ? RONDO_SUCCESS : rondo_fail(RONDO_SYSTEM_ERROR, "no memory for the cores of NUMA nodes");
-    while (status == RONDO_SUCCESS && (node = hwloc_get_next_obj_by_type(reader->topology, HWLOC_OBJ_NUMANODE, node)) != NULL) {
+    rondo_status status = others ? RONDO_SUCCESS
+                                 : rondo_fail(RONDO_SYSTEM_ERROR, "no memory for the cores of NUMA nodes");
+    while (status == RONDO_SUCCESS &&
+           (node = hwloc_get_next_obj_by_type(reader->topology, HWLOC_OBJ_NUMANODE, node)) != NULL) {
         if (!only_memory(reader->topology, node, others)) {
             status = cpu_add(reader, node);
         }
@@ -123,7 +130,8 @@ static rondo_status cpus_add(const struct reader *reader)
     return status;
 }
 
-/* A cache that several NUMA nodes share is in each of them, with the cores that are there and their part of it. */
+/* A cache that several NUMA nodes share is in each of them, with the cores that are there and their part of
+ * it. */
 static rondo_status cache_add(const struct reader *reader, hwloc_obj_t cache)
 {
     struct rondo_cores cores = { { 0 } };
@@ -149,7 +157,9 @@ static rondo_status cache_add(const struct reader *reader, hwloc_obj_t cache)
 
 static rondo_status caches_add(const struct reader *reader)
 {
-    hwloc_obj_type_t type = hwloc_get_nbobjs_by_type(reader->topology, HWLOC_OBJ_L3CACHE) > 0 ? HWLOC_OBJ_L3CACHE : HWLOC_OBJ_L2CACHE;
+    hwloc_obj_type_t type = hwloc_get_nbobjs_by_type(reader->topology, HWLOC_OBJ_L3CACHE) > 0
+                                ? HWLOC_OBJ_L3CACHE
+                                : HWLOC_OBJ_L2CACHE;
     hwloc_obj_t cache = NULL;
     while ((cache = hwloc_get_next_obj_by_type(reader->topology, type, cache)) != NULL) {
         RONDO_TRY(cache_add(reader, cache));
@@ -171,7 +181,8 @@ static int32_t cpu_of(const struct reader *reader, hwloc_obj_t device)
     int32_t first = -1, n = 0;
     for (int32_t i = 0; i < reader->machine->nitems && near && near->nodeset; i++) {
         const struct rondo_item *item = &reader->machine->item[i];
-        if (item->kind == RONDO_ITEM_CPU && item->cpu.numa >= 0 && hwloc_bitmap_isset(near->nodeset, (unsigned)item->cpu.numa)) {
+        if (item->kind == RONDO_ITEM_CPU && item->cpu.numa >= 0 &&
+            hwloc_bitmap_isset(near->nodeset, (unsigned)item->cpu.numa)) {
             first = first < 0 ? i : first;
             n++;
         }
@@ -185,11 +196,13 @@ static int32_t cpu_of(const struct reader *reader, hwloc_obj_t device)
     return first >= 0 ? first : rondo_detect_cpu(reader->machine, -1);
 }
 
-/* Both ends of a link tell its speed; hwloc with NVML makes Gen3 of faster GPUs, so the port above may know better. */
+/* Both ends of a link tell its speed; hwloc with NVML makes Gen3 of faster GPUs, so the port above may know
+ * better. */
 static double gbs_of(hwloc_obj_t obj)
 {
     hwloc_obj_t up = obj->parent;
-    double gbs = obj->type == HWLOC_OBJ_PCI_DEVICE ? (double)obj->attr->pcidev.linkspeed : (double)obj->attr->bridge.upstream.pci.linkspeed;
+    double gbs = obj->type == HWLOC_OBJ_PCI_DEVICE ? (double)obj->attr->pcidev.linkspeed
+                                                   : (double)obj->attr->bridge.upstream.pci.linkspeed;
     int port = obj->type == HWLOC_OBJ_PCI_DEVICE && up && up->type == HWLOC_OBJ_BRIDGE &&
                up->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_PCI;
     double above = port ? (double)up->attr->bridge.upstream.pci.linkspeed : 0;
@@ -198,7 +211,9 @@ static double gbs_of(hwloc_obj_t obj)
 
 static rondo_status pci_add(const struct reader *reader, hwloc_obj_t obj, int32_t parent, int32_t *i)
 {
-    const struct hwloc_pcidev_attr_s *pci = obj->type == HWLOC_OBJ_PCI_DEVICE ? &obj->attr->pcidev : &obj->attr->bridge.upstream.pci;
+    const struct hwloc_pcidev_attr_s *pci = obj->type == HWLOC_OBJ_PCI_DEVICE
+                                                ? &obj->attr->pcidev
+                                                : &obj->attr->bridge.upstream.pci;
 
     *i = rondo_machine_find_pci(reader->machine, busid_of(pci));
     if (*i >= 0) {
@@ -222,7 +237,8 @@ static rondo_status pci_add(const struct reader *reader, hwloc_obj_t obj, int32_
 static void gpu_infos(struct rondo_item *gpu, hwloc_obj_t device)
 {
     for (hwloc_obj_t os = device->io_first_child; os; os = os->next_sibling) {
-        const char *name = hwloc_obj_get_info_by_name(os, "GPUModel"), *uuid = hwloc_obj_get_info_by_name(os, "NVIDIAUUID");
+        const char *name = hwloc_obj_get_info_by_name(os, "GPUModel"),
+                   *uuid = hwloc_obj_get_info_by_name(os, "NVIDIAUUID");
         if (name && !gpu->gpu.name[0]) {
             rondo_detect_name(gpu->gpu.name, name);
         }
@@ -237,7 +253,8 @@ static rondo_status device_add(const struct reader *reader, hwloc_obj_t device, 
 {
     hwloc_obj_t bridge[RONDO_MACHINE_MAX_DEPTH];
     int n = 0;
-    for (hwloc_obj_t up = device->parent; up && up->type == HWLOC_OBJ_BRIDGE && n < (int)RONDO_COUNTOF(bridge); up = up->parent) {
+    for (hwloc_obj_t up = device->parent;
+         up && up->type == HWLOC_OBJ_BRIDGE && n < (int)RONDO_COUNTOF(bridge); up = up->parent) {
         if (up->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_PCI) {
             bridge[n++] = up;
         }
@@ -262,7 +279,8 @@ static rondo_status devices_add(const struct reader *reader)
     hwloc_obj_t device = NULL;
     while ((device = hwloc_get_next_pcidev(reader->topology, device)) != NULL) {
         const struct hwloc_pcidev_attr_s *pci = &device->attr->pcidev;
-        enum rondo_pci_kind kind = rondo_detect_kind(rondo_detect_class((uint32_t)pci->class_id << 8), pci->vendor_id);
+        enum rondo_pci_kind kind = rondo_detect_kind(rondo_detect_class((uint32_t)pci->class_id << 8),
+                                                     pci->vendor_id);
         if (kind != RONDO_PCI_BRIDGE) {
             RONDO_TRY(device_add(reader, device, kind));
         }
@@ -299,7 +317,8 @@ static rondo_status nvlinks_from(const struct reader *reader, const struct hwloc
 {
     struct rondo_machine *machine = reader->machine;
     for (unsigned from = 0; from < matrix->nbobjs; from++) {
-        int32_t pci = obj_item(reader, matrix->objs[from]), gpu = pci < 0 ? -1 : rondo_detect_child(machine, pci, RONDO_ITEM_GPU);
+        int32_t pci = obj_item(reader, matrix->objs[from]),
+                gpu = pci < 0 ? -1 : rondo_detect_child(machine, pci, RONDO_ITEM_GPU);
         for (unsigned to = 0; gpu >= 0 && to < matrix->nbobjs; to++) {
             int32_t peer = obj_item(reader, matrix->objs[to]), i; /* -1: a CPU */
             uint64_t mbs = matrix->values[(size_t)from * matrix->nbobjs + to];
@@ -337,7 +356,10 @@ static rondo_status net_add(const struct reader *reader, hwloc_obj_t os, int por
 {
     hwloc_obj_t device = os->parent;
     int pci = device && device->type == HWLOC_OBJ_PCI_DEVICE;
-    int32_t card = pci ? rondo_detect_card(reader->machine, rondo_machine_find_pci(reader->machine, busid_of(&device->attr->pcidev))) : -1,
+    int32_t card = pci ? rondo_detect_card(
+                             reader->machine,
+                             rondo_machine_find_pci(reader->machine, busid_of(&device->attr->pcidev)))
+                       : -1,
             i;
     RONDO_TRY(rondo_detect_nic(reader->machine, card, &i));
     RONDO_TRY(rondo_machine_add(reader->machine, RONDO_ITEM_NET, i, &i));
@@ -374,7 +396,8 @@ static rondo_status os_nets_add(const struct reader *reader)
         while ((os = hwloc_get_next_osdev(reader->topology, os)) != NULL) {
             if (type == 0 && os->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS) {
                 RONDO_TRY(fabrics_add(reader, os, &dev));
-            } else if (type == 1 && os->attr->osdev.type == HWLOC_OBJ_OSDEV_NETWORK && os->parent->type == HWLOC_OBJ_PCI_DEVICE) {
+            } else if (type == 1 && os->attr->osdev.type == HWLOC_OBJ_OSDEV_NETWORK &&
+                       os->parent->type == HWLOC_OBJ_PCI_DEVICE) {
                 RONDO_TRY(net_add(reader, os, 0, &dev));
             }
         }
@@ -397,8 +420,8 @@ static rondo_status topology_new(hwloc_topology_t *topology)
                  hwloc_topology_set_type_filter(*topology, HWLOC_OBJ_MISC, HWLOC_TYPE_FILTER_KEEP_NONE) != 0;
 #if HWLOC_API_VERSION >= 0x00020100
     /*
-     * These would open a display or start CUDA in this process; "pci" leaks what libpciaccess allocates, and on Linux sysfs tells hwloc the same. Names that this hwloc does not have
-     * are refused: nothing lost.
+     * These would open a display or start CUDA in this process; "pci" leaks what libpciaccess allocates, and
+     * on Linux sysfs tells hwloc the same. Names that this hwloc does not have are refused: nothing lost.
      */
     static const char *const unwanted[] = { "gl", "opencl", "cuda", "nvml", "rsmi", "levelzero", "pci" };
     for (size_t i = 0; i < RONDO_COUNTOF(unwanted); i++) {
@@ -407,7 +430,8 @@ static rondo_status topology_new(hwloc_topology_t *topology)
 #endif
     if (failed) {
         hwloc_topology_destroy(*topology);
-        return rondo_fail(RONDO_INTERNAL_ERROR, "this hwloc (API 0x%x) does not take the settings that Rondo needs: %m",
+        return rondo_fail(RONDO_INTERNAL_ERROR,
+                          "this hwloc (API 0x%x) does not take the settings that Rondo needs: %m",
                           hwloc_get_api_version());
     }
     return RONDO_SUCCESS;
@@ -428,12 +452,16 @@ static const char *env_text(const char *name)
 }
 
 /* hwloc describes this host when it cannot make sense of what it was given instead. */
-static int is_from_file(hwloc_topology_t topology) { return !hwloc_topology_is_thissystem(topology) || env_text("HWLOC_THISSYSTEM"); }
+static int is_from_file(hwloc_topology_t topology)
+{
+    return !hwloc_topology_is_thissystem(topology) || env_text("HWLOC_THISSYSTEM");
+}
 
 /* The variable that makes hwloc describe something else than this host, NULL: none. */
 static const char *env_source(void)
 {
-    static const char *const names[] = { "HWLOC_XMLFILE", "HWLOC_SYNTHETIC", "HWLOC_CPUID_PATH", "HWLOC_FSROOT" }; /* the first one acts */
+    static const char *const names[] = { "HWLOC_XMLFILE", "HWLOC_SYNTHETIC", "HWLOC_CPUID_PATH",
+                                         "HWLOC_FSROOT" }; /* the first one acts */
     for (size_t i = 0; i < RONDO_COUNTOF(names); i++) {
         if (env_text(names[i])) {
             return names[i];
@@ -447,13 +475,14 @@ static rondo_status topology_env_check(hwloc_topology_t topology, char *source, 
     const char *name = env_source(), *value = name ? env_text(name) : NULL;
     int file = name && strcmp(name, "HWLOC_XMLFILE") == 0;
     if (name && (!is_from_file(topology) || (file && strcmp(value, "-") != 0 && access(value, R_OK) != 0))) {
-        return rondo_fail(RONDO_INVALID_USAGE, "hwloc cannot use %s=%.200s; give %s, or unset it", name, value,
-                          file ? "a readable file written by lstopo" : "what its manual describes");
+        return rondo_fail(RONDO_INVALID_USAGE, "hwloc cannot use %s=%.200s; give %s, or unset it", name,
+                          value, file ? "a readable file written by lstopo" : "what its manual describes");
     }
     if (name) {
         snprintf(source, size, "%s=%.200s", name, value);
     } else {
-        snprintf(source, size, "%s", hwloc_topology_is_thissystem(topology) ? "this host" : "what hwloc was set to");
+        snprintf(source, size, "%s",
+                 hwloc_topology_is_thissystem(topology) ? "this host" : "what hwloc was set to");
     }
     return RONDO_SUCCESS;
 }
@@ -487,7 +516,8 @@ static rondo_status gpus_complete(struct rondo_machine *machine)
     int added = 0;
     for (int32_t i = 0, n = machine->nitems; i < n; i++) {
         int32_t gpu;
-        if (machine->item[i].kind == RONDO_ITEM_PCI && rondo_pci_kind(machine->item[i].pci.class_code) == RONDO_PCI_GPU &&
+        if (machine->item[i].kind == RONDO_ITEM_PCI &&
+            rondo_pci_kind(machine->item[i].pci.class_code) == RONDO_PCI_GPU &&
             rondo_detect_child(machine, i, RONDO_ITEM_GPU) < 0) {
             RONDO_TRY(rondo_machine_add(machine, RONDO_ITEM_GPU, i, &gpu));
             machine->item[gpu].gpu.sm = rondo_detect_gpu_sm(machine->item[i].pci.device);
@@ -512,7 +542,8 @@ static rondo_status detect_provided(struct rondo_machine *machine, const char *f
 static rondo_status detect(struct rondo_machine *machine, const struct rondo_detect *options)
 {
     const char *sysfs = options->sysfs ? options->sysfs : "/sys";
-    const char *file = options->virtual_file ? options->virtual_file : "/var/run/nvidia-topologyd/virtualTopology.xml";
+    const char *file = options->virtual_file ? options->virtual_file
+                                             : "/var/run/nvidia-topologyd/virtualTopology.xml";
     int live = 1, provided = !env_source() && access(file, R_OK) == 0;
     RONDO_TRY(provided ? detect_provided(machine, file) : detect_hwloc(machine, sysfs, &live));
     if (live) {
@@ -543,9 +574,10 @@ rondo_status rondo_machine_detect(struct rondo_machine *machine, const struct ro
 static rondo_status hwloc_xml_read(struct reader *reader, const char *text, size_t bytes, const char *name)
 {
     errno = 0;
-    if (hwloc_topology_set_xmlbuffer(reader->topology, text, (int)bytes) != 0 || hwloc_topology_load(reader->topology) != 0 ||
-        !is_from_file(reader->topology)) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "%s: hwloc cannot read it as a topology: %s; write it with lstopo", name,
+    if (hwloc_topology_set_xmlbuffer(reader->topology, text, (int)bytes) != 0 ||
+        hwloc_topology_load(reader->topology) != 0 || !is_from_file(reader->topology)) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "%s: hwloc cannot read it as a topology: %s; write it with lstopo", name,
                           errno ? strerror(errno) : "not its XML");
     }
     RONDO_TRY(topology_read(reader));
@@ -555,7 +587,8 @@ static rondo_status hwloc_xml_read(struct reader *reader, const char *text, size
     return rondo_machine_check(reader->machine);
 }
 
-rondo_status rondo_machine_from_hwloc_xml(struct rondo_machine *machine, const char *text, size_t bytes, const char *name)
+rondo_status rondo_machine_from_hwloc_xml(struct rondo_machine *machine, const char *text, size_t bytes,
+                                          const char *name)
 {
     struct reader reader = { .machine = machine };
     char *copy = NULL; /* terminated: hwloc's own parser needs that */
@@ -563,7 +596,8 @@ rondo_status rondo_machine_from_hwloc_xml(struct rondo_machine *machine, const c
     memset(machine, 0, sizeof *machine);
     snprintf(machine->source, sizeof machine->source, "%s", name);
     if (bytes == 0 || bytes > RONDO_XML_MAX_BYTES) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "%s: %zu bytes of topology; 1 to %d are read", name, bytes, RONDO_XML_MAX_BYTES);
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "%s: %zu bytes of topology; 1 to %d are read", name, bytes,
+                          RONDO_XML_MAX_BYTES);
     }
     RONDO_TRY(rondo_detect_xml_check(text, bytes, name));
     RONDO_TRY(RONDO_NEW_ARRAY(copy, bytes + 1, "the text of a topology"));

@@ -16,12 +16,18 @@ enum {
 };
 
 /* Classes as the engine knows them: old InfiniBand adapters call themselves a serial bus. */
-static inline uint32_t rondo_detect_class(uint32_t class_code) { return class_code >> 8 == 0x0c06 ? RONDO_CLASS_INFINIBAND : class_code; }
-/* What a device is; only NVIDIA's displays and "other bridges" are GPUs and NVSwitches. Everything else is a bridge. */
+static inline uint32_t rondo_detect_class(uint32_t class_code)
+{
+    return class_code >> 8 == 0x0c06 ? RONDO_CLASS_INFINIBAND : class_code;
+}
+/* What a device is; only NVIDIA's displays and "other bridges" are GPUs and NVSwitches. Everything else is a
+ * bridge. */
 static inline enum rondo_pci_kind rondo_detect_kind(uint32_t class_code, uint16_t vendor)
 {
     enum rondo_pci_kind kind = rondo_pci_kind(class_code);
-    return (kind == RONDO_PCI_GPU || kind == RONDO_PCI_NVSWITCH) && vendor != RONDO_VENDOR_ID_NVIDIA ? RONDO_PCI_BRIDGE : kind;
+    return (kind == RONDO_PCI_GPU || kind == RONDO_PCI_NVSWITCH) && vendor != RONDO_VENDOR_ID_NVIDIA
+               ? RONDO_PCI_BRIDGE
+               : kind;
 }
 /* "0000:17:00.0" exactly: a part of a path in sysfs that is a PCI device; -1 otherwise. */
 int64_t rondo_sysfs_busid(const char *text);
@@ -37,8 +43,10 @@ int32_t rondo_detect_cpu(const struct rondo_machine *machine, int numa);
 /** The one child of a kind, -1: none. */
 int32_t rondo_detect_child(const struct rondo_machine *machine, int32_t parent, enum rondo_item_kind kind);
 /**
- * Item of the PCI device that a path of sysfs leads to ("/sys/devices/pci0000:16/0000:16:02.0/0000:17:00.0/infiniband/mlx5_0"), made with its switches when it is not there.
- * As in NCCL a switch is one item, its upstream port: root ports and downstream ports are none. -1: no PCI device in the path.
+ * Item of the PCI device that a path of sysfs leads to
+ * ("/sys/devices/pci0000:16/0000:16:02.0/0000:17:00.0/infiniband/mlx5_0"), made with its switches when it is
+ * not there. As in NCCL a switch is one item, its upstream port: root ports and downstream ports are none.
+ * -1: no PCI device in the path.
  */
 rondo_status rondo_detect_pci_path(struct rondo_machine *machine, const char *path, int32_t *item);
 /** Is the n-th bridge from the root (0: the root port) an item? */
@@ -52,8 +60,9 @@ int32_t rondo_detect_gpu_sm(int device);
 /** Number GPUs 0, 1, ... by bus id, as NVML does. */
 void rondo_detect_number_gpus(struct rondo_machine *machine);
 /**
- * Sort: depth first, children by kind and bus id, so that the result does not depend on the order in which things were found. Indices change.
- * drop: items with drop[i] != 0 go, with all below them; NULL: PCI items and NICs that lead to no GPU, NVSwitch or NET go.
+ * Sort: depth first, children by kind and bus id, so that the result does not depend on the order in which
+ * things were found. Indices change. drop: items with drop[i] != 0 go, with all below them; NULL: PCI items
+ * and NICs that lead to no GPU, NVSwitch or NET go.
  */
 rondo_status rondo_detect_arrange(struct rondo_machine *machine, const uint8_t *drop);
 
@@ -67,17 +76,20 @@ int rondo_sysfs_read(char text[RONDO_SYSFS_TEXT], const char *fmt, ...) RONDO_PR
 long long rondo_sysfs_number(long long otherwise, const char *fmt, ...) RONDO_PRINTF(2, 3);
 /** realpath(3) of a formatted path. @return 0, or -1 when there is no such file. */
 int rondo_sysfs_real(char path[PATH_MAX], const char *fmt, ...) RONDO_PRINTF(2, 3);
-/** Names in a directory, in the order of bytes, those that begin with a point left out. Free with rondo_sysfs_list_free. None: 0. */
+/** Names in a directory, in the order of bytes, those that begin with a point left out. Free with
+ * rondo_sysfs_list_free. None: 0. */
 int rondo_sysfs_list(char ***names, const char *fmt, ...) RONDO_PRINTF(2, 3);
 void rondo_sysfs_list_free(char **names, int n);
 /**
- * Set speed and width of a PCI item to the least of what the device and the port above can do (not what they do now: idle devices go slow); a virtual function's are its card's.
+ * Set speed and width of a PCI item to the least of what the device and the port above can do (not what they
+ * do now: idle devices go slow); a virtual function's are its card's.
  * @return 0, and no change, when sysfs does not tell.
  */
 int rondo_detect_pci_link(struct rondo_item *item, const char *sysfs);
 /** Speed and width whose raw bandwidth is nearest to GB/s as hwloc tells it. */
 void rondo_detect_link_from_gbs(double gbs, int32_t *speed, int32_t *width);
-/** Name of the hypervisor below this kernel ("kvm"); NULL: none seen. The processor is asked only when sysfs is the real one. */
+/** Name of the hypervisor below this kernel ("kvm"); NULL: none seen. The processor is asked only when sysfs
+ * is the real one. */
 const char *rondo_detect_hypervisor(const char *sysfs, char name[32]);
 
 /* ---- hwloc's XML (detect_xml.c) ---- */

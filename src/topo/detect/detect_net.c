@@ -29,7 +29,8 @@ static rondo_status port_new(struct ports *ports, const char *name, struct port 
         struct port *grown;
         int capacity = ports->capacity ? 2 * ports->capacity : 8;
         if (ports->n >= RONDO_MACHINE_MAX_NETS) {
-            return rondo_fail(RONDO_INVALID_ARGUMENT, "this host has more than %d network ports", RONDO_MACHINE_MAX_NETS);
+            return rondo_fail(RONDO_INVALID_ARGUMENT, "this host has more than %d network ports",
+                              RONDO_MACHINE_MAX_NETS);
         }
         RONDO_TRY(RONDO_NEW_ARRAY(grown, capacity, "the list of network ports"));
         if (ports->n > 0) {
@@ -63,7 +64,8 @@ static int64_t path_busid(const char *path)
 /* A virtual function is where its card is. */
 static void port_place(struct port *port, const char *device)
 {
-    if (rondo_sysfs_real(port->path, "%s/physfn", device) != 0 && rondo_sysfs_real(port->path, "%s", device) != 0) {
+    if (rondo_sysfs_real(port->path, "%s/physfn", device) != 0 &&
+        rondo_sysfs_real(port->path, "%s", device) != 0) {
         port->path[0] = '\0';
     }
     port->busid = path_busid(port->path);
@@ -112,7 +114,9 @@ uint64_t rondo_detect_guid(const char *text)
     uint64_t guid = 0;
     int digits = 0;
     for (; *text && *text != '\n'; text++) {
-        int c = *text | 0x20, digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+        int c = *text | 0x20, digit = c >= '0' && c <= '9'   ? c - '0'
+                                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                                             : -1;
         if (digit >= 0) {
             guid = guid << 4 | (uint64_t)digit;
             digits++;
@@ -152,7 +156,8 @@ static void ib_place(struct port *port, const char *sysfs, const char *name)
     }
     /* Done in software over a network interface. */
     if ((rondo_sysfs_read(text, "%s/class/infiniband/%s/parent", sysfs, name) == 0 ||
-         rondo_sysfs_read(text, "%s/class/infiniband/%s/ports/%d/gid_attrs/ndevs/0", sysfs, name, port->port) == 0) &&
+         rondo_sysfs_read(text, "%s/class/infiniband/%s/ports/%d/gid_attrs/ndevs/0", sysfs, name,
+                          port->port) == 0) &&
         text[0] && !strchr(text, '/')) {
         iface_place(port, sysfs, text, 0);
     }
@@ -166,7 +171,8 @@ static rondo_status ib_device(struct ports *ports, const char *sysfs, const char
     for (int i = 0; i < n; i++) {
         struct port *port;
         int number = atoi(entry[i]);
-        if (number < 1 || number > 255 || rondo_sysfs_read(text, "%s/class/infiniband/%s/ports/%d/state", sysfs, name, number) != 0 ||
+        if (number < 1 || number > 255 ||
+            rondo_sysfs_read(text, "%s/class/infiniband/%s/ports/%d/state", sysfs, name, number) != 0 ||
             strncmp(text, "4:", 2) != 0) {
             continue;
         }
@@ -222,12 +228,14 @@ static int ifaces_fill(struct rondo_iface *iface, const struct ifaddrs *list)
             n++;
         }
         iface[i].loopback = (ifa->ifa_flags & IFF_LOOPBACK) != 0;
-        iface[i].up |= (ifa->ifa_flags & IFF_UP) && (ifa->ifa_flags & IFF_RUNNING) && addr_usable(ifa->ifa_addr);
+        iface[i].up |= (ifa->ifa_flags & IFF_UP) && (ifa->ifa_flags & IFF_RUNNING) &&
+                       addr_usable(ifa->ifa_addr);
     }
     return n;
 }
 
-static rondo_status iface_ports(struct ports *ports, const char *sysfs, const struct rondo_iface *iface, int n)
+static rondo_status iface_ports(struct ports *ports, const char *sysfs, const struct rondo_iface *iface,
+                                int n)
 {
     for (int i = 0; i < n; i++) {
         struct port *port;
@@ -242,7 +250,8 @@ static rondo_status iface_ports(struct ports *ports, const char *sysfs, const st
     return RONDO_SUCCESS;
 }
 
-static rondo_status ifaces_add(struct rondo_machine *machine, struct ports *ports, const char *sysfs, const char *rule)
+static rondo_status ifaces_add(struct rondo_machine *machine, struct ports *ports, const char *sysfs,
+                               const char *rule)
 {
     struct ifaddrs *list;
     struct rondo_iface *iface;
@@ -259,7 +268,8 @@ static rondo_status ifaces_add(struct rondo_machine *machine, struct ports *port
         n = ifaces_fill(iface, list);
         if (rondo_ifaces_choose(iface, n, rule) == 0) {
             rondo_detect_note(machine,
-                              rule && rule[0] ? "no network interface that is up is chosen by \"%.64s\"" : "no network interface is up",
+                              rule && rule[0] ? "no network interface that is up is chosen by \"%.64s\""
+                                              : "no network interface is up",
                               rule ? rule : "");
         }
         status = iface_ports(ports, sysfs, iface, n);

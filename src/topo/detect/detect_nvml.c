@@ -1,4 +1,5 @@
-/* What NVIDIA's management library tells of GPUs: NVLinks, C2C, which pairs have P2P. Its few prototypes are here; the library is opened at run time and closed again. */
+/* What NVIDIA's management library tells of GPUs: NVLinks, C2C, which pairs have P2P. Its few prototypes are
+ * here; the library is opened at run time and closed again. */
 #include "topo/detect/detect_impl.h"
 
 #include <dlfcn.h>
@@ -34,7 +35,8 @@ enum { NVML_OK = 0, NVML_INVALID_ARGUMENT = 2 };
 enum { NVML_CAP_P2P = 0, NVML_P2P_READ = 0, NVML_P2P_WRITE = 1, NVML_MAX_LINKS = 64 };
 enum { NVML_REMOTE_GPU = 0, NVML_REMOTE_NPU = 1, NVML_REMOTE_SWITCH = 2, NVML_REMOTE_UNKNOWN = 255 };
 enum { NVML_C2C_COUNT = 170, NVML_C2C_STATUS = 171, NVML_C2C_MAX_BW = 172 };
-_Static_assert(sizeof(struct nvml_pci) == 68 && sizeof(struct nvml_field) == 40, "the layout of NVML's structs");
+_Static_assert(sizeof(struct nvml_pci) == 68 && sizeof(struct nvml_field) == 40,
+               "the layout of NVML's structs");
 
 /* X(member, symbol, arguments, must be there) */
 /* clang-format off */
@@ -152,7 +154,8 @@ static int32_t gpu_item_of(const struct listing *list, int64_t busid)
 
 static int is_listed(const struct listing *list, int64_t busid) { return gpu_item_of(list, busid) >= 0; }
 
-/* The machine's item of a GPU; one that PCI does not show (WSL, a container without /sys) hangs below the first CPU. */
+/* The machine's item of a GPU; one that PCI does not show (WSL, a container without /sys) hangs below the
+ * first CPU. */
 static rondo_status gpu_find(const struct listing *list, struct gpu *gpu, const struct nvml_pci *pci)
 {
     struct rondo_machine *machine = list->machine;
@@ -184,7 +187,8 @@ static void gpu_describe(const struct listing *list, const struct gpu *gpu)
 #undef SPEED
     };
     item->gpu.dev = gpu->dev;
-    if (NVML(nvml, capability, gpu->device, &major, &minor) == NVML_OK && major > 0 && major < 100 && minor >= 0 && minor < 10) {
+    if (NVML(nvml, capability, gpu->device, &major, &minor) == NVML_OK && major > 0 && major < 100 &&
+        minor >= 0 && minor < 10) {
         item->gpu.sm = major * 10 + minor;
     }
     if (NVML(nvml, name, gpu->device, text, sizeof text - 1) == NVML_OK) {
@@ -193,8 +197,9 @@ static void gpu_describe(const struct listing *list, const struct gpu *gpu)
     if (NVML(nvml, uuid, gpu->device, text, sizeof text - 1) == NVML_OK) {
         rondo_detect_uuid(item, text);
     }
-    if (pci->pci.speed == 0 && NVML(nvml, pcie_generation, gpu->device, &generation) == NVML_OK && generation >= 1 &&
-        generation <= RONDO_COUNTOF(speeds) && NVML(nvml, pcie_width, gpu->device, &width) == NVML_OK && width <= 16) {
+    if (pci->pci.speed == 0 && NVML(nvml, pcie_generation, gpu->device, &generation) == NVML_OK &&
+        generation >= 1 && generation <= RONDO_COUNTOF(speeds) &&
+        NVML(nvml, pcie_width, gpu->device, &width) == NVML_OK && width <= 16) {
         pci->pci.speed = speeds[generation - 1];
         pci->pci.width = (int32_t)width;
     }
@@ -345,7 +350,8 @@ static int is_one_sided(const struct listing *list, const struct rondo_item *lin
     int32_t other = gpu_item_of(list, link->nvlink.target);
     int64_t here = machine->item[machine->item[link->parent].parent].pci.busid;
     for (int32_t i = other + 1; other >= 0 && i < machine->nitems; i++) {
-        if (machine->item[i].kind == RONDO_ITEM_NVLINK && machine->item[i].parent == other && machine->item[i].nvlink.target == here) {
+        if (machine->item[i].kind == RONDO_ITEM_NVLINK && machine->item[i].parent == other &&
+            machine->item[i].nvlink.target == here) {
             return 0;
         }
     }
@@ -370,7 +376,8 @@ static rondo_status gpus_drop(struct listing *list)
         }
     }
     if (gpus) {
-        rondo_detect_note(machine, "NVML lists %d of %d GPUs; the others are left out (a container's share)", list->n, list->n + gpus);
+        rondo_detect_note(machine, "NVML lists %d of %d GPUs; the others are left out (a container's share)",
+                          list->n, list->n + gpus);
     }
     if (links) {
         rondo_detect_note(machine, "%d NVLinks are left out: their other end is not visible or down", links);
@@ -433,4 +440,7 @@ rondo_status rondo_detect_nvml_from(struct rondo_machine *machine, const char *l
     return status;
 }
 
-rondo_status rondo_detect_nvml(struct rondo_machine *machine) { return rondo_detect_nvml_from(machine, "libnvidia-ml.so.1"); }
+rondo_status rondo_detect_nvml(struct rondo_machine *machine)
+{
+    return rondo_detect_nvml_from(machine, "libnvidia-ml.so.1");
+}

@@ -78,7 +78,10 @@ int rondo_sysfs_real(char path[PATH_MAX], const char *fmt, ...)
 }
 
 static int not_hidden(const struct dirent *entry) { return entry->d_name[0] != '.'; }
-static int by_bytes(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
+static int by_bytes(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
 
 int rondo_sysfs_list(char ***names, const char *fmt, ...)
 {
@@ -145,7 +148,8 @@ void rondo_detect_link_from_gbs(double gbs, int32_t *speed, int32_t *width)
     }
 }
 
-/* The most that a port can do, not what it does now: idle devices go slow. @return 0 when the device is no PCI Express device or does not tell. */
+/* The most that a port can do, not what it does now: idle devices go slow. @return 0 when the device is no
+ * PCI Express device or does not tell. */
 static int port_read(const char *path, int32_t *speed, int32_t *width)
 {
     char text[RONDO_SYSFS_TEXT];
@@ -171,10 +175,12 @@ int rondo_detect_pci_link(struct rondo_item *item, const char *sysfs)
 {
     char address[24], path[PATH_MAX];
     int32_t speed, width, above_speed, above_width;
-    if (rondo_sysfs_real(path, "%s/bus/pci/devices/%s", sysfs, rondo_busid_text(item->pci.busid, address)) != 0) {
+    if (rondo_sysfs_real(path, "%s/bus/pci/devices/%s", sysfs, rondo_busid_text(item->pci.busid, address)) !=
+        0) {
         return 0;
     }
-    if (!port_read(path, &speed, &width) && (rondo_sysfs_real(path, "%s/physfn", path) != 0 || !port_read(path, &speed, &width))) {
+    if (!port_read(path, &speed, &width) &&
+        (rondo_sysfs_real(path, "%s/physfn", path) != 0 || !port_read(path, &speed, &width))) {
         return 0;
     }
     if (path_up(path) && port_read(path, &above_speed, &above_width)) {
@@ -265,8 +271,8 @@ const char *rondo_detect_hypervisor(const char *sysfs, char name[32])
 /* A device that does computing or networking, not a switch. */
 static int is_device(const struct rondo_machine *machine, int32_t i)
 {
-    return machine->item[i].kind == RONDO_ITEM_PCI &&
-           (rondo_detect_child(machine, i, RONDO_ITEM_GPU) >= 0 || rondo_detect_child(machine, i, RONDO_ITEM_NIC) >= 0);
+    return machine->item[i].kind == RONDO_ITEM_PCI && (rondo_detect_child(machine, i, RONDO_ITEM_GPU) >= 0 ||
+                                                       rondo_detect_child(machine, i, RONDO_ITEM_NIC) >= 0);
 }
 
 static int32_t gpu_speed(const struct rondo_machine *machine, int32_t pci)
@@ -299,7 +305,8 @@ static int32_t nic_speed(const struct rondo_machine *machine, int32_t pci)
     return speed;
 }
 
-/* Is the link unknown, slower than the ports of the card, or that of an emulated port, which calls itself slower than any GPU is? */
+/* Is the link unknown, slower than the ports of the card, or that of an emulated port, which calls itself
+ * slower than any GPU is? */
 static int link_unbelievable(const struct rondo_machine *machine, int32_t pci, int gpu)
 {
     int64_t mbs = link_mbs(machine->item[pci].pci.speed, machine->item[pci].pci.width);
@@ -319,7 +326,9 @@ void rondo_detect_virtual(struct rondo_machine *machine, const char *sysfs)
             continue;
         }
         devices++;
-        int real = rondo_sysfs_real(path, "%s/bus/pci/devices/%s", sysfs, rondo_busid_text(item->pci.busid, address)) == 0 && path_up(path);
+        int real = rondo_sysfs_real(path, "%s/bus/pci/devices/%s", sysfs,
+                                    rondo_busid_text(item->pci.busid, address)) == 0 &&
+                   path_up(path);
         behind += real || machine->item[item->parent].kind == RONDO_ITEM_PCI;
         int gpu = rondo_detect_child(machine, i, RONDO_ITEM_GPU) >= 0;
         if (link_unbelievable(machine, i, gpu)) {
@@ -330,7 +339,8 @@ void rondo_detect_virtual(struct rondo_machine *machine, const char *sysfs)
     }
     machine->is_virtual = behind < devices || devices == 0 || assumed > 0;
     if (machine->is_virtual) {
-        rondo_detect_note(machine, "virtual machine (%s): PCI tree is %s; links of %d of %d devices are assumed", name,
+        rondo_detect_note(machine,
+                          "virtual machine (%s): PCI tree is %s; links of %d of %d devices are assumed", name,
                           devices == 0       ? "empty"
                           : behind < devices ? "flat"
                                              : "emulated",

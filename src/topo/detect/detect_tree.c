@@ -55,7 +55,8 @@ int32_t rondo_detect_child(const struct rondo_machine *machine, int32_t parent, 
 int64_t rondo_sysfs_busid(const char *text)
 {
     size_t length = strlen(text);
-    return length >= 12 && length < 24 && strspn(text, "0123456789abcdefABCDEF:.") == length && text[length - 2] == '.'
+    return length >= 12 && length < 24 && strspn(text, "0123456789abcdefABCDEF:.") == length &&
+                   text[length - 2] == '.'
                ? rondo_busid_parse(text)
                : -1;
 }
@@ -82,7 +83,8 @@ static int path_busids(const char *path, int64_t *busid, size_t *end, int most)
 static void pci_ids(struct rondo_item *item, const char *path, size_t length, int leaf)
 {
     int n = (int)length;
-    uint32_t class_code = (uint32_t)rondo_sysfs_number(leaf ? RONDO_CLASS_NIC : RONDO_CLASS_BRIDGE, "%.*s/class", n, path);
+    uint32_t class_code = (uint32_t)rondo_sysfs_number(leaf ? RONDO_CLASS_NIC : RONDO_CLASS_BRIDGE,
+                                                       "%.*s/class", n, path);
     item->pci.class_code = rondo_detect_class(class_code & 0xffffff);
     item->pci.vendor = (uint16_t)rondo_sysfs_number(0, "%.*s/vendor", n, path);
     item->pci.device = (uint16_t)rondo_sysfs_number(0, "%.*s/device", n, path);
@@ -99,7 +101,8 @@ rondo_status rondo_detect_pci_path(struct rondo_machine *machine, const char *pa
     if (n == 0 || *item >= 0) {
         return RONDO_SUCCESS;
     }
-    int32_t parent = rondo_detect_cpu(machine, (int)rondo_sysfs_number(-1, "%.*s/numa_node", (int)end[n - 1], path));
+    int32_t parent = rondo_detect_cpu(machine,
+                                      (int)rondo_sysfs_number(-1, "%.*s/numa_node", (int)end[n - 1], path));
     for (int i = 0; i < n; i++) {
         int leaf = i == n - 1;
         if (!leaf && !rondo_detect_bridge_kept(i)) {
@@ -162,7 +165,8 @@ void rondo_detect_number_gpus(struct rondo_machine *machine)
         int64_t busid = machine->item[machine->item[i].parent].pci.busid;
         int32_t dev = 0;
         for (int32_t k = 0; k < machine->nitems; k++) {
-            dev += machine->item[k].kind == RONDO_ITEM_GPU && machine->item[machine->item[k].parent].pci.busid < busid;
+            dev += machine->item[k].kind == RONDO_ITEM_GPU &&
+                   machine->item[machine->item[k].parent].pci.busid < busid;
         }
         machine->item[i].gpu.dev = dev;
     }
@@ -173,7 +177,7 @@ void rondo_detect_number_gpus(struct rondo_machine *machine)
 struct arranging {
     struct rondo_item *old; /* a copy of the items as they were */
     int32_t *sorted;        /* indices by (parent, kind, bus id, index) */
-    int32_t *first;         /* index + 1 -> where its children begin in sorted; first[0]: those without a parent */
+    int32_t *first; /* index + 1 -> where its children begin in sorted; first[0]: those without a parent */
     uint8_t *keep;
     struct rondo_machine *machine;
 };

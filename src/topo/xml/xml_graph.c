@@ -4,7 +4,10 @@
 #include "topo/xml/xml.h"
 #include "topo/xml/xml_read.h"
 
-enum { MAX_ELEMENTS = 5 * RONDO_MAX_CHANNELS * (RONDO_TOPO_MAX_LOCAL + 4), MAX_US_1000 = 1000000000 }; /* NCCL's files have five graphs */
+enum {
+    MAX_ELEMENTS = 5 * RONDO_MAX_CHANNELS * (RONDO_TOPO_MAX_LOCAL + 4),
+    MAX_US_1000 = 1000000000
+}; /* NCCL's files have five graphs */
 
 struct reader {
     struct rondo_graph *graphs;
@@ -18,9 +21,13 @@ struct reader {
 
 /* ---- devices ---- */
 
-static int point_type(const struct rondo_topo *topo, int point) { return topo->node[topo->point[point]].type; }
+static int point_type(const struct rondo_topo *topo, int point)
+{
+    return topo->node[topo->point[point]].type;
+}
 
-/* The device that an element names and that the channel does not have yet; -1: none, -2: it is there already. */
+/* The device that an element names and that the channel does not have yet; -1: none, -2: it is there already.
+ */
 static int device_find(const struct reader *reader, int type, int32_t number)
 {
     const struct rondo_topo *topo = reader->topo;
@@ -29,8 +36,9 @@ static int device_find(const struct reader *reader, int type, int32_t number)
         if (point_type(topo, dev) != type) {
             continue;
         }
-        int32_t own = type == RONDO_NODE_GPU ? rondo_topo_item(topo, dev)->gpu.dev
-                                             : dev; /* hosts by local rank: nodes and communicators differ in the others */
+        int32_t own = type == RONDO_NODE_GPU
+                          ? rondo_topo_item(topo, dev)->gpu.dev
+                          : dev; /* hosts by local rank: nodes and communicators differ in the others */
         if (own == number && !reader->seen[dev]) {
             return dev;
         }
@@ -56,12 +64,14 @@ static rondo_status device_read(struct reader *reader, const struct rondo_xml_el
     RONDO_TRY(rondo_xml_int(element, attribute, 1, 0, INT32_MAX, &number));
     int dev = device_find(reader, type, number);
     if (dev < 0) {
-        return rondo_xml_fail(element, attribute,
-                              dev == -2 ? "it is there twice; a channel has each device once"
-                                        : "no rank of this node has it; a channel has each device of the node's ranks once");
+        return rondo_xml_fail(
+            element, attribute,
+            dev == -2 ? "it is there twice; a channel has each device once"
+                      : "no rank of this node has it; a channel has each device of the node's ranks once");
     }
     if (reader->nnets == 2) {
-        return rondo_xml_fail(element, NULL, "a device behind the second <net>; expected <net>, the devices, <net>");
+        return rondo_xml_fail(element, NULL,
+                              "a device behind the second <net>; expected <net>, the devices, <net>");
     }
     reader->seen[dev] = 1;
     reader->graph->order[reader->channel * reader->topo->ndevs + reader->ndevs++] = (int16_t)dev;
@@ -97,13 +107,14 @@ static rondo_status type_read(const struct rondo_xml_element *element, const cha
     }
     *type = text ? rondo_path_type_from_name(text) : -1;
     if (*type < 0) {
-        return rondo_xml_fail(element, text ? name : NULL, "%s: expected a type of path from %s to %s", name, rondo_path_type_name(0),
-                              rondo_path_type_name(RONDO_NUM_PATH_TYPES - 1));
+        return rondo_xml_fail(element, text ? name : NULL, "%s: expected a type of path from %s to %s", name,
+                              rondo_path_type_name(0), rondo_path_type_name(RONDO_NUM_PATH_TYPES - 1));
     }
     return RONDO_SUCCESS;
 }
 
-static rondo_status graph_read(struct reader *reader, const struct rondo_xml_element *element, enum rondo_xml_next *next)
+static rondo_status graph_read(struct reader *reader, const struct rondo_xml_element *element,
+                               enum rondo_xml_next *next)
 {
     int32_t id = -1;
     RONDO_TRY(rondo_xml_int(element, "id", 1, 0, INT32_MAX, &id));
@@ -121,7 +132,8 @@ static rondo_status graph_read(struct reader *reader, const struct rondo_xml_ele
     graph->id = id;
     graph->ndevs = reader->topo->ndevs;
     memset(graph->net, 0xff, sizeof graph->net);
-    RONDO_TRY(rondo_xml_int(element, "pattern", 1, RONDO_PATTERN_BALANCED_TREE, RONDO_PATTERN_RING, &graph->pattern));
+    RONDO_TRY(rondo_xml_int(element, "pattern", 1, RONDO_PATTERN_BALANCED_TREE, RONDO_PATTERN_RING,
+                            &graph->pattern));
     RONDO_TRY(rondo_xml_int(element, "crossnic", 0, 0, 2, &graph->cross_nic));
     RONDO_TRY(rondo_xml_int(element, "nchannels", 0, 0, RONDO_TOPO_CHANNELS, &reader->claimed));
     RONDO_TRY(rondo_xml_thousandths(element, "speedintra", 1, 1, RONDO_MACHINE_MAX_MBS, &graph->bw_intra));
@@ -155,7 +167,8 @@ static rondo_status on_start(void *arg, const struct rondo_xml_element *element,
     if (element->depth == 1) {
         const char *version = rondo_xml_attr(element, "version");
         if (strcmp(name, expected[0]) != 0 || !version || strcmp(version, "1") != 0) {
-            return rondo_xml_fail(element, strcmp(name, expected[0]) == 0 ? "version" : NULL, "expected the root <graphs version=\"1\">");
+            return rondo_xml_fail(element, strcmp(name, expected[0]) == 0 ? "version" : NULL,
+                                  "expected the root <graphs version=\"1\">");
         }
         return RONDO_SUCCESS;
     }
@@ -179,12 +192,15 @@ static rondo_status channel_end(const struct reader *reader, int line)
 {
     const struct rondo_topo *topo = reader->topo;
     if (reader->ndevs != topo->ndevs) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "%s:%d: channel %d has %d devices, but this node has %d ranks; each must be there once",
-                          reader->file, line, reader->channel, reader->ndevs, topo->ndevs);
+        return rondo_fail(
+            RONDO_INVALID_ARGUMENT,
+            "%s:%d: channel %d has %d devices, but this node has %d ranks; each must be there once",
+            reader->file, line, reader->channel, reader->ndevs, topo->ndevs);
     }
     if (topo->options.nnodes > 1 && topo->nnets > 0 && reader->nnets != 2) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
-                          "%s:%d: channel %d lacks nets; with several nodes expected one <net> before the devices and one behind",
+                          "%s:%d: channel %d lacks nets; with several nodes expected one <net> before the "
+                          "devices and one behind",
                           reader->file, line, reader->channel);
     }
     return RONDO_SUCCESS;
@@ -195,10 +211,11 @@ static rondo_status graph_end(struct reader *reader, int line)
     struct rondo_graph *graph = reader->graph;
     graph->nchannels = reader->channel + 1;
     if (reader->claimed >= 0 && reader->claimed != graph->nchannels) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "%s:%d: the %s has %d channels, but its nchannels is %d", reader->file, line,
-                          rondo_graph_name(graph->id), graph->nchannels, reader->claimed);
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "%s:%d: the %s has %d channels, but its nchannels is %d",
+                          reader->file, line, rondo_graph_name(graph->id), graph->nchannels, reader->claimed);
     }
-    graph->found = rondo_graph_found(graph->nchannels, reader->topo->options.nnodes > 1 ? graph->bw_inter : graph->bw_intra);
+    graph->found = rondo_graph_found(graph->nchannels,
+                                     reader->topo->options.nnodes > 1 ? graph->bw_inter : graph->bw_intra);
     reader->graph = NULL;
     return RONDO_SUCCESS;
 }
@@ -212,10 +229,12 @@ static rondo_status on_end(void *arg, int depth, int line)
     return depth == 2 && reader->graph ? graph_end(reader, line) : RONDO_SUCCESS;
 }
 
-rondo_status rondo_graphs_parse(struct rondo_graph graphs[RONDO_NUM_GRAPHS], const struct rondo_topo *topo, const char *text, size_t bytes,
-                                const char *name)
+rondo_status rondo_graphs_parse(struct rondo_graph graphs[RONDO_NUM_GRAPHS], const struct rondo_topo *topo,
+                                const char *text, size_t bytes, const char *name)
 {
-    const struct rondo_xml_visitor visitor = { .start = on_start, .end = on_end, .max_elements = MAX_ELEMENTS };
+    const struct rondo_xml_visitor visitor = { .start = on_start,
+                                               .end = on_end,
+                                               .max_elements = MAX_ELEMENTS };
     struct reader reader = { .graphs = graphs, .topo = topo, .file = name };
     memset(graphs, 0, RONDO_NUM_GRAPHS * sizeof *graphs);
     RONDO_TRY(RONDO_NEW_ARRAY(reader.seen, topo->ndevs + 1, "the devices of a channel"));
@@ -227,7 +246,8 @@ rondo_status rondo_graphs_parse(struct rondo_graph graphs[RONDO_NUM_GRAPHS], con
     return status;
 }
 
-rondo_status rondo_graphs_read(struct rondo_graph graphs[RONDO_NUM_GRAPHS], const struct rondo_topo *topo, const char *file)
+rondo_status rondo_graphs_read(struct rondo_graph graphs[RONDO_NUM_GRAPHS], const struct rondo_topo *topo,
+                               const char *file)
 {
     char *text;
     size_t bytes;
@@ -256,18 +276,21 @@ static const char *decimal_text(int32_t value, char text[16])
 static void net_write(FILE *out, const struct rondo_topo *topo, int net)
 {
     if (net >= 0 && net < topo->nnets) {
-        fprintf(out, "      <net dev=\"%d\"/>\n", rondo_topo_item(topo, rondo_topo_net_point(topo, net))->net.dev);
+        fprintf(out, "      <net dev=\"%d\"/>\n",
+                rondo_topo_item(topo, rondo_topo_net_point(topo, net))->net.dev);
     }
 }
 
-static void channel_write(FILE *out, const struct rondo_graph *graph, const struct rondo_topo *topo, int channel)
+static void channel_write(FILE *out, const struct rondo_graph *graph, const struct rondo_topo *topo,
+                          int channel)
 {
     fprintf(out, "    <channel>\n");
     net_write(out, topo, graph->net[2 * channel]);
     for (int i = 0; i < graph->ndevs; i++) {
         int dev = graph->order[channel * graph->ndevs + i];
         if (point_type(topo, dev) == RONDO_NODE_GPU) {
-            fprintf(out, "      <gpu dev=\"%d\" rank=\"%d\"/>\n", rondo_topo_item(topo, dev)->gpu.dev, topo->rank[dev].rank);
+            fprintf(out, "      <gpu dev=\"%d\" rank=\"%d\"/>\n", rondo_topo_item(topo, dev)->gpu.dev,
+                    topo->rank[dev].rank);
         } else {
             fprintf(out, "      <host rank=\"%d\"/>\n", dev);
         }
@@ -279,32 +302,37 @@ static void channel_write(FILE *out, const struct rondo_graph *graph, const stru
 static void graph_write(FILE *out, const struct rondo_graph *graph, const struct rondo_topo *topo)
 {
     char intra[16], inter[16], latency[16];
-    fprintf(out, "  <graph id=\"%d\" pattern=\"%d\" crossnic=\"%d\" nchannels=\"%d\"", graph->id, graph->pattern, graph->cross_nic,
-            graph->nchannels);
-    fprintf(out, " speedintra=\"%s\" speedinter=\"%s\" latencyinter=\"%s\"", decimal_text(graph->bw_intra, intra),
-            decimal_text(graph->bw_inter, inter), decimal_text(graph->latency_inter, latency));
-    fprintf(out, " typeintra=\"%s\" typeinter=\"%s\" samechannels=\"%d\" nhops=\"%d\">\n", rondo_path_type_name(graph->type_intra),
-            rondo_path_type_name(graph->type_inter), graph->same_channels, graph->nhops);
+    fprintf(out, "  <graph id=\"%d\" pattern=\"%d\" crossnic=\"%d\" nchannels=\"%d\"", graph->id,
+            graph->pattern, graph->cross_nic, graph->nchannels);
+    fprintf(out, " speedintra=\"%s\" speedinter=\"%s\" latencyinter=\"%s\"",
+            decimal_text(graph->bw_intra, intra), decimal_text(graph->bw_inter, inter),
+            decimal_text(graph->latency_inter, latency));
+    fprintf(out, " typeintra=\"%s\" typeinter=\"%s\" samechannels=\"%d\" nhops=\"%d\">\n",
+            rondo_path_type_name(graph->type_intra), rondo_path_type_name(graph->type_inter),
+            graph->same_channels, graph->nhops);
     for (int channel = 0; channel < graph->nchannels; channel++) {
         channel_write(out, graph, topo, channel);
     }
     fprintf(out, "  </graph>\n");
 }
 
-static rondo_status graphs_check(const struct rondo_graph graphs[RONDO_NUM_GRAPHS], const struct rondo_topo *topo)
+static rondo_status graphs_check(const struct rondo_graph graphs[RONDO_NUM_GRAPHS],
+                                 const struct rondo_topo *topo)
 {
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
         const struct rondo_graph *graph = &graphs[id];
-        if (graph->nchannels &&
-            (graph->ndevs != topo->ndevs || graph->nchannels < 0 || graph->nchannels > RONDO_TOPO_CHANNELS || !graph->order)) {
-            return rondo_fail(RONDO_INVALID_ARGUMENT, "the %s to write has %d channels of %d devices; this node has %d ranks",
+        if (graph->nchannels && (graph->ndevs != topo->ndevs || graph->nchannels < 0 ||
+                                 graph->nchannels > RONDO_TOPO_CHANNELS || !graph->order)) {
+            return rondo_fail(RONDO_INVALID_ARGUMENT,
+                              "the %s to write has %d channels of %d devices; this node has %d ranks",
                               rondo_graph_name(id), graph->nchannels, graph->ndevs, topo->ndevs);
         }
     }
     return RONDO_SUCCESS;
 }
 
-rondo_status rondo_graphs_text(const struct rondo_graph graphs[RONDO_NUM_GRAPHS], const struct rondo_topo *topo, char **text)
+rondo_status rondo_graphs_text(const struct rondo_graph graphs[RONDO_NUM_GRAPHS],
+                               const struct rondo_topo *topo, char **text)
 {
     size_t bytes;
     *text = NULL;
@@ -329,7 +357,8 @@ rondo_status rondo_graphs_text(const struct rondo_graph graphs[RONDO_NUM_GRAPHS]
     return RONDO_SUCCESS;
 }
 
-rondo_status rondo_graphs_write(const struct rondo_graph graphs[RONDO_NUM_GRAPHS], const struct rondo_topo *topo, const char *file)
+rondo_status rondo_graphs_write(const struct rondo_graph graphs[RONDO_NUM_GRAPHS],
+                                const struct rondo_topo *topo, const char *file)
 {
     char *text;
     RONDO_TRY(rondo_graphs_text(graphs, topo, &text));

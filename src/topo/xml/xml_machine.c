@@ -22,7 +22,8 @@ struct reader {
 
 /* ---- elements ---- */
 
-static rondo_status root_read(struct reader *reader, const struct rondo_xml_element *element, enum rondo_xml_next *next)
+static rondo_status root_read(struct reader *reader, const struct rondo_xml_element *element,
+                              enum rondo_xml_next *next)
 {
     if (strcmp(element->name, "topology") == 0) {
         reader->hwloc = 1;
@@ -31,7 +32,8 @@ static rondo_status root_read(struct reader *reader, const struct rondo_xml_elem
     }
     if (strcmp(element->name, "system") != 0) {
         return rondo_xml_fail(element, NULL,
-                              "not a machine; expected the root <system version=\"1\"> (NCCL's format) or <topology> (hwloc's)");
+                              "not a machine; expected the root <system version=\"1\"> (NCCL's format) or "
+                              "<topology> (hwloc's)");
     }
     const char *version = rondo_xml_attr(element, "version"), *virtual = rondo_xml_attr(element, "virtual");
     if (!version || strcmp(version, "1") != 0) {
@@ -57,7 +59,8 @@ static int kind_find(const char *name)
 }
 
 /* What files leave out. */
-static void defaults_fill(struct reader *reader, struct rondo_item *item, const struct rondo_xml_element *element)
+static void defaults_fill(struct reader *reader, struct rondo_item *item,
+                          const struct rondo_xml_element *element)
 {
     if (item->kind == RONDO_ITEM_GPU) {
         item->gpu.dev = rondo_xml_attr(element, "dev") ? item->gpu.dev : reader->ngpus;
@@ -102,7 +105,8 @@ static rondo_status line_note(struct reader *reader, int32_t item, int line)
     return RONDO_SUCCESS;
 }
 
-static rondo_status item_read(struct reader *reader, const struct rondo_xml_element *element, enum rondo_item_kind kind)
+static rondo_status item_read(struct reader *reader, const struct rondo_xml_element *element,
+                              enum rondo_item_kind kind)
 {
     int32_t index, parent = reader->open[element->depth - 1];
     char why[RONDO_ERROR_TEXT];
@@ -126,7 +130,8 @@ static rondo_status on_start(void *arg, const struct rondo_xml_element *element,
     }
     int kind = kind_find(element->name);
     if (kind < 0) {
-        RONDO_TRACE(RONDO_SUBSYS_GRAPH, "%s:%d: <%.64s> is not known and skipped", element->file, element->line, element->name);
+        RONDO_TRACE(RONDO_SUBSYS_GRAPH, "%s:%d: <%.64s> is not known and skipped", element->file,
+                    element->line, element->name);
         *next = RONDO_XML_SKIP;
         return RONDO_SUCCESS;
     }
@@ -196,8 +201,9 @@ static rondo_status links_merge(struct reader *reader, struct link *link, int32_
         }
         struct rondo_item *first = &item[link[left - 1].item], *more = &item[link[i].item];
         if (first->nvlink.count > RONDO_MACHINE_MAX_NVLINKS - more->nvlink.count) {
-            return rondo_fail(RONDO_INVALID_ARGUMENT, "%s:%d: together more than %d NVLinks to one target", reader->file,
-                              reader->line ? reader->line[link[i].item] : 1, RONDO_MACHINE_MAX_NVLINKS);
+            return rondo_fail(RONDO_INVALID_ARGUMENT, "%s:%d: together more than %d NVLinks to one target",
+                              reader->file, reader->line ? reader->line[link[i].item] : 1,
+                              RONDO_MACHINE_MAX_NVLINKS);
         }
         first->nvlink.count += more->nvlink.count;
         more->kind = -1;
@@ -206,12 +212,15 @@ static rondo_status links_merge(struct reader *reader, struct link *link, int32_
     return RONDO_SUCCESS;
 }
 
-/* NVLinks between GPUs go both ways: the smaller count holds, and one that only one side has is given to the other. */
-static rondo_status links_pair(struct reader *reader, const struct link *link, int32_t n, const struct link *gpu, int32_t ngpus)
+/* NVLinks between GPUs go both ways: the smaller count holds, and one that only one side has is given to the
+ * other. */
+static rondo_status links_pair(struct reader *reader, const struct link *link, int32_t n,
+                               const struct link *gpu, int32_t ngpus)
 {
     struct rondo_machine *machine = reader->machine;
     for (int32_t i = 0; i < n; i++) {
-        int32_t other = link_find(gpu, ngpus, link[i].to, 0), back = link_find(link, n, link[i].to, link[i].from), index;
+        int32_t other = link_find(gpu, ngpus, link[i].to, 0),
+                back = link_find(link, n, link[i].to, link[i].from), index;
         struct rondo_item *item = &machine->item[link[i].item];
         char name[128], why[RONDO_ERROR_TEXT];
         rondo_machine_item_name(machine, link[i].item, name, sizeof name);
@@ -224,13 +233,14 @@ static rondo_status links_pair(struct reader *reader, const struct link *link, i
         if (back >= 0) {
             int32_t count = machine->item[link[back].item].nvlink.count;
             if (item->nvlink.count > count) {
-                RONDO_INFO(RONDO_SUBSYS_GRAPH, "%s: %s: count %d, but %d the other way: %d is taken", reader->file, name,
-                           item->nvlink.count, count, count);
+                RONDO_INFO(RONDO_SUBSYS_GRAPH, "%s: %s: count %d, but %d the other way: %d is taken",
+                           reader->file, name, item->nvlink.count, count, count);
                 item->nvlink.count = count;
             }
             continue;
         }
-        RONDO_INFO(RONDO_SUBSYS_GRAPH, "%s: %s: only this direction is given: the other is taken to be equal", reader->file, name);
+        RONDO_INFO(RONDO_SUBSYS_GRAPH, "%s: %s: only this direction is given: the other is taken to be equal",
+                   reader->file, name);
         int32_t count = item->nvlink.count, above = machine->item[machine->item[link[i].item].parent].parent;
         uint32_t tclass = item->nvlink.tclass ? machine->item[above].pci.class_code : 0;
         if (!rondo_machine_may_add(machine, RONDO_ITEM_NVLINK, gpu[other].item, why)) {
@@ -267,7 +277,8 @@ static rondo_status links_normalise(struct reader *reader)
     struct link *link;
     RONDO_TRY(RONDO_NEW_ARRAY(link, machine->nitems + 1, "the NVLinks of a machine"));
     /* Both kinds share the array: an item is of one kind. */
-    int32_t n = links_fill(machine, RONDO_ITEM_NVLINK, link), ngpus = links_fill(machine, RONDO_ITEM_GPU, link + n);
+    int32_t n = links_fill(machine, RONDO_ITEM_NVLINK, link),
+            ngpus = links_fill(machine, RONDO_ITEM_GPU, link + n);
     struct link *gpu = link + n;
     rondo_status status;
     RONDO_TRY_GOTO(links_merge(reader, link, &n), out);
@@ -281,8 +292,10 @@ out:
 
 /* ---- the whole ---- */
 
-/* hwloc's reader follows the declaration of an encoding where ours does not: it gets UTF-8 that is declared as such. The declaration is known to be well-formed here. */
-static rondo_status hwloc_read(struct rondo_machine *machine, const char *text, size_t bytes, const char *name)
+/* hwloc's reader follows the declaration of an encoding where ours does not: it gets UTF-8 that is declared
+ * as such. The declaration is known to be well-formed here. */
+static rondo_status hwloc_read(struct rondo_machine *machine, const char *text, size_t bytes,
+                               const char *name)
 {
     size_t mark = bytes > 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0, left = bytes - mark;
     const char *start = text + mark, *end = memmem(start, left, "?>", 2), *at = NULL;
@@ -296,7 +309,8 @@ static rondo_status hwloc_read(struct rondo_machine *machine, const char *text, 
         good = good && strncasecmp(at, "UTF-8", 5) == 0 && (at[5] == '"' || at[5] == '\'');
     }
     if (!good) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "%s: hwloc's XML in another encoding than UTF-8; lstopo writes UTF-8", name);
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "%s: hwloc's XML in another encoding than UTF-8; lstopo writes UTF-8", name);
     }
     return rondo_machine_from_hwloc_xml(machine, text, bytes, name);
 }
@@ -306,15 +320,21 @@ static rondo_status machine_finish(struct reader *reader)
     char text[RONDO_ERROR_TEXT];
     int32_t item;
     if (reader->machine->nitems == 0) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "%s: a machine without <cpu>; expected at least one NUMA node", reader->file);
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "%s: a machine without <cpu>; expected at least one NUMA node", reader->file);
     }
     rondo_status status = rondo_machine_fault(reader->machine, text, &item);
-    return status == RONDO_SUCCESS ? status : rondo_fail(status, "%s:%d: %s", reader->file, item < 0 ? 1 : reader->line[item], text);
+    return status == RONDO_SUCCESS
+               ? status
+               : rondo_fail(status, "%s:%d: %s", reader->file, item < 0 ? 1 : reader->line[item], text);
 }
 
-rondo_status rondo_machine_parse(struct rondo_machine *machine, const char *text, size_t bytes, const char *name)
+rondo_status rondo_machine_parse(struct rondo_machine *machine, const char *text, size_t bytes,
+                                 const char *name)
 {
-    const struct rondo_xml_visitor visitor = { .start = on_start, .doctype = "topology", .max_elements = RONDO_MACHINE_MAX_ITEMS };
+    const struct rondo_xml_visitor visitor = { .start = on_start,
+                                               .doctype = "topology",
+                                               .max_elements = RONDO_MACHINE_MAX_ITEMS };
     struct reader reader = { .machine = machine, .file = name };
     rondo_machine_release(machine);
     rondo_status status;

@@ -54,7 +54,8 @@ static void RONDO_PRINTF(2, 3) walk_fail(struct walk *walk, const char *fmt, ...
     walk_stop(walk);
 }
 
-#define WITHOUT_DTD "; a document with a DTD or entities is not read: write the values out and remove <!DOCTYPE ...>"
+#define WITHOUT_DTD \
+    "; a document with a DTD or entities is not read: write the values out and remove <!DOCTYPE ...>"
 
 static void on_doctype(void *arg, const xmlChar *name, const xmlChar *external, const xmlChar *system)
 {
@@ -67,13 +68,15 @@ static void on_doctype(void *arg, const xmlChar *name, const xmlChar *external, 
     }
 }
 
-static void on_entity(void *arg, const xmlChar *name, int type, const xmlChar *public, const xmlChar *system, xmlChar *content)
+static void on_entity(void *arg, const xmlChar *name, int type, const xmlChar *public, const xmlChar *system,
+                      xmlChar *content)
 {
     (void)name, (void)type, (void)public, (void)system, (void)content;
     walk_fail(arg, "a declaration of an entity" WITHOUT_DTD);
 }
 
-static void on_unparsed(void *arg, const xmlChar *name, const xmlChar *public, const xmlChar *system, const xmlChar *notation)
+static void on_unparsed(void *arg, const xmlChar *name, const xmlChar *public, const xmlChar *system,
+                        const xmlChar *notation)
 {
     (void)name, (void)public, (void)system, (void)notation;
     walk_fail(arg, "a declaration of an entity" WITHOUT_DTD);
@@ -91,8 +94,8 @@ static void on_element_declared(void *arg, const xmlChar *name, int type, xmlEle
     walk_fail(arg, "a declaration of an element" WITHOUT_DTD);
 }
 
-static void on_attribute_declared(void *arg, const xmlChar *element, const xmlChar *name, int type, int def, const xmlChar *value,
-                                  xmlEnumerationPtr tree)
+static void on_attribute_declared(void *arg, const xmlChar *element, const xmlChar *name, int type, int def,
+                                  const xmlChar *value, xmlEnumerationPtr tree)
 {
     (void)element, (void)name, (void)type, (void)def, (void)value;
     xmlFreeEnumeration(tree);
@@ -110,7 +113,8 @@ static void on_error(void *arg, xmlErrorPtr error)
         return;
     }
     if (walk->ending && walk->depth > 0) { /* libxml2 has other words for it */
-        walk_fail(walk, "the file ends inside %d open element%s: it is cut", walk->depth, walk->depth == 1 ? "" : "s");
+        walk_fail(walk, "the file ends inside %d open element%s: it is cut", walk->depth,
+                  walk->depth == 1 ? "" : "s");
         return;
     }
     if (error->code == XML_ERR_INVALID_ENCODING || error->code == XML_ERR_INVALID_CHAR) {
@@ -119,12 +123,14 @@ static void on_error(void *arg, xmlErrorPtr error)
     }
     const char *message = error->message ? error->message : "not well-formed";
     int length = (int)strcspn(message, "\r\n");
-    walk->status = rondo_fail(RONDO_INVALID_ARGUMENT, "%s:%d: not well-formed XML: %.*s; the file may be cut or damaged", walk->file,
+    walk->status = rondo_fail(RONDO_INVALID_ARGUMENT,
+                              "%s:%d: not well-formed XML: %.*s; the file may be cut or damaged", walk->file,
                               error->line > 0 ? error->line : 1, length < 200 ? length : 200, message);
     walk_stop(walk);
 }
 
-/* libxml2 hands out five pointers an attribute: name, prefix, namespace, the value's first byte and the one behind its last. */
+/* libxml2 hands out five pointers an attribute: name, prefix, namespace, the value's first byte and the one
+ * behind its last. */
 static int attrs_fill(struct walk *walk, int n, const xmlChar **attr)
 {
     struct rondo_xml_element *element = &walk->element;
@@ -133,7 +139,8 @@ static int attrs_fill(struct walk *walk, int n, const xmlChar **attr)
     for (int i = 0; i < n; i++, attr += 5) {
         size_t bytes = (size_t)(attr[4] - attr[3]);
         if (bytes >= sizeof walk->values - at) {
-            walk_fail(walk, "the attributes of <%s> have more than %d bytes", element->name, RONDO_XML_MAX_TAG);
+            walk_fail(walk, "the attributes of <%s> have more than %d bytes", element->name,
+                      RONDO_XML_MAX_TAG);
             return 0;
         }
         if (attr[1]) {
@@ -141,7 +148,8 @@ static int attrs_fill(struct walk *walk, int n, const xmlChar **attr)
         }
         memcpy(walk->values + at, attr[3], bytes);
         walk->values[at + bytes] = '\0';
-        element->attr[element->nattrs++] = (struct rondo_xml_attr){ (const char *)attr[0], walk->values + at };
+        element->attr[element->nattrs++] = (struct rondo_xml_attr){ (const char *)attr[0],
+                                                                    walk->values + at };
         at += bytes + 1;
     }
     return 1;
@@ -150,11 +158,12 @@ static int attrs_fill(struct walk *walk, int n, const xmlChar **attr)
 static int limits_hold(struct walk *walk, int nattrs)
 {
     if (nattrs > RONDO_XML_MAX_ATTRS) { /* namespaces count: they cost as much */
-        walk_fail(walk, "an element has %d attributes; at most %d are supported", nattrs, RONDO_XML_MAX_ATTRS);
+        walk_fail(walk, "an element has %d attributes; at most %d are supported", nattrs,
+                  RONDO_XML_MAX_ATTRS);
         return 0;
     }
     if (walk->depth > RONDO_XML_MAX_DEPTH) {
-        walk_fail(walk, "elements are nested deeper than %d, the limit", RONDO_XML_MAX_DEPTH);
+        walk_fail(walk, "elements are hierarchical deeper than %d, the limit", RONDO_XML_MAX_DEPTH);
         return 0;
     }
     if (walk->elements > walk->visitor->max_elements) {
@@ -164,8 +173,8 @@ static int limits_hold(struct walk *walk, int nattrs)
     return 1;
 }
 
-static void on_start(void *arg, const xmlChar *name, const xmlChar *prefix, const xmlChar *uri, int nspaces, const xmlChar **spaces,
-                     int nattrs, int ndefaults, const xmlChar **attrs)
+static void on_start(void *arg, const xmlChar *name, const xmlChar *prefix, const xmlChar *uri, int nspaces,
+                     const xmlChar **spaces, int nattrs, int ndefaults, const xmlChar **attrs)
 {
     struct walk *walk = arg;
     (void)prefix, (void)uri, (void)spaces, (void)ndefaults;
@@ -229,8 +238,8 @@ static const xmlSAXHandler handler = {
 /* ---- encodings ---- */
 
 /*
- * libxml2 is given UTF-8 only and told to ignore declarations of other encodings: it would hand them to iconv, which loads a module for each, and report what fails there on
- * stderr.
+ * libxml2 is given UTF-8 only and told to ignore declarations of other encodings: it would hand them to
+ * iconv, which loads a module for each, and report what fails there on stderr.
  */
 struct utf8 {
     const char *text;
@@ -291,15 +300,17 @@ static rondo_status utf8_make(struct utf8 *utf8, const char *text, size_t bytes,
     /* Without NULs and with this first byte libxml2 finds nothing to guess. */
     if (utf8->bytes == 0 || memchr(utf8->text, '\0', utf8->bytes) || !strchr("< \t\r\n", utf8->text[0])) {
         rondo_free(utf8->owned);
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "%s:1: not XML; expected it to start with <, in UTF-8 or UTF-16, without bytes of zero",
-                          file);
+        return rondo_fail(
+            RONDO_INVALID_ARGUMENT,
+            "%s:1: not XML; expected it to start with <, in UTF-8 or UTF-16, without bytes of zero", file);
     }
     return RONDO_SUCCESS;
 }
 
 /* ---- the walk ---- */
 
-/* In pieces: what the parser cannot yet use is a tag or comment in progress, whose length must be bounded (its checks of attributes are quadratic). */
+/* In pieces: what the parser cannot yet use is a tag or comment in progress, whose length must be bounded
+ * (its checks of attributes are quadratic). */
 static void feed(struct walk *walk, const char *text, size_t bytes)
 {
     for (size_t at = 0; at < bytes && !walk->stopped;) {
@@ -324,13 +335,15 @@ static void feed(struct walk *walk, const char *text, size_t bytes)
 static pthread_once_t libxml2_once = PTHREAD_ONCE_INIT;
 static void libxml2_init(void) { xmlInitParser(); }
 
-rondo_status rondo_xml_walk(const char *text, size_t bytes, const char *file, const struct rondo_xml_visitor *visitor, void *arg)
+rondo_status rondo_xml_walk(const char *text, size_t bytes, const char *file,
+                            const struct rondo_xml_visitor *visitor, void *arg)
 {
     struct walk *walk = NULL;
     struct utf8 utf8;
     rondo_status status;
     if (bytes == 0 || bytes > RONDO_XML_MAX_BYTES) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "%s: %zu bytes; expected XML of 1 to %d bytes", file, bytes, RONDO_XML_MAX_BYTES);
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "%s: %zu bytes; expected XML of 1 to %d bytes", file, bytes,
+                          RONDO_XML_MAX_BYTES);
     }
     pthread_once(&libxml2_once, libxml2_init);
     RONDO_TRY(utf8_make(&utf8, text, bytes, file));
@@ -364,7 +377,8 @@ const char *rondo_xml_attr(const struct rondo_xml_element *element, const char *
     return NULL;
 }
 
-rondo_status rondo_xml_fail(const struct rondo_xml_element *element, const char *attribute, const char *fmt, ...)
+rondo_status rondo_xml_fail(const struct rondo_xml_element *element, const char *attribute, const char *fmt,
+                            ...)
 {
     char text[RONDO_ERROR_TEXT];
     va_list args;
@@ -373,21 +387,24 @@ rondo_status rondo_xml_fail(const struct rondo_xml_element *element, const char 
     va_end(args);
     const char *value = attribute ? rondo_xml_attr(element, attribute) : NULL;
     if (value) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "%s:%d: <%.64s %s=\"%.64s\">: %s", element->file, element->line, element->name, attribute,
-                          value, text);
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "%s:%d: <%.64s %s=\"%.64s\">: %s", element->file,
+                          element->line, element->name, attribute, value, text);
     }
-    return rondo_fail(RONDO_INVALID_ARGUMENT, "%s:%d: <%.64s>: %s", element->file, element->line, element->name, text);
+    return rondo_fail(RONDO_INVALID_ARGUMENT, "%s:%d: <%.64s>: %s", element->file, element->line,
+                      element->name, text);
 }
 
 /* *text NULL: not there and not required. */
-static rondo_status attr_get(const struct rondo_xml_element *element, const char *name, int required, const char **text)
+static rondo_status attr_get(const struct rondo_xml_element *element, const char *name, int required,
+                             const char **text)
 {
     *text = rondo_xml_attr(element, name);
-    return *text || !required ? RONDO_SUCCESS : rondo_xml_fail(element, NULL, "the attribute %s is missing", name);
+    return *text || !required ? RONDO_SUCCESS
+                              : rondo_xml_fail(element, NULL, "the attribute %s is missing", name);
 }
 
-rondo_status rondo_xml_int(const struct rondo_xml_element *element, const char *name, int required, int32_t min, int32_t max,
-                           int32_t *value)
+rondo_status rondo_xml_int(const struct rondo_xml_element *element, const char *name, int required,
+                           int32_t min, int32_t max, int32_t *value)
 {
     const char *text;
     char *end;
@@ -431,8 +448,8 @@ static int64_t decimal_parse(const char *text, int64_t max)
     return digits ? value : -1;
 }
 
-rondo_status rondo_xml_thousandths(const struct rondo_xml_element *element, const char *name, int required, int32_t min, int32_t max,
-                                   int32_t *value)
+rondo_status rondo_xml_thousandths(const struct rondo_xml_element *element, const char *name, int required,
+                                   int32_t min, int32_t max, int32_t *value)
 {
     const char *text;
     RONDO_TRY(attr_get(element, name, required, &text));
@@ -441,7 +458,8 @@ rondo_status rondo_xml_thousandths(const struct rondo_xml_element *element, cons
     }
     int64_t number = decimal_parse(text, max);
     if (number < min || number > max) {
-        return rondo_xml_fail(element, name, "expected a number from %d.%03d to %d.%03d", min / 1000, min % 1000, max / 1000, max % 1000);
+        return rondo_xml_fail(element, name, "expected a number from %d.%03d to %d.%03d", min / 1000,
+                              min % 1000, max / 1000, max % 1000);
     }
     *value = (int32_t)number;
     return RONDO_SUCCESS;
@@ -486,7 +504,8 @@ rondo_status rondo_xml_load(const char *file, char **text, size_t *bytes)
             break;
         }
         if (n > RONDO_XML_MAX_BYTES) {
-            status = rondo_fail(RONDO_INVALID_ARGUMENT, "%s: more than %d bytes, the limit", file, RONDO_XML_MAX_BYTES);
+            status = rondo_fail(RONDO_INVALID_ARGUMENT, "%s: more than %d bytes, the limit", file,
+                                RONDO_XML_MAX_BYTES);
             goto out;
         }
         if (n == capacity) {
@@ -527,11 +546,14 @@ rondo_status rondo_xml_store(const char *file, const char *text, size_t bytes)
     uint64_t random;
     int direct = stat(file, &st) == 0 && !S_ISREG(st.st_mode);
     RONDO_TRY(rondo_random(&random, sizeof random));
-    int length = direct ? snprintf(name, sizeof name, "%s", file) : snprintf(name, sizeof name, "%s.%08" PRIx32, file, (uint32_t)random);
+    int length = direct ? snprintf(name, sizeof name, "%s", file)
+                        : snprintf(name, sizeof name, "%s.%08" PRIx32, file, (uint32_t)random);
     if (length >= (int)sizeof name) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "the name of the file to write is too long (%d bytes)", length);
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "the name of the file to write is too long (%d bytes)",
+                          length);
     }
-    int fd = open(name, direct ? O_WRONLY | O_CLOEXEC | O_NOCTTY : O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    int fd = open(name, direct ? O_WRONLY | O_CLOEXEC | O_NOCTTY : O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+                  0666);
     if (fd < 0) {
         return rondo_fail(RONDO_SYSTEM_ERROR, "%s: cannot be written: %m", name);
     }

@@ -1,6 +1,8 @@
 /*
- * XML from outside, read piece by piece: elements with their attributes are handed to a visitor, nothing is kept. Documents with a DTD or entities are refused (a visitor may allow a
- * bare <!DOCTYPE name ...>, which is then ignored); nothing is loaded from anywhere. UTF-8, or UTF-16 by its first bytes, whatever is declared. Bounded: bytes, depth, elements, bytes of one tag, attributes of one element.
+ * XML from outside, read piece by piece: elements with their attributes are handed to a visitor, nothing is
+ * kept. Documents with a DTD or entities are refused (a visitor may allow a bare <!DOCTYPE name ...>, which
+ * is then ignored); nothing is loaded from anywhere. UTF-8, or UTF-16 by its first bytes, whatever is
+ * declared. Bounded: bytes, depth, elements, bytes of one tag, attributes of one element.
  */
 #ifndef RONDO_TOPO_XML_XML_READ_H
 #define RONDO_TOPO_XML_XML_READ_H
@@ -26,7 +28,11 @@ struct rondo_xml_element {
     struct rondo_xml_attr attr[RONDO_XML_MAX_ATTRS];
 };
 
-enum rondo_xml_next { RONDO_XML_GO, RONDO_XML_SKIP /* this element's subtree */, RONDO_XML_STOP /* the walk ends with success */ };
+enum rondo_xml_next {
+    RONDO_XML_GO,
+    RONDO_XML_SKIP /* this element's subtree */,
+    RONDO_XML_STOP /* the walk ends with success */
+};
 
 struct rondo_xml_visitor {
     /* *next is RONDO_XML_GO before. The element's texts live until the call returns. */
@@ -37,21 +43,27 @@ struct rondo_xml_visitor {
 };
 
 /** A whole document. Errors name file and line. */
-rondo_status rondo_xml_walk(const char *text, size_t bytes, const char *file, const struct rondo_xml_visitor *visitor, void *arg);
-/** A file as a whole; *text is allocated, rondo_free it. At most RONDO_XML_MAX_BYTES; regular files and pipes. */
+rondo_status rondo_xml_walk(const char *text, size_t bytes, const char *file,
+                            const struct rondo_xml_visitor *visitor, void *arg);
+/** A file as a whole; *text is allocated, rondo_free it. At most RONDO_XML_MAX_BYTES; regular files and
+ * pipes. */
 rondo_status rondo_xml_load(const char *file, char **text, size_t *bytes);
-/** Write a file under a temporary name, then rename it. What is there and no regular file (/dev/stdout) is written to directly. */
+/** Write a file under a temporary name, then rename it. What is there and no regular file (/dev/stdout) is
+ * written to directly. */
 rondo_status rondo_xml_store(const char *file, const char *text, size_t bytes);
 
 /** Value of an attribute, NULL: not there. */
 const char *rondo_xml_attr(const struct rondo_xml_element *element, const char *name);
 /** An integer, decimal or 0x...; an attribute that is not there leaves *value, or fails when @a required. */
-rondo_status rondo_xml_int(const struct rondo_xml_element *element, const char *name, int required, int32_t min, int32_t max,
-                           int32_t *value);
-/** A decimal fraction ("2.4") in thousandths, the rest rounded. As rondo_xml_int; min and max in thousandths. */
-rondo_status rondo_xml_thousandths(const struct rondo_xml_element *element, const char *name, int required, int32_t min, int32_t max,
-                                   int32_t *value);
-/** "FILE:LINE: <element attribute="value">: sentence"; @a attribute NULL: the element as such. @return RONDO_INVALID_ARGUMENT. */
-rondo_status rondo_xml_fail(const struct rondo_xml_element *element, const char *attribute, const char *fmt, ...) RONDO_PRINTF(3, 4);
+rondo_status rondo_xml_int(const struct rondo_xml_element *element, const char *name, int required,
+                           int32_t min, int32_t max, int32_t *value);
+/** A decimal fraction ("2.4") in thousandths, the rest rounded. As rondo_xml_int; min and max in thousandths.
+ */
+rondo_status rondo_xml_thousandths(const struct rondo_xml_element *element, const char *name, int required,
+                                   int32_t min, int32_t max, int32_t *value);
+/** "FILE:LINE: <element attribute="value">: sentence"; @a attribute NULL: the element as such. @return
+ * RONDO_INVALID_ARGUMENT. */
+rondo_status rondo_xml_fail(const struct rondo_xml_element *element, const char *attribute, const char *fmt,
+                            ...) RONDO_PRINTF(3, 4);
 
 #endif

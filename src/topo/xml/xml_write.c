@@ -67,7 +67,8 @@ static void items_write(FILE *out, const struct rondo_machine *machine, const in
         int here = depth_of(machine, item);
         for (; depth >= here; depth--) {
             indent(out, depth);
-            fprintf(out, "</%s>\n", rondo_item_kind_name((enum rondo_item_kind)machine->item[open[depth]].kind));
+            fprintf(out, "</%s>\n",
+                    rondo_item_kind_name((enum rondo_item_kind)machine->item[open[depth]].kind));
         }
         indent(out, here);
         item_write(out, &machine->item[item]);

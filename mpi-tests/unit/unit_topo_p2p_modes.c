@@ -26,23 +26,27 @@ struct way {
 static int type_at(const struct way *w, int node) { return w->topo->node[node].type; }
 static int device_like(int type) { return type == RONDO_NODE_GPU || type == RONDO_NODE_DEV; }
 
-/* Of a whole way: what its worst link joins; DIS: not allowed. By the definition of the types, not by how the walk finds them. */
+/* Of a whole way: what its worst link joins; DIS: not allowed. By the definition of the types, not by how the
+ * walk finds them. */
 static int way_type(const struct way *w)
 {
     const struct rondo_topo_link *link = w->topo->link;
     int worst = RONDO_PATH_LOC, first = 0, last = w->n - 1, bridges = 0;
-    while (first <= last && (link[w->link[first]].type == RONDO_LINK_LOC || link[w->link[first]].type == RONDO_LINK_NET)) {
+    while (first <= last &&
+           (link[w->link[first]].type == RONDO_LINK_LOC || link[w->link[first]].type == RONDO_LINK_NET)) {
         first++;
     }
-    while (last >= first && (link[w->link[last]].type == RONDO_LINK_LOC || link[w->link[last]].type == RONDO_LINK_NET)) {
+    while (last >= first &&
+           (link[w->link[last]].type == RONDO_LINK_LOC || link[w->link[last]].type == RONDO_LINK_NET)) {
         last--;
     }
     for (int i = first; i <= last; i++) {
         const struct rondo_topo_link *l = &link[w->link[i]];
         int a = type_at(w, l->from), b = type_at(w, l->to), type = RONDO_PATH_DIS;
         int relayed = i > first && device_like(a);
-        if (relayed && !(last == first + 1 && l->type == RONDO_LINK_NVL && link[w->link[first]].type == RONDO_LINK_NVL &&
-                         device_like(type_at(w, link[w->link[first]].from)) && device_like(b))) {
+        if (relayed &&
+            !(last == first + 1 && l->type == RONDO_LINK_NVL && link[w->link[first]].type == RONDO_LINK_NVL &&
+              device_like(type_at(w, link[w->link[first]].from)) && device_like(b))) {
             return RONDO_PATH_DIS;
         }
         switch (l->type) {
@@ -59,8 +63,10 @@ static int way_type(const struct way *w)
         bridges += i < last && b == RONDO_NODE_CPU;
     }
     int a = type_at(w, w->topo->point[w->from]), b = type_at(w, w->topo->point[w->to]);
-    int c2c_out = first < last && a == RONDO_NODE_GPU && b == RONDO_NODE_NET && link[w->link[first]].type == RONDO_LINK_C2C;
-    int c2c_in = first < last && b == RONDO_NODE_GPU && a == RONDO_NODE_NET && link[w->link[last]].type == RONDO_LINK_C2C;
+    int c2c_out = first < last && a == RONDO_NODE_GPU && b == RONDO_NODE_NET &&
+                  link[w->link[first]].type == RONDO_LINK_C2C;
+    int c2c_in = first < last && b == RONDO_NODE_GPU && a == RONDO_NODE_NET &&
+                 link[w->link[last]].type == RONDO_LINK_C2C;
     if (worst == RONDO_PATH_PHB && bridges == 1 && (c2c_out || c2c_in)) {
         worst = RONDO_PATH_P2C;
     }
@@ -95,7 +101,8 @@ static void ways(struct way *w, int node, uint8_t *seen)
     seen[node] = 1;
     for (int l = at->first; l < at->first + at->nlinks && w->n < MAX_HOPS; l++) {
         int to = w->topo->link[l].to, type = type_at(w, to);
-        if (!seen[to] && (to == w->topo->point[w->to] || (type != RONDO_NODE_NET && type != RONDO_NODE_HOST))) {
+        if (!seen[to] &&
+            (to == w->topo->point[w->to] || (type != RONDO_NODE_NET && type != RONDO_NODE_HOST))) {
             w->link[w->n++] = l;
             ways(w, to, seen);
             w->n--;
@@ -122,23 +129,26 @@ static int compare_all(const struct rondo_topo *topo, uint64_t from_seed)
         for (int b = 0; b < topo->npoints; b++) {
             uint8_t seen[128] = { 0 };
             struct way w = { .topo = topo, .from = a, .to = b, .type = RONDO_PATH_DIS };
-            const struct rondo_topo_path *path = rondo_topo_direct(topo, a, b);
+            const struct rondo_topo_path *path = rondo_topo_wired(topo, a, b);
             if (a == b) {
                 continue;
             }
             ways(&w, topo->point[a], seen);
             tried += w.tried;
             if (path->type != w.type || raw_mbs(topo, path) != w.mbs || path->nhops != w.hops) {
-                fail_msg("seed %llu, point %d to %d: %s at %d MB/s with %d hops, the best of %d ways is %s at %d with %d",
-                         (unsigned long long)from_seed, a, b, rondo_path_type_name(path->type), raw_mbs(topo, path), (int)path->nhops,
-                         w.tried, rondo_path_type_name(w.type), w.mbs, w.hops);
+                fail_msg("seed %llu, point %d to %d: %s at %d MB/s with %d hops, the best of %d ways is %s "
+                         "at %d with %d",
+                         (unsigned long long)from_seed, a, b, rondo_path_type_name(path->type),
+                         raw_mbs(topo, path), (int)path->nhops, w.tried, rondo_path_type_name(w.type), w.mbs,
+                         w.hops);
             }
         }
     }
     return tried;
 }
 
-/* Sockets, bridges at any depth, GPUs with NVLinks, switches and C2C, cards, ranks on host memory, links between bridges. */
+/* Sockets, bridges at any depth, GPUs with NVLinks, switches and C2C, cards, ranks on host memory, links
+ * between bridges. */
 static void random_machine(struct world *w)
 {
     static const int speed[] = { 25, 80, 160, 320 };
@@ -283,8 +293,8 @@ static void file_check(const struct known *k)
         }
     }
     if (best != k->best_dev || worst != k->worst_dev || net != k->net || mbs != k->net_mbs) {
-        fail_msg("%s: devices %s to %s, nets %s at %d MB/s", k->name, rondo_path_type_name(best), rondo_path_type_name(worst),
-                 rondo_path_type_name(net), mbs);
+        fail_msg("%s: devices %s to %s, nets %s at %d MB/s", k->name, rondo_path_type_name(best),
+                 rondo_path_type_name(worst), rondo_path_type_name(net), mbs);
     }
     rondo_topo_destroy(t);
     rondo_machine_release(&machine);
