@@ -37,6 +37,15 @@ AC_SUBST([RONDO_SANITIZE])
 AC_SUBST([RONDO_SANITIZER], [$enable_sanitizers])
 ])
 
+# Fault injection (RONDO_FAULT, RONDO_NET_FAULT) is for tests: only development and sanitizer builds have it.
+AC_DEFUN([RONDO_CHECK_FAULTS], [
+AC_REQUIRE([RONDO_ENABLE_DEVEL])
+AC_REQUIRE([RONDO_ENABLE_SANITIZERS])
+AS_IF([test "x$enable_devel" = xyes || test "x$enable_sanitizers" != xno],
+    [RONDO_FAULTS_CPPFLAGS="-DRONDO_FAULTS=1"], [RONDO_FAULTS_CPPFLAGS=])
+AC_SUBST([RONDO_FAULTS_CPPFLAGS])
+])
+
 AC_DEFUN([RONDO_CHECK_VERSION_SCRIPT], [
 AC_MSG_CHECKING([whether the linker takes a version script])
 rondo_ldflags=$LDFLAGS

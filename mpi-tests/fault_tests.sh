@@ -153,6 +153,10 @@ unset RONDO_DEAD_AFTER
 
 init_test() { # NAME RANKS ARGUMENT...
     begin "$1" || return 0
+    if [ -n "${RONDO_FAULT-}" ] && [ -z "$RONDO_BUILD_FAULTS" ]; then
+        echo "skip $1 (no fault injection in this build: configure with --enable-devel)"
+        return 0
+    fi
     n=$2
     shift 2
     launch 60 "$n" env RONDO_INIT_TIMEOUT=3s "$build/mpi_fault" --init "$@"

@@ -519,6 +519,19 @@ static void fail_to_create(struct fake_rank *r)
     snprintf(f->text[r->rank], sizeof(f->text[r->rank]), "%s", rondo_last_error(NULL));
 }
 
+#ifdef RONDO_FAULTS
+enum { has_faults = 1 };
+#else
+enum { has_faults = 0 };
+#endif
+
+static void needs_faults(void)
+{
+    if (!has_faults) {
+        skip();
+    }
+}
+
 static const char *const phases[] = { "open", "peers", "graphs", "connections", "ready", "hello" };
 static void fail_in(const char *phase, int n, int faulty)
 {
@@ -538,6 +551,7 @@ static void fail_in(const char *phase, int n, int faulty)
 static void a_fault_of_creation_is_the_same_error_on_all_ranks(void **state)
 {
     (void)state;
+    needs_faults();
     for (size_t p = 0; p < RONDO_COUNTOF(phases); p++) {
         for (int n = 2; n <= 8; n += 3) {
             fail_in(phases[p], n, 0);
@@ -566,10 +580,28 @@ static void late_in_the_second_call(struct fake_rank *r)
 static void faults_are_armed_as_the_parameter_says(void **state)
 {
     (void)state;
+    needs_faults();
     fake_params("FAULT", "rank=1,phase=peers,act=explode", NULL);
     fake_ranks_bare(2, refuse_fault, NULL);
     fake_params("FAULT", "rank=1,phase=call,op=2,act=delay:30", NULL);
     fake_ranks(2, late_in_the_second_call, NULL);
+}
+
+static void refuse_any_fault(struct fake_rank *r)
+{
+    rondo_comm *comm = NULL;
+    FAKE_ERROR(r, rondo_comm_create_local(r->local, r->rank, NULL, &comm), RONDO_INVALID_ARGUMENT,
+               "this build of Rondo has no fault injection");
+}
+
+static void a_build_without_faults_refuses_the_parameter(void **state)
+{
+    (void)state;
+    if (has_faults) {
+        skip();
+    }
+    fake_params("FAULT", "rank=1,phase=call,act=delay:1", NULL);
+    fake_ranks_bare(2, refuse_any_fault, NULL);
 }
 
 static void live_and_die(struct fake_rank *r)
@@ -588,7 +620,9 @@ static void one_life(int cycle)
     fake_params(NULL);
     fake_ranks(3, live_and_die, NULL);
     fake_ranks(3, abort_twice, NULL);
-    fail_in(phases[cycle % (int)RONDO_COUNTOF(phases)], 3, cycle % 3);
+    if (has_faults) {
+        fail_in(phases[cycle % (int)RONDO_COUNTOF(phases)], 3, cycle % 3);
+    }
     fake_params("SHM_MODE", "file", NULL);
     fake_ranks(2, live_and_die, NULL);
 }
@@ -619,6 +653,7 @@ int main(void)
         cmocka_unit_test(the_deadline_of_creation_names_who_did_not_come),
         cmocka_unit_test(a_fault_of_creation_is_the_same_error_on_all_ranks),
         cmocka_unit_test(faults_are_armed_as_the_parameter_says),
+        cmocka_unit_test(a_build_without_faults_refuses_the_parameter),
         cmocka_unit_test(nothing_is_left_behind),
     };
     fake_watchdog(300);

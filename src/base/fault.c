@@ -11,6 +11,8 @@
 #include "base/log.h"
 #include "base/param.h"
 
+#ifdef RONDO_FAULTS
+
 int rondo_fault_armed;
 static struct {
     int rank;
@@ -29,7 +31,7 @@ static int act_known(void)
     return strncmp(fault.act, "delay:", 6) == 0;
 }
 
-/* With the lock held. @return 0: it cannot be understood. */
+/* Called with the lock held. @return 0 if the text is malformed. */
 static int parse(const char *text)
 {
     char *copy = strdup(text), *save = NULL, *word;
@@ -55,7 +57,7 @@ rondo_status rondo_fault_init(void)
     int known;
     pthread_mutex_lock(&lock);
     if (strncmp(text, parsed, sizeof(parsed)) !=
-        0) { /* else another rank of this process may be at a point of failure */
+        0) { /* else leave it: a rank that is a thread may be reading it */
         rondo_fault_armed = text[0] != '\0' && parse(text);
         snprintf(parsed, sizeof(parsed), "%s", text);
     }
@@ -91,3 +93,18 @@ rondo_status rondo_fault_act(const char *phase, int rank, uint64_t op)
     }
     return RONDO_SUCCESS;
 }
+
+#else
+
+rondo_status rondo_fault_init(void)
+{
+    const char *text = rondo_params()->fault;
+    return text == NULL || text[0] == '\0'
+               ? RONDO_SUCCESS
+               : rondo_fail(
+                     RONDO_INVALID_ARGUMENT,
+                     "RONDO_FAULT is set, but this build of Rondo has no fault injection: unset it, or "
+                     "configure with --enable-devel");
+}
+
+#endif

@@ -1,24 +1,39 @@
 /*
- * Faults on purpose, for tests: RONDO_FAULT="rank=2,phase=call,op=17,act=kill". A point in the code names its
- * phase; when rank, phase and op match, the process is killed (kill), stopped (stop), left without cleaning
- * up (exit), delayed (delay:MS), or the point fails (fail). Costs one load and a branch where nothing is
- * armed.
+ * Fault injection for tests. RONDO_FAULT="rank=2,phase=call,op=17,act=kill" arms one fault. Each fault point
+ * names its phase; where rank, phase and op match, the process kills itself (kill), stops itself (stop),
+ * exits without cleaning up (exit) or sleeps (delay:MS), or the point fails (fail). An absent word matches
+ * everything.
  *
- * Phases: the rounds of creation (open, peers, graphs, connections, ready, hello) and `call` (op: number of
- * the collective).
+ * Phases: the rounds of creation (open, peers, graphs, connections, ready, hello) and `call`, where op is the
+ * number of the collective.
+ *
+ * Only builds with --enable-devel or --enable-sanitizers have fault points (RONDO_FAULTS); there, an unarmed
+ * point costs a load and a branch.
  */
 #ifndef RONDO_BASE_FAULT_H
 #define RONDO_BASE_FAULT_H
 
 #include "base/status.h"
 
+/** Read RONDO_FAULT. @return RONDO_INVALID_ARGUMENT if the value is malformed, or if this build has no faults. */
+rondo_status rondo_fault_init(void);
+
+#ifdef RONDO_FAULTS
 extern int rondo_fault_armed;
 
-/** Read RONDO_FAULT. @return RONDO_INVALID_ARGUMENT when it cannot be understood. */
-rondo_status rondo_fault_init(void);
+/** Act out the armed fault if it matches this point; rondo_fault checks first whether one is armed. */
 rondo_status rondo_fault_act(const char *phase, int rank, uint64_t op);
+#else
+enum { rondo_fault_armed = 0 };
 
-/** RONDO_SUCCESS, or RONDO_INTERNAL_ERROR where act=fail is armed for this point. */
+static inline rondo_status rondo_fault_act(const char *phase, int rank, uint64_t op)
+{
+    (void)phase, (void)rank, (void)op;
+    return RONDO_SUCCESS;
+}
+#endif
+
+/** A fault point. @return RONDO_SUCCESS, or RONDO_INTERNAL_ERROR if act=fail is armed for this point. */
 static inline rondo_status rondo_fault(const char *phase, int rank, uint64_t op)
 {
     return RONDO_LIKELY(!rondo_fault_armed) ? RONDO_SUCCESS : rondo_fault_act(phase, rank, op);
