@@ -139,50 +139,52 @@ static void fill_work(struct rondo_ctx *ctx, struct rondo_run *run, const struct
     rondo_plan_cut(ctx, w, t, run->schedule->map, channel, choice->nchannels);
 }
 
-/* Where buffers are ordinary memory, and choice[1] is what runs else. */
+/* May the kernel copy between ordinary buffers of two processes, rather than the fallback run? */
 static uint8_t kernel_copies(const struct rondo_ctx *ctx, const struct rondo_task *t,
-                             const struct rondo_choice choice[2])
+                             const struct rondo_selection *selection)
 {
     int mode = (int)rondo_params()->cma;
     if (mode != RONDO_CMA_AUTO) {
         return mode == RONDO_CMA_ALWAYS ? RONDO_KERNEL_ALWAYS : RONDO_KERNEL_NEVER;
     }
     for (int in_place = 0; in_place < 2; in_place++) {
-        if (rondo_cma_cost_us(&ctx->layout, (enum rondo_algo)choice[0].algo, (enum rondo_coll)t->coll,
-                              rondo_task_bytes(t), in_place) < choice[1].us) {
+        if (rondo_cma_cost_us(&ctx->layout, (enum rondo_algo)selection->primary.algo,
+                              (enum rondo_coll)t->coll, rondo_task_bytes(t),
+                              in_place) < selection->fallback.us) {
             return in_place ? RONDO_KERNEL_IN_PLACE : RONDO_KERNEL_ALWAYS;
         }
     }
     return RONDO_KERNEL_NEVER;
 }
 
-/* Run `at` of a call's. */
+/* Fill in run `at` of a call: those of the primary come first. */
 static void fill_run(struct rondo_ctx *ctx, struct rondo_run *run, const struct rondo_task *t,
-                     const struct rondo_choice choice[2], int at)
+                     const struct rondo_selection *selection, int at)
 {
-    int other = at >= choice[0].nchannels;
-    fill_work(ctx, run, t, &choice[other], other ? at - choice[0].nchannels : at);
-    run->work.cma = kernel_copies(ctx, t, choice);
-    run->gate = other ? at : 0;
+    int nprimary = selection->primary.nchannels, is_fallback = at >= nprimary;
+    fill_work(ctx, run, t, is_fallback ? &selection->fallback : &selection->primary,
+              is_fallback ? at - nprimary : at);
+    run->work.cma = kernel_copies(ctx, t, selection);
+    run->gate = is_fallback ? at : 0;
 }
 
 /* all_to_all in one work: all_gather's, with another block for everyone. */
 static void fill_exchange(struct rondo_ctx *ctx, struct rondo_run *run, const struct rondo_task *t,
-                          const struct rondo_choice choice[2], int at)
+                          const struct rondo_selection *selection, int at)
 {
     struct rondo_task as = *t;
     as.coll = RONDO_COLL_ALL_GATHER;
-    fill_run(ctx, run, &as, choice, at);
+    fill_run(ctx, run, &as, selection, at);
     run->work.coll = RONDO_COLL_ALL_TO_ALL;
 }
 
 /* A run that is offered to the GPUs' copy engines; what is to run otherwise has it as its gate. */
 static void fill_copies(struct rondo_ctx *ctx, struct rondo_run *run, const struct rondo_task *t)
 {
-    static const struct rondo_choice open[2] = {
-        { .algo = RONDO_ALGO_TWOSHOT, .proto = RONDO_PROTO_SIMPLE, .nchannels = 1 }
+    static const struct rondo_selection direct = {
+        .primary = { .algo = RONDO_ALGO_TWOSHOT, .proto = RONDO_PROTO_SIMPLE, .nchannels = 1 }
     };
-    (t->coll == RONDO_COLL_ALL_TO_ALL ? fill_exchange : fill_run)(ctx, run, t, open, 0);
+    (t->coll == RONDO_COLL_ALL_TO_ALL ? fill_exchange : fill_run)(ctx, run, t, &direct, 0);
     run->copies = 1;
 }
 
@@ -228,8 +230,7 @@ static rondo_status add_alone(struct rondo_plan *plan, const struct rondo_task *
 static rondo_status add_collective(struct rondo_plan *plan, const struct rondo_task *t, uint32_t word)
 {
     struct rondo_ctx *ctx = plan->ctx;
-    struct rondo_choice choice[2];
-    rondo_status status;
+    struct rondo_selection selection;
     int copies;
     if (ctx->nranks == 1) {
         return add_alone(plan, t);
@@ -238,15 +239,13 @@ static rondo_status add_collective(struct rondo_plan *plan, const struct rondo_t
     if (is_empty(t)) {
         return RONDO_SUCCESS;
     }
-    if (rondo_plan_choose(ctx, t, choice, &status) == 0) {
-        return status;
-    }
+    RONDO_TRY(rondo_plan_choose(ctx, t, &selection));
     copies = rondo_device_copies(t);
     RONDO_TRY(copies ? add_copies(plan, t, word) : RONDO_SUCCESS);
-    for (int c = 0; c < choice[0].nchannels + choice[1].nchannels; c++) {
+    for (int c = 0; c < selection.primary.nchannels + selection.fallback.nchannels; c++) {
         struct rondo_run *run;
         RONDO_TRY(rondo_plan_next_run(plan, &run));
-        fill_run(ctx, run, t, choice, c);
+        fill_run(ctx, run, t, &selection, c);
         run->gate = copies ? c + 1 : run->gate;
         begin_call(ctx, run, t->send, t->recv, word);
     }
@@ -305,31 +304,33 @@ static struct rondo_cached *room_for(struct rondo_ctx *ctx, uint64_t what, size_
     return entry;
 }
 
+/* Without direct access, does all_to_all consist of messages? */
+static int falls_back_on_messages(const struct rondo_selection *selection)
+{
+    return (selection->fallback.nchannels > 0 ? &selection->fallback : &selection->primary)->algo !=
+           RONDO_ALGO_ONESHOT;
+}
+
 /* *kept: NULL when the call is not of the kind that is kept. */
 static rondo_status keep(struct rondo_ctx *ctx, const struct rondo_task *t, uint64_t what,
                          struct rondo_cached **kept)
 {
     struct rondo_cached *entry;
-    struct rondo_choice choice[2];
-    rondo_status status;
-    int copies = rondo_device_copies(t), n;
-    n = rondo_plan_choose(ctx, t, choice, &status);
-    if (n == 0) {
-        return status;
-    }
+    struct rondo_selection selection;
+    int copies = rondo_device_copies(t);
+    RONDO_TRY(rondo_plan_choose(ctx, t, &selection));
     *kept = NULL;
-    if (t->coll == RONDO_COLL_ALL_TO_ALL &&
-        choice[n - 1].algo != RONDO_ALGO_ONESHOT) { /* messages are made anew for every call */
-        return RONDO_SUCCESS;
+    if (t->coll == RONDO_COLL_ALL_TO_ALL && falls_back_on_messages(&selection)) {
+        return RONDO_SUCCESS; /* messages are made anew for every call */
     }
     entry = room_for(ctx, what, t->count);
-    entry->nruns = copies + choice[0].nchannels + choice[1].nchannels;
+    entry->nruns = copies + selection.primary.nchannels + selection.fallback.nchannels;
     RONDO_TRY(RONDO_NEW_ARRAY(entry->runs, entry->nruns, "the works of a repeated call"));
     for (int c = 0; c < entry->nruns; c++) {
         if (c < copies) {
             fill_copies(ctx, &entry->runs[c], t);
         } else {
-            (t->coll == RONDO_COLL_ALL_TO_ALL ? fill_exchange : fill_run)(ctx, &entry->runs[c], t, choice,
+            (t->coll == RONDO_COLL_ALL_TO_ALL ? fill_exchange : fill_run)(ctx, &entry->runs[c], t, &selection,
                                                                           c - copies);
             entry->runs[c].gate = copies ? c : entry->runs[c].gate;
         }
@@ -393,25 +394,25 @@ rondo_status rondo_plan_cached(struct rondo_ctx *ctx, const struct rondo_task *t
 static rondo_status add_exchange(struct rondo_plan *plan, const struct rondo_task *t, const void *send,
                                  uint32_t word, int *first)
 {
-    struct rondo_choice choice[2];
+    struct rondo_selection selection;
     struct rondo_run *run;
-    rondo_status status;
-    int n, posts, asks = 1;
+    int posts, asks = 1;
     *first = -1;
     if (plan->ctx->open_buffers == NULL || t->count == 0) {
         return RONDO_IN_PROGRESS;
     }
-    n = rondo_plan_choose(plan->ctx, t, choice, &status);
-    if (n == 0 || choice[0].algo == RONDO_ALGO_P2P) {
+    RONDO_TRY(rondo_plan_choose(plan->ctx, t, &selection));
+    if (selection.primary.algo == RONDO_ALGO_P2P) {
         return RONDO_IN_PROGRESS;
     }
-    posts = choice[n - 1].algo == RONDO_ALGO_ONESHOT;
-    for (int c = 0; c < (posts ? n : 1); c++) {
+    posts = !falls_back_on_messages(&selection);
+    for (int c = 0; c < 1 + (posts && selection.fallback.nchannels > 0); c++) {
+        const struct rondo_choice *choice = c == 0 ? &selection.primary : &selection.fallback;
         RONDO_TRY(rondo_plan_next_run(plan, &run));
-        fill_exchange(plan->ctx, run, t, choice, c);
+        fill_exchange(plan->ctx, run, t, &selection, c);
         /* Only where the call runs now: what calls of a group or a stream learn comes before. */
         if (plan == &plan->ctx->immediate && plan->ctx->device == NULL &&
-            rondo_algo_opens((enum rondo_algo)choice[c].algo) && rondo_direct_declines(&run->work)) {
+            rondo_algo_opens((enum rondo_algo)choice->algo) && rondo_direct_declines(&run->work)) {
             plan->nruns--;
             asks = 0;
             continue;

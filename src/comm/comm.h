@@ -15,6 +15,7 @@
 #include "layout/layout.h"
 #include "base/wait.h"
 #include "coll/algo.h"
+#include "tuner/select.h"
 #include "kern/zerocopy.h"
 #include "kern/exec.h"
 #include "net/bootstrap/bootstrap.h"
@@ -364,14 +365,13 @@ rondo_status rondo_plan_temp(struct rondo_plan *plan, size_t bytes, void **memor
 void rondo_plan_reset(struct rondo_plan *plan);
 void rondo_plan_release(struct rondo_plan *plan);
 
-/* ---- choice.c ---- */
+/* ---- plan_choose.c ---- */
 
 /** Bytes of the larger user buffer of one rank: what the cost model is asked with. */
 size_t rondo_task_bytes(const struct rondo_task *task);
-/** What carries a call; where that are open buffers, also what carries it on memory that is not. @return how
- * many choices; 0: *status. */
-int rondo_plan_choose(struct rondo_ctx *ctx, const struct rondo_task *task, struct rondo_choice choice[2],
-                      rondo_status *status);
+/** Select what carries a call (tuner/select.h). */
+rondo_status rondo_plan_choose(struct rondo_ctx *ctx, const struct rondo_task *task,
+                               struct rondo_selection *selection);
 /** A work's share of the call, as channel `channel` of so many: its range, and what its schedule moves at
  * once. */
 void rondo_plan_cut(const struct rondo_ctx *ctx, struct rondo_work *w, const struct rondo_task *t,

@@ -1,0 +1,122 @@
+/* How a call is cut: which runs carry it, as the tuner selects, and in which pieces. */
+#include "coll/chunk.h"
+#include "comm/comm.h"
+#include "gpu/device.h"
+#include "kern/proto.h"
+#include "tuner/select.h"
+
+size_t rondo_task_bytes(const struct rondo_task *t)
+{
+    size_t n = t->count, elem = rondo_dtype_size((rondo_dtype)t->dtype);
+    enum rondo_coll as = rondo_coll_scheduled_as((enum rondo_coll)t->coll);
+    if (t->counts != NULL) {
+        n = 0;
+        for (int r = 0; r < t->ctx->nranks; r++) {
+            n += t->counts[r];
+        }
+    } else if (as == RONDO_COLL_ALL_GATHER || as == RONDO_COLL_REDUCE_SCATTER ||
+               t->coll == RONDO_COLL_ALL_TO_ALL) {
+        n *= (size_t)t->ctx->nranks;
+    }
+    return n * elem;
+}
+
+rondo_status rondo_plan_choose(struct rondo_ctx *ctx, const struct rondo_task *t,
+                               struct rondo_selection *selection)
+{
+    struct rondo_select_input in = { .layout = &ctx->layout,
+                                     .allowed = &ctx->allowed,
+                                     .forced = ctx->forced,
+                                     .coll = (enum rondo_coll)t->coll,
+                                     .bytes = rondo_task_bytes(t),
+                                     .uneven = t->counts != NULL,
+                                     .private_scalar = t->op >= RONDO_NUM_OPS,
+                                     .gpu = ctx->device != NULL,
+                                     .direct = ctx->open_buffers != NULL };
+    in.mailbox = in.gpu ? rondo_device_mailbox_bytes(ctx) : ctx->mailbox != NULL ? ctx->mailbox->capacity : 0;
+    return rondo_select(&in, selection);
+}
+
+void rondo_plan_force(struct rondo_ctx *ctx, const struct rondo_choice *choice)
+{
+    ctx->forced = choice;
+    for (int i = 0; i < RONDO_CACHED_CALLS; i++) {
+        ctx->cached[i].state = RONDO_CACHED_NOT;
+    }
+}
+
+/* ---- in which pieces ---- */
+
+/* Elements that a schedule moves at once: half of a conn's buffer, so that one half is filled while the other
+ * is emptied; trees and chains one slot, for depth. */
+static size_t chunk_of(const struct rondo_ctx *ctx, const struct rondo_work *w, enum rondo_map map)
+{
+    size_t payload = rondo_proto_capacity((enum rondo_proto)w->proto, ctx->net.slot_bytes[w->proto]);
+    size_t line = RONDO_CACHE_LINE / w->elem_bytes, most, share, nloops;
+    if (map == RONDO_MAP_WHOLE) {
+        return payload / w->elem_bytes;
+    }
+    most = rondo_max_size(payload * (RONDO_SLOTS / 2) / w->elem_bytes / line * line, line);
+    share = map == RONDO_MAP_SPLIT ? (w->len + (size_t)w->seat.nranks - 1) / (size_t)w->seat.nranks : w->len;
+    nloops = (share + most - 1) / most;
+    share = nloops == 0 ? most : (share + nloops - 1) / nloops; /* equal loops: no short one at the end */
+    return rondo_round_up(share, line);
+}
+
+/* Open buffers have no slots: all in one loop. */
+static size_t whole_chunk(const struct rondo_work *w, enum rondo_map map)
+{
+    size_t chunk = map == RONDO_MAP_SPLIT ? (w->len + (size_t)w->seat.nranks - 1) / (size_t)w->seat.nranks
+                                          : w->len;
+    for (int r = 0; w->counts != NULL && r < w->seat.nranks; r++) {
+        chunk = rondo_max_size(chunk, w->counts[r]);
+    }
+    return rondo_round_up(chunk, RONDO_CACHE_LINE / w->elem_bytes);
+}
+
+/* Two ranks post what a place of their mailbox holds, others all at once. */
+static size_t posted_chunk(const struct rondo_ctx *ctx, const struct rondo_work *w, enum rondo_map map)
+{
+    size_t line = RONDO_CACHE_LINE / w->elem_bytes, nloops;
+    if (!rondo_is_pair(&ctx->layout) || w->counts != NULL || rondo_coll_has_root((enum rondo_coll)w->coll) ||
+        ctx->mailbox == NULL) {
+        return whole_chunk(w, map);
+    }
+    nloops = (w->len * w->elem_bytes + ctx->mailbox->capacity - 1) / ctx->mailbox->capacity;
+    return nloops > 1 ? rondo_round_up((w->len + nloops - 1) / nloops, line) : whole_chunk(w, map);
+}
+
+/* Channel c of n: an equal part of `count`, in whole lines. */
+static void channel_part(struct rondo_work *w, size_t count, int c, int n)
+{
+    size_t line = RONDO_CACHE_LINE / w->elem_bytes, part;
+    if (n == 1) {
+        w->off = 0;
+        w->len = count;
+        return;
+    }
+    part = rondo_round_up((count + (size_t)n - 1) / (size_t)n, line);
+    w->off = rondo_min_size(part * (size_t)c, count);
+    w->len = rondo_min_size(part, count - w->off);
+}
+
+void rondo_plan_cut(const struct rondo_ctx *ctx, struct rondo_work *w, const struct rondo_task *t,
+                    enum rondo_map map, int channel, int nchannels)
+{
+    channel_part(w, t->count, channel, nchannels);
+    if (w->algo == RONDO_ALGO_HIERARCHICAL) {
+        w->chunk = rondo_min_size(whole_chunk(w, map), rondo_hierarchical_chunk(&ctx->layout, w->elem_bytes));
+    } else if (w->algo == RONDO_ALGO_ONESHOT) {
+        w->chunk = posted_chunk(ctx, w, map);
+    } else if (w->algo == RONDO_ALGO_TWOSHOT) {
+        w->chunk = whole_chunk(w, map);
+    } else if (t->counts != NULL) {
+        struct rondo_work longest = *w;
+        for (int r = 0; r < ctx->nranks; r++) {
+            longest.len = rondo_max_size(longest.len, t->counts[r]);
+        }
+        w->chunk = chunk_of(ctx, &longest, map);
+    } else {
+        w->chunk = chunk_of(ctx, w, map);
+    }
+}
