@@ -365,6 +365,10 @@ int main(int argc, char **argv)
     struct tool_given given;
     int factor = 4, code;
     if (tool_options_parse(&explain_options, &given, EXPLAIN_HELP, argc, argv) != 0) return EXIT_USE;
+    if (given.given[EXPLAIN_HELP]) {
+        tool_options_help(&explain_options);
+        return 0;
+    }
     if (!given.given[EXPLAIN_MEASURE] || given.given[EXPLAIN_FILE] || given.given[EXPLAIN_RANKS] ||
         given.given[EXPLAIN_NODES] || given.given[EXPLAIN_CHANNELS]) {
         fprintf(stderr,
