@@ -206,7 +206,7 @@ static inline void submit(struct rank *r, const struct call *c, int number)
     r->run[0].work.chunk = gathers(c) || scatters(c) ? c->count : rondo_round_up(share, 16);
     r->run[1].work.algo = RONDO_ALGO_ONESHOT;
     r->run[1].work.chunk = c->count;
-    r->run[1].gate = 1;
+    r->run[1].fallback_of = &r->run[0];
     r->open = c->coll == RONDO_COLL_ALL_REDUCE ? 2 : 1;
     for (int k = 0; k < r->open; k++) {
         r->run[k].schedule = rondo_schedule_find(c->coll, (enum rondo_algo)r->run[k].work.algo);
@@ -245,7 +245,7 @@ static inline void check(struct rank *r, const struct call *c, int number)
     struct world *w = r->world;
     static const uint32_t untouched = 0x5a5a5a5a;
     r->carried[r->run[0].verdict]++;
-    if (r->run[0].verdict == RONDO_FOR_OTHERS && c->coll != RONDO_COLL_ALL_REDUCE) {
+    if (r->run[0].verdict == RONDO_NOT_DIRECT && c->coll != RONDO_COLL_ALL_REDUCE) {
         return;
     }
     switch (c->coll) {
@@ -331,7 +331,7 @@ static inline void assert_all_right(const struct world *w)
         int reached = w->memory != ORDINARY && w->memory != ONE_IS_ORDINARY;
         assert_string_equal(w->rank[i].wrong, "");
         assert_int_equal(w->rank[i].next_call, w->ncalls + 1);
-        assert_int_equal(w->rank[i].carried[reached ? RONDO_DIRECT : RONDO_FOR_OTHERS] >=
+        assert_int_equal(w->rank[i].carried[reached ? RONDO_DIRECT : RONDO_NOT_DIRECT] >=
                              w->ncalls * (reached ? 1 : 0),
                          1);
         assert_int_equal(w->rank[i].carried[RONDO_DIRECT], w->rank[0].carried[RONDO_DIRECT]);

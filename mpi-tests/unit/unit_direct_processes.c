@@ -27,7 +27,7 @@ static int run_alone(struct world *w, int rank, enum rondo_verdict verdict)
 static void two_processes(int refused)
 {
     struct world *w = world_new(2, ORDINARY);
-    enum rondo_verdict verdict = refused ? RONDO_FOR_OTHERS : RONDO_DIRECT;
+    enum rondo_verdict verdict = refused ? RONDO_NOT_DIRECT : RONDO_DIRECT;
     size_t bytes = rondo_mailbox_bytes(4 * MOST_COUNT, 2);
     uint8_t *places = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     float *ordinary[2] = { w->rank[0].in, w->rank[0].out };
@@ -110,7 +110,7 @@ static void where_one_may_not_nobody_does(void **state)
         run_in_order(w);
         for (int i = 0; i < 3; i++) {
             assert_string_equal(w->rank[i].wrong, "");
-            assert_int_equal(w->rank[i].carried[RONDO_FOR_OTHERS], NCALLS);
+            assert_int_equal(w->rank[i].carried[RONDO_NOT_DIRECT], NCALLS);
             assert_int_equal(w->rank[i].direct->cma, RONDO_CMA_REFUSED);
             assert_true(w->rank[i].direct->ncalls < NCALLS); /* nobody asks for ever */
         }

@@ -5,6 +5,8 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include "comm/comm.h"
+
 static const uint64_t first_steps[] = {
     0, 0x7fffffffull - 40, 0xffffffffull - 60, 0xffffffffull - 9, 0x1ffffffffull - 30, 0x100000000ull
 };
@@ -312,6 +314,32 @@ static void drop_forgets_runs(void **state)
     world_free(w);
 }
 
+/* A plan's array of runs moves when it grows. */
+static void runs_refer_to_each_other_after_their_plan_has_grown(void **state)
+{
+    struct rondo_plan plan = { 0 };
+    struct rondo_run *run, *old = NULL;
+    int moves = 0;
+    (void)state;
+    for (int i = 0; i < 100; i++) {
+        assert_int_equal(rondo_plan_next_run(&plan, &run), RONDO_SUCCESS);
+        assert_ptr_equal(run, &plan.runs[i]);
+        moves += plan.runs != old;
+        old = plan.runs;
+        run->fallback_of = i % 3 != 0 ? &plan.runs[i - i % 3] : NULL;
+        if (i > 0) {
+            plan.runs[i - 1].arrives_after = &plan.runs[i]; /* also forward */
+        }
+    }
+    assert_true(moves > 2);
+    for (int i = 0; i < 99; i++) {
+        run = &plan.runs[i];
+        assert_ptr_equal(run->fallback_of, i % 3 != 0 ? &plan.runs[i - i % 3] : NULL);
+        assert_ptr_equal(run->arrives_after, &plan.runs[i + 1]);
+    }
+    rondo_plan_release(&plan);
+}
+
 static void another_call_word_is_told_before_data_is_touched(void **state)
 {
     (void)state;
@@ -359,6 +387,7 @@ int main(void)
         cmocka_unit_test(calls_of_the_mailbox_can_end_at_once),
         cmocka_unit_test(one_for_all_waits_for_nobody_until_its_banks_are_used_up),
         cmocka_unit_test(drop_forgets_runs),
+        cmocka_unit_test(runs_refer_to_each_other_after_their_plan_has_grown),
         cmocka_unit_test(another_call_word_is_told_before_data_is_touched),
     };
     alarm(120);

@@ -32,7 +32,7 @@ static inline struct rondo_run *shot_of(const struct rondo_cached *entry)
     if (entry->state != RONDO_CACHED_SECOND || !rondo_direct_declines(&entry->runs[0].work)) {
         return NULL;
     }
-    entry->runs[0].verdict = RONDO_FOR_OTHERS; /* which the second asks for where it waits in a lane */
+    entry->runs[0].verdict = RONDO_NOT_DIRECT; /* which the second asks for where it waits in a lane */
     return &entry->runs[1];
 }
 

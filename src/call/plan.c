@@ -157,34 +157,34 @@ static uint8_t kernel_copies(const struct rondo_ctx *ctx, const struct rondo_tas
     return RONDO_KERNEL_NEVER;
 }
 
-/* Fill in run `at` of a call: those of the primary come first. */
+/* Fill in run `at` of a call: those of the primary come first, at `primary`. */
 static void fill_run(struct rondo_ctx *ctx, struct rondo_run *run, const struct rondo_task *t,
-                     const struct rondo_selection *selection, int at)
+                     const struct rondo_selection *selection, int at, struct rondo_run *primary)
 {
     int nprimary = selection->primary.nchannels, is_fallback = at >= nprimary;
     fill_work(ctx, run, t, is_fallback ? &selection->fallback : &selection->primary,
               is_fallback ? at - nprimary : at);
     run->work.cma = kernel_copies(ctx, t, selection);
-    run->gate = is_fallback ? at : 0;
+    run->fallback_of = is_fallback ? primary : NULL;
 }
 
 /* all_to_all in one work: all_gather's, with another block for everyone. */
 static void fill_exchange(struct rondo_ctx *ctx, struct rondo_run *run, const struct rondo_task *t,
-                          const struct rondo_selection *selection, int at)
+                          const struct rondo_selection *selection, int at, struct rondo_run *primary)
 {
     struct rondo_task as = *t;
     as.coll = RONDO_COLL_ALL_GATHER;
-    fill_run(ctx, run, &as, selection, at);
+    fill_run(ctx, run, &as, selection, at, primary);
     run->work.coll = RONDO_COLL_ALL_TO_ALL;
 }
 
-/* A run that is offered to the GPUs' copy engines; what is to run otherwise has it as its gate. */
+/* A run for the GPUs' copy engines; the call's other runs are its fallbacks. */
 static void fill_copies(struct rondo_ctx *ctx, struct rondo_run *run, const struct rondo_task *t)
 {
     static const struct rondo_selection direct = {
         .primary = { .algo = RONDO_ALGO_TWOSHOT, .proto = RONDO_PROTO_SIMPLE, .nchannels = 1 }
     };
-    (t->coll == RONDO_COLL_ALL_TO_ALL ? fill_exchange : fill_run)(ctx, run, t, &direct, 0);
+    (t->coll == RONDO_COLL_ALL_TO_ALL ? fill_exchange : fill_run)(ctx, run, t, &direct, 0, NULL);
     run->copies = 1;
 }
 
@@ -231,7 +231,7 @@ static rondo_status add_collective(struct rondo_plan *plan, const struct rondo_t
 {
     struct rondo_ctx *ctx = plan->ctx;
     struct rondo_selection selection;
-    int copies;
+    int copies, first = plan->nruns;
     if (ctx->nranks == 1) {
         return add_alone(plan, t);
     }
@@ -245,8 +245,8 @@ static rondo_status add_collective(struct rondo_plan *plan, const struct rondo_t
     for (int c = 0; c < selection.primary.nchannels + selection.fallback.nchannels; c++) {
         struct rondo_run *run;
         RONDO_TRY(rondo_plan_next_run(plan, &run));
-        fill_run(ctx, run, t, &selection, c);
-        run->gate = copies ? c + 1 : run->gate;
+        fill_run(ctx, run, t, &selection, c, &plan->runs[first]);
+        run->fallback_of = copies ? &plan->runs[first] : run->fallback_of;
         begin_call(ctx, run, t->send, t->recv, word);
     }
     return RONDO_SUCCESS;
@@ -331,8 +331,8 @@ static rondo_status keep(struct rondo_ctx *ctx, const struct rondo_task *t, uint
             fill_copies(ctx, &entry->runs[c], t);
         } else {
             (t->coll == RONDO_COLL_ALL_TO_ALL ? fill_exchange : fill_run)(ctx, &entry->runs[c], t, &selection,
-                                                                          c - copies);
-            entry->runs[c].gate = copies ? c : entry->runs[c].gate;
+                                                                          c - copies, entry->runs);
+            entry->runs[c].fallback_of = copies ? entry->runs : entry->runs[c].fallback_of;
         }
         entry->runs[c].open = &ctx->immediate.open;
         rondo_run_begin(&entry->runs[c]); /* counts loops and steps, once */
@@ -396,7 +396,7 @@ static rondo_status add_exchange(struct rondo_plan *plan, const struct rondo_tas
 {
     struct rondo_selection selection;
     struct rondo_run *run;
-    int posts, asks = 1;
+    int posts, asks = 1, at = plan->nruns;
     *first = -1;
     if (plan->ctx->open_buffers == NULL || t->count == 0) {
         return RONDO_IN_PROGRESS;
@@ -409,7 +409,7 @@ static rondo_status add_exchange(struct rondo_plan *plan, const struct rondo_tas
     for (int c = 0; c < 1 + (posts && selection.fallback.nchannels > 0); c++) {
         const struct rondo_choice *choice = c == 0 ? &selection.primary : &selection.fallback;
         RONDO_TRY(rondo_plan_next_run(plan, &run));
-        fill_exchange(plan->ctx, run, t, &selection, c);
+        fill_exchange(plan->ctx, run, t, &selection, c, &plan->runs[at]);
         /* Only where the call runs now: what calls of a group or a stream learn comes before. */
         if (plan == &plan->ctx->immediate && plan->ctx->device == NULL &&
             rondo_algo_opens((enum rondo_algo)choice->algo) && rondo_direct_declines(&run->work)) {
@@ -417,7 +417,7 @@ static rondo_status add_exchange(struct rondo_plan *plan, const struct rondo_tas
             asks = 0;
             continue;
         }
-        run->gate = asks ? run->gate : 0;
+        run->fallback_of = asks ? run->fallback_of : NULL;
         begin_call(plan->ctx, run, send, t->recv, word);
     }
     *first = posts || !asks ? -1 : plan->nruns - 1;
@@ -430,7 +430,7 @@ static void arrive_in_place(struct rondo_run *runs, int npeers)
 {
     for (int i = 0; i < npeers; i++) {
         runs[2 * i].in_place = runs[2 * i + 1].in_place = 1;
-        runs[2 * i + 1].follows = 2 * i + 1 - 2 * (npeers - 1 - i);
+        runs[2 * i + 1].arrives_after = &runs[2 * (npeers - 1 - i)];
     }
 }
 
@@ -486,7 +486,7 @@ static rondo_status add_all_to_all(struct rondo_plan *plan, const struct rondo_t
         arrive_in_place(&plan->runs[begin], (plan->nruns - begin) / 2);
     }
     for (int i = first + 1; first >= 0 && i < plan->nruns; i++) {
-        plan->runs[i].gate = i - first;
+        plan->runs[i].fallback_of = &plan->runs[first];
     }
     return RONDO_SUCCESS;
 }

@@ -6,6 +6,16 @@
 
 enum { MIN_RUNS = 16 };
 
+/* What refers to another run of the array refers to it where it lies now. */
+static void runs_moved(struct rondo_run *runs, const struct rondo_run *from, int n)
+{
+    for (int i = 0; i < n; i++) {
+        struct rondo_run *run = &runs[i];
+        run->fallback_of = run->fallback_of != NULL ? runs + (run->fallback_of - from) : NULL;
+        run->arrives_after = run->arrives_after != NULL ? runs + (run->arrives_after - from) : NULL;
+    }
+}
+
 rondo_status rondo_plan_next_run(struct rondo_plan *plan, struct rondo_run **run)
 {
     if (plan->nruns == plan->capacity) {
@@ -14,6 +24,7 @@ rondo_status rondo_plan_next_run(struct rondo_plan *plan, struct rondo_run **run
         RONDO_TRY(RONDO_NEW_ARRAY(runs, capacity, "the works of a group"));
         if (plan->nruns > 0) {
             memcpy(runs, plan->runs, sizeof(*runs) * (size_t)plan->nruns);
+            runs_moved(runs, plan->runs, plan->nruns);
         }
         rondo_free(plan->runs);
         plan->runs = runs;

@@ -445,8 +445,8 @@ static rondo_status compare_run(struct rondo_ctx *ctx, const struct rondo_run *r
  * number on the mailbox. */
 static int is_unposted(const struct rondo_run *run)
 {
-    return run->work.algo == RONDO_ALGO_ONESHOT && run->gate > 0 &&
-           (run - run->gate)->verdict == RONDO_DIRECT;
+    return run->work.algo == RONDO_ALGO_ONESHOT && run->fallback_of != NULL &&
+           run->fallback_of->verdict == RONDO_DIRECT;
 }
 
 /*

@@ -32,8 +32,8 @@ struct rondo_flow {
                         mailbox, one for all and all for one: the number of the operation */
 };
 
-/* What all ranks have concluded from where their buffers are (kern/zerocopy.h). */
-enum rondo_verdict { RONDO_UNDECIDED, RONDO_DIRECT, RONDO_FOR_OTHERS };
+/* Whether ranks reach one another's buffers in a run; all ranks reach the same verdict (kern/zerocopy.h). */
+enum rondo_verdict { RONDO_UNDECIDED, RONDO_DIRECT, RONDO_NOT_DIRECT };
 
 /* Of a one-shot run, found out once, so that a call that is made again needs no steps (rondo_run_begin). */
 enum rondo_shot_takes {
@@ -61,10 +61,10 @@ struct rondo_run {
     uint8_t verdict;    /* enum rondo_verdict of a run whose schedule opens buffers */
     uint8_t in_place; /* a message whose bytes lie where another one's arrive: it is copied to slots, and from
                          them */
-    int32_t follows;  /* of a message that arrives in place: the run so many before this one takes away what
-                         lies there; 0: nothing does */
-    int32_t gate; /* the run so many before this one decides whether this one runs (verdict RONDO_FOR_OTHERS)
-                     or ends at once; 0: none */
+    /* Other runs of the same plan, or NULL. A plan that moves its runs moves these (plan_memory.c). */
+    struct rondo_run
+        *arrives_after;            /* the send whose bytes lie where this message arrives: they leave first */
+    struct rondo_run *fallback_of; /* runs if that one's verdict is RONDO_NOT_DIRECT, else it ends at once */
     uint8_t
         copies;  /* on a GPU: for its copy engines, if all ranks' buffers allow it (verdict RONDO_DIRECT) */
     void *aside; /* of such a run in place: device memory of the output's size */

@@ -436,7 +436,7 @@ static void fill_slice(const struct rondo_run *run, const struct rondo_flow *flo
  * no slot free waits for a peer that has taken what was sent before. */
 static int has_left(const struct rondo_run *run, const struct rondo_flow *flow)
 {
-    const struct rondo_flow *leaves = &(run - run->follows)->flow[0];
+    const struct rondo_flow *leaves = &run->arrives_after->flow[0];
     return leaves->loop > flow->loop || leaves->done > flow->done;
 }
 
@@ -460,12 +460,12 @@ static int advance_flow(struct rondo_exec *exec, struct rondo_run *run, int f, r
             *moved |= passed == 1;
         } else if (flow->step.act & RONDO_DIRECT_ACTS) {
             passed = rondo_direct_step(exec, run, flow, status, moved);
-            if (run->verdict == RONDO_FOR_OTHERS) {
+            if (run->verdict == RONDO_NOT_DIRECT) {
                 return 1;
             }
         } else if (flow->step.act != 0 && flow->n != 0) {
             struct slice s;
-            if (RONDO_UNLIKELY(run->follows != 0) && !has_left(run, flow)) {
+            if (RONDO_UNLIKELY(run->arrives_after != NULL) && !has_left(run, flow)) {
                 return 0;
             }
             fill_slice(run, flow, &s);
@@ -489,11 +489,8 @@ static int advance_flow(struct rondo_exec *exec, struct rondo_run *run, int f, r
 static int advance_run(struct rondo_exec *exec, struct rondo_run *run, rondo_status *status, int *moved)
 {
     int ended = 1;
-    if (RONDO_UNLIKELY(run->gate > 0)) {
-        const struct rondo_run *first = run - run->gate;
-        if (first->verdict != RONDO_FOR_OTHERS) {
-            return first->verdict == RONDO_DIRECT;
-        }
+    if (RONDO_UNLIKELY(run->fallback_of != NULL) && run->fallback_of->verdict != RONDO_NOT_DIRECT) {
+        return run->fallback_of->verdict == RONDO_DIRECT;
     }
     if (RONDO_UNLIKELY(run->ready != NULL)) {
         int ready = run->ready(run, status);

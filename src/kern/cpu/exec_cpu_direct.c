@@ -269,13 +269,13 @@ static int all_told(struct rondo_exec *exec, struct rondo_direct *d)
     return (int)all;
 }
 
-static int for_others(struct rondo_run *run)
+static int not_direct(struct rondo_run *run)
 {
     /* Of a call that is not in place the next one may be, and asking is nothing beside what it moves. */
     if (run->work.cma != RONDO_KERNEL_IN_PLACE || run->work.direct->cma == RONDO_CMA_REFUSED) {
         rondo_direct_learn(kind_of(&run->work), 1);
     }
-    run->verdict = RONDO_FOR_OTHERS;
+    run->verdict = RONDO_NOT_DIRECT;
     return 1;
 }
 
@@ -296,7 +296,7 @@ static int answered(struct rondo_exec *exec, struct rondo_run *run, struct rondo
     int copies = run->work.cma == RONDO_KERNEL_IN_PLACE ? in_place : run->work.cma != RONDO_KERNEL_NEVER;
     d->reach = mapped ? RONDO_REACH_MAPPED : RONDO_REACH_CMA;
     if (!mapped && (!copies || d->cma == RONDO_CMA_REFUSED)) {
-        return for_others(run);
+        return not_direct(run);
     }
     if (mapped ? !notes : d->cma == RONDO_CMA_WORKS) {
         return opened(run, flow, status);
@@ -314,7 +314,7 @@ static int open_step(struct rondo_exec *exec, struct rondo_run *run, struct rond
     int all;
     if (flow->done == ASK) {
         if (!rondo_direct_asks(kind_of(w))) {
-            run->verdict = RONDO_FOR_OTHERS;
+            run->verdict = RONDO_NOT_DIRECT;
             return 1;
         }
         ask(run);
@@ -329,7 +329,7 @@ static int open_step(struct rondo_exec *exec, struct rondo_run *run, struct rond
     if (flow->done == ASKED) {
         return answered(exec, run, flow, status);
     }
-    return all_told(exec, w->direct) ? opened(run, flow, status) : for_others(run);
+    return all_told(exec, w->direct) ? opened(run, flow, status) : not_direct(run);
 }
 
 /* ---- the moves ---- */

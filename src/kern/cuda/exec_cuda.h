@@ -106,7 +106,7 @@ void rondo_exec_cuda_direct_tell(struct rondo_exec *exec, const void *ptr, size_
 
 /*
  * Copy engines (exec_cuda_copy.c): a run whose `copies` is set goes to them where every buffer that others
- * read lies in memory that all have told of; else the runs do that it is the gate of. That all ranks decide
+ * read lies in memory that all have told of; else its fallbacks run. That all ranks decide
  * alike needs their hosts: before a plan begins they meet, each call waiting for the peers' own. In the
  * stream it is as with kernels: nobody waits but it.
  */
@@ -119,8 +119,8 @@ rondo_status rondo_exec_cuda_meet(struct rondo_exec *exec, struct rondo_run *run
 /** Does a run of a plan that was met for stay out? */
 static inline int rondo_run_stays_out(const struct rondo_run *run)
 {
-    return run->gate > 0 ? (run - run->gate)->verdict != RONDO_FOR_OTHERS
-                         : run->copies && run->verdict == RONDO_FOR_OTHERS;
+    return run->fallback_of != NULL ? run->fallback_of->verdict != RONDO_NOT_DIRECT
+                                    : run->copies && run->verdict == RONDO_NOT_DIRECT;
 }
 
 /** Serial of the last launch, and up to which all have ended; captured ones do not count. No CUDA call. */

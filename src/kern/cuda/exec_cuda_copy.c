@@ -345,7 +345,7 @@ static rondo_status conclude(struct rondo_exec *exec, struct rondo_cuda_copies *
         open &= offer->open;
         in_place |= offer->in_place;
     }
-    run->verdict = open ? RONDO_DIRECT : RONDO_FOR_OTHERS;
+    run->verdict = open ? RONDO_DIRECT : RONDO_NOT_DIRECT;
     if (!open) {
         return RONDO_SUCCESS;
     }
