@@ -10,6 +10,7 @@
 #include "base/types.h"
 #include "comm/comm.h"
 #include "fake_ranks.h"
+#include "faults.h"
 
 /* The child has these members, this rank's place is the right one, and it works. members: ranks of the parent
  * in the child's order. */
@@ -412,9 +413,7 @@ static void a_fault_of_a_split_leaves_the_parent_whole(void **state)
 {
     static const char *const phases[] = { "open", "peers", "graphs", "connections", "ready", "hello" };
     (void)state;
-#ifndef RONDO_FAULTS
-    skip();
-#endif
+    needs_faults();
     for (size_t p = 0; p < RONDO_COUNTOF(phases); p++) {
         struct fault_case c = { .phase = phases[p] };
         pthread_barrier_init(&c.meet, NULL, 3);

@@ -11,6 +11,7 @@
 
 #include "base/types.h"
 #include "fake_ranks.h"
+#include "faults.h"
 
 #define MOST_ABORT_S 1.0
 
@@ -517,19 +518,6 @@ static void fail_to_create(struct fake_rank *r)
     FAKE_CHECK(r, status != RONDO_SUCCESS && comm == NULL);
     FAKE_CHECK(r, fake_has(rondo_last_error(NULL), "failing on purpose"), "%s", rondo_last_error(NULL));
     snprintf(f->text[r->rank], sizeof(f->text[r->rank]), "%s", rondo_last_error(NULL));
-}
-
-#ifdef RONDO_FAULTS
-enum { has_faults = 1 };
-#else
-enum { has_faults = 0 };
-#endif
-
-static void needs_faults(void)
-{
-    if (!has_faults) {
-        skip();
-    }
 }
 
 static const char *const phases[] = { "open", "peers", "graphs", "connections", "ready", "hello" };

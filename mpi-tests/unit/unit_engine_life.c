@@ -11,6 +11,7 @@
 
 #include "base/types.h"
 #include "fake_ranks.h"
+#include "faults.h"
 
 /* ---- streams ---- */
 
@@ -481,6 +482,7 @@ static void a_connection_that_is_not_made_in_time_is_named_on_all_ranks(void **s
 {
     char text[3][512];
     (void)state;
+    needs_faults();
     fake_params("SHM_DISABLE", "1", "SOCKET_IFNAME", "lo", "NET_FAULT", "rank=0,connect=1000000",
                 "INIT_TIMEOUT", "1s", NULL);
     fake_ranks_bare(3, connect_in_vain, text);

@@ -5,12 +5,16 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include "faults.h"
 #include "netdev_pair.h"
 #include "says.h"
 
 static rondo_status mask_with(const char *faults)
 {
     uint32_t mask;
+    if (faults != NULL && faults[0] != '\0') {
+        needs_faults();
+    }
     rondo_netdev_finalize();
     set_param("RONDO_NET_FAULT", faults);
     return rondo_netdev_mask(&mask, NULL, 0);
@@ -30,6 +34,20 @@ static void without_faults_nothing_is_between(void **state)
     assert_ptr_equal(net_with(NULL), &rondo_netdev_socket);
     assert_string_equal(net_with("seed=1")->name, "fault");
     assert_ptr_equal(net_with(""), &rondo_netdev_socket);
+}
+
+static void a_build_without_faults_refuses_the_parameter(void **state)
+{
+    uint32_t mask;
+    (void)state;
+    if (has_faults) {
+        skip();
+    }
+    rondo_netdev_finalize();
+    set_param("RONDO_NET_FAULT", "seed=1");
+    assert_int_equal(rondo_netdev_mask(&mask, NULL, 0), RONDO_INVALID_ARGUMENT);
+    assert_says("this build of Rondo has no fault injection");
+    assert_int_equal(mask_with(""), RONDO_SUCCESS);
 }
 
 static void words_are_read_strictly(void **state)
@@ -271,6 +289,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_faults_nothing_is_between),
+        cmocka_unit_test(a_build_without_faults_refuses_the_parameter),
         cmocka_unit_test(words_are_read_strictly),
         cmocka_unit_test(connecting_stays_under_way),
         cmocka_unit_test(there_is_no_room_before_each_request),

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 
+#include "faults.h"
 #include "net/transport/transport_net.h"
 
 enum {
@@ -90,6 +91,7 @@ static void devices_that_are_late_or_busy_lose_nothing(void **state)
 {
     struct world *w;
     (void)state;
+    needs_faults();
     set("FAKE_CUDA_ORDERED", "1");
     set("RONDO_NET_FAULT", "seed=7,late=3,again=2,connect=5");
     w = gdr_new(2, READ | WRITE | FLUSH, READ | WRITE);

@@ -3,6 +3,7 @@
 #include "transport_world.h"
 
 #include "base/param.h"
+#include "faults.h"
 #include "net/transport/transport_net.h"
 #include "says.h"
 
@@ -41,6 +42,7 @@ static void rings_and_trees_carry_their_own_slices(void **state)
 static void late_and_full_devices_change_nothing(void **state)
 {
     (void)state;
+    needs_faults();
     set("RONDO_NET_FAULT", "seed=7,late=3,again=2,connect=5");
     stream_apart(3, 512);
     set("RONDO_NET_FAULT", NULL);
@@ -103,7 +105,7 @@ static void slices_go_from_and_to_any_memory(void **state)
 {
     enum { PASSED = 3 * RONDO_SLOTS };
     (void)state;
-    for (int fault = 0; fault < 2; fault++) {
+    for (int fault = 0; fault < 1 + has_faults; fault++) {
         set("RONDO_NET_FAULT", fault ? "seed=5,late=3,again=2" : NULL);
         struct world *w = two_apart(256);
         struct end *from = first_end(&w->rank[0], 1), *to = first_end(&w->rank[1], 0);
@@ -164,6 +166,7 @@ static void a_device_that_dies_fails_its_sender(void **state)
     struct end *end;
     int moved = 0;
     (void)state;
+    needs_faults();
     set("RONDO_NET_FAULT",
         "fail=isend:9:remote"); /* two channels of a ring and a tree: 8 conns, each with a hello */
     w = two_apart(256);

@@ -5,6 +5,7 @@
 #include "base/heap.h"
 #include "base/param.h"
 #include "fake_verbs.h"
+#include "faults.h"
 
 enum {
     SLICE = 8192,
@@ -329,6 +330,7 @@ static void late_and_full_cards_change_nothing(void **state)
 {
     struct pair p;
     (void)state;
+    needs_faults();
     set("RONDO_NET_FAULT", "seed=5,late=3,again=2");
     pair_open(&p, 1, 1);
     assert_in_range(pass(&p, 0, MOST), 1, MOST - 1);

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/cores.h"
+#include "faults.h"
 
 static void slices_leave_from_the_gpu_next_to_the_card(void **state)
 {
@@ -45,6 +46,7 @@ static void memory_that_the_card_refuses_is_the_segments(void **state)
 static void late_and_busy_devices_lose_nothing(void **state)
 {
     (void)state;
+    needs_faults();
     set("RONDO_NET_FAULT", "seed=7,late=3,again=2,connect=5");
     run_it(pxn_new(0), body_through);
     set("RONDO_NET_FAULT", NULL);

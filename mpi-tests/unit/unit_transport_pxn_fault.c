@@ -2,6 +2,8 @@
  * write what is not so (pxn_world.h). */
 #include "pxn_world.h"
 
+#include "faults.h"
+
 /* Nobody waits for what it sends. */
 static void forget_rank_2(struct rank *r)
 {
@@ -210,6 +212,7 @@ static void errors_of_a_relays_card_are_the_senders(void **state)
 {
     uint32_t mask = rondo_log_mask;
     (void)state;
+    needs_faults();
     set("RONDO_NET_FAULT", "die=5,rank=0");
     rondo_log_mask = RONDO_LOG_NONE; /* the parameters had set it */
     run_it(pxn_new(0), body_error);

@@ -58,20 +58,24 @@ static void add_why(const char *name, const char *text)
     snprintf(found.why + used, sizeof found.why - used, "%s%s: %s", used > 0 ? "; " : "", name, text);
 }
 
+static const struct rondo_net_device *device_used(int i)
+{
+    return found.faults ? rondo_netdev_fault_over(i) : rondo_netdevs[i];
+}
+
 static rondo_status ask(int i)
 {
-    const struct rondo_net_device *net = rondo_netdevs[i];
     char why[WHY_BYTES] = "", text[WHY_BYTES + 32];
     int n = 0;
     found.asked[i] = 1;
-    RONDO_TRY((found.faults ? &rondo_netdev_faults[i] : net)->init(&n, why, sizeof why));
+    RONDO_TRY(device_used(i)->init(&n, why, sizeof why));
     if (n > 0) {
         found.mask |= 1u << i;
         snprintf(text, sizeof text, "%d device%s%s%s", n, n == 1 ? "" : "s", why[0] ? ", " : "", why);
     } else {
         snprintf(text, sizeof text, "none here%s%s", why[0] ? ", " : "", why);
     }
-    add_why(net->name, text);
+    add_why(rondo_netdevs[i]->name, text);
     return RONDO_SUCCESS;
 }
 
@@ -139,7 +143,7 @@ const struct rondo_net_device *rondo_netdev_common(uint32_t mask_a, uint32_t mas
 {
     for (int i = 0; i < NUM_NETDEVS; i++) {
         if ((mask_a & mask_b) >> i & 1) {
-            return found.faults ? &rondo_netdev_faults[i] : rondo_netdevs[i];
+            return device_used(i);
         }
     }
     return NULL;

@@ -1,6 +1,8 @@
 /* Faults of net devices on purpose: contract and words in netdev_fault.h. */
 #include "net/netdev_fault.h"
 
+#ifdef RONDO_FAULTS
+
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -461,4 +463,23 @@ WRAP(2)
         .isend_from = fault_isend_from, .irecv_into = fault_irecv_into, .iflush = fault_iflush,   \
         .test = fault_test, .stop = fault_stop, .close = fault_close, .finalize = finalize_##i    \
     }
-const struct rondo_net_device rondo_netdev_faults[RONDO_FAULT_NETDEVS] = { ROW(0), ROW(1), ROW(2) };
+static const struct rondo_net_device wrappers[RONDO_FAULT_NETDEVS] = { ROW(0), ROW(1), ROW(2) };
+
+const struct rondo_net_device *rondo_netdev_fault_over(int i) { return &wrappers[i]; }
+
+#else
+
+#include "base/param.h"
+
+rondo_status rondo_netdev_fault_init(int *armed)
+{
+    *armed = 0;
+    return rondo_params()->net_fault[0] == '\0'
+               ? RONDO_SUCCESS
+               : rondo_fail(
+                     RONDO_INVALID_ARGUMENT,
+                     "RONDO_NET_FAULT is set, but this build of Rondo has no fault injection: unset it, "
+                     "or configure with --enable-devel");
+}
+
+#endif
