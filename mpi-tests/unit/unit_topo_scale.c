@@ -3,6 +3,8 @@
 
 #include <time.h>
 
+#include "tools/simulate.h"
+
 static double cpu_ms(void)
 {
     struct timespec now;
@@ -103,7 +105,7 @@ static void simulation_prints_a_line_for_each_size(void **state)
     assert_string_equal(net.name, "");
     rondo_free(kind->bytes);
     FILE *out = open_memstream(&text, &size);
-    assert_int_equal(rondo_stitch_simulate(&topo, kind->graph, 600, out), RONDO_SUCCESS);
+    assert_int_equal(rondo_job_simulate(&topo, kind->graph, 600, out), RONDO_SUCCESS);
     fclose(out);
     const char *at = text;
     static const char *const rows[] = { "\n     1000      125 ", "\n     2000      250 ",
@@ -113,8 +115,8 @@ static void simulation_prints_a_line_for_each_size(void **state)
     }
     assert_non_null(at);
     free(text);
-    assert_int_equal(rondo_stitch_simulate(&topo, kind->graph, 0, stdout), RONDO_INVALID_ARGUMENT);
-    assert_int_equal(rondo_stitch_simulate(&topo, kind->graph, RONDO_STITCH_MAX_RANKS / 8 + 1, stdout),
+    assert_int_equal(rondo_job_simulate(&topo, kind->graph, 0, stdout), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(rondo_job_simulate(&topo, kind->graph, RONDO_STITCH_MAX_RANKS / 8 + 1, stdout),
                      RONDO_INVALID_ARGUMENT);
     assert_says("expected 1 to 2097152");
     free(kind);

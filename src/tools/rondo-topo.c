@@ -11,6 +11,7 @@
 #include "init/node.h"
 #include "tools/topo_options.h"
 #include "tools/topo_report.h"
+#include "tools/simulate.h"
 #include "topo/stitch.h"
 #include "topo/xml/xml.h"
 
@@ -186,7 +187,7 @@ static int simulate_put(const struct report *report, const struct tool_given *gi
 {
     int nodes = tool_options_number(&topo_options, given, TOPO_SIMULATE, 1, REPORT_MAX_NODES);
     if (nodes < 0) return EXIT_USE;
-    return rondo_stitch_simulate(report->topo, report->graphs, nodes, stdout) == RONDO_SUCCESS
+    return rondo_job_simulate(report->topo, report->graphs, nodes, stdout) == RONDO_SUCCESS
                ? 0
                : failed(EXIT_RUNTIME);
 }

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "init/node.h"
 #include "tools/draw/draw_line.h"
+#include "tools/simulate.h"
 #include "topo/levels.h"
 #include "topo/stitch.h"
 #include "topo/xml/xml.h"
@@ -203,7 +204,7 @@ out:
 }
 
 static rondo_status stitched_put(const struct rondo_draw *draw, const struct report *report,
-                                 const struct rondo_stitch_job *job)
+                                 const struct rondo_job *job)
 {
     struct rondo_stitch *stitch = NULL;
     struct rondo_channel_layout layout;
@@ -222,16 +223,16 @@ static rondo_status stitched_put(const struct rondo_draw *draw, const struct rep
 static rondo_status nodes_put(const struct rondo_draw *draw, const struct report *report, int nodes)
 {
     const struct rondo_topo *topo = report->topo;
-    struct rondo_stitch_job job;
+    struct rondo_job job;
     if ((int64_t)nodes * topo->ndevs > REPORT_MAX_RANKS) {
         return rondo_fail(
             RONDO_INVALID_ARGUMENT,
             "%d nodes of %d ranks are more than %d ranks: fewer nodes are shown, too; --simulate counts",
             nodes, topo->ndevs, REPORT_MAX_RANKS);
     }
-    RONDO_TRY(rondo_stitch_job_create(&job, topo, report->graphs, nodes));
+    RONDO_TRY(rondo_job_create(&job, topo, report->graphs, nodes));
     rondo_status status = stitched_put(draw, report, &job);
-    rondo_stitch_job_release(&job);
+    rondo_job_release(&job);
     return status;
 }
 

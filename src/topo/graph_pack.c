@@ -11,12 +11,58 @@
  * equal graphs are equal bytes.
  */
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "topo/graph_pack_impl.h"
+#include "layout/group_tree.h"
+#include "topo/stitch.h"
 
-enum { MAGIC = 0x68677252 /* "Rrgh" */ };
+enum {
+    MAGIC = 0x68677252, /* "Rrgh" */
+    VERSION = 2,
+    VERSION_GDR = 3,
+    VERSION_LEVELS = 4,
+    VERSION_RELAYS = 5,
+    HEADER = 16
+};
+enum { NET_HEAD = 5, NET_TAIL = 8 * RONDO_NUM_GDR };
+
+struct reader {
+    const uint8_t *at, *end;
+    int version;
+};
+
+/* ---- bytes ---- */
+
+static void put16(uint8_t **at, int value)
+{
+    *(*at)++ = (uint8_t)value;
+    *(*at)++ = (uint8_t)(value >> 8);
+}
+
+static void put32(uint8_t **at, int32_t value)
+{
+    put16(at, (int)((uint32_t)value & 0xffff));
+    put16(at, (int)((uint32_t)value >> 16));
+}
+
+static int has_bytes(const struct reader *in, size_t bytes) { return (size_t)(in->end - in->at) >= bytes; }
+
+static uint16_t get16(struct reader *in)
+{
+    uint16_t value = (uint16_t)(in->at[0] | in->at[1] << 8);
+    in->at += 2;
+    return value;
+}
+
+static uint32_t get32(struct reader *in)
+{
+    uint32_t low = get16(in);
+    return low | (uint32_t)get16(in) << 16;
+}
+
+/* ---- fields of a graph ---- */
 
 struct field {
     const char *name;
@@ -61,7 +107,7 @@ static int32_t *field_of(const struct rondo_graph *graph, const struct field *fi
 
 /* ---- what graphs must be, on both ends ---- */
 
-rondo_status rondo_pack_wrong(const char *fmt, ...)
+static rondo_status RONDO_PRINTF(1, 2) wrong(const char *fmt, ...)
 {
     char text[256];
     va_list args;
@@ -79,15 +125,15 @@ static rondo_status fields_check(const struct rondo_graph *graph, int id)
     for (size_t i = 0; i < RONDO_COUNTOF(fields); i++) {
         int32_t value = *field_of(graph, &fields[i]);
         if (value < fields[i].min || value > fields[i].max) {
-            return rondo_pack_wrong("%s of graph %d is %d, expected %d to %d", fields[i].name, id, value,
-                                    fields[i].min, fields[i].max);
+            return wrong("%s of graph %d is %d, expected %d to %d", fields[i].name, id, value, fields[i].min,
+                         fields[i].max);
         }
     }
     if (graph->id != id) {
-        return rondo_pack_wrong("graph %d stands where graph %d belongs", graph->id, id);
+        return wrong("graph %d stands where graph %d belongs", graph->id, id);
     }
     if ((id == RONDO_GRAPH_RING) != (graph->pattern == RONDO_PATTERN_RING)) {
-        return rondo_pack_wrong("pattern %d does not belong to graph %d", graph->pattern, id);
+        return wrong("pattern %d does not belong to graph %d", graph->pattern, id);
     }
     return RONDO_SUCCESS;
 }
@@ -98,9 +144,8 @@ static rondo_status order_check(const int16_t *order, int ndevs, int id)
     for (int i = 0; i < ndevs; i++) {
         int dev = order[i];
         if (dev < 0 || dev >= ndevs || (seen[dev / 64] >> (dev % 64) & 1) != 0) {
-            return rondo_pack_wrong(
-                "device %d at place %d of an order of graph %d, expected each of 0 to %d once", dev, i, id,
-                ndevs - 1);
+            return wrong("device %d at place %d of an order of graph %d, expected each of 0 to %d once", dev,
+                         i, id, ndevs - 1);
         }
         seen[dev / 64] |= (uint64_t)1 << (dev % 64);
     }
@@ -111,17 +156,16 @@ static rondo_status net_check(int net, int nnets, int channel, int id)
 {
     return net >= -1 && net < nnets
                ? RONDO_SUCCESS
-               : rondo_pack_wrong("net %d in channel %d of graph %d, where there are %d nets", net, channel,
-                                  id, nnets);
+               : wrong("net %d in channel %d of graph %d, where there are %d nets", net, channel, id, nnets);
 }
 
 static rondo_status sizes_check(int ndevs, int nnets)
 {
     if (ndevs < 1 || ndevs > RONDO_TOPO_MAX_LOCAL) {
-        return rondo_pack_wrong("%d devices, expected 1 to %d", ndevs, RONDO_TOPO_MAX_LOCAL);
+        return wrong("%d devices, expected 1 to %d", ndevs, RONDO_TOPO_MAX_LOCAL);
     }
     if (nnets < 0 || nnets > RONDO_MACHINE_MAX_NETS) {
-        return rondo_pack_wrong("%d nets, expected 0 to %d", nnets, RONDO_MACHINE_MAX_NETS);
+        return wrong("%d nets, expected 0 to %d", nnets, RONDO_MACHINE_MAX_NETS);
     }
     return RONDO_SUCCESS;
 }
@@ -130,8 +174,8 @@ static rondo_status graph_sound(const struct rondo_graph *graph, int id, int nde
 {
     RONDO_TRY(fields_check(graph, id));
     if (graph->ndevs != ndevs || graph->order == NULL) {
-        return rondo_pack_wrong("graph %d orders %d devices, expected %d", id,
-                                graph->order == NULL ? 0 : graph->ndevs, ndevs);
+        return wrong("graph %d orders %d devices, expected %d", id, graph->order == NULL ? 0 : graph->ndevs,
+                     ndevs);
     }
     for (int c = 0; c < graph->nchannels; c++) {
         RONDO_TRY(order_check(graph->order + (size_t)c * (size_t)ndevs, ndevs, id));
@@ -152,16 +196,127 @@ static rondo_status levels_check(const struct rondo_graph *ring, int ndevs, size
                                                                                          : NULL;
     if (fault == NULL) {
         rondo_levels_count(&levels, ring->cut, ndevs);
-        fault = *version != RONDO_PACK_VERSION && *version != RONDO_PACK_VERSION_LEVELS
+        fault = *version != VERSION && *version != VERSION_LEVELS
                     ? "there are GPUs"
                     : rondo_levels_fault(&levels, ring->cut, ndevs);
     }
-    *version = RONDO_PACK_VERSION_LEVELS;
+    *version = VERSION_LEVELS;
     *bytes += 1 + (size_t)levels.n + (size_t)ndevs;
-    return fault == NULL ? RONDO_SUCCESS : rondo_pack_wrong("of the levels of %d ranks: %s", ndevs, fault);
+    return fault == NULL ? RONDO_SUCCESS : wrong("of the levels of %d ranks: %s", ndevs, fault);
+}
+
+/* Nets. */
+
+/* It goes into messages and is compared with what a net device says: no blanks, nothing that is not shown. */
+static rondo_status name_check(const char *name, size_t n, int net)
+{
+    if (n >= RONDO_NET_NAME) {
+        return wrong("the name of net %d has %zu bytes, expected at most %d", net, n, RONDO_NET_NAME - 1);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (name[i] <= ' ' || name[i] > '~') {
+            return wrong("byte %zu of the name of net %d is %d, expected a visible character", i, net,
+                         (unsigned char)name[i]);
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status gdr_check(uint64_t devices, int ndevs, int net)
+{
+    return ndevs >= 64 || devices >> ndevs == 0
+               ? RONDO_SUCCESS
+               : wrong("net %d says something of device %d of %d", net, 63 - __builtin_clzll(devices), ndevs);
+}
+
+/* Devices of which it is said through whom they send. */
+static int relaying(int ndevs) { return ndevs < RONDO_NET_DEVS ? ndevs : RONDO_NET_DEVS; }
+
+static rondo_status relays_check(const uint8_t *relay, int n, int ndevs, int net)
+{
+    for (int d = 0; d < n; d++) {
+        if (relay[d] != 0 && (d >= ndevs || relay[d] > relaying(ndevs) || relay[d] - 1 == d)) {
+            return wrong("device %d of %d sends to net %d through device %d", d, ndevs, net, relay[d] - 1);
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+static int any_relay(const uint8_t *relay, int n)
+{
+    int any = 0;
+    for (int d = 0; d < n; d++) {
+        any |= relay[d];
+    }
+    return any != 0;
+}
+
+/* Bytes of what devices make of a net. */
+static size_t tail_bytes(int version, int ndevs)
+{
+    return version == VERSION_RELAYS ? NET_TAIL + (size_t)relaying(ndevs)
+           : version == VERSION_GDR  ? NET_TAIL
+                                     : 0;
+}
+
+static rondo_status nets_check(const struct rondo_graph_net *nets, int nnets, int ndevs, size_t *bytes,
+                               int *version)
+{
+    uint64_t any = 0;
+    int relays = 0;
+    *bytes = NET_HEAD * (size_t)nnets;
+    for (int i = 0; nets != NULL && i < nnets; i++) {
+        size_t n = strnlen(nets[i].name, RONDO_NET_NAME);
+        RONDO_TRY(name_check(nets[i].name, n, i));
+        *bytes += n;
+        for (int kind = 0; kind < RONDO_NUM_GDR; kind++) {
+            RONDO_TRY(gdr_check(nets[i].gdr[kind], ndevs, i));
+            any |= nets[i].gdr[kind];
+        }
+        RONDO_TRY(relays_check(nets[i].relay, RONDO_NET_DEVS, ndevs, i));
+        relays |= any_relay(nets[i].relay, RONDO_NET_DEVS);
+    }
+    *version = relays ? VERSION_RELAYS : any != 0 ? VERSION_GDR : VERSION;
+    *bytes += tail_bytes(*version, ndevs) * (size_t)nnets;
+    return RONDO_SUCCESS;
 }
 
 /* ---- pack ---- */
+
+static void net_put(uint8_t **at, const struct rondo_graph_net *net)
+{
+    size_t n = net == NULL ? 0 : strlen(net->name);
+    put32(at, net == NULL || net->rail < 0 ? -1 : net->rail);
+    *(*at)++ = (uint8_t)n;
+    for (size_t i = 0; i < n; i++) {
+        *(*at)++ = (uint8_t)net->name[i];
+    }
+}
+
+static void nets_put(uint8_t **at, const struct rondo_graph_net *nets, int nnets)
+{
+    for (int i = 0; i < nnets; i++) {
+        net_put(at, nets == NULL ? NULL : &nets[i]);
+    }
+}
+
+static void gdr_put(uint8_t **at, const uint64_t gdr[RONDO_NUM_GDR])
+{
+    for (int kind = 0; kind < RONDO_NUM_GDR; kind++) {
+        put32(at, (int32_t)(uint32_t)gdr[kind]);
+        put32(at, (int32_t)(uint32_t)(gdr[kind] >> 32));
+    }
+}
+
+static void tails_put(uint8_t **at, int version, const struct rondo_graph_net *nets, int nnets, int ndevs)
+{
+    for (int i = 0; tail_bytes(version, ndevs) > 0 && i < nnets; i++) {
+        gdr_put(at, nets[i].gdr);
+    }
+    for (int i = 0; version == VERSION_RELAYS && i < nnets; i++, *at += relaying(ndevs)) {
+        memcpy(*at, nets[i].relay, (size_t)relaying(ndevs));
+    }
+}
 
 static void levels_put(uint8_t **at, const struct rondo_graph *ring)
 {
@@ -201,18 +356,18 @@ static void graph_put(uint8_t **at, const struct rondo_graph *graph)
     int number[RONDO_TOPO_CHANNELS], first[RONDO_TOPO_CHANNELS],
         norders = orders_number(graph, number, first);
     for (size_t i = 0; i < RONDO_COUNTOF(fields); i++) {
-        rondo_pack_put32(at, *field_of(graph, &fields[i]));
+        put32(at, *field_of(graph, &fields[i]));
     }
-    rondo_pack_put16(at, norders);
+    put16(at, norders);
     for (int k = 0; k < norders; k++) {
         for (int i = 0; i < graph->ndevs; i++) {
-            rondo_pack_put16(at, graph->order[first[k] * graph->ndevs + i]);
+            put16(at, graph->order[first[k] * graph->ndevs + i]);
         }
     }
     for (int c = 0; c < graph->nchannels; c++) {
-        rondo_pack_put16(at, number[c]);
-        rondo_pack_put16(at, graph->net[2 * c]);
-        rondo_pack_put16(at, graph->net[2 * c + 1]);
+        put16(at, number[c]);
+        put16(at, graph->net[2 * c]);
+        put16(at, graph->net[2 * c + 1]);
     }
 }
 
@@ -222,8 +377,8 @@ rondo_status rondo_graphs_pack(const struct rondo_graph graphs[RONDO_NUM_GRAPHS]
     size_t total;
     int version;
     RONDO_TRY(sizes_check(ndevs, nnets));
-    RONDO_TRY(rondo_pack_nets_check(nets, nnets, ndevs, &total, &version));
-    total += RONDO_PACK_HEADER;
+    RONDO_TRY(nets_check(nets, nnets, ndevs, &total, &version));
+    total += HEADER;
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
         int number[RONDO_TOPO_CHANNELS], first[RONDO_TOPO_CHANNELS];
         RONDO_TRY(graph_sound(&graphs[id], id, ndevs, nnets));
@@ -232,18 +387,18 @@ rondo_status rondo_graphs_pack(const struct rondo_graph graphs[RONDO_NUM_GRAPHS]
     RONDO_TRY(levels_check(&graphs[RONDO_GRAPH_RING], ndevs, &total, &version));
     RONDO_TRY(rondo_calloc(bytes, total, 1, "the packed graphs of this node"));
     uint8_t *at = *bytes;
-    rondo_pack_put32(&at, MAGIC);
-    rondo_pack_put16(&at, version);
-    rondo_pack_put16(&at, RONDO_NUM_GRAPHS);
-    rondo_pack_put32(&at, (int32_t)total);
-    rondo_pack_put16(&at, ndevs);
-    rondo_pack_put16(&at, nnets);
-    rondo_pack_nets_put(&at, nets, nnets);
+    put32(&at, MAGIC);
+    put16(&at, version);
+    put16(&at, RONDO_NUM_GRAPHS);
+    put32(&at, (int32_t)total);
+    put16(&at, ndevs);
+    put16(&at, nnets);
+    nets_put(&at, nets, nnets);
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
         graph_put(&at, &graphs[id]);
     }
-    rondo_pack_tails_put(&at, version, nets, nnets, ndevs);
-    if (version == RONDO_PACK_VERSION_LEVELS) {
+    tails_put(&at, version, nets, nnets, ndevs);
+    if (version == VERSION_LEVELS) {
         levels_put(&at, &graphs[RONDO_GRAPH_RING]);
     }
     *n = total;
@@ -252,64 +407,129 @@ rondo_status rondo_graphs_pack(const struct rondo_graph graphs[RONDO_NUM_GRAPHS]
 
 /* ---- unpack ---- */
 
-static rondo_status header_get(struct rondo_pack_reader *in, int *ndevs, int *nnets)
+static rondo_status nets_get(struct reader *in, int nnets)
 {
-    size_t n = (size_t)(in->end - in->at);
-    if (n < RONDO_PACK_HEADER) {
-        return rondo_pack_wrong("%zu bytes, expected at least %d", n, RONDO_PACK_HEADER);
+    for (int i = 0; i < nnets; i++) {
+        if (!has_bytes(in, NET_HEAD)) {
+            return wrong("they end within %d nets", nnets);
+        }
+        int32_t rail = (int32_t)get32(in);
+        size_t n = *in->at++;
+        if (rail < -1) {
+            return wrong("rail %d of net %d, expected -1 or more", rail, i);
+        }
+        if (!has_bytes(in, n)) {
+            return wrong("they end within the name of net %d", i);
+        }
+        RONDO_TRY(name_check((const char *)in->at, n, i));
+        in->at += n;
     }
-    uint32_t magic = rondo_pack_get32(in);
-    in->version = rondo_pack_get16(in);
-    int ngraphs = rondo_pack_get16(in);
-    uint32_t total = rondo_pack_get32(in);
-    *ndevs = rondo_pack_get16(in);
-    *nnets = rondo_pack_get16(in);
-    if (magic != MAGIC) {
-        return rondo_pack_wrong("magic 0x%08x, expected 0x%08x", magic, (unsigned)MAGIC);
-    }
-    if (in->version < RONDO_PACK_VERSION || in->version > RONDO_PACK_VERSION_RELAYS ||
-        ngraphs != RONDO_NUM_GRAPHS) {
-        return rondo_pack_wrong("version %d with %d graphs, expected version %d to %d with %d", in->version,
-                                ngraphs, RONDO_PACK_VERSION, RONDO_PACK_VERSION_RELAYS, RONDO_NUM_GRAPHS);
-    }
-    if (total != n) {
-        return rondo_pack_wrong("%zu bytes that say they are %u", n, total);
-    }
-    RONDO_TRY(sizes_check(*ndevs, *nnets));
-    return rondo_pack_nets_get(in, *nnets);
+    return RONDO_SUCCESS;
 }
 
-static rondo_status orders_get(struct rondo_pack_reader *in, struct rondo_graph *graph, int norders,
-                               int16_t *orders)
+static void gdr_get(struct reader *in, uint64_t gdr[RONDO_NUM_GDR])
+{
+    for (int kind = 0; kind < RONDO_NUM_GDR; kind++) {
+        uint64_t low = get32(in);
+        gdr[kind] = low | (uint64_t)get32(in) << 32;
+    }
+}
+
+static rondo_status relays_get(struct reader *in, int nnets, int ndevs)
+{
+    size_t n = (size_t)relaying(ndevs);
+    int any = 0;
+    if (!has_bytes(in, n * (size_t)nnets)) {
+        return wrong("they end within the relays of %d nets", nnets);
+    }
+    for (int i = 0; i < nnets; i++, in->at += n) {
+        RONDO_TRY(relays_check(in->at, (int)n, ndevs, i));
+        any |= any_relay(in->at, (int)n);
+    }
+    return any ? RONDO_SUCCESS
+               : wrong("no device sends through another one to %d nets, and version %d says it", nnets,
+                       VERSION_RELAYS);
+}
+
+static rondo_status tails_get(struct reader *in, int nnets, int ndevs)
+{
+    uint64_t any = 0, gdr[RONDO_NUM_GDR];
+    if (tail_bytes(in->version, ndevs) == 0) {
+        return RONDO_SUCCESS;
+    }
+    for (int i = 0; i < nnets; i++) {
+        if (!has_bytes(in, NET_TAIL)) {
+            return wrong("they end within what devices make of %d nets", nnets);
+        }
+        gdr_get(in, gdr);
+        for (int kind = 0; kind < RONDO_NUM_GDR; kind++) {
+            RONDO_TRY(gdr_check(gdr[kind], ndevs, i));
+            any |= gdr[kind];
+        }
+    }
+    if (in->version == VERSION_RELAYS) {
+        return relays_get(in, nnets, ndevs);
+    }
+    return any != 0 ? RONDO_SUCCESS
+                    : wrong("devices make nothing of %d nets, and version %d says it", nnets, VERSION_GDR);
+}
+
+static rondo_status header_get(struct reader *in, int *ndevs, int *nnets)
+{
+    size_t n = (size_t)(in->end - in->at);
+    if (n < HEADER) {
+        return wrong("%zu bytes, expected at least %d", n, HEADER);
+    }
+    uint32_t magic = get32(in);
+    in->version = get16(in);
+    int ngraphs = get16(in);
+    uint32_t total = get32(in);
+    *ndevs = get16(in);
+    *nnets = get16(in);
+    if (magic != MAGIC) {
+        return wrong("magic 0x%08x, expected 0x%08x", magic, (unsigned)MAGIC);
+    }
+    if (in->version < VERSION || in->version > VERSION_RELAYS || ngraphs != RONDO_NUM_GRAPHS) {
+        return wrong("version %d with %d graphs, expected version %d to %d with %d", in->version, ngraphs,
+                     VERSION, VERSION_RELAYS, RONDO_NUM_GRAPHS);
+    }
+    if (total != n) {
+        return wrong("%zu bytes that say they are %u", n, total);
+    }
+    RONDO_TRY(sizes_check(*ndevs, *nnets));
+    return nets_get(in, *nnets);
+}
+
+static rondo_status orders_get(struct reader *in, struct rondo_graph *graph, int norders, int16_t *orders)
 {
     int n = graph->ndevs;
     for (int k = 0; k < norders; k++) {
         int16_t *order = orders + (size_t)k * (size_t)n;
         for (int i = 0; i < n; i++) {
-            order[i] = (int16_t)rondo_pack_get16(in);
+            order[i] = (int16_t)get16(in);
         }
         RONDO_TRY(order_check(order, n, graph->id));
         for (int j = 0; j < k; j++) {
             if (memcmp(orders + (size_t)j * (size_t)n, order, (size_t)n * sizeof(*order)) == 0) {
-                return rondo_pack_wrong("orders %d and %d of graph %d are equal", j, k, graph->id);
+                return wrong("orders %d and %d of graph %d are equal", j, k, graph->id);
             }
         }
     }
     return RONDO_SUCCESS;
 }
 
-static rondo_status channels_get(struct rondo_pack_reader *in, struct rondo_graph *graph, int norders,
-                                 int nnets, const int16_t *orders)
+static rondo_status channels_get(struct reader *in, struct rondo_graph *graph, int norders, int nnets,
+                                 const int16_t *orders)
 {
     size_t n = (size_t)graph->ndevs;
     int next = 0;
     for (int c = 0; c < graph->nchannels; c++) {
-        int k = rondo_pack_get16(in);
-        graph->net[2 * c] = (int16_t)rondo_pack_get16(in);
-        graph->net[2 * c + 1] = (int16_t)rondo_pack_get16(in);
+        int k = get16(in);
+        graph->net[2 * c] = (int16_t)get16(in);
+        graph->net[2 * c + 1] = (int16_t)get16(in);
         if (k > next || k >= norders) {
-            return rondo_pack_wrong("channel %d of graph %d has order %d of %d, of which %d were used before",
-                                    c, graph->id, k, norders, next);
+            return wrong("channel %d of graph %d has order %d of %d, of which %d were used before", c,
+                         graph->id, k, norders, next);
         }
         next += k == next;
         RONDO_TRY(net_check(graph->net[2 * c], nnets, c, graph->id));
@@ -317,25 +537,24 @@ static rondo_status channels_get(struct rondo_pack_reader *in, struct rondo_grap
         memcpy(graph->order + (size_t)c * n, orders + (size_t)k * n, n * sizeof(*orders));
     }
     return next == norders ? RONDO_SUCCESS
-                           : rondo_pack_wrong("graph %d has %d orders and uses %d", graph->id, norders, next);
+                           : wrong("graph %d has %d orders and uses %d", graph->id, norders, next);
 }
 
-static rondo_status graph_get(struct rondo_pack_reader *in, int id, int ndevs, int nnets,
-                              struct rondo_graph *graph)
+static rondo_status graph_get(struct reader *in, int id, int ndevs, int nnets, struct rondo_graph *graph)
 {
-    if (!rondo_pack_has(in, GRAPH_HEAD)) {
-        return rondo_pack_wrong("they end within graph %d", id);
+    if (!has_bytes(in, GRAPH_HEAD)) {
+        return wrong("they end within graph %d", id);
     }
     for (size_t i = 0; i < RONDO_COUNTOF(fields); i++) {
-        *field_of(graph, &fields[i]) = (int32_t)rondo_pack_get32(in);
+        *field_of(graph, &fields[i]) = (int32_t)get32(in);
     }
-    int norders = rondo_pack_get16(in);
+    int norders = get16(in);
     RONDO_TRY(fields_check(graph, id));
     if (norders < 1 || norders > graph->nchannels) {
-        return rondo_pack_wrong("%d orders for the %d channels of graph %d", norders, graph->nchannels, id);
+        return wrong("%d orders for the %d channels of graph %d", norders, graph->nchannels, id);
     }
-    if (!rondo_pack_has(in, graph_bytes(graph->nchannels, norders, ndevs) - GRAPH_HEAD)) {
-        return rondo_pack_wrong("they end within the orders of graph %d", id);
+    if (!has_bytes(in, graph_bytes(graph->nchannels, norders, ndevs) - GRAPH_HEAD)) {
+        return wrong("they end within the orders of graph %d", id);
     }
     int16_t *orders;
     graph->ndevs = ndevs;
@@ -350,14 +569,14 @@ static rondo_status graph_get(struct rondo_pack_reader *in, int id, int ndevs, i
     return status;
 }
 
-static rondo_status levels_get(struct rondo_pack_reader *in, struct rondo_graph *ring)
+static rondo_status levels_get(struct reader *in, struct rondo_graph *ring)
 {
     struct rondo_group_levels *levels = &ring->levels;
     size_t ndevs = (size_t)ring->ndevs, ignored = 0;
     int version = in->version;
-    levels->n = rondo_pack_has(in, 1) ? *in->at++ : 0;
-    if (levels->n < 1 || levels->n > RONDO_NUM_LEVELS || !rondo_pack_has(in, (size_t)levels->n + ndevs)) {
-        return rondo_pack_wrong("they end within %d levels, expected 1 to %d", levels->n, RONDO_NUM_LEVELS);
+    levels->n = has_bytes(in, 1) ? *in->at++ : 0;
+    if (levels->n < 1 || levels->n > RONDO_NUM_LEVELS || !has_bytes(in, (size_t)levels->n + ndevs)) {
+        return wrong("they end within %d levels, expected 1 to %d", levels->n, RONDO_NUM_LEVELS);
     }
     memcpy(levels->kind, in->at, (size_t)levels->n);
     in->at += levels->n;
@@ -370,18 +589,18 @@ static rondo_status levels_get(struct rondo_pack_reader *in, struct rondo_graph 
 
 rondo_status rondo_graphs_unpack(const uint8_t *bytes, size_t n, struct rondo_graph graphs[RONDO_NUM_GRAPHS])
 {
-    struct rondo_pack_reader in = { bytes, bytes + n, 0 };
+    struct reader in = { bytes, bytes + n, 0 };
     int ndevs = 0, nnets = 0;
     rondo_status status;
     RONDO_TRY(header_get(&in, &ndevs, &nnets));
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
         RONDO_TRY_GOTO(graph_get(&in, id, ndevs, nnets, &graphs[id]), fail);
     }
-    RONDO_TRY_GOTO(in.version == RONDO_PACK_VERSION_LEVELS ? levels_get(&in, &graphs[RONDO_GRAPH_RING])
-                                                           : rondo_pack_tails_get(&in, nnets, ndevs),
+    RONDO_TRY_GOTO(in.version == VERSION_LEVELS ? levels_get(&in, &graphs[RONDO_GRAPH_RING])
+                                                : tails_get(&in, nnets, ndevs),
                    fail);
     if (in.at != in.end) {
-        status = rondo_pack_wrong("%zu bytes follow the last graph", (size_t)(in.end - in.at));
+        status = wrong("%zu bytes follow the last graph", (size_t)(in.end - in.at));
         goto fail;
     }
     return RONDO_SUCCESS;
@@ -393,3 +612,33 @@ fail:
 }
 
 uint64_t rondo_graphs_hash(const uint8_t *bytes, size_t n) { return rondo_hash(bytes, n, 0); }
+
+int rondo_graphs_nnets(const uint8_t *bytes)
+{
+    struct reader in = { .at = bytes + HEADER - 2 };
+    return get16(&in);
+}
+
+void rondo_graphs_nets(const uint8_t *bytes, struct rondo_graph_net *nets)
+{
+    struct reader in = { .at = bytes + 4 };
+    int nnets = rondo_graphs_nnets(bytes), version = get16(&in);
+    in.at = bytes + 8;
+    const uint8_t *end = bytes + get32(&in);
+    int ndevs = get16(&in);
+    size_t tail = tail_bytes(version, ndevs), relays = tail > NET_TAIL ? tail - NET_TAIL : 0;
+    in.at = bytes + HEADER;
+    for (int i = 0; i < nnets; i++) {
+        nets[i].rail = (int32_t)get32(&in);
+        size_t n = *in.at++;
+        memset(nets[i].name, 0, sizeof nets[i].name);
+        memcpy(nets[i].name, in.at, n);
+        in.at += n;
+        memset(nets[i].gdr, 0, sizeof nets[i].gdr);
+        memset(nets[i].relay, 0, sizeof nets[i].relay);
+        if (tail > 0) {
+            gdr_get(&(struct reader){ .at = end - tail * (size_t)nnets + NET_TAIL * (size_t)i }, nets[i].gdr);
+            memcpy(nets[i].relay, end - relays * (size_t)(nnets - i), relays);
+        }
+    }
+}

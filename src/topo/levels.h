@@ -1,7 +1,5 @@
-/*
- * What stands between the ranks of a node on host memory: packages, NUMA nodes, caches that cores share. A
- * rank is in a group that holds all cores it may run on.
- */
+/* The levels of a machine that separate ranks on host memory: packages, NUMA nodes, shared caches. A rank
+ * belongs to the group that contains all cores it may run on. */
 #ifndef RONDO_TOPO_LEVELS_H
 #define RONDO_TOPO_LEVELS_H
 
@@ -9,9 +7,9 @@
 #include "topo/topo.h"
 
 /**
- * The levels of the machine on which each rank is in one group and which divide the ranks usefully, for
- * devices in this order: order[topo->ndevs]; cut[topo->ndevs] as layout/group_tree.h says. A level whose
- * groups do not stand together in the order is none. A rank with a GPU: there are no levels.
+ * Find the levels that put each rank in one group and divide the ranks usefully. order[topo->ndevs] is the
+ * order of the devices; cut[topo->ndevs] gets the boundaries (layout/group_tree.h). A level counts only if
+ * each of its groups is contiguous in the order. There are no levels if a rank has a GPU.
  */
 rondo_status rondo_topo_levels(const struct rondo_topo *topo, const int16_t *order,
                                struct rondo_group_levels *levels, uint8_t *cut);

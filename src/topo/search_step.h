@@ -1,24 +1,23 @@
-/*
- * One attempt of the search: lay as many channels as fit at one speed, with one set of allowances, by
- * depth-first search in a fixed order and within a budget of steps.
- */
+/* One attempt of the search: lay as many channels as fit at one speed under one set of constraints, by
+ * depth-first search in a fixed order and within a budget of steps. */
 #ifndef RONDO_TOPO_SEARCH_STEP_H
 #define RONDO_TOPO_SEARCH_STEP_H
 
 #include "topo/search.h"
 
-/* What an attempt may do. */
+/* The constraints of an attempt. */
 struct rondo_attempt {
     int32_t pattern;
     int32_t bw_intra, bw_inter; /* MB/s of a channel */
     int32_t type_intra, type_inter;
-    int32_t cross_nic; /* 0: out where it came in; 1: any net; 2: odd channels mirror even ones */
-    int32_t same;      /* every channel repeats the first one's order */
+    /* 0: leave through the net where it entered; 1: any net; 2: odd channels mirror even ones */
+    int32_t cross_nic;
+    int32_t same; /* every channel repeats the first one's order */
     int32_t min_channels, max_channels;
-    int64_t budget; /* steps; a step is a device that is put at a position, or a net that is tried */
+    int64_t budget; /* steps: one for each device placed and each net tried */
 };
 
-/* Devices times channels at most: the search is recursive, and stacks are finite. */
+/* Limit on devices x channels: the search is recursive and stacks are finite. */
 enum { RONDO_MOST_PLACED = 1 << 12 };
 
 struct rondo_lay;
@@ -26,47 +25,47 @@ struct rondo_lay;
 rondo_status rondo_lay_create(struct rondo_lay **lay, const struct rondo_topo *topo);
 void rondo_lay_destroy(struct rondo_lay *lay);
 /**
- * Run an attempt. @a best, with order allocated, is replaced when a better graph is found: more nchannels x
+ * Run an attempt. Replaces @a best, whose order is allocated, when it finds a better graph: more nchannels x
  * bw_intra, then fewer hops.
- * @return 1: max_channels were laid, nothing better exists with these allowances; 0: the order was exhausted;
- * -1: the budget was.
+ * @return 1: laid max_channels, no better graph exists under these constraints; 0: tried every order; -1: ran
+ * out of budget.
  */
 int rondo_lay_run(struct rondo_lay *lay, const struct rondo_attempt *attempt, struct rondo_graph *best);
 
-/* ---- what a channel takes ---- */
+/* ---- the links a channel uses ---- */
 
-/* A leg of a channel: from one point to another. eighths: of the speed (8: all of it, 4: half, where a
- * balanced tree leaves through two devices). */
+/* A leg of a channel, from one point to another. eighths is the share of the channel's speed: 8 is all of
+ * it, 4 is half, where a balanced tree leaves through two devices. */
 struct rondo_leg {
     int32_t from, to;
-    int32_t inter; /* at bw_inter */
+    int32_t inter; /* runs at bw_inter */
     int32_t eighths;
 };
 
-/** Legs of channel c: at most ndevs + 3. @return their number. */
+/** List the legs of a channel, at most ndevs + 3. @return their number. */
 int rondo_graph_legs(const struct rondo_topo *topo, const struct rondo_graph *graph, int channel,
                      struct rondo_leg *legs);
-/** order for RONDO_TOPO_CHANNELS channels; everything else stays. */
+/** Allocate order for RONDO_TOPO_CHANNELS channels; leave all else unchanged. */
 rondo_status rondo_graph_alloc(struct rondo_graph *graph, int ndevs);
 void rondo_graph_copy(struct rondo_graph *to,
-                      const struct rondo_graph *from); /* both allocated, same ndevs */
+                      const struct rondo_graph *from); /* both allocated, with equal ndevs */
 /**
- * Raise the speeds to what the links leave for exactly these channels: both together, then that inside the
- * node of a tree up to twice that between nodes. Sets types, hops and latency to what the legs have. @return
- * the common speed, 0: some leg has no path. scratch: 2 * topo->nlinks.
+ * Raise the speeds of exactly these channels to what the links allow: first both speeds together, then a
+ * tree's bw_intra up to twice bw_inter. Sets types, hops and latency from the legs. scratch: 2 * topo->nlinks
+ * entries. @return the common speed, 0: a leg has no path.
  */
 int32_t rondo_graph_fit(const struct rondo_topo *topo, struct rondo_graph *graph, int64_t *scratch);
 
 /**
- * Channels without a search, by place: devices of a cache, of a NUMA node, of a package stand together, so
- * that each of these boundaries is crossed once each way: no ring crosses less. Host endpoints are always
- * laid so, GPUs when the search found nothing. graph: allocated, with its id. inter: channels go through
- * nets. scratch: as above.
+ * Lay channels without a search, by locality: devices under one cache, NUMA node and package stay together,
+ * so each of these boundaries is crossed once each way, the least a ring can do. Used for all host endpoints,
+ * and for GPUs when the search finds nothing. graph: allocated, with its id. inter: channels go through nets.
+ * scratch: as above.
  */
 rondo_status rondo_graph_lay_by_place(const struct rondo_topo *topo, struct rondo_graph *graph, int inter,
                                       int nchannels, int64_t *scratch);
 
-/* Units in which links are counted: 1/480 MB/s, so that costs in 1/60 and eighths are whole. */
+/* Link loads are counted in 1/480 MB/s, which keeps costs in 1/60 and eighths integral. */
 enum { RONDO_LINK_UNITS = 480 };
 
 #endif

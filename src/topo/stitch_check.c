@@ -2,6 +2,7 @@
 #include "topo/stitch.h"
 
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 #include "base/mem.h"
 

@@ -1,21 +1,21 @@
-/* Inside a stitch: stitch.c makes it, stitch_view.c reads it. */
+/* Private to the stitch: stitch.c builds it, stitch_view.c reads it. */
 #ifndef RONDO_TOPO_STITCH_IMPL_H
 #define RONDO_TOPO_STITCH_IMPL_H
 
 #include "layout/group_tree.h"
 #include "topo/stitch.h"
 
-/* What nodes of equal graphs share. Orders of the merged number of channels: device at a place, and place of
- * a device. */
+/* What nodes with equal graphs share. The orders have the merged number of channels: order is the device
+ * at a place, place the place of a device. */
 struct rondo_stitch_shape {
-    const uint8_t *bytes; /* the caller's, during create */
+    const uint8_t *bytes; /* the caller's, during create only */
     size_t nbytes;
     int32_t used;
     int32_t ndevs, nnets, swaps;
-    int32_t attach[2]; /* places in the tree's order where the left and the right child node hang: on GPUs 0
-                          or 1 */
-    /* Host memory: trees in places of the tree's order: of one node both, of several [1], below which nodes
-     * hang. Its levels are those of the ring's first order. */
+    /* places in the tree's order to which the left and right child nodes attach: at GPU 0 or 1 */
+    int32_t attach[2];
+    /* For host memory: trees over the places of the tree's order. On one node both are used; on several
+     * only [1], with child nodes below it. The levels are those of the ring's first order. */
     struct rondo_group_tree inner[2];
     struct rondo_group_levels levels;
     uint8_t *cut; /* NULL without levels */
@@ -25,7 +25,7 @@ struct rondo_stitch_shape {
 
 struct rondo_stitch {
     struct rondo_stitch_summary sum;
-    int32_t nchannels; /* of a node's graphs */
+    int32_t nchannels; /* per graph of a node */
     int32_t host_trees, nshapes;
     int32_t depth[2]; /* of the two trees */
     int32_t ring_of[RONDO_TOPO_CHANNELS];

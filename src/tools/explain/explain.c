@@ -7,6 +7,7 @@
 #include "base/param.h"
 #include "tuner/cost_gpu.h"
 #include "tools/explain/explain_impl.h"
+#include "tools/simulate.h"
 #include "tuner/model.h"
 #include "topo/machine.h"
 #include "tuner/tune_file.h"
@@ -17,17 +18,17 @@ static rondo_status summarize(const struct rondo_topo *topo,
                               const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int nodes, int most,
                               struct rondo_stitch_summary *summary)
 {
-    struct rondo_stitch_job job;
+    struct rondo_job job;
     struct rondo_stitch *stitch;
     rondo_status status;
-    RONDO_TRY(rondo_stitch_job_create(&job, topo, graphs, nodes));
+    RONDO_TRY(rondo_job_create(&job, topo, graphs, nodes));
     job.input.max_channels = most;
     status = rondo_stitch_create(&stitch, &job.input);
     if (status == RONDO_SUCCESS) {
         *summary = *rondo_stitch_summary(stitch);
         rondo_stitch_destroy(stitch);
     }
-    rondo_stitch_job_release(&job);
+    rondo_job_release(&job);
     return status;
 }
 

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "topo/xml/xml.h"
+#include "topo/xml/xml_read.h"
 
 struct reader {
     hwloc_topology_t topology;
@@ -571,6 +572,88 @@ rondo_status rondo_machine_detect(struct rondo_machine *machine, const struct ro
     return status;
 }
 
+/* ---- hwloc's XML ---- */
+
+/* Check the file before hwloc parses it: hwloc 2 dereferences null pointers when some attributes are missing,
+ * and recurses as deep as the file nests. */
+enum { MAX_INDEX = 65535 };
+
+/* Sets of cores and NUMA nodes: "0xff", "0x1,0xffffffff,,0x3", "0xf...f". */
+static rondo_status set_check(const struct rondo_xml_element *element, const char *name)
+{
+    const char *value = rondo_xml_attr(element, name);
+    if (!value || strncmp(value, "0x", 2) != 0 || value[strspn(value, "0123456789abcdefx,.")] != '\0') {
+        return rondo_xml_fail(element, value ? name : NULL,
+                              "%s is %s; expected hexadecimal words as lstopo writes them", name,
+                              value ? "not a set" : "missing");
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status sets_check(const struct rondo_xml_element *element, const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        RONDO_TRY(set_check(element, names[i]));
+    }
+    return RONDO_SUCCESS;
+}
+
+static int is_one_of(const char *text, const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(text, names[i]) == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static rondo_status object_check(const struct rondo_xml_element *element)
+{
+    static const char *const setless[] = { "Bridge", "PCIDev", "OSDev", "Misc" }, *const numbered[] = {
+        "PU", "NUMANode"
+    };
+    static const char *const sets[] = { "cpuset", "complete_cpuset", "nodeset", "complete_nodeset" };
+    static const char *const root_sets[] = { "allowed_cpuset", "allowed_nodeset" };
+    const char *type = rondo_xml_attr(element, "type");
+    int32_t index = 0;
+    if (!type) {
+        return rondo_xml_fail(element, NULL, "type is missing; expected an object as lstopo writes it");
+    }
+    if (is_one_of(type, setless, RONDO_COUNTOF(setless))) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(sets_check(element, sets, RONDO_COUNTOF(sets)));
+    if (element->depth == 2) {
+        RONDO_TRY(sets_check(element, root_sets, RONDO_COUNTOF(root_sets)));
+    }
+    return rondo_xml_int(element, "os_index", is_one_of(type, numbered, RONDO_COUNTOF(numbered)), 0,
+                         MAX_INDEX, &index);
+}
+
+static rondo_status element_check(void *arg, const struct rondo_xml_element *element,
+                                  enum rondo_xml_next *next)
+{
+    (void)arg, (void)next;
+    if (element->depth == 1) {
+        const char *version = rondo_xml_attr(element, "version");
+        return version && strncmp(version, "2.", 2) == 0
+                   ? RONDO_SUCCESS
+                   : rondo_xml_fail(
+                         element, version ? "version" : NULL,
+                         "not of hwloc 2; convert it: lstopo -i FILE --of xml NEWFILE, with hwloc 2");
+    }
+    return strcmp(element->name, "object") == 0 ? object_check(element) : RONDO_SUCCESS;
+}
+
+static rondo_status xml_check(const char *text, size_t bytes, const char *name)
+{
+    static const struct rondo_xml_visitor visitor = { .start = element_check,
+                                                      .doctype = "topology",
+                                                      .max_elements = 16 * RONDO_MACHINE_MAX_ITEMS };
+    return rondo_xml_walk(text, bytes, name, &visitor, NULL);
+}
+
 static rondo_status hwloc_xml_read(struct reader *reader, const char *text, size_t bytes, const char *name)
 {
     errno = 0;
@@ -599,7 +682,7 @@ rondo_status rondo_machine_from_hwloc_xml(struct rondo_machine *machine, const c
         return rondo_fail(RONDO_INVALID_ARGUMENT, "%s: %zu bytes of topology; 1 to %d are read", name, bytes,
                           RONDO_XML_MAX_BYTES);
     }
-    RONDO_TRY(rondo_detect_xml_check(text, bytes, name));
+    RONDO_TRY(xml_check(text, bytes, name));
     RONDO_TRY(RONDO_NEW_ARRAY(copy, bytes + 1, "the text of a topology"));
     memcpy(copy, text, bytes);
     RONDO_TRY_GOTO(topology_new(&reader.topology), out);

@@ -1,4 +1,4 @@
-/* What the files of detection share. Functions that need no hardware are here so that tests reach them. */
+/* Private to detection. Functions that need no hardware are here so that tests can call them. */
 #ifndef RONDO_TOPO_DETECT_DETECT_IMPL_H
 #define RONDO_TOPO_DETECT_DETECT_IMPL_H
 
@@ -6,7 +6,7 @@
 #include "topo/detect/detect.h"
 
 enum {
-    RONDO_CLASS_BRIDGE = 0x060400, /* of PCI devices */
+    RONDO_CLASS_BRIDGE = 0x060400, /* PCI classes */
     RONDO_CLASS_GPU = 0x030200,
     RONDO_CLASS_NIC = 0x020000,
     RONDO_CLASS_INFINIBAND = 0x020700,
@@ -15,13 +15,13 @@ enum {
     RONDO_VENDOR_ID_NVIDIA = 0x10de
 };
 
-/* Classes as the engine knows them: old InfiniBand adapters call themselves a serial bus. */
+/* @return the class to use: old InfiniBand adapters claim to be a serial bus. */
 static inline uint32_t rondo_detect_class(uint32_t class_code)
 {
     return class_code >> 8 == 0x0c06 ? RONDO_CLASS_INFINIBAND : class_code;
 }
-/* What a device is; only NVIDIA's displays and "other bridges" are GPUs and NVSwitches. Everything else is a
- * bridge. */
+/* Classify a PCI device. Displays and "other bridges" are GPUs and NVSwitches only if NVIDIA made them;
+ * everything else is a bridge. */
 static inline enum rondo_pci_kind rondo_detect_kind(uint32_t class_code, uint16_t vendor)
 {
     enum rondo_pci_kind kind = rondo_pci_kind(class_code);
@@ -29,40 +29,40 @@ static inline enum rondo_pci_kind rondo_detect_kind(uint32_t class_code, uint16_
                ? RONDO_PCI_BRIDGE
                : kind;
 }
-/* "0000:17:00.0" exactly: a part of a path in sysfs that is a PCI device; -1 otherwise. */
+/* Parse a path component of sysfs if it is exactly a PCI address, "0000:17:00.0"; -1 otherwise. */
 int64_t rondo_sysfs_busid(const char *text);
 
 /* ---- the tree (detect_tree.c) ---- */
 
-/** Append a sentence to machine->note; cut when it is full. */
+/** Append a sentence to machine->note, truncated when it is full. */
 void rondo_detect_note(struct rondo_machine *machine, const char *fmt, ...) RONDO_PRINTF(2, 3);
-/** Copy a name as an item can have it: cut, and what a file could not hold becomes '_'. */
+/** Copy a name into an item: truncates it and replaces what files cannot hold by '_'. */
 void rondo_detect_name(char name[RONDO_MACHINE_NAME], const char *text);
-/** CPU item of a NUMA node; unknown: the first one, -1: there is none. */
+/** @return the CPU item of a NUMA node; for an unknown node the first one; -1: there is none. */
 int32_t rondo_detect_cpu(const struct rondo_machine *machine, int numa);
-/** The one child of a kind, -1: none. */
+/** @return the only child of a kind, -1: none. */
 int32_t rondo_detect_child(const struct rondo_machine *machine, int32_t parent, enum rondo_item_kind kind);
 /**
- * Item of the PCI device that a path of sysfs leads to
- * ("/sys/devices/pci0000:16/0000:16:02.0/0000:17:00.0/infiniband/mlx5_0"), made with its switches when it is
- * not there. As in NCCL a switch is one item, its upstream port: root ports and downstream ports are none.
- * -1: no PCI device in the path.
+ * Find the item of the PCI device on a sysfs path
+ * ("/sys/devices/pci0000:16/0000:16:02.0/0000:17:00.0/infiniband/mlx5_0"), and create it with the switches
+ * above it if it is missing. As in NCCL a switch is one item, its upstream port; root ports and downstream
+ * ports have none. *item is -1 if the path has no PCI device.
  */
 rondo_status rondo_detect_pci_path(struct rondo_machine *machine, const char *path, int32_t *item);
-/** Is the n-th bridge from the root (0: the root port) an item? */
+/** @return 1 if the n-th bridge from the root (0: the root port) is an item. */
 static inline int rondo_detect_bridge_kept(int depth) { return depth % 2 == 1; }
-/** The PCI item that stands for a whole card: function 0, when that is a function of the same card. */
+/** @return the PCI item that represents the whole NIC: its function 0, if that belongs to the same NIC. */
 int32_t rondo_detect_card(const struct rondo_machine *machine, int32_t pci);
-/** The NIC item below a PCI item (made when there is none), or a new one below the first CPU (pci -1). */
+/** Find or create the NIC item below a PCI item; with pci -1 create a new one below the first CPU. */
 rondo_status rondo_detect_nic(struct rondo_machine *machine, int32_t pci, int32_t *nic);
-/** Compute capability x 10 by device id; 0 unknown. */
+/** @return the compute capability x 10 for a PCI device id; 0 unknown. */
 int32_t rondo_detect_gpu_sm(int device);
-/** Number GPUs 0, 1, ... by bus id, as NVML does. */
+/** Number the GPUs 0, 1, ... by bus id, as NVML does. */
 void rondo_detect_number_gpus(struct rondo_machine *machine);
 /**
- * Sort: depth first, children by kind and bus id, so that the result does not depend on the order in which
- * things were found. Indices change. drop: items with drop[i] != 0 go, with all below them; NULL: PCI items
- * and NICs that lead to no GPU, NVSwitch or NET go.
+ * Sort the machine depth first, children by kind and bus id, so that the result does not depend on the order
+ * of discovery. Indices change. Removes items with drop[i] != 0 and everything below them; drop NULL: removes
+ * PCI items and NICs that lead to no GPU, NVSwitch or NET.
  */
 rondo_status rondo_detect_arrange(struct rondo_machine *machine, const uint8_t *drop);
 
@@ -70,45 +70,41 @@ rondo_status rondo_detect_arrange(struct rondo_machine *machine, const uint8_t *
 
 enum { RONDO_SYSFS_TEXT = 128 };
 
-/** First line of a file, without spaces around; "" and -1 when it cannot be read. */
+/** Read the first line of a file, without surrounding spaces. @return -1, with text "", if it cannot be
+ * read. */
 int rondo_sysfs_read(char text[RONDO_SYSFS_TEXT], const char *fmt, ...) RONDO_PRINTF(2, 3);
-/** The number in a file (decimal, or hexadecimal with 0x); @a otherwise when it cannot be read. */
+/** Read a decimal number, or a hexadecimal one with 0x. @return @a otherwise if it cannot be read. */
 long long rondo_sysfs_number(long long otherwise, const char *fmt, ...) RONDO_PRINTF(2, 3);
-/** realpath(3) of a formatted path. @return 0, or -1 when there is no such file. */
+/** realpath(3) of a formatted path. @return 0, or -1 if there is no such file. */
 int rondo_sysfs_real(char path[PATH_MAX], const char *fmt, ...) RONDO_PRINTF(2, 3);
-/** Names in a directory, in the order of bytes, those that begin with a point left out. Free with
- * rondo_sysfs_list_free. None: 0. */
+/** List the names in a directory, sorted bytewise, without those that begin with a dot. @return their
+ * number. Free them with rondo_sysfs_list_free. */
 int rondo_sysfs_list(char ***names, const char *fmt, ...) RONDO_PRINTF(2, 3);
 void rondo_sysfs_list_free(char **names, int n);
 /**
- * Set speed and width of a PCI item to the least of what the device and the port above can do (not what they
- * do now: idle devices go slow); a virtual function's are its card's.
- * @return 0, and no change, when sysfs does not tell.
+ * Set a PCI item's link to the lower of what the device and the port above it can do, not to the current
+ * state: idle devices slow down. A virtual function gets its physical function's link.
+ * @return 0, without changes, if sysfs does not say.
  */
 int rondo_detect_pci_link(struct rondo_item *item, const char *sysfs);
-/** Speed and width whose raw bandwidth is nearest to GB/s as hwloc tells it. */
+/** Find the speed and width whose raw bandwidth is closest to hwloc's GB/s. */
 void rondo_detect_link_from_gbs(double gbs, int32_t *speed, int32_t *width);
-/** Name of the hypervisor below this kernel ("kvm"); NULL: none seen. The processor is asked only when sysfs
- * is the real one. */
+/** @return the name of the hypervisor below this kernel ("kvm"); NULL: none found. Asks the processor only
+ * if sysfs is the real one. */
 const char *rondo_detect_hypervisor(const char *sysfs, char name[32]);
-
-/* ---- hwloc's XML (detect_xml.c) ---- */
-
-/** Is it XML, not too large, of hwloc 2, with all that hwloc relies on? The error names file and line. */
-rondo_status rondo_detect_xml_check(const char *text, size_t bytes, const char *name);
 
 /* ---- networks (detect_net.c) ---- */
 
-/** "100 Gb/sec (4X EDR)": 100000 Mbit/s; 0: unknown. */
+/** Parse "100 Gb/sec (4X EDR)" as 100000 Mbit/s; 0: unknown. */
 int32_t rondo_detect_ib_rate(const char *text);
-/** "0c42:a103:0065:bc2e" to a number; 0: none. */
+/** Parse "0c42:a103:0065:bc2e"; 0: none. */
 uint64_t rondo_detect_guid(const char *text);
 
 /* ---- NVML (detect_nvml.c) ---- */
 
-/** rondo_detect_nvml from a library of another name. */
+/** rondo_detect_nvml with another library name. */
 rondo_status rondo_detect_nvml_from(struct rondo_machine *machine, const char *library);
-/** Set a GPU's UUID from "GPU-5b5a..."; zero when it is not one. */
+/** Set a GPU's UUID from "GPU-5b5a..."; zero if the text is not one. */
 void rondo_detect_uuid(struct rondo_item *gpu, const char *text);
 
 #endif

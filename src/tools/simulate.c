@@ -1,7 +1,42 @@
-/* What starting a job of many equal nodes would cost, by doing it in one process. */
-#include "topo/stitch.h"
+#include "tools/simulate.h"
 
 #include <time.h>
+
+#include "base/mem.h"
+
+rondo_status rondo_job_create(struct rondo_job *job, const struct rondo_topo *topo,
+                              const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int nodes)
+{
+    int n = topo->ndevs;
+    *job =
+        (struct rondo_job){ .input = { .nranks = nodes * n, .ndistinct = 1, .host_trees = !topo->all_gpus } };
+    RONDO_TRY(rondo_graphs_pack_topo(topo, graphs, &job->packed, &job->nbytes));
+    rondo_status status = RONDO_NEW_ARRAY(job->rank, job->input.nranks, "the ranks of a job");
+    if (status != RONDO_SUCCESS) {
+        rondo_job_release(job);
+        return status;
+    }
+    uint64_t hash = rondo_graphs_hash(job->packed, job->nbytes);
+    for (int r = 0; r < job->input.nranks; r++) {
+        job->rank[r] = (struct rondo_stitch_rank){ .graphs = hash,
+                                                   .node = (uint32_t)(r / n),
+                                                   .local = (uint16_t)(r % n) };
+    }
+    job->bytes = job->packed;
+    job->input.rank = job->rank;
+    job->input.bytes = &job->bytes;
+    job->input.nbytes = &job->nbytes;
+    return RONDO_SUCCESS;
+}
+
+void rondo_job_release(struct rondo_job *job)
+{
+    rondo_free(job->rank);
+    rondo_free(job->packed);
+    *job = (struct rondo_job){ .rank = NULL };
+}
+
+/* ---- cost ---- */
 
 enum { VIEWS = 64 }; /* ranks whose whole view is timed, spread over the job */
 
@@ -31,7 +66,7 @@ static double views_us(const struct rondo_stitch *stitch)
     return (cpu_us() - start) / VIEWS;
 }
 
-static rondo_status job_run(const struct rondo_stitch_job *job, int nranks, struct cost *cost)
+static rondo_status job_run(const struct rondo_job *job, int nranks, struct cost *cost)
 {
     struct rondo_stitch *stitch;
     struct rondo_stitch_input input = job->input;
@@ -60,7 +95,7 @@ static const char *bytes_text(double bytes, char text[16])
     return text;
 }
 
-static void row_print(const struct rondo_stitch_job *job, const struct cost *cost, FILE *out)
+static void row_print(const struct rondo_job *job, const struct cost *cost, FILE *out)
 {
     char memory[16], each[16], all[16];
     double received = (double)cost->sum.nranks * sizeof(struct rondo_stitch_rank) + (double)job->nbytes;
@@ -69,7 +104,7 @@ static void row_print(const struct rondo_stitch_job *job, const struct cost *cos
             bytes_text(received, each), bytes_text(received * cost->sum.nranks, all), 1);
 }
 
-static rondo_status rows_print(const struct rondo_stitch_job *job, int ndevs, FILE *out)
+static rondo_status rows_print(const struct rondo_job *job, int ndevs, FILE *out)
 {
     struct cost cost;
     fprintf(out, "%9s %8s %9s %11s %9s %11s %13s %11s %9s\n", "ranks", "nodes", "channels", "merge", "view",
@@ -91,17 +126,17 @@ static rondo_status rows_print(const struct rondo_stitch_job *job, int ndevs, FI
                : RONDO_SUCCESS;
 }
 
-rondo_status rondo_stitch_simulate(const struct rondo_topo *topo,
-                                   const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int nodes, FILE *out)
+rondo_status rondo_job_simulate(const struct rondo_topo *topo,
+                                const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int nodes, FILE *out)
 {
-    struct rondo_stitch_job job;
+    struct rondo_job job;
     if (nodes < 1 || (int64_t)nodes * topo->ndevs > RONDO_STITCH_MAX_RANKS) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
                           "%d nodes of %d ranks cannot be simulated, expected 1 to %d nodes", nodes,
                           topo->ndevs, RONDO_STITCH_MAX_RANKS / topo->ndevs);
     }
-    RONDO_TRY(rondo_stitch_job_create(&job, topo, graphs, nodes));
+    RONDO_TRY(rondo_job_create(&job, topo, graphs, nodes));
     rondo_status status = rows_print(&job, topo->ndevs, out);
-    rondo_stitch_job_release(&job);
+    rondo_job_release(&job);
     return status;
 }
