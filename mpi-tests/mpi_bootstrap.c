@@ -229,18 +229,22 @@ static void error_of_one_rank_is_the_error_of_all(void)
 {
     test.what = "one rank has failed before a round";
     struct rondo_bootstrap *b = boot_open(MPI_COMM_WORLD);
-    struct rondo_round_head mine, *all = calloc((size_t)b->nranks, sizeof(*all));
+    struct rondo_round_head mine = { RONDO_PEER_MAGIC, RONDO_SUCCESS };
+    struct rondo_round_head *all = calloc((size_t)b->nranks, sizeof(*all));
+    rondo_round_text sentence = "", *sentences = calloc((size_t)b->nranks, sizeof(*sentences));
     int bad = b->nranks - 1;
-    rondo_status status = RONDO_SUCCESS;
     if (b->rank == bad) {
-        status = rondo_fail_quiet(RONDO_SYSTEM_ERROR, "/dev/shm is full");
+        mine.status = rondo_fail_quiet(RONDO_SYSTEM_ERROR, "/dev/shm is full");
+        rondo_round_text_fill(sentence, b->rank);
     }
-    rondo_round_head_fill(&mine, b->rank, status);
     b->ops->allgather_start(b, &mine, all, sizeof(mine));
     test_check(drive(b, LONG_NS).status == RONDO_SUCCESS, "the round itself: %s", rondo_error_text());
     rondo_error_clear();
-    test_check(rondo_round_check(all, sizeof(*all), b->nranks) == RONDO_SYSTEM_ERROR,
-               "the error is not seen");
+    test_check(rondo_round_failed(all, sizeof(*all), b->nranks), "the error is not seen");
+    b->ops->allgather_start(b, sentence, sentences, sizeof(sentence));
+    test_check(drive(b, LONG_NS).status == RONDO_SUCCESS, "the sentences: %s", rondo_error_text());
+    test_check(rondo_round_check(all, sizeof(*all), b->nranks, sentences) == RONDO_SYSTEM_ERROR,
+               "the error is not reported");
     char text[RONDO_ERROR_TEXT], root[RONDO_ERROR_TEXT], start[32];
     snprintf(text, sizeof(text), "%s", rondo_error_text());
     memcpy(root, text, sizeof(root));
@@ -251,6 +255,7 @@ static void error_of_one_rank_is_the_error_of_all(void)
     b->ops->close(b, 0);
     test_check(rondo_bootstrap_mpi_graves() == 0, "a round that is complete leaves nothing behind");
     free(all);
+    free(sentences);
 }
 
 /* ---- missing and late ranks ---- */

@@ -120,7 +120,6 @@ static void unique_ids_differ(void **state)
     struct rondo_unique_id a, b;
     assert_int_equal(rondo_unique_id_make(&a, 5), RONDO_SUCCESS);
     assert_int_equal(rondo_unique_id_make(&b, 5), RONDO_SUCCESS);
-    assert_true(a.magic == RONDO_ID_MAGIC && b.magic == RONDO_ID_MAGIC);
     assert_int_equal(a.root, 5);
     assert_int_equal(b.sequence, a.sequence + 1);
     assert_memory_not_equal(a.nonce, b.nonce, sizeof a.nonce);
@@ -273,38 +272,61 @@ static void differing_parameters_are_seen_and_then_named(void **state)
     assert_int_equal(rondo_params_compare("ALGO=a\n", "\n", 1, "h1"), RONDO_INVALID_USAGE);
 }
 
-/* ---- the word of every round ---- */
+/* ---- errors of rounds ---- */
 
 struct record {
     struct rondo_round_head head;
     int payload;
 };
 
+static struct record record_of(rondo_status status)
+{
+    return (struct record){ .head = { RONDO_PEER_MAGIC, status }, .payload = 0x7a7a7a7a };
+}
+
 static void first_error_of_a_round_becomes_the_error_of_all(void **state)
 {
     (void)state;
     struct record record[5];
-    memset(record, 0, sizeof record);
+    rondo_round_text text[5] = { "" };
     for (int i = 0; i < 5; i++) {
-        rondo_round_head_fill(&record[i].head, i, RONDO_SUCCESS);
+        record[i] = record_of(RONDO_SUCCESS);
     }
-    assert_int_equal(rondo_round_check(record, sizeof record[0], 5), RONDO_SUCCESS);
+    assert_false(rondo_round_failed(record, sizeof record[0], 5));
+    assert_int_equal(rondo_round_check(record, sizeof record[0], 5, NULL), RONDO_SUCCESS);
+    record[3] = record_of(RONDO_SYSTEM_ERROR);
+    record[4] = record_of(RONDO_INVALID_USAGE);
     rondo_fail_quiet(RONDO_SYSTEM_ERROR, "/dev/shm is full; free 1 MiB");
-    rondo_round_head_fill(&record[3].head, 3, RONDO_SYSTEM_ERROR);
+    rondo_round_text_fill(text[3], 3);
     rondo_fail_quiet(RONDO_INVALID_USAGE, "a later one");
-    rondo_round_head_fill(&record[4].head, 4, RONDO_INVALID_USAGE);
-    assert_int_equal(rondo_round_check(record, sizeof record[0], 5), RONDO_SYSTEM_ERROR);
+    rondo_round_text_fill(text[4], 4);
+    assert_true(rondo_round_failed(record, sizeof record[0], 5));
+    assert_int_equal(rondo_round_check(record, sizeof record[0], 5, text), RONDO_SYSTEM_ERROR);
     char expect[RONDO_ERROR_TEXT];
     snprintf(expect, sizeof expect, "rank 3 on %s: /dev/shm is full; free 1 MiB", rondo_log_host());
     assert_string_equal(rondo_error_text(), expect);
     /* A sentence that went through two rounds names its rank once. */
-    rondo_round_head_fill(&record[0].head, 0, RONDO_SYSTEM_ERROR);
-    assert_int_equal(rondo_round_check(record, sizeof record[0], 5), RONDO_SYSTEM_ERROR);
+    record[0] = record_of(RONDO_SYSTEM_ERROR);
+    rondo_round_text_fill(text[0], 0);
+    assert_int_equal(rondo_round_check(record, sizeof record[0], 5, text), RONDO_SYSTEM_ERROR);
     assert_string_equal(rondo_error_text(), expect);
     /* Without its rank it is given one here. */
-    snprintf(record[0].head.text, sizeof record[0].head.text, "bare");
-    assert_int_equal(rondo_round_check(record, sizeof record[0], 5), RONDO_SYSTEM_ERROR);
+    snprintf(text[0], sizeof text[0], "bare");
+    assert_int_equal(rondo_round_check(record, sizeof record[0], 5, text), RONDO_SYSTEM_ERROR);
     assert_string_equal(rondo_error_text(), "rank 0: bare");
+}
+
+static void rank_that_only_heard_of_an_error_does_not_hide_its_sentence(void **state)
+{
+    (void)state;
+    struct record record[3] = { record_of(RONDO_SUCCESS), record_of(RONDO_REMOTE_ERROR),
+                                record_of(RONDO_SYSTEM_ERROR) };
+    rondo_round_text text[3] = { "", "", "rank 2 on h2: no memory" };
+    assert_int_equal(rondo_round_check(record, sizeof record[0], 3, text), RONDO_SYSTEM_ERROR);
+    assert_string_equal(rondo_error_text(), "rank 2 on h2: no memory");
+    text[2][0] = '\0';
+    assert_int_equal(rondo_round_check(record, sizeof record[0], 3, text), RONDO_REMOTE_ERROR);
+    assert_says("rank 1: ");
 }
 
 static void round_check_trusts_nothing_a_peer_wrote(void **state)
@@ -312,18 +334,21 @@ static void round_check_trusts_nothing_a_peer_wrote(void **state)
     (void)state;
     static const int32_t bad[] = { -1, RONDO_IN_PROGRESS, RONDO_NUM_STATUSES, 0x7fffffff };
     for (size_t i = 0; i < RONDO_COUNTOF(bad); i++) {
-        struct record record[2];
-        memset(record, 0, sizeof record);
-        rondo_round_head_fill(&record[0].head, 0, RONDO_SUCCESS);
-        rondo_round_head_fill(&record[1].head, 1, RONDO_SUCCESS);
+        struct record record[2] = { record_of(RONDO_SUCCESS), record_of(RONDO_SUCCESS) };
+        struct {
+            rondo_round_text text[2];
+            char behind;
+        } sent = { .behind = 'z' };
         record[1].head.status = bad[i];
-        memset(record[1].head.text, 'y', sizeof record[1].head.text);
-        record[1].payload = 0x7a7a7a7a;
-        assert_int_equal(rondo_round_check(record, sizeof record[0], 2), RONDO_INTERNAL_ERROR);
+        memset(sent.text[1], 'y', sizeof sent.text[1]);
+        assert_int_equal(rondo_round_check(record, sizeof record[0], 2, sent.text), RONDO_INTERNAL_ERROR);
         assert_says("rank 1: yyy");
         assert_null(strchr(rondo_error_text(), 'z'));
+        assert_int_equal(rondo_round_check(record, sizeof record[0], 2, NULL), RONDO_INTERNAL_ERROR);
+        assert_says("rank 1: ");
         record[1].head.magic = 0;
-        assert_int_equal(rondo_round_check(record, sizeof record[0], 2), RONDO_INTERNAL_ERROR);
+        assert_false(rondo_round_failed(record, sizeof record[0], 2)); /* it would send no sentence */
+        assert_int_equal(rondo_round_check(record, sizeof record[0], 2, NULL), RONDO_INTERNAL_ERROR);
         assert_says("the record of rank 1");
     }
 }
@@ -331,16 +356,25 @@ static void round_check_trusts_nothing_a_peer_wrote(void **state)
 static void long_sentence_is_cut_not_lost(void **state)
 {
     (void)state;
-    char text[RONDO_ERROR_TEXT];
-    memset(text, 'q', sizeof text - 1);
-    text[sizeof text - 1] = '\0';
-    struct record record;
-    rondo_fail_quiet(RONDO_SYSTEM_ERROR, "%s", text);
-    rondo_round_head_fill(&record.head, 123456, RONDO_SYSTEM_ERROR);
-    assert_int_equal(strnlen(record.head.text, sizeof record.head.text), sizeof record.head.text - 1);
-    assert_int_equal(rondo_round_check(&record, sizeof record, 1), RONDO_SYSTEM_ERROR);
+    char why[RONDO_ERROR_TEXT];
+    memset(why, 'q', sizeof why - 1);
+    why[sizeof why - 1] = '\0';
+    struct record record = record_of(RONDO_SYSTEM_ERROR);
+    rondo_round_text text;
+    rondo_fail_quiet(RONDO_SYSTEM_ERROR, "%s", why);
+    rondo_round_text_fill(text, 123456);
+    assert_int_equal(strnlen(text, sizeof text), sizeof text - 1);
+    assert_int_equal(rondo_round_check(&record, sizeof record, 1, &text), RONDO_SYSTEM_ERROR);
     assert_says("rank 123456 on ");
     assert_says("qqqqqqqq");
+}
+
+/* Rounds of 131,072 ranks carry a record of each: none has room for the sentence of an error. */
+static void records_carry_no_error_text(void **state)
+{
+    (void)state;
+    assert_int_equal(sizeof(struct rondo_round_head), 8);
+    assert_true(sizeof(struct rondo_peer) < RONDO_ERROR_TEXT);
 }
 
 int main(void)
@@ -358,8 +392,10 @@ int main(void)
         cmocka_unit_test(two_ranks_on_one_gpu_are_refused),
         cmocka_unit_test(differing_parameters_are_seen_and_then_named),
         cmocka_unit_test(first_error_of_a_round_becomes_the_error_of_all),
+        cmocka_unit_test(rank_that_only_heard_of_an_error_does_not_hide_its_sentence),
         cmocka_unit_test(round_check_trusts_nothing_a_peer_wrote),
         cmocka_unit_test(long_sentence_is_cut_not_lost),
+        cmocka_unit_test(records_carry_no_error_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

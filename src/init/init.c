@@ -86,6 +86,7 @@ static rondo_status init_end(struct rondo_init *init, rondo_status status, int r
     rondo_shm_close(&init->probe);
     rondo_free(init->mine);
     rondo_free(init->all);
+    rondo_free(init->texts);
     rondo_free(init->exchange_peers);
     rondo_free(init->copies);
     rondo_free(init->hello);
@@ -158,7 +159,7 @@ static rondo_status step_phase(struct rondo_init *init, const struct rondo_phase
     if (init->late) {
         return name_missing(init);
     }
-    status = phase->test != NULL ? phase->test(init) : init->bootstrap->ops->test(init->bootstrap);
+    status = phase->test != NULL ? phase->test(init) : rondo_init_test_round(init);
     if (phase->own_deadline) {
         return status;
     }
@@ -189,7 +190,10 @@ static rondo_status init_step(struct rondo_init *init)
             break;
         }
         init->started = 0;
-        status = phase->finish(init);
+        status = rondo_init_check_round(init);
+        if (status == RONDO_SUCCESS) {
+            status = phase->finish(init);
+        }
         init->took_ns[init->phase] = rondo_now_ns() - init->phase_ns;
         init->phase_ns += init->took_ns[init->phase];
         init->phase = ctx->nranks == 0 ? rondo_num_phases : init->phase + 1;

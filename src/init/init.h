@@ -16,6 +16,24 @@
 
 enum { RONDO_MAX_PHASES = 14 };
 
+/*
+ * Bytes that a rank sends in each round; an allgather delivers as many from every rank. Each record begins
+ * with a head of 8 bytes.
+ *
+ *     colors       16     ranks of the parent, split only
+ *     peers       472
+ *     params    8,200     only when ranks disagree on a parameter
+ *     graphs      216     host memory on one node; 256 on several; GPUs: rondo_device_record_bytes more
+ *     shapes              no head: each distinct graph goes once to every rank (a binomial tree of pairs)
+ *     ways         88     plus one for each rank of the fullest node; GPUs only
+ *     connections         8 and one struct rondo_connect for each end; above 64 ranks between neighbours only
+ *     ready         8
+ *     done         16
+ *
+ * When a head of an allgather reports an error, one more allgather follows in the same phase: the sentences,
+ * 512 bytes for each rank.
+ */
+
 /* What a node's lowest rank says of its graphs and machine in round "graphs" (nbytes 0: another rank), and
  * every rank of what it read by RONDO_TUNE_FILE (0: nothing). */
 struct rondo_graph_note {
@@ -39,9 +57,16 @@ struct rondo_init {
     int64_t begin_ns, phase_ns, deadline_ns, took_ns[RONDO_MAX_PHASES];
     rondo_status local; /* this rank's failure, told in the next round */
     char local_text[RONDO_ERROR_TEXT];
+    int heard; /* the failure is a neighbour's, which tells it itself */
     /* the round under way */
     void *mine, *all;
     size_t bytes;
+    enum {
+        RONDO_ROUND_NO_HEADS,
+        RONDO_ROUND_HEADS,
+        RONDO_ROUND_TEXTS
+    } heads;                       /* what the bootstrap carries */
+    rondo_round_text text, *texts; /* texts: of all ranks, once a head has reported an error */
     /* kept between rounds */
     struct rondo_shm probe;
     int params_differ;
@@ -75,6 +100,11 @@ void rondo_init_keep(struct rondo_init *init, rondo_status status);
 rondo_status rondo_init_new_round(struct rondo_init *init, size_t bytes, int n);
 /** Send init->mine with this rank's status to all. */
 rondo_status rondo_init_allgather(struct rondo_init *init);
+/** Test what the bootstrap carries. When a head of an allgather reports an error, the round is done once the
+ * sentences of all ranks have arrived too. */
+rondo_status rondo_init_test_round(struct rondo_init *init);
+/** After rondo_init_test_round: the error that all ranks report alike; its sentence becomes this thread's. */
+rondo_status rondo_init_check_round(struct rondo_init *init);
 /** What rank r sent. */
 void *rondo_init_record(const struct rondo_init *init, int rank);
 

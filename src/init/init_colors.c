@@ -61,7 +61,6 @@ rondo_status rondo_init_finish_colors(struct rondo_init *init)
     struct member *member;
     int *ranks;
     rondo_status status;
-    RONDO_TRY(rondo_round_check(init->all, init->bytes, init->split.parent->nranks));
     if (init->split.color == RONDO_SPLIT_NOCOLOR) {
         init->ctx->nranks = 0;
         return RONDO_SUCCESS;

@@ -295,7 +295,6 @@ rondo_status rondo_init_finish_graphs(struct rondo_init *init)
     struct rondo_ctx *ctx = init->ctx;
     int nchannels = RONDO_MAX_CHANNELS;
     uint32_t protos = UINT32_MAX;
-    RONDO_TRY(rondo_round_check(init->all, init->bytes, ctx->nranks));
     RONDO_TRY(RONDO_NEW_ARRAY(ctx->arenas, ctx->nranks, "the names of the ranks' memory"));
     for (int r = 0; r < ctx->nranks; r++) {
         const struct graph_record *record = rondo_init_record(init, r);

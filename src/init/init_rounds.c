@@ -38,18 +38,54 @@ rondo_status rondo_init_new_round(struct rondo_init *init, size_t bytes, int n)
     return rondo_calloc(&init->all, (size_t)n, bytes, "the records of creation");
 }
 
-static void set_head(const struct rondo_init *init, struct rondo_round_head *head)
+static void set_head(const struct rondo_init *init)
 {
-    if (init->local != RONDO_SUCCESS) {
+    *(struct rondo_round_head *)init->mine = (struct rondo_round_head){ RONDO_PEER_MAGIC, init->local };
+}
+
+static void set_text(const struct rondo_init *init, rondo_round_text text)
+{
+    text[0] = '\0';
+    if (init->local != RONDO_SUCCESS && !init->heard) {
         rondo_fail_quiet(init->local, "%s", init->local_text);
+        rondo_round_text_fill(text, init->ctx->rank);
     }
-    rondo_round_head_fill(head, init->ctx->rank, init->local);
 }
 
 rondo_status rondo_init_allgather(struct rondo_init *init)
 {
-    set_head(init, init->mine);
+    set_head(init);
+    init->heads = RONDO_ROUND_HEADS;
     return init->bootstrap->ops->allgather_start(init->bootstrap, init->mine, init->all, init->bytes);
+}
+
+static rondo_status start_texts(struct rondo_init *init)
+{
+    struct rondo_bootstrap *b = init->bootstrap;
+    init->heads = RONDO_ROUND_TEXTS;
+    init->ended_ns = 0;
+    set_text(init, init->text);
+    RONDO_TRY(RONDO_NEW_ARRAY(init->texts, b->nranks, "the ranks' error messages"));
+    return b->ops->allgather_start(b, init->text, init->texts, sizeof(init->text));
+}
+
+rondo_status rondo_init_test_round(struct rondo_init *init)
+{
+    RONDO_TRY(init->bootstrap->ops->test(init->bootstrap));
+    if (init->heads != RONDO_ROUND_HEADS ||
+        !rondo_round_failed(init->all, init->bytes, init->bootstrap->nranks)) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(start_texts(init));
+    return RONDO_IN_PROGRESS;
+}
+
+rondo_status rondo_init_check_round(struct rondo_init *init)
+{
+    int has_heads = init->heads != RONDO_ROUND_NO_HEADS;
+    init->heads = RONDO_ROUND_NO_HEADS;
+    return has_heads ? rondo_round_check(init->all, init->bytes, init->bootstrap->nranks, init->texts)
+                     : RONDO_SUCCESS;
 }
 
 void *rondo_init_record(const struct rondo_init *init, int rank)
@@ -104,7 +140,6 @@ static rondo_status finish_peers(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
     const struct rondo_peer *all = init->all;
-    RONDO_TRY(rondo_round_check(all, init->bytes, ctx->nranks));
     init->params_differ = rondo_peers_param_differs(all, ctx->nranks) >= 0;
     if (!init->params_differ) {
         RONDO_TRY(rondo_peers_check(all, ctx->nranks));
@@ -140,7 +175,7 @@ static rondo_status start_params(struct rondo_init *init)
 
 static rondo_status test_params(struct rondo_init *init)
 {
-    return init->params_differ ? init->bootstrap->ops->test(init->bootstrap) : RONDO_SUCCESS;
+    return init->params_differ ? rondo_init_test_round(init) : RONDO_SUCCESS;
 }
 
 static rondo_status finish_params(struct rondo_init *init)
@@ -213,7 +248,7 @@ static rondo_status start_ways(struct rondo_init *init)
 
 static rondo_status test_ways(struct rondo_init *init)
 {
-    return has_ways(init) ? init->bootstrap->ops->test(init->bootstrap) : RONDO_SUCCESS;
+    return has_ways(init) ? rondo_init_test_round(init) : RONDO_SUCCESS;
 }
 
 static rondo_status finish_ways(struct rondo_init *init)
@@ -221,7 +256,6 @@ static rondo_status finish_ways(struct rondo_init *init)
     if (!has_ways(init)) {
         return RONDO_SUCCESS;
     }
-    RONDO_TRY(rondo_round_check(init->all, init->bytes, init->ctx->nranks));
     for (int r = 0; r < init->ctx->nranks; r++) {
         const struct ways_record *record = rondo_init_record(init, r);
         rondo_device_broken(init->ctx, r, record->ways);
@@ -289,7 +323,7 @@ static rondo_status start_connections(struct rondo_init *init)
     RONDO_TRY(RONDO_NEW_ARRAY(init->exchange_peers, rondo_links_max(&ctx->layout, ctx->layout.nchannels),
                               "the list of peers"));
     init->ndoubling = rondo_links_peers(ctx, init->exchange_peers);
-    set_head(init, init->mine);
+    set_head(init);
     RONDO_TRY(rondo_calloc(&init->copies, (size_t)init->ndoubling, bytes, "the records of creation"));
     for (int i = 0; i < init->ndoubling; i++) {
         memcpy((char *)init->copies + (size_t)i * bytes, init->mine, bytes);
@@ -300,19 +334,22 @@ static rondo_status start_connections(struct rondo_init *init)
 
 static rondo_status test_connections(struct rondo_init *init)
 {
-    return init->ctx->nranks == 1 ? RONDO_SUCCESS : init->bootstrap->ops->test(init->bootstrap);
+    return init->ctx->nranks == 1 ? RONDO_SUCCESS : rondo_init_test_round(init);
 }
 
+/* A neighbour that failed has nothing to connect with. It tells why itself, in the next round. */
 static rondo_status finish_connections(struct rondo_init *init)
 {
-    struct rondo_ctx *ctx = init->ctx;
-    if (ctx->nranks == 1) {
-        return RONDO_SUCCESS;
-    }
-    if (ctx->nranks <= ALLGATHER_RANKS) {
-        RONDO_TRY(rondo_round_check(init->all, init->bytes, ctx->nranks));
-    } else {
-        rondo_init_keep(init, rondo_round_check(init->all, init->bytes, init->ndoubling));
+    for (int i = 0; i < init->ndoubling && init->local == RONDO_SUCCESS; i++) {
+        const struct rondo_round_head *head = rondo_init_record(init, i);
+        int peer = init->exchange_peers[i];
+        if (head->magic != RONDO_PEER_MAGIC || head->status != RONDO_SUCCESS) {
+            init->heard = head->magic == RONDO_PEER_MAGIC;
+            rondo_init_keep(init,
+                            rondo_fail_quiet(RONDO_REMOTE_ERROR,
+                                             "rank %d on %s sent no connections to rank %d on %s", peer,
+                                             init->ctx->peers[peer].host, init->ctx->rank, rondo_log_host()));
+        }
     }
     return RONDO_SUCCESS;
 }
@@ -383,11 +420,11 @@ static rondo_status start_ready(struct rondo_init *init)
  * round's record, since some may hear it there. */
 static void keep_and_tell(struct rondo_init *init, rondo_status status)
 {
-    struct rondo_round_head head;
+    rondo_round_text text;
     rondo_init_keep(init, status);
     if (status != RONDO_SUCCESS && init->ctx->control != NULL) {
-        set_head(init, &head);
-        rondo_control_abort(init->ctx->control, status, init->ctx->rank, head.text);
+        set_text(init, text);
+        rondo_control_abort(init->ctx->control, status, init->ctx->rank, text);
     }
 }
 
@@ -410,7 +447,6 @@ static rondo_status begin_hello(struct rondo_init *init)
 
 static rondo_status finish_ready(struct rondo_init *init)
 {
-    RONDO_TRY(rondo_round_check(init->all, init->bytes, init->ctx->nranks));
     rondo_ctx_policy(init->ctx);
     if (init->ctx->nranks > 1) {
         keep_and_tell(init, begin_hello(init));
@@ -512,7 +548,7 @@ static rondo_status start_done(struct rondo_init *init)
  * way. A dead rank's never come. */
 static rondo_status test_done(struct rondo_init *init)
 {
-    rondo_status status = init->bootstrap->ops->test(init->bootstrap);
+    rondo_status status = rondo_init_test_round(init);
     if (status != RONDO_IN_PROGRESS || init->ctx->control == NULL ||
         !rondo_control_aborted(init->ctx->control)) {
         return status;
@@ -547,7 +583,6 @@ static void use_conns(struct rondo_init *init)
 static rondo_status finish_done(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
-    RONDO_TRY(rondo_round_check(init->all, init->bytes, ctx->nranks));
     use_conns(init);
     if (ctx->nranks > 1) {
         const struct done_record *first = rondo_init_record(init, ctx->layout.local_ranks[0]);

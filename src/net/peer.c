@@ -10,8 +10,6 @@
 #include "base/mem.h"
 #include "base/param.h"
 
-_Static_assert(sizeof(struct rondo_unique_id) == 128, "the size of NCCL's unique id");
-_Static_assert(sizeof(struct rondo_round_head) == RONDO_ERROR_TEXT, "a head holds one sentence");
 _Static_assert(sizeof(struct sockaddr_in6) <= RONDO_ADDR_BYTES, "an address fits");
 _Static_assert(sizeof(struct rondo_hello) == 80, "the layout of hello never changes");
 
@@ -88,7 +86,6 @@ rondo_status rondo_unique_id_make(struct rondo_unique_id *id, int root_world_ran
 {
     memset(id, 0, sizeof *id);
     RONDO_TRY(rondo_random(id->nonce, sizeof id->nonce));
-    id->magic = RONDO_ID_MAGIC;
     id->root = root_world_rank;
     id->sequence = __atomic_add_fetch(&process.sequence, 1, __ATOMIC_RELAXED);
     return RONDO_SUCCESS;
@@ -283,7 +280,7 @@ rondo_status rondo_peers_check(const struct rondo_peer *peers, int nranks)
     return RONDO_SUCCESS;
 }
 
-/* ---- the word of every round ---- */
+/* ---- errors of rounds ---- */
 
 /* Does the sentence begin with "rank R on HOST: "? */
 static int names_rank(const char *text)
@@ -292,47 +289,78 @@ static int names_rank(const char *text)
     return sscanf(text, "rank %d on %*[^: ]%n", &rank, &end) == 1 && end > 0 && text[end] == ':';
 }
 
-void rondo_round_head_fill(struct rondo_round_head *head, int rank, rondo_status status)
+void rondo_round_text_fill(rondo_round_text text, int rank)
 {
-    memset(head, 0, sizeof *head);
-    head->magic = RONDO_PEER_MAGIC;
-    head->status = status;
-    if (status == RONDO_SUCCESS) {
-        return;
-    }
-    const char *text = rondo_error_text();
-    int used = names_rank(text)
+    const char *why = rondo_error_text();
+    int used = names_rank(why)
                    ? 0
-                   : snprintf(head->text, sizeof head->text, "rank %d on %s: ", rank, rondo_log_host());
-    size_t room = sizeof head->text - (size_t)used - 1;
-    memcpy(head->text + used, text, strnlen(text, room));
+                   : snprintf(text, sizeof(rondo_round_text), "rank %d on %s: ", rank, rondo_log_host());
+    size_t length = strnlen(why, sizeof(rondo_round_text) - (size_t)used - 1);
+    memcpy(text + used, why, length);
+    text[(size_t)used + length] = '\0';
 }
 
-rondo_status rondo_round_check(const void *records, size_t stride, int nranks)
+static struct rondo_round_head head_at(const void *records, size_t stride, int rank)
+{
+    struct rondo_round_head head;
+    memcpy(&head, (const char *)records + (size_t)rank * stride, sizeof head);
+    return head;
+}
+
+/* @return the first record without a head; -1: all have one. */
+static int find_foreign(const void *records, size_t stride, int nranks)
 {
     for (int i = 0; i < nranks; i++) {
-        struct rondo_round_head head;
-        memcpy(&head, (const char *)records + (size_t)i * stride, sizeof head);
-        head.text[sizeof head.text - 1] = '\0';
-        if (head.magic != RONDO_PEER_MAGIC) {
-            return fail_together(
-                RONDO_INTERNAL_ERROR,
-                "the record of rank %d is not one of Rondo's; do all ranks run the same program and library?",
-                i);
+        if (head_at(records, stride, i).magic != RONDO_PEER_MAGIC) {
+            return i;
         }
-        if (head.status == RONDO_SUCCESS) {
+    }
+    return -1;
+}
+
+/* @return the rank whose error all report; -1: none has one. */
+static int find_failed(const void *records, size_t stride, int nranks, const rondo_round_text *texts)
+{
+    int failed = -1;
+    for (int i = 0; i < nranks; i++) {
+        if (head_at(records, stride, i).status == RONDO_SUCCESS) {
             continue;
         }
-        /* What a peer wrote is never more than an error: an unknown status, or "in progress", is none. */
-        int known = head.status > 0 && head.status < RONDO_NUM_STATUSES && head.status != RONDO_IN_PROGRESS;
-        rondo_status status = known ? (rondo_status)head.status : RONDO_INTERNAL_ERROR;
-        if (names_rank(head.text)) {
-            return rondo_fail_quiet(status, "%s", head.text);
+        if (texts && texts[i][0]) {
+            return i;
         }
-        return rondo_fail_quiet(status, "rank %d: %s", i,
-                                head.text[0] ? head.text : rondo_status_string(status));
+        failed = failed < 0 ? i : failed;
     }
-    return RONDO_SUCCESS;
+    return failed;
+}
+
+int rondo_round_failed(const void *records, size_t stride, int nranks)
+{
+    return find_foreign(records, stride, nranks) < 0 && find_failed(records, stride, nranks, NULL) >= 0;
+}
+
+rondo_status rondo_round_check(const void *records, size_t stride, int nranks, const rondo_round_text *texts)
+{
+    int rank = find_foreign(records, stride, nranks);
+    if (rank >= 0) {
+        return fail_together(
+            RONDO_INTERNAL_ERROR,
+            "the record of rank %d is not one of Rondo's; do all ranks run the same program and library?",
+            rank);
+    }
+    rank = find_failed(records, stride, nranks, texts);
+    if (rank < 0) {
+        return RONDO_SUCCESS;
+    }
+    /* Records come from peers: an unknown status, or "in progress", must not end up as this rank's. */
+    int32_t sent = head_at(records, stride, rank).status;
+    int known = sent > 0 && sent < RONDO_NUM_STATUSES && sent != RONDO_IN_PROGRESS;
+    rondo_status status = known ? (rondo_status)sent : RONDO_INTERNAL_ERROR;
+    rondo_round_text text;
+    snprintf(text, sizeof text, "%.*s", (int)sizeof text - 1,
+             texts && texts[rank][0] ? texts[rank] : rondo_status_string(status));
+    return names_rank(text) ? rondo_fail_quiet(status, "%s", text)
+                            : rondo_fail_quiet(status, "rank %d: %s", rank, text);
 }
 
 /* ---- parameters by name ---- */

@@ -1,6 +1,6 @@
 /*
- * What ranks tell each other about themselves in the first allgather: a fixed record, plain data, checked on
- * arrival. The unique id travels in rank 0's record.
+ * What ranks tell each other about themselves in the first allgather: a fixed record of plain data, checked
+ * on arrival. And the heads of creation's rounds, by which all ranks report the same error.
  */
 #ifndef RONDO_NET_PEER_H
 #define RONDO_NET_PEER_H
@@ -10,23 +10,23 @@
 #include "base/status.h"
 
 enum { RONDO_PEER_MAGIC = 0x72646f70, RONDO_ADDR_BYTES = 28 };
-#define RONDO_ID_MAGIC 0x6f646e6f72646975ull
 
-/* Identity of a communicator: 128 bytes, as NCCL's unique id. */
+/* Identity of a communicator. */
 struct rondo_unique_id {
-    uint64_t magic;    /* RONDO_ID_MAGIC */
-    uint64_t nonce[2]; /* 128 random bits: also the secret of its sockets */
+    uint64_t nonce[2]; /* 128 random bits */
     int32_t root;      /* world rank of the root */
-    uint32_t sequence; /* of this root */
-    uint8_t reserved[96];
+    uint32_t sequence; /* counts the root's communicators */
 };
 
-/* Every round's record begins with this word, so that all ranks fail together with the same sentence. */
+/*
+ * Every round's record begins with this head. The sentence of an error does not fit and need not: when a head
+ * reports an error, the ranks exchange their sentences in one more round.
+ */
 struct rondo_round_head {
-    uint32_t magic;
-    int32_t status;                  /* rondo_status of this rank before the round */
-    char text[RONDO_ERROR_TEXT - 8]; /* its sentence when status is an error */
+    uint32_t magic; /* RONDO_PEER_MAGIC */
+    int32_t status; /* rondo_status of this rank before the round */
 };
+typedef char rondo_round_text[RONDO_ERROR_TEXT]; /* the record of that round */
 
 /*
  * The first words between two processes that may run different versions, before any record whose size depends
@@ -63,8 +63,11 @@ struct rondo_peer {
     char host[RONDO_HOST_LEN];
     struct rondo_cores cores;
     struct rondo_shm_name probe; /* an empty memfd: can peers open it? */
-    struct rondo_unique_id id;   /* rank 0's counts */
+    struct rondo_unique_id id;   /* set by rank 0 only */
 };
+/* Rounds at 131,072 ranks carry and keep one record for each rank: 59 MiB. */
+_Static_assert(sizeof(struct rondo_peer) == 472, "a peer's record holds only what must travel");
+_Static_assert(sizeof(struct rondo_round_head) == 8, "a head holds no text");
 
 /** Fill everything that does not depend on the communicator but rank and nranks. probe: an open segment of
  * this process, or NULL. */
@@ -89,12 +92,19 @@ rondo_status rondo_peers_check(const struct rondo_peer *peers, int nranks);
 /** The first rank whose parameters are not rank 0's, -1: none. Asked before rondo_peers_check by a caller
  * that then compares them by name. */
 int rondo_peers_param_differs(const struct rondo_peer *peers, int nranks);
-/** This rank's word at the beginning of a round's record: its status and, for an error, this thread's
- * sentence after "rank R on HOST: ". */
-void rondo_round_head_fill(struct rondo_round_head *head, int rank, rondo_status status);
-/** The first status that is not success among n records of `stride` bytes that begin with a round head; its
- * sentence becomes this thread's. */
-rondo_status rondo_round_check(const void *records, size_t stride, int nranks);
+/** Write this thread's error sentence, after "rank R on HOST: " unless it names a rank so itself; cut to the
+ * size. */
+void rondo_round_text_fill(rondo_round_text text, int rank);
+/** Must the ranks exchange sentences before rondo_round_check? 1: the n records, `stride` bytes apart, all
+ * begin with a head, and one reports an error. */
+int rondo_round_failed(const void *records, size_t stride, int nranks);
+/**
+ * Find the error of a round in the heads of its records.
+ * @param texts  each rank's sentence ("": the rank only reports an error of another one); NULL: not exchanged
+ * @return the status of the lowest rank that has an error and a sentence, else of the lowest that has an
+ * error. The sentence becomes this thread's.
+ */
+rondo_status rondo_round_check(const void *records, size_t stride, int nranks, const rondo_round_text *texts);
 
 /** All parameters that ranks must agree on, as lines NAME=value. @return bytes of the whole text without its
  * end; the text is cut, and ended, at @a size. */

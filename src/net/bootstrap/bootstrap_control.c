@@ -40,7 +40,7 @@ struct note {
     uint32_t kind, round;
     uint32_t nranks, reserved;
     union {
-        struct rondo_round_head failed;
+        rondo_round_text failed;
         int32_t ranks[NOTE_RANKS]; /* missing, ranks of the child */
     } u;
 };
@@ -87,8 +87,7 @@ static rondo_status read_note(struct control_bootstrap *self, int member, const 
 {
     if (note->kind == NOTE_FAILED) {
         self->told = 1;
-        return rondo_fail_quiet(RONDO_REMOTE_ERROR, "%.*s", (int)sizeof(note->u.failed.text) - 1,
-                                note->u.failed.text);
+        return rondo_fail_quiet(RONDO_REMOTE_ERROR, "%.*s", (int)sizeof(note->u.failed) - 1, note->u.failed);
     }
     if (note->kind == NOTE_WHO && self->base.rank == 0 && self->phase == ROUND_GATHER &&
         note->round == self->round) {
@@ -478,7 +477,7 @@ static void control_close(struct rondo_bootstrap *b, int ok)
     struct control_bootstrap *self = self_of(b);
     if (!ok && !self->told) {
         struct note note = { .kind = NOTE_FAILED, .round = self->round };
-        rondo_round_head_fill(&note.u.failed, b->rank, RONDO_REMOTE_ERROR);
+        rondo_round_text_fill(note.u.failed, b->rank);
         for (int i = 0; i < b->nranks; i++) {
             if (i != b->rank) {
                 rondo_control_send(self->parent, self->members[i], self->note_tag, &note,

@@ -43,8 +43,8 @@ struct rondo_hub {
     pthread_mutex_t lock;
     int nranks;
     int refs;
-    int failed;                     /* set last, with release */
-    struct rondo_round_head reason; /* of the rank that failed first */
+    int failed;              /* set last, with release */
+    rondo_round_text reason; /* of the rank that failed first */
     struct gather gather[2];
     struct seat seat[];
 };
@@ -122,7 +122,7 @@ static int hub_failed(struct rondo_hub *hub) { return __atomic_load_n(&hub->fail
 
 static rondo_status hub_error(struct rondo_hub *hub)
 {
-    return rondo_fail_quiet(RONDO_REMOTE_ERROR, "%s", hub->reason.text);
+    return rondo_fail_quiet(RONDO_REMOTE_ERROR, "%s", hub->reason);
 }
 
 static struct thread_bootstrap *self_of(struct rondo_bootstrap *b) { return (struct thread_bootstrap *)b; }
@@ -308,7 +308,7 @@ static void threads_close(struct rondo_bootstrap *b, int ok)
     struct rondo_hub *hub = self->hub;
     pthread_mutex_lock(&hub->lock);
     if (!ok && !hub->failed) {
-        rondo_round_head_fill(&hub->reason, b->rank, RONDO_REMOTE_ERROR);
+        rondo_round_text_fill(hub->reason, b->rank);
         __atomic_store_n(&hub->failed, 1, __ATOMIC_RELEASE);
     }
     self->seat->taken = 0;
@@ -338,7 +338,7 @@ rondo_status rondo_bootstrap_threads(struct rondo_hub *hub, int rank, struct ron
         return rondo_fail(
             RONDO_INVALID_USAGE,
             "the meeting place cannot be used again after a failed creation (%.200s); make a new one",
-            hub->reason.text);
+            hub->reason);
     }
     struct thread_bootstrap *self;
     RONDO_TRY(RONDO_NEW(self, "a bootstrap"));
