@@ -264,14 +264,14 @@ static void nodes_without_a_net_are_joined_by_sockets(void **state)
     (void)state;
     given_open(&g, "l40s_8_nonet", NULL, 2);
     assert_int_equal(explain(&g, "all_reduce", "64M"), RONDO_SUCCESS);
-    assert_non_null(strstr(text, "GB/s SYS; no net is known of: sockets are assumed"));
+    assert_non_null(strstr(text, "GB/s SYS; no network port found: sockets are assumed"));
     assert_int_equal(lines_with("net bandwidth"), 6);
     assert_int_equal(rondo_explain_layout(&layout, g.topo, g.graphs, 2), RONDO_SUCCESS);
     assert_in_range(layout.model.gpu.ring.bw_inter * layout.model.gpu.ring.nchannels, 1, 2000);
     given_close(&g);
     given_open(&g, "l40s_8_nonet", NULL, 1);
     assert_int_equal(explain(&g, "all_reduce", "64M"), RONDO_SUCCESS);
-    assert_null(strstr(text, "no net"));
+    assert_null(strstr(text, "no network port"));
     given_close(&g);
 }
 
@@ -282,14 +282,14 @@ static void host_memory_names_what_joins_its_nodes(void **state)
     (void)state;
     given_open(&g, "cpu_dual", "n4", 3);
     assert_int_equal(explain(&g, "all_reduce", "8"), RONDO_SUCCESS);
-    assert_non_null(strstr(text, "ranks a core; between nodes 2 us, 12.5 GB/s each way"));
+    assert_non_null(strstr(text, "ranks per core; between nodes 2 us, 12.5 GB/s each way"));
     for (int i = 0; i < g.machine.nitems; i++) {
         if (g.machine.item[i].kind == RONDO_ITEM_NET) {
             g.machine.item[i].net.port = 0;
         }
     }
     assert_int_equal(explain(&g, "all_reduce", "8"), RONDO_SUCCESS);
-    assert_non_null(strstr(text, "ranks a core; between nodes 12 us, 2 GB/s each way"));
+    assert_non_null(strstr(text, "ranks per core; between nodes 12 us, 2 GB/s each way"));
     given_close(&g);
 }
 

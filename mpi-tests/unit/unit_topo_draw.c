@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
-#include "tools/draw/draw_line.h"
+#include "tools/draw/text.h"
 #include "topo/xml/xml.h"
 
 #define assert_says(text, part)                            \

@@ -12,8 +12,8 @@
 #include <string.h>
 #include "base/mem.h"
 #include "tools/draw/draw.h"
-#include "tools/draw/draw_label.h"
-#include "tools/draw/draw_place.h"
+#include "tools/draw/label.h"
+#include "tools/draw/place.h"
 #include "topo/search_step.h"
 #include "topo/xml/xml.h"
 

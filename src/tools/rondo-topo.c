@@ -1,5 +1,4 @@
-/* rondo-topo: a machine as Rondo sees it: what is in it, the paths between its devices, and the rings and
- * trees over them. */
+/* rondo-topo: show a machine as Rondo sees it: its devices, the paths between them, the rings and trees. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,25 +8,91 @@
 #include "base/param.h"
 #include "tools/explain/explain.h"
 #include "init/node.h"
-#include "tools/topo_options.h"
-#include "tools/topo_report.h"
+#include "tools/report.h"
 #include "tools/simulate.h"
-#include "topo/stitch.h"
+#include "tools/tool.h"
 #include "topo/xml/xml.h"
 
 static const char program[] = "rondo-topo";
 
-enum { EXIT_RUNTIME = 1, EXIT_USE = 2 };
+/* ---- options ---- */
 
-static int failed(int code)
-{
-    fprintf(stderr, "%s: %s\n", program, rondo_error_text()[0] ? rondo_error_text() : "failed");
-    return code;
-}
+/* X(ctx, NAME, "--option", arguments, least, most, "group", "help"): takes least to most arguments */
+#define TOPO_OPTION_TABLE(X, ctx)                                                                            \
+    X(ctx, FILE, "--file", "FILE", 1, 1, "Machine (default: this one)",                                      \
+      "read the machine from FILE, NCCL's topology XML or hwloc's XML (default: RONDO_TOPO_FILE or "         \
+      "NCCL_TOPO_FILE)")                                                                                     \
+    X(ctx, RANKS, "--ranks", "LIST", 1, 1, "",                                                               \
+      "the ranks of a node: GPUs (\"0,2,5-7\"), or ranks in host memory (\"n4\": four); default: all GPUs")  \
+    X(ctx, NODES, "--nodes", "N", 1, 1, "", "assume a job of N such nodes, and show the rings across them")  \
+    X(ctx, GRAPH_FILE, "--graph-file", "FILE", 1, 1, "",                                                     \
+      "read the channels from FILE (NCCL's graph XML) instead of searching for them")                        \
+    X(ctx, GRAPH, "--graph", "ring|tree", 1, 1, "Output (default: the machine, its paths and its channels)", \
+      "show only this graph")                                                                                \
+    X(ctx, BANDWIDTH, "--bandwidth", "", 0, 0, "", "show GB/s in the path matrix")                           \
+    X(ctx, ALL, "--all", "", 0, 0, "", "do not fold equal hosts, devices and channels")                      \
+    X(ctx, WHY, "--why", "A B", 2, 2, "",                                                                    \
+      "explain the path from A to B hop by hop, and why P2P, GPUDirect and PXN are used or not; A and B: "   \
+      "GPU0, NET1, CPU0, mlx5_1 or a PCI bus id")                                                            \
+    X(ctx, SIMULATE, "--simulate", "N", 1, 1, "",                                                            \
+      "measure the time and memory that the start of a job of N such nodes takes to join their channels")    \
+    X(ctx, EXPLAIN, "--explain", "COLL SIZE", 2, 2, "",                                                      \
+      "show what the tuner would choose for a collective (all_reduce, ...) of SIZE bytes (64M, or a range, " \
+      "8:128M); see rondo-explain")                                                                          \
+    X(ctx, COMPARE, "--compare", "A B", 2, 2, "", "compare two machine files; exit status as diff's")        \
+    X(ctx, JSON, "--json", "[FILE]", 0, 1, "Formats (FILE '-', or none: standard output)",                   \
+      "write everything as JSON (described in src/tools/JSON.md)")                                           \
+    X(ctx, SVG, "--svg", "FILE", 1, 1, "", "draw the ring, or the graph of --graph")                         \
+    X(ctx, HTML, "--html", "FILE", 1, 1, "", "draw a page that switches graphs and channels on and off")     \
+    X(ctx, DUMP_XML, "--dump-xml", "[FILE]", 0, 1, "", "write the machine as NCCL's topology XML")           \
+    X(ctx, DUMP_GRAPH, "--dump-graph", "[FILE]", 0, 1, "", "write the channels as NCCL's graph XML")         \
+    X(ctx, COLOR, "--color", "WHEN", 1, 1, "Other",                                                          \
+      "use colors: always, never or auto (default: on a terminal, unless NO_COLOR is set)")                  \
+    X(ctx, WIDTH, "--width", "COLUMNS", 1, 1, "",                                                            \
+      "wrap the text at this width; 0: never (default: the terminal's width)")                               \
+    X(ctx, HELP, "--help", "", 0, 0, "", "show this help and exit")                                          \
+    X(ctx, VERSION, "--version", "", 0, 0, "", "show the library's version and exit")
+
+#define ID_(ctx, NAME, ...) TOPO_##NAME,
+enum topo_option { TOPO_OPTION_TABLE(ID_, ) TOPO_NUM_OPTIONS };
+#undef ID_
+
+#define ROW_(ctx, NAME, name, arguments, least, most, group, help) \
+    { name, arguments, least, most, group, help },
+static const struct tool_option option_table[] = { TOPO_OPTION_TABLE(ROW_, ) };
+#undef ROW_
+_Static_assert((int)TOPO_NUM_OPTIONS <= (int)TOOL_MAX_OPTIONS, "TOOL_MAX_OPTIONS is too small");
+
+static const struct tool_options topo_options = {
+    .program = program,
+    .usage = "[OPTION]...\n"
+             "\n"
+             "Show a machine as Rondo sees it: its NUMA nodes, GPUs and network ports, the paths between "
+             "them, and\n"
+             "the rings and trees that Rondo builds on them.",
+    .outro =
+        "Exit status:\n"
+        "  0  success\n"
+        "  1  failure, or --compare found differences\n"
+        "  2  wrong usage, or a file that cannot be read\n"
+        "\n"
+        "Under mpirun or srun the first process of each node prints a report; rondo-topo-mpi prints one for\n"
+        "the whole job.\n"
+        "\n"
+        "Examples:\n"
+        "  rondo-topo                           show this machine\n"
+        "  rondo-topo --file dgx.xml --nodes 4  show the channels of a job on four such machines\n"
+        "  rondo-topo --why GPU0 mlx5_3         explain one path\n"
+        "  rondo-topo --html topo.html          draw an interactive page\n",
+    .option = option_table,
+    .n = TOPO_NUM_OPTIONS,
+    .help = TOPO_HELP,
+    .version = TOPO_VERSION,
+};
 
 /* ---- under a launcher ---- */
 
-/* The first of the variables that is a number, or -1. */
+/* @return the value of the first variable that is a number, or -1. */
 static int64_t number_of(const char *const *names)
 {
     for (; *names; names++) {
@@ -56,13 +121,13 @@ static int launched_several_nodes(void)
 
 /* ---- inputs ---- */
 
-/* A file that a person named: not there is wrong use, not failure. */
+/* A file that the user named and that cannot be read is wrong usage, not a failure. */
 static int machine_load(struct rondo_machine *machine, const struct tool_given *given)
 {
     const char *file = given->value[TOPO_FILE][0];
-    if (file) return rondo_machine_read(machine, file) == RONDO_SUCCESS ? 0 : failed(EXIT_USE);
+    if (file) return rondo_machine_read(machine, file) == RONDO_SUCCESS ? 0 : tool_fail(program, TOOL_USAGE);
     if (rondo_node_machine(machine) == RONDO_SUCCESS) return 0;
-    return failed(rondo_params()->topo_file[0] ? EXIT_USE : EXIT_RUNTIME);
+    return tool_fail(program, rondo_params()->topo_file[0] ? TOOL_USAGE : TOOL_FAILED);
 }
 
 static int graph_named(const char *name)
@@ -70,10 +135,10 @@ static int graph_named(const char *name)
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
         if (strcmp(rondo_graph_name(id), name) == 0) return id;
     }
-    fprintf(stderr, "%s: --graph %s: one of", program, name);
+    fprintf(stderr, "%s: --graph '%s': expected one of", program, name);
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++)
         fprintf(stderr, "%s %s", id ? "," : "", rondo_graph_name(id));
-    fputs(" was expected\n", stderr);
+    fputc('\n', stderr);
     return -1;
 }
 
@@ -87,16 +152,16 @@ static int request_fill(struct report_request *request, const struct tool_given 
         request->graph_file = rondo_params()->graph_file;
     if (given->given[TOPO_NODES])
         request->nodes = tool_options_number(&topo_options, given, TOPO_NODES, 1, REPORT_MAX_NODES);
-    /* The channels of a job of several nodes go through its nets. */
+    /* The channels of a job of several nodes pass through its nets. */
     if (given->given[TOPO_SIMULATE] && !given->given[TOPO_NODES])
         request->nodes = tool_options_number(&topo_options, given, TOPO_SIMULATE, 1, REPORT_MAX_NODES);
     if (given->given[TOPO_GRAPH]) request->graph = graph_named(given->value[TOPO_GRAPH][0]);
-    return request->nodes < 0 || (given->given[TOPO_GRAPH] && request->graph < 0) ? EXIT_USE : 0;
+    return request->nodes < 0 || (given->given[TOPO_GRAPH] && request->graph < 0) ? TOOL_USAGE : 0;
 }
 
 /* ---- outputs ---- */
 
-/* Write by a function of a stream, to a file or, for "-", standard output. */
+/* Call put() on a file, or on standard output for "-". */
 static int file_put(const char *file, rondo_status (*put)(FILE *out, const struct report *report, int graph),
                     const struct report *report, int graph)
 {
@@ -104,14 +169,14 @@ static int file_put(const char *file, rondo_status (*put)(FILE *out, const struc
     FILE *out = standard ? stdout : fopen(file, "w");
     if (!out) {
         fprintf(stderr, "%s: cannot write %s: %s\n", program, file, strerror(errno));
-        return EXIT_RUNTIME;
+        return TOOL_FAILED;
     }
     rondo_status status = put(out, report, graph);
     if (!standard && fclose(out) != 0 && status == RONDO_SUCCESS) {
         fprintf(stderr, "%s: cannot write %s: %s\n", program, file, strerror(errno));
-        return EXIT_RUNTIME;
+        return TOOL_FAILED;
     }
-    return status == RONDO_SUCCESS ? 0 : failed(EXIT_RUNTIME);
+    return status == RONDO_SUCCESS ? 0 : tool_fail(program, TOOL_FAILED);
 }
 
 static rondo_status svg_put(FILE *out, const struct report *report, int graph)
@@ -133,21 +198,21 @@ static rondo_status json_put(FILE *out, const struct report *report, int graph)
 
 static int to_stdout(const char *file) { return !file || strcmp(file, "-") == 0; }
 
-/* Print text that was made, and free it. */
+/* Print the text, and free it. */
 static int text_print(rondo_status status, char *text)
 {
-    if (status != RONDO_SUCCESS) return failed(EXIT_RUNTIME);
+    if (status != RONDO_SUCCESS) return tool_fail(program, TOOL_FAILED);
     int bad = fputs(text, stdout) == EOF || fflush(stdout) != 0;
     free(text);
     if (bad) fprintf(stderr, "%s: cannot write: %s\n", program, strerror(errno));
-    return bad ? EXIT_RUNTIME : 0;
+    return bad ? TOOL_FAILED : 0;
 }
 
 static int xml_put(const char *file, const struct rondo_machine *machine)
 {
     char *text = NULL;
     if (!to_stdout(file))
-        return rondo_machine_write(machine, file) == RONDO_SUCCESS ? 0 : failed(EXIT_RUNTIME);
+        return rondo_machine_write(machine, file) == RONDO_SUCCESS ? 0 : tool_fail(program, TOOL_FAILED);
     rondo_status status = rondo_machine_text(machine, &text);
     return text_print(status, text);
 }
@@ -156,8 +221,9 @@ static int graph_xml_put(const char *file, const struct report *report)
 {
     char *text = NULL;
     if (!to_stdout(file))
-        return rondo_graphs_write(report->graphs, report->topo, file) == RONDO_SUCCESS ? 0
-                                                                                       : failed(EXIT_RUNTIME);
+        return rondo_graphs_write(report->graphs, report->topo, file) == RONDO_SUCCESS
+                   ? 0
+                   : tool_fail(program, TOOL_FAILED);
     rondo_status status = rondo_graphs_text(report->graphs, report->topo, &text);
     return text_print(status, text);
 }
@@ -167,7 +233,7 @@ static int point_named(const struct rondo_topo *topo, const char *name)
     char text[96];
     int point = rondo_topo_point_find(topo, name);
     if (point >= 0) return point;
-    fprintf(stderr, "%s: nothing is called %s here; there are", program, name);
+    fprintf(stderr, "%s: this machine has no '%s'; it has", program, name);
     for (int p = 0; p < topo->npoints && p < 64; p++) {
         fprintf(stderr, "%s %s", p ? "," : "", rondo_topo_point_name(topo, p, text, sizeof text));
     }
@@ -179,17 +245,17 @@ static int why_put(const struct rondo_draw *draw, const struct report *report, c
                    const char *to)
 {
     int a = point_named(report->topo, from), b = a < 0 ? -1 : point_named(report->topo, to);
-    if (b < 0) return EXIT_USE;
-    return rondo_draw_why(draw, report->topo, a, b) == RONDO_SUCCESS ? 0 : failed(EXIT_RUNTIME);
+    if (b < 0) return TOOL_USAGE;
+    return rondo_draw_why(draw, report->topo, a, b) == RONDO_SUCCESS ? 0 : tool_fail(program, TOOL_FAILED);
 }
 
 static int simulate_put(const struct report *report, const struct tool_given *given)
 {
     int nodes = tool_options_number(&topo_options, given, TOPO_SIMULATE, 1, REPORT_MAX_NODES);
-    if (nodes < 0) return EXIT_USE;
+    if (nodes < 0) return TOOL_USAGE;
     return rondo_job_simulate(report->topo, report->graphs, nodes, stdout) == RONDO_SUCCESS
                ? 0
-               : failed(EXIT_RUNTIME);
+               : tool_fail(program, TOOL_FAILED);
 }
 
 static int explain_put(const struct report *report, const struct report_request *request,
@@ -198,8 +264,9 @@ static int explain_put(const struct report *report, const struct report_request 
     struct rondo_explain_request asked = { .coll = value[0], .sizes = value[1], .nodes = request->nodes };
     rondo_status status = rondo_explain(stdout, report->topo, report->graphs, &asked);
     if (status == RONDO_SUCCESS) return 0;
-    return failed(status == RONDO_INVALID_ARGUMENT || status == RONDO_INVALID_USAGE ? EXIT_USE
-                                                                                    : EXIT_RUNTIME);
+    return tool_fail(program, status == RONDO_INVALID_ARGUMENT || status == RONDO_INVALID_USAGE
+                                  ? TOOL_USAGE
+                                  : TOOL_FAILED);
 }
 
 static int compare(const char *const *file)
@@ -210,10 +277,10 @@ static int compare(const char *const *file)
     if (rondo_machine_read(&a, file[0]) != RONDO_SUCCESS ||
         rondo_machine_read(&b, file[1]) != RONDO_SUCCESS ||
         rondo_machine_diff(&a, &b, &text, &n) != RONDO_SUCCESS) {
-        code = failed(EXIT_USE);
+        code = tool_fail(program, TOOL_USAGE);
     } else if (n > 0) {
         printf("here: %s\nthere: %s\n%s", file[0], file[1], text);
-        code = EXIT_RUNTIME;
+        code = TOOL_FAILED;
     }
     free(text);
     rondo_machine_release(&a);
@@ -221,17 +288,16 @@ static int compare(const char *const *file)
     return code;
 }
 
-/* ---- the parts that were asked for; without any, the report ---- */
+/* ---- what the options ask for; by default, the report ---- */
 
 static int text_put(const struct rondo_draw *draw, const struct report *report,
                     const struct report_request *request)
 {
     if (launched_several_nodes()) {
-        printf(
-            "node %s, machine %016llx (for a report of all nodes, equal ones folded, run rondo-topo-mpi)\n",
-            rondo_log_host(), (unsigned long long)rondo_machine_hash(&report->machine));
+        printf("node %s, machine %016llx (for one report about all nodes, run rondo-topo-mpi)\n",
+               rondo_log_host(), (unsigned long long)rondo_machine_hash(&report->machine));
     }
-    return report_print(draw, report, request) == RONDO_SUCCESS ? 0 : failed(EXIT_RUNTIME);
+    return report_print(draw, report, request) == RONDO_SUCCESS ? 0 : tool_fail(program, TOOL_FAILED);
 }
 
 static int outputs(const struct rondo_draw *draw, const struct report *report,
@@ -260,7 +326,7 @@ static int outputs(const struct rondo_draw *draw, const struct report *report,
     return code;
 }
 
-/* --dump-xml alone needs no paths, so that it works on any machine. */
+/* --dump-xml alone computes no paths, so that it works on any machine. */
 static int only_xml(const struct tool_given *given)
 {
     return given->given[TOPO_DUMP_XML] && !given->given[TOPO_JSON] && !given->given[TOPO_SVG] &&
@@ -268,7 +334,7 @@ static int only_xml(const struct tool_given *given)
            !given->given[TOPO_SIMULATE] && !given->given[TOPO_EXPLAIN];
 }
 
-/* Two documents in one stream are neither. */
+/* Two documents in one stream are unreadable. */
 static int one_on_stdout(const struct tool_given *given)
 {
     static const enum topo_option documents[] = { TOPO_JSON, TOPO_SVG, TOPO_HTML, TOPO_DUMP_XML,
@@ -279,7 +345,7 @@ static int one_on_stdout(const struct tool_given *given)
         n += given->given[documents[i]] && (file == NULL || strcmp(file, "-") == 0);
     }
     if (n > 1) {
-        fprintf(stderr, "%s: %d documents would go to standard output: give each but one a FILE\n", program,
+        fprintf(stderr, "%s: %d documents would go to standard output: give all but one a FILE\n", program,
                 n);
     }
     return n <= 1;
@@ -291,16 +357,16 @@ static int run(const struct tool_given *given)
     struct report_request request;
     struct rondo_draw draw;
     int width = -1;
-    if (!one_on_stdout(given)) return EXIT_USE;
+    if (!one_on_stdout(given)) return TOOL_USAGE;
     if (given->given[TOPO_WIDTH] &&
         (width = tool_options_number(&topo_options, given, TOPO_WIDTH, 0, 10000)) < 0)
-        return EXIT_USE;
+        return TOOL_USAGE;
     const char *color = given->value[TOPO_COLOR][0];
-    /* A launcher's processes may write to a terminal of its own, whose text then goes to a file. */
+    /* A launcher may run us on a pseudo terminal whose text it writes to a file. */
     if (!color && launched_local_rank() >= 0) color = "never";
     if (report_terminal(&draw, stdout, color, width) != 0) {
-        fprintf(stderr, "%s: --color %s: auto, always or never was expected\n", program, color);
-        return EXIT_USE;
+        fprintf(stderr, "%s: --color '%s': expected auto, always or never\n", program, color);
+        return TOOL_USAGE;
     }
     draw.bandwidth = given->given[TOPO_BANDWIDTH];
     draw.all = given->given[TOPO_ALL];
@@ -310,8 +376,9 @@ static int run(const struct tool_given *given)
         code = xml_put(given->value[TOPO_DUMP_XML][0], &report.machine);
     if (code == 0 && !only_xml(given)) {
         rondo_status status = report_compute(&report, &request);
-        code = status == RONDO_SUCCESS ? outputs(&draw, &report, &request, given)
-                                       : failed(status == RONDO_INVALID_ARGUMENT ? EXIT_USE : EXIT_RUNTIME);
+        code = status == RONDO_SUCCESS
+                   ? outputs(&draw, &report, &request, given)
+                   : tool_fail(program, status == RONDO_INVALID_ARGUMENT ? TOOL_USAGE : TOOL_FAILED);
     }
     report_release(&report);
     return code;
@@ -320,21 +387,10 @@ static int run(const struct tool_given *given)
 int main(int argc, char **argv)
 {
     struct tool_given given;
-    int version = 0;
-    if (tool_options_parse(&topo_options, &given, TOPO_HELP, argc, argv) != 0) return EXIT_USE;
-    if (given.given[TOPO_HELP]) {
-        tool_options_help(&topo_options);
-        return 0;
-    }
-    if (given.given[TOPO_VERSION]) {
-        rondo_get_version(&version);
-        printf("%s %d.%d.%d\n", program, version / 10000, version / 100 % 100, version % 100);
-        return 0;
-    }
+    int code = tool_options_begin(&topo_options, &given, argc, argv);
+    if (code >= 0) return code;
     if (launched_local_rank() > 0) return 0;
-    if (rondo_param_init() != RONDO_SUCCESS) return failed(EXIT_USE);
-    /* A failure is one sentence, printed here: the log's copy of it only for those who ask for a log. */
-    if (!getenv("RONDO_DEBUG") && !getenv("NCCL_DEBUG")) rondo_log_mask = RONDO_LOG_NONE;
+    if ((code = tool_params_begin(program)) >= 0) return code;
     if (given.given[TOPO_COMPARE]) return compare(given.value[TOPO_COMPARE]);
     return run(&given);
 }

@@ -1,6 +1,6 @@
 /*
- * Pictures and text of a machine, its paths and its channels. Each writes to a stream; an error of the stream
- * is RONDO_SYSTEM_ERROR.
+ * A machine, its paths and its channels as text, JSON and pictures. Every function writes to a stream and
+ * returns RONDO_SYSTEM_ERROR when the stream fails.
  */
 #ifndef RONDO_TOOLS_DRAW_DRAW_H
 #define RONDO_TOOLS_DRAW_DRAW_H
@@ -11,36 +11,43 @@
 
 struct rondo_draw {
     FILE *out;
-    int color;     /* terminal colours */
+    int color;     /* use terminal colors */
     int width;     /* columns of the terminal; 0: unlimited */
-    int utf8;      /* the terminal shows box drawing characters */
-    int bandwidth; /* matrices show GB/s, too */
-    int all;       /* nothing is folded */
+    int utf8;      /* use box-drawing characters */
+    int bandwidth; /* show GB/s in the path matrix */
+    int all;       /* do not fold equal hosts, points and channels */
 };
 
-/** The machine as a tree: NUMA nodes, bridges, GPUs, NICs, with links' kind, rate and bandwidth. */
+/* ---- text ---- */
+
+/** Print the machine as a tree: NUMA nodes, bridges, GPUs and NICs, with the bandwidth of their links. */
 rondo_status rondo_draw_tree(const struct rondo_draw *draw, const struct rondo_topo *topo);
-/** Matrix of path types and bandwidths between devices, nets and CPUs, with a legend of the types that occur.
- */
+/** Print the matrix of path types between devices, nets and CPUs, and a legend. */
 rondo_status rondo_draw_matrix(const struct rondo_draw *draw, const struct rondo_topo *topo);
-/** The graphs: a line each with found / bound and what limits, then each channel's order; equal channels
- * folded ("channels 0-11"). */
+/** Print each graph's bandwidth, found and possible, and the order of its channels. Equal channels share a
+ * line ("channels 0-11"). */
 rondo_status rondo_draw_graphs(const struct rondo_draw *draw, const struct rondo_topo *topo,
                                const struct rondo_graph graphs[RONDO_NUM_GRAPHS]);
-/** A path hop by hop, and why P2P, GPUDirect or PXN is or is not used. */
+/** Print the rings of a job of `nodes` such nodes. */
+rondo_status rondo_draw_rings(const struct rondo_draw *draw, const struct rondo_topo *topo,
+                              const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int nodes);
+/** Print the path between two points hop by hop, and why P2P, GPUDirect and PXN are used or not. */
 rondo_status rondo_draw_why(const struct rondo_draw *draw, const struct rondo_topo *topo, int from, int to);
-/** Everything for programs; the schema is in src/tools/JSON.md. */
+/** Print host names sorted and folded as resource managers do: "login,n[001-003,007]". */
+rondo_status rondo_draw_hosts(FILE *out, const char *const *names, int n);
+
+/* ---- JSON and pictures ---- */
+
+/** Write everything as JSON; src/tools/JSON.md describes the fields. search_ms may be NULL. */
 rondo_status rondo_draw_json(FILE *out, const struct rondo_topo *topo,
                              const struct rondo_graph graphs[RONDO_NUM_GRAPHS],
                              const double search_ms[RONDO_NUM_GRAPHS]);
-/** Names of hosts, sorted and folded as resource managers write them: "login,n[001-003,007]". */
-rondo_status rondo_draw_hosts(FILE *out, const char *const *names, int n);
-/** A picture: sockets, switches, devices, nets; links as wide as their bandwidth; the channels of one graph
- * over it. Stands alone; readable in light and dark. */
+/** Write an SVG picture of the machine and the channels of one graph. It needs no other file and follows the
+ * viewer's light or dark mode. */
 rondo_status rondo_draw_svg(FILE *out, const struct rondo_topo *topo,
                             const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int graph);
-/** The picture in a page where graphs and channels are switched on and off; nothing is loaded from anywhere.
- */
+/** Write an HTML page with the pictures of all graphs, which switches graphs and channels on and off. It loads
+ * nothing from anywhere. */
 rondo_status rondo_draw_html(FILE *out, const struct rondo_topo *topo,
                              const struct rondo_graph graphs[RONDO_NUM_GRAPHS]);
 

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "base/param.h"
 #include "tuner/cost_gpu.h"
-#include "tools/explain/explain_impl.h"
+#include "tools/draw/text.h"
 #include "tools/simulate.h"
 #include "tuner/model.h"
 #include "topo/machine.h"
@@ -32,7 +32,7 @@ static rondo_status summarize(const struct rondo_topo *topo,
     return status;
 }
 
-/* Ports that have a number are of cards with verbs, or of what a plugin reaches; others are interfaces. */
+/* Only ports of verbs NICs and of plugins have a port number; network interfaces have none. */
 static enum rondo_model_net net_of(const struct rondo_topo *topo)
 {
     int ports = 0;
@@ -57,7 +57,7 @@ rondo_status rondo_explain_layout(struct rondo_layout *layout, const struct rond
     int most = rondo_param_max_channels(RONDO_CONFIG_DEFAULT, topo->all_gpus);
     if (nodes < 1 || (int64_t)nodes * topo->ndevs > RONDO_STITCH_MAX_RANKS) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
-                          "a job of %d nodes with %d ranks each cannot be explained, expected 1 to %d nodes",
+                          "cannot explain a job of %d nodes with %d ranks each: expected 1 to %d nodes",
                           nodes, topo->ndevs, RONDO_STITCH_MAX_RANKS / topo->ndevs);
     }
     RONDO_TRY(summarize(topo, graphs, nodes, most, &summary));
@@ -70,7 +70,7 @@ rondo_status rondo_explain_layout(struct rondo_layout *layout, const struct rond
                                      .machine = rondo_machine_hash(topo->machine),
                                      .protos = RONDO_ALL_PROTOS };
     rondo_model_host(&layout->model, ranks_per_core(topo));
-    layout->model.pair_bw = topo->all_gpus ? 0 : layout->model.pair_bw; /* as for a communicator */
+    layout->model.pair_bw = topo->all_gpus ? 0 : layout->model.pair_bw; /* as in a communicator */
     rondo_model_from_graphs(&layout->model, &summary);
     rondo_model_machine(&layout->model, &summary);
     rondo_model_levels(&layout->model, &summary);
@@ -81,7 +81,7 @@ rondo_status rondo_explain_layout(struct rondo_layout *layout, const struct rond
     return RONDO_SUCCESS;
 }
 
-/* ---- what is asked ---- */
+/* ---- the request ---- */
 
 rondo_status rondo_explain_coll(const char *name, enum rondo_coll *coll)
 {
@@ -96,8 +96,7 @@ rondo_status rondo_explain_coll(const char *name, enum rondo_coll *coll)
         snprintf(names + at, sizeof(names) - at, "%s%s", c > 0 ? ", " : "",
                  rondo_coll_name((enum rondo_coll)c));
     }
-    return rondo_fail(RONDO_INVALID_ARGUMENT, "no collective is called \"%s\"; expected one of %s", name,
-                      names);
+    return rondo_fail(RONDO_INVALID_ARGUMENT, "unknown collective \"%s\": expected one of %s", name, names);
 }
 
 rondo_status rondo_explain_sizes(const char *text, int64_t *first, int64_t *last)
@@ -110,19 +109,10 @@ rondo_status rondo_explain_sizes(const char *text, int64_t *first, int64_t *last
         rondo_parse_size(range ? text + n + 1 : from, last) != 0 || *first < 1 || *last < *first ||
         *last > INT64_MAX / 4) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
-                          "\"%s\" is no size in bytes; expected one as 64M, or a range as 8:128M", text);
+                          "invalid size \"%s\": expected bytes, such as 64M, or a range, such as 8:128M",
+                          text);
     }
     return RONDO_SUCCESS;
-}
-
-void rondo_explain_size_text(double bytes, char text[16])
-{
-    static const char *const unit[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB" };
-    size_t u = 0;
-    for (; bytes >= 1024 && u + 1 < RONDO_COUNTOF(unit); u++) {
-        bytes /= 1024;
-    }
-    snprintf(text, 16, bytes == (double)(int64_t)bytes ? "%.0f %s" : "%.1f %s", bytes, unit[u]);
 }
 
 /* ---- rows ---- */
@@ -140,17 +130,16 @@ static int by_preference(const void *a, const void *b)
                                   : x->nchannels - y->nchannels;
 }
 
-/* A schedule's limit knows nothing of the mailbox. */
+/* Schedules do not know the mailbox, so its limits are named here. */
 static const char *limit_of(const struct rondo_explain_question *q, const struct rondo_choice *c,
                             size_t bytes)
 {
     const struct rondo_schedule *schedule = rondo_schedule_find(q->coll, (enum rondo_algo)c->algo);
     if (c->algo == RONDO_ALGO_ONESHOT && c->us < 0 && !rondo_is_gpu_model(q->layout)) {
-        return q->layout->nnodes > 1 ? "not available: ranks of one node only"
-               : rondo_coll_has_root(q->coll)
-                   ? "not available: more bytes or ranks than the mailbox has places for"
-               : q->layout->nranks == 2 ? "not available: more bytes than RONDO_PAIR_SIZE"
-                                        : "not available: more bytes than RONDO_MAILBOX_SIZE";
+        return q->layout->nnodes > 1          ? "not available: ranks of one node only"
+               : rondo_coll_has_root(q->coll) ? "not available: more bytes or ranks than the mailbox holds"
+               : q->layout->nranks == 2       ? "not available: more bytes than RONDO_PAIR_SIZE"
+                                              : "not available: more bytes than RONDO_MAILBOX_SIZE";
     }
     return schedule->limit(q->layout, q->coll, (enum rondo_proto)c->proto,
                            c->nchannels > 0 ? c->nchannels : 1, bytes);
@@ -166,7 +155,7 @@ static void row_fill(const struct rondo_explain_question *q, size_t bytes, const
     row->chosen = c->algo == chosen->algo && c->proto == chosen->proto && c->nchannels == chosen->nchannels;
 }
 
-/* Every number of channels that can run; one row, without a time, where none can. */
+/* Add a row for every number of channels that can run; if none can, one row without a time. */
 static int every_channels(const struct rondo_explain_question *q, size_t bytes,
                           const struct rondo_choice *chosen, struct rondo_choice c,
                           struct rondo_explain_row *rows)
@@ -211,9 +200,243 @@ rondo_status rondo_explain_rows(const struct rondo_explain_question *q, size_t b
     return RONDO_SUCCESS;
 }
 
-/* ---- of a job on equal machines ---- */
+/* ---- as text ---- */
 
-/* A tuning file of another shape is told of, and not used. */
+struct explain_job {
+    FILE *out;
+    const struct rondo_topo *topo;
+    const struct rondo_graph *graphs;
+    const struct rondo_explain_request *request;
+    struct rondo_explain_question question;
+    int64_t first, last;
+    char note[512]; /* about RONDO_TUNE_FILE; "": none */
+};
+
+/* busbw / algbw, as in nccl-tests: bytes over the busiest link per byte of the buffer. */
+static double bus_factor(const struct rondo_explain_question *q)
+{
+    double n = q->layout->nranks, others = (n - 1) / n;
+    switch (q->coll) {
+    case RONDO_COLL_ALL_REDUCE:
+    case RONDO_COLL_BARRIER: return 2 * others;
+    case RONDO_COLL_BROADCAST:
+    case RONDO_COLL_REDUCE:
+    case RONDO_COLL_SEND:
+    case RONDO_COLL_RECV: return 1;
+    default: return others;
+    }
+}
+
+/* Print a row without its newline; the last column is padded to `width`. */
+static void text_row(const struct explain_job *job, const struct rondo_explain_row *row, size_t bytes,
+                     int width)
+{
+    const struct rondo_choice *c = &row->choice;
+    int fill, nthreads;
+    fprintf(job->out, " %-12s %-8s", rondo_algo_name((enum rondo_algo)c->algo),
+            rondo_proto_name((enum rondo_proto)c->proto));
+    if (c->us < 0) {
+        fprintf(job->out, " %8s %7s %12s %8s %8s  %s", "-", "-", "-", "-", "-", row->limit);
+        return;
+    }
+    fprintf(job->out, " %8d", c->nchannels);
+    if (rondo_is_gpu_model(job->question.layout)) {
+        rondo_gpu_blocks(job->question.layout, (enum rondo_algo)c->algo, (enum rondo_proto)c->proto, bytes,
+                         &fill, &nthreads);
+        fprintf(job->out, " %7d", nthreads);
+    } else {
+        fprintf(job->out, " %7s", "-");
+    }
+    double algbw = c->us > 0 ? (double)bytes / c->us * 1e-3 : 0;
+    fprintf(job->out, " %12.2f %8.2f %8.2f  ", c->us, algbw, algbw * bus_factor(&job->question));
+    if (c->measured) {
+        char text[96];
+        snprintf(text, sizeof(text), "measured; model %.2f, %s", row->model_us, row->limit);
+        fprintf(job->out, "%-*s", width, text);
+    } else {
+        fprintf(job->out, "%-*s", width, row->limit);
+    }
+}
+
+static const char columns[] = " algorithm    protocol channels threads      time us    algbw    busbw  limit";
+
+static void graph_put(const struct explain_job *job, const char *name, const struct rondo_graph *g)
+{
+    fprintf(job->out, "; %s %d x %.1f", name, g->nchannels, g->bw_intra * 1e-3);
+    if (job->question.layout->nnodes > 1 && job->topo->nnets > 0) {
+        fprintf(job->out, "/%.1f GB/s %s/%s", g->bw_inter * 1e-3, rondo_path_type_name(g->type_intra),
+                rondo_path_type_name(g->type_inter));
+    } else {
+        fprintf(job->out, " GB/s %s", rondo_path_type_name(g->type_intra));
+    }
+}
+
+static void levels_put(FILE *out, const struct rondo_layout *l)
+{
+    char text[128];
+    if (l->model.levels.n > 0) {
+        fprintf(out, "; %s%s", l->nnodes > 1 ? "a node has " : "",
+                rondo_levels_text(&l->model.levels, l->max_local, text, sizeof(text)));
+    }
+}
+
+/* Print what the model assumes about the links between nodes and the groups inside one. */
+static void nets_put(const struct explain_job *job)
+{
+    const struct rondo_layout *l = job->question.layout;
+    const struct rondo_model *m = &l->model;
+    if (l->nnodes > 1 && job->topo->nnets == 0) {
+        fputs("; no network port found: sockets are assumed between the nodes", job->out);
+    }
+    if (l->nnodes > 1 && !rondo_is_gpu_model(l)) {
+        fprintf(job->out, "; between nodes %.3g us, %.3g GB/s each way", m->net_us[RONDO_PROTO_SIMPLE],
+                m->net_bw[RONDO_PROTO_SIMPLE]);
+    }
+    levels_put(job->out, l);
+    fputc('\n', job->out);
+}
+
+static void head_put(const struct explain_job *job)
+{
+    const struct rondo_layout *l = job->question.layout;
+    fprintf(job->out, "%s of %s bytes on %d rank%s, %d node%s, at most %d channel%s (algbw, busbw: GB/s)\n",
+            rondo_coll_name(job->question.coll), job->request->sizes, l->nranks, l->nranks == 1 ? "" : "s",
+            l->nnodes, l->nnodes == 1 ? "" : "s", l->nchannels, l->nchannels == 1 ? "" : "s");
+    if (rondo_is_gpu_model(l)) {
+        fprintf(job->out, "model: GPUs of sm %d", l->model.gpu.sm);
+        for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
+            graph_put(job, rondo_graph_name(id), &job->graphs[id]);
+        }
+    } else {
+        fprintf(job->out, "model: host memory, %.2g ranks per core", l->model.ranks_per_core);
+    }
+    nets_put(job);
+    fprintf(job->out, job->note[0] != '\0' ? "%s\n\n" : "%s\n", job->note);
+}
+
+static rondo_status one_size_put(const struct explain_job *job, size_t bytes)
+{
+    struct rondo_explain_row *rows;
+    int n;
+    RONDO_TRY(rondo_explain_rows(&job->question, bytes, &rows, &n));
+    fprintf(job->out, " %s\n", columns);
+    for (int i = 0; i < n; i++) {
+        fputc(rows[i].chosen ? '>' : ' ', job->out);
+        text_row(job, &rows[i], bytes, 0);
+        fprintf(job->out, "%s\n",
+                rows[i].choice.us < 0 || rows[i].allowed
+                    ? ""
+                    : "; not allowed by RONDO_ALGO, RONDO_PROTO or RONDO_DETERMINISM");
+    }
+    rondo_free(rows);
+    return RONDO_SUCCESS;
+}
+
+static rondo_status size_put(const struct explain_job *job, size_t bytes)
+{
+    struct rondo_explain_row *rows;
+    const struct rondo_explain_row *chosen = NULL, *next = NULL;
+    char size[24];
+    int n;
+    RONDO_TRY(rondo_explain_rows(&job->question, bytes, &rows, &n));
+    for (int i = 0; i < n; i++) {
+        if (rows[i].chosen) {
+            chosen = &rows[i];
+        } else if (next == NULL && rows[i].choice.us >= 0 && rows[i].allowed) {
+            next = &rows[i];
+        }
+    }
+    rondo_text_bytes((int64_t)bytes, size);
+    fprintf(job->out, "%10s", size);
+    if (chosen != NULL) {
+        text_row(job, chosen, bytes, next != NULL ? 18 : 0);
+    }
+    if (chosen != NULL && next != NULL) {
+        fprintf(job->out, "  %s %s +%.0f %%", rondo_algo_name((enum rondo_algo)next->choice.algo),
+                rondo_proto_name((enum rondo_proto)next->choice.proto),
+                (next->choice.us / chosen->choice.us - 1) * 100);
+    }
+    fputc('\n', job->out);
+    rondo_free(rows);
+    return RONDO_SUCCESS;
+}
+
+static rondo_status text_print(const struct explain_job *job)
+{
+    head_put(job);
+    if (strchr(job->request->sizes, ':') == NULL) {
+        return one_size_put(job, (size_t)job->first);
+    }
+    fprintf(job->out, "%10s%-88s  %s\n", "size", columns, "next best");
+    for (int64_t bytes = job->first; bytes <= job->last; bytes *= 2) {
+        RONDO_TRY(size_put(job, (size_t)bytes));
+    }
+    return RONDO_SUCCESS;
+}
+
+/* ---- as JSON: see src/tools/JSON.md ---- */
+
+/* Numbers are written from integers, so that the locale cannot change them. */
+static void json_time(FILE *out, const char *key, double us)
+{
+    long long ns = (long long)(us * 1000 + 0.5);
+    fprintf(out, "\"%s\":%lld.%03lld,", key, ns / 1000, ns % 1000);
+}
+
+static void json_row(FILE *out, const struct rondo_explain_row *row)
+{
+    const struct rondo_choice *c = &row->choice;
+    fprintf(out, "{\"algorithm\":\"%s\",\"protocol\":\"%s\",", rondo_algo_name((enum rondo_algo)c->algo),
+            rondo_proto_name((enum rondo_proto)c->proto));
+    if (c->us >= 0) {
+        fprintf(out, "\"channels\":%d,", c->nchannels);
+        json_time(out, "us", c->us);
+        json_time(out, "model_us", row->model_us);
+        fprintf(out, "\"source\":\"%s\",", c->measured ? "measured" : "model");
+    }
+    fprintf(out, "\"limit\":\"%s\",\"allowed\":%s,\"chosen\":%s}", row->limit,
+            row->allowed ? "true" : "false", row->chosen ? "true" : "false");
+}
+
+void rondo_explain_json_head(FILE *out, enum rondo_coll coll, const struct rondo_layout *l)
+{
+    fprintf(out,
+            "{\"schema\":1,\"collective\":\"%s\",\"ranks\":%d,\"nodes\":%d,\"channels\":%d,\"memory\":\"%s\","
+            "\"machine\":\"%016llx\","
+            "\"sizes\":[",
+            rondo_coll_name(coll), l->nranks, l->nnodes, l->nchannels, rondo_is_gpu_model(l) ? "gpu" : "host",
+            (unsigned long long)l->machine);
+}
+
+void rondo_explain_json_size(FILE *out, size_t bytes, const struct rondo_explain_row *rows, int n, int first)
+{
+    fprintf(out, "%s\n{\"bytes\":%zu,\"rows\":[", first ? "" : ",", bytes);
+    for (int i = 0; i < n; i++) {
+        fputs(i > 0 ? ",\n  " : "\n  ", out);
+        json_row(out, &rows[i]);
+    }
+    fputs("]}", out);
+}
+
+void rondo_explain_json_end(FILE *out) { fputs("]}\n", out); }
+
+static rondo_status json_print(const struct explain_job *job)
+{
+    rondo_explain_json_head(job->out, job->question.coll, job->question.layout);
+    for (int64_t bytes = job->first; bytes <= job->last; bytes *= 2) {
+        struct rondo_explain_row *rows;
+        int n;
+        RONDO_TRY(rondo_explain_rows(&job->question, (size_t)bytes, &rows, &n));
+        rondo_explain_json_size(job->out, (size_t)bytes, rows, n, bytes == job->first);
+        rondo_free(rows);
+    }
+    rondo_explain_json_end(job->out);
+    return RONDO_SUCCESS;
+}
+
+/* ---- a job of equal nodes ---- */
+
+/* A tuning file for another shape is not used; the note says so. */
 static rondo_status use_tune(struct rondo_layout *layout, struct rondo_tune **tune, char *note, size_t size)
 {
     struct rondo_tune_shape shape = rondo_tune_shape_of(layout);
@@ -226,7 +449,7 @@ static rondo_status use_tune(struct rondo_layout *layout, struct rondo_tune **tu
     layout->measured = rondo_tune_find(*tune, &shape, why, sizeof(why));
     rondo_tune_shape_text(&shape, text, sizeof(text));
     if (layout->measured != NULL) {
-        snprintf(note, size, "measured: %s, of %s", file, text);
+        snprintf(note, size, "measured times: %s, for %s", file, text);
     } else {
         snprintf(note, size, "RONDO_TUNE_FILE=%s is ignored: this is %s; %s", file, text, why);
     }
@@ -252,12 +475,12 @@ rondo_status rondo_explain(FILE *out, const struct rondo_topo *topo,
     q->mailbox = request->nodes == 1 ? rondo_param_mailbox_size(layout.nranks) : 0;
     layout.model.gpu.direct = request->nodes == 1 ? (int32_t)rondo_params()->direct_gpu : 0;
     RONDO_TRY(use_tune(&layout, &tune, job.note, sizeof(job.note)));
-    /* Before anything is printed. */
+    /* Fail before anything is printed. */
     RONDO_TRY_GOTO(rondo_cost_choose(&layout, &allowed, q->coll, (size_t)job.first, q->mailbox, &choice),
                    out);
-    status = request->json ? rondo_explain_json(&job) : rondo_explain_text(&job);
+    status = request->json ? json_print(&job) : text_print(&job);
     if (status == RONDO_SUCCESS && (fflush(out) != 0 || ferror(out))) {
-        status = rondo_fail(RONDO_SYSTEM_ERROR, "the tuner's table could not be written: %m");
+        status = rondo_fail(RONDO_SYSTEM_ERROR, "cannot write the table: %m");
     }
 out:
     rondo_tune_free(tune);

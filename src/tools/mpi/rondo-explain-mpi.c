@@ -1,12 +1,12 @@
 /*
- * rondo-explain --measure: what there is to choose from, run with the ranks of this job, beside what the
- * model predicts; and the tuning file of it (src/tuner/tune_file.h).
+ * rondo-explain --measure: run every choice with the ranks of this job, print measured and predicted times,
+ * and write a tuning file (src/tuner/tune_file.h).
  *
- * Of each size all candidates take turns, iteration by iteration, so that what else the machine does meets
- * all of them. Before each timed call the same call runs once (its plan is made then) and a barrier is
- * passed; the time is that of the slowest rank, and the median over iterations counts. A candidate that is
- * far behind is not run further. Buffers are of rondo_mem_alloc: calls on other memory run the best of what
- * is left there.
+ * For each size the candidates alternate, one iteration each, so that noise hits all of them alike. Before a
+ * timed call, the same call runs once untimed, which builds its plan, and the ranks pass a barrier. A time is
+ * that of the slowest rank; the median over the iterations counts. A candidate that is much slower than the
+ * best is dropped early. Buffers come from rondo_mem_alloc: calls on other memory use the best candidate that
+ * can run there.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -18,6 +18,7 @@
 #include "base/param.h"
 #include "base/wait.h"
 #include "comm/comm.h"
+#include "tools/draw/text.h"
 #include "tools/explain/explain.h"
 #include "mpi/rondo_mpi.h"
 #include "tools/explain/explain_options.h"
@@ -25,8 +26,8 @@
 
 static const char program[] = "rondo-explain";
 
-enum { EXIT_RUNTIME = 1, EXIT_USE = 2, LEAST_RUNS = 7, MOST_RUNS = 101, TRIAL_RUNS = 3, FAR_BEHIND = 6 };
-static const double SECONDS_A_SIZE = 1.0;
+enum { LEAST_RUNS = 7, MOST_RUNS = 101, TRIAL_RUNS = 3, FAR_BEHIND = 6 };
+static const double SECONDS_PER_SIZE = 1.0;
 
 struct job {
     rondo_comm *comm;
@@ -34,7 +35,7 @@ struct job {
     int rank, json;
     float *send, *recv;
     struct rondo_tune_section section;
-    int capacity; /* points that there is room for */
+    int capacity; /* of section.measured.point */
 };
 
 /* The candidates of one size. */
@@ -43,15 +44,15 @@ struct trial {
     size_t count, bytes;
     struct rondo_explain_row *row;
     int n;
-    double *us;  /* n of an iteration after the other */
-    char *alive; /* may still be the fastest */
+    double *us;  /* [iteration][candidate] */
+    char *alive; /* per candidate: 0: dropped, because it is too slow */
 };
 
 static void die(rondo_status status, const char *what)
 {
     fprintf(stderr, "%s: %s: %s: %s\n", program, what, rondo_status_string(status), rondo_last_error(NULL));
-    MPI_Abort(MPI_COMM_WORLD, EXIT_RUNTIME);
-    exit(EXIT_RUNTIME);
+    MPI_Abort(MPI_COMM_WORLD, TOOL_FAILED);
+    exit(TOOL_FAILED);
 }
 
 static void must(rondo_status status, const char *what)
@@ -78,13 +79,13 @@ static rondo_status call(const struct job *job, const struct trial *t)
     }
 }
 
-/* Those whose algorithm is chosen; others are made of messages, or follow one of these. */
+/* Other collectives are made of messages, or use the schedule of one of these. */
 static int has_choice(enum rondo_coll coll)
 {
     return rondo_coll_scheduled_as(coll) == coll && coll != RONDO_COLL_SEND && coll != RONDO_COLL_RECV;
 }
 
-/* Elements of a call whose larger buffer has about so many bytes, one of a rank at least. */
+/* The number of elements for a larger buffer of about `bytes` bytes: at least one per rank. */
 static size_t count_of(const struct job *job, enum rondo_coll coll, size_t bytes, size_t *real)
 {
     size_t blocks = coll == RONDO_COLL_ALL_GATHER || coll == RONDO_COLL_REDUCE_SCATTER
@@ -99,10 +100,10 @@ static size_t count_of(const struct job *job, enum rondo_coll coll, size_t bytes
 static double timed_call(const struct job *job, const struct trial *t, int candidate)
 {
     rondo_plan_force(job->ctx, &t->row[candidate].choice);
-    must(call(job, t), "a call to measure");
+    must(call(job, t), "a measured call");
     MPI_Barrier(MPI_COMM_WORLD);
     int64_t begin = rondo_now_ns();
-    must(call(job, t), "a call to measure");
+    must(call(job, t), "a measured call");
     return (double)(rondo_now_ns() - begin) * 1e-3;
 }
 
@@ -131,8 +132,8 @@ static double median(const struct trial *t, int candidate, int iterations)
     return us[iterations / 2];
 }
 
-/* After some runs: who is still in it, and how often each runs; the same on all ranks, because the times are.
- */
+/* After the trial runs: drop the slow candidates, and compute the number of iterations. All ranks compute the
+ * same values, because they share the times. */
 static int iterations_for(const struct trial *t)
 {
     double best = -1, sum = 0;
@@ -144,11 +145,11 @@ static int iterations_for(const struct trial *t)
         t->alive[c] = median(t, c, TRIAL_RUNS) <= FAR_BEHIND * best;
         sum += t->alive[c] ? 2 * median(t, c, TRIAL_RUNS) : 0;
     }
-    double fit = SECONDS_A_SIZE * 1e6 / sum;
+    double fit = SECONDS_PER_SIZE * 1e6 / sum;
     return fit < LEAST_RUNS ? LEAST_RUNS : fit > MOST_RUNS ? MOST_RUNS : (int)fit;
 }
 
-/* Rows become what was measured, fastest first; what was not run is left out. */
+/* Replace the rows by the measured ones. */
 static void trial_run(const struct job *job, struct trial *t)
 {
     int iterations, n = 0;
@@ -198,7 +199,7 @@ static void trial_keep(struct job *job, const struct trial *t)
     }
 }
 
-/* What can run of what is allowed. */
+/* Keep the rows that can run and are allowed. */
 static void candidates_find(const struct job *job, struct trial *t)
 {
     struct rondo_explain_question q = { .layout = &job->ctx->layout,
@@ -207,7 +208,7 @@ static void candidates_find(const struct job *job, struct trial *t)
                                         .mailbox = job->ctx->mailbox ? job->ctx->mailbox->capacity : 0,
                                         .every = job->ctx->layout.model.gpu.nchannels == 0 };
     int n = 0;
-    must(rondo_explain_rows(&q, t->bytes, &t->row, &t->n), "the tuner's table");
+    must(rondo_explain_rows(&q, t->bytes, &t->row, &t->n), "listing the choices");
     for (int i = 0; i < t->n; i++) {
         if (t->row[i].model_us >= 0 && t->row[i].allowed) t->row[n++] = t->row[i];
     }
@@ -218,8 +219,8 @@ static void candidates_find(const struct job *job, struct trial *t)
 
 static void size_put(const struct trial *t)
 {
-    char size[16];
-    rondo_explain_size_text((double)t->bytes, size);
+    char size[24];
+    rondo_text_bytes((int64_t)t->bytes, size);
     for (int i = 0; i < t->n; i++) {
         const struct rondo_explain_row *row = &t->row[i];
         printf("%10s %c%c%-12s %-8s %8d %12.2f %12.2f %8.2f  %s\n", i == 0 ? size : "",
@@ -230,8 +231,8 @@ static void size_put(const struct trial *t)
     }
 }
 
-/* What a job without the file would lose here: the time of the tuner's choice over the least. 0: it was too
- * slow to be measured to the end. */
+/* How much slower the tuner's choice is than the fastest: what a job without the tuning file loses. 0: the
+ * choice was dropped as too slow. */
 static double loss_of(const struct trial *t)
 {
     for (int i = 0; i < t->n; i++) {
@@ -247,8 +248,8 @@ static void coll_measure(struct job *job, enum rondo_coll coll, size_t first, si
     size_t worst_bytes = 0;
     if (job->rank == 0 && job->json) rondo_explain_json_head(stdout, coll, &job->ctx->layout);
     if (job->rank == 0 && !job->json) {
-        printf("\n%s\n%10s   algorithm    protocol channels     model us  measured us    ratio  limit by the "
-               "model\n",
+        printf("\n%s\n%10s   algorithm    protocol channels     model us  measured us    ratio  predicted "
+               "limit\n",
                rondo_coll_name(coll), "size");
     }
     for (size_t bytes = first; bytes <= last; bytes *= factor) {
@@ -271,10 +272,10 @@ static void coll_measure(struct job *job, enum rondo_coll coll, size_t first, si
     }
     if (job->rank == 0 && job->json) rondo_explain_json_end(stdout);
     if (job->rank == 0 && !job->json) {
-        char size[16];
-        rondo_explain_size_text((double)worst_bytes, size);
-        printf("%s: what > took over what * took, at worst: %.2f%s%s\n", rondo_coll_name(coll), worst,
-               worst > 1 ? " at " : "", worst > 1 ? size : "");
+        char size[24];
+        rondo_text_bytes((int64_t)worst_bytes, size);
+        printf("%s: the choice (>) is at worst %.2f times as slow as the fastest (*)%s%s\n",
+               rondo_coll_name(coll), worst, worst > 1 ? ", at " : "", worst > 1 ? size : "");
         fflush(stdout);
     }
 }
@@ -289,8 +290,8 @@ static void file_write(struct job *job, const char *file)
     FILE *out = fopen(file, "w");
     if (!out) {
         fprintf(stderr, "%s: cannot write %s: %m\n", program, file);
-        MPI_Abort(MPI_COMM_WORLD, EXIT_RUNTIME);
-        exit(EXIT_RUNTIME);
+        MPI_Abort(MPI_COMM_WORLD, TOOL_FAILED);
+        exit(TOOL_FAILED);
     }
     if (gmtime_r(&t, &tm)) strftime(now, sizeof now, "%Y-%m-%d %H:%M UTC", &tm);
     fprintf(out, "rondo-tune %d\n# rondo-explain --measure on %s, %s\n", RONDO_TUNE_VERSION, rondo_log_host(),
@@ -300,8 +301,8 @@ static void file_write(struct job *job, const char *file)
     must(status, file);
     rondo_tune_shape_text(&job->section.shape, shape, sizeof shape);
     if (!job->json)
-        printf("\n%s: %d times, for RONDO_TUNE_FILE, of jobs of exactly %s\n", file,
-               job->section.measured.npoints, shape);
+        printf("\nWrote %d times to %s. Set RONDO_TUNE_FILE to use them in jobs of exactly %s.\n",
+               job->section.measured.npoints, file, shape);
 }
 
 static rondo_status asked_for(const struct tool_given *given, enum rondo_coll *only, int64_t *first,
@@ -311,7 +312,7 @@ static rondo_status asked_for(const struct tool_given *given, enum rondo_coll *o
     if (given->nwords > 0) {
         RONDO_TRY(rondo_explain_coll(given->word[0], only));
         if (!has_choice(*only)) {
-            return rondo_fail(RONDO_INVALID_ARGUMENT, "%s has no choice of its own: it is %s", given->word[0],
+            return rondo_fail(RONDO_INVALID_ARGUMENT, "%s has nothing to choose: it is %s", given->word[0],
                               rondo_coll_scheduled_as(*only) == RONDO_COLL_SEND || *only == RONDO_COLL_RECV
                                   ? "made of messages"
                                   : rondo_coll_name(rondo_coll_scheduled_as(*only)));
@@ -330,15 +331,15 @@ static int measure(const struct tool_given *given, int factor)
     MPI_Comm_rank(MPI_COMM_WORLD, &job.rank);
     if (asked_for(given, &only, &first, &last) != RONDO_SUCCESS) {
         if (job.rank == 0) fprintf(stderr, "%s: %s\n", program, rondo_error_text());
-        return EXIT_USE;
+        return TOOL_USAGE;
     }
-    must(rondo_comm_create(MPI_COMM_WORLD, NULL, &job.comm), "the communicator");
+    must(rondo_comm_create(MPI_COMM_WORLD, NULL, &job.comm), "creating the communicator");
     job.ctx = job.comm->ctx;
     job.section.shape = rondo_tune_shape_of(&job.ctx->layout);
     if (job.ctx->nranks == 1) {
-        fprintf(stderr, "%s: one rank has nothing to choose from; start several, by mpirun or srun\n",
+        fprintf(stderr, "%s: one rank has nothing to choose; start several ranks with mpirun or srun\n",
                 program);
-        return EXIT_USE;
+        return TOOL_USAGE;
     }
     room = (size_t)last + sizeof(float) * (size_t)job.ctx->nranks;
     must(rondo_mem_alloc((void **)&job.send, room), "memory");
@@ -355,7 +356,7 @@ static int measure(const struct tool_given *given, int factor)
         file_write(&job, given->given[EXPLAIN_OUTPUT] ? given->value[EXPLAIN_OUTPUT][0] : "rondo.tune");
     must(rondo_mem_free(job.send), "memory");
     must(rondo_mem_free(job.recv), "memory");
-    must(rondo_comm_destroy(job.comm), "the end");
+    must(rondo_comm_destroy(job.comm), "destroying the communicator");
     rondo_free(job.section.measured.point);
     return 0;
 }
@@ -363,22 +364,19 @@ static int measure(const struct tool_given *given, int factor)
 int main(int argc, char **argv)
 {
     struct tool_given given;
-    int factor = 4, code;
-    if (tool_options_parse(&explain_options, &given, EXPLAIN_HELP, argc, argv) != 0) return EXIT_USE;
-    if (given.given[EXPLAIN_HELP]) {
-        tool_options_help(&explain_options);
-        return 0;
-    }
+    int factor = 4, code = tool_options_begin(&explain_options, &given, argc, argv);
+    if (code >= 0) return code;
     if (!given.given[EXPLAIN_MEASURE] || given.given[EXPLAIN_FILE] || given.given[EXPLAIN_RANKS] ||
         given.given[EXPLAIN_NODES] || given.given[EXPLAIN_CHANNELS]) {
-        fprintf(stderr,
-                "%s: --measure is of this job and takes --output, --factor and --json; %s --help lists all\n",
-                program, program);
-        return EXIT_USE;
+        fprintf(
+            stderr,
+            "%s: --measure runs on this job and takes only --output, --factor and --json; try '%s --help'\n",
+            program, program);
+        return TOOL_USAGE;
     }
     if (given.given[EXPLAIN_FACTOR] &&
         (factor = tool_options_number(&explain_options, &given, EXPLAIN_FACTOR, 2, 1 << 20)) < 0)
-        return EXIT_USE;
+        return TOOL_USAGE;
     MPI_Init(&argc, &argv);
     code = measure(&given, factor);
     MPI_Finalize();

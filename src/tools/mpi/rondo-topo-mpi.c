@@ -1,35 +1,40 @@
-/* rondo-topo-mpi: the machines of a job. One process of each node looks at its machine; the first process
- * shows each kind of machine once, with the nodes that have it. */
+/* rondo-topo-mpi: the machines of a job. One process per node, the leader, describes its machine; the first
+ * leader reports each kind of machine once, with the names of its nodes. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/param.h"
 #include "init/node.h"
-#include "tools/topo_report.h"
+#include "tools/report.h"
+#include "tools/tool.h"
 #include "topo/xml/xml.h"
 
 static const char usage[] =
     "usage: mpirun ... rondo-topo-mpi\n"
-    "  Shows the machines of the nodes that the job runs on, each kind once: its tree, paths and channels, "
-    "and how "
-    "many nodes are like it.\n"
-    "  What rondo-topo shows of one machine; files and pictures are made with that tool. Exit status: 0; 1 "
-    "failure, of any node; 2 wrong use.\n";
+    "\n"
+    "Show the machines of the nodes of a job. Equal nodes are shown once, with their names: the tree of the\n"
+    "machine, its paths and its channels. For files, pictures and details of one machine, use rondo-topo.\n"
+    "\n"
+    "  -h, --help  show this help and exit\n"
+    "\n"
+    "Exit status:\n"
+    "  0  success\n"
+    "  1  failure on any node\n"
+    "  2  wrong usage\n";
 
-/* What a node's first process tells. A failure travels too, so that nobody waits for it. */
+/* What a leader sends to the first one. A leader that fails sends its error, so that nobody waits for it. */
 struct node_record {
     char host[RONDO_HOST_LEN];
     uint64_t hash;
     int32_t status;
-    int32_t bytes; /* of the machine as XML */
+    int32_t bytes; /* length of the machine as XML */
     char error[RONDO_ERROR_TEXT];
 };
 
 struct job {
-    int n; /* nodes */
+    int n; /* number of nodes */
     struct node_record *record;
 };
 
@@ -66,7 +71,7 @@ static rondo_status hosts_put(const struct job *job, int like, int *n)
         if (job->record[i].status == RONDO_SUCCESS && job->record[i].hash == job->record[like].hash)
             name[(*n)++] = job->record[i].host;
     }
-    printf("==== %d node%s like this: ", *n, *n == 1 ? "" : "s");
+    printf("==== %d node%s: ", *n, *n == 1 ? "" : "s");
     rondo_status status = rondo_draw_hosts(stdout, name, *n);
     fputs("\n\n", stdout);
     rondo_free(name);
@@ -80,14 +85,14 @@ static rondo_status kind_put(const struct job *job, int node, const char *xml)
     struct rondo_draw draw;
     int n = 0;
     rondo_status status = RONDO_SUCCESS;
-    /* mpirun may give a terminal of its own, whose text then goes to a file. */
+    /* mpirun may run us on a pseudo terminal whose text it writes to a file. */
     report_terminal(&draw, stdout, "never", 0);
     RONDO_TRY_GOTO(hosts_put(job, node, &n), out);
     RONDO_TRY_GOTO(
         rondo_machine_parse(&report.machine, xml, (size_t)job->record[node].bytes, job->record[node].host),
         out);
     RONDO_TRY_GOTO(report_compute(&report, &request), out);
-    /* Only a job of equal nodes has rings that can be told from one of them. */
+    /* The rings of the job follow from one machine only if all nodes are equal. */
     if (n < job->n) request.nodes = 1;
     status = report_print(&draw, &report, &request);
     fputc('\n', stdout);
@@ -96,7 +101,7 @@ out:
     return status;
 }
 
-/* Rank 0 of the leaders asks the first node of each kind for its machine. */
+/* The first leader fetches the machine of each kind from the first node of that kind. */
 static int kinds_put(const struct job *job, const char *own, MPI_Comm leaders)
 {
     int bad = 0, go = 1;
@@ -164,14 +169,10 @@ int main(int argc, char **argv)
     if (argc > 1) {
         int help = strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0;
         fputs(usage, help ? stdout : stderr);
-        return help ? 0 : 2;
+        return help ? 0 : TOOL_USAGE;
     }
     MPI_Init(&argc, &argv);
-    if (rondo_param_init() != RONDO_SUCCESS) {
-        fprintf(stderr, "rondo-topo-mpi: %s\n", rondo_error_text());
-        MPI_Abort(MPI_COMM_WORLD, 2);
-    }
-    if (!getenv("RONDO_DEBUG") && !getenv("NCCL_DEBUG")) rondo_log_mask = RONDO_LOG_NONE;
+    if (tool_params_begin("rondo-topo-mpi") >= 0) MPI_Abort(MPI_COMM_WORLD, TOOL_USAGE);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node);
     MPI_Comm_rank(node, &local);

@@ -3,8 +3,8 @@
  * a track for each channel, its stops under their devices. Pure and in integers: the same topo and graph give
  * the same picture. Wide machines are broken into rows.
  */
-#ifndef RONDO_TOOLS_DRAW_DRAW_PLACE_H
-#define RONDO_TOOLS_DRAW_DRAW_PLACE_H
+#ifndef RONDO_TOOLS_DRAW_PLACE_H
+#define RONDO_TOOLS_DRAW_PLACE_H
 
 #include "tools/draw/draw.h"
 
@@ -162,12 +162,5 @@ struct rondo_levels {
 int32_t rondo_levels_take(struct rondo_levels *levels, int32_t from, int32_t to);
 /** Of a GPU with a C2C link beside its PCI link: pixels on the left that bridges leave free for it. */
 int32_t rondo_place_beside(const struct rondo_place *place, int node);
-
-/** The picture as an element <svg>; alone: with its styles, else in a page that has them. */
-rondo_status rondo_svg_put(FILE *out, const struct rondo_topo *topo,
-                           const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int graph, int alone);
-void rondo_svg_style(FILE *out);
-/** Text from anywhere as XML's: escaped, no control characters, valid UTF-8. */
-void rondo_svg_text(FILE *out, const char *text);
 
 #endif

@@ -1,4 +1,4 @@
-#include "tools/draw/draw_line.h"
+#include "tools/draw/text.h"
 
 #include <errno.h>
 #include <stdarg.h>

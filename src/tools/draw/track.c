@@ -1,7 +1,7 @@
 /* Where the channels of the picture lie: tracks in the strip below the machine. */
 #include <string.h>
 #include "base/mem.h"
-#include "tools/draw/draw_place.h"
+#include "tools/draw/place.h"
 #include "topo/search_step.h"
 
 /* FIRST: from the edge of a stop to the first level: room for an arrow. */

@@ -1,6 +1,6 @@
 /* Everything as JSON (RFC 8259). Numbers are written from integers, so that no locale and no rounding gets
  * in. */
-#include "tools/draw/draw_line.h"
+#include "tools/draw/text.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "tools/draw/draw_place.h"
+#include "tools/draw/place.h"
 
 #include <string.h>
 #include "base/mem.h"

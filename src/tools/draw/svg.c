@@ -1,8 +1,9 @@
 #include <string.h>
 #include "base/mem.h"
-#include "tools/draw/draw_label.h"
-#include "tools/draw/draw_line.h"
-#include "tools/draw/draw_place.h"
+#include "tools/draw/label.h"
+#include "tools/draw/text.h"
+#include "tools/draw/place.h"
+#include "tools/draw/svg.h"
 
 enum {
     NUM_COLORS = 8,

@@ -1,6 +1,6 @@
 /* Path types between all points: a table where it fits, else a list of what each kind of point reaches by
  * which path. */
-#include "tools/draw/draw_line.h"
+#include "tools/draw/text.h"
 
 #include <string.h>
 #include "base/mem.h"

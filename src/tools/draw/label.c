@@ -1,7 +1,7 @@
-#include "tools/draw/draw_label.h"
+#include "tools/draw/label.h"
 
 #include <string.h>
-#include "tools/draw/draw_line.h"
+#include "tools/draw/text.h"
 #include "topo/search_step.h"
 
 static const struct rondo_item *item_of(const struct rondo_topo *topo, int node)

@@ -1,7 +1,7 @@
 /* Where the links of the picture lie. */
 #include <string.h>
 #include "base/mem.h"
-#include "tools/draw/draw_place.h"
+#include "tools/draw/place.h"
 
 enum { ARC_BASE = 26, ARC_STEP = 13, PORT = 15, LANE_STEP = 6, BUS_TOP = 26, FREE_WIDTH = 30 };
 

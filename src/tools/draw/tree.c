@@ -1,5 +1,5 @@
 /* The machine as a tree. Every row is made twice: first to measure the columns, then to print. */
-#include "tools/draw/draw_line.h"
+#include "tools/draw/text.h"
 
 #include <string.h>
 #include "base/mem.h"

@@ -1,9 +1,9 @@
 /* What the picture says: labels as long as they fit, and the facts that a box, a link or a channel shows when
  * it is pointed at. */
-#ifndef RONDO_TOOLS_DRAW_DRAW_LABEL_H
-#define RONDO_TOOLS_DRAW_DRAW_LABEL_H
+#ifndef RONDO_TOOLS_DRAW_LABEL_H
+#define RONDO_TOOLS_DRAW_LABEL_H
 
-#include "tools/draw/draw_place.h"
+#include "tools/draw/place.h"
 
 enum { RONDO_LABEL = 96, RONDO_FACTS = 1024 };
 

@@ -1,7 +1,7 @@
 /* What the text pictures share: numbers and lists as people write them, colours, and lines that wrap at the
  * width of the terminal. */
-#ifndef RONDO_TOOLS_DRAW_DRAW_LINE_H
-#define RONDO_TOOLS_DRAW_DRAW_LINE_H
+#ifndef RONDO_TOOLS_DRAW_TEXT_H
+#define RONDO_TOOLS_DRAW_TEXT_H
 
 #include "tools/draw/draw.h"
 

@@ -1,5 +1,5 @@
 /* Names of hosts as people write many of them: n[001-003,007], login. */
-#include "tools/draw/draw_line.h"
+#include "tools/draw/text.h"
 
 #include <ctype.h>
 #include <string.h>
