@@ -232,8 +232,9 @@ static inline void submit(struct rank *r, const struct call *c, int number)
     rondo_run_begin(&r->run);
     if (r->world->quick >> (3 * number + r->rank) % 64 & 1) {
         rondo_status status = RONDO_SUCCESS;
-        int ended = rondo_exec_cpu.post(r->exec, &r->run) ? rondo_exec_cpu.take(r->exec, &r->run, 5, &status)
-                                                          : 0;
+        int ended = rondo_exec_cpu.publish(r->exec, &r->run)
+                        ? rondo_exec_cpu.collect(r->exec, &r->run, 5, &status)
+                        : 0;
         if (ended < 0) {
             snprintf(r->wrong, sizeof(r->wrong), "rank %d, call %d: quick gives %d", r->rank, number,
                      (int)status);

@@ -38,7 +38,7 @@ static int step_is_well_formed(struct sim *s, int r, const struct rank *k, const
         sim_fail(s, "rank %d: act %d with %d targets", r, p->act, p->nto);
     } else if (p->nfrom > 1 && (p->act & RONDO_REDUCE) == 0) {
         sim_fail(s, "rank %d: %d sources and no reduction", r, p->nfrom);
-    } else if ((p->act & RONDO_REDUCE) != 0 && (p->act & (RONDO_RECV | RONDO_RECV_ALL | RONDO_PULL)) == 0) {
+    } else if ((p->act & RONDO_REDUCE) != 0 && (p->act & (RONDO_RECV | RONDO_COLLECT | RONDO_PULL)) == 0) {
         sim_fail(s, "rank %d: a reduction of nothing received", r);
     } else if (p->block < 0 || p->block >= nblocks) {
         sim_fail(s, "rank %d: block %d of %d", r, p->block, nblocks);
@@ -208,8 +208,8 @@ static int advance(struct sim *s, int r, int f)
     if (flow->finished || !enter(s, r, flow, f) || !step_is_well_formed(s, r, &s->rank[r], &flow->step)) {
         return 0;
     }
-    if ((flow->step.act & (RONDO_POST_ALL | RONDO_RECV_ALL)) != 0) {
-        moved = (flow->step.act & RONDO_POST_ALL) != 0 ? sim_post_all(s, r, flow) : sim_recv_all(s, r, flow);
+    if ((flow->step.act & (RONDO_PUBLISH | RONDO_COLLECT)) != 0) {
+        moved = (flow->step.act & RONDO_PUBLISH) != 0 ? sim_publish(s, r, flow) : sim_collect(s, r, flow);
         flow->done = moved ? flow->span.n : 0;
     } else if ((flow->step.act & (RONDO_OPEN | RONDO_CLOSE)) != 0) {
         moved = sim_meet(s, r, flow);

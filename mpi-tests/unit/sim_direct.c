@@ -40,7 +40,7 @@ static struct rondo_span posted(const struct sim *s, const struct flow *flow)
                                                 : (struct rondo_span){ .n = w->block * (size_t)s->n };
 }
 
-int sim_post_all(struct sim *s, int r, const struct flow *flow)
+int sim_publish(struct sim *s, int r, const struct flow *flow)
 {
     struct rank *k = &s->rank[r];
     struct rondo_span span = posted(s, flow);
@@ -79,7 +79,7 @@ static void take_all(struct sim *s, int r, const struct flow *flow)
     }
 }
 
-int sim_recv_all(struct sim *s, int r, const struct flow *flow)
+int sim_collect(struct sim *s, int r, const struct flow *flow)
 {
     uint32_t op = s->rank[r].op;
     int from = is_broadcast(s) ? root_of(s) : 0, to = is_broadcast(s) ? from + 1 : s->n;

@@ -139,8 +139,8 @@ void sim_put_out(struct sim *s, int r, size_t at, struct elem e, int again);
 struct elem sim_get_in(struct sim *s, int r, size_t at);
 
 /* Steps over others' memory and the mailbox. @return 1: moved, 0: blocked. */
-int sim_post_all(struct sim *s, int r, const struct flow *flow);
-int sim_recv_all(struct sim *s, int r, const struct flow *flow);
+int sim_publish(struct sim *s, int r, const struct flow *flow);
+int sim_collect(struct sim *s, int r, const struct flow *flow);
 int sim_meet(struct sim *s, int r, struct flow *flow);
 /** Between OPEN and CLOSE: a slice, straight from and to other ranks' buffers. */
 void sim_move_open(struct sim *s, int r, struct flow *flow);

@@ -47,7 +47,7 @@ static void describe_names_who_is_waited_for(void **state)
         }
     }
     turn_until_stuck(w->rank[0].exec);
-    assert_waits_for(w->rank[0].exec, -1 - 2, "the post of local rank 2");
+    assert_waits_for(w->rank[0].exec, -1 - 2, "the message of local rank 2");
     for (int i = 0; i < 4; i++) {
         rondo_exec_cpu.drop(w->rank[i].exec);
     }

@@ -227,7 +227,7 @@ static void describe_names_the_missing_post_of_a_mailbox(void **state)
         }
     }
     turn_until_stuck(w->rank[0].exec);
-    assert_waits_for(w->rank[0].exec, -1 - 2, "the post of local rank 2");
+    assert_waits_for(w->rank[0].exec, -1 - 2, "the message of local rank 2");
     world_free(w);
 }
 

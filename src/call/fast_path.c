@@ -70,13 +70,11 @@ static inline rondo_status run_shot(struct rondo_ctx *ctx, const struct rondo_ca
     uint32_t word = rondo_next_word(ctx, entry->call_hash);
     rondo_status status = RONDO_SUCCESS;
     int ended = 0;
-    run->work.in = entry->needed == 0 ? &ctx->barrier_byte[0] : send;
-    run->work.out = entry->needed == 0 ? &ctx->barrier_byte[1] : recv;
-    run->work.call_word = word;
-    run->work.seq = ctx->seq;
-    if (RONDO_LIKELY(ctx->exec_ops->post(ctx->exec, run))) {
+    rondo_run_call(run, entry->needed == 0 ? &ctx->barrier_byte[0] : send,
+                   entry->needed == 0 ? &ctx->barrier_byte[1] : recv, word, ctx->seq);
+    if (RONDO_LIKELY(ctx->exec_ops->publish(ctx->exec, run))) {
         note_call(ctx, entry, word);
-        ended = ctx->exec_ops->take(
+        ended = ctx->exec_ops->collect(
             ctx->exec, run, ctx->policy.spins > 0 && ctx->crowd.waits == 0 ? QUICK_LOOKS : 0, &status);
     } else {
         note_call(ctx, entry, word);

@@ -191,10 +191,7 @@ static void fill_copies(struct rondo_ctx *ctx, struct rondo_run *run, const stru
 static void begin_call(const struct rondo_ctx *ctx, struct rondo_run *run, const void *in, void *out,
                        uint32_t word)
 {
-    run->work.in = in;
-    run->work.out = out;
-    run->work.call_word = word;
-    run->work.seq = ctx->seq;
+    rondo_run_call(run, in, out, word, ctx->seq);
     rondo_run_begin(run);
 }
 
@@ -271,8 +268,8 @@ static uint64_t what_of(const struct rondo_task *t)
 /* A barrier's byte is for those that pass on what they receive. */
 static void leave_byte_out(struct rondo_shot *shot)
 {
-    if (shot->takes == RONDO_TAKES_POSTS) {
-        shot->takes = RONDO_TAKES_WORDS;
+    if (shot->kind == RONDO_SHOT_COLLECTS) {
+        shot->kind = RONDO_SHOT_COLLECTS_WORDS;
         shot->n = 0;
     }
 }
@@ -281,7 +278,7 @@ static void leave_byte_out(struct rondo_shot *shot)
 static enum rondo_cached_state state_of(const struct rondo_ctx *ctx, const struct rondo_cached *entry)
 {
     int last = entry->nruns - 1;
-    if (last > 1 || entry->runs[last].shot.takes == RONDO_TAKES_STEPS || ctx->exec_ops->post == NULL ||
+    if (last > 1 || entry->runs[last].shot.kind == RONDO_SHOT_NEEDS_STEPS || ctx->exec_ops->publish == NULL ||
         ctx->device != NULL || ctx->pages != NULL) {
         return RONDO_CACHED_RUNS;
     }
@@ -376,12 +373,8 @@ rondo_status rondo_plan_cached(struct rondo_ctx *ctx, const struct rondo_task *t
     word = rondo_next_word(ctx, entry->call_hash);
     note_call(&ctx->immediate, t, word);
     for (int c = 0; c < entry->nruns; c++) {
-        struct rondo_run *run = &entry->runs[c];
-        run->work.in = in;
-        run->work.out = out;
-        run->work.call_word = word;
-        run->work.seq = ctx->seq;
-        rondo_run_again(run);
+        rondo_run_call(&entry->runs[c], in, out, word, ctx->seq);
+        rondo_run_again(&entry->runs[c]);
     }
     *cached = entry;
     return RONDO_SUCCESS;

@@ -15,7 +15,7 @@ RONDO_FN struct rondo_step rondo_oneshot_step(const struct rondo_seat *seat, uin
 {
     struct rondo_step s = rondo_step_none();
     (void)seat;
-    s.act = k == 0 ? RONDO_POST_ALL : RONDO_RECV_ALL | RONDO_REDUCE | RONDO_FINISH | RONDO_COPY;
+    s.act = k == 0 ? RONDO_PUBLISH : RONDO_COLLECT | RONDO_REDUCE | RONDO_FINISH | RONDO_COPY;
     return s;
 }
 
@@ -29,7 +29,7 @@ RONDO_FN uint32_t rondo_oneshot_gather_nsteps(const struct rondo_seat *seat)
 RONDO_FN struct rondo_step rondo_oneshot_gather_step(const struct rondo_seat *seat, uint32_t k)
 {
     struct rondo_step s = rondo_step_none();
-    s.act = k == 0 ? RONDO_POST_ALL : RONDO_RECV_ALL | RONDO_COPY;
+    s.act = k == 0 ? RONDO_PUBLISH : RONDO_COLLECT | RONDO_COPY;
     s.block = seat->index;
     return s;
 }
@@ -58,9 +58,9 @@ RONDO_FN uint32_t rondo_oneshot_broadcast_nsteps(const struct rondo_seat *seat)
 RONDO_FN struct rondo_step rondo_oneshot_broadcast_step(const struct rondo_seat *seat, uint32_t k)
 {
     struct rondo_step s = rondo_step_none();
-    s.act = (uint16_t)(k == 0                      ? RONDO_POST_ALL
+    s.act = (uint16_t)(k == 0                      ? RONDO_PUBLISH
                        : seat->index == seat->root ? RONDO_COPY
-                                                   : RONDO_RECV_ALL | RONDO_COPY);
+                                                   : RONDO_COLLECT | RONDO_COPY);
     return s;
 }
 

@@ -24,8 +24,8 @@ enum rondo_act {
     RONDO_COPY = 4,
     RONDO_SEND = 8,
     RONDO_FINISH = 16,
-    RONDO_POST_ALL = 32,
-    RONDO_RECV_ALL = 64,
+    RONDO_PUBLISH = 32,
+    RONDO_COLLECT = 64,
     RONDO_OWN_FIRST = 128,
     RONDO_OWN_OUT = 256,
     RONDO_OPEN = 512,
@@ -37,7 +37,7 @@ enum rondo_act {
     RONDO_GROUPS = 32768
 };
 /*
- * RONDO_POST_ALL: put the block's `in` on the mailbox for everyone; RONDO_RECV_ALL: the source is every
+ * RONDO_PUBLISH: put the block's `in` on the mailbox for everyone; RONDO_COLLECT: the source is every
  * rank's post, reduced in rank order (REDUCE), or each the block of its rank. Of a broadcast only the root
  * has something to post, and the source is its post. RONDO_OPEN: from here on ranks reach into one another's
  * buffers, or the run ends (exec.h); RONDO_CLOSE: nobody goes on before everyone has come here. Between them:

@@ -103,7 +103,7 @@ struct rondo_plan {
 enum rondo_cached_state {
     RONDO_CACHED_NOT,
     RONDO_CACHED_RUNS,
-    RONDO_CACHED_SHOT,  /* one run, for post and take (kern/exec.h) */
+    RONDO_CACHED_SHOT,  /* one run, for publish and collect (kern/exec.h) */
     RONDO_CACHED_SECOND /* two: the second is such a run, where the first one's buffers are not asked for
                            (kern/zerocopy.h) */
 };

@@ -1,10 +1,10 @@
 /*
- * An executor runs works. The CPU executor never blocks: it keeps lanes (first in, first out) of runs and
- * advances whichever has data and credit; `turn` is called by whoever waits. Runs of one lane are executed in
- * order; lanes are independent, so a group of sends and receives cannot deadlock.
+ * An executor runs works. The CPU executor keeps lanes, queues of runs that it executes in order. `progress`
+ * advances every lane that has data and credit and never blocks; whoever waits for a run calls it.
  *
- * Lanes: channel c of the collectives is lane c; a p2p conn has a lane of its own (its index is given by
- * src/). All ranks submit to a lane in the same order.
+ * Lanes are independent, so a group of sends and receives cannot deadlock. Channel c of the collectives is
+ * lane c; each connection for sends or receives has a lane of its own. All ranks submit to a lane in the same
+ * order.
  */
 #ifndef RONDO_KERN_EXEC_H
 #define RONDO_KERN_EXEC_H
@@ -21,71 +21,72 @@ enum { RONDO_NO_PEER = -0x7fffffff };
 
 /* A cursor through one flow of a schedule. */
 struct rondo_flow {
-    size_t loop; /* of the run's nloops */
+    size_t loop; /* 0 .. the run's nloops */
     uint32_t k, nsteps;
-    uint8_t entered; /* step, in, out, n below are those of (loop, k) */
+    uint8_t entered; /* step, in, out and n below are those of (loop, k) */
     struct rondo_step step;
     size_t in, out, n; /* the block: offsets and elements */
-    size_t done;       /* elements of the block passed (whole slices) */
-    size_t unit; /* LL, LL128: 8-byte units of the current slice passed; mailbox: ranks whose post was seen */
-    uint32_t called; /* bit per recv port, and per send port from bit 16: the call word was checked, written;
-                        mailbox, one for all and all for one: the number of the operation */
+    size_t done;       /* elements of the block passed, in whole slices */
+    size_t
+        unit; /* LL, LL128: 8-byte units of the current slice passed; mailbox: ranks whose message arrived */
+    /* Ports: bit p: the call word of recv port p was checked; bit 16 + p: that of send port p was written.
+     * Rooted calls over the mailbox: the operation's number. */
+    uint32_t called;
 };
 
 /* Whether ranks reach one another's buffers in a run; all ranks reach the same verdict (kern/zerocopy.h). */
 enum rondo_verdict { RONDO_UNDECIDED, RONDO_DIRECT, RONDO_NOT_DIRECT };
 
-/* Of a one-shot run, found out once, so that a call that is made again needs no steps (rondo_run_begin). */
-enum rondo_shot_takes {
-    RONDO_TAKES_STEPS /* not one post and what was posted */,
-    RONDO_TAKES_NOTHING,
-    RONDO_TAKES_OWN /* a copy of the input */,
-    RONDO_TAKES_POSTS,
-    RONDO_TAKES_WORDS /* that all have posted */
+/* What a one-shot run does after it has published. rondo_run_begin finds out once, so that a repeated call
+ * needs no steps. */
+enum rondo_shot_kind {
+    RONDO_SHOT_NEEDS_STEPS, /* more than one publish and one collect */
+    RONDO_SHOT_PUBLISHES_ONLY,
+    RONDO_SHOT_COPIES_INPUT,
+    RONDO_SHOT_COLLECTS,
+    RONDO_SHOT_COLLECTS_WORDS /* waits for all ranks, reads no payload */
 };
 struct rondo_shot {
-    rondo_reduce_fn *reduce; /* of posts; NULL: they are copied */
+    rondo_reduce_fn *reduce; /* NULL: payloads are copied */
     size_t in, out, n;       /* the block of its steps: offsets and elements */
-    enum rondo_shot_takes takes;
+    enum rondo_shot_kind kind;
 };
 
-/* A work under way. Memory belongs to the plan that submitted it and stays until *open has been decremented
- * for it. */
+/* A work in progress. The plan that submitted it owns the memory, which must stay until *open has been
+ * decremented for the run. */
 struct rondo_run {
     struct rondo_work work;
     const struct rondo_schedule *schedule;
     size_t nloops;
     uint32_t lane;
     uint32_t nflows;
-    uint8_t only_sends; /* of the owner: this rank receives nothing in this run */
-    uint8_t verdict;    /* enum rondo_verdict of a run whose schedule opens buffers */
-    uint8_t in_place; /* a message whose bytes lie where another one's arrive: it is copied to slots, and from
-                         them */
+    uint8_t only_sends; /* for the owner: this rank receives nothing in this run */
+    uint8_t verdict;    /* enum rondo_verdict, where the schedule uses direct access */
+    uint8_t in_place;   /* another message arrives where this one's bytes lie: both go through slots */
+    uint8_t copies;     /* GPU: uses copy engines if all ranks' buffers allow it (verdict RONDO_DIRECT) */
     /* Other runs of the same plan, or NULL. A plan that moves its runs moves these (plan_memory.c). */
     struct rondo_run
         *arrives_after;            /* the send whose bytes lie where this message arrives: they leave first */
     struct rondo_run *fallback_of; /* runs if that one's verdict is RONDO_NOT_DIRECT, else it ends at once */
-    uint8_t
-        copies;  /* on a GPU: for its copy engines, if all ranks' buffers allow it (verdict RONDO_DIRECT) */
-    void *aside; /* of such a run in place: device memory of the output's size */
+    void *aside;                   /* device memory of the output's size, for an in-place run with `copies` */
     struct rondo_flow flow[2];
     struct rondo_shot shot;
     struct rondo_run *next; /* in the lane */
-    int *open;              /* works of the plan that are not finished */
-    /* NULL: at once; else asked before the first step (lazy connections): 1 go on, 0 not yet, -1 *status is
-     * an error */
+    int *open;              /* counts the plan's unfinished runs */
+    /* Lazy connections: called before the first step until it returns 1. 0: not yet, -1: *status is an error.
+     * NULL: the run starts at once. */
     int (*ready)(struct rondo_run *run, rondo_status *status);
     void *ready_arg, *ready_ctx;
 };
 
-/* What an executor tells its owner. */
+/* Callbacks of an executor's owner. */
 struct rondo_exec_owner {
     void *arg;
-    /* A peer's call word differs from ours. peer: rank, or -1 - local rank for the mailbox. Composes the
-     * error that names both calls. */
+    /* A peer's call word differs from ours. peer: a rank, or -1 - local rank on the mailbox.
+     * @return the error, whose sentence names both calls. */
     rondo_status (*mismatch)(void *arg, int peer, const struct rondo_work *work, uint32_t got);
-    /* A local rank is still in the middle of a slice of this rank's buffers, which were taken back (drop) so
-     * long ago. @return 1: wait no longer for it, be it that it died. NULL: 0, always. */
+    /* After drop, a local rank has been in the middle of a slice of this rank's buffers for waited_ns.
+     * @return 1: stop waiting for it (it may have died). NULL: always wait. */
     int (*given_up)(void *arg, int local, int64_t waited_ns);
 };
 
@@ -94,38 +95,36 @@ struct rondo_exec_ops {
     /* max_sources: ranks of the largest mailbox; owner must outlive the executor */
     rondo_status (*open)(struct rondo_exec **exec, int nlanes, int max_sources,
                          const struct rondo_exec_owner *owner);
-    /* Append to the lanes; takes no ownership; never blocks, never allocates. */
+    /* Append runs to their lanes. Does not take ownership, block or allocate. */
     void (*submit)(struct rondo_exec *exec, struct rondo_run *runs, int n);
-    /* A one-shot run without a lane and without its steps, in two parts; *open is left as it is. post: what
-     * this rank has for the others. @return 1, or 0: not now, submit it. take: what they have for this rank,
-     * with so many looks at them without a pause. @return 1: the run has ended, 0: submit it, as it is by
-     * now, -1: *status is an error. NULL: submit all. */
-    int (*post)(struct rondo_exec *exec, struct rondo_run *run);
-    int (*take)(struct rondo_exec *exec, struct rondo_run *run, int looks, rondo_status *status);
-    /* Advance every lane as far as it goes. *moved is set when anything did. An error is final for the
+    /* The fast path: a one-shot run in two halves, without lane and steps; *open is left alone. NULL: submit
+     * every run. publish writes this rank's message. @return 1, or 0: not possible now, submit the run.
+     * collect reads the others' messages; it looks for a missing one `looks` times without a pause.
+     * @return 1: the run has ended; 0: submit it, it resumes where it is; -1: *status is an error. */
+    int (*publish)(struct rondo_exec *exec, struct rondo_run *run);
+    int (*collect)(struct rondo_exec *exec, struct rondo_run *run, int looks, rondo_status *status);
+    /* Advance every lane as far as possible; set *moved if anything advanced. An error is final for the
      * executor. */
     rondo_status (*progress)(struct rondo_exec *exec, int *moved);
-    /* Forget all runs (abort), for good: none is touched again; every *open becomes 0. Other ranks leave
-     * their buffers alone from then on: waits until they have finished the slice they are at. */
+    /* Abort: forget all runs and zero their *open. Waits until other ranks have finished their current slice
+     * of this rank's buffers; they touch none afterwards. */
     void (*drop)(struct rondo_exec *exec);
-    /* What the first run that waits waits for: "data from rank 3 (channel 0, simple, step 17)". *peer as in
-     * mismatch, RONDO_NO_PEER when nothing waits.
-     * @return bytes written. */
+    /* What the first blocked run waits for: "data from rank 3 (channel 0, simple, step 17)". *peer as in
+     * mismatch, or RONDO_NO_PEER when nothing waits. @return bytes written. */
     int (*describe)(struct rondo_exec *exec, char *text, size_t size, int *peer);
     void (*close)(struct rondo_exec *exec);
 };
 
 extern const struct rondo_exec_ops rondo_exec_cpu;
-extern const struct rondo_exec_ops
-    rondo_exec_null; /* finishes every run at once: measures the cost of a call */
+/* Finishes every run at once: measures the cost of a call. */
+extern const struct rondo_exec_ops rondo_exec_null;
 
-/** Of a run of one for all, or all for one, over the mailbox, that has ended: a local rank whose post of it
- * is of another call; -1: none is that has come. *unknown: some rank has not posted it yet. */
+/** Compare call words after a rooted call (broadcast, reduce) over the mailbox. Sets *unknown if some rank has
+ * not published yet. @return a local rank that made another call, or -1. */
 int rondo_mailbox_differs(const struct rondo_run *run, int *unknown);
 /** Prepare a run's cursors from its work and schedule. */
 void rondo_run_begin(struct rondo_run *run);
-/** Set the cursors of a run back to the start: the work's buffers and call word may have changed, nothing
- * else. */
+/** Reset a run's cursors for another call. Only the work's buffers, call word and seq may have changed. */
 static inline void rondo_run_again(struct rondo_run *run)
 {
     run->verdict = RONDO_UNDECIDED;
@@ -136,6 +135,15 @@ static inline void rondo_run_again(struct rondo_run *run)
         flow->entered = 0;
         flow->called = 0;
     }
+}
+/** Give a run the arguments of one call. */
+static inline void rondo_run_call(struct rondo_run *run, const void *in, void *out, uint32_t word,
+                                  uint64_t seq)
+{
+    run->work.in = in;
+    run->work.out = out;
+    run->work.call_word = word;
+    run->work.seq = seq;
 }
 
 #endif

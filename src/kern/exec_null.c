@@ -20,14 +20,14 @@ static rondo_status exec_null_open(struct rondo_exec **exec, int nlanes, int max
     return RONDO_SUCCESS;
 }
 
-static int exec_null_post(struct rondo_exec *exec, struct rondo_run *run)
+static int exec_null_publish(struct rondo_exec *exec, struct rondo_run *run)
 {
     (void)exec;
     (void)run;
     return 1;
 }
 
-static int exec_null_take(struct rondo_exec *exec, struct rondo_run *run, int looks, rondo_status *status)
+static int exec_null_collect(struct rondo_exec *exec, struct rondo_run *run, int looks, rondo_status *status)
 {
     (void)exec;
     (void)run;
@@ -44,7 +44,7 @@ static void exec_null_submit(struct rondo_exec *exec, struct rondo_run *runs, in
     }
 }
 
-static rondo_status exec_null_turn(struct rondo_exec *exec, int *moved)
+static rondo_status exec_null_progress(struct rondo_exec *exec, int *moved)
 {
     (void)exec;
     (void)moved;
@@ -68,9 +68,9 @@ const struct rondo_exec_ops rondo_exec_null = {
     .name = "null",
     .open = exec_null_open,
     .submit = exec_null_submit,
-    .post = exec_null_post,
-    .take = exec_null_take,
-    .progress = exec_null_turn,
+    .publish = exec_null_publish,
+    .collect = exec_null_collect,
+    .progress = exec_null_progress,
     .drop = exec_null_drop,
     .describe = exec_null_describe,
     .close = exec_null_close,

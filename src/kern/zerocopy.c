@@ -29,7 +29,7 @@ rondo_status rondo_direct_open(struct rondo_direct **direct, const struct rondo_
         RONDO_TRY_GOTO(RONDO_NEW_ARRAY(d->pids, nlocal, "the processes of open buffers"), fail);
         memcpy(d->pids, config->pids, (size_t)nlocal * sizeof(*d->pids));
     }
-    RONDO_TRY_GOTO(RONDO_NEW_ARRAY(d->post, nlocal, "the posts of open buffers"), fail);
+    RONDO_TRY_GOTO(RONDO_NEW_ARRAY(d->offer, nlocal, "the posts of open buffers"), fail);
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(d->in, nlocal, "the open buffers"), fail);
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(d->out, nlocal, "the open buffers"), fail);
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(d->known, d->nknown, "the table of segments"), fail);
@@ -61,7 +61,7 @@ void rondo_direct_close(struct rondo_direct *d)
     rondo_free(d->known);
     rondo_free(d->in);
     rondo_free(d->out);
-    rondo_free(d->post);
+    rondo_free(d->offer);
     rondo_free(d);
 }
 

@@ -15,7 +15,7 @@ struct rondo_place {
 
 /* The first words of a post; fits the arrival word's line. For each bit of notes a struct rondo_segment_note
  * follows. */
-struct rondo_direct_post {
+struct rondo_direct_offer {
     struct rondo_place buffer[RONDO_NUM_BUFFERS];
     uint32_t open, notes; /* bit per buffer: others reach it, or need not; a note follows */
     uint32_t in_place;    /* input and output are one */
@@ -46,7 +46,7 @@ struct rondo_direct {
     int32_t *pids;                 /* NULL: without CMA */
     uint8_t *scratch;              /* of CMA, once it is used: a chunk per rank */
     uint8_t cma, reach; /* enum rondo_cma of this communicator, rondo_reach of the call under way */
-    struct rondo_direct_post *post;                    /* of each rank, in the call under way */
+    struct rondo_direct_offer *offer;                  /* of each rank, in the call under way */
     struct rondo_segment_note note[RONDO_NUM_BUFFERS]; /* of this rank's */
     uint32_t told;                                     /* what this rank said when more had to be told */
     const uint8_t **in;                                /* where this process reaches them */

@@ -450,12 +450,12 @@ static int advance_flow(struct rondo_exec *exec, struct rondo_run *run, int f, r
         if (!flow->entered) {
             enter_step(run, f, flow);
         }
-        if (flow->step.act & RONDO_POST_ALL) {
-            passed = rondo_post_all(&run->work, flow);
+        if (flow->step.act & RONDO_PUBLISH) {
+            passed = rondo_oneshot_publish(&run->work, flow);
             flow->done = flow->n;
-        } else if (flow->step.act & RONDO_RECV_ALL) {
-            passed = rondo_receive_all(exec, &run->work, flow, rondo_shot_reduce(&run->work, &flow->step),
-                                       status);
+        } else if (flow->step.act & RONDO_COLLECT) {
+            passed = rondo_oneshot_collect(exec, &run->work, flow, rondo_shot_reduce(&run->work, &flow->step),
+                                           status);
             flow->done = flow->n;
             *moved |= passed == 1;
         } else if (flow->step.act & RONDO_DIRECT_ACTS) {
@@ -510,12 +510,12 @@ static int advance_run(struct rondo_exec *exec, struct rondo_run *run, rondo_sta
 }
 
 /* What runs in a lane goes first. */
-static int exec_cpu_post(struct rondo_exec *exec, struct rondo_run *run)
+static int exec_cpu_publish(struct rondo_exec *exec, struct rondo_run *run)
 {
-    return exec->nactive == 0 && run->shot.takes != RONDO_TAKES_STEPS && rondo_shot_post(run);
+    return exec->nactive == 0 && run->shot.kind != RONDO_SHOT_NEEDS_STEPS && rondo_shot_publish(run);
 }
 
-static rondo_status exec_cpu_turn(struct rondo_exec *exec, int *moved)
+static rondo_status exec_cpu_progress(struct rondo_exec *exec, int *moved)
 {
     rondo_status status = RONDO_SUCCESS;
     for (int i = 0; i < exec->nactive;) {
@@ -565,9 +565,9 @@ static int describe_flow(const struct rondo_run *run, const struct rondo_flow *f
 {
     const struct rondo_work *w = &run->work;
     struct slice s;
-    if (flow->step.act & (RONDO_POST_ALL | RONDO_RECV_ALL | RONDO_OPEN | RONDO_CLOSE | RONDO_GROUPS)) {
+    if (flow->step.act & (RONDO_PUBLISH | RONDO_COLLECT | RONDO_OPEN | RONDO_CLOSE | RONDO_GROUPS)) {
         *peer = -1 - (int)flow->unit; /* local rank of the mailbox */
-        return snprintf(text, size, "the post of local rank %d", (int)flow->unit);
+        return snprintf(text, size, "the message of local rank %d", (int)flow->unit);
     }
     fill_slice(run, flow, &s);
     for (int i = 0; i < flow->step.nfrom; i++) {
@@ -617,9 +617,9 @@ const struct rondo_exec_ops rondo_exec_cpu = {
     .name = "cpu",
     .open = exec_cpu_open,
     .submit = exec_cpu_submit,
-    .post = exec_cpu_post,
-    .take = rondo_shot_take,
-    .progress = exec_cpu_turn,
+    .publish = exec_cpu_publish,
+    .collect = rondo_shot_collect,
+    .progress = exec_cpu_progress,
     .drop = exec_cpu_drop,
     .describe = exec_cpu_describe,
     .close = exec_cpu_close,

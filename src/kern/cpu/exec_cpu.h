@@ -34,11 +34,11 @@ struct rondo_exec {
  * rondo_mailbox_at says. */
 uint8_t *rondo_mailbox_begin(struct rondo_mailbox *mailbox);
 /** It is written: everyone may see it. */
-void rondo_mailbox_post(struct rondo_mailbox *mailbox, uint32_t call_word);
+void rondo_mailbox_publish(struct rondo_mailbox *mailbox, uint32_t call_word);
 /** Has everyone posted? flow->unit: ranks whose post was seen, 0 before the first look; the posts' payloads,
  * which lie at `at` in their places, are in exec->sources then. */
-int rondo_mailbox_wait(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow,
-                       size_t at, rondo_status *status);
+int rondo_mailbox_collect(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow,
+                          size_t at, rondo_status *status);
 /** This rank is about to touch others' buffers, for a slice. @return 0: it may not, ever: a rank has taken
  * its own back. Else rondo_mailbox_leave follows soon. */
 int rondo_mailbox_enter(const struct rondo_mailbox *mailbox);
@@ -58,19 +58,19 @@ static inline uint64_t rondo_mailbox_look(struct rondo_exec *exec, const uint8_t
 }
 /** Say how far this rank has come in the call under way, to those who look: what it wrote before is seen
  * then. 0 before OPEN's post. */
-void rondo_mailbox_tell(const struct rondo_mailbox *mailbox, uint32_t count);
+void rondo_mailbox_report(const struct rondo_mailbox *mailbox, uint32_t count);
 /** Has a rank come so far? */
-int rondo_mailbox_told(const struct rondo_mailbox *mailbox, int rank, uint32_t count);
+int rondo_mailbox_reached(const struct rondo_mailbox *mailbox, int rank, uint32_t count);
 /** One-shot: POST_ALL, RECV_ALL. flow->unit: the local rank that is waited for. */
-int rondo_post_all(const struct rondo_work *w, struct rondo_flow *flow);
-int rondo_receive_all(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow,
-                      rondo_reduce_fn *reduce, rondo_status *status);
+int rondo_oneshot_publish(const struct rondo_work *w, struct rondo_flow *flow);
+int rondo_oneshot_collect(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow,
+                          rondo_reduce_fn *reduce, rondo_status *status);
 /** What a step does with posts; NULL: it copies them. */
 rondo_reduce_fn *rondo_shot_reduce(const struct rondo_work *w, const struct rondo_step *step);
 /** The same without steps (exec.h). */
 void rondo_shot_begin(struct rondo_run *run);
-int rondo_shot_post(struct rondo_run *run);
-int rondo_shot_take(struct rondo_exec *exec, struct rondo_run *run, int looks, rondo_status *status);
+int rondo_shot_publish(struct rondo_run *run);
+int rondo_shot_collect(struct rondo_exec *exec, struct rondo_run *run, int looks, rondo_status *status);
 
 /* ---- open buffers: OPEN, what lies between, CLOSE ---- */
 

@@ -33,8 +33,8 @@ int rondo_cma_try(struct rondo_direct *d)
         return 0;
     }
     for (int r = 0; r < d->nlocal; r++) {
-        uint64_t at = d->post[r].buffer[RONDO_BUFFER_IN].at;
-        at = at != 0 ? at : d->post[r].buffer[RONDO_BUFFER_OUT].at;
+        uint64_t at = d->offer[r].buffer[RONDO_BUFFER_IN].at;
+        at = at != 0 ? at : d->offer[r].buffer[RONDO_BUFFER_OUT].at;
         if (r != d->index && at != 0 && transfer(d, r, 0, word, (const void *)(uintptr_t)at, 1) != 1) {
             return 0;
         }

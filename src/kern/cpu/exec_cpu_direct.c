@@ -18,11 +18,11 @@ enum { ASK, ASKED, TOLD };
  * there. */
 enum { BEHIND_WORD = 8 };
 struct message {
-    struct rondo_direct_post post;
+    struct rondo_direct_offer offer;
     struct rondo_segment_note note[RONDO_NUM_BUFFERS];
 };
 _Static_assert(sizeof(struct message) <= RONDO_TWOSHOT_POST &&
-                   sizeof(struct rondo_direct_post) <= RONDO_MAILBOX_INLINE,
+                   sizeof(struct rondo_direct_offer) <= RONDO_MAILBOX_INLINE,
                "a post fits its place, and what every call has the arrival word's line");
 
 /* ---- which bytes ---- */
@@ -68,23 +68,23 @@ int rondo_direct_declines(const struct rondo_work *w)
 }
 
 /* This rank's buffer as the others may see it. */
-static void offer(const struct rondo_work *w, struct message *m, int buffer, const void *ptr)
+static void offer_buffer(const struct rondo_work *w, struct message *m, int buffer, const void *ptr)
 {
     struct rondo_direct *d = w->direct;
-    struct rondo_place *place = &m->post.buffer[buffer];
+    struct rondo_place *place = &m->offer.buffer[buffer];
     size_t bytes = extent(w, d->index);
     place->at = (uint64_t)(uintptr_t)ptr;
     place->segment = d->one_process || bytes == 0 ? 0 : rondo_direct_segment(d, buffer, ptr, bytes);
     if (d->one_process ||
         bytes == 0) { /* nobody looks where nothing is: an empty block must not send the others another way */
-        m->post.open |= 1u << buffer;
+        m->offer.open |= 1u << buffer;
     } else if (place->segment != 0) {
         const struct rondo_known *known = rondo_direct_known(d, place->segment);
         if (known != NULL) {
-            m->post.open |= (uint32_t)(known->base != NULL) << buffer;
+            m->offer.open |= (uint32_t)(known->base != NULL) << buffer;
         } else if (rondo_segment_note(place->segment, d->serve, &m->note[buffer]) == RONDO_SUCCESS) {
-            m->post.open |= 1u << buffer;
-            m->post.notes |= 1u << buffer;
+            m->offer.open |= 1u << buffer;
+            m->offer.notes |= 1u << buffer;
         }
     }
 }
@@ -102,44 +102,46 @@ static void ask(const struct rondo_run *run)
     uint32_t needs = rondo_twoshot_needs(move_of(run), w->seat.index == w->seat.root) |
                      (uint32_t)is_swapped(w) << RONDO_BUFFER_OUT;
     struct message m;
-    memset(&m.post, 0, sizeof(m.post));
-    m.post.in_place = w->in == w->out || (w->coll == RONDO_COLL_BROADCAST &&
-                                          w->seat.index != w->seat.root); /* who has no input does not mind */
+    memset(&m.offer, 0, sizeof(m.offer));
+    m.offer.in_place = w->in == w->out ||
+                       (w->coll == RONDO_COLL_BROADCAST &&
+                        w->seat.index != w->seat.root); /* who has no input does not mind */
     w->direct->ncalls++;
     if (move_of(run) & RONDO_GROUPS) {
-        rondo_mailbox_tell(w->mailbox, 0); /* nobody looks: all have closed the call before */
+        rondo_mailbox_report(w->mailbox, 0); /* nobody looks: all have closed the call before */
     }
     for (int b = 0; b < RONDO_NUM_BUFFERS; b++) {
         if (needs >> b & 1) {
-            offer(w, &m, b, b == RONDO_BUFFER_IN ? (const void *)w->in : w->out);
+            offer_buffer(w, &m, b, b == RONDO_BUFFER_IN ? (const void *)w->in : w->out);
         } else {
-            m.post.open |= 1u << b;
+            m.offer.open |= 1u << b;
         }
     }
-    w->direct->post[w->direct->index] = m.post;
-    memcpy(w->direct->note, m.note, m.post.notes != 0 ? sizeof(m.note) : 0);
-    memcpy(rondo_mailbox_begin(w->mailbox) + BEHIND_WORD, &m, m.post.notes != 0 ? sizeof(m) : sizeof(m.post));
-    rondo_mailbox_post(w->mailbox, w->call_word);
+    w->direct->offer[w->direct->index] = m.offer;
+    memcpy(w->direct->note, m.note, m.offer.notes != 0 ? sizeof(m.note) : 0);
+    memcpy(rondo_mailbox_begin(w->mailbox) + BEHIND_WORD, &m,
+           m.offer.notes != 0 ? sizeof(m) : sizeof(m.offer));
+    rondo_mailbox_publish(w->mailbox, w->call_word);
 }
 
 /* Keep what everyone has posted; the mailbox is needed again. @return 1: all are open as far as their owners
  * can say. */
-static int collect(struct rondo_exec *exec, struct rondo_direct *d, int *notes, int *in_place)
+static int keep_offers(struct rondo_exec *exec, struct rondo_direct *d, int *notes, int *in_place)
 {
     int open = 1;
     *notes = 0;
     *in_place = 1;
     for (int r = 0; r < d->nlocal; r++) {
         if (r != d->index) {
-            memcpy(&d->post[r], exec->sources[r], sizeof(d->post[r]));
+            memcpy(&d->offer[r], exec->sources[r], sizeof(d->offer[r]));
         }
-        *in_place &= d->post[r].in_place != 0;
-        open &= d->post[r].open == (1u << RONDO_NUM_BUFFERS) - 1;
-        *notes |= d->post[r].notes != 0;
+        *in_place &= d->offer[r].in_place != 0;
+        open &= d->offer[r].open == (1u << RONDO_NUM_BUFFERS) - 1;
+        *notes |= d->offer[r].notes != 0;
     }
     for (int r = 0; open && *notes && r < d->nlocal; r++) {
-        rondo_direct_touch(d, d->post[r].buffer[RONDO_BUFFER_IN].segment);
-        rondo_direct_touch(d, d->post[r].buffer[RONDO_BUFFER_OUT].segment);
+        rondo_direct_touch(d, d->offer[r].buffer[RONDO_BUFFER_IN].segment);
+        rondo_direct_touch(d, d->offer[r].buffer[RONDO_BUFFER_OUT].segment);
     }
     return open;
 }
@@ -148,7 +150,7 @@ static int collect(struct rondo_exec *exec, struct rondo_direct *d, int *notes, 
 static rondo_status resolve(const struct rondo_work *w, int r, int buffer, uint8_t **ptr)
 {
     struct rondo_direct *d = w->direct;
-    const struct rondo_place *place = &d->post[r].buffer[buffer];
+    const struct rondo_place *place = &d->offer[r].buffer[buffer];
     const struct rondo_known *known;
     size_t at;
     if (place->segment == 0 || d->reach == RONDO_REACH_CMA) {
@@ -190,7 +192,7 @@ static void each_note(struct rondo_exec *exec, struct rondo_direct *d,
 {
     for (int r = 0; r < d->nlocal; r++) {
         for (int b = 0; b < RONDO_NUM_BUFFERS; b++) {
-            if (d->post[r].notes >> b & 1) {
+            if (d->offer[r].notes >> b & 1) {
                 struct rondo_segment_note note = d->note[b];
                 if (r != d->index) {
                     memcpy(&note, (const uint8_t *)exec->sources[r] + offsetof(struct message, note[b]),
@@ -229,7 +231,7 @@ static void tell(struct rondo_exec *exec, const struct rondo_work *w)
     }
     d->told = !failed;
     memcpy(rondo_mailbox_begin(w->mailbox) + BEHIND_WORD, &d->told, sizeof(d->told));
-    rondo_mailbox_post(w->mailbox, w->call_word);
+    rondo_mailbox_publish(w->mailbox, w->call_word);
 }
 
 /* What was told of in this call stays known as refused. */
@@ -237,8 +239,8 @@ static void refuse_segments(struct rondo_direct *d)
 {
     for (int r = 0; r < d->nlocal; r++) {
         for (int b = 0; b < RONDO_NUM_BUFFERS; b++) {
-            struct rondo_known *known = d->post[r].notes >> b & 1
-                                            ? rondo_direct_known(d, d->post[r].buffer[b].segment)
+            struct rondo_known *known = d->offer[r].notes >> b & 1
+                                            ? rondo_direct_known(d, d->offer[r].buffer[b].segment)
                                             : NULL;
             if (known != NULL && known->base != NULL) {
                 rondo_segment_put(known->id);
@@ -292,7 +294,7 @@ static int answered(struct rondo_exec *exec, struct rondo_run *run, struct rondo
                     rondo_status *status)
 {
     struct rondo_direct *d = run->work.direct;
-    int notes, in_place, mapped = collect(exec, d, &notes, &in_place);
+    int notes, in_place, mapped = keep_offers(exec, d, &notes, &in_place);
     int copies = run->work.cma == RONDO_KERNEL_IN_PLACE ? in_place : run->work.cma != RONDO_KERNEL_NEVER;
     d->reach = mapped ? RONDO_REACH_MAPPED : RONDO_REACH_CMA;
     if (!mapped && (!copies || d->cma == RONDO_CMA_REFUSED)) {
@@ -321,7 +323,7 @@ static int open_step(struct rondo_exec *exec, struct rondo_run *run, struct rond
         flow->done = ASKED;
         flow->unit = 0;
     }
-    all = rondo_mailbox_wait(exec, w, flow, BEHIND_WORD, status);
+    all = rondo_mailbox_collect(exec, w, flow, BEHIND_WORD, status);
     if (all != 1) {
         return all;
     }
@@ -445,11 +447,11 @@ static int close_step(struct rondo_exec *exec, const struct rondo_work *w, struc
     int all;
     if (flow->done == 0) {
         rondo_mailbox_begin(w->mailbox);
-        rondo_mailbox_post(w->mailbox, w->call_word);
+        rondo_mailbox_publish(w->mailbox, w->call_word);
         flow->done = 1;
         flow->unit = 0;
     }
-    all = rondo_mailbox_wait(exec, w, flow, BEHIND_WORD, status);
+    all = rondo_mailbox_collect(exec, w, flow, BEHIND_WORD, status);
     if (all == 1) {
         flow->done = rondo_max_size(flow->n, 1);
     }

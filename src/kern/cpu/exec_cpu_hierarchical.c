@@ -50,11 +50,11 @@ static int behind(const struct move *m, uint32_t count)
     const struct rondo_mailbox *mailbox = m->w->mailbox;
     if ((m->step->act & RONDO_PULL) == 0) {
         int giver = rondo_nest_rank(nest_of(m), m->step->level - 1, m->place, m->block);
-        return rondo_mailbox_told(mailbox, giver, count) ? -1 : giver;
+        return rondo_mailbox_reached(mailbox, giver, count) ? -1 : giver;
     }
     for (int c = m->begin; c < m->end && !from_inputs(m); c = next_group(m, c)) {
         int holder = holder_of(m, c);
-        if (!rondo_mailbox_told(mailbox, holder, count)) {
+        if (!rondo_mailbox_reached(mailbox, holder, count)) {
             return holder;
         }
     }
@@ -224,7 +224,7 @@ int rondo_hierarchical_move(struct rondo_exec *exec, struct rondo_run *run, stru
     passed = pass_blocks(&m, run, flow, before, status, moved);
     rondo_mailbox_leave(run->work.mailbox);
     if (passed == 1) {
-        rondo_mailbox_tell(run->work.mailbox, before + 1);
+        rondo_mailbox_report(run->work.mailbox, before + 1);
         flow->done = rondo_max_size(flow->n, flow->done);
         *moved = 1;
     }

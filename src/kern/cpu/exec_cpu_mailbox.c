@@ -28,15 +28,15 @@ uint8_t *rondo_mailbox_begin(struct rondo_mailbox *mailbox)
     return rondo_mailbox_place(mailbox, mailbox->op, mailbox->index);
 }
 
-void rondo_mailbox_post(struct rondo_mailbox *mailbox, uint32_t call_word)
+void rondo_mailbox_publish(struct rondo_mailbox *mailbox, uint32_t call_word)
 {
     uint64_t *word = (uint64_t *)(void *)rondo_mailbox_place(mailbox, mailbox->op, mailbox->index);
     tell_of_post();
     __atomic_store_n(word, (uint64_t)call_word << 32 | mailbox->op, __ATOMIC_RELEASE);
 }
 
-int rondo_mailbox_wait(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow,
-                       size_t at, rondo_status *status)
+int rondo_mailbox_collect(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow,
+                          size_t at, rondo_status *status)
 {
     const struct rondo_mailbox *mailbox = w->mailbox;
     for (; flow->unit < (size_t)mailbox->nranks; flow->unit++) {
@@ -102,13 +102,13 @@ void rondo_mailbox_revoke(const struct rondo_mailbox *mailbox, const struct rond
 
 /* ---- how far ranks have come ---- */
 
-void rondo_mailbox_tell(const struct rondo_mailbox *mailbox, uint32_t count)
+void rondo_mailbox_report(const struct rondo_mailbox *mailbox, uint32_t count)
 {
     tell_of_post();
     __atomic_store_n(rondo_mailbox_count(mailbox, mailbox->index), count, __ATOMIC_RELEASE);
 }
 
-int rondo_mailbox_told(const struct rondo_mailbox *mailbox, int rank, uint32_t count)
+int rondo_mailbox_reached(const struct rondo_mailbox *mailbox, int rank, uint32_t count)
 {
     int all = __atomic_load_n(rondo_mailbox_count(mailbox, rank), __ATOMIC_ACQUIRE) >= count;
     tell_of_look();
@@ -205,7 +205,7 @@ static int post_rooted(const struct rondo_work *w, struct rondo_flow *flow)
     return 1;
 }
 
-/* As rondo_mailbox_wait, for the posts that this rank needs: the root's, or everyone's. */
+/* As rondo_mailbox_collect, for the posts that this rank needs: the root's, or everyone's. */
 static int wait_rooted(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow,
                        rondo_status *status)
 {
@@ -276,7 +276,7 @@ static void post_blocks(const struct rondo_work *w, const struct rondo_flow *flo
     }
 }
 
-int rondo_post_all(const struct rondo_work *w, struct rondo_flow *flow)
+int rondo_oneshot_publish(const struct rondo_work *w, struct rondo_flow *flow)
 {
     uint8_t *payload;
     if (is_rooted(w)) {
@@ -288,7 +288,7 @@ int rondo_post_all(const struct rondo_work *w, struct rondo_flow *flow)
     } else {
         post_part(w, payload, flow->in, flow->n);
     }
-    rondo_mailbox_post(w->mailbox, w->call_word);
+    rondo_mailbox_publish(w->mailbox, w->call_word);
     return 1;
 }
 
@@ -331,11 +331,11 @@ static void reduce_all(struct rondo_exec *exec, const struct rondo_work *w, cons
     }
 }
 
-int rondo_receive_all(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow,
-                      rondo_reduce_fn *reduce, rondo_status *status)
+int rondo_oneshot_collect(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow,
+                          rondo_reduce_fn *reduce, rondo_status *status)
 {
     int all = is_rooted(w) ? wait_rooted(exec, w, flow, status)
-                           : rondo_mailbox_wait(exec, w, flow, payload_at(w), status);
+                           : rondo_mailbox_collect(exec, w, flow, payload_at(w), status);
     if (all != 1) {
         return all;
     }
@@ -360,63 +360,63 @@ rondo_reduce_fn *rondo_shot_reduce(const struct rondo_work *w, const struct rond
                                     : NULL;
 }
 
-static enum rondo_shot_takes takes_of(const struct rondo_run *run, const struct rondo_step *post,
-                                      const struct rondo_step *take)
+static enum rondo_shot_kind kind_of(const struct rondo_run *run, const struct rondo_step *first,
+                                    const struct rondo_step *second)
 {
-    if (run->nflows != 1 || run->nloops != 1 || !(post->act & RONDO_POST_ALL) || run->flow[0].nsteps > 2) {
-        return RONDO_TAKES_STEPS;
+    if (run->nflows != 1 || run->nloops != 1 || !(first->act & RONDO_PUBLISH) || run->flow[0].nsteps > 2) {
+        return RONDO_SHOT_NEEDS_STEPS;
     }
     if (run->flow[0].nsteps == 1) {
-        return RONDO_TAKES_NOTHING;
+        return RONDO_SHOT_PUBLISHES_ONLY;
     }
-    return take->act & RONDO_RECV_ALL                     ? RONDO_TAKES_POSTS
-           : take->act == RONDO_COPY && !run->work.premul ? RONDO_TAKES_OWN
-                                                          : RONDO_TAKES_STEPS;
+    return second->act & RONDO_COLLECT                      ? RONDO_SHOT_COLLECTS
+           : second->act == RONDO_COPY && !run->work.premul ? RONDO_SHOT_COPIES_INPUT
+                                                            : RONDO_SHOT_NEEDS_STEPS;
 }
 
 void rondo_shot_begin(struct rondo_run *run)
 {
     const struct rondo_work *w = &run->work;
-    run->shot.takes = RONDO_TAKES_STEPS;
+    run->shot.kind = RONDO_SHOT_NEEDS_STEPS;
     if (w->algo == RONDO_ALGO_ONESHOT) {
-        struct rondo_step post = run->schedule->flow[0].step(&w->seat, 0),
-                          take = run->schedule->flow[0].step(&w->seat, 1);
-        struct rondo_span span = rondo_work_span(w, run->schedule->map, 0, post.block);
-        run->shot.takes = takes_of(run, &post, &take);
-        run->shot.reduce = rondo_shot_reduce(w, &take);
+        struct rondo_step first = run->schedule->flow[0].step(&w->seat, 0),
+                          second = run->schedule->flow[0].step(&w->seat, 1);
+        struct rondo_span span = rondo_work_span(w, run->schedule->map, 0, first.block);
+        run->shot.kind = kind_of(run, &first, &second);
+        run->shot.reduce = rondo_shot_reduce(w, &second);
         run->shot.in = span.in;
         run->shot.out = span.out;
         run->shot.n = span.n;
     }
 }
 
-int rondo_shot_post(struct rondo_run *run)
+int rondo_shot_publish(struct rondo_run *run)
 {
     struct rondo_flow *flow = &run->flow[0];
     flow->loop = 0;
     flow->in = run->shot.in;
     flow->out = run->shot.out;
     flow->n = run->shot.n;
-    return rondo_post_all(&run->work, flow);
+    return rondo_oneshot_publish(&run->work, flow);
 }
 
-int rondo_shot_take(struct rondo_exec *exec, struct rondo_run *run, int looks, rondo_status *status)
+int rondo_shot_collect(struct rondo_exec *exec, struct rondo_run *run, int looks, rondo_status *status)
 {
     const struct rondo_work *w = &run->work;
     struct rondo_flow *flow = &run->flow[0];
     int ended = 1;
-    if (run->shot.takes >= RONDO_TAKES_POSTS) {
+    if (run->shot.kind >= RONDO_SHOT_COLLECTS) {
         flow->unit = 0;
         exec->looks = looks;
-        ended = run->shot.takes == RONDO_TAKES_WORDS
-                    ? rondo_mailbox_wait(exec, w, flow, payload_at(w), status)
-                    : rondo_receive_all(exec, w, flow, run->shot.reduce, status);
+        ended = run->shot.kind == RONDO_SHOT_COLLECTS_WORDS
+                    ? rondo_mailbox_collect(exec, w, flow, payload_at(w), status)
+                    : rondo_oneshot_collect(exec, w, flow, run->shot.reduce, status);
         exec->looks = 0;
         if (ended == 0) { /* its steps go on behind the post */
             flow->k = 1;
             flow->entered = 0;
         }
-    } else if (run->shot.takes == RONDO_TAKES_OWN && w->out != w->in) {
+    } else if (run->shot.kind == RONDO_SHOT_COPIES_INPUT && w->out != w->in) {
         memcpy(w->out, w->in, w->len * w->elem_bytes);
     }
     return ended;
