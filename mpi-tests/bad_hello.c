@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "net/control/control_wire_impl.h"
+#include "net/control/control_wire.h"
 #include "net/socket/socket_impl.h"
 
 enum { PATIENCE_MS = 100, RANKS = 2 };

@@ -10,7 +10,7 @@
 
 #include "base/param.h"
 #include "control_common.h"
-#include "net/control/control_wire_impl.h"
+#include "net/control/control_wire.h"
 
 enum { NODES_MAX = 12 };
 

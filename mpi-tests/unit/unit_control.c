@@ -278,9 +278,9 @@ static void rank_that_left_is_no_fault(void **state)
     struct world world;
     (void)state;
     world_open(&world, 3);
-    assert_int_equal(rondo_control_state_of(world.control[0], 2), 0);
+    assert_int_equal(rondo_control_state_of(world.control[0], 2), RONDO_RANK_ALIVE);
     rondo_control_leave(world.control[2]);
-    assert_int_equal(rondo_control_state_of(world.control[0], 2), 1);
+    assert_int_equal(rondo_control_state_of(world.control[0], 2), RONDO_RANK_LEFT);
     assert_int_equal(rondo_control_send(world.control[0], 2, 1, "x", 1), RONDO_REMOTE_ERROR);
     assert_int_equal(rondo_control_aborted(world.control[0]), 0);
     world_close(&world);

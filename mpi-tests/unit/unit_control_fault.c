@@ -206,8 +206,8 @@ static void killed_rank_is_named_on_all_others_within_a_second(void **state)
     assert_non_null(strstr(scene.shared->found[0].text, "exited without destroying its communicator"));
     assert_non_null(strstr(scene.shared->found[0].text, "last call: all_reduce #17 of 1024 (under way)"));
     /* The word may be another rank's; this process's own watcher has it a moment later. */
-    WAIT_FOR(rondo_control_state_of(scene.control, 3) == 2);
-    assert_int_equal(rondo_control_state_of(scene.control, 3), 2);
+    WAIT_FOR(rondo_control_state_of(scene.control, 3) == RONDO_RANK_DEAD);
+    assert_int_equal(rondo_control_state_of(scene.control, 3), RONDO_RANK_DEAD);
     assert_int_equal(rondo_control_send(scene.control, 3, 1, "x", 1), RONDO_REMOTE_ERROR);
     scene_close(&scene);
     assert_int_equal(count_fds(), fds);
@@ -242,8 +242,8 @@ static void rank_that_left_and_exited_is_no_fault(void **state)
         rondo_control_look(scene.control);
         assert_int_equal(rondo_control_aborted(scene.control), 0);
     }
-    assert_int_equal(rondo_control_state_of(scene.control, 2), 1);
-    assert_int_equal(rondo_control_state_of(scene.control, 1), 0);
+    assert_int_equal(rondo_control_state_of(scene.control, 2), RONDO_RANK_LEFT);
+    assert_int_equal(rondo_control_state_of(scene.control, 1), RONDO_RANK_ALIVE);
     kill(scene.pid[1], SIGKILL); /* and the watch goes on */
     find(scene.control, scene.shared);
     assert_int_equal(scene.shared->found[0].rank, 1);
@@ -471,7 +471,7 @@ static void forked_copy_does_not_touch(void **state)
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    assert_int_equal(rondo_control_state_of(world.control[1], 0), 0);
+    assert_int_equal(rondo_control_state_of(world.control[1], 0), RONDO_RANK_ALIVE);
     assert_int_equal(rondo_control_aborted(world.control[1]), 0);
     world_close(&world);
 }

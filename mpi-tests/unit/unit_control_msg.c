@@ -246,7 +246,7 @@ static void forgotten_msg_is_dropped_early_and_late(void **state)
         assert_int_equal(rondo_control_send(world.control[1], 0, i % 3, &i, sizeof(i)), RONDO_SUCCESS);
     }
     assert_int_equal(rondo_control_progress(world.control[0], &moved), RONDO_SUCCESS);
-    rondo_msg_forget(world.control[0], 2); /* also the last one in the list */
+    rondo_control_forget(world.control[0], 2); /* also the last one in the list */
     assert_int_equal(world.control[0]->message.nparked, 4);
     assert_int_equal(rondo_control_send(world.control[1], 0, 2, &got, sizeof(got)), RONDO_SUCCESS);
     assert_int_equal(rondo_control_send(world.control[1], 0, 1, &got, sizeof(got)), RONDO_SUCCESS);

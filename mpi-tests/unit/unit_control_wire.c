@@ -176,14 +176,14 @@ static void forgotten_msg_gives_its_window_back(void **state)
         send_all(w.control[0], 1, 5, &i, sizeof(i));
     }
     WAIT_FOR(atomic_load(&w.control[1]->wire->waiting[0]) == RONDO_WIRE_WINDOW);
-    rondo_msg_forget(w.control[1], 5);
+    rondo_control_forget(w.control[1], 5);
     assert_int_equal(atomic_load(&w.control[1]->wire->waiting[0]), 0);
     for (i = 0; i < 3 * RONDO_WIRE_WINDOW; i++) {
         send_all(w.control[0], 1, 5, &i, sizeof(i)); /* dropped where it arrives */
     }
     send_all(w.control[0], 1, 6, &i, sizeof(i));
     receive_all(w.control[1], 0, 6, &i, sizeof(i));
-    rondo_msg_forget(w.control[1], 6); /* what was taken and not given back yet */
+    rondo_control_forget(w.control[1], 6); /* what was taken and not given back yet */
     WAIT_FOR(count_windows(w.control[0]) + count_windows(w.control[1]) == 0);
     assert_int_equal(count_windows(w.control[0]) + count_windows(w.control[1]), 0);
     nodes_close(&w);
@@ -198,7 +198,7 @@ static void a_sender_may_forget_before_its_msg_is_taken(void **state)
     for (uint32_t i = 0; i < RONDO_WIRE_WINDOW; i++) {
         send_all(w.control[0], 1, 5, &i, sizeof(i));
     }
-    rondo_msg_forget(w.control[0], 5);
+    rondo_control_forget(w.control[0], 5);
     assert_int_equal(count_windows(w.control[0]), 0);
     for (uint32_t i = 0; i < RONDO_WIRE_WINDOW; i++) {
         receive_all(w.control[1], 0, 5, &got, sizeof(got));
@@ -512,8 +512,8 @@ static void leaving_is_told_and_is_no_fault(void **state)
     nodes_open(&w, 3, 2);
     WAIT_FOR(count_connections() >= 4); /* leaders watch one another */
     rondo_control_leave(w.control[2]);
-    WAIT_FOR(rondo_control_state_of(w.control[0], 2) == 1);
-    assert_int_equal(rondo_control_state_of(w.control[0], 2), 1);
+    WAIT_FOR(rondo_control_state_of(w.control[0], 2) == RONDO_RANK_LEFT);
+    assert_int_equal(rondo_control_state_of(w.control[0], 2), RONDO_RANK_LEFT);
     assert_int_equal(rondo_control_send(w.control[0], 2, 1, "x", 1), RONDO_REMOTE_ERROR);
     rondo_control_close(w.control[2]);
     w.control[2] = NULL;

@@ -292,15 +292,17 @@ static void a_stopped_process_is_unresponsive(void **state)
     kill(scene.pid[1], SIGSTOP);
     check_found(&scene, 1, start, 3000000000, "is unresponsive: no heartbeat for ");
     assert_true(scene.shared->found[0].noticed_ns - start > 400000000);
-    WAIT_FOR(rondo_control_state_of(scene.w.control[0], 1) == 3); /* told of it, or found by itself */
-    assert_int_equal(rondo_control_state_of(scene.w.control[0], 1), 3);
+    WAIT_FOR(rondo_control_state_of(scene.w.control[0], 1) ==
+             RONDO_RANK_SILENT); /* told of it, or found by itself */
+    assert_int_equal(rondo_control_state_of(scene.w.control[0], 1), RONDO_RANK_SILENT);
     kill(scene.pid[1], SIGCONT);
     WAIT_FOR(atomic_load(
         &scene.shared->found[1].done)); /* it is told too, and blames nobody for its own absence */
     assert_int_equal(atomic_load(&scene.shared->found[1].done), 1);
     assert_int_equal(scene.shared->found[1].rank, 1);
-    WAIT_FOR(rondo_control_state_of(scene.w.control[0], 1) != 3); /* it speaks again, or has left */
-    assert_int_not_equal(rondo_control_state_of(scene.w.control[0], 1), 3);
+    WAIT_FOR(rondo_control_state_of(scene.w.control[0], 1) !=
+             RONDO_RANK_SILENT); /* it speaks again, or has left */
+    assert_int_not_equal(rondo_control_state_of(scene.w.control[0], 1), RONDO_RANK_SILENT);
     scene_close(&scene);
 }
 
@@ -332,7 +334,7 @@ static void a_short_stop_is_no_fault(void **state)
     WAIT_FOR(heard(&scene, 1) > resumed);
     assert_true(heard(&scene, 1) > resumed);
     assert_int_equal(rondo_control_aborted(scene.w.control[0]), 0);
-    assert_int_equal(rondo_control_state_of(scene.w.control[0], 1), 0);
+    assert_int_equal(rondo_control_state_of(scene.w.control[0], 1), RONDO_RANK_ALIVE);
     scene_close(&scene);
 }
 
@@ -348,15 +350,15 @@ static void leaving_in_order_is_no_fault(void **state)
     for (int r = 1; r < 6; r++) {
         if (r != 3) {
             waitpid(scene.pid[r], NULL, 0);
-            WAIT_FOR(r == 1 || r == 5 || rondo_control_state_of(scene.w.control[0], r) == 1);
+            WAIT_FOR(r == 1 || r == 5 || rondo_control_state_of(scene.w.control[0], r) == RONDO_RANK_LEFT);
         }
     }
-    assert_int_equal(rondo_control_state_of(scene.w.control[0], 2), 1);
-    assert_int_equal(rondo_control_state_of(scene.w.control[0], 4), 1);
+    assert_int_equal(rondo_control_state_of(scene.w.control[0], 2), RONDO_RANK_LEFT);
+    assert_int_equal(rondo_control_state_of(scene.w.control[0], 4), RONDO_RANK_LEFT);
     WAIT_FOR(heard(&scene, 3) > 0); /* the one that leads node 1 now */
     assert_true(heard(&scene, 3) > 0);
     assert_int_equal(rondo_control_aborted(scene.w.control[0]), 0);
-    assert_int_equal(rondo_control_state_of(scene.w.control[0], 3), 0);
+    assert_int_equal(rondo_control_state_of(scene.w.control[0], 3), RONDO_RANK_ALIVE);
     send_all(scene.w.control[0], 3, 1, "x", 1);
     start = rondo_now_ns();
     kill(scene.pid[3], SIGKILL);

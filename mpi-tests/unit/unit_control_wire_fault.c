@@ -177,7 +177,7 @@ static void wrong_greetings_are_dropped(void **state)
         assert_int_equal(dropped(RONDO_WIRE_DROP_STRANGER), 8);
     }
     assert_int_equal(rondo_control_aborted(w.control[0]), 0);
-    assert_int_equal(rondo_control_state_of(w.control[0], 2), 0);
+    assert_int_equal(rondo_control_state_of(w.control[0], 2), RONDO_RANK_ALIVE);
     ping(&w, 1);
     close(fd);
     nodes_close(&w);
@@ -200,7 +200,7 @@ static void silent_and_too_many_strangers_are_dropped(void **state)
     assert_int_equal(dropped(RONDO_WIRE_DROP_EXCESS), MORE);
     assert_int_equal(unnamed(), limit);
     close(raw_enter(&w)); /* who has something to say still gets in */
-    WAIT_FOR(rondo_control_state_of(w.control[0], 2) == 2);
+    WAIT_FOR(rondo_control_state_of(w.control[0], 2) == RONDO_RANK_DEAD);
     ping(&w, 2);
     rondo_wire_lock();
     rondo_wire_expire(rondo_now_ns() + RONDO_WIRE_UNNAMED_NS + 1);
@@ -333,14 +333,14 @@ static void words_for_nobody_are_dropped(void **state)
     raw_send(fd, &head, sizeof(head));
     WAIT_FOR(dropped(RONDO_WIRE_DROP_MESSAGE) == 1);
     assert_int_equal(dropped(RONDO_WIRE_DROP_MESSAGE), 1);
-    assert_int_equal(rondo_control_state_of(w.control[0], 2), 0);
+    assert_int_equal(rondo_control_state_of(w.control[0], 2), RONDO_RANK_ALIVE);
     head.epoch--;
     head.to = 17;
     raw_send(fd, &head, sizeof(head)); /* kept a while */
     head.to = 0;
     raw_send(fd, &head, sizeof(head));
-    WAIT_FOR(rondo_control_state_of(w.control[0], 2) == 1);
-    assert_int_equal(rondo_control_state_of(w.control[0], 2), 1);
+    WAIT_FOR(rondo_control_state_of(w.control[0], 2) == RONDO_RANK_LEFT);
+    assert_int_equal(rondo_control_state_of(w.control[0], 2), RONDO_RANK_LEFT);
     close(fd); /* has left: no fault */
     ping(&w, 1);
     assert_int_equal(rondo_control_aborted(w.control[0]), 0);
@@ -453,13 +453,13 @@ static void a_late_goodbye_says_nothing_of_later_communicators(void **state)
     bye = (struct rondo_wire_head){ .magic = RONDO_WIRE_MAGIC, .kind = RONDO_WIRE_BYE, .from = -1, .to = -1 };
     raw_send(first, &bye, sizeof(bye));
     close(first);
-    WAIT_FOR(rondo_control_state_of(before.control[0], 2) == 1);
-    assert_int_equal(rondo_control_state_of(before.control[0], 2), 1);
-    assert_int_equal(rondo_control_state_of(after.control[0], 2), 0);
+    WAIT_FOR(rondo_control_state_of(before.control[0], 2) == RONDO_RANK_LEFT);
+    assert_int_equal(rondo_control_state_of(before.control[0], 2), RONDO_RANK_LEFT);
+    assert_int_equal(rondo_control_state_of(after.control[0], 2), RONDO_RANK_ALIVE);
     send_all(after.control[0], 2, 1, "x", 1);
     close(second); /* without a goodbye */
     WAIT_FOR(rondo_control_aborted(after.control[0]));
-    assert_int_equal(rondo_control_state_of(after.control[0], 2), 2);
+    assert_int_equal(rondo_control_state_of(after.control[0], 2), RONDO_RANK_DEAD);
     assert_int_equal(rondo_control_aborted(before.control[0]), 0);
     nodes_close(&after);
     nodes_close(&before);

@@ -74,7 +74,7 @@ static void ask_afar(struct rondo_ctx *ctx, struct laggards *who)
         for (int i = n - 1; i >= 0; i--) {
             struct behind b = { .rank = ranks[i] };
             int known = rondo_control_last_call(ctx->control, b.rank, begin - RONDO_CONTROL_ASK_NS, &b.last);
-            int is_here = rondo_control_state_of(ctx->control, b.rank) == 0;
+            int is_here = rondo_control_state_of(ctx->control, b.rank) == RONDO_RANK_ALIVE;
             if (known > 0 || (known == 0 && is_here)) {
                 add(who, ctx, &b);
             }

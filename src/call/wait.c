@@ -180,8 +180,8 @@ static rondo_status compare_call(struct rondo_ctx *ctx, uint64_t seq)
         return RONDO_SUCCESS;
     }
     for (int i = 0; i < ctx->layout.nlocal; i++) {
-        int r = ctx->layout.local_ranks[i],
-            left = rondo_control_state_of(ctx->control, r) == 1; /* first: its last calls are seen then */
+        int r = ctx->layout.local_ranks[i], left = rondo_control_state_of(ctx->control, r) ==
+                                                   RONDO_RANK_LEFT; /* first: its last calls are seen then */
         if (r == ctx->rank) {
             continue;
         }
@@ -295,7 +295,7 @@ static int on_given_up(void *arg, int local, int64_t waited_ns)
     struct rondo_ctx *ctx = arg;
     int rank = ctx->layout.local_ranks[local], moved;
     (void)rondo_control_progress(ctx->control, &moved);
-    if (rondo_control_state_of(ctx->control, rank) == 2) {
+    if (rondo_control_state_of(ctx->control, rank) == RONDO_RANK_DEAD) {
         return 1;
     }
     if (waited_ns < linger_ns) {

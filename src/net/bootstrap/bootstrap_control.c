@@ -14,7 +14,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "net/control/control_impl.h"
-#include "net/control/control_wire.h"
 
 #define LOOK_NS (10 * INT64_C(1000000)) /* between looks for deaths and notes */
 #define ANSWER_NS \
@@ -134,11 +133,11 @@ static rondo_status read_notes(struct control_bootstrap *self)
 static rondo_status lost(struct control_bootstrap *self, int member)
 {
     static const char *const what[] = {
-        [RONDO_WIRE_ALIVE] = "cannot be reached",
-        [RONDO_WIRE_LEFT] = "has destroyed the parent before the child was made",
-        [RONDO_WIRE_DEAD] = "has exited; leave it out of the child",
-        [RONDO_WIRE_SILENT] = "is stopped, or its host cut off; leave it out of the child",
-        [RONDO_WIRE_GONE] = "has destroyed the parent before the child was made, or has exited",
+        [RONDO_RANK_ALIVE] = "cannot be reached",
+        [RONDO_RANK_LEFT] = "has destroyed the parent before the child was made",
+        [RONDO_RANK_DEAD] = "has exited; leave it out of the child",
+        [RONDO_RANK_SILENT] = "is stopped, or its host cut off; leave it out of the child",
+        [RONDO_RANK_GONE] = "has destroyed the parent before the child was made, or has exited",
     };
     struct rondo_control *parent = self->parent;
     int rank = self->members[member], local = parent->local_of[rank];
@@ -316,7 +315,7 @@ static void ask_the_silent(struct control_bootstrap *self, int64_t now)
     for (int i = 0; i < self->nin; i++) {
         int rank = self->members[self->in[i].member];
         if (!self->in[i].finished && self->parent->local_of[rank] < 0 &&
-            rondo_control_state_of(self->parent, rank) == 0) {
+            rondo_control_state_of(self->parent, rank) == RONDO_RANK_ALIVE) {
             rondo_wire_ask(self->parent, rank);
         }
     }
@@ -335,13 +334,14 @@ static rondo_status look(struct control_bootstrap *self)
     RONDO_TRY(read_notes(self));
     ask_the_silent(self, now);
     for (int i = 0; i < self->base.nranks; i++) {
-        int state = i == self->base.rank ? 0 : rondo_control_state_of(self->parent, self->members[i]);
-        if (state == 2 || state == 3) {
+        int state = i == self->base.rank ? RONDO_RANK_ALIVE
+                                         : rondo_control_state_of(self->parent, self->members[i]);
+        if (state == RONDO_RANK_DEAD || state == RONDO_RANK_SILENT) {
             return lost(self, i);
         }
         /* Who has left may have done its part first, and its last message may be in the box since the flows
          * were moved. */
-        if (state == 1 && open_flow(self->in, self->nin, i)) {
+        if (state == RONDO_RANK_LEFT && open_flow(self->in, self->nin, i)) {
             rondo_status status = flow_receive(self, open_flow(self->in, self->nin, i));
             if (status != RONDO_SUCCESS) {
                 return status == RONDO_IN_PROGRESS ? lost(self, i) : status;
@@ -485,8 +485,8 @@ static void control_close(struct rondo_bootstrap *b, int ok)
             }
         }
     }
-    rondo_msg_forget(self->parent, self->data_tag);
-    rondo_msg_forget(self->parent, self->note_tag);
+    rondo_control_forget(self->parent, self->data_tag);
+    rondo_control_forget(self->parent, self->note_tag);
     rondo_free(self->members);
     rondo_free(self->missing);
     rondo_free(self->has_list);

@@ -1,5 +1,4 @@
 #include "net/control/control_impl.h"
-#include "net/control/control_wire.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -399,13 +398,13 @@ int rondo_control_state_of(struct rondo_control *control, int rank)
     int local = rank >= 0 && rank < control->nranks ? control->local_of[rank] : -1;
     if (local < 0) {
         int remote = rank >= 0 && rank < control->nranks && control->wire ? rondo_wire_state_of(control, rank)
-                                                                          : RONDO_WIRE_ALIVE;
-        return remote == RONDO_WIRE_GONE ? RONDO_WIRE_LEFT : remote;
+                                                                          : RONDO_RANK_ALIVE;
+        return remote == RONDO_RANK_GONE ? RONDO_RANK_LEFT : remote;
     }
     /* The watch first: a rank that left before it died has left. */
     int state = atomic_load_explicit(&control->watch[local].state, memory_order_acquire);
     return atomic_load_explicit(&control->blocks[local].life.state, memory_order_acquire) == RONDO_LIFE_LEFT
-               ? 1
+               ? RONDO_RANK_LEFT
                : state;
 }
 

@@ -1,12 +1,12 @@
 /*
- * Inside the control plane: the segment's layout and what control.c, control_thread.c and control_msg.c
- * share. Nobody else includes this.
+ * Inside the control plane: the segment's layout, and what the folder's files share. Of other files only
+ * bootstrap_control.c includes this.
  *
  *   head | reason | block of local rank 0 | block 1 | ... | mailbox
  *
- * Lines of different writers are RONDO_CTRL_ALIGN apart. Bytes of a segment: 128 (head) + 640 (reason) +
- * 18,816 a local rank + the mailbox. What a peer wrote is checked before it bounds a copy or an index; no
- * reader waits without end for a writer.
+ * Lines of different writers are RONDO_CTRL_ALIGN apart. A segment takes 128 (head) + 640 (reason) bytes,
+ * 18,816 for each local rank, and the mailbox. Readers check what a peer wrote before it bounds a copy or an
+ * index, and no reader waits for a writer without a limit.
  */
 #ifndef RONDO_NET_CONTROL_CONTROL_IMPL_H
 #define RONDO_NET_CONTROL_CONTROL_IMPL_H
@@ -19,11 +19,11 @@
 enum {
     RONDO_CONTROL_MAGIC = 0x636e6472,
     RONDO_CONTROL_VERSION = 1,
-    RONDO_CONTROL_NAME = 64,        /* bytes of a communicator's name in messages */
+    RONDO_CONTROL_NAME = 64,        /* bytes of a communicator's name in errors */
     RONDO_CONTROL_MAX_LOCAL = 8192, /* ranks of a node: must fit the owner field of a cell's word */
-    RONDO_MSG_CELLS = 16,           /* messages in a box; a power of two */
-    RONDO_MSG_PARKED = 4096,        /* messages taken out of the box and not asked for yet */
-    RONDO_MSG_FORGOTTEN = 32        /* tags whose late message is dropped */
+    RONDO_MSG_CELLS = 16,           /* messages in an inbox; a power of two */
+    RONDO_MSG_PARKED = 4096,        /* messages taken out of the inbox and not asked for yet */
+    RONDO_MSG_FORGOTTEN = 32        /* tags whose late messages are dropped */
 };
 
 /* Written by the leader before anyone attaches. */
@@ -34,9 +34,10 @@ struct rondo_control_head {
 } RONDO_ALIGNED(RONDO_CTRL_ALIGN);
 
 /*
- * Why the communicator ended. The word goes from 0 to RONDO_REASON_WRITING by one compare-exchange, with
- * status, rank and writer in it; then to SET when the text is complete, or to LOST by whoever waited in vain
- * for the text. Fields of the word: state (2 bits), status << 8, writer's local rank << 16, (rank + 1) << 32.
+ * Why the communicator ended. One compare-exchange takes the word from 0 to RONDO_REASON_WRITING, with
+ * status, rank and writer in it. The writer sets it to SET when the text is complete; a reader that has
+ * waited too long for the text sets it to LOST. Fields of the word: state (2 bits), status << 8, writer's
+ * local rank << 16, (rank + 1) << 32.
  */
 enum { RONDO_REASON_WRITING = 1, RONDO_REASON_SET = 2, RONDO_REASON_LOST = 3 };
 
@@ -47,29 +48,27 @@ struct rondo_control_reason {
 
 enum { RONDO_LIFE_NONE, RONDO_LIFE_ATTACHED, RONDO_LIFE_ALIVE, RONDO_LIFE_LEFT };
 
-/* Written by the rank's process; the beat by its control thread. */
+/* The rank's process writes it; its control thread writes the beat. */
 struct rondo_control_life {
     _Atomic uint64_t beat;
     _Atomic uint32_t state; /* RONDO_LIFE_...; pid and start are valid from ATTACHED on */
     int32_t pid;
-    uint64_t start; /* of the process, as /proc says: tells a process from a later one with the same pid; 0:
-                       unknown */
+    uint64_t start; /* rondo_process_start */
 } RONDO_ALIGNED(RONDO_CTRL_ALIGN);
 
-/* Written by the rank's calling thread: numbers for the doctor and for messages, never a ground to act. */
+/* The rank's calling thread writes it, for diagnosis only: nothing may be decided by these numbers. */
 struct rondo_control_calls {
     _Atomic uint64_t begun, done; /* running numbers of the newest call begun and done */
-    _Atomic uint64_t waits; /* turns of long waits: grows while the rank waits inside Rondo, stands still
-                               while it computes */
+    _Atomic uint64_t waits; /* grows while the rank waits inside Rondo, stands still while it computes */
 } RONDO_ALIGNED(RONDO_CTRL_ALIGN);
 
-/* A struct rondo_call packed into words by control.c; word 0 is seq, 0 while the others are being written. */
+/* A struct rondo_call that control.c packs into words; word 0 is seq, and 0 while the others are written. */
 struct rondo_control_line {
     _Atomic uint64_t word[sizeof(struct rondo_call) / 8];
 } RONDO_ALIGNED(RONDO_CACHE_LINE);
 
 /* A cell's word: position << 16, owner (sender's local rank) << 2, state. Owner and position change in one
- * step, so that a dead owner is known. */
+ * step, so that the receiver can tell when the owner of a reserved cell is dead. */
 enum { RONDO_CELL_FREE, RONDO_CELL_RESERVED, RONDO_CELL_FULL, RONDO_CELL_POISONED };
 
 struct rondo_control_cell {
@@ -96,7 +95,7 @@ _Static_assert(sizeof(struct rondo_control_head) == 128 && sizeof(struct rondo_c
                "documented sizes");
 _Static_assert(sizeof(struct rondo_control_block) == 18816, "documented size");
 
-/* A message taken out of the box that nobody has asked for yet. */
+/* A message taken out of the inbox that nobody has asked for yet. */
 struct rondo_parked {
     struct rondo_parked *next;
     uint64_t tag;
@@ -105,23 +104,23 @@ struct rondo_parked {
     uint8_t data[];
 };
 
-/* The receiving side of this rank's box. */
+/* The receiving side of this rank's inbox. */
 struct rondo_control_msg {
     pthread_mutex_t lock; /* several threads may create children of one communicator */
     uint64_t head;        /* next position to take */
     int64_t stuck_ns;     /* since when the cell at head is reserved and not full; 0: it is not */
     struct rondo_parked *first, **last;
-    int nparked, overflown; /* overflown: the communicator is to be ended, once the lock is free */
+    int nparked, overflown; /* overflown: whoever gives the lock back ends the communicator */
     uint64_t forgotten[RONDO_MSG_FORGOTTEN];
     int nforgotten;
 };
 
-/* What the watcher knows of a local rank. All but state are under the watcher's lock. */
+/* What the watcher knows about a local rank. The watcher's lock protects all but state. */
 struct rondo_control_watch {
     int process; /* index in the watcher's table; -1: this process */
     uint64_t beat;
     int64_t since_ns;  /* of the last change of beat */
-    _Atomic int state; /* as rondo_control_state_of: 0, 2 or 3 */
+    _Atomic int state; /* RONDO_RANK_ALIVE, _DEAD or _SILENT */
 };
 
 struct rondo_control {
@@ -131,7 +130,7 @@ struct rondo_control {
     const struct rondo_peer *peers;
     void (*describe)(const struct rondo_call *call, char *text, size_t bytes);
     char name[RONDO_CONTROL_NAME];
-    int pid; /* of the process that opened it: a forked child must not touch */
+    int pid; /* of the process that opened it: a forked child must not touch it */
     struct rondo_shm shm;
     struct rondo_control_head *head;
     struct rondo_control_reason *reason;
@@ -145,25 +144,70 @@ struct rondo_control {
     struct rondo_wire_part *wire; /* NULL: the communicator has one node */
 };
 
-/** As rondo_control_abort. @return 1: this was the first reason; the caller logs it if nobody has. */
+/** As rondo_control_abort, but leave it to the caller to tell the other nodes. @return 1: this is the first
+ * reason; the caller logs it if nobody has. */
 int rondo_control_end(struct rondo_control *control, rondo_status status, int rank, const char *text);
 
-/** Begin to beat for and watch over a control; the first one of the process starts the control thread. */
+/* ---- the watcher (control_thread.c) ---- */
+
+/** Begin to beat for a control and to watch its ranks; the first one in the process starts the control
+ * thread. */
 rondo_status rondo_control_watch(struct rondo_control *control);
-/** After it the control thread does not touch the control; the last one of the process ends the thread. */
+/** After this the control thread does not touch the control; the last one in the process ends the thread. */
 void rondo_control_unwatch(struct rondo_control *control);
-/** Look for dead processes now, unless the control thread is just doing it. Never blocks. */
+/** Look for dead processes now, unless another thread is doing so. Never blocks. */
 void rondo_control_look(struct rondo_control *control);
+
+/* ---- inboxes (control_msg.c) ---- */
 
 void rondo_msg_init(struct rondo_control_msg *message);
 void rondo_msg_clear(struct rondo_control_msg *message);
-/** Give the cells of a fresh box their positions. */
+/** Give the cells of a fresh inbox their positions. */
 void rondo_inbox_init(struct rondo_control_box *box);
-/** Take what is in the box, so that senders find room; only if nobody else is at it. */
+/** Park what is in the inbox, so that senders find room; nothing when another thread holds the lock. */
 rondo_status rondo_msg_drain(struct rondo_control *control, int *moved);
-/** Is late message with this tag to be dropped? With the message's lock. */
+/** Was this tag forgotten? Call it with the inbox's lock held. */
 int rondo_msg_forgotten(const struct rondo_control_msg *message, uint64_t tag);
-/** Drop parked and future message with this tag. */
-void rondo_msg_forget(struct rondo_control *control, uint64_t tag);
+
+/* ---- between nodes (control_wire*.c) ---- */
+
+/** Make the tables of a control whose communicator has several nodes; nothing for others. */
+rondo_status rondo_wire_new(struct rondo_control *control, const struct rondo_control_config *config);
+void rondo_wire_free(struct rondo_control *control);
+/** Accept messages from now on, and connect to the leaders that this one watches. Call it at start, before
+ * the control is watched. */
+rondo_status rondo_wire_join(struct rondo_control *control);
+/** Tell the connected processes that this rank leaves in order. */
+void rondo_wire_leave(struct rondo_control *control);
+/** After this no message reaches the control. The last one, when there is no listener either, closes all
+ * connections; it waits up to 200 ms for unwritten bytes. */
+void rondo_wire_part(struct rondo_control *control);
+
+/** Tell the other nodes the reason, which this rank has set. */
+void rondo_wire_spread(struct rondo_control *control);
+/** The same, left to the control thread: for callers that hold the watcher's lock. */
+void rondo_wire_spread_later(struct rondo_control *control);
+/** For the control thread. @return a descriptor that is readable when there is something to move; -1: none.
+ * */
+int rondo_wire_epoll(void);
+/** For the control thread: move everything; when it is time, beat and look for silent peers.
+ * @param restart  this process was itself stopped */
+void rondo_wire_tick(int64_t now, int restart, int64_t beat_ns, int64_t dead_ns);
+/** For waiting threads: move everything, unless another thread is doing so or has just done it. */
+void rondo_wire_poll(void);
+
+/* For ranks on other nodes, as the functions of control.h with these names. */
+rondo_status rondo_wire_send(struct rondo_control *control, int rank, uint64_t tag, const void *data,
+                             size_t bytes);
+rondo_status rondo_wire_receive(struct rondo_control *control, int rank, uint64_t tag, void *data, size_t max,
+                                size_t *bytes);
+void rondo_wire_forget(struct rondo_control *control, uint64_t tag);
+/** @return one of enum rondo_rank_state */
+int rondo_wire_state_of(struct rondo_control *control, int rank);
+/** Ask a rank's process whether it is there; the answer, or its absence, changes rondo_wire_state_of. */
+void rondo_wire_ask(struct rondo_control *control, int rank);
+/** As rondo_control_last_call, for call seq (0: the newest). */
+int rondo_wire_call_of(struct rondo_control *control, int rank, uint64_t seq, int64_t since_ns,
+                       struct rondo_call *call);
 
 #endif

@@ -9,7 +9,6 @@
  * some day.
  */
 #include "net/control/control_impl.h"
-#include "net/control/control_wire.h"
 
 #include <string.h>
 
@@ -105,11 +104,11 @@ rondo_status rondo_control_send(struct rondo_control *control, int rank, uint64_
         return rondo_wire_send(control, rank, tag, data, bytes);
     }
     state = rondo_control_state_of(control, rank);
-    if (state == 1 || state == 2) {
+    if (state == RONDO_RANK_LEFT || state == RONDO_RANK_DEAD) {
         return rondo_fail_quiet(RONDO_REMOTE_ERROR,
                                 "%s: no message to rank %d (pid %d on host %.*s): it has %s", control->name,
                                 rank, control->blocks[local].life.pid, RONDO_HOST_LEN - 1,
-                                control->peers[rank].host, state == 1 ? "left" : "exited");
+                                control->peers[rank].host, state == RONDO_RANK_LEFT ? "left" : "exited");
     }
     cell = box_reserve(&control->blocks[local].box, control->local_rank, &position);
     if (cell == NULL) {
@@ -135,7 +134,8 @@ static int give_up_cell(struct rondo_control *control, struct rondo_control_cell
 {
     struct rondo_control_msg *message = &control->message;
     int owner = word_owner(word),
-        dead = owner < control->nlocal && rondo_control_state_of(control, control->local_ranks[owner]) == 2;
+        dead = owner < control->nlocal &&
+               rondo_control_state_of(control, control->local_ranks[owner]) == RONDO_RANK_DEAD;
     int64_t now = rondo_now_ns();
     uint64_t next = dead ? cell_word(message->head + RONDO_MSG_CELLS, 0, RONDO_CELL_FREE)
                          : cell_word(message->head, owner, RONDO_CELL_POISONED);
@@ -337,7 +337,7 @@ rondo_status rondo_control_receive(struct rondo_control *control, int rank, uint
     return msg_unlock(control, status);
 }
 
-void rondo_msg_forget(struct rondo_control *control, uint64_t tag)
+void rondo_control_forget(struct rondo_control *control, uint64_t tag)
 {
     struct rondo_control_msg *message = &control->message;
     struct rondo_parked **link = &message->first;

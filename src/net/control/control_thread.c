@@ -5,7 +5,6 @@
  * with the same functions, when the lock is free.
  */
 #include "net/control/control_impl.h"
-#include "net/control/control_wire.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -258,7 +257,8 @@ static int check_deaths(struct watcher *w, struct rondo_control *control, char *
         if (atomic_load_explicit(&control->blocks[i].life.state, memory_order_acquire) == RONDO_LIFE_LEFT) {
             continue;
         }
-        if (atomic_exchange_explicit(&watch->state, 2, memory_order_acq_rel) != 2) {
+        if (atomic_exchange_explicit(&watch->state, RONDO_RANK_DEAD, memory_order_acq_rel) !=
+            RONDO_RANK_DEAD) {
             ended |= !ended && report(control, i, 0, text);
         }
     }
@@ -275,16 +275,16 @@ static int check_beats(struct watcher *w, struct rondo_control *control, int64_t
         struct rondo_control_life *life = &control->blocks[i].life;
         uint64_t beat = atomic_load_explicit(&life->beat, memory_order_relaxed);
         int state = atomic_load_explicit(&watch->state, memory_order_relaxed);
-        if (watch->process < 0 || state == 2 ||
+        if (watch->process < 0 || state == RONDO_RANK_DEAD ||
             atomic_load_explicit(&life->state, memory_order_acquire) != RONDO_LIFE_ALIVE) {
             continue;
         }
         if (beat != watch->beat || restart || watch->since_ns == 0) {
             watch->beat = beat;
             watch->since_ns = now;
-            atomic_store_explicit(&watch->state, 0, memory_order_release);
-        } else if (now - watch->since_ns > w->dead_ns && state == 0) {
-            atomic_store_explicit(&watch->state, 3, memory_order_release);
+            atomic_store_explicit(&watch->state, RONDO_RANK_ALIVE, memory_order_release);
+        } else if (now - watch->since_ns > w->dead_ns && state == RONDO_RANK_ALIVE) {
+            atomic_store_explicit(&watch->state, RONDO_RANK_SILENT, memory_order_release);
             ended |= !ended && report(control, i, now - watch->since_ns, text);
         }
     }

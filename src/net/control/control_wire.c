@@ -1,5 +1,5 @@
 /* Messages of the wire: a control's part in it, reasons, leaves, questions and answers. */
-#include "net/control/control_wire_impl.h"
+#include "net/control/control_wire.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -166,7 +166,7 @@ static int on_abort(struct rondo_control *control, const struct rondo_wire_head 
 static int on_leave(struct rondo_control *control, const struct rondo_wire_head *head, const void *data)
 {
     (void)data;
-    atomic_store_explicit(&control->wire->state[head->from], RONDO_WIRE_LEFT, memory_order_release);
+    atomic_store_explicit(&control->wire->state[head->from], RONDO_RANK_LEFT, memory_order_release);
     return 1;
 }
 
@@ -265,7 +265,7 @@ int rondo_wire_call_of(struct rondo_control *control, int rank, uint64_t seq, in
     asked = asked_of(control->wire, rank);
     asked->used_ns = now;
     if (now - asked->asked_ns >= RONDO_CONTROL_ASK_NS &&
-        rondo_wire_state_of(control, rank) == RONDO_WIRE_ALIVE) {
+        rondo_wire_state_of(control, rank) == RONDO_RANK_ALIVE) {
         asked->asked_ns = now;
         rondo_wire_say(control, rank, RONDO_WIRE_ASK, 0, NULL, 0);
     }

@@ -1,108 +1,352 @@
 /*
- * The control plane between nodes: TCP connections between processes, shared by all communicators of the two.
+ * The control plane between nodes: TCP connections between processes, shared by all communicators of both.
  *
- * One listener a process (rondo_control_listen), on the interface that the socket device would choose. Who
- * first has something to say to a process connects to it; either side then speaks on that connection. When
- * both connect at once there are two: each keeps to the one it began with, so that message stays in order.
- * The process is lost when the last of them has ended without BYE.
+ * Each process has one listener (rondo_control_listen), on the interface that the socket device would
+ * choose. Whoever first has something to send to a process connects to it; then either side sends on that
+ * connection. When both connect at once there are two, and each side keeps to the one it began with, so that
+ * messages stay in order. A process counts as lost when its last connection has ended without BYE.
  *
- * A process here is one with one listener: after its last communicator it closes all connections, and with
- * the next one it is another. So a BYE or an end that is read late touches no communicator that was made
- * meanwhile.
+ * A "process" here has one listener: a process that closes its last communicator closes all connections, and
+ * counts as another one when it creates the next. So a BYE or an end of stream that is read late cannot
+ * touch a communicator that was made meanwhile.
  *
- *   hello (magic, version, secret and hash of a communicator of both, process, ranks) ->     <- welcome
- * (magic, version, secret, process) then messages either way: a head (communicator, epoch, kind, ranks, tag,
- * bytes), and up to RONDO_MSG_BYTES
+ *     connecting side                                        accepting side
+ *     hello: magic, version, secret and hash of a
+ *            communicator of both, process, ranks    --->
+ *                                                    <---    welcome: magic, version, secret, process
+ *     message: head (communicator, epoch, kind,
+ *            ranks, tag, bytes) and up to
+ *            RONDO_MSG_BYTES                         <-->    message
  *
- * What is not a greeting, has a wrong secret, says nothing for 5 s, or is one too many, is dropped and
- * counted. Every claim of a message is checked against that communicator's table: the sender's rank lives in
- * the process at the other end, the epoch (made of that communicator's own secret) is right, lengths and
- * ranks are in range.
+ * The listener drops and counts a connection that does not begin with a hello, has a wrong secret, says
+ * nothing for 5 s, or is one too many. Every field of a message is checked against the communicator's
+ * tables: the sender's rank lives in the process at the other end, the epoch (a hash of that communicator's
+ * own secret) is right, lengths and ranks are in range.
  *
- * message      a window of RONDO_WIRE_WINDOW messages per pair of ranks and tag: the sender is told
- * RONDO_IN_PROGRESS when it is used up, the receiver gives it back, by tag, as it takes them. So neither a
- * rank nor a tag that nobody asks for holds up another one. A tag that is forgotten gives back all that it
- * had, and is not used again. Mails of many tags that wait, RONDO_MSG_PARKED from one rank, end the
- * communicator. abort     whoever ends a communicator first in its node, and the rank that leads the node,
- * tell the leaders of the nodes at distance
- *           +-2^k, one time; when a leader is known to be dead the next one is told. The lowest live rank of
- * a node leads it. deaths    a leader watches the leaders of the nodes at +2^k: asks for beats, and holds the
- * connection. A connection that ends without BYE is a dead process, silence of RONDO_DEAD_AFTER an
- * unresponsive one: both end the communicators of its ranks that have not left. A process that refuses before
- * it ever answered has gone, in order or not: that alone ends nothing. leave     is told to all processes at
- * the other end of a connection; others learn it by asking. ask       a rank's state and its recent calls, by
- * its own process.
+ * Messages (kind MSG, rondo_control_send). Each pair of ranks has a window of RONDO_WIRE_WINDOW messages for each
+ * tag. The sender gets RONDO_IN_PROGRESS when it is used up; the receiver gives credit back, by tag, as it
+ * takes messages. So a rank or a tag that nobody asks for holds up no other. A forgotten tag gives all its
+ * credit back and is not used again. RONDO_MSG_PARKED waiting messages from one rank end the communicator.
  *
- * Any thread moves the sockets: under one lock a process, held for bounded work, never blocking. The control
- * thread sleeps on them, beats and looks at the silent. It allocates: a connection that was accepted (at most
- * RONDO_WIRE_UNNAMED that have not said a secret, then 2 a process), and a message until its rank takes it
- * (bounded by RONDO_MSG_PARKED for each sender), and 32 bytes for each rank and tag with message that was not
- * given back. Messages for a communicator or rank that is not known here are kept: at most RONDO_WIRE_PARKED,
- * for 60 s, then dropped and counted; a connection that begins with one keeps its bytes in the kernel.
+ * Abort. Whoever ends a communicator first in its node, and the rank that leads the node, tell the leaders
+ * of the nodes at distance +-2^k, once; when a leader is known to be dead they tell the next one. The lowest
+ * live rank of a node leads it.
  *
- * Bytes: 11 a rank and 4 a node of a communicator of several nodes, and 12 KiB for it, 74 KiB a process, 69
- * KiB a connection (5 KiB until it has said a secret). Connections: two times log2(nodes) for a leader (and
- * for who ends a communicator), and one for each process that message goes to.
+ * Deaths. A leader watches the leaders of the nodes at +2^k: it asks for beats and keeps the connection. A
+ * connection that ends without BYE means a dead process, and silence of RONDO_DEAD_AFTER an unresponsive
+ * one: both end the communicators of its ranks that have not left. A process that refuses the connection
+ * before it ever answered has ended, in order or not: that alone ends no communicator.
  *
- * Locks: the watcher's, then the wire's, then a inbox's.
+ * Leave and ask. A rank that leaves tells all processes it is connected to; others learn it by asking. A
+ * question to a rank's process is answered with the rank's state and its recent calls.
+ *
+ * Threads and memory. Any thread moves the sockets, under one lock a process, held for bounded work and
+ * never while blocking. The control thread sleeps on them, beats and looks for silent peers. Allocated are:
+ * accepted connections (at most RONDO_WIRE_UNNAMED that have not sent a secret, then 2 a process), messages
+ * until their rank takes them (at most RONDO_MSG_PARKED from each sender), and 32 bytes for each rank and
+ * tag with credit outstanding. Messages for a communicator or rank that is not known here are kept, at most
+ * RONDO_WIRE_PARKED for 60 s, then dropped and counted; a connection whose hello is for such a communicator
+ * keeps its bytes in the kernel.
+ *
+ * Bytes: for a communicator of several nodes 11 a rank, 4 a node and 12 KiB; 74 KiB a process; 69 KiB a
+ * connection (5 KiB until it has sent a secret). Connections: 2 log2(nodes) for a leader (and for whoever
+ * ends a communicator), and one for each process that gets messages.
+ *
+ * Lock order: the watcher's, the wire's, an inbox's. All that is declared here is under the wire's lock.
  */
 #ifndef RONDO_NET_CONTROL_CONTROL_WIRE_H
 #define RONDO_NET_CONTROL_CONTROL_WIRE_H
 
-#include "net/control/control.h"
+#include "net/control/control_impl.h"
+#include "net/socket/socket_impl.h"
 
 enum {
-    RONDO_WIRE_WINDOW = 8, /* messages of a tag on the way, or not taken yet, from one rank to another */
-    RONDO_WIRE_UNNAMED =
-        1024, /* connections that have not said a secret yet; a quarter of the descriptors if that is less */
-    RONDO_WIRE_PARKED = 64 /* messages for communicators that are not known yet */
+    RONDO_WIRE_HELLO_MAGIC = 0x68637772,
+    RONDO_WIRE_WELCOME_MAGIC = 0x77637772,
+    RONDO_WIRE_MAGIC = 0x6d637772,
+    RONDO_WIRE_VERSION = 2,
+    RONDO_WIRE_WINDOW = 8,     /* messages of a tag, sent and not given back, from one rank to another */
+    RONDO_WIRE_UNNAMED = 1024, /* connections without a secret yet; a quarter of the descriptors if less */
+    RONDO_WIRE_PARKED = 64,    /* messages for communicators that are not known yet */
+    RONDO_WIRE_IN = 4 << 10,   /* bytes of a connection read ahead */
+    RONDO_WIRE_OUT = 64 << 10, /* bytes of a connection queued for writing */
+    RONDO_WIRE_RESERVE = 16 << 10, /* part of RONDO_WIRE_OUT that MSG leaves free */
+    RONDO_WIRE_FINGERS = 2 * 31,
+    RONDO_WIRE_ASKED = RONDO_CONTROL_ASKED, /* ranks whose calls are kept */
+    RONDO_WIRE_CLOSED = 64,                 /* closed communicators that are remembered */
+    RONDO_WIRE_BUCKETS = 64, /* messages by sender; windows by rank and tag; connections by process */
+    RONDO_WIRE_NOTES = 4     /* sentences to log when the lock is free */
+};
+#define RONDO_WIRE_UNNAMED_NS (5 * INT64_C(1000000000))
+#define RONDO_WIRE_PARKED_NS (60 * INT64_C(1000000000))
+
+/* ---- on the wire ---- */
+
+struct rondo_wire_hello {
+    uint32_t magic, version;
+    uint64_t secret[2];
+    uint64_t comm_hash, process; /* the connecting side's rondo_wire_process */
+    int32_t from, to;            /* ranks of the communicator */
 };
 
-/* What is known of a rank of another node; 0 to 3 as rondo_control_state_of. */
-enum {
-    RONDO_WIRE_ALIVE,
-    RONDO_WIRE_LEFT,
-    RONDO_WIRE_DEAD,
-    RONDO_WIRE_SILENT,
-    RONDO_WIRE_GONE /* left or dead */
+struct rondo_wire_welcome {
+    uint32_t magic, version;
+    uint64_t secret[2];
+    uint64_t process;
 };
 
-/** Tables of a control whose communicator has several nodes; nothing for others. */
-rondo_status rondo_wire_new(struct rondo_control *control, const struct rondo_control_config *config);
-void rondo_wire_free(struct rondo_control *control);
-/** At start, before the control is watched: messages come in from now on; a leader connects to those it
- * watches. */
-rondo_status rondo_wire_join(struct rondo_control *control);
-/** Tell the connected processes that this rank leaves in order. */
-void rondo_wire_leave(struct rondo_control *control);
-/** No message reaches the control after it. The last one, when there is no listener either, closes all
- * connections; what is still to be said gets at most 200 ms. */
-void rondo_wire_part(struct rondo_control *control);
+enum rondo_wire_kind {
+    RONDO_WIRE_MSG = 1, /* data: the bytes of rondo_control_send */
+    RONDO_WIRE_CREDIT,  /* tag: the tag whose messages were taken; data: their number (uint32_t) */
+    RONDO_WIRE_ABORT,   /* data: struct rondo_wire_abort */
+    RONDO_WIRE_LEAVE,
+    RONDO_WIRE_ASK,
+    RONDO_WIRE_TELL, /* tag: 1: the rank has left; data: its ring of calls */
+    /* Between processes, without a communicator: */
+    RONDO_WIRE_WATCH, /* send beats on this connection */
+    RONDO_WIRE_BEAT,
+    RONDO_WIRE_BYE, /* all ranks of the process have left in order */
+    RONDO_WIRE_NUM_KINDS
+};
 
-/** This rank has set the reason: tell the other nodes. */
-void rondo_wire_spread(struct rondo_control *control);
-/** The same, left to the control thread: for callers that hold the watcher's lock. */
-void rondo_wire_spread_later(struct rondo_control *control);
-/** For the control thread: a descriptor that is readable when there is something to move; -1: none. */
-int rondo_wire_epoll(void);
-/** For the control thread: move everything; beat and look at the silent when it is time. restart: this
- * process was itself stopped. */
-void rondo_wire_tick(int64_t now, int restart, int64_t beat_ns, int64_t dead_ns);
-/** For waiting threads: move everything, unless another thread is at it or it was done a moment ago. */
-void rondo_wire_poll(void);
+struct rondo_wire_head {
+    uint32_t magic;
+    uint16_t kind, bytes;
+    uint64_t comm_hash, tag;
+    uint32_t epoch;
+    int32_t from, to;
+    uint32_t zero;
+};
 
-/* Of ranks on other nodes; as rondo_control_send, ... */
-rondo_status rondo_wire_send(struct rondo_control *control, int rank, uint64_t tag, const void *data,
-                             size_t bytes);
-rondo_status rondo_wire_receive(struct rondo_control *control, int rank, uint64_t tag, void *data, size_t max,
-                                size_t *bytes);
-void rondo_wire_forget(struct rondo_control *control, uint64_t tag);
-/** One of RONDO_WIRE_... */
-int rondo_wire_state_of(struct rondo_control *control, int rank);
-/** Let a rank's process say whether it is there, in time. */
-void rondo_wire_ask(struct rondo_control *control, int rank);
-/** As rondo_control_last_call, of call seq (0: the last). */
-int rondo_wire_call_of(struct rondo_control *control, int rank, uint64_t seq, int64_t since_ns,
-                       struct rondo_call *call);
+struct rondo_wire_abort {
+    int32_t status, rank; /* the rank at fault; -1: unknown */
+    char text[RONDO_ERROR_TEXT];
+};
+
+enum { RONDO_WIRE_MESSAGE = sizeof(struct rondo_wire_head) + RONDO_MSG_BYTES };
+
+/* ---- connections ---- */
+
+enum rondo_wire_state {
+    RONDO_WIRE_CONNECTING, /* not yet connected */
+    RONDO_WIRE_GREETED,    /* connected; hello and messages are on their way, no welcome yet */
+    RONDO_WIRE_ACCEPTED,   /* no hello yet */
+    RONDO_WIRE_WAITING,    /* its hello names a communicator that is not known yet */
+    RONDO_WIRE_OPEN,
+    RONDO_WIRE_ENDED
+};
+
+struct rondo_wire_conn {
+    struct rondo_wire_conn *next, *prev; /* in the list of all; next: in that of the ended */
+    struct rondo_wire_conn *chain;       /* in its bucket, when `sending` */
+    int fd, error;                       /* error: why it has ended; 0: end of stream */
+    enum rondo_wire_state state, ended_in;
+    uint32_t events; /* for which epoll waits */
+    uint8_t incoming, sending, watching, beating, silent;
+    int64_t since_ns, heard_ns;
+    uint64_t process; /* at the other end */
+    uint64_t own;     /* process at this end; differs only in tests with several nodes in one process */
+    struct rondo_wire_hello hello;
+    size_t in_bytes, out_from, out_to;
+    uint8_t in[RONDO_WIRE_IN];
+    uint8_t *out;
+};
+
+/* ---- the process's wire ---- */
+
+enum rondo_wire_drop {
+    /* connections */
+    RONDO_WIRE_DROP_GARBAGE,  /* no hello */
+    RONDO_WIRE_DROP_STRANGER, /* wrong secret, version, process or rank */
+    RONDO_WIRE_DROP_SILENT,
+    RONDO_WIRE_DROP_EXCESS,
+    /* messages */
+    RONDO_WIRE_DROP_MESSAGE, /* for nobody here */
+    RONDO_WIRE_DROP_OLD,     /* kept too long, or too many */
+    RONDO_WIRE_NUM_DROPS
+};
+
+struct rondo_wire_parked {
+    int64_t since_ns; /* 0: unused */
+    uint64_t number;  /* counts arrivals */
+    uint64_t process;
+    struct rondo_wire_head head;
+    uint8_t data[RONDO_MSG_BYTES];
+};
+
+struct rondo_wire_closed {
+    uint64_t comm_hash, secret[2], process;
+    int rank;
+};
+
+struct rondo_wire {
+    int pid;         /* of the owner: in a forked child, memory and descriptors belong to the parent */
+    uint32_t number; /* counts the wires of this process */
+    int epoll, listener;
+    int listens; /* references to the listener */
+    int accepts; /* 0: out of descriptors; accept again at the next tick */
+    uint8_t addr[RONDO_ADDR_BYTES];
+    uint32_t scope; /* of the interface, for link-local addresses */
+    char where[RONDO_SOCKET_ADDR_TEXT];
+    struct rondo_control *controls; /* by wire->next */
+    struct rondo_wire_conn *conns, *ended;
+    struct rondo_wire_conn *bucket[RONDO_WIRE_BUCKETS];
+    int nunnamed;
+    int64_t ticked_ns;
+    uint64_t dropped[RONDO_WIRE_NUM_DROPS];
+    struct rondo_wire_parked parked[RONDO_WIRE_PARKED];
+    uint64_t nparked; /* in total, so far */
+    struct rondo_wire_closed closed[RONDO_WIRE_CLOSED];
+    unsigned nclosed;
+    char note[RONDO_WIRE_NOTES][RONDO_ERROR_TEXT];
+    int nnotes;
+};
+extern struct rondo_wire *rondo_wire; /* NULL: the process has no listener and no control of several nodes */
+
+void rondo_wire_lock(void);
+int rondo_wire_trylock(void);
+/** Handle the connections that have ended, give the lock back, then log the notes. */
+void rondo_wire_unlock(void);
+/** Keep a sentence; rondo_wire_unlock logs it. */
+void rondo_wire_note(const char *fmt, ...) RONDO_PRINTF(1, 2);
+/** Count a drop, and log a line each time the total reaches a power of two. */
+void rondo_wire_count(enum rondo_wire_drop why);
+/** Make the process's wire if there is none. */
+rondo_status rondo_wire_need(void);
+/** Close it if nobody needs it any more. */
+void rondo_wire_release(void);
+
+/** Add a connection that was accepted. */
+void rondo_wire_conn_accepted(int fd);
+/** Find the connection to send on to a rank's process, or make it. Errors are quiet; RONDO_REMOTE_ERROR: the
+ * process has ended. */
+rondo_status rondo_wire_conn_to(struct rondo_control *control, int rank, struct rondo_wire_conn **conn);
+/** @return the connection to send on; NULL: none. */
+struct rondo_wire_conn *rondo_wire_conn_of(uint64_t own, uint64_t process);
+/** Send on this connection from now on, unless there is another one. */
+void rondo_wire_conn_use(struct rondo_wire_conn *conn);
+/** Queue a message and write what can be written. @param room  bytes that must stay free behind it
+ * @return 0: it does not fit */
+int rondo_wire_put(struct rondo_wire_conn *conn, const struct rondo_wire_head *head, const void *data,
+                   size_t room);
+/** Queue bytes on a connection that has its output buffer. @return 0: they do not fit */
+int rondo_wire_put_bytes(struct rondo_wire_conn *conn, const void *data, size_t bytes);
+/** Take a connection out of use; rondo_wire_unlock does what follows from it. @param error errno; 0: end of
+ * stream */
+void rondo_wire_end(struct rondo_wire_conn *conn, int error);
+/** Parse the bytes that were read. */
+void rondo_wire_parse(struct rondo_wire_conn *conn);
+/** Stop waiting for input (paused), or wait again. */
+void rondo_wire_pause(struct rondo_wire_conn *conn, int paused);
+/** Move all connections. */
+void rondo_wire_progress(void);
+
+/* ---- the listener (control_wire_listen.c) ---- */
+
+void rondo_wire_accept(void);
+/** Judge a connection whose hello has come, or that waits for a communicator. @return RONDO_WIRE_OPEN,
+ * RONDO_WIRE_WAITING or RONDO_WIRE_ENDED */
+enum rondo_wire_state rondo_wire_name(struct rondo_wire_conn *conn);
+/** Is this the welcome of the process that was called? */
+int rondo_wire_welcomed(const struct rondo_wire_conn *conn, const struct rondo_wire_welcome *welcome);
+int rondo_wire_unnamed_limit(void);
+/** Drop connections that say nothing; accept again after descriptors had run out. */
+void rondo_wire_expire(int64_t now);
+
+/* ---- a control's part ---- */
+
+/** Identify a rank's process, with the listener that it had when the communicator was made. */
+static inline uint64_t rondo_wire_process(const struct rondo_peer *peer)
+{
+    return peer->process_hash + peer->control_number;
+}
+
+struct rondo_wire_msg {
+    struct rondo_wire_msg *next;
+    uint64_t tag;
+    size_t bytes;
+    int rank;
+    uint8_t data[];
+};
+
+/* The messages of one tag to or from one rank. */
+struct rondo_wire_window {
+    struct rondo_wire_window *next;
+    uint64_t tag;
+    int rank;
+    uint8_t messages; /* sent or received, and not given back */
+    uint8_t taken;    /* those of the received ones that the rank took */
+};
+
+struct rondo_wire_asked {
+    int rank;   /* -1: unused */
+    int ncalls; /* -1: no answer yet */
+    int64_t asked_ns, told_ns, used_ns;
+    struct rondo_call call[RONDO_CALL_RING];
+};
+
+struct rondo_wire_finger {
+    int node, ahead; /* ahead: this node's leader watches it */
+    int watched;     /* rank; -1: none */
+    int told;        /* rank that was told the reason; -1: none */
+};
+
+struct rondo_wire_part {
+    struct rondo_control *next;
+    const int *node_of;
+    int nnodes;
+    int *first;      /* node -> its lowest rank */
+    int *after;      /* rank -> the next one of its node; -1: none */
+    int *by_process; /* ranks, sorted by process once joined */
+    uint32_t epoch;
+    const uint64_t *secret;
+    uint8_t joined, left;
+    uint8_t complained;        /* of a connection that cannot be made */
+    uint8_t debt;              /* some credit could not be sent */
+    _Atomic uint8_t spreading; /* this rank set the reason, or leads the node */
+    struct rondo_wire_finger finger[RONDO_WIRE_FINGERS];
+    int nfingers;
+    _Atomic uint8_t *state; /* rank -> enum rondo_rank_state */
+    /* Under the inbox's lock: messages that nobody has asked for yet, and their number by rank. */
+    _Atomic uint16_t *waiting; /* read without the lock */
+    struct rondo_wire_msg *first_msg[RONDO_WIRE_BUCKETS], **last_msg[RONDO_WIRE_BUCKETS];
+    struct rondo_wire_window *window_out[RONDO_WIRE_BUCKETS], *window_in[RONDO_WIRE_BUCKETS];
+    struct rondo_wire_asked asked[RONDO_WIRE_ASKED];
+};
+
+/** @return the control of a rank in this process; NULL: none. */
+struct rondo_control *rondo_wire_control(uint64_t comm_hash, int rank);
+const struct rondo_wire_closed *rondo_wire_closed_of(uint64_t comm_hash, int rank);
+/** Find the ranks of the process at the other end: places [*from, *to) of by_process. */
+void rondo_wire_ranks_of(const struct rondo_control *control, const struct rondo_wire_conn *conn, int *from,
+                         int *to);
+/** Handle a message that came. @return 0: no intact Rondo sends this */
+int rondo_wire_dispatch(struct rondo_wire_conn *conn, const struct rondo_wire_head *head, const void *data);
+/** Send a message from a control's rank to another rank. @return 0: not possible now */
+int rondo_wire_say(struct rondo_control *control, int rank, enum rondo_wire_kind kind, uint64_t tag,
+                   const void *data, size_t bytes);
+struct rondo_wire_head rondo_wire_head_of(const struct rondo_control *control, int rank,
+                                          enum rondo_wire_kind kind, uint64_t tag, size_t bytes);
+
+/* ---- messages (control_wire_msg.c) ---- */
+
+int rondo_wire_on_msg(struct rondo_control *control, const struct rondo_wire_head *head, const void *data);
+int rondo_wire_on_credit(struct rondo_control *control, const struct rondo_wire_head *head, const void *data);
+/** Send the credits that could not be sent before. */
+void rondo_wire_repay(struct rondo_control *control);
+/** Free waiting messages and windows. */
+void rondo_wire_msg_clear(struct rondo_wire_part *part);
+
+/* ---- beats and deaths (control_wire_watch.c) ---- */
+
+void rondo_wire_fingers(struct rondo_wire_part *part, int node);
+/** Watch the leaders ahead, if this rank leads its node. */
+void rondo_wire_watch_ahead(struct rondo_control *control);
+void rondo_wire_spread_on(struct rondo_control *control);
+/** All connections of a process have ended, this one last. */
+void rondo_wire_lost(const struct rondo_wire_conn *conn);
+/** The process at the other end has said that all its ranks have left. */
+void rondo_wire_bye(const struct rondo_wire_conn *conn);
+void rondo_wire_heard(struct rondo_wire_conn *conn, int64_t now);
 
 #endif

@@ -1,5 +1,5 @@
 /* Connections of the wire: bytes in and out, and the process's one set of them. */
-#include "net/control/control_wire_impl.h"
+#include "net/control/control_wire.h"
 
 #include <errno.h>
 #include <netinet/tcp.h>

@@ -1,5 +1,5 @@
 /* The process's control listener: where it listens, who connects, and who is let in. */
-#include "net/control/control_wire_impl.h"
+#include "net/control/control_wire.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* Message of the wire: the windows, by rank and tag, and what waits for a rank to take it. */
-#include "net/control/control_wire_impl.h"
+#include "net/control/control_wire.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #define POLL_NS (20 * INT64_C(1000)) /* between looks of waiting threads: a look is a system call */
 
 /* Who has left or exited sends and takes nothing more. */
-static int may_get_msg(int state) { return state == RONDO_WIRE_ALIVE || state == RONDO_WIRE_SILENT; }
+static int may_get_msg(int state) { return state == RONDO_RANK_ALIVE || state == RONDO_RANK_SILENT; }
 
 /* ---- windows ---- */
 
@@ -141,8 +141,8 @@ rondo_status rondo_wire_send(struct rondo_control *control, int rank, uint64_t t
         return rondo_fail_quiet(RONDO_REMOTE_ERROR,
                                 "%s: no message to rank %d (pid %d on host %.*s): it has %s", control->name,
                                 rank, control->peers[rank].pid, RONDO_HOST_LEN - 1, control->peers[rank].host,
-                                state == RONDO_WIRE_LEFT   ? "left"
-                                : state == RONDO_WIRE_DEAD ? "exited"
+                                state == RONDO_RANK_LEFT   ? "left"
+                                : state == RONDO_RANK_DEAD ? "exited"
                                                            : "left or exited");
     }
     rondo_wire_lock();

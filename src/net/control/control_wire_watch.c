@@ -4,7 +4,7 @@
  * a reason on to all their fingers, one time. So every node hears of it within log2(nodes) steps, and over
  * many ways when some leaders are dead.
  */
-#include "net/control/control_wire_impl.h"
+#include "net/control/control_wire.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -38,7 +38,7 @@ void rondo_wire_fingers(struct rondo_wire_part *part, int node)
 static int leader_of(const struct rondo_wire_part *part, int node)
 {
     int rank = part->first[node];
-    while (rank >= 0 && atomic_load_explicit(&part->state[rank], memory_order_relaxed) != RONDO_WIRE_ALIVE) {
+    while (rank >= 0 && atomic_load_explicit(&part->state[rank], memory_order_relaxed) != RONDO_RANK_ALIVE) {
         rank = part->after[rank];
     }
     return rank;
@@ -48,7 +48,7 @@ static int leader_of(const struct rondo_wire_part *part, int node)
 static int leads(struct rondo_control *control)
 {
     for (int i = 0; i < control->local_rank; i++) {
-        if (rondo_control_state_of(control, control->local_ranks[i]) == RONDO_WIRE_ALIVE) {
+        if (rondo_control_state_of(control, control->local_ranks[i]) == RONDO_RANK_ALIVE) {
             return 0;
         }
     }
@@ -150,7 +150,7 @@ static void accuse(struct rondo_control *control, int rank, const struct verdict
     char who[RONDO_HOST_LEN + RONDO_CONTROL_NAME + 80], text[RONDO_ERROR_TEXT];
     snprintf(who, sizeof(who), "rank %d (pid %d on host %.*s) of communicator %s", rank, peer->pid,
              RONDO_HOST_LEN - 1, peer->host, control->name);
-    if (verdict->state == RONDO_WIRE_DEAD) {
+    if (verdict->state == RONDO_RANK_DEAD) {
         snprintf(text, sizeof(text),
                  "%s exited without destroying its communicator; see that rank's own output for the cause",
                  who);
@@ -182,12 +182,12 @@ static void judge(const struct rondo_wire_conn *conn, const struct verdict *verd
         rondo_wire_ranks_of(control, conn, &from, &to);
         for (int i = from; i < to; i++) {
             int rank = control->wire->by_process[i], state = rondo_wire_state_of(control, rank);
-            if (control->local_of[rank] >= 0 || state == RONDO_WIRE_LEFT || state == RONDO_WIRE_DEAD ||
+            if (control->local_of[rank] >= 0 || state == RONDO_RANK_LEFT || state == RONDO_RANK_DEAD ||
                 state == verdict->state) {
                 continue; /* the node's own watch over its processes */
             }
             atomic_store_explicit(&control->wire->state[rank], (uint8_t)verdict->state, memory_order_release);
-            if (verdict->state == RONDO_WIRE_DEAD || verdict->state == RONDO_WIRE_SILENT) {
+            if (verdict->state == RONDO_RANK_DEAD || verdict->state == RONDO_RANK_SILENT) {
                 accuse(control, rank, verdict);
             }
         }
@@ -201,16 +201,16 @@ void rondo_wire_lost(const struct rondo_wire_conn *conn)
 {
     int ended = conn->error == 0 || conn->error == ECONNRESET || conn->error == EPIPE ||
                 conn->error == ECONNREFUSED;
-    struct verdict verdict = { .state = !ended                              ? RONDO_WIRE_SILENT
-                                        : conn->ended_in == RONDO_WIRE_OPEN ? RONDO_WIRE_DEAD
-                                                                            : RONDO_WIRE_GONE,
+    struct verdict verdict = { .state = !ended                              ? RONDO_RANK_SILENT
+                                        : conn->ended_in == RONDO_WIRE_OPEN ? RONDO_RANK_DEAD
+                                                                            : RONDO_RANK_GONE,
                                .error = conn->error };
     judge(conn, &verdict);
 }
 
 void rondo_wire_bye(const struct rondo_wire_conn *conn)
 {
-    struct verdict verdict = { .state = RONDO_WIRE_LEFT };
+    struct verdict verdict = { .state = RONDO_RANK_LEFT };
     judge(conn, &verdict);
 }
 
@@ -223,9 +223,9 @@ static void speaks_again(const struct rondo_wire_conn *conn)
         int from, to;
         rondo_wire_ranks_of(control, conn, &from, &to);
         for (int i = from; i < to; i++) {
-            uint8_t silent = RONDO_WIRE_SILENT;
+            uint8_t silent = RONDO_RANK_SILENT;
             atomic_compare_exchange_strong_explicit(&control->wire->state[control->wire->by_process[i]],
-                                                    &silent, RONDO_WIRE_ALIVE, memory_order_acq_rel,
+                                                    &silent, RONDO_RANK_ALIVE, memory_order_acq_rel,
                                                     memory_order_relaxed);
         }
     }
@@ -261,7 +261,7 @@ static void beat_and_listen(struct rondo_wire_conn *conn, int64_t now, int64_t d
         rondo_wire_put(conn, &beat, NULL, 0); /* who does not read what there is needs no more of it */
     }
     if (conn->watching && !conn->silent && limit > 0 && now - conn->heard_ns > limit) {
-        struct verdict verdict = { .state = RONDO_WIRE_SILENT, .silent_ns = now - conn->heard_ns };
+        struct verdict verdict = { .state = RONDO_RANK_SILENT, .silent_ns = now - conn->heard_ns };
         conn->silent = 1;
         judge(conn, &verdict);
     }
