@@ -359,7 +359,7 @@ static void large_machines_show_who_is_alike(void **state)
     scene_open(&scene, "gb200_nvl72", NULL, 1);
     assert_int_equal(rondo_draw_matrix(paper_open(&paper), scene.topo), RONDO_SUCCESS);
     const char *text = paper_text(&paper);
-    assert_says(text, "GPU0, and alike 1-71");
+    assert_says(text, "GPU0, like 1-71");
     assert_says(text, "NVL  GPU 1-71");
     free(paper.text);
     scene_close(&scene);

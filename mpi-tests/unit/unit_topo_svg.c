@@ -203,16 +203,16 @@ static void assert_wires(const struct rondo_place *place)
     for (int i = 0; i < place->nwires; i++) {
         const struct rondo_wire *wire = &place->wire[i];
         assert_in_range(wire->width, 10, 160);
-        for (int p = 0; p < wire->npoints; p++) {
-            assert_in_range(wire->x[p], 0, place->width);
-            assert_in_range(wire->y[p], 70, place->legend_y);
+        for (int p = 0; p < wire->line.npoints; p++) {
+            assert_in_range(wire->line.x[p], 0, place->width);
+            assert_in_range(wire->line.y[p], 70, place->legend_y);
         }
         if (wire->shape == RONDO_WIRE_ARC) {
-            int32_t reach = wire->y[0] + (wire->y[2] - wire->y[0]) * 3 / 4;
+            int32_t reach = wire->line.y[0] + (wire->line.y[2] - wire->line.y[0]) * 3 / 4;
             assert_in_range(reach, 70, place->legend_y);
             const struct rondo_place_row *row =
                 &place->row[place->box[place->topo->link[wire->link].from].row];
-            if (wire->y[2] > wire->y[0]) assert_true(reach <= row->bar_y + 8);
+            if (wire->line.y[2] > wire->line.y[0]) assert_true(reach <= row->bar_y + 8);
         }
     }
 }
@@ -226,12 +226,14 @@ static int spans_overlap(int32_t a, int32_t b, int32_t c, int32_t d)
 
 static void assert_hops_apart(const struct rondo_hop *a, const struct rondo_hop *b)
 {
-    for (int i = 0; i + 1 < a->npoints; i++) {
-        for (int j = 0; j + 1 < b->npoints; j++) {
-            if (a->y[i] == a->y[i + 1] && b->y[j] == b->y[j + 1] && a->y[i] == b->y[j])
-                assert_false(spans_overlap(a->x[i], a->x[i + 1], b->x[j], b->x[j + 1]));
-            if (a->x[i] == a->x[i + 1] && b->x[j] == b->x[j + 1] && a->x[i] == b->x[j])
-                assert_false(spans_overlap(a->y[i], a->y[i + 1], b->y[j], b->y[j + 1]));
+    for (int i = 0; i + 1 < a->line.npoints; i++) {
+        for (int j = 0; j + 1 < b->line.npoints; j++) {
+            if (a->line.y[i] == a->line.y[i + 1] && b->line.y[j] == b->line.y[j + 1] &&
+                a->line.y[i] == b->line.y[j])
+                assert_false(spans_overlap(a->line.x[i], a->line.x[i + 1], b->line.x[j], b->line.x[j + 1]));
+            if (a->line.x[i] == a->line.x[i + 1] && b->line.x[j] == b->line.x[j + 1] &&
+                a->line.x[i] == b->line.x[j])
+                assert_false(spans_overlap(a->line.y[i], a->line.y[i + 1], b->line.y[j], b->line.y[j + 1]));
         }
     }
 }
@@ -261,9 +263,9 @@ static void assert_tracks(const struct rondo_place *place)
         crowded |= place->hop[i].level >= RONDO_PLACE_LEVELS - 1 ||
                    place->hop[i].gutter >= RONDO_PLACE_LEVELS - 1 ||
                    place->hop[i].level_to >= RONDO_PLACE_LEVELS - 1;
-        for (int p = 0; p < place->hop[i].npoints; p++) {
-            assert_in_range(place->hop[i].x[p], 0, place->width);
-            assert_in_range(place->hop[i].y[p], 0, place->legend_y);
+        for (int p = 0; p < place->hop[i].line.npoints; p++) {
+            assert_in_range(place->hop[i].line.x[p], 0, place->width);
+            assert_in_range(place->hop[i].line.y[p], 0, place->legend_y);
         }
     }
     /* A tree may enter a net twice, and then its ways join. */

@@ -1,4 +1,4 @@
-/* Names of hosts as people write many of them: n[001-003,007], login. */
+/* Lists of host names as resource managers write them: n[001-003,007],login. */
 #include "tools/draw/text.h"
 
 #include <ctype.h>
@@ -7,10 +7,10 @@
 
 enum { MOST_DIGITS = 15 };
 
-/* A name around its last number before the first dot; width: digits as written. */
+/* A name, split around the last number before its first dot. */
 struct host {
     const char *name;
-    size_t prefix, width; /* bytes before the number, of the number; width 0: none */
+    size_t prefix, width; /* bytes before the number, digits of the number; width 0: no number */
     int64_t number;
 };
 
@@ -30,7 +30,7 @@ static struct host host_split(const char *name)
 
 static const char *suffix_of(const struct host *host) { return host->name + host->prefix + host->width; }
 
-/* By prefix, what follows the number, number, digits. */
+/* Order by prefix, suffix, number and digits. */
 static int host_compare(const void *left, const void *right)
 {
     const struct host *a = left, *b = right;
@@ -49,7 +49,7 @@ static int same_words(const struct host *a, const struct host *b)
            memcmp(a->name, b->name, a->prefix) == 0 && strcmp(suffix_of(a), suffix_of(b)) == 0;
 }
 
-/* Is b written as a's number plus one would be with a's zeros? */
+/* @return 1 if b is a's number plus one, written with as many leading zeros as `first`. */
 static int follows(const struct host *first, const struct host *a, const struct host *b)
 {
     char text[32];

@@ -1,3 +1,4 @@
+/* The HTML page: the pictures of all graphs, and switches for graphs and channels. */
 #include <string.h>
 #include "base/mem.h"
 #include "tools/draw/label.h"
@@ -36,8 +37,8 @@ static const char page_style[] =
     "label,button{background:#232b34;border-color:#7a8898}}\n"
     "@media print{header fieldset,output{display:none}}\n";
 
-/* What is shown of channels and links while one is pointed at, which graph and channels are on, and the facts
- * of what was clicked. */
+/* Highlights the channel under the pointer and its links, switches graphs and channels on and off, and shows
+ * the facts about a clicked element. */
 static const char page_script[] =
     "(() => {\n"
     "'use strict';\n"
@@ -102,7 +103,7 @@ static const char page_script[] =
 
 static int is_drawn(const struct rondo_graph *graph) { return graph->nchannels > 0; }
 
-/* Channels of a graph that are one track in the picture are one switch. */
+/* One switch per track of the picture. */
 static rondo_status chips_put(FILE *out, const struct rondo_topo *topo, const struct rondo_graph *graph)
 {
     struct rondo_place *place;
@@ -165,8 +166,8 @@ rondo_status rondo_draw_html(FILE *out, const struct rondo_topo *topo,
             RONDO_TRY(rondo_svg_put(out, topo, graphs, id, 0));
     }
     fputs("</main>\n<output aria-live=\"polite\">Point at a channel to see the links it uses; click a box, a "
-          "link or a channel for its "
-          "facts.</output>\n",
+          "link or a channel for details."
+          "</output>\n",
           out);
     fprintf(out, "<script>\n%s</script>\n</body>\n</html>\n", page_script);
     return rondo_draw_finish(out);

@@ -1,5 +1,5 @@
-/* Everything as JSON (RFC 8259). Numbers are written from integers, so that no locale and no rounding gets
- * in. */
+/* Everything as JSON (RFC 8259). Numbers are written from integers, so that neither the locale nor rounding
+ * changes them. */
 #include "tools/draw/text.h"
 
 #include <string.h>
@@ -7,7 +7,7 @@
 struct json {
     FILE *out;
     int depth;
-    int first; /* nothing was written yet in the open object or array */
+    int first; /* 1: the open object or array is still empty */
 };
 
 /* ---- the writer ---- */
@@ -19,7 +19,7 @@ static void json_string(FILE *out, const char *text)
         if (*c == '"' || *c == '\\') {
             fprintf(out, "\\%c", *c);
         } else if (*c < 0x20 || *c >= 0x7f) {
-            /* Bytes of unknown encoding: each as the character of its number, which is always valid. */
+            /* The encoding is unknown: writing each byte as a character of its value is always valid. */
             fprintf(out, "\\u%04x", *c);
         } else {
             fputc(*c, out);
@@ -72,7 +72,7 @@ static void json_bool(struct json *j, const char *key, int value)
     fputs(value ? "true" : "false", j->out);
 }
 
-/* -1 stands for unknown or none. */
+/* -1, unknown or none, becomes null. */
 static void json_index(struct json *j, const char *key, int64_t value)
 {
     if (value >= 0) {
@@ -108,16 +108,12 @@ static void json_cores(struct json *j, const char *key, const struct rondo_cores
 
 static void cpu_put(struct json *j, const struct rondo_item *item)
 {
-#define NAME_(ctx, NAME, name) name,
-    static const char *const archs[] = { RONDO_TOPO_ARCH_TABLE(NAME_, ) };
-    static const char *const vendors[] = { RONDO_TOPO_VENDOR_TABLE(NAME_, ) };
-#undef NAME_
+    const char *arch = rondo_arch_name(item->cpu.arch), *vendor = rondo_vendor_name(item->cpu.vendor);
     char hash[24];
     json_index(j, "numa", item->cpu.numa);
     json_index(j, "package", item->cpu.package);
-    if (item->cpu.arch >= 0 && item->cpu.arch < RONDO_NUM_ARCHS) json_text(j, "arch", archs[item->cpu.arch]);
-    if (item->cpu.vendor >= 0 && item->cpu.vendor < RONDO_NUM_VENDORS)
-        json_text(j, "vendor", vendors[item->cpu.vendor]);
+    if (arch) json_text(j, "arch", arch);
+    if (vendor) json_text(j, "vendor", vendor);
     json_int(j, "family", item->cpu.family);
     json_int(j, "model", item->cpu.model);
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)item->cpu.host_hash);

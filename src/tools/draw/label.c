@@ -18,7 +18,7 @@ static const struct rondo_item *pci_of(const struct rondo_topo *topo, int node)
     return item < 0 ? NULL : &topo->machine->item[item];
 }
 
-/* Domain 0000 says nothing. */
+/* Leave out domain 0000. */
 static const char *busid_short(const struct rondo_topo *topo, int node, char text[24])
 {
     const struct rondo_item *pci = pci_of(topo, node);
@@ -55,7 +55,7 @@ int rondo_label_character(const char *bytes)
     return code >= ' ' || code == '\n' ? n : 0;
 }
 
-/* What cannot be shown becomes '?', a byte each: columns can be counted. */
+/* Replace each byte that cannot be shown by '?', so that columns can be counted. */
 static void clean(char *text)
 {
     while (*text) {
@@ -108,7 +108,7 @@ const char *rondo_label_name(const struct rondo_topo *topo, int node, char text[
     return text;
 }
 
-/* ---- lines of boxes: the first of the candidates that fits ---- */
+/* ---- lines of boxes: the first candidate that fits ---- */
 
 struct fit {
     char *text;
@@ -179,7 +179,7 @@ static int pci_line(const struct fit *fit, const struct rondo_topo *topo, int no
     const struct rondo_item *pci = pci_of(topo, node);
     const char *at = busid_short(topo, node, busid);
     if (pci) rondo_text_pci_link(pci->pci.speed, pci->pci.width, link);
-    return (link[0] && fits(fit, "PCI bridge %s, %s upwards", at, link)) ||
+    return (link[0] && fits(fit, "PCI bridge %s, %s upstream", at, link)) ||
            (link[0] && fits(fit, "PCI %s %s", at, link)) || fits(fit, "PCI %s", at) || fits(fit, "%s", at) ||
            fits(fit, "PCI");
 }
@@ -218,7 +218,7 @@ const char *rondo_label_line(const struct rondo_topo *topo, int node, int line, 
     return text;
 }
 
-/* ---- facts ---- */
+/* ---- details ---- */
 
 static void facts_of_item(const struct rondo_topo *topo, int node, char *text)
 {
@@ -259,7 +259,7 @@ static void facts_of_item(const struct rondo_topo *topo, int node, char *text)
     }
 }
 
-/* "to GPUs: NVL 7": how many points of [first, last) are reached by each type of path. */
+/* "to devices: 7 x NVL at up to 370.8 GB/s": count the points of [first, last) by type of path. */
 static void facts_of_paths(const struct rondo_topo *topo, int point, int first, int last, const char *what,
                            char *text)
 {

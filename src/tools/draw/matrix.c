@@ -1,12 +1,12 @@
-/* Path types between all points: a table where it fits, else a list of what each kind of point reaches by
- * which path. */
+/* Path types between all points: a table, or, for large machines, a list of what each kind of point reaches
+ * by which type of path. */
 #include "tools/draw/text.h"
 
 #include <string.h>
 #include "base/mem.h"
 
 enum {
-    MOST_COLUMNS = 48, /* wider tables are not read by anybody */
+    MOST_COLUMNS = 48, /* larger machines get the list */
     MOST_ROUNDS = 16,
     AFFINITY_HEAD = 11 /* columns of "NUMA  cores" */
 };
@@ -15,9 +15,9 @@ struct matrix {
     const struct rondo_draw *draw;
     const struct rondo_topo *topo;
     int n;          /* devices, nets, CPUs */
-    int cell;       /* columns of a cell, with the gap behind it */
-    int label;      /* columns of a row's label, with the gap */
-    int otherwise;  /* 1: a path is not taken as it is wired */
+    int cell;       /* columns of a cell, with the gap after it */
+    int label;      /* columns of a row's label, with the gap after it */
+    int otherwise;  /* 1: data between some points does not take the wired path */
     unsigned types; /* mask of types that occur */
 };
 
@@ -34,7 +34,7 @@ static const char *point_label(const struct rondo_topo *topo, int point, char te
     return text;
 }
 
-/* A path that policy turned elsewhere: the type is as wired, with a star. */
+/* @return 1 if data does not take the wired path. The table marks it with a star. */
 static int is_otherwise(const struct rondo_topo *topo, int from, int to)
 {
     const struct rondo_topo_path *wired = rondo_topo_wired(topo, from, to),
@@ -108,7 +108,7 @@ static void affinity_text(const struct rondo_topo *topo, int point, char *text, 
     }
 }
 
-/* Columns first .. end - 1, and what is known of the row's CPU behind the last ones. */
+/* Print columns first to end - 1; affinity: and each row's NUMA node and cores. */
 static void block_put(const struct matrix *m, int first, int end, int affinity)
 {
     FILE *out = m->draw->out;
@@ -141,8 +141,7 @@ static void block_put(const struct matrix *m, int first, int end, int affinity)
     fputc('\n', out);
 }
 
-/* Where a block of columns that starts at first ends: between kinds of points, when that needs no more
- * blocks. */
+/* @return the end of a block of columns. It falls between kinds of points if that needs no more blocks. */
 static int block_end(const struct matrix *m, int first, int fits)
 {
     const int kinds[] = { m->topo->ndevs + m->topo->nnets, m->topo->ndevs };
@@ -179,10 +178,10 @@ static void table_put(const struct matrix *m)
     }
 }
 
-/* ---- points that are alike ---- */
+/* ---- classes of equal points ---- */
 
-/* Refine: points stay alike while they reach equally many points of each class by each type. Classes are
- * numbered by their first point. */
+/* Points stay in one class as long as they reach as many points of each class by each type of path. Classes
+ * are numbered by their first point. */
 static int classes_refine(const struct matrix *m, int32_t *class, uint64_t *sum)
 {
     for (int from = 0; from < m->n; from++) {
@@ -202,7 +201,7 @@ static int classes_refine(const struct matrix *m, int32_t *class, uint64_t *sum)
     return n;
 }
 
-/* "  NVL  GPU 1-71": what a point reaches by one type of path, taken as wired or not. */
+/* Print what a point reaches by one type of path: "  NVL  GPU 1-71". */
 static void reach_put(const struct matrix *m, int from, int type, int otherwise)
 {
     static const char indent[] = "       ";
@@ -244,7 +243,7 @@ static void class_put(const struct matrix *m, const int32_t *class, int first, i
     rondo_ink(m->draw, RONDO_INK_TITLE);
     fputs(point_label(topo, first, label), m->draw->out);
     rondo_ink(m->draw, RONDO_INK_PLAIN);
-    if (n > 0) fprintf(m->draw->out, ", and alike %s", rondo_text_ranges(members, n, list, sizeof list));
+    if (n > 0) fprintf(m->draw->out, ", like %s", rondo_text_ranges(members, n, list, sizeof list));
     affinity_text(topo, first, text, sizeof text);
     if (text[0] && first < topo->ndevs)
         fprintf(m->draw->out, "   (NUMA node, cores: %s)", text + strspn(text, " "));
@@ -291,9 +290,8 @@ static void legend_put(const struct matrix *m)
         fprintf(m->draw->out, " %s\n", rondo_path_type_legend(type));
     }
     if (m->otherwise)
-        fputs("  *    data takes another way than this: --why with the two names tells\n", m->draw->out);
-    if (m->draw->bandwidth)
-        fputs("  numbers are GB/s of the path's narrowest link; max: not limited\n", m->draw->out);
+        fputs("  *    data takes another path; 'rondo-topo --why A B' shows it\n", m->draw->out);
+    if (m->draw->bandwidth) fputs("  Numbers are GB/s of the narrowest link; max: no limit\n", m->draw->out);
 }
 
 rondo_status rondo_draw_matrix(const struct rondo_draw *draw, const struct rondo_topo *topo)

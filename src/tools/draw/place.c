@@ -1,3 +1,4 @@
+/* Where the boxes stand: the tree of the machine in panels, rows and columns. */
 #include "tools/draw/place.h"
 
 #include <string.h>
@@ -40,9 +41,32 @@ static const struct rondo_place_size small = { .gpu_w = 46,
 
 enum { LABELS = 118, SPINE = 16, TITLE = 84, LEGEND = 24, ROW_GAP = 28, HOST_TOP = 18, BESIDE = 14 };
 
-static int type_of(const struct rondo_place *place, int node) { return place->topo->node[node].type; }
-static int32_t max32(int32_t a, int32_t b) { return a > b ? a : b; }
-static int32_t min32(int32_t a, int32_t b) { return a < b ? a : b; }
+/* ---- helpers ---- */
+
+int rondo_place_compare2(const void *a, const void *b)
+{
+    const int32_t *p = a, *q = b;
+    if (p[0] != q[0]) return p[0] < q[0] ? -1 : 1;
+    return (p[1] > q[1]) - (p[1] < q[1]);
+}
+
+int rondo_place_compare3(const void *a, const void *b)
+{
+    const int32_t *p = a, *q = b;
+    for (int i = 0; i < 3; i++) {
+        if (p[i] != q[i]) return p[i] < q[i] ? -1 : 1;
+    }
+    return 0;
+}
+
+void rondo_points_set(struct rondo_points *line, int n, const int32_t xy[][2])
+{
+    line->npoints = n;
+    for (int i = 0; i < n; i++) {
+        line->x[i] = xy[i][0];
+        line->y[i] = xy[i][1];
+    }
+}
 
 int32_t rondo_levels_take(struct rondo_levels *levels, int32_t from, int32_t to)
 {
@@ -65,7 +89,7 @@ static int is_branch(int link_type, int c2c)
            (c2c && link_type == RONDO_LINK_C2C);
 }
 
-/* Breadth first from what is in the queue. @return its new length. */
+/* Walk breadth-first from the nodes in the queue. @return its new length. */
 static int32_t tree_grow(struct rondo_place *place, int32_t *queue, int32_t n, int c2c)
 {
     const struct rondo_topo *topo = place->topo;
@@ -82,16 +106,7 @@ static int32_t tree_grow(struct rondo_place *place, int32_t *queue, int32_t n, i
     return n;
 }
 
-static int compare_children(const void *a, const void *b)
-{
-    const int32_t *p = a, *q = b;
-    for (int i = 0; i < 3; i++) {
-        if (p[i] != q[i]) return p[i] < q[i] ? -1 : 1;
-    }
-    return 0;
-}
-
-/* Children grouped by parent, in the machine's order. Those without a parent belong to number nnodes. */
+/* Group the children by parent, in the machine's order. Nodes without a parent form group nnodes. */
 static void tree_group(struct rondo_place *place, int32_t (*key)[3])
 {
     const struct rondo_topo *topo = place->topo;
@@ -103,7 +118,7 @@ static void tree_group(struct rondo_place *place, int32_t (*key)[3])
         memcpy(key[n++], (int32_t[3]){ parent, topo->node[i].item, i }, sizeof *key);
         place->nchildren[parent]++;
     }
-    qsort(key, (size_t)n, sizeof *key, compare_children);
+    qsort(key, (size_t)n, sizeof *key, rondo_place_compare3);
     for (int32_t i = 0; i < n; i++) {
         place->child[i] = key[i][2];
         if (i == 0 || key[i][0] != key[i - 1][0]) place->first_child[key[i][0]] = i;
@@ -163,7 +178,7 @@ static int32_t own_width(const struct rondo_place *place, int node)
     }
 }
 
-/* A device stands beside what hangs on it (a second rank on a GPU); a bridge above. */
+/* The children of a device stand beside it (a second rank on a GPU), those of a bridge below it. */
 static int32_t tree_width(const struct rondo_place *place, int node)
 {
     const int32_t *child = place->child + place->first_child[node];
@@ -204,7 +219,7 @@ static int32_t host_find(const int32_t *host, int32_t cpu)
     return cpu;
 }
 
-/* NUMA nodes that are linked are of one host, called by its lowest node. */
+/* NUMA nodes with links between them form a host, named by its lowest node. */
 static void hosts_make(const struct rondo_topo *topo, int32_t *host)
 {
     for (int i = 0; i < topo->nnodes; i++) host[i] = i;
@@ -215,7 +230,7 @@ static void hosts_make(const struct rondo_topo *topo, int32_t *host)
     }
 }
 
-/* Break children into parts of at most `limit`. Without room in place->panel only count. */
+/* Break the children into panels of at most `limit` pixels. count: only count them. */
 static void panels_of(struct rondo_place *place, int group, int cpu, int32_t host, int32_t limit, int count)
 {
     const int32_t *child = place->child + place->first_child[group];
@@ -275,7 +290,8 @@ static int32_t gap_before(const struct rondo_place *place, int panel)
            (place->panel[panel].host != place->panel[panel - 1].host ? place->size->panel_gap + 4 : 0);
 }
 
-/* Panels from `first` that stay together: a host's if they fit in a row. @return their width. */
+/* Count the panels from `first` on that stay together: those of a host, if they fit in a row. @return their
+ * width. */
 static int32_t unit_width(const struct rondo_place *place, int first, int *n)
 {
     int32_t width = place->panel[first].frame.w;
@@ -292,7 +308,7 @@ static int32_t unit_width(const struct rondo_place *place, int first, int *n)
     return whole;
 }
 
-/* Rows that panels take when each is at most `limit` wide; filled in where place->row is. */
+/* Break the panels into rows of at most `limit` pixels. count: only count them. @return the number of rows. */
 static int rows_fill(struct rondo_place *place, int32_t limit, int count)
 {
     int rows = 0, n;
@@ -312,7 +328,7 @@ static int rows_fill(struct rondo_place *place, int32_t limit, int count)
     return rows;
 }
 
-/* The least width that takes no more rows: rows of about equal length. */
+/* Find the least width that needs no more rows, so that rows are about equally long. */
 static rondo_status rows_make(struct rondo_place *place)
 {
     int32_t low = 1, high = RONDO_PLACE_WIDTH;
@@ -352,7 +368,6 @@ static void panel_columns(struct rondo_place *place, int p, int32_t x, int32_t r
     place->row[row].levels = max32(place->row[row].levels, panel->levels);
 }
 
-/* Rows of bridges and devices are known by now for every node. */
 static void rows_columns(struct rondo_place *place)
 {
     for (int r = 0; r < place->nrows; r++) {
@@ -372,7 +387,7 @@ static void rows_columns(struct rondo_place *place)
 
 /* ---- NVSwitches ---- */
 
-/* Columns of the GPUs that hang on it, in one row. */
+/* Find the columns of the GPUs in one row that hang on an NVSwitch node. */
 static int bar_span(const struct rondo_place *place, int node, int row, int32_t *from, int32_t *to)
 {
     const struct rondo_topo *topo = place->topo;
@@ -434,7 +449,7 @@ out:
     return status;
 }
 
-/* ---- all ---- */
+/* ---- the picture ---- */
 
 static int32_t one_row(const struct rondo_place *place)
 {
@@ -529,7 +544,7 @@ static void row_heights(struct rondo_place *place, struct rondo_place_row *row, 
     }
 }
 
-/* @return where the next one may begin. */
+/* @return where the next strip may begin. */
 static int32_t strip_height(struct rondo_place *place, int strip, int32_t y)
 {
     if (place->strip[strip].height == 0) return y;

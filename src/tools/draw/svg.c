@@ -1,3 +1,4 @@
+/* The SVG picture of a machine and the channels of a graph. */
 #include <string.h>
 #include "base/mem.h"
 #include "tools/draw/label.h"
@@ -19,11 +20,13 @@ struct svg {
     FILE *out;
     const struct rondo_place *place;
     const struct rondo_topo *topo;
-    int64_t *load; /* MB/s that the channels put on each link */
+    int64_t *load; /* per link: MB/s that the channels use */
 };
 
-/* ---- styles: X(selector, what is the same, property, light, dark). No custom properties: some viewers of
- * SVG do not know them. ---- */
+/* ---- styles ---- */
+
+/* X(selector, declarations for both modes, property, its value in light mode, in dark mode). Custom properties
+ * would be shorter, but some SVG viewers do not support them. */
 
 /* clang-format off */
 #define STYLE_TABLE(X)                                                                    \
@@ -151,9 +154,11 @@ static int32_t toward(int32_t from, int32_t to, int32_t most)
     return distance < 0 ? -step : step;
 }
 
-/* Lines with rounded corners; `back` pixels before the end are left for the arrow. */
-static void line_put(FILE *out, const int32_t *x, const int32_t *y, int n, int32_t back)
+/* Draw a line with rounded corners that ends `back` pixels early, to leave room for the arrow. */
+static void line_put(FILE *out, const struct rondo_points *line, int32_t back)
 {
+    const int32_t *x = line->x, *y = line->y;
+    int n = line->npoints;
     fprintf(out, "M%d %d", x[0], y[0]);
     for (int i = 1; i + 1 < n; i++) {
         fprintf(out, "L%d %dQ%d %d %d %d", x[i] - toward(x[i - 1], x[i], CORNER),
@@ -167,9 +172,10 @@ static void line_put(FILE *out, const int32_t *x, const int32_t *y, int n, int32
 
 static void arrow_put(FILE *out, const struct rondo_hop *hop)
 {
-    int n = hop->npoints;
-    int32_t x = hop->x[n - 1], y = hop->y[n - 1], dx = (x > hop->x[n - 2]) - (x < hop->x[n - 2]),
-            dy = (y > hop->y[n - 2]) - (y < hop->y[n - 2]);
+    int n = hop->line.npoints;
+    int32_t x = hop->line.x[n - 1], y = hop->line.y[n - 1],
+            dx = (x > hop->line.x[n - 2]) - (x < hop->line.x[n - 2]),
+            dy = (y > hop->line.y[n - 2]) - (y < hop->line.y[n - 2]);
     fprintf(out, "M%d %dL%d %dL%d %dZ", x, y, x - dx * ARROW - dy * 4, y - dy * ARROW - dx * 4,
             x - dx * ARROW + dy * 4, y - dy * ARROW + dx * 4);
 }
@@ -182,23 +188,23 @@ static void wire_put(const struct svg *svg, const struct rondo_wire *wire)
         int32_t reverse = svg->topo->link[wire->link].reverse;
         int64_t there = svg->load[wire->link], back = reverse >= 0 ? svg->load[reverse] : 0;
         char a[24], b[24];
-        rondo_text_add(facts, sizeof facts, "\nthe channels use %s there, %s back", rondo_text_gbs(there, a),
-                       rondo_text_gbs(back, b));
+        rondo_text_add(facts, sizeof facts, "\nused by the channels: %s GB/s there, %s GB/s back",
+                       rondo_text_gbs(there, a), rondo_text_gbs(back, b));
     }
     fprintf(svg->out, "<path class=\"l l%s\" data-l=\"%d\" stroke-width=\"%d.%d\" d=\"",
             rondo_link_type_name(wire->type), wire->link, wire->width / 10, wire->width % 10);
     if (wire->shape == RONDO_WIRE_ARC) {
-        fprintf(svg->out, "M%d %dC%d %d %d %d %d %d", wire->x[0], wire->y[0], wire->x[0], wire->y[2],
-                wire->x[1], wire->y[2], wire->x[1], wire->y[1]);
+        fprintf(svg->out, "M%d %dC%d %d %d %d %d %d", wire->line.x[0], wire->line.y[0], wire->line.x[0],
+                wire->line.y[2], wire->line.x[1], wire->line.y[2], wire->line.x[1], wire->line.y[1]);
     } else {
-        line_put(svg->out, wire->x, wire->y, wire->npoints, 0);
+        line_put(svg->out, &wire->line, 0);
     }
     fputs("\">", svg->out);
     title_put(svg, facts);
     fputs("</path>\n", svg->out);
 }
 
-/* Lines of a box, those that there are, about its middle. */
+/* Center the lines of text in a box. */
 static void lines_put(const struct svg *svg, int node, int first, int second)
 {
     const struct rondo_box *box = &svg->place->box[node];
@@ -256,7 +262,7 @@ static void panels_put(const struct svg *svg)
         int32_t above = place->row[frame.row].above + 15;
         frame = (struct rondo_box){ frame.x - 5, frame.y - above, frame.w + 10, frame.h + above + 5,
                                     frame.row };
-        snprintf(text, sizeof text, panel->cpu < 0 ? "without NUMA node" : "host %d", panel->host);
+        snprintf(text, sizeof text, panel->cpu < 0 ? "without a NUMA node" : "host %d", panel->host);
         rect_put(svg, &frame, "frame", 8);
         text_put(svg, frame.x + 6, frame.y + 11, 9, "mut", text);
     }
@@ -312,7 +318,7 @@ static void machine_put(const struct svg *svg)
 
 /* ---- channels ---- */
 
-/* Names of the columns above the tracks, and guides down from them. */
+/* Draw the names of the columns above the tracks, and guides down from them. */
 static void strip_put(const struct svg *svg, int strip)
 {
     const struct rondo_place *place = svg->place;
@@ -379,7 +385,7 @@ static void track_put(const struct svg *svg, int t)
     fputs("\n<path class=\"hop\" d=\"", svg->out);
     for (int i = 0; i < track->nhops; i++) {
         const struct rondo_hop *hop = &place->hop[track->first_hop + i];
-        line_put(svg->out, hop->x, hop->y, hop->npoints, ARROW - 1);
+        line_put(svg->out, &hop->line, ARROW - 1);
     }
     fputs("\"/>\n<path class=\"tip\" d=\"", svg->out);
     for (int i = 0; i < track->nhops; i++) arrow_put(svg->out, &place->hop[track->first_hop + i]);
@@ -414,7 +420,7 @@ static void sample_put(const struct svg *svg, struct pen *pen, int type, int32_t
     pen->x += width;
 }
 
-/* Bandwidths of a type of link that occur, falling. @return their number, at most `most`. */
+/* List the bandwidths of a type of link in descending order. @return their number, at most `most`. */
 static int speeds_of(const struct rondo_place *place, int type, int32_t *mbs, int most)
 {
     int n = 0;
@@ -430,7 +436,7 @@ static int speeds_of(const struct rondo_place *place, int type, int32_t *mbs, in
     return n;
 }
 
-/* Without a stream: only how high it is. */
+/* Draw the legend; without a stream only measure it. @return its lower end. */
 static int32_t legend_put(const struct svg *svg)
 {
 #define WHAT_(ctx, NAME, name, what) what,
@@ -452,16 +458,17 @@ static int32_t legend_put(const struct svg *svg)
     }
     if (place->ntracks) {
         pen = (struct pen){ LABEL_X, pen.y + LEGEND_STEP, pen.right };
-        sample_put(svg, &pen, -1, 0, "Circles: devices by position in the channel, under their column.");
         sample_put(svg, &pen, -1, 0,
-                   "Arrows: the way of the data, to the right over the line, to the left under it.");
+                   "Circles: the position of a device in the channel, in the column of the device.");
+        sample_put(svg, &pen, -1, 0,
+                   "Arrows: the direction of the data; above the line to the right, below it to the left.");
     }
     return pen.y + 16;
 }
 
-/* ---- all ---- */
+/* ---- the picture ---- */
 
-/* A narrow machine's picture is as wide as its title needs. */
+/* Widen the picture of a narrow machine to fit its title. */
 static void title_fit(struct rondo_place *place)
 {
     char text[RONDO_FACTS];
@@ -509,11 +516,11 @@ rondo_status rondo_svg_put(FILE *out, const struct rondo_topo *topo,
     struct rondo_place *place;
     struct svg svg = { .topo = topo };
     if (graphs[graph].nchannels > 0 && graphs[graph].ndevs != topo->ndevs) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT,
-                          "the %s has channels over %d devices, the machine has %d: they do not belong "
-                          "together; search or read the graph "
-                          "for this machine",
-                          rondo_graph_name(graph), graphs[graph].ndevs, topo->ndevs);
+        return rondo_fail(
+            RONDO_INVALID_ARGUMENT,
+            "the %s has channels of %d devices, but the machine has %d devices; use a graph of this "
+            "machine",
+            rondo_graph_name(graph), graphs[graph].ndevs, topo->ndevs);
     }
     RONDO_TRY(rondo_place_create(&place, topo, &graphs[graph]));
     svg.place = place;

@@ -64,7 +64,7 @@ const char *rondo_text_ranges(const int32_t *value, int n, char *text, size_t by
             rondo_text_add(text, bytes, "...");
             break;
         }
-        /* A pair reads better as two numbers. */
+        /* A pair reads better as two numbers: "2,3", not "2-3". */
         if (length < 3) length = 1;
         rondo_text_add(text, bytes, length > 1 ? "%s%d-%d" : "%s%d", i ? "," : "", value[i],
                        value[i + length - 1]);
@@ -95,7 +95,7 @@ const char *rondo_text_tenths(int64_t tenths, char text[24])
 
 const char *rondo_text_bytes(int64_t bytes, char text[24])
 {
-    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
+    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB" };
     size_t unit = 0;
     int64_t one = 1;
     while (unit + 1 < RONDO_COUNTOF(units) && bytes >= one * 1024) {
@@ -150,7 +150,7 @@ void rondo_line_piece(struct rondo_line *line, const char *separator, enum rondo
     int margin = rondo_text_columns(line->indent), at = line->column + glue;
     if (at < line->start) at = line->start;
     if (at > margin && width > 0 && at + columns + 1 > width) {
-        /* The separator's visible part stays at the end of the line. */
+        /* Keep the visible part of the separator at the end of the line. */
         fprintf(out, "%.*s\n%s", line->pieces ? (int)strcspn(separator, " ") : 0, separator, line->indent);
         at = margin;
     } else {
@@ -181,10 +181,9 @@ rondo_status rondo_draw_finish(FILE *out)
 {
     errno = 0;
     if (fflush(out) != 0 || ferror(out)) {
-        return rondo_fail(
-            RONDO_SYSTEM_ERROR,
-            "cannot write the picture of the topology: %s; is the disk full or the reader gone?",
-            errno ? strerror(errno) : "an earlier write failed");
+        return rondo_fail(RONDO_SYSTEM_ERROR,
+                          "cannot write the output: %s; is the disk full, or has the reader exited?",
+                          errno ? strerror(errno) : "an earlier write failed");
     }
     return RONDO_SUCCESS;
 }

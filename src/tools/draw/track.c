@@ -1,23 +1,20 @@
-/* Where the channels of the picture lie: tracks in the strip below the machine. */
+/* Where the channels lie: tracks in the strips below the machine. */
 #include <string.h>
 #include "base/mem.h"
 #include "tools/draw/place.h"
 #include "topo/search_step.h"
 
-/* FIRST: from the edge of a stop to the first level: room for an arrow. */
+/* FIRST: pixels from the edge of a stop to the first level, room for an arrow. */
 enum { PORT = 4, TRACK_GAP = 12, FIRST = 12, MOST_TRACKS = 2, ARROW_ROOM = 10 };
 
-/* What measuring one track needs. */
+/* Scratch memory for measuring a track. */
 struct work {
     struct rondo_leg *leg;
-    int32_t *stop_of; /* per point, -1: no stop of this track */
+    int32_t *stop_of; /* per point; -1: the track does not stop there */
     int32_t (*order)[2];
     struct rondo_levels *above, *below, gutter; /* per strip */
     int32_t (*taken)[3];
 };
-
-static int32_t max32(int32_t a, int32_t b) { return a > b ? a : b; }
-static int32_t min32(int32_t a, int32_t b) { return a < b ? a : b; }
 
 static int first_channel(const struct rondo_track *track) { return __builtin_ctz(track->channels); }
 
@@ -35,7 +32,7 @@ static void tracks_fold(struct rondo_place *place)
 
 /* ---- columns ---- */
 
-/* Devices, and nets that a channel uses. */
+/* Mark the devices, and the nets that a channel uses. @return their number. */
 static int columns_mark(struct rondo_place *place, struct work *work)
 {
     int32_t n = place->topo->ndevs;
@@ -52,16 +49,7 @@ static int columns_mark(struct rondo_place *place, struct work *work)
     return n;
 }
 
-static int compare_places(const void *a, const void *b)
-{
-    const int32_t *p = a, *q = b;
-    for (int i = 0; i < 3; i++) {
-        if (p[i] != q[i]) return p[i] < q[i] ? -1 : 1;
-    }
-    return 0;
-}
-
-/* In the order of the picture, a pitch apart, as many in a strip as the machine is wide. */
+/* Give each point a column of its own, in the order of the picture. A strip is as wide as the machine. */
 static rondo_status columns_spread(struct rondo_place *place, int32_t n)
 {
     int32_t(*order)[3], at = 0, pitch = 2 * place->radius + ARROW_ROOM,
@@ -74,7 +62,7 @@ static rondo_status columns_spread(struct rondo_place *place, int32_t n)
         if (place->column[p].strip >= 0)
             memcpy(order[at++], (int32_t[3]){ box->row, box->x, p }, sizeof *order);
     }
-    qsort(order, (size_t)n, sizeof *order, compare_places);
+    qsort(order, (size_t)n, sizeof *order, rondo_place_compare3);
     for (int32_t i = 0; i < n; i++) {
         place->column[order[i][2]] = (struct rondo_column){ i / most,
                                                             place->left + i % most * pitch + pitch / 2 };
@@ -162,14 +150,7 @@ static void hop_level(struct rondo_place *place, const struct rondo_track *track
     }
 }
 
-static int compare_spans(const void *a, const void *b)
-{
-    const int32_t *p = a, *q = b;
-    if (p[0] != q[0]) return p[0] < q[0] ? -1 : 1;
-    return p[1] - q[1];
-}
-
-/* Short hops lie nearest to the stops. */
+/* Short hops take the levels nearest to the stops. */
 static void track_levels(struct rondo_place *place, struct rondo_track *track, struct work *work)
 {
     size_t rows = (size_t)place->nstrips, room = (size_t)track->nhops + 1;
@@ -188,7 +169,7 @@ static void track_levels(struct rondo_place *place, struct rondo_track *track, s
         work->order[i][0] = span;
         work->order[i][1] = i;
     }
-    qsort(work->order, (size_t)track->nhops, sizeof *work->order, compare_spans);
+    qsort(work->order, (size_t)track->nhops, sizeof *work->order, rondo_place_compare2);
     for (int i = 0; i < track->nhops; i++)
         hop_level(place, track, &place->hop[track->first_hop + work->order[i][1]], work);
     for (size_t r = 0; r < rows; r++) {
@@ -213,7 +194,7 @@ static int32_t track_height(const struct rondo_place *place, const struct rondo_
            2 * place->radius + TRACK_GAP;
 }
 
-/* ---- all ---- */
+/* ---- measuring ---- */
 
 static rondo_status work_init(struct work *work, struct rondo_place *place)
 {
@@ -267,7 +248,7 @@ out:
     return status;
 }
 
-/* ---- heights are known ---- */
+/* ---- placing: the heights are known ---- */
 
 static const struct rondo_stop *stop_at(const struct rondo_place *place, const struct rondo_track *track,
                                         int32_t point)
@@ -277,17 +258,8 @@ static const struct rondo_stop *stop_at(const struct rondo_place *place, const s
     return stop;
 }
 
-static void points_set(struct rondo_hop *hop, int n, const int32_t xy[][2])
-{
-    hop->npoints = n;
-    for (int i = 0; i < n; i++) {
-        hop->x[i] = xy[i][0];
-        hop->y[i] = xy[i][1];
-    }
-}
-
-/* Hops leave a stop and arrive at it PORT beside its middle, on opposite sides above and below, so that no
- * two coincide there. */
+/* Hops leave and enter a stop PORT pixels beside its middle, on opposite sides above and below it, so that no
+ * two coincide. */
 static void hop_place(const struct rondo_place *place, const struct rondo_track *track, struct rondo_hop *hop)
 {
     const struct rondo_stop *from = stop_at(place, track, hop->from), *to = stop_at(place, track, hop->to);
@@ -298,28 +270,29 @@ static void hop_place(const struct rondo_place *place, const struct rondo_track 
     int32_t gutter = place->right + track->gutter + hop->gutter * step;
     switch (hop->kind) {
     case RONDO_HOP_STRAIGHT:
-        points_set(hop, 2, (const int32_t[][2]){ { from->x + radius, from->y }, { to->x - radius, to->y } });
+        rondo_points_set(&hop->line, 2,
+                         (const int32_t[][2]){ { from->x + radius, from->y }, { to->x - radius, to->y } });
         break;
     case RONDO_HOP_ABOVE:
-        points_set(hop, 4,
-                   (const int32_t[][2]){ { from->x + PORT, from->y - edge },
-                                         { from->x + PORT, y },
-                                         { to->x - PORT, y },
-                                         { to->x - PORT, to->y - edge } });
+        rondo_points_set(&hop->line, 4,
+                         (const int32_t[][2]){ { from->x + PORT, from->y - edge },
+                                               { from->x + PORT, y },
+                                               { to->x - PORT, y },
+                                               { to->x - PORT, to->y - edge } });
         break;
     case RONDO_HOP_BELOW:
-        points_set(hop, 4,
-                   (const int32_t[][2]){
-                       { out, from->y + edge }, { out, below }, { in, below }, { in, to->y + edge } });
+        rondo_points_set(&hop->line, 4,
+                         (const int32_t[][2]){
+                             { out, from->y + edge }, { out, below }, { in, below }, { in, to->y + edge } });
         break;
     default:
-        points_set(hop, 6,
-                   (const int32_t[][2]){ { out, from->y + edge },
-                                         { out, below },
-                                         { gutter, below },
-                                         { gutter, below_to },
-                                         { in, below_to },
-                                         { in, to->y + edge } });
+        rondo_points_set(&hop->line, 6,
+                         (const int32_t[][2]){ { out, from->y + edge },
+                                               { out, below },
+                                               { gutter, below },
+                                               { gutter, below_to },
+                                               { in, below_to },
+                                               { in, to->y + edge } });
     }
 }
 

@@ -1,4 +1,4 @@
-/* The machine as a tree. Every row is made twice: first to measure the columns, then to print. */
+/* The machine as a tree of text. Every row is made twice: first to measure the columns, then to print. */
 #include "tools/draw/text.h"
 
 #include <string.h>
@@ -17,12 +17,14 @@ struct tree {
     const struct rondo_draw *draw;
     const struct rondo_topo *topo;
     const struct rondo_machine *machine;
-    int32_t *child, *detail, *sibling; /* per item: first child that is a row, first one that is not, next of
-                                          the same list; -1 none */
-    int32_t *point;                    /* item -> its point (GPU: its first device), -1 */
-    uint64_t *shape; /* per item: hash of what it and its children are, whatever their addresses */
-    int printing;
-    int domains; /* bus ids are shown with their domain */
+    /* Per item; -1: none. */
+    int32_t *child;   /* first child with a row of its own */
+    int32_t *detail;  /* first child without one */
+    int32_t *sibling; /* next in the same list */
+    int32_t *point;   /* its point; for a GPU, that of its first device */
+    uint64_t *shape;  /* hash of the item and its children, without addresses and names */
+    int printing;     /* 0: measure, 1: print */
+    int domains;      /* show bus ids with their domain */
     int name_columns, busid_columns, link_columns;
 };
 
@@ -35,7 +37,7 @@ static char *piece_new(struct row *row)
 
 #define PIECE(row, ...) rondo_text_add(piece_new(row), PIECE_BYTES, __VA_ARGS__)
 
-/* ---- what is a row ---- */
+/* ---- rows ---- */
 
 static int is_row(const struct rondo_item *item)
 {
@@ -48,7 +50,7 @@ static int is_bridge(const struct rondo_item *item)
     return item->kind == RONDO_ITEM_PCI && item->pci.class_code >> 8 == 0x0604;
 }
 
-/* What an item is worth, whatever its address, name and number. */
+/* Hash an item without its address, name and number. */
 static uint64_t item_shape(const struct rondo_item *item)
 {
     int64_t v[6] = { item->kind };
@@ -70,7 +72,7 @@ static uint64_t item_shape(const struct rondo_item *item)
     return rondo_hash(v, sizeof v, 0);
 }
 
-/* Backwards, so that children come before their parents: a bridge without anything below it is no row. */
+/* Walk backwards, so that children come before their parents: a bridge without children has no row. */
 static void tree_index(struct tree *tree)
 {
     const struct rondo_item *item = tree->machine->item;
@@ -92,7 +94,7 @@ static void tree_index(struct tree *tree)
     }
 }
 
-/* A device and what sits alone in it are one row: the PCI function, its card, its only port. */
+/* A PCI function, its only NIC or GPU and that NIC's only port share a row. */
 static int32_t only_child(const struct tree *tree, int32_t at, int kind)
 {
     int32_t child = tree->child[at];
@@ -131,7 +133,7 @@ static void cpu_sockets(struct row *row, const struct tree *tree, int32_t at)
         char gbs[24];
         if (topo->link[i].type != RONDO_LINK_SYS) continue;
         if (topo->link[i].mbs >= RONDO_LOC_MBS) {
-            PIECE(row, "to other NUMA nodes: unknown, taken as unlimited");
+            PIECE(row, "bandwidth to other NUMA nodes unknown");
         } else {
             PIECE(row, "%s GB/s to other NUMA nodes", rondo_text_gbs(topo->link[i].mbs, gbs));
         }
@@ -141,13 +143,11 @@ static void cpu_sockets(struct row *row, const struct tree *tree, int32_t at)
 
 static const char *cpu_model(const struct rondo_item *cpu)
 {
-#define NAME_(ctx, NAME, name) name,
-    static const char *const archs[] = { RONDO_TOPO_ARCH_TABLE(NAME_, ) };
-#undef NAME_
+    const char *arch = rondo_arch_name(cpu->cpu.arch);
     static const char *const vendors[RONDO_NUM_VENDORS] = { "Intel",   "AMD",    "Zhaoxin",
                                                             "Zhaoxin", "NVIDIA", "Arm" };
     if (cpu->cpu.vendor >= 0 && cpu->cpu.vendor < RONDO_NUM_VENDORS) return vendors[cpu->cpu.vendor];
-    return cpu->cpu.arch >= 0 && cpu->cpu.arch < RONDO_NUM_ARCHS ? archs[cpu->cpu.arch] : "CPU";
+    return arch ? arch : "CPU";
 }
 
 static void cpu_row(struct row *row, const struct tree *tree, int32_t at)
@@ -173,7 +173,7 @@ static void cpu_row(struct row *row, const struct tree *tree, int32_t at)
     cpu_sockets(row, tree, at);
 }
 
-/* The GPU at the other end of an NVLink, as its row calls it; -1: the NVSwitches. */
+/* @return the number of the GPU at the other end of an NVLink; -1: the NVSwitches. */
 static int nvlink_peer(const struct tree *tree, const struct rondo_item *link)
 {
     int32_t target = rondo_machine_find_pci(tree->machine, link->nvlink.target);
@@ -182,7 +182,7 @@ static int nvlink_peer(const struct tree *tree, const struct rondo_item *link)
     return tree->point[gpu] >= 0 ? tree->point[gpu] : tree->machine->item[gpu].gpu.dev;
 }
 
-/* "NVLink 2 x 20.0 GB/s to GPU 3,6": links of equal width together. */
+/* "NVLink 2 x 20.0 GB/s to GPU 3,6": one piece for all peers with as many links. */
 static void gpu_nvlinks(struct row *row, const struct tree *tree, int32_t at)
 {
     const struct rondo_machine *machine = tree->machine;
@@ -263,7 +263,7 @@ static void net_row(struct row *row, const struct tree *tree, int32_t at)
     if (item->net.gdr == 0) PIECE(row, "no GPUDirect");
 }
 
-/* @return the item whose children follow the row. */
+/* @return the item whose children come below the row. */
 static int32_t row_fill(struct row *row, const struct tree *tree, int32_t at)
 {
     const struct rondo_item *item = &tree->machine->item[at];
@@ -309,11 +309,11 @@ static int32_t row_fill(struct row *row, const struct tree *tree, int32_t at)
     return at;
 }
 
-/* ---- rows into columns ---- */
+/* ---- columns ---- */
 
 static void measure(int *columns, int n) { *columns = n > *columns ? n : *columns; }
 
-/* What does not fit goes on below the first piece, or further left when it would not fit there either. */
+/* Wrap below the first piece, or further left if a piece would not fit there. */
 static void pieces_put(const struct tree *tree, const struct row *row, int column, int start,
                        const char *below)
 {
@@ -344,7 +344,7 @@ static void row_put(struct tree *tree, const struct row *row, const char *guide,
     rondo_ink(draw, row->ink);
     fputs(row->name, draw->out);
     rondo_ink(draw, RONDO_INK_PLAIN);
-    /* A title's pieces stand right behind it. */
+    /* The pieces of a title follow it directly. */
     int column = name, title = row->ink == RONDO_INK_TITLE;
     int busid = tree->name_columns + 2, link = busid + (tree->busid_columns ? tree->busid_columns + 2 : 0);
     if (row->busid[0]) column += fprintf(draw->out, "%*s%s", busid - column, "", row->busid);
@@ -362,7 +362,7 @@ static void guide_make(char *guide, size_t bytes, const struct tree *tree, const
     snprintf(guide, bytes, "%s%s", before, parts[tree->draw->utf8 != 0][last != 0][below != 0]);
 }
 
-/* Ranks in host memory stand first below their NUMA node. */
+/* Print the ranks in host memory, first below their NUMA node. */
 static void hosts_put(struct tree *tree, int32_t cpu, const char *before, int last)
 {
     const struct rondo_topo *topo = tree->topo;
@@ -423,7 +423,7 @@ static void cpu_put(struct tree *tree, int32_t at)
     children_put(tree, at, "", 0);
 }
 
-/* ---- hosts: a machine file may hold several ---- */
+/* ---- hosts: a machine file may describe several ---- */
 
 static uint64_t host_shape(const struct tree *tree, uint64_t host)
 {
@@ -443,7 +443,7 @@ static uint64_t host_of(const struct rondo_machine *machine, int32_t at)
     return machine->item[at].cpu.host_hash;
 }
 
-/* CPUs that start a host: the first of its hash. */
+/* @return 1 if this is the first CPU of its host. */
 static int host_starts(const struct rondo_machine *machine, int32_t at)
 {
     for (int32_t i = 0; i < at; i++) {

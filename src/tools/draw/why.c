@@ -77,7 +77,7 @@ static void hops_put(const struct rondo_draw *draw, const struct rondo_topo *top
                  node_name(topo, link->to, to, sizeof to));
         fprintf(draw->out, "  %-*s  %-4s %8s%s", widest, text, rondo_link_type_name(link->type),
                 mbs_text(mbs, gbs), mbs < RONDO_LOC_MBS ? " GB/s" : "");
-        if (topo->cost[path->first + i] > 60) fputs(", a host bridge costs a fifth", draw->out);
+        if (topo->cost[path->first + i] > 60) fputs(", host bridge: a fifth lost", draw->out);
         if (mbs == least && mbs < most) {
             rondo_ink(draw, RONDO_INK_FAIR);
             fputs("  <- narrowest", draw->out);
@@ -113,7 +113,7 @@ static void verdict_put(const struct rondo_draw *draw, const char *what,
     rondo_line_end(&line);
 }
 
-/* What a person would set to get the other answer about a level; "" when a level does not decide it. */
+/* The setting that would change the answer about a level; "": a level does not decide it. */
 static void level_change(const struct rondo_topo_path *path, const struct rondo_topo_verdict *verdict,
                          const char *parameter, const char *below, char *text, size_t bytes)
 {
@@ -133,8 +133,8 @@ static void why_devices(const struct rondo_draw *draw, const struct rondo_topo *
     char change[128], more[64];
     int read = 0;
     rondo_topo_p2p(topo, a, b, &read, &verdict);
-    level_change(rondo_topo_wired(topo, a, b), &verdict, "RONDO_P2P_LEVEL", "RONDO_P2P_DISABLE=1 forbids it",
-                 change, sizeof change);
+    level_change(rondo_topo_wired(topo, a, b), &verdict, "RONDO_P2P_LEVEL",
+                 "RONDO_P2P_DISABLE=1 would forbid it", change, sizeof change);
     if (topo->options.p2p_disable) snprintf(change, sizeof change, "RONDO_P2P_DISABLE=0 would allow it");
     snprintf(more, sizeof more, "%s",
              !verdict.yes ? ""
@@ -151,15 +151,16 @@ static void why_net(const struct rondo_draw *draw, const struct rondo_topo *topo
     const struct rondo_topo_path *path = rondo_topo_wired(topo, dev, rondo_topo_net_point(topo, net));
     for (int read = 0; read < 2; read++) {
         rondo_topo_gdr(topo, dev, net, read, &verdict);
-        level_change(path, &verdict, "RONDO_NET_GDR_LEVEL", "RONDO_NET_GDR_LEVEL=LOC forbids it", change,
+        level_change(path, &verdict, "RONDO_NET_GDR_LEVEL", "RONDO_NET_GDR_LEVEL=LOC would forbid it", change,
                      sizeof change);
         verdict_put(draw, read ? "GPUDirect send" : "GPUDirect recv", &verdict,
-                    !read && verdict.yes && rondo_topo_flush(topo, dev) ? ", flushed after" : "", change);
+                    !read && verdict.yes && rondo_topo_flush(topo, dev) ? ", flushed afterwards" : "",
+                    change);
     }
     rondo_topo_pxn(topo, dev, net, &verdict);
     snprintf(change, sizeof change, "%s",
-             verdict.yes                 ? "RONDO_PXN_DISABLE=1 forbids it"
-             : topo->options.pxn_disable ? "RONDO_PXN_DISABLE=0 allows it"
+             verdict.yes                 ? "RONDO_PXN_DISABLE=1 would forbid it"
+             : topo->options.pxn_disable ? "RONDO_PXN_DISABLE=0 would allow it"
                                          : "");
     verdict_put(draw, "PXN", &verdict, "", change);
     int other = rondo_topo_net_for(topo, dev, 0);
@@ -167,10 +168,10 @@ static void why_net(const struct rondo_draw *draw, const struct rondo_topo *topo
         char text[96];
         struct rondo_line line;
         rondo_line_begin(&line, draw, VERDICT_INDENT, 0, 0);
-        rondo_line_piece(&line, "", RONDO_INK_TITLE, "takes rather   ");
+        rondo_line_piece(&line, "", RONDO_INK_TITLE, "preferred net  ");
         rondo_line_words(&line, RONDO_INK_PLAIN,
                          rondo_topo_point_name(topo, rondo_topo_net_point(topo, other), text, sizeof text));
-        rondo_line_words(&line, RONDO_INK_PLAIN, "for send and receive: the nearest, spread over GPUs");
+        rondo_line_words(&line, RONDO_INK_PLAIN, "for send and recv: the nearest, spread over GPUs");
         rondo_line_end(&line);
     }
 }
@@ -180,8 +181,8 @@ rondo_status rondo_draw_why(const struct rondo_draw *draw, const struct rondo_to
     char a[96], b[96];
     if (from < 0 || to < 0 || from >= topo->npoints || to >= topo->npoints) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
-                          "there is no path between points %d and %d: this machine has points 0 to %d", from,
-                          to, topo->npoints - 1);
+                          "no path from point %d to point %d: this machine has points 0 to %d", from, to,
+                          topo->npoints - 1);
     }
     const struct rondo_topo_path *wired = rondo_topo_wired(topo, from, to),
                                  *taken = rondo_topo_path(topo, from, to);
@@ -193,7 +194,7 @@ rondo_status rondo_draw_why(const struct rondo_draw *draw, const struct rondo_to
     path_head(draw, topo, wired, same ? "path" : "as wired");
     hops_put(draw, topo, wired);
     if (!same) {
-        path_head(draw, topo, taken, "as data goes");
+        path_head(draw, topo, taken, "as used");
         if (!hops_equal(topo, wired, taken)) hops_put(draw, topo, taken);
     }
     int net = topo->ndevs, cpu = topo->ndevs + topo->nnets;

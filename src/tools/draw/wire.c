@@ -1,19 +1,16 @@
-/* Where the links of the picture lie. */
+/* Where the links lie. */
 #include <string.h>
 #include "base/mem.h"
 #include "tools/draw/place.h"
 
 enum { ARC_BASE = 26, ARC_STEP = 13, PORT = 15, LANE_STEP = 6, BUS_TOP = 26, FREE_WIDTH = 30 };
 
-/* The end of an arc at a node; sorted from left to right: to the left nearest first, to the right farthest
- * first, so that arcs nest. */
+/* The end of an arc at a node. Ports are sorted from left to right: those that go left, nearest first, then
+ * those that go right, farthest first, so that arcs nest. */
 struct port {
     int32_t node, up, side, key, wire, end;
 };
 
-static int type_of(const struct rondo_place *place, int node) { return place->topo->node[node].type; }
-static int32_t max32(int32_t a, int32_t b) { return a > b ? a : b; }
-static int32_t min32(int32_t a, int32_t b) { return a < b ? a : b; }
 static int32_t middle(const struct rondo_box *box) { return box->x + box->w / 2; }
 
 /* Six times the root of GB/s, in tenths of a pixel, rounded down. */
@@ -27,7 +24,7 @@ int32_t rondo_wire_width(int type, int32_t mbs)
     return root < 10 ? 10 : root > 160 ? 160 : (int32_t)root;
 }
 
-/* Middle of a device without the part that is C2C's. */
+/* The middle of a device, without the part left free for its C2C link. */
 static int32_t core_middle(const struct rondo_place *place, int node)
 {
     const struct rondo_box *box = &place->box[node];
@@ -35,7 +32,7 @@ static int32_t core_middle(const struct rondo_place *place, int node)
     return box->x + beside + (box->w - beside) / 2;
 }
 
-/* The bar of a NUMA node over one of its children. */
+/* The box over a child: for a NUMA node, its bar in the child's panel. */
 static const struct rondo_box *box_over(const struct rondo_place *place, int parent, int child)
 {
     return type_of(place, parent) == RONDO_NODE_CPU ? &place->panel[place->panel_of[child]].head
@@ -50,9 +47,9 @@ static const struct rondo_place_bar *bar_in(const struct rondo_place *place, int
     return NULL;
 }
 
-static int is_device(int type) { return type == RONDO_NODE_GPU || type == RONDO_NODE_HOST; }
+static int holds_rank(int type) { return type == RONDO_NODE_GPU || type == RONDO_NODE_HOST; }
 
-/* Does the bar over a device's column belong to this NUMA node? */
+/* Does the panel of the device belong to this NUMA node? */
 static int is_over(const struct rondo_place *place, int cpu, int device)
 {
     return place->panel_of[device] >= 0 && place->panel[place->panel_of[device]].cpu == cpu;
@@ -60,7 +57,7 @@ static int is_over(const struct rondo_place *place, int cpu, int device)
 
 enum route { BRANCH, BESIDE, ASIDE, TO_BAR, ACROSS, ARC_UP, ARC_DOWN, ROWS, BUS, DIRECT };
 
-/* How a link is drawn, by what it joins. */
+/* How to draw a link: it depends on the nodes at its ends. */
 static enum route route_of(const struct rondo_place *place, int link)
 {
     const struct rondo_topo_link *l = &place->topo->link[link];
@@ -71,11 +68,11 @@ static enum route route_of(const struct rondo_place *place, int link)
         type_of(place, cpu) == RONDO_NODE_CPU && is_over(place, cpu, gpu))
         return BESIDE;
     if (place->parent[l->from] == l->to || place->parent[l->to] == l->from)
-        return is_device(from) && is_device(to) ? ASIDE : BRANCH;
+        return holds_rank(from) && holds_rank(to) ? ASIDE : BRANCH;
     if (from == RONDO_NODE_NVS || to == RONDO_NODE_NVS)
-        return is_device(from) || is_device(to) ? TO_BAR : DIRECT;
+        return holds_rank(from) || holds_rank(to) ? TO_BAR : DIRECT;
     if (l->type == RONDO_LINK_SYS && place->bus) return BUS;
-    if (a->row != b->row) return is_device(from) && is_device(to) ? ROWS : DIRECT;
+    if (a->row != b->row) return holds_rank(from) && holds_rank(to) ? ROWS : DIRECT;
     if (from == RONDO_NODE_CPU && to == RONDO_NODE_CPU) {
         int gap = place->panel_of[l->from] - place->panel_of[l->to];
         return gap == 1 || gap == -1 ? ACROSS : ARC_UP;
@@ -104,13 +101,13 @@ static void port_add(const struct rondo_place *place, struct port *port, int wir
     if (route == ROWS) port->key = INT32_MIN;
 }
 
-/* Spread a node's ports over its side. */
+/* Spread a node's ports along its side. */
 static void ports_spread(struct rondo_place *place, const struct port *port, int n)
 {
     const struct rondo_box *box = &place->box[port->node];
     int32_t span = min32(box->w - 12, n * PORT);
     for (int i = 0; i < n; i++) {
-        place->wire[port[i].wire].x[port[i].end] = middle(box) - span / 2 + span * (2 * i + 1) / (2 * n);
+        place->wire[port[i].wire].line.x[port[i].end] = middle(box) - span / 2 + span * (2 * i + 1) / (2 * n);
     }
 }
 
@@ -124,17 +121,10 @@ static void ports_place(struct rondo_place *place, struct port *ports, int n)
     }
 }
 
-/* Height of an arc's control points; the arc itself reaches three quarters of it. */
+/* Height of an arc's control points. The arc itself reaches three quarters of it. */
 static int32_t arc_height(const struct rondo_wire *wire) { return ARC_BASE + wire->level * ARC_STEP; }
 
-static int compare_spans(const void *a, const void *b)
-{
-    const int32_t *p = a, *q = b;
-    if (p[0] != q[0]) return p[0] < q[0] ? -1 : 1;
-    return p[1] - q[1];
-}
-
-/* Arcs that overlap have different heights, the short ones are low. */
+/* Give overlapping arcs different heights, short ones the lowest. */
 static rondo_status arcs_measure(struct rondo_place *place)
 {
     int32_t(*taken)[3], (*order)[2], n = 0;
@@ -147,18 +137,19 @@ static rondo_status arcs_measure(struct rondo_place *place)
     for (size_t i = 0; i < 2 * rows; i++) levels[i].taken = taken + i * room;
     for (int i = 0; i < place->nwires; i++) {
         if (place->wire[i].shape != RONDO_WIRE_ARC) continue;
-        int32_t distance = place->wire[i].x[1] - place->wire[i].x[0];
+        int32_t distance = place->wire[i].line.x[1] - place->wire[i].line.x[0];
         memcpy(order[n++], (int32_t[2]){ distance < 0 ? -distance : distance, i }, sizeof *order);
     }
-    qsort(order, (size_t)n, sizeof *order, compare_spans);
+    qsort(order, (size_t)n, sizeof *order, rondo_place_compare2);
     for (int i = 0; i < n; i++) {
         struct rondo_wire *wire = &place->wire[order[i][1]];
         const struct rondo_topo_link *link = &place->topo->link[wire->link];
         struct rondo_place_row *row = &place->row[place->box[link->from].row];
         int up = route_of(place, wire->link) == ARC_UP;
-        if (!up && !is_device(type_of(place, link->from))) continue;
+        if (!up && !holds_rank(type_of(place, link->from))) continue;
         wire->level = rondo_levels_take(&levels[2 * place->box[link->from].row + up],
-                                        min32(wire->x[0], wire->x[1]), max32(wire->x[0], wire->x[1]));
+                                        min32(wire->line.x[0], wire->line.x[1]),
+                                        max32(wire->line.x[0], wire->line.x[1]));
         int32_t reach = arc_height(wire) * 3 / 4 + wire->width / 20 + 4;
         if (up) {
             row->above = max32(row->above, reach);
@@ -174,7 +165,7 @@ out_taken:
     return status;
 }
 
-/* Links between devices in different rows go down, along a level below the arcs, and through the gutter. */
+/* Links between devices in different rows run down to a level below the arcs, and through the gutter. */
 static rondo_status rows_measure(struct rondo_place *place)
 {
     int32_t(*taken)[3];
@@ -190,8 +181,8 @@ static rondo_status rows_measure(struct rondo_place *place)
         if (wire->link < 0 || route_of(place, wire->link) != ROWS) continue;
         int32_t a = place->box[place->topo->link[wire->link].from].row,
                 b = place->box[place->topo->link[wire->link].to].row;
-        wire->level = rondo_levels_take(&levels[a], wire->x[0], INT32_MAX);
-        wire->level_to = rondo_levels_take(&levels[b], wire->x[1], INT32_MAX);
+        wire->level = rondo_levels_take(&levels[a], wire->line.x[0], INT32_MAX);
+        wire->level_to = rondo_levels_take(&levels[b], wire->line.x[1], INT32_MAX);
         wire->gutter = place->gutter + 12 + LANE_STEP * rondo_levels_take(&gutter, min32(a, b), max32(a, b));
     }
     for (size_t r = 0; r < rows; r++) {
@@ -218,7 +209,7 @@ static struct rondo_wire *wire_add(struct rondo_place *place, int link, int type
 {
     struct rondo_wire *wire = &place->wire[place->nwires++];
     *wire = (struct rondo_wire){
-        .link = link, .type = type, .mbs = mbs, .width = rondo_wire_width(type, mbs), .npoints = npoints
+        .link = link, .type = type, .mbs = mbs, .width = rondo_wire_width(type, mbs), .line.npoints = npoints
     };
     return wire;
 }
@@ -229,7 +220,7 @@ static int32_t faster(const struct rondo_topo *topo, int link)
     return max32(topo->link[link].mbs, reverse >= 0 ? topo->link[reverse].mbs : 0);
 }
 
-/* NUMA nodes of several rows are joined by a rail in each row and a spine. */
+/* Join the NUMA nodes of several rows by a rail in each row and a spine. */
 static void bus_add(struct rondo_place *place)
 {
     const struct rondo_topo *topo = place->topo;
@@ -240,10 +231,11 @@ static void bus_add(struct rondo_place *place)
         for (int l = node->first; node->type == RONDO_NODE_CPU && l < node->first + node->nlinks; l++) {
             if (topo->link[l].type == RONDO_LINK_SYS) mbs = max32(mbs, topo->link[l].mbs);
         }
-        if (mbs > 0)
-            wire_add(place, -1, RONDO_LINK_SYS, mbs, 2)->x[0] = middle(&place->box[i]),
-                                                     place->wire[place->nwires - 1].gutter =
-                                                         place->box[i].row;
+        if (mbs > 0) {
+            struct rondo_wire *wire = wire_add(place, -1, RONDO_LINK_SYS, mbs, 2);
+            wire->line.x[0] = middle(&place->box[i]);
+            wire->gutter = place->box[i].row;
+        }
         widest = max32(widest, mbs);
     }
     for (int r = 0; r < place->nrows; r++) {
@@ -254,8 +246,9 @@ static void bus_add(struct rondo_place *place)
         }
         if (!last) continue;
         place->row[r].above = max32(place->row[r].above, BUS_TOP);
-        wire_add(place, -1, RONDO_LINK_SYS, widest, 2)->x[1] = last;
-        place->wire[place->nwires - 1].gutter = r;
+        struct rondo_wire *rail = wire_add(place, -1, RONDO_LINK_SYS, widest, 2);
+        rail->line.x[1] = last;
+        rail->gutter = r;
     }
     wire_add(place, -1, RONDO_LINK_SYS, widest, 0);
 }
@@ -291,30 +284,22 @@ rondo_status rondo_wires_measure(struct rondo_place *place)
     return rows_measure(place);
 }
 
-/* ---- heights are known ---- */
-
-static void points_set(struct rondo_wire *wire, int n, const int32_t xy[][2])
-{
-    wire->npoints = n;
-    for (int i = 0; i < n; i++) {
-        wire->x[i] = xy[i][0];
-        wire->y[i] = xy[i][1];
-    }
-}
+/* ---- placing: the heights are known ---- */
 
 static void branch_place(const struct rondo_place *place, struct rondo_wire *wire, int parent, int child,
                          int32_t x)
 {
     const struct rondo_box *over = box_over(place, parent, child);
-    points_set(wire, 2, (const int32_t[][2]){ { x, over->y + over->h }, { x, place->box[child].y } });
+    rondo_points_set(&wire->line, 2,
+                     (const int32_t[][2]){ { x, over->y + over->h }, { x, place->box[child].y } });
 }
 
-/* Between the sides of two boxes that stand side by side. */
+/* Join two boxes that stand side by side. */
 static void across_place(struct rondo_wire *wire, const struct rondo_box *a, const struct rondo_box *b)
 {
     const struct rondo_box *left = a->x < b->x ? a : b, *right = a->x < b->x ? b : a;
     int32_t y = left->y + left->h / 2;
-    points_set(wire, 2, (const int32_t[][2]){ { left->x + left->w, y }, { right->x, y } });
+    rondo_points_set(&wire->line, 2, (const int32_t[][2]){ { left->x + left->w, y }, { right->x, y } });
 }
 
 static void rows_place(const struct rondo_place *place, struct rondo_wire *wire, const struct rondo_box *a,
@@ -322,23 +307,24 @@ static void rows_place(const struct rondo_place *place, struct rondo_wire *wire,
 {
     int32_t gutter = place->right + wire->gutter, ya = place->row[a->row].lane_y + wire->level,
             yb = place->row[b->row].lane_y + wire->level_to;
-    int32_t xa = wire->x[0], xb = wire->x[1];
-    points_set(wire, 6,
-               (const int32_t[][2]){ { xa, a->y + a->h },
-                                     { xa, ya },
-                                     { gutter, ya },
-                                     { gutter, yb },
-                                     { xb, yb },
-                                     { xb, b->y + b->h } });
+    int32_t xa = wire->line.x[0], xb = wire->line.x[1];
+    rondo_points_set(&wire->line, 6,
+                     (const int32_t[][2]){ { xa, a->y + a->h },
+                                           { xa, ya },
+                                           { gutter, ya },
+                                           { gutter, yb },
+                                           { xb, yb },
+                                           { xb, b->y + b->h } });
 }
 
 static void to_bar_place(const struct rondo_place *place, struct rondo_wire *wire, int nvs, int device)
 {
     const struct rondo_box *box = &place->box[device];
     const struct rondo_place_bar *bar = bar_in(place, nvs, box->row);
-    points_set(wire, 2,
-               (const int32_t[][2]){ { core_middle(place, device), box->y + box->h },
-                                     { core_middle(place, device), bar ? bar->box.y : box->y + box->h } });
+    rondo_points_set(
+        &wire->line, 2,
+        (const int32_t[][2]){ { core_middle(place, device), box->y + box->h },
+                              { core_middle(place, device), bar ? bar->box.y : box->y + box->h } });
 }
 
 static void link_place(const struct rondo_place *place, struct rondo_wire *wire)
@@ -350,8 +336,8 @@ static void link_place(const struct rondo_place *place, struct rondo_wire *wire)
     switch (route_of(place, wire->link)) {
     case BRANCH:
         branch_place(place, wire, parent, child,
-                     is_device(type_of(place, child)) ? core_middle(place, child)
-                                                      : middle(&place->box[child]));
+                     holds_rank(type_of(place, child)) ? core_middle(place, child)
+                                                       : middle(&place->box[child]));
         break;
     case BESIDE: {
         int cpu = type_of(place, link->from) == RONDO_NODE_CPU ? link->from : link->to,
@@ -368,34 +354,36 @@ static void link_place(const struct rondo_place *place, struct rondo_wire *wire)
                      type_of(place, link->from) == RONDO_NODE_NVS ? link->to : link->from);
         break;
     case ARC_UP:
-        wire->y[0] = wire->y[1] = a->y;
-        wire->y[2] = a->y - arc_height(wire);
+        wire->line.y[0] = wire->line.y[1] = a->y;
+        wire->line.y[2] = a->y - arc_height(wire);
         break;
     case ARC_DOWN:
-        wire->y[0] = a->y + a->h;
-        wire->y[1] = b->y + b->h;
-        wire->y[2] = max32(wire->y[0], wire->y[1]) + arc_height(wire);
+        wire->line.y[0] = a->y + a->h;
+        wire->line.y[1] = b->y + b->h;
+        wire->line.y[2] = max32(wire->line.y[0], wire->line.y[1]) + arc_height(wire);
         break;
     case ROWS: rows_place(place, wire, a, b); break;
     default:
-        points_set(wire, 2,
-                   (const int32_t[][2]){ { middle(a), a->y + a->h / 2 }, { middle(b), b->y + b->h / 2 } });
+        rondo_points_set(
+            &wire->line, 2,
+            (const int32_t[][2]){ { middle(a), a->y + a->h / 2 }, { middle(b), b->y + b->h / 2 } });
     }
 }
 
 static void bus_place(const struct rondo_place *place, struct rondo_wire *wire, int32_t *top, int32_t *bottom)
 {
     int32_t spine = place->left - 54;
-    if (wire->npoints == 0) {
-        points_set(wire, 2, (const int32_t[][2]){ { spine, *top }, { spine, *bottom } });
+    if (wire->line.npoints == 0) {
+        rondo_points_set(&wire->line, 2, (const int32_t[][2]){ { spine, *top }, { spine, *bottom } });
         return;
     }
     const struct rondo_place_row *row = &place->row[wire->gutter];
     int32_t y = row->head_y - place->size->pad - BUS_TOP + 12;
-    if (wire->x[0]) {
-        points_set(wire, 2, (const int32_t[][2]){ { wire->x[0], y }, { wire->x[0], row->head_y } });
+    if (wire->line.x[0]) {
+        rondo_points_set(&wire->line, 2,
+                         (const int32_t[][2]){ { wire->line.x[0], y }, { wire->line.x[0], row->head_y } });
     } else {
-        points_set(wire, 2, (const int32_t[][2]){ { spine, y }, { wire->x[1], y } });
+        rondo_points_set(&wire->line, 2, (const int32_t[][2]){ { spine, y }, { wire->line.x[1], y } });
     }
     *top = min32(*top, y);
     *bottom = max32(*bottom, y);
