@@ -1,7 +1,7 @@
 /*
  * mpi_again: a few calls that are made again and again on memory that is not open, of sizes for which open
  * buffers and the mailbox are the two best choices: after some refusals nobody asks any more, for a while, by
- * a count that must stay the same on all ranks (src/call/fast_path.c, kern/zerocopy.h). Each rank makes each
+ * a count that must stay the same on all ranks (src/call/fast_path.c, kern/direct.h). Each rank makes each
  * call in a way of its own: alone, which is the short way, in a group, on a stream, on a stream that others'
  * calls queue behind; so what one rank keeps another pushes out. Buffers are of rondo_mem_alloc now and then,
  * on all ranks or all but one. Who counts otherwise waits for ever, or sees another call.

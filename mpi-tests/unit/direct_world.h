@@ -13,7 +13,7 @@
 
 #include "coll/algo.h"
 #include "coll/twoshot.h"
-#include "kern/zerocopy_impl.h"
+#include "kern/direct_impl.h"
 
 enum { MOST_RANKS = 6, MOST_COUNT = 3000, NCALLS = 60, PLACE = 4 * MOST_COUNT * MOST_RANKS };
 

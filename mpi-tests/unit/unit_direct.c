@@ -1,4 +1,4 @@
-/* Two-shot and what it knows (kern/zerocopy.h): results on every kind of memory, who is waited for, calls
+/* Two-shot and what it knows (kern/direct.h): results on every kind of memory, who is waited for, calls
  * that differ, the table of segments (direct_world.h). */
 #include "direct_world.h"
 

@@ -18,7 +18,7 @@
 
 #include "base/mem.h"
 #include "coll/hierarchical.h"
-#include "kern/zerocopy_impl.h"
+#include "kern/direct_impl.h"
 #include "kern/exec.h"
 #include "kern/reduce.h"
 #include "node_job.h"

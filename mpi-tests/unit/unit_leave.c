@@ -11,7 +11,7 @@
 
 #include "base/mem.h"
 #include "fake_ranks.h"
-#include "kern/zerocopy_impl.h"
+#include "kern/direct_impl.h"
 #include "kern/exec.h"
 
 enum {

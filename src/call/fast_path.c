@@ -9,11 +9,6 @@ enum { QUICK_LOOKS = 200 };
 _Static_assert(RONDO_NUM_DTYPES <= 16 && RONDO_NUM_OPS <= 16 && RONDO_NUM_COLLS < 255,
                "what rondo_call_what packs");
 
-static inline int is_alive(const rondo_comm *comm)
-{
-    return __atomic_load_n(&comm->magic, __ATOMIC_ACQUIRE) == RONDO_COMM_ALIVE;
-}
-
 /* Nothing that has its own word, hooks, faults or order is under way. */
 static inline int is_plain(const struct rondo_ctx *ctx)
 {
@@ -38,15 +33,8 @@ static inline struct rondo_run *shot_of(const struct rondo_cached *entry)
 
 static void note_call(struct rondo_ctx *ctx, const struct rondo_cached *entry, uint32_t word)
 {
-    struct rondo_call call = { .seq = ctx->seq,
-                               .count = entry->count,
-                               .word = word,
-                               .op = (int32_t)(entry->what >> 16 & 0xff),
-                               .root = (int32_t)(entry->what >> 32),
-                               .coll = (uint8_t)((entry->what & 0xff) - 1),
-                               .dtype = (uint8_t)(entry->what >> 8),
-                               .state = 1 };
-    rondo_control_call_begin(ctx->control, &call);
+    rondo_call_record(ctx, (enum rondo_coll)((entry->what & 0xff) - 1), entry->what >> 8 & 0xff,
+                      entry->what >> 16 & 0xff, (int)(entry->what >> 32), entry->count, word);
 }
 
 static __attribute__((noinline, cold)) rondo_status failed(struct rondo_ctx *ctx, rondo_status status)
@@ -100,12 +88,12 @@ int rondo_fast_path(rondo_comm *comm, uint64_t what, size_t count, const void *s
     struct rondo_cached *entry;
     struct rondo_run *run;
     if (RONDO_UNLIKELY(comm == NULL || what == 0 || rondo_group_depth() > 0 || rondo_fault_armed ||
-                       !is_alive(comm))) {
+                       !rondo_comm_is_alive(comm))) {
         return 0;
     }
     __atomic_store_n(&comm->busy, 1, __ATOMIC_RELAXED); /* as rondo_comm_enter */
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
-    if (RONDO_UNLIKELY(!is_alive(comm))) {
+    if (RONDO_UNLIKELY(!rondo_comm_is_alive(comm))) {
         rondo_comm_leave(comm);
         return 0;
     }

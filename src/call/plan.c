@@ -36,15 +36,7 @@ static void note_call(struct rondo_plan *plan, const struct rondo_task *t, uint3
         plan->first_seq = ctx->seq;
     }
     if (ctx->control != NULL) {
-        struct rondo_call call = { .seq = ctx->seq,
-                                   .count = t->count,
-                                   .word = word,
-                                   .op = (int32_t)t->op,
-                                   .root = t->root,
-                                   .coll = t->coll,
-                                   .dtype = (uint8_t)t->dtype,
-                                   .state = 1 };
-        rondo_control_call_begin(ctx->control, &call);
+        rondo_call_record(ctx, (enum rondo_coll)t->coll, (unsigned)t->dtype, t->op, t->root, t->count, word);
     }
 }
 

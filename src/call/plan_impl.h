@@ -20,6 +20,20 @@ static inline uint32_t rondo_next_word(struct rondo_ctx *ctx, uint64_t call_hash
     ctx->history = rondo_mix(history, call_hash);
     return rondo_call_word(ctx->seq, call_hash ^ history);
 }
+/** Put the call ctx->seq on record in the control plane, where other ranks compare it with theirs. */
+static inline void rondo_call_record(struct rondo_ctx *ctx, enum rondo_coll coll, unsigned dtype, unsigned op,
+                                     int root, size_t count, uint32_t word)
+{
+    struct rondo_call call = { .seq = ctx->seq,
+                               .count = count,
+                               .word = word,
+                               .op = (int32_t)op,
+                               .root = root,
+                               .coll = (uint8_t)coll,
+                               .dtype = (uint8_t)dtype,
+                               .state = 1 };
+    rondo_control_call_begin(ctx->control, &call);
+}
 /** The call's type and operation. */
 void rondo_plan_fill_op(struct rondo_work *w, const struct rondo_task *t);
 /** This rank's own share of a call, or all of it when there is one rank: a schedule of one rank copies (and

@@ -61,7 +61,7 @@ struct rondo_work {
     struct rondo_seat seat;
     const struct rondo_ports *ports;
     struct rondo_mailbox *mailbox; /* one-shot, two-shot (base/mailbox.h) */
-    struct rondo_direct *direct;   /* two-shot (kern/zerocopy.h) */
+    struct rondo_direct *direct;   /* two-shot (kern/direct.h) */
 };
 
 #endif

@@ -84,11 +84,6 @@ int rondo_engine_ncomms(void)
     return n;
 }
 
-static int is_alive(const rondo_comm *comm)
-{
-    return __atomic_load_n(&comm->magic, __ATOMIC_ACQUIRE) == RONDO_COMM_ALIVE;
-}
-
 static rondo_status not_alive(const rondo_comm *comm, const char *what)
 {
     if (comm == NULL) {
@@ -106,13 +101,13 @@ static rondo_status not_alive(const rondo_comm *comm, const char *what)
 
 rondo_status rondo_comm_enter(rondo_comm *comm, const char *what, struct rondo_ctx **ctx)
 {
-    if (RONDO_UNLIKELY(comm == NULL || !is_alive(comm))) {
+    if (RONDO_UNLIKELY(comm == NULL || !rondo_comm_is_alive(comm))) {
         return not_alive(comm, what);
     }
     __atomic_store_n(&comm->busy, 1, __ATOMIC_RELAXED);
     __atomic_signal_fence(
         __ATOMIC_SEQ_CST); /* the processor's fence is in wait_until_left(), for all threads */
-    if (RONDO_UNLIKELY(!is_alive(comm))) {
+    if (RONDO_UNLIKELY(!rondo_comm_is_alive(comm))) {
         rondo_comm_leave(comm);
         return not_alive(comm, what);
     }
@@ -124,11 +119,11 @@ void rondo_comm_leave(rondo_comm *comm) { __atomic_store_n(&comm->busy, 0, __ATO
 
 rondo_status rondo_comm_visit(const rondo_comm *comm, const char *what, struct rondo_ctx **ctx)
 {
-    if (comm == NULL || !is_alive(comm)) {
+    if (comm == NULL || !rondo_comm_is_alive(comm)) {
         return not_alive(comm, what);
     }
     __atomic_add_fetch(&((rondo_comm *)(uintptr_t)comm)->visitors, 1, __ATOMIC_SEQ_CST);
-    if (!is_alive(comm)) {
+    if (!rondo_comm_is_alive(comm)) {
         rondo_comm_unvisit(comm);
         return not_alive(comm, what);
     }
@@ -403,8 +398,8 @@ static void comm_end(rondo_comm *comm, struct rondo_ctx *ctx, int left, const ch
 void rondo_comm_discard(struct rondo_ctx *ctx)
 {
     rondo_comm *shell = ctx->shell;
-    int known = is_alive(shell) || __atomic_load_n(&shell->magic, __ATOMIC_ACQUIRE) ==
-                                       RONDO_COMM_DEAD; /* to the user: made in a group */
+    int known = rondo_comm_is_alive(shell) || __atomic_load_n(&shell->magic, __ATOMIC_ACQUIRE) ==
+                                                  RONDO_COMM_DEAD; /* to the user: made in a group */
     if (known && claim(shell, "rondo_group_end", &ctx) != RONDO_SUCCESS) {
         rondo_comm_leave(shell); /* who aborted it frees it */
         return;
@@ -604,7 +599,7 @@ const char *rondo_last_error(const rondo_comm *comm)
 {
     static _Thread_local char text[RONDO_ERROR_TEXT]; /* a copy: another thread may abort the communicator */
     struct rondo_ctx *ctx;
-    if (comm == NULL || !is_alive(comm) ||
+    if (comm == NULL || !rondo_comm_is_alive(comm) ||
         rondo_comm_visit(comm, "rondo_last_error", &ctx) != RONDO_SUCCESS) {
         return rondo_error_text();
     }

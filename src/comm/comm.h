@@ -16,7 +16,7 @@
 #include "base/wait.h"
 #include "coll/algo.h"
 #include "tuner/select.h"
-#include "kern/zerocopy.h"
+#include "kern/direct.h"
 #include "kern/exec.h"
 #include "net/bootstrap/bootstrap.h"
 #include "net/control/control.h"
@@ -38,6 +38,10 @@ struct rondo_comm {
     int16_t visitors; /* threads that look at the context; atomic */
 };
 _Static_assert(sizeof(struct rondo_comm) == 64, "a shell is one cache line");
+static inline int rondo_comm_is_alive(const struct rondo_comm *comm)
+{
+    return __atomic_load_n(&comm->magic, __ATOMIC_ACQUIRE) == RONDO_COMM_ALIVE;
+}
 
 /* One API call, checked: what a group collects. Counts in elements. */
 struct rondo_task {
@@ -105,7 +109,7 @@ enum rondo_cached_state {
     RONDO_CACHED_RUNS,
     RONDO_CACHED_SHOT,  /* one run, for publish and collect (kern/exec.h) */
     RONDO_CACHED_SECOND /* two: the second is such a run, where the first one's buffers are not asked for
-                           (kern/zerocopy.h) */
+                           (kern/direct.h) */
 };
 struct rondo_cached {
     uint64_t what;
@@ -174,7 +178,7 @@ struct rondo_ctx {
     int listening;                 /* it holds the process's control listener (several nodes) */
     int has_netdevs;               /* it holds the net devices (net/netdev.h) */
     struct rondo_mailbox *mailbox;
-    struct rondo_direct *open_buffers; /* of the node (kern/zerocopy.h); NULL without a mailbox */
+    struct rondo_direct *open_buffers; /* of the node (kern/direct.h); NULL without a mailbox */
     struct rondo_device *device;       /* the GPU on which its buffers are (device.h); NULL: host memory */
     struct rondo_pages
         *pages; /* of buffers, as far as they were asked for (RONDO_CHECK_POINTERS); NULL: no checks */

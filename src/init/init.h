@@ -126,7 +126,7 @@ void rondo_init_control_config(const struct rondo_ctx *ctx, struct rondo_control
 const struct rondo_graph_note *rondo_init_graph_note(const struct rondo_init *init, int r);
 
 /* init_memory.c */
-/** Host memory on one node: make the table of open buffers (kern/zerocopy.h). */
+/** Host memory on one node: make the table of open buffers (kern/direct.h). */
 rondo_status rondo_init_open_buffers(struct rondo_ctx *ctx);
 /** Local ranks 0 and 1 measure; RONDO_IN_PROGRESS: call again. *silent: who is waited for. */
 rondo_status rondo_init_measure_handover(struct rondo_init *init, int *silent);

@@ -34,7 +34,7 @@ struct rondo_flow {
     uint32_t called;
 };
 
-/* Whether ranks reach one another's buffers in a run; all ranks reach the same verdict (kern/zerocopy.h). */
+/* Whether ranks reach one another's buffers in a run; all ranks reach the same verdict (kern/direct.h). */
 enum rondo_verdict { RONDO_UNDECIDED, RONDO_DIRECT, RONDO_NOT_DIRECT };
 
 /* What a one-shot run does after it has published. rondo_run_begin finds out once, so that a repeated call

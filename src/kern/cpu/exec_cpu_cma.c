@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "kern/zerocopy_impl.h"
+#include "kern/direct_impl.h"
 #include "kern/cpu/exec_cpu.h"
 #include "kern/reduce.h"
 

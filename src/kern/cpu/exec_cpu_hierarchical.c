@@ -2,7 +2,7 @@
  * groups inside, and to them. */
 #include "coll/chunk.h"
 #include "coll/hierarchical.h"
-#include "kern/zerocopy_impl.h"
+#include "kern/direct_impl.h"
 #include "kern/cpu/exec_cpu.h"
 #include "kern/reduce.h"
 

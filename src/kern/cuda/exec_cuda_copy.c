@@ -57,6 +57,20 @@ struct place {
     } RONDO_ALIGNED(RONDO_CACHE_LINE) came[];
 };
 
+/* A call that the engines carry. */
+struct copied {
+    const struct rondo_run *run;
+    int rounds;
+    CUdeviceptr in[RONDO_DIRECT_RANKS], out[RONDO_DIRECT_RANKS]; /* of each rank, here; 0: not needed */
+};
+
+struct move {
+    CUdeviceptr to, from;
+    size_t bytes;
+};
+
+enum { NEEDS_IN = 1, NEEDS_OUT = 2 };
+
 struct rondo_cuda_copies {
     int nlocal, index;
     int on;          /* all ranks can; atomic */
@@ -67,7 +81,7 @@ struct rondo_cuda_copies {
     /* the hosts' meetings */
     uint64_t turns;
     int meeting, posted, at, silent; /* in the plan whose runs are looked at */
-    struct rondo_cuda_copied *call;
+    struct copied *call;
     int ncalls, capacity;
     /* launches */
     uint32_t copied; /* calls given to the engines, but captured ones */
@@ -263,23 +277,114 @@ void rondo_cuda_copy_close(struct rondo_exec *exec)
     rondo_free(c);
 }
 
+/* ---- what a rank copies, and which buffers its peers read ---- */
+
+static int is_root(const struct rondo_work *w) { return w->seat.index == w->seat.root; }
+
+/* Does every rank copy a piece of the root's buffer, and the other pieces from one another? */
+static int spreads(const struct rondo_work *w)
+{
+    return w->coll == RONDO_COLL_BROADCAST && w->seat.nranks > 2;
+}
+
+static size_t block_bytes(const struct rondo_work *w, int rank)
+{
+    return (w->counts != NULL ? w->counts[rank] : w->block) * w->elem_bytes;
+}
+
+/* Bytes of a rank's buffer that others read. */
+static size_t bytes_of(const struct rondo_work *w)
+{
+    return block_bytes(w, w->seat.index) * (w->coll == RONDO_COLL_ALL_TO_ALL ? (size_t)w->seat.nranks : 1);
+}
+
+/* Which of this rank's buffers others read. */
+static unsigned needs_of(const struct rondo_work *w)
+{
+    if (bytes_of(w) == 0) {
+        return 0;
+    }
+    return w->coll != RONDO_COLL_BROADCAST || is_root(w) ? NEEDS_IN : spreads(w) ? NEEDS_OUT : 0;
+}
+
+static void add_move(struct move *move, int *n, CUdeviceptr to, CUdeviceptr from, size_t bytes)
+{
+    if (bytes > 0 && to != from) {
+        move[(*n)++] = (struct move){ .to = to, .from = from, .bytes = bytes };
+    }
+}
+
+/* Rank's piece of a buffer that is cut among all: whole lines. */
+static size_t piece_of(const struct rondo_work *w, int rank, size_t *bytes)
+{
+    size_t all = block_bytes(w, 0),
+           share = rondo_round_up((all + (size_t)w->seat.nranks - 1) / (size_t)w->seat.nranks,
+                                  RONDO_CTRL_ALIGN);
+    size_t at = rondo_min_size(share * (size_t)rank, all);
+    *bytes = rondo_min_size(share, all - at);
+    return at;
+}
+
+static int broadcast_moves(const struct copied *call, int round, struct move *move)
+{
+    const struct rondo_work *w = &call->run->work;
+    int n = 0, nranks = w->seat.nranks, index = w->seat.index, root = w->seat.root;
+    size_t bytes, at;
+    if (is_root(w) || !spreads(w)) {
+        add_move(move, &n, call->out[index], call->in[root], round == 0 ? block_bytes(w, 0) : 0);
+        return n;
+    }
+    for (int d = round; d < (round == 0 ? 1 : nranks); d++) {
+        int rank = (index + d) % nranks;
+        at = piece_of(w, rank, &bytes);
+        add_move(move, &n, call->out[index] + at,
+                 (round == 0 || rank == root ? call->in[root] : call->out[rank]) + at, bytes);
+    }
+    return n;
+}
+
+/* Everyone begins with another rank. In place, the second round brings what the first one has put aside. */
+static int gather_moves(const struct copied *call, int round, struct move *move)
+{
+    const struct rondo_work *w = &call->run->work;
+    int n = 0, nranks = w->seat.nranks, index = w->seat.index, exchanges = w->coll == RONDO_COLL_ALL_TO_ALL,
+        aside = exchanges && w->in == w->out;
+    CUdeviceptr to = aside ? (CUdeviceptr)(uintptr_t)call->run->aside : call->out[index];
+    if (round > 0) {
+        add_move(move, &n, call->out[index], to, aside ? bytes_of(w) : 0);
+        return n;
+    }
+    for (int d = 0; d < nranks; d++) {
+        int rank = (index + d) % nranks;
+        size_t block = block_bytes(w, rank),
+               at = w->displs != NULL ? w->displs[rank] * w->elem_bytes : (size_t)rank * block;
+        add_move(move, &n, to + at, call->in[rank] + (exchanges ? (size_t)index * block : 0), block);
+    }
+    return n;
+}
+
+/* The copies of a round, in the order in which they begin. @return their number. */
+static int moves_of(const struct copied *call, int round, struct move move[RONDO_DIRECT_RANKS])
+{
+    return (call->run->work.coll == RONDO_COLL_BROADCAST ? broadcast_moves : gather_moves)(call, round, move);
+}
+
 /* ---- the hosts meet ---- */
 
 static rondo_status post(struct rondo_exec *exec, struct rondo_cuda_copies *c, const struct rondo_work *w)
 {
     struct offer *offer = &mine(exec)->offer[++c->turns & 1];
-    unsigned needs = rondo_cuda_copy_needs(w);
+    unsigned needs = needs_of(w);
     CUstreamCaptureMode before;
     rondo_status status;
     RONDO_TRY(rondo_exec_cuda_enter(exec, &before));
     status = rondo_cuda_direct_look(exec);
     offer->open = 1;
-    if (status == RONDO_SUCCESS && (needs & RONDO_CUDA_NEEDS_IN)) {
-        offer->open &= (uint8_t)rondo_cuda_direct_spot(exec, 0, w->in, rondo_cuda_copy_bytes(w), &offer->in);
+    if (status == RONDO_SUCCESS && (needs & NEEDS_IN)) {
+        offer->open &= (uint8_t)rondo_cuda_direct_spot(exec, 0, w->in, bytes_of(w), &offer->in);
     }
-    if (status == RONDO_SUCCESS && (needs & RONDO_CUDA_NEEDS_OUT)) {
-        offer->open &= (uint8_t)rondo_cuda_direct_spot(exec, 1, w->out, rondo_cuda_copy_bytes(w),
-                                                       &offer->out);
+    if (status == RONDO_SUCCESS && (needs & NEEDS_OUT)) {
+        offer->open &= (uint8_t)rondo_cuda_direct_spot(exec, 1, w->out, bytes_of(w), &offer->out);
     }
     rondo_exec_cuda_leave(before);
     RONDO_TRY(status);
@@ -289,11 +394,11 @@ static rondo_status post(struct rondo_exec *exec, struct rondo_cuda_copies *c, c
     return RONDO_SUCCESS;
 }
 
-static rondo_status next_call(struct rondo_cuda_copies *c, struct rondo_cuda_copied **call)
+static rondo_status next_call(struct rondo_cuda_copies *c, struct copied **call)
 {
     if (c->ncalls == c->capacity) {
         int capacity = 2 * c->capacity + 1;
-        struct rondo_cuda_copied *more;
+        struct copied *more;
         RONDO_TRY(RONDO_NEW_ARRAY(more, capacity, "calls by copy engines"));
         if (c->ncalls > 0) {
             memcpy(more, c->call, sizeof(*more) * (size_t)c->ncalls);
@@ -308,21 +413,16 @@ static rondo_status next_call(struct rondo_cuda_copies *c, struct rondo_cuda_cop
 }
 
 /* Where this rank finds what a peer has told of. */
-static rondo_status find_buffers(struct rondo_exec *exec, struct rondo_cuda_copied *call, int peer,
+static rondo_status find_buffers(struct rondo_exec *exec, struct copied *call, int peer,
                                  const struct offer *offer)
 {
     struct rondo_work as = call->run->work;
     unsigned needs;
     as.seat.index = peer;
-    needs = rondo_cuda_copy_needs(&as);
-    call->in[peer] = (needs & RONDO_CUDA_NEEDS_IN)
-                         ? rondo_cuda_direct_at(exec, peer, &offer->in, rondo_cuda_copy_bytes(&as))
-                         : 0;
-    call->out[peer] = (needs & RONDO_CUDA_NEEDS_OUT)
-                          ? rondo_cuda_direct_at(exec, peer, &offer->out, rondo_cuda_copy_bytes(&as))
-                          : 0;
-    if (((needs & RONDO_CUDA_NEEDS_IN) && call->in[peer] == 0) ||
-        ((needs & RONDO_CUDA_NEEDS_OUT) && call->out[peer] == 0)) {
+    needs = needs_of(&as);
+    call->in[peer] = (needs & NEEDS_IN) ? rondo_cuda_direct_at(exec, peer, &offer->in, bytes_of(&as)) : 0;
+    call->out[peer] = (needs & NEEDS_OUT) ? rondo_cuda_direct_at(exec, peer, &offer->out, bytes_of(&as)) : 0;
+    if (((needs & NEEDS_IN) && call->in[peer] == 0) || ((needs & NEEDS_OUT) && call->out[peer] == 0)) {
         char where[80];
         return rondo_fail(RONDO_REMOTE_ERROR,
                           "%s: rank %d calls with memory that this rank does not have any more: was it freed "
@@ -335,7 +435,7 @@ static rondo_status find_buffers(struct rondo_exec *exec, struct rondo_cuda_copi
 /* All have said where they are: the same for all of them. */
 static rondo_status conclude(struct rondo_exec *exec, struct rondo_cuda_copies *c, struct rondo_run *run)
 {
-    struct rondo_cuda_copied *call;
+    struct copied *call;
     int open = 1, in_place = 0;
     for (int i = 0; i < c->nlocal; i++) {
         const struct offer *offer = &place_of(exec, i)->offer[c->turns & 1];
@@ -351,7 +451,7 @@ static rondo_status conclude(struct rondo_exec *exec, struct rondo_cuda_copies *
     }
     RONDO_TRY(next_call(c, &call));
     call->run = run;
-    call->rounds = in_place || rondo_cuda_copy_spreads(&run->work) ? 2 : 1;
+    call->rounds = in_place || spreads(&run->work) ? 2 : 1;
     for (int i = 0; i < c->nlocal; i++) {
         if (i == c->index) {
             call->in[i] = (CUdeviceptr)(uintptr_t)run->work.in;
@@ -426,7 +526,7 @@ static rondo_status put_meeting(struct rondo_exec *exec, enum meeting kind, cons
     return RONDO_SUCCESS;
 }
 
-static rondo_status put_move(struct rondo_exec *exec, CUstream stream, const struct rondo_cuda_move *move)
+static rondo_status put_move(struct rondo_exec *exec, CUstream stream, const struct move *move)
 {
     char where[80];
     RONDO_CUDA_TRY(exec->cuda->MemcpyAsync(move->to, move->from, move->bytes, stream),
@@ -436,7 +536,7 @@ static rondo_status put_move(struct rondo_exec *exec, CUstream stream, const str
 }
 
 static rondo_status put_on_sides(struct rondo_exec *exec, struct rondo_cuda_copies *c,
-                                 const struct rondo_cuda_move *move, int n)
+                                 const struct move *move, int n)
 {
     const struct rondo_cuda *cuda = exec->cuda;
     int sides = n - 1 < SIDES ? n - 1 : SIDES;
@@ -457,10 +557,10 @@ static rondo_status put_on_sides(struct rondo_exec *exec, struct rondo_cuda_copi
     return RONDO_SUCCESS;
 }
 
-static rondo_status put_round(struct rondo_exec *exec, const struct rondo_cuda_copied *call, int round)
+static rondo_status put_round(struct rondo_exec *exec, const struct copied *call, int round)
 {
-    struct rondo_cuda_move move[RONDO_DIRECT_RANKS];
-    int n = rondo_cuda_copy_moves(call, round, move);
+    struct move move[RONDO_DIRECT_RANKS];
+    int n = moves_of(call, round, move);
     if (n > 1 && exec->capturing == NULL) { /* a side stream would capture until the user's ends */
         return put_on_sides(exec, exec->copies, move, n);
     }
@@ -470,7 +570,7 @@ static rondo_status put_round(struct rondo_exec *exec, const struct rondo_cuda_c
     return RONDO_SUCCESS;
 }
 
-static rondo_status put_call(struct rondo_exec *exec, const struct rondo_cuda_copied *call)
+static rondo_status put_call(struct rondo_exec *exec, const struct copied *call)
 {
     uint32_t copied = exec->copies->copied + 1;
     for (int round = 0; round < call->rounds; round++) {

@@ -1,6 +1,6 @@
 /* The CUDA executor, shared by its files: exec_cuda_kernels.c (what is on the device), exec_cuda.c (what a
  * communicator has), exec_cuda_launch.c, exec_cuda_graph.c (capture), exec_cuda_direct.c (peers' memory),
- * exec_cuda_copy.c and exec_cuda_copy_moves.c (copy engines). */
+ * exec_cuda_copy.c (copy engines). */
 #ifndef RONDO_KERN_CUDA_EXEC_CUDA_IMPL_H
 #define RONDO_KERN_CUDA_EXEC_CUDA_IMPL_H
 
@@ -12,8 +12,8 @@
 enum {
     RONDO_CUDA_FLIGHTS = 1024, /* launches under way; the driver's own queue is about as long */
     RONDO_CUDA_NOTES = 512,    /* works whose call can be named when a kernel finds a difference */
-    RONDO_CUDA_WAYS = RONDO_NUM_PROTOS + 1, /* the protocols, and direct */
-    RONDO_CUDA_KERNELS = 1 + RONDO_CUDA_WAYS + RONDO_NUM_DTYPES * RONDO_NUM_REDUCES * RONDO_CUDA_WAYS
+    RONDO_CUDA_VARIANTS = RONDO_NUM_PROTOS + 1, /* of a kernel: the protocols, and direct access */
+    RONDO_CUDA_KERNELS = 1 + RONDO_CUDA_VARIANTS + RONDO_NUM_DTYPES * RONDO_NUM_REDUCES * RONDO_CUDA_VARIANTS
 };
 
 /* ---- of a device ---- */
@@ -202,31 +202,6 @@ void rondo_cuda_copy_release(struct rondo_exec *exec);
  * the stream waits for. -1: none. */
 int rondo_cuda_copy_waits(struct rondo_exec *exec, uint64_t *left);
 int rondo_cuda_copy_silent(const struct rondo_exec *exec);
-
-/* ---- exec_cuda_copy_moves.c ---- */
-
-/* A call that the engines carry. */
-struct rondo_cuda_copied {
-    const struct rondo_run *run;
-    int rounds;
-    CUdeviceptr in[RONDO_DIRECT_RANKS],
-        out[RONDO_DIRECT_RANKS]; /* where this rank has all ranks' buffers; 0: they are not needed */
-};
-
-struct rondo_cuda_move {
-    CUdeviceptr to, from;
-    size_t bytes;
-};
-
-/** Which of this rank's buffers others read, and bytes of such a one. */
-enum { RONDO_CUDA_NEEDS_IN = 1, RONDO_CUDA_NEEDS_OUT = 2 };
-unsigned rondo_cuda_copy_needs(const struct rondo_work *w);
-size_t rondo_cuda_copy_bytes(const struct rondo_work *w);
-/** Does every rank take a piece of the root's buffer, and the other pieces of one another? */
-int rondo_cuda_copy_spreads(const struct rondo_work *w);
-/** The copies of a round, in the order in which they are begun. @return how many. */
-int rondo_cuda_copy_moves(const struct rondo_cuda_copied *call, int round,
-                          struct rondo_cuda_move move[RONDO_DIRECT_RANKS]);
 
 /* ---- exec_cuda_graph.c ---- */
 

@@ -10,17 +10,22 @@
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct rondo_cuda_kernels *list;
 
-enum { P2P_KERNEL, COPY_KERNELS, REDUCE_KERNELS = COPY_KERNELS + RONDO_CUDA_WAYS, DIRECT = RONDO_NUM_PROTOS };
+enum {
+    P2P_KERNEL,
+    COPY_KERNELS,
+    REDUCE_KERNELS = COPY_KERNELS + RONDO_CUDA_VARIANTS,
+    DIRECT = RONDO_NUM_PROTOS
+};
 
 int rondo_cuda_kernel_of(const struct rondo_work *w)
 {
-    const int way = rondo_work_is_direct(w) ? DIRECT : w->proto;
+    const int variant = rondo_work_is_direct(w) ? DIRECT : w->proto;
     if (w->coll == RONDO_COLL_SEND || w->coll == RONDO_COLL_RECV) {
         return P2P_KERNEL;
     }
     return rondo_coll_reduces(rondo_coll_scheduled_as((enum rondo_coll)w->coll))
-               ? REDUCE_KERNELS + (w->dtype * RONDO_NUM_REDUCES + w->reduce) * RONDO_CUDA_WAYS + way
-               : COPY_KERNELS + way;
+               ? REDUCE_KERNELS + (w->dtype * RONDO_NUM_REDUCES + w->reduce) * RONDO_CUDA_VARIANTS + variant
+               : COPY_KERNELS + variant;
 }
 
 /* A work that kernel i runs. */
@@ -29,21 +34,21 @@ static struct rondo_work sample(int i)
     struct rondo_work w = {
         .coll = RONDO_COLL_SEND, .algo = RONDO_ALGO_P2P, .proto = RONDO_PROTO_SIMPLE, .elem_bytes = 1
     };
-    int way = 0;
+    int variant = 0;
     if (i >= REDUCE_KERNELS) {
         int j = i - REDUCE_KERNELS;
-        way = j % RONDO_CUDA_WAYS;
+        variant = j % RONDO_CUDA_VARIANTS;
         w.coll = RONDO_COLL_ALL_REDUCE;
-        w.reduce = (uint8_t)(j / RONDO_CUDA_WAYS % RONDO_NUM_REDUCES);
-        w.dtype = (uint8_t)(j / RONDO_CUDA_WAYS / RONDO_NUM_REDUCES);
+        w.reduce = (uint8_t)(j / RONDO_CUDA_VARIANTS % RONDO_NUM_REDUCES);
+        w.dtype = (uint8_t)(j / RONDO_CUDA_VARIANTS / RONDO_NUM_REDUCES);
         w.elem_bytes = (uint8_t)rondo_dtype_size((rondo_dtype)w.dtype);
     } else if (i >= COPY_KERNELS) {
-        way = i - COPY_KERNELS;
+        variant = i - COPY_KERNELS;
         w.coll = RONDO_COLL_ALL_GATHER;
     }
     if (i >= COPY_KERNELS) {
-        w.algo = way == DIRECT ? RONDO_ALGO_TWOSHOT : RONDO_ALGO_RING;
-        w.proto = (uint8_t)(way == DIRECT ? RONDO_PROTO_SIMPLE : way);
+        w.algo = variant == DIRECT ? RONDO_ALGO_TWOSHOT : RONDO_ALGO_RING;
+        w.proto = (uint8_t)(variant == DIRECT ? RONDO_PROTO_SIMPLE : variant);
     }
     return w;
 }

@@ -1,5 +1,5 @@
 /* The table of segments that the ranks of a communicator know, and of what is worth asking for. */
-#include "kern/zerocopy_impl.h"
+#include "kern/direct_impl.h"
 
 #include <string.h>
 

@@ -1,10 +1,10 @@
 /* What direct.c (who knows which memory) and exec_cpu_direct.c (who moves what) share. */
-#ifndef RONDO_KERN_ZEROCOPY_IMPL_H
-#define RONDO_KERN_ZEROCOPY_IMPL_H
+#ifndef RONDO_KERN_DIRECT_IMPL_H
+#define RONDO_KERN_DIRECT_IMPL_H
 
 #include "coll/step.h"
 #include "kern/exec.h"
-#include "kern/zerocopy.h"
+#include "kern/direct.h"
 
 enum { RONDO_BUFFER_IN, RONDO_BUFFER_OUT, RONDO_NUM_BUFFERS };
 
@@ -93,12 +93,6 @@ void rondo_cma_span(const struct rondo_work *w, struct rondo_flow *flow);
 /** n more elements of the flow's block. @return 0: *status is an error. */
 int rondo_cma_move(struct rondo_exec *exec, const struct rondo_work *w, const struct rondo_flow *flow,
                    size_t n, rondo_status *status);
-/** all_to_all: is this rank's block, and that of the peer for it, moved by one of the two, because a place is
- * both left and come to? */
-int rondo_swaps(const struct rondo_work *w, int peer);
-/** What this rank has to do for n more elements of the flow's block. @return 0: *status is an error. */
-int rondo_swap_move(struct rondo_exec *exec, const struct rondo_work *w, const struct rondo_flow *flow,
-                    size_t n, rondo_status *status);
 /** Unmap what its owners have ended. */
 void rondo_direct_sweep(struct rondo_direct *d);
 
