@@ -21,7 +21,7 @@
 #include <string.h>
 
 #include "base/param.h"
-#include "comm/comm.h"
+#include "comm/links.h"
 #include "net/verbs/verbs.h"
 #include "net/transport/transport_net.h"
 

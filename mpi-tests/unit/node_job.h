@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "comm/comm.h"
+#include "comm/layout_fill.h"
 #include "init/node.h"
 #include "topo/stitch.h"
 

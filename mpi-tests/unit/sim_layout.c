@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "comm/comm.h"
+#include "comm/layout_fill.h"
 #include "init/node.h"
 #include "topo/stitch.h"
 

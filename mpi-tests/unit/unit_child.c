@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/types.h"
-#include "comm/comm.h"
+#include "init/child.h"
 #include "fake_ranks.h"
 #include "faults.h"
 

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include "comm/comm.h"
+#include "comm/links.h"
 #include "device_world.h"
 
 /* ---- collectives ---- */

@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include "comm/comm.h"
+#include "call/plan.h"
 
 static const uint64_t first_steps[] = {
     0, 0x7fffffffull - 40, 0xffffffffull - 60, 0xffffffffull - 9, 0x1ffffffffull - 30, 0x100000000ull

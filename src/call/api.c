@@ -4,9 +4,12 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "comm/comm.h"
-#include "gpu/device.h"
+#include "call/cached.h"
+#include "call/group.h"
 #include "call/plan_impl.h"
+#include "call/stream.h"
+#include "call/wait.h"
+#include "gpu/device.h"
 
 static const char *call_name(const struct rondo_task *t) { return rondo_coll_name((enum rondo_coll)t->coll); }
 

@@ -1,8 +1,10 @@
 /* Calls that repeat and pass over the mailbox, from the user's call to its end. What is slower than that has
  * its own functions, so that the processor fetches little. */
 #include "base/fault.h"
-#include "comm/comm.h"
+#include "call/cached.h"
+#include "call/group.h"
 #include "call/plan_impl.h"
+#include "call/wait.h"
 
 enum { QUICK_LOOKS = 200 };
 

@@ -1,17 +1,14 @@
 /* Groups: a thread's calls between start and end, collected and issued together. */
+#include "call/group.h"
+
 #include <string.h>
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "comm/comm.h"
-#include "gpu/device.h"
 #include "call/plan_impl.h"
-
-/* A communicator that is created in the group. */
-struct created {
-    rondo_comm *shell;  /* the context may be gone at the group's end */
-    rondo_comm **place; /* the user's handle */
-};
+#include "call/stream.h"
+#include "call/wait.h"
+#include "gpu/device.h"
 
 _Thread_local int rondo_group_level RONDO_FAST_TLS;
 
@@ -20,9 +17,9 @@ static _Thread_local struct {
     rondo_status status; /* first error of a call inside the group */
     struct rondo_task *task;
     int ntasks, capacity;
-    struct rondo_ctx **init;
-    struct created *created; /* by index of init */
-    int ninits, init_capacity, created_capacity;
+    struct rondo_creation *creation;
+    int ncreations, creation_capacity;
+    rondo_end_creations *end_creations;
 } group;
 
 static rondo_status grow(void *array, int *capacity, int used, size_t size)
@@ -72,54 +69,13 @@ rondo_status rondo_group_add(const struct rondo_task *task)
     return RONDO_SUCCESS;
 }
 
-rondo_status rondo_group_add_init(struct rondo_ctx *ctx, rondo_comm **comm)
+rondo_status rondo_group_add_creation(struct rondo_ctx *ctx, rondo_comm **comm, rondo_end_creations *end)
 {
-    RONDO_TRY(grow(&group.init, &group.init_capacity, group.ninits, sizeof(struct rondo_ctx *)));
-    RONDO_TRY(grow(&group.created, &group.created_capacity, group.ninits, sizeof(*group.created)));
-    group.created[group.ninits].shell = ctx->shell;
-    group.created[group.ninits].place = comm;
-    group.init[group.ninits++] = ctx;
+    RONDO_TRY(grow(&group.creation, &group.creation_capacity, group.ncreations, sizeof(*group.creation)));
+    group.creation[group.ncreations++] =
+        (struct rondo_creation){ .ctx = ctx, .shell = ctx->shell, .place = comm };
+    group.end_creations = end;
     return RONDO_SUCCESS;
-}
-
-/* Creations that were not aborted since. @return the error of one that was. */
-static rondo_status enter_inits(void)
-{
-    rondo_status status = RONDO_SUCCESS;
-    int n = 0;
-    for (int i = 0; i < group.ninits; i++) {
-        struct rondo_ctx *ctx;
-        rondo_status entered = rondo_comm_enter(group.created[i].shell, "rondo_group_end", &ctx);
-        if (entered == RONDO_SUCCESS && ctx == group.init[i]) {
-            group.init[n] = ctx;
-            group.created[n++] = group.created[i];
-        } else {
-            status = entered;
-        }
-    }
-    group.ninits = n;
-    return status;
-}
-
-/* Creations of the group, together. Those that failed, and splits without a colour, leave NULL. status: an
- * error gives all of them up. */
-static rondo_status run_inits(rondo_status status)
-{
-    rondo_status entered = enter_inits();
-    status = status == RONDO_SUCCESS ? entered : status;
-    if (status == RONDO_SUCCESS) {
-        status = rondo_init_run(group.init, group.ninits);
-    }
-    for (int i = 0; i < group.ninits; i++) {
-        struct rondo_ctx *ctx = group.init[i];
-        if (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) != RONDO_COMM_READY || ctx->nranks == 0) {
-            *group.created[i].place = NULL;
-            rondo_comm_discard(ctx);
-        } else {
-            rondo_comm_leave(ctx->shell);
-        }
-    }
-    return status;
 }
 
 void rondo_group_note_error(rondo_status status)
@@ -372,8 +328,8 @@ rondo_status rondo_group_end(void)
         return RONDO_SUCCESS;
     }
     status = group.status;
-    if (group.ninits > 0) {
-        status = run_inits(status);
+    if (group.ncreations > 0) {
+        status = group.end_creations(group.creation, group.ncreations, status);
     }
     if (status == RONDO_SUCCESS && group.ntasks > 0) {
         status = issue_tasks();
@@ -382,8 +338,7 @@ rondo_status rondo_group_end(void)
         rondo_free(group.task[i].owned);
     }
     rondo_free(group.task);
-    rondo_free(group.init);
-    rondo_free(group.created);
+    rondo_free(group.creation);
     memset(&group, 0, sizeof(group));
     return status;
 }

@@ -1,13 +1,13 @@
 /* Plans: what calls become. A collective is cut over channels as the tuner chose; the others are sends and
  * receives (plan_messages.c). */
-#include "comm/comm.h"
-
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/param.h"
-#include "gpu/device.h"
+#include "call/cached.h"
+#include "call/choose.h"
 #include "call/plan_impl.h"
+#include "gpu/device.h"
 
 enum { PREMUL_OP = RONDO_NUM_OPS };
 

@@ -3,7 +3,7 @@
 #ifndef RONDO_CALL_PLAN_IMPL_H
 #define RONDO_CALL_PLAN_IMPL_H
 
-#include "comm/comm.h"
+#include "call/plan.h"
 
 /* plan.c */
 static inline uint64_t rondo_mix(uint64_t h, uint64_t v)

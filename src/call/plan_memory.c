@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "comm/comm.h"
+#include "call/plan.h"
 
 enum { MIN_RUNS = 16 };
 

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "call/plan_impl.h"
+#include "comm/links.h"
 
 /* Both ends of a lazy connection have asked for it? */
 static int p2p_ready(struct rondo_run *run, rondo_status *status)

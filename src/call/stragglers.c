@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "comm/comm.h"
+#include "call/wait.h"
 
 enum { MOST_NAMED = 4 };
 
@@ -100,7 +100,7 @@ static void find(struct rondo_ctx *ctx, struct laggards *who)
     }
 }
 
-void rondo_behind_text(struct rondo_ctx *ctx, int *peer, char *text, size_t size)
+void rondo_stragglers_text(struct rondo_ctx *ctx, int *peer, char *text, size_t size)
 {
     struct laggards who = { 0 };
     size_t at = 0;

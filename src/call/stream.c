@@ -4,12 +4,15 @@
  * the order in which they were made, which is why a group's calls of a communicator are one plan, whatever
  * their streams. Plans move in query, synchronize, and in any waiting call of the process.
  */
+#include "call/stream.h"
+
 #include <pthread.h>
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
-#include "comm/comm.h"
+#include "call/plan.h"
+#include "call/wait.h"
 #include "gpu/device.h"
 
 struct rondo_stream_st {

@@ -1,5 +1,7 @@
 /* Waiting: one thread turns the executor until its calls are done; meanwhile it looks for aborts, deaths and
  * calls that differ, and says who waits for whom. */
+#include "call/wait.h"
+
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,7 +9,9 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/param.h"
-#include "comm/comm.h"
+#include "call/cached.h"
+#include "call/plan.h"
+#include "call/stream.h"
 
 /* A turn that looks at a socket is a system call: so many of them are a spin of some length. */
 enum {
@@ -264,7 +268,7 @@ static rondo_status on_report(void *arg, int late, int64_t waited_ns)
         rondo_control_call_of(ctx->control, ctx->rank, ctx->seq, &call) && call.state == 1) {
         rondo_call_text(&call, call_text, sizeof(call_text));
     }
-    rondo_behind_text(ctx, &peer, culprits, sizeof(culprits));
+    rondo_stragglers_text(ctx, &peer, culprits, sizeof(culprits));
     if (!late) {
         RONDO_WARN("rank %d on %s has waited %.1f s in %s for %s%s", ctx->rank, rondo_log_host(),
                    (double)waited_ns * 1e-9, call_text, what, culprits);

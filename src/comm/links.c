@@ -1,4 +1,6 @@
 /* The conns of a communicator: both ends of every ring and tree edge, and of send and recv on first use. */
+#include "comm/links.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,7 +8,7 @@
 #include "base/mem.h"
 #include "base/param.h"
 #include "coll/doubling.h"
-#include "comm/comm.h"
+#include "comm/layout_fill.h"
 
 /* A ring edge in and out, and for each tree neighbour one conn each way. */
 enum { LINKS_A_CHANNEL = 2 + 2 * (1 + RONDO_TREE_FAN) };

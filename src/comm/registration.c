@@ -1,9 +1,10 @@
 /* Memory that the ranks of a node reach in one another, and registrations. */
+#include "comm/registration.h"
+
 #include "base/heap.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
-#include "comm/comm.h"
 #include "gpu/device.h"
 
 /* One of a communicator's; the user's handle. */

@@ -6,6 +6,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
+#include "comm/layout_fill.h"
+#include "comm/links.h"
 #include "gpu/device_impl.h"
 
 enum { STOP_MS = 5000 };

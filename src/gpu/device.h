@@ -16,8 +16,8 @@
 #ifndef RONDO_GPU_DEVICE_H
 #define RONDO_GPU_DEVICE_H
 
+#include "call/task.h"
 #include "comm/comm.h"
-#include "init/init.h"
 
 #ifdef RONDO_CUDA
 

@@ -7,6 +7,10 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
+#include "call/cached.h"
+#include "call/plan.h"
+#include "call/wait.h"
+#include "comm/links.h"
 #include "gpu/device_impl.h"
 
 /* ---- where buffers lie ---- */

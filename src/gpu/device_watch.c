@@ -10,6 +10,7 @@
 #include "base/cores.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "comm/links.h"
 #include "gpu/device_impl.h"
 
 enum { LOOK_MS = 20, IDLE_MS = 500, EAGER_TURNS = 2000, NAP_US = 50, STALLED_NS = 1000000000 };

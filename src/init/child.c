@@ -1,11 +1,14 @@
 /* Communicators that come from others: split and shrink over the parent's control plane, and ranks that are
  * threads of one process. */
+#include "init/child.h"
+
 #include <string.h>
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "comm/comm.h"
-#include "comm/engine.h"
+#include "call/stream.h"
+#include "init/engine.h"
+#include "init/life.h"
 
 /* A hub for one: the bootstrap of a communicator without peers. */
 static rondo_status alone(struct rondo_bootstrap **bootstrap)

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
-#include "init/init.h"
+#include "init/phases.h"
 
 #define TELL_NS (1000 * INT64_C(1000000)) /* for a failure that was found at the deadline to be told */
 

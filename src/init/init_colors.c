@@ -2,7 +2,8 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "init/init.h"
+#include "init/child.h"
+#include "init/phases.h"
 
 struct color_record {
     struct rondo_round_head head;

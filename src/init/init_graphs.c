@@ -8,8 +8,11 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
+#include "call/wait.h"
+#include "comm/layout_fill.h"
+#include "comm/links.h"
 #include "gpu/device.h"
-#include "init/init.h"
+#include "init/phases.h"
 #include "net/netdev.h"
 #include "tuner/tune_file.h"
 

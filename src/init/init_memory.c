@@ -3,7 +3,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
-#include "init/init.h"
+#include "init/phases.h"
 #include "tuner/model.h"
 
 /* ---- open buffers ---- */

@@ -6,9 +6,12 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
+#include "call/wait.h"
+#include "comm/layout_fill.h"
+#include "comm/links.h"
 #include "gpu/device.h"
-#include "init/init.h"
 #include "init/launch_checks.h"
+#include "init/phases.h"
 #include "net/transport/handshake.h"
 
 enum { GRACE_NS = 300000000 };

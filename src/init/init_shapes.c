@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "init/init.h"
+#include "init/phases.h"
 
 static struct rondo_shape *find_shape(struct rondo_init *init, uint64_t hash)
 {

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"

@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+
 #include "base/types.h"
 
 /* Names of variables; NULL: there is none. */

@@ -8,12 +8,12 @@
 #include "base/mem.h"
 #include "base/param.h"
 #include "base/wait.h"
-#include "comm/comm.h"
-#include "tuner/model.h"
+#include "comm/layout_fill.h"
 #include "net/netdev.h"
 #include "topo/detect/detect.h"
 #include "topo/stitch.h"
 #include "topo/xml/xml.h"
+#include "tuner/model.h"
 
 /* ---- the machine: known once a process ---- */
 

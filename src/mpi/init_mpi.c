@@ -1,4 +1,5 @@
 /* The face for MPI programs. Built once per MPI; all else that knows MPI is mpi/bootstrap_mpi.c. */
+#include "init/engine.h"
 #include "mpi/rondo_mpi.h"
 
 #include <pthread.h>
@@ -6,7 +7,6 @@
 #include <unistd.h>
 #include "base/log.h"
 #include "base/param.h"
-#include "comm/engine.h"
 #include "init/launcher.h"
 #include "mpi/bootstrap_mpi.h"
 

@@ -1,14 +1,15 @@
 /* Nodes of a communicator, its channels and the numbers of the cost model. Rings come from node.c, trees over
  * several nodes from the stitch that it keeps. */
+#include "comm/layout_fill.h"
+
+#include <stdlib.h>
+
 #include "base/cores.h"
 #include "base/mem.h"
 #include "coll/algo.h"
-#include "comm/comm.h"
-#include "tuner/model.h"
 #include "topo/stitch.h"
+#include "tuner/model.h"
 #include "tuner/tune_file.h"
-
-#include <stdlib.h>
 
 struct place {
     const struct rondo_peer *peer;

@@ -1,6 +1,7 @@
 /* How a call is cut: which runs carry it, as the tuner selects, and in which pieces. */
+#include "call/choose.h"
+
 #include "coll/chunk.h"
-#include "comm/comm.h"
 #include "gpu/device.h"
 #include "kern/proto.h"
 #include "tuner/select.h"

@@ -2,8 +2,8 @@
  * What the faces (MPI, NCCL, tools) need of the engine besides rondo.h. Exported under a private symbol
  * version: no ABI promise.
  */
-#ifndef RONDO_COMM_ENGINE_H
-#define RONDO_COMM_ENGINE_H
+#ifndef RONDO_INIT_ENGINE_H
+#define RONDO_INIT_ENGINE_H
 
 #include "net/bootstrap/bootstrap.h"
 #include "rondo.h"

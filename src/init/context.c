@@ -1,0 +1,159 @@
+/* Contexts: made from a config, freed with all that they own. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/param.h"
+#include "call/plan.h"
+#include "call/wait.h"
+#include "comm/layout_fill.h"
+#include "comm/links.h"
+#include "comm/registration.h"
+#include "gpu/device.h"
+#include "init/life.h"
+#include "net/netdev.h"
+#include "tuner/tune_file.h"
+
+static rondo_status config_check(const rondo_config *config, rondo_config *checked)
+{
+    rondo_config defaults = RONDO_CONFIG_INIT;
+    *checked = defaults;
+    if (config == NULL) {
+        return RONDO_SUCCESS;
+    }
+    if (config->size < offsetof(rondo_config, blocking) || config->size > 4096 ||
+        config->magic != RONDO_CONFIG_MAGIC) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "the config has size %zu and magic 0x%x: start from RONDO_CONFIG_INIT",
+                          config->size, config->magic);
+    }
+    if (config->version / 10000 != RONDO_VERSION_MAJOR) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "the config is of version %u, the library of %d: recompile the program",
+                          config->version, RONDO_VERSION_CODE);
+    }
+    memcpy(checked, config,
+           rondo_min_size(config->size,
+                          sizeof(*checked))); /* a program built with an older header has fewer fields */
+    checked->size = sizeof(*checked);
+    if (checked->blocking != 0 && checked->blocking != 1) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "config.blocking is %d: 0 or 1", checked->blocking);
+    }
+    if (checked->max_channels != RONDO_CONFIG_DEFAULT &&
+        (checked->max_channels < 1 || checked->max_channels > RONDO_MAX_CHANNELS)) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "config.max_channels is %d: 1 to %d, or RONDO_CONFIG_DEFAULT",
+                          checked->max_channels, RONDO_MAX_CHANNELS);
+    }
+    if (checked->split_share != 0) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "config.split_share is %d: it is reserved, 0",
+                          checked->split_share);
+    }
+    if (checked->device < RONDO_DEVICE_CURRENT || checked->allow_shared_gpu < RONDO_CONFIG_DEFAULT ||
+        checked->allow_shared_gpu > 1) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "config.device is %d and config.allow_shared_gpu %d: a CUDA device from 0 on, "
+                          "RONDO_DEVICE_CURRENT, or "
+                          "RONDO_CONFIG_DEFAULT for host memory; "
+                          "0, 1 or RONDO_CONFIG_DEFAULT",
+                          checked->device, checked->allow_shared_gpu);
+    }
+    if (checked->timeout_ms < RONDO_CONFIG_DEFAULT) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "config.timeout_ms is %lld: 0 for none, or RONDO_CONFIG_DEFAULT",
+                          (long long)checked->timeout_ms);
+    }
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_ctx_create(int rank, int nranks, const rondo_config *config, struct rondo_ctx **ctx_out)
+{
+    rondo_status status;
+    struct rondo_ctx *ctx;
+    rondo_config checked;
+    RONDO_TRY(rondo_param_init());
+    rondo_log_init();
+    RONDO_TRY(config_check(config, &checked));
+    RONDO_TRY(RONDO_NEW(ctx, "a communicator"));
+    ctx->config = checked;
+    snprintf(ctx->name, sizeof(ctx->name), "%s", checked.name != NULL ? checked.name : "");
+    ctx->config.name = ctx->name;
+    ctx->rank = rank;
+    ctx->nranks = nranks;
+    ctx->immediate.ctx = ctx;
+    ctx->exec_ops = rondo_params()->exec == 0 ? &rondo_exec_cpu : &rondo_exec_null;
+    pthread_mutex_init(&ctx->queue_lock, NULL);
+    RONDO_TRY_GOTO(rondo_tune_allowed(&ctx->allowed), fail);
+    RONDO_TRY_GOTO(rondo_device_choose(ctx), fail);
+    RONDO_TRY_GOTO(rondo_device_check_pages(ctx), fail);
+    rondo_ctx_policy(ctx);
+    *ctx_out = ctx;
+    return RONDO_SUCCESS;
+fail:
+    rondo_ctx_free(ctx);
+    return status;
+}
+
+rondo_status rondo_ctx_create_child(struct rondo_ctx *parent, int rank, int nranks,
+                                    const rondo_config *config, struct rondo_ctx **ctx)
+{
+    rondo_config inherits;
+    RONDO_TRY(config_check(config, &inherits));
+    inherits.device = inherits.device == RONDO_CONFIG_DEFAULT ? parent->config.device : inherits.device;
+    inherits.allow_shared_gpu = inherits.allow_shared_gpu == RONDO_CONFIG_DEFAULT
+                                    ? parent->config.allow_shared_gpu
+                                    : inherits.allow_shared_gpu;
+    return rondo_ctx_create(rank, nranks, &inherits, ctx);
+}
+
+static void free_links(struct rondo_ctx *ctx)
+{
+    rondo_links_close(ctx);
+    for (int r = 0; ctx->p2p != NULL && r < ctx->nranks; r++) {
+        for (int d = 0; ctx->p2p[r] != NULL && d < 2; d++) {
+            if (ctx->p2p[r]->lazy[d]) {
+                rondo_link_close(&ctx->net, &ctx->p2p[r]->link[d]);
+            }
+        }
+        rondo_free(ctx->p2p[r]);
+    }
+    rondo_free(ctx->p2p);
+    rondo_free(ctx->links);
+    rondo_free(ctx->ports);
+}
+
+void rondo_ctx_free(struct rondo_ctx *ctx)
+{
+    for (int i = 0; i < RONDO_CACHED_CALLS; i++) {
+        rondo_free(ctx->cached[i].runs);
+    }
+    rondo_plan_release(&ctx->immediate);
+    rondo_ctx_deregister(ctx);
+    if (ctx->device != NULL) {
+        rondo_device_stop(ctx);
+    }
+    if (ctx->exec != NULL) {
+        ctx->exec_ops->close(ctx->exec);
+    }
+    rondo_direct_close(ctx->open_buffers);
+    free_links(ctx);
+    rondo_net_close(&ctx->net);
+    rondo_device_free(ctx);
+    if (ctx->has_netdevs) {
+        rondo_netdev_finalize();
+    }
+    if (ctx->control != NULL) {
+        rondo_control_close(ctx->control);
+    }
+    if (ctx->listening) {
+        rondo_control_unlisten();
+    }
+    rondo_layout_release(&ctx->layout);
+    rondo_tune_free(ctx->tune);
+    rondo_free(ctx->arenas);
+    rondo_free(ctx->peers);
+    rondo_free(ctx->shrinks);
+    pthread_mutex_destroy(&ctx->queue_lock);
+    rondo_free(ctx);
+}

@@ -1,0 +1,283 @@
+/* The life of a communicator as the user sees it: creation, finalize, destroy, abort. */
+#include "init/life.h"
+
+#include <linux/membarrier.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "call/group.h"
+#include "call/stream.h"
+#include "gpu/device.h"
+#include "init/engine.h"
+
+/* ---- the end ---- */
+
+/* Threads that are inside leave at their next look; a bound all the same, since one may be stopped in a
+ * debugger. */
+static int all_left(const int16_t *count)
+{
+    struct timespec ms = { 0, 1000000 };
+    for (int i = 0; i < 5000 && __atomic_load_n(count, __ATOMIC_ACQUIRE) != 0; i++) {
+        nanosleep(&ms, NULL);
+    }
+    return __atomic_load_n(count, __ATOMIC_ACQUIRE) == 0;
+}
+
+/* After rondo_shell_claim(): once every thread has passed a fence, whoever comes in sees the dead shell, and who came in
+ * before has said so. */
+static int wait_until_left(const rondo_comm *comm)
+{
+    struct timespec ms = { 0, 1000000 };
+    if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) != 0) {
+        nanosleep(&ms, NULL); /* a store that takes longer is not known */
+    }
+    return all_left(&comm->busy);
+}
+
+/* The shell is claimed and the calling thread of the communicator is not inside. */
+static void comm_end(rondo_comm *comm, struct rondo_ctx *ctx, int left, const char *how)
+{
+    RONDO_INFO(RONDO_SUBSYS_DESTROY, "communicator \"%s\" %016llx: rank %d of %d %s after %llu collectives",
+               ctx->name, (unsigned long long)ctx->hash, ctx->rank, ctx->nranks, how,
+               (unsigned long long)ctx->seq);
+    if (left) {
+        int failed = __atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == RONDO_COMM_FAILED;
+        rondo_ctx_drop_queue(ctx, failed ? ctx->failure
+                                         : RONDO_INVALID_USAGE); /* before the visitors: who waits for a
+                                                                    stream goes when its plans are done */
+        left = all_left(&comm->visitors);
+    }
+    rondo_shell_bury(comm);
+    if (!left) {
+        RONDO_WARN("rank %d: a thread did not leave the aborted communicator \"%s\" within 5 s: its memory "
+                   "is not freed",
+                   ctx->rank, ctx->name);
+        return;
+    }
+    rondo_init_cancel(ctx);
+    rondo_ctx_free(ctx);
+}
+
+void rondo_comm_discard(struct rondo_ctx *ctx)
+{
+    rondo_comm *shell = ctx->shell;
+    int known = rondo_comm_is_alive(shell) || __atomic_load_n(&shell->magic, __ATOMIC_ACQUIRE) ==
+                                                  RONDO_COMM_DEAD; /* to the user: made in a group */
+    if (known && rondo_shell_claim(shell, "rondo_group_end", &ctx) != RONDO_SUCCESS) {
+        rondo_comm_leave(shell); /* who aborted it frees it */
+        return;
+    }
+    __atomic_store_n(&shell->magic, RONDO_COMM_DEAD, __ATOMIC_RELEASE);
+    rondo_comm_leave(shell);
+    comm_end(shell, ctx, 1, "given up");
+}
+
+/* ---- creations of a group ---- */
+
+/* Those that were not aborted since become the first *n. @return the error of one that was. */
+static rondo_status enter_creations(struct rondo_creation *creations, int *n)
+{
+    rondo_status status = RONDO_SUCCESS;
+    int entered = 0;
+    for (int i = 0; i < *n; i++) {
+        struct rondo_ctx *ctx;
+        rondo_status found = rondo_comm_enter(creations[i].shell, "rondo_group_end", &ctx);
+        if (found == RONDO_SUCCESS && ctx == creations[i].ctx) {
+            creations[entered++] = creations[i];
+        } else {
+            status = found;
+        }
+    }
+    *n = entered;
+    return status;
+}
+
+static rondo_status run_creations(const struct rondo_creation *creations, int n)
+{
+    struct rondo_ctx **ctxs;
+    rondo_status status;
+    RONDO_TRY(RONDO_NEW_ARRAY(ctxs, n, "the creations of a group"));
+    for (int i = 0; i < n; i++) {
+        ctxs[i] = creations[i].ctx;
+    }
+    status = rondo_init_run(ctxs, n);
+    rondo_free(ctxs);
+    return status;
+}
+
+/* Those that failed, and splits without a colour, leave NULL. */
+static rondo_status end_creations(struct rondo_creation *creations, int n, rondo_status status)
+{
+    rondo_status entered = enter_creations(creations, &n);
+    status = status == RONDO_SUCCESS ? entered : status;
+    if (status == RONDO_SUCCESS) {
+        status = run_creations(creations, n);
+    }
+    for (int i = 0; i < n; i++) {
+        struct rondo_ctx *ctx = creations[i].ctx;
+        if (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) != RONDO_COMM_READY || ctx->nranks == 0) {
+            *creations[i].place = NULL;
+            rondo_comm_discard(ctx);
+        } else {
+            rondo_comm_leave(ctx->shell);
+        }
+    }
+    return status;
+}
+
+/* ---- the public side ---- */
+
+rondo_status rondo_comm_start(struct rondo_ctx *ctx, struct rondo_bootstrap *bootstrap,
+                              const struct rondo_split *split, rondo_comm **comm)
+{
+    rondo_status status = rondo_shell_create(&ctx->shell);
+    rondo_comm *shell = ctx->shell;
+    int grouped = 0;
+    if (status != RONDO_SUCCESS) {
+        bootstrap->ops->close(bootstrap, 0);
+        rondo_ctx_free(ctx);
+        return status;
+    }
+    shell->ctx = ctx;
+    shell->rank = ctx->rank;
+    memcpy(shell->name, ctx->name, sizeof(shell->name));
+    status = rondo_init_begin(ctx, bootstrap, split);
+    if (status == RONDO_SUCCESS && rondo_group_depth() > 0) {
+        status = rondo_group_add_creation(ctx, comm, end_creations);
+        grouped = status == RONDO_SUCCESS;
+    } else if (status == RONDO_SUCCESS) {
+        status = ctx->config.blocking ? rondo_init_run(&ctx, 1) : rondo_init_step(ctx);
+    }
+    if ((status != RONDO_SUCCESS && status != RONDO_IN_PROGRESS) ||
+        ctx->nranks == 0) { /* 0: a split without a colour */
+        if (ctx->nranks == 0 && status == RONDO_SUCCESS) {
+            *comm = NULL;
+        }
+        rondo_comm_discard(ctx);
+        return status;
+    }
+    rondo_shell_publish(shell);
+    *comm = shell;
+    return grouped ? RONDO_SUCCESS : status;
+}
+
+int rondo_engine_ncomms(void) { return rondo_shells_in_use(); }
+
+rondo_status rondo_engine_create(struct rondo_bootstrap *bootstrap, const rondo_config *config,
+                                 rondo_comm **comm)
+{
+    struct rondo_ctx *ctx;
+    rondo_status status = comm == NULL ? rondo_fail(RONDO_INVALID_ARGUMENT,
+                                                    "the place for the new communicator is NULL")
+                                       : RONDO_SUCCESS;
+    if (status == RONDO_SUCCESS) {
+        status = rondo_ctx_create(bootstrap->rank, bootstrap->nranks, config, &ctx);
+    }
+    if (status != RONDO_SUCCESS) {
+        bootstrap->ops->close(bootstrap, 0);
+    } else {
+        status = rondo_comm_start(ctx, bootstrap, NULL, comm);
+    }
+    rondo_group_note_error(status);
+    return status;
+}
+
+static void tell_abort(struct rondo_ctx *ctx)
+{
+    char text[RONDO_ERROR_TEXT];
+    if (ctx->control != NULL) {
+        snprintf(text, sizeof(text), "rank %d on %s aborted the communicator \"%s\"", ctx->rank,
+                 rondo_log_host(), ctx->name);
+        rondo_control_abort(ctx->control, RONDO_REMOTE_ERROR, ctx->rank, text);
+        rondo_control_leave(ctx->control);
+    }
+}
+
+rondo_status rondo_comm_abort(rondo_comm *comm)
+{
+    struct rondo_ctx *ctx = NULL;
+    int left;
+    RONDO_TRY(rondo_shell_claim(comm, "rondo_comm_abort", &ctx));
+    if (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) != RONDO_COMM_INIT) {
+        tell_abort(ctx); /* before the thread that waits notices and says it in its own words */
+        if (ctx->device != NULL) {
+            rondo_device_abort(ctx);
+        }
+    }
+    __atomic_store_n(&ctx->aborted, 1, __ATOMIC_RELEASE);
+    left = wait_until_left(comm) && all_left(&comm->visitors);
+    if (left) {
+        tell_abort(ctx); /* a creation may have ended meanwhile */
+    }
+    comm_end(comm, ctx, left, "aborted");
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_comm_finalize(rondo_comm *comm)
+{
+    struct rondo_ctx *ctx;
+    rondo_status status;
+    RONDO_TRY(rondo_comm_enter(comm, "rondo_comm_finalize", &ctx));
+    status = rondo_ctx_ready(ctx);
+    if (status == RONDO_SUCCESS) {
+        status = rondo_ctx_drain(ctx);
+    }
+    if (status == RONDO_SUCCESS) {
+        __atomic_store_n(&ctx->state, RONDO_COMM_FINALIZED, __ATOMIC_RELEASE);
+        if (ctx->control != NULL) {
+            rondo_control_leave(ctx->control);
+        }
+    }
+    rondo_ctx_keep_error(ctx, status);
+    rondo_comm_leave(comm);
+    return status;
+}
+
+rondo_status rondo_comm_destroy(rondo_comm *comm)
+{
+    struct rondo_ctx *ctx;
+    rondo_status status = RONDO_SUCCESS, claimed;
+    RONDO_TRY(rondo_comm_enter(comm, "rondo_comm_destroy", &ctx));
+    if (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) ==
+        RONDO_COMM_INIT) { /* a non-blocking creation has its own deadline */
+        status = rondo_init_run(&ctx, 1);
+    }
+    if (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == RONDO_COMM_READY) {
+        status = rondo_ctx_drain(ctx);
+    }
+    claimed = rondo_shell_claim(comm, "rondo_comm_destroy", &ctx);
+    if (claimed != RONDO_SUCCESS) { /* aborted meanwhile */
+        rondo_comm_leave(comm);
+        return claimed;
+    }
+    if (ctx->control != NULL) {
+        rondo_control_leave(ctx->control);
+    }
+    rondo_comm_leave(comm);
+    comm_end(comm, ctx, 1, "destroyed");
+    return status;
+}
+
+rondo_status rondo_comm_async_error(rondo_comm *comm, rondo_status *error)
+{
+    struct rondo_ctx *ctx;
+    if (error == NULL) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_async_error: the place for the error is NULL");
+    }
+    RONDO_TRY(rondo_comm_visit(comm, "rondo_comm_async_error", &ctx));
+    switch (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE)) {
+    case RONDO_COMM_INIT: *error = rondo_init_look(ctx); break;
+    case RONDO_COMM_FINALIZED: *error = RONDO_SUCCESS; break;
+    default:
+        *error = ctx->device == NULL                       ? rondo_ctx_ready(ctx)
+                 : rondo_device_look(ctx) != RONDO_SUCCESS ? ctx->failure
+                                                           : rondo_ctx_ready(ctx);
+    }
+    rondo_comm_unvisit(comm);
+    return RONDO_SUCCESS;
+}
