@@ -1,4 +1,4 @@
-/* The table of segments that the ranks of a communicator know, and of what is worth asking for. */
+/* The table of known segments, and which kinds of calls ask for direct access. */
 #include "kern/direct_impl.h"
 
 #include <string.h>
@@ -18,7 +18,7 @@ rondo_status rondo_direct_open(struct rondo_direct **direct, const struct rondo_
     struct rondo_direct *d;
     rondo_status status;
     int nlocal = config->nlocal;
-    RONDO_TRY(RONDO_NEW(d, "the table of open buffers"));
+    RONDO_TRY(RONDO_NEW(d, "the state of direct access"));
     d->nlocal = nlocal;
     d->index = config->index;
     d->one_process = config->one_process;
@@ -26,12 +26,12 @@ rondo_status rondo_direct_open(struct rondo_direct **direct, const struct rondo_
     d->nest = config->nest;
     d->nknown = table_size(nlocal);
     if (config->pids != NULL) {
-        RONDO_TRY_GOTO(RONDO_NEW_ARRAY(d->pids, nlocal, "the processes of open buffers"), fail);
+        RONDO_TRY_GOTO(RONDO_NEW_ARRAY(d->pids, nlocal, "the processes of direct access"), fail);
         memcpy(d->pids, config->pids, (size_t)nlocal * sizeof(*d->pids));
     }
-    RONDO_TRY_GOTO(RONDO_NEW_ARRAY(d->offer, nlocal, "the posts of open buffers"), fail);
-    RONDO_TRY_GOTO(RONDO_NEW_ARRAY(d->in, nlocal, "the open buffers"), fail);
-    RONDO_TRY_GOTO(RONDO_NEW_ARRAY(d->out, nlocal, "the open buffers"), fail);
+    RONDO_TRY_GOTO(RONDO_NEW_ARRAY(d->offer, nlocal, "the offers of direct access"), fail);
+    RONDO_TRY_GOTO(RONDO_NEW_ARRAY(d->in, nlocal, "the buffers of direct access"), fail);
+    RONDO_TRY_GOTO(RONDO_NEW_ARRAY(d->out, nlocal, "the buffers of direct access"), fail);
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(d->known, d->nknown, "the table of segments"), fail);
     *direct = d;
     return RONDO_SUCCESS;
@@ -127,7 +127,7 @@ void rondo_direct_remember(struct rondo_direct *d, const struct rondo_segment_no
 {
     struct rondo_known *oldest = &d->known[0];
     for (int i = 0; i < d->nknown; i++) {
-        oldest = d->known[i].used < oldest->used ? &d->known[i] : oldest; /* a free one was never used */
+        oldest = d->known[i].used < oldest->used ? &d->known[i] : oldest; /* free entries were never used */
     }
     forget(oldest);
     *oldest = (struct rondo_known){

@@ -1,5 +1,4 @@
-/* The null executor finishes every run at once and moves nothing: what remains of a call's time is its own
- * cost. */
+/* The null executor finishes every run at once and moves nothing, so that a call's time is its own cost. */
 #include "kern/exec.h"
 
 #include "base/mem.h"

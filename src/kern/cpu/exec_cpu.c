@@ -1,4 +1,4 @@
-/* The CPU executor: advances whichever run has data and credit, one slice at a time, and never blocks. */
+/* The CPU executor: advances any run that has data and credit, one slice at a time. It never blocks. */
 #include "kern/cpu/exec_cpu.h"
 
 #include <stdio.h>
@@ -8,19 +8,19 @@
 #include "kern/proto.h"
 #include "kern/reduce.h"
 
-/* LL, LL128: fewer units than these (eight LL128 lines) are not worth the turn, and looking at the lines that
- * are being written takes them from the sender. */
+/* LL, LL128: do not look for fewer units (eight LL128 lines). Reading lines while they are written slows
+ * their sender down. */
 enum { BATCH_UNITS = 120 };
 
-/* What one slice step needs, resolved once per slice. */
+/* What one slice needs, resolved once per slice. */
 struct slice {
     const struct rondo_work *w;
     const struct rondo_step *step;
     struct rondo_conn *from[RONDO_TREE_FAN], *to[RONDO_TREE_FAN];
     const uint8_t *in;
-    uint8_t *out; /* NULL: nothing to copy (no COPY, or it is there already) */
+    uint8_t *out; /* NULL: nothing to copy (no COPY, or the data is there) */
     size_t bytes;
-    uint8_t *stays; /* what is sent lies here and stays as it is; NULL: it goes to slots */
+    uint8_t *stays; /* sent from here and unchanged until it has left; NULL: sent through slots */
 };
 
 _Static_assert(RONDO_NUM_PORTS <= 16, "a flow's `called` has a bit for each port in either direction");
@@ -104,7 +104,7 @@ static rondo_status check_call(struct rondo_exec *exec, const struct rondo_work 
                                              : exec->owner->mismatch(exec->owner->arg, conn->peer, w, got);
 }
 
-/* Before a slot's first word is stored: the word of the call that begins here, or 0 where a call goes on. */
+/* Call before a slot's first word is stored. Writes the call word where a call begins, else 0. */
 static void write_call(const struct rondo_work *w, struct rondo_flow *flow, int port, struct rondo_conn *conn)
 {
     uint32_t bit = 1u << (16 + port), slot = (uint32_t)(conn->step % RONDO_SLOTS);
@@ -118,8 +118,8 @@ static void write_call(const struct rondo_work *w, struct rondo_flow *flow, int 
     }
 }
 
-/* The proxy learns what to carry, and from where, before the slot is filled; it carries it once the tail is
- * past it. */
+/* Tell the proxy what to carry, and from where, before the slot is filled. It sends once the tail has passed
+ * the slot. */
 static void announce(struct rondo_conn *conn, enum rondo_proto proto, const struct slice *s)
 {
     uint64_t *size = &conn->tail->size[conn->step % RONDO_SLOTS];
@@ -130,13 +130,11 @@ static void announce(struct rondo_conn *conn, enum rondo_proto proto, const stru
                      __ATOMIC_RELEASE);
 }
 
-/* ---- slices outside of slots (base/conn.h) ---- */
+/* ---- slices that bypass slots (base/conn.h) ---- */
 
-/*
- * Where a slice that is sent can stay until it has left: the input when nothing is done to it, else the
- * output, if it goes there. In rings, trees, and between two, both are written again only with what depends
- * on this slice's arrival; in an exchange at the next swap.
- */
+/* Where a slice can stay until it has left: the input if it is sent unchanged, else the output. In rings,
+ * trees and between two ranks, both are overwritten only with data that depends on this slice's arrival;
+ * doubling overwrites them at its next step. */
 static uint8_t *stays_at(const struct slice *s)
 {
     const struct rondo_work *w = s->w;
@@ -149,8 +147,8 @@ static uint8_t *stays_at(const struct slice *s)
                : s->out;
 }
 
-/* Bytes behind the slice that are those of the next ones on its conn: of its block, and of all blocks where
- * there is but one step a loop; no more than a conn has slots for. */
+/* Bytes after this slice that the next slices of the connection fill: the rest of its block, or of all blocks
+ * where a loop has one step. At most one slice per slot. */
 static uint32_t bytes_ahead(const struct rondo_run *run, const struct rondo_flow *flow, const struct slice *s)
 {
     const struct rondo_work *w = s->w;
@@ -160,8 +158,8 @@ static uint32_t bytes_ahead(const struct rondo_run *run, const struct rondo_flow
                                     (RONDO_SLOTS - 1) * s->bytes);
 }
 
-/* What is only copied can arrive where it belongs. Not a call's first slice on a conn: its length is the
- * peer's until the call words have been compared. */
+/* Data that is only copied can arrive in the output. Not a call's first slice on a connection: the peer's
+ * slice may be longer, since the call words have not been compared yet. */
 static void offer_place(const struct slice *s, const struct rondo_run *run, const struct rondo_flow *flow)
 {
     struct rondo_conn *from = s->step->nfrom == 1 ? s->from[0] : NULL;
@@ -182,7 +180,7 @@ static const uint8_t *arrived_at(const struct rondo_conn *conn)
     return outside != NULL ? outside : rondo_simple_slot(conn);
 }
 
-/* A slot is to be filled? */
+/* Does the slice go through the connection's slot? */
 static int fills_slot(const struct slice *s, const struct rondo_conn *to)
 {
     return to->outside == NULL || s->stays == NULL;
@@ -190,8 +188,8 @@ static int fills_slot(const struct slice *s, const struct rondo_conn *to)
 
 /* ---- moving a slice ---- */
 
-/* Only the user's output is stored past the caches, and not in place: slots, and what is sent from it, are
- * read at once, and what was read as input lies in the caches already. */
+/* Only the user's output is stored past the caches, and only out of place. Slots, and output that is sent on,
+ * are read at once. */
 static int past_caches(const struct slice *s, const uint8_t *dst, size_t at)
 {
     return s->w->stream && s->stays == NULL && s->w->in != s->w->out && s->out != NULL && dst == s->out + at;
@@ -213,8 +211,8 @@ int rondo_reduce_apart(struct rondo_exec *exec, const struct rondo_work *w, int 
     return 1;
 }
 
-/* One tile: sources -> first destination, finished there, then copied to the others. srcs holds what was
- * received. */
+/* Reduce one tile into the first destination, finish it there, and copy it to the others. srcs holds received
+ * data. */
 static void move_tile(const struct slice *s, const void **srcs, int nsrcs, size_t at, size_t bytes,
                       uint8_t *const *dst, int ndst, uint8_t *scratch)
 {
@@ -279,8 +277,8 @@ static void move_simple(struct rondo_exec *exec, const struct slice *s)
     }
 }
 
-/* LL and LL128: from unit on, the `bytes` that have arrived on every from conn (all of the slice when nothing
- * is received). */
+/* LL and LL128: move `bytes` from `unit` on, which have arrived on every connection (the whole slice if the
+ * step receives nothing). */
 static void move_flagged(struct rondo_exec *exec, const struct slice *s, enum rondo_proto proto, size_t unit,
                          size_t bytes)
 {
@@ -311,7 +309,7 @@ static void finish_slice(const struct slice *s, enum rondo_proto proto)
     }
 }
 
-/* Units of the slice that have arrived from `unit` on: a batch, or what is left of the slice, or 0. */
+/* Units that have arrived from `unit` on: at least a batch or the rest of the slice, else 0. */
 static size_t arrivals(enum rondo_proto proto, struct rondo_conn *conn, size_t unit, size_t units)
 {
     size_t left = units - unit;
@@ -325,7 +323,7 @@ static size_t arrivals(enum rondo_proto proto, struct rondo_conn *conn, size_t u
     return rondo_proto_wait(proto, conn, unit, left);
 }
 
-/* @return 1: all of the slice has passed, 0: blocked, -1: *status is an error. */
+/* @return 1: the whole slice has passed, 0: blocked, -1: *status is an error. */
 static int advance_slice(struct rondo_exec *exec, struct rondo_run *run, struct rondo_flow *flow,
                          const struct slice *s, rondo_status *status, int *moved)
 {
@@ -414,13 +412,14 @@ static void fill_slice(const struct rondo_run *run, const struct rondo_flow *flo
     for (int i = 0; i < flow->step.nto; i++) {
         any = s->to[i] = w->ports->send[flow->step.to[i]];
     }
-    /* Both ends cut a block into the same slices: slots are equally large everywhere. */
+    /* Both ends cut a block into the same slices, because all slots have the same size. */
     most = any == NULL
                ? flow->n
                : rondo_proto_capacity((enum rondo_proto)w->proto, any->slot_bytes[w->proto]) / w->elem_bytes;
     s->bytes = rondo_min_size(flow->n - flow->done, most) * w->elem_bytes;
     s->in = w->in == NULL ? NULL
-                          : w->in + (flow->in + flow->done) * w->elem_bytes; /* not every rank needs both */
+                          /* some ranks have no input or no output */
+                          : w->in + (flow->in + flow->done) * w->elem_bytes;
     s->out = w->out == NULL ? NULL : w->out + (flow->out + flow->done) * w->elem_bytes;
     if (flow->step.act & RONDO_OWN_OUT) {
         s->in = s->out;
@@ -432,8 +431,8 @@ static void fill_slice(const struct rondo_run *run, const struct rondo_flow *flo
     s->stays = any != NULL && any->proxied && !run->in_place ? stays_at(s) : NULL;
 }
 
-/* In place: has what lies where the next slice goes been sent? Both directions have the same slices; who has
- * no slot free waits for a peer that has taken what was sent before. */
+/* In place: has the data that lies where the next slice arrives been sent? Both directions have the same
+ * slices. A rank without a free slot waits for a peer that has already received. */
 static int has_left(const struct rondo_run *run, const struct rondo_flow *flow)
 {
     const struct rondo_flow *leaves = &run->arrives_after->flow[0];
@@ -509,7 +508,7 @@ static int advance_run(struct rondo_exec *exec, struct rondo_run *run, rondo_sta
     return ended;
 }
 
-/* What runs in a lane goes first. */
+/* Runs in lanes go first. */
 static int exec_cpu_publish(struct rondo_exec *exec, struct rondo_run *run)
 {
     return exec->nactive == 0 && run->shot.kind != RONDO_SHOT_NEEDS_STEPS && rondo_shot_publish(run);
@@ -544,7 +543,7 @@ static rondo_status exec_cpu_progress(struct rondo_exec *exec, int *moved)
 
 static void exec_cpu_drop(struct rondo_exec *exec)
 {
-    const struct rondo_mailbox *open = NULL; /* buffers are, to other ranks */
+    const struct rondo_mailbox *open = NULL; /* other ranks have access to this rank's buffers */
     for (int i = 0; i < exec->nlanes; i++) {
         for (struct rondo_run *run = exec->lane[i].first; run != NULL; run = run->next) {
             open = rondo_algo_opens((enum rondo_algo)run->work.algo) ? run->work.mailbox : open;
@@ -566,7 +565,7 @@ static int describe_flow(const struct rondo_run *run, const struct rondo_flow *f
     const struct rondo_work *w = &run->work;
     struct slice s;
     if (flow->step.act & (RONDO_PUBLISH | RONDO_COLLECT | RONDO_OPEN | RONDO_CLOSE | RONDO_GROUPS)) {
-        *peer = -1 - (int)flow->unit; /* local rank of the mailbox */
+        *peer = -1 - (int)flow->unit; /* the mailbox's local rank */
         return snprintf(text, size, "the message of local rank %d", (int)flow->unit);
     }
     fill_slice(run, flow, &s);

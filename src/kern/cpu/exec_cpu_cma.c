@@ -1,5 +1,5 @@
-/* Open buffers of other processes that are not mapped here: the kernel copies, through scratch that stays in
- * the second-level cache. */
+/* Direct access to unmapped memory of other processes: the kernel copies (CMA), through scratch that fits the
+ * second-level cache. */
 #include <string.h>
 #include <sys/uio.h>
 
@@ -63,7 +63,7 @@ int rondo_cma_carry(const struct rondo_direct *d, int r, int writes, void *here,
     return 0;
 }
 
-/* ---- shares that take equally long ---- */
+/* ---- equal shares of time ---- */
 
 void rondo_cma_span(const struct rondo_work *w, struct rondo_flow *flow)
 {
@@ -80,8 +80,8 @@ void rondo_cma_span(const struct rondo_work *w, struct rondo_flow *flow)
 
 /* ---- the moves ---- */
 
-/* To whom the act gives a result that lies here, but rank `has`, if it has it in its place (src) already:
- * other ranks' addresses, which may be the same, are of other processes. */
+/* Write a result that lies at `from` to the ranks that the act names. Skip rank `has` where the data is at
+ * `src` already; other ranks may use the same address in other processes. */
 static int give(const struct rondo_work *w, uint32_t act, size_t at, uint8_t *from, int has,
                 const uint8_t *src, size_t bytes, rondo_status *status)
 {
@@ -113,12 +113,13 @@ static int reduce_chunk(struct rondo_exec *exec, const struct rondo_work *w, con
         }
     }
     if ((flow->step.act & RONDO_PUSH) &&
-        rondo_past_caches(w)) { /* the others' results are copied from what lies in the caches */
+        /* this rank stores past the caches, so copy the others' results from scratch, which is in them */
+        rondo_past_caches(w)) {
         struct rondo_reduction what = rondo_work_reduction(exec, w, d->nlocal);
         rondo_reduce_past(&what, &first, 1, own, bytes / w->elem_bytes);
         return give(w, flow->step.act, to, own, d->index, NULL, bytes, status);
     }
-    /* A reduction for the root alone is made in this rank's scratch. */
+    /* A result for the root alone goes to scratch. */
     first = (flow->step.act & RONDO_PUSH_ROOT) && w->seat.index != w->seat.root ? own : first;
     rondo_reduce_get((rondo_dtype)w->dtype, (enum rondo_reduce)w->reduce)(first, exec->sources, d->nlocal,
                                                                           bytes / w->elem_bytes);
@@ -143,7 +144,8 @@ static int copy_chunk(const struct rondo_work *w, const struct rondo_flow *flow,
         rondo_copy(w->out + to, src, bytes, w->stream);
     }
     return give(w, flow->step.act, to, (uint8_t *)src, source, src, bytes,
-                status); /* it lies in the caches, what was stored past them does not */
+                /* copy from the source, which is in the caches; the output may have been stored past them */
+                status);
 }
 
 int rondo_cma_move(struct rondo_exec *exec, const struct rondo_work *w, const struct rondo_flow *flow,
@@ -153,9 +155,7 @@ int rondo_cma_move(struct rondo_exec *exec, const struct rondo_work *w, const st
            chunk = rondo_cma_chunk(w->direct), bytes;
     int reduces = (flow->step.act & RONDO_REDUCE) != 0;
     if ((flow->step.act & (RONDO_REDUCE | RONDO_PUSH | RONDO_PUSH_ROOT)) == 0) {
-        chunk =
-            end -
-            begin; /* nothing is read a second time, and a call of the kernel costs as much as a few KiB */
+        chunk = end - begin; /* nothing is read twice, and a system call costs as much as copying a few KiB */
     }
     for (size_t at = begin; at < end; at += bytes) {
         bytes = rondo_min_size(chunk, end - at);

@@ -1,4 +1,4 @@
-/* Steps over open buffers: OPEN, the moves, CLOSE. */
+/* Direct access: OPEN, the moves, CLOSE. */
 #include <stddef.h>
 #include <string.h>
 
@@ -8,14 +8,14 @@
 #include "kern/cpu/exec_cpu.h"
 #include "kern/reduce.h"
 
-/* What is moved before others get a turn. */
+/* A slice: how much to move before other runs make progress. */
 enum { SLICE_BYTES = 256 << 10, KERNEL_SLICE_BYTES = 1 << 20 };
 
 /* Phases of OPEN, in flow->done. */
-enum { ASK, ASKED, TOLD };
+enum { NOT_BEGUN, OFFERED, ANSWERED };
 
-/* A post as it lies on the mailbox, also where it is longer than its first line: what every call has lies
- * there. */
+/* A message of OPEN. It lies right after the arrival word even if it is longer than the line: the offer,
+ * which every call reads, shares that line. */
 enum { BEHIND_WORD = 8 };
 struct message {
     struct rondo_direct_offer offer;
@@ -27,7 +27,7 @@ _Static_assert(sizeof(struct message) <= RONDO_TWOSHOT_POST &&
 
 /* ---- which bytes ---- */
 
-/* Elements that hold every rank's block. */
+/* Elements of all ranks' blocks together. */
 static size_t gathered(const struct rondo_work *w)
 {
     size_t end = 0;
@@ -40,7 +40,7 @@ static size_t gathered(const struct rondo_work *w)
     return end;
 }
 
-/* Of the buffers that others reach: a rank's part, or all of it. */
+/* Bytes of the buffers that other ranks access: one rank's part, or everything. */
 static size_t extent(const struct rondo_work *w, int rank)
 {
     size_t n = w->coll == RONDO_COLL_REDUCE_SCATTER || w->coll == RONDO_COLL_ALL_TO_ALL ? gathered(w)
@@ -67,7 +67,7 @@ int rondo_direct_declines(const struct rondo_work *w)
     return kind->wait > 0 && !rondo_direct_asks(kind);
 }
 
-/* This rank's buffer as the others may see it. */
+/* Offer this rank's buffer to the others. */
 static void offer_buffer(const struct rondo_work *w, struct message *m, int buffer, const void *ptr)
 {
     struct rondo_direct *d = w->direct;
@@ -76,7 +76,7 @@ static void offer_buffer(const struct rondo_work *w, struct message *m, int buff
     place->at = (uint64_t)(uintptr_t)ptr;
     place->segment = d->one_process || bytes == 0 ? 0 : rondo_direct_segment(d, buffer, ptr, bytes);
     if (d->one_process ||
-        bytes == 0) { /* nobody looks where nothing is: an empty block must not send the others another way */
+        bytes == 0) { /* an empty block needs no memory: it must not send the others to the fallback */
         m->offer.open |= 1u << buffer;
     } else if (place->segment != 0) {
         const struct rondo_known *known = rondo_direct_known(d, place->segment);
@@ -95,7 +95,7 @@ static int is_swapped(const struct rondo_work *w)
     return w->coll == RONDO_COLL_ALL_TO_ALL && w->in == w->out;
 }
 
-static void ask(const struct rondo_run *run)
+static void publish_offers(const struct rondo_run *run)
 {
     const struct rondo_work *w = &run->work;
     uint32_t needs = rondo_twoshot_needs(move_of(run), w->seat.index == w->seat.root) |
@@ -104,10 +104,11 @@ static void ask(const struct rondo_run *run)
     memset(&m.offer, 0, sizeof(m.offer));
     m.offer.in_place = w->in == w->out ||
                        (w->coll == RONDO_COLL_BROADCAST &&
-                        w->seat.index != w->seat.root); /* who has no input does not mind */
+                        w->seat.index != w->seat.root); /* a rank without input does not matter */
     w->direct->ncalls++;
     if (move_of(run) & RONDO_GROUPS) {
-        rondo_mailbox_report(w->mailbox, 0); /* nobody looks: all have closed the call before */
+        /* nobody reads the count: all ranks have closed the call before */
+        rondo_mailbox_report(w->mailbox, 0);
     }
     for (int b = 0; b < RONDO_NUM_BUFFERS; b++) {
         if (needs >> b & 1) {
@@ -123,8 +124,8 @@ static void ask(const struct rondo_run *run)
     rondo_mailbox_publish(w->mailbox, w->call_word);
 }
 
-/* Keep what everyone has posted; the mailbox is needed again. @return 1: all are open as far as their owners
- * can say. */
+/* Copy all ranks' offers, since the mailbox is needed again. @return 1: every owner says that its buffers can
+ * be accessed. */
 static int keep_offers(struct rondo_exec *exec, struct rondo_direct *d, int *notes, int *in_place)
 {
     int open = 1;
@@ -145,7 +146,8 @@ static int keep_offers(struct rondo_exec *exec, struct rondo_direct *d, int *not
     return open;
 }
 
-/* Where rank r's buffer is here. @return RONDO_INTERNAL_ERROR when it cannot lie where the rank says. */
+/* Where rank r's buffer is in this process. @return RONDO_INTERNAL_ERROR when it lies outside the segment
+ * that r named. */
 static rondo_status resolve(const struct rondo_work *w, int r, int buffer, uint8_t **ptr)
 {
     struct rondo_direct *d = w->direct;
@@ -161,7 +163,7 @@ static rondo_status resolve(const struct rondo_work *w, int r, int buffer, uint8
     at = known != NULL ? place->at - known->owner_base : 0;
     if (known == NULL || known->base == NULL || at > known->bytes || extent(w, r) > known->bytes - at) {
         return rondo_fail(RONDO_INTERNAL_ERROR,
-                          "the buffer of local rank %d does not lie in the segment that it posted", r);
+                          "the buffer of local rank %d lies outside the segment that it named", r);
     }
     *ptr = known->base + at;
     return RONDO_SUCCESS;
@@ -184,7 +186,7 @@ static int resolve_all(const struct rondo_work *w, rondo_status *status)
     return 1;
 }
 
-/* For every note of every rank: each segment once, in the same order on all ranks. */
+/* Visit every unknown segment of the notes once, in the same order on all ranks. */
 static void each_note(struct rondo_exec *exec, struct rondo_direct *d,
                       void (*visit)(struct rondo_direct *d, const struct rondo_segment_note *, int *),
                       int *arg)
@@ -205,7 +207,7 @@ static void each_note(struct rondo_exec *exec, struct rondo_direct *d,
     }
 }
 
-/* Mapped or not, it is in the table now; what somebody could not map is taken out again by all. */
+/* Enter a segment into the table, mapped or not. If any rank fails to map it, all unmap it again. */
 static void introduce(struct rondo_direct *d, const struct rondo_segment_note *note, int *failed)
 {
     uint8_t *base = NULL;
@@ -217,8 +219,8 @@ static void introduce(struct rondo_direct *d, const struct rondo_segment_note *n
     rondo_direct_remember(d, note, base, bytes);
 }
 
-/* Segments that were told of, or CMA: could this rank? */
-static void tell(struct rondo_exec *exec, const struct rondo_work *w)
+/* Map the new segments, or try CMA, and publish whether it worked. */
+static void publish_answer(struct rondo_exec *exec, const struct rondo_work *w)
 {
     struct rondo_direct *d = w->direct;
     int failed = 0;
@@ -228,12 +230,12 @@ static void tell(struct rondo_exec *exec, const struct rondo_work *w)
         rondo_direct_sweep(d);
         each_note(exec, d, introduce, &failed);
     }
-    d->told = !failed;
-    memcpy(rondo_mailbox_begin(w->mailbox) + BEHIND_WORD, &d->told, sizeof(d->told));
+    d->could = !failed;
+    memcpy(rondo_mailbox_begin(w->mailbox) + BEHIND_WORD, &d->could, sizeof(d->could));
     rondo_mailbox_publish(w->mailbox, w->call_word);
 }
 
-/* What was told of in this call stays known as refused. */
+/* Keep this call's new segments in the table as refused. */
 static void refuse_segments(struct rondo_direct *d)
 {
     for (int r = 0; r < d->nlocal; r++) {
@@ -249,10 +251,10 @@ static void refuse_segments(struct rondo_direct *d)
     }
 }
 
-/* Could everyone? */
-static int all_told(struct rondo_exec *exec, struct rondo_direct *d)
+/* Did it work for every rank? */
+static int all_could(struct rondo_exec *exec, struct rondo_direct *d)
 {
-    uint32_t all = d->told, said;
+    uint32_t all = d->could, said;
     for (int r = 0; r < d->nlocal; r++) {
         if (r != d->index) {
             memcpy(&said, exec->sources[r], sizeof(said));
@@ -272,7 +274,8 @@ static int all_told(struct rondo_exec *exec, struct rondo_direct *d)
 
 static int not_direct(struct rondo_run *run)
 {
-    /* Of a call that is not in place the next one may be, and asking is nothing beside what it moves. */
+    /* Out of place tells nothing about the next call, which may be in place, and asking costs little beside
+     * such a copy. */
     if (run->work.cma != RONDO_KERNEL_IN_PLACE || run->work.direct->cma == RONDO_CMA_REFUSED) {
         rondo_direct_learn(kind_of(&run->work), 1);
     }
@@ -288,9 +291,10 @@ static int opened(struct rondo_run *run, struct rondo_flow *flow, rondo_status *
     return resolve_all(&run->work, status);
 }
 
-/* All have posted. @return 1: it is decided, 0: more must be told first, -1: *status is an error. */
-static int answered(struct rondo_exec *exec, struct rondo_run *run, struct rondo_flow *flow,
-                    rondo_status *status)
+/* All offers have arrived. @return 1: the verdict is reached, 0: a second round is needed, -1: *status is an
+ * error. */
+static int decide(struct rondo_exec *exec, struct rondo_run *run, struct rondo_flow *flow,
+                  rondo_status *status)
 {
     struct rondo_direct *d = run->work.direct;
     int notes, in_place, mapped = keep_offers(exec, d, &notes, &in_place);
@@ -302,8 +306,8 @@ static int answered(struct rondo_exec *exec, struct rondo_run *run, struct rondo
     if (mapped ? !notes : d->cma == RONDO_CMA_WORKS) {
         return opened(run, flow, status);
     }
-    tell(exec, &run->work);
-    flow->done = TOLD;
+    publish_answer(exec, &run->work);
+    flow->done = ANSWERED;
     flow->unit = 0;
     return 0;
 }
@@ -313,13 +317,13 @@ static int open_step(struct rondo_exec *exec, struct rondo_run *run, struct rond
 {
     const struct rondo_work *w = &run->work;
     int all;
-    if (flow->done == ASK) {
+    if (flow->done == NOT_BEGUN) {
         if (!rondo_direct_asks(kind_of(w))) {
             run->verdict = RONDO_NOT_DIRECT;
             return 1;
         }
-        ask(run);
-        flow->done = ASKED;
+        publish_offers(run);
+        flow->done = OFFERED;
         flow->unit = 0;
     }
     all = rondo_mailbox_collect(exec, w, flow, BEHIND_WORD, status);
@@ -327,16 +331,16 @@ static int open_step(struct rondo_exec *exec, struct rondo_run *run, struct rond
         return all;
     }
     *moved = 1;
-    if (flow->done == ASKED) {
-        return answered(exec, run, flow, status);
+    if (flow->done == OFFERED) {
+        return decide(exec, run, flow, status);
     }
-    return all_told(exec, w->direct) ? opened(run, flow, status) : not_direct(run);
+    return all_could(exec, w->direct) ? opened(run, flow, status) : not_direct(run);
 }
 
 /* ---- the moves ---- */
 
-/* Where a slice goes: this rank's own buffer first, which is what the others' are copied from while it lies
- * in the cache. */
+/* Where a slice goes. This rank's own buffer comes first: the others are copied from it while it is in the
+ * cache. */
 static int targets(const struct rondo_work *w, uint32_t act, size_t at, uint8_t **dst)
 {
     const struct rondo_direct *d = w->direct;
@@ -401,8 +405,7 @@ static void copy_slice(struct rondo_exec *exec, const struct rondo_work *w, cons
     }
 }
 
-/* What the kernel only copies goes in longer slices: each is a call of it, which costs as much as a few KiB.
- */
+/* Slices that the kernel only copies are longer: a system call costs as much as copying a few KiB. */
 static size_t slice_bytes(const struct rondo_work *w, uint32_t act)
 {
     int longer = w->direct->reach == RONDO_REACH_CMA &&
@@ -482,7 +485,7 @@ static int swap_move(struct rondo_exec *exec, const struct rondo_work *w, const 
     p.theirs = w->direct->in[peer] + flow->in * w->elem_bytes + at;
     p.there = w->direct->out[peer] + flow->in * w->elem_bytes + at;
     p.mine = w->in + flow->out * w->elem_bytes +
-             at; /* a block lies in the input where that of the same rank lies in the output */
+             at; /* a block's place in the input is its place in the output */
     p.here = w->out + flow->out * w->elem_bytes + at;
     if (w->direct->reach == RONDO_REACH_CMA) {
         return swap_by_kernel(w, peer, &p, bytes, status);
@@ -504,7 +507,7 @@ static int move_step(struct rondo_exec *exec, const struct rondo_work *w, struct
         return 1;
     }
     if (!rondo_mailbox_enter(w->mailbox)) {
-        return 0; /* the call has ended for another rank: that rank says why */
+        return 0; /* another rank has ended the call with an error, which it reports */
     }
     if (swaps(w, flow->step.block)) {
         passed = swap_move(exec, w, flow, n, status);
@@ -538,7 +541,7 @@ static int close_step(struct rondo_exec *exec, const struct rondo_work *w, struc
     return all;
 }
 
-/* Of several loops the first one opens, and the last one closes. */
+/* With several loops, the first one opens and the last one closes. */
 static int is_passed(const struct rondo_run *run, const struct rondo_flow *flow)
 {
     return (flow->step.act & RONDO_OPEN)

@@ -1,26 +1,26 @@
-/* Moves by groups over open buffers (coll/hierarchical.h): block by block, from those that hold it in the
- * groups inside, and to them. */
+/* Moves of hierarchical algorithms (coll/hierarchical.h) by direct access: block by block, between the ranks
+ * that hold the block in the inner groups. */
 #include "coll/chunk.h"
 #include "coll/hierarchical.h"
 #include "kern/direct_impl.h"
 #include "kern/cpu/exec_cpu.h"
 #include "kern/reduce.h"
 
-/* What is moved before others get a turn. */
+/* How much to move before other runs make progress. */
 enum { TURN_BYTES = 256 << 10 };
 
-/* A step of this rank, and the block that it is at. */
+/* A step of this rank, and its current block. */
 struct move {
     struct rondo_exec *exec;
     const struct rondo_work *w;
     const struct rondo_step *step;
-    int begin, end, place; /* positions of the group; this rank's */
+    int begin, end, place; /* positions of the group, and this rank's */
     int block;
 };
 
 static const struct rondo_nest *nest_of(const struct move *m) { return m->w->direct->nest; }
 
-/* Who holds the block in the group inside that begins at a position. @return the local rank. */
+/* The local rank that holds the block in the inner group beginning at a position. */
 static int holder_of(const struct move *m, int position)
 {
     return rondo_nest_rank(nest_of(m), m->step->level + 1, position, m->block);
@@ -31,21 +31,22 @@ static int next_group(const struct move *m, int position)
     return rondo_nest_end(nest_of(m), m->step->level + 1, position);
 }
 
-/* The same, round and round. */
+/* The next group, cyclically. */
 static int after(const struct move *m, int position)
 {
     int next = next_group(m, position);
     return next < m->end ? next : m->begin;
 }
 
-/* Positions by themselves have inputs, groups have what their holders made of them. */
+/* At the innermost level a group is one rank, whose data is its input; outer groups have their holders'
+ * results. */
 static int from_inputs(const struct move *m) { return m->step->level == nest_of(m)->nlevels; }
 
-/* ---- whom to wait for ---- */
+/* ---- which ranks to wait for ---- */
 
-/* Those whose buffers this step reads, or who have written what it passes on, have done the step before.
- * @return -1: yes, else a local rank that has not. */
-static int behind(const struct move *m, uint32_t count)
+/* Have the ranks whose data this step reads or passes on done `count` moves? @return -1: yes, else the local
+ * rank of a straggler. */
+static int straggler(const struct move *m, uint32_t count)
 {
     const struct rondo_mailbox *mailbox = m->w->mailbox;
     if ((m->step->act & RONDO_PULL) == 0) {
@@ -63,7 +64,7 @@ static int behind(const struct move *m, uint32_t count)
 
 /* ---- a part of a block ---- */
 
-/* All of the scratch is for the groups of this step. */
+/* Scratch per group: this step's groups share all of it. */
 static size_t chunk_of(const struct move *m)
 {
     const struct rondo_direct *d = m->w->direct;
@@ -74,7 +75,8 @@ static size_t chunk_of(const struct move *m)
     return rondo_cma_chunk(d) * (size_t)d->nlocal / n / RONDO_CTRL_ALIGN * RONDO_CTRL_ALIGN;
 }
 
-/* Where the holders have it, in exec->sources. @return how many, 0: *status is an error. */
+/* Point exec->sources to the holders' data, copied to scratch for CMA. @return the number of sources; 0:
+ * *status is an error. */
 static int fetch(const struct move *m, size_t at, size_t bytes, rondo_status *status)
 {
     const struct rondo_direct *d = m->w->direct;
@@ -94,7 +96,7 @@ static int fetch(const struct move *m, size_t at, size_t bytes, rondo_status *st
     return n;
 }
 
-/* Reduced into this rank's output. */
+/* Reduce into this rank's output. */
 static void combine(const struct move *m, int nsources, size_t at, size_t bytes)
 {
     const struct rondo_work *w = m->w;
@@ -109,8 +111,8 @@ static void combine(const struct move *m, int nsources, size_t at, size_t bytes)
     }
 }
 
-/* From this rank's output to the holders', those behind this rank first: not all begin with the same one.
- * @return 0: *status is an error. */
+/* Copy from this rank's output to the holders', beginning after this rank so that not all begin with the same
+ * one. @return 0: *status is an error. */
 static int give(const struct move *m, size_t at, size_t bytes, rondo_status *status)
 {
     const struct rondo_work *w = m->w;
@@ -128,7 +130,7 @@ static int give(const struct move *m, size_t at, size_t bytes, rondo_status *sta
     return 1;
 }
 
-/* Tiles stay in the first-level cache until they are with everyone. @return 0: *status is an error. */
+/* Tiles stay in the first-level cache until all holders have them. @return 0: *status is an error. */
 static int pass_mapped(const struct move *m, size_t at, size_t bytes, rondo_status *status)
 {
     int reduces = (m->step->act & RONDO_PULL) != 0, gives = (m->step->act & RONDO_PUSH) != 0;
@@ -182,8 +184,8 @@ static struct move move_of(struct rondo_exec *exec, const struct rondo_run *run,
     return m;
 }
 
-/* Blocks that this rank holds, as long as nobody is behind: 1: all of them, 0: not yet, -1: *status is an
- * error. */
+/* Move the blocks that this rank holds until one is not ready. @return 1: all are done, 0: not yet, -1:
+ * *status is an error. */
 static int pass_blocks(struct move *m, const struct rondo_run *run, struct rondo_flow *flow, uint32_t before,
                        rondo_status *status, int *moved)
 {
@@ -195,7 +197,7 @@ static int pass_blocks(struct move *m, const struct rondo_run *run, struct rondo
             continue;
         }
         struct rondo_span span = rondo_work_span(m->w, run->schedule->map, flow->loop, m->block);
-        int late = span.n == 0 ? -1 : behind(m, before);
+        int late = span.n == 0 ? -1 : straggler(m, before);
         if (late >= 0) {
             flow->unit = (size_t)late;
             return 0;
@@ -219,7 +221,7 @@ int rondo_hierarchical_move(struct rondo_exec *exec, struct rondo_run *run, stru
                       1; /* moves that this rank has done */
     int passed;
     if (!rondo_mailbox_enter(run->work.mailbox)) {
-        return 0; /* the call has ended for another rank: that rank says why */
+        return 0; /* another rank has ended the call with an error, which it reports */
     }
     passed = pass_blocks(&m, run, flow, before, status, moved);
     rondo_mailbox_leave(run->work.mailbox);

@@ -1,4 +1,4 @@
-/* One-shot, and what else passes over the mailbox of a node. */
+/* The mailbox: one-shot algorithms, access marks and progress counts. */
 #include <sched.h>
 #include <string.h>
 
@@ -7,31 +7,31 @@
 #include "kern/cpu/exec_cpu.h"
 #include "kern/reduce.h"
 
-/* Ranks that are threads map the mailbox each at an address of its own: that what is posted there is what
- * others see there is said to the sanitizer here. */
+/* Threads map the mailbox at different addresses, so ThreadSanitizer cannot see that a reader sees what a
+ * writer published. Tell it. */
 #ifdef __SANITIZE_THREAD__
 void __tsan_release(void *address);
 void __tsan_acquire(void *address);
-static char all_mailboxs;
-static void tell_of_post(void) { __tsan_release(&all_mailboxs); }
-static void tell_of_look(void) { __tsan_acquire(&all_mailboxs); }
+static char all_mailboxes;
+static void sanitizer_release(void) { __tsan_release(&all_mailboxes); }
+static void sanitizer_acquire(void) { __tsan_acquire(&all_mailboxes); }
 #else
-static void tell_of_post(void) {}
-static void tell_of_look(void) {}
+static void sanitizer_release(void) {}
+static void sanitizer_acquire(void) {}
 #endif
 
 uint8_t *rondo_mailbox_begin(struct rondo_mailbox *mailbox)
 {
     mailbox->op += mailbox->op == UINT32_MAX
                        ? 3
-                       : 1; /* 0 is what fresh memory holds, and 1 would be of the same bank again */
+                       : 1; /* skip 0, which fresh memory holds, and 1, which would use the same bank again */
     return rondo_mailbox_place(mailbox, mailbox->op, mailbox->index);
 }
 
 void rondo_mailbox_publish(struct rondo_mailbox *mailbox, uint32_t call_word)
 {
     uint64_t *word = (uint64_t *)(void *)rondo_mailbox_place(mailbox, mailbox->op, mailbox->index);
-    tell_of_post();
+    sanitizer_release();
     __atomic_store_n(word, (uint64_t)call_word << 32 | mailbox->op, __ATOMIC_RELEASE);
 }
 
@@ -42,7 +42,7 @@ int rondo_mailbox_collect(struct rondo_exec *exec, const struct rondo_work *w, s
     for (; flow->unit < (size_t)mailbox->nranks; flow->unit++) {
         const uint8_t *place = rondo_mailbox_place(mailbox, mailbox->op, (int)flow->unit);
         uint64_t word;
-        if ((int)flow->unit == mailbox->index) { /* the others have taken it */
+        if ((int)flow->unit == mailbox->index) { /* others may overwrite it */
             exec->sources[flow->unit] = NULL;
             continue;
         }
@@ -57,18 +57,17 @@ int rondo_mailbox_collect(struct rondo_exec *exec, const struct rondo_work *w, s
             return -1;
         }
     }
-    tell_of_look();
+    sanitizer_acquire();
     return 1;
 }
 
-/* ---- others' buffers: marks are stored and loaded in one order for all (seq_cst), so that of two ranks one
- * sees the other's ---- */
+/* ---- access marks: seq_cst, so that of two ranks at least one sees the other's mark ---- */
 
 int rondo_mailbox_enter(const struct rondo_mailbox *mailbox)
 {
     const uint32_t *revoked = rondo_mailbox_mark(mailbox, mailbox->nranks);
     if (RONDO_UNLIKELY(__atomic_load_n(revoked, __ATOMIC_RELAXED) != 0)) {
-        return 0; /* without a mark: who waits for this rank is not to see one again and again */
+        return 0; /* leave the mark unset: a rank that revokes access waits until it is clear */
     }
     (void)__atomic_exchange_n(rondo_mailbox_mark(mailbox, mailbox->index), 1, __ATOMIC_SEQ_CST);
     if (RONDO_LIKELY(__atomic_load_n(revoked, __ATOMIC_SEQ_CST) == 0)) {
@@ -80,7 +79,7 @@ int rondo_mailbox_enter(const struct rondo_mailbox *mailbox)
 
 void rondo_mailbox_leave(const struct rondo_mailbox *mailbox)
 {
-    tell_of_post();
+    sanitizer_release();
     __atomic_store_n(rondo_mailbox_mark(mailbox, mailbox->index), 0, __ATOMIC_RELEASE);
 }
 
@@ -97,47 +96,47 @@ void rondo_mailbox_revoke(const struct rondo_mailbox *mailbox, const struct rond
             sched_yield();
         }
     }
-    tell_of_look();
+    sanitizer_acquire();
 }
 
-/* ---- how far ranks have come ---- */
+/* ---- progress counts ---- */
 
 void rondo_mailbox_report(const struct rondo_mailbox *mailbox, uint32_t count)
 {
-    tell_of_post();
+    sanitizer_release();
     __atomic_store_n(rondo_mailbox_count(mailbox, mailbox->index), count, __ATOMIC_RELEASE);
 }
 
 int rondo_mailbox_reached(const struct rondo_mailbox *mailbox, int rank, uint32_t count)
 {
     int all = __atomic_load_n(rondo_mailbox_count(mailbox, rank), __ATOMIC_ACQUIRE) >= count;
-    tell_of_look();
+    sanitizer_acquire();
     return all;
 }
 
-/* all_to_all, reduce_scatter: in a post there is a block for everyone else. */
+/* all_to_all and reduce_scatter publish a block for each other rank. */
 static int for_each_a_block(const struct rondo_work *w)
 {
     return w->coll == RONDO_COLL_ALL_TO_ALL || w->coll == RONDO_COLL_REDUCE_SCATTER;
 }
 
-/* Elements of a loop's payload, or of a block in it. In the v-forms they are of different lengths. */
+/* Elements of a loop's payload, or of a block in it. Blocks of v-forms differ in length. */
 static size_t piece_of(const struct rondo_work *w) { return rondo_min_size(w->chunk, w->len); }
 
-/* Where in places the payloads of a one-shot work lie. */
+/* Offset of a one-shot work's payload in a place. */
 static size_t payload_at(const struct rondo_work *w)
 {
     size_t n = for_each_a_block(w) ? piece_of(w) * (size_t)(w->mailbox->nranks - 1) : piece_of(w);
     return rondo_mailbox_at(w->counts != NULL ? SIZE_MAX : n * w->elem_bytes);
 }
 
-/* Where in a payload of a block for everyone else what `from` posts for `to` begins, in bytes. */
+/* Offset in bytes, in a payload with one block per other rank, of the block from `from` to `to`. */
 static size_t block_at(const struct rondo_work *w, int from, int to)
 {
     return (size_t)(to - (to > from)) * piece_of(w) * w->elem_bytes;
 }
 
-/* ---- one for all, all for one ---- */
+/* ---- rooted calls: broadcast and reduce ---- */
 
 static int is_rooted(const struct rondo_work *w)
 {
@@ -150,9 +149,9 @@ static uint64_t rooted_word(const struct rondo_mailbox *mailbox, uint32_t op, in
                            __ATOMIC_ACQUIRE);
 }
 
-/* The last call before `op` that a rank has posted, of those whose banks are not `op`'s; `op` less the number
- * of banks when it has posted none of them. */
-static uint32_t last_posted(const struct rondo_mailbox *mailbox, uint32_t op, int rank)
+/* The last call before `op` that a rank has published, among those in other banks than `op`'s. If there is
+ * none, `op` less the number of banks. */
+static uint32_t last_published(const struct rondo_mailbox *mailbox, uint32_t op, int rank)
 {
     uint32_t at = op - 1;
     for (; at != op - RONDO_ROOTED_BANKS; at--) {
@@ -164,33 +163,33 @@ static uint32_t last_posted(const struct rondo_mailbox *mailbox, uint32_t op, in
     return at;
 }
 
-/* May this rank write its place of `op`: has everyone read what was there? Looks at the others' places only
- * when what is known of them is used up. */
-static int may_post(struct rondo_mailbox *mailbox, uint32_t op, struct rondo_flow *flow)
+/* May this rank overwrite its place for `op`, because everyone has read the old message? Looks at other
+ * places only when rooted_seen does not tell. */
+static int may_publish(struct rondo_mailbox *mailbox, uint32_t op, struct rondo_flow *flow)
 {
     uint32_t least = op - 1;
     if (RONDO_LIKELY(op - mailbox->rooted_seen < RONDO_ROOTED_BANKS)) {
         return 1;
     }
     for (int r = 0; r < mailbox->nranks; r++) {
-        uint32_t at = r == mailbox->index ? op - 1 : last_posted(mailbox, op, r);
+        uint32_t at = r == mailbox->index ? op - 1 : last_published(mailbox, op, r);
         if (op - at == RONDO_ROOTED_BANKS) {
             flow->unit = (size_t)r;
             return 0;
         }
         least = op - at > op - least ? at : least;
     }
-    tell_of_look();
+    sanitizer_acquire();
     mailbox->rooted_seen = least;
     return 1;
 }
 
-static int post_rooted(const struct rondo_work *w, struct rondo_flow *flow)
+static int publish_rooted(const struct rondo_work *w, struct rondo_flow *flow)
 {
     struct rondo_mailbox *mailbox = w->mailbox;
     uint32_t op = mailbox->rooted + 1;
     uint8_t *place = rondo_mailbox_rooted(mailbox, op, mailbox->index), *payload = place + payload_at(w);
-    if (!may_post(mailbox, op, flow)) {
+    if (!may_publish(mailbox, op, flow)) {
         return 0;
     }
     mailbox->rooted = op;
@@ -200,14 +199,14 @@ static int post_rooted(const struct rondo_work *w, struct rondo_flow *flow)
     } else if (w->coll == RONDO_COLL_REDUCE || w->seat.index == w->seat.root) {
         memcpy(payload, w->in, w->len * w->elem_bytes);
     }
-    tell_of_post();
+    sanitizer_release();
     __atomic_store_n((uint64_t *)(void *)place, (uint64_t)w->call_word << 32 | op, __ATOMIC_RELEASE);
     return 1;
 }
 
-/* As rondo_mailbox_collect, for the posts that this rank needs: the root's, or everyone's. */
-static int wait_rooted(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow,
-                       rondo_status *status)
+/* As rondo_mailbox_collect, for the messages that this rank needs: the root's, or everyone's. */
+static int collect_rooted(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow,
+                          rondo_status *status)
 {
     const struct rondo_mailbox *mailbox = w->mailbox;
     size_t at = payload_at(w);
@@ -220,7 +219,7 @@ static int wait_rooted(struct rondo_exec *exec, const struct rondo_work *w, stru
             continue;
         }
         word = rondo_mailbox_look(exec, place, mailbox->rooted);
-        if ((uint32_t)word != mailbox->rooted || word == 0) { /* 0: fresh memory; no call word is */
+        if ((uint32_t)word != mailbox->rooted || word == 0) { /* 0: fresh memory; call words are never 0 */
             return 0;
         }
         if (RONDO_UNLIKELY((uint32_t)(word >> 32) != w->call_word)) {
@@ -228,7 +227,7 @@ static int wait_rooted(struct rondo_exec *exec, const struct rondo_work *w, stru
             return -1;
         }
     }
-    tell_of_look();
+    sanitizer_acquire();
     return 1;
 }
 
@@ -253,7 +252,7 @@ int rondo_mailbox_differs(const struct rondo_run *run, int *unknown)
 
 /* ---- one-shot ---- */
 
-static void post_part(const struct rondo_work *w, uint8_t *payload, size_t at, size_t n)
+static void put_part(const struct rondo_work *w, uint8_t *payload, size_t at, size_t n)
 {
     const uint8_t *in = w->in + at * w->elem_bytes;
     if (n == 0) {
@@ -266,12 +265,12 @@ static void post_part(const struct rondo_work *w, uint8_t *payload, size_t at, s
     }
 }
 
-static void post_blocks(const struct rondo_work *w, const struct rondo_flow *flow, uint8_t *payload)
+static void put_blocks(const struct rondo_work *w, const struct rondo_flow *flow, uint8_t *payload)
 {
     size_t begin = flow->loop * w->chunk;
     for (int r = 0; r < w->mailbox->nranks; r++) {
         if (r != w->mailbox->index) {
-            post_part(w, payload + block_at(w, w->mailbox->index, r), (size_t)r * w->block + begin, flow->n);
+            put_part(w, payload + block_at(w, w->mailbox->index, r), (size_t)r * w->block + begin, flow->n);
         }
     }
 }
@@ -280,20 +279,21 @@ int rondo_oneshot_publish(const struct rondo_work *w, struct rondo_flow *flow)
 {
     uint8_t *payload;
     if (is_rooted(w)) {
-        return post_rooted(w, flow);
+        return publish_rooted(w, flow);
     }
     payload = rondo_mailbox_begin(w->mailbox) + payload_at(w);
     if (for_each_a_block(w)) {
-        post_blocks(w, flow, payload);
+        put_blocks(w, flow, payload);
     } else {
-        post_part(w, payload, flow->in, flow->n);
+        put_part(w, payload, flow->in, flow->n);
     }
     rondo_mailbox_publish(w->mailbox, w->call_word);
     return 1;
 }
 
-/* What is for this rank in the posts, and what it did not post for itself: in exec->sources. */
-static void find_all(struct rondo_exec *exec, const struct rondo_work *w, const struct rondo_flow *flow)
+/* Point exec->sources to the data for this rank. Its own comes from the input: it does not publish to itself.
+ */
+static void find_payloads(struct rondo_exec *exec, const struct rondo_work *w, const struct rondo_flow *flow)
 {
     int own = w->mailbox->index;
     for (int r = 0; for_each_a_block(w) && r < w->mailbox->nranks; r++) {
@@ -302,8 +302,9 @@ static void find_all(struct rondo_exec *exec, const struct rondo_work *w, const 
     exec->sources[own] = w->in + flow->in * w->elem_bytes;
 }
 
-/* Every rank's block, from its post to its place. */
-static void take_all(const struct rondo_exec *exec, const struct rondo_work *w, const struct rondo_flow *flow)
+/* Copy every rank's block from its message to the output. */
+static void copy_payloads(const struct rondo_exec *exec, const struct rondo_work *w,
+                          const struct rondo_flow *flow)
 {
     for (int r = 0; r < w->mailbox->nranks; r++) {
         struct rondo_span span = rondo_work_span(w, RONDO_MAP_BLOCK, flow->loop, r);
@@ -314,8 +315,8 @@ static void take_all(const struct rondo_exec *exec, const struct rondo_work *w, 
     }
 }
 
-static void reduce_all(struct rondo_exec *exec, const struct rondo_work *w, const struct rondo_flow *flow,
-                       rondo_reduce_fn *reduce)
+static void reduce_payloads(struct rondo_exec *exec, const struct rondo_work *w,
+                            const struct rondo_flow *flow, rondo_reduce_fn *reduce)
 {
     uint8_t *to = w->out + flow->out * w->elem_bytes;
     if (w->premul) {
@@ -334,7 +335,7 @@ static void reduce_all(struct rondo_exec *exec, const struct rondo_work *w, cons
 int rondo_oneshot_collect(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow,
                           rondo_reduce_fn *reduce, rondo_status *status)
 {
-    int all = is_rooted(w) ? wait_rooted(exec, w, flow, status)
+    int all = is_rooted(w) ? collect_rooted(exec, w, flow, status)
                            : rondo_mailbox_collect(exec, w, flow, payload_at(w), status);
     if (all != 1) {
         return all;
@@ -343,11 +344,11 @@ int rondo_oneshot_collect(struct rondo_exec *exec, const struct rondo_work *w, s
         memcpy(w->out, exec->sources[w->seat.root], w->len * w->elem_bytes);
         return 1;
     }
-    find_all(exec, w, flow);
+    find_payloads(exec, w, flow);
     if (reduce == NULL) {
-        take_all(exec, w, flow);
+        copy_payloads(exec, w, flow);
     } else {
-        reduce_all(exec, w, flow, reduce);
+        reduce_payloads(exec, w, flow, reduce);
     }
     return 1;
 }
@@ -412,7 +413,7 @@ int rondo_shot_collect(struct rondo_exec *exec, struct rondo_run *run, int looks
                     ? rondo_mailbox_collect(exec, w, flow, payload_at(w), status)
                     : rondo_oneshot_collect(exec, w, flow, run->shot.reduce, status);
         exec->looks = 0;
-        if (ended == 0) { /* its steps go on behind the post */
+        if (ended == 0) { /* its steps resume after the publish */
             flow->k = 1;
             flow->entered = 0;
         }
