@@ -1,16 +1,19 @@
 /*
- * The floor of an all_reduce inside a node: the bytes that must move, at the bandwidth with which the same
- * ranks copy at once; and no less than a word from everyone to everyone takes.
+ * A lower bound for an all_reduce inside a node.
  *
  *   mpirun -n N bench_floor [least bytes, 8] [most bytes, 64M] [iterations, 21]
  *
- * Every buffer of S bytes must be read once and every result written once: S bytes in and S bytes out for
- * each rank, as when each of them copies S bytes. The time is that of such copies by all ranks at once, the
- * slowest rank's, the median over iterations, each begun together (start.h) and with the source rewritten, as
- * in *_perf; of copies through the caches and of non-temporal ones the faster. Nobody has a result before it
- * has heard from all: each rank stores a word in a cache line (of two ranks: in the one that it read the last
- * one in) and waits until it has seen everyone's. The larger of the two is the floor. The columns are those
- * of *_perf, so that scripts/plot reads both; then all times.
+ * It is the larger of two times:
+ *
+ * - Copying. Every buffer of S bytes must be read once and every result written once, as if each rank copied S
+ *   bytes. All ranks copy at once, started together (start.h), with the source rewritten before, as in *_perf.
+ *   The time is the slowest rank's, the median over the iterations, with cached or non-temporal stores,
+ *   whichever is faster.
+ * - A word from each rank to all others, because no rank has a result before it has heard from all. Each rank
+ *   stores a word in a cache line and waits until it has seen all words. With two ranks, it may store its word in
+ *   the line from which it read the last one.
+ *
+ * The columns are those of *_perf, so that scripts/plot reads both.
  */
 #include <mpi.h>
 #include <sched.h>
@@ -26,7 +29,7 @@
 enum {
     MOST_ITERATIONS = 1000,
     UNTIMED = 3,
-    LINE = 128 /* the one beside it is fetched with a cache line */,
+    LINE = 128 /* the prefetcher fetches pairs of cache lines */,
     EAGER = 200,
     SPINS = 1000
 };
@@ -40,21 +43,15 @@ static char *buffer(size_t bytes)
     return memset(memory, 1, bytes);
 }
 
-static int by_value(const void *a, const void *b)
-{
-    const double *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
-}
-
-/* The median of the slowest rank's. */
+/* @return the median over the iterations of the slowest rank's time. */
 static double median(double *us, int iterations)
 {
     MPI_Allreduce(MPI_IN_PLACE, us, iterations, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    qsort(us, (size_t)iterations, sizeof(us[0]), by_value);
+    qsort(us, (size_t)iterations, sizeof(us[0]), test_compare_times);
     return us[iterations / 2];
 }
 
-/* us of a copy by all ranks at once. */
+/* @return the time of a copy by all ranks at once, in us. */
 static double copy_us(char *to, char *from, size_t bytes, int past_caches, int iterations)
 {
     double us[MOST_ITERATIONS];
@@ -68,7 +65,7 @@ static double copy_us(char *to, char *from, size_t bytes, int past_caches, int i
     return median(us, iterations);
 }
 
-/* Every rank's line, in memory that all of them map. */
+/* @return shared memory with a line for each rank. */
 static char *lines_of_all(MPI_Win *win)
 {
     MPI_Aint bytes;
@@ -84,33 +81,33 @@ static char *lines_of_all(MPI_Win *win)
     return lines;
 }
 
-/* Where a rank stores its word the k-th time: a line of its own, or of two ranks, handed over
- * (base/mailbox.h), the one in which it read the last one. */
+/* @return where a rank stores its k-th word: in its own line, or, if two ranks hand lines over
+ * (base/mailbox.h), in the line from which it read the last word. */
 static uint64_t *word_of(char *lines, int rank, uint64_t k, int handed)
 {
     uint64_t line = handed ? ((uint64_t)rank + k) & 1 : (uint64_t)rank;
     return (uint64_t *)(void *)(lines + (size_t)line * LINE);
 }
 
-/* us until a rank that tells the others a word has heard from all of them. Ranks that share a core give it up
- * at once. */
-static double exchange_us(char *lines, int handed, int iterations, int crowded)
+/* @return the time from storing a word until a rank has read those of all others, in us. Oversubscribed ranks
+ * yield at once. */
+static double exchange_us(char *lines, int handed, int iterations, int oversubscribed)
 {
-    static uint64_t told;
+    static uint64_t sent;
     double us[MOST_ITERATIONS];
     for (int i = -UNTIMED; i < iterations; i++) {
         test_start();
         double begin = test_now();
-        told++;
-        __atomic_store_n(word_of(lines, test.rank, told, handed), told, __ATOMIC_RELEASE);
+        sent++;
+        __atomic_store_n(word_of(lines, test.rank, sent, handed), sent, __ATOMIC_RELEASE);
         for (int r = 0; r < test.nranks; r++) {
-            /* Not at its own: the others have taken the line, and it would wait for it once more. */
+            /* Skip the own word: others have fetched the line, and reading it would wait for it again. */
             for (int spins = 0;
-                 r != test.rank && __atomic_load_n(word_of(lines, r, told, handed), __ATOMIC_ACQUIRE) < told;
+                 r != test.rank && __atomic_load_n(word_of(lines, r, sent, handed), __ATOMIC_ACQUIRE) < sent;
                  spins++) {
-                if (crowded || spins > SPINS) {
+                if (oversubscribed || spins > SPINS) {
                     sched_yield();
-                } else if (spins > EAGER) { /* a pause takes about as long as the word */
+                } else if (spins > EAGER) { /* a pause instruction takes about as long as the word */
                     rondo_cpu_relax();
                 }
             }
@@ -126,11 +123,11 @@ static void row(char *to, char *from, size_t bytes, double exchange, int iterati
            streamed = copy_us(to, from, bytes, 1, iterations);
     double copied = cached < streamed ? cached : streamed, us = copied > exchange ? copied : exchange,
            gbs = (double)bytes / us * 1e-3;
-    test_check(copied > 0 && to[bytes - 1] == from[bytes - 1],
-               "a copy of %zu bytes took %g us, or is not one", bytes, us);
+    test_check(copied > 0 && to[bytes - 1] == from[bytes - 1], "a copy of %zu bytes took %g us, or is wrong",
+               bytes, us);
     if (test.rank == 0) {
-        printf("%12zu %12zu %8s %7s %7d  %9.2f %7.2f %7.2f %6s  # a word %.2f us; through the caches %.2f "
-               "us, past them %.2f us\n",
+        printf("%12zu %12zu %8s %7s %7d  %9.2f %7.2f %7.2f %6s  # word %.2f us; cached copy %.2f us, "
+               "non-temporal copy %.2f us\n",
                bytes, bytes, "u8", "none", -1, us, gbs, 2 * gbs, "n/a", exchange, cached, streamed);
         fflush(stdout);
     }
@@ -151,23 +148,22 @@ int main(int argc, char **argv)
     }
     char *from = buffer(most), *to = buffer(most), *lines;
     double exchange;
-    int crowded = test.nranks > (int)sysconf(_SC_NPROCESSORS_ONLN);
+    int oversubscribed = test.nranks > (int)sysconf(_SC_NPROCESSORS_ONLN);
     MPI_Win win;
     test_start_open(TEST_START_AUTO);
     if (test.rank == 0) {
-        printf("# bench_floor: %d ranks copy at once, begun %s, %ld iterations, median of the slowest rank's "
-               "time\n",
+        printf("# bench_floor: %d ranks copy at once, start %s; median of %ld iterations, slowest rank\n",
                test.nranks, test_start_name(), iterations);
         printf("#%11s %12s %8s %7s %7s  %9s %7s %7s %6s\n", "size (B)", "count", "type", "redop", "root",
                "time (us)", "copied", "touched", "#wrong");
     }
-    (void)copy_us(to, from, least, 0, (int)iterations); /* the first barriers and copies are slower */
+    (void)copy_us(to, from, least, 0, (int)iterations); /* warm up */
     lines = lines_of_all(&win);
-    exchange = exchange_us(lines, 0, MOST_ITERATIONS, crowded); /* of a time this short many */
+    exchange = exchange_us(lines, 0, MOST_ITERATIONS, oversubscribed); /* short times need many */
     if (test.nranks == 2) {
-        double handed = exchange_us(lines, 1, MOST_ITERATIONS, crowded);
+        double handed = exchange_us(lines, 1, MOST_ITERATIONS, oversubscribed);
         if (test.rank == 0) {
-            printf("# a word in a line of one's own: %.2f us, in lines that are handed over: %.2f us\n",
+            printf("# a word in lines of their own: %.2f us, in lines that are handed over: %.2f us\n",
                    exchange, handed);
         }
         exchange = handed < exchange ? handed : exchange;

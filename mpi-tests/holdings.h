@@ -1,4 +1,4 @@
-/* What a process holds, for tests that look for what was left behind. */
+/* The resources a process holds, for tests that look for leaks. */
 #ifndef RONDO_TEST_HOLDINGS_H
 #define RONDO_TEST_HOLDINGS_H
 
@@ -9,13 +9,13 @@
 
 struct holdings {
     int fds, threads;
-    int maps, shared; /* mappings; of these, of shared memory: those of allocators come and go */
+    int maps, shared; /* mappings; mappings of shared memory. Those of allocators come and go. */
 };
 
-/* The kernel lists a thread for a moment after it was joined, but marks it as exiting before that. */
+/* The kernel may list a thread shortly after it was joined, but has marked it as exiting by then. */
 static inline int is_exiting(const char *tid)
 {
-    enum { PF_EXITING = 4 }; /* of the task's flags, proc(5) */
+    enum { PF_EXITING = 4 }; /* in the flags of a task, proc(5) */
     unsigned flags = PF_EXITING;
     char path[300], line[1024];
     FILE *file;
@@ -31,8 +31,8 @@ static inline int is_exiting(const char *tid)
     return (flags & PF_EXITING) != 0;
 }
 
-/* Entries of a directory that begin with prefix and of which `but` is not true (NULL: all); none that begin
- * with a dot. */
+/* Count the entries of a directory that start with prefix, except hidden ones and those for which but() is
+ * true. */
 static inline int count_but(const char *directory, const char *prefix, int (*but)(const char *name))
 {
     const struct dirent *entry;
@@ -55,7 +55,7 @@ static inline int count_entries(const char *directory, const char *prefix)
     return count_but(directory, prefix, NULL);
 }
 static inline int count_fds(void) { return count_entries("/proc/self/fd", ""); }
-/* Threads that run, this one among them. */
+/* Count the running threads, including this one. */
 static inline int count_threads(void) { return count_but("/proc/self/task", "", is_exiting); }
 
 static inline struct holdings holdings_now(void)

@@ -1,7 +1,7 @@
 /*
- * mpi_coll: every collective with every type, operation, place, alignment and kind of size, checked element
- * by element and with guards. Algorithms and protocols are forced from outside (RONDO_ALGO, RONDO_PROTO: read
- * once a process); the runner calls it once for each.
+ * mpi_coll: every collective with every type, operation, place, alignment and kind of size. Each result is
+ * checked element by element, and guards detect writes outside the buffers. scripts/run-mpi-tests runs it once
+ * per algorithm and protocol, which RONDO_ALGO and RONDO_PROTO force (a process reads them once).
  */
 #include "mpi_coll.h"
 
@@ -12,10 +12,10 @@
 struct options {
     uint64_t seed;
     long iters, timeout_s;
-    struct coll_wish wish; /* all: groups too */
+    struct coll_wish wish; /* without a filter, groups run too */
     int only_groups;
     const char *one;
-    size_t most; /* bytes of a block */
+    size_t most; /* bytes of a rank's block */
     int memory;
 };
 
@@ -50,18 +50,29 @@ static void run_all(struct coll_run *run, const struct options *o)
 
 static void usage(void)
 {
-    printf(
-        "Usage: mpirun -n RANKS mpi_coll [options]\n"
-        "  --seed N       other random choices (1)        --iters N     rounds, each with the next seed (1)\n"
-        "  --quick        every pair with a collective (default)   --full   every combination\n"
-        "  --coll NAME    one collective, or groups       --type T, --op O   only these\n"
-        "  --most BYTES   of a rank's block, where the way is slow (no limit)\n"
-        "  --memory KIND  ordinary (default), heap: of rondo_mem_alloc, mixed: other buffers on each rank, "
-        "device: of GPUs, no groups; "
-        "device-heap: of rondo_mem_alloc_device\n"
-        "  --case TEXT    the one case that a failure printed\n"
-        "  --timeout S    give up when nothing moves for S seconds (120)\n"
-        "Environment: RONDO_ALGO and RONDO_PROTO force algorithm and protocol.\nCollectives:");
+    printf("usage: mpirun -n RANKS mpi_coll [OPTION]...\n"
+           "\n"
+           "Run the collectives with every type, operation, place, alignment and kind of size, and check the "
+           "results.\n"
+           "\n"
+           "  --quick          every pair of properties with every collective (default)\n"
+           "  --full           every combination\n"
+           "  --coll NAME      only this collective, or 'groups'\n"
+           "  --type TYPE      only this type\n"
+           "  --op OP          only this operation\n"
+           "  --most BYTES     limit a rank's block, for slow links (default: no limit)\n"
+           "  --memory KIND    buffers: ordinary (default); heap: from rondo_mem_alloc; mixed: different on "
+           "each rank;\n"
+           "                   device: GPU memory, without groups; device-heap: from rondo_mem_alloc_device\n"
+           "  --seed N         seed of the random choices (default: 1)\n"
+           "  --iters N        rounds, each with the next seed (default: 1)\n"
+           "  --case TEXT      only the case that a failure printed\n"
+           "  --timeout S      give up after S seconds without progress (default: 120)\n"
+           "  -h, --help       show this help and exit\n"
+           "\n"
+           "RONDO_ALGO and RONDO_PROTO force the algorithm and the protocol.\n"
+           "Exit status: 0 success, 1 failure or wrong usage\n"
+           "Collectives:");
     for (int i = 0; i < test_num_colls; i++) {
         printf(" %s", test_colls[i].name);
     }
@@ -90,7 +101,7 @@ static int parse_one(int opt, const char *text, struct options *o)
     }
 }
 
-/* 0: go on; 1: done; 2: bad option. */
+/* @return 0: go on; 1: done; 2: wrong usage. */
 static int parse(int argc, char **argv, struct options *o)
 {
     static const struct option rows[] = { { "seed", 1, NULL, 's' },    { "iters", 1, NULL, 'i' },
@@ -114,7 +125,7 @@ static int parse(int argc, char **argv, struct options *o)
         }
         if (!parse_one(opt, optarg, o)) {
             if (test.rank == 0 && opt != '?') {
-                fprintf(stderr, "mpi_coll: bad value: %s\n", optarg);
+                fprintf(stderr, "mpi_coll: invalid value: %s; try '--help'\n", optarg);
             }
             return 2;
         }

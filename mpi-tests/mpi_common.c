@@ -27,10 +27,10 @@ void test_init(const char *program, int thread_level)
     MPI_Comm_rank(MPI_COMM_WORLD, &test.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &test.nranks);
     if (given < thread_level) {
-        test_die("MPI gives thread level %d, wanted %d", given, thread_level);
+        test_die("MPI provides thread level %d, expected %d", given, thread_level);
     }
     if (test.nranks > TEST_MAX_RANKS) {
-        test_die("%d ranks are more than these programs are made for (%d)", test.nranks, TEST_MAX_RANKS);
+        test_die("%d ranks: expected at most %d", test.nranks, TEST_MAX_RANKS);
     }
 }
 
@@ -135,6 +135,12 @@ double test_now(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+int test_compare_times(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
 }
 
 static uint64_t mix(uint64_t x)

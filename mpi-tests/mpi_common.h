@@ -1,6 +1,6 @@
 /*
- * What every program run under mpirun shares: start and end, counting of cases, a watchdog, guarded memory,
- * small parsers. Programs use rondo.h and rondo_mpi.h only, so they test what a user gets.
+ * Shared by all programs that run under mpirun: start and end, counting of cases, a watchdog, guarded memory,
+ * parsers. It uses only rondo.h and rondo_mpi.h, so that the programs test what a user gets.
  */
 #ifndef RONDO_TESTS_MPI_COMMON_H
 #define RONDO_TESTS_MPI_COMMON_H
@@ -18,29 +18,29 @@ struct test_env {
     const char *program;
     int rank, nranks;
     unsigned long cases, failed;
-    const char *what; /* what is running, for the watchdog and for messages */
+    const char *what; /* what is running now, for the watchdog and messages */
 };
 extern struct test_env test;
 
-/* MPI_Init_thread with the level asked for; ends the program when MPI gives less. Names of levels: single
- * funneled serialized multiple. */
+/** Call MPI_Init_thread. Ends the program if MPI provides a lower level. */
 void test_init(const char *program, int thread_level);
-/* Without MPI: for programs whose MPI is started by the library. */
+/** The same without MPI, for programs in which the library starts MPI. */
 void test_init_plain(const char *program);
-/* Sum failures over ranks, print "PROGRAM: N cases, F failed" on rank 0, finalise MPI; the exit status of the
- * program. */
+/** Sum the failures of all ranks, print "PROGRAM: N cases, F failed" on rank 0, and finalize MPI. @return the
+ * exit status of the program. */
 int test_finish(void);
-/* The same without MPI, of this rank alone. */
+/** The same without MPI, for this rank alone. */
 int test_finish_plain(void);
 
-/* Kill the process with a message naming test.what when it is not called again within @a seconds. 0: off. */
+/** Kill the process, with a message that names test.what, unless this is called again within `seconds`. 0:
+ * switch it off. */
 void test_watchdog(int seconds);
 
-/* Count a case; on failure print a line with rank and test.what. Returns @a ok. */
+/** Count a case; if it failed, print a line with the rank and test.what. @return ok. */
 int test_check(int ok, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Print a line that starts with program and rank on stderr, in one write. */
+/** Print a line on stderr, prefixed by program and rank, in one write. */
 void test_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* Print and end all ranks: for failures after which no further case makes sense. */
+/** Print a line and end all ranks. */
 void test_die(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
 
 #define TEST_MUST(call, comm)                                                                               \
@@ -52,23 +52,23 @@ void test_die(const char *fmt, ...) __attribute__((format(printf, 1, 2), noretur
         }                                                                                                   \
     } while (0)
 
-double test_now(void); /* seconds, monotonic */
+double test_now(void);                                /* seconds, monotonic */
+int test_compare_times(const void *a, const void *b); /* doubles, for qsort */
 uint64_t test_hash(uint64_t a, uint64_t b, uint64_t c);
 
-/* Memory between two guards of 64 known bytes; contents are the same known bytes. Never NULL: ends the
- * program. */
+/** Allocate memory between two guards of 64 known bytes, and fill it with known bytes. Ends the program if
+ * there is none. */
 void *test_guard_alloc(size_t bytes);
 int test_guard_intact(const void *mem, size_t bytes);
-/* All of the contents are still as test_guard_alloc() left them. */
+/** @return true if nobody has written to the memory since test_guard_alloc(). */
 int test_guard_untouched(const void *mem, size_t bytes);
 void test_guard_free(void *mem);
 
-/* 12, 4K, 2M, 1G. False when it is not a size. */
+/** Parse "12", "4K", "2M", "1G". @return false if it is no size. */
 int test_parse_size(const char *text, size_t *out);
 int test_parse_long(const char *text, long min, long max, long *out);
 
-/* rondo_status of a communicator that is expected to end: polls async_error until it is no longer SUCCESS, at
- * most @a seconds. */
+/** Poll async_error until the communicator has failed, for at most `seconds`. @return its error. */
 rondo_status test_wait_error(rondo_comm *comm, double seconds);
 
 #endif

@@ -1,29 +1,29 @@
-/* Memory and streams of a GPU for programs that test the library: by the driver that the library itself has
- * opened (base/cuda.h). Without RONDO_CUDA there are none. */
+/* GPU memory and streams for test programs, through the CUDA driver that the library opened (base/cuda.h).
+ * Without RONDO_CUDA there are none. */
 #ifndef RONDO_TESTS_MPI_DEVICE_H
 #define RONDO_TESTS_MPI_DEVICE_H
 
 #include <stddef.h>
 #include "rondo.h"
 
-/* Take a device for this rank, its MPI rank modulo their number; from here on it is current. @return its
- * number; -1: there is none, *why says why. */
+/** Make the device `rank` modulo the number of devices current. @return its number, or -1 and the reason in
+ * *why. */
 int test_device_begin(int rank, const char **why);
 void test_device_end(void);
 
-/* Failures end the program, as test_die does. */
+/* A failure ends the program (test_die). */
 void *test_device_alloc(size_t bytes);
 void test_device_free(void *memory);
-/* Either way; done when it returns. */
+/** Copy in either direction; returns when the copy is complete. */
 void test_device_copy(void *to, const void *from, size_t bytes);
 rondo_stream test_device_stream_new(void);
 void test_device_stream_free(rondo_stream stream);
-/* NULL: the legacy default stream. */
+/** Wait for a stream; NULL: the legacy default stream. */
 void test_device_wait(rondo_stream stream);
 
 #ifdef RONDO_CUDA
 #include "base/cuda.h"
-/* A call of the driver that must succeed. */
+/** Check the result of a driver call. */
 void test_device_must(CUresult result, const char *what);
 #endif
 

@@ -1,8 +1,8 @@
 /*
- * Inputs and expected results of the tests. Inputs are a hash of (rank, index, seed) made so that every
- * partial result, in whatever order ranks are combined, is exact in the type: results are compared bit by bit
- * (average of floats: within 2 units in the last place). The pattern repeats every TEST_PERIOD elements, a
- * prime, so that data moved by any likely stride is seen as wrong.
+ * Inputs and expected results of the tests. An input is a hash of (rank, index, seed), chosen so that every
+ * partial result is exact in the type, whatever the order of the ranks. Results are therefore compared bit by
+ * bit (averages of floats: within 2 ulp). The pattern repeats every TEST_PERIOD elements, a prime, so that data
+ * shifted by any likely stride is detected.
  */
 #ifndef RONDO_TESTS_MPI_VALUES_H
 #define RONDO_TESTS_MPI_VALUES_H
@@ -14,7 +14,7 @@
 
 #define TEST_PERIOD 4093
 
-/* What is asked of the data besides the operations of rondo_op. */
+/* Operations besides those of rondo_op. */
 enum { TEST_OP_PREMUL = RONDO_NUM_OPS, TEST_OP_NONE, TEST_NUM_OPS };
 
 struct test_type {
@@ -25,29 +25,26 @@ struct test_type {
 extern const struct test_type test_types[RONDO_NUM_DTYPES];
 extern const char *const test_op_names[TEST_NUM_OPS]; /* "sum" ... "avg", "premul", "none" */
 
-/* Index of the type or operation by its name in rondo_types.def, or by nccl-tests' name for it; -1 when there
- * is none. */
+/** Find a type or operation by its name in rondo_types.def or in nccl-tests. @return its index, or -1. */
 int test_type_by_name(const char *name);
 int test_op_by_name(const char *name);
 
 struct test_values;
-/* Cached until test_values_clear(). TEST_OP_NONE: any bits. Never NULL: ends the program when there is no
- * memory. */
+/** Cached until test_values_clear(). TEST_OP_NONE: any bits. Ends the program if there is no memory. */
 const struct test_values *test_values_get(rondo_dtype type, int op, int nranks, uint64_t seed);
 void test_values_clear(void);
 
-/* Elements first .. first + count - 1 of what @a rank gives. */
+/** Write elements first to first + count - 1 of the input of `rank`. */
 void test_values_input(const struct test_values *values, int rank, size_t first, size_t count, void *dst);
-/* The same elements reduced over all ranks. */
+/** Write the same elements reduced over all ranks. */
 void test_values_result(const struct test_values *values, size_t first, size_t count, void *dst);
-/* How many elements of @a got are not as in @a want, within the tolerance of type and operation; *index: the
- * first one. */
+/** @return the number of elements of `got` that differ from `want` beyond the tolerance; *index: the first. */
 size_t test_values_wrong(const struct test_values *values, const void *got, const void *want, size_t count,
                          size_t *index);
-/* One element as text: value and bits. */
+/** Write one element as text: value and bits. */
 void test_values_text(rondo_dtype type, const void *element, char *text, size_t len);
 
-/* What rank multiplies its input with under TEST_OP_PREMUL; @a scalar has room for 8 bytes. */
+/** Write the scalar by which `rank` multiplies its input under TEST_OP_PREMUL (at most 8 bytes). */
 void test_premul_scalar(rondo_dtype type, int rank, void *scalar);
 
 #endif

@@ -1,19 +1,28 @@
 /*
- * What collectives ask of RDMA cards, and the least that they can: messages, bytes and work requests of all
- * ranks together, where every pair of ranks is joined by NET/verbs, one channel, and one queue pair a comm.
+ * What collectives ask of RDMA NICs, and the least they can ask: messages, bytes and work requests, summed over
+ * all ranks, with NET/verbs between every pair of ranks, one channel, and one queue pair per connection.
  *
- * A call moves blocks over hops, from one rank to another. A block goes in pieces of what a slot carries;
- * with Simple all of a slot is payload, with LL128 120 of 128 bytes, with LL half. A piece is one message: 16
- * bytes of header and the lines that its payload needs. A message is at its sender    1 write at its receiver
- * 1 receive, and 1 write of 64 bytes that gives its slot back to the sender Hops and blocks of n ranks, S
- * bytes (of a rank's block where there are several): all_reduce ring           2(n - 1) hops of n blocks of S
- * / n (in whole cache lines, the last ones shorter or empty) all_reduce tree           2(n - 1) of 1 block
- *   all_reduce doubling       p log2 p + 2(n - p) of 1 block, p the largest power of two up to n
- *   broadcast, reduce         n - 1 of 1 block
- *   all_gather, reduce_scatter  n - 1 of n blocks
- *   all_to_all                n(n - 1), gather and scatter n - 1, sendrecv n of 1 block; always Simple, in
- * slots of RONDO_P2P_NET_CHUNKSIZE Longer blocks of rings go in several loops (coll/chunk.h), whose last
- * pieces are short: that is more messages, and not counted here.
+ * A call moves blocks over hops, each from one rank to another. A block travels in pieces of a slot's payload: a
+ * whole slot with Simple, 120 of 128 bytes with LL128, half with LL. A piece is one message of a 16-byte header
+ * and the lines that its payload needs. Each message costs:
+ *
+ *   sender     1 write
+ *   receiver   1 receive, and 1 write of 64 bytes that returns the slot to the sender
+ *
+ * Hops and blocks for n ranks and S bytes (of one rank's block, if there are several):
+ *
+ *   all_reduce ring             2(n - 1) hops of n blocks of S / n, in whole cache lines; the last blocks may be
+ *                               shorter or empty
+ *   all_reduce tree             2(n - 1) hops of 1 block
+ *   all_reduce doubling         p log2 p + 2(n - p) hops of 1 block, p: the largest power of two up to n
+ *   broadcast, reduce           n - 1 hops of 1 block
+ *   all_gather, reduce_scatter  n - 1 hops of n blocks
+ *   all_to_all                  n(n - 1) hops of 1 block
+ *   gather, scatter             n - 1 hops of 1 block
+ *   sendrecv                    n hops of 1 block
+ *
+ * The last three always use Simple, in slots of RONDO_P2P_NET_CHUNKSIZE. Longer blocks of rings take several
+ * loops (coll/chunk.h) whose last pieces are short; these additional messages are not counted here.
  */
 #ifndef RONDO_TESTS_NET_WORK_H
 #define RONDO_TESTS_NET_WORK_H
@@ -27,7 +36,7 @@
 
 enum { NET_WORK_HEADER = 16, NET_WORK_CREDIT = 64, NET_WORK_LINE = 64 };
 
-/* Of all ranks together: each adds its own. */
+/* Sums over all ranks. */
 struct net_work {
     uint64_t messages, bytes, doorbells;                        /* senders */
     uint64_t receives, credits, credit_bytes, credit_doorbells; /* receivers */
@@ -35,12 +44,12 @@ struct net_work {
 enum { NET_WORK_WORDS = sizeof(struct net_work) / sizeof(uint64_t) };
 
 struct net_work_row {
-    const char *coll, *algo;      /* algo: for RONDO_ALGO, as the call is scheduled; "": the only one */
-    const char *as;               /* its name in RONDO_ALGO */
-    uint64_t (*hops)(uint64_t n); /* of each block */
+    const char *coll, *algo;
+    const char *as;               /* the collective's name in RONDO_ALGO; "": it has only this algorithm */
+    uint64_t (*hops)(uint64_t n); /* hops of each block */
     enum { NET_ONE, NET_EACH, NET_SPLIT } blocks;
-    size_t most;       /* bytes, up to which the above holds */
-    int several_nodes; /* not inside one node */
+    size_t most;       /* bytes up to which this row holds */
+    int several_nodes; /* 1: not used inside a node */
 };
 
 static inline uint64_t net_hops_twice(uint64_t n) { return 2 * (n - 1); }
@@ -90,7 +99,7 @@ static inline void net_work_block(int proto, size_t slot_bytes, size_t bytes, ui
     }
 }
 
-/* slot_bytes: of the communicator's conns, by protocol. */
+/* slot_bytes: bytes of a slot, by protocol. */
 static inline struct net_work net_work_needed(const struct net_work_row *row, int proto,
                                               const uint32_t *slot_bytes, int nranks, size_t bytes)
 {
@@ -116,7 +125,7 @@ static inline struct net_work net_work_needed(const struct net_work_row *row, in
 
 /* ---- done ---- */
 
-/* @return 0: this link is not over verbs. */
+/* @return 0 if this link does not use verbs. */
 static inline int net_work_of_link(const struct rondo_link *link, struct net_work *w)
 {
     const struct rondo_net_end *end = link->state;
@@ -139,7 +148,7 @@ static inline int net_work_of_link(const struct rondo_link *link, struct net_wor
     return 1;
 }
 
-/* Add what this rank's comms have done so far. @return 0: a conn is not over verbs. */
+/* Add the work of this rank's connections so far. @return 0 if one of them does not use verbs. */
 static inline int net_work_read(const rondo_comm *comm, struct net_work *w)
 {
     const struct rondo_ctx *ctx = comm->ctx;

@@ -23,29 +23,46 @@ static const struct option long_options[] = {
 
 static void usage(const char *program)
 {
-    printf("Usage: mpirun -n RANKS %s [options]\n"
-           "  -b,--minbytes SIZE        smallest size (8)        -e,--maxbytes SIZE      largest size (32M)\n"
-           "  -f,--stepfactor N         factor between sizes (4) -i,--stepbytes SIZE     step between sizes, "
-           "instead of -f\n"
-           "  -n,--iters N              timed iterations (20)    -w,--warmup_iters N     untimed ones (1)\n"
-           "  -m,--agg_iters N          calls in one group (1)   -c,--check N            checked runs a "
-           "size, 0: none (1)\n"
-           "  -d,--datatype TYPE|all    data type (f32)          -o,--op OP|all          operation (sum)\n"
-           "  -r,--root RANK|all        root (0)                 -z,--blocking 0|1       0: on a stream (1)\n"
-           "  -a,--average N            time over ranks; 0: rank 0, 1: average, 2: least, 3: most (3)\n"
-           "  -C,--report_cputime 0|1   time of the processor instead of the clock (0)\n"
-           "  -R,--local_register 0|1|2 buffers: 0 ordinary, 1 ordinary and registered, 2 of rondo_mem_alloc "
-           "and registered (0)\n"
-           "  -T,--timeout SECONDS      deadline of every wait (library's)\n"
-           "  -v,--verbose              least and most time over iterations too\n"
-           "  --vs mpi                  alternate with MPI's own collective on the same buffers; ratio > 1: "
-           "faster than MPI\n"
-           "  --json FILE               write the rows to FILE as well\n"
-           "  --start instant|barrier   how ranks begin together: at an instant of the node's clock, behind "
-           "a barrier (instant\n"
-           "                            where all ranks are on one node and have cores of their own, else "
-           "barrier)\n"
-           "Types:",
+    printf("usage: mpirun -n RANKS %s [OPTION]...\n"
+           "\n"
+           "Measure a collective and check its results. Options, columns and exit status follow nccl-tests.\n"
+           "\n"
+           "Sizes (SIZE takes K, M, G):\n"
+           "  -b, --minbytes SIZE         smallest size (default: 8)\n"
+           "  -e, --maxbytes SIZE         largest size (default: 32M)\n"
+           "  -f, --stepfactor N          multiply each size by N to get the next (default: 4)\n"
+           "  -i, --stepbytes SIZE        add SIZE to each size instead\n"
+           "\n"
+           "Calls:\n"
+           "  -d, --datatype TYPE|all     data type (default: f32)\n"
+           "  -o, --op OP|all             operation (default: sum)\n"
+           "  -r, --root RANK|all         root (default: 0)\n"
+           "  -z, --blocking 0|1          1: blocking calls (default); 0: calls on a stream\n"
+           "  -m, --agg_iters N           calls per group (default: 1)\n"
+           "  -R, --local_register 0|1|2  buffers: 0: ordinary (default); 1: ordinary, registered;\n"
+           "                              2: from rondo_mem_alloc, registered\n"
+           "\n"
+           "Measuring:\n"
+           "  -n, --iters N               timed iterations (default: 20)\n"
+           "  -w, --warmup_iters N        untimed iterations (default: 1)\n"
+           "  -c, --check N               checked runs per size; 0: none (default: 1)\n"
+           "  -a, --average N             time over ranks: 0: rank 0; 1: average; 2: minimum; 3: maximum "
+           "(default)\n"
+           "  -C, --report_cputime 0|1    1: report CPU time instead of wall time (default: 0)\n"
+           "  --start instant|barrier     start the ranks at an instant of the node's clock, or after a "
+           "barrier\n"
+           "                              (default: instant if all ranks are on one node with a core each)\n"
+           "  --vs mpi                    alternate with MPI's collective on the same buffers; ratio > 1: "
+           "Rondo\n"
+           "                              is faster\n"
+           "\n"
+           "Output and other options:\n"
+           "  -v, --verbose               also show the minimum and maximum over the iterations\n"
+           "  --json FILE                 also write the rows to FILE\n"
+           "  -T, --timeout SECONDS       deadline of every wait (default: RONDO_TIMEOUT)\n"
+           "  -h, --help                  show this help and exit\n"
+           "\n"
+           "Types:     ",
            program);
     for (int type = 0; type < RONDO_NUM_DTYPES; type++) {
         printf(" %s", test_types[type].name);
@@ -54,8 +71,7 @@ static void usage(const char *program)
     for (int op = 0; op < RONDO_NUM_OPS; op++) {
         printf(" %s", test_op_names[op]);
     }
-    printf("\nSizes take K, M, G. Exit status: 0 fine, 3 library error, 4 timeout, 6 bad option, 7 wrong "
-           "data.\n");
+    printf("\n\nExit status: 0 success, 3 library error, 4 timeout, 6 wrong option, 7 wrong results\n");
 }
 
 static int parse_named(const char *text, int (*find)(const char *), int count, int *all, int *value)
@@ -121,7 +137,7 @@ static const char *option_name(int opt)
 static int complain(const char *program, int print, const char *what, const char *value)
 {
     if (print) {
-        fprintf(stderr, "%s: %s%s%s; --help lists the options\n", program, what, value != NULL ? " " : "",
+        fprintf(stderr, "%s: %s%s%s; try '--help'\n", program, what, value != NULL ? " " : "",
                 value != NULL ? value : "");
     }
     return PERF_USAGE;
@@ -153,11 +169,10 @@ int perf_options_parse(struct perf_options *o, int argc, char **argv, int print)
             return PERF_HELP;
         }
         if (opt == '?') {
-            return complain(test.program, print,
-                            "unknown option, or one without its value:", argv[optind - 1]);
+            return complain(test.program, print, "unknown option, or missing value:", argv[optind - 1]);
         }
         if (!parse_one(o, opt, optarg)) {
-            snprintf(what, sizeof(what), "--%s does not take", option_name(opt));
+            snprintf(what, sizeof(what), "--%s: invalid value", option_name(opt));
             return complain(test.program, print, what, optarg);
         }
     }
@@ -168,7 +183,7 @@ int perf_options_parse(struct perf_options *o, int argc, char **argv, int print)
         o->max_bytes = o->min_bytes > 32 << 20 ? o->min_bytes : 32 << 20;
     }
     if (o->min_bytes > o->max_bytes) {
-        return complain(test.program, print, "the smallest size (-b) is above the largest (-e)", NULL);
+        return complain(test.program, print, "the smallest size (-b) exceeds the largest (-e)", NULL);
     }
     return PERF_OK;
 }

@@ -15,14 +15,14 @@ static char *buffer(size_t bytes)
 {
     void *mem = NULL;
     if (posix_memalign(&mem, 4096, bytes > 0 ? bytes : 1) != 0) {
-        test_say("no memory for a buffer of %zu bytes; a smaller -e or -m needs less", bytes);
+        test_say("no memory for a buffer of %zu bytes; use a smaller -e or -m", bytes);
         MPI_Abort(MPI_COMM_WORLD, PERF_INTERNAL);
     }
-    memset(mem, 0, bytes); /* pages are there before anything is timed */
+    memset(mem, 0, bytes); /* touch the pages before anything is timed */
     return mem;
 }
 
-/* What MPI and Rondo are both given. */
+/* Allocate a buffer for both Rondo and MPI. */
 static char *shared_buffer(struct perf *perf, size_t bytes, void **handle)
 {
     void *mem = NULL;
@@ -111,7 +111,7 @@ static void sweep(struct perf *perf)
     int types = o->all_types ? RONDO_NUM_DTYPES : 1,
         ops = o->all_ops && perf->coll->reduces ? RONDO_NUM_OPS : 1;
     int roots = o->all_roots && rooted ? test.nranks : 1;
-    if (strcmp(perf->coll->name, "barrier") == 0) { /* one row: it has no size */
+    if (strcmp(perf->coll->name, "barrier") == 0) { /* it has no size, so one row */
         run_row(perf, 0, o->type, o->op, -1);
         return;
     }
@@ -138,7 +138,7 @@ static int report(struct perf *perf, double one_way)
         written = perf_json_close(one_way, perf->wrong,
                                   perf->busbw_count > 0 ? perf->busbw_sum / perf->busbw_count : 0);
         if (!written) {
-            fprintf(stderr, "%s: writing %s failed\n", perf->program, perf->options.json);
+            fprintf(stderr, "%s: cannot write %s\n", perf->program, perf->options.json);
         }
     }
     MPI_Bcast(&written, 1, MPI_INT, 0, MPI_COMM_WORLD);

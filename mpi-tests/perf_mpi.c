@@ -1,9 +1,10 @@
+/* MPI's collectives, for --vs mpi. */
 #include "perf.h"
 
 #include <limits.h>
 #include <string.h>
 
-/* MPI_DATATYPE_NULL: MPI has no such type. */
+/* @return MPI_DATATYPE_NULL if MPI has no such type. */
 static MPI_Datatype mpi_type(rondo_dtype type)
 {
     switch (type) {
@@ -49,7 +50,7 @@ static void run_reducing(const struct test_call *call, const char *name, const v
         MPI_Reduce(inplace && call->rank == root ? MPI_IN_PLACE : send, recv, count, type, op, root,
                    MPI_COMM_WORLD);
     } else {
-        /* MPI reduces in place into the beginning of the buffer, Rondo into this rank's block. */
+        /* In place, MPI puts the result at the start of the buffer, Rondo into this rank's block. */
         MPI_Reduce_scatter_block(inplace ? MPI_IN_PLACE : send, inplace ? (void *)send : recv, count, type,
                                  op, MPI_COMM_WORLD);
     }
@@ -66,8 +67,8 @@ void perf_mpi_run(const struct test_call *call, const void *send, void *recv, in
     } else if (strcmp(name, "barrier") == 0) {
         MPI_Barrier(MPI_COMM_WORLD);
     } else if (strcmp(name, "broadcast") == 0) {
-        int copies = call->rank == root &&
-                     !inplace; /* MPI knows one buffer only: the root has its result when it has copied it */
+        /* MPI_Bcast has one buffer, so out of place the root copies it to its result, as Rondo does. */
+        int copies = call->rank == root && !inplace;
         MPI_Bcast(copies ? (void *)send : recv, count, type, root, MPI_COMM_WORLD);
         if (copies) {
             memcpy(recv, send, call->count * test_types[call->type].size);

@@ -1,3 +1,4 @@
+/* The output of *_perf: the table, the progress line and the JSON file. */
 #include "perf.h"
 
 #include <errno.h>
@@ -30,21 +31,21 @@ static void print_place_heads(const struct perf *perf, int line)
 
 void perf_print_header(const struct perf *perf, double one_way)
 {
-    static const char *const averages[] = { "rank 0's", "average over ranks", "fastest rank's",
-                                            "slowest rank's" };
+    static const char *const averages[] = { "rank 0", "average of the ranks", "fastest rank",
+                                            "slowest rank" };
     const struct perf_options *o = &perf->options;
     int version = 0, width = 33 + 19 * (o->verbose != 0) + 17 * (o->vs_mpi != 0);
     rondo_get_version(&version);
-    printf("# %s: Rondo %d.%d.%d, %d ranks, %ld iterations after %ld untimed, %ld calls each, %s, begun %s, "
-           "median of the %s time\n",
-           perf->program, version / 10000, version / 100 % 100, version % 100, test.nranks, o->iters,
-           o->warmup, o->aggregate, o->blocking ? "blocking" : "on a stream", test_start_name(),
-           averages[o->average]);
+    printf("# %s: Rondo %d.%d.%d, %d rank%s, %s, %ld per iteration\n", perf->program, version / 10000,
+           version / 100 % 100, version % 100, test.nranks, test.nranks == 1 ? "" : "s",
+           o->blocking ? "blocking calls" : "calls on a stream", o->aggregate);
+    printf("# Time: %s, median of %ld iterations after %ld untimed; ranks start %s\n", averages[o->average],
+           o->iters, o->warmup, test_start_name());
     if (one_way < 0) {
         printf("# Placement: ranks 0 and 1 are %s\n#\n", perf_probe_name(one_way));
     } else {
-        printf("# Placement: a flag takes %.3f us one way between ranks 0 and 1: %s\n#\n", one_way,
-               perf_probe_name(one_way));
+        printf("# Placement: %s (one-way latency between ranks 0 and 1: %.3f us)\n#\n",
+               perf_probe_name(one_way), one_way);
     }
     printf("#%50s  %*s  %*s\n", "", (width + 12) / 2, "out-of-place", width / 2 + (width + 8) / 2 - 4,
            "in-place");
@@ -102,7 +103,7 @@ void perf_print_row(const struct perf *perf, const struct perf_row *row)
 void perf_print_trailer(const struct perf *perf, double one_way)
 {
     if (one_way >= 0) {
-        printf("# Placement at the end: %.3f us: %s\n", one_way, perf_probe_name(one_way));
+        printf("# Placement at the end: %s (%.3f us)\n", perf_probe_name(one_way), one_way);
     }
     if (perf->options.check > 0) {
         printf("# Out of bounds values : %zu %s\n", perf->wrong, perf->wrong == 0 ? "OK" : "FAILED");
@@ -149,7 +150,7 @@ static void json_string(const char *text)
         if (*c == '"' || *c == '\\') {
             fprintf(json, "\\%c", *c);
         } else if (*c < 0x20 || *c >= 0x7f) {
-            fprintf(json, "\\u%04x", *c); /* bytes above ASCII are read as Latin-1: always valid */
+            fprintf(json, "\\u%04x", *c); /* reading other bytes as Latin-1 is always valid */
         } else {
             fputc(*c, json);
         }
@@ -180,7 +181,7 @@ int perf_json_open(const struct perf *perf, double one_way)
     const struct perf_options *o = &perf->options;
     char mpi[MPI_MAX_LIBRARY_VERSION_STRING], host[MPI_MAX_PROCESSOR_NAME];
     int len, version = 0;
-    /* The file gets its name when it is complete: whoever reads it reads valid JSON. */
+    /* Rename the file when it is complete, so that readers always see valid JSON. */
     snprintf(json_part, sizeof(json_part), "%s.part", o->json);
     snprintf(json_name, sizeof(json_name), "%s", o->json);
     json = fopen(json_part, "w");

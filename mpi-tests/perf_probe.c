@@ -1,3 +1,4 @@
+/* How far the cores of ranks 0 and 1 are apart: times depend on it. */
 #include "perf.h"
 
 #include <sched.h>
@@ -9,13 +10,7 @@
 #define BATCHES 200
 #define ROUNDS 20
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* A partner that shares our core answers only when we leave it. */
+/* Yield from time to time: a partner that shares our core can answer only then. */
 static void await(const _Atomic uint32_t *flag, uint32_t value)
 {
     for (int turns = 0; atomic_load_explicit(flag, memory_order_acquire) != value; turns++) {
@@ -26,8 +21,8 @@ static void await(const _Atomic uint32_t *flag, uint32_t value)
     }
 }
 
-/* One-way time of one flag that two ranks hand to and fro: lower quartile over batches, so that other
- * programs' turns do not count. */
+/* One-way latency of a flag that two ranks pass back and forth: the lower quartile over the batches, to exclude
+ * those that other programs interrupted. */
 static double ping_pong(_Atomic uint32_t *flag, int first)
 {
     double batch[BATCHES];
@@ -45,11 +40,11 @@ static double ping_pong(_Atomic uint32_t *flag, int first)
         }
         batch[b] = 1e6 * (test_now() - start) / (2 * ROUNDS);
     }
-    qsort(batch, BATCHES, sizeof(batch[0]), by_value);
+    qsort(batch, BATCHES, sizeof(batch[0]), test_compare_times);
     return batch[BATCHES / 4];
 }
 
-/* A barrier whose waiters sleep: a spinning one would take the cores that are measured. */
+/* A barrier whose waiters sleep, because spinning would occupy the cores that are measured. */
 static void quiet_barrier(MPI_Comm comm)
 {
     static const struct timespec nap = { .tv_nsec = 500000 };
@@ -76,7 +71,7 @@ double perf_probe_one_way(void)
     MPI_Win_lock_all(MPI_MODE_NOCHECK, window);
     memset(base, 0, test.rank == 0 ? 4096 : 0);
     flag = (_Atomic uint32_t *)base;
-    /* Ranks 0 and 1 share memory when node rank 0 is world rank 0 for both: they are the two lowest. */
+    /* World ranks 0 and 1 share memory if they are ranks 0 and 1 of their node. */
     MPI_Comm_rank(node, &mine[0]);
     mine[0] = test.rank < 2 && mine[0] == test.rank;
     MPI_Allreduce(mine, both, 2, MPI_INT, MPI_SUM, MPI_COMM_WORLD);

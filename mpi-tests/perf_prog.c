@@ -1,4 +1,4 @@
-/* One program a collective: compiled with -DPERF_COLL=all_reduce and so on. */
+/* Compiled once per collective, with -DPERF_COLL=all_reduce and so on. */
 #include "perf.h"
 
 #define PERF_TEXT_(name) #name

@@ -1,3 +1,4 @@
+/* One row of *_perf: check the results, then time the calls. */
 #include "perf.h"
 
 #include <stdlib.h>
@@ -8,15 +9,15 @@ struct place {
     struct test_call call;
     struct test_extent extent;
     const char *name;
-    int inplace; /* of this rank: where only the root's call has such a form, the others' differ */
+    int inplace; /* 1: this rank's call is in place; for some collectives only the root's is */
 };
 
-/* How nccl-tests counts: busbw = algbw * times * (n - 1) / n, or algbw; sizes are of all ranks' blocks
- * together, or of one buffer. */
+/* As in nccl-tests: busbw = algbw * times * (n - 1) / n, and a size counts the blocks of all ranks, or one
+ * buffer. */
 static const struct shape {
     const char *name;
-    int times; /* 0: the factor is 1 */
-    int blocks;
+    int times;  /* 0: busbw = algbw */
+    int blocks; /* 1: a size counts the blocks of all ranks */
 } shapes[] = { { "all_reduce", 2, 0 }, { "all_gather", 1, 1 }, { "reduce_scatter", 1, 1 },
                { "all_to_all", 1, 1 }, { "gather", 1, 1 },     { "scatter", 1, 1 } };
 
@@ -113,7 +114,7 @@ static void call_mpi(const struct perf *perf, const struct place *place)
 
 /* ---- timing ---- */
 
-/* The send buffer is written anew before, ranks start together, and neither is timed. */
+/* Refill the send buffers and start the ranks together, both untimed; then time the calls. */
 static double time_once(const struct perf *perf, const struct place *place,
                         void (*run)(const struct perf *, const struct place *))
 {
@@ -125,13 +126,7 @@ static double time_once(const struct perf *perf, const struct place *place,
     return (clock_us(perf) - start) / (double)perf->options.aggregate;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Over ranks for each iteration as -a asks, then over iterations. */
+/* Combine the ranks of each iteration as -a asks, then the iterations. */
 static struct perf_times summarise(const struct perf *perf, const double *mine)
 {
     static const MPI_Op ops[] = { [PERF_AVERAGE] = MPI_SUM, [PERF_MIN] = MPI_MIN, [PERF_MAX] = MPI_MAX };
@@ -147,7 +142,7 @@ static struct perf_times summarise(const struct perf *perf, const double *mine)
     for (long i = 0; o->average == PERF_AVERAGE && i < n; i++) {
         all[i] /= test.nranks;
     }
-    qsort(all, (size_t)n, sizeof(*all), by_value);
+    qsort(all, (size_t)n, sizeof(*all), test_compare_times);
     return (
         struct perf_times){ .median = (all[(n - 1) / 2] + all[n / 2]) / 2, .min = all[0], .max = all[n - 1] };
 }

@@ -8,17 +8,17 @@
 
 #include "mpi_common.h"
 
-enum { LEAD_NS = 1500, LEAD_NS_PER_RANK = 100 /* until all have read when it is */ };
+enum { LEAD_NS = 1500, LEAD_NS_PER_RANK = 100 /* time for all ranks to read the instant */ };
 
-/* The line that rank 0 writes. */
+/* Written by rank 0. */
 struct instant {
-    _Atomic uint64_t start; /* number of the start that `at` is of */
+    _Atomic uint64_t start; /* number of the start; published after `at` */
     _Atomic int64_t at;
 };
 
 static struct {
     MPI_Win window;
-    struct instant *instant; /* NULL: behind a barrier */
+    struct instant *instant; /* NULL: start after a barrier */
     uint64_t starts;
 } start;
 
@@ -29,8 +29,8 @@ static int64_t now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Collective, on a node: processors that some rank of it may run on; those that are online are more in a
- * container, or below taskset. */
+/* Collective on a node. @return the number of cores that its ranks may use. In a container, or under taskset,
+ * more are online. */
 static int allowed_cores(MPI_Comm node)
 {
     cpu_set_t set;
@@ -96,4 +96,4 @@ void test_start(void)
     }
 }
 
-const char *test_start_name(void) { return start.instant != NULL ? "at one instant" : "behind a barrier"; }
+const char *test_start_name(void) { return start.instant != NULL ? "at one instant" : "after a barrier"; }
