@@ -259,7 +259,7 @@ static void records_of_different_size_are_refused_and_named(void **state)
     int64_t in = 0, out[2];
     assert_int_equal(world.b[1]->ops->allgather_start(world.b[1], &in, out, 8), RONDO_SUCCESS);
     assert_int_equal(world.b[0]->ops->allgather_start(world.b[0], &in, out, 4), RONDO_INVALID_USAGE);
-    assert_non_null(strstr(rondo_error_text(), "rank 0 gives 4 bytes where rank 1 gave 8"));
+    assert_non_null(strstr(rondo_error_text(), "rank 0 sends 4 bytes where rank 1 sent 8"));
     world_free(&world, 0);
 }
 

@@ -397,7 +397,7 @@ static void member_that_leaves_the_parent_too_early_is_named(void **state)
     for (int i = 0; i < 2; i++) {
         assert_int_equal(member[i].status, RONDO_REMOTE_ERROR);
         assert_non_null(strstr(member[i].text, "rank 2 "));
-        assert_non_null(strstr(member[i].text, "has destroyed the parent"));
+        assert_non_null(strstr(member[i].text, "destroyed the parent"));
     }
     world_close(&world);
 }

@@ -119,7 +119,7 @@ static void a_member_of_another_node_that_left_is_named(void **state)
             assert_int_equal(member[i].status, RONDO_REMOTE_ERROR);
             assert_non_null(strstr(member[i].text, "member rank 4 "));
             assert_non_null(strstr(member[i].text, "on host host2"));
-            assert_non_null(strstr(member[i].text, "has destroyed the parent"));
+            assert_non_null(strstr(member[i].text, "destroyed the parent"));
         }
         nodes_close(&w);
     }

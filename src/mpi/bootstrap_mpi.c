@@ -1,14 +1,14 @@
 /*
- * Rounds over MPI. Everything goes through a duplicate of the user's communicator, made by MPI_Comm_idup, and
- * is polled: MPI_Iallgather, MPI_Isend and MPI_Irecv on buffers that belong to the bootstrap, because a
- * request whose partner never comes cannot be cancelled and must outlive its caller: it goes to the graveyard
- * with its buffers.
+ * The bootstrap over MPI. All rounds run on a duplicate of the user's communicator, made by MPI_Comm_idup,
+ * and are polled: MPI_Iallgather, MPI_Isend and MPI_Irecv. Their buffers belong to the bootstrap, because a
+ * request whose partner never comes cannot be cancelled and must outlive its caller: it goes to the
+ * graveyard with its buffers.
  *
- * Who is missing, once a deadline has passed anywhere: ranks other than 0 say "here" to rank 0; rank 0 asks
- * all ("query"), collects for half a second and sends the list of those that did not answer to those that
- * did. A rank whose own deadline is still far hears the query in its test. This message travels on the
- * duplicate, or, while that does not exist, on the user's communicator with a tag at the end of the range;
- * nothing is sent before a deadline has passed.
+ * Finding the missing ranks. Once a deadline has passed on any rank, ranks other than 0 send "here" to rank
+ * 0. Rank 0 sends "query" to all, collects answers for half a second, and sends the ranks that answered the
+ * list of those that did not. A rank whose own deadline is still far away sees the query in its test. These
+ * messages travel on the duplicate; while it does not exist, on the user's communicator, with a tag at the
+ * end of the range. None is sent before a deadline has passed.
  */
 #include "mpi/bootstrap_mpi.h"
 
@@ -23,16 +23,15 @@
 
 enum {
     EXCHANGE_TAG = 1,
-    MSG_RANKS =
-        64, /* how many missing ranks are named: message stays small enough to be sent eagerly by any MPI */
+    MSG_RANKS = 64, /* missing ranks that a list names: few enough for any MPI to send it eagerly */
     MSG_TAG_BELOW = 0x52
 };
-static const int64_t LISTEN_AFTER_NS = 250000000; /* a round that takes this long looks for message */
+static const int64_t LISTEN_AFTER_NS = 250000000; /* after this long a round looks for messages */
 static const int64_t COLLECT_NS = 500000000, DELIVER_NS = 750000000, LIST_NS = 1000000000;
 
 struct message {
     int32_t kind;    /* enum msg_kind */
-    int32_t attempt; /* which creation on this communicator it is about */
+    int32_t attempt; /* counts the creations on this communicator */
     int32_t n, ranks[MSG_RANKS];
 };
 enum msg_kind { MSG_HERE, MSG_QUERY, MSG_LIST };
@@ -45,7 +44,7 @@ struct mpi_bootstrap {
     int have_dup;
     int one_thread; /* MPI may be called from `thread` only */
     pthread_t thread;
-    int broken; /* MPI reported an error: what is under way is not touched again */
+    int broken; /* MPI reported an error: requests under way are not touched again */
 
     enum { ROUND_NONE, ROUND_OPEN, ROUND_HELLO, ROUND_GATHER, ROUND_EXCHANGE } round;
     int64_t started_ns;
@@ -59,18 +58,18 @@ struct mpi_bootstrap {
     int tag, attempt;
     int told;         /* another rank's deadline has passed */
     int64_t asked_ns; /* when this rank began to ask; 0: not yet */
-    uint8_t *here;    /* rank 0: who answered */
+    uint8_t *here;    /* on rank 0: which ranks answered */
     int nhere;
     struct message incoming, outgoing, list;
     MPI_Request incoming_request;
-    MPI_Request *msg_requests; /* rank 0: queries, then lists; others: here */
+    MPI_Request *msg_requests; /* on rank 0, queries, then lists; on others, here */
     int nqueries, nlists;
     enum { MSG_OPEN, MSG_LISTED } msg_state;
 };
 
 static struct {
     pthread_mutex_t lock;
-    int keyval; /* of the number of creations on a communicator */
+    int keyval; /* of the attribute that counts the creations on a communicator */
     struct mpi_bootstrap *graves;
     int ngraves;
     int idle_one_thread; /* the idle hook may call MPI from MPI's main thread only */
@@ -90,9 +89,9 @@ static rondo_status mpi_fail(struct mpi_bootstrap *self, int rc, const char *cal
     }
     self->broken = 1;
     return rondo_fail(
-        RONDO_SYSTEM_ERROR, "rank %d on %s: %s failed while a communicator of %d ranks was made: %.300s%s",
+        RONDO_SYSTEM_ERROR, "rank %d on %s: %s failed while creating a communicator of %d ranks: %.300s%s",
         self->base.rank, rondo_log_host(), call, self->base.nranks, text,
-        self->round == ROUND_OPEN ? "; when the program holds many communicators (MPICH has 2,046), free some"
+        self->round == ROUND_OPEN ? "; free some if the program holds many communicators (MPICH has 2,046)"
                                   : "");
 }
 
@@ -105,9 +104,9 @@ static rondo_status mpi_fail(struct mpi_bootstrap *self, int rc, const char *cal
     } while (0)
 
 /*
- * While the duplicate is being made, an error of MPI goes to the handler of the user's communicator, or of
- * MPI_COMM_WORLD or MPI_COMM_SELF (MPICH out of communicators), which by default ends the program. Errors
- * shall come back: those handlers are replaced for the time of one call and put back.
+ * While the duplicate is being made, MPI reports errors to the handler of the user's communicator, or of
+ * MPI_COMM_WORLD or MPI_COMM_SELF (MPICH, out of communicators), which by default aborts the program. Rondo
+ * wants them back as codes, so it replaces these handlers during each call.
  */
 struct guard {
     MPI_Comm comm[3];
@@ -127,7 +126,8 @@ static void guard_enter(struct guard *guard, const struct mpi_bootstrap *self)
 
 static void guard_leave(struct guard *guard)
 {
-    for (int i = guard->n - 1; i >= 0; i--) { /* in reverse: the user's may be one of the others */
+    for (int i = guard->n - 1; i >= 0;
+         i--) { /* in reverse: the user's communicator may be one of the others */
         PMPI_Comm_set_errhandler(guard->comm[i], guard->saved[i]);
         PMPI_Errhandler_free(&guard->saved[i]);
     }
@@ -149,16 +149,18 @@ static rondo_status usable(struct mpi_bootstrap *self)
 {
     const char *why = NULL;
     if (!mpi_may_step(&self->base)) {
-        why = "creation goes on in another thread than it began in, but MPI was initialised for one thread; "
+        why = "a thread continues a creation that another thread began, but MPI was initialised for one "
+              "thread; "
               "ask for MPI_THREAD_MULTIPLE";
     } else if (mpi_finalized()) {
-        why = "MPI was finalised while a communicator was being made; finalise it after creation is complete";
+        why = "MPI was finalised while a communicator was being created; finalise it after creation is "
+              "complete";
     }
     return why ? rondo_fail(RONDO_INVALID_USAGE, "rank %d on %s: %s", self->base.rank, rondo_log_host(), why)
                : RONDO_SUCCESS;
 }
 
-/* Run what calls MPI, where MPI may be called and its errors come back. */
+/* Run a function that calls MPI, if MPI may be called, with MPI's errors returned as codes. */
 static rondo_status guarded(struct mpi_bootstrap *self, rondo_status (*call)(struct mpi_bootstrap *self))
 {
     struct guard guard;
@@ -169,7 +171,7 @@ static rondo_status guarded(struct mpi_bootstrap *self, rondo_status (*call)(str
     return status;
 }
 
-/* Are all complete? (MPI_Testall draws warnings from MPICH's header.) */
+/* Are all complete? (MPI_Testall causes warnings in MPICH's header.) */
 static rondo_status requests_test(struct mpi_bootstrap *self, MPI_Request *requests, int n, int *done)
 {
     *done = 1;
@@ -194,7 +196,7 @@ static void round_free(struct mpi_bootstrap *self)
     self->round = ROUND_NONE;
 }
 
-/* Buffers and requests (null) of a round that sends `bytes` once or n times and receives n times. */
+/* Allocate a round's buffers and null requests: it sends `data_bytes` and receives n records of `bytes`. */
 static rondo_status round_begin(struct mpi_bootstrap *self, int round, const void *data, size_t data_bytes,
                                 int n, size_t bytes, int nrequests)
 {
@@ -285,13 +287,13 @@ static rondo_status round_end(struct mpi_bootstrap *self)
     return status;
 }
 
-/* ---- message ---- */
+/* ---- messages about missing ranks ---- */
 
 static void msg_handle(struct mpi_bootstrap *self, int from)
 {
     const struct message *message = &self->incoming;
-    /* An earlier creation that failed may have left message; a later one means that the others have given
-     * this one up. */
+    /* A lower attempt is a message left by an earlier creation that failed; a higher one means that the
+     * others have given this creation up. */
     if (message->attempt < self->attempt) {
         return;
     }
@@ -305,7 +307,7 @@ static void msg_handle(struct mpi_bootstrap *self, int from)
     }
 }
 
-/* Take what has arrived; never blocks. */
+/* Handle the messages that have arrived; never blocks. */
 static rondo_status msg_take(struct mpi_bootstrap *self)
 {
     MPI_Comm comm = self->have_dup ? self->dup : self->user;
@@ -325,7 +327,7 @@ static rondo_status msg_take(struct mpi_bootstrap *self)
         }
         MPI_TRY(self, MPI_Get_count, &status, MPI_BYTE, &bytes);
         if (bytes < MSG_HEAD || bytes > (int)sizeof self->incoming) {
-            return RONDO_SUCCESS; /* the program's own: left to it */
+            return RONDO_SUCCESS; /* a message of the program's own */
         }
         MPI_TRY(self, MPI_Irecv, &self->incoming, bytes, MPI_BYTE, status.MPI_SOURCE, self->tag, comm,
                 &self->incoming_request);
@@ -354,7 +356,7 @@ static rondo_status msg_begin(struct mpi_bootstrap *self)
     return RONDO_SUCCESS;
 }
 
-/* Rank 0: the answers are in; tell them. */
+/* On rank 0: send the list to the ranks that answered. */
 static rondo_status list_send(struct mpi_bootstrap *self)
 {
     self->msg_state = MSG_LISTED;
@@ -395,13 +397,13 @@ static rondo_status missing_other(struct mpi_bootstrap *self)
     if (rondo_now_ns() - self->asked_ns < LIST_NS) {
         return RONDO_IN_PROGRESS;
     }
-    /* Silent: rank 0 is missing; unless it had asked and is gone: then nothing is known. */
+    /* No answer: rank 0 is missing. If it did ask before, it has ended since, and nothing is known. */
     self->msg_state = MSG_LISTED;
     self->list = (struct message){ .n = !self->told, .ranks = { 0 } };
     return RONDO_SUCCESS;
 }
 
-static rondo_status missing_turn(struct mpi_bootstrap *self)
+static rondo_status missing_progress(struct mpi_bootstrap *self)
 {
     if (!self->asked_ns) {
         RONDO_TRY(msg_begin(self));
@@ -417,7 +419,7 @@ static rondo_status mpi_missing(struct rondo_bootstrap *b, int *ranks, int max, 
     if (self->round == ROUND_NONE || self->broken) {
         return RONDO_SUCCESS;
     }
-    RONDO_TRY(guarded(self, missing_turn));
+    RONDO_TRY(guarded(self, missing_progress));
     /* The list came from another process: its length is bounded here. */
     for (int i = 0; i < self->list.n && i < MSG_RANKS && *n < max; i++) {
         if (self->list.ranks[i] >= 0 && self->list.ranks[i] < b->nranks) {
@@ -429,8 +431,7 @@ static rondo_status mpi_missing(struct rondo_bootstrap *b, int *ranks, int max, 
 
 /* ---- open, test, close ---- */
 
-/* Creations on one communicator are counted, the same on all its ranks, so that message tells which one it is
- * about. */
+/* Number this creation among those on the communicator: all its ranks count alike, and messages carry it. */
 static void attempt_count(struct mpi_bootstrap *self)
 {
     void *value = NULL;
@@ -474,7 +475,7 @@ static rondo_status test_call(struct mpi_bootstrap *self)
     }
     return rondo_fail_quiet(
         RONDO_TIMEOUT,
-        "another of the %d ranks has stopped waiting: its RONDO_INIT_TIMEOUT passed before all had come",
+        "another of the %d ranks stopped waiting: its RONDO_INIT_TIMEOUT passed before all ranks had arrived",
         self->base.nranks);
 }
 
@@ -484,7 +485,7 @@ static rondo_status mpi_test(struct rondo_bootstrap *b)
     return self->round == ROUND_NONE ? RONDO_SUCCESS : guarded(self, test_call);
 }
 
-/* RONDO_SUCCESS: no request is under way any more. */
+/* @return RONDO_SUCCESS: no request is under way any more. */
 static rondo_status rest_call(struct mpi_bootstrap *self)
 {
     int round, in, out;
@@ -507,7 +508,7 @@ int rondo_bootstrap_mpi_graves(void) { return __atomic_load_n(&process.ngraves, 
 
 static void mpi_close(struct rondo_bootstrap *b, int ok)
 {
-    (void)ok; /* what is under way tells */
+    (void)ok; /* the requests under way tell */
     struct mpi_bootstrap *self = self_of(b);
     int may_call = mpi_may_step(b) && !mpi_finalized();
     int pending = self->round != ROUND_NONE || self->incoming_request != MPI_REQUEST_NULL ||
@@ -530,13 +531,12 @@ static void mpi_close(struct rondo_bootstrap *b, int ok)
 static rondo_status mpi_idle(void *arg, int *moved)
 {
     (void)arg;
-    (void)moved; /* MPI does not tell */
+    (void)moved; /* MPI does not say */
     int may_call = !mpi_finalized(), flag;
     if (may_call && __atomic_load_n(&process.idle_one_thread, __ATOMIC_RELAXED)) {
         PMPI_Is_thread_main(&may_call);
     }
-    if (may_call) { /* not on MPI_COMM_SELF: there MPICH looks no further than this process and moves nothing
-                     */
+    if (may_call) { /* on MPI_COMM_SELF, MPICH would look no further than this process */
         PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
     }
     return RONDO_SUCCESS;
@@ -553,9 +553,9 @@ static rondo_status thread_check(int *level)
         return RONDO_SUCCESS;
     }
     return rondo_fail(RONDO_INVALID_USAGE,
-                      "a communicator is created on %s by a thread that may not call MPI, which was "
-                      "initialised with %s; create it from "
-                      "MPI's main thread, or initialise with MPI_Init_thread(..., MPI_THREAD_MULTIPLE, ...)",
+                      "a thread on %s that may not call MPI creates a communicator (MPI was initialised with "
+                      "%s); create it from MPI's main thread, or initialise with MPI_Init_thread(..., "
+                      "MPI_THREAD_MULTIPLE, ...)",
                       rondo_log_host(),
                       *level == MPI_THREAD_FUNNELED ? "MPI_THREAD_FUNNELED" : "MPI_THREAD_SINGLE");
 }
@@ -565,7 +565,7 @@ static rondo_status comm_check(MPI_Comm comm)
     if (comm == MPI_COMM_NULL) {
         return rondo_fail(
             RONDO_INVALID_ARGUMENT,
-            "the MPI communicator is MPI_COMM_NULL on %s; ranks that are not in it must not create from it",
+            "the MPI communicator is MPI_COMM_NULL on %s; ranks outside it must not call rondo_comm_create",
             rondo_log_host());
     }
     int inter = 0;
@@ -578,7 +578,7 @@ static rondo_status comm_check(MPI_Comm comm)
     return RONDO_SUCCESS;
 }
 
-/* World rank of the communicator's rank 0; -1 when it is not in the world (spawned). */
+/* @return the world rank of the communicator's rank 0; -1: it is not in the world (spawned). */
 static int root_world_rank(MPI_Comm comm)
 {
     MPI_Group group, world;

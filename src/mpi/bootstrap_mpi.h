@@ -1,4 +1,4 @@
-/* The bootstrap over MPI: the private face of bootstrap_mpi.c, which is built once per MPI. */
+/* The bootstrap over MPI (bootstrap_mpi.c, which is built once per MPI). */
 #ifndef RONDO_MPI_BOOTSTRAP_MPI_H
 #define RONDO_MPI_BOOTSTRAP_MPI_H
 
@@ -6,16 +6,17 @@
 #include "net/bootstrap/bootstrap.h"
 
 /**
- * A bootstrap over the ranks of an intracommunicator. MPI must be initialised and not finalised. Not
- * collective; open_start is.
+ * Create a bootstrap over the ranks of an intracommunicator. MPI must be initialised and not finalised. Not
+ * collective, but open_start is.
  *
- * All its MPI calls come from its functions' callers. They are legal for MPI's thread level, which is checked
- * (RONDO_INVALID_USAGE). b->idle drives MPI's progress; it may be called for ever, whatever became of the
- * bootstrap and of MPI. It is NULL for one rank, and under MPI_THREAD_SERIALIZED, where another thread may be
+ * It calls MPI only from the threads that call its functions, and checks MPI's thread level first
+ * (RONDO_INVALID_USAGE). b->idle makes progress in MPI; it stays valid after the bootstrap is closed and
+ * after MPI_Finalize. It is NULL for one rank, and under MPI_THREAD_SERIALIZED, where another thread may be
  * in MPI while this one waits.
  */
 rondo_status rondo_bootstrap_mpi(MPI_Comm comm, struct rondo_bootstrap **b);
-/** Requests of failed creations that no one can wait for: MPI_Finalize may wait for their late ranks. */
+/** @return how many failed creations left requests that nobody can complete: MPI_Finalize may wait for their
+ * late ranks. */
 int rondo_bootstrap_mpi_graves(void);
 
 #endif

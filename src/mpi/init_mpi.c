@@ -1,5 +1,5 @@
-/* The face for MPI programs. Built once per MPI; all else that knows MPI is mpi/bootstrap_mpi.c. */
-#include "init/engine.h"
+/* rondo_comm_create, for MPI programs; built once per MPI. Besides bootstrap_mpi.c no other file of the
+ * library calls MPI. */
 #include "mpi/rondo_mpi.h"
 
 #include <pthread.h>
@@ -7,18 +7,19 @@
 #include <unistd.h>
 #include "base/log.h"
 #include "base/param.h"
+#include "init/engine.h"
 #include "init/launcher.h"
 #include "mpi/bootstrap_mpi.h"
 
 static struct {
     pthread_mutex_t lock;
-    pid_t pid;  /* of the process for which MPI was initialised here; 0: the program did it */
-    int warned; /* about singletons */
+    pid_t pid;  /* of the process in which Rondo initialised MPI; 0: the program did */
+    int warned; /* singleton_warn did */
 } process = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /*
- * MPI is finalised for a program for which it was initialised, when nothing says that ranks are out of step:
- * then MPI_Finalize, which waits for all of them, could wait for ever. Not in a forked child.
+ * Finalise MPI for a program for which Rondo initialised it, but not in a forked child, and not when ranks
+ * may be out of step: MPI_Finalize waits for all ranks and would never return.
  */
 static void finalize_at_exit(void)
 {
@@ -45,9 +46,9 @@ static rondo_status mpi_initialize(void)
     }
     process.pid = getpid();
     if (atexit(finalize_at_exit) != 0) {
-        RONDO_WARN("MPI will not be finalised at exit: atexit failed; call MPI_Finalize");
+        RONDO_WARN("Rondo will not finalise MPI at exit: atexit failed; call MPI_Finalize");
     }
-    RONDO_INFO(RONDO_SUBSYS_INIT, "MPI was initialised for the program (thread level %d)", provided);
+    RONDO_INFO(RONDO_SUBSYS_INIT, "Rondo initialised MPI for the program (thread level %d)", provided);
     return RONDO_SUCCESS;
 }
 
@@ -58,7 +59,7 @@ static rondo_status mpi_ready(void)
     if (finalized) {
         return rondo_fail(
             RONDO_INVALID_USAGE,
-            "a communicator is created on %s after MPI_Finalize; create it before, MPI carries its set-up",
+            "rondo_comm_create is called on %s after MPI_Finalize; call it before: MPI carries the set-up",
             rondo_log_host());
     }
     pthread_mutex_lock(&process.lock);
@@ -68,8 +69,8 @@ static rondo_status mpi_ready(void)
     return status;
 }
 
-/* An MPI that does not understand its launcher makes of n tasks n programs of one rank, and says nothing. The
- * first task does. */
+/* An MPI that does not understand its launcher runs n tasks as n programs of one rank, without a word. The
+ * first task warns. */
 static void singleton_warn(void)
 {
     struct rondo_launcher launcher;
@@ -82,19 +83,17 @@ static void singleton_warn(void)
     }
     RONDO_WARN(
         "MPI_COMM_WORLD has 1 rank on %s, but the launcher started %d tasks (%s): the program's MPI does not "
-        "understand the "
-        "launcher, and each task is "
-        "alone. Use the mpirun of the same MPI, or srun --mpi=pmix (Open MPI), srun --mpi=pmi2 (MPICH)",
+        "understand this launcher, so each task runs alone. Use the mpirun of the same MPI, or srun "
+        "--mpi=pmix (Open MPI) or srun --mpi=pmi2 (MPICH)",
         rondo_log_host(), launcher.tasks, launcher.name);
 }
 
 rondo_status rondo_comm_create(MPI_Comm mpi_comm, const rondo_config *config, rondo_comm **comm)
 {
     if (!comm) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "comm is NULL; give the address of a rondo_comm *");
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "comm is NULL; pass the address of a rondo_comm *");
     }
-    (void)rondo_param_init(); /* where the log goes, from the first line on; what is wrong with a parameter
-                                 the engine says */
+    (void)rondo_param_init(); /* before the first log line; the engine reports errors in parameters */
     RONDO_TRY(mpi_ready());
     struct rondo_bootstrap *bootstrap;
     RONDO_TRY(rondo_bootstrap_mpi(mpi_comm, &bootstrap));

@@ -22,7 +22,7 @@ static struct {
 
 static void process_init(void) { process.status = rondo_random(process.nonce, sizeof process.nonce); }
 
-/* The kernel's identity of this boot; "" where /proc does not tell. */
+/* Read the id of this boot; "" without /proc. */
 static void boot_id_read(char *text, size_t size)
 {
     FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
@@ -63,7 +63,7 @@ rondo_status rondo_peer_fill(struct rondo_peer *peer, int rank, int nranks, cons
     peer->shm_dev = stat("/dev/shm", &st) == 0 ? (uint64_t)st.st_dev : 0;
     peer->pidns = stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
     peer->netns = stat("/proc/self/ns/net", &st) == 0 ? (uint64_t)st.st_ino : 0;
-    /* The pid tells a forked child from its parent, which share the nonce. */
+    /* A forked child shares the nonce with its parent, but not the pid. */
     peer->process_hash = rondo_hash(&peer->pid, sizeof peer->pid,
                                     rondo_hash(process.nonce, sizeof process.nonce, 0));
     peer->param_hash = rondo_param_agree_hash();
@@ -93,7 +93,7 @@ rondo_status rondo_unique_id_make(struct rondo_unique_id *id, int root_world_ran
 
 /* ---- checks ---- */
 
-/* Decided by every rank alike, logged by rank 0 (and where no rank is set). */
+/* Every rank finds this error, so only rank 0 logs it, or a process without a rank. */
 static rondo_status RONDO_PRINTF(2, 3) fail_together(rondo_status status, const char *fmt, ...)
 {
     char text[RONDO_ERROR_TEXT];
@@ -104,7 +104,7 @@ static rondo_status RONDO_PRINTF(2, 3) fail_together(rondo_status status, const 
     return rondo_log_rank() <= 0 ? rondo_fail(status, "%s", text) : rondo_fail_quiet(status, "%s", text);
 }
 
-/* Host names and bus ids come from peers: never printed beyond their field. */
+/* Host names and bus ids come from peers and may lack their terminator. */
 #define HOST(peer) (int)strnlen((peer)->host, RONDO_HOST_LEN - 1), (peer)->host
 
 static rondo_status version_fail(int rank, const struct rondo_hello *hello, const struct rondo_hello *root)
@@ -122,10 +122,9 @@ rondo_status rondo_hello_check(const struct rondo_hello *hello, int nranks)
 {
     for (int i = 0; i < nranks; i++) {
         if (hello[i].magic != RONDO_PEER_MAGIC) {
-            return fail_together(RONDO_INVALID_USAGE,
-                                 "what rank %d sent is not a greeting of Rondo; do all ranks run the same "
-                                 "program and library?",
-                                 i);
+            return fail_together(
+                RONDO_INVALID_USAGE,
+                "rank %d did not send Rondo's greeting; do all ranks run the same program and library?", i);
         }
         if (hello[i].version != hello[0].version || hello[i].record_bytes != hello[0].record_bytes) {
             return version_fail(i, &hello[i], &hello[0]);
@@ -155,21 +154,20 @@ static rondo_status ranks_check(const struct rondo_peer *peers, int nranks)
         if (peer->nranks != nranks) {
             return fail_together(RONDO_INVALID_ARGUMENT,
                                  "rank %d on %.*s creates a communicator of %d ranks where %d take part; "
-                                 "give the same number of ranks everywhere",
+                                 "pass the same number of ranks everywhere",
                                  i, HOST(peer), peer->nranks, nranks);
         }
         if (peer->rank != i) {
             return fail_together(RONDO_INVALID_ARGUMENT,
-                                 "the participant at position %d of %d, on %.*s, says that it is rank %d; "
-                                 "give each rank its own number, once",
+                                 "the process at position %d of %d, on %.*s, says that it is rank %d; "
+                                 "give each rank a number of its own",
                                  i, nranks, HOST(peer), peer->rank);
         }
     }
     return RONDO_SUCCESS;
 }
 
-/* Order by GPU, then by rank. A GPU is a UUID of a host (slices of one card share a bus id); without a UUID
- * it is the bus id. */
+/* A host and a UUID identify a GPU (MIG slices share a bus id); without a UUID, the bus id does. */
 static int gpu_compare(const struct rondo_peer *a, const struct rondo_peer *b)
 {
     static const uint8_t none[sizeof a->gpu_uuid];
@@ -207,8 +205,7 @@ static rondo_status mixed_fail(const struct rondo_peer *peers, int nranks)
     }
     return fail_together(RONDO_INVALID_ARGUMENT,
                          "rank %d on %.*s creates the communicator for CUDA device %d and rank %d on %.*s "
-                         "for host memory: the config's device "
-                         "must name a GPU on all ranks or on none",
+                         "for host memory: the config's device must name a GPU on all ranks or on none",
                          gpu, HOST(&peers[gpu]), peers[gpu].device, host, HOST(&peers[host]));
 }
 
@@ -246,11 +243,9 @@ static rondo_status gpus_check(const struct rondo_peer *peers, int nranks)
     }
     return fail_together(RONDO_INVALID_USAGE,
                          "duplicate GPU: rank %d and rank %d on %.*s are both on CUDA device %d, bus id "
-                         "%.*s; start at most one rank per GPU, let each rank "
-                         "choose a device by its local rank, and check CUDA_VISIBLE_DEVICES and the "
-                         "launcher's GPU binding; for tests, "
-                         "RONDO_ALLOW_SHARED_GPU=1 "
-                         "lets ranks share one",
+                         "%.*s; start at most one rank per GPU, let each rank choose a device by its local "
+                         "rank, and check CUDA_VISIBLE_DEVICES and the launcher's GPU binding; for tests, "
+                         "RONDO_ALLOW_SHARED_GPU=1 lets ranks share one",
                          (int)(first - peers), (int)(second - peers), HOST(second), second->device,
                          (int)sizeof second->bus_id, second->bus_id);
 }
@@ -272,9 +267,9 @@ rondo_status rondo_peers_check(const struct rondo_peer *peers, int nranks)
     int i = rondo_peers_param_differs(peers, nranks);
     if (i >= 0) {
         return fail_together(RONDO_INVALID_USAGE,
-                             "rank %d on %.*s has other values than rank 0 on %.*s of RONDO_ parameters that "
-                             "all ranks must agree on; set them alike on all "
-                             "ranks (mpirun -x NAME, or /etc/rondo.conf on all hosts)",
+                             "rank %d on %.*s and rank 0 on %.*s have different values of RONDO_ parameters "
+                             "that all ranks must agree on; set the same on all ranks (mpirun -x NAME, or "
+                             "/etc/rondo.conf on all hosts)",
                              i, HOST(&peers[i]), HOST(&peers[0]));
     }
     return RONDO_SUCCESS;
@@ -282,7 +277,7 @@ rondo_status rondo_peers_check(const struct rondo_peer *peers, int nranks)
 
 /* ---- errors of rounds ---- */
 
-/* Does the sentence begin with "rank R on HOST: "? */
+/* Does the text begin with "rank R on HOST:"? */
 static int names_rank(const char *text)
 {
     int rank, end = 0;
@@ -345,8 +340,7 @@ rondo_status rondo_round_check(const void *records, size_t stride, int nranks, c
     if (rank >= 0) {
         return fail_together(
             RONDO_INTERNAL_ERROR,
-            "the record of rank %d is not one of Rondo's; do all ranks run the same program and library?",
-            rank);
+            "rank %d did not send a record of Rondo's; do all ranks run the same program and library?", rank);
     }
     rank = find_failed(records, stride, nranks, texts);
     if (rank < 0) {
@@ -365,7 +359,7 @@ rondo_status rondo_round_check(const void *records, size_t stride, int nranks, c
 
 /* ---- parameters by name ---- */
 
-/* "NAME=value" of one parameter; what would end the line becomes a space. */
+/* Write "NAME=value"; a line break in the value becomes a space. */
 static void param_line(char *line, size_t size, const struct rondo_param_info *info)
 {
     snprintf(line, size, "%s=%s", info->name, info->value ? info->value : "");
@@ -398,7 +392,7 @@ size_t rondo_params_pack(char *text, size_t size)
     return used;
 }
 
-/* The value of a line "NAME=value" of `length` bytes, shown up to 100. */
+/* @return how many bytes to show of the value in a line "NAME=value" of `length` bytes: at most 100. */
 static int value_length(size_t length, int name)
 {
     return length <= (size_t)name ? 0 : (int)rondo_min_size(length - (size_t)name - 1, 100);
@@ -406,8 +400,8 @@ static int value_length(size_t length, int name)
 
 rondo_status rondo_params_compare(const char *root_text, const char *text, int rank, const char *host)
 {
-    /* Both sides list the same parameters in the same order: they run one version. A line without its end was
-     * cut: it says no more. */
+    /* Both sides run one version, so they list the same parameters in the same order. A line without its
+     * end was cut and cannot be compared. */
     for (;;) {
         size_t here = strcspn(text, "\n"), there = strcspn(root_text, "\n");
         if (text[here] != '\n' || root_text[there] != '\n') {
@@ -417,7 +411,7 @@ rondo_status rondo_params_compare(const char *root_text, const char *text, int r
             int name = (int)strcspn(text, "=\n");
             return fail_together(RONDO_INVALID_USAGE,
                                  "rank %d on %.*s: RONDO_%.*s is \"%.*s\", but on rank 0 it is \"%.*s\"; set "
-                                 "it alike on all ranks (mpirun -x RONDO_%.*s)",
+                                 "the same on all ranks (mpirun -x RONDO_%.*s)",
                                  rank, (int)strnlen(host, RONDO_HOST_LEN - 1), host, name, text,
                                  value_length(here, name), text + name + 1, value_length(there, name),
                                  root_text + name + 1, name, text);

@@ -1,6 +1,6 @@
 /*
- * What ranks tell each other about themselves in the first allgather: a fixed record of plain data, checked
- * on arrival. And the heads of creation's rounds, by which all ranks report the same error.
+ * How ranks introduce themselves: the fixed record that each one sends in the first allgather, and the checks
+ * of all records. Also the heads of creation's records, by which all ranks report the same error.
  */
 #ifndef RONDO_NET_PEER_H
 #define RONDO_NET_PEER_H
@@ -29,8 +29,8 @@ struct rondo_round_head {
 typedef char rondo_round_text[RONDO_ERROR_TEXT]; /* the record of that round */
 
 /*
- * The first words between two processes that may run different versions, before any record whose size depends
- * on the version. This layout never changes.
+ * The first message between two processes that may run different versions of Rondo, before any record whose
+ * size depends on the version. Its layout never changes.
  */
 struct rondo_hello {
     uint32_t magic;                 /* RONDO_PEER_MAGIC */
@@ -44,59 +44,60 @@ struct rondo_peer {
     uint32_t version, record_bytes; /* RONDO_VERSION_CODE, sizeof(struct rondo_peer) */
     int32_t rank, nranks;
     int32_t pid;
-    int32_t device;        /* CUDA device, -1: host memory */
-    int32_t shares_gpu;    /* 1: other ranks may use its device too */
+    int32_t device;        /* CUDA device; -1: host memory */
+    int32_t shares_gpu;    /* 1: other ranks may use the same device */
     uint64_t host_hash;    /* host name and boot id, or RONDO_HOSTID */
     uint64_t shm_dev;      /* st_dev of /dev/shm; 0: none */
     uint64_t pidns;        /* inode of the pid namespace */
-    uint64_t netns;        /* of the network namespace; 0: unknown */
+    uint64_t netns;        /* inode of the network namespace; 0: unknown */
     uint64_t process_hash; /* equal: same process */
     uint64_t param_hash;
     uint8_t gpu_uuid[16];
     char bus_id[20];
     uint32_t gpu_capability; /* 10 * major + minor */
-    uint64_t memory;         /* bytes of the host, or of the device */
-    /* Zero in the first round; with several nodes filled after round "graphs": struct sockaddr_in or in6 of
-     * its control listener and that one's number, and what rondo_netdev_mask says there. */
+    uint64_t memory;         /* bytes of host memory, or of the device's */
+    /* Zero in the first round. With several nodes, round "graphs" fills them: address (struct sockaddr_in or
+     * in6) and number of the process's control listener, and its rondo_netdev_mask. */
     uint8_t control_addr[RONDO_ADDR_BYTES];
     uint32_t control_number, netdevs;
     char host[RONDO_HOST_LEN];
     struct rondo_cores cores;
-    struct rondo_shm_name probe; /* an empty memfd: can peers open it? */
+    struct rondo_shm_name probe; /* an empty segment: peers try whether they can open it */
     struct rondo_unique_id id;   /* set by rank 0 only */
 };
-/* Rounds at 131,072 ranks carry and keep one record for each rank: 59 MiB. */
+/* Each rank receives and keeps the records of all ranks: 59 MiB at 131,072 ranks. */
 _Static_assert(sizeof(struct rondo_peer) == 472, "a peer's record holds only what must travel");
 _Static_assert(sizeof(struct rondo_round_head) == 8, "a head holds no text");
 
-/** Fill everything that does not depend on the communicator but rank and nranks. probe: an open segment of
- * this process, or NULL. */
+/** Fill rank, nranks and all that does not depend on the communicator.
+ * @param probe  an open segment of this process; NULL: none */
 rondo_status rondo_peer_fill(struct rondo_peer *peer, int rank, int nranks, const struct rondo_shm *probe);
-/** Same host memory: equal host hash, /dev/shm device and pid namespace. */
+/** Do two ranks share host memory? Host hash, /dev/shm device and pid namespace are equal. */
 int rondo_peer_same_node(const struct rondo_peer *a, const struct rondo_peer *b);
-/** Are two ranks, each with a GPU, on the same one? By UUID: slices of a card (MIG) share a bus id. */
+/** Do two ranks have the same GPU? UUIDs tell, because MIG slices of a GPU share its bus id. */
 int rondo_peer_same_gpu(const struct rondo_peer *a, const struct rondo_peer *b);
-/** A new identity; the root is the rank that makes it. */
+/** Make a new identity, on the root. */
 rondo_status rondo_unique_id_make(struct rondo_unique_id *id, int root_world_rank);
 
 /*
- * The checks give the same status and sentence on all ranks, because all hold the same records; rank 0 logs
- * the sentence, the others only keep it (the rank is rondo_log_rank()).
+ * All ranks hold the same records, so the checks give the same status and sentence on each. The rank whose
+ * rondo_log_rank() is 0 logs the sentence, the others only keep it.
  */
 
 /** Do all ranks run one version of the library? */
 rondo_status rondo_hello_check(const struct rondo_hello *hello, int nranks);
-/** Check all records as they arrived (version, sizes, ranks, nranks, ranks on GPUs and on host memory, two
- * ranks on one GPU, parameters). O(n log n). */
+/** Check all records: versions and sizes, ranks and nranks, GPUs on all ranks or on none, one rank a GPU,
+ * equal parameters. O(n log n). */
 rondo_status rondo_peers_check(const struct rondo_peer *peers, int nranks);
-/** The first rank whose parameters are not rank 0's, -1: none. Asked before rondo_peers_check by a caller
- * that then compares them by name. */
+/** @return the first rank whose parameters differ from rank 0's; -1: none. The caller then compares them by
+ * name, before it calls rondo_peers_check. */
 int rondo_peers_param_differs(const struct rondo_peer *peers, int nranks);
-/** Write this thread's error sentence, after "rank R on HOST: " unless it names a rank so itself; cut to the
- * size. */
+
+/** Write this thread's error sentence, cut to the size. "rank R on HOST: " comes first unless the sentence
+ * begins that way itself. */
 void rondo_round_text_fill(rondo_round_text text, int rank);
-/** Must the ranks exchange sentences before rondo_round_check? 1: the n records, `stride` bytes apart, all
- * begin with a head, and one reports an error. */
+/** Must the ranks exchange sentences before rondo_round_check? True if all records, @a stride bytes apart,
+ * begin with a head and one reports an error. */
 int rondo_round_failed(const void *records, size_t stride, int nranks);
 /**
  * Find the error of a round in the heads of its records.
@@ -106,11 +107,11 @@ int rondo_round_failed(const void *records, size_t stride, int nranks);
  */
 rondo_status rondo_round_check(const void *records, size_t stride, int nranks, const rondo_round_text *texts);
 
-/** All parameters that ranks must agree on, as lines NAME=value. @return bytes of the whole text without its
- * end; the text is cut, and ended, at @a size. */
+/** Write the parameters that ranks must agree on, as lines NAME=value; cut and terminated at @a size.
+ * @return the length of the whole text. */
 size_t rondo_params_pack(char *text, size_t size);
-/** Compare rank 0's text with that of @a rank on @a host (both terminated). The sentence names parameter,
- * both values and both ranks; the same on all ranks. */
+/** Compare rank 0's text with that of @a rank on @a host (both terminated). The error names the parameter,
+ * both values and both ranks. */
 rondo_status rondo_params_compare(const char *root_text, const char *text, int rank, const char *host);
 
 #endif

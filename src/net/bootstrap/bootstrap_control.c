@@ -1,11 +1,11 @@
 /*
- * Children of a communicator bootstrap over its control plane. A round is a set of flows, each a record (or
- * the table of all records) that goes to or comes from one member in fragments of a message; all flows move a
- * little in every test. An allgather goes to member 0 and the table comes back.
+ * The bootstrap of a child over its parent's control plane. A round is a set of flows. Each flow sends one
+ * member a record (or the table of all records), or receives it, in fragments of one control message; every
+ * test moves all flows. In an allgather, records go to member 0 and the table comes back.
  *
- * Besides, members tell one another by notes: "I have given up, because ..." (close after a failure), "who is
- * missing?" (to member 0) and "these are" (from member 0). The parent may have been ended already: only the
- * members' own deaths count. The parent must outlive the bootstrap.
+ * Members also send notes: "creation failed, because ..." (when they close after a failure), "who is
+ * missing?" (to member 0), and "these are missing" (from member 0). The parent may already have been ended:
+ * only the deaths of members count.
  */
 #include "net/bootstrap/bootstrap.h"
 
@@ -16,14 +16,13 @@
 #include "net/control/control_impl.h"
 
 #define LOOK_NS (10 * INT64_C(1000000)) /* between looks for deaths and notes */
-#define ANSWER_NS \
-    (900 * INT64_C(1000000)) /* how long to wait for member 0's answer: `missing` is bounded by 1 s */
-#define ASK_AFTER_NS \
-    (200 *           \
-     INT64_C(1000000)) /* a member of another node that has said nothing for so long is asked whether \
-                                it is there */
-#define ASK_NS (1000 * INT64_C(1000000)) /* between such questions */
-#define TELL_NS (200 * INT64_C(1000000)) /* how long member 0 tries to tell everyone, when boxes are full */
+/* How long to wait for member 0's answer; `missing` takes 1 s at most. */
+#define ANSWER_NS (900 * INT64_C(1000000))
+/* When to ask a member of another node whether it is alive: after this long without its record, then at this
+ * interval. */
+#define ASK_AFTER_NS (200 * INT64_C(1000000))
+#define ASK_NS (1000 * INT64_C(1000000))
+#define TELL_NS (200 * INT64_C(1000000)) /* how long member 0 tries to tell everyone while inboxes are full */
 
 enum { FRAGMENT_DATA = RONDO_MSG_BYTES - 24, NOTE_RANKS = (RONDO_MSG_BYTES - 16) / 4 };
 
@@ -45,9 +44,9 @@ struct note {
 };
 
 _Static_assert(sizeof(struct fragment) == RONDO_MSG_BYTES && sizeof(struct note) <= RONDO_MSG_BYTES,
-               "a message each");
+               "each fits a control message");
 
-/* One record on its way to or from a member. */
+/* One record, or table, on its way to or from a member. */
 struct flow {
     int member, finished;
     uint8_t *data;
@@ -68,12 +67,12 @@ struct control_bootstrap {
     } phase; /* an allgather gathers, then spreads */
     struct flow *out, *in;
     int nout, nin;
-    int64_t looked_ns, asks_ns; /* when the silent are asked next */
-    rondo_status ended;         /* what test returns from now on; RONDO_SUCCESS: go on */
-    int told;                   /* the others know, or I know from them, that creation has failed */
+    int64_t looked_ns, asks_ns; /* asks_ns: when to ask silent members next */
+    rondo_status ended;         /* what test returns from now on; RONDO_SUCCESS: nothing has failed */
+    int told;                   /* the members know that creation has failed */
     int64_t asked_ns;           /* first call of missing in this round */
-    int asked;                  /* member 0 has my question */
-    uint8_t *has_list;          /* member 0: who has been told who is missing */
+    int asked;                  /* member 0 has this rank's question */
+    uint8_t *has_list;          /* on member 0: which members have the list of missing ranks */
     int *missing, nmissing;     /* nmissing < 0: not known */
 };
 
@@ -81,7 +80,7 @@ static struct control_bootstrap *self_of(struct rondo_bootstrap *b) { return (st
 
 /* ---- notes ---- */
 
-/* What the members say besides records. @return the status that ends creation, if one of them ended it. */
+/* @return the status that ends creation; RONDO_SUCCESS: this note does not. */
 static rondo_status read_note(struct control_bootstrap *self, int member, const struct note *note)
 {
     if (note->kind == NOTE_FAILED) {
@@ -90,14 +89,14 @@ static rondo_status read_note(struct control_bootstrap *self, int member, const 
     }
     if (note->kind == NOTE_WHO && self->base.rank == 0 && self->phase == ROUND_GATHER &&
         note->round == self->round) {
-        return RONDO_TIMEOUT; /* `missing` will answer, to everyone */
+        return RONDO_TIMEOUT; /* the caller calls `missing`, which answers everyone */
     }
     if (note->kind == NOTE_MISSING && member == 0 && note->round == self->round &&
         note->nranks <= NOTE_RANKS && self->phase != ROUND_NONE) {
         self->nmissing = 0;
         for (uint32_t i = 0; i < note->nranks && self->nmissing < self->base.nranks; i++) {
             int rank = note->u.ranks[i];
-            if (rank >= 0 && rank < self->base.nranks) { /* a peer's word: tables are indexed with it */
+            if (rank >= 0 && rank < self->base.nranks) { /* it comes from a peer, and indexes tables */
                 self->missing[self->nmissing++] = rank;
             }
         }
@@ -129,22 +128,23 @@ static rondo_status read_notes(struct control_bootstrap *self)
 
 /* ---- flows ---- */
 
-/* A member is gone and the round cannot end: the reason it gave itself, if it gave one, is the better one. */
+/* A member has ended, so the round cannot. Prefer the reason that it gave itself. */
 static rondo_status lost(struct control_bootstrap *self, int member)
 {
     static const char *const what[] = {
         [RONDO_RANK_ALIVE] = "cannot be reached",
-        [RONDO_RANK_LEFT] = "has destroyed the parent before the child was made",
+        [RONDO_RANK_LEFT] = "destroyed the parent before the child was created",
         [RONDO_RANK_DEAD] = "has exited; leave it out of the child",
-        [RONDO_RANK_SILENT] = "is stopped, or its host cut off; leave it out of the child",
-        [RONDO_RANK_GONE] = "has destroyed the parent before the child was made, or has exited",
+        [RONDO_RANK_SILENT] =
+            "does not answer: it is stopped, or its host cut off; leave it out of the child",
+        [RONDO_RANK_GONE] = "has exited, or destroyed the parent before the child was created",
     };
     struct rondo_control *parent = self->parent;
     int rank = self->members[member], local = parent->local_of[rank];
     int state = local >= 0 ? rondo_control_state_of(parent, rank) : rondo_wire_state_of(parent, rank);
     RONDO_TRY(read_notes(self));
     return rondo_fail(RONDO_REMOTE_ERROR,
-                      "cannot make a child of communicator %s: its member rank %d (pid %d on host %.*s) %s",
+                      "cannot create a child of communicator %s: its member rank %d (pid %d on host %.*s) %s",
                       parent->name, rank,
                       local >= 0 ? parent->blocks[local].life.pid : parent->peers[rank].pid,
                       RONDO_HOST_LEN - 1, parent->peers[rank].host, what[state]);
@@ -185,9 +185,9 @@ static rondo_status flow_receive(struct control_bootstrap *self, struct flow *fl
                 rondo_min_size(flow->bytes - flow->done, FRAGMENT_DATA)) {
             return rondo_fail(
                 RONDO_INTERNAL_ERROR,
-                "child of communicator %s: rank %d sent %zu bytes of a record that rank %d does not expect "
-                "(round %u of %u); do all members make the same children in the same order?",
-                self->parent->name, rank, bytes, self->parent->rank, fragment.round, self->round);
+                "child of communicator %s: rank %d sent %zu bytes of a record of round %u that rank %d, in "
+                "round %u, does not expect; do all members create the same children in the same order?",
+                self->parent->name, rank, bytes, fragment.round, self->parent->rank, self->round);
         }
         bytes -= offsetof(struct fragment, data);
         if (bytes > 0) {
@@ -199,7 +199,7 @@ static rondo_status flow_receive(struct control_bootstrap *self, struct flow *fl
     return RONDO_SUCCESS;
 }
 
-/* Move all flows as far as they go. RONDO_SUCCESS: all are finished. */
+/* Move all flows. @return RONDO_SUCCESS: all are finished. */
 static rondo_status flows_move(struct control_bootstrap *self)
 {
     int open = 0;
@@ -228,7 +228,7 @@ static void add_flow(struct flow *flows, int *n, int member, void *data, size_t 
 /* Member 0 has all records: the table goes to everyone. */
 static void spread_start(struct control_bootstrap *self)
 {
-    uint8_t *all = self->out[0].data; /* left there by allgather_start */
+    uint8_t *all = self->out[0].data; /* control_allgather_start put it there */
     size_t bytes = self->out[0].bytes;
     self->phase = ROUND_SPREAD;
     self->nin = self->nout = 0;
@@ -241,7 +241,7 @@ static void spread_start(struct control_bootstrap *self)
 
 static rondo_status control_open_start(struct rondo_bootstrap *b)
 {
-    (void)b; /* the parent's control plane is there already */
+    (void)b; /* the parent's control plane exists */
     return RONDO_SUCCESS;
 }
 
@@ -294,7 +294,7 @@ static rondo_status control_exchange_start(struct rondo_bootstrap *b, int n, con
     return RONDO_SUCCESS;
 }
 
-/* Is the round still waiting for something from this member? */
+/* @return the unfinished flow of this member; NULL: none. */
 static struct flow *open_flow(struct flow *flows, int n, int member)
 {
     for (int i = 0; i < n; i++) {
@@ -305,7 +305,7 @@ static struct flow *open_flow(struct flow *flows, int n, int member)
     return NULL;
 }
 
-/* Of a member on another node nothing is known that it, or a connection to it, has not said. */
+/* A death on another node shows only on a connection to it: ask members that have not sent their record. */
 static void ask_the_silent(struct control_bootstrap *self, int64_t now)
 {
     if (now < self->asks_ns) {
@@ -321,8 +321,8 @@ static void ask_the_silent(struct control_bootstrap *self, int64_t now)
     }
 }
 
-/* Deaths and notes. Another member's death ends the round even when nothing is expected from it: it will be,
- * of someone. */
+/* Look for deaths and notes. Any member's death ends the round, also when this rank expects nothing from it:
+ * some other member does. */
 static rondo_status look(struct control_bootstrap *self)
 {
     int64_t now = rondo_now_ns();
@@ -339,8 +339,8 @@ static rondo_status look(struct control_bootstrap *self)
         if (state == RONDO_RANK_DEAD || state == RONDO_RANK_SILENT) {
             return lost(self, i);
         }
-        /* Who has left may have done its part first, and its last message may be in the box since the flows
-         * were moved. */
+        /* A member that left may have done its part first: its last message may have come since the flows
+         * moved. */
         if (state == RONDO_RANK_LEFT && open_flow(self->in, self->nin, i)) {
             rondo_status status = flow_receive(self, open_flow(self->in, self->nin, i));
             if (status != RONDO_SUCCESS) {
@@ -351,7 +351,7 @@ static rondo_status look(struct control_bootstrap *self)
     return RONDO_SUCCESS;
 }
 
-static rondo_status round_turn(struct control_bootstrap *self)
+static rondo_status round_progress(struct control_bootstrap *self)
 {
     rondo_status status = flows_move(self);
     if (status == RONDO_SUCCESS && self->phase == ROUND_GATHER && self->base.rank == 0 &&
@@ -372,7 +372,7 @@ static rondo_status control_test(struct rondo_bootstrap *b)
     if (self->ended != RONDO_SUCCESS || self->phase == ROUND_NONE) {
         return self->ended;
     }
-    status = round_turn(self);
+    status = round_progress(self);
     if (status == RONDO_SUCCESS) {
         self->phase = ROUND_NONE;
     } else if (status != RONDO_IN_PROGRESS) {
@@ -383,8 +383,7 @@ static rondo_status control_test(struct rondo_bootstrap *b)
 
 /* ---- after a deadline ---- */
 
-/* What this rank itself has not heard, ascending; a member that does not take what it asked for counts too.
- */
+/* List the members from which this rank lacks a record, or which do not take the table from it; ascending. */
 static void list_missing(struct control_bootstrap *self)
 {
     self->nmissing = 0;
@@ -396,7 +395,7 @@ static void list_missing(struct control_bootstrap *self)
     }
 }
 
-/* Member 0 tells everyone, as far as their boxes have room. @return 0: some do not have it yet. */
+/* Member 0 sends the list to all whose inboxes have room. @return 0: some do not have it yet. */
 static int tell_missing(struct control_bootstrap *self)
 {
     struct note note = { .kind = NOTE_MISSING, .round = self->round };
@@ -429,7 +428,7 @@ static rondo_status ask_missing(struct control_bootstrap *self, int64_t now)
         return RONDO_SUCCESS;
     }
     if (status != RONDO_SUCCESS && status != RONDO_TIMEOUT) {
-        self->nmissing = 0; /* somebody has given up for another reason */
+        self->nmissing = 0; /* a member has given up for another reason */
         return RONDO_SUCCESS;
     }
     status = flows_move(self);
@@ -440,7 +439,7 @@ static rondo_status ask_missing(struct control_bootstrap *self, int64_t now)
     if (now - self->asked_ns < ANSWER_NS) {
         return RONDO_IN_PROGRESS;
     }
-    /* Member 0 answers from any test of this round: it is not there. */
+    /* Member 0 would answer from any test of this round, so it is the one that is missing. */
     self->missing[0] = 0;
     self->nmissing = 1;
     return RONDO_SUCCESS;
@@ -481,7 +480,7 @@ static void control_close(struct rondo_bootstrap *b, int ok)
         for (int i = 0; i < b->nranks; i++) {
             if (i != b->rank) {
                 rondo_control_send(self->parent, self->members[i], self->note_tag, &note,
-                                   sizeof(note)); /* a full box: that rank has its own deadline */
+                                   sizeof(note)); /* a rank whose inbox is full ends at its own deadline */
             }
         }
     }
@@ -541,7 +540,7 @@ rondo_status rondo_bootstrap_control(struct rondo_control *parent, const int *me
     made->base.root_world_rank = members[0];
     made->parent = parent;
     made->nmissing = -1;
-    /* Tags of this child alone: other message of the parent may use any tag of its own. */
+    /* Hashed, so that they differ from those of other children and of the parent's own messages. */
     made->data_tag = rondo_hash("child data", 10, rondo_hash(&tag, sizeof(tag), parent->head->comm_hash));
     made->note_tag = rondo_hash("child note", 10, made->data_tag);
     *b = &made->base;

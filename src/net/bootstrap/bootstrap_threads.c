@@ -1,8 +1,8 @@
 /*
- * Ranks that are threads of one process meet in a hub. An allgather is an array that each rank copies its
- * record into and, when all have, copies out of. Two arrays suffice: a rank begins round k + 2 only after
- * round k + 1 is complete, so after every rank has taken what it wanted of round k. Records between pairs are
- * messages in the receiver's inbox.
+ * The bootstrap of ranks that are threads of one process, which meet in a hub. In an allgather each rank
+ * copies its record into an array and, once all have, copies the array out. Two arrays suffice: a rank
+ * begins round k + 2 only when round k + 1 is complete, so after every rank has copied out round k. Records
+ * between pairs go into the receiver's inbox.
  */
 #include "net/bootstrap/bootstrap.h"
 
@@ -23,20 +23,20 @@ struct list {
     struct message *first, *last;
 };
 
-/* What stays of a rank between two communicators that are made in the same hub. */
+/* State of a rank that outlives its bootstrap: several communicators can be created in one hub. */
 struct seat {
     int taken;
     uint64_t gathers;   /* allgathers begun; written under the lock */
     struct list inbox;  /* under the lock */
-    struct list parked; /* messages of a peer that is ahead; touched by this rank only */
+    struct list parked; /* messages from peers that are a round ahead; only this rank touches it */
 };
 
 struct gather {
-    uint64_t number; /* which allgather this is, from 1 */
-    int opener;      /* the rank that came first and said how many bytes */
+    uint64_t number; /* of the allgather, from 1 */
+    int opener;      /* the rank that came first and set `bytes` */
     size_t bytes;
     uint8_t *all;
-    int arrived; /* counted after the copy: release, read with acquire */
+    int arrived; /* ranks that have copied their record: release, read with acquire */
 };
 
 struct rondo_hub {
@@ -56,8 +56,7 @@ struct thread_bootstrap {
     enum { ROUND_NONE, ROUND_GATHER, ROUND_EXCHANGE } round;
     void *result;
     size_t bytes;
-    int *slot_of; /* exchange: rank -> index of its record that has not come yet, else -1; made by the first
-                     exchange */
+    int *slot_of; /* rank -> index of its outstanding record, else -1; NULL before the first exchange */
     int pending;
 };
 
@@ -91,7 +90,7 @@ static void list_free(struct list *list)
 rondo_status rondo_hub_create(int nranks, struct rondo_hub **hub)
 {
     if (nranks < 1) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "a meeting place of %d ranks; give at least 1", nranks);
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "a meeting place of %d ranks; it needs at least 1", nranks);
     }
     struct rondo_hub *h;
     RONDO_TRY(rondo_calloc(&h, 1, sizeof *h + (size_t)nranks * sizeof h->seat[0],
@@ -129,11 +128,11 @@ static struct thread_bootstrap *self_of(struct rondo_bootstrap *b) { return (str
 
 static rondo_status threads_open_start(struct rondo_bootstrap *b)
 {
-    (void)b; /* the hub is there already */
+    (void)b; /* the hub exists */
     return RONDO_SUCCESS;
 }
 
-/* Find or open the array of allgather `number`. Under the lock. */
+/* Find or open the array of allgather `number`, with the lock held. */
 static rondo_status gather_open(struct rondo_hub *hub, int rank, uint64_t number, size_t bytes,
                                 struct gather **gather)
 {
@@ -145,8 +144,8 @@ static rondo_status gather_open(struct rondo_hub *hub, int rank, uint64_t number
         }
         return rondo_fail(
             RONDO_INVALID_USAGE,
-            "rank %d gives %zu bytes where rank %d gave %zu in round %llu of the creation of a communicator",
-            rank, bytes, g->opener, g->bytes, (unsigned long long)number);
+            "rank %d sends %zu bytes where rank %d sent %zu in round %llu of a communicator's creation", rank,
+            bytes, g->opener, g->bytes, (unsigned long long)number);
     }
     if (!g->all || g->bytes != bytes) {
         rondo_free(g->all);
@@ -181,7 +180,7 @@ static rondo_status threads_allgather_start(struct rondo_bootstrap *b, const voi
     return RONDO_SUCCESS;
 }
 
-/* Copy what belongs to this round to its place; park the rest. */
+/* Copy the messages of this round to their places; park the rest. */
 static rondo_status deliver(struct thread_bootstrap *self, struct list list)
 {
     rondo_status status = RONDO_SUCCESS;
@@ -228,8 +227,8 @@ static rondo_status slots_prepare(struct thread_bootstrap *self, int n, const in
     for (int i = 0; i < n; i++) {
         if (peer[i] < 0 || peer[i] >= nranks || peer[i] == self->base.rank || self->slot_of[peer[i]] >= 0) {
             return rondo_fail(RONDO_INTERNAL_ERROR,
-                              "rank %d names peer %d of %d ranks for an exchange, which is itself, out of "
-                              "range or named twice",
+                              "rank %d cannot exchange records with peer %d of %d ranks: it is itself, out "
+                              "of range or named twice",
                               self->base.rank, peer[i], nranks);
         }
         self->slot_of[peer[i]] = i;
@@ -337,7 +336,7 @@ rondo_status rondo_bootstrap_threads(struct rondo_hub *hub, int rank, struct ron
     if (hub_failed(hub)) {
         return rondo_fail(
             RONDO_INVALID_USAGE,
-            "the meeting place cannot be used again after a failed creation (%.200s); make a new one",
+            "the meeting place cannot be used again after a failed creation (%.200s); create a new one",
             hub->reason);
     }
     struct thread_bootstrap *self;
@@ -350,7 +349,7 @@ rondo_status rondo_bootstrap_threads(struct rondo_hub *hub, int rank, struct ron
     if (taken) {
         rondo_free(self);
         return rondo_fail(RONDO_INVALID_USAGE,
-                          "two threads are rank %d of the same meeting place; give each rank its own number",
+                          "two threads are rank %d of one meeting place; give each thread its own rank",
                           rank);
     }
     __atomic_add_fetch(&hub->refs, 1, __ATOMIC_RELAXED);

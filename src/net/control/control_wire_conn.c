@@ -474,8 +474,7 @@ static rondo_status conn_dial(struct rondo_wire_conn *conn, const struct rondo_p
     conn->error = error;
     return rondo_fail_quiet(error == ECONNREFUSED ? RONDO_REMOTE_ERROR : RONDO_SYSTEM_ERROR,
                             "host %s cannot connect to rank %d (pid %d on host %.*s at %s) for control "
-                            "messages: %s; check ulimit -n and "
-                            "RONDO_SOCKET_IFNAME",
+                            "messages: %s; check ulimit -n and RONDO_SOCKET_IFNAME",
                             rondo_log_host(), peer->rank, peer->pid, RONDO_HOST_LEN - 1, peer->host, text,
                             strerror(error));
 }

@@ -219,8 +219,7 @@ static void listener_close(void)
     }
     RONDO_INFO(RONDO_SUBSYS_CONTROL,
                "control plane at %s listens no longer; dropped connections: %llu garbage, %llu strangers, "
-               "%llu silent, %llu too many; "
-               "messages: %llu for nobody, %llu too old",
+               "%llu silent, %llu too many; messages: %llu for nobody, %llu too old",
                rondo_wire->where, (unsigned long long)dropped[RONDO_WIRE_DROP_GARBAGE],
                (unsigned long long)dropped[RONDO_WIRE_DROP_STRANGER],
                (unsigned long long)dropped[RONDO_WIRE_DROP_SILENT],
@@ -244,8 +243,7 @@ static rondo_status listener_open(void)
     if (listener_bind(&device[0]) != 0) {
         status = rondo_fail(RONDO_SYSTEM_ERROR,
                             "host %s cannot listen for control messages at %s of %s (%m); check ulimit -n, "
-                            "net.ipv4.ip_local_port_range, "
-                            "and that the interface is up",
+                            "net.ipv4.ip_local_port_range, and that the interface is up",
                             rondo_log_host(), device[0].text, device[0].name);
         if (rondo_wire->listener >= 0) {
             close(rondo_wire->listener);

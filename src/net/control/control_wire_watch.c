@@ -157,14 +157,12 @@ static void accuse(struct rondo_control *control, int rank, const struct verdict
     } else if (verdict->error != 0) {
         snprintf(text, sizeof(text),
                  "the control connection between host %s and %s was lost: %s; is that host up, the network "
-                 "between the two, and does "
-                 "RONDO_SOCKET_IFNAME name an interface that both can reach?",
+                 "between the two, and does RONDO_SOCKET_IFNAME name an interface that both can reach?",
                  rondo_log_host(), who, strerror(verdict->error));
     } else {
         snprintf(text, sizeof(text),
                  "%s is unresponsive: no heartbeat for %lld ms on host %s; is it stopped, its host "
-                 "overloaded or cut off? RONDO_DEAD_AFTER "
-                 "sets the limit",
+                 "overloaded or cut off? RONDO_DEAD_AFTER sets the limit",
                  who, (long long)(verdict->silent_ns / 1000000), rondo_log_host());
     }
     if (rondo_control_end(control, RONDO_REMOTE_ERROR, rank, text)) {
