@@ -56,7 +56,8 @@ static struct net_work read_all(const rondo_comm *comm)
 /* The first call may make connections. */
 static void count(const struct net_work_row *row, int proto, rondo_comm *comm, size_t bytes)
 {
-    struct net_work needed = net_work_needed(row, proto, comm->ctx->net.slot_bytes, test.nranks, bytes),
+    struct net_work needed = net_work_needed(row, proto, comm->ctx->wiring.net.slot_bytes, test.nranks,
+                                             bytes),
                     before, done;
     char text[200], needed_text[200];
     test_watchdog(60);

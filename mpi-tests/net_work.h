@@ -153,13 +153,13 @@ static inline int net_work_read(const rondo_comm *comm, struct net_work *w)
 {
     const struct rondo_ctx *ctx = comm->ctx;
     int all = 1;
-    for (int i = 0; i < ctx->nlinks; i++) {
-        all &= net_work_of_link(&ctx->links[i], w);
+    for (int i = 0; i < ctx->wiring.nlinks; i++) {
+        all &= net_work_of_link(&ctx->wiring.links[i], w);
     }
-    for (int r = 0; ctx->p2p != NULL && r < ctx->nranks; r++) {
-        for (int d = 0; ctx->p2p[r] != NULL && d < 2; d++) {
-            if (ctx->p2p[r]->lazy[d] && r != ctx->rank) {
-                all &= net_work_of_link(&ctx->p2p[r]->link[d], w);
+    for (int r = 0; ctx->wiring.p2p != NULL && r < ctx->job.nranks; r++) {
+        for (int d = 0; ctx->wiring.p2p[r] != NULL && d < 2; d++) {
+            if (ctx->wiring.p2p[r]->lazy[d] && r != ctx->job.rank) {
+                all &= net_work_of_link(&ctx->wiring.p2p[r]->link[d], w);
             }
         }
     }

@@ -289,7 +289,7 @@ static void some_messages(struct fake_rank *r)
         FAKE_CHECK(r, ((uint8_t *)host[1])[k] == (k % 1000 < length[k / 1000] ? theirs : mine), "byte %zu",
                    k);
     }
-    used = ll_slots_used(d, &r->comm->ctx->p2p[other]->link[0].conn);
+    used = ll_slots_used(d, &r->comm->ctx->wiring.p2p[other]->link[0].conn);
     FAKE_CHECK(r, used == want, "%d messages came by LL, not %d", used, want);
     CU(cu()->MemFree(memory));
 }

@@ -16,7 +16,10 @@ static pthread_barrier_t together;
 static struct rondo_cuda real; /* before a test replaces calls of it */
 
 static CUdeviceptr address(const void *pointer) { return (CUdeviceptr)(uintptr_t)pointer; }
-static uint32_t copied(const struct fake_rank *r) { return rondo_exec_cuda_copied(r->comm->ctx->exec); }
+static uint32_t copied(const struct fake_rank *r)
+{
+    return rondo_exec_cuda_copied(r->comm->ctx->running.exec);
+}
 
 /* Memory that all ranks reach: after a few calls it is used. */
 static void *open_pool(struct fake_rank *r)
@@ -123,7 +126,7 @@ static void memory_that_one_rank_has_not_opened_is_no_ones(void **state)
 
 static void no_engines(struct fake_rank *r)
 {
-    FAKE_CHECK(r, !rondo_exec_cuda_copies(r->comm->ctx->exec));
+    FAKE_CHECK(r, !rondo_exec_cuda_copies(r->comm->ctx->running.exec));
     device_every_collective(r);
 }
 
@@ -249,7 +252,7 @@ static void one_thread_may_have_all_ranks(void **state)
     }
     for (int r = N - 1; r >= 0; r--) { /* contexts nest */
         CU(cu()->StreamSynchronize(device[r].stream));
-        assert_true(rondo_exec_cuda_copied(comm[r]->ctx->exec) > 0);
+        assert_true(rondo_exec_cuda_copied(comm[r]->ctx->running.exec) > 0);
         device_get(&device[r], got, address(pool[r]), sizeof(got));
         assert_memory_equal(got, host, sizeof(host));
         assert_int_equal(rondo_mem_free(pool[r]), RONDO_SUCCESS);

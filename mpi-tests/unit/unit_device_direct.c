@@ -123,7 +123,7 @@ static void each_call_of_the_driver_may_fail(void **state)
 
 static pthread_barrier_t together;
 
-static const struct rondo_exec *exec_of(const struct fake_rank *r) { return r->comm->ctx->exec; }
+static const struct rondo_exec *exec_of(const struct fake_rank *r) { return r->comm->ctx->running.exec; }
 
 /* Places staged in so far, on channel 0. */
 static uint64_t staged(const struct fake_rank *r)
@@ -407,7 +407,7 @@ static void ranks_of_one_thread_go_one_after_the_other(void **state)
     setenv("FAKE_CUDA_NO_VMM", "1", 1);
     fake_params(SMALL, "MAX_NCHANNELS", "1", "DIRECT_GPU", "4K", "P2P_CHECK", "20s", NULL);
     local = device_one_thread(N, comm);
-    assert_true(rondo_exec_cuda_direct_stage(comm[0]->ctx->exec) > 0);
+    assert_true(rondo_exec_cuda_direct_stage(comm[0]->ctx->running.exec) > 0);
     begin = fake_now();
     for (int r = 0; r < N; r++) {
         assert_int_equal(rondo_comm_destroy(comm[r]), RONDO_SUCCESS);

@@ -363,7 +363,7 @@ static void ended_untold(struct fake_rank *r)
     CUdeviceptr memory = device_new(8192);
     void *x = (void *)(uintptr_t)memory;
     if (r->rank == 0) {
-        asked_stream = r->comm->ctx->exec->own;
+        asked_stream = r->comm->ctx->running.exec->own;
         CU(cu()->LaunchHostFunc(d->stream, wait_until_asked, NULL));
         FAKE_OK(r,
                 rondo_all_reduce(x, x, 100, RONDO_INT32, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(d->stream)));
@@ -403,7 +403,7 @@ static uint64_t uploaded_to[2];
 
 static void stuck(struct fake_rank *r)
 {
-    struct rondo_exec *exec = r->comm->ctx->exec;
+    struct rondo_exec *exec = r->comm->ctx->running.exec;
     FAKE_CHECK(r, rondo_cuda_direct_there(exec) != NULL);
     uploaded_to[r->rank] = (uint64_t)(uintptr_t)rondo_cuda_direct_there(exec);
     exec->stuck = r->rank == 0;

@@ -63,11 +63,11 @@ static void every_collective(struct fake_rank *r)
 {
     const char *wanted = ((struct place *)r->arg)->arg;
     const struct rondo_ctx *ctx = r->comm->ctx;
-    for (int i = 0; i < ctx->nlinks; i++) {
+    for (int i = 0; i < ctx->wiring.nlinks; i++) {
         FAKE_CHECK(r,
-                   fake_has(ctx->links[i].conn.via, "/GDRDMA") ==
-                       fake_has(wanted, ctx->links[i].is_send ? "send" : "recv"),
-                   "%s", ctx->links[i].conn.via);
+                   fake_has(ctx->wiring.links[i].conn.via, "/GDRDMA") ==
+                       fake_has(wanted, ctx->wiring.links[i].is_send ? "send" : "recv"),
+                   "%s", ctx->wiring.links[i].conn.via);
     }
     for (int coll = 0; coll < FAKE_NUM_COLLS; coll++) {
         static const size_t counts[] = { 1, 3001 };

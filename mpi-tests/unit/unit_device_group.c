@@ -201,7 +201,7 @@ static int first_of(const struct comms *c)
 {
     int first = 0;
     for (int k = 1; k < COMMS; k++) {
-        first = c->comm[k]->ctx->hash < c->comm[first]->ctx->hash ? k : first;
+        first = c->comm[k]->ctx->job.hash < c->comm[first]->ctx->job.hash ? k : first;
     }
     return first;
 }

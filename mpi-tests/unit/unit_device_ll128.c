@@ -24,7 +24,7 @@ static int may_go_by_ll128(const struct fake_rank *r, enum rondo_coll coll, size
     const struct rondo_ctx *ctx = r->comm->ctx;
     struct rondo_choice table[RONDO_NUM_ALGOS][RONDO_NUM_PROTOS];
     int n = 0;
-    rondo_cost_table(&ctx->layout, &ctx->allowed, coll, bytes, 0, table);
+    rondo_cost_table(&ctx->wiring.layout, &ctx->running.allowed, coll, bytes, 0, table);
     for (int a = 0; a < RONDO_NUM_ALGOS; a++) {
         n += table[a][RONDO_PROTO_LL128].us >= 0;
     }
@@ -35,7 +35,7 @@ static void looks(struct fake_rank *r)
 {
     const struct device *d = device_of(r);
     const struct expected *e = ((const struct place *)r->arg)->arg;
-    const struct rondo_layout *l = &r->comm->ctx->layout;
+    const struct rondo_layout *l = &r->comm->ctx->wiring.layout;
     int n = 0;
     FAKE_CHECK(r, rondo_is_gpu_model(l) == e->known);
     FAKE_CHECK(r, !e->known || (l->model.gpu.ring.ll128 == e->ll128 && l->model.gpu.tree.ll128 == e->ll128));

@@ -64,8 +64,8 @@ static void calls(struct fake_rank *r)
     const struct net_work_row *row = all.row;
     for (size_t i = 0; i < RONDO_COUNTOF(sizes) && sizes[i] <= row->most; i++) {
         char needed_text[200], text[200];
-        struct net_work needed = net_work_needed(row, all.proto, r->comm->ctx->net.slot_bytes, r->nranks,
-                                                 sizes[i]),
+        struct net_work needed = net_work_needed(row, all.proto, r->comm->ctx->wiring.net.slot_bytes,
+                                                 r->nranks, sizes[i]),
                         done;
         struct fake_call call = { .coll = coll_by_name(row->coll),
                                   .type = RONDO_FLOAT32,
@@ -144,8 +144,8 @@ static int gathers, mrs[2];
 static uint64_t passed_by(const rondo_comm *comm, int is_send)
 {
     uint64_t passed = 0;
-    for (int i = 0; i < comm->ctx->nlinks; i++) {
-        const struct rondo_link *link = &comm->ctx->links[i];
+    for (int i = 0; i < comm->ctx->wiring.nlinks; i++) {
+        const struct rondo_link *link = &comm->ctx->wiring.links[i];
         passed += link->state != NULL && link->is_send == is_send
                       ? ((const struct rondo_net_end *)link->state)->passed_by
                       : 0;

@@ -235,13 +235,13 @@ static void file_write(const char *text)
 static void learn_machine(struct fake_rank *r)
 {
     if (r->rank == 0) {
-        machine = r->comm->ctx->layout.machine;
+        machine = r->comm->ctx->wiring.layout.machine;
     }
 }
 
 static void uses_it(struct fake_rank *r)
 {
-    const struct rondo_layout *l = &r->comm->ctx->layout;
+    const struct rondo_layout *l = &r->comm->ctx->wiring.layout;
     struct rondo_choice choice;
     int fits = *(const int *)r->arg;
     FAKE_CHECK(r, (l->measured != NULL) == fits);

@@ -16,7 +16,7 @@ static const char *call_name(const struct rondo_task *t) { return rondo_coll_nam
 static rondo_status bad(const struct rondo_task *t, const char *what, long long value, const char *allowed)
 {
     return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_%s on rank %d: %s is %lld: %s", call_name(t),
-                      t->ctx->rank, what, value, allowed);
+                      t->ctx->job.rank, what, value, allowed);
 }
 
 static rondo_status check_op(struct rondo_task *t)
@@ -25,26 +25,26 @@ static rondo_status check_op(struct rondo_task *t)
         return RONDO_SUCCESS;
     }
     unsigned slot = (unsigned)t->op - RONDO_NUM_OPS;
-    if (slot >= RONDO_USER_OPS || !t->ctx->user_op[slot].used) {
+    if (slot >= RONDO_USER_OPS || !t->ctx->calls.user_op[slot].used) {
         return bad(
             t, "the operation", (long long)(int)t->op,
             "sum, prod, max, min, avg, or one that rondo_op_create_premul_sum of this communicator returned");
     }
-    if (t->ctx->user_op[slot].dtype != t->dtype) {
+    if (t->ctx->calls.user_op[slot].dtype != t->dtype) {
         return rondo_fail(
             RONDO_INVALID_ARGUMENT, "rondo_%s on rank %d: the operation was created for %s, the call has %s",
-            call_name(t), t->ctx->rank, rondo_dtype_name((rondo_dtype)t->ctx->user_op[slot].dtype),
+            call_name(t), t->ctx->job.rank, rondo_dtype_name((rondo_dtype)t->ctx->calls.user_op[slot].dtype),
             rondo_dtype_name((rondo_dtype)t->dtype));
     }
-    t->premul = t->ctx->user_op[slot].premul;
-    t->scalar = t->ctx->user_op[slot].scalar;
+    t->premul = t->ctx->calls.user_op[slot].premul;
+    t->scalar = t->ctx->calls.user_op[slot].scalar;
     return RONDO_SUCCESS;
 }
 
 unsigned rondo_task_needs(const struct rondo_task *t, size_t sent, size_t received)
 {
     unsigned both = (sent > 0) | (received > 0) << 1;
-    int root = t->ctx->rank == t->root;
+    int root = t->ctx->job.rank == t->root;
     switch ((enum rondo_coll)t->coll) {
     case RONDO_COLL_REDUCE:
     case RONDO_COLL_GATHER: return root ? both : both & 1;
@@ -65,14 +65,14 @@ static rondo_status check_arrays(const struct rondo_task *t, const size_t *count
     if (counts == NULL || displs == NULL) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
                           "rondo_%s on rank %d: the %s counts or displacements are NULL", call_name(t),
-                          t->ctx->rank, what);
+                          t->ctx->job.rank, what);
     }
-    for (int r = 0; r < t->ctx->nranks; r++) {
+    for (int r = 0; r < t->ctx->job.nranks; r++) {
         if (counts[r] > most || displs[r] > most - counts[r] || *total > most - counts[r]) {
             return rondo_fail(RONDO_INVALID_ARGUMENT,
                               "rondo_%s on rank %d: the %s count %zu at displacement %zu of rank %d is more "
                               "than memory can hold",
-                              call_name(t), t->ctx->rank, what, counts[r], displs[r], r);
+                              call_name(t), t->ctx->job.rank, what, counts[r], displs[r], r);
         }
         *total += counts[r];
     }
@@ -82,7 +82,7 @@ static rondo_status check_arrays(const struct rondo_task *t, const size_t *count
 /* The block of all_to_allv that stays with its rank. */
 static rondo_status check_own_block(const struct rondo_task *t)
 {
-    size_t sent = t->send_counts[t->ctx->rank], received = t->counts[t->ctx->rank];
+    size_t sent = t->send_counts[t->ctx->job.rank], received = t->counts[t->ctx->job.rank];
     if (sent == received) {
         return RONDO_SUCCESS;
     }
@@ -104,18 +104,18 @@ static rondo_status check_size(const struct rondo_task *t, size_t *sent, size_t 
     if (t->coll == RONDO_COLL_ALL_GATHERV || t->coll == RONDO_COLL_REDUCE_SCATTERV) {
         int gathers = t->coll == RONDO_COLL_ALL_GATHERV;
         RONDO_TRY(check_arrays(t, t->counts, t->displs, "block", &total));
-        *sent = gathers ? t->counts[t->ctx->rank] : total;
-        *received = gathers ? total : t->counts[t->ctx->rank];
+        *sent = gathers ? t->counts[t->ctx->job.rank] : total;
+        *received = gathers ? total : t->counts[t->ctx->job.rank];
         return RONDO_SUCCESS;
     }
     if (RONDO_UNLIKELY(t->count > UINT32_MAX &&
-                       t->count >
-                           PTRDIFF_MAX / elem / (size_t)t->ctx->nranks)) { /* no division in a usual call */
+                       t->count > PTRDIFF_MAX / elem /
+                                      (size_t)t->ctx->job.nranks)) { /* no division in a usual call */
         return rondo_fail(
             RONDO_INVALID_ARGUMENT,
             "rondo_%s on rank %d: count %zu of %s (%zu bytes each, %d ranks) is more than memory can hold",
-            call_name(t), t->ctx->rank, t->count, rondo_dtype_name((rondo_dtype)t->dtype), elem,
-            t->ctx->nranks);
+            call_name(t), t->ctx->job.rank, t->count, rondo_dtype_name((rondo_dtype)t->dtype), elem,
+            t->ctx->job.nranks);
     }
     *sent = *received = t->count;
     return RONDO_SUCCESS;
@@ -130,7 +130,7 @@ static rondo_status check(struct rondo_task *t)
         return bad(t, "the type", t->dtype, "one of enum rondo_dtype");
     }
     RONDO_TRY(check_op(t));
-    if (RONDO_UNLIKELY(t->root < 0 || t->root >= t->ctx->nranks)) {
+    if (RONDO_UNLIKELY(t->root < 0 || t->root >= t->ctx->job.nranks)) {
         return bad(t, t->coll == RONDO_COLL_SEND || t->coll == RONDO_COLL_RECV ? "the peer" : "the root",
                    t->root, "a rank of the communicator is from 0 to its size less 1");
     }
@@ -139,7 +139,7 @@ static rondo_status check(struct rondo_task *t)
     if (RONDO_UNLIKELY((needed & 1 && t->send == NULL) || (needed & 2 && t->recv == NULL))) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
                           "rondo_%s on rank %d: the %s buffer is NULL and the count is not 0", call_name(t),
-                          t->ctx->rank, needed & 1 && t->send == NULL ? "send" : "receive");
+                          t->ctx->job.rank, needed & 1 && t->send == NULL ? "send" : "receive");
     }
     return RONDO_UNLIKELY(t->ctx->pages != NULL) ? rondo_device_check(t, needed) : RONDO_SUCCESS;
 }
@@ -336,16 +336,16 @@ static rondo_status create_premul_sum(rondo_op *op, const void *scalar, rondo_dt
     if (op == NULL || scalar == NULL) {
         return rondo_ctx_keep_error(
             ctx, rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_op_create_premul_sum on rank %d: the %s is NULL",
-                            ctx->rank, op == NULL ? "place for the operation" : "scalar"));
+                            ctx->job.rank, op == NULL ? "place for the operation" : "scalar"));
     }
     if ((unsigned)type >= RONDO_NUM_DTYPES) {
         return rondo_ctx_keep_error(
             ctx, rondo_fail(RONDO_INVALID_ARGUMENT,
                             "rondo_op_create_premul_sum on rank %d: the type is %d: one of enum rondo_dtype",
-                            ctx->rank, (int)type));
+                            ctx->job.rank, (int)type));
     }
     for (unsigned i = 0; i < RONDO_USER_OPS; i++) {
-        struct rondo_user_op *user = &ctx->user_op[i];
+        struct rondo_user_op *user = &ctx->calls.user_op[i];
         if (!user->used) {
             user->used = 1;
             user->dtype = (uint8_t)type;
@@ -362,7 +362,7 @@ static rondo_status create_premul_sum(rondo_op *op, const void *scalar, rondo_dt
         ctx, rondo_fail(
                  RONDO_INVALID_USAGE,
                  "rank %d: all %d operations of this communicator are in use: rondo_op_destroy the old ones",
-                 ctx->rank, RONDO_USER_OPS));
+                 ctx->job.rank, RONDO_USER_OPS));
 }
 
 rondo_status rondo_op_create_premul_sum(rondo_op *op, const void *scalar, rondo_dtype type, rondo_comm *comm)
@@ -389,7 +389,7 @@ rondo_status rondo_op_create_premul_sum_device(rondo_op *op, const void *scalar,
                       RONDO_INVALID_ARGUMENT,
                       "rondo_op_create_premul_sum_device on rank %d: the communicator \"%s\" has no device: "
                       "rondo_op_create_premul_sum takes a scalar in host memory",
-                      ctx->rank, ctx->name))
+                      ctx->job.rank, ctx->job.name))
             : create_premul_sum(op, scalar, type, 1, ctx);
     rondo_comm_leave(comm);
     return status;
@@ -398,15 +398,15 @@ rondo_status rondo_op_create_premul_sum_device(rondo_op *op, const void *scalar,
 static rondo_status op_destroy(rondo_op op, struct rondo_ctx *ctx)
 {
     unsigned slot = (unsigned)op - RONDO_NUM_OPS;
-    if (slot >= RONDO_USER_OPS || !ctx->user_op[slot].used) {
+    if (slot >= RONDO_USER_OPS || !ctx->calls.user_op[slot].used) {
         return rondo_ctx_keep_error(
             ctx,
             rondo_fail(
                 RONDO_INVALID_ARGUMENT,
                 "rondo_op_destroy on rank %d: %d is not an operation that was created on this communicator",
-                ctx->rank, (int)op));
+                ctx->job.rank, (int)op));
     }
-    ctx->user_op[slot].used = 0;
+    ctx->calls.user_op[slot].used = 0;
     return RONDO_SUCCESS;
 }
 

@@ -16,8 +16,8 @@ static inline uint64_t rondo_call_what(enum rondo_coll coll, unsigned type, unsi
 /* The root counts twice: that product's upper bits hardly change with bit 32 and those above it. */
 static inline struct rondo_cached *rondo_cached_set(struct rondo_ctx *ctx, uint64_t what, size_t count)
 {
-    return &ctx->cached[((what ^ what >> 20 ^ count << 20) * 0x9e3779b97f4a7c15ull >> 60) %
-                        RONDO_CACHED_SETS * RONDO_CACHED_WAYS];
+    return &ctx->calls.cached[((what ^ what >> 20 ^ count << 20) * 0x9e3779b97f4a7c15ull >> 60) %
+                              RONDO_CACHED_SETS * RONDO_CACHED_WAYS];
 }
 /** What is kept of a call; NULL: nothing. */
 static inline struct rondo_cached *rondo_cached_find(struct rondo_ctx *ctx, uint64_t what, size_t count)

@@ -12,12 +12,12 @@ size_t rondo_task_bytes(const struct rondo_task *t)
     enum rondo_coll as = rondo_coll_scheduled_as((enum rondo_coll)t->coll);
     if (t->counts != NULL) {
         n = 0;
-        for (int r = 0; r < t->ctx->nranks; r++) {
+        for (int r = 0; r < t->ctx->job.nranks; r++) {
             n += t->counts[r];
         }
     } else if (as == RONDO_COLL_ALL_GATHER || as == RONDO_COLL_REDUCE_SCATTER ||
                t->coll == RONDO_COLL_ALL_TO_ALL) {
-        n *= (size_t)t->ctx->nranks;
+        n *= (size_t)t->ctx->job.nranks;
     }
     return n * elem;
 }
@@ -25,24 +25,26 @@ size_t rondo_task_bytes(const struct rondo_task *t)
 rondo_status rondo_plan_choose(struct rondo_ctx *ctx, const struct rondo_task *t,
                                struct rondo_selection *selection)
 {
-    struct rondo_select_input in = { .layout = &ctx->layout,
-                                     .allowed = &ctx->allowed,
-                                     .forced = ctx->forced,
+    struct rondo_select_input in = { .layout = &ctx->wiring.layout,
+                                     .allowed = &ctx->running.allowed,
+                                     .forced = ctx->running.forced,
                                      .coll = (enum rondo_coll)t->coll,
                                      .bytes = rondo_task_bytes(t),
                                      .uneven = t->counts != NULL,
                                      .private_scalar = t->op >= RONDO_NUM_OPS,
                                      .gpu = ctx->device != NULL,
-                                     .direct = ctx->open_buffers != NULL };
-    in.mailbox = in.gpu ? rondo_device_mailbox_bytes(ctx) : ctx->mailbox != NULL ? ctx->mailbox->capacity : 0;
+                                     .direct = ctx->wiring.direct != NULL };
+    in.mailbox = in.gpu                        ? rondo_device_mailbox_bytes(ctx)
+                 : ctx->wiring.mailbox != NULL ? ctx->wiring.mailbox->capacity
+                                               : 0;
     return rondo_select(&in, selection);
 }
 
 void rondo_plan_force(struct rondo_ctx *ctx, const struct rondo_choice *choice)
 {
-    ctx->forced = choice;
+    ctx->running.forced = choice;
     for (int i = 0; i < RONDO_CACHED_CALLS; i++) {
-        ctx->cached[i].state = RONDO_CACHED_NOT;
+        ctx->calls.cached[i].state = RONDO_CACHED_NOT;
     }
 }
 
@@ -52,7 +54,7 @@ void rondo_plan_force(struct rondo_ctx *ctx, const struct rondo_choice *choice)
  * is emptied; trees and chains one slot, for depth. */
 static size_t chunk_of(const struct rondo_ctx *ctx, const struct rondo_work *w, enum rondo_map map)
 {
-    size_t payload = rondo_proto_capacity((enum rondo_proto)w->proto, ctx->net.slot_bytes[w->proto]);
+    size_t payload = rondo_proto_capacity((enum rondo_proto)w->proto, ctx->wiring.net.slot_bytes[w->proto]);
     size_t line = RONDO_CACHE_LINE / w->elem_bytes, most, share, nloops;
     if (map == RONDO_MAP_WHOLE) {
         return payload / w->elem_bytes;
@@ -79,11 +81,11 @@ static size_t whole_chunk(const struct rondo_work *w, enum rondo_map map)
 static size_t posted_chunk(const struct rondo_ctx *ctx, const struct rondo_work *w, enum rondo_map map)
 {
     size_t line = RONDO_CACHE_LINE / w->elem_bytes, nloops;
-    if (!rondo_is_pair(&ctx->layout) || w->counts != NULL || rondo_coll_has_root((enum rondo_coll)w->coll) ||
-        ctx->mailbox == NULL) {
+    if (!rondo_is_pair(&ctx->wiring.layout) || w->counts != NULL ||
+        rondo_coll_has_root((enum rondo_coll)w->coll) || ctx->wiring.mailbox == NULL) {
         return whole_chunk(w, map);
     }
-    nloops = (w->len * w->elem_bytes + ctx->mailbox->capacity - 1) / ctx->mailbox->capacity;
+    nloops = (w->len * w->elem_bytes + ctx->wiring.mailbox->capacity - 1) / ctx->wiring.mailbox->capacity;
     return nloops > 1 ? rondo_round_up((w->len + nloops - 1) / nloops, line) : whole_chunk(w, map);
 }
 
@@ -106,14 +108,15 @@ void rondo_plan_cut(const struct rondo_ctx *ctx, struct rondo_work *w, const str
 {
     channel_part(w, t->count, channel, nchannels);
     if (w->algo == RONDO_ALGO_HIERARCHICAL) {
-        w->chunk = rondo_min_size(whole_chunk(w, map), rondo_hierarchical_chunk(&ctx->layout, w->elem_bytes));
+        w->chunk = rondo_min_size(whole_chunk(w, map),
+                                  rondo_hierarchical_chunk(&ctx->wiring.layout, w->elem_bytes));
     } else if (w->algo == RONDO_ALGO_ONESHOT) {
         w->chunk = posted_chunk(ctx, w, map);
     } else if (w->algo == RONDO_ALGO_TWOSHOT) {
         w->chunk = whole_chunk(w, map);
     } else if (t->counts != NULL) {
         struct rondo_work longest = *w;
-        for (int r = 0; r < ctx->nranks; r++) {
+        for (int r = 0; r < ctx->job.nranks; r++) {
             longest.len = rondo_max_size(longest.len, t->counts[r]);
         }
         w->chunk = chunk_of(ctx, &longest, map);

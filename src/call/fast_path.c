@@ -14,9 +14,9 @@ _Static_assert(RONDO_NUM_DTYPES <= 16 && RONDO_NUM_OPS <= 16 && RONDO_NUM_COLLS 
 /* Nothing that has its own word, hooks, faults or order is under way. */
 static inline int is_plain(const struct rondo_ctx *ctx)
 {
-    return __atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == RONDO_COMM_READY &&
-           __atomic_load_n(&ctx->nqueued, __ATOMIC_ACQUIRE) == 0 && ctx->net.proxied == 0 &&
-           !rondo_control_aborted(ctx->control);
+    return __atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) == RONDO_COMM_READY &&
+           __atomic_load_n(&ctx->queue.nplans, __ATOMIC_ACQUIRE) == 0 && ctx->wiring.net.proxied == 0 &&
+           !rondo_control_aborted(ctx->wiring.control);
 }
 
 /* NULL: the call has steps, or asks for buffers this time. Nothing may come between this and the call: who
@@ -47,9 +47,9 @@ static __attribute__((noinline, cold)) rondo_status failed(struct rondo_ctx *ctx
 /* The others are late, or have not read enough of what was posted before. */
 static __attribute__((noinline)) rondo_status wait_for(struct rondo_ctx *ctx, struct rondo_run *run)
 {
-    ctx->immediate.open = 1;
-    ctx->exec_ops->submit(ctx->exec, run, 1);
-    return rondo_ctx_wait(ctx, &ctx->immediate.open);
+    ctx->calls.immediate.open = 1;
+    ctx->running.exec_ops->submit(ctx->running.exec, run, 1);
+    return rondo_ctx_wait(ctx, &ctx->calls.immediate.open);
 }
 
 /* The call is on record once it is posted: until others read the record, which they do where calls differ or
@@ -60,12 +60,13 @@ static inline rondo_status run_shot(struct rondo_ctx *ctx, const struct rondo_ca
     uint32_t word = rondo_next_word(ctx, entry->call_hash);
     rondo_status status = RONDO_SUCCESS;
     int ended = 0;
-    rondo_run_call(run, entry->needed == 0 ? &ctx->barrier_byte[0] : send,
-                   entry->needed == 0 ? &ctx->barrier_byte[1] : recv, word, ctx->seq);
-    if (RONDO_LIKELY(ctx->exec_ops->publish(ctx->exec, run))) {
+    rondo_run_call(run, entry->needed == 0 ? &ctx->calls.barrier_byte[0] : send,
+                   entry->needed == 0 ? &ctx->calls.barrier_byte[1] : recv, word, ctx->calls.seq);
+    if (RONDO_LIKELY(ctx->running.exec_ops->publish(ctx->running.exec, run))) {
         note_call(ctx, entry, word);
-        ended = ctx->exec_ops->collect(
-            ctx->exec, run, ctx->policy.spins > 0 && ctx->crowd.waits == 0 ? QUICK_LOOKS : 0, &status);
+        ended = ctx->running.exec_ops->collect(
+            ctx->running.exec, run,
+            ctx->running.policy.spins > 0 && ctx->running.crowd.waits == 0 ? QUICK_LOOKS : 0, &status);
     } else {
         note_call(ctx, entry, word);
         rondo_run_again(run);
@@ -79,7 +80,7 @@ static inline rondo_status run_shot(struct rondo_ctx *ctx, const struct rondo_ca
     if (run->only_sends) {
         RONDO_TRY(rondo_plan_compare(ctx, run, 1));
     }
-    rondo_control_call_end(ctx->control, ctx->seq);
+    rondo_control_call_end(ctx->wiring.control, ctx->calls.seq);
     return RONDO_SUCCESS;
 }
 

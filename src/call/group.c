@@ -43,7 +43,7 @@ static rondo_status grow(void *array, int *capacity, int used, size_t size)
 static rondo_status own_arrays(struct rondo_task *t)
 {
     const size_t **array[] = { &t->counts, &t->displs, &t->send_counts, &t->send_displs };
-    size_t n = (size_t)t->ctx->nranks;
+    size_t n = (size_t)t->ctx->job.nranks;
     if (t->counts == NULL) {
         return RONDO_SUCCESS;
     }
@@ -149,7 +149,7 @@ static int is_queued(const struct rondo_plan *plan)
 static int is_open(const struct rondo_plan *plan)
 {
     return is_queued(plan) ? !__atomic_load_n(&plan->done, __ATOMIC_ACQUIRE)
-                           : plan->open > 0 || plan->ctx->net.busy;
+                           : plan->open > 0 || plan->ctx->wiring.net.busy;
 }
 
 /* Issue all before any is waited for. Plans that nobody here waits for leave the list. status: of those that
@@ -166,15 +166,15 @@ static rondo_status issue_plans(struct rondo_plan **plans, int *nplans, rondo_st
         }
         if (status != RONDO_SUCCESS) { /* its calls are numbered, and are not made */
             rondo_ctx_fail(ctx, status, -1);
-        } else if (plan->ticket != NULL || __atomic_load_n(&ctx->nqueued, __ATOMIC_ACQUIRE) > 0) {
+        } else if (plan->ticket != NULL || __atomic_load_n(&ctx->queue.nplans, __ATOMIC_ACQUIRE) > 0) {
             status = rondo_stream_enqueue(plan);
             if (!waited) {
                 continue;
             }
         } else {
             plan->open = plan->nruns;
-            ctx->exec_ops->submit(ctx->exec, plan->runs, plan->nruns);
-            ctx->stall_checks = 0;
+            ctx->running.exec_ops->submit(ctx->running.exec, plan->runs, plan->nruns);
+            ctx->running.stall_checks = 0;
         }
         plans[kept++] = plan;
     }
@@ -208,7 +208,7 @@ static rondo_status wait_for_plans(struct rondo_plan **plans, int nplans)
     rondo_status status = RONDO_SUCCESS;
     int open = nplans > 0, looked = 0;
     if (nplans > 0) {
-        rondo_wait_begin(&wait, &plans[nplans - 1]->ctx->policy);
+        rondo_wait_begin(&wait, &plans[nplans - 1]->ctx->running.policy);
     }
     while (open && status == RONDO_SUCCESS) {
         int moved = 0;
@@ -225,7 +225,7 @@ static rondo_status wait_for_plans(struct rondo_plan **plans, int nplans)
             do { /* whoever is open is looked after, in turn */
                 looked = (looked + 1) % nplans;
             } while (!is_open(plans[looked]));
-            wait.policy = &plans[looked]->ctx->policy;
+            wait.policy = &plans[looked]->ctx->running.policy;
             status = rondo_wait_once(&wait);
         }
     }
@@ -252,7 +252,8 @@ static void end_plans(struct rondo_plan **plans, int nplans, rondo_status status
         if (status == RONDO_SUCCESS) {
             rondo_plan_calls_end(plan);
         } else if (plan->open > 0 ||
-                   plan->ctx->net.busy) { /* what is still on its way out may lie in the caller's memory */
+                   plan->ctx->wiring.net
+                       .busy) { /* what is still on its way out may lie in the caller's memory */
             rondo_ctx_drop(plan->ctx, rondo_ctx_fail(plan->ctx, status, -1));
         }
         rondo_plan_release(plan);

@@ -22,8 +22,8 @@ uint64_t rondo_task_hash(const struct rondo_task *t)
                   t->count),
         0x5bd1e995);
     if (RONDO_UNLIKELY(t->counts != NULL && t->coll != RONDO_COLL_ALL_TO_ALLV)) {
-        h = rondo_hash(t->counts, sizeof(size_t) * (size_t)t->ctx->nranks, h);
-        h = rondo_hash(t->displs, sizeof(size_t) * (size_t)t->ctx->nranks, h);
+        h = rondo_hash(t->counts, sizeof(size_t) * (size_t)t->ctx->job.nranks, h);
+        h = rondo_hash(t->displs, sizeof(size_t) * (size_t)t->ctx->job.nranks, h);
     }
     return h;
 }
@@ -31,11 +31,11 @@ uint64_t rondo_task_hash(const struct rondo_task *t)
 static void note_call(struct rondo_plan *plan, const struct rondo_task *t, uint32_t word)
 {
     struct rondo_ctx *ctx = plan->ctx;
-    plan->last_seq = ctx->seq;
+    plan->last_seq = ctx->calls.seq;
     if (plan->first_seq == 0) {
-        plan->first_seq = ctx->seq;
+        plan->first_seq = ctx->calls.seq;
     }
-    if (ctx->control != NULL) {
+    if (ctx->wiring.control != NULL) {
         rondo_call_record(ctx, (enum rondo_coll)t->coll, (unsigned)t->dtype, t->op, t->root, t->count, word);
     }
 }
@@ -100,8 +100,8 @@ static int only_sends(const struct rondo_run *run)
 static int is_past_caches(const struct rondo_ctx *ctx, const struct rondo_task *t)
 {
     int block = rondo_coll_scheduled_as((enum rondo_coll)t->coll) == RONDO_COLL_REDUCE_SCATTER;
-    size_t least = ctx->layout.model.stream_bytes;
-    return least > 0 && rondo_task_bytes(t) / (size_t)(block ? ctx->nranks : 1) >= least;
+    size_t least = ctx->wiring.layout.model.stream_bytes;
+    return least > 0 && rondo_task_bytes(t) / (size_t)(block ? ctx->job.nranks : 1) >= least;
 }
 
 static void fill_work(struct rondo_ctx *ctx, struct rondo_run *run, const struct rondo_task *t,
@@ -117,14 +117,14 @@ static void fill_work(struct rondo_ctx *ctx, struct rondo_run *run, const struct
     w->displs = t->displs;
     w->block = t->count;
     w->block_rank = w->algo == RONDO_ALGO_RING || w->algo == RONDO_ALGO_ORDERED
-                        ? ctx->layout.channel[channel].ring.rank_at
+                        ? ctx->wiring.layout.channel[channel].ring.rank_at
                         : NULL;
-    w->ports = &ctx->ports[channel];
-    w->mailbox = ctx->mailbox;
-    w->direct = ctx->open_buffers;
+    w->ports = &ctx->wiring.ports[channel];
+    w->mailbox = ctx->wiring.mailbox;
+    w->direct = ctx->wiring.direct;
     run->lane = (uint32_t)channel;
     run->schedule = rondo_schedule_find((enum rondo_coll)w->coll, (enum rondo_algo)w->algo);
-    rondo_seat_of(&ctx->layout, channel, (enum rondo_algo)w->algo, (enum rondo_coll)w->coll, t->root,
+    rondo_seat_of(&ctx->wiring.layout, channel, (enum rondo_algo)w->algo, (enum rondo_coll)w->coll, t->root,
                   &w->seat);
     w->stream = is_past_caches(ctx, t);
     run->only_sends = only_sends(run);
@@ -140,7 +140,7 @@ static uint8_t kernel_copies(const struct rondo_ctx *ctx, const struct rondo_tas
         return mode == RONDO_CMA_ALWAYS ? RONDO_KERNEL_ALWAYS : RONDO_KERNEL_NEVER;
     }
     for (int in_place = 0; in_place < 2; in_place++) {
-        if (rondo_cma_cost_us(&ctx->layout, (enum rondo_algo)selection->primary.algo,
+        if (rondo_cma_cost_us(&ctx->wiring.layout, (enum rondo_algo)selection->primary.algo,
                               (enum rondo_coll)t->coll, rondo_task_bytes(t),
                               in_place) < selection->fallback.us) {
             return in_place ? RONDO_KERNEL_IN_PLACE : RONDO_KERNEL_ALWAYS;
@@ -183,7 +183,7 @@ static void fill_copies(struct rondo_ctx *ctx, struct rondo_run *run, const stru
 static void begin_call(const struct rondo_ctx *ctx, struct rondo_run *run, const void *in, void *out,
                        uint32_t word)
 {
-    rondo_run_call(run, in, out, word, ctx->seq);
+    rondo_run_call(run, in, out, word, ctx->calls.seq);
     rondo_run_begin(run);
 }
 
@@ -221,7 +221,7 @@ static rondo_status add_collective(struct rondo_plan *plan, const struct rondo_t
     struct rondo_ctx *ctx = plan->ctx;
     struct rondo_selection selection;
     int copies, first = plan->nruns;
-    if (ctx->nranks == 1) {
+    if (ctx->job.nranks == 1) {
         return add_alone(plan, t);
     }
     note_call(plan, t, word);
@@ -245,9 +245,10 @@ static rondo_status add_collective(struct rondo_plan *plan, const struct rondo_t
 
 static int cacheable(const struct rondo_ctx *ctx, const struct rondo_task *t)
 {
-    int small = t->coll == RONDO_COLL_ALL_TO_ALL && ctx->mailbox != NULL &&
-                (rondo_is_pair(&ctx->layout) || rondo_task_bytes(t) <= ctx->mailbox->capacity) &&
-                ctx->allowed.protos[RONDO_COLL_ALL_TO_ALL][RONDO_ALGO_ONESHOT] != 0;
+    int small = t->coll == RONDO_COLL_ALL_TO_ALL && ctx->wiring.mailbox != NULL &&
+                (rondo_is_pair(&ctx->wiring.layout) ||
+                 rondo_task_bytes(t) <= ctx->wiring.mailbox->capacity) &&
+                ctx->running.allowed.protos[RONDO_COLL_ALL_TO_ALL][RONDO_ALGO_ONESHOT] != 0;
     return t->counts == NULL && t->count > 0 && t->op < RONDO_NUM_OPS &&
            (t->coll <= RONDO_COLL_REDUCE_SCATTER || t->coll == RONDO_COLL_BARRIER || small);
 }
@@ -270,8 +271,8 @@ static void leave_byte_out(struct rondo_shot *shot)
 static enum rondo_cached_state state_of(const struct rondo_ctx *ctx, const struct rondo_cached *entry)
 {
     int last = entry->nruns - 1;
-    if (last > 1 || entry->runs[last].shot.kind == RONDO_SHOT_NEEDS_STEPS || ctx->exec_ops->publish == NULL ||
-        ctx->device != NULL || ctx->pages != NULL) {
+    if (last > 1 || entry->runs[last].shot.kind == RONDO_SHOT_NEEDS_STEPS ||
+        ctx->running.exec_ops->publish == NULL || ctx->device != NULL || ctx->pages != NULL) {
         return RONDO_CACHED_RUNS;
     }
     return last == 0                                                     ? RONDO_CACHED_SHOT
@@ -286,7 +287,7 @@ static struct rondo_cached *room_for(struct rondo_ctx *ctx, uint64_t what, size_
     while (entry < set + RONDO_CACHED_WAYS && entry->state != RONDO_CACHED_NOT) {
         entry++;
     }
-    entry = entry < set + RONDO_CACHED_WAYS ? entry : &set[ctx->cached_out++ % RONDO_CACHED_WAYS];
+    entry = entry < set + RONDO_CACHED_WAYS ? entry : &set[ctx->calls.cached_out++ % RONDO_CACHED_WAYS];
     entry->state = RONDO_CACHED_NOT;
     rondo_free(entry->runs);
     entry->runs = NULL;
@@ -323,7 +324,7 @@ static rondo_status keep(struct rondo_ctx *ctx, const struct rondo_task *t, uint
                                                                           c - copies, entry->runs);
             entry->runs[c].fallback_of = copies ? entry->runs : entry->runs[c].fallback_of;
         }
-        entry->runs[c].open = &ctx->immediate.open;
+        entry->runs[c].open = &ctx->calls.immediate.open;
         rondo_run_begin(&entry->runs[c]); /* counts loops and steps, once */
     }
     if (t->coll == RONDO_COLL_BARRIER) {
@@ -341,12 +342,12 @@ static rondo_status keep(struct rondo_ctx *ctx, const struct rondo_task *t, uint
 rondo_status rondo_plan_cached(struct rondo_ctx *ctx, const struct rondo_task *t,
                                struct rondo_cached **cached)
 {
-    const void *in = t->coll == RONDO_COLL_BARRIER ? &ctx->barrier_byte[0] : t->send;
-    void *out = t->coll == RONDO_COLL_BARRIER ? &ctx->barrier_byte[1] : t->recv;
+    const void *in = t->coll == RONDO_COLL_BARRIER ? &ctx->calls.barrier_byte[0] : t->send;
+    void *out = t->coll == RONDO_COLL_BARRIER ? &ctx->calls.barrier_byte[1] : t->recv;
     struct rondo_cached *entry;
     uint64_t what;
     uint32_t word;
-    if (ctx->nranks == 1 || !cacheable(ctx, t)) {
+    if (ctx->job.nranks == 1 || !cacheable(ctx, t)) {
         *cached = NULL;
         return RONDO_SUCCESS;
     }
@@ -363,9 +364,9 @@ rondo_status rondo_plan_cached(struct rondo_ctx *ctx, const struct rondo_task *t
         }
     }
     word = rondo_next_word(ctx, entry->call_hash);
-    note_call(&ctx->immediate, t, word);
+    note_call(&ctx->calls.immediate, t, word);
     for (int c = 0; c < entry->nruns; c++) {
-        rondo_run_call(&entry->runs[c], in, out, word, ctx->seq);
+        rondo_run_call(&entry->runs[c], in, out, word, ctx->calls.seq);
         rondo_run_again(&entry->runs[c]);
     }
     *cached = entry;
@@ -383,7 +384,7 @@ static rondo_status add_exchange(struct rondo_plan *plan, const struct rondo_tas
     struct rondo_run *run;
     int posts, asks = 1, at = plan->nruns;
     *first = -1;
-    if (plan->ctx->open_buffers == NULL || t->count == 0) {
+    if (plan->ctx->wiring.direct == NULL || t->count == 0) {
         return RONDO_IN_PROGRESS;
     }
     RONDO_TRY(rondo_plan_choose(plan->ctx, t, &selection));
@@ -396,7 +397,7 @@ static rondo_status add_exchange(struct rondo_plan *plan, const struct rondo_tas
         RONDO_TRY(rondo_plan_next_run(plan, &run));
         fill_exchange(plan->ctx, run, t, &selection, c, &plan->runs[at]);
         /* Only where the call runs now: what calls of a group or a stream learn comes before. */
-        if (plan == &plan->ctx->immediate && plan->ctx->device == NULL &&
+        if (plan == &plan->ctx->calls.immediate && plan->ctx->device == NULL &&
             rondo_algo_opens((enum rondo_algo)choice->algo) && rondo_direct_declines(&run->work)) {
             plan->nruns--;
             asks = 0;
@@ -423,7 +424,7 @@ static void arrive_in_place(struct rondo_run *runs, int npeers)
 static rondo_status add_own_block(struct rondo_plan *plan, const struct rondo_task *t, const char *send,
                                   char *recv)
 {
-    int v = t->coll == RONDO_COLL_ALL_TO_ALLV, own = plan->ctx->rank;
+    int v = t->coll == RONDO_COLL_ALL_TO_ALLV, own = plan->ctx->job.rank;
     size_t elem = rondo_dtype_size((rondo_dtype)t->dtype);
     return rondo_plan_add_local(plan, t, send + (v ? t->send_displs[own] : (size_t)own * t->count) * elem,
                                 recv + (v ? t->displs[own] : (size_t)own * t->count) * elem,
@@ -444,11 +445,11 @@ static rondo_status add_all_to_all(struct rondo_plan *plan, const struct rondo_t
     if (!v && send == recv && t->count > 0 &&
         ctx->device != NULL) { /* in place: what leaves must not be overwritten by what arrives */
         void *copy = NULL;
-        RONDO_TRY(rondo_device_scratch(plan, block * (size_t)ctx->nranks, &copy));
+        RONDO_TRY(rondo_device_scratch(plan, block * (size_t)ctx->job.nranks, &copy));
         if (first >= 0) {
             plan->runs[first].aside = copy;
         }
-        RONDO_TRY(rondo_plan_add_local(plan, t, send, copy, t->count * (size_t)ctx->nranks));
+        RONDO_TRY(rondo_plan_add_local(plan, t, send, copy, t->count * (size_t)ctx->job.nranks));
         send = copy;
     }
     if (!v && first < 0) {
@@ -459,8 +460,9 @@ static rondo_status add_all_to_all(struct rondo_plan *plan, const struct rondo_t
     }
     RONDO_TRY(add_own_block(plan, t, send, recv));
     begin = plan->nruns;
-    for (int d = 1; d < ctx->nranks; d++) { /* everyone starts with another peer */
-        int to = (ctx->rank + d) % ctx->nranks, from = (ctx->rank + ctx->nranks - d) % ctx->nranks;
+    for (int d = 1; d < ctx->job.nranks; d++) { /* everyone starts with another peer */
+        int to = (ctx->job.rank + d) % ctx->job.nranks,
+            from = (ctx->job.rank + ctx->job.nranks - d) % ctx->job.nranks;
         const char *out = send + (v ? t->send_displs[to] * elem : (size_t)to * block);
         char *in = recv + (v ? t->displs[from] * elem : (size_t)from * block);
         size_t nsend = v ? t->send_counts[to] : t->count, nrecv = v ? t->counts[from] : t->count;
@@ -478,7 +480,7 @@ static rondo_status add_all_to_all(struct rondo_plan *plan, const struct rondo_t
 
 static rondo_status copy_arrays(struct rondo_plan *plan, struct rondo_task *t)
 {
-    size_t n = (size_t)plan->ctx->nranks * sizeof(size_t);
+    size_t n = (size_t)plan->ctx->job.nranks * sizeof(size_t);
     void *copy;
     if (t->counts == NULL || t->coll == RONDO_COLL_ALL_TO_ALLV) {
         return RONDO_SUCCESS;
@@ -500,8 +502,8 @@ rondo_status rondo_plan_add(struct rondo_plan *plan, const struct rondo_task *ta
         return rondo_plan_add_p2p(plan, &t, 0);
     }
     if (t.coll == RONDO_COLL_BARRIER) {
-        t.send = &ctx->barrier_byte[0];
-        t.recv = &ctx->barrier_byte[1];
+        t.send = &ctx->calls.barrier_byte[0];
+        t.recv = &ctx->calls.barrier_byte[1];
         if (ctx->device != NULL) {
             rondo_device_bytes(ctx, &t.send, &t.recv);
         }

@@ -15,16 +15,16 @@ static inline uint64_t rondo_mix(uint64_t h, uint64_t v)
  * once is seen in the next call that shares one. */
 static inline uint32_t rondo_next_word(struct rondo_ctx *ctx, uint64_t call_hash)
 {
-    uint64_t history = ctx->history;
-    ctx->seq++;
-    ctx->history = rondo_mix(history, call_hash);
-    return rondo_call_word(ctx->seq, call_hash ^ history);
+    uint64_t history = ctx->calls.history;
+    ctx->calls.seq++;
+    ctx->calls.history = rondo_mix(history, call_hash);
+    return rondo_call_word(ctx->calls.seq, call_hash ^ history);
 }
-/** Put the call ctx->seq on record in the control plane, where other ranks compare it with theirs. */
+/** Put the call ctx->calls.seq on record in the control plane, where other ranks compare it with theirs. */
 static inline void rondo_call_record(struct rondo_ctx *ctx, enum rondo_coll coll, unsigned dtype, unsigned op,
                                      int root, size_t count, uint32_t word)
 {
-    struct rondo_call call = { .seq = ctx->seq,
+    struct rondo_call call = { .seq = ctx->calls.seq,
                                .count = count,
                                .word = word,
                                .op = (int32_t)op,
@@ -32,7 +32,7 @@ static inline void rondo_call_record(struct rondo_ctx *ctx, enum rondo_coll coll
                                .coll = (uint8_t)coll,
                                .dtype = (uint8_t)dtype,
                                .state = 1 };
-    rondo_control_call_begin(ctx->control, &call);
+    rondo_control_call_begin(ctx->wiring.control, &call);
 }
 /** The call's type and operation. */
 void rondo_plan_fill_op(struct rondo_work *w, const struct rondo_task *t);

@@ -12,7 +12,7 @@ static int p2p_ready(struct rondo_run *run, rondo_status *status)
 {
     struct rondo_link *link = run->ready_arg;
     struct rondo_ctx *ctx = (struct rondo_ctx *)run->ready_ctx;
-    *status = link->connected ? RONDO_SUCCESS : rondo_link_connect_lazy(&ctx->net, link);
+    *status = link->connected ? RONDO_SUCCESS : rondo_link_connect_lazy(&ctx->wiring.net, link);
     return *status == RONDO_SUCCESS ? 1 : *status == RONDO_IN_PROGRESS ? 0 : -1;
 }
 
@@ -22,7 +22,7 @@ rondo_status rondo_plan_self_differs(const struct rondo_ctx *ctx, const struct r
     return rondo_fail(
         RONDO_INVALID_USAGE,
         "rank %d on %s: it sends to itself %zu %s and receives %zu %s: count and type must be equal",
-        ctx->rank, rondo_log_host(), send->count, rondo_dtype_name((rondo_dtype)send->dtype), recv->count,
+        ctx->job.rank, rondo_log_host(), send->count, rondo_dtype_name((rondo_dtype)send->dtype), recv->count,
         rondo_dtype_name((rondo_dtype)recv->dtype));
 }
 
@@ -65,7 +65,7 @@ rondo_status rondo_plan_add_p2p(struct rondo_plan *plan, const struct rondo_task
     struct rondo_p2p *p2p;
     struct rondo_run *run;
     struct rondo_work *w;
-    if (peer == ctx->rank) {
+    if (peer == ctx->job.rank) {
         return add_to_self(plan, t);
     }
     RONDO_TRY(rondo_p2p_get(ctx, peer, is_send, &p2p));
@@ -86,9 +86,9 @@ rondo_status rondo_plan_add_p2p(struct rondo_plan *plan, const struct rondo_task
     w->block = w->len = t->count;
     w->chunk = t->count; /* slices do the cutting */
     w->ports = &p2p->ports[is_send];
-    run->lane = (uint32_t)(ctx->layout.nchannels + 2 * peer + is_send);
+    run->lane = (uint32_t)(ctx->wiring.layout.nchannels + 2 * peer + is_send);
     run->schedule = rondo_schedule_find((enum rondo_coll)t->coll, RONDO_ALGO_P2P);
-    rondo_seat_of(&ctx->layout, 0, RONDO_ALGO_P2P, (enum rondo_coll)t->coll, peer, &w->seat);
+    rondo_seat_of(&ctx->wiring.layout, 0, RONDO_ALGO_P2P, (enum rondo_coll)t->coll, peer, &w->seat);
     if (!p2p->link[is_send].connected) {
         run->ready = p2p_ready;
         run->ready_arg = &p2p->link[is_send];
@@ -108,7 +108,7 @@ rondo_status rondo_plan_add_message(struct rondo_plan *plan, const struct rondo_
                                   .send = send,
                                   .recv = recv,
                                   .count = count };
-    return rondo_plan_add_p2p(plan, &message, plan->ctx->seq);
+    return rondo_plan_add_p2p(plan, &message, plan->ctx->calls.seq);
 }
 
 rondo_status rondo_plan_add_rooted(struct rondo_plan *plan, const struct rondo_task *t)
@@ -116,11 +116,11 @@ rondo_status rondo_plan_add_rooted(struct rondo_plan *plan, const struct rondo_t
     struct rondo_ctx *ctx = plan->ctx;
     size_t block = t->count * rondo_dtype_size((rondo_dtype)t->dtype);
     int gather = t->coll == RONDO_COLL_GATHER;
-    if (ctx->rank != t->root) {
+    if (ctx->job.rank != t->root) {
         return rondo_plan_add_message(plan, t, gather, t->root, t->send, t->recv, t->count);
     }
-    for (int d = 1; d < ctx->nranks; d++) {
-        int peer = (ctx->rank + d) % ctx->nranks;
+    for (int d = 1; d < ctx->job.nranks; d++) {
+        int peer = (ctx->job.rank + d) % ctx->job.nranks;
         const char *from = gather ? NULL : (const char *)t->send + (size_t)peer * block;
         char *to = gather ? (char *)t->recv + (size_t)peer * block : NULL;
         RONDO_TRY(rondo_plan_add_message(plan, t, !gather, peer, from, to, t->count));
@@ -136,7 +136,7 @@ static rondo_status no_partner(const struct rondo_task *t)
     return rondo_fail(RONDO_INVALID_USAGE,
                       "rank %d on %s: a %s of %zu %s with itself has no partner in its group: put both "
                       "between rondo_group_start and rondo_group_end",
-                      t->ctx->rank, rondo_log_host(), t->coll == RONDO_COLL_SEND ? "send" : "receive",
+                      t->ctx->job.rank, rondo_log_host(), t->coll == RONDO_COLL_SEND ? "send" : "receive",
                       t->count, rondo_dtype_name((rondo_dtype)t->dtype));
 }
 
@@ -147,7 +147,7 @@ rondo_status rondo_plan_check(const struct rondo_plan *plan)
 
 static int is_to_self(const struct rondo_task *t)
 {
-    return (t->coll == RONDO_COLL_SEND || t->coll == RONDO_COLL_RECV) && t->root == t->ctx->rank;
+    return (t->coll == RONDO_COLL_SEND || t->coll == RONDO_COLL_RECV) && t->root == t->ctx->job.rank;
 }
 
 rondo_status rondo_plan_check_selves(const struct rondo_task *tasks, int n)

@@ -24,7 +24,7 @@ static void add(struct laggards *who, const struct rondo_ctx *ctx, const struct 
 {
     int at;
     int full = who->n == MOST_NAMED && who->behind[MOST_NAMED - 1].last.seq <= b->last.seq;
-    if (b->rank == ctx->rank || b->last.seq >= ctx->seq || full) {
+    if (b->rank == ctx->job.rank || b->last.seq >= ctx->calls.seq || full) {
         return;
     }
     for (at = who->n < MOST_NAMED ? who->n++ : MOST_NAMED - 1;
@@ -37,9 +37,10 @@ static void add(struct laggards *who, const struct rondo_ctx *ctx, const struct 
 /* A node that this rank has a connection to. */
 static int is_next_node(const struct rondo_ctx *ctx, int node)
 {
-    for (int i = 0; i < ctx->nlinks; i++) {
-        if (ctx->links[i].conn.proxied && ctx->layout.node_of[ctx->links[i].peer] == node) {
-            return node != ctx->layout.node;
+    for (int i = 0; i < ctx->wiring.nlinks; i++) {
+        if (ctx->wiring.links[i].conn.proxied &&
+            ctx->wiring.layout.node_of[ctx->wiring.links[i].peer] == node) {
+            return node != ctx->wiring.layout.node;
         }
     }
     return 0;
@@ -49,9 +50,9 @@ static int is_next_node(const struct rondo_ctx *ctx, int node)
 static int ranks_to_ask(const struct rondo_ctx *ctx, int ranks[RONDO_CONTROL_ASKED])
 {
     int n = 0, node = -1, next = 0;
-    for (int r = 0; ctx->net.proxied > 0 && r < ctx->nranks && n < RONDO_CONTROL_ASKED; r++) {
-        if (ctx->layout.node_of[r] != node) {
-            node = ctx->layout.node_of[r];
+    for (int r = 0; ctx->wiring.net.proxied > 0 && r < ctx->job.nranks && n < RONDO_CONTROL_ASKED; r++) {
+        if (ctx->wiring.layout.node_of[r] != node) {
+            node = ctx->wiring.layout.node_of[r];
             next = is_next_node(ctx, node);
         }
         if (next) {
@@ -70,11 +71,13 @@ static void ask_afar(struct rondo_ctx *ctx, struct laggards *who)
 {
     int ranks[RONDO_CONTROL_ASKED], n = ranks_to_ask(ctx, ranks), left = 0, moved;
     int64_t begin = rondo_now_ns(), end = begin + RONDO_ANSWER_NS;
-    while ((n > 0 || (left && who->n == 0)) && !rondo_control_aborted(ctx->control) && rondo_now_ns() < end) {
+    while ((n > 0 || (left && who->n == 0)) && !rondo_control_aborted(ctx->wiring.control) &&
+           rondo_now_ns() < end) {
         for (int i = n - 1; i >= 0; i--) {
             struct behind b = { .rank = ranks[i] };
-            int known = rondo_control_last_call(ctx->control, b.rank, begin - RONDO_CONTROL_ASK_NS, &b.last);
-            int is_here = rondo_control_state_of(ctx->control, b.rank) == RONDO_RANK_ALIVE;
+            int known = rondo_control_last_call(ctx->wiring.control, b.rank, begin - RONDO_CONTROL_ASK_NS,
+                                                &b.last);
+            int is_here = rondo_control_state_of(ctx->wiring.control, b.rank) == RONDO_RANK_ALIVE;
             if (known > 0 || (known == 0 && is_here)) {
                 add(who, ctx, &b);
             }
@@ -83,16 +86,16 @@ static void ask_afar(struct rondo_ctx *ctx, struct laggards *who)
                 ranks[i] = ranks[--n];
             }
         }
-        (void)rondo_control_progress(ctx->control, &moved);
+        (void)rondo_control_progress(ctx->wiring.control, &moved);
         sched_yield();
     }
 }
 
 static void find(struct rondo_ctx *ctx, struct laggards *who)
 {
-    for (int i = 0; i < ctx->layout.nlocal; i++) {
-        struct behind b = { .rank = ctx->layout.local_ranks[i] };
-        (void)rondo_control_last_call(ctx->control, b.rank, 0, &b.last);
+    for (int i = 0; i < ctx->wiring.layout.nlocal; i++) {
+        struct behind b = { .rank = ctx->wiring.layout.local_ranks[i] };
+        (void)rondo_control_last_call(ctx->wiring.control, b.rank, 0, &b.last);
         add(who, ctx, &b);
     }
     if (who->n == 0) {
@@ -105,7 +108,7 @@ void rondo_stragglers_text(struct rondo_ctx *ctx, int *peer, char *text, size_t 
     struct laggards who = { 0 };
     size_t at = 0;
     text[0] = '\0';
-    if (ctx->control != NULL) {
+    if (ctx->wiring.control != NULL) {
         find(ctx, &who);
     }
     if (who.n > 0) {
@@ -119,7 +122,7 @@ void rondo_stragglers_text(struct rondo_ctx *ctx, int *peer, char *text, size_t 
         }
         at += (size_t)snprintf(text + at, size - at,
                                "; rank %d on %s has not made this call, its last collective: %s%s", b->rank,
-                               ctx->peers[b->rank].host, last,
+                               ctx->wiring.peers[b->rank].host, last,
                                b->last.seq == 0     ? ""
                                : b->last.state == 2 ? " (done)"
                                                     : " (under way)");

@@ -36,9 +36,9 @@ static pthread_mutex_t several_lock = PTHREAD_MUTEX_INITIALIZER;
 static void registry_add(struct rondo_ctx *ctx)
 {
     pthread_mutex_lock(&registry_lock);
-    if (!ctx->registered) {
-        ctx->registered = 1;
-        ctx->registry_next = registry;
+    if (!ctx->queue.registered) {
+        ctx->queue.registered = 1;
+        ctx->queue.registry_next = registry;
         registry = ctx;
         __atomic_add_fetch(&nregistered, 1, __ATOMIC_RELEASE);
     }
@@ -48,10 +48,10 @@ static void registry_add(struct rondo_ctx *ctx)
 /* With the lock held. */
 static void registry_remove(struct rondo_ctx *ctx)
 {
-    for (struct rondo_ctx **at = &registry; *at != NULL; at = &(*at)->registry_next) {
+    for (struct rondo_ctx **at = &registry; *at != NULL; at = &(*at)->queue.registry_next) {
         if (*at == ctx) {
-            *at = ctx->registry_next;
-            ctx->registered = 0;
+            *at = ctx->queue.registry_next;
+            ctx->queue.registered = 0;
             __atomic_sub_fetch(&nregistered, 1, __ATOMIC_RELEASE);
             break;
         }
@@ -86,7 +86,7 @@ static int is_first(const struct rondo_plan *plan)
 
 static void issue_ready(struct rondo_ctx *ctx, int *moved)
 {
-    for (struct rondo_plan *plan = ctx->queue; plan != NULL; plan = plan->next) {
+    for (struct rondo_plan *plan = ctx->queue.first; plan != NULL; plan = plan->next) {
         if (plan->issued) {
             continue;
         }
@@ -95,24 +95,24 @@ static void issue_ready(struct rondo_ctx *ctx, int *moved)
         }
         plan->issued = 1;
         plan->open = plan->nruns;
-        ctx->exec_ops->submit(ctx->exec, plan->runs, plan->nruns);
+        ctx->running.exec_ops->submit(ctx->running.exec, plan->runs, plan->nruns);
         *moved = 1;
     }
 }
 
 static void reap_done(struct rondo_ctx *ctx, rondo_status status, int *moved)
 {
-    struct rondo_plan **at = &ctx->queue;
-    ctx->queue_last = NULL;
+    struct rondo_plan **at = &ctx->queue.first;
+    ctx->queue.last = NULL;
     while (*at != NULL) {
         struct rondo_plan *plan = *at;
-        if (status != RONDO_SUCCESS || (plan->issued && plan->open == 0 && !ctx->net.busy)) {
+        if (status != RONDO_SUCCESS || (plan->issued && plan->open == 0 && !ctx->wiring.net.busy)) {
             *at = plan->next;
             plan_done(plan, status); /* whose it is may free it from here on */
-            __atomic_sub_fetch(&ctx->nqueued, 1, __ATOMIC_RELEASE);
+            __atomic_sub_fetch(&ctx->queue.nplans, 1, __ATOMIC_RELEASE);
             *moved = 1;
         } else {
-            ctx->queue_last = plan;
+            ctx->queue.last = plan;
             at = &plan->next;
         }
     }
@@ -121,11 +121,11 @@ static void reap_done(struct rondo_ctx *ctx, rondo_status status, int *moved)
 rondo_status rondo_ctx_progress_queue(struct rondo_ctx *ctx, int *moved)
 {
     rondo_status status;
-    if (pthread_mutex_trylock(&ctx->queue_lock) != 0) {
+    if (pthread_mutex_trylock(&ctx->queue.lock) != 0) {
         return RONDO_SUCCESS;
     }
-    if (ctx->queue == NULL) { /* another thread was here first: the executor is its owner's again */
-        pthread_mutex_unlock(&ctx->queue_lock);
+    if (ctx->queue.first == NULL) { /* another thread was here first: the executor is its owner's again */
+        pthread_mutex_unlock(&ctx->queue.lock);
         return RONDO_SUCCESS;
     }
     issue_ready(ctx, moved);
@@ -137,7 +137,7 @@ rondo_status rondo_ctx_progress_queue(struct rondo_ctx *ctx, int *moved)
         rondo_ctx_drop(ctx, rondo_ctx_fail(ctx, status, -1));
     }
     reap_done(ctx, status, moved);
-    pthread_mutex_unlock(&ctx->queue_lock);
+    pthread_mutex_unlock(&ctx->queue.lock);
     return status;
 }
 
@@ -146,8 +146,8 @@ void rondo_streams_progress(int *moved)
     if (__atomic_load_n(&nregistered, __ATOMIC_ACQUIRE) == 0 || pthread_mutex_trylock(&registry_lock) != 0) {
         return;
     }
-    for (struct rondo_ctx *ctx = registry; ctx != NULL; ctx = ctx->registry_next) {
-        if (__atomic_load_n(&ctx->nqueued, __ATOMIC_ACQUIRE) > 0) {
+    for (struct rondo_ctx *ctx = registry; ctx != NULL; ctx = ctx->queue.registry_next) {
+        if (__atomic_load_n(&ctx->queue.nplans, __ATOMIC_ACQUIRE) > 0) {
             rondo_ctx_progress_queue(ctx, moved); /* errors stay with the plans */
         }
     }
@@ -160,8 +160,8 @@ rondo_status rondo_ctx_drain(struct rondo_ctx *ctx)
     if (ctx->device != NULL) {
         return rondo_device_drain(ctx);
     }
-    rondo_wait_begin(&wait, &ctx->policy);
-    while (__atomic_load_n(&ctx->nqueued, __ATOMIC_ACQUIRE) > 0) {
+    rondo_wait_begin(&wait, &ctx->running.policy);
+    while (__atomic_load_n(&ctx->queue.nplans, __ATOMIC_ACQUIRE) > 0) {
         int moved = 0;
         RONDO_TRY(rondo_ctx_progress_queue(ctx, &moved));
         rondo_streams_progress(&moved); /* what it waits for may be another communicator's */
@@ -179,14 +179,14 @@ void rondo_ctx_drop_queue(struct rondo_ctx *ctx, rondo_status status)
     int moved = 0;
     pthread_mutex_lock(&registry_lock); /* also against visit() */
     registry_remove(ctx);
-    pthread_mutex_lock(&ctx->queue_lock);
-    if (ctx->queue != NULL) {
+    pthread_mutex_lock(&ctx->queue.lock);
+    if (ctx->queue.first != NULL) {
         rondo_fail_quiet(status, "rank %d: the communicator \"%s\" ended with work still queued on a stream",
-                         ctx->rank, ctx->name);
+                         ctx->job.rank, ctx->job.name);
         rondo_ctx_drop(ctx, status);
         reap_done(ctx, status, &moved);
     }
-    pthread_mutex_unlock(&ctx->queue_lock);
+    pthread_mutex_unlock(&ctx->queue.lock);
     pthread_mutex_unlock(&registry_lock);
 }
 
@@ -272,15 +272,15 @@ rondo_status rondo_stream_enqueue(struct rondo_plan *plan)
     if (several) {
         pthread_mutex_unlock(&several_lock);
     }
-    pthread_mutex_lock(&ctx->queue_lock);
-    __atomic_add_fetch(&ctx->nqueued, 1, __ATOMIC_RELEASE);
-    if (ctx->queue == NULL) {
-        ctx->queue = plan;
+    pthread_mutex_lock(&ctx->queue.lock);
+    __atomic_add_fetch(&ctx->queue.nplans, 1, __ATOMIC_RELEASE);
+    if (ctx->queue.first == NULL) {
+        ctx->queue.first = plan;
     } else {
-        ctx->queue_last->next = plan;
+        ctx->queue.last->next = plan;
     }
-    ctx->queue_last = plan;
-    pthread_mutex_unlock(&ctx->queue_lock);
+    ctx->queue.last = plan;
+    pthread_mutex_unlock(&ctx->queue.lock);
     return rondo_ctx_progress_queue(ctx, &moved); /* the first slices leave at once */
 }
 
@@ -308,7 +308,7 @@ static struct rondo_ctx *visit(const struct rondo_plan *plan)
 {
     struct rondo_ctx *ctx = NULL;
     pthread_mutex_lock(&registry_lock);
-    if (!is_done(plan) && !__atomic_load_n(&plan->ctx->aborted, __ATOMIC_ACQUIRE)) {
+    if (!is_done(plan) && !__atomic_load_n(&plan->ctx->life.aborted, __ATOMIC_ACQUIRE)) {
         ctx = plan->ctx;
         __atomic_add_fetch(&ctx->shell->visitors, 1, __ATOMIC_RELAXED);
     }
@@ -357,7 +357,7 @@ rondo_status rondo_stream_synchronize(rondo_stream stream)
         if (status != RONDO_IN_PROGRESS) {
             return status;
         }
-        wait.policy = waiting != NULL ? &waiting->policy : &none;
+        wait.policy = waiting != NULL ? &waiting->running.policy : &none;
         if (moved) {
             rondo_wait_reset(&wait);
         } else {

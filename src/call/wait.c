@@ -49,7 +49,7 @@ void rondo_call_text(const struct rondo_call *call, char *text, size_t size)
 
 static int mailbox_rank(const struct rondo_ctx *ctx, int peer)
 {
-    return peer <= -1 && peer != RONDO_NO_PEER ? ctx->layout.local_ranks[-1 - peer] : peer;
+    return peer <= -1 && peer != RONDO_NO_PEER ? ctx->wiring.layout.local_ranks[-1 - peer] : peer;
 }
 
 static rondo_status differs(struct rondo_ctx *ctx, int peer, const struct rondo_call *mine,
@@ -61,7 +61,7 @@ static rondo_status differs(struct rondo_ctx *ctx, int peer, const struct rondo_
     return rondo_fail(RONDO_INVALID_USAGE,
                       "calls differ: rank %d on %s calls %s, rank %d on %s calls %s%s: all ranks must make "
                       "the same calls in the same order",
-                      ctx->rank, rondo_log_host(), a, peer, ctx->peers[peer].host, b,
+                      ctx->job.rank, rondo_log_host(), a, peer, ctx->wiring.peers[peer].host, b,
                       mine->word != theirs->word && strcmp(a, b) == 0
                           ? " with other counts or displacements, or after an earlier call that differed"
                           : "");
@@ -72,8 +72,8 @@ static int find_recorded(struct rondo_ctx *ctx, int peer, uint64_t seq, struct r
                          struct rondo_call *theirs)
 {
     for (uint64_t k = seq > RONDO_CALL_RING ? seq - RONDO_CALL_RING + 1 : 1; k <= seq; k++) {
-        if (rondo_control_call_of(ctx->control, ctx->rank, k, mine) &&
-            rondo_control_call_of(ctx->control, peer, k, theirs) && mine->word != theirs->word) {
+        if (rondo_control_call_of(ctx->wiring.control, ctx->job.rank, k, mine) &&
+            rondo_control_call_of(ctx->wiring.control, peer, k, theirs) && mine->word != theirs->word) {
             return 1;
         }
     }
@@ -82,7 +82,7 @@ static int find_recorded(struct rondo_ctx *ctx, int peer, uint64_t seq, struct r
 
 static int is_far(const struct rondo_ctx *ctx, int peer)
 {
-    return ctx->layout.node_of[peer] != ctx->layout.node;
+    return ctx->wiring.layout.node_of[peer] != ctx->wiring.layout.node;
 }
 
 /* Else ours and what the peer is in now; not a call of a rank of this node that comes before, since that one
@@ -91,8 +91,8 @@ static int find_difference(struct rondo_ctx *ctx, int peer, uint64_t seq, struct
                            struct rondo_call *theirs)
 {
     return find_recorded(ctx, peer, seq, mine, theirs) ||
-           (rondo_control_call_of(ctx->control, ctx->rank, seq, mine) &&
-            rondo_control_call_of(ctx->control, peer, 0, theirs) &&
+           (rondo_control_call_of(ctx->wiring.control, ctx->job.rank, seq, mine) &&
+            rondo_control_call_of(ctx->wiring.control, peer, 0, theirs) &&
             (is_far(ctx, peer) || theirs->seq >= seq) && mine->word != theirs->word);
 }
 
@@ -101,7 +101,8 @@ static int find_difference(struct rondo_ctx *ctx, int peer, uint64_t seq, struct
 static int is_recorded(struct rondo_ctx *ctx, int peer, uint64_t seq)
 {
     struct rondo_call theirs;
-    return rondo_control_call_of(ctx->control, peer, 0, &theirs) && (is_far(ctx, peer) || theirs.seq >= seq);
+    return rondo_control_call_of(ctx->wiring.control, peer, 0, &theirs) &&
+           (is_far(ctx, peer) || theirs.seq >= seq);
 }
 
 /* It may not be yet: a rank of another node is asked, and answers soon. One of this node may have made fewer
@@ -113,7 +114,7 @@ static int find_difference_soon(struct rondo_ctx *ctx, int peer, uint64_t seq, s
     int moved;
     while (!is_recorded(ctx, peer, seq) &&
            (is_far(ctx, peer) || !find_recorded(ctx, peer, seq, mine, theirs)) && rondo_now_ns() < end) {
-        (void)rondo_control_progress(ctx->control, &moved);
+        (void)rondo_control_progress(ctx->wiring.control, &moved);
         sched_yield();
     }
     return find_difference(ctx, peer, seq, mine, theirs);
@@ -133,18 +134,18 @@ static rondo_status on_mismatch(void *arg, int peer, const struct rondo_work *wo
                             "calls differ: rank %d on %s receives %zu %s from rank %d on %s, which sent "
                             "another count or type, or sent in "
                             "another order (call word %08x, expected %08x)",
-                            ctx->rank, rondo_log_host(), work->len,
-                            rondo_dtype_name((rondo_dtype)work->dtype), peer, ctx->peers[peer].host, got,
-                            work->call_word);
+                            ctx->job.rank, rondo_log_host(), work->len,
+                            rondo_dtype_name((rondo_dtype)work->dtype), peer, ctx->wiring.peers[peer].host,
+                            got, work->call_word);
     } else {
         status = rondo_fail(RONDO_INVALID_USAGE,
                             "calls differ: rank %d on %s is in %s #%llu with count %zu, rank %d on %s is in "
                             "another call (call word %08x, "
                             "expected %08x): all ranks must make the same "
                             "calls in the same order",
-                            ctx->rank, rondo_log_host(), rondo_coll_name((enum rondo_coll)work->coll),
-                            (unsigned long long)work->seq, work->block, peer, ctx->peers[peer].host, got,
-                            work->call_word);
+                            ctx->job.rank, rondo_log_host(), rondo_coll_name((enum rondo_coll)work->coll),
+                            (unsigned long long)work->seq, work->block, peer, ctx->wiring.peers[peer].host,
+                            got, work->call_word);
     }
     return rondo_ctx_fail(ctx, status, peer);
 }
@@ -164,13 +165,13 @@ static rondo_status first_differs(struct rondo_ctx *ctx, int peer, uint64_t seq,
 static rondo_status compare_afar(struct rondo_ctx *ctx, uint64_t seq)
 {
     struct rondo_call mine, theirs;
-    if (!rondo_control_call_of(ctx->control, ctx->rank, seq, &mine) || mine.state != 1) {
+    if (!rondo_control_call_of(ctx->wiring.control, ctx->job.rank, seq, &mine) || mine.state != 1) {
         return RONDO_SUCCESS;
     }
-    for (int i = 0; i < ctx->nlinks; i++) {
-        int r = ctx->links[i].peer;
-        if (ctx->links[i].conn.proxied && is_far(ctx, r) &&
-            rondo_control_call_of(ctx->control, r, seq, &theirs) && theirs.word != mine.word) {
+    for (int i = 0; i < ctx->wiring.nlinks; i++) {
+        int r = ctx->wiring.links[i].peer;
+        if (ctx->wiring.links[i].conn.proxied && is_far(ctx, r) &&
+            rondo_control_call_of(ctx->wiring.control, r, seq, &theirs) && theirs.word != mine.word) {
             return rondo_ctx_fail(ctx, first_differs(ctx, r, seq, &mine, &theirs), r);
         }
     }
@@ -180,20 +181,21 @@ static rondo_status compare_afar(struct rondo_ctx *ctx, uint64_t seq)
 static rondo_status compare_call(struct rondo_ctx *ctx, uint64_t seq)
 {
     struct rondo_call mine, theirs;
-    if (!rondo_control_call_of(ctx->control, ctx->rank, seq, &mine) || mine.state != 1) {
+    if (!rondo_control_call_of(ctx->wiring.control, ctx->job.rank, seq, &mine) || mine.state != 1) {
         return RONDO_SUCCESS;
     }
-    for (int i = 0; i < ctx->layout.nlocal; i++) {
-        int r = ctx->layout.local_ranks[i], left = rondo_control_state_of(ctx->control, r) ==
-                                                   RONDO_RANK_LEFT; /* first: its last calls are seen then */
-        if (r == ctx->rank) {
+    for (int i = 0; i < ctx->wiring.layout.nlocal; i++) {
+        int r = ctx->wiring.layout.local_ranks[i],
+            left = rondo_control_state_of(ctx->wiring.control, r) ==
+                   RONDO_RANK_LEFT; /* first: its last calls are seen then */
+        if (r == ctx->job.rank) {
             continue;
         }
-        if (rondo_control_call_of(ctx->control, r, seq, &theirs)) {
+        if (rondo_control_call_of(ctx->wiring.control, r, seq, &theirs)) {
             if (theirs.word != mine.word) {
                 return rondo_ctx_fail(ctx, first_differs(ctx, r, seq, &mine, &theirs), r);
             }
-        } else if (left && !(rondo_control_call_of(ctx->control, r, 0, &theirs) &&
+        } else if (left && !(rondo_control_call_of(ctx->wiring.control, r, 0, &theirs) &&
                              theirs.seq >= seq)) { /* a root may be many calls ahead */
             char text[128];
             rondo_call_text(&mine, text, sizeof(text));
@@ -201,7 +203,8 @@ static rondo_status compare_call(struct rondo_ctx *ctx, uint64_t seq)
                                   rondo_fail(RONDO_REMOTE_ERROR,
                                              "rank %d on %s waits in %s, but rank %d on %s has destroyed or "
                                              "aborted its communicator before that call",
-                                             ctx->rank, rondo_log_host(), text, r, ctx->peers[r].host),
+                                             ctx->job.rank, rondo_log_host(), text, r,
+                                             ctx->wiring.peers[r].host),
                                   r);
         }
     }
@@ -212,8 +215,8 @@ static rondo_status compare_call(struct rondo_ctx *ctx, uint64_t seq)
  * with the same number? What no shared conn shows. All open calls of a group are looked at. */
 static rondo_status compare_calls(struct rondo_ctx *ctx, int afar)
 {
-    uint64_t seq = ctx->seq > RONDO_CALL_RING ? ctx->seq - RONDO_CALL_RING + 1 : 1;
-    for (; seq <= ctx->seq; seq++) {
+    uint64_t seq = ctx->calls.seq > RONDO_CALL_RING ? ctx->calls.seq - RONDO_CALL_RING + 1 : 1;
+    for (; seq <= ctx->calls.seq; seq++) {
         RONDO_TRY(afar ? compare_afar(ctx, seq) : compare_call(ctx, seq));
     }
     return RONDO_SUCCESS;
@@ -222,34 +225,36 @@ static rondo_status compare_calls(struct rondo_ctx *ctx, int afar)
 static rondo_status on_check(void *arg)
 {
     struct rondo_ctx *ctx = arg;
-    if (RONDO_UNLIKELY(__atomic_load_n(&ctx->aborted, __ATOMIC_ACQUIRE))) {
+    if (RONDO_UNLIKELY(__atomic_load_n(&ctx->life.aborted, __ATOMIC_ACQUIRE))) {
         return rondo_fail_quiet(RONDO_REMOTE_ERROR,
-                                "rank %d: the communicator \"%s\" was aborted by this process", ctx->rank,
-                                ctx->name);
+                                "rank %d: the communicator \"%s\" was aborted by this process", ctx->job.rank,
+                                ctx->job.name);
     }
-    if (ctx->control == NULL) {
+    if (ctx->wiring.control == NULL) {
         return RONDO_SUCCESS;
     }
-    if (RONDO_UNLIKELY(rondo_control_aborted(ctx->control))) {
+    if (RONDO_UNLIKELY(rondo_control_aborted(ctx->wiring.control))) {
         return rondo_ctx_ready(ctx);
     }
-    ctx->stall_checks++;
-    if (ctx->stall_checks == FIRST_STALL_CHECK || ctx->stall_checks % OTHER_STALL_CHECKS == 0) {
+    ctx->running.stall_checks++;
+    if (ctx->running.stall_checks == FIRST_STALL_CHECK ||
+        ctx->running.stall_checks % OTHER_STALL_CHECKS == 0) {
         RONDO_TRY(compare_calls(ctx, 0));
     }
-    return ctx->net.proxied > 0 && ctx->stall_checks % AFAR_STALL_CHECKS == 0 ? compare_calls(ctx, 1)
-                                                                              : RONDO_SUCCESS;
+    return ctx->wiring.net.proxied > 0 && ctx->running.stall_checks % AFAR_STALL_CHECKS == 0
+               ? compare_calls(ctx, 1)
+               : RONDO_SUCCESS;
 }
 
 /* Plans of streams are turned, and freed, by whoever waits: their executor is looked at under the queue's
  * lock, or not at all. */
 static void describe(struct rondo_ctx *ctx, char *what, size_t bytes, int *peer)
 {
-    int queued = __atomic_load_n(&ctx->nqueued, __ATOMIC_ACQUIRE) > 0;
-    if (!queued || pthread_mutex_trylock(&ctx->queue_lock) == 0) {
-        ctx->exec_ops->describe(ctx->exec, what, bytes, peer);
+    int queued = __atomic_load_n(&ctx->queue.nplans, __ATOMIC_ACQUIRE) > 0;
+    if (!queued || pthread_mutex_trylock(&ctx->queue.lock) == 0) {
+        ctx->running.exec_ops->describe(ctx->running.exec, what, bytes, peer);
         if (queued) {
-            pthread_mutex_unlock(&ctx->queue_lock);
+            pthread_mutex_unlock(&ctx->queue.lock);
         }
     }
 }
@@ -264,24 +269,24 @@ static rondo_status on_report(void *arg, int late, int64_t waited_ns)
     struct rondo_call call;
     describe(ctx, what, sizeof(what), &peer);
     peer = mailbox_rank(ctx, peer);
-    if (ctx->control != NULL && ctx->seq > 0 &&
-        rondo_control_call_of(ctx->control, ctx->rank, ctx->seq, &call) && call.state == 1) {
+    if (ctx->wiring.control != NULL && ctx->calls.seq > 0 &&
+        rondo_control_call_of(ctx->wiring.control, ctx->job.rank, ctx->calls.seq, &call) && call.state == 1) {
         rondo_call_text(&call, call_text, sizeof(call_text));
     }
     rondo_stragglers_text(ctx, &peer, culprits, sizeof(culprits));
     if (!late) {
-        RONDO_WARN("rank %d on %s has waited %.1f s in %s for %s%s", ctx->rank, rondo_log_host(),
+        RONDO_WARN("rank %d on %s has waited %.1f s in %s for %s%s", ctx->job.rank, rondo_log_host(),
                    (double)waited_ns * 1e-9, call_text, what, culprits);
         return RONDO_SUCCESS;
     }
-    if (culprits[0] == '\0' && ctx->control != NULL && rondo_control_aborted(ctx->control)) {
+    if (culprits[0] == '\0' && ctx->wiring.control != NULL && rondo_control_aborted(ctx->wiring.control)) {
         return rondo_ctx_ready(ctx); /* another rank's deadline passed meanwhile, and that rank knew more */
     }
-    return rondo_ctx_fail(ctx,
-                          rondo_fail(RONDO_TIMEOUT,
-                                     "rank %d on %s waited %.1f s (RONDO_TIMEOUT) in %s for %s%s", ctx->rank,
-                                     rondo_log_host(), (double)waited_ns * 1e-9, call_text, what, culprits),
-                          peer >= 0 ? peer : -1);
+    return rondo_ctx_fail(
+        ctx,
+        rondo_fail(RONDO_TIMEOUT, "rank %d on %s waited %.1f s (RONDO_TIMEOUT) in %s for %s%s", ctx->job.rank,
+                   rondo_log_host(), (double)waited_ns * 1e-9, call_text, what, culprits),
+        peer >= 0 ? peer : -1);
 }
 
 static rondo_status turn_control(void *arg, int *moved) { return rondo_control_progress(arg, moved); }
@@ -297,15 +302,15 @@ static rondo_status turn_streams(void *arg, int *moved)
 static int on_given_up(void *arg, int local, int64_t waited_ns)
 {
     struct rondo_ctx *ctx = arg;
-    int rank = ctx->layout.local_ranks[local], moved;
-    (void)rondo_control_progress(ctx->control, &moved);
-    if (rondo_control_state_of(ctx->control, rank) == RONDO_RANK_DEAD) {
+    int rank = ctx->wiring.layout.local_ranks[local], moved;
+    (void)rondo_control_progress(ctx->wiring.control, &moved);
+    if (rondo_control_state_of(ctx->wiring.control, rank) == RONDO_RANK_DEAD) {
         return 1;
     }
     if (waited_ns < linger_ns) {
         return 0;
     }
-    ctx->lingers = rank;
+    ctx->running.lingers = rank;
     return 1;
 }
 
@@ -313,52 +318,54 @@ rondo_status rondo_ctx_drop(struct rondo_ctx *ctx, rondo_status status)
 {
     char why[RONDO_ERROR_TEXT];
     snprintf(why, sizeof(why), "%s", rondo_error_text());
-    ctx->lingers = -1;
-    rondo_net_revoke(&ctx->net);
-    ctx->exec_ops->drop(ctx->exec);
-    if (RONDO_LIKELY(ctx->lingers < 0)) {
+    ctx->running.lingers = -1;
+    rondo_net_revoke(&ctx->wiring.net);
+    ctx->running.exec_ops->drop(ctx->running.exec);
+    if (RONDO_LIKELY(ctx->running.lingers < 0)) {
         return rondo_fail_quiet(status, "%s", why);
     }
     return rondo_fail(status,
                       "%.300s; rank %d on %s was stopped while it moved data of this call: it may still "
                       "touch this rank's buffers when it "
                       "goes on: keep them until its process has ended",
-                      why, ctx->lingers, ctx->peers[ctx->lingers].host);
+                      why, ctx->running.lingers, ctx->wiring.peers[ctx->running.lingers].host);
 }
 
 void rondo_ctx_policy(struct rondo_ctx *ctx)
 {
     const struct rondo_params *params = rondo_params();
-    int64_t timeout = ctx->config.timeout_ms != RONDO_CONFIG_DEFAULT ? ctx->config.timeout_ms * 1000000
-                                                                     : params->timeout;
-    struct rondo_wait_policy *policy = &ctx->policy;
-    policy->spins = params->spin >= 0                      ? (uint32_t)params->spin
-                    : ctx->layout.model.ranks_per_core > 1 ? 0
-                    : ctx->net.proxied > 0                 ? NET_SPINS
-                                                           : SPINS;
-    policy->crowd = params->spin >= 0 ? NULL : &ctx->crowd;
+    int64_t timeout = ctx->job.config.timeout_ms != RONDO_CONFIG_DEFAULT
+                          ? ctx->job.config.timeout_ms * 1000000
+                          : params->timeout;
+    struct rondo_wait_policy *policy = &ctx->running.policy;
+    policy->spins = params->spin >= 0                             ? (uint32_t)params->spin
+                    : ctx->wiring.layout.model.ranks_per_core > 1 ? 0
+                    : ctx->wiring.net.proxied > 0                 ? NET_SPINS
+                                                                  : SPINS;
+    policy->crowd = params->spin >= 0 ? NULL : &ctx->running.crowd;
     policy->sleep_after_ns = params->sleep_after;
     policy->timeout_ns = timeout;
     policy->warn_after_ns = params->warn_after;
-    policy->progress = &ctx->progress;
+    policy->progress = &ctx->running.progress;
     policy->check = on_check;
     policy->report = on_report;
     policy->arg = ctx;
-    ctx->exec_owner.arg = ctx;
-    ctx->exec_owner.mismatch = on_mismatch;
-    ctx->exec_owner.given_up = on_given_up;
-    if (ctx->control != NULL && ctx->progress.nhooks == 0) {
-        struct rondo_hook control = { "control", turn_control, ctx->control, 0 },
+    ctx->running.owner.arg = ctx;
+    ctx->running.owner.mismatch = on_mismatch;
+    ctx->running.owner.given_up = on_given_up;
+    if (ctx->wiring.control != NULL && ctx->running.progress.nhooks == 0) {
+        struct rondo_hook control = { "control", turn_control, ctx->wiring.control, 0 },
                           streams = { "streams", turn_streams, NULL, 0 };
-        rondo_progress_add(&ctx->progress, control);
-        rondo_progress_add(&ctx->progress, streams);
+        rondo_progress_add(&ctx->running.progress, control);
+        rondo_progress_add(&ctx->running.progress, streams);
     }
 }
 
 rondo_status rondo_ctx_progress(struct rondo_ctx *ctx, int *moved)
 {
-    RONDO_TRY(ctx->exec_ops->progress(ctx->exec, moved));
-    return RONDO_LIKELY(ctx->net.proxied == 0) ? RONDO_SUCCESS : rondo_net_progress(&ctx->net, moved);
+    RONDO_TRY(ctx->running.exec_ops->progress(ctx->running.exec, moved));
+    return RONDO_LIKELY(ctx->wiring.net.proxied == 0) ? RONDO_SUCCESS
+                                                      : rondo_net_progress(&ctx->wiring.net, moved);
 }
 
 /* Who closes a connection because of an error says so by the control plane, too: what was the cause there is
@@ -368,28 +375,29 @@ static rondo_status with_reason(struct rondo_ctx *ctx, rondo_status status)
     char text[RONDO_ERROR_TEXT];
     int64_t end = rondo_now_ns() + RONDO_ANSWER_NS;
     int moved;
-    if (status != RONDO_REMOTE_ERROR || ctx->net.proxied == 0 || ctx->control == NULL ||
-        __atomic_load_n(&ctx->aborted, __ATOMIC_ACQUIRE)) {
+    if (status != RONDO_REMOTE_ERROR || ctx->wiring.net.proxied == 0 || ctx->wiring.control == NULL ||
+        __atomic_load_n(&ctx->life.aborted, __ATOMIC_ACQUIRE)) {
         return status;
     }
     snprintf(text, sizeof(text), "%s", rondo_error_text());
-    while (!rondo_control_aborted(ctx->control) && rondo_now_ns() < end) {
-        (void)rondo_control_progress(ctx->control, &moved);
+    while (!rondo_control_aborted(ctx->wiring.control) && rondo_now_ns() < end) {
+        (void)rondo_control_progress(ctx->wiring.control, &moved);
         sched_yield();
     }
-    return rondo_control_aborted(ctx->control) ? rondo_ctx_ready(ctx) : rondo_fail_quiet(status, "%s", text);
+    return rondo_control_aborted(ctx->wiring.control) ? rondo_ctx_ready(ctx)
+                                                      : rondo_fail_quiet(status, "%s", text);
 }
 
 rondo_status rondo_ctx_wait(struct rondo_ctx *ctx, const int *open)
 {
     struct rondo_wait wait;
-    rondo_wait_begin(&wait, &ctx->policy);
-    ctx->stall_checks = 0;
+    rondo_wait_begin(&wait, &ctx->running.policy);
+    ctx->running.stall_checks = 0;
     for (;;) {
         int moved = 0;
         rondo_status status = rondo_ctx_progress(ctx, &moved);
         if (RONDO_LIKELY(status == RONDO_SUCCESS)) {
-            if (RONDO_LIKELY(*open == 0 && !ctx->net.busy)) {
+            if (RONDO_LIKELY(*open == 0 && !ctx->wiring.net.busy)) {
                 return RONDO_SUCCESS;
             }
             if (moved) {
@@ -408,10 +416,10 @@ rondo_status rondo_ctx_wait(struct rondo_ctx *ctx, const int *open)
 static rondo_status compare_with(struct rondo_ctx *ctx, int peer, uint64_t seq, int *unknown)
 {
     struct rondo_call mine, theirs;
-    if (peer == ctx->rank || !rondo_control_call_of(ctx->control, ctx->rank, seq, &mine)) {
+    if (peer == ctx->job.rank || !rondo_control_call_of(ctx->wiring.control, ctx->job.rank, seq, &mine)) {
         return RONDO_SUCCESS;
     }
-    if (!rondo_control_call_of(ctx->control, peer, seq, &theirs)) {
+    if (!rondo_control_call_of(ctx->wiring.control, peer, seq, &theirs)) {
         *unknown = 1;
         return RONDO_SUCCESS;
     }
@@ -428,7 +436,7 @@ static rondo_status compare_posts(struct rondo_ctx *ctx, const struct rondo_run 
     if (RONDO_LIKELY(local < 0)) {
         return RONDO_SUCCESS;
     }
-    RONDO_TRY(compare_with(ctx, ctx->layout.local_ranks[local], w->seq, &none));
+    RONDO_TRY(compare_with(ctx, ctx->wiring.layout.local_ranks[local], w->seq, &none));
     return on_mismatch(ctx, -1 - local, w, 0);
 }
 
@@ -482,31 +490,31 @@ rondo_status rondo_plan_compare(struct rondo_ctx *ctx, const struct rondo_run *r
 
 static void calls_end(struct rondo_ctx *ctx, uint64_t first, uint64_t last)
 {
-    for (; ctx->control != NULL && first != 0 && first <= last; first++) {
-        rondo_control_call_end(ctx->control, first);
+    for (; ctx->wiring.control != NULL && first != 0 && first <= last; first++) {
+        rondo_control_call_end(ctx->wiring.control, first);
     }
 }
 
 /* A call that is made again. */
 static rondo_status run_cached(struct rondo_ctx *ctx, struct rondo_cached *cached)
 {
-    struct rondo_plan *plan = &ctx->immediate;
+    struct rondo_plan *plan = &ctx->calls.immediate;
     plan->open = cached->nruns;
-    ctx->exec_ops->submit(ctx->exec, cached->runs, cached->nruns);
+    ctx->running.exec_ops->submit(ctx->running.exec, cached->runs, cached->nruns);
     RONDO_TRY(rondo_ctx_wait(ctx, &plan->open));
     RONDO_TRY(rondo_plan_compare(ctx, cached->runs, cached->nruns));
-    rondo_control_call_end(ctx->control, ctx->seq);
+    rondo_control_call_end(ctx->wiring.control, ctx->calls.seq);
     return RONDO_SUCCESS;
 }
 
 static rondo_status run_plan(struct rondo_ctx *ctx, const struct rondo_task *task)
 {
-    struct rondo_plan *plan = &ctx->immediate;
+    struct rondo_plan *plan = &ctx->calls.immediate;
     rondo_plan_reset(plan);
     RONDO_TRY(rondo_plan_add(plan, task));
     RONDO_TRY(rondo_plan_check(plan));
     plan->open = plan->nruns;
-    ctx->exec_ops->submit(ctx->exec, plan->runs, plan->nruns);
+    ctx->running.exec_ops->submit(ctx->running.exec, plan->runs, plan->nruns);
     RONDO_TRY(rondo_ctx_wait(ctx, &plan->open));
     return rondo_plan_compare(ctx, plan->runs, plan->nruns);
 }
@@ -515,12 +523,12 @@ rondo_status rondo_task_run(struct rondo_task *task)
 {
     struct rondo_ctx *ctx = task->ctx;
     struct rondo_cached *cached = NULL;
-    struct rondo_plan *plan = &ctx->immediate;
+    struct rondo_plan *plan = &ctx->calls.immediate;
     rondo_status status;
-    if (RONDO_UNLIKELY(__atomic_load_n(&ctx->nqueued, __ATOMIC_ACQUIRE) != 0)) {
+    if (RONDO_UNLIKELY(__atomic_load_n(&ctx->queue.nplans, __ATOMIC_ACQUIRE) != 0)) {
         RONDO_TRY(rondo_ctx_drain(ctx));
     }
-    RONDO_TRY(rondo_fault("call", ctx->rank, ctx->seq + 1));
+    RONDO_TRY(rondo_fault("call", ctx->job.rank, ctx->calls.seq + 1));
     status = rondo_plan_cached(ctx, task, &cached);
     if (RONDO_LIKELY(status == RONDO_SUCCESS && cached != NULL)) {
         return run_cached(ctx, cached);

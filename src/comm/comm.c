@@ -149,20 +149,20 @@ rondo_status rondo_shell_claim(rondo_comm *comm, const char *what, struct rondo_
 rondo_status rondo_ctx_keep_error(struct rondo_ctx *ctx, rondo_status status)
 {
     if (status != RONDO_SUCCESS && status != RONDO_IN_PROGRESS) {
-        snprintf(ctx->error, sizeof(ctx->error), "%s", rondo_error_text());
+        snprintf(ctx->life.error, sizeof(ctx->life.error), "%s", rondo_error_text());
     }
     return status;
 }
 
 rondo_status rondo_ctx_fail(struct rondo_ctx *ctx, rondo_status status, int whose)
 {
-    if (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == RONDO_COMM_READY &&
-        !__atomic_exchange_n(&ctx->failing, 1, __ATOMIC_ACQ_REL)) {
-        ctx->failure = status;
-        snprintf(ctx->failure_text, sizeof(ctx->failure_text), "%s", rondo_error_text());
-        __atomic_store_n(&ctx->state, RONDO_COMM_FAILED, __ATOMIC_RELEASE);
-        if (ctx->control != NULL) {
-            rondo_control_abort(ctx->control, status, whose, ctx->failure_text);
+    if (__atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) == RONDO_COMM_READY &&
+        !__atomic_exchange_n(&ctx->life.failing, 1, __ATOMIC_ACQ_REL)) {
+        ctx->life.failure = status;
+        snprintf(ctx->life.failure_text, sizeof(ctx->life.failure_text), "%s", rondo_error_text());
+        __atomic_store_n(&ctx->life.state, RONDO_COMM_FAILED, __ATOMIC_RELEASE);
+        if (ctx->wiring.control != NULL) {
+            rondo_control_abort(ctx->wiring.control, status, whose, ctx->life.failure_text);
         }
         if (ctx->device !=
             NULL) { /* peers know by now that what this rank's streams still bring is worth nothing */
@@ -174,9 +174,9 @@ rondo_status rondo_ctx_fail(struct rondo_ctx *ctx, rondo_status status, int whos
 
 rondo_status rondo_ctx_ready(struct rondo_ctx *ctx)
 {
-    int state = __atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE);
+    int state = __atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE);
     if (RONDO_LIKELY(state == RONDO_COMM_READY &&
-                     (ctx->control == NULL || !rondo_control_aborted(ctx->control)))) {
+                     (ctx->wiring.control == NULL || !rondo_control_aborted(ctx->wiring.control)))) {
         return RONDO_SUCCESS;
     }
     switch (state) {
@@ -184,19 +184,19 @@ rondo_status rondo_ctx_ready(struct rondo_ctx *ctx)
         return rondo_fail(RONDO_INVALID_USAGE,
                           "rank %d: the communicator \"%s\" is still being created: poll "
                           "rondo_comm_async_error until it says RONDO_SUCCESS",
-                          ctx->rank, ctx->name);
+                          ctx->job.rank, ctx->job.name);
     case RONDO_COMM_FINALIZED:
         return rondo_fail(RONDO_INVALID_USAGE,
-                          "rank %d: the communicator \"%s\" was finalized: only destroy is legal", ctx->rank,
-                          ctx->name);
+                          "rank %d: the communicator \"%s\" was finalized: only destroy is legal",
+                          ctx->job.rank, ctx->job.name);
     case RONDO_COMM_READY: {
         char text[RONDO_ERROR_TEXT];
         int whose = -1;
-        rondo_status status = rondo_control_reason(ctx->control, text, &whose);
+        rondo_status status = rondo_control_reason(ctx->wiring.control, text, &whose);
         return rondo_ctx_fail(
             ctx, rondo_fail_quiet(status == RONDO_SUCCESS ? RONDO_REMOTE_ERROR : status, "%s", text), whose);
     }
-    default: return rondo_fail_quiet(ctx->failure, "%s", ctx->failure_text);
+    default: return rondo_fail_quiet(ctx->life.failure, "%s", ctx->life.failure_text);
     }
 }
 
@@ -209,7 +209,7 @@ rondo_status rondo_comm_count(const rondo_comm *comm, int *count)
         return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_count: the place for the count is NULL");
     }
     RONDO_TRY(rondo_comm_visit(comm, "rondo_comm_count", &ctx));
-    *count = ctx->nranks;
+    *count = ctx->job.nranks;
     rondo_comm_unvisit(comm);
     return RONDO_SUCCESS;
 }
@@ -221,7 +221,7 @@ rondo_status rondo_comm_rank(const rondo_comm *comm, int *rank)
         return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_rank: the place for the rank is NULL");
     }
     RONDO_TRY(rondo_comm_visit(comm, "rondo_comm_rank", &ctx));
-    *rank = ctx->rank;
+    *rank = ctx->job.rank;
     rondo_comm_unvisit(comm);
     return RONDO_SUCCESS;
 }
@@ -233,7 +233,7 @@ rondo_status rondo_comm_device(const rondo_comm *comm, int *device)
         return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_device: the place for the device is NULL");
     }
     RONDO_TRY(rondo_comm_visit(comm, "rondo_comm_device", &ctx));
-    *device = ctx->peers == NULL ? -1 : ctx->peers[ctx->rank].device;
+    *device = ctx->wiring.peers == NULL ? -1 : ctx->wiring.peers[ctx->job.rank].device;
     rondo_comm_unvisit(comm);
     return RONDO_SUCCESS;
 }
@@ -247,8 +247,8 @@ const char *rondo_last_error(const rondo_comm *comm)
         return rondo_error_text();
     }
     snprintf(text, sizeof(text), "%s",
-             __atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == RONDO_COMM_FAILED ? ctx->failure_text
-                                                                                 : ctx->error);
+             __atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) == RONDO_COMM_FAILED ? ctx->life.failure_text
+                                                                                      : ctx->life.error);
     rondo_comm_unvisit(comm);
     return text;
 }

@@ -5,7 +5,7 @@
  *
  * One thread at a time uses a context; the others that may touch it: abort (claims the shell, sets flags,
  * waits for that thread to leave), async_error and the queries (visitors), the control thread (its own
- * segment), and, while plans of streams are queued (nqueued > 0), whoever turns them under `queue_lock`.
+ * segment), and, while plans of streams are queued (queue.nplans > 0), whoever turns them under `queue.lock`.
  */
 #ifndef RONDO_COMM_COMM_H
 #define RONDO_COMM_COMM_H
@@ -43,71 +43,95 @@ struct rondo_comm {
 };
 _Static_assert(sizeof(struct rondo_comm) == 64, "a shell is one cache line");
 
-struct rondo_ctx {
-    /* identity */
-    rondo_comm *shell;
+/* Who this rank is. */
+struct rondo_job {
     int rank, nranks;
     char name[RONDO_NAME_LEN];
     rondo_config config;
     struct rondo_unique_id id;
-    uint64_t hash;      /* of the id: equal on all ranks */
+    uint64_t hash;      /* of the id: all ranks have the same */
     uint64_t nchildren; /* splits so far */
     struct rondo_shrinks
-        *shrinks; /* shrinks so far, by who stays: ranks that are left out of one do not count it */
+        *shrinks; /* shrinks so far, counted for each set of members: excluded ranks do not see one */
     int nshrinks;
-    /* the ranks, how they are wired and connected */
+};
+
+/* The ranks, and what connects them. */
+struct rondo_wiring {
     struct rondo_peer *peers;
     struct rondo_shm_name *arenas;
     struct rondo_layout layout;
     struct rondo_net net;
+    size_t bytes; /* of shared memory for buffers */
     struct rondo_link *links;
     int nlinks;
-    struct rondo_ports *ports;     /* per channel */
-    struct rondo_p2p **p2p;        /* per rank; NULL until used */
-    struct rondo_control *control; /* NULL when nranks is 1 */
-    int listening;                 /* it holds the process's control listener (several nodes) */
-    int has_netdevs;               /* it holds the net devices (net/netdev.h) */
+    struct rondo_ports *ports; /* of each channel */
+    struct rondo_p2p **p2p;    /* of each rank; NULL until used */
+    int listening;             /* holds the process's listener of the control plane (several nodes) */
+    int has_netdevs;           /* holds the net devices (net/netdev.h) */
     struct rondo_mailbox *mailbox;
-    struct rondo_direct *open_buffers; /* of the node (kern/direct.h); NULL without a mailbox */
-    struct rondo_device *device;       /* the GPU on which its buffers are (device.h); NULL: host memory */
-    struct rondo_pages
-        *pages; /* of buffers, as far as they were asked for (RONDO_CHECK_POINTERS); NULL: no checks */
-    /* running */
+    struct rondo_direct *direct;   /* direct access between ranks of the node; NULL without a mailbox */
+    struct rondo_control *control; /* NULL when nranks is 1 */
+};
+
+/* What runs calls, and how this rank waits for them. */
+struct rondo_running {
     const struct rondo_exec_ops *exec_ops;
     struct rondo_exec *exec;
-    struct rondo_exec_owner exec_owner;
+    struct rondo_exec_owner owner;
     struct rondo_progress progress;
     struct rondo_wait_policy policy;
     struct rondo_crowd crowd; /* of the policy */
+    uint32_t stall_checks;    /* in the present wait */
+    int lingers;              /* a rank that a drop did not wait for; -1: none */
     struct rondo_allowed allowed;
     struct rondo_tune *tune; /* RONDO_TUNE_FILE; NULL: none. Owned; layout.measured points into it */
-    const struct rondo_choice
-        *forced; /* what collectives run instead of the tuner's choice; NULL: nothing. Not owned */
+    const struct rondo_choice *forced; /* replaces the tuner's selection; NULL: nothing does. Not owned */
+};
+
+/* What is kept of calls. */
+struct rondo_calls {
     struct rondo_cached cached[RONDO_CACHED_CALLS];
-    uint32_t cached_out;         /* calls that were pushed out */
+    uint32_t cached_out;         /* calls that were evicted */
     struct rondo_plan immediate; /* the plan of calls that run before they return */
     struct rondo_user_op user_op[RONDO_USER_OPS];
     uint64_t seq;     /* collectives called */
     uint64_t history; /* hash of all of them */
-    uint32_t stall_checks;
-    int lingers; /* of a drop: who was not waited for */
     uint8_t barrier_byte[2];
-    /* plans of streams, in the order of the calls */
-    pthread_mutex_t queue_lock;
-    struct rondo_plan *queue, *queue_last;
-    int nqueued;                     /* atomic */
-    struct rondo_ctx *registry_next; /* contexts with queued plans */
+};
+
+/* Plans of streams, in the order of the calls. */
+struct rondo_queue {
+    int nplans; /* atomic */
     int registered;
-    /* state */
-    int state;            /* enum rondo_comm_state; atomic */
-    int failing;          /* somebody writes why; atomic */
-    int aborted;          /* atomic */
-    rondo_status failure; /* why state is FAILED: written once, before state */
+    struct rondo_plan *first, *last;
+    struct rondo_ctx *registry_next; /* of the contexts that have queued plans */
+    pthread_mutex_t lock;            /* also held by the thread that moves a creation */
+};
+
+/* From creation to failure or destroy. */
+struct rondo_life {
+    int state;               /* enum rondo_comm_state; atomic */
+    int failing;             /* a thread is writing why; atomic */
+    int aborted;             /* atomic */
+    rondo_status failure;    /* why state is FAILED: written once, before state */
+    struct rondo_init *init; /* creation under way; NULL afterwards */
     char failure_text[RONDO_ERROR_TEXT];
     char error[RONDO_ERROR_TEXT]; /* of the calling thread's last call that failed */
-    struct rondo_init *init;      /* under way; NULL afterwards */
+};
+
+struct rondo_ctx {
+    rondo_comm *shell;
+    struct rondo_job job;
+    struct rondo_wiring wiring;
+    struct rondo_device *device; /* the GPU that holds the buffers (gpu/device.h); NULL: host memory */
+    struct rondo_pages
+        *pages; /* buffers whose kind of memory was checked (RONDO_CHECK_POINTERS); NULL: no checks */
+    struct rondo_running running;
+    struct rondo_calls calls;
+    struct rondo_queue queue;
+    struct rondo_life life;
     struct rondo_registration *registrations;
-    size_t bytes; /* of buffers */
 };
 
 /* ---- shells: handles ---- */

@@ -68,23 +68,23 @@ static rondo_status expect(struct rondo_ctx *ctx)
 {
     int *peers, n, nrecv;
     rondo_status status;
-    if (ctx->net.device == NULL) {
+    if (ctx->wiring.net.device == NULL) {
         return RONDO_SUCCESS;
     }
-    RONDO_TRY(
-        RONDO_NEW_ARRAY(peers, rondo_links_max(&ctx->layout, ctx->layout.nchannels), "the list of peers"));
-    nrecv = list_peers(&ctx->layout, peers, &n);
-    status = rondo_net_expect(&ctx->net, peers, nrecv, n - nrecv, ctx->layout.protos);
+    RONDO_TRY(RONDO_NEW_ARRAY(peers, rondo_links_max(&ctx->wiring.layout, ctx->wiring.layout.nchannels),
+                              "the list of peers"));
+    nrecv = list_peers(&ctx->wiring.layout, peers, &n);
+    status = rondo_net_expect(&ctx->wiring.net, peers, nrecv, n - nrecv, ctx->wiring.layout.protos);
     rondo_free(peers);
     return status;
 }
 
 rondo_status rondo_links_offer(struct rondo_ctx *ctx, struct rondo_connect *records)
 {
-    const struct rondo_layout *layout = &ctx->layout;
+    const struct rondo_layout *layout = &ctx->wiring.layout;
     int nchannels = layout->nchannels, most = rondo_links_max(layout, nchannels);
-    RONDO_TRY(RONDO_NEW_ARRAY(ctx->links, most, "the connections"));
-    RONDO_TRY(RONDO_NEW_ARRAY(ctx->ports, nchannels, "the ports"));
+    RONDO_TRY(RONDO_NEW_ARRAY(ctx->wiring.links, most, "the connections"));
+    RONDO_TRY(RONDO_NEW_ARRAY(ctx->wiring.ports, nchannels, "the ports"));
     RONDO_TRY(expect(ctx));
     memset(records, 0, sizeof(*records) * (size_t)most);
     for (int c = 0; c < nchannels; c++) {
@@ -92,15 +92,16 @@ rondo_status rondo_links_offer(struct rondo_ctx *ctx, struct rondo_connect *reco
         for (int i = 0; i < 2 * nports; i++) { /* receiving ends first */
             int port = port_at(i % nports), is_send = i >= nports;
             int peer = port_peer(layout, c, port, is_send);
-            struct rondo_link *link = &ctx->links[ctx->nlinks];
+            struct rondo_link *link = &ctx->wiring.links[ctx->wiring.nlinks];
             if (peer < 0) {
                 continue;
             }
-            RONDO_TRY(rondo_link_offer(&ctx->net, link, peer, c, is_send, layout->protos,
-                                       rondo_layout_net(layout, c, port, is_send), &records[ctx->nlinks]));
-            records[ctx->nlinks].port = (uint8_t)port;
-            (is_send ? ctx->ports[c].send : ctx->ports[c].recv)[port] = &link->conn;
-            ctx->nlinks++;
+            RONDO_TRY(rondo_link_offer(&ctx->wiring.net, link, peer, c, is_send, layout->protos,
+                                       rondo_layout_net(layout, c, port, is_send),
+                                       &records[ctx->wiring.nlinks]));
+            records[ctx->wiring.nlinks].port = (uint8_t)port;
+            (is_send ? ctx->wiring.ports[c].send : ctx->wiring.ports[c].recv)[port] = &link->conn;
+            ctx->wiring.nlinks++;
         }
     }
     return RONDO_SUCCESS;
@@ -121,28 +122,28 @@ rondo_status rondo_links_connect(struct rondo_ctx *ctx,
                                  const struct rondo_connect *(*records_of)(void *arg, int peer), void *arg,
                                  int *pending)
 {
-    const struct rondo_connect *mine = records_of(arg, ctx->rank);
-    int most = rondo_links_max(&ctx->layout, ctx->layout.nchannels);
+    const struct rondo_connect *mine = records_of(arg, ctx->job.rank);
+    int most = rondo_links_max(&ctx->wiring.layout, ctx->wiring.layout.nchannels);
     rondo_status status;
     *pending = -1;
-    for (int i = 0; i < ctx->nlinks; i++) {
+    for (int i = 0; i < ctx->wiring.nlinks; i++) {
         const struct rondo_connect *theirs, *match = NULL;
-        if (ctx->links[i].connected) {
+        if (ctx->wiring.links[i].connected) {
             continue;
         }
-        theirs = records_of(arg, ctx->links[i].peer);
+        theirs = records_of(arg, ctx->wiring.links[i].peer);
         for (int k = 0; k < most && match == NULL; k++) {
-            match = records_match(&mine[i], &theirs[k], ctx->rank) ? &theirs[k] : NULL;
+            match = records_match(&mine[i], &theirs[k], ctx->job.rank) ? &theirs[k] : NULL;
         }
         if (match == NULL) {
             return rondo_fail(
                 RONDO_INTERNAL_ERROR,
                 "rank %d on %s: rank %d offered no end for channel %d: the ranks found different layouts",
-                ctx->rank, rondo_log_host(), ctx->links[i].peer, ctx->links[i].channel);
+                ctx->job.rank, rondo_log_host(), ctx->wiring.links[i].peer, ctx->wiring.links[i].channel);
         }
-        status = rondo_link_connect(&ctx->net, &ctx->links[i], match);
+        status = rondo_link_connect(&ctx->wiring.net, &ctx->wiring.links[i], match);
         if (status == RONDO_IN_PROGRESS) {
-            *pending = *pending < 0 ? ctx->links[i].peer : *pending;
+            *pending = *pending < 0 ? ctx->wiring.links[i].peer : *pending;
         } else {
             RONDO_TRY(status);
         }
@@ -152,8 +153,8 @@ rondo_status rondo_links_connect(struct rondo_ctx *ctx,
 
 void rondo_links_close(struct rondo_ctx *ctx)
 {
-    for (int i = 0; i < ctx->nlinks; i++) {
-        rondo_link_close(&ctx->net, &ctx->links[i]);
+    for (int i = 0; i < ctx->wiring.nlinks; i++) {
+        rondo_link_close(&ctx->wiring.net, &ctx->wiring.links[i]);
     }
 }
 
@@ -166,7 +167,7 @@ static int by_value(const void *x, const void *y)
 int rondo_links_peers(const struct rondo_ctx *ctx, int *peers)
 {
     int n, kept = 0;
-    (void)list_peers(&ctx->layout, peers, &n);
+    (void)list_peers(&ctx->wiring.layout, peers, &n);
     qsort(peers, (size_t)n, sizeof(*peers), by_value);
     for (int i = 0; i < n; i++) {
         if (i == 0 || peers[i] != peers[kept - 1]) {
@@ -178,7 +179,7 @@ int rondo_links_peers(const struct rondo_ctx *ctx, int *peers)
 
 uint32_t rondo_message_protos(const struct rondo_ctx *ctx)
 {
-    uint32_t ll = ctx->allowed.protos[RONDO_COLL_SEND][RONDO_ALGO_P2P] & 1u << RONDO_PROTO_LL;
+    uint32_t ll = ctx->running.allowed.protos[RONDO_COLL_SEND][RONDO_ALGO_P2P] & 1u << RONDO_PROTO_LL;
     return rondo_params()->p2p_ll_threshold > 0 ? ll : 0;
 }
 
@@ -191,15 +192,15 @@ enum rondo_proto rondo_message_proto(const struct rondo_link *link, size_t bytes
 rondo_status rondo_p2p_get(struct rondo_ctx *ctx, int peer, int is_send, struct rondo_p2p **p2p_out)
 {
     struct rondo_p2p *p2p;
-    if (ctx->p2p == NULL) {
-        RONDO_TRY(RONDO_NEW_ARRAY(ctx->p2p, ctx->nranks, "the list of send and recv peers"));
+    if (ctx->wiring.p2p == NULL) {
+        RONDO_TRY(RONDO_NEW_ARRAY(ctx->wiring.p2p, ctx->job.nranks, "the list of send and recv peers"));
     }
-    if (ctx->p2p[peer] == NULL) {
-        RONDO_TRY(RONDO_NEW(ctx->p2p[peer], "a send and recv peer"));
+    if (ctx->wiring.p2p[peer] == NULL) {
+        RONDO_TRY(RONDO_NEW(ctx->wiring.p2p[peer], "a send and recv peer"));
     }
-    p2p = ctx->p2p[peer];
+    p2p = ctx->wiring.p2p[peer];
     if (!p2p->lazy[is_send]) {
-        RONDO_TRY(rondo_link_lazy(&ctx->net, &p2p->link[is_send], peer, is_send));
+        RONDO_TRY(rondo_link_lazy(&ctx->wiring.net, &p2p->link[is_send], peer, is_send));
         p2p->lazy[is_send] = 1;
         (is_send ? p2p->ports[1].send : p2p->ports[0].recv)[RONDO_PORT_PEER] = &p2p->link[is_send].conn;
     }

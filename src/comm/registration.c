@@ -52,7 +52,7 @@ static rondo_status add(struct rondo_ctx *ctx, void *buf, size_t bytes, void **h
                           "rondo_comm_register on rank %d: %zu bytes at %p, place for the handle at %p: a "
                           "range of at least one byte and a "
                           "place are needed",
-                          ctx->rank, bytes, buf, (void *)handle);
+                          ctx->job.rank, bytes, buf, (void *)handle);
     }
     RONDO_TRY(rondo_device_register(ctx, buf, bytes));
     RONDO_TRY(RONDO_NEW(r, "a registration"));
@@ -79,7 +79,7 @@ static rondo_status end(struct rondo_ctx *ctx, void *handle)
                           "rondo_comm_deregister on rank %d: %p is not a handle that rondo_comm_register of "
                           "this communicator gave, or was "
                           "deregistered before",
-                          ctx->rank, handle);
+                          ctx->job.rank, handle);
     }
     *at = r->next;
     rondo_region_remove(r->region);

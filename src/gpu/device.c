@@ -17,10 +17,10 @@ enum { STOP_MS = 5000 };
 static rondo_status resolve(struct rondo_ctx *ctx)
 {
     struct rondo_device *device = ctx->device;
-    device->ordinal = ctx->config.device;
+    device->ordinal = ctx->job.config.device;
     if (device->ordinal == RONDO_DEVICE_CURRENT) {
         RONDO_TRY(rondo_cuda_current(&device->ordinal));
-        ctx->config.device = device->ordinal; /* children have the same */
+        ctx->job.config.device = device->ordinal; /* children have the same */
     }
     return RONDO_SUCCESS;
 }
@@ -28,7 +28,7 @@ static rondo_status resolve(struct rondo_ctx *ctx)
 rondo_status rondo_device_choose(struct rondo_ctx *ctx)
 {
     struct rondo_device *device;
-    if (ctx->config.device == RONDO_CONFIG_DEFAULT) {
+    if (ctx->job.config.device == RONDO_CONFIG_DEFAULT) {
         return RONDO_SUCCESS;
     }
     RONDO_TRY(RONDO_NEW(device, "a communicator's device"));
@@ -36,11 +36,11 @@ rondo_status rondo_device_choose(struct rondo_ctx *ctx)
     pthread_mutex_init(&device->net, NULL);
     pthread_mutex_init(&device->wake_lock, NULL);
     ctx->device = device;
-    ctx->exec_ops = &rondo_exec_cuda;
+    ctx->running.exec_ops = &rondo_exec_cuda;
     for (int i = 0; i < RONDO_NUM_COLLS * RONDO_NUM_ALGOS && rondo_params()->direct_gpu == 0; i++) {
         int a = i % RONDO_NUM_ALGOS;
         if (a == RONDO_ALGO_ONESHOT || rondo_algo_opens((enum rondo_algo)a)) {
-            ctx->allowed.protos[i / RONDO_NUM_ALGOS][a] = 0;
+            ctx->running.allowed.protos[i / RONDO_NUM_ALGOS][a] = 0;
         }
     }
     device->chosen = resolve(ctx);
@@ -52,8 +52,8 @@ rondo_status rondo_device_choose(struct rondo_ctx *ctx)
 
 static int allows_sharing(const struct rondo_ctx *ctx)
 {
-    return ctx->config.allow_shared_gpu != RONDO_CONFIG_DEFAULT ? ctx->config.allow_shared_gpu
-                                                                : rondo_params()->allow_shared_gpu;
+    return ctx->job.config.allow_shared_gpu != RONDO_CONFIG_DEFAULT ? ctx->job.config.allow_shared_gpu
+                                                                    : rondo_params()->allow_shared_gpu;
 }
 
 rondo_status rondo_device_fill_peer(struct rondo_ctx *ctx, struct rondo_peer *peer)
@@ -77,16 +77,16 @@ rondo_status rondo_device_fill_peer(struct rondo_ctx *ctx, struct rondo_peer *pe
 void rondo_device_peers(struct rondo_ctx *ctx)
 {
     struct rondo_device *device = ctx->device;
-    const struct rondo_peer *self = &ctx->peers[ctx->rank];
-    int first = ctx->rank;
-    for (int r = 0; r < ctx->nranks; r++) {
-        if (r == ctx->rank || rondo_peer_same_gpu(self, &ctx->peers[r])) {
+    const struct rondo_peer *self = &ctx->wiring.peers[ctx->job.rank];
+    int first = ctx->job.rank;
+    for (int r = 0; r < ctx->job.nranks; r++) {
+        if (r == ctx->job.rank || rondo_peer_same_gpu(self, &ctx->wiring.peers[r])) {
             device->sharers++;
-            device->sharers_here += ctx->peers[r].process_hash == self->process_hash;
+            device->sharers_here += ctx->wiring.peers[r].process_hash == self->process_hash;
             first = r < first ? r : first;
         }
     }
-    if (device->sharers > device->sharers_here && first == ctx->rank) {
+    if (device->sharers > device->sharers_here && first == ctx->job.rank) {
         RONDO_WARN("%d ranks of several processes on %s share GPU %d (%s): without MPS their kernels wait "
                    "for one another's slices of "
                    "time, which is very slow",
@@ -113,7 +113,7 @@ rondo_status rondo_device_check_channels(const struct rondo_ctx *ctx)
                       "rank %d: %d ranks share GPU %d (%s) on %s, which runs %d blocks together, and each "
                       "rank needs one at least: use fewer "
                       "ranks a GPU, or more GPUs",
-                      ctx->rank, device->sharers, device->ordinal, device->gpu.bus_id, rondo_log_host(),
+                      ctx->job.rank, device->sharers, device->ordinal, device->gpu.bus_id, rondo_log_host(),
                       rondo_cuda_kernels_blocks(device->kernels));
 }
 
@@ -129,14 +129,14 @@ struct device_record {
 
 size_t rondo_device_record_bytes(const struct rondo_ctx *ctx)
 {
-    size_t most = (size_t)ctx->layout.max_local;
+    size_t most = (size_t)ctx->wiring.layout.max_local;
     return rondo_round_up(sizeof(struct device_record) + most * most, 8);
 }
 
 void rondo_device_fill_record(struct rondo_ctx *ctx, void *record)
 {
     struct device_record *mine = record;
-    rondo_net_gpu(&ctx->net, &mine->name);
+    rondo_net_gpu(&ctx->wiring.net, &mine->name);
 }
 
 uint8_t *rondo_device_record_p2p_modes(void *record) { return ((struct device_record *)record)->ways; }
@@ -144,7 +144,7 @@ uint8_t *rondo_device_record_p2p_modes(void *record) { return ((struct device_re
 rondo_status rondo_device_names(struct rondo_ctx *ctx, void *(*record_of)(void *arg, int rank), void *arg)
 {
     struct rondo_device *device = ctx->device;
-    const struct rondo_layout *l = &ctx->layout;
+    const struct rondo_layout *l = &ctx->wiring.layout;
     const struct device_record *leader = record_of(arg, l->local_ranks[0]);
     RONDO_TRY(RONDO_NEW_ARRAY(device->names, l->nlocal, "the memory of the node's GPUs"));
     RONDO_TRY(RONDO_NEW_ARRAY(device->ways, l->nlocal, "the ways between GPUs"));
@@ -154,21 +154,21 @@ rondo_status rondo_device_names(struct rondo_ctx *ctx, void *(*record_of)(void *
         device->names[i] = record->name;
         device->ways[i] = way < RONDO_NUM_P2P_MODES ? way : RONDO_P2P_MODE_NONE;
     }
-    ctx->net.gpus = device->names;
-    ctx->net.ways = device->ways;
+    ctx->wiring.net.gpus = device->names;
+    ctx->wiring.net.ways = device->ways;
     return RONDO_SUCCESS;
 }
 
-rondo_status rondo_device_check_p2p_modes(struct rondo_ctx *ctx) { return rondo_net_check(&ctx->net); }
+rondo_status rondo_device_check_p2p_modes(struct rondo_ctx *ctx) { return rondo_net_check(&ctx->wiring.net); }
 
 void rondo_device_p2p_modes(const struct rondo_ctx *ctx, uint8_t *ways)
 {
-    memcpy(ways, ctx->device->ways, (size_t)ctx->layout.nlocal);
+    memcpy(ways, ctx->device->ways, (size_t)ctx->wiring.layout.nlocal);
 }
 
 void rondo_device_broken(struct rondo_ctx *ctx, int rank, const uint8_t *ways)
 {
-    const struct rondo_layout *l = &ctx->layout;
+    const struct rondo_layout *l = &ctx->wiring.layout;
     if (l->node_of[rank] == l->node && ways[l->local_rank] == RONDO_P2P_MODE_BROKEN) {
         ctx->device->ways[l->local_of[rank]] = RONDO_P2P_MODE_BROKEN;
     }
@@ -178,17 +178,18 @@ rondo_status rondo_device_relay(struct rondo_ctx *ctx, struct rondo_shm_name *na
 {
     struct rondo_relayed *list;
     int n;
-    RONDO_TRY(RONDO_NEW_ARRAY(ctx->device->relays, ctx->layout.nlocal, "what other GPUs send for this one"));
-    ctx->net.relays = ctx->device->relays;
-    RONDO_TRY(rondo_layout_relayed(&ctx->layout, &list, &n));
-    rondo_net_relay(&ctx->net, list, n, ctx->layout.protos, name);
+    RONDO_TRY(
+        RONDO_NEW_ARRAY(ctx->device->relays, ctx->wiring.layout.nlocal, "what other GPUs send for this one"));
+    ctx->wiring.net.relays = ctx->device->relays;
+    RONDO_TRY(rondo_layout_relayed(&ctx->wiring.layout, &list, &n));
+    rondo_net_relay(&ctx->wiring.net, list, n, ctx->wiring.layout.protos, name);
     rondo_free(list);
     return RONDO_SUCCESS;
 }
 
 void rondo_device_relayed(struct rondo_ctx *ctx, int rank, const struct rondo_shm_name *name)
 {
-    const struct rondo_layout *l = &ctx->layout;
+    const struct rondo_layout *l = &ctx->wiring.layout;
     if (l->node_of[rank] == l->node && ctx->device->relays != NULL) {
         ctx->device->relays[l->local_of[rank]] = *name;
     }
@@ -196,9 +197,9 @@ void rondo_device_relayed(struct rondo_ctx *ctx, int rank, const struct rondo_sh
 
 int rondo_device_links_reach(const struct rondo_ctx *ctx)
 {
-    for (int i = 0; i < ctx->nlinks; i++) {
-        const struct rondo_link *link = &ctx->links[i];
-        int same = ctx->layout.node_of[link->peer] == ctx->layout.node;
+    for (int i = 0; i < ctx->wiring.nlinks; i++) {
+        const struct rondo_link *link = &ctx->wiring.links[i];
+        int same = ctx->wiring.layout.node_of[link->peer] == ctx->wiring.layout.node;
         if (same && link->transport != &rondo_transport_p2p && !link->conn.proxied) {
             return 0;
         }
@@ -213,13 +214,13 @@ rondo_status rondo_device_prepare(struct rondo_ctx *ctx)
     struct rondo_device *device = ctx->device;
     struct rondo_exec_cuda_config config = { .device = &device->gpu,
                                              .kernels = device->kernels,
-                                             .rank = ctx->rank,
-                                             .nranks = ctx->nranks,
-                                             .nchannels = ctx->layout.nchannels,
+                                             .rank = ctx->job.rank,
+                                             .nranks = ctx->job.nranks,
+                                             .nchannels = ctx->wiring.layout.nchannels,
                                              .sharers = device->sharers_here,
-                                             .name = ctx->name,
-                                             .owner = &ctx->exec_owner };
-    RONDO_TRY(rondo_exec_cuda_open(&ctx->exec, &config));
+                                             .name = ctx->job.name,
+                                             .owner = &ctx->running.owner };
+    RONDO_TRY(rondo_exec_cuda_open(&ctx->running.exec, &config));
     return rondo_device_direct_open(ctx);
 }
 
@@ -228,20 +229,20 @@ rondo_status rondo_device_start(struct rondo_ctx *ctx)
     const int32_t *rank_at[RONDO_MAX_CHANNELS];
     struct rondo_ports *none = NULL;
     rondo_status status;
-    for (int c = 0; c < ctx->layout.nchannels; c++) {
-        rank_at[c] = ctx->layout.channel[c].ring.rank_at;
+    for (int c = 0; c < ctx->wiring.layout.nchannels; c++) {
+        rank_at[c] = ctx->wiring.layout.channel[c].ring.rank_at;
     }
-    if (ctx->ports == NULL) { /* one rank */
-        RONDO_TRY(RONDO_NEW_ARRAY(none, ctx->layout.nchannels, "the ports"));
-        ctx->ports = none;
+    if (ctx->wiring.ports == NULL) { /* one rank */
+        RONDO_TRY(RONDO_NEW_ARRAY(none, ctx->wiring.layout.nchannels, "the ports"));
+        ctx->wiring.ports = none;
     }
-    status = rondo_exec_cuda_wire(ctx->exec, ctx->ports, rank_at);
-    return status == RONDO_SUCCESS && ctx->nranks > 1 ? rondo_device_watch(ctx) : status;
+    status = rondo_exec_cuda_wire(ctx->running.exec, ctx->wiring.ports, rank_at);
+    return status == RONDO_SUCCESS && ctx->job.nranks > 1 ? rondo_device_watch(ctx) : status;
 }
 
 void rondo_device_bytes(const struct rondo_ctx *ctx, const void **send, void **recv)
 {
-    uint8_t *line = rondo_exec_cuda_line(ctx->exec);
+    uint8_t *line = rondo_exec_cuda_line(ctx->running.exec);
     *send = line;
     *recv = line + RONDO_CACHE_LINE;
 }
@@ -250,7 +251,7 @@ rondo_status rondo_device_scratch(struct rondo_plan *plan, size_t bytes, void **
 {
     void *scratch;
     bytes = rondo_round_up(bytes, RONDO_CTRL_ALIGN);
-    RONDO_TRY(rondo_exec_cuda_scratch(plan->ctx->exec, plan->scratch + bytes, &scratch));
+    RONDO_TRY(rondo_exec_cuda_scratch(plan->ctx->running.exec, plan->scratch + bytes, &scratch));
     *memory = (uint8_t *)scratch + plan->scratch;
     plan->scratch += bytes;
     return RONDO_SUCCESS;
@@ -258,8 +259,8 @@ rondo_status rondo_device_scratch(struct rondo_plan *plan, size_t bytes, void **
 
 void rondo_device_abort(struct rondo_ctx *ctx)
 {
-    if (ctx->exec != NULL) {
-        rondo_exec_cuda_abort(ctx->exec);
+    if (ctx->running.exec != NULL) {
+        rondo_exec_cuda_abort(ctx->running.exec);
     }
 }
 
@@ -284,23 +285,23 @@ void rondo_device_stop(struct rondo_ctx *ctx)
     struct timespec ms = { 0, 1000000 };
     int untold = 0, through = 0;
     rondo_device_unwatch(ctx);
-    if (ctx->exec == NULL) {
+    if (ctx->running.exec == NULL) {
         return;
     }
-    if (__atomic_load_n(&ctx->aborted, __ATOMIC_ACQUIRE) ||
-        __atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) != RONDO_COMM_READY) {
-        rondo_exec_cuda_abort(ctx->exec);
+    if (__atomic_load_n(&ctx->life.aborted, __ATOMIC_ACQUIRE) ||
+        __atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) != RONDO_COMM_READY) {
+        rondo_exec_cuda_abort(ctx->running.exec);
     }
-    for (int i = 0; i < STOP_MS && !(through = is_through(ctx->exec, &untold)); i++) {
+    for (int i = 0; i < STOP_MS && !(through = is_through(ctx->running.exec, &untold)); i++) {
         if (i == STOP_MS / 2) {
-            rondo_exec_cuda_abort(ctx->exec); /* destroyed with work that does not end */
+            rondo_exec_cuda_abort(ctx->running.exec); /* destroyed with work that does not end */
         }
         nanosleep(&ms, NULL);
     }
     if (!through) {
         RONDO_WARN("rank %d: GPU %d (%s) is not through with the calls of communicator \"%s\" after %d ms: "
                    "its memory goes all the same",
-                   ctx->rank, ctx->device->ordinal, ctx->device->gpu.bus_id, ctx->name, STOP_MS);
+                   ctx->job.rank, ctx->device->ordinal, ctx->device->gpu.bus_id, ctx->job.name, STOP_MS);
     }
 }
 

@@ -54,20 +54,21 @@ static rondo_status bad_buffer(const struct rondo_ctx *ctx, const char *call, co
                           "\"%s\" is for host memory: "
                           "create it with the config's "
                           "device, or copy the data first",
-                          call, ctx->rank, which, pointer, ordinal, ctx->name);
+                          call, ctx->job.rank, which, pointer, ordinal, ctx->job.name);
     }
     if (kind == RONDO_POINTER_DEVICE) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
                           "rondo_%s on rank %d: the %s buffer %p is memory of GPU %d, and the communicator "
                           "\"%s\" is on GPU %d",
-                          call, ctx->rank, which, pointer, ordinal, ctx->name, ctx->device->ordinal);
+                          call, ctx->job.rank, which, pointer, ordinal, ctx->job.name, ctx->device->ordinal);
     }
     return rondo_fail(RONDO_INVALID_ARGUMENT,
                       "rondo_%s on rank %d: the %s buffer %p is %s, and the communicator \"%s\" is on GPU "
                       "%d: give device, managed or "
                       "pinned memory, or create the "
                       "communicator for host memory",
-                      call, ctx->rank, which, pointer, kind_text(kind), ctx->name, ctx->device->ordinal);
+                      call, ctx->job.rank, which, pointer, kind_text(kind), ctx->job.name,
+                      ctx->device->ordinal);
 }
 
 rondo_status rondo_device_check_pointer(const struct rondo_ctx *ctx, const char *call, const char *which,
@@ -118,8 +119,8 @@ struct launch {
 static rondo_status wire_message(struct launch *l, struct rondo_run *run)
 {
     struct rondo_ctx *ctx = l->ctx;
-    uint32_t lane = run->lane - (uint32_t)ctx->layout.nchannels;
-    struct rondo_p2p *p2p = ctx->p2p[lane / 2];
+    uint32_t lane = run->lane - (uint32_t)ctx->wiring.layout.nchannels;
+    struct rondo_p2p *p2p = ctx->wiring.p2p[lane / 2];
     int is_send = (int)(lane % 2);
     rondo_status status = RONDO_SUCCESS;
     if (p2p->device_ports[is_send] == NULL) {
@@ -129,7 +130,7 @@ static rondo_status wire_message(struct launch *l, struct rondo_run *run)
         }
         pthread_mutex_unlock(&ctx->device->net);
         RONDO_TRY(status);
-        RONDO_TRY(rondo_exec_cuda_wire_peer(ctx->exec, &p2p->link[is_send].conn, is_send,
+        RONDO_TRY(rondo_exec_cuda_wire_peer(ctx->running.exec, &p2p->link[is_send].conn, is_send,
                                             &p2p->device_ports[is_send]));
     }
     run->work.ports = p2p->device_ports[is_send];
@@ -138,7 +139,7 @@ static rondo_status wire_message(struct launch *l, struct rondo_run *run)
 
 static int is_message(const struct launch *l, const struct rondo_run *run)
 {
-    return run->lane >= (uint32_t)l->ctx->layout.nchannels;
+    return run->lane >= (uint32_t)l->ctx->wiring.layout.nchannels;
 }
 
 /* All that can be connected now. @return RONDO_IN_PROGRESS: not all. */
@@ -173,8 +174,8 @@ static rondo_status wait_turn(struct rondo_ctx *ctx, struct rondo_wait *wait)
 static int by_comm(const void *x, const void *y)
 {
     const struct rondo_ctx *a = ((const struct launch *)x)->ctx, *b = ((const struct launch *)y)->ctx;
-    return a->hash != b->hash ? (a->hash > b->hash) - (a->hash < b->hash)
-                              : (a->rank > b->rank) - (a->rank < b->rank);
+    return a->job.hash != b->job.hash ? (a->job.hash > b->job.hash) - (a->job.hash < b->job.hash)
+                                      : (a->job.rank > b->job.rank) - (a->job.rank < b->job.rank);
 }
 
 /* Does it wait for another communicator's plan, before it on the same device? Ranks of one communicator that
@@ -183,7 +184,7 @@ static int is_behind(const struct launch *l, int i)
 {
     for (int j = 0; j < i; j++) {
         if (l[j].open && l[j].ctx->device->ordinal == l[i].ctx->device->ordinal &&
-            l[j].ctx->hash != l[i].ctx->hash) {
+            l[j].ctx->job.hash != l[i].ctx->job.hash) {
             return 1;
         }
     }
@@ -200,7 +201,7 @@ static rondo_status turn_all(struct launch *l, int n, int in_order,
     for (int i = 0; i < n; i++) {
         l[i].open = 1;
     }
-    rondo_wait_begin(&wait, &l[0].ctx->policy);
+    rondo_wait_begin(&wait, &l[0].ctx->running.policy);
     while (open > 0) {
         int any = 0;
         for (int i = 0; i < n; i++) {
@@ -222,7 +223,7 @@ static rondo_status turn_all(struct launch *l, int n, int in_order,
             do {
                 looked = (looked + 1) % n;
             } while (!l[looked].open || (in_order && is_behind(l, looked)));
-            wait.policy = &l[looked].ctx->policy;
+            wait.policy = &l[looked].ctx->running.policy;
             status = wait_turn(l[looked].ctx, &wait);
             if (status != RONDO_SUCCESS) {
                 return rondo_ctx_fail(l[looked].ctx, status, -1);
@@ -238,7 +239,7 @@ static rondo_status step_connect(struct launch *l, int *moved)
     if (!l->met) {
         rondo_status status;
         pthread_mutex_lock(&l->ctx->device->lock);
-        status = rondo_exec_cuda_meet(l->ctx->exec, l->runs, l->nruns);
+        status = rondo_exec_cuda_meet(l->ctx->running.exec, l->runs, l->nruns);
         pthread_mutex_unlock(&l->ctx->device->lock);
         RONDO_TRY(status);
         *moved = l->met = 1;
@@ -250,7 +251,7 @@ static rondo_status step_launch(struct launch *l, int *moved)
 {
     rondo_status status;
     pthread_mutex_lock(&l->ctx->device->lock);
-    status = rondo_exec_cuda_step(l->ctx->exec, moved);
+    status = rondo_exec_cuda_step(l->ctx->running.exec, moved);
     pthread_mutex_unlock(&l->ctx->device->lock);
     l->launched = status == RONDO_SUCCESS;
     return status;
@@ -261,11 +262,11 @@ static rondo_status step_launch(struct launch *l, int *moved)
 void rondo_device_end_calls(struct rondo_ctx *ctx)
 {
     struct rondo_device *d = ctx->device;
-    uint64_t ended = d->nended < d->ncalls ? rondo_exec_cuda_ended(ctx->exec) : 0;
+    uint64_t ended = d->nended < d->ncalls ? rondo_exec_cuda_ended(ctx->running.exec) : 0;
     while (d->nended < d->ncalls && d->call[d->nended % RONDO_DEVICE_CALLS].serial <= ended) {
         uint64_t seq = d->call[d->nended % RONDO_DEVICE_CALLS].first;
-        for (; ctx->control != NULL && seq <= d->call[d->nended % RONDO_DEVICE_CALLS].last; seq++) {
-            rondo_control_call_end(ctx->control, seq);
+        for (; ctx->wiring.control != NULL && seq <= d->call[d->nended % RONDO_DEVICE_CALLS].last; seq++) {
+            rondo_control_call_end(ctx->wiring.control, seq);
         }
         d->nended++;
     }
@@ -284,7 +285,7 @@ static void note_calls(struct launch *l)
     if (d->ncalls - d->nended == RONDO_DEVICE_CALLS) {
         d->nended++;
     }
-    d->call[d->ncalls % RONDO_DEVICE_CALLS].serial = rondo_exec_cuda_issued(l->ctx->exec);
+    d->call[d->ncalls % RONDO_DEVICE_CALLS].serial = rondo_exec_cuda_issued(l->ctx->running.exec);
     d->call[d->ncalls % RONDO_DEVICE_CALLS].first = l->first_seq;
     d->call[d->ncalls % RONDO_DEVICE_CALLS].last = l->last_seq;
     d->ncalls++;
@@ -296,12 +297,13 @@ static rondo_status check_streams(const struct launch *l, int n)
 {
     for (int i = 0; i < n; i++) {
         for (int j = 0; j < i && l[i].ctx->device->sharers_here > 1; j++) {
-            if (l[i].stream == l[j].stream && l[i].ctx->hash == l[j].ctx->hash && l[i].ctx != l[j].ctx &&
-                l[i].ctx->device->ordinal == l[j].ctx->device->ordinal) {
+            if (l[i].stream == l[j].stream && l[i].ctx->job.hash == l[j].ctx->job.hash &&
+                l[i].ctx != l[j].ctx && l[i].ctx->device->ordinal == l[j].ctx->device->ordinal) {
                 return rondo_fail(RONDO_INVALID_USAGE,
                                   "ranks %d and %d of communicator \"%s\" share GPU %d and are called in one "
                                   "stream: give each its own",
-                                  l[j].ctx->rank, l[i].ctx->rank, l[i].ctx->name, l[i].ctx->device->ordinal);
+                                  l[j].ctx->job.rank, l[i].ctx->job.rank, l[i].ctx->job.name,
+                                  l[i].ctx->device->ordinal);
             }
         }
     }
@@ -314,10 +316,10 @@ static rondo_status begin(const struct launch *l)
 {
     rondo_status status;
     pthread_mutex_lock(&l->ctx->device->lock);
-    status = rondo_exec_cuda_begin(l->ctx->exec, l->stream, l->runs, l->nruns);
+    status = rondo_exec_cuda_begin(l->ctx->running.exec, l->stream, l->runs, l->nruns);
     for (const struct rondo_also *also = l->also; also != NULL && status == RONDO_SUCCESS;
          also = also->next) {
-        status = rondo_exec_cuda_behind(l->ctx->exec, cuda_stream(also));
+        status = rondo_exec_cuda_behind(l->ctx->running.exec, cuda_stream(also));
     }
     pthread_mutex_unlock(&l->ctx->device->lock);
     return status == RONDO_SUCCESS ? status : rondo_ctx_fail(l->ctx, status, -1);
@@ -325,10 +327,10 @@ static rondo_status begin(const struct launch *l)
 
 static rondo_status end(const struct launch *l)
 {
-    rondo_status status = rondo_exec_cuda_end(l->ctx->exec, l->stream);
+    rondo_status status = rondo_exec_cuda_end(l->ctx->running.exec, l->stream);
     for (const struct rondo_also *also = l->also; also != NULL && status == RONDO_SUCCESS;
          also = also->next) {
-        status = rondo_exec_cuda_end(l->ctx->exec, cuda_stream(also));
+        status = rondo_exec_cuda_end(l->ctx->running.exec, cuda_stream(also));
     }
     return status == RONDO_SUCCESS ? status : rondo_ctx_fail(l->ctx, status, -1);
 }
@@ -406,12 +408,12 @@ static rondo_status make_plan(struct rondo_plan *plan, const struct rondo_task *
 rondo_status rondo_device_run(const struct rondo_task *task)
 {
     struct rondo_ctx *ctx = task->ctx;
-    struct rondo_plan *plan = &ctx->immediate;
+    struct rondo_plan *plan = &ctx->calls.immediate;
     struct rondo_cached *cached = NULL;
     struct launch l = { .ctx = ctx, .stream = (CUstream)(void *)task->stream };
     rondo_status status;
     RONDO_TRY(rondo_device_look(ctx));
-    RONDO_TRY(rondo_fault("call", ctx->rank, ctx->seq + 1));
+    RONDO_TRY(rondo_fault("call", ctx->job.rank, ctx->calls.seq + 1));
     pthread_mutex_lock(&ctx->device->lock);
     status = rondo_plan_cached(ctx, task, &cached);
     if (status == RONDO_SUCCESS && cached == NULL) {
@@ -422,7 +424,7 @@ rondo_status rondo_device_run(const struct rondo_task *task)
     if (cached != NULL) {
         l.runs = cached->runs;
         l.nruns = cached->nruns;
-        l.first_seq = l.last_seq = ctx->control != NULL ? ctx->seq : 0;
+        l.first_seq = l.last_seq = ctx->wiring.control != NULL ? ctx->calls.seq : 0;
     } else {
         l.runs = plan->runs;
         l.nruns = plan->nruns;
@@ -482,15 +484,17 @@ static rondo_status net_query(struct rondo_ctx *ctx)
     int moved = 0;
     rondo_status status;
     pthread_mutex_lock(&ctx->device->net);
-    status = ctx->net.proxied > 0 ? rondo_net_progress(&ctx->net, &moved) : RONDO_SUCCESS;
-    status = status == RONDO_SUCCESS && ctx->net.proxied > 0 && ctx->net.busy ? RONDO_IN_PROGRESS : status;
+    status = ctx->wiring.net.proxied > 0 ? rondo_net_progress(&ctx->wiring.net, &moved) : RONDO_SUCCESS;
+    status = status == RONDO_SUCCESS && ctx->wiring.net.proxied > 0 && ctx->wiring.net.busy
+                 ? RONDO_IN_PROGRESS
+                 : status;
     pthread_mutex_unlock(&ctx->device->net);
     return status;
 }
 
 static rondo_status query(struct rondo_ctx *ctx)
 {
-    RONDO_TRY(rondo_exec_cuda_query(ctx->exec));
+    RONDO_TRY(rondo_exec_cuda_query(ctx->running.exec));
     return net_query(ctx);
 }
 
@@ -498,7 +502,7 @@ rondo_status rondo_device_drain(struct rondo_ctx *ctx)
 {
     struct rondo_wait wait;
     rondo_status status;
-    rondo_wait_begin(&wait, &ctx->policy);
+    rondo_wait_begin(&wait, &ctx->running.policy);
     while ((status = query(ctx)) == RONDO_IN_PROGRESS) {
         status = rondo_device_look(ctx);
         if (status == RONDO_SUCCESS) {
@@ -520,6 +524,7 @@ rondo_status rondo_device_drain(struct rondo_ctx *ctx)
 
 rondo_status rondo_device_look(struct rondo_ctx *ctx)
 {
-    rondo_status status = ctx->exec != NULL ? rondo_exec_cuda_fault(ctx->exec) : RONDO_SUCCESS;
+    rondo_status status = ctx->running.exec != NULL ? rondo_exec_cuda_fault(ctx->running.exec)
+                                                    : RONDO_SUCCESS;
     return status == RONDO_SUCCESS ? status : rondo_ctx_fail(ctx, status, -1);
 }

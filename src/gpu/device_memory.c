@@ -99,19 +99,19 @@ int rondo_device_mem_free(void *ptr) { return rondo_gpu_free(ptr); }
 
 static int wants_direct(const struct rondo_ctx *ctx)
 {
-    return rondo_params()->direct_gpu > 0 && ctx->layout.nnodes == 1 && ctx->nranks > 1 &&
-           ctx->nranks <= RONDO_DIRECT_RANKS;
+    return rondo_params()->direct_gpu > 0 && ctx->wiring.layout.nnodes == 1 && ctx->job.nranks > 1 &&
+           ctx->job.nranks <= RONDO_DIRECT_RANKS;
 }
 
 size_t rondo_device_table_bytes(const struct rondo_ctx *ctx)
 {
-    return wants_direct(ctx) ? rondo_exec_cuda_direct_post_bytes(ctx->layout.nlocal) : 0;
+    return wants_direct(ctx) ? rondo_exec_cuda_direct_post_bytes(ctx->wiring.layout.nlocal) : 0;
 }
 
 rondo_status rondo_device_direct_open(struct rondo_ctx *ctx)
 {
-    struct rondo_cuda_direct_config config = { .nlocal = ctx->layout.nlocal,
-                                               .index = ctx->layout.local_rank,
+    struct rondo_cuda_direct_config config = { .nlocal = ctx->wiring.layout.nlocal,
+                                               .index = ctx->wiring.layout.local_rank,
                                                .reaches_all = 1 };
     size_t least = RONDO_DIRECT_PIECE * (size_t)config.nlocal;
     if (!wants_direct(ctx)) {
@@ -124,23 +124,24 @@ rondo_status rondo_device_direct_open(struct rondo_ctx *ctx)
         uint8_t way = ctx->device->ways[i];
         config.reaches_all &= i == config.index || way == RONDO_P2P_MODE_WRITE || way == RONDO_P2P_MODE_READ;
     }
-    return rondo_exec_cuda_direct_open(ctx->exec, &config);
+    return rondo_exec_cuda_direct_open(ctx->running.exec, &config);
 }
 
 void rondo_device_table(struct rondo_ctx *ctx)
 {
-    const struct rondo_mailbox *mailbox = wants_direct(ctx) ? rondo_control_mailbox(ctx->control) : NULL;
+    const struct rondo_mailbox *mailbox = wants_direct(ctx) ? rondo_control_mailbox(ctx->wiring.control)
+                                                            : NULL;
     if (mailbox != NULL) {
-        rondo_exec_cuda_direct_table(ctx->exec, mailbox->places, mailbox->stride);
+        rondo_exec_cuda_direct_table(ctx->running.exec, mailbox->places, mailbox->stride);
     }
 }
 
 rondo_status rondo_device_join(struct rondo_ctx *ctx, int *silent)
 {
     int local = -1;
-    rondo_status status = rondo_exec_cuda_direct_join(ctx->exec, &local);
-    *silent = status == RONDO_IN_PROGRESS ? ctx->layout.local_ranks[local] : *silent;
-    ctx->layout.model.gpu.direct = (int32_t)rondo_exec_cuda_direct_stage(ctx->exec);
+    rondo_status status = rondo_exec_cuda_direct_join(ctx->running.exec, &local);
+    *silent = status == RONDO_IN_PROGRESS ? ctx->wiring.layout.local_ranks[local] : *silent;
+    ctx->wiring.layout.model.gpu.direct = (int32_t)rondo_exec_cuda_direct_stage(ctx->running.exec);
     return status;
 }
 
@@ -150,13 +151,14 @@ int rondo_device_copies(const struct rondo_task *t)
                                                   [RONDO_COLL_ALL_GATHERV] = 1,
                                                   [RONDO_COLL_BROADCAST] = 1,
                                                   [RONDO_COLL_ALL_TO_ALL] = 1 };
-    return t->ctx->device != NULL && t->ctx->forced == NULL && can[t->coll] &&
-           rondo_exec_cuda_copies(t->ctx->exec) && rondo_task_bytes(t) >= (size_t)rondo_params()->copy_gpu;
+    return t->ctx->device != NULL && t->ctx->running.forced == NULL && can[t->coll] &&
+           rondo_exec_cuda_copies(t->ctx->running.exec) &&
+           rondo_task_bytes(t) >= (size_t)rondo_params()->copy_gpu;
 }
 
 size_t rondo_device_mailbox_bytes(const struct rondo_ctx *ctx)
 {
-    return rondo_exec_cuda_direct_stage(ctx->exec);
+    return rondo_exec_cuda_direct_stage(ctx->running.exec);
 }
 
 rondo_status rondo_device_register(struct rondo_ctx *ctx, void *buf, size_t bytes)
@@ -164,9 +166,9 @@ rondo_status rondo_device_register(struct rondo_ctx *ctx, void *buf, size_t byte
     if (ctx->pages != NULL) {
         RONDO_TRY(rondo_device_check_pointer(ctx, "comm_register", "registered", buf));
     }
-    if (ctx->device != NULL && ctx->exec != NULL) {
+    if (ctx->device != NULL && ctx->running.exec != NULL) {
         pthread_mutex_lock(&ctx->device->lock);
-        rondo_exec_cuda_direct_tell(ctx->exec, buf, bytes);
+        rondo_exec_cuda_direct_tell(ctx->running.exec, buf, bytes);
         pthread_mutex_unlock(&ctx->device->lock);
     }
     return RONDO_SUCCESS;

@@ -22,12 +22,12 @@ enum { LOOK_MS = 20, IDLE_MS = 500, EAGER_TURNS = 2000, NAP_US = 50, STALLED_NS 
 static void want_slices(struct rondo_ctx *ctx, int wanted)
 {
     pthread_mutex_lock(&ctx->device->net);
-    for (int i = 0; i < ctx->nlinks; i++) {
-        ctx->links[i].conn.wanted = (uint8_t)(wanted && ctx->links[i].conn.proxied);
+    for (int i = 0; i < ctx->wiring.nlinks; i++) {
+        ctx->wiring.links[i].conn.wanted = (uint8_t)(wanted && ctx->wiring.links[i].conn.proxied);
     }
-    for (int r = 0; ctx->p2p != NULL && r < ctx->nranks; r++) {
-        if (ctx->p2p[r] != NULL) {
-            struct rondo_conn *conn = &ctx->p2p[r]->link[0].conn;
+    for (int r = 0; ctx->wiring.p2p != NULL && r < ctx->job.nranks; r++) {
+        if (ctx->wiring.p2p[r] != NULL) {
+            struct rondo_conn *conn = &ctx->wiring.p2p[r]->link[0].conn;
             conn->wanted = (uint8_t)(wanted && conn->proxied);
         }
     }
@@ -39,15 +39,15 @@ static void want_slices(struct rondo_ctx *ctx, int wanted)
 static void look_at_waits(struct rondo_ctx *ctx)
 {
     struct rondo_device *d = ctx->device;
-    const struct rondo_wait_policy *policy = &ctx->policy;
-    int64_t waited = rondo_exec_cuda_waited(ctx->exec, d->wait, rondo_now_ns());
+    const struct rondo_wait_policy *policy = &ctx->running.policy;
+    int64_t waited = rondo_exec_cuda_waited(ctx->running.exec, d->wait, rondo_now_ns());
     int stalled = waited >= STALLED_NS;
     if (stalled || d->wants) { /* again and again: conns may be new */
         want_slices(ctx, stalled);
     }
     if (waited == 0) {
         d->warned = 0;
-        ctx->stall_checks = 0;
+        ctx->running.stall_checks = 0;
         return;
     }
     if (policy->check(policy->arg) != RONDO_SUCCESS) { /* calls that differ; it has ended the communicator */
@@ -64,7 +64,7 @@ static void look_at_waits(struct rondo_ctx *ctx)
 /* Once in a while. A call that is being made has the lock: it looks by itself where it waits. */
 static void look(struct rondo_ctx *ctx)
 {
-    if (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) != RONDO_COMM_READY ||
+    if (__atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) != RONDO_COMM_READY ||
         pthread_mutex_trylock(&ctx->device->lock) != 0) {
         return;
     }
@@ -79,15 +79,15 @@ static void look(struct rondo_ctx *ctx)
 
 static int is_busy(struct rondo_ctx *ctx)
 {
-    return rondo_exec_cuda_ended(ctx->exec) < rondo_exec_cuda_issued(ctx->exec) ||
-           rondo_exec_cuda_graphs(ctx->exec) > 0;
+    return rondo_exec_cuda_ended(ctx->running.exec) < rondo_exec_cuda_issued(ctx->running.exec) ||
+           rondo_exec_cuda_graphs(ctx->running.exec) > 0;
 }
 
 static int has_proxied(struct rondo_ctx *ctx)
 {
     int n;
     pthread_mutex_lock(&ctx->device->net); /* a call may connect another one */
-    n = ctx->net.proxied;
+    n = ctx->wiring.net.proxied;
     pthread_mutex_unlock(&ctx->device->net);
     return n > 0;
 }
@@ -99,8 +99,8 @@ static int turn_net(struct rondo_ctx *ctx, int *busy)
     int moved = 0;
     rondo_status status;
     pthread_mutex_lock(&ctx->device->net);
-    status = ctx->net.proxied > 0 ? rondo_net_progress(&ctx->net, &moved) : RONDO_SUCCESS;
-    *busy = ctx->net.busy;
+    status = ctx->wiring.net.proxied > 0 ? rondo_net_progress(&ctx->wiring.net, &moved) : RONDO_SUCCESS;
+    *busy = ctx->wiring.net.busy;
     pthread_mutex_unlock(&ctx->device->net);
     if (status != RONDO_SUCCESS) {
         rondo_ctx_fail(ctx, status, -1);
@@ -167,7 +167,7 @@ static int carry(struct rondo_ctx *ctx)
                 return 1;
             }
         }
-        if (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == RONDO_COMM_FAILED) {
+        if (__atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) == RONDO_COMM_FAILED) {
             return 0;
         }
         if (idle > EAGER_TURNS) {
@@ -181,9 +181,9 @@ static void bind_near(struct rondo_ctx *ctx)
 {
     struct rondo_cores near;
     pthread_mutex_lock(&ctx->device->net);
-    rondo_net_cores(&ctx->net, &near);
+    rondo_net_cores(&ctx->wiring.net, &near);
     pthread_mutex_unlock(&ctx->device->net);
-    rondo_net_bind(ctx->rank, &near, "carries data between nodes");
+    rondo_net_bind(ctx->job.rank, &near, "carries data between nodes");
 }
 
 static void *watch(void *arg)
@@ -191,9 +191,9 @@ static void *watch(void *arg)
     struct rondo_ctx *ctx = arg;
     struct rondo_device *d = ctx->device;
     int bound = 0;
-    rondo_log_set_rank(ctx->rank);
+    rondo_log_set_rank(ctx->job.rank);
     for (;;) {
-        int failed = __atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == RONDO_COMM_FAILED,
+        int failed = __atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) == RONDO_COMM_FAILED,
             proxied = has_proxied(ctx);
         if (!failed && proxied && !bound) {
             bind_near(ctx);
@@ -216,7 +216,7 @@ static void *watch(void *arg)
 void rondo_device_wake(struct rondo_ctx *ctx)
 {
     struct rondo_device *d = ctx->device;
-    if (!d->running || ctx->net.proxied == 0 || !__atomic_load_n(&d->idle, __ATOMIC_SEQ_CST)) {
+    if (!d->running || ctx->wiring.net.proxied == 0 || !__atomic_load_n(&d->idle, __ATOMIC_SEQ_CST)) {
         return;
     }
     pthread_mutex_lock(&d->wake_lock);
@@ -231,7 +231,7 @@ rondo_status rondo_device_watch(struct rondo_ctx *ctx)
     pthread_condattr_t attr;
     sigset_t all, before;
     int error;
-    RONDO_TRY(RONDO_NEW_ARRAY(d->wait, 2 * ctx->layout.nchannels + 1, "what the blocks wait for"));
+    RONDO_TRY(RONDO_NEW_ARRAY(d->wait, 2 * ctx->wiring.layout.nchannels + 1, "what the blocks wait for"));
     want_slices(ctx, 0); /* hello is over */
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -245,7 +245,7 @@ rondo_status rondo_device_watch(struct rondo_ctx *ctx)
         pthread_cond_destroy(&d->wake);
         return rondo_fail(RONDO_SYSTEM_ERROR,
                           "rank %d: the thread that looks after GPU %d cannot be started: error %d",
-                          ctx->rank, d->ordinal, error);
+                          ctx->job.rank, d->ordinal, error);
     }
     d->running = 1;
     return RONDO_SUCCESS;

@@ -34,13 +34,13 @@ rondo_status rondo_child_bootstrap(struct rondo_ctx *parent, const int *members,
                                    uint64_t tag, struct rondo_bootstrap **bootstrap)
 {
     return n == 1 ? alone(bootstrap)
-                  : rondo_bootstrap_control(parent->control, members, n, self, tag, bootstrap);
+                  : rondo_bootstrap_control(parent->wiring.control, members, n, self, tag, bootstrap);
 }
 
 static rondo_status all_members(const struct rondo_ctx *parent, int **members)
 {
-    RONDO_TRY(RONDO_NEW_ARRAY(*members, parent->nranks, "the members of a split"));
-    for (int r = 0; r < parent->nranks; r++) {
+    RONDO_TRY(RONDO_NEW_ARRAY(*members, parent->job.nranks, "the members of a split"));
+    for (int r = 0; r < parent->job.nranks; r++) {
         (*members)[r] = r;
     }
     return RONDO_SUCCESS;
@@ -55,16 +55,17 @@ static rondo_status split(struct rondo_ctx *parent, int color, int key, const ro
     int *members;
     rondo_status status;
     if (color < RONDO_SPLIT_NOCOLOR || newcomm == NULL) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_split on rank %d: %s", parent->rank,
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_split on rank %d: %s", parent->job.rank,
                           newcomm == NULL ? "the place for the new communicator is NULL"
                                           : "the colour is negative: 0 or more, or RONDO_SPLIT_NOCOLOR");
     }
     RONDO_TRY(rondo_ctx_drain(parent));
-    RONDO_TRY(rondo_ctx_create_child(parent, parent->rank, parent->nranks, config, &ctx));
-    split.child = ++parent->nchildren;
+    RONDO_TRY(rondo_ctx_create_child(parent, parent->job.rank, parent->job.nranks, config, &ctx));
+    split.child = ++parent->job.nchildren;
     RONDO_TRY_GOTO(all_members(parent, &members), fail);
-    status = rondo_child_bootstrap(parent, members, parent->nranks, parent->rank,
-                                   rondo_child_tag(parent->hash, "colors", split.child, NULL, 0), &bootstrap);
+    status = rondo_child_bootstrap(parent, members, parent->job.nranks, parent->job.rank,
+                                   rondo_child_tag(parent->job.hash, "colors", split.child, NULL, 0),
+                                   &bootstrap);
     rondo_free(members);
     if (status == RONDO_SUCCESS) {
         return rondo_comm_start(ctx, bootstrap, &split, newcomm);
@@ -96,24 +97,24 @@ static rondo_status survivors(const struct rondo_ctx *parent, const int *exclude
     int *members;
     char *gone;
     rondo_status status = RONDO_SUCCESS;
-    RONDO_TRY(RONDO_NEW_ARRAY(gone, parent->nranks, "the members of a shrink"));
+    RONDO_TRY(RONDO_NEW_ARRAY(gone, parent->job.nranks, "the members of a shrink"));
     for (int i = 0; i < nexclude && status == RONDO_SUCCESS; i++) {
-        if (exclude[i] < 0 || exclude[i] >= parent->nranks || exclude[i] == parent->rank) {
+        if (exclude[i] < 0 || exclude[i] >= parent->job.nranks || exclude[i] == parent->job.rank) {
             status = rondo_fail(
                 RONDO_INVALID_ARGUMENT, "rondo_comm_shrink on rank %d: rank %d cannot be excluded: %s",
-                parent->rank, exclude[i],
-                exclude[i] == parent->rank ? "the ranks that leave do not call" : "no such rank");
+                parent->job.rank, exclude[i],
+                exclude[i] == parent->job.rank ? "the ranks that leave do not call" : "no such rank");
         } else {
             gone[exclude[i]] = 1;
         }
     }
     if (status == RONDO_SUCCESS) {
-        status = RONDO_NEW_ARRAY(members, parent->nranks, "the members of a shrink");
+        status = RONDO_NEW_ARRAY(members, parent->job.nranks, "the members of a shrink");
     }
     *n = 0;
-    for (int r = 0; status == RONDO_SUCCESS && r < parent->nranks; r++) {
+    for (int r = 0; status == RONDO_SUCCESS && r < parent->job.nranks; r++) {
         if (!gone[r]) {
-            *self = r == parent->rank ? *n : *self;
+            *self = r == parent->job.rank ? *n : *self;
             members[(*n)++] = r;
         }
     }
@@ -128,22 +129,22 @@ static rondo_status survivors(const struct rondo_ctx *parent, const int *exclude
 static rondo_status shrink_tag(struct rondo_ctx *parent, const int *members, int n, uint64_t *tag)
 {
     size_t bytes = sizeof(*members) * (size_t)n;
-    uint64_t hash = rondo_hash(members, bytes, parent->hash);
-    struct rondo_shrinks *known = parent->shrinks, *grown;
-    while (known < parent->shrinks + parent->nshrinks && known->members != hash) {
+    uint64_t hash = rondo_hash(members, bytes, parent->job.hash);
+    struct rondo_shrinks *known = parent->job.shrinks, *grown;
+    while (known < parent->job.shrinks + parent->job.nshrinks && known->members != hash) {
         known++;
     }
-    if (known == parent->shrinks + parent->nshrinks) {
-        RONDO_TRY(RONDO_NEW_ARRAY(grown, parent->nshrinks + 1, "the shrinks of a communicator"));
-        for (int i = 0; i < parent->nshrinks; i++) {
-            grown[i] = parent->shrinks[i];
+    if (known == parent->job.shrinks + parent->job.nshrinks) {
+        RONDO_TRY(RONDO_NEW_ARRAY(grown, parent->job.nshrinks + 1, "the shrinks of a communicator"));
+        for (int i = 0; i < parent->job.nshrinks; i++) {
+            grown[i] = parent->job.shrinks[i];
         }
-        known = grown + parent->nshrinks++;
+        known = grown + parent->job.nshrinks++;
         *known = (struct rondo_shrinks){ .members = hash };
-        rondo_free(parent->shrinks);
-        parent->shrinks = grown;
+        rondo_free(parent->job.shrinks);
+        parent->job.shrinks = grown;
     }
-    *tag = rondo_child_tag(parent->hash, "shrink", ++known->n, members, bytes);
+    *tag = rondo_child_tag(parent->job.hash, "shrink", ++known->n, members, bytes);
     return RONDO_SUCCESS;
 }
 
@@ -160,9 +161,9 @@ static rondo_status shrink(struct rondo_ctx *parent, const int *exclude, int nex
         return rondo_fail(RONDO_INVALID_ARGUMENT,
                           "rondo_comm_shrink on rank %d: the place for the communicator or the list of ranks "
                           "is NULL, or flags %d are unknown",
-                          parent->rank, flags);
+                          parent->job.rank, flags);
     }
-    if (__atomic_load_n(&parent->state, __ATOMIC_ACQUIRE) == RONDO_COMM_INIT) {
+    if (__atomic_load_n(&parent->life.state, __ATOMIC_ACQUIRE) == RONDO_COMM_INIT) {
         return rondo_ctx_ready(parent);
     }
     if (flags == RONDO_SHRINK_ABORT) {

@@ -76,15 +76,15 @@ rondo_status rondo_ctx_create(int rank, int nranks, const rondo_config *config, 
     rondo_log_init();
     RONDO_TRY(config_check(config, &checked));
     RONDO_TRY(RONDO_NEW(ctx, "a communicator"));
-    ctx->config = checked;
-    snprintf(ctx->name, sizeof(ctx->name), "%s", checked.name != NULL ? checked.name : "");
-    ctx->config.name = ctx->name;
-    ctx->rank = rank;
-    ctx->nranks = nranks;
-    ctx->immediate.ctx = ctx;
-    ctx->exec_ops = rondo_params()->exec == 0 ? &rondo_exec_cpu : &rondo_exec_null;
-    pthread_mutex_init(&ctx->queue_lock, NULL);
-    RONDO_TRY_GOTO(rondo_tune_allowed(&ctx->allowed), fail);
+    ctx->job.config = checked;
+    snprintf(ctx->job.name, sizeof(ctx->job.name), "%s", checked.name != NULL ? checked.name : "");
+    ctx->job.config.name = ctx->job.name;
+    ctx->job.rank = rank;
+    ctx->job.nranks = nranks;
+    ctx->calls.immediate.ctx = ctx;
+    ctx->running.exec_ops = rondo_params()->exec == 0 ? &rondo_exec_cpu : &rondo_exec_null;
+    pthread_mutex_init(&ctx->queue.lock, NULL);
+    RONDO_TRY_GOTO(rondo_tune_allowed(&ctx->running.allowed), fail);
     RONDO_TRY_GOTO(rondo_device_choose(ctx), fail);
     RONDO_TRY_GOTO(rondo_device_check_pages(ctx), fail);
     rondo_ctx_policy(ctx);
@@ -100,9 +100,9 @@ rondo_status rondo_ctx_create_child(struct rondo_ctx *parent, int rank, int nran
 {
     rondo_config inherits;
     RONDO_TRY(config_check(config, &inherits));
-    inherits.device = inherits.device == RONDO_CONFIG_DEFAULT ? parent->config.device : inherits.device;
+    inherits.device = inherits.device == RONDO_CONFIG_DEFAULT ? parent->job.config.device : inherits.device;
     inherits.allow_shared_gpu = inherits.allow_shared_gpu == RONDO_CONFIG_DEFAULT
-                                    ? parent->config.allow_shared_gpu
+                                    ? parent->job.config.allow_shared_gpu
                                     : inherits.allow_shared_gpu;
     return rondo_ctx_create(rank, nranks, &inherits, ctx);
 }
@@ -110,50 +110,50 @@ rondo_status rondo_ctx_create_child(struct rondo_ctx *parent, int rank, int nran
 static void free_links(struct rondo_ctx *ctx)
 {
     rondo_links_close(ctx);
-    for (int r = 0; ctx->p2p != NULL && r < ctx->nranks; r++) {
-        for (int d = 0; ctx->p2p[r] != NULL && d < 2; d++) {
-            if (ctx->p2p[r]->lazy[d]) {
-                rondo_link_close(&ctx->net, &ctx->p2p[r]->link[d]);
+    for (int r = 0; ctx->wiring.p2p != NULL && r < ctx->job.nranks; r++) {
+        for (int d = 0; ctx->wiring.p2p[r] != NULL && d < 2; d++) {
+            if (ctx->wiring.p2p[r]->lazy[d]) {
+                rondo_link_close(&ctx->wiring.net, &ctx->wiring.p2p[r]->link[d]);
             }
         }
-        rondo_free(ctx->p2p[r]);
+        rondo_free(ctx->wiring.p2p[r]);
     }
-    rondo_free(ctx->p2p);
-    rondo_free(ctx->links);
-    rondo_free(ctx->ports);
+    rondo_free(ctx->wiring.p2p);
+    rondo_free(ctx->wiring.links);
+    rondo_free(ctx->wiring.ports);
 }
 
 void rondo_ctx_free(struct rondo_ctx *ctx)
 {
     for (int i = 0; i < RONDO_CACHED_CALLS; i++) {
-        rondo_free(ctx->cached[i].runs);
+        rondo_free(ctx->calls.cached[i].runs);
     }
-    rondo_plan_release(&ctx->immediate);
+    rondo_plan_release(&ctx->calls.immediate);
     rondo_ctx_deregister(ctx);
     if (ctx->device != NULL) {
         rondo_device_stop(ctx);
     }
-    if (ctx->exec != NULL) {
-        ctx->exec_ops->close(ctx->exec);
+    if (ctx->running.exec != NULL) {
+        ctx->running.exec_ops->close(ctx->running.exec);
     }
-    rondo_direct_close(ctx->open_buffers);
+    rondo_direct_close(ctx->wiring.direct);
     free_links(ctx);
-    rondo_net_close(&ctx->net);
+    rondo_net_close(&ctx->wiring.net);
     rondo_device_free(ctx);
-    if (ctx->has_netdevs) {
+    if (ctx->wiring.has_netdevs) {
         rondo_netdev_finalize();
     }
-    if (ctx->control != NULL) {
-        rondo_control_close(ctx->control);
+    if (ctx->wiring.control != NULL) {
+        rondo_control_close(ctx->wiring.control);
     }
-    if (ctx->listening) {
+    if (ctx->wiring.listening) {
         rondo_control_unlisten();
     }
-    rondo_layout_release(&ctx->layout);
-    rondo_tune_free(ctx->tune);
-    rondo_free(ctx->arenas);
-    rondo_free(ctx->peers);
-    rondo_free(ctx->shrinks);
-    pthread_mutex_destroy(&ctx->queue_lock);
+    rondo_layout_release(&ctx->wiring.layout);
+    rondo_tune_free(ctx->running.tune);
+    rondo_free(ctx->wiring.arenas);
+    rondo_free(ctx->wiring.peers);
+    rondo_free(ctx->job.shrinks);
+    pthread_mutex_destroy(&ctx->queue.lock);
     rondo_free(ctx);
 }

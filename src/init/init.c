@@ -29,7 +29,7 @@ rondo_status rondo_init_begin(struct rondo_ctx *ctx, struct rondo_bootstrap *boo
     }
     init->begin_ns = init->phase_ns = rondo_now_ns();
     init->deadline_ns = timeout > 0 ? init->begin_ns + timeout : 0;
-    ctx->init = init;
+    ctx->life.init = init;
     return RONDO_SUCCESS;
 }
 
@@ -47,40 +47,42 @@ static void log_phases(const struct rondo_init *init)
     RONDO_INFO(RONDO_SUBSYS_INIT,
                "communicator \"%s\" %016llx: rank %d of %d, node %d of %d, local rank %d of %d, %d channels, "
                "bootstrap %s, ready in %.2f ms (%s )",
-               ctx->name, (unsigned long long)ctx->hash, ctx->rank, ctx->nranks, ctx->layout.node,
-               ctx->layout.nnodes, ctx->layout.local_rank, ctx->layout.nlocal, ctx->layout.nchannels,
-               init->bootstrap->ops->name, (double)(rondo_now_ns() - init->begin_ns) * 1e-6, text);
+               ctx->job.name, (unsigned long long)ctx->job.hash, ctx->job.rank, ctx->job.nranks,
+               ctx->wiring.layout.node, ctx->wiring.layout.nnodes, ctx->wiring.layout.local_rank,
+               ctx->wiring.layout.nlocal, ctx->wiring.layout.nchannels, init->bootstrap->ops->name,
+               (double)(rondo_now_ns() - init->begin_ns) * 1e-6, text);
     RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_ALLOC,
                "rank %d: %zu bytes of shared memory, %zu a channel (ring and tree, Simple %u, LL128 %u, LL "
                "%u bytes a slot, %d slots a conn)",
-               ctx->rank, ctx->bytes, ctx->bytes / (size_t)ctx->layout.nchannels,
-               ctx->net.slot_bytes[RONDO_PROTO_SIMPLE], ctx->net.slot_bytes[RONDO_PROTO_LL128],
-               ctx->net.slot_bytes[RONDO_PROTO_LL], RONDO_SLOTS);
+               ctx->job.rank, ctx->wiring.bytes, ctx->wiring.bytes / (size_t)ctx->wiring.layout.nchannels,
+               ctx->wiring.net.slot_bytes[RONDO_PROTO_SIMPLE], ctx->wiring.net.slot_bytes[RONDO_PROTO_LL128],
+               ctx->wiring.net.slot_bytes[RONDO_PROTO_LL], RONDO_SLOTS);
 }
 
 static rondo_status init_end(struct rondo_init *init, rondo_status status, int round_open)
 {
     struct rondo_ctx *ctx = init->ctx;
-    if (status == RONDO_SUCCESS && ctx->nranks > 0) {
-        ctx->shell->rank = ctx->rank; /* creation has changed them; later, when it is not alive any more, any
+    if (status == RONDO_SUCCESS && ctx->job.nranks > 0) {
+        ctx->shell->rank =
+            ctx->job.rank; /* creation has changed them; later, when it is not alive any more, any
                                          thread may read them */
-        memcpy(ctx->shell->name, ctx->name, sizeof(ctx->shell->name));
-        ctx->bytes = ctx->nranks > 1 ? rondo_net_bytes(&ctx->net) : 0;
+        memcpy(ctx->shell->name, ctx->job.name, sizeof(ctx->shell->name));
+        ctx->wiring.bytes = ctx->job.nranks > 1 ? rondo_net_bytes(&ctx->wiring.net) : 0;
         log_phases(init);
         if (init->bootstrap->idle != NULL) {
             struct rondo_hook hook = { "mpi", init->bootstrap->idle, init->bootstrap->idle_arg, 1 };
-            status = rondo_progress_add(&ctx->progress, hook);
+            status = rondo_progress_add(&ctx->running.progress, hook);
         }
     }
     if (init->bootstrap != NULL) {
         init->bootstrap->ops->close(init->bootstrap, !round_open);
     }
     if (status != RONDO_SUCCESS) {
-        ctx->failure = status;
-        snprintf(ctx->failure_text, sizeof(ctx->failure_text), "%s", rondo_error_text());
-        if (ctx->control != NULL) {
-            rondo_control_abort(ctx->control, status, -1, ctx->failure_text);
-            rondo_control_leave(ctx->control);
+        ctx->life.failure = status;
+        snprintf(ctx->life.failure_text, sizeof(ctx->life.failure_text), "%s", rondo_error_text());
+        if (ctx->wiring.control != NULL) {
+            rondo_control_abort(ctx->wiring.control, status, -1, ctx->life.failure_text);
+            rondo_control_leave(ctx->wiring.control);
         }
     }
     rondo_shm_close(&init->probe);
@@ -92,18 +94,18 @@ static rondo_status init_end(struct rondo_init *init, rondo_status status, int r
     rondo_free(init->hello);
     rondo_init_free_shapes(init);
     rondo_free(init);
-    ctx->init = NULL;
-    __atomic_store_n(&ctx->state, status == RONDO_SUCCESS ? RONDO_COMM_READY : RONDO_COMM_FAILED,
+    ctx->life.init = NULL;
+    __atomic_store_n(&ctx->life.state, status == RONDO_SUCCESS ? RONDO_COMM_READY : RONDO_COMM_FAILED,
                      __ATOMIC_RELEASE);
     return status;
 }
 
 void rondo_init_cancel(struct rondo_ctx *ctx)
 {
-    if (ctx->init != NULL) {
-        init_end(ctx->init,
+    if (ctx->life.init != NULL) {
+        init_end(ctx->life.init,
                  rondo_fail_quiet(RONDO_INVALID_USAGE,
-                                  "rank %d: the creation of the communicator was given up", ctx->rank),
+                                  "rank %d: the creation of the communicator was given up", ctx->job.rank),
                  1);
     }
 }
@@ -126,15 +128,15 @@ static rondo_status name_missing(struct rondo_init *init)
     }
     for (int i = 0; i < n && at < sizeof(list); i++) {
         at += (size_t)snprintf(list + at, sizeof(list) - at, "%srank %d%s%s", i > 0 ? ", " : "", ranks[i],
-                               ctx->peers != NULL ? " on " : "",
-                               ctx->peers != NULL ? ctx->peers[ranks[i]].host : "");
+                               ctx->wiring.peers != NULL ? " on " : "",
+                               ctx->wiring.peers != NULL ? ctx->wiring.peers[ranks[i]].host : "");
     }
     return rondo_fail(RONDO_TIMEOUT,
                       "rank %d on %s: creation of the communicator stopped in round \"%s\" after %.1f s "
                       "(RONDO_INIT_TIMEOUT): %s %s: do "
                       "all ranks make the call, and are they alive? "
                       "(MPI_Finalize may wait for a late rank)%s%s",
-                      ctx->rank, rondo_log_host(), rondo_phases[init->phase].name,
+                      ctx->job.rank, rondo_log_host(), rondo_phases[init->phase].name,
                       (double)(rondo_now_ns() - init->begin_ns) * 1e-9,
                       n > 0 ? "did not arrive:" : "which ranks did not arrive is not known", list,
                       init->local != RONDO_SUCCESS ? "; this rank had failed before: " : "",
@@ -178,12 +180,12 @@ static rondo_status init_step(struct rondo_init *init)
     int before = rondo_log_rank();
     rondo_status status = RONDO_SUCCESS;
     int round_open = 0; /* an error that all ranks found together leaves none open */
-    rondo_log_set_rank(ctx->rank);
+    rondo_log_set_rank(ctx->job.rank);
     while (status == RONDO_SUCCESS && init->phase < rondo_num_phases) {
         const struct rondo_phase *phase = &rondo_phases[init->phase];
-        status = __atomic_load_n(&ctx->aborted, __ATOMIC_ACQUIRE)
+        status = __atomic_load_n(&ctx->life.aborted, __ATOMIC_ACQUIRE)
                      ? rondo_fail_quiet(RONDO_REMOTE_ERROR,
-                                        "rank %d aborted the creation of the communicator", ctx->rank)
+                                        "rank %d aborted the creation of the communicator", ctx->job.rank)
                      : step_phase(init, phase);
         if (status != RONDO_SUCCESS) {
             round_open = 1;
@@ -196,7 +198,7 @@ static rondo_status init_step(struct rondo_init *init)
         }
         init->took_ns[init->phase] = rondo_now_ns() - init->phase_ns;
         init->phase_ns += init->took_ns[init->phase];
-        init->phase = ctx->nranks == 0 ? rondo_num_phases : init->phase + 1;
+        init->phase = ctx->job.nranks == 0 ? rondo_num_phases : init->phase + 1;
     }
     if (status != RONDO_IN_PROGRESS) {
         status = init_end(init, status, round_open);
@@ -217,16 +219,17 @@ static int only_looks_on(const struct rondo_init *init)
 static rondo_status step_or_look(struct rondo_ctx *ctx, int may_look_on)
 {
     rondo_status status;
-    if (pthread_mutex_trylock(&ctx->queue_lock) != 0) {
+    if (pthread_mutex_trylock(&ctx->queue.lock) != 0) {
         return RONDO_IN_PROGRESS;
     }
-    if (ctx->init != NULL) {
-        status = may_look_on && only_looks_on(ctx->init) ? RONDO_IN_PROGRESS : init_step(ctx->init);
+    if (ctx->life.init != NULL) {
+        status = may_look_on && only_looks_on(ctx->life.init) ? RONDO_IN_PROGRESS : init_step(ctx->life.init);
     } else {
-        status = ctx->failure == RONDO_SUCCESS ? RONDO_SUCCESS
-                                               : rondo_fail_quiet(ctx->failure, "%s", ctx->failure_text);
+        status = ctx->life.failure == RONDO_SUCCESS
+                     ? RONDO_SUCCESS
+                     : rondo_fail_quiet(ctx->life.failure, "%s", ctx->life.failure_text);
     }
-    pthread_mutex_unlock(&ctx->queue_lock);
+    pthread_mutex_unlock(&ctx->queue.lock);
     return status;
 }
 

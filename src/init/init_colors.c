@@ -35,10 +35,10 @@ static int by_key(const void *x, const void *y)
 static rondo_status join_color(struct rondo_init *init, struct member *member, int *ranks)
 {
     struct rondo_ctx *ctx = init->ctx, *parent = init->split.parent;
-    uint64_t tag = rondo_child_tag(parent->hash, "color", init->split.child, &init->split.color,
+    uint64_t tag = rondo_child_tag(parent->job.hash, "color", init->split.child, &init->split.color,
                                    sizeof(init->split.color));
     int n = 0, self = -1;
-    for (int r = 0; r < parent->nranks; r++) {
+    for (int r = 0; r < parent->job.nranks; r++) {
         const struct color_record *record = rondo_init_record(init, r);
         if (record->color == init->split.color) {
             member[n].key = record->key;
@@ -48,12 +48,12 @@ static rondo_status join_color(struct rondo_init *init, struct member *member, i
     qsort(member, (size_t)n, sizeof(*member), by_key);
     for (int i = 0; i < n; i++) {
         ranks[i] = member[i].rank;
-        self = ranks[i] == parent->rank ? i : self;
+        self = ranks[i] == parent->job.rank ? i : self;
     }
     init->bootstrap->ops->close(init->bootstrap, 1);
     init->bootstrap = NULL;
-    ctx->rank = self;
-    ctx->nranks = n;
+    ctx->job.rank = self;
+    ctx->job.nranks = n;
     return rondo_child_bootstrap(parent, ranks, n, self, tag, &init->bootstrap);
 }
 
@@ -63,11 +63,11 @@ rondo_status rondo_init_finish_colors(struct rondo_init *init)
     int *ranks;
     rondo_status status;
     if (init->split.color == RONDO_SPLIT_NOCOLOR) {
-        init->ctx->nranks = 0;
+        init->ctx->job.nranks = 0;
         return RONDO_SUCCESS;
     }
-    RONDO_TRY(RONDO_NEW_ARRAY(member, init->split.parent->nranks, "the members of a split"));
-    status = RONDO_NEW_ARRAY(ranks, init->split.parent->nranks, "the members of a split");
+    RONDO_TRY(RONDO_NEW_ARRAY(member, init->split.parent->job.nranks, "the members of a split"));
+    status = RONDO_NEW_ARRAY(ranks, init->split.parent->job.nranks, "the members of a split");
     if (status == RONDO_SUCCESS) {
         status = join_color(init, member, ranks);
         rondo_free(ranks);

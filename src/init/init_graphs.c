@@ -34,7 +34,7 @@ struct nodes_record {
 /* The same on all ranks: they agree on the parameter. */
 static int needs_net(const struct rondo_ctx *ctx)
 {
-    return ctx->layout.nnodes > 1 || (ctx->nranks > 1 && rondo_params()->shm_disable);
+    return ctx->wiring.layout.nnodes > 1 || (ctx->job.nranks > 1 && rondo_params()->shm_disable);
 }
 
 /* Bytes of a record of the round, without and with what a device says: behind it. */
@@ -57,9 +57,9 @@ static void *device_part(const struct rondo_ctx *ctx, void *record)
  * are alike, as a rule. */
 static enum rondo_shm_mode auto_shm_mode(const struct rondo_ctx *ctx, const char **why)
 {
-    const struct rondo_layout *l = &ctx->layout;
-    const struct rondo_peer *self = &ctx->peers[ctx->rank],
-                            *next = &ctx->peers[l->local_ranks[(l->local_rank + 1) % l->nlocal]];
+    const struct rondo_layout *l = &ctx->wiring.layout;
+    const struct rondo_peer *self = &ctx->wiring.peers[ctx->job.rank],
+                            *next = &ctx->wiring.peers[l->local_ranks[(l->local_rank + 1) % l->nlocal]];
     if (next->probe.mode != RONDO_SHM_MEMFD) {
         *why = "there is no memfd here";
         return RONDO_SHM_FILE;
@@ -88,7 +88,7 @@ static enum rondo_shm_mode choose_shm_mode(const struct rondo_ctx *ctx)
     if (mode == RONDO_SHM_AUTO) {
         mode = auto_shm_mode(ctx, &why);
     }
-    RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_SHM, "rank %d: shared memory by %s: %s", ctx->rank,
+    RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_SHM, "rank %d: shared memory by %s: %s", ctx->job.rank,
                rondo_shm_mode_name(mode), why);
     return mode;
 }
@@ -100,11 +100,11 @@ static uint32_t slot_bytes(int64_t buffer)
 
 static void fill_net(struct rondo_ctx *ctx)
 {
-    const struct rondo_layout *l = &ctx->layout;
-    struct rondo_net *net = &ctx->net;
-    net->rank = ctx->rank;
-    net->nranks = ctx->nranks;
-    net->peers = ctx->peers;
+    const struct rondo_layout *l = &ctx->wiring.layout;
+    struct rondo_net *net = &ctx->wiring.net;
+    net->rank = ctx->job.rank;
+    net->nranks = ctx->job.nranks;
+    net->peers = ctx->wiring.peers;
     net->nlocal = l->nlocal;
     net->local_rank = l->local_rank;
     net->local_of = l->local_of;
@@ -119,33 +119,34 @@ static void fill_net(struct rondo_ctx *ctx)
         net->device = rondo_device_gpu(ctx);
         net->lazy_protos = rondo_message_protos(ctx);
     }
-    net->progress = &ctx->progress;
-    net->name = ctx->name;
+    net->progress = &ctx->running.progress;
+    net->name = ctx->job.name;
 }
 
 void rondo_init_control_config(const struct rondo_ctx *ctx, struct rondo_control_config *config)
 {
     memset(config, 0, sizeof(*config));
-    config->rank = ctx->rank;
-    config->nranks = ctx->nranks;
-    config->local_rank = ctx->layout.local_rank;
-    config->nlocal = ctx->layout.nlocal;
-    config->local_ranks = ctx->layout.local_ranks;
-    config->peers = ctx->peers;
-    config->nnodes = ctx->layout.nnodes;
-    config->node_of = ctx->layout.node_of;
-    config->comm_hash = ctx->hash;
-    config->mailbox_capacity = ctx->device != NULL       ? rondo_device_table_bytes(ctx)
-                               : ctx->layout.nnodes == 1 ? rondo_param_mailbox_size(ctx->layout.nlocal)
-                                                         : 0;
-    config->shm_mode = ctx->net.shm_mode;
-    config->name = ctx->name;
+    config->rank = ctx->job.rank;
+    config->nranks = ctx->job.nranks;
+    config->local_rank = ctx->wiring.layout.local_rank;
+    config->nlocal = ctx->wiring.layout.nlocal;
+    config->local_ranks = ctx->wiring.layout.local_ranks;
+    config->peers = ctx->wiring.peers;
+    config->nnodes = ctx->wiring.layout.nnodes;
+    config->node_of = ctx->wiring.layout.node_of;
+    config->comm_hash = ctx->job.hash;
+    config->mailbox_capacity = ctx->device != NULL ? rondo_device_table_bytes(ctx)
+                               : ctx->wiring.layout.nnodes == 1
+                                   ? rondo_param_mailbox_size(ctx->wiring.layout.nlocal)
+                                   : 0;
+    config->shm_mode = ctx->wiring.net.shm_mode;
+    config->name = ctx->job.name;
     config->describe = rondo_call_text;
 }
 
 static int wanted_channels(const struct rondo_ctx *ctx)
 {
-    int most = rondo_param_max_channels(ctx->config.max_channels, ctx->device != NULL);
+    int most = rondo_param_max_channels(ctx->job.config.max_channels, ctx->device != NULL);
     int fit = ctx->device != NULL ? rondo_device_channels(ctx) : most;
     return most < fit ? most : fit;
 }
@@ -155,8 +156,9 @@ static uint32_t wanted_protos(const struct rondo_ctx *ctx)
 {
     uint32_t protos = 1u << RONDO_PROTO_SIMPLE;
     for (int c = 0; c < RONDO_NUM_COLLS; c++) {
-        protos |= ctx->allowed.protos[c][RONDO_ALGO_RING] | ctx->allowed.protos[c][RONDO_ALGO_TREE] |
-                  ctx->allowed.protos[c][RONDO_ALGO_ORDERED];
+        protos |= ctx->running.allowed.protos[c][RONDO_ALGO_RING] |
+                  ctx->running.allowed.protos[c][RONDO_ALGO_TREE] |
+                  ctx->running.allowed.protos[c][RONDO_ALGO_ORDERED];
     }
     return protos;
 }
@@ -165,30 +167,30 @@ static rondo_status prepare_graphs(struct rondo_init *init, struct graph_record 
 {
     struct rondo_ctx *ctx = init->ctx;
     struct rondo_control_config config;
-    RONDO_TRY(rondo_fault("graphs", ctx->rank, 0));
+    RONDO_TRY(rondo_fault("graphs", ctx->job.rank, 0));
     if (ctx->device != NULL) {
         RONDO_TRY(rondo_device_check_channels(ctx));
     }
     mine->nchannels = wanted_channels(ctx);
     mine->protos = wanted_protos(ctx);
-    if (ctx->nranks == 1) {
+    if (ctx->job.nranks == 1) {
         return RONDO_SUCCESS;
     }
     fill_net(ctx);
     if (rondo_params()->tune_file[0] != '\0') {
-        RONDO_TRY(rondo_tune_read(&ctx->tune, rondo_params()->tune_file));
-        mine->note.tune = ctx->tune->hash;
+        RONDO_TRY(rondo_tune_read(&ctx->running.tune, rondo_params()->tune_file));
+        mine->note.tune = ctx->running.tune->hash;
     }
-    RONDO_TRY(rondo_net_open(&ctx->net, rondo_links_max(&ctx->layout, mine->nchannels)));
-    mine->arena = ctx->net.arena;
+    RONDO_TRY(rondo_net_open(&ctx->wiring.net, rondo_links_max(&ctx->wiring.layout, mine->nchannels)));
+    mine->arena = ctx->wiring.net.arena;
     if (ctx->device != NULL) {
         rondo_device_fill_record(ctx, device_part(ctx, mine));
     }
-    if (ctx->layout.local_rank == 0) {
+    if (ctx->wiring.layout.local_rank == 0) {
         rondo_init_control_config(ctx, &config);
-        RONDO_TRY(rondo_control_create(&ctx->control, &config, &mine->segment));
+        RONDO_TRY(rondo_control_create(&ctx->wiring.control, &config, &mine->segment));
         RONDO_TRY(rondo_node_graphs(
-            &ctx->layout, ctx->peers, &init->graph_bytes, &init->graph_nbytes,
+            &ctx->wiring.layout, ctx->wiring.peers, &init->graph_bytes, &init->graph_nbytes,
             ctx->device != NULL ? rondo_device_record_p2p_modes(device_part(ctx, mine)) : NULL));
         mine->note.hash = rondo_graphs_hash(init->graph_bytes, init->graph_nbytes);
         mine->note.nbytes = (uint32_t)init->graph_nbytes;
@@ -201,12 +203,12 @@ static rondo_status prepare_graphs(struct rondo_init *init, struct graph_record 
 /* What joins nodes: the listener of the control plane, and the net devices. */
 static rondo_status prepare_nodes(struct rondo_init *init, struct nodes_record *mine)
 {
-    if (init->ctx->layout.nnodes > 1) {
+    if (init->ctx->wiring.layout.nnodes > 1) {
         RONDO_TRY(rondo_control_listen(mine->control_addr, &mine->control_number));
-        init->ctx->listening = 1;
+        init->ctx->wiring.listening = 1;
     }
     rondo_netdev_hold();
-    init->ctx->has_netdevs = 1;
+    init->ctx->wiring.has_netdevs = 1;
     return rondo_netdev_mask(&mine->netdevs, NULL, 0);
 }
 
@@ -220,11 +222,10 @@ const struct rondo_graph_note *rondo_init_graph_note(const struct rondo_init *in
 rondo_status rondo_init_start_graphs(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
-    RONDO_TRY(rondo_layout_fill(&ctx->layout, ctx->peers, ctx->rank, ctx->nranks));
-    ctx->layout.model.pair_bw = ctx->device != NULL
-                                    ? 0
-                                    : ctx->layout.model.pair_bw; /* what GPUs post is not in pieces */
-    RONDO_TRY(rondo_init_new_round(init, record_bytes(ctx), ctx->nranks));
+    RONDO_TRY(rondo_layout_fill(&ctx->wiring.layout, ctx->wiring.peers, ctx->job.rank, ctx->job.nranks));
+    ctx->wiring.layout.model.pair_bw =
+        ctx->device != NULL ? 0 : ctx->wiring.layout.model.pair_bw; /* what GPUs post is not in pieces */
+    RONDO_TRY(rondo_init_new_round(init, record_bytes(ctx), ctx->job.nranks));
     rondo_init_keep(init, prepare_graphs(init, init->mine));
     if (needs_net(ctx) && init->local == RONDO_SUCCESS) {
         rondo_init_keep(init, prepare_nodes(init, init->mine));
@@ -236,11 +237,11 @@ rondo_status rondo_init_start_graphs(struct rondo_init *init)
 static void complete_peers(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
-    for (int r = 0; r < ctx->nranks; r++) {
+    for (int r = 0; r < ctx->job.nranks; r++) {
         const struct nodes_record *record = rondo_init_record(init, r);
-        memcpy(ctx->peers[r].control_addr, record->control_addr, sizeof(record->control_addr));
-        ctx->peers[r].control_number = record->control_number;
-        ctx->peers[r].netdevs = record->netdevs;
+        memcpy(ctx->wiring.peers[r].control_addr, record->control_addr, sizeof(record->control_addr));
+        ctx->wiring.peers[r].control_number = record->control_number;
+        ctx->wiring.peers[r].netdevs = record->netdevs;
     }
 }
 
@@ -251,38 +252,38 @@ static rondo_status finish_tune(struct rondo_init *init)
     uint64_t tune = rondo_init_graph_note(init, 0)->tune, first = rondo_init_graph_note(init, 0)->machine,
              sum = 0;
     int differ = 0;
-    for (int r = 0; r < ctx->nranks; r++) {
+    for (int r = 0; r < ctx->job.nranks; r++) {
         const struct rondo_graph_note *note = rondo_init_graph_note(init, r);
         if (note->tune != tune) {
             return rondo_fail(RONDO_INVALID_USAGE,
                               "rank %d on %s has read another tuning file than rank 0 on %s, or only one of "
                               "them has: RONDO_TUNE_FILE must name "
                               "the same text on all ranks",
-                              r, ctx->peers[r].host, ctx->peers[0].host);
+                              r, ctx->wiring.peers[r].host, ctx->wiring.peers[0].host);
         }
         if (note->nbytes > 0) {
             sum += rondo_hash(&note->machine, sizeof(note->machine), 0); /* whatever the nodes' order */
             differ |= note->machine != first;
         }
     }
-    ctx->layout.machine = differ ? sum : first;
+    ctx->wiring.layout.machine = differ ? sum : first;
     return RONDO_SUCCESS;
 }
 
 /* Once the layout and its model are complete. */
 static void use_tune(struct rondo_ctx *ctx)
 {
-    struct rondo_tune_shape shape = rondo_tune_shape_of(&ctx->layout);
+    struct rondo_tune_shape shape = rondo_tune_shape_of(&ctx->wiring.layout);
     char text[160], why[256] = "";
-    if (ctx->tune == NULL) {
+    if (ctx->running.tune == NULL) {
         return;
     }
-    ctx->layout.measured = rondo_tune_find(ctx->tune, &shape, why, sizeof(why));
-    if (ctx->rank == 0 && rondo_log_on(RONDO_LOG_INFO, RONDO_SUBSYS_INIT | RONDO_SUBSYS_TUNING)) {
+    ctx->wiring.layout.measured = rondo_tune_find(ctx->running.tune, &shape, why, sizeof(why));
+    if (ctx->job.rank == 0 && rondo_log_on(RONDO_LOG_INFO, RONDO_SUBSYS_INIT | RONDO_SUBSYS_TUNING)) {
         rondo_tune_shape_text(&shape, text, sizeof(text));
         RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_TUNING, "RONDO_TUNE_FILE=%s %s %s%s%s",
                    rondo_params()->tune_file,
-                   ctx->layout.measured != NULL ? "is used for" : "is ignored: this job is", text,
+                   ctx->wiring.layout.measured != NULL ? "is used for" : "is ignored: this job is", text,
                    why[0] != '\0' ? "; " : "", why);
     }
 }
@@ -298,26 +299,27 @@ rondo_status rondo_init_finish_graphs(struct rondo_init *init)
     struct rondo_ctx *ctx = init->ctx;
     int nchannels = RONDO_MAX_CHANNELS;
     uint32_t protos = UINT32_MAX;
-    RONDO_TRY(RONDO_NEW_ARRAY(ctx->arenas, ctx->nranks, "the names of the ranks' memory"));
-    for (int r = 0; r < ctx->nranks; r++) {
+    RONDO_TRY(RONDO_NEW_ARRAY(ctx->wiring.arenas, ctx->job.nranks, "the names of the ranks' memory"));
+    for (int r = 0; r < ctx->job.nranks; r++) {
         const struct graph_record *record = rondo_init_record(init, r);
         nchannels = record->nchannels < nchannels ? record->nchannels : nchannels;
         protos &= record->protos;
-        ctx->arenas[r] = record->arena;
-        if (r == ctx->layout.local_ranks[0]) {
+        ctx->wiring.arenas[r] = record->arena;
+        if (r == ctx->wiring.layout.local_ranks[0]) {
             init->segment = record->segment;
         }
     }
-    ctx->net.arenas = ctx->arenas;
+    ctx->wiring.net.arenas = ctx->wiring.arenas;
     if (needs_net(ctx)) {
         complete_peers(init);
     }
-    if (ctx->device != NULL && ctx->nranks > 1) {
+    if (ctx->device != NULL && ctx->job.nranks > 1) {
         RONDO_TRY(rondo_device_names(ctx, device_of, init));
     }
     RONDO_TRY(finish_tune(init));
-    RONDO_TRY(rondo_layout_channels(&ctx->layout, nchannels, (int)rondo_params()->min_nchannels, protos));
-    return ctx->nranks > 1 ? rondo_init_list_shapes(init) : RONDO_SUCCESS;
+    RONDO_TRY(
+        rondo_layout_channels(&ctx->wiring.layout, nchannels, (int)rondo_params()->min_nchannels, protos));
+    return ctx->job.nranks > 1 ? rondo_init_list_shapes(init) : RONDO_SUCCESS;
 }
 
 /* ---- shapes: each distinct graph to everyone, then rings and trees ---- */
@@ -338,27 +340,27 @@ static rondo_status alone(struct rondo_layout *layout)
 static void mask_ll128(struct rondo_ctx *ctx)
 {
     uint32_t ll128 = 1u << RONDO_PROTO_LL128;
-    if (ctx->device == NULL || ctx->nranks == 1 || ctx->layout.model.gpu.nchannels > 0 ||
-        (ctx->layout.protos & ll128) == 0) {
+    if (ctx->device == NULL || ctx->job.nranks == 1 || ctx->wiring.layout.model.gpu.nchannels > 0 ||
+        (ctx->wiring.layout.protos & ll128) == 0) {
         return;
     }
-    ctx->layout.protos &= ~ll128;
-    if (ctx->rank == 0) {
+    ctx->wiring.layout.protos &= ~ll128;
+    if (ctx->job.rank == 0) {
         RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_TUNING,
-                   "%s: LL128 is not used: nothing is known of the paths between the GPUs", ctx->name);
+                   "%s: LL128 is not used: nothing is known of the paths between the GPUs", ctx->job.name);
     }
 }
 
 rondo_status rondo_init_finish_shapes(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
-    RONDO_TRY(ctx->nranks == 1 ? alone(&ctx->layout)
-                               : rondo_node_rings(&ctx->layout, ctx->peers, init->shape, init->nshapes,
-                                                  init->node_graphs, init->node_fabric));
-    rondo_layout_trees(&ctx->layout);
+    RONDO_TRY(ctx->job.nranks == 1 ? alone(&ctx->wiring.layout)
+                                   : rondo_node_rings(&ctx->wiring.layout, ctx->wiring.peers, init->shape,
+                                                      init->nshapes, init->node_graphs, init->node_fabric));
+    rondo_layout_trees(&ctx->wiring.layout);
     mask_ll128(ctx);
-    ctx->net.cards = ctx->layout.cards;
-    ctx->net.ncards = ctx->layout.ncards;
+    ctx->wiring.net.cards = ctx->wiring.layout.cards;
+    ctx->wiring.net.ncards = ctx->wiring.layout.ncards;
     use_tune(ctx);
     rondo_init_free_shapes(init);
     return RONDO_SUCCESS;

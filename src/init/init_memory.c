@@ -11,8 +11,8 @@
 /* Are all ranks threads of this process? */
 static int one_process(const struct rondo_ctx *ctx)
 {
-    for (int r = 0; r < ctx->nranks; r++) {
-        if (ctx->peers[r].process_hash != ctx->peers[ctx->rank].process_hash) {
+    for (int r = 0; r < ctx->job.nranks; r++) {
+        if (ctx->wiring.peers[r].process_hash != ctx->wiring.peers[ctx->job.rank].process_hash) {
             return 0;
         }
     }
@@ -21,22 +21,22 @@ static int one_process(const struct rondo_ctx *ctx)
 
 rondo_status rondo_init_open_buffers(struct rondo_ctx *ctx)
 {
-    struct rondo_direct_config config = { .nlocal = ctx->layout.nlocal,
-                                          .index = ctx->layout.local_rank,
+    struct rondo_direct_config config = { .nlocal = ctx->wiring.layout.nlocal,
+                                          .index = ctx->wiring.layout.local_rank,
                                           .one_process = one_process(ctx),
-                                          .serve = ctx->net.shm_mode == RONDO_SHM_SOCKET,
-                                          .nest = ctx->layout.nest };
+                                          .serve = ctx->wiring.net.shm_mode == RONDO_SHM_SOCKET,
+                                          .nest = ctx->wiring.layout.nest };
     int32_t *pids;
     rondo_status status;
-    if (ctx->mailbox == NULL || ctx->device != NULL) {
+    if (ctx->wiring.mailbox == NULL || ctx->device != NULL) {
         return RONDO_SUCCESS;
     }
     RONDO_TRY(RONDO_NEW_ARRAY(pids, config.nlocal, "the processes of this node"));
     for (int i = 0; i < config.nlocal; i++) {
-        pids[i] = ctx->peers[ctx->layout.local_ranks[i]].pid;
+        pids[i] = ctx->wiring.peers[ctx->wiring.layout.local_ranks[i]].pid;
     }
     config.pids = rondo_params()->cma != RONDO_CMA_NEVER ? pids : NULL;
-    status = rondo_direct_open(&ctx->open_buffers, &config);
+    status = rondo_direct_open(&ctx->wiring.direct, &config);
     rondo_free(pids);
     return status;
 }
@@ -59,7 +59,7 @@ enum {
 
 static uint64_t *word_of(const struct rondo_ctx *ctx, int local)
 {
-    return (uint64_t *)(void *)(rondo_mailbox_place(ctx->mailbox, 0, local) + 8);
+    return (uint64_t *)(void *)(rondo_mailbox_place(ctx->wiring.mailbox, 0, local) + 8);
 }
 
 /* Has the other one said it, within LISTEN_NS? */
@@ -137,22 +137,24 @@ rondo_status rondo_init_measure_handover(struct rondo_init *init, int *silent)
 {
     struct rondo_ctx *ctx = init->ctx;
     rondo_status status;
-    if (ctx->open_buffers == NULL || ctx->layout.model.ranks_per_core > 1 || ctx->layout.local_rank > 1) {
+    if (ctx->wiring.direct == NULL || ctx->wiring.layout.model.ranks_per_core > 1 ||
+        ctx->wiring.layout.local_rank > 1) {
         return RONDO_SUCCESS;
     }
-    status = ctx->layout.local_rank == 0 ? say(init) : answer(init);
-    *silent = status == RONDO_IN_PROGRESS ? ctx->layout.local_ranks[1 - ctx->layout.local_rank] : *silent;
+    status = ctx->wiring.layout.local_rank == 0 ? say(init) : answer(init);
+    *silent = status == RONDO_IN_PROGRESS ? ctx->wiring.layout.local_ranks[1 - ctx->wiring.layout.local_rank]
+                                          : *silent;
     return status;
 }
 
 void rondo_init_use_handover(struct rondo_ctx *ctx, uint32_t ns)
 {
-    if (ctx->open_buffers == NULL) {
+    if (ctx->wiring.direct == NULL) {
         return;
     }
-    rondo_model_handover(&ctx->layout.model, ns);
-    if (ctx->rank == 0 && ns > 0) {
+    rondo_model_handover(&ctx->wiring.layout.model, ns);
+    if (ctx->job.rank == 0 && ns > 0) {
         RONDO_INFO(RONDO_SUBSYS_INIT, "%s: a line takes %.2f us from core to core (ranks 0 and 1): cores %s",
-                   ctx->name, ns * 1e-3, rondo_model_handover_name(ns));
+                   ctx->job.name, ns * 1e-3, rondo_model_handover_name(ns));
     }
 }

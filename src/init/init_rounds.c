@@ -51,7 +51,7 @@ static void set_text(const struct rondo_init *init, rondo_round_text text)
     text[0] = '\0';
     if (init->local != RONDO_SUCCESS && !init->heard) {
         rondo_fail_quiet(init->local, "%s", init->local_text);
-        rondo_round_text_fill(text, init->ctx->rank);
+        rondo_round_text_fill(text, init->ctx->job.rank);
     }
 }
 
@@ -99,7 +99,7 @@ void *rondo_init_record(const struct rondo_init *init, int rank)
 void rondo_init_arm_faults(struct rondo_init *init)
 {
     rondo_init_keep(init, rondo_fault_init());
-    rondo_init_keep(init, rondo_fault("open", init->ctx->rank, 0));
+    rondo_init_keep(init, rondo_fault("open", init->ctx->job.rank, 0));
 }
 
 /* ---- open ---- */
@@ -121,20 +121,22 @@ static rondo_status finish_nothing(struct rondo_init *init)
 static rondo_status fill_peer(struct rondo_init *init, struct rondo_peer *mine)
 {
     struct rondo_ctx *ctx = init->ctx;
-    RONDO_TRY(rondo_fault("peers", ctx->rank, 0));
-    if (ctx->nranks > 1) {
+    RONDO_TRY(rondo_fault("peers", ctx->job.rank, 0));
+    if (ctx->job.nranks > 1) {
         RONDO_TRY(rondo_shm_create(&init->probe, 4096, RONDO_SHM_AUTO));
     }
-    RONDO_TRY(rondo_peer_fill(mine, ctx->rank, ctx->nranks, init->probe.base != NULL ? &init->probe : NULL));
-    if (ctx->config.device != RONDO_CONFIG_DEFAULT) {
+    RONDO_TRY(rondo_peer_fill(mine, ctx->job.rank, ctx->job.nranks,
+                              init->probe.base != NULL ? &init->probe : NULL));
+    if (ctx->job.config.device != RONDO_CONFIG_DEFAULT) {
         RONDO_TRY(rondo_device_fill_peer(ctx, mine));
     }
-    return ctx->rank == 0 ? rondo_unique_id_make(&mine->id, init->bootstrap->root_world_rank) : RONDO_SUCCESS;
+    return ctx->job.rank == 0 ? rondo_unique_id_make(&mine->id, init->bootstrap->root_world_rank)
+                              : RONDO_SUCCESS;
 }
 
 static rondo_status start_peers(struct rondo_init *init)
 {
-    RONDO_TRY(rondo_init_new_round(init, sizeof(struct rondo_peer), init->ctx->nranks));
+    RONDO_TRY(rondo_init_new_round(init, sizeof(struct rondo_peer), init->ctx->job.nranks));
     rondo_init_keep(init, fill_peer(init, init->mine));
     return rondo_init_allgather(init);
 }
@@ -143,16 +145,16 @@ static rondo_status finish_peers(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
     const struct rondo_peer *all = init->all;
-    init->params_differ = rondo_peers_param_differs(all, ctx->nranks) >= 0;
+    init->params_differ = rondo_peers_param_differs(all, ctx->job.nranks) >= 0;
     if (!init->params_differ) {
-        RONDO_TRY(rondo_peers_check(all, ctx->nranks));
+        RONDO_TRY(rondo_peers_check(all, ctx->job.nranks));
     }
-    ctx->peers = init->all;
+    ctx->wiring.peers = init->all;
     init->all = NULL;
-    ctx->id = ctx->peers[0].id;
-    ctx->hash = rondo_hash(&ctx->id, sizeof(ctx->id), 0);
-    if (ctx->name[0] == '\0') {
-        snprintf(ctx->name, sizeof(ctx->name), "#%08x", (unsigned)ctx->hash);
+    ctx->job.id = ctx->wiring.peers[0].id;
+    ctx->job.hash = rondo_hash(&ctx->job.id, sizeof(ctx->job.id), 0);
+    if (ctx->job.name[0] == '\0') {
+        snprintf(ctx->job.name, sizeof(ctx->job.name), "#%08x", (unsigned)ctx->job.hash);
     }
     if (ctx->device != NULL) {
         rondo_device_peers(ctx);
@@ -170,7 +172,7 @@ static rondo_status start_params(struct rondo_init *init)
     if (!init->params_differ) {
         return RONDO_SUCCESS;
     }
-    RONDO_TRY(rondo_init_new_round(init, sizeof(*mine), init->ctx->nranks));
+    RONDO_TRY(rondo_init_new_round(init, sizeof(*mine), init->ctx->job.nranks));
     mine = init->mine;
     rondo_params_pack(mine->text, sizeof(mine->text));
     return rondo_init_allgather(init);
@@ -183,19 +185,19 @@ static rondo_status test_params(struct rondo_init *init)
 
 static rondo_status finish_params(struct rondo_init *init)
 {
-    const struct rondo_peer *peers = init->ctx->peers;
+    const struct rondo_peer *peers = init->ctx->wiring.peers;
     struct param_record *root, *other;
     int r;
     if (!init->params_differ) {
         return RONDO_SUCCESS;
     }
-    r = rondo_peers_param_differs(peers, init->ctx->nranks);
+    r = rondo_peers_param_differs(peers, init->ctx->job.nranks);
     root = rondo_init_record(init, 0);
     other = rondo_init_record(init, r);
     root->text[sizeof(root->text) - 1] = other->text[sizeof(other->text) - 1] = '\0';
     RONDO_TRY(rondo_params_compare(root->text, other->text, r, peers[r].host));
     return rondo_peers_check(peers,
-                             init->ctx->nranks); /* equal as far as the texts go: at least who differs */
+                             init->ctx->job.nranks); /* equal as far as the texts go: at least who differs */
 }
 
 /* ---- gpus: what one rank of a node writes into another's GPU, does that one find it? Then ways: a way that
@@ -210,7 +212,7 @@ struct ways_record {
 
 static int has_ways(const struct rondo_init *init)
 {
-    return init->ctx->device != NULL && init->ctx->layout.max_local > 1;
+    return init->ctx->device != NULL && init->ctx->wiring.layout.max_local > 1;
 }
 
 static rondo_status start_gpus(struct rondo_init *init)
@@ -240,7 +242,8 @@ static rondo_status start_ways(struct rondo_init *init)
         return RONDO_SUCCESS;
     }
     RONDO_TRY(rondo_init_new_round(
-        init, rondo_round_up(sizeof(*mine) + (size_t)init->ctx->layout.max_local, 8), init->ctx->nranks));
+        init, rondo_round_up(sizeof(*mine) + (size_t)init->ctx->wiring.layout.max_local, 8),
+        init->ctx->job.nranks));
     mine = init->mine;
     if (init->local == RONDO_SUCCESS) {
         rondo_device_p2p_modes(init->ctx, mine->ways);
@@ -259,7 +262,7 @@ static rondo_status finish_ways(struct rondo_init *init)
     if (!has_ways(init)) {
         return RONDO_SUCCESS;
     }
-    for (int r = 0; r < init->ctx->nranks; r++) {
+    for (int r = 0; r < init->ctx->job.nranks; r++) {
         const struct ways_record *record = rondo_init_record(init, r);
         rondo_device_broken(init->ctx, r, record->ways);
         rondo_device_relayed(init->ctx, r, &record->relay);
@@ -277,7 +280,7 @@ static struct rondo_connect *connects_of(void *record)
 static const struct rondo_connect *records_of(void *arg, int peer)
 {
     struct rondo_init *init = arg;
-    if (peer == init->ctx->rank) {
+    if (peer == init->ctx->job.rank) {
         return connects_of(init->mine);
     }
     if (init->ndoubling > 0) {
@@ -294,12 +297,12 @@ static rondo_status prepare_connections(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
     struct rondo_control_config config;
-    RONDO_TRY(rondo_fault("connections", ctx->rank, 0));
-    if (ctx->control == NULL) {
+    RONDO_TRY(rondo_fault("connections", ctx->job.rank, 0));
+    if (ctx->wiring.control == NULL) {
         rondo_init_control_config(ctx, &config);
-        RONDO_TRY(rondo_control_attach(&ctx->control, &config, &init->segment));
+        RONDO_TRY(rondo_control_attach(&ctx->wiring.control, &config, &init->segment));
     }
-    ctx->net.control = ctx->control;
+    ctx->wiring.net.control = ctx->wiring.control;
     return rondo_links_offer(ctx, connects_of(init->mine));
 }
 
@@ -308,22 +311,24 @@ static rondo_status start_connections(struct rondo_init *init)
     struct rondo_ctx *ctx = init->ctx;
     size_t bytes = sizeof(struct rondo_round_head) +
                    sizeof(struct rondo_connect) *
-                       (size_t)rondo_links_max(&ctx->layout, ctx->layout.nchannels);
-    if (ctx->nranks == 1) {
+                       (size_t)rondo_links_max(&ctx->wiring.layout, ctx->wiring.layout.nchannels);
+    if (ctx->job.nranks == 1) {
         return RONDO_SUCCESS;
     }
-    RONDO_TRY(rondo_init_new_round(
-        init, bytes,
-        ctx->nranks <= ALLGATHER_RANKS ? ctx->nranks : rondo_links_max(&ctx->layout, ctx->layout.nchannels)));
+    RONDO_TRY(rondo_init_new_round(init, bytes,
+                                   ctx->job.nranks <= ALLGATHER_RANKS
+                                       ? ctx->job.nranks
+                                       : rondo_links_max(&ctx->wiring.layout, ctx->wiring.layout.nchannels)));
     if (init->local == RONDO_SUCCESS) {
         rondo_init_keep(init, prepare_connections(init));
     }
-    if (ctx->nranks <= ALLGATHER_RANKS) {
+    if (ctx->job.nranks <= ALLGATHER_RANKS) {
         return rondo_init_allgather(init);
     }
     /* Many ranks: the same records, between the ranks that connect only. A rank that failed sends an empty
      * record; the next round says why. */
-    RONDO_TRY(RONDO_NEW_ARRAY(init->exchange_peers, rondo_links_max(&ctx->layout, ctx->layout.nchannels),
+    RONDO_TRY(RONDO_NEW_ARRAY(init->exchange_peers,
+                              rondo_links_max(&ctx->wiring.layout, ctx->wiring.layout.nchannels),
                               "the list of peers"));
     init->ndoubling = rondo_links_peers(ctx, init->exchange_peers);
     set_head(init);
@@ -337,7 +342,7 @@ static rondo_status start_connections(struct rondo_init *init)
 
 static rondo_status test_connections(struct rondo_init *init)
 {
-    return init->ctx->nranks == 1 ? RONDO_SUCCESS : rondo_init_test_round(init);
+    return init->ctx->job.nranks == 1 ? RONDO_SUCCESS : rondo_init_test_round(init);
 }
 
 /* A neighbour that failed has nothing to connect with. It tells why itself, in the next round. */
@@ -348,10 +353,10 @@ static rondo_status finish_connections(struct rondo_init *init)
         int peer = init->exchange_peers[i];
         if (head->magic != RONDO_PEER_MAGIC || head->status != RONDO_SUCCESS) {
             init->heard = head->magic == RONDO_PEER_MAGIC;
-            rondo_init_keep(init,
-                            rondo_fail_quiet(RONDO_REMOTE_ERROR,
-                                             "rank %d on %s sent no connections to rank %d on %s", peer,
-                                             init->ctx->peers[peer].host, init->ctx->rank, rondo_log_host()));
+            rondo_init_keep(init, rondo_fail_quiet(RONDO_REMOTE_ERROR,
+                                                   "rank %d on %s sent no connections to rank %d on %s", peer,
+                                                   init->ctx->wiring.peers[peer].host, init->ctx->job.rank,
+                                                   rondo_log_host()));
         }
     }
     return RONDO_SUCCESS;
@@ -372,7 +377,7 @@ static rondo_status test_connect(struct rondo_init *init)
     struct rondo_ctx *ctx = init->ctx;
     int pending = -1;
     rondo_status status = init->local;
-    if (ctx->nranks == 1) {
+    if (ctx->job.nranks == 1) {
         return RONDO_SUCCESS;
     }
     if (status == RONDO_SUCCESS) {
@@ -383,13 +388,13 @@ static rondo_status test_connect(struct rondo_init *init)
                             "rank %d on %s: the connection with rank %d on %s was not made within "
                             "RONDO_INIT_TIMEOUT: is it alive, and may "
                             "the two hosts talk to each other (firewall, RONDO_SOCKET_IFNAME)?",
-                            ctx->rank, rondo_log_host(), pending, ctx->peers[pending].host);
+                            ctx->job.rank, rondo_log_host(), pending, ctx->wiring.peers[pending].host);
     }
     if (status == RONDO_IN_PROGRESS) {
         return status;
     }
     if (status == RONDO_SUCCESS) {
-        status = rondo_net_connect_all(&ctx->net);
+        status = rondo_net_connect_all(&ctx->wiring.net);
     }
     if (status != RONDO_SUCCESS) {
         rondo_init_keep(init, status);
@@ -402,17 +407,18 @@ static rondo_status test_connect(struct rondo_init *init)
 
 static rondo_status prepare_exec(struct rondo_ctx *ctx)
 {
-    int nlocal = ctx->layout.nlocal > 0 ? ctx->layout.nlocal : 1;
-    RONDO_TRY(rondo_fault("ready", ctx->rank, 0));
+    int nlocal = ctx->wiring.layout.nlocal > 0 ? ctx->wiring.layout.nlocal : 1;
+    RONDO_TRY(rondo_fault("ready", ctx->job.rank, 0));
     if (ctx->device != NULL) {
         return rondo_device_prepare(ctx);
     }
-    return ctx->exec_ops->open(&ctx->exec, ctx->layout.nchannels + 2 * ctx->nranks, nlocal, &ctx->exec_owner);
+    return ctx->running.exec_ops->open(&ctx->running.exec, ctx->wiring.layout.nchannels + 2 * ctx->job.nranks,
+                                       nlocal, &ctx->running.owner);
 }
 
 static rondo_status start_ready(struct rondo_init *init)
 {
-    RONDO_TRY(rondo_init_new_round(init, sizeof(struct rondo_round_head), init->ctx->nranks));
+    RONDO_TRY(rondo_init_new_round(init, sizeof(struct rondo_round_head), init->ctx->job.nranks));
     if (init->local == RONDO_SUCCESS) {
         rondo_init_keep(init, prepare_exec(init->ctx));
     }
@@ -425,25 +431,25 @@ static void keep_and_tell(struct rondo_init *init, rondo_status status)
 {
     rondo_round_text text;
     rondo_init_keep(init, status);
-    if (status != RONDO_SUCCESS && init->ctx->control != NULL) {
+    if (status != RONDO_SUCCESS && init->ctx->wiring.control != NULL) {
         set_text(init, text);
-        rondo_control_abort(init->ctx->control, status, init->ctx->rank, text);
+        rondo_control_abort(init->ctx->wiring.control, status, init->ctx->job.rank, text);
     }
 }
 
 static rondo_status begin_hello(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
-    rondo_net_settle(&ctx->net);
-    ctx->mailbox = ctx->device == NULL ? rondo_control_mailbox(ctx->control) : NULL;
+    rondo_net_settle(&ctx->wiring.net);
+    ctx->wiring.mailbox = ctx->device == NULL ? rondo_control_mailbox(ctx->wiring.control) : NULL;
     if (ctx->device != NULL) {
         rondo_device_table(ctx);
     }
     RONDO_TRY(rondo_init_open_buffers(ctx));
-    RONDO_TRY(rondo_control_start(ctx->control));
-    RONDO_TRY(RONDO_NEW_ARRAY(init->hello, ctx->nlinks, "the connections"));
-    for (int i = 0; i < ctx->nlinks; i++) {
-        init->hello[i] = &ctx->links[i];
+    RONDO_TRY(rondo_control_start(ctx->wiring.control));
+    RONDO_TRY(RONDO_NEW_ARRAY(init->hello, ctx->wiring.nlinks, "the connections"));
+    for (int i = 0; i < ctx->wiring.nlinks; i++) {
+        init->hello[i] = &ctx->wiring.links[i];
     }
     return RONDO_SUCCESS;
 }
@@ -451,7 +457,7 @@ static rondo_status begin_hello(struct rondo_init *init)
 static rondo_status finish_ready(struct rondo_init *init)
 {
     rondo_ctx_policy(init->ctx);
-    if (init->ctx->nranks > 1) {
+    if (init->ctx->job.nranks > 1) {
         keep_and_tell(init, begin_hello(init));
     }
     return RONDO_SUCCESS;
@@ -461,7 +467,7 @@ static rondo_status finish_ready(struct rondo_init *init)
 
 static rondo_status start_hello(struct rondo_init *init)
 {
-    keep_and_tell(init, rondo_fault("hello", init->ctx->rank, 0));
+    keep_and_tell(init, rondo_fault("hello", init->ctx->job.rank, 0));
     return RONDO_SUCCESS;
 }
 
@@ -471,10 +477,10 @@ static rondo_status in_progress_unless_ended(struct rondo_ctx *ctx)
     char text[RONDO_ERROR_TEXT];
     int whose;
     rondo_status status;
-    if (ctx->control == NULL || !rondo_control_aborted(ctx->control)) {
+    if (ctx->wiring.control == NULL || !rondo_control_aborted(ctx->wiring.control)) {
         return RONDO_IN_PROGRESS;
     }
-    status = rondo_control_reason(ctx->control, text, &whose);
+    status = rondo_control_reason(ctx->wiring.control, text, &whose);
     return rondo_fail_quiet(status == RONDO_SUCCESS ? RONDO_REMOTE_ERROR : status, "%s", text);
 }
 
@@ -494,18 +500,18 @@ static rondo_status test_hello(struct rondo_init *init)
     struct rondo_ctx *ctx = init->ctx;
     int silent = -1;
     rondo_status status;
-    if (ctx->nranks == 1 || init->local != RONDO_SUCCESS) {
+    if (ctx->job.nranks == 1 || init->local != RONDO_SUCCESS) {
         return RONDO_SUCCESS;
     }
-    status = rondo_link_hello(init->hello, ctx->nlinks, &silent);
-    if (ctx->net.proxied > 0) {
+    status = rondo_link_hello(init->hello, ctx->wiring.nlinks, &silent);
+    if (ctx->wiring.net.proxied > 0) {
         int moved = 0;
-        rondo_status turned = rondo_net_progress(&ctx->net, &moved);
+        rondo_status turned = rondo_net_progress(&ctx->wiring.net, &moved);
         if (turned != RONDO_SUCCESS) {
             keep_and_tell(init, turned);
             return RONDO_SUCCESS;
         }
-        status = ctx->net.busy ? RONDO_IN_PROGRESS : status;
+        status = ctx->wiring.net.busy ? RONDO_IN_PROGRESS : status;
     }
     if (status == RONDO_SUCCESS) {
         status = ctx->device != NULL ? join_device(init, &silent)
@@ -522,7 +528,8 @@ static rondo_status test_hello(struct rondo_init *init)
         return rondo_fail(RONDO_TIMEOUT,
                           "rank %d on %s: rank %d on %s connected but its empty slot did not pass within "
                           "RONDO_INIT_TIMEOUT: is it stopped?",
-                          ctx->rank, rondo_log_host(), silent, silent >= 0 ? ctx->peers[silent].host : "?");
+                          ctx->job.rank, rondo_log_host(), silent,
+                          silent >= 0 ? ctx->wiring.peers[silent].host : "?");
     }
     return status;
 }
@@ -540,7 +547,7 @@ static rondo_status start_done(struct rondo_init *init)
     if (init->ctx->device != NULL && init->local == RONDO_SUCCESS) {
         keep_and_tell(init, rondo_device_start(init->ctx));
     }
-    RONDO_TRY(rondo_init_new_round(init, sizeof(struct done_record), init->ctx->nranks));
+    RONDO_TRY(rondo_init_new_round(init, sizeof(struct done_record), init->ctx->job.nranks));
     ((struct done_record *)init->mine)->handover_ns = init->handover.best_ns;
     ((struct done_record *)init->mine)->no_ll128 = init->ctx->device != NULL &&
                                                    !rondo_device_links_reach(init->ctx);
@@ -552,8 +559,8 @@ static rondo_status start_done(struct rondo_init *init)
 static rondo_status test_done(struct rondo_init *init)
 {
     rondo_status status = rondo_init_test_round(init);
-    if (status != RONDO_IN_PROGRESS || init->ctx->control == NULL ||
-        !rondo_control_aborted(init->ctx->control)) {
+    if (status != RONDO_IN_PROGRESS || init->ctx->wiring.control == NULL ||
+        !rondo_control_aborted(init->ctx->wiring.control)) {
         return status;
     }
     if (init->ended_ns == 0) {
@@ -567,16 +574,16 @@ static rondo_status test_done(struct rondo_init *init)
 static void use_conns(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
-    struct rondo_model_gpu *gpu = &ctx->layout.model.gpu;
-    for (int r = 0; r < ctx->nranks && (gpu->ring.ll128 || gpu->tree.ll128); r++) {
+    struct rondo_model_gpu *gpu = &ctx->wiring.layout.model.gpu;
+    for (int r = 0; r < ctx->job.nranks && (gpu->ring.ll128 || gpu->tree.ll128); r++) {
         const struct done_record *record = rondo_init_record(init, r);
         if (record->no_ll128) {
             gpu->ring.ll128 = gpu->tree.ll128 = 0;
-            if (ctx->rank == 0) {
+            if (ctx->job.rank == 0) {
                 RONDO_INFO(
                     RONDO_SUBSYS_INIT | RONDO_SUBSYS_TUNING,
                     "%s: LL128 is not used: rank %d on %s reaches a GPU of its node through host memory",
-                    ctx->name, r, ctx->peers[r].host);
+                    ctx->job.name, r, ctx->wiring.peers[r].host);
             }
         }
     }
@@ -587,8 +594,8 @@ static rondo_status finish_done(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
     use_conns(init);
-    if (ctx->nranks > 1) {
-        const struct done_record *first = rondo_init_record(init, ctx->layout.local_ranks[0]);
+    if (ctx->job.nranks > 1) {
+        const struct done_record *first = rondo_init_record(init, ctx->wiring.layout.local_ranks[0]);
         rondo_init_use_handover(ctx, first->handover_ns);
     }
     return RONDO_SUCCESS;

@@ -37,16 +37,16 @@ static rondo_status list_shapes(struct rondo_init *init, struct seen *seen)
 {
     struct rondo_ctx *ctx = init->ctx;
     int n = 0;
-    for (int r = 0; r < ctx->nranks; r++) {
-        if (ctx->layout.local_of[r] == 0) {
+    for (int r = 0; r < ctx->job.nranks; r++) {
+        if (ctx->wiring.layout.local_of[r] == 0) {
             const struct rondo_graph_note *note = rondo_init_graph_note(init, r);
             if (note->nbytes == 0 || note->nbytes > RONDO_SHAPE_MAX_BYTES) {
                 return rondo_fail(RONDO_INTERNAL_ERROR,
                                   "rank %d says that its node's graphs take %u bytes; 1 to %d are expected",
                                   r, note->nbytes, RONDO_SHAPE_MAX_BYTES);
             }
-            init->node_graphs[ctx->layout.node_of[r]] = note->hash;
-            init->node_fabric[ctx->layout.node_of[r]] = note->fabric;
+            init->node_graphs[ctx->wiring.layout.node_of[r]] = note->hash;
+            init->node_fabric[ctx->wiring.layout.node_of[r]] = note->fabric;
             seen[n++] = (struct seen){ note->hash, r, note->nbytes };
         }
     }
@@ -67,10 +67,10 @@ rondo_status rondo_init_list_shapes(struct rondo_init *init)
     struct rondo_ctx *ctx = init->ctx;
     struct seen *seen;
     rondo_status status;
-    RONDO_TRY(RONDO_NEW_ARRAY(init->shape, ctx->layout.nnodes, "the nodes' graphs"));
-    RONDO_TRY(RONDO_NEW_ARRAY(init->node_graphs, ctx->layout.nnodes, "the nodes' graphs"));
-    RONDO_TRY(RONDO_NEW_ARRAY(init->node_fabric, ctx->layout.nnodes, "the nodes' graphs"));
-    RONDO_TRY(RONDO_NEW_ARRAY(seen, ctx->layout.nnodes, "the nodes' graphs"));
+    RONDO_TRY(RONDO_NEW_ARRAY(init->shape, ctx->wiring.layout.nnodes, "the nodes' graphs"));
+    RONDO_TRY(RONDO_NEW_ARRAY(init->node_graphs, ctx->wiring.layout.nnodes, "the nodes' graphs"));
+    RONDO_TRY(RONDO_NEW_ARRAY(init->node_fabric, ctx->wiring.layout.nnodes, "the nodes' graphs"));
+    RONDO_TRY(RONDO_NEW_ARRAY(seen, ctx->wiring.layout.nnodes, "the nodes' graphs"));
     status = list_shapes(init, seen);
     rondo_free(seen);
     RONDO_TRY(status);
@@ -89,7 +89,7 @@ rondo_status rondo_init_list_shapes(struct rondo_init *init)
 /* With whom this rank exchanges in a step, -1: nobody. Ranks are counted from the owner. */
 static int partner(const struct rondo_init *init, int owner, int step)
 {
-    int n = init->ctx->nranks, at = (init->ctx->rank - owner + n) % n, bit = 1 << step, other;
+    int n = init->ctx->job.nranks, at = (init->ctx->job.rank - owner + n) % n, bit = 1 << step, other;
     if (at >= 2 * bit) {
         return -1;
     }
@@ -99,7 +99,7 @@ static int partner(const struct rondo_init *init, int owner, int step)
 
 static int receives(const struct rondo_init *init, int owner, int step)
 {
-    int n = init->ctx->nranks, at = (init->ctx->rank - owner + n) % n;
+    int n = init->ctx->job.nranks, at = (init->ctx->job.rank - owner + n) % n;
     return at >= 1 << step;
 }
 
@@ -119,7 +119,7 @@ static rondo_status start_step(struct rondo_init *init)
 rondo_status rondo_init_start_shapes(struct rondo_init *init)
 {
     init->shape_at = init->shape_step = 0;
-    return init->ctx->nranks == 1 ? RONDO_SUCCESS : start_step(init);
+    return init->ctx->job.nranks == 1 ? RONDO_SUCCESS : start_step(init);
 }
 
 /* A step is done: @return 1 when it was the last one. */
@@ -129,7 +129,7 @@ static int end_step(struct rondo_init *init)
     if (init->shape_peer[0] >= 0 && receives(init, shape->owner, init->shape_step)) {
         memcpy(shape->bytes, init->all, shape->nbytes);
     }
-    if (1 << ++init->shape_step >= init->ctx->nranks) {
+    if (1 << ++init->shape_step >= init->ctx->job.nranks) {
         init->shape_step = 0;
         init->shape_at++;
     }
@@ -139,7 +139,7 @@ static int end_step(struct rondo_init *init)
 /* As many steps as can be done now: most ranks have no part in most steps. */
 rondo_status rondo_init_test_shapes(struct rondo_init *init)
 {
-    if (init->ctx->nranks == 1) {
+    if (init->ctx->job.nranks == 1) {
         return RONDO_SUCCESS;
     }
     for (;;) {

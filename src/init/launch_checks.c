@@ -238,14 +238,14 @@ void rondo_init_traps(const struct rondo_ctx *ctx)
     struct rondo_trap_view view;
     char text[RONDO_ERROR_TEXT];
     struct rondo_trap_scene scene = {
-        .peers = ctx->peers,
-        .rank = ctx->rank,
-        .nranks = ctx->nranks,
+        .peers = ctx->wiring.peers,
+        .rank = ctx->job.rank,
+        .nranks = ctx->job.nranks,
         .has_hostid = hostid && hostid[0],
         .has_process = has_process,
         .can_open = rondo_shm_can_open,
     };
-    if (ctx->nranks < 2 || !rondo_log_on(RONDO_LOG_WARN, 0)) {
+    if (ctx->job.nranks < 2 || !rondo_log_on(RONDO_LOG_WARN, 0)) {
         return;
     }
     rondo_traps_look(&scene, &view);

@@ -43,11 +43,11 @@ static int wait_until_left(const rondo_comm *comm)
 static void comm_end(rondo_comm *comm, struct rondo_ctx *ctx, int left, const char *how)
 {
     RONDO_INFO(RONDO_SUBSYS_DESTROY, "communicator \"%s\" %016llx: rank %d of %d %s after %llu collectives",
-               ctx->name, (unsigned long long)ctx->hash, ctx->rank, ctx->nranks, how,
-               (unsigned long long)ctx->seq);
+               ctx->job.name, (unsigned long long)ctx->job.hash, ctx->job.rank, ctx->job.nranks, how,
+               (unsigned long long)ctx->calls.seq);
     if (left) {
-        int failed = __atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == RONDO_COMM_FAILED;
-        rondo_ctx_drop_queue(ctx, failed ? ctx->failure
+        int failed = __atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) == RONDO_COMM_FAILED;
+        rondo_ctx_drop_queue(ctx, failed ? ctx->life.failure
                                          : RONDO_INVALID_USAGE); /* before the visitors: who waits for a
                                                                     stream goes when its plans are done */
         left = all_left(&comm->visitors);
@@ -56,7 +56,7 @@ static void comm_end(rondo_comm *comm, struct rondo_ctx *ctx, int left, const ch
     if (!left) {
         RONDO_WARN("rank %d: a thread did not leave the aborted communicator \"%s\" within 5 s: its memory "
                    "is not freed",
-                   ctx->rank, ctx->name);
+                   ctx->job.rank, ctx->job.name);
         return;
     }
     rondo_init_cancel(ctx);
@@ -120,7 +120,7 @@ static rondo_status end_creations(struct rondo_creation *creations, int n, rondo
     }
     for (int i = 0; i < n; i++) {
         struct rondo_ctx *ctx = creations[i].ctx;
-        if (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) != RONDO_COMM_READY || ctx->nranks == 0) {
+        if (__atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) != RONDO_COMM_READY || ctx->job.nranks == 0) {
             *creations[i].place = NULL;
             rondo_comm_discard(ctx);
         } else {
@@ -144,18 +144,18 @@ rondo_status rondo_comm_start(struct rondo_ctx *ctx, struct rondo_bootstrap *boo
         return status;
     }
     shell->ctx = ctx;
-    shell->rank = ctx->rank;
-    memcpy(shell->name, ctx->name, sizeof(shell->name));
+    shell->rank = ctx->job.rank;
+    memcpy(shell->name, ctx->job.name, sizeof(shell->name));
     status = rondo_init_begin(ctx, bootstrap, split);
     if (status == RONDO_SUCCESS && rondo_group_depth() > 0) {
         status = rondo_group_add_creation(ctx, comm, end_creations);
         grouped = status == RONDO_SUCCESS;
     } else if (status == RONDO_SUCCESS) {
-        status = ctx->config.blocking ? rondo_init_run(&ctx, 1) : rondo_init_step(ctx);
+        status = ctx->job.config.blocking ? rondo_init_run(&ctx, 1) : rondo_init_step(ctx);
     }
     if ((status != RONDO_SUCCESS && status != RONDO_IN_PROGRESS) ||
-        ctx->nranks == 0) { /* 0: a split without a colour */
-        if (ctx->nranks == 0 && status == RONDO_SUCCESS) {
+        ctx->job.nranks == 0) { /* 0: a split without a colour */
+        if (ctx->job.nranks == 0 && status == RONDO_SUCCESS) {
             *comm = NULL;
         }
         rondo_comm_discard(ctx);
@@ -190,11 +190,11 @@ rondo_status rondo_engine_create(struct rondo_bootstrap *bootstrap, const rondo_
 static void tell_abort(struct rondo_ctx *ctx)
 {
     char text[RONDO_ERROR_TEXT];
-    if (ctx->control != NULL) {
-        snprintf(text, sizeof(text), "rank %d on %s aborted the communicator \"%s\"", ctx->rank,
-                 rondo_log_host(), ctx->name);
-        rondo_control_abort(ctx->control, RONDO_REMOTE_ERROR, ctx->rank, text);
-        rondo_control_leave(ctx->control);
+    if (ctx->wiring.control != NULL) {
+        snprintf(text, sizeof(text), "rank %d on %s aborted the communicator \"%s\"", ctx->job.rank,
+                 rondo_log_host(), ctx->job.name);
+        rondo_control_abort(ctx->wiring.control, RONDO_REMOTE_ERROR, ctx->job.rank, text);
+        rondo_control_leave(ctx->wiring.control);
     }
 }
 
@@ -203,13 +203,13 @@ rondo_status rondo_comm_abort(rondo_comm *comm)
     struct rondo_ctx *ctx = NULL;
     int left;
     RONDO_TRY(rondo_shell_claim(comm, "rondo_comm_abort", &ctx));
-    if (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) != RONDO_COMM_INIT) {
+    if (__atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) != RONDO_COMM_INIT) {
         tell_abort(ctx); /* before the thread that waits notices and says it in its own words */
         if (ctx->device != NULL) {
             rondo_device_abort(ctx);
         }
     }
-    __atomic_store_n(&ctx->aborted, 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&ctx->life.aborted, 1, __ATOMIC_RELEASE);
     left = wait_until_left(comm) && all_left(&comm->visitors);
     if (left) {
         tell_abort(ctx); /* a creation may have ended meanwhile */
@@ -228,9 +228,9 @@ rondo_status rondo_comm_finalize(rondo_comm *comm)
         status = rondo_ctx_drain(ctx);
     }
     if (status == RONDO_SUCCESS) {
-        __atomic_store_n(&ctx->state, RONDO_COMM_FINALIZED, __ATOMIC_RELEASE);
-        if (ctx->control != NULL) {
-            rondo_control_leave(ctx->control);
+        __atomic_store_n(&ctx->life.state, RONDO_COMM_FINALIZED, __ATOMIC_RELEASE);
+        if (ctx->wiring.control != NULL) {
+            rondo_control_leave(ctx->wiring.control);
         }
     }
     rondo_ctx_keep_error(ctx, status);
@@ -243,11 +243,11 @@ rondo_status rondo_comm_destroy(rondo_comm *comm)
     struct rondo_ctx *ctx;
     rondo_status status = RONDO_SUCCESS, claimed;
     RONDO_TRY(rondo_comm_enter(comm, "rondo_comm_destroy", &ctx));
-    if (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) ==
+    if (__atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) ==
         RONDO_COMM_INIT) { /* a non-blocking creation has its own deadline */
         status = rondo_init_run(&ctx, 1);
     }
-    if (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == RONDO_COMM_READY) {
+    if (__atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) == RONDO_COMM_READY) {
         status = rondo_ctx_drain(ctx);
     }
     claimed = rondo_shell_claim(comm, "rondo_comm_destroy", &ctx);
@@ -255,8 +255,8 @@ rondo_status rondo_comm_destroy(rondo_comm *comm)
         rondo_comm_leave(comm);
         return claimed;
     }
-    if (ctx->control != NULL) {
-        rondo_control_leave(ctx->control);
+    if (ctx->wiring.control != NULL) {
+        rondo_control_leave(ctx->wiring.control);
     }
     rondo_comm_leave(comm);
     comm_end(comm, ctx, 1, "destroyed");
@@ -270,12 +270,12 @@ rondo_status rondo_comm_async_error(rondo_comm *comm, rondo_status *error)
         return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_async_error: the place for the error is NULL");
     }
     RONDO_TRY(rondo_comm_visit(comm, "rondo_comm_async_error", &ctx));
-    switch (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE)) {
+    switch (__atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE)) {
     case RONDO_COMM_INIT: *error = rondo_init_look(ctx); break;
     case RONDO_COMM_FINALIZED: *error = RONDO_SUCCESS; break;
     default:
         *error = ctx->device == NULL                       ? rondo_ctx_ready(ctx)
-                 : rondo_device_look(ctx) != RONDO_SUCCESS ? ctx->failure
+                 : rondo_device_look(ctx) != RONDO_SUCCESS ? ctx->life.failure
                                                            : rondo_ctx_ready(ctx);
     }
     rondo_comm_unvisit(comm);

@@ -89,7 +89,7 @@ static int has_choice(enum rondo_coll coll)
 static size_t count_of(const struct job *job, enum rondo_coll coll, size_t bytes, size_t *real)
 {
     size_t blocks = coll == RONDO_COLL_ALL_GATHER || coll == RONDO_COLL_REDUCE_SCATTER
-                        ? (size_t)job->ctx->nranks
+                        ? (size_t)job->ctx->job.nranks
                         : 1;
     size_t count = bytes / sizeof(float) / blocks;
     count = count > 0 ? count : 1;
@@ -202,11 +202,13 @@ static void trial_keep(struct job *job, const struct trial *t)
 /* Keep the rows that can run and are allowed. */
 static void candidates_find(const struct job *job, struct trial *t)
 {
-    struct rondo_explain_question q = { .layout = &job->ctx->layout,
-                                        .allowed = &job->ctx->allowed,
+    struct rondo_explain_question q = { .layout = &job->ctx->wiring.layout,
+                                        .allowed = &job->ctx->running.allowed,
                                         .coll = t->coll,
-                                        .mailbox = job->ctx->mailbox ? job->ctx->mailbox->capacity : 0,
-                                        .every = job->ctx->layout.model.gpu.nchannels == 0 };
+                                        .mailbox = job->ctx->wiring.mailbox
+                                                       ? job->ctx->wiring.mailbox->capacity
+                                                       : 0,
+                                        .every = job->ctx->wiring.layout.model.gpu.nchannels == 0 };
     int n = 0;
     must(rondo_explain_rows(&q, t->bytes, &t->row, &t->n), "listing the choices");
     for (int i = 0; i < t->n; i++) {
@@ -246,7 +248,7 @@ static void coll_measure(struct job *job, enum rondo_coll coll, size_t first, si
     size_t before = 0;
     double worst = 1, loss;
     size_t worst_bytes = 0;
-    if (job->rank == 0 && job->json) rondo_explain_json_head(stdout, coll, &job->ctx->layout);
+    if (job->rank == 0 && job->json) rondo_explain_json_head(stdout, coll, &job->ctx->wiring.layout);
     if (job->rank == 0 && !job->json) {
         printf("\n%s\n%10s   algorithm    protocol channels     model us  measured us    ratio  predicted "
                "limit\n",
@@ -335,13 +337,13 @@ static int measure(const struct tool_given *given, int factor)
     }
     must(rondo_comm_create(MPI_COMM_WORLD, NULL, &job.comm), "creating the communicator");
     job.ctx = job.comm->ctx;
-    job.section.shape = rondo_tune_shape_of(&job.ctx->layout);
-    if (job.ctx->nranks == 1) {
+    job.section.shape = rondo_tune_shape_of(&job.ctx->wiring.layout);
+    if (job.ctx->job.nranks == 1) {
         fprintf(stderr, "%s: one rank has nothing to choose; start several ranks with mpirun or srun\n",
                 program);
         return TOOL_USAGE;
     }
-    room = (size_t)last + sizeof(float) * (size_t)job.ctx->nranks;
+    room = (size_t)last + sizeof(float) * (size_t)job.ctx->job.nranks;
     must(rondo_mem_alloc((void **)&job.send, room), "memory");
     must(rondo_mem_alloc((void **)&job.recv, room), "memory");
     if (job.rank == 0 && job.json) putchar('[');
