@@ -1,8 +1,8 @@
 /*
- * bad_hello COUNT HASH ADDRESS PORT: greet as ranks 0 and 1 of the communicator with that hash would, the
- * control plane's way and the socket device's in turn, all right but for the secret. Nobody may answer but by
- * closing; a port where nobody looks at the moment says nothing. Exit status 1: there was an answer, or no
- * connection.
+ * bad_hello COUNT HASH ADDRESS PORT: send greetings that are correct except for the secret. They pose as ranks 0
+ * and 1 of the communicator with that hash, alternately for the control plane and the socket device. A port may
+ * only close the connection, or stay silent if nobody accepts at the moment. Exit status 1: there was an answer,
+ * or no connection.
  */
 #include <arpa/inet.h>
 #include <poll.h>
@@ -46,7 +46,7 @@ static ssize_t greet(int fd, uint64_t hash, int i)
                       : send(fd, &data, sizeof data, MSG_NOSIGNAL);
 }
 
-/* Bytes that came before the end. */
+/* @return the bytes received before the end of the connection. */
 static ssize_t answer(int fd)
 {
     struct pollfd look = { .fd = fd, .events = POLLIN };

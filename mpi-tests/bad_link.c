@@ -1,8 +1,7 @@
 /*
- * bad_link: a cable between two network devices that loses, doubles and delays frames, for kernels without
- * netem (tc). Frames are taken from one device and sent by the other as they are, those that the kernel has
- * not cut to packets yet too: of these a loss is one of many packets. Ends with SIGTERM, and says what it
- * did.
+ * bad_link: a cable between two network devices that loses, duplicates and delays frames, for kernels without
+ * netem (tc). It forwards frames as they are, including those that the kernel has not yet segmented; losing one of
+ * these loses many packets. It ends on SIGTERM and prints what it did.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -26,13 +25,13 @@ enum { FRAME_MAX = 128 << 10, BACKLOG = 64, DEVICES = 2, HOLD_MS = 3 };
 
 struct end {
     int fd;
-    uint8_t held[FRAME_MAX]; /* overtaken by the frames that follow; 0 bytes: none */
+    uint8_t held[FRAME_MAX]; /* a frame held back until others have overtaken it; 0 bytes: none */
     size_t held_bytes;
     double held_until;
 };
 
 static struct {
-    double lose, twice, hold; /* of all frames */
+    double lose, twice, hold; /* shares of all frames */
     uint64_t random;
     unsigned long frames, lost, doubled, held;
 } o = { .random = 88172645463325252ull };
@@ -65,8 +64,7 @@ static int die(const char *what)
     exit(1);
 }
 
-/* A socket that sees all frames that come in by the device, with what is left to do on them (checksums,
- * cutting). */
+/* Open a socket that receives all frames of a device, with their pending offloads (checksums, segmentation). */
 static int device_open(const char *name)
 {
     int yes = 1, fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
@@ -84,7 +82,7 @@ static int device_open(const char *name)
     return fd;
 }
 
-/* A frame that the device does not take is lost; that happens to cables. */
+/* A frame that the device refuses is lost, as on a cable. */
 static void pass_on(int fd, const uint8_t *frame, size_t bytes)
 {
     o.frames++;
@@ -156,7 +154,7 @@ int main(int argc, char **argv)
     struct sigaction action = { .sa_handler = end_by_signal };
     if (!parse(argc, argv)) {
         fprintf(stderr,
-                "Usage: bad_link [--loss PERCENT] [--duplicate PERCENT] [--reorder PERCENT] DEVICE DEVICE\n");
+                "usage: bad_link [--loss PERCENT] [--duplicate PERCENT] [--reorder PERCENT] DEVICE DEVICE\n");
         return 2;
     }
     sigaction(SIGTERM, &action, NULL);
@@ -176,7 +174,7 @@ int main(int argc, char **argv)
             }
         }
     }
-    printf("bad_link: %lu frames, %lu lost, %lu doubled, %lu overtaken\n", o.frames, o.lost, o.doubled,
+    printf("bad_link: %lu frames, %lu lost, %lu duplicated, %lu overtaken\n", o.frames, o.lost, o.doubled,
            o.held);
     return 0;
 }

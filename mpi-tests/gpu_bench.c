@@ -1,7 +1,6 @@
 /*
- * gpu_bench: what the GPU path takes beside the least that it could take, on one GPU, with ranks that are
- * threads of this process. Prints a Markdown table; the floors are in README.md. One algorithm and one
- * protocol a process: both are parameters, and those are read once.
+ * gpu_bench: the time of GPU calls compared with a lower bound, on one GPU, with threads as ranks. Prints a
+ * Markdown table. One algorithm and one protocol per process, because parameters are read once.
  */
 #include "gpu_bench.h"
 
@@ -10,12 +9,15 @@
 #include <string.h>
 
 /*
- * Bytes that all ranks together read and write for an all_reduce of one byte: of the users' buffers, and of
- * slots, which need not reach memory where they stay in the cache. ring: each rank reads its input and writes
- * its output; of 2 (n - 1) / n of the bytes each rank writes a slot and the next one reads it. tree: up and
- * down all bytes pass n - 1 edges, through a slot each; the root of a tree adds nothing. twoshot: each rank
- * reads its share from all buffers and writes it into all of them: buffers are rondo_mem_alloc_device's, so
- * nothing is staged. oneshot: each rank reads all buffers.
+ * Bytes that all n ranks together read and write for an all_reduce of one byte, in users' buffers and in slots;
+ * slots that stay in the cache need no memory traffic.
+ *
+ *   ring     each rank reads its input and writes its output; 2 (n - 1) / n of the bytes are written to a slot by
+ *            one rank and read by the next
+ *   tree     all bytes pass n - 1 edges up and down, each through a slot
+ *   twoshot  each rank reads its share from all buffers and writes it to all of them; nothing is staged, because
+ *            the buffers come from rondo_mem_alloc_device
+ *   oneshot  each rank reads all buffers
  */
 static double user_ring(double n) { return 2 * n; }
 static double slots_ring(double n) { return 4 * (n - 1); }
@@ -38,20 +40,25 @@ static const struct {
 
 static void usage(void)
 {
-    printf("Usage: gpu_bench bandwidth|latency|one-rank [options]\n"
-           "  bandwidth      all_reduce, beside the bytes that its algorithm must move at the speed of a "
-           "copy in this process\n"
-           "  latency        all_reduce of a few bytes, beside an empty kernel\n"
-           "  one-rank       all_reduce of one rank, beside a copy\n"
-           "  -n LIST        numbers of ranks (2)\n"
-           "  --bytes LIST   sizes (each mode has its own)      --type LIST   types (f32)\n"
-           "  --algo NAME    the only algorithm allowed (ring)  --proto NAME  the only protocol (any)\n"
-           "  --buffsize B   bytes of a connection's Simple buffer; --cached: all of them stay in the cache, "
-           "so that slots cost no memory "
-           "traffic\n"
-           "  --iters N      measurements of each row (20)      --timeout S   give up when nothing moves for "
-           "S seconds (60)\n"
-           "Exit status 77: there is no GPU, or the algorithm is there for no row.\n");
+    printf("usage: gpu_bench bandwidth|latency|one-rank [OPTION]...\n"
+           "\n"
+           "Compare GPU calls with a lower bound:\n"
+           "  bandwidth      all_reduce, with copying the bytes that its algorithm must move\n"
+           "  latency        all_reduce of a few bytes, with an empty kernel\n"
+           "  one-rank       all_reduce of one rank, with a copy\n"
+           "\n"
+           "  -n LIST        numbers of ranks (default: 2)\n"
+           "  --bytes LIST   sizes (default: depends on the mode)\n"
+           "  --type LIST    types (default: f32)\n"
+           "  --algo NAME    allow only this algorithm (default: ring)\n"
+           "  --proto NAME   allow only this protocol (default: any)\n"
+           "  --buffsize B   bytes of a connection's Simple buffer\n"
+           "  --cached       these buffers fit in the cache, so slots cost no memory traffic\n"
+           "  --iters N      measurements per row (default: 20)\n"
+           "  --timeout S    give up after S seconds without progress (default: 60)\n"
+           "  -h, --help     show this help and exit\n"
+           "\n"
+           "Exit status: 0 success, 1 failure, 77 no GPU, or the algorithm can run no row\n");
 }
 
 static int parse_rank(const char *item, struct bench *b, int i)
@@ -70,7 +77,7 @@ static int parse_type(const char *item, struct bench *b, int i)
     return type >= 0;
 }
 
-/* A comma list. @return the number of items; 0: bad. */
+/* Parse a comma-separated list. @return the number of items; 0: invalid. */
 static int parse_list(const char *text, struct bench *b,
                       int (*parse_item)(const char *item, struct bench *b, int i))
 {
@@ -111,7 +118,7 @@ static int parse_one(int opt, const char *text, struct bench *b)
     }
 }
 
-/* 0: go on; else the exit status and 1. */
+/* @return 0 to go on, else the exit status + 1. */
 static int parse(int argc, char **argv, struct bench *b)
 {
     static const struct option rows[] = { { "bytes", 1, NULL, 'b' },    { "type", 1, NULL, 't' },
@@ -133,7 +140,7 @@ static int parse(int argc, char **argv, struct bench *b)
             return 1;
         }
         if (!parse_one(opt, optarg, b)) {
-            fprintf(stderr, "gpu_bench: bad option or value: %s\n",
+            fprintf(stderr, "gpu_bench: invalid option or value: %s; try '--help'\n",
                     optarg != NULL ? optarg : argv[optind - 1]);
             return 3;
         }
@@ -148,7 +155,7 @@ static int parse(int argc, char **argv, struct bench *b)
     return 3;
 }
 
-/* Before the library reads its parameters. */
+/* Call this before the library reads its parameters. */
 static void set_parameters(const struct bench *b)
 {
     char text[64];

@@ -1,3 +1,4 @@
+/* Buffers with known contents. */
 #include "gpu_bench.h"
 
 #include <stdlib.h>

@@ -1,15 +1,16 @@
 #include <stdlib.h>
 
+/* The tables of gpu_bench. */
 #include "gpu_bench.h"
 
 enum { IN_A_ROW = 50, WARM = 3, COPIES = 8 };
 
-/* What the ranks of a table share. */
+/* Shared by the ranks of a table. */
 struct table {
     const struct bench *b;
-    double copy; /* bytes a second, read and written */
+    double copy; /* bytes per second, read plus written */
     const struct test_values *values;
-    int rows; /* that came out; rank 0's */
+    int rows; /* number of rows printed, by rank 0 */
     double samples[BENCH_SAMPLES];
 };
 
@@ -39,7 +40,7 @@ static const char *size_text(size_t bytes, char text[24])
 
 static const char *met(double goal, int good) { return goal == 0 ? "" : good ? "met" : "missed"; }
 
-/* ---- the floor: a copy ---- */
+/* ---- the lower bound: a copy ---- */
 
 static double time_copies(CUdeviceptr to, CUdeviceptr from, size_t bytes, int copies, rondo_stream stream)
 {
@@ -52,7 +53,7 @@ static double time_copies(CUdeviceptr to, CUdeviceptr from, size_t bytes, int co
     return (test_now() - start) / copies;
 }
 
-/* Bytes a second that a copy reads and writes. */
+/* @return the bytes per second that a copy reads plus writes. */
 static double copy_bandwidth(size_t bytes, long iters)
 {
     unsigned char *memory = test_device_alloc(2 * bytes);
@@ -69,7 +70,7 @@ static double copy_bandwidth(size_t bytes, long iters)
 
 /* ---- calls ---- */
 
-/* One rank's buffers of one row. */
+/* A rank's buffers for a row. */
 struct buffers {
     void *send, *recv, *handle[2];
     size_t bytes, count;
@@ -113,7 +114,7 @@ static void call(const struct gpu_rank *r, const struct buffers *x, int calls)
     test_device_wait(r->stream);
 }
 
-/* A first call. @return 0: the algorithm may be missing and is; nothing was launched. */
+/* Try a first call. @return 0 if the algorithm is missing, which is allowed; nothing was launched. */
 static int try_call(const struct gpu_rank *r, const struct buffers *x, const struct bench *b)
 {
     rondo_status status = rondo_all_reduce(x->send, x->recv, x->count, x->type, RONDO_SUM, r->comm,
@@ -131,7 +132,7 @@ static int try_call(const struct gpu_rank *r, const struct buffers *x, const str
     return 1;
 }
 
-/* Of a row: with known inputs, and its result is looked at. @return 0: there is no such row. */
+/* The first call of a row, with known inputs and a checked result. @return 0 if the row is skipped. */
 static int first_call(const struct gpu_rank *r, const struct buffers *x)
 {
     struct table *t = r->arg;
@@ -158,7 +159,7 @@ static int first_call(const struct gpu_rank *r, const struct buffers *x)
     return 1;
 }
 
-/* Seconds of a call, the slowest rank's; median. On all ranks, valid on rank 0. */
+/* Collective. @return the median time of a call in seconds, slowest rank; valid on rank 0. */
 static double time_calls(const struct gpu_rank *r, const struct buffers *x, int calls, double *samples,
                          long iters)
 {
@@ -229,7 +230,7 @@ static size_t largest(const struct bench *b)
     return most;
 }
 
-/* Sizes where none were asked for. */
+/* Add the default sizes if none were given. */
 static struct bench with_sizes(const struct bench *b, const size_t *bytes, int n)
 {
     struct bench own = *b;
@@ -260,7 +261,7 @@ int bench_bandwidth(const struct bench *b)
 
 /* ---- latency ---- */
 
-/* One launch and its end, and one of many in a row. */
+/* Time a launch with a wait for its end, and one of many launches in a row. */
 static void time_empty(const struct gpu_rank *r, struct table *t, double *once, double *in_a_row)
 {
     struct gpu_empty empty;
@@ -278,7 +279,7 @@ static void time_empty(const struct gpu_rank *r, struct table *t, double *once, 
         }
         *(calls == 1 ? once : in_a_row) = median(t->samples, t->b->iters);
     }
-    printf("Beside it: %s: %.2f us with its end waited for, %.2f us in a row of %d.\n\n", empty.name,
+    printf("For comparison: %s: %.2f us with a wait for its end, %.2f us in a row of %d.\n\n", empty.name,
            *once * 1e6, *in_a_row * 1e6, IN_A_ROW);
     gpu_empty_close(&empty);
 }
@@ -348,7 +349,7 @@ static void one_rank_row(struct gpu_rank *r, size_t bytes, rondo_dtype type)
     static double copies[BENCH_SAMPLES];
     double ours, copy;
     char size[24];
-    (void)first_call(r, &x); /* one rank's calls are copies: nothing is missing */
+    (void)first_call(r, &x); /* calls of one rank are copies, which are always available */
     call(r, &x, WARM);
     (void)time_copies(gpu_address(x.recv), gpu_address(x.send), bytes, WARM, r->stream);
     for (long i = 0; i < t->b->iters; i++) {

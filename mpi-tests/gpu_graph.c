@@ -1,13 +1,13 @@
-/* A captured graph, replayed: sums and messages that work on what the last replay left, so that a replay too
- * few or too many is seen. */
+/* Replays of a captured graph. Each replay works on the results of the previous one, so that a missing or an
+ * additional replay is detected. */
 #include "gpu_world.h"
 
 enum {
     WORDS = 1003,
     AT_ONCE = 64
-}; /* replays under way: a full queue holds back who launches, maybe with the others */
+}; /* pending replays: a full queue would block the launching rank, and perhaps the others */
 
-/* The driver's calls that a program makes for graphs. */
+/* Driver calls for graphs. */
 static struct {
     CUresult (*begin)(CUstream, CUstreamCaptureMode);
     CUresult (*end)(CUstream, CUgraph *);
@@ -28,7 +28,7 @@ static void find_calls(void)
     call.destroy_exec = (CUresult(*)(CUgraphExec))gpu_driver_call("cuGraphExecDestroy");
 }
 
-/* x: sums, the same on all ranks; out: what goes to the next rank; in: what came. */
+/* x: sums, equal on all ranks; out: the message to the next rank; in: the message received. */
 struct words {
     uint64_t x[WORDS], out[WORDS], in[WORDS];
 };
@@ -126,7 +126,7 @@ void gpu_graph_rank(struct gpu_rank *r)
     test_device_copy(&host, there, sizeof(host));
     check(r, &host, replays);
     gpu_meet(r);
-    issue(r, there, op); /* the communicator goes on without the graph */
+    issue(r, there, op); /* the communicator still works without the graph */
     test_device_wait(r->stream);
     TEST_MUST(rondo_comm_async_error(r->comm, &status), r->comm);
     TEST_MUST(status, r->comm);

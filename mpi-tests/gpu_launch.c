@@ -5,7 +5,7 @@
 
 #include "kern/cuda/kernels.h"
 
-/* Every driver compiles this; kernels of ours go through their arguments of 4 KiB first. */
+/* Every driver compiles this. It is shorter than our kernels, which first read 4 KiB of arguments. */
 static const char empty_text[] =
     ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry gpu_empty()\n{\n    ret;\n}\n";
 
@@ -34,7 +34,7 @@ static int find_text(struct gpu_empty *empty)
     return 1;
 }
 
-/* A driver without a compiler: a kernel of the library, with a launch that has no works. */
+/* For a driver without a compiler: use a kernel of the library with an empty launch. */
 static void find_ours(struct gpu_empty *empty)
 {
     static const char name[] = "rondo_copy_ll";

@@ -1,7 +1,7 @@
 /*
- * gpu_ranks: the cases of mpi_coll with ranks that are threads of this process and share one GPU, in memory
- * of the device. Needs no launcher. Algorithms and protocols are forced from outside (RONDO_ALGO,
- * RONDO_PROTO: read once a process).
+ * gpu_ranks: the cases of mpi_coll in device memory, with ranks that are threads of this process and share one
+ * GPU. Needs no launcher. RONDO_ALGO and RONDO_PROTO force the algorithm and the protocol; a process reads them
+ * once.
  */
 #include "gpu_world.h"
 #include "mpi_coll.h"
@@ -15,7 +15,7 @@ struct options {
     uint64_t seed;
     struct coll_wish wish;
     size_t most;
-    int open; /* buffers are of rondo_mem_alloc_device */
+    int open; /* 1: buffers come from rondo_mem_alloc_device */
     const char *one;
 };
 
@@ -25,7 +25,7 @@ struct job {
     struct coll_run run[GPU_MOST_RANKS];
 };
 
-/* What all ranks read of a case's values is there before they do: the tables grow when they are asked. */
+/* Fill the tables of values before the ranks read them, because reading may grow them. */
 static void prepare_values(const struct coll_run *run, const struct coll_case *c)
 {
     const struct test_values *values = test_values_get(c->type, c->op, run->nranks, run->seed);
@@ -68,7 +68,7 @@ static void run_cases(struct gpu_rank *r)
     make_room(run, &job->list, job->options->open);
     for (size_t i = 0; i < job->list.count; i++) {
         struct coll_case c = job->list.cases[i];
-        c.stream = 1; /* the default stream is refused to ranks that share a device */
+        c.stream = 1; /* ranks that share a device may not use the default stream */
         gpu_meet(r);
         if (r->rank == 0) {
             test_watchdog((int)job->options->timeout_s);
@@ -83,17 +83,25 @@ static void run_cases(struct gpu_rank *r)
 
 static void usage(void)
 {
-    printf("Usage: gpu_ranks -n RANKS [options]\n"
-           "  --seed N       other random choices (1)\n"
-           "  --quick        every pair with a collective (default)   --full   every combination\n"
-           "  --coll NAME    one collective                  --type T, --op O   only these\n"
-           "  --most BYTES   of a rank's block (no limit)\n"
-           "  --open         buffers are of rondo_mem_alloc_device\n"
-           "  --case TEXT    the one case that a failure printed\n"
-           "  --graphs N     instead: calls captured in a graph, replayed N times\n"
-           "  --timeout S    give up when nothing moves for S seconds (30)\n"
-           "Environment: RONDO_ALGO and RONDO_PROTO force algorithm and protocol. Exit status 77: there is "
-           "no GPU.\n");
+    printf("usage: gpu_ranks -n RANKS [OPTION]...\n"
+           "\n"
+           "Run the cases of mpi_coll with threads as ranks that share one GPU.\n"
+           "\n"
+           "  --quick        every pair of properties with every collective (default)\n"
+           "  --full         every combination\n"
+           "  --coll NAME    only this collective\n"
+           "  --type TYPE    only this type\n"
+           "  --op OP        only this operation\n"
+           "  --most BYTES   limit a rank's block (default: no limit)\n"
+           "  --open         buffers from rondo_mem_alloc_device\n"
+           "  --seed N       seed of the random choices (default: 1)\n"
+           "  --case TEXT    only the case that a failure printed\n"
+           "  --graphs N     instead: replay captured calls N times\n"
+           "  --timeout S    give up after S seconds without progress (default: 30)\n"
+           "  -h, --help     show this help and exit\n"
+           "\n"
+           "RONDO_ALGO and RONDO_PROTO force the algorithm and the protocol.\n"
+           "Exit status: 0 success, 1 failure, 77 no GPU\n");
 }
 
 static int parse_one(int opt, const char *text, struct options *o)
@@ -116,7 +124,7 @@ static int parse_one(int opt, const char *text, struct options *o)
     }
 }
 
-/* 0: go on; 1: done; 2: bad option. */
+/* @return 0: go on; 1: done; 2: wrong usage. */
 static int parse(int argc, char **argv, struct options *o)
 {
     static const struct option rows[] = { { "seed", 1, NULL, 's' }, { "quick", 0, NULL, 'q' },
@@ -136,7 +144,7 @@ static int parse(int argc, char **argv, struct options *o)
             return 1;
         }
         if (!parse_one(opt, optarg, o)) {
-            fprintf(stderr, "gpu_ranks: bad option or value: %s\n",
+            fprintf(stderr, "gpu_ranks: invalid option or value: %s; try '--help'\n",
                     optarg != NULL ? optarg : argv[optind - 1]);
             return 2;
         }
@@ -144,7 +152,7 @@ static int parse(int argc, char **argv, struct options *o)
     return optind < argc ? 2 : 0;
 }
 
-/* The one case, or those of the wish. 0: bad case. */
+/* List the case of --case, or the selected cases. @return 0 if the case is invalid. */
 static int make_list(const struct options *o, struct coll_list *list)
 {
     struct coll_run run = run_of(o, 0);
@@ -154,7 +162,7 @@ static int make_list(const struct options *o, struct coll_list *list)
         return 1;
     }
     if (!coll_case_parse(o->one, run.nranks, &one)) {
-        fprintf(stderr, "gpu_ranks: not a case: %s\n", o->one);
+        fprintf(stderr, "gpu_ranks: invalid case: %s\n", o->one);
         return 0;
     }
     list->cases = malloc(sizeof(one));

@@ -1,8 +1,7 @@
 /*
- * gpu_ring: one launch whose blocks are the ranks of a ring. Tools that run one kernel at a time
- * (compute-sanitizer, ncu) would hang with kernels that wait for one another; blocks of one launch run
- * together under them too. The kernels are the library's own: what a block does is in its work, and whose it
- * is does not matter to it.
+ * gpu_ring: one launch whose blocks are the ranks of a ring, for tools that run one kernel at a time
+ * (compute-sanitizer, ncu). Kernels that wait for one another would hang there, but the blocks of one launch run
+ * together. The kernels are the library's own: a block does what its work says, whichever rank it belongs to.
  */
 #include "gpu_world.h"
 #include "mpi_calls.h"
@@ -24,16 +23,16 @@ struct options {
     enum rondo_proto proto;
 };
 
-/* Of a channel between a rank and the next one. */
+/* A channel between a rank and the next one. */
 struct edge {
     struct rondo_conn_tail tail;
     struct rondo_conn_head head;
     struct rondo_conn sender, receiver;
 };
 
-/* In device memory, and its picture in the host's, up to the slots: every pointer in it is the device's. */
+/* The state in device memory, and its image on the host up to the slots. All pointers in it are device pointers. */
 struct state {
-    size_t works, ports, edges, slots, bytes; /* where each begins, and the end */
+    size_t works, ports, edges, slots, bytes; /* offset of each part, and the size */
     unsigned char *there, *host;
 };
 
@@ -97,7 +96,7 @@ static void state_new(struct ring *ring)
     memset(s->host, 0, s->slots);
 }
 
-/* From rank `rank` to the next one; steps begin with 0. */
+/* Connect a rank to the next one. Steps start at 0. */
 static void wire_edge(struct ring *ring, int rank, int channel)
 {
     const int next = (rank + 1) % (int)ring->o.ranks, at = block_of(ring, rank, channel),
@@ -107,7 +106,7 @@ static void wire_edge(struct ring *ring, int rank, int channel)
     struct rondo_ports *mine = picture(ring, ring->state.ports, sizeof(*mine), at),
                        *its = picture(ring, ring->state.ports, sizeof(*its), there);
     struct rondo_conn conn = { .tail = &address->tail, .head = &address->head, .channel = channel };
-    for (int p = 0; p < RONDO_NUM_PROTOS; p++) { /* a launch is of one protocol: they share the slots */
+    for (int p = 0; p < RONDO_NUM_PROTOS; p++) { /* a launch uses one protocol, so all share the slots */
         conn.slots[p] = place(ring, ring->state.slots, RONDO_SLOTS * ring->o.slot_bytes, at);
         conn.slot_bytes[p] = (uint32_t)ring->o.slot_bytes;
     }
@@ -118,7 +117,7 @@ static void wire_edge(struct ring *ring, int rank, int channel)
     its->recv[RONDO_PORT_RING] = &address->receiver;
 }
 
-/* Channels share a rank's elements, in whole lines. */
+/* The channels split a rank's elements at whole lines. */
 static void make_work(struct ring *ring, int rank, int channel)
 {
     const struct options *o = &ring->o;
@@ -242,7 +241,7 @@ static void check_data(const struct ring *ring)
 
 /* ---- a launch ---- */
 
-/* The deadline has passed: kernels leave when they are told to, or the process ends without them. */
+/* The deadline has passed: tell the kernel to leave; if it does not, end the process. */
 static void give_up(struct ring *ring)
 {
     __atomic_store_n(&ring->words->abort, 1, __ATOMIC_RELEASE);
@@ -253,7 +252,7 @@ static void give_up(struct ring *ring)
                      (unsigned long long)ring->words->block[b].step);
         }
     }
-    test_die("the launch has no end after %ld s", ring->o.timeout_s);
+    test_die("the launch has not ended after %ld s", ring->o.timeout_s);
 }
 
 static void wait_for(struct ring *ring)
@@ -275,7 +274,7 @@ static void launch(struct ring *ring)
     const struct rondo_work *w = picture(ring, ring->state.works, 0, 0);
     void *arguments[] = { &ring->launch };
     const struct state *s = &ring->state;
-    test_watchdog((int)ring->o.timeout_s + 60); /* our own deadline comes first */
+    test_watchdog((int)ring->o.timeout_s + 60); /* our own deadline expires first */
     ring->launch.serial++;
     test_device_copy(s->there, s->host, s->slots);
     test_device_must(gpu_cuda()->MemsetD8Async(gpu_address(s->there + s->slots), 0, s->bytes - s->slots,
@@ -286,7 +285,7 @@ static void launch(struct ring *ring)
                                               arguments, NULL),
                      "cuLaunchKernel");
     wait_for(ring);
-    test_check(ring->words->fault == RONDO_GPU_FINE, "the kernel found a call that is not its own");
+    test_check(ring->words->fault == RONDO_GPU_FINE, "the kernel found a mismatched call");
     for (int b = 0; b < ring->nblocks; b++) {
         test_check(ring->words->block[b].ended == ring->launch.serial, "block %d has not ended", b);
     }
@@ -328,14 +327,22 @@ static void release(struct ring *ring)
 
 static void usage(void)
 {
-    printf("Usage: gpu_ring [options]\n"
-           "  -n RANKS       ranks of the ring (2)           --channels C   rings side by side; ranks times "
-           "channels are at most %d (1)\n"
-           "  --coll NAME    all_reduce (default), all_gather, reduce_scatter\n"
-           "  --proto NAME   ll, ll128, simple (default)     --type T       of the elements (f32)\n"
-           "  --bytes B      of the largest buffer (64K)     --slot B       bytes of a slot (16K)\n"
-           "  --launches N   one after the other (1)         --timeout S    of a launch (20)\n"
-           "Exit status 77: there is no GPU.\n",
+    printf("usage: gpu_ring [OPTION]...\n"
+           "\n"
+           "Run the library's kernels in one launch whose blocks are the ranks of a ring.\n"
+           "\n"
+           "  -n RANKS       ranks of the ring (default: 2)\n"
+           "  --channels C   parallel rings; RANKS x C is at most %d (default: 1)\n"
+           "  --coll NAME    all_reduce (default), all_gather or reduce_scatter\n"
+           "  --proto NAME   ll, ll128 or simple (default)\n"
+           "  --type TYPE    type of the elements (default: f32)\n"
+           "  --bytes B      bytes of the largest buffer (default: 64K)\n"
+           "  --slot B       bytes of a slot (default: 16K)\n"
+           "  --launches N   launches, one after the other (default: 1)\n"
+           "  --timeout S    deadline of a launch in seconds (default: 20)\n"
+           "  -h, --help     show this help and exit\n"
+           "\n"
+           "Exit status: 0 success, 1 failure, 77 no GPU\n",
            RONDO_MAX_CHANNELS);
 }
 
@@ -380,7 +387,7 @@ static int parse_one(int opt, const char *text, struct options *o)
     }
 }
 
-/* 0: go on; 1: done; 2: bad option. */
+/* @return 0: go on; 1: done; 2: wrong usage. */
 static int parse(int argc, char **argv, struct options *o)
 {
     static const struct option rows[] = { { "channels", 1, NULL, 'c' }, { "coll", 1, NULL, 'o' },
@@ -401,7 +408,7 @@ static int parse(int argc, char **argv, struct options *o)
             return 1;
         }
         if (!parse_one(opt, optarg, o)) {
-            fprintf(stderr, "gpu_ring: bad option or value: %s\n",
+            fprintf(stderr, "gpu_ring: invalid option or value: %s; try '--help'\n",
                     optarg != NULL ? optarg : argv[optind - 1]);
             return 2;
         }

@@ -7,7 +7,7 @@
 
 #include "base/param.h"
 
-enum { SPINS = 2000 }; /* before a rank that waits lets others run */
+enum { SPINS = 2000 }; /* spins before a waiting rank yields */
 
 struct gpu_team {
     int n, here;
@@ -27,8 +27,7 @@ int gpu_begin(const char *program)
     const char *why = "";
     test_init_plain(program);
     test.rank = 0;
-    /* Streams that share a queue of the device wait for one another's kernels: as many queues as there may
-     * be. */
+    /* Streams that share a hardware queue wait for one another's kernels, so ask for the most queues. */
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     if (test_device_begin(0, &why) < 0) {
         printf("skipped: %s\n", why);
@@ -81,7 +80,7 @@ static void *seat_main(void *arg)
     r->stream = test_device_stream_new();
     gpu_meet(r);
     seat->fn(r);
-    gpu_meet(r); /* nobody frees memory while another one's kernels run */
+    gpu_meet(r); /* freeing memory waits for all kernels, so meet first */
     test_device_stream_free(r->stream);
     TEST_MUST(rondo_comm_destroy(r->comm), NULL);
     rondo_cuda_leave();
@@ -100,7 +99,7 @@ void gpu_ranks_run(int n, gpu_rank_fn *fn, void *arg)
                                  .local = local,
                                  .fn = fn };
         if (pthread_create(&seat[i].thread, NULL, seat_main, &seat[i]) != 0) {
-            test_die("no thread for rank %d of %d", i, n);
+            test_die("cannot create the thread of rank %d of %d", i, n);
         }
     }
     for (int i = 0; i < n; i++) {

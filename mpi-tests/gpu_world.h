@@ -1,10 +1,10 @@
 /*
- * Ranks that are threads of one process and share one GPU: what gpu_ranks and gpu_bench are made of. Built
- * with RONDO_CUDA only; the driver is the one that the library opens.
+ * Ranks that are threads of one process and share one GPU, for gpu_ranks and gpu_bench. Built with RONDO_CUDA
+ * only; uses the CUDA driver that the library opens.
  *
- * Kernels of such ranks wait for one another, so nothing here may wait for all of the device while a rank has
- * still to launch: device memory is had and given back between gpu_meet()s only. Every wait has an end:
- * test_watchdog() ends the process.
+ * The kernels of the ranks wait for one another, so nothing may wait for the whole device while a rank still has
+ * to launch: allocate and free device memory only between two gpu_meet() calls. test_watchdog() ends a process
+ * that hangs.
  */
 #ifndef RONDO_TESTS_GPU_WORLD_H
 #define RONDO_TESTS_GPU_WORLD_H
@@ -25,20 +25,19 @@ struct gpu_rank {
 };
 typedef void gpu_rank_fn(struct gpu_rank *r);
 
-/* The program's start: the device, current in this thread. 0; GPU_SKIPPED: there is none, and a line said
- * why. */
+/** Make the device current in this thread. @return 0, or GPU_SKIPPED after a line that says why. */
 int gpu_begin(const char *program);
 void gpu_end(void);
 
-/* Run fn as n ranks of a communicator, each in a thread with a stream of its own; returns when all have
- * ended. A failure ends the program. */
+/** Run fn as n ranks of a communicator, each in a thread with its own stream, and wait for all. A failure ends the
+ * program. */
 void gpu_ranks_run(int n, gpu_rank_fn *fn, void *arg);
-/* Returns when all ranks have called it; spins, so that what follows begins together. */
+/** Wait until all ranks have called this. It spins, so that they continue together. */
 void gpu_meet(const struct gpu_rank *r);
-/* All ranks give a number and get the largest. */
+/** Collective. @return the largest number of all ranks. */
 double gpu_most(const struct gpu_rank *r, double mine);
 
-/* A call of the driver that base/cuda.def has no row for; ends the program where the driver has none. */
+/** @return a driver function that base/cuda.def does not list. Ends the program if the driver lacks it. */
 void *gpu_driver_call(const char *name);
 
 static inline const struct rondo_cuda *gpu_cuda(void) { return rondo_cuda(NULL); }
@@ -46,22 +45,22 @@ static inline CUdeviceptr gpu_address(const void *memory) { return (CUdeviceptr)
 
 /* ---- gpu_graph.c ---- */
 
-/* A rank: capture calls in a graph, replay it *(const long *)r->arg times, and check what that made. */
+/** As one rank, capture calls in a graph, replay it *(const long *)r->arg times, and check the results. */
 void gpu_graph_rank(struct gpu_rank *r);
 
 /* ---- gpu_launch.c: launches without a communicator ---- */
 
-/* A kernel that does nothing, as short as launches get. */
+/* A kernel that does nothing: the shortest launch. */
 struct gpu_empty {
     CUmodule module;
     CUfunction function;
     const char *name;
-    void *launch, *words; /* NULL: it has no arguments */
+    void *launch, *words; /* NULL: no arguments */
 };
 void gpu_empty_open(struct gpu_empty *empty);
 void gpu_empty_launch(const struct gpu_empty *empty, CUstream stream);
 void gpu_empty_close(struct gpu_empty *empty);
-/* The library's kernels on the device, once more. */
+/** Load the library's kernels on the device once more. */
 CUmodule gpu_module_load(void);
 
 #endif

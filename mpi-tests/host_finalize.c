@@ -1,16 +1,16 @@
 /*
- * Preloaded by scripts/run-host-tests into programs of MPICH. Before 4.2, over UCX's TCP, ranks now and then
- * stay in MPI_Finalize for ever, Rondo or not (MPI_Init, MPI_Barrier, MPI_Finalize is enough): each rank
- * disconnects, for which its peers must answer a flush, and then reads in a barrier of PMI, where it answers
- * nobody; a peer that disconnects later waits for it (github.com/pmodels/mpich/pull/6596). Here it answers
- * while it waits for the barrier.
+ * A workaround that scripts/run-host-tests preloads into MPICH programs. With MPICH before 4.2 over UCX's TCP,
+ * ranks sometimes hang in MPI_Finalize, with or without Rondo (MPI_Init, MPI_Barrier, MPI_Finalize suffice). A
+ * rank disconnects, for which its peers must answer a flush, and then blocks in a PMI barrier, where it answers
+ * nobody. A peer that disconnects later waits for it for ever (github.com/pmodels/mpich/pull/6596). With this
+ * library a rank makes progress on UCX while it waits for the barrier.
  */
 #include <dlfcn.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Not of their headers: the launcher's wrappers (sh, taskset) load this too, and have neither MPI nor UCX. */
+/* Declared here, not included: wrappers of the launcher (sh, taskset) load this too, without MPI and UCX. */
 int MPI_Finalize(void);
 unsigned ucp_worker_progress(void *worker);
 void ucp_worker_destroy(void *worker);

@@ -1,10 +1,10 @@
 /*
- * mpi_again: a few calls that are made again and again on memory that is not open, of sizes for which open
- * buffers and the mailbox are the two best choices: after some refusals nobody asks any more, for a while, by
- * a count that must stay the same on all ranks (src/call/fast_path.c, kern/direct.h). Each rank makes each
- * call in a way of its own: alone, which is the short way, in a group, on a stream, on a stream that others'
- * calls queue behind; so what one rank keeps another pushes out. Buffers are of rondo_mem_alloc now and then,
- * on all ranks or all but one. Who counts otherwise waits for ever, or sees another call.
+ * mpi_again: repeats a few calls on memory that does not allow direct access, in sizes for which direct access
+ * and the mailbox are the two best choices. After some refusals the ranks stop asking for direct access for a
+ * while; the count that decides this must be equal on all ranks (src/call/fast_path.c, kern/direct.h). Each rank
+ * makes each call in its own form: alone (the fast path), in a group, on a stream, or on a stream with other
+ * calls queued; so a plan that one rank keeps, another evicts. Sometimes all ranks, or all but one, use buffers
+ * from rondo_mem_alloc. A rank that counts differently hangs, or sees a mismatch.
  */
 #include <stdlib.h>
 
@@ -68,7 +68,7 @@ static void check(const struct call *c)
     while (i < n && c->out[i] == expected(c, i)) {
         i++;
     }
-    test_check(i == n, "%s #%d of %zu, root %d, way %d: element %zu is %d, not %d", names[c->shape.coll],
+    test_check(i == n, "%s #%d of %zu, root %d, form %d: element %zu is %d, not %d", names[c->shape.coll],
                c->number, c->shape.count, c->shape.root, c->way, i, i < n ? c->out[i] : 0,
                i < n ? expected(c, i) : 0);
 }
@@ -86,7 +86,7 @@ static rondo_status make(const struct call *c, rondo_comm *comm, rondo_stream st
     }
 }
 
-/* The same on all ranks. */
+/* All ranks compute the same shape. */
 static struct shape shape_of(uint64_t turn, uint64_t which)
 {
     uint64_t h = test_hash(1, turn, which);
@@ -134,8 +134,7 @@ static void make_all(rondo_comm *comm, long ncalls)
         struct call c = { .shape = shape_of(turn, h % (turn % 3 == 0 ? SHAPES : IN_TURN)),
                           .number = i,
                           .way = (enum way)(mine % NUM_WAYS) };
-        c.way = turn % 5 == 1 && test.rank == 0 ? ALONE
-                                                : c.way; /* one rank that always takes the short way */
+        c.way = turn % 5 == 1 && test.rank == 0 ? ALONE : c.way; /* one rank always takes the fast path */
         c.in = in[open && !but][nqueued];
         c.out = out[open][nqueued];
         if (i % 100 == 0) {
@@ -169,7 +168,7 @@ int main(int argc, char **argv)
     rondo_comm *comm = NULL;
     long ncalls = 6000;
     test_init("mpi_again", MPI_THREAD_SINGLE);
-    test.what = "calls that are made again";
+    test.what = "repeated calls";
     if (argc > 2 || (argc == 2 && !test_parse_long(argv[1], 1, 10000000, &ncalls))) {
         test_die("usage: mpi_again [calls, 6000]");
     }

@@ -1,10 +1,10 @@
 /*
- * The bootstrap over MPI, without the engine: rounds, refusals, errors that all ranks share, ranks that are
- * missing or late, MPI's progress by the idle hook.
+ * mpi_bootstrap: the bootstrap over MPI, without the engine. Rounds, refusals, errors that all ranks share,
+ * missing and late ranks, and progress of MPI from the idle hook.
  *
- *   mpirun -n N mpi_bootstrap            all cases; those that need a second rank are left out at N = 1
- *   mpirun -n N mpi_bootstrap exhaust    make communicators until MPI has no more: an error, not the end of
- * the program
+ *   mpirun -n N mpi_bootstrap            all cases; with one rank, those that need no second rank
+ *   mpirun -n N mpi_bootstrap exhaust    create communicators until MPI has no more, which must be an error and
+ *                                        not end the program
  */
 #include <pthread.h>
 #include <sched.h>
@@ -25,12 +25,12 @@ static const int64_t LONG_NS = 30000000000, SHORT_NS = 600000000;
 struct outcome {
     rondo_status status;
     int missing[8];
-    int n; /* of missing */
+    int n; /* number of missing ranks */
     double took_s;
     char text[RONDO_ERROR_TEXT];
 };
 
-/* Test the round under way until it ends or `wait_ns` have passed, as the engine does. */
+/* Progress a round until it ends or `wait_ns` have passed, as the engine does. */
 static struct outcome drive(struct rondo_bootstrap *b, int64_t wait_ns)
 {
     struct outcome out = { .status = RONDO_IN_PROGRESS };
@@ -47,7 +47,7 @@ static struct outcome drive(struct rondo_bootstrap *b, int64_t wait_ns)
             sched_yield();
         }
         test_check(out.status == RONDO_SUCCESS, "missing gave %s", rondo_error_text());
-        test_check((double)(rondo_now_ns() - asked) * 1e-9 < 1.5, "asking who is missing took %.2f s",
+        test_check((double)(rondo_now_ns() - asked) * 1e-9 < 1.5, "finding the missing ranks took %.2f s",
                    (double)(rondo_now_ns() - asked) * 1e-9);
         out.status = RONDO_TIMEOUT;
     }
@@ -59,7 +59,7 @@ static struct rondo_bootstrap *boot(MPI_Comm comm)
 {
     struct rondo_bootstrap *b = NULL;
     if (!test_check(rondo_bootstrap_mpi(comm, &b) == RONDO_SUCCESS, "%s", rondo_error_text())) {
-        test_die("no bootstrap");
+        test_die("cannot create the bootstrap");
     }
     return b;
 }
@@ -103,7 +103,7 @@ static void allgather_case(struct rondo_bootstrap *b, int round, size_t bytes)
     test_guard_free(all);
 }
 
-/* Pairs by hash of (round, lower, higher); every second round all pairs. */
+/* Choose pairs by a hash of (round, lower, higher); in every second round, all pairs. */
 static void exchange_case(struct rondo_bootstrap *b, int round, size_t bytes)
 {
     int peer[TEST_MAX_RANKS], n = 0, wrong = 0;
@@ -144,7 +144,7 @@ static void rounds_case(const char *what, MPI_Comm comm)
         exchange_case(b, round, sizes[round / 2]);
     }
     b->ops->close(b, 1);
-    test_check(rondo_bootstrap_mpi_graves() == graves, "requests were left behind");
+    test_check(rondo_bootstrap_mpi_graves() == graves, "the bootstrap leaked requests");
 }
 
 static void communicators_of_any_kind(void)
@@ -162,7 +162,7 @@ static void communicators_of_any_kind(void)
     MPI_Comm_free(&comm);
 }
 
-/* MPICH has 2,046 communicators: each bootstrap must give its own back. */
+/* MPICH has 2,046 communicators: each bootstrap must free its own. */
 static void communicators_are_given_back(void)
 {
     test.what = "many bootstraps, one after the other";
@@ -202,8 +202,7 @@ static void *other_thread(void *arg)
     return NULL;
 }
 
-/* With the level that the program asked for: a second thread may create only from MPI_THREAD_SERIALIZED up.
- */
+/* A second thread may create a bootstrap only from MPI_THREAD_SERIALIZED up. */
 static void thread_level_is_respected(void)
 {
     int level;
@@ -240,9 +239,9 @@ static void error_of_one_rank_is_the_error_of_all(void)
     b->ops->allgather_start(b, &mine, all, sizeof(mine));
     test_check(drive(b, LONG_NS).status == RONDO_SUCCESS, "the round itself: %s", rondo_error_text());
     rondo_error_clear();
-    test_check(rondo_round_failed(all, sizeof(*all), b->nranks), "the error is not seen");
+    test_check(rondo_round_failed(all, sizeof(*all), b->nranks), "the error is not reported to this rank");
     b->ops->allgather_start(b, sentence, sentences, sizeof(sentence));
-    test_check(drive(b, LONG_NS).status == RONDO_SUCCESS, "the sentences: %s", rondo_error_text());
+    test_check(drive(b, LONG_NS).status == RONDO_SUCCESS, "the error texts: %s", rondo_error_text());
     test_check(rondo_round_check(all, sizeof(*all), b->nranks, sentences) == RONDO_SYSTEM_ERROR,
                "the error is not reported");
     char text[RONDO_ERROR_TEXT], root[RONDO_ERROR_TEXT], start[32];
@@ -253,7 +252,7 @@ static void error_of_one_rank_is_the_error_of_all(void)
     test_check(strncmp(text, start, strlen(start)) == 0 && strstr(text, ": /dev/shm is full"), "%s", text);
     test_check(strcmp(text, root) == 0, "\"%s\" is not rank 0's \"%s\"", text, root);
     b->ops->close(b, 0);
-    test_check(rondo_bootstrap_mpi_graves() == 0, "a round that is complete leaves nothing behind");
+    test_check(rondo_bootstrap_mpi_graves() == 0, "a complete round leaks nothing");
     free(all);
     free(sentences);
 }
@@ -272,9 +271,9 @@ static void check_named(const struct outcome *out, int absent)
 }
 
 /*
- * Only one rank's deadline is short; the others are told, except when rank 0 itself is absent. The absent
- * rank comes when the others have given up, with its own deadline: it does not hang, and nothing is left to
- * wait for at the end.
+ * Only one rank has a short deadline. It informs the others, except when rank 0 is absent. The absent rank comes
+ * after the others have given up, with its own deadline: it must not hang, and nothing may be pending at the
+ * end.
  */
 static void absent_from_the_start(int absent)
 {
@@ -289,7 +288,7 @@ static void absent_from_the_start(int absent)
         check_named(&out, absent);
         test_check(out.took_s < 5, "took %.2f s", out.took_s);
         b->ops->close(b, 0);
-        test_check(rondo_bootstrap_mpi_graves() == graves + 1, "what is under way was not kept");
+        test_check(rondo_bootstrap_mpi_graves() == graves + 1, "the pending round was not kept");
     }
     MPI_Barrier(MPI_COMM_WORLD);
     if (test.rank == absent) {
@@ -302,15 +301,15 @@ static void absent_from_the_start(int absent)
         b->ops->close(b, 0);
     }
     MPI_Barrier(MPI_COMM_WORLD);
-    /* All have called once: a second creation works, though it is slow enough for the absent rank to hear
-     * what the first one left in its message. */
+    /* All ranks have called once. A second creation must work, although it is slow enough for the absent rank
+     * to receive a message of the first one. */
     if (test.rank == hasty) {
         usleep(400000);
     }
     rounds_case("rounds where a creation failed before", comm);
 }
 
-/* The duplicate is there; then a rank does not come to a round. Deadlines differ. */
+/* All ranks have the bootstrap; then one rank misses a round. Deadlines differ. */
 static void absent_from_a_round(int absent, int exchange)
 {
     test.what = exchange ? "a rank does not come to an exchange" : "a rank does not come to an allgather";
@@ -322,8 +321,9 @@ static void absent_from_a_round(int absent, int exchange)
             peer[n++] = r;
         }
     }
-    for (int turn = 0; turn < 2;
-         turn++) { /* first those who come, then, so that MPI has nothing open at the end, the absent one */
+    for (
+        int turn = 0; turn < 2;
+        turn++) { /* first the ranks that come; then the absent one, so that MPI has nothing pending at the end */
         if ((b->rank == absent) == turn) {
             rondo_status status = exchange ? b->ops->exchange_start(b, n, peer, mine, all, sizeof(int))
                                            : b->ops->allgather_start(b, mine, all, sizeof(int));
@@ -350,11 +350,11 @@ static void next_creation_works(void)
     MPI_Comm_free(&comm);
 }
 
-/* ---- the program's MPI ---- */
+/* ---- progress of the program's messages ---- */
 
 /*
- * Rank 1 sends what MPI cannot buffer and then says so by a file; rank 0 has posted the receive and turns
- * only the idle hook until the file is there: MPI_Send returns only when rank 0's MPI makes progress.
+ * Rank 1 sends more than MPI can buffer, and then creates a file. Rank 0 has posted the receive and calls only the
+ * idle hook until the file exists: MPI_Send returns only if rank 0's MPI makes progress.
  */
 static void idle_hook_moves_the_programs_messages(void)
 {
@@ -370,7 +370,7 @@ static void idle_hook_moves_the_programs_messages(void)
     struct rondo_bootstrap *b = boot_open(MPI_COMM_WORLD);
     rondo_status (*idle)(void *, int *) = b->idle;
     void *arg = b->idle_arg;
-    b->ops->close(b, 1); /* the hook outlives it */
+    b->ops->close(b, 1); /* the hook outlives the bootstrap */
     if (test.rank == 0 && ((fd = mkstemp(path)) < 0 || unlink(path) != 0)) {
         test_die("no temporary file");
     }
@@ -385,7 +385,7 @@ static void idle_hook_moves_the_programs_messages(void)
             bad += idle(arg, &moved) != RONDO_SUCCESS;
             sched_yield();
         }
-        test_check(bad == 0 && access(path, F_OK) == 0, "the message did not move (%d errors)", bad);
+        test_check(bad == 0 && access(path, F_OK) == 0, "the message made no progress (%d errors)", bad);
         MPI_Wait(&request, MPI_STATUS_IGNORE);
         test_check(data[COUNT - 1] == 77, "the message's last word is %d", data[COUNT - 1]);
         close(fd);
@@ -416,7 +416,7 @@ static void error_handlers_are_left_alone(void)
         struct rondo_bootstrap *b = boot_open(MPI_COMM_WORLD);
         b->ops->close(b, 1);
         MPI_Comm_get_errhandler(comms[i], &after);
-        test_check(before == after, "the handler of communicator %zu is another one", i);
+        test_check(before == after, "the error handler of communicator %zu changed", i);
         MPI_Errhandler_free(&before);
         MPI_Errhandler_free(&after);
     }

@@ -184,7 +184,7 @@ static void expect_sendrecv(const struct test_call *c, char *recv)
 
 /* ---- v-forms: blocks lie in reverse order of ranks (all_to_allv: in order), with gaps ---- */
 
-/* Where the block of each rank lies; returns the span of all. */
+/* Compute the offset of each rank's block. @return the span of all blocks. */
 static size_t reversed_displs(const struct test_call *c, size_t *displs)
 {
     size_t at = 0;
@@ -239,7 +239,7 @@ static void expect_reduce_scatterv(const struct test_call *c, char *recv)
     test_values_result(c->values, c->first + displs[c->rank], c->many[c->rank], recv);
 }
 
-/* What `rank` sends (to every rank) or receives (from every rank), and where. */
+/* Compute what a rank sends to, or receives from, every rank, and the offsets. */
 static size_t row_displs(const struct test_call *c, int rank, int sends, size_t *counts, size_t *displs)
 {
     size_t at = 0;
@@ -300,8 +300,7 @@ const struct test_coll test_colls[] = {
 };
 const int test_num_colls = (int)TEST_ARRAY_LEN(test_colls);
 
-/* No bytes, types or places: for barrier_perf, not for the cases of mpi_coll, which has a check of its own.
- */
+/* For barrier_perf only; mpi_coll has its own check. */
 static rondo_status run_barrier(const struct test_call *c, const void *send, void *recv, rondo_comm *comm,
                                 rondo_stream stream)
 {

@@ -6,15 +6,15 @@
 #include <sys/mman.h>
 
 #define MARGIN 128       /* guard bytes on either side of a buffer */
-enum { ROOM = 2 << 20 }; /* what a device shares at least */
+enum { ROOM = 2 << 20 }; /* granularity of shared device memory */
 
-/* A buffer with its guards, remembered whole so that any byte that changed can be seen. */
+/* A buffer with its guards, and an image of both that reveals any byte that changed. */
 struct box {
     unsigned char *mem, *data, *image;
-    size_t bytes, mapped; /* mapped: what munmap gets; 0: none */
+    size_t bytes, mapped; /* mapped: bytes for munmap; 0: not mapped */
     int in_heap;
-    unsigned char *device; /* NULL: the library gets this memory itself */
-    int in_room;           /* device is the run's */
+    unsigned char *device; /* NULL: the library is passed `memory` itself */
+    int in_room;           /* device belongs to run->room */
 };
 
 static const char *const memory_names[] = { [COLL_ORDINARY] = "ordinary",
@@ -33,7 +33,7 @@ int coll_memory_by_name(const char *name)
     return -1;
 }
 
-/* Mixed: of three buffers two lie in the heap, other ones on each rank. */
+/* COLL_MIXED: two of three buffers lie in the heap, different ones on each rank. */
 static int takes_heap(const struct coll_run *run)
 {
     static unsigned boxes;
@@ -41,8 +41,7 @@ static int takes_heap(const struct coll_run *run)
            (run->memory == COLL_MIXED && (boxes++ + (unsigned)run->rank) % 3 != 0);
 }
 
-/* Mixed: those that do not lie in the heap lie at one address in all processes, which is no one memory for
- * that. */
+/* COLL_MIXED: the other buffers have one address in all processes, although they are different memory. */
 static void *same_place(int which, size_t bytes)
 {
     void *at = (void *)(uintptr_t)((1ull << 44) + ((uint64_t)which << 36));
@@ -73,7 +72,7 @@ static void room_free(const struct coll_run *run, int which)
     }
 }
 
-/* which: of the rank's buffers in device memory. */
+/* which: index in run->room. */
 static void box_init(const struct coll_run *run, struct box *box, int which, size_t bytes, size_t offset)
 {
     box->bytes = bytes + offset + 2 * MARGIN;
@@ -104,7 +103,7 @@ static void box_init(const struct coll_run *run, struct box *box, int which, siz
     box->data = box->mem + MARGIN + offset;
 }
 
-/* What the library gets for a place in the buffer. */
+/* @return the address to pass to the library for a place in the buffer. */
 static void *given(const struct box *box, unsigned char *at)
 {
     return box->device == NULL ? at : box->device + (at - box->mem);
@@ -138,7 +137,7 @@ static void box_release(struct box *box)
     free(box->image);
 }
 
-/* The place in the image that stands for this place in the buffer. */
+/* @return the place in the image for a place in the buffer. */
 static char *imaged(const struct box *box, const unsigned char *at)
 {
     return (char *)box->image + (at - box->mem);
@@ -240,7 +239,7 @@ int coll_case_parse(const char *text, int nranks, struct coll_case *c)
 
 /* ---- one case ---- */
 
-/* Random counts around c->count, a quarter of them zero. */
+/* @return random counts around c->count, a quarter of them zero. */
 static size_t *vector_counts(const struct coll_run *run, const struct coll_case *c, uint64_t salt)
 {
     size_t n = (size_t)run->nranks * (size_t)run->nranks, *counts = malloc(n * sizeof(*counts));
@@ -272,11 +271,11 @@ static void setup_call(const struct coll_run *run, const struct coll_case *c, ui
 
 static void report(const struct coll_run *run, const char *text, const char *what)
 {
-    test_check(0, "at rank %d: %s; again with: %s --seed %llu --case %s", run->rank, what, run->again,
+    test_check(0, "at rank %d: %s; repeat with: %s --seed %llu --case %s", run->rank, what, run->again,
                (unsigned long long)run->seed, text);
 }
 
-/* Elements that are wrong, then any other byte that changed. Returns 1 when all is as it must be. */
+/* Check the elements, then look for other bytes that changed. @return 1 if everything is right. */
 static int verify(const struct coll_run *run, const struct test_call *call, struct box *box,
                   unsigned char *out, size_t count, const char *name, const char *text)
 {
@@ -297,7 +296,7 @@ static int verify(const struct coll_run *run, const struct test_call *call, stru
         while (box->mem[at] == box->image[at]) {
             at++;
         }
-        snprintf(what, sizeof(what), "%s buffer: byte %td, which the call must not write, was %#x and is %#x",
+        snprintf(what, sizeof(what), "%s buffer: the call wrote byte %td, which it must not: was %#x, is %#x",
                  name, at - (box->data - box->mem), box->image[at], box->mem[at]);
         report(run, text, what);
         return 0;
@@ -317,7 +316,7 @@ static void call_library(const struct coll_run *run, const struct coll_case *c, 
         status = rondo_stream_synchronize(stream);
     }
     if (status != RONDO_SUCCESS) {
-        test_die("at rank %d: %s: %s; again with: %s --seed %llu --case %s", run->rank,
+        test_die("at rank %d: %s: %s; repeat with: %s --seed %llu --case %s", run->rank,
                  rondo_status_string(status), rondo_last_error(run->comm), run->again,
                  (unsigned long long)run->seed, text);
     }
@@ -328,7 +327,7 @@ static size_t offset_of(const struct coll_case *c, int bit)
     return c->align & bit ? test_types[c->type].size : 0;
 }
 
-/* Bytes from the start of the one buffer to the end of what is sent or received in it. */
+/* @return the bytes from the start of the buffer to the end of the data sent or received in it. */
 static size_t inplace_span(const struct test_extent *e, size_t size)
 {
     size_t send = e->inplace_send + e->send, recv = e->inplace_recv + e->recv;
@@ -342,7 +341,7 @@ static void run_inplace(const struct coll_run *run, const struct coll_case *c, c
     size_t size = test_types[c->type].size;
     struct box box;
     unsigned char *send, *recv;
-    /* Non-roots of reduce and broadcast pass one buffer of count elements too. */
+    /* In reduce and broadcast, ranks other than the root also pass a single buffer. */
     box_init(run, &box, 0, inplace_span(&e, size), offset_of(c, COLL_ALIGN_RECV));
     send = box.data + e.inplace_send * size;
     recv = box.data + e.inplace_recv * size;

@@ -1,3 +1,4 @@
+/* Groups, streams and several communicators. */
 #include "mpi_coll.h"
 
 #include <stdlib.h>
@@ -5,7 +6,7 @@
 
 #define MOST_PEERS 6 /* messages of one kind in one group */
 
-/* A guarded buffer of a pattern's elements. */
+/* @return a guarded buffer filled from the pattern. */
 static void *pattern(const struct test_values *v, rondo_dtype type, int rank, size_t first, size_t count)
 {
     void *mem = test_guard_alloc(count * test_types[type].size);
@@ -32,7 +33,7 @@ static size_t random_count(const struct coll_run *run, uint64_t hash)
     return most == 0 ? 0 : coll_fit(run, most / 2 + (hash >> 8) % (most / 2 + 1), sizeof(uint64_t));
 }
 
-/* Fisher and Yates with the seed: the same permutation on all ranks. */
+/* Fisher-Yates shuffle. All ranks compute the same permutation. */
 static void permutation(int *to, int n, uint64_t seed)
 {
     for (int i = 0; i < n; i++) {
@@ -45,8 +46,8 @@ static void permutation(int *to, int n, uint64_t seed)
     }
 }
 
-/* Several messages to random peers in one group, to oneself too; receives are posted in another order than
- * sends. */
+/* One group with several messages to random peers, including the rank itself. Sends and receives are posted in
+ * different orders. */
 static void permuted_sends_arrive_in_order(struct coll_run *run, rondo_comm *comm, int rank, int n,
                                            uint64_t seed, rondo_stream stream)
 {
@@ -79,8 +80,8 @@ static void permuted_sends_arrive_in_order(struct coll_run *run, rondo_comm *com
     }
 }
 
-/* Messages larger than all buffers, all ranks sending to the next, in one group each; without a group this
- * would deadlock. */
+/* Every rank sends a message larger than all buffers to the next rank, in a group; without the group this would
+ * deadlock. */
 static void rings_do_not_deadlock(struct coll_run *run, uint64_t seed)
 {
     const struct test_values *v = test_values_get(RONDO_FLOAT64, TEST_OP_NONE, test.nranks, run->seed);
@@ -97,7 +98,7 @@ static void rings_do_not_deadlock(struct coll_run *run, uint64_t seed)
     test_guard_free(out);
 }
 
-/* A call of the table with its buffers, kept until the group or the stream has run. */
+/* A call with its buffers, which live until the group or the stream has run. */
 struct pending {
     struct test_call call;
     char *send, *recv, *want;
@@ -145,8 +146,8 @@ static void pending_check(struct pending *p)
 static const char *const mixed[] = { "all_reduce", "broadcast", "sendrecv", "reduce_scatter", "all_gather",
                                      "all_to_all", "reduce",    "gather",   "scatter" };
 
-/* Every collective in one group, with a group inside it, and again as calls of their own. */
-static void hierarchical_groups_mix_operations(struct coll_run *run, uint64_t seed)
+/* Run every collective in one group with an inner group, and again as single calls. */
+static void nested_groups_mix_operations(struct coll_run *run, uint64_t seed)
 {
     struct pending p[TEST_ARRAY_LEN(mixed)];
     TEST_MUST(rondo_group_start(), run->comm);
@@ -176,7 +177,7 @@ static void empty_group_succeeds(struct coll_run *run)
     test_check(1, "an empty group failed");
 }
 
-/* Calls of one stream run in order: each reads what the one before wrote. */
+/* The calls of a stream run in order: each reads the result of the previous one. */
 static void stream_keeps_order(struct coll_run *run, uint64_t seed)
 {
     size_t count = coll_fit(run, 1 + seed % 5000, sizeof(int32_t));
@@ -207,7 +208,7 @@ static void stream_keeps_order(struct coll_run *run, uint64_t seed)
     test_guard_free(b);
 }
 
-/* World twice and one half of it; two streams that ranks wait for in different orders. */
+/* Two communicators of all ranks and one of half of them; ranks wait for two streams in different orders. */
 static void communicators_work_side_by_side(struct coll_run *run, uint64_t seed, rondo_comm *second,
                                             rondo_comm *half)
 {
@@ -229,7 +230,7 @@ static void communicators_work_side_by_side(struct coll_run *run, uint64_t seed,
     TEST_MUST(rondo_stream_destroy(other), NULL);
 }
 
-/* Nobody leaves a barrier before the last has come. */
+/* No rank leaves a barrier before the last one has entered it. */
 static void barrier_holds_everyone(struct coll_run *run)
 {
     MPI_Comm node;
@@ -275,8 +276,8 @@ void coll_group_tests(struct coll_run *run, int rounds)
         permuted_sends_arrive_in_order(run, second, test.rank, test.nranks, seed + 1, run->stream);
         test.what = "groups: rings";
         rings_do_not_deadlock(run, seed);
-        test.what = "groups: hierarchical, mixed";
-        hierarchical_groups_mix_operations(run, seed);
+        test.what = "groups: nested, mixed";
+        nested_groups_mix_operations(run, seed);
         test.what = "groups: order on a stream";
         stream_keeps_order(run, seed);
         test.what = "groups: several communicators";

@@ -1,11 +1,11 @@
-/* The cases of a round: every pair of a collective and a type, an operation, a kind of size; or every
+/* The cases of a round: every pair of a collective with a type, an operation and a kind of size; or every
  * combination. */
 #include "mpi_coll.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Kinds of count; the boundary ones are exact, the others vary with the seed. */
+/* Kinds of count. Those at boundaries are exact; the others vary with the seed. */
 enum {
     SIZE_ZERO,
     SIZE_ONE,
@@ -36,7 +36,7 @@ static void add(struct coll_list *list, const struct coll_run *run, struct coll_
     list->cases[list->count++] = c;
 }
 
-/* More than all buffers of a connection hold: 3 MiB in one call, 1.25 MiB in each of a rank's blocks. */
+/* More than all buffers of a connection hold: 3 MiB per call, or 1.25 MiB per block. */
 static size_t large_count(const struct test_coll *coll, size_t size)
 {
     int blocks = strstr(coll->name, "gather") || strstr(coll->name, "scatter") ||
@@ -60,8 +60,7 @@ static size_t count_of(const struct coll_run *run, int kind, const struct test_c
     }
 }
 
-/* Everything that is not fixed by the pair that is to be covered. Large sizes are rare: they have their own
- * pair. */
+/* Draw what the covered pair does not fix. Large sizes are rare, because a pair covers them. */
 static struct coll_case random_case(const struct coll_run *run, const struct test_coll *coll, uint64_t hash)
 {
     int kind = hash % 40 == 0 ? SIZE_LARGE : (int)(hash % 16 == 0 ? SIZE_MEDIUM : (hash >> 8) % SIZE_MEDIUM);
@@ -81,8 +80,7 @@ static void fix_size(const struct coll_run *run, struct coll_case *c, int kind, 
     c->count = count_of(run, kind, c->coll, c->type, hash >> 44);
 }
 
-/* Each pair (collective, type), (collective, operation), (collective, kind of size), in place and not; the
- * rest is drawn. */
+/* Add each pair (collective, type), (collective, operation), (collective, kind of size), in and out of place. */
 static void sample(struct coll_list *list, const struct coll_run *run, const struct test_coll *coll,
                    const struct coll_wish *wish)
 {
@@ -136,7 +134,7 @@ static void everything(struct coll_list *list, const struct coll_run *run, const
     }
 }
 
-/* So that large and small calls and different collectives follow one another; the same order on all ranks. */
+/* Mix large and small calls and different collectives. All ranks compute the same order. */
 static void shuffle(struct coll_list *list, uint64_t seed)
 {
     for (size_t i = list->count; i > 1; i--) {

@@ -16,7 +16,7 @@ static void expect_status(rondo_status got, rondo_status want, const rondo_comm 
                rondo_status_string(want), rondo_last_error(comm));
 }
 
-/* The communicator carries data: a reduction and a rooted copy. */
+/* Check that the communicator carries data: a reduction and a broadcast. */
 static void verify(rondo_comm *comm, const char *what)
 {
     size_t count = 1000 + strlen(what), wrong = 0, wrong_copy = 0;
@@ -51,7 +51,7 @@ static void world_self_and_halves_work_together(void)
     MPI_Comm_split(MPI_COMM_WORLD, test.rank % 2, 0, &half_mpi);
     half = create(half_mpi);
     MPI_Comm_size(half_mpi, &halves);
-    MPI_Comm_free(&half_mpi); /* the library does not need the caller's communicator any more */
+    MPI_Comm_free(&half_mpi); /* the library no longer needs the caller's communicator */
     for (int i = 0; i < 3; i++) {
         verify(world, "world");
         verify(self, "self");
@@ -96,7 +96,7 @@ static void refuse(MPI_Comm mpi_comm, const rondo_config *config, const char *wh
     rondo_status status = rondo_comm_create(mpi_comm, config, &comm);
     expect_status(status, RONDO_INVALID_ARGUMENT, NULL, what);
     test_check(comm == mark, "%s: an error touched the output argument", what);
-    test_check(strlen(rondo_last_error(NULL)) > 10, "%s: no sentence says what is wrong", what);
+    test_check(strlen(rondo_last_error(NULL)) > 10, "%s: no error text", what);
 }
 
 static void unusable_mpi_communicators_are_refused(void)
@@ -140,7 +140,7 @@ static void non_blocking_creation_completes_by_polling(void)
                rondo_status_string(status), rondo_last_error(NULL));
     while (error == RONDO_IN_PROGRESS && test_now() < end) {
         TEST_MUST(rondo_comm_async_error(comm, &error), comm);
-        usleep(200 * (unsigned)test.rank); /* not in step */
+        usleep(200 * (unsigned)test.rank); /* ranks poll at different times */
     }
     expect_status(error, RONDO_SUCCESS, comm, "polling a creation");
     verify(comm, "created by polling");
@@ -162,12 +162,12 @@ static void *look_on(void *arg)
         }
         __atomic_add_fetch(&watch->looks, 1, __ATOMIC_RELAXED);
     } while (watch->error == RONDO_IN_PROGRESS);
-    __atomic_store_n(&watch->looks, 1000, __ATOMIC_RELAXED); /* it looks no more */
+    __atomic_store_n(&watch->looks, 1000, __ATOMIC_RELAXED); /* stop looking */
     return NULL;
 }
 
-/* Whatever the thread level: a thread that may not call MPI learns that creation is under way and does not
- * end it. */
+/* At any thread level, a thread that may not call MPI sees that the creation is in progress, and does not
+ * complete it. */
 static void another_thread_may_look_at_a_creation(void)
 {
     rondo_config config = RONDO_CONFIG_INIT;
@@ -178,21 +178,21 @@ static void another_thread_may_look_at_a_creation(void)
     config.blocking = 0;
     MPI_Barrier(MPI_COMM_WORLD);
     if (test.rank != 0) {
-        usleep(100000); /* so that rank 0's thread has long looked on; the result does not depend on it */
+        usleep(100000); /* give rank 0's thread time to look; the result does not depend on it */
     }
     rondo_comm_create(MPI_COMM_WORLD, &config, &watch.comm);
     if (watch.comm == NULL || pthread_create(&thread, NULL, look_on, &watch) != 0) {
-        test_die("no communicator or no thread: %s", rondo_last_error(NULL));
+        test_die("cannot create the communicator or the thread: %s", rondo_last_error(NULL));
     }
     while (test.nranks > 1 && __atomic_load_n(&watch.looks, __ATOMIC_RELAXED) < 10 && test_now() < end &&
            test.rank == 0) {
-        usleep(100); /* it looks first */
+        usleep(100); /* wait until it has looked */
     }
     while (error == RONDO_IN_PROGRESS && test_now() < end) {
         TEST_MUST(rondo_comm_async_error(watch.comm, &error), watch.comm);
     }
     pthread_join(thread, NULL);
-    expect_status(error, RONDO_SUCCESS, watch.comm, "polling a creation at which another thread looks");
+    expect_status(error, RONDO_SUCCESS, watch.comm, "polling a creation while another thread looks");
     expect_status(watch.error, RONDO_SUCCESS, watch.comm, "looking at a creation from another thread");
     verify(watch.comm, "looked at by another thread");
     destroy(watch.comm);
@@ -210,19 +210,19 @@ static void split_once(rondo_comm *world, uint64_t seed)
     MPI_Comm_split(MPI_COMM_WORLD, color < 0 ? MPI_UNDEFINED : color, key, &oracle);
     TEST_MUST(rondo_comm_split(world, color, key, NULL, &child), world);
     if (color < 0) {
-        test_check(child == NULL, "a rank without colour got a communicator");
+        test_check(child == NULL, "a rank without a color got a communicator");
         return;
     }
     TEST_MUST(rondo_comm_count(child, &count), child);
     TEST_MUST(rondo_comm_rank(child, &rank), child);
     MPI_Comm_size(oracle, &n);
     MPI_Comm_rank(oracle, &at);
-    if (test_check(count == n && rank == at, "colour %d, key %d: rank %d of %d, MPI has %d of %d", color, key,
+    if (test_check(count == n && rank == at, "color %d, key %d: rank %d of %d, MPI has %d of %d", color, key,
                    rank, count, at, n)) {
         MPI_Allgather(&test.rank, 1, MPI_INT, want, 1, MPI_INT, oracle);
         TEST_MUST(rondo_all_gather(&test.rank, members, 1, RONDO_INT32, child, NULL), child);
         test_check(memcmp(members, want, (size_t)n * sizeof(int)) == 0,
-                   "colour %d: other members, or another order, than MPI", color);
+                   "color %d: members or order differ from MPI's", color);
         verify(child, "split child");
     }
     destroy(child);
@@ -315,12 +315,12 @@ static void finalized_communicators_answer_queries_only(void)
 
 static void *abort_soon(void *comm)
 {
-    usleep(100000); /* long enough to wait inside the call; were it not, the call would be refused, and that
-                       is right too */
+    usleep(100000); /* enough for the others to wait in the call; if not, the call is refused, which is also
+                       right */
     return rondo_comm_abort(comm) == RONDO_SUCCESS ? NULL : comm;
 }
 
-/* Rank 0 never makes the call the others wait in; a thread of the last rank ends it for all. */
+/* Rank 0 never makes the call in which the others wait. A thread of the last rank aborts it for all. */
 static void abort_ends_a_waiting_call(void)
 {
     rondo_comm *comm = create(MPI_COMM_WORLD);
@@ -388,21 +388,21 @@ static void threads_use_communicators_of_their_own(void)
     for (int i = 0; i < 3; i++) {
         void *failed = NULL;
         pthread_join(threads[i], &failed);
-        test_check(failed == NULL, "thread %d: wrong or failed: %s", i, rondo_last_error(comms[i]));
+        test_check(failed == NULL, "thread %d: wrong result or error: %s", i, rondo_last_error(comms[i]));
     }
     for (int i = 0; i < 3; i++) {
         destroy(comms[i]);
     }
 }
 
-/* ---- what is held ---- */
+/* ---- leaks ---- */
 
 static void create_and_destroy_leaves_nothing(void)
 {
     struct holdings before = { 0 }, after;
     for (long i = -10; i < loops; i++) {
         rondo_comm *comm;
-        if (i == 0) { /* MPI and libc have what they keep by now */
+        if (i == 0) { /* from here on, MPI and libc hold all they keep */
             MPI_Barrier(MPI_COMM_WORLD);
             before = holdings_now();
         }
@@ -442,7 +442,7 @@ static void many_communicators_live_at_once(void)
         verify(comms[i], "one of many");
     }
     for (long i = 0; i < many; i++) {
-        destroy(comms[i * 7 % many]); /* not in order of creation */
+        destroy(comms[i * 7 % many]); /* not in the order of creation */
         comms[i * 7 % many] = NULL;
     }
     MPI_Barrier(MPI_COMM_WORLD);
@@ -492,7 +492,7 @@ static void run_cases(const char *only, const char *skip)
     }
 }
 
-/* MPI ends before the communicator does: both go on. */
+/* MPI ends before the communicator; both must survive it. */
 static int finalize_first(void)
 {
     rondo_comm *comm;
@@ -509,13 +509,13 @@ static int finalize_first(void)
 
 static int no_init_failed;
 
-/* Registered before the library registers its own, so it runs after. */
+/* Registered before the library's atexit handler, so it runs after it. */
 static void finalised_at_exit(void)
 {
     int ended = 0;
     MPI_Finalized(&ended);
     if (!ended || no_init_failed) {
-        test_say("FAIL the library initialised MPI and did not finalise it at exit");
+        test_say("FAIL the library initialized MPI but did not finalize it at exit");
         _exit(1);
     }
 }
@@ -528,12 +528,12 @@ static int no_init(void)
     test.what = "creation before MPI_Init";
     atexit(finalised_at_exit);
     MPI_Initialized(&running);
-    test_check(!running, "MPI is initialised already");
+    test_check(!running, "MPI is already initialized");
     comm = create(MPI_COMM_WORLD);
     TEST_MUST(rondo_comm_rank(comm, &test.rank), comm);
     TEST_MUST(rondo_comm_count(comm, &test.nranks), comm);
     MPI_Initialized(&running);
-    test_check(running, "the library did not initialise MPI");
+    test_check(running, "the library did not initialize MPI");
     verify(comm, "without MPI_Init");
     destroy(comm);
     test_values_clear();
@@ -561,13 +561,19 @@ static int thread_level(const char *name)
 static int usage(int code)
 {
     fprintf(code ? stderr : stdout,
-            "Usage: mpirun -n RANKS mpi_comm [options]\n"
-            "  --thread single|funneled|serialized|multiple   level asked of MPI (single)\n"
-            "  --no-init           the library initialises MPI; only that case\n"
-            "  --finalize-first    MPI ends before the communicator; only that case\n"
-            "  --loop N            communicators created and destroyed (100)\n"
-            "  --many N            communicators alive at once (64, not a multiple of 7)\n"
-            "  --only TEXT, --skip TEXT   cases whose name has TEXT in it\nCases:\n");
+            "usage: mpirun -n RANKS mpi_comm [OPTION]...\n"
+            "\n"
+            "Test the life of a communicator, from creation to the end of the process.\n"
+            "\n"
+            "  --thread LEVEL    single (default), funneled, serialized or multiple: the level to request "
+            "from MPI\n"
+            "  --no-init         only the case in which the library initializes MPI\n"
+            "  --finalize-first  only the case in which MPI ends before the communicator\n"
+            "  --loop N          create and destroy N communicators (default: 100)\n"
+            "  --many N          keep N communicators alive at once; not a multiple of 7 (default: 64)\n"
+            "  --only TEXT       only the cases with TEXT in their names\n"
+            "  --skip TEXT       not the cases with TEXT in their names\n"
+            "Cases:\n");
     for (size_t i = 0; i < TEST_ARRAY_LEN(cases); i++) {
         fprintf(code ? stderr : stdout, "  %s\n", cases[i].name);
     }
@@ -599,7 +605,7 @@ int main(int argc, char **argv)
     if (!ok || optind < argc) {
         return usage(2);
     }
-    setenv("RONDO_DEBUG", "NONE", 0); /* the errors here are provoked */
+    setenv("RONDO_DEBUG", "NONE", 0); /* errors are expected */
     test_init("mpi_comm", level);
     run_cases(only, skip);
     test_values_clear();

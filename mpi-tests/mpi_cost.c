@@ -1,12 +1,11 @@
 /*
- * What a communicator costs, where every conn is over NET/verbs (ranks on hosts of their own, or
- * RONDO_SHM_DISABLE=1): the work requests of each collective, with every algorithm and protocol, are exactly
- * those that net_work.h says it needs.
+ * mpi_cost: with NET/verbs between all ranks (one rank per host, or RONDO_SHM_DISABLE=1), each collective, with
+ * every algorithm and protocol, posts exactly the work requests that net_work.h says it needs.
  *
- *   mpirun -N 1 mpi_cost               counts, up to 64 KiB
- *   mpirun -N 1 mpi_cost --most 4K
- *   mpirun -N 1 mpi_cost --idle 2      nothing is called for 2 s, over whatever net there is: CPU time of all
- * threads of each process, which must be under 1 % of it
+ *   mpirun -N 1 mpi_cost              count, up to 64 KiB
+ *   mpirun -N 1 mpi_cost --most 4K    count, up to 4 KiB
+ *   mpirun -N 1 mpi_cost --idle 2     over any net, call nothing for 2 s: the threads of each process must use
+ *                                     less than 1 % of that as CPU time
  */
 #include <getopt.h>
 #include <stdlib.h>
@@ -46,14 +45,15 @@ static struct net_work read_all(const rondo_comm *comm)
 {
     struct net_work mine = { 0 }, total;
     if (!net_work_read(comm, &mine)) {
-        test_die("a conn is not over NET/verbs: one rank on each host, or RONDO_SHM_DISABLE=1, and "
-                 "RONDO_NET=verbs");
+        test_die(
+            "a connection does not use NET/verbs: start one rank per host, or set RONDO_SHM_DISABLE=1, and "
+            "RONDO_NET=verbs");
     }
     MPI_Allreduce(&mine, &total, NET_WORK_WORDS, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
     return total;
 }
 
-/* The first call may make connections. */
+/* The first call is not counted: it may make connections. */
 static void count(const struct net_work_row *row, int proto, rondo_comm *comm, size_t bytes)
 {
     struct net_work needed = net_work_needed(row, proto, comm->ctx->wiring.net.slot_bytes, test.nranks,
@@ -73,12 +73,12 @@ static void count(const struct net_work_row *row, int proto, rondo_comm *comm, s
     if (test.rank == 0) {
         printf("%-14s %-8s %-6s %7zu bytes: %s\n", row->coll, row->algo,
                row->as[0] != '\0' ? protos[proto] : "simple", bytes, text);
-        test_check(memcmp(&done, &needed, sizeof done) == 0, "%s %s %s, %zu bytes: %s; needed are %s",
+        test_check(memcmp(&done, &needed, sizeof done) == 0, "%s %s %s, %zu bytes: %s; expected %s",
                    row->coll, row->algo, protos[proto], bytes, text, needed_text);
     }
 }
 
-/* As RONDO_ALGO and RONDO_PROTO would be from outside. */
+/* Create a communicator that is limited to an algorithm and a protocol. */
 static rondo_comm *create(const char *algo, int proto)
 {
     static const char *const colls[] = { "all_reduce", "broadcast", "reduce" };
@@ -151,8 +151,8 @@ static void idle(void)
     begin = test_now();
     usleep((useconds_t)(1000000 * idle_s));
     cpu = (cpu_time() - cpu) / (test_now() - begin);
-    test_say("%d threads used %.2f %% of a core in %ld s without a call", count_threads(), 100 * cpu, idle_s);
-    test_check(cpu < most_idle, "%.2f %% of a core while nothing is to be done", 100 * cpu);
+    test_say("%d threads used %.2f %% of a core in %ld s without calls", count_threads(), 100 * cpu, idle_s);
+    test_check(cpu < most_idle, "%.2f %% of a core without calls", 100 * cpu);
     call("all_reduce", comm, 8);
     TEST_MUST(rondo_comm_destroy(comm), NULL);
 }

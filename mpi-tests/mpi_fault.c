@@ -1,7 +1,7 @@
 /*
- * mpi_fault: a rank dies or stops; the others must hear of it in bounded time, in a sentence that names it,
- * and may go on without it. Survivors end by _exit: MPI of 2022 cannot be finalised after a death. Driven by
- * fault_tests.sh, which reads the lines printed here.
+ * mpi_fault: a rank dies or stops. The others must get an error that names it, in bounded time, and may go on
+ * without it. Survivors end with _exit, because MPI cannot be finalized after a death. fault_tests.sh runs this
+ * program and reads the lines that it prints.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -14,14 +14,14 @@
 
 #include "mpi_calls.h"
 
-#define LIMIT 5.0   /* seconds from a failing call's start to its return */
-#define CALLS 20000 /* after the fault, without an error: the fault was not noticed */
+#define LIMIT 5.0   /* seconds that a failing call may take */
+#define CALLS 20000 /* calls without an error after which the fault counts as not noticed */
 
 static struct {
     long victim, after, delay_us;
     long watch;        /* seconds */
-    const char *until; /* or until there is this file; NULL: none */
-    long most;         /* elements of a call */
+    const char *until; /* or until this file exists; NULL: none */
+    long most;         /* most elements of a call */
     int signal;        /* SIGKILL or SIGSTOP */
     int mid, init, shrink, forever;
     uint64_t seed;
@@ -37,7 +37,7 @@ static void *strike_later(void *unused)
     return NULL;
 }
 
-/* This rank is the victim and its time has come: now, or in a moment, wherever the main thread is then. */
+/* Kill or stop this rank: now, or in a moment, wherever the main thread is then. */
 static void strike(void)
 {
     pthread_t thread;
@@ -48,7 +48,7 @@ static void strike(void)
     }
 }
 
-/* A sum whose every element is known; false: wrong. */
+/* Run an all_reduce with known results. @return false if one is wrong. */
 static int sum(rondo_comm *comm, size_t count, int32_t *in, int32_t *out, int32_t total, rondo_status *status)
 {
     for (size_t i = 0; i < count; i++) {
@@ -73,7 +73,7 @@ static int32_t total_of_ranks(int without)
     return total;
 }
 
-/* Survivors leave the victim out, and what they make of it carries data. */
+/* The survivors make a communicator without the victim, and check that it carries data. */
 static void shrink(rondo_comm *comm, int32_t *in, int32_t *out)
 {
     int exclude = (int)o.victim, count = 0;
@@ -96,7 +96,7 @@ static void shrink(rondo_comm *comm, int32_t *in, int32_t *out)
     test_check(rondo_comm_destroy(child) == RONDO_SUCCESS, "destroying the child");
 }
 
-/* As one rank of a sentence, or in its list of ranks that did not arrive. */
+/* @return true if the text names the victim, alone or in the list of missing ranks. */
 static int names_victim(const char *sentence)
 {
     const char *list = strstr(sentence, "arrive: ");
@@ -107,7 +107,7 @@ static int names_victim(const char *sentence)
         if (strtol(list, &end, 10) == o.victim) {
             return 1;
         }
-        list = strpbrk(end, ",:"); /* the list ends at a colon; a host's name may hold digits */
+        list = strpbrk(end, ",:"); /* the list ends at a colon; the name of a host may contain digits */
         list = list != NULL && *list == ',' ? list : NULL;
     }
     return strstr(sentence, rank) != NULL;
@@ -122,7 +122,7 @@ static void leave(void)
 static void survive(rondo_comm *comm, rondo_status status, double took, int32_t *in, int32_t *out)
 {
     test_watchdog(30);
-    if (o.forever) { /* the launcher ends the ranks one after the other */
+    if (o.forever) { /* the launcher ends the ranks one by one */
         rondo_comm_abort(comm);
         leave();
     }
@@ -137,15 +137,16 @@ static void survive(rondo_comm *comm, rondo_status status, double took, int32_t 
              status == RONDO_REMOTE_ERROR ? "REMOTE_ERROR" : rondo_status_string(status), 1e3 * took,
              rondo_last_error(comm));
     test_check(status == RONDO_REMOTE_ERROR, "expected %s", rondo_status_string(RONDO_REMOTE_ERROR));
-    test_check(names_victim(rondo_last_error(comm)), "the sentence does not name rank %ld", o.victim);
+    test_check(names_victim(rondo_last_error(comm)), "the error text does not name rank %ld", o.victim);
     test_check(took < LIMIT, "%.1f s until the error", took);
     if (o.shrink) {
         shrink(comm, in, out);
     }
     test_check(rondo_comm_abort(comm) == RONDO_SUCCESS, "abort");
     if (o.signal == SIGSTOP) {
-        kill(pids[o.victim], SIGCONT); /* each survivor, when it has done: the first one wakes it, the others
-                                          find nothing to do */
+        kill(pids[o.victim],
+             SIGCONT); /* every survivor does this when it is done; only the first one wakes the
+                                          victim */
     }
     leave();
 }
@@ -190,7 +191,7 @@ static void run_calls(void)
             test_watchdog(30);
         }
     }
-    test_check(o.victim < 0, "%d calls after the fault nobody had noticed it", CALLS);
+    test_check(o.victim < 0, "the fault was not noticed in %d calls", CALLS);
     TEST_MUST(rondo_comm_destroy(comm), NULL);
     free(in);
     free(out);
@@ -204,8 +205,8 @@ static double wall_clock(void)
 }
 
 /*
- * Calls for some seconds, in which something is done to the job from outside: each rank says how its calls
- * went, and when they came to an end. All agree on the last call, by rank 0's clock.
+ * Make calls for some seconds, while something is done to the job from outside. Each rank prints how its calls
+ * went, and when they ended. All ranks agree on the last call, by rank 0's clock.
  */
 static void run_watch(void)
 {
@@ -216,7 +217,7 @@ static void run_watch(void)
     double begin, longest = 0;
     long n = 0;
     if (in == NULL || out == NULL || gethostname(host, sizeof(host) - 1) != 0) {
-        test_die("no memory, or no name of this host");
+        test_die("no memory, or this host has no name");
     }
     rondo_status status = rondo_comm_create(MPI_COMM_WORLD, NULL, &comm);
     if (status != RONDO_SUCCESS) {
@@ -255,7 +256,7 @@ static void run_watch(void)
     free(out);
 }
 
-/* Communicators are made and destroyed until a creation fails because the victim died in one. */
+/* Create and destroy communicators until a creation fails because the victim died in it. */
 static void run_init(void)
 {
     int32_t in[60], out[60];
@@ -290,26 +291,30 @@ static void run_init(void)
             leave();
         }
     }
-    test_die("%d creations and the victim is still there", CALLS);
+    test_die("the victim is still alive after %d creations", CALLS);
 }
 
 static int usage(void)
 {
     fprintf(
         stderr,
-        "Usage: mpirun --enable-recovery -n RANKS mpi_fault [options]; without one: calls that succeed\n"
-        "  --kill RANK | --stop RANK   the victim, by SIGKILL or SIGSTOP (set RONDO_DEAD_AFTER)\n"
-        "  --after N                   at its call N (50)\n"
-        "  --mid                       not before the call but a moment later, by another thread\n"
-        "  --delay US                  that moment, microseconds (random)\n"
-        "  --shrink                    survivors make a communicator without the victim and use it\n"
-        "  --init                      in creations instead of calls; --victim RANK: it dies by RONDO_FAULT\n"
-        "  --forever                   calls until the program is ended from outside\n"
-        "  --watch S                   calls for S seconds; how they went and when they failed, of each "
-        "rank\n"
-        "  --until FILE                or until there is that file, which rank 0 looks for\n"
-        "  --most N                    elements of a call, at most (900000)\n"
-        "  --seed N                    other sizes and moments\n");
+        "usage: mpirun --enable-recovery -n RANKS mpi_fault [OPTION]...\n"
+        "\n"
+        "Kill or stop a rank, and check that the others notice. Without options, make calls that succeed.\n"
+        "\n"
+        "  --kill RANK    kill this rank (SIGKILL)\n"
+        "  --stop RANK    stop this rank (SIGSTOP); set RONDO_DEAD_AFTER\n"
+        "  --after N      at its call N (default: 50)\n"
+        "  --mid          not before the call, but a moment later, from another thread\n"
+        "  --delay US     that moment in microseconds (default: random)\n"
+        "  --shrink       survivors create a communicator without the victim and use it\n"
+        "  --init         fault during creations instead of calls\n"
+        "  --victim RANK  with --init: this rank dies by RONDO_FAULT\n"
+        "  --forever      make calls until the program is ended from outside\n"
+        "  --watch S      make calls for S seconds; each rank prints how they went and when they failed\n"
+        "  --until FILE   with --watch: or until FILE exists; rank 0 looks for it\n"
+        "  --most N       most elements of a call (default: 900000)\n"
+        "  --seed N       choose other sizes and moments\n");
     return 2;
 }
 

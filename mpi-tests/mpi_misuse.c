@@ -1,6 +1,6 @@
 /*
- * mpi_misuse: bad input and calls that differ between ranks. Each gives the status and a sentence with the
- * words that name it, in bounded time, and writes nothing outside the caller's buffers.
+ * mpi_misuse: bad arguments, and calls that differ between ranks. Each gives the right status and an error text
+ * that names the problem, in bounded time, and writes nothing outside the caller's buffers.
  */
 #include <getopt.h>
 #include <stdlib.h>
@@ -8,11 +8,11 @@
 
 #include "mpi_calls.h"
 
-#define LIMIT 5.0 /* seconds until a mismatch must be known to all */
+#define LIMIT 5.0 /* seconds until all ranks must know of a mismatch */
 
 static int verbose;
 
-/* ---- bad arguments: refused on this rank alone, before anything happens ---- */
+/* ---- bad arguments: this rank refuses them, before anything happens ---- */
 
 static rondo_comm *fresh;
 
@@ -24,7 +24,7 @@ static void refused(rondo_status got, rondo_status want, const char *what, const
     }
     test_check(got == want, "%s gave %s, expected %s", what, rondo_status_string(got),
                rondo_status_string(want));
-    test_check(strstr(sentence, word) != NULL, "%s: the sentence does not name \"%s\": %s", what, word,
+    test_check(strstr(sentence, word) != NULL, "%s: the error text does not name \"%s\": %s", what, word,
                sentence);
 }
 
@@ -64,7 +64,7 @@ static void null_pointers_are_refused(void)
     REFUSED(rondo_op_create_premul_sum(&op, NULL, RONDO_FLOAT32, fresh), "scalar");
     REFUSED(rondo_comm_split(fresh, 0, 0, NULL, NULL), "NULL");
     REFUSED(rondo_comm_async_error(fresh, NULL), "NULL");
-    fresh = NULL; /* the sentence is this thread's */
+    fresh = NULL; /* the error text belongs to this thread */
     REFUSED(rondo_all_reduce(x, x, 1, RONDO_FLOAT32, RONDO_SUM, NULL, NULL), "comm");
     REFUSED(rondo_barrier(NULL, NULL), "comm");
     REFUSED(rondo_comm_destroy(NULL), "comm");
@@ -128,7 +128,7 @@ static void group_misuse_is_refused(void)
 {
     rondo_comm *comm = fresh;
     float x = 0;
-    fresh = NULL; /* no communicator is concerned */
+    fresh = NULL; /* without a communicator */
     refused(rondo_group_end(), RONDO_INVALID_USAGE, "group_end without group_start", "group_start");
     fresh = comm;
     TEST_MUST(rondo_group_start(), fresh);
@@ -154,8 +154,8 @@ static const char *const colls[] = { "all_reduce", "broadcast", "reduce", "all_g
 
 struct script {
     struct step steps[2];
-    int nsteps, group, exchange; /* exchange: rank 0 sends to rank 1, which expects half as much */
-    const char *words[4];        /* one of the sentences names all of these */
+    int nsteps, group, exchange; /* exchange: rank 0 sends to rank 1, which expects half the bytes */
+    const char *words[4];        /* one of the error texts names all of these */
 };
 
 static const char *number(size_t value, char *text)
@@ -164,7 +164,8 @@ static const char *number(size_t value, char *text)
     return text;
 }
 
-/* What this rank calls; rank 1 is the one that differs. False: this collective cannot differ so. */
+/* Write the calls of this rank; those of rank 1 differ. @return false if this collective cannot differ in this
+ * way. */
 static int write_script(enum kind kind, const char *coll, size_t count, struct script *s)
 {
     static char a[32], b[32];
@@ -260,7 +261,7 @@ static rondo_status run_exchange(rondo_comm *comm, size_t count, struct buffers 
 
 static rondo_status first_of(rondo_status a, rondo_status b) { return a != RONDO_SUCCESS ? a : b; }
 
-/* A rank that has given its part of a call may leave it before the mismatch is seen; it learns in the next
+/* A rank that has done its part may return before the mismatch is detected. It gets the error from its next
  * call. */
 static rondo_status run_script(const struct script *s, rondo_comm *comm, struct buffers *buffers)
 {
@@ -280,8 +281,8 @@ static rondo_status run_script(const struct script *s, rondo_comm *comm, struct 
     return status != RONDO_SUCCESS ? status : rondo_barrier(comm, NULL);
 }
 
-/* Where one rank may end the communicator while another is still in its creation, that creation fails: not
- * what is tested here. */
+/* The barrier keeps a rank from ending the communicator while another one still creates it, which would make
+ * that creation fail. */
 static rondo_comm *create_on_all(const rondo_config *config)
 {
     rondo_comm *comm;
@@ -300,7 +301,7 @@ static int names_all(const char *sentence, const struct script *s)
     return 1;
 }
 
-/* Over all ranks: everyone has an error, one is INVALID_USAGE with a sentence that names both calls. */
+/* Every rank must have an error, and at least one INVALID_USAGE with a text that names both calls. */
 static void judge(const struct script *s, rondo_status status, const char *sentence, double took)
 {
     int mine[4] = { status == RONDO_INVALID_USAGE, status == RONDO_INVALID_USAGE && names_all(sentence, s),
@@ -311,11 +312,11 @@ static void judge(const struct script *s, rondo_status status, const char *sente
         test_say("%s: %s after %.0f ms: %s", test.what, rondo_status_string(status), 1e3 * took, sentence);
     }
     test_check(status != RONDO_SUCCESS,
-               "the calls differ and this rank had no error, nor in the barrier that follows");
+               "the calls differ, but neither this call nor the next barrier failed on this rank");
     test_check(took <= LIMIT, "%.1f s until the error", took);
     if (test.rank == 0) {
         test_check(all[0] > 0, "no rank had %s", rondo_status_string(RONDO_INVALID_USAGE));
-        test_check(all[1] > 0, "no sentence names \"%s\", \"%s\", \"%s\", \"%s\"", s->words[0], s->words[1],
+        test_check(all[1] > 0, "no error text names \"%s\", \"%s\", \"%s\", \"%s\"", s->words[0], s->words[1],
                    s->words[2] ? s->words[2] : "", s->words[3] ? s->words[3] : "");
     }
 }
@@ -339,12 +340,12 @@ static void mismatch(enum kind kind, const char *coll, size_t count)
     status = run_script(&script, comm, buffers);
     judge(&script, status, rondo_last_error(comm), test_now() - start);
     TEST_MUST(rondo_comm_abort(comm), NULL);
-    MPI_Barrier(MPI_COMM_WORLD); /* nobody writes any more */
+    MPI_Barrier(MPI_COMM_WORLD); /* from here on, nobody writes */
     for (int i = 0; i < 3; i++) {
         test_check(
             (buffers[i].send == NULL || test_guard_untouched(buffers[i].send, buffers[i].send_bytes)) &&
                 (buffers[i].recv == NULL || test_guard_intact(buffers[i].recv, buffers[i].recv_bytes)),
-            "written outside the receive buffer");
+            "the call wrote outside the receive buffer");
         test_guard_free(buffers[i].send);
         test_guard_free(buffers[i].recv);
     }
@@ -373,7 +374,7 @@ static void one_rank_never_calls(const char *coll, int timeout_ms)
     start = test_now();
     if (test.rank == missing) {
         status = test_wait_error(comm, LIMIT);
-        test_check(status != RONDO_SUCCESS, "the rank that never called is not told");
+        test_check(status != RONDO_SUCCESS, "the rank that never called gets no error");
     } else {
         status = run_step(&step, comm, &buffers);
         status = status != RONDO_SUCCESS ? status : rondo_barrier(comm, NULL);
@@ -383,7 +384,7 @@ static void one_rank_never_calls(const char *coll, int timeout_ms)
         }
         test_check(status == RONDO_TIMEOUT, "%s, expected %s: %s", rondo_status_string(status),
                    rondo_status_string(RONDO_TIMEOUT), rondo_last_error(comm));
-        test_check(strstr(rondo_last_error(comm), name) != NULL, "the sentence does not name %s: %s", name,
+        test_check(strstr(rondo_last_error(comm), name) != NULL, "the error text does not name %s: %s", name,
                    rondo_last_error(comm));
         test_check(test_now() - start < LIMIT, "%.1f s", test_now() - start);
     }
@@ -452,7 +453,7 @@ int main(int argc, char **argv)
         verbose |= opt == 'v';
     }
     if (bad) {
-        fprintf(stderr, "Usage: mpirun -n RANKS mpi_misuse [--only KIND] [--count N] [--never TIMES] "
+        fprintf(stderr, "usage: mpirun -n RANKS mpi_misuse [--only KIND] [--count N] [--never TIMES] "
                         "[--verbose]\nKinds of mismatch:");
         for (int kind = 0; kind < NUM_KINDS; kind++) {
             fprintf(stderr, " %s", kind_names[kind]);
@@ -460,12 +461,13 @@ int main(int argc, char **argv)
         fprintf(stderr, "\n");
         return 2;
     }
-    setenv("RONDO_DEBUG", "NONE", 0); /* every error here is provoked */
+    setenv("RONDO_DEBUG", "NONE", 0); /* errors are expected */
     test_init("mpi_misuse", MPI_THREAD_SINGLE);
     if (only < 0 && never == 0) {
         run_arguments();
     }
-    for (long i = 0; i < never; i++) { /* all deadlines pass at once: each rank asks while others tell it */
+    for (long i = 0; i < never;
+         i++) { /* all deadlines pass at once, so that each rank asks while others answer */
         one_rank_never_calls("broadcast", 100);
     }
     if (test.nranks > 1 && never == 0) {

@@ -1,13 +1,14 @@
 /*
- * One net device alone, without a transport and without the engine: ranks 2k and 2k+1 exchange handles over
- * MPI, then messages both ways at the same time, verified.
+ * mpi_netdev: a single net device, without a transport and without the engine. Ranks 2k and 2k+1 exchange handles
+ * over MPI, then messages in both directions at once, which are verified.
  *
- *   mpirun -n 2 mpi_netdev                           0 B to 1 MiB over verbs; packets a message, from
- * Soft-RoCE's counters mpirun -n 2 mpi_netdev --net socket --max 4M mpirun -n 2 mpi_netdev --seconds 8 --max
- * 4K      the same messages again and again: for faults of the network meanwhile
+ *   mpirun -n 2 mpi_netdev                           0 B to 1 MiB over verbs, with the packets per message from
+ *                                                    Soft-RoCE's counters
+ *   mpirun -n 2 mpi_netdev --net socket --max 4M     over sockets
+ *   mpirun -n 2 mpi_netdev --seconds 8 --max 4K      repeat, while something breaks the network
  *
- * An error of the device is printed with its sentence and the seconds since the last message that arrived;
- * the exit status is 3 then. Each rank says "running" when both ends are connected.
+ * On an error of the device it prints the error and the seconds since the last message arrived, and exits with
+ * status 3. Each rank prints "running" when both ends are connected.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -35,11 +36,11 @@ struct end {
 };
 static const struct rondo_net_device *net;
 static struct rondo_net_properties card;
-static struct end ends[2]; /* receives, sends */
+static struct end ends[2]; /* receiver, sender */
 static int peer;
 static double last_arrival;
 static unsigned long messages;
-/* With --seconds the first byte of a message says whether its exchange is the last; rank 2k decides. */
+/* With --seconds, the first byte of a message tells whether its exchange is the last one. Rank 2k decides. */
 static int is_last;
 
 static void leave(rondo_status status)
@@ -73,7 +74,7 @@ static void end_open(struct end *end, int is_send, const struct rondo_net_peer *
         test_die("no memory for %zu bytes", UNDER_WAY * o.max);
     }
     must(net->prepare(0, to, is_send, &end->comm, mine));
-    /* The lower rank sends its send end's record when the higher one sends its receive end's. */
+    /* The lower rank exchanges the handle of its send end with that of the higher rank's receive end. */
     MPI_Sendrecv(mine, sizeof mine, MPI_BYTE, peer, is_send, theirs, sizeof theirs, MPI_BYTE, peer, !is_send,
                  MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     start = test_now();
@@ -91,7 +92,7 @@ static void open_both(void)
     int n = 0;
     must(net->init(&n, why, sizeof why));
     if (n == 0) {
-        test_die("there is no %s device on %s: %s", o.net, rondo_log_host(), why);
+        test_die("no %s device on %s: %s", o.net, rondo_log_host(), why);
     }
     must(net->properties(0, &card));
     snprintf(name, sizeof name, "%s", rondo_log_host());
@@ -140,8 +141,7 @@ static void verify(int slot, unsigned long message, size_t bytes, size_t arrived
                bytes, wrong, arrived);
 }
 
-/* Post what is not posted, test what is; the slots of a request are freed in order. @return 1 when nothing is
- * under way. */
+/* Post what is not posted, and test what is. Slots are freed in order. @return 1 when nothing is pending. */
 static int move(int is_send, int n, size_t bytes, int *posted, int *done)
 {
     struct end *end = &ends[is_send];
@@ -171,7 +171,7 @@ static int move(int is_send, int n, size_t bytes, int *posted, int *done)
     return *done == n;
 }
 
-/* n messages of the same size each way. */
+/* Exchange n messages of one size in each direction. */
 static void exchange(int n, size_t bytes)
 {
     int posted[2] = { 0, 0 }, done[2] = { 0, 0 }, idle = 0;
@@ -187,14 +187,14 @@ static void exchange(int n, size_t bytes)
     messages += (unsigned long)n;
 }
 
-/* ---- what the card counts ---- */
+/* ---- the NIC's counters ---- */
 
-/* Those that say that something was sent twice come last. */
+/* The counters of retransmissions come last. */
 static const char *const counters[] = { "sent_pkts", "rdma_recvs", "completer_retry_err", "duplicate_request",
                                         "out_of_seq_request" };
 enum { PACKETS, RECEIVES, TWICE, NUM_COUNTERS = TEST_ARRAY_LEN(counters), MTU = 4096 };
 
-/* -1: not counted here. */
+/* @return -1 if the NIC has no such counter. */
 static long counter(const char *name)
 {
     char path[256];
@@ -212,7 +212,7 @@ static long counter(const char *name)
     return value;
 }
 
-/* All ranks together, while none sends; sysfs may be as old as it says, in ms. */
+/* Sum the counters over all ranks while none sends. sysfs may lag; it says by how many ms. */
 static void count(long *values)
 {
     long age = counter("lifespan");
@@ -234,8 +234,8 @@ static int ranks_here(void)
     return n;
 }
 
-/* A rank sends, for a message each way: its packets, a clear-to-send for the peer's, and an acknowledgement
- * for each of the peer's two writes; one receive is consumed. */
+/* For a message in each direction, a rank sends the message's packets, a clear-to-send for the peer's message,
+ * and an acknowledgement for each of the peer's two writes. It consumes one receive. */
 static void check_counts(const long *before, const long *after, int sharers, size_t bytes)
 {
     long packets = o.rounds * (3 + (bytes == 0 ? 1 : (long)((bytes + MTU - 1) / MTU)));
@@ -325,7 +325,7 @@ int main(int argc, char **argv)
     }
     net = rondo_netdev_by_name(o.net);
     if (net == NULL) {
-        test_die("there is no net device called %s", o.net);
+        test_die("unknown net device %s", o.net);
     }
     peer = test.rank ^ 1;
     test.what = o.net;

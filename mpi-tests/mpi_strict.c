@@ -1,6 +1,6 @@
 /*
- * RONDO_DETERMINISM=strict under a launcher, on one host or several: the bits of every reduction are those of
- * the sequential one from rank 0 to the last.
+ * mpi_strict: with RONDO_DETERMINISM=strict, on one host or several, every reduction gives the bits of the
+ * sequential reduction from rank 0 to the last rank.
  *
  *   RONDO_DETERMINISM=strict mpirun -n N mpi_strict
  */
@@ -20,7 +20,7 @@ int main(int argc, char **argv)
     test.what = "strict";
     TEST_MUST(rondo_comm_create(MPI_COMM_WORLD, NULL, &comm), comm);
     test_check(strict_all(comm, test.rank, test.nranks, 200000, &apart, text), "%s", text);
-    test_check(test.nranks < 3 || apart > 1000, "the inputs do not tell orders apart: %zu elements", apart);
+    test_check(test.nranks < 3 || apart > 1000, "the inputs do not distinguish orders: %zu elements", apart);
     TEST_MUST(rondo_comm_destroy(comm), NULL);
     return test_finish();
 }

@@ -18,7 +18,7 @@ const char *const test_op_names[TEST_NUM_OPS] = {
 };
 #undef OP_ROW
 
-/* Exponent and mantissa bits of the floating types, in order of rondo_dtype; all zero: an integer. */
+/* Exponent and mantissa bits of the floating-point types; zero for integers. */
 static const struct {
     int ebits, mbits;
 } formats[RONDO_NUM_DTYPES] = {
@@ -32,7 +32,7 @@ struct test_values {
     int op, nranks;
     uint64_t seed;
     unsigned char *result;
-    unsigned char *input[]; /* made when first asked for */
+    unsigned char *input[]; /* filled on first use */
 };
 
 static struct test_values *cache;
@@ -71,7 +71,8 @@ static uint64_t encode(rondo_dtype type, double value)
     }
     frexp(value, &exponent);
     exponent = exponent - 1 < 1 - bias ? 1 - bias : exponent - 1;
-    mantissa = (uint64_t)rint(ldexp(fabs(value), mbits - exponent)); /* to nearest even: the default mode */
+    mantissa = (uint64_t)rint(
+        ldexp(fabs(value), mbits - exponent)); /* rounds to nearest even, the default mode */
     if (mantissa >> (mbits + 1) != 0) {
         mantissa >>= 1;
         exponent++;
@@ -119,7 +120,7 @@ static void store(rondo_dtype type, void *element, uint64_t bits)
     }
 }
 
-/* The low bits as a number of the type's width, extended to 64 bits. */
+/* Extend a number of the type's width to 64 bits. */
 static int64_t extend(rondo_dtype type, uint64_t bits)
 {
     int unused = 64 - 8 * (int)test_types[type].size;
@@ -132,10 +133,10 @@ static int64_t extend(rondo_dtype type, uint64_t bits)
 static double signed_by(uint64_t hash, double value) { return hash >> 63 && value != 0 ? -value : value; }
 
 /*
- * Any subset of the ranks' values of one element must add up, or multiply, exactly. Sums: integers times one
- * power of two an element, whose magnitudes over all ranks fit the significand, so with few bits only some
- * ranks (another choice for each element) are not zero. Products: one rank gives a full significand, three
- * give powers of two, all give a sign. `place` is the rank's turn at this element.
+ * For each element, any subset of the ranks' values must add up, or multiply, exactly. Sums: a value is an
+ * integer times a power of two per element; the sum of all magnitudes fits in the significand, so in types with
+ * few bits only some ranks, different ones per element, are nonzero. Products: one rank has a full significand,
+ * three have powers of two, and all have a sign. `place` is the rank's role at this element.
  */
 static double input_real(const struct test_values *v, uint64_t hash, uint64_t common, int place)
 {
@@ -150,7 +151,7 @@ static double input_real(const struct test_values *v, uint64_t hash, uint64_t co
         }
         return signed_by(hash, place <= 3 ? ldexp(1, (int)(hash % 5) - 2) : 1);
     default:
-        budget = v->op == TEST_OP_PREMUL ? budget / 4 : budget; /* scalars are 1/2, 1 and 2 */
+        budget = v->op == TEST_OP_PREMUL ? budget / 4 : budget; /* the scalars are 1/2, 1 and 2 */
         active = (uint64_t)v->nranks < budget ? (uint64_t)v->nranks : budget;
         return (uint64_t)place < active
                    ? signed_by(hash, ldexp((double)(hash % (budget / active + 1)), scale))
@@ -166,7 +167,7 @@ static uint64_t input_bits(const struct test_values *v, int rank, size_t i)
         return hash;
     }
     if (!test_types[v->type].is_float) {
-        return v->op == RONDO_PROD ? hash | 1 : hash; /* odd: a product of many stays interesting */
+        return v->op == RONDO_PROD ? hash | 1 : hash; /* odd, so that a product of many is not zero */
     }
     common = test_hash(seed, UINT64_MAX, i);
     return encode(v->type, input_real(v, hash, common & 0xffffffffffffull,
@@ -328,7 +329,7 @@ void test_values_result(const struct test_values *values, size_t first, size_t c
     copy_periodic(values->result, test_types[values->type].size, first, count, dst);
 }
 
-/* Distance of two floats in representable values. */
+/* @return the distance of two floats in ulp. */
 static uint64_t ulps(rondo_dtype type, uint64_t a, uint64_t b)
 {
     uint64_t sign = 1ull << (8 * test_types[type].size - 1);
