@@ -411,7 +411,7 @@ static void only_one_calls(struct fake_rank *r)
         FAKE_ERROR(r,
                    rondo_broadcast(pool, pool, 2000, RONDO_UINT8, 0, r->comm,
                                    RONDO_CUDA_STREAM(device_of(r)->stream)),
-                   RONDO_TIMEOUT, "rank 1 to come to a call by copy engines");
+                   RONDO_TIMEOUT, "rank 1 to make a call by copy engines");
     }
     while (status == RONDO_SUCCESS && fake_now() < end) {
         FAKE_OK(r, rondo_comm_async_error(r->comm, &status));
@@ -476,7 +476,7 @@ static void waits_too_long(struct fake_rank *r)
     }
     FAKE_CHECK(r,
                status == RONDO_TIMEOUT &&
-                   fake_has(rondo_last_error(r->comm), "rank 1 to come to a call by copy engines"),
+                   fake_has(rondo_last_error(r->comm), "rank 1 to make a call by copy engines"),
                "%s: %s", rondo_status_string(status), rondo_last_error(r->comm));
     end_of_held(r, pool);
     rondo_comm_abort(r->comm);

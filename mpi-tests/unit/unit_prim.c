@@ -365,19 +365,20 @@ static void tells(void *arg, void *shared)
     (void)shared;
     if (rondo_block_tid() != 0) return;
     for (int i = 0; i < 3; i++) { /* both are stuck: the host sees one and the same wait, whenever it looks */
-        rondo_words_tell(words, 1, RONDO_PORT_PEER, RONDO_WAITS_DATA, 5);
+        rondo_words_wait_begin(words, 1, RONDO_PORT_PEER, RONDO_WAITS_DATA, 5);
         assert_true(says(words, 1, RONDO_PORT_PEER, RONDO_WAITS_DATA, 5));
-        rondo_words_tell(words, 2, RONDO_PORT_PEER, RONDO_WAITS_DATA, 9);
-        rondo_words_tell(words, 1, RONDO_PORT_PEER, RONDO_WAITS_CREDIT, 7);
+        rondo_words_wait_begin(words, 2, RONDO_PORT_PEER, RONDO_WAITS_DATA, 9);
+        rondo_words_wait_begin(words, 1, RONDO_PORT_PEER, RONDO_WAITS_CREDIT, 7);
         assert_true(says(words, 1, RONDO_PORT_PEER, RONDO_WAITS_DATA, 5));
     }
-    rondo_words_told(words, 2, RONDO_PORT_PEER, RONDO_WAITS_DATA); /* somebody else is through */
+    rondo_words_wait_end(words, 2, RONDO_PORT_PEER, RONDO_WAITS_DATA); /* somebody else is through */
     assert_true(says(words, 1, RONDO_PORT_PEER, RONDO_WAITS_DATA, 5));
-    rondo_words_tell(words, 1, RONDO_PORT_PEER, RONDO_WAITS_DATA, 6); /* the next step of the same conn */
+    rondo_words_wait_begin(words, 1, RONDO_PORT_PEER, RONDO_WAITS_DATA,
+                           6); /* the next step of the same conn */
     assert_true(says(words, 1, RONDO_PORT_PEER, RONDO_WAITS_DATA, 6));
-    rondo_words_told(words, 1, RONDO_PORT_PEER, RONDO_WAITS_DATA);
+    rondo_words_wait_end(words, 1, RONDO_PORT_PEER, RONDO_WAITS_DATA);
     assert_true(says(words, -1, 0, RONDO_WAITS_NOT, 0));
-    rondo_words_tell(words, 1, RONDO_PORT_PEER, RONDO_WAITS_CREDIT, 7); /* the next one has the place */
+    rondo_words_wait_begin(words, 1, RONDO_PORT_PEER, RONDO_WAITS_CREDIT, 7); /* the next one has the place */
     assert_true(says(words, 1, RONDO_PORT_PEER, RONDO_WAITS_CREDIT, 7));
 }
 

@@ -105,7 +105,7 @@ static int wants_direct(const struct rondo_ctx *ctx)
 
 size_t rondo_device_table_bytes(const struct rondo_ctx *ctx)
 {
-    return wants_direct(ctx) ? rondo_exec_cuda_direct_post_bytes(ctx->wiring.layout.nlocal) : 0;
+    return wants_direct(ctx) ? rondo_exec_cuda_direct_entry_bytes(ctx->wiring.layout.nlocal) : 0;
 }
 
 rondo_status rondo_device_direct_open(struct rondo_ctx *ctx)
@@ -168,7 +168,7 @@ rondo_status rondo_device_register(struct rondo_ctx *ctx, void *buf, size_t byte
     }
     if (ctx->device != NULL && ctx->running.exec != NULL) {
         pthread_mutex_lock(&ctx->device->lock);
-        rondo_exec_cuda_direct_tell(ctx->running.exec, buf, bytes);
+        rondo_exec_cuda_direct_announce(ctx->running.exec, buf, bytes);
         pthread_mutex_unlock(&ctx->device->lock);
     }
     return RONDO_SUCCESS;

@@ -1,5 +1,4 @@
-/* The protocols by number: one switch that vanishes where `proto` is a constant. Contract of the functions:
- * kern/slot.h. */
+/* The protocols by number: a switch that disappears where `proto` is a constant. Contract: kern/slot.h. */
 #ifndef RONDO_KERN_PROTO_H
 #define RONDO_KERN_PROTO_H
 

@@ -1,12 +1,12 @@
 /*
- * LL: each half of a unit travels with its own flag in one 8-byte store, so that arrival costs no barrier and
- * no second miss. Half of a slot is payload.
+ * LL: each half of a unit travels with a flag in one 8-byte store, so that arrival costs no barrier and no second
+ * cache miss. Half of a slot is payload.
  *
  *   line (16 bytes) = data32 flag32 data32 flag32
  *
- * A flag is the low half of step + 1. Lines that short slices leave out keep old flags, and after 2^32 steps
- * such a flag would be taken for the new one: therefore every slot is zeroed twice in 2^32 steps
- * (rondo_ll_clean), and 0, which fresh and cleaned memory holds, is no step's flag.
+ * The flag is the low half of step + 1. Short slices leave lines with old flags, which would match again after
+ * 2^32 steps. So the sender zeroes every slot twice in 2^32 steps (rondo_ll_clean); 0, which fresh and cleaned
+ * memory holds, is never a flag.
  */
 #ifndef RONDO_KERN_PROTO_LL_H
 #define RONDO_KERN_PROTO_LL_H
@@ -16,25 +16,23 @@
 RONDO_FN size_t rondo_ll_capacity(size_t slot_bytes) { return slot_bytes / 16 * 8; }
 RONDO_FN size_t rondo_ll_wire_bytes(size_t bytes) { return (bytes + 7) / 8 * 16; }
 
-/*
- * The flag of a step, in the place where it lies in a word. Where the low half of step + 1 is 0 the flag is
- * 1: the other flags of that slot are multiples of RONDO_SLOTS.
- */
+/* The flag of a step, shifted to its place in a word. Where the low half of step + 1 is 0 the flag is 1,
+ * which no other step of that slot has: their flags are multiples of RONDO_SLOTS. */
 RONDO_FN uint64_t rondo_ll_flag(uint64_t step)
 {
     uint32_t flag = (uint32_t)(step + 1);
     return (uint64_t)(flag + (flag == 0)) << 32;
 }
 
-/* A lap of the slots, twice in 2^32 steps. */
+/* One lap of the slots, twice in 2^32 steps. */
 RONDO_FN int rondo_ll_clean_due(uint64_t step)
 {
     const uint32_t lap = 0x80000000u - RONDO_SLOTS;
     return RONDO_UNLIKELY(((uint32_t)step & lap) == lap);
 }
 
-/* Sender, when due, with credit for slice conn->step and before its first put, whatever protocol the slice
- * goes by: LL may be used next lap. One thread does it. */
+/* Zero a slot. The sender calls it when due, with credit for slice conn->step and before the first put of it,
+ * whatever the slice's protocol: the next lap may use LL. One thread does it. */
 RONDO_FN void rondo_ll_clean(const struct rondo_conn *conn)
 {
     if (conn->slots[RONDO_PROTO_LL] == NULL) return;
@@ -71,7 +69,7 @@ RONDO_FN void rondo_ll_put(const struct rondo_conn *conn, size_t unit, uint64_t 
                      word >> 32 | flag);
 }
 
-/* Each unit has announced itself. */
+/* Nothing to do: each unit carries its flag. */
 RONDO_FN void rondo_ll_post(const struct rondo_conn *conn, size_t nunits)
 {
     (void)conn;
@@ -83,7 +81,7 @@ RONDO_FN void rondo_ll_put_span(const struct rondo_conn *conn, size_t unit0, con
 {
     const uint8_t *from = (const uint8_t *)src;
     const uint64_t flag = rondo_ll_flag(
-        conn->step); /* once: the compiler must assume that a line could be the conn */
+        conn->step); /* load it once: a store to a line could alias the conn */
     rondo_word *line = rondo_conn_slot(conn, RONDO_PROTO_LL) + 2 * unit0;
     uint64_t word;
     for (; bytes >= 8; bytes -= 8, from += 8, line += 2) {

@@ -1,14 +1,12 @@
-/*
- * LL128: lines of 128 bytes, 15 units of payload and one flag word, step + 1, that is released when the line
- * is whole. 15/16 of a slot is payload and arrival is seen line by line. Steps have 64 bits here: a flag
- * never comes back, and fresh memory (0) is no step's flag.
- */
+/* LL128: lines of 128 bytes with 15 units of payload and a flag word, step + 1, which is released when the
+ * line is complete. 15/16 of a slot is payload, and arrival is seen line by line. Flags have 64 bits: none
+ * recurs, and 0 (fresh memory) is never one. */
 #ifndef RONDO_KERN_PROTO_LL128_H
 #define RONDO_KERN_PROTO_LL128_H
 
 #include "kern/slot.h"
 
-enum { RONDO_LL128_LINE = 16, RONDO_LL128_DATA = 15 }; /* words of a line; of them payload */
+enum { RONDO_LL128_LINE = 16, RONDO_LL128_DATA = 15 }; /* words of a line, and how many are payload */
 
 RONDO_FN size_t rondo_ll128_capacity(size_t slot_bytes)
 {
@@ -27,7 +25,7 @@ RONDO_FN rondo_word *rondo_ll128_line(const struct rondo_conn *conn, size_t unit
 RONDO_FN size_t rondo_ll128_wait(const struct rondo_conn *conn, size_t unit, size_t max_units)
 {
     const rondo_word *line = rondo_ll128_line(conn, unit);
-    const size_t before = unit % RONDO_LL128_DATA; /* units of the first line that the caller has already */
+    const size_t before = unit % RONDO_LL128_DATA; /* units of the first line before `unit` */
     size_t n = 0;
     /* Pairs with the release in rondo_ll128_post(): the line's payload is visible with its flag. */
     while (n < before + max_units && rondo_load_acquire(line + RONDO_LL128_DATA) == conn->step + 1) {
@@ -53,7 +51,7 @@ RONDO_FN void rondo_ll128_post(const struct rondo_conn *conn, size_t nunits)
 }
 
 #ifndef __CUDACC__
-/* Posts what it puts: a span ends with a line (15 units) or with the slice. */
+/* Releases the lines that it fills: a span must end with a line (15 units) or with the slice. */
 RONDO_FN void rondo_ll128_put_span(const struct rondo_conn *conn, size_t unit0, const void *src, size_t bytes)
 {
     const uint8_t *from = (const uint8_t *)src;
@@ -62,7 +60,7 @@ RONDO_FN void rondo_ll128_put_span(const struct rondo_conn *conn, size_t unit0, 
     size_t before = unit0 % RONDO_LL128_DATA, room = 8 * (RONDO_LL128_DATA - before);
     for (; bytes >= room; before = 0, room = 8 * RONDO_LL128_DATA, line += RONDO_LL128_LINE) {
         if (RONDO_LIKELY(before == 0))
-            memcpy(line, from, 8 * RONDO_LL128_DATA); /* of constant size: a few vector moves */
+            memcpy(line, from, 8 * RONDO_LL128_DATA); /* a constant size becomes a few vector moves */
         else
             memcpy(line + before, from, room);
         rondo_store_release(line + RONDO_LL128_DATA, flag);

@@ -1,5 +1,5 @@
-/* Simple: a slot is payload from end to end; conn->tail says that it is there. One release a slice: the least
- * work per byte, the longest way for one byte. */
+/* Simple: a slot is all payload, and conn->tail announces it. One release per slice: the least work per byte,
+ * the highest latency. */
 #ifndef RONDO_KERN_PROTO_SIMPLE_H
 #define RONDO_KERN_PROTO_SIMPLE_H
 
@@ -9,7 +9,7 @@ RONDO_FN size_t rondo_simple_capacity(size_t slot_bytes) { return slot_bytes; }
 
 RONDO_FN size_t rondo_simple_wire_bytes(size_t bytes) { return bytes; }
 
-/* The slot itself: reductions work on it in place. */
+/* The slot itself; reductions work on it in place. */
 RONDO_FN uint8_t *rondo_simple_slot(const struct rondo_conn *conn)
 {
     return (uint8_t *)rondo_conn_slot(conn, RONDO_PROTO_SIMPLE);

@@ -1,20 +1,23 @@
 /*
- * Slots, credits and steps of a conn (base/conn.h): what every protocol stands on.
+ * Slots, credits and steps of a connection (base/conn.h), which all protocols share. A protocol is a set of
+ * functions named rondo_<proto>_*. They work on units of 8 bytes of payload, counted from the start of the slice
+ * conn->step:
  *
- * A protocol is six functions, each named rondo_<proto>_*, on units of 8 bytes of payload, counted from the
- * start of the slice conn->step: capacity(slot_bytes)          bytes of payload that a slot carries
- *   wire_bytes(bytes)             bytes of the slot that a slice of so much payload takes
- *   wait(conn, unit, max)         how many units from `unit` on have arrived, at most max; never blocks; 0:
- * none yet get(conn, unit)               a unit that wait counted put(conn, unit, word)         a unit of a
- * slice for which there is credit post(conn, nunits)            units 0 .. nunits - 1 of the slice are put.
- * Simple, LL: once, at the end. LL128: whenever a line of 15 units is whole and at the end (it releases the
- * line of unit nunits - 1); more often does no harm. With several threads: their barrier first. and on the
- * CPU put_span and get_span for runs of bytes from `unit0` on: user memory may be misaligned, and the last
- * unit may be short. LL128's put_span posts its lines itself: it must end with a line or with the slice.
+ *   capacity(slot_bytes)   payload bytes of a slot
+ *   wire_bytes(bytes)      bytes of the slot that a slice of that much payload occupies
+ *   wait(conn, unit, max)  number of units that have arrived from `unit` on, at most max; never blocks; 0: none
+ *   get(conn, unit)        a unit that wait counted
+ *   put(conn, unit, word)  a unit of a slice for which there is credit
+ *   post(conn, nunits)     release units 0 .. nunits - 1, which have been put. Simple, LL: once, at the end.
+ *                          LL128: at the end and whenever a line of 15 units is complete (it releases the line of
+ *                          unit nunits - 1); more often is harmless. Several threads synchronise first.
  *
- * A sender:   if rondo_conn_credit() { rondo_ll_clean() if due, whatever the protocol; call word, announce if
- * proxied; put..; post; rondo_conn_sent() } A receiver: while (!rondo_conn_arrived() || wait() == 0) ..;
- * get..; rondo_conn_consumed()
+ * and on the CPU put_span and get_span for runs of bytes from `unit0` on. User memory may be misaligned and the
+ * last unit may be short. LL128's put_span releases its lines itself: it must end with a line or with the slice.
+ *
+ *   Sender:   if (rondo_conn_credit()) { rondo_ll_clean() if due, for every protocol; write the call word;
+ *             announce if proxied; put..; post; rondo_conn_sent() }
+ *   Receiver: while (!rondo_conn_arrived() || wait() == 0) ..; get..; rondo_conn_consumed()
  */
 #ifndef RONDO_KERN_SLOT_H
 #define RONDO_KERN_SLOT_H
@@ -30,36 +33,34 @@ RONDO_FN rondo_word *rondo_conn_slot(const struct rondo_conn *conn, enum rondo_p
                                                            (conn->slot_bytes[proto] + conn->slot_gap[proto]));
 }
 
-/* Sender: may slice conn->step be written? Reads the peer's word only when the credit known so far is used
- * up. */
+/* Sender: may it write slice conn->step? Reads the peer's word only when the known credit is used up. */
 RONDO_FN int rondo_conn_credit(struct rondo_conn *conn)
 {
     if (conn->seen + RONDO_SLOTS > conn->step) return 1;
-    /* Pairs with the release in rondo_conn_consumed(): the receiver's reads of the slot are over. */
+    /* Pairs with the release in rondo_conn_consumed(): the receiver has finished reading the slot. */
     conn->seen = rondo_load_acquire(&conn->head->head);
     return conn->seen + RONDO_SLOTS > conn->step;
 }
 
-/* Sender, after post: on to the next slice. */
+/* Sender, after post: go on to the next slice. */
 RONDO_FN void rondo_conn_sent(struct rondo_conn *conn)
 {
     if (RONDO_UNLIKELY(conn->proxied)) rondo_store_release(&conn->tail->tail, conn->step + 1);
     conn->step++;
 }
 
-/* Receiver: has the proxy brought all of slice conn->step? 1 where there is no proxy: the protocol itself
- * knows. */
+/* Receiver: has the proxy delivered the whole slice conn->step? Without a proxy 1: the protocol tells. */
 RONDO_FN int rondo_conn_arrived(struct rondo_conn *conn)
 {
     if (RONDO_LIKELY(!conn->proxied) || conn->seen > conn->step) return 1;
-    /* Pairs with the proxy's release: the slot is visible once tail passes our step. */
+    /* Pairs with the proxy's release: the slot is visible once tail has passed this step. */
     conn->seen = rondo_load_acquire(&conn->tail->tail);
     if (conn->seen > conn->step) return 1;
     conn->wanted = 1;
     return 0;
 }
 
-/* Receiver: slice conn->step is read; its slot goes back to the sender. */
+/* Receiver: slice conn->step has been read; return its slot to the sender. */
 RONDO_FN void rondo_conn_consumed(struct rondo_conn *conn)
 {
     conn->step++;

@@ -1,4 +1,4 @@
-/* The machine is a CPU: one thread runs a work. Contract: kern/machine.h, which includes this. */
+/* The CPU as a machine: one thread runs a work. Contract: kern/machine.h, which includes this. */
 #ifndef RONDO_KERN_CPU_MACHINE_CPU_H
 #define RONDO_KERN_CPU_MACHINE_CPU_H
 

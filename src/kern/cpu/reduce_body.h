@@ -1,8 +1,6 @@
-/*
- * The body of reduce_isa.h's builds: loops over the tables' rows that the compiler vectorises. Included once
- * by a file that sets the target, RONDO_ISA and RONDO_ISA_NAME; nothing may be included before it, so that
- * what it includes is built for the target too.
- */
+/* The loops of one build of reduce_isa.h, one for each row of the tables, for the compiler to vectorise. A
+ * file that sets the target, RONDO_ISA and RONDO_ISA_NAME includes it once, and first, so that its own
+ * includes are built for the target too. */
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("O3", "fp-contract=off", "no-trapping-math")
 #endif
@@ -23,11 +21,11 @@
 #define LOOP _Pragma("GCC ivdep")
 #endif
 
-/* Spans may be equal, lie anywhere, and hold any type. */
+/* Spans may be equal, unaligned and of any type. */
 #define SPAN __attribute__((aligned(1), may_alias))
 
-/* Small beside the first-level cache: bytes of the running result of four and more sources, and elements of
- * small floats that are widened at once. */
+/* Tiles, small beside the first-level cache: bytes of the running result of four and more sources, and
+ * elements of small floats to widen at once. */
 enum { TILE = 4096, SMALL_TILE = 512 };
 
 typedef void pair_fn(void *dst, const void *a, const void *b, size_t n);
@@ -35,7 +33,7 @@ typedef void triple_fn(void *dst, const void *a, const void *b, const void *c, s
 typedef void widen_fn(float *x, const uint8_t *src, size_t n);
 typedef void narrow_fn(uint8_t *dst, const float *x, size_t n);
 
-/* More than two sources go tile by tile, two of them at a time. */
+/* More than two sources: tile by tile, two sources at a time. */
 static void reduce_many(void *dst, const void *const *srcs, int nsrcs, size_t n, size_t size, pair_fn *pair,
                         triple_fn *triple)
 {
@@ -60,7 +58,7 @@ static void reduce_many(void *dst, const void *const *srcs, int nsrcs, size_t n,
     }
 }
 
-/* 8- and 16-bit floats: a tile of float on the stack, rounded to the storage type after each pair. */
+/* 8- and 16-bit floats: widen a tile to float on the stack, and round to the storage type after each pair. */
 static void reduce_small(void *dst, const void *const *srcs, int nsrcs, size_t n, size_t size,
                          widen_fn *widen, narrow_fn *narrow, pair_fn *pair)
 {
@@ -85,8 +83,7 @@ static void reduce_small(void *dst, const void *const *srcs, int nsrcs, size_t n
     }
 }
 
-/* The same in one pass over the operands, and tile by tile with more than two; dst may be any of the sources.
- */
+/* The same in one pass over the operands, tile by tile with more than two; dst may be any of the sources. */
 static void reduce_fused(void *dst, const void *const *srcs, int nsrcs, size_t n, fused_fn *fused,
                          widen_fn *widen, narrow_fn *narrow, pair_fn *pair)
 {
@@ -108,13 +105,14 @@ static void reduce_fused(void *dst, const void *const *srcs, int nsrcs, size_t n
     }
 }
 
-/* Known at compile time: which of the two ways a type goes. */
+/* Which of the two forms a type takes, known at compile time. */
 #define IS_SMALL(storage, is_float) (is_float && sizeof(storage) < sizeof(float))
 
 #define DECLARE_F32(ctx, op, ...) static pair_fn pair_f32_##op;
 RONDO_REDUCE_TABLE(DECLARE_F32, )
 
-/* For each type and operation: step_ two elements, pair_ and triple_ spans, reduce_ any number. */
+/* For each type and operation: step_ does two elements, pair_ and triple_ do spans, reduce_ takes any number.
+ */
 #define OP_LOOPS(type, TYPE, storage, arith, to_arith, from_arith, is_float, op, OP, ...)                    \
     RONDO_FN storage step_##type##_##op(storage x, storage y)                                                \
     {                                                                                                        \
@@ -204,8 +202,8 @@ static void divide_small(void *dst, size_t n, size_t size, float divisor, widen_
 
 RONDO_DTYPE_TABLE(TYPE_LOOPS, )
 
-/* Whole lines past the caches, with the widest stores there are: of a line that is written in parts, parts of
- * others may come between. */
+/* Store whole lines past the caches, with the widest stores: a line that is written in parts may be
+ * interleaved with parts of other lines. */
 static void stream_lines(uint8_t *dst, const uint8_t *src, size_t lines)
 {
 #if defined(__x86_64__)

@@ -1,4 +1,4 @@
-/* Reductions on host memory: which build of the loops this machine runs, and copies. */
+/* Reductions on host memory: dispatch, copies and non-temporal stores. */
 #include "kern/reduce.h"
 
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static int has_avx512(void)
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 
-/* Fast copies by one instruction (ERMS) of an AMD processor: such that do not read the lines that they fill.
+/* Does `rep movsb` fill lines without reading them? It does on AMD processors with fast string copies (ERMS).
  */
 static int has_over(void)
 {
@@ -58,8 +58,7 @@ const struct rondo_reduce_isa *rondo_reduce_usable(int i)
     return NULL;
 }
 
-/* A cap that names no build of this machine ("c", "sse2" on another one) leaves the last, which is plain C.
- */
+/* RONDO_TEST_ISA may name a build that this machine lacks; then the last one remains, plain C. */
 static const struct rondo_reduce_isa *choose(void)
 {
     const char *cap = secure_getenv("RONDO_TEST_ISA");
@@ -70,7 +69,7 @@ static const struct rondo_reduce_isa *choose(void)
     return isa;
 }
 
-/* Threads that come first at once choose the same. */
+/* Threads may race to be first; they choose the same. */
 static inline const struct rondo_reduce_isa *chosen(void)
 {
     static const struct rondo_reduce_isa *cached;
@@ -103,15 +102,13 @@ const char *rondo_reduce_isa(void) { return chosen()->name; }
 
 enum {
     STREAM_MIN =
-        4096, /* of a copy: below this the two unaligned ends and the fence cost more than they save */
+        4096, /* for copies: below this the two unaligned ends and the fence cost more than they save */
     PAST_PARTS = 4,
-    PAST_TILE = 512, /* of a reduction: little enough that its stores and the next one's loads are under way
-                        together */
-    APART_TILE =
-        7680 /* the same where the targets' lines do not begin together, and each copy has ends of its own */
+    PAST_TILE = 512,  /* for reductions: small enough that its stores overlap the next tile's loads */
+    APART_TILE = 7680 /* the same where targets are aligned differently, so that each copy has its own ends */
 };
 
-/* Stores past the caches are weakly ordered: a flag or tail that is stored next must not overtake them. */
+/* Non-temporal stores are weakly ordered: a flag or tail that is stored next must not overtake them. */
 static void stream_fence(void)
 {
 #ifdef __x86_64__
@@ -138,7 +135,7 @@ void rondo_copy(void *dst, const void *src, size_t bytes, int stream)
     memcpy(dst, src, bytes);
 }
 
-/* A reduction past the caches under way: the sources stand at `at`. */
+/* A reduction past the caches; the sources are advanced to `at`. */
 struct past {
     const struct rondo_reduction *r;
     uint8_t *const *dsts;
@@ -148,7 +145,7 @@ struct past {
     size_t elem, at;
 };
 
-/* A tile's elements to `first`, from where the sources stand. */
+/* Reduce a tile at the sources' current position into `first`. */
 static void past_reduce(const struct past *p, uint8_t *first, size_t bytes)
 {
     p->reduce(first, p->r->srcs, p->r->nsrcs, bytes / p->elem);
@@ -165,7 +162,7 @@ static void past_move(struct past *p, size_t to)
     p->at = to;
 }
 
-/* lines: it is whole lines of the targets, as long as PAST_TILE. */
+/* lines: the tile is PAST_TILE bytes and whole lines of the targets. */
 static void past_tile(struct past *p, size_t at, size_t bytes, int lines, int apart)
 {
     RONDO_ALIGNED(64) uint8_t tile[APART_TILE];
@@ -181,8 +178,8 @@ static void past_tile(struct past *p, size_t at, size_t bytes, int lines, int ap
     }
 }
 
-/* How many parts take turns, so that more is under way from memory, and from other cores, than one stream of
- * it brings (measured: on Intel's processors); AMD's bring as much by one, and lose by more. */
+/* How many parts of the span to interleave. On Intel processors (measured) several streams get more from
+ * memory and from other cores than one; on AMD processors one is best. */
 static size_t past_parts(void)
 {
 #ifdef __x86_64__
@@ -225,17 +222,18 @@ void rondo_reduce_past(const struct rondo_reduction *r, uint8_t *const *dsts, in
     stream_fence();
 }
 
-/* ---- over lines that are another core's ---- */
+/* ---- targets whose lines another core owns ---- */
 
 enum {
-    OVER_MIN = 32 << 10, /* below this its start costs more than it saves */
+    OVER_MIN = 32 << 10, /* below this the start-up costs more than it saves */
     OVER_TILE =
-        16 << 10 /* half of it costs more starts, twice as much is read again from the second-level cache */
+        /* half of it costs more start-ups; twice as much is read again from the second-level cache */
+    16 << 10
 };
 
 int rondo_over_pays(size_t bytes)
 {
-    static int cached; /* 0: not known, 1: no, 2: yes; threads that come first at once find the same */
+    static int cached; /* 0: unknown, 1: no, 2: yes; threads that race find the same */
     int has = __atomic_load_n(&cached, __ATOMIC_RELAXED);
     if (bytes < OVER_MIN) {
         return 0;
@@ -252,7 +250,7 @@ static void copy_over(uint8_t *to, const uint8_t *from, size_t bytes)
 #if defined __x86_64__ && !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
     __asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
 #else
-    memcpy(to, from, bytes); /* which sanitizers see */
+    memcpy(to, from, bytes); /* sanitizers see memcpy */
 #endif
 }
 

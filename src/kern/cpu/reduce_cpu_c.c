@@ -1,4 +1,4 @@
-/* Reductions in plain C: what every machine runs, vectorised as far as the compiler's baseline goes. */
+/* Reductions in plain C, for every machine; vectorised for the compiler's baseline. */
 #define RONDO_ISA rondo_reduce_c
 #if defined(__SSE2__)
 #define RONDO_ISA_NAME "sse2"

@@ -1,11 +1,7 @@
-/*
- * Spans of 8- and 16-bit floats to float and back, a vector at a time: part of reduce_body.h. The bits are
- * base/half.h's.
- *
- * Elements of a block of two vectors may lie in `x` in another order than in memory (the even ones first): no
- * shuffle is needed then, and the loops that work on x in between do not care. Widening and narrowing the
- * same number of elements use the same order.
- */
+/* Part of reduce_body.h: convert spans of 8- and 16-bit floats to float and back, a vector at a time, with
+ * the same bits as base/half.h. In `x`, a block of two vectors may hold its elements in another order than
+ * memory (even ones first), which saves a shuffle; the loops on x do not depend on it. Widening and narrowing
+ * the same number of elements use the same order. */
 #ifndef RONDO_KERN_CPU_REDUCE_SMALL_H
 #define RONDO_KERN_CPU_REDUCE_SMALL_H
 
@@ -41,7 +37,7 @@ RONDO_FN size_t widen_bf16_blocks(float *x, const uint8_t *src, size_t n)
     return i;
 }
 
-/* The code is in the upper half; what is below is to be dropped. */
+/* The result is in the upper half; drop the lower half. */
 RONDO_FN vec_u32 round_bf16(vec_u32 v)
 {
     const vec_u32 is_nan = (vec_u32)((vec_f32)v != (vec_f32)v);
@@ -110,10 +106,10 @@ RONDO_FN size_t narrow_f16_blocks(uint8_t *dst, const float *x, size_t n)
     return i;
 }
 
-/* E5M2 is the upper byte of a half. */
+/* E5M2 is the upper byte of a half-precision number. */
 RONDO_FN vec_u32 floats_of_e5m2(vec_u16 top) { return floats_of_halves(top); }
 
-/* E4M3 moved by one place is a half that is 2^8 too small; all ones is NaN. */
+/* E4M3 shifted by one bit is a half-precision number that is 2^8 too small; all ones is NaN. */
 RONDO_FN vec_u32 floats_of_e4m3(vec_u16 top)
 {
     const vec_u16 is_nan = (vec_u16)((top & 0x7f00) == 0x7f00);
@@ -121,11 +117,9 @@ RONDO_FN vec_u32 floats_of_e4m3(vec_u16 top)
     return (vec_u32)((vec_f32)floats_of_halves(half) * 256.0f);
 }
 
-/*
- * v rounded to `mbits` of mantissa, and to the places that are left below the exponent `emin`: adding and
- * subtracting the power of two whose last place is the last place wanted rounds there. What is above 2^20
- * overflows either format anyway; the cap keeps that power finite.
- */
+/* v rounded to `mbits` of mantissa, or to fewer below the exponent `emin`. Adding and subtracting the power
+ * of two whose last place is the last one wanted rounds there. Values above 2^20 overflow either format
+ * anyway; the cap keeps that power finite. */
 RONDO_FN vec_u32 round_small(vec_u32 v, int mbits, int emin)
 {
     const vec_u32 zero = v ^ v, sign = v & 0x80000000u;
@@ -138,7 +132,8 @@ RONDO_FN vec_u32 round_small(vec_u32 v, int mbits, int emin)
 
 RONDO_FN vec_u16 e5m2_of_floats(vec_u32 v) { return halves_of_floats(round_small(v, 2, -14)) & 0xff00; }
 
-/* 0x3f80 is where the half that is 2^8 too small has passed 448, the largest: all ones, which is NaN. */
+/* From 0x3f80 on, the half-precision number that is 2^8 too small has passed 448, the largest value: all
+ * ones, which is NaN. */
 RONDO_FN vec_u16 e4m3_of_floats(vec_u32 v)
 {
     const vec_u16 half = halves_of_floats((vec_u32)((vec_f32)round_small(v, 3, -6) * 0x1p-8f));
@@ -146,7 +141,7 @@ RONDO_FN vec_u16 e4m3_of_floats(vec_u32 v)
     return min_u16(half & 0x7fff, zero + 0x3f80) << 1 | (half & 0x8000);
 }
 
-/* Pairs of bytes: the even ones make one vector, the odd ones another. */
+/* Pairs of bytes: the even ones form one vector, the odd ones another. */
 #define BLOCKS_OF_BYTES(type)                                                                              \
     RONDO_FN size_t widen_##type##_blocks(float *x, const uint8_t *src, size_t n)                          \
     {                                                                                                      \
@@ -171,15 +166,12 @@ BLOCKS_OF_BYTES(e4m3)
 BLOCKS_OF_BYTES(e5m2)
 #endif
 
-/*
- * Two spans of 16-bit floats in one pass, for operations that vectors have: nothing but the operands and the
- * result touches memory. The bits are those of widening, pairing and narrowing.
- * @return how many of n elements; the rest is left to those.
- */
+/* Reduce two spans of 16-bit floats in one pass, for operations that vectors have: only operands and result
+ * touch memory. Same bits as widening, reducing and narrowing. @return how many of n elements it did. */
 typedef size_t fused_fn(uint8_t *dst, const uint8_t *a, const uint8_t *b, size_t n);
 
-/* Of two widened codes: what is below a NaN's upper half is 0, so that rounding does not carry into it, and
- * the sum has made it quiet. */
+/* For widened codes: NaNs have zeros below their upper half, so rounding does not carry into it, and the sum
+ * has made them quiet. */
 RONDO_FN vec_u32 round_bf16_of_codes(vec_u32 v) { return v + 0x7fffu + (v >> 16 & 1u); }
 
 #define FUSED_BF16(op, sign)                                                                              \
@@ -217,7 +209,7 @@ FUSED_F16(prod, *)
 #define fused_f16_prod NULL
 #endif
 
-/* NULL: there is none. */
+/* NULL if there is none. */
 RONDO_FN fused_fn *fused_find(rondo_dtype type, enum rondo_reduce op)
 {
     if (type == RONDO_BFLOAT16) {
@@ -229,8 +221,8 @@ RONDO_FN fused_fn *fused_find(rondo_dtype type, enum rondo_reduce op)
     return NULL;
 }
 
-/* Widen or narrow as many of n elements as there are vectors for. @return how many; the rest is left to
- * base/half.h's functions. */
+/* Widen or narrow as many of n elements as fill vectors. @return how many; base/half.h's functions do the
+ * rest. */
 RONDO_FN size_t widen_blocks(rondo_dtype type, float *x, const uint8_t *src, size_t n)
 {
     switch ((int)type) {

@@ -1,12 +1,8 @@
-/*
- * What a thread block does with a launch (kern/cuda/launch.h): runs its works, one after the other, or sends
- * and receives side by side. Kernels are made of these three functions (kern/cuda/kernel_list.h); their last
- * arguments are constants. All threads of the block call them; `shared` lies in the block's shared memory,
- * garbage at first.
- *
- * Works and conns are brought into shared memory first; steps, credit and set call words go back when a work
- * has ended.
- */
+/* What a thread block does with a launch (kern/cuda/launch.h): it runs works one after the other, or sends
+ * and receives side by side. Kernels are made of these three functions (kern/cuda/kernel_list.h), whose last
+ * arguments are constants. All threads of the block call them; `shared` is in the block's shared memory,
+ * uninitialised. The block first copies works and connections to shared memory; when a work has ended, steps,
+ * credit and call_set go back. */
 #ifndef RONDO_KERN_CUDA_BLOCK_H
 #define RONDO_KERN_CUDA_BLOCK_H
 
@@ -14,13 +10,13 @@
 #include "coll/flows.h"
 #include "kern/cuda/prim.h"
 
-/* Where a team stands in its flow; its first thread's. */
+/* A team's position in its flow; belongs to the team's first thread. */
 struct rondo_block_cursor {
     size_t loop, nloops;
     uint32_t k, nsteps, row;
     enum rondo_map map;
-    size_t left, most;        /* bytes of the step that are to come, of a slice */
-    struct rondo_slice slice; /* the next one of the step, but for its length */
+    size_t left, most;        /* bytes still to come: of the step, at most in a slice */
+    struct rondo_slice slice; /* the step's next slice, except for its length */
 };
 
 struct rondo_block_shared {
@@ -31,7 +27,7 @@ struct rondo_block_shared {
     uint32_t left; /* a team has left */
 };
 
-/* Which rows of RONDO_SCHEDULE_TABLE a kernel runs. */
+/* The rows of RONDO_SCHEDULE_TABLE that a kernel runs. */
 enum rondo_block_kind { RONDO_BLOCK_REDUCES, RONDO_BLOCK_COPIES, RONDO_BLOCK_P2P };
 
 #define RONDO_BLOCK_REDUCES_(ctx, name, NAME, AS, reduces, has_root) RONDO_BLOCK_REDUCES_##NAME = reduces,
@@ -40,7 +36,7 @@ enum { RONDO_COLL_TABLE(RONDO_BLOCK_REDUCES_, ) RONDO_BLOCK_REDUCES_NONE };
 
 #define RONDO_BLOCK_AS_(ctx, name, NAME, AS, reduces, has_root) \
     case RONDO_COLL_##NAME: return RONDO_COLL_##AS;
-/* The collective whose rows carry this one. */
+/* The collective whose rows this one uses. */
 RONDO_FN uint32_t rondo_block_scheduled_as(uint32_t coll)
 {
     switch (coll) {
@@ -56,7 +52,7 @@ RONDO_FN int rondo_block_has(enum rondo_block_kind kind, enum rondo_coll coll, i
     return kind == (reduces ? RONDO_BLOCK_REDUCES : RONDO_BLOCK_COPIES);
 }
 
-/* A row's number: what is switched on. */
+/* A row's number, for a switch. */
 RONDO_FN uint32_t rondo_block_row(const struct rondo_work *w)
 {
     return rondo_block_scheduled_as(w->coll) * RONDO_NUM_ALGOS + w->algo;
@@ -110,7 +106,7 @@ RONDO_FN uint32_t rondo_block_ports(const uint8_t *ports)
     return packed;
 }
 
-/* What does not change from slice to slice of a block of elements. */
+/* Fill what is equal for all slices of a block of elements. */
 RONDO_FN void rondo_block_slice(const struct rondo_work *w, const struct rondo_step *step,
                                 struct rondo_slice *s)
 {
@@ -127,7 +123,7 @@ RONDO_FN void rondo_block_slice(const struct rondo_work *w, const struct rondo_s
     s->mix.divisor = (step->act & RONDO_FINISH) && w->divide ? w->seat.nranks : 0;
 }
 
-/* On to a step: its elements go in slices, as both ends of every conn cut them. */
+/* Enter a step: its elements go in slices, which both ends of every connection cut alike. */
 RONDO_FN void rondo_block_enter(const struct rondo_prim *p, struct rondo_block_cursor *c,
                                 const struct rondo_step *step, const struct rondo_span *span,
                                 enum rondo_proto proto)
@@ -151,7 +147,7 @@ RONDO_FN void rondo_block_enter(const struct rondo_prim *p, struct rondo_block_c
     s->mix.ndst = s->nto + (s->out != NULL);
 }
 
-/* The first thread of a team: what its next slice is. */
+/* The team's first thread finds its next slice. */
 RONDO_FN void rondo_block_next(const struct rondo_prim *p, struct rondo_block_cursor *c,
                                enum rondo_block_kind kind, uint32_t flow, enum rondo_proto proto)
 {
@@ -174,7 +170,7 @@ RONDO_FN void rondo_block_next(const struct rondo_prim *p, struct rondo_block_cu
     if (c->slice.out != NULL) c->slice.out += c->slice.bytes;
 }
 
-/* A team runs a flow of a work. @return 0: it left. */
+/* A team runs a flow of a work. @return 0: the team leaves. */
 RONDO_FN int rondo_block_flow(struct rondo_prim *p, struct rondo_block_cursor *c, enum rondo_block_kind kind,
                               uint32_t flow, rondo_dtype dtype, enum rondo_reduce reduce,
                               enum rondo_proto proto)
@@ -195,9 +191,9 @@ RONDO_FN int rondo_block_flow(struct rondo_prim *p, struct rondo_block_cursor *c
     return p->shared->leave != p->slice;
 }
 
-/* ---- works and conns ---- */
+/* ---- works and connections ---- */
 
-/* Words of plain data, by all threads of a block. */
+/* Copy words of plain data, by all threads of a block. */
 RONDO_FN void rondo_block_copy_words(void *to, const void *from, size_t bytes)
 {
     RONDO_ROLLED for (size_t i = rondo_block_tid(); i < bytes / 8; i += rondo_block_threads())
@@ -220,8 +216,8 @@ RONDO_FN const struct rondo_work *rondo_block_works(const struct rondo_launch *l
     return launch->works != NULL ? launch->works : launch->inline_works;
 }
 
-/* Bring n works, then what they say of conns: the first work's ports, or of p2p each work's one conn. Behind
- * it all threads see them. */
+/* Copy n works, then the connections that they use: the first work's ports, or for p2p each work's
+ * connection. Ends with a barrier. */
 RONDO_FN void rondo_block_load(const struct rondo_launch *launch, struct rondo_block_shared *shared,
                                uint32_t first, uint32_t n, int p2p)
 {
@@ -251,7 +247,7 @@ RONDO_FN void rondo_block_load(const struct rondo_launch *launch, struct rondo_b
     rondo_team_sync(&all);
 }
 
-/* Behind all teams of the work. @return 0: one of them left. */
+/* Call after all teams have ended the work. @return 0: one of them has left. */
 RONDO_FN int rondo_block_store(struct rondo_block_shared *shared, uint32_t nconns)
 {
     const struct rondo_team all = rondo_block_all();
@@ -264,7 +260,7 @@ RONDO_FN int rondo_block_store(struct rondo_block_shared *shared, uint32_t nconn
         c->home->seen = c->conn.seen;
         c->home->call_set = c->conn.call_set;
     }
-    rondo_team_sync(&all); /* shared memory is used anew */
+    rondo_team_sync(&all); /* shared memory is reused */
     return !left;
 }
 
@@ -294,13 +290,14 @@ RONDO_FN void rondo_block_prim(struct rondo_prim *p, const struct rondo_launch *
 
 /* ---- collectives ---- */
 
-/* Warps of a block's first flow where there are two: it has the reductions. Of Simple both move as much. */
+/* Warps of a block's first flow of two. That flow has the reductions, so it gets more; with Simple both move
+ * as much. */
 RONDO_FN uint32_t rondo_block_first_warps(uint32_t warps, enum rondo_proto proto)
 {
     return proto == RONDO_PROTO_SIMPLE ? warps / 2 : warps * 7 / 10;
 }
 
-/* A work by all threads: as two teams where it has two flows. */
+/* Run a work by all threads, as two teams if it has two flows. */
 RONDO_FN void rondo_block_work(const struct rondo_launch *launch, struct rondo_block_shared *shared,
                                uint32_t index, enum rondo_block_kind kind, rondo_dtype dtype,
                                enum rondo_reduce reduce, enum rondo_proto proto)
@@ -351,8 +348,8 @@ RONDO_FN void rondo_block_copy(const struct rondo_launch *launch, struct rondo_b
 
 /* ---- sends and receives ---- */
 
-/** Sends and receives, LL or Simple as each work says: teams of whole warps run up to RONDO_LAUNCH_P2P at
- * once, and at most as many as there are warps. */
+/** Sends and receives, LL or Simple as each work says. Teams of whole warps run up to RONDO_LAUNCH_P2P of
+ * them at once, and no more than there are warps. */
 RONDO_FN void rondo_block_p2p(const struct rondo_launch *launch, struct rondo_block_shared *shared)
 {
     const uint32_t warps = rondo_block_threads() / RONDO_WARP,
@@ -369,7 +366,7 @@ RONDO_FN void rondo_block_p2p(const struct rondo_launch *launch, struct rondo_bl
             struct rondo_prim p;
             int stayed;
             rondo_block_prim(&p, launch, shared, at, team, 1);
-            /* Barriers 1 .. 15: two each for up to seven. */
+            /* barriers 1 .. 15: two each for up to seven teams */
             rondo_prim_team(&p, rondo_block_tid() - team * of_team, of_team, n <= 7 ? 1 + 2 * team : 1 + team,
                             n <= 7);
             stayed = p.work->proto == RONDO_PROTO_LL

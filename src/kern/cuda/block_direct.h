@@ -1,21 +1,24 @@
 /*
- * One-shot and two-shot on GPUs: a block of each of a node's ranks, and what they read and write is one
- * another's device memory. Sums are made in registers, in rank order.
+ * One-shot and two-shot on GPUs: the same block of each rank of a node, with direct access to one another's device
+ * memory. Reductions happen in registers, in rank order.
  *
- * Ranks meet: whoever has come to a meeting has ended all that it wrote and read before, for all that have
- * come. A rank posts the number of the meeting in a line of each peer's memory and waits for those in its
- * own; the first one of a work carries the call word and where the rank's buffers are.
+ * Ranks meet: a rank in a meeting has ended all its earlier reads and writes, for every rank that has come to the
+ * meeting, too. A rank writes the meeting's number to a line of each peer's memory and waits for the peers' numbers
+ * in its own memory. A work's first meeting also carries the call word and where the rank's buffers are.
  *
- *   two-shot, all buffers open to all   meet; the schedule's moves (coll/twoshot.h), from and to the users'
- * buffers; meet one-shot, and two-shot else         window by window: copy what others need to this rank's
- * stage, meet, take from all stages. Stages are used in turn, so that nobody waits for who still takes
+ *   two-shot, all ranks can access all buffers   meet; the schedule's moves (coll/twoshot.h), between the users'
+ *                                                buffers; meet
+ *   one-shot, and two-shot otherwise             window by window: copy what others need to this rank's staging
+ *                                                buffer, meet, read from all ranks'. Two are used in turn, so that
+ *                                                nobody waits for slow readers
  *
- * Which of the two, all ranks conclude from the same words; the bits of the results are the same.
+ * All ranks choose the same of the two, from the same words. The results have the same bits.
  *
- * Of a block the first warp leads: between two barriers it meets, and says in shared memory what is to be
- * moved next; then all threads move that. Lane r stands for rank r. Leaving is as in kern/cuda/prim.h. Who
- * leaves may have its buffers read and written by others a moment longer, until these have left: they stay
- * its user's to keep.
+ * The first warp of a block leads: between two barriers it meets and writes the next move to shared memory. Then
+ * all threads carry it out. Lane r stands for rank r.
+ *
+ * Leaving works as in kern/cuda/prim.h. After a rank has left, others may access its buffers a moment longer, until
+ * they have left, too: the user must keep them.
  */
 #ifndef RONDO_KERN_CUDA_BLOCK_DIRECT_H
 #define RONDO_KERN_CUDA_BLOCK_DIRECT_H
@@ -24,27 +27,27 @@
 
 enum { RONDO_DIRECT_BEGIN, RONDO_DIRECT_OPEN, RONDO_DIRECT_STAGE, RONDO_DIRECT_TAKE, RONDO_DIRECT_END };
 
-/* Where the block stands in its work. */
+/* The block's position in its work. */
 struct rondo_direct_cursor {
     size_t loop, nloops;
-    size_t window;          /* staged: elements of one */
+    size_t window;          /* staged: elements of a window */
     uint64_t met, staged;   /* as in struct rondo_gpu_direct */
     uint32_t phase, k;      /* k: step of the schedule, or move of a window */
-    uint32_t nsteps, parts; /* moves into the stage */
+    uint32_t nsteps, parts; /* moves into the staging buffer */
     uint32_t act;           /* of the schedule's move */
     uint32_t called;
 };
 
-/* What the threads of a block tell each other. */
+/* What the threads of a block share. */
 struct rondo_direct_shared {
     struct rondo_work work;
     struct rondo_gpu_reach reach;
     struct rondo_direct_cursor cursor;
-    size_t bytes; /* of the next move; 0: there is none any more */
-    size_t rest;  /* of the same move, behind these bytes */
+    size_t bytes; /* of the next move; 0: there is none */
+    size_t rest;  /* of the same move, after these bytes */
     const uint8_t *src[RONDO_DIRECT_RANKS];
     uint8_t *dst[RONDO_DIRECT_RANKS];
-    uint64_t in[RONDO_DIRECT_RANKS], out[RONDO_DIRECT_RANKS]; /* the ranks' open buffers */
+    uint64_t in[RONDO_DIRECT_RANKS], out[RONDO_DIRECT_RANKS]; /* the ranks' buffers, with direct access */
     struct rondo_mix mix;
     uint32_t aligned, leave;
 };
@@ -53,7 +56,7 @@ _Static_assert(sizeof(struct rondo_direct_shared) <= sizeof(struct rondo_block_s
                "one shared memory for all kernels");
 #endif
 
-/* ---- the schedule: rows of two-shot ---- */
+/* ---- the schedule: two-shot's rows ---- */
 
 #define RONDO_DIRECT_ROW_(what, COLL, ALGO, protos, MAP, flow0, flow1, cost)                               \
     if ((int)RONDO_ALGO_##ALGO == (int)RONDO_ALGO_TWOSHOT && (int)RONDO_BLOCK_REDUCES_##COLL == reduces && \
@@ -86,8 +89,8 @@ RONDO_FN struct rondo_step rondo_direct_step(int reduces, uint32_t coll, const s
 
 /* ---- meetings ---- */
 
-/* This rank's buffers that all peers reach: 1 in, 2 out. The host may change its mind meanwhile: what lane 0
- * sees counts. */
+/* This rank's buffers that all peers can access: 1 in, 2 out. The host may change that at any time: lane 0's
+ * view counts. */
 RONDO_FN uint32_t rondo_direct_offers(const struct rondo_launch *launch, const struct rondo_work *w)
 {
     uint32_t open = 0;
@@ -102,7 +105,7 @@ RONDO_FN uint32_t rondo_direct_offers(const struct rondo_launch *launch, const s
     return (uint32_t)rondo_warp_shuffle(open, 0);
 }
 
-/* What comes with a work's first meeting. */
+/* Write what a work's first meeting carries. */
 RONDO_FN void rondo_direct_say(const struct rondo_launch *launch, const struct rondo_work *w,
                                struct rondo_gpu_cell *to, uint64_t met, uint32_t peer, uint32_t offers)
 {
@@ -125,16 +128,16 @@ RONDO_FN int rondo_direct_wait(const struct rondo_launch *launch, const struct r
     while (rondo_load_acquire((const rondo_word *)&from->met) < met) {
         if (!rondo_breath(launch->words, &spins)) return 0;
         if (RONDO_UNLIKELY(spins % RONDO_LONG_WAIT == 0)) {
-            rondo_words_tell(launch->words, (int32_t)peer, RONDO_NUM_PORTS, RONDO_WAITS_DATA, met);
+            rondo_words_wait_begin(launch->words, (int32_t)peer, RONDO_NUM_PORTS, RONDO_WAITS_DATA, met);
         }
     }
     if (RONDO_UNLIKELY(spins >= RONDO_LONG_WAIT))
-        rondo_words_told(launch->words, (int32_t)peer, RONDO_NUM_PORTS, RONDO_WAITS_DATA);
+        rondo_words_wait_end(launch->words, (int32_t)peer, RONDO_NUM_PORTS, RONDO_WAITS_DATA);
     return 1;
 }
 
-/* All lanes of the first warp, behind a barrier of the block. offers: NULL, or of a work's first meeting:
- * this rank's, and after it those that every rank makes as far as the move needs them.
+/* Called by all lanes of the first warp after a barrier of the block. offers is NULL except in a work's first
+ * meeting: then it is this rank's, and on return those that every rank makes, as far as the move needs them.
  * @return 0: the block leaves. */
 RONDO_FN int rondo_direct_meet(const struct rondo_launch *launch, struct rondo_direct_shared *s,
                                uint32_t work_index, uint64_t met, uint32_t needs, uint32_t needs_of_root,
@@ -171,7 +174,7 @@ RONDO_FN int rondo_direct_meet(const struct rondo_launch *launch, struct rondo_d
     return !rondo_warp_any(!stays);
 }
 
-/* ---- moves: lanes say where from and where to; @return elements ---- */
+/* ---- moves: lanes set sources and destinations; @return elements ---- */
 
 RONDO_FN const uint8_t *rondo_direct_stage(const struct rondo_direct_shared *s, uint64_t staged,
                                            uint32_t rank)
@@ -191,7 +194,7 @@ RONDO_FN void rondo_direct_mix(struct rondo_direct_shared *s, uint32_t nsrc, uin
     s->mix.divisor = finish && s->work.divide ? s->work.seat.nranks : 0;
 }
 
-/* A step of the schedule, over the users' buffers. */
+/* A step of the schedule, between the users' buffers. */
 RONDO_FN size_t rondo_direct_open_move(struct rondo_direct_shared *s, const struct rondo_direct_cursor *c,
                                        int reduces)
 {
@@ -209,13 +212,13 @@ RONDO_FN size_t rondo_direct_open_move(struct rondo_direct_shared *s, const stru
         uint8_t *dst = (uint8_t *)(uintptr_t)s->out[rank] + span.out * w->elem_bytes;
         if (all_in || rank == from) s->src[all_in ? rank : 0] = src;
         if (all_out || rank == to)
-            s->dst[all_out ? (rank + n - own) % n : 0] = dst; /* everyone begins with itself */
+            s->dst[all_out ? (rank + n - own) % n : 0] = dst; /* every rank begins with itself */
     }
     rondo_direct_mix(s, all_in ? n : 1, all_out ? n : 1, 0, (step.act & RONDO_FINISH) != 0);
     return span.n;
 }
 
-/* Blocks that a rank stages of a window: all ranks' where each takes its own. */
+/* Blocks of a window that a rank stages: all ranks' if each rank needs its own. */
 RONDO_FN uint32_t rondo_direct_parts(const struct rondo_direct_shared *s)
 {
     return s->work.coll == RONDO_COLL_REDUCE_SCATTER ? s->reach.nranks : 1;
@@ -301,7 +304,7 @@ RONDO_FN int rondo_direct_begin(const struct rondo_launch *launch, struct rondo_
     return 1;
 }
 
-/* The moves of a loop are between the first and the last step. @return 0: the block leaves. */
+/* A loop's moves lie between its first and last step. @return 0: the block leaves. */
 RONDO_FN int rondo_direct_open(const struct rondo_launch *launch, struct rondo_direct_shared *s,
                                struct rondo_direct_cursor *c, uint32_t index, int reduces, size_t *n)
 {
@@ -346,11 +349,8 @@ RONDO_FN int rondo_direct_staged(const struct rondo_launch *launch, struct rondo
     return rondo_direct_meet(launch, s, index, ++c->met, 0, 0, &none);
 }
 
-/*
- * n bytes are to be moved. Where all sources and destinations are equally far from 16 whole and aligned
- * bytes, what is before those goes first and by itself.
- * @return how many now; the rest is s->rest.
- */
+/* Cut the next move of n bytes. If all sources and destinations have the same offset from 16-byte alignment,
+ * the bytes before it go first, alone. @return the bytes to move now; the rest is s->rest. */
 RONDO_FN size_t rondo_direct_align(struct rondo_direct_shared *s, size_t n)
 {
     const uint32_t lane = rondo_lane(), off = (uint32_t)(uintptr_t)s->dst[0] & 15, head = 16 - off;
@@ -376,7 +376,7 @@ RONDO_FN void rondo_direct_go_on(struct rondo_direct_shared *s)
     s->aligned = 1;
 }
 
-/* The first warp, behind a barrier: on to what all threads move next. */
+/* The first warp, after a barrier: find the next move. */
 RONDO_FN void rondo_direct_next(const struct rondo_launch *launch, struct rondo_direct_shared *s,
                                 uint32_t index, int reduces, uint32_t elem_bytes)
 {
@@ -408,7 +408,7 @@ RONDO_FN void rondo_direct_next(const struct rondo_launch *launch, struct rondo_
     }
 }
 
-/* All threads. @return 0: the block leaves. */
+/* Called by all threads. @return 0: the block leaves. */
 RONDO_FN int rondo_direct_work(const struct rondo_launch *launch, struct rondo_direct_shared *s,
                                uint32_t index, rondo_dtype dtype, enum rondo_reduce reduce)
 {
@@ -451,7 +451,7 @@ RONDO_FN void rondo_block_direct(const struct rondo_launch *launch, void *shared
             launch->direct->channel[channel].met = s->cursor.met;
             launch->direct->channel[channel].staged = s->cursor.staged;
         }
-        rondo_team_sync(&all); /* shared memory is used anew */
+        rondo_team_sync(&all); /* shared memory is reused */
     }
     rondo_block_ended(launch);
 }

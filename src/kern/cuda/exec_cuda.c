@@ -1,4 +1,4 @@
-/* What a communicator has on its device. Contract: kern/cuda/exec_cuda.h. */
+/* What a communicator owns on its device. Contract: kern/cuda/exec_cuda.h. */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,10 +10,10 @@
 enum {
     RING_BYTES = 1 << 20,
     STAGING_BYTES = 64 << 10,
-    CHUNK_PEERS = 64, /* conns of sends and receives that memory is had for at once */
+    CHUNK_PEERS = 64, /* connections for sends and receives per allocation */
 };
 
-/* A conn of sends or receives, as a kernel reads it. */
+/* A connection for sends or receives, as a kernel reads it. */
 struct peer_wiring {
     struct rondo_ports ports;
     struct rondo_conn conn RONDO_ALIGNED(RONDO_CTRL_ALIGN);
@@ -79,7 +79,7 @@ static rondo_status device_alloc(struct rondo_exec *exec, CUdeviceptr *memory, s
                            rondo_exec_cuda_where(exec, where), bytes, what, available, total);
 }
 
-/* Host memory to the device, through pinned memory, in a stream of their own: no kernel is waited for. */
+/* Copy through pinned memory, in a separate stream, so as not to wait for kernels. */
 rondo_status rondo_exec_cuda_upload(struct rondo_exec *exec, CUdeviceptr to, const void *from, size_t bytes)
 {
     char where[80];
@@ -155,7 +155,7 @@ rondo_status rondo_exec_cuda_open(struct rondo_exec **exec_out, const struct ron
     return RONDO_SUCCESS;
 }
 
-/* What uploads come from and go to. */
+/* Source and destination of uploads. */
 static void free_uploads(struct rondo_exec *exec)
 {
     for (struct rondo_cuda_chunk *chunk = exec->chunk, *next; chunk != NULL; chunk = next) {
@@ -206,11 +206,11 @@ static void exec_close(struct rondo_exec *exec)
     if (rondo_exec_cuda_enter(exec, &before) == RONDO_SUCCESS) {
         int left = rondo_cuda_capture_reap(exec, 1);
         if (left > 0) {
-            RONDO_WARN("rank %d: communicator \"%s\" ends, but %d graph%s that hold%s its calls %s not "
-                       "destroyed: they must not be "
-                       "launched any more",
-                       exec->config.rank, exec->config.name, left, left == 1 ? "" : "s", left == 1 ? "s" : "",
-                       left == 1 ? "is" : "are");
+            RONDO_WARN(
+                "rank %d: communicator \"%s\" ends, but %d graph%s with its calls still exist%s: do not "
+                "launch %s again",
+                exec->config.rank, exec->config.name, left, left == 1 ? "" : "s", left == 1 ? "s" : "",
+                left == 1 ? "it" : "them");
         }
         free_entered(exec);
         rondo_exec_cuda_leave(before);
@@ -223,7 +223,7 @@ static void exec_close(struct rondo_exec *exec)
 
 /* ---- wiring ---- */
 
-/* Where a port's conn goes on the device. */
+/* Device address of a port's connection. */
 static struct rondo_conn *place(CUdeviceptr conns, struct rondo_conn *image, const struct rondo_conn *conn,
                                 int *n)
 {
@@ -245,7 +245,10 @@ static int count_conns(const struct rondo_ports *ports, int nchannels)
     return n;
 }
 
-/* | ports of each channel | conns | a line to spare, rings: those that differ | as they will be read. */
+/*
+ * The image, as kernels will read it:
+ * | ports of each channel | connections | a spare line | rings, each order once |
+ */
 static void fill_wiring(struct rondo_exec *exec, uint8_t *image, size_t conns_at, size_t rings_at,
                         const int32_t *const *rank_at)
 {
@@ -369,7 +372,7 @@ static rondo_status scratch_entered(struct rondo_exec *exec, size_t bytes)
         return status;
     }
     scratch->bytes = bytes;
-    scratch->older = exec->scratch; /* launches and graphs may use it still */
+    scratch->older = exec->scratch; /* launches and graphs may still use it */
     exec->scratch = scratch;
     return RONDO_SUCCESS;
 }
@@ -388,9 +391,9 @@ rondo_status rondo_exec_cuda_scratch(struct rondo_exec *exec, size_t bytes, void
     return RONDO_SUCCESS;
 }
 
-/* ---- how far it is ---- */
+/* ---- how far launches are ---- */
 
-/* The kernel's threads write these with plain stores; each is whole. */
+/* Kernel threads write these with plain stores, each of which is atomic. */
 #define WORD(word) __atomic_load_n(&(word), __ATOMIC_ACQUIRE)
 
 static int flight_ended(const struct rondo_exec *exec, uint64_t serial)
@@ -420,7 +423,7 @@ uint64_t rondo_exec_cuda_issued(const struct rondo_exec *exec)
     return __atomic_load_n(&exec->issued, __ATOMIC_ACQUIRE);
 }
 
-/* What was told to leave may have been told too early, or have set back what it waits for next. */
+/* A stream may have begun to wait, or reset its word, after the first abort: abort again. */
 static void abort_again(struct rondo_exec *exec)
 {
     if (RONDO_UNLIKELY(WORD(exec->words[0]->abort) != 0)) {
@@ -448,7 +451,7 @@ int rondo_exec_cuda_graphs(struct rondo_exec *exec)
     return n;
 }
 
-/* The work that a kernel found at fault; NULL: too long ago. With the lock held. */
+/* The work that a kernel complained about; NULL: too long ago. Call with the lock held. */
 static const struct rondo_work *find_note(const struct rondo_exec *exec, int captured, uint64_t serial,
                                           uint32_t index)
 {
@@ -483,11 +486,12 @@ static rondo_status tell(struct rondo_exec *exec, int captured)
     pthread_mutex_unlock(&exec->lock);
     if (found == NULL || peer < 0 || peer >= exec->config.nranks) {
         char where[80];
-        return rondo_fail(RONDO_INVALID_USAGE,
-                          "calls differ: %s got a slice of another call from rank %d (call word %08x): all "
-                          "ranks must make the same calls "
-                          "in the same order",
-                          rondo_exec_cuda_where(exec, where), peer, got);
+        return rondo_fail(
+            RONDO_INVALID_USAGE,
+            "calls differ: %s received a slice of another call from rank %d (call word %08x): all "
+            "ranks must make the same calls "
+            "in the same order",
+            rondo_exec_cuda_where(exec, where), peer, got);
     }
     return exec->config.owner->mismatch(exec->config.owner->arg, peer, &work, got);
 }
@@ -518,12 +522,12 @@ rondo_status rondo_exec_cuda_query(struct rondo_exec *exec)
     char where[80];
     abort_again(exec);
     RONDO_TRY(rondo_exec_cuda_enter(exec, &before));
-    result = exec->untold != CUDA_SUCCESS ? exec->untold : exec->cuda->EventQuery(exec->done);
+    result = exec->unreported != CUDA_SUCCESS ? exec->unreported : exec->cuda->EventQuery(exec->done);
     rondo_exec_cuda_leave(before);
     if (result == CUDA_ERROR_NOT_READY) {
         return RONDO_IN_PROGRESS;
     }
-    RONDO_CUDA_TRY(result, "%s: what was launched failed", rondo_exec_cuda_where(exec, where));
+    RONDO_CUDA_TRY(result, "%s: a launch failed", rondo_exec_cuda_where(exec, where));
     return RONDO_SUCCESS;
 }
 
@@ -534,14 +538,14 @@ int rondo_exec_cuda_lost(struct rondo_exec *exec)
     if (rondo_exec_cuda_enter(exec, &before) != RONDO_SUCCESS) {
         return 1;
     }
-    result = exec->cuda->StreamQuery(exec->own); /* it has nothing to do: an error is the context's */
+    result = exec->cuda->StreamQuery(exec->own); /* the stream is empty, so an error is the context's */
     rondo_exec_cuda_leave(before);
     return result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY;
 }
 
 /* ---- who waits for whom ---- */
 
-/* @return ns for which `wait` has been what it is. */
+/* @return for how many ns `wait` has not changed. */
 static int64_t follow_wait(struct rondo_cuda_wait *wait, struct rondo_cuda_wait now, int64_t now_ns)
 {
     now.since_ns = wait->since_ns;
@@ -598,10 +602,10 @@ static int exec_describe(struct rondo_exec *exec, char *text, size_t size, int *
                             (unsigned long long)WORD(exec->words[i]->block[b].step));
         }
     }
-    silent = rondo_cuda_copy_silent(exec); /* once: the stream may go on */
+    silent = rondo_cuda_copy_silent(exec); /* read it once: the stream may go on */
     if (silent >= 0) {
         *peer = silent;
-        return snprintf(text, size, "rank %d to come to a call by copy engines", *peer);
+        return snprintf(text, size, "rank %d to make a call by copy engines", *peer);
     }
     return 0;
 }

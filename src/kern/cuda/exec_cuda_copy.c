@@ -2,19 +2,18 @@
  * Large calls that only move bytes, by the GPUs' copy engines: no multiprocessor waits or copies. Contract:
  * kern/cuda/exec_cuda.h.
  *
- * The hosts meet first, in the table of exec_cuda_direct.c: each says where its buffers are, and from the
- * same words all conclude whether engines carry the call. What is put into the stream then:
+ * The hosts meet first, in the table of exec_cuda_direct.c: each publishes where its buffers are, and all draw
+ * the same conclusion from that, whether engines carry the call. Then they put into their streams:
  *
- *   come    tell every peer; wait for every peer     all inputs are there, and outputs are free
- *   copies  out of the peers' buffers, into one's own: in several streams at once, but in one where the
- * stream captures half    as come, where a call has two rounds of copies, and the second round leave   as
- * come                                  nobody reads this rank's buffers any more
+ *   come    write to every peer, wait for every peer    all inputs are ready and all outputs free
+ *   copies  from the peers' buffers to this rank's      in several streams at once; in one if it captures
+ *   half    as come                                     only if the call has two rounds: then copies again
+ *   leave   as come                                     nobody reads this rank's buffers any more
  *
- * A meeting has words of its own, in pinned shared memory: each peer sets the rank's word of it to 1, the
- * rank's stream waits for them and sets them back to 0. No two meetings that follow one another are of one
- * kind, so nobody sets a word anew before it was set back; nothing counts, so a graph may replay. An abort
- * sets the rank's words itself, without a CUDA call, and again as long as anything is under way, because
- * streams set them back.
+ * Each kind of meeting has words in pinned shared memory. Each peer sets its word of the rank to 1; the rank's
+ * stream waits for them and sets them back to 0. Successive meetings differ in kind, so nobody sets a word again
+ * before it was set back. Nothing counts, so a graph may replay. An abort sets the rank's words itself, without a
+ * CUDA call, and repeats that while launches are in progress, because streams set them back.
  */
 #include <sched.h>
 #include <string.h>
@@ -27,15 +26,15 @@
 
 enum meeting { COME, HALF, LEAVE, MEETINGS };
 enum {
-    SIDES = 3, /* streams beside the user's: a device has a handful of engines, and one copy rarely fills a
-                  link */
+    /* streams beside the user's: a device has a handful of engines, and one copy rarely fills a link */
+    SIDES = 3,
     MOST_OPS = 3 * RONDO_DIRECT_RANKS + 4, /* of a meeting; the driver takes 255 at once */
-    MOST_FLYING = 64,  /* calls in the streams: a driver whose queues are full makes the caller wait */
-    RELEASED = 1 << 30 /* what a word is set to by an abort: at least 1, as streams compare */
+    MOST_FLYING = 64,  /* calls in the streams: a driver blocks the caller when its queues are full */
+    RELEASED = 1 << 30 /* what an abort sets words to; streams wait for at least 1 */
 };
 
-/* What a rank says of a call, in one of two places that are used in turn: who says the next one has seen that
- * all have said this one. */
+/* What a rank publishes about a call. Two offers are used in turn: a rank that publishes the next one has
+ * seen everyone's previous one. */
 struct offer {
     uint64_t turn; /* written last */
     uint32_t call_word;
@@ -43,25 +42,26 @@ struct offer {
     struct rondo_cuda_spot in, out;
 };
 
-/* A rank's part of the table, behind that of exec_cuda_direct.c. Of `came` line p is set by peer p. */
+/* A rank's part of the table, after that of exec_cuda_direct.c. Peer p writes came[p]. */
 struct place {
-    uint64_t able; /* 1: this rank's driver and device can; before the verdict */
+    uint64_t able; /* 1: this rank's driver and device can do it; written before the verdict */
     struct offer offer[2];
     struct {
-        uint32_t at;     /* the meeting that the stream waits at, counted from 1; 0: none */
-        uint32_t left;   /* set when it leaves one; the host sets it back */
-        uint32_t copied; /* calls that are through, but captured ones */
+        uint32_t at;     /* the meeting that the stream waits in, counted from 1; 0: none */
+        uint32_t left;   /* set when the stream leaves a meeting; the host resets it */
+        uint32_t copied; /* calls that have ended, captured ones excluded */
     } stream RONDO_ALIGNED(RONDO_CTRL_ALIGN);
     struct {
         uint32_t word[MEETINGS];
     } RONDO_ALIGNED(RONDO_CACHE_LINE) came[];
 };
 
-/* A call that the engines carry. */
+/* A call by copy engines. */
 struct copied {
     const struct rondo_run *run;
     int rounds;
-    CUdeviceptr in[RONDO_DIRECT_RANKS], out[RONDO_DIRECT_RANKS]; /* of each rank, here; 0: not needed */
+    /* each rank's, as addresses here; 0: not needed */
+    CUdeviceptr in[RONDO_DIRECT_RANKS], out[RONDO_DIRECT_RANKS];
 };
 
 struct move {
@@ -74,18 +74,18 @@ enum { NEEDS_IN = 1, NEEDS_OUT = 2 };
 struct rondo_cuda_copies {
     int nlocal, index;
     int on;          /* all ranks can; atomic */
-    uint8_t *pinned; /* the whole pages around the table; NULL: not registered */
+    uint8_t *pinned; /* whole pages around the table; NULL: not registered */
     CUdeviceptr pinned_there;
     CUstream side[SIDES];
     CUevent fork, join[SIDES];
     /* the hosts' meetings */
     uint64_t turns;
-    int meeting, posted, at, silent; /* in the plan whose runs are looked at */
+    int meeting, published, at, silent; /* in the plan whose runs are being met for */
     struct copied *call;
     int ncalls, capacity;
     /* launches */
-    uint32_t copied; /* calls given to the engines, but captured ones */
-    uint64_t left;   /* meetings that were seen to end */
+    uint32_t copied; /* calls given to the engines, captured ones excluded */
+    uint64_t left;   /* meetings that have ended */
 };
 
 #define LOAD(word) __atomic_load_n(&(word), __ATOMIC_ACQUIRE)
@@ -103,7 +103,7 @@ size_t rondo_cuda_copy_place_bytes(int nlocal)
                           RONDO_CTRL_ALIGN);
 }
 
-/* ---- words of streams ---- */
+/* ---- stream operations on words ---- */
 
 static CUdeviceptr there(const struct rondo_cuda_copies *c, const uint32_t *word)
 {
@@ -115,14 +115,14 @@ struct ops {
     unsigned n;
 };
 
-/* Without flags a write comes behind all that the stream wrote before, and a wait is for at least the value.
+/* Without flags, a write comes after all earlier writes of the stream, and a wait is for at least the value.
  */
 static void add_op(const struct rondo_cuda_copies *c, struct ops *ops, CUstreamBatchMemOpType type,
                    const uint32_t *word, uint32_t value)
 {
     CUstreamBatchMemOpParams *op = &ops->op[ops->n++];
     memset(op, 0, sizeof(*op));
-    op->writeValue.operation = type; /* a wait's fields lie as a write's */
+    op->writeValue.operation = type; /* waits have the same layout as writes */
     op->writeValue.address = there(c, word);
     op->writeValue.value = value;
 }
@@ -183,8 +183,8 @@ static int sides_busy(const struct rondo_exec *exec)
     return busy;
 }
 
-/* A driver may have the call and refuse it, or words may not arrive: better to know before the ranks count on
- * it. Of the rank's own line nobody else sets a word. */
+/* Try the words first: a driver may have the call and refuse it, or words may not arrive. Nobody else writes
+ * this rank's own word. */
 static rondo_status try_words(struct rondo_exec *exec, struct rondo_cuda_copies *c)
 {
     uint32_t *word = &mine(exec)->came[c->index].word[COME];
@@ -201,7 +201,7 @@ static rondo_status try_words(struct rondo_exec *exec, struct rondo_cuda_copies 
         sched_yield();
     }
     arrived = LOAD(*word);
-    STORE(*word, (uint32_t)RELEASED); /* a stream that still waits goes on */
+    STORE(*word, (uint32_t)RELEASED); /* release the stream if it still waits */
     RONDO_CUDA_TRY(exec->cuda->StreamQuery(c->side[0]), "%s: waiting for a word in a stream", where);
     STORE(*word, 0);
     return arrived == 1 ? RONDO_SUCCESS
@@ -209,8 +209,8 @@ static rondo_status try_words(struct rondo_exec *exec, struct rondo_cuda_copies 
                                            "%s: a word that a stream wrote did not arrive", where);
 }
 
-/* Ranks that share a device share its queues too, where one's wait could stand before what another one waits
- * for. */
+/* Ranks that share a device share its queues, where one rank's wait could block what another one waits for.
+ */
 static rondo_status make_able(struct rondo_exec *exec, struct rondo_cuda_copies *c)
 {
     if (exec->cuda->StreamBatchMemOp == NULL || exec->config.sharers > 1) {
@@ -229,7 +229,7 @@ void rondo_cuda_copy_offer(struct rondo_exec *exec)
     if (c != NULL && make_able(exec, c) == RONDO_SUCCESS) {
         STORE(mine(exec)->able, 1);
     } else if (c != NULL) {
-        RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_P2P, "rank %d: no calls by copy engines: %s",
+        RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_P2P, "rank %d: copy engines are not used: %s",
                    exec->config.rank, rondo_error_text());
     }
 }
@@ -314,7 +314,7 @@ static void add_move(struct move *move, int *n, CUdeviceptr to, CUdeviceptr from
     }
 }
 
-/* Rank's piece of a buffer that is cut among all: whole lines. */
+/* A rank's piece of a buffer that is divided among all ranks, in whole lines. */
 static size_t piece_of(const struct rondo_work *w, int rank, size_t *bytes)
 {
     size_t all = block_bytes(w, 0),
@@ -343,7 +343,7 @@ static int broadcast_moves(const struct copied *call, int round, struct move *mo
     return n;
 }
 
-/* Everyone begins with another rank. In place, the second round brings what the first one has put aside. */
+/* Each rank begins with another one. In place, the second round copies back what the first one put aside. */
 static int gather_moves(const struct copied *call, int round, struct move *move)
 {
     const struct rondo_work *w = &call->run->work;
@@ -371,7 +371,8 @@ static int moves_of(const struct copied *call, int round, struct move move[RONDO
 
 /* ---- the hosts meet ---- */
 
-static rondo_status post(struct rondo_exec *exec, struct rondo_cuda_copies *c, const struct rondo_work *w)
+static rondo_status publish_offer(struct rondo_exec *exec, struct rondo_cuda_copies *c,
+                                  const struct rondo_work *w)
 {
     struct offer *offer = &mine(exec)->offer[++c->turns & 1];
     unsigned needs = needs_of(w);
@@ -412,7 +413,7 @@ static rondo_status next_call(struct rondo_cuda_copies *c, struct copied **call)
     return RONDO_SUCCESS;
 }
 
-/* Where this rank finds what a peer has told of. */
+/* This rank's addresses of a peer's buffers. */
 static rondo_status find_buffers(struct rondo_exec *exec, struct copied *call, int peer,
                                  const struct offer *offer)
 {
@@ -425,14 +426,14 @@ static rondo_status find_buffers(struct rondo_exec *exec, struct copied *call, i
     if (((needs & NEEDS_IN) && call->in[peer] == 0) || ((needs & NEEDS_OUT) && call->out[peer] == 0)) {
         char where[80];
         return rondo_fail(RONDO_REMOTE_ERROR,
-                          "%s: rank %d calls with memory that this rank does not have any more: was it freed "
-                          "while calls were under way?",
+                          "%s: rank %d calls with memory that is no longer mapped here: was it freed while "
+                          "calls were in progress?",
                           rondo_exec_cuda_where(exec, where), peer);
     }
     return RONDO_SUCCESS;
 }
 
-/* All have said where they are: the same for all of them. */
+/* All offers are there; all ranks draw the same conclusion. */
 static rondo_status conclude(struct rondo_exec *exec, struct rondo_cuda_copies *c, struct rondo_run *run)
 {
     struct copied *call;
@@ -465,16 +466,16 @@ static rondo_status conclude(struct rondo_exec *exec, struct rondo_cuda_copies *
 
 static rondo_status meet(struct rondo_exec *exec, struct rondo_cuda_copies *c, struct rondo_run *run)
 {
-    if (!c->posted) {
-        RONDO_TRY(post(exec, c, &run->work));
-        c->posted = 1;
+    if (!c->published) {
+        RONDO_TRY(publish_offer(exec, c, &run->work));
+        c->published = 1;
     }
     for (c->silent = 0; c->silent < c->nlocal; c->silent++) {
         if (LOAD(place_of(exec, c->silent)->offer[c->turns & 1].turn) != c->turns) {
             return RONDO_IN_PROGRESS;
         }
     }
-    c->posted = 0;
+    c->published = 0;
     return conclude(exec, c, run);
 }
 
@@ -497,9 +498,9 @@ rondo_status rondo_exec_cuda_meet(struct rondo_exec *exec, struct rondo_run *run
     return RONDO_SUCCESS;
 }
 
-/* ---- what is put into streams ---- */
+/* ---- what goes into streams ---- */
 
-/* copied: NULL, or what is said after it: the call is through. */
+/* copied: number to publish after the meeting, since the call has ended; or NULL. */
 static rondo_status put_meeting(struct rondo_exec *exec, enum meeting kind, const uint32_t *copied)
 {
     struct rondo_cuda_copies *c = exec->copies;
@@ -561,7 +562,7 @@ static rondo_status put_round(struct rondo_exec *exec, const struct copied *call
 {
     struct move move[RONDO_DIRECT_RANKS];
     int n = moves_of(call, round, move);
-    if (n > 1 && exec->capturing == NULL) { /* a side stream would capture until the user's ends */
+    if (n > 1 && exec->capturing == NULL) { /* side streams would capture until the user's capture ends */
         return put_on_sides(exec, exec->copies, move, n);
     }
     for (int i = 0; i < n; i++) {
@@ -580,8 +581,8 @@ static rondo_status put_call(struct rondo_exec *exec, const struct copied *call)
     return put_meeting(exec, LEAVE, exec->capturing == NULL ? &copied : NULL);
 }
 
-/* A call of which a part is in the streams: nothing of it may be under way when its memory goes, and the
- * peers have not all been told that it ends. */
+/* A call is in the streams in part. Abort, and wait until nothing of it runs, before its memory goes: not all
+ * peers know that it has ended. */
 static void settle(struct rondo_exec *exec)
 {
     int64_t end_ns = rondo_now_ns() + rondo_params()->p2p_check;
@@ -595,7 +596,7 @@ static void settle(struct rondo_exec *exec)
     }
 }
 
-/* After all of it is in the stream: how the host knows that it is through. */
+/* After the whole call is in the stream: note how the host finds out that it has ended. */
 static void note(struct rondo_exec *exec, struct rondo_cuda_copies *c)
 {
     uint64_t serial;
@@ -620,7 +621,7 @@ rondo_status rondo_cuda_copy_launch(struct rondo_exec *exec, const struct rondo_
     }
     if (k == c->ncalls) {
         return rondo_fail(RONDO_INTERNAL_ERROR,
-                          "rank %d: a call by copy engines is launched whose hosts have not met",
+                          "rank %d: launched a call by copy engines whose hosts have not met",
                           exec->config.rank);
     }
     status = put_call(exec, &c->call[k]);
@@ -632,7 +633,7 @@ rondo_status rondo_cuda_copy_launch(struct rondo_exec *exec, const struct rondo_
     return RONDO_SUCCESS;
 }
 
-/* ---- how far they are ---- */
+/* ---- how far calls are ---- */
 
 int rondo_cuda_copy_ended(const struct rondo_exec *exec, uint32_t copied)
 {

@@ -1,5 +1,5 @@
-/* Memory that the GPUs of a node reach in one another, for one-shot and two-shot: who has told of what, who
- * has it mapped. Contract: kern/cuda/exec_cuda.h; what kernels make of it: kern/cuda/block_direct.h. */
+/* Direct access among the GPUs of a node: which memory ranks have announced, and who has mapped it. Contract:
+ * kern/cuda/exec_cuda.h; how kernels use it: kern/cuda/block_direct.h. */
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,61 +12,61 @@
 #include "kern/cuda/exec_cuda_impl.h"
 
 enum verdict { UNDECIDED, AGREES, REFUSES };
-enum { OWN = 0 }; /* the region of cells and stages; users' follow */
+enum { OWN = 0 }; /* the region of cells and staging buffers; users' regions follow */
 
-/* A rank's memory as it tells of it. */
+/* A region as its owner announces it. */
 struct note {
-    uint64_t serial; /* written last; 0: there is none, or not any more */
+    uint64_t serial; /* written last; 0: none, or not any more */
     struct rondo_gpu_name name;
 };
 
-/* What a rank made of another one's note: where it has that memory, 0: nowhere. */
+/* A rank's answer to another one's note: where it has mapped that memory; 0: nowhere. */
 struct answer {
     uint64_t serial, at;
 };
 
-/* A rank's place in the table, written by it but for `changes`. */
-struct post {
-    uint64_t changes; /* of the first place: of the whole table */
+/* A rank's entry in the table. Only that rank writes it, except `changes`. */
+struct entry {
+    uint64_t changes; /* of the whole table, in the first entry */
     uint64_t verdict;
     struct note note[RONDO_DIRECT_REGIONS];
     struct answer answer[]; /* [owner * RONDO_DIRECT_REGIONS + region] */
 };
 
-/* Memory of this rank (a reference to it, as long as peers may have it), or a peer's. */
+/* Memory of this rank, with a reference as long as peers may have it mapped; or a peer's. */
 struct region {
     struct rondo_gpu_mem mem; /* base NULL: none */
-    uint64_t serial;          /* of its note; 0: the region is free */
-    int settled;              /* own: opened to kernels, or refused by somebody */
+    uint64_t serial;          /* of its note; 0: free */
+    int settled;              /* own: opened to kernels, or refused by a peer */
     int opened;               /* own: to kernels, and to copies */
-    int ending;               /* own: peers are to let it go */
+    int ending;               /* own: peers are to unmap it */
 };
 
 struct rondo_cuda_direct {
     struct rondo_cuda_direct_config config;
-    uint8_t *places; /* NULL: the table is not there yet */
+    uint8_t *places; /* NULL: no table yet */
     size_t stride;
-    struct rondo_gpu_mem memory; /* cells | stages | what kernels read */
+    struct rondo_gpu_mem memory; /* cells | staging buffers | what kernels read */
     CUdeviceptr there;           /* struct rondo_gpu_direct */
     int on;
     uint64_t serials, seen, epoch;
-    uint64_t works; /* for direct kernels */
+    uint64_t works; /* works of direct kernels */
     struct region own[RONDO_DIRECT_REGIONS];
     struct region *map;       /* [peer * RONDO_DIRECT_REGIONS + region] */
-    const uint8_t *missed[2]; /* in, out: what lay in no region when it was last asked for */
+    const uint8_t *missed[2]; /* in, out: pointers that were in no region at the last look */
 };
 
 #define LOAD(word) __atomic_load_n(&(word), __ATOMIC_ACQUIRE)
 #define STORE(word, value) __atomic_store_n(&(word), value, __ATOMIC_RELEASE)
 
-static struct post *post_of(const struct rondo_cuda_direct *d, int local)
+static struct entry *entry_of(const struct rondo_cuda_direct *d, int local)
 {
-    return (struct post *)(void *)(d->places + (size_t)local * d->stride);
+    return (struct entry *)(void *)(d->places + (size_t)local * d->stride);
 }
-static struct post *mine(const struct rondo_cuda_direct *d) { return post_of(d, d->config.index); }
+static struct entry *mine(const struct rondo_cuda_direct *d) { return entry_of(d, d->config.index); }
 static void changed(const struct rondo_cuda_direct *d)
 {
-    __atomic_fetch_add(&post_of(d, 0)->changes, 1, __ATOMIC_ACQ_REL);
+    __atomic_fetch_add(&entry_of(d, 0)->changes, 1, __ATOMIC_ACQ_REL);
 }
 static struct region *map_of(const struct rondo_cuda_direct *d, int peer, int k)
 {
@@ -75,11 +75,12 @@ static struct region *map_of(const struct rondo_cuda_direct *d, int peer, int k)
 
 static size_t beyond_at(int nlocal)
 {
-    return rondo_round_up(sizeof(struct post) + sizeof(struct answer) * RONDO_DIRECT_REGIONS * (size_t)nlocal,
+    return rondo_round_up(sizeof(struct entry) +
+                              sizeof(struct answer) * RONDO_DIRECT_REGIONS * (size_t)nlocal,
                           RONDO_CTRL_ALIGN);
 }
 
-size_t rondo_exec_cuda_direct_post_bytes(int nlocal)
+size_t rondo_exec_cuda_direct_entry_bytes(int nlocal)
 {
     return beyond_at(nlocal) + rondo_cuda_copy_place_bytes(nlocal);
 }
@@ -87,10 +88,10 @@ size_t rondo_exec_cuda_direct_post_bytes(int nlocal)
 uint8_t *rondo_cuda_direct_beyond(const struct rondo_exec *exec, int local)
 {
     const struct rondo_cuda_direct *d = exec->direct;
-    return (uint8_t *)post_of(d, local) + beyond_at(d->config.nlocal);
+    return (uint8_t *)entry_of(d, local) + beyond_at(d->config.nlocal);
 }
 
-/* ---- what peers tell of ---- */
+/* ---- what peers announce ---- */
 
 static void unmap(const struct rondo_cuda_direct *d, int peer, int k)
 {
@@ -105,10 +106,10 @@ static void unmap(const struct rondo_cuda_direct *d, int peer, int k)
     }
 }
 
-/* A note that is not the one that was answered. */
+/* React to a note that has changed. */
 static void follow(const struct rondo_exec *exec, struct rondo_cuda_direct *d, int peer, int k)
 {
-    const struct note *note = &post_of(d, peer)->note[k];
+    const struct note *note = &entry_of(d, peer)->note[k];
     struct answer *answer = &mine(d)->answer[peer * RONDO_DIRECT_REGIONS + k];
     struct region *map = map_of(d, peer, k);
     uint64_t serial = LOAD(note->serial);
@@ -119,11 +120,11 @@ static void follow(const struct rondo_exec *exec, struct rondo_cuda_direct *d, i
     unmap(d, peer, k);
     memcpy(&name, &note->name, sizeof(name));
     if (serial == 0 || LOAD(note->serial) != serial) {
-        return; /* gone; or changing: it is looked at again */
+        return; /* gone, or changing: look again later */
     }
     if (rondo_gpu_mem_open(&map->mem, exec->config.device, &name) != RONDO_SUCCESS) {
         RONDO_INFO(RONDO_SUBSYS_P2P,
-                   "rank %d: memory of rank %d is not reached from GPU %d (%s): calls that use it are staged",
+                   "rank %d: cannot map memory of rank %d on GPU %d (%s): calls that use it are staged",
                    exec->config.rank, peer, exec->config.device->ordinal, rondo_error_text());
         memset(&map->mem, 0, sizeof(map->mem));
     }
@@ -133,9 +134,9 @@ static void follow(const struct rondo_exec *exec, struct rondo_cuda_direct *d, i
     changed(d);
 }
 
-/* ---- what this rank tells of ---- */
+/* ---- what this rank announces ---- */
 
-static void tell(struct rondo_cuda_direct *d, int k, const struct rondo_gpu_name *name)
+static void announce(struct rondo_cuda_direct *d, int k, const struct rondo_gpu_name *name)
 {
     struct note *note = &mine(d)->note[k];
     d->own[k].serial = ++d->serials;
@@ -145,13 +146,13 @@ static void tell(struct rondo_cuda_direct *d, int k, const struct rondo_gpu_name
     changed(d);
 }
 
-/* Peers that have answered with `serial`; *refused: one of them does not reach the memory. */
+/* Number of peers that have answered `serial`; *refused: one of them cannot access the memory. */
 static int answered(const struct rondo_cuda_direct *d, int k, uint64_t serial, int *refused)
 {
     int n = 0;
     *refused = 0;
     for (int i = 0; i < d->config.nlocal; i++) {
-        const struct answer *answer = &post_of(d, i)->answer[d->config.index * RONDO_DIRECT_REGIONS + k];
+        const struct answer *answer = &entry_of(d, i)->answer[d->config.index * RONDO_DIRECT_REGIONS + k];
         if (i != d->config.index && LOAD(answer->serial) == serial) {
             n++;
             *refused |= LOAD(answer->at) == 0;
@@ -165,7 +166,7 @@ static CUdeviceptr region_there(const struct rondo_cuda_direct *d, int k)
     return d->there + offsetof(struct rondo_gpu_direct, region) + sizeof(struct rondo_gpu_region) * (size_t)k;
 }
 
-/* Kernels may use it from here on, or (open 0) may not. */
+/* Allow kernels to use the region (open 1), or forbid it. */
 static rondo_status region_open(struct rondo_exec *exec, struct rondo_cuda_direct *d, int k, uint64_t open)
 {
     d->own[k].opened = open != 0;
@@ -185,19 +186,19 @@ static rondo_status region_settle(struct rondo_exec *exec, struct rondo_cuda_dir
     for (int i = 0; i < d->config.nlocal; i++) {
         image.at[i] = i == d->config.index
                           ? image.base
-                          : LOAD(post_of(d, i)->answer[d->config.index * RONDO_DIRECT_REGIONS + k].at);
+                          : LOAD(entry_of(d, i)->answer[d->config.index * RONDO_DIRECT_REGIONS + k].at);
     }
     if (refused) {
         return RONDO_SUCCESS;
     }
     RONDO_TRY(rondo_exec_cuda_upload(exec, region_there(d, k), &image, sizeof(image)));
-    RONDO_INFO(RONDO_SUBSYS_P2P, "rank %d: %.1f MiB at %p of GPU %d are reached by all %d ranks",
+    RONDO_INFO(RONDO_SUBSYS_P2P, "rank %d: %.1f MiB at %p of GPU %d are mapped by all %d ranks",
                exec->config.rank, (double)own->mem.bytes / (1 << 20), (void *)own->mem.base,
                exec->config.device->ordinal, d->config.nlocal);
     return region_open(exec, d, k, 1);
 }
 
-/* Its user has freed it: the memory goes when no peer has it any more. */
+/* The user has freed it: release the memory when no peer has it mapped. */
 static rondo_status region_end(struct rondo_exec *exec, struct rondo_cuda_direct *d, int k)
 {
     RONDO_TRY(region_open(exec, d, k, 0));
@@ -234,10 +235,10 @@ static rondo_status look_at_own(struct rondo_exec *exec, struct rondo_cuda_direc
     return own->settled ? RONDO_SUCCESS : region_settle(exec, d, k);
 }
 
-/* Nothing has changed, as a rule. */
+/* Usually nothing has changed. */
 static rondo_status look(struct rondo_exec *exec, struct rondo_cuda_direct *d)
 {
-    uint64_t changes = LOAD(post_of(d, 0)->changes), epoch = rondo_gpu_epoch();
+    uint64_t changes = LOAD(entry_of(d, 0)->changes), epoch = rondo_gpu_epoch();
     int freed = epoch != d->epoch;
     if (RONDO_LIKELY(changes == d->seen && !freed)) {
         return RONDO_SUCCESS;
@@ -274,8 +275,7 @@ static int region_find(const struct rondo_cuda_direct *d, const uint8_t *ptr, si
     return k;
 }
 
-/* Tell of the memory that a buffer lies in, if it is rondo_mem_alloc_device's. @return its region, OWN: none.
- */
+/* Announce the memory of a buffer, if it is rondo_mem_alloc_device's. @return its region, or OWN. */
 static int region_add(struct rondo_exec *exec, struct rondo_cuda_direct *d, const uint8_t *ptr, size_t bytes)
 {
     struct rondo_gpu_name name;
@@ -287,18 +287,17 @@ static int region_add(struct rondo_exec *exec, struct rondo_cuda_direct *d, cons
         k++;
     }
     if (k == RONDO_DIRECT_REGIONS) {
-        RONDO_INFO(
-            RONDO_SUBSYS_P2P,
-            "rank %d: more than %d pieces of memory are used for direct calls: the one at %p is staged",
-            exec->config.rank, RONDO_DIRECT_REGIONS - 1, (const void *)ptr);
+        RONDO_INFO(RONDO_SUBSYS_P2P,
+                   "rank %d: more than %d allocations are in use for direct access: the one at %p is staged",
+                   exec->config.rank, RONDO_DIRECT_REGIONS - 1, (const void *)ptr);
         return OWN;
     }
     if (rondo_gpu_mem_open(&d->own[k].mem, exec->config.device, &name) !=
-        RONDO_SUCCESS) { /* a reference: it was freed just now */
+        RONDO_SUCCESS) { /* takes a reference; fails if the memory was just freed */
         memset(&d->own[k].mem, 0, sizeof(d->own[k].mem));
         return OWN;
     }
-    tell(d, k, &name);
+    announce(d, k, &name);
     return k;
 }
 
@@ -341,7 +340,7 @@ CUdeviceptr rondo_cuda_direct_at(const struct rondo_exec *exec, int peer, const 
     return (CUdeviceptr)(uintptr_t)(map->mem.base + spot->offset);
 }
 
-void rondo_exec_cuda_direct_tell(struct rondo_exec *exec, const void *ptr, size_t bytes)
+void rondo_exec_cuda_direct_announce(struct rondo_exec *exec, const void *ptr, size_t bytes)
 {
     struct rondo_cuda_direct *d = exec->direct;
     CUstreamCaptureMode before;
@@ -354,7 +353,7 @@ void rondo_exec_cuda_direct_tell(struct rondo_exec *exec, const void *ptr, size_
     rondo_exec_cuda_leave(before);
 }
 
-/* Elements that hold all of what a work's buffer is for: every rank's block, or a range. */
+/* Elements of a work's buffer: every rank's block, or a range. */
 static size_t extent(const struct rondo_work *w, int gathers)
 {
     size_t end = 0;
@@ -415,8 +414,8 @@ static rondo_status make_memory(struct rondo_exec *exec, struct rondo_cuda_direc
     exec->stuck |= result != CUDA_SUCCESS;
     RONDO_CUDA_TRY(result, "%s: zeroing %zu bytes", where, d->memory.bytes);
     RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_P2P | RONDO_SUBSYS_ALLOC,
-               "%s: %.1f MiB for direct calls: two stages of %zu bytes for each of %d channels", where,
-               (double)d->memory.bytes / (1 << 20), d->config.stage_bytes, exec->config.nchannels);
+               "%s: %.1f MiB for direct access: two staging buffers of %zu bytes for each of %d channels",
+               where, (double)d->memory.bytes / (1 << 20), d->config.stage_bytes, exec->config.nchannels);
     return RONDO_SUCCESS;
 }
 
@@ -459,17 +458,17 @@ void rondo_exec_cuda_direct_table(struct rondo_exec *exec, uint8_t *places, size
     if (d->memory.base == NULL) {
         put_verdict(d, REFUSES);
     } else {
-        tell(d, OWN, &d->memory.name);
+        announce(d, OWN, &d->memory.name);
     }
 }
 
-/* Map what is told of. @return AGREES: all of it; REFUSES: somebody does. */
+/* Map what peers announce. @return AGREES: all of it is mapped; REFUSES: some rank cannot. */
 static enum verdict map_peers(struct rondo_exec *exec, struct rondo_cuda_direct *d)
 {
     int n = 0;
     for (int i = 0; i < d->config.nlocal; i++) {
         const struct region *map = map_of(d, i, OWN);
-        if (LOAD(post_of(d, i)->verdict) == REFUSES) {
+        if (LOAD(entry_of(d, i)->verdict) == REFUSES) {
             return REFUSES;
         }
         if (i != d->config.index) {
@@ -511,7 +510,7 @@ static rondo_status join_entered(struct rondo_exec *exec, struct rondo_cuda_dire
         }
     }
     for (int i = 0; i < d->config.nlocal; i++) {
-        uint64_t verdict = LOAD(post_of(d, i)->verdict);
+        uint64_t verdict = LOAD(entry_of(d, i)->verdict);
         if (verdict == UNDECIDED) {
             *silent = i;
             return RONDO_IN_PROGRESS;
@@ -523,7 +522,8 @@ static rondo_status join_entered(struct rondo_exec *exec, struct rondo_cuda_dire
     }
     if (d->config.index == 0) {
         RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_P2P,
-                   "rank %d: not all GPUs of the node reach one another: no direct calls", exec->config.rank);
+                   "rank %d: not all GPUs of the node can access one another: no direct access",
+                   exec->config.rank);
     }
     return RONDO_SUCCESS;
 }
@@ -556,16 +556,16 @@ struct rondo_gpu_direct *rondo_cuda_direct_there(const struct rondo_exec *exec)
 
 /* ---- the end ---- */
 
-/* Do peers still have memory of ours that goes with us? They let it go when they close, too; those of this
- * process hold references. */
+/* Do peers still have this rank's memory mapped, which goes with the executor? They unmap it when they close,
+ * too; peers in this process hold references. */
 static int is_held(const struct rondo_cuda_direct *d, int k)
 {
     uint64_t here = d->own[k].mem.name.process;
     int held = 0;
     for (int i = 0; rondo_gpu_mem_mortal(&d->own[k].mem) && i < d->config.nlocal; i++) {
-        const struct post *post = post_of(d, i);
-        held |= post->note[OWN].name.process != here &&
-                LOAD(post->answer[d->config.index * RONDO_DIRECT_REGIONS + k].serial) != 0;
+        const struct entry *entry = entry_of(d, i);
+        held |= entry->note[OWN].name.process != here &&
+                LOAD(entry->answer[d->config.index * RONDO_DIRECT_REGIONS + k].serial) != 0;
     }
     return held;
 }
@@ -579,7 +579,7 @@ static int any_held(const struct rondo_cuda_direct *d)
     return held;
 }
 
-/* keep: what uploads go to stays. */
+/* keep: do not free the destination of uploads. */
 static void take_back(struct rondo_cuda_direct *d, int keep)
 {
     int64_t end_ns = rondo_now_ns() + rondo_params()->p2p_check;
@@ -614,7 +614,7 @@ void rondo_cuda_direct_close(struct rondo_exec *exec)
     if (d == NULL) {
         return;
     }
-    RONDO_INFO(RONDO_SUBSYS_DESTROY, "rank %d: %llu works went to direct kernels", exec->config.rank,
+    RONDO_INFO(RONDO_SUBSYS_DESTROY, "rank %d: %llu works used direct access", exec->config.rank,
                (unsigned long long)d->works);
     rondo_cuda_copy_close(exec);
     if (d->places != NULL) {

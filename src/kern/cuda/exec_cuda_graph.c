@@ -1,8 +1,6 @@
-/*
- * Calls inside a captured stream. What a launch reads beyond its arguments goes to memory that belongs to the
- * graph: the graph holds a user object, whose destructor the driver calls when the graph and everything made
- * from it are gone. It may make no CUDA call: the executor frees later.
- */
+/* Calls in a captured stream. What a launch reads beyond its arguments goes to memory that belongs to the
+ * graph. The graph holds a user object, whose destructor the driver calls when the graph and everything made
+ * from it are gone. The destructor must make no CUDA call, so the executor frees the memory later. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -15,14 +13,14 @@ static void free_host(struct rondo_cuda_capture *c)
     rondo_free(c);
 }
 
-/* @return 1: it was the last owner. */
+/* Drop a reference. @return 1: it was the last one. */
 static int let_go(struct rondo_cuda_capture *c)
 {
     return __atomic_sub_fetch(&c->owners, 1, __ATOMIC_ACQ_REL) == 0;
 }
 
-/* The graph is gone. Its pinned memory is the executor's to free; when that is gone too, it left it (with a
- * warning) to the driver. */
+/* The graph is gone. The executor frees its pinned memory, unless it is gone too: then it has left the memory
+ * to the driver, with a warning. */
 static void CUDA_CB graph_gone(void *arg)
 {
     struct rondo_cuda_capture *c = arg;
@@ -31,22 +29,22 @@ static void CUDA_CB graph_gone(void *arg)
     }
 }
 
-/* Can its graph run still, as far as is known? */
+/* May its graph still run? */
 static int is_alive(const struct rondo_cuda_capture *c)
 {
-    return c->untold || __atomic_load_n(&c->owners, __ATOMIC_ACQUIRE) == 2;
+    return c->unreported || __atomic_load_n(&c->owners, __ATOMIC_ACQUIRE) == 2;
 }
 
-/* A driver without user objects tells nothing: what graphs hold stays until the executor closes. */
+/* A driver without user objects reports nothing: keep what graphs own until the executor closes. */
 static rondo_status hand_to_graph(struct rondo_exec *exec, struct rondo_cuda_capture *c, CUgraph graph)
 {
     const struct rondo_cuda *cuda = exec->cuda;
     CUuserObject object;
     char where[80];
     c->owners = 1;
-    c->untold = graph == NULL || cuda->UserObjectCreate == NULL || cuda->GraphRetainUserObject == NULL ||
-                cuda->UserObjectRelease == NULL;
-    if (c->untold) {
+    c->unreported = graph == NULL || cuda->UserObjectCreate == NULL || cuda->GraphRetainUserObject == NULL ||
+                    cuda->UserObjectRelease == NULL;
+    if (c->unreported) {
         return RONDO_SUCCESS;
     }
     c->owners = 2;
@@ -168,7 +166,7 @@ int rondo_cuda_capture_reap(struct rondo_exec *exec, int all)
     int left = 0;
     while (*at != NULL) {
         struct rondo_cuda_capture *c = *at;
-        int alive = is_alive(c) && !(all && c->untold);
+        int alive = is_alive(c) && !(all && c->unreported);
         if (alive && !all) {
             at = &c->next;
             left++;

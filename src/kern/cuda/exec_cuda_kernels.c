@@ -1,4 +1,4 @@
-/* What is loaded on a device, once a process: all kernels; and who launches there. */
+/* What is on a device once per process: the kernels, and who launches them. */
 #include <stdio.h>
 #include <string.h>
 
@@ -28,7 +28,7 @@ int rondo_cuda_kernel_of(const struct rondo_work *w)
                : COPY_KERNELS + variant;
 }
 
-/* A work that kernel i runs. */
+/* Some work that kernel i runs. */
 static struct rondo_work sample(int i)
 {
     struct rondo_work w = {
@@ -53,7 +53,7 @@ static struct rondo_work sample(int i)
     return w;
 }
 
-/* A kernel that is asked about is loaded: later, that could wait for kernels that run. */
+/* Asking for a kernel's attributes loads it. Later, loading could wait for running kernels. */
 static rondo_status resolve(struct rondo_cuda_kernels *k, const struct rondo_cuda *cuda, int i, int *per_sm)
 {
     struct rondo_work w = sample(i);
@@ -101,12 +101,13 @@ static rondo_status load_entered(struct rondo_cuda_kernels *k, const struct rond
         n += k->function[i] != NULL;
     }
     if (n == 0) {
-        return rondo_fail(RONDO_SYSTEM_ERROR,
-                          "the library of kernels has none of them: does it belong to this version?");
+        return rondo_fail(
+            RONDO_SYSTEM_ERROR,
+            "the kernel library contains no kernel of this version: reinstall it with librondo.so");
     }
     k->blocks = per_sm * k->device.sms;
     RONDO_INFO(RONDO_SUBSYS_INIT,
-               "GPU %d (%s, %s, compute capability %d): %d kernels in %.1f ms, %d blocks of any run together",
+               "GPU %d (%s, %s, compute capability %d): %d kernels in %.1f ms, %d blocks run together",
                k->device.ordinal, k->device.name, k->device.bus_id, k->device.capability, n,
                (double)(rondo_now_ns() - begin) * 1e-6, k->blocks);
     return RONDO_SUCCESS;
@@ -129,7 +130,7 @@ static rondo_status load(struct rondo_cuda_kernels **kernels, int ordinal)
     rondo_status status;
     RONDO_TRY(RONDO_NEW(k, "the kernels of a GPU"));
     pthread_mutex_init(&k->order, NULL);
-    RONDO_TRY_GOTO(rondo_cuda_open(ordinal, &k->device), fail); /* its own hold on the context */
+    RONDO_TRY_GOTO(rondo_cuda_open(ordinal, &k->device), fail); /* a reference to the context */
     RONDO_TRY_GOTO(rondo_cuda_enter(&k->device), fail);
     status = load_entered(k, rondo_cuda(NULL));
     rondo_cuda_leave();
@@ -181,9 +182,9 @@ void rondo_cuda_kernels_put(struct rondo_cuda_kernels *kernels)
 
 int rondo_cuda_kernels_blocks(const struct rondo_cuda_kernels *kernels) { return kernels->blocks; }
 
-/* ---- who launches ---- */
+/* ---- executors that launch ---- */
 
-/* Blocks of the largest executor that is alone in its communicator. With the order held. */
+/* Blocks of the largest executor that is alone in its communicator here. Call with the order held. */
 static int most_alone(const struct rondo_cuda_kernels *k)
 {
     int most = RONDO_MAX_CHANNELS;
@@ -202,12 +203,12 @@ rondo_status rondo_cuda_kernels_join(struct rondo_cuda_kernels *k, const struct 
     most = alone && c->nchannels > most ? c->nchannels : most;
     if (shared > 0 && shared + most > k->blocks) {
         pthread_mutex_unlock(&k->order);
-        return rondo_fail(RONDO_INVALID_USAGE,
-                          "rank %d: GPU %d (%s) is shared by ranks of one communicator, and with \"%s\" the "
-                          "blocks that must run together "
-                          "are %d of at most %d: "
-                          "destroy other communicators, or lower RONDO_MAX_NCHANNELS",
-                          c->rank, k->device.ordinal, k->device.bus_id, c->name, shared + most, k->blocks);
+        return rondo_fail(
+            RONDO_INVALID_USAGE,
+            "rank %d: ranks of one communicator share GPU %d (%s), and with \"%s\" %d blocks must "
+            "run together, of at most %d: destroy other communicators, or lower "
+            "RONDO_MAX_NCHANNELS",
+            c->rank, k->device.ordinal, k->device.bus_id, c->name, shared + most, k->blocks);
     }
     k->shared_blocks = shared;
     k->alone[c->nchannels] += alone;

@@ -1,4 +1,4 @@
-/* From a plan's runs to launches. Contract: kern/cuda/exec_cuda.h. */
+/* Turns a plan's runs into launches. Contract: kern/cuda/exec_cuda.h. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,16 +7,16 @@
 #include "coll/algo.h"
 #include "kern/cuda/exec_cuda_impl.h"
 
-/* Works of one launch: items [at, end) of the plan, each in a block. */
+/* The works of one launch: items [at, end) of the plan, and those of each block. */
 struct batch {
     int kernel, n, end;
     uint32_t nblocks;
-    size_t bytes; /* of what does not travel in the arguments: works, counts, displacements */
+    size_t bytes; /* that do not fit the arguments: works, counts, displacements */
     int scalars;  /* works whose scalar lies on the device */
     uint16_t first[RONDO_MAX_CHANNELS + 1];
 };
 
-/* ---- which run when ---- */
+/* ---- order of runs ---- */
 
 static int is_message(const struct rondo_work *w)
 {
@@ -92,7 +92,7 @@ static int is_special(CUstream stream)
     return stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
 }
 
-/* The context that a stream's events are of. */
+/* The context that owns a stream's events. */
 static rondo_status context_of(const struct rondo_exec *exec, CUstream stream, CUcontext *context)
 {
     char where[80];
@@ -103,17 +103,17 @@ static rondo_status context_of(const struct rondo_exec *exec, CUstream stream, C
         return RONDO_SUCCESS;
     }
     if (exec->config.sharers > 1 && stream != CU_STREAM_PER_THREAD) {
-        return rondo_fail(RONDO_INVALID_USAGE,
-                          "%s: the default stream cannot be used where a process has several ranks of a "
-                          "communicator on one GPU: their "
-                          "kernels would wait for one another "
-                          "in it; give each rank a stream of its own (CU_STREAM_NON_BLOCKING)",
-                          rondo_exec_cuda_where(exec, where));
+        return rondo_fail(
+            RONDO_INVALID_USAGE,
+            "%s: a process with several ranks of a communicator on one GPU cannot use the default "
+            "stream, where their kernels would wait for one another: give each rank its own "
+            "stream (CU_STREAM_NON_BLOCKING)",
+            rondo_exec_cuda_where(exec, where));
     }
     return RONDO_SUCCESS;
 }
 
-/* One of our streams waits for what another one has been given. */
+/* Make one of our streams wait for all work in another one. */
 static rondo_status wait_for(struct rondo_exec *exec, CUstream waits, CUstream other, CUcontext context)
 {
     const struct rondo_cuda *cuda = exec->cuda;
@@ -140,7 +140,7 @@ static rondo_status wait_for(struct rondo_exec *exec, CUstream waits, CUstream o
     return RONDO_SUCCESS;
 }
 
-/* A stream of another device: the executor's own one runs between two events of it. */
+/* For another device's stream, launch on the executor's own stream between two events. */
 static rondo_status choose_stream(struct rondo_exec *exec, CUstream stream)
 {
     CUcontext context;
@@ -153,8 +153,8 @@ static rondo_status choose_stream(struct rondo_exec *exec, CUstream stream)
     return RONDO_SUCCESS;
 }
 
-/* What must have ended before a launch on the device: this communicator's last one, and the last of any other
- * (exec_cuda.h). With the device's order held. */
+/* Wait for what must end before a launch: this communicator's last one, and the last one of any other
+ * (exec_cuda.h). Call with the device's order held. */
 static rondo_status order_before(struct rondo_exec *exec)
 {
     const struct rondo_cuda *cuda = exec->cuda;
@@ -190,7 +190,7 @@ static rondo_status order_after(struct rondo_exec *exec)
         return RONDO_SUCCESS;
     }
     result = exec->cuda->EventRecord(exec->done, exec->stream);
-    exec->untold = result;
+    exec->unreported = result;
     RONDO_CUDA_TRY(result, "%s: cuEventRecord", rondo_exec_cuda_where(exec, where));
     exec->launched = 1;
     exec->last_stream = exec->stream;
@@ -224,7 +224,7 @@ static const struct rondo_run *run_at(const struct rondo_exec *exec, int i)
     return &exec->runs[exec->item[i].index];
 }
 
-/* Beyond the work itself. */
+/* Bytes of the work's arrays. */
 static size_t array_bytes(const struct rondo_exec *exec, const struct rondo_work *w)
 {
     return w->counts != NULL ? 2 * sizeof(size_t) * (size_t)exec->config.nranks : 0;
@@ -241,7 +241,7 @@ static void add_item(const struct rondo_exec *exec, struct batch *b, int i, uint
     b->end = i + 1;
 }
 
-/* Successive collectives of one kernel, as far as the ring has room for them at once. */
+/* Take successive collectives of one kernel, as many as the ring has room for. */
 static void fill_colls(const struct rondo_exec *exec, struct batch *b)
 {
     int end = exec->ncopies + exec->ncolls;
@@ -258,7 +258,7 @@ static void fill_colls(const struct rondo_exec *exec, struct batch *b)
     }
 }
 
-/* As many messages as run at once, each on warps of its own; of a conn one. */
+/* Take as many messages as run at once, each on its own warps, at most one per connection. */
 static void fill_messages(const struct rondo_exec *exec, struct batch *b)
 {
     int channels = exec->config.nchannels, most = channels * RONDO_LAUNCH_P2P, n = 0;
@@ -287,7 +287,7 @@ static void fill_batch(const struct rondo_exec *exec, struct batch *b)
 
 /* ---- memory of a launch ---- */
 
-/* Room in the ring, in one piece. @return 0: none now. With the lock held. */
+/* Reserve one piece of the ring. @return 0: no room now. Call with the lock held. */
 static int ring_room(struct rondo_exec *exec, size_t bytes, struct rondo_cuda_pinned *memory)
 {
     uint64_t head = rondo_round_up(exec->head, RONDO_CTRL_ALIGN);
@@ -297,7 +297,7 @@ static int ring_room(struct rondo_exec *exec, size_t bytes, struct rondo_cuda_pi
         at = 0;
     }
     if (exec->ended == exec->issued) {
-        exec->tail = head; /* nothing reads it */
+        exec->tail = head; /* the ring is empty */
     }
     if (head + bytes - exec->tail > exec->ring.bytes) {
         return 0;
@@ -311,7 +311,7 @@ static int ring_room(struct rondo_exec *exec, size_t bytes, struct rondo_cuda_pi
 
 static int is_inline(const struct batch *b) { return b->n <= RONDO_LAUNCH_INLINE && b->scalars == 0; }
 
-/* @return 0 in *room: nothing is free now. */
+/* Sets *room to 0 if nothing is free now. */
 static rondo_status find_room(struct rondo_exec *exec, const struct batch *b,
                               struct rondo_cuda_pinned *memory, int *room)
 {
@@ -329,7 +329,7 @@ static rondo_status find_room(struct rondo_exec *exec, const struct batch *b,
     return RONDO_SUCCESS;
 }
 
-/* An array that only the host has: where the device reads it. */
+/* Copy an array from the host to where the device reads it. */
 static const size_t *put_array(const struct rondo_exec *exec, const size_t *from,
                                const struct rondo_cuda_pinned *memory, size_t *at)
 {
@@ -340,7 +340,7 @@ static const size_t *put_array(const struct rondo_exec *exec, const size_t *from
     return there;
 }
 
-/* The work of an item with what it leads to at the device's addresses. */
+/* Copy the work of an item, with device addresses in place of the host's. */
 static void translate(struct rondo_exec *exec, const struct rondo_run *run, struct rondo_work *w,
                       const struct rondo_cuda_pinned *memory, size_t *at)
 {
@@ -357,7 +357,7 @@ static void translate(struct rondo_exec *exec, const struct rondo_run *run, stru
     }
 }
 
-/* Scalars on the device: into the works, when the stream comes to it. */
+/* Copy scalars from the device into the works, when the stream gets there. */
 static rondo_status fetch_scalars(struct rondo_exec *exec, const struct batch *b, struct rondo_work *works,
                                   CUdeviceptr works_there)
 {
@@ -399,7 +399,7 @@ static void fill_launch(struct rondo_exec *exec, const struct batch *b,
 
 /* ---- launching ---- */
 
-/* The serial, and what is to be known of this launch as long as it runs. */
+/* Give the launch a serial and note its works as long as it runs. */
 static rondo_status note_launch(struct rondo_exec *exec, const struct batch *b,
                                 const struct rondo_work *works, struct rondo_launch *launch)
 {
@@ -460,8 +460,8 @@ static rondo_status launch_copies(struct rondo_exec *exec)
 static rondo_status step_ordered(struct rondo_exec *exec, enum step step, const struct batch *b,
                                  const struct rondo_cuda_pinned *memory)
 {
-    /* Ranks that share a device are not ordered, and one whose launch the driver holds back does not hold
-     * back the others. */
+    /* Ranks that share a device use a lock of their own: if the driver blocks one rank's launch, the others
+     * go on. */
     pthread_mutex_t *order = exec->config.sharers == 1 ? &exec->config.kernels->order : &exec->shared_order;
     rondo_status status;
     pthread_mutex_lock(order);
@@ -486,7 +486,7 @@ static rondo_status check_kernel(const struct rondo_exec *exec, const struct bat
     }
     rondo_kernel_name(name, &run_at(exec, exec->at)->work);
     return rondo_fail(RONDO_INVALID_USAGE,
-                      "%s: the library of kernels has no %s: configure --enable-dtypes with this type",
+                      "%s: the kernel library has no %s: configure --enable-dtypes with this type",
                       rondo_exec_cuda_where(exec, where), name);
 }
 
@@ -584,7 +584,7 @@ rondo_status rondo_exec_cuda_end(struct rondo_exec *exec, CUstream stream)
     RONDO_TRY(rondo_exec_cuda_enter(exec, &before));
     result = exec->cuda->StreamWaitEvent(stream, exec->capturing != NULL ? exec->captured : exec->done, 0);
     rondo_exec_cuda_leave(before);
-    RONDO_CUDA_TRY(result, "%s: stream %p is to wait for the group", rondo_exec_cuda_where(exec, where),
+    RONDO_CUDA_TRY(result, "%s: making stream %p wait for the group", rondo_exec_cuda_where(exec, where),
                    (void *)stream);
     return RONDO_SUCCESS;
 }

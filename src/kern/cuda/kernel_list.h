@@ -1,21 +1,22 @@
 /*
- * The kernels, made from the tables of types, operations and protocols: kernels.cu instantiates them, tests
- * on the simulated machine too. Each row is
+ * The list of kernels, made from the tables of types, operations and protocols. kernels.cu instantiates them, and
+ * so do tests on the simulated machine.
  *
- *   X(name, proto, body)    name: rondo_f32_sum_ll128, rondo_f32_sum_direct, rondo_copy_simple, rondo_p2p
- * (kern/cuda/kernels.h); proto: ll, ll128, simple, direct, p2p; body: a call of kern/cuda/block.h's or
- * block_direct.h's function with `launch` (const struct rondo_launch *) and `shared` (struct
- * rondo_block_shared *) of the place where X expands it
+ *   RONDO_KERNELS_OF_TYPE(X, type)  kernels of a row of RONDO_DTYPE_TABLE
+ *   RONDO_KERNELS_THAT_MOVE(X)      kernels that reduce nothing
  *
- *   RONDO_KERNELS_OF_TYPE(X, type)    those of a row of RONDO_DTYPE_TABLE
- *   RONDO_KERNELS_THAT_MOVE(X)        those that reduce nothing
+ * Each row is X(name, proto, body):
+ *   name   rondo_f32_sum_ll128, rondo_f32_sum_direct, rondo_copy_simple, rondo_p2p (kern/cuda/kernels.h)
+ *   proto  ll, ll128, simple, direct, p2p
+ *   body   a call of a function of kern/cuda/block.h or block_direct.h with `launch` (const struct rondo_launch *)
+ *          and `shared` (struct rondo_block_shared *), which X must define
  */
 #ifndef RONDO_KERN_CUDA_KERNEL_LIST_H
 #define RONDO_KERN_CUDA_KERNEL_LIST_H
 
 #include "base/types.h"
 
-/* The types by their names in the table. */
+/* A type's enumerator by its name in the table. */
 #define RONDO_KERNEL_DTYPE_(ctx, type, TYPE, ...) RONDO_KERNEL_DTYPE_##type = RONDO_##TYPE,
 enum { RONDO_DTYPE_TABLE(RONDO_KERNEL_DTYPE_, ) RONDO_KERNEL_DTYPES_END };
 #undef RONDO_KERNEL_DTYPE_
@@ -47,7 +48,7 @@ enum { RONDO_DTYPE_TABLE(RONDO_KERNEL_DTYPE_, ) RONDO_KERNEL_DTYPES_END };
 #define RONDO_KERNEL_COPY_OF_(X, proto, PROTO) \
     X(rondo_copy_##proto, proto, rondo_block_copy(launch, shared, RONDO_PROTO_##PROTO))
 
-/* Most threads of a block of a protocol's kernels: fewer registers a thread than 65,536 over so many. */
+/* Most threads of a block, by protocol. A block's threads share 65,536 registers. */
 enum {
     RONDO_THREADS_ll = 512,
     RONDO_THREADS_ll128 = 512,

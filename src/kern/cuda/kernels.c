@@ -1,4 +1,4 @@
-/* The kernels' names, and the library that has their code. */
+/* The names of the kernels, and the library with their code. */
 #include "kern/cuda/kernels.h"
 
 #include <dlfcn.h>
@@ -60,7 +60,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static const void *image;
 static char why_not[512];
 
-/* Beside the library that this function is part of; where the loader looks when it is part of a program. */
+/* Open it beside the library that this function is in; in a program, let the loader search. */
 static void *open_library(void)
 {
     const char *asked = rondo_params()->kernels_lib;
@@ -82,10 +82,10 @@ static void *open_library(void)
 
 static void open_once(void)
 {
-    void *library = open_library(); /* stays open: code on a device comes from it */
+    void *library = open_library(); /* never closed: devices run its code */
     if (library == NULL) {
         snprintf(why_not, sizeof why_not,
-                 "the library of kernels cannot be opened (%s): install " RONDO_KERNELS_LIBRARY
+                 "cannot open the kernel library (%s): install " RONDO_KERNELS_LIBRARY
                  " beside librondo.so, or name it in RONDO_KERNELS_LIB",
                  dlerror());
         return;

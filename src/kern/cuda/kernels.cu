@@ -1,7 +1,5 @@
-/*
- * The kernels: of one type where RONDO_KERNEL_TYPE names it (f32), else those that only move bytes.
- * Makefile.am compiles this once per type, for all architectures.
- */
+/* The kernels of the type that RONDO_KERNEL_TYPE names (f32), or without it those that only move bytes.
+ * Makefile.am compiles this file once per type and architecture. */
 #include "kern/cuda/block_direct.h"
 #include "kern/cuda/kernel_list.h"
 

@@ -1,5 +1,4 @@
-/* All there is in librondo-kernels.so: the image that nvcc's tools made of kernels.cu (RONDO_KERNELS_IMAGE:
- * its file). */
+/* All of librondo-kernels.so: the image that nvcc made of kernels.cu, in the file RONDO_KERNELS_IMAGE. */
 #include "kern/cuda/kernels.h"
 
 __asm__(".pushsection .rodata\n"

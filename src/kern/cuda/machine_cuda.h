@@ -1,8 +1,6 @@
-/*
- * The machine is a thread block. Contract: kern/machine.h, which includes this. Addresses are generic
- * (device, peer or mapped host memory) and the scope is the whole system; payload of LL and LL128 is loaded
- * relaxed and not plain, so that it never comes from a cache that the peer's writes do not reach.
- */
+/* A thread block as a machine. Contract: kern/machine.h, which includes this. Addresses are generic (device,
+ * peer or mapped host memory), and the scope is the whole system. Payload of LL and LL128 is loaded relaxed,
+ * not plain, so that it never comes from a cache that the peer's writes do not reach. */
 #ifndef RONDO_KERN_CUDA_MACHINE_CUDA_H
 #define RONDO_KERN_CUDA_MACHINE_CUDA_H
 
@@ -79,8 +77,8 @@ RONDO_FN void rondo_store_word(rondo_word *p, uint64_t v) { rondo_store_relaxed(
 struct rondo_data16 {
     uint64_t lo, hi;
 };
-/* Plain: but volatile, so that several stay in flight in the order in which they are written, and a barrier's
- * "memory" keeps them on its side. */
+/* Plain, but volatile: several loads stay in flight in program order, and a barrier's "memory" clobber keeps
+ * them on its side. */
 RONDO_FN struct rondo_data16 rondo_load_data16(const void *p)
 {
     struct rondo_data16 v;
@@ -92,7 +90,7 @@ RONDO_FN void rondo_store_data16(void *p, struct rondo_data16 v)
     asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.lo), "l"(v.hi) : "memory");
 }
 
-/* The word lies in host memory: looked at every so often only. */
+/* The abort word lies in host memory, so look at it rarely. */
 enum { RONDO_BREATHS = 4096 };
 RONDO_FN int rondo_breath(const struct rondo_gpu_words *words, uint32_t *spins)
 {

@@ -1,19 +1,17 @@
 /*
- * The primitive of a thread block: a team of threads passes one slice, from up to RONDO_TREE_FAN conns and
- * the user's buffer to up to as many conns and the user's buffer. C11, C++17, CUDA; of the machine only the
- * words of kern/machine.h. On a CPU the executor does this (kern/cpu/exec_cpu.c); a conn's other end may be
- * either.
+ * The primitive of a thread block: a team of threads passes one slice from up to RONDO_TREE_FAN connections and
+ * the user's buffer to as many connections and the user's buffer. C11, C++17 and CUDA on top of kern/machine.h. On
+ * a CPU the executor does the same (kern/cpu/exec_cpu.c); either may be at a connection's other end.
  *
- * Roles. The first warp of the team says what the slice is, and its lanes each claim a conn: wait for data or
- * credit, look at or write the call word, and say where the slot lies. Then, behind the workers' barrier, all
- * workers move data (LL, LL128: each waits for its own lines). Behind the team's barrier conns are posted: a
- * fence of the system and a relaxed store; in large teams by a warp of its own, so that nobody who copies
- * waits for the fence, and its memory traffic runs beside the next slice. All that is equal in a team lies in
- * shared memory and not in each thread's registers, which are for the data.
+ * Roles. The team's first warp describes the slice. Each of its lanes claims a connection: it waits for data or
+ * credit, checks or writes the call word, and finds the slot. After the workers' barrier all workers move data (with
+ * LL and LL128 each waits for its own lines). After the team's barrier connections are posted: a system-wide fence
+ * and a relaxed store. In large teams a separate warp posts, so that no worker waits for the fence, and its memory
+ * traffic overlaps with the next slice. What is equal within a team lies in shared memory: registers are for data.
  *
- * Leaving. Whoever must leave (abort, a call word that is not ours) sets `leave` to the number of the slice;
- * all threads see it behind that slice's barriers and none before, so that they leave together. A
- * communicator that was left is at its end: steps and slots mean nothing afterwards.
+ * Leaving. A thread that must leave (abort, mismatch of a call word) sets `leave` to the slice's number. All threads
+ * see it after that slice's barriers and none before, so they leave together. The communicator is unusable then:
+ * steps and slots mean nothing.
  */
 #ifndef RONDO_KERN_CUDA_PRIM_H
 #define RONDO_KERN_CUDA_PRIM_H
@@ -22,21 +20,23 @@
 #include "kern/cuda/prim_data.h"
 
 enum {
-    RONDO_PRIM_FAN = RONDO_TREE_FAN + 1, /* conns and the user's buffer */
+    RONDO_PRIM_FAN = RONDO_TREE_FAN + 1, /* connections and the user's buffer */
     RONDO_LONG_WAIT =
-        1 << 16, /* spins after which, and again and again, a wait says in words->block what it waits for */
-    RONDO_POST_THREADS = 128, /* teams of so many and more have a warp that posts */
-    RONDO_TO_LANE = 8,        /* lane 0 + i has the i-th conn to receive from, RONDO_TO_LANE + i to send to */
-    RONDO_OWN_LANE = 16       /* the user's buffers */
+        /* after this many spins, and again after as many, a wait writes what it waits for to words->block */
+    1 << 16,
+    RONDO_POST_THREADS = 128, /* teams of at least this size have a warp that posts */
+    /* lane i has the i-th connection to receive from, lane RONDO_TO_LANE + i to send to */
+    RONDO_TO_LANE = 8,
+    RONDO_OWN_LANE = 16 /* the user's buffers */
 };
 enum rondo_prim_waits { RONDO_WAITS_NOT = 0, RONDO_WAITS_DATA = 1, RONDO_WAITS_CREDIT = 2 };
 
-/* A conn while a launch uses it. conn.step counts claimed slices. */
+/* A connection during a launch. conn.step counts claimed slices. */
 struct rondo_prim_conn {
     struct rondo_conn conn;
     struct rondo_conn *home; /* NULL: none at this port */
     uint64_t posted;         /* slices posted */
-    uint32_t called;         /* the work's call word was written, or looked at */
+    uint32_t called;         /* the work's call word was written or checked */
     uint32_t unused;
 };
 
@@ -44,36 +44,35 @@ struct rondo_prim_conn {
 struct rondo_slice {
     const uint8_t *in; /* NULL: the user's buffer is no source */
     uint8_t *out;      /* NULL: no destination */
-    size_t bytes;      /* 0: there is none any more */
+    size_t bytes;      /* 0: there is none */
     uint32_t nfrom, nto;
     uint32_t from, to;  /* ports, a byte each */
-    uint32_t own_first; /* `in` before what is received, else behind it */
+    uint32_t own_first; /* `in` precedes received data; else it follows */
     struct rondo_mix mix;
 };
 
-/* What the threads of a team tell each other; in the block's shared memory. */
+/* What the threads of a team share, in the block's shared memory. */
 struct rondo_prim_shared {
     const uint8_t *src[RONDO_PRIM_FAN]; /* in the order of reduction; slots and the user's buffer */
     uint8_t *dst[RONDO_PRIM_FAN];
     uint64_t src_flag[RONDO_PRIM_FAN],
-        dst_flag[RONDO_PRIM_FAN]; /* of the slices there, as the protocol has it in a word */
-    struct rondo_slice slice[2];  /* this one and the one before, which may still be posted */
-    uint32_t leave;               /* the slice at which the team leaves */
+        dst_flag[RONDO_PRIM_FAN]; /* the slices' flags, as the protocol stores them in a word */
+    struct rondo_slice slice[2];  /* the current one and the previous one, which may still be posted */
+    uint32_t leave;               /* number of the slice at which the team leaves */
     uint32_t unused;
 };
 
-/* What every thread of a team knows, equal but for team.tid. */
+/* A thread's view of its team, equal for all except team.tid. */
 struct rondo_prim {
     struct rondo_team team,
-        workers; /* workers.tid counts for workers only: those with team.tid < workers.nthreads */
+        workers; /* workers.tid is valid for workers only: those with team.tid < workers.nthreads */
     struct rondo_prim_shared *shared;
-    struct rondo_prim_conn
-        *conns; /* to receive: by port; to send: RONDO_NUM_PORTS + port. solo: the one there is */
+    struct rondo_prim_conn *conns; /* receive: by port; send: RONDO_NUM_PORTS + port; solo: the only one */
     int solo;
     const struct rondo_work *work;
     struct rondo_gpu_words *words;
     uint64_t serial;
-    uint32_t work_index; /* in the launch, for a fault */
+    uint32_t work_index; /* in the launch, for reporting a fault */
     uint32_t slice;      /* running number, from 1 */
 };
 
@@ -85,14 +84,14 @@ RONDO_FN struct rondo_prim_conn *rondo_prim_conn_at(const struct rondo_prim *p, 
     return p->conns + (is_to ? RONDO_NUM_PORTS : 0) + port;
 }
 
-/* Where the i-th conn's slot stands among the sources. */
+/* Index of the i-th connection's slot among the sources. */
 RONDO_FN uint32_t rondo_prim_source(const struct rondo_slice *s, uint32_t i)
 {
     return i + (s->in != NULL && s->own_first);
 }
 
-/* A team of the threads from `first` on; it has two barriers, `barrier` and the next. posts: a warp of its
- * own may post. */
+/* Make a team of the threads from `first` on. It uses two barriers, `barrier` and the next. posts: a separate
+ * warp may post. */
 RONDO_FN void rondo_prim_team(struct rondo_prim *p, uint32_t tid, uint32_t nthreads, uint32_t barrier,
                               int posts)
 {
@@ -107,10 +106,11 @@ RONDO_FN void rondo_prim_team(struct rondo_prim *p, uint32_t tid, uint32_t nthre
 
 /* ---- waiting ---- */
 
-/* For the host, which measures how long one and the same wait lasts: of those that wait in a block, the first
- * has the place until it is through. Two that come at once may mix their words; the next time mends it. */
-RONDO_FN void rondo_words_tell(struct rondo_gpu_words *words, int32_t peer, uint32_t port,
-                               enum rondo_prim_waits waits, uint64_t step)
+/* Show the host what a block waits for. The host measures how long the same wait lasts. Of several waits in a
+ * block, the first one is shown until it ends. Two that begin at once may mix their words; the next write
+ * repairs that. */
+RONDO_FN void rondo_words_wait_begin(struct rondo_gpu_words *words, int32_t peer, uint32_t port,
+                                     enum rondo_prim_waits waits, uint64_t step)
 {
     rondo_word *step_word = (rondo_word *)&words->block[rondo_block_index()].step;
     const uint64_t who = (uint32_t)peer | (uint64_t)port << 32 | (uint64_t)waits << 48,
@@ -119,9 +119,9 @@ RONDO_FN void rondo_words_tell(struct rondo_gpu_words *words, int32_t peer, uint
     rondo_store_relaxed(step_word, step);
     rondo_store_relaxed(step_word - 1, who);
 }
-/* What was told is over. */
-RONDO_FN void rondo_words_told(struct rondo_gpu_words *words, int32_t peer, uint32_t port,
-                               enum rondo_prim_waits waits)
+/* The wait has ended. */
+RONDO_FN void rondo_words_wait_end(struct rondo_gpu_words *words, int32_t peer, uint32_t port,
+                                   enum rondo_prim_waits waits)
 {
     rondo_word *step_word = (rondo_word *)&words->block[rondo_block_index()].step;
     const uint64_t who = (uint32_t)peer | (uint64_t)port << 32 | (uint64_t)waits << 48;
@@ -130,7 +130,7 @@ RONDO_FN void rondo_words_told(struct rondo_gpu_words *words, int32_t peer, uint
     rondo_store_relaxed(step_word - 1, (uint32_t)-1 | (uint64_t)RONDO_WAITS_NOT << 48);
 }
 
-/* In a spinning wait for step `step` of conn c. @return 0: the team leaves. */
+/* Call in a spinning wait for step `step` of connection c. @return 0: the team leaves. */
 RONDO_FN int rondo_prim_breath(const struct rondo_prim *p, uint32_t *spins, const struct rondo_prim_conn *c,
                                uint32_t port, enum rondo_prim_waits waits, uint64_t step)
 {
@@ -139,16 +139,16 @@ RONDO_FN int rondo_prim_breath(const struct rondo_prim *p, uint32_t *spins, cons
         return 0;
     }
     if (RONDO_UNLIKELY(*spins % RONDO_LONG_WAIT == 0))
-        rondo_words_tell(p->words, c->conn.peer, port, waits, step);
+        rondo_words_wait_begin(p->words, c->conn.peer, port, waits, step);
     return 1;
 }
 RONDO_FN void rondo_prim_waited(const struct rondo_prim *p, uint32_t spins, const struct rondo_prim_conn *c,
                                 uint32_t port, enum rondo_prim_waits waits)
 {
-    if (RONDO_UNLIKELY(spins >= RONDO_LONG_WAIT)) rondo_words_told(p->words, c->conn.peer, port, waits);
+    if (RONDO_UNLIKELY(spins >= RONDO_LONG_WAIT)) rondo_words_wait_end(p->words, c->conn.peer, port, waits);
 }
 
-/* Credit of a sender, or the tail of a receiver. @return 0: the team leaves. */
+/* Wait for a sender's credit or a receiver's tail. @return 0: the team leaves. */
 RONDO_FN int rondo_prim_wait_step(const struct rondo_prim *p, struct rondo_prim_conn *c, uint32_t port,
                                   int is_to)
 {
@@ -170,7 +170,7 @@ RONDO_FN int rondo_prim_wait_step(const struct rondo_prim *p, struct rondo_prim_
 
 /* ---- call words ---- */
 
-/* Two conns that fail at once may mix their words; each of them is of a mismatch. */
+/* Two connections that fail at once may mix their words; each word belongs to some mismatch. */
 RONDO_FN void rondo_words_mismatch(struct rondo_gpu_words *words, uint64_t serial, uint32_t work_index,
                                    int32_t peer, uint32_t got)
 {
@@ -188,8 +188,8 @@ RONDO_FN void rondo_prim_mismatch(const struct rondo_prim *p, const struct rondo
     rondo_words_mismatch(p->words, p->serial, p->work_index, c->conn.peer, got);
 }
 
-/* Receiver: has the work's first slice on this conn come? The ends of a message each choose LL or Simple by
- * their own count, which may differ: there the tail tells, as both post it. */
+/* Receiver: has the work's first slice on this connection arrived? The two ends of a message choose LL or
+ * Simple by their own counts, which may differ: then the tail tells, since both post it. */
 RONDO_FN int rondo_prim_first_has_come(const struct rondo_prim *p, struct rondo_conn *conn,
                                        enum rondo_proto proto)
 {
@@ -198,8 +198,8 @@ RONDO_FN int rondo_prim_first_has_come(const struct rondo_prim *p, struct rondo_
     return rondo_proto_wait(proto, conn, 0, 1) != 0;
 }
 
-/* Receiver, first slice of the work on this conn: is it of our call? The word may come before the slice, but
- * a slice never before its word. @return 0: the team leaves. */
+/* Receiver, first slice of the work on this connection: check the call word. The word may arrive before the
+ * slice, but never after it. @return 0: the team leaves. */
 RONDO_FN int rondo_prim_check_call(const struct rondo_prim *p, struct rondo_prim_conn *c, uint32_t port,
                                    enum rondo_proto proto)
 {
@@ -222,7 +222,7 @@ RONDO_FN int rondo_prim_check_call(const struct rondo_prim *p, struct rondo_prim
     return 1;
 }
 
-/* Sender, with credit: what comes before a slice's first word. */
+/* Sender, with credit: what must precede a slice's first word. */
 RONDO_FN void rondo_prim_begin_slice(const struct rondo_prim *p, struct rondo_prim_conn *c, size_t bytes,
                                      enum rondo_proto proto)
 {
@@ -280,8 +280,8 @@ RONDO_FN void rondo_prim_claim(const struct rondo_prim *p, const struct rondo_sl
     rondo_warp_sync();
 }
 
-/* Lanes as in rondo_prim_claim(). What they post was written before the team's barrier; what they give back
- * was read before it. */
+/* Lanes as in rondo_prim_claim(). What a lane posts was written before the team's barrier; slots that it
+ * returns were read before it. */
 RONDO_FN void rondo_prim_post(const struct rondo_prim *p, const struct rondo_slice *s, enum rondo_proto proto)
 {
     const uint32_t lane = rondo_lane(), is_to = lane >= RONDO_TO_LANE, i = lane % RONDO_TO_LANE;
@@ -291,7 +291,7 @@ RONDO_FN void rondo_prim_post(const struct rondo_prim *p, const struct rondo_sli
     c = rondo_prim_conn_at(p, rondo_prim_port(is_to ? s->to : s->from, i), (int)is_to);
     c->posted++;
     if (is_to && proto != RONDO_PROTO_SIMPLE && !c->conn.proxied && !begins_message)
-        return; /* the flags have said it */
+        return; /* the flags tell */
     rondo_fence();
     rondo_store_relaxed(is_to ? (rondo_word *)&c->conn.tail->tail : (rondo_word *)&c->conn.head->head,
                         c->posted);
@@ -299,7 +299,7 @@ RONDO_FN void rondo_prim_post(const struct rondo_prim *p, const struct rondo_sli
 
 /* ---- moving flagged lines ---- */
 
-/* For whom the source waits. */
+/* Wait for a line, on behalf of its source's connection. */
 RONDO_FN int rondo_prim_line_breath(const struct rondo_prim *p, const struct rondo_slice *s, uint32_t source,
                                     uint32_t *spins)
 {
@@ -350,7 +350,7 @@ RONDO_FN void rondo_prim_move_ll(const struct rondo_prim *p, const struct rondo_
     }
 }
 
-/* All lanes of a warp take the same way. */
+/* All lanes of a warp take the same branch. */
 RONDO_FN void rondo_prim_move_ll128(const struct rondo_prim *p, const struct rondo_slice *s,
                                     rondo_dtype dtype, enum rondo_reduce reduce)
 {
@@ -407,11 +407,9 @@ RONDO_FN struct rondo_slice *rondo_prim_slice(const struct rondo_prim *p)
     return &p->shared->slice[p->slice & 1];
 }
 
-/**
- * Pass rondo_prim_slice(), which one thread of the team's first warp has filled. All threads of the team call
- * it alike; dtype, reduce (RONDO_MOVES_ONLY: one source) and proto are constants.
- * @return 1: on to the next; 0: there was none, or the team leaves (p->shared->leave == p->slice).
- */
+/** Pass rondo_prim_slice(), which one thread of the team's first warp has filled. All threads of the team
+ * call it with the same arguments; dtype, reduce (RONDO_MOVES_ONLY: one source) and proto are constants.
+ * @return 1: go on; 0: there was no slice, or the team leaves (p->shared->leave == p->slice). */
 RONDO_FN int rondo_prim_pass(struct rondo_prim *p, rondo_dtype dtype, enum rondo_reduce reduce,
                              enum rondo_proto proto)
 {

@@ -1,10 +1,8 @@
-/*
- * The data of a slice (kern/cuda/prim.h): from its sources through the registers of a team's threads to its
- * destinations, by protocol. Slots are aligned; the user's buffers may lie anywhere and end anywhere: Simple
- * puts what lies across two vectors of 16 aligned bytes together from both; other bytes that are not 16 whole
- * and aligned ones go through rondo_load_bytes and rondo_store_bytes. Nothing is written, nor read, outside a
- * slice.
- */
+/* How the data of a slice (kern/cuda/prim.h) moves, for each protocol: from its sources through the registers
+ * of a team's threads to its destinations. Slots are aligned; the user's buffers may begin and end anywhere.
+ * Simple assembles misaligned vectors from two aligned ones of 16 bytes; other bytes that are not 16 whole
+ * and aligned ones go through rondo_load_bytes and rondo_store_bytes. Nothing outside a slice is read or
+ * written. */
 #ifndef RONDO_KERN_CUDA_PRIM_DATA_H
 #define RONDO_KERN_CUDA_PRIM_DATA_H
 
@@ -12,21 +10,21 @@
 #include "kern/cuda/reduce_gpu.h"
 
 enum {
-    RONDO_VECTORS = 8,     /* Simple: 16 bytes that a thread has in flight of each source */
-    RONDO_ROW_VECTORS = 4, /* the same where not all places are aligned */
+    RONDO_VECTORS = 8,     /* Simple: vectors of 16 bytes that a thread has in flight per source */
+    RONDO_ROW_VECTORS = 4, /* the same if not all places are aligned */
     RONDO_LL_LINES = 4,    /* LL: lines that a thread waits for together */
     RONDO_LL128_ROWS = 4,  /* LL128: rows of four lines that a warp waits for together */
     RONDO_LL128_ROW_BYTES = RONDO_WARP / 8 * 8 * RONDO_LL128_DATA,
-    RONDO_MOVES_ONLY = RONDO_NUM_REDUCES /* in place of an operation where there is one source */
+    RONDO_MOVES_ONLY = RONDO_NUM_REDUCES /* instead of an operation, for one source */
 };
 
-/* What happens to the words of a slice on their way; the same for all of them. */
+/* What happens to all words of a slice. */
 struct rondo_mix {
     uint32_t nsrc, ndst;
-    uint32_t own;    /* which source is the user's buffer; nsrc: none */
+    uint32_t own;    /* index of the user's buffer among the sources; nsrc: none */
     int32_t divisor; /* of the result; 0: none */
-    int premul;      /* the user's words are multiplied by scalar first */
-    uint64_t scalar; /* in every element of the word */
+    int premul;      /* multiply the user's words by scalar first */
+    uint64_t scalar; /* repeated in every element of the word */
 };
 
 typedef uint32_t __attribute__((may_alias)) rondo_word32;
@@ -48,7 +46,7 @@ typedef uint16_t __attribute__((may_alias)) rondo_word16;
     }                                                                                            \
     return
 
-/* Eight bytes at p, or the `left` that there are (1 at least) and zeros: as wide as they and their place
+/* Eight bytes at p; if fewer are `left` (at least 1), those and zeros. Loads as wide as size and alignment
  * allow. */
 RONDO_FN uint64_t rondo_load_bytes(const uint8_t *p, size_t left)
 {
@@ -86,15 +84,15 @@ RONDO_FN int rondo_is_aligned16(const void *a, const void *b)
     return (((uintptr_t)a | (uintptr_t)b) & 15) == 0;
 }
 
-/* ---- words in registers: w[n], n and all indices constant ---- */
+/* ---- words in registers: w[n], where n and all indices are constants ---- */
 
-/* What has no short sequence of instructions has one copy of its code, and the words take their turn in w[0].
- */
+/* Operations without a short sequence of instructions have one copy of their code, and the words pass through
+ * w[0]. */
 RONDO_FN int rondo_word_is_long(rondo_dtype dtype, enum rondo_reduce reduce)
 {
 #ifdef __CUDA_ARCH__
     if (__CUDA_ARCH__ >= 890 && reduce != RONDO_REDUCE_SUM)
-        return 0; /* sums have premul and divide too, and would spill */
+        return 0; /* sums have premul and divide, too, and would spill */
 #endif
     (void)reduce;
     return dtype == RONDO_FLOAT8E4M3 || dtype == RONDO_FLOAT8E5M2;
@@ -106,7 +104,7 @@ RONDO_FN void rondo_words_turn(uint64_t *w, int n, uint64_t last)
     w[n - 1] = last;
 }
 
-/* w op= x; x is not kept. */
+/* w op= x; destroys x. */
 RONDO_FN void rondo_words_reduce(uint64_t *w, uint64_t *x, int n, rondo_dtype dtype, enum rondo_reduce reduce)
 {
     if (rondo_word_is_long(dtype, reduce)) {
@@ -120,7 +118,8 @@ RONDO_FN void rondo_words_reduce(uint64_t *w, uint64_t *x, int n, rondo_dtype dt
     RONDO_UNROLLED for (int i = 0; i < n; i++) w[i] = rondo_word_reduce(dtype, reduce, w[i], x[i]);
 }
 
-/* Sums alone are pre-multiplied and divided (the table of operations): other kernels have no code for it. */
+/* Only sums are pre-multiplied and divided (see the table of operations): other kernels have no code for it.
+ */
 RONDO_FN void rondo_words_premul(uint64_t *w, int n, const struct rondo_mix *mix, uint32_t source,
                                  rondo_dtype dtype, enum rondo_reduce reduce)
 {
@@ -181,16 +180,15 @@ RONDO_FN void rondo_move_vectors(const uint8_t *const *src, uint8_t *const *dst,
         rondo_store_vectors(w, RONDO_VECTORS, dst[i], v, stride, end);
 }
 
-/*
- * Where not all places are aligned, warps have rows of RONDO_WARP - 1 vectors: lane i has vector v of the
- * slice, which begins `off` bytes within a vector of its place and is put together from what lane i and the
- * next one (a source) or the one before (a destination) have. The last lane has none of its own.
- */
+/* If not all places are aligned, a warp works on rows of RONDO_WARP - 1 vectors. Lane i has vector v of the
+ * slice, which begins `off` bytes into an aligned vector of its place. A source's vector is assembled from
+ * those of lane i and the next lane, a destination's from those of lane i and the one before. The last lane
+ * has none of its own. */
 struct rondo_rows {
     size_t v, stride, end; /* v, v + stride, .. below end */
 };
 
-/* Bytes off, off + 1, .. of the 32 of a vector and the one behind it: 16 of them. off: 1 .. 15. */
+/* 16 bytes from `off` (1 .. 15) of a vector and the one after it. */
 RONDO_FN struct rondo_data16 rondo_join_vectors(struct rondo_data16 a, struct rondo_data16 b, uint32_t off)
 {
     const uint32_t bits = 8 * (off & 7);
@@ -217,7 +215,7 @@ RONDO_FN void rondo_words_turn16(uint64_t *w, int n, struct rondo_data16 last)
     rondo_words_turn(w, n, last.hi);
 }
 
-/* A source's rows. Of one that is not aligned a vector more is loaded than the slice has there. */
+/* A source's rows. If it is misaligned, loads one vector more than the slice has. */
 RONDO_FN void rondo_load_rows(uint64_t *w, const uint8_t *from, const struct rondo_rows *rows)
 {
     const uint32_t off = (uint32_t)(uintptr_t)from & 15, lane = rondo_lane();
@@ -234,7 +232,7 @@ RONDO_FN void rondo_load_rows(uint64_t *w, const uint8_t *from, const struct ron
     }
 }
 
-/* Bytes [first, end) of a vector, to their place in the 16 at `to`. */
+/* Store bytes [first, end) of a vector to their place in the 16 at `to`. */
 RONDO_FN void rondo_store_part(uint8_t *to, struct rondo_data16 d, uint32_t first, uint32_t end)
 {
     RONDO_ROLLED for (uint32_t begin = 0; begin < 16; begin += 8)
@@ -244,8 +242,7 @@ RONDO_FN void rondo_store_part(uint8_t *to, struct rondo_data16 d, uint32_t firs
     }
 }
 
-/* A destination's rows. The ends of a row are parts of vectors whose other part another row has, or nobody.
- */
+/* A destination's rows. At a row's ends, the other part of a vector belongs to another row or to nobody. */
 RONDO_FN void rondo_store_rows(uint64_t *w, uint8_t *to, const struct rondo_rows *rows)
 {
     const uint32_t off = (uint32_t)(uintptr_t)to & 15, lane = rondo_lane();
@@ -292,7 +289,7 @@ RONDO_FN void rondo_move_rows(const uint8_t *const *src, uint8_t *const *dst, co
     RONDO_ROLLED for (uint32_t i = 0; i < mix->ndst; i++) rondo_store_rows(w, dst[i], rows);
 }
 
-/* One word at a time, whatever its place: the ends of a slice. */
+/* One word at a time, wherever it lies: for the ends of a slice. */
 RONDO_FN void rondo_move_word(const uint8_t *const *src, uint8_t *const *dst, const struct rondo_mix *mix,
                               size_t at, size_t left, rondo_dtype dtype, enum rondo_reduce reduce)
 {
@@ -307,8 +304,8 @@ RONDO_FN void rondo_move_word(const uint8_t *const *src, uint8_t *const *dst, co
     RONDO_ROLLED for (uint32_t i = 0; i < mix->ndst; i++) rondo_store_bytes(dst[i] + at, left, w);
 }
 
-/* Vectors begin .. end - 1 of a slice whose places are not all aligned: not its first 16 bytes nor its last
- * ones, so that whole vectors of the places lie within it. */
+/* Vectors begin .. end - 1 of a slice with misaligned places. Excludes the slice's first and last 16 bytes,
+ * so that the aligned vectors around them lie within it. */
 RONDO_FN void rondo_move_apart(const uint8_t *const *src, uint8_t *const *dst, const struct rondo_mix *mix,
                                size_t begin, size_t end, uint32_t tid, uint32_t nthreads, rondo_dtype dtype,
                                enum rondo_reduce reduce)
@@ -324,7 +321,7 @@ RONDO_FN void rondo_move_apart(const uint8_t *const *src, uint8_t *const *dst, c
     }
 }
 
-/* src, dst: mix->nsrc and ndst of them; aligned: all of them are. Whole warps call it. */
+/* mix->nsrc sources and ndst destinations; aligned: all of them are. Whole warps call it. */
 RONDO_FN void rondo_move_simple(const uint8_t *const *src, uint8_t *const *dst, const struct rondo_mix *mix,
                                 int aligned, size_t bytes, uint32_t tid, uint32_t nthreads, rondo_dtype dtype,
                                 enum rondo_reduce reduce)
@@ -348,7 +345,7 @@ RONDO_FN void rondo_move_simple(const uint8_t *const *src, uint8_t *const *dst, 
 
 /* ---- LL ---- */
 
-/* Lines u, u + stride, .. of those below `end` into w. @return 1: all have arrived. */
+/* Load lines u, u + stride, .. below `end` into w. @return 1: all have arrived. */
 RONDO_FN int rondo_ll_load_lines(uint64_t *w, const uint8_t *slot, uint64_t flag, size_t u, size_t stride,
                                  size_t end)
 {
@@ -376,7 +373,7 @@ RONDO_FN void rondo_ll_store_lines(const uint64_t *w, uint8_t *slot, uint64_t fl
     }
 }
 
-/* The same words of the user's buffer. */
+/* Load the same words of the user's buffer. */
 RONDO_FN void rondo_ll_load_user(uint64_t *w, const uint8_t *in, size_t bytes, size_t u, size_t stride)
 {
     RONDO_ROLLED for (int i = 0; i < RONDO_LL_LINES; i++, u += stride)
@@ -395,14 +392,12 @@ RONDO_FN void rondo_ll_store_user(uint64_t *w, uint8_t *out, size_t bytes, size_
 
 /* ---- LL128 ---- */
 
-/*
- * A row is four lines, 60 words of payload, in the lanes of a warp. In lines, lane 8 q + j has words 2 j and
- * 2 j + 1 of line q, and of j = 7 the second is the flag. Of the user's buffer lane i < 30 has words 2 i and
- * 2 i + 1, which is 16 bytes of it. Word 15 q + r of the row lies in line q. Lanes are brought together
- * before each row, so that eight of them make one access of a line: its flag is as new as its data.
- */
+/* A row is four lines, 60 words of payload, held by the lanes of a warp. In line order, lane 8 q + j has
+ * words 2 j and 2 j + 1 of line q; for j = 7 the second one is the flag. In user order, lane i < 30 has words
+ * 2 i and 2 i + 1, 16 contiguous bytes. Word 15 q + r of the row lies in line q. The lanes synchronise before
+ * each row so that eight of them make one access to a line: its flag is then as new as its data. */
 
-/* From the user's order into lines: an odd line begins with the second word of a lane. */
+/* User order to line order: an odd line begins with a lane's second word. */
 RONDO_FN void rondo_row_to_lines(uint64_t *first, uint64_t *second)
 {
     const uint32_t lane = rondo_lane(), line = lane / 8, word = 15 * line + 2 * (lane % 8), odd = line & 1;
@@ -412,8 +407,8 @@ RONDO_FN void rondo_row_to_lines(uint64_t *first, uint64_t *second)
     *second = odd ? even_word : odd_word;
 }
 
-/* And back: the last word of an even line shares a lane with the first of the next one, which therefore comes
- * into the place of the flag. */
+/* Line order to user order: the last word of an even line shares a lane with the first word of the next one,
+ * which therefore takes the flag's place. */
 RONDO_FN void rondo_row_to_user(uint64_t *first, uint64_t *second)
 {
     const uint32_t lane = rondo_lane(), word = 2 * lane, line = word / 15 < 3 ? word / 15 : 3, odd = line & 1;
@@ -427,8 +422,8 @@ RONDO_FN void rondo_row_to_user(uint64_t *first, uint64_t *second)
     *second = odd ? lo : hi;
 }
 
-/* Rows row, row + 1, .. of a slot into w; `lines` has the slice. @return 1: those that it has have arrived.
- * All lanes call it. */
+/* Load rows row, row + 1, .. of a slot into w; `lines` is the slice's number of lines. @return 1: all of them
+ * have arrived. All lanes call it. */
 RONDO_FN int rondo_ll128_load_rows(uint64_t *w, const uint8_t *slot, uint64_t flag, size_t row, size_t lines)
 {
     const uint32_t lane = rondo_lane();
@@ -464,7 +459,7 @@ RONDO_FN void rondo_ll128_store_rows(const uint64_t *w, uint8_t *slot, uint64_t 
     rondo_warp_sync();
 }
 
-/* This lane's 16 bytes of a row of the user's buffer, or those of them that there are. */
+/* This lane's 16 bytes of a row of the user's buffer, or as many as there are. */
 RONDO_FN struct rondo_data16 rondo_load_user16(const uint8_t *in, size_t at, size_t bytes)
 {
     struct rondo_data16 d;
@@ -478,7 +473,7 @@ RONDO_FN void rondo_store_user16(uint8_t *out, size_t at, size_t bytes, struct r
     if (at + 8 < bytes) rondo_store_bytes(out + at + 8, bytes - at - 8, d.hi);
 }
 
-/* The user's rows into lines. whole: 16 bytes at a time, all of them there and aligned. */
+/* Load the user's rows in line order. whole: every lane's 16 bytes exist and are aligned. */
 RONDO_FN void rondo_ll128_load_user(uint64_t *w, const uint8_t *in, size_t bytes, size_t row, int whole)
 {
     const uint32_t lane = rondo_lane();

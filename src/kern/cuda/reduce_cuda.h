@@ -1,12 +1,13 @@
 /*
- * Words whose elements the GPU reduces in pairs: kern/cuda/reduce_gpu.h asks here first. Only where the bits
- * are those of rounding a float32 result once:
+ * Words whose elements the GPU reduces in pairs; kern/cuda/reduce_gpu.h asks here first. Only cases with the same
+ * bits as rounding a float32 result once:
  *
- *   f16, bf16   sums and products: float32 has more than twice the mantissa and two bits, so that rounding to
- * it first changes nothing. f8          the same in f16, whose 11 bits are enough for 4 (2 p + 2); products
- * of two elements are exact there, or beyond the largest. Narrowing saturates: what is beyond becomes the
- * next code, which is NaN (e4m3) or infinity (e5m2). max, min    a > b ? a : b, also of NaN and of zeros: the
- * instructions for maxima decide otherwise.
+ *   f16, bf16  sums and products: float32 has more than twice the mantissa and two bits, so that rounding to it
+ *              first changes nothing.
+ *   f8         the same in f16, whose 11 bits are enough for 4 (2 p + 2). Products of two elements are exact there,
+ *              or beyond the largest value. Narrowing saturates: a value beyond the largest becomes the next code,
+ *              which is NaN (e4m3) or infinity (e5m2).
+ *   max, min   a > b ? a : b, also for NaNs and zeros, where the instructions for maxima decide otherwise.
  */
 #ifndef RONDO_KERN_CUDA_REDUCE_CUDA_H
 #define RONDO_KERN_CUDA_REDUCE_CUDA_H
@@ -38,7 +39,7 @@ RONDO_FN uint32_t rondo_pair_fma_bf16(uint32_t a, uint32_t b, uint32_t c)
     asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
     return r;
 }
-/* One times a is a, and nothing changes when -0 is added. */
+/* a times one plus b: multiplying by one and adding -0 change nothing */
 RONDO_FN uint32_t rondo_pair_add_bf16(uint32_t a, uint32_t b)
 {
     return rondo_pair_fma_bf16(a, 0x3f803f80u, b);
@@ -73,7 +74,7 @@ RONDO_PAIR_REDUCE_(bf16)
 RONDO_FN uint64_t rondo_both_pairs(uint32_t lo, uint32_t hi) { return (uint64_t)hi << 32 | lo; }
 
 #if __CUDA_ARCH__ >= 890
-/* Two elements of one byte as halves, and back; `most` is the largest half that the type still rounds to a
+/* Two one-byte elements to halves and back; `most` is the largest half that the type still rounds to a
  * number. */
 #define RONDO_PAIR_F8_(type, code, most)                                                        \
     RONDO_FN uint32_t rondo_pair_widen_##type(uint32_t codes)                                   \
@@ -102,7 +103,7 @@ RONDO_PAIR_F8_(f8e5m2, "e5m2x2", 0x7b7f7b7fu) /* the half before 61440 */
 #undef RONDO_PAIR_F8_
 #endif
 
-/* 1: *word is x op y. 0: there is nothing better than element by element. */
+/* @return 1: *word is x op y. 0: element by element is best. */
 RONDO_FN int rondo_native_word(rondo_dtype dtype, enum rondo_reduce reduce, uint64_t x, uint64_t y,
                                uint64_t *word)
 {

@@ -1,11 +1,7 @@
-/*
- * Reductions of 8 bytes of payload at once, for every type and pairwise operation of the tables: what a
- * thread of a block does with what it holds in registers. The bits are those of kern/reduce.h (of a NaN: that
- * it is one): each pair is rounded to the storage type.
- *
- * Type and operation are constants where these are called. A machine that has better instructions for a word
- * defines RONDO_NATIVE_WORDS and rondo_native_word() (kern/cuda/reduce_cuda.h).
- */
+/* Reductions of 8 bytes of payload in a register, for every type and pairwise operation of the tables. The
+ * bits are those of kern/reduce.h (a NaN is only a NaN): each pair is rounded to the storage type. Type and
+ * operation are constants at every call. A machine with better instructions for words defines
+ * RONDO_NATIVE_WORDS and rondo_native_word() (kern/cuda/reduce_cuda.h). */
 #ifndef RONDO_KERN_CUDA_REDUCE_GPU_H
 #define RONDO_KERN_CUDA_REDUCE_GPU_H
 
@@ -16,7 +12,7 @@
 #include "kern/cuda/reduce_cuda.h"
 #endif
 
-/* Element i of a word; one loop serves all elements, so that a division has one copy of its code. */
+/* Loop over the elements of a word. One loop for all, so that a division has one copy of its code. */
 #define RONDO_WORD_LANES_(storage) (8 / (int)sizeof(storage))
 #define RONDO_WORD_SHIFT_(storage, i) (8 * (int)sizeof(storage) * (i))
 
@@ -63,7 +59,7 @@
     }
 RONDO_DTYPE_TABLE(RONDO_WORD_TYPE_, )
 
-/* Sums of bytes wrap each for itself: the upper bits are added without their carries. */
+/* Sums of bytes wrap separately: the upper bits are added without their carries. */
 RONDO_FN uint64_t rondo_word_add_bytes(uint64_t x, uint64_t y)
 {
     const uint64_t upper = 0x8080808080808080ull;
@@ -74,13 +70,13 @@ RONDO_FN uint64_t rondo_word_add_bytes(uint64_t x, uint64_t y)
     if (reduce == RONDO_REDUCE_##OP) {         \
         return rondo_word_##type##_##op(x, y); \
     }
-/* A type's row: the operation is a constant, and one of these is left. */
+/* A type's row: the operation is a constant, so one case remains. */
 #define RONDO_WORD_TYPE_CASE_(ctx, type, TYPE, ...)   \
     if ((int)dtype == RONDO_##TYPE) {                 \
         RONDO_REDUCE_TABLE(RONDO_WORD_OP_CASE_, type) \
     }
 
-/** x op y of the elements of a word; operands keep their order. */
+/** x op y for the elements of a word; operands keep their order. */
 RONDO_FN uint64_t rondo_word_reduce(rondo_dtype dtype, enum rondo_reduce reduce, uint64_t x, uint64_t y)
 {
 #ifdef RONDO_NATIVE_WORDS
@@ -96,7 +92,7 @@ RONDO_FN uint64_t rondo_word_reduce(rondo_dtype dtype, enum rondo_reduce reduce,
 #define RONDO_WORD_DIVIDE_CASE_(ctx, type, TYPE, ...) \
     case RONDO_##TYPE: return rondo_word_divide_##type(x, divisor);
 
-/** Every element divided, as rondo_divide(). */
+/** Divide every element, as rondo_divide() does. */
 RONDO_FN uint64_t rondo_word_divide(rondo_dtype dtype, uint64_t x, int32_t divisor)
 {
     switch ((int)dtype) {
@@ -105,7 +101,7 @@ RONDO_FN uint64_t rondo_word_divide(rondo_dtype dtype, uint64_t x, int32_t divis
     }
 }
 
-/** A word of nothing but this element. */
+/** A word that repeats this element. */
 RONDO_FN uint64_t rondo_word_repeat(uint64_t element, uint32_t elem_bytes)
 {
     uint64_t word = elem_bytes == 8 ? element : element & ((1ull << 8 * elem_bytes) - 1);
