@@ -167,7 +167,7 @@ static void run_child(struct world *world, const int *members, int n, uint64_t t
         }
     }
     for (int i = 0; i < n; i++) {
-        assert_int_equal(world->control[members[i]]->message.nparked, 0);
+        assert_int_equal(world->control[members[i]]->inbox.nparked, 0);
     }
 }
 

@@ -222,7 +222,7 @@ static void rank_that_exits_without_destroy_is_a_fault(void **state)
     scene_open(&scene, 3, roles, NULL);
     assert_int_equal(waitid(P_PID, (id_t)scene.pid[2], &info, WEXITED | WNOWAIT), 0);
     check_found(&scene, 3, 2, rondo_now_ns(), 1000000000);
-    assert_non_null(strstr(scene.shared->found[0].text, "it had called nothing yet"));
+    assert_non_null(strstr(scene.shared->found[0].text, "it had made no call yet"));
     scene_close(&scene);
 }
 

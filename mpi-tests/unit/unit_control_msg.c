@@ -33,7 +33,7 @@ static void msg_keeps_its_order_over_many_laps(void **state)
     }
     assert_int_equal(rondo_control_receive(world.control[0], 1, 0, &got, sizeof(got), &bytes),
                      RONDO_IN_PROGRESS);
-    assert_int_equal(world.control[0]->message.nparked, 0);
+    assert_int_equal(world.control[0]->inbox.nparked, 0);
     world_close(&world);
 }
 
@@ -171,8 +171,8 @@ static void sender_that_was_stopped_half_way_loses_its_cell(void **state)
     assert_int_equal(rondo_control_send(world.control[1], 0, 4, &data, sizeof(data)), RONDO_SUCCESS);
     assert_int_equal(rondo_control_receive(world.control[0], 1, 4, &got, sizeof(got), &bytes),
                      RONDO_IN_PROGRESS);
-    assert_true(world.control[0]->message.stuck_ns > 0);
-    world.control[0]->message.stuck_ns -= INT64_C(6000000000);
+    assert_true(world.control[0]->inbox.stuck_ns > 0);
+    world.control[0]->inbox.stuck_ns -= INT64_C(6000000000);
     assert_int_equal(rondo_control_receive(world.control[0], 1, 4, &got, sizeof(got), &bytes), RONDO_SUCCESS);
     assert_int_equal(got, 77);
     assert_int_not_equal(atomic_load(&cell->word), word); /* rank 2 could not publish any more */
@@ -247,11 +247,11 @@ static void forgotten_msg_is_dropped_early_and_late(void **state)
     }
     assert_int_equal(rondo_control_progress(world.control[0], &moved), RONDO_SUCCESS);
     rondo_control_forget(world.control[0], 2); /* also the last one in the list */
-    assert_int_equal(world.control[0]->message.nparked, 4);
+    assert_int_equal(world.control[0]->inbox.nparked, 4);
     assert_int_equal(rondo_control_send(world.control[1], 0, 2, &got, sizeof(got)), RONDO_SUCCESS);
     assert_int_equal(rondo_control_send(world.control[1], 0, 1, &got, sizeof(got)), RONDO_SUCCESS);
     assert_int_equal(rondo_control_progress(world.control[0], &moved), RONDO_SUCCESS);
-    assert_int_equal(world.control[0]->message.nparked, 5);
+    assert_int_equal(world.control[0]->inbox.nparked, 5);
     assert_int_equal(rondo_control_receive(world.control[0], 1, 0, &got, sizeof(got), &bytes), RONDO_SUCCESS);
     assert_int_equal(got, 0);
     world_close(&world);

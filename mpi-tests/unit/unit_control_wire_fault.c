@@ -422,9 +422,9 @@ static void an_inbox_that_overflows_is_told_of_without_its_lock(void **state)
     rondo_wire_lock();
     assert_int_equal(pthread_create(&thread, NULL, ask_for_other_msg, w.control[0]), 0);
     WAIT_FOR(rondo_control_aborted(w.control[0]));
-    locked = pthread_mutex_trylock(&w.control[0]->message.lock) == 0;
+    locked = pthread_mutex_trylock(&w.control[0]->inbox.lock) == 0;
     if (locked) {
-        pthread_mutex_unlock(&w.control[0]->message.lock);
+        pthread_mutex_unlock(&w.control[0]->inbox.lock);
     }
     rondo_wire_unlock();
     pthread_join(thread, NULL);

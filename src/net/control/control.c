@@ -8,10 +8,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-enum {
-    TEXT_WAIT_NS = 20 * 1000 *
-                   1000 /* for a reason's text: its writer copies 512 bytes, or is dead or stopped */
-};
+/* How long to wait for a reason's text: its writer copies 512 bytes, unless it is dead or stopped. */
+enum { TEXT_WAIT_NS = 20 * 1000 * 1000 };
 
 static size_t control_bytes(const struct rondo_control_config *config)
 {
@@ -26,7 +24,7 @@ static void control_free(struct rondo_control *control)
 {
     rondo_wire_free(control);
     rondo_shm_close(&control->shm);
-    rondo_msg_clear(&control->message);
+    rondo_inbox_clear(&control->inbox);
     rondo_free(control->local_ranks);
     rondo_free(control->local_of);
     rondo_free(control->watch);
@@ -60,7 +58,7 @@ static rondo_status control_new(struct rondo_control **control_out, const struct
     rondo_status status;
     RONDO_TRY(control_check_config(config));
     RONDO_TRY(RONDO_NEW(control, "control plane"));
-    rondo_msg_init(&control->message);
+    rondo_inbox_init(&control->inbox);
     control->shm.fd = -1;
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(control->local_ranks, config->nlocal, "control plane's local ranks"),
                    fail);
@@ -88,7 +86,7 @@ fail:
     return status;
 }
 
-/* Point into the mapped segment and say that this rank is there. */
+/* Set the pointers into the mapped segment. */
 static void control_place(struct rondo_control *control, const struct rondo_control_config *config)
 {
     control->head = (struct rondo_control_head *)control->shm.base;
@@ -104,7 +102,8 @@ static void control_place(struct rondo_control *control, const struct rondo_cont
     }
 }
 
-static void control_come_in(struct rondo_control *control)
+/* Show the other ranks that this one has attached. */
+static void control_announce(struct rondo_control *control)
 {
     struct rondo_control_life *life = &control->own->life;
     life->pid = control->pid;
@@ -128,11 +127,11 @@ rondo_status rondo_control_create(struct rondo_control **control_out,
     control->head->nlocal = config->nlocal;
     control->head->magic = RONDO_CONTROL_MAGIC;
     for (int i = 0; i < config->nlocal; i++) {
-        rondo_inbox_init(&control->blocks[i].box);
+        rondo_box_init(&control->blocks[i].box);
     }
-    control_come_in(control);
+    control_announce(control);
     RONDO_INFO(RONDO_SUBSYS_CONTROL,
-               "%s: control segment of %zu bytes for %d ranks, mailbox %zu bytes a rank", control->name,
+               "%s: control segment of %zu bytes for %d ranks, mailbox of %zu bytes a rank", control->name,
                bytes, config->nlocal, config->mailbox_capacity);
     *name = control->shm.name;
     *control_out = control;
@@ -159,14 +158,14 @@ rondo_status rondo_control_attach(struct rondo_control **control_out,
         head->version != RONDO_CONTROL_VERSION || head->bytes != bytes || head->nlocal != config->nlocal ||
         head->comm_hash != config->comm_hash) {
         status = rondo_fail(RONDO_INTERNAL_ERROR,
-                            "%s: the control segment of rank %d on %s is not this communicator's (%zu bytes "
-                            "mapped, %zu needed)",
+                            "%s: the control segment of rank %d on %s belongs to another communicator (%zu "
+                            "bytes mapped, %zu needed)",
                             control->name, config->local_ranks[0], rondo_log_host(), control->shm.size,
                             bytes);
         goto fail;
     }
     control_place(control, config);
-    control_come_in(control);
+    control_announce(control);
     *control_out = control;
     return RONDO_SUCCESS;
 fail:
@@ -200,7 +199,7 @@ void rondo_control_close(struct rondo_control *control)
     }
     if (control->pid == getpid()) {
         rondo_control_unwatch(control);
-        rondo_control_leave(control); /* nobody beats for this rank any more: that is no fault either */
+        rondo_control_leave(control); /* else its missing beats would look like a fault */
         rondo_wire_part(control);
         if (control->local_rank == 0) {
             rondo_shm_unlink(&control->shm);
@@ -235,7 +234,7 @@ int rondo_control_end(struct rondo_control *control, rondo_status status, int ra
         return 0;
     }
     snprintf(reason->text, sizeof(reason->text), "%s", text ? text : "");
-    /* Fails when a reader gave up waiting: the text stays unread. */
+    /* Fails if a reader has given up waiting for the text. */
     atomic_compare_exchange_strong_explicit(&reason->word, &mine,
                                             reason_word(RONDO_REASON_SET, status, control->local_rank, rank),
                                             memory_order_release, memory_order_relaxed);
@@ -254,7 +253,7 @@ int rondo_control_aborted(const struct rondo_control *control)
     return atomic_load_explicit(&control->reason->word, memory_order_acquire) != 0;
 }
 
-/* The word once its text can be read or is given up. */
+/* @return the word, once its text is complete or given up. */
 static uint64_t reason_settle(struct rondo_control_reason *reason)
 {
     uint64_t word = atomic_load_explicit(&reason->word, memory_order_acquire);
@@ -263,7 +262,7 @@ static uint64_t reason_settle(struct rondo_control_reason *reason)
         int64_t now = rondo_now_ns();
         start = start ? start : now;
         if (now - start > TEXT_WAIT_NS) {
-            /* On failure `word` is what the writer or another reader made of it. */
+            /* On failure `word` holds what the writer or another reader wrote. */
             if (atomic_compare_exchange_strong_explicit(&reason->word, &word, word | RONDO_REASON_LOST,
                                                         memory_order_acq_rel, memory_order_acquire)) {
                 word |= RONDO_REASON_LOST;
@@ -293,7 +292,7 @@ rondo_status rondo_control_reason(struct rondo_control *control, char *text, int
         snprintf(text, RONDO_ERROR_TEXT, "%.*s", RONDO_ERROR_TEXT - 1, control->reason->text);
     } else {
         snprintf(text, RONDO_ERROR_TEXT,
-                 "rank %d ended communicator %s (%s) and died or was stopped before it could say why; see "
+                 "rank %d ended communicator %s (%s) and died or was stopped before it wrote the reason; see "
                  "that rank's own log",
                  writer < control->nlocal ? control->local_ranks[writer] : -1, control->name,
                  rondo_status_string(status));
@@ -305,10 +304,11 @@ rondo_status rondo_control_reason(struct rondo_control *control, char *text, int
 /* ---- calls ---- */
 
 /*
- * A line's readers see seq change around the words that change: every word is stored with release after seq =
- * 0, and loaded with acquire between two loads of seq. (Fences would do the same, but thread sanitizers do
- * not know them.) On x86 all of these are plain stores and loads. The words are put together from the fields,
- * not copied: a wide load of fields that were just stored would wait for the stores.
+ * Readers of a line detect a change by seq: the writer sets seq to 0, stores every word with release, then
+ * stores seq; a reader loads the words with acquire between two loads of seq. (Fences would do too, but
+ * thread sanitizers do not understand them.) On x86 all of these are plain stores and loads. The writer
+ * assembles the words from the fields instead of copying them: a wide load of fields that were just stored
+ * would stall.
  */
 enum { WORD_SEQ, WORD_COUNT, WORD_WORD_OP, WORD_ROOT_KIND, LINE_WORDS, STATE_SHIFT = 48 };
 
@@ -367,7 +367,7 @@ int rondo_control_call_of(struct rondo_control *control, int rank, uint64_t seq,
         return rank >= 0 && rank < control->nranks && control->wire &&
                rondo_wire_call_of(control, rank, seq, 0, call) > 0;
     }
-    /* A rank that calls on and on may overwrite the line each time: give up then. */
+    /* A rank that keeps calling may overwrite the line on every try: give up in the end. */
     for (int tries = 0; tries < 64; tries++) {
         uint64_t want = seq ? seq
                             : atomic_load_explicit(&control->blocks[local].calls.begun, memory_order_acquire);
@@ -385,7 +385,7 @@ int rondo_control_call_of(struct rondo_control *control, int rank, uint64_t seq,
             return 1;
         }
         if (seq && word[WORD_SEQ] != 0 && word[WORD_SEQ] != seq) {
-            return 0; /* not yet there, or past it; 0: a record is being written */
+            return 0; /* not in the ring; seq 0 would mean that the line is being written */
         }
     }
     return 0;
@@ -401,7 +401,7 @@ int rondo_control_state_of(struct rondo_control *control, int rank)
                                                                           : RONDO_RANK_ALIVE;
         return remote == RONDO_RANK_GONE ? RONDO_RANK_LEFT : remote;
     }
-    /* The watch first: a rank that left before it died has left. */
+    /* Load the watch's state first: a rank that left before it died has left. */
     int state = atomic_load_explicit(&control->watch[local].state, memory_order_acquire);
     return atomic_load_explicit(&control->blocks[local].life.state, memory_order_acquire) == RONDO_LIFE_LEFT
                ? RONDO_RANK_LEFT
@@ -413,7 +413,7 @@ rondo_status rondo_control_progress(struct rondo_control *control, int *moved)
     enum { LOOK_NS = 10 * 1000 * 1000 };
     struct rondo_control_calls *calls = &control->own->calls;
     int64_t now = rondo_now_ns(), looked = atomic_load_explicit(&control->looked_ns, memory_order_relaxed);
-    /* Two threads that wait at once may lose a count. */
+    /* Not atomic: two threads that wait at once may lose a count. */
     atomic_store_explicit(&calls->waits, atomic_load_explicit(&calls->waits, memory_order_relaxed) + 1,
                           memory_order_relaxed);
     if (now - looked >= LOOK_NS &&

@@ -104,8 +104,8 @@ struct rondo_parked {
     uint8_t data[];
 };
 
-/* The receiving side of this rank's inbox. */
-struct rondo_control_msg {
+/* The receiving side of an inbox; the box in the segment is the sending side. */
+struct rondo_control_inbox {
     pthread_mutex_t lock; /* several threads may create children of one communicator */
     uint64_t head;        /* next position to take */
     int64_t stuck_ns;     /* since when the cell at head is reserved and not full; 0: it is not */
@@ -136,7 +136,7 @@ struct rondo_control {
     struct rondo_control_reason *reason;
     struct rondo_control_block *blocks, *own;
     struct rondo_mailbox mailbox;
-    struct rondo_control_msg message;
+    struct rondo_control_inbox inbox;
     _Atomic int64_t looked_ns;         /* last look for deaths by a waiting thread */
     struct rondo_control_watch *watch; /* by local rank */
     struct rondo_control *next;        /* in the watcher's list */
@@ -160,14 +160,14 @@ void rondo_control_look(struct rondo_control *control);
 
 /* ---- inboxes (control_msg.c) ---- */
 
-void rondo_msg_init(struct rondo_control_msg *message);
-void rondo_msg_clear(struct rondo_control_msg *message);
-/** Give the cells of a fresh inbox their positions. */
-void rondo_inbox_init(struct rondo_control_box *box);
+void rondo_inbox_init(struct rondo_control_inbox *inbox);
+void rondo_inbox_clear(struct rondo_control_inbox *inbox);
+/** Give the cells of a fresh box their positions. */
+void rondo_box_init(struct rondo_control_box *box);
 /** Park what is in the inbox, so that senders find room; nothing when another thread holds the lock. */
 rondo_status rondo_msg_drain(struct rondo_control *control, int *moved);
 /** Was this tag forgotten? Call it with the inbox's lock held. */
-int rondo_msg_forgotten(const struct rondo_control_msg *message, uint64_t tag);
+int rondo_msg_forgotten(const struct rondo_control_inbox *inbox, uint64_t tag);
 
 /* ---- between nodes (control_wire*.c) ---- */
 

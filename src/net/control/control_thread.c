@@ -1,8 +1,8 @@
 /*
- * The watcher: one per process while a control is started, with the control thread and a table of the local
- * peers' processes. Everything in it is under one lock, which is held for short, bounded work only: the
- * thread logs nothing while it holds it. Waiting threads look for deaths themselves (rondo_control_look),
- * with the same functions, when the lock is free.
+ * The watcher: the control thread and a table of the processes of local peers. A process has one while any
+ * of its controls is started. One lock protects it, and is held for short, bounded work only: the thread
+ * does not log while it holds it. Waiting threads look for deaths themselves, with the same functions, when
+ * the lock is free (rondo_control_look).
  */
 #include "net/control/control_impl.h"
 
@@ -27,19 +27,19 @@
 enum { FALLBACK_NS = 200 * 1000 * 1000 /* between looks at processes that have no pidfd */ };
 
 struct process {
-    int pid, fd; /* pidfd; -1: none could be had, asked by kill(pid, 0) */
+    int pid, fd; /* pidfd; -1: none, use kill(pid, 0) */
     uint64_t start;
     int refs, dead;
 };
 
 struct watcher {
     pthread_t thread;
-    int pid;          /* of the owner: a forked child has the memory, but no thread */
-    int epoll, event; /* event wakes the thread to end */
+    int pid;          /* of the owner: a forked child has the memory, but not the thread */
+    int epoll, event; /* event wakes the thread so that it ends */
     int stop;
     int nfallback; /* living processes without a pidfd */
     int64_t beat_ns, dead_ns;
-    int64_t fallback_ns; /* last look at those */
+    int64_t fallback_ns; /* last look at those processes */
     struct rondo_control *controls;
     struct process *processes;
     int nprocesses, capacity;
@@ -54,7 +54,7 @@ struct process_stat {
     uint64_t start;
 };
 
-/* What /proc says of a process. @return 0: nothing. */
+/* Read a process's entry in /proc. @return 0: it has none. */
 static int process_stat(int pid, struct process_stat *stat)
 {
     char path[32], text[1024], *at;
@@ -68,7 +68,7 @@ static int process_stat(int pid, struct process_stat *stat)
     n = read(fd, text, sizeof(text) - 1);
     close(fd);
     text[n > 0 ? n : 0] = '\0';
-    at = strrchr(text, ')'); /* the name before it may hold anything */
+    at = strrchr(text, ')'); /* the name before it may contain anything */
     if (at == NULL ||
         sscanf(at + 1, " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %d %*s %" SCNu64,
                &stat->state, &stat->threads, &stat->start) != 3) {
@@ -83,7 +83,7 @@ uint64_t rondo_process_start(int pid)
     return process_stat(pid, &stat) ? stat.start : 0;
 }
 
-/* Without pidfd: has this process ended, or another one got its pid? */
+/* Without a pidfd: has this process ended, or does another one have its pid now? */
 static int process_gone(const struct process *process)
 {
     struct process_stat stat;
@@ -93,7 +93,7 @@ static int process_gone(const struct process *process)
     if (!process_stat(process->pid, &stat)) {
         return 0;
     }
-    /* A process whose first thread alone has ended is a zombie with more threads. */
+    /* A zombie with more than one thread still lives: only its first thread has ended. */
     return ((stat.state == 'Z' || stat.state == 'X') && stat.threads <= 1) ||
            (process->start && stat.start != process->start);
 }
@@ -102,8 +102,7 @@ static void process_set_dead(struct watcher *w, struct process *process)
 {
     process->dead = 1;
     if (process->fd >= 0) {
-        epoll_ctl(w->epoll, EPOLL_CTL_DEL, process->fd,
-                  NULL); /* it would stay readable and wake the thread for ever */
+        epoll_ctl(w->epoll, EPOLL_CTL_DEL, process->fd, NULL); /* else it would wake the thread for ever */
         close(process->fd);
         process->fd = -1;
     } else {
@@ -122,13 +121,13 @@ static void process_open(struct watcher *w, struct process *process, int index)
     if (process->fd < 0) {
         w->nfallback++;
     }
-    /* After the pidfd is open: a process that ended before has left its pid, perhaps to another one. */
+    /* Check once the pidfd is open: the process may have ended before, and its pid may be another's now. */
     if (process_gone(process)) {
         process_set_dead(w, process);
     }
 }
 
-/* The table's entry for a process, with one reference more. */
+/* Find or add a process, and take a reference to it. */
 static rondo_status process_get(struct watcher *w, int pid, uint64_t start, int *index)
 {
     int unused = -1;
@@ -174,8 +173,8 @@ static void watcher_reap(struct watcher *w, int64_t now)
 {
     struct epoll_event events[16];
     int n;
-    /* Everything reported is taken out of the set, so this ends; the bound is for the stop event and the
-     * wire's, which stay. */
+    /* Reported processes leave the set, so this would end by itself but for the stop event and the wire's,
+     * which stay. */
     for (int round = 0; round <= w->nprocesses / 8; round++) {
         n = epoll_wait(w->epoll, events, (int)RONDO_COUNTOF(events), 0);
         for (int i = 0; i < n; i++) {
@@ -205,7 +204,7 @@ static void describe_last_call(struct rondo_control *control, int rank, char *te
     struct rondo_call call;
     char words[128];
     if (!rondo_control_call_of(control, rank, 0, &call)) {
-        snprintf(text, bytes, "it had called nothing yet");
+        snprintf(text, bytes, "it had made no call yet");
         return;
     }
     snprintf(words, sizeof(words), "call #%llu", (unsigned long long)call.seq);
@@ -215,8 +214,8 @@ static void describe_last_call(struct rondo_control *control, int rank, char *te
     snprintf(text, bytes, "last call: %s (%s)", words, call.state == 2 ? "finished" : "under way");
 }
 
-/* End the communicator for a local rank's fault. silent_ns: since when its beat stands still, 0: its process
- * is dead. @return 1: first reason, in text. */
+/* End the communicator because of a local rank. silent_ns: how long its beat has stood still; 0: its
+ * process is dead. @return 1: this is the first reason, in text. */
 static int report(struct rondo_control *control, int local, int64_t silent_ns, char *text)
 {
     int rank = control->local_ranks[local];
@@ -245,7 +244,7 @@ static int report(struct rondo_control *control, int local, int64_t silent_ns, c
     return 1;
 }
 
-/* @return 1: ended for a death, sentence in text. */
+/* @return 1: a death ended the communicator, sentence in text. */
 static int check_deaths(struct watcher *w, struct rondo_control *control, char *text)
 {
     int ended = 0;
@@ -265,8 +264,8 @@ static int check_deaths(struct watcher *w, struct rondo_control *control, char *
     return ended;
 }
 
-/* @return 1: ended for a beat that stopped, sentence in text. restart: this process was itself stopped, so
- * everyone's silence counts from now. */
+/* restart: this process was itself stopped, so everyone's silence counts from now. @return 1: a silent rank
+ * ended the communicator, sentence in text. */
 static int check_beats(struct watcher *w, struct rondo_control *control, int64_t now, int restart, char *text)
 {
     int ended = 0;
@@ -296,9 +295,8 @@ static void beat(struct rondo_control *control)
     atomic_fetch_add_explicit(&control->own->life.beat, 1, memory_order_relaxed);
 }
 
-/* One turn of the thread. @return 1: a communicator was ended, sentence in text; another may have to be:
- * check again. */
-static int watcher_turn(struct watcher *w, int64_t now, int restart, char *text)
+/* Beat and check all. @return 1: a communicator was ended, sentence in text; check again for others. */
+static int watcher_check(struct watcher *w, int64_t now, int restart, char *text)
 {
     for (struct rondo_control *control = w->controls; control; control = control->next) {
         beat(control);
@@ -326,7 +324,7 @@ static void *watcher_main(void *arg)
         restart = now - last > 2 * w->beat_ns;
         last = now;
         do {
-            again = watcher_turn(w, now, restart, text);
+            again = watcher_check(w, now, restart, text);
             if (again) {
                 pthread_mutex_unlock(&watcher_lock);
                 RONDO_WARN("%s", text);
@@ -337,8 +335,8 @@ static void *watcher_main(void *arg)
         if (!w->stop) {
             pthread_mutex_unlock(&watcher_lock);
             rondo_wire_tick(now, restart, w->beat_ns, w->dead_ns);
-            /* Only to sleep: what it reports may be out of date when the lock is held again, so the turn asks
-             * anew. */
+            /* Only to sleep: the events may be out of date by the time the lock is held, so watcher_check
+             * asks again. */
             epoll_wait(w->epoll, events, (int)RONDO_COUNTOF(events), timeout_ms > 0 ? timeout_ms : 1);
             pthread_mutex_lock(&watcher_lock);
         }
@@ -369,7 +367,7 @@ static rondo_status watcher_start_thread(struct watcher *w)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc != 0) {
         return rondo_fail(RONDO_SYSTEM_ERROR,
-                          "cannot start the control thread on %s: %s; raise the limit of processes (ulimit "
+                          "cannot start the control thread on %s: %s; raise the limit on processes (ulimit "
                           "-u, pids cgroup)",
                           rondo_log_host(), strerror(rc));
     }
@@ -377,7 +375,7 @@ static rondo_status watcher_start_thread(struct watcher *w)
     return RONDO_SUCCESS;
 }
 
-/* With the lock held; the new thread waits for it. */
+/* Called with the lock held; the new thread waits for it. */
 static rondo_status watcher_start(struct watcher **watcher_out)
 {
     struct epoll_event stop = { .events = EPOLLIN, .data.u32 = STOP_EVENT };
@@ -388,8 +386,7 @@ static rondo_status watcher_start(struct watcher **watcher_out)
     w->pid = getpid();
     w->beat_ns = params->heartbeat;
     w->dead_ns = params->dead_after;
-    /* Ranks of one job share the values, as a rule: a limit of less than four beats would blame the living.
-     */
+    /* A limit below four beats would blame living ranks. (Ranks of a job normally have the same values.) */
     if (w->dead_ns > 0 && w->beat_ns > w->dead_ns / 4) {
         w->beat_ns = w->dead_ns / 4;
     }
@@ -397,10 +394,11 @@ static rondo_status watcher_start(struct watcher **watcher_out)
     w->epoll = epoll_create1(EPOLL_CLOEXEC);
     w->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (w->epoll < 0 || w->event < 0 || epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->event, &stop) != 0) {
-        status = rondo_fail(RONDO_SYSTEM_ERROR,
-                            "cannot make the control thread's descriptors on %s: %m; raise the limit of open "
-                            "files (ulimit -n)",
-                            rondo_log_host());
+        status = rondo_fail(
+            RONDO_SYSTEM_ERROR,
+            "cannot create the control thread's descriptors on %s: %m; raise the limit on open "
+            "files (ulimit -n)",
+            rondo_log_host());
         goto fail;
     }
     RONDO_TRY_GOTO(watcher_start_thread(w), fail);
@@ -411,7 +409,7 @@ fail:
     return status;
 }
 
-/* End a watcher that watches nothing. Takes the lock held and gives it back. */
+/* End a watcher that watches nothing. Called with the lock held; gives it back. */
 static void watcher_end_unlock(struct watcher *w)
 {
     uint64_t one = 1;
@@ -440,7 +438,7 @@ static void drop_processes(struct watcher *w, struct rondo_control *control)
     }
 }
 
-/* The thread wakes for what comes over the wire. */
+/* Wake the thread when something comes over the wire. */
 static void watch_wire(struct watcher *w)
 {
     struct epoll_event event = { .events = EPOLLIN, .data.u32 = WIRE_EVENT };
@@ -455,7 +453,7 @@ rondo_status rondo_control_watch(struct rondo_control *control)
     rondo_status status = RONDO_SUCCESS;
     pthread_mutex_lock(&watcher_lock);
     if (watcher && watcher->pid != control->pid) {
-        watcher = NULL; /* inherited by fork: the thread and the list are the parent's */
+        watcher = NULL; /* inherited by fork: the thread and the list belong to the parent */
     }
     if (watcher == NULL) {
         status = watcher_start(&watcher);

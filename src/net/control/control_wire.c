@@ -1,4 +1,5 @@
-/* Messages of the wire: a control's part in it, reasons, leaves, questions and answers. */
+/* What a control does on the wire: its tables, reasons, leaves, questions and answers; how messages find
+ * it. */
 #include "net/control/control_wire.h"
 
 #include <errno.h>
@@ -12,7 +13,7 @@
 _Static_assert(RONDO_CALL_RING * sizeof(struct rondo_call) <= RONDO_MSG_BYTES, "an answer holds the ring");
 _Static_assert(sizeof(struct rondo_wire_head) == 40 && sizeof(struct rondo_wire_hello) == 48 &&
                    sizeof(struct rondo_wire_welcome) == 32,
-               "the same everywhere");
+               "the wire format is fixed");
 
 /* ---- a control's part ---- */
 
@@ -57,12 +58,12 @@ rondo_status rondo_wire_new(struct rondo_control *control, const struct rondo_co
         return RONDO_SUCCESS;
     }
     RONDO_TRY(RONDO_NEW(part, "control plane between nodes"));
-    control->wire = part; /* what is missing after a failure is not freed */
+    control->wire = part; /* from here on, rondo_wire_free frees what was allocated */
     RONDO_TRY(RONDO_NEW_ARRAY(part->first, config->nnodes, "control plane's nodes"));
     RONDO_TRY(RONDO_NEW_ARRAY(part->after, config->nranks, "control plane's nodes"));
     RONDO_TRY(RONDO_NEW_ARRAY(part->by_process, config->nranks, "control plane's processes"));
     RONDO_TRY(RONDO_NEW_ARRAY(part->state, config->nranks, "control plane's states"));
-    RONDO_TRY(RONDO_NEW_ARRAY(part->waiting, config->nranks, "control plane's message"));
+    RONDO_TRY(RONDO_NEW_ARRAY(part->waiting, config->nranks, "control plane's messages"));
     return part_fill(part, config);
 }
 
@@ -119,7 +120,7 @@ void rondo_wire_ranks_of(const struct rondo_control *control, const struct rondo
     }
 }
 
-/* ---- saying ---- */
+/* ---- sending ---- */
 
 struct rondo_wire_head rondo_wire_head_of(const struct rondo_control *control, int rank,
                                           enum rondo_wire_kind kind, uint64_t tag, size_t bytes)
@@ -183,7 +184,7 @@ void rondo_wire_leave(struct rondo_control *control)
         if (conn->sending) {
             rondo_wire_ranks_of(control, conn, &from, &to);
         }
-        for (int i = from; i < to; i++) { /* each of its ranks keeps its own record */
+        for (int i = from; i < to; i++) { /* each rank has a control of its own */
             struct rondo_wire_head head = rondo_wire_head_of(control, part->by_process[i], RONDO_WIRE_LEAVE,
                                                              0, 0);
             rondo_wire_put(conn, &head, NULL, 0);
@@ -236,7 +237,7 @@ void rondo_wire_ask(struct rondo_control *control, int rank)
     rondo_wire_unlock();
 }
 
-/* The place for a rank's answer: its own, or that of the one that was asked for longest ago. */
+/* Find the entry for a rank's answer, or reuse the one that was not used for longest. */
 static struct rondo_wire_asked *asked_of(struct rondo_wire_part *part, int rank)
 {
     struct rondo_wire_asked *oldest = &part->asked[0];
@@ -288,7 +289,7 @@ int rondo_wire_state_of(struct rondo_control *control, int rank)
     return atomic_load_explicit(&control->wire->state[rank], memory_order_acquire);
 }
 
-/* ---- what comes in ---- */
+/* ---- receiving ---- */
 
 static int (*const on_kind[RONDO_WIRE_NUM_KINDS])(struct rondo_control *, const struct rondo_wire_head *,
                                                   const void *) = {
@@ -314,7 +315,7 @@ static int deliver(struct rondo_control *control, uint64_t process, const struct
     return on_kind[head->kind](control, head, data);
 }
 
-/* For a communicator that was here: the one question is answered. */
+/* Answer a question for a communicator that was closed here; drop other messages. */
 static void answer_for_closed(const struct rondo_wire_closed *closed, struct rondo_wire_conn *conn,
                               const struct rondo_wire_head *head)
 {
@@ -372,9 +373,9 @@ int rondo_wire_dispatch(struct rondo_wire_conn *conn, const struct rondo_wire_he
     return 1;
 }
 
-/* ---- coming and going ---- */
+/* ---- joining and parting ---- */
 
-/* The oldest message that is kept for a control. */
+/* @return the oldest message that was kept for a control; NULL: none. */
 static struct rondo_wire_parked *parked_for(const struct rondo_control *control)
 {
     struct rondo_wire_parked *oldest = NULL;
@@ -388,7 +389,7 @@ static struct rondo_wire_parked *parked_for(const struct rondo_control *control)
     return oldest;
 }
 
-/* What came for it before it was here. */
+/* Handle the messages and connections that came for a control before it existed. */
 static void take_parked(struct rondo_control *control)
 {
     struct rondo_wire_conn *next;
@@ -414,7 +415,7 @@ rondo_status rondo_wire_join(struct rondo_control *control)
     if (control->wire == NULL) {
         return RONDO_SUCCESS;
     }
-    /* Here, since the control may be older than what the peers say of their listeners. */
+    /* Sort here: when the control was made, the peers' listeners may not have been known. */
     qsort_r(control->wire->by_process, (size_t)control->nranks, sizeof(int), compare_process,
             (void *)(uintptr_t)control->peers);
     rondo_wire_lock();

@@ -23,10 +23,11 @@
  * tables: the sender's rank lives in the process at the other end, the epoch (a hash of that communicator's
  * own secret) is right, lengths and ranks are in range.
  *
- * Messages (kind MSG, rondo_control_send). Each pair of ranks has a window of RONDO_WIRE_WINDOW messages for each
- * tag. The sender gets RONDO_IN_PROGRESS when it is used up; the receiver gives credit back, by tag, as it
- * takes messages. So a rank or a tag that nobody asks for holds up no other. A forgotten tag gives all its
- * credit back and is not used again. RONDO_MSG_PARKED waiting messages from one rank end the communicator.
+ * Messages (kind MSG, rondo_control_send). Each pair of ranks has a window of RONDO_WIRE_WINDOW messages for
+ * each tag. The sender gets RONDO_IN_PROGRESS when it is used up; the receiver gives credit back, by tag, as
+ * it takes messages. So a rank or a tag that nobody asks for holds up no other. A forgotten tag gives all
+ * its credit back and is not used again. RONDO_MSG_PARKED waiting messages from one rank end the
+ * communicator.
  *
  * Abort. Whoever ends a communicator first in its node, and the rank that leads the node, tell the leaders
  * of the nodes at distance +-2^k, once; when a leader is known to be dead they tell the next one. The lowest

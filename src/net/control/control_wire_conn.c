@@ -1,4 +1,4 @@
-/* Connections of the wire: bytes in and out, and the process's one set of them. */
+/* The process's connections on the wire: bytes in and out, making and ending them. */
 #include "net/control/control_wire.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "base/param.h"
 
-enum { READS = 16 /* of a connection in a turn */, EVENTS = 64 };
+enum { READS = 16 /* of a connection at a time */, EVENTS = 64 };
 #define DRAIN_NS (200 * INT64_C(1000000))
 
 static pthread_mutex_t wire_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -51,7 +51,7 @@ static int connected(const struct rondo_wire_conn *ended)
     return 0;
 }
 
-/* What follows from the ends of connections; it may end others. */
+/* Handle the connections that have ended; this may end others. */
 static void settle(void)
 {
     struct rondo_wire_conn *conn;
@@ -122,7 +122,7 @@ void rondo_wire_conn_use(struct rondo_wire_conn *conn)
     }
 }
 
-/* Out of the bucket; another open connection of that process takes its place. */
+/* Take a connection out of its bucket; another open one to the same process replaces it. */
 static void conn_disuse(struct rondo_wire_conn *conn)
 {
     struct rondo_wire_conn **link = bucket_of(conn->process);
@@ -165,8 +165,8 @@ void rondo_wire_end(struct rondo_wire_conn *conn, int error)
     conn->state = RONDO_WIRE_ENDED;
     conn->error = error;
     rondo_wire->nunnamed -= conn->ended_in == RONDO_WIRE_ACCEPTED || conn->ended_in == RONDO_WIRE_WAITING;
-    epoll_ctl(rondo_wire->epoll, EPOLL_CTL_DEL, conn->fd,
-              NULL); /* a forked child may have it still, and then closing does not */
+    /* Closing alone would not remove it from the set while a forked child has the descriptor. */
+    epoll_ctl(rondo_wire->epoll, EPOLL_CTL_DEL, conn->fd, NULL);
     close(conn->fd);
     *(conn->prev ? &conn->prev->next : &rondo_wire->conns) = conn->next;
     if (conn->next) {
@@ -194,8 +194,7 @@ static void conn_flush(struct rondo_wire_conn *conn)
             return;
         }
         if (n < 0) {
-            /* What the other side said last may still be read, and may be a reason: the end comes from there.
-             */
+            /* Keep reading until the stream ends: the peer's last message may be a reason. */
             conn->out_from = conn->out_to = 0;
             shutdown(conn->fd, SHUT_WR);
             break;
@@ -249,8 +248,7 @@ static int message_is_good(const struct rondo_wire_head *head)
            head->bytes <= RONDO_MSG_BYTES && head->zero == 0;
 }
 
-/* Take one thing off the bytes that were read. @return its length, 0: it is not complete, or not wanted yet
- */
+/* Parse one welcome or message. @return its length; 0: incomplete, or not to be handled yet. */
 static size_t parse_one(struct rondo_wire_conn *conn, const uint8_t *at, size_t bytes)
 {
     struct rondo_wire_head head;
@@ -262,7 +260,7 @@ static size_t parse_one(struct rondo_wire_conn *conn, const uint8_t *at, size_t 
         memcpy(&welcome, at, sizeof(welcome));
         if (!rondo_wire_welcomed(conn, &welcome)) {
             rondo_wire_count(RONDO_WIRE_DROP_STRANGER);
-            rondo_wire_end(conn, ECONNREFUSED); /* another program has that port now: the process has gone */
+            rondo_wire_end(conn, ECONNREFUSED); /* another program has that port: the process has ended */
             return 0;
         }
         conn->state = RONDO_WIRE_OPEN;
@@ -285,8 +283,8 @@ static size_t parse_one(struct rondo_wire_conn *conn, const uint8_t *at, size_t 
     return sizeof(head) + head.bytes;
 }
 
-/* A greeting is judged by its first bytes already: a stranger is not waited for. @return its length, 0: not
- * complete, dropped, or it waits */
+/* Judge a hello as soon as its first bytes are here, so as not to wait for strangers. @return its length; 0:
+ * incomplete, dropped, or waiting. */
 static size_t parse_hello(struct rondo_wire_conn *conn)
 {
     static const uint32_t magic = RONDO_WIRE_HELLO_MAGIC;
@@ -364,10 +362,10 @@ static void conn_connected(struct rondo_wire_conn *conn)
     conn_flush(conn);
 }
 
-static void conn_turn(struct rondo_wire_conn *conn, uint32_t events)
+static void conn_progress(struct rondo_wire_conn *conn, uint32_t events)
 {
     if (conn->state == RONDO_WIRE_ENDED) {
-        return; /* by what another one brought in this turn */
+        return; /* ended by what another connection brought in this round of events */
     }
     if (conn->state == RONDO_WIRE_CONNECTING) {
         if (events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) {
@@ -391,8 +389,8 @@ void rondo_wire_progress(void)
     int n = epoll_wait(rondo_wire->epoll, events, EVENTS, 0);
     for (int i = 0; i < n; i++) {
         if (events[i].data.ptr) {
-            conn_turn(events[i].data.ptr,
-                      events[i].events); /* those that end stay in memory until the lock is given back */
+            /* Connections that end stay in memory until the lock is given back. */
+            conn_progress(events[i].data.ptr, events[i].events);
         }
     }
     for (int i = 0; i < n; i++) {
@@ -404,7 +402,7 @@ void rondo_wire_progress(void)
 
 /* ---- new connections ---- */
 
-/* As the socket device's; and what is written must arrive within the same time. */
+/* Set the socket device's options; what is written must arrive within RONDO_SOCKET_TIMEOUT, too. */
 static void conn_options(int fd)
 {
     unsigned ms = (unsigned)(rondo_params()->socket_timeout / 1000000);
@@ -432,15 +430,15 @@ void rondo_wire_conn_accepted(int fd)
     conn_read(conn);
 }
 
-/* Where a rank's process listens. @return bytes of the address, 0: nowhere */
+/* Get the address at which a rank's process listens. @return its bytes; 0: it does not listen. */
 static socklen_t addr_of(const struct rondo_peer *peer, union rondo_socket_addr *addr)
 {
     memset(addr, 0, sizeof(*addr));
     memcpy(addr, peer->control_addr, RONDO_ADDR_BYTES);
     if (addr->any.sa_family == AF_INET6) {
         if (IN6_IS_ADDR_LINKLOCAL(&addr->in6.sin6_addr)) {
-            addr->in6.sin6_scope_id =
-                rondo_wire->scope; /* the other host's number of its interface means nothing here */
+            /* The peer's scope is the number of an interface on its own host. */
+            addr->in6.sin6_scope_id = rondo_wire->scope;
         }
         return addr->in6.sin6_port ? sizeof(addr->in6) : 0;
     }
@@ -455,7 +453,7 @@ static rondo_status conn_dial(struct rondo_wire_conn *conn, const struct rondo_p
     int fd, error;
     if (bytes == 0) {
         return rondo_fail_quiet(RONDO_INTERNAL_ERROR,
-                                "rank %d on host %.*s listens nowhere for control messages", peer->rank,
+                                "rank %d on host %.*s does not listen for control messages", peer->rank,
                                 RONDO_HOST_LEN - 1, peer->host);
     }
     rondo_socket_addr_text(text, &addr);
@@ -508,7 +506,7 @@ rondo_status rondo_wire_conn_to(struct rondo_control *control, int rank, struct 
     return RONDO_SUCCESS;
 fail:
     if (conn->error == ECONNREFUSED) {
-        rondo_wire_lost(conn); /* said at once, as on a loop */
+        rondo_wire_lost(conn); /* refused at once, as on the loopback interface */
     }
     conn_free(conn);
     return status;
@@ -523,7 +521,7 @@ rondo_status rondo_wire_need(void)
     if (rondo_wire && rondo_wire->pid == getpid()) {
         return RONDO_SUCCESS;
     }
-    rondo_wire = NULL; /* inherited by fork: connections and lists are the parent's */
+    rondo_wire = NULL; /* inherited by fork: connections and lists belong to the parent */
     RONDO_TRY(RONDO_NEW(wire, "the control connections"));
     wire->pid = getpid();
     wire->listener = -1;
@@ -531,7 +529,8 @@ rondo_status rondo_wire_need(void)
     if (wire->epoll < 0) {
         rondo_free(wire);
         return rondo_fail(RONDO_SYSTEM_ERROR,
-                          "cannot make the descriptors of control connections on %s: %m; raise ulimit -n",
+                          "cannot create the epoll descriptor of control connections on %s: %m; raise the "
+                          "limit on open files (ulimit -n)",
                           rondo_log_host());
     }
     wire->number = ++number;
@@ -549,7 +548,8 @@ static int drain_wanted(void)
     return 0;
 }
 
-/* Reasons and leaves that could not be written yet: their readers would take this process for dead. */
+/* Write the reasons and leaves that are still queued: without them the peers would take this process for
+ * dead. */
 static void drain(void)
 {
     int64_t end = rondo_now_ns() + DRAIN_NS, now;
@@ -577,7 +577,8 @@ void rondo_wire_release(void)
     }
     drain();
     while (wire->conns) {
-        uint8_t unread[RONDO_WIRE_IN]; /* would make closing a reset, and that could lose what was written */
+        /* Unread bytes would turn the close into a reset, which may lose written ones. */
+        uint8_t unread[RONDO_WIRE_IN];
         for (int i = 0; i < READS && recv(wire->conns->fd, unread, sizeof(unread), MSG_DONTWAIT) > 0; i++) {
         }
         rondo_wire_end(wire->conns, 0);

@@ -1,4 +1,4 @@
-/* The process's control listener: where it listens, who connects, and who is let in. */
+/* The process's control listener: its address, accepting connections, and judging them. */
 #include "net/control/control_wire.h"
 
 #include <arpa/inet.h>
@@ -19,22 +19,22 @@ enum { BACKLOG = 4096 /* the kernel cuts it to somaxconn */, BATCH = 64 };
 void rondo_wire_count(enum rondo_wire_drop why)
 {
     static const char *const what[RONDO_WIRE_NUM_DROPS] = {
-        [RONDO_WIRE_DROP_GARBAGE] = "a connection that began with what is no greeting",
+        [RONDO_WIRE_DROP_GARBAGE] = "a connection that did not begin with a greeting",
         [RONDO_WIRE_DROP_STRANGER] = "a connection with a wrong secret, version, process or rank",
         [RONDO_WIRE_DROP_SILENT] = "a connection that said nothing",
-        [RONDO_WIRE_DROP_EXCESS] = "one connection too many at a time",
+        [RONDO_WIRE_DROP_EXCESS] = "one connection too many",
         [RONDO_WIRE_DROP_MESSAGE] = "a message for a communicator that is not here",
-        [RONDO_WIRE_DROP_OLD] = "a message for a communicator that did not come",
+        [RONDO_WIRE_DROP_OLD] = "a message for a communicator that was never created",
     };
     uint64_t all = 0;
     rondo_wire->dropped[why]++;
     for (int i = 0; i < RONDO_WIRE_NUM_DROPS; i++) {
         all += rondo_wire->dropped[i];
     }
-    /* A scan of ports does not fill the log. */
+    /* Powers of two only, so that a port scan does not fill the log. */
     if ((all & (all - 1)) == 0) {
         RONDO_INFO(RONDO_SUBSYS_CONTROL,
-                   "control plane at %s: %llu connections and messages were dropped, the last one was %s",
+                   "control plane at %s: %llu connections and messages were dropped, the last was %s",
                    rondo_wire->where, (unsigned long long)all, what[why]);
     }
 }
@@ -57,7 +57,7 @@ static struct rondo_wire_conn *oldest_unnamed(void)
     return oldest;
 }
 
-/* @return 0: there is none */
+/* @return 0: there is no unnamed connection. */
 static int drop_oldest(void)
 {
     struct rondo_wire_conn *oldest = oldest_unnamed();
@@ -69,16 +69,16 @@ static int drop_oldest(void)
     return 1;
 }
 
-/* ---- who is let in ---- */
+/* ---- judging hellos ---- */
 
-/* The time that it takes says nothing about where they differ. */
+/* Compare in constant time: the duration must not tell where the secrets differ. */
 static int secrets_equal(const uint64_t a[2], const uint64_t b[2])
 {
     volatile uint64_t differ = (a[0] ^ b[0]) | (a[1] ^ b[1]);
     return differ == 0;
 }
 
-/* One connection that a process made is enough: a second one is not its own. */
+/* A process opens one connection; a second one in its name is not its own. */
 static int came_before(const struct rondo_wire_conn *conn, uint64_t own)
 {
     for (const struct rondo_wire_conn *other = rondo_wire->conns; other; other = other->next) {
@@ -90,7 +90,7 @@ static int came_before(const struct rondo_wire_conn *conn, uint64_t own)
     return 0;
 }
 
-/* Give it its output buffer, with the welcome in it. */
+/* Give the connection its output buffer, with the welcome in it. */
 static enum rondo_wire_state let_in(struct rondo_wire_conn *conn, const uint64_t secret[2], uint64_t own)
 {
     struct rondo_wire_welcome welcome = { .magic = RONDO_WIRE_WELCOME_MAGIC,
@@ -151,19 +151,18 @@ void rondo_wire_accept(void)
     for (int i = 0; i < BATCH; i++) {
         int fd = accept4(rondo_wire->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
-            if (rondo_wire->nunnamed >=
-                rondo_wire_unnamed_limit()) { /* the one that had most time to say something */
-                drop_oldest();
+            if (rondo_wire->nunnamed >= rondo_wire_unnamed_limit()) {
+                drop_oldest(); /* it has had the most time to send its hello */
             }
             rondo_wire_conn_accepted(fd);
         } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
             if (!drop_oldest()) {
-                listener_accept(0); /* it would wake the thread for ever */
+                listener_accept(0); /* else it would wake the thread for ever */
                 return;
             }
         } else if (errno == EAGAIN) {
             return;
-        } /* else that connection has ended before it was accepted */
+        } /* else the connection ended before it was accepted */
     }
 }
 
@@ -236,8 +235,9 @@ static rondo_status listener_open(void)
     rondo_status status;
     RONDO_TRY(rondo_socket_find(&device, &n, why, sizeof(why)));
     if (n == 0) {
-        return rondo_fail(RONDO_SYSTEM_ERROR, "host %s cannot listen for control messages of other hosts: %s",
-                          rondo_log_host(), why);
+        return rondo_fail(RONDO_SYSTEM_ERROR,
+                          "host %s cannot listen for control messages from other hosts: %s", rondo_log_host(),
+                          why);
     }
     status = RONDO_SUCCESS;
     if (listener_bind(&device[0]) != 0) {

@@ -1,4 +1,4 @@
-/* Message of the wire: the windows, by rank and tag, and what waits for a rank to take it. */
+/* Messages between nodes: their windows, by rank and tag, and those that wait for their rank. */
 #include "net/control/control_wire.h"
 
 #include <stdio.h>
@@ -8,14 +8,14 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-#define POLL_NS (20 * INT64_C(1000)) /* between looks of waiting threads: a look is a system call */
+#define POLL_NS (20 * INT64_C(1000)) /* between polls by waiting threads: each is a system call */
 
-/* Who has left or exited sends and takes nothing more. */
+/* A rank that has left or exited sends and takes no more. */
 static int may_get_msg(int state) { return state == RONDO_RANK_ALIVE || state == RONDO_RANK_SILENT; }
 
 /* ---- windows ---- */
 
-/* Where the pointer to a window stands, or would. */
+/* @return the link to a window, or to where it would be. */
 static struct rondo_wire_window **window_at(struct rondo_wire_window **buckets, int rank, uint64_t tag)
 {
     struct rondo_wire_window **link = &buckets[(tag + (tag >> 32) + (uint64_t)rank) % RONDO_WIRE_BUCKETS];
@@ -25,11 +25,11 @@ static struct rondo_wire_window **window_at(struct rondo_wire_window **buckets, 
     return link;
 }
 
-/* The window of a rank and a tag, made if there is none. NULL: no memory. */
+/* Find or make the window of a rank and a tag. @return NULL: no memory. */
 static struct rondo_wire_window *window_need(struct rondo_wire_window **buckets, int rank, uint64_t tag)
 {
     struct rondo_wire_window **link = window_at(buckets, rank, tag);
-    if (*link == NULL && RONDO_NEW(*link, "a window of message") == RONDO_SUCCESS) {
+    if (*link == NULL && RONDO_NEW(*link, "a window of messages") == RONDO_SUCCESS) {
         (*link)->rank = rank;
         (*link)->tag = tag;
     }
@@ -49,8 +49,8 @@ static void window_free(struct rondo_wire_window **link)
     rondo_free(window);
 }
 
-/* Give the sender back what this rank has taken of a tag. The window is gone when that was all of it. @return
- * 1: it is gone */
+/* Give the sender credit for the messages taken, if they are at least `least`; free the window once it is
+ * empty. @return 1: freed */
 static int credit(struct rondo_control *control, struct rondo_wire_window **link, unsigned least)
 {
     struct rondo_wire_window *window = *link;
@@ -98,7 +98,7 @@ int rondo_wire_on_credit(struct rondo_control *control, const struct rondo_wire_
         return 0;
     }
     if (*link == NULL) {
-        return 1; /* of a tag that was forgotten here meanwhile */
+        return 1; /* the tag was forgotten here meanwhile */
     }
     if (n > (*link)->messages) {
         return 0;
@@ -139,7 +139,7 @@ rondo_status rondo_wire_send(struct rondo_control *control, int rank, uint64_t t
     rondo_status status;
     if (!may_get_msg(state)) {
         return rondo_fail_quiet(RONDO_REMOTE_ERROR,
-                                "%s: no message to rank %d (pid %d on host %.*s): it has %s", control->name,
+                                "%s: cannot send to rank %d (pid %d on host %.*s): it has %s", control->name,
                                 rank, control->peers[rank].pid, RONDO_HOST_LEN - 1, control->peers[rank].host,
                                 state == RONDO_RANK_LEFT   ? "left"
                                 : state == RONDO_RANK_DEAD ? "exited"
@@ -160,7 +160,7 @@ rondo_status rondo_wire_send(struct rondo_control *control, int rank, uint64_t t
 
 /* ---- receiving ---- */
 
-/* This communicator cannot go on, and the sender is not to blame. */
+/* End the communicator for a failure on this side, not the sender's. @return 1 */
 static int give_up(struct rondo_control *control, rondo_status status, const char *text)
 {
     if (rondo_control_end(control, status, control->rank, text)) {
@@ -179,19 +179,19 @@ static int too_many(struct rondo_control *control, int rank)
     return give_up(control, RONDO_INTERNAL_ERROR, text);
 }
 
-/* Into its list, unless nobody will ask for it. @return 0: it was dropped */
+/* Put a message into its list, unless its tag was forgotten. @return 0: dropped */
 static int msg_link(struct rondo_control *control, struct rondo_wire_msg *message)
 {
     struct rondo_wire_part *part = control->wire;
     int bucket = message->rank % RONDO_WIRE_BUCKETS, forgotten;
-    pthread_mutex_lock(&control->message.lock);
-    forgotten = rondo_msg_forgotten(&control->message, message->tag);
+    pthread_mutex_lock(&control->inbox.lock);
+    forgotten = rondo_msg_forgotten(&control->inbox, message->tag);
     if (!forgotten) {
         *part->last_msg[bucket] = message;
         part->last_msg[bucket] = &message->next;
         atomic_fetch_add_explicit(&part->waiting[message->rank], 1, memory_order_release);
     }
-    pthread_mutex_unlock(&control->message.lock);
+    pthread_mutex_unlock(&control->inbox.lock);
     if (forgotten) {
         rondo_free(message);
     }
@@ -212,7 +212,7 @@ int rondo_wire_on_msg(struct rondo_control *control, const struct rondo_wire_hea
     window = window_need(part->window_in, head->from, head->tag);
     if (window == NULL ||
         rondo_calloc(&message, 1, sizeof(*message) + head->bytes, "message") != RONDO_SUCCESS) {
-        return give_up(control, RONDO_SYSTEM_ERROR, "out of memory for the control plane's message");
+        return give_up(control, RONDO_SYSTEM_ERROR, "out of memory for a control message");
     }
     message->tag = head->tag;
     message->rank = head->from;
@@ -226,7 +226,8 @@ int rondo_wire_on_msg(struct rondo_control *control, const struct rondo_wire_hea
     return 1;
 }
 
-/* Unlink the oldest message of a bucket with this tag; rank -1: of any rank. With the inbox's lock. */
+/* Unlink the oldest message of a bucket with this tag; rank -1: any rank. Called with the inbox's lock
+ * held. */
 static struct rondo_wire_msg *msg_unlink(struct rondo_wire_part *part, int bucket, int rank, uint64_t tag)
 {
     struct rondo_wire_msg **link = &part->first_msg[bucket], *message;
@@ -248,8 +249,8 @@ static void msg_taken(struct rondo_control *control, int rank, uint64_t tag)
     struct rondo_wire_window **link;
     rondo_wire_lock();
     link = window_at(control->wire->window_in, rank, tag);
-    if (*link && (*link)->taken <
-                     (*link)->messages) { /* else the tag was forgotten meanwhile, and all of it given back */
+    if (*link &&
+        (*link)->taken < (*link)->messages) { /* else the tag was forgotten, and its credit given back */
         (*link)->taken++;
         credit(control, link, RONDO_WIRE_WINDOW / 2);
     }
@@ -266,9 +267,9 @@ rondo_status rondo_wire_receive(struct rondo_control *control, int rank, uint64_
         rondo_wire_poll();
         return RONDO_IN_PROGRESS;
     }
-    pthread_mutex_lock(&control->message.lock);
+    pthread_mutex_lock(&control->inbox.lock);
     message = msg_unlink(part, rank % RONDO_WIRE_BUCKETS, rank, tag);
-    pthread_mutex_unlock(&control->message.lock);
+    pthread_mutex_unlock(&control->inbox.lock);
     if (message == NULL) {
         rondo_wire_poll();
         return RONDO_IN_PROGRESS;
@@ -276,8 +277,8 @@ rondo_status rondo_wire_receive(struct rondo_control *control, int rank, uint64_
     msg_taken(control, rank, tag);
     if (message->bytes > max) {
         status = rondo_fail(RONDO_INTERNAL_ERROR,
-                            "%s: a message of %zu bytes from rank %d, at most %zu expected", control->name,
-                            message->bytes, rank, max);
+                            "%s: a message of %zu bytes came from rank %d, at most %zu expected",
+                            control->name, message->bytes, rank, max);
     } else {
         memcpy(data, message->data, message->bytes);
         *bytes = message->bytes;
@@ -291,13 +292,13 @@ void rondo_wire_forget(struct rondo_control *control, uint64_t tag)
     struct rondo_wire_part *part = control->wire;
     struct rondo_wire_msg *message;
     rondo_wire_lock();
-    pthread_mutex_lock(&control->message.lock);
+    pthread_mutex_lock(&control->inbox.lock);
     for (int i = 0; i < RONDO_WIRE_BUCKETS; i++) {
         while ((message = msg_unlink(part, i, -1, tag)) != NULL) {
             rondo_free(message);
         }
     }
-    pthread_mutex_unlock(&control->message.lock);
+    pthread_mutex_unlock(&control->inbox.lock);
     for (int i = 0; i < RONDO_WIRE_BUCKETS; i++) {
         for (struct rondo_wire_window **link = &part->window_out[i]; *link;) {
             if ((*link)->tag == tag) {

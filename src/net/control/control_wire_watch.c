@@ -1,8 +1,8 @@
 /*
- * Who tells whom, and who watches whom. The nodes are a ring; a node's fingers are the nodes at distance
- * +-2^k. The lowest live rank of a node leads it: leaders watch the leaders at their fingers ahead, and pass
- * a reason on to all their fingers, one time. So every node hears of it within log2(nodes) steps, and over
- * many ways when some leaders are dead.
+ * Who tells whom, and who watches whom. The nodes form a ring; a node's fingers are the nodes at distance
+ * +-2^k. The lowest live rank of a node leads it. Leaders watch the leaders of the fingers ahead, and pass a
+ * reason on to all their fingers, once. So a reason reaches every node within log2(nodes) steps, and by many
+ * paths, should some leaders be dead.
  */
 #include "net/control/control_wire.h"
 
@@ -34,7 +34,7 @@ void rondo_wire_fingers(struct rondo_wire_part *part, int node)
     }
 }
 
-/* The rank that leads another node, as far as is known here; -1: none is left. */
+/* @return the rank that leads another node, as known here; -1: none is left. */
 static int leader_of(const struct rondo_wire_part *part, int node)
 {
     int rank = part->first[node];
@@ -55,7 +55,7 @@ static int leads(struct rondo_control *control)
     return !control->wire->left;
 }
 
-/* @return NULL: there is none now; again at the next beat. */
+/* @return NULL: none now; try again at the next beat. */
 static struct rondo_wire_conn *conn_to_leader(struct rondo_control *control, int rank)
 {
     struct rondo_wire_conn *conn = NULL;
@@ -107,7 +107,7 @@ void rondo_wire_spread_on(struct rondo_control *control)
     }
 }
 
-/* The reason is this rank's to spread: it set it, or it leads the node. */
+/* Spread the reason if this rank set it or leads its node. */
 static void spread_if_due(struct rondo_control *control)
 {
     if (rondo_control_aborted(control) && (control->wire->spreading || leads(control))) {
@@ -139,8 +139,8 @@ void rondo_wire_spread_later(struct rondo_control *control)
 /* ---- deaths ---- */
 
 struct verdict {
-    int state; /* RONDO_WIRE_... that its ranks get */
-    int error; /* SILENT: why the connection ended, 0: it has not */
+    int state; /* enum rondo_rank_state that the process's ranks get */
+    int error; /* for SILENT, why the connection ended; 0: it has not */
     int64_t silent_ns;
 };
 
@@ -156,8 +156,8 @@ static void accuse(struct rondo_control *control, int rank, const struct verdict
                  who);
     } else if (verdict->error != 0) {
         snprintf(text, sizeof(text),
-                 "the control connection between host %s and %s was lost: %s; is that host up, the network "
-                 "between the two, and does RONDO_SOCKET_IFNAME name an interface that both can reach?",
+                 "the control connection between host %s and %s was lost: %s; check that host, the network "
+                 "between the two, and that RONDO_SOCKET_IFNAME names an interface that both can reach",
                  rondo_log_host(), who, strerror(verdict->error));
     } else {
         snprintf(text, sizeof(text),
@@ -171,8 +171,8 @@ static void accuse(struct rondo_control *control, int rank, const struct verdict
     }
 }
 
-/* All ranks of a process that have not left get a new state; communicators end unless the process may have
- * left in order. */
+/* Give all ranks of a process that have not left a new state; end their communicators unless the process
+ * may have left in order. */
 static void judge(const struct rondo_wire_conn *conn, const struct verdict *verdict)
 {
     for (struct rondo_control *control = rondo_wire->controls; control; control = control->wire->next) {
@@ -182,7 +182,7 @@ static void judge(const struct rondo_wire_conn *conn, const struct verdict *verd
             int rank = control->wire->by_process[i], state = rondo_wire_state_of(control, rank);
             if (control->local_of[rank] >= 0 || state == RONDO_RANK_LEFT || state == RONDO_RANK_DEAD ||
                 state == verdict->state) {
-                continue; /* the node's own watch over its processes */
+                continue; /* the watcher of a node judges its own processes */
             }
             atomic_store_explicit(&control->wire->state[rank], (uint8_t)verdict->state, memory_order_release);
             if (verdict->state == RONDO_RANK_DEAD || verdict->state == RONDO_RANK_SILENT) {
@@ -190,7 +190,7 @@ static void judge(const struct rondo_wire_conn *conn, const struct verdict *verd
             }
         }
         if (from < to) {
-            spread_if_due(control); /* also when it had been told a reason: another rank leads its node now */
+            spread_if_due(control); /* that node may have another leader now, who was not told yet */
         }
     }
 }
@@ -214,7 +214,7 @@ void rondo_wire_bye(const struct rondo_wire_conn *conn)
 
 /* ---- beats ---- */
 
-/* A process that was thought to be silent speaks. */
+/* A process that was silent speaks again: its ranks are alive. */
 static void speaks_again(const struct rondo_wire_conn *conn)
 {
     for (struct rondo_control *control = rondo_wire->controls; control; control = control->wire->next) {
@@ -238,8 +238,8 @@ void rondo_wire_heard(struct rondo_wire_conn *conn, int64_t now)
     }
 }
 
-/* For how long a process may say nothing; 0: for ever. One that has not answered yet may be creating its
- * communicator still. */
+/* @return for how long a process may be silent; 0: for ever. One that has not answered yet may still be
+ * creating its communicator. */
 static int64_t silence_of(const struct rondo_wire_conn *conn, int64_t dead_ns)
 {
     int64_t init_ns = rondo_params()->init_timeout;
@@ -256,7 +256,7 @@ static void beat_and_listen(struct rondo_wire_conn *conn, int64_t now, int64_t d
     };
     int64_t limit = silence_of(conn, dead_ns);
     if (conn->state == RONDO_WIRE_OPEN && conn->beating && conn->out_from == conn->out_to) {
-        rondo_wire_put(conn, &beat, NULL, 0); /* who does not read what there is needs no more of it */
+        rondo_wire_put(conn, &beat, NULL, 0); /* not if the peer has yet to read earlier bytes */
     }
     if (conn->watching && !conn->silent && limit > 0 && now - conn->heard_ns > limit) {
         struct verdict verdict = { .state = RONDO_RANK_SILENT, .silent_ns = now - conn->heard_ns };
@@ -305,7 +305,7 @@ void rondo_wire_tick(int64_t now, int restart, int64_t beat_ns, int64_t dead_ns)
     if (rondo_wire && rondo_wire->pid == getpid()) {
         rondo_wire_progress();
         for (struct rondo_wire_conn *conn = rondo_wire->conns; conn && restart; conn = conn->next) {
-            conn->heard_ns = now; /* what they said meanwhile may not have come to be read yet */
+            conn->heard_ns = now; /* their beats of the meantime may not have been read yet */
         }
         for (struct rondo_control *control = rondo_wire->controls; control; control = control->wire->next) {
             spread_if_due(control);
