@@ -1,7 +1,8 @@
 #!/bin/sh
-# Faults under a launcher: ranks that die or stop, interrupted jobs, little shared memory, few files. Prints "ok NAME", "not ok NAME (why)" or
-# "skip NAME (reason)" for each and ends with 1 when one is not ok. Nothing may be left in /dev/shm, and no process.
 # usage: fault_tests.sh [--quick] [--only PATTERN]; BUILD_DIR is the build tree (default: the current folder)
+# Faults under a launcher: ranks that die or stop, interrupted jobs, little shared memory, few files. Prints
+# "ok NAME", "not ok NAME (why)" or "skip NAME (reason)" for each, and ends with 1 if one is not ok. A fault
+# must leave nothing in /dev/shm, and no process.
 set -u
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -11,36 +12,33 @@ while [ $# -gt 0 ]; do
     case $1 in
     --quick) quick=yes; shift ;;
     --only) only=$2; shift 2 ;;
-    *) sed -n '2,4s/^# //p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,5s/^# //p' "$0" >&2; exit 2 ;;
     esac
 done
-if [ ! -x "$build/mpi_fault" ] || [ ! -x "$build/mpi_comm" ]; then echo "not ok programs (no mpi_fault and mpi_comm in $build)"; exit 1; fi
+if [ ! -x "$build/mpi_fault" ] || [ ! -x "$build/mpi_comm" ]; then
+    echo "not ok programs (no mpi_fault and mpi_comm in $build)"
+    exit 1
+fi
 # shellcheck source=/dev/null
 . "$build/scripts/mpi.env"
-case $RONDO_BUILD_MPI in
-openmpi) survive="--mpirun --enable-recovery" ;; # else mpirun ends the survivors
-mpich) survive="--mpirun -disable-auto-cleanup" ;;
-esac
+# shellcheck source=/dev/null
+. "$here/fault_common.sh"
+survive=$(survive_options "$RONDO_BUILD_MPI")
 
 tmp=$(mktemp -d)
 bad=0 name="" log=$tmp/log
-# MPICH's launcher ends all when its child is killed, and loses what survivors say: its child is a shell, and ranks write to the log themselves.
-cat >"$tmp/rank" <<'RANK'
-#!/bin/sh
-trap '' USR1 # by which MPICH's launcher tells of a death; ignored by the rank too
-[ "$FAULT_MPI" = mpich ] || exec "$@" >>"$FAULT_LOG" 2>&1
-"$@" >>"$FAULT_LOG" 2>&1
-status=$?
-[ $status -ne 137 ] || exit 0
-exit $status
-RANK
+rank_wrapper "$tmp/rank"
 export FAULT_LOG="$log" FAULT_MPI="$RONDO_BUILD_MPI" RONDO_INIT_TIMEOUT=30s RONDO_TIMEOUT=20s RONDO_DEBUG=NONE
 
-marked() { find /proc -maxdepth 2 -path '/proc/[0-9]*/environ' -exec grep -lsz "^FAULT_MARK=$$.$name\$" {} + 2>/dev/null | sed 's,/proc/\([0-9]*\)/.*,\1,'; }
+marked() {
+    find /proc -maxdepth 2 -path '/proc/[0-9]*/environ' -exec grep -lsz "^FAULT_MARK=$$.$name\$" {} + 2>/dev/null |
+        sed 's,/proc/\([0-9]*\)/.*,\1,'
+}
 hex8='[0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f]'
 shared() { find /dev/shm -maxdepth 1 -name "rondo-$hex8$hex8" -user "$(id -u)" 2>/dev/null | LC_ALL=C sort; }
 
-# Of the names on standard input those that stay and that no process has mapped, nor the one that the name tells made them: the others belong to another job.
+# Print the files on standard input that remain although no process has mapped them and their creator, whose
+# pid is in the name, has ended. Others belong to another job.
 unused() {
     while read -r file; do
         maker=${file##*/rondo-} maker=$((0x${maker%????????}))
@@ -58,13 +56,14 @@ clean_up() {
 trap clean_up EXIT
 trap 'exit 130' INT TERM
 
-# launch SECONDS RANKS COMMAND...: output to $log; the exit status of the job. $inside: run the launcher itself by this
+# launch SECONDS RANKS COMMAND...: run a job, with its output in $log. $inside: command that runs the launcher
 inside=""
 launch() {
     seconds=$1 ranks=$2
     shift 2
     # shellcheck disable=SC2086
-    FAULT_MARK=$$.$name timeout -k 5 "$seconds" $inside "$here/../scripts/mpi-run" --build "$build" -n "$ranks" $survive sh "$tmp/rank" "$@" >>"$log" 2>&1 </dev/null
+    FAULT_MARK=$$.$name timeout -k 5 "$seconds" $inside "$here/../scripts/mpi-run" --build "$build" \
+        -n "$ranks" $survive sh "$tmp/rank" "$@" >>"$log" 2>&1 </dev/null
 }
 
 begin() {
@@ -78,7 +77,7 @@ begin() {
 
 because() { why="${why:+$why; }$*"; }
 
-# Waits for what is just ending; what stays is an error.
+# Wait for processes that are ending; any that stays is an error.
 end() {
     for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
         left=$(marked)
@@ -91,7 +90,7 @@ end() {
     [ ! -s "$tmp/new" ] || because "left in /dev/shm: $(tr '\n' ' ' <"$tmp/new")"
     grep -aq 'mpi_[a-z]*: rank [-0-9]*: FAIL' "$log" && because "$(grep -am1 'FAIL' "$log" | cut -c1-200)"
     grep -aq 'no progress, stuck' "$log" && because "$(grep -am1 'stuck' "$log")"
-    # MPICH's launcher combines what ended its ranks: 2 and 9 are a segmentation fault to it.
+    # MPICH's launcher combines the signals that ended its ranks: it calls 2 and 9 a segmentation fault.
     grep -av 'EXIT STRING' "$log" | grep -qi 'bus error\|segmentation fault' && because "a rank crashed"
     if [ -z "$why" ]; then
         echo "ok $name"
@@ -102,13 +101,13 @@ end() {
     fi
 }
 
-# lines PATTERN COUNT: the log has that many
+# lines PATTERN COUNT: check the number of matching lines in the log
 lines() {
     found=$(grep -ac "$1" "$log")
     [ "$found" -eq "$2" ] || because "$found of $2 lines \"$1\""
 }
 
-ended() { case $1 in 124 | 137) because "no end in time" ;; esac; }
+ended() { case $1 in 124 | 137) because "did not end in time" ;; esac; }
 
 # ---- a rank dies in a call ----
 
@@ -162,8 +161,9 @@ init_test() { # NAME RANKS ARGUMENT...
     launch 60 "$n" env RONDO_INIT_TIMEOUT=3s "$build/mpi_fault" --init "$@"
     ended $?
     lines 'survivor [0-9]*: ' $((n - 1))
-    # A rank that came one round further than the others may not know who is missing, and MPI itself may fail first.
-    grep -aq 'survivor [0-9]*: .*, named: \|survivor .*MPI_Test failed' "$log" || because "no survivor names the dead rank"
+    # A rank that is a round ahead may not know who is missing, and MPI itself may fail first.
+    grep -aq 'survivor [0-9]*: .*, named: \|survivor .*MPI_Test failed' "$log" ||
+        because "no survivor names the dead rank"
     end
 }
 
@@ -171,7 +171,8 @@ for phase in open hello peers graphs connections ready; do
     RONDO_FAULT=rank=1,phase=$phase,act=kill init_test "kill_init_$phase" 3 --victim 1
 done
 for phase in connections ready; do
-    RONDO_SHM_MODE=socket RONDO_FAULT=rank=0,phase=$phase,act=kill init_test "kill_init_socket_$phase" 3 --victim 0
+    RONDO_SHM_MODE=socket RONDO_FAULT=rank=0,phase=$phase,act=kill \
+        init_test "kill_init_socket_$phase" 3 --victim 0
 done
 delays="0 2000 9000"
 [ $quick = yes ] || delays="0 500 1000 2000 3000 5000 7000 9000 13000 20000"
@@ -183,9 +184,9 @@ done
 
 interrupt() { # SIGNAL
     begin "interrupt_$1" || return 0
-    # What a script starts in the background ignores SIGINT, and so would all its children.
-    FAULT_MARK=$$.$name timeout -k 5 60 env --default-signal=INT "$here/../scripts/mpi-run" --build "$build" -n 3 sh "$tmp/rank" "$build/mpi_fault" \
-        --forever >>"$log" 2>&1 </dev/null &
+    # A script's background jobs, and their children, ignore SIGINT unless it is reset.
+    FAULT_MARK=$$.$name timeout -k 5 60 env --default-signal=INT "$here/../scripts/mpi-run" --build "$build" \
+        -n 3 sh "$tmp/rank" "$build/mpi_fault" --forever >>"$log" 2>&1 </dev/null &
     timer=$!
     for _ in $(seq 100); do
         grep -aq running "$log" && break
@@ -205,9 +206,9 @@ interrupt() { # SIGNAL
 interrupt INT
 interrupt TERM
 
-# ---- little is there ----
+# ---- scarce resources ----
 
-survive="" # with it mpirun's exit status is 0 whatever the ranks' are
+survive="" # with these options mpirun always exits with 0
 
 if begin files_64; then
     # shellcheck disable=SC2016
@@ -218,20 +219,21 @@ if begin files_64; then
     end
 fi
 
-# More communicators than files: all work, or the sentence says what is missing.
+# More communicators than files: either all work, or the error text says what is missing.
 if begin files_64_many; then
     # shellcheck disable=SC2016
     launch 60 3 sh -c 'ulimit -n 64 && exec "$0" "$@"' "$build/mpi_comm" --only many --many 80
     status=$?
     ended $status
     if [ "$status" -ne 0 ]; then
-        grep -aqi 'open files\|too many files\|file descriptors' "$log" || because "exit status $status and no sentence about open files"
-        sed -i 's/: FAIL /: refused: /' "$log" # an error is what is expected here
+        grep -aqi 'open files\|too many files\|file descriptors' "$log" ||
+            because "exit status $status and no error text about open files"
+        sed -i 's/: FAIL /: refused: /' "$log" # an error is expected here
     fi
     end
 fi
 
-# A node's /dev/shm of 1 MiB, as containers have; Open MPI's own shared memory is kept away from it.
+# A /dev/shm of 1 MiB, as in containers. Open MPI's own shared memory is kept away from it.
 small_shm() { # NAME MODE: exit status in $status
     begin "$1" || return 1
     if [ "$RONDO_BUILD_MPI" != openmpi ]; then
@@ -243,7 +245,7 @@ small_shm() { # NAME MODE: exit status in $status
         how=""
     done
     if [ -z "$how" ]; then
-        echo "skip $1 (no right to mount in a namespace of our own)"
+        echo "skip $1 (this user may not mount in a namespace)"
         return 1
     fi
     cat >"$tmp/inside" <<'INSIDE'
@@ -259,13 +261,13 @@ INSIDE
 
 for mode in memfd socket auto; do
     if small_shm "shm_1m_$mode" $mode; then
-        [ "$status" -eq 0 ] || because "exit status $status: does not need /dev/shm"
+        [ "$status" -eq 0 ] || because "exit status $status, although this mode does not need /dev/shm"
         end
     fi
 done
 if small_shm shm_1m_file file; then
-    [ "$status" -ne 0 ] || because "4 MiB buffers in /dev/shm of 1 MiB"
-    grep -aq 'creation: .*/dev/shm' "$log" || because "no sentence about /dev/shm"
+    [ "$status" -ne 0 ] || because "4 MiB buffers fit in a /dev/shm of 1 MiB"
+    grep -aq 'creation: .*/dev/shm' "$log" || because "no error text about /dev/shm"
     sed -i 's/: FAIL /: refused: /' "$log"
     end
 fi
