@@ -5,6 +5,11 @@
  * One plugin a process. What it does is its own: it is code of whoever wrote it, it gets addresses that peers
  * sent, and it trusts who connects to its listeners. What it says (numbers of devices, names, sizes) is
  * checked.
+ *
+ * RONDO_NET_PLUGIN (or NCCL_NET_PLUGIN) names a plugin that is used before verbs and sockets: a path, a
+ * library, or "aws-ofi" for libnccl-net-aws-ofi.so. A plugin that was asked for and does not work is an
+ * error; "none" turns plugins off, libnccl-net.so included. A plugin's connections do not check the
+ * communicator's secret: whoever reaches its listener is let in.
  */
 #ifndef RONDO_NET_PLUGIN_PLUGIN_H
 #define RONDO_NET_PLUGIN_PLUGIN_H

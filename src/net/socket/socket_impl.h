@@ -26,6 +26,8 @@
  * A small message is one system call at each end. A receiver expects the next message to be as long as the
  * last one, and reads it to its place together with its frame; what turns out to be of later messages is
  * moved away. So bytes of a receive's memory behind the message that came may have been written.
+ *
+ * Helpers end when the comm is closed, fails or is given up, before its callers get their memory back.
  */
 #ifndef RONDO_NET_SOCKET_SOCKET_IMPL_H
 #define RONDO_NET_SOCKET_SOCKET_IMPL_H

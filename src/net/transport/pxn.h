@@ -24,6 +24,10 @@
  * Memory of a relay: for each conn as much as the sender's own end would take
  * (net/transport/transport_net.h), and 1.5 KiB. The thread turns without a pause while something moves, naps,
  * and sleeps after SLEEP_TURNS; a sender that has posted wakes it.
+ *
+ * RONDO_PXN_DISABLE=1 turns PXN off; sends and receives of the user, exchanges, and receiving never use it.
+ * The log line of such a conn ends with "/PXN" and the relay's rank, and the relay logs at its end what its
+ * NIC sent.
  */
 #ifndef RONDO_NET_TRANSPORT_PXN_H
 #define RONDO_NET_TRANSPORT_PXN_H

@@ -32,6 +32,27 @@
  *
  * Bytes of an end: 256 + 8 * (128 + the largest slot), in whole pages. A device that has failed says so once
  * somebody waits for it: a peer that has finished and left before this rank is no fault.
+ *
+ * A message's header has 16 bytes (step, call word, bytes, protocol). A call is over when net->busy is 0:
+ * nothing it sent needs this rank any more.
+ *
+ * Over sockets, of a ring's 2n - 2 slices a block only the n - 2 partial sums are sent from slots, and n - 1
+ * are received into slots (unit_exec.c counts them). Over plugins all slices use slots. Over verbs,
+ * registered memory is used for slices of 4 KiB and more. A receiver that has places posts receives only
+ * when it knows them: a whole block ahead (trees, chains, send and recv: eight slices), but not for the
+ * first slice of a call; after two slices without a place it posts ahead again. An end keeps 8 regions
+ * registered, and forgets one that was freed or deregistered at the communicator's next call. A call that
+ * fails first takes its places back (rondo_net_revoke: the queue pairs end).
+ *
+ * GPUDirect is used for each direction and NIC as RONDO_NET_GDR_LEVEL and RONDO_NET_GDR_READ allow; the
+ * node's graphs carry the choice. Memory is registered by DMA-BUF, else by nvidia_peermem; the conn's log
+ * line then ends with "/GDRDMA". Nothing is flushed where the GPU orders writes itself
+ * (CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING) or with RONDO_GDR_FLUSH_DISABLE. Slots on a GPU are
+ * pieces of 64 KiB, out of blocks of 2 MiB or more. The thread that carries these conns runs on those of the
+ * rank's cores that are near the NICs (RONDO_PROXY_CORES).
+ *
+ * By default an end takes 513 KiB; an end for send and recv takes 8 * (128 + RONDO_P2P_NET_CHUNKSIZE) bytes,
+ * 257 KiB, made at the first message between the two.
  */
 #ifndef RONDO_NET_TRANSPORT_TRANSPORT_NET_H
 #define RONDO_NET_TRANSPORT_TRANSPORT_NET_H

@@ -15,6 +15,12 @@
  * Nothing here waits for a kernel. Copies go through a stream of the communicator's own; what must have
  * happened before a block goes is waited for as long as RONDO_P2P_CHECK, and memory that somebody may still
  * use then is left to the driver.
+ *
+ * Blocks are 2 MiB at least: one with cells and lines, one with the slots of all links made at creation
+ * (rondo_net_expect), one for several lazy links. Between processes, memory shared by IPC handles goes with
+ * its owner, which therefore waits until its openers have cleared their cells; VMM memory does not. A pair
+ * that fails the check (lost or foreign bytes, no answer within RONDO_P2P_CHECK) uses shm at both ends, and
+ * a warning names it.
  */
 #ifndef RONDO_NET_TRANSPORT_TRANSPORT_P2P_H
 #define RONDO_NET_TRANSPORT_TRANSPORT_P2P_H

@@ -9,6 +9,12 @@
  * Lazy links need no record: the sender's head lies in its own arena in the receiver's place, the receiver's
  * tail and slots in its own arena in the sender's place, and the receiver's ready word says that the slots
  * are reserved.
+ *
+ * Reserved are a page of header, a line of 128 bytes for each link, and for each receive link 8 slots of
+ * each of its protocols (defaults: Simple 512 KiB, LL 64 KiB, LL128 128 KiB), rounded up to pages. A lazy
+ * receive link reserves 512 KiB (between GPUs of a node the LL buffer too, unless RONDO_P2P_LL_THRESHOLD is
+ * 0). A rank without local peers reserves nothing. An arena takes one file descriptor; with
+ * RONDO_SHM_MODE=socket, until creation is complete, one more for each segment and two a process.
  */
 #include "net/transport/transport.h"
 
