@@ -1,5 +1,4 @@
-/* What tests of topology files share: texts of which files are put together, and a directory of their own.
- * Included behind cmocka.h. */
+/* For tests of topology files: pieces of XML, and a temporary directory. Include it after cmocka.h. */
 #ifndef RONDO_TEST_TOPO_TEXTS_H
 #define RONDO_TEST_TOPO_TEXTS_H
 
@@ -42,7 +41,7 @@ static inline const struct rondo_item *item_at(const struct rondo_machine *machi
     return &machine->item[item];
 }
 
-/* A text that grows: head, n times the middle, tail. */
+/* @return the head, n times the middle, and the tail. */
 static inline char *repeat(const char *head, const char *middle, int n, const char *tail, size_t *bytes)
 {
     char *text;

@@ -1,4 +1,4 @@
-/* What the tuner answers for machine files: choices by size, and the text that explains them. */
+/* The tuner's choices for machine files, and the table that explains them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,45 +13,10 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
+#include "machine_scene.h"
 #include "tuner/cost_gpu.h"
 #include "tools/explain/explain.h"
 #include "topo/machine.h"
-#include "topo/xml/xml.h"
-
-/* ---- a machine of mpi-tests/unit/machines ---- */
-
-struct given {
-    struct rondo_machine machine;
-    struct rondo_topo *topo;
-    struct rondo_graph graphs[RONDO_NUM_GRAPHS];
-    int nodes;
-};
-
-static void given_open(struct given *g, const char *name, const char *ranks, int nodes)
-{
-    struct rondo_topo_options options = RONDO_TOPO_OPTIONS_DEFAULT;
-    struct rondo_topo_rank *list;
-    const char *root = getenv("srcdir");
-    char file[512];
-    int n;
-    memset(g, 0, sizeof(*g));
-    g->nodes = options.nnodes = nodes;
-    snprintf(file, sizeof(file), "%s/mpi-tests/unit/machines/%s.xml", root != NULL ? root : ".", name);
-    assert_int_equal(rondo_machine_read(&g->machine, file), RONDO_SUCCESS);
-    assert_int_equal(rondo_topo_ranks(&g->machine, ranks, &list, &n), RONDO_SUCCESS);
-    assert_int_equal(rondo_topo_create(&g->topo, &g->machine, list, n, &options), RONDO_SUCCESS);
-    rondo_free(list);
-    assert_int_equal(rondo_topo_search(g->topo, g->graphs), RONDO_SUCCESS);
-}
-
-static void given_close(struct given *g)
-{
-    for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
-        rondo_graph_release(&g->graphs[id]);
-    }
-    rondo_topo_destroy(g->topo);
-    rondo_machine_release(&g->machine);
-}
 
 /* ---- choices ---- */
 
@@ -60,8 +25,9 @@ static const size_t sizes[NSIZES] = { 8,        1 << 10,  32 << 10,  256 << 10, 
                                       16 << 20, 64 << 20, 256 << 20, (size_t)1 << 30, (size_t)4 << 30 };
 
 /*
- * all_reduce: Ring or Tree with ll, hundred-and-28 or simple; "--": two are within 2 %. These are NCCL's
- * choices without NVLS and CollNet for the same files, but for l40s_8 on one node, which NCCL takes for two.
+ * Choices for all_reduce: R(ing) or T(ree) with l (LL), h (LL128) or s (Simple); "--": two choices are within 2 %.
+ * These are NCCL's choices for the same files without NVLS and CollNet, except for l40s_8 on one node, which NCCL
+ * takes for two nodes.
  */
 static const struct {
     const char *machine;
@@ -99,31 +65,30 @@ static void size_is_chosen(const struct rondo_layout *layout, const char *machin
     }
 }
 
-static void machines_choose_what_is_known_to_be_right(void **state)
+static void machines_get_the_known_best_choices(void **state)
 {
     (void)state;
     for (size_t m = 0; m < RONDO_COUNTOF(chosen); m++) {
-        struct given g;
+        struct scene g;
         struct rondo_layout layout;
         assert_int_equal(strlen(chosen[m].choice), 3 * NSIZES - 1);
-        given_open(&g, chosen[m].machine, NULL, chosen[m].nodes);
+        scene_search(&g, chosen[m].machine, NULL, chosen[m].nodes);
         assert_int_equal(rondo_explain_layout(&layout, g.topo, g.graphs, g.nodes), RONDO_SUCCESS);
         for (int i = 0; i < NSIZES; i++) {
             size_is_chosen(&layout, chosen[m].machine, i, chosen[m].choice + 3 * i);
         }
-        given_close(&g);
+        scene_close(&g);
     }
 }
 
-/* Bandwidth that the model predicts for much data: nearly that of the graph, which other tests hold to the
- * reference. */
+/* For large sizes, the model predicts nearly the bandwidth of the graph, which other tests compare with NCCL. */
 static void large_all_reduce_gets_the_bandwidth_of_the_ring(void **state)
 {
     (void)state;
     for (size_t m = 0; m < RONDO_COUNTOF(chosen); m++) {
-        struct given g;
+        struct scene g;
         struct rondo_layout l;
-        given_open(&g, chosen[m].machine, NULL, chosen[m].nodes);
+        scene_search(&g, chosen[m].machine, NULL, chosen[m].nodes);
         assert_int_equal(rondo_explain_layout(&l, g.topo, g.graphs, g.nodes), RONDO_SUCCESS);
         const struct rondo_graph *ring = &g.graphs[RONDO_GRAPH_RING];
         double us = rondo_ring_cost_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, l.nchannels,
@@ -131,16 +96,16 @@ static void large_all_reduce_gets_the_bandwidth_of_the_ring(void **state)
         double bus = (double)((size_t)64 << 30) / us * 2 * (l.nranks - 1) / l.nranks; /* MB/s */
         int mbs = ring->nchannels * (l.nnodes > 2 ? ring->bw_inter : ring->bw_intra);
         assert_true(bus < mbs * 1.0001 && bus > mbs * 0.98);
-        given_close(&g);
+        scene_close(&g);
     }
 }
 
-static void layout_is_of_all_nodes(void **state)
+static void layout_covers_all_nodes(void **state)
 {
-    struct given g;
+    struct scene g;
     struct rondo_layout layout;
     (void)state;
-    given_open(&g, "dgx_h100", NULL, 4);
+    scene_search(&g, "dgx_h100", NULL, 4);
     assert_int_equal(rondo_explain_layout(&layout, g.topo, g.graphs, 4), RONDO_SUCCESS);
     assert_true(layout.nranks == 32 && layout.nnodes == 4 && layout.max_local == 8);
     assert_true(layout.nchannels == layout.model.gpu.nchannels && layout.nchannels >= 16);
@@ -149,11 +114,11 @@ static void layout_is_of_all_nodes(void **state)
                 layout.model.gpu.ring.latency_inter == 0);
     assert_int_equal(rondo_explain_layout(&layout, g.topo, g.graphs, 0), RONDO_INVALID_ARGUMENT);
     assert_int_equal(rondo_explain_layout(&layout, g.topo, g.graphs, 1 << 30), RONDO_INVALID_ARGUMENT);
-    given_close(&g);
-    given_open(&g, "dgx_a100", NULL, 2);
+    scene_close(&g);
+    scene_search(&g, "dgx_a100", NULL, 2);
     assert_int_equal(rondo_explain_layout(&layout, g.topo, g.graphs, 2), RONDO_SUCCESS);
     assert_int_equal(layout.model.gpu.host, RONDO_GPU_HOST_AMD);
-    given_close(&g);
+    scene_close(&g);
 }
 
 /* ---- text ---- */
@@ -161,7 +126,7 @@ static void layout_is_of_all_nodes(void **state)
 static char text[64 << 10];
 static int as_json, every;
 
-static rondo_status explain(const struct given *g, const char *coll, const char *size)
+static rondo_status explain(const struct scene *g, const char *coll, const char *size)
 {
     memset(text, 0, sizeof(text));
     FILE *out = fmemopen(text, sizeof(text) - 1, "w");
@@ -194,13 +159,13 @@ static int lines_with(const char *part)
     return n;
 }
 
-/* Every algorithm and protocol that there is, fastest first, one of them marked. */
-static void table_is_whole_sorted_and_marked(void **state)
+/* The table has every algorithm and protocol, fastest first, and marks one. */
+static void table_is_complete_sorted_and_marked(void **state)
 {
-    struct given g;
+    struct scene g;
     double last = 0;
     (void)state;
-    given_open(&g, "dgx_h100", NULL, 2);
+    scene_search(&g, "dgx_h100", NULL, 2);
     assert_int_equal(explain(&g, "AllReduce", "64M"), RONDO_SUCCESS);
     assert_non_null(strstr(text, "all_reduce of 64M bytes on 16 ranks, 2 nodes"));
     assert_non_null(strstr(text, "GPUs of sm 90; ring 8 x 48.0/48.0 GB/s NVL/PIX; tree 8 x "));
@@ -217,14 +182,14 @@ static void table_is_whole_sorted_and_marked(void **state)
         assert_true(line[0] == (last == 0 ? '>' : ' '));
         last = n == 3 ? us : last;
     }
-    given_close(&g);
+    scene_close(&g);
 }
 
 static void range_has_a_line_for_each_size(void **state)
 {
-    struct given g;
+    struct scene g;
     (void)state;
-    given_open(&g, "dgx_a100", NULL, 4);
+    scene_search(&g, "dgx_a100", NULL, 4);
     assert_int_equal(explain(&g, "all_reduce", "8:1G"), RONDO_SUCCESS);
     assert_int_equal(lines_with(" B "), 7);
     assert_int_equal(lines_with(" KiB "), 10);
@@ -233,54 +198,54 @@ static void range_has_a_line_for_each_size(void **state)
     assert_int_equal(lines_with(" %\n"), 28); /* how far the next best is */
     assert_int_equal(explain(&g, "all_to_all", "1M:1500k"), RONDO_SUCCESS);
     assert_int_equal(lines_with(" p2p "), 1);
-    given_close(&g);
+    scene_close(&g);
 }
 
 /* GPUs behind PCI have no LL128, and the table says why. */
-static void what_is_not_available_says_why(void **state)
+static void choices_that_cannot_run_say_why(void **state)
 {
-    struct given g;
+    struct scene g;
     (void)state;
-    given_open(&g, "ws2", NULL, 1);
+    scene_search(&g, "ws2", NULL, 1);
     assert_int_equal(explain(&g, "all_reduce", "1M"), RONDO_SUCCESS);
     assert_int_equal(lines_with("LL128 needs NVLink"), 3);
-    given_close(&g);
-    given_open(&g, "cpu_dual", "n4", 1);
+    scene_close(&g);
+    scene_search(&g, "cpu_dual", "n4", 1);
     assert_int_equal(explain(&g, "all_reduce", "1M"), RONDO_SUCCESS);
     assert_int_equal(lines_with("more bytes than RONDO_MAILBOX_SIZE"), 1);
     assert_int_equal(lines_with("host memory, "), 1);
-    given_close(&g);
-    given_open(&g, "cpu_dual", "n4", 3);
+    scene_close(&g);
+    scene_search(&g, "cpu_dual", "n4", 3);
     assert_int_equal(explain(&g, "barrier", "1"), RONDO_SUCCESS);
     assert_int_equal(lines_with("ranks of one node only"), 1);
-    given_close(&g);
+    scene_close(&g);
 }
 
-/* Nodes that nothing is known to join: not as if they shared a PCI tree. */
-static void nodes_without_a_net_are_joined_by_sockets(void **state)
+/* Nodes without a known net must not look as if they shared a PCI tree. */
+static void nodes_without_a_net_use_sockets(void **state)
 {
-    struct given g;
+    struct scene g;
     struct rondo_layout layout;
     (void)state;
-    given_open(&g, "l40s_8_nonet", NULL, 2);
+    scene_search(&g, "l40s_8_nonet", NULL, 2);
     assert_int_equal(explain(&g, "all_reduce", "64M"), RONDO_SUCCESS);
     assert_non_null(strstr(text, "GB/s SYS; no network port found: sockets are assumed"));
     assert_int_equal(lines_with("net bandwidth"), 6);
     assert_int_equal(rondo_explain_layout(&layout, g.topo, g.graphs, 2), RONDO_SUCCESS);
     assert_in_range(layout.model.gpu.ring.bw_inter * layout.model.gpu.ring.nchannels, 1, 2000);
-    given_close(&g);
-    given_open(&g, "l40s_8_nonet", NULL, 1);
+    scene_close(&g);
+    scene_search(&g, "l40s_8_nonet", NULL, 1);
     assert_int_equal(explain(&g, "all_reduce", "64M"), RONDO_SUCCESS);
     assert_null(strstr(text, "no network port"));
-    given_close(&g);
+    scene_close(&g);
 }
 
-/* Ports with numbers are those of cards. */
-static void host_memory_names_what_joins_its_nodes(void **state)
+/* Only ports of RDMA NICs have port numbers. */
+static void host_memory_shows_the_link_between_nodes(void **state)
 {
-    struct given g;
+    struct scene g;
     (void)state;
-    given_open(&g, "cpu_dual", "n4", 3);
+    scene_search(&g, "cpu_dual", "n4", 3);
     assert_int_equal(explain(&g, "all_reduce", "8"), RONDO_SUCCESS);
     assert_non_null(strstr(text, "ranks per core; between nodes 2 us, 12.5 GB/s each way"));
     for (int i = 0; i < g.machine.nitems; i++) {
@@ -290,7 +255,7 @@ static void host_memory_names_what_joins_its_nodes(void **state)
     }
     assert_int_equal(explain(&g, "all_reduce", "8"), RONDO_SUCCESS);
     assert_non_null(strstr(text, "ranks per core; between nodes 12 us, 2 GB/s each way"));
-    given_close(&g);
+    scene_close(&g);
 }
 
 static void algo_set(const char *algo)
@@ -300,11 +265,11 @@ static void algo_set(const char *algo)
     rondo_log_mask = RONDO_LOG_NONE; /* errors are expected */
 }
 
-static void parameters_count_as_in_a_job(void **state)
+static void parameters_apply_as_in_a_job(void **state)
 {
-    struct given g;
+    struct scene g;
     (void)state;
-    given_open(&g, "dgx_a100", NULL, 1);
+    scene_search(&g, "dgx_a100", NULL, 1);
     setenv("RONDO_MAX_NCHANNELS", "6", 1);
     algo_set("tree");
     assert_int_equal(explain(&g, "all_reduce", "64M"), RONDO_SUCCESS);
@@ -317,15 +282,15 @@ static void parameters_count_as_in_a_job(void **state)
     assert_string_equal(text, "");
     unsetenv("RONDO_MAX_NCHANNELS");
     algo_set("");
-    given_close(&g);
+    scene_close(&g);
 }
 
-/* Three protocols of the ring with two channels each; what cannot run has one row, without a time. */
-static void every_number_of_channels_has_a_row_and_json_has_all_of_it(void **state)
+/* The ring has three protocols with two channels each. What cannot run has one row without a time. */
+static void every_number_of_channels_has_a_row_in_text_and_json(void **state)
 {
-    struct given g;
+    struct scene g;
     (void)state;
-    given_open(&g, "cpu_dual", "n4", 1);
+    scene_search(&g, "cpu_dual", "n4", 1);
     every = 1;
     assert_int_equal(explain(&g, "all_reduce", "64K"), RONDO_SUCCESS);
     assert_int_equal(lines_with(" ring      "), 6);
@@ -341,35 +306,35 @@ static void every_number_of_channels_has_a_row_and_json_has_all_of_it(void **sta
                 times("\"source\":\"measured\"") == 0);
     assert_true(times("\"us\":") == times("\"model_us\":") && times("\"us\":") < times("\"limit\":"));
     as_json = every = 0;
-    given_close(&g);
+    scene_close(&g);
 }
 
-/* The table shows what the others would take, and chooses none of them. */
-static void strict_chooses_what_reduces_in_rank_order(void **state)
+/* The table shows the times of the other choices, but chooses none of them. */
+static void strict_chooses_an_algorithm_that_reduces_in_rank_order(void **state)
 {
-    struct given g;
+    struct scene g;
     (void)state;
-    given_open(&g, "cpu_dual", "n4", 3);
+    scene_search(&g, "cpu_dual", "n4", 3);
     setenv("RONDO_DETERMINISM", "strict", 1);
     algo_set("");
     assert_int_equal(explain(&g, "all_reduce", "1M"), RONDO_SUCCESS);
     assert_int_equal(lines_with("\n> ordered"), 1);
     assert_true(lines_with("RONDO_DETERMINISM") >= 6);
-    assert_int_equal(explain(&g, "broadcast", "1M"), RONDO_SUCCESS); /* nothing to reduce */
+    assert_int_equal(explain(&g, "broadcast", "1M"), RONDO_SUCCESS); /* does not reduce */
     assert_int_equal(lines_with("RONDO_DETERMINISM"), 0);
     unsetenv("RONDO_DETERMINISM");
     algo_set("");
-    given_close(&g);
+    scene_close(&g);
 }
 
-static void a_tuning_file_of_another_shape_is_told_of_and_one_of_this_is_used(void **state)
+static void a_tuning_file_is_used_only_for_its_own_shape(void **state)
 {
     static char file[] = "/tmp/rondo-explain.XXXXXX";
-    struct given g;
+    struct scene g;
     int fd = mkstemp(file);
     FILE *out = fdopen(fd, "w");
     (void)state;
-    given_open(&g, "cpu_dual", "n4", 1);
+    scene_search(&g, "cpu_dual", "n4", 1);
     for (int fits = 0; fits <= 1; fits++) {
         rewind(out);
         fprintf(out,
@@ -388,16 +353,16 @@ static void a_tuning_file_of_another_shape_is_told_of_and_one_of_this_is_used(vo
     algo_set("");
     fclose(out);
     unlink(file);
-    given_close(&g);
+    scene_close(&g);
 }
 
-static void wrong_names_and_sizes_say_what_is_expected(void **state)
+static void errors_about_names_and_sizes_say_what_is_expected(void **state)
 {
     static const char *const bad[] = { "",   "x",  "0",    "-1",      "64Q",
                                        "8:", ":8", "16:8", "8:16:32", "99999999999999999999" };
-    struct given g;
+    struct scene g;
     (void)state;
-    given_open(&g, "ws2", NULL, 1);
+    scene_search(&g, "ws2", NULL, 1);
     assert_int_equal(explain(&g, "all_redoce", "8"), RONDO_INVALID_ARGUMENT);
     assert_non_null(strstr(rondo_error_text(), "all_redoce"));
     assert_non_null(strstr(rondo_error_text(), "reduce_scatterv, all_to_allv"));
@@ -406,25 +371,25 @@ static void wrong_names_and_sizes_say_what_is_expected(void **state)
         assert_non_null(strstr(rondo_error_text(), "64M"));
         assert_string_equal(text, "");
     }
-    given_close(&g);
+    scene_close(&g);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(machines_choose_what_is_known_to_be_right),
+        cmocka_unit_test(machines_get_the_known_best_choices),
         cmocka_unit_test(large_all_reduce_gets_the_bandwidth_of_the_ring),
-        cmocka_unit_test(layout_is_of_all_nodes),
-        cmocka_unit_test(table_is_whole_sorted_and_marked),
+        cmocka_unit_test(layout_covers_all_nodes),
+        cmocka_unit_test(table_is_complete_sorted_and_marked),
         cmocka_unit_test(range_has_a_line_for_each_size),
-        cmocka_unit_test(what_is_not_available_says_why),
-        cmocka_unit_test(nodes_without_a_net_are_joined_by_sockets),
-        cmocka_unit_test(host_memory_names_what_joins_its_nodes),
-        cmocka_unit_test(parameters_count_as_in_a_job),
-        cmocka_unit_test(every_number_of_channels_has_a_row_and_json_has_all_of_it),
-        cmocka_unit_test(strict_chooses_what_reduces_in_rank_order),
-        cmocka_unit_test(a_tuning_file_of_another_shape_is_told_of_and_one_of_this_is_used),
-        cmocka_unit_test(wrong_names_and_sizes_say_what_is_expected),
+        cmocka_unit_test(choices_that_cannot_run_say_why),
+        cmocka_unit_test(nodes_without_a_net_use_sockets),
+        cmocka_unit_test(host_memory_shows_the_link_between_nodes),
+        cmocka_unit_test(parameters_apply_as_in_a_job),
+        cmocka_unit_test(every_number_of_channels_has_a_row_in_text_and_json),
+        cmocka_unit_test(strict_chooses_an_algorithm_that_reduces_in_rank_order),
+        cmocka_unit_test(a_tuning_file_is_used_only_for_its_own_shape),
+        cmocka_unit_test(errors_about_names_and_sizes_say_what_is_expected),
     };
     algo_set("");
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* Text and JSON of a machine: what people and programs read says what the topology says, fits the terminal,
- * and is well formed whatever the names are. */
+/* Text and JSON of a machine: they agree with the topology, fit the terminal, and are well-formed whatever names
+ * a file contains. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,9 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/mem.h"
+#include "machine_scene.h"
 #include "tools/draw/text.h"
-#include "topo/xml/xml.h"
 
 #define assert_says(text, part)                            \
     do {                                                   \
@@ -20,43 +19,9 @@
         }                                                  \
     } while (0)
 
-/* ---- a machine with its topology, and what is drawn of it ---- */
+/* ---- what is drawn ---- */
 
-struct scene {
-    struct rondo_machine machine;
-    struct rondo_topo *topo;
-    struct rondo_graph graphs[RONDO_NUM_GRAPHS];
-};
-
-static void scene_read(struct scene *scene, const char *name)
-{
-    char file[512];
-    const char *dir = getenv("srcdir");
-    memset(scene, 0, sizeof *scene);
-    snprintf(file, sizeof file, "%s/mpi-tests/unit/machines/%s.xml", dir ? dir : ".", name);
-    assert_int_equal(rondo_machine_read(&scene->machine, file), RONDO_SUCCESS);
-}
-
-static void scene_open(struct scene *scene, const char *name, const char *list, int nnodes)
-{
-    struct rondo_topo_options options = RONDO_TOPO_OPTIONS_DEFAULT;
-    struct rondo_topo_rank *ranks = NULL;
-    int n = 0;
-    scene_read(scene, name);
-    options.nnodes = nnodes;
-    assert_int_equal(rondo_topo_ranks(&scene->machine, list, &ranks, &n), RONDO_SUCCESS);
-    assert_int_equal(rondo_topo_create(&scene->topo, &scene->machine, ranks, n, &options), RONDO_SUCCESS);
-    rondo_free(ranks);
-}
-
-static void scene_close(struct scene *scene)
-{
-    for (int id = 0; id < RONDO_NUM_GRAPHS; id++) rondo_graph_release(&scene->graphs[id]);
-    rondo_topo_destroy(scene->topo);
-    rondo_machine_release(&scene->machine);
-}
-
-/* A graph made by hand: channels 0 and 1 alike, channel 2 the other way round. */
+/* Make a graph by hand: channels 0 and 1 are equal, channel 2 runs in the opposite direction. */
 static void graph_make(struct scene *scene, int id, int nets)
 {
     struct rondo_graph *graph = &scene->graphs[id];
@@ -103,7 +68,7 @@ static char *paper_text(struct paper *paper)
     return paper->text;
 }
 
-/* No line is longer than the terminal, and none ends in spaces. */
+/* Check that every line fits the terminal and does not end in spaces. */
 static void assert_lines_fit(const char *text, int width)
 {
     while (*text) {
@@ -116,9 +81,9 @@ static void assert_lines_fit(const char *text, int width)
     }
 }
 
-/* ---- words ---- */
+/* ---- numbers and names ---- */
 
-static void numbers_are_written_as_people_do(void **state)
+static void numbers_have_units_and_few_digits(void **state)
 {
     (void)state;
     static const struct {
@@ -157,7 +122,7 @@ static const char *hosts_text(const char *const *names, int n, struct paper *pap
     return paper_text(paper);
 }
 
-static void hosts_are_folded_like_the_resource_manager_does(void **state)
+static void host_names_are_folded_as_resource_managers_do(void **state)
 {
     (void)state;
     static const struct {
@@ -182,7 +147,7 @@ static void hosts_are_folded_like_the_resource_manager_does(void **state)
         int n = 0;
         while (n < 8 && rows[i].name[n]) n++;
         const char *text = hosts_text(rows[i].name, n, &paper);
-        /* Order of names with and without a number is that of their prefixes. */
+        /* Names are ordered by prefix; one with a long number is all prefix. */
         if (strcmp(rows[i].text, "n12345678901234567890,n1") == 0) {
             assert_says(text, "n12345678901234567890");
         } else {
@@ -218,7 +183,7 @@ static void tree_shows_every_device_once(void **state)
     scene_close(&scene);
 }
 
-static void tree_says_who_has_no_rank(void **state)
+static void tree_marks_gpus_without_a_rank(void **state)
 {
     (void)state;
     struct scene scene;
@@ -263,7 +228,7 @@ static void equal_hosts_are_folded(void **state)
 static const char *const machines[] = { "dgx_a100", "dgx1v",  "dgx_h100", "gb200_node", "gb200_nvl72",
                                         "a10x4_vm", "l40s_8", "cpu_dual", "ws2",        "perlmutter_a100x4" };
 
-static void everything_fits_the_terminal(void **state)
+static void text_fits_the_terminal(void **state)
 {
     (void)state;
     static const int widths[] = { 80, 140 };
@@ -286,7 +251,7 @@ static void everything_fits_the_terminal(void **state)
 
 /* ---- matrix ---- */
 
-/* The word in column `column` (from 0) of the line that starts with `label`. */
+/* Find the word in column `column` (from 0) of the line that starts with `label`. */
 static void matrix_word(const char *text, const char *label, int column, char word[32])
 {
     size_t n = strlen(label);
@@ -302,7 +267,7 @@ static void matrix_word(const char *text, const char *label, int column, char wo
     snprintf(word, 32, "%.*s", (int)strcspn(text, " \n"), text);
 }
 
-static void matrix_says_what_the_paths_are(void **state)
+static void matrix_shows_the_type_of_every_path(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RONDO_COUNTOF(machines); i++) {
@@ -331,7 +296,7 @@ static void matrix_says_what_the_paths_are(void **state)
     }
 }
 
-static void legend_has_the_types_that_occur(void **state)
+static void legend_explains_only_the_types_that_occur(void **state)
 {
     (void)state;
     struct scene scene;
@@ -351,7 +316,7 @@ static void legend_has_the_types_that_occur(void **state)
     scene_close(&scene);
 }
 
-static void large_machines_show_who_is_alike(void **state)
+static void large_machines_list_classes_of_equal_points(void **state)
 {
     (void)state;
     struct scene scene;
@@ -386,7 +351,7 @@ static void equal_channels_are_folded(void **state)
     scene_close(&scene);
 }
 
-static void why_goes_hop_by_hop(void **state)
+static void why_shows_every_hop(void **state)
 {
     (void)state;
     struct scene scene;
@@ -419,7 +384,7 @@ static void why_goes_hop_by_hop(void **state)
 
 /* ---- JSON ---- */
 
-/* @return behind the value that starts at text, NULL: it is not well formed. */
+/* @return the end of the value that starts at text; NULL: it is not well-formed. */
 static const char *json_value(const char *text, int depth);
 
 static const char *json_skip(const char *text) { return text + strspn(text, " \n\t\r"); }
@@ -517,7 +482,7 @@ static void json_is_well_formed(void **state)
     }
 }
 
-static void json_escapes_what_a_file_may_say(void **state)
+static void json_escapes_any_text_of_a_file(void **state)
 {
     (void)state;
     struct scene scene;
@@ -533,7 +498,7 @@ static void json_escapes_what_a_file_may_say(void **state)
     scene_close(&scene);
 }
 
-static void full_disk_is_an_error(void **state)
+static void a_full_disk_is_an_error(void **state)
 {
     (void)state;
     struct scene scene;
@@ -550,21 +515,21 @@ static void full_disk_is_an_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_are_written_as_people_do),
+        cmocka_unit_test(numbers_have_units_and_few_digits),
         cmocka_unit_test(ranges_fold_runs_both_ways),
-        cmocka_unit_test(hosts_are_folded_like_the_resource_manager_does),
+        cmocka_unit_test(host_names_are_folded_as_resource_managers_do),
         cmocka_unit_test(tree_shows_every_device_once),
-        cmocka_unit_test(tree_says_who_has_no_rank),
+        cmocka_unit_test(tree_marks_gpus_without_a_rank),
         cmocka_unit_test(equal_hosts_are_folded),
-        cmocka_unit_test(everything_fits_the_terminal),
-        cmocka_unit_test(matrix_says_what_the_paths_are),
-        cmocka_unit_test(legend_has_the_types_that_occur),
-        cmocka_unit_test(large_machines_show_who_is_alike),
+        cmocka_unit_test(text_fits_the_terminal),
+        cmocka_unit_test(matrix_shows_the_type_of_every_path),
+        cmocka_unit_test(legend_explains_only_the_types_that_occur),
+        cmocka_unit_test(large_machines_list_classes_of_equal_points),
         cmocka_unit_test(equal_channels_are_folded),
-        cmocka_unit_test(why_goes_hop_by_hop),
+        cmocka_unit_test(why_shows_every_hop),
         cmocka_unit_test(json_is_well_formed),
-        cmocka_unit_test(json_escapes_what_a_file_may_say),
-        cmocka_unit_test(full_disk_is_an_error),
+        cmocka_unit_test(json_escapes_any_text_of_a_file),
+        cmocka_unit_test(a_full_disk_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

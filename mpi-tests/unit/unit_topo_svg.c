@@ -1,5 +1,5 @@
-/* The picture: where things stand, what it says, that it is well-formed and stands alone, whatever names a
- * file has. */
+/* Pictures: nothing overlaps, labels fit, and the files are well-formed and need no other file, whatever names a
+ * machine has. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,56 +10,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/mem.h"
+#include "machine_scene.h"
 #include "tools/draw/draw.h"
 #include "tools/draw/label.h"
 #include "tools/draw/place.h"
 #include "topo/search_step.h"
-#include "topo/xml/xml.h"
-
-/* What a case draws. */
-struct world {
-    struct rondo_machine machine;
-    struct rondo_topo *topo;
-    struct rondo_graph graphs[RONDO_NUM_GRAPHS];
-};
-
-static void world_build(struct world *world, int nnodes, const char *list)
-{
-    struct rondo_topo_options options = RONDO_TOPO_OPTIONS_DEFAULT;
-    struct rondo_topo_rank *ranks;
-    int n;
-    options.nnodes = nnodes;
-    assert_int_equal(rondo_topo_ranks(&world->machine, list, &ranks, &n), RONDO_SUCCESS);
-    assert_int_equal(rondo_topo_create(&world->topo, &world->machine, ranks, n, &options), RONDO_SUCCESS);
-    rondo_free(ranks);
-}
-
-static void world_read(struct world *world, const char *name, int nnodes, const char *list)
-{
-    char file[1024];
-    *world = (struct world){ 0 };
-    snprintf(file, sizeof file, "%s/mpi-tests/unit/machines/%s.xml",
-             getenv("srcdir") ? getenv("srcdir") : ".", name);
-    assert_int_equal(rondo_machine_read(&world->machine, file), RONDO_SUCCESS);
-    world_build(world, nnodes, list);
-    assert_int_equal(rondo_topo_search(world->topo, world->graphs), RONDO_SUCCESS);
-}
-
-static void world_release(struct world *world)
-{
-    for (int id = 0; id < RONDO_NUM_GRAPHS; id++) rondo_graph_release(&world->graphs[id]);
-    rondo_topo_destroy(world->topo);
-    rondo_machine_release(&world->machine);
-}
 
 static uint32_t next(uint32_t *seed) { return (*seed = *seed * 1664525u + 1013904223u) >> 8; }
 
-/* Channels in random orders, in and out at random nets. */
-static void graph_shuffle(struct world *world, uint32_t seed, int nchannels)
+/* Make channels with random orders and nets. */
+static void graph_shuffle(struct scene *scene, uint32_t seed, int nchannels)
 {
-    struct rondo_graph *graph = &world->graphs[RONDO_GRAPH_RING];
-    int n = world->topo->ndevs;
+    struct rondo_graph *graph = &scene->graphs[RONDO_GRAPH_RING];
+    int n = scene->topo->ndevs;
     *graph = (struct rondo_graph){ .id = RONDO_GRAPH_RING,
                                    .pattern = RONDO_PATTERN_RING,
                                    .nchannels = nchannels,
@@ -74,12 +37,12 @@ static void graph_shuffle(struct world *world, uint32_t seed, int nchannels)
             order[j] = (int16_t)i;
         }
         for (int i = 0; i < 2; i++)
-            graph->net[2 * c + i] = world->topo->nnets ? (int16_t)(next(&seed) % (uint32_t)world->topo->nnets)
+            graph->net[2 * c + i] = scene->topo->nnets ? (int16_t)(next(&seed) % (uint32_t)scene->topo->nnets)
                                                        : -1;
     }
 }
 
-/* ---- a machine nobody builds: random bridges, cards and NVLinks ---- */
+/* ---- random machines: bridges, NICs and NVLinks ---- */
 
 struct random {
     FILE *out;
@@ -108,7 +71,7 @@ static void gpu_put(struct random *random)
     fprintf(random->out, "</gpu></pci>\n");
 }
 
-static void card_put(struct random *random)
+static void nic_put(struct random *random)
 {
     pci_put(random, 0, ++random->buses, "0x020700");
     fprintf(random->out, "<nic>");
@@ -128,13 +91,13 @@ static void bridges_put(struct random *random, int depth)
         } else if (random->gpus < random->ngpus && next(&random->seed) % 2) {
             gpu_put(random);
         } else {
-            card_put(random);
+            nic_put(random);
         }
     }
     if (depth > 0) fprintf(random->out, "</pci>\n");
 }
 
-static void world_random(struct world *world, uint32_t seed)
+static void world_random(struct scene *scene, uint32_t seed)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -154,14 +117,14 @@ static void world_random(struct world *world, uint32_t seed)
     }
     fprintf(random.out, "</system>\n");
     fclose(random.out);
-    *world = (struct world){ 0 };
-    assert_int_equal(rondo_machine_parse(&world->machine, text, bytes, "random"), RONDO_SUCCESS);
+    *scene = (struct scene){ 0 };
+    assert_int_equal(rondo_machine_parse(&scene->machine, text, bytes, "random"), RONDO_SUCCESS);
     free(text);
-    world_build(world, 1 + (int)(seed % 2), NULL);
-    graph_shuffle(world, seed, 1 + (int)(seed % 9));
+    scene_topo(scene, NULL, 1 + (int)(seed % 2));
+    graph_shuffle(scene, seed, 1 + (int)(seed % 9));
 }
 
-/* ---- places ---- */
+/* ---- positions ---- */
 
 static int apart(const struct rondo_box *a, const struct rondo_box *b)
 {
@@ -197,7 +160,7 @@ static void assert_boxes(const struct rondo_place *place)
     }
 }
 
-/* No link runs through a name, and none leaves the picture. */
+/* Check that links stay inside the picture, and clear of the title. */
 static void assert_wires(const struct rondo_place *place)
 {
     for (int i = 0; i < place->nwires; i++) {
@@ -258,26 +221,26 @@ static void assert_tracks(const struct rondo_place *place)
         }
     }
     assert_int_equal(channels, (uint32_t)((UINT64_C(1) << place->graph->nchannels) - 1));
-    int crowded = 0;
+    int out_of_levels = 0;
     for (int i = 0; i < place->nhops; i++) {
-        crowded |= place->hop[i].level >= RONDO_PLACE_LEVELS - 1 ||
-                   place->hop[i].gutter >= RONDO_PLACE_LEVELS - 1 ||
-                   place->hop[i].level_to >= RONDO_PLACE_LEVELS - 1;
+        out_of_levels |= place->hop[i].level >= RONDO_PLACE_LEVELS - 1 ||
+                         place->hop[i].gutter >= RONDO_PLACE_LEVELS - 1 ||
+                         place->hop[i].level_to >= RONDO_PLACE_LEVELS - 1;
         for (int p = 0; p < place->hop[i].line.npoints; p++) {
             assert_in_range(place->hop[i].line.x[p], 0, place->width);
             assert_in_range(place->hop[i].line.y[p], 0, place->legend_y);
         }
     }
-    /* A tree may enter a net twice, and then its ways join. */
-    for (int i = 0; i < place->nhops && !crowded && place->graph->pattern == RONDO_PATTERN_RING; i++) {
+    /* A tree may enter a net twice, and then its hops join. */
+    for (int i = 0; i < place->nhops && !out_of_levels && place->graph->pattern == RONDO_PATTERN_RING; i++) {
         for (int j = 0; j < i; j++) assert_hops_apart(&place->hop[i], &place->hop[j]);
     }
 }
 
-static void assert_place(const struct world *world, int graph)
+static void assert_place(const struct scene *scene, int graph)
 {
     struct rondo_place *place;
-    assert_int_equal(rondo_place_create(&place, world->topo, &world->graphs[graph]), RONDO_SUCCESS);
+    assert_int_equal(rondo_place_create(&place, scene->topo, &scene->graphs[graph]), RONDO_SUCCESS);
     assert_boxes(place);
     assert_wires(place);
     if (place->graph) assert_tracks(place);
@@ -286,15 +249,15 @@ static void assert_place(const struct world *world, int graph)
 
 /* ---- the file ---- */
 
-static char *drawn(const struct world *world, int graph)
+static char *drawn(const struct scene *scene, int graph)
 {
     static char *text;
     static size_t bytes;
     FILE *out = open_memstream(&text, &bytes);
     if (graph >= 0) {
-        assert_int_equal(rondo_draw_svg(out, world->topo, world->graphs, graph), RONDO_SUCCESS);
+        assert_int_equal(rondo_draw_svg(out, scene->topo, scene->graphs, graph), RONDO_SUCCESS);
     } else {
-        assert_int_equal(rondo_draw_html(out, world->topo, world->graphs), RONDO_SUCCESS);
+        assert_int_equal(rondo_draw_html(out, scene->topo, scene->graphs), RONDO_SUCCESS);
     }
     fclose(out);
     return text;
@@ -324,7 +287,7 @@ static void count_node(struct count *count, const char *name)
     }
 }
 
-/* "0-3,7": what data-channels says. */
+/* Count the channels of an attribute data-channels: "0-3,7". */
 static void count_channels(struct count *count, const char *list)
 {
     for (char *at = (char *)list; *at; at += *at == ',') {
@@ -365,7 +328,7 @@ static void count_walk(struct count *count, xmlNode *node, int rect_w)
     }
 }
 
-static void assert_svg(const struct world *world, int graph, const char *text, size_t bytes)
+static void assert_svg(const struct scene *scene, int graph, const char *text, size_t bytes)
 {
     struct count *count = calloc(1, sizeof *count);
     xmlDoc *doc = xmlReadMemory(text, (int)bytes, "picture", NULL,
@@ -376,26 +339,26 @@ static void assert_svg(const struct world *world, int graph, const char *text, s
     count->width = number(root, "width");
     count->height = number(root, "height") + 40;
     count_walk(count, root->children, 0);
-    assert_int_equal(count->nodes[RONDO_NODE_GPU] + count->nodes[RONDO_NODE_HOST], world->topo->ndevs);
-    assert_int_equal(count->nodes[RONDO_NODE_NET], world->topo->nnets);
-    assert_int_equal(count->nodes[RONDO_NODE_CPU], world->topo->ncpus);
-    assert_int_equal(count->nodes[RONDO_NODE_NVS], world->topo->nnvs);
-    assert_int_equal(count->channels, (uint32_t)((UINT64_C(1) << world->graphs[graph].nchannels) - 1));
+    assert_int_equal(count->nodes[RONDO_NODE_GPU] + count->nodes[RONDO_NODE_HOST], scene->topo->ndevs);
+    assert_int_equal(count->nodes[RONDO_NODE_NET], scene->topo->nnets);
+    assert_int_equal(count->nodes[RONDO_NODE_CPU], scene->topo->ncpus);
+    assert_int_equal(count->nodes[RONDO_NODE_NVS], scene->topo->nnvs);
+    assert_int_equal(count->channels, (uint32_t)((UINT64_C(1) << scene->graphs[graph].nchannels) - 1));
     assert_int_equal(count->small, 0);
     xmlFreeDoc(doc);
     free(count);
 }
 
-/* The page has one script, its own, and loads nothing. */
-static void assert_html(const struct world *world)
+/* Check that the page has one script and loads nothing. */
+static void assert_html(const struct scene *scene)
 {
-    char *text = drawn(world, -1), *at = text;
+    char *text = drawn(scene, -1), *at = text;
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
-        if (world->graphs[id].nchannels == 0) continue;
+        if (scene->graphs[id].nchannels == 0) continue;
         char *from = strstr(at, "<svg"), *to = strstr(at, "</svg>");
         assert_non_null(from);
         assert_non_null(to);
-        assert_svg(world, id, from, (size_t)(to + 6 - from));
+        assert_svg(scene, id, from, (size_t)(to + 6 - from));
         at = to + 6;
     }
     char *script = strstr(text, "<script");
@@ -410,23 +373,23 @@ static void assert_html(const struct world *world)
     free(text);
 }
 
-static void assert_pictures(const struct world *world)
+static void assert_pictures(const struct scene *scene)
 {
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
-        if (id > 0 && world->graphs[id].nchannels == 0) continue;
-        assert_place(world, id);
-        char *text = drawn(world, id), *again = drawn(world, id);
+        if (id > 0 && scene->graphs[id].nchannels == 0) continue;
+        assert_place(scene, id);
+        char *text = drawn(scene, id), *again = drawn(scene, id);
         assert_string_equal(text, again);
-        assert_svg(world, id, text, strlen(text));
+        assert_svg(scene, id, text, strlen(text));
         free(text);
         free(again);
     }
-    assert_html(world);
+    assert_html(scene);
 }
 
 /* ---- cases ---- */
 
-static void every_kind_of_machine(void **state)
+static void pictures_of_many_machines_are_right(void **state)
 {
     (void)state;
     static const struct {
@@ -442,57 +405,57 @@ static void every_kind_of_machine(void **state)
                   { "amd_nps4_4gpu", NULL, 2 }, { "perlmutter_a100x4", NULL, 2 },
                   { "dgx_h100", "3,1,6", 2 } };
     for (size_t i = 0; i < RONDO_COUNTOF(cases); i++) {
-        struct world world;
-        world_read(&world, cases[i].name, cases[i].nnodes, cases[i].list);
-        assert_pictures(&world);
-        world_release(&world);
+        struct scene scene;
+        scene_search(&scene, cases[i].name, cases[i].list, cases[i].nnodes);
+        assert_pictures(&scene);
+        scene_close(&scene);
     }
 }
 
-static void gpus_72(void **state)
+static void a_picture_of_72_gpus_breaks_into_rows(void **state)
 {
     (void)state;
-    struct world world;
+    struct scene scene;
     struct rondo_place *place;
-    world_read(&world, "gb200_nvl72", 1, NULL);
-    assert_int_equal(world.topo->ndevs, 72);
-    assert_pictures(&world);
-    assert_int_equal(rondo_place_create(&place, world.topo, &world.graphs[RONDO_GRAPH_RING]), RONDO_SUCCESS);
+    scene_search(&scene, "gb200_nvl72", NULL, 1);
+    assert_int_equal(scene.topo->ndevs, 72);
+    assert_pictures(&scene);
+    assert_int_equal(rondo_place_create(&place, scene.topo, &scene.graphs[RONDO_GRAPH_RING]), RONDO_SUCCESS);
     assert_true(place->nrows > 1 && place->compact);
     assert_in_range(place->width, 1000, 1800);
     rondo_place_destroy(place);
-    rondo_graph_release(&world.graphs[RONDO_GRAPH_RING]);
-    graph_shuffle(&world, 7, 6);
-    assert_pictures(&world);
-    world_release(&world);
+    rondo_graph_release(&scene.graphs[RONDO_GRAPH_RING]);
+    graph_shuffle(&scene, 7, 6);
+    assert_pictures(&scene);
+    scene_close(&scene);
 }
 
-static void random_machines(void **state)
+static void pictures_of_random_machines_are_right(void **state)
 {
     (void)state;
     for (uint32_t seed = 1; seed <= 60; seed++) {
-        struct world world;
-        world_random(&world, seed * 2654435761u);
-        assert_pictures(&world);
-        world_release(&world);
+        struct scene scene;
+        world_random(&scene, seed * 2654435761u);
+        assert_pictures(&scene);
+        scene_close(&scene);
     }
 }
 
-static void hostile_names(void **state)
+static void hostile_names_are_escaped(void **state)
 {
     (void)state;
     static const char name[] = "<script>&\"'</title>\x01\xff\xc3(\xed\xa0\x80]]>";
-    struct world world;
-    world_read(&world, "dgx1v", 1, NULL);
-    snprintf(world.machine.source, sizeof world.machine.source, "%.7s", name);
-    snprintf(world.machine.note, sizeof world.machine.note, "%s\u00e9", name);
-    for (int i = 0; i < world.machine.nitems; i++) {
-        struct rondo_item *item = &world.machine.item[i];
+    struct scene scene;
+    scene_search(&scene, "dgx1v", NULL, 1);
+    snprintf(scene.machine.source, sizeof scene.machine.source, "%.7s", name);
+    snprintf(scene.machine.note, sizeof scene.machine.note, "%s\u00e9", name);
+    for (int i = 0; i < scene.machine.nitems; i++) {
+        struct rondo_item *item = &scene.machine.item[i];
         if (item->kind == RONDO_ITEM_GPU) snprintf(item->gpu.name, sizeof item->gpu.name, "%s", name);
         if (item->kind == RONDO_ITEM_NET) snprintf(item->net.name, sizeof item->net.name, "%s", name);
     }
-    assert_pictures(&world);
-    char *text = drawn(&world, RONDO_GRAPH_RING);
+    assert_pictures(&scene);
+    char *text = drawn(&scene, RONDO_GRAPH_RING);
     assert_null(strstr(text, "<script"));
     assert_non_null(strstr(text, "&lt;script&gt;&amp;&quot;&#39;&lt;/title&gt;?"
                                  "?"
@@ -504,7 +467,7 @@ static void hostile_names(void **state)
                                  "]]&gt;"));
     assert_non_null(strstr(text, "\u00e9"));
     free(text);
-    world_release(&world);
+    scene_close(&scene);
 }
 
 static void widths_grow_with_bandwidth(void **state)
@@ -516,10 +479,10 @@ static void widths_grow_with_bandwidth(void **state)
         assert_true(rondo_wire_width(RONDO_LINK_NVL, mbs[i]) > last);
         last = rondo_wire_width(RONDO_LINK_NVL, mbs[i]);
     }
-    assert_int_equal(rondo_wire_width(RONDO_LINK_PCI, 100000), 60); /* six times the root of 100, in tenths */
+    assert_int_equal(rondo_wire_width(RONDO_LINK_PCI, 100000), 60); /* 6 * sqrt(100) tenths of a pixel */
 }
 
-static void levels_keep_apart(void **state)
+static void intervals_on_one_level_do_not_overlap(void **state)
 {
     (void)state;
     int32_t taken[40][3];
@@ -533,7 +496,7 @@ static void levels_keep_apart(void **state)
     assert_int_equal(levels.count, RONDO_PLACE_LEVELS);
 }
 
-static void labels_fit(void **state)
+static void labels_are_cut_to_fit(void **state)
 {
     (void)state;
     char text[RONDO_LABEL];
@@ -543,70 +506,70 @@ static void labels_fit(void **state)
     assert_string_equal(rondo_label_tail("\u00e9\u00e9\u00e9\u00e9", 3, text, sizeof text),
                         "\u2026\u00e9\u00e9");
     assert_string_equal(rondo_label_tail("mlx5_10", 9, text, sizeof text), "mlx5_10");
-    struct world world;
-    world_read(&world, "l40s_8", 1, NULL);
-    assert_string_equal(rondo_label_source(world.topo), "l40s_8.xml");
-    assert_string_equal(rondo_label_line(world.topo, world.topo->point[0], 0, 5, text), "GPU 0");
-    assert_string_equal(rondo_label_line(world.topo, world.topo->point[0], 0, 2, text), "G0");
-    assert_string_equal(rondo_label_line(world.topo, world.topo->point[0], 1, 7, text), "1b:00.0");
+    struct scene scene;
+    scene_search(&scene, "l40s_8", NULL, 1);
+    assert_string_equal(rondo_label_source(scene.topo), "l40s_8.xml");
+    assert_string_equal(rondo_label_line(scene.topo, scene.topo->point[0], 0, 5, text), "GPU 0");
+    assert_string_equal(rondo_label_line(scene.topo, scene.topo->point[0], 0, 2, text), "G0");
+    assert_string_equal(rondo_label_line(scene.topo, scene.topo->point[0], 1, 7, text), "1b:00.0");
     char facts[RONDO_FACTS];
-    struct rondo_graph *ring = &world.graphs[RONDO_GRAPH_RING];
+    struct rondo_graph *ring = &scene.graphs[RONDO_GRAPH_RING];
     ring->nchannels = 1;
     ring->bw_intra = ring->found = 22000;
     ring->type_intra = RONDO_PATH_SYS;
     ring->bound = 24000;
-    assert_non_null(strstr(rondo_label_graph(world.topo, ring, facts),
+    assert_non_null(strstr(rondo_label_graph(scene.topo, ring, facts),
                            "ring: 1 channel x 22.0 GB/s, SYS; 22.0 of at most 24.0 GB/s, limited by "));
     ring->fallback = 1;
-    assert_non_null(strstr(rondo_label_graph(world.topo, ring, facts), "no channel fits"));
-    assert_non_null(strstr(rondo_facts_node(world.topo, world.topo->point[0], facts), "bus id 0000:1b:00.0"));
-    world_release(&world);
+    assert_non_null(strstr(rondo_label_graph(scene.topo, ring, facts), "no channel fits"));
+    assert_non_null(strstr(rondo_facts_node(scene.topo, scene.topo->point[0], facts), "bus id 0000:1b:00.0"));
+    scene_close(&scene);
 }
 
-static void errors(void **state)
+static void write_errors_and_foreign_graphs_are_refused(void **state)
 {
     (void)state;
-    struct world world;
-    world_read(&world, "l40s_8", 1, NULL);
+    struct scene scene;
+    scene_search(&scene, "l40s_8", NULL, 1);
     FILE *full = fopen("/dev/full", "w");
     assert_non_null(full);
-    assert_int_equal(rondo_draw_svg(full, world.topo, world.graphs, RONDO_GRAPH_RING), RONDO_SYSTEM_ERROR);
-    assert_int_equal(rondo_draw_html(full, world.topo, world.graphs), RONDO_SYSTEM_ERROR);
+    assert_int_equal(rondo_draw_svg(full, scene.topo, scene.graphs, RONDO_GRAPH_RING), RONDO_SYSTEM_ERROR);
+    assert_int_equal(rondo_draw_html(full, scene.topo, scene.graphs), RONDO_SYSTEM_ERROR);
     fclose(full);
     FILE *out = fopen("/dev/null", "w");
-    world.graphs[RONDO_GRAPH_TREE].ndevs = 4;
-    assert_int_equal(rondo_draw_svg(out, world.topo, world.graphs, RONDO_GRAPH_TREE), RONDO_INVALID_ARGUMENT);
-    assert_int_equal(rondo_draw_html(out, world.topo, world.graphs), RONDO_INVALID_ARGUMENT);
+    scene.graphs[RONDO_GRAPH_TREE].ndevs = 4;
+    assert_int_equal(rondo_draw_svg(out, scene.topo, scene.graphs, RONDO_GRAPH_TREE), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(rondo_draw_html(out, scene.topo, scene.graphs), RONDO_INVALID_ARGUMENT);
     fclose(out);
-    world_release(&world);
+    scene_close(&scene);
 }
 
-static void no_channels(void **state)
+static void a_machine_without_channels_has_a_picture(void **state)
 {
     (void)state;
-    struct world world;
-    world_read(&world, "ws2", 1, NULL);
-    for (int id = 0; id < RONDO_NUM_GRAPHS; id++) rondo_graph_release(&world.graphs[id]);
-    memset(world.graphs, 0, sizeof world.graphs);
-    assert_pictures(&world);
-    char *text = drawn(&world, RONDO_GRAPH_RING);
+    struct scene scene;
+    scene_search(&scene, "ws2", NULL, 1);
+    for (int id = 0; id < RONDO_NUM_GRAPHS; id++) rondo_graph_release(&scene.graphs[id]);
+    memset(scene.graphs, 0, sizeof scene.graphs);
+    assert_pictures(&scene);
+    char *text = drawn(&scene, RONDO_GRAPH_RING);
     assert_non_null(strstr(text, ">no channels<"));
     free(text);
-    world_release(&world);
+    scene_close(&scene);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_kind_of_machine),
-        cmocka_unit_test(gpus_72),
-        cmocka_unit_test(random_machines),
-        cmocka_unit_test(hostile_names),
+        cmocka_unit_test(pictures_of_many_machines_are_right),
+        cmocka_unit_test(a_picture_of_72_gpus_breaks_into_rows),
+        cmocka_unit_test(pictures_of_random_machines_are_right),
+        cmocka_unit_test(hostile_names_are_escaped),
         cmocka_unit_test(widths_grow_with_bandwidth),
-        cmocka_unit_test(levels_keep_apart),
-        cmocka_unit_test(labels_fit),
-        cmocka_unit_test(errors),
-        cmocka_unit_test(no_channels),
+        cmocka_unit_test(intervals_on_one_level_do_not_overlap),
+        cmocka_unit_test(labels_are_cut_to_fit),
+        cmocka_unit_test(write_errors_and_foreign_graphs_are_refused),
+        cmocka_unit_test(a_machine_without_channels_has_a_picture),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
