@@ -11,7 +11,7 @@
 #include "base/param.h"
 #include "comm/comm.h"
 #include "device_world.h"
-#include "gpu/device_impl.h"
+#include "gpu/device.h"
 #include "kern/cuda/exec_cuda_impl.h"
 #include "init/node.h"
 

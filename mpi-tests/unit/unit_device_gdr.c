@@ -10,7 +10,7 @@
 
 #include "base/cores.h"
 #include "comm/comm.h"
-#include "gpu/device_impl.h"
+#include "gpu/device.h"
 #include "device_world.h"
 #include "fake_verbs.h"
 #include "net/transport/transport_net.h"

@@ -7,9 +7,7 @@
 #include "call/cached.h"
 #include "call/group.h"
 #include "call/plan_impl.h"
-#include "call/stream.h"
-#include "call/wait.h"
-#include "gpu/device.h"
+#include "comm/backend.h"
 
 static const char *call_name(const struct rondo_task *t) { return rondo_coll_name((enum rondo_coll)t->coll); }
 
@@ -121,6 +119,15 @@ static rondo_status check_size(const struct rondo_task *t, size_t *sent, size_t 
     return RONDO_SUCCESS;
 }
 
+/* Do the buffers lie where the communicator can use them? */
+static rondo_status check_pointers(const struct rondo_task *t, unsigned needed)
+{
+    if (needed & 1) {
+        RONDO_TRY(t->ctx->check_pointer(t->ctx, call_name(t), "send", t->send));
+    }
+    return needed & 2 ? t->ctx->check_pointer(t->ctx, call_name(t), "receive", t->recv) : RONDO_SUCCESS;
+}
+
 static rondo_status check(struct rondo_task *t)
 {
     unsigned needed;
@@ -141,42 +148,14 @@ static rondo_status check(struct rondo_task *t)
                           "rondo_%s on rank %d: the %s buffer is NULL and the count is not 0", call_name(t),
                           t->ctx->job.rank, needed & 1 && t->send == NULL ? "send" : "receive");
     }
-    return RONDO_UNLIKELY(t->ctx->pages != NULL) ? rondo_device_check(t, needed) : RONDO_SUCCESS;
+    return RONDO_UNLIKELY(t->ctx->check_pointer != NULL) ? check_pointers(t, needed) : RONDO_SUCCESS;
 }
 
-static rondo_status enqueue(const struct rondo_task *t)
+static rondo_status add_to_group(const struct rondo_task *t)
 {
-    struct rondo_plan *plan;
-    rondo_status status;
-    RONDO_TRY(RONDO_NEW(plan, "a plan"));
-    plan->ctx = t->ctx;
-    status = rondo_plan_add_stream(plan, t->stream);
-    if (status == RONDO_SUCCESS) {
-        status = rondo_plan_add(plan, t);
-    }
-    if (status == RONDO_SUCCESS) {
-        status = rondo_plan_check(plan);
-    }
-    if (status == RONDO_SUCCESS) {
-        return rondo_stream_enqueue(plan);
-    }
-    rondo_plan_release(plan);
-    rondo_free(plan);
+    rondo_status status = rondo_group_add(t);
+    rondo_group_note_error(status);
     return status;
-}
-
-static rondo_status submit_slow(struct rondo_task *t)
-{
-    rondo_status status;
-    if (rondo_group_depth() > 0) {
-        status = rondo_group_add(t);
-        rondo_group_note_error(status);
-        return status;
-    }
-    if (t->ctx->device != NULL) {
-        return rondo_device_run(t);
-    }
-    return t->stream != NULL ? enqueue(t) : rondo_task_run(t);
 }
 
 static rondo_status submit(struct rondo_task *t, rondo_comm *comm, const char *what)
@@ -190,9 +169,7 @@ static rondo_status submit(struct rondo_task *t, rondo_comm *comm, const char *w
     t->ctx = ctx;
     status = check(t);
     if (RONDO_LIKELY(status == RONDO_SUCCESS)) {
-        status = RONDO_LIKELY(rondo_group_depth() == 0 && t->stream == NULL && ctx->device == NULL)
-                     ? rondo_task_run(t)
-                     : submit_slow(t);
+        status = RONDO_LIKELY(rondo_group_depth() == 0) ? ctx->backend->run(t) : add_to_group(t);
     }
     if (RONDO_UNLIKELY(status != RONDO_SUCCESS)) {
         rondo_ctx_keep_error(ctx, status);
@@ -382,7 +359,7 @@ rondo_status rondo_op_create_premul_sum_device(rondo_op *op, const void *scalar,
     rondo_status status;
     RONDO_TRY(rondo_comm_enter(comm, "rondo_op_create_premul_sum_device", &ctx));
     status =
-        ctx->device == NULL
+        !ctx->backend->is_gpu
             ? rondo_ctx_keep_error(
                   ctx,
                   rondo_fail(

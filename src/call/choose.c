@@ -2,7 +2,7 @@
 #include "call/choose.h"
 
 #include "coll/chunk.h"
-#include "gpu/device.h"
+#include "comm/backend.h"
 #include "kern/proto.h"
 #include "tuner/select.h"
 
@@ -32,11 +32,9 @@ rondo_status rondo_plan_choose(struct rondo_ctx *ctx, const struct rondo_task *t
                                      .bytes = rondo_task_bytes(t),
                                      .uneven = t->counts != NULL,
                                      .private_scalar = t->op >= RONDO_NUM_OPS,
-                                     .gpu = ctx->device != NULL,
+                                     .mailbox = ctx->backend->mailbox_bytes(ctx),
+                                     .gpu = ctx->backend->is_gpu,
                                      .direct = ctx->wiring.direct != NULL };
-    in.mailbox = in.gpu                        ? rondo_device_mailbox_bytes(ctx)
-                 : ctx->wiring.mailbox != NULL ? ctx->wiring.mailbox->capacity
-                                               : 0;
     return rondo_select(&in, selection);
 }
 

@@ -8,7 +8,7 @@
 #include "call/plan_impl.h"
 #include "call/stream.h"
 #include "call/wait.h"
-#include "gpu/device.h"
+#include "comm/backend.h"
 
 _Thread_local int rondo_group_level RONDO_FAST_TLS;
 
@@ -103,7 +103,7 @@ static rondo_status plan_of(struct rondo_plan **plans, int *nplans, const struct
     }
     RONDO_TRY(RONDO_NEW(*plan, "a plan"));
     (*plan)->ctx = t->ctx;
-    (*plan)->stream = t->ctx->device != NULL ? t->stream : NULL;
+    (*plan)->stream = t->stream;
     plans[(*nplans)++] = *plan;
     return RONDO_SUCCESS;
 }
@@ -121,11 +121,8 @@ static rondo_status build_plans(struct rondo_plan ***plans_out, int *nplans_out)
         const struct rondo_task *t = &group.task[i];
         struct rondo_plan *plan;
         status = plan_of(plans, &nplans, t, &plan);
-        if (status == RONDO_SUCCESS && t->ctx->device == NULL) {
-            status = rondo_plan_add_stream(plan, t->stream);
-        }
         if (status == RONDO_SUCCESS) {
-            status = t->ctx->device != NULL ? rondo_device_add(plan, t) : rondo_plan_add(plan, t);
+            status = t->ctx->backend->add(plan, t);
         }
     }
     for (int p = 0; p < nplans && status != RONDO_SUCCESS && status != RONDO_INVALID_USAGE &&
@@ -162,7 +159,7 @@ static rondo_status issue_plans(struct rondo_plan **plans, int *nplans, rondo_st
         struct rondo_ctx *ctx = plan != NULL ? plan->ctx : NULL;
         int waited = plan != NULL && plan->waited;
         if (ctx == NULL) {
-            continue; /* its device has it */
+            continue; /* its backend has launched it */
         }
         if (status != RONDO_SUCCESS) { /* its calls are numbered, and are not made */
             rondo_ctx_fail(ctx, status, -1);
@@ -240,7 +237,7 @@ static void end_plans(struct rondo_plan **plans, int nplans, rondo_status status
     for (int p = 0; p < nplans; p++) {
         struct rondo_plan *plan = plans[p];
         if (plan == NULL) {
-            continue; /* its device has it */
+            continue; /* its backend has launched it */
         }
         if (is_queued(plan)) {
             if (is_open(plan)) {
@@ -262,13 +259,23 @@ static void end_plans(struct rondo_plan **plans, int nplans, rondo_status status
     rondo_free(plans);
 }
 
+/* Each backend takes what it launches without a wait. */
+static rondo_status launch_plans(struct rondo_plan **plans, int nplans)
+{
+    rondo_status status = RONDO_SUCCESS;
+    for (int p = 0; p < nplans && status == RONDO_SUCCESS; p++) {
+        status = plans[p] != NULL ? plans[p]->ctx->backend->launch(plans, nplans) : RONDO_SUCCESS;
+    }
+    return status;
+}
+
 static rondo_status run_tasks(void)
 {
     struct rondo_plan **plans = NULL;
     int nplans = 0;
     rondo_status status = build_plans(&plans, &nplans);
     if (status == RONDO_SUCCESS) {
-        status = issue_plans(plans, &nplans, rondo_device_run_plans(plans, nplans));
+        status = issue_plans(plans, &nplans, launch_plans(plans, nplans));
     }
     if (status == RONDO_SUCCESS) {
         status = wait_for_plans(plans, nplans);

@@ -7,7 +7,7 @@
 #include "call/cached.h"
 #include "call/choose.h"
 #include "call/plan_impl.h"
-#include "gpu/device.h"
+#include "comm/backend.h"
 
 enum { PREMUL_OP = RONDO_NUM_OPS };
 
@@ -229,7 +229,7 @@ static rondo_status add_collective(struct rondo_plan *plan, const struct rondo_t
         return RONDO_SUCCESS;
     }
     RONDO_TRY(rondo_plan_choose(ctx, t, &selection));
-    copies = rondo_device_copies(t);
+    copies = t->ctx->backend->copies(t);
     RONDO_TRY(copies ? add_copies(plan, t, word) : RONDO_SUCCESS);
     for (int c = 0; c < selection.primary.nchannels + selection.fallback.nchannels; c++) {
         struct rondo_run *run;
@@ -272,7 +272,7 @@ static enum rondo_cached_state state_of(const struct rondo_ctx *ctx, const struc
 {
     int last = entry->nruns - 1;
     if (last > 1 || entry->runs[last].shot.kind == RONDO_SHOT_NEEDS_STEPS ||
-        ctx->running.exec_ops->publish == NULL || ctx->device != NULL || ctx->pages != NULL) {
+        ctx->running.exec_ops->publish == NULL || ctx->backend->is_gpu || ctx->check_pointer != NULL) {
         return RONDO_CACHED_RUNS;
     }
     return last == 0                                                     ? RONDO_CACHED_SHOT
@@ -307,7 +307,7 @@ static rondo_status keep(struct rondo_ctx *ctx, const struct rondo_task *t, uint
 {
     struct rondo_cached *entry;
     struct rondo_selection selection;
-    int copies = rondo_device_copies(t);
+    int copies = t->ctx->backend->copies(t);
     RONDO_TRY(rondo_plan_choose(ctx, t, &selection));
     *kept = NULL;
     if (t->coll == RONDO_COLL_ALL_TO_ALL && falls_back_on_messages(&selection)) {
@@ -342,8 +342,8 @@ static rondo_status keep(struct rondo_ctx *ctx, const struct rondo_task *t, uint
 rondo_status rondo_plan_cached(struct rondo_ctx *ctx, const struct rondo_task *t,
                                struct rondo_cached **cached)
 {
-    const void *in = t->coll == RONDO_COLL_BARRIER ? &ctx->calls.barrier_byte[0] : t->send;
-    void *out = t->coll == RONDO_COLL_BARRIER ? &ctx->calls.barrier_byte[1] : t->recv;
+    const void *in = t->send;
+    void *out = t->recv;
     struct rondo_cached *entry;
     uint64_t what;
     uint32_t word;
@@ -351,8 +351,8 @@ rondo_status rondo_plan_cached(struct rondo_ctx *ctx, const struct rondo_task *t
         *cached = NULL;
         return RONDO_SUCCESS;
     }
-    if (t->coll == RONDO_COLL_BARRIER && ctx->device != NULL) {
-        rondo_device_bytes(ctx, &in, &out);
+    if (t->coll == RONDO_COLL_BARRIER) {
+        ctx->backend->barrier_bytes(ctx, &in, &out);
     }
     what = what_of(t);
     entry = rondo_cached_find(ctx, what, t->count);
@@ -397,7 +397,7 @@ static rondo_status add_exchange(struct rondo_plan *plan, const struct rondo_tas
         RONDO_TRY(rondo_plan_next_run(plan, &run));
         fill_exchange(plan->ctx, run, t, &selection, c, &plan->runs[at]);
         /* Only where the call runs now: what calls of a group or a stream learn comes before. */
-        if (plan == &plan->ctx->calls.immediate && plan->ctx->device == NULL &&
+        if (plan == &plan->ctx->calls.immediate && !plan->ctx->backend->is_gpu &&
             rondo_algo_opens((enum rondo_algo)choice->algo) && rondo_direct_declines(&run->work)) {
             plan->nruns--;
             asks = 0;
@@ -438,14 +438,14 @@ static rondo_status add_all_to_all(struct rondo_plan *plan, const struct rondo_t
     const char *send = t->send;
     char *recv = t->recv;
     int v = t->coll == RONDO_COLL_ALL_TO_ALLV, first = -1, begin;
-    if (!v && t->count > 0 && rondo_device_copies(t)) {
+    if (!v && t->count > 0 && t->ctx->backend->copies(t)) {
         first = plan->nruns;
         RONDO_TRY(add_copies(plan, t, word));
     }
     if (!v && send == recv && t->count > 0 &&
-        ctx->device != NULL) { /* in place: what leaves must not be overwritten by what arrives */
+        ctx->backend->scratch != NULL) { /* in place: what leaves must not be overwritten by what arrives */
         void *copy = NULL;
-        RONDO_TRY(rondo_device_scratch(plan, block * (size_t)ctx->job.nranks, &copy));
+        RONDO_TRY(ctx->backend->scratch(plan, block * (size_t)ctx->job.nranks, &copy));
         if (first >= 0) {
             plan->runs[first].aside = copy;
         }
@@ -502,11 +502,7 @@ rondo_status rondo_plan_add(struct rondo_plan *plan, const struct rondo_task *ta
         return rondo_plan_add_p2p(plan, &t, 0);
     }
     if (t.coll == RONDO_COLL_BARRIER) {
-        t.send = &ctx->calls.barrier_byte[0];
-        t.recv = &ctx->calls.barrier_byte[1];
-        if (ctx->device != NULL) {
-            rondo_device_bytes(ctx, &t.send, &t.recv);
-        }
+        ctx->backend->barrier_bytes(ctx, &t.send, &t.recv);
     }
     word = rondo_next_word(ctx, rondo_task_hash(&t));
     RONDO_TRY(copy_arrays(plan, &t));

@@ -13,7 +13,6 @@
 #include "base/param.h"
 #include "call/plan.h"
 #include "call/wait.h"
-#include "gpu/device.h"
 
 struct rondo_stream_st {
     pthread_mutex_t lock;
@@ -157,9 +156,6 @@ void rondo_streams_progress(int *moved)
 rondo_status rondo_ctx_drain(struct rondo_ctx *ctx)
 {
     struct rondo_wait wait;
-    if (ctx->device != NULL) {
-        return rondo_device_drain(ctx);
-    }
     rondo_wait_begin(&wait, &ctx->running.policy);
     while (__atomic_load_n(&ctx->queue.nplans, __ATOMIC_ACQUIRE) > 0) {
         int moved = 0;

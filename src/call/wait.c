@@ -519,7 +519,7 @@ static rondo_status run_plan(struct rondo_ctx *ctx, const struct rondo_task *tas
     return rondo_plan_compare(ctx, plan->runs, plan->nruns);
 }
 
-rondo_status rondo_task_run(struct rondo_task *task)
+rondo_status rondo_task_run(const struct rondo_task *task)
 {
     struct rondo_ctx *ctx = task->ctx;
     struct rondo_cached *cached = NULL;

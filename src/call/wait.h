@@ -14,7 +14,7 @@ rondo_status rondo_ctx_wait(struct rondo_ctx *ctx, const int *open);
  * sentence says where that could not be waited for. After rondo_ctx_fail, so that others do not wait. */
 rondo_status rondo_ctx_drop(struct rondo_ctx *ctx, rondo_status status);
 /** Issue a task now and wait for it. */
-rondo_status rondo_task_run(struct rondo_task *task);
+rondo_status rondo_task_run(const struct rondo_task *task);
 /** After the runs: do the ranks to which this one only sent make the same calls? */
 rondo_status rondo_plan_compare(struct rondo_ctx *ctx, const struct rondo_run *runs, int nruns);
 /** Note in the control plane that the plan's calls are done. */

@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "gpu/device.h"
+#include "comm/backend.h"
 
 /* Shells of dead communicators wait here, the oldest is used again first, so that a stale handle is
  * recognised for a long time. */
@@ -164,10 +164,7 @@ rondo_status rondo_ctx_fail(struct rondo_ctx *ctx, rondo_status status, int whos
         if (ctx->wiring.control != NULL) {
             rondo_control_abort(ctx->wiring.control, status, whose, ctx->life.failure_text);
         }
-        if (ctx->device !=
-            NULL) { /* peers know by now that what this rank's streams still bring is worth nothing */
-            rondo_device_abort(ctx);
-        }
+        ctx->backend->abort(ctx); /* last: peers know by now that what this rank still sends is void */
     }
     return status;
 }

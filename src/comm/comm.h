@@ -23,7 +23,9 @@
 #include "net/transport/transport.h"
 
 struct rondo_init;
+struct rondo_backend_ops;
 struct rondo_device;
+struct rondo_pages;
 struct rondo_p2p;
 struct rondo_registration;
 struct rondo_shrinks;
@@ -124,9 +126,13 @@ struct rondo_ctx {
     rondo_comm *shell;
     struct rondo_job job;
     struct rondo_wiring wiring;
-    struct rondo_device *device; /* the GPU that holds the buffers (gpu/device.h); NULL: host memory */
-    struct rondo_pages
-        *pages; /* buffers whose kind of memory was checked (RONDO_CHECK_POINTERS); NULL: no checks */
+    const struct rondo_backend_ops *backend; /* host memory or GPU (comm/backend.h) */
+    struct rondo_device *device;             /* of the GPU backend; else NULL */
+    /* Is memory of a kind that the communicator can use? NULL: not checked (RONDO_CHECK_POINTERS). The context owns
+     * the pages that were found good. */
+    rondo_status (*check_pointer)(const struct rondo_ctx *ctx, const char *call, const char *which,
+                                  const void *pointer);
+    struct rondo_pages *pages;
     struct rondo_running running;
     struct rondo_calls calls;
     struct rondo_queue queue;

@@ -5,42 +5,13 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
-#include "gpu/device.h"
+#include "comm/backend.h"
 
 /* One of a communicator's; the user's handle. */
 struct rondo_registration {
     struct rondo_registration *next;
     uint64_t region;
 };
-
-rondo_status rondo_mem_alloc(void **ptr, size_t bytes)
-{
-    if (ptr == NULL) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_mem_alloc: the place for the pointer is NULL");
-    }
-    if (bytes == 0) {
-        *ptr = NULL;
-        return RONDO_SUCCESS;
-    }
-    RONDO_TRY(rondo_param_init());
-    rondo_log_init();
-    return rondo_heap_alloc(ptr, bytes);
-}
-
-rondo_status rondo_mem_alloc_device(void **ptr, size_t bytes, int device)
-{
-    if (device == RONDO_CONFIG_DEFAULT || ptr == NULL || bytes == 0) {
-        return rondo_mem_alloc(ptr, bytes);
-    }
-    RONDO_TRY(rondo_param_init());
-    rondo_log_init();
-    return rondo_device_mem_alloc(ptr, bytes, device);
-}
-
-rondo_status rondo_mem_free(void *ptr)
-{
-    return ptr == NULL || rondo_device_mem_free(ptr) ? RONDO_SUCCESS : rondo_heap_free(ptr);
-}
 
 static rondo_status add(struct rondo_ctx *ctx, void *buf, size_t bytes, void **handle)
 {
@@ -54,7 +25,10 @@ static rondo_status add(struct rondo_ctx *ctx, void *buf, size_t bytes, void **h
                           "place are needed",
                           ctx->job.rank, bytes, buf, (void *)handle);
     }
-    RONDO_TRY(rondo_device_register(ctx, buf, bytes));
+    if (ctx->check_pointer != NULL) {
+        RONDO_TRY(ctx->check_pointer(ctx, "comm_register", "registered", buf));
+    }
+    ctx->backend->registered(ctx, buf, bytes);
     RONDO_TRY(RONDO_NEW(r, "a registration"));
     status = rondo_region_add(buf, bytes, &r->region);
     if (status != RONDO_SUCCESS) {

@@ -1,4 +1,6 @@
-/* A communicator's GPU: how it is chosen, told of, prepared and left. Contract: device.h. */
+/* A communicator's GPU: how it is chosen, told of, prepared and left. Contract: comm/backend.h. */
+#include "gpu/device.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -8,7 +10,7 @@
 #include "base/param.h"
 #include "comm/layout_fill.h"
 #include "comm/links.h"
-#include "gpu/device_impl.h"
+#include "gpu/gpu.h"
 
 enum { STOP_MS = 5000 };
 
@@ -25,12 +27,9 @@ static rondo_status resolve(struct rondo_ctx *ctx)
     return RONDO_SUCCESS;
 }
 
-rondo_status rondo_device_choose(struct rondo_ctx *ctx)
+static rondo_status open_device(struct rondo_ctx *ctx)
 {
     struct rondo_device *device;
-    if (ctx->job.config.device == RONDO_CONFIG_DEFAULT) {
-        return RONDO_SUCCESS;
-    }
     RONDO_TRY(RONDO_NEW(device, "a communicator's device"));
     pthread_mutex_init(&device->lock, NULL);
     pthread_mutex_init(&device->net, NULL);
@@ -56,7 +55,7 @@ static int allows_sharing(const struct rondo_ctx *ctx)
                                                                     : rondo_params()->allow_shared_gpu;
 }
 
-rondo_status rondo_device_fill_peer(struct rondo_ctx *ctx, struct rondo_peer *peer)
+static rondo_status fill_peer(struct rondo_ctx *ctx, struct rondo_peer *peer)
 {
     struct rondo_device *device = ctx->device;
     const struct rondo_cuda_device *gpu = &device->gpu;
@@ -74,7 +73,7 @@ rondo_status rondo_device_fill_peer(struct rondo_ctx *ctx, struct rondo_peer *pe
     return RONDO_SUCCESS;
 }
 
-void rondo_device_peers(struct rondo_ctx *ctx)
+static void use_peers(struct rondo_ctx *ctx)
 {
     struct rondo_device *device = ctx->device;
     const struct rondo_peer *self = &ctx->wiring.peers[ctx->job.rank];
@@ -96,17 +95,17 @@ void rondo_device_peers(struct rondo_ctx *ctx)
 
 /* ---- channels ---- */
 
-int rondo_device_channels(const struct rondo_ctx *ctx)
+static int max_channels(const struct rondo_ctx *ctx)
 {
     int fit = rondo_cuda_kernels_blocks(ctx->device->kernels) /
               (ctx->device->sharers > 0 ? ctx->device->sharers : 1);
     return fit < RONDO_MAX_CHANNELS ? fit : RONDO_MAX_CHANNELS;
 }
 
-rondo_status rondo_device_check_channels(const struct rondo_ctx *ctx)
+static rondo_status check_channels(const struct rondo_ctx *ctx)
 {
     const struct rondo_device *device = ctx->device;
-    if (rondo_device_channels(ctx) > 0) {
+    if (max_channels(ctx) > 0) {
         return RONDO_SUCCESS;
     }
     return rondo_fail(RONDO_INVALID_USAGE,
@@ -117,7 +116,11 @@ rondo_status rondo_device_check_channels(const struct rondo_ctx *ctx)
                       rondo_cuda_kernels_blocks(device->kernels));
 }
 
-const struct rondo_cuda_device *rondo_device_gpu(const struct rondo_ctx *ctx) { return &ctx->device->gpu; }
+static void fill_net(struct rondo_ctx *ctx)
+{
+    ctx->wiring.net.device = &ctx->device->gpu;
+    ctx->wiring.net.lazy_protos = rondo_message_protos(ctx);
+}
 
 /* ---- device memory of the node's ranks, and ways to it ---- */
 
@@ -127,21 +130,21 @@ struct device_record {
     uint8_t ways[]; /* of the node's lowest rank: [from * nlocal + to]; room for the fullest node's */
 };
 
-size_t rondo_device_record_bytes(const struct rondo_ctx *ctx)
+static size_t record_bytes(const struct rondo_ctx *ctx)
 {
     size_t most = (size_t)ctx->wiring.layout.max_local;
     return rondo_round_up(sizeof(struct device_record) + most * most, 8);
 }
 
-void rondo_device_fill_record(struct rondo_ctx *ctx, void *record)
+static void fill_record(struct rondo_ctx *ctx, void *record)
 {
     struct device_record *mine = record;
     rondo_net_gpu(&ctx->wiring.net, &mine->name);
 }
 
-uint8_t *rondo_device_record_p2p_modes(void *record) { return ((struct device_record *)record)->ways; }
+static uint8_t *record_modes(void *record) { return ((struct device_record *)record)->ways; }
 
-rondo_status rondo_device_names(struct rondo_ctx *ctx, void *(*record_of)(void *arg, int rank), void *arg)
+static rondo_status use_records(struct rondo_ctx *ctx, void *(*record_of)(void *arg, int rank), void *arg)
 {
     struct rondo_device *device = ctx->device;
     const struct rondo_layout *l = &ctx->wiring.layout;
@@ -159,14 +162,14 @@ rondo_status rondo_device_names(struct rondo_ctx *ctx, void *(*record_of)(void *
     return RONDO_SUCCESS;
 }
 
-rondo_status rondo_device_check_p2p_modes(struct rondo_ctx *ctx) { return rondo_net_check(&ctx->wiring.net); }
+static rondo_status check_modes(struct rondo_ctx *ctx) { return rondo_net_check(&ctx->wiring.net); }
 
-void rondo_device_p2p_modes(const struct rondo_ctx *ctx, uint8_t *ways)
+static void modes(const struct rondo_ctx *ctx, uint8_t *ways)
 {
     memcpy(ways, ctx->device->ways, (size_t)ctx->wiring.layout.nlocal);
 }
 
-void rondo_device_broken(struct rondo_ctx *ctx, int rank, const uint8_t *ways)
+static void use_modes(struct rondo_ctx *ctx, int rank, const uint8_t *ways)
 {
     const struct rondo_layout *l = &ctx->wiring.layout;
     if (l->node_of[rank] == l->node && ways[l->local_rank] == RONDO_P2P_MODE_BROKEN) {
@@ -174,7 +177,7 @@ void rondo_device_broken(struct rondo_ctx *ctx, int rank, const uint8_t *ways)
     }
 }
 
-rondo_status rondo_device_relay(struct rondo_ctx *ctx, struct rondo_shm_name *name)
+static rondo_status relay(struct rondo_ctx *ctx, struct rondo_shm_name *name)
 {
     struct rondo_relayed *list;
     int n;
@@ -187,7 +190,7 @@ rondo_status rondo_device_relay(struct rondo_ctx *ctx, struct rondo_shm_name *na
     return RONDO_SUCCESS;
 }
 
-void rondo_device_relayed(struct rondo_ctx *ctx, int rank, const struct rondo_shm_name *name)
+static void use_relay(struct rondo_ctx *ctx, int rank, const struct rondo_shm_name *name)
 {
     const struct rondo_layout *l = &ctx->wiring.layout;
     if (l->node_of[rank] == l->node && ctx->device->relays != NULL) {
@@ -195,7 +198,7 @@ void rondo_device_relayed(struct rondo_ctx *ctx, int rank, const struct rondo_sh
     }
 }
 
-int rondo_device_links_reach(const struct rondo_ctx *ctx)
+static int links_reach(const struct rondo_ctx *ctx)
 {
     for (int i = 0; i < ctx->wiring.nlinks; i++) {
         const struct rondo_link *link = &ctx->wiring.links[i];
@@ -209,7 +212,7 @@ int rondo_device_links_reach(const struct rondo_ctx *ctx)
 
 /* ---- running, and the end ---- */
 
-rondo_status rondo_device_prepare(struct rondo_ctx *ctx)
+static rondo_status open_exec(struct rondo_ctx *ctx)
 {
     struct rondo_device *device = ctx->device;
     struct rondo_exec_cuda_config config = { .device = &device->gpu,
@@ -224,7 +227,7 @@ rondo_status rondo_device_prepare(struct rondo_ctx *ctx)
     return rondo_device_direct_open(ctx);
 }
 
-rondo_status rondo_device_start(struct rondo_ctx *ctx)
+static rondo_status start(struct rondo_ctx *ctx)
 {
     const int32_t *rank_at[RONDO_MAX_CHANNELS];
     struct rondo_ports *none = NULL;
@@ -240,14 +243,14 @@ rondo_status rondo_device_start(struct rondo_ctx *ctx)
     return status == RONDO_SUCCESS && ctx->job.nranks > 1 ? rondo_device_watch(ctx) : status;
 }
 
-void rondo_device_bytes(const struct rondo_ctx *ctx, const void **send, void **recv)
+static void barrier_bytes(struct rondo_ctx *ctx, const void **send, void **recv)
 {
     uint8_t *line = rondo_exec_cuda_line(ctx->running.exec);
     *send = line;
     *recv = line + RONDO_CACHE_LINE;
 }
 
-rondo_status rondo_device_scratch(struct rondo_plan *plan, size_t bytes, void **memory)
+static rondo_status scratch(struct rondo_plan *plan, size_t bytes, void **memory)
 {
     void *scratch;
     bytes = rondo_round_up(bytes, RONDO_CTRL_ALIGN);
@@ -257,7 +260,7 @@ rondo_status rondo_device_scratch(struct rondo_plan *plan, size_t bytes, void **
     return RONDO_SUCCESS;
 }
 
-void rondo_device_abort(struct rondo_ctx *ctx)
+static void abort_device(struct rondo_ctx *ctx)
 {
     if (ctx->running.exec != NULL) {
         rondo_exec_cuda_abort(ctx->running.exec);
@@ -280,10 +283,13 @@ static int is_through(struct rondo_exec *exec, int *untold)
 }
 
 /* Memory goes after this: kernels that were told to leave have left, or the device hangs. */
-void rondo_device_stop(struct rondo_ctx *ctx)
+static void stop(struct rondo_ctx *ctx)
 {
     struct timespec ms = { 0, 1000000 };
     int untold = 0, through = 0;
+    if (ctx->device == NULL) {
+        return;
+    }
     rondo_device_unwatch(ctx);
     if (ctx->running.exec == NULL) {
         return;
@@ -305,11 +311,9 @@ void rondo_device_stop(struct rondo_ctx *ctx)
     }
 }
 
-void rondo_device_free(struct rondo_ctx *ctx)
+static void close_device(struct rondo_ctx *ctx)
 {
     struct rondo_device *device = ctx->device;
-    rondo_free(ctx->pages);
-    ctx->pages = NULL;
     if (device == NULL) {
         return;
     }
@@ -327,3 +331,53 @@ void rondo_device_free(struct rondo_ctx *ctx)
     rondo_free(device);
     ctx->device = NULL;
 }
+
+static const struct rondo_p2p_ops p2p = {
+    .check = check_modes,
+    .modes = modes,
+    .use_modes = use_modes,
+    .relay = relay,
+    .use_relay = use_relay,
+};
+
+static const struct rondo_backend_ops backend = {
+    .name = "gpu",
+    .is_gpu = 1,
+    .p2p = &p2p,
+    .open = open_device,
+    .fill_peer = fill_peer,
+    .use_peers = use_peers,
+    .max_channels = max_channels,
+    .check_channels = check_channels,
+    .fill_net = fill_net,
+    .mailbox_capacity = rondo_device_table_bytes,
+    .record_bytes = record_bytes,
+    .fill_record = fill_record,
+    .record_modes = record_modes,
+    .use_records = use_records,
+    .open_exec = open_exec,
+    .attach = rondo_device_attach,
+    .join = rondo_device_join,
+    .start = start,
+    .links_reach = links_reach,
+    .run = rondo_device_run,
+    .add = rondo_device_add,
+    .launch = rondo_device_launch,
+    .drain = rondo_device_drain,
+    .look = rondo_device_look,
+    .abort = abort_device,
+    .barrier_bytes = barrier_bytes,
+    .scratch = scratch,
+    .copies = rondo_device_copies,
+    .mailbox_bytes = rondo_device_mailbox_bytes,
+    .registered = rondo_device_registered,
+    .stop = stop,
+    .close = close_device,
+};
+
+const struct rondo_gpu rondo_gpu = {
+    .backend = &backend,
+    .check_pointers = rondo_device_check_pointers,
+    .alloc = rondo_device_mem_alloc,
+    .release = rondo_gpu_free,
+};

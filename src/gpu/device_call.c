@@ -1,5 +1,5 @@
 /* Calls of communicators with a GPU: a plan is made, its connections too, and it is launched. Contract:
- * device.h. */
+ * comm/backend.h. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 #include "call/plan.h"
 #include "call/wait.h"
 #include "comm/links.h"
-#include "gpu/device_impl.h"
+#include "gpu/device.h"
 
 /* ---- where buffers lie ---- */
 
@@ -22,21 +22,6 @@ enum { PAGES = 256, PAGE_SHIFT = 12 };
 struct rondo_pages {
     uintptr_t page[PAGES];
 };
-
-rondo_status rondo_device_check_pages(struct rondo_ctx *ctx)
-{
-    enum {
-        AUTO,
-        NEVER,
-        ALWAYS
-    } wanted = rondo_params()->check_pointers == 1   ? NEVER
-               : rondo_params()->check_pointers == 2 ? ALWAYS
-                                                     : AUTO;
-    if (wanted == NEVER || (ctx->device == NULL && !rondo_cuda_loaded()) || rondo_cuda(NULL) == NULL) {
-        return RONDO_SUCCESS;
-    }
-    return RONDO_NEW(ctx->pages, "the pages of buffers");
-}
 
 static const char *kind_text(enum rondo_pointer_kind kind)
 {
@@ -71,8 +56,8 @@ static rondo_status bad_buffer(const struct rondo_ctx *ctx, const char *call, co
                       ctx->device->ordinal);
 }
 
-rondo_status rondo_device_check_pointer(const struct rondo_ctx *ctx, const char *call, const char *which,
-                                        const void *pointer)
+static rondo_status check_pointer(const struct rondo_ctx *ctx, const char *call, const char *which,
+                                  const void *pointer)
 {
     uintptr_t page = (uintptr_t)pointer >> PAGE_SHIFT, *seen = &ctx->pages->page[page % PAGES];
     enum rondo_pointer_kind kind;
@@ -91,13 +76,20 @@ rondo_status rondo_device_check_pointer(const struct rondo_ctx *ctx, const char 
     return RONDO_SUCCESS;
 }
 
-rondo_status rondo_device_check(const struct rondo_task *t, unsigned needed)
+rondo_status rondo_device_check_pointers(struct rondo_ctx *ctx)
 {
-    const char *call = rondo_coll_name((enum rondo_coll)t->coll);
-    if (needed & 1) {
-        RONDO_TRY(rondo_device_check_pointer(t->ctx, call, "send", t->send));
+    enum {
+        AUTO,
+        NEVER,
+        ALWAYS
+    } wanted = rondo_params()->check_pointers == 1   ? NEVER
+               : rondo_params()->check_pointers == 2 ? ALWAYS
+                                                     : AUTO;
+    if (wanted == NEVER || (ctx->device == NULL && !rondo_cuda_loaded()) || rondo_cuda(NULL) == NULL) {
+        return RONDO_SUCCESS;
     }
-    return needed & 2 ? rondo_device_check_pointer(t->ctx, call, "receive", t->recv) : RONDO_SUCCESS;
+    ctx->check_pointer = check_pointer;
+    return RONDO_NEW(ctx->pages, "the pages of buffers");
 }
 
 /* ---- connections of sends and receives ---- */
@@ -434,20 +426,22 @@ rondo_status rondo_device_run(const struct rondo_task *task)
     return launch_all(&l, 1);
 }
 
-rondo_status rondo_device_run_plans(struct rondo_plan **plans, int nplans)
+static int is_mine(const struct rondo_plan *plan) { return plan != NULL && plan->ctx->device != NULL; }
+
+rondo_status rondo_device_launch(struct rondo_plan **plans, int nplans)
 {
     struct launch *l;
     rondo_status status;
     int n = 0;
     for (int p = 0; p < nplans; p++) {
-        n += plans[p]->ctx->device != NULL;
+        n += is_mine(plans[p]);
     }
     if (n == 0) {
         return RONDO_SUCCESS;
     }
     status = RONDO_NEW_ARRAY(l, n, "the launches of a group");
     for (int p = 0; p < nplans && status != RONDO_SUCCESS; p++) {
-        if (plans[p]->ctx->device != NULL) {
+        if (is_mine(plans[p])) {
             rondo_ctx_fail(plans[p]->ctx, status, -1);
         }
     }
@@ -455,7 +449,7 @@ rondo_status rondo_device_run_plans(struct rondo_plan **plans, int nplans)
     n = 0;
     for (int p = 0; p < nplans; p++) {
         const struct rondo_plan *plan = plans[p];
-        if (plan->ctx->device != NULL) {
+        if (is_mine(plan)) {
             l[n++] = (struct launch){ .ctx = plan->ctx,
                                       .runs = plan->runs,
                                       .nruns = plan->nruns,
@@ -467,7 +461,7 @@ rondo_status rondo_device_run_plans(struct rondo_plan **plans, int nplans)
     }
     status = launch_all(l, n);
     for (int p = 0; p < nplans; p++) {
-        if (plans[p]->ctx->device != NULL) {
+        if (is_mine(plans[p])) {
             rondo_plan_release(plans[p]);
             rondo_free(plans[p]);
             plans[p] = NULL;

@@ -1,10 +1,10 @@
 /* Memory of GPUs: what users have from rondo_mem_alloc_device, and what the ranks of a node reach in one
- * another. Contract: device.h. */
+ * another. Contract: comm/backend.h. */
 #include <sched.h>
 
 #include "base/log.h"
 #include "base/param.h"
-#include "gpu/device_impl.h"
+#include "gpu/device.h"
 
 static const double MIB = 1 << 20;
 
@@ -93,8 +93,6 @@ rondo_status rondo_device_mem_alloc(void **ptr, size_t bytes, int ordinal)
     return status;
 }
 
-int rondo_device_mem_free(void *ptr) { return rondo_gpu_free(ptr); }
-
 /* ---- direct calls ---- */
 
 static int wants_direct(const struct rondo_ctx *ctx)
@@ -127,13 +125,14 @@ rondo_status rondo_device_direct_open(struct rondo_ctx *ctx)
     return rondo_exec_cuda_direct_open(ctx->running.exec, &config);
 }
 
-void rondo_device_table(struct rondo_ctx *ctx)
+rondo_status rondo_device_attach(struct rondo_ctx *ctx)
 {
     const struct rondo_mailbox *mailbox = wants_direct(ctx) ? rondo_control_mailbox(ctx->wiring.control)
                                                             : NULL;
     if (mailbox != NULL) {
         rondo_exec_cuda_direct_table(ctx->running.exec, mailbox->places, mailbox->stride);
     }
+    return RONDO_SUCCESS;
 }
 
 rondo_status rondo_device_join(struct rondo_ctx *ctx, int *silent)
@@ -151,8 +150,7 @@ int rondo_device_copies(const struct rondo_task *t)
                                                   [RONDO_COLL_ALL_GATHERV] = 1,
                                                   [RONDO_COLL_BROADCAST] = 1,
                                                   [RONDO_COLL_ALL_TO_ALL] = 1 };
-    return t->ctx->device != NULL && t->ctx->running.forced == NULL && can[t->coll] &&
-           rondo_exec_cuda_copies(t->ctx->running.exec) &&
+    return t->ctx->running.forced == NULL && can[t->coll] && rondo_exec_cuda_copies(t->ctx->running.exec) &&
            rondo_task_bytes(t) >= (size_t)rondo_params()->copy_gpu;
 }
 
@@ -161,15 +159,9 @@ size_t rondo_device_mailbox_bytes(const struct rondo_ctx *ctx)
     return rondo_exec_cuda_direct_stage(ctx->running.exec);
 }
 
-rondo_status rondo_device_register(struct rondo_ctx *ctx, void *buf, size_t bytes)
+void rondo_device_registered(struct rondo_ctx *ctx, void *buf, size_t bytes)
 {
-    if (ctx->pages != NULL) {
-        RONDO_TRY(rondo_device_check_pointer(ctx, "comm_register", "registered", buf));
-    }
-    if (ctx->device != NULL && ctx->running.exec != NULL) {
-        pthread_mutex_lock(&ctx->device->lock);
-        rondo_exec_cuda_direct_announce(ctx->running.exec, buf, bytes);
-        pthread_mutex_unlock(&ctx->device->lock);
-    }
-    return RONDO_SUCCESS;
+    pthread_mutex_lock(&ctx->device->lock);
+    rondo_exec_cuda_direct_announce(ctx->running.exec, buf, bytes);
+    pthread_mutex_unlock(&ctx->device->lock);
 }

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "comm/links.h"
-#include "gpu/device_impl.h"
+#include "gpu/device.h"
 
 enum { LOOK_MS = 20, IDLE_MS = 500, EAGER_TURNS = 2000, NAP_US = 50, STALLED_NS = 1000000000 };
 

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "call/stream.h"
+#include "comm/backend.h"
 #include "init/engine.h"
 #include "init/life.h"
 
@@ -59,7 +60,7 @@ static rondo_status split(struct rondo_ctx *parent, int color, int key, const ro
                           newcomm == NULL ? "the place for the new communicator is NULL"
                                           : "the colour is negative: 0 or more, or RONDO_SPLIT_NOCOLOR");
     }
-    RONDO_TRY(rondo_ctx_drain(parent));
+    RONDO_TRY(parent->backend->drain(parent));
     RONDO_TRY(rondo_ctx_create_child(parent, parent->job.rank, parent->job.nranks, config, &ctx));
     split.child = ++parent->job.nchildren;
     RONDO_TRY_GOTO(all_members(parent, &members), fail);
@@ -170,7 +171,7 @@ static rondo_status shrink(struct rondo_ctx *parent, const int *exclude, int nex
         rondo_ctx_drop_queue(parent, RONDO_REMOTE_ERROR);
     } else {
         RONDO_TRY(rondo_ctx_ready(parent));
-        RONDO_TRY(rondo_ctx_drain(parent));
+        RONDO_TRY(parent->backend->drain(parent));
     }
     RONDO_TRY(survivors(parent, exclude, nexclude, &members, &n, &self));
     status = rondo_ctx_create_child(parent, self, n, config, &ctx);

@@ -10,7 +10,8 @@
 #include "comm/layout_fill.h"
 #include "comm/links.h"
 #include "comm/registration.h"
-#include "gpu/device.h"
+#include "gpu/gpu.h"
+#include "host/host.h"
 #include "init/life.h"
 #include "net/netdev.h"
 #include "tuner/tune_file.h"
@@ -82,11 +83,12 @@ rondo_status rondo_ctx_create(int rank, int nranks, const rondo_config *config, 
     ctx->job.rank = rank;
     ctx->job.nranks = nranks;
     ctx->calls.immediate.ctx = ctx;
-    ctx->running.exec_ops = rondo_params()->exec == 0 ? &rondo_exec_cpu : &rondo_exec_null;
+    ctx->backend = checked.device != RONDO_CONFIG_DEFAULT && rondo_gpu.backend != NULL ? rondo_gpu.backend
+                                                                                       : &rondo_backend_host;
     pthread_mutex_init(&ctx->queue.lock, NULL);
     RONDO_TRY_GOTO(rondo_tune_allowed(&ctx->running.allowed), fail);
-    RONDO_TRY_GOTO(rondo_device_choose(ctx), fail);
-    RONDO_TRY_GOTO(rondo_device_check_pages(ctx), fail);
+    RONDO_TRY_GOTO(ctx->backend->open(ctx), fail);
+    RONDO_TRY_GOTO(rondo_gpu.check_pointers(ctx), fail);
     rondo_ctx_policy(ctx);
     *ctx_out = ctx;
     return RONDO_SUCCESS;
@@ -130,16 +132,15 @@ void rondo_ctx_free(struct rondo_ctx *ctx)
     }
     rondo_plan_release(&ctx->calls.immediate);
     rondo_ctx_deregister(ctx);
-    if (ctx->device != NULL) {
-        rondo_device_stop(ctx);
-    }
+    ctx->backend->stop(ctx);
     if (ctx->running.exec != NULL) {
         ctx->running.exec_ops->close(ctx->running.exec);
     }
     rondo_direct_close(ctx->wiring.direct);
     free_links(ctx);
     rondo_net_close(&ctx->wiring.net);
-    rondo_device_free(ctx);
+    ctx->backend->close(ctx);
+    rondo_free(ctx->pages);
     if (ctx->wiring.has_netdevs) {
         rondo_netdev_finalize();
     }

@@ -9,9 +9,9 @@
 #include "base/mem.h"
 #include "base/param.h"
 #include "call/wait.h"
+#include "comm/backend.h"
 #include "comm/layout_fill.h"
 #include "comm/links.h"
-#include "gpu/device.h"
 #include "init/phases.h"
 #include "net/netdev.h"
 #include "tuner/tune_file.h"
@@ -37,7 +37,7 @@ static int needs_net(const struct rondo_ctx *ctx)
     return ctx->wiring.layout.nnodes > 1 || (ctx->job.nranks > 1 && rondo_params()->shm_disable);
 }
 
-/* Bytes of a record of the round, without and with what a device says: behind it. */
+/* Bytes of a record of the round, without and with the part of the backend, which follows. */
 static size_t host_bytes(const struct rondo_ctx *ctx)
 {
     return needs_net(ctx) ? sizeof(struct nodes_record) : sizeof(struct graph_record);
@@ -45,10 +45,10 @@ static size_t host_bytes(const struct rondo_ctx *ctx)
 
 static size_t record_bytes(const struct rondo_ctx *ctx)
 {
-    return host_bytes(ctx) + (ctx->device != NULL ? rondo_device_record_bytes(ctx) : 0);
+    return host_bytes(ctx) + ctx->backend->record_bytes(ctx);
 }
 
-static void *device_part(const struct rondo_ctx *ctx, void *record)
+static void *backend_part(const struct rondo_ctx *ctx, void *record)
 {
     return (char *)record + host_bytes(ctx);
 }
@@ -113,12 +113,9 @@ static void fill_net(struct rondo_ctx *ctx)
     net->shm_mode = choose_shm_mode(ctx);
     for (int proto = 0; proto < RONDO_NUM_PROTOS; proto++) {
         net->slot_bytes[proto] = slot_bytes(
-            rondo_param_buffer_bytes((enum rondo_proto)proto, ctx->device != NULL));
+            rondo_param_buffer_bytes((enum rondo_proto)proto, ctx->backend->is_gpu));
     }
-    if (ctx->device != NULL) {
-        net->device = rondo_device_gpu(ctx);
-        net->lazy_protos = rondo_message_protos(ctx);
-    }
+    ctx->backend->fill_net(ctx);
     net->progress = &ctx->running.progress;
     net->name = ctx->job.name;
 }
@@ -135,10 +132,7 @@ void rondo_init_control_config(const struct rondo_ctx *ctx, struct rondo_control
     config->nnodes = ctx->wiring.layout.nnodes;
     config->node_of = ctx->wiring.layout.node_of;
     config->comm_hash = ctx->job.hash;
-    config->mailbox_capacity = ctx->device != NULL ? rondo_device_table_bytes(ctx)
-                               : ctx->wiring.layout.nnodes == 1
-                                   ? rondo_param_mailbox_size(ctx->wiring.layout.nlocal)
-                                   : 0;
+    config->mailbox_capacity = ctx->backend->mailbox_capacity(ctx);
     config->shm_mode = ctx->wiring.net.shm_mode;
     config->name = ctx->job.name;
     config->describe = rondo_call_text;
@@ -146,8 +140,8 @@ void rondo_init_control_config(const struct rondo_ctx *ctx, struct rondo_control
 
 static int wanted_channels(const struct rondo_ctx *ctx)
 {
-    int most = rondo_param_max_channels(ctx->job.config.max_channels, ctx->device != NULL);
-    int fit = ctx->device != NULL ? rondo_device_channels(ctx) : most;
+    int most = rondo_param_max_channels(ctx->job.config.max_channels, ctx->backend->is_gpu);
+    int fit = ctx->backend->max_channels(ctx);
     return most < fit ? most : fit;
 }
 
@@ -168,9 +162,7 @@ static rondo_status prepare_graphs(struct rondo_init *init, struct graph_record 
     struct rondo_ctx *ctx = init->ctx;
     struct rondo_control_config config;
     RONDO_TRY(rondo_fault("graphs", ctx->job.rank, 0));
-    if (ctx->device != NULL) {
-        RONDO_TRY(rondo_device_check_channels(ctx));
-    }
+    RONDO_TRY(ctx->backend->check_channels(ctx));
     mine->nchannels = wanted_channels(ctx);
     mine->protos = wanted_protos(ctx);
     if (ctx->job.nranks == 1) {
@@ -183,15 +175,13 @@ static rondo_status prepare_graphs(struct rondo_init *init, struct graph_record 
     }
     RONDO_TRY(rondo_net_open(&ctx->wiring.net, rondo_links_max(&ctx->wiring.layout, mine->nchannels)));
     mine->arena = ctx->wiring.net.arena;
-    if (ctx->device != NULL) {
-        rondo_device_fill_record(ctx, device_part(ctx, mine));
-    }
+    ctx->backend->fill_record(ctx, backend_part(ctx, mine));
     if (ctx->wiring.layout.local_rank == 0) {
         rondo_init_control_config(ctx, &config);
         RONDO_TRY(rondo_control_create(&ctx->wiring.control, &config, &mine->segment));
-        RONDO_TRY(rondo_node_graphs(
-            &ctx->wiring.layout, ctx->wiring.peers, &init->graph_bytes, &init->graph_nbytes,
-            ctx->device != NULL ? rondo_device_record_p2p_modes(device_part(ctx, mine)) : NULL));
+        RONDO_TRY(rondo_node_graphs(&ctx->wiring.layout, ctx->wiring.peers, &init->graph_bytes,
+                                    &init->graph_nbytes,
+                                    ctx->backend->record_modes(backend_part(ctx, mine))));
         mine->note.hash = rondo_graphs_hash(init->graph_bytes, init->graph_nbytes);
         mine->note.nbytes = (uint32_t)init->graph_nbytes;
         mine->note.machine = rondo_node_machine_hash();
@@ -223,8 +213,9 @@ rondo_status rondo_init_start_graphs(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
     RONDO_TRY(rondo_layout_fill(&ctx->wiring.layout, ctx->wiring.peers, ctx->job.rank, ctx->job.nranks));
-    ctx->wiring.layout.model.pair_bw =
-        ctx->device != NULL ? 0 : ctx->wiring.layout.model.pair_bw; /* what GPUs post is not in pieces */
+    if (ctx->backend->is_gpu) {
+        ctx->wiring.layout.model.pair_bw = 0; /* GPUs do not publish in pieces */
+    }
     RONDO_TRY(rondo_init_new_round(init, record_bytes(ctx), ctx->job.nranks));
     rondo_init_keep(init, prepare_graphs(init, init->mine));
     if (needs_net(ctx) && init->local == RONDO_SUCCESS) {
@@ -288,10 +279,10 @@ static void use_tune(struct rondo_ctx *ctx)
     }
 }
 
-static void *device_of(void *arg, int rank)
+static void *backend_part_of(void *arg, int rank)
 {
     struct rondo_init *init = arg;
-    return device_part(init->ctx, rondo_init_record(init, rank));
+    return backend_part(init->ctx, rondo_init_record(init, rank));
 }
 
 rondo_status rondo_init_finish_graphs(struct rondo_init *init)
@@ -313,8 +304,8 @@ rondo_status rondo_init_finish_graphs(struct rondo_init *init)
     if (needs_net(ctx)) {
         complete_peers(init);
     }
-    if (ctx->device != NULL && ctx->job.nranks > 1) {
-        RONDO_TRY(rondo_device_names(ctx, device_of, init));
+    if (ctx->job.nranks > 1) {
+        RONDO_TRY(ctx->backend->use_records(ctx, backend_part_of, init));
     }
     RONDO_TRY(finish_tune(init));
     RONDO_TRY(
@@ -340,7 +331,7 @@ static rondo_status alone(struct rondo_layout *layout)
 static void mask_ll128(struct rondo_ctx *ctx)
 {
     uint32_t ll128 = 1u << RONDO_PROTO_LL128;
-    if (ctx->device == NULL || ctx->job.nranks == 1 || ctx->wiring.layout.model.gpu.nchannels > 0 ||
+    if (!ctx->backend->is_gpu || ctx->job.nranks == 1 || ctx->wiring.layout.model.gpu.nchannels > 0 ||
         (ctx->wiring.layout.protos & ll128) == 0) {
         return;
     }

@@ -7,9 +7,9 @@
 #include "base/mem.h"
 #include "base/param.h"
 #include "call/wait.h"
+#include "comm/backend.h"
 #include "comm/layout_fill.h"
 #include "comm/links.h"
-#include "gpu/device.h"
 #include "init/launch_checks.h"
 #include "init/phases.h"
 #include "net/transport/handshake.h"
@@ -127,9 +127,7 @@ static rondo_status fill_peer(struct rondo_init *init, struct rondo_peer *mine)
     }
     RONDO_TRY(rondo_peer_fill(mine, ctx->job.rank, ctx->job.nranks,
                               init->probe.base != NULL ? &init->probe : NULL));
-    if (ctx->job.config.device != RONDO_CONFIG_DEFAULT) {
-        RONDO_TRY(rondo_device_fill_peer(ctx, mine));
-    }
+    RONDO_TRY(ctx->backend->fill_peer(ctx, mine));
     return ctx->job.rank == 0 ? rondo_unique_id_make(&mine->id, init->bootstrap->root_world_rank)
                               : RONDO_SUCCESS;
 }
@@ -156,9 +154,7 @@ static rondo_status finish_peers(struct rondo_init *init)
     if (ctx->job.name[0] == '\0') {
         snprintf(ctx->job.name, sizeof(ctx->job.name), "#%08x", (unsigned)ctx->job.hash);
     }
-    if (ctx->device != NULL) {
-        rondo_device_peers(ctx);
-    }
+    ctx->backend->use_peers(ctx);
     if (init->split.parent == NULL) { /* children know no more than their parent */
         rondo_init_traps(ctx);
     }
@@ -212,7 +208,7 @@ struct ways_record {
 
 static int has_ways(const struct rondo_init *init)
 {
-    return init->ctx->device != NULL && init->ctx->wiring.layout.max_local > 1;
+    return init->ctx->backend->p2p != NULL && init->ctx->wiring.layout.max_local > 1;
 }
 
 static rondo_status start_gpus(struct rondo_init *init)
@@ -227,7 +223,7 @@ static rondo_status test_gpus(struct rondo_init *init)
     if (!has_ways(init) || init->local != RONDO_SUCCESS) {
         return RONDO_SUCCESS;
     }
-    status = rondo_device_check_p2p_modes(init->ctx);
+    status = init->ctx->backend->p2p->check(init->ctx);
     if (status == RONDO_IN_PROGRESS) {
         return status;
     }
@@ -246,8 +242,8 @@ static rondo_status start_ways(struct rondo_init *init)
         init->ctx->job.nranks));
     mine = init->mine;
     if (init->local == RONDO_SUCCESS) {
-        rondo_device_p2p_modes(init->ctx, mine->ways);
-        rondo_init_keep(init, rondo_device_relay(init->ctx, &mine->relay));
+        init->ctx->backend->p2p->modes(init->ctx, mine->ways);
+        rondo_init_keep(init, init->ctx->backend->p2p->relay(init->ctx, &mine->relay));
     }
     return rondo_init_allgather(init);
 }
@@ -264,8 +260,8 @@ static rondo_status finish_ways(struct rondo_init *init)
     }
     for (int r = 0; r < init->ctx->job.nranks; r++) {
         const struct ways_record *record = rondo_init_record(init, r);
-        rondo_device_broken(init->ctx, r, record->ways);
-        rondo_device_relayed(init->ctx, r, &record->relay);
+        init->ctx->backend->p2p->use_modes(init->ctx, r, record->ways);
+        init->ctx->backend->p2p->use_relay(init->ctx, r, &record->relay);
     }
     return RONDO_SUCCESS;
 }
@@ -407,13 +403,8 @@ static rondo_status test_connect(struct rondo_init *init)
 
 static rondo_status prepare_exec(struct rondo_ctx *ctx)
 {
-    int nlocal = ctx->wiring.layout.nlocal > 0 ? ctx->wiring.layout.nlocal : 1;
     RONDO_TRY(rondo_fault("ready", ctx->job.rank, 0));
-    if (ctx->device != NULL) {
-        return rondo_device_prepare(ctx);
-    }
-    return ctx->running.exec_ops->open(&ctx->running.exec, ctx->wiring.layout.nchannels + 2 * ctx->job.nranks,
-                                       nlocal, &ctx->running.owner);
+    return ctx->backend->open_exec(ctx);
 }
 
 static rondo_status start_ready(struct rondo_init *init)
@@ -441,11 +432,7 @@ static rondo_status begin_hello(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
     rondo_net_settle(&ctx->wiring.net);
-    ctx->wiring.mailbox = ctx->device == NULL ? rondo_control_mailbox(ctx->wiring.control) : NULL;
-    if (ctx->device != NULL) {
-        rondo_device_table(ctx);
-    }
-    RONDO_TRY(rondo_init_open_buffers(ctx));
+    RONDO_TRY(ctx->backend->attach(ctx));
     RONDO_TRY(rondo_control_start(ctx->wiring.control));
     RONDO_TRY(RONDO_NEW_ARRAY(init->hello, ctx->wiring.nlinks, "the connections"));
     for (int i = 0; i < ctx->wiring.nlinks; i++) {
@@ -485,9 +472,9 @@ static rondo_status in_progress_unless_ended(struct rondo_ctx *ctx)
 }
 
 /* A failure is told in the next round. */
-static rondo_status join_device(struct rondo_init *init, int *silent)
+static rondo_status join(struct rondo_init *init, int *silent)
 {
-    rondo_status status = rondo_device_join(init->ctx, silent);
+    rondo_status status = init->ctx->backend->join(init->ctx, silent);
     if (status != RONDO_IN_PROGRESS) {
         keep_and_tell(init, status);
         return RONDO_SUCCESS;
@@ -514,8 +501,10 @@ static rondo_status test_hello(struct rondo_init *init)
         status = ctx->wiring.net.busy ? RONDO_IN_PROGRESS : status;
     }
     if (status == RONDO_SUCCESS) {
-        status = ctx->device != NULL ? join_device(init, &silent)
-                                     : rondo_init_measure_handover(init, &silent);
+        status = join(init, &silent);
+    }
+    if (status == RONDO_SUCCESS) {
+        status = rondo_init_measure_handover(init, &silent);
     }
     if (status == RONDO_IN_PROGRESS) {
         status = in_progress_unless_ended(ctx);
@@ -544,13 +533,12 @@ struct done_record {
 
 static rondo_status start_done(struct rondo_init *init)
 {
-    if (init->ctx->device != NULL && init->local == RONDO_SUCCESS) {
-        keep_and_tell(init, rondo_device_start(init->ctx));
+    if (init->local == RONDO_SUCCESS) {
+        keep_and_tell(init, init->ctx->backend->start(init->ctx));
     }
     RONDO_TRY(rondo_init_new_round(init, sizeof(struct done_record), init->ctx->job.nranks));
     ((struct done_record *)init->mine)->handover_ns = init->handover.best_ns;
-    ((struct done_record *)init->mine)->no_ll128 = init->ctx->device != NULL &&
-                                                   !rondo_device_links_reach(init->ctx);
+    ((struct done_record *)init->mine)->no_ll128 = !init->ctx->backend->links_reach(init->ctx);
     return rondo_init_allgather(init);
 }
 

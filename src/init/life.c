@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "call/group.h"
 #include "call/stream.h"
-#include "gpu/device.h"
+#include "comm/backend.h"
 #include "init/engine.h"
 
 /* ---- the end ---- */
@@ -205,9 +205,7 @@ rondo_status rondo_comm_abort(rondo_comm *comm)
     RONDO_TRY(rondo_shell_claim(comm, "rondo_comm_abort", &ctx));
     if (__atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) != RONDO_COMM_INIT) {
         tell_abort(ctx); /* before the thread that waits notices and says it in its own words */
-        if (ctx->device != NULL) {
-            rondo_device_abort(ctx);
-        }
+        ctx->backend->abort(ctx);
     }
     __atomic_store_n(&ctx->life.aborted, 1, __ATOMIC_RELEASE);
     left = wait_until_left(comm) && all_left(&comm->visitors);
@@ -225,7 +223,7 @@ rondo_status rondo_comm_finalize(rondo_comm *comm)
     RONDO_TRY(rondo_comm_enter(comm, "rondo_comm_finalize", &ctx));
     status = rondo_ctx_ready(ctx);
     if (status == RONDO_SUCCESS) {
-        status = rondo_ctx_drain(ctx);
+        status = ctx->backend->drain(ctx);
     }
     if (status == RONDO_SUCCESS) {
         __atomic_store_n(&ctx->life.state, RONDO_COMM_FINALIZED, __ATOMIC_RELEASE);
@@ -248,7 +246,7 @@ rondo_status rondo_comm_destroy(rondo_comm *comm)
         status = rondo_init_run(&ctx, 1);
     }
     if (__atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) == RONDO_COMM_READY) {
-        status = rondo_ctx_drain(ctx);
+        status = ctx->backend->drain(ctx);
     }
     claimed = rondo_shell_claim(comm, "rondo_comm_destroy", &ctx);
     if (claimed != RONDO_SUCCESS) { /* aborted meanwhile */
@@ -273,10 +271,7 @@ rondo_status rondo_comm_async_error(rondo_comm *comm, rondo_status *error)
     switch (__atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE)) {
     case RONDO_COMM_INIT: *error = rondo_init_look(ctx); break;
     case RONDO_COMM_FINALIZED: *error = RONDO_SUCCESS; break;
-    default:
-        *error = ctx->device == NULL                       ? rondo_ctx_ready(ctx)
-                 : rondo_device_look(ctx) != RONDO_SUCCESS ? ctx->life.failure
-                                                           : rondo_ctx_ready(ctx);
+    default: *error = ctx->backend->look(ctx) != RONDO_SUCCESS ? ctx->life.failure : rondo_ctx_ready(ctx);
     }
     rondo_comm_unvisit(comm);
     return RONDO_SUCCESS;

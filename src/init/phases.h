@@ -23,7 +23,7 @@ enum { RONDO_MAX_PHASES = 14 };
  *     colors       16     ranks of the parent, split only
  *     peers       472
  *     params    8,200     only when ranks disagree on a parameter
- *     graphs      216     host memory on one node; 256 on several; GPUs: rondo_device_record_bytes more
+ *     graphs      216     host memory on one node; 256 on several; GPUs: backend->record_bytes more
  *     shapes              no head: each distinct graph goes once to every rank (a binomial tree of pairs)
  *     ways         88     plus one for each rank of the fullest node; GPUs only
  *     connections         8 and one struct rondo_connect for each end; above 64 ranks between neighbours only
@@ -41,7 +41,7 @@ struct rondo_graph_note {
     uint32_t nbytes;
 };
 
-/* How long a line takes from core to core (init_memory.c): local ranks 0 and 1. */
+/* How long a line takes from core to core (init_handover.c): local ranks 0 and 1. */
 struct rondo_handover {
     uint64_t said;              /* the last number */
     int64_t begin_ns, batch_ns; /* 0: not begun; the batch does not count */
@@ -125,9 +125,7 @@ void rondo_init_control_config(const struct rondo_ctx *ctx, struct rondo_control
 /** What rank r said in round "graphs". */
 const struct rondo_graph_note *rondo_init_graph_note(const struct rondo_init *init, int r);
 
-/* init_memory.c */
-/** Host memory on one node: make the table of open buffers (kern/direct.h). */
-rondo_status rondo_init_open_buffers(struct rondo_ctx *ctx);
+/* init_handover.c */
 /** Local ranks 0 and 1 measure; RONDO_IN_PROGRESS: call again. *silent: who is waited for. */
 rondo_status rondo_init_measure_handover(struct rondo_init *init, int *silent);
 /** ns: what was measured, the same on all ranks; 0: nothing. */

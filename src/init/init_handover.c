@@ -1,47 +1,9 @@
-/* What the ranks of a node make of one another's memory at creation: the table of open buffers, and how long
- * a line takes from core to core. */
+/* How long a cache line takes from core to core, measured at creation. */
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
 #include "init/phases.h"
 #include "tuner/model.h"
-
-/* ---- open buffers ---- */
-
-/* Are all ranks threads of this process? */
-static int one_process(const struct rondo_ctx *ctx)
-{
-    for (int r = 0; r < ctx->job.nranks; r++) {
-        if (ctx->wiring.peers[r].process_hash != ctx->wiring.peers[ctx->job.rank].process_hash) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
-rondo_status rondo_init_open_buffers(struct rondo_ctx *ctx)
-{
-    struct rondo_direct_config config = { .nlocal = ctx->wiring.layout.nlocal,
-                                          .index = ctx->wiring.layout.local_rank,
-                                          .one_process = one_process(ctx),
-                                          .serve = ctx->wiring.net.shm_mode == RONDO_SHM_SOCKET,
-                                          .nest = ctx->wiring.layout.nest };
-    int32_t *pids;
-    rondo_status status;
-    if (ctx->wiring.mailbox == NULL || ctx->device != NULL) {
-        return RONDO_SUCCESS;
-    }
-    RONDO_TRY(RONDO_NEW_ARRAY(pids, config.nlocal, "the processes of this node"));
-    for (int i = 0; i < config.nlocal; i++) {
-        pids[i] = ctx->wiring.peers[ctx->wiring.layout.local_ranks[i]].pid;
-    }
-    config.pids = rondo_params()->cma != RONDO_CMA_NEVER ? pids : NULL;
-    status = rondo_direct_open(&ctx->wiring.direct, &config);
-    rondo_free(pids);
-    return status;
-}
-
-/* ---- from core to core ---- */
 
 /*
  * Local rank 0 says numbers and local rank 1 says them back, in places of the mailbox that no operation has
