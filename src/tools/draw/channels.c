@@ -125,13 +125,13 @@ static void found_put(struct rondo_line *line, const struct rondo_topo *topo, co
         return;
     }
     int percent = (int)(((int64_t)graph->found * 100 + graph->bound / 2) / graph->bound);
-    snprintf(text, sizeof text, "found %s of at most %s GB/s (%d %%):", found, bound, percent);
+    snprintf(text, sizeof text, "found %s of at most %s GB/s (%d %%),", found, bound, percent);
     rondo_line_piece(line, "  ",
                      percent >= 95   ? RONDO_INK_BEST
                      : percent >= 75 ? RONDO_INK_FAIR
                                      : RONDO_INK_BAD,
                      text);
-    snprintf(text, sizeof text, "%s limit", rondo_graph_limit(topo, graph, limit, sizeof limit));
+    snprintf(text, sizeof text, "limited by %s", rondo_graph_limit(topo, graph, limit, sizeof limit));
     rondo_line_piece(line, " ", RONDO_INK_PLAIN, text);
 }
 

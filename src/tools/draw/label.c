@@ -27,17 +27,6 @@ static const char *busid_short(const struct rondo_topo *topo, int node, char tex
     return strncmp(text, "0000:", 5) == 0 ? text + 5 : text;
 }
 
-static const char *gbs(int32_t mbs, char text[32])
-{
-    char number[24];
-    if (mbs >= RONDO_LOC_MBS) {
-        snprintf(text, 32, "no limit");
-    } else {
-        snprintf(text, 32, "%s GB/s", rondo_text_gbs(mbs, number));
-    }
-    return text;
-}
-
 int rondo_label_character(const char *bytes)
 {
     const unsigned char *text = (const unsigned char *)bytes;
@@ -277,7 +266,7 @@ static void facts_of_paths(const struct rondo_topo *topo, int point, int first, 
         rondo_text_add(text, RONDO_FACTS, "%s%s%s %d x %s", any ? ", " : "\nto ", any ? "" : what,
                        any ? "" : ":", count[type], rondo_path_type_name(type));
         if (best[type] > 0 && type != RONDO_PATH_DIS)
-            rondo_text_add(text, RONDO_FACTS, " at up to %s", gbs(best[type], word));
+            rondo_text_add(text, RONDO_FACTS, " at up to %s", rondo_text_bandwidth(best[type], word));
         any = 1;
     }
 }
@@ -326,16 +315,17 @@ const char *rondo_facts_wire(const struct rondo_place *place, const struct rondo
     char a[RONDO_LABEL], b[RONDO_LABEL], word[32], back[32];
     text[0] = '\0';
     if (wire->link < 0) {
-        rondo_text_add(text, RONDO_FACTS, "links between NUMA nodes, each pair %s", gbs(wire->mbs, word));
+        rondo_text_add(text, RONDO_FACTS, "links between NUMA nodes, each pair %s",
+                       rondo_text_bandwidth(wire->mbs, word));
         return text;
     }
     const struct rondo_topo_link *link = &topo->link[wire->link];
     int32_t reverse = link->reverse >= 0 ? topo->link[link->reverse].mbs : link->mbs;
     rondo_text_add(text, RONDO_FACTS, "%s: %s - %s, %s", rondo_link_type_name(link->type),
                    rondo_label_name(topo, link->from, a), rondo_label_name(topo, link->to, b),
-                   gbs(link->mbs, word));
+                   rondo_text_bandwidth(link->mbs, word));
     rondo_text_add(text, RONDO_FACTS, reverse == link->mbs ? " each way" : " there, %s back",
-                   gbs(reverse, back));
+                   rondo_text_bandwidth(reverse, back));
     return text;
 }
 
@@ -367,9 +357,10 @@ const char *rondo_facts_track(const struct rondo_place *place, const struct rond
     if (net[0] >= 0) rondo_text_add(text, RONDO_FACTS, "in at NET %d, ", net[0]);
     rondo_text_add(text, RONDO_FACTS, "devices %s", rondo_text_ranges(order, n, list, sizeof list));
     if (net[1] >= 0) rondo_text_add(text, RONDO_FACTS, ", out at NET %d", net[1]);
-    rondo_text_add(text, RONDO_FACTS, "; %s each", gbs(graph->bw_intra, intra));
+    rondo_text_add(text, RONDO_FACTS, "; %s each", rondo_text_bandwidth(graph->bw_intra, intra));
     if (net[1] >= 0 && graph->bw_inter != graph->bw_intra)
-        rondo_text_add(text, RONDO_FACTS, ", %s through the net", gbs(graph->bw_inter, inter));
+        rondo_text_add(text, RONDO_FACTS, ", %s through the net",
+                       rondo_text_bandwidth(graph->bw_inter, inter));
     return text;
 }
 
@@ -417,17 +408,17 @@ const char *rondo_label_graph(const struct rondo_topo *topo, const struct rondo_
     text[0] = '\0';
     if (graph->nchannels == 0) return text;
     rondo_text_add(text, RONDO_FACTS, "%s: %d channel%s x %s, %s", strcmp(name, "tree") == 0 ? pattern : name,
-                   graph->nchannels, graph->nchannels > 1 ? "s" : "", gbs(graph->bw_intra, intra),
-                   rondo_path_type_name(graph->type_intra));
+                   graph->nchannels, graph->nchannels > 1 ? "s" : "",
+                   rondo_text_bandwidth(graph->bw_intra, intra), rondo_path_type_name(graph->type_intra));
     if (topo->options.nnodes > 1) {
-        rondo_text_add(text, RONDO_FACTS, "; through the net %s, %s", gbs(graph->bw_inter, inter),
-                       rondo_path_type_name(graph->type_inter));
+        rondo_text_add(text, RONDO_FACTS, "; through the net %s, %s",
+                       rondo_text_bandwidth(graph->bw_inter, inter), rondo_path_type_name(graph->type_inter));
     }
     if (graph->fallback) {
         rondo_text_add(text, RONDO_FACTS, "; no channel fits the links: plain order");
     } else if (graph->bound > 0) {
         rondo_text_add(text, RONDO_FACTS, "; %s of at most %s, limited by %s",
-                       rondo_text_gbs(graph->found, found), gbs(graph->bound, bound),
+                       rondo_text_gbs(graph->found, found), rondo_text_bandwidth(graph->bound, bound),
                        rondo_graph_limit(topo, graph, limit, sizeof limit));
     }
     return text;

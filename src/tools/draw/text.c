@@ -47,6 +47,17 @@ const char *rondo_text_gbs(int64_t mbs, char text[24])
     return text;
 }
 
+const char *rondo_text_bandwidth(int64_t mbs, char text[32])
+{
+    char number[24];
+    if (mbs >= RONDO_LOC_MBS) {
+        snprintf(text, 32, "no limit");
+    } else {
+        snprintf(text, 32, "%s GB/s", rondo_text_gbs(mbs, number));
+    }
+    return text;
+}
+
 static int run_length(const int32_t *value, int n, int step)
 {
     int length = 1;

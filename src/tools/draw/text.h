@@ -24,6 +24,8 @@ enum rondo_ink rondo_ink_of_path(int type);
 
 /** "24.0", "1.25": GB/s from MB/s */
 const char *rondo_text_gbs(int64_t mbs, char text[24]);
+/** "24.0 GB/s" from MB/s; "no limit" for links that have none */
+const char *rondo_text_bandwidth(int64_t mbs, char text[32]);
 /** "12", "12.5" from 120, 125 */
 const char *rondo_text_tenths(int64_t tenths, char text[24]);
 /** "0-3,7-4,9": the values in their order, rising and falling runs folded. Ends in "..." if text is too short. */

@@ -17,15 +17,10 @@ static const char *node_name(const struct rondo_topo *topo, int32_t node, char *
     return text;
 }
 
-static const char *mbs_text(int64_t mbs, char text[24])
-{
-    return mbs >= RONDO_LOC_MBS ? snprintf(text, 24, "no limit"), text : rondo_text_gbs(mbs, text);
-}
-
 static void path_head(const struct rondo_draw *draw, const struct rondo_topo *topo,
                       const struct rondo_topo_path *path, const char *what)
 {
-    char gbs[24], text[128], via[96];
+    char gbs[32], text[128], via[96];
     struct rondo_line line;
     rondo_line_begin(&line, draw, "      ", 0, 0);
     snprintf(text, sizeof text, "%s:", what);
@@ -34,9 +29,7 @@ static void path_head(const struct rondo_draw *draw, const struct rondo_topo *to
     snprintf(text, sizeof text, "(%s)", rondo_path_type_legend(path->type));
     rondo_line_piece(&line, " ", RONDO_INK_PLAIN, text);
     if (path->type != RONDO_PATH_DIS) {
-        snprintf(text, sizeof text, "%s%s", mbs_text(path->mbs, gbs),
-                 path->mbs < RONDO_LOC_MBS ? " GB/s" : "");
-        rondo_line_piece(&line, ", ", RONDO_INK_PLAIN, text);
+        rondo_line_piece(&line, ", ", RONDO_INK_PLAIN, rondo_text_bandwidth(path->mbs, gbs));
     }
     if (path->latency_ns > 0) {
         snprintf(text, sizeof text, "%d.%02d us", path->latency_ns / 1000, path->latency_ns % 1000 / 10);
@@ -59,7 +52,7 @@ static void hops_put(const struct rondo_draw *draw, const struct rondo_topo *top
                      const struct rondo_topo_path *path)
 {
     int widest = 0;
-    char from[96], to[96], text[200], gbs[24];
+    char from[96], to[96], text[200], gbs[32];
     int64_t least = INT64_MAX, most = 0;
     for (int i = 0; i < path->nhops; i++) {
         const struct rondo_topo_link *link = &topo->link[topo->hop[path->first + i]];
@@ -75,8 +68,8 @@ static void hops_put(const struct rondo_draw *draw, const struct rondo_topo *top
         int64_t mbs = hop_mbs(topo, path, i);
         snprintf(text, sizeof text, "%s > %s", node_name(topo, link->from, from, sizeof from),
                  node_name(topo, link->to, to, sizeof to));
-        fprintf(draw->out, "  %-*s  %-4s %8s%s", widest, text, rondo_link_type_name(link->type),
-                mbs_text(mbs, gbs), mbs < RONDO_LOC_MBS ? " GB/s" : "");
+        fprintf(draw->out, "  %-*s  %-4s %13s", widest, text, rondo_link_type_name(link->type),
+                rondo_text_bandwidth(mbs, gbs));
         if (topo->cost[path->first + i] > 60) fputs(", host bridge: a fifth lost", draw->out);
         if (mbs == least && mbs < most) {
             rondo_ink(draw, RONDO_INK_FAIR);
