@@ -1,4 +1,4 @@
-/* rondo-info: what library this is, and every parameter with its value and where the value comes from. */
+/* rondo-info: show the library and every parameter, with its value and where the value comes from. */
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -6,12 +6,21 @@
 #include "base/param.h"
 #include "kern/reduce.h"
 
-static const char usage[] = "usage: rondo-info [NAME...]\n"
-                            "  Prints version, host and all parameters, or those named (RONDO_TIMEOUT, "
-                            "TIMEOUT and NCCL_BUFFSIZE are all names).\n"
-                            "  Values come from the environment, ~/.rondo.conf, /etc/rondo.conf (lines "
-                            "NAME=value) and the defaults, in this order.\n"
-                            "  Exit status: 0; 1 a parameter has a bad value; 2 wrong use.\n";
+static const char usage[] =
+    "usage: rondo-info [NAME...]\n"
+    "\n"
+    "Show the version, the host and all parameters, or only the named ones (RONDO_TIMEOUT, TIMEOUT and\n"
+    "NCCL_BUFFSIZE are all valid names).\n"
+    "\n"
+    "A value comes from the environment, else from ~/.rondo.conf, else from /etc/rondo.conf (lines\n"
+    "NAME=value), else it is the default.\n"
+    "\n"
+    "  -h, --help  show this help and exit\n"
+    "\n"
+    "Exit status:\n"
+    "  0  success\n"
+    "  1  a parameter has an invalid value\n"
+    "  2  wrong usage\n";
 
 static int is_alias(const char *aliases, const char *name)
 {
@@ -26,7 +35,7 @@ static int is_alias(const char *aliases, const char *name)
     return 0;
 }
 
-/* @return the parameter's number, or -1. */
+/* @return the id of the parameter, or -1. */
 static int param_find(const char *name)
 {
     const char *bare = strncasecmp(name, "RONDO_", 6) == 0 ? name + 6 : name;
@@ -64,7 +73,7 @@ static void param_print(int id)
     printf("%-22s %-22s %-22s %s\n", name, or_dash(info.value), or_dash(info.def), info.origin);
     printf("    %s\n", info.help);
     printf("    %s%s%s%s%s%s\n", type_text(info.type), info.range[0] ? " " : "", info.range,
-           info.aliases[0] ? "; also " : "", info.aliases, info.agree ? "; the same on all ranks" : "");
+           info.aliases[0] ? "; also " : "", info.aliases, info.agree ? "; must be equal on all ranks" : "");
 }
 
 static void ignored_print(int i)
@@ -77,7 +86,7 @@ static void ignored_print(int i)
 
 static void ignored_all_print(void)
 {
-    printf("\naccepted, without effect\n");
+    printf("\naccepted, but without effect\n");
     for (int i = 0; i < RONDO_NUM_PARAMS_IGNORED; i++) {
         ignored_print(i);
     }
@@ -92,8 +101,7 @@ static int named_print(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
         if (param_find(argv[i]) < 0 && rondo_param_find_ignored(argv[i]) < 0) {
-            fprintf(stderr, "rondo-info: no parameter is called %s; rondo-info without arguments lists all\n",
-                    argv[i]);
+            fprintf(stderr, "rondo-info: unknown parameter %s; 'rondo-info' lists all\n", argv[i]);
             return 2;
         }
     }
@@ -118,7 +126,7 @@ int main(int argc, char **argv)
         return 0;
     }
     if (argc > 1 && argv[1][0] == '-') {
-        fprintf(stderr, "rondo-info: unknown option %s\n%s", argv[1], usage);
+        fprintf(stderr, "rondo-info: unknown option %s; try 'rondo-info --help'\n", argv[1]);
         return 2;
     }
     status = rondo_param_init();
@@ -135,7 +143,7 @@ int main(int argc, char **argv)
         ignored_all_print();
     }
     if (status != RONDO_SUCCESS) {
-        printf("\nbad value: %s\n", rondo_error_text());
+        printf("\ninvalid value: %s\n", rondo_error_text());
     }
     return code ? code : status != RONDO_SUCCESS;
 }

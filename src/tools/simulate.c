@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include "base/mem.h"
+#include "tools/draw/text.h"
 
 rondo_status rondo_job_create(struct rondo_job *job, const struct rondo_topo *topo,
                               const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int nodes)
@@ -38,7 +39,7 @@ void rondo_job_release(struct rondo_job *job)
 
 /* ---- cost ---- */
 
-enum { VIEWS = 64 }; /* ranks whose whole view is timed, spread over the job */
+enum { VIEWS = 64 }; /* number of ranks, spread over the job, whose view is timed */
 
 struct cost {
     double create_ms, view_us;
@@ -83,34 +84,24 @@ static rondo_status job_run(const struct rondo_job *job, int nranks, struct cost
     return status;
 }
 
-/* "812 B", "64.0 KiB", "3.1 GiB" */
-static const char *bytes_text(double bytes, char text[16])
-{
-    static const char *const unit[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB" };
-    size_t u = 0;
-    for (; bytes >= 1024 && u + 1 < RONDO_COUNTOF(unit); u++) {
-        bytes /= 1024;
-    }
-    snprintf(text, 16, u == 0 ? "%.0f %s" : "%.1f %s", bytes, unit[u]);
-    return text;
-}
-
 static void row_print(const struct rondo_job *job, const struct cost *cost, FILE *out)
 {
-    char memory[16], each[16], all[16];
-    double received = (double)cost->sum.nranks * sizeof(struct rondo_stitch_rank) + (double)job->nbytes;
+    char memory[24], each[24], all[24];
+    int64_t received = (int64_t)cost->sum.nranks * (int64_t)sizeof(struct rondo_stitch_rank) +
+                       (int64_t)job->nbytes;
     fprintf(out, "%9d %8d %9d %11.2f %9.2f %11s %13s %11s %9d\n", cost->sum.nranks, cost->sum.nnodes,
-            cost->sum.nchannels, cost->create_ms, cost->view_us, bytes_text((double)cost->sum.bytes, memory),
-            bytes_text(received, each), bytes_text(received * cost->sum.nranks, all), 1);
+            cost->sum.nchannels, cost->create_ms, cost->view_us,
+            rondo_text_bytes((int64_t)cost->sum.bytes, memory), rondo_text_bytes(received, each),
+            rondo_text_bytes(received * cost->sum.nranks, all), 1);
 }
 
 static rondo_status rows_print(const struct rondo_job *job, int ndevs, FILE *out)
 {
     struct cost cost;
     fprintf(out, "%9s %8s %9s %11s %9s %11s %13s %11s %9s\n", "ranks", "nodes", "channels", "merge", "view",
-            "memory", "a rank gets", "in all", "distinct");
-    fprintf(out, "%9s %8s %9s %11s %9s %11s %13s %11s %9s\n", "", "", "", "CPU ms", "CPU us", "of a rank",
-            "by allgather", "", "graphs");
+            "memory", "received", "received", "distinct");
+    fprintf(out, "%9s %8s %9s %11s %9s %11s %13s %11s %9s\n", "", "", "", "CPU ms", "CPU us", "per rank",
+            "per rank", "in all", "graphs");
     for (int64_t ranks = 1000; ranks <= job->input.nranks; ranks *= 2) {
         int n = (int)((ranks + ndevs - 1) / ndevs * ndevs);
         if (n < job->input.nranks) {
@@ -120,9 +111,9 @@ static rondo_status rows_print(const struct rondo_job *job, int ndevs, FILE *out
     }
     RONDO_TRY(job_run(job, job->input.nranks, &cost));
     row_print(job, &cost, out);
-    fprintf(out, "Checked: every ring closed with each rank once, every tree reaches all ranks.\n");
+    fprintf(out, "Checked: every ring is closed and has each rank once, and every tree reaches all ranks.\n");
     return fflush(out) != 0 || ferror(out)
-               ? rondo_fail(RONDO_SYSTEM_ERROR, "the simulated jobs could not be written: %m")
+               ? rondo_fail(RONDO_SYSTEM_ERROR, "cannot write the simulated jobs: %m")
                : RONDO_SUCCESS;
 }
 
@@ -132,7 +123,7 @@ rondo_status rondo_job_simulate(const struct rondo_topo *topo,
     struct rondo_job job;
     if (nodes < 1 || (int64_t)nodes * topo->ndevs > RONDO_STITCH_MAX_RANKS) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
-                          "%d nodes of %d ranks cannot be simulated, expected 1 to %d nodes", nodes,
+                          "cannot simulate %d nodes with %d ranks each: expected 1 to %d nodes", nodes,
                           topo->ndevs, RONDO_STITCH_MAX_RANKS / topo->ndevs);
     }
     RONDO_TRY(rondo_job_create(&job, topo, graphs, nodes));
