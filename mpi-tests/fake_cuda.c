@@ -1,4 +1,4 @@
-/* The tests' CUDA driver: devices, contexts, errors, and what goes wrong on request. */
+/* The fake CUDA driver: devices, contexts, errors, and failures on request. */
 #include "fake_cuda.h"
 
 #include <stdio.h>
@@ -30,7 +30,7 @@ int64_t fake_now(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* ---- calls that fail, leaks ---- */
+/* ---- injected failures, leaks ---- */
 
 static int fails_here(void)
 {
@@ -39,7 +39,7 @@ static int fails_here(void)
     return want == NULL || rank == NULL || atoi(rank) == atoi(want);
 }
 
-/* The CUresult that this call of `name` is to return; 0: none. Each item of the list counts for itself. */
+/* The CUresult that this call of `name` is to return; 0: none. Each item of the list has its own count. */
 static CUresult wanted_failure(const char *name)
 {
     static int calls[16];
@@ -173,7 +173,7 @@ static void choose_devices(void)
     }
     while (visible != NULL && *visible != '\0' && fake.ndevices < FAKE_DEVICES) {
         const int device = atoi(visible);
-        if (device < 0 || device >= all) break; /* as the driver does: what follows is hidden */
+        if (device < 0 || device >= all) break; /* as the driver: a bad entry hides all that follow */
         fake.physical[fake.ndevices++] = device;
         visible = strchr(visible, ',');
         visible = visible == NULL ? NULL : visible + 1;

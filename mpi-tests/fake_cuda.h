@@ -1,25 +1,24 @@
 /*
- * A CUDA driver for machines without GPUs: every call of base/cuda.def and the few that programs need
- * (streams that capture, graphs, copies that block), as one library that RONDO_CUDA_LIB names. Devices are
- * this machine's memory, streams are threads, kernels are kern/cuda/block.h on the simulated machine
- * (sim/machine_sim.h); processes share memory as they do with the real driver: by IPC handles and by
- * descriptors.
+ * A CUDA driver for machines without GPUs, as one library that RONDO_CUDA_LIB names. It has every call of
+ * base/cuda.def and a few that programs need (capture of streams, graphs, blocking copies). Devices are this machine's
+ * memory, streams are threads, and kernels are kern/cuda/block.h on the simulated machine (sim/machine_sim.h).
+ * Processes share memory as with the real driver, by IPC handles and by descriptors.
  *
- *   FAKE_CUDA_DEVICES=4        how many there are; CUDA_VISIBLE_DEVICES chooses
- *   FAKE_CUDA_MEMORY=4096      MiB of each, per process
+ *   FAKE_CUDA_DEVICES=4        number of devices; CUDA_VISIBLE_DEVICES chooses among them
+ *   FAKE_CUDA_MEMORY=4096      MiB per device and process
  *   FAKE_CUDA_NO_PEER=0-1,2-3  pairs without peer access
- *   FAKE_CUDA_NO_VMM=1         no shareable memory by descriptor
- *   FAKE_CUDA_DMABUF=1         descriptors for DMA-BUF are had (of plain memory: no network card takes them)
- *   FAKE_CUDA_ORDERED=1        what network cards write needs no flush
- *   FAKE_CUDA_THREADS=64       threads of a block, whatever the launch says; 0: as it says
- *   FAKE_CUDA_FAIL=cuMemAlloc:3:2,..   the third call of cuMemAlloc returns CUresult 2;
- * FAKE_CUDA_FAIL_RANK=1: in that MPI rank only FAKE_CUDA_STRICT=1         host code that touches device
- * memory dies by SIGSEGV (where the CPU has protection keys) FAKE_CUDA_LEAKS=1          at exit what was not
- * given back is printed, and the process ends with status 97
+ *   FAKE_CUDA_NO_VMM=1         no memory shareable by descriptor
+ *   FAKE_CUDA_DMABUF=1         offer DMA-BUF descriptors (of plain memory, which no NIC accepts)
+ *   FAKE_CUDA_ORDERED=1        NICs' writes need no flush
+ *   FAKE_CUDA_THREADS=64       threads of a block, whatever the launch says; 0: what it says
+ *   FAKE_CUDA_FAIL=cuMemAlloc:3:2,..  the third call of cuMemAlloc returns CUresult 2
+ *   FAKE_CUDA_FAIL_RANK=1      only in this MPI rank
+ *   FAKE_CUDA_STRICT=1         host code that touches device memory dies by SIGSEGV (on CPUs with protection keys)
+ *   FAKE_CUDA_LEAKS=1          at exit, print objects that were not released, and exit with status 97
  *
- * What a real driver refuses is refused: calls without a context, handles that are gone, ranges beyond an
- * allocation, calls that a capture forbids. What only a real one can do is left out: speed, and ordering of
- * the legacy default stream beyond that of the streams of its own context.
+ * It refuses what a real driver refuses: calls without a context, stale handles, ranges beyond an allocation, calls
+ * that a capture forbids. It does not model speed, nor the order of the legacy default stream with streams of other
+ * contexts.
  */
 #ifndef RONDO_FAKE_CUDA_H
 #define RONDO_FAKE_CUDA_H
@@ -55,22 +54,22 @@ struct CUctx_st {
     int refs;
     CUresult error; /* sticky: a kernel has failed */
     struct CUstream_st *legacy;
-    uint32_t peers; /* devices whose memory was enabled */
+    uint32_t peers; /* devices with peer access enabled */
 };
 
-/* Memory that the driver knows by its addresses. */
+/* Memory that the driver knows by address. */
 struct fake_memory {
     struct fake_memory *next;
-    enum fake_kind kind; /* MEMORY, PINNED, REGISTERED, OPENED; RANGE: what is mapped in a reserved range */
+    enum fake_kind kind; /* MEMORY, PINNED, REGISTERED, OPENED; RANGE: mapped in a reserved range */
     uintptr_t base;
     size_t bytes;
-    int device; /* visible number; -1: the host's */
+    int device; /* visible number; -1: host memory */
     int fd;
     int refs;
     uint64_t nonce;
 };
 
-/* Behind the bytes of a descriptor's memory: who it is. */
+/* After the bytes of a descriptor's memory: its identity. */
 struct fake_trailer {
     uint64_t magic, nonce, bytes;
     int32_t device; /* of the machine, not of this process */
@@ -91,14 +90,14 @@ extern struct fake fake;
 
 /* ---- fake_cuda.c ---- */
 
-/* First in every call: counts it, fails it when it is to fail. */
+/* First in every call: count it, and fail it on request. */
 CUresult fake_enter(const char *name, int needs_init);
 #define FAKE_ENTER(name)                               \
     do {                                               \
         CUresult entered_ = fake_enter(name, 1);       \
         if (entered_ != CUDA_SUCCESS) return entered_; \
     } while (0)
-/* The same for a call that needs a current context; ctx becomes it. */
+/* The same for a call that needs a current context; stores it in ctx. */
 #define FAKE_ENTER_CTX(name, ctx)                         \
     FAKE_ENTER(name);                                     \
     (ctx) = fake_current();                               \
@@ -107,23 +106,23 @@ CUresult fake_enter(const char *name, int needs_init);
 
 CUcontext fake_current(void);
 int fake_number(const char *name, int otherwise);
-/* May a read b's memory, by visible numbers? */
+/* Can device a access b's memory? Visible numbers. */
 int fake_peers(int a, int b);
-/* An object was made (1) or given back (-1). */
+/* An object was made (1) or released (-1). */
 void fake_count(enum fake_kind kind, int change);
 
-/* ---- fake_cuda_mem.c: all with the lock held ---- */
+/* ---- fake_cuda_mem.c: call with the lock held ---- */
 
 struct fake_memory *fake_find(uintptr_t address);
 struct fake_memory *fake_add(enum fake_kind kind, uintptr_t base, size_t bytes, int device);
 void fake_forget(struct fake_memory *memory);
-/* A descriptor of memory of a device; -1: none. */
+/* A descriptor for memory of a device; -1: none. */
 int fake_descriptor(size_t bytes, int device, uint64_t *nonce);
 int fake_trailer_read(int fd, struct fake_trailer *trailer);
 void *fake_map(int fd, size_t bytes, void *at);
-/* 0: [p, p + bytes) begins in known memory and runs out of it. */
+/* 0: [p, p + bytes) begins in known memory and ends outside it. */
 int fake_range_fits(uintptr_t p, size_t bytes);
-/* Of a thread that runs streams: device memory is open to it. */
+/* Give a thread that runs streams access to device memory. */
 void fake_open_memory(void);
 
 /* ---- fake_cuda_stream.c, fake_cuda_graph.c, fake_cuda_kernel.c ---- */
@@ -158,8 +157,8 @@ struct fake_op {
     void *arg;
     CUevent event;
     CUfunction function;
-    void *parameter;          /* of a kernel, or CUstreamBatchMemOpParams: a copy of FAKE_PARAMETER bytes */
-    uint32_t blocks, threads; /* blocks: words of a batch, too */
+    void *parameter;          /* a copy of FAKE_PARAMETER bytes, for a kernel or CUstreamBatchMemOpParams */
+    uint32_t blocks, threads; /* blocks: also the words of a batch */
     CUgraphExec graph;
 };
 
@@ -173,16 +172,16 @@ struct CUstream_st {
     struct fake_wait pending[FAKE_TAILS]; /* events that the next operation waits for */
     int npending;
     struct fake_capture *capture; /* NULL: not capturing */
-    int tail[FAKE_TAILS], ntails; /* nodes that its next one depends on */
+    int tail[FAKE_TAILS], ntails; /* nodes that the next one depends on */
 };
 
 struct CUevent_st {
     struct CUevent_st *next_event;
     unsigned flags;
-    struct CUstream_st *stream; /* recorded there, with a reference; NULL: never */
+    struct CUstream_st *stream; /* where it was recorded, with a reference; NULL: never */
     uint64_t seq;
     int64_t ns;
-    uint64_t capture; /* id of the capture that it was recorded in; 0: none */
+    uint64_t capture; /* capture in which it was recorded; 0: none */
     int tail[FAKE_TAILS], ntails;
 };
 
@@ -201,26 +200,26 @@ struct CUfunc_st {
     char name[64];
 };
 
-/* The current thread may not make this call while something captures; what captures is invalid then. With the
- * lock held. */
+/* Fail a call that the current thread may not make while anything captures, and invalidate those captures.
+ * Call with the lock held. */
 CUresult fake_unsafe(void);
-/* The stream of a handle; NULL: there is none. With the lock held. */
+/* The stream of a handle, or NULL. Call with the lock held. */
 CUstream fake_stream(CUstream handle, CUcontext ctx);
-/* Append an operation, or a node to the graph that the stream captures. Takes what op->parameter has. With
- * the lock held. */
+/* Append an operation, or a node if the stream captures. Takes ownership of op->parameter. Call with the lock
+ * held. */
 CUresult fake_issue(CUstream stream, const struct fake_op *op);
-/* Do it, without the lock. @return what becomes the context's error. */
+/* Carry it out, without the lock. @return the error that the context gets. */
 CUresult fake_run(const struct fake_op *op);
 CUresult fake_run_kernel(const struct fake_op *op);
 CUresult fake_run_graph(CUgraphExec exec);
 void fake_release_stream(CUstream stream);
 
-/* With the lock held. */
+/* Call with the lock held. */
 CUresult fake_graph_add(CUgraph graph, const struct fake_op *op, int *tail, int *ntails);
 int fake_graph_is_joined(const struct CUgraph_st *graph, const int *tail, int ntails);
 CUgraph fake_graph_new(void);
 void fake_graph_free(CUgraph graph);
-/* Its streams capture no longer. */
+/* Its streams stop capturing. */
 void fake_capture_leave(const struct fake_capture *capture);
 int64_t fake_now(void);
 

@@ -1,4 +1,4 @@
-/* The tests' CUDA driver: streams that capture, the graphs that come of it, and their launches. */
+/* The fake CUDA driver: capture of streams, graphs and their launches. */
 #include "fake_cuda.h"
 
 #include <stdlib.h>
@@ -21,7 +21,7 @@ struct CUgraph_st {
     int nretained;
 };
 struct CUgraphExec_st {
-    CUgraph graph; /* its own copy */
+    CUgraph graph; /* a copy of its own */
 };
 struct CUuserObject_st {
     unsigned refs;
@@ -44,7 +44,8 @@ static void *destroy_object(void *arg)
     return NULL;
 }
 
-/* Called from a thread of the driver's own, where no call of it may be made. With the lock held. */
+/* The driver calls destructors in a thread of its own, where they must make no CUDA call. Call with the lock
+ * held. */
 static void object_release(CUuserObject object, unsigned count)
 {
     pthread_t thread;
@@ -218,13 +219,13 @@ CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
     return result;
 }
 
-/* ---- a launch: nodes that wait for nothing run at the same time ---- */
+/* ---- launches: nodes without open dependencies run concurrently ---- */
 
 struct running {
     const struct CUgraph_st *graph;
     pthread_mutex_t lock;
     pthread_cond_t ended;
-    uint8_t *state; /* 0 waits, 1 runs, 2 has ended */
+    uint8_t *state; /* 0: waits, 1: runs, 2: has ended */
     CUresult result;
 };
 struct running_node {
@@ -260,7 +261,7 @@ static int is_ready(const struct running *run, int i)
     return run->state[i] == 0;
 }
 
-/* The next node that can run, or -1 when all have ended; with the lock held. */
+/* The next node that can run; -1: all have ended. Call with the lock held. */
 static int next_node(struct running *run)
 {
     for (;;) {
@@ -277,7 +278,7 @@ static int next_node(struct running *run)
     }
 }
 
-/* Does anything run, or could, besides node i? */
+/* Is node i the only one that runs or could run? */
 static int alone(const struct running *run, int i)
 {
     for (int k = 0; k < run->graph->n; k++) {

@@ -1,5 +1,5 @@
-/* The tests' CUDA driver: kernels are those of kern/cuda/kernels.h on the simulated machine. Any image is
- * taken for theirs. */
+/* The fake CUDA driver: kernels are those of kern/cuda/kernels.h on the simulated machine, whatever the
+ * image. */
 #define RONDO_MACHINE_SIM 1
 #include "fake_cuda.h"
 
@@ -11,7 +11,7 @@
 
 enum { REGISTERS = 64 };
 
-/* So that RONDO_KERNELS_LIB may name this library too. */
+/* So that RONDO_KERNELS_LIB may name this library, too. */
 extern const char fake_image[] __asm__(RONDO_KERNELS_SYMBOL);
 const char fake_image[] = "kernels of the tests' driver";
 
@@ -106,7 +106,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z,
         threads > RONDO_MAX_THREADS || x != ((const struct rondo_launch *)parameters[0])->nblocks) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    op.parameter = calloc(1, FAKE_PARAMETER); /* arguments have 4 KiB at most */
+    op.parameter = calloc(1, FAKE_PARAMETER); /* arguments have at most 4 KiB */
     if (op.parameter == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
     memcpy(op.parameter, parameters[0], sizeof(struct rondo_launch));
     pthread_mutex_lock(&fake.lock);

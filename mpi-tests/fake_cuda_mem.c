@@ -1,4 +1,4 @@
-/* The tests' CUDA driver: memory. */
+/* The fake CUDA driver: memory. */
 #include "fake_cuda.h"
 
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 
 #define MAGIC 0x6f646e6f72435544ull
 
-/* ---- what is known ---- */
+/* ---- known memory ---- */
 
 struct fake_memory *fake_find(uintptr_t address)
 {
@@ -97,7 +97,7 @@ int fake_trailer_read(int fd, struct fake_trailer *trailer)
     return trailer->magic == MAGIC && trailer->bytes == (uint64_t)st.st_size - FAKE_PAGE;
 }
 
-/* Anywhere on the boundary of what a device shares, or `at`. NULL: no memory. */
+/* At `at`, or anywhere on the boundary of what devices share. NULL: no memory. */
 void *fake_map(int fd, size_t bytes, void *at)
 {
     uint8_t *p = at;
@@ -352,7 +352,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer)
     return CUDA_SUCCESS;
 }
 
-/* The device of the machine as this process numbers it, or its first one where it does not see it. */
+/* This process's number of a device of the machine, or its first device if it does not see that one. */
 static int visible(int physical)
 {
     for (int i = 0; i < fake.ndevices; i++) {
@@ -406,7 +406,7 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr *pointer, CUipcMemHandle handle, unsigne
     FAKE_ENTER_CTX("cuIpcOpenMemHandle", ctx);
     memcpy(&h, &handle, sizeof h);
     if (h.magic != MAGIC || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
-    if (h.process == getpid()) return CUDA_ERROR_INVALID_CONTEXT; /* no process opens its own */
+    if (h.process == getpid()) return CUDA_ERROR_INVALID_CONTEXT; /* a process cannot open its own */
     pthread_mutex_lock(&fake.lock);
     result = fake_unsafe();
     if (result == CUDA_SUCCESS) result = open_handle(ctx, &h, pointer);

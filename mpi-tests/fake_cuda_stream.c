@@ -1,5 +1,4 @@
-/* The tests' CUDA driver: streams, which are a thread and a queue each, and events, which are places in a
- * queue. */
+/* The fake CUDA driver: streams (a thread and a queue each) and events (places in a queue). */
 #include "fake_cuda.h"
 
 #include <sched.h>
@@ -19,7 +18,7 @@ static int waits(const struct fake_op *op)
     return 0;
 }
 
-/* One after the other; a write comes behind all that its stream did before, as it does by default. */
+/* In order. A write comes after all that its stream did before, which is the default. */
 static void run_words(const struct fake_op *op)
 {
     const CUstreamBatchMemOpParams *one = op->parameter;
@@ -101,7 +100,7 @@ static void *stream_main(void *arg)
     return NULL;
 }
 
-/* With the lock held. */
+/* Call with the lock held. */
 static CUstream stream_new(CUcontext ctx, unsigned flags, int priority, int legacy)
 {
     CUstream s = calloc(1, sizeof(*s));
@@ -112,7 +111,7 @@ static CUstream stream_new(CUcontext ctx, unsigned flags, int priority, int lega
     s->flags = flags;
     s->priority = priority;
     s->legacy = legacy;
-    s->refs = 2; /* the handle's, the thread's */
+    s->refs = 2; /* the handle's and the thread's */
     pthread_attr_init(&attr);
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     if (pthread_create(&thread, &attr, stream_main, s) != 0) {
@@ -150,7 +149,7 @@ static void add_wait(struct fake_op *op, CUstream s, uint64_t seq)
     }
 }
 
-/* The legacy stream runs behind what its context's other streams were given, and they behind it. */
+/* The legacy stream waits for all earlier work of its context's other streams, and they wait for it. */
 static void order_legacy(struct fake_op *op, CUstream stream)
 {
     for (CUstream s = streams; s != NULL; s = s->next_stream) {
@@ -222,7 +221,7 @@ CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes, CUst
     return issue("cuMemsetD8Async", stream, &op);
 }
 
-/* Only 32 bits; waits only for "at least", in order of the difference. */
+/* Only 32-bit words. Waits are only for "at least", in the order of the difference. */
 static int is_word(const CUstreamBatchMemOpParams *one)
 {
     const int waits = one->operation == CU_STREAM_MEM_OP_WAIT_VALUE_32;
@@ -265,7 +264,7 @@ static void wait_done(CUstream s, uint64_t seq)
     fake_release_stream(s);
 }
 
-/* For programs: on the legacy stream, and returns when it is done. */
+/* For programs: runs on the legacy stream and blocks. */
 CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t bytes)
 {
     const struct fake_op op = {
@@ -304,7 +303,7 @@ CUresult cuStreamDestroy(CUstream handle)
     }
     if (s != NULL && !s->legacy && s->capture == NULL) {
         *at = s->next_stream;
-        s->destroyed = 1; /* what it was given still runs */
+        s->destroyed = 1; /* its work still runs */
         fake_count(FAKE_STREAM, -1);
         fake_release_stream(s);
         pthread_cond_broadcast(&fake.changed);
@@ -314,7 +313,7 @@ CUresult cuStreamDestroy(CUstream handle)
     return result;
 }
 
-/* A stream that is asked how far it is. */
+/* Query or synchronise a stream. */
 static CUresult asked(const char *name, CUstream handle, int wait)
 {
     CUresult result = CUDA_ERROR_INVALID_HANDLE;
@@ -326,7 +325,7 @@ static CUresult asked(const char *name, CUstream handle, int wait)
         s->capture->invalid = 1;
         result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     } else if (s != NULL) {
-        const uint64_t last = s->issued; /* other threads go on with the stream meanwhile */
+        const uint64_t last = s->issued; /* other threads may add to the stream meanwhile */
         result = fake_unsafe();
         if (result == CUDA_SUCCESS && wait) wait_done(s, last);
         if (result == CUDA_SUCCESS)
@@ -461,7 +460,7 @@ CUresult cuEventElapsedTime(float *ms, CUevent begin, CUevent end)
     return result;
 }
 
-/* Operations that are to mark its time find that it is gone. */
+/* Operations that were to mark its time will find that it is gone. */
 static void forget_event(CUevent gone)
 {
     for (CUstream s = streams; s != NULL; s = s->next_stream) {
@@ -499,7 +498,7 @@ static void add_tail(CUstream s, int node)
     if (s->ntails < FAKE_TAILS) s->tail[s->ntails++] = node;
 }
 
-/* The stream joins the capture that the event was recorded in. */
+/* The stream joins the capture in which the event was recorded. */
 static CUresult join(CUstream s, CUevent e)
 {
     struct fake_capture *c = NULL;

@@ -1,5 +1,5 @@
-/* The tests' CUDA driver: memory that is made, mapped and shared in separate calls (VMM), and descriptors for
- * DMA-BUF. */
+/* The fake CUDA driver: memory that is created, mapped and shared by separate calls (VMM), and DMA-BUF
+ * descriptors. */
 #include "fake_cuda.h"
 
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 struct made {
     struct made *next;
     int fd, device, refs; /* refs: the handle's, and one per mapping */
-    int shares;           /* was asked for with a descriptor */
+    int shares;           /* created with a descriptor */
     size_t bytes;
 };
 static struct made *all_made;
@@ -179,7 +179,7 @@ CUresult cuMemAddressFree(CUdeviceptr pointer, size_t bytes)
     return result;
 }
 
-/* Nothing can be touched before cuMemSetAccess says so. */
+/* Inaccessible until cuMemSetAccess. */
 static CUresult map_made(CUdeviceptr pointer, struct made *made)
 {
     struct mapping *m = calloc(1, sizeof(*m));

@@ -1,4 +1,4 @@
-/* The simulated machine's fibers: switching, barriers, warps. */
+/* The simulated machine's fibers: switching, barriers and warps. */
 #include "sim/machine_sim_impl.h"
 
 #include <pthread.h>
@@ -60,11 +60,11 @@ static int context_make_main(struct sim_context *c)
 }
 static void context_free(struct sim_context *c) { free(c->ucontext); }
 #else
-/* void rondo_sim_switch(void **save, void *to): what a callee must preserve goes to the stack, the stack
- * pointer to *save. */
+/* void rondo_sim_switch(void **save, void *to): push the callee-saved registers, store the stack pointer to
+ * *save, and continue on the stack `to`. */
 #if defined(__x86_64__)
-/* Six registers, the return address, and the one of whom it would return to: at its entry the stack is 8 off
- * a multiple of 16. */
+/* Six registers, the return address, and that function's own return address. At a function's entry the stack
+ * pointer is 8 off a multiple of 16. */
 enum { FRAME_WORDS = 8, RETURN_WORD = 6 };
 __asm__(".text\n"
         ".p2align 4\n"
@@ -108,7 +108,8 @@ static void context_switch(struct sim_context *from, const struct sim_context *t
 {
     rondo_sim_switch(&from->sp, to->sp);
 }
-/* As if the fiber had called the switch at its entry; what that returns to is 0, where unwinders end. */
+/* A stack as if the fiber had called the switch at its entry. Its return address is 0, where unwinders stop.
+ */
 static int context_make(struct sim_context *c, uint8_t *stack, size_t bytes)
 {
     void **sp = (void **)(void *)(stack + bytes) - FRAME_WORDS;
@@ -125,7 +126,7 @@ static int context_make_main(struct sim_context *c)
 static void context_free(struct sim_context *c) { (void)c; }
 #endif
 
-/* Sanitizers follow each stack. `gone`: the fiber that is left never comes back. */
+/* Tell sanitizers which stack is next. gone: the fiber never comes back. */
 static void switch_to(struct sim_context *from, struct sim_context *to, int gone)
 {
 #if defined(__SANITIZE_ADDRESS__)
@@ -336,7 +337,7 @@ uint64_t rondo_sim_warp(enum rondo_sim_vote vote, uint64_t value, uint32_t sourc
     }
     rondo_sim_lines_close(t->block, w);
     finish_warp(t, lane);
-    /* In the order of lanes, whoever came last. */
+    /* In the order of lanes, whichever lane came last. */
     for (int i = 0; i < RONDO_WARP; i++) {
         make_ready(t->block->sim, &lane[i]);
     }
@@ -447,7 +448,7 @@ static void sim_end(struct sim *sim)
     }
 }
 
-/* The stack that the run was called on: what the sanitizer is told when fibers go back to it. */
+/* Find the stack that the run was called on: the sanitizer must know it when fibers go back. */
 static void learn_main_stack(struct sim_context *main)
 {
 #if defined(__SANITIZE_ADDRESS__)

@@ -1,17 +1,19 @@
 /*
- * The machine is a thread block whose threads are fibers of one OS thread: for tests without a GPU. Contract:
- * kern/machine.h, which includes this where RONDO_MACHINE_SIM is defined.
+ * The simulated machine: a thread block whose threads are fibers of one OS thread, for tests without a GPU.
+ * Contract: kern/machine.h, which includes this if RONDO_MACHINE_SIM is defined.
  *
- * A run has grids (a rank of a test, a kernel of a stream) whose blocks are all resident. Without a seed
- * fibers change only where they wait. With one they change at random at every memory operation of a protocol
- * too, and the halves of 16 bytes are two stores with such a chance between them. `delayed` is the harshest:
- * stores lie in a buffer of their thread, after a barrier in their block's, and drain in any order (of one
- * address: in theirs) until a fence or release; loads that nothing orders may give what was there before.
- * Lines of 128 bytes that the lanes of a warp store or load between two warp operations are whole with
- * `whole_lines`, as over NVLink, and 16 separate words without.
+ * A run has grids (a rank of a test, or a kernel of a stream), whose blocks are all resident. Without a seed, fibers
+ * switch only where they wait. With one, they also switch at random at every memory operation of a protocol, and the
+ * two halves of a 16-byte access are separate stores with such a chance in between.
  *
- * Runs in different OS threads talk to each other (the tests' driver runs a stream in each) when none is
- * `delayed`.
+ * `delayed` is the harshest mode. A store first lies in its thread's buffer, after a barrier in its block's, and
+ * drains in any order until a fence or release (stores to one address keep theirs). Loads that nothing orders may
+ * return older values.
+ *
+ * With `whole_lines`, lines of 128 bytes that the lanes of a warp access between two warp operations are one access,
+ * as over NVLink; without it they are 16 separate words.
+ *
+ * Runs in different OS threads can communicate if none is `delayed`; the fake CUDA driver runs each stream in one.
  */
 #ifndef RONDO_SIM_MACHINE_SIM_H
 #define RONDO_SIM_MACHINE_SIM_H
@@ -25,35 +27,34 @@
 /* ---- running ---- */
 
 struct rondo_sim_grid {
-    void (*body)(void *arg, void *shared); /* what each thread runs; shared: of its block */
+    void (*body)(void *arg, void *shared); /* what each thread runs; shared: the block's memory */
     void *arg;
-    uint32_t blocks, threads; /* threads of a block: whole warps */
-    size_t shared_bytes;      /* garbage at first */
+    uint32_t blocks, threads; /* threads of a block, in whole warps */
+    size_t shared_bytes;      /* uninitialised */
 };
 
 struct rondo_sim_rules {
-    uint64_t seed; /* 0: fibers change where they wait, in turn */
+    uint64_t seed; /* 0: fibers switch where they wait, in turn */
     int delayed;   /* needs a seed */
     int whole_lines;
-    uint32_t
-        patience; /* breaths of all fibers in which nothing moves until the run is stuck; 0: without end */
+    uint32_t patience; /* the run is stuck after this many idle breaths of all fibers; 0: never */
 };
 
 enum rondo_sim_end {
     RONDO_SIM_ENDED = 0,
-    RONDO_SIM_STUCK = 1, /* nothing moved: every breath was told to leave, and all threads did */
+    RONDO_SIM_STUCK = 1, /* nothing moved: all breaths returned 0, and all threads left */
     RONDO_SIM_BROKEN =
-        2 /* what no program may do, as a barrier that not all can reach; its threads were abandoned */
+        2 /* a forbidden operation, such as a barrier that not all can reach; the threads were abandoned */
 };
 struct rondo_sim_result {
     enum rondo_sim_end end;
-    char why[200];     /* not ENDED: in a sentence */
+    char why[200];     /* unless ENDED: a sentence */
     uint64_t switches; /* between fibers */
-    uint64_t delayed;  /* loads that gave an old value */
+    uint64_t delayed;  /* loads that returned an old value */
     uint64_t plain16;  /* rondo_load_data16 and rondo_store_data16 */
 };
 
-/** Run all grids to their end in this OS thread. */
+/** Run all grids in this OS thread until they end. */
 void rondo_sim_run(const struct rondo_sim_rules *rules, const struct rondo_sim_grid *grids, int ngrids,
                    struct rondo_sim_result *result);
 
@@ -63,7 +64,7 @@ struct rondo_team {
     uint32_t tid, nthreads, barrier;
 };
 
-/* The running fiber, as far as the words below need it. */
+/* The running fiber's state that the functions below need. */
 struct rondo_sim_self {
     uint32_t tid, nthreads, block;
 };
@@ -77,7 +78,7 @@ RONDO_FN uint32_t rondo_lane(void) { return rondo_sim_self->tid % RONDO_WARP; }
 enum rondo_sim_vote { RONDO_SIM_SYNC, RONDO_SIM_ALL, RONDO_SIM_ANY, RONDO_SIM_SHUFFLE };
 void rondo_sim_barrier(uint32_t barrier, uint32_t nthreads);
 uint64_t rondo_sim_warp(enum rondo_sim_vote vote, uint64_t value, uint32_t lane);
-int rondo_sim_breath(void); /* 0: leave */
+int rondo_sim_breath(void); /* @return 0: leave */
 void rondo_sim_fence(void);
 uint64_t rondo_sim_load(const void *p, uint32_t bytes, int acquire);
 void rondo_sim_store(void *p, uint64_t v, uint32_t bytes, int release);

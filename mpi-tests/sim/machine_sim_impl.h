@@ -1,4 +1,4 @@
-/* What the two parts of the simulated machine share: machine_sim.c runs fibers, machine_sim_memory.c is their
+/* Shared by the parts of the simulated machine: machine_sim.c runs fibers, machine_sim_memory.c is their
  * memory. */
 #ifndef RONDO_SIM_MACHINE_SIM_IMPL_H
 #define RONDO_SIM_MACHINE_SIM_IMPL_H
@@ -9,25 +9,25 @@ enum {
     SIM_LINE = 128,
     SIM_OPEN = 8,       /* lines that a warp may have begun */
     SIM_BUFFER = 32,    /* delayed stores of a thread */
-    SIM_BLOCK = 512,    /* of a block */
-    SIM_HISTORY = 2048, /* stores whose old values are kept */
-    SIM_LOOK_BACK = 64, /* of them, how far a load may be behind */
-    SIM_SEEN = 16,      /* lines of which a thread remembers how new they were */
+    SIM_BLOCK = 512,    /* delayed stores of a block */
+    SIM_HISTORY = 2048, /* stores whose overwritten values are kept */
+    SIM_LOOK_BACK = 64, /* of these, how many a load may ignore */
+    SIM_SEEN = 16,      /* lines whose version a thread remembers */
     SIM_BARRIERS = 16
 };
 
-/* A store under way; what it holds becomes visible at once. */
+/* A delayed store; it becomes visible as a whole. */
 struct sim_entry {
     uintptr_t addr;
     uint32_t bytes;
     uint8_t data[SIM_LINE];
 };
 struct sim_buffer {
-    struct sim_entry *entry; /* in the order of the program */
+    struct sim_entry *entry; /* in program order */
     int n, most;
 };
 
-/* A store that was done, and what was there. */
+/* A past store, and the value it overwrote. */
 struct sim_past {
     uintptr_t addr;
     uint32_t bytes;
@@ -37,20 +37,20 @@ struct sim_past {
 
 struct sim_open_line {
     uintptr_t addr;
-    uint32_t words; /* bit per word that a lane has stored */
+    uint32_t words; /* bit per word: a lane has stored it */
     uint64_t word[SIM_LINE / 8];
 };
 
 struct sim_snap {
     uintptr_t addr;
-    uint32_t taken; /* lanes that have */
+    uint32_t taken; /* bit per lane: it has taken its part */
     uint64_t generation, version;
     uint64_t word[SIM_LINE / 8];
 };
 
 struct sim_warp {
-    uint32_t arrived; /* lanes at a warp operation */
-    uint32_t ended;   /* how many lanes have */
+    uint32_t arrived; /* lanes that have reached the warp operation */
+    uint32_t ended;   /* lanes that have ended */
     enum rondo_sim_vote vote;
     uint64_t value[RONDO_WARP];
     uint32_t source[RONDO_WARP];
@@ -58,13 +58,13 @@ struct sim_warp {
     struct sim_open_line open[SIM_OPEN];
     int nopen;
     struct sim_snap
-        snap[SIM_OPEN]; /* lines that lanes have loaded, for those that have not taken their part */
+        snap[SIM_OPEN]; /* lines that lanes have loaded, for lanes that have not taken their part */
 };
 
 struct sim_barrier {
     uint32_t arrived, nthreads;
     uint64_t version;
-    struct sim_thread *waiting; /* list, the last one first */
+    struct sim_thread *waiting; /* list, latest first */
 };
 
 struct sim_block {
@@ -79,24 +79,24 @@ struct sim_block {
 };
 
 struct sim_context {
-    void *sp;       /* of a fiber that does not run */
-    void *ucontext; /* where there is no switch of our own */
+    void *sp;       /* of a fiber that is not running */
+    void *ucontext; /* on machines without a switch above */
     void *fake_stack, *tsan;
     const void *stack;
     size_t stack_bytes;
 };
 
 struct sim_thread {
-    struct rondo_sim_self self; /* first */
+    struct rondo_sim_self self; /* must be first */
     struct sim_block *block;
     struct sim_warp *warp;
     struct sim_context context;
-    struct sim_thread *next; /* at a barrier */
+    struct sim_thread *next; /* waits at the same barrier */
     uint64_t result;         /* of the last warp operation */
     int done;
-    /* delayed */
+    /* for delayed mode */
     struct sim_buffer buffer;
-    uint64_t floor;  /* every load gives at least what was there after so many stores of the run */
+    uint64_t floor;  /* loads return at least the memory after this many stores of the run */
     uint64_t loaded; /* the newest store that a load has seen */
     struct {
         uintptr_t line;
@@ -114,11 +114,11 @@ struct sim {
     struct sim_thread **ready; /* ring */
     uint32_t first, nready;
     struct sim_context main;
-    uint64_t idle; /* breaths since something moved */
+    uint64_t idle; /* breaths since anything moved */
     int leave;
     uint8_t *stacks;
     size_t stack_bytes;
-    /* delayed */
+    /* for delayed mode */
     struct sim_entry *entries;
     struct sim_past *past;
     uint64_t version; /* stores done */
@@ -133,24 +133,24 @@ static inline uint64_t sim_random(struct sim *sim)
     sim->random ^= sim->random << 17;
     return sim->random;
 }
-/* With one chance in n, n a power of two. */
+/* True with a chance of one in n, a power of two. */
 static inline int sim_chance(struct sim *sim, uint64_t n) { return (sim_random(sim) >> 11 & (n - 1)) == 0; }
 
-/** Let another fiber run. The caller is ready to go on. */
+/** Let another fiber run; the caller stays ready. */
 void rondo_sim_yield(void);
-/** A sentence for what no program may do; the run ends. Does not return. */
+/** End the run because of a forbidden operation, with a sentence. Does not return. */
 void rondo_sim_break(const char *fmt, ...) RONDO_PRINTF(1, 2) __attribute__((noreturn));
 
-/* Of machine_sim_memory.c. @return 0: no memory */
+/* In machine_sim_memory.c. @return 0: no memory. */
 int rondo_sim_memory_begin(struct sim *sim);
 void rondo_sim_memory_end(struct sim *sim);
-/** A step of time: some delayed store of somebody becomes visible, perhaps. */
+/** A step of time: perhaps some delayed store becomes visible. */
 void rondo_sim_memory_tick(struct sim *sim);
-/** The lanes of a warp go separate ways or on together: lines that were begun are stored as they are. */
+/** The lanes of a warp diverge or meet: store the lines that they have begun as they are. */
 void rondo_sim_lines_close(struct sim_block *block, struct sim_warp *warp);
-/** A thread comes to a barrier: its stores are the block's. */
+/** A thread reaches a barrier: its stores go to the block's buffer. */
 void rondo_sim_memory_share(struct sim_thread *thread);
-/** A thread has ended. */
+/** A thread has ended: its stores become visible. */
 void rondo_sim_memory_publish(struct sim_thread *thread);
 
 #endif

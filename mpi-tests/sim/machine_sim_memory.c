@@ -1,11 +1,10 @@
-/* The simulated machine's memory: what is whole, what is late, what is old. Rules: sim/machine_sim.h. */
+/* The simulated machine's memory: which accesses are whole, late or old. Rules: sim/machine_sim.h. */
 #include "sim/machine_sim_impl.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- memory itself: words at once, the last one last, so that other OS threads see a line with its flag
- * ---- */
+/* ---- memory: word by word, the last word last, so that other OS threads see a line with its flag ---- */
 
 static void copy_in(void *to, uintptr_t addr, uint32_t bytes)
 {
@@ -50,7 +49,7 @@ static int overlap(uintptr_t a, uint32_t a_bytes, uintptr_t b, uint32_t b_bytes)
     return a < b + b_bytes && b < a + a_bytes;
 }
 
-/* The bytes of [addr, addr + bytes) in `to` that a store of `from` at `at` covers. */
+/* Copy to `to` those bytes of [addr, addr + bytes) that a store of `from` at `at` covers. */
 static void overlay(uint8_t *to, uintptr_t addr, uint32_t bytes, uintptr_t at, const uint8_t *from,
                     uint32_t from_bytes)
 {
@@ -77,7 +76,7 @@ static void done(struct sim *sim, const struct sim_block *writer, uintptr_t addr
 
 /* ---- delayed stores ---- */
 
-/* The first one up to `last` that has bytes in common with these. */
+/* The first store up to `last` that overlaps these bytes. */
 static int first_of(const struct sim_buffer *buffer, int last, uintptr_t addr, uint32_t bytes)
 {
     for (int i = 0; i < last; i++) {
@@ -96,8 +95,8 @@ static struct sim_entry take(struct sim_buffer *buffer, int at)
     return e;
 }
 
-/* One of them, any: but what was stored to the same bytes before comes before, by this thread and behind a
- * barrier by another. */
+/* Make any one store visible, after all earlier stores to the same bytes, by this thread or before a barrier
+ * by another. */
 static void drain_one(struct sim *sim, struct sim_block *block, struct sim_buffer *buffer)
 {
     int at = (int)(sim_random(sim) % (uint64_t)buffer->n), before;
@@ -136,7 +135,7 @@ static void push(struct sim *sim, struct sim_block *block, struct sim_buffer *bu
     memcpy(e->data, from, bytes);
 }
 
-/* A store of this thread that nothing orders. */
+/* An unordered store of this thread. */
 static void store(struct sim_thread *t, uintptr_t addr, const void *from, uint32_t bytes)
 {
     struct sim *sim = t->block->sim;
@@ -145,7 +144,7 @@ static void store(struct sim_thread *t, uintptr_t addr, const void *from, uint32
         return;
     }
     (void)*(volatile const uint8_t *)
-        addr; /* may it be accessed? Here and not when it is drained is who wants to know. */
+        addr; /* touch it now: a bad address should fail here, not when the store drains */
     (void)*(volatile const uint8_t *)(addr + bytes - 1);
     push(sim, t->block, &t->buffer, addr, from, bytes);
 }
@@ -181,9 +180,9 @@ void rondo_sim_memory_tick(struct sim *sim)
     }
 }
 
-/* ---- loads that may be behind ---- */
+/* ---- loads that may return old values ---- */
 
-/* How new a line must be for this thread: as new as it has seen it, and as what it is ordered behind. */
+/* How new a line must be for this thread: as new as it has seen it, and as what orders it. */
 static uint64_t newest_known(const struct sim_thread *t, uintptr_t line)
 {
     uint32_t at = (uint32_t)(line / SIM_LINE % SIM_SEEN);
@@ -194,17 +193,14 @@ static void remember(struct sim_thread *t, uintptr_t line, uint64_t version)
 {
     uint32_t at = (uint32_t)(line / SIM_LINE % SIM_SEEN);
     if (t->seen[at].line != line && t->seen[at].version > t->floor) {
-        t->floor = t->seen[at].version; /* forgotten: from now on this holds for every line */
+        t->floor = t->seen[at].version; /* no room to remember it: from now on this holds for every line */
     }
     t->seen[at].line = line;
     t->seen[at].version = version;
 }
 
-/*
- * Memory as it was after `oldest` stores or more: at random where others have stored since, but nothing of
- * this block (a barrier may have ordered it).
- * @return after how many stores.
- */
+/* Load memory as it was after `oldest` stores or more. Goes back at random over stores by others, but not
+ * over those of this block, which a barrier may have ordered. @return after how many stores. */
 static uint64_t load_past(struct sim_thread *t, uintptr_t addr, uint32_t bytes, uint8_t *to, uint64_t oldest)
 {
     struct sim *sim = t->block->sim;
@@ -232,7 +228,7 @@ static uint64_t load_past(struct sim_thread *t, uintptr_t addr, uint32_t bytes, 
     return version;
 }
 
-/* The last store to these bytes: what an ordered load of them is behind. */
+/* The last store to these bytes, which an ordered load of them must see. */
 static uint64_t last_store(const struct sim *sim, uintptr_t addr, uint32_t bytes)
 {
     for (uint64_t v = sim->version; v > 0 && v + SIM_HISTORY > sim->version; v--) {
@@ -251,7 +247,7 @@ static void forward(const struct sim_buffer *buffer, uint8_t *to, uintptr_t addr
     }
 }
 
-/* At least as new as `oldest`. @return the version that was loaded. */
+/* Load a value at least as new as `oldest`. @return the version that was loaded. */
 static uint64_t load_since(struct sim_thread *t, uintptr_t addr, uint32_t bytes, void *to, uint64_t oldest,
                            int acquire)
 {
@@ -339,7 +335,7 @@ static void store_to_line(struct sim_thread *t, uintptr_t addr, const uint64_t p
     struct sim_open_line *line = open_line(t, at);
     struct sim_warp *w = t->warp;
     uint32_t first = (uint32_t)(addr - at) / 8;
-    if (line->words >> first & 1) { /* again: another instruction */
+    if (line->words >> first & 1) { /* a second store to the word: another instruction */
         close_line(t->block, line);
         line->words = 0;
     }
@@ -352,7 +348,7 @@ static void store_to_line(struct sim_thread *t, uintptr_t addr, const uint64_t p
     }
 }
 
-/* One access serves all lanes: it is behind none of them. */
+/* One access serves all lanes, so it is as new as any of them needs. */
 static uint64_t newest_of_warp(const struct sim_thread *t, uintptr_t line)
 {
     const struct sim_thread *lane = t - t->self.tid % RONDO_WARP;
@@ -386,7 +382,7 @@ static void load_from_line(struct sim_thread *t, uintptr_t addr, uint64_t pair[2
 
 /* ---- the words ---- */
 
-/* A place where another fiber may run in between. */
+/* Another fiber may run here. */
 static void perhaps_another(const struct sim_thread *t)
 {
     struct sim *sim = t->block->sim;
@@ -395,7 +391,7 @@ static void perhaps_another(const struct sim_thread *t)
     }
 }
 
-/* What the lanes of a warp have stored to these bytes, they all see. */
+/* All lanes of a warp see what any has stored to these bytes. */
 static void see_lines(struct sim_thread *t, uintptr_t addr, uint32_t bytes)
 {
     for (int i = 0; i < t->warp->nopen; i++) {
@@ -468,7 +464,7 @@ void rondo_sim_store_pair(void *p, const uint64_t pair[2])
     if (sim->rules->whole_lines) {
         for (int i = 0; i < t->buffer.n; i++) {
             if (overlap(t->buffer.entry[i].addr, t->buffer.entry[i].bytes, (uintptr_t)p, 16)) {
-                rondo_sim_memory_share(t); /* an older store of ours to these bytes stays the older one */
+                rondo_sim_memory_share(t); /* so that our older store to these bytes stays the older one */
             }
         }
         store_to_line(t, (uintptr_t)p, pair);
