@@ -1,8 +1,6 @@
-/*
- * What an 8-byte all_reduce costs outside the data movement: checks, group, plan, tuner, the executor's turn.
- * Two ranks that are threads make a communicator whose executor moves nothing (RONDO_EXEC=null); one of them
- * calls. Prints the median of 9 runs, with quartiles. Speed never decides the exit status.
- */
+/* The cost of an 8-byte all_reduce without its data movement: checks, group, plan, tuner, executor. Two ranks
+ * are threads of a communicator whose executor moves nothing (RONDO_EXEC=null); one of them calls. Prints the
+ * median of 9 runs, with quartiles. Speed never decides the exit status. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,7 +45,7 @@ static int by_value(const void *x, const void *y)
 static int measure(rondo_comm *comm, double ns[RUNS])
 {
     float in[2] = { 1, 2 }, out[2];
-    for (int run = -1; run < RUNS; run++) { /* the first is not counted */
+    for (int run = -1; run < RUNS; run++) { /* the first run warms up */
         double start = now_ns();
         for (int i = 0; i < CALLS; i++) {
             if (rondo_all_reduce(in, out, 2, RONDO_FLOAT32, RONDO_SUM, comm, NULL) != RONDO_SUCCESS) {

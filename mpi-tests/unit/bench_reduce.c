@@ -1,7 +1,7 @@
 /*
- * How fast reductions and copies are: GB/s of memory touched (sources read and destination written), for each
- * instruction set that this machine has. bench_reduce [bytes of a span, 32768] [number of sources, 2] [only
- * this type]
+ * Speed of reductions and copies in GB/s of memory touched (sources read and destination written), for each
+ * instruction set of this machine.
+ *   bench_reduce [bytes of a span, 32768] [number of sources, 2] [only this type]
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 enum { MAX_SOURCES = 64, REPEATS = 5 };
 
-/* Time of this thread on a core: what others run in between does not count. */
+/* CPU time of this thread, which excludes other programs. */
 static double now_s(void)
 {
     struct timespec t;
@@ -20,7 +20,7 @@ static double now_s(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* What is timed. */
+/* What to time. */
 struct job {
     rondo_reduce_fn *fn; /* NULL: rondo_copy */
     void *dst;
@@ -38,7 +38,7 @@ static void run(const struct job *job)
     }
 }
 
-/* The best of a few runs of about 4 ms each: other programs only ever slow us down. */
+/* The best of a few runs of about 4 ms each: other programs can only slow us down. */
 static double gbs(const struct job *job, size_t bytes)
 {
     double best = 0, start = now_s();

@@ -1,4 +1,4 @@
-/* Ranks with a GPU each whose data cross the cards of fake_verbs.h: p2p_world.h with those. */
+/* p2p_world.h's ranks, each with a GPU, whose data go through the NICs of fake_verbs.h. */
 #ifndef CARD_WORLD_H
 #define CARD_WORLD_H
 
@@ -14,7 +14,7 @@ static inline void set(const char *name, const char *value)
 {
     assert_int_equal(value != NULL ? setenv(name, value, 1) : unsetenv(name), 0);
     assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
-    rondo_netdev_finalize(); /* asked anew */
+    rondo_netdev_finalize(); /* read it again */
 }
 
 static inline void all_is_given_back(void)
@@ -25,7 +25,7 @@ static inline void all_is_given_back(void)
     assert_int_equal(fake.overruns, 0);
 }
 
-/* Each call of the driver in turn: the connecting of a world goes on with less, or ends with nothing left. */
+/* Fail each driver call in turn: connecting a world must go on with less, or end and leave nothing behind. */
 static inline void fail_each_call(struct world *(*make)(void),
                                   rondo_status (*try_to_connect)(struct world *w),
                                   void (*close)(struct world *w))

@@ -1,8 +1,5 @@
-/*
- * Ranks that are threads with a GPU each (or one for all), over the driver that RONDO_CUDA_LIB names: the
- * tests' one, or a real one. Buffers of calls with known results (fake_ranks.h) have a mirror in device
- * memory.
- */
+/* Ranks are threads with a GPU each (or one GPU for all), on the driver that RONDO_CUDA_LIB names, fake or
+ * real. Buffers of calls with known results (fake_ranks.h) have a mirror in device memory. */
 #ifndef DEVICE_WORLD_H
 #define DEVICE_WORLD_H
 
@@ -20,7 +17,7 @@
 /* Small buffers: a few KiB go several times around the slots. */
 #define SMALL "BUFFSIZE", "4K", "LL_BUFFSIZE", "4K", "LL128_BUFFSIZE", "8K"
 
-enum { DEVICE_GUARD = 256 }; /* of fake_calls.c, on both sides */
+enum { DEVICE_GUARD = 256 }; /* as in fake_calls.c, on both sides */
 
 static inline const struct rondo_cuda *cu(void)
 {
@@ -42,7 +39,7 @@ static inline const struct rondo_cuda *cu(void)
         }                                                                                \
     } while (0)
 
-/* A rank's device, its context current in this thread, and a stream. */
+/* A rank's device, whose context is current in this thread, and a stream. */
 struct device {
     struct rondo_cuda_device gpu;
     CUstream stream;
@@ -71,7 +68,7 @@ static inline rondo_config device_config(int ordinal)
     return config;
 }
 
-/* Of a rank: a piece of memory that buffers come from, if there is one (unit_device_direct). */
+/* A rank's memory to take buffers from, if it has any (unit_device_direct). */
 static __thread struct {
     CUdeviceptr base;
     size_t bytes, used;
@@ -100,7 +97,7 @@ static inline void device_delete(CUdeviceptr memory)
     }
 }
 
-/* Both copies need no pinned memory: the test waits. */
+/* The copies need no pinned memory, because the test waits. */
 static inline void device_put(const struct device *d, CUdeviceptr to, const void *from, size_t bytes)
 {
     if (bytes > 0) {
@@ -117,9 +114,9 @@ static inline void device_get(const struct device *d, void *to, CUdeviceptr from
     }
 }
 
-/* ---- streams that are held ---- */
+/* ---- streams on hold ---- */
 
-static int device_gone_on; /* atomic; 0: streams that are held stay so */
+static int device_gone_on; /* atomic; 0: streams on hold stay so */
 
 static inline void device_hold_it(void *arg)
 {
@@ -131,19 +128,19 @@ static inline void device_hold_it(void *arg)
     __atomic_fetch_add(&device_gone_on, 1, __ATOMIC_ACQ_REL);
 }
 
-/* From here on streams can be held: before that nobody has let go. */
+/* Streams can be put on hold from here on. */
 static inline void device_hold_begin(void) { __atomic_store_n(&device_gone_on, 0, __ATOMIC_RELEASE); }
-/* What the stream is given after this waits until somebody lets go, or for 30 s. */
+/* The stream's later work waits until device_release, or for 30 s. */
 static inline void device_hold(CUstream stream) { CU(cu()->LaunchHostFunc(stream, device_hold_it, NULL)); }
 static inline void device_let_go(void) { __atomic_store_n(&device_gone_on, 1, __ATOMIC_RELEASE); }
-/* @return 0: somebody has let go, or a stream went on after its time. */
+/* @return 0: streams were released, or one went on after its time. */
 static inline int device_held(void) { return !__atomic_load_n(&device_gone_on, __ATOMIC_ACQUIRE); }
 
 /* ---- ranks ---- */
 
 static char library[4096]; /* the driver */
 
-/* Open the driver and the library of kernels, once, before other parameters are set. */
+/* Open the driver and the kernel library once, before other parameters are set. */
 static inline void device_driver(void)
 {
     const char *given = getenv("RONDO_CUDA_LIB"), *builddir = getenv("builddir"), *why = NULL;
@@ -163,7 +160,7 @@ static inline void device_driver(void)
 
 /* ---- the machine ---- */
 
-/* The tests' four GPUs behind one CPU, all on one switch of NVLinks. */
+/* Four GPUs behind one CPU, on one NVLink switch. */
 #define DEVICE_GPU_TEXT(ordinal, bus)                                                                \
     "<pci busid=\"0000:" bus                                                                         \
     ":00.0\" class=\"0x030200\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"><gpu dev=\"" ordinal \
@@ -173,7 +170,7 @@ static const char device_machine_text[] __attribute__((unused)) =
     "familyid=\"6\" modelid=\"207\">" DEVICE_GPU_TEXT("0", "17") DEVICE_GPU_TEXT("1", "27")
         DEVICE_GPU_TEXT("2", "37") DEVICE_GPU_TEXT("3", "47") "</cpu></system>\n";
 
-/* A file of that text for RONDO_TOPO_FILE, which counts from here on; and the end of both. */
+/* A file with that text for RONDO_TOPO_FILE, which applies from here on; and the end of both. */
 static inline __attribute__((unused)) const char *device_machine(const char *text)
 {
     static char path[32];
@@ -201,7 +198,7 @@ struct setup {
     void *arg;
 };
 
-/* What a rank's function finds in r->arg. */
+/* What r->arg of a rank's function points to. */
 struct place {
     struct device device;
     void *arg;
@@ -239,7 +236,7 @@ static inline void device_ranks(int n, int shared, fake_rank_fn *fn, void *arg)
     fake_ranks_bare(n, with_device, &setup);
 }
 
-/* One thread has all ranks, each on a GPU of its own. */
+/* One thread has all ranks, each on its own GPU. */
 static inline __attribute__((unused)) rondo_local *device_one_thread(int n, rondo_comm **comm)
 {
     rondo_local *local = NULL;
@@ -256,7 +253,7 @@ static inline __attribute__((unused)) rondo_local *device_one_thread(int n, rond
     return local;
 }
 
-/* ---- graphs: calls of the driver that only programs make ---- */
+/* ---- graphs: driver calls that only programs make ---- */
 
 static inline void *device_symbol(const char *name)
 {
@@ -276,7 +273,7 @@ struct device_graph {
     CUgraphExec exec;
 };
 
-/* What the stream is given from here on; other ranks of this process are elsewhere. */
+/* Begin a capture. Other ranks of this process are not captured. */
 static inline void device_capture(const struct device *d)
 {
     CU(DEVICE_CALL_OF("cuStreamBeginCapture_v2", CUstream,
@@ -343,7 +340,7 @@ static inline rondo_status device_call_issue(const struct device_call *c, rondo_
     return fake_call_issue(&c->call, &c->device, comm, RONDO_CUDA_STREAM(stream));
 }
 
-/* After its stream has come to the end of the call. @return "" or what is wrong. */
+/* Call it after the stream has ended the call. @return "" or what is wrong. */
 static inline const char *device_call_check(const struct device *d, struct device_call *c)
 {
     for (int m = 0; m < 2; m++) {
@@ -356,7 +353,7 @@ static inline const char *device_call_check(const struct device *d, struct devic
     return fake_call_check(&c->call, &c->host);
 }
 
-/* All of it. */
+/* Make a call and check it. */
 static inline void device_call(struct fake_rank *r, const struct device *d, struct fake_call call)
 {
     struct device_call c = { .call = call };
@@ -386,7 +383,7 @@ static inline void device_call(struct fake_rank *r, const struct device *d, stru
         if ((r)->failure[0] != '\0') return;                  \
     } while (0)
 
-/* Types, operations and sizes in turn. */
+/* Make calls of all types, operations and sizes in turn. */
 static inline __attribute__((unused)) void device_every_collective(struct fake_rank *r)
 {
     static const size_t counts[] = { 0, 1, 260, 3001 };

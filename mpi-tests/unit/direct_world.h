@@ -1,8 +1,6 @@
-/*
- * Ranks of a mailbox with buffers that are open because they are threads of one process, because they lie in
- * the heap, or by the kernel, and that are not; turned in one thread in an order drawn from a seed, or by a
- * thread each. Sums are of floats that do not add up exactly: the order of the ranks shows.
- */
+/* Ranks on a mailbox whose buffers are accessible because they are threads of one process, because the memory
+ * lies in the heap, or by the kernel; or that are not accessible. One thread runs them in an order drawn from
+ * a seed, or each has a thread. Sums of floats round, so that the order of the ranks shows. */
 #ifndef DIRECT_WORLD_H
 #define DIRECT_WORLD_H
 
@@ -17,7 +15,7 @@
 
 enum { MOST_RANKS = 6, MOST_COUNT = 3000, NCALLS = 60, PLACE = 4 * MOST_COUNT * MOST_RANKS };
 
-/* Where buffers are, and what has to come of it. */
+/* Where buffers are, which decides whether access is direct. */
 enum memory { ONE_PROCESS, HEAP, KERNEL, ORDINARY, ONE_IS_ORDINARY, NUM_MEMORIES };
 
 struct call {
@@ -33,16 +31,16 @@ struct rank {
     struct rondo_exec_owner owner;
     struct rondo_mailbox mailbox;
     struct rondo_direct *direct;
-    struct rondo_run run[2]; /* two-shot, and one-shot, which carries an all_reduce where that may not */
+    struct rondo_run run[2]; /* two-shot, and one-shot, which is the fallback of an all_reduce */
     float *in, *out;
-    int carried[3]; /* calls by verdict */
+    int carried[3]; /* number of calls by verdict */
     char wrong[200];
 };
 
 struct world {
     int n, ncalls;
     enum memory memory;
-    int only_in_place; /* the kernel copies nothing else */
+    int only_in_place; /* CMA only for calls in place */
     int apart;         /* local rank that is out of place in every call, plus 1; 0: none */
     struct rank rank[MOST_RANKS];
     uint8_t *places;
@@ -134,7 +132,7 @@ static inline float input(int rank, int call, size_t i)
 static inline int gathers(const struct call *c) { return c->coll == RONDO_COLL_ALL_GATHER; }
 static inline int scatters(const struct call *c) { return c->coll == RONDO_COLL_REDUCE_SCATTER; }
 
-/* Elements of a rank's block, and where it lies among all. */
+/* Elements of a rank's block, and its place among all. */
 static inline size_t block_of(const struct world *w, const struct call *c, int rank)
 {
     return c->v ? w->counts[rank] % (c->count + 1) : c->count;
@@ -239,7 +237,7 @@ static inline void expect(struct rank *r, const struct call *c, int number, cons
     }
 }
 
-/* The result, and behind it nothing that was not there before. */
+/* Check the result, and that nothing else was written. */
 static inline void check(struct rank *r, const struct call *c, int number)
 {
     struct world *w = r->world;
@@ -284,7 +282,7 @@ static inline int turn(struct rank *r, int *moved)
             r->next_call = w->ncalls + 1;
             return 1;
         }
-        if (in_heap(r) && r->next_call % 9 == 8) { /* memory comes and goes */
+        if (in_heap(r) && r->next_call % 9 == 8) { /* allocations come and go */
             buffer_free(r, r->out);
             r->out = buffer_new(r);
         }
@@ -354,7 +352,7 @@ static inline void run_interleaved(struct world *w, uint64_t seed)
     assert_all_right(w);
 }
 
-/* Each in its turn; the caller looks at what came of it. */
+/* Run all ranks in turn; the caller checks the results. */
 static inline void run_in_order(struct world *w)
 {
     for (int done = 0; done != (1 << w->n) - 1;) {

@@ -1,4 +1,4 @@
-/* What the tests of the CPU executor share: random numbers, memory, turns. */
+/* Shared by the tests of the CPU executor: random numbers, memory, progress. */
 #ifndef EXEC_TURNS_H
 #define EXEC_TURNS_H
 
@@ -27,7 +27,7 @@ static inline void *zeroed(size_t bytes)
     return memset(memory, 0, bytes);
 }
 
-/* Until it waits for others. */
+/* Make progress until it waits for others. */
 static inline void turn_until_stuck(struct rondo_exec *exec)
 {
     int moved = 1;
@@ -37,7 +37,7 @@ static inline void turn_until_stuck(struct rondo_exec *exec)
     }
 }
 
-/* What it is stuck at: peer is a rank, or -1 - a local one. */
+/* Check what it waits for; peer is a rank, or -1 - a local rank. */
 static inline void assert_waits_for(struct rondo_exec *exec, int peer, const char *what)
 {
     char text[200] = "";
@@ -47,11 +47,11 @@ static inline void assert_waits_for(struct rondo_exec *exec, int peer, const cha
     assert_string_equal(text, what);
 }
 
-/* One turn of one rank: the including world's. @return 1: it has no calls left. */
+/* One step of one rank; the including header defines it. @return 1: it has no calls left. */
 struct rank;
 static inline int turn(struct rank *r, int *moved);
 
-/* Of a thread: all turns of its rank. */
+/* A thread that makes all steps of its rank. */
 static inline void *thread_main(void *arg)
 {
     struct rank *r = arg;

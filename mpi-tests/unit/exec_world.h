@@ -1,8 +1,6 @@
-/*
- * Ranks over hand-made conns in plain memory for the CPU executor, with running numbers preset near their
- * wrap; turned in one thread in an order drawn from a seed, or by a thread each. Conns may have a proxy,
- * which is ours.
- */
+/* Ranks for the CPU executor over hand-made connections in plain memory, with steps preset near their wrap.
+ * One thread runs them in an order drawn from a seed, or each has a thread. Connections may have a proxy,
+ * which this header plays. */
 #ifndef EXEC_WORLD_H
 #define EXEC_WORLD_H
 
@@ -15,13 +13,13 @@
 
 enum { MOST_RANKS = 4, SLOT_BYTES = 256, MOST_COUNT = 1500, NCALLS = 40, STACK_BYTES = 1 << 20 };
 
-/* An edge of the ring: one conn, both ends. */
+/* An edge of the ring: one connection, both ends. */
 struct edge {
     uint8_t *memory;
     struct rondo_conn_tail tail;
     struct rondo_conn_head head;
     struct rondo_conn sender, receiver;
-    /* Carried by a proxy of ours: the receiver's own, and what was carried. */
+    /* Carried by the proxy: the receiver's memory, and what was carried. */
     uint8_t *far;
     struct rondo_conn_tail far_tail;
     struct rondo_conn_head far_head;
@@ -57,9 +55,9 @@ struct world {
     uint8_t *places;
     int ncalls;
     struct call call[NCALLS];
-    uint64_t in_place; /* a bit per call */
-    size_t piece;      /* elements that a rank posts at once; 0: all */
-    uint64_t quick;    /* ranks and calls that try to end at once; 0: none */
+    uint64_t in_place;  /* a bit per call */
+    size_t piece;       /* elements that a rank publishes at once; 0: all */
+    uint64_t fast_path; /* bits of ranks and calls that try publish and collect first; 0: none */
 };
 
 static inline rondo_status on_mismatch(void *arg, int peer, const struct rondo_work *work, uint32_t got)
@@ -71,8 +69,8 @@ static inline rondo_status on_mismatch(void *arg, int peer, const struct rondo_w
     return RONDO_INVALID_USAGE;
 }
 
-/* Lines of LL that hold garbage under flags of the lap after the wrap: what was written there 2^32 steps
- * before, had nobody cleaned it. */
+/* Fill slots with garbage under LL's flags of the lap after the wrap: what would be left from 2^32 steps
+ * before without cleaning. */
 static inline void fill_stale(uint8_t *slots)
 {
     for (uint64_t slot = 0; slot < RONDO_SLOTS; slot++) {
@@ -159,8 +157,8 @@ static inline void carry(struct world *w)
     }
 }
 
-/* As late as can be: a slice is read where it lies when its receiver wants it, and only then its sender may
- * go on. Slots of slices that lie elsewhere are left alone. */
+/* Carry as late as possible: read a slice where it lies only when its receiver wants it, and let the sender
+ * go on only then. Leave the slots of slices that lie elsewhere alone. */
 static inline void carry_turn(struct edge *e)
 {
     size_t slot = e->carried % RONDO_SLOTS, at = slot * SLOT_BYTES;
@@ -230,13 +228,13 @@ static inline void submit(struct rank *r, const struct call *c, int number)
     r->run.open = &r->open;
     r->open = 1;
     rondo_run_begin(&r->run);
-    if (r->world->quick >> (3 * number + r->rank) % 64 & 1) {
+    if (r->world->fast_path >> (3 * number + r->rank) % 64 & 1) {
         rondo_status status = RONDO_SUCCESS;
         int ended = rondo_exec_cpu.publish(r->exec, &r->run)
                         ? rondo_exec_cpu.collect(r->exec, &r->run, 5, &status)
                         : 0;
         if (ended < 0) {
-            snprintf(r->wrong, sizeof(r->wrong), "rank %d, call %d: quick gives %d", r->rank, number,
+            snprintf(r->wrong, sizeof(r->wrong), "rank %d, call %d: the fast path gives %d", r->rank, number,
                      (int)status);
         }
         if (ended != 0) {
@@ -269,7 +267,7 @@ static inline int turn(struct rank *r, int *moved)
     rondo_status status;
     const struct edge *e = &w->edge[r->rank];
     if (r->open == 0 && e->far != NULL && e->carried != e->sender.step) {
-        return 0; /* a call does not return before what it sent has left */
+        return 0; /* a call does not return before its data has left */
     }
     if (r->open == 0 && r->next_call > 0 && r->next_call <= w->ncalls) {
         check(r, &w->call[r->next_call - 1], r->next_call - 1);
@@ -298,7 +296,7 @@ static inline void assert_all_right(const struct world *w)
     }
 }
 
-/* Ranks take turns at random, some for long: nobody may ever be the only one that can move and not move. */
+/* Ranks make progress at random, some rarely. A rank that is the only one able to move must move. */
 static inline void run_interleaved(struct world *w, uint64_t seed)
 {
     uint64_t state = seed * 0x9e3779b97f4a7c15ull | 1;
@@ -311,7 +309,7 @@ static inline void run_interleaved(struct world *w, uint64_t seed)
         }
         carry_turn(&w->edge[random_next(&state) % (uint64_t)w->n]);
         idle = moved ? 0 : idle + 1;
-        assert_in_range(idle, 0, 1000); /* each rank was asked often, and none could move */
+        assert_in_range(idle, 0, 1000); /* every rank was tried often, and none could move */
     }
     assert_all_right(w);
 }

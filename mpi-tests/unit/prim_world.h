@@ -1,7 +1,5 @@
-/*
- * Ranks of one run of the simulated machine: a block each, with conns in plain memory, and elements whose
- * reductions are exact in every type. Shared by the tests of kern/cuda/prim.h and kern/cuda/block.h.
- */
+/* Ranks of one run of the simulated machine, for the tests of kern/cuda/prim.h and block.h: a block each,
+ * connections in plain memory, and elements whose reductions are exact in every type. */
 #ifndef RONDO_UNIT_PRIM_WORLD_H
 #define RONDO_UNIT_PRIM_WORLD_H
 
@@ -20,7 +18,7 @@
 
 enum { WORLD_RANKS = 7, WORLD_LINKS = 64, WORLD_GUARD = 64 };
 
-/* An edge: both ends of a conn. */
+/* An edge: both ends of a connection. */
 struct world_link {
     uint8_t *memory;
     struct rondo_conn_tail tail;
@@ -79,8 +77,8 @@ static inline void world_free(struct world *w)
     free(w);
 }
 
-/* Lines of LL that hold garbage under flags of the lap after the wrap: what was written there 2^32 steps
- * before, had nobody cleaned it. */
+/* Fill slots with garbage under LL's flags of the lap after the wrap: what would be left from 2^32 steps
+ * before without cleaning. */
 static inline void world_fill_stale(const struct world *w, uint8_t *slots)
 {
     for (uint64_t slot = 0; slot < RONDO_SLOTS; slot++) {
@@ -113,7 +111,7 @@ static inline struct world_link *world_connect(struct world *w, int from, int to
     return l;
 }
 
-/* A conn between two ranks' ports. */
+/* Connect two ranks' ports. */
 static inline void world_link_ports(struct world *w, int from, int from_port, int to, int to_port)
 {
     struct world_link *l = world_connect(w, from, to);
@@ -121,7 +119,7 @@ static inline void world_link_ports(struct world *w, int from, int from_port, in
     w->rank[to].ports.recv[to_port] = &l->receiver;
 }
 
-/* Every conn's ends are as far as each other, and all that was sent has been taken. */
+/* Both ends of every connection have the same step, and everything sent was received. */
 static inline void world_assert_even(const struct world *w)
 {
     for (int i = 0; i < w->nlinks; i++) {
@@ -130,7 +128,7 @@ static inline void world_assert_even(const struct world *w)
     }
 }
 
-/* How the machine behaves, by number: calm, interleaved, delayed, delayed without whole lines. */
+/* The machine's behaviour by number: calm, interleaved, delayed, delayed without whole lines. */
 static inline struct rondo_sim_rules world_rules(uint64_t seed, enum rondo_proto proto)
 {
     const int how = (int)(seed % 4);
@@ -142,7 +140,7 @@ static inline struct rondo_sim_rules world_rules(uint64_t seed, enum rondo_proto
     };
 }
 
-/* All ranks' launches at once, by the kernel of each one's first work. */
+/* Run all ranks' launches at once, each with the kernel of its first work. */
 static inline struct rondo_sim_result world_run(struct world *w, const struct rondo_sim_rules *rules,
                                                 uint32_t threads)
 {
@@ -158,7 +156,7 @@ static inline struct rondo_sim_result world_run(struct world *w, const struct ro
     return result;
 }
 
-/* The same under the rules of a seed, and it has to come to its end. */
+/* The same under the rules of a seed; the run must end. */
 static inline void world_run_well(struct world *w, uint64_t seed, uint32_t threads)
 {
     const struct rondo_sim_rules rules = world_rules(
@@ -172,7 +170,7 @@ static inline void world_run_well(struct world *w, uint64_t seed, uint32_t threa
     }
 }
 
-/* A grid of one warp: behind some time of the others' it ends them all, as a host does. */
+/* A grid of one warp that aborts all others after some time, as a host does. */
 struct world_killer {
     struct world *w;
     uint64_t breaths;
@@ -194,7 +192,7 @@ static inline void world_kill_all(void *arg, void *shared)
 
 /* ---- elements ---- */
 
-/* Element i of a rank's buffer: sums of a few stay exact in every type. */
+/* Element i of a rank's buffer; sums of a few stay exact in every type. */
 static inline int world_value(uint64_t seed, int call, int rank, size_t i)
 {
     uint64_t x = (seed + 3) * 0x9e3779b97f4a7c15ull + (uint64_t)call * 77 + (uint64_t)rank * 1000003 +
@@ -204,7 +202,7 @@ static inline int world_value(uint64_t seed, int call, int rank, size_t i)
     return (int)(x >> 40 & 1);
 }
 
-/* What a collective leaves in element i of a rank's output. */
+/* The result of a collective in element i of a rank's output. */
 static inline int world_result(uint64_t seed, int call, enum rondo_coll coll, int n, int root, size_t count,
                                int rank, size_t i)
 {
@@ -224,7 +222,7 @@ static inline int world_result(uint64_t seed, int call, enum rondo_coll coll, in
         memcpy((uint8_t *)to + i * sizeof e, &e, sizeof e);                                \
         break;                                                                             \
     }
-/* Element i is the small integer v. */
+/* Store the small integer v as element i. */
 static inline void world_put(rondo_dtype dtype, void *to, size_t i, int v)
 {
     switch ((int)dtype) {
@@ -236,7 +234,7 @@ static inline void world_put(rondo_dtype dtype, void *to, size_t i, int v)
 
 #define WORLD_FLOAT_(ctx, name, NAME, value, storage, arith, to_arith, from_arith, is_float) \
     [RONDO_##NAME] = is_float,
-/* Any bits; of floats such as stay finite in a reduction of a few. */
+/* Random bits; floats whose reductions of a few stay finite. */
 static inline void world_fill_bits(rondo_dtype dtype, void *to, size_t n, uint64_t *state)
 {
     static const uint8_t floats[] = { RONDO_DTYPE_TABLE(WORLD_FLOAT_, ) };
@@ -245,13 +243,13 @@ static inline void world_fill_bits(rondo_dtype dtype, void *to, size_t n, uint64
     for (size_t i = 0; i < n * size; i++) {
         out[i] = (uint8_t)(world_random(state) >> 17);
         if (floats[dtype] && i % size == size - 1) {
-            out[i] &= 0xbf; /* little endian: the top bit of the exponent */
+            out[i] &= 0xbf; /* little endian: clear the top bit of the exponent */
         }
     }
 }
 #undef WORLD_FLOAT_
 
-/* A user's buffer that is `mis` bytes off a line, with guards. */
+/* A user's buffer `mis` bytes off a line, with guards. */
 struct world_buffer {
     uint8_t *memory, *data;
     size_t bytes;
@@ -282,11 +280,11 @@ struct world_spec {
     int call, n, root;
     enum rondo_coll coll;
     rondo_dtype dtype;
-    size_t count, mis; /* of the whole buffer, or of a block; elements that inputs are off a line */
+    size_t count, mis; /* of the whole buffer, or of a block; elements by which inputs are off a line */
     int in_place, avg;
 };
 
-/* Of call k of a test's job, whatever else that has. */
+/* The spec of call k of a test's job, whose other fields may differ. */
 #define WORLD_SPEC(job, k, to)                                                                               \
     (struct world_spec)                                                                                      \
     {                                                                                                        \
@@ -295,7 +293,7 @@ struct world_spec {
         .in_place = (job)->call[k].in_place, .avg = (job)->call[k].avg                                       \
     }
 
-/* Elements of an input, of an output. */
+/* Elements of an input or output. */
 static inline size_t world_elements(const struct world_spec *c, int out)
 {
     return c->count *
@@ -313,7 +311,7 @@ static inline void world_buffers_new(const struct world_spec *c, int rank, struc
     }
 }
 
-/* A rank has what it has to get. */
+/* Check a rank's result. */
 static inline void world_buffers_check(const struct world_spec *c, int rank, const struct world_buffer *in,
                                        const struct world_buffer *out)
 {

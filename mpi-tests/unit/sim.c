@@ -56,7 +56,7 @@ static int step_is_well_formed(struct sim *s, int r, const struct rank *k, const
     return s->result->error[0] == '\0';
 }
 
-/* Go to the next step that has something to do. @return 0 when there is none. */
+/* Find the next step that has something to do. @return 0: there is none. */
 static int enter(struct sim *s, int r, struct flow *flow, int f)
 {
     struct rank *k = &s->rank[r];
@@ -105,7 +105,7 @@ struct elem sim_get_in(struct sim *s, int r, size_t at)
     return k->in[at];
 }
 
-/* The rank's own operand: its input, or what an earlier step has made of it. */
+/* The rank's own operand: its input, or what an earlier step made of it. */
 static struct elem get_own(struct sim *s, int r, const struct flow *flow, size_t at)
 {
     const struct rank *k = &s->rank[r];
@@ -262,7 +262,7 @@ static void run_channel(struct sim *s, int channel)
             burst--;
         }
         if (burst <= 0) {
-            sim_wake(s, id / 2); /* it stopped for another's turn, not for want of anything */
+            sim_wake(s, id / 2); /* it stopped because of the mode, not because it was blocked */
         }
     }
     if (s->open > 0) {
@@ -311,7 +311,7 @@ void sim_run(const struct sim_case *c, struct sim_result *result)
         free(s.rank[r].out_memory);
         free(s.rank[r].writes);
         for (int b = 0; b < RONDO_ROOTED_BANKS; b++) {
-            free(s.rank[r].post[b].data);
+            free(s.rank[r].place[b].data);
         }
     }
     free(s.rank);

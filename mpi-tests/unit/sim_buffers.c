@@ -1,4 +1,4 @@
-/* Buffers, conns and works of simulated ranks, and what must have come out. */
+/* Buffers, connections and works of simulated ranks, and the results that must come out. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -120,7 +120,7 @@ static void check_range(struct sim *s, int r, size_t begin, size_t n, const uint
             sim_fail(s, "rank %d: element %zu is wrong, or was not written", r, begin + i);
             return;
         }
-        k->writes[begin + i] = 0; /* what is left at the end was not to be written */
+        k->writes[begin + i] = 0; /* whatever is left at the end must not have been written */
         state = s->result->digest ^ k->out[begin + i].order;
         s->result->digest = sim_random(&state) + k->out[begin + i].sum;
     }

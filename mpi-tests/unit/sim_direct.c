@@ -1,4 +1,4 @@
-/* Simulated steps that pass by no conn: posts of the mailbox, and others' buffers, mapped. */
+/* Simulated steps over the mailbox and by direct access. */
 #include <stdlib.h>
 
 #include "sim_impl.h"
@@ -10,18 +10,18 @@ static int is_rooted(const struct sim *s)
 }
 static int root_of(const struct sim *s) { return s->rank[0].work.seat.root; }
 
-static struct post *post_of(struct sim *s, int r, uint32_t op)
+static struct place *place_of(struct sim *s, int r, uint32_t op)
 {
-    return &s->rank[r].post[op % (uint32_t)(is_rooted(s) ? RONDO_ROOTED_BANKS : RONDO_MAILBOX_BANKS)];
+    return &s->rank[r].place[op % (uint32_t)(is_rooted(s) ? RONDO_ROOTED_BANKS : RONDO_MAILBOX_BANKS)];
 }
 
-/* Ranks that take what rank r posts. */
+/* Number of ranks that read rank r's message. */
 static int readers(const struct sim *s, int r)
 {
     return is_broadcast(s) ? (r == root_of(s) ? s->n - 1 : 0) : is_rooted(s) ? 1 : s->n;
 }
 
-/* One for all, all for one: the same credit as the mailbox's (base/mailbox.h). */
+/* Rooted calls have the mailbox's credit (base/mailbox.h). */
 static int has_credit(const struct sim *s, uint32_t op)
 {
     for (int q = 0; q < s->n && is_rooted(s); q++) {
@@ -32,8 +32,8 @@ static int has_credit(const struct sim *s, uint32_t op)
     return 1;
 }
 
-/* What is posted of the input: blocks for all, or the flow's. */
-static struct rondo_span posted(const struct sim *s, const struct flow *flow)
+/* The part of the input that is published: blocks for all, or the flow's. */
+static struct rondo_span published(const struct sim *s, const struct flow *flow)
 {
     const struct rondo_work *w = &s->rank[0].work;
     return w->coll != RONDO_COLL_REDUCE_SCATTER ? flow->span
@@ -43,24 +43,24 @@ static struct rondo_span posted(const struct sim *s, const struct flow *flow)
 int sim_publish(struct sim *s, int r, const struct flow *flow)
 {
     struct rank *k = &s->rank[r];
-    struct rondo_span span = posted(s, flow);
-    struct post *post = post_of(s, r, k->op + 1);
+    struct rondo_span span = published(s, flow);
+    struct place *place = place_of(s, r, k->op + 1);
     if (!has_credit(s, k->op + 1)) {
         return 0;
     }
     k->op++;
-    if (post->op != 0 && post->reads != readers(s, r)) {
-        sim_fail(s, "rank %d overwrites post %u, which %d of %d ranks have read", r, post->op, post->reads,
+    if (place->op != 0 && place->reads != readers(s, r)) {
+        sim_fail(s, "rank %d overwrites post %u, which %d of %d ranks have read", r, place->op, place->reads,
                  readers(s, r));
         return 0;
     }
-    free(post->data);
-    post->data = sim_zeroed(span.n, sizeof(struct elem));
-    post->n = span.n;
-    post->op = k->op;
-    post->reads = 0;
-    for (size_t i = 0; readers(s, r) > 0 && i < post->n; i++) {
-        post->data[i] = sim_get_in(s, r, span.in + i);
+    free(place->data);
+    place->data = sim_zeroed(span.n, sizeof(struct elem));
+    place->n = span.n;
+    place->op = k->op;
+    place->reads = 0;
+    for (size_t i = 0; readers(s, r) > 0 && i < place->n; i++) {
+        place->data[i] = sim_get_in(s, r, span.in + i);
     }
     for (int q = 0; q < s->n; q++) {
         sim_wake(s, q);
@@ -74,7 +74,7 @@ static void take_all(struct sim *s, int r, const struct flow *flow)
     for (int q = 0; q < s->n; q++) {
         struct rondo_span span = rondo_work_span(&k->work, k->schedule->map, flow->loop, q);
         for (size_t i = 0; i < span.n; i++) {
-            sim_put_out(s, r, span.out + i, post_of(s, q, k->op)->data[i], 0);
+            sim_put_out(s, r, span.out + i, place_of(s, q, k->op)->data[i], 0);
         }
     }
 }
@@ -83,35 +83,35 @@ int sim_collect(struct sim *s, int r, const struct flow *flow)
 {
     uint32_t op = s->rank[r].op;
     int from = is_broadcast(s) ? root_of(s) : 0, to = is_broadcast(s) ? from + 1 : s->n;
-    size_t n = posted(s, flow).n, at = n == flow->span.n ? 0 : flow->span.in;
+    size_t n = published(s, flow).n, at = n == flow->span.n ? 0 : flow->span.in;
     for (int q = from; q < to; q++) {
-        const struct post *post = post_of(s, q, op);
-        if (post->op < op) {
+        const struct place *place = place_of(s, q, op);
+        if (place->op < op) {
             return 0;
         }
-        if (post->op > op || post->n != n) {
+        if (place->op > op || place->n != n) {
             sim_fail(s, "rank %d finds post %u of %zu elements instead of %u of %zu from rank %d", r,
-                     post->op, post->n, op, n, q);
+                     place->op, place->n, op, n, q);
             return 0;
         }
     }
     if (is_broadcast(s)) {
         for (size_t i = 0; i < flow->span.n; i++) {
-            sim_put_out(s, r, flow->span.out + i, post_of(s, from, op)->data[i], 0);
+            sim_put_out(s, r, flow->span.out + i, place_of(s, from, op)->data[i], 0);
         }
     } else if ((flow->step.act & RONDO_REDUCE) == 0) {
         take_all(s, r, flow);
     }
     for (size_t i = 0; (flow->step.act & RONDO_REDUCE) != 0 && i < flow->span.n; i++) {
-        struct elem e = post_of(s, 0, op)->data[at + i];
+        struct elem e = place_of(s, 0, op)->data[at + i];
         for (int q = 1; q < s->n; q++) {
-            e = reduce(e, post_of(s, q, op)->data[at + i]);
+            e = reduce(e, place_of(s, q, op)->data[at + i]);
         }
         sim_put_out(s, r, flow->span.out + i, (flow->step.act & RONDO_FINISH) != 0 ? finish(e) : e, 0);
     }
     for (int q = from; q < to; q++) {
-        post_of(s, q, op)->reads++;
-        count_moved(s, q, r, post_of(s, q, op)->n);
+        place_of(s, q, op)->reads++;
+        count_moved(s, q, r, place_of(s, q, op)->n);
     }
     return 1;
 }
@@ -173,14 +173,14 @@ void sim_move_open(struct sim *s, int r, struct flow *flow)
     }
 }
 
-/* Who holds a block in a group inside that of this rank's step (layout/nest.h), and what it has: its input
- * where it is by itself, else what was made of it; on the way back what it gets. */
+/* Who holds a block in a group inside that of this rank's step (layout/nest.h), and its data: the input of a
+ * rank alone, else the group's result; on the way back what it gets. */
 static int inside_holder(const struct sim *s, const struct rondo_step *p, int position, int block)
 {
     return rondo_nest_rank(s->layout->nest, p->level + 1, position, block);
 }
 
-/* @return 0: a rank whose part of the block is needed has not done the move before. */
+/* @return 0: a rank whose part of the block is needed has not made its previous move. */
 static int groups_ready(const struct sim *s, int r, const struct flow *flow, int block)
 {
     const struct rondo_nest *nest = s->layout->nest;

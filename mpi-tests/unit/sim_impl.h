@@ -1,5 +1,5 @@
-/* What sim.c (the executor), sim_direct.c (its steps over others' memory and the mailbox) and sim_buffers.c
- * (buffers, conns, results) share. Contract: sim.h. */
+/* Private header of the simulation: sim.c (the executor), sim_direct.c (mailbox and direct access) and
+ * sim_buffers.c (buffers, connections, results). Contract: sim.h. */
 #ifndef RONDO_TESTS_SIM_IMPL_H
 #define RONDO_TESTS_SIM_IMPL_H
 
@@ -21,20 +21,20 @@ struct conn {
     int to_port;
     uint64_t head, tail;
     struct message message[RONDO_SLOTS];
-    struct elem *data; /* RONDO_SLOTS slices; from the first message on */
+    struct elem *data; /* RONDO_SLOTS slices, allocated for the first message */
 };
 
 struct flow {
     size_t loop, done;
     uint32_t k;
-    int entered, finished, met; /* met: it has come to the OPEN or CLOSE that it is at */
+    int entered, finished, met; /* met: it has reached its current OPEN or CLOSE */
     int block;                  /* of a move with GROUPS */
     struct rondo_step step;
     struct rondo_span span;
 };
 
 /* A place of the mailbox in one bank. */
-struct post {
+struct place {
     uint32_t op;
     int reads;
     size_t n;
@@ -52,10 +52,9 @@ struct rank {
     struct conn send[RONDO_NUM_PORTS];
     struct conn *recv[RONDO_NUM_PORTS];
     int receives_from[RONDO_NUM_PORTS];
-    struct post post[RONDO_ROOTED_BANKS]; /* of one for all, all for one; else the first RONDO_MAILBOX_BANKS
-                                             of them */
-    uint32_t op, meetings;                /* posted; OPEN and CLOSE come to */
-    uint32_t moves;                       /* with GROUPS, done */
+    struct place place[RONDO_ROOTED_BANKS]; /* for rooted calls; others use the first RONDO_MAILBOX_BANKS */
+    uint32_t op, meetings;                  /* published; OPENs and CLOSEs reached */
+    uint32_t moves;                         /* made with GROUPS */
 };
 
 struct sim {
@@ -68,12 +67,12 @@ struct sim {
     int *pool, npool; /* flows that may be able to move: 2 * rank + flow */
     uint8_t *in_pool;
     uint64_t random;
-    size_t open; /* flows that are not finished */
+    size_t open; /* unfinished flows */
 };
 
 /* ---- elements ---- */
 
-/* The first failure is the run's. */
+/* Record the run's first failure. */
 void sim_fail(struct sim *s, const char *fmt, ...) RONDO_PRINTF(2, 3);
 
 static inline struct elem value_of(int rank, size_t at)
@@ -123,9 +122,10 @@ static inline void count_moved(const struct sim *s, int from, int to, size_t n)
 
 /** Elements of a buffer that holds every rank's block. */
 size_t sim_gathered(const struct sim *s);
-/** all: those of sim_gathered(). */
+/** all: the elements of sim_gathered(). */
 void sim_make_buffers(struct sim *s, int r, size_t all);
-/** Both ends as creation makes them: a parent's child i, and that child's parent, name one conn each way. */
+/** Connect both ends as creation does: a parent's child i and that child's parent have one connection each
+ * way. */
 void sim_connect_rank(struct sim *s, int channel, int r);
 void sim_make_work(struct sim *s, int channel, int r);
 void sim_check_results(struct sim *s, size_t all);
@@ -138,13 +138,13 @@ void sim_wake(struct sim *s, int r);
 void sim_put_out(struct sim *s, int r, size_t at, struct elem e, int again);
 struct elem sim_get_in(struct sim *s, int r, size_t at);
 
-/* Steps over others' memory and the mailbox. @return 1: moved, 0: blocked. */
+/* Steps over the mailbox. @return 1: moved, 0: blocked. */
 int sim_publish(struct sim *s, int r, const struct flow *flow);
 int sim_collect(struct sim *s, int r, const struct flow *flow);
 int sim_meet(struct sim *s, int r, struct flow *flow);
-/** Between OPEN and CLOSE: a slice, straight from and to other ranks' buffers. */
+/** Between OPEN and CLOSE: a slice, between ranks' buffers. */
 void sim_move_open(struct sim *s, int r, struct flow *flow);
-/** One block. */
+/** Move one block. */
 int sim_move_groups(struct sim *s, int r, struct flow *flow);
 
 #endif

@@ -1,4 +1,4 @@
-/* Layouts for simulations: one node, rings in any order; several nodes, as creation lays them. */
+/* Layouts for simulations: one node with rings in any order; several nodes, as creation makes them. */
 #include "sim.h"
 
 #include <stdio.h>
@@ -99,7 +99,7 @@ static void shape_draw(struct rondo_shape *shape, int node, int ndevs, uint64_t 
     free(order);
 }
 
-/* Which node each rank is on. */
+/* The node of each rank. */
 static struct rondo_peer *peers_draw(const int *local, int nnodes, uint64_t *state, int *n)
 {
     struct rondo_peer *peers;

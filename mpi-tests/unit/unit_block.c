@@ -1,8 +1,6 @@
-/*
- * What a block does with launches (kern/cuda/block.h) on the simulated machine: collectives of 1 to 5 ranks
- * over rings and trees, successive works of a launch, sends and receives side by side, calls that differ, and
- * launches that are left in the middle of a wait.
- */
+/* A block's launches (kern/cuda/block.h) on the simulated machine: collectives of 1 to 5 ranks over rings and
+ * trees, successive works of a launch, sends and receives side by side, calls that differ, and launches
+ * aborted in the middle of a wait. */
 #define RONDO_MACHINE_SIM 1
 #include "prim_world.h"
 
@@ -29,7 +27,7 @@ struct job_data {
     struct world_buffer in[MOST_WORKS][WORLD_RANKS], out[MOST_WORKS][WORLD_RANKS];
 };
 
-/* ---- what a rank has, and what it has to get ---- */
+/* ---- a rank's buffers and results ---- */
 
 static void make_buffers(const struct job *j, struct job_data *d)
 {
@@ -192,7 +190,7 @@ static const struct {
     { RONDO_COLL_ALL_REDUCE, RONDO_ALGO_ORDERED },  { RONDO_COLL_REDUCE_SCATTER, RONDO_ALGO_ORDERED },
 };
 
-static void every_collective_of_one_to_five_ranks(void **state)
+static void every_collective_is_right_on_one_to_five_ranks(void **state)
 {
     static const size_t counts[] = { 1, 3, 29, 31, 64, 125, 331, 700 };
     uint64_t seed = 0;
@@ -210,8 +208,8 @@ static void every_collective_of_one_to_five_ranks(void **state)
     }
 }
 
-/* Works of one launch share conns; the steps go over the places where flags of LL come again. */
-static void works_follow_one_another_over_the_wrap(void **state)
+/* Works of one launch share connections; the steps pass those where LL's flags recur. */
+static void successive_works_pass_the_wrap(void **state)
 {
     static const uint64_t steps[] = { 5, 0x7ffffff0ull, 0xfffffff1ull, 0xfffffff6ull };
     (void)state;
@@ -228,7 +226,7 @@ static void works_follow_one_another_over_the_wrap(void **state)
     }
 }
 
-static void every_type_with_averages(void **state)
+static void every_type_is_averaged(void **state)
 {
     uint64_t seed = 0;
     (void)state;
@@ -246,8 +244,7 @@ static void every_type_with_averages(void **state)
     }
 }
 
-/* LL128 asks for whole lines: on memory that has none it has to be seen to fail, or these tests could not
- * tell. */
+/* LL128 needs whole lines: on memory without them it must fail, or these tests would not notice. */
 static void ll128_needs_whole_lines(void **state)
 {
     int wrong = 0;
@@ -274,7 +271,7 @@ static void ll128_needs_whole_lines(void **state)
     assert_int_equal(wrong, 1);
 }
 
-/* A message's work at its sender; `ports` has its conn. */
+/* A message's work at its sender; `ports` has its connection. */
 static struct rondo_work send_work(enum rondo_proto proto, int nranks, size_t count, const void *in,
                                    struct rondo_ports *ports)
 {
@@ -292,8 +289,8 @@ static struct rondo_work send_work(enum rondo_proto proto, int nranks, size_t co
                                 .seat = { .nranks = (uint32_t)nranks, .parent = -1 } };
 }
 
-/* Everyone sends to and receives from everyone, itself too; more messages than run at once, LL and Simple
- * side by side. */
+/* Everyone sends to and receives from everyone, itself included: more messages than run at once, LL and
+ * Simple side by side. */
 static void sends_and_receives_run_side_by_side(void **state)
 {
     enum { RANKS = 4, COUNT = 900 };
@@ -339,8 +336,8 @@ static void sends_and_receives_run_side_by_side(void **state)
     }
 }
 
-/* One rank makes another call: whoever receives from it says so, and nothing was copied from there. */
-static void calls_that_differ_are_seen(void **state)
+/* One rank makes another call: whoever receives from it reports that, and copies nothing. */
+static void mismatched_calls_are_detected(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 24; seed++) {
@@ -366,9 +363,9 @@ static void calls_that_differ_are_seen(void **state)
     }
 }
 
-/* Each end of a message chooses the protocol by its own count: where those are to either side of the
- * threshold the receiver says so, and takes nothing. */
-static void messages_of_other_counts_are_seen(void **state)
+/* The ends of a message choose the protocol by their own counts. If these are on either side of the
+ * threshold, the receiver reports that and copies nothing. */
+static void messages_with_other_counts_are_detected(void **state)
 {
     enum { FEW = 200, MANY = 2 * RONDO_SLOTS * SLOT_BYTES }; /* a slice; more than there is credit for */
     static uint8_t in[MANY], out[MANY];
@@ -413,7 +410,7 @@ static void abort_ends_every_wait(void **state)
         const struct job j = one_call(4, kinds[seed % 2].coll, kinds[seed % 2].algo,
                                       (enum rondo_proto)(seed / 2 % 3), 700, seed);
         const struct rondo_sim_rules rules = { .seed = seed, .delayed = seed % 3 == 1, .whole_lines = 1 };
-        const int missing = (int)(seed / 4 % 5); /* 4: nobody is */
+        const int missing = (int)(seed / 4 % 5); /* 4: no rank */
         struct sim_kernel_run run[WORLD_RANKS];
         struct rondo_sim_grid grid[WORLD_RANKS + 1];
         struct rondo_sim_result result;
@@ -434,7 +431,7 @@ static void abort_ends_every_wait(void **state)
         rondo_sim_run(&rules, grid, n, &result);
         assert_string_equal(result.why, "");
         assert_int_equal(result.end, RONDO_SIM_ENDED);
-        free_buffers(&j, &d); /* nothing was written beyond its end */
+        free_buffers(&j, &d); /* checks that nothing was written beyond the end */
         world_free(killer.w);
     }
 }
@@ -442,13 +439,13 @@ static void abort_ends_every_wait(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_collective_of_one_to_five_ranks),
-        cmocka_unit_test(works_follow_one_another_over_the_wrap),
-        cmocka_unit_test(every_type_with_averages),
+        cmocka_unit_test(every_collective_is_right_on_one_to_five_ranks),
+        cmocka_unit_test(successive_works_pass_the_wrap),
+        cmocka_unit_test(every_type_is_averaged),
         cmocka_unit_test(ll128_needs_whole_lines),
         cmocka_unit_test(sends_and_receives_run_side_by_side),
-        cmocka_unit_test(calls_that_differ_are_seen),
-        cmocka_unit_test(messages_of_other_counts_are_seen),
+        cmocka_unit_test(mismatched_calls_are_detected),
+        cmocka_unit_test(messages_with_other_counts_are_detected),
         cmocka_unit_test(abort_ends_every_wait),
     };
 #ifdef __SANITIZE_THREAD__

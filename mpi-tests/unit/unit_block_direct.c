@@ -1,15 +1,13 @@
-/*
- * One-shot and two-shot of a block per rank and channel (kern/cuda/block_direct.h) on the simulated machine:
- * buffers that are open to all, to some and to nobody, works that follow one another in one launch and in
- * several, the order of sums, calls that differ, and launches that are left in the middle of a wait.
- */
+/* One-shot and two-shot of a block per rank and channel (kern/cuda/block_direct.h) on the simulated machine:
+ * buffers that all, some or no ranks can access, successive works in one launch and in several, the order of
+ * sums, calls that differ, and launches aborted in the middle of a wait. */
 #define RONDO_MACHINE_SIM 1
 #include "prim_world.h"
 #include "kern/cuda/prim.h"
 
 enum { STAGE_BYTES = 256, CHANNELS = 2, MOST_WORKS = 3, ROOT = 1, THREADS = 64 };
 
-/* Which buffers lie in regions that all reach. */
+/* Which buffers lie in regions that all ranks can access. */
 enum open { NOBODYS, EVERYBODYS, SOMEBODYS, NUM_OPEN };
 
 struct call {
@@ -55,7 +53,7 @@ static void make_memory(const struct job *j, struct job_data *d)
     }
 }
 
-/* Region k of a rank is a buffer, which all ranks have at its address. */
+/* Region k of a rank is a buffer, which all ranks have mapped at its address. */
 static uint8_t put_region(struct rondo_gpu_direct *direct, int k, const struct world_buffer *b, int open)
 {
     struct rondo_gpu_region *region = &direct->region[k];
@@ -200,7 +198,7 @@ static struct job one_call(int n, enum rondo_coll coll, enum rondo_algo algo, en
                          .seed = seed };
 }
 
-static void every_collective_of_two_to_five_ranks(void **state)
+static void every_collective_is_right_on_two_to_five_ranks(void **state)
 {
     static const size_t counts[] = { 1, 3, 31, 64, 125, 331, 700 };
     uint64_t seed = 0;
@@ -218,7 +216,7 @@ static void every_collective_of_two_to_five_ranks(void **state)
     }
 }
 
-static void every_type_with_averages(void **state)
+static void every_type_is_averaged(void **state)
 {
     uint64_t seed = 0;
     (void)state;
@@ -232,8 +230,8 @@ static void every_type_with_averages(void **state)
     }
 }
 
-/* Stages are used in turn by whatever comes, and nobody overtakes anybody. */
-static void works_follow_one_another(void **state)
+/* Staging buffers are used in turn by all kinds of works, and no rank overtakes another. */
+static void successive_works_do_not_mix(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 48; seed++) {
@@ -253,7 +251,7 @@ static void works_follow_one_another(void **state)
         make_job(&j, &d);
         run_well(&j, &d, seed);
         check_job(&j, &d);
-        for (int r = 0; r < j.n; r++) { /* once more, where the first launch has left the counts */
+        for (int r = 0; r < j.n; r++) { /* once more, with the counts that the first launch left */
             memset(d.out[2][r].data, 0, d.out[2][r].bytes);
             d.w->rank[r].launch.serial++;
             for (int channel = 0; channel < CHANNELS; channel++) {
@@ -267,8 +265,8 @@ static void works_follow_one_another(void **state)
     }
 }
 
-/* Floats that are sensitive to it, the same bits whether buffers are open or not. */
-static void sums_are_in_the_order_of_ranks(void **state)
+/* Floats that show the order; the bits must not depend on how buffers are accessed. */
+static void sums_are_in_rank_order(void **state)
 {
     enum { N = 5, COUNT = 300 };
     (void)state;
@@ -297,7 +295,7 @@ static void sums_are_in_the_order_of_ranks(void **state)
     }
 }
 
-static void scalars_are_multiplied_before_they_are_staged(void **state)
+static void inputs_are_premultiplied_before_they_are_staged(void **state)
 {
     struct job j = one_call(3, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_ONESHOT, NOBODYS, 200, 4);
     struct job_data d;
@@ -322,8 +320,9 @@ static void scalars_are_multiplied_before_they_are_staged(void **state)
     free_job(&j, &d);
 }
 
-/* One rank makes another call: whoever meets it says so, and nothing was read from or written to it. */
-static void calls_that_differ_are_seen(void **state)
+/* One rank makes another call: whoever meets it reports that, and nothing is read from it or written to it.
+ */
+static void mismatched_calls_are_detected(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 24; seed++) {
@@ -352,7 +351,7 @@ static void abort_ends_every_wait(void **state)
         const struct job j = one_call(4, colls[seed % RONDO_COUNTOF(colls)], algos[seed / 2 % 2],
                                       (enum open)(seed % NUM_OPEN), 300, seed);
         const struct rondo_sim_rules rules = { .seed = seed, .delayed = seed % 3 == 1, .whole_lines = 1 };
-        const int missing = (int)(seed / 4 % 5); /* 4: nobody is */
+        const int missing = (int)(seed / 4 % 5); /* 4: no rank */
         struct sim_kernel_run run[WORLD_RANKS];
         struct rondo_sim_grid grid[WORLD_RANKS + 1];
         struct rondo_sim_result result;
@@ -373,12 +372,12 @@ static void abort_ends_every_wait(void **state)
         rondo_sim_run(&rules, grid, n, &result);
         assert_string_equal(result.why, "");
         assert_int_equal(result.end, RONDO_SIM_ENDED);
-        free_job(&j, &d); /* nothing was written beyond its end */
+        free_job(&j, &d); /* checks that nothing was written beyond the end */
     }
 }
 
-/* A kernel that waits says for whom, for the host, which ends it. */
-static void a_long_wait_is_told(void **state)
+/* A kernel that waits shows the host for whom, and the host ends it. */
+static void a_long_wait_is_shown_to_the_host(void **state)
 {
     const struct job j = one_call(2, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TWOSHOT, EVERYBODYS, 50, 0);
     const struct rondo_sim_rules rules = { .whole_lines = 1 };
@@ -405,14 +404,14 @@ static void a_long_wait_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_collective_of_two_to_five_ranks),
-        cmocka_unit_test(every_type_with_averages),
-        cmocka_unit_test(works_follow_one_another),
-        cmocka_unit_test(sums_are_in_the_order_of_ranks),
-        cmocka_unit_test(scalars_are_multiplied_before_they_are_staged),
-        cmocka_unit_test(calls_that_differ_are_seen),
+        cmocka_unit_test(every_collective_is_right_on_two_to_five_ranks),
+        cmocka_unit_test(every_type_is_averaged),
+        cmocka_unit_test(successive_works_do_not_mix),
+        cmocka_unit_test(sums_are_in_rank_order),
+        cmocka_unit_test(inputs_are_premultiplied_before_they_are_staged),
+        cmocka_unit_test(mismatched_calls_are_detected),
         cmocka_unit_test(abort_ends_every_wait),
-        cmocka_unit_test(a_long_wait_is_told),
+        cmocka_unit_test(a_long_wait_is_shown_to_the_host),
     };
 #ifdef __SANITIZE_THREAD__
     (void)tests;

@@ -1,4 +1,4 @@
-/* Communicators with a GPU, over the tests' CUDA driver: collectives, streams, groups, graphs, operations,
+/* Communicators with a GPU on the fake CUDA driver: collectives, streams, groups, graphs, operations,
  * children. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,7 +37,7 @@ static void collectives_are_right_with_each_algorithm_and_protocol(void **state)
 
 static void all_to_all_by_hand(struct fake_rank *r);
 
-/* No other way than a net device, with slots in pinned memory and a thread that carries them. */
+/* Only a net device, with slots in pinned memory and a thread that carries them. */
 static void collectives_are_right_through_sockets(void **state)
 {
     (void)state;
@@ -47,7 +47,7 @@ static void collectives_are_right_through_sockets(void **state)
     device_ranks(2, 0, all_to_all_by_hand, NULL);
 }
 
-/* Slots in the host's memory, mapped into both GPUs. */
+/* Slots in host memory, mapped on both GPUs. */
 static void collectives_are_right_through_shared_memory(void **state)
 {
     (void)state;
@@ -67,8 +67,7 @@ static void ranks_may_share_a_gpu_when_allowed(void **state)
 
 enum { IN_A_ROW = 40 };
 
-/* Calls follow one another in streams of their own without the host waiting; each reads what the one before
- * wrote. */
+/* Successive calls in different streams, without the host waiting; each reads what the previous one wrote. */
 static void chain(struct fake_rank *r)
 {
     const struct device *d = device_of(r);
@@ -102,8 +101,8 @@ static void hold(void *arg)
     fake_sleep_ms(20); /* later than a host that does not wait */
 }
 
-/* A group's calls in three streams, of which each has its input from its own stream; each stream goes on
- * behind the whole group. */
+/* A group's calls in three streams. Each call has its input from its own stream, and each stream continues
+ * after the whole group. */
 static void streams_of_a_group(struct fake_rank *r)
 {
     enum { STREAMS = 3, GROUPS = 5 };
@@ -118,7 +117,7 @@ static void streams_of_a_group(struct fake_rank *r)
     for (int g = 0; g < GROUPS; g++) {
         for (int s = 0; s < STREAMS; s++) {
             host[s] = 100 * g + 10 * s + r->rank;
-            if (s == 1 + g % 2) { /* neither the first one, nor all others */
+            if (s == 1 + g % 2) { /* neither the first one nor all others */
                 CU(cu()->LaunchHostFunc(stream[(s + g) % STREAMS], hold, NULL));
             }
             CU(cu()->MemcpyAsync((CUdeviceptr)(uintptr_t)(x + s), (CUdeviceptr)(uintptr_t)&host[s],
@@ -173,7 +172,7 @@ static void foreign(struct fake_rank *r)
     FAKE_CHECK(r, *wrong == '\0', "%s", wrong);
 }
 
-static void a_stream_of_another_device_will_do(void **state)
+static void a_stream_of_another_device_is_accepted(void **state)
 {
     (void)state;
     fake_params(SMALL, "MAX_NCHANNELS", "2", NULL);
@@ -205,7 +204,7 @@ static void the_default_stream_is_refused_to_ranks_that_share_a_gpu(void **state
 
 enum { MESSAGES = 3, WORDS = 700 };
 
-/* Everyone sends several messages to everyone, itself included; more than run at once on one channel. */
+/* Everyone sends several messages to everyone, itself included: more than run at once on one channel. */
 static void all_to_all_by_hand(struct fake_rank *r)
 {
     const struct device *d = device_of(r);
@@ -237,7 +236,7 @@ static void all_to_all_by_hand(struct fake_rank *r)
     CU(cu()->MemFree(memory));
 }
 
-static void groups_of_messages_never_block_one_another(void **state)
+static void groups_of_messages_never_block_each_other(void **state)
 {
     (void)state;
     fake_params(SMALL, "MAX_NCHANNELS", "1", NULL);
@@ -245,7 +244,7 @@ static void groups_of_messages_never_block_one_another(void **state)
     device_ranks(4, 0, all_to_all_by_hand, NULL);
 }
 
-/* Slices that this rank has received by LL from another: lines that have a flag. */
+/* Slices that this rank has received by LL: lines with a flag. */
 static int ll_slots_used(const struct device *d, const struct rondo_conn *conn)
 {
     uint64_t line[2];
@@ -260,8 +259,8 @@ static int ll_slots_used(const struct device *d, const struct rondo_conn *conn)
     return n;
 }
 
-/* One message of each length between two ranks, in one group: those of up to RONDO_P2P_LL_THRESHOLD go by LL,
- * which both ends know; *arg: how many. */
+/* A message of each length between two ranks in one group. Those of up to RONDO_P2P_LL_THRESHOLD bytes use
+ * LL, as both ends know; *arg: how many. */
 static void some_messages(struct fake_rank *r)
 {
     static const size_t length[] = { 1, 200, 201, 256 }; /* a slice each */
@@ -294,7 +293,7 @@ static void some_messages(struct fake_rank *r)
     CU(cu()->MemFree(memory));
 }
 
-static void small_messages_go_by_ll(void **state)
+static void small_messages_use_ll(void **state)
 {
     static const struct {
         const char *threshold, *proto, *no_p2p;
@@ -311,7 +310,7 @@ static void small_messages_go_by_ll(void **state)
     }
 }
 
-/* More works than the arguments of a launch hold, of several kernels, in one group. */
+/* More works than fit the arguments of a launch, of several kernels, in one group. */
 static void many_in_a_group(struct fake_rank *r)
 {
     enum { CALLS = 30 };
@@ -343,8 +342,8 @@ static void a_group_may_hold_more_than_a_launch(void **state)
     device_ranks(2, 0, many_in_a_group, NULL);
 }
 
-/* One thread, two ranks, each on a GPU of its own, in groups. */
-static void one_thread_may_have_all_ranks(void **state)
+/* One thread has two ranks, each on its own GPU, in groups. */
+static void one_thread_may_run_all_ranks(void **state)
 {
     enum { N = 2 };
     struct device device[N];
@@ -375,9 +374,9 @@ static void one_thread_may_have_all_ranks(void **state)
     rondo_local_destroy(local);
 }
 
-/* Both ranks have calls in both devices' streams, of which none may wait for one rank before the other one's
- * launch is in it. */
-static void one_thread_may_cross_its_streams(void **state)
+/* Both ranks have calls in both devices' streams. No stream may wait for one rank before it has the other
+ * one's launch. */
+static void one_thread_may_use_its_streams_crosswise(void **state)
 {
     enum { N = 2 };
     struct device device[N];
@@ -403,7 +402,7 @@ static void one_thread_may_cross_its_streams(void **state)
         }
     }
     assert_int_equal(rondo_group_end(), RONDO_SUCCESS);
-    rondo_group_start(); /* one stream, that of the other device for one of them */
+    rondo_group_start(); /* one stream, which for one rank is another device's */
     for (int r = 0; r < N; r++) {
         assert_int_equal(device_call_issue(&c[r][0], comm[r], device[1].stream), RONDO_SUCCESS);
     }
@@ -460,14 +459,14 @@ static void captured_streams(struct fake_rank *r)
     CU(cu()->MemFree(memory));
 }
 
-static void captured_groups_may_have_several_streams(void **state)
+static void captured_groups_may_use_several_streams(void **state)
 {
     (void)state;
     fake_params(SMALL, "MAX_NCHANNELS", "1", NULL);
     device_ranks(2, 0, captured_streams, NULL);
 }
 
-/* Captured once and replayed: sums and messages work on what the last replay left. */
+/* Captured once and replayed: sums and messages use what the previous replay left. */
 static void replays(struct fake_rank *r)
 {
     const struct device *d = device_of(r);
@@ -487,9 +486,9 @@ static void replays(struct fake_rank *r)
     FAKE_OK(r, rondo_group_end());
     FAKE_OK(r, rondo_all_reduce(x + 1, x, 1, RONDO_UINT32, RONDO_SUM, r->comm, stream));
     FAKE_OK(r, rondo_all_gatherv(x, x + 1, counts, displs, RONDO_UINT32, r->comm,
-                                 stream)); /* reads counts from memory of the graph */
+                                 stream)); /* reads counts from the graph's memory */
     device_graph_make(d, &graph);
-    counts[0] = counts[1] = counts[2] = 0; /* ours again */
+    counts[0] = counts[1] = counts[2] = 0; /* the array is ours again */
     device_graph_run(d, &graph, REPLAYS);
     device_get(d, host, memory, sizeof(host));
     for (int i = 0; i < REPLAYS; i++) {
@@ -501,7 +500,7 @@ static void replays(struct fake_rank *r)
     device_graph_free(&graph);
     CU(cu()->MemFree(memory));
     DEVICE_CALL(r, d, .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32,
-                .count = 100); /* the communicator goes on */
+                .count = 100); /* the communicator still works */
 }
 
 static void graphs_of_all_calls_replay_1000_times(void **state)
@@ -521,7 +520,7 @@ static void scalars(struct fake_rank *r)
     rondo_op op;
     device_put(d, memory, host, sizeof(host));
     FAKE_OK(r, rondo_op_create_premul_sum_device(&op, x + 4, RONDO_FLOAT64, r->comm));
-    device_put(d, memory + 32, &scalar, sizeof(scalar)); /* after the operation was made */
+    device_put(d, memory + 32, &scalar, sizeof(scalar)); /* after the operation was created */
     FAKE_OK(r, rondo_all_reduce(x, x + 1, 1, RONDO_FLOAT64, op, r->comm, RONDO_CUDA_STREAM(d->stream)));
     CU(cu()->StreamSynchronize(d->stream));
     device_get(d, host, memory, sizeof(host));
@@ -561,7 +560,7 @@ static void children(struct fake_rank *r)
     FAKE_OK(r, rondo_comm_destroy(child));
 }
 
-static void children_have_their_parents_device(void **state)
+static void children_use_their_parents_device(void **state)
 {
     (void)state;
     fake_params(SMALL, "MAX_NCHANNELS", "2", NULL);
@@ -578,17 +577,17 @@ int main(void)
         cmocka_unit_test(ranks_may_share_a_gpu_when_allowed),
         cmocka_unit_test(calls_in_several_streams_keep_their_order),
         cmocka_unit_test(calls_of_a_group_may_be_in_several_streams),
-        cmocka_unit_test(a_stream_of_another_device_will_do),
+        cmocka_unit_test(a_stream_of_another_device_is_accepted),
         cmocka_unit_test(the_default_stream_is_refused_to_ranks_that_share_a_gpu),
-        cmocka_unit_test(groups_of_messages_never_block_one_another),
-        cmocka_unit_test(small_messages_go_by_ll),
+        cmocka_unit_test(groups_of_messages_never_block_each_other),
+        cmocka_unit_test(small_messages_use_ll),
         cmocka_unit_test(a_group_may_hold_more_than_a_launch),
-        cmocka_unit_test(one_thread_may_have_all_ranks),
-        cmocka_unit_test(one_thread_may_cross_its_streams),
-        cmocka_unit_test(captured_groups_may_have_several_streams),
+        cmocka_unit_test(one_thread_may_run_all_ranks),
+        cmocka_unit_test(one_thread_may_use_its_streams_crosswise),
+        cmocka_unit_test(captured_groups_may_use_several_streams),
         cmocka_unit_test(graphs_of_all_calls_replay_1000_times),
         cmocka_unit_test(scalars_on_the_device_are_read_when_the_call_runs),
-        cmocka_unit_test(children_have_their_parents_device),
+        cmocka_unit_test(children_use_their_parents_device),
     };
     device_driver();
     fake_watchdog(300);

@@ -1,5 +1,5 @@
-/* Calls by copy engines (RONDO_COPY_GPU), over the tests' CUDA driver: which ones, the same results in and
- * out of place, groups, graphs, peers that do not come, each call of the driver failing. */
+/* Calls by copy engines (RONDO_COPY_GPU) on the fake CUDA driver: which calls use them, results in and out of
+ * place, groups, graphs, missing peers, each driver call failing. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +13,7 @@
 enum { POOL = 1 << 20, SMALLEST = 1000, MOST = 5 };
 
 static pthread_barrier_t together;
-static struct rondo_cuda real; /* before a test replaces calls of it */
+static struct rondo_cuda real; /* before a test replaces some of its calls */
 
 static CUdeviceptr address(const void *pointer) { return (CUdeviceptr)(uintptr_t)pointer; }
 static uint32_t copied(const struct fake_rank *r)
@@ -21,7 +21,7 @@ static uint32_t copied(const struct fake_rank *r)
     return rondo_exec_cuda_copied(r->comm->ctx->running.exec);
 }
 
-/* Memory that all ranks reach: after a few calls it is used. */
+/* Memory that all ranks can access after a few calls. */
 static void *open_pool(struct fake_rank *r)
 {
     uint32_t before = copied(r);
@@ -66,7 +66,7 @@ static void with_engines(int n, fake_rank_fn *fn)
 
 static const struct {
     enum fake_coll coll;
-    int blocks; /* of a rank's count in the whole buffer: 1, or one for each rank */
+    int blocks; /* times a rank's count in the whole buffer: 1, or one for each rank */
 } engines[] = {
     { FAKE_ALL_GATHER, 1 }, { FAKE_ALL_GATHERV, 1 }, { FAKE_BROADCAST, 0 }, { FAKE_ALL_TO_ALL, 1 }
 };
@@ -88,12 +88,12 @@ static void large_calls(struct fake_rank *r)
                        fake_coll_names[engines[k].coll], count, seed, copied(r) - before);
         }
     }
-    device_every_collective(r); /* others in between */
+    device_every_collective(r); /* other calls in between */
     FAKE_CHECK(r, r->failure[0] == '\0');
     close_pool(r, pool);
 }
 
-static void large_calls_go_to_the_engines(void **state)
+static void large_calls_use_copy_engines(void **state)
 {
     (void)state;
     with_engines(2, large_calls);
@@ -101,7 +101,7 @@ static void large_calls_go_to_the_engines(void **state)
     with_engines(4, large_calls);
 }
 
-/* Of one rank the input is elsewhere, which all must take into account. */
+/* One rank's input is elsewhere, which all must notice. */
 static void one_is_elsewhere(struct fake_rank *r)
 {
     void *pool = open_pool(r);
@@ -118,7 +118,7 @@ static void one_is_elsewhere(struct fake_rank *r)
     close_pool(r, pool);
 }
 
-static void memory_that_one_rank_has_not_opened_is_no_ones(void **state)
+static void memory_that_one_rank_has_not_announced_is_not_used(void **state)
 {
     (void)state;
     with_engines(3, one_is_elsewhere);
@@ -133,7 +133,7 @@ static void no_engines(struct fake_rank *r)
 static int refuses, tried; /* tried: atomic */
 enum { SAYS_NO = 1, DOES_NOTHING, STAYS_BEHIND };
 
-/* Of the first rank that tries; STAYS_BEHIND: its words do not get through. */
+/* Fails for the first rank that tries; STAYS_BEHIND: its words do not arrive. */
 static CUresult refused_words(CUstream stream, unsigned n, CUstreamBatchMemOpParams *words, unsigned flags)
 {
     if (__atomic_fetch_add(&tried, 1, __ATOMIC_SEQ_CST) > 0) {
@@ -145,8 +145,8 @@ static CUresult refused_words(CUstream stream, unsigned n, CUstreamBatchMemOpPar
     return refuses == SAYS_NO ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
 }
 
-/* The driver has the call, and it is of no use. */
-static void words_that_streams_do_not_set_are_found_out(void **state)
+/* The driver has the call, but it does not work. */
+static void words_that_streams_do_not_set_are_detected(void **state)
 {
     struct rondo_cuda *table = (struct rondo_cuda *)(uintptr_t)cu();
     (void)state;
@@ -163,7 +163,7 @@ static void words_that_streams_do_not_set_are_found_out(void **state)
 }
 
 /* One rank that cannot is enough. */
-static void what_one_rank_lacks_all_do_without(void **state)
+static void one_rank_without_copy_engines_stops_all_ranks(void **state)
 {
     struct rondo_cuda *table = (struct rondo_cuda *)(uintptr_t)cu();
     __typeof__(table->StreamBatchMemOp) words = table->StreamBatchMemOp;
@@ -179,8 +179,8 @@ static void what_one_rank_lacks_all_do_without(void **state)
 
 /* ---- groups ---- */
 
-/* More calls than fit into one meeting's places, in place and not, with messages and a sum among them; three
- * ranks give them to two streams. */
+/* More calls than one meeting has places for, in place and not, mixed with messages and a sum; three ranks
+ * use two streams. */
 static void in_a_group(struct fake_rank *r)
 {
     enum { CALLS = 6 };
@@ -217,15 +217,15 @@ static void in_a_group(struct fake_rank *r)
     close_pool(r, pool);
 }
 
-static void calls_in_a_group_go_their_ways(void **state)
+static void calls_of_a_group_are_carried_each_in_its_way(void **state)
 {
     (void)state;
     with_engines(2, in_a_group);
     with_engines(3, in_a_group);
 }
 
-/* A thread that waits for one rank's peers launches the others meanwhile. */
-static void one_thread_may_have_all_ranks(void **state)
+/* While the thread waits for one rank's peers it must launch the others. */
+static void one_thread_may_run_all_ranks(void **state)
 {
     enum { N = 2, CALLS = 4 };
     struct device device[N];
@@ -266,7 +266,7 @@ static void one_thread_may_have_all_ranks(void **state)
 
 /* ---- graphs ---- */
 
-static __thread int batches; /* of this thread */
+static __thread int batches; /* this thread's */
 
 static CUresult count_batches(CUstream stream, unsigned n, CUstreamBatchMemOpParams *words, unsigned flags)
 {
@@ -274,7 +274,7 @@ static CUresult count_batches(CUstream stream, unsigned n, CUstreamBatchMemOpPar
     return real.StreamBatchMemOp(stream, n, words, flags);
 }
 
-/* Captured once and replayed, with calls of kernels between them: all work on what the last replay left. */
+/* Captured once and replayed, with calls by kernels in between; all use what the previous replay left. */
 static void replayed(struct fake_rank *r)
 {
     enum { REPLAYS = 200, COUNT = 600 };
@@ -310,13 +310,13 @@ static void replayed(struct fake_rank *r)
     }
     device_pool.used = POOL / 2;
     DEVICE_CALL(r, d, .coll = FAKE_ALL_GATHER, .type = RONDO_INT32,
-                .count = 1000); /* the communicator goes on */
+                .count = 1000); /* the communicator still works */
     device_graph_run(d, &graph, 1);
     device_graph_free(&graph);
     close_pool(r, x);
 }
 
-static void graphs_of_calls_by_engines_replay(void **state)
+static void graphs_of_calls_by_copy_engines_replay(void **state)
 {
     struct rondo_cuda *table = (struct rondo_cuda *)(uintptr_t)cu();
     (void)state;
@@ -358,7 +358,7 @@ static CUresult held_copy(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream s
     return real.MemcpyAsync(to, from, n, s);
 }
 
-/* Rank 1 is slow to take the data: until then rank 0 may not write to what it has sent. */
+/* Rank 1 reads the data late: until then rank 0 must not overwrite what it has sent. */
 static void slow_to_take(struct fake_rank *r)
 {
     CUstream stream = device_of(r)->stream;
@@ -375,7 +375,7 @@ static void slow_to_take(struct fake_rank *r)
     close_pool(r, pool);
 }
 
-static void nobody_goes_before_its_data_was_taken(void **state)
+static void no_rank_goes_on_before_its_data_was_read(void **state)
 {
     struct rondo_cuda *table = (struct rondo_cuda *)(uintptr_t)cu();
     (void)state;
@@ -423,7 +423,7 @@ static void only_one_calls(struct fake_rank *r)
     r->comm = NULL;
 }
 
-static void hosts_that_do_not_meet_say_why(void **state)
+static void hosts_that_do_not_meet_are_an_error(void **state)
 {
     (void)state;
     with_engines(2, different_counts);
@@ -431,7 +431,7 @@ static void hosts_that_do_not_meet_say_why(void **state)
     device_ranks(2, 0, only_one_calls, NULL);
 }
 
-/* Rank 1's stream is held before the calls, of which rank 0's stream waits at the first one. */
+/* Rank 1's stream is on hold before the calls, so rank 0's stream waits in the first one. */
 static void *hold_rank_1(struct fake_rank *r)
 {
     enum { CALLS = 3 };
@@ -455,7 +455,7 @@ static void *hold_rank_1(struct fake_rank *r)
 static void end_of_held(struct fake_rank *r, void *pool)
 {
     if (r->rank == 0) {
-        CU(cu()->StreamSynchronize(device_of(r)->stream)); /* though rank 1 has not come */
+        CU(cu()->StreamSynchronize(device_of(r)->stream)); /* although rank 1 has not come */
         FAKE_CHECK(r, device_held());
     }
     pthread_barrier_wait(&together);
@@ -500,7 +500,7 @@ static void aborted(struct fake_rank *r)
     r->comm = NULL;
 }
 
-static void streams_that_wait_for_a_peer_end(void **state)
+static void abort_ends_streams_that_wait_for_a_peer(void **state)
 {
     (void)state;
     with_engines(2, aborted);
@@ -510,9 +510,9 @@ static void streams_that_wait_for_a_peer_end(void **state)
     pthread_barrier_destroy(&together);
 }
 
-/* ---- each call of the driver fails in turn ---- */
+/* ---- each driver call fails in turn ---- */
 
-static __thread int calls_left; /* of this thread, before the one that fails; 0: none does */
+static __thread int calls_left; /* this thread's calls before the one that fails; 0: none fails */
 
 static int is_due(void) { return calls_left > 0 && --calls_left == 0; }
 
@@ -533,9 +533,9 @@ static CUresult wait_fails(CUstream s, CUevent e, unsigned flags)
     return is_due() ? CUDA_ERROR_UNKNOWN : real.StreamWaitEvent(s, e, flags);
 }
 
-enum { MIDWAY = 12 }; /* calls of the driver until all of it is in the stream */
+enum { MIDWAY = 12 }; /* driver calls until the whole call is in the stream */
 static int nth;       /* which call is to fail */
-static int survived;  /* it was none: all are through */
+static int survived;  /* no call failed: all are covered */
 
 static void fails_midway(struct fake_rank *r)
 {
@@ -567,13 +567,13 @@ static void fails_midway(struct fake_rank *r)
         fake_sleep_ms(1);
     }
     FAKE_CHECK(r, (later == RONDO_SUCCESS) == survived);
-    CU(cu()->StreamSynchronize(stream)); /* all the same */
+    CU(cu()->StreamSynchronize(stream)); /* must end all the same */
     close_pool(r, pool);
     rondo_comm_abort(r->comm);
     r->comm = NULL;
 }
 
-static void a_call_of_the_driver_may_fail_at_any_place(void **state)
+static void any_driver_call_may_fail(void **state)
 {
     struct rondo_cuda *table = (struct rondo_cuda *)(uintptr_t)cu();
     (void)state;
@@ -593,19 +593,19 @@ static void a_call_of_the_driver_may_fail_at_any_place(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(large_calls_go_to_the_engines),
-        cmocka_unit_test(memory_that_one_rank_has_not_opened_is_no_ones),
-        cmocka_unit_test(words_that_streams_do_not_set_are_found_out),
-        cmocka_unit_test(what_one_rank_lacks_all_do_without),
-        cmocka_unit_test(calls_in_a_group_go_their_ways),
-        cmocka_unit_test(one_thread_may_have_all_ranks),
-        cmocka_unit_test(graphs_of_calls_by_engines_replay),
-        cmocka_unit_test(nobody_goes_before_its_data_was_taken),
-        cmocka_unit_test(hosts_that_do_not_meet_say_why),
-        cmocka_unit_test(streams_that_wait_for_a_peer_end),
-        cmocka_unit_test(a_call_of_the_driver_may_fail_at_any_place),
+        cmocka_unit_test(large_calls_use_copy_engines),
+        cmocka_unit_test(memory_that_one_rank_has_not_announced_is_not_used),
+        cmocka_unit_test(words_that_streams_do_not_set_are_detected),
+        cmocka_unit_test(one_rank_without_copy_engines_stops_all_ranks),
+        cmocka_unit_test(calls_of_a_group_are_carried_each_in_its_way),
+        cmocka_unit_test(one_thread_may_run_all_ranks),
+        cmocka_unit_test(graphs_of_calls_by_copy_engines_replay),
+        cmocka_unit_test(no_rank_goes_on_before_its_data_was_read),
+        cmocka_unit_test(hosts_that_do_not_meet_are_an_error),
+        cmocka_unit_test(abort_ends_streams_that_wait_for_a_peer),
+        cmocka_unit_test(any_driver_call_may_fail),
     };
-    setenv("FAKE_CUDA_LEAKS", "1", 1); /* at exit all was given back, or that is the program's status */
+    setenv("FAKE_CUDA_LEAKS", "1", 1); /* at exit everything must have been released, or the program fails */
     device_driver();
     fake_watchdog(300);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* Memory of GPUs for users (rondo_mem_alloc_device), and calls that reach into it (RONDO_DIRECT_GPU), over
- * the tests' CUDA driver: shareable memory, IPC, no peer access, the driver's calls failing in turn. */
+/* GPU memory for users (rondo_mem_alloc_device), and direct access to it (RONDO_DIRECT_GPU), on the fake CUDA
+ * driver: shareable memory, IPC, no peer access, driver calls failing in turn. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +21,7 @@ enum { POOL = 1 << 20, BYTES = 100000 };
 
 static CUdeviceptr address(const void *pointer) { return (CUdeviceptr)(uintptr_t)pointer; }
 
-/* Here and now; strangers' memory is the same for every kind. */
+/* Without a communicator; every kind of memory behaves alike. */
 static void memory_is_zeroed_and_freed_once(const char *no_vmm)
 {
     struct device d;
@@ -62,7 +62,7 @@ static void device_memory_is_zeroed_and_freed_once(void **state)
     memory_is_zeroed_and_freed_once("1");
 }
 
-static void wrong_arguments_and_want_of_memory_are_errors(void **state)
+static void wrong_arguments_and_lack_of_memory_are_errors(void **state)
 {
     char here;
     void *x = &here;
@@ -77,15 +77,15 @@ static void wrong_arguments_and_want_of_memory_are_errors(void **state)
     assert_ptr_equal(x, &here);
     assert_int_equal(rondo_mem_alloc_device(&x, 0, 0), RONDO_SUCCESS);
     assert_null(x);
-    assert_int_equal(rondo_mem_alloc_device(&x, 5, RONDO_CONFIG_DEFAULT), RONDO_SUCCESS); /* the host's */
+    assert_int_equal(rondo_mem_alloc_device(&x, 5, RONDO_CONFIG_DEFAULT), RONDO_SUCCESS); /* in host memory */
     ((char *)x)[4] = 1;
     assert_int_equal(rondo_mem_free(x), RONDO_SUCCESS);
 }
 
 static CUresult always_fails(void) { return CUDA_ERROR_UNKNOWN; }
 
-/* Whatever fails, the memory is had or it is not, and nothing is left of it. */
-static void each_call_of_the_driver_may_fail(void **state)
+/* Whatever fails, either there is memory or there is none, and nothing is left over. */
+static void each_driver_call_may_fail(void **state)
 {
     struct rondo_cuda *table = (struct rondo_cuda *)(uintptr_t)cu();
     const struct rondo_cuda real = *table;
@@ -114,18 +114,17 @@ static void each_call_of_the_driver_may_fail(void **state)
         assert_int_equal(rondo_mem_free(x), RONDO_SUCCESS);
         assert_int_equal(rondo_gpu_allocated(), 0);
     }
-    assert_int_equal(
-        failed,
-        4); /* shareable memory has another way, and so has waiting; the contexts and what zeroes have none */
+    assert_int_equal(failed,
+                     4); /* shareable memory and waiting have alternatives; contexts and zeroing have none */
 }
 
-/* ---- direct calls ---- */
+/* ---- direct access ---- */
 
 static pthread_barrier_t together;
 
 static const struct rondo_exec *exec_of(const struct fake_rank *r) { return r->comm->ctx->running.exec; }
 
-/* Places staged in so far, on channel 0. */
+/* Staging buffers filled so far, on channel 0. */
 static uint64_t staged(const struct fake_rank *r)
 {
     uint64_t n = 0;
@@ -133,7 +132,7 @@ static uint64_t staged(const struct fake_rank *r)
     return n;
 }
 
-/* A small sum over x, with all ranks' hosts behind it. */
+/* A small sum over x; all ranks' hosts wait for it. */
 static void sum_of_one(struct fake_rank *r, int32_t *x)
 {
     int32_t value = r->rank + 1;
@@ -145,7 +144,7 @@ static void sum_of_one(struct fake_rank *r, int32_t *x)
     FAKE_CHECK(r, value == r->nranks * (r->nranks + 1) / 2, "%d", value);
 }
 
-/* Calls until the last one was not staged. @return how many there were; 9: all were. */
+/* Call until a call is not staged. @return the number of calls; 9: all were staged. */
 static int calls_until_open(struct fake_rank *r, int32_t *x)
 {
     int n = 0;
@@ -158,8 +157,7 @@ static int calls_until_open(struct fake_rank *r, int32_t *x)
     return n;
 }
 
-/* All calls on memory that is open, after it was told of by registration (but rank 0, which is told of by its
- * first call). */
+/* All calls on memory that was announced by registration (on rank 0: by its first call). */
 static void on_open_memory(struct fake_rank *r)
 {
     void *pool = NULL, *handle = NULL;
@@ -191,8 +189,7 @@ static size_t available(void)
     return now;
 }
 
-/* Freed memory goes back to the device in the calls that follow, and what is had at its address is not taken
- * for it. */
+/* Freed memory returns to the device in later calls, and new memory at its address is not mistaken for it. */
 static void open_memory_that_is_freed(struct fake_rank *r)
 {
     void *open = NULL, *closed = (void *)(uintptr_t)device_new(8192);
@@ -227,7 +224,7 @@ static void try_open_memory(int n, int shared)
     pthread_barrier_destroy(&together);
 }
 
-static void calls_reach_into_open_memory(void **state)
+static void calls_access_announced_memory_directly(void **state)
 {
     (void)state;
     try_open_memory(2, 0);
@@ -235,7 +232,7 @@ static void calls_reach_into_open_memory(void **state)
     try_open_memory(2, 1);
 }
 
-static void calls_reach_into_memory_without_descriptors(void **state)
+static void calls_access_memory_without_descriptors_directly(void **state)
 {
     (void)state;
     setenv("FAKE_CUDA_NO_VMM", "1", 1);
@@ -261,7 +258,7 @@ static void no_direct(struct fake_rank *r)
     device_every_collective(r);
 }
 
-static void gpus_that_do_not_reach_one_another_do_without(void **state)
+static void gpus_without_peer_access_use_other_algorithms(void **state)
 {
     (void)state;
     setenv("FAKE_CUDA_NO_PEER", "0-2", 1);
@@ -281,7 +278,7 @@ static const char one_gpu_text[] = "<system version=\"1\"><cpu numaid=\"0\" affi
                                    "PCIe\" link_width=\"16\"><gpu dev=\"0\" sm=\"90\"/></pci>"
                                    "</cpu></system>\n";
 
-/* The least stages that ranks can have: every rank's block has a window. */
+/* The smallest staging buffers that ranks can have: every rank's block has a window. */
 static void in_least_stages(struct fake_rank *r)
 {
     static const rondo_dtype types[] = { RONDO_UINT8, RONDO_FLOAT64 };
@@ -290,7 +287,7 @@ static void in_least_stages(struct fake_rank *r)
     }
 }
 
-static void every_rank_has_a_window_of_the_least_stage(void **state)
+static void every_rank_has_a_window_of_the_smallest_staging_buffer(void **state)
 {
     const char *machine = device_machine(one_gpu_text);
     (void)state;
@@ -301,8 +298,8 @@ static void every_rank_has_a_window_of_the_least_stage(void **state)
 
 /* ---- graphs ---- */
 
-/* Sums and moves work on what the last replay left, first staged, then in memory that has become open: a
- * replay finds out by itself. */
+/* Sums and moves use what the previous replay left, first staged, then by direct access: a replay finds out
+ * by itself. */
 static void replayed(struct fake_rank *r)
 {
     enum { REPLAYS = 50 };
@@ -323,7 +320,7 @@ static void replayed(struct fake_rank *r)
     before = staged(r);
     pthread_mutex_lock(
         &r->comm->ctx->device
-             ->lock); /* where another rank is late, this one's thread would look and open memory meanwhile */
+             ->lock); /* while another rank is late, this one's watching thread would look and open memory */
     device_graph_run(d, &graph, 1);
     pthread_mutex_unlock(&r->comm->ctx->device->lock);
     FAKE_CHECK(r, staged(r) > before, "memory was open before it was told of");
@@ -338,11 +335,11 @@ static void replayed(struct fake_rank *r)
     }
     FAKE_CHECK(r, host == want, "%u, not %u", host, want);
     device_graph_free(&graph);
-    sum_of_one(r, (int32_t *)x); /* the communicator goes on */
+    sum_of_one(r, (int32_t *)x); /* the communicator still works */
     FAKE_OK(r, rondo_mem_free(x));
 }
 
-static void graphs_of_direct_calls_replay(void **state)
+static void graphs_of_direct_access_replay(void **state)
 {
     (void)state;
     fake_params(SMALL, "MAX_NCHANNELS", "2", "DIRECT_GPU", "4K", "ALGO", TWOSHOT, NULL);
@@ -353,8 +350,8 @@ static void graphs_of_direct_calls_replay(void **state)
 
 /* ---- streams of another device ---- */
 
-/* A call after memory has gone uploads that; what is before it in the other device's stream, and the
- * communicator's own call there, are not waited for. */
+/* A call after memory was freed uploads that fact. It must not wait for earlier work in the other device's
+ * stream, nor for the communicator's own call there. */
 static void uploads_behind_a_foreign_stream(struct fake_rank *r)
 {
     struct device other;
@@ -383,7 +380,7 @@ static void uploads_behind_a_foreign_stream(struct fake_rank *r)
     FAKE_OK(r, rondo_mem_free(kept));
 }
 
-static void calls_on_another_devices_stream_wait_for_nothing(void **state)
+static void calls_on_another_devices_stream_wait_for_no_upload(void **state)
 {
     (void)state;
     device_hold_begin();
@@ -395,9 +392,9 @@ static void calls_on_another_devices_stream_wait_for_nothing(void **state)
 
 /* ---- the end ---- */
 
-/* One thread has both ranks, whose memory has no descriptors: the first one to go does not wait for the
+/* One thread has both ranks, whose memory has no descriptors: the first one to close must not wait for the
  * second. */
-static void ranks_of_one_thread_go_one_after_the_other(void **state)
+static void ranks_of_one_thread_are_destroyed_one_by_one(void **state)
 {
     enum { N = 2 };
     rondo_comm *comm[N];
@@ -417,7 +414,7 @@ static void ranks_of_one_thread_go_one_after_the_other(void **state)
     unsetenv("FAKE_CUDA_NO_VMM");
 }
 
-/* More pieces than there is room for, in one that goes; those that do not fit are staged. */
+/* More allocations than there is room for, in one call each; those that do not fit are staged. */
 static void many_pieces(struct fake_rank *r)
 {
     enum { PIECES = RONDO_DIRECT_REGIONS + 3 };
@@ -435,11 +432,11 @@ static void many_pieces(struct fake_rank *r)
     }
     pthread_barrier_wait(&together);
     FAKE_CHECK(r, calls_until_open(r, piece[PIECES - 1]) <=
-                      8); /* their places are free when all have let them go */
+                      8); /* their places are free when all have unmapped them */
     FAKE_OK(r, rondo_mem_free(piece[PIECES - 1]));
 }
 
-static void pieces_beyond_the_table_are_staged(void **state)
+static void allocations_beyond_the_table_are_staged(void **state)
 {
     (void)state;
     fake_params(SMALL, "MAX_NCHANNELS", "1", "DIRECT_GPU", "4K", "ALGO", TWOSHOT, NULL);
@@ -481,20 +478,20 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(device_memory_is_zeroed_and_freed_once),
-        cmocka_unit_test(wrong_arguments_and_want_of_memory_are_errors),
-        cmocka_unit_test(each_call_of_the_driver_may_fail),
-        cmocka_unit_test(calls_reach_into_open_memory),
-        cmocka_unit_test(calls_reach_into_memory_without_descriptors),
+        cmocka_unit_test(wrong_arguments_and_lack_of_memory_are_errors),
+        cmocka_unit_test(each_driver_call_may_fail),
+        cmocka_unit_test(calls_access_announced_memory_directly),
+        cmocka_unit_test(calls_access_memory_without_descriptors_directly),
         cmocka_unit_test(other_memory_is_staged_with_the_same_results),
-        cmocka_unit_test(gpus_that_do_not_reach_one_another_do_without),
-        cmocka_unit_test(every_rank_has_a_window_of_the_least_stage),
-        cmocka_unit_test(graphs_of_direct_calls_replay),
-        cmocka_unit_test(calls_on_another_devices_stream_wait_for_nothing),
-        cmocka_unit_test(ranks_of_one_thread_go_one_after_the_other),
-        cmocka_unit_test(pieces_beyond_the_table_are_staged),
+        cmocka_unit_test(gpus_without_peer_access_use_other_algorithms),
+        cmocka_unit_test(every_rank_has_a_window_of_the_smallest_staging_buffer),
+        cmocka_unit_test(graphs_of_direct_access_replay),
+        cmocka_unit_test(calls_on_another_devices_stream_wait_for_no_upload),
+        cmocka_unit_test(ranks_of_one_thread_are_destroyed_one_by_one),
+        cmocka_unit_test(allocations_beyond_the_table_are_staged),
         cmocka_unit_test(memory_of_the_wrong_kind_is_not_registered),
     };
-    setenv("FAKE_CUDA_LEAKS", "1", 1); /* at exit all was given back, or that is the program's status */
+    setenv("FAKE_CUDA_LEAKS", "1", 1); /* at exit everything must have been released, or the program fails */
     device_driver();
     fake_watchdog(300);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* Communicators with a GPU, over the tests' CUDA driver: what is refused, calls that differ or wait for
- * nobody, abort, each call of the driver failing in turn. */
+/* Communicators with a GPU on the fake CUDA driver: arguments that are refused, calls that differ or whose
+ * peers do not come, abort, each driver call failing in turn. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,10 +10,10 @@
 #include "device_world.h"
 #include "kern/cuda/exec_cuda_impl.h"
 
-/* Calls that reach into the peers' memory. */
+/* Calls with direct access to the peers' memory. */
 #define DIRECT "DIRECT_GPU", "4K", "ALGO", "all_reduce:oneshot,twoshot"
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 static void wrong_pointers(struct fake_rank *r)
 {
@@ -34,7 +34,7 @@ static void wrong_pointers(struct fake_rank *r)
                RONDO_INVALID_ARGUMENT, "receive buffer");
     CU(cu()->MemFree((CUdeviceptr)(uintptr_t)there));
     device_close(&other);
-    FAKE_OK(r, device_call_issue(&c, r->comm, device_of(r)->stream)); /* the communicator goes on */
+    FAKE_OK(r, device_call_issue(&c, r->comm, device_of(r)->stream)); /* the communicator still works */
     CU(cu()->StreamSynchronize(device_of(r)->stream));
     FAKE_CHECK(r, device_call_check(device_of(r), &c)[0] == '\0');
 }
@@ -81,7 +81,7 @@ static void no_such_gpu(struct fake_rank *r)
                "there is no GPU 1000");
 }
 
-static void a_wrong_choice_of_gpus_is_the_same_error_for_all(void **state)
+static void a_wrong_choice_of_gpus_is_the_same_error_on_all_ranks(void **state)
 {
     (void)state;
     fake_params(NULL);
@@ -92,7 +92,7 @@ static void a_wrong_choice_of_gpus_is_the_same_error_for_all(void **state)
 
 /* ---- blocks of a GPU ---- */
 
-/* The GPU's kernels, held, and how many of its blocks run together from here on. */
+/* The GPU's kernels, with a reference; sets how many blocks run together from here on. */
 static struct rondo_cuda_kernels *kernels_of(const struct device *d, int blocks)
 {
     struct rondo_cuda_kernels *kernels;
@@ -119,12 +119,12 @@ static void more_ranks_than_blocks_of_a_gpu_are_refused_on_all_ranks(void **stat
     device_open(&d, 0);
     kernels = kernels_of(&d, 2);
     fake_ranks_bare(3, too_many, NULL);
-    rondo_cuda_kernels_put(kernels); /* with the last one they go, and that number too */
+    rondo_cuda_kernels_put(kernels); /* they go with the last reference, and that number, too */
     device_close(&d);
 }
 
-/* What must fit beside ranks that share the GPU is the largest other communicator that is still there. */
-static void blocks_of_communicators_that_are_gone_are_free(void **state)
+/* Besides ranks that share the GPU, only the largest other communicator that still exists must fit. */
+static void blocks_of_destroyed_communicators_are_free(void **state)
 {
     struct device d;
     struct rondo_cuda_kernels *kernels;
@@ -153,9 +153,9 @@ static void blocks_of_communicators_that_are_gone_are_free(void **state)
     device_close(&d);
 }
 
-/* ---- what goes wrong ---- */
+/* ---- errors ---- */
 
-/* A call whose counts are not the other rank's, on 8192 bytes at x. */
+/* A call whose counts differ from the other rank's, on 8192 bytes at x. */
 struct differing {
     rondo_status (*issue)(struct fake_rank *r, char *x, rondo_stream stream);
 };
@@ -177,7 +177,7 @@ static rondo_status more_is_sent(struct fake_rank *r, char *x, rondo_stream stre
 {
     return message(r, x, 400, 100, stream);
 }
-/* Rank 0 sends and awaits 100, rank 1 sends and awaits 400. */
+/* Rank 0 sends and expects 100, rank 1 sends and expects 400. */
 static rondo_status all_to_allvs(struct fake_rank *r, char *x, rondo_stream stream)
 {
     static const size_t at[2];
@@ -208,7 +208,7 @@ static void different_counts(struct fake_rank *r)
     r->comm = NULL;
 }
 
-static void calls_that_differ_end_both_ranks_kernels(void **state)
+static void mismatched_calls_end_both_ranks_kernels(void **state)
 {
     struct differing reduces = { all_reduces },
                      messages[] = { { less_is_sent }, { more_is_sent }, { all_to_allvs } };
@@ -217,7 +217,7 @@ static void calls_that_differ_end_both_ranks_kernels(void **state)
     device_ranks(2, 0, different_counts, &reduces);
     fake_params(SMALL, "MAX_NCHANNELS", "1", DIRECT, NULL);
     device_ranks(2, 0, different_counts, &reduces);
-    fake_params(SMALL, "P2P_LL_THRESHOLD", "200", NULL); /* 100 bytes go by LL, 400 by Simple */
+    fake_params(SMALL, "P2P_LL_THRESHOLD", "200", NULL); /* 100 bytes use LL, 400 use Simple */
     for (size_t i = 0; i < RONDO_COUNTOF(messages); i++) {
         device_ranks(2, 0, different_counts, &messages[i]);
     }
@@ -249,7 +249,7 @@ static void nobody_comes(struct fake_rank *r)
     r->comm = NULL;
 }
 
-static void a_call_that_waits_too_long_says_for_whom(void **state)
+static void a_call_that_times_out_names_the_awaited_rank(void **state)
 {
     (void)state;
     fake_params(SMALL, "MAX_NCHANNELS", "1", NULL);
@@ -260,7 +260,7 @@ static void a_call_that_waits_too_long_says_for_whom(void **state)
     device_ranks(2, 0, nobody_comes, NULL);
 }
 
-/* All but the last rank call: what they send to it waits in the same block as what they await from it. */
+/* All but the last rank call: what they send to it waits in the same block as what they expect from it. */
 static void one_stays_away(struct fake_rank *r)
 {
     enum { COUNT = 3000 };
@@ -286,7 +286,7 @@ static void one_stays_away(struct fake_rank *r)
     r->comm = NULL;
 }
 
-static void a_rank_that_stays_away_ends_calls_of_messages(void **state)
+static void a_missing_rank_ends_calls_of_messages(void **state)
 {
     (void)state;
     fake_params(SMALL, "MAX_NCHANNELS", "1", "TIMEOUT", "300ms", NULL);
@@ -301,7 +301,7 @@ static void *abort_it(void *comm)
 
 static pthread_barrier_t launched;
 
-/* A kernel that nobody answers leaves when another thread aborts. */
+/* A kernel that no peer answers leaves when another thread aborts. */
 static void aborted(struct fake_rank *r)
 {
     const struct device *d = device_of(r);
@@ -331,12 +331,12 @@ static void abort_ends_kernels_from_any_thread(void **state)
     pthread_barrier_destroy(&launched);
 }
 
-/* ---- each call of the driver fails in turn ---- */
+/* ---- each driver call fails in turn ---- */
 
 static CUresult always_fails(void) { return CUDA_ERROR_UNKNOWN; }
 
-/* What is before the kernel in its stream ends once the end of the communicator has asked this often whether
- * the context is lost. */
+/* Work before the kernel in its stream ends once destroying the communicator has asked this often whether the
+ * context is lost. */
 enum { ASKED_OFTEN = 3 };
 static int asked; /* atomic */
 static CUstream asked_stream;
@@ -383,8 +383,8 @@ static void ended_untold(struct fake_rank *r)
     r->comm = NULL;
 }
 
-/* The driver does not say whether the kernel has ended, and it does not leave at once. */
-static void memory_goes_after_kernels_of_which_the_driver_says_nothing(void **state)
+/* The driver does not say whether the kernel has ended, and the kernel does not leave at once. */
+static void memory_is_freed_after_kernels_that_the_driver_never_reports(void **state)
 {
     struct rondo_cuda *table = (struct rondo_cuda *)(uintptr_t)cu();
     (void)state;
@@ -409,8 +409,8 @@ static void stuck(struct fake_rank *r)
     exec->stuck = r->rank == 0;
 }
 
-/* An upload that may be under way still keeps what it goes to. */
-static void memory_stays_where_an_upload_may_go(void **state)
+/* An upload that may still run keeps its destination. */
+static void memory_that_an_upload_may_reach_is_kept(void **state)
 {
     enum rondo_pointer_kind kind;
     int ordinal;
@@ -423,7 +423,7 @@ static void memory_stays_where_an_upload_may_go(void **state)
     }
 }
 
-/* Those that only take things back, and what errors are told with. */
+/* Calls that only release things, and those that describe errors. */
 static int may_fail(const char *name)
 {
     static const char *const not [] = { "Init",
@@ -452,7 +452,7 @@ static int may_fail(const char *name)
     return 1;
 }
 
-/* Create, call, destroy: any of it may be an error, none may hang or crash. */
+/* Create, call, destroy: any of them may fail, none may hang or crash. */
 static void try_all(struct fake_rank *r)
 {
     struct place *place = r->arg;
@@ -481,7 +481,7 @@ static void failing_rank(struct fake_rank *r)
     try_all(r);
 }
 
-static void every_call_of_the_driver_may_fail(void **state)
+static void every_driver_call_may_fail(void **state)
 {
     struct rondo_cuda *table = (struct rondo_cuda *)(uintptr_t)cu();
     struct failing f;
@@ -520,16 +520,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(buffers_elsewhere_are_refused),
-        cmocka_unit_test(a_wrong_choice_of_gpus_is_the_same_error_for_all),
+        cmocka_unit_test(a_wrong_choice_of_gpus_is_the_same_error_on_all_ranks),
         cmocka_unit_test(more_ranks_than_blocks_of_a_gpu_are_refused_on_all_ranks),
-        cmocka_unit_test(blocks_of_communicators_that_are_gone_are_free),
-        cmocka_unit_test(calls_that_differ_end_both_ranks_kernels),
-        cmocka_unit_test(a_call_that_waits_too_long_says_for_whom),
-        cmocka_unit_test(a_rank_that_stays_away_ends_calls_of_messages),
+        cmocka_unit_test(blocks_of_destroyed_communicators_are_free),
+        cmocka_unit_test(mismatched_calls_end_both_ranks_kernels),
+        cmocka_unit_test(a_call_that_times_out_names_the_awaited_rank),
+        cmocka_unit_test(a_missing_rank_ends_calls_of_messages),
         cmocka_unit_test(abort_ends_kernels_from_any_thread),
-        cmocka_unit_test(memory_goes_after_kernels_of_which_the_driver_says_nothing),
-        cmocka_unit_test(memory_stays_where_an_upload_may_go),
-        cmocka_unit_test(every_call_of_the_driver_may_fail),
+        cmocka_unit_test(memory_is_freed_after_kernels_that_the_driver_never_reports),
+        cmocka_unit_test(memory_that_an_upload_may_reach_is_kept),
+        cmocka_unit_test(every_driver_call_may_fail),
     };
     device_driver();
     fake_watchdog(300);

@@ -1,5 +1,5 @@
-/* Communicators with a GPU whose data cross a network card by GPUDirect: kernels of the tests' CUDA driver,
- * cards of fake_verbs.h, a machine of a file; and the thread that carries them. */
+/* Communicators with a GPU whose data cross a NIC by GPUDirect: the fake CUDA driver's kernels,
+ * fake_verbs.h's NICs, a machine from a file; and the thread that carries the data. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,7 +30,7 @@ static void write_file(const char *name, const char *text)
     assert_int_equal(fclose(file), 0);
 }
 
-/* Two GPUs of the tests' driver and the card, all under one switch. */
+/* Two of the fake driver's GPUs and the NIC, all under one switch. */
 static const char machine_text[] =
     "<system version=\"1\"><cpu numaid=\"0\" affinity=\"ffffffff\" arch=\"x86_64\" vendor=\"GenuineIntel\" "
     "familyid=\"6\" modelid=\"207\">"
@@ -135,7 +135,7 @@ static void the_thread_runs_near_the_card(void **state)
 
 /* ---- the world ---- */
 
-/* The card's directory in sysfs, near a core that is ours. */
+/* The NIC's directory in sysfs, near a core that we may use. */
 static int setup(void **state)
 {
     struct rondo_cores own;

@@ -1,5 +1,5 @@
-/* Groups over several communicators of GPUs, over the tests' CUDA driver: launches of a device follow one
- * another, and may not wait for one another in a circle. */
+/* Groups over several communicators of GPUs on the fake CUDA driver: launches of a device run one after the
+ * other, and must not wait for one another in a circle. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 
 enum { COMMS = 3, ROUNDS = 4, RANKS = 12 };
 
-/* r->comm and others over the same ranks; in each stream of its own, or all in one. */
+/* r->comm and others over the same ranks; each in its own stream, or all in one. */
 struct comms {
     rondo_comm *comm[COMMS];
     CUstream stream[COMMS];
@@ -43,7 +43,7 @@ static void comms_free(struct fake_rank *r, const struct comms *c)
     }
 }
 
-/* A group of a call on each communicator, beginning with comm[first], in streams of their own or in one. */
+/* A group with a call on each communicator, beginning with comm[first], in separate streams or one. */
 static void group_of(struct fake_rank *r, const struct comms *c, int first, int one_stream,
                      struct fake_call (*call_of)(int comm, int round), int round)
 {
@@ -86,7 +86,7 @@ static void orders(struct fake_rank *r)
     comms_free(r, &c);
 }
 
-static void communicators_may_come_in_any_order(void **state)
+static void communicators_may_be_used_in_any_order(void **state)
 {
     (void)state;
     fake_params(SMALL, "MAX_NCHANNELS", "2", NULL);
@@ -97,8 +97,8 @@ static void communicators_may_come_in_any_order(void **state)
 
 /* ---- more launches on one rank than on others ---- */
 
-/* On one channel the root takes as many messages in its first launch as a block has room for, and the others
- * in its second; none fits into the slots. Each communicator has its turn, whichever goes first. */
+/* On one channel the root takes as many messages in its first launch as a block has room for, the others in
+ * its second; none fits into the slots. Each communicator has its turn, whichever goes first. */
 static struct fake_call one_gathers(int comm, int round)
 {
     return (struct fake_call){ .coll = comm == round ? FAKE_GATHER : FAKE_ALL_REDUCE,
@@ -116,7 +116,7 @@ static void gathers(struct fake_rank *r)
     comms_free(r, &c);
 }
 
-static void launches_of_a_call_are_not_parted_by_others(void **state)
+static void launches_of_a_call_are_not_interleaved_with_others(void **state)
 {
     (void)state;
     fake_params(SMALL, "MAX_NCHANNELS", "1", NULL);
@@ -125,7 +125,7 @@ static void launches_of_a_call_are_not_parted_by_others(void **state)
 
 /* ---- one thread has all ranks ---- */
 
-static void one_thread_may_have_them_in_any_order(void **state)
+static void one_thread_may_use_them_in_any_order(void **state)
 {
     enum { N = 2 };
     struct device device[N];
@@ -169,7 +169,7 @@ static void one_thread_may_have_them_in_any_order(void **state)
 
 static CUresult (*launch)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                           CUstream, void **, void **);
-static __thread int launches_left = -1; /* of this thread, until one fails; -1: none does */
+static __thread int launches_left = -1; /* this thread's, until one fails; -1: none fails */
 
 static CUresult launch_some(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                             unsigned bz, unsigned shared, CUstream stream, void **arguments, void **extra)
@@ -222,7 +222,7 @@ static void half_launched(struct fake_rank *r)
         FAKE_CHECK(r, sums(&c, memory) != RONDO_SUCCESS);
         launches_left = -1;
     }
-    comms_sync(&c); /* no kernel of rank 1's waits for what rank 0 has not launched */
+    comms_sync(&c); /* no kernel of rank 1 waits for what rank 0 has not launched */
     for (int k = 0; k < COMMS; k++) {
         rondo_status status = RONDO_SUCCESS;
         double end = fake_now() + 30;
@@ -233,7 +233,7 @@ static void half_launched(struct fake_rank *r)
                    first, rondo_status_string(status));
     }
     {
-        struct fake_rank as = *r; /* the one that was launched goes on */
+        struct fake_rank as = *r; /* the launched one still works */
         as.comm = c.comm[first];
         DEVICE_CALL(&as, device_of(r), .coll = FAKE_ALL_GATHER, .type = RONDO_INT32, .count = 500);
         FAKE_CHECK(r, as.failure[0] == '\0', "%s", as.failure);
@@ -249,7 +249,7 @@ static void half_launched(struct fake_rank *r)
     CU(cu()->MemFree(memory));
 }
 
-static void an_error_ends_all_that_is_not_launched_and_nothing_else(void **state)
+static void an_error_ends_what_is_not_launched_and_nothing_else(void **state)
 {
     struct rondo_cuda *table = (struct rondo_cuda *)(uintptr_t)cu();
     (void)state;
@@ -265,10 +265,10 @@ static void an_error_ends_all_that_is_not_launched_and_nothing_else(void **state
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(communicators_may_come_in_any_order),
-        cmocka_unit_test(launches_of_a_call_are_not_parted_by_others),
-        cmocka_unit_test(one_thread_may_have_them_in_any_order),
-        cmocka_unit_test(an_error_ends_all_that_is_not_launched_and_nothing_else),
+        cmocka_unit_test(communicators_may_be_used_in_any_order),
+        cmocka_unit_test(launches_of_a_call_are_not_interleaved_with_others),
+        cmocka_unit_test(one_thread_may_use_them_in_any_order),
+        cmocka_unit_test(an_error_ends_what_is_not_launched_and_nothing_else),
     };
     setenv("FAKE_CUDA_DEVICES", "12", 1);
     device_driver();

@@ -1,5 +1,5 @@
-/* LL128 is for pairs of GPUs between which the 128 bytes of a store arrive as one, over the tests' CUDA
- * driver: not where nothing is known of them, nor where a pair does not reach each other after all. */
+/* LL128 is for pairs of GPUs between which the 128 bytes of a store arrive as one. On the fake CUDA driver:
+ * not where the machine does not show them, nor where a pair turns out to have no access. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,11 +12,11 @@
 
 enum { LL128 = 1u << RONDO_PROTO_LL128 };
 
-/* What creation has found; what calls do with it. */
+/* What creation has found; what calls use. */
 struct expected {
     int known;      /* the machine shows the GPUs */
-    int ll128;      /* calls may go by LL128 */
-    int only_ll128; /* RONDO_PROTO leaves no other */
+    int ll128;      /* calls may use LL128 */
+    int only_ll128; /* RONDO_PROTO allows nothing else */
 };
 
 static int may_go_by_ll128(const struct fake_rank *r, enum rondo_coll coll, size_t bytes)
@@ -58,7 +58,7 @@ static void looks(struct fake_rank *r)
     DEVICE_CALL(r, d, .coll = FAKE_ALL_GATHER, .type = RONDO_INT32, .count = 3001);
 }
 
-static void gpus_on_nvlink_have_it(void **state)
+static void gpus_on_nvlink_use_ll128(void **state)
 {
     struct expected expected = { .known = 1, .ll128 = 1 };
     const char *machine = device_machine(device_machine_text);
@@ -70,7 +70,7 @@ static void gpus_on_nvlink_have_it(void **state)
     device_machine_end(machine);
 }
 
-static void gpus_that_the_machine_does_not_show_have_none(void **state)
+static void gpus_missing_from_the_machine_do_not_use_ll128(void **state)
 {
     struct expected expected = { .known = 0 };
     (void)state;
@@ -82,16 +82,17 @@ static void gpus_that_the_machine_does_not_show_have_none(void **state)
     device_ranks(2, 0, looks, &expected);
 }
 
-/* ---- pairs that do not reach each other, whatever the topology says ---- */
+/* ---- pairs without access, whatever the topology says ---- */
 
 static void broken(const char *pairs, int nranks, const struct expected *expected)
 {
-    setenv("FAKE_CUDA_NO_PEER", pairs, 1); /* as bridges with ACS do it, or containers that forbid IPC */
+    /* as with bridges that enable ACS, or containers that forbid IPC */
+    setenv("FAKE_CUDA_NO_PEER", pairs, 1);
     device_ranks(nranks, 0, looks, (void *)(uintptr_t)expected);
     unsetenv("FAKE_CUDA_NO_PEER");
 }
 
-static void a_pair_that_is_broken_takes_it_from_all_ranks(void **state)
+static void one_broken_pair_keeps_all_ranks_from_ll128(void **state)
 {
     struct expected expected = { .known = 1 };
     const char *machine = device_machine(device_machine_text);
@@ -99,9 +100,9 @@ static void a_pair_that_is_broken_takes_it_from_all_ranks(void **state)
     (void)state;
     fake_params(SMALL, "MAX_NCHANNELS", "2", "TOPO_FILE", machine, NULL);
     mask = rondo_log_mask;
-    rondo_log_mask = RONDO_LOG_NONE; /* a warning for each pair */
+    rondo_log_mask = RONDO_LOG_NONE; /* there is a warning for each pair */
     broken("0-1", 2, &expected);
-    broken("0-2", 3, &expected); /* a ring of three has every pair; rank 1 reaches both others */
+    broken("0-2", 3, &expected); /* a ring of three has every pair; rank 1 can access both others */
     broken("0-1,0-2,0-3", 4, &expected);
     fake_params(SMALL, "MAX_NCHANNELS", "2", "ALGO", "ring", "PROTO", "ll128", "TOPO_FILE", machine, NULL);
     rondo_log_mask = RONDO_LOG_NONE;
@@ -111,8 +112,8 @@ static void a_pair_that_is_broken_takes_it_from_all_ranks(void **state)
     device_machine_end(machine);
 }
 
-/* What a proxy carries comes whole. */
-static void slices_that_a_proxy_carries_keep_it(void **state)
+/* A proxy carries slices whole. */
+static void slices_that_a_proxy_carries_use_ll128(void **state)
 {
     struct expected expected = { .known = 1, .ll128 = 1 };
     const char *machine = device_machine(device_machine_text);
@@ -130,10 +131,10 @@ static void slices_that_a_proxy_carries_keep_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gpus_on_nvlink_have_it),
-        cmocka_unit_test(gpus_that_the_machine_does_not_show_have_none),
-        cmocka_unit_test(a_pair_that_is_broken_takes_it_from_all_ranks),
-        cmocka_unit_test(slices_that_a_proxy_carries_keep_it),
+        cmocka_unit_test(gpus_on_nvlink_use_ll128),
+        cmocka_unit_test(gpus_missing_from_the_machine_do_not_use_ll128),
+        cmocka_unit_test(one_broken_pair_keeps_all_ranks_from_ll128),
+        cmocka_unit_test(slices_that_a_proxy_carries_use_ll128),
     };
     device_driver();
     fake_watchdog(300);

@@ -1,10 +1,10 @@
-/* Two-shot and what it knows (kern/direct.h): results on every kind of memory, who is waited for, calls
- * that differ, the table of segments (direct_world.h). */
+/* Two-shot by direct access (kern/direct.h): results on every kind of memory, whom it waits for, calls that
+ * differ, and the table of segments. */
 #include "direct_world.h"
 
 #include <pthread.h>
 
-static void results_are_of_rank_order_whatever_the_memory(void **state)
+static void results_are_in_rank_order_on_every_kind_of_memory(void **state)
 {
     (void)state;
     for (int memory = 0; memory < NUM_MEMORIES; memory++) {
@@ -35,7 +35,7 @@ static void ranks_may_be_threads(void **state)
     }
 }
 
-static void describe_names_who_is_waited_for(void **state)
+static void describe_names_the_awaited_rank(void **state)
 {
     struct call c = { .coll = RONDO_COLL_ALL_REDUCE, .count = 100 };
     struct world *w = world_new(4, ONE_PROCESS);
@@ -54,7 +54,7 @@ static void describe_names_who_is_waited_for(void **state)
     world_free(w);
 }
 
-static void calls_that_differ_are_seen(void **state)
+static void mismatched_calls_are_detected(void **state)
 {
     struct call ours = { .coll = RONDO_COLL_ALL_REDUCE, .count = 100 },
                 theirs = { .coll = RONDO_COLL_BROADCAST, .count = 100 };
@@ -69,8 +69,9 @@ static void calls_that_differ_are_seen(void **state)
     world_free(w);
 }
 
-/* In place on all ranks: where that decides; calls out of place between them do not make ranks ask less. */
-static void where_only_calls_in_place_pay_all_ranks_are(void **state)
+/* CMA only pays in place: then all ranks must be in place, and calls out of place in between do not make
+ * ranks ask less. */
+static void cma_that_only_pays_in_place_needs_all_ranks_in_place(void **state)
 {
     (void)state;
     for (int apart = 0; apart < 3; apart++) {
@@ -90,8 +91,8 @@ static void where_only_calls_in_place_pay_all_ranks_are(void **state)
     }
 }
 
-/* The table forgets what was not used for longest, and is the same for whoever was told the same. */
-static void the_table_is_bounded_and_the_same(void **state)
+/* The table evicts the least recently used entry, and equal histories make equal tables. */
+static void the_table_is_bounded_and_deterministic(void **state)
 {
     struct rondo_direct_config config = { .nlocal = 2, .index = 0 };
     struct rondo_direct *a, *b;
@@ -106,7 +107,7 @@ static void the_table_is_bounded_and_the_same(void **state)
         rondo_direct_touch(a, 5);
         rondo_direct_touch(b, 5);
         assert_null(rondo_direct_known(a, id));
-        (void)rondo_direct_known(a, id / 2 + 1); /* who merely looks changes nothing */
+        (void)rondo_direct_known(a, id / 2 + 1); /* a look-up changes nothing */
         rondo_direct_remember(a, &note, NULL, 0);
         rondo_direct_remember(b, &note, NULL, 0);
         assert_non_null(rondo_direct_known(a, id));
@@ -120,9 +121,9 @@ static void the_table_is_bounded_and_the_same(void **state)
     rondo_direct_close(b);
 }
 
-/* Of a reduce by the kernel's copies: together all of it, in whole lines, and none has more to copy than
- * another by more than a line of each rank. */
-static void shares_with_a_root_are_all_of_it_and_take_equally_long(void **state)
+/* The shares of a CMA reduce cover everything in whole lines, and no share takes longer by more than a line
+ * of each rank. */
+static void shares_of_a_reduce_cover_it_and_take_equally_long(void **state)
 {
     static const size_t lens[] = { 1, 15, 16, 100, 4096, 65537, 1 << 20 };
     (void)state;
@@ -130,7 +131,7 @@ static void shares_with_a_root_are_all_of_it_and_take_equally_long(void **state)
         for (size_t i = 0; i < RONDO_COUNTOF(lens); i++) {
             size_t len = lens[i], line = RONDO_CACHE_LINE / sizeof(float), most = 0, covered = 0;
             int root = (int)(i % (size_t)n);
-            for (int k = 0; k < n; k++) { /* the root's first, then the others in their order */
+            for (int k = 0; k < n; k++) { /* the root's share first, then the others' in rank order */
                 int index = k == 0 ? root : k - (k <= root);
                 struct rondo_work w = { .coll = RONDO_COLL_REDUCE, .elem_bytes = sizeof(float), .len = len };
                 struct rondo_flow flow = { 0 };
@@ -152,13 +153,13 @@ static void shares_with_a_root_are_all_of_it_and_take_equally_long(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(results_are_of_rank_order_whatever_the_memory),
+        cmocka_unit_test(results_are_in_rank_order_on_every_kind_of_memory),
         cmocka_unit_test(ranks_may_be_threads),
-        cmocka_unit_test(describe_names_who_is_waited_for),
-        cmocka_unit_test(calls_that_differ_are_seen),
-        cmocka_unit_test(where_only_calls_in_place_pay_all_ranks_are),
-        cmocka_unit_test(the_table_is_bounded_and_the_same),
-        cmocka_unit_test(shares_with_a_root_are_all_of_it_and_take_equally_long),
+        cmocka_unit_test(describe_names_the_awaited_rank),
+        cmocka_unit_test(mismatched_calls_are_detected),
+        cmocka_unit_test(cma_that_only_pays_in_place_needs_all_ranks_in_place),
+        cmocka_unit_test(the_table_is_bounded_and_deterministic),
+        cmocka_unit_test(shares_of_a_reduce_cover_it_and_take_equally_long),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

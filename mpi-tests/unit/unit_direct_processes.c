@@ -1,13 +1,12 @@
-/* Two-shot by ranks of several processes (direct_world.h): memory of one another that they map, that they may
- * not, and that is gone. */
+/* Two-shot between processes: memory of another process that can be mapped, that cannot, and that is gone. */
 #include "direct_world.h"
 
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-/* One rank of two processes with memory of its own, to the end of its calls. @return 0: all was right, and
- * carried so. */
+/* Run one rank of two processes, with its own memory, until its calls end. @return 0: all were right and had
+ * the verdict. */
 static int run_alone(struct world *w, int rank, enum rondo_verdict verdict)
 {
     struct rank *r = &w->rank[rank];
@@ -48,7 +47,7 @@ static void two_processes(int refused)
     }
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
     none = old;
-    none.rlim_cur = 3; /* what is allocated below was there before: only peers' segments cannot be opened */
+    none.rlim_cur = 3; /* allocate first: only opening peers' segments must fail */
     {
         void *kept;
         assert_int_equal(rondo_heap_alloc(&kept, PLACE), RONDO_SUCCESS);
@@ -70,13 +69,13 @@ static void two_processes(int refused)
     munmap(places, bytes);
 }
 
-static void processes_map_one_anothers_memory(void **state)
+static void processes_map_each_others_memory(void **state)
 {
     (void)state;
     two_processes(0);
 }
 
-static void what_one_process_cannot_map_is_for_others(void **state)
+static void memory_that_a_process_cannot_map_uses_the_fallback(void **state)
 {
     (void)state;
     two_processes(1);
@@ -95,8 +94,8 @@ static int32_t dead_process(void)
     return (int32_t)child;
 }
 
-/* One rank cannot: then nobody does, and the call is made all the same. */
-static void where_one_may_not_nobody_does(void **state)
+/* One rank cannot map: then nobody does, and the call is made by the fallback. */
+static void one_rank_that_cannot_map_stops_all_ranks(void **state)
 {
     (void)state;
     for (int in_place = 0; in_place < 2; in_place++) {
@@ -112,14 +111,14 @@ static void where_one_may_not_nobody_does(void **state)
             assert_string_equal(w->rank[i].wrong, "");
             assert_int_equal(w->rank[i].carried[RONDO_NOT_DIRECT], NCALLS);
             assert_int_equal(w->rank[i].direct->cma, RONDO_CMA_REFUSED);
-            assert_true(w->rank[i].direct->ncalls < NCALLS); /* nobody asks for ever */
+            assert_true(w->rank[i].direct->ncalls < NCALLS); /* asking stops at some time */
         }
         world_free(w);
     }
 }
 
-/* A peer that is gone when its memory is wanted. */
-static void a_process_that_ended_is_an_error(void **state)
+/* A peer has ended when its memory is wanted. */
+static void a_process_that_has_ended_is_an_error(void **state)
 {
     struct call c = { .coll = RONDO_COLL_ALL_REDUCE, .count = 500 };
     struct world *w = world_new(2, KERNEL);
@@ -144,9 +143,8 @@ static void a_process_that_ended_is_an_error(void **state)
     world_free(w);
 }
 
-/* What is refused again and again is asked about less and less, but never never; once it is granted, always.
- */
-static void who_is_refused_asks_less(void **state)
+/* Refused kinds of calls ask less and less, but never stop; once granted, they always ask. */
+static void refused_calls_ask_less_and_less_often(void **state)
 {
     struct rondo_direct_kind kind = { 0 };
     int asked = 0, gap = 0, longest = 0;
@@ -174,11 +172,11 @@ static void who_is_refused_asks_less(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(processes_map_one_anothers_memory),
-        cmocka_unit_test(what_one_process_cannot_map_is_for_others),
-        cmocka_unit_test(where_one_may_not_nobody_does),
-        cmocka_unit_test(a_process_that_ended_is_an_error),
-        cmocka_unit_test(who_is_refused_asks_less),
+        cmocka_unit_test(processes_map_each_others_memory),
+        cmocka_unit_test(memory_that_a_process_cannot_map_uses_the_fallback),
+        cmocka_unit_test(one_rank_that_cannot_map_stops_all_ranks),
+        cmocka_unit_test(a_process_that_has_ended_is_an_error),
+        cmocka_unit_test(refused_calls_ask_less_and_less_often),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

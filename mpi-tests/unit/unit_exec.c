@@ -1,5 +1,5 @@
-/* The CPU executor alone (exec_world.h): numbers that wrap, slices that pass by slots, who is waited for,
- * calls that end at once or differ. */
+/* The CPU executor alone: steps that wrap, slices that bypass slots, whom it waits for, the fast path, calls
+ * that differ. */
 #include "exec_world.h"
 
 #include <pthread.h>
@@ -26,9 +26,9 @@ static void steps_may_wrap_with_every_protocol(void **state)
     }
 }
 
-/* Slices stay in the user's memory as long as their proxy needs them there, and arrive there; the others, and
- * those of other protocols, go through slots. */
-static void slices_pass_by_slots_where_nothing_is_done_to_them(void **state)
+/* Slices stay in the user's memory while their proxy needs them, and arrive there. Others, and those of other
+ * protocols, go through slots. */
+static void slices_bypass_slots_when_they_are_sent_unchanged(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 60; seed++) {
@@ -40,8 +40,8 @@ static void slices_pass_by_slots_where_nothing_is_done_to_them(void **state)
     }
 }
 
-/* All_reduce of n blocks of a slice each. Of a rank's 2n - 2 sends n - 2 are partial sums; of what it
- * receives n - 1 blocks are done. In place or not. */
+/* All_reduce of n blocks of one slice each: of a rank's 2n - 2 sends n - 2 are partial sums, and of the
+ * blocks that it receives n - 1 are final. In place or not. */
 static void only_partial_sums_need_slots(void **state)
 {
     (void)state;
@@ -62,8 +62,8 @@ static void only_partial_sums_need_slots(void **state)
     }
 }
 
-/* What the first test would see if the wrap were not cared for: a stale line is taken for data. */
-static void stale_lines_are_seen_without_the_cleaning(void **state)
+/* Without cleaning, the first test would take a stale line for data. */
+static void stale_lines_are_taken_for_data_without_cleaning(void **state)
 {
     struct world *w = world_new(2, 0xffffffffull - 1, 0);
     struct rondo_conn *conn = &w->edge[0].receiver;
@@ -75,9 +75,9 @@ static void stale_lines_are_seen_without_the_cleaning(void **state)
     world_free(w);
 }
 
-/* Two ranks write what they have read; of more, nobody writes in an operation what others may still read of
- * the one before. */
-static void two_ranks_hand_their_places_over(void **state)
+/* Two ranks write to places that they have read. Of more ranks, nobody writes to what others may still read
+ * from the operation before. */
+static void two_ranks_swap_their_places(void **state)
 {
     static const uint32_t ops[][2] = {
         { 1, 2 }, { 2, 3 }, { UINT32_MAX - 1, UINT32_MAX }, { UINT32_MAX, 2 }
@@ -108,8 +108,8 @@ static void two_ranks_hand_their_places_over(void **state)
     }
 }
 
-/* Who waits is told of every piece that came, or a long call counts as one that stands still. */
-static void pieces_count_as_movement(void **state)
+/* A waiter must see every piece that arrives as movement, or a long call looks stalled. */
+static void every_arrived_piece_counts_as_movement(void **state)
 {
     struct world *w = world_new(2, 0, 0);
     int moved = 0;
@@ -122,7 +122,7 @@ static void pieces_count_as_movement(void **state)
         w->rank[i].next_call = 1;
     }
     assert_int_equal(rondo_exec_cpu.progress(w->rank[0].exec, &moved), RONDO_SUCCESS);
-    assert_int_equal(moved, 0); /* nothing of rank 1's is there */
+    assert_int_equal(moved, 0); /* nothing of rank 1's has arrived */
     for (int k = 1; w->rank[0].open || w->rank[1].open; k++) {
         assert_in_range(k, 1, 20);
         moved = 0;
@@ -136,7 +136,7 @@ static void pieces_count_as_movement(void **state)
     world_free(w);
 }
 
-static void mailboxs_may_wrap(void **state)
+static void mailbox_operations_may_wrap(void **state)
 {
     static const enum rondo_coll colls[] = { RONDO_COLL_ALL_REDUCE, RONDO_COLL_BROADCAST,
                                              RONDO_COLL_BROADCAST, RONDO_COLL_REDUCE };
@@ -144,11 +144,12 @@ static void mailboxs_may_wrap(void **state)
     for (uint64_t seed = 1; seed <= 200; seed++) {
         struct world *w = world_new(2 + (int)(seed / 2 % 2), 0,
                                     seed % 2 == 0 ? 0
-                                                  : UINT32_MAX - (uint32_t)(seed % 9)); /* two hand over */
+                                                  /* two ranks swap places */
+                                                  : UINT32_MAX - (uint32_t)(seed % 9));
         uint64_t draw = seed | 1;
         w->ncalls = NCALLS;
         w->piece = seed % 4 < 2 ? 0 : 16;
-        w->quick = seed % 3 == 0 ? 0 : random_next(&draw);
+        w->fast_path = seed % 3 == 0 ? 0 : random_next(&draw);
         for (int k = 0; k < NCALLS; k++) {
             enum rondo_coll coll = colls[random_next(&draw) % RONDO_COUNTOF(colls)];
             w->call[k] = (struct call){ RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, coll,
@@ -166,7 +167,7 @@ static void ranks_may_be_threads(void **state)
         struct world *w = world_new(3 - (int)(s % 2), first_steps[s / 2], UINT32_MAX - 2);
         pthread_t id[MOST_RANKS];
         random_calls(w, -1, s + 100);
-        w->quick = s / 2 % 2 == 0 ? UINT64_MAX : 0;
+        w->fast_path = s / 2 % 2 == 0 ? UINT64_MAX : 0;
         for (int k = 0; k < NCALLS; k += 5) {
             w->call[k] = (struct call){ RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, RONDO_COLL_ALL_REDUCE, 20 };
         }
@@ -181,7 +182,7 @@ static void ranks_may_be_threads(void **state)
     }
 }
 
-static void describe_names_who_is_waited_for(void **state)
+static void describe_names_the_awaited_rank(void **state)
 {
     static const char *const protos[] = { "ll", "ll128", "simple" };
     struct call all_reduce = { RONDO_ALGO_RING, RONDO_PROTO_LL, RONDO_COLL_ALL_REDUCE, 900 },
@@ -215,7 +216,7 @@ static void describe_names_who_is_waited_for(void **state)
     }
 }
 
-static void describe_names_the_missing_post_of_a_mailbox(void **state)
+static void describe_names_the_missing_message_of_a_mailbox(void **state)
 {
     struct call c = { RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, RONDO_COLL_ALL_REDUCE, 3 };
     struct world *w = world_new(4, 0, 0);
@@ -231,14 +232,14 @@ static void describe_names_the_missing_post_of_a_mailbox(void **state)
     world_free(w);
 }
 
-/* The last to come has nothing to wait for; one that comes before it has posted, and goes on in a lane. */
-static void calls_of_the_mailbox_can_end_at_once(void **state)
+/* The last rank waits for nothing. A rank that comes earlier has published, and goes on in a lane. */
+static void mailbox_calls_can_end_on_the_fast_path(void **state)
 {
     struct call c = { RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, RONDO_COLL_ALL_REDUCE, 20 },
                 other = { RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, RONDO_COLL_ALL_REDUCE, 20 };
     struct world *w = world_new(3, 0, 0);
     (void)state;
-    w->quick = UINT64_MAX;
+    w->fast_path = UINT64_MAX;
     for (int i = 0; i < 3; i++) {
         submit(&w->rank[i], &c, 0);
         assert_int_equal(w->rank[i].open, i < 2);
@@ -254,8 +255,9 @@ static void calls_of_the_mailbox_can_end_at_once(void **state)
     world_free(w);
 }
 
-/* Who only posts goes on until its places are used up, and again once the others have come as far. */
-static void one_for_all_waits_for_nobody_until_its_banks_are_used_up(void **state)
+/* A rank that only publishes goes on until its banks are used up, and again once the others have caught up.
+ */
+static void a_root_waits_for_nobody_until_its_banks_are_used_up(void **state)
 {
     struct call c = { RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, RONDO_COLL_BROADCAST, 5 };
     struct world *w = world_new(3, 0, UINT32_MAX - 2);
@@ -282,7 +284,7 @@ static void one_for_all_waits_for_nobody_until_its_banks_are_used_up(void **stat
     world_free(w);
 }
 
-/* After drop nothing touches the runs any more, and the executor can be used for new ones. */
+/* After drop nothing touches the runs, and the executor can be reused. */
 static void drop_forgets_runs(void **state)
 {
     struct call c = { RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, RONDO_COLL_BROADCAST, 1200 },
@@ -307,7 +309,7 @@ static void drop_forgets_runs(void **state)
     assert_int_equal(r->open, 0);
     free(lost);
     assert_int_equal(rondo_exec_cpu.progress(r->exec, &moved), RONDO_SUCCESS);
-    w->edge[0].head.head = w->edge[0].sender.step; /* as if the peer had taken all */
+    w->edge[0].head.head = w->edge[0].sender.step; /* as if the peer had received everything */
     submit(r, &alone, 1);
     turn_until_stuck(r->exec);
     assert_int_equal(r->open, 0);
@@ -315,7 +317,7 @@ static void drop_forgets_runs(void **state)
 }
 
 /* A plan's array of runs moves when it grows. */
-static void runs_refer_to_each_other_after_their_plan_has_grown(void **state)
+static void runs_keep_their_references_when_their_plan_grows(void **state)
 {
     struct rondo_plan plan = { 0 };
     struct rondo_run *run, *old = NULL;
@@ -328,7 +330,7 @@ static void runs_refer_to_each_other_after_their_plan_has_grown(void **state)
         old = plan.runs;
         run->fallback_of = i % 3 != 0 ? &plan.runs[i - i % 3] : NULL;
         if (i > 0) {
-            plan.runs[i - 1].arrives_after = &plan.runs[i]; /* also forward */
+            plan.runs[i - 1].arrives_after = &plan.runs[i]; /* forward, too */
         }
     }
     assert_true(moves > 2);
@@ -340,7 +342,7 @@ static void runs_refer_to_each_other_after_their_plan_has_grown(void **state)
     rondo_plan_release(&plan);
 }
 
-static void another_call_word_is_told_before_data_is_touched(void **state)
+static void a_mismatch_is_reported_before_data_is_touched(void **state)
 {
     (void)state;
     for (int p = 0; p <= RONDO_NUM_PROTOS; p++) {
@@ -375,20 +377,20 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_may_wrap_with_every_protocol),
-        cmocka_unit_test(slices_pass_by_slots_where_nothing_is_done_to_them),
+        cmocka_unit_test(slices_bypass_slots_when_they_are_sent_unchanged),
         cmocka_unit_test(only_partial_sums_need_slots),
-        cmocka_unit_test(stale_lines_are_seen_without_the_cleaning),
-        cmocka_unit_test(two_ranks_hand_their_places_over),
-        cmocka_unit_test(pieces_count_as_movement),
-        cmocka_unit_test(mailboxs_may_wrap),
+        cmocka_unit_test(stale_lines_are_taken_for_data_without_cleaning),
+        cmocka_unit_test(two_ranks_swap_their_places),
+        cmocka_unit_test(every_arrived_piece_counts_as_movement),
+        cmocka_unit_test(mailbox_operations_may_wrap),
         cmocka_unit_test(ranks_may_be_threads),
-        cmocka_unit_test(describe_names_who_is_waited_for),
-        cmocka_unit_test(describe_names_the_missing_post_of_a_mailbox),
-        cmocka_unit_test(calls_of_the_mailbox_can_end_at_once),
-        cmocka_unit_test(one_for_all_waits_for_nobody_until_its_banks_are_used_up),
+        cmocka_unit_test(describe_names_the_awaited_rank),
+        cmocka_unit_test(describe_names_the_missing_message_of_a_mailbox),
+        cmocka_unit_test(mailbox_calls_can_end_on_the_fast_path),
+        cmocka_unit_test(a_root_waits_for_nobody_until_its_banks_are_used_up),
         cmocka_unit_test(drop_forgets_runs),
-        cmocka_unit_test(runs_refer_to_each_other_after_their_plan_has_grown),
-        cmocka_unit_test(another_call_word_is_told_before_data_is_touched),
+        cmocka_unit_test(runs_keep_their_references_when_their_plan_grows),
+        cmocka_unit_test(a_mismatch_is_reported_before_data_is_touched),
     };
     alarm(120);
     return cmocka_run_group_tests(tests, NULL, NULL);

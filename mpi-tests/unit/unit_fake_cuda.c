@@ -1,5 +1,4 @@
-/* The tests' CUDA driver itself (mpi-tests/fake_cuda.h): what it gives, what it refuses, as the real one
- * does. */
+/* The fake CUDA driver itself (mpi-tests/fake_cuda.h): what it does and refuses, as the real one. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
@@ -24,7 +23,7 @@ enum { BYTES = 10000, SLOT_BYTES = 1024 };
 static const struct rondo_cuda *cuda;
 static char library[4096];
 
-/* What programs call and the library does not. */
+/* Calls of programs that the library does not use. */
 static CUresult (*begin_capture)(CUstream, CUstreamCaptureMode);
 static CUresult (*end_capture)(CUstream, CUgraph *);
 static CUresult (*instantiate)(CUgraphExec *, CUgraph, unsigned long long);
@@ -218,7 +217,8 @@ static void streams_wait_for_words(void **state)
     refused(cuda->StreamBatchMemOp(s, 256, ops, 0), INVALID_VALUE);
     ops[1] = word_op(CU_STREAM_MEM_OP_WRITE_VALUE_32, (uint32_t *)((uint8_t *)word + 2), 1);
     refused(cuda->StreamBatchMemOp(s, 2, ops, 0), INVALID_VALUE);
-    ops[1] = word_op(CU_STREAM_MEM_OP_WRITE_VALUE_32, &(uint32_t){ 0 }, 1); /* memory that no driver knows */
+    /* memory that the driver does not know */
+    ops[1] = word_op(CU_STREAM_MEM_OP_WRITE_VALUE_32, &(uint32_t){ 0 }, 1);
     refused(cuda->StreamBatchMemOp(s, 2, ops, 0), INVALID_VALUE);
     ok(cuda->StreamDestroy(s));
     ok(cuda->MemFreeHost(word));
@@ -415,7 +415,7 @@ struct rank {
     float in[700], out[700];
 };
 
-/* Two ranks of a ring, a stream of a device each. */
+/* Two ranks of a ring, each with a stream on its device. */
 static void connect_two(struct rank *r, uint8_t *slots)
 {
     for (int i = 0; i < 2; i++) {
@@ -488,7 +488,7 @@ static void kernels_of_two_streams_reduce_together(void **state)
     leave(0);
 }
 
-/* ---- what goes wrong on request: each in a process of its own, which opens the driver anew ---- */
+/* ---- on request: each in its own process, which opens the driver again ---- */
 
 struct part {
     const char *name, *value, *part;
@@ -530,8 +530,8 @@ static int part_touch(void)
     CUcontext ctx;
     const int key = pkey_alloc(0, 0);
     signal(SIGSEGV, SIG_DFL);
-    if (key < 0)
-        return getenv("FAKE_CUDA_STRICT")[0] == '1' ? 128 + SIGSEGV : 0; /* no keys: nothing can be caught */
+    if (key < 0) /* no protection keys: nothing can be caught */
+        return getenv("FAKE_CUDA_STRICT")[0] == '1' ? 128 + SIGSEGV : 0;
     (void)cuda->DevicePrimaryCtxRetain(&ctx, 0);
     (void)cuda->CtxPushCurrent(ctx);
     (void)cuda->MemAlloc(&memory, 8);
@@ -539,7 +539,7 @@ static int part_touch(void)
     return 0;
 }
 
-static void calls_fail_and_leaks_and_touches_are_told_on_request(void **state)
+static void failures_leaks_and_touches_are_reported_on_request(void **state)
 {
     (void)state;
     assert_int_equal(run_part("FAKE_CUDA_FAIL", "cuStreamQuery:1:1,cuMemAlloc:2:2", "fail"), 0);
@@ -562,7 +562,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(another_process_opens_memory_by_its_handle),
         cmocka_unit_test(memory_is_shared_by_descriptor),
         cmocka_unit_test(kernels_of_two_streams_reduce_together),
-        cmocka_unit_test(calls_fail_and_leaks_and_touches_are_told_on_request),
+        cmocka_unit_test(failures_leaks_and_touches_are_reported_on_request),
     };
     const char *build = getenv("builddir"), *why = "";
     snprintf(library, sizeof library, "%.4000s/.libs/libfakecuda.so", build != NULL ? build : ".");

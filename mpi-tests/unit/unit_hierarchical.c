@@ -1,10 +1,8 @@
-/*
- * Two-shot by groups (coll/hierarchical.h), simulated: what passes between groups is the least; and in the
- * executor: ranks of a mailbox that stand in groups of all kinds and reach into one another's memory, turned
- * in one thread in an order drawn from a seed, or by a thread each. What comes out must be, bit by bit, what
- * the groups' order of reduction gives, on every rank; who leaves in the middle has its buffers to itself.
- * RONDO_TEST_SEED repeats a run.
- */
+/* Hierarchical two-shot (coll/hierarchical.h). Simulated: the bytes between groups are the least possible. In
+ * the executor: ranks on a mailbox, in groups of all kinds, with direct access; one thread runs them in an
+ * order drawn from a seed, or each has a thread. Results must have the bits of the groups' order of reduction
+ * on every rank, and a rank that leaves in the middle has its buffers to itself. RONDO_TEST_SEED repeats a
+ * run. */
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -70,7 +68,7 @@ struct rank {
     struct rondo_mailbox mailbox;
     struct rondo_direct *direct;
     struct rondo_run run;
-    uint8_t *in, *out, *kept; /* kept: what it put in */
+    uint8_t *in, *out, *kept; /* kept: a copy of its input */
     char wrong[160];
 };
 
@@ -170,7 +168,7 @@ static void world_free(struct world *w)
 
 static size_t bytes_of(const struct call *c) { return c->count * rondo_dtype_size(c->dtype); }
 
-/* Numbers of either sign that floats do not add up exactly, and small enough that no product is infinite. */
+/* Numbers of either sign whose float sums round, and small enough that no product is infinite. */
 static void fill(uint8_t *to, const struct call *c, int number, int rank)
 {
     uint64_t state = seed + (uint64_t)number * 977 + (uint64_t)rank;
@@ -188,7 +186,7 @@ static void fill(uint8_t *to, const struct call *c, int number, int rank)
     }
 }
 
-/* What the positions from `begin` on that are in one group of a level come to. */
+/* The expected result of the positions from `begin` on that are in one group of a level. */
 static void expect_group(const struct world *w, const struct call *c, int number, int level, int begin,
                          uint8_t *to)
 {
@@ -224,8 +222,7 @@ static void add_call(struct world *w, struct call call)
     }
 }
 
-/* Sizes around every boundary: of a line, a piece, a loop, several loops; every type and operation in turn.
- */
+/* Sizes around every boundary: a line, a piece, one loop, several loops; every type and operation in turn. */
 static void add_calls(struct world *w)
 {
     static const rondo_dtype types[] = { RONDO_FLOAT32, RONDO_INT64, RONDO_FLOAT64, RONDO_UINT8 };
@@ -328,7 +325,7 @@ static void run_interleaved(struct world *w, uint64_t state)
     }
 }
 
-/* ---- the schedule: simulated ---- */
+/* ---- the schedule, simulated ---- */
 
 /* All ranks may run on all cores, or each on one of its own. */
 static void lay(struct job *job, const char *machine, int n, const int *core)
@@ -338,8 +335,8 @@ static void lay(struct job *job, const char *machine, int n, const int *core)
     job_lay(job, 1);
 }
 
-/* Whatever groups there are, of whatever sizes: right, in loops and short ones, in place or not, and no level
- * is crossed more often than it must be. */
+/* Groups of any number and size: right results in long and short loops, in place or not, and no level is
+ * crossed more often than necessary. */
 static void hierarchical_is_right_and_moves_the_least_over_groups_of_any_size(void **state)
 {
     static const struct {
@@ -393,7 +390,7 @@ static void hierarchical_is_right_and_moves_the_least_over_groups_of_any_size(vo
     }
 }
 
-/* Of 64 ranks on eight NUMA nodes each holds the same at every level. */
+/* With 64 ranks on eight NUMA nodes, all ranks hold equally much at every level. */
 static void equal_groups_hold_equally_much(void **state)
 {
     int core[CORES] = { 0 };
@@ -414,7 +411,7 @@ static void equal_groups_hold_equally_much(void **state)
 
 /* ---- the executor ---- */
 
-static void results_are_of_the_groups_order_whatever_the_groups(void **state)
+static void results_have_the_groups_order_of_reduction(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RONDO_COUNTOF(shapes); i++) {
@@ -459,12 +456,9 @@ static void ranks_may_be_threads(void **state)
     }
 }
 
-/*
- * After some turns one rank leaves, and its memory goes: no other one touches it, whatever step it is at, and
- * none gets to the end without it. All steps at which a rank can wait are left, but for the last loop's
- * CLOSE.
- */
-static void who_leaves_in_any_step_has_its_buffers_to_itself(void **state)
+/* After some steps one rank leaves and its memory goes: no other rank may touch it at any step, and none can
+ * finish without the leaver. Covers every step in which a rank can wait, except the last loop's CLOSE. */
+static void a_rank_that_leaves_in_any_step_has_its_buffers_to_itself(void **state)
 {
     const struct groups *groups = &shapes[4];
     uint32_t left_at = 0, others_at = 0, steps = rondo_hierarchical_moves(groups->nlevels);
@@ -482,7 +476,7 @@ static void who_leaves_in_any_step_has_its_buffers_to_itself(void **state)
             assert_int_equal(rondo_exec_cpu.progress(w->rank[draw(&order, (uint64_t)groups->n)].exec, &moved),
                              RONDO_SUCCESS);
         }
-        if (leaver->open == 0) { /* all have come to the end, or are about to */
+        if (leaver->open == 0) { /* all have finished, or are about to */
             world_free(w);
             continue;
         }
@@ -499,14 +493,14 @@ static void who_leaves_in_any_step_has_its_buffers_to_itself(void **state)
         }
         world_free(w);
     }
-    for (uint32_t k = 2; k <= steps; k++) { /* at the first move nobody waits for anyone */
+    for (uint32_t k = 2; k <= steps; k++) { /* in the first move nobody waits for anyone */
         assert_true(left_at >> k & 1);
         assert_true(others_at >> k & 1);
     }
 }
 
-/* Ranks 0 and 1 are a group, and so are 2 and 3: 2 and 3 come no further than OPEN. */
-static void describe_names_who_is_behind(void **state)
+/* Ranks 0 and 1 form a group, and so do 2 and 3. Ranks 2 and 3 stop after OPEN. */
+static void describe_names_the_straggler(void **state)
 {
     struct world *w = world_new(&shapes[0], RONDO_REACH_MAPPED);
     char text[200] = "";
@@ -534,10 +528,10 @@ int main(void)
         cmocka_unit_test_teardown(hierarchical_is_right_and_moves_the_least_over_groups_of_any_size,
                                   no_synthetic),
         cmocka_unit_test_teardown(equal_groups_hold_equally_much, no_synthetic),
-        cmocka_unit_test(results_are_of_the_groups_order_whatever_the_groups),
+        cmocka_unit_test(results_have_the_groups_order_of_reduction),
         cmocka_unit_test(ranks_may_be_threads),
-        cmocka_unit_test(who_leaves_in_any_step_has_its_buffers_to_itself),
-        cmocka_unit_test(describe_names_who_is_behind),
+        cmocka_unit_test(a_rank_that_leaves_in_any_step_has_its_buffers_to_itself),
+        cmocka_unit_test(describe_names_the_straggler),
     };
     const char *text = getenv("RONDO_TEST_SEED");
     seed = text != NULL ? strtoull(text, NULL, 0) : 20261122;

@@ -1,5 +1,5 @@
-/* Names of kernels, threads of their blocks, and the library that has their code: which is beside the engine,
- * the one that was asked for, or missing with a remedy. */
+/* Names of kernels, threads of their blocks, and their library: beside the engine, named by a parameter, or
+ * missing, with a remedy. */
 #include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -83,7 +83,7 @@ static void threads_are_whole_warps(void **state)
     assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
 }
 
-/* @return 0: the image came from there, or why it did not says `part`. */
+/* @return 0: the image came from there, or the error contains `part`. */
 static int image_of(const char *library, const char *part)
 {
     const char *why = NULL;
@@ -103,7 +103,7 @@ static int image_of(const char *library, const char *part)
 static int no_library(void *arg) { return image_of("/nonexistent/kernels.so", (const char *)arg); }
 static int another_library(void *arg) { return image_of("libc.so.6", (const char *)arg); }
 
-static void a_missing_library_is_said_with_the_remedy(void **state)
+static void a_missing_library_is_an_error_with_a_remedy(void **state)
 {
     char file[] = "/nonexistent/kernels.so", symbol[] = RONDO_KERNELS_SYMBOL;
     (void)state;
@@ -111,7 +111,7 @@ static void a_missing_library_is_said_with_the_remedy(void **state)
     assert_int_equal(in_child(another_library, symbol), 0);
 }
 
-/* What nvcc's tools make begins with the number of a fat binary. */
+/* nvcc's output begins with the magic number of a fat binary. */
 static int own_library(void *arg)
 {
     const char *why = NULL;
@@ -126,8 +126,8 @@ static int own_library(void *arg)
            rondo_kernels_image(&why) != (const void *)image;
 }
 
-/* A program of the build tree lies elsewhere than the library: the loader finds it where LD_LIBRARY_PATH
- * says. */
+/* A program of the build tree lies in another folder than the library: the loader finds it by
+ * LD_LIBRARY_PATH. */
 static void the_image_is_a_fat_binary(void **state)
 {
     const char *build = getenv("builddir");
@@ -138,7 +138,7 @@ static void the_image_is_a_fat_binary(void **state)
         print_message("skipped: %s was not built\n", path);
         skip();
     }
-    assert_non_null(dlopen(path, RTLD_NOW | RTLD_LOCAL)); /* known by its name from now on */
+    assert_non_null(dlopen(path, RTLD_NOW | RTLD_LOCAL)); /* from now on the loader knows it by name */
     assert_int_equal(in_child(own_library, NULL), 0);
 }
 
@@ -147,7 +147,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_work_names_its_kernel),
         cmocka_unit_test(threads_are_whole_warps),
-        cmocka_unit_test(a_missing_library_is_said_with_the_remedy),
+        cmocka_unit_test(a_missing_library_is_an_error_with_a_remedy),
         cmocka_unit_test(the_image_is_a_fat_binary),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* Who leaves a call in the middle has its buffers to itself from then on: ranks of a mailbox that reach into
- * one another's memory (two-shot), which goes as soon as a rank has left. */
+/* A rank that leaves a call in the middle has its buffers to itself from then on: ranks on a mailbox in a
+ * two-shot, whose memory goes as soon as a rank has left. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,7 +30,8 @@ struct rank {
     struct rondo_mailbox mailbox;
     struct rondo_direct *direct;
     struct rondo_run run;
-    int open, asked, patience; /* of given_up: calls so far; it waits for so many, or clears a mark then */
+    /* calls of given_up so far; after `patience` calls it gives up, or clears a mark */
+    int open, asked, patience;
     uint32_t *clears;
     uint8_t *in, *out;
 };
@@ -47,7 +48,7 @@ static void *pages(size_t bytes)
     return memory;
 }
 
-/* Of a rank that is marked in the test: it finishes its slice after some looks, or it is dead then. */
+/* Another rank is marked as busy: after some calls it finishes its slice, or counts as dead. */
 static int on_given_up(void *arg, int local, int64_t waited_ns)
 {
     struct rank *r = arg;
@@ -132,7 +133,7 @@ static void submit(struct world *w, int i, enum rondo_coll coll)
     rondo_exec_cpu.submit(r->exec, &r->run, 1);
 }
 
-/* As far as it comes; nothing is an error. */
+/* Make progress until it blocks; errors do not matter. */
 static void turn(struct rank *r)
 {
     for (int moved = 1; moved;) {
@@ -150,8 +151,8 @@ static void leave(struct rank *r)
     r->in = r->out = NULL;
 }
 
-/* All have said where their buffers are; one leaves, and its memory with it: who goes on from there touches
- * nobody's. */
+/* All have published where their buffers are. One rank leaves and its memory goes: those that go on must not
+ * touch it. */
 static void leave_before_the_others_move(enum rondo_reach reach, enum rondo_coll coll, int leaver)
 {
     struct world *w = world_new(reach);
@@ -161,7 +162,7 @@ static void leave_before_the_others_move(enum rondo_reach reach, enum rondo_coll
     }
     for (int i = 0; i < NRANKS; i++) {
         if (i != last) {
-            turn(&w->rank[i]); /* it waits for the last one's post */
+            turn(&w->rank[i]); /* it waits for the last rank's message */
         }
     }
     leave(&w->rank[leaver]);
@@ -177,7 +178,7 @@ static void leave_before_the_others_move(enum rondo_reach reach, enum rondo_coll
     world_free(w);
 }
 
-static void nobody_touches_the_buffers_of_who_has_left(void **state)
+static void nobody_touches_the_buffers_of_a_rank_that_has_left(void **state)
 {
     static const enum rondo_coll colls[] = { RONDO_COLL_ALL_REDUCE, RONDO_COLL_REDUCE_SCATTER,
                                              RONDO_COLL_ALL_GATHER, RONDO_COLL_BROADCAST, RONDO_COLL_REDUCE };
@@ -190,8 +191,8 @@ static void nobody_touches_the_buffers_of_who_has_left(void **state)
     }
 }
 
-/* Rank 2 is in the middle of a slice while rank 0 leaves; then it goes on, or is found dead. */
-static void who_leaves_waits_for_a_slice_but_not_for_the_dead(void **state)
+/* Rank 2 is in the middle of a slice when rank 0 leaves; then it goes on, or is found dead. */
+static void a_leaving_rank_waits_for_slices_but_not_for_dead_ranks(void **state)
 {
     (void)state;
     for (int dies = 0; dies < 2; dies++) {
@@ -226,12 +227,12 @@ static void *abort_some_time(void *arg)
 {
     struct aborter *a = arg;
     pthread_barrier_wait(&a->leaving->meet);
-    fake_sleep_ms(1 + a->leaving->round % 4); /* any time will do */
+    fake_sleep_ms(1 + a->leaving->round % 4); /* any time is fine */
     a->status = rondo_comm_abort(a->comm);
     return NULL;
 }
 
-/* Calls over and over; when one fails the memory goes at once. */
+/* Call until a call fails; then free the memory at once. */
 static void call_until_aborted(struct fake_rank *r)
 {
     struct leaving *l = r->arg;
@@ -259,7 +260,7 @@ static void call_until_aborted(struct fake_rank *r)
     }
 }
 
-static void memory_may_go_as_soon_as_an_aborted_call_returns(void **state)
+static void memory_may_be_freed_as_soon_as_an_aborted_call_returns(void **state)
 {
     (void)state;
     fake_params("ALGO", "twoshot", NULL);
@@ -274,9 +275,9 @@ static void memory_may_go_as_soon_as_an_aborted_call_returns(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nobody_touches_the_buffers_of_who_has_left),
-        cmocka_unit_test(who_leaves_waits_for_a_slice_but_not_for_the_dead),
-        cmocka_unit_test(memory_may_go_as_soon_as_an_aborted_call_returns),
+        cmocka_unit_test(nobody_touches_the_buffers_of_a_rank_that_has_left),
+        cmocka_unit_test(a_leaving_rank_waits_for_slices_but_not_for_dead_ranks),
+        cmocka_unit_test(memory_may_be_freed_as_soon_as_an_aborted_call_returns),
     };
     fake_watchdog(300);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* The simulated machine itself: what its words promise holds under every seed, and what they do not promise
- * is broken under some. */
+/* The simulated machine itself: what its functions promise holds under every seed, and what they do not
+ * promise is broken under some. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 #include "kern/proto.h"
 
 enum { WORDS = 16, SLOT_BYTES = 1152 };
-/* ThreadSanitizer is slow to make fibers. */
+/* ThreadSanitizer creates fibers slowly. */
 #ifdef __SANITIZE_THREAD__
 enum { SEEDS = 24 };
 #else
@@ -34,7 +34,7 @@ static struct rondo_sim_result run(const struct rondo_sim_rules *rules, void (*b
     rondo_sim_run(rules, &grid, 1, &result);
     return result;
 }
-/* The same, and it has to come to its end. */
+/* The same, and the run must end. */
 static void run_well(const struct rondo_sim_rules *rules, void (*body)(void *, void *), void *arg,
                      uint32_t blocks, uint32_t threads)
 {
@@ -57,14 +57,14 @@ static void note_ids(void *arg, void *shared)
     ids->seen[rondo_block_index()][rondo_block_tid()]++;
     ids->wrong |= rondo_block_threads() != 96 || rondo_lane() != rondo_block_tid() % 32;
     if (rondo_block_tid() == 5) {
-        ids->wrong |= *once != 0xa5a5a5a5; /* nobody may count on zeroes */
+        ids->wrong |= *once != 0xa5a5a5a5; /* memory must not start as zeroes */
         *once = rondo_block_index();
     }
     sync_block();
     ids->wrong |= *once != rondo_block_index();
 }
 
-static void threads_run_once_and_know_who_they_are(void **state)
+static void threads_run_once_and_know_their_ids(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 3; seed++) {
@@ -83,7 +83,7 @@ struct phases {
     int wrong;
 };
 
-/* Two teams of different sizes go through their barriers at their own pace. */
+/* Two teams of different sizes pass their barriers at their own pace. */
 static void pass_phases(void *arg, void *shared)
 {
     struct phases *p = arg;
@@ -135,7 +135,7 @@ static void warps_vote_and_shuffle(void **state)
     }
 }
 
-/* ---- what no program may do ---- */
+/* ---- forbidden operations ---- */
 
 static void leave_a_barrier(void *arg, void *shared)
 {
@@ -175,7 +175,7 @@ static void misaligned(void *arg, void *shared)
     rondo_load_pair((rondo_word *)shared + 1, &lo, &hi);
 }
 
-static void what_no_program_may_do_is_said(void **state)
+static void forbidden_operations_are_reported(void **state)
 {
     static const struct {
         void (*body)(void *, void *);
@@ -208,7 +208,7 @@ static void wait_for_ever(void *arg, void *shared)
     ++*left;
 }
 
-static void a_wait_that_nothing_ends_is_left(void **state)
+static void a_wait_that_nothing_ends_is_abandoned(void **state)
 {
     struct rondo_sim_rules rules = { .patience = 100 };
     struct rondo_sim_result result;
@@ -293,7 +293,7 @@ static void pass_post(void *arg, void *shared)
     }
 }
 
-/* @return 1: under some of these seeds the reader saw what it should not have. */
+/* @return 1: under some of these seeds the reader saw what it should not see. */
 static int goes_wrong(const struct post *want, int delayed, uint64_t seeds)
 {
     for (uint64_t seed = 1; seed <= seeds; seed++) {
@@ -330,8 +330,8 @@ static void fences_and_releases_order_and_nothing_else_does(void **state)
     }
 }
 
-/* A warp writes a line with the same number everywhere, 8 lanes at once, again and again; the other one
- * reads. */
+/* A warp writes a line with the same number everywhere, 8 lanes at once, again and again; another warp reads.
+ */
 static void pass_lines(void *arg, void *shared)
 {
     struct post *p = arg;
@@ -355,7 +355,7 @@ static void pass_lines(void *arg, void *shared)
     }
 }
 
-static void lines_are_whole_where_they_may_be_and_only_there(void **state)
+static void lines_are_whole_only_where_the_rules_say_so(void **state)
 {
     (void)state;
     for (int delayed = 0; delayed < 2; delayed++) {
@@ -407,7 +407,7 @@ static void one_word_has_one_order(void **state)
     assert_true(delayed > SEEDS);
 }
 
-static void a_seed_gives_one_run(void **state)
+static void a_seed_repeats_its_run(void **state)
 {
     struct rondo_sim_rules rules = { .seed = 7, .delayed = 1 };
     struct post first = { .by_barrier = 1 }, second = first;
@@ -438,7 +438,7 @@ static void *run_in_thread(void *arg)
     return NULL;
 }
 
-static void runs_in_two_os_threads_talk(void **state)
+static void runs_in_two_os_threads_communicate(void **state)
 {
     struct rondo_sim_rules rules = { .whole_lines = 1 };
     struct post p = { .by_barrier = 1, .release = 1, .acquire = 1 };
@@ -455,7 +455,7 @@ static void runs_in_two_os_threads_talk(void **state)
 struct pass {
     enum rondo_proto proto;
     struct rondo_conn sender,
-        receiver; /* each read by all threads of its block, changed by one between barriers */
+        receiver; /* each is read by all threads of its block and changed by one between barriers */
     uint64_t in[200], out[200];
     uint32_t units, slices;
 };
@@ -552,7 +552,7 @@ static void pass_once(enum rondo_proto proto, uint64_t step, uint32_t units,
     free(p);
 }
 
-static void protocols_pass_slices_whatever_memory_does(void **state)
+static void protocols_pass_slices_under_every_memory_order(void **state)
 {
     static const uint64_t steps[] = { 0, 0x7ffffffcull, 0xfffffffaull };
     (void)state;
@@ -569,17 +569,17 @@ static void protocols_pass_slices_whatever_memory_does(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_run_once_and_know_who_they_are),
+        cmocka_unit_test(threads_run_once_and_know_their_ids),
         cmocka_unit_test(barriers_hold_teams_together_and_apart),
         cmocka_unit_test(warps_vote_and_shuffle),
-        cmocka_unit_test(what_no_program_may_do_is_said),
-        cmocka_unit_test(a_wait_that_nothing_ends_is_left),
+        cmocka_unit_test(forbidden_operations_are_reported),
+        cmocka_unit_test(a_wait_that_nothing_ends_is_abandoned),
         cmocka_unit_test(fences_and_releases_order_and_nothing_else_does),
-        cmocka_unit_test(lines_are_whole_where_they_may_be_and_only_there),
+        cmocka_unit_test(lines_are_whole_only_where_the_rules_say_so),
         cmocka_unit_test(one_word_has_one_order),
-        cmocka_unit_test(a_seed_gives_one_run),
-        cmocka_unit_test(runs_in_two_os_threads_talk),
-        cmocka_unit_test(protocols_pass_slices_whatever_memory_does),
+        cmocka_unit_test(a_seed_repeats_its_run),
+        cmocka_unit_test(runs_in_two_os_threads_communicate),
+        cmocka_unit_test(protocols_pass_slices_under_every_memory_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,11 @@
-/*
- * The primitive (kern/cuda/prim.h) on the simulated machine: trees of a root, or a root and one below it,
- * with up to three leaves, so that steps receive from and send to up to three conns and the user's buffer, in
- * every protocol, type and operation; the bits are those of kern/reduce.h.
- */
+/* The primitive (kern/cuda/prim.h) on the simulated machine. Trees with up to three leaves, with or without a
+ * rank between root and leaves, make steps that receive from and send to up to three connections and the
+ * user's buffer, in every protocol, type and operation. The bits are those of kern/reduce.h. */
 #define RONDO_MACHINE_SIM 1
 #include "kern/cuda/prim.h"
 #include "prim_world.h"
 
-/* Interleavings of a case; fibers are slow where each has a shadow stack. */
+/* Seeds per case; fibers are slow if each has a shadow stack. */
 #ifdef __SANITIZE_ADDRESS__
 enum { SEEDS = 1 };
 #else
@@ -17,11 +15,11 @@ enum { SEEDS = 4 };
 enum { SLOT_BYTES = 1024 };
 
 struct tree_case {
-    enum rondo_coll coll; /* ALL_REDUCE, REDUCE and BROADCAST: root 0 */
+    enum rondo_coll coll; /* ALL_REDUCE, REDUCE or BROADCAST: root 0 */
     enum rondo_proto proto;
     rondo_dtype dtype;
     enum rondo_reduce reduce;
-    int leaves, deep; /* deep: rank 1 stands between the root and the leaves */
+    int leaves, deep; /* deep: rank 1 is between the root and the leaves */
     int premul, divide, in_place;
     size_t count, mis_in, mis_out;
     uint32_t threads;
@@ -95,7 +93,7 @@ static void connect_tree(struct world *w, const struct tree_case *c)
     }
 }
 
-/* What rank has of its own, as it goes into the reduction. */
+/* A rank's own part, as it enters the reduction. */
 static void own_part(const struct tree_case *c, const struct tree_data *d, int rank, uint8_t *to)
 {
     memcpy(to, d->in[rank].data, d->want.bytes);
@@ -104,7 +102,7 @@ static void own_part(const struct tree_case *c, const struct tree_data *d, int r
     }
 }
 
-/* Children in their order, then the rank's own. */
+/* Children in their order, then the rank's own part. */
 static void reduce_at(const struct tree_case *c, const struct tree_data *d, int rank, uint8_t *to)
 {
     uint8_t *part[4];
@@ -188,7 +186,7 @@ static void try_tree(struct tree_case c)
     world_free(w);
 }
 
-static void steps_with_up_to_three_conns_each_way(void **state)
+static void steps_have_up_to_three_connections_each_way(void **state)
 {
     static const enum rondo_coll colls[] = { RONDO_COLL_ALL_REDUCE, RONDO_COLL_REDUCE, RONDO_COLL_BROADCAST };
     uint64_t seed = 0;
@@ -210,7 +208,7 @@ static void steps_with_up_to_three_conns_each_way(void **state)
 }
 
 /* Lengths around each boundary: words, 16 bytes, lines, rows of lines, what threads hold at once, slots. */
-static void every_length_and_alignment(void **state)
+static void slices_of_every_length_and_alignment_are_exact(void **state)
 {
     static const size_t lengths[] = { 0,    1,    2,    7,    8,    9,    15,   16,   17,   31,
                                       33,   119,  120,  121,  127,  128,  129,  240,  479,  480,
@@ -235,7 +233,7 @@ static void every_length_and_alignment(void **state)
     }
 }
 
-static void every_type_and_operation(void **state)
+static void every_type_and_operation_is_exact(void **state)
 {
     uint64_t seed = 0;
     (void)state;
@@ -279,10 +277,10 @@ static void steps_may_wrap(void **state)
     }
 }
 
-/* ---- places that are not aligned ---- */
+/* ---- misaligned places ---- */
 
-/* Two warps add two sources into two destinations, each of them as far off 16 bytes as it says; of the
- * sources and destinations no byte around is touched. */
+/* Two warps add two sources into two destinations, each misaligned as the case says. They touch no byte
+ * around them. */
 struct apart_case {
     uint32_t off[4];
     size_t bytes;
@@ -310,7 +308,7 @@ static uint64_t try_apart(struct apart_case *c, uint64_t seed)
     struct rondo_sim_result result;
     uint8_t *memory[4];
     for (int k = 0; k < 4; k++) {
-        memory[k] = malloc(c->off[k] + c->bytes + 1); /* not a byte more: AddressSanitizer looks on */
+        memory[k] = malloc(c->off[k] + c->bytes + 1); /* exactly as long, for AddressSanitizer */
         assert_non_null(memory[k]);
         assert_int_equal((uintptr_t)memory[k] % 16, 0);
         c->place[k] = memory[k] + c->off[k];
@@ -329,9 +327,9 @@ static uint64_t try_apart(struct apart_case *c, uint64_t seed)
     return result.plain16;
 }
 
-/* All of a slice but its ends goes 16 bytes at a time, whatever the alignments: rows before, at and beyond
- * what two warps have at once. */
-static void every_place_is_moved_in_vectors(void **state)
+/* All of a slice but its ends moves 16 bytes at a time, whatever the alignment: rows shorter than, equal to
+ * and longer than what two warps do at once. */
+static void misaligned_slices_move_in_vectors(void **state)
 {
     static const size_t lengths[] = {
         40, 47, 48, 49, 500, RONDO_ROW_VECTORS * 2 * 31 * 16 - 8, RONDO_ROW_VECTORS * 2 * 31 * 16 + 60, 9000
@@ -344,12 +342,12 @@ static void every_place_is_moved_in_vectors(void **state)
                                     .bytes = lengths[l] };
             const uint64_t vectors = c.bytes / 16 - 2, rows = vectors / (RONDO_WARP - 1) + 1;
             assert_true(try_apart(&c, i % 3 == 0 ? 0 : i) + 2 * rows >=
-                        4 * vectors); /* of a row, each destination has one vector in two parts */
+                        4 * vectors); /* per row, each destination has one vector in two parts */
         }
     }
 }
 
-/* ---- what a block says while it waits ---- */
+/* ---- what a waiting block shows ---- */
 
 static int says(const struct rondo_gpu_words *words, int32_t peer, uint32_t port, enum rondo_prim_waits waits,
                 uint64_t step)
@@ -358,31 +356,31 @@ static int says(const struct rondo_gpu_words *words, int32_t peer, uint32_t port
            words->block[0].step == step;
 }
 
-/* Of two teams, in turn, one thread. */
+/* One thread of each of two teams, in turn. */
 static void tells(void *arg, void *shared)
 {
     struct rondo_gpu_words *words = arg;
     (void)shared;
     if (rondo_block_tid() != 0) return;
-    for (int i = 0; i < 3; i++) { /* both are stuck: the host sees one and the same wait, whenever it looks */
+    for (int i = 0; i < 3; i++) { /* both are stuck: the host sees the same wait whenever it looks */
         rondo_words_wait_begin(words, 1, RONDO_PORT_PEER, RONDO_WAITS_DATA, 5);
         assert_true(says(words, 1, RONDO_PORT_PEER, RONDO_WAITS_DATA, 5));
         rondo_words_wait_begin(words, 2, RONDO_PORT_PEER, RONDO_WAITS_DATA, 9);
         rondo_words_wait_begin(words, 1, RONDO_PORT_PEER, RONDO_WAITS_CREDIT, 7);
         assert_true(says(words, 1, RONDO_PORT_PEER, RONDO_WAITS_DATA, 5));
     }
-    rondo_words_wait_end(words, 2, RONDO_PORT_PEER, RONDO_WAITS_DATA); /* somebody else is through */
+    rondo_words_wait_end(words, 2, RONDO_PORT_PEER, RONDO_WAITS_DATA); /* somebody else's wait ends */
     assert_true(says(words, 1, RONDO_PORT_PEER, RONDO_WAITS_DATA, 5));
     rondo_words_wait_begin(words, 1, RONDO_PORT_PEER, RONDO_WAITS_DATA,
-                           6); /* the next step of the same conn */
+                           6); /* the next step of the same connection */
     assert_true(says(words, 1, RONDO_PORT_PEER, RONDO_WAITS_DATA, 6));
     rondo_words_wait_end(words, 1, RONDO_PORT_PEER, RONDO_WAITS_DATA);
     assert_true(says(words, -1, 0, RONDO_WAITS_NOT, 0));
-    rondo_words_wait_begin(words, 1, RONDO_PORT_PEER, RONDO_WAITS_CREDIT, 7); /* the next one has the place */
+    rondo_words_wait_begin(words, 1, RONDO_PORT_PEER, RONDO_WAITS_CREDIT, 7); /* the next wait is shown */
     assert_true(says(words, 1, RONDO_PORT_PEER, RONDO_WAITS_CREDIT, 7));
 }
 
-static void who_waits_first_in_a_block_is_told_until_its_wait_is_over(void **state)
+static void the_first_wait_of_a_block_is_shown_until_it_ends(void **state)
 {
     static struct rondo_gpu_words words;
     const struct rondo_sim_rules rules = { .whole_lines = 1 };
@@ -396,12 +394,12 @@ static void who_waits_first_in_a_block_is_told_until_its_wait_is_over(void **sta
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_with_up_to_three_conns_each_way),
-        cmocka_unit_test(every_length_and_alignment),
-        cmocka_unit_test(every_type_and_operation),
+        cmocka_unit_test(steps_have_up_to_three_connections_each_way),
+        cmocka_unit_test(slices_of_every_length_and_alignment_are_exact),
+        cmocka_unit_test(every_type_and_operation_is_exact),
         cmocka_unit_test(steps_may_wrap),
-        cmocka_unit_test(every_place_is_moved_in_vectors),
-        cmocka_unit_test(who_waits_first_in_a_block_is_told_until_its_wait_is_over),
+        cmocka_unit_test(misaligned_slices_move_in_vectors),
+        cmocka_unit_test(the_first_wait_of_a_block_is_shown_until_it_ends),
     };
 #ifdef __SANITIZE_THREAD__
     (void)tests;

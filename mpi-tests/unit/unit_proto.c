@@ -1,5 +1,5 @@
-/* The protocols: a slice arrives exactly, whole and never early, whatever lay in the slot before and wherever
- * the step stands. */
+/* The protocols: slices arrive exact, whole and never early, whatever was in the slots before and at whatever
+ * step. */
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -29,7 +29,7 @@ static uint64_t draw(uint64_t *state) { return mix((*state)++); }
 /* Byte i of the stream that a test sends. */
 static uint8_t stream_byte(uint64_t key, size_t i) { return (uint8_t)(mix(key ^ i / 8) >> i % 8 * 8); }
 
-/* Both ends of a conn over private memory. */
+/* Both ends of a connection over private memory. */
 struct link {
     uint8_t *memory[RONDO_NUM_PROTOS];
     struct rondo_conn_tail *tail;
@@ -62,8 +62,8 @@ static void link_open(struct link *link, uint32_t slot_bytes, uint64_t step)
     link->rx = link->tx;
 }
 
-/* The slots as a long life leaves them: LL's flags are those that the steps after the next cleaning will use,
- * LL128's are of the lap before. */
+/* Fill the slots as after a long life: LL's flags are those of the steps after the next cleaning, LL128's
+ * those of the lap before. */
 static void link_age(struct link *link)
 {
     struct rondo_conn old = link->tx;
@@ -95,11 +95,11 @@ static void link_close(struct link *link)
 
 /* ---- two threads ---- */
 
-/* What both ends know of a transfer: protocols and lengths of its slices follow from the key. */
+/* What both ends know of a transfer; its slices' protocols and lengths follow from the key. */
 struct transfer {
     struct link *link;
     uint64_t key;
-    int proto; /* -1: drawn anew for each slice */
+    int proto; /* -1: drawn for each slice */
     int nslices;
     int full; /* slices of full capacity, else of any length */
 };
@@ -124,7 +124,7 @@ struct deadline {
     time_t end;
 };
 
-/* @return 0 when the wait has lasted too long. */
+/* @return 0: the wait has lasted too long. */
 static int breathe(struct deadline *d, uint64_t r)
 {
     if (++d->turns % 64 == 0 || r % 8 == 0) {
@@ -280,7 +280,7 @@ static const uint64_t first_steps[] = { 0, 0x7fffffffull - 12, 0xffffffffull - 1
                                         0x1ffffffffull - 12 };
 static const uint32_t slot_sizes[] = { 128, 256, 1152, 8192 };
 
-static void slices_arrive_exactly_at_any_step_over_old_flags(void **state)
+static void slices_arrive_exact_at_any_step_over_old_flags(void **state)
 {
     (void)state;
     for (int proto = -1; proto < RONDO_NUM_PROTOS; proto++) {
@@ -322,14 +322,14 @@ static void one_to_three_full_slots_arrive_in_fresh_memory(void **state)
 
 /* ---- one thread ---- */
 
-static void nothing_is_seen_before_it_is_put(void **state)
+static void nothing_arrives_before_it_is_put(void **state)
 {
     (void)state;
     for (size_t f = 0; f < RONDO_COUNTOF(first_steps); f++) {
         struct link link;
         link_open(&link, 512, first_steps[f]);
         link_age(&link);
-        for (int i = 0; i < 40; i++) { /* one short slice each: the lines behind it keep what they have */
+        for (int i = 0; i < 40; i++) { /* one short slice in each: the lines after it keep their flags */
             const enum rondo_proto proto = (enum rondo_proto)(i % RONDO_NUM_PROTOS);
             uint64_t word = mix((uint64_t)i), got;
             if (rondo_ll_clean_due(link.tx.step)) {
@@ -353,7 +353,7 @@ static void nothing_is_seen_before_it_is_put(void **state)
     }
 }
 
-static void a_slot_is_given_back_before_it_is_written_again(void **state)
+static void a_slot_is_returned_before_it_is_rewritten(void **state)
 {
     struct link link;
     (void)state;
@@ -386,7 +386,7 @@ static void ll_flags_repeat_only_after_a_cleaning_and_are_never_zero(void **stat
     }
 }
 
-static void ll128_shows_whole_lines_and_the_end_of_the_slice(void **state)
+static void ll128_releases_whole_lines_and_the_end_of_the_slice(void **state)
 {
     struct link link;
     const uint8_t data[360] = { 1 };
@@ -421,7 +421,7 @@ static void capacities_fit_the_slot(void **state)
     }
 }
 
-static void spans_of_any_length_and_alignment_keep_to_their_bounds(void **state)
+static void spans_of_any_length_and_alignment_stay_in_bounds(void **state)
 {
     uint8_t from[1100], to[1100];
     (void)state;
@@ -457,14 +457,14 @@ static void spans_of_any_length_and_alignment_keep_to_their_bounds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slices_arrive_exactly_at_any_step_over_old_flags),
+        cmocka_unit_test(slices_arrive_exact_at_any_step_over_old_flags),
         cmocka_unit_test(one_to_three_full_slots_arrive_in_fresh_memory),
-        cmocka_unit_test(nothing_is_seen_before_it_is_put),
-        cmocka_unit_test(a_slot_is_given_back_before_it_is_written_again),
+        cmocka_unit_test(nothing_arrives_before_it_is_put),
+        cmocka_unit_test(a_slot_is_returned_before_it_is_rewritten),
         cmocka_unit_test(ll_flags_repeat_only_after_a_cleaning_and_are_never_zero),
-        cmocka_unit_test(ll128_shows_whole_lines_and_the_end_of_the_slice),
+        cmocka_unit_test(ll128_releases_whole_lines_and_the_end_of_the_slice),
         cmocka_unit_test(capacities_fit_the_slot),
-        cmocka_unit_test(spans_of_any_length_and_alignment_keep_to_their_bounds),
+        cmocka_unit_test(spans_of_any_length_and_alignment_stay_in_bounds),
     };
     const char *text = getenv("RONDO_TEST_SEED");
     seed = text != NULL ? strtoull(text, NULL, 0) : (uint64_t)time(NULL);

@@ -1,5 +1,5 @@
 /* Reductions: every type, operation, number of sources, length and alignment gives the reference's bits with
- * every instruction set that this machine has. */
+ * every instruction set of this machine. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +18,7 @@ enum { MAX_SOURCES = 8, MAX_COUNT = 5000, ROOM = MAX_COUNT * 8 + 64 };
 
 static uint64_t seed, dice;
 static const struct rondo_reduce_isa
-    *isas[8]; /* NULL after the last; asked for once, because cpuid is slow in virtual machines */
+    *isas[8]; /* NULL after the last; cached, because cpuid is slow in virtual machines */
 
 static uint64_t draw(void)
 {
@@ -30,11 +30,11 @@ static uint64_t draw(void)
 
 /* ---- the reference: one element at a time, from the formats' definitions ---- */
 
-/* What a type is, told without the tables' columns that are under test. */
+/* Each type, described without the tables' columns under test. */
 static const struct type {
     enum { SIGNED, UNSIGNED, NATIVE, SMALL } kind;
     int bits, mbits, bias;
-    int top; /* SMALL: the magnitude that stands where the numbers end: infinity, or E4M3's NaN */
+    int top; /* SMALL: the first magnitude beyond the numbers: infinity, or E4M3's NaN */
 } types[] = {
     [RONDO_INT8] = { SIGNED, 8, 0, 0, 0 },           [RONDO_UINT8] = { UNSIGNED, 8, 0, 0, 0 },
     [RONDO_INT32] = { SIGNED, 32, 0, 0, 0 },         [RONDO_UINT32] = { UNSIGNED, 32, 0, 0, 0 },
@@ -49,7 +49,7 @@ static uint64_t keep(uint64_t v, int bits) { return bits == 64 ? v : v & ((1ull 
 
 static int64_t sign_extended(uint64_t v, int bits) { return (int64_t)(v << (64 - bits)) >> (64 - bits); }
 
-/* The number that each magnitude stands for; past the last one the scale goes on, which rounding needs. */
+/* The number of each magnitude. Values go on past the last number, which rounding needs. */
 static double values[RONDO_NUM_DTYPES][0x8000];
 
 static double small_value(const struct type *t, int magnitude) { return values[t - types][magnitude]; }
@@ -76,7 +76,7 @@ static float small_widen(const struct type *t, uint64_t code)
     return sign * (float)small_value(t, magnitude);
 }
 
-/* The nearest magnitude by bisection, the even one of two that are equally near. */
+/* The nearest magnitude by bisection; of two equally near ones, the even one. */
 static uint64_t small_narrow(const struct type *t, float value)
 {
     const uint64_t sign = signbit(value) ? 1ull << (t->bits - 1) : 0;
@@ -172,7 +172,7 @@ static void element_set(void *span, size_t i, int bits, uint64_t v)
     memcpy((uint8_t *)span + i * (size_t)bits / 8, &v, (size_t)bits / 8);
 }
 
-/* Bits of any kind; of floats half have exponents near 1, so that sums round and neither vanish nor overflow.
+/* Random bits; half of the floats have exponents near 1, so that sums round but neither vanish nor overflow.
  */
 static uint64_t random_element(const struct type *t)
 {
@@ -212,7 +212,7 @@ static void check_span(const struct rondo_reduce_isa *isa, int type, const void 
     }
 }
 
-/* Each source somewhere at an odd address, the destination elsewhere or the same as one of them. */
+/* Sources lie at odd addresses; the destination is separate or one of them. */
 static void check_reduce(int type, int op, int nsrcs, size_t n, const uint64_t *fixed)
 {
     static uint8_t before[MAX_SOURCES][ROOM], want[ROOM];
@@ -286,7 +286,7 @@ static void pairs_of_all_8_bit_floats_are_exact(void **state)
     }
 }
 
-static void all_16_bit_floats_meet_each_exponent(void **state)
+static void all_16_bit_floats_are_exact_with_each_exponent(void **state)
 {
     static uint64_t pairs[2 * 4096];
     (void)state;
@@ -423,9 +423,9 @@ static void copies_are_exact_at_any_alignment(void **state)
     }
 }
 
-/* Past the caches and over others' lines. Targets whose lines begin together or not, elements that lie across
- * lines, a target that is a source, with what is kept and without. */
-static void reductions_by_other_stores_are_those_by_stores(void **state)
+/* Non-temporal stores and rondo_reduce_over. Targets whose lines begin together or not, elements across
+ * lines, a target that is a source, with and without `keep`. */
+static void reductions_by_other_stores_have_the_same_results(void **state)
 {
     static uint8_t want[ROOM], kept[ROOM + 64];
     (void)state;
@@ -475,7 +475,7 @@ static void reductions_by_other_stores_are_those_by_stores(void **state)
     }
 }
 
-/* The choice is made once in a process: asked in a child. */
+/* Dispatch happens once per process, so test it in a child. */
 static void check_cap(const char *cap, const char *chosen)
 {
     int status = 0;
@@ -493,7 +493,7 @@ static void check_cap(const char *cap, const char *chosen)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-static void dispatch_takes_the_best_or_what_the_cap_names(void **state)
+static void dispatch_chooses_the_best_or_the_cap(void **state)
 {
     int last = 0;
     (void)state;
@@ -508,16 +508,16 @@ static void dispatch_takes_the_best_or_what_the_cap_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dispatch_takes_the_best_or_what_the_cap_names), /* first: its children must be the
-                                                                            ones that choose */
+        /* first: its children must make the choice */
+        cmocka_unit_test(dispatch_chooses_the_best_or_the_cap),
         cmocka_unit_test(every_type_and_operation_folds_from_the_left_at_any_length),
         cmocka_unit_test(pairs_of_all_8_bit_floats_are_exact),
-        cmocka_unit_test(all_16_bit_floats_meet_each_exponent),
+        cmocka_unit_test(all_16_bit_floats_are_exact_with_each_exponent),
         cmocka_unit_test(integers_wrap_and_never_saturate),
         cmocka_unit_test(quotients_truncate_towards_zero_or_round_once),
         cmocka_unit_test(premultiplied_elements_are_products_with_the_scalar),
         cmocka_unit_test(copies_are_exact_at_any_alignment),
-        cmocka_unit_test(reductions_by_other_stores_are_those_by_stores),
+        cmocka_unit_test(reductions_by_other_stores_have_the_same_results),
     };
     const char *text = getenv("RONDO_TEST_SEED");
     fill_values();
