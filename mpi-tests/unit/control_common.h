@@ -1,4 +1,4 @@
-/* What the tests of the control plane share, within a node and between nodes. */
+/* Shared by the tests of the control plane, within a node and between nodes. */
 #ifndef RONDO_UNIT_CONTROL_COMMON_H
 #define RONDO_UNIT_CONTROL_COMMON_H
 
@@ -13,7 +13,7 @@
 #include "net/control/control.h"
 #include "../holdings.h"
 
-static const int64_t DEADLINE_NS = 20000000000; /* of any wait here: a failure, not a pace */
+static const int64_t DEADLINE_NS = 20000000000; /* of any wait: a test that reaches it has failed */
 
 #define WAIT_FOR(condition)                             \
     do {                                                \

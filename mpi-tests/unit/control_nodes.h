@@ -1,7 +1,7 @@
 /*
- * Control planes of several "nodes" for tests: all on this host, over the loop. A rank's node has its own
- * segment and its own table of local ranks, so that the other nodes are reached by sockets alone. All ranks
- * in this process, each node with a process hash of its own.
+ * Control planes of several "nodes" for tests, all on this host, over the loopback interface. Each node has
+ * its own segment and table of local ranks, so ranks reach other nodes by sockets only. All ranks are in
+ * this process; each node has a process hash of its own.
  */
 #ifndef RONDO_UNIT_CONTROL_NODES_H
 #define RONDO_UNIT_CONTROL_NODES_H
@@ -24,7 +24,7 @@ struct nodes {
     struct rondo_control *control[NODES_MAX];
 };
 
-/* nnodes nodes of nlocal ranks, in order. processes: a hash for each rank, else for each node. */
+/* nnodes nodes of nlocal ranks, in order. processes: a process hash for each rank, else for each node. */
 static inline void nodes_init(struct nodes *w, int nnodes, int nlocal, int processes)
 {
     static uint64_t serial;
@@ -102,7 +102,7 @@ static inline void nodes_close(struct nodes *w)
     rondo_control_unlisten();
 }
 
-/* Over the loop, with the beats that a test asks for. */
+/* Use loopback and these beats. */
 static inline void use_loop(const char *heartbeat, const char *dead_after)
 {
     setenv("RONDO_SOCKET_IFNAME", "lo", 1);

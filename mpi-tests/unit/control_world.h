@@ -15,7 +15,7 @@ struct world {
     struct rondo_control *control[WORLD_MAX];
 };
 
-/* Local rank i is rank i. processes: each rank is a process of its own. */
+/* Local rank i is rank i. processes: each rank is its own process. */
 static inline void world_init(struct world *world, int nranks, int processes)
 {
     memset(world, 0, sizeof(*world));

@@ -1,4 +1,4 @@
-/* The bootstrap of ranks that are threads: rounds, exchanges, who is missing, how a failure spreads. */
+/* The bootstrap of ranks that are threads: rounds, exchanges, missing ranks, failures. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@
 #include "net/bootstrap/bootstrap.h"
 
 enum { MAX_BYTES = 96 };
-static const int64_t DEADLINE_NS = 20000000000; /* of any wait here: a failure, not a pace */
+static const int64_t DEADLINE_NS = 20000000000; /* of any wait: a test that reaches it has failed */
 
 /* The byte that `from` gives `to` in a round (allgather: to = 0). */
 static uint8_t expected_byte(int from, int to, int round, size_t i)
@@ -101,7 +101,7 @@ static void allgather_gives_every_rank_every_record(void **state)
                 assert_int_equal(world.b[i]->ops->allgather_start(
                                      world.b[i], mine, all + (size_t)i * (size_t)n * MAX_BYTES, bytes),
                                  RONDO_SUCCESS);
-                /* Nothing is complete before the last rank came. */
+                /* Nothing is complete before the last rank comes. */
                 assert_int_equal(world.b[0]->ops->test(world.b[0]),
                                  i == n - 1 ? RONDO_SUCCESS : RONDO_IN_PROGRESS);
             }
@@ -120,7 +120,7 @@ static void allgather_gives_every_rank_every_record(void **state)
     }
 }
 
-static void rank_may_be_one_allgather_ahead(void **state)
+static void a_rank_may_be_one_allgather_ahead(void **state)
 {
     (void)state;
     struct world world = world_new(2);
@@ -236,7 +236,7 @@ static void failure_of_one_rank_ends_the_rounds_of_all(void **state)
     world_free(&world, 0);
 }
 
-static void complete_round_is_delivered_though_a_rank_failed_after_it(void **state)
+static void a_complete_round_is_delivered_even_if_a_rank_fails_after_it(void **state)
 {
     (void)state;
     struct world world = world_new(2);
@@ -252,7 +252,7 @@ static void complete_round_is_delivered_though_a_rank_failed_after_it(void **sta
     world_free(&world, 0);
 }
 
-static void records_of_different_size_are_refused_and_named(void **state)
+static void records_of_different_sizes_are_refused_and_named(void **state)
 {
     (void)state;
     struct world world = world_new(2);
@@ -298,7 +298,7 @@ struct rank_arg {
     rondo_status status;
 };
 
-/* The same pairs on both sides: an edge of round r joins i and j when a hash of (seed, r, i, j) says so. */
+/* Do i and j exchange in this round? A hash of (seed, round, i, j) decides, so both sides agree. */
 static int edge(uint64_t seed, int round, int i, int j)
 {
     int key[3] = { round, i < j ? i : j, i < j ? j : i };
@@ -346,7 +346,7 @@ static rondo_status rank_rounds(struct rank_arg *arg, struct rondo_bootstrap *b)
     return RONDO_SUCCESS;
 }
 
-/* Several communicators one after the other in one hub: a fast rank is in the next while others close the
+/* Several communicators one after another in one hub: a fast rank is in the next one while others close the
  * last. */
 static void *rank_main(void *data)
 {
@@ -362,7 +362,7 @@ static void *rank_main(void *data)
     return NULL;
 }
 
-static void threads_in_any_order_see_the_right_records(void **state)
+static void threads_in_any_order_get_the_right_records(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 5; seed++) {
@@ -390,15 +390,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(allgather_gives_every_rank_every_record),
-        cmocka_unit_test(rank_may_be_one_allgather_ahead),
+        cmocka_unit_test(a_rank_may_be_one_allgather_ahead),
         cmocka_unit_test(exchange_parks_records_of_a_peer_that_is_ahead),
         cmocka_unit_test(missing_names_exactly_the_absent),
         cmocka_unit_test(missing_in_an_exchange_names_the_silent_peer),
         cmocka_unit_test(failure_of_one_rank_ends_the_rounds_of_all),
-        cmocka_unit_test(complete_round_is_delivered_though_a_rank_failed_after_it),
-        cmocka_unit_test(records_of_different_size_are_refused_and_named),
+        cmocka_unit_test(a_complete_round_is_delivered_even_if_a_rank_fails_after_it),
+        cmocka_unit_test(records_of_different_sizes_are_refused_and_named),
         cmocka_unit_test(bad_ranks_and_peers_are_refused),
-        cmocka_unit_test(threads_in_any_order_see_the_right_records),
+        cmocka_unit_test(threads_in_any_order_get_the_right_records),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,7 +60,8 @@ static void first_reason_wins_and_all_ranks_read_it(void **state)
     }
 }
 
-/* A writer that dies between its two stores: status and rank are known, the text is not waited for. */
+/* When a writer dies between its two stores, status and rank are known, and readers stop waiting for the
+ * text. */
 static void reason_without_its_text_is_read_in_bounded_time(void **state)
 {
     struct world world;
@@ -83,7 +84,7 @@ static void reason_without_its_text_is_read_in_bounded_time(void **state)
     world_close(&world);
 }
 
-static void long_reason_is_cut_and_ended(void **state)
+static void long_reason_is_cut_and_terminated(void **state)
 {
     struct world world;
     char text[RONDO_ERROR_TEXT], word[2000];
@@ -92,7 +93,7 @@ static void long_reason_is_cut_and_ended(void **state)
     memset(word, 'x', sizeof(word));
     word[sizeof(word) - 1] = '\0';
     world_open(&world, 2);
-    rondo_control_abort(world.control[1], RONDO_SUCCESS, -1, word); /* success is no reason to end anything */
+    rondo_control_abort(world.control[1], RONDO_SUCCESS, -1, word); /* success becomes an internal error */
     assert_int_equal(rondo_control_reason(world.control[0], text, &rank), RONDO_INTERNAL_ERROR);
     assert_int_equal(rank, -1);
     assert_int_equal(strlen(text), RONDO_ERROR_TEXT - 1);
@@ -151,7 +152,7 @@ static void file_segment_leaves_no_name(void **state)
     }
 }
 
-static void mailbox_is_shared_and_absent_when_not_wanted(void **state)
+static void mailbox_is_shared_and_absent_for_one_rank(void **state)
 {
     struct world world;
     struct rondo_control_config config;
@@ -172,7 +173,7 @@ static void mailbox_is_shared_and_absent_when_not_wanted(void **state)
         assert_int_equal(rondo_mailbox_place(mailbox, 1, i)[0], 'a' + i);
         assert_int_equal(rondo_mailbox_place(mailbox, 1, i)[mailbox->stride - 1], 'a' + i);
     }
-    assert_int_equal(world.control[0]->head->nlocal, 3); /* the mailboxs did not reach into the head */
+    assert_int_equal(world.control[0]->head->nlocal, 3); /* writing to the mailboxes left the head alone */
     world_close(&world);
 
     world_init(&world, 1, 0);
@@ -195,7 +196,7 @@ static struct rondo_call make_call(uint64_t seq)
                                 .dtype = 7 };
 }
 
-static void last_calls_can_be_read_by_others(void **state)
+static void other_ranks_read_the_last_calls(void **state)
 {
     struct world world;
     struct rondo_call call, got;
@@ -232,8 +233,8 @@ struct rewriter {
     _Atomic int stop;
 };
 
-/* Always the same line of the ring. */
-static void *call_on_and_on(void *arg)
+/* Write the same line of the ring again and again. */
+static void *call_repeatedly(void *arg)
 {
     struct rewriter *rewriter = arg;
     for (uint64_t i = 1; !atomic_load(&rewriter->stop); i++) {
@@ -255,7 +256,7 @@ static void call_read_while_it_is_written_is_whole(void **state)
     (void)state;
     world_open(&world, 2);
     rewriter = (struct rewriter){ .control = world.control[1] };
-    assert_int_equal(pthread_create(&thread, NULL, call_on_and_on, &rewriter), 0);
+    assert_int_equal(pthread_create(&thread, NULL, call_repeatedly, &rewriter), 0);
     while (reads < READS) {
         if (rondo_control_call_of(world.control[0], 1, 0, &got)) {
             reads++;
@@ -286,7 +287,7 @@ static void rank_that_left_is_no_fault(void **state)
     world_close(&world);
 }
 
-static void nothing_is_left_by_100_communicators(void **state)
+static void closed_communicators_leave_nothing_behind(void **state)
 {
     struct holdings before = { 0 }, after;
     (void)state;
@@ -341,14 +342,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(first_reason_wins_and_all_ranks_read_it),
         cmocka_unit_test(reason_without_its_text_is_read_in_bounded_time),
-        cmocka_unit_test(long_reason_is_cut_and_ended),
+        cmocka_unit_test(long_reason_is_cut_and_terminated),
         cmocka_unit_test(segment_of_another_communicator_is_refused),
         cmocka_unit_test(file_segment_leaves_no_name),
-        cmocka_unit_test(mailbox_is_shared_and_absent_when_not_wanted),
-        cmocka_unit_test(last_calls_can_be_read_by_others),
+        cmocka_unit_test(mailbox_is_shared_and_absent_for_one_rank),
+        cmocka_unit_test(other_ranks_read_the_last_calls),
         cmocka_unit_test(call_read_while_it_is_written_is_whole),
         cmocka_unit_test(rank_that_left_is_no_fault),
-        cmocka_unit_test(nothing_is_left_by_100_communicators),
+        cmocka_unit_test(closed_communicators_leave_nothing_behind),
         cmocka_unit_test(communicators_come_and_go_in_several_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,12 +16,12 @@ struct member {
     int n, self;
     uint64_t tag;
     size_t bytes;
-    const char *problem; /* NULL: all went well */
+    const char *problem; /* NULL: no error */
     rondo_status status;
     char text[RONDO_ERROR_TEXT];
     int missing[WORLD_MAX], nmissing;
-    int64_t deadline_ns; /* 0: none of its own */
-    int nsenders;        /* so many send their records before deadlines begin; 0: they begin at once */
+    int64_t deadline_ns; /* 0: none */
+    int nsenders;        /* members that send their record before deadlines begin; 0: they begin at once */
 };
 
 static atomic_int nsent;
@@ -64,7 +64,7 @@ static const char *gather_once(struct rondo_bootstrap *b, int round, size_t byte
     return problem;
 }
 
-/* Each rank with its neighbours on the ring (one, two, or none). */
+/* Exchange with the neighbours on the ring (one, two, or none). */
 static const char *exchange_once(struct rondo_bootstrap *b, int round, size_t bytes)
 {
     int peer[2] = { (b->rank + 1) % b->nranks, (b->rank + b->nranks - 1) % b->nranks };
@@ -121,7 +121,7 @@ static void *rounds_of_a_member(void *arg)
     return NULL;
 }
 
-/* Start the members of one child whose bit is in `who`, each with the given body. */
+/* Start the members of a child whose bit is in `who`, each with the given body. */
 static void start_members(struct world *world, struct member *member, const int *members, int n, uint64_t tag,
                           unsigned who, void *(*body)(void *))
 {
@@ -179,7 +179,7 @@ static void children_of_all_ranks_gather_and_exchange(void **state)
         int members[WORLD_MAX];
         world_open(&world, n);
         for (int i = 0; i < n; i++) {
-            members[i] = (i * 3 + 1) % n; /* another order, where that is a permutation */
+            members[i] = (i * 3 + 1) % n; /* another order, if that is a permutation */
         }
         run_child(&world, n % 3 ? members : world.local_ranks, n, 1, RECORD);
         run_child(&world, world.local_ranks, n, 2, 1);
@@ -198,7 +198,7 @@ static void children_of_some_ranks_do_not_mix(void **state)
     one[0].bytes = one[1].bytes = one[2].bytes = RECORD;
     two[0].bytes = two[1].bytes = two[2].bytes = two[3].bytes = 500;
     world_open(&world, 7);
-    /* Ranks 0 and 3 make both at once, from two threads. */
+    /* Ranks 0 and 3 create both at once, from two threads. */
     start_members(&world, one, first, 3, 1, 0xff, rounds_of_a_member);
     start_members(&world, two, second, 4, 2, 0xff, rounds_of_a_member);
     join_members(one, 3, 0xff);
@@ -210,8 +210,8 @@ static void children_of_some_ranks_do_not_mix(void **state)
     world_close(&world);
 }
 
-/* That is what shrink is for. */
-static void children_of_an_ended_parent_are_made(void **state)
+/* Shrink does this. */
+static void an_aborted_parent_can_still_have_children(void **state)
 {
     struct world world;
     const int members[3] = { 0, 1, 3 };
@@ -239,7 +239,7 @@ static void wrong_members_are_refused(void **state)
     world_close(&world);
 }
 
-/* One allgather; after the deadline, or another rank's, who is missing. */
+/* Do one allgather; after a deadline, this rank's or another's, ask who is missing. */
 static void *gather_with_deadline(void *arg)
 {
     struct member *m = arg;
@@ -267,8 +267,8 @@ static void *gather_with_deadline(void *arg)
     return NULL;
 }
 
-/* Rank `absent` of 4 never comes; only `impatient` has a deadline that passes. All others learn it, and who
- * is missing. */
+/* Rank `absent` of 4 never comes, and only `impatient` has a deadline that passes. All others learn that,
+ * and who is missing. */
 static void check_missing(int absent, int impatient)
 {
     struct world world;
@@ -294,14 +294,14 @@ static void check_missing(int absent, int impatient)
     world_close(&world);
 }
 
-static void missing_member_is_named_on_all_when_one_gives_up(void **state)
+static void a_missing_member_is_named_on_all_when_one_gives_up(void **state)
 {
     (void)state;
     check_missing(2, 0);
     check_missing(3, 1);
 }
 
-static void missing_member_0_is_named(void **state)
+static void a_missing_member_0_is_named(void **state)
 {
     struct world world;
     struct member member[4];
@@ -312,7 +312,7 @@ static void missing_member_0_is_named(void **state)
     start_members(&world, member, world.local_ranks, 4, 3, 0xe, gather_with_deadline);
     join_members(member, 4, 0xe);
     for (int i = 1; i < 4; i++) {
-        /* Each finds out by itself, or is told by the first that did. */
+        /* Each finds out by itself, or the first that did tells it. */
         assert_null(member[i].problem);
         assert_true(member[i].status == RONDO_TIMEOUT || member[i].status == RONDO_REMOTE_ERROR);
         if (member[i].nmissing > 0) {
@@ -323,8 +323,8 @@ static void missing_member_0_is_named(void **state)
     world_close(&world);
 }
 
-/* Member 0 says that ranks are missing which there are not. */
-static void missing_ranks_that_are_none_are_dropped(void **state)
+/* Member 0 lists missing ranks that do not exist. */
+static void missing_ranks_out_of_range_are_ignored(void **state)
 {
     static const int members[2] = { 0, 1 };
     struct rondo_bootstrap *b;
@@ -362,7 +362,7 @@ static void *give_up(void *arg)
     return NULL;
 }
 
-static void member_that_gives_up_tells_the_others_why(void **state)
+static void a_member_that_gives_up_tells_the_others_why(void **state)
 {
     struct world world;
     struct member member[3];
@@ -384,7 +384,7 @@ static void member_that_gives_up_tells_the_others_why(void **state)
     world_close(&world);
 }
 
-static void member_that_leaves_the_parent_too_early_is_named(void **state)
+static void a_member_that_leaves_the_parent_too_early_is_named(void **state)
 {
     struct world world;
     struct member member[3];
@@ -402,7 +402,7 @@ static void member_that_leaves_the_parent_too_early_is_named(void **state)
     world_close(&world);
 }
 
-/* Records of different sizes: an error on the ranks that see it, not a wrong table and no wait. */
+/* Ranks that see records of different sizes report an error: no wrong table, no endless wait. */
 static void different_record_sizes_are_an_error(void **state)
 {
     const size_t bytes[][2] = { { 100, 101 }, { 1000, 2000 }, { 3000, 1000 } };
@@ -429,13 +429,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(children_of_all_ranks_gather_and_exchange),
         cmocka_unit_test(children_of_some_ranks_do_not_mix),
-        cmocka_unit_test(children_of_an_ended_parent_are_made),
+        cmocka_unit_test(an_aborted_parent_can_still_have_children),
         cmocka_unit_test(wrong_members_are_refused),
-        cmocka_unit_test(missing_member_is_named_on_all_when_one_gives_up),
-        cmocka_unit_test(missing_member_0_is_named),
-        cmocka_unit_test(missing_ranks_that_are_none_are_dropped),
-        cmocka_unit_test(member_that_gives_up_tells_the_others_why),
-        cmocka_unit_test(member_that_leaves_the_parent_too_early_is_named),
+        cmocka_unit_test(a_missing_member_is_named_on_all_when_one_gives_up),
+        cmocka_unit_test(a_missing_member_0_is_named),
+        cmocka_unit_test(missing_ranks_out_of_range_are_ignored),
+        cmocka_unit_test(a_member_that_gives_up_tells_the_others_why),
+        cmocka_unit_test(a_member_that_leaves_the_parent_too_early_is_named),
         cmocka_unit_test(different_record_sizes_are_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

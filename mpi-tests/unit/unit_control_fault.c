@@ -1,7 +1,7 @@
 /*
- * The control plane when ranks are processes that die, stop, leave. The test's own process is rank 0; it
- * forks the others before any control thread exists. Children do what their role says and leave by _exit;
- * what they find they write into a shared page.
+ * The control plane when ranks are processes that die, stop or leave. The test's own process is rank 0; it
+ * forks the others before any control thread exists. Children play their role, write what they find into a
+ * shared page, and end by _exit.
  */
 #include "control_world.h"
 
@@ -25,7 +25,7 @@ struct shared {
     struct rondo_shm_name name;
     _Atomic int named, attached, started, go;
     struct {
-        _Atomic int done; /* the rest is valid */
+        _Atomic int done; /* set last */
         rondo_status status;
         int rank;
         int64_t noticed_ns;
@@ -37,10 +37,10 @@ struct scene {
     struct world world;
     struct shared *shared;
     pid_t pid[WORLD_MAX];
-    struct rondo_control *control; /* rank 0's, here */
+    struct rondo_control *control; /* rank 0's, in this process */
 };
 
-/* What a child does after all have started. Ends by returning: then it _exits(0) without leaving. */
+/* What a child does after all have started. When it returns, the child calls _exit(0) without leaving. */
 typedef void (*role)(struct rondo_control *control, struct shared *shared);
 
 static void child_main(struct scene *scene, int rank, role body)
@@ -132,7 +132,7 @@ static void watch_until_ended(struct rondo_control *control, struct shared *shar
     rondo_control_close(control);
 }
 
-/* Only waiting threads' turns look, and very often: nothing may break. */
+/* Look only from waiting threads, and very often: nothing may break. */
 static void turn_until_ended(struct rondo_control *control, struct shared *shared)
 {
     WAIT_FOR(rondo_control_progress(control, NULL) != RONDO_SUCCESS || rondo_control_aborted(control));
@@ -167,7 +167,7 @@ static void leave_and_exit(struct rondo_control *control, struct shared *shared)
 
 /* ---- tests ---- */
 
-/* All of ranks 0 and `others` know that rank `dead` is at fault. Takes what they found. */
+/* Check that rank 0 and all of `others` know that rank `dead` is at fault, and clear what they found. */
 static void check_found(struct scene *scene, int nranks, int dead, int64_t since_ns, int64_t within_ns)
 {
     char pid[32];
@@ -190,7 +190,7 @@ static void check_found(struct scene *scene, int nranks, int dead, int64_t since
                   scene->shared->found[0].text);
 }
 
-static void killed_rank_is_named_on_all_others_within_a_second(void **state)
+static void a_killed_rank_is_named_on_all_others_within_a_second(void **state)
 {
     const role roles[4] = { NULL, watch_until_ended, turn_until_ended, call_and_hang };
     struct scene scene;
@@ -205,7 +205,7 @@ static void killed_rank_is_named_on_all_others_within_a_second(void **state)
     assert_non_null(strstr(scene.shared->found[0].text, "rank 3 "));
     assert_non_null(strstr(scene.shared->found[0].text, "exited without destroying its communicator"));
     assert_non_null(strstr(scene.shared->found[0].text, "last call: all_reduce #17 of 1024 (under way)"));
-    /* The word may be another rank's; this process's own watcher has it a moment later. */
+    /* Another rank may have set the reason; this process's own watcher sees the death a moment later. */
     WAIT_FOR(rondo_control_state_of(scene.control, 3) == RONDO_RANK_DEAD);
     assert_int_equal(rondo_control_state_of(scene.control, 3), RONDO_RANK_DEAD);
     assert_int_equal(rondo_control_send(scene.control, 3, 1, "x", 1), RONDO_REMOTE_ERROR);
@@ -213,7 +213,7 @@ static void killed_rank_is_named_on_all_others_within_a_second(void **state)
     assert_int_equal(count_fds(), fds);
 }
 
-static void rank_that_exits_without_destroy_is_a_fault(void **state)
+static void a_rank_that_exits_without_destroy_is_a_fault(void **state)
 {
     const role roles[3] = { NULL, watch_until_ended, exit_at_once };
     struct scene scene;
@@ -226,7 +226,7 @@ static void rank_that_exits_without_destroy_is_a_fault(void **state)
     scene_close(&scene);
 }
 
-static void rank_that_left_and_exited_is_no_fault(void **state)
+static void a_rank_that_leaves_and_exits_is_no_fault(void **state)
 {
     const role roles[3] = { NULL, watch_until_ended, leave_and_exit };
     struct scene scene;
@@ -234,7 +234,7 @@ static void rank_that_left_and_exited_is_no_fault(void **state)
     (void)state;
     scene_open(&scene, 3, roles, NULL);
     assert_int_equal(waitpid(scene.pid[2], &status, 0), scene.pid[2]);
-    scene.pid[2] = fork(); /* something for scene_close to end */
+    scene.pid[2] = fork(); /* a process for scene_close to end */
     if (scene.pid[2] == 0) {
         _exit(0);
     }
@@ -244,7 +244,7 @@ static void rank_that_left_and_exited_is_no_fault(void **state)
     }
     assert_int_equal(rondo_control_state_of(scene.control, 2), RONDO_RANK_LEFT);
     assert_int_equal(rondo_control_state_of(scene.control, 1), RONDO_RANK_ALIVE);
-    kill(scene.pid[1], SIGKILL); /* and the watch goes on */
+    kill(scene.pid[1], SIGKILL); /* the watcher still watches the others */
     find(scene.control, scene.shared);
     assert_int_equal(scene.shared->found[0].rank, 1);
     scene_close(&scene);
@@ -254,8 +254,7 @@ static void quick_beats(int rank)
 {
     (void)rank;
     setenv("RONDO_HEARTBEAT", "50ms", 1);
-    setenv("RONDO_DEAD_AFTER", "3s",
-           1); /* far above what this machine takes away from a thread that is to see a beat */
+    setenv("RONDO_DEAD_AFTER", "3s", 1); /* far longer than this machine keeps a thread from running */
 }
 
 static uint64_t beat_of(const struct scene *scene, int rank)
@@ -278,7 +277,7 @@ static void stop_and_see(pid_t pid)
     assert_true(WIFSTOPPED(status));
 }
 
-static void stopped_rank_is_unresponsive_and_learns_it_when_it_goes_on(void **state)
+static void a_stopped_rank_is_unresponsive_and_learns_it_when_it_resumes(void **state)
 {
     const role roles[3] = { NULL, watch_until_ended, call_and_hang };
     struct scene scene;
@@ -297,7 +296,7 @@ static void stopped_rank_is_unresponsive_and_learns_it_when_it_goes_on(void **st
     stop_and_see(scene.pid[2]);
     check_found(&scene, 3, 2, start, 10000000000);
     assert_true(scene.shared->found[0].noticed_ns - start >
-                2800000000); /* and not before the limit, less what had passed of a beat */
+                2800000000); /* not before the limit, less the part of a beat that had passed */
     assert_non_null(strstr(scene.shared->found[0].text, "rank 2 "));
     assert_non_null(strstr(scene.shared->found[0].text, "is unresponsive: no heartbeat for 3"));
     assert_non_null(strstr(scene.shared->found[0].text, "last call: all_reduce #17"));
@@ -314,9 +313,9 @@ static void only_rank_1_judges_beats(int rank)
     setenv("RONDO_DEAD_AFTER", rank == 1 ? "2s" : "0", 1);
 }
 
-/* Both are stopped (a frozen container), and the observer goes on first: it must not hold its own pause
+/* Both are stopped (a frozen container), and the watcher resumes first: it must not count its own pause
  * against the other. */
-static void observer_that_was_stopped_accuses_nobody(void **state)
+static void a_watcher_that_was_stopped_accuses_nobody(void **state)
 {
     const role roles[3] = { NULL, watch_until_ended, watch_until_ended };
     struct scene scene;
@@ -339,7 +338,7 @@ static void observer_that_was_stopped_accuses_nobody(void **state)
     scene_close(&scene);
 }
 
-/* A kernel, or a container, without pidfd_open. @return 0: cannot be had here. */
+/* Simulate a kernel, or container, without pidfd_open. @return 0: not possible here. */
 static int forbid_pidfd(void)
 {
     struct sock_filter filter[] = {
@@ -367,7 +366,7 @@ static void run_without_pidfd(void)
     scene_open(&scene, 3, roles, NULL); /* the filter is inherited */
     WAIT_FOR(atomic_load(&scene.shared->go));
     start = rondo_now_ns();
-    kill(scene.pid[2], SIGKILL); /* and stays a zombie: nobody waits for it yet */
+    kill(scene.pid[2], SIGKILL); /* it stays a zombie: nobody waits for it yet */
     find(scene.control, scene.shared);
     _exit(scene.shared->found[0].status == RONDO_REMOTE_ERROR && scene.shared->found[0].rank == 2 &&
                   rondo_now_ns() - start < 2000000000
@@ -375,7 +374,7 @@ static void run_without_pidfd(void)
               : 1);
 }
 
-static void killed_rank_is_noticed_without_pidfd(void **state)
+static void a_killed_rank_is_noticed_without_pidfd(void **state)
 {
     int status, code;
     pid_t pid;
@@ -421,7 +420,7 @@ static rondo_status gather_ranks(struct rondo_control *control, const int *membe
 
 static const int all_four[4] = { 0, 1, 2, 3 }, survivors[3] = { 0, 1, 3 };
 
-/* Make a child with rank 2, which dies before it comes; then one without it. */
+/* Create a child with rank 2, which dies before it joins; then one without it. */
 static void make_two_children(struct rondo_control *control, struct shared *shared)
 {
     rondo_status status = gather_ranks(control, all_four, 4, 1);
@@ -433,7 +432,7 @@ static void make_two_children(struct rondo_control *control, struct shared *shar
     leave_and_exit(control, shared);
 }
 
-static void child_with_a_dead_member_fails_on_all_and_one_without_is_made(void **state)
+static void a_child_with_a_dead_member_fails_and_one_without_works(void **state)
 {
     const role roles[4] = { NULL, make_two_children, exit_at_once, make_two_children };
     struct scene scene;
@@ -454,8 +453,8 @@ static void child_with_a_dead_member_fails_on_all_and_one_without_is_made(void *
     scene_close(&scene);
 }
 
-/* A fork of the program copies the communicator; what the copy does must not touch the original. */
-static void forked_copy_does_not_touch(void **state)
+/* fork() copies the communicator; what the copy does must not touch the original. */
+static void a_forked_copy_does_not_touch_the_original(void **state)
 {
     struct world world;
     int status;
@@ -479,14 +478,14 @@ static void forked_copy_does_not_touch(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(killed_rank_is_named_on_all_others_within_a_second),
-        cmocka_unit_test(rank_that_exits_without_destroy_is_a_fault),
-        cmocka_unit_test(rank_that_left_and_exited_is_no_fault),
-        cmocka_unit_test(stopped_rank_is_unresponsive_and_learns_it_when_it_goes_on),
-        cmocka_unit_test(observer_that_was_stopped_accuses_nobody),
-        cmocka_unit_test(killed_rank_is_noticed_without_pidfd),
-        cmocka_unit_test(child_with_a_dead_member_fails_on_all_and_one_without_is_made),
-        cmocka_unit_test(forked_copy_does_not_touch),
+        cmocka_unit_test(a_killed_rank_is_named_on_all_others_within_a_second),
+        cmocka_unit_test(a_rank_that_exits_without_destroy_is_a_fault),
+        cmocka_unit_test(a_rank_that_leaves_and_exits_is_no_fault),
+        cmocka_unit_test(a_stopped_rank_is_unresponsive_and_learns_it_when_it_resumes),
+        cmocka_unit_test(a_watcher_that_was_stopped_accuses_nobody),
+        cmocka_unit_test(a_killed_rank_is_noticed_without_pidfd),
+        cmocka_unit_test(a_child_with_a_dead_member_fails_and_one_without_works),
+        cmocka_unit_test(a_forked_copy_does_not_touch_the_original),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,9 @@
-/* Inboxes of the control plane: order, backpressure, senders that end half way, message that nobody wants. */
+/* Inboxes of the control plane: order, backpressure, senders that end half way, unclaimed messages. */
 #include "control_world.h"
 
 #include <sched.h>
 
-static void msg_keeps_its_order_over_many_laps(void **state)
+static void messages_keep_their_order_over_many_laps(void **state)
 {
     struct world world;
     uint64_t got;
@@ -13,7 +13,7 @@ static void msg_keeps_its_order_over_many_laps(void **state)
     for (uint64_t i = 0; i < 1000; i++) {
         assert_int_equal(rondo_control_send(world.control[1], 0, i % 2, &i, sizeof(i)), RONDO_SUCCESS);
         assert_int_equal(rondo_control_send(world.control[2], 0, 0, &i, sizeof(i)), RONDO_SUCCESS);
-        if (i % 5 == 4) { /* 10 messages are in the box: ask for them out of order */
+        if (i % 5 == 4) { /* 10 messages are in the inbox: ask for them out of order */
             for (uint64_t k = i - 4; k <= i; k++) {
                 assert_int_equal(rondo_control_receive(world.control[0], 2, 0, &got, sizeof(got), &bytes),
                                  RONDO_SUCCESS);
@@ -37,7 +37,7 @@ static void msg_keeps_its_order_over_many_laps(void **state)
     world_close(&world);
 }
 
-static void full_box_refuses_until_a_turn_makes_room(void **state)
+static void a_full_inbox_refuses_until_progress_makes_room(void **state)
 {
     struct world world;
     uint8_t data[RONDO_MSG_BYTES], got[RONDO_MSG_BYTES];
@@ -67,7 +67,7 @@ static void full_box_refuses_until_a_turn_makes_room(void **state)
     assert_int_equal(rondo_control_send(world.control[1], 5, 9, data, 1), RONDO_INTERNAL_ERROR);
     assert_int_equal(rondo_control_send(world.control[1], 0, 9, data, 100), RONDO_SUCCESS);
     assert_int_equal(rondo_control_receive(world.control[0], 1, 9, got, 99, &bytes),
-                     RONDO_INTERNAL_ERROR); /* too long, and gone */
+                     RONDO_INTERNAL_ERROR); /* too long, and dropped */
     assert_int_equal(rondo_control_receive(world.control[0], 1, 9, got, sizeof(got), &bytes),
                      RONDO_IN_PROGRESS);
     world_close(&world);
@@ -137,7 +137,7 @@ static void half_send_of_rank_2(struct world *world)
     atomic_store(&box->cell[tail % RONDO_MSG_CELLS].word, tail << 16 | 2 << 2 | RONDO_CELL_RESERVED);
 }
 
-static void sender_that_died_half_way_does_not_block_the_box(void **state)
+static void a_sender_that_died_half_way_does_not_block_the_inbox(void **state)
 {
     struct world world;
     uint64_t data = 77, got = 0;
@@ -156,7 +156,7 @@ static void sender_that_died_half_way_does_not_block_the_box(void **state)
     world_close(&world);
 }
 
-static void sender_that_was_stopped_half_way_loses_its_cell(void **state)
+static void a_sender_that_stopped_half_way_loses_its_cell(void **state)
 {
     struct world world;
     uint64_t data = 77, got = 0, word;
@@ -175,8 +175,8 @@ static void sender_that_was_stopped_half_way_loses_its_cell(void **state)
     world.control[0]->inbox.stuck_ns -= INT64_C(6000000000);
     assert_int_equal(rondo_control_receive(world.control[0], 1, 4, &got, sizeof(got), &bytes), RONDO_SUCCESS);
     assert_int_equal(got, 77);
-    assert_int_not_equal(atomic_load(&cell->word), word); /* rank 2 could not publish any more */
-    cell->tag = 4; /* but it may still write: into a cell that nobody uses */
+    assert_int_not_equal(atomic_load(&cell->word), word); /* rank 2 can no longer publish it */
+    cell->tag = 4; /* but it may still write into the cell, which nobody uses */
     cell->bytes = 1 << 30;
     send_and_receive_laps(&world, 100);
     for (int i = 0; i < RONDO_MSG_CELLS - 1; i++) {
@@ -186,8 +186,8 @@ static void sender_that_was_stopped_half_way_loses_its_cell(void **state)
     world_close(&world);
 }
 
-/* Contents of a cell are a peer's word: they bound nothing. */
-static void hostile_cell_is_cut_to_size(void **state)
+/* A peer wrote the cell, so its contents must not bound a copy or an index. */
+static void a_hostile_cell_is_cut_to_size(void **state)
 {
     struct world world;
     uint8_t got[RONDO_MSG_BYTES];
@@ -207,7 +207,7 @@ static void hostile_cell_is_cut_to_size(void **state)
     world_close(&world);
 }
 
-static void msg_that_nobody_asks_for_ends_the_communicator(void **state)
+static void too_many_unclaimed_messages_end_the_communicator(void **state)
 {
     struct world world;
     uint64_t got;
@@ -217,7 +217,7 @@ static void msg_that_nobody_asks_for_ends_the_communicator(void **state)
     rondo_status status = RONDO_SUCCESS;
     (void)state;
     world_open(&world, 2);
-    for (int i = 0; i < 2 * RONDO_MSG_PARKED; i++) { /* turns alone leave room, and senders wait */
+    for (int i = 0; i < 2 * RONDO_MSG_PARKED; i++) { /* progress alone leaves room, and senders wait */
         rondo_control_send(world.control[1], 0, 1, &i, sizeof(i));
         assert_int_equal(rondo_control_progress(world.control[0], &moved), RONDO_SUCCESS);
     }
@@ -234,7 +234,7 @@ static void msg_that_nobody_asks_for_ends_the_communicator(void **state)
     world_close(&world);
 }
 
-static void forgotten_msg_is_dropped_early_and_late(void **state)
+static void messages_of_a_forgotten_tag_are_dropped_early_and_late(void **state)
 {
     struct world world;
     uint64_t got;
@@ -260,14 +260,14 @@ static void forgotten_msg_is_dropped_early_and_late(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(msg_keeps_its_order_over_many_laps),
-        cmocka_unit_test(full_box_refuses_until_a_turn_makes_room),
+        cmocka_unit_test(messages_keep_their_order_over_many_laps),
+        cmocka_unit_test(a_full_inbox_refuses_until_progress_makes_room),
         cmocka_unit_test(many_senders_lose_and_mix_nothing),
-        cmocka_unit_test(sender_that_died_half_way_does_not_block_the_box),
-        cmocka_unit_test(sender_that_was_stopped_half_way_loses_its_cell),
-        cmocka_unit_test(hostile_cell_is_cut_to_size),
-        cmocka_unit_test(msg_that_nobody_asks_for_ends_the_communicator),
-        cmocka_unit_test(forgotten_msg_is_dropped_early_and_late),
+        cmocka_unit_test(a_sender_that_died_half_way_does_not_block_the_inbox),
+        cmocka_unit_test(a_sender_that_stopped_half_way_loses_its_cell),
+        cmocka_unit_test(a_hostile_cell_is_cut_to_size),
+        cmocka_unit_test(too_many_unclaimed_messages_end_the_communicator),
+        cmocka_unit_test(messages_of_a_forgotten_tag_are_dropped_early_and_late),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* The control plane between nodes when all goes well, and when ranks end communicators: message, reasons,
+/* The control plane between nodes when nothing fails, and when ranks end communicators: messages, reasons,
  * leaves, questions. */
 #include "control_nodes.h"
 
@@ -32,7 +32,7 @@ static uint64_t dropped(enum rondo_wire_drop why)
     return n;
 }
 
-/* Whom a rank watches at its first finger. */
+/* @return the rank that a rank watches at its first finger. */
 static int watched_by(struct rondo_control *control)
 {
     int rank;
@@ -42,9 +42,9 @@ static int watched_by(struct rondo_control *control)
     return rank;
 }
 
-/* ---- message ---- */
+/* ---- messages ---- */
 
-static void msg_goes_between_nodes_in_order(void **state)
+static void messages_go_between_nodes_in_order(void **state)
 {
     struct nodes w;
     (void)state;
@@ -70,7 +70,7 @@ static void msg_goes_between_nodes_in_order(void **state)
     nodes_close(&w);
 }
 
-static void msg_of_all_sizes_arrives_whole(void **state)
+static void messages_of_all_sizes_arrive_whole(void **state)
 {
     uint8_t data[RONDO_MSG_BYTES], got[RONDO_MSG_BYTES];
     struct nodes w;
@@ -89,15 +89,15 @@ static void msg_of_all_sizes_arrives_whole(void **state)
     assert_int_equal(rondo_control_send(w.control[1], 0, 9, data, sizeof(data) + 1), RONDO_INTERNAL_ERROR);
     send_all(w.control[1], 0, 9, data, 20);
     WAIT_FOR(rondo_control_receive(w.control[0], 1, 9, got, 19, &n) !=
-             RONDO_IN_PROGRESS); /* taken, and said to be too long */
+             RONDO_IN_PROGRESS); /* taken, and reported as too long */
     assert_int_equal(rondo_control_receive(w.control[0], 1, 9, got, 20, &n), RONDO_IN_PROGRESS);
     assert_int_equal(rondo_control_send(w.control[1], 2, 9, data, 1), RONDO_INTERNAL_ERROR);
     assert_int_equal(rondo_control_send(w.control[1], -1, 9, data, 1), RONDO_INTERNAL_ERROR);
     nodes_close(&w);
 }
 
-/* A rank that takes nothing costs its window, and holds up nobody else. */
-static void a_rank_that_takes_no_msg_holds_up_no_other(void **state)
+/* Messages to a rank that takes none fill its window and hold up nobody else. */
+static void a_rank_that_takes_no_messages_holds_up_no_other(void **state)
 {
     struct nodes w;
     uint32_t got;
@@ -139,8 +139,7 @@ static int count_windows(struct rondo_control *control)
     return n;
 }
 
-/* Nor does a tag that nobody asks for: the messages of a child that is being made wait, and those of another
- * child, or of a connection, pass. */
+/* The messages of a child under creation wait, while those of another child, or of a connection, pass. */
 static void a_tag_that_nobody_asks_for_holds_up_no_other(void **state)
 {
     struct nodes w;
@@ -166,7 +165,7 @@ static void a_tag_that_nobody_asks_for_holds_up_no_other(void **state)
     nodes_close(&w);
 }
 
-static void forgotten_msg_gives_its_window_back(void **state)
+static void a_forgotten_tag_gives_its_window_back(void **state)
 {
     struct nodes w;
     uint32_t i = 0;
@@ -183,13 +182,13 @@ static void forgotten_msg_gives_its_window_back(void **state)
     }
     send_all(w.control[0], 1, 6, &i, sizeof(i));
     receive_all(w.control[1], 0, 6, &i, sizeof(i));
-    rondo_control_forget(w.control[1], 6); /* what was taken and not given back yet */
+    rondo_control_forget(w.control[1], 6); /* credit for what was taken is still to be given back */
     WAIT_FOR(count_windows(w.control[0]) + count_windows(w.control[1]) == 0);
     assert_int_equal(count_windows(w.control[0]) + count_windows(w.control[1]), 0);
     nodes_close(&w);
 }
 
-static void a_sender_may_forget_before_its_msg_is_taken(void **state)
+static void a_sender_may_forget_before_its_messages_are_taken(void **state)
 {
     struct nodes w;
     uint32_t got;
@@ -204,7 +203,7 @@ static void a_sender_may_forget_before_its_msg_is_taken(void **state)
         receive_all(w.control[1], 0, 5, &got, sizeof(got));
         assert_int_equal(got, i);
     }
-    send_all(w.control[1], 0, 6, "x", 1); /* after what was given back, to nobody */
+    send_all(w.control[1], 0, 6, "x", 1); /* after the credit, which nobody owns any more */
     receive_all(w.control[0], 1, 6, &got, 1);
     assert_int_equal(rondo_control_aborted(w.control[0]), 0);
     nodes_close(&w);
@@ -217,7 +216,7 @@ struct talker {
     const char *problem;
 };
 
-/* To everyone and from everyone, at once. */
+/* Send to everyone and receive from everyone, at once. */
 static void *talk(void *arg)
 {
     enum { MSGS = 60 };
@@ -247,7 +246,7 @@ static void *talk(void *arg)
     return NULL;
 }
 
-static void connecting_at_once_is_fine(void **state)
+static void both_sides_may_connect_at_once(void **state)
 {
     struct nodes w;
     struct talker talker[NODES_MAX];
@@ -276,7 +275,7 @@ static void early_messages_wait_for_the_communicator(void **state)
     (void)state;
     nodes_prepare(&w, 2, 1);
     assert_int_equal(rondo_control_start(w.control[0]),
-                     RONDO_SUCCESS); /* no connection yet: it waits with its greeting */
+                     RONDO_SUCCESS); /* no connection yet: it waits behind its hello */
     for (uint32_t i = 0; i < RONDO_WIRE_WINDOW; i++) {
         send_all(w.control[0], 1, 1, &i, sizeof(i));
     }
@@ -287,12 +286,12 @@ static void early_messages_wait_for_the_communicator(void **state)
     }
     nodes_prepare(&child, 2, 1);
     assert_int_equal(rondo_control_start(child.control[0]),
-                     RONDO_SUCCESS); /* on the connection there is: messages are kept */
+                     RONDO_SUCCESS); /* on the existing connection: messages are kept */
     for (uint32_t i = 0; i < RONDO_WIRE_WINDOW; i++) {
         send_all(child.control[0], 1, 1, &i, sizeof(i));
     }
     send_all(w.control[0], 1, 2, &got, sizeof(got));
-    receive_all(w.control[1], 0, 2, &got, sizeof(got)); /* after them: they have arrived */
+    receive_all(w.control[1], 0, 2, &got, sizeof(got)); /* it comes after them, so they have arrived */
     assert_int_equal(rondo_control_start(child.control[1]), RONDO_SUCCESS);
     for (uint32_t i = 0; i < RONDO_WIRE_WINDOW; i++) {
         receive_all(child.control[1], 0, 1, &got, sizeof(got));
@@ -302,7 +301,7 @@ static void early_messages_wait_for_the_communicator(void **state)
     nodes_close(&w);
 }
 
-/* What is kept for nobody is bounded in number and in time. */
+/* Messages kept for unknown communicators are bounded in number and time. */
 static void kept_messages_are_bounded(void **state)
 {
     struct nodes w;
@@ -326,7 +325,7 @@ static void kept_messages_are_bounded(void **state)
     nodes_close(&w);
 }
 
-static void communicators_share_connections_and_leave_nothing(void **state)
+static void communicators_share_connections_and_leave_nothing_behind(void **state)
 {
     struct nodes w[4];
     int files = count_fds(), tasks = count_threads(), connections;
@@ -359,8 +358,8 @@ static int accepting(void)
     return accepts;
 }
 
-/* Connections are made when there are descriptors again, on both sides. */
-static void running_out_of_descriptors_is_said_and_passes(void **state)
+/* Both sides connect once there are descriptors again. */
+static void running_out_of_descriptors_is_reported_and_passes(void **state)
 {
     struct nodes w, late;
     struct rlimit limit, few;
@@ -374,7 +373,7 @@ static void running_out_of_descriptors_is_said_and_passes(void **state)
                           moment even where it finds nobody */
     nodes_init(&late, 2, 1, 0);
     for (int r = 0; r < 2; r++) {
-        late.peers[r].process_hash += 50; /* as of other processes: they need connections of their own */
+        late.peers[r].process_hash += 50; /* like other processes, which need connections of their own */
         memcpy(late.peers[r].control_addr, w.peers[0].control_addr, RONDO_ADDR_BYTES);
     }
     assert_int_equal(nodes_make(&late, 0), RONDO_SUCCESS);
@@ -389,9 +388,9 @@ static void running_out_of_descriptors_is_said_and_passes(void **state)
     assert_int_equal(rondo_control_start(late.control[0]), RONDO_SUCCESS);
     assert_int_equal(rondo_control_send(late.control[0], 1, 1, "x", 1), RONDO_SYSTEM_ERROR);
     assert_non_null(strstr(rondo_error_text(), "ulimit -n"));
-    close(filler[--n]); /* for this end, not for the other */
+    close(filler[--n]); /* enough for this end, not for the other */
     send_all(late.control[0], 1, 1, &got, sizeof(got));
-    WAIT_FOR((stopped = !accepting())); /* for a while: it is tried again and again */
+    WAIT_FOR((stopped = !accepting())); /* for a while: it keeps trying */
     assert_true(stopped);
     while (n > 0) {
         close(filler[--n]);
@@ -413,7 +412,7 @@ static void both_address_families_work(void **state)
     (void)state;
     setenv("RONDO_SOCKET_FAMILY", "6", 1);
     use_loop("50ms", "10s");
-    if (rondo_control_listen(addr, &number) == RONDO_SUCCESS) { /* there may be no IPv6 here */
+    if (rondo_control_listen(addr, &number) == RONDO_SUCCESS) { /* this host may have no IPv6 */
         assert_int_equal(((const struct sockaddr *)addr)->sa_family, AF_INET6);
         nodes_open(&w, 2, 1);
         send_all(w.control[0], 1, 1, &got, sizeof(got));
@@ -470,8 +469,8 @@ static void reasons_reach_all_nodes(void **state)
     }
 }
 
-/* The first reason in a node stays; everyone gets one of the two. */
-static void two_reasons_at_once(void **state)
+/* The first reason in a node stays. */
+static void of_two_reasons_at_once_everyone_gets_one(void **state)
 {
     struct nodes w;
     char text[RONDO_ERROR_TEXT];
@@ -485,12 +484,13 @@ static void two_reasons_at_once(void **state)
         assert_int_not_equal(rondo_control_reason(w.control[r], text, &rank), RONDO_SUCCESS);
         assert_string_equal(text, rank == 0 ? "zero" : "three");
     }
-    rondo_control_reason(w.control[0], text, &rank); /* rank 3 may have been told before it gave its own */
+    rondo_control_reason(w.control[0], text,
+                         &rank); /* rank 0's reason may have reached rank 3 before it gave its own */
     assert_int_equal(rank, 0);
     nodes_close(&w);
 }
 
-static void a_reason_of_a_process_that_ends_at_once_is_told(void **state)
+static void the_reason_of_a_process_that_exits_at_once_arrives(void **state)
 {
     struct nodes w;
     (void)state;
@@ -505,19 +505,19 @@ static void a_reason_of_a_process_that_ends_at_once_is_told(void **state)
     nodes_close(&w);
 }
 
-static void leaving_is_told_and_is_no_fault(void **state)
+static void leaving_is_announced_and_is_no_fault(void **state)
 {
     struct nodes w;
     (void)state;
     nodes_open(&w, 3, 2);
-    WAIT_FOR(count_connections() >= 4); /* leaders watch one another */
+    WAIT_FOR(count_connections() >= 4); /* leaders watch each other */
     rondo_control_leave(w.control[2]);
     WAIT_FOR(rondo_control_state_of(w.control[0], 2) == RONDO_RANK_LEFT);
     assert_int_equal(rondo_control_state_of(w.control[0], 2), RONDO_RANK_LEFT);
     assert_int_equal(rondo_control_send(w.control[0], 2, 1, "x", 1), RONDO_REMOTE_ERROR);
     rondo_control_close(w.control[2]);
     w.control[2] = NULL;
-    WAIT_FOR(watched_by(w.control[0]) == 3); /* the next one leads that node */
+    WAIT_FOR(watched_by(w.control[0]) == 3); /* the next rank leads that node */
     assert_int_equal(watched_by(w.control[0]), 3);
     for (int r = 0; r < w.nranks; r++) {
         assert_int_equal(r != 2 && rondo_control_aborted(w.control[r]), 0);
@@ -528,7 +528,7 @@ static void leaving_is_told_and_is_no_fault(void **state)
     nodes_close(&w);
 }
 
-static void calls_of_other_nodes_are_asked_for(void **state)
+static void calls_of_ranks_on_other_nodes_are_asked_for(void **state)
 {
     struct nodes w;
     struct rondo_call call = { .seq = 0 }, got;
@@ -555,7 +555,7 @@ static void calls_of_other_nodes_are_asked_for(void **state)
     assert_int_equal(rondo_control_call_of(w.control[0], 1, 7, &got), 1);
     assert_int_equal(got.count, 1007);
     assert_int_equal(got.state, 2);
-    assert_int_equal(rondo_control_call_of(w.control[0], 1, 4, &got), 0); /* not in the ring any more */
+    assert_int_equal(rondo_control_call_of(w.control[0], 1, 4, &got), 0); /* no longer in the ring */
     rondo_control_call_end(w.control[1], 20);
     call.seq = 21;
     rondo_control_call_begin(w.control[1], &call);
@@ -567,24 +567,24 @@ static void calls_of_other_nodes_are_asked_for(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(msg_goes_between_nodes_in_order),
-        cmocka_unit_test(msg_of_all_sizes_arrives_whole),
-        cmocka_unit_test(a_rank_that_takes_no_msg_holds_up_no_other),
+        cmocka_unit_test(messages_go_between_nodes_in_order),
+        cmocka_unit_test(messages_of_all_sizes_arrive_whole),
+        cmocka_unit_test(a_rank_that_takes_no_messages_holds_up_no_other),
         cmocka_unit_test(a_tag_that_nobody_asks_for_holds_up_no_other),
-        cmocka_unit_test(forgotten_msg_gives_its_window_back),
-        cmocka_unit_test(a_sender_may_forget_before_its_msg_is_taken),
-        cmocka_unit_test(connecting_at_once_is_fine),
+        cmocka_unit_test(a_forgotten_tag_gives_its_window_back),
+        cmocka_unit_test(a_sender_may_forget_before_its_messages_are_taken),
+        cmocka_unit_test(both_sides_may_connect_at_once),
         cmocka_unit_test(early_messages_wait_for_the_communicator),
         cmocka_unit_test(kept_messages_are_bounded),
-        cmocka_unit_test(communicators_share_connections_and_leave_nothing),
-        cmocka_unit_test(running_out_of_descriptors_is_said_and_passes),
+        cmocka_unit_test(communicators_share_connections_and_leave_nothing_behind),
+        cmocka_unit_test(running_out_of_descriptors_is_reported_and_passes),
         cmocka_unit_test(both_address_families_work),
         cmocka_unit_test(one_node_has_no_wire),
         cmocka_unit_test(reasons_reach_all_nodes),
-        cmocka_unit_test(two_reasons_at_once),
-        cmocka_unit_test(a_reason_of_a_process_that_ends_at_once_is_told),
-        cmocka_unit_test(leaving_is_told_and_is_no_fault),
-        cmocka_unit_test(calls_of_other_nodes_are_asked_for),
+        cmocka_unit_test(of_two_reasons_at_once_everyone_gets_one),
+        cmocka_unit_test(the_reason_of_a_process_that_exits_at_once_arrives),
+        cmocka_unit_test(leaving_is_announced_and_is_no_fault),
+        cmocka_unit_test(calls_of_ranks_on_other_nodes_are_asked_for),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -76,14 +76,14 @@ static void run_members(struct nodes *w, struct member *member, const int *membe
     }
 }
 
-static void children_across_nodes_are_made(void **state)
+static void children_are_created_across_nodes(void **state)
 {
     static const int all[6] = { 5, 0, 3, 1, 4, 2 }, pair[2] = { 4, 1 };
     struct nodes w;
     struct member member[6];
     (void)state;
     nodes_open(&w, 3, 2);
-    for (int abort = 0; abort < 2; abort++) { /* that is what shrink is for */
+    for (int abort = 0; abort < 2; abort++) { /* shrink creates children of aborted parents */
         run_members(&w, member, all, 6, 0x3f);
         for (int i = 0; i < 6; i++) {
             assert_int_equal(member[i].status, RONDO_SUCCESS);
@@ -100,7 +100,7 @@ static void children_across_nodes_are_made(void **state)
     nodes_close(&w);
 }
 
-/* Rank 4 has never spoken to member 0, and has left: it is asked. */
+/* Rank 4 has left and was never connected to member 0, so member 0 asks it. */
 static void a_member_of_another_node_that_left_is_named(void **state)
 {
     static const int members[3] = { 1, 4, 3 };
@@ -125,7 +125,7 @@ static void a_member_of_another_node_that_left_is_named(void **state)
     }
 }
 
-/* Several children of all ranks, each member of each moved by this thread. */
+/* Several children of all ranks; this thread moves every member of each. */
 struct child {
     struct rondo_bootstrap *b[NODES_MAX];
     uint8_t *all[NODES_MAX], mine[3000];
@@ -147,7 +147,7 @@ static void child_open(struct child *child, struct nodes *w, uint64_t tag)
     }
 }
 
-/* @return 1: these members have the table */
+/* @return 1: these members have the table. */
 static int child_move(struct child *child, int from, int to)
 {
     int open = 0;
@@ -172,9 +172,9 @@ static void child_close(struct child *child, const struct nodes *w)
     }
 }
 
-/* The other node's ranks have sent their records to the first child and do not ask for its table, of 36
+/* The other node's ranks have sent their records to the first child, but do not ask for its table of 36
  * messages, which is on its way. */
-static void a_child_that_waits_holds_up_neither_msg_nor_another_child(void **state)
+static void a_child_that_waits_holds_up_neither_messages_nor_another_child(void **state)
 {
     struct nodes w;
     struct child first, second;
@@ -200,9 +200,9 @@ static void a_child_that_waits_holds_up_neither_msg_nor_another_child(void **sta
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(children_across_nodes_are_made),
+        cmocka_unit_test(children_are_created_across_nodes),
         cmocka_unit_test(a_member_of_another_node_that_left_is_named),
-        cmocka_unit_test(a_child_that_waits_holds_up_neither_msg_nor_another_child),
+        cmocka_unit_test(a_child_that_waits_holds_up_neither_messages_nor_another_child),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

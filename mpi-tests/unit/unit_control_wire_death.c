@@ -1,6 +1,6 @@
 /*
- * The control plane between nodes when processes die, stop or leave. They are forked before any control
- * thread exists; this one is rank 0; what the others find they write into a shared page.
+ * The control plane between nodes when processes die, stop or leave. This process is rank 0; it forks the
+ * others before any control thread exists, and they write what they find into a shared page.
  */
 #include "control_nodes.h"
 
@@ -26,7 +26,7 @@ struct shared {
     struct rondo_shm_name name[NODES_MAX];
     _Atomic int listening, leading, attached, started, ended, go;
     struct {
-        _Atomic int done; /* the rest is valid */
+        _Atomic int done; /* set last */
         rondo_status status;
         int rank;
         int64_t noticed_ns;
@@ -42,7 +42,7 @@ struct scene {
 
 typedef void (*role)(struct rondo_control *control, struct shared *shared);
 
-/* What this process watches has welcomed it: from here on its end is a death. */
+/* The watched processes have sent their welcome: from here on their end is a death. */
 static int settled(struct rondo_control *control)
 {
     int open = 0;
@@ -57,7 +57,7 @@ static int settled(struct rondo_control *control)
     return open == 0;
 }
 
-/* As the rounds of creation: everyone listens, leaders create, others attach, all start. */
+/* As in creation: everyone listens, leaders create, others attach, all start. */
 static rondo_status come_up(struct scene *scene, int r)
 {
     struct nodes *w = &scene->w;
@@ -167,7 +167,7 @@ static const role watchers[NODES_MAX] = { NULL,
                                           watch_until_ended,
                                           watch_until_ended };
 
-/* All but `gone` know within the time that `gone` is at fault. Stops nothing. */
+/* Check that all but `gone` know in time that `gone` is at fault. */
 static void check_found(struct scene *scene, int gone, int64_t since_ns, int64_t within_ns, const char *words)
 {
     char who[80];
@@ -198,7 +198,7 @@ static void a_killed_process_is_known_on_all_nodes(void **state)
     };
     struct scene scene;
     (void)state;
-    use_loop("10s", "100s"); /* found without a beat */
+    use_loop("10s", "100s"); /* the death is found without beats */
     for (size_t i = 0; i < RONDO_COUNTOF(shape); i++) {
         int dead = shape[i][2];
         int64_t start;
@@ -212,8 +212,7 @@ static void a_killed_process_is_known_on_all_nodes(void **state)
     use_loop("50ms", "10s");
 }
 
-/* One allgather of the parent's ranks. @return its status; text: RONDO_ERROR_TEXT bytes, the sentence of an
- * error */
+/* Do one allgather over the parent's ranks. @return its status; text: RONDO_ERROR_TEXT bytes, the error. */
 static rondo_status make_child(struct rondo_control *control, const int *members, int n, int self,
                                uint64_t tag, char *text)
 {
@@ -244,7 +243,7 @@ static void shrink_when_ended(struct rondo_control *control, struct shared *shar
     WAIT_FOR(atomic_load(&shared->ended));
 }
 
-static void survivors_of_a_death_make_a_child(void **state)
+static void survivors_of_a_death_create_a_child(void **state)
 {
     static const role roles[3] = { NULL, watch_until_ended, shrink_when_ended };
     static const int with_the_dead[2] = { 0, 1 };
@@ -293,11 +292,11 @@ static void a_stopped_process_is_unresponsive(void **state)
     check_found(&scene, 1, start, 3000000000, "is unresponsive: no heartbeat for ");
     assert_true(scene.shared->found[0].noticed_ns - start > 400000000);
     WAIT_FOR(rondo_control_state_of(scene.w.control[0], 1) ==
-             RONDO_RANK_SILENT); /* told of it, or found by itself */
+             RONDO_RANK_SILENT); /* another rank told it, or it found out itself */
     assert_int_equal(rondo_control_state_of(scene.w.control[0], 1), RONDO_RANK_SILENT);
     kill(scene.pid[1], SIGCONT);
     WAIT_FOR(atomic_load(
-        &scene.shared->found[1].done)); /* it is told too, and blames nobody for its own absence */
+        &scene.shared->found[1].done)); /* it learns the reason too, and blames nobody for its own absence */
     assert_int_equal(atomic_load(&scene.shared->found[1].done), 1);
     assert_int_equal(scene.shared->found[1].rank, 1);
     WAIT_FOR(rondo_control_state_of(scene.w.control[0], 1) !=
@@ -306,7 +305,7 @@ static void a_stopped_process_is_unresponsive(void **state)
     scene_close(&scene);
 }
 
-/* When a rank's process was heard last; 0: it has not answered yet. */
+/* @return when a rank's process was last heard; 0: it has not answered yet. */
 static int64_t heard(const struct scene *scene, int rank)
 {
     const struct rondo_wire_conn *conn;
@@ -338,7 +337,7 @@ static void a_short_stop_is_no_fault(void **state)
     scene_close(&scene);
 }
 
-/* The others go one after the other, those that lead their nodes too; what is left still hears of a death. */
+/* The others leave one by one, also those that lead their nodes; the rest still hears of a death. */
 static void leaving_in_order_is_no_fault(void **state)
 {
     static const role roles[6] = { NULL,           leave_and_exit, leave_and_exit, watch_until_ended,
@@ -355,7 +354,7 @@ static void leaving_in_order_is_no_fault(void **state)
     }
     assert_int_equal(rondo_control_state_of(scene.w.control[0], 2), RONDO_RANK_LEFT);
     assert_int_equal(rondo_control_state_of(scene.w.control[0], 4), RONDO_RANK_LEFT);
-    WAIT_FOR(heard(&scene, 3) > 0); /* the one that leads node 1 now */
+    WAIT_FOR(heard(&scene, 3) > 0); /* it leads node 1 now */
     assert_true(heard(&scene, 3) > 0);
     assert_int_equal(rondo_control_aborted(scene.w.control[0]), 0);
     assert_int_equal(rondo_control_state_of(scene.w.control[0], 3), RONDO_RANK_ALIVE);
@@ -374,7 +373,7 @@ static void leaving_in_order_is_no_fault(void **state)
     scene_close(&scene);
 }
 
-/* Five nodes of two; one leader is stopped, another is dead before it can be told: all the others end at
+/* Five nodes of two ranks. One leader is stopped, another dies before anyone can tell it: all others end at
  * once. */
 static void a_reason_gets_past_a_dead_leader(void **state)
 {
@@ -405,7 +404,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_process_is_known_on_all_nodes),
-        cmocka_unit_test(survivors_of_a_death_make_a_child),
+        cmocka_unit_test(survivors_of_a_death_create_a_child),
         cmocka_unit_test(a_process_that_exits_without_leaving_is_dead),
         cmocka_unit_test(a_stopped_process_is_unresponsive),
         cmocka_unit_test(a_short_stop_is_no_fault),

@@ -1,5 +1,5 @@
-/* The control plane between nodes when strangers connect and peers send what they must not; both are plain
- * sockets of this process. */
+/* The control plane between nodes when strangers connect, and when peers send what they must not. Both are
+ * plain sockets of this process. */
 #include "control_nodes.h"
 
 #include <errno.h>
@@ -48,11 +48,11 @@ static int raw_connect(const struct nodes *w)
 static void raw_send(int fd, const void *data, size_t bytes)
 {
     if (send(fd, data, bytes, MSG_NOSIGNAL) < 0) {
-        assert_true(errno == EPIPE || errno == ECONNRESET); /* dropped for what came before */
+        assert_true(errno == EPIPE || errno == ECONNRESET); /* dropped because of earlier bytes */
     }
 }
 
-/* The other end has closed, whatever it said before. */
+/* Has the other end closed, whatever it sent before? */
 static void raw_expect_end(int fd)
 {
     char data[256];
@@ -93,7 +93,7 @@ static void garbage_on_the_port_is_dropped(void **state)
         if (i % 5 == 0) {
             bytes = (size_t)snprintf((char *)data, sizeof(data), "GET / HTTP/1.1\r\n\r\n");
         } else if (i % 5 == 1) {
-            static const uint32_t magic = RONDO_WIRE_HELLO_MAGIC; /* as if it knew how to begin */
+            static const uint32_t magic = RONDO_WIRE_HELLO_MAGIC; /* it begins like a hello */
             memcpy(data, &magic, sizeof(magic));
         }
         raw_send(fd, data, bytes);
@@ -115,7 +115,7 @@ static void garbage_on_the_port_is_dropped(void **state)
     nodes_close(&w);
 }
 
-/* What rank 2's process would say to rank 0's; that process is not there. */
+/* The hello that rank 2's process, which does not exist, would send to rank 0's. */
 static struct rondo_wire_hello hello_of_rank_2(const struct nodes *w)
 {
     return (struct rondo_wire_hello){ .magic = RONDO_WIRE_HELLO_MAGIC,
@@ -127,7 +127,7 @@ static struct rondo_wire_hello hello_of_rank_2(const struct nodes *w)
                                       .to = 0 };
 }
 
-/* Nodes 0 and 1 of 3 are started; rank 2's process listens nowhere. */
+/* Nodes 0 and 1 of 3 are started; rank 2's process does not listen. */
 static void open_two_of_three(struct nodes *w)
 {
     nodes_prepare(w, 3, 1);
@@ -136,7 +136,7 @@ static void open_two_of_three(struct nodes *w)
     assert_int_equal(rondo_control_start(w->control[1]), RONDO_SUCCESS);
 }
 
-/* Greet as rank 2's process, and be welcome. */
+/* Send rank 2's hello and receive the welcome. */
 static int raw_enter(const struct nodes *w)
 {
     struct rondo_wire_hello hello = hello_of_rank_2(w);
@@ -199,15 +199,14 @@ static void silent_and_too_many_strangers_are_dropped(void **state)
     WAIT_FOR(dropped(RONDO_WIRE_DROP_EXCESS) == MORE);
     assert_int_equal(dropped(RONDO_WIRE_DROP_EXCESS), MORE);
     assert_int_equal(unnamed(), limit);
-    close(raw_enter(&w)); /* who has something to say still gets in */
+    close(raw_enter(&w)); /* a peer with the secret still gets in */
     WAIT_FOR(rondo_control_state_of(w.control[0], 2) == RONDO_RANK_DEAD);
     ping(&w, 2);
     rondo_wire_lock();
     rondo_wire_expire(rondo_now_ns() + RONDO_WIRE_UNNAMED_NS + 1);
     rondo_wire_unlock();
     assert_int_equal(unnamed(), 0);
-    assert_int_equal(dropped(RONDO_WIRE_DROP_SILENT),
-                     limit - 1); /* one had to give way to the one that got in */
+    assert_int_equal(dropped(RONDO_WIRE_DROP_SILENT), limit - 1); /* one of them was dropped for it */
     for (int i = 0; i < limit + MORE; i++) {
         raw_expect_end(fd[i]);
     }
@@ -223,8 +222,7 @@ static struct rondo_wire_head head_of_rank_2(const struct nodes *w, int kind, ui
     return head;
 }
 
-/* Sends n messages with this head as rank 2. The communicator ends, and rank 2 is named; rank 1 hears of it.
- */
+/* Send n messages with this head as rank 2. The communicator ends and names rank 2; rank 1 learns it. */
 static void check_fatal(void (*spoil)(struct rondo_wire_head *head, struct rondo_wire_abort *data), int n)
 {
     struct nodes w;
@@ -320,8 +318,8 @@ static void a_truncated_message_is_a_death(void **state)
     nodes_close(&w);
 }
 
-/* Late words of another communicator with the same hash, and words for nobody. */
-static void words_for_nobody_are_dropped(void **state)
+/* Late messages of another communicator with the same hash, and messages for nobody. */
+static void messages_for_nobody_are_dropped(void **state)
 {
     struct nodes w;
     int fd;
@@ -341,7 +339,7 @@ static void words_for_nobody_are_dropped(void **state)
     raw_send(fd, &head, sizeof(head));
     WAIT_FOR(rondo_control_state_of(w.control[0], 2) == RONDO_RANK_LEFT);
     assert_int_equal(rondo_control_state_of(w.control[0], 2), RONDO_RANK_LEFT);
-    close(fd); /* has left: no fault */
+    close(fd); /* it has left: no fault */
     ping(&w, 1);
     assert_int_equal(rondo_control_aborted(w.control[0]), 0);
     nodes_close(&w);
@@ -358,7 +356,7 @@ static void a_peer_that_never_reads_costs_its_buffer_only(void **state)
     for (i = 0; rondo_control_send(w.control[0], 2, 1, &i, sizeof(i)) == RONDO_SUCCESS; i++) {
     }
     assert_int_equal(i, RONDO_WIRE_WINDOW);
-    for (i = 0; i < 300000; i++) { /* more than the kernel's buffers and ours hold */
+    for (i = 0; i < 300000; i++) { /* more than the kernel's buffers and Rondo's hold */
         rondo_wire_ask(w.control[0], 2);
         if (i % 30000 == 0) {
             ping(&w, i);
@@ -369,12 +367,12 @@ static void a_peer_that_never_reads_costs_its_buffer_only(void **state)
                 RONDO_WIRE_OUT / 2);
     rondo_wire_unlock();
     ping(&w, 1);
-    rondo_control_leave(w.control[0]); /* waits for nobody */
+    rondo_control_leave(w.control[0]); /* it waits for nobody */
     close(fd);
     nodes_close(&w);
 }
 
-static void msg_of_too_many_tags_ends_the_communicator(void **state)
+static void messages_of_too_many_tags_end_the_communicator(void **state)
 {
     struct nodes w;
     char text[RONDO_ERROR_TEXT];
@@ -404,9 +402,9 @@ static void *ask_for_other_msg(void *control)
     return NULL;
 }
 
-/* The control thread takes the inbox's lock while it has the wire's: who tells the others of a full inbox has
- * given it back before. */
-static void an_inbox_that_overflows_is_told_of_without_its_lock(void **state)
+/* The control thread takes the inbox's lock while it holds the wire's, so a thread that reports a full
+ * inbox must have given the inbox's lock back. */
+static void an_overflowing_inbox_is_reported_without_its_lock(void **state)
 {
     struct nodes w;
     pthread_t thread;
@@ -434,9 +432,9 @@ static void an_inbox_that_overflows_is_told_of_without_its_lock(void **state)
     nodes_close(&w);
 }
 
-/* A process leaves its only communicator, makes another one, and only then is its BYE read: both are one
- * connection each. */
-static void a_late_goodbye_says_nothing_of_later_communicators(void **state)
+/* A process leaves its only communicator and creates another one, on a connection of its own; only then is
+ * the BYE of the first read. */
+static void a_late_bye_does_not_touch_later_communicators(void **state)
 {
     struct nodes before, after;
     struct rondo_wire_head bye;
@@ -457,7 +455,7 @@ static void a_late_goodbye_says_nothing_of_later_communicators(void **state)
     assert_int_equal(rondo_control_state_of(before.control[0], 2), RONDO_RANK_LEFT);
     assert_int_equal(rondo_control_state_of(after.control[0], 2), RONDO_RANK_ALIVE);
     send_all(after.control[0], 2, 1, "x", 1);
-    close(second); /* without a goodbye */
+    close(second); /* without BYE */
     WAIT_FOR(rondo_control_aborted(after.control[0]));
     assert_int_equal(rondo_control_state_of(after.control[0], 2), RONDO_RANK_DEAD);
     assert_int_equal(rondo_control_aborted(before.control[0]), 0);
@@ -473,11 +471,11 @@ int main(void)
         cmocka_unit_test(silent_and_too_many_strangers_are_dropped),
         cmocka_unit_test(what_no_peer_may_send_ends_the_communicator),
         cmocka_unit_test(a_truncated_message_is_a_death),
-        cmocka_unit_test(words_for_nobody_are_dropped),
-        cmocka_unit_test(a_late_goodbye_says_nothing_of_later_communicators),
+        cmocka_unit_test(messages_for_nobody_are_dropped),
+        cmocka_unit_test(a_late_bye_does_not_touch_later_communicators),
         cmocka_unit_test(a_peer_that_never_reads_costs_its_buffer_only),
-        cmocka_unit_test(msg_of_too_many_tags_ends_the_communicator),
-        cmocka_unit_test(an_inbox_that_overflows_is_told_of_without_its_lock),
+        cmocka_unit_test(messages_of_too_many_tags_end_the_communicator),
+        cmocka_unit_test(an_overflowing_inbox_is_reported_without_its_lock),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -1,4 +1,4 @@
-/* Peer records: what they say of a process, what is refused, and that all ranks get the same sentence. */
+/* Peer records: what they contain, what the checks refuse, and how all ranks get the same error. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -48,8 +48,7 @@ static void record_describes_this_process(void **state)
     assert_int_not_equal(peer.pidns, 0);
     assert_int_not_equal(peer.netns, 0);
     assert_int_equal(peer.probe.inode, 9);
-    for (size_t i = 0; i < sizeof peer.control_addr;
-         i++) { /* filled in later, and only where there are several nodes */
+    for (size_t i = 0; i < sizeof peer.control_addr; i++) { /* filled later, with several nodes */
         assert_int_equal(peer.control_addr[i], 0);
     }
     assert_int_equal(peer.control_number, 0);
@@ -93,7 +92,7 @@ static void node_is_host_and_shm_device_and_pid_namespace(void **state)
     rondo_free(peers);
 }
 
-static void hostid_replaces_the_identity_of_the_host(void **state)
+static void RONDO_HOSTID_replaces_the_identity_of_the_host(void **state)
 {
     (void)state;
     static const char *const ids[] = { "n1", "n2", "n1", NULL };
@@ -110,7 +109,7 @@ static void hostid_replaces_the_identity_of_the_host(void **state)
     assert_false(rondo_peer_same_node(&peer[0], &peer[1]));
     assert_true(rondo_peer_same_node(&peer[0], &peer[2]));
     assert_false(rondo_peer_same_node(&peer[0], &peer[3]));
-    /* Ranks may differ in it: it is no parameter to agree on. */
+    /* Ranks need not agree on it. */
     assert_int_equal(peer[0].param_hash, peer[1].param_hash);
 }
 
@@ -143,12 +142,13 @@ static void equal_records_pass(void **state)
     }
 }
 
-static void other_version_is_named_with_both_hosts(void **state)
+static void a_different_version_is_named_with_both_hosts(void **state)
 {
     (void)state;
     struct rondo_peer *peers = peers_new(3);
     peers[2].version = 90807;
-    memset(peers[2].host, 'x', sizeof peers[2].host); /* not terminated: read no further than the field */
+    memset(peers[2].host, 'x',
+           sizeof peers[2].host); /* not terminated: the check must not read past the field */
     assert_int_equal(rondo_peers_check(peers, 3), RONDO_INVALID_USAGE);
     assert_says("rank 2 on xxx");
     assert_says("Rondo 9.8.7");
@@ -174,7 +174,7 @@ static void other_version_is_named_with_both_hosts(void **state)
     assert_says("rank 0");
 }
 
-static void rank_and_size_that_do_not_match_are_named(void **state)
+static void ranks_and_sizes_that_do_not_match_are_named(void **state)
 {
     (void)state;
     struct rondo_peer *peers = peers_new(4);
@@ -200,7 +200,7 @@ static void two_ranks_on_one_gpu_are_refused(void **state)
         snprintf(peers[i].bus_id, sizeof peers[i].bus_id, "0000:%02x:00.0", i + 1);
     }
     assert_int_equal(rondo_peers_check(peers, 6), RONDO_SUCCESS);
-    /* Slices of one card share its bus id, not the UUID. */
+    /* MIG slices of a GPU share its bus id, not the UUID. */
     memcpy(peers[5].bus_id, peers[2].bus_id, sizeof peers[5].bus_id);
     assert_int_equal(rondo_peers_check(peers, 6), RONDO_SUCCESS);
     peers[5].gpu_uuid[0] = peers[2].gpu_uuid[0];
@@ -209,7 +209,7 @@ static void two_ranks_on_one_gpu_are_refused(void **state)
     assert_says(peers[0].host);
     assert_says("0000:03:00.0");
     assert_says("local rank");
-    peers[5].host_hash++; /* another host may have a card of the same number */
+    peers[5].host_hash++; /* another host may have a GPU with the same UUID */
     assert_int_equal(rondo_peers_check(peers, 6), RONDO_SUCCESS);
     peers[5].host_hash--;
     peers[5].shares_gpu = 1; /* both must allow it */
@@ -222,7 +222,7 @@ static void two_ranks_on_one_gpu_are_refused(void **state)
     peers[5].device = 1;
     peers[5].gpu_uuid[0] = 6;
     peers[2].shares_gpu = peers[5].shares_gpu = 0;
-    /* No UUID known: the bus id tells. */
+    /* Without UUIDs the bus id decides. */
     memset(peers[0].gpu_uuid, 0, sizeof peers[0].gpu_uuid);
     memset(peers[1].gpu_uuid, 0, sizeof peers[1].gpu_uuid);
     assert_int_equal(rondo_peers_check(peers, 6), RONDO_SUCCESS);
@@ -266,7 +266,7 @@ static void differing_parameters_are_seen_and_then_named(void **state)
     assert_says("rank 3 on h3: RONDO_ALGO is \"tree\", but on rank 0 it is \"\"");
     assert_int_equal(rondo_params_compare(other, root, 1, "h1"), RONDO_INVALID_USAGE);
     assert_says("rank 1 on h1: RONDO_ALGO is \"\", but on rank 0 it is \"tree\"");
-    /* What a peer sends need not look like parameters. */
+    /* A peer may send anything. */
     assert_int_equal(rondo_params_compare("\nx\n", "ALGO=a\n", 1, "h1"), RONDO_INVALID_USAGE);
     assert_says("RONDO_ALGO is \"a\", but on rank 0 it is \"\"");
     assert_int_equal(rondo_params_compare("ALGO=a\n", "\n", 1, "h1"), RONDO_INVALID_USAGE);
@@ -305,18 +305,18 @@ static void first_error_of_a_round_becomes_the_error_of_all(void **state)
     char expect[RONDO_ERROR_TEXT];
     snprintf(expect, sizeof expect, "rank 3 on %s: /dev/shm is full; free 1 MiB", rondo_log_host());
     assert_string_equal(rondo_error_text(), expect);
-    /* A sentence that went through two rounds names its rank once. */
+    /* A sentence that names its rank does not get the name again. */
     record[0] = record_of(RONDO_SYSTEM_ERROR);
     rondo_round_text_fill(text[0], 0);
     assert_int_equal(rondo_round_check(record, sizeof record[0], 5, text), RONDO_SYSTEM_ERROR);
     assert_string_equal(rondo_error_text(), expect);
-    /* Without its rank it is given one here. */
+    /* One without a rank gets it here. */
     snprintf(text[0], sizeof text[0], "bare");
     assert_int_equal(rondo_round_check(record, sizeof record[0], 5, text), RONDO_SYSTEM_ERROR);
     assert_string_equal(rondo_error_text(), "rank 0: bare");
 }
 
-static void rank_that_only_heard_of_an_error_does_not_hide_its_sentence(void **state)
+static void a_rank_that_only_heard_of_an_error_does_not_hide_the_reason(void **state)
 {
     (void)state;
     struct record record[3] = { record_of(RONDO_SUCCESS), record_of(RONDO_REMOTE_ERROR),
@@ -353,7 +353,7 @@ static void round_check_trusts_nothing_a_peer_wrote(void **state)
     }
 }
 
-static void long_sentence_is_cut_not_lost(void **state)
+static void a_long_sentence_is_cut_not_lost(void **state)
 {
     (void)state;
     char why[RONDO_ERROR_TEXT];
@@ -369,7 +369,7 @@ static void long_sentence_is_cut_not_lost(void **state)
     assert_says("qqqqqqqq");
 }
 
-/* Rounds of 131,072 ranks carry a record of each: none has room for the sentence of an error. */
+/* At 131,072 ranks every rank receives that many records, so they must not carry error texts. */
 static void records_carry_no_error_text(void **state)
 {
     (void)state;
@@ -379,22 +379,22 @@ static void records_carry_no_error_text(void **state)
 
 int main(void)
 {
-    setenv("RONDO_DEBUG", "NONE", 1); /* the sentences are looked at, not read */
+    setenv("RONDO_DEBUG", "NONE", 1); /* the test reads the errors itself */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(record_describes_this_process),
         cmocka_unit_test(forked_child_is_another_process_on_the_same_node),
         cmocka_unit_test(node_is_host_and_shm_device_and_pid_namespace),
-        cmocka_unit_test(hostid_replaces_the_identity_of_the_host),
+        cmocka_unit_test(RONDO_HOSTID_replaces_the_identity_of_the_host),
         cmocka_unit_test(unique_ids_differ),
         cmocka_unit_test(equal_records_pass),
-        cmocka_unit_test(other_version_is_named_with_both_hosts),
-        cmocka_unit_test(rank_and_size_that_do_not_match_are_named),
+        cmocka_unit_test(a_different_version_is_named_with_both_hosts),
+        cmocka_unit_test(ranks_and_sizes_that_do_not_match_are_named),
         cmocka_unit_test(two_ranks_on_one_gpu_are_refused),
         cmocka_unit_test(differing_parameters_are_seen_and_then_named),
         cmocka_unit_test(first_error_of_a_round_becomes_the_error_of_all),
-        cmocka_unit_test(rank_that_only_heard_of_an_error_does_not_hide_its_sentence),
+        cmocka_unit_test(a_rank_that_only_heard_of_an_error_does_not_hide_the_reason),
         cmocka_unit_test(round_check_trusts_nothing_a_peer_wrote),
-        cmocka_unit_test(long_sentence_is_cut_not_lost),
+        cmocka_unit_test(a_long_sentence_is_cut_not_lost),
         cmocka_unit_test(records_carry_no_error_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
