@@ -76,9 +76,9 @@ strange() {
 }
 strangers=10000
 garbage() {
-    local i made crowd=()
-    for ((i = 0; i < 20; i++)); do strange $((strangers / 20)) & crowd+=($!); done
-    wait "${crowd[@]}"
+    local i made senders=()
+    for ((i = 0; i < 20; i++)); do strange $((strangers / 20)) & senders+=($!); done
+    wait "${senders[@]}"
     made=$(awk '{ n += $1 } END { print n }' "$log.made")
     rm "$log.made"
     echo "strangers: $made connections to $(wc -l <<<"$ports") ports" >>"$log"

@@ -12,7 +12,7 @@
 
 enum { MOST = 2000, LEAST = 800, SHAPES = 24, IN_TURN = 4, TURN = 500, QUEUED = 3 };
 enum coll { ALL_REDUCE, BROADCAST, REDUCE, ALL_GATHER, ALL_TO_ALL, BARRIER, COLLS };
-enum way { ALONE, ALONE_TOO, IN_GROUP, ON_STREAM, LATER, NUM_WAYS };
+enum form { ALONE, ALONE_TOO, IN_GROUP, ON_STREAM, LATER, NUM_WAYS };
 
 struct shape {
     int coll, root;
@@ -25,7 +25,7 @@ struct call {
     struct shape shape;
     int32_t *in, *out;
     int number;
-    enum way way;
+    enum form form;
 };
 
 static int32_t value(int number, int rank, size_t i) { return (int32_t)(number + rank * 7 + (int)i); }
@@ -69,7 +69,7 @@ static void check(const struct call *c)
         i++;
     }
     test_check(i == n, "%s #%d of %zu, root %d, form %d: element %zu is %d, not %d", names[c->shape.coll],
-               c->number, c->shape.count, c->shape.root, c->way, i, i < n ? c->out[i] : 0,
+               c->number, c->shape.count, c->shape.root, c->form, i, i < n ? c->out[i] : 0,
                i < n ? expected(c, i) : 0);
 }
 
@@ -133,23 +133,23 @@ static void make_all(rondo_comm *comm, long ncalls)
             but = open && h / 256 % 2 == 0 && (int)(h / 512 % (unsigned)test.nranks) == test.rank;
         struct call c = { .shape = shape_of(turn, h % (turn % 3 == 0 ? SHAPES : IN_TURN)),
                           .number = i,
-                          .way = (enum way)(mine % NUM_WAYS) };
-        c.way = turn % 5 == 1 && test.rank == 0 ? ALONE : c.way; /* one rank always takes the fast path */
+                          .form = (enum form)(mine % NUM_WAYS) };
+        c.form = turn % 5 == 1 && test.rank == 0 ? ALONE : c.form; /* one rank always takes the fast path */
         c.in = in[open && !but][nqueued];
         c.out = out[open][nqueued];
         if (i % 100 == 0) {
             test_watchdog(60);
         }
         fill(&c);
-        TEST_MUST(c.way == IN_GROUP ? rondo_group_start() : RONDO_SUCCESS, comm);
-        TEST_MUST(make(&c, comm, c.way >= ON_STREAM ? stream : NULL), comm);
-        TEST_MUST(c.way == IN_GROUP ? rondo_group_end() : RONDO_SUCCESS, comm);
-        if (c.way >= ON_STREAM) {
+        TEST_MUST(c.form == IN_GROUP ? rondo_group_start() : RONDO_SUCCESS, comm);
+        TEST_MUST(make(&c, comm, c.form >= ON_STREAM ? stream : NULL), comm);
+        TEST_MUST(c.form == IN_GROUP ? rondo_group_end() : RONDO_SUCCESS, comm);
+        if (c.form >= ON_STREAM) {
             queued[nqueued++] = c;
         } else {
             check(&c);
         }
-        if (c.way == ON_STREAM || nqueued == QUEUED) {
+        if (c.form == ON_STREAM || nqueued == QUEUED) {
             synchronize(stream, queued, &nqueued, comm);
         }
     }

@@ -230,31 +230,31 @@ static void error_of_one_rank_is_the_error_of_all(void)
     struct rondo_bootstrap *b = boot_open(MPI_COMM_WORLD);
     struct rondo_round_head mine = { RONDO_PEER_MAGIC, RONDO_SUCCESS };
     struct rondo_round_head *all = calloc((size_t)b->nranks, sizeof(*all));
-    rondo_round_text sentence = "", *sentences = calloc((size_t)b->nranks, sizeof(*sentences));
+    rondo_round_text text = "", *texts = calloc((size_t)b->nranks, sizeof(*texts));
     int bad = b->nranks - 1;
     if (b->rank == bad) {
         mine.status = rondo_fail_quiet(RONDO_SYSTEM_ERROR, "/dev/shm is full");
-        rondo_round_text_fill(sentence, b->rank);
+        rondo_round_text_fill(text, b->rank);
     }
     b->ops->allgather_start(b, &mine, all, sizeof(mine));
     test_check(drive(b, LONG_NS).status == RONDO_SUCCESS, "the round itself: %s", rondo_error_text());
     rondo_error_clear();
     test_check(rondo_round_failed(all, sizeof(*all), b->nranks), "the error is not reported to this rank");
-    b->ops->allgather_start(b, sentence, sentences, sizeof(sentence));
+    b->ops->allgather_start(b, text, texts, sizeof(text));
     test_check(drive(b, LONG_NS).status == RONDO_SUCCESS, "the error texts: %s", rondo_error_text());
-    test_check(rondo_round_check(all, sizeof(*all), b->nranks, sentences) == RONDO_SYSTEM_ERROR,
+    test_check(rondo_round_check(all, sizeof(*all), b->nranks, texts) == RONDO_SYSTEM_ERROR,
                "the error is not reported");
-    char text[RONDO_ERROR_TEXT], root[RONDO_ERROR_TEXT], start[32];
-    snprintf(text, sizeof(text), "%s", rondo_error_text());
-    memcpy(root, text, sizeof(root));
+    char got[RONDO_ERROR_TEXT], root[RONDO_ERROR_TEXT], start[32];
+    snprintf(got, sizeof(got), "%s", rondo_error_text());
+    memcpy(root, got, sizeof(root));
     MPI_Bcast(root, (int)sizeof(root), MPI_CHAR, 0, MPI_COMM_WORLD);
     snprintf(start, sizeof(start), "rank %d on ", bad);
-    test_check(strncmp(text, start, strlen(start)) == 0 && strstr(text, ": /dev/shm is full"), "%s", text);
-    test_check(strcmp(text, root) == 0, "\"%s\" is not rank 0's \"%s\"", text, root);
+    test_check(strncmp(got, start, strlen(start)) == 0 && strstr(got, ": /dev/shm is full"), "%s", got);
+    test_check(strcmp(got, root) == 0, "\"%s\" is not rank 0's \"%s\"", text, root);
     b->ops->close(b, 0);
     test_check(rondo_bootstrap_mpi_graves() == 0, "a complete round leaks nothing");
     free(all);
-    free(sentences);
+    free(texts);
 }
 
 /* ---- missing and late ranks ---- */

@@ -97,9 +97,9 @@ static void shrink(rondo_comm *comm, int32_t *in, int32_t *out)
 }
 
 /* @return true if the text names the victim, alone or in the list of missing ranks. */
-static int names_victim(const char *sentence)
+static int names_victim(const char *text)
 {
-    const char *list = strstr(sentence, "arrive: ");
+    const char *list = strstr(text, "arrive: ");
     char rank[32];
     snprintf(rank, sizeof(rank), "rank %ld ", o.victim);
     while (list != NULL && (list = strpbrk(list, "0123456789")) != NULL) {
@@ -110,7 +110,7 @@ static int names_victim(const char *sentence)
         list = strpbrk(end, ",:"); /* the list ends at a colon; the name of a host may contain digits */
         list = list != NULL && *list == ',' ? list : NULL;
     }
-    return strstr(sentence, rank) != NULL;
+    return strstr(text, rank) != NULL;
 }
 
 static void leave(void)

@@ -18,14 +18,13 @@ static rondo_comm *fresh;
 
 static void refused(rondo_status got, rondo_status want, const char *what, const char *word)
 {
-    const char *sentence = rondo_last_error(fresh);
+    const char *text = rondo_last_error(fresh);
     if (verbose && test.rank == 0) {
-        test_say("%s: %s: %s", what, rondo_status_string(got), sentence);
+        test_say("%s: %s: %s", what, rondo_status_string(got), text);
     }
     test_check(got == want, "%s gave %s, expected %s", what, rondo_status_string(got),
                rondo_status_string(want));
-    test_check(strstr(sentence, word) != NULL, "%s: the error text does not name \"%s\": %s", what, word,
-               sentence);
+    test_check(strstr(text, word) != NULL, "%s: the error text does not name \"%s\": %s", what, word, text);
 }
 
 #define REFUSED(call, word) refused(call, RONDO_INVALID_ARGUMENT, #call, word)
@@ -291,10 +290,10 @@ static rondo_comm *create_on_all(const rondo_config *config)
     return comm;
 }
 
-static int names_all(const char *sentence, const struct script *s)
+static int names_all(const char *text, const struct script *s)
 {
     for (size_t i = 0; i < TEST_ARRAY_LEN(s->words); i++) {
-        if (s->words[i] != NULL && strstr(sentence, s->words[i]) == NULL) {
+        if (s->words[i] != NULL && strstr(text, s->words[i]) == NULL) {
             return 0;
         }
     }
@@ -302,14 +301,14 @@ static int names_all(const char *sentence, const struct script *s)
 }
 
 /* Every rank must have an error, and at least one INVALID_USAGE with a text that names both calls. */
-static void judge(const struct script *s, rondo_status status, const char *sentence, double took)
+static void judge(const struct script *s, rondo_status status, const char *text, double took)
 {
-    int mine[4] = { status == RONDO_INVALID_USAGE, status == RONDO_INVALID_USAGE && names_all(sentence, s),
+    int mine[4] = { status == RONDO_INVALID_USAGE, status == RONDO_INVALID_USAGE && names_all(text, s),
                     status == RONDO_SUCCESS, took > LIMIT };
     int all[4];
     MPI_Allreduce(mine, all, 4, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     if (verbose || all[0] == 0 || all[1] == 0) {
-        test_say("%s: %s after %.0f ms: %s", test.what, rondo_status_string(status), 1e3 * took, sentence);
+        test_say("%s: %s after %.0f ms: %s", test.what, rondo_status_string(status), 1e3 * took, text);
     }
     test_check(status != RONDO_SUCCESS,
                "the calls differ, but neither this call nor the next barrier failed on this rank");

@@ -35,7 +35,7 @@ struct end {
     uint8_t *data; /* UNDER_WAY messages of o.max bytes each */
 };
 static const struct rondo_net_device *net;
-static struct rondo_net_properties card;
+static struct rondo_net_properties nic;
 static struct end ends[2]; /* receiver, sender */
 static int peer;
 static double last_arrival;
@@ -94,7 +94,7 @@ static void open_both(void)
     if (n == 0) {
         test_die("no %s device on %s: %s", o.net, rondo_log_host(), why);
     }
-    must(net->properties(0, &card));
+    must(net->properties(0, &nic));
     snprintf(name, sizeof name, "%s", rondo_log_host());
     MPI_Sendrecv(name, sizeof name, MPI_BYTE, peer, 2, to.host, sizeof to.host, MPI_BYTE, peer, 2,
                  MPI_COMM_WORLD, MPI_STATUS_IGNORE);
@@ -201,7 +201,7 @@ static long counter(const char *name)
     long value = -1;
     FILE *file;
     snprintf(path, sizeof path, "/sys/class/infiniband/%.*s/ports/%d/hw_counters/%s",
-             (int)strcspn(card.name, ":"), card.name, card.port, name);
+             (int)strcspn(nic.name, ":"), nic.name, nic.port, name);
     file = fopen(path, "re");
     if (file != NULL) {
         if (fscanf(file, "%ld", &value) != 1) {
@@ -259,7 +259,7 @@ static void sizes(void)
                                   65536, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26 };
     int sharers = ranks_here();
     if (test.rank == 0) {
-        printf("# %s on %s and its peer\n#%11s %12s %12s %12s\n", card.name, rondo_log_host(), "bytes",
+        printf("# %s on %s and its peer\n#%11s %12s %12s %12s\n", nic.name, rondo_log_host(), "bytes",
                "us/message", "packets", "receives");
     }
     for (size_t i = 0; i < TEST_ARRAY_LEN(all) && all[i] <= o.max; i++) {

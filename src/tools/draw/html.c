@@ -90,15 +90,15 @@ static const char page_script[] =
     "    facts.textContent = '';\n"
     "  });\n"
     "}\n"
-    "const turn = graph => {\n"
+    "const select = graph => {\n"
     "  for (const part of all('[data-graph],[data-for]')) part.toggleAttribute('hidden', (part.dataset.graph "
     "?? part.dataset.for) !== "
     "graph);\n"
     "};\n"
     "for (const radio of all('input[name=graph]')) radio.addEventListener('change', () => "
-    "turn(radio.value));\n"
+    "select(radio.value));\n"
     "const first = document.querySelector('input[name=graph]:checked');\n"
-    "if (first) turn(first.value);\n"
+    "if (first) select(first.value);\n"
     "})();\n";
 
 static int is_drawn(const struct rondo_graph *graph) { return graph->nchannels > 0; }

@@ -12,7 +12,7 @@ const struct tool_options explain_options = {
         "[OPTION]... COLLECTIVE SIZE\n"
         "       mpirun ... rondo-explain --measure [OPTION]... [COLLECTIVE [SIZE]]\n"
         "\n"
-        "Show which algorithm and protocol Rondo would choose, and why: the predicted times of all of them.\n"
+        "Show which algorithm and protocol Rondo would choose, and the predicted time of every choice.\n"
         "With --measure, run them all and write the times to a tuning file.\n"
         "\n"
         "  COLLECTIVE  all_reduce, broadcast, ... (--measure: default all that have a choice)\n"

@@ -275,9 +275,12 @@ static void coll_measure(struct job *job, enum rondo_coll coll, size_t first, si
     if (job->rank == 0 && job->json) rondo_explain_json_end(stdout);
     if (job->rank == 0 && !job->json) {
         char size[24];
-        rondo_text_bytes((int64_t)worst_bytes, size);
-        printf("%s: the choice (>) is at worst %.2f times as slow as the fastest (*)%s%s\n",
-               rondo_coll_name(coll), worst, worst > 1 ? ", at " : "", worst > 1 ? size : "");
+        if (worst > 1) {
+            printf("%s: the choice (>) takes up to %.2f times as long as the fastest (*), at %s\n",
+                   rondo_coll_name(coll), worst, rondo_text_bytes((int64_t)worst_bytes, size));
+        } else {
+            printf("%s: the choice (>) is the fastest (*) at every size\n", rondo_coll_name(coll));
+        }
         fflush(stdout);
     }
 }
@@ -323,6 +326,18 @@ static rondo_status asked_for(const struct tool_given *given, enum rondo_coll *o
     return rondo_explain_sizes(given->nwords > 1 ? given->word[1] : "8:16M", first, last);
 }
 
+/* The same without the log's copies of an error, one per rank. */
+static rondo_status asked_for_quietly(const struct tool_given *given, enum rondo_coll *only, int64_t *first,
+                                      int64_t *last)
+{
+    RONDO_TRY(rondo_param_init());
+    uint32_t mask = rondo_log_mask;
+    rondo_log_mask = RONDO_LOG_NONE;
+    rondo_status status = asked_for(given, only, first, last);
+    rondo_log_mask = mask;
+    return status;
+}
+
 static int measure(const struct tool_given *given, int factor)
 {
     struct job job = { .json = given->given[EXPLAIN_JSON] };
@@ -331,7 +346,7 @@ static int measure(const struct tool_given *given, int factor)
     size_t room;
     int told = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &job.rank);
-    if (asked_for(given, &only, &first, &last) != RONDO_SUCCESS) {
+    if (asked_for_quietly(given, &only, &first, &last) != RONDO_SUCCESS) {
         if (job.rank == 0) fprintf(stderr, "%s: %s\n", program, rondo_error_text());
         return TOOL_USAGE;
     }
