@@ -385,18 +385,20 @@ static void wrong_shrinks_are_errors(void **state)
 /* ---- faults ---- */
 
 /* The creation of a child fails on one rank: the same error on all of them, and the parent goes on. */
-static void child_fails(struct fake_rank *r)
+static void child_fails(struct fake_rank *r, char *text)
 {
     rondo_comm *child = NULL;
     FAKE_ERROR(r, rondo_comm_split(r->comm, 0, -r->rank, NULL, &child), RONDO_INTERNAL_ERROR,
                "failing on purpose");
     FAKE_CHECK(r, child == NULL);
+    snprintf(text, 512, "%s", rondo_last_error(NULL));
     FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32, .count = 10);
 }
 
 struct fault_case {
     const char *phase;
     pthread_barrier_t meet;
+    char text[3][512]; /* by rank */
 };
 
 static void create_then_fail(struct fake_rank *r)
@@ -405,7 +407,7 @@ static void create_then_fail(struct fake_rank *r)
     char fault[64];
     snprintf(fault, sizeof(fault), "rank=1,phase=%s,act=fail", c->phase);
     create_then_set(r, &c->meet, "10s", fault);
-    child_fails(r);
+    child_fails(r, c->text[r->rank]);
     FAKE_OK(r, rondo_comm_destroy(r->comm));
 }
 
@@ -420,6 +422,9 @@ static void a_fault_of_a_split_leaves_the_parent_whole(void **state)
         fake_params(NULL);
         fake_ranks_bare(3, create_then_fail, &c);
         pthread_barrier_destroy(&c.meet);
+        assert_true(strncmp(c.text[1], "rank 1 on ", 10) == 0);
+        assert_string_equal(c.text[0], c.text[1]);
+        assert_string_equal(c.text[2], c.text[1]);
     }
 }
 

@@ -129,8 +129,7 @@ rondo_status rondo_control_send(struct rondo_control *control, int rank, uint64_
                : RONDO_IN_PROGRESS;
 }
 
-/* Pass over the reserved cell at head if its owner is dead or stuck. @return 1: look again; 0: wait for it.
- * */
+/* Pass over the reserved cell at head if its owner is dead or stuck. @return 1: look again; 0: wait. */
 static int give_up_cell(struct rondo_control *control, struct rondo_control_cell *cell, uint64_t word)
 {
     struct rondo_control_inbox *inbox = &control->inbox;

@@ -1,5 +1,4 @@
-/* What a control does on the wire: its tables, reasons, leaves, questions and answers; how messages find
- * it. */
+/* What a control does on the wire: tables, reasons, leaves, questions and answers, and dispatch to it. */
 #include "net/control/control_wire.h"
 
 #include <errno.h>

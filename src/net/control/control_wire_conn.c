@@ -548,8 +548,7 @@ static int drain_wanted(void)
     return 0;
 }
 
-/* Write the reasons and leaves that are still queued: without them the peers would take this process for
- * dead. */
+/* Write the reasons and leaves still queued: without them peers would take this process for dead. */
 static void drain(void)
 {
     int64_t end = rondo_now_ns() + DRAIN_NS, now;
