@@ -42,7 +42,7 @@ void rondo_plan_force(struct rondo_ctx *ctx, const struct rondo_choice *choice)
 {
     ctx->running.forced = choice;
     for (int i = 0; i < RONDO_CACHED_CALLS; i++) {
-        ctx->calls.cached[i].state = RONDO_CACHED_NOT;
+        ctx->calls.cached[i].state = RONDO_CACHED_FREE;
     }
 }
 

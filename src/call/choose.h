@@ -1,4 +1,4 @@
-/* What carries a call: which algorithms, and in which pieces. */
+/* What carries a call: the algorithms that the tuner selects, and the pieces in which they move it. */
 #ifndef RONDO_CALL_CHOOSE_H
 #define RONDO_CALL_CHOOSE_H
 
@@ -8,12 +8,12 @@
 /** Select what carries a call (tuner/select.h). */
 rondo_status rondo_plan_choose(struct rondo_ctx *ctx, const struct rondo_task *task,
                                struct rondo_selection *selection);
-/** A work's share of the call, as channel `channel` of so many: its range, and what its schedule moves at
- * once. */
+/** Set a work's share of the call, as channel `channel` of `nchannels`: its range, and the chunk that its schedule moves
+ * at once. */
 void rondo_plan_cut(const struct rondo_ctx *ctx, struct rondo_work *w, const struct rondo_task *t,
                     enum rondo_map map, int channel, int nchannels);
-/** From the next call on, collectives run this choice (NULL: the tuner's). The same on all ranks; `choice`
- * stays where it is. For those who measure. */
+/** Replace the tuner's selection for all collectives from the next call on (NULL: select again). All ranks must pass the
+ * same choice, which stays the caller's. For benchmarks. */
 void rondo_plan_force(struct rondo_ctx *ctx, const struct rondo_choice *choice);
 
 #endif

@@ -6,7 +6,7 @@
 #include "call/plan_impl.h"
 #include "call/wait.h"
 
-enum { QUICK_LOOKS = 200 };
+enum { FAST_LOOKS = 200 };
 
 _Static_assert(RONDO_NUM_DTYPES <= 16 && RONDO_NUM_OPS <= 16 && RONDO_NUM_COLLS < 255,
                "what rondo_call_what packs");
@@ -26,7 +26,7 @@ static inline struct rondo_run *shot_of(const struct rondo_cached *entry)
     if (RONDO_LIKELY(entry->state == RONDO_CACHED_SHOT)) {
         return entry->runs;
     }
-    if (entry->state != RONDO_CACHED_SECOND || !rondo_direct_declines(&entry->runs[0].work)) {
+    if (entry->state != RONDO_CACHED_FALLBACK || !rondo_direct_declines(&entry->runs[0].work)) {
         return NULL;
     }
     entry->runs[0].verdict = RONDO_NOT_DIRECT; /* which the second asks for where it waits in a lane */
@@ -66,7 +66,7 @@ static inline rondo_status run_shot(struct rondo_ctx *ctx, const struct rondo_ca
         note_call(ctx, entry, word);
         ended = ctx->running.exec_ops->collect(
             ctx->running.exec, run,
-            ctx->running.policy.spins > 0 && ctx->running.crowd.waits == 0 ? QUICK_LOOKS : 0, &status);
+            ctx->running.policy.spins > 0 && ctx->running.crowd.waits == 0 ? FAST_LOOKS : 0, &status);
     } else {
         note_call(ctx, entry, word);
         rondo_run_again(run);

@@ -4,24 +4,29 @@
 
 #include "call/task.h"
 
-/* Read by every call: at a fixed place of the thread's memory, also in a library that is loaded later. */
+/* Every call reads it: initial-exec puts it at a fixed offset of the thread's memory, even when the library is loaded
+ * by dlopen. */
 #define RONDO_FAST_TLS __attribute__((tls_model("initial-exec")))
 extern _Thread_local int rondo_group_level RONDO_FAST_TLS;
-/** Calls inside an open group of this thread? */
+/** @return > 0: this thread has an open group. */
 static inline int rondo_group_depth(void) { return rondo_group_level; }
+
+/** Add a call to the open group; copies the task and its counts. */
 rondo_status rondo_group_add(const struct rondo_task *task);
+
 /* A communicator that is created in the group. */
 struct rondo_creation {
-    struct rondo_ctx *ctx; /* may be gone at the group's end; the shell tells */
+    struct rondo_ctx *ctx; /* may be freed before the group's end, which the shell tells */
     rondo_comm *shell;
     rondo_comm **place; /* the user's handle */
 };
 /* Complete the creations of a group together. status: an error gives all of them up. */
 typedef rondo_status rondo_end_creations(struct rondo_creation *creations, int n, rondo_status status);
-/** A creation that group_end completes, with `end`, one and the same for all. *comm becomes NULL there when it fails, or
- * when a split gave no communicator. */
+/** Add a creation that rondo_group_end completes with `end`, the same function for all. *comm becomes NULL there if the
+ * creation fails, or if a split gives this rank no communicator. */
 rondo_status rondo_group_add_creation(struct rondo_ctx *ctx, rondo_comm **comm, rondo_end_creations *end);
-/** A call inside the group failed: group_end will say so and issue nothing. */
+
+/** A call inside the group failed: rondo_group_end returns the first such error and issues nothing. */
 void rondo_group_note_error(rondo_status status);
 
 #endif

@@ -276,7 +276,7 @@ static enum rondo_cached_state state_of(const struct rondo_ctx *ctx, const struc
         return RONDO_CACHED_RUNS;
     }
     return last == 0                                                     ? RONDO_CACHED_SHOT
-           : rondo_algo_opens((enum rondo_algo)entry->runs[0].work.algo) ? RONDO_CACHED_SECOND
+           : rondo_algo_opens((enum rondo_algo)entry->runs[0].work.algo) ? RONDO_CACHED_FALLBACK
                                                                          : RONDO_CACHED_RUNS;
 }
 
@@ -284,11 +284,11 @@ static enum rondo_cached_state state_of(const struct rondo_ctx *ctx, const struc
 static struct rondo_cached *room_for(struct rondo_ctx *ctx, uint64_t what, size_t count)
 {
     struct rondo_cached *set = rondo_cached_set(ctx, what, count), *entry = set;
-    while (entry < set + RONDO_CACHED_WAYS && entry->state != RONDO_CACHED_NOT) {
+    while (entry < set + RONDO_CACHED_WAYS && entry->state != RONDO_CACHED_FREE) {
         entry++;
     }
     entry = entry < set + RONDO_CACHED_WAYS ? entry : &set[ctx->calls.cached_out++ % RONDO_CACHED_WAYS];
-    entry->state = RONDO_CACHED_NOT;
+    entry->state = RONDO_CACHED_FREE;
     rondo_free(entry->runs);
     entry->runs = NULL;
     return entry;

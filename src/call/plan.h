@@ -4,14 +4,20 @@
 
 #include "call/task.h"
 
-/** Append the works of a task to a plan (grows it). Notes the call in the control plane. */
+/** Append the works of a task, and record the call in the control plane. */
 rondo_status rondo_plan_add(struct rondo_plan *plan, const struct rondo_task *task);
-/** All calls are in: every send to itself has its receive? */
+/** All calls are in: does every send to itself have its receive? */
 rondo_status rondo_plan_check(const struct rondo_plan *plan);
-/* One more run, zeroed; memory that lives as long as the plan's works. */
+
+/* ---- memory (plan_memory.c) ---- */
+
+/** Append one zeroed run. Invalidates pointers to earlier runs. */
 rondo_status rondo_plan_next_run(struct rondo_plan *plan, struct rondo_run **run);
+/** Allocate memory that lives until the plan is reset. */
 rondo_status rondo_plan_temp(struct rondo_plan *plan, size_t bytes, void **memory);
+/** Drop the works and keep the memory for the next call. */
 void rondo_plan_reset(struct rondo_plan *plan);
+/** Free what the plan holds; the plan itself is the caller's. */
 void rondo_plan_release(struct rondo_plan *plan);
 
 #endif

@@ -1,5 +1,4 @@
-/* What plan.c (collectives) and plan_messages.c (sends and receives) have of each other. Each adds works to a
- * plan. */
+/* Shared by plan.c (collectives) and plan_messages.c (sends and receives), which both add works to a plan. */
 #ifndef RONDO_CALL_PLAN_IMPL_H
 #define RONDO_CALL_PLAN_IMPL_H
 
@@ -11,8 +10,8 @@ static inline uint64_t rondo_mix(uint64_t h, uint64_t v)
     h = (h ^ v) * 0x9e3779b97f4a7c15ull;
     return h ^ h >> 29;
 }
-/** The word of the next collective. It says what was called before too: a difference that no conn shows at
- * once is seen in the next call that shares one. */
+/** Number the next collective and return its word. The word covers the history too: a difference that no conn shows at
+ * once is found in the next call that shares a conn. */
 static inline uint32_t rondo_next_word(struct rondo_ctx *ctx, uint64_t call_hash)
 {
     uint64_t history = ctx->calls.history;
@@ -34,26 +33,26 @@ static inline void rondo_call_record(struct rondo_ctx *ctx, enum rondo_coll coll
                                .state = 1 };
     rondo_control_call_begin(ctx->wiring.control, &call);
 }
-/** The call's type and operation. */
+/** Set the type and operation of a work. */
 void rondo_plan_fill_op(struct rondo_work *w, const struct rondo_task *t);
-/** This rank's own share of a call, or all of it when there is one rank: a schedule of one rank copies (and
+/** Add this rank's own share of a call, or the whole call of a single rank. The schedule of one rank copies (and
  * multiplies). */
 rondo_status rondo_plan_add_local(struct rondo_plan *plan, const struct rondo_task *t, const void *in,
                                   void *out, size_t count);
 
 /* plan_messages.c */
-/** A send or receive. seq: of the collective that the message is a part of; 0: of none. */
+/** Add a send or receive. seq: the collective that the message is part of; 0: none. */
 rondo_status rondo_plan_add_p2p(struct rondo_plan *plan, const struct rondo_task *t, uint64_t seq);
-/** One message of a call that is made of sends and receives. */
+/** Add one message of a call that is made of sends and receives. */
 rondo_status rondo_plan_add_message(struct rondo_plan *plan, const struct rondo_task *t, int is_send,
                                     int peer, const void *send, void *recv, size_t count);
-/** gather: everyone -> root; scatter: root -> everyone. */
+/** Add a gather (every rank -> root) or a scatter (root -> every rank). */
 rondo_status rondo_plan_add_rooted(struct rondo_plan *plan, const struct rondo_task *t);
-/** The error of a rank whose message to itself is sent and received otherwise. */
+/** Report a message to itself whose send and receive differ. */
 rondo_status rondo_plan_self_differs(const struct rondo_ctx *ctx, const struct rondo_task *send,
                                      const struct rondo_task *recv);
-/** Do messages that ranks send to themselves have their partners among a group's calls? Looked at before any
- * call is numbered: an error leaves all as it was. */
+/** Check that each message from a rank to itself has its partner in the group. Call it before any call is numbered: an
+ * error then changes nothing. */
 rondo_status rondo_plan_check_selves(const struct rondo_task *tasks, int n);
 
 #endif

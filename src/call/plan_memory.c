@@ -79,7 +79,7 @@ void rondo_plan_reset(struct rondo_plan *plan)
     }
     plan->nruns = plan->nself = 0;
     plan->scratch = 0;
-    plan->also = NULL;
+    plan->extra = NULL;
     plan->open = 0;
     plan->first_seq = plan->last_seq = 0;
 }

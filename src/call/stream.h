@@ -1,25 +1,25 @@
-/* Host streams, and the queue of a context whose plans go through them. */
+/* Host streams, and the queue of a context's plans that go through them. */
 #ifndef RONDO_CALL_STREAM_H
 #define RONDO_CALL_STREAM_H
 
 #include "comm/comm.h"
 
-/** The plan has calls that were given this stream (NULL: whoever made them waits). */
+/** Note that the plan has calls on this stream. NULL: the caller waits for them. */
 rondo_status rondo_plan_add_stream(struct rondo_plan *plan, rondo_stream stream);
 /**
- * Queue a plan behind what its context and its streams hold. From here on its streams own it; where it is
- * waited for, the caller does as well, until rondo_plan_unref.
+ * Queue a plan behind the plans of its context and of its streams. From here on its streams own it; if plan->waited, the
+ * caller does as well, until rondo_plan_unref.
  */
 rondo_status rondo_stream_enqueue(struct rondo_plan *plan);
-/** Done with a queued plan that was waited for: plan->done is set. */
+/** Drop the reference to a queued plan that the caller waited for: plan->done is set. */
 void rondo_plan_unref(struct rondo_plan *plan);
-/** Move the queued plans of this context; skips when another thread does. */
+/** Make progress on the queued plans of this context; does nothing while another thread does it. */
 rondo_status rondo_ctx_progress_queue(struct rondo_ctx *ctx, int *moved);
-/** Move all queued plans of the process (any waiting call does). */
+/** Make progress on all queued plans of the process. Every waiting call does this. */
 void rondo_streams_progress(int *moved);
 /** Wait until the context's queue is empty. */
 rondo_status rondo_ctx_drain(struct rondo_ctx *ctx);
-/** The context ends: its queued plans are done with this status. */
+/** The context ends: complete its queued plans with this status. */
 void rondo_ctx_drop_queue(struct rondo_ctx *ctx, rondo_status status);
 
 #endif

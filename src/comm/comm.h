@@ -1,11 +1,12 @@
 /*
- * A communicator inside. The user holds a shell of 64 bytes that outlives it (comm.c), so that use after
- * destroy is an error and not a crash; everything else is the context, owned by the shell and freed by
- * destroy or abort.
+ * A communicator inside. The user holds a shell of 64 bytes that outlives the communicator, so that a use after destroy
+ * returns an error and does not crash. Everything else is the context, which the shell owns; destroy and abort free it.
  *
- * One thread at a time uses a context; the others that may touch it: abort (claims the shell, sets flags,
- * waits for that thread to leave), async_error and the queries (visitors), the control thread (its own
- * segment), and, while plans of streams are queued (queue.nplans > 0), whoever turns them under `queue.lock`.
+ * One thread at a time uses a context. Others may touch it as well:
+ * - abort claims the shell, sets flags, and waits for that thread to leave;
+ * - async_error and the queries are visitors;
+ * - the control thread uses its own segment;
+ * - while plans are queued on streams (queue.nplans > 0), any thread makes progress on them under queue.lock.
  */
 #ifndef RONDO_COMM_COMM_H
 #define RONDO_COMM_COMM_H
@@ -37,11 +38,11 @@ enum { RONDO_COMM_ALIVE = 0x72636f6d, RONDO_COMM_DEAD = 0x64656164, RONDO_NAME_L
 struct rondo_comm {
     uint32_t magic, generation;
     struct rondo_ctx *ctx;
-    struct rondo_comm *next; /* in the quarantine */
+    struct rondo_comm *next; /* in quarantine */
     char name[RONDO_NAME_LEN];
     int32_t rank;
     int16_t busy;     /* a thread is inside a call; atomic */
-    int16_t visitors; /* threads that look at the context; atomic */
+    int16_t visitors; /* threads that read the context; atomic */
 };
 _Static_assert(sizeof(struct rondo_comm) == 64, "a shell is one cache line");
 
@@ -144,22 +145,22 @@ struct rondo_ctx {
 
 /** A new shell, not alive yet. */
 rondo_status rondo_shell_create(rondo_comm **shell);
-/** Alive from here on: the user has it. */
+/** Make the shell alive: the user gets it. */
 void rondo_shell_publish(rondo_comm *shell);
-/** From alive to dead, once: whoever succeeds ends the communicator. what: the caller's name. */
+/** Turn the shell from alive to dead. Only one caller succeeds, and it ends the communicator. what: the caller's name. */
 rondo_status rondo_shell_claim(rondo_comm *shell, const char *what, struct rondo_ctx **ctx);
-/** The context is gone; the shell is kept, so that its handle is known as a dead one for a long time. */
+/** Put a shell without a context in quarantine: its handle is recognised as dead for a long time. */
 void rondo_shell_bury(rondo_comm *shell);
-/** Shells that are not buried, of this process. */
+/** Count the shells of this process that are not in quarantine. */
 int rondo_shells_in_use(void);
 static inline int rondo_comm_is_alive(const rondo_comm *comm)
 {
     return __atomic_load_n(&comm->magic, __ATOMIC_ACQUIRE) == RONDO_COMM_ALIVE;
 }
 /**
- * The context of a live communicator, or an error that says what is wrong with the handle; what: the caller's
- * name. It is not freed before rondo_comm_leave. enter: for the thread that uses the communicator (not
- * hierarchical); visit: for any thread.
+ * Get the context of a live communicator, or an error that says what is wrong with the handle. The context is not freed
+ * before rondo_comm_leave (rondo_comm_unvisit). enter: for the thread that uses the communicator, not nested; visit: for
+ * any thread. what: the caller's name.
  */
 rondo_status rondo_comm_enter(rondo_comm *comm, const char *what, struct rondo_ctx **ctx);
 void rondo_comm_leave(rondo_comm *comm);
@@ -168,11 +169,12 @@ void rondo_comm_unvisit(const rondo_comm *comm);
 
 /* ---- errors ---- */
 
-/** Keep this thread's sentence as the communicator's; @return status. */
+/** Keep this thread's error text as the communicator's. @return status. */
 rondo_status rondo_ctx_keep_error(struct rondo_ctx *ctx, rondo_status status);
-/** The communicator has ended: keep why, tell the others. @return status. */
+/** End the communicator: keep the reason and tell the other ranks. whose: the rank at fault; -1: unknown.
+ * @return status. */
 rondo_status rondo_ctx_fail(struct rondo_ctx *ctx, rondo_status status, int whose);
-/** READY, or the error to return. */
+/** @return RONDO_SUCCESS when the communicator is READY, else the error to return. */
 rondo_status rondo_ctx_ready(struct rondo_ctx *ctx);
 
 #endif

@@ -1,4 +1,4 @@
-/* Memory that the user registered. */
+/* Memory that the user registered with rondo_comm_register. */
 #ifndef RONDO_COMM_REGISTRATION_H
 #define RONDO_COMM_REGISTRATION_H
 

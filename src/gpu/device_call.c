@@ -100,7 +100,7 @@ struct launch {
     struct rondo_run *runs;
     int nruns;
     CUstream stream;
-    const struct rondo_also *also;
+    const struct rondo_extra_stream *extra;
     uint64_t first_seq, last_seq;
     int open;
     int met;      /* for calls by copy engines */
@@ -302,16 +302,19 @@ static rondo_status check_streams(const struct launch *l, int n)
     return RONDO_SUCCESS;
 }
 
-static CUstream cuda_stream(const struct rondo_also *also) { return (CUstream)(void *)also->stream; }
+static CUstream cuda_stream(const struct rondo_extra_stream *extra)
+{
+    return (CUstream)(void *)extra->stream;
+}
 
 static rondo_status begin(const struct launch *l)
 {
     rondo_status status;
     pthread_mutex_lock(&l->ctx->device->lock);
     status = rondo_exec_cuda_begin(l->ctx->running.exec, l->stream, l->runs, l->nruns);
-    for (const struct rondo_also *also = l->also; also != NULL && status == RONDO_SUCCESS;
-         also = also->next) {
-        status = rondo_exec_cuda_behind(l->ctx->running.exec, cuda_stream(also));
+    for (const struct rondo_extra_stream *extra = l->extra; extra != NULL && status == RONDO_SUCCESS;
+         extra = extra->next) {
+        status = rondo_exec_cuda_behind(l->ctx->running.exec, cuda_stream(extra));
     }
     pthread_mutex_unlock(&l->ctx->device->lock);
     return status == RONDO_SUCCESS ? status : rondo_ctx_fail(l->ctx, status, -1);
@@ -320,9 +323,9 @@ static rondo_status begin(const struct launch *l)
 static rondo_status end(const struct launch *l)
 {
     rondo_status status = rondo_exec_cuda_end(l->ctx->running.exec, l->stream);
-    for (const struct rondo_also *also = l->also; also != NULL && status == RONDO_SUCCESS;
-         also = also->next) {
-        status = rondo_exec_cuda_end(l->ctx->running.exec, cuda_stream(also));
+    for (const struct rondo_extra_stream *extra = l->extra; extra != NULL && status == RONDO_SUCCESS;
+         extra = extra->next) {
+        status = rondo_exec_cuda_end(l->ctx->running.exec, cuda_stream(extra));
     }
     return status == RONDO_SUCCESS ? status : rondo_ctx_fail(l->ctx, status, -1);
 }
@@ -366,17 +369,18 @@ static rondo_status launch_all(struct launch *l, int n)
 /* Is the stream known to the plan? It is, then. */
 static rondo_status add_stream(struct rondo_plan *plan, rondo_stream stream)
 {
-    const struct rondo_also *also = plan->also;
+    const struct rondo_extra_stream *extra = plan->extra;
     void *memory;
-    while (also != NULL && also->stream != stream) {
-        also = also->next;
+    while (extra != NULL && extra->stream != stream) {
+        extra = extra->next;
     }
-    if (also != NULL || stream == plan->stream) {
+    if (extra != NULL || stream == plan->stream) {
         return RONDO_SUCCESS;
     }
-    RONDO_TRY(rondo_plan_temp(plan, sizeof(*also), &memory));
-    *(struct rondo_also *)memory = (struct rondo_also){ .stream = stream, .next = plan->also };
-    plan->also = memory;
+    RONDO_TRY(rondo_plan_temp(plan, sizeof(*extra), &memory));
+    *(struct rondo_extra_stream *)memory = (struct rondo_extra_stream){ .stream = stream,
+                                                                        .next = plan->extra };
+    plan->extra = memory;
     return RONDO_SUCCESS;
 }
 
@@ -454,7 +458,7 @@ rondo_status rondo_device_launch(struct rondo_plan **plans, int nplans)
                                       .runs = plan->runs,
                                       .nruns = plan->nruns,
                                       .stream = (CUstream)(void *)plan->stream,
-                                      .also = plan->also,
+                                      .extra = plan->extra,
                                       .first_seq = plan->first_seq,
                                       .last_seq = plan->last_seq };
         }
