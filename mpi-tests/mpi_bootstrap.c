@@ -250,7 +250,7 @@ static void error_of_one_rank_is_the_error_of_all(void)
     MPI_Bcast(root, (int)sizeof(root), MPI_CHAR, 0, MPI_COMM_WORLD);
     snprintf(start, sizeof(start), "rank %d on ", bad);
     test_check(strncmp(got, start, strlen(start)) == 0 && strstr(got, ": /dev/shm is full"), "%s", got);
-    test_check(strcmp(got, root) == 0, "\"%s\" is not rank 0's \"%s\"", text, root);
+    test_check(strcmp(got, root) == 0, "\"%s\" is not rank 0's \"%s\"", got, root);
     b->ops->close(b, 0);
     test_check(rondo_bootstrap_mpi_graves() == 0, "a complete round leaks nothing");
     free(all);
