@@ -1,4 +1,4 @@
-/* A communicator's GPU: how it is chosen, told of, prepared and left. Contract: comm/backend.h. */
+/* A communicator's GPU: choosing, announcing, preparing and releasing it. Contract: comm/backend.h. */
 #include "gpu/device.h"
 
 #include <stdio.h>
@@ -22,7 +22,7 @@ static rondo_status resolve(struct rondo_ctx *ctx)
     device->ordinal = ctx->job.config.device;
     if (device->ordinal == RONDO_DEVICE_CURRENT) {
         RONDO_TRY(rondo_cuda_current(&device->ordinal));
-        ctx->job.config.device = device->ordinal; /* children have the same */
+        ctx->job.config.device = device->ordinal; /* children use the same */
     }
     return RONDO_SUCCESS;
 }
@@ -86,9 +86,8 @@ static void use_peers(struct rondo_ctx *ctx)
         }
     }
     if (device->sharers > device->sharers_here && first == ctx->job.rank) {
-        RONDO_WARN("%d ranks of several processes on %s share GPU %d (%s): without MPS their kernels wait "
-                   "for one another's slices of "
-                   "time, which is very slow",
+        RONDO_WARN("%d ranks of several processes on %s share GPU %d (%s): without MPS their kernels "
+                   "take turns on it, which is very slow",
                    device->sharers, self->host, device->ordinal, self->bus_id);
     }
 }
@@ -110,8 +109,7 @@ static rondo_status check_channels(const struct rondo_ctx *ctx)
     }
     return rondo_fail(RONDO_INVALID_USAGE,
                       "rank %d: %d ranks share GPU %d (%s) on %s, which runs %d blocks together, and each "
-                      "rank needs one at least: use fewer "
-                      "ranks a GPU, or more GPUs",
+                      "rank needs at least one: use fewer ranks per GPU, or more GPUs",
                       ctx->job.rank, device->sharers, device->ordinal, device->gpu.bus_id, rondo_log_host(),
                       rondo_cuda_kernels_blocks(device->kernels));
 }
@@ -122,12 +120,13 @@ static void fill_net(struct rondo_ctx *ctx)
     ctx->wiring.net.lazy_protos = rondo_message_protos(ctx);
 }
 
-/* ---- device memory of the node's ranks, and ways to it ---- */
+/* ---- device memory of the node's ranks, and P2P modes ---- */
 
-/* What a record of round "graphs" has of a GPU. */
+/* This folder's part of a record of round "graphs". */
 struct device_record {
     struct rondo_gpu_name name;
-    uint8_t ways[]; /* of the node's lowest rank: [from * nlocal + to]; room for the fullest node's */
+    /* P2P modes, filled by the node's lowest rank: [from * nlocal + to]; room for the fullest node's */
+    uint8_t modes[];
 };
 
 static size_t record_bytes(const struct rondo_ctx *ctx)
@@ -142,7 +141,7 @@ static void fill_record(struct rondo_ctx *ctx, void *record)
     rondo_net_gpu(&ctx->wiring.net, &mine->name);
 }
 
-static uint8_t *record_modes(void *record) { return ((struct device_record *)record)->ways; }
+static uint8_t *record_modes(void *record) { return ((struct device_record *)record)->modes; }
 
 static rondo_status use_records(struct rondo_ctx *ctx, void *(*record_of)(void *arg, int rank), void *arg)
 {
@@ -150,30 +149,30 @@ static rondo_status use_records(struct rondo_ctx *ctx, void *(*record_of)(void *
     const struct rondo_layout *l = &ctx->wiring.layout;
     const struct device_record *leader = record_of(arg, l->local_ranks[0]);
     RONDO_TRY(RONDO_NEW_ARRAY(device->names, l->nlocal, "the memory of the node's GPUs"));
-    RONDO_TRY(RONDO_NEW_ARRAY(device->ways, l->nlocal, "the ways between GPUs"));
+    RONDO_TRY(RONDO_NEW_ARRAY(device->modes, l->nlocal, "the P2P modes of GPUs"));
     for (int i = 0; i < l->nlocal; i++) {
         const struct device_record *record = record_of(arg, l->local_ranks[i]);
-        uint8_t way = leader->ways[l->local_rank * l->nlocal + i];
+        uint8_t mode = leader->modes[l->local_rank * l->nlocal + i];
         device->names[i] = record->name;
-        device->ways[i] = way < RONDO_NUM_P2P_MODES ? way : RONDO_P2P_MODE_NONE;
+        device->modes[i] = mode < RONDO_NUM_P2P_MODES ? mode : RONDO_P2P_MODE_NONE;
     }
     ctx->wiring.net.gpus = device->names;
-    ctx->wiring.net.ways = device->ways;
+    ctx->wiring.net.ways = device->modes;
     return RONDO_SUCCESS;
 }
 
 static rondo_status check_modes(struct rondo_ctx *ctx) { return rondo_net_check(&ctx->wiring.net); }
 
-static void modes(const struct rondo_ctx *ctx, uint8_t *ways)
+static void modes(const struct rondo_ctx *ctx, uint8_t *modes)
 {
-    memcpy(ways, ctx->device->ways, (size_t)ctx->wiring.layout.nlocal);
+    memcpy(modes, ctx->device->modes, (size_t)ctx->wiring.layout.nlocal);
 }
 
-static void use_modes(struct rondo_ctx *ctx, int rank, const uint8_t *ways)
+static void use_modes(struct rondo_ctx *ctx, int rank, const uint8_t *modes)
 {
     const struct rondo_layout *l = &ctx->wiring.layout;
-    if (l->node_of[rank] == l->node && ways[l->local_rank] == RONDO_P2P_MODE_BROKEN) {
-        ctx->device->ways[l->local_of[rank]] = RONDO_P2P_MODE_BROKEN;
+    if (l->node_of[rank] == l->node && modes[l->local_rank] == RONDO_P2P_MODE_BROKEN) {
+        ctx->device->modes[l->local_of[rank]] = RONDO_P2P_MODE_BROKEN;
     }
 }
 
@@ -267,26 +266,25 @@ static void abort_device(struct rondo_ctx *ctx)
     }
 }
 
-/* Has everything launched ended? Where the driver does not say, kernels are told to leave, and their own
- * words count. */
-static int is_through(struct rondo_exec *exec, int *untold)
+/* Has every launch ended? If the driver cannot tell, make the kernels leave and read their own words. */
+static int is_through(struct rondo_exec *exec, int *unreported)
 {
-    if (!*untold) {
+    if (!*unreported) {
         rondo_status status = rondo_exec_cuda_query(exec);
         if (status == RONDO_SUCCESS || status == RONDO_IN_PROGRESS) {
             return status == RONDO_SUCCESS;
         }
-        *untold = 1;
+        *unreported = 1;
         rondo_exec_cuda_abort(exec);
     }
     return rondo_exec_cuda_ended(exec) >= rondo_exec_cuda_issued(exec) || rondo_exec_cuda_lost(exec);
 }
 
-/* Memory goes after this: kernels that were told to leave have left, or the device hangs. */
+/* Memory is freed after this: every kernel has left, or the device hangs. */
 static void stop(struct rondo_ctx *ctx)
 {
     struct timespec ms = { 0, 1000000 };
-    int untold = 0, through = 0;
+    int unreported = 0, through = 0;
     if (ctx->device == NULL) {
         return;
     }
@@ -298,15 +296,15 @@ static void stop(struct rondo_ctx *ctx)
         __atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) != RONDO_COMM_READY) {
         rondo_exec_cuda_abort(ctx->running.exec);
     }
-    for (int i = 0; i < STOP_MS && !(through = is_through(ctx->running.exec, &untold)); i++) {
+    for (int i = 0; i < STOP_MS && !(through = is_through(ctx->running.exec, &unreported)); i++) {
         if (i == STOP_MS / 2) {
             rondo_exec_cuda_abort(ctx->running.exec); /* destroyed with work that does not end */
         }
         nanosleep(&ms, NULL);
     }
     if (!through) {
-        RONDO_WARN("rank %d: GPU %d (%s) is not through with the calls of communicator \"%s\" after %d ms: "
-                   "its memory goes all the same",
+        RONDO_WARN("rank %d: GPU %d (%s) has not ended the calls of communicator \"%s\" after %d ms: "
+                   "their memory is freed all the same",
                    ctx->job.rank, ctx->device->ordinal, ctx->device->gpu.bus_id, ctx->job.name, STOP_MS);
     }
 }
@@ -325,7 +323,7 @@ static void close_device(struct rondo_ctx *ctx)
     pthread_mutex_destroy(&device->net);
     pthread_mutex_destroy(&device->wake_lock);
     rondo_free(device->names);
-    rondo_free(device->ways);
+    rondo_free(device->modes);
     rondo_free(device->relays);
     rondo_free(device->wait);
     rondo_free(device);

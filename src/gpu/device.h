@@ -1,14 +1,14 @@
 /*
- * A context's device: what the backend of GPUs keeps, private to this folder. Contract of the operations: comm/backend.h.
+ * A context's device: the private state of the GPU backend. Contract of the operations: comm/backend.h.
  *
- * Creation: the device is opened and its kernels are loaded before round "peers"; round "graphs" carries the names of the
- * ranks' device memory and the P2P modes between the GPUs of a node; phase "gpus" checks these modes, round "ways" tells
- * what is broken; conns are copied to the device after "hello".
+ * Creation. The device is opened and its kernels are loaded before round "peers". Round "graphs" carries the names
+ * of the ranks' device memory and the P2P modes between the GPUs of a node. Phase "gpus" checks these modes, and
+ * round "ways" reports broken ones. Connections are copied to the device after "hello".
  *
- * Calls: a plan is built as for host memory and launched at once (kern/cuda/exec_cuda.h). Connections of sends and
- * receives are made first, which waits for the peers. A thread of the communicator watches what is running, without a CUDA
- * call: faults, deaths, RONDO_WARN_AFTER and RONDO_TIMEOUT; and it moves the conns of a proxy. It takes the lock that
- * calls hold while they make and launch plans.
+ * Calls. A plan is built as for host memory and launched at once (kern/cuda/exec_cuda.h). Connections for its sends
+ * and receives are made first, which waits for the peers. A thread of the communicator watches its launches without
+ * CUDA calls: faults, deaths, RONDO_WARN_AFTER and RONDO_TIMEOUT. It also drives the net if connections have a
+ * proxy. Calls hold the lock while they build and launch plans; the thread takes it to inspect calls.
  */
 #ifndef RONDO_GPU_DEVICE_H
 #define RONDO_GPU_DEVICE_H
@@ -22,57 +22,58 @@ enum { RONDO_DEVICE_CALLS = 64 };
 
 struct rondo_device {
     int ordinal;
-    rondo_status chosen; /* what is wrong with the choice; its sentence is in text */
+    rondo_status chosen; /* the error of a wrong choice; its sentence is in text */
     char text[RONDO_ERROR_TEXT];
     struct rondo_cuda_device gpu;
     struct rondo_cuda_kernels *kernels;
     int sharers;                  /* ranks on this GPU, all processes */
-    int sharers_here;             /* in this process */
+    int sharers_here;             /* of these, ranks of this process */
     struct rondo_gpu_name *names; /* by local rank */
-    uint8_t *ways;
+    uint8_t *modes;               /* enum rondo_p2p_mode to each local rank */
     struct rondo_shm_name *relays;
-    /* Held while a plan is made and launched, and by the thread while it looks at calls. Not while something
-     * is waited for. */
+    /* Held while a plan is built and launched, and by the thread while it inspects calls; not while waiting
+     * for anything. */
     pthread_mutex_t lock;
-    /* Collectives whose end is not noted yet: the launch after which they are done. */
+    /* Collectives in progress, and the launch that ends each. */
     struct {
         uint64_t serial, first, last;
     } call[RONDO_DEVICE_CALLS];
     uint64_t ncalls, nended;
     /* the thread (device_watch.c) */
     pthread_t thread;
-    int running;         /* it was started */
-    pthread_mutex_t net; /* its turns of the net, and connections of sends and receives */
+    int running;         /* the thread was started */
+    pthread_mutex_t net; /* protects progress of the net, and connections for sends and receives */
     pthread_mutex_t wake_lock;
     pthread_cond_t wake;
-    int stop, idle; /* under wake_lock; idle is read without it too */
+    int stop, idle; /* protected by wake_lock; idle is also read without it */
     struct rondo_cuda_wait *wait;
     int warned;
-    int wants; /* proxied conns are told that slices are waited for */
+    int wants; /* connections with a proxy know that a slice is awaited */
 };
 
 /* ---- device_call.c ---- */
 
 rondo_status rondo_device_run(const struct rondo_task *task);
-/** rondo_plan_add, with the lock that keeps the thread from looking at calls meanwhile. */
+/** rondo_plan_add with the lock held, so that the thread does not inspect calls meanwhile. */
 rondo_status rondo_device_add(struct rondo_plan *plan, const struct rondo_task *task);
-/** Plans with several streams are launched in the first one, between events of the others. */
+/** Launch plans. One with several streams is launched in the first, between events of the others. */
 rondo_status rondo_device_launch(struct rondo_plan **plans, int nplans);
 rondo_status rondo_device_drain(struct rondo_ctx *ctx);
 rondo_status rondo_device_look(struct rondo_ctx *ctx);
-/** Note the end of the calls whose launches have ended. With the lock held. */
+/** Record the end of the calls whose launches have ended. Call with the lock held. */
 void rondo_device_end_calls(struct rondo_ctx *ctx);
-/** For rondo_gpu.check_pointers. */
+/** Implements rondo_gpu.check_pointers. */
 rondo_status rondo_device_check_pointers(struct rondo_ctx *ctx);
 
 /* ---- device_memory.c ---- */
 
 rondo_status rondo_device_mem_alloc(void **ptr, size_t bytes, int ordinal);
-/** If ranks are to have direct access to one another's memory, prepare it. */
+/** Prepare direct access between ranks, if parameters allow it. */
 rondo_status rondo_device_direct_open(struct rondo_ctx *ctx);
-/** Bytes of a rank's place in the control plane's mailbox: the table of the ranks' memory; 0: no direct access. */
+/** Bytes of a rank's place in the control plane's mailbox, for the table of the ranks' memory; 0: no direct
+ * access. */
 size_t rondo_device_table_bytes(const struct rondo_ctx *ctx);
-/** Give the table to the executor, once all ranks see it. */
+/** Pass the table to the executor, once all ranks see it. */
 rondo_status rondo_device_attach(struct rondo_ctx *ctx);
 rondo_status rondo_device_join(struct rondo_ctx *ctx, int *silent);
 int rondo_device_copies(const struct rondo_task *task);
@@ -81,10 +82,10 @@ void rondo_device_registered(struct rondo_ctx *ctx, void *buf, size_t bytes);
 
 /* ---- device_watch.c ---- */
 
-/** Start and stop the thread. */
+/** Start the thread; stop it. */
 rondo_status rondo_device_watch(struct rondo_ctx *ctx);
 void rondo_device_unwatch(struct rondo_ctx *ctx);
-/** Something was launched: the thread is to look at once if conns are proxied. */
+/** After a launch: wake the thread if connections have a proxy. */
 void rondo_device_wake(struct rondo_ctx *ctx);
 
 #endif

@@ -1,5 +1,5 @@
-/* Calls of communicators with a GPU: a plan is made, its connections too, and it is launched. Contract:
- * comm/backend.h. */
+/* Calls of communicators with a GPU: build a plan, make its connections, launch it. Contract: comm/backend.h.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,12 +13,12 @@
 #include "comm/links.h"
 #include "gpu/device.h"
 
-/* ---- where buffers lie ---- */
+/* ---- checks of buffers ---- */
 
 enum { PAGES = 256, PAGE_SHIFT = 12 };
 
-/* Pages that were asked about and fit. Memory that is freed and had again elsewhere is believed: a check is a
- * help and no promise. */
+/* Pages that were checked. Memory that was freed and allocated again as another kind goes unnoticed: the
+ * check helps, but guarantees nothing. */
 struct rondo_pages {
     uintptr_t page[PAGES];
 };
@@ -36,9 +36,7 @@ static rondo_status bad_buffer(const struct rondo_ctx *ctx, const char *call, co
     if (ctx->device == NULL) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
                           "rondo_%s on rank %d: the %s buffer %p is memory of GPU %d, and the communicator "
-                          "\"%s\" is for host memory: "
-                          "create it with the config's "
-                          "device, or copy the data first",
+                          "\"%s\" is for host memory: set the device in its config, or copy the data first",
                           call, ctx->job.rank, which, pointer, ordinal, ctx->job.name);
     }
     if (kind == RONDO_POINTER_DEVICE) {
@@ -49,9 +47,7 @@ static rondo_status bad_buffer(const struct rondo_ctx *ctx, const char *call, co
     }
     return rondo_fail(RONDO_INVALID_ARGUMENT,
                       "rondo_%s on rank %d: the %s buffer %p is %s, and the communicator \"%s\" is on GPU "
-                      "%d: give device, managed or "
-                      "pinned memory, or create the "
-                      "communicator for host memory",
+                      "%d: pass device, managed or pinned memory, or create the communicator for host memory",
                       call, ctx->job.rank, which, pointer, kind_text(kind), ctx->job.name,
                       ctx->device->ordinal);
 }
@@ -92,9 +88,9 @@ rondo_status rondo_device_check_pointers(struct rondo_ctx *ctx)
     return RONDO_NEW(ctx->pages, "the pages of buffers");
 }
 
-/* ---- connections of sends and receives ---- */
+/* ---- connections for sends and receives ---- */
 
-/* A plan to launch: of a group, or the prepared runs of a call that repeats. */
+/* A plan to launch: a group's, or the prepared runs of a repeated call. */
 struct launch {
     struct rondo_ctx *ctx;
     struct rondo_run *runs;
@@ -103,11 +99,11 @@ struct launch {
     const struct rondo_extra_stream *extra;
     uint64_t first_seq, last_seq;
     int open;
-    int met;      /* for calls by copy engines */
-    int launched; /* all of it */
+    int met;      /* the hosts have met for calls by copy engines */
+    int launched; /* completely */
 };
 
-/* The conn of a message on the device. RONDO_IN_PROGRESS: its other end has not come. */
+/* Copy a message's connection to the device. RONDO_IN_PROGRESS: its other end is not ready. */
 static rondo_status wire_message(struct launch *l, struct rondo_run *run)
 {
     struct rondo_ctx *ctx = l->ctx;
@@ -134,7 +130,7 @@ static int is_message(const struct launch *l, const struct rondo_run *run)
     return run->lane >= (uint32_t)l->ctx->wiring.layout.nchannels;
 }
 
-/* All that can be connected now. @return RONDO_IN_PROGRESS: not all. */
+/* Make all connections that can be made now. @return RONDO_IN_PROGRESS: some are missing. */
 static rondo_status connect_some(struct launch *l)
 {
     rondo_status all = RONDO_SUCCESS;
@@ -151,10 +147,10 @@ static rondo_status connect_some(struct launch *l)
     return all;
 }
 
-/* ---- several at once ---- */
+/* ---- several plans at once ---- */
 
-/* With the lock: the thread looks at the same. It goes on at its next look. */
-static rondo_status wait_turn(struct rondo_ctx *ctx, struct rondo_wait *wait)
+/* A step of waiting, with the lock held: its checks inspect what the communicator's thread inspects, too. */
+static rondo_status wait_locked(struct rondo_ctx *ctx, struct rondo_wait *wait)
 {
     rondo_status status;
     pthread_mutex_lock(&ctx->device->lock);
@@ -170,9 +166,9 @@ static int by_comm(const void *x, const void *y)
                                       : (a->job.rank > b->job.rank) - (a->job.rank < b->job.rank);
 }
 
-/* Does it wait for another communicator's plan, before it on the same device? Ranks of one communicator that
- * share it take turns. */
-static int is_behind(const struct launch *l, int i)
+/* Must launch i wait for another communicator's plan before it on the same device? Ranks of one communicator
+ * that share it take turns. */
+static int must_wait(const struct launch *l, int i)
 {
     for (int j = 0; j < i; j++) {
         if (l[j].open && l[j].ctx->device->ordinal == l[i].ctx->device->ordinal &&
@@ -183,9 +179,9 @@ static int is_behind(const struct launch *l, int i)
     return 0;
 }
 
-/* Turn step(launch) of all until none is open; whoever may step is looked after, in turn. in_order: one
- * communicator of a device after the other. */
-static rondo_status turn_all(struct launch *l, int n, int in_order,
+/* Call step for each launch until none is open, and make progress for those that wait. in_order: on a device,
+ * one communicator after the other. */
+static rondo_status step_all(struct launch *l, int n, int in_order,
                              rondo_status (*step)(struct launch *l, int *moved))
 {
     struct rondo_wait wait;
@@ -198,7 +194,7 @@ static rondo_status turn_all(struct launch *l, int n, int in_order,
         int any = 0;
         for (int i = 0; i < n; i++) {
             int moved = 0;
-            rondo_status status = l[i].open && !(in_order && is_behind(l, i)) ? step(&l[i], &moved)
+            rondo_status status = l[i].open && !(in_order && must_wait(l, i)) ? step(&l[i], &moved)
                                                                               : RONDO_IN_PROGRESS;
             if (status == RONDO_SUCCESS) {
                 l[i].open = 0;
@@ -214,9 +210,9 @@ static rondo_status turn_all(struct launch *l, int n, int in_order,
             rondo_status status;
             do {
                 looked = (looked + 1) % n;
-            } while (!l[looked].open || (in_order && is_behind(l, looked)));
+            } while (!l[looked].open || (in_order && must_wait(l, looked)));
             wait.policy = &l[looked].ctx->running.policy;
-            status = wait_turn(l[looked].ctx, &wait);
+            status = wait_locked(l[looked].ctx, &wait);
             if (status != RONDO_SUCCESS) {
                 return rondo_ctx_fail(l[looked].ctx, status, -1);
             }
@@ -264,7 +260,7 @@ void rondo_device_end_calls(struct rondo_ctx *ctx)
     }
 }
 
-/* The calls of a plan are under way until its launches have ended. Many that are open: the oldest count as
+/* The calls of a plan are in progress until its launches have ended. If too many are, the oldest count as
  * ended. */
 static void note_calls(struct launch *l)
 {
@@ -284,7 +280,7 @@ static void note_calls(struct launch *l)
     pthread_mutex_unlock(&d->lock);
 }
 
-/* One thread's ranks on one device in one stream would wait for one another in it. */
+/* Ranks of one thread on one device would wait for one another in a common stream. */
 static rondo_status check_streams(const struct launch *l, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -292,8 +288,8 @@ static rondo_status check_streams(const struct launch *l, int n)
             if (l[i].stream == l[j].stream && l[i].ctx->job.hash == l[j].ctx->job.hash &&
                 l[i].ctx != l[j].ctx && l[i].ctx->device->ordinal == l[j].ctx->device->ordinal) {
                 return rondo_fail(RONDO_INVALID_USAGE,
-                                  "ranks %d and %d of communicator \"%s\" share GPU %d and are called in one "
-                                  "stream: give each its own",
+                                  "ranks %d and %d of communicator \"%s\" share GPU %d and use one stream: "
+                                  "give each its own",
                                   l[j].ctx->job.rank, l[i].ctx->job.rank, l[i].ctx->job.name,
                                   l[i].ctx->device->ordinal);
             }
@@ -330,30 +326,28 @@ static rondo_status end(const struct launch *l)
     return status == RONDO_SUCCESS ? status : rondo_ctx_fail(l->ctx, status, -1);
 }
 
-/*
- * Launches on a device follow one another, so a kernel that waits for its peers holds up those of all other
- * communicators. That this ends, each rank launches the communicators of a group in one and the same order,
- * whatever the order of its calls, and each with all its launches: a rank's second one may be what a peer's
- * first one waits for.
- */
+/* Launches on a device run one after the other, so a kernel that waits for its peers holds up all other
+ * communicators there. To avoid deadlocks, all ranks launch the communicators of a group in the same order,
+ * whatever the order of the calls, each with all its launches: a peer's first launch may wait for a rank's
+ * second. */
 static rondo_status launch_in_order(struct launch *l, int n)
 {
     qsort(l, (size_t)n, sizeof(*l), by_comm);
     RONDO_TRY(check_streams(l, n));
-    RONDO_TRY(turn_all(l, n, 0, step_connect));
+    RONDO_TRY(step_all(l, n, 0, step_connect));
     for (int i = 0; i < n; i++) {
         RONDO_TRY(begin(&l[i]));
     }
-    return turn_all(l, n, 1, step_launch);
+    return step_all(l, n, 1, step_launch);
 }
 
-/* What is not launched is missing at the peers for ever: its communicator is at its end, too. What is
- * launched is as good as ever. */
+/* Peers would wait for ever for launches that fail, so those communicators end. Communicators that are
+ * launched stay usable. */
 static rondo_status launch_all(struct launch *l, int n)
 {
     rondo_status status = launch_in_order(l, n);
     for (int i = 0; i < n;
-         i++) { /* after all: another plan may have been launched in a stream that is to wait for this one */
+         i++) { /* after all launches: another plan may be in a stream that is to wait for this one */
         rondo_status ended = l[i].launched ? end(&l[i]) : rondo_ctx_fail(l[i].ctx, status, -1);
         status = status == RONDO_SUCCESS ? ended : status;
     }
@@ -366,7 +360,7 @@ static rondo_status launch_all(struct launch *l, int n)
     return status;
 }
 
-/* Is the stream known to the plan? It is, then. */
+/* Add a stream to the plan unless it is there. */
 static rondo_status add_stream(struct rondo_plan *plan, rondo_stream stream)
 {
     const struct rondo_extra_stream *extra = plan->extra;
@@ -475,8 +469,8 @@ rondo_status rondo_device_launch(struct rondo_plan **plans, int nplans)
     return status;
 }
 
-/* Launches that have ended may have left slices to the proxy, and its thread may be on its way out. @return
- * RONDO_IN_PROGRESS: some are on their way. */
+/* Launches that have ended may have left slices to the proxy, whose thread may be about to stop. @return
+ * RONDO_IN_PROGRESS: slices are still being sent. */
 static rondo_status net_query(struct rondo_ctx *ctx)
 {
     int moved = 0;
@@ -504,7 +498,7 @@ rondo_status rondo_device_drain(struct rondo_ctx *ctx)
     while ((status = query(ctx)) == RONDO_IN_PROGRESS) {
         status = rondo_device_look(ctx);
         if (status == RONDO_SUCCESS) {
-            status = wait_turn(ctx, &wait);
+            status = wait_locked(ctx, &wait);
         }
         if (status != RONDO_SUCCESS) {
             return rondo_ctx_fail(ctx, status, -1);

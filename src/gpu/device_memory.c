@@ -1,5 +1,5 @@
-/* Memory of GPUs: what users have from rondo_mem_alloc_device, and what the ranks of a node reach in one
- * another. Contract: comm/backend.h. */
+/* GPU memory: rondo_mem_alloc_device, and direct access between the ranks of a node. Contract:
+ * comm/backend.h. */
 #include <sched.h>
 
 #include "base/log.h"
@@ -10,7 +10,7 @@ static const double MIB = 1 << 20;
 
 /* ---- rondo_mem_alloc_device ---- */
 
-/* A driver that cannot wait may still say when it is done. */
+/* A driver that fails to wait may still tell when the stream is done. */
 static CUresult wait_for(const struct rondo_cuda *cuda, CUstream stream)
 {
     int64_t end_ns = rondo_now_ns() + rondo_params()->p2p_check;
@@ -22,8 +22,8 @@ static CUresult wait_for(const struct rondo_cuda *cuda, CUstream stream)
     return result;
 }
 
-/* In a stream of its own; the caller's work is not waited for. *busy: it may be under way still. The device's
- * context is current. */
+/* Zero memory in a stream of its own, without waiting for the caller's work. *busy: it may still be running.
+ * The device's context is current. */
 static rondo_status zero_entered(const struct rondo_cuda_device *gpu, void *memory, size_t bytes, int *busy)
 {
     const struct rondo_cuda *cuda = rondo_cuda(NULL);
@@ -78,14 +78,14 @@ rondo_status rondo_device_mem_alloc(void **ptr, size_t bytes, int ordinal)
     if (ordinal == RONDO_DEVICE_CURRENT) {
         RONDO_TRY(rondo_cuda_current(&ordinal));
     }
-    RONDO_TRY(rondo_cuda_open(ordinal, &gpu)); /* the memory holds the context itself */
+    RONDO_TRY(rondo_cuda_open(ordinal, &gpu)); /* the memory holds a reference to the context */
     status = rondo_gpu_alloc(&gpu, bytes, &memory);
     if (status == RONDO_SUCCESS) {
         status = zero(&gpu, memory, bytes, &busy);
         if (status == RONDO_SUCCESS) {
             log_budget(&gpu, memory, bytes);
             *ptr = memory;
-        } else if (!busy) { /* else it is left to the driver */
+        } else if (!busy) { /* else leave it to the driver */
             rondo_gpu_free(memory);
         }
     }
@@ -93,7 +93,7 @@ rondo_status rondo_device_mem_alloc(void **ptr, size_t bytes, int ordinal)
     return status;
 }
 
-/* ---- direct calls ---- */
+/* ---- direct access ---- */
 
 static int wants_direct(const struct rondo_ctx *ctx)
 {
@@ -119,8 +119,9 @@ rondo_status rondo_device_direct_open(struct rondo_ctx *ctx)
     config.stage_bytes = rondo_round_up(rondo_max_size((size_t)rondo_params()->direct_gpu, least),
                                         RONDO_CTRL_ALIGN);
     for (int i = 0; i < config.nlocal; i++) {
-        uint8_t way = ctx->device->ways[i];
-        config.reaches_all &= i == config.index || way == RONDO_P2P_MODE_WRITE || way == RONDO_P2P_MODE_READ;
+        uint8_t mode = ctx->device->modes[i];
+        config.reaches_all &= i == config.index || mode == RONDO_P2P_MODE_WRITE ||
+                              mode == RONDO_P2P_MODE_READ;
     }
     return rondo_exec_cuda_direct_open(ctx->running.exec, &config);
 }

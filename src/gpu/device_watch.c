@@ -1,9 +1,7 @@
-/*
- * The thread of a communicator with a GPU. It makes no CUDA call: kernels say in pinned words how far they
- * are. It wakes at once when something is launched, and goes on without a pause while anything moves, where
- * conns are proxied; else every LOOK_MS while launches are under way, or a graph may run, and every IDLE_MS
- * otherwise. With conns to carry it runs near their cards (RONDO_PROXY_CORES).
- */
+/* The thread of a communicator with a GPU. It makes no CUDA call: kernels report their progress in pinned
+ * words. A launch wakes it. While anything moves on connections with a proxy it runs without a pause;
+ * otherwise it wakes every LOOK_MS while launches are in progress or a graph may run, and every IDLE_MS if
+ * not. With connections to carry it runs near their NICs (RONDO_PROXY_CORES). */
 #include <signal.h>
 #include <time.h>
 
@@ -15,10 +13,10 @@
 
 enum { LOOK_MS = 20, IDLE_MS = 500, EAGER_TURNS = 2000, NAP_US = 50, STALLED_NS = 1000000000 };
 
-/* ---- what is looked for ---- */
+/* ---- inspecting ---- */
 
-/* Is a slice waited for that a proxied conn is to bring? Only then does the end of a device count: a peer
- * that is through with everything may have left. */
+/* Does anything wait for a slice from a connection with a proxy? Only then is a closed connection an error: a
+ * peer that has finished may have left. */
 static void want_slices(struct rondo_ctx *ctx, int wanted)
 {
     pthread_mutex_lock(&ctx->device->net);
@@ -35,14 +33,14 @@ static void want_slices(struct rondo_ctx *ctx, int wanted)
     pthread_mutex_unlock(&ctx->device->net);
 }
 
-/* Who waits for whom, for how long. */
+/* Find out who waits for whom, and for how long. */
 static void look_at_waits(struct rondo_ctx *ctx)
 {
     struct rondo_device *d = ctx->device;
     const struct rondo_wait_policy *policy = &ctx->running.policy;
     int64_t waited = rondo_exec_cuda_waited(ctx->running.exec, d->wait, rondo_now_ns());
     int stalled = waited >= STALLED_NS;
-    if (stalled || d->wants) { /* again and again: conns may be new */
+    if (stalled || d->wants) { /* repeat it: there may be new connections */
         want_slices(ctx, stalled);
     }
     if (waited == 0) {
@@ -50,7 +48,7 @@ static void look_at_waits(struct rondo_ctx *ctx)
         ctx->running.stall_checks = 0;
         return;
     }
-    if (policy->check(policy->arg) != RONDO_SUCCESS) { /* calls that differ; it has ended the communicator */
+    if (policy->check(policy->arg) != RONDO_SUCCESS) { /* calls differ; this has ended the communicator */
         return;
     }
     if (policy->timeout_ns > 0 && waited >= policy->timeout_ns) {
@@ -61,7 +59,7 @@ static void look_at_waits(struct rondo_ctx *ctx)
     }
 }
 
-/* Once in a while. A call that is being made has the lock: it looks by itself where it waits. */
+/* Inspect calls now and then. A call in the making has the lock, and inspects for itself where it waits. */
 static void look(struct rondo_ctx *ctx)
 {
     if (__atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) != RONDO_COMM_READY ||
@@ -86,15 +84,15 @@ static int is_busy(struct rondo_ctx *ctx)
 static int has_proxied(struct rondo_ctx *ctx)
 {
     int n;
-    pthread_mutex_lock(&ctx->device->net); /* a call may connect another one */
+    pthread_mutex_lock(&ctx->device->net); /* a call may be making another connection */
     n = ctx->wiring.net.proxied;
     pthread_mutex_unlock(&ctx->device->net);
     return n > 0;
 }
 
-/* @return whether anything moved. busy: something is still on its way; a call that waits turns the net, too.
+/* @return whether anything moved. busy: something is still to be sent. A call that waits drives the net, too.
  */
-static int turn_net(struct rondo_ctx *ctx, int *busy)
+static int progress_net(struct rondo_ctx *ctx, int *busy)
 {
     int moved = 0;
     rondo_status status;
@@ -114,7 +112,7 @@ static void nap(int64_t ns)
     nanosleep(&time, NULL);
 }
 
-/* Until `ms` have passed or somebody wakes us. @return 1: the end. */
+/* Sleep `ms`, or until woken. @return 1: the thread must stop. */
 static int sleep_until_woken(struct rondo_device *d, int ms)
 {
     struct timespec end;
@@ -142,16 +140,16 @@ static int wants_to_stop(struct rondo_device *d)
     return stop;
 }
 
-/* Slices wait for us: turn without a pause while they come, then with naps. @return 1: the end. */
+/* Carry slices: without a pause while they come, then with naps. @return 1: the thread must stop. */
 static int carry(struct rondo_ctx *ctx)
 {
     int64_t next_look = 0;
     for (int idle = 0;;) {
         int under_way = is_busy(
-            ctx); /* before the turn: what a launch leaves to be sent when it ends is seen by it */
+            ctx); /* before progress, which must see what an ended launch has left to send */
         int64_t now;
         int busy;
-        idle = turn_net(ctx, &busy) ? 0 : idle + 1;
+        idle = progress_net(ctx, &busy) ? 0 : idle + 1;
         if (!under_way && !busy) {
             return 0;
         }
@@ -176,7 +174,7 @@ static int carry(struct rondo_ctx *ctx)
     }
 }
 
-/* The first conns that this thread carries are there. */
+/* Bind the thread near its first connections. */
 static void bind_near(struct rondo_ctx *ctx)
 {
     struct rondo_cores near;
@@ -203,9 +201,9 @@ static void *watch(void *arg)
             break;
         }
         look(ctx);
-        __atomic_store_n(
-            &d->idle, 1,
-            __ATOMIC_SEQ_CST); /* before the look whether it may sleep: whoever launches after it wakes us */
+        __atomic_store_n(&d->idle, 1,
+                         /* before checking whether it may sleep: a launch after this wakes the thread */
+                         __ATOMIC_SEQ_CST);
         if (sleep_until_woken(d, is_busy(ctx) ? (!failed && proxied ? 1 : LOOK_MS) : IDLE_MS)) {
             break;
         }
@@ -232,7 +230,7 @@ rondo_status rondo_device_watch(struct rondo_ctx *ctx)
     sigset_t all, before;
     int error;
     RONDO_TRY(RONDO_NEW_ARRAY(d->wait, 2 * ctx->wiring.layout.nchannels + 1, "what the blocks wait for"));
-    want_slices(ctx, 0); /* hello is over */
+    want_slices(ctx, 0); /* round "hello" is over */
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&d->wake, &attr);
@@ -244,8 +242,8 @@ rondo_status rondo_device_watch(struct rondo_ctx *ctx)
     if (error != 0) {
         pthread_cond_destroy(&d->wake);
         return rondo_fail(RONDO_SYSTEM_ERROR,
-                          "rank %d: the thread that looks after GPU %d cannot be started: error %d",
-                          ctx->job.rank, d->ordinal, error);
+                          "rank %d: cannot start the thread that watches GPU %d: error %d", ctx->job.rank,
+                          d->ordinal, error);
     }
     d->running = 1;
     return RONDO_SUCCESS;

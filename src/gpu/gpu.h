@@ -1,4 +1,4 @@
-/* What this library can do with GPUs. A build without CUDA has gpu/none.c instead of the backend. */
+/* What this build can do with GPUs. Without CUDA, gpu/none.c replaces the backend. */
 #ifndef RONDO_GPU_GPU_H
 #define RONDO_GPU_GPU_H
 
@@ -6,12 +6,12 @@
 
 struct rondo_gpu {
     const struct rondo_backend_ops *backend; /* NULL: built without CUDA */
-    /** Set ctx->check_pointer if RONDO_CHECK_POINTERS asks for it. For any context: a communicator of host memory can be
-     * given GPU memory by mistake, too. */
+    /** Set ctx->check_pointer if RONDO_CHECK_POINTERS asks for it. For any context: GPU memory may be passed
+     * to a communicator of host memory by mistake. */
     rondo_status (*check_pointers)(struct rondo_ctx *ctx);
-    /** Zeroed memory of a GPU (ordinal, or RONDO_DEVICE_CURRENT). */
+    /** Allocate zeroed memory of a GPU (ordinal, or RONDO_DEVICE_CURRENT). */
     rondo_status (*alloc)(void **ptr, size_t bytes, int ordinal);
-    /** @return 0: not memory that alloc returned. */
+    /** @return 0: alloc did not return this memory. */
     int (*release)(void *ptr);
 };
 

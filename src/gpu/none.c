@@ -1,4 +1,4 @@
-/* A build without CUDA: there are no GPUs. */
+/* A build without CUDA. */
 #include "gpu/gpu.h"
 
 static rondo_status check_pointers(struct rondo_ctx *ctx) { return (void)ctx, RONDO_SUCCESS; }
