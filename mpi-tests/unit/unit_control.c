@@ -60,8 +60,7 @@ static void first_reason_wins_and_all_ranks_read_it(void **state)
     }
 }
 
-/* When a writer dies between its two stores, status and rank are known, and readers stop waiting for the
- * text. */
+/* When a writer dies between its two stores, readers know status and rank, and give up on the text. */
 static void reason_without_its_text_is_read_in_bounded_time(void **state)
 {
     struct world world;

@@ -1,5 +1,4 @@
-/* Children of split and shrink whose members live on several nodes: the bootstrap over the parent's control
- * plane. */
+/* Children (split, shrink) with members on several nodes: the bootstrap over the parent's control plane. */
 #include "control_nodes.h"
 
 #include <sched.h>

@@ -373,8 +373,7 @@ static void leaving_in_order_is_no_fault(void **state)
     scene_close(&scene);
 }
 
-/* Five nodes of two ranks. One leader is stopped, another dies before anyone can tell it: all others end at
- * once. */
+/* Five nodes of two ranks. One leader is stopped, another dies before it is told: all others end at once. */
 static void a_reason_gets_past_a_dead_leader(void **state)
 {
     struct scene scene;

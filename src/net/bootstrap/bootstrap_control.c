@@ -18,8 +18,7 @@
 #define LOOK_NS (10 * INT64_C(1000000)) /* between looks for deaths and notes */
 /* How long to wait for member 0's answer; `missing` takes 1 s at most. */
 #define ANSWER_NS (900 * INT64_C(1000000))
-/* When to ask a member of another node whether it is alive: after this long without its record, then at this
- * interval. */
+/* When to ask whether a member of another node is alive: this long without its record, then this often. */
 #define ASK_AFTER_NS (200 * INT64_C(1000000))
 #define ASK_NS (1000 * INT64_C(1000000))
 #define TELL_NS (200 * INT64_C(1000000)) /* how long member 0 tries to tell everyone while inboxes are full */

@@ -393,7 +393,7 @@ int rondo_control_call_of(struct rondo_control *control, int rank, uint64_t seq,
 
 /* ---- looking ---- */
 
-int rondo_control_state_of(struct rondo_control *control, int rank)
+enum rondo_rank_state rondo_control_state_of(struct rondo_control *control, int rank)
 {
     int local = rank >= 0 && rank < control->nranks ? control->local_of[rank] : -1;
     if (local < 0) {

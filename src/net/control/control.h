@@ -38,13 +38,13 @@ enum {
     RONDO_CONTROL_ASK_NS = 100000000 /* least time between two questions to such a rank */
 };
 
+/* What is known about a rank. */
 enum rondo_rank_state {
     RONDO_RANK_ALIVE,
-    RONDO_RANK_LEFT, /* in order; the control plane says so too of a process that was gone when this one first
-                          connected to it */
-    RONDO_RANK_DEAD, /* exited without leaving */
+    RONDO_RANK_LEFT,   /* in order */
+    RONDO_RANK_DEAD,   /* exited without leaving */
     RONDO_RANK_SILENT, /* its heartbeat has stopped */
-    RONDO_RANK_GONE    /* left or dead: used between nodes only, where rondo_control_state_of says LEFT */
+    RONDO_RANK_GONE    /* left or dead: its process, on another node, refused the first connection */
 };
 
 struct rondo_control_config {
@@ -100,13 +100,20 @@ void rondo_control_close(struct rondo_control *control);
 /** @return the node's mailbox, which belongs to the control; NULL: none (capacity 0 or one rank). */
 struct rondo_mailbox *rondo_control_mailbox(struct rondo_control *control);
 
-/** End the communicator on every rank with this reason, unless another one came first. Any thread; never
- * blocks. @param rank the rank at fault; -1: unknown */
+/**
+ * End the communicator on every rank with this reason, unless another one came first. Any thread; never
+ * blocks.
+ * @param rank  the rank at fault; -1: unknown
+ */
 void rondo_control_abort(struct rondo_control *control, rondo_status status, int rank, const char *text);
 /** Has the communicator been ended? One load. */
 int rondo_control_aborted(const struct rondo_control *control);
-/** Get the reason. @return its status; RONDO_SUCCESS: there is none. @param text out: RONDO_ERROR_TEXT
- * bytes. @param rank out: the rank at fault; -1: unknown */
+/**
+ * Get the reason.
+ * @param text  out: RONDO_ERROR_TEXT bytes
+ * @param rank  out: the rank at fault; -1: unknown
+ * @return its status; RONDO_SUCCESS: there is none.
+ */
 rondo_status rondo_control_reason(struct rondo_control *control, char *text, int *rank);
 /** Look for deaths and messages, which the control thread would find later. Call it in long waits: it is
  * cheap. Any thread. */
@@ -125,14 +132,13 @@ int rondo_control_call_of(struct rondo_control *control, int rank, uint64_t seq,
  * asked, and has not answered since @a since_ns (rondo_now_ns). */
 int rondo_control_last_call(struct rondo_control *control, int rank, int64_t since_ns,
                             struct rondo_call *call);
-/** @return one of enum rondo_rank_state, as known here. */
-int rondo_control_state_of(struct rondo_control *control, int rank);
+/** @return the state of a rank, as known here; LEFT for GONE. */
+enum rondo_rank_state rondo_control_state_of(struct rondo_control *control, int rank);
 /** @return when a process started, in clock ticks since boot: it differs from that of a later process with
  * the same pid; 0: unknown. Allocates nothing. */
 uint64_t rondo_process_start(int pid);
 
-/** Send up to RONDO_MSG_BYTES to a rank's inbox. @return RONDO_IN_PROGRESS: no room, progress and try again.
- * */
+/** Send up to RONDO_MSG_BYTES to a rank's inbox. @return RONDO_IN_PROGRESS: no room now, try again. */
 rondo_status rondo_control_send(struct rondo_control *control, int rank, uint64_t tag, const void *data,
                                 size_t bytes);
 /** Receive the oldest message with this tag from this rank. @return RONDO_IN_PROGRESS: none. Messages with

@@ -150,8 +150,7 @@ int rondo_control_end(struct rondo_control *control, rondo_status status, int ra
 
 /* ---- the watcher (control_thread.c) ---- */
 
-/** Begin to beat for a control and to watch its ranks; the first one in the process starts the control
- * thread. */
+/** Begin to beat for a control and watch its ranks; the process's first one starts the control thread. */
 rondo_status rondo_control_watch(struct rondo_control *control);
 /** After this the control thread does not touch the control; the last one in the process ends the thread. */
 void rondo_control_unwatch(struct rondo_control *control);
@@ -187,8 +186,7 @@ void rondo_wire_part(struct rondo_control *control);
 void rondo_wire_spread(struct rondo_control *control);
 /** The same, left to the control thread: for callers that hold the watcher's lock. */
 void rondo_wire_spread_later(struct rondo_control *control);
-/** For the control thread. @return a descriptor that is readable when there is something to move; -1: none.
- * */
+/** For the control thread. @return a descriptor that is readable when something can move; -1: none. */
 int rondo_wire_epoll(void);
 /** For the control thread: move everything; when it is time, beat and look for silent peers.
  * @param restart  this process was itself stopped */
@@ -202,8 +200,7 @@ rondo_status rondo_wire_send(struct rondo_control *control, int rank, uint64_t t
 rondo_status rondo_wire_receive(struct rondo_control *control, int rank, uint64_t tag, void *data, size_t max,
                                 size_t *bytes);
 void rondo_wire_forget(struct rondo_control *control, uint64_t tag);
-/** @return one of enum rondo_rank_state */
-int rondo_wire_state_of(struct rondo_control *control, int rank);
+enum rondo_rank_state rondo_wire_state_of(struct rondo_control *control, int rank);
 /** Ask a rank's process whether it is there; the answer, or its absence, changes rondo_wire_state_of. */
 void rondo_wire_ask(struct rondo_control *control, int rank);
 /** As rondo_control_last_call, for call seq (0: the newest). */

@@ -283,7 +283,7 @@ int rondo_wire_call_of(struct rondo_control *control, int rank, uint64_t seq, in
     return found != NULL ? 1 : answered ? 0 : -1;
 }
 
-int rondo_wire_state_of(struct rondo_control *control, int rank)
+enum rondo_rank_state rondo_wire_state_of(struct rondo_control *control, int rank)
 {
     return atomic_load_explicit(&control->wire->state[rank], memory_order_acquire);
 }

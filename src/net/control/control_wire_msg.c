@@ -226,8 +226,7 @@ int rondo_wire_on_msg(struct rondo_control *control, const struct rondo_wire_hea
     return 1;
 }
 
-/* Unlink the oldest message of a bucket with this tag; rank -1: any rank. Called with the inbox's lock
- * held. */
+/* Unlink the oldest message of a bucket with this tag (rank -1: any rank), with the inbox's lock held. */
 static struct rondo_wire_msg *msg_unlink(struct rondo_wire_part *part, int bucket, int rank, uint64_t tag)
 {
     struct rondo_wire_msg **link = &part->first_msg[bucket], *message;
