@@ -292,7 +292,7 @@ static rondo_status stitched_put(const struct rondo_draw *draw, const struct ron
     rondo_stitch_channel(stitch, 0, 0, &layout);
     rondo_ink(draw, RONDO_INK_TITLE);
     fprintf(draw->out,
-            "\nRings of the job: %d nodes, %d ranks, %d channels; trees of depth %d; %zu KiB of memory\n",
+            "\nRings of the job: %d nodes, %d ranks, %d channels; trees of depth %d; %zu KiB per rank\n",
             summary->nnodes, summary->nranks, summary->nchannels, layout.tree.depth, summary->bytes >> 10);
     rondo_ink(draw, RONDO_INK_PLAIN);
     rondo_status status = rings_put(draw, topo, stitch, job->rank, summary->nranks);

@@ -11,18 +11,30 @@
 #include "tools/tool.h"
 #include "topo/xml/xml.h"
 
-static const char usage[] =
-    "usage: mpirun ... rondo-topo-mpi\n"
-    "\n"
-    "Show the machines of the nodes of a job. Equal nodes are shown once, with their names: the tree of the\n"
-    "machine, its paths and its channels. For files, pictures and details of one machine, use rondo-topo.\n"
-    "\n"
-    "  -h, --help  show this help and exit\n"
-    "\n"
-    "Exit status:\n"
-    "  0  success\n"
-    "  1  failure on any node\n"
-    "  2  wrong usage\n";
+enum { HELP, VERSION, NUM_OPTIONS };
+
+static const struct tool_option option_table[NUM_OPTIONS] = {
+    [HELP] = { "--help", "", 0, 0, "Options", "show this help and exit" },
+    [VERSION] = { "--version", "", 0, 0, "", "show the library's version and exit" },
+};
+
+static const struct tool_options options = {
+    .program = "rondo-topo-mpi",
+    .usage =
+        "\n"
+        "\n"
+        "Run it with mpirun or srun to show the machines of the nodes of a job. Equal nodes are shown once,\n"
+        "with their names: the tree of the machine, its paths and its channels. For files, pictures and\n"
+        "details of one machine, use rondo-topo.",
+    .outro = "Exit status:\n"
+             "  0  success\n"
+             "  1  failure on any node\n"
+             "  2  wrong usage\n",
+    .option = option_table,
+    .n = NUM_OPTIONS,
+    .help = HELP,
+    .version = VERSION,
+};
 
 /* What a leader sends to the first one. A leader that fails sends its error, so that nobody waits for it. */
 struct node_record {
@@ -108,7 +120,7 @@ static int kinds_put(const struct job *job, const char *own, MPI_Comm leaders)
     for (int i = 0; i < job->n; i++) {
         char *xml = NULL;
         if (job->record[i].status != RONDO_SUCCESS) {
-            fprintf(stderr, "rondo-topo-mpi: node %s: %s\n", job->record[i].host, job->record[i].error);
+            fprintf(stderr, "%s: node %s: %s\n", options.program, job->record[i].host, job->record[i].error);
             bad = 1;
             continue;
         }
@@ -122,7 +134,7 @@ static int kinds_put(const struct job *job, const char *own, MPI_Comm leaders)
         }
         status = kind_put(job, i, i > 0 ? xml : own);
         if (status != RONDO_SUCCESS)
-            fprintf(stderr, "rondo-topo-mpi: node %s: %s\n", job->record[i].host, rondo_error_text());
+            fprintf(stderr, "%s: node %s: %s\n", options.program, job->record[i].host, rondo_error_text());
         bad |= status != RONDO_SUCCESS;
         free(xml);
     }
@@ -166,13 +178,11 @@ int main(int argc, char **argv)
 {
     int rank, local, bad = 0;
     MPI_Comm node, leaders;
-    if (argc > 1) {
-        int help = strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0;
-        fputs(usage, help ? stdout : stderr);
-        return help ? 0 : TOOL_USAGE;
-    }
+    struct tool_given given;
+    int code = tool_options_begin(&options, &given, argc, argv);
+    if (code >= 0) return code;
     MPI_Init(&argc, &argv);
-    if (tool_params_begin("rondo-topo-mpi") >= 0) MPI_Abort(MPI_COMM_WORLD, TOOL_USAGE);
+    if (tool_params_begin(options.program) >= 0) MPI_Abort(MPI_COMM_WORLD, TOOL_USAGE);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node);
     MPI_Comm_rank(node, &local);
