@@ -1,7 +1,7 @@
 /*
  * bad_link: a cable between two network devices that loses, duplicates and delays frames, for kernels without
- * netem (tc). It forwards frames as they are, including those that the kernel has not yet segmented; losing one of
- * these loses many packets. It ends on SIGTERM and prints what it did.
+ * netem (tc). It forwards frames as they are, including those that the kernel has not yet segmented; losing
+ * one of these loses many packets. It ends on SIGTERM and prints what it did.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -64,7 +64,8 @@ static int die(const char *what)
     exit(1);
 }
 
-/* Open a socket that receives all frames of a device, with their pending offloads (checksums, segmentation). */
+/* Open a socket that receives all frames of a device, with their pending offloads (checksums,
+ * segmentation). */
 static int device_open(const char *name)
 {
     int yes = 1, fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);

@@ -5,13 +5,13 @@
  *
  * It is the larger of two times:
  *
- * - Copying. Every buffer of S bytes must be read once and every result written once, as if each rank copied S
- *   bytes. All ranks copy at once, started together (start.h), with the source rewritten before, as in *_perf.
- *   The time is the slowest rank's, the median over the iterations, with cached or non-temporal stores,
- *   whichever is faster.
+ * - Copying. Every buffer of S bytes must be read once and every result written once, as if each rank copied
+ *   S bytes. All ranks copy at once, started together (start.h), with the source rewritten before, as in
+ *   *_perf. The time is the slowest rank's, the median over the iterations, with cached or non-temporal
+ *   stores, whichever is faster.
  * - A word from each rank to all others, because no rank has a result before it has heard from all. Each rank
- *   stores a word in a cache line and waits until it has seen all words. With two ranks, it may store its word in
- *   the line from which it read the last one.
+ *   stores a word in a cache line and waits until it has seen all words. With two ranks, it may store its
+ *   word in the line from which it read the last one.
  *
  * The columns are those of *_perf, so that scripts/plot reads both.
  */

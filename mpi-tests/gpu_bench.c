@@ -45,8 +45,8 @@ static void *host_memory(size_t bytes)
     return memory;
 }
 
-/* Fill device memory with a rank's input for a sum, and wait for the stream. The first period comes from the host
- * and is doubled on the device. */
+/* Fill device memory with a rank's input for a sum, and wait for the stream. The first period comes from the
+ * host and is doubled on the device. */
 static void bench_fill(const struct test_values *values, size_t size, int rank, void *there, size_t count,
                        rondo_stream stream)
 {
@@ -476,14 +476,14 @@ static int bench_one_rank(const struct bench *b)
 /* ---- options ---- */
 
 /*
- * Bytes that all n ranks together read and write for an all_reduce of one byte, in users' buffers and in slots;
- * slots that stay in the cache need no memory traffic.
+ * Bytes that all n ranks together read and write for an all_reduce of one byte, in users' buffers and in
+ * slots; slots that stay in the cache need no memory traffic.
  *
- *   ring     each rank reads its input and writes its output; 2 (n - 1) / n of the bytes are written to a slot by
- *            one rank and read by the next
+ *   ring     each rank reads its input and writes its output; 2 (n - 1) / n of the bytes are written to a
+ *            slot by one rank and read by the next
  *   tree     all bytes pass n - 1 edges up and down, each through a slot
- *   twoshot  each rank reads its share from all buffers and writes it to all of them; nothing is staged, because
- *            the buffers come from rondo_mem_alloc_device
+ *   twoshot  each rank reads its share from all buffers and writes it to all of them; nothing is staged,
+ *            because the buffers come from rondo_mem_alloc_device
  *   oneshot  each rank reads all buffers
  */
 static double user_ring(double n) { return 2 * n; }

@@ -1,7 +1,7 @@
 /*
- * gpu_ranks: the cases of mpi_coll in device memory, with ranks that are threads of this process and share one
- * GPU. Needs no launcher. RONDO_ALGO and RONDO_PROTO force the algorithm and the protocol; a process reads them
- * once.
+ * gpu_ranks: the cases of mpi_coll in device memory, with ranks that are threads of this process and share
+ * one GPU. Needs no launcher. RONDO_ALGO and RONDO_PROTO force the algorithm and the protocol; a process
+ * reads them once.
  */
 #include "gpu_world.h"
 #include "mpi_coll.h"

@@ -1,7 +1,8 @@
 /*
  * gpu_ring: one launch whose blocks are the ranks of a ring, for tools that run one kernel at a time
- * (compute-sanitizer, ncu). Kernels that wait for one another would hang there, but the blocks of one launch run
- * together. The kernels are the library's own: a block does what its work says, whichever rank it belongs to.
+ * (compute-sanitizer, ncu). Kernels that wait for one another would hang there, but the blocks of one launch
+ * run together. The kernels are the library's own: a block does what its work says, whichever rank it belongs
+ * to.
  */
 #include "gpu_world.h"
 #include "mpi_calls.h"
@@ -30,7 +31,8 @@ struct edge {
     struct rondo_conn sender, receiver;
 };
 
-/* The state in device memory, and its image on the host up to the slots. All pointers in it are device pointers. */
+/* The state in device memory, and its image on the host up to the slots. All pointers in it are device
+ * pointers. */
 struct state {
     size_t works, ports, edges, slots, bytes; /* offset of each part, and the size */
     unsigned char *there, *host;

@@ -2,9 +2,9 @@
  * Ranks that are threads of one process and share one GPU, for gpu_ranks and gpu_bench. Built with RONDO_CUDA
  * only; uses the CUDA driver that the library opens.
  *
- * The kernels of the ranks wait for one another, so nothing may wait for the whole device while a rank still has
- * to launch: allocate and free device memory only between two gpu_meet() calls. test_watchdog() ends a process
- * that hangs.
+ * The kernels of the ranks wait for one another, so nothing may wait for the whole device while a rank still
+ * has to launch: allocate and free device memory only between two gpu_meet() calls. test_watchdog() ends a
+ * process that hangs.
  */
 #ifndef RONDO_TESTS_GPU_WORLD_H
 #define RONDO_TESTS_GPU_WORLD_H
@@ -29,8 +29,8 @@ typedef void gpu_rank_fn(struct gpu_rank *r);
 int gpu_begin(const char *program);
 void gpu_end(void);
 
-/** Run fn as n ranks of a communicator, each in a thread with its own stream, and wait for all. A failure ends the
- * program. */
+/** Run fn as n ranks of a communicator, each in a thread with its own stream, and wait for all. A failure
+ * ends the program. */
 void gpu_ranks_run(int n, gpu_rank_fn *fn, void *arg);
 /** Wait until all ranks have called this. It spins, so that they continue together. */
 void gpu_meet(const struct gpu_rank *r);

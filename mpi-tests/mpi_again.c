@@ -1,10 +1,10 @@
 /*
- * mpi_again: repeats a few calls on memory that does not allow direct access, in sizes for which direct access
- * and the mailbox are the two best choices. After some refusals the ranks stop asking for direct access for a
- * while; the count that decides this must be equal on all ranks (src/call/fast_path.c, kern/direct.h). Each rank
- * makes each call in its own form: alone (the fast path), in a group, on a stream, or on a stream with other
- * calls queued; so a plan that one rank keeps, another evicts. Sometimes all ranks, or all but one, use buffers
- * from rondo_mem_alloc. A rank that counts differently hangs, or sees a mismatch.
+ * mpi_again: repeats a few calls on memory that does not allow direct access, in sizes for which direct
+ * access and the mailbox are the two best choices. After some refusals the ranks stop asking for direct
+ * access for a while; the count that decides this must be equal on all ranks (src/call/fast_path.c,
+ * kern/direct.h). Each rank makes each call in its own form: alone (the fast path), in a group, on a stream,
+ * or on a stream with other calls queued; so a plan that one rank keeps, another evicts. Sometimes all ranks,
+ * or all but one, use buffers from rondo_mem_alloc. A rank that counts differently hangs, or sees a mismatch.
  */
 #include <stdlib.h>
 

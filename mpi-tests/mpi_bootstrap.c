@@ -3,8 +3,8 @@
  * missing and late ranks, and progress of MPI from the idle hook.
  *
  *   mpirun -n N mpi_bootstrap            all cases; with one rank, those that need no second rank
- *   mpirun -n N mpi_bootstrap exhaust    create communicators until MPI has no more, which must be an error and
- *                                        not end the program
+ *   mpirun -n N mpi_bootstrap exhaust    create communicators until MPI has no more, which must be an error
+ *                                        and not end the program
  */
 #include <pthread.h>
 #include <sched.h>
@@ -271,9 +271,9 @@ static void check_named(const struct outcome *out, int absent)
 }
 
 /*
- * Only one rank has a short deadline. It informs the others, except when rank 0 is absent. The absent rank comes
- * after the others have given up, with its own deadline: it must not hang, and nothing may be pending at the
- * end.
+ * Only one rank has a short deadline. It informs the others, except when rank 0 is absent. The absent rank
+ * comes after the others have given up, with its own deadline: it must not hang, and nothing may be pending
+ * at the end.
  */
 static void absent_from_the_start(int absent)
 {
@@ -321,9 +321,8 @@ static void absent_from_a_round(int absent, int exchange)
             peer[n++] = r;
         }
     }
-    for (
-        int turn = 0; turn < 2;
-        turn++) { /* first the ranks that come; then the absent one, so that MPI has nothing pending at the end */
+    /* First the ranks that come, then the absent one, so that MPI has nothing pending at the end. */
+    for (int turn = 0; turn < 2; turn++) {
         if ((b->rank == absent) == turn) {
             rondo_status status = exchange ? b->ops->exchange_start(b, n, peer, mine, all, sizeof(int))
                                            : b->ops->allgather_start(b, mine, all, sizeof(int));
@@ -353,8 +352,8 @@ static void next_creation_works(void)
 /* ---- progress of the program's messages ---- */
 
 /*
- * Rank 1 sends more than MPI can buffer, and then creates a file. Rank 0 has posted the receive and calls only the
- * idle hook until the file exists: MPI_Send returns only if rank 0's MPI makes progress.
+ * Rank 1 sends more than MPI can buffer, and then creates a file. Rank 0 has posted the receive and calls
+ * only the idle hook until the file exists: MPI_Send returns only if rank 0's MPI makes progress.
  */
 static void idle_hook_moves_the_programs_messages(void)
 {

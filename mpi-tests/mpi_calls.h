@@ -1,7 +1,7 @@
 /*
  * The collectives, for tests and benchmarks. A row says how much a rank sends and receives, how to make the
- * call, and what the receive buffer must hold afterwards. To add a collective, add its three functions and its
- * row to mpi_calls.c.
+ * call, and what the receive buffer must hold afterwards. To add a collective, add its three functions and
+ * its row to mpi_calls.c.
  */
 #ifndef RONDO_TESTS_MPI_CALLS_H
 #define RONDO_TESTS_MPI_CALLS_H
@@ -55,8 +55,8 @@ int test_call_inplace(const struct test_call *call);
 /** Write this rank's inputs. */
 void test_call_fill(const struct test_call *call, void *send);
 
-/** Run a collective once, out of place, on new guarded buffers, and check the result. *wrong: the number of wrong
- * elements, or 1 for a damaged guard. */
+/** Run a collective once, out of place, on new guarded buffers, and check the result. *wrong: the number of
+ * wrong elements, or 1 for a damaged guard. */
 rondo_status test_call_once(const char *coll, rondo_comm *comm, rondo_dtype type, rondo_op op, size_t count,
                             uint64_t seed, size_t *wrong);
 

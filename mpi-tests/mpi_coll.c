@@ -1,7 +1,7 @@
 /*
  * mpi_coll: every collective with every type, operation, place, alignment and kind of size. Each result is
- * checked element by element, and guards detect writes outside the buffers. scripts/run-mpi-tests runs it once
- * per algorithm and protocol, which RONDO_ALGO and RONDO_PROTO force (a process reads them once).
+ * checked element by element, and guards detect writes outside the buffers. scripts/run-mpi-tests runs it
+ * once per algorithm and protocol, which RONDO_ALGO and RONDO_PROTO force (a process reads them once).
  */
 #include "mpi_coll.h"
 

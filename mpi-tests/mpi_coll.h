@@ -1,7 +1,7 @@
 /*
- * The parts of mpi_coll: the list of cases (mpi_coll_list.c), a case on one communicator (mpi_coll_case.c), and
- * groups, streams and several communicators (mpi_coll_group.c). gpu_ranks uses the first two; its ranks are
- * threads, so all state of a rank is in its coll_run.
+ * The parts of mpi_coll: the list of cases (mpi_coll_list.c), a case on one communicator (mpi_coll_case.c),
+ * and groups, streams and several communicators (mpi_coll_group.c). gpu_ranks uses the first two; its ranks
+ * are threads, so all state of a rank is in its coll_run.
  */
 #ifndef RONDO_TESTS_MPI_COLL_H
 #define RONDO_TESTS_MPI_COLL_H

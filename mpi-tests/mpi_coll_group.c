@@ -46,8 +46,8 @@ static void permutation(int *to, int n, uint64_t seed)
     }
 }
 
-/* One group with several messages to random peers, including the rank itself. Sends and receives are posted in
- * different orders. */
+/* One group with several messages to random peers, including the rank itself. Sends and receives are posted
+ * in different orders. */
 static void permuted_sends_arrive_in_order(struct coll_run *run, rondo_comm *comm, int rank, int n,
                                            uint64_t seed, rondo_stream stream)
 {
@@ -80,8 +80,8 @@ static void permuted_sends_arrive_in_order(struct coll_run *run, rondo_comm *com
     }
 }
 
-/* Every rank sends a message larger than all buffers to the next rank, in a group; without the group this would
- * deadlock. */
+/* Every rank sends a message larger than all buffers to the next rank, in a group; without the group this
+ * would deadlock. */
 static void rings_do_not_deadlock(struct coll_run *run, uint64_t seed)
 {
     const struct test_values *v = test_values_get(RONDO_FLOAT64, TEST_OP_NONE, test.nranks, run->seed);

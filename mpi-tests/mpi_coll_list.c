@@ -80,7 +80,8 @@ static void fix_size(const struct coll_run *run, struct coll_case *c, int kind, 
     c->count = count_of(run, kind, c->coll, c->type, hash >> 44);
 }
 
-/* Add each pair (collective, type), (collective, operation), (collective, kind of size), in and out of place. */
+/* Add each pair (collective, type), (collective, operation), (collective, kind of size), in and out of
+ * place. */
 static void sample(struct coll_list *list, const struct coll_run *run, const struct test_coll *coll,
                    const struct coll_wish *wish)
 {

@@ -1,11 +1,11 @@
 /*
- * mpi_cost: with NET/verbs between all ranks (one rank per host, or RONDO_SHM_DISABLE=1), each collective, with
- * every algorithm and protocol, posts exactly the work requests that net_work.h says it needs.
+ * mpi_cost: with NET/verbs between all ranks (one rank per host, or RONDO_SHM_DISABLE=1), each collective,
+ * with every algorithm and protocol, posts exactly the work requests that net_work.h says it needs.
  *
  *   mpirun -N 1 mpi_cost              count, up to 64 KiB
  *   mpirun -N 1 mpi_cost --most 4K    count, up to 4 KiB
- *   mpirun -N 1 mpi_cost --idle 2     over any net, call nothing for 2 s: the threads of each process must use
- *                                     less than 1 % of that as CPU time
+ *   mpirun -N 1 mpi_cost --idle 2     over any net, call nothing for 2 s: the threads of each process must
+ *                                     use less than 1 % of that as CPU time
  */
 #include <getopt.h>
 #include <stdlib.h>

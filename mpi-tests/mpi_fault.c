@@ -1,7 +1,7 @@
 /*
  * mpi_fault: a rank dies or stops. The others must get an error that names it, in bounded time, and may go on
- * without it. Survivors end with _exit, because MPI cannot be finalized after a death. fault_tests.sh runs this
- * program and reads the lines that it prints.
+ * without it. Survivors end with _exit, because MPI cannot be finalized after a death. fault_tests.sh runs
+ * this program and reads the lines that it prints.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -205,8 +205,8 @@ static double wall_clock(void)
 }
 
 /*
- * Make calls for some seconds, while something is done to the job from outside. Each rank prints how its calls
- * went, and when they ended. All ranks agree on the last call, by rank 0's clock.
+ * Make calls for some seconds, while something is done to the job from outside. Each rank prints how its
+ * calls went, and when they ended. All ranks agree on the last call, by rank 0's clock.
  */
 static void run_watch(void)
 {

@@ -1,6 +1,6 @@
 /*
- * mpi_misuse: bad arguments, and calls that differ between ranks. Each gives the right status and an error text
- * that names the problem, in bounded time, and writes nothing outside the caller's buffers.
+ * mpi_misuse: bad arguments, and calls that differ between ranks. Each gives the right status and an error
+ * text that names the problem, in bounded time, and writes nothing outside the caller's buffers.
  */
 #include <getopt.h>
 #include <stdlib.h>
@@ -163,8 +163,8 @@ static const char *number(size_t value, char *text)
     return text;
 }
 
-/* Write the calls of this rank; those of rank 1 differ. @return false if this collective cannot differ in this
- * way. */
+/* Write the calls of this rank; those of rank 1 differ. @return false if this collective cannot differ in
+ * this way. */
 static int write_script(enum kind kind, const char *coll, size_t count, struct script *s)
 {
     static char a[32], b[32];

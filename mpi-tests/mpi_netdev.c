@@ -1,14 +1,14 @@
 /*
- * mpi_netdev: a single net device, without a transport and without the engine. Ranks 2k and 2k+1 exchange handles
- * over MPI, then messages in both directions at once, which are verified.
+ * mpi_netdev: a single net device, without a transport and without the engine. Ranks 2k and 2k+1 exchange
+ * handles over MPI, then messages in both directions at once, which are verified.
  *
- *   mpirun -n 2 mpi_netdev                           0 B to 1 MiB over verbs, with the packets per message from
- *                                                    Soft-RoCE's counters
+ *   mpirun -n 2 mpi_netdev                           0 B to 1 MiB over verbs, with the packets per message
+ *                                                    from Soft-RoCE's counters
  *   mpirun -n 2 mpi_netdev --net socket --max 4M     over sockets
  *   mpirun -n 2 mpi_netdev --seconds 8 --max 4K      repeat, while something breaks the network
  *
- * On an error of the device it prints the error and the seconds since the last message arrived, and exits with
- * status 3. Each rank prints "running" when both ends are connected.
+ * On an error of the device it prints the error and the seconds since the last message arrived, and exits
+ * with status 3. Each rank prints "running" when both ends are connected.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -234,8 +234,8 @@ static int ranks_here(void)
     return n;
 }
 
-/* For a message in each direction, a rank sends the message's packets, a clear-to-send for the peer's message,
- * and an acknowledgement for each of the peer's two writes. It consumes one receive. */
+/* For a message in each direction, a rank sends the message's packets, a clear-to-send for the peer's
+ * message, and an acknowledgement for each of the peer's two writes. It consumes one receive. */
 static void check_counts(const long *before, const long *after, int sharers, size_t bytes)
 {
     long packets = o.rounds * (3 + (bytes == 0 ? 1 : (long)((bytes + MTU - 1) / MTU)));

@@ -134,9 +134,9 @@ static double signed_by(uint64_t hash, double value) { return hash >> 63 && valu
 
 /*
  * For each element, any subset of the ranks' values must add up, or multiply, exactly. Sums: a value is an
- * integer times a power of two per element; the sum of all magnitudes fits in the significand, so in types with
- * few bits only some ranks, different ones per element, are nonzero. Products: one rank has a full significand,
- * three have powers of two, and all have a sign. `place` is the rank's role at this element.
+ * integer times a power of two per element; the sum of all magnitudes fits in the significand, so in types
+ * with few bits only some ranks, different ones per element, are nonzero. Products: one rank has a full
+ * significand, three have powers of two, and all have a sign. `place` is the rank's role at this element.
  */
 static double input_real(const struct test_values *v, uint64_t hash, uint64_t common, int place)
 {

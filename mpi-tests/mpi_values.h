@@ -1,8 +1,8 @@
 /*
  * Inputs and expected results of the tests. An input is a hash of (rank, index, seed), chosen so that every
  * partial result is exact in the type, whatever the order of the ranks. Results are therefore compared bit by
- * bit (averages of floats: within 2 ulp). The pattern repeats every TEST_PERIOD elements, a prime, so that data
- * shifted by any likely stride is detected.
+ * bit (averages of floats: within 2 ulp). The pattern repeats every TEST_PERIOD elements, a prime, so that
+ * data shifted by any likely stride is detected.
  */
 #ifndef RONDO_TESTS_MPI_VALUES_H
 #define RONDO_TESTS_MPI_VALUES_H
@@ -38,7 +38,8 @@ void test_values_clear(void);
 void test_values_input(const struct test_values *values, int rank, size_t first, size_t count, void *dst);
 /** Write the same elements reduced over all ranks. */
 void test_values_result(const struct test_values *values, size_t first, size_t count, void *dst);
-/** @return the number of elements of `got` that differ from `want` beyond the tolerance; *index: the first. */
+/** @return the number of elements of `got` that differ from `want` beyond the tolerance; *index: the
+ * first. */
 size_t test_values_wrong(const struct test_values *values, const void *got, const void *want, size_t count,
                          size_t *index);
 /** Write one element as text: value and bits. */

@@ -1,18 +1,18 @@
 /*
- * What collectives ask of RDMA NICs, and the least they can ask: messages, bytes and work requests, summed over
- * all ranks, with NET/verbs between every pair of ranks, one channel, and one queue pair per connection.
+ * What collectives ask of RDMA NICs, and the least they can ask: messages, bytes and work requests, summed
+ * over all ranks, with NET/verbs between every pair of ranks, one channel, and one queue pair per connection.
  *
- * A call moves blocks over hops, each from one rank to another. A block travels in pieces of a slot's payload: a
- * whole slot with Simple, 120 of 128 bytes with LL128, half with LL. A piece is one message of a 16-byte header
- * and the lines that its payload needs. Each message costs:
+ * A call moves blocks over hops, each from one rank to another. A block travels in pieces of a slot's
+ * payload: a whole slot with Simple, 120 of 128 bytes with LL128, half with LL. A piece is one message of a
+ * 16-byte header and the lines that its payload needs. Each message costs:
  *
  *   sender     1 write
  *   receiver   1 receive, and 1 write of 64 bytes that returns the slot to the sender
  *
  * Hops and blocks for n ranks and S bytes (of one rank's block, if there are several):
  *
- *   all_reduce ring             2(n - 1) hops of n blocks of S / n, in whole cache lines; the last blocks may be
- *                               shorter or empty
+ *   all_reduce ring             2(n - 1) hops of n blocks of S / n, in whole cache lines; the last blocks may
+ *                               be shorter or empty
  *   all_reduce tree             2(n - 1) hops of 1 block
  *   all_reduce doubling         p log2 p + 2(n - p) hops of 1 block, p: the largest power of two up to n
  *   broadcast, reduce           n - 1 hops of 1 block

@@ -69,7 +69,8 @@ struct perf {
 /** The main function of the program for a collective. */
 int perf_main(int argc, char **argv, const char *coll);
 
-/** Parse the command line. print: this rank prints help and errors. @return PERF_OK, PERF_HELP or PERF_USAGE. */
+/** Parse the command line. print: this rank prints help and errors. @return PERF_OK, PERF_HELP or
+ * PERF_USAGE. */
 int perf_options_parse(struct perf_options *options, int argc, char **argv, int print);
 
 /** @return busbw / algbw, where algbw = bytes / time. */
@@ -86,7 +87,8 @@ void perf_measure(struct perf *perf, struct perf_row *row);
 int perf_mpi_has(const struct test_call *call);
 void perf_mpi_run(const struct test_call *call, const void *send, void *recv, int inplace);
 
-/** Collective. @return the one-way latency of a flag between ranks 0 and 1 in us; negative: not on one host. */
+/** Collective. @return the one-way latency of a flag between ranks 0 and 1 in us; negative: not on one
+ * host. */
 double perf_probe_one_way(void);
 /** "cores near", "cores far", "one core shared" or "not on one host" */
 const char *perf_probe_name(double one_way);

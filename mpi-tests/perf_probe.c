@@ -21,8 +21,8 @@ static void await(const _Atomic uint32_t *flag, uint32_t value)
     }
 }
 
-/* One-way latency of a flag that two ranks pass back and forth: the lower quartile over the batches, to exclude
- * those that other programs interrupted. */
+/* One-way latency of a flag that two ranks pass back and forth: the lower quartile over the batches, to
+ * exclude those that other programs interrupted. */
 static double ping_pong(_Atomic uint32_t *flag, int first)
 {
     double batch[BATCHES];

@@ -1,9 +1,9 @@
 /*
  * Start a timed part on all ranks together. Ranks leave a barrier one after the other: 0.07 to 0.1 us apart
- * after most calls, and 0.2 to 0.35 us apart after MPI's broadcast or reduce of a few bytes, whose root leaves
- * early. When two libraries alternate, the one that runs after the other's broadcast would seem slower than it
- * is. Therefore rank 0 names an instant of the node's clock after the barrier, and all ranks start then: 0.02
- * us apart.
+ * after most calls, and 0.2 to 0.35 us apart after MPI's broadcast or reduce of a few bytes, whose root
+ * leaves early. When two libraries alternate, the one that runs after the other's broadcast would seem slower
+ * than it is. Therefore rank 0 names an instant of the node's clock after the barrier, and all ranks start
+ * then: 0.02 us apart.
  */
 #ifndef RONDO_TESTS_START_H
 #define RONDO_TESTS_START_H

@@ -1,5 +1,5 @@
-/* A machine of mpi-tests/unit/machines with its topology and graphs, for the tests of src/tools. Include it after
- * cmocka.h. */
+/* A machine of mpi-tests/unit/machines with its topology and graphs, for the tests of src/tools. Include it
+ * after cmocka.h. */
 #ifndef RONDO_TEST_MACHINE_SCENE_H
 #define RONDO_TEST_MACHINE_SCENE_H
 

@@ -25,9 +25,9 @@ static const size_t sizes[NSIZES] = { 8,        1 << 10,  32 << 10,  256 << 10, 
                                       16 << 20, 64 << 20, 256 << 20, (size_t)1 << 30, (size_t)4 << 30 };
 
 /*
- * Choices for all_reduce: R(ing) or T(ree) with l (LL), h (LL128) or s (Simple); "--": two choices are within 2 %.
- * These are NCCL's choices for the same files without NVLS and CollNet, except for l40s_8 on one node, which NCCL
- * takes for two nodes.
+ * Choices for all_reduce: R(ing) or T(ree) with l (LL), h (LL128) or s (Simple); "--": two choices are within
+ * 2 %. These are NCCL's choices for the same files without NVLS and CollNet, except for l40s_8 on one node,
+ * which NCCL takes for two nodes.
  */
 static const struct {
     const char *machine;
@@ -81,7 +81,8 @@ static void machines_get_the_known_best_choices(void **state)
     }
 }
 
-/* For large sizes, the model predicts nearly the bandwidth of the graph, which other tests compare with NCCL. */
+/* For large sizes, the model predicts nearly the bandwidth of the graph, which other tests compare with
+ * NCCL. */
 static void large_all_reduce_gets_the_bandwidth_of_the_ring(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Text and JSON of a machine: they agree with the topology, fit the terminal, and are well-formed whatever names
- * a file contains. */
+/* Text and JSON of a machine: they agree with the topology, fit the terminal, and are well-formed whatever
+ * names a file contains. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* Pictures: nothing overlaps, labels fit, and the files are well-formed and need no other file, whatever names a
- * machine has. */
+/* Pictures: nothing overlaps, labels fit, and the files are well-formed and need no other file, whatever
+ * names a machine has. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* A machine with its paths and channels, and the text report about it: shared by rondo-topo, rondo-topo-mpi and
- * rondo-explain. */
+/* A machine with its paths and channels, and the text report about it: shared by rondo-topo, rondo-topo-mpi
+ * and rondo-explain. */
 #ifndef RONDO_TOOLS_REPORT_H
 #define RONDO_TOOLS_REPORT_H
 
@@ -25,8 +25,8 @@ struct report {
 /** Compute the paths and channels of report->machine. */
 rondo_status report_compute(struct report *report, const struct report_request *request);
 void report_release(struct report *report);
-/** Set colors, width and characters for a terminal. color: "auto", "always", "never" or NULL (auto). width: -1
- * for the terminal's. @return 0, or -1 if `color` is none of these. */
+/** Set colors, width and characters for a terminal. color: "auto", "always", "never" or NULL (auto). width:
+ * -1 for the terminal's. @return 0, or -1 if `color` is none of these. */
 int report_terminal(struct rondo_draw *draw, FILE *out, const char *color, int width);
 /** Print the machine, its paths and its channels, and for several nodes the rings across them. */
 rondo_status report_print(const struct rondo_draw *draw, const struct report *report,

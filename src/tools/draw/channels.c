@@ -50,8 +50,8 @@ static void order_put(const struct rondo_draw *draw, const struct rondo_topo *to
 
 /* ---- the channels of a node ---- */
 
-/* Channels a and b run round the same ring, from other devices: the position in a of b's first device. -1: they
- * do not. */
+/* Channels a and b run round the same ring, from other devices: the position in a of b's first device. -1:
+ * they do not. */
 static int rotation_of(const struct rondo_graph *graph, int a, int b)
 {
     const int n = graph->ndevs;

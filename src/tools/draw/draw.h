@@ -46,8 +46,8 @@ rondo_status rondo_draw_json(FILE *out, const struct rondo_topo *topo,
  * viewer's light or dark mode. */
 rondo_status rondo_draw_svg(FILE *out, const struct rondo_topo *topo,
                             const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int graph);
-/** Write an HTML page with the pictures of all graphs, which switches graphs and channels on and off. It loads
- * nothing from anywhere. */
+/** Write an HTML page with the pictures of all graphs, which switches graphs and channels on and off. It
+ * loads nothing from anywhere. */
 rondo_status rondo_draw_html(FILE *out, const struct rondo_topo *topo,
                              const struct rondo_graph graphs[RONDO_NUM_GRAPHS]);
 

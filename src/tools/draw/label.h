@@ -1,4 +1,5 @@
-/* The words in a picture: labels, cut to fit their boxes, and the details shown for a box, link or channel. */
+/* The words in a picture: labels, cut to fit their boxes, and the details shown for a box, link or
+ * channel. */
 #ifndef RONDO_TOOLS_DRAW_LABEL_H
 #define RONDO_TOOLS_DRAW_LABEL_H
 
@@ -12,7 +13,8 @@ enum { RONDO_LABEL = 96, RONDO_FACTS = 1024 };
 
 /** "GPU 3", "NET 1", "PCI 4b:00.0" */
 const char *rondo_label_name(const struct rondo_topo *topo, int node, char text[RONDO_LABEL]);
-/** Line 0, 1 or 2 in a node's box, in at most `columns` characters; "": there is no such line, or none fits. */
+/** Line 0, 1 or 2 in a node's box, in at most `columns` characters; "": there is no such line, or none
+ * fits. */
 const char *rondo_label_line(const struct rondo_topo *topo, int node, int line, int columns,
                              char text[RONDO_LABEL]);
 /** "channels 0-11" */

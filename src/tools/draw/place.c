@@ -308,7 +308,8 @@ static int32_t unit_width(const struct rondo_place *place, int first, int *n)
     return whole;
 }
 
-/* Break the panels into rows of at most `limit` pixels. count: only count them. @return the number of rows. */
+/* Break the panels into rows of at most `limit` pixels. count: only count them. @return the number of
+ * rows. */
 static int rows_fill(struct rondo_place *place, int32_t limit, int count)
 {
     int rows = 0, n;

@@ -170,7 +170,8 @@ void rondo_tracks_place(struct rondo_place *place);
 
 /** @return the width of a link in tenths of a pixel. Links without a bandwidth limit are thin. */
 int32_t rondo_wire_width(int type, int32_t mbs);
-/** @return the pixels that bridges leave free on the left of a GPU that has a C2C link beside its PCI link. */
+/** @return the pixels that bridges leave free on the left of a GPU that has a C2C link beside its PCI
+ * link. */
 int32_t rondo_place_beside(const struct rondo_place *place, int node);
 
 /* ---- helpers of place.c, wire.c and track.c ---- */

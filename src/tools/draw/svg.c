@@ -25,8 +25,8 @@ struct svg {
 
 /* ---- styles ---- */
 
-/* X(selector, declarations for both modes, property, its value in light mode, in dark mode). Custom properties
- * would be shorter, but some SVG viewers do not support them. */
+/* X(selector, declarations for both modes, property, its value in light mode, in dark mode). Custom
+ * properties would be shorter, but some SVG viewers do not support them. */
 
 /* clang-format off */
 #define STYLE_TABLE(X)                                                                    \

@@ -28,7 +28,8 @@ const char *rondo_text_gbs(int64_t mbs, char text[24]);
 const char *rondo_text_bandwidth(int64_t mbs, char text[32]);
 /** "12", "12.5" from 120, 125 */
 const char *rondo_text_tenths(int64_t tenths, char text[24]);
-/** "0-3,7-4,9": the values in their order, rising and falling runs folded. Ends in "..." if text is too short. */
+/** "0-3,7-4,9": the values in their order, rising and falling runs folded. Ends in "..." if text is too
+ * short. */
 const char *rondo_text_ranges(const int32_t *value, int n, char *text, size_t bytes);
 const char *rondo_text_cores(const struct rondo_cores *cores, char *text, size_t bytes);
 /** "32 MiB" */

@@ -53,8 +53,8 @@ struct rondo_explain_request {
  * Print the tuner's table for a collective on `nodes` nodes like topo's. For a single size, list every
  * algorithm and protocol, fastest first, with its channels, time and bandwidths, what limits it, or why it
  * cannot run. For a range, double the size and print the choice and the runner-up. A size is the larger of a
- * rank's buffers. RONDO_ALGO, RONDO_PROTO, RONDO_DETERMINISM, RONDO_TUNE_FILE and the limits of channels apply
- * as in a job. graphs: the result of rondo_topo_search for topo.
+ * rank's buffers. RONDO_ALGO, RONDO_PROTO, RONDO_DETERMINISM, RONDO_TUNE_FILE and the limits of channels
+ * apply as in a job. graphs: the result of rondo_topo_search for topo.
  */
 rondo_status rondo_explain(FILE *out, const struct rondo_topo *topo,
                            const struct rondo_graph graphs[RONDO_NUM_GRAPHS],
