@@ -1,5 +1,4 @@
-/* The collectives as the user calls them: check the arguments, make a task, and run it, or add it to the open
- * group or a stream. */
+/* The public calls: check the arguments, make a task, and run it or add it to the open group. */
 #include <string.h>
 
 #include "base/log.h"
@@ -77,7 +76,7 @@ static rondo_status check_arrays(const struct rondo_task *t, const size_t *count
     return RONDO_SUCCESS;
 }
 
-/* The block of all_to_allv that stays with its rank. */
+/* all_to_allv: the block that a rank keeps must have one size. */
 static rondo_status check_own_block(const struct rondo_task *t)
 {
     size_t sent = t->send_counts[t->ctx->job.rank], received = t->counts[t->ctx->job.rank];
@@ -90,7 +89,7 @@ static rondo_status check_own_block(const struct rondo_task *t)
     return rondo_plan_self_differs(t->ctx, &out, &in);
 }
 
-/* Are the sizes possible, and how many elements does this rank send and receive? */
+/* Check the sizes and count the elements that this rank sends and receives. */
 static rondo_status check_size(const struct rondo_task *t, size_t *sent, size_t *received)
 {
     size_t elem = rondo_dtype_size((rondo_dtype)t->dtype), total;
@@ -108,7 +107,7 @@ static rondo_status check_size(const struct rondo_task *t, size_t *sent, size_t 
     }
     if (RONDO_UNLIKELY(t->count > UINT32_MAX &&
                        t->count > PTRDIFF_MAX / elem /
-                                      (size_t)t->ctx->job.nranks)) { /* no division in a usual call */
+                                      (size_t)t->ctx->job.nranks)) { /* common calls need no division */
         return rondo_fail(
             RONDO_INVALID_ARGUMENT,
             "rondo_%s on rank %d: count %zu of %s (%zu bytes each, %d ranks) is more than memory can hold",
@@ -119,7 +118,7 @@ static rondo_status check_size(const struct rondo_task *t, size_t *sent, size_t 
     return RONDO_SUCCESS;
 }
 
-/* Do the buffers lie where the communicator can use them? */
+/* Check that the buffers lie where the communicator can use them. */
 static rondo_status check_pointers(const struct rondo_task *t, unsigned needed)
 {
     if (needed & 1) {
@@ -184,8 +183,8 @@ static rondo_status submit(struct rondo_task *t, rondo_comm *comm, const char *w
         .coll = RONDO_COLL_##NAME, .dtype = (int32_t)type, .stream = stream, __VA_ARGS__ \
     }
 
-/* What was called before, and is small. */
-#define QUICK(NAME, op, root, send, recv)                                                                  \
+/* Return from the public function if the call takes the fast path. */
+#define FAST_PATH(NAME, op, root, send, recv)                                                              \
     do {                                                                                                   \
         rondo_status status_;                                                                              \
         if (RONDO_LIKELY(stream == NULL) &&                                                                \
@@ -199,7 +198,7 @@ static rondo_status submit(struct rondo_task *t, rondo_comm *comm, const char *w
 rondo_status rondo_all_reduce(const void *send, void *recv, size_t count, rondo_dtype type, rondo_op op,
                               rondo_comm *comm, rondo_stream stream)
 {
-    QUICK(ALL_REDUCE, op, 0, send, recv);
+    FAST_PATH(ALL_REDUCE, op, 0, send, recv);
     struct rondo_task t = TASK(ALL_REDUCE, .send = send, .recv = recv, .count = count, .op = op);
     return submit(&t, comm, "rondo_all_reduce");
 }
@@ -207,7 +206,7 @@ rondo_status rondo_all_reduce(const void *send, void *recv, size_t count, rondo_
 rondo_status rondo_reduce(const void *send, void *recv, size_t count, rondo_dtype type, rondo_op op, int root,
                           rondo_comm *comm, rondo_stream stream)
 {
-    QUICK(REDUCE, op, root, send, recv);
+    FAST_PATH(REDUCE, op, root, send, recv);
     struct rondo_task t = TASK(REDUCE, .send = send, .recv = recv, .count = count, .op = op, .root = root);
     return submit(&t, comm, "rondo_reduce");
 }
@@ -215,7 +214,7 @@ rondo_status rondo_reduce(const void *send, void *recv, size_t count, rondo_dtyp
 rondo_status rondo_broadcast(const void *send, void *recv, size_t count, rondo_dtype type, int root,
                              rondo_comm *comm, rondo_stream stream)
 {
-    QUICK(BROADCAST, 0, root, send, recv);
+    FAST_PATH(BROADCAST, 0, root, send, recv);
     struct rondo_task t = TASK(BROADCAST, .send = send, .recv = recv, .count = count, .root = root);
     return submit(&t, comm, "rondo_broadcast");
 }
@@ -223,7 +222,7 @@ rondo_status rondo_broadcast(const void *send, void *recv, size_t count, rondo_d
 rondo_status rondo_all_gather(const void *send, void *recv, size_t count, rondo_dtype type, rondo_comm *comm,
                               rondo_stream stream)
 {
-    QUICK(ALL_GATHER, 0, 0, send, recv);
+    FAST_PATH(ALL_GATHER, 0, 0, send, recv);
     struct rondo_task t = TASK(ALL_GATHER, .send = send, .recv = recv, .count = count);
     return submit(&t, comm, "rondo_all_gather");
 }
@@ -231,7 +230,7 @@ rondo_status rondo_all_gather(const void *send, void *recv, size_t count, rondo_
 rondo_status rondo_reduce_scatter(const void *send, void *recv, size_t count, rondo_dtype type, rondo_op op,
                                   rondo_comm *comm, rondo_stream stream)
 {
-    QUICK(REDUCE_SCATTER, op, 0, send, recv);
+    FAST_PATH(REDUCE_SCATTER, op, 0, send, recv);
     struct rondo_task t = TASK(REDUCE_SCATTER, .send = send, .recv = recv, .count = count, .op = op);
     return submit(&t, comm, "rondo_reduce_scatter");
 }
@@ -239,7 +238,7 @@ rondo_status rondo_reduce_scatter(const void *send, void *recv, size_t count, ro
 rondo_status rondo_all_to_all(const void *send, void *recv, size_t count, rondo_dtype type, rondo_comm *comm,
                               rondo_stream stream)
 {
-    QUICK(ALL_TO_ALL, 0, 0, send, recv);
+    FAST_PATH(ALL_TO_ALL, 0, 0, send, recv);
     struct rondo_task t = TASK(ALL_TO_ALL, .send = send, .recv = recv, .count = count);
     return submit(&t, comm, "rondo_all_to_all");
 }
@@ -299,8 +298,8 @@ rondo_status rondo_recv(void *recv, size_t count, rondo_dtype type, int peer, ro
 rondo_status rondo_barrier(rondo_comm *comm, rondo_stream stream)
 {
     rondo_dtype type = RONDO_UINT8;
-    size_t count = 1; /* a byte of the context */
-    QUICK(BARRIER, RONDO_MAX, 0, NULL, NULL);
+    size_t count = 1; /* the backend provides the byte */
+    FAST_PATH(BARRIER, RONDO_MAX, 0, NULL, NULL);
     struct rondo_task t = TASK(BARRIER, .count = count, .op = RONDO_MAX);
     return submit(&t, comm, "rondo_barrier");
 }

@@ -4,8 +4,8 @@
 
 #include "call/task.h"
 
-/** Pack all of a call but its count into one word. Calls that can be cached have different words. @return 0: the call
- * cannot be packed. */
+/** Pack all of a call but its count into one word. Calls that can be cached have different words. @return
+ * 0: the call cannot be packed. */
 static inline uint64_t rondo_call_what(enum rondo_coll coll, unsigned type, unsigned op, int root)
 {
     return RONDO_LIKELY((type | op) < 16)
@@ -32,15 +32,16 @@ static inline struct rondo_cached *rondo_cached_find(struct rondo_ctx *ctx, uint
     return NULL;
 }
 
-/** Get the prepared runs of a repeated call, ready to submit; adds the call to the cache. *cached NULL: calls of this
- * kind are not cached. */
+/** Get the prepared runs of a repeated call, ready to submit; adds the call to the cache. *cached NULL:
+ * calls of this kind are not cached. */
 rondo_status rondo_plan_cached(struct rondo_ctx *ctx, const struct rondo_task *task,
                                struct rondo_cached **cached);
 /**
- * Run a small call that was made before and goes over the mailbox, from beginning to end. Latency is the time until the
- * call is published, so this function checks nothing that the cache entry already settles.
+ * Run a small call that was made before and goes over the mailbox, from beginning to end. Latency is the
+ * time until the call is published, so this function checks nothing that the cache entry already settles.
  * @param what  rondo_call_what.
- * @return 1: *status is the call's. 0: nothing was done; the caller takes the general path, which reports errors.
+ * @return 1: *status is the call's. 0: nothing was done; the caller takes the general path, which reports
+ * errors.
  */
 int rondo_fast_path(rondo_comm *comm, uint64_t what, size_t count, const void *send, void *recv,
                     rondo_status *status);

@@ -1,4 +1,4 @@
-/* How a call is cut: which runs carry it, as the tuner selects, and in which pieces. */
+/* Ask the tuner which runs carry a call, and cut the call into their pieces. */
 #include "call/choose.h"
 
 #include "coll/chunk.h"
@@ -48,8 +48,8 @@ void rondo_plan_force(struct rondo_ctx *ctx, const struct rondo_choice *choice)
 
 /* ---- in which pieces ---- */
 
-/* Elements that a schedule moves at once: half of a conn's buffer, so that one half is filled while the other
- * is emptied; trees and chains one slot, for depth. */
+/* Elements that a schedule moves at once: half of a conn's buffer, so that the sender fills one half while
+ * the receiver empties the other. Trees and chains take one slot, because their depth counts. */
 static size_t chunk_of(const struct rondo_ctx *ctx, const struct rondo_work *w, enum rondo_map map)
 {
     size_t payload = rondo_proto_capacity((enum rondo_proto)w->proto, ctx->wiring.net.slot_bytes[w->proto]);
@@ -60,11 +60,13 @@ static size_t chunk_of(const struct rondo_ctx *ctx, const struct rondo_work *w, 
     most = rondo_max_size(payload * (RONDO_SLOTS / 2) / w->elem_bytes / line * line, line);
     share = map == RONDO_MAP_SPLIT ? (w->len + (size_t)w->seat.nranks - 1) / (size_t)w->seat.nranks : w->len;
     nloops = (share + most - 1) / most;
-    share = nloops == 0 ? most : (share + nloops - 1) / nloops; /* equal loops: no short one at the end */
+    share = nloops == 0
+                ? most
+                : (share + nloops - 1) / nloops; /* loops of equal length, without a short one at the end */
     return rondo_round_up(share, line);
 }
 
-/* Open buffers have no slots: all in one loop. */
+/* Direct access has no slots: one loop moves everything. */
 static size_t whole_chunk(const struct rondo_work *w, enum rondo_map map)
 {
     size_t chunk = map == RONDO_MAP_SPLIT ? (w->len + (size_t)w->seat.nranks - 1) / (size_t)w->seat.nranks
@@ -75,8 +77,8 @@ static size_t whole_chunk(const struct rondo_work *w, enum rondo_map map)
     return rondo_round_up(chunk, RONDO_CACHE_LINE / w->elem_bytes);
 }
 
-/* Two ranks post what a place of their mailbox holds, others all at once. */
-static size_t posted_chunk(const struct rondo_ctx *ctx, const struct rondo_work *w, enum rondo_map map)
+/* Two ranks publish in pieces of one place of the mailbox; more ranks publish all at once. */
+static size_t published_chunk(const struct rondo_ctx *ctx, const struct rondo_work *w, enum rondo_map map)
 {
     size_t line = RONDO_CACHE_LINE / w->elem_bytes, nloops;
     if (!rondo_is_pair(&ctx->wiring.layout) || w->counts != NULL ||
@@ -87,7 +89,7 @@ static size_t posted_chunk(const struct rondo_ctx *ctx, const struct rondo_work 
     return nloops > 1 ? rondo_round_up((w->len + nloops - 1) / nloops, line) : whole_chunk(w, map);
 }
 
-/* Channel c of n: an equal part of `count`, in whole lines. */
+/* Give channel c of n an equal part of `count`, in whole cache lines. */
 static void channel_part(struct rondo_work *w, size_t count, int c, int n)
 {
     size_t line = RONDO_CACHE_LINE / w->elem_bytes, part;
@@ -109,7 +111,7 @@ void rondo_plan_cut(const struct rondo_ctx *ctx, struct rondo_work *w, const str
         w->chunk = rondo_min_size(whole_chunk(w, map),
                                   rondo_hierarchical_chunk(&ctx->wiring.layout, w->elem_bytes));
     } else if (w->algo == RONDO_ALGO_ONESHOT) {
-        w->chunk = posted_chunk(ctx, w, map);
+        w->chunk = published_chunk(ctx, w, map);
     } else if (w->algo == RONDO_ALGO_TWOSHOT) {
         w->chunk = whole_chunk(w, map);
     } else if (t->counts != NULL) {

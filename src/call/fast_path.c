@@ -1,5 +1,5 @@
-/* Calls that repeat and pass over the mailbox, from the user's call to its end. What is slower than that has
- * its own functions, so that the processor fetches little. */
+/* The fast path: repeated small calls over the mailbox, from the user's call to its end. Slower cases have
+ * functions of their own, so that the processor fetches little code. */
 #include "base/fault.h"
 #include "call/cached.h"
 #include "call/group.h"
@@ -11,7 +11,7 @@ enum { FAST_LOOKS = 200 };
 _Static_assert(RONDO_NUM_DTYPES <= 16 && RONDO_NUM_OPS <= 16 && RONDO_NUM_COLLS < 255,
                "what rondo_call_what packs");
 
-/* Nothing that has its own word, hooks, faults or order is under way. */
+/* Is the communicator ready, with no queued plans, no proxied conns and no abort? */
 static inline int is_plain(const struct rondo_ctx *ctx)
 {
     return __atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) == RONDO_COMM_READY &&
@@ -19,8 +19,8 @@ static inline int is_plain(const struct rondo_ctx *ctx)
            !rondo_control_aborted(ctx->wiring.control);
 }
 
-/* NULL: the call has steps, or asks for buffers this time. Nothing may come between this and the call: who
- * declines counts. */
+/* The run to publish; NULL: the call has steps, or uses direct access this time. Call it last:
+ * rondo_direct_declines advances a counter. */
 static inline struct rondo_run *shot_of(const struct rondo_cached *entry)
 {
     if (RONDO_LIKELY(entry->state == RONDO_CACHED_SHOT)) {
@@ -29,7 +29,7 @@ static inline struct rondo_run *shot_of(const struct rondo_cached *entry)
     if (entry->state != RONDO_CACHED_FALLBACK || !rondo_direct_declines(&entry->runs[0].work)) {
         return NULL;
     }
-    entry->runs[0].verdict = RONDO_NOT_DIRECT; /* which the second asks for where it waits in a lane */
+    entry->runs[0].verdict = RONDO_NOT_DIRECT; /* the fallback reads it if it has to wait in a lane */
     return &entry->runs[1];
 }
 
@@ -44,7 +44,7 @@ static __attribute__((noinline, cold)) rondo_status failed(struct rondo_ctx *ctx
     return rondo_ctx_drop(ctx, rondo_ctx_fail(ctx, status, -1));
 }
 
-/* The others are late, or have not read enough of what was posted before. */
+/* Other ranks are late, or have not collected earlier calls yet. */
 static __attribute__((noinline)) rondo_status wait_for(struct rondo_ctx *ctx, struct rondo_run *run)
 {
     ctx->calls.immediate.open = 1;
@@ -52,8 +52,8 @@ static __attribute__((noinline)) rondo_status wait_for(struct rondo_ctx *ctx, st
     return rondo_ctx_wait(ctx, &ctx->calls.immediate.open);
 }
 
-/* The call is on record once it is posted: until others read the record, which they do where calls differ or
- * wait long, nobody waits for that. */
+/* Record the call after it is published: other ranks read records only when calls differ or wait long, so
+ * nobody waits for this one. */
 static inline rondo_status run_shot(struct rondo_ctx *ctx, const struct rondo_cached *entry,
                                     struct rondo_run *run, const void *send, void *recv)
 {
@@ -94,7 +94,7 @@ int rondo_fast_path(rondo_comm *comm, uint64_t what, size_t count, const void *s
                        !rondo_comm_is_alive(comm))) {
         return 0;
     }
-    __atomic_store_n(&comm->busy, 1, __ATOMIC_RELAXED); /* as rondo_comm_enter */
+    __atomic_store_n(&comm->busy, 1, __ATOMIC_RELAXED); /* inlined rondo_comm_enter */
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
     if (RONDO_UNLIKELY(!rondo_comm_is_alive(comm))) {
         rondo_comm_leave(comm);

@@ -1,4 +1,4 @@
-/* Groups: a thread's calls between start and end, collected and issued together. */
+/* Groups: a thread's calls between start and end are collected and issued together. */
 #include "call/group.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@
 
 _Thread_local int rondo_group_level RONDO_FAST_TLS;
 
-/* Of this thread; arrays live from the first call to the end of the group. */
+/* The group of this thread. Arrays live from the first call to the end of the group. */
 static _Thread_local struct {
     rondo_status status; /* first error of a call inside the group */
     struct rondo_task *task;
@@ -39,7 +39,7 @@ static rondo_status grow(void *array, int *capacity, int used, size_t size)
     return RONDO_SUCCESS;
 }
 
-/* The caller's arrays may be gone when the group ends. */
+/* Copy the caller's arrays, which need not live until the group ends. */
 static rondo_status own_arrays(struct rondo_task *t)
 {
     const size_t **array[] = { &t->counts, &t->displs, &t->send_counts, &t->send_displs };
@@ -91,7 +91,7 @@ rondo_status rondo_group_start(void)
     return RONDO_SUCCESS;
 }
 
-/* The communicator's plan; added where this is its first call of the group. */
+/* Get the plan of the task's communicator; its first call in the group adds one. */
 static rondo_status plan_of(struct rondo_plan **plans, int *nplans, const struct rondo_task *t,
                             struct rondo_plan **plan)
 {
@@ -108,8 +108,8 @@ static rondo_status plan_of(struct rondo_plan **plans, int *nplans, const struct
     return RONDO_SUCCESS;
 }
 
-/* One plan per communicator: its calls go in the order in which they were made, whatever their streams, which
- * are each rank's own affair. */
+/* One plan per communicator keeps its calls in the order in which they were made. Streams do not change it:
+ * each rank chooses its own. */
 static rondo_status build_plans(struct rondo_plan ***plans_out, int *nplans_out)
 {
     struct rondo_plan **plans;
@@ -128,15 +128,16 @@ static rondo_status build_plans(struct rondo_plan ***plans_out, int *nplans_out)
     for (int p = 0; p < nplans && status != RONDO_SUCCESS && status != RONDO_INVALID_USAGE &&
                     status != RONDO_INVALID_ARGUMENT;
          p++) {
-        rondo_ctx_fail(plans[p]->ctx, status,
-                       -1); /* no other rank is refused the same: here calls are numbered that are not made */
+        rondo_ctx_fail(
+            plans[p]->ctx, status,
+            -1); /* other ranks see no such error, and this rank has numbered calls that it does not make */
     }
     *plans_out = plans;
     *nplans_out = nplans;
     return status;
 }
 
-/* Queued plans belong to their streams, too; the others are run here, where nothing is queued before them. */
+/* Streams own queued plans. The others run here, because nothing is queued before them. */
 static int is_queued(const struct rondo_plan *plan)
 {
     return __atomic_load_n(&plan->refs, __ATOMIC_RELAXED) > 0;
@@ -149,8 +150,8 @@ static int is_open(const struct rondo_plan *plan)
                            : plan->open > 0 || plan->ctx->wiring.net.busy;
 }
 
-/* Issue all before any is waited for. Plans that nobody here waits for leave the list. status: of those that
- * devices have had. */
+/* Issue all plans before waiting for any. Plans that need no wait leave the list. status: of the plans that
+ * backends launched. */
 static rondo_status issue_plans(struct rondo_plan **plans, int *nplans, rondo_status status)
 {
     int kept = 0, n = *nplans;
@@ -159,9 +160,9 @@ static rondo_status issue_plans(struct rondo_plan **plans, int *nplans, rondo_st
         struct rondo_ctx *ctx = plan != NULL ? plan->ctx : NULL;
         int waited = plan != NULL && plan->waited;
         if (ctx == NULL) {
-            continue; /* its backend has launched it */
+            continue; /* launched by its backend */
         }
-        if (status != RONDO_SUCCESS) { /* its calls are numbered, and are not made */
+        if (status != RONDO_SUCCESS) { /* this rank has numbered calls that it does not make */
             rondo_ctx_fail(ctx, status, -1);
         } else if (plan->ticket != NULL || __atomic_load_n(&ctx->queue.nplans, __ATOMIC_ACQUIRE) > 0) {
             status = rondo_stream_enqueue(plan);
@@ -179,17 +180,17 @@ static rondo_status issue_plans(struct rondo_plan **plans, int *nplans, rondo_st
     return status;
 }
 
-static rondo_status turn_plan(struct rondo_plan *plan, int *moved)
+static rondo_status progress_plan(struct rondo_plan *plan, int *moved)
 {
     if (!is_queued(plan)) {
         return rondo_ctx_progress(plan->ctx, moved);
     }
-    rondo_ctx_progress_queue(plan->ctx, moved); /* an error is the plan's own */
-    rondo_streams_progress(moved);              /* what it waits for may be another communicator's */
+    rondo_ctx_progress_queue(plan->ctx, moved); /* the plan keeps an error */
+    rondo_streams_progress(moved);              /* it may wait for a plan of another communicator */
     return RONDO_SUCCESS;
 }
 
-/* Of a plan that is through. */
+/* The result of a plan that has ended. */
 static rondo_status result_of(const struct rondo_plan *plan)
 {
     if (!is_queued(plan)) {
@@ -198,7 +199,7 @@ static rondo_status result_of(const struct rondo_plan *plan)
     return plan->status == RONDO_SUCCESS ? RONDO_SUCCESS : rondo_ctx_ready(plan->ctx);
 }
 
-/* Turn all until every one is done. */
+/* Make progress on all plans until each is done. */
 static rondo_status wait_for_plans(struct rondo_plan **plans, int nplans)
 {
     struct rondo_wait wait;
@@ -212,14 +213,14 @@ static rondo_status wait_for_plans(struct rondo_plan **plans, int nplans)
         open = 0;
         for (int p = 0; p < nplans && status == RONDO_SUCCESS; p++) {
             if (is_open(plans[p])) {
-                status = turn_plan(plans[p], &moved);
+                status = progress_plan(plans[p], &moved);
                 open |= is_open(plans[p]);
             }
         }
         if (moved) {
             rondo_wait_reset(&wait);
         } else if (open && status == RONDO_SUCCESS) {
-            do { /* whoever is open is looked after, in turn */
+            do { /* open plans take turns with their checks and deadlines */
                 looked = (looked + 1) % nplans;
             } while (!is_open(plans[looked]));
             wait.policy = &plans[looked]->ctx->running.policy;
@@ -237,7 +238,7 @@ static void end_plans(struct rondo_plan **plans, int nplans, rondo_status status
     for (int p = 0; p < nplans; p++) {
         struct rondo_plan *plan = plans[p];
         if (plan == NULL) {
-            continue; /* its backend has launched it */
+            continue; /* launched by its backend */
         }
         if (is_queued(plan)) {
             if (is_open(plan)) {
@@ -249,8 +250,7 @@ static void end_plans(struct rondo_plan **plans, int nplans, rondo_status status
         if (status == RONDO_SUCCESS) {
             rondo_plan_calls_end(plan);
         } else if (plan->open > 0 ||
-                   plan->ctx->wiring.net
-                       .busy) { /* what is still on its way out may lie in the caller's memory */
+                   plan->ctx->wiring.net.busy) { /* data in flight may lie in the caller's memory */
             rondo_ctx_drop(plan->ctx, rondo_ctx_fail(plan->ctx, status, -1));
         }
         rondo_plan_release(plan);
@@ -259,7 +259,7 @@ static void end_plans(struct rondo_plan **plans, int nplans, rondo_status status
     rondo_free(plans);
 }
 
-/* Each backend takes what it launches without a wait. */
+/* Let each backend launch the plans that it need not wait for. */
 static rondo_status launch_plans(struct rondo_plan **plans, int nplans)
 {
     rondo_status status = RONDO_SUCCESS;

@@ -4,8 +4,8 @@
 
 #include "call/task.h"
 
-/* Every call reads it: initial-exec puts it at a fixed offset of the thread's memory, even when the library is loaded
- * by dlopen. */
+/* Every call reads it: initial-exec puts it at a fixed offset of the thread's memory, even when the
+ * library is loaded by dlopen. */
 #define RONDO_FAST_TLS __attribute__((tls_model("initial-exec")))
 extern _Thread_local int rondo_group_level RONDO_FAST_TLS;
 /** @return > 0: this thread has an open group. */
@@ -22,8 +22,8 @@ struct rondo_creation {
 };
 /* Complete the creations of a group together. status: an error gives all of them up. */
 typedef rondo_status rondo_end_creations(struct rondo_creation *creations, int n, rondo_status status);
-/** Add a creation that rondo_group_end completes with `end`, the same function for all. *comm becomes NULL there if the
- * creation fails, or if a split gives this rank no communicator. */
+/** Add a creation that rondo_group_end completes with `end`, the same function for all. *comm becomes NULL
+ * there if the creation fails, or if a split gives this rank no communicator. */
 rondo_status rondo_group_add_creation(struct rondo_ctx *ctx, rondo_comm **comm, rondo_end_creations *end);
 
 /** A call inside the group failed: rondo_group_end returns the first such error and issues nothing. */

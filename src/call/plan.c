@@ -1,5 +1,5 @@
-/* Plans: what calls become. A collective is cut over channels as the tuner chose; the others are sends and
- * receives (plan_messages.c). */
+/* Turn calls into works. A collective becomes one run a channel, as the tuner selected; other calls are made
+ * of sends and receives (plan_messages.c). */
 #include <string.h>
 
 #include "base/mem.h"
@@ -15,7 +15,7 @@ enum { PREMUL_OP = RONDO_NUM_OPS };
 
 uint64_t rondo_task_hash(const struct rondo_task *t)
 {
-    /* Handles of pre-multiplied sums may differ between ranks: what must agree is that it is one. */
+    /* Ranks may have different handles for a pre-multiplied sum; they agree only on its kind. */
     uint64_t op = t->op >= RONDO_NUM_OPS ? PREMUL_OP : t->op;
     uint64_t h = rondo_mix(
         rondo_mix((uint64_t)t->coll << 48 | (uint64_t)t->dtype << 40 | op << 32 | (uint32_t)t->root,
@@ -84,7 +84,7 @@ rondo_status rondo_plan_add_local(struct rondo_plan *plan, const struct rondo_ta
     return RONDO_SUCCESS;
 }
 
-/* Does this rank see nobody else's call word in the run? */
+/* Does the run show this rank no call word of another rank? */
 static int only_sends(const struct rondo_run *run)
 {
     const struct rondo_work *w = &run->work;
@@ -96,7 +96,7 @@ static int only_sends(const struct rondo_run *run)
                : run->schedule->flow[0].step(&w->seat, 0).nfrom == 0;
 }
 
-/* Is what a rank receives so much that it is stored past the caches? */
+/* Does a rank receive so much that it is stored past the caches? */
 static int is_past_caches(const struct rondo_ctx *ctx, const struct rondo_task *t)
 {
     int block = rondo_coll_scheduled_as((enum rondo_coll)t->coll) == RONDO_COLL_REDUCE_SCATTER;
@@ -160,7 +160,7 @@ static void fill_run(struct rondo_ctx *ctx, struct rondo_run *run, const struct 
     run->fallback_of = is_fallback ? primary : NULL;
 }
 
-/* all_to_all in one work: all_gather's, with another block for everyone. */
+/* all_to_all in one work: an all_gather with a different block for each rank. */
 static void fill_exchange(struct rondo_ctx *ctx, struct rondo_run *run, const struct rondo_task *t,
                           const struct rondo_selection *selection, int at, struct rondo_run *primary)
 {
@@ -201,7 +201,7 @@ static int is_empty(const struct rondo_task *t)
     return t->counts == NULL ? t->count == 0 : rondo_task_bytes(t) == 0;
 }
 
-/* Where each rank's own part lies, when there is only one rank. */
+/* A single rank copies its own part. */
 static rondo_status add_alone(struct rondo_plan *plan, const struct rondo_task *t)
 {
     size_t count = t->counts != NULL ? t->counts[0] : t->count,
@@ -258,7 +258,7 @@ static uint64_t what_of(const struct rondo_task *t)
     return rondo_call_what((enum rondo_coll)t->coll, (unsigned)t->dtype, (unsigned)t->op, t->root);
 }
 
-/* A barrier's byte is for those that pass on what they receive. */
+/* Only algorithms that forward data need the byte of a barrier. */
 static void leave_byte_out(struct rondo_shot *shot)
 {
     if (shot->kind == RONDO_SHOT_COLLECTS) {
@@ -267,7 +267,7 @@ static void leave_byte_out(struct rondo_shot *shot)
     }
 }
 
-/* May the call be made by rondo_fast_path from now on? */
+/* May rondo_fast_path make this call from now on? */
 static enum rondo_cached_state state_of(const struct rondo_ctx *ctx, const struct rondo_cached *entry)
 {
     int last = entry->nruns - 1;
@@ -280,7 +280,7 @@ static enum rondo_cached_state state_of(const struct rondo_ctx *ctx, const struc
                                                                          : RONDO_CACHED_RUNS;
 }
 
-/* Room for one more call: free in its set, or another one's that is forgotten. */
+/* Get a free entry of the set, or evict one. */
 static struct rondo_cached *room_for(struct rondo_ctx *ctx, uint64_t what, size_t count)
 {
     struct rondo_cached *set = rondo_cached_set(ctx, what, count), *entry = set;
@@ -301,7 +301,7 @@ static int falls_back_on_messages(const struct rondo_selection *selection)
            RONDO_ALGO_ONESHOT;
 }
 
-/* *kept: NULL when the call is not of the kind that is kept. */
+/* Add a call to the cache. *kept NULL: calls of this kind are not cached. */
 static rondo_status keep(struct rondo_ctx *ctx, const struct rondo_task *t, uint64_t what,
                          struct rondo_cached **kept)
 {
@@ -311,7 +311,7 @@ static rondo_status keep(struct rondo_ctx *ctx, const struct rondo_task *t, uint
     RONDO_TRY(rondo_plan_choose(ctx, t, &selection));
     *kept = NULL;
     if (t->coll == RONDO_COLL_ALL_TO_ALL && falls_back_on_messages(&selection)) {
-        return RONDO_SUCCESS; /* messages are made anew for every call */
+        return RONDO_SUCCESS; /* messages are built for every call */
     }
     entry = room_for(ctx, what, t->count);
     entry->nruns = copies + selection.primary.nchannels + selection.fallback.nchannels;
@@ -325,7 +325,7 @@ static rondo_status keep(struct rondo_ctx *ctx, const struct rondo_task *t, uint
             entry->runs[c].fallback_of = copies ? entry->runs : entry->runs[c].fallback_of;
         }
         entry->runs[c].open = &ctx->calls.immediate.open;
-        rondo_run_begin(&entry->runs[c]); /* counts loops and steps, once */
+        rondo_run_begin(&entry->runs[c]); /* count loops and steps once */
     }
     if (t->coll == RONDO_COLL_BARRIER) {
         leave_byte_out(&entry->runs[entry->nruns - 1].shot);
@@ -375,8 +375,8 @@ rondo_status rondo_plan_cached(struct rondo_ctx *ctx, const struct rondo_task *t
 
 /* ---- all_to_all ---- */
 
-/* all_to_all without messages, as far as it goes. *first: the run that decides whether messages are needed
- * all the same; -1: they are. @return RONDO_IN_PROGRESS: they may be. */
+/* Add all_to_all without messages if possible. *first: the run that finds out whether messages are needed
+ * after all; -1: they are. @return RONDO_IN_PROGRESS: add the messages as well. */
 static rondo_status add_exchange(struct rondo_plan *plan, const struct rondo_task *t, const void *send,
                                  uint32_t word, int *first)
 {
@@ -396,7 +396,7 @@ static rondo_status add_exchange(struct rondo_plan *plan, const struct rondo_tas
         const struct rondo_choice *choice = c == 0 ? &selection.primary : &selection.fallback;
         RONDO_TRY(rondo_plan_next_run(plan, &run));
         fill_exchange(plan->ctx, run, t, &selection, c, &plan->runs[at]);
-        /* Only where the call runs now: what calls of a group or a stream learn comes before. */
+        /* only for a call that runs now: calls of a group or a stream first learn what earlier calls find */
         if (plan == &plan->ctx->calls.immediate && !plan->ctx->backend->is_gpu &&
             rondo_algo_opens((enum rondo_algo)choice->algo) && rondo_direct_declines(&run->work)) {
             plan->nruns--;
@@ -410,8 +410,8 @@ static rondo_status add_exchange(struct rondo_plan *plan, const struct rondo_tas
     return posts ? RONDO_SUCCESS : RONDO_IN_PROGRESS;
 }
 
-/* A send to each peer, and after it the receive from the one as far on the other side: what comes from a peer
- * arrives where what goes to it lies. */
+/* In place, data from a peer arrives where the data for that peer lies. The runs alternate: a send to the
+ * rank d places after this one, then the receive from the rank d places before it. */
 static void arrive_in_place(struct rondo_run *runs, int npeers)
 {
     for (int i = 0; i < npeers; i++) {
@@ -420,7 +420,7 @@ static void arrive_in_place(struct rondo_run *runs, int npeers)
     }
 }
 
-/* all_to_all's own block is no message: it must not meet the user's to itself. */
+/* A rank's own block is no message: it must not match a send of the user to itself. */
 static rondo_status add_own_block(struct rondo_plan *plan, const struct rondo_task *t, const char *send,
                                   char *recv)
 {
@@ -443,7 +443,7 @@ static rondo_status add_all_to_all(struct rondo_plan *plan, const struct rondo_t
         RONDO_TRY(add_copies(plan, t, word));
     }
     if (!v && send == recv && t->count > 0 &&
-        ctx->backend->scratch != NULL) { /* in place: what leaves must not be overwritten by what arrives */
+        ctx->backend->scratch != NULL) { /* in place: arriving data must not overwrite data to be sent */
         void *copy = NULL;
         RONDO_TRY(ctx->backend->scratch(plan, block * (size_t)ctx->job.nranks, &copy));
         if (first >= 0) {
@@ -460,7 +460,7 @@ static rondo_status add_all_to_all(struct rondo_plan *plan, const struct rondo_t
     }
     RONDO_TRY(add_own_block(plan, t, send, recv));
     begin = plan->nruns;
-    for (int d = 1; d < ctx->job.nranks; d++) { /* everyone starts with another peer */
+    for (int d = 1; d < ctx->job.nranks; d++) { /* each rank starts with a different peer */
         int to = (ctx->job.rank + d) % ctx->job.nranks,
             from = (ctx->job.rank + ctx->job.nranks - d) % ctx->job.nranks;
         const char *out = send + (v ? t->send_displs[to] * elem : (size_t)to * block);

@@ -10,8 +10,8 @@ static inline uint64_t rondo_mix(uint64_t h, uint64_t v)
     h = (h ^ v) * 0x9e3779b97f4a7c15ull;
     return h ^ h >> 29;
 }
-/** Number the next collective and return its word. The word covers the history too: a difference that no conn shows at
- * once is found in the next call that shares a conn. */
+/** Number the next collective and return its word. The word covers the history too: a difference that no
+ * conn shows at once is found in the next call that shares a conn. */
 static inline uint32_t rondo_next_word(struct rondo_ctx *ctx, uint64_t call_hash)
 {
     uint64_t history = ctx->calls.history;
@@ -35,8 +35,8 @@ static inline void rondo_call_record(struct rondo_ctx *ctx, enum rondo_coll coll
 }
 /** Set the type and operation of a work. */
 void rondo_plan_fill_op(struct rondo_work *w, const struct rondo_task *t);
-/** Add this rank's own share of a call, or the whole call of a single rank. The schedule of one rank copies (and
- * multiplies). */
+/** Add this rank's own share of a call, or the whole call of a single rank. The schedule of one rank
+ * copies (and multiplies). */
 rondo_status rondo_plan_add_local(struct rondo_plan *plan, const struct rondo_task *t, const void *in,
                                   void *out, size_t count);
 
@@ -51,8 +51,8 @@ rondo_status rondo_plan_add_rooted(struct rondo_plan *plan, const struct rondo_t
 /** Report a message to itself whose send and receive differ. */
 rondo_status rondo_plan_self_differs(const struct rondo_ctx *ctx, const struct rondo_task *send,
                                      const struct rondo_task *recv);
-/** Check that each message from a rank to itself has its partner in the group. Call it before any call is numbered: an
- * error then changes nothing. */
+/** Check that each message from a rank to itself has its partner in the group. Call it before any call is
+ * numbered: an error then changes nothing. */
 rondo_status rondo_plan_check_selves(const struct rondo_task *tasks, int n);
 
 #endif

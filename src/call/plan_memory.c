@@ -1,4 +1,4 @@
-/* What a plan's works lie in: kept from call to call. Contract: comm.h. */
+/* The memory of a plan's works, kept from call to call. Contract: call/plan.h. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -6,7 +6,7 @@
 
 enum { MIN_RUNS = 16 };
 
-/* What refers to another run of the array refers to it where it lies now. */
+/* Move pointers between runs of the array to its new place. */
 static void runs_moved(struct rondo_run *runs, const struct rondo_run *from, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -58,7 +58,7 @@ rondo_status rondo_plan_temp(struct rondo_plan *plan, size_t bytes, void **memor
     return RONDO_SUCCESS;
 }
 
-/* The largest block of moderate size stays. */
+/* Keep the largest block of moderate size. */
 static void temp_release(struct rondo_plan *plan, struct temp *block)
 {
     struct temp *spare = plan->spare;

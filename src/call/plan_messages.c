@@ -1,5 +1,4 @@
-/* Sends and receives, and the calls that are made of nothing else: gather and scatter. Contract: plan_impl.h.
- */
+/* Sends and receives, and the calls that consist of them: gather and scatter. Contract: plan_impl.h. */
 #include <string.h>
 
 #include "base/log.h"
@@ -7,7 +6,7 @@
 #include "call/plan_impl.h"
 #include "comm/links.h"
 
-/* Both ends of a lazy connection have asked for it? */
+/* Have both ends asked for the lazy connection? */
 static int p2p_ready(struct rondo_run *run, rondo_status *status)
 {
     struct rondo_link *link = run->ready_arg;
@@ -84,7 +83,7 @@ rondo_status rondo_plan_add_p2p(struct rondo_plan *plan, const struct rondo_task
     w->in = t->send;
     w->out = t->recv;
     w->block = w->len = t->count;
-    w->chunk = t->count; /* slices do the cutting */
+    w->chunk = t->count; /* the executor cuts it into slices */
     w->ports = &p2p->ports[is_send];
     run->lane = (uint32_t)(ctx->wiring.layout.nchannels + 2 * peer + is_send);
     run->schedule = rondo_schedule_find((enum rondo_coll)t->coll, RONDO_ALGO_P2P);

@@ -1,4 +1,4 @@
-/* Who has made fewer collectives than this rank: in a report of a wait, those whom all wait for. */
+/* Stragglers: ranks that have made fewer collectives than this one. The report of a long wait names them. */
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,33 +8,33 @@
 
 enum { MOST_NAMED = 4 };
 
-/* A rank and the last collective it made; seq 0: none. */
-struct behind {
+/* A rank and its last collective; seq 0: none. */
+struct straggler {
     int rank;
     struct rondo_call last;
 };
 
-/* The farthest behind first. */
-struct laggards {
+/* The rank that is farthest behind comes first. */
+struct stragglers {
     int n;
-    struct behind behind[MOST_NAMED];
+    struct straggler list[MOST_NAMED];
 };
 
-static void add(struct laggards *who, const struct rondo_ctx *ctx, const struct behind *b)
+static void add(struct stragglers *who, const struct rondo_ctx *ctx, const struct straggler *b)
 {
     int at;
-    int full = who->n == MOST_NAMED && who->behind[MOST_NAMED - 1].last.seq <= b->last.seq;
+    int full = who->n == MOST_NAMED && who->list[MOST_NAMED - 1].last.seq <= b->last.seq;
     if (b->rank == ctx->job.rank || b->last.seq >= ctx->calls.seq || full) {
         return;
     }
     for (at = who->n < MOST_NAMED ? who->n++ : MOST_NAMED - 1;
-         at > 0 && who->behind[at - 1].last.seq > b->last.seq; at--) {
-        who->behind[at] = who->behind[at - 1];
+         at > 0 && who->list[at - 1].last.seq > b->last.seq; at--) {
+        who->list[at] = who->list[at - 1];
     }
-    who->behind[at] = *b;
+    who->list[at] = *b;
 }
 
-/* A node that this rank has a connection to. */
+/* Has this rank a connection to the node? */
 static int is_next_node(const struct rondo_ctx *ctx, int node)
 {
     for (int i = 0; i < ctx->wiring.nlinks; i++) {
@@ -46,7 +46,7 @@ static int is_next_node(const struct rondo_ctx *ctx, int node)
     return 0;
 }
 
-/* Ranks of other nodes that can be asked at once: of the nodes next to this rank's, the lowest first. */
+/* Pick ranks of neighbour nodes to ask at once, the lowest first. */
 static int ranks_to_ask(const struct rondo_ctx *ctx, int ranks[RONDO_CONTROL_ASKED])
 {
     int n = 0, node = -1, next = 0;
@@ -63,18 +63,18 @@ static int ranks_to_ask(const struct rondo_ctx *ctx, int ranks[RONDO_CONTROL_ASK
 }
 
 /*
- * They answer soon, or are not to be reached. Who has left or died is not asked: what it made, if it is
- * known, counts; if not, it may have left because another rank's deadline has passed, who says so to this
- * rank as well: with that the question has its answer.
+ * Ranks answer soon or cannot be reached. Ranks that left or died are not asked; their last known call
+ * counts. If it is not known, the rank may have left because the deadline of another rank has passed, and
+ * that rank aborts the communicator, which ends this wait.
  */
-static void ask_afar(struct rondo_ctx *ctx, struct laggards *who)
+static void ask_afar(struct rondo_ctx *ctx, struct stragglers *who)
 {
     int ranks[RONDO_CONTROL_ASKED], n = ranks_to_ask(ctx, ranks), left = 0, moved;
     int64_t begin = rondo_now_ns(), end = begin + RONDO_ANSWER_NS;
     while ((n > 0 || (left && who->n == 0)) && !rondo_control_aborted(ctx->wiring.control) &&
            rondo_now_ns() < end) {
         for (int i = n - 1; i >= 0; i--) {
-            struct behind b = { .rank = ranks[i] };
+            struct straggler b = { .rank = ranks[i] };
             int known = rondo_control_last_call(ctx->wiring.control, b.rank, begin - RONDO_CONTROL_ASK_NS,
                                                 &b.last);
             int is_here = rondo_control_state_of(ctx->wiring.control, b.rank) == RONDO_RANK_ALIVE;
@@ -91,10 +91,10 @@ static void ask_afar(struct rondo_ctx *ctx, struct laggards *who)
     }
 }
 
-static void find(struct rondo_ctx *ctx, struct laggards *who)
+static void find(struct rondo_ctx *ctx, struct stragglers *who)
 {
     for (int i = 0; i < ctx->wiring.layout.nlocal; i++) {
-        struct behind b = { .rank = ctx->wiring.layout.local_ranks[i] };
+        struct straggler b = { .rank = ctx->wiring.layout.local_ranks[i] };
         (void)rondo_control_last_call(ctx->wiring.control, b.rank, 0, &b.last);
         add(who, ctx, &b);
     }
@@ -105,17 +105,17 @@ static void find(struct rondo_ctx *ctx, struct laggards *who)
 
 void rondo_stragglers_text(struct rondo_ctx *ctx, int *peer, char *text, size_t size)
 {
-    struct laggards who = { 0 };
+    struct stragglers who = { 0 };
     size_t at = 0;
     text[0] = '\0';
     if (ctx->wiring.control != NULL) {
         find(ctx, &who);
     }
     if (who.n > 0) {
-        *peer = who.behind[0].rank;
+        *peer = who.list[0].rank;
     }
     for (int i = 0; i < who.n && at < size; i++) {
-        const struct behind *b = &who.behind[i];
+        const struct straggler *b = &who.list[i];
         char last[96] = "none so far";
         if (b->last.seq > 0) {
             rondo_call_text(&b->last, last, sizeof(last));

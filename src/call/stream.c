@@ -1,8 +1,8 @@
 /*
- * Host streams. A plan is issued when the plans before it in its streams are done and every earlier plan of
- * its communicator was issued: so each stream runs in order, and all ranks issue a communicator's calls in
- * the order in which they were made, which is why a group's calls of a communicator are one plan, whatever
- * their streams. Plans move in query, synchronize, and in any waiting call of the process.
+ * Host streams. A plan is issued once the plans before it in its streams are done and every earlier plan of
+ * its communicator is issued. So each stream runs in order, and all ranks issue the calls of a communicator
+ * in the order in which they were made; therefore a group makes one plan a communicator, whatever the
+ * streams. Query, synchronize and any waiting call of the process make progress on all plans.
  */
 #include "call/stream.h"
 
@@ -16,20 +16,20 @@
 
 struct rondo_stream_st {
     pthread_mutex_t lock;
-    struct rondo_ticket *first, *last; /* of plans that are not yet reaped, in order */
+    struct rondo_ticket *first, *last; /* of plans that are not reaped yet, in order */
     rondo_status status;               /* the first error */
 };
 
-/* Contexts with queued plans: whoever waits turns them. */
+/* Contexts with queued plans: any waiting thread makes progress on them. */
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct rondo_ctx *registry;
 static int nregistered;
 
-/* ticket->before, between the context that looks at it and the stream that frees it; the innermost lock. */
+/* Guards ticket->before, which the context reads and the stream clears. The innermost lock. */
 static pthread_mutex_t before_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Plans with several streams enter all of them before another such plan does: else two could wait for each
- * other. The outermost lock. */
+/* A plan with several streams enters all of them before another such plan does: otherwise two plans could
+ * wait for each other. The outermost lock. */
 static pthread_mutex_t several_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void registry_add(struct rondo_ctx *ctx)
@@ -71,7 +71,7 @@ static void plan_done(struct rondo_plan *plan, rondo_status status)
 
 static int is_done(const struct rondo_plan *plan) { return __atomic_load_n(&plan->done, __ATOMIC_ACQUIRE); }
 
-/* The plans before it in its streams are done? */
+/* Are the plans before it in its streams done? */
 static int is_first(const struct rondo_plan *plan)
 {
     int first = 1;
@@ -90,7 +90,7 @@ static void issue_ready(struct rondo_ctx *ctx, int *moved)
             continue;
         }
         if (!is_first(plan)) {
-            return; /* later plans of this communicator wait too */
+            return; /* later plans of this communicator wait, too */
         }
         plan->issued = 1;
         plan->open = plan->nruns;
@@ -107,7 +107,7 @@ static void reap_done(struct rondo_ctx *ctx, rondo_status status, int *moved)
         struct rondo_plan *plan = *at;
         if (status != RONDO_SUCCESS || (plan->issued && plan->open == 0 && !ctx->wiring.net.busy)) {
             *at = plan->next;
-            plan_done(plan, status); /* whose it is may free it from here on */
+            plan_done(plan, status); /* its owner may free it from here on */
             __atomic_sub_fetch(&ctx->queue.nplans, 1, __ATOMIC_RELEASE);
             *moved = 1;
         } else {
@@ -123,7 +123,7 @@ rondo_status rondo_ctx_progress_queue(struct rondo_ctx *ctx, int *moved)
     if (pthread_mutex_trylock(&ctx->queue.lock) != 0) {
         return RONDO_SUCCESS;
     }
-    if (ctx->queue.first == NULL) { /* another thread was here first: the executor is its owner's again */
+    if (ctx->queue.first == NULL) { /* another thread emptied it: the executor belongs to its owner again */
         pthread_mutex_unlock(&ctx->queue.lock);
         return RONDO_SUCCESS;
     }
@@ -147,7 +147,7 @@ void rondo_streams_progress(int *moved)
     }
     for (struct rondo_ctx *ctx = registry; ctx != NULL; ctx = ctx->queue.registry_next) {
         if (__atomic_load_n(&ctx->queue.nplans, __ATOMIC_ACQUIRE) > 0) {
-            rondo_ctx_progress_queue(ctx, moved); /* errors stay with the plans */
+            rondo_ctx_progress_queue(ctx, moved); /* the plans keep errors */
         }
     }
     pthread_mutex_unlock(&registry_lock);
@@ -160,20 +160,20 @@ rondo_status rondo_ctx_drain(struct rondo_ctx *ctx)
     while (__atomic_load_n(&ctx->queue.nplans, __ATOMIC_ACQUIRE) > 0) {
         int moved = 0;
         RONDO_TRY(rondo_ctx_progress_queue(ctx, &moved));
-        rondo_streams_progress(&moved); /* what it waits for may be another communicator's */
+        rondo_streams_progress(&moved); /* it may wait for a plan of another communicator */
         if (moved) {
             rondo_wait_reset(&wait);
         } else {
             RONDO_TRY(rondo_wait_once(&wait));
         }
     }
-    return rondo_ctx_ready(ctx); /* another thread that moved the queue may have found it failed */
+    return rondo_ctx_ready(ctx); /* another thread may have found an error in the queue */
 }
 
 void rondo_ctx_drop_queue(struct rondo_ctx *ctx, rondo_status status)
 {
     int moved = 0;
-    pthread_mutex_lock(&registry_lock); /* also against visit() */
+    pthread_mutex_lock(&registry_lock); /* also excludes visit() */
     registry_remove(ctx);
     pthread_mutex_lock(&ctx->queue.lock);
     if (ctx->queue.first != NULL) {
@@ -214,7 +214,7 @@ void rondo_plan_unref(struct rondo_plan *plan)
     }
 }
 
-/* Free what is done, in order; keep the first error. Caller holds the lock. */
+/* Free plans that are done, in order, and keep the first error. The caller holds the lock. */
 static void reap_stream(struct rondo_stream_st *stream)
 {
     while (stream->first != NULL && is_done(stream->first->plan)) {
@@ -277,7 +277,7 @@ rondo_status rondo_stream_enqueue(struct rondo_plan *plan)
     }
     ctx->queue.last = plan;
     pthread_mutex_unlock(&ctx->queue.lock);
-    return rondo_ctx_progress_queue(ctx, &moved); /* the first slices leave at once */
+    return rondo_ctx_progress_queue(ctx, &moved); /* send the first slices at once */
 }
 
 static rondo_status stream_check(const struct rondo_stream_st *stream, const char *what)
@@ -298,7 +298,7 @@ rondo_status rondo_stream_create(rondo_stream *stream)
     return RONDO_SUCCESS;
 }
 
-/* The context of a plan that is not done, kept from being freed until it is left; NULL: there is nothing to
+/* Visit the context of a plan that is not done, so that it is not freed. @return NULL: there is nothing to
  * wait for. */
 static struct rondo_ctx *visit(const struct rondo_plan *plan)
 {
@@ -312,9 +312,9 @@ static struct rondo_ctx *visit(const struct rondo_plan *plan)
     return ctx;
 }
 
-/* Turn all streams; @return RONDO_IN_PROGRESS while plans of this one are open. waiting, if asked for: the
- * context of the first of them, or NULL; visited. */
-static rondo_status stream_turn(struct rondo_stream_st *stream, int *moved, struct rondo_ctx **waiting)
+/* Make progress on all streams. waiting, unless NULL: becomes the visited context of this stream's first
+ * plan, or NULL. @return RONDO_IN_PROGRESS while plans of this stream are open. */
+static rondo_status stream_progress(struct rondo_stream_st *stream, int *moved, struct rondo_ctx **waiting)
 {
     rondo_status status;
     rondo_streams_progress(moved);
@@ -336,7 +336,7 @@ rondo_status rondo_stream_query(rondo_stream stream)
 {
     int moved = 0;
     RONDO_TRY(stream_check(stream, "rondo_stream_query"));
-    return stream_turn(stream, &moved, NULL);
+    return stream_progress(stream, &moved, NULL);
 }
 
 rondo_status rondo_stream_synchronize(rondo_stream stream)
@@ -349,7 +349,7 @@ rondo_status rondo_stream_synchronize(rondo_stream stream)
     rondo_wait_begin(&wait, &none);
     for (;;) {
         int moved = 0;
-        status = stream_turn(stream, &moved, &waiting);
+        status = stream_progress(stream, &moved, &waiting);
         if (status != RONDO_IN_PROGRESS) {
             return status;
         }
@@ -357,8 +357,7 @@ rondo_status rondo_stream_synchronize(rondo_stream stream)
         if (moved) {
             rondo_wait_reset(&wait);
         } else {
-            rondo_wait_once(
-                &wait); /* an error ends the communicator, and with it its plans: the next turn sees that */
+            rondo_wait_once(&wait); /* an error ends the communicator and its plans, as the next step finds */
         }
         if (waiting != NULL) {
             rondo_comm_unvisit(waiting->shell);

@@ -6,10 +6,8 @@
 
 /** Note that the plan has calls on this stream. NULL: the caller waits for them. */
 rondo_status rondo_plan_add_stream(struct rondo_plan *plan, rondo_stream stream);
-/**
- * Queue a plan behind the plans of its context and of its streams. From here on its streams own it; if plan->waited, the
- * caller does as well, until rondo_plan_unref.
- */
+/** Queue a plan behind the plans of its context and of its streams. From here on its streams own it; if
+ * plan->waited, the caller does as well, until rondo_plan_unref. */
 rondo_status rondo_stream_enqueue(struct rondo_plan *plan);
 /** Drop the reference to a queued plan that the caller waited for: plan->done is set. */
 void rondo_plan_unref(struct rondo_plan *plan);

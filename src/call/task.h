@@ -24,8 +24,8 @@ struct rondo_task {
     size_t *owned;     /* in a group: copies that counts and displs point to, freed at its end */
 };
 
-/** Which buffers a call needs on this rank: bit 0 send, bit 1 recv. sent, received: elements in all of its parts.
- * (api.c) */
+/** Which buffers a call needs on this rank: bit 0 send, bit 1 recv. sent, received: elements in all of its
+ * parts. (api.c) */
 unsigned rondo_task_needs(const struct rondo_task *task, size_t sent, size_t received);
 /** Hash what all ranks must agree on in this call. */
 uint64_t rondo_task_hash(const struct rondo_task *task);

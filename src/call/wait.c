@@ -1,5 +1,5 @@
-/* Waiting: one thread turns the executor until its calls are done; meanwhile it looks for aborts, deaths and
- * calls that differ, and says who waits for whom. */
+/* Waiting: one thread makes progress until its calls are done. Meanwhile it looks for aborts, dead ranks and
+ * calls that differ, and reports who waits for whom. */
 #include "call/wait.h"
 
 #include <sched.h>
@@ -13,7 +13,7 @@
 #include "call/plan.h"
 #include "call/stream.h"
 
-/* A turn that looks at a socket is a system call: so many of them are a spin of some length. */
+/* Progress on a socket is a system call, so fewer of these steps make a spin of the same length. */
 enum {
     SPINS = 2000,
     NET_SPINS = 64,
@@ -21,14 +21,14 @@ enum {
     OTHER_STALL_CHECKS = 4096,
     AFAR_STALL_CHECKS = 256
 };
-static const int64_t linger_ns = 3000000000; /* a slice takes a millisecond at most */
+static const int64_t linger_ns = 3000000000; /* moving a slice takes a millisecond at most */
 
 void rondo_call_text(const struct rondo_call *call, char *text, size_t size)
 {
     char op[40] = "", root[32] = "";
     enum rondo_coll coll = (enum rondo_coll)call->coll;
     const char *type = rondo_dtype_name((rondo_dtype)call->dtype), *name = rondo_coll_name(coll);
-    if (name == NULL) { /* another rank's word */
+    if (name == NULL) { /* from another rank: not to be trusted */
         snprintf(text, size, "an unknown call #%llu", (unsigned long long)call->seq);
         return;
     }
@@ -67,7 +67,7 @@ static rondo_status differs(struct rondo_ctx *ctx, int peer, const struct rondo_
                           : "");
 }
 
-/* The first call on record that the peer made otherwise. */
+/* Find the first recorded call in which the peer differs. */
 static int find_recorded(struct rondo_ctx *ctx, int peer, uint64_t seq, struct rondo_call *mine,
                          struct rondo_call *theirs)
 {
@@ -85,8 +85,8 @@ static int is_far(const struct rondo_ctx *ctx, int peer)
     return ctx->wiring.layout.node_of[peer] != ctx->wiring.layout.node;
 }
 
-/* Else ours and what the peer is in now; not a call of a rank of this node that comes before, since that one
- * is known not to differ. @return 0: neither is known. */
+/* As find_recorded; if nothing is recorded, take this rank's call and the peer's present one. A peer of this
+ * node may still be in an earlier call, which is known to agree. @return 0: no difference is known. */
 static int find_difference(struct rondo_ctx *ctx, int peer, uint64_t seq, struct rondo_call *mine,
                            struct rondo_call *theirs)
 {
@@ -96,8 +96,7 @@ static int find_difference(struct rondo_ctx *ctx, int peer, uint64_t seq, struct
             (is_far(ctx, peer) || theirs->seq >= seq) && mine->word != theirs->word);
 }
 
-/* Is the call of another rank that differs from ours on record? One of this node is, as soon as the call was
- * posted. */
+/* Is the peer's differing call recorded? On this node it is as soon as the call is published. */
 static int is_recorded(struct rondo_ctx *ctx, int peer, uint64_t seq)
 {
     struct rondo_call theirs;
@@ -105,8 +104,8 @@ static int is_recorded(struct rondo_ctx *ctx, int peer, uint64_t seq)
            (is_far(ctx, peer) || theirs.seq >= seq);
 }
 
-/* It may not be yet: a rank of another node is asked, and answers soon. One of this node may have made fewer
- * calls than this rank: then an earlier one differs, and is on record. */
+/* As find_difference, but wait for the record: a rank of another node is asked and answers soon. A rank of
+ * this node may have made fewer calls than this one: then an earlier call differs and is recorded. */
 static int find_difference_soon(struct rondo_ctx *ctx, int peer, uint64_t seq, struct rondo_call *mine,
                                 struct rondo_call *theirs)
 {
@@ -120,7 +119,7 @@ static int find_difference_soon(struct rondo_ctx *ctx, int peer, uint64_t seq, s
     return find_difference(ctx, peer, seq, mine, theirs);
 }
 
-/* The executor saw a call word that is not ours. */
+/* The executor received a call word that is not this rank's. */
 static rondo_status on_mismatch(void *arg, int peer, const struct rondo_work *work, uint32_t got)
 {
     struct rondo_ctx *ctx = arg;
@@ -150,7 +149,7 @@ static rondo_status on_mismatch(void *arg, int peer, const struct rondo_work *wo
     return rondo_ctx_fail(ctx, status, peer);
 }
 
-/* Calls `seq` differ, perhaps only because earlier ones did: the first that differs is the one to tell of. */
+/* Calls `seq` differ, perhaps only because earlier ones did: report the first that differs. */
 static rondo_status first_differs(struct rondo_ctx *ctx, int peer, uint64_t seq,
                                   const struct rondo_call *mine, const struct rondo_call *theirs)
 {
@@ -160,8 +159,8 @@ static rondo_status first_differs(struct rondo_ctx *ctx, int peer, uint64_t seq,
                : differs(ctx, peer, mine, theirs);
 }
 
-/* What a neighbour on another node made of this call, as far as it has said. It may be through with
- * everything and have left. */
+/* Compare with neighbours on other nodes, if they have sent a record of this call. They may have ended all
+ * calls and left. */
 static rondo_status compare_afar(struct rondo_ctx *ctx, uint64_t seq)
 {
     struct rondo_call mine, theirs;
@@ -187,7 +186,7 @@ static rondo_status compare_call(struct rondo_ctx *ctx, uint64_t seq)
     for (int i = 0; i < ctx->wiring.layout.nlocal; i++) {
         int r = ctx->wiring.layout.local_ranks[i],
             left = rondo_control_state_of(ctx->wiring.control, r) ==
-                   RONDO_RANK_LEFT; /* first: its last calls are seen then */
+                   RONDO_RANK_LEFT; /* read before its calls, so that the last ones are seen */
         if (r == ctx->job.rank) {
             continue;
         }
@@ -211,8 +210,8 @@ static rondo_status compare_call(struct rondo_ctx *ctx, uint64_t seq)
     return RONDO_SUCCESS;
 }
 
-/* In a stall: does any rank of the node, or (afar) a neighbour on another one, make another call than ours
- * with the same number? What no shared conn shows. All open calls of a group are looked at. */
+/* In a stall: does a rank of the node, or (afar) a neighbour on another node, make a different call under the
+ * same number? This finds differences that no shared conn shows. Covers all open calls of a group. */
 static rondo_status compare_calls(struct rondo_ctx *ctx, int afar)
 {
     uint64_t seq = ctx->calls.seq > RONDO_CALL_RING ? ctx->calls.seq - RONDO_CALL_RING + 1 : 1;
@@ -246,8 +245,8 @@ static rondo_status on_check(void *arg)
                : RONDO_SUCCESS;
 }
 
-/* Plans of streams are turned, and freed, by whoever waits: their executor is looked at under the queue's
- * lock, or not at all. */
+/* Any waiting thread may make progress on queued plans and free them: describe their executor under the
+ * queue's lock, or not at all. */
 static void describe(struct rondo_ctx *ctx, char *what, size_t bytes, int *peer)
 {
     int queued = __atomic_load_n(&ctx->queue.nplans, __ATOMIC_ACQUIRE) > 0;
@@ -280,7 +279,7 @@ static rondo_status on_report(void *arg, int late, int64_t waited_ns)
         return RONDO_SUCCESS;
     }
     if (culprits[0] == '\0' && ctx->wiring.control != NULL && rondo_control_aborted(ctx->wiring.control)) {
-        return rondo_ctx_ready(ctx); /* another rank's deadline passed meanwhile, and that rank knew more */
+        return rondo_ctx_ready(ctx); /* another rank timed out meanwhile and knows more */
     }
     return rondo_ctx_fail(
         ctx,
@@ -289,16 +288,16 @@ static rondo_status on_report(void *arg, int late, int64_t waited_ns)
         peer >= 0 ? peer : -1);
 }
 
-static rondo_status turn_control(void *arg, int *moved) { return rondo_control_progress(arg, moved); }
+static rondo_status progress_control(void *arg, int *moved) { return rondo_control_progress(arg, moved); }
 
-static rondo_status turn_streams(void *arg, int *moved)
+static rondo_status progress_streams(void *arg, int *moved)
 {
     (void)arg;
     rondo_streams_progress(moved);
     return RONDO_SUCCESS;
 }
 
-/* Who died is not waited for; who is stopped in the middle of a slice, not for ever. */
+/* Do not wait for a dead rank, nor forever for one that was stopped in the middle of a slice. */
 static int on_given_up(void *arg, int local, int64_t waited_ns)
 {
     struct rondo_ctx *ctx = arg;
@@ -354,8 +353,8 @@ void rondo_ctx_policy(struct rondo_ctx *ctx)
     ctx->running.owner.mismatch = on_mismatch;
     ctx->running.owner.given_up = on_given_up;
     if (ctx->wiring.control != NULL && ctx->running.progress.nhooks == 0) {
-        struct rondo_hook control = { "control", turn_control, ctx->wiring.control, 0 },
-                          streams = { "streams", turn_streams, NULL, 0 };
+        struct rondo_hook control = { "control", progress_control, ctx->wiring.control, 0 },
+                          streams = { "streams", progress_streams, NULL, 0 };
         rondo_progress_add(&ctx->running.progress, control);
         rondo_progress_add(&ctx->running.progress, streams);
     }
@@ -368,8 +367,8 @@ rondo_status rondo_ctx_progress(struct rondo_ctx *ctx, int *moved)
                                                       : rondo_net_progress(&ctx->wiring.net, moved);
 }
 
-/* Who closes a connection because of an error says so by the control plane, too: what was the cause there is
- * worth a moment. */
+/* A rank that closes a connection because of an error also reports it over the control plane: wait a moment
+ * for the cause. */
 static rondo_status with_reason(struct rondo_ctx *ctx, rondo_status status)
 {
     char text[RONDO_ERROR_TEXT];
@@ -427,9 +426,9 @@ static rondo_status compare_with(struct rondo_ctx *ctx, int peer, uint64_t seq, 
                                     : rondo_ctx_fail(ctx, differs(ctx, peer, &mine, &theirs), peer);
 }
 
-/* What others have posted is looked at first: their records are written by every call of theirs, and each
- * reader makes the next one wait. */
-static rondo_status compare_posts(struct rondo_ctx *ctx, const struct rondo_run *run, int *unknown)
+/* Look at what others published first: each of their calls writes their records, and a reader delays the next
+ * write. */
+static rondo_status compare_published(struct rondo_ctx *ctx, const struct rondo_run *run, int *unknown)
 {
     const struct rondo_work *w = &run->work;
     int none, local = rondo_mailbox_differs(run, unknown);
@@ -445,7 +444,7 @@ static rondo_status compare_run(struct rondo_ctx *ctx, const struct rondo_run *r
     const struct rondo_work *w = &run->work;
     struct rondo_step step = run->schedule->flow[0].step(&w->seat, 0);
     if (w->algo == RONDO_ALGO_ONESHOT) {
-        return compare_posts(ctx, run, unknown);
+        return compare_published(ctx, run, unknown);
     }
     for (int k = 0; k < step.nto; k++) {
         RONDO_TRY(compare_with(ctx, w->ports->send[step.to[k]]->peer, w->seq, unknown));
@@ -453,27 +452,28 @@ static rondo_status compare_run(struct rondo_ctx *ctx, const struct rondo_run *r
     return RONDO_SUCCESS;
 }
 
-/* One-shot that did not run, since buffers were open: all have seen all posts of that, and this run has no
- * number on the mailbox. */
-static int is_unposted(const struct rondo_run *run)
+/* A one-shot fallback that did not run because direct access worked: there all ranks saw all others, and this
+ * run published nothing. */
+static int is_unpublished(const struct rondo_run *run)
 {
     return run->work.algo == RONDO_ALGO_ONESHOT && run->fallback_of != NULL &&
            run->fallback_of->verdict == RONDO_DIRECT;
 }
 
 /*
- * A rank that only sends (the root of a broadcast, a leaf of a reduce) sees nobody's call word, and two ranks
- * that both only send would both succeed. So it compares its call with those of the ranks it sends to, which
- * on the mailbox are all: of two ranks, the later one sees the earlier one's. The fence is for who has not
- * been seen to call: mine is out before I look again. Posts are looked at once, behind the fence: who looks
- * at one that is about to be written makes its writer, and then itself, fetch the line once more (0.2 us).
+ * A rank that only sends (the root of a broadcast, a leaf of a reduce) receives no call word, and two such
+ * ranks would both succeed. So it compares its call with those of the ranks it sends to; on the mailbox these
+ * are all ranks, and the later of two ranks sees the earlier one's call. The fence is for peers whose call
+ * was not seen yet: this rank's own call is visible before it looks again. The mailbox is read only once,
+ * after the fence: reading a place that is about to be written makes its writer, and then the reader, fetch
+ * the line once more (0.2 us).
  */
 rondo_status rondo_plan_compare(struct rondo_ctx *ctx, const struct rondo_run *runs, int nruns)
 {
     for (int i = 0; i < nruns; i++) {
         const struct rondo_run *run = &runs[i];
         int unknown = 0;
-        if (RONDO_LIKELY(!run->only_sends) || run->work.seq == 0 || is_unposted(run)) {
+        if (RONDO_LIKELY(!run->only_sends) || run->work.seq == 0 || is_unpublished(run)) {
             continue;
         }
         if (run->work.algo != RONDO_ALGO_ONESHOT) {
@@ -495,7 +495,7 @@ static void calls_end(struct rondo_ctx *ctx, uint64_t first, uint64_t last)
     }
 }
 
-/* A call that is made again. */
+/* A repeated call. */
 static rondo_status run_cached(struct rondo_ctx *ctx, struct rondo_cached *cached)
 {
     struct rondo_plan *plan = &ctx->calls.immediate;

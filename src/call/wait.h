@@ -10,8 +10,8 @@ void rondo_ctx_policy(struct rondo_ctx *ctx);
 rondo_status rondo_ctx_progress(struct rondo_ctx *ctx, int *moved);
 /** Make progress until *open is 0 and this rank has no data in flight. An error ends the communicator. */
 rondo_status rondo_ctx_wait(struct rondo_ctx *ctx, const int *open);
-/** Cancel all running works; call rondo_ctx_fail first, so that other ranks do not wait. On return nobody touches the
- * user's buffers, or this thread's error text says who still may. @return status. */
+/** Cancel all running works; call rondo_ctx_fail first, so that other ranks do not wait. On return nobody
+ * touches the user's buffers, or this thread's error text says who still may. @return status. */
 rondo_status rondo_ctx_drop(struct rondo_ctx *ctx, rondo_status status);
 /** Issue a task now and wait for it. */
 rondo_status rondo_task_run(const struct rondo_task *task);
@@ -27,9 +27,9 @@ void rondo_call_text(const struct rondo_call *call, char *text, size_t size);
 enum { RONDO_ANSWER_NS = 300000000 }; /* time limit for an answer of another node over the control plane */
 
 /**
- * Format "; rank 3 on host has not made this call, its last collective: broadcast #16 (..) (done)" for some stragglers
- * of this node, or of its neighbour nodes, whose ranks are asked (for RONDO_ANSWER_NS at most, and not after another rank
- * has ended the communicator). Empty if there are none.
+ * Format "; rank 3 on host has not made this call, its last collective: broadcast #16 (..) (done)" for some
+ * stragglers of this node, or of its neighbour nodes, whose ranks are asked (for RONDO_ANSWER_NS at most, and
+ * not after another rank has ended the communicator). Empty if there are none.
  * @param peer  becomes the rank that is farthest behind.
  */
 void rondo_stragglers_text(struct rondo_ctx *ctx, int *peer, char *text, size_t size);

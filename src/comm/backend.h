@@ -1,6 +1,7 @@
 /*
- * What a communicator does differently for buffers in host memory and on a GPU. A context chooses its backend once, at
- * creation (init/context.c): host/host.c or gpu/. Functions that return int or a size report no errors.
+ * What a communicator does differently for buffers in host memory and on a GPU. A context chooses its
+ * backend once, at creation (init/context.c): host/host.c or gpu/. Functions that return int or a size
+ * report no errors.
  */
 #ifndef RONDO_COMM_BACKEND_H
 #define RONDO_COMM_BACKEND_H
@@ -29,8 +30,8 @@ struct rondo_backend_ops {
 
     /* ---- creation, in the order of the calls ---- */
 
-    /** Choose the executor and what the backend allows. Errors of the device itself wait for fill_peer, which tells all
-     * ranks. */
+    /** Choose the executor and what the backend allows. Errors of the device itself wait for fill_peer,
+     * which tells all ranks. */
     rondo_status (*open)(struct rondo_ctx *ctx);
     /** Open the device and describe it. */
     rondo_status (*fill_peer)(struct rondo_ctx *ctx, struct rondo_peer *peer);
@@ -49,7 +50,8 @@ struct rondo_backend_ops {
     void (*fill_record)(struct rondo_ctx *ctx, void *record);
     /** Its matrix of P2P modes, which rondo_node_graphs fills at a node's lowest rank; NULL: none. */
     uint8_t *(*record_modes)(void *record);
-    /** All records of the node are here: record_of(arg, rank) is that part of a rank's. Not called for one rank. */
+    /** All records of the node are here: record_of(arg, rank) is that part of a rank's. Not called for one
+     * rank. */
     rondo_status (*use_records)(struct rondo_ctx *ctx, void *(*record_of)(void *arg, int rank), void *arg);
     /** Open the executor. */
     rondo_status (*open_exec)(struct rondo_ctx *ctx);
@@ -59,8 +61,8 @@ struct rondo_backend_ops {
     rondo_status (*join)(struct rondo_ctx *ctx, int *silent);
     /** The conns work. */
     rondo_status (*start)(struct rondo_ctx *ctx);
-    /** Does every conn within the node go from GPU to GPU, or through a proxy? Host memory in between may deliver the 128
-     * bytes of a store one by one. */
+    /** Does every conn within the node go from GPU to GPU, or through a proxy? Host memory in between may
+     * deliver the 128 bytes of a store one by one. */
     int (*links_reach)(const struct rondo_ctx *ctx);
 
     /* ---- calls ---- */
@@ -70,8 +72,9 @@ struct rondo_backend_ops {
     /** rondo_plan_add for a call of a group. */
     rondo_status (*add)(struct rondo_plan *plan, const struct rondo_task *task);
     /**
-     * Launch at once all plans of a group that belong to this backend and need nobody to wait for them. They are freed and
-     * their places become NULL. After an error the communicators whose plans were not launched have ended.
+     * Launch at once all plans of a group that belong to this backend and need nobody to wait for them.
+     * They are freed and their places become NULL. After an error the communicators whose plans were not
+     * launched have ended.
      */
     rondo_status (*launch)(struct rondo_plan **plans, int nplans);
     /** Wait until all calls have ended. */

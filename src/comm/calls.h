@@ -1,5 +1,5 @@
-/* What a communicator keeps of its calls: plans, the cache of repeated calls, user operations. Data only: call/ holds the
- * functions. */
+/* What a communicator keeps of its calls: plans, the cache of repeated calls, user operations. Data only:
+ * call/ holds the functions. */
 #ifndef RONDO_COMM_CALLS_H
 #define RONDO_COMM_CALLS_H
 
@@ -17,7 +17,8 @@ struct rondo_extra_stream {
     struct rondo_extra_stream *next;
 };
 
-/* A plan's place in a host stream. The plan of a group has one in each stream of its calls. rondo_plan_temp. */
+/* A plan's place in a host stream. The plan of a group has one in each stream of its calls.
+ * rondo_plan_temp. */
 struct rondo_ticket {
     struct rondo_plan *plan;
     rondo_stream stream;
@@ -48,13 +49,13 @@ struct rondo_plan {
     int nself, self_capacity;
 };
 
-/* A selection and prepared runs for calls that repeat: same collective, type, operation and root (in `what`), and same
- * count. */
+/* A selection and prepared runs for calls that repeat: same collective, type, operation and root (in
+ * `what`), and same count. */
 enum rondo_cached_state {
     RONDO_CACHED_FREE,
     RONDO_CACHED_RUNS,
     RONDO_CACHED_SHOT, /* one run that publishes and collects (kern/exec.h) */
-    RONDO_CACHED_FALLBACK /* two runs: the fallback is such a run, used where the primary declines direct access */
+    RONDO_CACHED_FALLBACK /* two runs: the fallback is such a run */
 };
 struct rondo_cached {
     uint64_t what;

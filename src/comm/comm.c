@@ -1,4 +1,4 @@
-/* Shells, and what every call of a communicator begins and fails with. */
+/* Shells, entering and leaving a communicator, and its errors. */
 #include "comm/comm.h"
 
 #include <stdio.h>
@@ -8,8 +8,8 @@
 #include "base/mem.h"
 #include "comm/backend.h"
 
-/* Shells of dead communicators wait here, the oldest is used again first, so that a stale handle is
- * recognised for a long time. */
+/* Shells of dead communicators. The oldest is reused first, so that a stale handle is recognised for a long
+ * time. */
 enum { QUARANTINE = 1024 };
 static pthread_mutex_t shells_lock = PTHREAD_MUTEX_INITIALIZER;
 static rondo_comm *dead_first, *dead_last;
@@ -57,7 +57,7 @@ void rondo_shell_bury(rondo_comm *comm)
     pthread_mutex_unlock(&shells_lock);
 }
 
-/* Handles in quarantine are reachable until the library goes. */
+/* Handles in quarantine stay valid until the library is unloaded. */
 __attribute__((destructor)) static void shells_free(void)
 {
     while (dead_first != NULL) {
@@ -103,7 +103,7 @@ rondo_status rondo_comm_enter(rondo_comm *comm, const char *what, struct rondo_c
     }
     __atomic_store_n(&comm->busy, 1, __ATOMIC_RELAXED);
     __atomic_signal_fence(
-        __ATOMIC_SEQ_CST); /* the processor's fence is in wait_until_left(), for all threads */
+        __ATOMIC_SEQ_CST); /* wait_until_left() (init/life.c) issues the processor fence for all threads */
     if (RONDO_UNLIKELY(!rondo_comm_is_alive(comm))) {
         rondo_comm_leave(comm);
         return not_alive(comm, what);
@@ -164,7 +164,7 @@ rondo_status rondo_ctx_fail(struct rondo_ctx *ctx, rondo_status status, int whos
         if (ctx->wiring.control != NULL) {
             rondo_control_abort(ctx->wiring.control, status, whose, ctx->life.failure_text);
         }
-        ctx->backend->abort(ctx); /* last: peers know by now that what this rank still sends is void */
+        ctx->backend->abort(ctx); /* last: peers know by now that data still coming from this rank is void */
     }
     return status;
 }

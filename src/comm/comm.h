@@ -1,6 +1,7 @@
 /*
- * A communicator inside. The user holds a shell of 64 bytes that outlives the communicator, so that a use after destroy
- * returns an error and does not crash. Everything else is the context, which the shell owns; destroy and abort free it.
+ * A communicator inside. The user holds a shell of 64 bytes that outlives the communicator, so that a use
+ * after destroy returns an error and does not crash. Everything else is the context, which the shell owns;
+ * destroy and abort free it.
  *
  * One thread at a time uses a context. Others may touch it as well:
  * - abort claims the shell, sets flags, and waits for that thread to leave;
@@ -129,8 +130,8 @@ struct rondo_ctx {
     struct rondo_wiring wiring;
     const struct rondo_backend_ops *backend; /* host memory or GPU (comm/backend.h) */
     struct rondo_device *device;             /* of the GPU backend; else NULL */
-    /* Is memory of a kind that the communicator can use? NULL: not checked (RONDO_CHECK_POINTERS). The context owns
-     * the pages that were found good. */
+    /* Is memory of a kind that the communicator can use? NULL: not checked (RONDO_CHECK_POINTERS). The
+     * context owns the pages that were found good. */
     rondo_status (*check_pointer)(const struct rondo_ctx *ctx, const char *call, const char *which,
                                   const void *pointer);
     struct rondo_pages *pages;
@@ -147,7 +148,8 @@ struct rondo_ctx {
 rondo_status rondo_shell_create(rondo_comm **shell);
 /** Make the shell alive: the user gets it. */
 void rondo_shell_publish(rondo_comm *shell);
-/** Turn the shell from alive to dead. Only one caller succeeds, and it ends the communicator. what: the caller's name. */
+/** Turn the shell from alive to dead. Only one caller succeeds, and it ends the communicator. what: the
+ * caller's name. */
 rondo_status rondo_shell_claim(rondo_comm *shell, const char *what, struct rondo_ctx **ctx);
 /** Put a shell without a context in quarantine: its handle is recognised as dead for a long time. */
 void rondo_shell_bury(rondo_comm *shell);
@@ -158,9 +160,9 @@ static inline int rondo_comm_is_alive(const rondo_comm *comm)
     return __atomic_load_n(&comm->magic, __ATOMIC_ACQUIRE) == RONDO_COMM_ALIVE;
 }
 /**
- * Get the context of a live communicator, or an error that says what is wrong with the handle. The context is not freed
- * before rondo_comm_leave (rondo_comm_unvisit). enter: for the thread that uses the communicator, not nested; visit: for
- * any thread. what: the caller's name.
+ * Get the context of a live communicator, or an error that says what is wrong with the handle. The
+ * context is not freed before rondo_comm_leave (rondo_comm_unvisit). enter: for the thread that uses the
+ * communicator, not nested; visit: for any thread. what: the caller's name.
  */
 rondo_status rondo_comm_enter(rondo_comm *comm, const char *what, struct rondo_ctx **ctx);
 void rondo_comm_leave(rondo_comm *comm);

@@ -1,5 +1,5 @@
-/* Nodes of a communicator, its channels and the numbers of the cost model. Rings come from node.c, trees over
- * several nodes from the stitch that it keeps. */
+/* The nodes of a communicator, its channels and the numbers of the cost model. init/node.c provides the
+ * rings, and the stitch that trees over several nodes are read from. */
 #include "comm/layout_fill.h"
 
 #include <stdlib.h>
@@ -34,7 +34,7 @@ static int by_node(const void *x, const void *y)
     return order != 0 ? order : (a->rank > b->rank) - (a->rank < b->rank);
 }
 
-/* Nodes are numbered by their lowest rank, so that every rank finds the same numbers. */
+/* Number nodes by their lowest rank, so that all ranks find the same numbers. */
 static rondo_status number_nodes(struct rondo_layout *layout, const struct rondo_peer *peers)
 {
     int n = layout->nranks;
@@ -86,7 +86,7 @@ static rondo_status count_locals(struct rondo_layout *layout)
     return RONDO_SUCCESS;
 }
 
-/* The same on all ranks: from records that all of them have. */
+/* All ranks compute the same value, from records that all have. */
 static rondo_status fill_model(struct rondo_layout *layout, const struct rondo_peer *peers)
 {
     double worst = 0;
@@ -160,7 +160,7 @@ void rondo_layout_trees(struct rondo_layout *layout)
     }
 }
 
-/* Of a rank of this node, with its tree; -1: none. */
+/* The peer of a rank of this node, whose tree is given; -1: none. */
 static int net_of(const struct rondo_layout *layout, int rank, const struct rondo_tree *tree, int channel,
                   int port, int is_send)
 {
@@ -185,7 +185,8 @@ const char *rondo_layout_net(const struct rondo_layout *layout, int channel, int
                      net_of(layout, layout->rank, &layout->channel[channel].tree, channel, port, is_send));
 }
 
-/* What a rank of this node sends on a channel to other nodes through this rank's GPU. @return how many. */
+/* List the conns of a channel that a rank of this node sends to other nodes through this rank's GPU. @return
+ * their number. */
 static int relayed_by(const struct rondo_layout *layout, int rank, int channel, struct rondo_relayed *list)
 {
     const struct rondo_ring *ring = &layout->channel[channel].ring;
@@ -229,7 +230,7 @@ rondo_status rondo_layout_relayed(const struct rondo_layout *layout, struct rond
     return RONDO_SUCCESS;
 }
 
-/* Channels with one order share its arrays. */
+/* Channels with the same order share its arrays. */
 static int first_with_ring(const struct rondo_layout *layout, int channel)
 {
     for (int c = 0; c < channel; c++) {

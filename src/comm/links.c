@@ -1,4 +1,5 @@
-/* The conns of a communicator: both ends of every ring and tree edge, and of send and recv on first use. */
+/* The conns of a communicator: this rank's ends of ring and tree edges, and of sends and receives on first
+ * use. */
 #include "comm/links.h"
 
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 #include "coll/doubling.h"
 #include "comm/layout_fill.h"
 
-/* A ring edge in and out, and for each tree neighbour one conn each way. */
+/* A ring edge in and out, and one conn in each direction for each tree neighbour. */
 enum { LINKS_A_CHANNEL = 2 + 2 * (1 + RONDO_TREE_FAN) };
 
 int rondo_links_max(const struct rondo_layout *layout, int nchannels)
@@ -18,8 +19,8 @@ int rondo_links_max(const struct rondo_layout *layout, int nchannels)
     return nchannels * LINKS_A_CHANNEL + 2 * rondo_doubling_dims(layout);
 }
 
-/* Ports of a channel that have links at creation: all before PEER, and on the first channel the exchange's.
- */
+/* Ports of a channel that are linked at creation: all before PEER; the first channel adds those of recursive
+ * doubling. */
 static int ports_of(const struct rondo_layout *layout, int c)
 {
     return RONDO_PORT_PEER + (c == 0 ? rondo_doubling_dims(layout) : 0);
@@ -27,7 +28,7 @@ static int ports_of(const struct rondo_layout *layout, int c)
 
 static int port_at(int i) { return i < RONDO_PORT_PEER ? i : RONDO_PORT_DIM + i - RONDO_PORT_PEER; }
 
-/* Which peer is at a port of this channel; -1: nobody. */
+/* The peer at a port of this channel; -1: none. */
 static int port_peer(const struct rondo_layout *layout, int c, int port, int is_send)
 {
     const struct rondo_channel_layout *channel = &layout->channel[c];
@@ -44,7 +45,7 @@ static int port_peer(const struct rondo_layout *layout, int c, int port, int is_
                                                              : -1;
 }
 
-/* Receiving ends' peers, then sending ends'. @return how many receive. */
+/* List the peers of receiving ends, then of sending ends. @return the number of receiving ends. */
 static int list_peers(const struct rondo_layout *layout, int *peers, int *n)
 {
     int nrecv = 0;
@@ -63,7 +64,7 @@ static int list_peers(const struct rondo_layout *layout, int *peers, int *n)
     return nrecv;
 }
 
-/* GPU memory is had in few, large blocks. */
+/* Announce all conns first: GPU memory comes in few, large blocks. */
 static rondo_status expect(struct rondo_ctx *ctx)
 {
     int *peers, n, nrecv;
@@ -107,7 +108,7 @@ rondo_status rondo_links_offer(struct rondo_ctx *ctx, struct rondo_connect *reco
     return RONDO_SUCCESS;
 }
 
-/* The two ends of one conn: same channel, opposite directions, parent to child or the same port. */
+/* Are these two ends of one conn? Same channel, opposite directions, and parent to child or the same port. */
 static int records_match(const struct rondo_connect *mine, const struct rondo_connect *theirs, int rank)
 {
     int same = mine->port == RONDO_PORT_RING || mine->port >= RONDO_PORT_DIM;

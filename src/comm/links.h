@@ -17,15 +17,15 @@ struct rondo_p2p {
 int rondo_links_max(const struct rondo_layout *layout, int nchannels);
 /** Offer this rank's ends of all rings, trees and recursive doubling. records: rondo_links_max() of them. */
 rondo_status rondo_links_offer(struct rondo_ctx *ctx, struct rondo_connect *records);
-/** Connect to the peers' ends; records_of(arg, peer): the peer's records. @return RONDO_IN_PROGRESS: call again,
- * *pending is a peer that is not connected yet (else -1). */
+/** Connect to the peers' ends; records_of(arg, peer): the peer's records. @return RONDO_IN_PROGRESS: call
+ * again, *pending is a peer that is not connected yet (else -1). */
 rondo_status rondo_links_connect(struct rondo_ctx *ctx,
                                  const struct rondo_connect *(*records_of)(void *arg, int peer), void *arg,
                                  int *pending);
 /** Close all links: a peer sees then that this end failed. */
 void rondo_links_close(struct rondo_ctx *ctx);
-/** List the ranks that this one has, or after an error would have, links with: ascending, no duplicates. @return their
- * number. */
+/** List the ranks that this one has, or after an error would have, links with: ascending, no duplicates.
+ * @return their number. */
 int rondo_links_peers(const struct rondo_ctx *ctx, int *peers);
 /** Get the entry of a peer; prepares its link in that direction on first use. */
 rondo_status rondo_p2p_get(struct rondo_ctx *ctx, int peer, int is_send, struct rondo_p2p **p2p);

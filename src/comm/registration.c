@@ -1,4 +1,4 @@
-/* Memory that the ranks of a node reach in one another, and registrations. */
+/* rondo_comm_register: memory that the user keeps for many calls. */
 #include "comm/registration.h"
 
 #include "base/heap.h"
@@ -7,7 +7,7 @@
 #include "base/param.h"
 #include "comm/backend.h"
 
-/* One of a communicator's; the user's handle. */
+/* The user's handle. */
 struct rondo_registration {
     struct rondo_registration *next;
     uint64_t region;

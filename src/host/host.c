@@ -1,5 +1,5 @@
-/* The backend of host memory: the CPU executor, the mailbox and direct access; calls are waited for, or queued on a host
- * stream. */
+/* The backend of host memory: the CPU executor, the mailbox and direct access; calls are waited for, or
+ * queued on a host stream. */
 #include "host/host.h"
 
 #include "base/mem.h"

@@ -15,9 +15,9 @@ struct rondo_split {
 rondo_status rondo_init_begin(struct rondo_ctx *ctx, struct rondo_bootstrap *bootstrap,
                               const struct rondo_split *split);
 /**
- * Move creation: RONDO_SUCCESS (ready; ctx->life.init is NULL), RONDO_IN_PROGRESS, or the error that ended it.
- * nranks 0 after success of a split: no colour. Any thread; one that comes while another is at it gets
- * RONDO_IN_PROGRESS.
+ * Move creation: RONDO_SUCCESS (ready; ctx->life.init is NULL), RONDO_IN_PROGRESS, or the error that
+ * ended it. nranks 0 after success of a split: no colour. Any thread; one that comes while another is at
+ * it gets RONDO_IN_PROGRESS.
  */
 rondo_status rondo_init_step(struct rondo_ctx *ctx);
 /** The same; where the bootstrap says that this thread may not (MPI of one thread): RONDO_IN_PROGRESS while

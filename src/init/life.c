@@ -28,8 +28,8 @@ static int all_left(const int16_t *count)
     return __atomic_load_n(count, __ATOMIC_ACQUIRE) == 0;
 }
 
-/* After rondo_shell_claim(): once every thread has passed a fence, whoever comes in sees the dead shell, and who came in
- * before has said so. */
+/* After rondo_shell_claim(): once every thread has passed a fence, whoever comes in sees the dead shell,
+ * and who came in before has said so. */
 static int wait_until_left(const rondo_comm *comm)
 {
     struct timespec ms = { 0, 1000000 };
