@@ -107,7 +107,7 @@ static void too_many(struct fake_rank *r)
     config.allow_shared_gpu = 1;
     FAKE_ERROR(r, rondo_comm_create_local(r->local, r->rank, &config, &r->comm), RONDO_INVALID_USAGE,
                "3 ranks share GPU 0");
-    FAKE_CHECK(r, fake_has(rondo_last_error(NULL), "fewer ranks a GPU"));
+    FAKE_CHECK(r, fake_has(rondo_last_error(NULL), "fewer ranks per GPU"));
 }
 
 static void more_ranks_than_blocks_of_a_gpu_are_refused_on_all_ranks(void **state)
