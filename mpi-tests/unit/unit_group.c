@@ -252,6 +252,31 @@ static void a_call_that_one_rank_is_refused_may_be_made_right(void **state)
     fake_ranks(2, refused, NULL);
 }
 
+/* Of two communicators in a group each has a wrong call; the first one counts. */
+static void explained(struct fake_rank *r)
+{
+    rondo_comm *other;
+    int32_t value = 1;
+    FAKE_OK(r, rondo_comm_split(r->comm, 0, r->rank, NULL, &other));
+    FAKE_OK(r, rondo_group_start());
+    FAKE_OK(r, rondo_all_reduce(&value, &value, 1, RONDO_INT32, RONDO_SUM, other, NULL));
+    FAKE_ERROR(r, rondo_all_reduce(NULL, &value, 1, RONDO_INT32, RONDO_SUM, r->comm, NULL),
+               RONDO_INVALID_ARGUMENT, "is NULL");
+    FAKE_ERROR(r, rondo_all_reduce(&value, &value, 1, (rondo_dtype)99, RONDO_SUM, other, NULL),
+               RONDO_INVALID_ARGUMENT, "the type is 99");
+    FAKE_ERROR(r, rondo_group_end(), RONDO_INVALID_ARGUMENT, "is NULL");
+    FAKE_CHECK(r, fake_has(rondo_last_error(other), "is NULL"), "%s", rondo_last_error(other));
+    FAKE_CHECK(r, fake_has(rondo_last_error(r->comm), "is NULL"), "%s", rondo_last_error(r->comm));
+    FAKE_OK(r, rondo_all_reduce(&value, &value, 1, RONDO_INT32, RONDO_SUM, other, NULL));
+    FAKE_OK(r, rondo_comm_destroy(other));
+}
+
+static void every_communicator_of_a_failed_group_holds_its_first_error(void **state)
+{
+    (void)state;
+    fake_ranks(2, explained, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -261,6 +286,7 @@ int main(void)
         cmocka_unit_test(a_group_issues_all_before_it_waits_for_any),
         cmocka_unit_test(an_operation_may_be_destroyed_once_its_call_was_made),
         cmocka_unit_test(a_call_that_one_rank_is_refused_may_be_made_right),
+        cmocka_unit_test(every_communicator_of_a_failed_group_holds_its_first_error),
     };
     fake_watchdog(300);
     return cmocka_run_group_tests(tests, NULL, NULL);

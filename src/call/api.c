@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "call/cached.h"
 #include "call/group.h"
+#include "call/overlap.h"
 #include "call/plan_impl.h"
 #include "comm/backend.h"
 
@@ -147,6 +148,7 @@ static rondo_status check(struct rondo_task *t)
                           "rondo_%s on rank %d: the %s buffer is NULL and the count is not 0", call_name(t),
                           t->ctx->job.rank, needed & 1 && t->send == NULL ? "send" : "receive");
     }
+    RONDO_TRY(rondo_task_check_overlap(t, needed));
     return RONDO_UNLIKELY(t->ctx->check_pointer != NULL) ? check_pointers(t, needed) : RONDO_SUCCESS;
 }
 

@@ -3,6 +3,7 @@
 #include "base/fault.h"
 #include "call/cached.h"
 #include "call/group.h"
+#include "call/overlap.h"
 #include "call/plan_impl.h"
 #include "call/wait.h"
 
@@ -103,7 +104,8 @@ int rondo_fast_path(rondo_comm *comm, uint64_t what, size_t count, const void *s
     ctx = comm->ctx;
     entry = rondo_cached_find(ctx, what, count);
     if (RONDO_UNLIKELY(entry == NULL || !is_plain(ctx) || (entry->needed & 1 && send == NULL) ||
-                       (entry->needed & 2 && recv == NULL) || (run = shot_of(entry)) == NULL)) {
+                       (entry->needed & 2 && recv == NULL) || rondo_overlaps(&entry->overlap, send, recv) ||
+                       (run = shot_of(entry)) == NULL)) {
         rondo_comm_leave(comm);
         return 0;
     }

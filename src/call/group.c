@@ -1,6 +1,7 @@
 /* Groups: a thread's calls between start and end are collected and issued together. */
 #include "call/group.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -10,6 +11,7 @@
 #include "call/wait.h"
 #include "comm/backend.h"
 
+static _Thread_local char group_error[RONDO_ERROR_TEXT]; /* the sentence of group.status */
 _Thread_local int rondo_group_level RONDO_FAST_TLS;
 
 /* The group of this thread. Arrays live from the first call to the end of the group. */
@@ -82,6 +84,7 @@ void rondo_group_note_error(rondo_status status)
 {
     if (rondo_group_level > 0 && group.status == RONDO_SUCCESS && status != RONDO_IN_PROGRESS) {
         group.status = status;
+        snprintf(group_error, sizeof(group_error), "%s", rondo_error_text());
     }
 }
 
@@ -319,11 +322,24 @@ static rondo_status issue_tasks(void)
     if (status == RONDO_SUCCESS) {
         status = run_tasks();
     }
-    for (int i = 0; i < group.ntasks && status != RONDO_SUCCESS; i++) {
-        rondo_ctx_keep_error(group.task[i].ctx, status);
-    }
     leave_tasks(group.ntasks);
     return status;
+}
+
+/* The group failed: all its communicators that still exist hold the sentence. */
+static void keep_error(rondo_status status)
+{
+    char text[RONDO_ERROR_TEXT];
+    snprintf(text, sizeof(text), "%s", rondo_error_text());
+    for (int i = 0; i < group.ntasks; i++) {
+        struct rondo_ctx *ctx;
+        if (rondo_comm_enter(group.task[i].shell, "rondo_group_end", &ctx) == RONDO_SUCCESS) {
+            rondo_fail_quiet(status, "%s", text);
+            rondo_ctx_keep_error(ctx, status);
+            rondo_comm_leave(group.task[i].shell);
+        }
+    }
+    rondo_fail_quiet(status, "%s", text);
 }
 
 rondo_status rondo_group_end(void)
@@ -336,11 +352,17 @@ rondo_status rondo_group_end(void)
         return RONDO_SUCCESS;
     }
     status = group.status;
+    if (status != RONDO_SUCCESS) {
+        rondo_fail_quiet(status, "%s", group_error);
+    }
     if (group.ncreations > 0) {
         status = group.end_creations(group.creation, group.ncreations, status);
     }
     if (status == RONDO_SUCCESS && group.ntasks > 0) {
         status = issue_tasks();
+    }
+    if (status != RONDO_SUCCESS) {
+        keep_error(status);
     }
     for (int i = 0; i < group.ntasks; i++) {
         rondo_free(group.task[i].owned);

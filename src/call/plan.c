@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/param.h"
 #include "call/cached.h"
+#include "call/overlap.h"
 #include "call/choose.h"
 #include "call/plan_impl.h"
 #include "comm/backend.h"
@@ -334,6 +335,7 @@ static rondo_status keep(struct rondo_ctx *ctx, const struct rondo_task *t, uint
     entry->count = t->count;
     entry->call_hash = rondo_task_hash(t);
     entry->needed = (uint8_t)rondo_task_needs(t, t->count, t->count);
+    entry->overlap = rondo_task_overlap(t, entry->needed);
     entry->state = (uint8_t)state_of(ctx, entry);
     *kept = entry;
     return RONDO_SUCCESS;

@@ -57,6 +57,10 @@ enum rondo_cached_state {
     RONDO_CACHED_SHOT, /* one run that publishes and collects (kern/exec.h) */
     RONDO_CACHED_FALLBACK /* two runs: the fallback is such a run */
 };
+/* Buffers overlap when recv - send is one of the `span` distances from -before on; in_place is allowed. Bytes. */
+struct rondo_overlap {
+    uintptr_t before, span, in_place;
+};
 struct rondo_cached {
     uint64_t what;
     size_t count;
@@ -65,6 +69,7 @@ struct rondo_cached {
     int nruns;
     uint8_t state;  /* enum rondo_cached_state */
     uint8_t needed; /* rondo_task_needs */
+    struct rondo_overlap overlap;
 };
 /* Set-associative, so that alternating calls do not evict each other. */
 enum {
