@@ -61,7 +61,8 @@ void sim_connect_rank(struct sim *s, int channel, int r)
         connect(s, r, RONDO_PORT_CHILD + i, tree->child[i], RONDO_PORT_PARENT);
         connect(s, tree->child[i], RONDO_PORT_PARENT, r, RONDO_PORT_CHILD + i);
     }
-    for (int j = 0; s->c->algo == RONDO_ALGO_DOUBLING && j < (int)rondo_doubling_ports(s->n); j++) {
+    for (int j = 0;
+         rondo_algo_seating(s->c->algo) == RONDO_SEATING_DIMS && j < (int)rondo_doubling_ports(s->n); j++) {
         int peer = rondo_doubling_peer(r, s->n, (uint32_t)j);
         if (peer >= 0) {
             connect(s, r, RONDO_PORT_DIM + j, peer, RONDO_PORT_DIM + j);
@@ -85,7 +86,7 @@ void sim_make_work(struct sim *s, int channel, int r)
     k->work.algo = (uint8_t)c->algo;
     k->work.proto = RONDO_PROTO_SIMPLE;
     k->work.elem_bytes = (uint8_t)c->elem_bytes;
-    k->work.block_rank = rondo_algo_opens(c->algo) || c->algo == RONDO_ALGO_ONESHOT
+    k->work.block_rank = rondo_algo_medium(c->algo) != RONDO_MEDIUM_CONNS
                              ? NULL
                              : s->layout->channel[channel].ring.rank_at;
     k->work.counts = c->counts;

@@ -106,10 +106,7 @@ static void forms_with_counts_have_one_channel(void **state)
 }
 
 /* On one node only. */
-static int on_mailbox(int algo)
-{
-    return algo == RONDO_ALGO_ONESHOT || rondo_algo_opens((enum rondo_algo)algo);
-}
+static int on_mailbox(int algo) { return rondo_algo_medium((uint32_t)algo) != RONDO_MEDIUM_CONNS; }
 
 /* More bytes, more ranks, more nodes, fewer cores: never cheaper. */
 static void more_work_never_costs_less(void **state)

@@ -107,12 +107,12 @@ void rondo_plan_cut(const struct rondo_ctx *ctx, struct rondo_work *w, const str
                     enum rondo_map map, int channel, int nchannels)
 {
     channel_part(w, t->count, channel, nchannels);
-    if (w->algo == RONDO_ALGO_HIERARCHICAL) {
+    if (rondo_algo_seating(w->algo) == RONDO_SEATING_GROUPS) {
         w->chunk = rondo_min_size(whole_chunk(w, map),
                                   rondo_hierarchical_chunk(&ctx->wiring.layout, w->elem_bytes));
-    } else if (w->algo == RONDO_ALGO_ONESHOT) {
+    } else if (rondo_algo_medium(w->algo) == RONDO_MEDIUM_MAILBOX) {
         w->chunk = published_chunk(ctx, w, map);
-    } else if (w->algo == RONDO_ALGO_TWOSHOT) {
+    } else if (rondo_algo_medium(w->algo) == RONDO_MEDIUM_DIRECT) {
         w->chunk = whole_chunk(w, map);
     } else if (t->counts != NULL) {
         struct rondo_work longest = *w;

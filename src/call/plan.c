@@ -72,15 +72,15 @@ rondo_status rondo_plan_add_local(struct rondo_plan *plan, const struct rondo_ta
     w = &run->work;
     rondo_plan_fill_op(w, t);
     w->divide = 0;
+    run->schedule = rondo_schedule_first(RONDO_COLL_ALL_REDUCE, RONDO_MEDIUM_CONNS);
     w->coll = RONDO_COLL_ALL_REDUCE;
-    w->algo = RONDO_ALGO_RING;
+    w->algo = run->schedule->algo;
     w->proto = RONDO_PROTO_SIMPLE;
     w->in = in;
     w->out = out;
     w->block = w->len = w->chunk = count;
     w->seat.nranks = 1;
     w->seat.parent = -1;
-    run->schedule = rondo_schedule_find(RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING);
     rondo_run_begin(run);
     return RONDO_SUCCESS;
 }
@@ -92,7 +92,7 @@ static int only_sends(const struct rondo_run *run)
     if (w->coll != RONDO_COLL_BROADCAST && w->coll != RONDO_COLL_REDUCE) {
         return 0;
     }
-    return w->algo == RONDO_ALGO_ONESHOT
+    return rondo_algo_medium(w->algo) == RONDO_MEDIUM_MAILBOX
                ? (w->coll == RONDO_COLL_BROADCAST) == (w->seat.index == w->seat.root)
                : run->schedule->flow[0].step(&w->seat, 0).nfrom == 0;
 }
@@ -117,7 +117,7 @@ static void fill_work(struct rondo_ctx *ctx, struct rondo_run *run, const struct
     w->counts = t->counts;
     w->displs = t->displs;
     w->block = t->count;
-    w->block_rank = w->algo == RONDO_ALGO_RING || w->algo == RONDO_ALGO_ORDERED
+    w->block_rank = rondo_algo_seating(w->algo) == RONDO_SEATING_RING
                         ? ctx->wiring.layout.channel[channel].ring.rank_at
                         : NULL;
     w->ports = &ctx->wiring.ports[channel];
@@ -174,10 +174,13 @@ static void fill_exchange(struct rondo_ctx *ctx, struct rondo_run *run, const st
 /* A run for the GPUs' copy engines; the call's other runs are its fallbacks. */
 static void fill_copies(struct rondo_ctx *ctx, struct rondo_run *run, const struct rondo_task *t)
 {
-    static const struct rondo_selection direct = {
-        .primary = { .algo = RONDO_ALGO_TWOSHOT, .proto = RONDO_PROTO_SIMPLE, .nchannels = 1 }
-    };
-    (t->coll == RONDO_COLL_ALL_TO_ALL ? fill_exchange : fill_run)(ctx, run, t, &direct, 0, NULL);
+    int exchange = t->coll == RONDO_COLL_ALL_TO_ALL;
+    enum rondo_coll as = exchange ? RONDO_COLL_ALL_GATHER : (enum rondo_coll)t->coll;
+    struct rondo_selection direct = { .primary = {
+                                          .algo = rondo_schedule_first(as, RONDO_MEDIUM_DIRECT)->algo,
+                                          .proto = RONDO_PROTO_SIMPLE,
+                                          .nchannels = 1 } };
+    (exchange ? fill_exchange : fill_run)(ctx, run, t, &direct, 0, NULL);
     run->copies = 1;
 }
 
@@ -244,12 +247,19 @@ static rondo_status add_collective(struct rondo_plan *plan, const struct rondo_t
 
 /* ---- calls that repeat ---- */
 
+/* May an all_to_all go through the mailbox? */
+static int mailbox_allowed(const struct rondo_ctx *ctx)
+{
+    const struct rondo_schedule *schedule = rondo_schedule_first(RONDO_COLL_ALL_GATHER, RONDO_MEDIUM_MAILBOX);
+    return ctx->running.allowed.protos[RONDO_COLL_ALL_TO_ALL][schedule->algo] != 0;
+}
+
 static int cacheable(const struct rondo_ctx *ctx, const struct rondo_task *t)
 {
     int small = t->coll == RONDO_COLL_ALL_TO_ALL && ctx->wiring.mailbox != NULL &&
                 (rondo_is_pair(&ctx->wiring.layout) ||
                  rondo_task_bytes(t) <= ctx->wiring.mailbox->capacity) &&
-                ctx->running.allowed.protos[RONDO_COLL_ALL_TO_ALL][RONDO_ALGO_ONESHOT] != 0;
+                mailbox_allowed(ctx);
     return t->counts == NULL && t->count > 0 && t->op < RONDO_NUM_OPS &&
            (t->coll <= RONDO_COLL_REDUCE_SCATTER || t->coll == RONDO_COLL_BARRIER || small);
 }
@@ -276,9 +286,9 @@ static enum rondo_cached_state state_of(const struct rondo_ctx *ctx, const struc
         ctx->running.exec_ops->publish == NULL || ctx->backend->is_gpu || ctx->check_pointer != NULL) {
         return RONDO_CACHED_RUNS;
     }
-    return last == 0                                                     ? RONDO_CACHED_SHOT
-           : rondo_algo_opens((enum rondo_algo)entry->runs[0].work.algo) ? RONDO_CACHED_FALLBACK
-                                                                         : RONDO_CACHED_RUNS;
+    return last == 0                                                            ? RONDO_CACHED_SHOT
+           : rondo_algo_medium(entry->runs[0].work.algo) == RONDO_MEDIUM_DIRECT ? RONDO_CACHED_FALLBACK
+                                                                                : RONDO_CACHED_RUNS;
 }
 
 /* Get a free entry of the set, or evict one. */
@@ -298,8 +308,9 @@ static struct rondo_cached *room_for(struct rondo_ctx *ctx, uint64_t what, size_
 /* Without direct access, does all_to_all consist of messages? */
 static int falls_back_on_messages(const struct rondo_selection *selection)
 {
-    return (selection->fallback.nchannels > 0 ? &selection->fallback : &selection->primary)->algo !=
-           RONDO_ALGO_ONESHOT;
+    return rondo_algo_medium(
+               (selection->fallback.nchannels > 0 ? &selection->fallback : &selection->primary)->algo) ==
+           RONDO_MEDIUM_CONNS;
 }
 
 /* Add a call to the cache. *kept NULL: calls of this kind are not cached. */
@@ -390,7 +401,7 @@ static rondo_status add_exchange(struct rondo_plan *plan, const struct rondo_tas
         return RONDO_IN_PROGRESS;
     }
     RONDO_TRY(rondo_plan_choose(plan->ctx, t, &selection));
-    if (selection.primary.algo == RONDO_ALGO_P2P) {
+    if (rondo_algo_medium(selection.primary.algo) == RONDO_MEDIUM_CONNS) {
         return RONDO_IN_PROGRESS;
     }
     posts = !falls_back_on_messages(&selection);
@@ -400,7 +411,7 @@ static rondo_status add_exchange(struct rondo_plan *plan, const struct rondo_tas
         fill_exchange(plan->ctx, run, t, &selection, c, &plan->runs[at]);
         /* only for a call that runs now: calls of a group or a stream first learn what earlier calls find */
         if (plan == &plan->ctx->calls.immediate && !plan->ctx->backend->is_gpu &&
-            rondo_algo_opens((enum rondo_algo)choice->algo) && rondo_direct_declines(&run->work)) {
+            rondo_algo_medium(choice->algo) == RONDO_MEDIUM_DIRECT && rondo_direct_declines(&run->work)) {
             plan->nruns--;
             asks = 0;
             continue;

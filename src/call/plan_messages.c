@@ -75,8 +75,9 @@ rondo_status rondo_plan_add_p2p(struct rondo_plan *plan, const struct rondo_task
     RONDO_TRY(rondo_plan_next_run(plan, &run));
     w = &run->work;
     rondo_plan_fill_op(w, t);
+    run->schedule = rondo_schedule_first((enum rondo_coll)t->coll, RONDO_MEDIUM_CONNS);
     w->coll = t->coll;
-    w->algo = RONDO_ALGO_P2P;
+    w->algo = run->schedule->algo;
     w->proto = (uint8_t)rondo_message_proto(&p2p->link[is_send], t->count * w->elem_bytes);
     w->call_word = rondo_call_word(p2p->calls[is_send], rondo_task_hash(&agreed));
     w->seq = seq;
@@ -86,8 +87,7 @@ rondo_status rondo_plan_add_p2p(struct rondo_plan *plan, const struct rondo_task
     w->chunk = t->count; /* the executor cuts it into slices */
     w->ports = &p2p->ports[is_send];
     run->lane = (uint32_t)(ctx->wiring.layout.nchannels + 2 * peer + is_send);
-    run->schedule = rondo_schedule_find((enum rondo_coll)t->coll, RONDO_ALGO_P2P);
-    rondo_seat_of(&ctx->wiring.layout, 0, RONDO_ALGO_P2P, (enum rondo_coll)t->coll, peer, &w->seat);
+    rondo_seat_of(&ctx->wiring.layout, 0, (enum rondo_algo)w->algo, (enum rondo_coll)t->coll, peer, &w->seat);
     if (!p2p->link[is_send].connected) {
         run->ready = p2p_ready;
         run->ready_arg = &p2p->link[is_send];

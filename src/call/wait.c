@@ -439,11 +439,16 @@ static rondo_status compare_published(struct rondo_ctx *ctx, const struct rondo_
     return on_mismatch(ctx, -1 - local, w, 0);
 }
 
+static int is_by_mailbox(const struct rondo_run *run)
+{
+    return rondo_algo_medium(run->work.algo) == RONDO_MEDIUM_MAILBOX;
+}
+
 static rondo_status compare_run(struct rondo_ctx *ctx, const struct rondo_run *run, int *unknown)
 {
     const struct rondo_work *w = &run->work;
     struct rondo_step step = run->schedule->flow[0].step(&w->seat, 0);
-    if (w->algo == RONDO_ALGO_ONESHOT) {
+    if (is_by_mailbox(run)) {
         return compare_published(ctx, run, unknown);
     }
     for (int k = 0; k < step.nto; k++) {
@@ -456,8 +461,7 @@ static rondo_status compare_run(struct rondo_ctx *ctx, const struct rondo_run *r
  * run published nothing. */
 static int is_unpublished(const struct rondo_run *run)
 {
-    return run->work.algo == RONDO_ALGO_ONESHOT && run->fallback_of != NULL &&
-           run->fallback_of->verdict == RONDO_DIRECT;
+    return is_by_mailbox(run) && run->fallback_of != NULL && run->fallback_of->verdict == RONDO_DIRECT;
 }
 
 /*
@@ -476,7 +480,7 @@ rondo_status rondo_plan_compare(struct rondo_ctx *ctx, const struct rondo_run *r
         if (RONDO_LIKELY(!run->only_sends) || run->work.seq == 0 || is_unpublished(run)) {
             continue;
         }
-        if (run->work.algo != RONDO_ALGO_ONESHOT) {
+        if (!is_by_mailbox(run)) {
             RONDO_TRY(compare_run(ctx, run, &unknown));
             if (!unknown) {
                 continue;

@@ -41,11 +41,11 @@ static const struct coll_row colls[] = { RONDO_COLL_TABLE(COLL_ROW, ) };
 #define NAME_ROW(ctx, name, ...) #name,
 static const char *const algo_names[] = { RONDO_ALGO_TABLE(NAME_ROW, ) };
 
-#define ORDER_ROW(ctx, name, NAME, rank_order, opens, help) rank_order,
+#define ORDER_ROW(ctx, name, NAME, medium, seating, rank_order, ...) rank_order,
 static const uint8_t algo_rank_order[] = { RONDO_ALGO_TABLE(ORDER_ROW, ) };
 
-#define OPENS_ROW(ctx, name, NAME, rank_order, opens, help) opens,
-static const uint8_t algo_opens[] = { RONDO_ALGO_TABLE(OPENS_ROW, ) };
+#define STAYS_ROW(ctx, name, NAME, medium, seating, rank_order, stays) stays,
+static const uint8_t algo_stays[] = { RONDO_ALGO_TABLE(STAYS_ROW, ) };
 
 const struct rondo_schedule *rondo_schedule_find(enum rondo_coll coll, enum rondo_algo algo)
 {
@@ -60,12 +60,23 @@ const struct rondo_schedule *rondo_schedule_find(enum rondo_coll coll, enum rond
     return NULL;
 }
 
+const struct rondo_schedule *rondo_schedule_first(enum rondo_coll coll, enum rondo_medium medium)
+{
+    for (int i = 0; i < rondo_num_schedules; i++) {
+        if (rondo_schedules[i].coll == rondo_coll_scheduled_as(coll) &&
+            rondo_algo_medium(rondo_schedules[i].algo) == medium) {
+            return &rondo_schedules[i];
+        }
+    }
+    return NULL;
+}
+
 const char *rondo_coll_name(enum rondo_coll coll)
 {
     return (unsigned)coll < RONDO_NUM_COLLS ? colls[coll].name : NULL;
 }
 int rondo_algo_in_rank_order(enum rondo_algo algo) { return algo_rank_order[algo]; }
-int rondo_algo_opens(enum rondo_algo algo) { return algo_opens[algo]; }
+int rondo_algo_sent_stays(enum rondo_algo algo) { return algo_stays[algo]; }
 const char *rondo_algo_name(enum rondo_algo algo)
 {
     return (unsigned)algo < RONDO_NUM_ALGOS ? algo_names[algo] : NULL;
@@ -175,15 +186,17 @@ void rondo_seat_of(const struct rondo_layout *layout, int channel, enum rondo_al
     for (int i = 0; i < RONDO_TREE_FAN; i++) {
         seat->child[i] = -1;
     }
-    switch (algo) {
-    case RONDO_ALGO_RING:
-    case RONDO_ALGO_ORDERED:
+    switch (rondo_algo_seating(algo)) {
+    case RONDO_SEATING_RING:
         seat->index = ring->index;
         seat->root = root < 0 ? 0 : ring->index_of[root];
         break;
-    case RONDO_ALGO_TREE: seat_in_tree(layout, channel, root, seat); break;
-    default:
-        seat->nlevels = algo == RONDO_ALGO_HIERARCHICAL && layout->nest != NULL ? layout->nest->nlevels : 0;
+    case RONDO_SEATING_TREE: seat_in_tree(layout, channel, root, seat); break;
+    case RONDO_SEATING_GROUPS:
+        seat->nlevels = layout->nest != NULL ? layout->nest->nlevels : 0; /* fall through */
+    case RONDO_SEATING_DIMS:
+    case RONDO_SEATING_PEER:
+    case RONDO_SEATING_RANKS:
         seat->index = layout->rank;
         seat->root = root < 0 ? 0 : root;
         break;

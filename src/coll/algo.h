@@ -49,6 +49,8 @@ extern const int rondo_num_schedules;
 
 /** The row of the collective that @a coll is scheduled as; NULL when the algorithm does not do it. */
 const struct rondo_schedule *rondo_schedule_find(enum rondo_coll coll, enum rondo_algo algo);
+/** The first row of the collective that @a coll is scheduled as, of algorithms with this medium; NULL: none. */
+const struct rondo_schedule *rondo_schedule_first(enum rondo_coll coll, enum rondo_medium medium);
 
 /* The rows' cost functions (tuner/cost.c). */
 #define RONDO_COST_ROW_(ctx, COLL, ALGO, protos, MAP, flow0, flow1, cost) \
@@ -65,7 +67,7 @@ int rondo_coll_from_name(const char *name);
 int rondo_algo_from_name(const char *name);
 int rondo_coll_reduces(enum rondo_coll coll);
 int rondo_algo_in_rank_order(enum rondo_algo algo);
-int rondo_algo_opens(enum rondo_algo algo);
+int rondo_algo_sent_stays(enum rondo_algo algo);
 int rondo_coll_has_root(enum rondo_coll coll);
 enum rondo_coll rondo_coll_scheduled_as(enum rondo_coll coll);
 

@@ -1,10 +1,13 @@
-/* Schedules without neighbours to pass through: the mailbox of a node, and one sender with one receiver. Pure
- * functions, shared with CUDA. */
+/*
+ * One-shot: ranks of one node swap their data through the node's mailbox. Every rank publishes once, and each
+ * rank that wants a result collects from the others. Pure functions, shared with CUDA.
+ */
 #ifndef RONDO_COLL_ONESHOT_H
 #define RONDO_COLL_ONESHOT_H
 
 #include "coll/step.h"
 
+/* all_reduce: every rank collects from all and reduces. */
 RONDO_FN uint32_t rondo_oneshot_nsteps(const struct rondo_seat *seat)
 {
     (void)seat;
@@ -19,7 +22,7 @@ RONDO_FN struct rondo_step rondo_oneshot_step(const struct rondo_seat *seat, uin
     return s;
 }
 
-/* The same where everyone takes all posts as they are. */
+/* all_gather: every rank collects all blocks. */
 RONDO_FN uint32_t rondo_oneshot_gather_nsteps(const struct rondo_seat *seat)
 {
     (void)seat;
@@ -34,7 +37,7 @@ RONDO_FN struct rondo_step rondo_oneshot_gather_step(const struct rondo_seat *se
     return s;
 }
 
-/* Everyone posts all blocks, and reduces its own. */
+/* reduce_scatter: every rank publishes all blocks, then collects and reduces its own. */
 RONDO_FN uint32_t rondo_oneshot_scatter_nsteps(const struct rondo_seat *seat)
 {
     (void)seat;
@@ -48,7 +51,7 @@ RONDO_FN struct rondo_step rondo_oneshot_scatter_step(const struct rondo_seat *s
     return s;
 }
 
-/* One for all: everyone posts, the root what the others take; it takes its own. */
+/* broadcast: the others collect what the root published; the root copies its own input. All publish, so that all are seen to call. */
 RONDO_FN uint32_t rondo_oneshot_broadcast_nsteps(const struct rondo_seat *seat)
 {
     (void)seat;
@@ -64,7 +67,7 @@ RONDO_FN struct rondo_step rondo_oneshot_broadcast_step(const struct rondo_seat 
     return s;
 }
 
-/* All for one: everyone posts, the root reduces. */
+/* reduce: the root collects from all and reduces. */
 RONDO_FN uint32_t rondo_oneshot_reduce_nsteps(const struct rondo_seat *seat)
 {
     return seat->index == seat->root ? 2 : 1;
@@ -73,43 +76,6 @@ RONDO_FN uint32_t rondo_oneshot_reduce_nsteps(const struct rondo_seat *seat)
 RONDO_FN struct rondo_step rondo_oneshot_reduce_step(const struct rondo_seat *seat, uint32_t k)
 {
     return rondo_oneshot_step(seat, k);
-}
-
-RONDO_FN uint32_t rondo_p2p_send_nsteps(const struct rondo_seat *seat)
-{
-    (void)seat;
-    return 1;
-}
-
-RONDO_FN struct rondo_step rondo_p2p_send_step(const struct rondo_seat *seat, uint32_t k)
-{
-    (void)seat, (void)k;
-    return rondo_step_on(RONDO_SEND, RONDO_PORT_PEER, 0);
-}
-
-RONDO_FN uint32_t rondo_p2p_recv_nsteps(const struct rondo_seat *seat)
-{
-    (void)seat;
-    return 1;
-}
-
-RONDO_FN struct rondo_step rondo_p2p_recv_step(const struct rondo_seat *seat, uint32_t k)
-{
-    (void)seat, (void)k;
-    return rondo_step_on(RONDO_RECV | RONDO_COPY, RONDO_PORT_PEER, 0);
-}
-
-/* A flow that an algorithm does not have. */
-RONDO_FN uint32_t rondo_none_nsteps(const struct rondo_seat *seat)
-{
-    (void)seat;
-    return 0;
-}
-
-RONDO_FN struct rondo_step rondo_none_step(const struct rondo_seat *seat, uint32_t k)
-{
-    (void)seat, (void)k;
-    return rondo_step_none();
 }
 
 #endif

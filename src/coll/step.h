@@ -71,6 +71,30 @@ enum rondo_coll { RONDO_COLL_TABLE(RONDO_ENUM_ROW_, ) RONDO_NUM_COLLS };
 enum rondo_algo { RONDO_ALGO_TABLE(RONDO_ENUM_ROW_, ) RONDO_NUM_ALGOS };
 #undef RONDO_ENUM_ROW_
 
+/* Properties of algorithms (coll/coll.def); algo: enum rondo_algo. */
+enum rondo_medium { RONDO_MEDIUM_CONNS, RONDO_MEDIUM_MAILBOX, RONDO_MEDIUM_DIRECT };
+enum rondo_seating {
+    RONDO_SEATING_RING,
+    RONDO_SEATING_TREE,
+    RONDO_SEATING_DIMS,
+    RONDO_SEATING_PEER,
+    RONDO_SEATING_RANKS,
+    RONDO_SEATING_GROUPS
+};
+#define RONDO_ALGO_CASE_(ctx, name, NAME, medium, ...) algo == RONDO_ALGO_##NAME ? RONDO_MEDIUM_##medium:
+RONDO_FN enum rondo_medium rondo_algo_medium(uint32_t algo)
+{
+    return RONDO_ALGO_TABLE(RONDO_ALGO_CASE_, ) RONDO_MEDIUM_CONNS;
+}
+#undef RONDO_ALGO_CASE_
+#define RONDO_ALGO_CASE_(ctx, name, NAME, medium, seating, ...) \
+    algo == RONDO_ALGO_##NAME ? RONDO_SEATING_##seating:
+RONDO_FN enum rondo_seating rondo_algo_seating(uint32_t algo)
+{
+    return RONDO_ALGO_TABLE(RONDO_ALGO_CASE_, ) RONDO_SEATING_RANKS;
+}
+#undef RONDO_ALGO_CASE_
+
 /* How blocks map to elements (coll/chunk.h). */
 enum rondo_map { RONDO_MAP_SPLIT, RONDO_MAP_BLOCK, RONDO_MAP_WHOLE };
 

@@ -54,7 +54,7 @@ struct rondo_plan {
 enum rondo_cached_state {
     RONDO_CACHED_FREE,
     RONDO_CACHED_RUNS,
-    RONDO_CACHED_SHOT, /* one run that publishes and collects (kern/exec.h) */
+    RONDO_CACHED_SHOT,    /* one run that publishes and collects (kern/exec.h) */
     RONDO_CACHED_FALLBACK /* two runs: the fallback is such a run */
 };
 /* Buffers overlap when recv - send is one of the `span` distances from -before on; in_place is allowed. Bytes. */

@@ -180,7 +180,8 @@ int rondo_links_peers(const struct rondo_ctx *ctx, int *peers)
 
 uint32_t rondo_message_protos(const struct rondo_ctx *ctx)
 {
-    uint32_t ll = ctx->running.allowed.protos[RONDO_COLL_SEND][RONDO_ALGO_P2P] & 1u << RONDO_PROTO_LL;
+    const struct rondo_schedule *schedule = rondo_schedule_first(RONDO_COLL_SEND, RONDO_MEDIUM_CONNS);
+    uint32_t ll = ctx->running.allowed.protos[RONDO_COLL_SEND][schedule->algo] & 1u << RONDO_PROTO_LL;
     return rondo_params()->p2p_ll_threshold > 0 ? ll : 0;
 }
 

@@ -38,7 +38,7 @@ static rondo_status open_device(struct rondo_ctx *ctx)
     ctx->running.exec_ops = &rondo_exec_cuda;
     for (int i = 0; i < RONDO_NUM_COLLS * RONDO_NUM_ALGOS && rondo_params()->direct_gpu == 0; i++) {
         int a = i % RONDO_NUM_ALGOS;
-        if (a == RONDO_ALGO_ONESHOT || rondo_algo_opens((enum rondo_algo)a)) {
+        if (rondo_algo_medium((uint32_t)a) != RONDO_MEDIUM_CONNS) {
             ctx->running.allowed.protos[i / RONDO_NUM_ALGOS][a] = 0;
         }
     }

@@ -150,9 +150,11 @@ static uint32_t wanted_protos(const struct rondo_ctx *ctx)
 {
     uint32_t protos = 1u << RONDO_PROTO_SIMPLE;
     for (int c = 0; c < RONDO_NUM_COLLS; c++) {
-        protos |= ctx->running.allowed.protos[c][RONDO_ALGO_RING] |
-                  ctx->running.allowed.protos[c][RONDO_ALGO_TREE] |
-                  ctx->running.allowed.protos[c][RONDO_ALGO_ORDERED];
+        for (uint32_t a = 0; a < RONDO_NUM_ALGOS; a++) {
+            int in_graph = rondo_algo_seating(a) == RONDO_SEATING_RING ||
+                           rondo_algo_seating(a) == RONDO_SEATING_TREE;
+            protos |= in_graph ? ctx->running.allowed.protos[c][a] : 0;
+        }
     }
     return protos;
 }

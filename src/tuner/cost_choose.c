@@ -164,8 +164,8 @@ static void disallow(struct rondo_allowed *allowed, enum rondo_algo without)
 {
     for (int c = 0; c < RONDO_NUM_COLLS; c++) {
         for (int a = 0; a < RONDO_NUM_ALGOS; a++) {
-            int same = a == (int)without ||
-                       (rondo_algo_opens(without) && rondo_algo_opens((enum rondo_algo)a));
+            int same = a == (int)without || (rondo_algo_medium(without) == RONDO_MEDIUM_DIRECT &&
+                                             rondo_algo_medium((uint32_t)a) == RONDO_MEDIUM_DIRECT);
             allowed->protos[c][a] = same ? 0 : allowed->protos[c][a];
         }
     }

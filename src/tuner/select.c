@@ -31,13 +31,13 @@ static void log_table(const struct rondo_select_input *in)
 
 /* Every edge of the tree over a level's groups carries the whole buffer once in each direction: the least
  * there can be. */
-static void log_nest(const struct rondo_select_input *in)
+static void log_groups(const struct rondo_select_input *in, enum rondo_algo algo)
 {
     const struct rondo_group_levels *levels = &in->layout->model.levels;
     int nranks = in->layout->nranks;
     char text[128], edges[128];
-    RONDO_INFO(RONDO_SUBSYS_TUNING, "rank %d: hierarchical over %s; 2 x %zu bytes over each of: %s",
-               in->layout->rank, rondo_levels_text(levels, nranks, text, sizeof(text)), in->bytes,
+    RONDO_INFO(RONDO_SUBSYS_TUNING, "rank %d: %s over %s; 2 x %zu bytes over each of: %s", in->layout->rank,
+               rondo_algo_name(algo), rondo_levels_text(levels, nranks, text, sizeof(text)), in->bytes,
                rondo_levels_edges_text(levels, nranks, 0, edges, sizeof(edges)));
 }
 
@@ -57,8 +57,8 @@ static rondo_status cheapest(const struct rondo_select_input *in, struct rondo_c
                    rondo_coll_name(in->coll), in->bytes, rondo_algo_name((enum rondo_algo)choice->algo),
                    rondo_proto_name((enum rondo_proto)choice->proto), choice->nchannels,
                    choice->nchannels == 1 ? "" : "s");
-        if (choice->algo == RONDO_ALGO_HIERARCHICAL) {
-            log_nest(in);
+        if (rondo_algo_seating(choice->algo) == RONDO_SEATING_GROUPS) {
+            log_groups(in, (enum rondo_algo)choice->algo);
         }
     }
     return RONDO_SUCCESS;
@@ -79,7 +79,7 @@ static void prefer_direct(const struct rondo_select_input *in, struct rondo_choi
 {
     int measured = choice->measured && !in->gpu && in->mailbox > 0;
     for (int a = 0; measured && a < RONDO_NUM_ALGOS; a++) {
-        const struct rondo_schedule *schedule = rondo_algo_opens((enum rondo_algo)a)
+        const struct rondo_schedule *schedule = rondo_algo_medium((uint32_t)a) == RONDO_MEDIUM_DIRECT
                                                     ? rondo_schedule_find(in->coll, (enum rondo_algo)a)
                                                     : NULL;
         double us = schedule != NULL && (in->allowed->protos[in->coll][a] & schedule->protos) != 0
@@ -145,7 +145,8 @@ rondo_status rondo_select(const struct rondo_select_input *in, struct rondo_sele
         RONDO_TRY(cheapest(in, &selection->primary));
         prefer_direct(in, &selection->primary);
     }
-    if (!rondo_algo_opens((enum rondo_algo)selection->primary.algo) || (in->gpu && !in->private_scalar)) {
+    if (rondo_algo_medium(selection->primary.algo) != RONDO_MEDIUM_DIRECT ||
+        (in->gpu && !in->private_scalar)) {
         return RONDO_SUCCESS;
     }
     RONDO_TRY(cheapest_without_direct(in, &selection->fallback));

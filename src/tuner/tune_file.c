@@ -18,7 +18,9 @@ rondo_status rondo_tune_allowed(struct rondo_allowed *allowed)
     RONDO_TRY(rondo_allowed_parse(allowed, params->algo, params->proto));
     for (int c = 0; !params->direct && c < RONDO_NUM_COLLS; c++) {
         for (int a = 0; a < RONDO_NUM_ALGOS; a++) {
-            allowed->protos[c][a] = rondo_algo_opens((enum rondo_algo)a) ? 0 : allowed->protos[c][a];
+            allowed->protos[c][a] = rondo_algo_medium((uint32_t)a) == RONDO_MEDIUM_DIRECT
+                                        ? 0
+                                        : allowed->protos[c][a];
         }
     }
     if (rondo_tune_is_strict()) {

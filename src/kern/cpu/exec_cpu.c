@@ -139,7 +139,7 @@ static uint8_t *stays_at(const struct slice *s)
 {
     const struct rondo_work *w = s->w;
     if (w->proto != RONDO_PROTO_SIMPLE || !(s->step->act & RONDO_SEND) ||
-        (w->algo != RONDO_ALGO_RING && w->algo != RONDO_ALGO_TREE && w->algo != RONDO_ALGO_P2P)) {
+        !rondo_algo_sent_stays((enum rondo_algo)w->algo)) {
         return NULL;
     }
     return s->step->nfrom == 0 && !w->premul && !(w->divide && (s->step->act & RONDO_FINISH))
@@ -546,7 +546,7 @@ static void exec_cpu_drop(struct rondo_exec *exec)
     const struct rondo_mailbox *open = NULL; /* other ranks have access to this rank's buffers */
     for (int i = 0; i < exec->nlanes; i++) {
         for (struct rondo_run *run = exec->lane[i].first; run != NULL; run = run->next) {
-            open = rondo_algo_opens((enum rondo_algo)run->work.algo) ? run->work.mailbox : open;
+            open = rondo_algo_medium(run->work.algo) == RONDO_MEDIUM_DIRECT ? run->work.mailbox : open;
             --*run->open;
         }
         exec->lane[i].first = NULL;

@@ -379,7 +379,7 @@ void rondo_shot_begin(struct rondo_run *run)
 {
     const struct rondo_work *w = &run->work;
     run->shot.kind = RONDO_SHOT_NEEDS_STEPS;
-    if (w->algo == RONDO_ALGO_ONESHOT) {
+    if (rondo_algo_medium(w->algo) == RONDO_MEDIUM_MAILBOX) {
         struct rondo_step first = run->schedule->flow[0].step(&w->seat, 0),
                           second = run->schedule->flow[0].step(&w->seat, 1);
         struct rondo_span span = rondo_work_span(w, run->schedule->map, 0, first.block);

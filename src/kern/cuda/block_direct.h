@@ -58,9 +58,9 @@ _Static_assert(sizeof(struct rondo_direct_shared) <= sizeof(struct rondo_block_s
 
 /* ---- the schedule: two-shot's rows ---- */
 
-#define RONDO_DIRECT_ROW_(what, COLL, ALGO, protos, MAP, flow0, flow1, cost)                               \
-    if ((int)RONDO_ALGO_##ALGO == (int)RONDO_ALGO_TWOSHOT && (int)RONDO_BLOCK_REDUCES_##COLL == reduces && \
-        coll == (uint32_t)RONDO_COLL_##COLL)                                                               \
+#define RONDO_DIRECT_ROW_(what, COLL, ALGO, protos, MAP, flow0, flow1, cost)               \
+    if (rondo_algo_medium((uint32_t)RONDO_ALGO_##ALGO) == RONDO_MEDIUM_DIRECT &&           \
+        (int)RONDO_BLOCK_REDUCES_##COLL == reduces && coll == (uint32_t)RONDO_COLL_##COLL) \
         return RONDO_DIRECT_##what(MAP, flow0);
 #define RONDO_DIRECT_MAP(MAP, flow0) RONDO_MAP_##MAP
 #define RONDO_DIRECT_NSTEPS(MAP, flow0) rondo_##flow0##_nsteps(seat)
@@ -285,7 +285,7 @@ RONDO_FN int rondo_direct_begin(const struct rondo_launch *launch, struct rondo_
     const struct rondo_work *w = &s->work;
     uint32_t open = 0;
     c->act = rondo_direct_step(reduces, w->coll, &w->seat, 1).act;
-    if (w->algo == RONDO_ALGO_TWOSHOT) {
+    if (rondo_algo_medium(w->algo) == RONDO_MEDIUM_DIRECT) {
         open = rondo_direct_offers(launch, w);
         c->called = 1;
         if (!rondo_direct_meet(launch, s, index, ++c->met, rondo_twoshot_needs(c->act, 0),

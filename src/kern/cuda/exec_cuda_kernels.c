@@ -31,9 +31,8 @@ int rondo_cuda_kernel_of(const struct rondo_work *w)
 /* Some work that kernel i runs. */
 static struct rondo_work sample(int i)
 {
-    struct rondo_work w = {
-        .coll = RONDO_COLL_SEND, .algo = RONDO_ALGO_P2P, .proto = RONDO_PROTO_SIMPLE, .elem_bytes = 1
-    };
+    struct rondo_work w = { .coll = RONDO_COLL_SEND, .proto = RONDO_PROTO_SIMPLE, .elem_bytes = 1 };
+    enum rondo_medium medium = RONDO_MEDIUM_CONNS;
     int variant = 0;
     if (i >= REDUCE_KERNELS) {
         int j = i - REDUCE_KERNELS;
@@ -47,9 +46,10 @@ static struct rondo_work sample(int i)
         w.coll = RONDO_COLL_ALL_GATHER;
     }
     if (i >= COPY_KERNELS) {
-        w.algo = variant == DIRECT ? RONDO_ALGO_TWOSHOT : RONDO_ALGO_RING;
+        medium = variant == DIRECT ? RONDO_MEDIUM_DIRECT : RONDO_MEDIUM_CONNS;
         w.proto = (uint8_t)(variant == DIRECT ? RONDO_PROTO_SIMPLE : variant);
     }
+    w.algo = rondo_schedule_first((enum rondo_coll)w.coll, medium)->algo;
     return w;
 }
 

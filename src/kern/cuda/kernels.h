@@ -24,7 +24,7 @@ enum { RONDO_KERNEL_NAME = 48 };
 /** By one-shot or two-shot? Then kern/cuda/block_direct.h runs it, and the protocol does not matter. */
 static inline int rondo_work_is_direct(const struct rondo_work *work)
 {
-    return work->algo == RONDO_ALGO_ONESHOT || work->algo == RONDO_ALGO_TWOSHOT;
+    return rondo_algo_medium(work->algo) != RONDO_MEDIUM_CONNS;
 }
 /** The name of the kernel that runs a work. */
 void rondo_kernel_name(char name[RONDO_KERNEL_NAME], const struct rondo_work *work);

@@ -135,7 +135,7 @@ static const char *limit_of(const struct rondo_explain_question *q, const struct
                             size_t bytes)
 {
     const struct rondo_schedule *schedule = rondo_schedule_find(q->coll, (enum rondo_algo)c->algo);
-    if (c->algo == RONDO_ALGO_ONESHOT && c->us < 0 && !rondo_is_gpu_model(q->layout)) {
+    if (rondo_algo_medium(c->algo) == RONDO_MEDIUM_MAILBOX && c->us < 0 && !rondo_is_gpu_model(q->layout)) {
         return q->layout->nnodes > 1          ? "not available: ranks of one node only"
                : rondo_coll_has_root(q->coll) ? "not available: more bytes or ranks than the mailbox holds"
                : q->layout->nranks == 2       ? "not available: more bytes than RONDO_PAIR_SIZE"
