@@ -50,8 +50,8 @@ int sim_publish(struct sim *s, int r, const struct flow *flow)
     }
     k->op++;
     if (place->op != 0 && place->reads != readers(s, r)) {
-        sim_fail(s, "rank %d overwrites post %u, which %d of %d ranks have read", r, place->op, place->reads,
-                 readers(s, r));
+        sim_fail(s, "rank %d overwrites message %u, which %d of %d ranks have read", r, place->op,
+                 place->reads, readers(s, r));
         return 0;
     }
     free(place->data);
@@ -90,7 +90,7 @@ int sim_collect(struct sim *s, int r, const struct flow *flow)
             return 0;
         }
         if (place->op > op || place->n != n) {
-            sim_fail(s, "rank %d finds post %u of %zu elements instead of %u of %zu from rank %d", r,
+            sim_fail(s, "rank %d finds message %u of %zu elements instead of %u of %zu from rank %d", r,
                      place->op, place->n, op, n, q);
             return 0;
         }

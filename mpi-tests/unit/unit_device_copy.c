@@ -556,7 +556,7 @@ static void fails_midway(struct fake_rank *r)
     if (r->rank == 1) {
         survived = status == RONDO_SUCCESS;
         FAKE_CHECK(r, survived || nth > MIDWAY || cu()->StreamQuery(stream) == CUDA_SUCCESS,
-                   "a part of the call is under way");
+                   "a part of the call is still running");
         device_let_go();
     }
     pthread_barrier_wait(&together);

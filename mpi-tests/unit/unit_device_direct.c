@@ -323,7 +323,7 @@ static void replayed(struct fake_rank *r)
              ->lock); /* while another rank is late, this one's watching thread would look and open memory */
     device_graph_run(d, &graph, 1);
     pthread_mutex_unlock(&r->comm->ctx->device->lock);
-    FAKE_CHECK(r, staged(r) > before, "memory was open before it was told of");
+    FAKE_CHECK(r, staged(r) > before, "memory was used before it was announced");
     pthread_barrier_wait(&together);
     FAKE_CHECK(r, calls_until_open(r, (int32_t *)x + 8) <= 4);
     before = staged(r);

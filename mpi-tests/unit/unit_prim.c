@@ -357,7 +357,7 @@ static int says(const struct rondo_gpu_words *words, int32_t peer, uint32_t port
 }
 
 /* One thread of each of two teams, in turn. */
-static void tells(void *arg, void *shared)
+static void show_waits(void *arg, void *shared)
 {
     struct rondo_gpu_words *words = arg;
     (void)shared;
@@ -384,7 +384,7 @@ static void the_first_wait_of_a_block_is_shown_until_it_ends(void **state)
 {
     static struct rondo_gpu_words words;
     const struct rondo_sim_rules rules = { .whole_lines = 1 };
-    const struct rondo_sim_grid grid = { tells, &words, 1, RONDO_WARP, 0 };
+    const struct rondo_sim_grid grid = { show_waits, &words, 1, RONDO_WARP, 0 };
     struct rondo_sim_result result;
     (void)state;
     rondo_sim_run(&rules, &grid, 1, &result);

@@ -1,22 +1,20 @@
 /*
- * A mailbox: memory that all ranks of a node see, in which each rank has a place to post one message for
- * everybody.
+ * A mailbox: memory of a node where each rank has one place to publish a small message for all.
  *
- * Place of rank r, bank b: {arrival word, payload}: up to RONDO_MAILBOX_INLINE bytes of payload share the
- * arrival word's cache line, so that a small message costs one cache-line transfer per reader; a longer
- * payload begins with the next line, since whole lines are copied faster (of 2 KiB a quarter). Two banks used
- * in turn need no trailing barrier: whoever posts operation k + 2 has seen everyone post k + 1, and everyone
- * posts k + 1 only after having read k. Arrival word: call word (high 32 bits) and operation number (low 32
- * bits, never 0).
+ * Place of rank r, bank b: {arrival word, payload}. Up to RONDO_MAILBOX_INLINE bytes of payload share the arrival
+ * word's cache line, so that a small message costs one cache-line transfer per reader. A longer payload begins with
+ * the next line, since whole lines are copied faster (2 KiB by a quarter). Two banks used in turn need no trailing
+ * barrier: a rank that publishes operation k + 2 has seen everyone publish k + 1, and everyone publishes k + 1 only
+ * after reading k. Arrival word: call word (high 32 bits) and operation number (low 32 bits, never 0).
  *
- * Two ranks hand two places over to one another: what a rank has read in operation k it writes in k + 1. A
- * line that another core has written comes with the right to write it, so that nobody waits to get back what
- * it wrote before, which is half of a small exchange. Where there are more readers a line stays with none of
- * them. A rank's post is no longer its own once it is posted: nobody reads what it has posted itself.
+ * Two ranks swap two places: what a rank has read in operation k it writes in k + 1. A line that another core has
+ * written comes with the right to write it, so that no rank waits to get back what it wrote before, which is half
+ * of a small exchange. With more readers, a line stays with none of them. Once published, a message no longer
+ * belongs to its rank: nobody reads its own.
  *
- * Behind the places, on lines of their own, the marks: of each rank whether it touches others' buffers at
- * this moment, and of all whether somebody has taken its buffers back. A rank marks itself before it looks at
- * the latter; who takes its buffers back says so before it looks at the former: one of the two sees the other
+ * After the places, on separate lines, are the marks: one per rank, set while it touches others' buffers, and one
+ * for all, set once some rank has revoked access to its buffers. A rank sets its mark before it reads the common
+ * one; a rank that revokes access sets the common one before it reads the others: one of the two sees the other
  * (kern/cpu/exec_cpu.h).
  */
 #ifndef RONDO_BASE_MAILBOX_H
@@ -26,12 +24,10 @@
 
 enum { RONDO_MAILBOX_BANKS = 2, RONDO_MAILBOX_INLINE = RONDO_CACHE_LINE - 8 };
 
-/*
- * What one rank has for all, or all for one: places of their own, of the same form and of a size in the
- * limits below, behind the counts, where there are few ranks. Who only sends does not wait for who receives
- * it, but is RONDO_ROOTED_BANKS calls ahead at most: everyone posts in every such call (who has nothing to
- * say, nothing), and who has posted call k has read what was for it in all calls before k.
- */
+/* Rooted calls (broadcast, reduce) of few ranks have places of their own, of the same form and of a size
+ * within these limits, after the counts. A rank that only sends does not wait for its receivers, but is at
+ * most RONDO_ROOTED_BANKS calls ahead: everyone publishes in every such call, if need be without payload, and
+ * a rank that has published call k has read what it needs of all calls before k. */
 enum {
     RONDO_ROOTED_BANKS = 8,
     RONDO_ROOTED_RANKS = 8,
@@ -41,15 +37,15 @@ enum {
 
 struct rondo_mailbox {
     uint8_t *places; /* rondo_mailbox_place */
-    size_t stride;   /* bytes of a place: multiple of RONDO_CTRL_ALIGN */
+    size_t stride;   /* bytes of a place, a multiple of RONDO_CTRL_ALIGN */
     size_t capacity; /* payload bytes of a place */
     int32_t index, nranks;
-    uint32_t op;                  /* operations posted by this rank */
-    uint32_t rooted, rooted_seen; /* the same of one for all and all for one; and what all are known to have
-                                     posted of these */
+    uint32_t op; /* operations published by this rank */
+    /* the same for rooted calls; and the last one that all are known to have published */
+    uint32_t rooted, rooted_seen;
 };
 
-/* Where in a place a payload of so many bytes lies. */
+/* Offset in a place of a payload of that many bytes. */
 RONDO_FN size_t rondo_mailbox_at(size_t bytes)
 {
     return bytes <= RONDO_MAILBOX_INLINE ? 8 : RONDO_CACHE_LINE;
@@ -58,7 +54,7 @@ RONDO_FN size_t rondo_mailbox_stride(size_t capacity)
 {
     return (RONDO_CACHE_LINE + capacity + RONDO_CTRL_ALIGN - 1) / RONDO_CTRL_ALIGN * RONDO_CTRL_ALIGN;
 }
-/* Payload bytes of a rooted place of a mailbox with so many in its others. */
+/* Payload bytes of a rooted place, by that of the other places. */
 RONDO_FN size_t rondo_rooted_capacity(size_t capacity)
 {
     return capacity < RONDO_ROOTED_LEAST  ? (size_t)RONDO_ROOTED_LEAST
@@ -82,13 +78,13 @@ RONDO_FN uint8_t *rondo_mailbox_place(const struct rondo_mailbox *b, uint32_t op
     size_t at = b->nranks == 2 ? (op + (uint32_t)rank) & 1 : (op & 1) * (size_t)b->nranks + (size_t)rank;
     return b->places + at * b->stride;
 }
-/* rank nranks: the mark of all. */
+/* rank == nranks: the common mark. */
 RONDO_FN uint32_t *rondo_mailbox_mark(const struct rondo_mailbox *b, int rank)
 {
     return (uint32_t *)(void *)(b->places + b->stride * rondo_mailbox_nplaces(b->nranks) +
                                 (size_t)rank * RONDO_CTRL_ALIGN);
 }
-/* How far a rank has come between OPEN and CLOSE of a call (coll/hierarchical.h): a line of its own behind
+/* How far a rank has come between OPEN and CLOSE of a call (coll/hierarchical.h), on a separate line after
  * the marks. */
 RONDO_FN uint32_t *rondo_mailbox_count(const struct rondo_mailbox *b, int rank)
 {

@@ -23,7 +23,7 @@ struct message {
 };
 _Static_assert(sizeof(struct message) <= RONDO_TWOSHOT_POST &&
                    sizeof(struct rondo_direct_offer) <= RONDO_MAILBOX_INLINE,
-               "a post fits its place, and what every call has the arrival word's line");
+               "a message fits its place, and an offer the arrival word's line");
 
 /* ---- which bytes ---- */
 

@@ -470,7 +470,7 @@ static const struct rondo_work *find_note(const struct rondo_exec *exec, int cap
     return NULL;
 }
 
-static rondo_status tell(struct rondo_exec *exec, int captured)
+static rondo_status report(struct rondo_exec *exec, int captured)
 {
     const struct rondo_gpu_words *words = exec->words[captured];
     int peer = WORD(words->fault_peer);
@@ -501,7 +501,7 @@ rondo_status rondo_exec_cuda_fault(struct rondo_exec *exec)
     for (int i = 0; i < (int)RONDO_COUNTOF(exec->words); i++) {
         if (RONDO_UNLIKELY(WORD(exec->words[i]->fault) != RONDO_GPU_FINE) &&
             !__atomic_exchange_n(&exec->faulted, 1, __ATOMIC_ACQ_REL)) {
-            return tell(exec, i);
+            return report(exec, i);
         }
     }
     return RONDO_SUCCESS;
