@@ -1,7 +1,8 @@
-/* base/cores.h: affinity, cgroup quotas (v1 and v2, from trees made here) and NUMA nodes. */
+/* base/cores.h: affinity, cgroup quotas (v1 and v2, from trees made here) and NUMA nodes; base/thread.h. */
 #include <ftw.h>
 #include <sched.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "base/cores.h"
+#include "base/thread.h"
 
 static char mount_point[] = "/tmp/unit_cores.XXXXXX";
 
@@ -279,6 +281,38 @@ static int remove_mount(void **state)
     return rmdir(mount_point);
 }
 
+struct seen {
+    int blocks_signals;
+    size_t stack_bytes;
+};
+
+static void *look_at_itself(void *arg)
+{
+    struct seen *seen = arg;
+    pthread_attr_t attr;
+    sigset_t blocked;
+    pthread_sigmask(SIG_SETMASK, NULL, &blocked);
+    seen->blocks_signals = sigismember(&blocked, SIGINT) && sigismember(&blocked, SIGUSR1);
+    pthread_getattr_np(pthread_self(), &attr);
+    pthread_attr_getstacksize(&attr, &seen->stack_bytes);
+    pthread_attr_destroy(&attr);
+    return arg;
+}
+
+static void a_thread_of_the_library_leaves_signals_to_the_program(void **state)
+{
+    struct seen seen = { 0 };
+    pthread_t thread;
+    sigset_t here;
+    (void)state;
+    assert_int_equal(rondo_thread_start(&thread, "rondo-test", look_at_itself, &seen), RONDO_SUCCESS);
+    pthread_join(thread, NULL);
+    assert_true(seen.blocks_signals);
+    assert_true(seen.stack_bytes >= (size_t)8 << 20);
+    pthread_sigmask(SIG_SETMASK, NULL, &here);
+    assert_false(sigismember(&here, SIGINT));
+}
+
 #define TEST(name) cmocka_unit_test_teardown(name, clean)
 
 int main(int argc, char **argv)
@@ -302,6 +336,7 @@ int main(int argc, char **argv)
         TEST(sets_unite_and_count),
         TEST(a_thread_is_bound_near_a_device),
         TEST(numa_node_is_that_of_the_kernel),
+        TEST(a_thread_of_the_library_leaves_signals_to_the_program),
     };
     return cmocka_run_group_tests(tests, make_mount, remove_mount);
 }

@@ -1,10 +1,12 @@
-/* base/mem.h: allocation, hash and random bytes. */
+/* base/mem.h and base/array.h: allocation, growing arrays, hash and random bytes. */
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
+#include "base/array.h"
 #include "base/mem.h"
 
 /* Memory that was full of dirt and freed comes back: many pieces, so that some are reused. */
@@ -76,6 +78,42 @@ static void no_memory_is_an_error_that_says_for_what(void **state)
     assert_non_null(strstr(rondo_error_text(), "slots: no memory for 1152921504606846976 bytes"));
 }
 
+static void an_array_grows_keeps_its_elements_and_is_zero_behind_them(void **state)
+{
+    int *number = NULL, n = 0, capacity = 0, moved = 0;
+    (void)state;
+    while (n < 1000) {
+        const int *before = number;
+        assert_int_equal(RONDO_ARRAY_GROW(number, n, capacity, "numbers"), RONDO_SUCCESS);
+        assert_true(capacity > n);
+        moved += number != before;
+        for (int i = n; number != before && i < capacity; i++) {
+            assert_int_equal(number[i], 0);
+        }
+        number[n] = 7 * n;
+        n++;
+    }
+    assert_in_range(moved, 1, 8); /* by doubling */
+    for (int i = 0; i < n; i++) {
+        assert_int_equal(number[i], 7 * i);
+    }
+    assert_int_equal(RONDO_ARRAY_RESERVE(number, n, 123456, capacity, "numbers"), RONDO_SUCCESS);
+    assert_true(capacity >= 123456 && number[n - 1] == 7 * (n - 1));
+    rondo_free(number);
+}
+
+static void an_array_that_cannot_grow_stays_as_it_was(void **state)
+{
+    char here, *text = &here;
+    int64_t need = (int64_t)INT_MAX + 1;
+    int capacity = 1;
+    (void)state;
+    assert_int_equal(RONDO_ARRAY_RESERVE(text, 1, need, capacity, "the names"), RONDO_SYSTEM_ERROR);
+    assert_non_null(strstr(rondo_error_text(), "the names"));
+    assert_ptr_equal(text, &here);
+    assert_int_equal(capacity, 1);
+}
+
 static void hash_depends_on_every_bit_and_on_the_seed(void **state)
 {
     uint8_t data[32] = { 0 };
@@ -120,6 +158,8 @@ int main(void)
         cmocka_unit_test(nothing_is_a_pointer_of_its_own),
         cmocka_unit_test(sizes_that_overflow_are_errors_and_leave_the_pointer),
         cmocka_unit_test(no_memory_is_an_error_that_says_for_what),
+        cmocka_unit_test(an_array_grows_keeps_its_elements_and_is_zero_behind_them),
+        cmocka_unit_test(an_array_that_cannot_grow_stays_as_it_was),
         cmocka_unit_test(hash_depends_on_every_bit_and_on_the_seed),
         cmocka_unit_test(random_bytes_fill_everything_and_differ),
     };

@@ -5,12 +5,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/heap_impl.h"
 #include "base/log.h"
 #include "base/mem.h"
 
 static const size_t huge_page = 2u << 20, least_segment = 64u << 20, most_growth = (size_t)1 << 30;
-enum { MIN_ENTRIES = 8 };
 
 /* [offset, offset + bytes) of its segment. */
 struct block {
@@ -49,24 +49,6 @@ static void heap_watch_forks(void)
 }
 
 static size_t page_size(void) { return (size_t)sysconf(_SC_PAGESIZE); }
-
-/* Room for one more entry of an array that grows by doubling. */
-static rondo_status grow(void *array, int n, int *capacity, size_t size, const char *what)
-{
-    void *old, *bigger;
-    if (n < *capacity) {
-        return RONDO_SUCCESS;
-    }
-    memcpy(&old, array, sizeof(old));
-    RONDO_TRY(rondo_calloc(&bigger, (size_t)(n < MIN_ENTRIES ? MIN_ENTRIES : 2 * n), size, what));
-    if (n > 0) {
-        memcpy(bigger, old, (size_t)n * size);
-    }
-    rondo_free(old);
-    memcpy(array, &bigger, sizeof(bigger));
-    *capacity = n < MIN_ENTRIES ? MIN_ENTRIES : 2 * n;
-    return RONDO_SUCCESS;
-}
 
 /* The last segment that begins at or before an address; -1: none. */
 static int segment_before(const uint8_t *at)
@@ -149,8 +131,7 @@ static rondo_status segment_new(size_t bytes, struct segment **made)
     rondo_status status;
     int at;
     pthread_once(&once, heap_watch_forks);
-    RONDO_TRY(
-        grow(&segments, nsegments, &segments_capacity, sizeof(struct segment *), "the heap's segments"));
+    RONDO_TRY(RONDO_ARRAY_GROW(segments, nsegments, segments_capacity, "the heap's segments"));
     RONDO_TRY(RONDO_NEW(s, "a segment of the heap"));
     want = rondo_max_size(want < most_growth ? want : most_growth, need);
     status = segment_open(s, want);
@@ -230,7 +211,7 @@ static int find_gap(const struct segment *s, size_t bytes, size_t align, int *at
 static rondo_status block_new(struct segment *s, int at, size_t offset, size_t bytes)
 {
     size_t page = page_size(), begin = offset / page * page;
-    RONDO_TRY(grow(&s->blocks, s->nblocks, &s->capacity, sizeof(struct block), "the heap's blocks"));
+    RONDO_TRY(RONDO_ARRAY_GROW(s->blocks, s->nblocks, s->capacity, "the heap's blocks"));
     RONDO_TRY(rondo_shm_reserve(&s->shm, begin, rondo_round_up(offset + bytes, page) - begin));
     memmove(&s->blocks[at + 1], &s->blocks[at], (size_t)(s->nblocks - at) * sizeof(struct block));
     s->blocks[at] = (struct block){ .offset = offset, .bytes = bytes, .id = rondo_region_new_id() };

@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/heap_impl.h"
 #include "base/mem.h"
 
@@ -80,17 +81,7 @@ int rondo_region_find(const void *ptr, size_t bytes, struct rondo_region *region
 
 static rondo_status entry_new(int at, uint8_t *base, size_t bytes)
 {
-    if (nentries == capacity) {
-        int bigger = capacity == 0 ? 16 : 2 * capacity;
-        struct entry *array;
-        RONDO_TRY(RONDO_NEW_ARRAY(array, bigger, "the registered ranges"));
-        if (nentries > 0) {
-            memcpy(array, entries, (size_t)nentries * sizeof(*array));
-        }
-        rondo_free(entries);
-        entries = array;
-        capacity = bigger;
-    }
+    RONDO_TRY(RONDO_ARRAY_GROW(entries, nentries, capacity, "the registered ranges"));
     memmove(&entries[at + 1], &entries[at], (size_t)(nentries - at) * sizeof(*entries));
     entries[at] = (struct entry){ .region = { .id = rondo_region_new_id(), .base = base, .bytes = bytes },
                                   .refs = 0 };

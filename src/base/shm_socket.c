@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -13,6 +12,7 @@
 #include <unistd.h>
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "base/wait.h"
 
 #define STOP_EVENT UINT64_MAX
@@ -190,21 +190,10 @@ static void server_free(struct server *s)
 
 static rondo_status server_start_thread(struct server *s)
 {
-    sigset_t all, before;
-    int rc;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(&s->thread, NULL, server_main, s);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc != 0) {
-        return rondo_fail(RONDO_SYSTEM_ERROR,
-                          "cannot start the thread that shares memory over a socket on %s: %s; raise the "
-                          "limit of processes (ulimit -u, "
-                          "pids cgroup), or use another RONDO_SHM_MODE",
-                          rondo_log_host(), strerror(rc));
-    }
-    pthread_setname_np(s->thread, "rondo-shm");
-    return RONDO_SUCCESS;
+    rondo_status status = rondo_thread_start(&s->thread, "rondo-shm", server_main, s);
+    return status == RONDO_SUCCESS
+               ? RONDO_SUCCESS
+               : rondo_fail(status, "%s, or use another RONDO_SHM_MODE", rondo_error_text());
 }
 
 static rondo_status socket_failed(const char *what)

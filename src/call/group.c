@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "call/plan_impl.h"
@@ -23,23 +24,6 @@ static _Thread_local struct {
     int ncreations, creation_capacity;
     rondo_end_creations *end_creations;
 } group;
-
-static rondo_status grow(void *array, int *capacity, int used, size_t size)
-{
-    void **place = array, *bigger;
-    int wanted = 2 * *capacity + 16;
-    if (used < *capacity) {
-        return RONDO_SUCCESS;
-    }
-    RONDO_TRY(rondo_calloc(&bigger, (size_t)wanted, size, "the calls of a group"));
-    if (used > 0) {
-        memcpy(bigger, *place, size * (size_t)used);
-    }
-    rondo_free(*place);
-    *place = bigger;
-    *capacity = wanted;
-    return RONDO_SUCCESS;
-}
 
 /* Copy the caller's arrays, which need not live until the group ends. */
 static rondo_status own_arrays(struct rondo_task *t)
@@ -62,7 +46,7 @@ static rondo_status own_arrays(struct rondo_task *t)
 rondo_status rondo_group_add(const struct rondo_task *task)
 {
     struct rondo_task *added;
-    RONDO_TRY(grow(&group.task, &group.capacity, group.ntasks, sizeof(*group.task)));
+    RONDO_TRY(RONDO_ARRAY_GROW(group.task, group.ntasks, group.capacity, "the calls of a group"));
     added = &group.task[group.ntasks];
     *added = *task;
     RONDO_TRY(own_arrays(added));
@@ -73,7 +57,8 @@ rondo_status rondo_group_add(const struct rondo_task *task)
 
 rondo_status rondo_group_add_creation(struct rondo_ctx *ctx, rondo_comm **comm, rondo_end_creations *end)
 {
-    RONDO_TRY(grow(&group.creation, &group.creation_capacity, group.ncreations, sizeof(*group.creation)));
+    RONDO_TRY(
+        RONDO_ARRAY_GROW(group.creation, group.ncreations, group.creation_capacity, "the calls of a group"));
     group.creation[group.ncreations++] =
         (struct rondo_creation){ .ctx = ctx, .shell = ctx->shell, .place = comm };
     group.end_creations = end;

@@ -1,6 +1,7 @@
 /* Sends and receives, and the calls that consist of them: gather and scatter. Contract: plan_impl.h. */
 #include <string.h>
 
+#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "call/plan_impl.h"
@@ -41,17 +42,7 @@ static rondo_status add_to_self(struct rondo_plan *plan, const struct rondo_task
         return rondo_plan_add_local(plan, t, is_send ? t->send : other.send, is_send ? other.recv : t->recv,
                                     t->count);
     }
-    if (plan->nself == plan->self_capacity) {
-        int capacity = 2 * plan->self_capacity + 4;
-        struct rondo_task *self;
-        RONDO_TRY(RONDO_NEW_ARRAY(self, capacity, "sends to itself"));
-        if (plan->nself > 0) {
-            memcpy(self, plan->self, sizeof(*self) * (size_t)plan->nself);
-        }
-        rondo_free(plan->self);
-        plan->self = self;
-        plan->self_capacity = capacity;
-    }
+    RONDO_TRY(RONDO_ARRAY_GROW(plan->self, plan->nself, plan->self_capacity, "sends to itself"));
     plan->self[plan->nself++] = *t;
     return RONDO_SUCCESS;
 }

@@ -8,6 +8,7 @@
 #include "base/cores.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "comm/links.h"
 #include "gpu/device.h"
 
@@ -227,23 +228,17 @@ rondo_status rondo_device_watch(struct rondo_ctx *ctx)
 {
     struct rondo_device *d = ctx->device;
     pthread_condattr_t attr;
-    sigset_t all, before;
-    int error;
+    rondo_status status;
     RONDO_TRY(RONDO_NEW_ARRAY(d->wait, 2 * ctx->wiring.layout.nchannels + 1, "what the blocks wait for"));
     want_slices(ctx, 0); /* round "hello" is over */
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&d->wake, &attr);
     pthread_condattr_destroy(&attr);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&d->thread, NULL, watch, ctx);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (error != 0) {
+    status = rondo_thread_start(&d->thread, "rondo-gpu", watch, ctx);
+    if (status != RONDO_SUCCESS) {
         pthread_cond_destroy(&d->wake);
-        return rondo_fail(RONDO_SYSTEM_ERROR,
-                          "rank %d: cannot start the thread that watches GPU %d: error %d", ctx->job.rank,
-                          d->ordinal, error);
+        return rondo_fail(status, "rank %d, for GPU %d: %s", ctx->job.rank, d->ordinal, rondo_error_text());
     }
     d->running = 1;
     return RONDO_SUCCESS;

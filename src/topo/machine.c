@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include "base/array.h"
 #include "base/mem.h"
 #include "topo/machine_field.h"
 
@@ -68,23 +69,6 @@ static void item_init(struct rondo_item *item, enum rondo_item_kind kind, int32_
     }
 }
 
-static rondo_status machine_grow(struct rondo_machine *machine)
-{
-    if (machine->nitems < machine->capacity) {
-        return RONDO_SUCCESS;
-    }
-    int32_t capacity = machine->capacity ? 2 * machine->capacity : 64;
-    struct rondo_item *item;
-    RONDO_TRY(RONDO_NEW_ARRAY(item, capacity, "the items of a machine"));
-    if (machine->nitems) {
-        memcpy(item, machine->item, (size_t)machine->nitems * sizeof *item);
-    }
-    rondo_free(machine->item);
-    machine->item = item;
-    machine->capacity = capacity;
-    return RONDO_SUCCESS;
-}
-
 static int parent_valid(const struct rondo_machine *machine, enum rondo_item_kind kind, int32_t parent)
 {
     if (parent < 0) {
@@ -124,7 +108,7 @@ rondo_status rondo_machine_add(struct rondo_machine *machine, enum rondo_item_ki
     if (!rondo_machine_may_add(machine, kind, parent, why)) {
         return rondo_fail(RONDO_INVALID_ARGUMENT, "%s", why);
     }
-    RONDO_TRY(machine_grow(machine));
+    RONDO_TRY(RONDO_ARRAY_GROW(machine->item, machine->nitems, machine->capacity, "the items of a machine"));
     item_init(&machine->item[machine->nitems], kind, parent);
     *index = machine->nitems++;
     return RONDO_SUCCESS;

@@ -1,5 +1,5 @@
-#include <stdlib.h>
 #include <string.h>
+#include "base/array.h"
 #include "base/mem.h"
 #include "topo/topo_build.h"
 
@@ -39,38 +39,17 @@ int rondo_topo_latency(int type)
 
 /* ---- hops ---- */
 
-static rondo_status hops_grow(struct rondo_topo *topo, int64_t capacity)
+rondo_status rondo_topo_hops_reserve(struct rondo_topo *topo, int n)
 {
-    if (capacity > INT32_MAX) {
+    int64_t need = (int64_t)topo->nhops + n;
+    int32_t capacity = topo->hop_capacity; /* of both arrays */
+    if (need > INT32_MAX) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
                           "%s: its paths have more than %d hops; describe a part of the machine",
                           topo->machine->source, INT32_MAX);
     }
-    int32_t *hop = realloc(topo->hop, (size_t)capacity * sizeof *hop);
-    if (hop) {
-        topo->hop = hop;
-    }
-    uint8_t *cost = realloc(topo->cost, (size_t)capacity);
-    if (cost) {
-        topo->cost = cost;
-    }
-    if (!hop || !cost) {
-        return rondo_fail(RONDO_SYSTEM_ERROR, "no memory for %lld hops of paths", (long long)capacity);
-    }
-    topo->hop_capacity = (int32_t)capacity;
-    return RONDO_SUCCESS;
-}
-
-rondo_status rondo_topo_hops_reserve(struct rondo_topo *topo, int n)
-{
-    int64_t need = (int64_t)topo->nhops + n, twice = 2 * (int64_t)topo->hop_capacity;
-    if (need <= topo->hop_capacity) {
-        return RONDO_SUCCESS;
-    }
-    if (twice > INT32_MAX) {
-        twice = need;
-    }
-    return hops_grow(topo, need > twice ? need : twice > 1024 ? twice : 1024);
+    RONDO_TRY(RONDO_ARRAY_RESERVE(topo->hop, topo->nhops, need, capacity, "the hops of paths"));
+    return RONDO_ARRAY_RESERVE(topo->cost, topo->nhops, need, topo->hop_capacity, "the hops of paths");
 }
 
 /* ---- what a path costs ---- */
@@ -117,15 +96,7 @@ void rondo_topo_path_settle(struct rondo_topo *topo, int from, int to, struct ro
 
 static rondo_status label_add(struct walk *walk, struct label label)
 {
-    if (walk->nlabels == walk->capacity) {
-        int32_t capacity = 2 * walk->capacity;
-        struct label *grown = realloc(walk->label, (size_t)capacity * sizeof *grown);
-        if (!grown) {
-            return rondo_fail(RONDO_SYSTEM_ERROR, "no memory for %d ways through the machine", (int)capacity);
-        }
-        walk->label = grown;
-        walk->capacity = capacity;
-    }
+    RONDO_TRY(RONDO_ARRAY_GROW(walk->label, walk->nlabels, walk->capacity, "ways through the machine"));
     label.next = walk->head[label.node];
     walk->head[label.node] = walk->nlabels;
     walk->label[walk->nlabels++] = label;
@@ -229,7 +200,6 @@ static rondo_status walk_init(struct walk *walk)
 {
     const struct rondo_topo *topo = walk->topo;
     RONDO_TRY(RONDO_NEW_ARRAY(walk->head, topo->nnodes, "ways through the machine"));
-    RONDO_TRY(RONDO_NEW_ARRAY(walk->label, walk->capacity, "ways through the machine"));
     RONDO_TRY(RONDO_NEW_ARRAY(walk->near_first, topo->nnodes + 1, "ways through the machine"));
     RONDO_TRY(RONDO_NEW_ARRAY(walk->near, topo->nlinks, "ways through the machine"));
     for (int node = 0, n = 0; node < topo->nnodes; node++) {
@@ -245,7 +215,7 @@ static rondo_status walk_init(struct walk *walk)
 
 static void walk_release(struct walk *walk)
 {
-    free(walk->label);
+    rondo_free(walk->label);
     rondo_free(walk->head);
     rondo_free(walk->near_first);
     rondo_free(walk->near);
@@ -373,7 +343,7 @@ static rondo_status paths_from(struct rondo_topo *topo, const struct rondo_topo_
 
 rondo_status rondo_topo_paths(struct rondo_topo *topo, const struct rondo_topo_attach *attach)
 {
-    struct walk walk = { .topo = topo, .capacity = 256 };
+    struct walk walk = { .topo = topo };
     rondo_status status;
     RONDO_TRY_GOTO(walk_init(&walk), done);
     for (int from = 0; from < topo->npoints; from++) {

@@ -27,7 +27,7 @@ struct rondo_topo_build {
     int32_t *chain;                   /* per net: the nodes from it to its NIC, 4 each, ended by -1 */
     struct rondo_topo_attach *attach; /* per point */
     struct rondo_topo_edge *edge;
-    int32_t nedges, edge_capacity, node_capacity;
+    int32_t nedges, edge_capacity;
 };
 
 /** Build in this order, with the nodes in place: edges, then links and attachments. */

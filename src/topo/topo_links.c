@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
+#include "base/array.h"
 #include "base/mem.h"
 
 static const struct rondo_item *item_at(const struct rondo_topo_build *build, int32_t item)
@@ -12,15 +12,8 @@ static const struct rondo_item *item_at(const struct rondo_topo_build *build, in
 
 rondo_status rondo_topo_edge_add(struct rondo_topo_build *build, int a, int b, int type, int64_t mbs)
 {
-    if (build->nedges == build->edge_capacity) {
-        int32_t capacity = build->edge_capacity ? 2 * build->edge_capacity : 64;
-        struct rondo_topo_edge *grown = realloc(build->edge, (size_t)capacity * sizeof *grown);
-        if (!grown) {
-            return rondo_fail(RONDO_SYSTEM_ERROR, "no memory for %d links of the topology", (int)capacity);
-        }
-        build->edge = grown;
-        build->edge_capacity = capacity;
-    }
+    RONDO_TRY(
+        RONDO_ARRAY_GROW(build->edge, build->nedges, build->edge_capacity, "the links of the topology"));
     int64_t most = RONDO_MACHINE_MAX_MBS;
     build->edge[build->nedges++] = (struct rondo_topo_edge){ a, b,
                                                              (int32_t)(mbs < 1      ? 1

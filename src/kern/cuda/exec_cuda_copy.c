@@ -19,6 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
@@ -397,17 +398,7 @@ static rondo_status publish_offer(struct rondo_exec *exec, struct rondo_cuda_cop
 
 static rondo_status next_call(struct rondo_cuda_copies *c, struct copied **call)
 {
-    if (c->ncalls == c->capacity) {
-        int capacity = 2 * c->capacity + 1;
-        struct copied *more;
-        RONDO_TRY(RONDO_NEW_ARRAY(more, capacity, "calls by copy engines"));
-        if (c->ncalls > 0) {
-            memcpy(more, c->call, sizeof(*more) * (size_t)c->ncalls);
-        }
-        rondo_free(c->call);
-        c->call = more;
-        c->capacity = capacity;
-    }
+    RONDO_TRY(RONDO_ARRAY_GROW(c->call, c->ncalls, c->capacity, "calls by copy engines"));
     *call = &c->call[c->ncalls++];
     memset(*call, 0, sizeof(**call));
     return RONDO_SUCCESS;

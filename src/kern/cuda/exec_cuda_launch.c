@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/log.h"
-#include "base/mem.h"
 #include "coll/algo.h"
 #include "kern/cuda/exec_cuda_impl.h"
 
@@ -60,13 +60,7 @@ static void sort_messages(const struct rondo_exec *exec, struct rondo_cuda_item 
 static rondo_status list_items(struct rondo_exec *exec)
 {
     int n = 0;
-    if (exec->nruns > exec->capacity) {
-        rondo_free(exec->item);
-        exec->item = NULL;
-        exec->capacity = 0;
-        RONDO_TRY(RONDO_NEW_ARRAY(exec->item, 2 * exec->nruns, "the works of a group"));
-        exec->capacity = 2 * exec->nruns;
-    }
+    RONDO_TRY(RONDO_ARRAY_RESERVE(exec->item, 0, exec->nruns, exec->capacity, "the works of a group"));
     for (int pass = 0; pass < 3; pass++) {
         for (int i = 0; i < exec->nruns; i++) {
             const struct rondo_work *w = &exec->runs[i].work;

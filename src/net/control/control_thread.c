@@ -17,9 +17,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
+#include "base/thread.h"
 
 #define STOP_EVENT UINT32_MAX
 #define WIRE_EVENT (UINT32_MAX - 1)
@@ -141,17 +143,7 @@ static rondo_status process_get(struct watcher *w, int pid, uint64_t start, int 
         unused = process->refs == 0 ? i : unused;
     }
     if (unused < 0) {
-        if (w->nprocesses == w->capacity) {
-            int capacity = w->capacity ? 2 * w->capacity : 16;
-            struct process *processes;
-            RONDO_TRY(RONDO_NEW_ARRAY(processes, capacity, "control plane's processes"));
-            if (w->nprocesses > 0) {
-                memcpy(processes, w->processes, sizeof(*processes) * (size_t)w->nprocesses);
-            }
-            rondo_free(w->processes);
-            w->processes = processes;
-            w->capacity = capacity;
-        }
+        RONDO_TRY(RONDO_ARRAY_GROW(w->processes, w->nprocesses, w->capacity, "control plane's processes"));
         unused = w->nprocesses++;
     }
     w->processes[unused] = (struct process){ .pid = pid, .start = start, .refs = 1, .fd = -1 };
@@ -359,20 +351,8 @@ static void watcher_free(struct watcher *w)
 
 static rondo_status watcher_start_thread(struct watcher *w)
 {
-    sigset_t all, before;
-    int rc;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(&w->thread, NULL, watcher_main, w);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc != 0) {
-        return rondo_fail(RONDO_SYSTEM_ERROR,
-                          "cannot start the control thread on %s: %s; raise the limit on processes (ulimit "
-                          "-u, pids cgroup)",
-                          rondo_log_host(), strerror(rc));
-    }
-    pthread_setname_np(w->thread, "rondo-control");
-    return RONDO_SUCCESS;
+    rondo_status status = rondo_thread_start(&w->thread, "rondo-control", watcher_main, w);
+    return status == RONDO_SUCCESS ? RONDO_SUCCESS : rondo_fail_aloud(status);
 }
 
 /* Called with the lock held; the new thread waits for it. */

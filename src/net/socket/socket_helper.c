@@ -4,13 +4,12 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
+#include "base/thread.h"
 #include "base/wait.h"
 
 enum { LOOKS = 400 /* at what is published, before sleep: some microseconds */ };
@@ -138,31 +137,27 @@ void rondo_socket_help_end(struct rondo_socket_comm *comm)
     rondo_free(all);
 }
 
-/* @return errno. Signals are for the program's threads. */
-static int helper_start(struct helper *h)
+static rondo_status helper_start(struct helper *h)
 {
-    sigset_t all, before;
-    int error;
+    rondo_status status;
     h->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (h->event < 0) {
-        return errno;
+        return rondo_fail_quiet(RONDO_SYSTEM_ERROR,
+                                "no eventfd on %s: %m; raise the limit of open files (ulimit -n)",
+                                rondo_log_host());
     }
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&h->thread, NULL, help, h);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (error != 0) {
+    status = rondo_thread_start(&h->thread, "rondo-socket", help, h);
+    if (status != RONDO_SUCCESS) {
         close(h->event);
-        return error;
     }
-    pthread_setname_np(h->thread, "rondo-socket");
-    return 0;
+    return status;
 }
 
 rondo_status rondo_socket_help(struct rondo_socket_comm *comm)
 {
     struct rondo_socket_helpers *all;
-    int n = (int)rondo_min_size((size_t)rondo_params()->socket_nthreads, (size_t)comm->nconns - 1), error = 0;
+    int n = (int)rondo_min_size((size_t)rondo_params()->socket_nthreads, (size_t)comm->nconns - 1);
+    rondo_status status = RONDO_SUCCESS;
     if (n == 0) {
         return RONDO_SUCCESS;
     }
@@ -172,16 +167,14 @@ rondo_status rondo_socket_help(struct rondo_socket_comm *comm)
     all->lost = RONDO_SOCKET_FINE;
     all->n = n;
     comm->helpers = all;
-    for (int i = 0; i < n && error == 0; i++) {
+    for (int i = 0; i < n && status == RONDO_SUCCESS; i++) {
         all->helper[i].all = all;
         all->helper[i].index = i;
-        error = helper_start(&all->helper[i]);
-        all->started += error == 0;
+        status = helper_start(&all->helper[i]);
+        all->started += status == RONDO_SUCCESS;
     }
-    return error == 0 ? RONDO_SUCCESS
-                      : rondo_socket_end(comm, RONDO_SYSTEM_ERROR,
-                                         "host %s cannot start %d threads for connections: %s; lower "
-                                         "RONDO_SOCKET_NTHREADS, or raise the "
-                                         "limits of processes and files (ulimit -u, ulimit -n)",
-                                         rondo_log_host(), n, strerror(error));
+    return status == RONDO_SUCCESS
+               ? RONDO_SUCCESS
+               : rondo_socket_end(comm, status, "%s, or lower RONDO_SOCKET_NTHREADS (here %d)",
+                                  rondo_error_text(), n);
 }

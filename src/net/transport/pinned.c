@@ -3,28 +3,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/cuda_mem.h"
 #include "base/log.h"
 #include "base/mem.h"
-
-enum { FIRST_ROOM = 16 };
-
-static rondo_status grow(struct rondo_pinned *pinned)
-{
-    struct rondo_pinned_range *larger;
-    if (pinned->n < pinned->capacity) {
-        return RONDO_SUCCESS;
-    }
-    int capacity = pinned->capacity > 0 ? 2 * pinned->capacity : FIRST_ROOM;
-    RONDO_TRY(RONDO_NEW_ARRAY(larger, capacity, "the list of pinned memory"));
-    if (pinned->n > 0) {
-        memcpy(larger, pinned->at, (size_t)pinned->n * sizeof(*larger));
-    }
-    rondo_free(pinned->at);
-    pinned->at = larger;
-    pinned->capacity = capacity;
-    return RONDO_SUCCESS;
-}
 
 /* With the device's context current. */
 static rondo_status add(struct rondo_pinned *pinned, struct rondo_pinned_range *range)
@@ -66,7 +48,7 @@ rondo_status rondo_pinned_map(struct rondo_pinned *pinned, void *host, size_t by
             return RONDO_SUCCESS;
         }
     }
-    RONDO_TRY(grow(pinned));
+    RONDO_TRY(RONDO_ARRAY_GROW(pinned->at, pinned->n, pinned->capacity, "the list of pinned memory"));
     rondo_gpu_relax(&before);
     status = rondo_cuda_enter(pinned->device);
     if (status == RONDO_SUCCESS) {

@@ -2,7 +2,6 @@
  * Contract: net/transport/pxn.h. */
 #include <linux/futex.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
+#include "base/thread.h"
 #include "base/wait.h"
 #include "net/transport/pxn_impl.h"
 
@@ -234,21 +234,13 @@ static void *relay_main(void *arg)
 
 static rondo_status thread_start(struct rondo_pxn_thread *relay)
 {
-    sigset_t all, before;
-    int rc;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    rondo_status status;
     __atomic_add_fetch(&nrelays, 1, __ATOMIC_ACQ_REL);
-    rc = pthread_create(&relay->thread, NULL, relay_main, relay);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc != 0) {
+    status = rondo_thread_start(&relay->thread, "rondo-pxn", relay_main, relay);
+    if (status != RONDO_SUCCESS) {
         __atomic_sub_fetch(&nrelays, 1, __ATOMIC_ACQ_REL);
-        return rondo_fail_quiet(RONDO_SYSTEM_ERROR,
-                                "its thread cannot be started: %s; raise the limit of processes (ulimit -u)",
-                                strerror(rc));
     }
-    pthread_setname_np(relay->thread, "rondo-pxn");
-    return RONDO_SUCCESS;
+    return status;
 }
 
 /* ---- the offer ---- */

@@ -2,25 +2,15 @@
  * net/transport/transport_net.h. */
 #include <string.h>
 
+#include "base/array.h"
 #include "base/heap.h"
 #include "base/log.h"
-#include "base/mem.h"
 #include "net/transport/transport_net.h"
 
 rondo_status rondo_net_carry(struct rondo_net_end *end)
 {
     struct rondo_net_ends *ends = &end->owner->ends[end->link->is_send];
-    if (ends->n == ends->capacity) {
-        int capacity = ends->capacity > 0 ? 2 * ends->capacity : 16;
-        struct rondo_net_end **larger;
-        RONDO_TRY(RONDO_NEW_ARRAY(larger, capacity, "the list of conns between nodes"));
-        if (ends->n > 0) {
-            memcpy(larger, ends->at, sizeof(*larger) * (size_t)ends->n);
-        }
-        rondo_free(ends->at);
-        ends->at = larger;
-        ends->capacity = capacity;
-    }
+    RONDO_TRY(RONDO_ARRAY_GROW(ends->at, ends->n, ends->capacity, "the list of conns between nodes"));
     end->word = end->link->is_send ? &end->link->tail->tail : &end->link->head->head;
     end->index = ends->n;
     ends->at[ends->n++] = end;

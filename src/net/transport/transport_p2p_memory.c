@@ -5,12 +5,11 @@
 #include <sched.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
 #include "base/wait.h"
-
-enum { FIRST_ROOM = 4 };
 
 _Static_assert(sizeof(struct rondo_p2p_cell) == RONDO_CTRL_ALIGN, "cells are lines");
 
@@ -68,30 +67,14 @@ void rondo_p2p_pattern(const struct rondo_gpu_name *owner, int local, uint64_t p
     pattern[1] = ~pattern[0];
 }
 
-static rondo_status block_grow(struct rondo_p2p *p2p)
-{
-    struct rondo_p2p_block *larger;
-    if (p2p->nblocks < p2p->capacity) {
-        return RONDO_SUCCESS;
-    }
-    int capacity = p2p->capacity > 0 ? 2 * p2p->capacity : FIRST_ROOM;
-    RONDO_TRY(RONDO_NEW_ARRAY(larger, capacity, "the list of blocks of device memory"));
-    if (p2p->nblocks > 0) {
-        memcpy(larger, p2p->block, (size_t)p2p->nblocks * sizeof(*larger));
-    }
-    rondo_free(p2p->block);
-    p2p->block = larger;
-    p2p->capacity = capacity;
-    return RONDO_SUCCESS;
-}
-
 /* Zeroed when it returns: peers may look. */
 static rondo_status block_make(struct rondo_p2p *p2p, size_t bytes)
 {
     const struct rondo_net *net = p2p->net;
     struct rondo_p2p_block *block;
     rondo_status status;
-    RONDO_TRY(block_grow(p2p));
+    RONDO_TRY(
+        RONDO_ARRAY_GROW(p2p->block, p2p->nblocks, p2p->capacity, "the list of blocks of device memory"));
     block = &p2p->block[p2p->nblocks];
     memset(block, 0, sizeof(*block));
     RONDO_TRY(rondo_gpu_mem_create(&block->mem, net->device, bytes, net->nlocal > 1));
@@ -189,23 +172,6 @@ rondo_status rondo_p2p_take_slots(struct rondo_p2p *p2p, struct rondo_p2p_link *
 
 /* ---- blocks of peers ---- */
 
-static rondo_status map_grow(struct rondo_p2p_map *map)
-{
-    struct rondo_gpu_mem *larger;
-    if (map->n < map->capacity) {
-        return RONDO_SUCCESS;
-    }
-    int capacity = map->capacity > 0 ? 2 * map->capacity : FIRST_ROOM;
-    RONDO_TRY(RONDO_NEW_ARRAY(larger, capacity, "the list of a peer's blocks"));
-    if (map->n > 0) {
-        memcpy(larger, map->mem, (size_t)map->n * sizeof(*larger));
-    }
-    rondo_free(map->mem);
-    map->mem = larger;
-    map->capacity = capacity;
-    return RONDO_SUCCESS;
-}
-
 /* In the owner's cell of us. */
 static CUresult tell(const struct rondo_p2p *p2p, const struct rondo_p2p_map *map, const uint64_t *what)
 {
@@ -236,7 +202,7 @@ static rondo_status first_check(struct rondo_p2p *p2p, struct rondo_p2p_map *map
 static rondo_status open_more(struct rondo_p2p *p2p, struct rondo_p2p_map *map,
                               const struct rondo_gpu_name *name)
 {
-    RONDO_TRY(map_grow(map));
+    RONDO_TRY(RONDO_ARRAY_GROW(map->mem, map->n, map->capacity, "the list of a peer's blocks"));
     RONDO_TRY(rondo_gpu_mem_open(&map->mem[map->n], p2p->net->device, name));
     map->n++;
     return map->n == 1 ? first_check(p2p, map) : RONDO_SUCCESS;

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
@@ -182,14 +183,7 @@ static void trial_keep(struct job *job, const struct trial *t)
     struct rondo_measured *m = &job->section.measured;
     for (int i = 0; i < t->n; i++) {
         const struct rondo_choice *c = &t->row[i].choice;
-        if (m->npoints == job->capacity) {
-            struct rondo_measured_point *more;
-            job->capacity = 2 * job->capacity + 64;
-            must(RONDO_NEW_ARRAY(more, job->capacity, "times"), "memory");
-            if (m->npoints > 0) memcpy(more, m->point, sizeof *more * (size_t)m->npoints);
-            rondo_free(m->point);
-            m->point = more;
-        }
+        must(RONDO_ARRAY_GROW(m->point, m->npoints, job->capacity, "times"), "memory");
         m->point[m->npoints++] = (struct rondo_measured_point){ .coll = (uint8_t)t->coll,
                                                                 .algo = c->algo,
                                                                 .proto = c->proto,

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/array.h"
 #include "base/ifnames.h"
 #include "base/mem.h"
 
@@ -25,21 +26,11 @@ struct ports {
 
 static rondo_status port_new(struct ports *ports, const char *name, struct port **port)
 {
-    if (ports->n == ports->capacity) {
-        struct port *grown;
-        int capacity = ports->capacity ? 2 * ports->capacity : 8;
-        if (ports->n >= RONDO_MACHINE_MAX_NETS) {
-            return rondo_fail(RONDO_INVALID_ARGUMENT, "this host has more than %d network ports",
-                              RONDO_MACHINE_MAX_NETS);
-        }
-        RONDO_TRY(RONDO_NEW_ARRAY(grown, capacity, "the list of network ports"));
-        if (ports->n > 0) {
-            memcpy(grown, ports->port, (size_t)ports->n * sizeof *grown);
-        }
-        rondo_free(ports->port);
-        ports->port = grown;
-        ports->capacity = capacity;
+    if (ports->n >= RONDO_MACHINE_MAX_NETS) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "this host has more than %d network ports",
+                          RONDO_MACHINE_MAX_NETS);
     }
+    RONDO_TRY(RONDO_ARRAY_GROW(ports->port, ports->n, ports->capacity, "the list of network ports"));
     *port = &ports->port[ports->n++];
     rondo_detect_name((*port)->name, name);
     (*port)->busid = INT64_MAX;

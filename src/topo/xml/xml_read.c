@@ -11,10 +11,11 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/array.h"
 #include "base/mem.h"
 #include "topo/xml/xml.h"
 
-enum { CHUNK = 16384 };
+enum { CHUNK = 16384, READ_BYTES = 1 << 16 };
 
 struct walk {
     xmlParserCtxtPtr parser;
@@ -485,13 +486,14 @@ static rondo_status file_open(const char *file, int *fd)
 rondo_status rondo_xml_load(const char *file, char **text, size_t *bytes)
 {
     int fd;
-    size_t capacity = 1 << 16, n = 0;
+    size_t n = 0;
+    int capacity = 0;
     char *buffer = NULL;
     rondo_status status;
     RONDO_TRY(file_open(file, &fd));
-    RONDO_TRY_GOTO(rondo_calloc(&buffer, capacity, 1, "a file"), out);
     for (;;) {
-        ssize_t got = read(fd, buffer + n, capacity - n);
+        RONDO_TRY_GOTO(RONDO_ARRAY_RESERVE(buffer, (int)n, (int64_t)n + READ_BYTES, capacity, "a file"), out);
+        ssize_t got = read(fd, buffer + n, (size_t)capacity - n);
         if (got < 0 && errno == EINTR) {
             continue;
         }
@@ -507,14 +509,6 @@ rondo_status rondo_xml_load(const char *file, char **text, size_t *bytes)
             status = rondo_fail(RONDO_INVALID_ARGUMENT, "%s: more than %d bytes, the limit", file,
                                 RONDO_XML_MAX_BYTES);
             goto out;
-        }
-        if (n == capacity) {
-            char *larger;
-            RONDO_TRY_GOTO(rondo_calloc(&larger, 2 * capacity, 1, "a file"), out);
-            memcpy(larger, buffer, n);
-            rondo_free(buffer);
-            buffer = larger;
-            capacity *= 2;
         }
     }
     *text = buffer;
