@@ -21,7 +21,7 @@ static int64_t input(const struct fake_call *c, int rank, size_t i)
     return c->op == RONDO_PROD ? 1 + (int64_t)(h % 2) : (int64_t)(h % 7);
 }
 
-/* What ranks give at [i], or each at its own place, combined as the operation says; avg: the sum. */
+/* The ranks' inputs at [i], or each rank's at its own place, combined by the operation; avg: their sum. */
 static int64_t combine(const struct fake_call *c, size_t i)
 {
     int64_t a = input(c, 0, i);
@@ -92,7 +92,7 @@ static void fill_counts(const struct fake_call *c, size_t *counts)
     }
 }
 
-/* Elements of both buffers. */
+/* Set the elements of both buffers. */
 static void extent(const struct fake_call *c, const struct fake_buffers *b, size_t *send, size_t *recv)
 {
     size_t n = (size_t)c->nranks, all = n * c->count, root = c->rank == c->root;
@@ -124,7 +124,7 @@ static void extent(const struct fake_call *c, const struct fake_buffers *b, size
 
 int fake_call_has_in_place(enum fake_coll coll) { return !is_v(coll) && coll != FAKE_BARRIER; }
 
-/* This rank passes one buffer: the roots of rooted calls, all ranks of the others. */
+/* Does this rank pass one buffer for both? The root of a rooted call does, and all ranks of other calls. */
 static int in_place(const struct fake_call *c)
 {
     int rooted = c->coll == FAKE_REDUCE || c->coll == FAKE_BROADCAST || c->coll == FAKE_GATHER ||
@@ -215,7 +215,7 @@ rondo_status fake_call_issue(const struct fake_call *c, const struct fake_buffer
 
 /* ---- results ---- */
 
-/* Where rank `from`'s block for this rank begins in its send buffer of all_to_allv. */
+/* all_to_allv: where the block of rank `from` for this rank begins in its send buffer. */
 static size_t sent_at(const struct fake_call *c, int from)
 {
     size_t at = 0;
@@ -241,7 +241,7 @@ static void want_reduced(const struct fake_call *c, uint8_t *recv, size_t first,
     }
 }
 
-/* Write what the call must write. */
+/* Write the expected result. */
 static void expect(const struct fake_call *c, const struct fake_buffers *b, uint8_t *recv)
 {
     size_t n = c->count, own = (size_t)c->rank * n;
@@ -309,7 +309,7 @@ static const char *compare(const struct fake_call *c, const struct fake_buffers 
     uint8_t *want = new_memory(b->bytes[1]);
     const char *wrong = "";
     extent(c, b, &send, &recv);
-    if (in_place(c)) { /* what is not written is as it was */
+    if (in_place(c)) { /* the rest is unchanged */
         uint8_t *at = want + GUARD + (b->send - (b->memory[1] + GUARD));
         for (size_t i = 0; i < send; i++) {
             put(c, at + i * elem, input(c, c->rank, i), 0);
@@ -331,7 +331,7 @@ static const char *compare(const struct fake_call *c, const struct fake_buffers 
     return wrong;
 }
 
-/* The send buffer is as it was. */
+/* The send buffer is unchanged. */
 static const char *compare_send(const struct fake_call *c, const struct fake_buffers *b)
 {
     size_t elem = rondo_dtype_size(c->type), n = b->bytes[0] / elem;

@@ -46,7 +46,7 @@ static void run_with_comm(struct thread *t)
     FAKE_OK(r, rondo_comm_create_local(r->local, r->rank, NULL, &r->comm));
     t->fn(r);
     if (r->comm != NULL && r->failure[0] != '\0') {
-        rondo_comm_abort(r->comm); /* the others do not wait for this rank */
+        rondo_comm_abort(r->comm); /* other ranks do not wait for this one */
     } else if (r->comm != NULL) {
         FAKE_OK(r, rondo_comm_destroy(r->comm));
     }
@@ -112,7 +112,7 @@ static void forget_parameters(void)
             continue;
         }
         snprintf(name, sizeof(name), "%.*s", (int)strcspn(*entry, "="), *entry);
-        unsetenv(name); /* the entries behind it move up */
+        unsetenv(name); /* later entries move up */
     }
 }
 
@@ -121,7 +121,7 @@ void fake_params(const char *name, ...)
     char full[64];
     va_list args;
     forget_parameters();
-    setenv("RONDO_DEBUG", "NONE", 1); /* errors are provoked on purpose */
+    setenv("RONDO_DEBUG", "NONE", 1); /* tests provoke errors */
     setenv("RONDO_TIMEOUT", "60s", 1);
     setenv("RONDO_INIT_TIMEOUT", "60s", 1);
     va_start(args, name);

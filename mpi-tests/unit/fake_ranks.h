@@ -1,7 +1,7 @@
 /*
- * Ranks that are threads of the test program, and calls whose results are checked. cmocka's asserts end the
- * test by a jump, which only the test's own thread may do: ranks note their first failure (FAKE_CHECK), and
- * fake_ranks() asserts in the test's thread that there was none.
+ * Ranks that are threads of the test program, and calls with checked results. A failed cmocka assert jumps
+ * out of the test, which only the test's own thread may do: ranks note their first failure (FAKE_CHECK), and
+ * fake_ranks() asserts in the test's thread that there is none.
  */
 #ifndef RONDO_TESTS_FAKE_RANKS_H
 #define RONDO_TESTS_FAKE_RANKS_H
@@ -21,15 +21,15 @@ struct fake_rank {
 };
 typedef void fake_rank_fn(struct fake_rank *r);
 
-/** Run fn as n ranks of one new communicator; fails the test when a rank failed. */
+/** Run fn as n ranks of one new communicator. Fails the test if a rank fails. */
 void fake_ranks(int n, fake_rank_fn *fn, void *arg);
-/** The same without a communicator: the ranks make their own. */
+/** As fake_ranks, without a communicator: the ranks create their own. */
 void fake_ranks_bare(int n, fake_rank_fn *fn, void *arg);
 
-/** Note a failure, unless there is one already. */
+/** Note the first failure of a rank. */
 void fake_fail(struct fake_rank *r, const char *file, int line, const char *what, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
-/* Checks return from the rank's function when they fail. */
+/* A check that fails returns from the rank's function. */
 #define FAKE_CHECK(r, condition, ...)                                                  \
     do {                                                                               \
         if (!(condition)) {                                                            \
@@ -46,7 +46,7 @@ void fake_fail(struct fake_rank *r, const char *file, int line, const char *what
             return;                                                                           \
         }                                                                                     \
     } while (0)
-/* Status and a part of the sentence of this thread. */
+/* Check the status, and a part of this thread's error text. */
 #define FAKE_ERROR(r, call, wanted, part)                                                                \
     do {                                                                                                 \
         rondo_status status_ = (call);                                                                   \
@@ -59,14 +59,14 @@ void fake_fail(struct fake_rank *r, const char *file, int line, const char *what
     } while (0)
 int fake_has(const char *text, const char *part);
 
-/** Parameters for what follows: names without RONDO_ and values, ending with NULL. Those of the call before,
- * and all of the environment, are forgotten. */
+/* Set parameters: names without RONDO_ and values, ending with NULL. Replaces those of the last call and of
+ * the environment. */
 void fake_params(const char *name, ...);
-/** Ends the program with a message when the test does not end within these seconds; 0: off. */
+/** End the program with a message if the test takes longer than these seconds; 0: off. */
 void fake_watchdog(int seconds);
 double fake_now(void);
 void fake_sleep_ms(int ms);
-/** Fails the test unless this process holds what it held then; mappings: of shared memory. */
+/** Fail the test unless this process holds the same resources as before; mappings: of shared memory. */
 void fake_holds(struct holdings then);
 
 /* ---- calls with known results ---- */
@@ -94,30 +94,29 @@ struct fake_call {
     rondo_op op;
     int root;
     size_t count;
-    int in_place; /* where the call has such a form; the v-forms are never */
+    int in_place; /* if the call can be made in place; v-forms never are */
     unsigned seed;
     int rank, nranks;
 };
 
-/* Buffers of a call: memory with guards; the v-forms' counts. */
+/* The buffers of a call, between guards, and the counts of v-forms. */
 struct fake_buffers {
     uint8_t *memory[2], *send, *recv;
     size_t bytes[2]; /* without the guards */
-    size_t
-        *counts; /* four arrays of nranks: receive counts and displacements, send counts and displacements */
+    size_t *counts;  /* four arrays of nranks: receive counts, displacements, send counts, displacements */
 };
 
-/** Can this call be made in place by any rank? */
+/** Has this call an in-place form? */
 int fake_call_has_in_place(enum fake_coll coll);
 void fake_call_prepare(const struct fake_call *c, struct fake_buffers *b);
 rondo_status fake_call_issue(const struct fake_call *c, const struct fake_buffers *b, rondo_comm *comm,
                              rondo_stream stream);
-/** Results are right, nothing else was written. @return "" or what is wrong, valid until this thread's next
- * check. Frees the buffers. */
+/* Check the results and that nothing else was written; free the buffers. @return "" or what is wrong, valid
+ * until this thread's next check. */
 const char *fake_call_check(const struct fake_call *c, struct fake_buffers *b);
-/** Only the guards, after a call that failed: nobody writes past its own buffers. Frees them. */
+/** Check only the guards, after a call that failed; free the buffers. */
 const char *fake_call_guards(const struct fake_call *c, struct fake_buffers *b);
-/** All of it: rank and nranks are filled in. A failure is noted. */
+/** Make a call, check it, and note a failure. Fills in rank and nranks. */
 void fake_call(struct fake_rank *r, struct fake_call c, rondo_stream stream);
 #define FAKE_CALL(r, ...)                                      \
     do {                                                       \

@@ -12,8 +12,7 @@
 #include "fake_ranks.h"
 #include "faults.h"
 
-/* The child has these members, this rank's place is the right one, and it works. members: ranks of the parent
- * in the child's order. */
+/* Check that the child works and has these members. members: ranks of the parent, in the child's order. */
 static void check_child(struct fake_rank *r, rondo_comm *child, const int *members, int n)
 {
     int count = -1, rank = -1, mine = r->rank, all[16] = { 0 };
@@ -39,9 +38,9 @@ static int by_value(const void *x, const void *y)
     return (a > b) - (a < b);
 }
 
-/* Message with the tag of a bootstrap that has ended is dropped: a tag that comes again loses records, now
- * and then. */
-static void tags_of_children_do_not_come_again(void **state)
+/* Messages with the tag of a bootstrap that has ended are dropped: a tag that repeats sometimes loses
+ * records. */
+static void tags_of_children_never_repeat(void **state)
 {
     enum { SERIALS = 64, COLORS = 64, TAGS = SERIALS * (COLORS + 2) };
     uint64_t *tag = calloc(TAGS, sizeof(*tag));
@@ -73,14 +72,14 @@ static void split_by_parity(struct fake_rank *r)
 {
     int members[16], n = 0;
     rondo_comm *child = NULL;
-    for (int q = r->nranks - 1; q >= 0; q--) { /* keys turn the order round */
+    for (int q = r->nranks - 1; q >= 0; q--) { /* keys reverse the order */
         if (q % 2 == r->rank % 2) {
             members[n++] = q;
         }
     }
     FAKE_OK(r, rondo_comm_split(r->comm, r->rank % 2, -r->rank, NULL, &child));
     check_child(r, child, members, n);
-    FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32, .count = 10); /* the parent goes on */
+    FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32, .count = 10); /* the parent still works */
     FAKE_OK(r, rondo_comm_destroy(child));
 }
 
@@ -149,8 +148,8 @@ static void wrong_splits_are_errors(void **state)
     fake_ranks(2, wrong_splits, NULL);
 }
 
-/* Two splits of one parent in a group, of the same colour; and one without blocking while another call of the
- * parent goes on. */
+/* Two splits of one parent in a group, with the same colour; and a non-blocking split during another call of
+ * the parent. */
 static void splits_together(struct fake_rank *r)
 {
     rondo_config config = RONDO_CONFIG_INIT;
@@ -177,7 +176,7 @@ static void splits_together(struct fake_rank *r)
     FAKE_OK(r, rondo_comm_destroy(child[0]));
 }
 
-static void several_splits_may_be_under_way(void **state)
+static void several_splits_may_run_at_once(void **state)
 {
     (void)state;
     fake_params(NULL);
@@ -216,13 +215,13 @@ static void one_thread_can_split_for_all(void **state)
     rondo_local_destroy(local);
 }
 
-/* Create the parent, and only when all have it set INIT_TIMEOUT, and FAULT where one is wanted. */
+/* Create the parent on all ranks; only then set INIT_TIMEOUT, and FAULT if the test has one. */
 static void create_then_set(struct fake_rank *r, pthread_barrier_t *meet, const char *timeout,
                             const char *fault)
 {
     FAKE_OK(r, rondo_comm_create_local(r->local, r->rank, NULL, &r->comm));
     pthread_barrier_wait(meet);
-    if (r->rank == 0) { /* all are made, and nobody is in a call */
+    if (r->rank == 0) { /* all ranks have the parent, and none is in a call */
         fake_params("INIT_TIMEOUT", timeout, fault != NULL ? "FAULT" : NULL, fault, NULL);
     }
     pthread_barrier_wait(meet);
@@ -236,18 +235,18 @@ static void split_but_for_one(struct fake_rank *r)
     if (r->rank != 1) {
         status = rondo_comm_split(r->comm, 0, 0, NULL, &child);
         pthread_barrier_wait(r->arg);
-        /* Of two whose deadlines pass one may be told by the other. */
+        /* Two deadlines pass; one rank may hear of it from the other. */
         FAKE_CHECK(r, (status == RONDO_TIMEOUT || status == RONDO_REMOTE_ERROR) && child == NULL, "%s",
                    rondo_status_string(status));
         FAKE_CHECK(r, fake_has(rondo_last_error(NULL), "did not arrive: rank 1"), "%s",
                    rondo_last_error(NULL));
     } else {
-        pthread_barrier_wait(r->arg); /* it does not leave before */
+        pthread_barrier_wait(r->arg); /* it stays until then */
     }
     FAKE_OK(r, rondo_comm_destroy(r->comm));
 }
 
-static void a_split_that_a_rank_does_not_make_ends_and_names_it(void **state)
+static void a_split_names_the_rank_that_does_not_call(void **state)
 {
     pthread_barrier_t meet;
     (void)state;
@@ -276,7 +275,7 @@ static void shrink_around(struct fake_rank *r)
     FAKE_OK(r, rondo_comm_destroy(child));
 }
 
-static void shrink_leaves_out_a_rank_that_lives(void **state)
+static void shrink_can_exclude_a_live_rank(void **state)
 {
     (void)state;
     fake_params("INIT_TIMEOUT", "5s", NULL);
@@ -285,7 +284,7 @@ static void shrink_leaves_out_a_rank_that_lives(void **state)
     }
 }
 
-/* Rank 0 aborts in the middle; the others find out in a call, and go on without it. */
+/* Rank 0 aborts; the other ranks find out in a call and continue without it. */
 static void shrink_after_abort(struct fake_rank *r)
 {
     int x[500] = { 0 }, gone = 0, members[16], again[1] = { 1 };
@@ -308,7 +307,7 @@ static void shrink_after_abort(struct fake_rank *r)
         members[q - 1] = q;
     }
     check_child(r, child, members, r->nranks - 1);
-    if (r->rank != 2) { /* and once more, from the child: its rank 1 is the parent's rank 2 */
+    if (r->rank != 2) { /* shrink the child as well: its rank 1 is the parent's rank 2 */
         FAKE_OK(r, rondo_comm_shrink(child, again, 1, RONDO_SHRINK_ABORT, NULL, &small));
         members[1] = members[0];
         members[2] = 3;
@@ -318,7 +317,7 @@ static void shrink_after_abort(struct fake_rank *r)
     FAKE_OK(r, rondo_comm_destroy(child));
 }
 
-static void shrink_goes_on_after_an_abort(void **state)
+static void shrink_works_after_an_abort(void **state)
 {
     (void)state;
     fake_params("INIT_TIMEOUT", "10s", NULL);
@@ -327,7 +326,7 @@ static void shrink_goes_on_after_an_abort(void **state)
     }
 }
 
-/* Rank 3 has no part in the first, rank 2 none in the second: they have shrunk less often than the others. */
+/* The first shrink excludes rank 3, the second rank 2: these ranks have counted fewer shrinks than others. */
 static void shrink_others_out(struct fake_rank *r)
 {
     static const int leaves[] = { 3, 2, 3, 3, 2, 0 };
@@ -348,7 +347,7 @@ static void shrink_others_out(struct fake_rank *r)
     }
 }
 
-static void shrinks_of_a_parent_may_leave_out_others_each_time(void **state)
+static void shrinks_of_a_parent_may_exclude_different_ranks(void **state)
 {
     (void)state;
     fake_params("INIT_TIMEOUT", "30s", NULL);
@@ -384,7 +383,7 @@ static void wrong_shrinks_are_errors(void **state)
 
 /* ---- faults ---- */
 
-/* The creation of a child fails on one rank: the same error on all of them, and the parent goes on. */
+/* The creation of a child fails on one rank: all ranks get the same error, and the parent still works. */
 static void child_fails(struct fake_rank *r, char *text)
 {
     rondo_comm *child = NULL;
@@ -411,7 +410,7 @@ static void create_then_fail(struct fake_rank *r)
     FAKE_OK(r, rondo_comm_destroy(r->comm));
 }
 
-static void a_fault_of_a_split_leaves_the_parent_whole(void **state)
+static void a_failed_split_leaves_the_parent_usable(void **state)
 {
     static const char *const phases[] = { "open", "peers", "graphs", "connections", "ready", "hello" };
     (void)state;
@@ -431,17 +430,17 @@ static void a_fault_of_a_split_leaves_the_parent_whole(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tags_of_children_do_not_come_again),
+        cmocka_unit_test(tags_of_children_never_repeat),
         cmocka_unit_test(splits_have_the_right_members),
         cmocka_unit_test(wrong_splits_are_errors),
-        cmocka_unit_test(several_splits_may_be_under_way),
+        cmocka_unit_test(several_splits_may_run_at_once),
         cmocka_unit_test(one_thread_can_split_for_all),
-        cmocka_unit_test(a_split_that_a_rank_does_not_make_ends_and_names_it),
-        cmocka_unit_test(shrink_leaves_out_a_rank_that_lives),
-        cmocka_unit_test(shrink_goes_on_after_an_abort),
-        cmocka_unit_test(shrinks_of_a_parent_may_leave_out_others_each_time),
+        cmocka_unit_test(a_split_names_the_rank_that_does_not_call),
+        cmocka_unit_test(shrink_can_exclude_a_live_rank),
+        cmocka_unit_test(shrink_works_after_an_abort),
+        cmocka_unit_test(shrinks_of_a_parent_may_exclude_different_ranks),
         cmocka_unit_test(wrong_shrinks_are_errors),
-        cmocka_unit_test(a_fault_of_a_split_leaves_the_parent_whole),
+        cmocka_unit_test(a_failed_split_leaves_the_parent_usable),
     };
     fake_watchdog(120);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,4 @@
-/* The engine through its public face, with threads as ranks: collectives, groups, streams, operations, the
- * life of a communicator. */
+/* Collectives, groups and operations through the public interface, with threads as ranks. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -36,7 +35,7 @@ static void every_collective(struct fake_rank *r)
 
 static void collectives_with(const char *algo, const char *proto)
 {
-    /* Small buffers: a few KiB go several times around the slots. */
+    /* Small buffers, so that a few KiB use every slot several times. */
     fake_params("ALGO", algo, "PROTO", proto, "BUFFSIZE", "4K", "LL_BUFFSIZE", "4K", "LL128_BUFFSIZE", "8K",
                 NULL);
     for (size_t i = 0; i < RONDO_COUNTOF(rank_counts); i++) {
@@ -85,7 +84,7 @@ static void large_and_small(struct fake_rank *r)
         FAKE_CALL(r, .coll = FAKE_ALL_TO_ALL, .type = RONDO_UINT8, .count = counts[k],
                   .in_place = (int)(k % 2));
         FAKE_CALL(r, .coll = FAKE_ALL_TO_ALL, .type = RONDO_UINT8, .count = counts[k],
-                  .in_place = r->rank == 1); /* not on all ranks alike */
+                  .in_place = r->rank == 1); /* ranks differ */
         FAKE_CALL(r, .coll = FAKE_BROADCAST, .type = RONDO_INT32, .count = counts[k], .root = 1);
     }
 }
@@ -99,7 +98,8 @@ static void calls_larger_than_all_buffers_are_right(void **state)
     fake_ranks(3, large_and_small, NULL);
 }
 
-/* More than a place holds, of blocks that are no whole lines; some results go past the caches. */
+/* More than a place of the mailbox holds, in blocks that are no whole cache lines; some results go past the
+ * caches. */
 static void piece_by_piece(struct fake_rank *r)
 {
     static const enum fake_coll colls[] = { FAKE_ALL_REDUCE, FAKE_ALL_GATHER, FAKE_REDUCE_SCATTER,
@@ -115,7 +115,7 @@ static void piece_by_piece(struct fake_rank *r)
     }
 }
 
-static void two_ranks_post_in_pieces(void **state)
+static void two_ranks_publish_in_pieces(void **state)
 {
     static const char *const sizes[] = { "64", "65", "1000", "16K", "1M" };
     (void)state;
@@ -128,15 +128,15 @@ static void two_ranks_post_in_pieces(void **state)
     fake_ranks(2, piece_by_piece, NULL);
 }
 
-/* One algorithm only, and it does not do the call. */
+/* Only one algorithm is allowed, and it cannot carry the call. */
 static void impossible(struct fake_rank *r)
 {
     float x[2] = { 1, 2 }, y[8];
     FAKE_ERROR(r, rondo_all_gather(x, y, 2, RONDO_FLOAT32, r->comm, NULL), RONDO_INVALID_USAGE, "RONDO_ALGO");
-    FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_FLOAT32, .count = 100); /* all went on together */
+    FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_FLOAT32, .count = 100); /* no rank was left behind */
 }
 
-static void an_algorithm_that_cannot_is_an_error_and_not_a_hang(void **state)
+static void an_algorithm_that_cannot_carry_the_call_is_an_error(void **state)
 {
     (void)state;
     fake_params("ALGO", "all_gather:tree", NULL);
@@ -168,7 +168,7 @@ static void crossing_messages(struct fake_rank *r)
     sum[2] = { r->rank, 1 }, total[2] = { 0, 0 };
     FAKE_OK(r, rondo_group_start());
     for (int m = 0; m < MESSAGES;
-         m++) { /* all sends first, some to oneself: no order of receives can block them */
+         m++) { /* all sends first, some to itself: no order of receives can block them */
         for (int w = 0; w < WORDS; w++) {
             out[m][w] = r->rank * 1000000 + m * 1000 + w;
         }
@@ -181,7 +181,7 @@ static void crossing_messages(struct fake_rank *r)
         FAKE_CHECK(r, total[1] == 0, "a hierarchical group ran before the outer one ended");
     }
     for (int m = MESSAGES - 1; m >= 0; m--) {
-        int back = MESSAGES - 1 - m; /* per peer, messages arrive in the order in which they were sent */
+        int back = MESSAGES - 1 - m; /* messages of a peer arrive in the order in which it sent them */
         FAKE_OK(r, rondo_recv(in[back], WORDS, RONDO_INT32,
                               (r->rank + r->nranks * MESSAGES - back) % r->nranks, r->comm, NULL));
     }
@@ -205,8 +205,7 @@ static void messages_of_a_group_never_block_one_another(void **state)
     }
 }
 
-/* all_to_all's own block and the program's messages to itself, in one group, have nothing to do with one
- * another. */
+/* In a group, all_to_all's own block must not match the program's messages to itself. */
 static void to_itself(struct fake_rank *r)
 {
     enum { BLOCK = 3 };
@@ -238,7 +237,7 @@ static void to_itself(struct fake_rank *r)
     }
 }
 
-static void a_groups_own_blocks_and_messages_to_itself_do_not_mix(void **state)
+static void own_blocks_and_messages_to_itself_do_not_mix_in_a_group(void **state)
 {
     (void)state;
     fake_params("ALGO", "ring;all_to_all:p2p", NULL);
@@ -277,7 +276,7 @@ static void a_wrong_group_issues_nothing_and_ends_nothing(void **state)
 
 enum { COMMS = 3 };
 
-/* The ranks name the communicators of the group in different orders. */
+/* The ranks use the communicators of the group in different orders. */
 static void several_communicators(struct fake_rank *r)
 {
     rondo_comm *comm[COMMS];
@@ -416,7 +415,7 @@ static void premultiplied_sums_are_right_and_checked(void **state)
     fake_ranks(2, every_user_operation, NULL);
 }
 
-/* Integers: the sum, truncated towards zero; negative ones too. */
+/* Integer averages are truncated towards zero, negative ones too. */
 static void averages(struct fake_rank *r)
 {
     int8_t in[3] = { (int8_t)(r->rank == 0 ? -100 : -1), (int8_t)(r->rank == 0 ? 100 : 1),
@@ -496,7 +495,7 @@ static void bad_arguments(struct fake_rank *r)
     FAKE_OK(r, rondo_comm_device(comm, &value));
     FAKE_CHECK(r, value == -1);
     FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_FLOAT32,
-              .count = 10); /* no error was the communicator's */
+              .count = 10); /* none of these errors ended the communicator */
 }
 
 static void wrong_arguments_are_errors_that_say_what_is_wrong(void **state)
@@ -506,7 +505,7 @@ static void wrong_arguments_are_errors_that_say_what_is_wrong(void **state)
     fake_ranks(2, bad_arguments, NULL);
 }
 
-static void wrong_configs_are_refused_on_all_ranks(void **state)
+static void wrong_configs_are_errors_on_all_ranks(void **state)
 {
     rondo_config config = RONDO_CONFIG_INIT;
     rondo_local *local;
@@ -542,18 +541,18 @@ int main(void)
         cmocka_unit_test(collectives_are_right_with_tree_and_each_protocol),
         cmocka_unit_test(collectives_are_right_with_one_shot),
         cmocka_unit_test(calls_larger_than_all_buffers_are_right),
-        cmocka_unit_test(two_ranks_post_in_pieces),
-        cmocka_unit_test(an_algorithm_that_cannot_is_an_error_and_not_a_hang),
+        cmocka_unit_test(two_ranks_publish_in_pieces),
+        cmocka_unit_test(an_algorithm_that_cannot_carry_the_call_is_an_error),
         cmocka_unit_test(creation_works_with_64_and_256_ranks),
         cmocka_unit_test(messages_of_a_group_never_block_one_another),
-        cmocka_unit_test(a_groups_own_blocks_and_messages_to_itself_do_not_mix),
+        cmocka_unit_test(own_blocks_and_messages_to_itself_do_not_mix_in_a_group),
         cmocka_unit_test(a_wrong_group_issues_nothing_and_ends_nothing),
         cmocka_unit_test(a_group_may_hold_several_communicators_in_any_order),
         cmocka_unit_test(one_thread_can_be_all_ranks),
         cmocka_unit_test(premultiplied_sums_are_right_and_checked),
         cmocka_unit_test(averages_of_integers_are_truncated),
         cmocka_unit_test(wrong_arguments_are_errors_that_say_what_is_wrong),
-        cmocka_unit_test(wrong_configs_are_refused_on_all_ranks),
+        cmocka_unit_test(wrong_configs_are_errors_on_all_ranks),
     };
     fake_watchdog(300);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* What goes wrong between ranks, with threads as ranks: aborts, calls that differ, ranks that do not come,
- * creations that fail; and that nothing is left behind. */
+/* Failures between ranks, with threads as ranks: aborts, calls that differ, missing ranks, failed creations;
+ * and that nothing is left behind. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,7 +37,7 @@ static void *abort_soon(void *arg)
 {
     struct aborter *a = arg;
     pthread_barrier_wait(&a->c->meet);
-    fake_sleep_ms(5); /* most of the ranks wait by then; it must work at any time */
+    fake_sleep_ms(5); /* most ranks wait by then; an abort must work at any time */
     a->c->aborted_at = fake_now();
     a->status = rondo_comm_abort(a->comm);
     a->took = fake_now() - a->c->aborted_at;
@@ -61,21 +61,20 @@ static rondo_status wait_somehow(struct fake_rank *r, enum wait_kind kind, rondo
     default:
         status = rondo_all_reduce(x, x, count, RONDO_INT32, RONDO_SUM, r->comm, stream);
         if (kind == WAIT_DESTROY) {
-            rondo_comm_destroy(r->comm); /* works whatever became of the communicator, also when the abort
-                                            came before the call */
+            rondo_comm_destroy(r->comm); /* works even when the abort came before the call */
             status = status == RONDO_SUCCESS ? rondo_stream_synchronize(stream) : status;
         } else if (status == RONDO_SUCCESS) {
             status = kind == WAIT_DRAIN ? rondo_comm_finalize(r->comm) : rondo_stream_synchronize(stream);
         }
         if (kind == WAIT_DRAIN) {
-            rondo_stream_synchronize(stream); /* the buffer is ours again */
+            rondo_stream_synchronize(stream); /* nobody uses the buffer any more */
         }
     }
     free(x);
     return status;
 }
 
-/* Rank 0 is aborted by another thread while all but the last rank wait for that one. */
+/* Another thread aborts rank 0 while all ranks wait for the last one. */
 static void aborted_while_waiting(struct fake_rank *r)
 {
     struct abort_case *c = r->arg;
@@ -102,8 +101,7 @@ static void aborted_while_waiting(struct fake_rank *r)
         FAKE_CHECK(r, left - c->aborted_at < MOST_ABORT_S, "the wait went on for %.3f s",
                    left - c->aborted_at);
     }
-    if (r->rank ==
-        0) { /* if the call came after the abort, its handle was gone; work that was queued is dropped */
+    if (r->rank == 0) { /* a call after the abort finds a dead handle; queued work is dropped */
         FAKE_CHECK(r,
                    status == RONDO_REMOTE_ERROR || status == RONDO_INVALID_ARGUMENT ||
                        status == RONDO_INVALID_USAGE,
@@ -161,7 +159,7 @@ static void calls_until_aborted(struct fake_rank *r)
     }
 }
 
-static void abort_may_come_at_any_moment_of_a_loop_of_calls(void **state)
+static void abort_may_come_at_any_time_during_calls(void **state)
 {
     (void)state;
     fake_params(NULL);
@@ -192,7 +190,7 @@ static void a_second_abort_is_an_error(void **state)
 
 struct mismatch {
     const char *what;
-    struct fake_call usual, odd; /* the odd one is the last rank's */
+    struct fake_call usual, odd; /* the last rank's call differs */
     const char *usual_text, *odd_text;
 };
 
@@ -277,7 +275,7 @@ static void call_otherwise(struct fake_rank *r)
     status = fake_call_issue(&c, &b, r->comm, NULL);
     damage = fake_call_guards(&c, &b);
     FAKE_CHECK(r, *damage == '\0', "%s", damage);
-    /* A root that only sends, or a rank with nothing to do, may have ended before anyone could know. */
+    /* A root that only sends, or a rank with nothing to do, may end before anybody can find the difference. */
     FAKE_CHECK(r, status == RONDO_INVALID_USAGE || status == RONDO_SUCCESS, "%s: %s: %s", m->what,
                rondo_status_string(status), rondo_last_error(r->comm));
     status = rondo_barrier(r->comm, NULL);
@@ -295,7 +293,7 @@ static void call_otherwise(struct fake_rank *r)
                rondo_last_error(r->comm));
 }
 
-static void calls_that_differ_name_both_and_write_nothing_outside(void **state)
+static void calls_that_differ_are_named_and_write_only_their_buffers(void **state)
 {
     static const char *const algos[][2] = { { "", "" },
                                             { "^twoshot", "" },
@@ -332,7 +330,7 @@ static void group_in_another_order(struct fake_rank *r)
 {
     int x[8] = { 0 };
     FAKE_OK(r, rondo_group_start());
-    for (int k = 0; k < 2; k++) { /* the last call of the group is the same on all ranks */
+    for (int k = 0; k < 2; k++) { /* all ranks make the same last call of the group */
         FAKE_OK(
             r, rondo_all_reduce(x, x, k == 0 && r->rank == 1 ? 3 : 4, RONDO_INT32, RONDO_SUM, r->comm, NULL));
     }
@@ -355,8 +353,8 @@ static void send_otherwise(struct fake_rank *r)
     }
 }
 
-/* Two messages, of which the first is of 0 on the ranks of `empty`; the second one shows it where it was one
- * rank only. */
+/* Two messages; the first is empty on the ranks of `empty`. The second one reveals it if only one rank's was
+ * empty. */
 static void send_nothing(struct fake_rank *r)
 {
     int empty = *(const int *)r->arg, x[4] = { 5, 6, 7, 8 }, guard[4] = { 0 };
@@ -376,7 +374,7 @@ static void send_nothing(struct fake_rank *r)
     FAKE_ERROR(r, rondo_barrier(r->comm, NULL), RONDO_INVALID_USAGE, "receives 4 i32 from rank 0");
 }
 
-static void order_and_messages_that_differ_are_found(void **state)
+static void differing_orders_and_messages_are_found(void **state)
 {
     static const char *const algos[] = { "", "ring" };
     (void)state;
@@ -450,7 +448,7 @@ static void call_late(struct fake_rank *r)
 {
     int x = 1;
     if (r->rank == 1) {
-        fake_sleep_ms(400); /* what is tested is the time that the other waits */
+        fake_sleep_ms(400); /* the test measures how long the other rank waits */
     }
     FAKE_OK(r, rondo_all_reduce(&x, &x, 1, RONDO_INT32, RONDO_SUM, r->comm, NULL));
     FAKE_CHECK(r, x == r->nranks);
@@ -474,7 +472,7 @@ static void a_long_wait_is_reported_in_the_log(void **state)
     }
     fclose(file);
     unlink(path);
-    assert_in_range(found, 1, 2); /* once a rank that waits */
+    assert_in_range(found, 1, 2); /* once for each rank that waits */
 }
 
 static void come_but_for_one(struct fake_rank *r)
@@ -484,14 +482,14 @@ static void come_but_for_one(struct fake_rank *r)
         return;
     }
     pthread_barrier_wait(r->arg);
-    /* Who is told by another rank, whose own deadline passed first, gets that rank's sentence. */
+    /* A rank whose peer timed out first gets that rank's error text. */
     rondo_status status = rondo_comm_create_local(r->local, r->rank, NULL, &comm);
     FAKE_CHECK(r, status == RONDO_TIMEOUT || status == RONDO_REMOTE_ERROR);
     FAKE_CHECK(r, fake_has(rondo_last_error(NULL), "did not arrive: rank 2") && comm == NULL, "%s",
                rondo_last_error(NULL));
 }
 
-static void the_deadline_of_creation_names_who_did_not_come(void **state)
+static void the_deadline_of_creation_names_the_missing_rank(void **state)
 {
     pthread_barrier_t meet;
     (void)state;
@@ -536,7 +534,7 @@ static void fail_in(const char *phase, int n, int faulty)
     free(f);
 }
 
-static void a_fault_of_creation_is_the_same_error_on_all_ranks(void **state)
+static void a_failed_creation_is_the_same_error_on_all_ranks(void **state)
 {
     (void)state;
     needs_faults();
@@ -545,7 +543,7 @@ static void a_fault_of_creation_is_the_same_error_on_all_ranks(void **state)
             fail_in(phases[p], n, 0);
             fail_in(phases[p], n, n - 1);
         }
-        fail_in(phases[p], 66, 40); /* more than travel by allgather */
+        fail_in(phases[p], 66, 40); /* more than an allgather carries */
     }
 }
 
@@ -632,14 +630,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(abort_from_another_thread_ends_every_wait_within_a_second),
-        cmocka_unit_test(abort_may_come_at_any_moment_of_a_loop_of_calls),
+        cmocka_unit_test(abort_may_come_at_any_time_during_calls),
         cmocka_unit_test(a_second_abort_is_an_error),
-        cmocka_unit_test(calls_that_differ_name_both_and_write_nothing_outside),
-        cmocka_unit_test(order_and_messages_that_differ_are_found),
+        cmocka_unit_test(calls_that_differ_are_named_and_write_only_their_buffers),
+        cmocka_unit_test(differing_orders_and_messages_are_found),
         cmocka_unit_test(the_deadline_names_the_rank_that_did_not_call),
         cmocka_unit_test(a_long_wait_is_reported_in_the_log),
-        cmocka_unit_test(the_deadline_of_creation_names_who_did_not_come),
-        cmocka_unit_test(a_fault_of_creation_is_the_same_error_on_all_ranks),
+        cmocka_unit_test(the_deadline_of_creation_names_the_missing_rank),
+        cmocka_unit_test(a_failed_creation_is_the_same_error_on_all_ranks),
         cmocka_unit_test(faults_are_armed_as_the_parameter_says),
         cmocka_unit_test(a_build_without_faults_refuses_the_parameter),
         cmocka_unit_test(nothing_is_left_behind),

@@ -15,7 +15,7 @@
 
 /* ---- streams ---- */
 
-/* Each call needs the result of the one before. */
+/* Each call needs the result of the previous one. */
 static void chain(struct fake_rank *r)
 {
     enum { LENGTH = 6, COUNT = 5000 };
@@ -51,7 +51,7 @@ static void a_stream_runs_its_calls_in_order(void **state)
     }
 }
 
-/* Calls of two communicators on two streams, and each stream holds both. */
+/* Two streams, each with calls of both communicators. */
 static void crossed_streams(struct fake_rank *r)
 {
     enum { ROUNDS = 30 };
@@ -90,7 +90,7 @@ static void two_streams_may_share_two_communicators(void **state)
     fake_ranks_bare(3, crossed_streams, NULL);
 }
 
-/* Groups on streams, and calls that wait between calls that are queued. */
+/* Groups on streams, with blocking calls between queued ones. */
 static void mixed_calls(struct fake_rank *r)
 {
     int x = 1, in = 0, out = r->rank, now = 0, one = 1;
@@ -103,14 +103,14 @@ static void mixed_calls(struct fake_rank *r)
         FAKE_OK(r, rondo_recv(&in, 1, RONDO_INT32, (r->rank + r->nranks - 1) % r->nranks, r->comm, stream));
         FAKE_OK(r, rondo_group_end());
         FAKE_OK(r, rondo_all_reduce(&one, &now, 1, RONDO_INT32, RONDO_SUM, r->comm,
-                                    NULL)); /* waits for what is queued */
+                                    NULL)); /* waits for queued calls */
         FAKE_CHECK(r, now == r->nranks && x == r->nranks && in == (r->rank + r->nranks - 1) % r->nranks);
         x = in = now = 0;
     }
     FAKE_OK(r, rondo_stream_destroy(stream));
 }
 
-static void calls_without_a_stream_come_after_what_is_queued(void **state)
+static void calls_without_a_stream_follow_queued_calls(void **state)
 {
     (void)state;
     fake_params(NULL);
@@ -130,7 +130,7 @@ static void unfinished_streams(struct fake_rank *r)
     FAKE_CHECK(r, x[0] == r->nranks && x[19999] == r->nranks);
     FAKE_OK(r, rondo_stream_create(&stream));
     FAKE_OK(r, rondo_all_reduce(x, x, 20000, RONDO_INT32, RONDO_SUM, r->comm, stream));
-    FAKE_OK(r, rondo_comm_destroy(r->comm)); /* completes what is queued */
+    FAKE_OK(r, rondo_comm_destroy(r->comm)); /* completes queued calls */
     r->comm = NULL;
     FAKE_CHECK(r, x[0] == r->nranks * r->nranks && x[19999] == x[0]);
     FAKE_OK(r, rondo_stream_query(stream));
@@ -147,7 +147,7 @@ static void destroy_completes_queued_work(void **state)
 
 static void streams_after_abort(struct fake_rank *r)
 {
-    int x = 1, *queued = r->arg; /* ranks whose calls are accepted: after an abort none is */
+    int x = 1, *queued = r->arg; /* after an abort no rank's call is accepted */
     rondo_stream stream;
     FAKE_OK(r, rondo_stream_create(&stream));
     if (r->rank == 0) {
@@ -175,7 +175,7 @@ static void streams_after_abort(struct fake_rank *r)
     rondo_stream_destroy(stream);
 }
 
-static void streams_tell_that_their_communicator_was_aborted(void **state)
+static void streams_report_the_abort_of_their_communicator(void **state)
 {
     int queued = 0;
     (void)state;
@@ -228,8 +228,8 @@ static void handles_of_ended_communicators_are_errors_and_not_crashes(void **sta
     fake_ranks(3, handles, NULL);
 }
 
-/* The shells of dead communicators are used again, the oldest first, and never confuse. */
-static void shells_are_used_again_and_stale_ones_known(void **state)
+/* Shells of dead communicators are reused, the oldest first, and stale handles are recognised. */
+static void shells_are_reused_and_stale_handles_recognised(void **state)
 {
     rondo_local *local;
     rondo_comm *first = NULL, *comm;
@@ -264,7 +264,7 @@ static void stepwise(struct fake_rank *r)
     int one = 1, sum = 0;
     r->comm = begin_creation(r);
     FAKE_OK(r, rondo_comm_async_error(r->comm, &error));
-    if (error == RONDO_IN_PROGRESS && r->rank == 0) { /* it cannot be ready: rank 1 comes later */
+    if (error == RONDO_IN_PROGRESS && r->rank == 0) { /* not ready yet: rank 1 comes later */
         FAKE_ERROR(r, rondo_all_reduce(&one, &sum, 1, RONDO_INT32, RONDO_SUM, r->comm, NULL),
                    RONDO_INVALID_USAGE, "still being created");
         FAKE_ERROR(r, rondo_comm_finalize(r->comm), RONDO_INVALID_USAGE, "still being created");
@@ -277,10 +277,10 @@ static void stepwise(struct fake_rank *r)
     FAKE_CHECK(r, sum == r->nranks);
     FAKE_OK(r, rondo_comm_destroy(r->comm));
     r->comm = begin_creation(r);
-    FAKE_OK(r, rondo_comm_destroy(r->comm)); /* never polled: completed first */
+    FAKE_OK(r, rondo_comm_destroy(r->comm)); /* never polled: destroy completes it */
 }
 
-static void creation_without_blocking_moves_in_async_error(void **state)
+static void async_error_moves_a_non_blocking_creation(void **state)
 {
     (void)state;
     fake_params(NULL);
@@ -288,7 +288,7 @@ static void creation_without_blocking_moves_in_async_error(void **state)
     fake_ranks_bare(4, stepwise, NULL);
 }
 
-/* One rank cannot wait for the others: this is all it can see. */
+/* A rank alone cannot wait for the others: it sees only this. */
 static void a_rank_alone_is_not_ready_and_can_be_aborted(void **state)
 {
     struct fake_rank r = { .rank = 0, .nranks = 2 };
@@ -310,7 +310,7 @@ static void a_rank_alone_is_not_ready_and_can_be_aborted(void **state)
     rondo_local_destroy(r.local);
 }
 
-static pthread_barrier_t all_have_begun; /* who comes after the abort cannot begin */
+static pthread_barrier_t all_have_begun; /* a rank that comes after the abort cannot begin */
 
 static void abort_creation(struct fake_rank *r)
 {
@@ -347,7 +347,7 @@ static void creations_given_up(struct fake_rank *r)
     rondo_comm *comm = NULL, *other = NULL;
     FAKE_OK(r, rondo_group_start());
     FAKE_OK(r, rondo_comm_create_local(r->local, r->rank, NULL, &comm));
-    pthread_barrier_wait(&all_have_begun); /* after the abort nobody could begin */
+    pthread_barrier_wait(&all_have_begun); /* after the abort no rank can begin */
     FAKE_ERROR(r, rondo_comm_create_local(r->local, 99, NULL, &other), RONDO_INVALID_ARGUMENT, "99");
     FAKE_OK(r, rondo_comm_abort(comm));
     FAKE_CHECK(r, rondo_group_end() != RONDO_SUCCESS, "a creation of the group was aborted");
@@ -401,8 +401,8 @@ static int lines_with(const char *path, const char *text)
     return n;
 }
 
-/* Not dumpable: what the process has open is closed to others of its user, in /proc. */
-static void memory_is_shared_by_the_first_way_that_is_open(void **state)
+/* Not dumpable: /proc hides the process's files from other processes of its user. */
+static void memory_is_shared_by_the_first_mode_that_works(void **state)
 {
     static const char *const by[] = { "shared memory by socket: memfds cannot be opened",
                                       "shared memory by memfd: the next rank's can be" };
@@ -423,8 +423,8 @@ static void memory_is_shared_by_the_first_way_that_is_open(void **state)
     unlink(path);
 }
 
-/* Registered twice, in part, never given back, given back twice; memory that peers map, and that is freed and
- * had again between calls. */
+/* Memory registered twice, in part, never deregistered, deregistered twice; memory that peers map, freed and
+ * allocated again between calls. */
 static void register_and_sum(struct fake_rank *r)
 {
     enum { COUNT = 3000 };
@@ -455,12 +455,12 @@ static void register_and_sum(struct fake_rank *r)
         FAKE_OK(r, rondo_comm_deregister(r->comm, handle[1]));
         FAKE_OK(r, rondo_comm_deregister(r->comm, handle[0]));
         FAKE_CHECK(r, rondo_comm_deregister(r->comm, handle[0]) ==
-                          RONDO_INVALID_ARGUMENT); /* and handle[2] is left for destroy */
+                          RONDO_INVALID_ARGUMENT); /* destroy ends handle[2] */
         FAKE_OK(r, rondo_mem_free(x));
     }
 }
 
-static void memory_may_be_registered_and_come_and_go(void **state)
+static void registered_memory_may_be_freed_and_allocated_again(void **state)
 {
     (void)state;
     fake_params(NULL);
@@ -469,7 +469,7 @@ static void memory_may_be_registered_and_come_and_go(void **state)
     }
 }
 
-/* Found at the deadline, and told in the round that begins with the deadline past. */
+/* Found at the deadline, and reported in a round that begins after it. */
 static void connect_in_vain(struct fake_rank *r)
 {
     rondo_comm *comm = NULL;
@@ -478,7 +478,7 @@ static void connect_in_vain(struct fake_rank *r)
     snprintf(text + 512 * r->rank, 512, "%s", rondo_last_error(NULL));
 }
 
-static void a_connection_that_is_not_made_in_time_is_named_on_all_ranks(void **state)
+static void all_ranks_name_a_connection_that_is_late(void **state)
 {
     char text[3][512];
     (void)state;
@@ -498,19 +498,19 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stream_runs_its_calls_in_order),
         cmocka_unit_test(two_streams_may_share_two_communicators),
-        cmocka_unit_test(calls_without_a_stream_come_after_what_is_queued),
+        cmocka_unit_test(calls_without_a_stream_follow_queued_calls),
         cmocka_unit_test(destroy_completes_queued_work),
-        cmocka_unit_test(streams_tell_that_their_communicator_was_aborted),
+        cmocka_unit_test(streams_report_the_abort_of_their_communicator),
         cmocka_unit_test(handles_of_ended_communicators_are_errors_and_not_crashes),
-        cmocka_unit_test(shells_are_used_again_and_stale_ones_known),
-        cmocka_unit_test(creation_without_blocking_moves_in_async_error),
+        cmocka_unit_test(shells_are_reused_and_stale_handles_recognised),
+        cmocka_unit_test(async_error_moves_a_non_blocking_creation),
         cmocka_unit_test(a_rank_alone_is_not_ready_and_can_be_aborted),
         cmocka_unit_test(abort_of_a_creation_ends_it_on_all_ranks),
-        cmocka_unit_test(a_connection_that_is_not_made_in_time_is_named_on_all_ranks),
+        cmocka_unit_test(all_ranks_name_a_connection_that_is_late),
         cmocka_unit_test(a_creation_aborted_inside_its_group_is_an_error_of_the_group),
         cmocka_unit_test(a_communicator_aborted_inside_a_group_is_an_error_of_the_group),
-        cmocka_unit_test(memory_is_shared_by_the_first_way_that_is_open),
-        cmocka_unit_test(memory_may_be_registered_and_come_and_go),
+        cmocka_unit_test(memory_is_shared_by_the_first_mode_that_works),
+        cmocka_unit_test(registered_memory_may_be_freed_and_allocated_again),
     };
     fake_watchdog(120);
     return cmocka_run_group_tests(tests, NULL, NULL);

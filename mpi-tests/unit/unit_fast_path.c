@@ -1,5 +1,5 @@
-/* Small calls that are made again and again (src/call/fast_path.c), with threads as ranks: right every time,
- * still checked, still compared with the others', and ended by aborts. */
+/* Repeated small calls (src/call/fast_path.c), with threads as ranks: always right, still checked and
+ * compared with other ranks' calls, and ended by aborts. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,8 +20,8 @@ static const enum fake_coll small_colls[] = { FAKE_ALL_REDUCE, FAKE_REDUCE,     
                                               FAKE_ALL_TO_ALL };
 static const size_t small_counts[] = { 1, 2, 13, 16, 40, 100, 900 };
 
-/* More calls than are kept, in an order that changes: some are found, some were pushed out. Now and then a
- * rank is late, so that the others stop looking and wait. */
+/* More calls than the cache holds, in changing order: some are found, some were evicted. Sometimes a rank is
+ * late, so that the others stop looking and wait. */
 static void again_and_again(struct fake_rank *r)
 {
     static const rondo_dtype types[] = { RONDO_FLOAT32, RONDO_INT32, RONDO_UINT8, RONDO_FLOAT64 };
@@ -40,9 +40,9 @@ static void again_and_again(struct fake_rank *r)
     }
 }
 
-static void calls_that_are_made_again_are_right(void **state)
+static void repeated_calls_are_right(void **state)
 {
-    static const char *const spins[] = { "", "0" }; /* 0: nobody looks twice, all wait */
+    static const char *const spins[] = { "", "0" }; /* 0: no rank looks twice, all wait */
     (void)state;
     for (size_t s = 0; s < RONDO_COUNTOF(spins); s++) {
         fake_params("SPIN", spins[s], NULL);
@@ -52,7 +52,7 @@ static void calls_that_are_made_again_are_right(void **state)
     }
 }
 
-/* One and the same call, back to back: who only sends runs ahead, as far as it may. */
+/* The same call, back to back: a rank that only sends runs ahead as far as it may. */
 static void back_to_back(struct fake_rank *r)
 {
     for (int i = 0; i < 3000; i++) {
@@ -67,7 +67,7 @@ static void back_to_back(struct fake_rank *r)
     }
 }
 
-static void who_only_sends_is_not_too_far_ahead(void **state)
+static void a_rank_that_only_sends_is_not_too_far_ahead(void **state)
 {
     (void)state;
     fake_params(NULL);
@@ -75,7 +75,7 @@ static void who_only_sends_is_not_too_far_ahead(void **state)
     fake_ranks(4, back_to_back, NULL);
 }
 
-/* Scalars are of a rank, and belong to no call that is kept. */
+/* Scalars belong to one rank: calls with them are not cached. */
 static void with_scalars(struct fake_rank *r)
 {
     for (int i = 0; i < 50; i++) {
@@ -90,7 +90,7 @@ static void with_scalars(struct fake_rank *r)
     }
 }
 
-static void scalars_come_between(void **state)
+static void calls_with_scalars_are_not_cached(void **state)
 {
     (void)state;
     fake_params(NULL);
@@ -99,7 +99,7 @@ static void scalars_come_between(void **state)
 
 /* ---- checks ---- */
 
-/* What is wrong with a call is said although its like was made before; and calls go on. */
+/* A wrong call is an error although a right one like it was made before; later calls work. */
 static void wrong_after_right(struct fake_rank *r)
 {
     float x[4] = { 1, 2, 3, 4 }, y[4];
@@ -116,7 +116,7 @@ static void wrong_after_right(struct fake_rank *r)
                    RONDO_INVALID_ARGUMENT, "receive buffer is NULL");
         FAKE_ERROR(r, rondo_reduce(NULL, y, 4, RONDO_FLOAT32, RONDO_SUM, 0, r->comm, NULL),
                    RONDO_INVALID_ARGUMENT, "send buffer is NULL");
-        for (int bit = 4; bit < 32; bit++) { /* what is packed must not be taken for another call */
+        for (int bit = 4; bit < 32; bit++) { /* a packed word must not match another call */
             int large = (int)(1u << bit);
             FAKE_ERROR(
                 r, rondo_all_reduce(x, y, 4, (rondo_dtype)(RONDO_FLOAT32 | large), RONDO_SUM, r->comm, NULL),
@@ -138,7 +138,7 @@ static void wrong_after_right(struct fake_rank *r)
     }
 }
 
-static void calls_that_were_right_are_still_checked(void **state)
+static void repeated_calls_are_still_checked(void **state)
 {
     (void)state;
     fake_params(NULL);
@@ -180,11 +180,12 @@ static void then_otherwise(struct fake_rank *r)
     const int *pair = calls->pair;
     char name[2][64];
     rondo_status status = RONDO_SUCCESS;
-    for (int i = 0; i < 2 * USUAL && status == RONDO_SUCCESS; i++) { /* both are kept by then */
+    for (int i = 0; i < 2 * USUAL && status == RONDO_SUCCESS; i++) { /* both are cached by then */
         status = small_call(r, pair[i % 2]);
     }
-    pthread_barrier_wait(&calls->usual); /* who only sends is calls ahead, and its error would end the usual
-                                            ones of who is late */
+    pthread_barrier_wait(
+        &calls
+             ->usual); /* a rank that only sends is calls ahead, and its error would end the right calls of late ranks */
     FAKE_CHECK(r, status == RONDO_SUCCESS, "%s: %s", rondo_status_string(status), rondo_last_error(r->comm));
     for (int k = 0; k < 2; k++) {
         snprintf(name[k], sizeof(name[k]), small_names[pair[k]], 2 * USUAL + 1); // NOLINT: the formats above
@@ -233,7 +234,7 @@ static void until_aborted(struct fake_rank *r)
     status = rondo_barrier(r->comm, NULL);
     FAKE_CHECK(r, status == RONDO_REMOTE_ERROR, "%s: %s", rondo_status_string(status),
                rondo_last_error(r->comm));
-    FAKE_CHECK(r, rondo_barrier(r->comm, NULL) == RONDO_REMOTE_ERROR); /* not even posted */
+    FAKE_CHECK(r, rondo_barrier(r->comm, NULL) == RONDO_REMOTE_ERROR); /* not even published */
 }
 
 static void an_abort_ends_a_call_that_waits(void **state)
@@ -259,7 +260,7 @@ static void after_the_end(struct fake_rank *r)
     r->comm = NULL;
 }
 
-static void nothing_is_called_after_the_end(void **state)
+static void calls_after_the_end_are_errors(void **state)
 {
     (void)state;
     fake_params(NULL);
@@ -269,13 +270,13 @@ static void nothing_is_called_after_the_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(calls_that_are_made_again_are_right),
-        cmocka_unit_test(who_only_sends_is_not_too_far_ahead),
-        cmocka_unit_test(scalars_come_between),
-        cmocka_unit_test(calls_that_were_right_are_still_checked),
+        cmocka_unit_test(repeated_calls_are_right),
+        cmocka_unit_test(a_rank_that_only_sends_is_not_too_far_ahead),
+        cmocka_unit_test(calls_with_scalars_are_not_cached),
+        cmocka_unit_test(repeated_calls_are_still_checked),
         cmocka_unit_test(calls_that_differ_are_named),
         cmocka_unit_test(an_abort_ends_a_call_that_waits),
-        cmocka_unit_test(nothing_is_called_after_the_end),
+        cmocka_unit_test(calls_after_the_end_are_errors),
     };
     fake_watchdog(240);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* Groups over several streams, communicators and messages to itself: what each rank gives to which stream is
- * its own affair, and the calls go in the order in which they were made. */
+/* Groups over several streams, communicators and messages to itself: each rank chooses its own streams, and
+ * calls run in the order in which they were made. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -33,7 +33,7 @@ static void streams_close(struct fake_rank *r, struct streams *streams)
     }
 }
 
-/* Every rank gives its calls to streams by dice of its own. */
+/* Each rank assigns its calls to random streams. */
 static void mixed(struct fake_rank *r)
 {
     static const size_t counts[] = { 1, 900, MOST };
@@ -66,7 +66,7 @@ static void mixed(struct fake_rank *r)
     streams_close(r, &streams);
 }
 
-static void calls_of_a_group_go_in_the_order_in_which_they_were_made_whatever_their_streams(void **state)
+static void streams_do_not_change_the_order_of_a_groups_calls(void **state)
 {
     (void)state;
     fake_params("BUFFSIZE", "4K", "LL_BUFFSIZE", "4K", "LL128_BUFFSIZE", "8K", NULL);
@@ -75,7 +75,7 @@ static void calls_of_a_group_go_in_the_order_in_which_they_were_made_whatever_th
     }
 }
 
-/* What is received arrives only if what is sent leaves, on both ranks. */
+/* Data arrives only if both ranks also send. */
 static void send_and_receive(struct fake_rank *r)
 {
     struct streams streams;
@@ -112,8 +112,7 @@ static void sends_and_receives_of_a_group_may_have_different_streams(void **stat
     fake_ranks(2, send_and_receive, NULL);
 }
 
-/* A stream goes on behind a group in the order in which it was given work, and a group waits for what its
- * streams hold. */
+/* A stream keeps the order of its work around a group, and a group waits for earlier work of its streams. */
 static void before_and_behind(struct fake_rank *r)
 {
     enum { N = 2000 };
@@ -141,7 +140,7 @@ static void before_and_behind(struct fake_rank *r)
     streams_close(r, &streams);
 }
 
-static void a_group_comes_between_what_its_streams_had_before_and_have_after(void **state)
+static void a_group_keeps_the_order_of_its_streams(void **state)
 {
     (void)state;
     fake_params(NULL);
@@ -150,8 +149,8 @@ static void a_group_comes_between_what_its_streams_had_before_and_have_after(voi
 
 /* ---- several communicators ---- */
 
-/* Rank 0's group comes behind what is queued on A, which needs rank 1's second call; that one comes behind
- * B's, which is the group's. */
+/* Rank 0's group follows the work on A, which needs rank 1's second call; that call follows the work on B,
+ * which is the group's. */
 static void queued_before(struct fake_rank *r)
 {
     rondo_comm *a, *b;
@@ -190,7 +189,7 @@ static void a_group_issues_all_before_it_waits_for_any(void **state)
 
 /* ---- operations ---- */
 
-/* The second operation gets the place of the first one. */
+/* The second operation reuses the slot of the first. */
 static void operations_in_turn(struct fake_rank *r)
 {
     float half = 0.5f, x[3] = { 2, 4, 6 }, sum[3];
@@ -220,7 +219,7 @@ static void an_operation_may_be_destroyed_once_its_call_was_made(void **state)
 
 /* ---- calls that are refused ---- */
 
-/* Only rank 0 is wrong, and makes the right call then: nobody may have counted the wrong one. */
+/* Only rank 0 makes a wrong call, then the right one: no rank may have counted the wrong one. */
 static void refused(struct fake_rank *r)
 {
     int x = 1, y = 0, in[2] = { 0, 0 }, out[2] = { 7, 8 };
@@ -245,14 +244,14 @@ static void refused(struct fake_rank *r)
     FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32, .count = 9);
 }
 
-static void a_call_that_one_rank_is_refused_may_be_made_right(void **state)
+static void a_rank_may_correct_a_refused_call(void **state)
 {
     (void)state;
     fake_params("TIMEOUT", "20s", NULL);
     fake_ranks(2, refused, NULL);
 }
 
-/* Of two communicators in a group each has a wrong call; the first one counts. */
+/* Two communicators in a group have one wrong call each; the first error counts. */
 static void explained(struct fake_rank *r)
 {
     rondo_comm *other;
@@ -280,12 +279,12 @@ static void every_communicator_of_a_failed_group_holds_its_first_error(void **st
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(calls_of_a_group_go_in_the_order_in_which_they_were_made_whatever_their_streams),
+        cmocka_unit_test(streams_do_not_change_the_order_of_a_groups_calls),
         cmocka_unit_test(sends_and_receives_of_a_group_may_have_different_streams),
-        cmocka_unit_test(a_group_comes_between_what_its_streams_had_before_and_have_after),
+        cmocka_unit_test(a_group_keeps_the_order_of_its_streams),
         cmocka_unit_test(a_group_issues_all_before_it_waits_for_any),
         cmocka_unit_test(an_operation_may_be_destroyed_once_its_call_was_made),
-        cmocka_unit_test(a_call_that_one_rank_is_refused_may_be_made_right),
+        cmocka_unit_test(a_rank_may_correct_a_refused_call),
         cmocka_unit_test(every_communicator_of_a_failed_group_holds_its_first_error),
     };
     fake_watchdog(300);

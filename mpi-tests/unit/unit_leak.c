@@ -1,5 +1,5 @@
-/* A loop of creations and destructions with a few calls between, for valgrind --leak-check=full and the
- * sanitizers. One argument: how many (default 100). */
+/* Create and destroy communicators in a loop, with a few calls between, for valgrind --leak-check=full and
+ * the sanitizers. Argument: number of rounds (default 100). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,7 +28,7 @@ static void a_few_calls(struct fake_rank *r)
     FAKE_OK(r, rondo_comm_destroy(child));
 }
 
-static void creations_and_destructions_keep_nothing(void **state)
+static void creations_and_destructions_leak_nothing(void **state)
 {
     struct holdings before;
     (void)state;
@@ -41,9 +41,9 @@ static void creations_and_destructions_keep_nothing(void **state)
     fake_holds(before);
 }
 
-/* Also what the process shares, such as the list of net devices, goes with the last communicator: valgrind
- * finds nothing that is still reachable. */
-static void net_devices_go_with_the_last_communicator(void **state)
+/* The last communicator frees what the process shares as well, such as the list of net devices: valgrind
+ * finds no reachable memory. */
+static void the_last_communicator_frees_net_devices(void **state)
 {
     struct holdings before = holdings_now();
     (void)state;
@@ -54,8 +54,8 @@ static void net_devices_go_with_the_last_communicator(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(creations_and_destructions_keep_nothing),
-                                        cmocka_unit_test(net_devices_go_with_the_last_communicator) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(creations_and_destructions_leak_nothing),
+                                        cmocka_unit_test(the_last_communicator_frees_net_devices) };
     cycles = argc > 1 ? atoi(argv[1]) : cycles;
     fake_watchdog(600);
     return cmocka_run_group_tests(tests, NULL, NULL);
