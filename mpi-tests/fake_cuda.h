@@ -1,8 +1,8 @@
 /*
  * A CUDA driver for machines without GPUs, as one library that RONDO_CUDA_LIB names. It has every call of
- * base/cuda.def and a few that programs need (capture of streams, graphs, blocking copies). Devices are this machine's
- * memory, streams are threads, and kernels are kern/cuda/block.h on the simulated machine (sim/machine_sim.h).
- * Processes share memory as with the real driver, by IPC handles and by descriptors.
+ * base/cuda.def and a few that programs need (capture of streams, graphs, blocking copies). Devices are this
+ * machine's memory, streams are threads, and kernels are kern/cuda/block.h on the simulated machine
+ * (sim/machine_sim.h). Processes share memory as with the real driver, by IPC handles and by descriptors.
  *
  *   FAKE_CUDA_DEVICES=4        number of devices; CUDA_VISIBLE_DEVICES chooses among them
  *   FAKE_CUDA_MEMORY=4096      MiB per device and process
@@ -13,12 +13,12 @@
  *   FAKE_CUDA_THREADS=64       threads of a block, whatever the launch says; 0: what it says
  *   FAKE_CUDA_FAIL=cuMemAlloc:3:2,..  the third call of cuMemAlloc returns CUresult 2
  *   FAKE_CUDA_FAIL_RANK=1      only in this MPI rank
- *   FAKE_CUDA_STRICT=1         host code that touches device memory dies by SIGSEGV (on CPUs with protection keys)
+ *   FAKE_CUDA_STRICT=1         host code that touches device memory gets SIGSEGV (needs protection keys)
  *   FAKE_CUDA_LEAKS=1          at exit, print objects that were not released, and exit with status 97
  *
- * It refuses what a real driver refuses: calls without a context, stale handles, ranges beyond an allocation, calls
- * that a capture forbids. It does not model speed, nor the order of the legacy default stream with streams of other
- * contexts.
+ * It refuses what a real driver refuses: calls without a context, stale handles, ranges beyond an allocation,
+ * calls that a capture forbids. It does not model speed, nor the order of the legacy default stream with
+ * streams of other contexts.
  */
 #ifndef RONDO_FAKE_CUDA_H
 #define RONDO_FAKE_CUDA_H

@@ -2,18 +2,19 @@
  * The simulated machine: a thread block whose threads are fibers of one OS thread, for tests without a GPU.
  * Contract: kern/machine.h, which includes this if RONDO_MACHINE_SIM is defined.
  *
- * A run has grids (a rank of a test, or a kernel of a stream), whose blocks are all resident. Without a seed, fibers
- * switch only where they wait. With one, they also switch at random at every memory operation of a protocol, and the
- * two halves of a 16-byte access are separate stores with such a chance in between.
+ * A run has grids (a rank of a test, or a kernel of a stream), whose blocks are all resident. Without a seed,
+ * fibers switch only where they wait. With one, they also switch at random at every memory operation of a
+ * protocol, and the two halves of a 16-byte access are separate stores with such a chance in between.
  *
- * `delayed` is the harshest mode. A store first lies in its thread's buffer, after a barrier in its block's, and
- * drains in any order until a fence or release (stores to one address keep theirs). Loads that nothing orders may
- * return older values.
+ * `delayed` is the harshest mode. A store first lies in its thread's buffer, after a barrier in its block's,
+ * and drains in any order until a fence or release (stores to one address keep theirs). Loads that nothing
+ * orders may return older values.
  *
- * With `whole_lines`, lines of 128 bytes that the lanes of a warp access between two warp operations are one access,
- * as over NVLink; without it they are 16 separate words.
+ * With `whole_lines`, lines of 128 bytes that the lanes of a warp access between two warp operations are one
+ * access, as over NVLink; without it they are 16 separate words.
  *
- * Runs in different OS threads can communicate if none is `delayed`; the fake CUDA driver runs each stream in one.
+ * Runs in different OS threads can communicate if none is `delayed`; the fake CUDA driver runs each stream in
+ * one.
  */
 #ifndef RONDO_SIM_MACHINE_SIM_H
 #define RONDO_SIM_MACHINE_SIM_H

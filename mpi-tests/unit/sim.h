@@ -1,12 +1,12 @@
 /*
  * Simulates schedules without threads or shared memory. Every rank's flows step through coll's tables and
  * coll/chunk.h as an executor would, one slice at a time in an order drawn from a seed, over connections of
- * RONDO_SLOTS slots. It finds deadlocks, steps on connections that do not exist, lengths that differ between sender
- * and receiver, messages overwritten before everyone has read them, elements written twice or not at all, and wrong
- * results.
+ * RONDO_SLOTS slots. It finds deadlocks, steps on connections that do not exist, lengths that differ between
+ * sender and receiver, messages overwritten before everyone has read them, elements written twice or not at
+ * all, and wrong results.
  *
- * An element is a pair: a sum modulo 2^64 of values that differ for every rank and place, which shows contributions
- * that are missing or counted twice, and a hash that depends on the order of reduction.
+ * An element is a pair: a sum modulo 2^64 of values that differ for every rank and place, which shows
+ * contributions that are missing or counted twice, and a hash that depends on the order of reduction.
  */
 #ifndef RONDO_TESTS_SIM_H
 #define RONDO_TESTS_SIM_H

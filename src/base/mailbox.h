@@ -1,21 +1,22 @@
 /*
  * A mailbox: memory of a node where each rank has one place to publish a small message for all.
  *
- * Place of rank r, bank b: {arrival word, payload}. Up to RONDO_MAILBOX_INLINE bytes of payload share the arrival
- * word's cache line, so that a small message costs one cache-line transfer per reader. A longer payload begins with
- * the next line, since whole lines are copied faster (2 KiB by a quarter). Two banks used in turn need no trailing
- * barrier: a rank that publishes operation k + 2 has seen everyone publish k + 1, and everyone publishes k + 1 only
- * after reading k. Arrival word: call word (high 32 bits) and operation number (low 32 bits, never 0).
+ * Place of rank r, bank b: {arrival word, payload}. Up to RONDO_MAILBOX_INLINE bytes of payload share the
+ * arrival word's cache line, so that a small message costs one cache-line transfer per reader. A longer
+ * payload begins with the next line, since whole lines are copied faster (2 KiB by a quarter). Two banks used
+ * in turn need no trailing barrier: a rank that publishes operation k + 2 has seen everyone publish k + 1,
+ * and everyone publishes k + 1 only after reading k. Arrival word: call word (high 32 bits) and operation
+ * number (low 32 bits, never 0).
  *
- * Two ranks swap two places: what a rank has read in operation k it writes in k + 1. A line that another core has
- * written comes with the right to write it, so that no rank waits to get back what it wrote before, which is half
- * of a small exchange. With more readers, a line stays with none of them. Once published, a message no longer
- * belongs to its rank: nobody reads its own.
+ * Two ranks swap two places: what a rank has read in operation k it writes in k + 1. A line that another core
+ * has written comes with the right to write it, so that no rank waits to get back what it wrote before, which
+ * is half of a small exchange. With more readers, a line stays with none of them. Once published, a message
+ * no longer belongs to its rank: nobody reads its own.
  *
- * After the places, on separate lines, are the marks: one per rank, set while it touches others' buffers, and one
- * for all, set once some rank has revoked access to its buffers. A rank sets its mark before it reads the common
- * one; a rank that revokes access sets the common one before it reads the others: one of the two sees the other
- * (kern/cpu/exec_cpu.h).
+ * After the places, on separate lines, are the marks: one per rank, set while it touches others' buffers, and
+ * one for all, set once some rank has revoked access to its buffers. A rank sets its mark before it reads the
+ * common one; a rank that revokes access sets the common one before it reads the others: one of the two sees
+ * the other (kern/cpu/exec_cpu.h).
  */
 #ifndef RONDO_BASE_MAILBOX_H
 #define RONDO_BASE_MAILBOX_H

@@ -1,7 +1,7 @@
 /*
- * A schedule is a pure function of a rank's seat and of k: what to do at step k with which block, from whom and
- * to whom. The executor runs k = 0 .. nsteps - 1 for every loop of a work (coll/chunk.h). Ports name neighbours
- * (base/conn.h).
+ * A schedule is a pure function of a rank's seat and of k: what to do at step k with which block, from whom
+ * and to whom. The executor runs k = 0 .. nsteps - 1 for every loop of a work (coll/chunk.h). Ports name
+ * neighbours (base/conn.h).
  *
  * Acts on the block's elements:
  *   source     = RECV ? received : in
@@ -39,9 +39,9 @@ enum rondo_act {
     RONDO_GROUPS = 32768
 };
 /*
- * RONDO_PUBLISH: put the block's `in` into the mailbox for everyone. RONDO_COLLECT: the source is every rank's
- * message, reduced in rank order (REDUCE), or each the block of its rank. In a broadcast only the root's message
- * has a payload, and the source is that.
+ * RONDO_PUBLISH: put the block's `in` into the mailbox for everyone. RONDO_COLLECT: the source is every
+ * rank's message, reduced in rank order (REDUCE), or each the block of its rank. In a broadcast only the
+ * root's message has a payload, and the source is that.
  *
  * RONDO_OPEN: ranks get direct access to one another's buffers, or the run ends (exec.h). RONDO_CLOSE: wait
  * until every rank has come here. Between them:
@@ -50,9 +50,9 @@ enum rondo_act {
  *   PUSH       copy to every rank's `out`
  *   PUSH_ROOT  copy to the root's `out`
  *   COPY       copy to this rank's `out`
- *   GROUPS     with these acts: for every block that this rank holds at the step's level (layout/nest.h), from
- *              and to its holders in the groups inside. PULL: their `in` where they are ranks, else their `out`,
- *              reduced in the order of positions; without PULL the source is this rank's `out`
+ *   GROUPS     with these acts: for every block that this rank holds at the step's level (layout/nest.h),
+ *              from and to its holders in the groups inside. PULL: their `in` where they are ranks, else
+ *              their `out`, reduced in the order of positions; without PULL the source is this rank's `out`
  * With several loops, only the first has OPEN and only the last has CLOSE.
  */
 

@@ -1,14 +1,15 @@
 /*
  * A context's device: the private state of the GPU backend. Contract of the operations: comm/backend.h.
  *
- * Creation. The device is opened and its kernels are loaded before round "peers". Round "graphs" carries the names
- * of the ranks' device memory and the P2P modes between the GPUs of a node. Phase "gpus" checks these modes, and
- * round "ways" reports broken ones. Connections are copied to the device after "hello".
+ * Creation. The device is opened and its kernels are loaded before round "peers". Round "graphs" carries the
+ * names of the ranks' device memory and the P2P modes between the GPUs of a node. Phase "gpus" checks these
+ * modes, and round "ways" reports broken ones. Connections are copied to the device after "hello".
  *
- * Calls. A plan is built as for host memory and launched at once (kern/cuda/exec_cuda.h). Connections for its sends
- * and receives are made first, which waits for the peers. A thread of the communicator watches its launches without
- * CUDA calls: faults, deaths, RONDO_WARN_AFTER and RONDO_TIMEOUT. It also drives the net if connections have a
- * proxy. Calls hold the lock while they build and launch plans; the thread takes it to inspect calls.
+ * Calls. A plan is built as for host memory and launched at once (kern/cuda/exec_cuda.h). Connections for its
+ * sends and receives are made first, which waits for the peers. A thread of the communicator watches its
+ * launches without CUDA calls: faults, deaths, RONDO_WARN_AFTER and RONDO_TIMEOUT. It also drives the net if
+ * connections have a proxy. Calls hold the lock while they build and launch plans; the thread takes it to
+ * inspect calls.
  */
 #ifndef RONDO_GPU_DEVICE_H
 #define RONDO_GPU_DEVICE_H

@@ -1,18 +1,19 @@
 /*
- * Direct access: ranks of a node read and write one another's user buffers in the steps from OPEN to CLOSE of a
- * schedule (coll/step.h, coll/twoshot.h). Each rank of a communicator has one `struct rondo_direct`.
+ * Direct access: ranks of a node read and write one another's user buffers in the steps from OPEN to CLOSE of
+ * a schedule (coll/step.h, coll/twoshot.h). Each rank of a communicator has one `struct rondo_direct`.
  *
- * OPEN: every rank publishes where its buffers are: in a segment of its heap (base/heap.h), or at an address of
- * its process. The first message that names a segment says how to find it; then all ranks map it and publish
- * whether that worked. All ranks draw the same conclusion from the same messages: buffers are mapped, or the
- * kernel copies (process_vm_readv, "CMA"), or this call uses the fallback. A table, equal on all ranks,
- * remembers which segments all could map and which some rank could not.
+ * OPEN: every rank publishes where its buffers are: in a segment of its heap (base/heap.h), or at an address
+ * of its process. The first message that names a segment says how to find it; then all ranks map it and
+ * publish whether that worked. All ranks draw the same conclusion from the same messages: buffers are mapped,
+ * or the kernel copies (process_vm_readv, "CMA"), or this call uses the fallback. A table, equal on all
+ * ranks, remembers which segments all could map and which some rank could not.
  *
  * CMA serves ordinary memory of other processes if the plan finds it worth while (work.cma) and all ranks can
  * use it, which the first such call finds out.
  *
  * Programs whose memory cannot be accessed should not pay for asking. Kinds of calls (collective and power of
- * two of the size) that were refused repeatedly are asked less and less often, by the same count on all ranks.
+ * two of the size) that were refused repeatedly are asked less and less often, by the same count on all
+ * ranks.
  */
 #ifndef RONDO_KERN_DIRECT_H
 #define RONDO_KERN_DIRECT_H

@@ -119,8 +119,8 @@ extern const struct rondo_exec_ops rondo_exec_cpu;
 /* Finishes every run at once: measures the cost of a call. */
 extern const struct rondo_exec_ops rondo_exec_null;
 
-/** Compare call words after a rooted call (broadcast, reduce) over the mailbox. Sets *unknown if some rank has
- * not published yet. @return a local rank that made another call, or -1. */
+/** Compare call words after a rooted call (broadcast, reduce) over the mailbox. Sets *unknown if some rank
+ * has not published yet. @return a local rank that made another call, or -1. */
 int rondo_mailbox_differs(const struct rondo_run *run, int *unknown);
 /** Prepare a run's cursors from its work and schedule. */
 void rondo_run_begin(struct rondo_run *run);

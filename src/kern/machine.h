@@ -1,33 +1,38 @@
 /*
- * What the protocols need from a machine, in C11, C++17 and CUDA. machine_cpu.h and machine_cuda.h are the ports.
- * On a CPU one thread runs a work. In a thread block every thread calls these functions for itself.
+ * What the protocols need from a machine, in C11, C++17 and CUDA. machine_cpu.h and machine_cuda.h are the
+ * ports. On a CPU one thread runs a work. In a thread block every thread calls these functions for itself.
  *
- *   rondo_load_acquire, rondo_store_release   64 bits, ordered, visible to every agent that maps the memory
- *                                             (other processes, GPUs, the NIC's CPU)
- *   rondo_load_relaxed, rondo_store_relaxed   64 bits, atomic but not ordered; *_relaxed32: 32 bits (call words)
- *   rondo_load_pair, rondo_store_pair         16 aligned bytes; each 8-byte half is atomic, the pair may not be.
- *       CPU: each half is an acquire or a release, so that what was written before a flag (the call word) is
- *       visible with it. CUDA: relaxed; a kernel that writes a call word fences once after it.
- *   rondo_load_word, rondo_store_word         64 plain bits of payload, ordered by something else (tail, a flag)
+ *   rondo_load_acquire, rondo_store_release
+ *       64 bits, ordered, visible to every agent that maps the memory (other processes, GPUs, the NIC's CPU)
+ *   rondo_load_relaxed, rondo_store_relaxed
+ *       64 bits, atomic but not ordered; *_relaxed32: 32 bits (call words)
+ *   rondo_load_pair, rondo_store_pair
+ *       16 aligned bytes; each 8-byte half is atomic, the pair may not be. CPU: each half is an acquire or a
+ *       release, so that what was written before a flag (the call word) is visible with it. CUDA: relaxed; a
+ *       kernel that writes a call word fences once after it.
+ *   rondo_load_word, rondo_store_word
+ *       64 plain bits of payload, ordered by something else (tail, a flag)
  *
  * Machines with thread blocks (machine_cuda.h; in tests machine_sim.h) also have, for kern/cuda/prim.h:
  *   struct rondo_team {tid, nthreads, barrier}
- *       threads that run one flow of one work: whole warps of a block with their own barrier (1 .. 15; 0 is the
- *       block's)
- *   rondo_team_sync(team)                     the team's barrier: after it all see what any wrote before it
+ *       threads that run one flow of one work: whole warps of a block with their own barrier (1 .. 15; 0 is
+ *       the block's)
+ *   rondo_team_sync(team)
+ *       the team's barrier: after it all see what any wrote before it
  *   rondo_block_tid() rondo_block_threads() rondo_block_index()
  *       the thread in its block, the block's threads, the block in its grid
- *   rondo_lane()                              the thread in its warp: 0 .. 31
+ *   rondo_lane()
+ *       the thread in its warp: 0 .. 31
  *   rondo_warp_sync() rondo_warp_all(p) rondo_warp_any(p) rondo_warp_shuffle(v, lane)
- *       all 32 lanes must call these; v has 64 bits. Pairs that the lanes load or store between two of these are
- *       one access if they lie in one line of 128 bytes.
- *   rondo_fence()                             orders this thread's accesses before it with its writes after it,
- *                                             for every agent of the system
+ *       all 32 lanes must call these; v has 64 bits. Pairs that the lanes load or store between two of these
+ *       are one access if they lie in one line of 128 bytes.
+ *   rondo_fence()
+ *       orders this thread's accesses before it with its writes after it, for every agent of the system
  *   struct rondo_data16 {lo, hi}; rondo_load_data16(p), rondo_store_data16(p, v)
  *       16 aligned bytes of user memory or Simple slots, plain
- *   rondo_breath(words, &spins)               call in a spinning wait; spins is a uint32_t that starts at 0.
- *                                             @return 0 now and then once the launch is aborted (words->abort),
- *                                             else 1
+ *   rondo_breath(words, &spins)
+ *       call in a spinning wait; spins is a uint32_t that starts at 0. @return 0 now and then once the launch
+ *       is aborted (words->abort), else 1
  *
  * base/half.h converts 8- and 16-bit floats.
  */

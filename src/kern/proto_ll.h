@@ -1,12 +1,12 @@
 /*
- * LL: each half of a unit travels with a flag in one 8-byte store, so that arrival costs no barrier and no second
- * cache miss. Half of a slot is payload.
+ * LL: each half of a unit travels with a flag in one 8-byte store, so that arrival costs no barrier and no
+ * second cache miss. Half of a slot is payload.
  *
  *   line (16 bytes) = data32 flag32 data32 flag32
  *
- * The flag is the low half of step + 1. Short slices leave lines with old flags, which would match again after
- * 2^32 steps. So the sender zeroes every slot twice in 2^32 steps (rondo_ll_clean); 0, which fresh and cleaned
- * memory holds, is never a flag.
+ * The flag is the low half of step + 1. Short slices leave lines with old flags, which would match again
+ * after 2^32 steps. So the sender zeroes every slot twice in 2^32 steps (rondo_ll_clean); 0, which fresh and
+ * cleaned memory holds, is never a flag.
  */
 #ifndef RONDO_KERN_PROTO_LL_H
 #define RONDO_KERN_PROTO_LL_H

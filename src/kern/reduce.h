@@ -1,9 +1,9 @@
 /*
  * Reductions over spans of host memory, for every type and pairwise operation of the tables, vectorised and
- * dispatched at run time (AVX-512, AVX2, SSE, NEON, plain C). All builds give the same bits: they use vertical
- * operations only; 8- and 16-bit floats are widened to float32 and each pair is rounded once, to nearest even;
- * integers wrap. Spans need only their element type's alignment, or less, and may be equal (dst == srcs[i]) but
- * must not overlap otherwise.
+ * dispatched at run time (AVX-512, AVX2, SSE, NEON, plain C). All builds give the same bits: they use
+ * vertical operations only; 8- and 16-bit floats are widened to float32 and each pair is rounded once, to
+ * nearest even; integers wrap. Spans need only their element type's alignment, or less, and may be equal (dst
+ * == srcs[i]) but must not overlap otherwise.
  */
 #ifndef RONDO_KERN_REDUCE_H
 #define RONDO_KERN_REDUCE_H

@@ -1,19 +1,20 @@
 /*
  * Slots, credits and steps of a connection (base/conn.h), which all protocols share. A protocol is a set of
- * functions named rondo_<proto>_*. They work on units of 8 bytes of payload, counted from the start of the slice
- * conn->step:
+ * functions named rondo_<proto>_*. They work on units of 8 bytes of payload, counted from the start of the
+ * slice conn->step:
  *
  *   capacity(slot_bytes)   payload bytes of a slot
  *   wire_bytes(bytes)      bytes of the slot that a slice of that much payload occupies
- *   wait(conn, unit, max)  number of units that have arrived from `unit` on, at most max; never blocks; 0: none
+ *   wait(conn, unit, max)  units that have arrived from `unit` on, at most max; 0: none; never blocks
  *   get(conn, unit)        a unit that wait counted
  *   put(conn, unit, word)  a unit of a slice for which there is credit
  *   post(conn, nunits)     release units 0 .. nunits - 1, which have been put. Simple, LL: once, at the end.
- *                          LL128: at the end and whenever a line of 15 units is complete (it releases the line of
- *                          unit nunits - 1); more often is harmless. Several threads synchronise first.
+ *                          LL128: at the end and whenever a line of 15 units is complete (it releases the
+ *                          line of unit nunits - 1); more often is harmless. Threads synchronise first.
  *
- * and on the CPU put_span and get_span for runs of bytes from `unit0` on. User memory may be misaligned and the
- * last unit may be short. LL128's put_span releases its lines itself: it must end with a line or with the slice.
+ * and on the CPU put_span and get_span for runs of bytes from `unit0` on. User memory may be misaligned and
+ * the last unit may be short. LL128's put_span releases its lines itself: it must end with a line or with the
+ * slice.
  *
  *   Sender:   if (rondo_conn_credit()) { rondo_ll_clean() if due, for every protocol; write the call word;
  *             announce if proxied; put..; post; rondo_conn_sent() }

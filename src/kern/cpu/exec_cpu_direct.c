@@ -417,8 +417,8 @@ static size_t slice_bytes(const struct rondo_work *w, uint32_t act)
 
 /*
  * Where a rank's input is its output, what arrives takes the place of what leaves, so two ranks swap their
- * blocks: each swaps one half. If only one of the two is in place, the other moves both blocks. A rank that is
- * in place has offered its output in OPEN.
+ * blocks: each swaps one half. If only one of the two is in place, the other moves both blocks. A rank that
+ * is in place has offered its output in OPEN.
  */
 
 /* Part of two blocks that change places: the peer's goes here, this rank's goes there. */

@@ -1,24 +1,24 @@
 /*
- * One-shot and two-shot on GPUs: the same block of each rank of a node, with direct access to one another's device
- * memory. Reductions happen in registers, in rank order.
+ * One-shot and two-shot on GPUs: the same block of each rank of a node, with direct access to one another's
+ * device memory. Reductions happen in registers, in rank order.
  *
- * Ranks meet: a rank in a meeting has ended all its earlier reads and writes, for every rank that has come to the
- * meeting, too. A rank writes the meeting's number to a line of each peer's memory and waits for the peers' numbers
- * in its own memory. A work's first meeting also carries the call word and where the rank's buffers are.
+ * Ranks meet: a rank in a meeting has ended all its earlier reads and writes, for every rank that has come to
+ * the meeting, too. A rank writes the meeting's number to a line of each peer's memory and waits for the
+ * peers' numbers in its own memory. A work's first meeting also carries the call word and where the rank's
+ * buffers are.
  *
- *   two-shot, all ranks can access all buffers   meet; the schedule's moves (coll/twoshot.h), between the users'
- *                                                buffers; meet
- *   one-shot, and two-shot otherwise             window by window: copy what others need to this rank's staging
- *                                                buffer, meet, read from all ranks'. Two are used in turn, so that
- *                                                nobody waits for slow readers
+ *   two-shot, all ranks can access all buffers: meet; the schedule's moves (coll/twoshot.h), between the
+ *       users' buffers; meet
+ *   one-shot, and two-shot otherwise: window by window, copy what others need to this rank's staging buffer,
+ *       meet, read from all ranks'. Two are used in turn, so that nobody waits for slow readers
  *
  * All ranks choose the same of the two, from the same words. The results have the same bits.
  *
- * The first warp of a block leads: between two barriers it meets and writes the next move to shared memory. Then
- * all threads carry it out. Lane r stands for rank r.
+ * The first warp of a block leads: between two barriers it meets and writes the next move to shared memory.
+ * Then all threads carry it out. Lane r stands for rank r.
  *
- * Leaving works as in kern/cuda/prim.h. After a rank has left, others may access its buffers a moment longer, until
- * they have left, too: the user must keep them.
+ * Leaving works as in kern/cuda/prim.h. After a rank has left, others may access its buffers a moment longer,
+ * until they have left, too: the user must keep them.
  */
 #ifndef RONDO_KERN_CUDA_BLOCK_DIRECT_H
 #define RONDO_KERN_CUDA_BLOCK_DIRECT_H

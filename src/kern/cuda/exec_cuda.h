@@ -2,21 +2,21 @@
  * The executor of communicators with a GPU. Calls are not submitted to lanes: they are launched on the user's
  * stream, and the kernels wait for peers themselves. Compiled with RONDO_CUDA only.
  *
- * A plan's runs are launched in this order: copies of a rank's own share; collectives, in the order of the calls
- * (one kernel for successive ones of one type, operation and protocol: block b has channel b's works); then all
- * sends and receives, sorted by (message number on its connection, distance of the ranks). Messages that do not
- * fit into one launch thus go in the same order at both ends, and no kernel waits for one that can only come
- * after it.
+ * A plan's runs are launched in this order: copies of a rank's own share; collectives, in the order of the
+ * calls (one kernel for successive ones of one type, operation and protocol: block b has channel b's works);
+ * then all sends and receives, sorted by (message number on its connection, distance of the ranks). Messages
+ * that do not fit into one launch thus go in the same order at both ends, and no kernel waits for one that
+ * can only come after it.
  *
  * Order. Launches of a communicator run one after the other: if the stream changes, the new one waits for an
  * event. A communicator with one rank on the device also waits for the last launch of any other such
- * communicator. Communicators with several ranks on it (RONDO_ALLOW_SHARED_GPU) do not, since a part of a clique
- * that has begun could wait for one that may not begin. So all their blocks and those of the largest other
- * communicator must fit on the device together, or they are refused.
+ * communicator. Communicators with several ranks on it (RONDO_ALLOW_SHARED_GPU) do not, since a part of a
+ * clique that has begun could wait for one that may not begin. So all their blocks and those of the largest
+ * other communicator must fit on the device together, or they are refused.
  *
- * Capture. What a captured launch reads beyond its arguments lives as long as the graph. It has words of its own,
- * because other launches' serials only grow. A graph must not run at the same time as other launches of its
- * communicators: launch it in their stream, or order the streams by events.
+ * Capture. What a captured launch reads beyond its arguments lives as long as the graph. It has words of its
+ * own, because other launches' serials only grow. A graph must not run at the same time as other launches of
+ * its communicators: launch it in their stream, or order the streams by events.
  */
 #ifndef RONDO_KERN_CUDA_EXEC_CUDA_H
 #define RONDO_KERN_CUDA_EXEC_CUDA_H
@@ -82,7 +82,7 @@ rondo_status rondo_exec_cuda_end(struct rondo_exec *exec, CUstream stream);
 struct rondo_cuda_direct_config {
     int nlocal, index; /* all ranks of the communicator, at most RONDO_DIRECT_RANKS; this one's index */
     int reaches_all;   /* 0: some GPU cannot be accessed, so no rank uses direct access */
-    /* bytes of a staging buffer, two per channel: a multiple of 128 and at least RONDO_DIRECT_PIECE per rank */
+    /* bytes of a staging buffer, two per channel: a multiple of 128, at least RONDO_DIRECT_PIECE per rank */
     size_t stage_bytes;
     int copies; /* copy engines may carry calls, if all ranks can */
 };

@@ -2,18 +2,19 @@
  * Large calls that only move bytes, by the GPUs' copy engines: no multiprocessor waits or copies. Contract:
  * kern/cuda/exec_cuda.h.
  *
- * The hosts meet first, in the table of exec_cuda_direct.c: each publishes where its buffers are, and all draw
- * the same conclusion from that, whether engines carry the call. Then they put into their streams:
+ * The hosts meet first, in the table of exec_cuda_direct.c: each publishes where its buffers are, and all
+ * draw the same conclusion from that, whether engines carry the call. Then they put into their streams:
  *
  *   come    write to every peer, wait for every peer    all inputs are ready and all outputs free
  *   copies  from the peers' buffers to this rank's      in several streams at once; in one if it captures
  *   half    as come                                     only if the call has two rounds: then copies again
  *   leave   as come                                     nobody reads this rank's buffers any more
  *
- * Each kind of meeting has words in pinned shared memory. Each peer sets its word of the rank to 1; the rank's
- * stream waits for them and sets them back to 0. Successive meetings differ in kind, so nobody sets a word again
- * before it was set back. Nothing counts, so a graph may replay. An abort sets the rank's words itself, without a
- * CUDA call, and repeats that while launches are in progress, because streams set them back.
+ * Each kind of meeting has words in pinned shared memory. Each peer sets its word of the rank to 1; the
+ * rank's stream waits for them and sets them back to 0. Successive meetings differ in kind, so nobody sets a
+ * word again before it was set back. Nothing counts, so a graph may replay. An abort sets the rank's words
+ * itself, without a CUDA call, and repeats that while launches are in progress, because streams set them
+ * back.
  */
 #include <sched.h>
 #include <string.h>

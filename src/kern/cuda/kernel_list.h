@@ -1,6 +1,6 @@
 /*
- * The list of kernels, made from the tables of types, operations and protocols. kernels.cu instantiates them, and
- * so do tests on the simulated machine.
+ * The list of kernels, made from the tables of types, operations and protocols. kernels.cu instantiates them,
+ * and so do tests on the simulated machine.
  *
  *   RONDO_KERNELS_OF_TYPE(X, type)  kernels of a row of RONDO_DTYPE_TABLE
  *   RONDO_KERNELS_THAT_MOVE(X)      kernels that reduce nothing
@@ -8,8 +8,8 @@
  * Each row is X(name, proto, body):
  *   name   rondo_f32_sum_ll128, rondo_f32_sum_direct, rondo_copy_simple, rondo_p2p (kern/cuda/kernels.h)
  *   proto  ll, ll128, simple, direct, p2p
- *   body   a call of a function of kern/cuda/block.h or block_direct.h with `launch` (const struct rondo_launch *)
- *          and `shared` (struct rondo_block_shared *), which X must define
+ *   body   a call of a function of kern/cuda/block.h or block_direct.h with `launch` (const struct
+ *          rondo_launch *) and `shared` (struct rondo_block_shared *), which X must define
  */
 #ifndef RONDO_KERN_CUDA_KERNEL_LIST_H
 #define RONDO_KERN_CUDA_KERNEL_LIST_H

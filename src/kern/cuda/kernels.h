@@ -1,15 +1,15 @@
 /*
  * The kernels by name, and the library with their code: one image (fat binary) in librondo-kernels.so, beside
- * librondo.so. It is opened when the first communicator with a GPU is made, so that programs on host memory never
- * load it.
+ * librondo.so. It is opened when the first communicator with a GPU is made, so that programs on host memory
+ * never load it.
  *
- * Every kernel is `extern "C" void NAME(const struct rondo_launch launch)` (kern/cuda/launch.h), for a grid of
- * launch.nblocks blocks of rondo_kernel_threads() threads, without dynamic shared memory:
+ * Every kernel is `extern "C" void NAME(const struct rondo_launch launch)` (kern/cuda/launch.h), for a grid
+ * of launch.nblocks blocks of rondo_kernel_threads() threads, without dynamic shared memory:
  *
  *   rondo_<dtype>_<reduce>_<proto>        collectives that reduce, and barriers: rondo_f32_sum_ll128
  *   rondo_<dtype>_<reduce>_direct         those by one-shot and two-shot
  *   rondo_copy_<proto>, rondo_copy_direct collectives that only move bytes
- *   rondo_p2p                             sends and receives of a group; each work names its protocol (LL, Simple)
+ *   rondo_p2p                             sends and receives of a group; each work names its protocol
  */
 #ifndef RONDO_KERN_CUDA_KERNELS_H
 #define RONDO_KERN_CUDA_KERNELS_H

@@ -1,15 +1,15 @@
 /*
- * A launch: what the host passes to a kernel, and the words through which both communicate. Plain data for the
- * host, CUDA and the simulated machine.
+ * A launch: what the host passes to a kernel, and the words through which both communicate. Plain data for
+ * the host, CUDA and the simulated machine.
  *
- * A grid has one block per channel; a block of sends and receives has up to RONDO_LAUNCH_P2P of them, on separate
- * warps. Block b runs works first[b] .. first[b + 1] - 1 one after the other. All pointers of a work and of what
- * it refers to (ports, connections, counts, block_rank) are addresses that the device can read. Connections are
- * in device memory, one array per communicator. Their `step`, `seen` and `call_set` belong to the kernels; the
- * host writes a connection once, when it is connected.
+ * A grid has one block per channel; a block of sends and receives has up to RONDO_LAUNCH_P2P of them, on
+ * separate warps. Block b runs works first[b] .. first[b + 1] - 1 one after the other. All pointers of a work
+ * and of what it refers to (ports, connections, counts, block_rank) are addresses that the device can read.
+ * Connections are in device memory, one array per communicator. Their `step`, `seen` and `call_set` belong to
+ * the kernels; the host writes a connection once, when it is connected.
  *
- * Ordering: all ranks launch a communicator's calls in the same order, and a launch begins when the previous one
- * has ended (same stream, or an event between streams).
+ * Ordering: all ranks launch a communicator's calls in the same order, and a launch begins when the previous
+ * one has ended (same stream, or an event between streams).
  */
 #ifndef RONDO_KERN_CUDA_LAUNCH_H
 #define RONDO_KERN_CUDA_LAUNCH_H
@@ -66,7 +66,7 @@ struct rondo_gpu_cell {
         /* the writer's call word << 32 | its buffers that all ranks can access: 1 in, 2 out */
         uint64_t call;
         uint64_t in, out; /* these buffers, as the reader's addresses */
-        /* of meetings that begin a work, even and odd: a rank in one may already find the next one published */
+        /* of meetings that begin a work, even and odd: a rank in one may find the next one published */
     } work[2];
 } RONDO_ALIGNED(RONDO_CTRL_ALIGN);
 

@@ -1,17 +1,19 @@
 /*
- * The primitive of a thread block: a team of threads passes one slice from up to RONDO_TREE_FAN connections and
- * the user's buffer to as many connections and the user's buffer. C11, C++17 and CUDA on top of kern/machine.h. On
- * a CPU the executor does the same (kern/cpu/exec_cpu.c); either may be at a connection's other end.
+ * The primitive of a thread block: a team of threads passes one slice from up to RONDO_TREE_FAN connections
+ * and the user's buffer to as many connections and the user's buffer. C11, C++17 and CUDA on top of
+ * kern/machine.h. On a CPU the executor does the same (kern/cpu/exec_cpu.c); either may be at a connection's
+ * other end.
  *
- * Roles. The team's first warp describes the slice. Each of its lanes claims a connection: it waits for data or
- * credit, checks or writes the call word, and finds the slot. After the workers' barrier all workers move data (with
- * LL and LL128 each waits for its own lines). After the team's barrier connections are posted: a system-wide fence
- * and a relaxed store. In large teams a separate warp posts, so that no worker waits for the fence, and its memory
- * traffic overlaps with the next slice. What is equal within a team lies in shared memory: registers are for data.
+ * Roles. The team's first warp describes the slice. Each of its lanes claims a connection: it waits for data
+ * or credit, checks or writes the call word, and finds the slot. After the workers' barrier all workers move
+ * data (with LL and LL128 each waits for its own lines). After the team's barrier connections are posted: a
+ * system-wide fence and a relaxed store. In large teams a separate warp posts, so that no worker waits for
+ * the fence, and its memory traffic overlaps with the next slice. What is equal within a team lies in shared
+ * memory: registers are for data.
  *
- * Leaving. A thread that must leave (abort, mismatch of a call word) sets `leave` to the slice's number. All threads
- * see it after that slice's barriers and none before, so they leave together. The communicator is unusable then:
- * steps and slots mean nothing.
+ * Leaving. A thread that must leave (abort, mismatch of a call word) sets `leave` to the slice's number. All
+ * threads see it after that slice's barriers and none before, so they leave together. The communicator is
+ * unusable then: steps and slots mean nothing.
  */
 #ifndef RONDO_KERN_CUDA_PRIM_H
 #define RONDO_KERN_CUDA_PRIM_H

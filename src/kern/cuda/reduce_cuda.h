@@ -1,12 +1,12 @@
 /*
- * Words whose elements the GPU reduces in pairs; kern/cuda/reduce_gpu.h asks here first. Only cases with the same
- * bits as rounding a float32 result once:
+ * Words whose elements the GPU reduces in pairs; kern/cuda/reduce_gpu.h asks here first. Only cases with the
+ * same bits as rounding a float32 result once:
  *
- *   f16, bf16  sums and products: float32 has more than twice the mantissa and two bits, so that rounding to it
- *              first changes nothing.
- *   f8         the same in f16, whose 11 bits are enough for 4 (2 p + 2). Products of two elements are exact there,
- *              or beyond the largest value. Narrowing saturates: a value beyond the largest becomes the next code,
- *              which is NaN (e4m3) or infinity (e5m2).
+ *   f16, bf16  sums and products: float32 has more than twice the mantissa and two bits, so that rounding to
+ *              it first changes nothing.
+ *   f8         the same in f16, whose 11 bits are enough for 4 (2 p + 2). Products of two elements are exact
+ *              there, or beyond the largest value. Narrowing saturates: a value beyond the largest becomes
+ *              the next code, which is NaN (e4m3) or infinity (e5m2).
  *   max, min   a > b ? a : b, also for NaNs and zeros, where the instructions for maxima decide otherwise.
  */
 #ifndef RONDO_KERN_CUDA_REDUCE_CUDA_H
