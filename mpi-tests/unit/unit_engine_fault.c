@@ -275,7 +275,7 @@ static void call_otherwise(struct fake_rank *r)
     status = fake_call_issue(&c, &b, r->comm, NULL);
     damage = fake_call_guards(&c, &b);
     FAKE_CHECK(r, *damage == '\0', "%s", damage);
-    /* A root that only sends, or a rank with nothing to do, may end before anybody can find the difference. */
+    /* A root that only sends, or a rank with nothing to do, may end before the difference is found. */
     FAKE_CHECK(r, status == RONDO_INVALID_USAGE || status == RONDO_SUCCESS, "%s: %s: %s", m->what,
                rondo_status_string(status), rondo_last_error(r->comm));
     status = rondo_barrier(r->comm, NULL);

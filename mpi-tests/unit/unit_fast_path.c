@@ -184,8 +184,7 @@ static void then_otherwise(struct fake_rank *r)
         status = small_call(r, pair[i % 2]);
     }
     pthread_barrier_wait(
-        &calls
-             ->usual); /* a rank that only sends is calls ahead, and its error would end the right calls of late ranks */
+        &calls->usual); /* else its error would end right calls of late ranks: a sender is calls ahead */
     FAKE_CHECK(r, status == RONDO_SUCCESS, "%s: %s", rondo_status_string(status), rondo_last_error(r->comm));
     for (int k = 0; k < 2; k++) {
         snprintf(name[k], sizeof(name[k]), small_names[pair[k]], 2 * USUAL + 1); // NOLINT: the formats above

@@ -156,7 +156,7 @@ static rondo_status finish_peers(struct rondo_init *init)
     }
     ctx->backend->use_peers(ctx);
     if (init->split.parent == NULL) { /* children know no more than their parent */
-        rondo_init_traps(ctx);
+        rondo_launch_warn(ctx);
     }
     return RONDO_SUCCESS;
 }

@@ -25,7 +25,7 @@ static int by_value(const void *x, const void *y)
 }
 
 /* Processes of this node; ranks may be threads of one. 0: no memory to count them. */
-static int count_processes(const struct rondo_trap_scene *scene, int nlocal)
+static int count_processes(const struct rondo_launch_scene *scene, int nlocal)
 {
     const struct rondo_peer *self = &scene->peers[scene->rank];
     uint64_t *process;
@@ -47,7 +47,7 @@ static int count_processes(const struct rondo_trap_scene *scene, int nlocal)
 }
 
 /* Ranks of a node follow each other as a rule: the nearest lower rank is found first. */
-static int leads_node(const struct rondo_trap_scene *scene)
+static int leads_node(const struct rondo_launch_scene *scene)
 {
     const struct rondo_peer *self = &scene->peers[scene->rank];
     for (int r = scene->rank - 1; r >= 0; r--) {
@@ -63,7 +63,7 @@ static int shares_memory(const struct rondo_peer *a, const struct rondo_peer *b)
     return a->shm_dev != 0 && a->shm_dev == b->shm_dev && a->pidns != 0 && a->pidns == b->pidns;
 }
 
-static void look_at_local(const struct rondo_trap_scene *scene, struct rondo_trap_view *view, int r)
+static void look_at_local(const struct rondo_launch_scene *scene, struct rondo_launch_view *view, int r)
 {
     const struct rondo_peer *peer = &scene->peers[r];
     view->nranks++;
@@ -74,7 +74,7 @@ static void look_at_local(const struct rondo_trap_scene *scene, struct rondo_tra
 }
 
 /* Of two hosts the one with the lower rank looks at the other. */
-static void look_at_host(const struct rondo_trap_scene *scene, struct rondo_trap_view *view, int r,
+static void look_at_host(const struct rondo_launch_scene *scene, struct rondo_launch_view *view, int r,
                          int *nprobes)
 {
     const struct rondo_peer *self = &scene->peers[scene->rank], *peer = &scene->peers[r];
@@ -88,11 +88,12 @@ static void look_at_host(const struct rondo_trap_scene *scene, struct rondo_trap
     }
 }
 
-void rondo_traps_look(const struct rondo_trap_scene *scene, struct rondo_trap_view *view)
+void rondo_launch_look(const struct rondo_launch_scene *scene, struct rondo_launch_view *view)
 {
     const struct rondo_peer *self = &scene->peers[scene->rank];
     int nprobes = 0, told = 0; /* told: a lower rank of this host tells that it is divided */
-    *view = (struct rondo_trap_view){ .leads = leads_node(scene), .stranger = -1, .divided = -1, .twin = -1 };
+    *view =
+        (struct rondo_launch_view){ .leads = leads_node(scene), .stranger = -1, .divided = -1, .twin = -1 };
     if (!view->leads) {
         return;
     }
@@ -113,13 +114,13 @@ void rondo_traps_look(const struct rondo_trap_scene *scene, struct rondo_trap_vi
 
 /* ---- telling ---- */
 
-typedef int (*trap_text)(const struct rondo_trap_scene *scene, const struct rondo_trap_view *view, char *text,
-                         size_t size);
+typedef int (*check_text)(const struct rondo_launch_scene *scene, const struct rondo_launch_view *view,
+                          char *text, size_t size);
 
 static const char *plural(int n) { return n == 1 ? "" : "s"; }
 
-static int cores_text(const struct rondo_trap_scene *scene, const struct rondo_trap_view *view, char *text,
-                      size_t size)
+static int cores_text(const struct rondo_launch_scene *scene, const struct rondo_launch_view *view,
+                      char *text, size_t size)
 {
     const struct rondo_peer *self = &scene->peers[scene->rank];
     int used = rondo_cores_count(&view->cores), allowed = rondo_cores_count(&scene->launcher_cores);
@@ -137,8 +138,8 @@ static int cores_text(const struct rondo_trap_scene *scene, const struct rondo_t
     return 1;
 }
 
-static int stranger_text(const struct rondo_trap_scene *scene, const struct rondo_trap_view *view, char *text,
-                         size_t size)
+static int stranger_text(const struct rondo_launch_scene *scene, const struct rondo_launch_view *view,
+                         char *text, size_t size)
 {
     if (view->stranger < 0) {
         return 0;
@@ -153,8 +154,8 @@ static int stranger_text(const struct rondo_trap_scene *scene, const struct rond
     return 1;
 }
 
-static int nodes_text(const struct rondo_trap_scene *scene, const struct rondo_trap_view *view, char *text,
-                      size_t size)
+static int nodes_text(const struct rondo_launch_scene *scene, const struct rondo_launch_view *view,
+                      char *text, size_t size)
 {
     const struct rondo_peer *self = &scene->peers[scene->rank];
     int started = scene->launcher.local_tasks;
@@ -174,8 +175,8 @@ static int nodes_text(const struct rondo_trap_scene *scene, const struct rondo_t
     return 1;
 }
 
-static int divided_text(const struct rondo_trap_scene *scene, const struct rondo_trap_view *view, char *text,
-                        size_t size)
+static int divided_text(const struct rondo_launch_scene *scene, const struct rondo_launch_view *view,
+                        char *text, size_t size)
 {
     if (view->divided < 0) {
         return 0;
@@ -196,8 +197,8 @@ static int divided_text(const struct rondo_trap_scene *scene, const struct rondo
     return 1;
 }
 
-static int twins_text(const struct rondo_trap_scene *scene, const struct rondo_trap_view *view, char *text,
-                      size_t size)
+static int twins_text(const struct rondo_launch_scene *scene, const struct rondo_launch_view *view,
+                      char *text, size_t size)
 {
     if (scene->has_hostid || view->twin < 0) {
         return 0;
@@ -214,16 +215,16 @@ static int twins_text(const struct rondo_trap_scene *scene, const struct rondo_t
     return 1;
 }
 
-static const trap_text texts[RONDO_NUM_TRAPS] = {
-    [RONDO_TRAP_CORES] = cores_text, [RONDO_TRAP_STRANGER] = stranger_text,
-    [RONDO_TRAP_NODES] = nodes_text, [RONDO_TRAP_DIVIDED] = divided_text,
-    [RONDO_TRAP_TWINS] = twins_text,
+static const check_text texts[RONDO_NUM_LAUNCH_CHECKS] = {
+    [RONDO_LAUNCH_CORES] = cores_text, [RONDO_LAUNCH_STRANGER] = stranger_text,
+    [RONDO_LAUNCH_NODES] = nodes_text, [RONDO_LAUNCH_DIVIDED] = divided_text,
+    [RONDO_LAUNCH_TWINS] = twins_text,
 };
 
-int rondo_trap_text(const struct rondo_trap_scene *scene, const struct rondo_trap_view *view,
-                    enum rondo_trap trap, char *text, size_t size)
+int rondo_launch_check_text(const struct rondo_launch_scene *scene, const struct rondo_launch_view *view,
+                            enum rondo_launch_check check, char *text, size_t size)
 {
-    return view->leads && texts[trap](scene, view, text, size);
+    return view->leads && texts[check](scene, view, text, size);
 }
 
 /* ---- this process ---- */
@@ -231,13 +232,13 @@ int rondo_trap_text(const struct rondo_trap_scene *scene, const struct rondo_tra
 /* Also of another user, and where /proc hides it. */
 static int has_process(int32_t pid) { return pid <= 0 || kill(pid, 0) == 0 || errno != ESRCH; }
 
-void rondo_init_traps(const struct rondo_ctx *ctx)
+void rondo_launch_warn(const struct rondo_ctx *ctx)
 {
-    static int said[RONDO_NUM_TRAPS];
+    static int said[RONDO_NUM_LAUNCH_CHECKS];
     const char *hostid = rondo_params()->hostid;
-    struct rondo_trap_view view;
+    struct rondo_launch_view view;
     char text[RONDO_ERROR_TEXT];
-    struct rondo_trap_scene scene = {
+    struct rondo_launch_scene scene = {
         .peers = ctx->wiring.peers,
         .rank = ctx->job.rank,
         .nranks = ctx->job.nranks,
@@ -248,14 +249,14 @@ void rondo_init_traps(const struct rondo_ctx *ctx)
     if (ctx->job.nranks < 2 || !rondo_log_on(RONDO_LOG_WARN, 0)) {
         return;
     }
-    rondo_traps_look(&scene, &view);
+    rondo_launch_look(&scene, &view);
     if (!view.leads) {
         return;
     }
     rondo_launcher_read(&scene.launcher);
     rondo_cores_launcher(&scene.launcher_cores);
-    for (int i = 0; i < RONDO_NUM_TRAPS; i++) {
-        if (rondo_trap_text(&scene, &view, (enum rondo_trap)i, text, sizeof text) &&
+    for (int i = 0; i < RONDO_NUM_LAUNCH_CHECKS; i++) {
+        if (rondo_launch_check_text(&scene, &view, (enum rondo_launch_check)i, text, sizeof text) &&
             !__atomic_exchange_n(&said[i], 1, __ATOMIC_RELAXED)) {
             RONDO_WARN("%s", text);
         }

@@ -1,7 +1,6 @@
 /*
- * Ways in which launchers and containers set ranks up so that they are slow or do not find each other, found
- * from the peers' records and named in a warning. What is looked for depends on the records and on what this
- * process sees of its host; the lowest rank of each node looks for all of it.
+ * Launch checks: Rondo warns when launchers or containers start ranks so that they are slow or do not find
+ * each other. The lowest rank of each node checks the peers' records against what its process sees.
  */
 #ifndef RONDO_INIT_LAUNCH_CHECKS_H
 #define RONDO_INIT_LAUNCH_CHECKS_H
@@ -11,21 +10,20 @@
 
 struct rondo_ctx;
 
-enum rondo_trap {
-    RONDO_TRAP_CORES,    /* the node's ranks are bound to fewer cores than they are, though their launcher may
-                            use more */
-    RONDO_TRAP_STRANGER, /* a record claims this host, which has no such process */
-    RONDO_TRAP_NODES,    /* more processes claim this host than the launcher started on it */
-    RONDO_TRAP_DIVIDED,  /* one host identity, but another /dev/shm or pid namespace */
-    RONDO_TRAP_TWINS,    /* another host identity, but memory is shared */
-    RONDO_NUM_TRAPS
+enum rondo_launch_check {
+    RONDO_LAUNCH_CORES,    /* more ranks than cores that they are bound to; the launcher has more */
+    RONDO_LAUNCH_STRANGER, /* a record claims this host, which has no such process */
+    RONDO_LAUNCH_NODES,    /* more processes claim this host than the launcher started on it */
+    RONDO_LAUNCH_DIVIDED,  /* one host identity, but another /dev/shm or pid namespace */
+    RONDO_LAUNCH_TWINS,    /* another host identity, but memory is shared */
+    RONDO_NUM_LAUNCH_CHECKS
 };
 
 /* What a process sees; made up by tests. */
-struct rondo_trap_scene {
+struct rondo_launch_scene {
     const struct rondo_peer *peers;
     int rank, nranks;
-    int has_hostid; /* RONDO_HOSTID is set here: who shares what is meant so */
+    int has_hostid; /* RONDO_HOSTID is set: the user says which ranks share a host */
     struct rondo_launcher launcher;
     struct rondo_cores launcher_cores; /* empty: unknown */
     int (*has_process)(int32_t pid);
@@ -33,7 +31,7 @@ struct rondo_trap_scene {
 };
 
 /* What there is to see. Ranks: -1 none. */
-struct rondo_trap_view {
+struct rondo_launch_view {
     int leads;                /* 0: another rank of the node looks, nothing else is set */
     int nranks, nprocesses;   /* of this node, by the records */
     struct rondo_cores cores; /* of its ranks, together */
@@ -41,12 +39,12 @@ struct rondo_trap_view {
 };
 
 /** One pass over the records, O(n); opens the probes of at most 64 other hosts. */
-void rondo_traps_look(const struct rondo_trap_scene *scene, struct rondo_trap_view *view);
-/** @return 1 when this rank is in the trap; @a text then says cause, host and remedy. */
-int rondo_trap_text(const struct rondo_trap_scene *scene, const struct rondo_trap_view *view,
-                    enum rondo_trap trap, char *text, size_t size);
+void rondo_launch_look(const struct rondo_launch_scene *scene, struct rondo_launch_view *view);
+/** @return 1: the check found a mistake; @a text names its cause, the host and the remedy. */
+int rondo_launch_check_text(const struct rondo_launch_scene *scene, const struct rondo_launch_view *view,
+                            enum rondo_launch_check check, char *text, size_t size);
 
-/** After the round of peers: warn of every trap this rank is in, of each once a process. */
-void rondo_init_traps(const struct rondo_ctx *ctx);
+/** After round "peers": warn of each mistake, once a process. */
+void rondo_launch_warn(const struct rondo_ctx *ctx);
 
 #endif

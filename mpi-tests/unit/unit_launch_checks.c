@@ -1,5 +1,4 @@
-/* launcher.h, init_traps.h: what the environment tells of the launcher, and the traps in made-up records.
- * Nothing is looked up on this machine. */
+/* launcher.h and launch_checks.h, with made-up environments and records: nothing depends on this machine. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,8 +27,8 @@ static const char *const variables[] = {
 };
 
 static struct rondo_peer *peers;
-static struct rondo_trap_scene scene;
-static struct rondo_trap_view view;
+static struct rondo_launch_scene scene;
+static struct rondo_launch_view view;
 static int32_t gone;      /* a process that does not exist */
 static int32_t reachable; /* whose probe can be opened */
 static int probes;        /* opened so far */
@@ -84,24 +83,24 @@ static void job(int nhosts, int per_host)
     scene.launcher_cores.bits[0] = 0xff;
 }
 
-static int trapped(enum rondo_trap trap)
+static int warns(enum rondo_launch_check check)
 {
     text[0] = '\0';
-    return rondo_trap_text(&scene, &view, trap, text, RONDO_ERROR_TEXT);
+    return rondo_launch_check_text(&scene, &view, check, text, RONDO_ERROR_TEXT);
 }
 
-/* Look from a rank: it is in `expected` and in nothing else; RONDO_NUM_TRAPS: in nothing. */
-static void look(int rank, enum rondo_trap expected)
+/* Run all checks on a rank: only `expected` warns; RONDO_NUM_LAUNCH_CHECKS: none. */
+static void look(int rank, enum rondo_launch_check expected)
 {
     scene.rank = rank;
-    rondo_traps_look(&scene, &view);
-    for (int i = 0; i < RONDO_NUM_TRAPS; i++) {
-        if (trapped((enum rondo_trap)i) != (i == (int)expected)) {
-            fail_msg("rank %d, trap %d: \"%s\"", rank, i, text);
+    rondo_launch_look(&scene, &view);
+    for (int i = 0; i < RONDO_NUM_LAUNCH_CHECKS; i++) {
+        if (warns((enum rondo_launch_check)i) != (i == (int)expected)) {
+            fail_msg("rank %d, check %d: \"%s\"", rank, i, text);
         }
     }
-    if (expected < RONDO_NUM_TRAPS) {
-        trapped(expected);
+    if (expected < RONDO_NUM_LAUNCH_CHECKS) {
+        warns(expected);
     }
 }
 
@@ -114,11 +113,11 @@ static void look(int rank, enum rondo_trap expected)
 
 /* ---- the launcher ---- */
 
-static void nothing_is_known_without_a_launcher(void **state)
+static void without_a_launcher_nothing_is_known(void **state)
 {
     (void)state;
     struct rondo_launcher launcher;
-    setenv("SLURM_NTASKS", "4", 1); /* a batch script: nobody has started tasks */
+    setenv("SLURM_NTASKS", "4", 1); /* a batch script: no tasks were started */
     rondo_launcher_read(&launcher);
     assert_null(launcher.name);
     assert_int_equal(launcher.tasks, 0);
@@ -126,7 +125,7 @@ static void nothing_is_known_without_a_launcher(void **state)
     assert_int_equal(launcher.local_tasks, 0);
 }
 
-static void mpirun_is_believed_before_slurm(void **state)
+static void mpirun_takes_precedence_over_slurm(void **state)
 {
     (void)state;
     struct rondo_launcher launcher;
@@ -143,7 +142,7 @@ static void mpirun_is_believed_before_slurm(void **state)
     assert_int_equal(launcher.local_tasks, 8);
 }
 
-static void hydra_is_told_from_slurms_pmi(void **state)
+static void hydra_is_distinguished_from_slurms_pmi(void **state)
 {
     (void)state;
     struct rondo_launcher launcher;
@@ -167,7 +166,7 @@ static void hydra_is_told_from_slurms_pmi(void **state)
     assert_int_equal(launcher.tasks, 6);
 }
 
-static void srun_tells_tasks_and_those_of_the_node(void **state)
+static void srun_gives_tasks_and_tasks_of_the_node(void **state)
 {
     (void)state;
     struct rondo_launcher launcher;
@@ -190,7 +189,7 @@ static void srun_tells_tasks_and_those_of_the_node(void **state)
     assert_int_equal(launcher.local_tasks, 0);
 }
 
-static void lists_of_slurm_are_read(void **state)
+static void task_lists_of_slurm_are_parsed(void **state)
 {
     (void)state;
     static const struct {
@@ -210,21 +209,21 @@ static void lists_of_slurm_are_read(void **state)
     }
 }
 
-/* ---- traps ---- */
+/* ---- launch checks ---- */
 
-static void a_correct_job_is_in_no_trap(void **state)
+static void a_correct_job_gets_no_warning(void **state)
 {
     (void)state;
     job(3, 4);
     scene.launcher = (struct rondo_launcher){ "srun", "srun --cpu-bind=none", 12, 0, 4 };
     for (int r = 0; r < 12; r++) {
-        look(r, RONDO_NUM_TRAPS);
+        look(r, RONDO_NUM_LAUNCH_CHECKS);
         assert_int_equal(view.leads, r % 4 == 0);
     }
-    assert_int_equal(probes, 3); /* the first rank of each host that follows, and no other */
+    assert_int_equal(probes, 3); /* only the first rank of each following host */
 }
 
-static void ranks_on_one_core_are_told_how_to_get_more(void **state)
+static void ranks_bound_to_one_core_are_warned(void **state)
 {
     (void)state;
     job(2, 4);
@@ -232,22 +231,22 @@ static void ranks_on_one_core_are_told_how_to_get_more(void **state)
     for (int r = 4; r < 8; r++) {
         peers[r].cores.bits[0] = 8;
     }
-    look(0, RONDO_NUM_TRAPS);
-    look(4, RONDO_TRAP_CORES);
+    look(0, RONDO_NUM_LAUNCH_CHECKS);
+    look(4, RONDO_LAUNCH_CORES);
     assert_text("the 4 ranks on n1 are bound to 1 core, though their launcher may use 8");
     assert_text("mpirun --bind-to none");
-    look(5, RONDO_NUM_TRAPS);
+    look(5, RONDO_NUM_LAUNCH_CHECKS);
     /* Two of them share a core. */
     peers[5].cores.bits[0] = 1;
     peers[6].cores.bits[0] = 2;
-    look(4, RONDO_TRAP_CORES);
+    look(4, RONDO_LAUNCH_CORES);
     assert_text("bound to 3 cores");
     scene.launcher.unbind = NULL;
-    look(4, RONDO_TRAP_CORES);
+    look(4, RONDO_LAUNCH_CORES);
     assert_text("--cpu-bind=none");
 }
 
-static void a_job_that_has_no_more_cores_is_in_no_trap(void **state)
+static void a_job_that_has_no_more_cores_gets_no_warning(void **state)
 {
     (void)state;
     job(1, 4);
@@ -255,56 +254,56 @@ static void a_job_that_has_no_more_cores_is_in_no_trap(void **state)
         peers[r].cores.bits[0] = 3;
     }
     scene.launcher_cores.bits[0] = 3;
-    look(0, RONDO_NUM_TRAPS);
+    look(0, RONDO_NUM_LAUNCH_CHECKS);
     memset(&scene.launcher_cores, 0, sizeof scene.launcher_cores); /* not known */
-    look(0, RONDO_NUM_TRAPS);
+    look(0, RONDO_NUM_LAUNCH_CHECKS);
     scene.launcher_cores.bits[0] = 0xff;
-    look(0, RONDO_TRAP_CORES);
+    look(0, RONDO_LAUNCH_CORES);
     for (int r = 0; r < 4; r++) { /* threads of one process: no launcher bound them */
         peers[r].process_hash = 5;
     }
-    look(0, RONDO_NUM_TRAPS);
+    look(0, RONDO_NUM_LAUNCH_CHECKS);
 }
 
-static void a_process_that_is_not_here_is_a_stranger(void **state)
+static void a_process_that_does_not_exist_is_a_stranger(void **state)
 {
     (void)state;
     job(2, 2);
     gone = peers[3].pid;
-    look(0, RONDO_NUM_TRAPS);
-    look(2, RONDO_TRAP_STRANGER);
+    look(0, RONDO_NUM_LAUNCH_CHECKS);
+    look(2, RONDO_LAUNCH_STRANGER);
     assert_text("rank 3 on n1 says that it is process 1003 of the host of rank 2, n1");
     assert_text("boot id");
     assert_text("its own RONDO_HOSTID");
     scene.has_hostid = 1;
-    look(2, RONDO_TRAP_STRANGER);
+    look(2, RONDO_LAUNCH_STRANGER);
     assert_text("one identity (RONDO_HOSTID)");
-    peers[2].pidns = peers[3].pidns = 0; /* whose pid it is, is not known */
-    look(2, RONDO_NUM_TRAPS);
+    peers[2].pidns = peers[3].pidns = 0; /* the pid may belong to any process */
+    look(2, RONDO_NUM_LAUNCH_CHECKS);
 }
 
-static void more_processes_than_the_launcher_started_here(void **state)
+static void more_processes_than_the_launcher_started_are_warned(void **state)
 {
     (void)state;
     job(1, 4);
     scene.launcher = (struct rondo_launcher){ "srun", "", 4, 0, 2 };
-    look(0, RONDO_TRAP_NODES);
+    look(0, RONDO_LAUNCH_NODES);
     assert_text("srun started 2 processes on the node of rank 0, but 4 say");
     assert_text("host n0");
     assert_text("RONDO_HOSTID");
     assert_text("OMPI_MCA_btl=self,tcp");
-    look(1, RONDO_NUM_TRAPS);
+    look(1, RONDO_NUM_LAUNCH_CHECKS);
     peers[1].process_hash = peers[0].process_hash; /* ranks as threads: two processes */
     peers[3].process_hash = peers[2].process_hash;
-    look(0, RONDO_NUM_TRAPS);
+    look(0, RONDO_NUM_LAUNCH_CHECKS);
     scene.launcher.local_tasks = 1;
-    look(0, RONDO_TRAP_NODES);
+    look(0, RONDO_LAUNCH_NODES);
     assert_text("srun started 1 process on");
     scene.has_hostid = 1;
-    look(0, RONDO_NUM_TRAPS);
+    look(0, RONDO_NUM_LAUNCH_CHECKS);
 }
 
-static void what_divides_a_host_is_named(void **state)
+static void the_cause_of_a_divided_host_is_named(void **state)
 {
     (void)state;
     job(4, 2);
@@ -313,41 +312,41 @@ static void what_divides_a_host_is_named(void **state)
         peers[r].shm_dev = 20 + (uint64_t)(r / 2);
         snprintf(peers[r].host, sizeof peers[r].host, "same");
     }
-    look(0, RONDO_NUM_TRAPS);
-    look(2, RONDO_TRAP_DIVIDED);
+    look(0, RONDO_NUM_LAUNCH_CHECKS);
+    look(2, RONDO_LAUNCH_DIVIDED);
     assert_text("rank 2 on same and rank 4 on same have one host identity (name and boot id), but not one "
                 "/dev/shm: ");
     assert_text("--ipc=host --pid=host");
-    look(4, RONDO_NUM_TRAPS); /* one is enough */
-    look(6, RONDO_NUM_TRAPS);
+    look(4, RONDO_NUM_LAUNCH_CHECKS); /* one is enough */
+    look(6, RONDO_NUM_LAUNCH_CHECKS);
     peers[4].pidns++;
     peers[5].pidns++;
-    look(2, RONDO_TRAP_DIVIDED);
+    look(2, RONDO_LAUNCH_DIVIDED);
     assert_text("but not one /dev/shm and not one pid namespace: ");
     peers[4].shm_dev = peers[5].shm_dev = peers[2].shm_dev;
     scene.has_hostid = 1;
-    look(2, RONDO_TRAP_DIVIDED);
+    look(2, RONDO_LAUNCH_DIVIDED);
     assert_text("identity (RONDO_HOSTID), but not one pid namespace: ");
 }
 
-static void hosts_that_share_memory_are_one(void **state)
+static void hosts_that_share_memory_are_warned(void **state)
 {
     (void)state;
     job(3, 2);
     reachable = peers[4].pid;
-    look(0, RONDO_TRAP_TWINS);
+    look(0, RONDO_LAUNCH_TWINS);
     assert_text("rank 0 on n0 and rank 4 on n2 have two host identities");
     assert_text("one RONDO_HOSTID");
-    look(2, RONDO_TRAP_TWINS);
+    look(2, RONDO_LAUNCH_TWINS);
     assert_text("rank 2 on n1 and rank 4 on n2");
-    look(4, RONDO_NUM_TRAPS);
-    look(1, RONDO_NUM_TRAPS);
-    scene.has_hostid = 1; /* meant so */
-    look(0, RONDO_NUM_TRAPS);
+    look(4, RONDO_NUM_LAUNCH_CHECKS);
+    look(1, RONDO_NUM_LAUNCH_CHECKS);
+    scene.has_hostid = 1; /* intended */
+    look(0, RONDO_NUM_LAUNCH_CHECKS);
     scene.has_hostid = 0;
     probes = 0;
     peers[4].shm_dev++;
-    look(0, RONDO_NUM_TRAPS);
+    look(0, RONDO_NUM_LAUNCH_CHECKS);
     assert_int_equal(probes, 1); /* of n1 only */
 }
 
@@ -355,14 +354,14 @@ static void many_hosts_cost_few_probes(void **state)
 {
     (void)state;
     job(250, 4);
-    look(0, RONDO_NUM_TRAPS);
+    look(0, RONDO_NUM_LAUNCH_CHECKS);
     assert_int_equal(probes, 64);
     probes = 0;
-    look(996, RONDO_NUM_TRAPS);
+    look(996, RONDO_NUM_LAUNCH_CHECKS);
     assert_int_equal(probes, 0);
 }
 
-static void the_longest_sentences_are_whole(void **state)
+static void the_longest_texts_are_complete(void **state)
 {
     (void)state;
     job(1, 4);
@@ -373,12 +372,12 @@ static void the_longest_sentences_are_whole(void **state)
     }
     scene.launcher = (struct rondo_launcher){ "mpiexec", NULL, 4, 0, 2 };
     scene.rank = 0;
-    rondo_traps_look(&scene, &view);
+    rondo_launch_look(&scene, &view);
     view.stranger = view.divided = view.twin = 3;
     peers[3].shm_dev++;
     peers[3].pidns++;
-    for (int i = 0; i < RONDO_NUM_TRAPS; i++) {
-        assert_true(rondo_trap_text(&scene, &view, (enum rondo_trap)i, text, sizeof text));
+    for (int i = 0; i < RONDO_NUM_LAUNCH_CHECKS; i++) {
+        assert_true(rondo_launch_check_text(&scene, &view, (enum rondo_launch_check)i, text, sizeof text));
         assert_in_range(strlen(text), 100, RONDO_ERROR_TEXT - 1);
     }
 }
@@ -388,20 +387,20 @@ static void the_longest_sentences_are_whole(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(nothing_is_known_without_a_launcher),
-        TEST(mpirun_is_believed_before_slurm),
-        TEST(hydra_is_told_from_slurms_pmi),
-        TEST(srun_tells_tasks_and_those_of_the_node),
-        TEST(lists_of_slurm_are_read),
-        TEST(a_correct_job_is_in_no_trap),
-        TEST(ranks_on_one_core_are_told_how_to_get_more),
-        TEST(a_job_that_has_no_more_cores_is_in_no_trap),
-        TEST(a_process_that_is_not_here_is_a_stranger),
-        TEST(more_processes_than_the_launcher_started_here),
-        TEST(what_divides_a_host_is_named),
-        TEST(hosts_that_share_memory_are_one),
+        TEST(without_a_launcher_nothing_is_known),
+        TEST(mpirun_takes_precedence_over_slurm),
+        TEST(hydra_is_distinguished_from_slurms_pmi),
+        TEST(srun_gives_tasks_and_tasks_of_the_node),
+        TEST(task_lists_of_slurm_are_parsed),
+        TEST(a_correct_job_gets_no_warning),
+        TEST(ranks_bound_to_one_core_are_warned),
+        TEST(a_job_that_has_no_more_cores_gets_no_warning),
+        TEST(a_process_that_does_not_exist_is_a_stranger),
+        TEST(more_processes_than_the_launcher_started_are_warned),
+        TEST(the_cause_of_a_divided_host_is_named),
+        TEST(hosts_that_share_memory_are_warned),
         TEST(many_hosts_cost_few_probes),
-        TEST(the_longest_sentences_are_whole),
+        TEST(the_longest_texts_are_complete),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
