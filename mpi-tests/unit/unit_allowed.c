@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "coll/algo.h"
+#include "tuner/tuner.h"
 
 enum {
     RING = 1 << RONDO_ALGO_RING,

@@ -466,8 +466,7 @@ static void every_collective_has_a_schedule(void **state)
         int found = 0;
         for (int a = 0; a < RONDO_NUM_ALGOS; a++) {
             const struct rondo_schedule *s = rondo_schedule_find((enum rondo_coll)c, (enum rondo_algo)a);
-            assert_true(s == NULL || (s->coll == as && s->algo == a && s->cost_us != NULL &&
-                                      s->limit != NULL && s->protos != 0));
+            assert_true(s == NULL || (s->coll == as && s->algo == a && s->protos != 0));
             found += s != NULL;
         }
         assert_true(found > 0);

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "coll/algo.h"
+#include "tuner/tuner.h"
 #include "tuner/model.h"
 
 enum { MAILBOX = 4096, BIG_MAILBOX = 128 << 10, BIG = 64 << 20 };
@@ -52,19 +53,24 @@ static struct rondo_layout some_layout(int nranks, int nnodes)
 static double us_of(const struct rondo_layout *l, enum rondo_coll coll, enum rondo_algo algo,
                     enum rondo_proto proto, int nchannels, size_t bytes)
 {
-    return rondo_schedule_find(coll, algo)->cost_us(l, coll, proto, nchannels, bytes, MAILBOX);
+    return rondo_cost_us(l, coll, algo, proto, nchannels, bytes, MAILBOX);
+}
+
+static double oneshot_us(const struct rondo_layout *l, int nchannels, size_t bytes, size_t mailbox)
+{
+    return rondo_cost_us(l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, nchannels, bytes,
+                         mailbox);
 }
 
 static void oneshot_needs_one_node_and_a_mailbox_that_holds_it(void **state)
 {
     struct rondo_layout l = some_layout(4, 1), two_nodes = some_layout(4, 2);
-    rondo_cost_fn *us = rondo_schedule_find(RONDO_COLL_ALL_REDUCE, RONDO_ALGO_ONESHOT)->cost_us;
     (void)state;
-    assert_true(us(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, MAILBOX, MAILBOX) > 0);
-    assert_true(us(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, MAILBOX + 1, MAILBOX) < 0);
-    assert_true(us(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, 0, 0) < 0);
-    assert_true(us(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 2, 8, MAILBOX) < 0);
-    assert_true(us(&two_nodes, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, 8, MAILBOX) < 0);
+    assert_true(oneshot_us(&l, 1, MAILBOX, MAILBOX) > 0);
+    assert_true(oneshot_us(&l, 1, MAILBOX + 1, MAILBOX) < 0);
+    assert_true(oneshot_us(&l, 1, 0, 0) < 0);
+    assert_true(oneshot_us(&l, 2, 8, MAILBOX) < 0);
+    assert_true(oneshot_us(&two_nodes, 1, 8, MAILBOX) < 0);
 }
 
 static void oneshot_with_a_root_is_for_few_ranks_and_bytes(void **state)
@@ -128,13 +134,17 @@ static void more_work_never_costs_less(void **state)
                                 nodes = some_layout(n, 2), crowded = l;
             crowded.model.ranks_per_core = 4;
             for (size_t bytes = 0; bytes <= most; bytes = 2 * bytes + 8) {
-                double us = s->cost_us(&l, coll, RONDO_PROTO_SIMPLE, 1, bytes, MAILBOX),
-                       across = s->cost_us(&nodes, coll, RONDO_PROTO_SIMPLE, 1, bytes, MAILBOX);
+                double us = rondo_cost_us(&l, coll, (enum rondo_algo)s->algo, RONDO_PROTO_SIMPLE, 1, bytes,
+                                          MAILBOX),
+                       across = rondo_cost_us(&nodes, coll, (enum rondo_algo)s->algo, RONDO_PROTO_SIMPLE, 1,
+                                              bytes, MAILBOX);
                 assert_true(us > last);
                 assert_true(p2p || n == 2 ||
-                            us >= s->cost_us(&fewer, coll, RONDO_PROTO_SIMPLE, 1, bytes, MAILBOX));
+                            us >= rondo_cost_us(&fewer, coll, (enum rondo_algo)s->algo, RONDO_PROTO_SIMPLE, 1,
+                                                bytes, MAILBOX));
                 assert_true(on_mailbox(s->algo) || across > us);
-                assert_true(s->cost_us(&crowded, coll, RONDO_PROTO_SIMPLE, 1, bytes, MAILBOX) > us);
+                assert_true(rondo_cost_us(&crowded, coll, (enum rondo_algo)s->algo, RONDO_PROTO_SIMPLE, 1,
+                                          bytes, MAILBOX) > us);
                 last = us;
             }
         }
@@ -148,8 +158,8 @@ static void one_rank_costs_the_call(void **state)
     for (int i = 0; i < rondo_num_schedules; i++) {
         const struct rondo_schedule *s = &rondo_schedules[i];
         if (s->algo != RONDO_ALGO_P2P && !on_mailbox(s->algo) && s->algo != RONDO_ALGO_DOUBLING) {
-            assert_true(s->cost_us(&l, (enum rondo_coll)s->coll, RONDO_PROTO_LL, 1, BIG, 0) ==
-                        l.model.base_us);
+            assert_true(rondo_cost_us(&l, (enum rondo_coll)s->coll, (enum rondo_algo)s->algo, RONDO_PROTO_LL,
+                                      1, BIG, 0) == l.model.base_us);
         }
     }
 }
@@ -191,23 +201,23 @@ static void small_sum_on_a_node_is_oneshot_and_large_one_twoshot_or_a_ring(void 
                             large = choose(&l, RONDO_COLL_ALL_REDUCE, BIG), other;
         assert_int_equal(small.algo, RONDO_ALGO_ONESHOT);
         assert_int_equal(large.algo, RONDO_ALGO_TWOSHOT);
-        assert_int_equal(rondo_cost_choose_other(&l, &only, RONDO_COLL_ALL_REDUCE, BIG, BIG_MAILBOX,
-                                                 RONDO_ALGO_TWOSHOT, 1, &other),
-                         RONDO_SUCCESS);
+        assert_int_equal(
+            rondo_cost_choose_without_direct(&l, &only, RONDO_COLL_ALL_REDUCE, BIG, BIG_MAILBOX, 1, &other),
+            RONDO_SUCCESS);
         assert_int_equal(other.algo, n == 2 ? RONDO_ALGO_ONESHOT : RONDO_ALGO_ORDERED);
-        assert_int_equal(rondo_cost_choose_other(&l, &only, RONDO_COLL_ALL_REDUCE, BIG, BIG_MAILBOX,
-                                                 RONDO_ALGO_TWOSHOT, 0, &other),
-                         RONDO_SUCCESS);
+        assert_int_equal(
+            rondo_cost_choose_without_direct(&l, &only, RONDO_COLL_ALL_REDUCE, BIG, BIG_MAILBOX, 0, &other),
+            RONDO_SUCCESS);
         assert_int_equal(other.algo, n == 2 ? RONDO_ALGO_ONESHOT : RONDO_ALGO_RING);
-        assert_int_equal(rondo_cost_choose_other(&l, &all, RONDO_COLL_ALL_REDUCE, BIG, BIG_MAILBOX,
-                                                 RONDO_ALGO_TWOSHOT, 0, &large),
-                         RONDO_SUCCESS);
+        assert_int_equal(
+            rondo_cost_choose_without_direct(&l, &all, RONDO_COLL_ALL_REDUCE, BIG, BIG_MAILBOX, 0, &large),
+            RONDO_SUCCESS);
         assert_int_equal(large.algo, n == 2 ? RONDO_ALGO_ONESHOT : RONDO_ALGO_RING);
         assert_int_equal(large.proto, RONDO_PROTO_SIMPLE);
         assert_int_equal(large.nchannels, 1); /* channels share a thread */
-        assert_int_equal(rondo_cost_choose_other(&l, &all, RONDO_COLL_REDUCE_SCATTERV, 64, MAILBOX,
-                                                 RONDO_ALGO_TWOSHOT, 0, &other),
-                         RONDO_SUCCESS);
+        assert_int_equal(
+            rondo_cost_choose_without_direct(&l, &all, RONDO_COLL_REDUCE_SCATTERV, 64, MAILBOX, 0, &other),
+            RONDO_SUCCESS);
         assert_int_equal(other.algo, RONDO_ALGO_RING); /* its blocks may lie apart: it is not posted */
         assert_int_equal(other.proto, RONDO_PROTO_LL);
         assert_int_equal(choose(&l, RONDO_COLL_REDUCE_SCATTER, 64).algo, RONDO_ALGO_ONESHOT);
@@ -228,8 +238,9 @@ static void two_ranks_post_what_the_kernel_would_copy_more_slowly(void **state)
     (void)state;
     for (size_t i = 0; i < RONDO_COUNTOF(colls); i++) {
         for (size_t bytes = 1 << 14; bytes <= BIG; bytes *= 2) {
-            double posted = rondo_oneshot_cost_us(&l, colls[i], RONDO_PROTO_SIMPLE, 1, bytes, BIG_MAILBOX);
-            assert_true(rondo_oneshot_cost_us(&l, colls[i], RONDO_PROTO_SIMPLE, 1, bytes, 64) >
+            double posted = rondo_cost_us(&l, colls[i], RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 1, bytes,
+                                          BIG_MAILBOX);
+            assert_true(rondo_cost_us(&l, colls[i], RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 1, bytes, 64) >
                         posted); /* in more pieces */
             assert_true(posted > 0);
             assert_true(us_of(&three, colls[i], RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 1, bytes) < 0);
@@ -383,8 +394,9 @@ static void table_holds_what_can_run_and_choice_is_its_least(void **state)
                     assert_true((us >= 0) == possible && (table[a][p].nchannels > 0) == possible);
                     least = us >= 0 && (least < 0 || us < least) ? us : least;
                     if (possible) {
-                        assert_true(us == s->cost_us(&l, (enum rondo_coll)c, (enum rondo_proto)p,
-                                                     table[a][p].nchannels, bytes, MAILBOX));
+                        assert_true(us == rondo_cost_us(&l, (enum rondo_coll)c, (enum rondo_algo)s->algo,
+                                                        (enum rondo_proto)p, table[a][p].nchannels, bytes,
+                                                        MAILBOX));
                     }
                 }
             }
@@ -433,16 +445,21 @@ static void nothing_allowed_is_invalid_usage_that_names_parameters_and_collectiv
 static void limit_names_the_largest_part(void **state)
 {
     struct rondo_layout l = some_layout(8, 1), nodes = some_layout(8, 4);
-    const struct rondo_schedule *ring = rondo_schedule_find(RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING);
     (void)state;
-    assert_string_equal(ring->limit(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, 8), "latency");
-    assert_string_equal(ring->limit(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, BIG), "copy bandwidth");
-    assert_string_equal(ring->limit(&nodes, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, 8),
-                        "network latency");
-    assert_string_equal(ring->limit(&nodes, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, BIG),
-                        "network bandwidth");
-    assert_string_equal(rondo_oneshot_limit(&nodes, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, 8),
-                        "not available");
+    assert_string_equal(
+        rondo_cost_limit(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, 1, 8), "latency");
+    assert_string_equal(
+        rondo_cost_limit(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, 1, BIG),
+        "copy bandwidth");
+    assert_string_equal(
+        rondo_cost_limit(&nodes, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, 1, 8),
+        "network latency");
+    assert_string_equal(
+        rondo_cost_limit(&nodes, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, 1, BIG),
+        "network bandwidth");
+    assert_string_equal(
+        rondo_cost_limit(&nodes, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 1, 8),
+        "not available");
 }
 
 /* ---- several nodes, with the numbers that creation takes ---- */

@@ -11,7 +11,7 @@
 
 #include "base/log.h"
 #include "base/status.h"
-#include "tuner/cost_gpu.h"
+#include "tuner/cost_impl.h"
 #include "tuner/model.h"
 
 enum { KIB = 1 << 10, MIB = 1 << 20, RUNS = 2000 };
@@ -73,8 +73,7 @@ static void is_us(const struct spec *s, enum rondo_coll coll, enum rondo_algo al
 {
     struct rondo_layout l = layout_of(s);
     int nchannels = algo == RONDO_ALGO_P2P ? 1 : l.nchannels;
-    double us = rondo_schedule_find(coll, algo)->cost_us(&l, coll, proto, nchannels, bytes, 0),
-           off = us / expected - 1;
+    double us = rondo_cost_us(&l, coll, algo, proto, nchannels, bytes, 0), off = us / expected - 1;
     if (off > 1e-9 || off < -1e-9) {
         fail_msg("%s %s %s of %zu bytes on %d nodes of sm %d: %.6f us, expected %.6f", rondo_coll_name(coll),
                  rondo_algo_name(algo), rondo_proto_name(proto), bytes, s->nodes, s->sm, us, expected);
@@ -179,11 +178,12 @@ static void small_messages_go_by_ll(void **state)
         int small = bytes == 16 * KIB;
         assert_int_equal(rondo_cost_choose(&l, NULL, RONDO_COLL_SEND, bytes, 0, &choice), RONDO_SUCCESS);
         assert_int_equal(choice.proto, small ? RONDO_PROTO_LL : RONDO_PROTO_SIMPLE);
-        assert_int_equal(rondo_p2p_cost_us(&l, RONDO_COLL_ALL_TO_ALL, RONDO_PROTO_LL, 1, 8 * bytes, 0) >= 0,
-                         small); /* a block for each */
-        assert_true(rondo_p2p_cost_us(&nodes, RONDO_COLL_SEND, RONDO_PROTO_LL, 1, bytes, 0) < 0);
+        assert_int_equal(
+            rondo_cost_us(&l, RONDO_COLL_ALL_TO_ALL, RONDO_ALGO_P2P, RONDO_PROTO_LL, 1, 8 * bytes, 0) >= 0,
+            small); /* a block for each */
+        assert_true(rondo_cost_us(&nodes, RONDO_COLL_SEND, RONDO_ALGO_P2P, RONDO_PROTO_LL, 1, bytes, 0) < 0);
     }
-    assert_true(rondo_p2p_cost_us(&l, RONDO_COLL_SEND, RONDO_PROTO_LL, 1, 0, 0) == 6.6 + 0.6);
+    assert_true(rondo_cost_us(&l, RONDO_COLL_SEND, RONDO_ALGO_P2P, RONDO_PROTO_LL, 1, 0, 0) == 6.6 + 0.6);
 }
 
 static void nets_of_their_own_latency_count_twice_for_simple(void **state)
@@ -192,12 +192,13 @@ static void nets_of_their_own_latency_count_twice_for_simple(void **state)
     (void)state;
     far.model.gpu.ring.latency_inter = far.model.gpu.tree.latency_inter = 2500;
     for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
-        double more = rondo_ring_cost_us(&far, RONDO_COLL_ALL_GATHER, (enum rondo_proto)p, 16, 8, 0) -
-                      rondo_ring_cost_us(&near, RONDO_COLL_ALL_GATHER, (enum rondo_proto)p, 16, 8, 0);
+        double more =
+            rondo_cost_us(&far, RONDO_COLL_ALL_GATHER, RONDO_ALGO_RING, (enum rondo_proto)p, 16, 8, 0) -
+            rondo_cost_us(&near, RONDO_COLL_ALL_GATHER, RONDO_ALGO_RING, (enum rondo_proto)p, 16, 8, 0);
         double each = p == RONDO_PROTO_SIMPLE ? 5 : 2.5;
         assert_true(more > 3 * each - 1e-9 && more < 3 * each + 1e-9);
-        more = rondo_tree_cost_us(&far, RONDO_COLL_ALL_REDUCE, (enum rondo_proto)p, 16, 8, 0) -
-               rondo_tree_cost_us(&near, RONDO_COLL_ALL_REDUCE, (enum rondo_proto)p, 16, 8, 0);
+        more = rondo_cost_us(&far, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TREE, (enum rondo_proto)p, 16, 8, 0) -
+               rondo_cost_us(&near, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TREE, (enum rondo_proto)p, 16, 8, 0);
         assert_true(more > 4 * each - 1e-9 && more < 4 * each + 1e-9);
     }
 }
@@ -310,16 +311,17 @@ static void users_limits_of_channels_are_kept(void **state)
     rondo_cost_table(&l, NULL, RONDO_COLL_ALL_REDUCE, 1 << 30, 0, table);
     assert_int_equal(table[RONDO_ALGO_RING][RONDO_PROTO_SIMPLE].nchannels, 6);
     assert_true(table[RONDO_ALGO_RING][RONDO_PROTO_SIMPLE].us > 3.9 * (1 << 30) / (360.0 * 8 / 14 * 1e3));
-    assert_string_equal(rondo_ring_limit(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 6, 1 << 30),
-                        "number of channels");
+    assert_string_equal(
+        rondo_cost_limit(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, 6, 1 << 30),
+        "number of channels");
     l.least_channels = 4;
     rondo_cost_table(&l, NULL, RONDO_COLL_ALL_REDUCE, 8, 0, table);
     assert_int_equal(table[RONDO_ALGO_TREE][RONDO_PROTO_LL].nchannels, 4);
     assert_true(table[RONDO_ALGO_TREE][RONDO_PROTO_LL].us ==
-                rondo_tree_cost_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_LL, 1, 8, 0));
+                rondo_cost_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TREE, RONDO_PROTO_LL, 1, 8, 0));
     rondo_cost_table(&l, NULL, RONDO_COLL_ALL_GATHERV, 1 << 30, 0, table);
     assert_int_equal(table[RONDO_ALGO_RING][RONDO_PROTO_SIMPLE].nchannels, 1);
-    assert_true(rondo_ring_cost_us(&l, RONDO_COLL_ALL_GATHERV, RONDO_PROTO_SIMPLE, 2, 8, 0) < 0);
+    assert_true(rondo_cost_us(&l, RONDO_COLL_ALL_GATHERV, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, 2, 8, 0) < 0);
 }
 
 /* One-shot for few bytes, two-shot for many, where all GPUs of a node reach one another and RONDO_DIRECT_GPU
@@ -339,21 +341,27 @@ static void direct_calls_are_for_gpus_that_reach_one_another(void **state)
     assert_int_equal(choice.nchannels, l.nchannels);
     assert_int_equal(rondo_cost_choose(&l, NULL, RONDO_COLL_ALL_GATHER, 64 * MIB, 0, &choice), RONDO_SUCCESS);
     assert_int_equal(choice.algo, RONDO_ALGO_TWOSHOT);
-    assert_string_equal(rondo_oneshot_limit(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, MIB),
-                        "more bytes than RONDO_DIRECT_GPU");
     assert_string_equal(
-        rondo_twoshot_limit(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, l.nchannels, 64 * MIB),
-        "NVLink bandwidth");
-    assert_string_equal(rondo_twoshot_limit(&far, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, MIB),
-                        "one node only, all on NVLink or one GPU");
-    assert_int_equal(rondo_twoshot_cost_us(&pci, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, MIB, 0) >= 0,
-                     pci.nranks == 2);
+        rondo_cost_limit(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 1, MIB),
+        "more bytes than RONDO_DIRECT_GPU");
+    assert_string_equal(rondo_cost_limit(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TWOSHOT, RONDO_PROTO_SIMPLE,
+                                         l.nchannels, 64 * MIB),
+                        "NVLink bandwidth");
+    assert_string_equal(
+        rondo_cost_limit(&far, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TWOSHOT, RONDO_PROTO_SIMPLE, 1, MIB),
+        "one node only, all on NVLink or one GPU");
+    assert_int_equal(
+        rondo_cost_us(&pci, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TWOSHOT, RONDO_PROTO_SIMPLE, 1, MIB, 0) >= 0,
+        pci.nranks == 2);
     pci.nranks = pci.max_local = pci.nlocal = 8;
-    double ring_us = rondo_ring_cost_us(&pci, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_LL, 1, 8, 0);
-    assert_true(rondo_twoshot_cost_us(&pci, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, MIB, 0) < 0);
+    double ring_us = rondo_cost_us(&pci, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, RONDO_PROTO_LL, 1, 8, 0);
+    assert_true(
+        rondo_cost_us(&pci, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TWOSHOT, RONDO_PROTO_SIMPLE, 1, MIB, 0) < 0);
     pci.model.gpu.ring.near = 1; /* as ranks that share a GPU are */
-    assert_true(rondo_twoshot_cost_us(&pci, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, MIB, 0) > 0);
-    assert_true(rondo_ring_cost_us(&pci, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_LL, 1, 8, 0) == ring_us);
+    assert_true(
+        rondo_cost_us(&pci, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TWOSHOT, RONDO_PROTO_SIMPLE, 1, MIB, 0) > 0);
+    assert_true(rondo_cost_us(&pci, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, RONDO_PROTO_LL, 1, 8, 0) ==
+                ring_us);
 }
 
 /* ---- limits ---- */
@@ -362,8 +370,7 @@ static void limit_is(const struct spec *s, enum rondo_algo algo, enum rondo_prot
                      const char *expected)
 {
     struct rondo_layout l = layout_of(s);
-    assert_string_equal(rondo_schedule_find(RONDO_COLL_ALL_REDUCE, algo)
-                            ->limit(&l, RONDO_COLL_ALL_REDUCE, proto, l.nchannels, bytes),
+    assert_string_equal(rondo_cost_limit(&l, RONDO_COLL_ALL_REDUCE, algo, proto, l.nchannels, bytes),
                         expected);
 }
 
@@ -382,14 +389,16 @@ static void limit_names_the_link_or_the_latency(void **state)
     limit_is(&workstation, RONDO_ALGO_RING, RONDO_PROTO_LL, 8, "base latency");
     limit_is(&workstation, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, 8, "PCI latency");
     limit_is(&workstation, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, 64 * MIB, "PCI bandwidth");
-    assert_non_null(strstr(rondo_ring_limit(&none, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_LL128, 1, 8),
-                           "LL128 needs NVLink"));
-    assert_string_equal(rondo_oneshot_limit(&none, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, 8),
-                        "asked for by RONDO_DIRECT_GPU=64K");
+    assert_non_null(
+        strstr(rondo_cost_limit(&none, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, RONDO_PROTO_LL128, 1, 8),
+               "LL128 needs NVLink"));
+    assert_string_equal(
+        rondo_cost_limit(&none, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 1, 8),
+        "asked for by RONDO_DIRECT_GPU=64K");
     none.model.gpu.ring.bw_intra = 0;
-    assert_string_equal(rondo_ring_limit(&none, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_LL, 1, 8),
+    assert_string_equal(rondo_cost_limit(&none, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, RONDO_PROTO_LL, 1, 8),
                         "its graph has no bandwidth");
-    assert_true(rondo_ring_cost_us(&none, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_LL, 1, 8, 0) < 0);
+    assert_true(rondo_cost_us(&none, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, RONDO_PROTO_LL, 1, 8, 0) < 0);
 }
 
 /* ---- from merged graphs ---- */
@@ -511,7 +520,8 @@ static struct spec some_spec(void)
 static double us_of(const struct rondo_layout *l, const struct rondo_schedule *s, int proto, int nchannels,
                     size_t bytes)
 {
-    return s->cost_us(l, (enum rondo_coll)s->coll, (enum rondo_proto)proto, nchannels, bytes, 0);
+    return rondo_cost_us(l, (enum rondo_coll)s->coll, (enum rondo_algo)s->algo, (enum rondo_proto)proto,
+                         nchannels, bytes, 0);
 }
 
 static int gpus_do(const struct rondo_schedule *s)

@@ -6,7 +6,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "tuner/cost_gpu.h"
+#include "tuner/tuner.h"
 #include "comm/comm.h"
 #include "device_world.h"
 

@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "base/param.h"
 #include "machine_scene.h"
-#include "tuner/cost_gpu.h"
+#include "tuner/cost_impl.h"
 #include "tools/explain/explain.h"
 #include "topo/machine.h"
 
@@ -92,8 +92,8 @@ static void large_all_reduce_gets_the_bandwidth_of_the_ring(void **state)
         scene_search(&g, chosen[m].machine, NULL, chosen[m].nodes);
         assert_int_equal(rondo_explain_layout(&l, g.topo, g.graphs, g.nodes), RONDO_SUCCESS);
         const struct rondo_graph *ring = &g.graphs[RONDO_GRAPH_RING];
-        double us = rondo_ring_cost_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, l.nchannels,
-                                       (size_t)64 << 30, 0);
+        double us = rondo_cost_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, l.nchannels,
+                                  (size_t)64 << 30, 0);
         double bus = (double)((size_t)64 << 30) / us * 2 * (l.nranks - 1) / l.nranks; /* MB/s */
         int mbs = ring->nchannels * (l.nnodes > 2 ? ring->bw_inter : ring->bw_intra);
         assert_true(bus < mbs * 1.0001 && bus > mbs * 0.98);

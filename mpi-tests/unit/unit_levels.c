@@ -467,16 +467,18 @@ static void hierarchical_is_for_groups_of_several_ranks(const struct rondo_layou
     double last = 0;
     crowded.model.ranks_per_core = 4;
     for (size_t bytes = 8; bytes <= 64 << 20; bytes *= 8) {
-        double us = rondo_hierarchical_cost_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, bytes, 4096);
-        assert_true(us > last && us < rondo_hierarchical_cost_us(&crowded, RONDO_COLL_ALL_REDUCE,
-                                                                 RONDO_PROTO_SIMPLE, 1, bytes, 4096));
+        double us = rondo_cost_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_HIERARCHICAL, RONDO_PROTO_SIMPLE, 1,
+                                  bytes, 4096);
+        assert_true(us > last && us < rondo_cost_us(&crowded, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_HIERARCHICAL,
+                                                    RONDO_PROTO_SIMPLE, 1, bytes, 4096));
         assert_true(us < rondo_cma_cost_us(&l, RONDO_ALGO_HIERARCHICAL, RONDO_COLL_ALL_REDUCE, bytes, 0));
         last = us;
     }
     assert_true(rondo_cma_cost_us(&l, RONDO_ALGO_HIERARCHICAL, RONDO_COLL_ALL_REDUCE, 64 << 20, 0) <
                 rondo_cma_cost_us(&l, RONDO_ALGO_TWOSHOT, RONDO_COLL_ALL_REDUCE, 64 << 20, 0));
     l.model.levels.several = 1;
-    assert_true(rondo_hierarchical_cost_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, 64, 4096) < 0);
+    assert_true(rondo_cost_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_HIERARCHICAL, RONDO_PROTO_SIMPLE, 1, 64,
+                              4096) < 0);
     assert_int_equal(rondo_allowed_parse(&allowed, "", ""), RONDO_SUCCESS);
     rondo_allowed_rank_order(&allowed);
     assert_int_equal(allowed.protos[RONDO_COLL_ALL_REDUCE][RONDO_ALGO_HIERARCHICAL], 0);
@@ -505,12 +507,13 @@ static void choice_counts_what_goes_between_groups(void **state)
     assert_int_equal(choice.algo, RONDO_ALGO_ONESHOT);
     for (int i = 0; i < rondo_num_schedules; i++) { /* nothing is nearer than without groups */
         const struct rondo_schedule *s = &rondo_schedules[i];
-        double us = s->cost_us(&with, (enum rondo_coll)s->coll, RONDO_PROTO_SIMPLE, 1, MAILBOX, MAILBOX);
-        assert_true(us >=
-                    s->cost_us(&flat, (enum rondo_coll)s->coll, RONDO_PROTO_SIMPLE, 1, MAILBOX, MAILBOX));
+        double us = rondo_cost_us(&with, (enum rondo_coll)s->coll, (enum rondo_algo)s->algo,
+                                  RONDO_PROTO_SIMPLE, 1, MAILBOX, MAILBOX);
+        assert_true(us >= rondo_cost_us(&flat, (enum rondo_coll)s->coll, (enum rondo_algo)s->algo,
+                                        RONDO_PROTO_SIMPLE, 1, MAILBOX, MAILBOX));
     }
-    double twoshot = rondo_twoshot_cost_us(&with, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, LARGE,
-                                           MAILBOX);
+    double twoshot = rondo_cost_us(&with, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TWOSHOT, RONDO_PROTO_SIMPLE, 1,
+                                   LARGE, MAILBOX);
     double between = 2.0 * RANKS_A_PACKAGE * RANKS_A_PACKAGE / CORES * LARGE /
                      (with.model.level[0].bw * 1e3); /* each way */
     assert_true(twoshot >= between && twoshot < 1.1 * between);

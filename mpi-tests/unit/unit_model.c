@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "coll/algo.h"
+#include "tuner/tuner.h"
 #include "tuner/model.h"
 #include "node_job.h"
 
@@ -40,8 +41,7 @@ static struct rondo_layout ranks_on(int n, int32_t cpus, int32_t family)
 
 static double mapped_us(const struct rondo_layout *l, enum rondo_coll coll, size_t bytes)
 {
-    return rondo_schedule_find(coll, RONDO_ALGO_TWOSHOT)
-        ->cost_us(l, coll, RONDO_PROTO_SIMPLE, 1, bytes, PLACE);
+    return rondo_cost_us(l, coll, RONDO_ALGO_TWOSHOT, RONDO_PROTO_SIMPLE, 1, bytes, PLACE);
 }
 
 /* Mapped buffers are faster than posts everywhere; on AMD's posts are faster than the kernel's copies,
@@ -59,14 +59,14 @@ static void processors_differ_in_what_two_ranks_post(void **state)
         struct rondo_layout l = ranks_on(2, cpu, rows[i / 2].family);
         rondo_model_handover(&l.model, i % 2 == 0 ? 60 : 270); /* near, far */
         for (size_t bytes = 2 << 20; bytes <= BIG; bytes *= 2) {
-            double posted = rondo_oneshot_cost_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_PROTO_SIMPLE, 1, bytes,
-                                                  PLACE),
+            double posted = rondo_cost_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE,
+                                          1, bytes, PLACE),
                    copied = rondo_cma_cost_us(&l, RONDO_ALGO_TWOSHOT, RONDO_COLL_ALL_REDUCE, bytes, 1);
             assert_int_equal(posted < copied, cpu == amd);
             assert_true(mapped_us(&l, RONDO_COLL_ALL_REDUCE, bytes) < posted);
-            assert_true(
-                mapped_us(&l, RONDO_COLL_ALL_GATHER, bytes) <
-                rondo_oneshot_cost_us(&l, RONDO_COLL_ALL_GATHER, RONDO_PROTO_SIMPLE, 1, bytes, PLACE));
+            assert_true(mapped_us(&l, RONDO_COLL_ALL_GATHER, bytes) <
+                        rondo_cost_us(&l, RONDO_COLL_ALL_GATHER, RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 1,
+                                      bytes, PLACE));
         }
     }
 }
@@ -84,8 +84,7 @@ static void processors_differ_in_what_pays_where_buffers_are_not_open(void **sta
         struct rondo_layout l = ranks_on(n, amd, zen5 ? ZEN5 : ZEN3);
         rondo_model_handover(&l.model, handover_ns[i / 4 % RONDO_COUNTOF(handover_ns)]);
         for (size_t bytes = 256 << 10; bytes <= BIG; bytes *= 2) {
-            double conns = rondo_schedule_find(coll, RONDO_ALGO_RING)
-                               ->cost_us(&l, coll, RONDO_PROTO_SIMPLE, 1, bytes, PLACE);
+            double conns = rondo_cost_us(&l, coll, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, 1, bytes, PLACE);
             double kernel[] = { rondo_cma_cost_us(&l, RONDO_ALGO_TWOSHOT, coll, bytes, 0),
                                 rondo_cma_cost_us(&l, RONDO_ALGO_TWOSHOT, coll, bytes, 1) };
             assert_true(!zen5 || (conns < kernel[0] && conns < kernel[1]));

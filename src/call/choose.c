@@ -4,7 +4,7 @@
 #include "coll/chunk.h"
 #include "comm/backend.h"
 #include "kern/proto.h"
-#include "tuner/select.h"
+#include "tuner/tuner.h"
 
 size_t rondo_task_bytes(const struct rondo_task *t)
 {
@@ -109,7 +109,7 @@ void rondo_plan_cut(const struct rondo_ctx *ctx, struct rondo_work *w, const str
     channel_part(w, t->count, channel, nchannels);
     if (rondo_algo_seating(w->algo) == RONDO_SEATING_GROUPS) {
         w->chunk = rondo_min_size(whole_chunk(w, map),
-                                  rondo_hierarchical_chunk(&ctx->wiring.layout, w->elem_bytes));
+                                  rondo_groups_chunk(&ctx->wiring.layout, w->elem_bytes));
     } else if (rondo_algo_medium(w->algo) == RONDO_MEDIUM_MAILBOX) {
         w->chunk = published_chunk(ctx, w, map);
     } else if (rondo_algo_medium(w->algo) == RONDO_MEDIUM_DIRECT) {

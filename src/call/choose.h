@@ -3,7 +3,7 @@
 #define RONDO_CALL_CHOOSE_H
 
 #include "call/task.h"
-#include "tuner/select.h"
+#include "tuner/tuner.h"
 
 /** Select what carries a call (tuner/select.h). */
 rondo_status rondo_plan_choose(struct rondo_ctx *ctx, const struct rondo_task *task,

@@ -24,10 +24,9 @@ RONDO_SCHEDULE_TABLE(ROW_FUNCTIONS, )
     {                                                          \
         nsteps##i##_##COLL##_##ALGO, step##i##_##COLL##_##ALGO \
     }
-#define SCHEDULE_ROW(ctx, COLL, ALGO, protos, MAP, flow0, flow1, cost)                           \
-    { RONDO_COLL_##COLL,      RONDO_ALGO_##ALGO,   protos,                                       \
-      RONDO_MAP_##MAP,        #COLL " " #ALGO,     { FLOW(COLL, ALGO, 0), FLOW(COLL, ALGO, 1) }, \
-      rondo_##cost##_cost_us, rondo_##cost##_limit },
+#define SCHEDULE_ROW(ctx, COLL, ALGO, protos, MAP, flow0, flow1, cost) \
+    { RONDO_COLL_##COLL, RONDO_ALGO_##ALGO, protos,                    \
+      RONDO_MAP_##MAP,   #COLL " " #ALGO,   { FLOW(COLL, ALGO, 0), FLOW(COLL, ALGO, 1) } },
 const struct rondo_schedule rondo_schedules[] = { RONDO_SCHEDULE_TABLE(SCHEDULE_ROW, ) };
 const int rondo_num_schedules = (int)RONDO_COUNTOF(rondo_schedules);
 

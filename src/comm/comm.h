@@ -15,7 +15,7 @@
 #include <pthread.h>
 
 #include "base/wait.h"
-#include "coll/algo.h"
+#include "tuner/tuner.h"
 #include "comm/calls.h"
 #include "kern/direct.h"
 #include "kern/exec.h"

@@ -1,14 +1,15 @@
 /* RONDO_ALGO and RONDO_PROTO: which algorithms and protocols the user allows for which collective. */
-#include "coll/algo.h"
+#include "tuner/tuner.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
 #include "base/log.h"
+#include "base/param.h"
 #include "base/status.h"
 
-enum { WORD_BYTES = 64 };
+enum { WORD_BYTES = 64, STRICT = 1 };
 
 /* What the words of a parameter are. */
 struct grammar {
@@ -179,4 +180,23 @@ void rondo_allowed_rank_order(struct rondo_allowed *allowed)
             }
         }
     }
+}
+
+int rondo_tune_is_strict(void) { return rondo_params()->determinism == STRICT; }
+
+rondo_status rondo_tune_allowed(struct rondo_allowed *allowed)
+{
+    const struct rondo_params *params = rondo_params();
+    RONDO_TRY(rondo_allowed_parse(allowed, params->algo, params->proto));
+    for (int c = 0; !params->direct && c < RONDO_NUM_COLLS; c++) {
+        for (int a = 0; a < RONDO_NUM_ALGOS; a++) {
+            allowed->protos[c][a] = rondo_algo_medium((uint32_t)a) == RONDO_MEDIUM_DIRECT
+                                        ? 0
+                                        : allowed->protos[c][a];
+        }
+    }
+    if (rondo_tune_is_strict()) {
+        rondo_allowed_rank_order(allowed);
+    }
+    return RONDO_SUCCESS;
 }

@@ -4,7 +4,6 @@
  * channels of a rank on host memory, so channels share its bandwidth, and each further one makes every turn a
  * little longer; what a second channel buys is the second tree.
  */
-#include "tuner/cost_gpu.h"
 #include "tuner/cost_impl.h"
 #include "coll/doubling.h"
 #include "coll/twoshot.h"
@@ -330,7 +329,7 @@ static size_t hierarchical_piece(const struct rondo_model *m)
     return HIERARCHICAL_SHARE / (size_t)(m->levels.n > 0 ? m->levels.groups[m->levels.n - 1] : 1);
 }
 
-size_t rondo_hierarchical_chunk(const struct rondo_layout *layout, uint32_t elem_bytes)
+size_t rondo_groups_chunk(const struct rondo_layout *layout, uint32_t elem_bytes)
 {
     size_t line = RONDO_CACHE_LINE / elem_bytes,
            piece = hierarchical_piece(&layout->model) / elem_bytes / line * line;
@@ -410,7 +409,7 @@ double rondo_cma_cost_us(const struct rondo_layout *layout, enum rondo_algo algo
                          size_t bytes, int in_place)
 {
     const struct rondo_model *m = &layout->model;
-    int hierarchical = algo == RONDO_ALGO_HIERARCHICAL;
+    int hierarchical = rondo_algo_seating(algo) == RONDO_SEATING_GROUPS;
     double n = layout->nranks,
            calls = 2 * (n - 1); /* what more of them cost for many bytes is in the bandwidth */
     enum rondo_coll as = rondo_coll_scheduled_as(coll);
@@ -475,47 +474,55 @@ static int p2p_terms(const struct rondo_layout *layout, enum rondo_coll coll, en
     return 1;
 }
 
-/* The protocols of sends and receives get their buffers with their conns; the mailbox has no protocol. */
-static int has_buffers(const struct rondo_layout *layout, enum rondo_proto proto)
+typedef int terms_fn(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto,
+                     int nchannels, size_t bytes, struct terms *t);
+#define TERMS_ROW(ctx, COLL, ALGO, protos, MAP, flow0, flow1, cost) cost##_terms,
+/* In the order of rondo_schedules. */
+static terms_fn *const terms_of[] = { RONDO_SCHEDULE_TABLE(TERMS_ROW, ) };
+
+/* Is there memory for it? Conns of a graph have buffers for the layout's protocols only, those between a sender
+ * and a receiver get theirs with the conn. */
+static int has_memory(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_algo algo,
+                      enum rondo_proto proto, size_t bytes, size_t mailbox)
 {
-    return (layout->protos >> proto & 1) != 0;
+    switch (rondo_algo_medium(algo)) {
+    case RONDO_MEDIUM_MAILBOX: return mailbox > 0 && bytes <= rondo_most_posted(coll, layout, mailbox);
+    case RONDO_MEDIUM_DIRECT: return mailbox >= RONDO_TWOSHOT_POST;
+    case RONDO_MEDIUM_CONNS: break;
+    }
+    return rondo_algo_seating(algo) == RONDO_SEATING_PEER || (layout->protos >> proto & 1) != 0;
 }
 
-/* What each cost function has in common: GPU machines have costs of their own (tuner/cost_gpu.c). */
-#define COST_FUNCTIONS(x, ALGO, available)                                                           \
-    double rondo_##x##_cost_us(const struct rondo_layout *layout, enum rondo_coll coll,              \
-                               enum rondo_proto proto, int nchannels, size_t bytes, size_t mailbox)  \
-    {                                                                                                \
-        struct terms t = { .mailbox = mailbox };                                                     \
-        if (!(available)) {                                                                          \
-            return -1;                                                                               \
-        }                                                                                            \
-        if (rondo_is_gpu_model(layout)) {                                                            \
-            return rondo_one_channel(coll) && nchannels > 1                                          \
-                       ? -1                                                                          \
-                       : rondo_gpu_cost_us(layout, coll, ALGO, proto, nchannels, bytes);             \
-        }                                                                                            \
-        return x##_terms(layout, coll, proto, nchannels, bytes, &t) ? total(&t) : -1;                \
-    }                                                                                                \
-    const char *rondo_##x##_limit(const struct rondo_layout *layout, enum rondo_coll coll,           \
-                                  enum rondo_proto proto, int nchannels, size_t bytes)               \
-    {                                                                                                \
-        struct terms t = { .mailbox = 0 };                                                           \
-        if (rondo_is_gpu_model(layout)) {                                                            \
-            return rondo_gpu_limit(layout, coll, ALGO, proto, nchannels, bytes);                     \
-        }                                                                                            \
-        return x##_terms(layout, coll, proto, nchannels, bytes, &t) ? largest(&t) : "not available"; \
+double rondo_cost_us(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_algo algo,
+                     enum rondo_proto proto, int nchannels, size_t bytes, size_t mailbox)
+{
+    const struct rondo_schedule *schedule = rondo_schedule_find(coll, algo);
+    struct terms t = { .mailbox = mailbox };
+    if (schedule == NULL) {
+        return -1;
     }
+    if (rondo_is_gpu_model(layout)) {
+        int fits = rondo_algo_medium(algo) != RONDO_MEDIUM_CONNS ||
+                   has_memory(layout, coll, algo, proto, bytes, mailbox);
+        return fits && (nchannels == 1 || !rondo_one_channel(coll))
+                   ? rondo_gpu_cost_us(layout, coll, algo, proto, nchannels, bytes)
+                   : -1;
+    }
+    return has_memory(layout, coll, algo, proto, bytes, mailbox) &&
+                   terms_of[schedule - rondo_schedules](layout, coll, proto, nchannels, bytes, &t)
+               ? total(&t)
+               : -1;
+}
 
-COST_FUNCTIONS(ring, RONDO_ALGO_RING, has_buffers(layout, proto))
-COST_FUNCTIONS(chain, RONDO_ALGO_RING, has_buffers(layout, proto))
-COST_FUNCTIONS(ordered, RONDO_ALGO_ORDERED, has_buffers(layout, proto))
-COST_FUNCTIONS(tree, RONDO_ALGO_TREE, has_buffers(layout, proto))
-COST_FUNCTIONS(oneshot, RONDO_ALGO_ONESHOT,
-               rondo_is_gpu_model(layout) ? rondo_coll_scheduled_as(coll) == RONDO_COLL_ALL_REDUCE
-                                          : mailbox > 0 && bytes <= rondo_most_posted(coll, layout, mailbox))
-COST_FUNCTIONS(twoshot, RONDO_ALGO_TWOSHOT, rondo_is_gpu_model(layout) || mailbox >= RONDO_TWOSHOT_POST)
-COST_FUNCTIONS(hierarchical, RONDO_ALGO_HIERARCHICAL,
-               !rondo_is_gpu_model(layout) && mailbox >= RONDO_TWOSHOT_POST)
-COST_FUNCTIONS(doubling, RONDO_ALGO_DOUBLING, !rondo_is_gpu_model(layout) && has_buffers(layout, proto))
-COST_FUNCTIONS(p2p, RONDO_ALGO_P2P, 1)
+const char *rondo_cost_limit(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_algo algo,
+                             enum rondo_proto proto, int nchannels, size_t bytes)
+{
+    const struct rondo_schedule *schedule = rondo_schedule_find(coll, algo);
+    struct terms t = { .mailbox = 0 };
+    if (rondo_is_gpu_model(layout)) {
+        return rondo_gpu_limit(layout, coll, algo, proto, nchannels, bytes);
+    }
+    return schedule != NULL && terms_of[schedule - rondo_schedules](layout, coll, proto, nchannels, bytes, &t)
+               ? largest(&t)
+               : "not available";
+}

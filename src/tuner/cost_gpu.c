@@ -1,4 +1,4 @@
-#include "tuner/cost_gpu.h"
+#include "tuner/cost_impl.h"
 
 enum {
     SPANS = 3,
@@ -340,6 +340,9 @@ static const char *direct_parts(const struct rondo_layout *layout, enum rondo_co
     }
     if (algo == RONDO_ALGO_ONESHOT && bytes > (size_t)layout->model.gpu.direct) {
         return "more bytes than RONDO_DIRECT_GPU";
+    }
+    if (algo == RONDO_ALGO_ONESHOT && as != RONDO_COLL_ALL_REDUCE) {
+        return "all_reduce only";
     }
     parts->base = direct.base;
     parts->inside = (algo == RONDO_ALGO_TWOSHOT ? 2 : 1) * (ring->near ? direct.nvlink : direct.pci);

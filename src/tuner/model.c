@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/param.h"
-#include "tuner/cost_gpu.h"
+#include "tuner/cost_impl.h"
 
 enum { SM_VOLTA = 70, SM_HOPPER = 90 };
 

@@ -22,9 +22,21 @@
 
 #include <stdio.h>
 
-#include "tuner/measured.h"
+#include "tuner/tuner.h"
 
 enum { RONDO_TUNE_VERSION = 1, RONDO_TUNE_MAX_BYTES = 4 << 20, RONDO_TUNE_MAX_SHAPES = 1024 };
+
+struct rondo_measured_point {
+    uint8_t coll, algo, proto, nchannels;
+    uint32_t line; /* of the file that it is from; 0: of none */
+    uint64_t bytes;
+    double us;
+};
+
+struct rondo_measured {
+    int npoints;
+    struct rondo_measured_point *point; /* sorted; no two of one size in a series */
+};
 
 struct rondo_tune_shape {
     uint64_t machine;
@@ -43,10 +55,12 @@ struct rondo_tune {
     uint64_t hash; /* of the text */
 };
 
-/** RONDO_DETERMINISM=strict: rings are in rank order, and what reduces does so from rank 0 to the last. */
-int rondo_tune_is_strict(void);
-/** What RONDO_ALGO, RONDO_PROTO, RONDO_DIRECT and RONDO_DETERMINISM leave. */
-rondo_status rondo_tune_allowed(struct rondo_allowed *allowed);
+/** Sort what was put in in any order. @return the later of two points of one size in one series, NULL: there
+ * are none. */
+const struct rondo_measured_point *rondo_measured_sort(struct rondo_measured *measured);
+/** us; negative: nothing was measured of this. */
+double rondo_measured_us(const struct rondo_measured *measured, enum rondo_coll coll, enum rondo_algo algo,
+                         enum rondo_proto proto, int nchannels, size_t bytes);
 
 /** Parse n bytes of text. @return RONDO_INVALID_ARGUMENT naming file and line. *tune is NULL after an error.
  */

@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "base/param.h"
-#include "tuner/cost_gpu.h"
+#include "tuner/cost_impl.h"
 #include "tools/draw/text.h"
 #include "tools/simulate.h"
 #include "tuner/model.h"
@@ -134,15 +134,14 @@ static int by_preference(const void *a, const void *b)
 static const char *limit_of(const struct rondo_explain_question *q, const struct rondo_choice *c,
                             size_t bytes)
 {
-    const struct rondo_schedule *schedule = rondo_schedule_find(q->coll, (enum rondo_algo)c->algo);
     if (rondo_algo_medium(c->algo) == RONDO_MEDIUM_MAILBOX && c->us < 0 && !rondo_is_gpu_model(q->layout)) {
         return q->layout->nnodes > 1          ? "not available: ranks of one node only"
                : rondo_coll_has_root(q->coll) ? "not available: more bytes or ranks than the mailbox holds"
                : q->layout->nranks == 2       ? "not available: more bytes than RONDO_PAIR_SIZE"
                                               : "not available: more bytes than RONDO_MAILBOX_SIZE";
     }
-    return schedule->limit(q->layout, q->coll, (enum rondo_proto)c->proto,
-                           c->nchannels > 0 ? c->nchannels : 1, bytes);
+    return rondo_cost_limit(q->layout, q->coll, (enum rondo_algo)c->algo, (enum rondo_proto)c->proto,
+                            c->nchannels > 0 ? c->nchannels : 1, bytes);
 }
 
 static void row_fill(const struct rondo_explain_question *q, size_t bytes, const struct rondo_choice *chosen,

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include "coll/algo.h"
+#include "tuner/tuner.h"
 #include "topo/search.h"
 
 /* ---- the rows of the table ---- */
