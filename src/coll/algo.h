@@ -62,7 +62,7 @@ int rondo_doubling_dims(const struct rondo_layout *layout);
 void rondo_tree_place(const struct rondo_layout *layout, int which, int i, int *parent, int child[2],
                       int *nchildren);
 
-/** Fill layout->channel[channel].tree from channel 0's ring. O(log n). Several nodes: src/init/layout.c. */
+/** Fill layout->channel[channel].tree from channel 0's ring. O(log n). Several nodes: src/comm/layout_fill.c. */
 void rondo_tree_fill(struct rondo_layout *layout, int channel);
 
 #endif

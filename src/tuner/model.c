@@ -100,7 +100,7 @@ void rondo_model_levels(struct rondo_model *m, const struct rondo_stitch_summary
     m->probed_us = summary->apart > 0 ? m->level[summary->apart - 1].us : 0;
 }
 
-/* Of near cores (measured as init_memory.c does: 140 to 200); above the second the cores are far; above the
+/* Of near cores (measured as init_handover.c does: 140 to 200); above the second the cores are far; above the
  * third they were not two. */
 enum { NEAR_NS = 140, MOST_NEAR_NS = 250, MOST_FAR_NS = 1200 };
 
