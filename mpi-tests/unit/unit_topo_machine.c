@@ -217,8 +217,8 @@ static void faults_are_named(void **state)
         assert_refused(rondo_machine_check(&m), part); \
         rondo_machine_release(&m);                     \
     } while (0)
-    FAULT(m.item[4].pci.busid = rondo_busid_parse("0000:17:00.0"), "PCI 0000:17:00.0: it is there twice");
-    FAULT(add(&m, RONDO_ITEM_CPU, -1), "NUMA node 0: it is there twice");
+    FAULT(m.item[4].pci.busid = rondo_busid_parse("0000:17:00.0"), "PCI 0000:17:00.0: it appears twice");
+    FAULT(add(&m, RONDO_ITEM_CPU, -1), "NUMA node 0: it appears twice");
     FAULT(m.item[1].pci.busid = -1, "busid is not a PCI address");
     FAULT(m.item[1].pci.busid = RONDO_BUSID_HIDDEN, "busid is not a PCI address");
     FAULT(m.item[1].pci.width = -1, "link_width is not an integer from 0 to 64");

@@ -357,9 +357,9 @@ static void pxn_avoids_the_cpu(void **state)
     path_is(t, net_at(t, 1), 0, SYS, 16000); /* received directly */
     path_is(t, 0, net_at(t, 0), PIX, 24000);
     assert_int_equal(
-        pxn(t, 0, 1, "GPU 2 is on NVLink and reaches it by PIX at 24000 MB/s; the own way is SYS at 16000"),
+        pxn(t, 0, 1, "GPU 2 is on NVLink and has path PIX to it at 24000 MB/s; its own path is SYS at 16000"),
         2);
-    assert_int_equal(pxn(t, 0, 0, "own way is PIX"), -1);
+    assert_int_equal(pxn(t, 0, 0, "own path is PIX"), -1);
     assert_int_equal(pxn(t, 3, 0, "GPU 0"), 0);
     world_end(&w, t);
 }
@@ -379,7 +379,7 @@ static void pxn_refused(void **state)
         }
         w.options.gdr_level = i == 4 ? RONDO_PATH_LOC : -1;
         struct rondo_topo *t = topo_of(&w);
-        assert_int_equal(pxn(t, 0, 1, i == 0 ? "RONDO_PXN_DISABLE=1" : "no GPU next to it is joined"), -1);
+        assert_int_equal(pxn(t, 0, 1, i == 0 ? "RONDO_PXN_DISABLE=1" : "no GPU next to the net"), -1);
         path_is(t, 0, net_at(t, 1), SYS, 16000);
         assert_int_equal(rondo_topo_path(t, 0, net_at(t, 1))->via, cpu_at(t, 0));
         world_end(&w, t);
@@ -424,8 +424,8 @@ static void pxn_picks_its_relay(void **state)
     assert_int_equal(rondo_topo_net_for(t, 4, 0), 1);
     assert_int_equal(pxn(t, 0, 0, ""), 3);
     assert_int_equal(pxn(t, 0, 1, ""), 4);
-    assert_int_equal(pxn(t, 2, 0, "own way is PIX at 12000"), 3);
-    assert_int_equal(pxn(t, 1, 0, "own way is PXB"), -1);
+    assert_int_equal(pxn(t, 2, 0, "own path is PIX at 12000"), 3);
+    assert_int_equal(pxn(t, 1, 0, "own path is PXB"), -1);
     item_of(&w, c)->cpu.host_hash = 1;
     world_end(&w, t);
     relays_that_are_relayed();
@@ -437,7 +437,7 @@ static void pxn_picks_its_relay(void **state)
         net(&v, x, GEN4, 200000);
     }
     t = topo_of(&v);
-    assert_int_equal(pxn(t, 0, 1, "no GPU next to it"), -1);
+    assert_int_equal(pxn(t, 0, 1, "no GPU next to the net"), -1);
     path_is(t, 0, net_at(t, 1), DIS, 0);
     world_end(&v, t);
 }

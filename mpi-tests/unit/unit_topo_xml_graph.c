@@ -130,10 +130,10 @@ static void graphs_are_refused(void **state)
         { GRAPHS("<graph id=\"0\" pattern=\"4\" speedintra=\"1\" speedinter=\"1\" typeintra=\"NVL\">"),
           "typeinter: expected" },
         { GRAPHS(GRAPH(0, 4, 1) REST CHANNEL "</graph>\n" GRAPH(0, 4, 1) REST CHANNEL),
-          "g.xml:5: <graph id=\"0\">: the ring is there twice" },
+          "g.xml:5: <graph id=\"0\">: the ring appears twice" },
         { GRAPHS(GRAPH(0, 4, 1) REST
                  "<channel><net dev=\"0\"/><gpu dev=\"0\"/><gpu dev=\"0\"/><net dev=\"0\"/></channel>"),
-          "g.xml:3: <gpu dev=\"0\">: it is there twice" },
+          "g.xml:3: <gpu dev=\"0\">: it appears twice" },
         { GRAPHS(GRAPH(0, 4, 1) REST "<channel><net dev=\"0\"/><gpu dev=\"2\"/></channel>"),
           "<gpu dev=\"2\">: no rank of this node has it" },
         { GRAPHS(GRAPH(0, 4, 1) REST "<channel><net dev=\"0\"/><host rank=\"4\"/></channel>"),

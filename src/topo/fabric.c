@@ -1,4 +1,4 @@
-/* Sort keys of nodes from what the scheduler says of the network. */
+/* Sort keys of nodes from the scheduler's description of the network. */
 #include "topo/stitch.h"
 
 #include <string.h>
@@ -7,9 +7,9 @@
 enum { LEVELS = 3, LEVEL_BITS = 21, NUMBER_BITS = 12 };
 
 /*
- * A switch's name in LEVEL_BITS: of "leaf12" a hash of "leaf", then 12, so that neighbours stand together;
- * where no small number is its end, a hash of all of it. Two names that meet in one value cost order, nothing
- * else.
+ * Encode a switch's name in LEVEL_BITS: for "leaf12" a hash of "leaf", then 12, so that numbered neighbours
+ * sort together; for a name without a small number at its end, a hash of all of it. A collision only costs
+ * order.
  */
 static uint64_t level_value(const char *name, size_t length)
 {
@@ -27,8 +27,8 @@ static uint64_t level_value(const char *name, size_t length)
     return rondo_hash(name, length - digits, 0) >> (64 - LEVEL_BITS + NUMBER_BITS) << NUMBER_BITS | number;
 }
 
-/* The topmost switch has the high bits; of more levels than fit the topmost ones, which tell least, count as
- * one. The last name is the node's own. */
+/* The topmost switch has the high bits. If there are too many levels, the topmost ones, which say least,
+ * are dropped. The last name is the node's own. */
 uint64_t rondo_fabric_key(const char *slurm_topology_addr)
 {
     const char *name = slurm_topology_addr, *dot;

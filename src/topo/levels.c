@@ -3,7 +3,7 @@
 #include <string.h>
 #include "base/mem.h"
 
-/* Where a device is: a number for its group on each level of the table, -1: in none, or in several. */
+/* A device's group on each level of the table; -1: it is in no group, or in several. */
 struct place {
     int32_t group[RONDO_NUM_LEVELS];
 };
@@ -22,7 +22,7 @@ static int meets(const struct rondo_cores *a, const struct rondo_cores *b)
     return rondo_cores_count(&both) > 0;
 }
 
-/* The one package whose NUMA nodes have the cores. */
+/* The package whose NUMA nodes have all the cores; -1: there is none. */
 static int package_of(const struct rondo_machine *m, const struct rondo_cores *cores)
 {
     struct rondo_cores found = { { 0 } };
@@ -40,7 +40,7 @@ static int package_of(const struct rondo_machine *m, const struct rondo_cores *c
     return holds(&found, cores) ? package : -1;
 }
 
-/* The smallest item of a kind that holds the cores. */
+/* The smallest item of a kind that contains the cores; -1: there is none. */
 static int item_of(const struct rondo_machine *m, enum rondo_item_kind kind, const struct rondo_cores *cores)
 {
     int best = -1, best_count = 0;
@@ -71,7 +71,7 @@ static struct place place_of(const struct rondo_topo *topo, int dev)
     return place;
 }
 
-/* Are two devices in one group of a level, and of all kept ones above it? */
+/* Are two devices in the same group of this level and of all levels kept above it? */
 static int together(const struct place *a, const struct place *b, const struct rondo_group_levels *levels,
                     int kind)
 {
@@ -83,8 +83,8 @@ static int together(const struct place *a, const struct place *b, const struct r
     return a->group[kind] == b->group[kind];
 }
 
-/* How many groups a level would have below the kept ones; 0: some device is in none, or a group does not
- * stand together. */
+/* Count the groups of a level below the levels already kept. @return 0 if a device is in no group, or if a
+ * group is not contiguous. */
 static int groups_of(const struct place *place, int n, const struct rondo_group_levels *levels, int kind)
 {
     int groups = 1;
@@ -104,7 +104,7 @@ static int groups_of(const struct place *place, int n, const struct rondo_group_
     return groups;
 }
 
-/* place: in the order. */
+/* place: sorted in the order. */
 static void levels_keep(const struct place *place, int n, struct rondo_group_levels *levels, uint8_t *cut)
 {
     int above = 1;
@@ -133,7 +133,7 @@ rondo_status rondo_topo_levels(const struct rondo_topo *topo, const int16_t *ord
         memset(cut, 0, (size_t)topo->ndevs);
         return RONDO_SUCCESS;
     }
-    RONDO_TRY(RONDO_NEW_ARRAY(place, topo->ndevs, "the places of ranks"));
+    RONDO_TRY(RONDO_NEW_ARRAY(place, topo->ndevs, "the groups of ranks"));
     for (int i = 0; i < topo->ndevs; i++) {
         place[i] = place_of(topo, order[i]);
     }

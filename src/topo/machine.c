@@ -11,7 +11,7 @@
 
 #define BIT(KIND) (1u << RONDO_ITEM_##KIND)
 
-/* Which parents a kind may have, and how many of the kind there may be. */
+/* Allowed parents of each kind, and the maximum number of items. */
 static const struct {
     const char *name, *title;
     uint32_t parents;
@@ -27,7 +27,7 @@ static const struct {
     [RONDO_ITEM_PCILINK] = { "pcilink", "PCI link", BIT(PCI), 0 },
     [RONDO_ITEM_CACHE] = { "cache", "cache", BIT(CPU), 0 },
 };
-_Static_assert(RONDO_COUNTOF(kinds) == RONDO_NUM_ITEM_KINDS, "a row each");
+_Static_assert(RONDO_COUNTOF(kinds) == RONDO_NUM_ITEM_KINDS, "one row per kind");
 
 const char *rondo_item_kind_name(enum rondo_item_kind kind)
 {
@@ -87,13 +87,13 @@ int rondo_machine_may_add(const struct rondo_machine *machine, enum rondo_item_k
                                                                     : "the top";
         snprintf(text, RONDO_ERROR_TEXT, "a machine cannot have a %s below %s", kinds[kind].name, above);
     } else if (machine->nitems >= RONDO_MACHINE_MAX_ITEMS) {
-        snprintf(text, RONDO_ERROR_TEXT, "a machine of more than %d items is not supported",
+        snprintf(text, RONDO_ERROR_TEXT, "a machine with more than %d items is not supported",
                  RONDO_MACHINE_MAX_ITEMS);
     } else if (kinds[kind].most && rondo_machine_count(machine, kind) >= kinds[kind].most) {
-        snprintf(text, RONDO_ERROR_TEXT, "a machine of more than %d items of kind %s is not supported",
+        snprintf(text, RONDO_ERROR_TEXT, "a machine with more than %d items of kind %s is not supported",
                  kinds[kind].most, kinds[kind].name);
     } else if (item_depth(machine, parent) >= RONDO_MACHINE_MAX_DEPTH) {
-        snprintf(text, RONDO_ERROR_TEXT, "a machine deeper than %d items is not supported",
+        snprintf(text, RONDO_ERROR_TEXT, "a machine nested deeper than %d items is not supported",
                  RONDO_MACHINE_MAX_DEPTH);
     } else {
         return 1;
@@ -125,7 +125,7 @@ rondo_status rondo_machine_order(const struct rondo_machine *machine, int32_t **
         rondo_free(*order);
         return status;
     }
-    /* first[p + 1]: first child of p; next[i]: the sibling behind i; links are index + 1. */
+    /* first[p + 1]: first child of p; next[i]: next sibling of i. Links are index + 1. */
     int32_t *first = work, *next = work + n + 1, *stack = next + n;
     for (int32_t i = n - 1; i >= 0; i--) {
         next[i] = first[machine->item[i].parent + 1];
@@ -250,7 +250,8 @@ const char *rondo_machine_item_name(const struct rondo_machine *machine, int32_t
 
 /* ---- hash ---- */
 
-/* Ports of one wire are told by the first of them: guids differ between machines, who shares does not. */
+/* A net on a shared wire is identified by the wire's first net: guids differ between machines, the sharing
+ * does not. */
 static int32_t first_of_wire(const struct rondo_machine *machine, const int32_t *order, int32_t at)
 {
     const struct rondo_item *net = &machine->item[order[at]];
@@ -297,7 +298,7 @@ uint64_t rondo_machine_hash(const struct rondo_machine *machine)
     return hash;
 }
 
-/* ---- soundness ---- */
+/* ---- checks ---- */
 
 struct fault {
     const struct rondo_machine *machine;
@@ -329,7 +330,7 @@ static rondo_status item_check(const struct fault *fault, int32_t i)
         return RONDO_INVALID_ARGUMENT;
     }
     if (item_depth(machine, i) > RONDO_MACHINE_MAX_DEPTH) {
-        return fault_at(fault, i, "deeper than %d items", RONDO_MACHINE_MAX_DEPTH);
+        return fault_at(fault, i, "nested deeper than %d items", RONDO_MACHINE_MAX_DEPTH);
     }
     int n;
     char expected[RONDO_FIELD_TEXT];
@@ -369,7 +370,7 @@ static int key_compare(const void *pa, const void *pb)
     return (a->item > b->item) - (a->item < b->item);
 }
 
-/* NUMA nodes of a host by number, or PCI devices by address, sorted. */
+/* Sorted keys: NUMA nodes by host and number, or PCI devices by address. */
 static int32_t keys_fill(const struct rondo_machine *machine, int32_t kind, struct key *key)
 {
     int32_t n = 0;
@@ -390,7 +391,7 @@ static rondo_status unique_check(const struct fault *fault, const struct key *ke
     for (int32_t i = 1; i < n; i++) {
         if (key[i].a == key[i - 1].a && key[i].b == key[i - 1].b) {
             return fault_at(fault, key[i].item,
-                            "it is there twice; each NUMA node and PCI address may be there once");
+                            "it appears twice; each NUMA node and PCI address must be unique");
         }
     }
     return RONDO_SUCCESS;

@@ -6,7 +6,7 @@
 
 enum { NAME = 128 };
 
-/* An item with the name by which the other machine's is found; equal names are matched in order. */
+/* An item with the name that identifies it in the other machine. Equal names are matched in order. */
 struct named {
     char name[NAME];
     int32_t place; /* in document order */
@@ -17,7 +17,7 @@ struct side {
     const struct rondo_machine *machine;
     int32_t *order;
     struct named *named; /* sorted */
-    int32_t *match;      /* item -> item of the other side, -1 none */
+    int32_t *match;      /* item -> item of the other side, -1: none */
 };
 
 static int named_compare(const void *pa, const void *pb)
@@ -64,7 +64,7 @@ static void sides_match(struct side *a, struct side *b)
     }
 }
 
-/* ---- what is printed ---- */
+/* ---- output ---- */
 
 struct diff {
     FILE *out;
@@ -81,7 +81,7 @@ static void difference(struct diff *diff, int32_t item, const char *what, const 
     diff->n++;
 }
 
-/* Items that the other machine does not have; what stands below one is not listed. */
+/* Items missing from the other machine, without what is below them. */
 static void missing_print(struct diff *diff, const struct side *side, const char *where)
 {
     char name[NAME];
@@ -145,7 +145,7 @@ static void place_print(struct diff *diff, int32_t i, int32_t j)
                other < 0 ? there : rondo_machine_item_name(diff->b.machine, other, there, NAME));
 }
 
-/* The first net of the same wire, in document order. */
+/* @return the first net in document order that shares the wire. */
 static int32_t wire_of(const struct side *side, int32_t item)
 {
     const struct rondo_item *net = &side->machine->item[item];

@@ -8,7 +8,7 @@
 #include <string.h>
 #include "base/mem.h"
 
-/* NCCL reads values of 254 bytes: so many words of a core set. */
+/* NCCL reads values of up to 254 bytes, which is this many words of a core set. */
 enum { WORDS = RONDO_MAX_CORES / 32, LOW_WORDS = 28 };
 enum { MAX_INDEX = 65535, MAX_MBPS = RONDO_MACHINE_MAX_MBS * 8, MAX_US = 1000000 };
 
@@ -19,7 +19,8 @@ enum { MAX_INDEX = 65535, MAX_MBPS = RONDO_MACHINE_MAX_MBS * 8, MAX_US = 1000000
 #define IDENTITY RONDO_FIELD_IDENTITY
 #define OPTIONAL RONDO_FIELD_OPTIONAL
 
-/* Fields of cpu and pci are all written: NCCL fills in what is missing from the machine it runs on, and then does not find its own items equal. */
+/* Every field of cpu and pci is written: NCCL fills missing ones in from the machine it runs on and then
+ * no longer recognizes its own items. */
 static const struct rondo_field fields[] = {
     FIELD(CPU, cpu, host_hash, "host_hash", HEX, IDENTITY, 0, 0, -1),
     FIELD(CPU, cpu, numa, "numaid", INT, REQUIRED, -1, -1, MAX_INDEX),
@@ -157,12 +158,12 @@ static void uuid_text(const uint8_t *uuid, char *text)
     }
 }
 
-/* With a point in every program's locale. */
+/* With a decimal point in every locale. */
 static void real_text(double value, char *text)
 {
     locale_t plain = newlocale(LC_ALL_MASK, "C", NULL), old = plain ? uselocale(plain) : NULL;
     int digits = 0;
-    do { /* the shortest that reads back */
+    do { /* the shortest text that reads back equal */
         snprintf(text, RONDO_FIELD_TEXT, "%.*g", ++digits, value);
     } while (digits < 17 && strtod(text, NULL) != value);
     if (plain) {
@@ -171,7 +172,7 @@ static void real_text(double value, char *text)
     }
 }
 
-/* The form that NCCL knows for all generations. */
+/* The spelling that NCCL knows for all generations. */
 static void speed_text(int32_t speed, char *text)
 {
     text[0] = '\0';
@@ -187,7 +188,7 @@ const char *rondo_field_text(const struct rondo_field *field, const struct rondo
     switch (field->type) {
     case RONDO_FIELD_INT: snprintf(text, RONDO_FIELD_TEXT, "%" PRId64, number_get(field, item)); break;
     case RONDO_FIELD_HEX:
-        /* Widths that NCCL's own dumps have: sysfs's class and ids. */
+        /* The widths of sysfs and of NCCL's own dumps, for class and ids. */
         snprintf(text, RONDO_FIELD_TEXT, "0x%0*" PRIx64,
                  field->bytes == 2   ? 4
                  : field->bytes == 4 ? 6
@@ -227,7 +228,7 @@ static const char *number_expected(const struct rondo_field *field, char *expect
     return expected;
 }
 
-/* The whole text is one number without surroundings but blanks. */
+/* Accept exactly one number, surrounded by blanks at most. */
 static int number_parse(const char *text, int base, int64_t *value)
 {
     char *end;
@@ -247,7 +248,7 @@ static int number_parse(const char *text, int base, int64_t *value)
     return errno == 0 && end != text && *end == '\0';
 }
 
-/* Classes are known by their first digits: "0x03" is 0x030000. */
+/* A class may be abbreviated to its first digits: "0x03" is 0x030000. */
 static int64_t class_widen(const char *text, int64_t value)
 {
     text += text[0] == '0' && (text[1] == 'x' || text[1] == 'X') ? 2 : 0;
@@ -261,7 +262,7 @@ static int in_range(const struct rondo_field *field, int64_t value)
     return all || (value >= field->min && value <= field->max);
 }
 
-/* From word `first` on, the rest stays. */
+/* Fill the words from `first` on; the others stay. */
 static int cores_parse(const char *text, int first, struct rondo_cores *cores)
 {
     int words = first + 1, digits = 0;

@@ -1,4 +1,4 @@
-/* Texts and numbers of a machine's values: addresses, classes, speeds, architectures. */
+/* Parsing and printing a machine's values: addresses, classes, speeds, architectures. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -37,7 +37,7 @@ int rondo_vendor_from_name(const char *name) { return name_find(vendors, RONDO_C
 
 /* ---- addresses ---- */
 
-/* As NCCL has it: it compares this text. Other sources have other lengths, and a function behind. */
+/* NCCL's spelling, which it compares as text. Other sources have other lengths and append a function. */
 static const char hidden[] = "fffffff:ffff:ff";
 enum { DEVICE_MAX = 0x1f };
 
@@ -50,7 +50,7 @@ static int is_hidden(const char *text)
     return *text == '\0' || strcmp(text, ".0") == 0;
 }
 
-/* Hexadecimal digits up to a separator; NULL: none or too many. */
+/* Read hexadecimal digits up to a separator. @return NULL if there are none or too many. */
 static const char *digits_read(const char *text, int most, int64_t *value)
 {
     int n = 0;

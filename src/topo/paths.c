@@ -6,14 +6,14 @@
 enum { FULL = 60, INTEL_P2P = 72 }; /* cost of a byte on a link, in 1/60 */
 
 /*
- * From a source all ways are followed breadth first. At a node a way is kept when no earlier one there is as
- * good in type and as wide; so what ends there are the ways that any further path can want, whatever comes
- * behind: better types, wider ones, shorter ones. Type first would lose the wide way that only later costs
- * its type.
+ * Routes from a source are explored breadth first. A node keeps a route unless an earlier one there is at
+ * least as good in type and as wide. So each node ends up with every route that a longer path may need:
+ * better types, wider ones, shorter ones. Ordering by type first would lose a wide route whose type only
+ * becomes worse later.
  */
 struct label {
-    int32_t node, link, before; /* by which link from which label; -1 at the source */
-    int32_t next;               /* at the same node */
+    int32_t node, link, before; /* the link taken and the label it came from; -1 at the source */
+    int32_t next;               /* next label at the same node */
     int32_t mbs;
     int16_t type, nhops;
 };
@@ -21,8 +21,8 @@ struct label {
 struct walk {
     const struct rondo_topo *topo;
     struct label *label;
-    int32_t *head;              /* per node: its latest label, -1 */
-    int32_t *near_first, *near; /* per node: its links but SYS */
+    int32_t *head;              /* per node: its latest label, -1: none */
+    int32_t *near_first, *near; /* per node: its links other than SYS */
     int32_t nlabels, capacity;
     int32_t source;
 };
@@ -45,14 +45,14 @@ rondo_status rondo_topo_hops_reserve(struct rondo_topo *topo, int n)
     int32_t capacity = topo->hop_capacity; /* of both arrays */
     if (need > INT32_MAX) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
-                          "%s: its paths have more than %d hops; describe a part of the machine",
+                          "%s: the paths have more than %d hops; describe a part of the machine",
                           topo->machine->source, INT32_MAX);
     }
     RONDO_TRY(RONDO_ARRAY_RESERVE(topo->hop, topo->nhops, need, capacity, "the hops of paths"));
     return RONDO_ARRAY_RESERVE(topo->cost, topo->nhops, need, topo->hop_capacity, "the hops of paths");
 }
 
-/* ---- what a path costs ---- */
+/* ---- the cost of a path ---- */
 
 static int is_gpu(const struct rondo_topo *topo, int point)
 {
@@ -96,7 +96,7 @@ void rondo_topo_path_settle(struct rondo_topo *topo, int from, int to, struct ro
 
 static rondo_status label_add(struct walk *walk, struct label label)
 {
-    RONDO_TRY(RONDO_ARRAY_GROW(walk->label, walk->nlabels, walk->capacity, "ways through the machine"));
+    RONDO_TRY(RONDO_ARRAY_GROW(walk->label, walk->nlabels, walk->capacity, "routes through the machine"));
     label.next = walk->head[label.node];
     walk->head[label.node] = walk->nlabels;
     walk->label[walk->nlabels++] = label;
@@ -110,9 +110,9 @@ static int is_device(const struct rondo_topo *topo, int node)
 }
 
 /*
- * What a step adds to a way, by what the link joins; RONDO_PATH_DIS: it may not be taken. Links inside cards
- * and devices are the attachments' business. A GPU passes nothing on, but from one GPU's NVLink to another's
- * when both are its neighbours.
+ * The type that a link adds to a route, by what it joins; RONDO_PATH_DIS: it must not be used. Links inside
+ * NICs and devices belong to attachments. A GPU forwards nothing, except between the NVLinks of two
+ * neighbouring GPUs.
  */
 static int step_type(const struct walk *walk, const struct label *at, const struct rondo_topo_link *link)
 {
@@ -147,7 +147,7 @@ static int is_dominated(const struct walk *walk, const struct label *label)
     return 0;
 }
 
-/* What a point's attachment lets through. */
+/* The bandwidth of a point's attachment. */
 static int attach_mbs(const struct rondo_topo *topo, const struct rondo_topo_attach *attach)
 {
     int mbs = RONDO_LOC_MBS;
@@ -170,8 +170,8 @@ static rondo_status walk_step(struct walk *walk, int from, int l)
 }
 
 /*
- * Every two NUMA nodes of a host have a link, as fast as the slower of them: two such links in a row gain
- * nothing. Where one was just taken only the others are looked at, or a walk would be quadratic in the number
+ * All NUMA nodes of a host are linked, each link as fast as the slower of the two, so two SYS links in a row
+ * gain nothing. After a SYS link only the other kinds are tried, or a walk would be quadratic in the number
  * of NUMA nodes.
  */
 static rondo_status walk_run(struct walk *walk, int source, int mbs)
@@ -199,9 +199,9 @@ static rondo_status walk_run(struct walk *walk, int source, int mbs)
 static rondo_status walk_init(struct walk *walk)
 {
     const struct rondo_topo *topo = walk->topo;
-    RONDO_TRY(RONDO_NEW_ARRAY(walk->head, topo->nnodes, "ways through the machine"));
-    RONDO_TRY(RONDO_NEW_ARRAY(walk->near_first, topo->nnodes + 1, "ways through the machine"));
-    RONDO_TRY(RONDO_NEW_ARRAY(walk->near, topo->nlinks, "ways through the machine"));
+    RONDO_TRY(RONDO_NEW_ARRAY(walk->head, topo->nnodes, "routes through the machine"));
+    RONDO_TRY(RONDO_NEW_ARRAY(walk->near_first, topo->nnodes + 1, "routes through the machine"));
+    RONDO_TRY(RONDO_NEW_ARRAY(walk->near, topo->nlinks, "routes through the machine"));
     for (int node = 0, n = 0; node < topo->nnodes; node++) {
         for (int l = topo->node[node].first; l < topo->node[node].first + topo->node[node].nlinks; l++) {
             if (topo->link[l].type != RONDO_LINK_SYS) {
@@ -221,10 +221,8 @@ static void walk_release(struct walk *walk)
     rondo_free(walk->near);
 }
 
-/*
- * What a way is worth between two points. P2C is for cards: between GPUs such a way is a host bridge's as any
- * other. A rank's cores lie behind their NUMA node as a card does.
- */
+/* The type of a route between two points. P2C is for NICs: between GPUs such a route counts as one through
+ * the host bridge. A rank's cores are behind their NUMA node, as a NIC is. */
 static int label_type(const struct walk *walk, const struct label *label, int from, int to)
 {
     const struct rondo_topo *topo = walk->topo;
@@ -236,8 +234,8 @@ static int label_type(const struct walk *walk, const struct label *label, int fr
     return label->type == RONDO_PATH_P2C && is_device(topo, label->node) ? RONDO_PATH_PHB : label->type;
 }
 
-/* The best way to the core of a point: type, then bandwidth, then hops, then the one found first. -1: none.
- */
+/* The best route to the core of a point: by type, then bandwidth, then hops, then the first one found.
+ * @return -1 if there is none. */
 static int walk_best(const struct walk *walk, const struct rondo_topo_attach *attach, int from, int to)
 {
     int best = -1, best_type = 0, best_mbs = 0, most = attach_mbs(walk->topo, &attach[to]);
@@ -257,7 +255,7 @@ static int walk_best(const struct walk *walk, const struct rondo_topo_attach *at
 
 /* ---- paths ---- */
 
-static struct rondo_topo_path *direct_of(struct rondo_topo *topo, int from, int to)
+static struct rondo_topo_path *wired_of(struct rondo_topo *topo, int from, int to)
 {
     return &topo->wired[(size_t)from * (size_t)topo->npoints + (size_t)to];
 }
@@ -267,7 +265,7 @@ static void hop_put(struct rondo_topo *topo, struct rondo_topo_path *path, int l
     topo->hop[path->first + path->nhops++] = link;
 }
 
-/* The device point at a relay: the first rank's when several share it. */
+/* The device point at a relay; the first rank's if several share the GPU. */
 static int relay_point(const struct rondo_topo *topo, const struct rondo_topo_attach *attach, int node)
 {
     for (int d = 0; d < topo->ndevs; d++) {
@@ -292,11 +290,11 @@ static void path_finish(struct rondo_topo *topo, int from, int to, struct rondo_
     topo->nhops = path->first + path->nhops;
 }
 
-/* There and back: the way found, and the same links the other way round. */
+/* Store the route found, and the reverse of its links as the path back. */
 static rondo_status pair_put(struct rondo_topo *topo, const struct rondo_topo_attach *attach,
                              const struct walk *walk, int from, int to, int last)
 {
-    struct rondo_topo_path *go = direct_of(topo, from, to), *back = direct_of(topo, to, from);
+    struct rondo_topo_path *go = wired_of(topo, from, to), *back = wired_of(topo, to, from);
     const struct label *end = &walk->label[last];
     RONDO_TRY(rondo_topo_hops_reserve(topo, 2 * (end->nhops + attach[from].nhops + attach[to].nhops)));
     *go =
@@ -326,13 +324,13 @@ static rondo_status pair_put(struct rondo_topo *topo, const struct rondo_topo_at
 static rondo_status paths_from(struct rondo_topo *topo, const struct rondo_topo_attach *attach,
                                struct walk *walk, int from)
 {
-    *direct_of(topo, from,
-               from) = (struct rondo_topo_path){ .mbs = RONDO_LOC_MBS, .type = RONDO_PATH_LOC, .via = -1 };
+    *wired_of(topo, from,
+              from) = (struct rondo_topo_path){ .mbs = RONDO_LOC_MBS, .type = RONDO_PATH_LOC, .via = -1 };
     RONDO_TRY(walk_run(walk, attach[from].core, attach_mbs(topo, &attach[from])));
     for (int to = from + 1; to < topo->npoints; to++) {
         int last = walk_best(walk, attach, from, to);
         if (last < 0) {
-            *direct_of(topo, from, to) = *direct_of(
+            *wired_of(topo, from, to) = *wired_of(
                 topo, to, from) = (struct rondo_topo_path){ .type = RONDO_PATH_DIS, .via = -1 };
         } else {
             RONDO_TRY(pair_put(topo, attach, walk, from, to, last));

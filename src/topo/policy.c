@@ -3,7 +3,7 @@
 #include "base/mem.h"
 #include "topo/topo_build.h"
 
-/* MB/s of network that one channel drives. */
+/* MB/s of network bandwidth that one channel drives */
 enum { NET_CHANNEL_MBS = 14000 };
 
 static const struct rondo_item *gpu_of(const struct rondo_topo *topo, int dev)
@@ -24,7 +24,7 @@ static int type_of(const struct rondo_topo *topo, int from, int to)
 
 /* ---- P2P ---- */
 
-enum p2p { P2P_SAME, P2P_HOST, P2P_OFF, P2P_NO_WAY, P2P_OTHER_HOST, P2P_LEVEL, P2P_DRIVER, P2P_YES };
+enum p2p { P2P_SAME, P2P_HOST, P2P_OFF, P2P_NO_PATH, P2P_OTHER_HOST, P2P_LEVEL, P2P_DRIVER, P2P_YES };
 
 static int p2p_level(const struct rondo_topo *topo)
 {
@@ -62,7 +62,7 @@ static enum p2p p2p_decide(const struct rondo_topo *topo, int a, int b, int leve
         return P2P_OFF;
     }
     if (path->mbs == 0) {
-        return P2P_NO_WAY;
+        return P2P_NO_PATH;
     }
     int one_host = host_of(topo, a) == host_of(topo, b);
     if (!one_host && path->type > RONDO_PATH_NVB) {
@@ -89,31 +89,31 @@ void rondo_topo_p2p(const struct rondo_topo *topo, int a, int b, int *read,
     size_t room = sizeof verdict->reason;
     switch (why) {
     case P2P_SAME: snprintf(text, room, "it is the same device"); break;
-    case P2P_HOST: snprintf(text, room, "a rank without a GPU is reached through shared memory"); break;
+    case P2P_HOST: snprintf(text, room, "one of the ranks has no GPU: they use shared memory"); break;
     case P2P_OFF: snprintf(text, room, "RONDO_P2P_DISABLE=1"); break;
-    case P2P_NO_WAY: snprintf(text, room, "no link leads from one to the other"); break;
+    case P2P_NO_PATH: snprintf(text, room, "no path connects them"); break;
     case P2P_OTHER_HOST:
-        snprintf(text, room, "they are on different hosts and no NVLink joins them (path %s)", type);
+        snprintf(text, room, "they are on different hosts without NVLink between them (path %s)", type);
         break;
     case P2P_LEVEL:
         snprintf(text, room, "path %s is beyond RONDO_P2P_LEVEL=%s%s", type, most,
                  standard ? " (default)" : "");
         break;
     case P2P_DRIVER:
-        snprintf(text, room, "the driver (NVML) says that P2P between its GPUs %d and %d does not work",
+        snprintf(text, room, "the driver (NVML) reports that P2P between GPUs %d and %d does not work",
                  (int)x->gpu.dev, (int)y->gpu.dev);
         break;
     case P2P_YES:
         snprintf(text, room, "path %s is within RONDO_P2P_LEVEL=%s%s%s", type, most,
                  standard ? " (default)" : "",
-                 *read ? "; the receiver reads (NVLink between two of sm 80)" : "");
+                 *read ? "; the receiver reads (NVLink between two sm 80)" : "");
         break;
     }
 }
 
 /* ---- GPUDirect ---- */
 
-enum gdr { GDR_HOST, GDR_NO_WAY, GDR_GPU, GDR_NET, GDR_READ, GDR_READ_OFF, GDR_C2C, GDR_LEVEL, GDR_YES };
+enum gdr { GDR_HOST, GDR_NO_PATH, GDR_GPU, GDR_NET, GDR_READ, GDR_READ_OFF, GDR_C2C, GDR_LEVEL, GDR_YES };
 
 static int has_c2c(const struct rondo_topo *topo, int dev)
 {
@@ -128,8 +128,8 @@ static int gdr_level(const struct rondo_topo *topo, int dev)
     return topo->options.gdr_c2c && has_c2c(topo, dev) ? RONDO_PATH_P2C : RONDO_PATH_PXB;
 }
 
-/* Before sm 80 a card's reads slow a GPU's other PCI traffic: only where the GPU's peers are on NVLink, or
- * there are none. */
+/* Before sm 80, NIC reads slow down a GPU's other PCI traffic. @return 0 if one of its peers is on NVLink,
+ * or if there are none. */
 static int read_slows(const struct rondo_topo *topo, int dev)
 {
     int others = 0;
@@ -152,7 +152,7 @@ static enum gdr gdr_decide(const struct rondo_topo *topo, int dev, int net, int 
         return GDR_HOST;
     }
     if (path->mbs == 0) {
-        return GDR_NO_WAY;
+        return GDR_NO_PATH;
     }
     if (gpu->gpu.gdr == 0) {
         return GDR_GPU;
@@ -187,17 +187,19 @@ void rondo_topo_gdr(const struct rondo_topo *topo, int dev, int net, int read,
     size_t room = sizeof verdict->reason;
     *verdict = (struct rondo_topo_verdict){ .yes = why == GDR_YES, .via = -1 };
     switch (why) {
-    case GDR_HOST: snprintf(text, room, "the rank has no GPU: the card reaches host memory by itself"); break;
-    case GDR_NO_WAY: snprintf(text, room, "no link leads from one to the other"); break;
+    case GDR_HOST:
+        snprintf(text, room, "the rank has no GPU: the NIC accesses host memory without it");
+        break;
+    case GDR_NO_PATH: snprintf(text, room, "no path connects them"); break;
     case GDR_GPU:
-        snprintf(text, room, "the GPU's driver has no GPUDirect RDMA (nvidia-peermem or DMA-BUF)");
+        snprintf(text, room, "the GPU's driver does not support GPUDirect RDMA (nvidia-peermem or DMA-BUF)");
         break;
     case GDR_NET:
-        snprintf(text, room, "%s has no GPUDirect RDMA",
+        snprintf(text, room, "%s does not support GPUDirect RDMA",
                  rondo_topo_point_name(topo, point, name, sizeof name));
         break;
     case GDR_READ:
-        snprintf(text, room, "before sm 80 a card reads only GPUs whose peers are on NVLink");
+        snprintf(text, room, "before sm 80 a NIC reads only GPUs whose peers are on NVLink");
         break;
     case GDR_READ_OFF: snprintf(text, room, "RONDO_NET_GDR_READ=0"); break;
     case GDR_C2C: snprintf(text, room, "RONDO_NET_GDR_C2C=0 and path %s uses C2C", type); break;
@@ -219,7 +221,7 @@ int rondo_topo_flush(const struct rondo_topo *topo, int dev)
     for (int n = 0; n < topo->nnets && has_c2c(topo, dev); n++) {
         int net = rondo_topo_net_point(topo, n);
         if (type_of(topo, dev, net) <=
-            RONDO_PATH_PXB) { /* data come by PCI, flags by C2C: nothing orders them */
+            RONDO_PATH_PXB) { /* data arrives over PCI and flags over C2C, in no order */
             return 1;
         }
     }
@@ -233,7 +235,7 @@ static int path_better(const struct rondo_topo_path *a, const struct rondo_topo_
     return a->mbs != b->mbs ? a->mbs > b->mbs : a->type < b->type;
 }
 
-/* Points with the best path from `from` among [first, first + n), in list. */
+/* List the points with the best path from `from` among [first, first + n). */
 static int best_points(const struct rondo_topo *topo, int from, int first, int n, int32_t *list)
 {
     const struct rondo_topo_path *best = NULL;
@@ -262,7 +264,7 @@ static int bits_reversed(int value, int below)
 
 struct share {
     int32_t nets[RONDO_MACHINE_MAX_NETS]; /* points with the best path */
-    int nnets, each, start;               /* this device uses `each` of them from `start` */
+    int nnets, each, start;               /* this device uses `each` of them, beginning at `start` */
 };
 
 static void share_of(const struct rondo_topo *topo, int dev, struct share *share)
@@ -294,7 +296,7 @@ int rondo_topo_net_for(const struct rondo_topo *topo, int dev, int channel)
     return share.nets[(share.start + channel % share.each) % share.nnets] - topo->ndevs;
 }
 
-/* Is a net among those that a device's channels take in turn? */
+/* Is a net among those that a device's channels use in turn? */
 static int is_own(const struct rondo_topo *topo, int dev, int net)
 {
     struct share share;
@@ -307,8 +309,8 @@ static int is_own(const struct rondo_topo *topo, int dev, int net)
     return 0;
 }
 
-/* For RDMA, as far as it is known. */
-static int is_card(const struct rondo_topo *topo, int net)
+/* Is the net an RDMA NIC, so far as is known? */
+static int is_rdma_nic(const struct rondo_topo *topo, int net)
 {
     const struct rondo_item *item = rondo_topo_item(topo, rondo_topo_net_point(topo, net));
     return item != NULL && (item->net.port > 0 || item->net.gdr == 1);
@@ -318,7 +320,7 @@ void rondo_topo_gdr_masks(const struct rondo_topo *topo, int net, uint64_t gdr[R
 {
     int point = rondo_topo_net_point(topo, net);
     memset(gdr, 0, sizeof(*gdr) * RONDO_NUM_GDR);
-    for (int d = 0; is_card(topo, net) && topo->all_gpus && d < topo->ndevs && d < 64; d++) {
+    for (int d = 0; is_rdma_nic(topo, net) && topo->all_gpus && d < topo->ndevs && d < 64; d++) {
         int write = gdr_decide(topo, d, point, 0) == GDR_YES, read = gdr_decide(topo, d, point, 1) == GDR_YES;
         gdr[RONDO_GDR_WRITE] |= (uint64_t)write << d;
         gdr[RONDO_GDR_READ] |= (uint64_t)read << d;
@@ -364,7 +366,7 @@ struct own_path {
     int mbs, type;
 };
 
-/* A device's way to a net without PXN. */
+/* A device's path to a net without PXN. */
 static struct own_path own_path(const struct rondo_topo *topo, int dev, int net)
 {
     const struct rondo_topo_path *path = rondo_topo_wired(topo, dev, net);
@@ -374,7 +376,7 @@ static struct own_path own_path(const struct rondo_topo *topo, int dev, int net)
     const struct rondo_topo_path *a = rondo_topo_wired(topo, dev, topo->device_cpu[dev]);
     const struct rondo_topo_path *b = rondo_topo_wired(topo, topo->device_cpu[dev], net);
     int type = b->type > RONDO_PATH_PHB ? b->type : RONDO_PATH_PHB;
-    if (path->type == RONDO_PATH_P2C) { /* goes by that CPU anyway */
+    if (path->type == RONDO_PATH_P2C) { /* this path uses the CPU anyway */
         return (struct own_path){ path->mbs, path->type };
     }
     return (struct own_path){ a->mbs < b->mbs ? a->mbs : b->mbs, type };
@@ -382,7 +384,7 @@ static struct own_path own_path(const struct rondo_topo *topo, int dev, int net)
 
 static int relay_pick(const struct rondo_topo *topo, int dev, int net, const int32_t *list, int n, int level);
 
-/* Without those that should go through another one themselves: a relay's card is its own. */
+/* Drop devices that should themselves send through another one: a relay sends directly to its net. */
 static int relays_last(const struct rondo_topo *topo, int net, int32_t *list, int n, int level)
 {
     int32_t all[RONDO_TOPO_MAX_LOCAL];
@@ -396,10 +398,8 @@ static int relays_last(const struct rondo_topo *topo, int net, int32_t *list, in
     return left;
 }
 
-/*
- * Devices that a net can be reached through, the best first: path, then the one whose own net it is, then the
- * order of devices. first_net: rondo_topo_net_for of channel 0.
- */
+/* List the devices that can relay to a net, best first: by path, then whose own net it is, then by device.
+ * first_net: rondo_topo_net_for of channel 0. */
 static int relays_find(const struct rondo_topo *topo, int net, const int32_t *first_net, int32_t *list)
 {
     int level = topo->options.gdr_c2c ? RONDO_PATH_P2C : RONDO_PATH_PXB, n = 0;
@@ -426,7 +426,7 @@ static int relays_find(const struct rondo_topo *topo, int net, const int32_t *fi
     return n > 0 ? relays_last(topo, net, list, n, p2p_level(topo)) : 0;
 }
 
-/* The first relay that dev may and should use; -1: none. */
+/* @return the first relay that dev may and should use; -1: none. */
 static int relay_pick(const struct rondo_topo *topo, int dev, int net, const int32_t *list, int n, int level)
 {
     if (topo->options.pxn_disable || !gpu_of(topo, dev) || n == 0) {
@@ -468,18 +468,18 @@ void rondo_topo_pxn(const struct rondo_topo *topo, int dev, int net, struct rond
     } else if (via >= 0) {
         const struct rondo_topo_path *far = rondo_topo_wired(topo, via, point);
         snprintf(verdict->reason, sizeof verdict->reason,
-                 "%s is on NVLink and reaches it by %s at %d MB/s; the own way is %s at %d MB/s",
+                 "%s is on NVLink and has path %s to it at %d MB/s; its own path is %s at %d MB/s",
                  rondo_topo_point_name(topo, via, name, sizeof name), rondo_path_type_name(far->type),
                  (int)far->mbs, rondo_path_type_name(own.type), own.mbs);
     } else if (!gpu_of(topo, dev)) {
         snprintf(verdict->reason, sizeof verdict->reason, "the rank has no GPU");
     } else if (own.mbs > 0 && own.type <= RONDO_PATH_PXN) {
         snprintf(verdict->reason, sizeof verdict->reason,
-                 "the own way is %s at %d MB/s, no other GPU's is wider", rondo_path_type_name(own.type),
+                 "its own path is %s at %d MB/s and no other GPU's is wider", rondo_path_type_name(own.type),
                  own.mbs);
     } else {
         snprintf(verdict->reason, sizeof verdict->reason,
-                 "no GPU next to it is joined to this one by NVLink and may use GPUDirect");
+                 "no GPU next to the net has both GPUDirect and NVLink to this one");
     }
 }
 
@@ -488,7 +488,7 @@ void rondo_topo_relays(const struct rondo_topo *topo, int net, uint8_t *relay, i
     int32_t first_net[RONDO_TOPO_MAX_LOCAL], list[RONDO_TOPO_MAX_LOCAL];
     int point = rondo_topo_net_point(topo, net), nlist;
     memset(relay, 0, (size_t)n);
-    if (!is_card(topo, net) || !topo->all_gpus) {
+    if (!is_rdma_nic(topo, net) || !topo->all_gpus) {
         return;
     }
     first_nets(topo, first_net);
@@ -506,7 +506,7 @@ static struct rondo_topo_path *path_of(struct rondo_topo *topo, int from, int to
     return &topo->path[(size_t)from * (size_t)topo->npoints + (size_t)to];
 }
 
-/* path(from, to) becomes a, then b. 0 in *joined: one of them is no way. */
+/* Set path(from, to) to a followed by b. *joined is 0 if one of them is not connected. */
 static rondo_status path_join(struct rondo_topo *topo, int from, int to, const struct rondo_topo_path *a,
                               const struct rondo_topo_path *b, int least, int via, int *joined)
 {
@@ -541,8 +541,8 @@ static rondo_status net_paths(struct rondo_topo *topo, int net, const int32_t *l
     for (int d = 0; d < topo->ndevs; d++) {
         enum gdr why = gdr_decide(topo, d, net, 0);
         int relay = relay_pick(topo, d, net, list, n, level);
-        /* A P2C path goes by the device's CPU anyway. */
-        int staged = why != GDR_YES && why != GDR_HOST && why != GDR_NO_WAY &&
+        /* A P2C path uses the device's CPU anyway. */
+        int staged = why != GDR_YES && why != GDR_HOST && why != GDR_NO_PATH &&
                      rondo_topo_wired(topo, d, net)->type != RONDO_PATH_P2C;
         if (staged) {
             RONDO_TRY(join_at(topo, net, d, topo->device_cpu[d], RONDO_PATH_PHB, &joined));
@@ -556,8 +556,8 @@ static rondo_status net_paths(struct rondo_topo *topo, int net, const int32_t *l
     return RONDO_SUCCESS;
 }
 
-/* Neither direct nor shared memory: out through a net and in through the peer's; without nets over sockets,
- * that is, the CPUs. */
+/* Neither P2P nor shared memory: leave through a net and enter through the peer's. Without nets, sockets
+ * connect them, that is, the CPUs. */
 static rondo_status net_between(struct rondo_topo *topo, int a, int b, const int32_t *first_net)
 {
     int joined = 0, out = first_net[a], in = first_net[b];

@@ -38,19 +38,20 @@ static rondo_status rank_add(const struct rondo_machine *machine, const char *li
         }
     }
     return rondo_fail(RONDO_INVALID_ARGUMENT,
-                      "\"%.64s\": %s has no GPU %ld (it has %d); say NVML indices, as \"0,2,5-7\"", list,
+                      "\"%.64s\": %s has no GPU %ld (it has %d); give NVML indices such as \"0,2,5-7\"", list,
                       machine->source[0] ? machine->source : "the machine", dev,
                       (int)rondo_machine_count(machine, RONDO_ITEM_GPU));
 }
 
 static rondo_status list_bad(const char *list, const char *at)
 {
-    return rondo_fail(RONDO_INVALID_ARGUMENT,
-                      "\"%.64s\" is no list of GPUs (at \"%.16s\"): it is to look like \"0,2,5-7\"", list,
-                      at);
+    return rondo_fail(
+        RONDO_INVALID_ARGUMENT,
+        "\"%.64s\" is not a list of GPUs (at \"%.16s\"); expected NVML indices such as \"0,2,5-7\"", list,
+        at);
 }
 
-/* A number of at most four digits at *at, which moves behind it; -1: none. */
+/* Read a number of at most four digits at *at and move past it. @return -1 if there is none. */
 static long number_at(const char **at)
 {
     long n = 0;
@@ -86,8 +87,8 @@ static rondo_status ranks_listed(const struct rondo_machine *machine, const char
 
 /* ---- host memory ---- */
 
-/* Cores of the i-th of n ranks that share a NUMA node: its part in core order; all of them when there are
- * more ranks than cores. */
+/* The cores of the i-th of n ranks on one NUMA node: a contiguous share; all of them if there are more
+ * ranks than cores. */
 static void cores_part(const struct rondo_cores *all, int i, int n, struct rondo_cores *part)
 {
     int total = rondo_cores_count(all), first = (int)((int64_t)total * i / n),
@@ -107,7 +108,7 @@ static void cores_part(const struct rondo_cores *all, int i, int n, struct rondo
     }
 }
 
-/* n ranks in blocks over the NUMA nodes that have cores (over all when none says). */
+/* Spread n ranks in blocks over the NUMA nodes with cores, or over all of them if none lists its cores. */
 static rondo_status ranks_hosts(const struct rondo_machine *machine, int n, struct rondo_topo_rank *rank)
 {
     int32_t cpu[RONDO_MACHINE_MAX_CPUS];
@@ -153,8 +154,9 @@ static rondo_status hosts_count(const struct rondo_machine *machine, const char 
     long ranks = list[0] == 'n' ? number_at(&at) : -1;
     if (ranks < 1 || ranks > RONDO_TOPO_MAX_LOCAL || *at) {
         return rondo_fail(
-            RONDO_INVALID_ARGUMENT, "\"%.64s\": %s; say \"n4\" for four ranks on host memory, at most %d",
-            list, list[0] == 'n' ? "no number of ranks" : "the machine has no GPU", RONDO_TOPO_MAX_LOCAL);
+            RONDO_INVALID_ARGUMENT,
+            "\"%.64s\": %s; for ranks on host memory give their number, such as \"n4\", at most %d", list,
+            list[0] == 'n' ? "not a number of ranks" : "the machine has no GPU", RONDO_TOPO_MAX_LOCAL);
     }
     *n = (int)ranks;
     return RONDO_SUCCESS;

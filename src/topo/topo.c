@@ -4,8 +4,7 @@
 #include <string.h>
 #include "base/mem.h"
 
-/* Matrices of paths are points x points: this is where memory (64 bytes an entry and its hops) stays below 1
- * GB. */
+/* Keeps the two points x points path matrices (64 bytes an entry, plus hops) below 1 GB. */
 enum { MAX_POINTS = 2500 };
 
 static const struct rondo_item *item_at(const struct rondo_topo_build *build, int32_t item)
@@ -52,12 +51,12 @@ static rondo_status busid_unknown(const struct rondo_machine *machine, const str
     }
     return rondo_fail(
         RONDO_INVALID_ARGUMENT,
-        "rank %d says that its GPU is %s, but %s has %s%s; check that file and job belong to one machine",
+        "rank %d uses GPU %s, but %s has %s%s; check that the topology file describes this machine",
         (int)rank->rank, rondo_busid_text(rank->busid, text), source_of(machine),
-        known[0] ? "GPUs " : "no GPU", known);
+        known[0] ? "only GPUs " : "no GPU", known);
 }
 
-/* GPU items of the ranks: gpu[i] for rank i, -1 host memory. */
+/* Find the GPU item of each rank: gpu[i], -1 for host memory. */
 static rondo_status ranks_resolve(struct rondo_topo_build *build, int32_t *gpu)
 {
     struct rondo_topo *topo = build->topo;
@@ -107,7 +106,7 @@ static void used_mark(struct rondo_topo_build *build)
     }
 }
 
-/* Row of the table of two-level switches that an item is an upper (lower 0) or lower level of, -1 none. */
+/* @return the row of the two-level switch table whose lower (or upper) level the item is; -1: none. */
 static int broadcom_level(const struct rondo_item *item, int lower)
 {
     static const struct {
@@ -129,7 +128,7 @@ static int broadcom_level(const struct rondo_item *item, int lower)
     return -1;
 }
 
-/* The lower level of a switch whose upper level stands on its own. */
+/* The lower level of a two-level switch is merged into its upper level, unless that is itself merged. */
 static int is_flattened(const struct rondo_topo_build *build, int32_t i)
 {
     const struct rondo_item *item = item_at(build, i);
@@ -138,12 +137,12 @@ static int is_flattened(const struct rondo_topo_build *build, int32_t i)
         return 0;
     }
     int above = build->node_of[item->parent];
-    return above >= 0 &&
-           build->topo->node[above].item == item->parent; /* else the parent itself was flattened */
+    return above >= 0 && build->topo->node[above].item == item->parent;
 }
 
-/* A card's functions (05:00.0 and 05:00.1) are one card with one link. */
-static int card_find(const struct rondo_topo_build *build, int32_t pci, int first)
+/* The functions of a NIC (05:00.0 and 05:00.1) share one node and one link. @return that node, -1: none
+ * yet. */
+static int nic_find(const struct rondo_topo_build *build, int32_t pci, int first)
 {
     const struct rondo_item *item = item_at(build, pci);
     for (int n = first; n < build->topo->nnodes; n++) {
@@ -167,10 +166,10 @@ static void pci_node(struct rondo_topo_build *build, int32_t i, int first, int *
         return;
     }
     if (build->nic_of[i] >= 0) {
-        int card = card_find(build, i, first);
-        build->node_of[i] = card >= 0 ? card
-                                      : rondo_topo_node_add(build, RONDO_NODE_NIC, count[RONDO_NODE_NIC]++,
-                                                            build->nic_of[i]);
+        int nic = nic_find(build, i, first);
+        build->node_of[i] = nic >= 0 ? nic
+                                     : rondo_topo_node_add(build, RONDO_NODE_NIC, count[RONDO_NODE_NIC]++,
+                                                           build->nic_of[i]);
     } else if (is_flattened(build, i)) {
         build->node_of[i] = build->node_of[item->parent];
     } else {
@@ -178,7 +177,7 @@ static void pci_node(struct rondo_topo_build *build, int32_t i, int first, int *
     }
 }
 
-/* Bridges and cards in the order of the machine; a card directly below a NUMA node (a virtual one) too. */
+/* Bridges and NICs in machine order, including virtual NICs directly below a NUMA node. */
 static void inner_nodes(struct rondo_topo_build *build)
 {
     int count[RONDO_NUM_NODE_TYPES] = { 0 }, first = build->topo->nnodes;
@@ -188,8 +187,8 @@ static void inner_nodes(struct rondo_topo_build *build)
             pci_node(build, i, first, count);
         } else if (item->kind == RONDO_ITEM_NIC && build->used[i]) {
             int above = build->node_of[item->parent];
-            int is_card = above >= 0 && build->topo->node[above].type == RONDO_NODE_NIC;
-            build->node_of[i] = is_card
+            int is_nic = above >= 0 && build->topo->node[above].type == RONDO_NODE_NIC;
+            build->node_of[i] = is_nic
                                     ? above
                                     : rondo_topo_node_add(build, RONDO_NODE_NIC, count[RONDO_NODE_NIC]++, i);
         } else if (item->kind == RONDO_ITEM_GPU && build->gpu_ranks[i] > 1) {
@@ -207,7 +206,7 @@ static void kind_nodes(struct rondo_topo_build *build, enum rondo_item_kind kind
     }
 }
 
-/* Points first, so that a point's number is its node's. */
+/* Points come first, so that a point's number is also its node's. */
 static void nodes_build(struct rondo_topo_build *build, const int32_t *gpu)
 {
     struct rondo_topo *topo = build->topo;
@@ -239,7 +238,7 @@ static int overlap(const struct rondo_cores *a, const struct rondo_cores *b)
     return n;
 }
 
-/* The NUMA node (its number) that holds most of a rank's cores; -1: none does. */
+/* @return the number of the NUMA node with most of a rank's cores; -1: none has any. */
 static int cores_cpu(const struct rondo_topo *topo, const struct rondo_cores *cores)
 {
     int best = -1, most = 0;
@@ -285,7 +284,7 @@ static rondo_status build_alloc(struct rondo_topo_build *build)
     int n = build->machine->nitems;
     RONDO_TRY(RONDO_NEW_ARRAY(build->node_of, n, "nodes of items"));
     RONDO_TRY(RONDO_NEW_ARRAY(build->gpu_of, n, "GPUs of items"));
-    RONDO_TRY(RONDO_NEW_ARRAY(build->nic_of, n, "cards of items"));
+    RONDO_TRY(RONDO_NEW_ARRAY(build->nic_of, n, "NICs of items"));
     RONDO_TRY(RONDO_NEW_ARRAY(build->used, n, "marks of items"));
     RONDO_TRY(RONDO_NEW_ARRAY(build->gpu_ranks, n, "ranks of GPUs"));
     for (int i = 0; i < n; i++) {
@@ -300,14 +299,14 @@ static rondo_status topo_alloc(struct rondo_topo_build *build)
     topo->npoints = topo->ndevs + topo->nnets + topo->ncpus + topo->nnvs;
     if (topo->npoints > MAX_POINTS) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
-                          "%s: %d devices, %d nets and %d NUMA nodes are more than %d points; describe a "
-                          "part of the machine",
+                          "%s has %d devices, %d nets and %d NUMA nodes, more than the limit of %d in all; "
+                          "describe a part of the machine",
                           source_of(build->machine), (int)topo->ndevs, (int)topo->nnets, (int)topo->ncpus,
                           MAX_POINTS);
     }
     size_t square = (size_t)topo->npoints * (size_t)topo->npoints;
     int nodes = topo->npoints + build->machine->nitems +
-                2 * topo->nnets; /* and at most two for each shared wire */
+                2 * topo->nnets; /* plus at most two per shared wire */
     RONDO_TRY(RONDO_NEW_ARRAY(topo->node, nodes, "nodes of the topology"));
     RONDO_TRY(RONDO_NEW_ARRAY(topo->point, topo->npoints, "points of the topology"));
     RONDO_TRY(RONDO_NEW_ARRAY(topo->device_cpu, topo->ndevs, "NUMA nodes of devices"));
@@ -331,7 +330,7 @@ static rondo_status topo_fill(struct rondo_topo_build *build, const struct rondo
     topo->ncpus = rondo_machine_count(build->machine, RONDO_ITEM_CPU);
     topo->nnvs = rondo_topo_needs_nvs(build);
     if (topo->ncpus == 0) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "%s has no NUMA node (<cpu>); at least one is needed",
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "%s has no NUMA node (<cpu>); it needs at least one",
                           source_of(build->machine));
     }
     RONDO_TRY(topo_alloc(build));
@@ -356,8 +355,8 @@ rondo_status rondo_topo_create(struct rondo_topo **out, const struct rondo_machi
     *out = NULL;
     if (nranks < 1 || nranks > RONDO_TOPO_MAX_LOCAL) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
-                          "a node with %d ranks: 1 to %d can be laid out; start fewer ranks on a node",
-                          nranks, RONDO_TOPO_MAX_LOCAL);
+                          "a node has %d ranks, expected 1 to %d; start fewer ranks per node", nranks,
+                          RONDO_TOPO_MAX_LOCAL);
     }
     RONDO_TRY_GOTO(RONDO_NEW(topo, "topology"), fail);
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(gpu, nranks, "GPUs of ranks"), fail);

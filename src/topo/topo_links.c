@@ -40,8 +40,7 @@ static rondo_status pci_edge(struct rondo_topo_build *build, int32_t i)
     int type = topo->node[node].type;
     int owner = type == RONDO_NODE_PCI ? topo->node[node].item
                                        : item_at(build, topo->node[node].item)->parent;
-    if (owner !=
-        i) { /* a further function of a card, or a flattened level: its link is the first one's, or none */
+    if (owner != i) { /* another function of a NIC, or a merged switch level: the owner's link counts */
         return RONDO_SUCCESS;
     }
     int above = rondo_topo_above(build, i);
@@ -113,28 +112,28 @@ static int same_wire(const struct rondo_topo_build *build, int a, int b)
            host_of(build, x->item) == host_of(build, y->item);
 }
 
-static int net_card(const struct rondo_topo_build *build, int net)
+static int net_nic(const struct rondo_topo_build *build, int net)
 {
     return build->node_of[item_at(build, build->topo->node[build->topo->ndevs + net].item)->parent];
 }
 
-/* Nets `net` and later ones on one wire: nets - LOC - y - the wire - x - LOC - their cards (x is the card
- * when there is one). */
+/* Connect the nets from `net` on that share its wire: nets - LOC - y - the wire - x - LOC - their NICs. x
+ * is the NIC if there is only one. */
 static rondo_status wire_edges(struct rondo_topo_build *build, int net, int *index)
 {
     struct rondo_topo *topo = build->topo;
-    int cards = 0, card = net_card(build, net);
+    int others = 0, nic = net_nic(build, net);
     int64_t rate = 0;
     for (int n = net; n < topo->nnets; n++) {
         if (same_wire(build, net, n)) {
             int64_t own = net_rate(rondo_topo_item(topo, topo->ndevs + n));
             rate = own > rate ? own : rate;
-            cards += net_card(build, n) != card;
+            others += net_nic(build, n) != nic;
         }
     }
-    int32_t item = topo->node[card].item;
+    int32_t item = topo->node[nic].item;
     int y = rondo_topo_node_add(build, RONDO_NODE_NIC, (*index)++, item);
-    int x = cards == 0 ? card : rondo_topo_node_add(build, RONDO_NODE_NIC, (*index)++, item);
+    int x = others == 0 ? nic : rondo_topo_node_add(build, RONDO_NODE_NIC, (*index)++, item);
     RONDO_TRY(rondo_topo_edge_add(build, x, y, RONDO_LINK_NET, rate));
     for (int n = net; n < topo->nnets; n++) {
         if (!same_wire(build, net, n)) {
@@ -143,16 +142,16 @@ static rondo_status wire_edges(struct rondo_topo_build *build, int net, int *ind
         RONDO_TRY(rondo_topo_edge_add(build, y, topo->ndevs + n, RONDO_LINK_LOC,
                                       net_rate(rondo_topo_item(topo, topo->ndevs + n))));
         int32_t *chain = &build->chain[4 * n];
-        int own = net_card(build, n), known = x == card;
+        int own = net_nic(build, n), known = x == nic;
         for (int m = net; m < n && !known; m++) {
-            known = same_wire(build, net, m) && net_card(build, m) == own;
+            known = same_wire(build, net, m) && net_nic(build, m) == own;
         }
         if (!known) {
             RONDO_TRY(rondo_topo_edge_add(build, own, x, RONDO_LINK_LOC, RONDO_LOC_MBS));
         }
         chain[0] = y;
         chain[1] = x;
-        chain[2] = x == card ? -1 : own;
+        chain[2] = x == nic ? -1 : own;
         chain[3] = -1;
     }
     return RONDO_SUCCESS;
@@ -180,9 +179,9 @@ static rondo_status net_edges(struct rondo_topo_build *build)
             RONDO_TRY(wire_edges(build, n, &index));
             continue;
         }
-        build->chain[4 * n] = net_card(build, n);
+        build->chain[4 * n] = net_nic(build, n);
         build->chain[4 * n + 1] = -1;
-        RONDO_TRY(rondo_topo_edge_add(build, net_card(build, n), topo->ndevs + n, RONDO_LINK_NET,
+        RONDO_TRY(rondo_topo_edge_add(build, net_nic(build, n), topo->ndevs + n, RONDO_LINK_NET,
                                       net_rate(rondo_topo_item(topo, topo->ndevs + n))));
     }
     return RONDO_SUCCESS;
@@ -212,23 +211,21 @@ rondo_status rondo_topo_build_edges(struct rondo_topo_build *build)
 
 /* ---- NVLink ---- */
 
-static const int64_t busid_hidden = INT64_C(0xfffffffffff);
-
 enum nv_end { NV_GPU, NV_NVS, NV_CPU };
 
-/* What an NVLink leads to: the class that the file says, else that of the target in the machine; hidden or
- * unknown is a switch. */
+/* What an NVLink leads to: by the class in the file, else by the target's class in the machine. A hidden
+ * or unknown target is an NVSwitch. */
 static enum nv_end nvlink_end(const struct rondo_topo_build *build, const struct rondo_item *item,
                               int32_t *gpu)
 {
-    int32_t pci = item->nvlink.target == busid_hidden
+    int32_t pci = item->nvlink.target == RONDO_BUSID_HIDDEN
                       ? -1
                       : rondo_machine_find_pci(build->machine, item->nvlink.target);
     *gpu = pci < 0 ? -1 : build->gpu_of[pci];
     if (*gpu >= 0) {
         return NV_GPU;
     }
-    if (item->nvlink.target == busid_hidden) {
+    if (item->nvlink.target == RONDO_BUSID_HIDDEN) {
         return NV_NVS;
     }
     uint32_t tclass = item->nvlink.tclass ? item->nvlink.tclass
@@ -250,10 +247,10 @@ int rondo_topo_needs_nvs(const struct rondo_topo_build *build)
     return 0;
 }
 
-/* NVLinks, or a link between PCI switches, between two nodes as their two ends tell. */
+/* The NVLinks between two nodes, or the link between two PCI switches, as reported from both ends. */
 struct pair {
     int32_t lo, hi;
-    int64_t count[2]; /* as lo says, as hi says */
+    int64_t count[2]; /* reported by lo, by hi */
     int32_t mbs;
 };
 
@@ -268,7 +265,7 @@ static int gpu_rate(const struct rondo_topo_build *build, int32_t gpu)
     return rondo_topo_nvlink_mbs(item_at(build, gpu)->gpu.sm);
 }
 
-/* One NVLINK item as a pair; 0: it leads nowhere. */
+/* Turn an NVLINK item into a pair. @return 0 if it leads nowhere. */
 static int nvlink_pair(const struct rondo_topo_build *build, int32_t i, struct pair *pair)
 {
     const struct rondo_topo *topo = build->topo;
@@ -294,7 +291,7 @@ static int nvlink_pair(const struct rondo_topo_build *build, int32_t i, struct p
     return 1;
 }
 
-/* One PCILINK item as a pair. */
+/* Turn a PCILINK item into a pair. @return 0 if it leads nowhere. */
 static int pcilink_pair(const struct rondo_topo_build *build, int32_t i, struct pair *pair)
 {
     const struct rondo_item *item = item_at(build, i);
@@ -311,7 +308,7 @@ static int pcilink_pair(const struct rondo_topo_build *build, int32_t i, struct 
     return 1;
 }
 
-/* Links that are told at both ends, or at one, become one edge. */
+/* Merge the reports from both ends, or from the only one, into one edge. */
 static rondo_status pairs_join(struct rondo_topo_build *build, struct pair *pair, int n, int type)
 {
     qsort(pair, (size_t)n, sizeof *pair, pair_compare);
@@ -325,7 +322,7 @@ static rondo_status pairs_join(struct rondo_topo_build *build, struct pair *pair
         int64_t few = sum.count[0] < sum.count[1] ? sum.count[0] : sum.count[1];
         int64_t count = type == RONDO_LINK_PCI ? 1
                         : few > 0              ? few
-                                               : sum.count[0] + sum.count[1]; /* one end may be silent */
+                                               : sum.count[0] + sum.count[1]; /* one end may report nothing */
         RONDO_TRY(rondo_topo_edge_add(build, sum.lo, sum.hi, type, count * sum.mbs));
     }
     return RONDO_SUCCESS;
@@ -335,7 +332,7 @@ static rondo_status pairs_build(struct rondo_topo_build *build, enum rondo_item_
 {
     struct pair *pair;
     int n = 0;
-    RONDO_TRY(RONDO_NEW_ARRAY(pair, rondo_machine_count(build->machine, kind), "links told at both ends"));
+    RONDO_TRY(RONDO_NEW_ARRAY(pair, rondo_machine_count(build->machine, kind), "links of the topology"));
     for (int32_t i = 0; i < build->machine->nitems; i++) {
         if (item_at(build, i)->kind == (int32_t)kind) {
             n += kind == RONDO_ITEM_NVLINK ? nvlink_pair(build, i, &pair[n])
@@ -357,7 +354,7 @@ rondo_status rondo_topo_build_pairs(struct rondo_topo_build *build)
 
 struct half {
     struct rondo_topo_link link;
-    int32_t rank; /* of its kind among links of equal speed */
+    int32_t rank; /* by kind, among links of equal speed */
     int32_t edge, dir;
 };
 

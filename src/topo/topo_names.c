@@ -118,7 +118,7 @@ const char *rondo_topo_point_name(const struct rondo_topo *topo, int point, char
     return text;
 }
 
-/* "GPU 3", "gpu3": kind and number. */
+/* Parse a kind and a number: "GPU 3", "gpu3". */
 static int find_number(const struct rondo_topo *topo, const char *name)
 {
     for (int p = 0; p < topo->npoints; p++) {

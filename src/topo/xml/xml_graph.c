@@ -66,7 +66,7 @@ static rondo_status device_read(struct reader *reader, const struct rondo_xml_el
     if (dev < 0) {
         return rondo_xml_fail(
             element, attribute,
-            dev == -2 ? "it is there twice; a channel has each device once"
+            dev == -2 ? "it appears twice; a channel visits each device once"
                       : "no rank of this node has it; a channel has each device of the node's ranks once");
     }
     if (reader->nnets == 2) {
@@ -124,7 +124,7 @@ static rondo_status graph_read(struct reader *reader, const struct rondo_xml_ele
     }
     struct rondo_graph *graph = &reader->graphs[id];
     if (graph->order) {
-        return rondo_xml_fail(element, "id", "the %s is there twice", rondo_graph_name(id));
+        return rondo_xml_fail(element, "id", "the %s appears twice", rondo_graph_name(id));
     }
     reader->graph = graph;
     reader->claimed = -1;
