@@ -265,7 +265,7 @@ static inline void gpus_between(struct world *w, struct rank *r)
 /* ngpus: rank r is on device r % ngpus. Threads of one process, or processes. */
 static inline struct world *gpus_new(int nranks, int ngpus, enum rondo_p2p_mode way, int processes)
 {
-    struct world *w = world_new(nranks, RONDO_SHM_MEMFD, 1024);
+    struct world *w = world_new(nranks, RONDO_SHM_MODE_MEMFD, 1024);
     gpus = mmap(NULL, sizeof(*gpus), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(gpus != MAP_FAILED);
     for (int i = 0; i < nranks; i++) {

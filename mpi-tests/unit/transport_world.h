@@ -497,7 +497,7 @@ static inline void body_lazy(struct world *w, struct rank *r)
 /* Two ranks by turns of this thread, up to the hello. */
 static inline struct world *two_apart(uint32_t slot_bytes)
 {
-    struct world *w = world_new(2, RONDO_SHM_MEMFD, slot_bytes);
+    struct world *w = world_new(2, RONDO_SHM_MODE_MEMFD, slot_bytes);
     int pending, open = 1;
     int64_t late = rondo_now_ns() + deadline_ns;
     world_spread(w);
@@ -538,6 +538,7 @@ static inline struct end *first_end(struct rank *r, int is_send)
     return NULL;
 }
 
-static const enum rondo_shm_mode modes[] = { RONDO_SHM_MEMFD, RONDO_SHM_SOCKET, RONDO_SHM_FILE };
+static const enum rondo_shm_mode modes[] = { RONDO_SHM_MODE_MEMFD, RONDO_SHM_MODE_SOCKET,
+                                             RONDO_SHM_MODE_FILE };
 
 #endif

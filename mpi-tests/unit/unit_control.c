@@ -137,7 +137,7 @@ static void file_segment_leaves_no_name(void **state)
     }
     world_init(&world, 1, 0);
     config = world_config(&world, 0);
-    config.shm_mode = RONDO_SHM_FILE;
+    config.shm_mode = RONDO_SHM_MODE_FILE;
     for (int start = 0; start < 2; start++) {
         assert_int_equal(rondo_control_create(&world.control[0], &config, &name), RONDO_SUCCESS);
         snprintf(path, sizeof(path), "/dev/shm%s", name.path);

@@ -329,7 +329,7 @@ static void peer_sees_what_lives(int serve)
     region = region_of(at, 100);
     assert_true(region.segment != 0 && region.segment != region_of(stays, 1).segment);
     assert_int_equal(rondo_segment_note(region.segment, serve, &note), RONDO_SUCCESS);
-    assert_int_equal(note.name.mode, serve ? RONDO_SHM_SOCKET : RONDO_SHM_MEMFD);
+    assert_int_equal(note.name.mode, serve ? RONDO_SHM_MODE_SOCKET : RONDO_SHM_MODE_MEMFD);
     offset = (size_t)((uintptr_t)at - note.base);
     assert_true(say(to[1], &note, sizeof(note)) && say(to[1], &offset, sizeof(offset)));
     assert_true(hear(from[0], &word, 1));

@@ -359,7 +359,7 @@ static void names_without_effect_are_told_of_with_the_reason(void **state)
     assert_non_null(strstr(
         logged(), "NCCL_IB_MERGE_NICS (environment) has no effect here: each port is a device of its own"));
     assert_non_null(strstr(logged(), "RONDO_IB_RESILIENCY_PORT_FAILOVER (environment) has no effect here: "));
-    assert_non_null(strstr(logged(), "IB_OOO_RQ (~/.rondo.conf:1) has no effect here: needs cards"));
+    assert_non_null(strstr(logged(), "IB_OOO_RQ (~/.rondo.conf:1) has no effect here: needs NICs"));
     assert_non_null(strstr(logged(), "RONDO_IB_OOO_RQX (environment) is no parameter"));
     assert_null(strstr(logged(), "IB_ECE_ENABLE"));
     assert_string_equal(ignored_origin("NCCL_IB_MERGE_NICS"), "environment NCCL_IB_MERGE_NICS");

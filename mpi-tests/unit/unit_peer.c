@@ -31,7 +31,8 @@ static void record_describes_this_process(void **state)
 {
     (void)state;
     struct rondo_peer peer;
-    struct rondo_shm probe = { .fd = 7, .name = { .mode = RONDO_SHM_MEMFD, .pid = 1, .fd = 7, .inode = 9 } };
+    struct rondo_shm probe = { .fd = 7,
+                               .name = { .mode = RONDO_SHM_MODE_MEMFD, .pid = 1, .fd = 7, .inode = 9 } };
     assert_int_equal(rondo_peer_fill(&peer, 3, 8, &probe), RONDO_SUCCESS);
     assert_int_equal(peer.head.magic, RONDO_PEER_MAGIC);
     assert_int_equal(peer.head.status, RONDO_SUCCESS);

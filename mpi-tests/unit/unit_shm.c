@@ -19,7 +19,8 @@
 
 enum { MIB = 1 << 20 };
 
-static const enum rondo_shm_mode modes[] = { RONDO_SHM_MEMFD, RONDO_SHM_SOCKET, RONDO_SHM_FILE };
+static const enum rondo_shm_mode modes[] = { RONDO_SHM_MODE_MEMFD, RONDO_SHM_MODE_SOCKET,
+                                             RONDO_SHM_MODE_FILE };
 
 /* Other programs have files in /dev/shm too: ask for the one. */
 static int file_exists(const struct rondo_shm_name *name)
@@ -100,8 +101,8 @@ static void auto_is_a_memfd_where_there_is_one(void **state)
 {
     struct rondo_shm shm;
     (void)state;
-    assert_int_equal(rondo_shm_create(&shm, 4096, RONDO_SHM_AUTO), RONDO_SUCCESS);
-    assert_int_equal(shm.name.mode, RONDO_SHM_MEMFD);
+    assert_int_equal(rondo_shm_create(&shm, 4096, RONDO_SHM_MODE_AUTO), RONDO_SUCCESS);
+    assert_int_equal(shm.name.mode, RONDO_SHM_MODE_MEMFD);
     assert_int_equal(fcntl(shm.fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
     /* A peer cannot take the pages from under us. */
     assert_int_equal(ftruncate(shm.fd, 0), -1);
@@ -134,7 +135,7 @@ static void a_file_is_private_and_goes_when_unlinked(void **state)
     char path[96];
     struct stat st;
     (void)state;
-    assert_int_equal(rondo_shm_create(&shm, 4096, RONDO_SHM_FILE), RONDO_SUCCESS);
+    assert_int_equal(rondo_shm_create(&shm, 4096, RONDO_SHM_MODE_FILE), RONDO_SUCCESS);
     name = shm.name;
     snprintf(path, sizeof path, "/dev/shm%s", name.path);
     assert_int_equal(stat(path, &st), 0);
@@ -150,7 +151,7 @@ static void a_file_is_private_and_goes_when_unlinked(void **state)
     rondo_shm_close(&peer);
     rondo_shm_close(&shm);
 
-    assert_int_equal(rondo_shm_create(&shm, 4096, RONDO_SHM_FILE), RONDO_SUCCESS);
+    assert_int_equal(rondo_shm_create(&shm, 4096, RONDO_SHM_MODE_FILE), RONDO_SUCCESS);
     name = shm.name;
     assert_int_equal(rondo_shm_open(&peer, &name), RONDO_SUCCESS);
     rondo_shm_close(&peer);
@@ -216,7 +217,7 @@ static void names_that_nobody_makes_are_refused(void **state)
             refuse(&name, "cannot be right");
         }
         snprintf(name.path, sizeof name.path, "%s",
-                 modes[m] == RONDO_SHM_FILE ? "@rondo-0123456789abcdef" : "/rondo-0123456789abcdef");
+                 modes[m] == RONDO_SHM_MODE_FILE ? "@rondo-0123456789abcdef" : "/rondo-0123456789abcdef");
         refuse(&name, "cannot be right");
         memset(name.path, 'a', sizeof name.path); /* not terminated */
         refuse(&name, "cannot be right");
@@ -233,7 +234,7 @@ static void a_link_in_place_of_a_file_is_refused(void **state)
     (void)state;
     assert_int_equal(ftruncate(fd, 4096), 0);
     assert_int_equal(fstat(fd, &st), 0);
-    assert_int_equal(rondo_shm_create(&shm, 4096, RONDO_SHM_FILE), RONDO_SUCCESS);
+    assert_int_equal(rondo_shm_create(&shm, 4096, RONDO_SHM_MODE_FILE), RONDO_SUCCESS);
     name = shm.name;
     name.inode = st.st_ino;
     rondo_shm_close(&shm);
@@ -247,7 +248,7 @@ static void a_link_in_place_of_a_file_is_refused(void **state)
 
 static void a_number_that_now_is_a_pipe_does_not_block(void **state)
 {
-    struct rondo_shm_name name = { .mode = RONDO_SHM_MEMFD, .pid = getpid(), .size = 4096 };
+    struct rondo_shm_name name = { .mode = RONDO_SHM_MODE_MEMFD, .pid = getpid(), .size = 4096 };
     int pipes[2];
     (void)state;
     assert_int_equal(pipe(pipes), 0);
@@ -344,14 +345,14 @@ static void cycle(enum rondo_shm_mode mode, size_t size)
     rondo_shm_close(&peer);
     rondo_shm_close(&shm);
     rondo_shm_close(&shm);
-    assert_false(mode == RONDO_SHM_FILE && file_exists(&name));
+    assert_false(mode == RONDO_SHM_MODE_FILE && file_exists(&name));
 }
 
 static void cycles_leak_no_descriptor_mapping_or_file(void **state)
 {
     (void)state;
     for (size_t m = 0; m < RONDO_COUNTOF(modes); m++) {
-        int fds = 0, maps = 0, threads = modes[m] == RONDO_SHM_SOCKET;
+        int fds = 0, maps = 0, threads = modes[m] == RONDO_SHM_MODE_SOCKET;
         for (int i = 0; i <= 40; i++) {
             cycle(modes[m], i % 2 == 0 ? 3 * MIB : 10000);
             if (i == 0) {
@@ -378,7 +379,7 @@ static int die_with_a_memfd(void *arg)
 {
     struct rondo_shm shm;
     (void)arg;
-    if (rondo_shm_create(&shm, 4 * MIB, RONDO_SHM_AUTO) == RONDO_SUCCESS &&
+    if (rondo_shm_create(&shm, 4 * MIB, RONDO_SHM_MODE_AUTO) == RONDO_SUCCESS &&
         rondo_shm_reserve(&shm, 0, shm.size) == RONDO_SUCCESS) {
         raise(SIGKILL);
     }
@@ -411,8 +412,8 @@ static void impossible_sizes_are_errors(void **state)
 {
     struct rondo_shm shm = { .fd = -2 };
     (void)state;
-    assert_int_equal(rondo_shm_create(&shm, 0, RONDO_SHM_AUTO), RONDO_INVALID_ARGUMENT);
-    assert_int_equal(rondo_shm_create(&shm, SIZE_MAX, RONDO_SHM_AUTO), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(rondo_shm_create(&shm, 0, RONDO_SHM_MODE_AUTO), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(rondo_shm_create(&shm, SIZE_MAX, RONDO_SHM_MODE_AUTO), RONDO_INVALID_ARGUMENT);
     assert_int_equal(shm.fd, -2); /* untouched */
 }
 
@@ -423,7 +424,7 @@ static int create_under_file_limit(void *arg)
     struct rondo_shm shm;
     (void)arg;
     if (setrlimit(RLIMIT_FSIZE, &limit) != 0 ||
-        rondo_shm_create(&shm, 2 * MIB, RONDO_SHM_AUTO) != RONDO_SYSTEM_ERROR) {
+        rondo_shm_create(&shm, 2 * MIB, RONDO_SHM_MODE_AUTO) != RONDO_SYSTEM_ERROR) {
         return 1;
     }
     return !strstr(rondo_error_text(), "ulimit -f");
@@ -465,7 +466,7 @@ static int with_a_small_dev_shm(void *arg)
     if (own_mounts_enter("/dev/shm") != 0) {
         return SKIPPED;
     }
-    if (rondo_shm_create(&shm, 4 * MIB, RONDO_SHM_FILE) != RONDO_SUCCESS ||
+    if (rondo_shm_create(&shm, 4 * MIB, RONDO_SHM_MODE_FILE) != RONDO_SUCCESS ||
         rondo_shm_reserve(&shm, 0, 400000) != RONDO_SUCCESS) {
         return 1;
     }

@@ -87,7 +87,7 @@ static void one_thread_without_signals_serves_all_segments_and_ends_with_the_las
     char text[4096];
     (void)state;
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(rondo_shm_create(&shm[i], 4096, RONDO_SHM_SOCKET), RONDO_SUCCESS);
+        assert_int_equal(rondo_shm_create(&shm[i], 4096, RONDO_SHM_MODE_SOCKET), RONDO_SUCCESS);
         shm[i].base[0] = (uint8_t)i;
         assert_servers(1);
     }
@@ -117,7 +117,7 @@ static void *open_many(void *arg)
     const struct rondo_shm_name *name = arg;
     struct rondo_shm own, peer;
     for (int i = 0; i < OPENS; i++) {
-        if (rondo_shm_create(&own, 4096, RONDO_SHM_SOCKET) != RONDO_SUCCESS) {
+        if (rondo_shm_create(&own, 4096, RONDO_SHM_MODE_SOCKET) != RONDO_SUCCESS) {
             return "create";
         }
         if (rondo_shm_open(&peer, name) != RONDO_SUCCESS || peer.base[0] != 17) {
@@ -138,7 +138,7 @@ static void threads_create_open_and_close_at_once(void **state)
     pthread_t thread[OPENERS];
     int fds = count_fds();
     (void)state;
-    assert_int_equal(rondo_shm_create(&shm, 4096, RONDO_SHM_SOCKET), RONDO_SUCCESS);
+    assert_int_equal(rondo_shm_create(&shm, 4096, RONDO_SHM_MODE_SOCKET), RONDO_SUCCESS);
     shm.base[0] = 17;
     for (int i = 0; i < OPENERS; i++) {
         assert_int_equal(pthread_create(&thread[i], NULL, open_many, &shm.name), 0);
@@ -169,8 +169,8 @@ static int be_closed(void *arg)
     struct rondo_shm shm[2];
     (void)arg;
     if ((geteuid() == 0 && become_nobody()) || prctl(PR_SET_DUMPABLE, 0) != 0 ||
-        rondo_shm_create(&shm[0], 4096, RONDO_SHM_MEMFD) != RONDO_SUCCESS ||
-        rondo_shm_create(&shm[1], 4096, RONDO_SHM_SOCKET) != RONDO_SUCCESS) {
+        rondo_shm_create(&shm[0], 4096, RONDO_SHM_MODE_MEMFD) != RONDO_SUCCESS ||
+        rondo_shm_create(&shm[1], 4096, RONDO_SHM_MODE_SOCKET) != RONDO_SUCCESS) {
         return 4;
     }
     return in_child(can_open_both, shm);
@@ -186,7 +186,7 @@ static int create_and_die(void *arg)
 {
     const int *to = arg;
     struct rondo_shm shm;
-    if (rondo_shm_create(&shm, 4096, RONDO_SHM_SOCKET) == RONDO_SUCCESS &&
+    if (rondo_shm_create(&shm, 4096, RONDO_SHM_MODE_SOCKET) == RONDO_SUCCESS &&
         write(*to, &shm.name, sizeof shm.name) == sizeof shm.name) {
         raise(SIGKILL);
     }
@@ -221,7 +221,7 @@ static void a_forked_child_keeps_nobody_waiting(void **state)
     pid_t child;
     (void)state;
     assert_int_equal(pipe(pipes), 0);
-    assert_int_equal(rondo_shm_create(&shm, 4096, RONDO_SHM_SOCKET), RONDO_SUCCESS);
+    assert_int_equal(rondo_shm_create(&shm, 4096, RONDO_SHM_MODE_SOCKET), RONDO_SUCCESS);
     child = fork();
     if (child == 0) {
         close(pipes[1]);
@@ -243,7 +243,8 @@ static int close_inherited(void *arg)
     rondo_shm_close(arg);
 #ifndef __SANITIZE_THREAD__ /* which takes a new thread for the parent's */
     struct rondo_shm own;
-    if (rondo_shm_create(&own, 4096, RONDO_SHM_SOCKET) != RONDO_SUCCESS || !rondo_shm_can_open(&own.name)) {
+    if (rondo_shm_create(&own, 4096, RONDO_SHM_MODE_SOCKET) != RONDO_SUCCESS ||
+        !rondo_shm_can_open(&own.name)) {
         return 1;
     }
     rondo_shm_close(&own);
@@ -256,7 +257,7 @@ static void a_forked_child_leaves_its_parents_segment_alone(void **state)
 {
     struct rondo_shm shm;
     (void)state;
-    assert_int_equal(rondo_shm_create(&shm, 4096, RONDO_SHM_SOCKET), RONDO_SUCCESS);
+    assert_int_equal(rondo_shm_create(&shm, 4096, RONDO_SHM_MODE_SOCKET), RONDO_SUCCESS);
     assert_int_equal(in_child(close_inherited, &shm), 0);
     assert_true(rondo_shm_can_open(&shm.name));
     rondo_shm_close(&shm);
@@ -450,7 +451,7 @@ static void another_user_gets_a_refusal_and_no_descriptor(void **state)
     struct rondo_shm shm;
     int code;
     (void)state;
-    assert_int_equal(rondo_shm_create(&shm, 4096, RONDO_SHM_SOCKET), RONDO_SUCCESS);
+    assert_int_equal(rondo_shm_create(&shm, 4096, RONDO_SHM_MODE_SOCKET), RONDO_SUCCESS);
     code = in_child(ask_as_nobody, &shm);
     rondo_shm_close(&shm);
     if (code == SKIPPED) {
@@ -465,7 +466,7 @@ static void clients_that_say_and_read_nothing_disturb_nobody(void **state)
     struct rondo_shm shm;
     int client[20], fds = count_fds();
     (void)state;
-    assert_int_equal(rondo_shm_create(&shm, 4096, RONDO_SHM_SOCKET), RONDO_SUCCESS);
+    assert_int_equal(rondo_shm_create(&shm, 4096, RONDO_SHM_MODE_SOCKET), RONDO_SUCCESS);
     for (size_t i = 0; i < RONDO_COUNTOF(client); i++) {
         client[i] = connect_to(shm.name.path);
         assert_true(client[i] >= 0);
@@ -504,7 +505,7 @@ static int create_with_few_descriptors(void *arg)
         struct rondo_shm shm = { 0 };
         rondo_status status;
         limit_files(first + spare);
-        status = rondo_shm_create(&shm, 4096, RONDO_SHM_SOCKET);
+        status = rondo_shm_create(&shm, 4096, RONDO_SHM_MODE_SOCKET);
         limit_files(0);
         failures += status != RONDO_SUCCESS;
         if (status != RONDO_SUCCESS && !strstr(rondo_error_text(), "ulimit -n")) {
@@ -542,7 +543,7 @@ static void too_few_descriptors_are_named_and_none_is_lost(void **state)
     struct rondo_shm shm;
     (void)state;
     assert_int_equal(in_child(create_with_few_descriptors, NULL), 0);
-    assert_int_equal(rondo_shm_create(&shm, 4096, RONDO_SHM_SOCKET), RONDO_SUCCESS);
+    assert_int_equal(rondo_shm_create(&shm, 4096, RONDO_SHM_MODE_SOCKET), RONDO_SUCCESS);
     assert_int_equal(in_child(open_with_few_descriptors, &shm.name), 0);
     rondo_shm_close(&shm);
 }
@@ -564,7 +565,7 @@ static int serve_without_descriptors(void *arg)
     const char *why;
     int fd;
     (void)arg;
-    if (rondo_shm_create(&shm, 4096, RONDO_SHM_SOCKET) != RONDO_SUCCESS) {
+    if (rondo_shm_create(&shm, 4096, RONDO_SHM_MODE_SOCKET) != RONDO_SUCCESS) {
         return 1;
     }
     snprintf(name, sizeof name, "%s", shm.name.path);

@@ -40,7 +40,7 @@ static void lazy_links_join_all_pairs(void **state)
 
 static void lazy_sender_waits_for_its_receiver(void **state)
 {
-    struct world *w = world_new(2, RONDO_SHM_FILE, 1024);
+    struct world *w = world_new(2, RONDO_SHM_MODE_FILE, 1024);
     struct rondo_link send, recv, again;
     (void)state;
 
@@ -70,7 +70,7 @@ static void lazy_sender_waits_for_its_receiver(void **state)
 
 static void one_rank_reserves_nothing_until_it_sends_to_itself(void **state)
 {
-    struct world *w = world_new(1, RONDO_SHM_MEMFD, 1024);
+    struct world *w = world_new(1, RONDO_SHM_MODE_MEMFD, 1024);
     struct end ends[2];
     struct rank *r = &w->rank[0];
     (void)state;
@@ -93,7 +93,7 @@ static void one_rank_reserves_nothing_until_it_sends_to_itself(void **state)
 
 static void only_what_is_offered_is_reserved(void **state)
 {
-    struct world *w = world_new(2, RONDO_SHM_MEMFD, 128 << 10);
+    struct world *w = world_new(2, RONDO_SHM_MODE_MEMFD, 128 << 10);
     struct rank *r = &w->rank[0];
     struct stat st;
     (void)state;
@@ -118,7 +118,7 @@ static void only_what_is_offered_is_reserved(void **state)
 
 static void hello_names_the_silent_peer(void **state)
 {
-    struct world *w = world_new(3, RONDO_SHM_MEMFD, 128);
+    struct world *w = world_new(3, RONDO_SHM_MODE_MEMFD, 128);
     int pending;
     (void)state;
 
@@ -158,7 +158,7 @@ static void reload_with(const char *shm_disable)
 
 static void only_ranks_of_a_node_are_reached(void **state)
 {
-    struct world *w = world_new(6, RONDO_SHM_MEMFD, 128);
+    struct world *w = world_new(6, RONDO_SHM_MODE_MEMFD, 128);
     static const char *const reason[] = { NULL,
                                           NULL,
                                           "shm does not reach another host",
@@ -215,7 +215,7 @@ static int count_matches(FILE *file, const char *pattern)
 
 static void the_log_names_each_connection_and_each_error_once(void **state)
 {
-    struct world *w = world_new(3, RONDO_SHM_FILE, 128);
+    struct world *w = world_new(3, RONDO_SHM_MODE_FILE, 128);
     uint32_t mask = rondo_log_mask;
     const struct rondo_transport *t;
     struct rondo_link lazy;

@@ -32,7 +32,7 @@ static rondo_status connect_with(struct world *w, const struct end *end, const s
 static void hostile_records_are_refused(void **state)
 {
     enum { NONCE, LINE, SLOTS, SLOTS_BYTES }; /* 8-byte words of a shm record */
-    struct world *w = world_new(2, RONDO_SHM_MEMFD, 1024);
+    struct world *w = world_new(2, RONDO_SHM_MODE_MEMFD, 1024);
     uint32_t mask = rondo_log_mask;
     uint64_t word[RONDO_CONNECT_DATA / 8];
     (void)state;
@@ -92,7 +92,7 @@ static void foreign_arenas_are_refused(void **state)
     enum {
         HEADER_WORDS = 13
     }; /* 4-byte words of an arena's header, each of which a mapper looks at, itself or with the record */
-    struct world *w = world_new(3, RONDO_SHM_MEMFD, 1024);
+    struct world *w = world_new(3, RONDO_SHM_MODE_MEMFD, 1024);
     uint32_t mask = rondo_log_mask;
     struct rondo_shm peer;
     (void)state;
@@ -124,7 +124,7 @@ static void foreign_arenas_are_refused(void **state)
 
 static void random_records_never_point_outside(void **state)
 {
-    struct world *w = world_new(2, RONDO_SHM_FILE, 128);
+    struct world *w = world_new(2, RONDO_SHM_MODE_FILE, 128);
     unsigned seed = (unsigned)rondo_now_ns();
     uint32_t mask = rondo_log_mask;
     int accepted = 0;
@@ -152,7 +152,7 @@ static void random_records_never_point_outside(void **state)
 
 static void links_over_the_announced_number_are_refused(void **state)
 {
-    struct world *w = world_new(2, RONDO_SHM_MEMFD, 128);
+    struct world *w = world_new(2, RONDO_SHM_MODE_MEMFD, 128);
     struct rank *r = &w->rank[0];
     uint32_t mask = rondo_log_mask;
     (void)state;
@@ -314,7 +314,7 @@ enum { NO_NAMESPACE = 77 };
 /* A container's /dev/shm of 1 MiB: a big communicator gets the error, a small one afterwards works. */
 static int live_in_small_dev_shm(void *arg)
 {
-    struct world *big = arg, *small = world_new(2, RONDO_SHM_FILE, 1024);
+    struct world *big = arg, *small = world_new(2, RONDO_SHM_MODE_FILE, 1024);
     int offered = 0;
     rondo_status status = RONDO_SUCCESS;
 
@@ -350,7 +350,7 @@ static int live_in_small_dev_shm(void *arg)
 
 static void small_dev_shm_is_a_system_error(void **state)
 {
-    struct world *w = world_new(2, RONDO_SHM_FILE, 64 << 10);
+    struct world *w = world_new(2, RONDO_SHM_MODE_FILE, 64 << 10);
     (void)state;
 
     w->protos = 1u << RONDO_PROTO_SIMPLE;

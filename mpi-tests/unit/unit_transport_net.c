@@ -24,7 +24,7 @@ static int over_loopback(void **state)
 
 static void stream_apart(int nranks, uint32_t slot_bytes)
 {
-    struct world *w = world_new(nranks, RONDO_SHM_MEMFD, slot_bytes);
+    struct world *w = world_new(nranks, RONDO_SHM_MODE_MEMFD, slot_bytes);
     world_spread(w);
     w->body = body_stream;
     run_threads(w);
@@ -183,7 +183,7 @@ static void a_device_that_dies_fails_its_sender(void **state)
 
 static void what_does_not_reach_says_why(void **state)
 {
-    struct world *w = world_new(2, RONDO_SHM_MEMFD, 256);
+    struct world *w = world_new(2, RONDO_SHM_MODE_MEMFD, 256);
     const struct rondo_transport *transport;
     (void)state;
     world_spread(w);
@@ -210,7 +210,7 @@ static void what_does_not_reach_says_why(void **state)
 
 static void records_of_another_kind_are_refused(void **state)
 {
-    struct world *w = world_new(2, RONDO_SHM_MEMFD, 256);
+    struct world *w = world_new(2, RONDO_SHM_MODE_MEMFD, 256);
     struct rondo_connect *record;
     (void)state;
     world_spread(w);

@@ -38,6 +38,20 @@ struct rondo_params {
 enum rondo_param_id { RONDO_PARAM_TABLE(RONDO_PARAM_ID_, ) RONDO_NUM_PARAMS };
 #undef RONDO_PARAM_ID_
 
+/* Values of parameters that are names: RONDO_CMA_AUTO and so on, with their numbers. */
+#define RONDO_PARAM_CONSTANT_(ctx, constant, text) RONDO_##constant,
+enum rondo_cma_mode { RONDO_PARAM_CMA(RONDO_PARAM_CONSTANT_, ) };
+enum rondo_determinism { RONDO_PARAM_DETERMINISM(RONDO_PARAM_CONSTANT_, ) };
+enum rondo_net_gdr_read { RONDO_PARAM_NET_GDR_READ(RONDO_PARAM_CONSTANT_, ) };
+enum rondo_proxy_cores { RONDO_PARAM_PROXY_CORES(RONDO_PARAM_CONSTANT_, ) };
+enum rondo_check_pointers { RONDO_PARAM_CHECK_POINTERS(RONDO_PARAM_CONSTANT_, ) };
+enum rondo_shm_mode { RONDO_PARAM_SHM_MODE(RONDO_PARAM_CONSTANT_, ) RONDO_NUM_SHM_MODES };
+enum rondo_socket_family { RONDO_PARAM_SOCKET_FAMILY(RONDO_PARAM_CONSTANT_, ) };
+enum rondo_ib_addr_family { RONDO_PARAM_IB_ADDR_FAMILY(RONDO_PARAM_CONSTANT_, ) };
+enum rondo_ib_adaptive_routing { RONDO_PARAM_IB_ADAPTIVE_ROUTING(RONDO_PARAM_CONSTANT_, ) };
+enum rondo_exec_kind { RONDO_PARAM_EXEC(RONDO_PARAM_CONSTANT_, ) };
+#undef RONDO_PARAM_CONSTANT_
+
 #define RONDO_PARAM_COUNT_(ctx, ...) +1
 enum { RONDO_PARAM_AUTO = -1 };
 enum { RONDO_NUM_PARAMS_IGNORED = RONDO_PARAM_IGNORED_TABLE(RONDO_PARAM_COUNT_, ) };

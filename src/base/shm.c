@@ -26,10 +26,10 @@ static const double MIB = 1 << 20;
 static const struct {
     const char *name, *prefix;
 } modes[] = {
-    [RONDO_SHM_AUTO] = { "auto", NULL },
-    [RONDO_SHM_MEMFD] = { "memfd", NULL },
-    [RONDO_SHM_SOCKET] = { "socket", "@rondo-" },
-    [RONDO_SHM_FILE] = { "file", "/rondo-" },
+    [RONDO_SHM_MODE_AUTO] = { "auto", NULL },
+    [RONDO_SHM_MODE_MEMFD] = { "memfd", NULL },
+    [RONDO_SHM_MODE_SOCKET] = { "socket", "@rondo-" },
+    [RONDO_SHM_MODE_FILE] = { "file", "/rondo-" },
 };
 
 const char *rondo_shm_mode_name(int mode)
@@ -40,11 +40,11 @@ const char *rondo_shm_mode_name(int mode)
 /* Where a segment is, for open() and for messages. */
 static void shm_path(const struct rondo_shm_name *name, char *path, size_t size)
 {
-    if (name->mode == RONDO_SHM_MEMFD) {
+    if (name->mode == RONDO_SHM_MODE_MEMFD) {
         snprintf(path, size, "/proc/%d/fd/%d", name->pid, name->fd);
     } else {
-        snprintf(path, size, "%s%.*s", name->mode == RONDO_SHM_FILE ? SHM_DIR : "", (int)sizeof name->path,
-                 name->path);
+        snprintf(path, size, "%s%.*s", name->mode == RONDO_SHM_MODE_FILE ? SHM_DIR : "",
+                 (int)sizeof name->path, name->path);
     }
 }
 
@@ -93,7 +93,7 @@ static uint8_t *shm_map(int fd, size_t size)
 static int shm_new_memfd(struct rondo_shm *shm)
 {
     int fd = memfd_create("rondo", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    shm->name.mode = RONDO_SHM_MEMFD;
+    shm->name.mode = RONDO_SHM_MODE_MEMFD;
     shm->name.pid = (int32_t)getpid();
     shm->name.fd = fd;
     return fd;
@@ -103,7 +103,7 @@ static rondo_status shm_new_file(struct rondo_shm *shm, int *fd)
 {
     char path[64];
     do {
-        RONDO_TRY(name_make(&shm->name, RONDO_SHM_FILE));
+        RONDO_TRY(name_make(&shm->name, RONDO_SHM_MODE_FILE));
         shm_path(&shm->name, path, sizeof path);
         *fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     } while (*fd < 0 && errno == EEXIST);
@@ -113,7 +113,7 @@ static rondo_status shm_new_file(struct rondo_shm *shm, int *fd)
 static rondo_status create_failed(const struct rondo_shm *shm)
 {
     struct rlimit limit = { 0 };
-    const char *kind = shm->name.mode == RONDO_SHM_FILE ? "file in " SHM_DIR : "memfd";
+    const char *kind = shm->name.mode == RONDO_SHM_MODE_FILE ? "file in " SHM_DIR : "memfd";
     getrlimit(RLIMIT_NOFILE, &limit);
     if (errno == EMFILE) {
         return rondo_fail(RONDO_SYSTEM_ERROR,
@@ -125,7 +125,8 @@ static rondo_status create_failed(const struct rondo_shm *shm)
         RONDO_SYSTEM_ERROR,
         "cannot create %.1f MiB of shared memory (%s) on host %s: %m; RONDO_SHM_MODE=%s uses the other kind",
         (double)shm->size / MIB, kind, rondo_log_host(),
-        rondo_shm_mode_name(shm->name.mode == RONDO_SHM_FILE ? RONDO_SHM_MEMFD : RONDO_SHM_FILE));
+        rondo_shm_mode_name(shm->name.mode == RONDO_SHM_MODE_FILE ? RONDO_SHM_MODE_MEMFD
+                                                                  : RONDO_SHM_MODE_FILE));
 }
 
 /* Size, identity and mapping of the segment behind shm->fd. @return 0, or -1 with errno. */
@@ -146,14 +147,14 @@ static int shm_setup(struct rondo_shm *shm)
 rondo_status rondo_shm_serve(struct rondo_shm *shm)
 {
     rondo_status status;
-    if (shm->name.mode != RONDO_SHM_MEMFD) {
+    if (shm->name.mode != RONDO_SHM_MODE_MEMFD) {
         return RONDO_SUCCESS; /* it is found by its path */
     }
-    RONDO_TRY(name_make(&shm->name, RONDO_SHM_SOCKET));
+    RONDO_TRY(name_make(&shm->name, RONDO_SHM_MODE_SOCKET));
     status = rondo_shm_offer(shm->fd, shm->name.inode, shm->name.path);
     if (status != RONDO_SUCCESS) {
         shm->name.path[0] = '\0';
-        shm->name.mode = RONDO_SHM_MEMFD;
+        shm->name.mode = RONDO_SHM_MODE_MEMFD;
     }
     return status;
 }
@@ -177,10 +178,10 @@ rondo_status rondo_shm_create(struct rondo_shm *shm, size_t size, enum rondo_shm
                           "%.1f MiB; raise ulimit -f",
                           (double)made.size / MIB, rondo_log_host(), (double)limit.rlim_cur / MIB);
     }
-    if (mode != RONDO_SHM_FILE) {
+    if (mode != RONDO_SHM_MODE_FILE) {
         made.fd = shm_new_memfd(&made);
     }
-    if (mode == RONDO_SHM_FILE || (mode == RONDO_SHM_AUTO && made.fd < 0 && errno != EMFILE)) {
+    if (mode == RONDO_SHM_MODE_FILE || (mode == RONDO_SHM_MODE_AUTO && made.fd < 0 && errno != EMFILE)) {
         RONDO_TRY(shm_new_file(&made, &made.fd));
     }
     if (made.fd < 0) {
@@ -192,7 +193,7 @@ rondo_status rondo_shm_create(struct rondo_shm *shm, size_t size, enum rondo_shm
         close(made.fd);
         return status;
     }
-    if (mode == RONDO_SHM_SOCKET) {
+    if (mode == RONDO_SHM_MODE_SOCKET) {
         status = rondo_shm_serve(&made);
         if (status != RONDO_SUCCESS) {
             rondo_shm_close(&made);
@@ -225,7 +226,7 @@ static rondo_status reserve_failed(const struct rondo_shm *shm, size_t bytes)
     char space[128] = "";
     const char *remedy = "ask for less (buffers: RONDO_BUFFSIZE, RONDO_MAX_NCHANNELS; rondo_mem_alloc), or "
                          "raise the memory limit of the job's cgroup";
-    if (shm->name.mode == RONDO_SHM_FILE && statvfs(SHM_DIR, &fs) == 0) {
+    if (shm->name.mode == RONDO_SHM_MODE_FILE && statvfs(SHM_DIR, &fs) == 0) {
         snprintf(space, sizeof space, SHM_DIR " has %.1f MiB free of %.1f MiB",
                  (double)fs.f_bavail * (double)fs.f_frsize / MIB,
                  (double)fs.f_blocks * (double)fs.f_frsize / MIB);
@@ -264,10 +265,10 @@ static int name_valid(const struct rondo_shm_name *name)
         name->size % (uint64_t)sysconf(_SC_PAGESIZE) != 0) {
         return 0;
     }
-    if (name->mode == RONDO_SHM_MEMFD) {
+    if (name->mode == RONDO_SHM_MODE_MEMFD) {
         return name->pid > 0 && name->fd >= 0;
     }
-    if (name->mode != RONDO_SHM_FILE && name->mode != RONDO_SHM_SOCKET) {
+    if (name->mode != RONDO_SHM_MODE_FILE && name->mode != RONDO_SHM_MODE_SOCKET) {
         return 0;
     }
     prefix = strlen(modes[name->mode].prefix);
@@ -294,12 +295,12 @@ static int socket_wait_ms(void)
 static int shm_get(const struct rondo_shm_name *name, const char *path, const char **why)
 {
     int fd;
-    if (name->mode == RONDO_SHM_SOCKET) {
+    if (name->mode == RONDO_SHM_MODE_SOCKET) {
         return rondo_shm_receive(name->path, socket_wait_ms(), why);
     }
     /* O_NONBLOCK: should the number now belong to a pipe, do not wait for its writer. The link in /proc must
      * be followed. */
-    fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | (name->mode == RONDO_SHM_FILE ? O_NOFOLLOW : 0));
+    fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | (name->mode == RONDO_SHM_MODE_FILE ? O_NOFOLLOW : 0));
     if (fd < 0) {
         *why = strerror(errno);
     }
@@ -365,7 +366,7 @@ void rondo_shm_unlink(struct rondo_shm *shm)
     if (shm->name.path[0] == '\0') {
         return; /* a memfd, or done before */
     }
-    if (shm->name.mode == RONDO_SHM_SOCKET) {
+    if (shm->name.mode == RONDO_SHM_MODE_SOCKET) {
         rondo_shm_withdraw(shm->name.inode);
     } else {
         shm_path(&shm->name, path, sizeof path);

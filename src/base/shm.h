@@ -7,20 +7,12 @@
 #ifndef RONDO_BASE_SHM_H
 #define RONDO_BASE_SHM_H
 
+#include "base/param.h"
 #include "base/status.h"
-
-/* Order of the values of RONDO_SHM_MODE. */
-enum rondo_shm_mode {
-    RONDO_SHM_AUTO,
-    RONDO_SHM_MEMFD,
-    RONDO_SHM_SOCKET,
-    RONDO_SHM_FILE,
-    RONDO_NUM_SHM_MODES
-};
 
 /* How a peer finds a segment: fixed size, plain data, carried by allgather. */
 struct rondo_shm_name {
-    int32_t mode;    /* not RONDO_SHM_AUTO */
+    int32_t mode;    /* not RONDO_SHM_MODE_AUTO */
     int32_t pid, fd; /* memfd */
     uint64_t inode;  /* checked by the opener, with size and owner */
     uint64_t size;

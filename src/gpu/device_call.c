@@ -58,7 +58,7 @@ static rondo_status check_pointer(const struct rondo_ctx *ctx, const char *call,
     uintptr_t page = (uintptr_t)pointer >> PAGE_SHIFT, *seen = &ctx->pages->page[page % PAGES];
     enum rondo_pointer_kind kind;
     int ordinal, fits;
-    if (RONDO_LIKELY(*seen == page) && rondo_params()->check_pointers == 0) {
+    if (RONDO_LIKELY(*seen == page) && rondo_params()->check_pointers == RONDO_CHECK_POINTERS_AUTO) {
         return RONDO_SUCCESS;
     }
     RONDO_TRY(rondo_cuda_pointer(pointer, &kind, &ordinal));
@@ -74,14 +74,9 @@ static rondo_status check_pointer(const struct rondo_ctx *ctx, const char *call,
 
 rondo_status rondo_device_check_pointers(struct rondo_ctx *ctx)
 {
-    enum {
-        AUTO,
-        NEVER,
-        ALWAYS
-    } wanted = rondo_params()->check_pointers == 1   ? NEVER
-               : rondo_params()->check_pointers == 2 ? ALWAYS
-                                                     : AUTO;
-    if (wanted == NEVER || (ctx->device == NULL && !rondo_cuda_loaded()) || rondo_cuda(NULL) == NULL) {
+    int wanted = rondo_params()->check_pointers;
+    if (wanted == RONDO_CHECK_POINTERS_NEVER || (ctx->device == NULL && !rondo_cuda_loaded()) ||
+        rondo_cuda(NULL) == NULL) {
         return RONDO_SUCCESS;
     }
     ctx->check_pointer = check_pointer;

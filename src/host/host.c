@@ -14,7 +14,7 @@
 
 static rondo_status choose_exec(struct rondo_ctx *ctx)
 {
-    ctx->running.exec_ops = rondo_params()->exec == 0 ? &rondo_exec_cpu : &rondo_exec_null;
+    ctx->running.exec_ops = rondo_params()->exec == RONDO_EXEC_CPU ? &rondo_exec_cpu : &rondo_exec_null;
     return RONDO_SUCCESS;
 }
 
@@ -54,7 +54,7 @@ static rondo_status open_direct(struct rondo_ctx *ctx)
     struct rondo_direct_config config = { .nlocal = ctx->wiring.layout.nlocal,
                                           .index = ctx->wiring.layout.local_rank,
                                           .one_process = one_process(ctx),
-                                          .serve = ctx->wiring.net.shm_mode == RONDO_SHM_SOCKET,
+                                          .serve = ctx->wiring.net.shm_mode == RONDO_SHM_MODE_SOCKET,
                                           .nest = ctx->wiring.layout.nest };
     int32_t *pids;
     rondo_status status;

@@ -60,32 +60,32 @@ static enum rondo_shm_mode auto_shm_mode(const struct rondo_ctx *ctx, const char
     const struct rondo_layout *l = &ctx->wiring.layout;
     const struct rondo_peer *self = &ctx->wiring.peers[ctx->job.rank],
                             *next = &ctx->wiring.peers[l->local_ranks[(l->local_rank + 1) % l->nlocal]];
-    if (next->probe.mode != RONDO_SHM_MEMFD) {
+    if (next->probe.mode != RONDO_SHM_MODE_MEMFD) {
         *why = "there is no memfd here";
-        return RONDO_SHM_FILE;
+        return RONDO_SHM_MODE_FILE;
     }
     if (l->nlocal == 1) {
         *why = "nobody else is on this node";
-        return RONDO_SHM_MEMFD;
+        return RONDO_SHM_MODE_MEMFD;
     }
     /* What a process that is not dumpable has in /proc is closed to its like, whatever it may open itself. */
     if (prctl(PR_GET_DUMPABLE) == 1 && rondo_shm_can_open(&next->probe)) {
         *why = "the next rank's can be opened through /proc";
-        return RONDO_SHM_MEMFD;
+        return RONDO_SHM_MODE_MEMFD;
     }
     if (self->netns != 0 && self->netns == next->netns) {
         *why = "memfds cannot be opened through /proc, and the next rank is in the same network namespace";
-        return RONDO_SHM_SOCKET;
+        return RONDO_SHM_MODE_SOCKET;
     }
     *why = "memfds cannot be opened through /proc, and the next rank is in another network namespace";
-    return RONDO_SHM_FILE;
+    return RONDO_SHM_MODE_FILE;
 }
 
 static enum rondo_shm_mode choose_shm_mode(const struct rondo_ctx *ctx)
 {
     enum rondo_shm_mode mode = (enum rondo_shm_mode)rondo_params()->shm_mode;
     const char *why = "RONDO_SHM_MODE says so";
-    if (mode == RONDO_SHM_AUTO) {
+    if (mode == RONDO_SHM_MODE_AUTO) {
         mode = auto_shm_mode(ctx, &why);
     }
     RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_SHM, "rank %d: shared memory by %s: %s", ctx->job.rank,

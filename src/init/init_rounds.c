@@ -123,7 +123,7 @@ static rondo_status fill_peer(struct rondo_init *init, struct rondo_peer *mine)
     struct rondo_ctx *ctx = init->ctx;
     RONDO_TRY(rondo_fault("peers", ctx->job.rank, 0));
     if (ctx->job.nranks > 1) {
-        RONDO_TRY(rondo_shm_create(&init->probe, 4096, RONDO_SHM_AUTO));
+        RONDO_TRY(rondo_shm_create(&init->probe, 4096, RONDO_SHM_MODE_AUTO));
     }
     RONDO_TRY(rondo_peer_fill(mine, ctx->job.rank, ctx->job.nranks,
                               init->probe.base != NULL ? &init->probe : NULL));

@@ -25,9 +25,6 @@
 struct rondo_direct;
 struct rondo_work;
 
-/* In the order of RONDO_CMA's values. */
-enum rondo_cma_mode { RONDO_CMA_AUTO, RONDO_CMA_NEVER, RONDO_CMA_ALWAYS };
-
 struct rondo_direct_config {
     int nlocal, index;             /* ranks of the mailbox, and this one's index */
     int one_process;               /* the ranks are threads of this process: all addresses are valid here */

@@ -8,6 +8,7 @@
 
 static const char usage[] =
     "usage: rondo-info [NAME...]\n"
+    "       rondo-info --markdown\n"
     "\n"
     "Show the version, the host and all parameters, or only the named ones (RONDO_TIMEOUT, TIMEOUT and\n"
     "NCCL_BUFFSIZE are all valid names).\n"
@@ -15,6 +16,7 @@ static const char usage[] =
     "A value comes from the environment, else from ~/.rondo.conf, else from /etc/rondo.conf (lines\n"
     "NAME=value), else it is the default.\n"
     "\n"
+    "  --markdown  print all parameters as the page docs/parameters.md, without values\n"
     "  -h, --help  show this help and exit\n"
     "\n"
     "Exit status:\n"
@@ -76,6 +78,50 @@ static void param_print(int id)
            info.aliases[0] ? "; also " : "", info.aliases, info.agree ? "; must be equal on all ranks" : "");
 }
 
+/* A cell of a table; | would end it. */
+static void cell_print(const char *text)
+{
+    fputs(" | ", stdout);
+    for (; *text; text++) {
+        fputs(*text == '|' ? "\\|" : (const char[]){ *text, 0 }, stdout);
+    }
+}
+
+static void markdown_row_print(int id)
+{
+    struct rondo_param_info info;
+    char name[64], values[128];
+    rondo_param_get_info(id, &info);
+    snprintf(name, sizeof name, "`%s`", info.name);
+    snprintf(values, sizeof values, "%s%s%s", type_text(info.type), info.range[0] ? " " : "", info.range);
+    printf("| %s", name);
+    cell_print(info.def[0] ? info.def : "empty");
+    cell_print(values);
+    cell_print(info.help);
+    printf("%s%s%s |\n", info.agree ? "; equal on all ranks" : "", info.aliases[0] ? "; also " : "",
+           info.aliases);
+}
+
+static void markdown_print(void)
+{
+    printf("# Parameters\n\n"
+           "`rondo-info --markdown` prints this page from `src/base/param.def`; `rondo-info` shows the "
+           "values in\n"
+           "use and where they come from. Set a parameter as `RONDO_NAME` in the environment, in "
+           "`~/.rondo.conf` or\n"
+           "in `/etc/rondo.conf` (lines `NAME=value`). Names after \"also\" are accepted too.\n\n"
+           "| name | default | values | meaning |\n|---|---|---|---|\n");
+    for (int id = 0; id < RONDO_NUM_PARAMS; id++) {
+        markdown_row_print(id);
+    }
+    printf("\n## Accepted without effect\n\n| RONDO_ or NCCL_ | why |\n|---|---|\n");
+    for (int i = 0; i < RONDO_NUM_PARAMS_IGNORED; i++) {
+        struct rondo_param_ignored ignored;
+        rondo_param_get_ignored(i, &ignored);
+        printf("| `%s` | %s |\n", ignored.name, ignored.reason);
+    }
+}
+
 static void ignored_print(int i)
 {
     struct rondo_param_ignored ignored;
@@ -123,6 +169,10 @@ int main(int argc, char **argv)
     rondo_status status;
     if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
         fputs(usage, stdout);
+        return 0;
+    }
+    if (argc == 2 && strcmp(argv[1], "--markdown") == 0) {
+        markdown_print();
         return 0;
     }
     if (argc > 1 && argv[1][0] == '-') {

@@ -9,7 +9,7 @@
 #include "base/param.h"
 #include "base/status.h"
 
-enum { WORD_BYTES = 64, STRICT = 1 };
+enum { WORD_BYTES = 64 };
 
 /* What the words of a parameter are. */
 struct grammar {
@@ -182,7 +182,7 @@ void rondo_allowed_rank_order(struct rondo_allowed *allowed)
     }
 }
 
-int rondo_tune_is_strict(void) { return rondo_params()->determinism == STRICT; }
+int rondo_tune_is_strict(void) { return rondo_params()->determinism == RONDO_DETERMINISM_STRICT; }
 
 rondo_status rondo_tune_allowed(struct rondo_allowed *allowed)
 {

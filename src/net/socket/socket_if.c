@@ -15,8 +15,11 @@
 enum { DEFAULT_MBPS = 10000, MAX_MBPS = 10000000, SYSFS_TEXT = 72 };
 
 enum family { AUTO, ONLY4, ONLY6 };
-static const enum family family_of_value[] = { AUTO, ONLY4, ONLY6, ONLY4,
-                                               ONLY6 }; /* of RONDO_SOCKET_FAMILY */
+static const enum family family_of_value[] = { [RONDO_SOCKET_FAMILY_AUTO] = AUTO,
+                                               [RONDO_SOCKET_FAMILY_4] = ONLY4,
+                                               [RONDO_SOCKET_FAMILY_6] = ONLY6,
+                                               [RONDO_SOCKET_FAMILY_AF_INET] = ONLY4,
+                                               [RONDO_SOCKET_FAMILY_AF_INET6] = ONLY6 };
 
 /* How good an address is; LINK_LOCAL ones say nothing without an interface of the other host, and are taken
  * when there is no other. */

@@ -257,29 +257,25 @@ void rondo_net_cores(const struct rondo_net *net, struct rondo_cores *cores)
     }
 }
 
-/* As RONDO_PROXY_CORES lists them. */
-enum { CORES_NEAR, CORES_ANY, CORES_NIC };
-static const uint8_t cores_mode[] = { CORES_NEAR, CORES_ANY, CORES_NIC, CORES_NEAR, CORES_NIC };
-
 void rondo_net_bind(int rank, const struct rondo_cores *near, const char *does)
 {
-    int mode = cores_mode[rondo_params()->proxy_cores];
+    int mode = rondo_params()->proxy_cores;
     struct rondo_cores there = *near, own;
-    if (mode == CORES_ANY) {
+    if (mode == RONDO_PROXY_CORES_ANY) {
         return;
     }
     (void)rondo_cores_affinity(&own);
-    if (mode == CORES_NEAR) {
+    if (mode == RONDO_PROXY_CORES_NEAR || mode == RONDO_PROXY_CORES_NEAR_NUMBER) {
         rondo_cores_intersect(&there, &own);
     }
     if (rondo_cores_count(&there) > 0 && rondo_cores_bind(&there) == 0) {
         RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_NET,
-                   "rank %d: the thread that %s is on %d cores near its card", rank, does,
+                   "rank %d: the thread that %s is on %d cores near its NIC", rank, does,
                    rondo_cores_count(&there));
     } else {
         RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_NET,
                    "rank %d: the thread that %s is on the rank's %d cores: none of them is known to be near "
-                   "its card",
+                   "its NIC",
                    rank, does, rondo_cores_count(&own));
     }
 }

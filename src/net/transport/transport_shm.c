@@ -273,7 +273,7 @@ static rondo_status map_get(struct shm *shm, int peer, struct shm_map **out)
     if (status != RONDO_SUCCESS) {
         return rondo_fail(status, "rank %d cannot map the shared memory of rank %d (host %.*s): %s%s",
                           net->rank, peer, RONDO_HOST_LEN, net->peers[peer].host, rondo_error_text(),
-                          net->arenas[peer].mode != RONDO_SHM_FILE
+                          net->arenas[peer].mode != RONDO_SHM_MODE_FILE
                               ? "; RONDO_SHM_MODE=file shares it through /dev/shm instead"
                               : "");
     }
@@ -483,7 +483,7 @@ static rondo_status shm_connect_all(void *state)
      * settle. */
     for (int i = 0; i < shm->net->nlocal; i++) {
         int peer = shm->net->local_ranks[i];
-        if (shm->net->arenas[peer].mode != RONDO_SHM_MEMFD) {
+        if (shm->net->arenas[peer].mode != RONDO_SHM_MODE_MEMFD) {
             RONDO_TRY(map_get(shm, peer, &map));
         }
     }

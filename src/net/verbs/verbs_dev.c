@@ -378,7 +378,8 @@ static int gid_fit(const union ibv_gid *gid, int type)
     if (memcmp(gid, &none, sizeof none) == 0 || !rondo_verbs_range_has(&found.range, gid->raw)) {
         return 0;
     }
-    return 1 + 4 * (type == wanted) + 2 * (gid_is_ipv4(gid) == (params->ib_addr_family == 0)) + !link_local;
+    return 1 + 4 * (type == wanted) +
+           2 * (gid_is_ipv4(gid) == (params->ib_addr_family == RONDO_IB_ADDR_FAMILY_4)) + !link_local;
 }
 
 /* @return the index that fits best, -1: none. */

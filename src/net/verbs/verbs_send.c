@@ -6,13 +6,6 @@
 #include "base/mem.h"
 #include "base/param.h"
 
-enum routing {
-    ROUTING_AUTO,
-    ROUTING_FIXED,
-    ROUTING_ADAPTIVE,
-    ROUTING_AUTO_TOO
-}; /* RONDO_IB_ADAPTIVE_ROUTING */
-
 /* The writes of a message on one lane. */
 struct chain {
     struct ibv_send_wr wr[RONDO_NET_MAX_RECVS + 1];
@@ -169,8 +162,8 @@ static void add_sizes(struct rondo_verbs_comm *comm, const struct rondo_verbs_gr
 static int is_told_apart(const struct rondo_verbs_comm *comm, size_t bytes)
 {
     const struct rondo_params *params = rondo_params();
-    int adaptive = params->ib_adaptive_routing == ROUTING_ADAPTIVE ||
-                   (params->ib_adaptive_routing != ROUTING_FIXED &&
+    int adaptive = params->ib_adaptive_routing == RONDO_IB_ADAPTIVE_ROUTING_ALWAYS ||
+                   (params->ib_adaptive_routing != RONDO_IB_ADAPTIVE_ROUTING_NEVER &&
                     comm->address.link_layer == IBV_LINK_LAYER_INFINIBAND);
     return adaptive && bytes > (uint64_t)params->ib_ar_threshold;
 }
