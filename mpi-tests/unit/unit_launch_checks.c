@@ -1,4 +1,5 @@
-/* launcher.h and launch_checks.h, with made-up environments and records: nothing depends on this machine. */
+/* init/launcher.h and init/launch_checks.h, on made-up environments and peer records. Nothing is read from
+ * this machine. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,9 +30,9 @@ static const char *const variables[] = {
 static struct rondo_peer *peers;
 static struct rondo_launch_scene scene;
 static struct rondo_launch_view view;
-static int32_t gone;      /* a process that does not exist */
-static int32_t reachable; /* whose probe can be opened */
-static int probes;        /* opened so far */
+static int32_t gone;      /* the process that does not exist */
+static int32_t reachable; /* the process whose probe can be opened */
+static int probes;        /* how many were opened */
 static char text[RONDO_ERROR_TEXT * 2];
 
 static int has_process(int32_t pid) { return pid != gone; }
@@ -89,8 +90,8 @@ static int warns(enum rondo_launch_check check)
     return rondo_launch_check_text(&scene, &view, check, text, RONDO_ERROR_TEXT);
 }
 
-/* Run all checks on a rank: only `expected` warns; RONDO_NUM_LAUNCH_CHECKS: none. */
-static void look(int rank, enum rondo_launch_check expected)
+/* Inspect as a rank: the check `expected` fails and no other; RONDO_NUM_LAUNCH_CHECKS: none fails. */
+static void inspect(int rank, enum rondo_launch_check expected)
 {
     scene.rank = rank;
     rondo_launch_look(&scene, &view);
@@ -113,11 +114,11 @@ static void look(int rank, enum rondo_launch_check expected)
 
 /* ---- the launcher ---- */
 
-static void without_a_launcher_nothing_is_known(void **state)
+static void without_a_launcher_all_is_unknown(void **state)
 {
     (void)state;
     struct rondo_launcher launcher;
-    setenv("SLURM_NTASKS", "4", 1); /* a batch script: no tasks were started */
+    setenv("SLURM_NTASKS", "4", 1); /* a batch script: no task has been launched */
     rondo_launcher_read(&launcher);
     assert_null(launcher.name);
     assert_int_equal(launcher.tasks, 0);
@@ -125,7 +126,7 @@ static void without_a_launcher_nothing_is_known(void **state)
     assert_int_equal(launcher.local_tasks, 0);
 }
 
-static void mpirun_takes_precedence_over_slurm(void **state)
+static void variables_of_mpirun_win_over_those_of_slurm(void **state)
 {
     (void)state;
     struct rondo_launcher launcher;
@@ -142,7 +143,7 @@ static void mpirun_takes_precedence_over_slurm(void **state)
     assert_int_equal(launcher.local_tasks, 8);
 }
 
-static void hydra_is_distinguished_from_slurms_pmi(void **state)
+static void hydra_is_distinguished_from_srun_with_pmi2(void **state)
 {
     (void)state;
     struct rondo_launcher launcher;
@@ -166,7 +167,7 @@ static void hydra_is_distinguished_from_slurms_pmi(void **state)
     assert_int_equal(launcher.tasks, 6);
 }
 
-static void srun_gives_tasks_and_tasks_of_the_node(void **state)
+static void srun_gives_the_tasks_of_the_step_and_of_the_node(void **state)
 {
     (void)state;
     struct rondo_launcher launcher;
@@ -189,7 +190,7 @@ static void srun_gives_tasks_and_tasks_of_the_node(void **state)
     assert_int_equal(launcher.local_tasks, 0);
 }
 
-static void task_lists_of_slurm_are_parsed(void **state)
+static void slurm_task_lists_are_parsed(void **state)
 {
     (void)state;
     static const struct {
@@ -209,21 +210,21 @@ static void task_lists_of_slurm_are_parsed(void **state)
     }
 }
 
-/* ---- launch checks ---- */
+/* ---- checks ---- */
 
-static void a_correct_job_gets_no_warning(void **state)
+static void a_correct_job_passes_every_check(void **state)
 {
     (void)state;
     job(3, 4);
     scene.launcher = (struct rondo_launcher){ "srun", "srun --cpu-bind=none", 12, 0, 4 };
     for (int r = 0; r < 12; r++) {
-        look(r, RONDO_NUM_LAUNCH_CHECKS);
+        inspect(r, RONDO_NUM_LAUNCH_CHECKS);
         assert_int_equal(view.leads, r % 4 == 0);
     }
-    assert_int_equal(probes, 3); /* only the first rank of each following host */
+    assert_int_equal(probes, 3); /* the first rank of each later host, and no other */
 }
 
-static void ranks_bound_to_one_core_are_warned(void **state)
+static void ranks_bound_to_one_core_get_advice_to_unbind(void **state)
 {
     (void)state;
     job(2, 4);
@@ -231,22 +232,22 @@ static void ranks_bound_to_one_core_are_warned(void **state)
     for (int r = 4; r < 8; r++) {
         peers[r].cores.bits[0] = 8;
     }
-    look(0, RONDO_NUM_LAUNCH_CHECKS);
-    look(4, RONDO_LAUNCH_CORES);
+    inspect(0, RONDO_NUM_LAUNCH_CHECKS);
+    inspect(4, RONDO_LAUNCH_CORES);
     assert_text("the 4 ranks on n1 are bound to 1 core, though their launcher may use 8");
     assert_text("mpirun --bind-to none");
-    look(5, RONDO_NUM_LAUNCH_CHECKS);
+    inspect(5, RONDO_NUM_LAUNCH_CHECKS);
     /* Two of them share a core. */
     peers[5].cores.bits[0] = 1;
     peers[6].cores.bits[0] = 2;
-    look(4, RONDO_LAUNCH_CORES);
+    inspect(4, RONDO_LAUNCH_CORES);
     assert_text("bound to 3 cores");
     scene.launcher.unbind = NULL;
-    look(4, RONDO_LAUNCH_CORES);
+    inspect(4, RONDO_LAUNCH_CORES);
     assert_text("--cpu-bind=none");
 }
 
-static void a_job_that_has_no_more_cores_gets_no_warning(void **state)
+static void no_warning_when_the_launcher_has_no_more_cores(void **state)
 {
     (void)state;
     job(1, 4);
@@ -254,56 +255,56 @@ static void a_job_that_has_no_more_cores_gets_no_warning(void **state)
         peers[r].cores.bits[0] = 3;
     }
     scene.launcher_cores.bits[0] = 3;
-    look(0, RONDO_NUM_LAUNCH_CHECKS);
-    memset(&scene.launcher_cores, 0, sizeof scene.launcher_cores); /* not known */
-    look(0, RONDO_NUM_LAUNCH_CHECKS);
+    inspect(0, RONDO_NUM_LAUNCH_CHECKS);
+    memset(&scene.launcher_cores, 0, sizeof scene.launcher_cores); /* unknown */
+    inspect(0, RONDO_NUM_LAUNCH_CHECKS);
     scene.launcher_cores.bits[0] = 0xff;
-    look(0, RONDO_LAUNCH_CORES);
+    inspect(0, RONDO_LAUNCH_CORES);
     for (int r = 0; r < 4; r++) { /* threads of one process: no launcher bound them */
         peers[r].process_hash = 5;
     }
-    look(0, RONDO_NUM_LAUNCH_CHECKS);
+    inspect(0, RONDO_NUM_LAUNCH_CHECKS);
 }
 
-static void a_process_that_does_not_exist_is_a_stranger(void **state)
+static void a_record_of_a_process_that_does_not_exist_is_reported(void **state)
 {
     (void)state;
     job(2, 2);
     gone = peers[3].pid;
-    look(0, RONDO_NUM_LAUNCH_CHECKS);
-    look(2, RONDO_LAUNCH_STRANGER);
-    assert_text("rank 3 on n1 says that it is process 1003 of the host of rank 2, n1");
+    inspect(0, RONDO_NUM_LAUNCH_CHECKS);
+    inspect(2, RONDO_LAUNCH_STRANGER);
+    assert_text("rank 3 on n1 claims to be process 1003 on the host of rank 2, n1");
     assert_text("boot id");
     assert_text("its own RONDO_HOSTID");
     scene.has_hostid = 1;
-    look(2, RONDO_LAUNCH_STRANGER);
-    assert_text("one identity (RONDO_HOSTID)");
-    peers[2].pidns = peers[3].pidns = 0; /* the pid may belong to any process */
-    look(2, RONDO_NUM_LAUNCH_CHECKS);
+    inspect(2, RONDO_LAUNCH_STRANGER);
+    assert_text("the same identity (RONDO_HOSTID)");
+    peers[2].pidns = peers[3].pidns = 0; /* an unknown pid namespace: pids cannot be compared */
+    inspect(2, RONDO_NUM_LAUNCH_CHECKS);
 }
 
-static void more_processes_than_the_launcher_started_are_warned(void **state)
+static void more_processes_on_a_host_than_were_launched_are_reported(void **state)
 {
     (void)state;
     job(1, 4);
     scene.launcher = (struct rondo_launcher){ "srun", "", 4, 0, 2 };
-    look(0, RONDO_LAUNCH_NODES);
-    assert_text("srun started 2 processes on the node of rank 0, but 4 say");
+    inspect(0, RONDO_LAUNCH_NODES);
+    assert_text("srun started 2 processes on the node of rank 0, but 4 processes claim");
     assert_text("host n0");
     assert_text("RONDO_HOSTID");
     assert_text("OMPI_MCA_btl=self,tcp");
-    look(1, RONDO_NUM_LAUNCH_CHECKS);
+    inspect(1, RONDO_NUM_LAUNCH_CHECKS);
     peers[1].process_hash = peers[0].process_hash; /* ranks as threads: two processes */
     peers[3].process_hash = peers[2].process_hash;
-    look(0, RONDO_NUM_LAUNCH_CHECKS);
+    inspect(0, RONDO_NUM_LAUNCH_CHECKS);
     scene.launcher.local_tasks = 1;
-    look(0, RONDO_LAUNCH_NODES);
+    inspect(0, RONDO_LAUNCH_NODES);
     assert_text("srun started 1 process on");
     scene.has_hostid = 1;
-    look(0, RONDO_NUM_LAUNCH_CHECKS);
+    inspect(0, RONDO_NUM_LAUNCH_CHECKS);
 }
 
-static void the_cause_of_a_divided_host_is_named(void **state)
+static void a_warning_names_the_namespace_that_divides_a_host(void **state)
 {
     (void)state;
     job(4, 2);
@@ -312,61 +313,61 @@ static void the_cause_of_a_divided_host_is_named(void **state)
         peers[r].shm_dev = 20 + (uint64_t)(r / 2);
         snprintf(peers[r].host, sizeof peers[r].host, "same");
     }
-    look(0, RONDO_NUM_LAUNCH_CHECKS);
-    look(2, RONDO_LAUNCH_DIVIDED);
-    assert_text("rank 2 on same and rank 4 on same have one host identity (name and boot id), but not one "
-                "/dev/shm: ");
+    inspect(0, RONDO_NUM_LAUNCH_CHECKS);
+    inspect(2, RONDO_LAUNCH_DIVIDED);
+    assert_text("rank 2 on same and rank 4 on same have the same host identity (name and boot id), but "
+                "different /dev/shm: ");
     assert_text("--ipc=host --pid=host");
-    look(4, RONDO_NUM_LAUNCH_CHECKS); /* one is enough */
-    look(6, RONDO_NUM_LAUNCH_CHECKS);
+    inspect(4, RONDO_NUM_LAUNCH_CHECKS); /* one warning a host is enough */
+    inspect(6, RONDO_NUM_LAUNCH_CHECKS);
     peers[4].pidns++;
     peers[5].pidns++;
-    look(2, RONDO_LAUNCH_DIVIDED);
-    assert_text("but not one /dev/shm and not one pid namespace: ");
+    inspect(2, RONDO_LAUNCH_DIVIDED);
+    assert_text("but different /dev/shm and pid namespaces: ");
     peers[4].shm_dev = peers[5].shm_dev = peers[2].shm_dev;
     scene.has_hostid = 1;
-    look(2, RONDO_LAUNCH_DIVIDED);
-    assert_text("identity (RONDO_HOSTID), but not one pid namespace: ");
+    inspect(2, RONDO_LAUNCH_DIVIDED);
+    assert_text("identity (RONDO_HOSTID), but different pid namespaces: ");
 }
 
-static void hosts_that_share_memory_are_warned(void **state)
+static void two_identities_of_one_machine_are_reported(void **state)
 {
     (void)state;
     job(3, 2);
     reachable = peers[4].pid;
-    look(0, RONDO_LAUNCH_TWINS);
-    assert_text("rank 0 on n0 and rank 4 on n2 have two host identities");
-    assert_text("one RONDO_HOSTID");
-    look(2, RONDO_LAUNCH_TWINS);
+    inspect(0, RONDO_LAUNCH_TWINS);
+    assert_text("rank 0 on n0 and rank 4 on n2 have different host identities");
+    assert_text("the same RONDO_HOSTID");
+    inspect(2, RONDO_LAUNCH_TWINS);
     assert_text("rank 2 on n1 and rank 4 on n2");
-    look(4, RONDO_NUM_LAUNCH_CHECKS);
-    look(1, RONDO_NUM_LAUNCH_CHECKS);
-    scene.has_hostid = 1; /* intended */
-    look(0, RONDO_NUM_LAUNCH_CHECKS);
+    inspect(4, RONDO_NUM_LAUNCH_CHECKS);
+    inspect(1, RONDO_NUM_LAUNCH_CHECKS);
+    scene.has_hostid = 1; /* the user chose these nodes */
+    inspect(0, RONDO_NUM_LAUNCH_CHECKS);
     scene.has_hostid = 0;
     probes = 0;
     peers[4].shm_dev++;
-    look(0, RONDO_NUM_LAUNCH_CHECKS);
-    assert_int_equal(probes, 1); /* of n1 only */
+    inspect(0, RONDO_NUM_LAUNCH_CHECKS);
+    assert_int_equal(probes, 1); /* that of n1 */
 }
 
-static void many_hosts_cost_few_probes(void **state)
+static void at_most_64_hosts_are_probed(void **state)
 {
     (void)state;
     job(250, 4);
-    look(0, RONDO_NUM_LAUNCH_CHECKS);
+    inspect(0, RONDO_NUM_LAUNCH_CHECKS);
     assert_int_equal(probes, 64);
     probes = 0;
-    look(996, RONDO_NUM_LAUNCH_CHECKS);
+    inspect(996, RONDO_NUM_LAUNCH_CHECKS);
     assert_int_equal(probes, 0);
 }
 
-static void the_longest_texts_are_complete(void **state)
+static void the_longest_warnings_are_not_truncated(void **state)
 {
     (void)state;
     job(1, 4);
     for (int r = 0; r < 4; r++) {
-        memset(peers[r].host, 'h', sizeof peers[r].host); /* not terminated: a peer wrote it */
+        memset(peers[r].host, 'h', sizeof peers[r].host); /* a peer may leave out the terminator */
         peers[r].pid = INT32_MAX;
         peers[r].cores.bits[0] = 1;
     }
@@ -387,20 +388,20 @@ static void the_longest_texts_are_complete(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(without_a_launcher_nothing_is_known),
-        TEST(mpirun_takes_precedence_over_slurm),
-        TEST(hydra_is_distinguished_from_slurms_pmi),
-        TEST(srun_gives_tasks_and_tasks_of_the_node),
-        TEST(task_lists_of_slurm_are_parsed),
-        TEST(a_correct_job_gets_no_warning),
-        TEST(ranks_bound_to_one_core_are_warned),
-        TEST(a_job_that_has_no_more_cores_gets_no_warning),
-        TEST(a_process_that_does_not_exist_is_a_stranger),
-        TEST(more_processes_than_the_launcher_started_are_warned),
-        TEST(the_cause_of_a_divided_host_is_named),
-        TEST(hosts_that_share_memory_are_warned),
-        TEST(many_hosts_cost_few_probes),
-        TEST(the_longest_texts_are_complete),
+        TEST(without_a_launcher_all_is_unknown),
+        TEST(variables_of_mpirun_win_over_those_of_slurm),
+        TEST(hydra_is_distinguished_from_srun_with_pmi2),
+        TEST(srun_gives_the_tasks_of_the_step_and_of_the_node),
+        TEST(slurm_task_lists_are_parsed),
+        TEST(a_correct_job_passes_every_check),
+        TEST(ranks_bound_to_one_core_get_advice_to_unbind),
+        TEST(no_warning_when_the_launcher_has_no_more_cores),
+        TEST(a_record_of_a_process_that_does_not_exist_is_reported),
+        TEST(more_processes_on_a_host_than_were_launched_are_reported),
+        TEST(a_warning_names_the_namespace_that_divides_a_host),
+        TEST(two_identities_of_one_machine_are_reported),
+        TEST(at_most_64_hosts_are_probed),
+        TEST(the_longest_warnings_are_not_truncated),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

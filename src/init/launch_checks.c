@@ -11,12 +11,12 @@
 #include "base/param.h"
 #include "comm/comm.h"
 
-enum { PROBES_MAX = 64 }; /* a twin is sought among so many of the hosts that follow */
+enum { PROBES_MAX = 64 }; /* hosts whose probe one rank opens at most, among those of higher ranks */
 
-/* Host names come from peers: never printed beyond their field. */
+/* A peer may send a host name without its terminator: print no more than the field. */
 #define HOST(peer) (int)strnlen((peer)->host, RONDO_HOST_LEN - 1), (peer)->host
 
-/* ---- looking ---- */
+/* ---- inspection ---- */
 
 static int by_value(const void *x, const void *y)
 {
@@ -24,7 +24,7 @@ static int by_value(const void *x, const void *y)
     return (a > b) - (a < b);
 }
 
-/* Processes of this node; ranks may be threads of one. 0: no memory to count them. */
+/* Count the processes of this node, whose ranks may be threads. @return 0 when memory runs out. */
 static int count_processes(const struct rondo_launch_scene *scene, int nlocal)
 {
     const struct rondo_peer *self = &scene->peers[scene->rank];
@@ -46,7 +46,7 @@ static int count_processes(const struct rondo_launch_scene *scene, int nlocal)
     return count;
 }
 
-/* Ranks of a node follow each other as a rule: the nearest lower rank is found first. */
+/* Ranks of a node usually follow each other, so search from the nearest lower rank down. */
 static int leads_node(const struct rondo_launch_scene *scene)
 {
     const struct rondo_peer *self = &scene->peers[scene->rank];
@@ -63,7 +63,7 @@ static int shares_memory(const struct rondo_peer *a, const struct rondo_peer *b)
     return a->shm_dev != 0 && a->shm_dev == b->shm_dev && a->pidns != 0 && a->pidns == b->pidns;
 }
 
-static void look_at_local(const struct rondo_launch_scene *scene, struct rondo_launch_view *view, int r)
+static void inspect_local(const struct rondo_launch_scene *scene, struct rondo_launch_view *view, int r)
 {
     const struct rondo_peer *peer = &scene->peers[r];
     view->nranks++;
@@ -73,8 +73,8 @@ static void look_at_local(const struct rondo_launch_scene *scene, struct rondo_l
     }
 }
 
-/* Of two hosts the one with the lower rank looks at the other. */
-static void look_at_host(const struct rondo_launch_scene *scene, struct rondo_launch_view *view, int r,
+/* Only the host with the lower first rank probes the other one. */
+static void inspect_host(const struct rondo_launch_scene *scene, struct rondo_launch_view *view, int r,
                          int *nprobes)
 {
     const struct rondo_peer *self = &scene->peers[scene->rank], *peer = &scene->peers[r];
@@ -91,7 +91,7 @@ static void look_at_host(const struct rondo_launch_scene *scene, struct rondo_la
 void rondo_launch_look(const struct rondo_launch_scene *scene, struct rondo_launch_view *view)
 {
     const struct rondo_peer *self = &scene->peers[scene->rank];
-    int nprobes = 0, told = 0; /* told: a lower rank of this host tells that it is divided */
+    int nprobes = 0, reported = 0; /* reported: a lower rank of this host warns that it is divided */
     *view =
         (struct rondo_launch_view){ .leads = leads_node(scene), .stranger = -1, .divided = -1, .twin = -1 };
     if (!view->leads) {
@@ -100,27 +100,27 @@ void rondo_launch_look(const struct rondo_launch_scene *scene, struct rondo_laun
     for (int r = 0; r < scene->nranks; r++) {
         const struct rondo_peer *peer = &scene->peers[r];
         if (rondo_peer_same_node(self, peer)) {
-            look_at_local(scene, view, r);
+            inspect_local(scene, view, r);
         } else if (self->host_hash != peer->host_hash) {
-            look_at_host(scene, view, r, &nprobes);
+            inspect_host(scene, view, r, &nprobes);
         } else if (r < scene->rank) {
-            told = 1;
-        } else if (view->divided < 0 && !told) {
+            reported = 1;
+        } else if (view->divided < 0 && !reported) {
             view->divided = r;
         }
     }
     view->nprocesses = count_processes(scene, view->nranks);
 }
 
-/* ---- telling ---- */
+/* ---- warnings ---- */
 
 typedef int (*check_text)(const struct rondo_launch_scene *scene, const struct rondo_launch_view *view,
                           char *text, size_t size);
 
 static const char *plural(int n) { return n == 1 ? "" : "s"; }
 
-static int cores_text(const struct rondo_launch_scene *scene, const struct rondo_launch_view *view,
-                      char *text, size_t size)
+static int few_cores_text(const struct rondo_launch_scene *scene, const struct rondo_launch_view *view,
+                          char *text, size_t size)
 {
     const struct rondo_peer *self = &scene->peers[scene->rank];
     int used = rondo_cores_count(&view->cores), allowed = rondo_cores_count(&scene->launcher_cores);
@@ -128,10 +128,8 @@ static int cores_text(const struct rondo_launch_scene *scene, const struct rondo
         return 0;
     }
     snprintf(text, size,
-             "the %d ranks on %.*s are bound to %d core%s, though their launcher may use %d: they take "
-             "turns, and every call is slow. "
-             "Start them "
-             "with %s, or ask for a core a rank",
+             "the %d ranks on %.*s are bound to %d core%s, though their launcher may use %d: ranks share "
+             "cores, and every call is slow. Start them with %s, or request one core per rank",
              view->nranks, HOST(self), used, plural(used), allowed,
              scene->launcher.unbind ? scene->launcher.unbind
                                     : "no binding (mpirun --bind-to none, srun --cpu-bind=none)");
@@ -146,16 +144,16 @@ static int stranger_text(const struct rondo_launch_scene *scene, const struct ro
     }
     const struct rondo_peer *self = &scene->peers[scene->rank], *peer = &scene->peers[view->stranger];
     snprintf(text, size,
-             "rank %d on %.*s says that it is process %d of the host of rank %d, %.*s, where there is no "
-             "such process: it has ended, or two "
-             "machines have one identity (%s); give each machine its own RONDO_HOSTID",
+             "rank %d on %.*s claims to be process %d on the host of rank %d, %.*s, which has no such "
+             "process: either it has exited, or two machines have the same identity (%s). Give each machine "
+             "its own RONDO_HOSTID",
              view->stranger, HOST(peer), peer->pid, scene->rank, HOST(self),
-             scene->has_hostid ? "RONDO_HOSTID" : "name and boot id, as copies of a virtual machine have");
+             scene->has_hostid ? "RONDO_HOSTID" : "name and boot id, as clones of a virtual machine have");
     return 1;
 }
 
-static int nodes_text(const struct rondo_launch_scene *scene, const struct rondo_launch_view *view,
-                      char *text, size_t size)
+static int merged_hosts_text(const struct rondo_launch_scene *scene, const struct rondo_launch_view *view,
+                             char *text, size_t size)
 {
     const struct rondo_peer *self = &scene->peers[scene->rank];
     int started = scene->launcher.local_tasks;
@@ -163,20 +161,17 @@ static int nodes_text(const struct rondo_launch_scene *scene, const struct rondo
         return 0;
     }
     snprintf(text, size,
-             "%s started %d process%s on the node of rank %d, but %d say that they are on its host %.*s, "
-             "with one name, boot id, /dev/shm "
-             "and pid "
-             "namespace: they are taken for one node. If these are several machines, give each its own "
-             "RONDO_HOSTID; if it is one, the "
-             "MPI's own "
-             "shared memory may not work there (Open MPI: OMPI_MCA_btl=self,tcp)",
+             "%s started %d process%s on the node of rank %d, but %d processes claim its host %.*s, with the "
+             "same name, boot id, /dev/shm and pid namespace, so Rondo treats them as one node. If they run "
+             "on several machines, give each machine its own RONDO_HOSTID; if on one, shared memory of the "
+             "MPI library may fail there (Open MPI: set OMPI_MCA_btl=self,tcp)",
              scene->launcher.name, started, started == 1 ? "" : "es", scene->rank, view->nprocesses,
              HOST(self));
     return 1;
 }
 
-static int divided_text(const struct rondo_launch_scene *scene, const struct rondo_launch_view *view,
-                        char *text, size_t size)
+static int divided_host_text(const struct rondo_launch_scene *scene, const struct rondo_launch_view *view,
+                             char *text, size_t size)
 {
     if (view->divided < 0) {
         return 0;
@@ -184,41 +179,37 @@ static int divided_text(const struct rondo_launch_scene *scene, const struct ron
     const struct rondo_peer *a = &scene->peers[scene->rank], *b = &scene->peers[view->divided];
     int shm = a->shm_dev != b->shm_dev, pidns = a->pidns != b->pidns;
     snprintf(text, size,
-             "rank %d on %.*s and rank %d on %.*s have one host identity (%s), but not one %s%s%s: they are "
-             "taken for two nodes, and data "
-             "between "
-             "them goes over the network. Let containers share both (docker run --ipc=host --pid=host), or, "
-             "if they shall be two nodes, "
-             "give each "
-             "its own RONDO_HOSTID",
+             "rank %d on %.*s and rank %d on %.*s have the same host identity (%s), but different %s: Rondo "
+             "treats them as two nodes, and their data goes over the network. Let containers share both "
+             "(docker run --ipc=host --pid=host); if two nodes are intended, give each its own RONDO_HOSTID",
              scene->rank, HOST(a), view->divided, HOST(b),
-             scene->has_hostid ? "RONDO_HOSTID" : "name and boot id", shm ? "/dev/shm" : "",
-             shm && pidns ? " and not one " : "", pidns ? "pid namespace" : "");
+             scene->has_hostid ? "RONDO_HOSTID" : "name and boot id",
+             !pidns ? "/dev/shm"
+             : shm  ? "/dev/shm and pid namespaces"
+                    : "pid namespaces");
     return 1;
 }
 
-static int twins_text(const struct rondo_launch_scene *scene, const struct rondo_launch_view *view,
-                      char *text, size_t size)
+static int shared_host_text(const struct rondo_launch_scene *scene, const struct rondo_launch_view *view,
+                            char *text, size_t size)
 {
     if (scene->has_hostid || view->twin < 0) {
         return 0;
     }
     const struct rondo_peer *a = &scene->peers[scene->rank], *b = &scene->peers[view->twin];
     snprintf(text, size,
-             "rank %d on %.*s and rank %d on %.*s have two host identities (name and boot id, or "
-             "RONDO_HOSTID), but share memory, /dev/shm "
-             "and pid "
-             "namespace: they are on one machine and taken for two nodes, and data between them goes over "
-             "the network; give them one "
+             "rank %d on %.*s and rank %d on %.*s have different host identities (name and boot id, or "
+             "RONDO_HOSTID), but share memory, /dev/shm and pid namespace: they are on one machine, yet "
+             "Rondo treats them as two nodes, and their data goes over the network. Give both the same "
              "RONDO_HOSTID",
              scene->rank, HOST(a), view->twin, HOST(b));
     return 1;
 }
 
 static const check_text texts[RONDO_NUM_LAUNCH_CHECKS] = {
-    [RONDO_LAUNCH_CORES] = cores_text, [RONDO_LAUNCH_STRANGER] = stranger_text,
-    [RONDO_LAUNCH_NODES] = nodes_text, [RONDO_LAUNCH_DIVIDED] = divided_text,
-    [RONDO_LAUNCH_TWINS] = twins_text,
+    [RONDO_LAUNCH_CORES] = few_cores_text,    [RONDO_LAUNCH_STRANGER] = stranger_text,
+    [RONDO_LAUNCH_NODES] = merged_hosts_text, [RONDO_LAUNCH_DIVIDED] = divided_host_text,
+    [RONDO_LAUNCH_TWINS] = shared_host_text,
 };
 
 int rondo_launch_check_text(const struct rondo_launch_scene *scene, const struct rondo_launch_view *view,
@@ -229,12 +220,12 @@ int rondo_launch_check_text(const struct rondo_launch_scene *scene, const struct
 
 /* ---- this process ---- */
 
-/* Also of another user, and where /proc hides it. */
+/* kill() also sees processes of other users, and those that /proc hides. */
 static int has_process(int32_t pid) { return pid <= 0 || kill(pid, 0) == 0 || errno != ESRCH; }
 
 void rondo_launch_warn(const struct rondo_ctx *ctx)
 {
-    static int said[RONDO_NUM_LAUNCH_CHECKS];
+    static int warned[RONDO_NUM_LAUNCH_CHECKS];
     const char *hostid = rondo_params()->hostid;
     struct rondo_launch_view view;
     char text[RONDO_ERROR_TEXT];
@@ -257,7 +248,7 @@ void rondo_launch_warn(const struct rondo_ctx *ctx)
     rondo_cores_launcher(&scene.launcher_cores);
     for (int i = 0; i < RONDO_NUM_LAUNCH_CHECKS; i++) {
         if (rondo_launch_check_text(&scene, &view, (enum rondo_launch_check)i, text, sizeof text) &&
-            !__atomic_exchange_n(&said[i], 1, __ATOMIC_RELAXED)) {
+            !__atomic_exchange_n(&warned[i], 1, __ATOMIC_RELAXED)) {
             RONDO_WARN("%s", text);
         }
     }
