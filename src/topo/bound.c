@@ -1,11 +1,12 @@
 /*
- * How much any set of channels could carry: cuts of the graph. Each channel of a ring crosses every cut that
- * separates its points once in each direction, where the network behind all nets is a point like the devices;
- * so nchannels x bw is at most the least maximum flow between two of them. Inside a node every channel, ring
- * or tree, crosses a cut between devices at least once, in one direction or the other. Between nodes a tree
- * brings data down to every device and takes it out once. Only links on paths that channels may take count,
- * at the least cost at which they are taken. When the number of channels is given, capacities are whole
- * numbers of channels.
+ * Upper bounds on any set of channels, from cuts of the graph. A ring's channel crosses each cut that
+ * separates its points once in each direction, and the network behind all nets is a point like the devices.
+ * So nchannels x bw is at most the smallest maximum flow between two points. Inside a node every channel,
+ * ring or tree, crosses a cut between devices at least once, in either direction. Between nodes a tree brings
+ * data down to every device and takes it out once.
+ *
+ * Only links on paths that channels may use count, at their lowest cost. If the number of channels is given,
+ * capacities are whole numbers of channels.
  */
 #include <string.h>
 
@@ -13,25 +14,25 @@
 #include "topo/search_step.h"
 
 struct arc {
-    int32_t to, pair; /* pair: the arc back, which gives flow back */
+    int32_t to, pair; /* pair: the reverse arc, which returns flow */
     int64_t capacity, left;
 };
 
 struct flow {
     const struct rondo_topo *topo;
     struct arc *arc;
-    int32_t *first;             /* per node: its arcs are arc[first[v] .. first[v + 1]) */
-    int32_t *queue, *by;        /* breadth first search: by[v]: arc that reached v, -1 none */
-    int32_t nnodes, world, all; /* world: the network; all: a source before all devices */
+    int32_t *first;             /* per node v: its arcs are arc[first[v] .. first[v + 1]) */
+    int32_t *queue, *by;        /* breadth first search; by[v]: the arc that reached v, -1 none */
+    int32_t nnodes, world, all; /* world: the network; all: a source that feeds all devices */
     int32_t either;             /* arcs hold the sum of both directions */
-    int32_t nchannels;          /* given, 0: free */
+    int32_t nchannels;          /* exact number, 0: any */
     int64_t best;
     int32_t cut, at;
 };
 
 static const int64_t INFINITE = (int64_t)1 << 50;
 
-/* ---- what links are worth ---- */
+/* ---- link capacities ---- */
 
 static void mark_path(const struct rondo_topo *topo, int from, int to, uint8_t *cost)
 {
@@ -42,7 +43,7 @@ static void mark_path(const struct rondo_topo *topo, int from, int to, uint8_t *
     }
 }
 
-/* Least cost of each link on any path between two devices, or a device and a net; 0: none takes it. */
+/* Lowest cost of each link on any path between two devices, or a device and a net; 0: on none. */
 static void mark_links(const struct rondo_topo *topo, int inter, uint8_t *cost)
 {
     for (int a = 0; a < topo->ndevs; a++) {
@@ -99,7 +100,7 @@ static void list_arcs(const struct flow *f, const uint8_t *cost, int inter, int 
     }
 }
 
-/* Arcs grouped by node. */
+/* Group the arcs by node. */
 static rondo_status group_arcs(struct flow *f, const struct arc_list *list)
 {
     int32_t *at;
@@ -197,7 +198,7 @@ static int64_t augment(struct flow *f, int source, int sink)
     return least;
 }
 
-/* Which cut was it? f->by tells the source's side. */
+/* Name the cut. f->by marks the source's side. */
 static void name_cut(struct flow *f, int source)
 {
     const struct rondo_topo *topo = f->topo;
@@ -225,19 +226,19 @@ static void name_cut(struct flow *f, int source)
     }
 }
 
-/* The most that n channels, each through one of two capacities, can carry in all. Speeds at which a capacity
- * holds one channel less are the candidates. */
+/* The most that n channels can carry in total if each goes through one of two capacities. The candidate
+ * speeds are those at which a capacity holds one channel less. */
 static int64_t in_channels(int64_t a, int64_t b, int n)
 {
     int64_t best = 0;
-    for (int i = 0; i <= n; i++) { /* i through a, the others through b */
+    for (int i = 0; i <= n; i++) { /* i channels through a, the others through b */
         int64_t x = i > 0 ? a / i : INFINITE, y = i < n ? b / (n - i) : INFINITE, speed = x < y ? x : y;
         best = speed > best ? speed : best;
     }
     return best * n;
 }
 
-/* What crosses the cut that f->by shows, by direction; only for arcs with both directions in one. */
+/* What crosses the cut marked by f->by, counted by direction; for arcs that hold both directions. */
 static int64_t cut_in_channels(const struct flow *f, const uint8_t *cost)
 {
     const struct rondo_topo *topo = f->topo;
@@ -250,7 +251,7 @@ static int64_t cut_in_channels(const struct flow *f, const uint8_t *cost)
     return in_channels(out, in, f->nchannels);
 }
 
-/* Lower f->best to the maximum flow from source to sink; gives up as soon as it cannot be lower. */
+/* Lower f->best to the maximum flow from source to sink. Stops as soon as the flow cannot be lower. */
 static void lower(struct flow *f, const uint8_t *cost, int source, int sink)
 {
     int64_t total = 0, whole;
@@ -278,7 +279,7 @@ static void lower(struct flow *f, const uint8_t *cost, int source, int sink)
 
 static int device_node(const struct rondo_topo *topo, int d) { return topo->point[d]; }
 
-/* Host endpoints of one NUMA node are alike: one flow stands for all. */
+/* Host endpoints of one NUMA node are alike: one flow represents all of them. */
 static int stands_for_itself(const struct rondo_topo *topo, int d)
 {
     if (topo->node[device_node(topo, d)].type != RONDO_NODE_HOST) {
@@ -306,7 +307,7 @@ static void ring_flows(struct flow *f, const uint8_t *cost, int inter)
     }
 }
 
-/* Down to every device, and out. */
+/* Down to every device, and out once. */
 static void tree_flows(struct flow *f, const uint8_t *cost)
 {
     for (int d = 0; d < f->topo->ndevs; d++) {
@@ -326,7 +327,7 @@ static void device_flows(struct flow *f, const uint8_t *cost)
     }
 }
 
-/* Channels of a speed that all devices together can send. */
+/* The number of channels of a speed that all devices together can send. */
 static int64_t hops_at(const int64_t *out, int n, int64_t speed)
 {
     int64_t hops = 0;
@@ -336,7 +337,7 @@ static int64_t hops_at(const int64_t *out, int n, int64_t speed)
     return hops;
 }
 
-/* Each channel of a chain leaves all devices but one: n channels need n x (ndevs - 1) hops of a speed. */
+/* A chain's channel leaves all devices but one: n channels need n x (ndevs - 1) hops of a speed. */
 static void chain_sum(struct flow *f, const uint8_t *cost)
 {
     const struct rondo_topo *topo = f->topo;
@@ -352,7 +353,7 @@ static void chain_sum(struct flow *f, const uint8_t *cost)
     high = sum / (topo->ndevs - 1);
     if (f->nchannels > 0 && high / f->nchannels > 0) {
         high /= f->nchannels;
-        while (low < high) { /* the largest speed that still gives enough hops */
+        while (low < high) { /* find the highest speed with enough hops */
             int64_t middle = (low + high + 1) / 2;
             if (hops_at(out, topo->ndevs, middle) >= (int64_t)f->nchannels * (topo->ndevs - 1)) {
                 low = middle;
@@ -369,7 +370,7 @@ static void chain_sum(struct flow *f, const uint8_t *cost)
     }
 }
 
-/* A channel is as slow as the fastest path of the worst placed device; the number of channels is limited. */
+/* A channel is no faster than the best path of the worst placed device; the number of channels is limited. */
 static void channel_limit(struct flow *f, int inter)
 {
     const struct rondo_topo *topo = f->topo;
@@ -390,7 +391,7 @@ static void channel_limit(struct flow *f, int inter)
     }
 }
 
-/* Between the devices alone: once, in either direction; the hops of a chain. */
+/* Between the devices alone: one crossing in either direction, and the hops of a chain. */
 static rondo_status bound_inside(struct flow *f, int chain)
 {
     uint8_t *cost;
@@ -409,7 +410,7 @@ static rondo_status bound_inside(struct flow *f, int chain)
     return status;
 }
 
-/* Rings of one node both ways; through the nets. */
+/* Rings on one node cross in both directions; rings and trees of several nodes go through the nets. */
 static rondo_status bound_around(struct flow *f, int ring, int inter)
 {
     uint8_t *cost;
@@ -432,8 +433,8 @@ static rondo_status bound_around(struct flow *f, int ring, int inter)
 rondo_status rondo_topo_bound(const struct rondo_topo *topo, struct rondo_graph *graph, int nchannels)
 {
     int inter = topo->options.nnodes > 1 && topo->nnets > 0, ring = graph->id == RONDO_GRAPH_RING;
-    int around = inter ||
-                 (ring && topo->options.nnodes == 1); /* without nets, a ring over nodes is a chain in each */
+    /* without nets, a ring over several nodes is a chain in each */
+    int around = inter || (ring && topo->options.nnodes == 1);
     struct flow f = {
         .topo = topo, .nchannels = nchannels, .best = INFINITE, .cut = RONDO_CUT_CHANNELS, .at = -1
     };

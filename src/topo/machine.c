@@ -467,7 +467,6 @@ rondo_status rondo_machine_check(const struct rondo_machine *machine)
     char text[RONDO_ERROR_TEXT];
     int32_t item;
     rondo_status status = rondo_machine_fault(machine, text, &item);
-    return status == RONDO_SUCCESS
-               ? status
-               : rondo_fail(status, "%s: %s", machine->source[0] ? machine->source : "machine", text);
+    return status == RONDO_SUCCESS ? status
+                                   : rondo_fail(status, "%s: %s", rondo_machine_source(machine), text);
 }

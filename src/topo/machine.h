@@ -146,6 +146,11 @@ rondo_status rondo_machine_check(const struct rondo_machine *machine);
 /** Like rondo_machine_check but without logging: text[RONDO_ERROR_TEXT] gets the error and *item the item
  * at fault (-1: none). */
 rondo_status rondo_machine_fault(const struct rondo_machine *machine, char *text, int32_t *item);
+/** Where the machine came from, as the subject of an error. */
+static inline const char *rondo_machine_source(const struct rondo_machine *machine)
+{
+    return machine->source[0] ? machine->source : "the machine";
+}
 /** Name an item for people: "GPU 0000:17:00.0", "NUMA node 1", "NET mlx5_0". @return text. */
 const char *rondo_machine_item_name(const struct rondo_machine *machine, int32_t item, char *text,
                                     size_t bytes);

@@ -13,8 +13,9 @@ enum { WORDS = RONDO_MAX_CORES / 32, LOW_WORDS = 28 };
 enum { MAX_INDEX = 65535, MAX_MBPS = RONDO_MACHINE_MAX_MBS * 8, MAX_US = 1000000 };
 
 /* clang-format off */
-#define FIELD(KIND, part, member, name, TYPE, flags, unknown, min, max) \
-    { name, RONDO_ITEM_##KIND, RONDO_FIELD_##TYPE, flags, sizeof(((struct rondo_item *)0)->part.member), offsetof(struct rondo_item, part.member), unknown, min, max }
+#define FIELD(KIND, part, member, name, TYPE, flags, unknown, min, max)     \
+    { name, RONDO_ITEM_##KIND, RONDO_FIELD_##TYPE, flags, sizeof(((struct rondo_item *)0)->part.member),   \
+      offsetof(struct rondo_item, part.member), unknown, min, max }
 #define REQUIRED RONDO_FIELD_REQUIRED
 #define IDENTITY RONDO_FIELD_IDENTITY
 #define OPTIONAL RONDO_FIELD_OPTIONAL
@@ -352,7 +353,7 @@ static int text_parse(const struct rondo_field *field, struct rondo_item *item, 
     case RONDO_FIELD_BUSID:
     case RONDO_FIELD_TARGET: value = rondo_busid_parse(text); break;
     default:
-        /* An empty text is what sysfs's unknown values become in dumps. */
+        /* Dumps have an empty text where sysfs's value is unknown. */
         if (text[0] == '\0' && !(field->flags & RONDO_FIELD_REQUIRED)) {
             value = field->unknown;
         } else if (!number_parse(text, field->type == RONDO_FIELD_HEX ? 16 : 10, &value)) {
@@ -361,7 +362,7 @@ static int text_parse(const struct rondo_field *field, struct rondo_item *item, 
             value = class_widen(text, value);
         }
         if (!in_range(field, value)) {
-            return 0; /* before it is cut to the member's width */
+            return 0; /* before truncation to the member's width */
         }
     }
     number_set(field, item, value);

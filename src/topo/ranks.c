@@ -39,8 +39,7 @@ static rondo_status rank_add(const struct rondo_machine *machine, const char *li
     }
     return rondo_fail(RONDO_INVALID_ARGUMENT,
                       "\"%.64s\": %s has no GPU %ld (it has %d); give NVML indices such as \"0,2,5-7\"", list,
-                      machine->source[0] ? machine->source : "the machine", dev,
-                      (int)rondo_machine_count(machine, RONDO_ITEM_GPU));
+                      rondo_machine_source(machine), dev, (int)rondo_machine_count(machine, RONDO_ITEM_GPU));
 }
 
 static rondo_status list_bad(const char *list, const char *at)
@@ -125,7 +124,7 @@ static rondo_status ranks_hosts(const struct rondo_machine *machine, int n, stru
     }
     if (ncpus == 0) {
         return rondo_fail(RONDO_INVALID_ARGUMENT, "%s has neither a GPU nor a NUMA node (<cpu>)",
-                          machine->source[0] ? machine->source : "the machine");
+                          rondo_machine_source(machine));
     }
     for (int i = 0; i < n; i++) {
         int c = (int)((int64_t)i * ncpus / n), first = (int)(((int64_t)c * n + ncpus - 1) / ncpus);
@@ -148,7 +147,7 @@ static rondo_status hosts_count(const struct rondo_machine *machine, const char 
         *n = with_cores ? with_cores : ncpus;
         return *n > 0 ? RONDO_SUCCESS
                       : rondo_fail(RONDO_INVALID_ARGUMENT, "%s has neither a GPU nor a NUMA node (<cpu>)",
-                                   machine->source[0] ? machine->source : "the machine");
+                                   rondo_machine_source(machine));
     }
     const char *at = list + 1;
     long ranks = list[0] == 'n' ? number_at(&at) : -1;

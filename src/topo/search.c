@@ -1,7 +1,7 @@
 /*
- * What is asked of an attempt, in which order: speeds fall; at each speed nets may cross rails, paths may get
- * worse, patterns simpler, channels different, each only when what came before did not do. A bound from cuts
- * says when nothing better exists, and which attempts cannot pay.
+ * The order of attempts: speeds fall; at each speed, channels may change rails, paths may get worse, patterns
+ * simpler, channels different from one another, each only when the step before did not succeed. A bound from
+ * cuts tells when no better graph exists and which attempts cannot pay off.
  */
 #include <string.h>
 
@@ -9,18 +9,19 @@
 #include "topo/search_step.h"
 
 enum {
-    BUDGET = 1 << 16,         /* steps of one graph's search, */
-    BUDGET_DEVICE = 1 << 10,  /* and so many more for each device */
+    BUDGET = 1 << 16,         /* steps of a graph's search, */
+    BUDGET_DEVICE = 1 << 10,  /* plus this many per device */
     BUDGET_ATTEMPT = 1 << 13, /* of one attempt */
-    BUDGET_SAME = 1 << 8,     /* when all channels repeat the first: it works at once or not at all */
+    BUDGET_SAME = 1 << 8,     /* when all channels repeat the first one: it succeeds at once or not at all */
     BUDGET_AFTER = 1 << 15,   /* of all improvements */
-    BUDGET_IMPROVE = 1 << 11, /* of one */
-    MOST_SEARCHED = 256       /* devices without NVSwitches, where all are candidates at every position */
+    BUDGET_IMPROVE = 1 << 11, /* of one improvement */
+    MOST_SEARCHED = 256       /* devices without NVSwitches, where each device is a candidate at each
+                               * position */
 };
 
 struct search {
     const struct rondo_topo *topo;
-    struct rondo_lay *lay; /* NULL: nothing is searched */
+    struct rondo_lay *lay; /* NULL: no search */
     struct rondo_graph *best, tried;
     const int32_t *speed;
     int32_t nspeeds;
@@ -30,7 +31,7 @@ struct search {
     int64_t budget, *scratch;
 };
 
-/* ---- what there is ---- */
+/* ---- what the node offers ---- */
 
 static void pick_speeds(struct search *s)
 {
@@ -63,8 +64,8 @@ static void see_type(const struct rondo_topo_path *path, uint32_t *seen)
     }
 }
 
-/* The types of paths that occur, best first: only they make a difference. Between device and net nothing
- * better than PIX is asked for. */
+/* List the path types that occur, best first; others cannot make a difference. Between device and net
+ * nothing better than PIX is required. */
 static void list_types(struct search *s)
 {
     const struct rondo_topo *topo = s->topo;
@@ -109,7 +110,7 @@ static int32_t fastest_path(const struct search *s)
     return best;
 }
 
-/* What counts, in MB/s: through the nets, or inside one node. */
+/* The bandwidth that counts, in MB/s: through the nets, or inside a single node. */
 static int64_t total(const struct search *s, const struct rondo_graph *g)
 {
     return (int64_t)g->nchannels * (s->inter ? g->bw_inter : g->bw_intra);
@@ -117,7 +118,8 @@ static int64_t total(const struct search *s, const struct rondo_graph *g)
 
 /* ---- attempts ---- */
 
-/* Channels of this speed that leave a device through its links, each link by itself. */
+/* Upper limit on channels of this speed, from the bound and from the links of each device, taken one by
+ * one. */
 static int channels_at(const struct search *s, int32_t speed)
 {
     const struct rondo_topo *topo = s->topo;
@@ -144,7 +146,7 @@ static int worth(const struct search *s, const struct rondo_attempt *a)
     return slow > 0 && most >= a->min_channels && (int64_t)most * slow > total(s, s->best) && s->budget > 0;
 }
 
-/* @return 1: as many channels as asked for. */
+/* @return 1 if as many channels were laid as requested. */
 static int run(struct search *s, struct rondo_attempt *a, int64_t budget, struct rondo_graph *into)
 {
     int64_t before = into->steps, least = 4 * (int64_t)s->topo->ndevs * a->max_channels;
@@ -161,7 +163,8 @@ static int optimal(const struct search *s)
     return s->best->nchannels > 0 && total(s, s->best) + s->best->nchannels > s->best->bound;
 }
 
-/* Same order first, then different ones; for trees on sm 90 and later a plain tree after the balanced one. */
+/* Same order for all channels first, then different ones. Trees on sm 90 and later try a plain tree after
+ * the balanced one. */
 static int try_patterns(struct search *s, struct rondo_attempt *a)
 {
     int pattern = a->pattern, done = 0;
@@ -210,8 +213,8 @@ static int try_rails(struct search *s, struct rondo_attempt *a)
     return wanted == 2 && a->pattern != RONDO_PATTERN_TREE && try_types(s, a);
 }
 
-/* First pass: fall through the speeds until there is a graph, and on while half the channels' speed may give
- * more in all. */
+/* First pass: lower the speed until there is a graph, and further while half the speed may give more in
+ * total. */
 static void fall(struct search *s, int pattern)
 {
     struct rondo_attempt a = { .pattern = pattern,
@@ -232,7 +235,7 @@ static void fall(struct search *s, int pattern)
     }
 }
 
-/* ---- afterwards ---- */
+/* ---- improvements ---- */
 
 static void double_channels(struct rondo_graph *g)
 {
@@ -244,7 +247,7 @@ static void double_channels(struct rondo_graph *g)
     g->bw_inter /= 2;
 }
 
-/* Fast channels are halved: two thread blocks move more than one. */
+/* Fast channels are split in two: two thread blocks move more than one. */
 static void duplicate(struct search *s)
 {
     struct rondo_graph *g = s->best;
@@ -254,8 +257,8 @@ static void duplicate(struct search *s)
     }
 }
 
-/* On one node a single ring becomes two of half the speed: two trees use a link in both directions, one does
- * not. */
+/* On one node a single ring becomes two of half the speed: two trees use a link in both directions, one
+ * does not. */
 static void split_single(struct search *s, struct rondo_graph *ring)
 {
     if (ring->nchannels == 1 && s->max_channels > 1 && s->topo->options.nnodes == 1 && s->topo->ndevs > 1 &&
@@ -265,11 +268,11 @@ static void split_single(struct search *s, struct rondo_graph *ring)
     }
 }
 
-/* Is a change of the number of channels worth a gain? More channels cost latency: one part in 64 at least. */
+/* Does the gain justify a change of the channels? More channels cost latency, so it must exceed 1/64. */
 static int pays(int64_t now, int64_t then) { return then - now > now / 64; }
 
-/* An attempt like the best graph but for what the caller changes, into s->tried, fitted. @return its speed
- * through the net or of its channels, 0: it has not as many channels. */
+/* Run an attempt like the best graph except for what the caller sets; the fitted result is s->tried.
+ * @return the channels' common speed, 0: fewer channels than requested. */
 static int32_t try_like(struct search *s, struct rondo_attempt *a, int64_t budget)
 {
     struct rondo_graph *g = &s->tried, *best = s->best;
@@ -288,7 +291,7 @@ static int no_worse_paths(const struct rondo_graph *g, const struct rondo_graph 
     return g->type_intra <= than->type_intra && g->type_inter <= than->type_inter;
 }
 
-/* Speeds that are in no table: what the bound leaves for each number of channels, and a little less. */
+/* Try speeds that no table has: what the bound allows for each number of channels, and slightly less. */
 static void improve(struct search *s)
 {
     static const int percent[] = { 100, 97, 90 };
@@ -312,14 +315,14 @@ static void improve(struct search *s)
     }
 }
 
-/* More in all; or as much, more of it inside the node, over paths that are no worse. */
+/* More in total; or as much, with more of it inside the node, over paths that are no worse. */
 static int better_tree(const struct rondo_graph *g, const struct rondo_graph *best)
 {
     return best->nchannels == 0 || pays(best->found, g->found) ||
            (g->found >= best->found && g->bw_intra > best->bw_intra && no_worse_paths(g, best));
 }
 
-/* As much over better paths? */
+/* Find as much bandwidth over better paths. */
 static void improve_types(struct search *s)
 {
     struct rondo_graph *best = s->best;
@@ -336,8 +339,7 @@ static void improve_types(struct search *s)
     }
 }
 
-/* Trees move twice the bytes inside a node that they move between nodes: look for orders that leave room for
- * that. */
+/* Trees move twice as many bytes inside a node as between nodes: find orders that leave room for it. */
 static void improve_inside(struct search *s)
 {
     struct rondo_graph *best = s->best;
@@ -359,12 +361,12 @@ static void improve_inside(struct search *s)
 
 /* ---- a tree from the ring's channels: always possible, and often as good ---- */
 
-/* Channel c moved on by c; odd channels are the even ones backwards; moved on so that devices that are
- * equally near to their nets take turns in being first. */
+/* ROTATED: channel c starts c places further on. MIRRORED: odd channels are the even ones reversed.
+ * SPREAD: devices that are equally near to their nets take turns in being first. */
 enum variant { AS_IS, ROTATED, MIRRORED, SPREAD };
 
-/* Where channel c begins in its ring: at a device that no other is nearer to the net than, the one that has
- * been first least. */
+/* Where channel c starts in its ring: of the devices nearest to the net, the one that was first least
+ * often. */
 static int spread_start(const struct search *s, const int16_t *order, int net, const int16_t *starts)
 {
     const struct rondo_topo_path *best = NULL;
@@ -470,8 +472,8 @@ static void search_init(struct search *s, struct rondo_graph *best, int id, cons
     best->type_intra = best->type_inter = RONDO_PATH_DIS;
 }
 
-/* Nothing is searched: on host memory the order by place is the best, and among very many PCI devices any
- * search is too long. */
+/* Skip the search: on host memory the order by place is optimal, and with very many PCI devices any search
+ * takes too long. */
 static int by_place(const struct rondo_topo *topo)
 {
     return (topo->max_sm == 0 && !topo->all_gpus) || (topo->ndevs > MOST_SEARCHED && topo->nnvs == 0);

@@ -1,7 +1,7 @@
 /*
- * The depth-first search for channels. Devices are put one after the other; a path is taken by subtracting
- * what it costs from each of its links and given back on the way out. The order in which candidates are tried
- * decides nearly everything: on machines with a regular build the first try is the answer.
+ * The depth-first search for channels. It places one device after the other; using a path subtracts its cost
+ * from each of its links, and backtracking returns it. The order of the candidates decides nearly everything:
+ * on regular machines the first try is the answer.
  */
 #include "topo/search_step.h"
 
@@ -15,20 +15,19 @@ enum forced {
     IN_ORDER,
     REPLAY,
     SHIFT
-}; /* where a channel's order comes from: searched, device numbers, the previous channel, that moved on by one
-    */
+}; /* source of a channel's order: searched, device numbers, the previous channel, that rotated by one */
 
 struct rondo_lay {
     const struct rondo_topo *topo;
     struct rondo_attempt a;
     struct rondo_graph now, *best;
-    int64_t *left; /* per link, in 1/480 MB/s */
+    int64_t *left; /* remaining per link, in 1/480 MB/s */
     uint8_t *used; /* [channel][device] */
-    int16_t *cand; /* [channel][position][..]: candidates */
-    int16_t *nets; /* nets in the order of trial */
+    int16_t *cand; /* [channel][position][candidate] */
+    int16_t *nets; /* in the order in which they are tried */
     int32_t nnets;
     int64_t budget;
-    int32_t done; /* max_channels were laid */
+    int32_t done; /* max_channels are laid */
     int32_t nhops;
     int64_t steps;
 };
@@ -93,7 +92,7 @@ static void give(struct rondo_lay *s, const struct rondo_topo_path *path, int nh
     }
 }
 
-/* @return 0 when a link has too little left; nothing is taken then. */
+/* Take a path from the links. @return 0, having taken nothing, if a link has too little left. */
 static int take(struct rondo_lay *s, const struct rondo_topo_path *path, int64_t speed)
 {
     const struct rondo_topo *topo = s->topo;
@@ -159,14 +158,14 @@ static int16_t *channel_order(struct rondo_lay *s, int back_by)
     return s->now.order + (size_t)(s->now.nchannels - back_by) * (size_t)s->topo->ndevs;
 }
 
-/* ---- the way out ---- */
+/* ---- leaving through a net ---- */
 
 static const struct rondo_item *net_item(const struct rondo_lay *s, int net)
 {
     return rondo_topo_item(s->topo, rondo_topo_net_point(s->topo, net));
 }
 
-/* May a channel that came in at `in` leave at `out`? */
+/* May a channel that entered through net `in` leave through `out`? */
 static int may_leave(const struct rondo_lay *s, int in, int out)
 {
     const struct rondo_item *a = net_item(s, in), *b = net_item(s, out);
@@ -189,9 +188,9 @@ static int may_leave(const struct rondo_lay *s, int in, int out)
     return a->net.guid != 0 && a->net.guid == b->net.guid && a->net.port == b->net.port;
 }
 
-/* The position after which a channel of this pattern goes to its net, -1: it never does. A balanced tree goes
- * from position 0 and again from 1. */
-static int first_way_back(const struct rondo_lay *s)
+/* The position after which a channel of this pattern goes to its net, -1: never. A balanced tree goes
+ * there from position 0 and again from 1. */
+static int first_position_to_net(const struct rondo_lay *s)
 {
     if (!through_nets(s)) {
         return -1;
@@ -201,7 +200,7 @@ static int first_way_back(const struct rondo_lay *s)
                                                       : 0;
 }
 
-static void lay_way_out(struct rondo_lay *s, int dev, int at, enum forced forced)
+static void lay_exit(struct rondo_lay *s, int dev, int at, enum forced forced)
 {
     int16_t *net = s->now.net + 2 * (size_t)s->now.nchannels;
     int balanced = s->a.pattern == RONDO_PATTERN_BALANCED_TREE, next = balanced && at == 0 ? 1 : -1;
@@ -229,7 +228,7 @@ struct score {
     int16_t dev;
 };
 
-/* Near the net first (when it counts), then the fastest and shortest paths, then by number. */
+/* Nearest to the net first (if it matters), then the fastest and shortest paths, then by number. */
 static int score_before(const struct score *a, const struct score *b)
 {
     if (a->net_mbs != b->net_mbs) {
@@ -271,14 +270,15 @@ static int sorted_candidates(struct rondo_lay *s, int dev, int with_net, int16_t
     for (int i = 1; i < count; i++) {
         equal &= list[i].mbs == list[0].mbs;
     }
-    /* Devices near the net are kept for the end, where the channel goes back to it. */
+    /* Keep devices near the net for the end, where the channel returns to it. */
     for (int i = 0; i < count; i++) {
         cand[i] = list[with_net < 0 && equal ? count - 1 - i : i].dev;
     }
     return count;
 }
 
-/* Behind NVSwitches all devices are alike: only neighbours are tried, which keeps the sets of peers small. */
+/* Behind NVSwitches all devices are alike: try only neighbours, which keeps each device's set of peers
+ * small. */
 static int neighbours(const struct rondo_lay *s, int dev, int16_t *cand)
 {
     const uint8_t *used = s->used + (size_t)s->now.nchannels * (size_t)s->topo->ndevs;
@@ -337,8 +337,8 @@ static void close_ring(struct rondo_lay *s, int dev)
     }
 }
 
-/* Put dev at a position and go on. back: the position that goes to the net, -1: none is left, -2: this one
- * has just been there. */
+/* Place a device and continue. back: the position that goes to the net, -1: none is left, -2: this one has
+ * just been there. */
 static void lay_device(struct rondo_lay *s, int dev, int at, int back, enum forced forced)
 {
     int n = s->topo->ndevs,
@@ -353,7 +353,7 @@ static void lay_device(struct rondo_lay *s, int dev, int at, int back, enum forc
         channel_order(s, 0)[at] = (int16_t)dev;
     }
     if (back == at) {
-        lay_way_out(s, dev, at, forced);
+        lay_exit(s, dev, at, forced);
     } else if (at + 1 < n) {
         lay_next(s, dev, at, back == -2 ? -1 : back, forced);
     } else if (!through_nets(s) && s->a.pattern == RONDO_PATTERN_RING && n > 1 &&
@@ -367,12 +367,12 @@ static void lay_device(struct rondo_lay *s, int dev, int at, int back, enum forc
     }
 }
 
-/* ---- the way in ---- */
+/* ---- entering ---- */
 
 static void start(struct rondo_lay *s, int net, int dev, enum forced forced)
 {
     const struct rondo_topo_path *path = NULL;
-    int back = first_way_back(s);
+    int back = first_position_to_net(s);
     if (over(s)) {
         return;
     }
@@ -387,7 +387,7 @@ static void start(struct rondo_lay *s, int net, int dev, enum forced forced)
     }
 }
 
-/* A small budget of its own for a try that either works at once or not. */
+/* Give a small budget to an attempt that works at once or not at all. */
 static void start_briefly(struct rondo_lay *s, int net, int dev, enum forced forced, int64_t most)
 {
     int64_t kept = s->budget - most;
@@ -404,7 +404,7 @@ static void start_anywhere(struct rondo_lay *s, int net)
 {
     int n = s->topo->ndevs, best = -1;
     const struct rondo_topo_path *in;
-    if (net != NO_NET) { /* the net's own devices first */
+    if (net != NO_NET) { /* the devices nearest to the net first */
         int from = rondo_topo_net_point(s->topo, net);
         for (int d = 0; d < n; d++) {
             in = rondo_topo_path(s->topo, from, d);
@@ -472,7 +472,8 @@ static void lay_channel(struct rondo_lay *s)
     }
 }
 
-/* Nets in turns: the nearest of each device, then the second nearest of each, then the rest by number. */
+/* Order the nets in turns: the nearest net of each device, then the second nearest of each, then the rest
+ * by number. */
 static void order_nets(struct rondo_lay *s)
 {
     const struct rondo_topo *topo = s->topo;
@@ -533,10 +534,9 @@ int rondo_lay_run(struct rondo_lay *s, const struct rondo_attempt *attempt, stru
     return s->done ? 1 : s->budget > 0 ? 0 : -1;
 }
 
-/* ---- orders without a search: devices by their place in the machine ---- */
+/* ---- channels without a search, by locality ---- */
 
-/* Cache that holds a core and covers least; -1 none. Items stand in the order of the machine, which is that
- * of locality. */
+/* The smallest cache that contains a core, -1: none. Items are in machine order, which follows locality. */
 static int cache_of(const struct rondo_machine *m, int core)
 {
     int best = -1, best_count = 0;
@@ -564,8 +564,7 @@ static int lowest_core(const struct rondo_cores *cores)
 }
 
 struct place {
-    int32_t
-        key[5]; /* package, NUMA node, cache or GPU (items stand in the order of the machine), core, device */
+    int32_t key[5]; /* package, NUMA node, cache or GPU (items are in machine order), core, device */
 };
 
 static struct place place_of(const struct rondo_topo *topo, int dev)

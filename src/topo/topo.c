@@ -7,11 +7,6 @@
 /* Keeps the two points x points path matrices (64 bytes an entry, plus hops) below 1 GB. */
 enum { MAX_POINTS = 2500 };
 
-static const struct rondo_item *item_at(const struct rondo_topo_build *build, int32_t item)
-{
-    return &build->machine->item[item];
-}
-
 int rondo_topo_node_add(struct rondo_topo_build *build, int type, int index, int item)
 {
     struct rondo_topo *topo = build->topo;
@@ -21,7 +16,8 @@ int rondo_topo_node_add(struct rondo_topo_build *build, int type, int index, int
 
 int rondo_topo_above(const struct rondo_topo_build *build, int item)
 {
-    for (int32_t up = item_at(build, item)->parent; up >= 0; up = item_at(build, up)->parent) {
+    for (int32_t up = rondo_topo_build_item(build, item)->parent; up >= 0;
+         up = rondo_topo_build_item(build, up)->parent) {
         int node = build->node_of[up];
         if (node >= 0 && (build->topo->node[node].type == RONDO_NODE_PCI ||
                           build->topo->node[node].type == RONDO_NODE_CPU)) {
@@ -32,11 +28,6 @@ int rondo_topo_above(const struct rondo_topo_build *build, int item)
 }
 
 /* ---- ranks ---- */
-
-static const char *source_of(const struct rondo_machine *machine)
-{
-    return machine->source[0] ? machine->source : "the machine";
-}
 
 static rondo_status busid_unknown(const struct rondo_machine *machine, const struct rondo_topo_rank *rank)
 {
@@ -52,7 +43,7 @@ static rondo_status busid_unknown(const struct rondo_machine *machine, const str
     return rondo_fail(
         RONDO_INVALID_ARGUMENT,
         "rank %d uses GPU %s, but %s has %s%s; check that the topology file describes this machine",
-        (int)rank->rank, rondo_busid_text(rank->busid, text), source_of(machine),
+        (int)rank->rank, rondo_busid_text(rank->busid, text), rondo_machine_source(machine),
         known[0] ? "only GPUs " : "no GPU", known);
 }
 
@@ -73,7 +64,7 @@ static rondo_status ranks_resolve(struct rondo_topo_build *build, int32_t *gpu)
             return busid_unknown(build->machine, &topo->rank[i]);
         }
         build->gpu_ranks[gpu[i]]++;
-        int sm = item_at(build, gpu[i])->gpu.sm;
+        int sm = rondo_topo_build_item(build, gpu[i])->gpu.sm;
         topo->min_sm = sm > 0 && (topo->min_sm == 0 || sm < topo->min_sm) ? sm : topo->min_sm;
         topo->max_sm = sm > topo->max_sm ? sm : topo->max_sm;
     }
@@ -85,7 +76,7 @@ static rondo_status ranks_resolve(struct rondo_topo_build *build, int32_t *gpu)
 static void children_find(struct rondo_topo_build *build)
 {
     for (int32_t i = build->machine->nitems - 1; i >= 0; i--) {
-        const struct rondo_item *item = item_at(build, i);
+        const struct rondo_item *item = rondo_topo_build_item(build, i);
         if (item->kind == RONDO_ITEM_GPU && item->parent >= 0) {
             build->gpu_of[item->parent] = i;
         } else if (item->kind == RONDO_ITEM_NIC && item->parent >= 0) {
@@ -97,9 +88,9 @@ static void children_find(struct rondo_topo_build *build)
 static void used_mark(struct rondo_topo_build *build)
 {
     for (int32_t i = 0; i < build->machine->nitems; i++) {
-        const struct rondo_item *item = item_at(build, i);
+        const struct rondo_item *item = rondo_topo_build_item(build, i);
         if (item->kind == RONDO_ITEM_NET || (item->kind == RONDO_ITEM_GPU && build->gpu_ranks[i] > 0)) {
-            for (int32_t up = i; up >= 0 && !build->used[up]; up = item_at(build, up)->parent) {
+            for (int32_t up = i; up >= 0 && !build->used[up]; up = rondo_topo_build_item(build, up)->parent) {
                 build->used[up] = 1;
             }
         }
@@ -131,9 +122,9 @@ static int broadcom_level(const struct rondo_item *item, int lower)
 /* The lower level of a two-level switch is merged into its upper level, unless that is itself merged. */
 static int is_flattened(const struct rondo_topo_build *build, int32_t i)
 {
-    const struct rondo_item *item = item_at(build, i);
+    const struct rondo_item *item = rondo_topo_build_item(build, i);
     int row = broadcom_level(item, 1);
-    if (row < 0 || item->parent < 0 || broadcom_level(item_at(build, item->parent), 0) != row) {
+    if (row < 0 || item->parent < 0 || broadcom_level(rondo_topo_build_item(build, item->parent), 0) != row) {
         return 0;
     }
     int above = build->node_of[item->parent];
@@ -144,12 +135,12 @@ static int is_flattened(const struct rondo_topo_build *build, int32_t i)
  * yet. */
 static int nic_find(const struct rondo_topo_build *build, int32_t pci, int first)
 {
-    const struct rondo_item *item = item_at(build, pci);
+    const struct rondo_item *item = rondo_topo_build_item(build, pci);
     for (int n = first; n < build->topo->nnodes; n++) {
         const struct rondo_topo_node *node = &build->topo->node[n];
         if (node->type == RONDO_NODE_NIC) {
-            int32_t other = item_at(build, node->item)->parent;
-            const struct rondo_item *parent = item_at(build, other);
+            int32_t other = rondo_topo_build_item(build, node->item)->parent;
+            const struct rondo_item *parent = rondo_topo_build_item(build, other);
             if (parent->kind == RONDO_ITEM_PCI && parent->parent == item->parent &&
                 parent->pci.busid >> 4 == item->pci.busid >> 4) {
                 return n;
@@ -161,7 +152,7 @@ static int nic_find(const struct rondo_topo_build *build, int32_t pci, int first
 
 static void pci_node(struct rondo_topo_build *build, int32_t i, int first, int *count)
 {
-    const struct rondo_item *item = item_at(build, i);
+    const struct rondo_item *item = rondo_topo_build_item(build, i);
     if (!build->used[i] || build->gpu_of[i] >= 0) {
         return;
     }
@@ -182,7 +173,7 @@ static void inner_nodes(struct rondo_topo_build *build)
 {
     int count[RONDO_NUM_NODE_TYPES] = { 0 }, first = build->topo->nnodes;
     for (int32_t i = 0; i < build->machine->nitems; i++) {
-        const struct rondo_item *item = item_at(build, i);
+        const struct rondo_item *item = rondo_topo_build_item(build, i);
         if (item->kind == RONDO_ITEM_PCI) {
             pci_node(build, i, first, count);
         } else if (item->kind == RONDO_ITEM_NIC && build->used[i]) {
@@ -200,7 +191,7 @@ static void inner_nodes(struct rondo_topo_build *build)
 static void kind_nodes(struct rondo_topo_build *build, enum rondo_item_kind kind, int type)
 {
     for (int32_t i = 0, n = 0; i < build->machine->nitems; i++) {
-        if (item_at(build, i)->kind == (int32_t)kind) {
+        if (rondo_topo_build_item(build, i)->kind == (int32_t)kind) {
             build->node_of[i] = rondo_topo_node_add(build, type, n++, i);
         }
     }
@@ -301,8 +292,8 @@ static rondo_status topo_alloc(struct rondo_topo_build *build)
         return rondo_fail(RONDO_INVALID_ARGUMENT,
                           "%s has %d devices, %d nets and %d NUMA nodes, more than the limit of %d in all; "
                           "describe a part of the machine",
-                          source_of(build->machine), (int)topo->ndevs, (int)topo->nnets, (int)topo->ncpus,
-                          MAX_POINTS);
+                          rondo_machine_source(build->machine), (int)topo->ndevs, (int)topo->nnets,
+                          (int)topo->ncpus, MAX_POINTS);
     }
     size_t square = (size_t)topo->npoints * (size_t)topo->npoints;
     int nodes = topo->npoints + build->machine->nitems +
@@ -331,7 +322,7 @@ static rondo_status topo_fill(struct rondo_topo_build *build, const struct rondo
     topo->nnvs = rondo_topo_needs_nvs(build);
     if (topo->ncpus == 0) {
         return rondo_fail(RONDO_INVALID_ARGUMENT, "%s has no NUMA node (<cpu>); it needs at least one",
-                          source_of(build->machine));
+                          rondo_machine_source(build->machine));
     }
     RONDO_TRY(topo_alloc(build));
     nodes_build(build, gpu);

@@ -30,6 +30,12 @@ struct rondo_topo_build {
     int32_t nedges, edge_capacity;
 };
 
+static inline const struct rondo_item *rondo_topo_build_item(const struct rondo_topo_build *build,
+                                                             int32_t item)
+{
+    return &build->machine->item[item];
+}
+
 /** Build in this order, with the nodes in place: edges, then links and attachments. */
 rondo_status rondo_topo_build_edges(struct rondo_topo_build *build);
 rondo_status rondo_topo_build_pairs(struct rondo_topo_build *build);

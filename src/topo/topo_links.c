@@ -5,11 +5,6 @@
 #include "base/array.h"
 #include "base/mem.h"
 
-static const struct rondo_item *item_at(const struct rondo_topo_build *build, int32_t item)
-{
-    return &build->machine->item[item];
-}
-
 rondo_status rondo_topo_edge_add(struct rondo_topo_build *build, int a, int b, int type, int64_t mbs)
 {
     RONDO_TRY(
@@ -39,13 +34,14 @@ static rondo_status pci_edge(struct rondo_topo_build *build, int32_t i)
     }
     int type = topo->node[node].type;
     int owner = type == RONDO_NODE_PCI ? topo->node[node].item
-                                       : item_at(build, topo->node[node].item)->parent;
+                                       : rondo_topo_build_item(build, topo->node[node].item)->parent;
     if (owner != i) { /* another function of a NIC, or a merged switch level: the owner's link counts */
         return RONDO_SUCCESS;
     }
     int above = rondo_topo_above(build, i);
     return above < 0 ? RONDO_SUCCESS
-                     : rondo_topo_edge_add(build, above, node, RONDO_LINK_PCI, pci_rate(item_at(build, i)));
+                     : rondo_topo_edge_add(build, above, node, RONDO_LINK_PCI,
+                                           pci_rate(rondo_topo_build_item(build, i)));
 }
 
 static rondo_status cpu_edges(struct rondo_topo_build *build)
@@ -82,7 +78,7 @@ static rondo_status device_edges(struct rondo_topo_build *build)
 
 static rondo_status c2c_edge(struct rondo_topo_build *build, int32_t i)
 {
-    const struct rondo_item *item = item_at(build, i);
+    const struct rondo_item *item = rondo_topo_build_item(build, i);
     int gpu = build->node_of[item->parent];
     if (gpu < 0 || item->c2c.mbs <= 0 || item->c2c.count <= 0) {
         return RONDO_SUCCESS;
@@ -100,21 +96,23 @@ static int64_t net_rate(const struct rondo_item *net)
 
 static uint64_t host_of(const struct rondo_topo_build *build, int32_t item)
 {
-    return item_at(build, rondo_topo_root(build->machine, item))->cpu.host_hash;
+    return rondo_topo_build_item(build, rondo_topo_root(build->machine, item))->cpu.host_hash;
 }
 
 static int same_wire(const struct rondo_topo_build *build, int a, int b)
 {
     const struct rondo_topo_node *x = &build->topo->node[build->topo->ndevs + a],
                                  *y = &build->topo->node[build->topo->ndevs + b];
-    const struct rondo_item *i = item_at(build, x->item), *j = item_at(build, y->item);
+    const struct rondo_item *i = rondo_topo_build_item(build, x->item),
+                            *j = rondo_topo_build_item(build, y->item);
     return i->net.guid != 0 && i->net.guid == j->net.guid && i->net.port == j->net.port &&
            host_of(build, x->item) == host_of(build, y->item);
 }
 
 static int net_nic(const struct rondo_topo_build *build, int net)
 {
-    return build->node_of[item_at(build, build->topo->node[build->topo->ndevs + net].item)->parent];
+    return build
+        ->node_of[rondo_topo_build_item(build, build->topo->node[build->topo->ndevs + net].item)->parent];
 }
 
 /* Connect the nets from `net` on that share its wire: nets - LOC - y - the wire - x - LOC - their NICs. x
@@ -191,13 +189,13 @@ rondo_status rondo_topo_build_edges(struct rondo_topo_build *build)
 {
     RONDO_TRY(cpu_edges(build));
     for (int32_t i = 0; i < build->machine->nitems; i++) {
-        const struct rondo_item *item = item_at(build, i);
+        const struct rondo_item *item = rondo_topo_build_item(build, i);
         if (item->kind == RONDO_ITEM_PCI) {
             RONDO_TRY(pci_edge(build, i));
         } else if (item->kind == RONDO_ITEM_NIC && build->node_of[i] >= 0 &&
                    build->node_of[i] != build->node_of[item->parent]) {
-            int64_t mbs = item_at(build, item->parent)->kind == RONDO_ITEM_PCI
-                              ? pci_rate(item_at(build, item->parent))
+            int64_t mbs = rondo_topo_build_item(build, item->parent)->kind == RONDO_ITEM_PCI
+                              ? pci_rate(rondo_topo_build_item(build, item->parent))
                               : RONDO_LOC_MBS;
             RONDO_TRY(rondo_topo_edge_add(build, rondo_topo_above(build, i), build->node_of[i],
                                           RONDO_LINK_PCI, mbs));
@@ -230,7 +228,7 @@ static enum nv_end nvlink_end(const struct rondo_topo_build *build, const struct
     }
     uint32_t tclass = item->nvlink.tclass ? item->nvlink.tclass
                       : pci < 0           ? 0
-                                          : item_at(build, pci)->pci.class_code;
+                                          : rondo_topo_build_item(build, pci)->pci.class_code;
     return tclass >> 16 == 0x03 ? NV_GPU : tclass == 0x068001 ? NV_CPU : NV_NVS;
 }
 
@@ -238,7 +236,7 @@ int rondo_topo_needs_nvs(const struct rondo_topo_build *build)
 {
     for (int32_t i = 0; i < build->machine->nitems; i++) {
         int32_t target;
-        const struct rondo_item *item = item_at(build, i);
+        const struct rondo_item *item = rondo_topo_build_item(build, i);
         if (item->kind == RONDO_ITEM_NVLINK && build->gpu_ranks[item->parent] > 0 && item->nvlink.count > 0 &&
             nvlink_end(build, item, &target) == NV_NVS) {
             return 1;
@@ -262,14 +260,14 @@ static int pair_compare(const void *a, const void *b)
 
 static int gpu_rate(const struct rondo_topo_build *build, int32_t gpu)
 {
-    return rondo_topo_nvlink_mbs(item_at(build, gpu)->gpu.sm);
+    return rondo_topo_nvlink_mbs(rondo_topo_build_item(build, gpu)->gpu.sm);
 }
 
 /* Turn an NVLINK item into a pair. @return 0 if it leads nowhere. */
 static int nvlink_pair(const struct rondo_topo_build *build, int32_t i, struct pair *pair)
 {
     const struct rondo_topo *topo = build->topo;
-    const struct rondo_item *item = item_at(build, i);
+    const struct rondo_item *item = rondo_topo_build_item(build, i);
     int from = build->node_of[item->parent], to = -1, mbs = from < 0 ? 0 : gpu_rate(build, item->parent);
     int32_t gpu;
     if (from < 0 || item->nvlink.count <= 0) {
@@ -294,7 +292,7 @@ static int nvlink_pair(const struct rondo_topo_build *build, int32_t i, struct p
 /* Turn a PCILINK item into a pair. @return 0 if it leads nowhere. */
 static int pcilink_pair(const struct rondo_topo_build *build, int32_t i, struct pair *pair)
 {
-    const struct rondo_item *item = item_at(build, i);
+    const struct rondo_item *item = rondo_topo_build_item(build, i);
     int32_t target = rondo_machine_find_pci(build->machine, item->pcilink.target);
     int a = build->node_of[item->parent], b = target < 0 ? -1 : build->node_of[target];
     if (a < 0 || b < 0 || a == b || build->topo->node[a].type != RONDO_NODE_PCI ||
@@ -303,8 +301,8 @@ static int pcilink_pair(const struct rondo_topo_build *build, int32_t i, struct 
     }
     *pair = (struct pair){ .lo = a < b ? a : b,
                            .hi = a < b ? b : a,
-                           .mbs = rondo_topo_pci_mbs(item_at(build, item->parent)->pci.speed,
-                                                     item_at(build, item->parent)->pci.width) };
+                           .mbs = rondo_topo_pci_mbs(rondo_topo_build_item(build, item->parent)->pci.speed,
+                                                     rondo_topo_build_item(build, item->parent)->pci.width) };
     return 1;
 }
 
@@ -334,7 +332,7 @@ static rondo_status pairs_build(struct rondo_topo_build *build, enum rondo_item_
     int n = 0;
     RONDO_TRY(RONDO_NEW_ARRAY(pair, rondo_machine_count(build->machine, kind), "links of the topology"));
     for (int32_t i = 0; i < build->machine->nitems; i++) {
-        if (item_at(build, i)->kind == (int32_t)kind) {
+        if (rondo_topo_build_item(build, i)->kind == (int32_t)kind) {
             n += kind == RONDO_ITEM_NVLINK ? nvlink_pair(build, i, &pair[n])
                                            : pcilink_pair(build, i, &pair[n]);
         }
