@@ -233,8 +233,8 @@ static void levels_that_no_other_rank_would_take_are_not_packed(void **state)
         assert_int_equal(rondo_graphs_pack(graphs, 6, 0, NULL, &bytes, &n), RONDO_INTERNAL_ERROR); \
         assert_says(says);                                                                         \
     } while (0)
-    REFUSED(levels->n = 4, "they are none");
-    REFUSED(graphs[RONDO_GRAPH_RING].cut = NULL, "they are none");
+    REFUSED(levels->n = 4, "their number or cuts are invalid");
+    REFUSED(graphs[RONDO_GRAPH_RING].cut = NULL, "their number or cuts are invalid");
     REFUSED(cut[0] = 1, "before the first rank");
     REFUSED(cut[1] = 3, "a level that there is not");
     REFUSED(levels->kind[1] = RONDO_LEVEL_PACKAGE, "not in order");

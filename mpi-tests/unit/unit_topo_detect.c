@@ -372,7 +372,7 @@ static void nvml_tells_links_and_peers(void **state)
     assert_int_equal(rondo_machine_count(&machine, RONDO_ITEM_GPU), 4);
     assert_int_equal(rondo_machine_find_pci(&machine, rondo_busid_parse("0000:77:00.0")), -1);
     assert_says(machine.note, "NVML lists 4 of 5 GPUs");
-    assert_says(machine.note, "2 NVLinks are left out");
+    assert_says(machine.note, "2 NVLinks are ignored");
     const struct rondo_item *gpu = pci_at(&machine, "0000:63:00.0") + 1;
     assert_int_equal(gpu->gpu.dev, 3);
     assert_int_equal(gpu->gpu.sm, 90);

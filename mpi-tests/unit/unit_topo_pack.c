@@ -206,9 +206,9 @@ static void damaged_names_are_refused(void **state)
     k->bytes[20] = 255;
     assert_refused(k->bytes, 40, "40 bytes that say");
     say_length(k->bytes, 40);
-    assert_refused(k->bytes, 40, "they end within the name of net 0");
+    assert_refused(k->bytes, 40, "truncated in the name of net 0");
     say_length(k->bytes, 20);
-    assert_refused(k->bytes, 20, "they end within 1 nets");
+    assert_refused(k->bytes, 20, "truncated in the list of 1 nets");
     rondo_free(k->bytes);
     kind_pack(k);
     k->bytes[23] = '\n';
@@ -238,11 +238,11 @@ static void what_devices_make_of_nets_is_said_in_one_way(void **state)
     uint8_t *devices = k->bytes + without + 8 * RONDO_NUM_GDR + 8 * RONDO_GDR_READ;
     assert_int_equal(*devices, 4);
     *devices = 8;
-    assert_refused(k->bytes, k->nbytes, "net 1 says something of device 3 of 3");
+    assert_refused(k->bytes, k->nbytes, "net 1 has GPUDirect with device 3 of 3");
     *devices = 0;
-    assert_refused(k->bytes, k->nbytes, "devices make nothing of 2 nets, and version 3 says it");
+    assert_refused(k->bytes, k->nbytes, "version 3 without GPUDirect to any of 2 nets");
     say_length(k->bytes, k->nbytes - 1);
-    assert_refused(k->bytes, k->nbytes - 1, "they end within what devices make of 2 nets");
+    assert_refused(k->bytes, k->nbytes - 1, "truncated in the GPUDirect bits of 2 nets");
     kind_free(k);
 }
 
@@ -263,10 +263,9 @@ static void relays_are_said_in_one_way(void **state)
     *relay = 3;
     assert_refused(k->bytes, k->nbytes, "device 2 of 3 sends to net 1 through device 2");
     *relay = 0;
-    assert_refused(k->bytes, k->nbytes,
-                   "no device sends through another one to 2 nets, and version 5 says it");
+    assert_refused(k->bytes, k->nbytes, "version 5 without a relay to any of 2 nets");
     say_length(k->bytes, k->nbytes - 1);
-    assert_refused(k->bytes, k->nbytes - 1, "they end within the relays of 2 nets");
+    assert_refused(k->bytes, k->nbytes - 1, "truncated in the relays of 2 nets");
     kind_free(k);
 }
 
@@ -288,14 +287,14 @@ static void graphs_that_no_other_rank_would_take_are_not_packed(void **state)
     REFUSED(k->graph[0].nchannels = 33, "nchannels of graph 0 is 33");
     REFUSED(k->graph[0].pattern = RONDO_PATTERN_TREE, "pattern 3 does not belong to graph 0");
     REFUSED(k->graph[1].pattern = RONDO_PATTERN_RING, "pattern 4 does not belong to graph 1");
-    REFUSED(k->graph[1].id = 0, "graph 0 stands where graph 1 belongs");
+    REFUSED(k->graph[1].id = 0, "found graph 0 instead of graph 1");
     REFUSED(k->graph[1].order = NULL, "graph 1 orders 0 devices, expected 4");
-    REFUSED(k->order[0][4] = 1, "device 1 at place 1 of an order of graph 0");
+    REFUSED(k->order[0][4] = 1, "graph 0: device 1 at place 1 of an order");
     REFUSED(k->order[0][4] = -1, "device -1 at place 0");
-    REFUSED(k->graph[0].net[5] = 2, "net 2 in channel 2 of graph 0, where there are 2 nets");
+    REFUSED(k->graph[0].net[5] = 2, "graph 0, channel 2: net 2 does not exist, there are 2");
     REFUSED(k->ndevs = 1025, "1025 devices");
     REFUSED(k->nnets = -1, "-1 nets");
-    REFUSED(k->net[1].gdr[0] = 0x18, "net 1 says something of device 4 of 4");
+    REFUSED(k->net[1].gdr[0] = 0x18, "net 1 has GPUDirect with device 4 of 4");
     REFUSED(k->net[0].relay[4] = 1, "device 4 of 4 sends to net 0 through device 0");
     REFUSED(name_net(k, 1, "eth 0"), "byte 3 of the name of net 1 is 32, expected a visible character");
     REFUSED(name_net(k, 0, "\xc3"), "byte 0 of the name of net 0 is 195");
@@ -345,15 +344,15 @@ static void jobs_that_do_not_fit_are_refused(void **state)
     REFUSED(in->ndistinct = 1, RONDO_INTERNAL_ERROR, "rank 2 on node 1: its graphs");
     REFUSED(rank[6].graphs = rank[2].graphs, RONDO_INTERNAL_ERROR, "rank 5 and rank 6, both on node 2");
     REFUSED(rank[6].node = 3, RONDO_INTERNAL_ERROR, "rank 6 and rank 7, both on node 3");
-    REFUSED(rank[2].node = 3, RONDO_INTERNAL_ERROR, "rank 2 says it is on node 3, expected at most 1");
-    REFUSED(rank[9].node = 0xffffffff, RONDO_INTERNAL_ERROR, "rank 9 says it is on node 4294967295");
+    REFUSED(rank[2].node = 3, RONDO_INTERNAL_ERROR, "rank 2 claims node 3, expected at most 1");
+    REFUSED(rank[9].node = 0xffffffff, RONDO_INTERNAL_ERROR, "rank 9 claims node 4294967295");
     REFUSED(rank[9].node = 1, RONDO_INTERNAL_ERROR,
             "node 1 (rank 2 and others) has 4 ranks, but its graphs are for 3 devices");
     REFUSED(in->nranks = 9, RONDO_INTERNAL_ERROR, "node 3 (rank 7 and others) has 2 ranks");
     REFUSED(rank[4].local = 1, RONDO_INTERNAL_ERROR,
-            "rank 4 says it is local rank 1 of node 1, as another rank does");
+            "rank 4 claims local rank 1 of node 1, as does another rank");
     REFUSED(rank[4].local = 3, RONDO_INTERNAL_ERROR,
-            "rank 4 says it is local rank 3 of node 1, which has less ranks");
+            "rank 4 claims local rank 3 of node 1, which has fewer ranks");
     REFUSED(job->nbytes[1]--, RONDO_INTERNAL_ERROR, "rank 2 on node 1: its graphs");
     REFUSED(job->kind[1].bytes[9] ^= 1; for (int r = 0; r < 10; r++) if (rank[r].node % 2) rank[r].graphs =
                                             rondo_graphs_hash(job->bytes[1], job->nbytes[1]),

@@ -1,4 +1,4 @@
-/* What a graph's channels take from the links: legs, fit, check; names. */
+/* The link loads of a graph's channels: legs, fit, check; and names. */
 #include <stdio.h>
 #include <string.h>
 
@@ -45,7 +45,7 @@ static struct rondo_leg *add_leg(struct rondo_leg *leg, int from, int to, int in
     return leg + 1;
 }
 
-/* Trees leave where the pattern says; a ring leaves at its last device. */
+/* Trees leave where the pattern says, a ring at its last device. */
 static struct rondo_leg *legs_to_net(struct rondo_leg *leg, const struct rondo_graph *graph,
                                      const int16_t *order, int net)
 {
@@ -81,7 +81,7 @@ int rondo_graph_legs(const struct rondo_topo *topo, const struct rondo_graph *gr
     return (int)(leg - legs);
 }
 
-/* Add a leg's share of each link, in 1/480 of its speed. */
+/* Add a leg's load on each link, in 1/480 of its speed. */
 static void add_use(const struct rondo_topo *topo, const struct rondo_leg *leg, int64_t *use)
 {
     const struct rondo_topo_path *path = rondo_topo_path(topo, leg->from, leg->to);
@@ -96,8 +96,7 @@ static void add_use(const struct rondo_topo *topo, const struct rondo_leg *leg, 
 
 static int32_t max32(int32_t a, int32_t b) { return a > b ? a : b; }
 
-/* What the port at an end of the leg says of itself; the way to it is not counted, as in NCCL's graph files.
- */
+/* The latency of the port at an end of the leg, without the path to it, as in NCCL's graph files. */
 static int32_t net_latency(const struct rondo_topo *topo, const struct rondo_leg *leg)
 {
     int end = topo->node[topo->point[leg->from]].type == RONDO_NODE_NET ? leg->from : leg->to;
@@ -106,8 +105,8 @@ static int32_t net_latency(const struct rondo_topo *topo, const struct rondo_leg
     return ns > 0 && ns < 1e8 ? (int32_t)ns : 0;
 }
 
-/* Sums over all channels: use[0 .. nlinks) by legs inside the node, use[nlinks ..) by those through nets.
- * Types, hops and latency on the way. @return 0: a leg has no path. */
+/* Sum the loads of all channels: use[0 .. nlinks) by legs inside the node, use[nlinks ..) by legs through
+ * nets. Also sets types, hops and latency. @return 0: a leg has no path. */
 static int sum_use(const struct rondo_topo *topo, struct rondo_graph *graph, int64_t *use)
 {
     struct rondo_leg legs[RONDO_TOPO_MAX_LOCAL + 3];
@@ -170,10 +169,9 @@ static rondo_status check_orders(const struct rondo_topo *topo, const struct ron
     const char *name = rondo_graph_name(graph->id);
     uint8_t seen[RONDO_TOPO_MAX_LOCAL];
     if (graph->ndevs != topo->ndevs || graph->nchannels < 1 || graph->nchannels > RONDO_TOPO_CHANNELS) {
-        return rondo_fail_quiet(
-            RONDO_INVALID_ARGUMENT,
-            "%s: %d channels over %d devices; 1 to %d channels over %d devices are expected", name,
-            graph->nchannels, graph->ndevs, RONDO_TOPO_CHANNELS, topo->ndevs);
+        return rondo_fail_quiet(RONDO_INVALID_ARGUMENT,
+                                "%s: %d channels over %d devices, expected 1 to %d channels over %d devices",
+                                name, graph->nchannels, graph->ndevs, RONDO_TOPO_CHANNELS, topo->ndevs);
     }
     for (int c = 0; c < graph->nchannels; c++) {
         memset(seen, 0, sizeof(seen));
@@ -182,8 +180,8 @@ static rondo_status check_orders(const struct rondo_topo *topo, const struct ron
             if (dev < 0 || dev >= graph->ndevs || seen[dev]++) {
                 return rondo_fail_quiet(
                     RONDO_INVALID_ARGUMENT,
-                    "%s, channel %d, position %d: device %d appears twice or is not one of 0 to %d", name, c,
-                    i, dev, graph->ndevs - 1);
+                    "%s, channel %d, position %d: device %d is not one of %d, or appears twice", name, c, i,
+                    dev, graph->ndevs);
             }
         }
         for (int i = 0; i < 2; i++) {
@@ -198,13 +196,14 @@ static rondo_status check_orders(const struct rondo_topo *topo, const struct ron
 
 rondo_status rondo_graph_check(const struct rondo_topo *topo, const struct rondo_graph *graph)
 {
-    struct rondo_graph own = *graph; /* types and speeds are found anew; the order stays the caller's */
+    struct rondo_graph own = *graph; /* a copy for new types and speeds; the order stays the caller's */
     int64_t *use;
     rondo_status status = RONDO_SUCCESS;
     RONDO_TRY(check_orders(topo, graph));
     RONDO_TRY(RONDO_NEW_ARRAY(use, 2 * topo->nlinks + 1, "the check of a graph"));
     if (!sum_use(topo, &own, use)) {
-        status = rondo_fail_quiet(RONDO_INVALID_ARGUMENT, "%s: a channel joins two points without a path",
+        status = rondo_fail_quiet(RONDO_INVALID_ARGUMENT,
+                                  "%s: a channel connects two points that have no path",
                                   rondo_graph_name(graph->id));
     } else if (own.type_intra > graph->type_intra || own.type_inter > graph->type_inter) {
         status = rondo_fail_quiet(RONDO_INVALID_ARGUMENT, "%s: claims paths %s/%s but uses %s/%s",

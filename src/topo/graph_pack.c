@@ -1,14 +1,19 @@
 /*
- * A node's graphs as bytes. Little endian:
- *   magic u32, version u16, graphs u16, bytes in all u32, devices u16, nets u16; each net: rail i32, length
- * of its name u8, name; each graph: fields i32 in the order of fields[], orders u16, each order (devices x
- * u16), each channel {order's number, net in, net out: i16}; version 3: each net: what devices make of it,
- * u64 in the order of enum rondo_gdr, of one of them at least; version 4 (host memory): levels u8, the kind
- * of each u8, each place of the ring's first order: its cut u8 (layout/group_tree.h); version 5: as 3, but of
- * devices nothing need be so, then each net: of each of its first 64 devices, or as many as there are, the
- * device u8 through which it sends, counted from 1, 0: none; of one of them at least. Version 2: nothing.
- * Orders are numbered as they first appear and none is there twice, so that there is one way to say a thing:
- * equal graphs are equal bytes.
+ * A node's graphs as bytes, little endian:
+ *
+ *   header   magic u32, version u16, graphs u16, total bytes u32, devices u16, nets u16
+ *   net      rail i32, length of the name u8, name
+ *   graph    fields i32 in the order of fields[]; orders u16; each order: devices x u16;
+ *            each channel: {number of its order, net in, net out} i16
+ *   tail     depends on the version:
+ *     2      nothing
+ *     3      per net: GPUDirect, u64 per enum rondo_gdr; at least one bit is set
+ *     4      host memory: levels u8; kind u8 of each; cut u8 of each place of the ring's first order
+ *            (layout/group_tree.h)
+ *     5      as 3, where bits may all be zero; then per net and device, for at most 64 devices: 1 + the
+ *            device u8 that it sends through, 0: none; at least one is not 0
+ *
+ * Orders are numbered by first appearance and never repeat, so equal graphs give equal bytes.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -105,7 +110,7 @@ static int32_t *field_of(const struct rondo_graph *graph, const struct field *fi
     return (int32_t *)(uintptr_t)((const char *)graph + field->offset);
 }
 
-/* ---- what graphs must be, on both ends ---- */
+/* ---- checks, for packing and unpacking ---- */
 
 static rondo_status RONDO_PRINTF(1, 2) wrong(const char *fmt, ...)
 {
@@ -114,10 +119,8 @@ static rondo_status RONDO_PRINTF(1, 2) wrong(const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    return rondo_fail(
-        RONDO_INTERNAL_ERROR,
-        "the graphs of a node, as they are exchanged, are damaged: %s; all ranks must run the same librondo",
-        text);
+    return rondo_fail(RONDO_INTERNAL_ERROR,
+                      "a node's packed graphs are damaged: %s; all ranks must run the same librondo", text);
 }
 
 static rondo_status fields_check(const struct rondo_graph *graph, int id)
@@ -130,7 +133,7 @@ static rondo_status fields_check(const struct rondo_graph *graph, int id)
         }
     }
     if (graph->id != id) {
-        return wrong("graph %d stands where graph %d belongs", graph->id, id);
+        return wrong("found graph %d instead of graph %d", graph->id, id);
     }
     if ((id == RONDO_GRAPH_RING) != (graph->pattern == RONDO_PATTERN_RING)) {
         return wrong("pattern %d does not belong to graph %d", graph->pattern, id);
@@ -144,8 +147,8 @@ static rondo_status order_check(const int16_t *order, int ndevs, int id)
     for (int i = 0; i < ndevs; i++) {
         int dev = order[i];
         if (dev < 0 || dev >= ndevs || (seen[dev / 64] >> (dev % 64) & 1) != 0) {
-            return wrong("device %d at place %d of an order of graph %d, expected each of 0 to %d once", dev,
-                         i, id, ndevs - 1);
+            return wrong("graph %d: device %d at place %d of an order, expected each of 0 to %d once", id,
+                         dev, i, ndevs - 1);
         }
         seen[dev / 64] |= (uint64_t)1 << (dev % 64);
     }
@@ -156,7 +159,7 @@ static rondo_status net_check(int net, int nnets, int channel, int id)
 {
     return net >= -1 && net < nnets
                ? RONDO_SUCCESS
-               : wrong("net %d in channel %d of graph %d, where there are %d nets", net, channel, id, nnets);
+               : wrong("graph %d, channel %d: net %d does not exist, there are %d", id, channel, net, nnets);
 }
 
 static rondo_status sizes_check(int ndevs, int nnets)
@@ -174,7 +177,7 @@ static rondo_status graph_sound(const struct rondo_graph *graph, int id, int nde
 {
     RONDO_TRY(fields_check(graph, id));
     if (graph->ndevs != ndevs || graph->order == NULL) {
-        return wrong("graph %d orders %d devices, expected %d", id, graph->order == NULL ? 0 : graph->ndevs,
+        return wrong("graph %d has %d devices, expected %d", id, graph->order == NULL ? 0 : graph->ndevs,
                      ndevs);
     }
     for (int c = 0; c < graph->nchannels; c++) {
@@ -185,29 +188,28 @@ static rondo_status graph_sound(const struct rondo_graph *graph, int id, int nde
     return RONDO_SUCCESS;
 }
 
-/* *bytes and *version grow by what levels need. */
+/* Adds what the levels need to *bytes and sets *version. */
 static rondo_status levels_check(const struct rondo_graph *ring, int ndevs, size_t *bytes, int *version)
 {
     struct rondo_group_levels levels = ring->levels;
     if (levels.n == 0) {
         return RONDO_SUCCESS;
     }
-    const char *fault = levels.n < 0 || levels.n > RONDO_NUM_LEVELS || ring->cut == NULL ? "they are none"
-                                                                                         : NULL;
+    const char *fault = levels.n < 0 || levels.n > RONDO_NUM_LEVELS || ring->cut == NULL
+                            ? "their number or cuts are invalid"
+                            : NULL;
     if (fault == NULL) {
         rondo_levels_count(&levels, ring->cut, ndevs);
         fault = *version != VERSION && *version != VERSION_LEVELS
-                    ? "there are GPUs"
+                    ? "the node has GPUs"
                     : rondo_levels_fault(&levels, ring->cut, ndevs);
     }
     *version = VERSION_LEVELS;
     *bytes += 1 + (size_t)levels.n + (size_t)ndevs;
-    return fault == NULL ? RONDO_SUCCESS : wrong("of the levels of %d ranks: %s", ndevs, fault);
+    return fault == NULL ? RONDO_SUCCESS : wrong("the levels of %d ranks: %s", ndevs, fault);
 }
 
-/* Nets. */
-
-/* It goes into messages and is compared with what a net device says: no blanks, nothing that is not shown. */
+/* Names go into messages and are compared with those of net devices: visible characters only. */
 static rondo_status name_check(const char *name, size_t n, int net)
 {
     if (n >= RONDO_NET_NAME) {
@@ -224,12 +226,12 @@ static rondo_status name_check(const char *name, size_t n, int net)
 
 static rondo_status gdr_check(uint64_t devices, int ndevs, int net)
 {
-    return ndevs >= 64 || devices >> ndevs == 0
-               ? RONDO_SUCCESS
-               : wrong("net %d says something of device %d of %d", net, 63 - __builtin_clzll(devices), ndevs);
+    return ndevs >= 64 || devices >> ndevs == 0 ? RONDO_SUCCESS
+                                                : wrong("net %d has GPUDirect with device %d of %d", net,
+                                                        63 - __builtin_clzll(devices), ndevs);
 }
 
-/* Devices of which it is said through whom they send. */
+/* The number of devices with an entry for the device they send through. */
 static int relaying(int ndevs) { return ndevs < RONDO_NET_DEVS ? ndevs : RONDO_NET_DEVS; }
 
 static rondo_status relays_check(const uint8_t *relay, int n, int ndevs, int net)
@@ -251,7 +253,7 @@ static int any_relay(const uint8_t *relay, int n)
     return any != 0;
 }
 
-/* Bytes of what devices make of a net. */
+/* Bytes of a net in the tail. */
 static size_t tail_bytes(int version, int ndevs)
 {
     return version == VERSION_RELAYS ? NET_TAIL + (size_t)relaying(ndevs)
@@ -326,7 +328,7 @@ static void levels_put(uint8_t **at, const struct rondo_graph *ring)
     *at += ring->levels.n + ring->ndevs;
 }
 
-/* Number of the order of each channel. @return how many there are. */
+/* Number the distinct orders of the channels. @return how many there are. */
 static int orders_number(const struct rondo_graph *graph, int number[RONDO_TOPO_CHANNELS],
                          int first[RONDO_TOPO_CHANNELS])
 {
@@ -411,7 +413,7 @@ static rondo_status nets_get(struct reader *in, int nnets)
 {
     for (int i = 0; i < nnets; i++) {
         if (!has_bytes(in, NET_HEAD)) {
-            return wrong("they end within %d nets", nnets);
+            return wrong("truncated in the list of %d nets", nnets);
         }
         int32_t rail = (int32_t)get32(in);
         size_t n = *in->at++;
@@ -419,7 +421,7 @@ static rondo_status nets_get(struct reader *in, int nnets)
             return wrong("rail %d of net %d, expected -1 or more", rail, i);
         }
         if (!has_bytes(in, n)) {
-            return wrong("they end within the name of net %d", i);
+            return wrong("truncated in the name of net %d", i);
         }
         RONDO_TRY(name_check((const char *)in->at, n, i));
         in->at += n;
@@ -440,15 +442,13 @@ static rondo_status relays_get(struct reader *in, int nnets, int ndevs)
     size_t n = (size_t)relaying(ndevs);
     int any = 0;
     if (!has_bytes(in, n * (size_t)nnets)) {
-        return wrong("they end within the relays of %d nets", nnets);
+        return wrong("truncated in the relays of %d nets", nnets);
     }
     for (int i = 0; i < nnets; i++, in->at += n) {
         RONDO_TRY(relays_check(in->at, (int)n, ndevs, i));
         any |= any_relay(in->at, (int)n);
     }
-    return any ? RONDO_SUCCESS
-               : wrong("no device sends through another one to %d nets, and version %d says it", nnets,
-                       VERSION_RELAYS);
+    return any ? RONDO_SUCCESS : wrong("version %d without a relay to any of %d nets", VERSION_RELAYS, nnets);
 }
 
 static rondo_status tails_get(struct reader *in, int nnets, int ndevs)
@@ -459,7 +459,7 @@ static rondo_status tails_get(struct reader *in, int nnets, int ndevs)
     }
     for (int i = 0; i < nnets; i++) {
         if (!has_bytes(in, NET_TAIL)) {
-            return wrong("they end within what devices make of %d nets", nnets);
+            return wrong("truncated in the GPUDirect bits of %d nets", nnets);
         }
         gdr_get(in, gdr);
         for (int kind = 0; kind < RONDO_NUM_GDR; kind++) {
@@ -471,7 +471,7 @@ static rondo_status tails_get(struct reader *in, int nnets, int ndevs)
         return relays_get(in, nnets, ndevs);
     }
     return any != 0 ? RONDO_SUCCESS
-                    : wrong("devices make nothing of %d nets, and version %d says it", nnets, VERSION_GDR);
+                    : wrong("version %d without GPUDirect to any of %d nets", VERSION_GDR, nnets);
 }
 
 static rondo_status header_get(struct reader *in, int *ndevs, int *nnets)
@@ -494,7 +494,7 @@ static rondo_status header_get(struct reader *in, int *ndevs, int *nnets)
                      VERSION, VERSION_RELAYS, RONDO_NUM_GRAPHS);
     }
     if (total != n) {
-        return wrong("%zu bytes that say they are %u", n, total);
+        return wrong("%zu bytes, but the header says %u", n, total);
     }
     RONDO_TRY(sizes_check(*ndevs, *nnets));
     return nets_get(in, *nnets);
@@ -528,7 +528,7 @@ static rondo_status channels_get(struct reader *in, struct rondo_graph *graph, i
         graph->net[2 * c] = (int16_t)get16(in);
         graph->net[2 * c + 1] = (int16_t)get16(in);
         if (k > next || k >= norders) {
-            return wrong("channel %d of graph %d has order %d of %d, of which %d were used before", c,
+            return wrong("channel %d of graph %d has order %d of %d, but only %d were used before", c,
                          graph->id, k, norders, next);
         }
         next += k == next;
@@ -537,13 +537,13 @@ static rondo_status channels_get(struct reader *in, struct rondo_graph *graph, i
         memcpy(graph->order + (size_t)c * n, orders + (size_t)k * n, n * sizeof(*orders));
     }
     return next == norders ? RONDO_SUCCESS
-                           : wrong("graph %d has %d orders and uses %d", graph->id, norders, next);
+                           : wrong("graph %d has %d orders but uses %d", graph->id, norders, next);
 }
 
 static rondo_status graph_get(struct reader *in, int id, int ndevs, int nnets, struct rondo_graph *graph)
 {
     if (!has_bytes(in, GRAPH_HEAD)) {
-        return wrong("they end within graph %d", id);
+        return wrong("truncated in graph %d", id);
     }
     for (size_t i = 0; i < RONDO_COUNTOF(fields); i++) {
         *field_of(graph, &fields[i]) = (int32_t)get32(in);
@@ -554,7 +554,7 @@ static rondo_status graph_get(struct reader *in, int id, int ndevs, int nnets, s
         return wrong("%d orders for the %d channels of graph %d", norders, graph->nchannels, id);
     }
     if (!has_bytes(in, graph_bytes(graph->nchannels, norders, ndevs) - GRAPH_HEAD)) {
-        return wrong("they end within the orders of graph %d", id);
+        return wrong("truncated in the orders of graph %d", id);
     }
     int16_t *orders;
     graph->ndevs = ndevs;
@@ -576,7 +576,7 @@ static rondo_status levels_get(struct reader *in, struct rondo_graph *ring)
     int version = in->version;
     levels->n = has_bytes(in, 1) ? *in->at++ : 0;
     if (levels->n < 1 || levels->n > RONDO_NUM_LEVELS || !has_bytes(in, (size_t)levels->n + ndevs)) {
-        return wrong("they end within %d levels, expected 1 to %d", levels->n, RONDO_NUM_LEVELS);
+        return wrong("truncated in %d levels, expected 1 to %d", levels->n, RONDO_NUM_LEVELS);
     }
     memcpy(levels->kind, in->at, (size_t)levels->n);
     in->at += levels->n;

@@ -1,4 +1,4 @@
-/* What a topo says of a node's points goes with its graphs. */
+/* Packing graphs together with facts from their topo. */
 #include <stdio.h>
 #include <string.h>
 
@@ -6,8 +6,7 @@
 #include "topo/levels.h"
 #include "topo/stitch.h"
 
-/* CPUID's family, of which files that NCCL has written shift the extended part: 143, 175 and 191 are 23, 25
- * and 26. */
+/* CPUID's family. Files written by NCCL shift the extended part: 143, 175 and 191 stand for 23, 25 and 26. */
 static int32_t family_of(const struct rondo_item *cpu)
 {
     int32_t family = cpu != NULL ? cpu->cpu.family : -1;
@@ -27,7 +26,7 @@ static int32_t cpus_of(const struct rondo_topo *topo, int32_t *family)
     return cpus;
 }
 
-/* KiB of the caches farthest from the cores, those that the ranks' cores have, for each rank. */
+/* KiB per rank of the outermost caches that the ranks' cores have. */
 static int32_t cache_of(const struct rondo_topo *topo)
 {
     const struct rondo_machine *m = topo->machine;
@@ -49,7 +48,7 @@ static int32_t cache_of(const struct rondo_topo *topo)
     return bytes < 0 || bytes > INT32_MAX ? 0 : (int32_t)bytes;
 }
 
-/* The verbs device calls a port by its card and number; interfaces have their own names and no port. */
+/* The verbs device names a port by its card and number; interfaces have no port. */
 static void net_of(const struct rondo_item *item, struct rondo_graph_net *net)
 {
     net->rail = item == NULL ? -1 : item->net.rail;
@@ -60,7 +59,7 @@ static void net_of(const struct rondo_item *item, struct rondo_graph_net *net)
     } else {
         snprintf(net->name, sizeof net->name, "%.63s", item->net.name);
     }
-    for (char *c = net->name; *c != '\0'; c++) { /* a file may say what no device is called */
+    for (char *c = net->name; *c != '\0'; c++) { /* a file may contain names that no device has */
         *c = *c <= ' ' || *c > '~' ? '?' : *c;
     }
 }
@@ -94,7 +93,7 @@ rondo_status rondo_graphs_pack_topo(const struct rondo_topo *topo,
         net_of(rondo_topo_item(topo, rondo_topo_net_point(topo, i)), &nets[i]);
         rondo_topo_gdr_masks(topo, i, nets[i].gdr);
         rondo_topo_relays(topo, i, nets[i].relay, RONDO_NET_DEVS);
-        if (!net_used(graphs, &nets[i], i)) { /* some have names that are never the same on two nodes */
+        if (!net_used(graphs, &nets[i], i)) { /* unused nets may have names that differ on every node */
             nets[i].name[0] = '\0';
         }
     }

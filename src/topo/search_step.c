@@ -629,7 +629,7 @@ rondo_status rondo_graph_lay_by_place(const struct rondo_topo *topo, struct rond
     }
     rondo_free(place);
     if (rondo_graph_fit(topo, g, scratch) <=
-        0) { /* no path: said so by its type; shared memory or the network carry it all the same */
+        0) { /* without a path, shared memory or the network carries the data; the type says so */
         g->bw_intra = g->bw_inter = 100;
         g->found = 100 * nchannels;
         g->type_intra = RONDO_PATH_NET;

@@ -42,7 +42,7 @@ static rondo_status hashes_sort(const struct rondo_stitch_input *in, struct hash
     return RONDO_SUCCESS;
 }
 
-/* The first of the shapes with this hash; -1 none. */
+/* @return the first shape with this hash, -1: none. */
 static int hash_find(const struct hashed *hashed, int n, uint64_t hash)
 {
     int low = 0, high = n;
@@ -73,8 +73,8 @@ static rondo_status input_check(const struct rondo_stitch_input *in, int *nnodes
     for (int r = 0; r < in->nranks; r++) {
         if (in->rank[r].node > (uint32_t)*nnodes) {
             return rondo_fail(RONDO_INTERNAL_ERROR,
-                              "rank %d says it is on node %u, expected at most %d: nodes are numbered by "
-                              "their lowest ranks",
+                              "rank %d claims node %u, expected at most %d: nodes are numbered by their "
+                              "lowest rank",
                               r, in->rank[r].node, *nnodes);
         }
         *nnodes += in->rank[r].node == (uint32_t)*nnodes;
@@ -91,7 +91,7 @@ static int lowest_rank(const struct rondo_stitch_input *in, int node)
     return r;
 }
 
-/* Each rank's node and local rank; each node's shape and number of ranks (in first[node + 1]). */
+/* Read each rank's node and local rank, and each node's shape and number of ranks (into first[node + 1]). */
 static rondo_status ranks_read(struct rondo_stitch *s, const struct rondo_stitch_input *in,
                                const struct hashed *hashed)
 {
@@ -104,19 +104,17 @@ static rondo_status ranks_read(struct rondo_stitch *s, const struct rondo_stitch
         }
         if (shape < 0) {
             return rondo_fail(RONDO_INTERNAL_ERROR,
-                              "rank %d on node %d: its graphs (hash 0x%016llx) are not among the %d that "
-                              "were exchanged; all ranks must "
-                              "run the same librondo",
+                              "rank %d on node %d: its graphs (hash 0x%016llx) are not among the %d "
+                              "received; all ranks must run the same librondo",
                               r, node, (unsigned long long)rank->graphs, in->ndistinct);
         }
         if (node == seen) {
             s->shape_of[seen++] = shape;
         } else if (s->shape_of[node] != shape) {
             return rondo_fail(RONDO_INTERNAL_ERROR,
-                              "rank %d and rank %d, both on node %d, have different graphs of it; "
-                              "RONDO_TOPO_FILE and other topology "
-                              "parameters must be the same "
-                              "for all ranks of a node",
+                              "rank %d and rank %d, both on node %d, have different graphs; set "
+                              "RONDO_TOPO_FILE and other topology parameters to the same values on all "
+                              "ranks of a node",
                               lowest_rank(in, node), r, node);
         }
         s->node_of[r] = node;
@@ -135,7 +133,7 @@ static rondo_status ranks_index(struct rondo_stitch *s, const struct rondo_stitc
         if (n != ndevs) {
             return rondo_fail(RONDO_INTERNAL_ERROR,
                               "node %d (rank %d and others) has %d ranks, but its graphs are for %d devices; "
-                              "a topology file must fit the ranks",
+                              "use a topology file that matches the ranks",
                               node, lowest_rank(in, node), n, ndevs);
         }
         s->sum.min_local = n < s->sum.min_local ? n : s->sum.min_local;
@@ -147,10 +145,10 @@ static rondo_status ranks_index(struct rondo_stitch *s, const struct rondo_stitc
         int node = s->node_of[r], local = s->local_of[r], n = s->first[node + 1] - s->first[node];
         int32_t *at = &s->rank_of[s->first[node] + (local < n ? local : 0)];
         if (local >= n || *at >= 0) {
-            return rondo_fail(
-                RONDO_INTERNAL_ERROR,
-                "rank %d says it is local rank %d of node %d, %s; expected each of 0 to %d once", r, local,
-                node, local >= n ? "which has less ranks" : "as another rank does", n - 1);
+            return rondo_fail(RONDO_INTERNAL_ERROR,
+                              "rank %d claims local rank %d of node %d, %s; expected each of 0 to %d once", r,
+                              local, node, local >= n ? "which has fewer ranks" : "as does another rank",
+                              n - 1);
         }
         *at = r;
     }
@@ -171,7 +169,7 @@ static void graph_merge(struct rondo_graph *into, const struct rondo_graph *g)
     into->cpus |= g->cpus;
     into->cache = into->cache == 0 || (g->cache > 0 && g->cache < into->cache) ? g->cache
                                                                                : into->cache; /* 0: unknown */
-    MOST(pattern); /* the plain tree, which has all of a node's tree traffic at one device, is the last */
+    MOST(pattern); /* the plain tree wins: it loads one device with all tree traffic of its node */
 }
 #undef LEAST
 #undef MOST
@@ -207,18 +205,18 @@ static void summary_fill(struct rondo_stitch *s, const struct rondo_graph *graph
                                              s->sum.nnodes > 1 ? merged[id].bw_inter : merged[id].bw_intra);
         memset(merged[id].net, 0xff, sizeof merged[id].net);
     }
-    s->sum.nchannels = 2 * s->nchannels; /* one set for each of the two trees */
+    s->sum.nchannels = 2 * s->nchannels; /* one set per tree */
     if (!s->host_trees && s->sum.nnodes > 1 && merged[RONDO_GRAPH_RING].min_sm >= 90 &&
         merged[RONDO_GRAPH_RING].bw_intra > 45000 && s->sum.nchannels < 16) {
-        s->sum.nchannels *= 2; /* few channels that are fast: more blocks are needed to fill them */
+        s->sum.nchannels *= 2; /* few fast channels need more blocks to fill them */
     }
     s->sum.nchannels = s->sum.nchannels < most ? s->sum.nchannels : most;
 }
 
 /* ---- shapes ---- */
 
-/* Levels are those of the ring's first order; trees over several nodes have orders of their own, which differ
- * from it in graph files only. */
+/* The levels belong to the ring's first order. Trees over several nodes have their own orders, which
+ * differ from it only if a graph file says so. */
 static int one_order(const struct rondo_stitch *s, const struct rondo_graph graphs[RONDO_NUM_GRAPHS])
 {
     size_t n = (size_t)graphs[RONDO_GRAPH_RING].ndevs;
@@ -231,7 +229,7 @@ static int one_order(const struct rondo_stitch *s, const struct rondo_graph grap
     return 1;
 }
 
-/* Level between devices 0 and 1, from 1; 0: none. */
+/* The outermost level that separates devices 0 and 1, counted from 1; 0: none. */
 static int outermost_between(const struct rondo_stitch_shape *shape, const struct rondo_graph *ring)
 {
     int between = 0, least = 0;
@@ -243,8 +241,8 @@ static int outermost_between(const struct rondo_stitch_shape *shape, const struc
     return least;
 }
 
-/* Where nodes hang below, both trees over nodes go the same way inside a node: its first rank is the root,
- * and what hangs second is as near to that as can be. */
+/* With nodes below, both trees take the same shape inside a node: its first rank is the root, and the
+ * second attachment is as near to it as possible. */
 static rondo_status inner_trees(struct rondo_stitch *s, struct rondo_stitch_shape *shape,
                                 const struct rondo_graph graphs[RONDO_NUM_GRAPHS])
 {
@@ -293,7 +291,7 @@ static rondo_status shape_fill(struct rondo_stitch *s, struct rondo_stitch_shape
     return RONDO_SUCCESS;
 }
 
-/* Read the graphs that ranks have, merge them, and keep what the views need. */
+/* Unpack the ranks' graphs, merge them, and keep what the views need. */
 static rondo_status shapes_read(struct rondo_stitch *s, const struct rondo_stitch_input *in)
 {
     struct rondo_graph *graphs;

@@ -1,4 +1,4 @@
-/* Walks over everything that a stitch says. Uses only what everyone sees of it. */
+/* Checks all rings and trees of a stitch, using only its public interface. */
 #include "topo/stitch.h"
 
 #include <stdarg.h>
@@ -9,7 +9,7 @@
 struct walk {
     const struct rondo_stitch *stitch;
     int32_t nranks, channel;
-    int32_t *order; /* a ring, or ranks of a tree from the root on */
+    int32_t *order; /* a ring, or the ranks of a tree from the root down */
     uint8_t *seen;
 };
 
@@ -35,30 +35,32 @@ static rondo_status ring_check(const struct walk *w)
         struct rondo_channel_layout view;
         int rank = w->order[i];
         if (rank < 0 || rank >= n || w->seen[rank]) {
-            return broken(w, "at %d of the ring is rank %d, which is in it twice or does not exist", i, rank);
+            return broken(w, "position %d of the ring has rank %d, which appears twice or does not exist", i,
+                          rank);
         }
         w->seen[rank] = 1;
         rondo_stitch_channel(w->stitch, rank, w->channel, &view);
         if (view.ring.index != i) {
-            return broken(w, "rank %d is at %d of the ring and says it is at %d", rank, i, view.ring.index);
+            return broken(w, "rank %d is at position %d of the ring, but its view says %d", rank, i,
+                          view.ring.index);
         }
         if (view.ring.next != w->order[(i + 1) % n] || view.ring.prev != w->order[(i + n - 1) % n]) {
-            return broken(w, "rank %d at %d of the ring has neighbours %d and %d, expected %d and %d", rank,
-                          i, view.ring.prev, view.ring.next, w->order[(i + n - 1) % n],
-                          w->order[(i + 1) % n]);
+            return broken(
+                w, "rank %d at position %d of the ring has neighbours %d and %d, expected %d and %d", rank, i,
+                view.ring.prev, view.ring.next, w->order[(i + n - 1) % n], w->order[(i + 1) % n]);
         }
     }
     return RONDO_SUCCESS;
 }
 
-/* Add the children of order[at] to the list that ends at *end. */
+/* Append the children of order[at] to the list that ends at *end. */
 static rondo_status children_check(const struct walk *w, int at, int *end, int root)
 {
     struct rondo_channel_layout view, below;
     int rank = w->order[at];
     rondo_stitch_channel(w->stitch, rank, w->channel, &view);
     if (view.tree.root != root || (view.tree.parent < 0) != (rank == root)) {
-        return broken(w, "rank %d has parent %d in a tree with root %d, but says its root is %d", rank,
+        return broken(w, "rank %d has parent %d in a tree with root %d, but its view has root %d", rank,
                       view.tree.parent, root, view.tree.root);
     }
     if (view.tree.nchildren < 0 || view.tree.nchildren > RONDO_TREE_FAN) {
@@ -68,12 +70,12 @@ static rondo_status children_check(const struct walk *w, int at, int *end, int r
     for (int i = 0; i < view.tree.nchildren; i++) {
         int child = view.tree.child[i];
         if (child < 0 || child >= w->nranks || w->seen[child]) {
-            return broken(w, "rank %d, a child of rank %d, is in the tree twice or does not exist", child,
-                          rank);
+            return broken(w, "rank %d, a child of rank %d, appears in the tree twice or does not exist",
+                          child, rank);
         }
         rondo_stitch_channel(w->stitch, child, w->channel, &below);
         if (below.tree.parent != rank) {
-            return broken(w, "rank %d is a child of rank %d, but says its parent is %d", child, rank,
+            return broken(w, "rank %d is a child of rank %d, but its view has parent %d", child, rank,
                           below.tree.parent);
         }
         w->seen[child] = 1;
@@ -103,7 +105,7 @@ static rondo_status tree_check(const struct walk *w)
         return broken(w, "the tree from rank %d reaches %d ranks", root, end);
     }
     if (depth != view.tree.depth) {
-        return broken(w, "the tree is %d deep and says %d", depth, view.tree.depth);
+        return broken(w, "the tree has depth %d, but its view says %d", depth, view.tree.depth);
     }
     return RONDO_SUCCESS;
 }

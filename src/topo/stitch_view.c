@@ -11,8 +11,8 @@ static int rank_at(const struct rondo_stitch *s, int position, int dev)
     return s->rank_of[s->first[s->node_at[position]] + dev];
 }
 
-/* Nets of a pair of channels are mirrored: every other node takes them the other way round, so that a rail
- * meets itself. */
+/* If channels come in mirrored pairs, every other node swaps the two, so that each rail connects to
+ * itself. */
 static int swapped(const struct rondo_stitch *s, const struct rondo_stitch_shape *shape, int position, int c)
 {
     return shape->swaps && (position & 1) != 0 && (c ^ 1) < s->nchannels ? c ^ 1 : c;
@@ -35,7 +35,8 @@ static int ring_place(const struct rondo_stitch *s, int position, int channel, i
     return shape->place[RONDO_GRAPH_RING][ring_channel(s, position, channel) * shape->ndevs + dev];
 }
 
-/* Host memory on one node: the two trees are those over the ring of channel 0, and channels take turns. */
+/* On one node of host memory, the two trees are those over channel 0's ring, and channels alternate
+ * between them. */
 static int flat_trees(const struct rondo_stitch *s) { return s->host_trees && s->sum.nnodes == 1; }
 
 static int tree_which(const struct rondo_stitch *s, int channel)
@@ -60,7 +61,7 @@ static int tree_place(const struct rondo_stitch *s, int position, int channel, i
                          : shape->place[RONDO_GRAPH_TREE][channel % s->nchannels * shape->ndevs + dev];
 }
 
-/* ---- the tree inside a node, in places of its order ---- */
+/* ---- the tree inside a node, as places of its order ---- */
 
 static int inner_root(const struct rondo_stitch *s, const struct rondo_stitch_shape *shape, int which)
 {
@@ -88,14 +89,14 @@ static int inner_depth(const struct rondo_stitch *s, const struct rondo_stitch_s
     return s->host_trees ? shape->inner[flat_trees(s) ? which : 1].depth : shape->ndevs - 1;
 }
 
-/* Hops inside a node from its root to where child nodes hang. */
+/* Hops inside a node from its root to the device where a child node attaches. */
 static int attach_hops(const struct rondo_stitch *s, const struct rondo_stitch_shape *shape, int place)
 {
     return place == 0 || !s->host_trees ? place : shape->inner[1].hops;
 }
 
-/* Where in its tree's order a node has a child node. The only child of the topmost node, which has no parent,
- * hangs where a right one does. */
+/* The place of the tree's order where a child node attaches. The topmost node has no parent, and its only
+ * child attaches as a right child. */
 static int attach_place(const struct rondo_stitch *s, int position, int parent, int i)
 {
     return rondo_shape_at(s, position)->attach[parent < 0 ? 1 : i];
@@ -134,7 +135,7 @@ static int rings_equal(const struct rondo_stitch *s, const uint8_t *parities, in
 
 rondo_status rondo_stitch_derive(struct rondo_stitch *s)
 {
-    uint8_t *parities; /* of the positions at which a shape stands */
+    uint8_t *parities; /* per shape: which parities of position it occurs at */
     RONDO_TRY(RONDO_NEW_ARRAY(parities, s->nshapes, "the stitched graphs of the job's nodes"));
     for (int position = 0; position < s->sum.nnodes; position++) {
         parities[s->shape_of[s->node_at[position]]] |= (uint8_t)(1 << (position & 1));
@@ -169,7 +170,7 @@ static void ring_view(const struct rondo_stitch *s, int position, int channel, i
                                    : rank_at(s, after, ring_dev(s, after, channel, 0));
 }
 
-/* The rank that the root of a node hangs below; -1: none. */
+/* The parent rank of a node's root; -1: none. */
 static int parent_over_nodes(const struct rondo_stitch *s, int position, int channel)
 {
     int n = s->sum.nnodes, which = tree_which(s, channel), up, parent, child[2], nchildren;
@@ -309,7 +310,7 @@ int rondo_stitch_toward(const struct rondo_stitch *stitch, int rank, int channel
     if (rank == to) {
         return -1;
     }
-    for (int up; to >= 0; to = up) { /* rank is on the way up from `to` when `to` is below it */
+    for (int up; to >= 0; to = up) { /* `to` is below rank if rank is among its ancestors */
         rondo_stitch_channel(stitch, to, channel, &view);
         up = view.tree.parent;
         if (up == rank) {

@@ -1,4 +1,4 @@
-/* From hwloc's topology to a machine, of this host or of a file. */
+/* Building a machine from hwloc's topology, of this host or of a file. */
 #include "topo/detect/detect_impl.h"
 
 #include <hwloc.h>
@@ -16,7 +16,7 @@
 struct reader {
     hwloc_topology_t topology;
     struct rondo_machine *machine;
-    const char *sysfs; /* NULL: the topology is not of this host */
+    const char *sysfs; /* NULL: the topology is not this host's */
 };
 
 /* ---- NUMA nodes and caches ---- */
@@ -48,7 +48,7 @@ static int arch_of(hwloc_topology_t topology)
                                                                               : rondo_arch_from_name(name);
 }
 
-/* hwloc may have taken spaces away around a vendor's name. */
+/* hwloc may have stripped spaces around the vendor's name. */
 static int vendor_of(hwloc_obj_t package)
 {
     const char *name = hwloc_obj_get_info_by_name(package, "CPUVendor");
@@ -78,8 +78,8 @@ static hwloc_obj_t package_of(hwloc_topology_t topology, hwloc_obj_t node)
     return NULL;
 }
 
-/* Is this memory (HBM, CXL, a GPU's) next to cores that are another node's? The smallest node has the cores,
- * the lowest number of equals. */
+/* @return 1 for memory without cores of its own (HBM, CXL, a GPU's): its cores belong to other nodes. The
+ * smallest node owns the cores; among equals, the one with the lowest number. */
 static int only_memory(hwloc_topology_t topology, hwloc_obj_t node, hwloc_bitmap_t others)
 {
     hwloc_obj_t other = NULL;
@@ -131,15 +131,14 @@ static rondo_status cpus_add(const struct reader *reader)
     return status;
 }
 
-/* A cache that several NUMA nodes share is in each of them, with the cores that are there and their part of
- * it. */
+/* Add a cache to each NUMA node that it serves, with the node's share of its cores and size. */
 static rondo_status cache_add(const struct reader *reader, hwloc_obj_t cache)
 {
     struct rondo_cores cores = { { 0 } };
     cores_from(&cores, cache->cpuset);
     int32_t ncpus = rondo_machine_count(reader->machine, RONDO_ITEM_CPU);
     for (int32_t n = 0; n < ncpus; n++) {
-        struct rondo_cores part = reader->machine->item[n].cpu.cores; /* CPUs come first */
+        struct rondo_cores part = reader->machine->item[n].cpu.cores; /* CPUs are the first items */
         for (size_t w = 0; w < RONDO_COUNTOF(part.bits); w++) {
             part.bits[w] &= cores.bits[w];
         }
@@ -175,7 +174,7 @@ static int64_t busid_of(const struct hwloc_pcidev_attr_s *pci)
     return (int64_t)pci->domain << 20 | (int64_t)pci->bus << 12 | (int64_t)pci->dev << 4 | pci->func;
 }
 
-/* The NUMA node a device is next to: hwloc's, or sysfs', when hwloc names several; else the first of them. */
+/* The NUMA node of a device according to hwloc, or to sysfs if hwloc names several; else the first one. */
 static int32_t cpu_of(const struct reader *reader, hwloc_obj_t device)
 {
     hwloc_obj_t near = hwloc_get_non_io_ancestor_obj(reader->topology, device);
@@ -197,8 +196,8 @@ static int32_t cpu_of(const struct reader *reader, hwloc_obj_t device)
     return first >= 0 ? first : rondo_detect_cpu(reader->machine, -1);
 }
 
-/* Both ends of a link tell its speed; hwloc with NVML makes Gen3 of faster GPUs, so the port above may know
- * better. */
+/* Both ends of a link report its speed. With NVML, hwloc reports Gen3 for faster GPUs, so the port above
+ * may know better. */
 static double gbs_of(hwloc_obj_t obj)
 {
     hwloc_obj_t up = obj->parent;
@@ -234,7 +233,7 @@ static rondo_status pci_add(const struct reader *reader, hwloc_obj_t obj, int32_
     return RONDO_SUCCESS;
 }
 
-/* What an OS device says of a GPU: its model and UUID, when NVML told hwloc. */
+/* Take a GPU's model and UUID from its OS devices, if NVML told hwloc. */
 static void gpu_infos(struct rondo_item *gpu, hwloc_obj_t device)
 {
     for (hwloc_obj_t os = device->io_first_child; os; os = os->next_sibling) {
@@ -249,7 +248,7 @@ static void gpu_infos(struct rondo_item *gpu, hwloc_obj_t device)
     }
 }
 
-/* A device with the switches above it. */
+/* Add a device with the switches above it. */
 static rondo_status device_add(const struct reader *reader, hwloc_obj_t device, enum rondo_pci_kind kind)
 {
     hwloc_obj_t bridge[RONDO_MACHINE_MAX_DEPTH];
@@ -290,7 +289,7 @@ static rondo_status devices_add(const struct reader *reader)
     return RONDO_SUCCESS;
 }
 
-/* ---- what only a file's reader needs: NVLinks as hwloc's matrix has them, networks as OS devices ---- */
+/* ---- only for hwloc's XML: NVLinks from hwloc's matrix, networks from OS devices ---- */
 
 static int64_t obj_busid(hwloc_obj_t obj)
 {
@@ -307,7 +306,7 @@ static int32_t obj_item(const struct reader *reader, hwloc_obj_t obj)
 }
 
 #if HWLOC_API_VERSION >= 0x00020100
-/* hwloc counts 20 GB/s a link of the first generation and 25 of all others. */
+/* hwloc assumes 20 GB/s per NVLink of the first generation and 25 for all others. */
 static int32_t nvlinks_of(uint64_t mbs)
 {
     uint64_t n = mbs % 25000 == 0 ? mbs / 25000 : mbs / 20000;
@@ -404,7 +403,7 @@ static rondo_status os_nets_add(const struct reader *reader)
         }
     }
     if (dev > 0) {
-        rondo_detect_note(reader->machine, "hwloc does not tell the speed of network ports");
+        rondo_detect_note(reader->machine, "hwloc does not report the speed of network ports");
     }
     return RONDO_SUCCESS;
 }
@@ -420,10 +419,8 @@ static rondo_status topology_new(hwloc_topology_t *topology)
                  hwloc_topology_set_io_types_filter(*topology, HWLOC_TYPE_FILTER_KEEP_ALL) != 0 ||
                  hwloc_topology_set_type_filter(*topology, HWLOC_OBJ_MISC, HWLOC_TYPE_FILTER_KEEP_NONE) != 0;
 #if HWLOC_API_VERSION >= 0x00020100
-    /*
-     * These would open a display or start CUDA in this process; "pci" leaks what libpciaccess allocates, and
-     * on Linux sysfs tells hwloc the same. Names that this hwloc does not have are refused: nothing lost.
-     */
+    /* These would open a display or start CUDA in this process; "pci" leaks memory of libpciaccess, and on
+     * Linux hwloc finds the same in sysfs. hwloc rejects names it does not know, which does no harm. */
     static const char *const unwanted[] = { "gl", "opencl", "cuda", "nvml", "rsmi", "levelzero", "pci" };
     for (size_t i = 0; i < RONDO_COUNTOF(unwanted); i++) {
         (void)hwloc_topology_set_components(*topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, unwanted[i]);
@@ -432,13 +429,13 @@ static rondo_status topology_new(hwloc_topology_t *topology)
     if (failed) {
         hwloc_topology_destroy(*topology);
         return rondo_fail(RONDO_INTERNAL_ERROR,
-                          "this hwloc (API 0x%x) does not take the settings that Rondo needs: %m",
+                          "this hwloc (API 0x%x) rejects the settings that Rondo needs: %m",
                           hwloc_get_api_version());
     }
     return RONDO_SUCCESS;
 }
 
-/* Everything that hwloc tells; no order yet. */
+/* Read everything from hwloc; the items are not sorted yet. */
 static rondo_status topology_read(const struct reader *reader)
 {
     RONDO_TRY(cpus_add(reader));
@@ -452,17 +449,17 @@ static const char *env_text(const char *name)
     return value && value[0] ? value : NULL;
 }
 
-/* hwloc describes this host when it cannot make sense of what it was given instead. */
+/* When hwloc cannot use the input it was given, it describes this host instead. */
 static int is_from_file(hwloc_topology_t topology)
 {
     return !hwloc_topology_is_thissystem(topology) || env_text("HWLOC_THISSYSTEM");
 }
 
-/* The variable that makes hwloc describe something else than this host, NULL: none. */
+/* @return the variable that makes hwloc describe something other than this host, NULL: none. */
 static const char *env_source(void)
 {
     static const char *const names[] = { "HWLOC_XMLFILE", "HWLOC_SYNTHETIC", "HWLOC_CPUID_PATH",
-                                         "HWLOC_FSROOT" }; /* the first one acts */
+                                         "HWLOC_FSROOT" }; /* the first one set wins */
     for (size_t i = 0; i < RONDO_COUNTOF(names); i++) {
         if (env_text(names[i])) {
             return names[i];
@@ -483,7 +480,7 @@ static rondo_status topology_env_check(hwloc_topology_t topology, char *source, 
         snprintf(source, size, "%s=%.200s", name, value);
     } else {
         snprintf(source, size, "%s",
-                 hwloc_topology_is_thissystem(topology) ? "this host" : "what hwloc was set to");
+                 hwloc_topology_is_thissystem(topology) ? "this host" : "hwloc's configured input");
     }
     return RONDO_SUCCESS;
 }
@@ -494,7 +491,7 @@ static rondo_status detect_hwloc(struct rondo_machine *machine, const char *sysf
     rondo_status status;
     RONDO_TRY(topology_new(&reader.topology));
     if (hwloc_topology_load(reader.topology) != 0) {
-        status = rondo_fail(RONDO_SYSTEM_ERROR, "hwloc cannot see this host: %m; is /sys mounted?");
+        status = rondo_fail(RONDO_SYSTEM_ERROR, "hwloc cannot detect this host: %m; is /sys mounted?");
         goto out;
     }
     RONDO_TRY_GOTO(topology_env_check(reader.topology, machine->source, sizeof machine->source), out);
@@ -511,7 +508,7 @@ out:
     return status;
 }
 
-/* GPUs of a description that has only their PCI devices. */
+/* Add GPU items to a description that has only their PCI devices. */
 static rondo_status gpus_complete(struct rondo_machine *machine)
 {
     int added = 0;
@@ -531,11 +528,11 @@ static rondo_status gpus_complete(struct rondo_machine *machine)
     return RONDO_SUCCESS;
 }
 
-/* The provider of a virtual machine describes it where hardware cannot. */
+/* The provider of a virtual machine may describe what its hardware does not show. */
 static rondo_status detect_provided(struct rondo_machine *machine, const char *file)
 {
     RONDO_TRY(rondo_machine_read(machine, file));
-    rondo_detect_note(machine, "the PCI tree is the one this virtual machine's provider gives in %s", file);
+    rondo_detect_note(machine, "the PCI tree comes from the virtual machine's provider, in %s", file);
     snprintf(machine->source, sizeof machine->source, "this host and %.200s", file);
     return gpus_complete(machine);
 }
@@ -578,7 +575,7 @@ rondo_status rondo_machine_detect(struct rondo_machine *machine, const struct ro
  * and recurses as deep as the file nests. */
 enum { MAX_INDEX = 65535 };
 
-/* Sets of cores and NUMA nodes: "0xff", "0x1,0xffffffff,,0x3", "0xf...f". */
+/* Check a set of cores or NUMA nodes: "0xff", "0x1,0xffffffff,,0x3", "0xf...f". */
 static rondo_status set_check(const struct rondo_xml_element *element, const char *name)
 {
     const char *value = rondo_xml_attr(element, name);
@@ -674,13 +671,13 @@ rondo_status rondo_machine_from_hwloc_xml(struct rondo_machine *machine, const c
                                           const char *name)
 {
     struct reader reader = { .machine = machine };
-    char *copy = NULL; /* terminated: hwloc's own parser needs that */
+    char *copy = NULL; /* hwloc's own parser needs a terminated string */
     rondo_status status;
     memset(machine, 0, sizeof *machine);
     snprintf(machine->source, sizeof machine->source, "%s", name);
     if (bytes == 0 || bytes > RONDO_XML_MAX_BYTES) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "%s: %zu bytes of topology; 1 to %d are read", name, bytes,
-                          RONDO_XML_MAX_BYTES);
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "%s: the topology has %zu bytes, expected 1 to %d", name,
+                          bytes, RONDO_XML_MAX_BYTES);
     }
     RONDO_TRY(xml_check(text, bytes, name));
     RONDO_TRY(RONDO_NEW_ARRAY(copy, bytes + 1, "the text of a topology"));

@@ -1,4 +1,4 @@
-/* Network ports: InfiniBand devices of sysfs, else network interfaces. */
+/* Network ports: the InfiniBand devices of sysfs or, without any, the network interfaces. */
 #include "topo/detect/detect_impl.h"
 
 #include <ifaddrs.h>
@@ -37,7 +37,7 @@ static rondo_status port_new(struct ports *ports, const char *name, struct port 
     return RONDO_SUCCESS;
 }
 
-/* Last PCI address in a path; INT64_MAX: none. */
+/* @return the last PCI address in a path; INT64_MAX: none. */
 static int64_t path_busid(const char *path)
 {
     int64_t busid = INT64_MAX;
@@ -52,7 +52,7 @@ static int64_t path_busid(const char *path)
     return busid;
 }
 
-/* A virtual function is where its card is. */
+/* A virtual function is placed at its physical function. */
 static void port_place(struct port *port, const char *device)
 {
     if (rondo_sysfs_real(port->path, "%s/physfn", device) != 0 &&
@@ -65,7 +65,7 @@ static void port_place(struct port *port, const char *device)
     }
 }
 
-/* The PCI device of an interface; of a bond or bridge that of its first lower one. */
+/* Find the PCI device of an interface; for a bond or bridge, that of its first lower interface. */
 static void iface_place(struct port *port, const char *sysfs, const char *name, int depth)
 {
     char device[PATH_MAX], **entry;
@@ -118,7 +118,7 @@ uint64_t rondo_detect_guid(const char *text)
     return digits == 16 ? guid : 0;
 }
 
-/* Ports of virtual functions share the wire of their card: they get its guid. */
+/* A virtual function's port shares the physical port's wire, so it gets the physical function's guid. */
 static uint64_t ib_guid(const char *sysfs, const char *name)
 {
     char text[RONDO_SYSFS_TEXT], path[PATH_MAX], **entry;
@@ -145,7 +145,7 @@ static void ib_place(struct port *port, const char *sysfs, const char *name)
     if (port->path[0]) {
         return;
     }
-    /* Done in software over a network interface. */
+    /* A software device on top of a network interface. */
     if ((rondo_sysfs_read(text, "%s/class/infiniband/%s/parent", sysfs, name) == 0 ||
          rondo_sysfs_read(text, "%s/class/infiniband/%s/ports/%d/gid_attrs/ndevs/0", sysfs, name,
                           port->port) == 0) &&
@@ -194,7 +194,7 @@ static rondo_status ib_ports(struct ports *ports, const char *sysfs)
 
 /* ---- interfaces ---- */
 
-/* An address that a peer can use: IPv6's link-local ones mean nothing to it. */
+/* Can a peer use this address? It cannot use link-local IPv6 addresses. */
 static int addr_usable(const struct sockaddr *addr)
 {
     struct sockaddr_in6 in6;
@@ -205,7 +205,7 @@ static int addr_usable(const struct sockaddr *addr)
     return !IN6_IS_ADDR_LINKLOCAL(&in6.sin6_addr);
 }
 
-/* One entry per name; getifaddrs tells a name once for each address. */
+/* One entry per name; getifaddrs repeats the name for each address. */
 static int ifaces_fill(struct rondo_iface *iface, const struct ifaddrs *list)
 {
     int n = 0;
@@ -248,7 +248,7 @@ static rondo_status ifaces_add(struct rondo_machine *machine, struct ports *port
     struct rondo_iface *iface;
     int n = 0;
     if (getifaddrs(&list) != 0) {
-        rondo_detect_note(machine, "network interfaces cannot be listed (%m)");
+        rondo_detect_note(machine, "cannot list network interfaces (%m)");
         return RONDO_SUCCESS;
     }
     for (const struct ifaddrs *ifa = list; ifa; ifa = ifa->ifa_next) {
@@ -259,7 +259,7 @@ static rondo_status ifaces_add(struct rondo_machine *machine, struct ports *port
         n = ifaces_fill(iface, list);
         if (rondo_ifaces_choose(iface, n, rule) == 0) {
             rondo_detect_note(machine,
-                              rule && rule[0] ? "no network interface that is up is chosen by \"%.64s\""
+                              rule && rule[0] ? "no network interface that is up matches \"%.64s\""
                                               : "no network interface is up",
                               rule ? rule : "");
         }

@@ -1,5 +1,5 @@
-/* What NVIDIA's management library tells of GPUs: NVLinks, C2C, which pairs have P2P. Its few prototypes are
- * here; the library is opened at run time and closed again. */
+/* Detection with NVML: NVLinks, C2C, pairs with P2P. The few prototypes are declared here; the library is
+ * opened at run time and closed again. */
 #include "topo/detect/detect_impl.h"
 
 #include <dlfcn.h>
@@ -38,7 +38,7 @@ enum { NVML_C2C_COUNT = 170, NVML_C2C_STATUS = 171, NVML_C2C_MAX_BW = 172 };
 _Static_assert(sizeof(struct nvml_pci) == 68 && sizeof(struct nvml_field) == 40,
                "the layout of NVML's structs");
 
-/* X(member, symbol, arguments, must be there) */
+/* X(member, symbol, arguments, required) */
 /* clang-format off */
 #define NVML_TABLE(X)                                                                              \
     X(init, "nvmlInit_v2", (void), 1)                                                              \
@@ -78,7 +78,7 @@ struct listing {
     struct rondo_machine *machine;
     struct gpu *gpu;
     int n;
-    int lost_links; /* to GPUs that are not here */
+    int lost_links; /* to GPUs that are not visible */
 };
 
 /* Call a function that may be missing. */
@@ -94,7 +94,7 @@ static void nvml_close(struct rondo_topo_nvml *nvml)
     nvml->library = NULL;
 }
 
-/* @return NULL, or why NVML is not there. */
+/* @return NULL, or why NVML is unavailable. */
 static const char *nvml_open(struct rondo_topo_nvml *nvml, const char *library)
 {
     memset(nvml, 0, sizeof *nvml);
@@ -154,8 +154,8 @@ static int32_t gpu_item_of(const struct listing *list, int64_t busid)
 
 static int is_listed(const struct listing *list, int64_t busid) { return gpu_item_of(list, busid) >= 0; }
 
-/* The machine's item of a GPU; one that PCI does not show (WSL, a container without /sys) hangs below the
- * first CPU. */
+/* Find a GPU's item. A GPU that PCI does not show (WSL, a container without /sys) is added below the first
+ * CPU. */
 static rondo_status gpu_find(const struct listing *list, struct gpu *gpu, const struct nvml_pci *pci)
 {
     struct rondo_machine *machine = list->machine;
@@ -222,7 +222,7 @@ static void gpu_p2p(const struct listing *list, const struct gpu *gpu)
 
 /* ---- NVLinks ---- */
 
-/* One more link from a GPU to a target. */
+/* Add one link from a GPU to a target. */
 static rondo_status link_add(const struct listing *list, int32_t gpu, int64_t target, uint32_t tclass)
 {
     struct rondo_machine *machine = list->machine;
@@ -241,7 +241,7 @@ static rondo_status link_add(const struct listing *list, int32_t gpu, int64_t ta
     return RONDO_SUCCESS;
 }
 
-/* A target that a virtual machine hides is a switch. */
+/* A target that a virtual machine hides counts as an NVSwitch. */
 static uint32_t target_class(const struct listing *list, int64_t target, int type)
 {
     if (type == NVML_REMOTE_SWITCH || target == RONDO_BUSID_HIDDEN) {
@@ -322,7 +322,7 @@ static long long field_read(const struct listing *list, const struct gpu *gpu, u
     return value > 0 && value <= RONDO_MACHINE_MAX_MBS ? value : 0;
 }
 
-/* Links of one speed are one item. */
+/* Links of equal speed are one item. */
 static rondo_status gpu_c2c(const struct listing *list, const struct gpu *gpu)
 {
     long long links = field_read(list, gpu, NVML_C2C_COUNT, 0);
@@ -343,7 +343,7 @@ static rondo_status gpu_c2c(const struct listing *list, const struct gpu *gpu)
 
 /* ---- all ---- */
 
-/* Does the GPU at the other end say that this link is down? */
+/* Does the other GPU report this link as down? */
 static int is_one_sided(const struct listing *list, const struct rondo_item *link)
 {
     const struct rondo_machine *machine = list->machine;
@@ -358,7 +358,8 @@ static int is_one_sided(const struct listing *list, const struct rondo_item *lin
     return other >= 0;
 }
 
-/* GPUs that only PCI shows are another container's, or have no driver. A link needs both ends. */
+/* Drop GPUs that only PCI shows: they belong to another container or have no driver. Drop links with only
+ * one end. */
 static rondo_status gpus_drop(struct listing *list)
 {
     struct rondo_machine *machine = list->machine;
@@ -376,11 +377,12 @@ static rondo_status gpus_drop(struct listing *list)
         }
     }
     if (gpus) {
-        rondo_detect_note(machine, "NVML lists %d of %d GPUs; the others are left out (a container's share)",
+        rondo_detect_note(machine,
+                          "NVML lists %d of %d GPUs; the others are ignored (not visible in this container?)",
                           list->n, list->n + gpus);
     }
     if (links) {
-        rondo_detect_note(machine, "%d NVLinks are left out: their other end is not visible or down", links);
+        rondo_detect_note(machine, "%d NVLinks are ignored: their other end is not visible or down", links);
     }
     rondo_status status = rondo_detect_arrange(machine, drop);
     rondo_free(drop);
@@ -394,7 +396,7 @@ static rondo_status gpus_list(struct listing *list, unsigned count)
         struct gpu *gpu = &list->gpu[list->n];
         struct nvml_pci pci = { .legacy = "" };
         if (list->nvml->handle(i, &gpu->device) != NVML_OK || list->nvml->pci(gpu->device, &pci) != NVML_OK) {
-            continue; /* lost from the bus */
+            continue; /* fell off the bus */
         }
         gpu->busid = pci_busid(&pci);
         if (gpu->busid >= 0 && !is_listed(list, gpu->busid)) {

@@ -1,4 +1,4 @@
-/* What sysfs says of PCI devices: speed and width of links. And virtual machines, where it says little. */
+/* PCI links from sysfs: speed and width; and virtual machines, where sysfs knows little. */
 #include "topo/detect/detect_impl.h"
 
 #if defined __x86_64__ || defined __i386__
@@ -124,7 +124,7 @@ static const int32_t speeds[] = { RONDO_TOPO_PCI_TABLE(SPEED, ) }; /* GT/s x 10 
 #undef SPEED
 enum { GEN3 = 80, GEN4 = 160, GEN5 = 320 };
 
-/* MB/s on the wire, before packets: Gen1 and Gen2 send 8 bits in 10, the others 128 in 130. */
+/* MB/s on the wire, before packet overhead: Gen1 and Gen2 send 8 bits in 10, the others 128 in 130. */
 static int64_t link_mbs(int32_t speed, int32_t width)
 {
     int64_t mbs = (int64_t)speed * 100 * width / 8;
@@ -148,8 +148,8 @@ void rondo_detect_link_from_gbs(double gbs, int32_t *speed, int32_t *width)
     }
 }
 
-/* The most that a port can do, not what it does now: idle devices go slow. @return 0 when the device is no
- * PCI Express device or does not tell. */
+/* Read the port's maximum, not its current state: idle devices slow down. @return 0 if the device is not
+ * PCI Express or sysfs does not say. */
 static int port_read(const char *path, int32_t *speed, int32_t *width)
 {
     char text[RONDO_SYSFS_TEXT];
@@ -159,7 +159,7 @@ static int port_read(const char *path, int32_t *speed, int32_t *width)
     return *speed > 0 && *width > 0;
 }
 
-/* The directory of the port above, by cutting the last part of the path. @return 0 when there is none. */
+/* Change the path to the directory of the port above. @return 0 if there is none. */
 static int path_up(char *path)
 {
     char *slash = strrchr(path, '/');
@@ -206,7 +206,7 @@ rondo_status rondo_detect_pci_links(struct rondo_machine *machine, const char *s
 /* ---- virtual machines ---- */
 
 static const struct {
-    const char *sign, *name; /* what the processor or the firmware says */
+    const char *sign, *name; /* signature from the processor or the firmware */
 } hypervisors[] = {
     { "KVMKVMKVM", "kvm" },
     { "Microsoft Hv", "hyper-v" },
@@ -268,7 +268,7 @@ const char *rondo_detect_hypervisor(const char *sysfs, char name[32])
     return found;
 }
 
-/* A device that does computing or networking, not a switch. */
+/* A GPU or NIC, not a switch. */
 static int is_device(const struct rondo_machine *machine, int32_t i)
 {
     return machine->item[i].kind == RONDO_ITEM_PCI && (rondo_detect_child(machine, i, RONDO_ITEM_GPU) >= 0 ||
@@ -282,8 +282,8 @@ static int32_t gpu_speed(const struct rondo_machine *machine, int32_t pci)
     return sm >= 90 ? GEN5 : sm >= 80 ? GEN4 : GEN3;
 }
 
-/* The ports of a card, added up. */
-static int64_t card_mbs(const struct rondo_machine *machine, int32_t pci)
+/* The sum of a NIC's ports. */
+static int64_t nic_mbs(const struct rondo_machine *machine, int32_t pci)
 {
     int64_t mbps = 0;
     int32_t nic = rondo_detect_child(machine, pci, RONDO_ITEM_NIC);
@@ -297,7 +297,7 @@ static int64_t card_mbs(const struct rondo_machine *machine, int32_t pci)
 
 static int32_t nic_speed(const struct rondo_machine *machine, int32_t pci)
 {
-    int64_t mbs = card_mbs(machine, pci);
+    int64_t mbs = nic_mbs(machine, pci);
     int32_t speed = GEN3;
     for (size_t i = 0; i < RONDO_COUNTOF(speeds) && link_mbs(speed, 16) < mbs; i++) {
         speed = speeds[i] > speed ? speeds[i] : speed;
@@ -305,12 +305,12 @@ static int32_t nic_speed(const struct rondo_machine *machine, int32_t pci)
     return speed;
 }
 
-/* Is the link unknown, slower than the ports of the card, or that of an emulated port, which calls itself
- * slower than any GPU is? */
-static int link_unbelievable(const struct rondo_machine *machine, int32_t pci, int gpu)
+/* @return 1 if the link is unknown, slower than the NIC's ports, or an emulated port's, which claims to be
+ * slower than any GPU. */
+static int link_implausible(const struct rondo_machine *machine, int32_t pci, int gpu)
 {
     int64_t mbs = link_mbs(machine->item[pci].pci.speed, machine->item[pci].pci.width);
-    return mbs == 0 || mbs < (gpu ? link_mbs(GEN3, 4) : card_mbs(machine, pci));
+    return mbs == 0 || mbs < (gpu ? link_mbs(GEN3, 4) : nic_mbs(machine, pci));
 }
 
 void rondo_detect_virtual(struct rondo_machine *machine, const char *sysfs)
@@ -331,7 +331,7 @@ void rondo_detect_virtual(struct rondo_machine *machine, const char *sysfs)
                    path_up(path);
         behind += real || machine->item[item->parent].kind == RONDO_ITEM_PCI;
         int gpu = rondo_detect_child(machine, i, RONDO_ITEM_GPU) >= 0;
-        if (link_unbelievable(machine, i, gpu)) {
+        if (link_implausible(machine, i, gpu)) {
             item->pci.speed = gpu ? gpu_speed(machine, i) : nic_speed(machine, i);
             item->pci.width = 16;
             assumed++;

@@ -1,4 +1,4 @@
-/* The tree that detection fills: where a device belongs, and how it is put in order at the end. */
+/* The tree that detection builds: where a device belongs, and the final sorting. */
 #include "topo/detect/detect_impl.h"
 
 #include <stdio.h>
@@ -61,7 +61,7 @@ int64_t rondo_sysfs_busid(const char *text)
                : -1;
 }
 
-/* The addresses in a path, from the root. @return how many; more than `most` are cut at the far end. */
+/* List the PCI addresses in a path, from the root. @return their number; only the first `most` are listed. */
 static int path_busids(const char *path, int64_t *busid, size_t *end, int most)
 {
     int n = 0;
@@ -79,7 +79,7 @@ static int path_busids(const char *path, int64_t *busid, size_t *end, int most)
     return n;
 }
 
-/* Class and ids of a device from its directory; what cannot be read stays unknown. */
+/* Read class and ids from a device's directory. What cannot be read stays unknown. */
 static void pci_ids(struct rondo_item *item, const char *path, size_t length, int leaf)
 {
     int n = (int)length;
@@ -175,9 +175,9 @@ void rondo_detect_number_gpus(struct rondo_machine *machine)
 /* ---- order ---- */
 
 struct arranging {
-    struct rondo_item *old; /* a copy of the items as they were */
+    struct rondo_item *old; /* copy of the original items */
     int32_t *sorted;        /* indices by (parent, kind, bus id, index) */
-    int32_t *first; /* index + 1 -> where its children begin in sorted; first[0]: those without a parent */
+    int32_t *first; /* index + 1 -> start of its children in sorted; first[0]: items without a parent */
     uint8_t *keep;
     struct rondo_machine *machine;
 };
@@ -215,7 +215,7 @@ static void keep_undropped(struct arranging *a, int n, const uint8_t *drop)
     }
 }
 
-/* Parents stand before their children. */
+/* Keep what leads to a GPU, an NVSwitch or a NET. Parents come before their children. */
 static void keep_useful(struct arranging *a, int n)
 {
     for (int i = n - 1; i >= 0; i--) {
@@ -233,7 +233,7 @@ static void keep_useful(struct arranging *a, int n)
     }
 }
 
-/* An old item and all below it; depth is bounded by rondo_machine_add. */
+/* Emit an old item and all items below it. rondo_machine_add bounds the depth. */
 static void emit(struct arranging *a, int32_t old, int32_t parent)
 {
     if (!a->keep[old]) {
