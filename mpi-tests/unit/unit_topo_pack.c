@@ -204,7 +204,7 @@ static void damaged_names_are_refused(void **state)
     k->bytes[20] = 64;
     assert_refused(k->bytes, k->nbytes, "the name of net 0 has 64 bytes");
     k->bytes[20] = 255;
-    assert_refused(k->bytes, 40, "40 bytes that say");
+    assert_refused(k->bytes, 40, "40 bytes, but the header says");
     say_length(k->bytes, 40);
     assert_refused(k->bytes, 40, "truncated in the name of net 0");
     say_length(k->bytes, 20);
@@ -288,7 +288,7 @@ static void graphs_that_no_other_rank_would_take_are_not_packed(void **state)
     REFUSED(k->graph[0].pattern = RONDO_PATTERN_TREE, "pattern 3 does not belong to graph 0");
     REFUSED(k->graph[1].pattern = RONDO_PATTERN_RING, "pattern 4 does not belong to graph 1");
     REFUSED(k->graph[1].id = 0, "found graph 0 instead of graph 1");
-    REFUSED(k->graph[1].order = NULL, "graph 1 orders 0 devices, expected 4");
+    REFUSED(k->graph[1].order = NULL, "graph 1 has 0 devices, expected 4");
     REFUSED(k->order[0][4] = 1, "graph 0: device 1 at place 1 of an order");
     REFUSED(k->order[0][4] = -1, "device -1 at place 0");
     REFUSED(k->graph[0].net[5] = 2, "graph 0, channel 2: net 2 does not exist, there are 2");

@@ -187,7 +187,7 @@ static void encodings(void **state)
         assert_int_equal(item_at(&m, RONDO_ITEM_CPU, 0)->cpu.numa, 5);
         rondo_machine_release(&m);
         assert_int_equal(rondo_machine_parse(&m, wide, n - 1, "wide"), RONDO_INVALID_ARGUMENT);
-        assert_says("wide: UTF-16 that is damaged or cut");
+        assert_says("wide: damaged or truncated UTF-16");
     }
     /* A declaration of another encoding is ignored: no module of iconv is loaded for a file. */
     assert_ok(parse(
@@ -199,14 +199,14 @@ static void encodings(void **state)
     };
     for (size_t i = 0; i < RONDO_COUNTOF(bad); i++) {
         assert_int_equal(parse(&m, bad[i]), RONDO_INVALID_ARGUMENT);
-        assert_says("m.xml:1: a byte that is no text; expected UTF-8 or UTF-16");
+        assert_says("m.xml:1: a byte that is not text; expected UTF-8 or UTF-16");
     }
     assert_int_equal(parse(&m, "\x4c\x6f\xa7\x94"), RONDO_INVALID_ARGUMENT); /* <?xm in EBCDIC */
     assert_says("m.xml:1: not XML; expected it to start with <");
     assert_int_equal(rondo_machine_parse(&m, "\0\0\0<", 4, "m.xml"), RONDO_INVALID_ARGUMENT);
     assert_int_equal(rondo_machine_parse(&m, "<\0\0\0", 4, "m.xml"), RONDO_INVALID_ARGUMENT);
     assert_int_equal(rondo_machine_parse(&m, "\xef\xbb\xbf<\0\0\0", 7, "m.xml"), RONDO_INVALID_ARGUMENT);
-    assert_says("without bytes of zero");
+    assert_says("without NUL bytes");
     assert_int_equal(rondo_machine_parse(&m, "\xef\xbb\xbf", 3, "m.xml"), RONDO_INVALID_ARGUMENT);
 }
 
@@ -230,7 +230,7 @@ static void hwloc_is_told_by_its_root(void **state)
     assert_true(place && place < strstr(text, "?>"));
     memcpy(place, "UTF-7", 5);
     assert_int_equal(rondo_machine_parse(&m, text, strlen(text), "h.xml"), RONDO_INVALID_ARGUMENT);
-    assert_says("another encoding than UTF-8");
+    assert_says("must be UTF-8");
     hwloc_free_xmlbuffer(topology, text);
     hwloc_topology_destroy(topology);
     rondo_machine_release(&m);
@@ -272,7 +272,7 @@ static void links_go_both_ways(void **state)
     struct rondo_machine m;
     assert_int_equal(parse(&m, CPU GPU_A "\n" TO_B(1000) "\n" TO_B(100) GPU_END GPU_B GPU_END END),
                      RONDO_INVALID_ARGUMENT);
-    assert_says("m.xml:5: together more than 1024");
+    assert_says("m.xml:5: more than 1024 NVLinks to one target in total");
 }
 
 /* ---- what is refused ---- */
@@ -282,9 +282,9 @@ static const struct {
 } refused[] = {
     { "<system version=\"2\"/>", "m.xml:1: <system version=\"2\">: expected version=\"1\"" },
     { "<system/>", "m.xml:1: <system>: expected version=\"1\"" },
-    { "<system version=\"1\"/>", "m.xml: a machine without <cpu>" },
+    { "<system version=\"1\"/>", "m.xml: the machine has no <cpu>" },
     { "<graphs version=\"1\"/>",
-      "m.xml:1: <graphs>: not a machine; expected the root <system version=\"1\">" },
+      "m.xml:1: <graphs>: not a machine; expected a root element <system version=\"1\">" },
     { "<html>\n</html>", "m.xml:1: <html>: not a machine" },
     { "<system version=\"1\" virtual=\"2\"/>", "virtual=\"2\">: expected 0 or 1" },
     { "<system version=\"1\">\n<cpu/></system>", "m.xml:2: <cpu>: the attribute numaid is missing" },
@@ -352,7 +352,7 @@ static const struct {
     { CPU "<cache level=\"0\"/>" END, "<cache level=\"0\">: expected an integer from 1 to 9" },
     { CPU "<cache level=\"3\" size=\"-1\"/>" END, "expected an integer from 0" },
     /* not well-formed */
-    { CPU, "m.xml:2: the file ends inside 2 open elements: it is cut" },
+    { CPU, "m.xml:2: the file is truncated inside 2 open elements" },
     { "<system version=\"1\"><cpu numaid=\"0\"></system>",
       "m.xml:1: not well-formed XML: Opening and ending tag mismatch" },
     { "<system version=\"1\">\n\n<cpu numaid=0/></system>", "m.xml:3: not well-formed XML" },
@@ -361,8 +361,8 @@ static const struct {
     { CPU END "<system/>", "not well-formed XML: Extra content" },
     { "not XML", "m.xml:1: not XML; expected it to start with <, in UTF-8 or UTF-16" },
     { CPU "&undefined;" END, "not well-formed XML" },
-    { CPU "\x01" END, "m.xml:3: a byte that is no text" },
-    { "", "m.xml: 0 bytes; expected XML" },
+    { CPU "\x01" END, "m.xml:3: a byte that is not text" },
+    { "", "m.xml: 0 bytes, expected XML" },
 };
 
 static void errors_name_the_place(void **state)
@@ -421,7 +421,7 @@ static void documents_with_dtds_are_refused(void **state)
         struct rondo_machine m;
         rondo_error_clear();
         assert_int_equal(parse(&m, all[i]), RONDO_INVALID_ARGUMENT);
-        assert_says("a document with a DTD or entities is not read");
+        assert_says("documents with a DTD or entities are not supported");
         assert_says("m.xml:");
     }
     struct rondo_machine m;
@@ -439,26 +439,28 @@ static void sizes_are_bounded(void **state)
         const char *tail, *part;
     } all[] = {
         { CPU, "<pci busid=\"0000:17:00.0\" class=\"0x060400\"/>\n", 1000000, END,
-          "more than 65536 elements, the limit" },
-        { CPU, "<x/>", 1000000, END, "more than 65536 elements, the limit" },
+          "more than the limit of 65536 elements" },
+        { CPU, "<x/>", 1000000, END, "more than the limit of 65536 elements" },
         { CPU, "<pci busid=\"0000:17:00.0\" class=\"0x060400\">", 100000, "",
-          "m.xml:3: elements are hierarchical deeper than 64, the limit" },
-        { CPU, "<x>", 100000, "", "elements are hierarchical deeper than 64, the limit" },
-        { CPU "<x a=\"", "0123456789", 100000, "\"/>" END, "a tag or comment of more than 65536 bytes" },
+          "m.xml:3: elements nested deeper than the limit of 64" },
+        { CPU, "<x>", 100000, "", "elements nested deeper than the limit of 64" },
+        { CPU "<x a=\"", "0123456789", 100000, "\"/>" END,
+          "a tag or comment exceeds the limit of 65536 bytes" },
         { CPU "<x ", "a=\">\" ", 100000, "/>" END, "" /* redefined, or too long: depends on the parser */ },
-        { CPU "<!--", "0123456789", 100000, "-->" END, "a tag or comment of more than 65536 bytes" },
-        { "<!DOCTYPE topology [", "          ", 100000, "]>", "a tag or comment of more than 65536 bytes" },
-        { CPU "<", "x", 100000, "/>" END, "a tag or comment of more than 65536 bytes" },
+        { CPU "<!--", "0123456789", 100000, "-->" END, "a tag or comment exceeds the limit of 65536 bytes" },
+        { "<!DOCTYPE topology [", "          ", 100000, "]>",
+          "a tag or comment exceeds the limit of 65536 bytes" },
+        { CPU "<", "x", 100000, "/>" END, "a tag or comment exceeds the limit of 65536 bytes" },
         { "", "<", 100000, "", "" },
         { "<topology version=\"2.0\">", "<object type=\"Misc\">", 100000, "",
-          "elements are hierarchical deeper than 64, the limit" },
+          "elements nested deeper than the limit of 64" },
         { "<topology version=\"2.0\">", "<info/>", 1000000, "</topology>",
-          "more than 65536 elements, the limit" },
+          "more than the limit of 65536 elements" },
         { "<system version=\"1\">", "<cpu numaid=\"0\"/>", 1025, "</system>",
           "more than 1024 items of kind cpu" },
         { CPU PCI("0000:17:00.0", "0x03"), "<gpu/>", 1025, "</pci>" END, "more than 1024 items of kind gpu" },
         { CPU "<nic>", "<net/>", 1025, "</nic>" END, "more than 1024 items of kind net" },
-        { "", "          ", (RONDO_XML_MAX_BYTES + 10) / 10, "", "bytes; expected XML of 1 to" },
+        { "", "          ", (RONDO_XML_MAX_BYTES + 10) / 10, "", "bytes, expected XML of 1 to" },
     };
     for (size_t i = 0; i < RONDO_COUNTOF(all); i++) {
         size_t bytes;

@@ -108,8 +108,8 @@ static void graphs_are_refused(void **state)
         { GRAPHS("<graph pattern=\"4\" speedintra=\"1\">"), "g.xml:2: <graph>: the attribute id is missing" },
         { GRAPHS("<graph id=\"0\" speedintra=\"1\">"), "the attribute pattern is missing" },
         { GRAPHS(GRAPH(0, 7, 1) REST CHANNEL), "<graph pattern=\"7\">: expected an integer from 1 to 4" },
-        { GRAPHS(GRAPH(0, 1, 1) REST CHANNEL), "the pattern is not that of a ring" },
-        { GRAPHS(GRAPH(1, 4, 1) REST CHANNEL), "the pattern is not that of a tree" },
+        { GRAPHS(GRAPH(0, 1, 1) REST CHANNEL), "a ring cannot have this pattern" },
+        { GRAPHS(GRAPH(1, 4, 1) REST CHANNEL), "a tree cannot have this pattern" },
         { GRAPHS(GRAPH(0, 4, 33) REST CHANNEL),
           "<graph nchannels=\"33\">: expected an integer from 0 to 32" },
         { GRAPHS(GRAPH(0, 4, 2) REST CHANNEL), "the ring has 1 channels, but its nchannels is 2" },
@@ -124,7 +124,7 @@ static void graphs_are_refused(void **state)
         { GRAPHS("<graph id=\"0\" pattern=\"4\" speedintra=\"99999999999999999999999999\" " REST),
           "expected a number from" },
         { GRAPHS("<graph id=\"0\" pattern=\"4\" speedintra=\"1\" speedinter=\"1\" typeintra=\"NVX\">"),
-          "typeintra: expected a type of path from LOC to DIS" },
+          "typeintra: expected a path type from LOC to DIS" },
         { GRAPHS("<graph id=\"0\" pattern=\"4\" speedintra=\"1\" speedinter=\"1\" typeintra=\"12\">"),
           "expected an integer from 0 to 11" },
         { GRAPHS("<graph id=\"0\" pattern=\"4\" speedintra=\"1\" speedinter=\"1\" typeintra=\"NVL\">"),
@@ -135,24 +135,24 @@ static void graphs_are_refused(void **state)
                  "<channel><net dev=\"0\"/><gpu dev=\"0\"/><gpu dev=\"0\"/><net dev=\"0\"/></channel>"),
           "g.xml:3: <gpu dev=\"0\">: it appears twice" },
         { GRAPHS(GRAPH(0, 4, 1) REST "<channel><net dev=\"0\"/><gpu dev=\"2\"/></channel>"),
-          "<gpu dev=\"2\">: no rank of this node has it" },
+          "<gpu dev=\"2\">: no rank of this node uses it" },
         { GRAPHS(GRAPH(0, 4, 1) REST "<channel><net dev=\"0\"/><host rank=\"4\"/></channel>"),
-          "<host rank=\"4\">: no rank of this node has it" },
+          "<host rank=\"4\">: no rank of this node uses it" },
         { GRAPHS(GRAPH(0, 4, 1) REST "<channel><net dev=\"0\"/><gpu/></channel>"),
           "<gpu>: the attribute dev is missing" },
         { GRAPHS(GRAPH(0, 4, 1) REST "<channel><net dev=\"2\"/></channel>"),
-          "<net dev=\"2\">: this node has no such net; it has 2" },
+          "<net dev=\"2\">: no such net; this node has 2" },
         { GRAPHS(GRAPH(0, 4, 1) REST "<channel><net dev=\"0\"/><net dev=\"0\"/></channel>"),
-          "expected one <net> before the devices and one behind" },
+          "expected one <net> before the devices and one after them" },
         { GRAPHS(GRAPH(0, 4, 1) REST "<channel><gpu dev=\"0\"/><net dev=\"0\"/></channel>"),
           "expected one <net> before the devices" },
         { GRAPHS(GRAPH(0, 4, 1) REST
                  "<channel><net dev=\"0\"/><gpu dev=\"0\"/><net dev=\"0\"/><gpu dev=\"1\"/></channel>"),
-          "a device behind the second <net>" },
+          "a device after the second <net>" },
         { GRAPHS(GRAPH(0, 4, 1) REST "<channel><net dev=\"0\"/><gpu dev=\"0\"/><net dev=\"0\"/></channel>"),
           "g.xml:3: channel 0 has 1 devices, but this node has 2 ranks" },
         { GRAPHS(GRAPH(0, 4, 1) REST "<channel><gpu dev=\"0\"/><gpu dev=\"1\"/></channel>"),
-          "channel 0 lacks nets" },
+          "channel 0 has no nets" },
         { GRAPHS(GRAPH(0, 4, 1) REST "<channel/>"), "channel 0 has 0 devices" },
         { "<graphs version=\"1\">", "g.xml:1: the file ends inside 1 open element" },
         { "<!DOCTYPE topology><graphs version=\"1\"/>", "a document with a DTD" },
@@ -174,11 +174,12 @@ static void graphs_are_refused(void **state)
                         "<graph id=\"0\" pattern=\"4\" speedintra=\"1\" " REST,
                         CHANNEL, 33, "</graph></graphs>", &bytes);
     assert_int_equal(rondo_graphs_parse(graphs, node.topo, text, bytes, "g.xml"), RONDO_INVALID_ARGUMENT);
-    assert_says("more than 32 channels");
+    assert_says("more than the limit of 32 channels");
     rondo_free(text);
     text = repeat("<graphs version=\"1\">", "<x/>", 1000000, "</graphs>", &bytes);
     assert_int_equal(rondo_graphs_parse(graphs, node.topo, text, bytes, "g.xml"), RONDO_INVALID_ARGUMENT);
-    assert_says("elements, the limit");
+    assert_says("more than the limit of");
+    assert_says(" elements");
     rondo_free(text);
     node_destroy(&node);
 }

@@ -13,26 +13,28 @@ static void files_that_are_none(void **state)
     (void)state;
     struct rondo_machine m = { 0 };
     assert_int_equal(rondo_machine_read(&m, path("missing")), RONDO_INVALID_ARGUMENT);
-    assert_says("missing: cannot be opened: No such file");
+    assert_says("cannot open ");
+    assert_says("missing: No such file");
     assert_int_equal(rondo_machine_read(&m, directory), RONDO_INVALID_ARGUMENT);
-    assert_says("a directory; expected a file with XML");
+    assert_says("is a directory; expected an XML file");
     assert_int_equal(rondo_machine_read(&m, "/dev/zero"), RONDO_INVALID_ARGUMENT);
     assert_says("not a regular file");
     FILE *file = fopen(path("empty"), "we");
     assert_non_null(file);
     fclose(file);
     assert_int_equal(rondo_machine_read(&m, path("empty")), RONDO_INVALID_ARGUMENT);
-    assert_says("0 bytes; expected XML");
+    assert_says("0 bytes, expected XML");
     assert_int_equal(chmod(path("empty"), 0), 0);
     if (access(path("empty"), R_OK) != 0) { /* root may read all */
         assert_int_equal(rondo_machine_read(&m, path("empty")), RONDO_INVALID_ARGUMENT);
-        assert_says("cannot be opened: Permission denied");
+        assert_says("cannot open ");
+        assert_says(": Permission denied");
     }
     /* Beyond the limit, but without blocks on the disk. */
     assert_int_equal(chmod(path("empty"), 0600), 0);
     assert_int_equal(truncate(path("empty"), RONDO_XML_MAX_BYTES + 1), 0);
     assert_int_equal(rondo_machine_read(&m, path("empty")), RONDO_INVALID_ARGUMENT);
-    assert_says("more than 67108864 bytes, the limit");
+    assert_says("exceeds the limit of 67108864 bytes");
     unlink(path("empty"));
 }
 
@@ -50,7 +52,8 @@ static void writing_leaves_the_file_or_nothing(void **state)
     assert_int_equal(rondo_machine_hash(&back), rondo_machine_hash(&m));
     unlink(path("m.xml"));
     assert_int_equal(rondo_machine_write(&m, path("no/such")), RONDO_SYSTEM_ERROR);
-    assert_says("cannot be written: No such file");
+    assert_says("cannot write ");
+    assert_says(": No such file");
     assert_ok(rondo_machine_write(&m, "/dev/null")); /* not replaced by a file */
     struct stat st;
     assert_int_equal(stat("/dev/null", &st), 0);

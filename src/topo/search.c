@@ -15,8 +15,7 @@ enum {
     BUDGET_SAME = 1 << 8,     /* when all channels repeat the first one: it succeeds at once or not at all */
     BUDGET_AFTER = 1 << 15,   /* of all improvements */
     BUDGET_IMPROVE = 1 << 11, /* of one improvement */
-    MOST_SEARCHED = 256       /* devices without NVSwitches, where each device is a candidate at each
-                               * position */
+    MOST_SEARCHED = 256       /* devices without NVSwitches, where each is a candidate everywhere */
 };
 
 struct search {

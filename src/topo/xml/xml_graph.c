@@ -13,10 +13,10 @@ struct reader {
     struct rondo_graph *graphs;
     const struct rondo_topo *topo;
     const char *file;
-    struct rondo_graph *graph;     /* open */
-    int32_t claimed;               /* channels by the attribute, -1 none */
-    int32_t channel, ndevs, nnets; /* of the open channel: nnets in 0..1 before the devices, 2 behind */
-    uint8_t *seen;                 /* devices of the open channel */
+    struct rondo_graph *graph;     /* the open one */
+    int32_t claimed;               /* channels according to the attribute, -1 none */
+    int32_t channel, ndevs, nnets; /* of the open channel; nnets is 0 or 1 before the devices, 2 after them */
+    uint8_t *seen;                 /* the open channel's devices */
 };
 
 /* ---- devices ---- */
@@ -26,8 +26,7 @@ static int point_type(const struct rondo_topo *topo, int point)
     return topo->node[topo->point[point]].type;
 }
 
-/* The device that an element names and that the channel does not have yet; -1: none, -2: it is there already.
- */
+/* Find the device that an element names. @return -1: none, -2: the channel already has it. */
 static int device_find(const struct reader *reader, int type, int32_t number)
 {
     const struct rondo_topo *topo = reader->topo;
@@ -36,9 +35,8 @@ static int device_find(const struct reader *reader, int type, int32_t number)
         if (point_type(topo, dev) != type) {
             continue;
         }
-        int32_t own = type == RONDO_NODE_GPU
-                          ? rondo_topo_item(topo, dev)->gpu.dev
-                          : dev; /* hosts by local rank: nodes and communicators differ in the others */
+        /* hosts by local rank: global ranks differ between nodes and communicators */
+        int32_t own = type == RONDO_NODE_GPU ? rondo_topo_item(topo, dev)->gpu.dev : dev;
         if (own == number && !reader->seen[dev]) {
             return dev;
         }
@@ -67,11 +65,11 @@ static rondo_status device_read(struct reader *reader, const struct rondo_xml_el
         return rondo_xml_fail(
             element, attribute,
             dev == -2 ? "it appears twice; a channel has each device once"
-                      : "no rank of this node has it; a channel has each device of the node's ranks once");
+                      : "no rank of this node uses it; a channel has each device of the node's ranks once");
     }
     if (reader->nnets == 2) {
         return rondo_xml_fail(element, NULL,
-                              "a device behind the second <net>; expected <net>, the devices, <net>");
+                              "a device after the second <net>; expected <net>, the devices, <net>");
     }
     reader->seen[dev] = 1;
     reader->graph->order[reader->channel * reader->topo->ndevs + reader->ndevs++] = (int16_t)dev;
@@ -83,14 +81,15 @@ static rondo_status net_read(struct reader *reader, const struct rondo_xml_eleme
     int32_t number = -1;
     RONDO_TRY(rondo_xml_int(element, "dev", 1, 0, INT32_MAX, &number));
     if (reader->topo->options.nnodes <= 1) {
-        return RONDO_SUCCESS; /* a file of a job of more nodes: nothing leaves this one */
+        /* the file is from a job of several nodes, this one has a single node: no nets */
+        return RONDO_SUCCESS;
     }
     int net = net_find(reader->topo, number), out = reader->ndevs > 0;
     if (net < 0) {
-        return rondo_xml_fail(element, "dev", "this node has no such net; it has %d", reader->topo->nnets);
+        return rondo_xml_fail(element, "dev", "no such net; this node has %d", reader->topo->nnets);
     }
     if (reader->nnets != out) {
-        return rondo_xml_fail(element, NULL, "expected one <net> before the devices and one behind");
+        return rondo_xml_fail(element, NULL, "expected one <net> before the devices and one after them");
     }
     reader->graph->net[2 * reader->channel + out] = (int16_t)net;
     reader->nnets++;
@@ -107,7 +106,7 @@ static rondo_status type_read(const struct rondo_xml_element *element, const cha
     }
     *type = text ? rondo_path_type_from_name(text) : -1;
     if (*type < 0) {
-        return rondo_xml_fail(element, text ? name : NULL, "%s: expected a type of path from %s to %s", name,
+        return rondo_xml_fail(element, text ? name : NULL, "%s: expected a path type from %s to %s", name,
                               rondo_path_type_name(0), rondo_path_type_name(RONDO_NUM_PATH_TYPES - 1));
     }
     return RONDO_SUCCESS;
@@ -144,7 +143,7 @@ static rondo_status graph_read(struct reader *reader, const struct rondo_xml_ele
     RONDO_TRY(rondo_xml_int(element, "samechannels", 0, 0, 1, &graph->same_channels));
     RONDO_TRY(rondo_xml_int(element, "nhops", 0, 0, INT32_MAX, &graph->nhops));
     if ((id == RONDO_GRAPH_RING) != (graph->pattern == RONDO_PATTERN_RING)) {
-        return rondo_xml_fail(element, "pattern", "the pattern is not that of a %s", rondo_graph_name(id));
+        return rondo_xml_fail(element, "pattern", "a %s cannot have this pattern", rondo_graph_name(id));
     }
     return RONDO_NEW_ARRAY(graph->order, RONDO_TOPO_CHANNELS * (graph->ndevs + 1), "the channels of a graph");
 }
@@ -152,7 +151,7 @@ static rondo_status graph_read(struct reader *reader, const struct rondo_xml_ele
 static rondo_status channel_read(struct reader *reader, const struct rondo_xml_element *element)
 {
     if (++reader->channel >= RONDO_TOPO_CHANNELS) {
-        return rondo_xml_fail(element, NULL, "more than %d channels, the limit", RONDO_TOPO_CHANNELS);
+        return rondo_xml_fail(element, NULL, "more than the limit of %d channels", RONDO_TOPO_CHANNELS);
     }
     reader->ndevs = reader->nnets = 0;
     memset(reader->seen, 0, (size_t)reader->topo->ndevs);
@@ -194,13 +193,13 @@ static rondo_status channel_end(const struct reader *reader, int line)
     if (reader->ndevs != topo->ndevs) {
         return rondo_fail(
             RONDO_INVALID_ARGUMENT,
-            "%s:%d: channel %d has %d devices, but this node has %d ranks; each must be there once",
+            "%s:%d: channel %d has %d devices, but this node has %d ranks; each must appear once",
             reader->file, line, reader->channel, reader->ndevs, topo->ndevs);
     }
     if (topo->options.nnodes > 1 && topo->nnets > 0 && reader->nnets != 2) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
-                          "%s:%d: channel %d lacks nets; with several nodes expected one <net> before the "
-                          "devices and one behind",
+                          "%s:%d: channel %d has no nets; with several nodes, expected one <net> before "
+                          "the devices and one after them",
                           reader->file, line, reader->channel);
     }
     return RONDO_SUCCESS;
@@ -260,7 +259,7 @@ rondo_status rondo_graphs_read(struct rondo_graph graphs[RONDO_NUM_GRAPHS], cons
 
 /* ---- writing ---- */
 
-/* Thousandths as a decimal fraction, without zeros at its end. */
+/* Print thousandths as a decimal fraction without trailing zeros. */
 static const char *decimal_text(int32_t value, char text[16])
 {
     int n = snprintf(text, 16, "%d.%03d", value / 1000, value % 1000);

@@ -13,7 +13,7 @@
 struct reader {
     struct rondo_machine *machine;
     const char *file;
-    int hwloc;                             /* the root is hwloc's */
+    int hwloc;                             /* the root element is hwloc's */
     int32_t *line;                         /* of each item */
     int32_t nlines;                        /* capacity */
     int32_t open[RONDO_XML_MAX_DEPTH + 1]; /* item of each open element */
@@ -27,13 +27,13 @@ static rondo_status root_read(struct reader *reader, const struct rondo_xml_elem
 {
     if (strcmp(element->name, "topology") == 0) {
         reader->hwloc = 1;
-        *next = RONDO_XML_SKIP; /* what hwloc then reads is within the limits */
+        *next = RONDO_XML_SKIP; /* hwloc reads it later, within its own limits */
         return RONDO_SUCCESS;
     }
     if (strcmp(element->name, "system") != 0) {
         return rondo_xml_fail(element, NULL,
-                              "not a machine; expected the root <system version=\"1\"> (NCCL's format) or "
-                              "<topology> (hwloc's)");
+                              "not a machine; expected a root element <system version=\"1\"> (NCCL's format) "
+                              "or <topology> (hwloc's)");
     }
     const char *version = rondo_xml_attr(element, "version"), *virtual = rondo_xml_attr(element, "virtual");
     if (!version || strcmp(version, "1") != 0) {
@@ -58,7 +58,7 @@ static int kind_find(const char *name)
     return -1;
 }
 
-/* What files leave out. */
+/* Fill in what files may omit. */
 static void defaults_fill(struct reader *reader, struct rondo_item *item,
                           const struct rondo_xml_element *element)
 {
@@ -130,7 +130,7 @@ static rondo_status on_start(void *arg, const struct rondo_xml_element *element,
     }
     int kind = kind_find(element->name);
     if (kind < 0) {
-        RONDO_TRACE(RONDO_SUBSYS_GRAPH, "%s:%d: <%.64s> is not known and skipped", element->file,
+        RONDO_TRACE(RONDO_SUBSYS_GRAPH, "%s:%d: skipped unknown element <%.64s>", element->file,
                     element->line, element->name);
         *next = RONDO_XML_SKIP;
         return RONDO_SUCCESS;
@@ -138,7 +138,7 @@ static rondo_status on_start(void *arg, const struct rondo_xml_element *element,
     return item_read(reader, element, (enum rondo_item_kind)kind);
 }
 
-/* ---- NVLinks: one item a direction, both directions, equal counts ---- */
+/* ---- NVLinks: one item per direction, always both directions, with equal counts ---- */
 
 struct link {
     int64_t from, to;
@@ -157,7 +157,7 @@ static int link_compare(const void *pa, const void *pb)
     return (a->item > b->item) - (a->item < b->item);
 }
 
-/* GPUs by address (to 0), or NVLinks by both ends, sorted. */
+/* Sorted list of GPUs by address (to is 0), or of NVLinks by both ends. */
 static int32_t links_fill(const struct rondo_machine *machine, int32_t kind, struct link *link)
 {
     int32_t n = 0;
@@ -173,7 +173,7 @@ static int32_t links_fill(const struct rondo_machine *machine, int32_t kind, str
     return n;
 }
 
-/* The first with these ends, -1: none. */
+/* @return the first link with these ends, -1: none. */
 static int32_t link_find(const struct link *link, int32_t n, int64_t from, int64_t to)
 {
     const struct link want = { from, to, -1 };
@@ -189,7 +189,7 @@ static int32_t link_find(const struct link *link, int32_t n, int64_t from, int64
     return low < n && link[low].from == from && link[low].to == to ? low : -1;
 }
 
-/* Several elements for one target are as many links more. @return links left. */
+/* Merge several elements for one target by adding their counts. *n gets the number of remaining links. */
 static rondo_status links_merge(struct reader *reader, struct link *link, int32_t *n)
 {
     struct rondo_item *item = reader->machine->item;
@@ -201,7 +201,7 @@ static rondo_status links_merge(struct reader *reader, struct link *link, int32_
         }
         struct rondo_item *first = &item[link[left - 1].item], *more = &item[link[i].item];
         if (first->nvlink.count > RONDO_MACHINE_MAX_NVLINKS - more->nvlink.count) {
-            return rondo_fail(RONDO_INVALID_ARGUMENT, "%s:%d: together more than %d NVLinks to one target",
+            return rondo_fail(RONDO_INVALID_ARGUMENT, "%s:%d: more than %d NVLinks to one target in total",
                               reader->file, reader->line ? reader->line[link[i].item] : 1,
                               RONDO_MACHINE_MAX_NVLINKS);
         }
@@ -212,8 +212,7 @@ static rondo_status links_merge(struct reader *reader, struct link *link, int32_
     return RONDO_SUCCESS;
 }
 
-/* NVLinks between GPUs go both ways: the smaller count holds, and one that only one side has is given to the
- * other. */
+/* Make NVLinks between GPUs symmetric: use the smaller count, and add a direction that the file omits. */
 static rondo_status links_pair(struct reader *reader, const struct link *link, int32_t n,
                                const struct link *gpu, int32_t ngpus)
 {
@@ -226,20 +225,20 @@ static rondo_status links_pair(struct reader *reader, const struct link *link, i
         rondo_machine_item_name(machine, link[i].item, name, sizeof name);
         if (other < 0) {
             if (rondo_pci_kind(item->nvlink.tclass) == RONDO_PCI_GPU) {
-                RONDO_INFO(RONDO_SUBSYS_GRAPH, "%s: %s: the file does not have this GPU", reader->file, name);
+                RONDO_INFO(RONDO_SUBSYS_GRAPH, "%s: %s: the file has no such GPU", reader->file, name);
             }
             continue;
         }
         if (back >= 0) {
             int32_t count = machine->item[link[back].item].nvlink.count;
             if (item->nvlink.count > count) {
-                RONDO_INFO(RONDO_SUBSYS_GRAPH, "%s: %s: count %d, but %d the other way: %d is taken",
+                RONDO_INFO(RONDO_SUBSYS_GRAPH, "%s: %s: count is %d, but %d in the other direction: using %d",
                            reader->file, name, item->nvlink.count, count, count);
                 item->nvlink.count = count;
             }
             continue;
         }
-        RONDO_INFO(RONDO_SUBSYS_GRAPH, "%s: %s: only this direction is given: the other is taken to be equal",
+        RONDO_INFO(RONDO_SUBSYS_GRAPH, "%s: %s: the other direction is missing and assumed equal",
                    reader->file, name);
         int32_t count = item->nvlink.count, above = machine->item[machine->item[link[i].item].parent].parent;
         uint32_t tclass = item->nvlink.tclass ? machine->item[above].pci.class_code : 0;
@@ -271,12 +270,12 @@ static rondo_status items_compact(struct rondo_machine *machine)
     return RONDO_SUCCESS;
 }
 
-static rondo_status links_normalise(struct reader *reader)
+static rondo_status links_normalize(struct reader *reader)
 {
     struct rondo_machine *machine = reader->machine;
     struct link *link;
     RONDO_TRY(RONDO_NEW_ARRAY(link, machine->nitems + 1, "the NVLinks of a machine"));
-    /* Both kinds share the array: an item is of one kind. */
+    /* The halves cannot overlap: each item is of one kind. */
     int32_t n = links_fill(machine, RONDO_ITEM_NVLINK, link),
             ngpus = links_fill(machine, RONDO_ITEM_GPU, link + n);
     struct link *gpu = link + n;
@@ -290,10 +289,10 @@ out:
     return status;
 }
 
-/* ---- the whole ---- */
+/* ---- whole machines ---- */
 
-/* hwloc's reader follows the declaration of an encoding where ours does not: it gets UTF-8 that is declared
- * as such. The declaration is known to be well-formed here. */
+/* hwloc honours the declared encoding where our reader does not, so pass on only UTF-8 that is declared as
+ * such. The declaration is known to be well-formed here. */
 static rondo_status hwloc_read(struct rondo_machine *machine, const char *text, size_t bytes,
                                const char *name)
 {
@@ -303,14 +302,13 @@ static rondo_status hwloc_read(struct rondo_machine *machine, const char *text, 
     if (end && memcmp(start, "<?xml", 5) == 0) {
         at = memmem(start, (size_t)(end - start), "encoding", 8);
     }
-    if (at) { /* what is skipped and compared ends at `end` */
+    if (at) { /* the skip and the comparison cannot run past `end` */
         at += 8;
         at += strspn(at, " \t\r\n=\"'");
         good = good && strncasecmp(at, "UTF-8", 5) == 0 && (at[5] == '"' || at[5] == '\'');
     }
     if (!good) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT,
-                          "%s: hwloc's XML in another encoding than UTF-8; lstopo writes UTF-8", name);
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "%s: hwloc's XML must be UTF-8, as lstopo writes it", name);
     }
     return rondo_machine_from_hwloc_xml(machine, text, bytes, name);
 }
@@ -321,7 +319,7 @@ static rondo_status machine_finish(struct reader *reader)
     int32_t item;
     if (reader->machine->nitems == 0) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
-                          "%s: a machine without <cpu>; expected at least one NUMA node", reader->file);
+                          "%s: the machine has no <cpu>; expected at least one NUMA node", reader->file);
     }
     rondo_status status = rondo_machine_fault(reader->machine, text, &item);
     return status == RONDO_SUCCESS
@@ -340,7 +338,7 @@ rondo_status rondo_machine_parse(struct rondo_machine *machine, const char *text
     rondo_status status;
     RONDO_TRY_GOTO(rondo_xml_walk(text, bytes, name, &visitor, &reader), out);
     RONDO_TRY_GOTO(reader.hwloc ? hwloc_read(machine, text, bytes, name) : machine_finish(&reader), out);
-    RONDO_TRY_GOTO(links_normalise(&reader), out);
+    RONDO_TRY_GOTO(links_normalize(&reader), out);
     snprintf(machine->source, sizeof machine->source, "%s", name);
 out:
     rondo_free(reader.line);

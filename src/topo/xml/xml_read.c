@@ -26,12 +26,12 @@ struct walk {
     int stopped, ending;   /* ending: all bytes are fed */
     int depth, skip_depth; /* skip_depth: depth of the element whose subtree is skipped, 0 none */
     int64_t elements;
-    int doctype_line;                         /* of an allowed DOCTYPE, 0 none */
-    struct rondo_xml_element element;         /* of the start in progress */
-    char values[2 * RONDO_XML_MAX_TAG + 256]; /* its attributes' values */
+    int doctype_line;                         /* line of an allowed DOCTYPE, 0 none */
+    struct rondo_xml_element element;         /* the start tag in progress */
+    char values[2 * RONDO_XML_MAX_TAG + 256]; /* values of its attributes */
 };
 
-/* ---- what libxml2 calls ---- */
+/* ---- libxml2's callbacks ---- */
 
 static int line_now(const struct walk *walk) { return walk->parser ? xmlSAX2GetLineNumber(walk->parser) : 1; }
 
@@ -56,7 +56,7 @@ static void RONDO_PRINTF(2, 3) walk_fail(struct walk *walk, const char *fmt, ...
 }
 
 #define WITHOUT_DTD \
-    "; a document with a DTD or entities is not read: write the values out and remove <!DOCTYPE ...>"
+    "; documents with a DTD or entities are not supported: write the values out and remove <!DOCTYPE ...>"
 
 static void on_doctype(void *arg, const xmlChar *name, const xmlChar *external, const xmlChar *system)
 {
@@ -113,25 +113,25 @@ static void on_error(void *arg, xmlErrorPtr error)
     if (walk->stopped || !error || error->level < XML_ERR_ERROR) {
         return;
     }
-    if (walk->ending && walk->depth > 0) { /* libxml2 has other words for it */
-        walk_fail(walk, "the file ends inside %d open element%s: it is cut", walk->depth,
+    if (walk->ending && walk->depth > 0) { /* libxml2 words this differently */
+        walk_fail(walk, "the file is truncated inside %d open element%s", walk->depth,
                   walk->depth == 1 ? "" : "s");
         return;
     }
     if (error->code == XML_ERR_INVALID_ENCODING || error->code == XML_ERR_INVALID_CHAR) {
-        walk_fail(walk, "a byte that is no text; expected UTF-8 or UTF-16 (other encodings are not read)");
+        walk_fail(walk, "a byte that is not text; expected UTF-8 or UTF-16");
         return;
     }
     const char *message = error->message ? error->message : "not well-formed";
     int length = (int)strcspn(message, "\r\n");
-    walk->status = rondo_fail(RONDO_INVALID_ARGUMENT,
-                              "%s:%d: not well-formed XML: %.*s; the file may be cut or damaged", walk->file,
-                              error->line > 0 ? error->line : 1, length < 200 ? length : 200, message);
+    walk->status = rondo_fail(
+        RONDO_INVALID_ARGUMENT, "%s:%d: not well-formed XML: %.*s; the file may be truncated or damaged",
+        walk->file, error->line > 0 ? error->line : 1, length < 200 ? length : 200, message);
     walk_stop(walk);
 }
 
-/* libxml2 hands out five pointers an attribute: name, prefix, namespace, the value's first byte and the one
- * behind its last. */
+/* libxml2 passes five pointers per attribute: name, prefix, namespace, first byte of the value, end of the
+ * value. */
 static int attrs_fill(struct walk *walk, int n, const xmlChar **attr)
 {
     struct rondo_xml_element *element = &walk->element;
@@ -145,7 +145,7 @@ static int attrs_fill(struct walk *walk, int n, const xmlChar **attr)
             return 0;
         }
         if (attr[1]) {
-            continue; /* of a namespace: not ours */
+            continue; /* in a namespace: not ours */
         }
         memcpy(walk->values + at, attr[3], bytes);
         walk->values[at + bytes] = '\0';
@@ -158,17 +158,17 @@ static int attrs_fill(struct walk *walk, int n, const xmlChar **attr)
 
 static int limits_hold(struct walk *walk, int nattrs)
 {
-    if (nattrs > RONDO_XML_MAX_ATTRS) { /* namespaces count: they cost as much */
+    if (nattrs > RONDO_XML_MAX_ATTRS) { /* namespaces cost as much, so they count */
         walk_fail(walk, "an element has %d attributes; at most %d are supported", nattrs,
                   RONDO_XML_MAX_ATTRS);
         return 0;
     }
     if (walk->depth > RONDO_XML_MAX_DEPTH) {
-        walk_fail(walk, "elements are hierarchical deeper than %d, the limit", RONDO_XML_MAX_DEPTH);
+        walk_fail(walk, "elements nested deeper than the limit of %d", RONDO_XML_MAX_DEPTH);
         return 0;
     }
     if (walk->elements > walk->visitor->max_elements) {
-        walk_fail(walk, "more than %d elements, the limit", walk->visitor->max_elements);
+        walk_fail(walk, "more than the limit of %d elements", walk->visitor->max_elements);
         return 0;
     }
     return 1;
@@ -238,14 +238,12 @@ static const xmlSAXHandler handler = {
 
 /* ---- encodings ---- */
 
-/*
- * libxml2 is given UTF-8 only and told to ignore declarations of other encodings: it would hand them to
- * iconv, which loads a module for each, and report what fails there on stderr.
- */
+/* libxml2 gets UTF-8 only and is told to ignore declared encodings: it would pass them to iconv, which
+ * loads a module for each and reports failures on stderr. */
 struct utf8 {
     const char *text;
     size_t bytes;
-    char *owned; /* of UTF-16: what it was turned into */
+    char *owned; /* the UTF-8 made from UTF-16 */
 };
 
 static size_t utf8_put(char *out, uint32_t c)
@@ -259,7 +257,7 @@ static size_t utf8_put(char *out, uint32_t c)
     return n;
 }
 
-/* @return 0: not UTF-16. */
+/* @return 0 if the text is not UTF-16. */
 static int utf16_turn(const char *text, size_t bytes, int big, struct utf8 *utf8)
 {
     const uint8_t *at = (const uint8_t *)text, *end = at + bytes;
@@ -294,24 +292,24 @@ static rondo_status utf8_make(struct utf8 *utf8, const char *text, size_t bytes,
         RONDO_TRY(rondo_calloc(&utf8->owned, bytes / 2 * 3 + 1, 1, "the text of a file"));
         if (!utf16_turn(text + 2 * mark, bytes - 2 * (size_t)mark, big, utf8)) {
             rondo_free(utf8->owned);
-            return rondo_fail(RONDO_INVALID_ARGUMENT, "%s: UTF-16 that is damaged or cut", file);
+            return rondo_fail(RONDO_INVALID_ARGUMENT, "%s: damaged or truncated UTF-16", file);
         }
         utf8->text = utf8->owned;
     }
-    /* Without NULs and with this first byte libxml2 finds nothing to guess. */
+    /* Without NULs and with this first byte, libxml2 has nothing to guess. */
     if (utf8->bytes == 0 || memchr(utf8->text, '\0', utf8->bytes) || !strchr("< \t\r\n", utf8->text[0])) {
         rondo_free(utf8->owned);
         return rondo_fail(
             RONDO_INVALID_ARGUMENT,
-            "%s:1: not XML; expected it to start with <, in UTF-8 or UTF-16, without bytes of zero", file);
+            "%s:1: not XML; expected UTF-8 or UTF-16 text that starts with <, without NUL bytes", file);
     }
     return RONDO_SUCCESS;
 }
 
 /* ---- the walk ---- */
 
-/* In pieces: what the parser cannot yet use is a tag or comment in progress, whose length must be bounded
- * (its checks of attributes are quadratic). */
+/* Feed in pieces: what the parser cannot use yet is a tag or comment in progress, whose length must be
+ * bounded because its attribute checks are quadratic. */
 static void feed(struct walk *walk, const char *text, size_t bytes)
 {
     for (size_t at = 0; at < bytes && !walk->stopped;) {
@@ -320,7 +318,7 @@ static void feed(struct walk *walk, const char *text, size_t bytes)
         xmlParseChunk(walk->parser, text + at - piece, (int)piece, 0);
         const xmlParserInput *input = walk->parser->input;
         if (!walk->stopped && input && input->end - input->cur > RONDO_XML_MAX_TAG) {
-            walk_fail(walk, "a tag or comment of more than %d bytes, the limit", RONDO_XML_MAX_TAG);
+            walk_fail(walk, "a tag or comment exceeds the limit of %d bytes", RONDO_XML_MAX_TAG);
         }
     }
     walk->ending = 1;
@@ -328,11 +326,11 @@ static void feed(struct walk *walk, const char *text, size_t bytes)
         xmlParseChunk(walk->parser, NULL, 0, 1);
     }
     if (!walk->stopped && !walk->parser->wellFormed) {
-        walk_fail(walk, "not well-formed XML; the file may be cut or damaged");
+        walk_fail(walk, "not well-formed XML; the file may be truncated or damaged");
     }
 }
 
-/* Once, before threads race for it. */
+/* Once, before threads can race for it. */
 static pthread_once_t libxml2_once = PTHREAD_ONCE_INIT;
 static void libxml2_init(void) { xmlInitParser(); }
 
@@ -343,12 +341,12 @@ rondo_status rondo_xml_walk(const char *text, size_t bytes, const char *file,
     struct utf8 utf8;
     rondo_status status;
     if (bytes == 0 || bytes > RONDO_XML_MAX_BYTES) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "%s: %zu bytes; expected XML of 1 to %d bytes", file, bytes,
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "%s: %zu bytes, expected XML of 1 to %d bytes", file, bytes,
                           RONDO_XML_MAX_BYTES);
     }
     pthread_once(&libxml2_once, libxml2_init);
     RONDO_TRY(utf8_make(&utf8, text, bytes, file));
-    RONDO_TRY_GOTO(RONDO_NEW(walk, "the reading of XML"), out);
+    RONDO_TRY_GOTO(RONDO_NEW(walk, "an XML reader"), out);
     *walk = (struct walk){ .file = file, .visitor = visitor, .arg = arg };
     xmlSAXHandler sax = handler; /* copied by libxml2 */
     walk->parser = xmlCreatePushParserCtxt(&sax, walk, NULL, 0, NULL);
@@ -359,7 +357,7 @@ rondo_status rondo_xml_walk(const char *text, size_t bytes, const char *file,
     xmlCtxtUseOptions(walk->parser, XML_PARSE_NONET | XML_PARSE_IGNORE_ENC);
     feed(walk, utf8.text, utf8.bytes);
     status = walk->status;
-    xmlFreeDoc(walk->parser->myDoc); /* libxml2 makes one for entities that it sees */
+    xmlFreeDoc(walk->parser->myDoc); /* libxml2 creates one when it sees entities */
     walk->parser->myDoc = NULL;
     xmlFreeParserCtxt(walk->parser);
 out:
@@ -395,7 +393,7 @@ rondo_status rondo_xml_fail(const struct rondo_xml_element *element, const char 
                       element->name, text);
 }
 
-/* *text NULL: not there and not required. */
+/* *text NULL: missing and not required. */
 static rondo_status attr_get(const struct rondo_xml_element *element, const char *name, int required,
                              const char **text)
 {
@@ -422,11 +420,11 @@ rondo_status rondo_xml_int(const struct rondo_xml_element *element, const char *
     return RONDO_SUCCESS;
 }
 
-/* Digits up to the limit of the result; -1: none, or beyond it. */
+/* Digits up to the result's limit; -1: none, or above the limit. */
 static int64_t decimal_parse(const char *text, int64_t max)
 {
     int64_t value = 0;
-    int fraction = -1, digits = 0; /* fraction: digits behind the point */
+    int fraction = -1, digits = 0; /* fraction: digits after the point */
     for (; *text; text++) {
         if (*text == '.' && fraction < 0) {
             fraction = 0;
@@ -473,11 +471,11 @@ static rondo_status file_open(const char *file, int *fd)
     struct stat st;
     *fd = open(file, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     if (*fd < 0) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "%s: cannot be opened: %m", file);
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "cannot open %s: %m", file);
     }
     if (fstat(*fd, &st) != 0 || !(S_ISREG(st.st_mode) || S_ISFIFO(st.st_mode))) {
         close(*fd);
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "%s: %s; expected a file with XML", file,
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "%s is %s; expected an XML file", file,
                           S_ISDIR(st.st_mode) ? "a directory" : "not a regular file");
     }
     return RONDO_SUCCESS;
@@ -498,7 +496,7 @@ rondo_status rondo_xml_load(const char *file, char **text, size_t *bytes)
             continue;
         }
         if (got < 0) {
-            status = rondo_fail(RONDO_SYSTEM_ERROR, "%s: cannot be read: %m", file);
+            status = rondo_fail(RONDO_SYSTEM_ERROR, "cannot read %s: %m", file);
             goto out;
         }
         n += (size_t)got;
@@ -506,7 +504,7 @@ rondo_status rondo_xml_load(const char *file, char **text, size_t *bytes)
             break;
         }
         if (n > RONDO_XML_MAX_BYTES) {
-            status = rondo_fail(RONDO_INVALID_ARGUMENT, "%s: more than %d bytes, the limit", file,
+            status = rondo_fail(RONDO_INVALID_ARGUMENT, "%s exceeds the limit of %d bytes", file,
                                 RONDO_XML_MAX_BYTES);
             goto out;
         }
@@ -543,13 +541,12 @@ rondo_status rondo_xml_store(const char *file, const char *text, size_t bytes)
     int length = direct ? snprintf(name, sizeof name, "%s", file)
                         : snprintf(name, sizeof name, "%s.%08" PRIx32, file, (uint32_t)random);
     if (length >= (int)sizeof name) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "the name of the file to write is too long (%d bytes)",
-                          length);
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "the output file's name is too long (%d bytes)", length);
     }
     int fd = open(name, direct ? O_WRONLY | O_CLOEXEC | O_NOCTTY : O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
                   0666);
     if (fd < 0) {
-        return rondo_fail(RONDO_SYSTEM_ERROR, "%s: cannot be written: %m", name);
+        return rondo_fail(RONDO_SYSTEM_ERROR, "cannot write %s: %m", name);
     }
     int bad = write_all(fd, text, bytes);
     int saved = errno;
@@ -566,7 +563,7 @@ rondo_status rondo_xml_store(const char *file, const char *text, size_t bytes)
             unlink(name);
         }
         errno = saved;
-        return rondo_fail(RONDO_SYSTEM_ERROR, "%s: cannot be written: %m", file);
+        return rondo_fail(RONDO_SYSTEM_ERROR, "cannot write %s: %m", file);
     }
     return RONDO_SUCCESS;
 }

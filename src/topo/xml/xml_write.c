@@ -7,9 +7,9 @@
 #include "topo/xml/xml.h"
 #include "topo/xml/xml_read.h"
 
-enum { NCCL_VALUE = 254 }; /* bytes of a value that NCCL reads */
+enum { NCCL_VALUE = 254 }; /* the longest value that NCCL reads */
 
-/* Text from elsewhere as a value: NCCL's parser knows neither entities nor tabs. */
+/* Copy foreign text into a value: NCCL's parser knows neither entities nor tabs. */
 static void value_clean(const char *text, char *clean, size_t bytes)
 {
     size_t n = 0;
