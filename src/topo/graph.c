@@ -180,8 +180,8 @@ static rondo_status check_orders(const struct rondo_topo *topo, const struct ron
             if (dev < 0 || dev >= graph->ndevs || seen[dev]++) {
                 return rondo_fail_quiet(
                     RONDO_INVALID_ARGUMENT,
-                    "%s, channel %d, position %d: device %d is not one of %d, or appears twice", name, c, i,
-                    dev, graph->ndevs);
+                    "%s, channel %d, position %d: device %d appears twice or is not one of 0 to %d", name, c,
+                    i, dev, graph->ndevs - 1);
             }
         }
         for (int i = 0; i < 2; i++) {

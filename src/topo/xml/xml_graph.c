@@ -64,7 +64,7 @@ static rondo_status device_read(struct reader *reader, const struct rondo_xml_el
     if (dev < 0) {
         return rondo_xml_fail(
             element, attribute,
-            dev == -2 ? "it appears twice; a channel has each device once"
+            dev == -2 ? "it appears twice; a channel visits each device once"
                       : "no rank of this node uses it; a channel has each device of the node's ranks once");
     }
     if (reader->nnets == 2) {
