@@ -202,7 +202,7 @@ static void encodings(void **state)
         assert_says("m.xml:1: a byte that is not text; expected UTF-8 or UTF-16");
     }
     assert_int_equal(parse(&m, "\x4c\x6f\xa7\x94"), RONDO_INVALID_ARGUMENT); /* <?xm in EBCDIC */
-    assert_says("m.xml:1: not XML; expected it to start with <");
+    assert_says("m.xml:1: not XML; expected UTF-8 or UTF-16 text that starts with <");
     assert_int_equal(rondo_machine_parse(&m, "\0\0\0<", 4, "m.xml"), RONDO_INVALID_ARGUMENT);
     assert_int_equal(rondo_machine_parse(&m, "<\0\0\0", 4, "m.xml"), RONDO_INVALID_ARGUMENT);
     assert_int_equal(rondo_machine_parse(&m, "\xef\xbb\xbf<\0\0\0", 7, "m.xml"), RONDO_INVALID_ARGUMENT);
@@ -359,7 +359,7 @@ static const struct {
     { "<system version=\"1\"><cpu numaid=\"0\" numaid=\"1\"/></system>",
       "not well-formed XML: Attribute numaid redefined" },
     { CPU END "<system/>", "not well-formed XML: Extra content" },
-    { "not XML", "m.xml:1: not XML; expected it to start with <, in UTF-8 or UTF-16" },
+    { "not XML", "m.xml:1: not XML; expected UTF-8 or UTF-16 text that starts with <" },
     { CPU "&undefined;" END, "not well-formed XML" },
     { CPU "\x01" END, "m.xml:3: a byte that is not text" },
     { "", "m.xml: 0 bytes, expected XML" },

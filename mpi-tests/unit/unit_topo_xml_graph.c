@@ -154,8 +154,8 @@ static void graphs_are_refused(void **state)
         { GRAPHS(GRAPH(0, 4, 1) REST "<channel><gpu dev=\"0\"/><gpu dev=\"1\"/></channel>"),
           "channel 0 has no nets" },
         { GRAPHS(GRAPH(0, 4, 1) REST "<channel/>"), "channel 0 has 0 devices" },
-        { "<graphs version=\"1\">", "g.xml:1: the file ends inside 1 open element" },
-        { "<!DOCTYPE topology><graphs version=\"1\"/>", "a document with a DTD" },
+        { "<graphs version=\"1\">", "g.xml:1: the file is truncated inside 1 open element" },
+        { "<!DOCTYPE topology><graphs version=\"1\"/>", "documents with a DTD" },
         { "", "0 bytes" },
     };
     struct node node;
