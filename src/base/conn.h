@@ -1,20 +1,20 @@
 /*
- * A conn: one direction of a channel between two ranks. A transport fills it (net/), an executor moves data
- * through it (kern/).
+ * A conn: one direction of a channel between two ranks. A transport (net/) fills it in, an executor (kern/)
+ * moves data through it.
  *
  *        sender                                   receiver
- *   head  <------------- credits -------------    writes head when a slot was consumed
+ *   head  <------------- credits -------------    writes head after it has consumed a slot
  *   writes slots, then tail ----------------->    tail
  *
- * Slots of each protocol and `tail` live at the receiver, `head` at the sender: each side polls its own
- * memory. `step` counts slices since creation on both sides; slice s lies in slot s % RONDO_SLOTS. A sender
- * may post slice s when head + RONDO_SLOTS > s; slice s has arrived when tail > s (Simple) or its flags say s
- * + 1 (LL, LL128). Memory belongs to the transport's link and outlives the conn.
+ * The slots of each protocol and `tail` lie at the receiver, `head` at the sender, so that each side polls
+ * its own memory. `step` counts slices since creation on both sides; slice s lies in slot s % RONDO_SLOTS. A
+ * sender may post slice s once head + RONDO_SLOTS > s. Slice s has arrived once tail > s (Simple), or once
+ * its flags say s + 1 (LL, LL128). The memory belongs to the transport's link and outlives the conn.
  *
- * Where a proxy carries the slices (between nodes) slots, head and tail of both ends are their own: the
- * sender announces each slice (protocol and bytes) before it fills it, and posts the tail whatever the
- * protocol; the proxy moves it, gives the credit back, and at the receiver moves the tail once all of it is
- * there. One slot there serves all protocols: what an earlier slice left may look like a flag, so flags count
+ * Between nodes a proxy carries the slices, and each end has slots, head and tail of its own. The sender
+ * announces protocol and bytes of each slice before it fills it, and posts the tail whatever the protocol.
+ * The proxy moves the slice, returns the credit, and advances the receiver's tail once the whole slice is
+ * there. One slot serves all protocols, so an earlier slice may have left what looks like a flag: flags count
  * only below the tail.
  */
 #ifndef RONDO_BASE_CONN_H
@@ -24,12 +24,9 @@
 
 /* Written by the sender, read by the receiver, on a line of its own. */
 struct rondo_conn_tail {
-    uint64_t
-        tail; /* slices posted (Simple, and a GPU's message's first; LL and LL128 carry their own flags) */
-    uint32_t call[RONDO_SLOTS]; /* word of the call that began in this slot, or 0; written before the slot is
-                                   posted */
-    uint64_t size[RONDO_SLOTS]; /* proxied: rondo_conn_size() of the slice in this slot; written before it is
-                                   posted */
+    uint64_t tail; /* slices posted: Simple, and the first of a GPU's message; LL and LL128 carry flags */
+    uint32_t call[RONDO_SLOTS]; /* word of the call that began in this slot, or 0; written before the post */
+    uint64_t size[RONDO_SLOTS]; /* proxied: rondo_conn_size() of the slice; written before the post */
 } RONDO_ALIGNED(RONDO_CTRL_ALIGN);
 
 /* Written by the receiver, read by the sender, on a line of its own. */
@@ -39,28 +36,26 @@ struct rondo_conn_head {
 
 /* One end of a conn, private to its rank. */
 struct rondo_conn {
-    uint8_t *slots[RONDO_NUM_PROTOS]; /* RONDO_SLOTS slots each, 128-byte aligned; NULL when the protocol is
-                                         not in use */
+    uint8_t *slots[RONDO_NUM_PROTOS];      /* RONDO_SLOTS each, 128-byte aligned; NULL: protocol not in use */
     uint32_t slot_bytes[RONDO_NUM_PROTOS]; /* bytes of one slot, a multiple of 128 */
     uint32_t slot_gap[RONDO_NUM_PROTOS];   /* from the end of one slot to the next */
     struct rondo_conn_tail *tail;
     struct rondo_conn_head *head;
     uint64_t step; /* sender: slices posted; receiver: slices consumed */
-    uint64_t seen; /* sender: head, receiver: tail, as last read: saves a cache miss when there is credit or
-                      data left */
-    int32_t peer;  /* rank at the other end */
+    uint64_t
+        seen; /* last value read of head (sender) or tail (receiver): saves a cache miss while it suffices */
+    int32_t peer; /* rank at the other end */
     int32_t channel;
     uint32_t call_set; /* sender: bit per slot whose call word is not 0 */
     uint8_t proxied;   /* a proxy carries the slices */
-    uint8_t wanted;  /* proxied, receiver: an executor waits for the next slice; the proxy takes it back when
-                        it has looked */
-    const char *via; /* transport's name, for messages */
+    uint8_t wanted;    /* proxied receiver: an executor waits for the next slice; the proxy clears it */
+    const char *via;   /* transport's name, for messages */
     /*
-     * Proxied by a device that takes any memory, else NULL: where the slice in each slot lies, NULL: in the
-     * slot. A sender sets it before it posts, and that memory stays as it is until head is past the slice. A
-     * receiver offers `into`, with room for just the slice `step`, before it wants it, and takes it back when
-     * it goes on; the proxy uses it or not. `into_ahead`: the bytes behind that are those of the slices after
-     * it, as long as this one but for the last.
+     * For a proxy whose device takes any memory, else NULL. outside[slot]: where the slice lies; NULL: in the
+     * slot. A sender sets it before it posts, and does not change that memory until head is past the slice.
+     * A receiver that wants a slice offers `into`, with room for exactly slice `step`, and withdraws it when
+     * it goes on; the proxy may use it. `into_ahead`: bytes behind it for the following slices, which have
+     * the same length except for the last.
      */
     uint8_t **outside;
     uint8_t *into;
@@ -75,15 +70,15 @@ enum rondo_port {
     RONDO_PORT_PARENT = 1, /* recv: broadcast from the parent; send: reduction to it */
     RONDO_PORT_CHILD = 2,  /* RONDO_PORT_CHILD + i */
     RONDO_PORT_PEER = RONDO_PORT_CHILD + RONDO_TREE_FAN, /* the one peer of a send or recv */
-    RONDO_PORT_DIM = RONDO_PORT_PEER + 1, /* RONDO_PORT_DIM + j: partner j of an exchange (coll/doubling.h) */
+    RONDO_PORT_DIM = RONDO_PORT_PEER + 1, /* RONDO_PORT_DIM + j: partner j of recursive doubling */
     RONDO_NUM_PORTS = RONDO_PORT_DIM + RONDO_MAX_DIMS
 };
 struct rondo_ports {
     struct rondo_conn *recv[RONDO_NUM_PORTS], *send[RONDO_NUM_PORTS];
 };
 
-/* A slice announced to the proxy: bytes that its slot holds as the protocol lays them out, and the protocol;
- * the lap tells it from what the slot had before. */
+/* Announces a slice to the proxy: its protocol, and its bytes as the protocol lays them out. The lap number
+ * distinguishes it from the slot's previous slice. */
 RONDO_FN uint64_t rondo_conn_size(uint64_t step, int proto, size_t wire_bytes)
 {
     return (step / RONDO_SLOTS + 1) << 34 | (uint64_t)proto << 32 | (uint32_t)wire_bytes;
@@ -91,8 +86,8 @@ RONDO_FN uint64_t rondo_conn_size(uint64_t step, int proto, size_t wire_bytes)
 RONDO_FN uint32_t rondo_conn_size_bytes(uint64_t size) { return (uint32_t)size; }
 RONDO_FN int rondo_conn_size_proto(uint64_t size) { return (int)(size >> 32 & 3); }
 
-/* The 32-bit call word: sequence number and hash of {collective, count, type, op, root}; never 0. Equal on
- * both ends or the calls differ. */
+/* The 32-bit call word: sequence number and hash of {collective, count, type, op, root}; never 0. If the ends
+ * have different words, the calls differ. */
 RONDO_FN uint32_t rondo_call_word(uint64_t seq, uint64_t call_hash)
 {
     uint64_t x = (seq + 1) * 0x9e3779b97f4a7c15ull ^ call_hash;

@@ -1,11 +1,11 @@
 /*
  * The CUDA driver, opened at run time: one binary runs with and without it. Compiled only where configure
- * found a CUDA toolkit (RONDO_CUDA); it needs its header <cuda.h> and no library. RONDO_CUDA_LIB names
- * another library than libcuda.so.1 (tests).
+ * found a CUDA toolkit (RONDO_CUDA); it needs the header <cuda.h> and no library. RONDO_CUDA_LIB names
+ * a library other than libcuda.so.1, for tests.
  *
- * Calls of the table leave the thread's current context alone: whoever needs one enters and leaves
- * (rondo_cuda_enter). Contexts are the devices' primary ones, which the CUDA runtime uses too: streams and
- * pointers of programs that use the runtime are good here.
+ * Functions of the table do not change the thread's current context; use rondo_cuda_enter and
+ * rondo_cuda_leave. Contexts are the devices' primary ones, as in the CUDA runtime, so streams and pointers
+ * of programs that use the runtime work here.
  */
 #ifndef RONDO_BASE_CUDA_H
 #define RONDO_BASE_CUDA_H
@@ -23,13 +23,13 @@ struct rondo_cuda {
 #undef RONDO_CUDA_FIELD_
 
 /**
- * The driver's table; opened and cuInit'ed once a process, never closed. NULL when there is none that works:
- * *why (may be NULL) says so in a few words ("no CUDA driver (libcuda.so.1)", "driver 11.2 is older
- * than 12.0"), logged at INFO once. Any thread.
+ * The driver's functions, opened and initialised once per process and never closed. NULL if no driver works:
+ * *why (may be NULL) gives the reason ("no CUDA driver (libcuda.so.1)", "driver 11.2 is older than 12.0"),
+ * which is logged once at INFO. Thread-safe.
  */
 const struct rondo_cuda *rondo_cuda(const char **why);
 
-/** Does this process use CUDA already? Looks whether the driver is loaded; opens nothing. */
+/** Is the driver loaded in this process? Opens nothing. */
 int rondo_cuda_loaded(void);
 
 /** A sentence for a failed call: "cuMemAlloc of 4194304 bytes on GPU 3 (0000:3b:00.0): out of memory
@@ -59,10 +59,10 @@ struct rondo_cuda_device {
 /** Describe a device and retain its primary context. */
 rondo_status rondo_cuda_open(int ordinal, struct rondo_cuda_device *device);
 void rondo_cuda_close(struct rondo_cuda_device *device);
-/** Make its context current for this thread until left; they nest. */
+/** Make the device's context current for this thread until rondo_cuda_leave. Calls nest. */
 rondo_status rondo_cuda_enter(const struct rondo_cuda_device *device);
 void rondo_cuda_leave(void);
-/** The device of this thread's current context; 0 where there is none, as the CUDA runtime takes it. */
+/** The device of this thread's current context, or 0 if it has none, as in the CUDA runtime. */
 rondo_status rondo_cuda_current(int *ordinal);
 
 enum rondo_pointer_kind {
@@ -71,8 +71,8 @@ enum rondo_pointer_kind {
     RONDO_POINTER_DEVICE,
     RONDO_POINTER_MANAGED
 };
-/** Where a user's pointer lies; *ordinal: its device, -1 of the host. Memory that the driver does not know is
- * the host's. */
+/** Where a pointer lies; *ordinal: its device, or -1 for the host. Memory unknown to the driver is host
+ * memory. */
 rondo_status rondo_cuda_pointer(const void *pointer, enum rondo_pointer_kind *kind, int *ordinal);
 
 #endif

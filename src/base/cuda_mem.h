@@ -1,15 +1,15 @@
 /*
- * Device memory that other ranks can open: in this process by its address, in another one by a descriptor
- * (VMM: cuMemCreate, handed over a Unix socket as base/shm_socket.h does; a device's descriptor cannot be
- * opened anew through /proc) or, where the device or the driver has no such memory, by an IPC handle of
- * cuMemAlloc's. Compiled with RONDO_CUDA only.
+ * Device memory that other ranks can open: in the same process by its address; in another process by a
+ * descriptor (VMM: cuMemCreate, passed over a Unix socket as in base/shm_socket.h, since /proc cannot open
+ * such descriptors) or, where device or driver lack VMM, by an IPC handle of cuMemAlloc. Compiled with
+ * RONDO_CUDA only.
  *
- * A block has one owner and any number of openers. Within a process it is freed when the last of them closes
- * it. Of another process, VMM memory lives as long as anybody has it mapped, IPC memory only as long as its
- * owner: who owns such a block closes it after its openers (rondo_gpu_mem_mortal).
+ * A block has one owner and any number of openers. Within a process, the last of them to close it frees it.
+ * Between processes, VMM memory lives while anybody has it mapped, but IPC memory only as long as its owner:
+ * the owner of such a block closes it after its openers (rondo_gpu_mem_mortal).
  *
- * No call here may be made while this thread captures a stream in global mode but between rondo_gpu_relax and
- * rondo_gpu_unrelax.
+ * While the calling thread captures a stream in global mode, call these functions only between
+ * rondo_gpu_relax and rondo_gpu_unrelax.
  */
 #ifndef RONDO_BASE_CUDA_MEM_H
 #define RONDO_BASE_CUDA_MEM_H
@@ -20,7 +20,7 @@ enum rondo_gpu_kind { RONDO_GPU_NONE, RONDO_GPU_VMM, RONDO_GPU_IPC, RONDO_NUM_GP
 
 enum { RONDO_GPU_PATH = 24 };
 
-/* How a peer finds a block: fixed size, plain data, carried in records; all zero: none. */
+/* How a peer finds a block. Plain data of fixed size, sent in records; all zero: no block. */
 struct rondo_gpu_name {
     uint64_t process; /* of the owner */
     uint64_t address, bytes;
@@ -37,48 +37,48 @@ struct rondo_gpu_block;
 struct rondo_gpu_mem {
     uint8_t *base; /* device address; NULL: not open */
     size_t bytes;
-    const struct rondo_cuda_device *device; /* that reaches it; outlives it */
+    const struct rondo_cuda_device *device; /* that accesses it; outlives it */
     struct rondo_gpu_block *block;
     struct rondo_gpu_name name;
 };
 
-/** @a bytes (rounded up to what the device shares: 2 MiB, as a rule) of the device's memory, 2 MiB aligned,
- * contents unknown. share 0: for this process only. */
+/** Allocate @a bytes of device memory, rounded up to the device's granularity (usually 2 MiB), 2 MiB aligned
+ * and not zeroed. share 0: for this process only. */
 rondo_status rondo_gpu_mem_create(struct rondo_gpu_mem *mem, const struct rondo_cuda_device *device,
                                   size_t bytes, int share);
-/** A peer's block, from @a device: peer access is enabled. Nothing in a name is believed that the driver or
- * this process' list of blocks does not confirm. Errors are not logged (rondo_fail_quiet). */
+/** Open a peer's block for @a device, enabling peer access. The name is not trusted: the driver or this
+ * process's list of blocks must confirm it. Errors are not logged (rondo_fail_quiet). */
 rondo_status rondo_gpu_mem_open(struct rondo_gpu_mem *mem, const struct rondo_cuda_device *device,
                                 const struct rondo_gpu_name *name);
-/** Does it go with its owner, whoever has it open in other processes? Is it another process's? */
+/** Does the memory end with its owner, even while other processes have it open? Does another process own it?
+ */
 int rondo_gpu_mem_mortal(const struct rondo_gpu_mem *mem);
 int rondo_gpu_mem_foreign(const struct rondo_gpu_mem *mem);
-/** Nobody is going to open it any more. */
+/** No peer will open the block any more. */
 void rondo_gpu_mem_settle(struct rondo_gpu_mem *mem);
-/** Safe on a zeroed struct; leaves it zeroed. What still uses it (kernels, copies) is the caller's to wait
- * for. */
+/** Close. Safe on a zeroed struct, and leaves it zeroed. The caller waits first for kernels and copies that
+ * use it. */
 void rondo_gpu_mem_close(struct rondo_gpu_mem *mem);
-/** A DMA-BUF descriptor of device memory, to be closed by the caller; -1: the driver gives none for this
- * range. begin and bytes: multiples of the page size. */
+/** A DMA-BUF descriptor of device memory, which the caller closes; -1: the driver has none for this range.
+ * begin and bytes: multiples of the page size. */
 int rondo_gpu_dmabuf(const struct rondo_cuda_device *device, const void *begin, size_t bytes);
 
 /**
- * For rondo_mem_alloc_device: memory of the device that peers can map (VMM, else cuMemAlloc), by its address
- * alone. @return RONDO_UNHANDLED_CUDA_ERROR with bytes needed and free.
+ * Allocate device memory that peers can map (VMM, else cuMemAlloc), known by its address alone; for
+ * rondo_mem_alloc_device. @return RONDO_UNHANDLED_CUDA_ERROR with bytes needed and free.
  */
 rondo_status rondo_gpu_alloc(const struct rondo_cuda_device *device, size_t bytes, void **pointer);
-/** 0: not from rondo_gpu_alloc (or freed already); then nothing is done. */
+/** @return 0 and do nothing if the pointer is not from rondo_gpu_alloc, or was freed. */
 int rondo_gpu_free(void *pointer);
-/** The block that an address inside of rondo_gpu_alloc's memory belongs to, for peers to open from here on;
- * 0: none that could be. */
+/** Find the block of an address inside rondo_gpu_alloc's memory, and let peers open it from now on. @return
+ * 0: none. */
 int rondo_gpu_find(const void *pointer, struct rondo_gpu_name *name);
-/** Bytes of all such memory that this process has. */
+/** Bytes of all memory from rondo_gpu_alloc. */
 size_t rondo_gpu_allocated(void);
-/** Changes whenever rondo_gpu_alloc's memory comes or goes: what was found, or not, may be asked for again.
- */
+/** A number that changes whenever such memory is allocated or freed, and so invalidates cached answers. */
 uint64_t rondo_gpu_epoch(void);
 
-/** What a thread that captures may not do otherwise, it may between these; they do not nest. */
+/** Between these a capturing thread may make calls that capture forbids. They do not nest. */
 void rondo_gpu_relax(CUstreamCaptureMode *before);
 void rondo_gpu_unrelax(CUstreamCaptureMode before);
 

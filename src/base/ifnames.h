@@ -1,5 +1,4 @@
-/* Which network interfaces count: the rules of RONDO_SOCKET_IFNAME, and what counts without a rule. Pure
- * functions. */
+/* Which network interfaces to use: the rules of RONDO_SOCKET_IFNAME, and the default. Pure functions. */
 #ifndef RONDO_BASE_IFNAMES_H
 #define RONDO_BASE_IFNAMES_H
 

@@ -1,8 +1,9 @@
 /*
- * Logging. Levels as NCCL's: NONE, VERSION, WARN, INFO, TRACE (RONDO_DEBUG); subsystems by RONDO_DEBUG_SUBSYS
- * ("INIT,NET", "^COLL", "ALL"); RONDO_DEBUG_FILE with %h (host) and %p (pid), else stderr. A line:
- * "<host>:<pid>:<tid> [<rank>] RONDO <LEVEL> <text>". Lines are written by one write(2) each, never split
- * between threads or ranks. Cost of a disabled line: one load and a branch.
+ * Logging. The levels are NCCL's: NONE, VERSION, WARN, INFO, TRACE (RONDO_DEBUG). RONDO_DEBUG_SUBSYS selects
+ * subsystems
+ * ("INIT,NET", "^COLL", "ALL"), RONDO_DEBUG_FILE the file (%h: host, %p: pid; default stderr). A line reads
+ * "<host>:<pid>:<tid> [<rank>] RONDO <LEVEL> <text>" and is written by one write(2), so that threads and
+ * ranks never mix. A disabled line costs one load and a branch.
  */
 #ifndef RONDO_BASE_LOG_H
 #define RONDO_BASE_LOG_H
@@ -29,12 +30,10 @@ enum rondo_log_subsys {
 };
 #undef RONDO_ENUM_ROW_
 
-/* One word a process: the level in the low byte, the mask of subsystems above it. WARN until rondo_log_init()
- * sets it from the parameters. */
+/* Of the process: the level in the low byte, the mask of subsystems above it. WARN until rondo_log_init(). */
 extern uint32_t rondo_log_mask;
 
-/* The mask for a text as RONDO_DEBUG_SUBSYS. Names that are unknown are counted in *unknown and otherwise
- * ignored. */
+/* Parse a text like RONDO_DEBUG_SUBSYS into a mask. Unknown names are ignored, and counted in *unknown. */
 uint32_t rondo_log_parse_subsys(const char *text, int *unknown);
 
 /* True when a line of this level and subsystem would be printed. WARN and below ignore subsystems. */
@@ -44,8 +43,8 @@ static inline int rondo_log_on(enum rondo_log_level level, uint32_t subsys)
     return level <= (mask & 0xff) && (level <= RONDO_LOG_WARN || (subsys & (mask >> 8)) != 0);
 }
 
-void rondo_log_init(
-    void); /* idempotent; applies the parameters; called by the first rondo_param_init() and by reload */
+/* Apply the parameters. Idempotent; called by the first rondo_param_init() and by rondo_param_reload(). */
+void rondo_log_init(void);
 void rondo_log_set_rank(int rank); /* of this thread; -1: none */
 int rondo_log_rank(void);
 const char *rondo_log_host(void); /* this host's name, at most RONDO_HOST_LEN - 1 bytes */

@@ -1,7 +1,7 @@
 /*
- * What crosses floors while something waits: a list of functions that whoever waits must turn (net proxies,
- * control plane, the program's MPI). One list per communicator; filled at creation, constant afterwards;
- * turned only by the thread that waits.
+ * Functions that a waiting rank must call so that others can move on: net proxies, the control plane, the
+ * program's MPI. One list per communicator, filled at creation and constant afterwards; only the waiting
+ * thread runs it.
  */
 #ifndef RONDO_BASE_PROGRESS_H
 #define RONDO_BASE_PROGRESS_H
@@ -12,10 +12,11 @@ enum { RONDO_MAX_HOOKS = 8 };
 
 struct rondo_hook {
     const char *name;
-    /* Move whatever can move without blocking; set *moved when something did. An error ends the wait. */
+    /* Make what progress is possible without blocking, and set *moved if there was any. An error ends the
+     * wait. */
     rondo_status (*progress)(void *arg, int *moved);
     void *arg;
-    int idle_only; /* 1: only in waits that have become long (the program's MPI) */
+    int idle_only; /* 1: only in long waits (the program's MPI) */
 };
 
 struct rondo_progress {
@@ -26,7 +27,7 @@ struct rondo_progress {
 /** @return RONDO_INTERNAL_ERROR when the list is full. */
 rondo_status rondo_progress_add(struct rondo_progress *progress, struct rondo_hook hook);
 void rondo_progress_remove(struct rondo_progress *progress, void *arg);
-/** Turn all hooks (idle: also those for long waits). */
+/** Run all hooks; idle: also those for long waits. */
 rondo_status rondo_progress_run(struct rondo_progress *progress, int idle, int *moved);
 
 #endif

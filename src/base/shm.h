@@ -1,8 +1,8 @@
 /*
- * Shared memory segments: a memfd that peers open through /proc/PID/fd or are handed over a Unix socket
- * (nothing to clean up, whatever dies when), or a named 0600 file in /dev/shm that is unlinked as soon as
- * every peer has mapped it. Pages are reserved by fallocate before they are touched: a full memory file
- * system is RONDO_SYSTEM_ERROR with bytes needed and free, never SIGBUS.
+ * Shared memory segments. A segment is a memfd that peers open through /proc/PID/fd or receive over a Unix
+ * socket, so that nothing is left behind however processes die; or a named 0600 file in /dev/shm that is
+ * unlinked once every peer has mapped it. Pages are reserved with fallocate before they are touched: a full
+ * memory file system is RONDO_SYSTEM_ERROR with bytes needed and free, never SIGBUS.
  */
 #ifndef RONDO_BASE_SHM_H
 #define RONDO_BASE_SHM_H
@@ -10,7 +10,7 @@
 #include "base/param.h"
 #include "base/status.h"
 
-/* How a peer finds a segment: fixed size, plain data, carried by allgather. */
+/* How a peer finds a segment. Plain data of fixed size, sent in an allgather. */
 struct rondo_shm_name {
     int32_t mode;    /* not RONDO_SHM_MODE_AUTO */
     int32_t pid, fd; /* memfd */
@@ -20,8 +20,7 @@ struct rondo_shm_name {
 };
 
 struct rondo_shm {
-    uint8_t
-        *base; /* page aligned (2 MiB aligned when size allows and huge pages are allowed); NULL: not open */
+    uint8_t *base; /* page aligned, or 2 MiB aligned for large segments with huge pages; NULL: not open */
     size_t size;
     int fd; /* creator: open until close, for peers (memfd, socket) and reserve; -1 otherwise */
     struct rondo_shm_name name;
@@ -31,13 +30,13 @@ struct rondo_shm {
 rondo_status rondo_shm_create(struct rondo_shm *shm, size_t size, enum rondo_shm_mode mode);
 /** Reserve the pages of [offset, offset + bytes). @return RONDO_SYSTEM_ERROR naming bytes needed and free. */
 rondo_status rondo_shm_reserve(struct rondo_shm *shm, size_t offset, size_t bytes);
-/** Map a peer's segment. Checks inode, size and owner. Failure to open is returned without logging
- * (rondo_fail_quiet): the caller may fall back. */
+/** Map a peer's segment after checking inode, size and owner. A failure to open is not logged
+ * (rondo_fail_quiet), since the caller may have another way. */
 rondo_status rondo_shm_open(struct rondo_shm *shm, const struct rondo_shm_name *name);
-/** A memfd whose descriptor peers cannot open by /proc: let them ask for it over a socket, from here on
- * (shm->name). */
+/** Offer a memfd over a socket from now on (shm->name changes), for peers that cannot open it through /proc.
+ */
 rondo_status rondo_shm_serve(struct rondo_shm *shm);
-/** Remove the name of a file, end the socket (no-op for memfd): call when all peers have mapped the segment.
+/** Remove the file's name or close the socket; no-op for memfd. Call when all peers have mapped the segment.
  */
 void rondo_shm_unlink(struct rondo_shm *shm);
 /** Unmap and close. Safe on a zeroed struct. */

@@ -16,12 +16,13 @@ enum { RONDO_ERROR_TEXT = 512 }; /* bytes of a sentence, terminated; longer ones
 
 /** Decide an error. @return @a status. errno is preserved; %m prints it. */
 rondo_status rondo_fail(rondo_status status, const char *fmt, ...) RONDO_PRINTF(2, 3);
-/** The same without logging: for errors that were logged elsewhere (another rank's sentence) or are expected.
+/** The same without logging, for errors that are expected or were logged elsewhere (another rank's sentence).
  */
 rondo_status rondo_fail_quiet(rondo_status status, const char *fmt, ...) RONDO_PRINTF(2, 3);
-/** Log this thread's last sentence, unless it was: what was quiet turns out to matter. @return @a status. */
+/** Log this thread's last sentence unless it was logged, for a quiet error that turns out to matter. @return
+ * @a status. */
 rondo_status rondo_fail_aloud(rondo_status status);
-/** Was this thread's last sentence logged? It was, too, when it is only told of again. */
+/** Was this thread's last sentence logged? Setting the same sentence again does not change that. */
 int rondo_error_logged(void);
 /** This thread's last sentence; "" when there was none. */
 const char *rondo_error_text(void);

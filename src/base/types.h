@@ -1,5 +1,5 @@
-/* Words all floors share: what marks a shared function, sizes of lines and slots, enums from the tables. C11
- * and C++17 (CUDA). */
+/* What all folders share: markers of functions, sizes of lines and slots, enums made from the tables. C11 and
+ * C++17 (CUDA). */
 #ifndef RONDO_BASE_TYPES_H
 #define RONDO_BASE_TYPES_H
 
@@ -11,24 +11,22 @@
 #ifdef __CUDACC__
 #define RONDO_FN static __device__ __forceinline__
 #elif defined(RONDO_MACHINE_SIM)
-#define RONDO_FN                  \
-    static inline __attribute__(( \
-        unused)) /* tests: no argument is a constant, one copy of each function compiles sooner */
+#define RONDO_FN static inline __attribute__((unused)) /* tests: not inlined, so that they compile sooner */
 #else
 #define RONDO_FN static inline __attribute__((always_inline, unused))
 #endif
 
 #define RONDO_SAME(v) (v)
-/* a op b in the type of a; overflow of signed integers, undefined in C, is made to wrap by going through the
- * unsigned type of that width. */
+/* a op b in the type of a. Signed integers wrap: the operation is done in the unsigned type of the same
+ * width. */
 #define RONDO_WRAP(a, op, b) ((__typeof__(a))(RONDO_UNSIGNED(a) op RONDO_UNSIGNED(b)))
 #ifdef __cplusplus
 #define RONDO_UNSIGNED(v) rondo_unsigned(v)
 #else
 #define RONDO_UNSIGNED(v) _Generic((v), int32_t : (uint32_t)(v), int64_t : (uint64_t)(v), default : (v))
 #endif
-/* Before a loop of constant length whose counter indexes an array: nvcc unrolls it, or the array has no
- * registers; and before one that is worth no second copy of its body. */
+/* UNROLLED precedes a loop of constant length whose counter indexes an array, so that nvcc keeps the array in
+ * registers. ROLLED precedes a loop whose body should not be copied. */
 #ifdef __CUDACC__
 #define RONDO_UNROLLED _Pragma("unroll")
 #define RONDO_ROLLED _Pragma("unroll 1")
@@ -46,14 +44,14 @@
 enum {
     RONDO_CACHE_LINE = 64, /* bytes that travel between cores at once */
     RONDO_CTRL_ALIGN =
-        128, /* spacing of control words of different writers: the line and its prefetched neighbour */
-    RONDO_SLOTS = 8,         /* slots of a conn: how many slices a sender may run ahead; a power of two */
+        128,         /* spacing of control words of different writers: a line and its prefetched neighbour */
+    RONDO_SLOTS = 8, /* slots of a conn: how many slices a sender may run ahead; a power of two */
     RONDO_MAX_CHANNELS = 64, /* as NCCL */
     RONDO_TREE_FAN = 3,      /* most children of a tree position */
     RONDO_HOST_LEN = 64      /* bytes of a host name in records and messages, terminated */
 };
 
-/* What is done pairwise to two elements: rows of RONDO_REDUCE_TABLE. */
+/* Pairwise operations: the rows of RONDO_REDUCE_TABLE. */
 #define RONDO_ENUM_ROW_(ctx, name, NAME, value, ...) RONDO_REDUCE_##NAME = value,
 enum rondo_reduce { RONDO_REDUCE_TABLE(RONDO_ENUM_ROW_, ) RONDO_NUM_REDUCES };
 #undef RONDO_ENUM_ROW_
@@ -76,8 +74,8 @@ static inline size_t rondo_max_size(size_t a, size_t b) { return a > b ? a : b; 
 static inline size_t rondo_round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 
 #ifndef __CUDACC__
-/* Names as users write them ("f32", "sum", "simple"), NULL when out of range; and back, -1 when unknown (case
- * does not matter). */
+/* Names as users write them ("f32", "sum", "simple"), or NULL out of range; and back (any case), or -1 if
+ * unknown. */
 const char *rondo_dtype_name(rondo_dtype type);
 const char *rondo_op_name(rondo_op op);
 const char *rondo_proto_name(enum rondo_proto proto);

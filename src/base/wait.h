@@ -1,7 +1,8 @@
 /*
- * Waiting: spin with pause while ranks have cores of their own, yield at once when they do not (known
- * beforehand, or seen: a yield that took long), sleep after long waits; every wait looks at the abort flag,
- * turns the hooks and ends at its deadline. Decided once per communicator from the node's core sets.
+ * Waiting. A wait spins with pause while ranks have cores of their own. It yields at once when they do not
+ * (known beforehand, or noticed by a yield that took long), and sleeps after a long time. Every wait checks
+ * the abort flag, runs the progress hooks and ends at its deadline. The policy is decided once per
+ * communicator, from the node's core sets.
  *
  *   struct rondo_wait wait;
  *   rondo_wait_begin(&wait, &policy);
@@ -13,23 +14,23 @@
 #include "base/progress.h"
 
 /*
- * A yield that took long has let somebody else run, or the machine did something of its own (an interrupt, a
- * virtual machine's host). So few waits do without spinning first, and twice as many each time that one of
- * these sees it again.
+ * Oversubscription noticed at run time. A yield that took long has let another process run, or the machine
+ * was interrupted. So at first only a few waits stop spinning, and twice as many each time one of them
+ * notices it again.
  */
 struct rondo_crowd {
-    uint32_t waits;   /* still to come that yield at once */
-    uint32_t doubled; /* how often */
+    uint32_t waits;   /* waits that will yield at once */
+    uint32_t doubled; /* how often their number was doubled */
 };
 
 struct rondo_wait_policy {
-    uint32_t spins;                  /* turns with pause before the first yield */
-    struct rondo_crowd *crowd;       /* does somebody else want this core? NULL: not watched */
+    uint32_t spins;                  /* checks with pause before the first yield */
+    struct rondo_crowd *crowd;       /* NULL: do not watch for oversubscription */
     int64_t sleep_after_ns;          /* 0: never sleep */
     int64_t timeout_ns;              /* 0: no deadline */
     int64_t warn_after_ns;           /* 0: never */
     struct rondo_progress *progress; /* may be NULL */
-    /* Looked at every few turns, from any phase of the wait. @return RONDO_SUCCESS to go on. */
+    /* Called every few checks, in any phase of the wait. @return RONDO_SUCCESS to continue. */
     rondo_status (*check)(void *arg);
     /* Called once at warn_after and once at the deadline (late = 1): log who waits for whom; @return the
      * status to end the wait with when late. */
@@ -37,15 +38,15 @@ struct rondo_wait_policy {
     void *arg;
 };
 
-/* The first turns of a wait do not pause: a pause costs up to 140 cycles, about as much as the word that is
- * waited for takes to come. */
+/* The first checks of a wait do not pause: a pause costs up to 140 cycles, about the time a word takes to
+ * arrive. */
 enum { RONDO_EAGER_TURNS = 24 };
 
 struct rondo_wait {
     const struct rondo_wait_policy *policy;
     uint32_t turns, spins;
-    int warned, crowded; /* crowded: it has seen so */
-    int64_t start_ns;    /* 0 until the wait has become long enough to be worth reading the clock */
+    int warned, crowded; /* crowded: this wait has noticed oversubscription */
+    int64_t start_ns;    /* 0 while the wait is too short to be worth reading the clock */
 };
 
 static inline void rondo_wait_begin(struct rondo_wait *wait, const struct rondo_wait_policy *policy)
@@ -63,7 +64,7 @@ static inline void rondo_wait_begin(struct rondo_wait *wait, const struct rondo_
     wait->start_ns = 0;
 }
 
-/** Something moved: the wait starts anew. */
+/** There was progress: start the wait anew. */
 static inline void rondo_wait_reset(struct rondo_wait *wait)
 {
     wait->turns = 0;
@@ -82,7 +83,7 @@ static inline void rondo_cpu_relax(void)
 #endif
 }
 
-/** One turn of a wait. @return RONDO_SUCCESS: look again. */
+/** Wait a little. @return RONDO_SUCCESS: check again. */
 static inline rondo_status rondo_wait_once(struct rondo_wait *wait)
 {
     if (RONDO_LIKELY(++wait->turns < wait->spins && (wait->turns & 127) != 0)) {

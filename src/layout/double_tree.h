@@ -11,7 +11,7 @@ int rondo_double_tree_depth(int n);
 int rondo_double_tree_root(int n, int which);
 /** Parent (-1: root) and children of position i of n in tree 0 or 1; absent children are -1. */
 void rondo_double_tree(int n, int which, int i, int *parent, int child[2], int *nchildren);
-/** The neighbour of position i that leads to position `to`: -1: i is there, 0: the parent, 1 + c: child c.
+/** The neighbour of position i on the way to position `to`: -1: i is `to`; 0: the parent; 1 + c: child c.
  * O(log n). */
 int rondo_double_tree_toward(int n, int which, int i, int to);
 

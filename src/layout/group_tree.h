@@ -1,8 +1,8 @@
 /*
- * Trees of trees: n positions that stand in groups, and those in groups within them (packages of NUMA nodes
- * of caches of cores). The groups of each level are joined by a double tree (layout/double_tree.h), and so
- * are the positions of an innermost group: each level is crossed by as few edges as there can be, one less
- * than it has groups. Nowhere more than three neighbours.
+ * Trees of trees, for n positions that form groups within groups (packages of NUMA nodes of caches of cores).
+ * A double tree (layout/double_tree.h) joins the groups of each level, and one joins the positions of each
+ * innermost group. So the fewest possible edges cross each level: one less than it has groups. No position
+ * has more than three neighbours.
  */
 #ifndef RONDO_LAYOUT_GROUP_TREE_H
 #define RONDO_LAYOUT_GROUP_TREE_H
@@ -20,9 +20,9 @@ enum rondo_level_kind { RONDO_LEVEL_TABLE(RONDO_ENUM_ROW_, ) RONDO_NUM_LEVELS };
 #undef RONDO_ENUM_ROW_
 
 /*
- * Levels that divide positions usefully: into more groups than the level before, and not into single
- * positions. With them goes cut[n]: cut[i] is the number (from 1) of the outermost level whose group ends
- * between i - 1 and i, 0: none does; cut[0] is 0.
+ * Levels that divide the positions into more groups than the level before, but not into single positions.
+ * They come with an array cut[n]: cut[i] is the number (from 1) of the outermost level whose group ends
+ * between i - 1 and i; 0: none; cut[0] is 0.
  */
 struct rondo_group_levels {
     int32_t n; /* 0: no groups */
@@ -41,32 +41,32 @@ struct rondo_tree_link {
 struct rondo_group_tree {
     struct rondo_tree_link *link; /* per position; rondo_free it. NULL: there is no tree here */
     int32_t root, depth;          /* hops from the root to the farthest position */
-    int32_t second, hops; /* where a second tree of others can hang below (a first one does at the root), and
-                             how far that is from the root */
+    int32_t second,
+        hops; /* where a second foreign tree can hang (the first hangs at the root), and its depth */
 };
 
 /**
- * Tree 0 or 1 of a pair that shares the load, as the double trees do; without levels, and nothing hanging
- * below, these are they. cut: not looked at without levels.
- * @param below  how many trees of others hang below this one: 0 to 2. With 2 the root of tree 1 is position
- * 0.
+ * Create tree 0 or 1 of a pair that shares the load. Without levels and foreign trees, these are the double
+ * trees.
+ * @param cut  ignored without levels
+ * @param below  how many foreign trees hang below this one: 0 to 2. With 2, the root of tree 1 is position 0.
  */
 rondo_status rondo_group_tree_create(struct rondo_group_tree *tree, int n, const uint8_t *cut, int nlevels,
                                      int which, int below);
-/** The neighbour of position i that leads to position `to`: as rondo_double_tree_toward. O(depth). */
+/** As rondo_double_tree_toward. O(depth). */
 int rondo_group_tree_toward(const struct rondo_group_tree *tree, int i, int to);
 
-/** Fill in groups, even and several, from n, kind and the cuts. */
+/** Compute groups, even and several from n, kind and the cuts. */
 void rondo_levels_count(struct rondo_group_levels *levels, const uint8_t *cut, int npositions);
-/** What is wrong with levels and cuts that another rank says; NULL: nothing. Groups are counted before:
- * rondo_levels_count is safe with any cuts. */
+/** What is wrong with levels and cuts from another rank; NULL: nothing. Call rondo_levels_count before, which
+ * accepts any cuts. */
 const char *rondo_levels_fault(const struct rondo_group_levels *levels, const uint8_t *cut, int npositions);
-/** "2 packages x 4 NUMA nodes x 8 ranks", and where groups are not equal "2 packages, 7 NUMA nodes, 50
- * ranks". @return text. */
+/** "2 packages x 4 NUMA nodes x 8 ranks", or for unequal groups "2 packages, 7 NUMA nodes, 50 ranks". @return
+ * text. */
 const char *rondo_levels_text(const struct rondo_group_levels *levels, int npositions, char *text,
                               size_t bytes);
 /** "1 between packages, 6 between NUMA nodes, 56 between ranks": the edges of a tree of trees, or of a closed
- * ring in which groups stand together. @return text. */
+ * ring that keeps groups together. @return text. */
 const char *rondo_levels_edges_text(const struct rondo_group_levels *levels, int npositions, int closed,
                                     char *text, size_t bytes);
 

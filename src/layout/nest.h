@@ -1,14 +1,13 @@
 /*
- * Groups within groups, for two-shot inside each and between them (coll/hierarchical.h): positions stand in
- * groups (layout/group_tree.h, levels and cuts), and a buffer is cut into as many pieces as there are
- * positions.
+ * Groups within groups, for hierarchical algorithms (coll/hierarchical.h). Positions form groups
+ * (layout/group_tree.h: levels and cuts), and a buffer is cut into as many pieces as there are positions.
  *
- * Level 0 is all positions together, 1 to nlevels are the groups, outermost first, and behind them every
- * position is by itself. Of every group each piece has one holder, where what the group's positions have for
- * it comes together: of all, position p has piece p; a group in which the holder of the next larger one
- * stands has the same; any other one the member whose place in it is p modulo its size from the group's begin
- * on. So the holders of a piece join each level by one way to each group but one, and in equal groups
- * everyone holds equally many.
+ * Level 0 is all positions together, levels 1 to nlevels are the groups, outermost first, and beyond them
+ * each position is alone. In every group each piece has one holder, which combines what the group's positions
+ * have for that piece. At level 0, position p holds piece p. A group that contains the holder of the next
+ * larger group has the same holder. In any other group it is the member at place p modulo the group's size,
+ * counted from its begin. So a piece's holders join each level along one edge fewer than it has groups, and
+ * in equal groups all positions hold equally many pieces.
  */
 #ifndef RONDO_LAYOUT_NEST_H
 #define RONDO_LAYOUT_NEST_H
@@ -23,7 +22,7 @@ struct rondo_nest {
 };
 
 /**
- * For the cuts of positions; levels may be 0. Memory: 4 + 4 * nlevels bytes a position.
+ * Create the groups from the cuts; nlevels may be 0. Takes 4 + 4 * nlevels bytes per position.
  * @param rank_at  position -> local rank, copied
  */
 rondo_status rondo_nest_create(struct rondo_nest **nest, int n, const int32_t *rank_at, const uint8_t *cut,
@@ -43,7 +42,7 @@ static inline int rondo_nest_end(const struct rondo_nest *nest, int level, int p
                                    : nest->end[(level - 1) * nest->n + position];
 }
 
-/** The position that holds a piece for the group of a level in which `position` stands. */
+/** The position that holds a piece for the group of `position` at a level. */
 static inline int rondo_nest_holder(const struct rondo_nest *nest, int level, int position, int piece)
 {
     int holder = piece;
