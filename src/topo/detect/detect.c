@@ -571,7 +571,7 @@ rondo_status rondo_machine_detect(struct rondo_machine *machine, const struct ro
 
 /* ---- hwloc's XML ---- */
 
-/* Check the file before hwloc parses it: hwloc 2 dereferences null pointers when some attributes are missing,
+/* Check the file before hwloc parses it: hwloc 2 dereferences null pointers if some attributes are missing,
  * and recurses as deep as the file nests. */
 enum { MAX_INDEX = 65535 };
 
@@ -657,8 +657,8 @@ static rondo_status hwloc_xml_read(struct reader *reader, const char *text, size
     if (hwloc_topology_set_xmlbuffer(reader->topology, text, (int)bytes) != 0 ||
         hwloc_topology_load(reader->topology) != 0 || !is_from_file(reader->topology)) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
-                          "%s: hwloc cannot read it as a topology: %s; write it with lstopo", name,
-                          errno ? strerror(errno) : "not its XML");
+                          "%s: hwloc cannot read this topology: %s; write it with lstopo", name,
+                          errno ? strerror(errno) : "not hwloc's XML");
     }
     RONDO_TRY(topology_read(reader));
     RONDO_TRY(nvlinks_add(reader));

@@ -13,7 +13,7 @@
 
 struct port {
     char name[RONDO_MACHINE_NAME];
-    char path[PATH_MAX]; /* of the PCI device; "" none */
+    char path[PATH_MAX]; /* of the PCI device; "": none */
     int64_t busid;       /* INT64_MAX: none */
     int32_t mbps, port;
     uint64_t guid;

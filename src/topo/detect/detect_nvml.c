@@ -66,7 +66,7 @@ struct rondo_topo_nvml {
     void *library;
 };
 
-/* A GPU that NVML lists. */
+/* A GPU in NVML's list. */
 struct gpu {
     nvml_device device;
     int64_t busid;
@@ -81,7 +81,7 @@ struct listing {
     int lost_links; /* to GPUs that are not visible */
 };
 
-/* Call a function that may be missing. */
+/* Call a function that this NVML may lack. */
 #define NVML(table, function, ...) ((table)->function ? (table)->function(__VA_ARGS__) : -1)
 
 /* ---- the library ---- */

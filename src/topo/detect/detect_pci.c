@@ -28,7 +28,7 @@ static int line_read(char text[RONDO_SYSFS_TEXT], const char *path)
     }
     int failed = !fgets(text, RONDO_SYSFS_TEXT, file);
     fclose(file);
-    if (failed) { /* some files of devices that are down can be opened but not read */
+    if (failed) { /* files of devices that are down may open but fail to read */
         text[0] = '\0';
         return -1;
     }

@@ -7,7 +7,7 @@
 enum {
     MAX_ELEMENTS = 5 * RONDO_MAX_CHANNELS * (RONDO_TOPO_MAX_LOCAL + 4),
     MAX_US_1000 = 1000000000
-}; /* NCCL's files have five graphs */
+}; /* NCCL's files have up to five graphs */
 
 struct reader {
     struct rondo_graph *graphs;
@@ -322,9 +322,10 @@ static rondo_status graphs_check(const struct rondo_graph graphs[RONDO_NUM_GRAPH
         const struct rondo_graph *graph = &graphs[id];
         if (graph->nchannels && (graph->ndevs != topo->ndevs || graph->nchannels < 0 ||
                                  graph->nchannels > RONDO_TOPO_CHANNELS || !graph->order)) {
-            return rondo_fail(RONDO_INVALID_ARGUMENT,
-                              "the %s to write has %d channels of %d devices; this node has %d ranks",
-                              rondo_graph_name(id), graph->nchannels, graph->ndevs, topo->ndevs);
+            return rondo_fail(
+                RONDO_INVALID_ARGUMENT,
+                "cannot write the %s: it has %d channels of %d devices, but this node has %d ranks",
+                rondo_graph_name(id), graph->nchannels, graph->ndevs, topo->ndevs);
         }
     }
     return RONDO_SUCCESS;

@@ -23,8 +23,8 @@ struct walk {
     const struct rondo_xml_visitor *visitor;
     void *arg;
     rondo_status status;
-    int stopped, ending;   /* ending: all bytes are fed */
-    int depth, skip_depth; /* skip_depth: depth of the element whose subtree is skipped, 0 none */
+    int stopped, ending;   /* ending: the parser has all bytes */
+    int depth, skip_depth; /* skip_depth: depth of the element being skipped, 0: none */
     int64_t elements;
     int doctype_line;                         /* line of an allowed DOCTYPE, 0 none */
     struct rondo_xml_element element;         /* the start tag in progress */
@@ -73,26 +73,26 @@ static void on_entity(void *arg, const xmlChar *name, int type, const xmlChar *p
                       xmlChar *content)
 {
     (void)name, (void)type, (void)public, (void)system, (void)content;
-    walk_fail(arg, "a declaration of an entity" WITHOUT_DTD);
+    walk_fail(arg, "an entity declaration" WITHOUT_DTD);
 }
 
 static void on_unparsed(void *arg, const xmlChar *name, const xmlChar *public, const xmlChar *system,
                         const xmlChar *notation)
 {
     (void)name, (void)public, (void)system, (void)notation;
-    walk_fail(arg, "a declaration of an entity" WITHOUT_DTD);
+    walk_fail(arg, "an entity declaration" WITHOUT_DTD);
 }
 
 static void on_notation(void *arg, const xmlChar *name, const xmlChar *public, const xmlChar *system)
 {
     (void)name, (void)public, (void)system;
-    walk_fail(arg, "a declaration of a notation" WITHOUT_DTD);
+    walk_fail(arg, "a notation declaration" WITHOUT_DTD);
 }
 
 static void on_element_declared(void *arg, const xmlChar *name, int type, xmlElementContentPtr content)
 {
     (void)name, (void)type, (void)content;
-    walk_fail(arg, "a declaration of an element" WITHOUT_DTD);
+    walk_fail(arg, "an element declaration" WITHOUT_DTD);
 }
 
 static void on_attribute_declared(void *arg, const xmlChar *element, const xmlChar *name, int type, int def,
@@ -100,7 +100,7 @@ static void on_attribute_declared(void *arg, const xmlChar *element, const xmlCh
 {
     (void)element, (void)name, (void)type, (void)def, (void)value;
     xmlFreeEnumeration(tree);
-    walk_fail(arg, "a declaration of an attribute" WITHOUT_DTD);
+    walk_fail(arg, "an attribute declaration" WITHOUT_DTD);
 }
 
 #if LIBXML_VERSION >= 21200
