@@ -214,8 +214,8 @@ static inline void gpus_before(struct world *w, struct rank *r)
     device->vmm = device->vmm && !gpus->no_vmm;
     r->net.device = device;
     r->net.gpus = gpus->name;
-    r->net.ways = gpus->found[r->net.rank];
-    memcpy(r->net.ways, gpus->way[r->net.rank], sizeof(gpus->way[0]));
+    r->net.p2p_modes = gpus->found[r->net.rank];
+    memcpy(r->net.p2p_modes, gpus->way[r->net.rank], sizeof(gpus->way[0]));
 }
 
 static inline void gpus_after(struct world *w, struct rank *r)

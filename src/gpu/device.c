@@ -157,7 +157,7 @@ static rondo_status use_records(struct rondo_ctx *ctx, void *(*record_of)(void *
         device->modes[i] = mode < RONDO_NUM_P2P_MODES ? mode : RONDO_P2P_MODE_NONE;
     }
     ctx->wiring.net.gpus = device->names;
-    ctx->wiring.net.ways = device->modes;
+    ctx->wiring.net.p2p_modes = device->modes;
     return RONDO_SUCCESS;
 }
 

@@ -1,19 +1,20 @@
 /*
- * Net devices: how bytes cross nodes under the net transport. One explicit list, in order of preference: a
- * loaded plugin, verbs, socket; `fault` wraps another one (tests).
+ * Net devices: how the net transport moves bytes between nodes. rondo_netdevs lists them in order of
+ * preference: a loaded plugin, verbs, socket. Test builds can wrap a device to inject faults
+ * (netdev_fault.h).
  *
- * A comm is one direction between two ranks. Both ends prepare (allocate, say where), the records travel by
- * the bootstrap or the control plane, both connect. There is no handshake with the program's threads blocked:
- * everything returns at once. A comm is used by one thread at a time; different comms by different threads.
+ * A comm is one direction between two ranks. Both ends call prepare, which allocates and fills a handle; the
+ * handles travel through the bootstrap or the control plane; then both ends call connect. No call blocks. One
+ * thread at a time may use a comm; different threads may use different comms.
  *
- * Messages of a comm arrive whole and in the order of isend, each in the irecv posted in the same place of
- * the order (or, of irecvs with several parts, in the part with its tag). A message longer than its part, or
- * whose tag no part waits for, is an error at the receiver, RONDO_INVALID_USAGE. What a peer sends is never
- * believed: lengths, tags and addresses are checked.
+ * Messages of a comm arrive whole and in the order of isend. Each one fills the irecv posted at the same
+ * position, or, when that irecv has several parts, the part with its tag. A message that is longer than its
+ * part, or whose tag no part expects, is an error at the receiver: RONDO_INVALID_USAGE. Devices do not trust
+ * what a peer sends: they check lengths, tags and addresses.
  *
- * An error ends the comm: every request of it that is not complete fails from then on, with one sentence that
- * names both ends and what usually causes it. Errors of the peer or the link are RONDO_REMOTE_ERROR, of this
- * host RONDO_SYSTEM_ERROR. After an error only `test`, `close` and, for what has arrived, `iflush` may be
+ * An error ends the comm: from then on every incomplete request of it fails, with one sentence that names
+ * both ends and the usual cause. Errors of the peer or the link are RONDO_REMOTE_ERROR, errors of this host
+ * RONDO_SYSTEM_ERROR. After an error only `test`, `close` and, for data that has arrived, `iflush` may be
  * called.
  */
 #ifndef RONDO_NET_NETDEV_H
@@ -24,7 +25,7 @@
 enum {
     RONDO_NET_HANDLE = 128,
     RONDO_NET_MAX_RECVS = 8,
-    RONDO_NET_MAX_REQUESTS = 32 /* under way on a comm */
+    RONDO_NET_MAX_REQUESTS = 32 /* in flight on one comm */
 };
 
 /* Bits. APART: isend_apart and irecv_apart work, with any host memory. PLACES: isend_from and irecv_into
@@ -37,7 +38,7 @@ enum rondo_net_memory {
     RONDO_NET_PLACES = 16
 };
 
-/* Registered memory. */
+/* A range of registered memory. */
 struct rondo_net_span {
     void *data, *region;
     size_t bytes;
@@ -45,105 +46,110 @@ struct rondo_net_span {
 
 struct rondo_net_properties {
     char name[64];      /* "mlx5_0:1", "eth0" */
-    char pci_path[128]; /* sysfs; "" none */
+    char pci_path[128]; /* in sysfs; "": unknown */
     uint64_t guid;
-    uint32_t memory; /* enum rondo_net_memory: what isend and irecv may be given */
+    uint32_t memory; /* enum rondo_net_memory: the memory that isend and irecv accept */
     int32_t speed_mbps, port, max_comms, max_recvs;
     double latency_us;
 };
 
-/* Who is at the other end, for messages and for proof. */
+/* The other end of a comm: for error messages and for authentication. */
 struct rondo_net_peer {
     int32_t rank, channel;
     char host[RONDO_HOST_LEN];
-    uint64_t secret[2]; /* of the communicator: comes first on whatever is a connection */
-    /* NULL: nobody. Comms of one owner to the same rank on the same channel may share what they use, a sender
-     * with a receiver. They are connected together, and all used by one thread at a time. */
+    uint64_t secret[2]; /* of the communicator; the first bytes on every connection */
+    /* NULL: none. Comms with one owner, to the same rank on the same channel, may share resources, a
+     * sender with a receiver. They are connected together, and one thread at a time uses them all. */
     const void *owner;
 };
 
 struct rondo_net_device {
     const char *name; /* "socket" */
-    /** Find devices; called before anything else, again returns the same until finalize. *ndevices 0: none
-     * here, no error; @a why (if not NULL) says why, bytes long. */
+    /** Find the devices. Called before anything else; later calls return the same until finalize.
+     * *ndevices 0 is no error: this host has none, and @a why (may be NULL; bytes long) says why. */
     rondo_status (*init)(int *ndevices, char *why, size_t bytes);
     rondo_status (*properties)(int device, struct rondo_net_properties *properties);
-    /** Allocate an end. handle: RONDO_NET_HANDLE bytes, 8-byte aligned, for the other end, plain data without
-     * pointers of this process's that it could use. */
+    /** Allocate one end. handle: RONDO_NET_HANDLE bytes, 8-byte aligned, plain data for the other end. */
     rondo_status (*prepare)(int device, const struct rondo_net_peer *peer, int is_send, void **comm,
                             void *handle);
-    /** With the other end's handle (of the other direction). RONDO_IN_PROGRESS: call again; the caller has
-     * the deadline. */
+    /** Connect with the handle of the other end (which has the opposite direction). RONDO_IN_PROGRESS:
+     * call again; the caller has the deadline. */
     rondo_status (*connect)(void *comm, const void *handle);
-    /** Memory that isend and irecv are given. kind: one bit of rondo_net_memory; fd: of a DMA-BUF, -1 else.
-     * May be the same object for the same pages. */
+    /** Register memory for isend and irecv. kind: one bit of rondo_net_memory; fd: a DMA-BUF, or -1. May
+     * return the same object for the same pages. */
     rondo_status (*reg)(void *comm, void *data, size_t bytes, int kind, int fd, void **region);
     rondo_status (*unreg)(void *comm, void *region);
-    /** *request NULL: no room or no credit now, try again; not an error. data stays the caller's and
-     * untouched until the request is done. */
+    /** Start a send. *request NULL is no error: there is no room or credit now, try again. data stays the
+     * caller's, who does not change it until the request is done. */
     rondo_status (*isend)(void *comm, const void *data, size_t bytes, int tag, void *region, void **request);
-    /** n parts, 1 to max_recvs, that may arrive in any order among them. */
+    /** Post a receive of n parts, 1 to max_recvs, which may arrive in any order. */
     rondo_status (*irecv)(void *comm, int n, void *const *data, const size_t *bytes, const int *tags,
                           void *const *regions, void **request);
-    /** As isend, and irecv of one part, of a message that lies in two places: head_bytes at head, bytes at
-     * data; the other end need not do the same. Memory is not registered. Only devices whose properties say
-     * APART. */
+    /**
+     * As isend, and as irecv of one part, for a message in two places: head_bytes at head, then bytes at
+     * data. The two ends need not split it alike. The memory is not registered. Only for devices with APART.
+     */
     rondo_status (*isend_apart)(void *comm, const void *head, size_t head_bytes, const void *data,
                                 size_t bytes, int tag, void **request);
     rondo_status (*irecv_apart)(void *comm, void *head, size_t head_bytes, void *data, size_t bytes, int tag,
                                 void **request);
-    /** As isend of `head` and behind it `data`. plain: to a receive whose place is just as long as data go
-     * data alone. Only devices whose properties say PLACES. */
+    /** As isend of `head` followed by `data`. plain: if the receive has a place of exactly data's size,
+     * send only data. Only for devices with PLACES. */
     rondo_status (*isend_from)(void *comm, const struct rondo_net_span *head,
                                const struct rondo_net_span *data, int plain, int tag, void **request);
-    /** As irecv of one part at `whole`; but a message that is plain may arrive at `place` (1 byte at least),
-     * without its head. test tells of two parts: bytes at whole, bytes at place; one of them is 0. */
+    /**
+     * As irecv of one part at `whole`, except that a plain message may arrive at `place` (at least 1 byte),
+     * without its head. test reports two parts: bytes at whole and bytes at place; one of them is 0.
+     */
     rondo_status (*irecv_into)(void *comm, const struct rondo_net_span *whole,
                                const struct rondo_net_span *place, int tag, void **request);
-    /** After a receive into GPU memory: done when the GPU sees the data. *request NULL: nothing to wait for.
-     */
+    /** After a receive into GPU memory: done when the GPU sees the data. *request NULL: nothing to wait
+     * for. */
     rondo_status (*iflush)(void *comm, int n, void *const *data, const size_t *bytes, void *const *regions,
                            void **request);
-    /** Move the comm on. *done 1: the request is gone, bytes (NULL, or room for its parts) has what arrived
-     * in each. What arrived counts, whatever happened to the comm after it (but a plugin that has failed is
-     * not asked again): a receive that is refused says nothing of those before it, and flushes go on when a
-     * peer is gone. No request may wait for its test while more than RONDO_NET_MAX_REQUESTS later ones of its
-     * comm are made: devices keep places for so many. */
+    /**
+     * Progress the comm. *done 1: the request is released, and bytes (NULL, or one value a part) holds what
+     * arrived in each part. Received data stays valid after the comm fails: a refused receive does not fail
+     * those before it, and flushes continue when the peer has gone (except that Rondo does not call a failed
+     * plugin again). Test every request before RONDO_NET_MAX_REQUESTS later ones of its comm are made:
+     * devices have no more places.
+     */
     rondo_status (*test)(void *request, int *done, size_t *bytes);
-    /** Give up requests under way: nobody touches their memory from then on, and only close may be called.
-     * NULL: nobody does so but within calls. */
+    /** Give up requests in flight: on return nobody touches their memory, and only close may be called.
+     * NULL: the device touches memory only within calls. */
     void (*stop)(void *comm);
-    /** Never blocks; requests under way are given up. Safe at any time after prepare. */
+    /** Close the comm and give up its requests in flight. Never blocks; safe at any time after prepare. */
     void (*close)(void *comm);
-    /** End of use: threads, listeners, devices. All comms are closed; init may come again. */
+    /** Release threads, listeners and devices, after all comms are closed. init may follow. */
     void (*finalize)(void);
 };
 
 extern const struct rondo_net_device rondo_netdev_plugin, rondo_netdev_verbs, rondo_netdev_socket;
 
-/* ---- the list and the choice (netdev.c) ---- */
+/* ---- the list of devices and the choice (netdev.c) ---- */
 
-/* In order of preference; the same order in every build, so that masks travel. */
+/* In order of preference. Every build has the same order, because masks of indices travel. */
 extern const struct rondo_net_device *const rondo_netdevs[];
 extern const int rondo_num_netdevs;
 
 /**
- * Bits, by index in rondo_netdevs, of those that RONDO_NET allows and that have a device here. Each is asked
- * once until it is finalized, so that all but the first call are cheap; any thread. *mask 0 is no error
- * unless RONDO_NET names one. why (may be NULL): what each has or why it has nothing, for the log and for "no
+ * Find the devices that RONDO_NET allows and that exist here, as bits by index in rondo_netdevs. Asks each
+ * device once until it is finalized, so only the first call is expensive. Thread-safe. *mask 0 is an error
+ * only if RONDO_NET names a device.
+ * @a why (may be NULL) lists what each device found or why it found nothing, for the log and the error "no
  * net device".
  */
 rondo_status rondo_netdev_mask(uint32_t *mask, char *why, size_t bytes);
-/** What two ranks with these masks use: the first that both have, behind the faults of RONDO_NET_FAULT; NULL:
- * none. The same answer at both ends. */
+/** Choose the device for two ranks with these masks: the first that both have, wrapped if RONDO_NET_FAULT
+ * injects faults. @return NULL if there is none. Both ends get the same answer. */
 const struct rondo_net_device *rondo_netdev_common(uint32_t mask_a, uint32_t mask_b);
-/** One of the list by its name or a usual one ("IB" is verbs, an open plugin's own), in any case; NULL: none.
- */
+/** Find a device by its name or a usual alias ("IB" is verbs; a loaded plugin's own name), in any case.
+ * @return NULL if there is none. */
 const struct rondo_net_device *rondo_netdev_by_name(const char *name);
-/** A communicator holds the devices from before its mask on. Any thread. */
+/** Hold the devices for a communicator, from before its rondo_netdev_mask. Thread-safe. */
 void rondo_netdev_hold(void);
-/** Let go; when nobody else holds them, what rondo_netdev_mask has asked is finalized, and the next mask asks
- * again. This user's comms are closed. Any thread. */
+/** Drop that hold, after the communicator's comms are closed. The last drop finalizes the devices, and the
+ * next rondo_netdev_mask asks them again. Thread-safe. */
 void rondo_netdev_finalize(void);
 
 #endif

@@ -1,22 +1,19 @@
-/*
- * The end of a connection's set-up: every conn passes one empty slot each way, so that a pair whose memory is
- * not really shared, or whose other end never came, is named at creation and not found in the first
- * collective.
- */
+/* The end of connection setup: every conn passes one empty slot each way. A pair whose memory is not
+ * really shared, or whose other end never came, is thus reported at creation, not in the first collective. */
 #ifndef RONDO_NET_TRANSPORT_HANDSHAKE_H
 #define RONDO_NET_TRANSPORT_HANDSHAKE_H
 
 #include "net/transport/transport.h"
 
 /**
- * Move the hello of @a n links (NULL and unconnected ones are passed over); with rondo_net_progress between
- * the calls where conns are proxied. Never blocks; call again with the same links while RONDO_IN_PROGRESS.
+ * Progress the hello of @a n links; skips NULL and unconnected ones. Where conns are proxied, call
+ * rondo_net_progress between the calls. Never blocks; call again with the same links while RONDO_IN_PROGRESS.
  *
- * Sends post one empty slice, receives consume it, sends see its credit. When done, step == seen == 1 on both
- * ends (of a fresh conn): all protocols share the step, so flags of LL and LL128 go on from there. An error
- * is a device's: words that lie in its memory are moved by its copies.
+ * Senders post one empty slice, receivers consume it, senders see the credit. When done, step == seen == 1 on
+ * both ends (of a fresh conn): all protocols share the step, so the flags of LL and LL128 continue from
+ * there. Errors come from a device: its copies move the words that lie in its memory.
  *
- * @param pending_peer a rank whose part is missing; -1 when done.
+ * @param pending_peer a rank that has not done its part; -1 when done.
  */
 rondo_status rondo_link_hello(struct rondo_link **links, int n, int *pending_peer);
 

@@ -1,7 +1,7 @@
 /*
- * Host memory that a communicator's GPU uses: ranges are registered with the driver (pinned, at an address of
- * the device) when they are first asked for, and let go together, before the memory is unmapped. Without a
- * device, or without RONDO_CUDA, addresses stay what they are.
+ * Host memory that a communicator's GPU uses. Ranges are registered with the driver (pinned and mapped into
+ * the device) when they are first needed, and all are unregistered together, before the memory is unmapped.
+ * Without a device, or without RONDO_CUDA, addresses stay unchanged.
  */
 #ifndef RONDO_NET_TRANSPORT_PINNED_H
 #define RONDO_NET_TRANSPORT_PINNED_H
@@ -10,22 +10,22 @@
 
 struct rondo_cuda_device;
 
-/* Zeroed: nothing. */
+/* Zeroed: empty. */
 struct rondo_pinned {
     const struct rondo_cuda_device *device;
     struct rondo_pinned_range {
         uint8_t *begin; /* whole pages */
         size_t bytes;
-        uint8_t *address; /* of the device */
+        uint8_t *address; /* in the device's address space */
     } * at;
     int n, capacity;
 };
 
 #ifdef RONDO_CUDA
-/** Where the device finds [host, host + bytes): its pages are registered unless they are. All of them or none
- * were, by the same range. */
+/** Find the device address of [host, host + bytes), and register its pages if they are not. One range
+ * registers either all of these pages or none. */
 rondo_status rondo_pinned_map(struct rondo_pinned *pinned, void *host, size_t bytes, uint8_t **address);
-/** What uses it has ended. */
+/** Unregister all. Nothing uses the memory any more. */
 void rondo_pinned_release(struct rondo_pinned *pinned);
 #else
 static inline rondo_status rondo_pinned_map(struct rondo_pinned *pinned, void *host, size_t bytes,

@@ -1,32 +1,34 @@
 /*
- * PXN: a rank sends by a card that is far from its GPU through a GPU of its node that is near it
- * (layout/layout.h, relay of a rondo_card). For the net transport's files; sending only; with RONDO_CUDA.
- * Between the sender, its relay and the receiver, which has another node:
+ * PXN: a rank sends through a NIC that is far from its own GPU by way of another GPU of its node that is near
+ * the NIC (layout/layout.h, relay of a rondo_card). Private to the net transport; for sending only; with
+ * RONDO_CUDA. The receiver is on another node:
  *
- *   sender's kernels --- NVLink ---> slots in the relay's GPU --- card ---> receiver, as from anybody
+ *   sender's kernels --- NVLink ---> slots in the relay's GPU --- NIC ---> receiver, as from any sender
  *                    \-- tail, call words, sizes: the relay's segment --/
  *
- * The relay owns everything but the conn: its segment of shared memory (a header, a cell for each conn, then
- * each end's lines, headers and, where the card does not take the GPU's memory, its slots), a block of device
- * memory with the slots, the net device's comms, and one thread that moves them. All of it is made before the
- * round that tells the segment's name, so that a sender finds in its cell what the receiver must be told, and
- * says it in its own record: the receiver sees one more comm. The receiver's record goes back through the
- * cell. Ranks in one process do the same.
+ * The relay owns everything but the conn: a segment of shared memory (a header, one cell for each conn, then
+ * each end's lines, headers and, if the NIC does not take the GPU's memory, its slots), a block of device
+ * memory with the slots, the net device's comms, and one thread that progresses them. It makes all of this
+ * before the round that publishes the segment's name. A sender finds in its cell the record for the receiver
+ * and sends it as its own: the receiver sees one more comm. The receiver's record comes back through the
+ * cell. Ranks of one process do the same.
  *
- * A sender that finds no cell, no memory or no way goes by its own way, and an INFO says why; once it has
- * taken a cell, what goes wrong is an error: the relay's is told in the cell, and ends the communicator as
- * the sender's own device would. A relay outlives its communicator: its thread, with what it holds, stays
- * until every sender has said that it is gone (GONE), or its process is dead; so relays may be destroyed
- * first, and memory never goes while kernels may write to it. Senders leave only when all they posted is sent
- * (rondo_net_progress, busy). A process that exits meanwhile waits for them, as long as RONDO_P2P_CHECK; a
- * sender whose slices stay looks whether its relay's process is still there.
+ * A sender that finds no cell, memory or P2P mode uses its own NIC, and an INFO line says why. Once it has
+ * taken a cell, failures are errors: the relay writes its error into the cell, which ends the communicator as
+ * the sender's own device would.
  *
- * Memory of a relay: for each conn as much as the sender's own end would take
- * (net/transport/transport_net.h), and 1.5 KiB. The thread turns without a pause while something moves, naps,
- * and sleeps after SLEEP_TURNS; a sender that has posted wakes it.
+ * A relay outlives its communicator: its thread keeps all memory until every sender has written GONE or its
+ * process is dead. So relays may be destroyed first, and no memory goes while kernels may write to it.
+ * Senders leave only when everything they posted is sent (rondo_net_progress, busy). A process that exits
+ * meanwhile waits for them, up to RONDO_P2P_CHECK. A sender whose slices do not move checks that its relay's
+ * process is alive.
  *
- * RONDO_PXN_DISABLE=1 turns PXN off; sends and receives of the user, exchanges, and receiving never use it.
- * The log line of such a conn ends with "/PXN" and the relay's rank, and the relay logs at its end what its
+ * A relay takes, for each conn, the memory of the sender's own end (net/transport/transport_net.h) and 1.5
+ * KiB. The thread polls while something moves, then naps, and after SLEEP_TURNS sleeps; a sender that posts
+ * wakes it.
+ *
+ * RONDO_PXN_DISABLE=1 turns PXN off. User sends and receives, recursive doubling and all receiving never use
+ * it. The log line of such a conn ends with "/PXN" and the relay's rank; at its end the relay logs what its
  * NIC sent.
  */
 #ifndef RONDO_NET_TRANSPORT_PXN_H
@@ -37,26 +39,26 @@
 
 enum { RONDO_PXN_MAGIC = 0x6e787072, RONDO_PXN_VERSION = 1 };
 
-/* A cell's sender. The relay itself writes GONE where no sender ever came, or it is dead. */
+/* State of a cell's sender. The relay itself writes GONE if no sender ever came or the sender is dead. */
 enum rondo_pxn_sender {
     RONDO_PXN_FREE,
-    RONDO_PXN_TAKEN,   /* a sender has it */
-    RONDO_PXN_CONNECT, /* theirs is there */
-    RONDO_PXN_CLOSED,  /* nothing is to be moved any more */
-    RONDO_PXN_GONE     /* nor is any memory of the relay's in use */
+    RONDO_PXN_TAKEN,   /* a sender has taken the cell */
+    RONDO_PXN_CONNECT, /* `theirs` is written */
+    RONDO_PXN_CLOSED,  /* nothing more to send */
+    RONDO_PXN_GONE     /* and the sender uses no memory of the relay */
 };
 
-/* A cell's relay. */
+/* State of a cell's relay. */
 enum rondo_pxn_relay { RONDO_PXN_OFFERED, RONDO_PXN_CONNECTED, RONDO_PXN_FAILED };
 
 struct rondo_pxn_cell {
-    /* From the start. */
+    /* Constant once published. */
     int32_t from, to, channel; /* ranks */
     uint32_t protos;
-    char net[64];                       /* as the graphs call it */
+    char net[64];                       /* name in the graphs */
     uint64_t offset, slots;             /* of the end in the segment; of its slots in the header's block */
-    uint8_t record[RONDO_CONNECT_DATA]; /* what the receiver gets */
-    uint8_t theirs[RONDO_CONNECT_DATA]; /* and says */
+    uint8_t record[RONDO_CONNECT_DATA]; /* the record for the receiver */
+    uint8_t theirs[RONDO_CONNECT_DATA]; /* the receiver's record */
     uint32_t sender, relay; /* enum rondo_pxn_sender, enum rondo_pxn_relay; atomic: release, acquire */
     uint32_t gdr;           /* once connected: the slots are in the block, not in the segment */
     int32_t status;         /* once failed: rondo_status and its sentence */
@@ -72,11 +74,11 @@ struct rondo_pxn_header {
     struct rondo_pxn_cell cell[];
 };
 
-/** Wake the relay's thread, if it sleeps. */
+/** Wake the relay's thread if it sleeps. */
 void rondo_pxn_ring(struct rondo_pxn_header *header);
-/** Relays of this process whose thread is there. */
+/** @return the number of relays of this process whose thread runs. */
 int rondo_pxn_relays(void);
-/** Slices that a rank's relay has sent so far for others, of the relay that its net holds. */
+/** @return the number of slices that the relay of this net has sent for other ranks. */
 uint64_t rondo_pxn_carried(const struct rondo_net *net);
 
 #endif

@@ -1,55 +1,55 @@
-/* What a net's state has of PXN: its relay's part (pxn_relay.c) and its senders' (pxn_sender.c). Contract:
+/* PXN's private state: the relay's part (pxn_relay.c) and the senders' part (pxn_sender.c). Contract:
  * net/transport/pxn.h. */
 #ifndef RONDO_NET_TRANSPORT_PXN_IMPL_H
 #define RONDO_NET_TRANSPORT_PXN_IMPL_H
 
 #include "net/transport/pxn.h"
 
-/* Of another rank. */
+/* The process of another rank. */
 struct rondo_pxn_process {
     int32_t pid;
-    uint64_t start; /* rondo_process_start; 0: not known */
+    uint64_t start; /* rondo_process_start; 0: unknown */
 };
 
-/* A local rank's relay, as it is open here for conns of ours. */
+/* A local rank's relay, opened here for this rank's conns. */
 struct rondo_pxn_map {
     struct rondo_shm shm;
     struct rondo_pxn_header *header; /* NULL: not open */
-    struct rondo_gpu_mem block;      /* base NULL: it has none */
-    int ncells;                      /* as it was when it was looked at */
-    int shut;                        /* it could not be opened: not tried again */
-    struct rondo_pxn_process owner;  /* its relay */
+    struct rondo_gpu_mem block;      /* base NULL: it has no block */
+    int ncells;                      /* read once, when opened */
+    int shut;                        /* opening failed: not tried again */
+    struct rondo_pxn_process owner;  /* the relay's process */
 };
 
-/* An end's. */
+/* A sending end's use of a relay. */
 struct rondo_pxn_use {
     struct rondo_pxn_map *map;
     struct rondo_pxn_cell *cell;
-    int relay; /* its rank */
-    int asked; /* theirs is written */
-    int64_t
-        still_ns; /* when its head was first seen where it is, or its relay was looked at last; 0: it moves */
+    int relay;        /* rank */
+    int asked;        /* `theirs` is written */
+    int64_t still_ns; /* when the head was first seen at its present value, or the relay's process was last
+                   * checked; 0: the head moves */
 };
 
-enum { RONDO_PXN_LOOK_NS = 500000000 }; /* how often a process that says nothing is looked at */
+enum { RONDO_PXN_LOOK_NS = 500000000 }; /* interval between checks of a process that does not answer */
 
 struct rondo_pxn_thread;
 struct rondo_pxn {
-    struct rondo_pxn_map *map; /* by local rank; NULL: none was needed */
+    struct rondo_pxn_map *map; /* by local rank; NULL: no sender needed one */
     struct rondo_pxn_thread *relay;
 };
 
-/** A rank's, while it is known to be alive. Has it ended? Also when nobody has waited for it yet, or another
- * process has got its pid. */
+/** Identify a rank's process while it is known to be alive. rondo_pxn_is_dead tells whether it has ended,
+ * even if it is a zombie or another process has its pid now. */
 struct rondo_pxn_process rondo_pxn_process(const struct rondo_net *net, int rank);
 int rondo_pxn_is_dead(const struct rondo_pxn_process *process);
-/** The cell's relay has failed, with this thread's sentence. */
+/** Mark the cell's relay as failed, with this thread's error sentence. */
 void rondo_pxn_cell_fail(struct rondo_pxn_cell *cell, rondo_status status);
-/** The state's, made at first use. */
+/** Get the state's rondo_pxn; the first call creates it. */
 rondo_status rondo_pxn_get(struct rondo_net_state *state, struct rondo_pxn **pxn);
-/** What a relay holds of memory. */
+/** Release the names of the relay's memory. */
 void rondo_pxn_relay_settle(struct rondo_pxn_thread *relay);
-/** Its communicator goes: it stays as long as senders are there. */
+/** The relay's communicator closes: the relay stays until its senders have left. */
 void rondo_pxn_relay_leave(struct rondo_pxn_thread *relay);
 
 static inline uint32_t rondo_pxn_load(const uint32_t *word)

@@ -179,12 +179,12 @@ static struct rondo_pxn_cell *cell_take(const struct rondo_net *net, const struc
 static rondo_status may_use(const struct rondo_net *net, int relay)
 {
     int local = relay >= 0 && relay < net->nranks && relay != net->rank ? net->local_of[relay] : -1;
-    if (local < 0 || local >= net->nlocal || net->local_ranks[local] != relay || net->ways == NULL ||
+    if (local < 0 || local >= net->nlocal || net->local_ranks[local] != relay || net->p2p_modes == NULL ||
         net->relays == NULL) {
         return rondo_fail_quiet(RONDO_INVALID_USAGE, "it is no GPU of this node");
     }
-    if (net->ways[local] != RONDO_P2P_MODE_WRITE && net->ways[local] != RONDO_P2P_MODE_READ) {
-        return rondo_fail_quiet(RONDO_INVALID_USAGE, net->ways[local] == RONDO_P2P_MODE_BROKEN
+    if (net->p2p_modes[local] != RONDO_P2P_MODE_WRITE && net->p2p_modes[local] != RONDO_P2P_MODE_READ) {
+        return rondo_fail_quiet(RONDO_INVALID_USAGE, net->p2p_modes[local] == RONDO_P2P_MODE_BROKEN
                                                          ? "P2P with it failed its check"
                                                          : "there is no P2P with it");
     }

@@ -1,15 +1,16 @@
 /*
- * Transports: how two ranks share slots. One const array, in order; the first that reaches wins. Set-up in
- * the order of a receiver that offers, a sender that offers, an exchange of records, and both connecting:
+ * Transports: how two ranks share slots. One const array, in order of preference; the first that reaches the
+ * peer wins. Setup: the receiver offers, the sender offers, they exchange records, both connect:
  *
- *   offer(recv link): allocate slots and tail here, say where      offer(send link): allocate head here, say
- * where
- *   ... records travel (bootstrap round 3, or the control plane for lazy p2p) ...
- *   connect(link, peer's record): fill link->conn
+ *   offer(recv link)                                  offer(send link)
+ *     allocate slots and tail, fill a record            allocate head, fill a record
+ *         \--- records travel: bootstrap round 3, or the control plane for lazy links ---/
+ *   connect(link, the other end's record)             connect(link, the other end's record)
+ *     fill link->conn                                   fill link->conn
  *
- * Ranks with a GPU (net->device): a conn's pointers are addresses of that device. Between GPUs of a node p2p
- * has slots and control words in device memory; shm maps its arena into the device, net has its ends in
- * pinned memory, and there the host finds tail and head at link->tail and link->head.
+ * With a GPU (net->device), a conn's pointers are addresses of that device. Between GPUs of a node, p2p keeps
+ * slots and control words in device memory. shm maps its arena into the device, and net has its ends in
+ * pinned memory; for these the host uses link->tail and link->head.
  */
 #ifndef RONDO_NET_TRANSPORT_TRANSPORT_H
 #define RONDO_NET_TRANSPORT_TRANSPORT_H
@@ -24,26 +25,25 @@ struct rondo_net;
 struct rondo_cuda_device;
 struct rondo_gpu_name;
 
-/* How two ranks of a node, each with a GPU, share device memory; the same at both ends: the topology's word
- * (topo/policy.c), then that of rondo_net_check. */
+/* P2P mode: how two ranks of a node, each with a GPU, share device memory. Both ends have the same mode:
+ * the topology's (topo/policy.c), then that of rondo_net_check. */
 enum rondo_p2p_mode {
-    RONDO_P2P_MODE_NONE,  /* P2P is disabled, or their path is beyond RONDO_P2P_LEVEL, or they are no two GPUs
-                           */
-    RONDO_P2P_MODE_WRITE, /* slots at the receiver: senders write */
-    RONDO_P2P_MODE_READ,  /* slots at the sender: receivers read */
-    RONDO_P2P_MODE_BROKEN, /* what one wrote the other did not find, or not in time */
+    RONDO_P2P_MODE_NONE,   /* P2P is disabled, their path exceeds RONDO_P2P_LEVEL, or they are not two GPUs */
+    RONDO_P2P_MODE_WRITE,  /* slots at the receiver: senders write */
+    RONDO_P2P_MODE_READ,   /* slots at the sender: receivers read */
+    RONDO_P2P_MODE_BROKEN, /* one did not find what the other wrote, or not in time */
     RONDO_NUM_P2P_MODES
 };
 
-/* How far the empty slot of net/transport/handshake.h has come. */
+/* Progress of the empty slot of net/transport/handshake.h. */
 enum rondo_hello_stage { RONDO_HELLO_NONE, RONDO_HELLO_POSTED, RONDO_HELLO_PASSED };
 
-/* A connect record: fixed size, opaque but for its head. All zero: no connection. */
+/* A connect record: fixed size, opaque except for its head. All zero: no connection. */
 enum { RONDO_CONNECT_DATA = 132 };
 struct rondo_connect {
-    uint8_t transport; /* its number */
+    uint8_t transport; /* of the transport */
     uint8_t is_send;
-    uint8_t port; /* enum rondo_port at this end; set by src/ */
+    uint8_t port; /* enum rondo_port at this end; set by the caller */
     uint8_t reserved;
     uint16_t channel;
     uint16_t reserved2;
@@ -54,14 +54,13 @@ struct rondo_connect {
 /* One end of a connection. */
 struct rondo_link {
     const struct rondo_transport *transport;
-    void *state; /* of this link; freed by disconnect */
+    void *state; /* private to the transport; disconnect frees it */
     int peer, channel;
     int is_send;
     uint32_t protos;      /* mask of protocols that need buffers */
-    const char *net_name; /* the net that the graphs say ("mlx5_0:1"), NULL: none; only looked at by offer */
+    const char *net_name; /* net device in the graphs ("mlx5_0:1"), NULL: none; only offer reads it */
     struct rondo_conn conn;
-    struct rondo_conn_tail
-        *tail; /* the conn's, where this process reads and writes it; NULL: in device memory */
+    struct rondo_conn_tail *tail; /* the conn's, for access by this process; NULL: in device memory */
     struct rondo_conn_head *head;
     int connected;
     int hello; /* enum rondo_hello_stage */
@@ -70,40 +69,41 @@ struct rondo_link {
 struct rondo_transport {
     const char *name; /* "shm" */
     uint8_t number;   /* in records: the same in every build, not 0 */
-    /* May self and peer use it? A pure function of both records and the parameters: both ends find the same
-     * answer. */
+    /* May self and peer use it? A pure function of both records and the parameters, so that both ends
+     * agree. */
     int (*reaches)(const struct rondo_net *net, const struct rondo_peer *self, const struct rondo_peer *peer);
-    /* When it does not: what follows its name in the error ("is disabled by RONDO_SHM_DISABLE"). */
+    /* Why it does not reach: completes the error after the transport's name ("is disabled by
+     * RONDO_SHM_DISABLE"). */
     const char *(*why_not)(const struct rondo_net *net, const struct rondo_peer *self,
                            const struct rondo_peer *peer);
-    /* Per communicator. open is called once, before the first offer, with the most links that will ever
-     * exist. A state of NULL: this communicator has no use for it, and nothing else is called. */
+    /* Open for one communicator, once, before the first offer. max_links: the most links that will ever
+     * exist. *state NULL: this communicator does not use the transport, and nothing else is called. */
     rondo_status (*open)(struct rondo_net *net, void **state, int max_links);
-    /* NULL: nothing. How many receiving and sending links are going to be offered, so that their memory is
-     * had at once. */
+    /* Announce how many receiving and sending links will be offered, to allocate their memory at once. May
+     * be NULL. */
     rondo_status (*expect)(void *state, int nrecv, int nsend, uint32_t protos);
     rondo_status (*offer)(void *state, struct rondo_link *link, struct rondo_connect *record);
     /* RONDO_IN_PROGRESS: call again with the same record; the caller has the deadline. */
     rondo_status (*connect)(void *state, struct rondo_link *link, const struct rondo_connect *record);
-    /* NULL: link->tail and link->head are there. Move the hello of a connected link: link->hello; never
-     * blocks. */
+    /* Progress the hello of a connected link (link->hello); never blocks. NULL: the caller does it through
+     * link->tail and link->head. */
     rondo_status (*hello)(struct rondo_link *link);
-    /* Lazy p2p links: RONDO_IN_PROGRESS until both ends have asked. Called from the ready function of a run;
-     * uses no MPI. */
+    /* Connect a lazy p2p link. RONDO_IN_PROGRESS until both ends have asked. Called from the ready
+     * function of a run; uses no MPI. */
     rondo_status (*connect_lazy)(void *state, struct rondo_link *link);
     void (*disconnect)(void *state, struct rondo_link *link);
-    /* Do now what lazy links will need a name for; see rondo_net_connect_all. */
+    /* Do now what lazy links need names for; see rondo_net_connect_all. */
     rondo_status (*connect_all)(void *state);
-    /* All peers have connected what they will connect at creation: names may go. */
+    /* All peers have connected what they connect at creation: remove names. */
     void (*settle)(void *state);
     void (*close)(void *state);
     size_t (*bytes)(void *state); /* memory in use, for the log */
-    /* NULL: its conns need none. Move what proxied conns have to move and set net->busy; never blocks. */
+    /* Progress proxied conns and set net->busy; never blocks. NULL: no conn is proxied. */
     rondo_status (*progress)(void *state, int *moved);
-    /* NULL: nothing moves but in turns. Nobody reaches the memory of executors' callers from now on; no more
-     * turns. */
+    /* From now on no peer touches user buffers through these conns; progress is not called again. NULL:
+     * the transport moves data only in progress. */
     void (*revoke)(void *state);
-    /* NULL: there is no such place. Add the cores that are near the devices which proxied conns use. */
+    /* Add the cores near the devices of proxied conns. NULL: it knows none. */
     void (*cores)(void *state, struct rondo_cores *cores);
 };
 
@@ -114,7 +114,7 @@ extern const int rondo_num_transports;
 
 enum { RONDO_MAX_TRANSPORTS = 4 };
 
-/* The net side of one communicator. */
+/* The net layer of one communicator. */
 struct rondo_net {
     int rank, nranks;
     const struct rondo_peer *peers;
@@ -122,104 +122,109 @@ struct rondo_net {
     const int *local_of, *local_ranks, *node_of;
     enum rondo_shm_mode shm_mode; /* of this rank's segments */
     uint32_t slot_bytes[RONDO_NUM_PROTOS];
-    uint32_t lazy_protos; /* that lazy links have besides Simple, where no proxy carries them: it brings
-                             slices whole, and they would only be longer */
-    struct rondo_progress *progress; /* transports add their hooks here */
+    uint32_t lazy_protos; /* of lazy links, besides Simple, where they are not proxied: a proxy delivers
+                           * whole slices, and LL would only lengthen them */
+    struct rondo_progress *progress; /* transports add their hooks */
     const char *name;                /* of the communicator */
-    struct rondo_control *control;   /* for lazy links that take records; set before the first one */
-    int proxied;                     /* conns that rondo_net_progress moves; 0: it need not be called */
-    int busy; /* after a turn: slices posted here are still on their way out, or credits */
-    /* Of GPU communicators, else NULL; by local rank. The device is open until the net is closed; names and
-     * ways are src/'s. */
+    struct rondo_control *control;   /* exchanges records of lazy links; set before the first one */
+    int proxied;                     /* number of conns that rondo_net_progress moves; 0: no need to call
+                                      * it */
+    int busy; /* after a progress: slices posted here, or credits, are still on their way out */
+    /* For GPU communicators, else NULL; arrays by local rank. The device stays open until the net is
+     * closed; the caller owns gpus and p2p_modes. */
     const struct rondo_cuda_device *device;
     const struct rondo_gpu_name
-        *gpus;     /* each rank's device memory, as its rondo_net_gpu says; before rondo_net_check */
-    uint8_t *ways; /* enum rondo_p2p_mode to each; before rondo_net_check */
-    const struct rondo_card *cards; /* nets that the device may use by GPUDirect, has as its own, or sends to
-                                       through another one; before the first offer */
+        *gpus;          /* each rank's device memory, from its rondo_net_gpu; set before rondo_net_check */
+    uint8_t *p2p_modes; /* enum rondo_p2p_mode with each rank; set before rondo_net_check */
+    const struct rondo_card *cards; /* NICs that the device may use by GPUDirect, owns, or reaches through
+                                     * a relay; set before the first offer */
     int ncards;
-    const struct rondo_shm_name *relays; /* by local rank: its segment for conns of others (rondo_net_relay);
-                                            NULL, or zero: it has none; before the first offer */
+    const struct rondo_shm_name *relays; /* by local rank: its segment for conns of others
+                                          * (rondo_net_relay); NULL or zero: none; set before the first
+                                          * offer */
     void *state[RONDO_MAX_TRANSPORTS];   /* by index in rondo_transports */
     struct rondo_shm_name
-        arena; /* of this rank's shared memory, set by the shm transport's open; travels in round 3 */
-    const struct rondo_shm_name *arenas; /* rank -> its arena (local ranks only valid); set before connect */
+        arena; /* this rank's shared memory, set by the shm transport's open; travels in round 3 */
+    const struct rondo_shm_name *arenas; /* rank -> its arena (only local ranks are valid); set before
+                                          * connect */
 };
 
-/** A transport's state of an open net; NULL: it has none. */
+/** @return the transport's state in an open net; NULL: it has none. */
 void *rondo_transport_state(const struct rondo_net *net, const struct rondo_transport *transport);
-/** Choose the transport for a pair, of an open net. @return RONDO_INTERNAL_ERROR "no transport found" naming
- * both ranks, hosts and what was disabled. */
+/** Choose the transport for a pair, in an open net. @return RONDO_INTERNAL_ERROR "no transport found",
+ * naming both ranks, their hosts and what was disabled. */
 rondo_status rondo_transport_select(const struct rondo_net *net, int peer,
                                     const struct rondo_transport **transport);
 /**
- * Open all transports. @a max_links: the most links that will be offered; lazy links are not counted. On
- * error nothing stays open.
- * @a net must stay where it is until it is closed.
+ * Open all transports. On error nothing stays open. @a net must not move until it is closed.
+ * @param max_links the most links that will be offered, lazy links not counted.
  */
 rondo_status rondo_net_open(struct rondo_net *net, int max_links);
-/** GPU communicators: this rank's block of device memory, for net->gpus of its node's ranks; zero without. */
+/** GPU communicators: name this rank's block of device memory, for net->gpus of the node's ranks; zero
+ * without one. */
 void rondo_net_gpu(const struct rondo_net *net, struct rondo_gpu_name *name);
 /**
  * GPU communicators, before the first offer: write and read the memory of every rank of the node that
- * net->ways allows, all at once. RONDO_IN_PROGRESS: call again; ends within RONDO_P2P_CHECK. Ways to those
- * whose memory could not be opened, or did not hold what was written, become RONDO_P2P_MODE_BROKEN; a warning
- * names the pair and says why. The caller tells the node's ranks, so that a way is broken at both ends.
+ * net->p2p_modes allows, all at once. RONDO_IN_PROGRESS: call again; ends within RONDO_P2P_CHECK. If a rank's
+ * memory could not be opened, or did not hold what was written, the pair's mode becomes RONDO_P2P_MODE_BROKEN
+ * and a warning says why. The caller tells the node's ranks, so that both ends agree.
  */
 rondo_status rondo_net_check(struct rondo_net *net);
-/* A conn of another rank of the node, to a rank of another one, that goes through this rank's GPU (PXN). */
+/* A conn from another rank of the node to a rank of another node, through this rank's GPU (PXN). */
 struct rondo_relayed {
     int32_t from, to, channel;
-    const char *net_name; /* as in its link */
+    const char *net_name; /* as in rondo_link */
 };
 /**
- * GPU communicators, after rondo_net_check, before the first offer, once: carry these conns, until their
- * senders are gone (net/transport/pxn.h). name: for net->relays of the node's ranks. Where that does not go,
- * name is zero, an INFO says why, and the senders go by their own ways.
+ * GPU communicators, once, after rondo_net_check and before the first offer: relay these conns until their
+ * senders have left (net/transport/pxn.h). name: for net->relays of the node's ranks. If that fails, name is
+ * zero, an INFO line says why, and the senders use their own NICs.
  */
 void rondo_net_relay(struct rondo_net *net, const struct rondo_relayed *list, int n, uint32_t protos,
                      struct rondo_shm_name *name);
-/** How many links of each transport are coming; peers: of nrecv receiving links, then nsend sending ones. */
+/** Announce how many links of each transport are coming. peers: of nrecv receiving links, then of nsend
+ * sending ones. */
 rondo_status rondo_net_expect(struct rondo_net *net, const int *peers, int nrecv, int nsend, uint32_t protos);
-/** Fill a zeroed link and its record. net_name: as in the link. peer -1: no connection; link and record stay
- * zero, and rondo_link_connect does nothing. On error the link is zero. */
+/** Fill a zeroed link and its record. net_name: as in the link. peer -1 means no connection: link and
+ * record stay zero, and rondo_link_connect does nothing. On error the link is zero. */
 rondo_status rondo_link_offer(struct rondo_net *net, struct rondo_link *link, int peer, int channel,
                               int is_send, uint32_t protos, const char *net_name,
                               struct rondo_connect *record);
-/** RONDO_IN_PROGRESS: call again. Connect with the record that the other end offered: checked, never trusted.
- * Does nothing when connected. After an error: rondo_link_close. */
+/** Connect with the record of the other end, which is checked. RONDO_IN_PROGRESS: call again. Does nothing
+ * when connected. After an error call rondo_link_close. */
 rondo_status rondo_link_connect(struct rondo_net *net, struct rondo_link *link,
                                 const struct rondo_connect *record);
-/** Prepare a lazy p2p link (channel -1, Simple and net->lazy_protos), then call rondo_link_connect_lazy until
- * it is no longer RONDO_IN_PROGRESS. Once per peer and direction. */
+/** Prepare a lazy p2p link (channel -1, Simple and net->lazy_protos). Then call rondo_link_connect_lazy
+ * until it no longer returns RONDO_IN_PROGRESS. Once per peer and direction. */
 rondo_status rondo_link_lazy(struct rondo_net *net, struct rondo_link *link, int peer, int is_send);
 rondo_status rondo_link_connect_lazy(struct rondo_net *net, struct rondo_link *link);
-/** Safe on a zeroed link; leaves it zeroed. All links are closed before their net. Space is not used again.
- */
+/** Close and zero a link; safe on a zeroed one. Close all links before their net. The link's space is not
+ * reused. */
 void rondo_link_close(struct rondo_net *net, struct rondo_link *link);
-/** After the connects and before the round in which all ranks say that they have connected: lazy links will
- * need no name later. */
+/** Open everything lazy links would later need a name for. Call after the connects, before the round in
+ * which all ranks report that they have connected. */
 rondo_status rondo_net_connect_all(struct rondo_net *net);
 /**
- * Move the conns that a proxy carries: called wherever the executor is turned, until net->busy is 0 also
- * after its works are done: then nothing of this rank's waits for it any more. An error is a device's, and
- * somebody waits for it.
+ * Progress the proxied conns. Call it wherever the executor makes progress, and after the works are done
+ * until net->busy is 0: then nothing sent by this rank needs it any more. Errors come from a device, and only
+ * while somebody waits for it.
  */
 rondo_status rondo_net_progress(struct rondo_net *net, int *moved);
-/** The communicator has failed: nobody reaches the memory of calls that have not ended, through this rank's
- * conns, from now on. */
+/** The communicator has failed: from now on no peer touches the buffers of unfinished calls through this
+ * rank's conns. */
 void rondo_net_revoke(struct rondo_net *net);
-/** Where whoever calls rondo_net_progress is near the devices that carry its conns; none: not known. */
+/** Find the cores near the devices that carry proxied conns, for the thread that calls rondo_net_progress;
+ * none: unknown. */
 void rondo_net_cores(const struct rondo_net *net, struct rondo_cores *cores);
 /**
- * The calling thread goes where the cards are whose conns it carries, as RONDO_PROXY_CORES says. Nothing is
- * lost where that is not known, or not allowed: it stays where it is.
- * @param near  as of rondo_net_cores;  @param does  for the log: what the thread does
+ * Bind the calling thread near the NICs of its conns, as RONDO_PROXY_CORES says. If their cores are unknown
+ * or not allowed, the thread stays where it is.
+ * @param near from rondo_net_cores;  @param does what the thread does, for the log
  */
 void rondo_net_bind(int rank, const struct rondo_cores *near, const char *does);
-/** After that round: remove names. */
+/** Remove names, after that round. */
 void rondo_net_settle(struct rondo_net *net);
-/** Safe on a net that is not open. */
+/** Close all transports; safe on a net that is not open. */
 void rondo_net_close(struct rondo_net *net);
 size_t rondo_net_bytes(const struct rondo_net *net);
 

@@ -1,58 +1,52 @@
 /*
  * The net transport, shared by its files: conns between ranks that share no memory, carried by a net device.
  *
- * Each end has a block of its own: the two control lines, then RONDO_SLOTS slots, each after a gap in whose
- * last bytes the header of its message goes. The sender's proxy sends a slice as one message, header and
- * slot; its credit comes back when the device needs the slot no more. The receiver's proxy has a receive
- * posted for every slot that was consumed, checks what comes against the header, and moves the tail. All
- * waiting is the executor's: the proxy never blocks and touches an end only when something may have changed
- * for it.
+ * Each end has a block of memory of its own: two control lines, then RONDO_SLOTS slots, each after a gap
+ * whose last bytes hold the header of its message. Gaps and slots are multiples of RONDO_CTRL_ALIGN, and one
+ * slot serves all protocols:
  *
- * Over a device that takes any memory (RONDO_NET_APART) a slice may be sent from, and received to, where the
- * executor says instead of the slot (conn->outside, conn->into): only its header goes through the end's
- * memory. There a receive is posted when its slice is wanted, and not before: then it is known where to.
+ *   | tail line | head line | gap | slot 0 | gap | slot 1 | ...
+ *                              `--- a message: the end of the gap (header) and the slot
  *
- * GPUDirect: where the topology says that card and GPU are near enough, and the card takes the GPU's memory,
- * an end's slots are there, and only its lines and the headers in pinned memory. Then a slice is two messages
- * (`split`): the header, and the slot; that is so at both ends when one of them wants it, which the records
- * say. What a card wrote is flushed, if the GPU or the topology says so, before the tail tells of it: once
- * for all slices that have come meanwhile. An end whose slots cannot be had or registered has them in pinned
- * memory after all.
+ * That is 256 + 8 * (128 + the largest slot) bytes, in whole pages. The header has 16 bytes (step, call word,
+ * bytes, protocol). The sender's proxy sends a slice as one message, header and slot; the credit comes back
+ * when the device no longer needs the slot. The receiver's proxy keeps a receive posted for every consumed
+ * slot, checks each message against its header, and moves the tail. The proxy never blocks: only the executor
+ * waits, and the proxy touches an end only when something may have changed for it. A call is over when
+ * net->busy is 0: nothing it sent needs this rank any more. A failed device reports its error only when
+ * somebody waits for it: a peer that has finished and left before this rank is no failure.
  *
- * Over a device that reaches registered memory (RONDO_NET_PLACES) the same goes for slices whose places lie
- * in regions (base/heap.h), each side for itself: a sender's leaves from there, a receiver's arrives there,
- * in one message all the same (transport_net_user.c); what lies elsewhere is copied to the slot, and from it.
+ * Any host memory (RONDO_NET_APART, sockets): a slice may be sent from, and received to, the user's buffer
+ * instead of the slot (conn->outside, conn->into); only its header uses the end's memory. Such a receive is
+ * posted when its slice is wanted, once the destination is known. In a ring, of the 2n - 2 slices a block
+ * only the n - 2 partial sums are sent from slots, and n - 1 are received into slots (unit_exec.c counts
+ * them).
  *
- * Of a rank with a GPU the whole end is pinned and the conn's addresses are the device's. Its kernels post
- * and consume whenever they are there: the proxy takes whatever comes, as far as slots are free, and an error
- * counts while the executor says so (conn->wanted, which it sets and takes back by itself).
+ * Registered memory (RONDO_NET_PLACES, verbs): the same for slices of 4 KiB and more that lie in registered
+ * regions (base/heap.h), each side on its own, still in one message (transport_net_user.c). Other slices are
+ * copied to and from the slot. A receiver with places posts receives only once it knows them, a whole block
+ * ahead (trees, chains, send and recv: eight slices), except for the first slice of a call; after two slices
+ * without a place it posts ahead again. An end keeps 8 regions registered; it forgets a freed or deregistered
+ * one at the communicator's next call. A call that fails first takes its places back (rondo_net_revoke ends
+ * the queue pairs). Over plugins all slices use slots.
  *
- *   | tail, head lines | gap, slot 0 | gap, slot 1 | ... |       gap and slot: multiples of RONDO_CTRL_ALIGN;
- * one slot serves all protocols
+ * GPUDirect: if NIC and GPU are near enough (RONDO_NET_GDR_LEVEL and RONDO_NET_GDR_READ, for each direction
+ * and NIC; the node's graphs carry the choice) and the NIC takes the GPU's memory, an end's slots are in GPU
+ * memory, and only its lines and headers in pinned memory. Then a slice is two messages (`split`): the
+ * header, and the slot. Both ends split when one of them wants it, which the records tell. Received data is
+ * flushed before the tail announces it, one flush for all slices that came meanwhile, unless the GPU orders
+ * writes itself (CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING) or RONDO_GDR_FLUSH_DISABLE is set.
+ * Memory is registered by DMA-BUF, else by nvidia_peermem; the conn's log line then ends with "/GDRDMA". If
+ * the slots cannot be allocated or registered, they are in pinned memory after all. Slots in GPU memory are
+ * pieces of 64 KiB, from blocks of 2 MiB or more.
  *
- * Bytes of an end: 256 + 8 * (128 + the largest slot), in whole pages. A device that has failed says so once
- * somebody waits for it: a peer that has finished and left before this rank is no fault.
- *
- * A message's header has 16 bytes (step, call word, bytes, protocol). A call is over when net->busy is 0:
- * nothing it sent needs this rank any more.
- *
- * Over sockets, of a ring's 2n - 2 slices a block only the n - 2 partial sums are sent from slots, and n - 1
- * are received into slots (unit_exec.c counts them). Over plugins all slices use slots. Over verbs,
- * registered memory is used for slices of 4 KiB and more. A receiver that has places posts receives only
- * when it knows them: a whole block ahead (trees, chains, send and recv: eight slices), but not for the
- * first slice of a call; after two slices without a place it posts ahead again. An end keeps 8 regions
- * registered, and forgets one that was freed or deregistered at the communicator's next call. A call that
- * fails first takes its places back (rondo_net_revoke: the queue pairs end).
- *
- * GPUDirect is used for each direction and NIC as RONDO_NET_GDR_LEVEL and RONDO_NET_GDR_READ allow; the
- * node's graphs carry the choice. Memory is registered by DMA-BUF, else by nvidia_peermem; the conn's log
- * line then ends with "/GDRDMA". Nothing is flushed where the GPU orders writes itself
- * (CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING) or with RONDO_GDR_FLUSH_DISABLE. Slots on a GPU are
- * pieces of 64 KiB, out of blocks of 2 MiB or more. The thread that carries these conns runs on those of the
- * rank's cores that are near the NICs (RONDO_PROXY_CORES).
+ * For a rank with a GPU the whole end is pinned, and the conn has device addresses. Its kernels post and
+ * consume at any time: the proxy receives as long as slots are free, and reports an error only while the
+ * executor sets conn->wanted. The thread that carries these conns runs on those of the rank's cores that are
+ * near the NICs (RONDO_PROXY_CORES).
  *
  * By default an end takes 513 KiB; an end for send and recv takes 8 * (128 + RONDO_P2P_NET_CHUNKSIZE) bytes,
- * 257 KiB, made at the first message between the two.
+ * 257 KiB, allocated at the first message between the two ranks.
  */
 #ifndef RONDO_NET_TRANSPORT_TRANSPORT_NET_H
 #define RONDO_NET_TRANSPORT_TRANSPORT_NET_H
@@ -64,47 +58,46 @@
 
 struct rondo_gpu_mem;
 
-/* Before the slot in a message. */
+/* Precedes the slot in a message. */
 struct rondo_net_header {
-    uint32_t step; /* of the slice, low half */
+    uint32_t step; /* low half of the slice's step */
     uint32_t call; /* call word, or 0 */
     uint32_t bytes, proto;
 };
 
-/* Slots of an end in a GPU's memory. */
+/* Slots of an end in GPU memory. */
 struct rondo_net_gdr {
-    int wanted;     /* the topology, the GPU and the card allow it */
-    int on;         /* they are there */
-    uint32_t kinds; /* how the card may be given them: bits of rondo_net_memory */
+    int wanted;     /* the topology, the GPU and the NIC allow it */
+    int on;         /* the slots exist */
+    uint32_t kinds; /* bits of rondo_net_memory: how to register the slots */
     uint8_t *slots; /* stride bytes each */
     size_t bytes, stride;
     void *region;
-    int flush;               /* of what came */
-    int failed;              /* one did */
-    int dirty;               /* something came since the last one began */
-    void *request;           /* one is under way */
-    uint64_t told, flushing; /* slices that the receiver knows of, and after this flush */
-    uint64_t flushes;        /* so far */
+    int flush;               /* received data needs flushes */
+    int failed;              /* a flush has failed */
+    int dirty;               /* data arrived since the last flush began */
+    void *request;           /* the flush in flight */
+    uint64_t told, flushing; /* slices announced to the receiver, and after this flush */
+    uint64_t flushes;        /* flushes so far */
 };
 
-/* Registered memory of the user's that the end's device has been given: what its slices leave from, and
- * arrive in. */
+/* User memory registered with the end's device: sources and destinations of its slices. */
 enum { RONDO_NET_RANGES = 8 };
 struct rondo_net_range {
     uint64_t id; /* of the region (base/heap.h); 0: none */
     uint8_t *base;
     size_t bytes;
-    void *region;  /* NULL: the device did not take it */
-    int uses;      /* slices under way */
-    uint64_t used; /* slice that used it last */
+    void *region;  /* NULL: the device refused it */
+    int uses;      /* slices in flight */
+    uint64_t used; /* last slice that used it */
 };
 struct rondo_net_user {
     struct rondo_net_range range[RONDO_NET_RANGES];
-    int uses;                  /* of all */
-    uint8_t held[RONDO_SLOTS]; /* 1 + the range that the slice in each slot uses; 0: none */
-    uint64_t copied;           /* sender: slices copied to their slots, up to this one */
-    int late;                  /* receiver: receives are posted when it is known where to */
-    uint64_t asked;            /* receiver: slice that was waited for last */
+    int uses;                  /* of all ranges */
+    uint8_t held[RONDO_SLOTS]; /* 1 + the range of the slice in each slot; 0: none */
+    uint64_t copied;           /* sender: slices before this one have been copied to their slots */
+    int late;                  /* receiver: posts a receive only when its place is known */
+    uint64_t asked;            /* receiver: the slice last waited for */
     uint8_t *place[RONDO_SLOTS];
     uint32_t
         place_bytes[RONDO_SLOTS]; /* receiver: where the slice of each slot may arrive; NULL: in the slot */
@@ -114,118 +107,117 @@ struct rondo_net_user {
 struct rondo_net_end {
     struct rondo_link *link;
     const uint64_t
-        *word; /* what the executor moves: the tail of a sending end, the head of a receiving one */
-    uint64_t posted, done; /* slices given to the device, and through with it */
-    rondo_status failed;   /* the device's error; its sentence is in text */
-    rondo_status refused; /* receiver: the same, of a receive that the device did not take: those that it took
-                             come first */
+        *word; /* the word that the executor moves: the tail of a sending end, the head of a receiving one */
+    uint64_t posted, done; /* slices given to the device, and completed by it */
+    rondo_status failed;   /* the device's error; text has the sentence */
+    rondo_status refused;  /* receiver: the error of a receive that the device refused; receives it accepted
+                           * come first */
     struct rondo_net_state *owner;
     const struct rondo_net_device *device;
     int index, number; /* in the owner's list (-1: not carried yet); of the device */
     void *comm, *region;
-    uint8_t *memory, *address; /* here, and for the executor */
+    uint8_t *memory, *address; /* here, and in the executor's address space */
     size_t bytes, stride;
-    int gpu;                    /* its conn is a GPU's */
-    struct rondo_pinned pinned; /* its memory, for that GPU */
+    int gpu;                    /* the conn is used by a GPU */
+    struct rondo_pinned pinned; /* the end's memory, mapped for that GPU */
     void *request[RONDO_SLOTS];
     int split; /* headers are messages of their own; their requests, NULL when done: */
     void *head[RONDO_SLOTS];
     struct rondo_net_gdr gdr;
-    int apart;                     /* the device takes any memory */
-    uint8_t *outside[RONDO_SLOTS]; /* the conn's */
-    uint64_t passed_by;            /* slices that did not go through a slot */
-    int places;                    /* the device reaches registered memory */
+    int apart;                     /* the device takes any host memory */
+    uint8_t *outside[RONDO_SLOTS]; /* conn->outside of each slot */
+    uint64_t passed_by;            /* slices that bypassed the slots */
+    int places;                    /* the device takes registered memory */
     struct rondo_net_user user;
     struct rondo_lazy lazy;
-    int borrowed;              /* its memory is a relay's segment (net/transport/pxn.h): */
-    size_t offset;             /* there */
-    struct rondo_pxn_use *pxn; /* of a sender that goes through a relay; NULL: by its own device */
+    int borrowed;              /* the memory is in a relay's segment (net/transport/pxn.h) */
+    size_t offset;             /* of that memory */
+    struct rondo_pxn_use *pxn; /* sends through this relay; NULL: its own device */
     char via[64];
-    int logged; /* text: why it failed */
+    int logged; /* text: why the end failed */
     char text[RONDO_ERROR_TEXT];
 };
 
-/* Of one communicator. */
+/* Per communicator. */
 struct rondo_net_state {
     struct rondo_net *net;
     struct rondo_net_ends {
         struct rondo_net_end **at;
         int n, capacity;
-    } ends[2]; /* those that are carried: receiving, sending */
+    } ends[2]; /* ends that are carried: receiving, sending */
     size_t bytes;
-    uint64_t epoch,
-        refused; /* of regions, when they were looked at; the last one that a device did not take */
+    uint64_t epoch, refused; /* epoch of the regions when last checked; the last one that a device refused */
     struct rondo_net_pool *pool; /* device memory */
-    uint64_t no_gdr; /* bit: number of a device that has refused the GPU's memory: it is not asked again */
-    /* Of a relay's own net (net/transport/pxn.h): memory that senders see. */
+    uint64_t no_gdr;             /* bits by device number: refused GPU memory, not asked again */
+    /* In a relay's net (net/transport/pxn.h): memory that senders see. */
     struct rondo_shm *segment;
-    size_t segment_used, expected; /* next end's offset; bytes of slots of all ends */
-    struct rondo_pxn *pxn;         /* of a GPU's net: what it relays, and who relays for it; NULL: nobody */
+    size_t segment_used, expected; /* offset of the next end; slot bytes of all ends */
+    struct rondo_pxn *pxn;         /* of a GPU's net: what it relays, and which ranks relay for it; NULL:
+                                    * none */
 };
 
-/** The slot of a slice: where its payload lies, or would if it did not lie in a GPU's memory; the header ends
- * there. */
+/** The slot of a slice: where its payload lies, unless that is in GPU memory. The header ends there. */
 static inline uint8_t *rondo_net_slot(const struct rondo_net_end *end, uint64_t step)
 {
     return end->memory + 2 * RONDO_CTRL_ALIGN + RONDO_CTRL_ALIGN + (step % RONDO_SLOTS) * end->stride;
 }
 
-/** Carry this end from now on. */
+/** Start to carry this end; rondo_net_drop stops. */
 rondo_status rondo_net_carry(struct rondo_net_end *end);
 void rondo_net_drop(struct rondo_net_end *end);
-/** What the topology says of a net; NULL: nothing. */
+/** @return what the topology knows about a NIC; NULL: nothing. */
 const struct rondo_card *rondo_net_card(const struct rondo_net *net, const char *name);
-/** Bytes of the largest slot of a link's protocols; of an end's memory whose slots are in it. */
+/** Bytes of the largest slot of a link's protocols; bytes of an end with slots of that size. */
 size_t rondo_net_largest(const struct rondo_net *net, const struct rondo_link *link);
 size_t rondo_net_room(size_t slot_bytes);
-/** A new end of this link, in link->state; its conn, once its memory and its device are there. */
+/** Make a new end for this link, in link->state. Fill its conn, once its memory and device exist. */
 rondo_status rondo_net_end_new(struct rondo_net_state *state, struct rondo_link *link);
 void rondo_net_conn_fill(struct rondo_net_end *end);
-/** Move one end that is carried; busy: as in struct rondo_net. */
+/** Progress one carried end; busy: as in struct rondo_net. */
 rondo_status rondo_net_end_progress(struct rondo_net_end *end, int is_send, int *busy, int *moved);
 
-/* ---- transport_net_user.c: of ends with places ---- */
+/* ---- transport_net_user.c: ends whose device takes registered memory ---- */
 
-/** Send slice end->posted, of which the executor says that it lies outside (NULL: in its slot): from there if
- * that is registered memory, else copied to the slot. */
+/** Send slice end->posted. outside: where the executor says it lies (NULL: in its slot); sent from there
+ * if that is registered memory, else copied to the slot. */
 rondo_status rondo_net_user_send(struct rondo_net_end *end, const struct rondo_net_header *header,
                                  const uint8_t *outside, void **request);
-/** Post receives: to the places that the executor offers in registered memory, or to slots. */
+/** Post receives, to the places that the executor offers in registered memory or to slots. */
 rondo_status rondo_net_user_receive(struct rondo_net_end *end, uint64_t head);
-/** Slice end->done has come, with these bytes (rondo_net_device.irecv_into): is it in its place? Then its
- * header is written. */
+/** Slice end->done has arrived, with these bytes (rondo_net_device.irecv_into). @return 1 if it is in its
+ * place; then this writes its header. */
 int rondo_net_user_arrived(struct rondo_net_end *end, const size_t bytes[2]);
-/** The device is through with a slice. */
+/** The device has completed a slice. */
 void rondo_net_user_done(struct rondo_net_end *end, uint64_t step);
-/** Regions have ended: the device forgets them. @return 0: not those that slices are still under way of. */
+/** Regions have ended: deregister them from the device. @return 0: some still have slices in flight. */
 int rondo_net_user_look(struct rondo_net_end *end);
-/** The device forgets all. */
+/** Deregister all. */
 void rondo_net_user_close(struct rondo_net_end *end);
 
 /* ---- transport_net_split.c ---- */
 
 /** Send slice end->posted, whose header is written; receive it. *request NULL: try again. Test slice
- * end->done; *bytes with the header. */
+ * end->done; *bytes includes the header. */
 rondo_status rondo_net_split_send(struct rondo_net_end *end, size_t bytes, void **request);
 rondo_status rondo_net_split_receive(struct rondo_net_end *end, void **request);
 rondo_status rondo_net_split_test(struct rondo_net_end *end, int *done, size_t *bytes);
-/** Of an end with gdr.flush: move flushes, and the tail behind them. */
+/** Progress flushes, and the tail behind them, of an end with gdr.flush. */
 rondo_status rondo_net_flush(struct rondo_net_end *end, int *moved);
 
-/* ---- transport_net_gdr.c: none of these fails; where something does not go, an INFO says why and the end is
- * as without ---- */
+/* ---- transport_net_gdr.c: none of these fails; where GPUDirect does not work an INFO line says why, and
+ * the end goes on without it ---- */
 
 #ifdef RONDO_CUDA
-/** Sets gdr.wanted, by the properties of the end's device. */
+/** Set gdr.wanted, from the properties of the end's device. */
 void rondo_net_gdr_choose(struct rondo_net_end *end, const struct rondo_net_properties *properties);
-/** If wanted, device memory for slots of so many bytes: gdr.on. */
+/** If wanted, allocate device memory for slots of this size and set gdr.on. */
 void rondo_net_gdr_memory(struct rondo_net_end *end, size_t slot_bytes);
-/** After the device has connected: if on, register that memory, or be off. */
+/** After the device has connected: if on, register that memory, or turn gdr off. */
 void rondo_net_gdr_register(struct rondo_net_end *end);
-/** Bytes of the slots of an end there; the block that the last piece was had from, NULL: none was. */
+/** Bytes that the slots of an end take there; the block of the last piece, NULL: none. */
 size_t rondo_net_gdr_bytes(size_t slot_bytes);
 struct rondo_gpu_mem *rondo_net_gdr_block(const struct rondo_net_state *state);
-/** All ends are gone. */
+/** Release the blocks, after all ends are closed. */
 void rondo_net_gdr_close(struct rondo_net_state *state);
 #else
 static inline void rondo_net_gdr_choose(struct rondo_net_end *end,
@@ -241,25 +233,24 @@ static inline void rondo_net_gdr_register(struct rondo_net_end *end) { (void)end
 static inline void rondo_net_gdr_close(struct rondo_net_state *state) { (void)state; }
 #endif
 
-/* ---- pxn_sender.c: ends that go through another rank's GPU; pxn_relay.c: those of others
+/* ---- pxn_sender.c: ends that send through another rank's GPU; pxn_relay.c: ends of other ranks
  * (net/transport/pxn.h) ---- */
 
 struct rondo_pxn_use;
 struct rondo_pxn;
 
 #ifdef RONDO_CUDA
-/** Does this sending link go through a relay, and is one ready? 1: it is offered. 0: by its own way; an INFO
- * says why if the topology would have it otherwise. */
+/** Offer through a relay if this sending link wants one and it is ready. @return 1: offered. 0: use the
+ * own NIC; an INFO line says why if the topology wanted a relay. */
 int rondo_pxn_offer(struct rondo_net_state *state, struct rondo_link *link, struct rondo_connect *record);
-/** Of an end with pxn: as the transport's connect, with a record that is checked; its turn, with the tail;
- * its end, memory and all. */
+/** For an end with pxn: connect, with a checked record; progress, with the tail; close, with all memory. */
 rondo_status rondo_pxn_connect(struct rondo_net_end *end, const struct rondo_connect *connect);
 rondo_status rondo_pxn_progress(struct rondo_net_end *end, uint64_t tail, int *busy, int *moved);
 void rondo_pxn_disconnect(struct rondo_net_end *end);
-/** The transport's settle and close. */
+/** settle and close of the transport. */
 void rondo_pxn_settle(struct rondo_net_state *state);
 void rondo_pxn_close(struct rondo_net_state *state);
-/** Memory of the relay's, for the log. */
+/** Memory of this rank's relay, for the log. */
 size_t rondo_pxn_bytes(const struct rondo_net_state *state);
 #else
 static inline int rondo_pxn_offer(struct rondo_net_state *state, struct rondo_link *link,
@@ -281,7 +272,7 @@ static inline void rondo_pxn_close(struct rondo_net_state *state) { (void)state;
 static inline size_t rondo_pxn_bytes(const struct rondo_net_state *state) { return (void)state, (size_t)0; }
 #endif
 
-/** The transport's turn (net/transport/transport.h), and its revoke. */
+/** progress and revoke of the transport (net/transport/transport.h). */
 rondo_status rondo_net_state_progress(void *state, int *moved);
 void rondo_net_state_revoke(void *state);
 

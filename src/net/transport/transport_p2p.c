@@ -33,11 +33,11 @@ static const char *const vias[RONDO_NUM_P2P_MODES][2] = {
 static enum rondo_p2p_mode way_to(const struct rondo_net *net, const struct rondo_peer *self,
                                   const struct rondo_peer *peer)
 {
-    if (net->device == NULL || net->ways == NULL || self->rank == peer->rank ||
+    if (net->device == NULL || net->p2p_modes == NULL || self->rank == peer->rank ||
         !rondo_peer_same_node(self, peer)) {
         return RONDO_P2P_MODE_NONE;
     }
-    return (enum rondo_p2p_mode)net->ways[net->local_of[peer->rank]];
+    return (enum rondo_p2p_mode)net->p2p_modes[net->local_of[peer->rank]];
 }
 
 static int p2p_reaches(const struct rondo_net *net, const struct rondo_peer *self,
@@ -113,7 +113,7 @@ rondo_status rondo_net_check(struct rondo_net *net)
     struct rondo_p2p *p2p = rondo_transport_state(net, &rondo_transport_p2p);
     CUstreamCaptureMode before;
     rondo_status status;
-    if (p2p == NULL || net->ways == NULL) {
+    if (p2p == NULL || net->p2p_modes == NULL) {
         return RONDO_SUCCESS;
     }
     RONDO_TRY(rondo_p2p_enter(p2p, &before));
@@ -143,7 +143,7 @@ static size_t slots_of(const struct rondo_net *net, uint32_t protos)
 
 static enum rondo_p2p_mode way_of(const struct rondo_net *net, int peer)
 {
-    return (enum rondo_p2p_mode)net->ways[net->local_of[peer]];
+    return (enum rondo_p2p_mode)net->p2p_modes[net->local_of[peer]];
 }
 
 static rondo_status p2p_expect(void *state, int nrecv, int nsend, uint32_t protos)
@@ -151,8 +151,8 @@ static rondo_status p2p_expect(void *state, int nrecv, int nsend, uint32_t proto
     struct rondo_p2p *p2p = state;
     const struct rondo_net *net = p2p->net;
     size_t recv = slots_of(net, protos_at(protos, RONDO_P2P_MODE_WRITE, 0)), send = 0;
-    for (int i = 0; net->ways != NULL && i < net->nlocal; i++) {
-        if (net->ways[i] == RONDO_P2P_MODE_READ) {
+    for (int i = 0; net->p2p_modes != NULL && i < net->nlocal; i++) {
+        if (net->p2p_modes[i] == RONDO_P2P_MODE_READ) {
             send = slots_of(net, protos_at(protos, RONDO_P2P_MODE_READ, 1));
         }
     }
@@ -334,7 +334,7 @@ static rondo_status p2p_connect_all(void *state)
     CUstreamCaptureMode before;
     rondo_status status = RONDO_SUCCESS;
     RONDO_TRY(rondo_p2p_enter(p2p, &before));
-    for (int i = 0; net->ways != NULL && i < net->nlocal && status == RONDO_SUCCESS; i++) {
+    for (int i = 0; net->p2p_modes != NULL && i < net->nlocal && status == RONDO_SUCCESS; i++) {
         int peer = net->local_ranks[i];
         if (p2p_reaches(net, &net->peers[net->rank],
                         &net->peers[peer])) { /* its name goes in its settle; lazy links come later */

@@ -16,7 +16,7 @@ static void broken(struct rondo_p2p *p2p, int local, const char *what)
 {
     const struct rondo_net *net = p2p->net;
     const struct rondo_peer *self = &net->peers[net->rank], *peer = &net->peers[net->local_ranks[local]];
-    net->ways[local] = RONDO_P2P_MODE_BROKEN;
+    net->p2p_modes[local] = RONDO_P2P_MODE_BROKEN;
     RONDO_WARN("P2P from rank %d (GPU %.*s) to rank %d (GPU %.*s) on %s %s; they use shared memory instead. "
                "PCIe access control (ACS) or an "
                "IOMMU in the way does this: switch ACS off on the bridges between them and boot with "
@@ -76,7 +76,7 @@ static rondo_status begin_all(struct rondo_p2p *p2p)
     p2p->deadline_ns = rondo_now_ns() + rondo_params()->p2p_check;
     for (int i = 0; i < net->nlocal; i++) {
         if (i != net->local_rank &&
-            (net->ways[i] == RONDO_P2P_MODE_WRITE || net->ways[i] == RONDO_P2P_MODE_READ)) {
+            (net->p2p_modes[i] == RONDO_P2P_MODE_WRITE || net->p2p_modes[i] == RONDO_P2P_MODE_READ)) {
             RONDO_TRY(begin(p2p, i));
         }
     }
@@ -104,7 +104,7 @@ static int turn(struct rondo_p2p *p2p, int local)
     if (result == CUDA_ERROR_NOT_READY && !late) {
         return 1;
     }
-    if (p2p->net->ways[local] != RONDO_P2P_MODE_BROKEN) {
+    if (p2p->net->p2p_modes[local] != RONDO_P2P_MODE_BROKEN) {
         if (result == CUDA_SUCCESS) {
             compare(p2p, local);
         } else {
