@@ -54,7 +54,7 @@ static void assert_levels(const char *machine, int n, const int *core, const cha
 }
 
 /* What has one group, or groups of one rank, or no other groups than the level above, is left out. */
-static void levels_are_those_that_divide_the_ranks(void **state)
+static void only_levels_that_divide_the_ranks_count(void **state)
 {
     static const int round_robin[] = { 0, 4, 1, 5, 2, 6, 3, 7 }, apart[] = { 0, 8, 16, 24 },
                      one_cache[] = { 0, 1, 2, 3 };
@@ -71,7 +71,7 @@ static void levels_are_those_that_divide_the_ranks(void **state)
 }
 
 /* More ranks than cores: they begin again at the first core. */
-static void a_described_machine_has_rank_k_on_core_k(void **state)
+static void described_machine_puts_rank_k_on_core_k(void **state)
 {
     struct job job;
     (void)state;
@@ -84,7 +84,7 @@ static void a_described_machine_has_rank_k_on_core_k(void **state)
 }
 
 /* A rank that may run in two groups is in neither: that level says nothing of anybody; others do. */
-static void a_rank_between_two_groups_leaves_their_level_out(void **state)
+static void a_rank_in_two_groups_drops_their_level(void **state)
 {
     int core[16];
     struct job job;
@@ -116,7 +116,7 @@ static void rank_order_has_double_trees(void **state)
 
 /* Ranks 0 and 1, which measure how long a line takes, in two packages: that they are far is no news; where
  * they are neighbours it is. */
-static void what_the_probe_measures_is_in_the_model_already(void **state)
+static void model_already_counts_the_distance_the_probe_measures(void **state)
 {
     static const int round_robin[] = { 0, 4, 1, 5, 2, 6, 3, 7 };
     struct job job;
@@ -150,7 +150,7 @@ static void graphs_fill(struct rondo_graph graphs[RONDO_NUM_GRAPHS])
     graphs[RONDO_GRAPH_RING].cut = cut6;
 }
 
-static void levels_come_back(void **state)
+static void packed_levels_unpack_unchanged(void **state)
 {
     struct rondo_graph graphs[RONDO_NUM_GRAPHS], again[RONDO_NUM_GRAPHS] = { 0 };
     const struct rondo_group_levels *levels = &again[RONDO_GRAPH_RING].levels;
@@ -217,7 +217,7 @@ static void damaged_levels_are_refused_or_mean_something_else(void **state)
     rondo_free(bytes);
 }
 
-static void levels_that_no_other_rank_would_take_are_not_packed(void **state)
+static void packing_refuses_invalid_levels(void **state)
 {
     struct rondo_graph graphs[RONDO_NUM_GRAPHS];
     struct rondo_group_levels *levels = &graphs[RONDO_GRAPH_RING].levels;
@@ -282,7 +282,7 @@ static uint64_t crossing(struct job *job, enum rondo_algo algo, int nchannels, i
  * of 2 (n - 1) / n B. One-shot brings every buffer to every rank, n (n - m) B, two-shot every part of a share
  * to its rank and the share to everyone, 2 (n - m) B.
  */
-static void each_algorithm_moves_what_it_must_over_each_level(void **state)
+static void each_algorithm_moves_its_minimum_over_each_level(void **state)
 {
     static const int sizes[] = { RANKS_A_PACKAGE, RANKS_A_NUMA };
     struct job job;
@@ -303,7 +303,7 @@ static void each_algorithm_moves_what_it_must_over_each_level(void **state)
 }
 
 /* The same without levels: a flat tree crosses more, so that the numbers above are the groups' doing. */
-static void a_flat_tree_crosses_more(void **state)
+static void a_flat_tree_crosses_levels_more_often(void **state)
 {
     struct job job;
     (void)state;
@@ -318,7 +318,7 @@ static void a_flat_tree_crosses_more(void **state)
 }
 
 /* Every collective that has a tree or a ring, from every eighth rank as root. */
-static void schedules_over_levels_are_right(void **state)
+static void schedules_over_levels_are_correct(void **state)
 {
     struct job job;
     (void)state;
@@ -352,7 +352,7 @@ static void schedules_over_levels_are_right(void **state)
 
 /* Nodes of 16, 16 and 9 ranks: inside each, trees cross its levels as seldom as can be, and nobody has too
  * many neighbours. */
-static void nodes_have_trees_of_trees_inside(void **state)
+static void trees_inside_nodes_follow_the_levels(void **state)
 {
     enum { N = 41 };
     int core[N], node[N];
@@ -393,7 +393,7 @@ static void nodes_have_trees_of_trees_inside(void **state)
 }
 
 /* Graphs from a file may have trees of another order than rings: levels say nothing of it. */
-static void trees_of_another_order_have_no_levels(void **state)
+static void trees_with_their_own_order_have_no_levels(void **state)
 {
     enum { NODES = 3, N = 6 * NODES };
     static int16_t other[] = { 0, 2, 4, 1, 3, 5 };
@@ -486,7 +486,7 @@ static void hierarchical_is_for_groups_of_several_ranks(const struct rondo_layou
 
 /* A core a rank: a small sum goes by the tree, because to look at all posts is to look at far ones; and no
  * flat algorithm is thought to be faster than what joins the packages. */
-static void choice_counts_what_goes_between_groups(void **state)
+static void selection_counts_traffic_between_groups(void **state)
 {
     enum { SMALL = 8, LARGE = 64 << 20, MAILBOX = 4096 };
     struct made_up m;
@@ -556,7 +556,7 @@ static void calls_with(const char *algo, const char *log)
     fake_ranks(CORES, few_calls, NULL);
 }
 
-static void sixty_four_ranks_on_eight_numa_nodes_are_right(void **state)
+static void sixty_four_ranks_on_eight_numa_nodes_are_correct(void **state)
 {
     static const char *const algos[] = { "all_reduce:tree;broadcast:tree;reduce:tree",
                                          "all_reduce:ring;broadcast:ring;reduce:ring",
@@ -589,21 +589,21 @@ static void sixty_four_ranks_on_eight_numa_nodes_are_right(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(levels_are_those_that_divide_the_ranks, no_synthetic),
-        cmocka_unit_test_teardown(a_described_machine_has_rank_k_on_core_k, no_synthetic),
-        cmocka_unit_test_teardown(a_rank_between_two_groups_leaves_their_level_out, no_synthetic),
+        cmocka_unit_test_teardown(only_levels_that_divide_the_ranks_count, no_synthetic),
+        cmocka_unit_test_teardown(described_machine_puts_rank_k_on_core_k, no_synthetic),
+        cmocka_unit_test_teardown(a_rank_in_two_groups_drops_their_level, no_synthetic),
         cmocka_unit_test_teardown(rank_order_has_double_trees, no_synthetic),
-        cmocka_unit_test_teardown(what_the_probe_measures_is_in_the_model_already, no_synthetic),
-        cmocka_unit_test(levels_come_back),
+        cmocka_unit_test_teardown(model_already_counts_the_distance_the_probe_measures, no_synthetic),
+        cmocka_unit_test(packed_levels_unpack_unchanged),
         cmocka_unit_test(damaged_levels_are_refused_or_mean_something_else),
-        cmocka_unit_test(levels_that_no_other_rank_would_take_are_not_packed),
-        cmocka_unit_test_teardown(each_algorithm_moves_what_it_must_over_each_level, no_synthetic),
-        cmocka_unit_test_teardown(a_flat_tree_crosses_more, no_synthetic),
-        cmocka_unit_test_teardown(schedules_over_levels_are_right, no_synthetic),
-        cmocka_unit_test_teardown(nodes_have_trees_of_trees_inside, no_synthetic),
-        cmocka_unit_test(trees_of_another_order_have_no_levels),
-        cmocka_unit_test_teardown(choice_counts_what_goes_between_groups, no_synthetic),
-        cmocka_unit_test_teardown(sixty_four_ranks_on_eight_numa_nodes_are_right, no_synthetic),
+        cmocka_unit_test(packing_refuses_invalid_levels),
+        cmocka_unit_test_teardown(each_algorithm_moves_its_minimum_over_each_level, no_synthetic),
+        cmocka_unit_test_teardown(a_flat_tree_crosses_levels_more_often, no_synthetic),
+        cmocka_unit_test_teardown(schedules_over_levels_are_correct, no_synthetic),
+        cmocka_unit_test_teardown(trees_inside_nodes_follow_the_levels, no_synthetic),
+        cmocka_unit_test(trees_with_their_own_order_have_no_levels),
+        cmocka_unit_test_teardown(selection_counts_traffic_between_groups, no_synthetic),
+        cmocka_unit_test_teardown(sixty_four_ranks_on_eight_numa_nodes_are_correct, no_synthetic),
     };
     const char *text = getenv("RONDO_TEST_SEED");
     seed = text != NULL ? strtoull(text, NULL, 0) : 20261122;

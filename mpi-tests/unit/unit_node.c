@@ -65,7 +65,7 @@ static void ring_follows_packages_numa_and_caches(void **state)
 }
 
 /* Ranks bound in an order that has nothing to do with the machine. */
-static void ring_follows_caches_whatever_the_binding(void **state)
+static void ring_follows_caches_for_any_binding(void **state)
 {
     static const int binding[] = { 5, 0, 7, 2, 6, 1, 4, 3 };
     int l3[8];
@@ -101,7 +101,7 @@ static void unbound_ranks_keep_their_order(void **state)
 }
 
 /* Two nodes, ranks dealt round robin to them: each node's ranks stand together, and in each by cache. */
-static void nodes_stand_together(void **state)
+static void ranks_of_a_node_are_contiguous(void **state)
 {
     int core[16], node[16], cache[16];
     struct job job;
@@ -168,7 +168,7 @@ static void graphs_status(void)
 }
 
 /* The machine comes from a file; one that is not there, and a level that is none, are errors. */
-static void parameters_act(void **state)
+static void topology_parameters_take_effect(void **state)
 {
     char path[512];
     const char *srcdir = getenv("srcdir");
@@ -229,11 +229,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(ring_follows_packages_numa_and_caches, no_synthetic),
-        cmocka_unit_test_teardown(ring_follows_caches_whatever_the_binding, no_synthetic),
+        cmocka_unit_test_teardown(ring_follows_caches_for_any_binding, no_synthetic),
         cmocka_unit_test_teardown(unbound_ranks_keep_their_order, no_synthetic),
-        cmocka_unit_test_teardown(nodes_stand_together, no_synthetic),
+        cmocka_unit_test_teardown(ranks_of_a_node_are_contiguous, no_synthetic),
         cmocka_unit_test_teardown(nodes_may_differ, no_synthetic),
-        cmocka_unit_test(parameters_act),
+        cmocka_unit_test(topology_parameters_take_effect),
         cmocka_unit_test_teardown(graphs_are_written_and_read, no_synthetic),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,4 @@
-/* Detection of the machine: hwloc's topologies, virtual machines, a management library that the test makes;
- * and this host. */
+/* Detection of the machine: hwloc's topologies, virtual machines, a fake NVML built by the test, this host. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +13,7 @@
 #include "fake_sysfs.h"
 #include "topo/xml/xml_read.h"
 
-static void gpus_are_known_by_device_id(void **state)
+static void device_ids_give_the_compute_capability(void **state)
 {
     (void)state;
     assert_int_equal(rondo_detect_gpu_sm(0x1db1), 70);  /* V100 */
@@ -62,7 +61,7 @@ static void synthetic_topology_acts(void **state)
     assert_int_equal(machine.is_virtual, 0);
     assert_int_equal(rondo_machine_count(&machine, RONDO_ITEM_CPU), 4);
     assert_int_equal(rondo_machine_count(&machine, RONDO_ITEM_CACHE), 8);
-    assert_int_equal(machine.nitems, 12); /* nothing of this host */
+    assert_int_equal(machine.nitems, 12); /* nothing from this host */
     for (int n = 0; n < 4; n++) {
         int32_t i = rondo_machine_nth(&machine, RONDO_ITEM_CPU, n);
         const struct rondo_item *cpu = &machine.item[i], *cache = cpu + 1;
@@ -111,7 +110,7 @@ static void what_hwloc_cannot_use_is_said(void **state)
     assert_says(rondo_error_text(), "HWLOC_XMLFILE=/nowhere/machine.xml");
 }
 
-/* hwloc's XML of a machine; what is in it is told there. */
+/* hwloc's XML of a machine; the file describes its contents. */
 static char switch_file[PATH_MAX], *switch_xml;
 static size_t switch_bytes;
 
@@ -145,7 +144,7 @@ static void hwloc_xml_becomes_a_machine(void **state)
     assert_int_equal(cpu->cpu.family, 25);
     assert_int_equal(cpu->cpu.model, 17);
     assert_true(cpu->cpu.cores.bits[0] == 0xc);
-    /* A switch is its upstream port; root ports, downstream ports and the display are not there. */
+    /* A switch is its upstream port; root ports, downstream ports and the display have no item. */
     assert_int_equal(rondo_machine_count(&machine, RONDO_ITEM_PCI), 5);
     const struct rondo_item *bridge = pci_at(&machine, "0000:01:00.0"),
                             *device = pci_at(&machine, "0000:03:00.0");
@@ -164,7 +163,7 @@ static void hwloc_xml_becomes_a_machine(void **state)
     assert_string_equal(gpu->gpu.name, "NVIDIA A100");
     assert_int_equal(gpu->gpu.uuid[15], 0xff);
     assert_int_equal(rondo_machine_count(&machine, RONDO_ITEM_GPU), 2);
-    /* Both functions are one card. */
+    /* Both functions are one NIC. */
     assert_int_equal(rondo_machine_count(&machine, RONDO_ITEM_NIC), 1);
     assert_int_equal(rondo_machine_count(&machine, RONDO_ITEM_NET), 2);
     assert_net(&machine, 0, "mlx5_0", 0, 1, "0000:04:00.0");
@@ -204,7 +203,7 @@ static void broken_hwloc_xml_is_refused_with_its_name(void **state)
         assert_says(rondo_error_text(), "cut.xml");
         assert_null(machine.item);
     }
-    /* hwloc would follow empty pointers, take gigabytes, or read another format. */
+    /* hwloc would dereference null pointers, allocate gigabytes, or read another format. */
     static const struct {
         const char *from, *to, *says;
     } rows[] = {
@@ -254,7 +253,7 @@ static void flat_tree_gets_sane_links(void **state)
         &machine, RONDO_ITEM_NET,
         add(&machine, RONDO_ITEM_NIC, add_pci(&machine, 0, "0000:00:08.0", RONDO_CLASS_NIC, 0x1d0f)));
     machine.item[net].net.mbps = 400000;
-    rondo_detect_virtual(&machine, sysfs); /* nothing says that this is no hardware */
+    rondo_detect_virtual(&machine, sysfs); /* nothing shows that this is not hardware */
     assert_int_equal(machine.is_virtual, 0);
     assert_int_equal(pci_at(&machine, "0000:00:05.0")->pci.speed, 0);
     put("Standard PC (Q35 + ICH9, 2009) KVM", "class/dmi/id/product_name");
@@ -346,7 +345,7 @@ static const char *fake_nvml_library(void)
     return fake_nvml;
 }
 
-/* GPUs 0 and 3 are in the PCI tree, and one that NVML does not list; 1 and 2 are not. */
+/* The PCI tree has GPUs 0 and 3 and one that NVML does not list; 1 and 2 are missing. */
 static void gpus_new(struct rondo_machine *machine)
 {
     machine_new(machine);
@@ -437,7 +436,7 @@ static void order_of_discovery_does_not_matter(void **state)
     for (int turn = 0; turn < 3; turn++) {
         struct rondo_machine machine;
         machine_new(&machine);
-        add_pci(&machine, 0, "0000:05:00.0", RONDO_CLASS_NIC, 0x15b3); /* without a port: goes */
+        add_pci(&machine, 0, "0000:05:00.0", RONDO_CLASS_NIC, 0x15b3); /* without a port: removed */
         add_pci(&machine, 0, "0000:06:00.0", 0x068000, 0x8086);        /* a chipset's */
         for (int i = 0; i < 3; i++) {
             int at = (i + turn) % 3;
@@ -457,7 +456,7 @@ static void order_of_discovery_does_not_matter(void **state)
 
 /* ---- this host ---- */
 
-static void this_host_is_seen_the_same_twice(void **state)
+static void detecting_this_host_twice_gives_the_same_machine(void **state)
 {
     (void)state;
     struct rondo_machine first, second;
@@ -480,10 +479,10 @@ int main(void)
     for (size_t i = 0; i < RONDO_COUNTOF(hwloc); i++) {
         unsetenv(hwloc[i]);
     }
-    setenv("RONDO_DEBUG", "NONE", 1); /* the sentences are looked at, not read */
+    setenv("RONDO_DEBUG", "NONE", 1); /* tests check the sentences */
     rondo_log_init();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gpus_are_known_by_device_id),
+        cmocka_unit_test(device_ids_give_the_compute_capability),
         WITH_SYSFS(synthetic_topology_acts),
         WITH_SYSFS(cache_of_several_nodes_is_in_each),
         WITH_SYSFS(what_hwloc_cannot_use_is_said),
@@ -496,7 +495,7 @@ int main(void)
         WITH_SYSFS(nvml_tells_links_and_peers),
         cmocka_unit_test(without_nvml_only_the_note_changes),
         cmocka_unit_test(order_of_discovery_does_not_matter),
-        cmocka_unit_test(this_host_is_seen_the_same_twice),
+        cmocka_unit_test(detecting_this_host_twice_gives_the_same_machine),
     };
     return cmocka_run_group_tests(tests, switch_load, switch_free);
 }

@@ -1,4 +1,4 @@
-/* Detection of links and networks from a sysfs that the test makes. */
+/* Detection of links and networks from a fake sysfs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "fake_sysfs.h"
 
-static void rates_and_guids_are_read(void **state)
+static void rates_and_guids_are_parsed(void **state)
 {
     (void)state;
     assert_int_equal(rondo_detect_ib_rate("100 Gb/sec (4X EDR)"), 100000);
@@ -21,7 +21,7 @@ static void rates_and_guids_are_read(void **state)
     assert_true(rondo_detect_guid("0c42:a103:0065:bc2x") == 0);
 }
 
-static void link_is_the_generation_next_to_what_hwloc_tells(void **state)
+static void hwloc_bandwidth_is_rounded_to_a_pci_generation(void **state)
 {
     (void)state;
     static const struct {
@@ -76,8 +76,8 @@ static void active_ports_become_nets_of_their_cards(void **state)
     struct rondo_machine machine;
     const struct rondo_detect options = { .sysfs = sysfs };
     machine_new(&machine);
-    /* Behind a switch: a card with two functions, the second one's port is down; on a root port: one with two
-     * ports; one behind a root port at the first. */
+    /* Behind a switch, a NIC with two functions, of which the second has its port down; on a root port, a NIC
+     * with two ports; a third one behind a root port at the first CPU. */
     pci_put("pci0000:80/0000:80:01.0", "0x060400", "16.0 GT/s PCIe", "16");
     pci_put("pci0000:80/0000:80:01.0/0000:81:00.0", "0x060400", "16.0 GT/s PCIe", "16");
     pci_put("pci0000:80/0000:80:01.0/0000:81:00.0/0000:82:00.0", "0x060400", "16.0 GT/s PCIe", "16");
@@ -153,7 +153,8 @@ static void interfaces_are_offered_only_without_infiniband(void **state)
 {
     (void)state;
     struct rondo_machine machine;
-    struct rondo_detect options = { .sysfs = sysfs, .interfaces = "=lo" }; /* the one that every host has */
+    struct rondo_detect options = { .sysfs = sysfs,
+                                    .interfaces = "=lo" }; /* loopback, which every host has */
     machine_new(&machine);
     pci_put("pci0000:00/0000:00:03.0", "0x020000", NULL, NULL);
     put("25000", "class/net/lo/speed");
@@ -184,11 +185,11 @@ static void interfaces_are_offered_only_without_infiniband(void **state)
 
 int main(void)
 {
-    setenv("RONDO_DEBUG", "NONE", 1); /* the sentences are looked at, not read */
+    setenv("RONDO_DEBUG", "NONE", 1); /* tests check the sentences */
     rondo_log_init();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rates_and_guids_are_read),
-        cmocka_unit_test(link_is_the_generation_next_to_what_hwloc_tells),
+        cmocka_unit_test(rates_and_guids_are_parsed),
+        cmocka_unit_test(hwloc_bandwidth_is_rounded_to_a_pci_generation),
         WITH_SYSFS(link_is_the_least_of_device_and_port),
         WITH_SYSFS(active_ports_become_nets_of_their_cards),
         WITH_SYSFS(virtual_functions_share_the_card_and_its_wire),

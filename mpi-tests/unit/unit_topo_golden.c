@@ -1,7 +1,7 @@
 /*
- * The search on machines that are described in machines/: at least what NCCL finds (reference.txt), and
- * exactly what golden.txt says. GOLDEN_UPDATE=1 writes golden.txt anew, to be read by a person before it is
- * committed. found / bound is printed for each.
+ * The search on the machines in machines/ finds at least what NCCL finds (reference.txt) and exactly what
+ * golden.txt holds. Prints found / bound for each. GOLDEN_UPDATE=1 rewrites golden.txt; review the difference
+ * before you commit it.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +18,7 @@
 #include "topo/xml/xml.h"
 
 enum { MAX_CASES = 2000, LINE = 512 };
-/* Searches of a case, for its median time, of which sanitizers know nothing. */
+/* Searches per case, for the median time, which means nothing under sanitizers. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { RUNS = 1 };
 #else
@@ -134,8 +134,8 @@ static void run_case(const struct rondo_machine *machine, const char *name, cons
 
 static void run_machine(const char *name)
 {
-    /* Devices by NVML index; those that the reference has, and some that tell other stories (one of each
-     * socket, all but one switch's). */
+    /* Devices by NVML index: the reference's, and some other selections (one per socket, all but one
+     * switch's). */
     static const char *const subsets[] = { NULL,      "0,1",     "0,1,2",       "0,2", "0,4",
                                            "0,1,2,3", "0,2,4,6", "0,1,2,3,4,5", "2-7", "0,1,2,3,4,5,6,7" };
     static const uint8_t least[] = { 0, 4, 4, 4, 8, 6, 8, 8, 8, 16 },
@@ -209,7 +209,7 @@ static int next_reference(FILE *file, struct reference *r)
     return 0;
 }
 
-/* What ours lacks; NULL: nothing. Where it carries more, its paths may be worse. */
+/* @return what our graph lacks; NULL: nothing. A graph that carries more may have worse paths. */
 static const char *lacks(const struct result *ours, const struct reference *theirs)
 {
     int most = theirs->channels * (theirs->nodes > 1 ? theirs->bw_between : theirs->bw_inside);
@@ -230,8 +230,7 @@ static const char *lacks(const struct result *ours, const struct reference *thei
                : NULL;
 }
 
-/* NCCL's results are lower bounds: of channels x bandwidth, and of the types of paths where the bandwidth is
- * the same. */
+/* NCCL's results are lower bounds of channels x bandwidth and, at equal bandwidth, of the path types. */
 static void not_below_reference(void **state)
 {
     char path[512], key[200];
@@ -247,7 +246,7 @@ static void not_below_reference(void **state)
         if (getenv("MACHINE") != NULL && strcmp(getenv("MACHINE"), r.machine) != 0) {
             continue;
         }
-        if (r.nodes == 2) { /* NCCL's search knows only one node and several */
+        if (r.nodes == 2) { /* NCCL's search only distinguishes one node and several */
             snprintf(key, sizeof(key), "%s 4 %s %s", r.machine, r.devices, r.graph);
             assert_non_null(find(key));
             assert_null(lacks(find(key), &r));
@@ -278,8 +277,8 @@ static void not_below_reference(void **state)
     assert_true(seen > 0);
 }
 
-/* Every line that is there is as it was, and none is new. */
-static void golden(void **state)
+/* Every line of golden.txt matches, and there is no new one. */
+static void search_matches_golden_and_reaches_nccl(void **state)
 {
     char path[512], line[LINE], was[LINE];
     int at = 0, bad = 0;
@@ -304,8 +303,8 @@ static void golden(void **state)
     assert_int_equal(bad, 0);
 }
 
-/* Printed, and with room for a slow machine: speed decides nothing here but a search that does not end. */
-static void times(void **state)
+/* Prints the times. The limit leaves room for slow machines: only a search that does not end fails. */
+static void searches_end_in_time(void **state)
 {
     double ms[MAX_CASES], worst = 0, worst_big = 0;
     int n = 0;
@@ -325,7 +324,8 @@ static void times(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(not_below_reference), cmocka_unit_test(golden),
-                                        cmocka_unit_test(times) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(not_below_reference),
+                                        cmocka_unit_test(search_matches_golden_and_reaches_nccl),
+                                        cmocka_unit_test(searches_end_in_time) };
     return cmocka_run_group_tests(tests, run_all, NULL);
 }

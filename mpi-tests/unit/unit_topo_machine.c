@@ -1,5 +1,4 @@
-/* Machines: nesting, limits, order, what is checked, what the hash covers, differences, addresses and names.
- */
+/* Machines: nesting, limits, order, checks, hash, differences, addresses and names. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -68,7 +67,7 @@ static void add_c2c(struct rondo_machine *machine, int mbs, int count)
     machine->item[c2c].c2c.count = count;
 }
 
-/* Two GPUs behind a switch, linked; a card with two ports. Links come last, as detection adds them. */
+/* Two linked GPUs behind a switch; a NIC with two ports. Links come last, as detection adds them. */
 static void small(struct rondo_machine *machine)
 {
     memset(machine, 0, sizeof *machine);
@@ -119,7 +118,7 @@ static void items_start_unknown(void **state)
     assert_null(machine.item);
 }
 
-static void parents_are_checked(void **state)
+static void each_kind_accepts_only_its_parents(void **state)
 {
     (void)state;
     /* Rows: child; columns: parent. */
@@ -151,7 +150,7 @@ static void parents_are_checked(void **state)
     rondo_machine_release(&machine);
 }
 
-static void numbers_are_bounded(void **state)
+static void item_counts_and_depth_are_bounded(void **state)
 {
     (void)state;
     struct rondo_machine machine = { 0 };
@@ -181,7 +180,7 @@ static void numbers_are_bounded(void **state)
     rondo_machine_release(&machine);
 }
 
-static void sorting_brings_children_to_parents(void **state)
+static void sorting_groups_children_below_their_parents(void **state)
 {
     (void)state;
     struct rondo_machine machine;
@@ -199,13 +198,13 @@ static void sorting_brings_children_to_parents(void **state)
     assert_int_equal(rondo_machine_hash(&machine), hash);
     add_nvlink(&machine, gpu_item(&machine, 0), "0000:20:01.0", 1); /* there is room after a sort */
     rondo_machine_release(&machine);
-    assert_ok(rondo_machine_sort(&machine)); /* an empty one */
+    assert_ok(rondo_machine_sort(&machine)); /* an empty machine */
     rondo_machine_release(&machine);
 }
 
-/* ---- what is checked ---- */
+/* ---- checks ---- */
 
-static void faults_are_named(void **state)
+static void check_names_each_fault(void **state)
 {
     (void)state;
     struct rondo_machine m;
@@ -253,7 +252,7 @@ static void faults_are_named(void **state)
 #undef FAULT
 }
 
-static void unseen_targets_are_allowed(void **state)
+static void nvlink_targets_may_be_missing(void **state)
 {
     (void)state;
     struct rondo_machine machine;
@@ -279,7 +278,7 @@ static int ndiffs(const struct rondo_machine *a, const struct rondo_machine *b, 
     return n;
 }
 
-static void identity_is_not_in_the_hash(void **state)
+static void hash_ignores_identities(void **state)
 {
     (void)state;
     struct rondo_machine a, b;
@@ -297,7 +296,7 @@ static void identity_is_not_in_the_hash(void **state)
     b.item[net_item(&b, 1)].net.guid = 0x1234; /* now both ports share a wire */
     assert_int_not_equal(rondo_machine_hash(&a), rondo_machine_hash(&b));
     assert_int_equal(ndiffs(&a, &b, "NET mlx5_1: wire of its own, there NET mlx5_0\n"), 1);
-    b.item[net_item(&b, 1)].net.port = 1; /* another port of the card */
+    b.item[net_item(&b, 1)].net.port = 1; /* another port of the NIC */
     a.item[net_item(&a, 1)].net.port = 1;
     assert_int_equal(rondo_machine_hash(&a), rondo_machine_hash(&b));
     rondo_machine_release(&a);
@@ -459,12 +458,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(items_start_unknown),
-        cmocka_unit_test(parents_are_checked),
-        cmocka_unit_test(numbers_are_bounded),
-        cmocka_unit_test(sorting_brings_children_to_parents),
-        cmocka_unit_test(faults_are_named),
-        cmocka_unit_test(unseen_targets_are_allowed),
-        cmocka_unit_test(identity_is_not_in_the_hash),
+        cmocka_unit_test(each_kind_accepts_only_its_parents),
+        cmocka_unit_test(item_counts_and_depth_are_bounded),
+        cmocka_unit_test(sorting_groups_children_below_their_parents),
+        cmocka_unit_test(check_names_each_fault),
+        cmocka_unit_test(nvlink_targets_may_be_missing),
+        cmocka_unit_test(hash_ignores_identities),
         cmocka_unit_test(differences_are_found),
         cmocka_unit_test(order_of_siblings_is_a_difference),
         cmocka_unit_test(addresses),

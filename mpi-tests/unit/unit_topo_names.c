@@ -1,9 +1,9 @@
-/* Ranks of a list, and names of points and types. */
+/* Ranks made up from a list; names of points and types. */
 #include "topo_machine.h"
 
 #include <stdio.h>
 
-/* ---- ranks of a machine that nobody runs on ---- */
+/* ---- made-up ranks ---- */
 
 static void listed(struct world *w, const char *list, const char *expected)
 {
@@ -54,7 +54,7 @@ static void ranks_on_core_sets(void **state)
     int n;
     assert_int_equal(rondo_topo_ranks(&w.machine, NULL, &ranks, &n), RONDO_INVALID_ARGUMENT);
     assert_says("neither a GPU nor a NUMA node");
-    for (int i = 0; i < 3; i++) { /* the third is memory alone */
+    for (int i = 0; i < 3; i++) { /* the third node has only memory */
         int c = amd(&w);
         item_of(&w, c)->cpu.cores.bits[0] = i == 2 ? 0 : UINT64_C(0xff) << (8 * i);
     }
@@ -75,7 +75,7 @@ static void ranks_on_core_sets(void **state)
     assert_int_equal(ranks[2].cores.bits[0], 0xff00);
     rondo_free(ranks);
     assert_int_equal(rondo_topo_ranks(&w.machine, "n40", &ranks, &n),
-                     RONDO_SUCCESS); /* more than cores: all of the node's */
+                     RONDO_SUCCESS); /* more ranks than cores: each may use all of the node's */
     assert_int_equal(ranks[0].cores.bits[0], 0xff);
     assert_int_equal(ranks[39].cores.bits[0], 0xff00);
     rondo_free(ranks);

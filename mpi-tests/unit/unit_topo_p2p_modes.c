@@ -1,4 +1,4 @@
-/* Paths against all simple paths of small random machines, and what is known of the machines in machines/. */
+/* Compare paths with all simple paths of small random machines, and with known facts about machines/. */
 #include "topo_machine.h"
 
 #include <stdio.h>
@@ -20,14 +20,14 @@ struct way {
     const struct rondo_topo *topo;
     int from, to;
     int link[MAX_HOPS], n;
-    int type, mbs, hops, tried; /* the best so far */
+    int type, mbs, hops, tried; /* best so far */
 };
 
 static int type_at(const struct way *w, int node) { return w->topo->node[node].type; }
 static int device_like(int type) { return type == RONDO_NODE_GPU || type == RONDO_NODE_DEV; }
 
-/* Of a whole way: what its worst link joins; DIS: not allowed. By the definition of the types, not by how the
- * walk finds them. */
+/* The type of a whole path: what its worst link connects; DIS: not allowed. Follows the definition of the
+ * types, not the implementation. */
 static int way_type(const struct way *w)
 {
     const struct rondo_topo_link *link = w->topo->link;
@@ -111,7 +111,7 @@ static void ways(struct way *w, int node, uint8_t *seen)
     seen[node] = 0;
 }
 
-/* Before costs: what the walk compares. */
+/* Before costs, as the walk compares them. */
 static int raw_mbs(const struct rondo_topo *topo, const struct rondo_topo_path *path)
 {
     int mbs = path->mbs == 0 ? 0 : RONDO_LOC_MBS;
@@ -147,8 +147,8 @@ static int compare_all(const struct rondo_topo *topo, uint64_t from_seed)
     return tried;
 }
 
-/* Sockets, bridges at any depth, GPUs with NVLinks, switches and C2C, cards, ranks on host memory, links
- * between bridges. */
+/* A machine of sockets, bridges at any depth, GPUs with NVLinks, switches and C2C, NICs, ranks on host memory
+ * and links between bridges. */
 static void random_machine(struct world *w)
 {
     static const int speed[] = { 25, 80, 160, 320 };
@@ -203,7 +203,7 @@ static void paths_are_the_best_of_all(void **state)
 }
 
 /* The same input gives the same graph, to the byte. */
-static void the_same_every_time(void **state)
+static void equal_input_gives_equal_graphs(void **state)
 {
     (void)state;
     for (uint64_t s = 1; s <= 20; s++) {
@@ -222,7 +222,7 @@ static void the_same_every_time(void **state)
 
 /* ---- machine files ---- */
 
-/* Best and worst over all pairs; nets from the devices. */
+/* Best and worst type over all pairs of devices, and from devices to nets. */
 struct known {
     const char *name;
     int gpus, nets, best_dev, worst_dev, net, net_mbs;
@@ -300,7 +300,7 @@ static void file_check(const struct known *k)
     rondo_machine_release(&machine);
 }
 
-static void known_machines(void **state)
+static void path_types_of_known_machines(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RONDO_COUNTOF(known); i++) {
@@ -308,8 +308,8 @@ static void known_machines(void **state)
     }
 }
 
-/* In a domain of trays no card is reached from another tray, and each tray's own are found. */
-static void trays_keep_their_cards(void **state)
+/* In an NVLink domain of trays, devices reach their own tray's NICs and no other. */
+static void nics_stay_in_their_tray(void **state)
 {
     (void)state;
     struct rondo_machine machine;
@@ -332,9 +332,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(paths_are_the_best_of_all),
-        cmocka_unit_test(the_same_every_time),
-        cmocka_unit_test(known_machines),
-        cmocka_unit_test(trays_keep_their_cards),
+        cmocka_unit_test(equal_input_gives_equal_graphs),
+        cmocka_unit_test(path_types_of_known_machines),
+        cmocka_unit_test(nics_stay_in_their_tray),
     };
     return cmocka_run_group_tests_name("topo_ways", tests, NULL, NULL);
 }

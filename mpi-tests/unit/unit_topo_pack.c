@@ -1,5 +1,4 @@
-/* Graphs as bytes, and what a job's ranks say of each other: nothing that comes from another rank is
- * believed. */
+/* Graphs as bytes, and the records of a job's ranks: nothing from another rank is trusted unchecked. */
 #include "topo_job.h"
 
 enum { MUTATIONS = 40000, MOST_BYTES = 65536 };
@@ -24,11 +23,11 @@ static void assert_equal_graphs(const struct rondo_graph *a, const struct rondo_
     struct rondo_graph x = *a, y = *b;
     assert_memory_equal(a->order, b->order, sizeof(*a->order) * (size_t)(a->nchannels * a->ndevs));
     x.order = y.order = NULL;
-    x.steps = y.steps = x.searches = y.searches = 0; /* of no interest to others */
+    x.steps = y.steps = x.searches = y.searches = 0; /* not packed */
     assert_memory_equal(&x, &y, sizeof x);
 }
 
-static void graphs_come_back(void **state)
+static void packed_graphs_unpack_unchanged(void **state)
 {
     (void)state;
     struct kind *k = kind_new();
@@ -69,9 +68,8 @@ static void name_net(struct kind *k, int net, const char *name)
     snprintf(k->net[net].name, sizeof k->net[net].name, "%s", name);
 }
 
-/* The format is the same on every machine. */
-/* What the fuzzer starts from is of the form that there is now. */
-static void seeds_of_the_fuzzer_are_accepted(void **state)
+/* The fuzzer's corpus is in the current format. */
+static void fuzzer_seeds_use_the_current_format(void **state)
 {
     static const char *const names[] = { "four_gpus", "four_nets", "hosts", "levels", "two_gpus" };
     static uint8_t bytes[MOST_BYTES];
@@ -115,8 +113,8 @@ static void bytes_are_little_endian(void **state)
     kind_free(k);
 }
 
-/* Bytes that are accepted say something in the one way there is to say it. Copies have their exact size:
- * sanitizers see what is read beyond. */
+/* Accepted bytes are in canonical form. Copies have their exact size, so that sanitizers see reads beyond the
+ * end. */
 static int try_bytes(const uint8_t *bytes, size_t n)
 {
     struct rondo_graph graphs[RONDO_NUM_GRAPHS];
@@ -154,7 +152,7 @@ static void assert_refused(const uint8_t *bytes, size_t n, const char *says)
     assert_says(says);
 }
 
-/* What they say of their own length. */
+/* Set the length field. */
 static void say_length(uint8_t *bytes, size_t n) { bytes[8] = (uint8_t)n, bytes[9] = (uint8_t)(n >> 8); }
 
 static void damaged_bytes_are_refused_or_mean_something_else(void **state)
@@ -181,7 +179,7 @@ static void damaged_bytes_are_refused_or_mean_something_else(void **state)
     for (size_t n = 0; n < k->nbytes; n++) {
         memcpy(bytes, k->bytes, n);
         assert_false(try_bytes(bytes, n));
-        if (n >= 12) { /* also when they say themselves that they are that short */
+        if (n >= 12) { /* also if the length field agrees */
             say_length(bytes, n);
             assert_false(try_bytes(bytes, n));
         }
@@ -193,7 +191,7 @@ static void damaged_bytes_are_refused_or_mean_something_else(void **state)
     kind_free(k);
 }
 
-/* A name that is too long for its place, or goes on beyond the bytes, or would not be shown. */
+/* A name that is too long, continues beyond the bytes, or is not printable. */
 static void damaged_names_are_refused(void **state)
 {
     (void)state;
@@ -216,7 +214,7 @@ static void damaged_names_are_refused(void **state)
     kind_free(k);
 }
 
-/* Three devices and two nets. @return the bytes of them that say no more than that. */
+/* Make three devices and two nets. @return the packed bytes without masks and relays. */
 static size_t pack_three(struct kind *k)
 {
     kind_init(k, 3, 2, 1, RONDO_PATTERN_TREE);
@@ -225,8 +223,8 @@ static size_t pack_three(struct kind *k)
     return k->nbytes;
 }
 
-/* What devices make of nets is there when there is something, at the end. */
-static void what_devices_make_of_nets_is_said_in_one_way(void **state)
+/* GPUDirect masks come at the end, only if any bit is set. */
+static void gdr_masks_have_one_encoding(void **state)
 {
     (void)state;
     struct kind *k = kind_new();
@@ -246,8 +244,8 @@ static void what_devices_make_of_nets_is_said_in_one_way(void **state)
     kind_free(k);
 }
 
-/* Through whom devices send, behind that. */
-static void relays_are_said_in_one_way(void **state)
+/* Relays follow the masks. */
+static void relays_have_one_encoding(void **state)
 {
     (void)state;
     struct kind *k = kind_new();
@@ -269,7 +267,7 @@ static void relays_are_said_in_one_way(void **state)
     kind_free(k);
 }
 
-static void graphs_that_no_other_rank_would_take_are_not_packed(void **state)
+static void packing_refuses_invalid_graphs(void **state)
 {
     (void)state;
     struct kind *k = kind_new();
@@ -319,7 +317,7 @@ static struct job *job_of_two_kinds(void)
     return job;
 }
 
-static void jobs_that_do_not_fit_are_refused(void **state)
+static void inconsistent_jobs_are_refused(void **state)
 {
     (void)state;
 #define REFUSED(change, status, says)                               \
@@ -360,8 +358,8 @@ static void jobs_that_do_not_fit_are_refused(void **state)
 #undef REFUSED
 }
 
-/* Graphs that are given twice, and those that no rank has, change nothing. */
-static void graphs_may_come_twice_or_for_nobody(void **state)
+/* Graphs given twice, and graphs that no rank has, change nothing. */
+static void repeated_and_unused_graphs_are_harmless(void **state)
 {
     (void)state;
     struct job *job = job_of_two_kinds();
@@ -385,18 +383,18 @@ static void graphs_may_come_twice_or_for_nobody(void **state)
 
 int main(void)
 {
-    rondo_log_mask = RONDO_LOG_NONE; /* the sentences are looked at, not read */
+    rondo_log_mask = RONDO_LOG_NONE; /* tests check the sentences */
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(graphs_come_back),
-        cmocka_unit_test(seeds_of_the_fuzzer_are_accepted),
+        cmocka_unit_test(packed_graphs_unpack_unchanged),
+        cmocka_unit_test(fuzzer_seeds_use_the_current_format),
         cmocka_unit_test(bytes_are_little_endian),
         cmocka_unit_test(damaged_bytes_are_refused_or_mean_something_else),
         cmocka_unit_test(damaged_names_are_refused),
-        cmocka_unit_test(what_devices_make_of_nets_is_said_in_one_way),
-        cmocka_unit_test(relays_are_said_in_one_way),
-        cmocka_unit_test(graphs_that_no_other_rank_would_take_are_not_packed),
-        cmocka_unit_test(jobs_that_do_not_fit_are_refused),
-        cmocka_unit_test(graphs_may_come_twice_or_for_nobody),
+        cmocka_unit_test(gdr_masks_have_one_encoding),
+        cmocka_unit_test(relays_have_one_encoding),
+        cmocka_unit_test(packing_refuses_invalid_graphs),
+        cmocka_unit_test(inconsistent_jobs_are_refused),
+        cmocka_unit_test(repeated_and_unused_graphs_are_harmless),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* The graph of a machine and the paths in it, against truth derived by hand. */
+/* The graph of a machine and its paths, against results derived by hand. */
 #include "topo_machine.h"
 
 static int cpu_at(const struct rondo_topo *topo, int i) { return rondo_topo_cpu_point(topo, i); }
@@ -15,7 +15,7 @@ static int count_nodes(const struct rondo_topo *topo, int type)
 
 /* ---- tables ---- */
 
-static void rates_are_the_tables(void **state)
+static void link_speeds_follow_the_tables(void **state)
 {
     (void)state;
     static const int gen[] = { 25, 50, 80, 160, 320, 640 },
@@ -49,7 +49,7 @@ static void rates_are_the_tables(void **state)
 
 /* ---- PCI ---- */
 
-/* Socket 0: switch A { GPU 0, GPU 1 at x8, card 0, switch B { GPU 2 } }, GPU 3 and card 1 below the CPU.
+/* Socket 0: switch A { GPU 0, GPU 1 at x8, NIC 0, switch B { GPU 2 } }, GPU 3 and NIC 1 below the CPU.
  * Socket 1: GPU 4. */
 static void pci_types_and_bandwidths(void **state)
 {
@@ -102,19 +102,19 @@ static void unowned_gpus_and_empty_bridges_are_left_out(void **state)
     int g0 = gpu(&w, a, 80, GEN4), g1 = gpu_alone(&w, b, 80, GEN4), g2 = gpu(&w, c, 80, GEN4);
     nvlinks(&w, g0, g1, 2);
     nvlinks(&w, g1, g2, 2);
-    add(&w, RONDO_ITEM_NIC, pci(&w, b, 0x020000, GEN4, 16)); /* a card without a port */
+    add(&w, RONDO_ITEM_NIC, pci(&w, b, 0x020000, GEN4, 16)); /* a NIC without a port */
     w.rank[0].rank = 7;
     struct rondo_topo *t = topo_of(&w);
     assert_int_equal(t->ndevs, 2);
     assert_int_equal(count_nodes(t, RONDO_NODE_PCI), 1);
     assert_int_equal(count_nodes(t, RONDO_NODE_NIC), 0);
-    direct_is(t, 0, 1, PHB, 24000); /* no relay by a GPU that nobody owns */
+    direct_is(t, 0, 1, PHB, 24000); /* GPUs without a rank do not relay */
     assert_int_equal(t->rank[0].rank, 7);
     assert_ptr_equal(rondo_topo_item(t, 1), item_of(&w, g2));
     world_end(&w, t);
 }
 
-static void an_unknown_bus_id_is_named(void **state)
+static void unknown_bus_id_error_names_it(void **state)
 {
     (void)state;
     struct world w = WORLD;
@@ -168,7 +168,7 @@ static void broadcom_levels_are_one_switch(void **state)
         assert_int_equal(count_nodes(t, RONDO_NODE_PCI), c[i].type == RONDO_PATH_PIX ? 1 : 2);
         world_end(&w, t);
     }
-    struct world w = WORLD; /* only two levels melt: a third below is a switch of its own */
+    struct world w = WORLD; /* only two levels merge: a third below is a switch of its own */
     int lower;
     amd(&w);
     broadcom_pair(&w, 0xc010, 0xa000, 0xa000, &lower);
@@ -199,9 +199,9 @@ static void links_between_switches(void **state)
     world_end(&w, t);
 }
 
-/* ---- cards ---- */
+/* ---- NICs ---- */
 
-static void functions_of_a_card_share_its_link(void **state)
+static void functions_of_a_nic_share_its_link(void **state)
 {
     (void)state;
     struct world w = WORLD;
@@ -210,7 +210,7 @@ static void functions_of_a_card_share_its_link(void **state)
     int n0 = net(&w, a, GEN3, 100000), n1 = net(&w, a, GEN3, 100000);
     int f0 = item_of(&w, item_of(&w, n0)->parent)->parent, f1 = item_of(&w, item_of(&w, n1)->parent)->parent;
     item_of(&w, f1)->pci.busid = item_of(&w, f0)->pci.busid + 1;
-    net_of(&w, add(&w, RONDO_ITEM_NIC, c), 0); /* a virtual one: no PCI device, speed unknown */
+    net_of(&w, add(&w, RONDO_ITEM_NIC, c), 0); /* a virtual NIC: no PCI device, speed unknown */
     struct rondo_topo *t = topo_of(&w);
     assert_int_equal(count_nodes(t, RONDO_NODE_NIC), 2);
     const struct rondo_topo_path *x = rondo_topo_wired(t, 0, net_at(t, 0)),
@@ -221,8 +221,8 @@ static void functions_of_a_card_share_its_link(void **state)
     world_end(&w, t);
 }
 
-/* Two ports of equal guid and port: one wire, whether on one card or on two; each is reached through its own
- * card only. */
+/* Two nets with equal guid and port share a wire, on one NIC or on two; each is reached only through its own
+ * NIC. */
 static void equal_ports_share_a_wire(void **state)
 {
     (void)state;
@@ -257,7 +257,7 @@ static void equal_ports_share_a_wire(void **state)
 
 /* ---- NVLink ---- */
 
-static void the_smaller_count_of_both_ends(void **state)
+static void nvlink_count_is_the_smaller_of_both_ends(void **state)
 {
     (void)state;
     struct world w = WORLD;
@@ -267,7 +267,7 @@ static void the_smaller_count_of_both_ends(void **state)
     }
     nvlink(&w, g[0], busid_of(&w, g[1]), 4, 0x030200);
     nvlink(&w, g[1], busid_of(&w, g[0]), 3, 0x030200);
-    nvlink(&w, g[0], busid_of(&w, g[2]), 2, 0); /* told at one end, in two items, the class unknown */
+    nvlink(&w, g[0], busid_of(&w, g[2]), 2, 0); /* reported at one end, in two items, of unknown class */
     nvlink(&w, g[0], busid_of(&w, g[2]), 1, 0);
     nvlinks(&w, g[0], g[3], 1);
     struct rondo_topo *t = topo_of(&w);
@@ -280,8 +280,8 @@ static void the_smaller_count_of_both_ends(void **state)
     world_end(&w, t);
 }
 
-/* One relay and no second; not onto PCI either. */
-static void a_relay_is_one_gpu(void **state)
+/* NVB has one relay, never a second, and does not continue over PCI. */
+static void nvb_paths_use_exactly_one_relay(void **state)
 {
     (void)state;
     struct world w = WORLD;
@@ -301,8 +301,8 @@ static void a_relay_is_one_gpu(void **state)
     world_end(&w, t);
 }
 
-/* A switch joins all; its links hide behind a virtual machine, are a PCI device, or are of unknown class. */
-static void switches_are_one_node(void **state)
+/* An NVSwitch connects all GPUs. Its links are hidden by a virtual machine, lead to a PCI device, or have an unknown class. */
+static void nvswitches_are_one_node(void **state)
 {
     (void)state;
     struct world w = WORLD;
@@ -323,12 +323,12 @@ static void switches_are_one_node(void **state)
     direct_is(t, 0, 2, NVL, 12 * 20600);
     direct_is(t, 0, t->npoints - 1, NVL, 18 * 20600);
     direct_is(t, 3, 0, NVL, 20600);
-    direct_is(t, 3, 1, PHB, 48000); /* GPU 0 does not pass on to a switch */
+    direct_is(t, 3, 1, PHB, 48000); /* GPU 0 does not relay to a switch */
     world_end(&w, t);
 }
 
 /* DGX-1V's hybrid cube mesh. */
-static void cube_mesh(void **state)
+static void cube_mesh_paths(void **state)
 {
     (void)state;
     static const int8_t links[8][8] = { { 0, 1, 1, 2, 2, 0, 0, 0 }, { 1, 0, 2, 1, 0, 2, 0, 0 },
@@ -394,7 +394,7 @@ static void intel_bridges_cost_a_fifth_more(void **state)
     world_end(&w, t);
 }
 
-static void the_slower_of_two_processors(void **state)
+static void sys_speed_is_the_slower_cpus(void **state)
 {
     (void)state;
     struct world w = WORLD;
@@ -410,9 +410,8 @@ static void the_slower_of_two_processors(void **state)
     world_end(&w, t);
 }
 
-/* Grace-Hopper: the card of the GPU's own CPU is P2C away; between GPUs, and from a CPU, a host bridge stays
- * one. */
-static void chip_to_chip(void **state)
+/* Grace-Hopper: from a GPU to a NIC of its own CPU is P2C; between GPUs, and from a CPU, it stays PHB. */
+static void c2c_paths(void **state)
 {
     (void)state;
     struct world w = WORLD;
@@ -439,8 +438,8 @@ static void chip_to_chip(void **state)
     world_end(&w, t);
 }
 
-/* NVLink to the CPU (Power): the card behind it is a host bridge away. */
-static void nvlink_to_the_cpu(void **state)
+/* NVLink to the CPU (Power): the NIC behind it is at PHB. */
+static void nvlink_to_the_cpu_gives_phb_nets(void **state)
 {
     (void)state;
     struct world w = WORLD;
@@ -457,9 +456,9 @@ static void nvlink_to_the_cpu(void **state)
     world_end(&w, t);
 }
 
-/* A good type does not hide a wide way that is needed further on: PIX is narrow here, and across the sockets
- * only width counts. */
-static void the_wide_way_is_not_lost(void **state)
+/* A better type does not hide a wider path that is needed further on: PIX is narrow here, and across the
+ * sockets only bandwidth counts. */
+static void a_better_type_does_not_hide_a_wider_path(void **state)
 {
     (void)state;
     struct world w = WORLD;
@@ -506,7 +505,7 @@ static void two_ranks_share_a_gpu(void **state)
     world_end(&w, t);
 }
 
-static void ranks_on_host_memory(void **state)
+static void hosts_attach_to_their_numa_node(void **state)
 {
     (void)state;
     struct world w = WORLD;
@@ -517,9 +516,9 @@ static void ranks_on_host_memory(void **state)
     net(&w, c[0], GEN4, 100000);
     host(&w, 0, 4);
     host(&w, 4, 4);
-    host(&w, 6, 8); /* most of them in the second */
-    host(&w, 4, 8); /* as many in both */
-    host(&w, 0, 0); /* unknown: in turn */
+    host(&w, 6, 8); /* most cores in the second node */
+    host(&w, 4, 8); /* as many in both nodes */
+    host(&w, 0, 0); /* unknown: round robin */
     host(&w, 0, 0);
     gpu(&w, c[0], 80, GEN4);
     struct rondo_topo *t = topo_of(&w);
@@ -539,8 +538,8 @@ static void ranks_on_host_memory(void **state)
     world_end(&w, t);
 }
 
-/* One NVLink domain over two hosts: processors are not joined. */
-static void hosts_of_a_domain(void **state)
+/* One NVLink domain over two hosts: their CPUs are not connected. */
+static void hosts_of_an_nvlink_domain_are_not_connected(void **state)
 {
     (void)state;
     struct world w = WORLD;
@@ -565,26 +564,26 @@ static void hosts_of_a_domain(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rates_are_the_tables),
+        cmocka_unit_test(link_speeds_follow_the_tables),
         cmocka_unit_test(pci_types_and_bandwidths),
         cmocka_unit_test(unowned_gpus_and_empty_bridges_are_left_out),
-        cmocka_unit_test(an_unknown_bus_id_is_named),
+        cmocka_unit_test(unknown_bus_id_error_names_it),
         cmocka_unit_test(broadcom_levels_are_one_switch),
         cmocka_unit_test(links_between_switches),
-        cmocka_unit_test(functions_of_a_card_share_its_link),
+        cmocka_unit_test(functions_of_a_nic_share_its_link),
         cmocka_unit_test(equal_ports_share_a_wire),
-        cmocka_unit_test(the_smaller_count_of_both_ends),
-        cmocka_unit_test(a_relay_is_one_gpu),
-        cmocka_unit_test(switches_are_one_node),
-        cmocka_unit_test(cube_mesh),
+        cmocka_unit_test(nvlink_count_is_the_smaller_of_both_ends),
+        cmocka_unit_test(nvb_paths_use_exactly_one_relay),
+        cmocka_unit_test(nvswitches_are_one_node),
+        cmocka_unit_test(cube_mesh_paths),
         cmocka_unit_test(intel_bridges_cost_a_fifth_more),
-        cmocka_unit_test(the_slower_of_two_processors),
-        cmocka_unit_test(chip_to_chip),
-        cmocka_unit_test(nvlink_to_the_cpu),
-        cmocka_unit_test(the_wide_way_is_not_lost),
+        cmocka_unit_test(sys_speed_is_the_slower_cpus),
+        cmocka_unit_test(c2c_paths),
+        cmocka_unit_test(nvlink_to_the_cpu_gives_phb_nets),
+        cmocka_unit_test(a_better_type_does_not_hide_a_wider_path),
         cmocka_unit_test(two_ranks_share_a_gpu),
-        cmocka_unit_test(ranks_on_host_memory),
-        cmocka_unit_test(hosts_of_a_domain),
+        cmocka_unit_test(hosts_attach_to_their_numa_node),
+        cmocka_unit_test(hosts_of_an_nvlink_domain_are_not_connected),
     };
     return cmocka_run_group_tests_name("topo_paths", tests, NULL, NULL);
 }

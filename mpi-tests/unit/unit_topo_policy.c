@@ -1,4 +1,4 @@
-/* What paths data may take: P2P, GPUDirect, PXN, flushes, nets and channels of a device. */
+/* What paths data may take: P2P, GPUDirect, PXN, flush_depends_on_sm_and_c2c, nets and channels of a device. */
 #include "topo_machine.h"
 
 static int net_at(const struct rondo_topo *topo, int i) { return rondo_topo_net_point(topo, i); }
@@ -97,7 +97,7 @@ static void p2p_through_sockets_on_small_amd_hosts(void **state)
     }
 }
 
-static void p2p_forbidden(void **state)
+static void p2p_can_be_disabled(void **state)
 {
     (void)state;
     struct world w = WORLD;
@@ -107,7 +107,7 @@ static void p2p_forbidden(void **state)
     }
     nvlinks(&w, g[0], g[3], 4);
     owned(&w, g[1]);
-    item_of(&w, g[1])->gpu.no_p2p = 1u << 2 | 1u << 1; /* said by one end; of itself it means nothing */
+    item_of(&w, g[1])->gpu.no_p2p = 1u << 2 | 1u << 1; /* reported by one end; means nothing alone */
     struct rondo_topo *t = topo_of(&w);
     assert_int_equal(p2p(t, 0, 1, "within"), 1);
     assert_int_equal(p2p(t, 1, 2, "GPUs 1 and 2"), 0);
@@ -115,7 +115,7 @@ static void p2p_forbidden(void **state)
     assert_int_equal(p2p(t, 1, 4, "path LOC"), 1);
     assert_int_equal(p2p(t, 0, 3, "reads"), 3);
     direct_is(t, 1, 2, PIX, 24000);
-    path_is(t, 1, 2, PHB, 20000); /* staged in host memory: Intel's bridge */
+    path_is(t, 1, 2, PHB, 20000); /* staged in host memory through Intel's host bridge */
     path_is(t, 2, 1, PHB, 20000);
     assert_int_equal(rondo_topo_path(t, 1, 2)->nhops, 5);
     world_end(&w, t);
@@ -140,10 +140,10 @@ static void without_p2p_and_without_shared_memory(void **state)
         assert_int_equal(p2p(t, 0, 1, "RONDO_P2P_DISABLE=1"), 0);
         assert_int_equal(p2p(t, 0, 3, "shared memory"), 0);
         direct_is(t, 0, 1, PIX, 24000);
-        assert_int_equal(t->ndevs, 5); /* nobody is dropped */
+        assert_int_equal(t->ndevs, 5); /* no device is dropped */
         if (shm) {
             path_is(t, 0, 1, NET, 24000);
-            path_is(t, 0, 2, NET, 12500); /* out by one card, in by the other */
+            path_is(t, 0, 2, NET, 12500); /* out through one NIC, in through the other */
             assert_int_equal(rondo_topo_path(t, 0, 2)->via, net_at(t, 0));
             assert_int_equal(rondo_topo_path(t, 3, 4)->type, RONDO_PATH_NET);
         } else {
@@ -153,7 +153,7 @@ static void without_p2p_and_without_shared_memory(void **state)
         }
         world_end(&w, t);
     }
-    struct world w = WORLD; /* no net either: sockets through the host */
+    struct world w = WORLD; /* no net either: sockets over the host */
     int c = amd(&w);
     gpu(&w, c, 80, GEN4);
     gpu(&w, c, 80, GEN4);
@@ -163,8 +163,8 @@ static void without_p2p_and_without_shared_memory(void **state)
     world_end(&w, t);
 }
 
-/* A NIC that is faster than the way between two GPUs splits nothing. */
-static void a_fast_card_splits_no_node(void **state)
+/* A NIC faster than the path between two GPUs does not split the node. */
+static void fast_nic_does_not_split_a_node(void **state)
 {
     (void)state;
     struct world w = WORLD;
@@ -248,14 +248,14 @@ static void gdr_over_c2c(void **state)
             gdr(t, 0, 0, 0, on ? "P2C is within RONDO_NET_GDR_LEVEL=P2C" : "RONDO_NET_GDR_C2C=0"), on);
         assert_int_equal(gdr(t, 1, 0, 0, "PHB is beyond RONDO_NET_GDR_LEVEL=PXB"), 0);
         assert_int_equal(rondo_topo_path(t, 0, net_at(t, 0))->type,
-                         RONDO_PATH_P2C); /* staged in the memory of the CPU that it passes anyway */
+                         RONDO_PATH_P2C); /* staged in the memory of the CPU on the path */
         assert_int_equal(rondo_topo_flush(t, 0), 0);
         world_end(&w, t);
     }
 }
 
-/* Before sm 80 cards read a GPU only when its peers are on NVLink or there are none; writing is free. */
-static void old_gpus_are_not_read(void **state)
+/* Before sm 80, NICs read a GPU only if its peers are on NVLink or it has none; they always write. */
+static void nics_do_not_read_old_gpus(void **state)
 {
     (void)state;
     for (int links = 0; links < 3; links++) {
@@ -276,9 +276,8 @@ static void old_gpus_are_not_read(void **state)
     }
 }
 
-/* As ranks on other processes learn it: two GPUs, each with a card beside it, and a third card that is no
- * RDMA card. */
-static void gdr_in_masks(void **state)
+/* As ranks in other processes see it: two GPUs, each with a NIC next to it, and a third NIC without RDMA. */
+static void gdr_masks_match_the_verdicts(void **state)
 {
     (void)state;
     struct world w = WORLD;
@@ -306,7 +305,7 @@ static void gdr_in_masks(void **state)
     world_end(&w, t);
 }
 
-static void flushes(void **state)
+static void flush_depends_on_sm_and_c2c(void **state)
 {
     (void)state;
     struct world w = WORLD;
@@ -327,7 +326,7 @@ static void flushes(void **state)
 
 /* ---- PXN ---- */
 
-/* Two sockets, a switch each, two GPUs and a card at each switch; NVLinks between all but the last pair. */
+/* Two sockets with a switch each; two GPUs and a NIC per switch; NVLinks between all pairs but the last. */
 static void pxn_world(struct world *w, int nvlinked)
 {
     int g[4];
@@ -386,7 +385,7 @@ static void pxn_refused(void **state)
     }
 }
 
-/* The nearer GPU goes through the wider one itself: it is nobody's relay. */
+/* The nearer GPU itself sends through the wider one, so it relays for nobody. */
 static void relays_that_are_relayed(void)
 {
     struct world w = WORLD;
@@ -402,8 +401,8 @@ static void relays_that_are_relayed(void)
     world_end(&w, t);
 }
 
-/* The relay: type first, then bandwidth, then the GPU whose own net it is; for a wider way too; on the own
- * host only. */
+/* The relay is chosen by path type, then bandwidth, then whose own net it is. A wider path is reason enough.
+ * Relays are on the same host. */
 static void pxn_picks_its_relay(void **state)
 {
     (void)state;
@@ -442,7 +441,7 @@ static void pxn_picks_its_relay(void **state)
     world_end(&v, t);
 }
 
-/* C2C hosts: the other CPU's cards through its GPU. */
+/* C2C hosts: the other CPU's NICs through its GPU. */
 static void pxn_over_c2c(void **state)
 {
     (void)state;
@@ -464,7 +463,7 @@ static void pxn_over_c2c(void **state)
 
 /* ---- nets and channels of a device ---- */
 
-/* gpus and nets on one switch: which net each device has for channels 0 and on. */
+/* GPUs and nets on one switch: each device's net for channels 0 and up. */
 static void nets_are(int gpus, int nets, const int8_t *expected, int channels)
 {
     struct world w = WORLD;
@@ -486,7 +485,7 @@ static void nets_are(int gpus, int nets, const int8_t *expected, int channels)
     world_end(&w, t);
 }
 
-static void net_of_device_and_channel(void **state)
+static void net_for_alternates_over_the_best_nets(void **state)
 {
     (void)state;
     nets_are(4, 4, (int8_t[]){ 0, 0, 2, 2, 1, 1, 3, 3 }, 2);
@@ -498,8 +497,8 @@ static void net_of_device_and_channel(void **state)
     nets_are(2, 0, (int8_t[]){ -1, -1 }, 1);
 }
 
-/* A narrow port next to the GPU is not its net when a wide one is further off; equally wide, the nearer. */
-static void the_best_nets_count(void **state)
+/* A wide port farther away beats a narrow one next to the GPU; of equally wide ones, the nearer wins. */
+static void only_the_widest_nets_are_used(void **state)
 {
     (void)state;
     struct world w = WORLD;
@@ -516,7 +515,7 @@ static void the_best_nets_count(void **state)
     world_end(&w, t);
 }
 
-static void channels_of_a_peer(void **state)
+static void p2p_channels_follow_the_bandwidth(void **state)
 {
     (void)state;
     struct world w = WORLD;
@@ -534,7 +533,7 @@ static void channels_of_a_peer(void **state)
     assert_int_equal(rondo_topo_p2p_channels(t, 0, 0), 1);
     assert_int_equal(rondo_topo_p2p_channels(t, 0, 1), 2);
     assert_int_equal(rondo_topo_p2p_channels(t, 0, 2), 16);
-    assert_int_equal(rondo_topo_p2p_channels(t, 1, 3), 64); /* no more than there are */
+    assert_int_equal(rondo_topo_p2p_channels(t, 1, 3), 64); /* no more than exist */
     assert_int_equal(rondo_topo_p2p_channels(t, 1, 2), 2);
     assert_int_equal(rondo_topo_p2p_channels(t, 0, -1), 4); /* 48000 / 14000 */
     world_end(&w, t);
@@ -553,22 +552,22 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(p2p_by_level),
         cmocka_unit_test(p2p_through_sockets_on_small_amd_hosts),
-        cmocka_unit_test(p2p_forbidden),
+        cmocka_unit_test(p2p_can_be_disabled),
         cmocka_unit_test(without_p2p_and_without_shared_memory),
-        cmocka_unit_test(a_fast_card_splits_no_node),
+        cmocka_unit_test(fast_nic_does_not_split_a_node),
         cmocka_unit_test(gdr_by_level),
         cmocka_unit_test(gdr_capabilities),
         cmocka_unit_test(gdr_over_c2c),
-        cmocka_unit_test(gdr_in_masks),
-        cmocka_unit_test(old_gpus_are_not_read),
-        cmocka_unit_test(flushes),
+        cmocka_unit_test(gdr_masks_match_the_verdicts),
+        cmocka_unit_test(nics_do_not_read_old_gpus),
+        cmocka_unit_test(flush_depends_on_sm_and_c2c),
         cmocka_unit_test(pxn_avoids_the_cpu),
         cmocka_unit_test(pxn_refused),
         cmocka_unit_test(pxn_picks_its_relay),
         cmocka_unit_test(pxn_over_c2c),
-        cmocka_unit_test(net_of_device_and_channel),
-        cmocka_unit_test(the_best_nets_count),
-        cmocka_unit_test(channels_of_a_peer),
+        cmocka_unit_test(net_for_alternates_over_the_best_nets),
+        cmocka_unit_test(only_the_widest_nets_are_used),
+        cmocka_unit_test(p2p_channels_follow_the_bandwidth),
     };
     return cmocka_run_group_tests_name("topo_policy", tests, NULL, NULL);
 }

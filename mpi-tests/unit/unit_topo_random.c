@@ -1,7 +1,7 @@
 /*
- * 2,000 random machines: NUMA nodes, bridges, GPUs of many kinds, NVLinks that are missing on some pairs,
- * cards with and without known speed. Paths, bounds and channels keep their promises on all of them, and the
- * same machine gives the same answer twice.
+ * 2,000 random machines: NUMA nodes, bridges, GPUs of many kinds, NVLinks between some pairs, NICs with and
+ * without known speed. The invariants of paths, bounds and channels hold on all of them, and the same machine
+ * gives the same result twice.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "topo/search_step.h"
 
-/* One thread: ThreadSanitizer has nothing to find here, and takes thirty times as long. */
+/* Single-threaded: ThreadSanitizer finds nothing here and takes thirty times as long. */
 #ifdef __SANITIZE_THREAD__
 enum { MACHINES = 50 };
 #else
@@ -142,8 +142,8 @@ static void random_machine(struct rondo_machine *m)
     }
 }
 
-/* Hops lead from one end to the other, the bandwidth is what the narrowest leaves, and types are the same
- * both ways as the wires are. */
+/* Hops lead from one end to the other, the bandwidth is that of the narrowest link, and types are symmetric
+ * like the wires. */
 static void check_direct(const struct rondo_topo *t, int a, int b)
 {
     const struct rondo_topo_path *p = rondo_topo_wired(t, a, b), *q = rondo_topo_wired(t, b, a);
@@ -164,7 +164,7 @@ static void check_direct(const struct rondo_topo *t, int a, int b)
     }
 }
 
-/* By way of a CPU nothing gets better: a direct path is at most as bad as the two halves (a CPU adds PHB). */
+/* A detour over a CPU is never better: a path is at most as bad as its two halves (a CPU adds PHB). */
 static void check_triangle(const struct rondo_topo *t, int a, int b)
 {
     const struct rondo_topo_path *p = rondo_topo_wired(t, a, b);
@@ -222,7 +222,7 @@ static void check_graphs(const struct rondo_topo *t, unsigned seed)
     }
 }
 
-static void random_machines(void **state)
+static void random_machines_keep_all_invariants(void **state)
 {
     (void)state;
     for (unsigned seed = 1; seed <= MACHINES; seed++) {
@@ -252,6 +252,6 @@ static void random_machines(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(random_machines) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(random_machines_keep_all_invariants) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

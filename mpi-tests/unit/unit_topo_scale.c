@@ -1,4 +1,4 @@
-/* What stitching a large job takes. */
+/* Time and memory of stitching a large job. */
 #include "topo_job.h"
 
 #include <time.h>
@@ -42,7 +42,7 @@ static void measure(const struct kind *kind, int nranks, int nlocal, size_t most
     free(rank);
 }
 
-/* The times are for the reader: they fail nothing. */
+/* The times are only printed. */
 static void memory_of_large_jobs_is_bounded(void **state)
 {
     struct kind *kind = calloc(1, sizeof(*kind));
@@ -59,7 +59,7 @@ static void memory_of_large_jobs_is_bounded(void **state)
     free(kind);
 }
 
-static void simulation_prints_a_line_for_each_size(void **state)
+static void simulation_prints_one_line_per_size(void **state)
 {
     static struct rondo_item item = { .kind = RONDO_ITEM_NET,
                                       .net = { .name = "mlx5_2", .port = 1, .rail = 3 } };
@@ -88,7 +88,7 @@ static void simulation_prints_a_line_for_each_size(void **state)
     assert_int_equal(rondo_graphs_pack_topo(&topo, kind->graph, &kind->bytes, &kind->nbytes), RONDO_SUCCESS);
     rondo_graphs_nets(kind->bytes, &net);
     assert_int_equal(net.rail, 3);
-    assert_string_equal(net.name, "mlx5_2:1"); /* as the verbs device calls it */
+    assert_string_equal(net.name, "mlx5_2:1"); /* the verbs device's name */
     rondo_free(kind->bytes);
     snprintf(item.net.name, sizeof item.net.name, "eth0 \xc3");
     item.net.port = 0;
@@ -96,8 +96,7 @@ static void simulation_prints_a_line_for_each_size(void **state)
     rondo_graphs_nets(kind->bytes, &net);
     assert_string_equal(net.name, "eth0??");
     rondo_free(kind->bytes);
-    for (int id = 0; id < RONDO_NUM_GRAPHS;
-         id++) { /* what nobody uses may be called differently on equal nodes */
+    for (int id = 0; id < RONDO_NUM_GRAPHS; id++) { /* unused nets may have different names on equal nodes */
         memset(kind->graph[id].net, 0xff, sizeof kind->graph[id].net);
     }
     assert_int_equal(rondo_graphs_pack_topo(&topo, kind->graph, &kind->bytes, &kind->nbytes), RONDO_SUCCESS);
@@ -124,10 +123,10 @@ static void simulation_prints_a_line_for_each_size(void **state)
 
 int main(void)
 {
-    rondo_log_mask = RONDO_LOG_NONE; /* the sentences are looked at, not read */
+    rondo_log_mask = RONDO_LOG_NONE; /* tests check the sentences */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_of_large_jobs_is_bounded),
-        cmocka_unit_test(simulation_prints_a_line_for_each_size),
+        cmocka_unit_test(simulation_prints_one_line_per_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

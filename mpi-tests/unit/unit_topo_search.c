@@ -1,5 +1,4 @@
-/* The search on single points: where NCCL answers badly, what limits mean, what is refused, what does not
- * depend on anything. */
+/* Single properties of the search: cases where NCCL does badly, limits, checks, independence of numbering. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -45,12 +44,12 @@ static void found_release(struct found *f)
 }
 
 /*
- * NCCL's answers in these cases are 1 x 0.1 GB/s (no speed of its table fits Blackwell cards on PCIe, or
- * slots of Gen3 x1), a tree of 8 x 0.24 GB/s beside a ring of 24 (C2C is left out), one server that falls
- * apart, 12 x 30 for a tree where 12 x 40 is possible (search budget), and speeds rounded down to a table.
+ * NCCL's results in these cases: 1 x 0.1 GB/s (no speed in its table suits Blackwell GPUs on PCIe, or Gen3 x1
+ * slots), a tree of 8 x 0.24 GB/s beside a ring of 24 (it ignores C2C), one server without a graph, 12 x 30 for
+ * a tree where 12 x 40 is possible (search budget), and speeds rounded down to the table's.
  * MB/s: more than `above`.
  */
-static void better_where_nccl_answers_badly(void **state)
+static void search_beats_nccl_where_nccl_does_badly(void **state)
 {
     static const struct {
         const char *machine, *devices;
@@ -89,8 +88,8 @@ static void better_where_nccl_answers_badly(void **state)
     }
 }
 
-/* Numbers of ranks and where they sit decide, not what else is in the machine: subsets of equal shape give
- * equal channels. */
+/* Only the ranks and their places matter, not the rest of the machine: subsets of equal shape give equal
+ * channels. */
 static void equal_subsets_give_equal_channels(void **state)
 {
     static const char *const subsets[] = { "0-3", "4-7", "0,2,4,6", "1,3,5,7" };
@@ -106,7 +105,7 @@ static void equal_subsets_give_equal_channels(void **state)
     }
 }
 
-static void limits_on_channels_hold(void **state)
+static void channel_limits_hold(void **state)
 {
     (void)state;
     for (int most = 1; most <= 16; most *= 2) {
@@ -126,9 +125,9 @@ static void limits_on_channels_hold(void **state)
     }
 }
 
-/* Rails: without crossing, a channel leaves where it came in; with mirroring, odd channels are the even ones
- * backwards. */
-static void rails_are_kept(void **state)
+/* Rails: without crossing, a channel leaves through the net it entered; with mirroring, odd channels mirror
+ * even ones. */
+static void cross_nic_controls_rails(void **state)
 {
     (void)state;
     for (int cross = 0; cross <= 2; cross++) {
@@ -153,8 +152,8 @@ static void rails_are_kept(void **state)
     }
 }
 
-/* What is wrong with a graph is said. */
-static void check_refuses_what_cannot_be(void **state)
+/* The error says what is wrong with a graph. */
+static void check_refuses_invalid_graphs(void **state)
 {
     struct rondo_topo_options options = RONDO_TOPO_OPTIONS_DEFAULT;
     struct found f;
@@ -185,8 +184,8 @@ static void check_refuses_what_cannot_be(void **state)
     found_release(&f);
 }
 
-/* Cuts that are known by hand, MB/s. */
-static void bounds_are_those_of_the_narrowest_cut(void **state)
+/* Cuts derived by hand, MB/s. */
+static void bounds_equal_the_narrowest_cut(void **state)
 {
     static const struct {
         const char *machine, *devices;
@@ -196,9 +195,9 @@ static void bounds_are_those_of_the_narrowest_cut(void **state)
         { "dgx_h100", NULL, 1, 18 * 20600, "the links of GPU" },  /* each GPU: 18 NVLinks */
         { "dgx_h100", NULL, 2, 8 * 48000, "the nets" },           /* eight Gen5 x16 slots */
         { "dgx_a100", NULL, 2, 8 * 24000, "the nets" },           /* eight Gen4 x16 slots */
-        { "aws_p4d", NULL, 2, 4 * 12000, "the nets" },            /* four cards in Gen3 x16 slots */
+        { "aws_p4d", NULL, 2, 4 * 12000, "the nets" },            /* four NICs in Gen3 x16 slots */
         { "l40s_8", NULL, 1, 22000, "the cut around CPU" },       /* the link between the sockets */
-        { "asym_3p1", NULL, 1, 10000, "" },                       /* the same, or all that GPU 3 has */
+        { "asym_3p1", NULL, 1, 10000, "" },                       /* the same, or all links of GPU 3 */
         { "rtxpro6000_8", NULL, 2, 32000, "the cut around CPU" }, /* the sockets' link, both ways */
         { "dgx1v", NULL, 1, 6 * 20000, "the links of GPU" },      /* six NVLinks */
         { "cpu_dual", NULL, 1, 22000, "the links of HOST" },
@@ -219,8 +218,8 @@ static void bounds_are_those_of_the_narrowest_cut(void **state)
     }
 }
 
-/* Devices that nothing joins still get a graph, which says what it is. */
-static void the_search_never_fails(void **state)
+/* Unconnected devices still get a graph, marked as fallback. */
+static void search_lays_channels_without_any_path(void **state)
 {
     struct rondo_topo_options options = RONDO_TOPO_OPTIONS_DEFAULT;
     struct found f;
@@ -237,13 +236,13 @@ static void the_search_never_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(better_where_nccl_answers_badly),
+        cmocka_unit_test(search_beats_nccl_where_nccl_does_badly),
         cmocka_unit_test(equal_subsets_give_equal_channels),
-        cmocka_unit_test(limits_on_channels_hold),
-        cmocka_unit_test(rails_are_kept),
-        cmocka_unit_test(check_refuses_what_cannot_be),
-        cmocka_unit_test(bounds_are_those_of_the_narrowest_cut),
-        cmocka_unit_test(the_search_never_fails),
+        cmocka_unit_test(channel_limits_hold),
+        cmocka_unit_test(cross_nic_controls_rails),
+        cmocka_unit_test(check_refuses_invalid_graphs),
+        cmocka_unit_test(bounds_equal_the_narrowest_cut),
+        cmocka_unit_test(search_lays_channels_without_any_path),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

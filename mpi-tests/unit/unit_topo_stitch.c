@@ -1,10 +1,10 @@
-/* Rings and trees over nodes, against what a walk along the definitions finds. */
+/* Compare rings and trees over nodes with a direct implementation of their definitions. */
 #include "topo_job.h"
 
 #include "layout/double_tree.h"
 #include "topo/stitch_impl.h"
 
-/* ---- what is expected, from the definitions ---- */
+/* ---- the definitions ---- */
 
 struct expect {
     int nchannels, base; /* of the job, of a node's graphs */
@@ -59,8 +59,8 @@ static void expect_ring(const struct job *job, struct expect *e, int channel)
     }
 }
 
-/* Parent of a position in one of the two trees over n, and whether it is the left child there: the only child
- * of the root is the right one. */
+/* @return the parent of a position in one of the two trees over n, and whether it is its left child. The root's
+ * only child is a right one. */
 static int tree_parent(int n, int which, int i, int *left)
 {
     int bit = 1, up, j = which == 0 ? i : n % 2 == 0 ? n - 1 - i : (i - 1 + n) % n;
@@ -116,7 +116,7 @@ static void expect_tree(const struct job *job, struct expect *e, int channel)
     }
 }
 
-/* ---- one channel against it ---- */
+/* ---- compare one channel ---- */
 
 static void channel_is_as_expected(const struct job *job, const struct rondo_stitch *stitch,
                                    const struct expect *e, int channel)
@@ -151,8 +151,7 @@ static void channel_is_as_expected(const struct job *job, const struct rondo_sti
     assert_int_equal(nedges, n - 1);
 }
 
-/* From a rank to another over the neighbours that `toward` names, in no more hops than there are up and down.
- */
+/* Following `toward` leads from one rank to another in at most the hops up and down the tree. */
 static void toward_leads_there(const struct job *job, const struct rondo_stitch *stitch,
                                const struct expect *e, int channel)
 {
@@ -193,7 +192,7 @@ static void nets_are_as_expected(const struct job *job, const struct rondo_stitc
     }
 }
 
-/* What a node calls its nets is known to all. */
+/* All ranks know the names of a node's nets. */
 static void nets_have_their_names(const struct job *job, const struct rondo_stitch *stitch)
 {
     for (int r = 0; r < job->nranks; r++) {
@@ -279,7 +278,7 @@ static void job_is_as_expected(struct job *job)
     free(e);
 }
 
-static void random_jobs_are_stitched_as_defined(void **state)
+static void random_jobs_match_the_definitions(void **state)
 {
     (void)state;
     for (int i = 0; i < 400; i++) {
@@ -304,7 +303,7 @@ static void stitch_two(struct job *job, struct rondo_stitch **stitch)
 }
 
 /* Two nodes of eight GPUs and one net each. */
-static void two_node_ring_of_the_seed_document(void **state)
+static void two_nodes_of_eight_gpus_form_one_ring(void **state)
 {
     static const int16_t order[2][8] = { { 0, 7, 6, 3, 2, 5, 4, 1 }, { 2, 1, 0, 5, 4, 7, 6, 3 } };
     static const int32_t ring[16] = { 0, 7, 6, 3, 2, 5, 4, 1, 10, 9, 8, 13, 12, 15, 14, 11 };
@@ -330,9 +329,8 @@ static void two_node_ring_of_the_seed_document(void **state)
     job_free(job);
 }
 
-/* Eight GPUs with a net of their own, rings in mirrored pairs: in at net 2k and out at 2k - 1, and the other
- * way round. */
-static void mirrored_channels_meet_on_their_rail(void **state)
+/* Eight GPUs with a net each, rings in mirrored pairs: in at net 2k and out at 2k - 1, and the reverse. */
+static void mirrored_channels_stay_on_their_rail(void **state)
 {
     (void)state;
     for (int nnodes = 2; nnodes <= 10; nnodes += 2) {
@@ -370,9 +368,8 @@ static void mirrored_channels_meet_on_their_rail(void **state)
     }
 }
 
-/* What ranks of one node in host memory had before there were graphs: double trees over the ring of channel
- * 0, tree c & 1 for channel c. */
-static void host_memory_of_one_node_has_the_double_trees_over_its_ring(void **state)
+/* Ranks on host memory of one node use double trees over the ring of channel 0: tree c & 1 for channel c. */
+static void host_memory_of_one_node_uses_double_trees_over_its_ring(void **state)
 {
     (void)state;
     for (int n = 1; n <= MAX_DEVS; n++) {
@@ -409,8 +406,8 @@ static void host_memory_of_one_node_has_the_double_trees_over_its_ring(void **st
     }
 }
 
-/* Every node is a leaf in exactly one tree over nodes; of an odd number one node is inner in both; no path is
- * longer than it must be. */
+/* Every node is a leaf in exactly one tree over nodes, except that with an odd number one node is inner in
+ * both; no path is longer than necessary. */
 static void node_is_leaf_in_exactly_one_tree(void **state)
 {
     (void)state;
@@ -483,7 +480,7 @@ static void channels_are_doubled_and_limited(void **state)
 
 /* ---- keys of the network ---- */
 
-static void nodes_of_a_switch_have_one_key(void **state)
+static void nodes_of_a_switch_sort_together(void **state)
 {
     static const char *const order[] = { "s0.s2.a", "s0.s4.b", "s0.s10.c", "s1.s2.d", "s1.s4.e", "s12.s1.f" };
     uint64_t key[6];
@@ -498,8 +495,8 @@ static void nodes_of_a_switch_have_one_key(void **state)
         assert_true(i == 0 || key[i - 1] < key[i]);
     }
     assert_true(key[0] >> 43 == key[1] >> 43 && key[0] >> 43 != key[3] >> 43);
-    /* More levels than fit: those at the bottom still tell, and a switch of one name below another one is
-     * another switch. */
+    /* With more levels than fit, the lowest ones still count; equal names below different switches are
+     * different switches. */
     assert_true(rondo_fabric_key("a.b.c.d1.n") != rondo_fabric_key("a.b.c.d2.n"));
     assert_true(rondo_fabric_key("a.b.c.d1.n") == rondo_fabric_key("a.b.c.d1.m"));
     assert_true(rondo_fabric_key("a.x.c.d1.n") != rondo_fabric_key("a.b.c.d1.n"));
@@ -507,7 +504,7 @@ static void nodes_of_a_switch_have_one_key(void **state)
     assert_true(rondo_fabric_key("...") != 0);
 }
 
-static void keys_that_tell_nothing_leave_the_order(void **state)
+static void useless_keys_leave_the_order(void **state)
 {
     static const struct {
         uint64_t key[3];
@@ -537,8 +534,8 @@ static void keys_that_tell_nothing_leave_the_order(void **state)
 
 /* ---- the check ---- */
 
-/* Each change of what a stitch holds must be seen. */
-static void check_sees_what_is_broken(void **state)
+/* The check must detect each change of a stitch's contents. */
+static void check_detects_every_corruption(void **state)
 {
     (void)state;
     struct job *job = job_new();
@@ -576,17 +573,17 @@ static void check_sees_what_is_broken(void **state)
 
 int main(void)
 {
-    rondo_log_mask = RONDO_LOG_NONE; /* the sentences are looked at, not read */
+    rondo_log_mask = RONDO_LOG_NONE; /* tests check the sentences */
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_jobs_are_stitched_as_defined),
-        cmocka_unit_test(two_node_ring_of_the_seed_document),
-        cmocka_unit_test(mirrored_channels_meet_on_their_rail),
-        cmocka_unit_test(host_memory_of_one_node_has_the_double_trees_over_its_ring),
+        cmocka_unit_test(random_jobs_match_the_definitions),
+        cmocka_unit_test(two_nodes_of_eight_gpus_form_one_ring),
+        cmocka_unit_test(mirrored_channels_stay_on_their_rail),
+        cmocka_unit_test(host_memory_of_one_node_uses_double_trees_over_its_ring),
         cmocka_unit_test(node_is_leaf_in_exactly_one_tree),
         cmocka_unit_test(channels_are_doubled_and_limited),
-        cmocka_unit_test(nodes_of_a_switch_have_one_key),
-        cmocka_unit_test(keys_that_tell_nothing_leave_the_order),
-        cmocka_unit_test(check_sees_what_is_broken),
+        cmocka_unit_test(nodes_of_a_switch_sort_together),
+        cmocka_unit_test(useless_keys_leave_the_order),
+        cmocka_unit_test(check_detects_every_corruption),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

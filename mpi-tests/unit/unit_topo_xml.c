@@ -1,4 +1,4 @@
-/* Topology files: what is read and how, and what is refused, with which words. */
+/* Topology files: how they are read, and the errors for those that are refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,7 +8,7 @@
 #include "topo_texts.h"
 #include "topo/xml/xml_read.h"
 
-/* ---- what is read ---- */
+/* ---- reading ---- */
 
 static const char all_fields[] =
     "<system version=\"1\">\n"
@@ -108,8 +108,8 @@ static void all_fields_are_read(void **state)
     rondo_machine_release(&m);
 }
 
-/* NCCL's parser fails here, or takes a value silently for another. */
-static void traps_are_none(void **state)
+/* NCCL's parser fails here, or silently misreads a value. */
+static void values_that_nccl_misreads_are_read_correctly(void **state)
 {
     (void)state;
     static const struct {
@@ -132,8 +132,7 @@ static void traps_are_none(void **state)
                         "numaid=\"-1\"\n>\n\t</cpu>\n</system>"));
     assert_int_equal(item_at(&m, RONDO_ITEM_CPU, 0)->cpu.numa, -1);
     rondo_machine_release(&m);
-    /* Classes with and without 0x, short and upper case; unknown elements and attributes; what files leave
-     * out. */
+    /* Classes with and without 0x, short and upper case; unknown elements and attributes; defaults. */
     assert_ok(
         parse(&m, CPU
               "<pci busid=\"0000:17:00.0\" class=\"030200\" colour=\"blue\"><gpu/><thing><gpu/></thing></pci>"
@@ -171,7 +170,7 @@ static size_t wide_text(char *wide, const char *text, int big, int mark)
     return n;
 }
 
-static void encodings(void **state)
+static void utf8_and_utf16_are_read_others_refused(void **state)
 {
     (void)state;
     struct rondo_machine m = { 0 };
@@ -189,7 +188,7 @@ static void encodings(void **state)
         assert_int_equal(rondo_machine_parse(&m, wide, n - 1, "wide"), RONDO_INVALID_ARGUMENT);
         assert_says("wide: damaged or truncated UTF-16");
     }
-    /* A declaration of another encoding is ignored: no module of iconv is loaded for a file. */
+    /* A declared encoding is ignored: no file makes iconv load a module. */
     assert_ok(parse(
         &m, "<?xml version=\"1.0\" encoding=\"utf-7\"?><system version=\"1\"><cpu numaid=\"5\"/></system>"));
     rondo_machine_release(&m);
@@ -210,7 +209,7 @@ static void encodings(void **state)
     assert_int_equal(rondo_machine_parse(&m, "\xef\xbb\xbf", 3, "m.xml"), RONDO_INVALID_ARGUMENT);
 }
 
-static void hwloc_is_told_by_its_root(void **state)
+static void hwloc_files_are_recognized_by_their_root(void **state)
 {
     (void)state;
     hwloc_topology_t topology;
@@ -225,7 +224,7 @@ static void hwloc_is_told_by_its_root(void **state)
     assert_ok(rondo_machine_parse(&m, text, strlen(text), "h.xml"));
     assert_int_equal(rondo_machine_count(&m, RONDO_ITEM_CPU), 2);
     assert_string_equal(m.source, "h.xml");
-    /* hwloc would follow what is declared. */
+    /* hwloc would follow the declaration. */
     char *place = strstr(text, "UTF-8");
     assert_true(place && place < strstr(text, "?>"));
     memcpy(place, "UTF-7", 5);
@@ -238,7 +237,7 @@ static void hwloc_is_told_by_its_root(void **state)
 
 /* ---- NVLinks ---- */
 
-static void links_go_both_ways(void **state)
+static void nvlinks_become_symmetric(void **state)
 {
     (void)state;
     static const struct {
@@ -248,9 +247,9 @@ static void links_go_both_ways(void **state)
         { CPU GPU_A TO_B(4) GPU_END GPU_B TO_A(4) GPU_END END, 4 },
         { CPU GPU_A TO_B(4) GPU_END GPU_B TO_A(2) GPU_END END, 2 }, /* the smaller */
         { CPU GPU_A TO_B(1) GPU_END GPU_B TO_A(3) GPU_END END, 1 },
-        { CPU GPU_A TO_B(4) GPU_END GPU_B GPU_END END, 4 }, /* the other is added */
+        { CPU GPU_A TO_B(4) GPU_END GPU_B GPU_END END, 4 }, /* the other direction is added */
         { CPU GPU_A GPU_END GPU_B TO_A(3) GPU_END END, 3 },
-        { CPU GPU_A TO_B(1) TO_B(1) GPU_END GPU_B TO_A(2) GPU_END END, 2 }, /* one element a link */
+        { CPU GPU_A TO_B(1) TO_B(1) GPU_END GPU_B TO_A(2) GPU_END END, 2 }, /* one element per link */
         { CPU GPU_A TO_B(1) TO_B(1) GPU_END GPU_B GPU_END END, 2 },
     };
     for (size_t i = 0; i < RONDO_COUNTOF(all); i++) {
@@ -275,7 +274,7 @@ static void links_go_both_ways(void **state)
     assert_says("m.xml:5: more than 1024 NVLinks to one target in total");
 }
 
-/* ---- what is refused ---- */
+/* ---- errors ---- */
 
 static const struct {
     const char *text, *part;
@@ -365,7 +364,7 @@ static const struct {
     { "", "m.xml: 0 bytes, expected XML" },
 };
 
-static void errors_name_the_place(void **state)
+static void errors_name_file_line_and_element(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RONDO_COUNTOF(refused); i++) {
@@ -380,7 +379,7 @@ static void errors_name_the_place(void **state)
     }
 }
 
-static void a_cut_file_is_refused_wherever_it_is_cut(void **state)
+static void every_truncation_is_refused(void **state)
 {
     (void)state;
     static const char text[] = CPU GPU_A TO_B(4) GPU_END GPU_B TO_A(4) GPU_END
@@ -409,7 +408,7 @@ static void documents_with_dtds_are_refused(void **state)
         "\"&a;&a;&a;&a;&a;&a;&a;&a;&a;&a;\">"
         "<!ENTITY c \"&b;&b;&b;&b;&b;&b;&b;&b;&b;&b;\"><!ENTITY d \"&c;&c;&c;&c;&c;&c;&c;&c;&c;&c;\">]>"
         "<system version=\"1\"><cpu numaid=\"&d;\"/></system>",
-        /* hwloc's name is no way round */
+        /* hwloc's DOCTYPE does not get around this */
         "<!DOCTYPE topology SYSTEM \"hwloc2.dtd\"><system version=\"1\"><cpu numaid=\"0\"/></system>",
         "<!DOCTYPE topology [<!ENTITY a \"0\">]><topology version=\"2.0\">&a;</topology>",
         "<!DOCTYPE topology [<!ATTLIST object type CDATA \"Machine\">]><topology version=\"2.0\"/>",
@@ -427,7 +426,7 @@ static void documents_with_dtds_are_refused(void **state)
     struct rondo_machine m;
     assert_int_equal(parse(&m, CPU "<nic><net name=\"&#97;&amp;\" colour=\"&quot;\"/></nic>" END),
                      RONDO_INVALID_ARGUMENT);
-    assert_says("expected a name"); /* the five entities of XML are read, and then the value is judged */
+    assert_says("expected a name"); /* XML's five entities are decoded before the value is checked */
 }
 
 static void sizes_are_bounded(void **state)
@@ -497,12 +496,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_fields_are_read),
-        cmocka_unit_test(traps_are_none),
-        cmocka_unit_test(encodings),
-        cmocka_unit_test(hwloc_is_told_by_its_root),
-        cmocka_unit_test(links_go_both_ways),
-        cmocka_unit_test(errors_name_the_place),
-        cmocka_unit_test(a_cut_file_is_refused_wherever_it_is_cut),
+        cmocka_unit_test(values_that_nccl_misreads_are_read_correctly),
+        cmocka_unit_test(utf8_and_utf16_are_read_others_refused),
+        cmocka_unit_test(hwloc_files_are_recognized_by_their_root),
+        cmocka_unit_test(nvlinks_become_symmetric),
+        cmocka_unit_test(errors_name_file_line_and_element),
+        cmocka_unit_test(every_truncation_is_refused),
         cmocka_unit_test(documents_with_dtds_are_refused),
         cmocka_unit_test(sizes_are_bounded),
         cmocka_unit_test(attributes_are_bounded),

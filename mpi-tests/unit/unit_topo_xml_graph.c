@@ -1,4 +1,4 @@
-/* Graph files: what is read and how, what is refused, and that what is written is read back the same. */
+/* Graph files: reading, errors, and round trips. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -207,7 +207,7 @@ static void assert_graphs_equal(const struct rondo_graph *a, const struct rondo_
     }
 }
 
-static void graphs_are_read_back(void **state)
+static void written_graphs_are_read_back(void **state)
 {
     (void)state;
     static const char hosts[] = "<system version=\"1\"><cpu numaid=\"0\" affinity=\"ff\" arch=\"x86_64\" "
@@ -231,8 +231,8 @@ static void graphs_are_read_back(void **state)
     }
 }
 
-/* A graph of a job of several nodes, on one node: the nets do not matter. */
-static void one_node_has_no_nets(void **state)
+/* On one node, the nets of a graph written for several nodes are ignored. */
+static void on_one_node_nets_are_ignored(void **state)
 {
     (void)state;
     struct node node;
@@ -251,8 +251,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(graphs_are_read),
         cmocka_unit_test(graphs_are_refused),
-        cmocka_unit_test(graphs_are_read_back),
-        cmocka_unit_test(one_node_has_no_nets),
+        cmocka_unit_test(written_graphs_are_read_back),
+        cmocka_unit_test(on_one_node_nets_are_ignored),
     };
     return cmocka_run_group_tests(tests, directory_make, directory_remove);
 }

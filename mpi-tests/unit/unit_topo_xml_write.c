@@ -1,4 +1,4 @@
-/* Topology files on the disk, and that what is written is read back the same. */
+/* Topology files on disk, and round trips. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include "topo_texts.h"
 
-static void files_that_are_none(void **state)
+static void directories_and_unreadable_files_are_refused(void **state)
 {
     (void)state;
     struct rondo_machine m = { 0 };
@@ -25,12 +25,12 @@ static void files_that_are_none(void **state)
     assert_int_equal(rondo_machine_read(&m, path("empty")), RONDO_INVALID_ARGUMENT);
     assert_says("0 bytes, expected XML");
     assert_int_equal(chmod(path("empty"), 0), 0);
-    if (access(path("empty"), R_OK) != 0) { /* root may read all */
+    if (access(path("empty"), R_OK) != 0) { /* root may read everything */
         assert_int_equal(rondo_machine_read(&m, path("empty")), RONDO_INVALID_ARGUMENT);
         assert_says("cannot open ");
         assert_says(": Permission denied");
     }
-    /* Beyond the limit, but without blocks on the disk. */
+    /* Larger than the limit, but sparse. */
     assert_int_equal(chmod(path("empty"), 0600), 0);
     assert_int_equal(truncate(path("empty"), RONDO_XML_MAX_BYTES + 1), 0);
     assert_int_equal(rondo_machine_read(&m, path("empty")), RONDO_INVALID_ARGUMENT);
@@ -38,12 +38,12 @@ static void files_that_are_none(void **state)
     unlink(path("empty"));
 }
 
-static void writing_leaves_the_file_or_nothing(void **state)
+static void writing_is_all_or_nothing(void **state)
 {
     (void)state;
     struct rondo_machine m, back = { 0 };
     assert_ok(parse(&m, CPU GPU_A GPU_END END));
-    for (int i = 0; i < 2; i++) { /* also over an older one */
+    for (int i = 0; i < 2; i++) { /* also replaces an older file */
         assert_ok(rondo_machine_write(&m, path("m.xml")));
         assert_int_equal(files_here(), 1);
     }
@@ -54,7 +54,7 @@ static void writing_leaves_the_file_or_nothing(void **state)
     assert_int_equal(rondo_machine_write(&m, path("no/such")), RONDO_SYSTEM_ERROR);
     assert_says("cannot write ");
     assert_says(": No such file");
-    assert_ok(rondo_machine_write(&m, "/dev/null")); /* not replaced by a file */
+    assert_ok(rondo_machine_write(&m, "/dev/null")); /* a device is not replaced by a file */
     struct stat st;
     assert_int_equal(stat("/dev/null", &st), 0);
     assert_true(S_ISCHR(st.st_mode));
@@ -68,7 +68,7 @@ static void writing_leaves_the_file_or_nothing(void **state)
 
 /* ---- round trips ---- */
 
-/* Every rule of NCCL's parser that facts are known of. */
+/* Every known rule of NCCL's parser. */
 static void assert_nccl_reads(const char *text)
 {
     assert_int_equal(strncmp(text, "<system ", 8), 0);
@@ -108,7 +108,7 @@ static void assert_round_trip(const struct rondo_machine *machine)
         fail_msg("differs: %s", differences);
     }
     assert_ok(rondo_machine_text(&back, &again));
-    assert_string_equal(text, again); /* also what the hash leaves out */
+    assert_string_equal(text, again); /* also fields outside the hash */
     free(text);
     free(again);
     free(differences);
@@ -123,7 +123,7 @@ static void a_full_machine_is_read_back(void **state)
                     "<cache level=\"3\"/>" GPU_A TO_B(2) "<c2c bw=\"1\" count=\"1\"/>" GPU_END GPU_B TO_A(2)
                         GPU_END "<pci busid=\"0000:20:00.0\" class=\"0x060400\"><pcilink "
                                 "target=\"0000:21:00.0\"/></pci><nic><net name=\"a\"/></nic>" END));
-    /* Every byte of every field is set to something that is allowed there. */
+    /* Set every field to an allowed value. */
     m.is_virtual = 1;
     snprintf(m.note, sizeof m.note, "virtual machine (kvm): the PCI tree is flat");
     for (int32_t i = 0; i < m.nitems; i++) {
@@ -171,7 +171,7 @@ static void a_full_machine_is_read_back(void **state)
     assert_ok(rondo_machine_text(&m, &text));
     assert_non_null(strstr(text, "virtual=\"1\" note=\"virtual machine (kvm): the PCI tree is flat\""));
     free(text);
-    /* A note from elsewhere cannot break the file. */
+    /* A foreign note cannot break the file. */
     snprintf(m.note, sizeof m.note, "a \"b\" <c> &d;\n\t%s", "e");
     assert_ok(rondo_machine_text(&m, &text));
     assert_non_null(strstr(text, "note=\"a  b   c   d;  e\""));
@@ -180,7 +180,7 @@ static void a_full_machine_is_read_back(void **state)
     rondo_machine_release(&m);
 }
 
-static void machines_are_read_back(void **state)
+static void written_machines_are_read_back(void **state)
 {
     (void)state;
     char name[512];
@@ -207,7 +207,7 @@ static void machines_are_read_back(void **state)
     assert_true(n > 20);
 }
 
-/* Items in the order in which a source happened to add them. */
+/* Items in an arbitrary order of discovery. */
 static void any_order_of_items_is_written_as_a_tree(void **state)
 {
     (void)state;
@@ -244,10 +244,10 @@ static void the_locale_does_not_matter(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files_that_are_none),
-        cmocka_unit_test(writing_leaves_the_file_or_nothing),
+        cmocka_unit_test(directories_and_unreadable_files_are_refused),
+        cmocka_unit_test(writing_is_all_or_nothing),
         cmocka_unit_test(a_full_machine_is_read_back),
-        cmocka_unit_test(machines_are_read_back),
+        cmocka_unit_test(written_machines_are_read_back),
         cmocka_unit_test(any_order_of_items_is_written_as_a_tree),
         cmocka_unit_test(the_locale_does_not_matter),
     };
