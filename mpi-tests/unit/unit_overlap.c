@@ -1,4 +1,5 @@
-/* Send and receive buffers that overlap are refused, unless they lie in place; counts per rank may interleave. */
+/* Send and receive buffers that overlap are refused, unless they lie in place; counts per rank may
+ * interleave. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -75,8 +76,8 @@ static void every_distance(struct fake_rank *r)
     }
 }
 
-/* In place, and with the buffers next to each other, thrice each: from the second on small calls take the fast
- * path, which refuses too. */
+/* In place, and with the buffers next to each other, thrice each: from the second on small calls take the
+ * fast path, which refuses too. */
 static void what_is_allowed(struct fake_rank *r)
 {
     static _Thread_local int32_t memory[ROOM];

@@ -15,7 +15,8 @@
 
 #include "base/status.h"
 
-/** Read RONDO_FAULT. @return RONDO_INVALID_ARGUMENT if the value is malformed, or if this build has no faults. */
+/** Read RONDO_FAULT. @return RONDO_INVALID_ARGUMENT if the value is malformed, or if this build has no
+ * faults. */
 rondo_status rondo_fault_init(void);
 
 #ifdef RONDO_FAULTS

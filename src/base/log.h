@@ -13,9 +13,10 @@
 /* X(ctx, NAME) */
 /* clang-format off */
 #define RONDO_LOG_LEVEL_TABLE(X, ctx) X(ctx, NONE) X(ctx, VERSION) X(ctx, WARN) X(ctx, INFO) X(ctx, TRACE)
-#define RONDO_LOG_SUBSYS_TABLE(X, ctx)                                                                                     \
-    X(ctx, INIT) X(ctx, COLL) X(ctx, P2P) X(ctx, SHM) X(ctx, NET) X(ctx, GRAPH) X(ctx, TUNING) X(ctx, ENV) X(ctx, ALLOC)   \
-    X(ctx, CALL) X(ctx, PROXY) X(ctx, BOOTSTRAP) X(ctx, REG) X(ctx, PROFILE) X(ctx, CONTROL) X(ctx, DESTROY)
+#define RONDO_LOG_SUBSYS_TABLE(X, ctx)                                                   \
+    X(ctx, INIT) X(ctx, COLL) X(ctx, P2P) X(ctx, SHM) X(ctx, NET) X(ctx, GRAPH)          \
+    X(ctx, TUNING) X(ctx, ENV) X(ctx, ALLOC) X(ctx, CALL) X(ctx, PROXY)                  \
+    X(ctx, BOOTSTRAP) X(ctx, REG) X(ctx, PROFILE) X(ctx, CONTROL) X(ctx, DESTROY)
 /* clang-format on */
 
 #define RONDO_ENUM_ROW_(ctx, NAME) RONDO_LOG_##NAME,

@@ -208,8 +208,8 @@ static rondo_status wait_for_plans(struct rondo_plan **plans, int nplans)
         if (moved) {
             rondo_wait_reset(&wait);
         } else if (open && status == RONDO_SUCCESS) {
-            /* Open plans take turns with their checks and deadlines. Another thread may complete a queued plan
-             * at any time, so perhaps none is open by now. */
+            /* Open plans take turns with their checks and deadlines. Another thread may complete a queued
+             * plan at any time, so perhaps none is open by now. */
             for (int p = 0; p < nplans; p++) {
                 looked = (looked + 1) % nplans;
                 if (is_open(plans[looked])) {

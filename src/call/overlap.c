@@ -1,4 +1,5 @@
-/* Which send and receive buffers a call accepts: disjoint ones, or exactly the collective's in-place position. */
+/* Which send and receive buffers a call accepts: disjoint ones, or exactly the collective's in-place
+ * position. */
 #include <stdlib.h>
 
 #include "base/log.h"
