@@ -1,5 +1,4 @@
-/* Creation of a communicator, moved step by step: so it can be non-blocking, and several ranks can be created
- * by one thread. */
+/* Creation in steps that never block: so it can be non-blocking, and one thread can create several ranks. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,7 +7,7 @@
 #include "base/param.h"
 #include "init/phases.h"
 
-#define TELL_NS (1000 * INT64_C(1000000)) /* for a failure that was found at the deadline to be told */
+#define REPORT_NS (1000 * INT64_C(1000000)) /* for the others to hear of a failure found at the deadline */
 
 rondo_status rondo_init_begin(struct rondo_ctx *ctx, struct rondo_bootstrap *bootstrap,
                               const struct rondo_split *split)
@@ -40,7 +39,7 @@ static void log_phases(const struct rondo_init *init)
     size_t n = 0;
     for (size_t p = 0; p < (size_t)rondo_num_phases; p++) {
         if (init->took_ns[p] > 0 && n < sizeof(text)) {
-            n += (size_t)snprintf(text + n, sizeof(text) - n, " %s %.2f", rondo_phases[p].name,
+            n += (size_t)snprintf(text + n, sizeof(text) - n, " %s %.2f", rondo_phases[p]->name,
                                   (double)init->took_ns[p] * 1e-6);
         }
     }
@@ -63,9 +62,8 @@ static rondo_status init_end(struct rondo_init *init, rondo_status status, int r
 {
     struct rondo_ctx *ctx = init->ctx;
     if (status == RONDO_SUCCESS && ctx->job.nranks > 0) {
-        ctx->shell->rank =
-            ctx->job.rank; /* creation has changed them; later, when it is not alive any more, any
-                                         thread may read them */
+        /* Creation has set rank and name. The shell keeps them for threads that come after the end. */
+        ctx->shell->rank = ctx->job.rank;
         memcpy(ctx->shell->name, ctx->job.name, sizeof(ctx->shell->name));
         ctx->wiring.bytes = ctx->job.nranks > 1 ? rondo_net_bytes(&ctx->wiring.net) : 0;
         log_phases(init);
@@ -105,12 +103,12 @@ void rondo_init_cancel(struct rondo_ctx *ctx)
     if (ctx->life.init != NULL) {
         init_end(ctx->life.init,
                  rondo_fail_quiet(RONDO_INVALID_USAGE,
-                                  "rank %d: the creation of the communicator was given up", ctx->job.rank),
+                                  "rank %d: the creation of the communicator was cancelled", ctx->job.rank),
                  1);
     }
 }
 
-/* The deadline has passed: find out who did not come. @return RONDO_IN_PROGRESS until that is known. */
+/* The deadline has passed: find the ranks that are missing. @return RONDO_IN_PROGRESS until they are known. */
 static rondo_status name_missing(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
@@ -122,8 +120,8 @@ static rondo_status name_missing(struct rondo_init *init)
     if (status == RONDO_IN_PROGRESS) {
         return status;
     }
-    if (init->local != RONDO_SUCCESS &&
-        n == 0) { /* what this rank was to tell says more than that nobody is known to be missing */
+    if (init->local != RONDO_SUCCESS && n == 0) {
+        /* No rank is known to be missing: this rank's own error says more. */
         return rondo_fail_quiet(init->local, "%s", init->local_text);
     }
     for (int i = 0; i < n && at < sizeof(list); i++) {
@@ -133,21 +131,20 @@ static rondo_status name_missing(struct rondo_init *init)
     }
     return rondo_fail(RONDO_TIMEOUT,
                       "rank %d on %s: creation of the communicator stopped in round \"%s\" after %.1f s "
-                      "(RONDO_INIT_TIMEOUT): %s %s: do "
-                      "all ranks make the call, and are they alive? "
+                      "(RONDO_INIT_TIMEOUT): %s %s: do all ranks make the call, and are they alive? "
                       "(MPI_Finalize may wait for a late rank)%s%s",
-                      ctx->job.rank, rondo_log_host(), rondo_phases[init->phase].name,
+                      ctx->job.rank, rondo_log_host(), rondo_phases[init->phase]->name,
                       (double)(rondo_now_ns() - init->begin_ns) * 1e-9,
-                      n > 0 ? "did not arrive:" : "which ranks did not arrive is not known", list,
-                      init->local != RONDO_SUCCESS ? "; this rank had failed before: " : "",
+                      n > 0 ? "did not arrive:" : "the missing ranks are unknown", list,
+                      init->local != RONDO_SUCCESS ? "; before that, this rank had failed: " : "",
                       init->local_text);
 }
 
-/* A phase that looks at the deadline itself may use all of it, and what it finds then is told in the next
- * round: that one has some time more, on the ranks that had nothing to wait for too. */
+/* A phase with its own deadline may use up all the time. The next round reports what it found, so that round
+ * has some more time, also on ranks that did not have to wait. */
 static int is_late(const struct rondo_init *init)
 {
-    int64_t more = init->phase > 0 && rondo_phases[init->phase - 1].own_deadline ? TELL_NS : 0;
+    int64_t more = init->phase > 0 && rondo_phases[init->phase - 1]->own_deadline ? REPORT_NS : 0;
     return init->deadline_ns != 0 && rondo_now_ns() > init->deadline_ns + more;
 }
 
@@ -155,7 +152,7 @@ static rondo_status step_phase(struct rondo_init *init, const struct rondo_phase
 {
     rondo_status status;
     if (!init->started) {
-        RONDO_TRY(phase->start(init));
+        RONDO_TRY(phase->start != NULL ? phase->start(init) : RONDO_SUCCESS);
         init->started = 1;
     }
     if (init->late) {
@@ -179,10 +176,10 @@ static rondo_status init_step(struct rondo_init *init)
     struct rondo_ctx *ctx = init->ctx;
     int before = rondo_log_rank();
     rondo_status status = RONDO_SUCCESS;
-    int round_open = 0; /* an error that all ranks found together leaves none open */
+    int round_open = 0; /* all ranks find an error of finish, so it leaves no round open */
     rondo_log_set_rank(ctx->job.rank);
     while (status == RONDO_SUCCESS && init->phase < rondo_num_phases) {
-        const struct rondo_phase *phase = &rondo_phases[init->phase];
+        const struct rondo_phase *phase = rondo_phases[init->phase];
         status = __atomic_load_n(&ctx->life.aborted, __ATOMIC_ACQUIRE)
                      ? rondo_fail_quiet(RONDO_REMOTE_ERROR,
                                         "rank %d aborted the creation of the communicator", ctx->job.rank)
@@ -193,7 +190,7 @@ static rondo_status init_step(struct rondo_init *init)
         }
         init->started = 0;
         status = rondo_init_check_round(init);
-        if (status == RONDO_SUCCESS) {
+        if (status == RONDO_SUCCESS && phase->finish != NULL) {
             status = phase->finish(init);
         }
         init->took_ns[init->phase] = rondo_now_ns() - init->phase_ns;
@@ -207,23 +204,24 @@ static rondo_status init_step(struct rondo_init *init)
     return status;
 }
 
-/* This thread may not go on, another one may. After the deadline nobody seems to: then the attempt ends the
- * creation with an error that says why. */
-static int only_looks_on(const struct rondo_init *init)
+/* This thread may not take the step, but another may. After the deadline no other seems to: then the attempt
+ * ends the creation with an error that says why. */
+static int must_leave_to_another(const struct rondo_init *init)
 {
     struct rondo_bootstrap *b = init->bootstrap;
     return b->ops->may_step != NULL && !b->ops->may_step(b) &&
            (init->deadline_ns == 0 || rondo_now_ns() <= init->deadline_ns);
 }
 
-static rondo_status step_or_look(struct rondo_ctx *ctx, int may_look_on)
+static rondo_status step_or_look(struct rondo_ctx *ctx, int may_leave)
 {
     rondo_status status;
     if (pthread_mutex_trylock(&ctx->queue.lock) != 0) {
         return RONDO_IN_PROGRESS;
     }
     if (ctx->life.init != NULL) {
-        status = may_look_on && only_looks_on(ctx->life.init) ? RONDO_IN_PROGRESS : init_step(ctx->life.init);
+        status = may_leave && must_leave_to_another(ctx->life.init) ? RONDO_IN_PROGRESS
+                                                                    : init_step(ctx->life.init);
     } else {
         status = ctx->life.failure == RONDO_SUCCESS
                      ? RONDO_SUCCESS
@@ -256,7 +254,7 @@ rondo_status rondo_init_run(struct rondo_ctx **ctxs, int n)
             }
         }
         if (open > 0) {
-            rondo_wait_once(&wait); /* without a deadline of its own: the creations have theirs */
+            rondo_wait_once(&wait); /* no deadline here: each creation has its own */
         }
     }
     return first == RONDO_SUCCESS ? RONDO_SUCCESS : rondo_fail_quiet(first, "%s", text);

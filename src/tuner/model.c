@@ -131,7 +131,7 @@ void rondo_model_handover(struct rondo_model *m, uint32_t ns)
 }
 
 /* 128 bytes arrive as one over NVLink and through switches, not through a host bridge; GPUs before Hopper
- * need others of their kind. That conns take these paths is seen when they are there (init_rounds.c). */
+ * need others of their kind. That conns take these paths is seen when they are there (init/phase_done.c). */
 static int has_ll128(const struct rondo_graph *graph)
 {
     int farthest = graph->min_sm >= SM_HOPPER ? RONDO_PATH_PXN : RONDO_PATH_PXB;

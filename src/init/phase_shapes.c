@@ -1,13 +1,19 @@
 /*
- * The graphs of the nodes, told to all ranks. Each node's lowest rank says the hash of its graphs in round
- * "graphs"; here each distinct one travels once, down a binomial tree: in step k the 2^k ranks that have it
- * (counted from its owner) send it to as many others. Equal nodes, the usual case, make one tree.
+ * Phase "shapes": every rank gets each distinct node's graphs (its shape) and makes rings and trees of them.
+ * Phase "graphs" has exchanged hashes, so each distinct shape is broadcast once, down a binomial tree: in step
+ * k the 2^k ranks that have it (counted from its owner) send it to as many others. Nodes are usually all
+ * alike, which makes one broadcast.
  */
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
+#include "base/param.h"
+#include "comm/backend.h"
+#include "comm/layout_fill.h"
 #include "init/phases.h"
+#include "tuner/tune_file.h"
 
 static struct rondo_shape *find_shape(struct rondo_init *init, uint64_t hash)
 {
@@ -32,7 +38,7 @@ static int by_hash(const void *x, const void *y)
                               : (a->rank > b->rank) - (a->rank < b->rank);
 }
 
-/* Distinct hashes in ascending order; the lowest rank that has one owns it. */
+/* List the distinct hashes in ascending order; the lowest rank with a shape owns it. */
 static rondo_status list_shapes(struct rondo_init *init, struct seen *seen)
 {
     struct rondo_ctx *ctx = init->ctx;
@@ -41,9 +47,10 @@ static rondo_status list_shapes(struct rondo_init *init, struct seen *seen)
         if (ctx->wiring.layout.local_of[r] == 0) {
             const struct rondo_graph_note *note = rondo_init_graph_note(init, r);
             if (note->nbytes == 0 || note->nbytes > RONDO_SHAPE_MAX_BYTES) {
-                return rondo_fail(RONDO_INTERNAL_ERROR,
-                                  "rank %d says that its node's graphs take %u bytes; 1 to %d are expected",
-                                  r, note->nbytes, RONDO_SHAPE_MAX_BYTES);
+                return rondo_fail(
+                    RONDO_INTERNAL_ERROR,
+                    "rank %d reports that its node's graphs take %u bytes; 1 to %d are expected", r,
+                    note->nbytes, RONDO_SHAPE_MAX_BYTES);
             }
             init->node_graphs[ctx->wiring.layout.node_of[r]] = note->hash;
             init->node_fabric[ctx->wiring.layout.node_of[r]] = note->fabric;
@@ -86,7 +93,7 @@ rondo_status rondo_init_list_shapes(struct rondo_init *init)
     return RONDO_SUCCESS;
 }
 
-/* With whom this rank exchanges in a step, -1: nobody. Ranks are counted from the owner. */
+/* @return the rank to exchange with in a step, -1: none. Ranks are counted from the owner. */
 static int partner(const struct rondo_init *init, int owner, int step)
 {
     int n = init->ctx->job.nranks, at = (init->ctx->job.rank - owner + n) % n, bit = 1 << step, other;
@@ -103,7 +110,7 @@ static int receives(const struct rondo_init *init, int owner, int step)
     return at >= 1 << step;
 }
 
-/* The record goes both ways; the half that leads up is not looked at. */
+/* Both ranks send; the receiver of the tree's upper rank ignores what it gets. */
 static rondo_status start_step(struct rondo_init *init)
 {
     struct rondo_shape *shape = &init->shape[init->shape_at];
@@ -116,13 +123,13 @@ static rondo_status start_step(struct rondo_init *init)
                                                 init->all, shape->nbytes);
 }
 
-rondo_status rondo_init_start_shapes(struct rondo_init *init)
+static rondo_status start_shapes(struct rondo_init *init)
 {
     init->shape_at = init->shape_step = 0;
     return init->ctx->job.nranks == 1 ? RONDO_SUCCESS : start_step(init);
 }
 
-/* A step is done: @return 1 when it was the last one. */
+/* @return 1 after the last step. */
 static int end_step(struct rondo_init *init)
 {
     struct rondo_shape *shape = &init->shape[init->shape_at];
@@ -136,8 +143,8 @@ static int end_step(struct rondo_init *init)
     return init->shape_at == init->nshapes;
 }
 
-/* As many steps as can be done now: most ranks have no part in most steps. */
-rondo_status rondo_init_test_shapes(struct rondo_init *init)
+/* Do as many steps as possible at once: most ranks take no part in most steps. */
+static rondo_status test_shapes(struct rondo_init *init)
 {
     if (init->ctx->job.nranks == 1) {
         return RONDO_SUCCESS;
@@ -165,3 +172,72 @@ void rondo_init_free_shapes(struct rondo_init *init)
     init->graph_bytes = NULL;
     init->nshapes = 0;
 }
+
+/* ---- rings and trees ---- */
+
+/* Call it when the layout and its model are complete. */
+static void use_tune(struct rondo_ctx *ctx)
+{
+    struct rondo_tune_shape shape = rondo_tune_shape_of(&ctx->wiring.layout);
+    char text[160], why[256] = "";
+    if (ctx->running.tune == NULL) {
+        return;
+    }
+    ctx->wiring.layout.measured = rondo_tune_find(ctx->running.tune, &shape, why, sizeof(why));
+    if (ctx->job.rank == 0 && rondo_log_on(RONDO_LOG_INFO, RONDO_SUBSYS_INIT | RONDO_SUBSYS_TUNING)) {
+        rondo_tune_shape_text(&shape, text, sizeof(text));
+        RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_TUNING, "RONDO_TUNE_FILE=%s %s %s%s%s",
+                   rondo_params()->tune_file,
+                   ctx->wiring.layout.measured != NULL ? "is used for" : "is ignored: this job is", text,
+                   why[0] != '\0' ? "; " : "", why);
+    }
+}
+
+static rondo_status alone(struct rondo_layout *layout)
+{
+    int32_t *rank_at;
+    RONDO_TRY(RONDO_NEW_ARRAY(rank_at, 1, "a ring"));
+    RONDO_TRY(rondo_layout_ring(layout, 0, rank_at));
+    for (int c = 1; c < layout->nchannels; c++) {
+        layout->channel[c].ring = layout->channel[0].ring;
+    }
+    return RONDO_SUCCESS;
+}
+
+/* Where the paths between GPUs are unknown, the cost model of host memory chooses, which assumes that the 128
+ * bytes of a store arrive at once. So LL128 goes, and no conn gets slots for it. */
+static void mask_ll128(struct rondo_ctx *ctx)
+{
+    uint32_t ll128 = 1u << RONDO_PROTO_LL128;
+    if (!ctx->backend->is_gpu || ctx->job.nranks == 1 || ctx->wiring.layout.model.gpu.nchannels > 0 ||
+        (ctx->wiring.layout.protos & ll128) == 0) {
+        return;
+    }
+    ctx->wiring.layout.protos &= ~ll128;
+    if (ctx->job.rank == 0) {
+        RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_TUNING,
+                   "%s: LL128 is off: the paths between the GPUs are unknown", ctx->job.name);
+    }
+}
+
+static rondo_status finish_shapes(struct rondo_init *init)
+{
+    struct rondo_ctx *ctx = init->ctx;
+    RONDO_TRY(ctx->job.nranks == 1 ? alone(&ctx->wiring.layout)
+                                   : rondo_node_rings(&ctx->wiring.layout, ctx->wiring.peers, init->shape,
+                                                      init->nshapes, init->node_graphs, init->node_fabric));
+    rondo_layout_trees(&ctx->wiring.layout);
+    mask_ll128(ctx);
+    ctx->wiring.net.cards = ctx->wiring.layout.cards;
+    ctx->wiring.net.ncards = ctx->wiring.layout.ncards;
+    use_tune(ctx);
+    rondo_init_free_shapes(init);
+    return RONDO_SUCCESS;
+}
+
+const struct rondo_phase rondo_phase_shapes = {
+    .name = "shapes",
+    .start = start_shapes,
+    .test = test_shapes,
+    .finish = finish_shapes,
+};

@@ -6,9 +6,10 @@
 #include "tuner/model.h"
 
 /*
- * Local rank 0 says numbers and local rank 1 says them back, in places of the mailbox that no operation has
- * used yet; the best of some batches counts, since others may use the cores. Neither waits: who hears nothing
- * for a while comes back later, and local rank 0 gives up soon.
+ * Local rank 0 writes numbers and local rank 1 echoes them, in places of the mailbox that no operation has used
+ * yet. The fastest of several batches counts, since other threads may use the cores. Neither rank blocks: one
+ * that sees nothing for LISTEN_NS returns and tries again in the next step, and local rank 0 gives up after
+ * GIVE_UP_NS.
  */
 enum {
     BATCH = 8,
@@ -24,10 +25,10 @@ static uint64_t *word_of(const struct rondo_ctx *ctx, int local)
     return (uint64_t *)(void *)(rondo_mailbox_place(ctx->wiring.mailbox, 0, local) + 8);
 }
 
-/* Has the other one said it, within LISTEN_NS? */
+/* Does the other rank write the wanted number within LISTEN_NS? */
 static int hears(const uint64_t *word, uint64_t wanted)
 {
-    int64_t end = 0, now = 0; /* the clock is not read before it is late */
+    int64_t end = 0, now = 0; /* read the clock only when the number is late */
     while (now <= end) {
         for (int i = 0; i < LOOKS; i++) {
             if (__atomic_load_n(word, __ATOMIC_ACQUIRE) == wanted) {
@@ -40,16 +41,16 @@ static int hears(const uint64_t *word, uint64_t wanted)
     return 0;
 }
 
-static rondo_status say(struct rondo_init *init)
+static rondo_status ask(struct rondo_init *init)
 {
     struct rondo_handover *h = &init->handover;
     uint64_t *mine = word_of(init->ctx, 0);
     const uint64_t *other = word_of(init->ctx, 1);
     int64_t now = rondo_now_ns();
     h->begin_ns = h->begin_ns == 0 ? now : h->begin_ns;
-    h->batch_ns = h->said > 0 && !hears(other, h->said)
-                      ? 0
-                      : h->batch_ns; /* come back: this batch does not count */
+    if (h->said > 0 && !hears(other, h->said)) {
+        h->batch_ns = 0; /* interrupted: this batch does not count */
+    }
     if (h->said > 0 && __atomic_load_n(other, __ATOMIC_ACQUIRE) != h->said) {
         if (now - h->begin_ns < GIVE_UP_NS) {
             return RONDO_IN_PROGRESS;
@@ -103,7 +104,7 @@ rondo_status rondo_init_measure_handover(struct rondo_init *init, int *silent)
         ctx->wiring.layout.local_rank > 1) {
         return RONDO_SUCCESS;
     }
-    status = ctx->wiring.layout.local_rank == 0 ? say(init) : answer(init);
+    status = ctx->wiring.layout.local_rank == 0 ? ask(init) : answer(init);
     *silent = status == RONDO_IN_PROGRESS ? ctx->wiring.layout.local_ranks[1 - ctx->wiring.layout.local_rank]
                                           : *silent;
     return status;
@@ -116,7 +117,8 @@ void rondo_init_use_handover(struct rondo_ctx *ctx, uint32_t ns)
     }
     rondo_model_handover(&ctx->wiring.layout.model, ns);
     if (ctx->job.rank == 0 && ns > 0) {
-        RONDO_INFO(RONDO_SUBSYS_INIT, "%s: a line takes %.2f us from core to core (ranks 0 and 1): cores %s",
+        RONDO_INFO(RONDO_SUBSYS_INIT,
+                   "%s: a cache line takes %.2f us from core to core (ranks 0 and 1): cores %s",
                    ctx->job.name, ns * 1e-3, rondo_model_handover_name(ns));
     }
 }

@@ -1,4 +1,4 @@
-/* The first round of a split, over the parent's ranks: the colours, and who has this rank's. */
+/* Phase "colors", the first of a split: the parent's ranks exchange colours; those of one colour go on. */
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -10,7 +10,7 @@ struct color_record {
     int32_t color, key;
 };
 
-rondo_status rondo_init_start_colors(struct rondo_init *init)
+static rondo_status start_colors(struct rondo_init *init)
 {
     struct color_record *mine;
     rondo_init_arm_faults(init);
@@ -21,7 +21,7 @@ rondo_status rondo_init_start_colors(struct rondo_init *init)
     return rondo_init_allgather(init);
 }
 
-/* Members of my colour in the order of (key, rank). */
+/* Ranks of the parent with this rank's colour, ordered by (key, rank). */
 struct member {
     int key, rank;
 };
@@ -57,7 +57,7 @@ static rondo_status join_color(struct rondo_init *init, struct member *member, i
     return rondo_child_bootstrap(parent, ranks, n, self, tag, &init->bootstrap);
 }
 
-rondo_status rondo_init_finish_colors(struct rondo_init *init)
+static rondo_status finish_colors(struct rondo_init *init)
 {
     struct member *member;
     int *ranks;
@@ -75,3 +75,9 @@ rondo_status rondo_init_finish_colors(struct rondo_init *init)
     rondo_free(member);
     return status;
 }
+
+const struct rondo_phase rondo_phase_colors = {
+    .name = "colors",
+    .start = start_colors,
+    .finish = finish_colors,
+};

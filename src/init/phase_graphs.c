@@ -1,5 +1,7 @@
-/* Round "graphs" of creation, which tells what nodes there are, how each rank's memory is reached and what it
- * wants; and what is made of the graphs after round "shapes". */
+/*
+ * Phase "graphs": each rank reports how to reach its memory and how many channels it wants; the lowest rank of
+ * each node also reports the hash of its node's graphs.
+ */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -24,20 +26,20 @@ struct graph_record {
     struct rondo_shm_name arena, segment; /* segment: of the node's control plane, from its lowest rank */
 };
 
-/* The same when there are several nodes, or ranks of a node that may not share memory. */
+/* With several nodes, or when ranks of a node may not share memory. */
 struct nodes_record {
     struct graph_record graph;
     uint8_t control_addr[RONDO_ADDR_BYTES];
     uint32_t control_number, netdevs;
 };
 
-/* The same on all ranks: they agree on the parameter. */
+/* All ranks compute the same value: they agree on the parameter. */
 static int needs_net(const struct rondo_ctx *ctx)
 {
     return ctx->wiring.layout.nnodes > 1 || (ctx->job.nranks > 1 && rondo_params()->shm_disable);
 }
 
-/* Bytes of a record of the round, without and with the part of the backend, which follows. */
+/* Bytes of a record without the backend's part, which comes last. */
 static size_t host_bytes(const struct rondo_ctx *ctx)
 {
     return needs_net(ctx) ? sizeof(struct nodes_record) : sizeof(struct graph_record);
@@ -53,8 +55,8 @@ static void *backend_part(const struct rondo_ctx *ctx, void *record)
     return (char *)record + host_bytes(ctx);
 }
 
-/* What a peer can open of this rank's, judged by what this rank can open of the next one's: ranks of a job
- * are alike, as a rule. */
+/* A rank cannot know which of its memory a peer can open. It tries to open the next rank's: the ranks of a
+ * job are usually alike. */
 static enum rondo_shm_mode auto_shm_mode(const struct rondo_ctx *ctx, const char **why)
 {
     const struct rondo_layout *l = &ctx->wiring.layout;
@@ -68,7 +70,7 @@ static enum rondo_shm_mode auto_shm_mode(const struct rondo_ctx *ctx, const char
         *why = "nobody else is on this node";
         return RONDO_SHM_MODE_MEMFD;
     }
-    /* What a process that is not dumpable has in /proc is closed to its like, whatever it may open itself. */
+    /* Peers cannot open the /proc files of a process that is not dumpable, whatever it can open itself. */
     if (prctl(PR_GET_DUMPABLE) == 1 && rondo_shm_can_open(&next->probe)) {
         *why = "the next rank's can be opened through /proc";
         return RONDO_SHM_MODE_MEMFD;
@@ -145,7 +147,7 @@ static int wanted_channels(const struct rondo_ctx *ctx)
     return most < fit ? most : fit;
 }
 
-/* Buffers only for protocols that some collective may use. */
+/* Allocate buffers only for protocols that some collective may use. */
 static uint32_t wanted_protos(const struct rondo_ctx *ctx)
 {
     uint32_t protos = 1u << RONDO_PROTO_SIMPLE;
@@ -192,7 +194,7 @@ static rondo_status prepare_graphs(struct rondo_init *init, struct graph_record 
     return RONDO_SUCCESS;
 }
 
-/* What joins nodes: the listener of the control plane, and the net devices. */
+/* Open what connects nodes: the listener of the control plane, and the net devices. */
 static rondo_status prepare_nodes(struct rondo_init *init, struct nodes_record *mine)
 {
     if (init->ctx->wiring.layout.nnodes > 1) {
@@ -210,8 +212,8 @@ const struct rondo_graph_note *rondo_init_graph_note(const struct rondo_init *in
     return &record->note;
 }
 
-/* The nodes first: on them depends what a record has. */
-rondo_status rondo_init_start_graphs(struct rondo_init *init)
+/* Lay out the nodes first: the size of a record depends on them. */
+static rondo_status start_graphs(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
     RONDO_TRY(rondo_layout_fill(&ctx->wiring.layout, ctx->wiring.peers, ctx->job.rank, ctx->job.nranks));
@@ -226,7 +228,7 @@ rondo_status rondo_init_start_graphs(struct rondo_init *init)
     return rondo_init_allgather(init);
 }
 
-/* What the peers' records of the first round could not have yet. */
+/* Add to the peers' records what phase "peers" could not know. */
 static void complete_peers(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
@@ -238,7 +240,7 @@ static void complete_peers(struct rondo_init *init)
     }
 }
 
-/* All have read the same; of what machines the nodes are. */
+/* Check that all ranks have read the same tuning file, and hash the nodes' machines. */
 static rondo_status finish_tune(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
@@ -250,35 +252,17 @@ static rondo_status finish_tune(struct rondo_init *init)
         if (note->tune != tune) {
             return rondo_fail(RONDO_INVALID_USAGE,
                               "rank %d on %s has read another tuning file than rank 0 on %s, or only one of "
-                              "them has: RONDO_TUNE_FILE must name "
-                              "the same text on all ranks",
+                              "them has read one: give all ranks the same RONDO_TUNE_FILE",
                               r, ctx->wiring.peers[r].host, ctx->wiring.peers[0].host);
         }
         if (note->nbytes > 0) {
-            sum += rondo_hash(&note->machine, sizeof(note->machine), 0); /* whatever the nodes' order */
+            sum += rondo_hash(&note->machine, sizeof(note->machine),
+                              0); /* a sum: the order of nodes does not matter */
             differ |= note->machine != first;
         }
     }
     ctx->wiring.layout.machine = differ ? sum : first;
     return RONDO_SUCCESS;
-}
-
-/* Once the layout and its model are complete. */
-static void use_tune(struct rondo_ctx *ctx)
-{
-    struct rondo_tune_shape shape = rondo_tune_shape_of(&ctx->wiring.layout);
-    char text[160], why[256] = "";
-    if (ctx->running.tune == NULL) {
-        return;
-    }
-    ctx->wiring.layout.measured = rondo_tune_find(ctx->running.tune, &shape, why, sizeof(why));
-    if (ctx->job.rank == 0 && rondo_log_on(RONDO_LOG_INFO, RONDO_SUBSYS_INIT | RONDO_SUBSYS_TUNING)) {
-        rondo_tune_shape_text(&shape, text, sizeof(text));
-        RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_TUNING, "RONDO_TUNE_FILE=%s %s %s%s%s",
-                   rondo_params()->tune_file,
-                   ctx->wiring.layout.measured != NULL ? "is used for" : "is ignored: this job is", text,
-                   why[0] != '\0' ? "; " : "", why);
-    }
 }
 
 static void *backend_part_of(void *arg, int rank)
@@ -287,7 +271,7 @@ static void *backend_part_of(void *arg, int rank)
     return backend_part(init->ctx, rondo_init_record(init, rank));
 }
 
-rondo_status rondo_init_finish_graphs(struct rondo_init *init)
+static rondo_status finish_graphs(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
     int nchannels = RONDO_MAX_CHANNELS;
@@ -315,46 +299,8 @@ rondo_status rondo_init_finish_graphs(struct rondo_init *init)
     return ctx->job.nranks > 1 ? rondo_init_list_shapes(init) : RONDO_SUCCESS;
 }
 
-/* ---- shapes: each distinct graph to everyone, then rings and trees ---- */
-
-static rondo_status alone(struct rondo_layout *layout)
-{
-    int32_t *rank_at;
-    RONDO_TRY(RONDO_NEW_ARRAY(rank_at, 1, "a ring"));
-    RONDO_TRY(rondo_layout_ring(layout, 0, rank_at));
-    for (int c = 1; c < layout->nchannels; c++) {
-        layout->channel[c].ring = layout->channel[0].ring;
-    }
-    return RONDO_SUCCESS;
-}
-
-/* GPUs whose paths are not known: host memory's costs choose, which know of no path that brings the 128 bytes
- * of a store one by one. No conn gets its slots. */
-static void mask_ll128(struct rondo_ctx *ctx)
-{
-    uint32_t ll128 = 1u << RONDO_PROTO_LL128;
-    if (!ctx->backend->is_gpu || ctx->job.nranks == 1 || ctx->wiring.layout.model.gpu.nchannels > 0 ||
-        (ctx->wiring.layout.protos & ll128) == 0) {
-        return;
-    }
-    ctx->wiring.layout.protos &= ~ll128;
-    if (ctx->job.rank == 0) {
-        RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_TUNING,
-                   "%s: LL128 is not used: nothing is known of the paths between the GPUs", ctx->job.name);
-    }
-}
-
-rondo_status rondo_init_finish_shapes(struct rondo_init *init)
-{
-    struct rondo_ctx *ctx = init->ctx;
-    RONDO_TRY(ctx->job.nranks == 1 ? alone(&ctx->wiring.layout)
-                                   : rondo_node_rings(&ctx->wiring.layout, ctx->wiring.peers, init->shape,
-                                                      init->nshapes, init->node_graphs, init->node_fabric));
-    rondo_layout_trees(&ctx->wiring.layout);
-    mask_ll128(ctx);
-    ctx->wiring.net.cards = ctx->wiring.layout.cards;
-    ctx->wiring.net.ncards = ctx->wiring.layout.ncards;
-    use_tune(ctx);
-    rondo_init_free_shapes(init);
-    return RONDO_SUCCESS;
-}
+const struct rondo_phase rondo_phase_graphs = {
+    .name = "graphs",
+    .start = start_graphs,
+    .finish = finish_graphs,
+};

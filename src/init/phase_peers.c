@@ -1,0 +1,57 @@
+/* Phase "peers": every rank tells all others who it is and where it runs. */
+#include <stdio.h>
+
+#include "base/fault.h"
+#include "base/mem.h"
+#include "comm/backend.h"
+#include "init/launch_checks.h"
+#include "init/phases.h"
+
+static rondo_status fill_peer(struct rondo_init *init, struct rondo_peer *mine)
+{
+    struct rondo_ctx *ctx = init->ctx;
+    RONDO_TRY(rondo_fault("peers", ctx->job.rank, 0));
+    if (ctx->job.nranks > 1) {
+        RONDO_TRY(rondo_shm_create(&init->probe, 4096, RONDO_SHM_MODE_AUTO));
+    }
+    RONDO_TRY(rondo_peer_fill(mine, ctx->job.rank, ctx->job.nranks,
+                              init->probe.base != NULL ? &init->probe : NULL));
+    RONDO_TRY(ctx->backend->fill_peer(ctx, mine));
+    return ctx->job.rank == 0 ? rondo_unique_id_make(&mine->id, init->bootstrap->root_world_rank)
+                              : RONDO_SUCCESS;
+}
+
+static rondo_status start_peers(struct rondo_init *init)
+{
+    RONDO_TRY(rondo_init_new_round(init, sizeof(struct rondo_peer), init->ctx->job.nranks));
+    rondo_init_keep(init, fill_peer(init, init->mine));
+    return rondo_init_allgather(init);
+}
+
+static rondo_status finish_peers(struct rondo_init *init)
+{
+    struct rondo_ctx *ctx = init->ctx;
+    const struct rondo_peer *all = init->all;
+    init->params_differ = rondo_peers_param_differs(all, ctx->job.nranks) >= 0;
+    if (!init->params_differ) {
+        RONDO_TRY(rondo_peers_check(all, ctx->job.nranks));
+    }
+    ctx->wiring.peers = init->all;
+    init->all = NULL;
+    ctx->job.id = ctx->wiring.peers[0].id;
+    ctx->job.hash = rondo_hash(&ctx->job.id, sizeof(ctx->job.id), 0);
+    if (ctx->job.name[0] == '\0') {
+        snprintf(ctx->job.name, sizeof(ctx->job.name), "#%08x", (unsigned)ctx->job.hash);
+    }
+    ctx->backend->use_peers(ctx);
+    if (init->split.parent == NULL) { /* a child's ranks were checked with the parent's */
+        rondo_launch_warn(ctx);
+    }
+    return RONDO_SUCCESS;
+}
+
+const struct rondo_phase rondo_phase_peers = {
+    .name = "peers",
+    .start = start_peers,
+    .finish = finish_peers,
+};

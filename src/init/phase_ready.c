@@ -1,0 +1,49 @@
+/* Phase "ready": all ranks know that all have connected. Then the control plane starts. */
+#include "base/fault.h"
+#include "base/mem.h"
+#include "call/wait.h"
+#include "comm/backend.h"
+#include "init/phases.h"
+
+static rondo_status prepare_exec(struct rondo_ctx *ctx)
+{
+    RONDO_TRY(rondo_fault("ready", ctx->job.rank, 0));
+    return ctx->backend->open_exec(ctx);
+}
+
+static rondo_status start_ready(struct rondo_init *init)
+{
+    RONDO_TRY(rondo_init_new_round(init, sizeof(struct rondo_round_head), init->ctx->job.nranks));
+    if (init->local == RONDO_SUCCESS) {
+        rondo_init_keep(init, prepare_exec(init->ctx));
+    }
+    return rondo_init_allgather(init);
+}
+
+static rondo_status begin_hello(struct rondo_init *init)
+{
+    struct rondo_ctx *ctx = init->ctx;
+    rondo_net_settle(&ctx->wiring.net);
+    RONDO_TRY(ctx->backend->attach(ctx));
+    RONDO_TRY(rondo_control_start(ctx->wiring.control));
+    RONDO_TRY(RONDO_NEW_ARRAY(init->hello, ctx->wiring.nlinks, "the connections"));
+    for (int i = 0; i < ctx->wiring.nlinks; i++) {
+        init->hello[i] = &ctx->wiring.links[i];
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status finish_ready(struct rondo_init *init)
+{
+    rondo_ctx_policy(init->ctx);
+    if (init->ctx->job.nranks > 1) {
+        rondo_init_keep_and_tell(init, begin_hello(init));
+    }
+    return RONDO_SUCCESS;
+}
+
+const struct rondo_phase rondo_phase_ready = {
+    .name = "ready",
+    .start = start_ready,
+    .finish = finish_ready,
+};

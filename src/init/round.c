@@ -1,0 +1,101 @@
+/* One round of creation: an allgather of records, each of which begins with the sender's status. */
+#include <stdio.h>
+
+#include "base/mem.h"
+#include "init/phases.h"
+
+void rondo_init_keep(struct rondo_init *init, rondo_status status)
+{
+    if (status != RONDO_SUCCESS && init->local == RONDO_SUCCESS) {
+        init->local = status;
+        snprintf(init->local_text, sizeof(init->local_text), "%s", rondo_error_text());
+    }
+}
+
+rondo_status rondo_init_new_round(struct rondo_init *init, size_t bytes, int n)
+{
+    rondo_free(init->mine);
+    rondo_free(init->all);
+    init->mine = init->all = NULL;
+    init->bytes = bytes;
+    RONDO_TRY(rondo_calloc(&init->mine, 1, bytes, "a record of creation"));
+    return rondo_calloc(&init->all, (size_t)n, bytes, "the records of creation");
+}
+
+void rondo_init_set_head(const struct rondo_init *init)
+{
+    *(struct rondo_round_head *)init->mine = (struct rondo_round_head){ RONDO_PEER_MAGIC, init->local };
+}
+
+static void set_text(const struct rondo_init *init, rondo_round_text text)
+{
+    text[0] = '\0';
+    if (init->local != RONDO_SUCCESS && !init->heard) {
+        rondo_fail_quiet(init->local, "%s", init->local_text);
+        rondo_round_text_fill(text, init->ctx->job.rank);
+    }
+}
+
+rondo_status rondo_init_allgather(struct rondo_init *init)
+{
+    rondo_init_set_head(init);
+    init->heads = RONDO_ROUND_HEADS;
+    return init->bootstrap->ops->allgather_start(init->bootstrap, init->mine, init->all, init->bytes);
+}
+
+static rondo_status start_texts(struct rondo_init *init)
+{
+    struct rondo_bootstrap *b = init->bootstrap;
+    init->heads = RONDO_ROUND_TEXTS;
+    init->ended_ns = 0;
+    set_text(init, init->text);
+    RONDO_TRY(RONDO_NEW_ARRAY(init->texts, b->nranks, "the ranks' error messages"));
+    return b->ops->allgather_start(b, init->text, init->texts, sizeof(init->text));
+}
+
+rondo_status rondo_init_test_round(struct rondo_init *init)
+{
+    RONDO_TRY(init->bootstrap->ops->test(init->bootstrap));
+    if (init->heads != RONDO_ROUND_HEADS ||
+        !rondo_round_failed(init->all, init->bytes, init->bootstrap->nranks)) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(start_texts(init));
+    return RONDO_IN_PROGRESS;
+}
+
+rondo_status rondo_init_check_round(struct rondo_init *init)
+{
+    int has_heads = init->heads != RONDO_ROUND_NO_HEADS;
+    init->heads = RONDO_ROUND_NO_HEADS;
+    return has_heads ? rondo_round_check(init->all, init->bytes, init->bootstrap->nranks, init->texts)
+                     : RONDO_SUCCESS;
+}
+
+void *rondo_init_record(const struct rondo_init *init, int rank)
+{
+    return (char *)init->all + (size_t)rank * init->bytes;
+}
+
+/* The text is that of a round's record: some ranks read it there first. */
+void rondo_init_keep_and_tell(struct rondo_init *init, rondo_status status)
+{
+    rondo_round_text text;
+    rondo_init_keep(init, status);
+    if (status != RONDO_SUCCESS && init->ctx->wiring.control != NULL) {
+        set_text(init, text);
+        rondo_control_abort(init->ctx->wiring.control, status, init->ctx->job.rank, text);
+    }
+}
+
+rondo_status rondo_init_in_progress(struct rondo_ctx *ctx)
+{
+    char text[RONDO_ERROR_TEXT];
+    int whose;
+    rondo_status status;
+    if (ctx->wiring.control == NULL || !rondo_control_aborted(ctx->wiring.control)) {
+        return RONDO_IN_PROGRESS;
+    }
+    status = rondo_control_reason(ctx->wiring.control, text, &whose);
+    return rondo_fail_quiet(status == RONDO_SUCCESS ? RONDO_REMOTE_ERROR : status, "%s", text);
+}
