@@ -1,8 +1,8 @@
 /*
- * A management library of four GPUs that unit_topo_detect compiles and opens: GPU 0 and 1 on two NVSwitches,
- * GPU 2 on hidden ones, 1 and 3 linked directly, chip-to-chip links at 0 and 1, no P2P between 0 and 2, and
- * links of GPU 3 that do not count: to a GPU that is not there, to one that says they are down, switched off,
- * without P2P. FAKE_NVML: "no driver", or the number of GPUs that this container sees.
+ * A fake NVML with four GPUs, which unit_topo_detect compiles and opens. GPUs 0 and 1 are on two NVSwitches,
+ * GPU 2 on hidden ones; 1 and 3 are linked directly; 0 and 1 have chip-to-chip links; 0 and 2 have no P2P.
+ * Some links of GPU 3 do not count: to a missing GPU, to one that reports them as down, switched off, without
+ * P2P. FAKE_NVML: "no driver", or the number of GPUs that this container sees.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,7 +97,7 @@ int nvmlDeviceGetCudaComputeCapability(const void *device, int *major, int *mino
     return OK;
 }
 
-/* The other end of a link: its bus, 0: hidden. @return 0 when there is no link. */
+/* Find the other end of a link by its bus, 0: hidden. @return 0 if there is no link. */
 static int other_end(int gpu, unsigned link, unsigned *b, int *type)
 {
     *type = SWITCH;

@@ -1,4 +1,4 @@
-/* For tests of detection: a sysfs in a directory of its own, and machines made by hand. */
+/* For tests of detection: a fake sysfs in a temporary directory, and machines built by hand. */
 #ifndef RONDO_TEST_FAKE_SYSFS_H
 #define RONDO_TEST_FAKE_SYSFS_H
 
@@ -54,7 +54,7 @@ static inline void dirs_make(const char *path)
     }
 }
 
-/* A file of the fake sysfs with a text. */
+/* Write a file of the fake sysfs. */
 static inline void put(const char *text, const char *fmt, ...)
 {
     char path[PATH_MAX];
@@ -70,7 +70,7 @@ static inline void put(const char *text, const char *fmt, ...)
     fclose(file);
 }
 
-/* A symbolic link `from` to `to`, both below the fake sysfs. */
+/* Make a symbolic link from `from` to `to`, both in the fake sysfs. */
 static inline void join(const char *from, const char *to)
 {
     char source[PATH_MAX], target[PATH_MAX];
@@ -110,7 +110,7 @@ static inline void ib_put(const char *name, const char *device, int port, const 
     }
 }
 
-/* Two NUMA nodes without anything. */
+/* Two empty NUMA nodes. */
 static inline void machine_new(struct rondo_machine *machine)
 {
     memset(machine, 0, sizeof *machine);
@@ -145,7 +145,7 @@ static inline const struct rondo_item *pci_at(const struct rondo_machine *machin
     return &machine->item[i];
 }
 
-/* The n-th port and the PCI item that its card is below; "" none. */
+/* Check the n-th port, and the PCI item above its NIC; "" none. */
 static inline void assert_net(const struct rondo_machine *machine, int n, const char *name, int mbps,
                               int port, const char *busid)
 {

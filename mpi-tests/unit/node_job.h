@@ -1,4 +1,4 @@
-/* Ranks on host memory whose nodes are laid as creation lays them, on machines that hwloc makes up. */
+/* Ranks on host memory on synthetic hwloc machines, with nodes laid out as creation does. */
 #ifndef RONDO_TESTS_NODE_JOB_H
 #define RONDO_TESTS_NODE_JOB_H
 
@@ -44,7 +44,7 @@ static inline void job_release(struct job *job)
     rondo_free(job->peers);
 }
 
-/* What creation does, with all nodes' leaders in one process. */
+/* Do what creation does, with all nodes' leaders in one process. */
 static inline void job_lay(struct job *job, int nchannels)
 {
     struct rondo_shape shape[MAX_RANKS];

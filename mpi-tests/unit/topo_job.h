@@ -1,4 +1,4 @@
-/* Kinds of nodes with graphs of any shape, and jobs made of them, drawn from a seed. */
+/* Nodes with random graphs and jobs made of them, from a seed. */
 #ifndef RONDO_TESTS_TOPO_JOB_H
 #define RONDO_TESTS_TOPO_JOB_H
 
@@ -165,8 +165,8 @@ static inline void job_free(struct job *job)
     free(job);
 }
 
-/* Ranks of nodes of the given kinds in a random order (mix) or one after the other; nodes get their numbers
- * from their lowest ranks. */
+/* Lay out ranks of nodes of the given kinds, in random order (mix) or in sequence. Nodes are numbered by
+ * their lowest ranks. */
 static inline void job_lay(struct job *job, const int *kinds, int nnodes, int mix)
 {
     int16_t slot[MAX_RANKS];

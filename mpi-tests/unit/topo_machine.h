@@ -1,4 +1,4 @@
-/* Machines made in code, a line an item, and what holds for every graph that is made of one. */
+/* Machines built in code, one line per item, and invariants of all graphs built from them. */
 #ifndef RONDO_TESTS_TOPO_MACHINE_H
 #define RONDO_TESTS_TOPO_MACHINE_H
 
@@ -139,7 +139,7 @@ static inline void c2c(struct world *w, int gpu, int mbs, int count)
     item_of(w, i)->c2c.count = count;
 }
 
-/* ---- what always holds ---- */
+/* ---- invariants ---- */
 
 static inline void path_valid(const struct rondo_topo *topo, int from, int to,
                               const struct rondo_topo_path *path)
@@ -156,7 +156,7 @@ static inline void path_valid(const struct rondo_topo *topo, int from, int to,
         const struct rondo_topo_link *link = &topo->link[topo->hop[path->first + i]];
         int cost = topo->cost[path->first + i];
         if (path->type != RONDO_PATH_NET ||
-            topo->node[link->from].type != RONDO_NODE_NET) { /* between two ports lies the network */
+            topo->node[link->from].type != RONDO_NODE_NET) { /* the network connects two ports */
             assert_int_equal(link->from, at);
         }
         assert_true(cost == 60 || (cost == 72 && link->type == RONDO_LINK_PCI));

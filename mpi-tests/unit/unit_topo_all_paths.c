@@ -16,19 +16,19 @@ static int draw(int n)
 
 enum { MAX_HOPS = 40 };
 
-struct way {
+struct simple_path {
     const struct rondo_topo *topo;
     int from, to;
     int link[MAX_HOPS], n;
     int type, mbs, hops, tried; /* best so far */
 };
 
-static int type_at(const struct way *w, int node) { return w->topo->node[node].type; }
+static int type_at(const struct simple_path *w, int node) { return w->topo->node[node].type; }
 static int device_like(int type) { return type == RONDO_NODE_GPU || type == RONDO_NODE_DEV; }
 
 /* The type of a whole path: what its worst link connects; DIS: not allowed. Follows the definition of the
  * types, not the implementation. */
-static int way_type(const struct way *w)
+static int path_type(const struct simple_path *w)
 {
     const struct rondo_topo_link *link = w->topo->link;
     int worst = RONDO_PATH_LOC, first = 0, last = w->n - 1, bridges = 0;
@@ -74,9 +74,9 @@ static int way_type(const struct way *w)
     return host && !cpu && worst < RONDO_PATH_PHB ? RONDO_PATH_PHB : worst;
 }
 
-static void way_judge(struct way *w)
+static void path_judge(struct simple_path *w)
 {
-    int type = way_type(w), mbs = RONDO_LOC_MBS;
+    int type = path_type(w), mbs = RONDO_LOC_MBS;
     for (int i = 0; i < w->n; i++) {
         mbs = w->topo->link[w->link[i]].mbs < mbs ? w->topo->link[w->link[i]].mbs : mbs;
     }
@@ -91,11 +91,11 @@ static void way_judge(struct way *w)
     }
 }
 
-static void ways(struct way *w, int node, uint8_t *seen)
+static void simple_paths_walk(struct simple_path *w, int node, uint8_t *seen)
 {
     const struct rondo_topo_node *at = &w->topo->node[node];
     if (node == w->topo->point[w->to]) {
-        way_judge(w);
+        path_judge(w);
         return;
     }
     seen[node] = 1;
@@ -104,7 +104,7 @@ static void ways(struct way *w, int node, uint8_t *seen)
         if (!seen[to] &&
             (to == w->topo->point[w->to] || (type != RONDO_NODE_NET && type != RONDO_NODE_HOST))) {
             w->link[w->n++] = l;
-            ways(w, to, seen);
+            simple_paths_walk(w, to, seen);
             w->n--;
         }
     }
@@ -128,12 +128,12 @@ static int compare_all(const struct rondo_topo *topo, uint64_t from_seed)
     for (int a = 0; a < topo->npoints; a++) {
         for (int b = 0; b < topo->npoints; b++) {
             uint8_t seen[128] = { 0 };
-            struct way w = { .topo = topo, .from = a, .to = b, .type = RONDO_PATH_DIS };
+            struct simple_path w = { .topo = topo, .from = a, .to = b, .type = RONDO_PATH_DIS };
             const struct rondo_topo_path *path = rondo_topo_wired(topo, a, b);
             if (a == b) {
                 continue;
             }
-            ways(&w, topo->point[a], seen);
+            simple_paths_walk(&w, topo->point[a], seen);
             tried += w.tried;
             if (path->type != w.type || raw_mbs(topo, path) != w.mbs || path->nhops != w.hops) {
                 fail_msg("seed %llu, point %d to %d: %s at %d MB/s with %d hops, the best of %d ways is %s "
