@@ -1,4 +1,5 @@
-/* Detection of the machine: hwloc's topologies, virtual machines, a fake NVML built by the test, this host. */
+/* Detection of the machine: hwloc's topologies, virtual machines, a fake NVML built by the test, this host.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -301,7 +301,8 @@ static void nvb_paths_use_exactly_one_relay(void **state)
     world_end(&w, t);
 }
 
-/* An NVSwitch connects all GPUs. Its links are hidden by a virtual machine, lead to a PCI device, or have an unknown class. */
+/* An NVSwitch connects all GPUs. Its links are hidden by a virtual machine, lead to a PCI device, or have an
+ * unknown class. */
 static void nvswitches_are_one_node(void **state)
 {
     (void)state;

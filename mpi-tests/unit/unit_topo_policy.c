@@ -1,4 +1,5 @@
-/* What paths data may take: P2P, GPUDirect, PXN, flush_depends_on_sm_and_c2c, nets and channels of a device. */
+/* What paths data may take: P2P, GPUDirect, PXN, flush_depends_on_sm_and_c2c, nets and channels of a device.
+ */
 #include "topo_machine.h"
 
 static int net_at(const struct rondo_topo *topo, int i) { return rondo_topo_net_point(topo, i); }

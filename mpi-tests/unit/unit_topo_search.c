@@ -45,9 +45,9 @@ static void found_release(struct found *f)
 
 /*
  * NCCL's results in these cases: 1 x 0.1 GB/s (no speed in its table suits Blackwell GPUs on PCIe, or Gen3 x1
- * slots), a tree of 8 x 0.24 GB/s beside a ring of 24 (it ignores C2C), one server without a graph, 12 x 30 for
- * a tree where 12 x 40 is possible (search budget), and speeds rounded down to the table's.
- * MB/s: more than `above`.
+ * slots), a tree of 8 x 0.24 GB/s beside a ring of 24 (it ignores C2C), one server without a graph, 12 x 30
+ * for a tree where 12 x 40 is possible (search budget), and speeds rounded down to the table's. MB/s: more
+ * than `above`.
  */
 static void search_beats_nccl_where_nccl_does_badly(void **state)
 {

@@ -59,8 +59,8 @@ static void expect_ring(const struct job *job, struct expect *e, int channel)
     }
 }
 
-/* @return the parent of a position in one of the two trees over n, and whether it is its left child. The root's
- * only child is a right one. */
+/* @return the parent of a position in one of the two trees over n, and whether it is its left child. The
+ * root's only child is a right one. */
 static int tree_parent(int n, int which, int i, int *left)
 {
     int bit = 1, up, j = which == 0 ? i : n % 2 == 0 ? n - 1 - i : (i - 1 + n) % n;

@@ -25,7 +25,8 @@ extern const int rondo_num_schedules;
 
 /** The row of the collective that @a coll is scheduled as; NULL when the algorithm does not do it. */
 const struct rondo_schedule *rondo_schedule_find(enum rondo_coll coll, enum rondo_algo algo);
-/** The first row of the collective that @a coll is scheduled as, of algorithms with this medium; NULL: none. */
+/** The first row of the collective that @a coll is scheduled as, of algorithms with this medium; NULL: none.
+ */
 const struct rondo_schedule *rondo_schedule_first(enum rondo_coll coll, enum rondo_medium medium);
 
 /* Names, NULL out of range; and back, -1 unknown. Case does not matter, nor underscores in collectives
@@ -62,7 +63,8 @@ int rondo_doubling_dims(const struct rondo_layout *layout);
 void rondo_tree_place(const struct rondo_layout *layout, int which, int i, int *parent, int child[2],
                       int *nchildren);
 
-/** Fill layout->channel[channel].tree from channel 0's ring. O(log n). Several nodes: src/comm/layout_fill.c. */
+/** Fill layout->channel[channel].tree from channel 0's ring. O(log n). Several nodes: src/comm/layout_fill.c.
+ */
 void rondo_tree_fill(struct rondo_layout *layout, int channel);
 
 #endif

@@ -10,9 +10,9 @@
  *   late=K         report a completion up to K calls of test late
  *   again=K        isend and irecv report no room K times before each request
  *   connect=K      connect returns RONDO_IN_PROGRESS K times
- *   fail=F:N[:S]   the N-th call of F in this process fails with status S: system (default), remote, internal;
- *                  F: init, properties, prepare, connect, reg, unreg, isend, irecv, iflush, test
- *   die=N          a comm dies at its N-th isend or irecv, as if the other host went down
+ *   fail=F:N[:S]   the N-th call of F in this process fails with status S: system (default), remote,
+ * internal; F: init, properties, prepare, connect, reg, unreg, isend, irecv, iflush, test die=N          a
+ * comm dies at its N-th isend or irecv, as if the other host went down
  */
 #ifndef RONDO_NET_NETDEV_FAULT_H
 #define RONDO_NET_NETDEV_FAULT_H

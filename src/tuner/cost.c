@@ -480,8 +480,8 @@ typedef int terms_fn(const struct rondo_layout *layout, enum rondo_coll coll, en
 /* In the order of rondo_schedules. */
 static terms_fn *const terms_of[] = { RONDO_SCHEDULE_TABLE(TERMS_ROW, ) };
 
-/* Is there memory for it? Conns of a graph have buffers for the layout's protocols only, those between a sender
- * and a receiver get theirs with the conn. */
+/* Is there memory for it? Conns of a graph have buffers for the layout's protocols only, those between a
+ * sender and a receiver get theirs with the conn. */
 static int has_memory(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_algo algo,
                       enum rondo_proto proto, size_t bytes, size_t mailbox)
 {
