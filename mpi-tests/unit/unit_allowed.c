@@ -165,8 +165,8 @@ static void bad_words_are_named(void **state)
     assert_refused("ring,,tree", "", "RONDO_ALGO", "\"\"", "oneshot");
     assert_refused("ring,", "", "RONDO_ALGO", "\"\"", "oneshot");
     assert_refused("^", "", "RONDO_ALGO", "\"\"", "oneshot");
-    assert_refused("^ring,^tree", "", "RONDO_ALGO", "\"^tree\"", "\"^a\": all but a");
-    assert_refused("ring,^tree", "", "RONDO_ALGO", "\"^tree\"", "\"^a\": all but a");
+    assert_refused("^ring,^tree", "", "RONDO_ALGO", "\"^tree\"", "\"^a\" for all but a");
+    assert_refused("ring,^tree", "", "RONDO_ALGO", "\"^tree\"", "\"^a\" for all but a");
     assert_refused("all_reduces:ring", "", "RONDO_ALGO", "\"all_reduces\"", "reduce_scatter");
     assert_refused("all_reduce:", "", "RONDO_ALGO", "\"\"", "oneshot");
     assert_refused(":ring", "", "RONDO_ALGO", "\"\"", "all_reduce");

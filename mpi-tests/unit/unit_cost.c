@@ -431,15 +431,14 @@ static void nothing_allowed_is_invalid_usage_that_names_parameters_and_collectiv
     l = some_layout(2, 1);
     assert_int_equal(rondo_cost_choose(&l, &allowed, RONDO_COLL_ALL_GATHERV, MAILBOX + 1, MAILBOX, &choice),
                      RONDO_INVALID_USAGE);
-    assert_non_null(strstr(rondo_error_text(), "at most 4096 bytes by RONDO_PAIR_SIZE;"));
+    assert_non_null(strstr(rondo_error_text(), "at most 4096 bytes by RONDO_PAIR_SIZE,"));
     assert_int_equal(rondo_cost_choose(&l, &allowed, RONDO_COLL_REDUCE, 1 << 20, BIG, &choice),
                      RONDO_INVALID_USAGE);
-    assert_non_null(
-        strstr(rondo_error_text(), "at most 16384 bytes by RONDO_PAIR_SIZE (16K whatever that is);"));
+    assert_non_null(strstr(rondo_error_text(), "at most 16384 bytes by RONDO_PAIR_SIZE (always 16K),"));
     l = some_layout(2, 2);
     assert_int_equal(rondo_cost_choose(&l, &allowed, RONDO_COLL_ALL_REDUCE, 8, MAILBOX, &choice),
                      RONDO_INVALID_USAGE);
-    assert_non_null(strstr(rondo_error_text(), "any number of bytes;"));
+    assert_non_null(strstr(rondo_error_text(), "any number of bytes,"));
 }
 
 static void limit_names_the_largest_part(void **state)

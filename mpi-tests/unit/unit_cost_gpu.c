@@ -394,7 +394,7 @@ static void limit_names_the_link_or_the_latency(void **state)
                "LL128 needs NVLink"));
     assert_string_equal(
         rondo_cost_limit(&none, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 1, 8),
-        "asked for by RONDO_DIRECT_GPU=64K");
+        "needs RONDO_DIRECT_GPU=64K");
     none.model.gpu.ring.bw_intra = 0;
     assert_string_equal(rondo_cost_limit(&none, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, RONDO_PROTO_LL, 1, 8),
                         "its graph has no bandwidth");

@@ -1,4 +1,4 @@
-/* The table of algorithms, made from coll.def; names; and a rank's seat. */
+/* The table of schedules, made from coll.def, names, and seats. */
 #include "coll/algo.h"
 
 #include <ctype.h>
@@ -6,7 +6,7 @@
 
 #include "coll/flows.h"
 
-/* The schedules are inlined where they are known; the table needs functions to point to. */
+/* Schedules are inline; the table needs functions to point to. */
 #define FLOW_FUNCTIONS(COLL, ALGO, i, flow)                                                         \
     static uint32_t nsteps##i##_##COLL##_##ALGO(const struct rondo_seat *seat)                      \
     {                                                                                               \
@@ -87,7 +87,7 @@ enum rondo_coll rondo_coll_scheduled_as(enum rondo_coll coll)
     return (enum rondo_coll)colls[coll].scheduled_as;
 }
 
-/* Equal but for case and underscores. */
+/* Equal, ignoring case and underscores. */
 static int same_coll_name(const char *a, const char *b)
 {
     for (;; a++, b++) {
@@ -132,7 +132,7 @@ int rondo_doubling_dims(const struct rondo_layout *layout)
     return dims <= RONDO_MAX_DIMS ? dims : 0;
 }
 
-/* Several nodes: what the layout says; positions are ranks. */
+/* Over several nodes the layout has the tree, and positions are ranks. */
 static void seat_over_nodes(const struct rondo_layout *layout, int channel, int root, struct rondo_seat *seat)
 {
     const struct rondo_tree *tree = &layout->channel[channel].tree;

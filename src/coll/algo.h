@@ -23,48 +23,49 @@ struct rondo_schedule {
 extern const struct rondo_schedule rondo_schedules[];
 extern const int rondo_num_schedules;
 
-/** The row of the collective that @a coll is scheduled as; NULL when the algorithm does not do it. */
+/** Find the row of an algorithm for the collective that @a coll is scheduled as. @return NULL: it does not
+ * do it. */
 const struct rondo_schedule *rondo_schedule_find(enum rondo_coll coll, enum rondo_algo algo);
-/** The first row of the collective that @a coll is scheduled as, of algorithms with this medium; NULL: none.
- */
+/** Find the first row for the collective that @a coll is scheduled as whose algorithm has this medium.
+ * @return NULL: none. */
 const struct rondo_schedule *rondo_schedule_first(enum rondo_coll coll, enum rondo_medium medium);
 
-/* Names, NULL out of range; and back, -1 unknown. Case does not matter, nor underscores in collectives
- * ("AllReduce", as NCCL spells it). */
+/* Names; NULL out of range. The reverse ignores case and, in collectives, underscores (NCCL's "AllReduce");
+ * -1: unknown. */
 const char *rondo_coll_name(enum rondo_coll coll);
 const char *rondo_algo_name(enum rondo_algo algo);
 int rondo_coll_from_name(const char *name);
 int rondo_algo_from_name(const char *name);
+/* Columns of coll.def. */
 int rondo_coll_reduces(enum rondo_coll coll);
-int rondo_algo_in_rank_order(enum rondo_algo algo);
-int rondo_algo_sent_stays(enum rondo_algo algo);
 int rondo_coll_has_root(enum rondo_coll coll);
 enum rondo_coll rondo_coll_scheduled_as(enum rondo_coll coll);
+int rondo_algo_in_rank_order(enum rondo_algo algo);
+int rondo_algo_sent_stays(enum rondo_algo algo);
 
 /**
- * The seat of this rank in a channel of the layout; root: rank (send, recv: the peer), -1: none.
- * Positions: ring, ordered: in the channel's ring; tree: in the tree's order, on several nodes ranks; others:
- * ranks. For trees with a root, `toward` turns the tree so that the root is its root.
+ * Fill in this rank's seat in a channel of the layout. root: a rank (send, recv: the peer); -1: none.
+ * Positions follow from the algorithm's seating (coll.def); in a tree over several nodes they are ranks.
+ * For a call with a root, `toward` turns the tree so that the root is at its top.
  */
 void rondo_seat_of(const struct rondo_layout *layout, int channel, enum rondo_algo algo, enum rondo_coll coll,
                    int root, struct rondo_seat *seat);
 
-/** Partners that each rank has conns with for exchanges, on channel 0: on several nodes only, and 0 where
- * there would be more than RONDO_MAX_DIMS. */
+/** @return the partners with which each rank has conns for recursive doubling, on channel 0. On several nodes
+ * only; 0 if they would be more than RONDO_MAX_DIMS. */
 int rondo_doubling_dims(const struct rondo_layout *layout);
 
 /*
- * Trees on one node. Channel c has tree c & 1 of two complementary ones over the positions of channel 0's
- * ring: the double trees (layout/double_tree.h), and where ranks stand in groups trees of trees
- * (layout/group_tree.h).
+ * Trees on one node. Channel c has tree c & 1 of two complementary trees over the positions of channel 0's
+ * ring: double trees (layout/double_tree.h), or, where ranks stand in groups, trees of trees
+ * (layout/group_tree.h). Trees over several nodes are in the layout (src/comm/layout_fill.c).
  */
 
-/** Parent (-1: root) and children of position i in tree 0 or 1. */
+/** Find the parent (-1: root) and the children of position i in tree 0 or 1. */
 void rondo_tree_place(const struct rondo_layout *layout, int which, int i, int *parent, int child[2],
                       int *nchildren);
 
-/** Fill layout->channel[channel].tree from channel 0's ring. O(log n). Several nodes: src/comm/layout_fill.c.
- */
+/** Fill in layout->channel[channel].tree from channel 0's ring. O(log n). */
 void rondo_tree_fill(struct rondo_layout *layout, int channel);
 
 #endif

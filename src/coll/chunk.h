@@ -1,14 +1,14 @@
 /*
- * Which elements a block of a loop is. A work's range [off, off + len) is passed in `nloops` loops:
- *   SPLIT (ring all_reduce): each loop covers nranks * chunk elements of the range; block b is the b-th share
- * of it; BLOCK (all_gather, reduce_scatter): each loop covers `chunk` elements of every rank's block; block b
- * belongs to rank block_rank[b] (all_to_all, as all_gather: of what rank b has for this one); WHOLE (trees,
- * chains, p2p): each loop covers `chunk` elements; there is one block. Pure functions of the work: sender and
- * receiver find the same lengths. Shared with CUDA.
+ * Which elements a block of a loop has. A work passes its range [off, off + len) in `nloops` loops:
+ *   SPLIT  ring all_reduce: a loop covers nranks * chunk elements of the range; block b is its b-th share
+ *   BLOCK  all_gather, reduce_scatter: a loop covers `chunk` elements of every rank's block; block b belongs
+ *          to rank block_rank[b] (all_to_all, as all_gather: what rank b has for this rank)
+ *   WHOLE  trees, chains, messages: a loop covers `chunk` elements; there is one block
+ * Pure functions of the work, so sender and receiver find the same lengths. Shared with CUDA.
  *
- * A block is passed in slices. In a ring everyone sends its first block before it receives one, and passes a
- * slice on only when the next conn has a free slot; a block that filled all slots would leave none. So a
- * chunk is at most RONDO_CHUNK_SLICES slices.
+ * A block travels in slices. In a ring, every rank sends its first block before it receives one, and passes
+ * a slice on only when the next conn has a free slot. If a block filled all slots, no rank could go on; so
+ * a chunk has at most RONDO_CHUNK_SLICES slices.
  */
 #ifndef RONDO_COLL_CHUNK_H
 #define RONDO_COLL_CHUNK_H
@@ -22,8 +22,8 @@ struct rondo_span {
     size_t n;       /* elements; 0: nothing to do */
 };
 
-/* Shares of a short SPLIT loop are whole lines, so that no two ranks write one line, but never more than a
- * chunk (which need not be whole lines). */
+/* Shares of a short SPLIT loop are whole cache lines, so that no two ranks write one line, but at most a
+ * chunk, which need not be whole lines. */
 RONDO_FN size_t rondo_split_share(size_t rest, size_t chunk, int32_t nranks, uint32_t elem_bytes)
 {
     size_t line = RONDO_CACHE_LINE / elem_bytes, share = (rest + (size_t)nranks - 1) / (size_t)nranks;
@@ -34,8 +34,7 @@ RONDO_FN size_t rondo_split_share(size_t rest, size_t chunk, int32_t nranks, uin
 RONDO_FN size_t rondo_work_nloops(const struct rondo_work *w, enum rondo_map map)
 {
     size_t per_loop = map == RONDO_MAP_SPLIT ? w->chunk * (size_t)w->seat.nranks : w->chunk, longest = w->len;
-    if (w->counts !=
-        NULL) { /* v-forms are one channel's work: the longest block decides, and `len` says nothing */
+    if (w->counts != NULL) { /* v-forms have one channel: the longest block counts, not `len` */
         longest = 0;
         for (int32_t r = 0; r < w->seat.nranks; r++)
             longest = w->counts[r] > longest ? w->counts[r] : longest;
@@ -79,7 +78,7 @@ RONDO_FN struct rondo_span rondo_work_span(const struct rondo_work *w, enum rond
             s.out = at + begin;
             return s;
         }
-        /* One side is a single block (the rank's own), the other holds all. */
+        /* One buffer holds a single block, the rank's own; the other holds all. */
         s.in = gather ? begin : at + begin;
         s.out = gather ? at + begin : begin;
     }

@@ -1,18 +1,18 @@
 /*
- * The exchange (recursive doubling): in step j each rank swaps what it has with the rank whose number differs
- * in bit j, and both reduce. ceil(log2 n) messages one after another where a tree has twice as many, but
- * every one of them is the whole buffer: for small messages over a network.
+ * Recursive doubling: in step j each rank swaps what it has with the rank whose number differs in bit j,
+ * and both reduce. That takes ceil(log2 n) messages in a row where a tree takes twice as many, but each
+ * message is the whole buffer: for small calls over a network.
  *
- * Where n is no power of two, each rank beyond the largest one below gives its part to the rank without that
- * bit first, and gets the result at the end. The operands stand in the order of the ranks at every step, so
- * all ranks find the same bits. Positions are ranks. Pure functions, shared with CUDA.
+ * If n is no power of two, each rank beyond the largest power below n first gives its part to the rank
+ * without that bit, and gets the result at the end. Operands are in rank order at every step, so all ranks
+ * compute the same bits. Positions are ranks. Pure functions, shared with CUDA.
  */
 #ifndef RONDO_COLL_DOUBLING_H
 #define RONDO_COLL_DOUBLING_H
 
 #include "coll/step.h"
 
-/* Bits of the largest power of two that is not above n: the swaps. */
+/* Swaps: bits of the largest power of two up to n. */
 RONDO_FN uint32_t rondo_doubling_swaps(int32_t n)
 {
     uint32_t bits = 0;
@@ -20,8 +20,8 @@ RONDO_FN uint32_t rondo_doubling_swaps(int32_t n)
     return bits;
 }
 
-/* With whom a rank shares port j: for j = swaps the pair of a rank beyond the power of two and the one that
- * stands for it. -1: nobody. */
+/* The peer on port j; -1: none. Port j = swaps joins a rank beyond the power of two and the one that stands
+ * in for it. */
 RONDO_FN int32_t rondo_doubling_peer(int32_t rank, int32_t n, uint32_t j)
 {
     uint32_t swaps = rondo_doubling_swaps(n);
@@ -33,7 +33,7 @@ RONDO_FN int32_t rondo_doubling_peer(int32_t rank, int32_t n, uint32_t j)
     return j < swaps && rank < power ? rank ^ (int32_t)(1u << j) : -1;
 }
 
-/* Ports in use: the swaps, and one for ranks beyond the power of two. */
+/* Ports in use: one for each swap, and one for ranks beyond the power of two. */
 RONDO_FN uint32_t rondo_doubling_ports(int32_t n) { return rondo_doubling_swaps(n) + ((n & (n - 1)) != 0); }
 
 /* A step of the ranks below the power of two: receive from port `from` (-1: none), reduce, send to port `to`
@@ -52,7 +52,7 @@ RONDO_FN struct rondo_step rondo_doubling_swap(const struct rondo_seat *seat, in
         s.act |= RONDO_RECV | RONDO_REDUCE | RONDO_COPY;
         s.nfrom = 1;
         s.from[0] = (uint8_t)(RONDO_PORT_DIM + from);
-        /* The extra rank's part comes behind its partner's; of a swap, the lower rank's first. */
+        /* The extra rank's part comes after its partner's; in a swap, the lower rank's comes first. */
         if ((uint32_t)from == swaps || (seat->index >> from & 1) == 0) s.act |= RONDO_OWN_FIRST;
         if (!first) s.act |= RONDO_OWN_OUT;
     }
@@ -80,7 +80,7 @@ RONDO_FN struct rondo_step rondo_doubling_step(const struct rondo_seat *seat, ui
     if (k <= swaps)
         return rondo_doubling_swap(seat, k == 0 ? (int32_t)swaps : (int32_t)k - 1,
                                    k < swaps ? (int32_t)k : -1, k == 0);
-    { /* the result, to the extra rank */
+    { /* send the result to the extra rank */
         struct rondo_step s = rondo_step_on(RONDO_SEND, (enum rondo_port)(RONDO_PORT_DIM + swaps), 0);
         s.act |= (uint16_t)RONDO_OWN_OUT;
         return s;

@@ -1,22 +1,24 @@
 /*
- * Two-shot within groups and between them: ranks of one node that stand in groups of several levels
- * (layout/nest.h), whose buffers lie open to one another. The buffer is cut into a piece a rank. From the
- * innermost level out each piece's holder in a group reduces what the holders in the groups inside it have;
- * the last one has the result and gives it to the holders below it, and these theirs, down to every rank.
- * Between the groups of any level so pass 2 (groups - 1) times the bytes of the buffer: the least there can
- * be, since all groups but one must tell their part of every element and be told the result. Plain two-shot
- * moves m times as much between groups of m ranks. Parts lie in the holders' outputs until the results do.
+ * Two-shot inside groups and between them: ranks of one node in groups of several levels (layout/nest.h),
+ * with direct access. The buffer is cut into one piece a rank. From the innermost level out, each piece's
+ * holder in a group reduces what the holders in the groups inside have; the outermost holder has the result
+ * and gives it to the holders below, they to theirs, down to every rank. Until then, partial sums lie in
+ * the holders' outputs.
  *
- * A step is taken once those ranks have taken the step before whose buffers it needs. Without groups it is
- * two-shot. Sums are in the order of groups: the same whatever the size, but not rank order. Pure functions,
- * shared with CUDA, which has no groups.
+ * Groups of any level pass 2 (groups - 1) times the bytes of the buffer among them: the minimum, since all
+ * groups but one must send their part of every element and receive the result. Plain two-shot passes m
+ * times as much between groups of m ranks.
+ *
+ * A rank takes a step once the ranks whose buffers it needs have taken the step before. Without groups it
+ * is two-shot. Sums are in the order of groups: independent of the size, but not rank order. Pure
+ * functions, shared with CUDA, which has no groups.
  */
 #ifndef RONDO_COLL_HIERARCHICAL_H
 #define RONDO_COLL_HIERARCHICAL_H
 
 #include "coll/twoshot.h"
 
-/* Moves between OPEN and CLOSE: in at every level, out at all but the outermost, which does both. */
+/* Moves between OPEN and CLOSE: inwards and outwards at every level; the outermost does both at once. */
 RONDO_FN uint32_t rondo_hierarchical_moves(int32_t nlevels) { return 2 * (uint32_t)nlevels + 1; }
 
 RONDO_FN uint32_t rondo_hierarchical_all_reduce_nsteps(const struct rondo_seat *seat)

@@ -51,8 +51,8 @@ RONDO_FN struct rondo_step rondo_oneshot_scatter_step(const struct rondo_seat *s
     return s;
 }
 
-/* broadcast: the others collect what the root published; the root copies its own input. All publish, so that
- * all are seen to call. */
+/* broadcast: the others collect what the root published; the root copies its own input. All publish, so
+ * that all are seen to call. */
 RONDO_FN uint32_t rondo_oneshot_broadcast_nsteps(const struct rondo_seat *seat)
 {
     (void)seat;

@@ -1,12 +1,12 @@
 /*
  * Reductions in the order of positions, whatever the size: every block begins at position 0, each position
- * adds its part behind what comes, the last one finishes, and the result goes on around the ring to who wants
- * it. Where rings are in rank order this is the order of RONDO_DETERMINISM=strict.
+ * adds its part after what arrives, the last one finishes, and the result goes on around the ring to the
+ * ranks that want it. Where rings are in rank order, this is the order of RONDO_DETERMINISM=strict.
  *
- * A loop has a block per position (maps SPLIT and BLOCK), and all blocks begin before the first result is
- * awaited: as many are under way as there are hops. The conns of a ring hold a whole loop together (a block
- * is at most RONDO_CHUNK_SLICES slices, coll/chunk.h), so position 0 can always begin the last one. Pure
- * functions, shared with CUDA.
+ * A loop has a block for each position (maps SPLIT and BLOCK), and all blocks begin before a rank waits for
+ * the first result, so as many are under way as there are hops. The conns of a ring together hold a whole
+ * loop (a block has at most RONDO_CHUNK_SLICES slices, coll/chunk.h), so position 0 can always begin the
+ * last block. Pure functions, shared with CUDA.
  */
 #ifndef RONDO_COLL_ORDERED_H
 #define RONDO_COLL_ORDERED_H
@@ -18,7 +18,7 @@ RONDO_FN uint32_t rondo_ordered_nsteps(const struct rondo_seat *seat)
     return seat->nranks > 1 ? 2 * (uint32_t)seat->nranks : 1;
 }
 
-/* until: the last position that the result goes to; every: all on the way keep it too. */
+/* until: the last position that gets the result; every: those on the way keep it too. */
 RONDO_FN struct rondo_step rondo_ordered_step(const struct rondo_seat *seat, uint32_t k, int32_t until,
                                               int every)
 {
@@ -65,7 +65,7 @@ RONDO_FN uint32_t rondo_ordered_reduce_scatter_nsteps(const struct rondo_seat *s
     return rondo_ordered_nsteps(seat);
 }
 
-/* Block b is position b's. */
+/* Block b belongs to position b. */
 RONDO_FN struct rondo_step rondo_ordered_reduce_scatter_step(const struct rondo_seat *seat, uint32_t k)
 {
     return rondo_ordered_step(seat, k, (int32_t)(k % (uint32_t)seat->nranks), 0);

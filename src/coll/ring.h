@@ -1,9 +1,9 @@
 /*
  * Schedules around a ring: each position receives from the one before and sends to the one after.
  *
- * A block starts at one position and is passed on once a step, so that at step k position i works on the
- * block that is k (all_reduce, reduce_scatter: k + 1) places behind it. Chains are rings that are not closed:
- * they begin or end at the root. A ring of one position copies. Pure functions, shared with CUDA.
+ * A block starts at one position and moves on by one a step: at step k, position i works on the block that
+ * is k (all_reduce, reduce_scatter: k + 1) places behind it. Chains are rings that are not closed: they
+ * begin or end at the root. A ring of one position copies. Pure functions, shared with CUDA.
  */
 #ifndef RONDO_COLL_RING_H
 #define RONDO_COLL_RING_H
@@ -11,8 +11,7 @@
 #include "coll/step.h"
 
 enum {
-    RONDO_PASS_SUM = RONDO_RECV | RONDO_REDUCE |
-                     RONDO_SEND, /* add the own part to what comes and pass it on */
+    RONDO_PASS_SUM = RONDO_RECV | RONDO_REDUCE | RONDO_SEND, /* add this rank's part and pass it on */
     RONDO_END_SUM = RONDO_RECV | RONDO_REDUCE | RONDO_FINISH | RONDO_COPY,
     RONDO_PASS_COPY = RONDO_RECV | RONDO_COPY | RONDO_SEND,
     RONDO_END_COPY = RONDO_RECV | RONDO_COPY
@@ -31,8 +30,8 @@ RONDO_FN uint32_t rondo_ring_all_reduce_nsteps(const struct rondo_seat *seat)
     return 2 * (uint32_t)seat->nranks - 1;
 }
 
-/* Steps 0 .. n-1 reduce: block b is finished at position b. Steps n .. 2n-2 carry the finished blocks once
- * around. */
+/* Steps 0 .. n-1 reduce, and block b is finished at position b. Steps n .. 2n-2 carry the finished blocks
+ * once around. */
 RONDO_FN struct rondo_step rondo_ring_all_reduce_step(const struct rondo_seat *seat, uint32_t k)
 {
     uint32_t n = (uint32_t)seat->nranks, act;

@@ -1,4 +1,4 @@
-/* What the two complementary trees are for a channel of a layout. */
+/* The two complementary trees of a layout's channel on one node. */
 #include "coll/algo.h"
 
 void rondo_tree_place(const struct rondo_layout *layout, int which, int i, int *parent, int child[2],

@@ -1,16 +1,16 @@
 /*
- * Schedules on a binary tree, one step a loop. Between a parent and a child there is a conn each way, so the
- * same tree serves any root: seen from root r, every position has one neighbour towards r (seat->toward) and
- * the others away from it. all_reduce uses the tree's own root, in two flows. A position has at most
- * RONDO_TREE_FAN neighbours; trees over nodes of GPUs may have a rank with one more, and are for all_reduce
- * only. A tree of one position copies. Pure functions, shared with CUDA.
+ * Schedules on a binary tree, one step a loop. Between a parent and a child there is a conn each way, so
+ * the same tree serves any root: seen from root r, every position has one neighbour towards r
+ * (seat->toward) and the others away from it. all_reduce uses the tree's own root, and two flows. A
+ * position has at most RONDO_TREE_FAN neighbours; in trees over nodes of GPUs a rank may have one more, and
+ * these are for all_reduce only. A tree of one position copies. Pure functions, shared with CUDA.
  */
 #ifndef RONDO_COLL_TREE_H
 #define RONDO_COLL_TREE_H
 
 #include "coll/step.h"
 
-/* Neighbour i is the parent (0) or child i - 1; its port follows from that in both directions. */
+/* Neighbour 0 is the parent, neighbour i is child i - 1; that gives the port in both directions. */
 RONDO_FN int rondo_tree_has(const struct rondo_seat *seat, int32_t i)
 {
     return i > 0 ? i <= seat->nchildren : seat->parent >= 0;
@@ -41,7 +41,7 @@ RONDO_FN uint32_t rondo_rooted_up_nsteps(const struct rondo_seat *seat)
     return 1;
 }
 
-/* reduce: everything comes together at the root. */
+/* reduce: data moves towards the root. */
 RONDO_FN struct rondo_step rondo_rooted_up_step(const struct rondo_seat *seat, uint32_t k)
 {
     struct rondo_step s = rondo_step_none();
@@ -62,7 +62,7 @@ RONDO_FN uint32_t rondo_rooted_down_nsteps(const struct rondo_seat *seat)
     return 1;
 }
 
-/* broadcast: everything spreads from the root. */
+/* broadcast: data moves away from the root. */
 RONDO_FN struct rondo_step rondo_rooted_down_step(const struct rondo_seat *seat, uint32_t k)
 {
     struct rondo_step s = rondo_step_none();
@@ -82,8 +82,8 @@ RONDO_FN uint32_t rondo_tree_up_nsteps(const struct rondo_seat *seat)
     return 1;
 }
 
-/* all_reduce, flow 0: reduce to the tree's root, which begins to share in the same step: the finished block
- * is in its cache. */
+/* all_reduce, flow 0: reduce to the tree's root, which shares the result in the same step, while it is in its
+ * cache. */
 RONDO_FN struct rondo_step rondo_tree_up_step(const struct rondo_seat *seat, uint32_t k)
 {
     struct rondo_step s = rondo_step_none();
@@ -101,7 +101,7 @@ RONDO_FN struct rondo_step rondo_tree_up_step(const struct rondo_seat *seat, uin
 
 RONDO_FN uint32_t rondo_tree_down_nsteps(const struct rondo_seat *seat) { return seat->parent >= 0; }
 
-/* all_reduce, flow 1: share what the root has finished. */
+/* all_reduce, flow 1: share the result. */
 RONDO_FN struct rondo_step rondo_tree_down_step(const struct rondo_seat *seat, uint32_t k)
 {
     struct rondo_step s = rondo_step_none();

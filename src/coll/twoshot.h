@@ -1,19 +1,18 @@
 /*
- * Two-shot: ranks of one node whose buffers lie open to one another. Each rank makes its share straight from
- * all ranks' inputs, in rank order, and writes it straight to where it is wanted: every byte moves once.
- * Before it all ranks say where their buffers are; after it nobody leaves before its output is whole and its
- * input is read. A rank that leaves in the middle takes its buffers back (base/mailbox.h). Pure functions,
- * shared with CUDA.
+ * Two-shot: ranks of one node with direct access. Each rank computes its share from all ranks' inputs, in
+ * rank order, and writes it where it is wanted: every byte moves once. First all ranks say where their
+ * buffers are; at the end no rank leaves before its output is complete and its input is no longer read. A
+ * rank that leaves in the middle takes its buffers back (base/mailbox.h). Pure functions, shared with CUDA.
  */
 #ifndef RONDO_COLL_TWOSHOT_H
 #define RONDO_COLL_TWOSHOT_H
 
 #include "coll/step.h"
 
-/* Payload bytes that a place of the mailbox needs for it. */
+/* Payload bytes that it needs in a place of the mailbox. */
 enum { RONDO_TWOSHOT_POST = 384 };
 
-/* Open, one move of the rank's own share, close. */
+/* Open, move the rank's own share, close. */
 RONDO_FN struct rondo_step rondo_twoshot_share(const struct rondo_seat *seat, uint32_t k, uint32_t move)
 {
     struct rondo_step s = rondo_step_none();
@@ -66,7 +65,7 @@ RONDO_FN struct rondo_step rondo_twoshot_reduce_step(const struct rondo_seat *se
     return rondo_twoshot_share(seat, k, RONDO_PULL | RONDO_REDUCE | RONDO_FINISH | RONDO_PUSH_ROOT);
 }
 
-/* Everyone takes all blocks, its own first: no two ranks begin at the same one. */
+/* Every rank copies all blocks, its own first, so no two ranks begin with the same one. */
 RONDO_FN uint32_t rondo_twoshot_all_gather_nsteps(const struct rondo_seat *seat)
 {
     return (uint32_t)seat->nranks + 2;
@@ -82,7 +81,7 @@ RONDO_FN struct rondo_step rondo_twoshot_all_gather_step(const struct rondo_seat
     return s;
 }
 
-/* Which buffers of a rank the others reach for: bit 0 in, bit 1 out. */
+/* Which buffers of a rank the others access: bit 0 its input, bit 1 its output. */
 RONDO_FN uint32_t rondo_twoshot_needs(uint32_t move, int is_root)
 {
     uint32_t in = (move & (RONDO_PULL | RONDO_GROUPS)) != 0 || ((move & RONDO_PULL_ROOT) != 0 && is_root);

@@ -1,4 +1,4 @@
-/* RONDO_ALGO and RONDO_PROTO: which algorithms and protocols the user allows for which collective. */
+/* Which algorithms and protocols the parameters allow for which collective. */
 #include "tuner/tuner.h"
 
 #include <stdio.h>
@@ -11,13 +11,13 @@
 
 enum { WORD_BYTES = 64 };
 
-/* What the words of a parameter are. */
+/* The words that a parameter accepts. */
 struct grammar {
     const char *param, *what;
-    int n; /* bits of a mask */
+    int n; /* words, bits of a mask */
     const char *(*name)(int i);
     int (*find)(const char *name);
-    const char *const *nccl_only; /* known to NCCL, mean nothing here; NULL terminated */
+    const char *const *nccl_only; /* words of NCCL that are ignored; NULL terminated */
 };
 
 static const char *algo_name(int i) { return rondo_algo_name((enum rondo_algo)i); }
@@ -43,13 +43,13 @@ static rondo_status bad_word(const struct grammar *g, const char *text, const ch
         snprintf(names + used, sizeof(names) - used, "%s%s", i > 0 ? ", " : "", name(i));
     }
     return rondo_fail(RONDO_INVALID_ARGUMENT,
-                      "%s: \"%s\" in \"%.96s\" is not %s; allowed: %s; one list for all (\"a,b\"; \"^a\": "
-                      "all but a), then lists for one collective "
-                      "(\"broadcast:a\"), joined by ';'",
+                      "%s: \"%s\" in \"%.96s\" is not %s; allowed: %s. Write one list for all collectives "
+                      "(\"a,b\", or \"^a\" for all but a), then lists for single ones (\"broadcast:a\"), "
+                      "separated by ';'",
                       g->param, word, text, what, names);
 }
 
-/* What stands in [begin, end), without blanks around it. Longer than any name is no name, even when cut. */
+/* Copy [begin, end) without surrounding blanks. A word that does not fit matches no name, even cut. */
 static void copy_word(char word[WORD_BYTES], const char *begin, const char *end)
 {
     while (begin < end && (*begin == ' ' || *begin == '\t')) {
@@ -71,7 +71,7 @@ static int only_nccl_has(const struct grammar *g, const char *word)
     return 0;
 }
 
-/* One list, [at, end). */
+/* Parse one list, [at, end). */
 static rondo_status parse_list(const struct grammar *g, const char *text, const char *at, const char *end,
                                uint32_t *mask)
 {
@@ -100,14 +100,14 @@ static rondo_status parse_list(const struct grammar *g, const char *text, const 
     }
     if (named == 0 && !exclude) {
         RONDO_INFO(RONDO_SUBSYS_ENV | RONDO_SUBSYS_TUNING,
-                   "%s=\"%s\" has a list of algorithms that only NCCL has: it restricts nothing", g->param,
+                   "%s=\"%s\" has a list with only NCCL's algorithms, so it restricts nothing", g->param,
                    text);
     }
     *mask = exclude || named == 0 ? all & ~named : named;
     return RONDO_SUCCESS;
 }
 
-/* Algorithms that do a collective. */
+/* @return a mask of the algorithms that carry a collective. */
 static uint32_t algos_of(enum rondo_coll coll)
 {
     uint32_t algos = 0;
@@ -150,7 +150,7 @@ static rondo_status parse(const struct grammar *g, const char *text, uint32_t ma
                 mask[c] = applies ? general : mask[c];
             }
         } else {
-            return bad_word(g, text, word, "a list for one collective, and only the first may stand for all",
+            return bad_word(g, text, word, "a list for one collective; only the first list may apply to all",
                             RONDO_NUM_COLLS, coll_name);
         }
         nlists++;

@@ -1,8 +1,8 @@
 /*
- * What a choice costs. A call takes a fixed time, its longest way in hops, and the time in which the busiest
- * rank moves its bytes, or the busiest node what goes to others and comes from them. One thread serves all
- * channels of a rank on host memory, so channels share its bandwidth, and each further one makes every turn a
- * little longer; what a second channel buys is the second tree.
+ * Costs on host memory. A call takes a fixed time, its longest path in hops, and the time in which the
+ * busiest rank moves its bytes, or the busiest node those to and from other nodes. One thread serves all
+ * channels of a rank, so channels share its bandwidth, and each further one makes every progress step a
+ * little longer; what a second channel adds is the second tree.
  */
 #include "tuner/cost_impl.h"
 #include "coll/doubling.h"
@@ -10,22 +10,20 @@
 
 struct terms {
     double base, hop, net_hop, copy, net_copy; /* us */
-    size_t mailbox;                            /* payload bytes of a place; 0: unknown. Given */
+    size_t mailbox;                            /* an input: payload bytes of a place; 0: unknown */
 };
 
 /*
- * The longest way, and how many of its hops go from node to node; bytes that the busiest rank passes through
- * its conns, and that the busiest node does. Ranks of a node that stand in groups (layout/layout.h, level): a
- * hop and a copy from group to group take longer, and what all ranks pass between groups at once shares what
- * joins these.
+ * The longest path in hops, those of them between nodes, and the bytes that the busiest rank and the
+ * busiest node pass. If the ranks of a node stand in groups (layout/layout.h, level), a hop and a copy
+ * between groups take longer, and all ranks share the bandwidth between groups.
  */
 struct way {
     double hops, net_hops, moved, net_moved;
-    double far,
-        slower; /* what groups add: so many hops more; by what part of a pass the busiest rank is later */
+    double far, slower; /* what groups add: hops, and the part by which the busiest rank's pass is longer */
 };
 
-/* A hop's share that each further channel adds: the same turn of the executor looks at its slots too. */
+/* What each further channel adds to a hop: the executor's progress looks at its slots too. */
 static const double channel_share = 0.25;
 
 static int log2_up(int n)
@@ -37,20 +35,20 @@ static int log2_up(int n)
     return bits;
 }
 
-/* Ranks that share a core take turns: hops wait for the scheduler, and copies share the core. */
+/* Oversubscribed cores: hops wait for the scheduler, and copies share the core. */
 static double turns(const struct rondo_layout *layout)
 {
     return layout->model.ranks_per_core > 1 ? layout->model.ranks_per_core : 1;
 }
 
-/* ---- groups of a node's ranks: without any, all of these are as if there were none ---- */
+/* ---- groups of a node's ranks; without groups these add nothing ---- */
 
 static double groups_above(const struct rondo_model *m, int level)
 {
     return level == 0 ? 1 : m->levels.groups[level - 1];
 }
 
-/* A block that goes once round the ring leaves each group once; one that goes up or down a tree of trees
+/* A block that goes once around the ring leaves each group once; one that goes up or down a tree of trees
  * passes the tree of each level. */
 static double ring_far(const struct rondo_layout *layout)
 {
@@ -77,7 +75,7 @@ static double tree_far(const struct rondo_model *m)
     return far;
 }
 
-/* Hops inside a node: where groups hang below a group, it is entered one hop further. */
+/* Hops inside a node. A group with groups below it is entered one hop further down. */
 static int tree_deep(const struct rondo_model *m, int local)
 {
     int deep = m->levels.n, last = m->levels.n > 0 ? m->levels.groups[m->levels.n - 1] : 1;
@@ -97,8 +95,7 @@ static double slowest_more(const struct rondo_model *m)
     return most - 1;
 }
 
-/* Everyone reaches for everyone: the mean over all ranks of how much longer that takes than within a group.
- */
+/* All ranks access all others: the mean, over all ranks, of the time relative to that inside a group. */
 static double mean_of_all(const struct rondo_model *m, int of_copy)
 {
     double mean = 0, near = 1;
@@ -110,8 +107,8 @@ static double mean_of_all(const struct rondo_model *m, int of_copy)
     return mean + near;
 }
 
-/* us in which what passes between groups does so; bytes: that each rank passes to each other one, there and
- * back taken together. */
+/* @return the us that traffic between groups takes. bytes: between each two ranks, both directions
+ * together. */
 static double between_groups(const struct rondo_layout *layout, double bytes)
 {
     const struct rondo_model *m = &layout->model;
@@ -125,7 +122,7 @@ static double between_groups(const struct rondo_layout *layout, double bytes)
 
 static double larger(double a, double b) { return a > b ? a : b; }
 
-/* @return 0 when the protocol does not work on the way. */
+/* @return 0 if the protocol does not work on the path. */
 static int path_terms(const struct rondo_layout *layout, enum rondo_proto proto, int nchannels,
                       const struct way *way, struct terms *t)
 {
@@ -157,8 +154,8 @@ static const char *largest(const struct terms *t)
     return t->net_hop > t->base + t->hop ? "network latency" : "latency";
 }
 
-/* A block that goes once round the ring, but for one hop, leaves every node once; where each rank is a node,
- * but for one. */
+/* A block that goes around the ring except for one hop leaves every node once; if each rank is a node, all
+ * but one. */
 static double ring_net_hops(const struct rondo_layout *layout)
 {
     int n = layout->nranks - 1;
@@ -176,7 +173,7 @@ static int ring_terms(const struct rondo_layout *layout, enum rondo_coll coll, e
     return rondo_one_channel(coll) && nchannels > 1 ? 0 : path_terms(layout, proto, nchannels, &way, t);
 }
 
-/* Of two ranks one only sends and the other only receives, which is faster than to pass on (measured). */
+/* With two ranks, one only sends and the other only receives, which is faster than passing on (measured). */
 static const double chain_ends = 0.83;
 
 static int chain_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto,
@@ -191,12 +188,12 @@ static int chain_terms(const struct rondo_layout *layout, enum rondo_coll coll, 
     return path_terms(layout, proto, nchannels, &way, t);
 }
 
-/* The ring's bubble at the end of each loop, in which the first block of the next one is on its way to the
- * last rank. */
+/* The pipeline bubble at the end of each loop, while the first block of the next loop travels to the last
+ * rank. */
 static const double ordered_drain = 1.2;
 
-/* All parts pass every conn but the one that closes the ring, and the result once more: to everyone, to its
- * block's rank or to the root; those are half way on average. */
+/* All parts pass every conn except the one that closes the ring. The result travels once more: to everyone,
+ * or to its block's rank or the root, which are half way on average. */
 static int ordered_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto,
                          int nchannels, size_t bytes, struct terms *t)
 {
@@ -209,13 +206,13 @@ static int ordered_terms(const struct rondo_layout *layout, enum rondo_coll coll
 }
 
 /*
- * A position passes the bytes once through each conn to a neighbour, in each direction for all_reduce; a
- * ring's position has two of these for one pass, so a conn counts half. In one tree the busiest has three
- * neighbours; in two, inner in one and leaf in the other, it has four and half the bytes each. With any root
- * the way is up and down as for all_reduce. Over nodes the two trees are complementary for nodes; inside a
- * node they are the same tree, whose first ranks are inner in both and have one neighbour less where the node
- * is a leaf. A node on the way is left where it is entered, or one hop further. Groups inside a node are as
- * nodes in that; one conn of the busiest rank leads over the farthest level.
+ * A position passes the bytes once through each conn to a neighbour, in both directions for all_reduce. A
+ * ring's position has two conns for one pass, so a conn counts half. In one tree the busiest position has
+ * three neighbours; in two trees, where it is inner in one and a leaf in the other, it has four with half
+ * the bytes each. With a root the path goes up and down as for all_reduce. The two trees are complementary
+ * over nodes; inside a node they are the same tree, whose first ranks are inner in both and have one
+ * neighbour less where the node is a leaf. A node on the path is left where it is entered, or one hop
+ * further. Groups inside a node count as nodes do; one conn of the busiest rank crosses the farthest level.
  */
 static double tree_conns(int neighbours, int fewer, int nchannels, enum rondo_coll coll)
 {
@@ -248,8 +245,8 @@ static int tree_terms(const struct rondo_layout *layout, enum rondo_coll coll, e
     return path_terms(layout, proto, nchannels, &way, t);
 }
 
-/* Of one-shot's bytes (measured, of two ranks; each rank more is as much more, where all take what all post):
- * of blocks, everyone posts or takes one; with a root one rank posts, or takes, all. */
+/* Passes over one-shot's bytes (measured with two ranks; each further rank adds as much where all collect
+ * from all). Of blocks, a rank publishes or collects one; with a root, one rank publishes or collects all. */
 static double oneshot_passes(enum rondo_coll as, double n)
 {
     static const double blocks = 1, rooted = 0.6;
@@ -258,7 +255,7 @@ static double oneshot_passes(enum rondo_coll as, double n)
                                                                           : n;
 }
 
-/* Reading n posts: misses on different lines overlap about two deep. */
+/* Collecting from n ranks: cache misses on different lines overlap about two deep. */
 static int oneshot_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto,
                          int nchannels, size_t bytes, struct terms *t)
 {
@@ -267,7 +264,7 @@ static int oneshot_terms(const struct rondo_layout *layout, enum rondo_coll coll
     int pair = rondo_is_pair(layout) && !rondo_coll_has_root(coll);
     size_t post, pieces;
     (void)proto;
-    if (coll == RONDO_COLL_REDUCE_SCATTERV) { /* blocks may lie apart */
+    if (coll == RONDO_COLL_REDUCE_SCATTERV) { /* the blocks may be apart in memory */
         return 0;
     }
     if ((rondo_coll_has_root(coll) && layout->nranks > RONDO_ROOTED_RANKS) || layout->nnodes > 1 ||
@@ -286,10 +283,10 @@ static int oneshot_terms(const struct rondo_layout *layout, enum rondo_coll coll
 }
 
 /*
- * What two-shot costs by collective, per byte of the larger buffer of a rank: a pass over it where buffers
- * are mapped (read or written once: 1), and where the kernel copies, of two ranks (measured: it copies
- * through scratch what is reduced, and into their places what is not; the root of a broadcast that is in
- * place has nothing to copy for itself).
+ * Two-shot's passes by collective, over the larger buffer of a rank (1: every byte read or written once):
+ * where buffers are mapped, and where the kernel copies, with two ranks. Measured: the kernel copies
+ * through scratch memory what is reduced, and straight to its place what is not; the root of an in-place
+ * broadcast has nothing to copy for itself.
  */
 static const struct {
     double mapped, kernel, kernel_in_place;
@@ -299,7 +296,7 @@ static const struct {
     [RONDO_COLL_REDUCE_SCATTER] = { 1.5, 1.5, 1.5 },
 };
 
-/* The mailbox before and after. */
+/* All ranks meet at the mailbox before and after. */
 static int twoshot_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto,
                          int nchannels, size_t bytes, struct terms *t)
 {
@@ -318,12 +315,10 @@ static int twoshot_terms(const struct rondo_layout *layout, enum rondo_coll coll
     return 1;
 }
 
-/* Of every buffer a rank holds so much at the innermost level of a nest at once: less than a second-level
- * cache. */
+/* Bytes of every buffer that a rank holds at once at the innermost level: less than a second-level cache. */
 enum { HIERARCHICAL_SHARE = 128 << 10 };
 
-/* Bytes of a piece: each rank holds one of every group's others, and as many as there are innermost groups.
- */
+/* Bytes of a piece. A rank holds as many pieces as there are innermost groups. */
 static size_t hierarchical_piece(const struct rondo_model *m)
 {
     return HIERARCHICAL_SHARE / (size_t)(m->levels.n > 0 ? m->levels.groups[m->levels.n - 1] : 1);
@@ -337,9 +332,9 @@ size_t rondo_groups_chunk(const struct rondo_layout *layout, uint32_t elem_bytes
 }
 
 /*
- * Passes over the bytes: of its share a rank reads what all of its innermost group have, then, of the part of
- * that which it holds at each level, what the groups of the level have, its own among them. The results go
- * the same ways back.
+ * Passes over the bytes. A rank reads its share from all ranks of its innermost group; then, at each level,
+ * the part that it holds there from all groups of the level, its own included. The results go back the same
+ * way.
  */
 static double hierarchical_passes(const struct rondo_layout *layout)
 {
@@ -352,8 +347,7 @@ static double hierarchical_passes(const struct rondo_layout *layout)
     return 2 * passes;
 }
 
-/* What each level's groups pass is the least there can be; us of the level where that takes longest, each
- * way. */
+/* Groups of each level pass the minimum. @return the us of the level where that takes longest, each way. */
 static double hierarchical_between(const struct rondo_model *m, double bytes)
 {
     double most = 0;
@@ -363,7 +357,7 @@ static double hierarchical_between(const struct rondo_model *m, double bytes)
     return most;
 }
 
-/* The mailbox before and after, and in every loop those that hold something look for one another. */
+/* All ranks meet at the mailbox before and after, and in every loop the holders wait for one another. */
 static double hierarchical_hops(const struct rondo_layout *layout, double bytes)
 {
     const struct rondo_model *m = &layout->model;
@@ -374,7 +368,7 @@ static double hierarchical_hops(const struct rondo_layout *layout, double bytes)
     return m->mailbox_us * (layout->nranks * mean_of_all(m, 0) + looks * loops);
 }
 
-/* For two groups of two ranks and more. */
+/* Needs two groups of at least two ranks. */
 static int hierarchical_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto,
                               int nchannels, size_t bytes, struct terms *t)
 {
@@ -392,12 +386,11 @@ static int hierarchical_terms(const struct rondo_layout *layout, enum rondo_coll
     return 1;
 }
 
-/* With more ranks than cores the kernel's copies cost so much more than those of conns (measured: 4 ranks on
- * 2 cores), but for an all_reduce in place. */
-static const double cma_crowded = 1.4;
+/* How much more the kernel's copies suffer than conns when cores are oversubscribed, except for an
+ * all_reduce in place (measured: 4 ranks on 2 cores). */
+static const double cma_oversubscribed = 1.4;
 
-/* GB/s of the kernel's copies; past the caches of two ranks, which have something faster then (measured; of
- * more not). */
+/* GB/s of the kernel's copies. Past the caches two ranks have something faster (measured), more do not. */
 static double cma_bandwidth(const struct rondo_layout *layout, size_t bytes, int in_place)
 {
     const struct rondo_model *m = &layout->model;
@@ -411,28 +404,28 @@ double rondo_cma_cost_us(const struct rondo_layout *layout, enum rondo_algo algo
     const struct rondo_model *m = &layout->model;
     int hierarchical = rondo_algo_seating(algo) == RONDO_SEATING_GROUPS;
     double n = layout->nranks,
-           calls = 2 * (n - 1); /* what more of them cost for many bytes is in the bandwidth */
+           calls = 2 * (n - 1); /* system calls; what further ones cost for many bytes is in the bandwidth */
     enum rondo_coll as = rondo_coll_scheduled_as(coll);
     double copied = (in_place ? twoshot_passes[as].kernel_in_place : twoshot_passes[as].kernel) * 2 *
                     (n - 1) / n * (double)bytes;
-    double crowded = layout->model.ranks_per_core > 1
-                         ? (in_place && coll == RONDO_COLL_ALL_REDUCE ? 1 : cma_crowded) * turns(layout)
-                         : 1;
+    double oversubscribed = layout->model.ranks_per_core > 1
+                                ? (in_place && coll == RONDO_COLL_ALL_REDUCE ? 1 : cma_oversubscribed) *
+                                      turns(layout)
+                                : 1;
     double hops = hierarchical ? hierarchical_hops(layout, (double)bytes)
                                : m->mailbox_us * n * mean_of_all(m, 0);
     double copy = hierarchical ? 2 * hierarchical_passes(layout) * (double)bytes : copied * mean_of_all(m, 1);
     double between = hierarchical ? hierarchical_between(m, (double)bytes)
                                   : between_groups(layout, copied / 2 / n);
-    return m->base_us + m->direct_us + (hops + m->cma_us * calls) * crowded +
-           larger(copy / (cma_bandwidth(layout, bytes, in_place) * 1e3) * crowded, between);
+    return m->base_us + m->direct_us + (hops + m->cma_us * calls) * oversubscribed +
+           larger(copy / (cma_bandwidth(layout, bytes, in_place) * 1e3) * oversubscribed, between);
 }
 
-/* Every rank reduces every byte: per byte so much slower than passing it on and reducing a share (measured
- * over sockets). */
+/* How much slower a byte is when every rank reduces all bytes, not a share (measured over sockets). */
 static const double doubling_work = 1.2;
 
-/* Each swap passes the whole buffer; all ranks of a node swap at once, and each of them with a node of its
- * own where the swap leaves it. */
+/* Each swap passes the whole buffer. All ranks of a node swap at once, each with a different node if the swap
+ * leaves the node. */
 static int doubling_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto,
                           int nchannels, size_t bytes, struct terms *t)
 {
@@ -446,13 +439,13 @@ static int doubling_terms(const struct rondo_layout *layout, enum rondo_coll col
     if (nchannels > 1 || rondo_doubling_dims(layout) == 0 || !path_terms(layout, proto, nchannels, &way, t)) {
         return 0;
     }
-    /* Where ranks of a node share cores they share the time of the calls that send and receive, too; other
-     * algorithms leave a node by one rank at a time. */
+    /* Ranks that share cores also share the time of the calls that send and receive; with other algorithms
+     * one rank at a time leaves a node. */
     t->net_hop *= layout->max_local > 1 && turns(layout) > 1 ? turns(layout) * doubling_work : 1;
     return 1;
 }
 
-/* The works of messages are made anew for every call (measured). */
+/* Making the works of messages, for every call anew (measured). */
 static const double message_us = 0.35;
 
 /* One message, or one to or from each of the others; the peer may be on another node. */
@@ -466,7 +459,7 @@ static int p2p_terms(const struct rondo_layout *layout, enum rondo_coll coll, en
                        .moved = single ? (double)bytes : (double)bytes * (n - 1) / n };
     way.net_moved = single
                         ? (double)bytes
-                        : (double)bytes * away / n * layout->max_local; /* a node's ranks share its links */
+                        : (double)bytes * away / n * layout->max_local; /* ranks of a node share its links */
     if (nchannels > 1 || proto != RONDO_PROTO_SIMPLE || !path_terms(layout, proto, nchannels, &way, t)) {
         return 0;
     }

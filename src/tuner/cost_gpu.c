@@ -1,3 +1,4 @@
+/* Costs on GPU machines (cost_impl.h). */
 #include "tuner/cost_impl.h"
 
 enum {
@@ -97,7 +98,7 @@ static const struct rondo_model_graph *graph_of(const struct rondo_layout *layou
     return algo == RONDO_ALGO_TREE ? &layout->model.gpu.tree : &layout->model.gpu.ring;
 }
 
-/* The part of its bandwidth that an all_reduce's tree reaches. */
+/* The part of its bandwidth that the tree of an all_reduce reaches. */
 static double tree_share(enum rondo_proto proto, size_t bytes)
 {
     const uint8_t *tenths = tree_tenths[proto];
@@ -135,7 +136,7 @@ void rondo_gpu_blocks(const struct rondo_layout *layout, enum rondo_algo algo, e
     while (bytes < n * each * (size_t)threads && threads % 128 == 0) {
         threads /= 2;
     }
-    threads += algo == RONDO_ALGO_RING && proto == RONDO_PROTO_SIMPLE ? WARP : 0; /* one that synchronises */
+    threads += algo == RONDO_ALGO_RING && proto == RONDO_PROTO_SIMPLE ? WARP : 0; /* one warp synchronises */
     threads = threads < LEAST_THREADS ? LEAST_THREADS : threads;
     *nthreads = algo == RONDO_ALGO_TREE ? TREE_THREADS : threads;
 }
@@ -156,9 +157,9 @@ static void cap(struct rate *rate, double gbs, const char *limit)
 }
 
 /*
- * All channels of a graph. On two nodes it is what the links inside carry that counts, as long as the nets
- * carry their part of it: all of a ring's traffic, half of a tree's. (NCCL does not look at the nets there;
- * its searches leave them no slower, but for graphs that were found last of all.)
+ * The rate of all channels of a graph. On two nodes the links inside count, as long as the nets carry their
+ * part: all of a ring's traffic, half of a tree's. (NCCL ignores the nets there; its searches keep them no
+ * slower, except in graphs that it found last of all.)
  */
 static struct rate graph_rate(const struct rondo_layout *layout, const struct rondo_model_graph *graph,
                               int tree)
@@ -223,8 +224,8 @@ static double inside_us(const struct rondo_layout *layout, enum rondo_algo algo,
     return graph_of(layout, algo)->nvlink ? latency->nvlink : latency->pci;
 }
 
-/* With one rank a node nothing hides a net's latency, and a ring's is a tree's. Simple waits for the data,
- * and for the flush behind it. */
+/* With one rank a node nothing hides a net's latency, so a ring has that of a tree. Simple waits for the
+ * data and for the flush after it. */
 static double net_us(const struct rondo_layout *layout, enum rondo_algo algo, enum rondo_proto proto)
 {
     enum rondo_algo as = layout->nranks == layout->nnodes ? RONDO_ALGO_TREE : algo;
@@ -238,7 +239,7 @@ static double post_us(const struct rondo_layout *layout, enum rondo_proto proto)
                               : 0;
 }
 
-/* From a size on, a ring of Simple over nodes takes longer than its steps say. */
+/* From a certain size, a ring with Simple over nodes takes longer than its steps predict. */
 static void plateau(const struct rondo_layout *layout, size_t bytes, struct parts *parts)
 {
     double more = layout->model.gpu.sm < SM_AMPERE ? factor.plateau_before_80 : factor.plateau;
@@ -249,7 +250,8 @@ static void plateau(const struct rondo_layout *layout, size_t bytes, struct part
     }
 }
 
-/* A ring's steps follow each other; none is shorter than posting a message to a net, which one of them is. */
+/* A ring's steps follow each other, so none is shorter than posting a message to a net, which one of them
+ * does. */
 static void ring_parts(const struct rondo_layout *layout, enum rondo_coll as, enum rondo_proto proto,
                        size_t bytes, struct parts *parts)
 {
@@ -275,7 +277,7 @@ static int log2_down(int n)
     return bits;
 }
 
-/* Up and down; with a root the bytes go only one of these ways, but the root may be anywhere. */
+/* Up and down. With a root the bytes move in one of these directions only, but the root may be anywhere. */
 static void tree_parts(const struct rondo_layout *layout, enum rondo_coll as, enum rondo_proto proto,
                        size_t bytes, struct parts *parts)
 {
@@ -286,8 +288,8 @@ static void tree_parts(const struct rondo_layout *layout, enum rondo_coll as, en
 }
 
 /*
- * One message, or one to each of the others at the same time: inside the node over the ring's links, away
- * over the nets, which all ranks of the node share. `bytes` has a block for each rank then.
+ * One message, or one to each other rank at the same time (then `bytes` has a block for each): inside the
+ * node over the ring's links, between nodes over the nets, which all ranks of the node share.
  */
 static const char *p2p_parts(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto,
                              size_t bytes, struct parts *parts)
@@ -317,14 +319,14 @@ static const char *p2p_parts(const struct rondo_layout *layout, enum rondo_coll 
     return NULL;
 }
 
-/* Times that a rank's bytes come in or go out by two-shot, but for its own part: of shares read from all and
- * written to all, or only one of these. */
+/* How often a rank's bytes come in or go out in two-shot, apart from its own: shares are read from all ranks,
+ * written to all, or both. */
 static double twoshot_passes(enum rondo_coll as)
 {
     return as == RONDO_COLL_ALL_GATHER || as == RONDO_COLL_REDUCE_SCATTER ? 1 : 2;
 }
 
-/* Why these do not run; NULL: they do. Pairs that are not near share the links of others. */
+/* @return why direct access cannot run; NULL: it can. Pairs that are not near share the links of others. */
 static const char *direct_parts(const struct rondo_layout *layout, enum rondo_coll as, enum rondo_algo algo,
                                 size_t bytes, struct parts *parts)
 {
@@ -333,7 +335,7 @@ static const char *direct_parts(const struct rondo_layout *layout, enum rondo_co
                           ring->nvlink ? "NVLink bandwidth" : "PCI bandwidth" };
     double n = layout->nranks;
     if (layout->model.gpu.direct == 0) {
-        return layout->nnodes > 1 ? "one node only" : "asked for by RONDO_DIRECT_GPU=64K";
+        return layout->nnodes > 1 ? "one node only" : "needs RONDO_DIRECT_GPU=64K";
     }
     if (layout->nnodes > 1 || (layout->nranks > 2 && !ring->near)) {
         return "one node only, all on NVLink or one GPU";
@@ -351,8 +353,8 @@ static const char *direct_parts(const struct rondo_layout *layout, enum rondo_co
     return NULL;
 }
 
-/* What a reduction in rank order moves beyond the ring: every part passes every link, and the result goes on
- * to the root or the block's rank, half way on average. */
+/* How much more than a ring a reduction in rank order moves: every part passes every link, and the result
+ * goes on to the root or the block's rank, half way on average. */
 static double ordered_more(const struct rondo_layout *layout, enum rondo_coll as)
 {
     double n = layout->nranks;
@@ -365,7 +367,7 @@ static const char *parts_fill(const struct rondo_layout *layout, enum rondo_coll
 {
     enum rondo_coll as = rondo_coll_scheduled_as(coll);
     double more = algo == RONDO_ALGO_ORDERED ? ordered_more(layout, as) : 1;
-    algo = algo == RONDO_ALGO_ORDERED ? RONDO_ALGO_RING : algo; /* over the ring's links */
+    algo = algo == RONDO_ALGO_ORDERED ? RONDO_ALGO_RING : algo; /* on the ring's links */
     const struct rondo_model_graph *graph = graph_of(layout, algo);
     int fill, threads, is_direct = algo == RONDO_ALGO_ONESHOT || algo == RONDO_ALGO_TWOSHOT;
     if (!is_direct && algo != RONDO_ALGO_RING && algo != RONDO_ALGO_TREE && algo != RONDO_ALGO_P2P) {

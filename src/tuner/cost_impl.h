@@ -6,7 +6,7 @@
 #include "tuner/model.def"
 #include "tuner/tuner.h"
 
-/* v-forms are one channel's work (coll/chunk.h), and so is what has one peer or a mailbox. */
+/* v-forms (coll/chunk.h) and messages have one channel. */
 static inline int rondo_one_channel(enum rondo_coll coll)
 {
     return coll == RONDO_COLL_ALL_GATHERV || coll == RONDO_COLL_REDUCE_SCATTERV ||
@@ -14,7 +14,8 @@ static inline int rondo_one_channel(enum rondo_coll coll)
            rondo_coll_scheduled_as(coll) == RONDO_COLL_RECV;
 }
 
-/* One for all and all for one have places of their own. mailbox: payload bytes of the others. */
+/* The most bytes that a rank may publish. Calls with a root have places of their own; `mailbox` is the
+ * payload of the others. */
 static inline size_t rondo_most_posted(enum rondo_coll coll, const struct rondo_layout *layout,
                                        size_t mailbox)
 {
@@ -27,33 +28,28 @@ static inline size_t rondo_most_posted(enum rondo_coll coll, const struct rondo_
 /* ---- cost_gpu.c ---- */
 
 /*
- * Costs on GPU machines. Time = latency of the hops on the
- * longest way + bytes / bandwidth that the graph, the protocol and the generation of GPUs leave. Numbers:
- * tuner/model.def.
+ * Costs on GPU machines: time = latency of the hops on the longest path + bytes / bandwidth that the graph,
+ * the protocol and the generation of GPUs allow. The numbers are in tuner/model.def.
  *
- * Channels: a call's bandwidth is that of all channels once it uses as many as its bytes fill
- * (rondo_gpu_blocks), and in proportion with fewer.
+ * A call that uses as many channels as its bytes fill (rondo_gpu_blocks) gets the bandwidth of all
+ * channels; with fewer it gets a proportional part.
  *
- * As NCCL, but for what it has no model for: trees with a root (half the traffic of all_reduce's), chains
- * (each hop is counted, not one), sends and receives (a share of the ring's links and nets), and for one-shot
- * and two-shot.
+ * This is NCCL's model, extended for trees with a root (half the traffic of all_reduce's), chains (every
+ * hop counts, not one), sends and receives (a share of the ring's links and nets), one-shot and two-shot.
  */
 #define RONDO_ENUM_ROW_(ctx, KIND, ...) RONDO_GPU_HOST_##KIND,
 enum rondo_gpu_host { RONDO_MODEL_HOST_TABLE(RONDO_ENUM_ROW_, ) RONDO_NUM_GPU_HOSTS };
 #undef RONDO_ENUM_ROW_
 
-/** us; negative: the algorithm or the protocol does not run there. */
+/** @return us; negative: the algorithm or the protocol does not run there. */
 double rondo_gpu_cost_us(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_algo algo,
                          enum rondo_proto proto, int nchannels, size_t bytes);
 /**
- * What takes most of that time: "base latency", "NVLink latency", "PCI latency", "net latency", "posting to
- * nets"; "NVLink bandwidth", "PCI bandwidth", "net bandwidth", "LL bandwidth", "LL128 bandwidth", "tree
- * bandwidth", "number of channels". Or why it cannot run.
+ * Name what takes most of that time: "base latency", "NVLink latency", "PCI latency", "net latency",
+ * "posting to nets"; "NVLink bandwidth", "PCI bandwidth", "net bandwidth", "LL bandwidth", "LL128
+ * bandwidth", "tree bandwidth", "number of channels". Or why it cannot run.
  */
 const char *rondo_gpu_limit(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_algo algo,
                             enum rondo_proto proto, int nchannels, size_t bytes);
-/** Channels that so many bytes fill, one at least, and threads of each of their blocks. */
-void rondo_gpu_blocks(const struct rondo_layout *layout, enum rondo_algo algo, enum rondo_proto proto,
-                      size_t bytes, int *nchannels, int *nthreads);
 
 #endif

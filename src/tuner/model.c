@@ -8,11 +8,11 @@
 enum { SM_VOLTA = 70, SM_HOPPER = 90 };
 
 static const struct {
-    double us, most, unknown; /* GB/s: whatever the port carries (0: no limit), and where it is not known */
+    double us, most, unknown; /* GB/s: at most (0: what the port carries), and for unknown ports */
 } nets[RONDO_MODEL_NUM_NETS] = { [RONDO_MODEL_SOCKETS] = { 12, 2, 2 }, [RONDO_MODEL_RDMA] = { 2, 0, 10 } };
 
-/* Lines of LL are half flags, of LL128 one part in sixteen; their flags are looked at once more before they
- * are sent, and their slots are smaller. */
+/* Half of an LL line is flags, of an LL128 line one sixteenth. Flags are checked once more before a send,
+ * and slots are smaller. */
 static const double proto_us[RONDO_NUM_PROTOS] = {
     [RONDO_PROTO_LL] = 2, [RONDO_PROTO_LL128] = 2, [RONDO_PROTO_SIMPLE] = 0
 };
@@ -42,12 +42,12 @@ static const int32_t amd = 1 << RONDO_GRAPH_CPU(RONDO_ARCH_X86, RONDO_VENDOR_AMD
 
 static int is_zen5(const struct rondo_graph *graph) { return graph->cpus == amd && graph->family >= ZEN5; }
 
-/* Outputs that are stored past the caches. Of what a rank has of the outermost ones half: a call has an input
- * besides; all where so much is faster still (measured: 8 of 16 MiB 1.3 to 2 times). */
+/* Outputs of at least this size are stored past the caches: half of a rank's share of the outermost cache,
+ * because a call has an input too; all of it on Zen 5 (measured: 8 of 16 MiB are 1.3 to 2 times as fast in
+ * the cache). */
 static size_t stream_bytes(const struct rondo_graph *graph)
 {
-    static const size_t most =
-        16 << 20; /* and what is known of machines whose ranks have more (measured: 52 MiB each) */
+    static const size_t most = 16 << 20; /* also for ranks with a larger share (measured: 52 MiB each) */
     size_t share = (size_t)graph->cache * 1024 / (is_zen5(graph) ? 1 : 2);
     if (rondo_params()->stream_size != RONDO_PARAM_AUTO) {
         return (size_t)rondo_params()->stream_size;
@@ -82,8 +82,8 @@ void rondo_model_host(struct rondo_model *m, double ranks_per_core)
 }
 
 /*
- * Not measured here, where all cores share a cache: of the order of what is published of servers of one and
- * two sockets. us, copy: against two cores of one cache; GB/s: one way, out of one group.
+ * Estimates from published numbers of servers with one and two sockets; not measured. us and copy are
+ * relative to two cores that share a cache; bw in GB/s, one way out of one group.
  */
 static const struct rondo_model_level beyond[RONDO_NUM_LEVELS] = {
     [RONDO_LEVEL_CACHE] = { .us = 2, .copy = 1.2, .bw = 50 },
@@ -100,8 +100,8 @@ void rondo_model_levels(struct rondo_model *m, const struct rondo_stitch_summary
     m->probed_us = summary->apart > 0 ? m->level[summary->apart - 1].us : 0;
 }
 
-/* Of near cores (measured as init_handover.c does: 140 to 200); above the second the cores are far; above the
- * third they were not two. */
+/* Near cores take 140 to 200 ns (measured as init/handover.c does). Above the second number the cores are
+ * far; above the third, the ranks shared one. */
 enum { NEAR_NS = 140, MOST_NEAR_NS = 250, MOST_FAR_NS = 1200 };
 
 const char *rondo_model_handover_name(uint32_t ns)
@@ -111,8 +111,8 @@ const char *rondo_model_handover_name(uint32_t ns)
 
 void rondo_model_handover(struct rondo_model *m, uint32_t ns)
 {
-    /* On cores four times as far slots were four to six times as slow, the kernel's copies 1.4 times, mapped
-     * buffers 1.6 times. */
+    /* Measured on cores four times as far: slots 4 to 6 times as slow, the kernel's copies 1.4 times,
+     * mapped buffers 1.6 times. */
     double expected = m->probed_us > 0 ? m->probed_us : 1, slower = (double)ns / (NEAR_NS * expected);
     if (ns <= MOST_NEAR_NS * expected || ns > MOST_FAR_NS * expected) {
         return;
@@ -131,7 +131,7 @@ void rondo_model_handover(struct rondo_model *m, uint32_t ns)
 }
 
 /* 128 bytes arrive as one over NVLink and through switches, not through a host bridge; GPUs before Hopper
- * need others of their kind. That conns take these paths is seen when they are there (init/phase_done.c). */
+ * need peers of their own kind. Creation checks later that conns take these paths (init/phase_done.c). */
 static int has_ll128(const struct rondo_graph *graph)
 {
     int farthest = graph->min_sm >= SM_HOPPER ? RONDO_PATH_PXN : RONDO_PATH_PXB;
@@ -151,7 +151,7 @@ static struct rondo_model_graph model_graph(const struct rondo_graph *graph)
                                        .one_gpu = graph->pattern == RONDO_PATTERN_TREE };
 }
 
-/* Nodes of which nothing is known that could join them: not as if they shared a PCI tree. */
+/* Nothing is known to connect the nodes: assume sockets, not a shared PCI tree. */
 static void sockets_join(struct rondo_model_graph *graph)
 {
     int32_t share = (int32_t)(nets[RONDO_MODEL_SOCKETS].unknown * 1e3) /
@@ -165,16 +165,16 @@ void rondo_model_machine(struct rondo_model *m, const struct rondo_stitch_summar
     const struct rondo_graph *ring = &summary->graph[RONDO_GRAPH_RING];
     m->stream_bytes = stream_bytes(ring);
     if (ring->cpus == amd) {
-        /* Measured on Zen 3: posts of any size are faster than the kernel's copies, which are as fast as on
-         * the others; and mapped buffers than posts. */
+        /* Measured on Zen 3: one-shot of any size is faster than the kernel's copies, which are as fast as
+         * elsewhere, and mapped buffers are faster than one-shot. */
         m->direct_bw = 40;
         m->pair_bw = m->pair_past_bw = m->pair_bw > 0 ? 16 : 0;
-        m->pair_slows = 0.15; /* no more than the kernel's copies */
+        m->pair_slows = 0.15; /* as the kernel's copies */
     }
     if (is_zen5(ring)) {
-        /* Measured: all else is two to three times as fast as on Zen 3, conns on far cores and of ranks that
-         * share cores, too, the kernel's copies 1.5 times: these are made slower here by what lies between.
-         */
+        /* Measured: the kernel's copies are 1.5 times as fast as on Zen 3, everything else 2 to 3 times,
+         * also on far and on oversubscribed cores. The model has one scale, so here the copies become
+         * slower. */
         m->cma_bw = 6;
         m->cma_past_bw = 4;
         m->conn_slows = m->pair_slows;
@@ -195,7 +195,7 @@ void rondo_model_from_graphs(struct rondo_model *model, const struct rondo_stitc
     if (ring->min_sm <= 0 || ring->nchannels <= 0) {
         return;
     }
-    gpu->nchannels = 2 * ring->nchannels; /* the summary's may be fewer, because a user wants it so */
+    gpu->nchannels = 2 * ring->nchannels; /* the summary's may be fewer if the user asks for that */
     gpu->nchannels = summary->nchannels > gpu->nchannels ? summary->nchannels : gpu->nchannels;
     gpu->sm = ring->min_sm;
     gpu->host = host_of(ring->cpus);

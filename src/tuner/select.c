@@ -17,8 +17,7 @@ static uint32_t allowed_protos(const struct rondo_allowed *allowed, enum rondo_c
     return allowed != NULL ? schedule->protos & allowed->protos[coll][schedule->algo] : schedule->protos;
 }
 
-/* Fewer are not looked at: on GPU machines every channel that the bytes fill is worth having, and no other.
- */
+/* The first number of channels to try. On GPUs, use exactly as many as the bytes fill. */
 static int first_channels(const struct rondo_layout *layout, enum rondo_coll coll,
                           const struct rondo_choice *best, size_t bytes)
 {
@@ -94,9 +93,9 @@ void rondo_cost_table(const struct rondo_layout *layout, const struct rondo_allo
     }
 }
 
-_Static_assert(RONDO_ROOTED_RANKS == 8, "what the sentence says");
+_Static_assert(RONDO_ROOTED_RANKS == 8, "the sentence of nothing_left says so");
 
-/* How much one-shot carries. */
+/* Say how much one-shot carries. */
 static void most_posted_text(enum rondo_coll coll, const struct rondo_layout *layout, size_t mailbox,
                              char *text, size_t size)
 {
@@ -106,11 +105,11 @@ static void most_posted_text(enum rondo_coll coll, const struct rondo_layout *la
     } else {
         snprintf(text, size, "at most %zu bytes by RONDO_%s_SIZE%s", most,
                  rondo_is_pair(layout) ? "PAIR" : "MAILBOX",
-                 rondo_coll_has_root(coll) ? " (16K whatever that is)" : "");
+                 rondo_coll_has_root(coll) ? " (always 16K)" : "");
     }
 }
 
-/* Nothing is left: because of the parameters alone, or because what they leave cannot run here. */
+/* Report that nothing can run: the parameters allow nothing, or what they allow cannot run here. */
 static rondo_status nothing_left(const struct rondo_layout *layout, const struct rondo_allowed *allowed,
                                  enum rondo_coll coll, size_t bytes, size_t mailbox)
 {
@@ -120,22 +119,22 @@ static rondo_status nothing_left(const struct rondo_layout *layout, const struct
     for (int a = 0; a < RONDO_NUM_ALGOS; a++) {
         const struct rondo_schedule *schedule = rondo_schedule_find(coll, (enum rondo_algo)a);
         if (schedule != NULL && allowed_protos(allowed, coll, schedule) != 0) {
-            return rondo_fail(RONDO_INVALID_USAGE,
-                              "%s: nothing that RONDO_ALGO, RONDO_PROTO and RONDO_DETERMINISM allow can do "
-                              "it with %zu bytes on %d ranks of %d nodes "
-                              "(oneshot: one node%s, %s; simple only); allow more for %s or unset them",
-                              name, bytes, layout->nranks, layout->nnodes,
-                              rondo_coll_has_root(coll) ? " of at most 8 ranks" : "", most, name);
+            return rondo_fail(
+                RONDO_INVALID_USAGE,
+                "%s: no algorithm and protocol that RONDO_ALGO, RONDO_PROTO and RONDO_DETERMINISM "
+                "allow can carry %zu bytes on %d ranks of %d nodes (oneshot needs one node%s, "
+                "%s, and protocol simple); allow more for %s or unset them",
+                name, bytes, layout->nranks, layout->nnodes,
+                rondo_coll_has_root(coll) ? " of at most 8 ranks" : "", most, name);
         }
     }
     return rondo_fail(RONDO_INVALID_USAGE,
-                      "%s: RONDO_ALGO, RONDO_PROTO and RONDO_DETERMINISM leave no algorithm and protocol "
-                      "that do it; allow more for it "
-                      "(RONDO_ALGO=\"...;%s:...\") or unset them",
+                      "%s: RONDO_ALGO, RONDO_PROTO and RONDO_DETERMINISM allow no algorithm and protocol "
+                      "that carry it; allow more (RONDO_ALGO=\"...;%s:...\") or unset them",
                       name, name);
 }
 
-/* The best of the table, NULL: it is empty. */
+/* @return the best of the table; NULL: nothing can run. */
 static const struct rondo_choice *best_of(struct rondo_choice table[RONDO_NUM_ALGOS][RONDO_NUM_PROTOS])
 {
     const struct rondo_choice *best = NULL;

@@ -42,7 +42,7 @@ const struct rondo_measured_point *rondo_measured_sort(struct rondo_measured *m)
     return NULL;
 }
 
-/* The first point that is not below (series, bytes). */
+/* Find the first point that is not below the key. */
 static int lower_bound(const struct rondo_measured *m, const struct rondo_measured_point *key)
 {
     int from = 0, to = m->npoints;
@@ -123,14 +123,14 @@ const struct rondo_measured *rondo_tune_find(const struct rondo_tune *tune,
 
 /* ---- reading ---- */
 
-/* A file while it is read. */
+/* State of the parser. */
 struct reader {
     const char *file, *at, *end;
     int line, nwords;
     char *word[MAX_WORDS];
-    char text[256]; /* of the line */
+    char text[256]; /* the line */
     struct rondo_tune *tune;
-    int nsections, npoints; /* that there is room for */
+    int nsections, npoints; /* allocated */
 };
 
 static rondo_status bad(const struct reader *r, const char *what, const char *expected)
@@ -140,8 +140,7 @@ static rondo_status bad(const struct reader *r, const char *what, const char *ex
                       what, expected);
 }
 
-/* Cut the next line into words. @return 0 at the end of the file; -1: it is too long or has too many words.
- */
+/* Cut the next line into words. @return 0 at the end of the file; -1: too long, or too many words. */
 static int next_line(struct reader *r)
 {
     const char *end;
@@ -170,7 +169,7 @@ static int next_line(struct reader *r)
     return 1;
 }
 
-/* Digits and nothing else, at most `most`. @return -1: not that. */
+/* Parse digits and nothing else, at most `most`. @return -1: invalid. */
 static int64_t whole(const char *text, int64_t most)
 {
     size_t n = strspn(text, "0123456789");
@@ -182,7 +181,7 @@ static int64_t whole(const char *text, int64_t most)
     return value <= most ? value : -1;
 }
 
-/* "31.25", whatever the locale; at most nanoseconds count. @return -1: not that, or 0. */
+/* Parse "31.25" in any locale, down to nanoseconds. @return -1: invalid, or 0. */
 static double decimal(const char *text)
 {
     enum { DIGITS = 9, FRACTION = 3 };
@@ -203,7 +202,7 @@ static double decimal(const char *text)
     return us > 0 ? us : -1;
 }
 
-/* What follows "name=" in a word, or NULL. */
+/* @return the text after "name=" in a word, or NULL. */
 static const char *value_of(const char *word, const char *name)
 {
     size_t n = strlen(name);
@@ -239,10 +238,10 @@ static rondo_status add_shape(struct reader *r)
     struct rondo_tune *tune = r->tune;
     struct rondo_tune_shape shape;
     if (r->nwords != MAX_WORDS || !shape_fields(r->word, &shape)) {
-        return bad(r, "a shape that is none", shape_form);
+        return bad(r, "invalid shape", shape_form);
     }
     if (tune->nsections == RONDO_TUNE_MAX_SHAPES) {
-        return bad(r, "too many shapes", "at most 1024 of them");
+        return bad(r, "too many shapes", "at most 1024");
     }
     if (tune->nsections == r->nsections) {
         struct rondo_tune_section *more;
@@ -288,8 +287,8 @@ static rondo_status add_point(struct reader *r)
         return bad(r, "a measurement before the first shape", shape_form);
     }
     if (r->nwords != MAX_WORDS || !point_fields(r->word, &point)) {
-        return bad(r, "a measurement that is none",
-                   "\"collective algorithm protocol channels bytes microseconds\" of what there is");
+        return bad(r, "invalid measurement",
+                   "\"collective algorithm protocol channels bytes microseconds\" of an existing schedule");
     }
     m = &r->tune->section[r->tune->nsections - 1].measured;
     if (m->npoints == r->npoints) {
@@ -316,7 +315,7 @@ static rondo_status read_line(struct reader *r, int *seen_head)
         *seen_head = 1;
         return r->nwords == 2 && whole(r->word[1], RONDO_TUNE_VERSION) == RONDO_TUNE_VERSION
                    ? RONDO_SUCCESS
-                   : bad(r, "a version of the format that is not known here", "\"rondo-tune 1\"");
+                   : bad(r, "unknown version of the format", "\"rondo-tune 1\"");
     }
     if (!*seen_head) {
         return bad(r, "this is not a tuning file", "\"rondo-tune 1\" first");
@@ -329,7 +328,7 @@ static rondo_status read_all(struct reader *r)
     int seen_head = 0, more;
     while ((more = next_line(r)) != 0) {
         if (more < 0) {
-            return bad(r, "more than a line of such a file holds", "at most six words and 255 characters");
+            return bad(r, "line too long", "at most six words and 255 characters");
         }
         RONDO_TRY(read_line(r, &seen_head));
     }

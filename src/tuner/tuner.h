@@ -68,6 +68,10 @@ double rondo_cma_cost_us(const struct rondo_layout *layout, enum rondo_algo algo
  * until it is needed again. */
 size_t rondo_groups_chunk(const struct rondo_layout *layout, uint32_t elem_bytes);
 
+/** Compute the channels that the bytes fill on GPUs, at least one, and the threads of their blocks. */
+void rondo_gpu_blocks(const struct rondo_layout *layout, enum rondo_algo algo, enum rondo_proto proto,
+                      size_t bytes, int *nchannels, int *nthreads);
+
 /** Fill in us and measured of a choice whose algorithm, protocol and channels are given. @return the model's
  * time, even where a measured time replaces it. */
 double rondo_choice_time(const struct rondo_layout *layout, enum rondo_coll coll, size_t bytes,

@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "base/param.h"
-#include "tuner/cost_impl.h"
+#include "tuner/tuner.h"
 #include "tools/draw/text.h"
 #include "tools/simulate.h"
 #include "tuner/model.h"
