@@ -455,8 +455,8 @@ static void search_init(struct search *s, struct rondo_graph *best, int id, cons
     int most = options->max_channels > 0 && options->max_channels < RONDO_TOPO_CHANNELS
                    ? options->max_channels
                    : RONDO_TOPO_CHANNELS;
-    if (most > RONDO_MOST_PLACED / s->topo->ndevs) {
-        most = RONDO_MOST_PLACED / s->topo->ndevs;
+    if (most > RONDO_SEARCH_MAX_PLACED / s->topo->ndevs) {
+        most = RONDO_SEARCH_MAX_PLACED / s->topo->ndevs;
     }
     s->best = best;
     s->budget = BUDGET + (int64_t)BUDGET_DEVICE * s->topo->ndevs;

@@ -38,7 +38,8 @@ static void lay_device(struct rondo_lay *s, int dev, int at, int back, enum forc
 rondo_status rondo_lay_create(struct rondo_lay **lay, const struct rondo_topo *topo)
 {
     struct rondo_lay *s;
-    size_t n = (size_t)topo->ndevs, cells = rondo_min_size(RONDO_TOPO_CHANNELS * n, RONDO_MOST_PLACED) + n;
+    size_t n = (size_t)topo->ndevs,
+           cells = rondo_min_size(RONDO_TOPO_CHANNELS * n, RONDO_SEARCH_MAX_PLACED) + n;
     rondo_status status;
     RONDO_TRY(RONDO_NEW(s, "the search"));
     s->topo = topo;

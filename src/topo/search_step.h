@@ -18,7 +18,7 @@ struct rondo_attempt {
 };
 
 /* Limit on devices x channels: the search is recursive and stacks are finite. */
-enum { RONDO_MOST_PLACED = 1 << 12 };
+enum { RONDO_SEARCH_MAX_PLACED = 1 << 12 };
 
 struct rondo_lay;
 

@@ -356,7 +356,7 @@ static rondo_status net_add(const struct reader *reader, hwloc_obj_t os, int por
 {
     hwloc_obj_t device = os->parent;
     int pci = device && device->type == HWLOC_OBJ_PCI_DEVICE;
-    int32_t card = pci ? rondo_detect_card(
+    int32_t card = pci ? rondo_detect_nic_pci(
                              reader->machine,
                              rondo_machine_find_pci(reader->machine, busid_of(&device->attr->pcidev)))
                        : -1,

@@ -52,7 +52,7 @@ rondo_status rondo_detect_pci_path(struct rondo_machine *machine, const char *pa
 /** @return 1 if the n-th bridge from the root (0: the root port) is an item. */
 static inline int rondo_detect_bridge_kept(int depth) { return depth % 2 == 1; }
 /** @return the PCI item that represents the whole NIC: its function 0, if that belongs to the same NIC. */
-int32_t rondo_detect_card(const struct rondo_machine *machine, int32_t pci);
+int32_t rondo_detect_nic_pci(const struct rondo_machine *machine, int32_t pci);
 /** Find or create the NIC item below a PCI item; with pci -1 create a new one below the first CPU. */
 rondo_status rondo_detect_nic(struct rondo_machine *machine, int32_t pci, int32_t *nic);
 /** @return the compute capability x 10 for a PCI device id; 0 unknown. */

@@ -288,7 +288,7 @@ static rondo_status port_add(struct rondo_machine *machine, const struct port *p
     if (port->path[0]) {
         RONDO_TRY(rondo_detect_pci_path(machine, port->path, &pci));
     }
-    RONDO_TRY(rondo_detect_nic(machine, rondo_detect_card(machine, pci), &i));
+    RONDO_TRY(rondo_detect_nic(machine, rondo_detect_nic_pci(machine, pci), &i));
     RONDO_TRY(rondo_machine_add(machine, RONDO_ITEM_NET, i, &i));
     struct rondo_item *item = &machine->item[i];
     memcpy(item->net.name, port->name, sizeof item->net.name);

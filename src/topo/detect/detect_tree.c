@@ -120,7 +120,7 @@ rondo_status rondo_detect_pci_path(struct rondo_machine *machine, const char *pa
     return RONDO_SUCCESS;
 }
 
-int32_t rondo_detect_card(const struct rondo_machine *machine, int32_t pci)
+int32_t rondo_detect_nic_pci(const struct rondo_machine *machine, int32_t pci)
 {
     if (pci < 0) {
         return pci;
