@@ -18,10 +18,10 @@ _Static_assert(sizeof(PATH_PREFIX) + NAME_DIGITS == RONDO_GPU_PATH, "a path fits
 
 static const double MIB = 1 << 20;
 
-/* What may be done with a block: nothing, all once it is offered, all. */
+/* Whether peers may open a block: never, once it is offered, always. */
 enum share { SHARE_NONE, SHARE_LATER, SHARE_NOW };
 
-/* A block as this process has it: its own, or opened. Who has it open counts. */
+/* A block of this process, or one that it has opened; counts its users. */
 struct rondo_gpu_block {
     struct rondo_gpu_block *next;
     struct rondo_cuda_device
@@ -44,7 +44,7 @@ static struct {
     uint32_t serial;
 } blocks = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-/* Which process: a forked child is another one. With the lock held. */
+/* Identifies this process; a forked child is another one. Called with the lock held. */
 static rondo_status process_word(uint64_t *word)
 {
     pid_t pid = getpid();
@@ -85,7 +85,7 @@ void rondo_gpu_unrelax(CUstreamCaptureMode before)
 
 /* ---- the memory of a block ---- */
 
-/* A block holds its device's context, which outlives whoever made the block. */
+/* A block retains its device's context, which must outlive the block's creator. */
 static rondo_status device_hold(struct rondo_gpu_block *block, const struct rondo_cuda_device *device)
 {
     const struct rondo_cuda *cuda = rondo_cuda(NULL);
@@ -142,7 +142,7 @@ static rondo_status vmm_create(struct rondo_gpu_block *block, size_t bytes, enum
     return vmm_map(block);
 }
 
-/* An IPC handle speaks of whole units, whatever lies in them: a block has its own. */
+/* An IPC handle covers whole allocation units, so a block has units of its own. */
 static rondo_status plain_create(struct rondo_gpu_block *block, size_t bytes)
 {
     block->kind = RONDO_GPU_IPC;
@@ -165,7 +165,7 @@ static void vmm_free(struct rondo_gpu_block *block)
     }
 }
 
-/* Everything that a block came to have; the block's context is current. */
+/* Release whatever the block has so far; its context is current. */
 static void memory_free(struct rondo_gpu_block *block)
 {
     const struct rondo_cuda *cuda = rondo_cuda(NULL);
@@ -233,7 +233,7 @@ static void block_free(struct rondo_gpu_block *block)
     rondo_free(block);
 }
 
-/* The memory of a new block, one way or the other; the block's context is current. */
+/* Allocate a new block's memory by VMM or cuMemAlloc; its context is current. */
 static rondo_status memory_create(struct rondo_gpu_block *block, size_t bytes, enum share share)
 {
     rondo_status status = RONDO_UNHANDLED_CUDA_ERROR;
@@ -344,7 +344,7 @@ rondo_status rondo_gpu_mem_create(struct rondo_gpu_mem *mem, const struct rondo_
 
 /* ---- opening ---- */
 
-/* Let another device of this process use a block of it. */
+/* Let another device of this process access one of its blocks. */
 static rondo_status access_from(const struct rondo_gpu_block *block, const struct rondo_cuda_device *device)
 {
     const struct rondo_cuda *cuda = rondo_cuda(NULL);
@@ -373,7 +373,7 @@ static rondo_status access_from(const struct rondo_gpu_block *block, const struc
     return RONDO_SUCCESS;
 }
 
-/* Of this process: the block that the name tells of, used once more. */
+/* Find the named block of this process, and count one more user. */
 static struct rondo_gpu_block *own_take(const struct rondo_gpu_name *name)
 {
     struct rondo_gpu_block *block;
@@ -454,7 +454,7 @@ fail:
     return status;
 }
 
-/* What no owner can have made is not even tried. */
+/* Do not try to open what no owner can have created. */
 static rondo_status name_check(const struct rondo_cuda_device *device, const struct rondo_gpu_name *name)
 {
     if (name->kind == RONDO_GPU_NONE || name->kind >= RONDO_NUM_GPU_KINDS || name->bytes == 0 ||
@@ -605,7 +605,7 @@ int rondo_gpu_free(void *pointer)
     return block != NULL;
 }
 
-/* With the lock held: the first time that a peer is going to open it. */
+/* Called with the lock held, the first time a peer wants to open the block. */
 static rondo_status offer_once(struct rondo_gpu_block *block)
 {
     static const CUipcMemHandle none;

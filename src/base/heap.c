@@ -50,7 +50,7 @@ static void heap_watch_forks(void)
 
 static size_t page_size(void) { return (size_t)sysconf(_SC_PAGESIZE); }
 
-/* The last segment that begins at or before an address; -1: none. */
+/* Find the last segment that begins at or before an address; -1: none. */
 static int segment_before(const uint8_t *at)
 {
     int low = 0, high = nsegments;
@@ -173,7 +173,7 @@ static void segment_end(int at)
     memmove(&segments[at], &segments[at + 1], (size_t)(nsegments - at) * sizeof(struct segment *));
 }
 
-/* One empty segment stays for what is allocated next. */
+/* Keep one empty segment for the next allocation. */
 static void segments_trim(int emptied)
 {
     for (int i = 0; i < nsegments; i++) {
@@ -191,7 +191,7 @@ static size_t alignment_of(size_t bytes)
     return bytes >= huge_page ? huge_page : bytes >= page_size() ? page_size() : RONDO_CTRL_ALIGN;
 }
 
-/* The first gap that is long enough. @return 0: none; else *at: the index of the new block, *offset. */
+/* Find the first gap that is long enough. @return 0: none; else *at: the index of the new block, *offset. */
 static int find_gap(const struct segment *s, size_t bytes, size_t align, int *at, size_t *offset)
 {
     size_t begin = 0;

@@ -146,7 +146,7 @@ static void row_allowed(const struct row *row, char *text, size_t size)
     }
 }
 
-/* A stranger's text for a message: short and printable. */
+/* Make foreign text short and printable for a message. */
 static const char *shown(char buffer[NAME_SHOWN], const char *text)
 {
     size_t i;
@@ -371,7 +371,7 @@ static void row_load(int id, const struct source *sources, size_t nsources)
     }
 }
 
-/* ---- names that change nothing ---- */
+/* ---- names without effect ---- */
 
 static int least(int a, int b) { return a < b ? a : b; }
 
@@ -406,7 +406,7 @@ static int ignored_note(const char *name, const char *origin)
     return 1;
 }
 
-/* ---- names that nobody knows ---- */
+/* ---- unknown names ---- */
 
 /* Levenshtein's distance; both texts shorter than NAME_SHOWN. */
 static int edit_distance(const char *a, const char *b)
@@ -490,7 +490,7 @@ static void warn_all_unknown(const struct source *sources, size_t nsources)
 
 /* ---- public ---- */
 
-/* Under the lock. Parameters first, then the log that they set, then what there is to say about them. */
+/* Called with the lock held. Parameters first, then the log they configure, then problems with them. */
 static void load_all(void)
 {
     struct source sources[2] = { { 0 }, { 0 } };

@@ -1,4 +1,4 @@
-/* The table of memory that calls may count on: the heap's blocks and ranges that were registered. */
+/* The table of memory that calls may rely on: heap blocks and registered ranges. */
 #include <pthread.h>
 #include <string.h>
 

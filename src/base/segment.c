@@ -41,7 +41,7 @@ static rondo_status map_check(const struct rondo_segment_note *note, struct rond
     }
     rondo_shm_close(shm);
     return rondo_fail_quiet(RONDO_SYSTEM_ERROR,
-                            "a segment of a peer's heap on host %s is not the one it told of",
+                            "a segment of a peer's heap on host %s is not the one it announced",
                             rondo_log_host());
 }
 

@@ -48,12 +48,12 @@ static void shm_path(const struct rondo_shm_name *name, char *path, size_t size)
     }
 }
 
-/* A name that nobody has guessed or used. */
+/* Make an unused name that nobody can guess. */
 static rondo_status name_make(struct rondo_shm_name *name, enum rondo_shm_mode mode)
 {
     uint32_t random;
     RONDO_TRY(rondo_random(&random, sizeof random));
-    /* The process comes first, so that whoever finds a name knows whose it is. */
+    /* The name begins with the process id, so that a leftover can be traced. */
     snprintf(name->path, sizeof name->path, "%s%08x%08x", modes[mode].prefix, (unsigned)getpid(), random);
     name->mode = mode;
     return RONDO_SUCCESS;
@@ -257,7 +257,7 @@ rondo_status rondo_shm_reserve(struct rondo_shm *shm, size_t offset, size_t byte
     return failed ? reserve_failed(shm, bytes) : RONDO_SUCCESS;
 }
 
-/* A record comes from a peer: is it one that rondo_shm_create() can have made? */
+/* Can rondo_shm_create() have made this record of a peer? */
 static int name_valid(const struct rondo_shm_name *name)
 {
     size_t prefix;
@@ -284,7 +284,7 @@ static int name_valid(const struct rondo_shm_name *name)
     return 1;
 }
 
-/* For an owner who is asked over its socket: a creation is not held up longer than it may last. */
+/* Time to wait for an owner's socket: no longer than creation may last. */
 static int socket_wait_ms(void)
 {
     int64_t limit_ms = rondo_params()->init_timeout / 1000000;

@@ -53,7 +53,7 @@ static socklen_t address_fill(struct sockaddr_un *un, const char *address)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length);
 }
 
-/* Of the process that connected or, for the one that did, of the process that listens. */
+/* Credentials of the other end of the connection. */
 static int is_same_user(int fd)
 {
     struct ucred peer;
@@ -116,7 +116,7 @@ static int answer_receive(int fd, const char **why)
 
 /* ---- the thread ---- */
 
-/* @return 1: there is a client, and nothing to accept it with. */
+/* @return 1: a client waits, but there is no free descriptor to accept it. */
 static int offer_answer(const struct offer *offer)
 {
     int client = accept4(offer->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -132,7 +132,7 @@ static int offer_answer(const struct offer *offer)
     return 0;
 }
 
-/* @return 1: rest, some client has to wait. */
+/* @return 1: pause, a client has to wait. */
 static int server_turn(const struct server *s, const struct epoll_event *events, int n)
 {
     int rest = 0;

@@ -15,7 +15,7 @@ static void error_set(const char *fmt, va_list args)
     if (vsnprintf(text, sizeof text, fmt, args) >= (int)sizeof text) {
         snprintf(text + sizeof text - 4, 4, "...");
     }
-    logged = logged && strcmp(text, error_text) == 0; /* an error that is told of again is not another one */
+    logged = logged && strcmp(text, error_text) == 0; /* repeating an error does not log it again */
     snprintf(error_text, sizeof error_text, "%s", text);
 }
 

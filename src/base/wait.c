@@ -8,7 +8,7 @@ enum {
     IDLE_AFTER = 1000, /* turns after which a wait counts as long */
     IDLE_EVERY = 128, /* turns between two turns of the hooks for long waits; slow turns of the spinning phase
                          come at multiples of it */
-    CROWDED_NS = 5 * 1000, /* a yield that takes so long has let somebody else run */
+    CROWDED_NS = 5 * 1000, /* a yield that takes longer has let another process run */
     CROWDED_WAITS = 16,    /* then so many waits do not spin */
     CROWDED_DOUBLINGS = 6,
     MIN_SLEEP_NS = 20 * 1000,
