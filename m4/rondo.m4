@@ -1,11 +1,13 @@
-# Options of configure and what they look for. Each check leaves one line for the summary.
+# The options and checks of configure. Each check adds a line to the summary.
 
-# RONDO_NOTE(NAME, TEXT): a line of the summary.
+# RONDO_NOTE(NAME, TEXT): adds a line to the summary.
 AC_DEFUN([RONDO_NOTE], [AS_VAR_APPEND([rondo_notes], ["  m4_format([%-12s], [$1]) $2
 "])])
 
 AC_DEFUN([RONDO_ENABLE_DEVEL], [
-AC_ARG_ENABLE([devel], [AS_HELP_STRING([--enable-devel], [all warnings, as errors (for work on Rondo itself)])], [], [enable_devel=no])
+AC_ARG_ENABLE([devel],
+    [AS_HELP_STRING([--enable-devel], [make all warnings errors, for work on Rondo itself])],
+    [], [enable_devel=no])
 AS_IF([test "x$enable_devel" = xyes],
     [RONDO_WARNINGS="-Wall -Wextra -Wmissing-prototypes -Wstrict-prototypes -Wshadow -Werror"],
     [RONDO_WARNINGS="-Wall"])
@@ -14,30 +16,33 @@ AC_SUBST([RONDO_WARNINGS])
 
 AC_DEFUN([RONDO_ENABLE_SANITIZERS], [
 AC_ARG_ENABLE([sanitizers],
-    [AS_HELP_STRING([--enable-sanitizers=address|thread], [build with AddressSanitizer and UndefinedBehaviorSanitizer, or with ThreadSanitizer])],
+    [AS_HELP_STRING([--enable-sanitizers=address|thread],
+        [build with AddressSanitizer and UndefinedBehaviorSanitizer, or with ThreadSanitizer])],
     [], [enable_sanitizers=no])
 AS_CASE([$enable_sanitizers],
     [no], [RONDO_SANITIZE=],
     [address|yes], [enable_sanitizers=address
-        RONDO_SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g"],
+        RONDO_SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=undefined"
+        RONDO_SANITIZE="$RONDO_SANITIZE -fno-omit-frame-pointer -g"],
     [thread], [RONDO_SANITIZE="-fsanitize=thread -fno-omit-frame-pointer -g"],
-    [AC_MSG_ERROR([--enable-sanitizers=$enable_sanitizers: address or thread is allowed])])
+    [AC_MSG_ERROR([--enable-sanitizers=$enable_sanitizers: choose address or thread])])
 AS_IF([test -n "$RONDO_SANITIZE"], [
     AC_MSG_CHECKING([whether $CC links with $RONDO_SANITIZE])
     rondo_cflags=$CFLAGS
     CFLAGS="$CFLAGS $RONDO_SANITIZE"
     AC_LINK_IFELSE([AC_LANG_PROGRAM], [AC_MSG_RESULT([yes])],
-        [AC_MSG_RESULT([no]); AC_MSG_ERROR([$CC cannot link with $RONDO_SANITIZE: install the sanitizer runtimes of this compiler])])
+        [AC_MSG_RESULT([no])
+        AC_MSG_ERROR([$CC cannot link with $RONDO_SANITIZE: install the compiler's sanitizer runtimes])])
     CFLAGS=$rondo_cflags
 ])
-# The engine needs nothing that it does not link; a sanitizer's runtime may come from the program.
+# -z defs: the engine links all that it needs. A sanitizer's runtime may come from the program.
 AS_IF([test -z "$RONDO_SANITIZE"], [RONDO_SELF_CONTAINED="-Wl,-z,defs"], [RONDO_SELF_CONTAINED=])
 AC_SUBST([RONDO_SELF_CONTAINED])
 AC_SUBST([RONDO_SANITIZE])
 AC_SUBST([RONDO_SANITIZER], [$enable_sanitizers])
 ])
 
-# Fault injection (RONDO_FAULT, RONDO_NET_FAULT) is for tests: only development and sanitizer builds have it.
+# Fault injection (RONDO_FAULT, RONDO_NET_FAULT) is for tests, so only devel and sanitizer builds have it.
 AC_DEFUN([RONDO_CHECK_FAULTS], [
 AC_REQUIRE([RONDO_ENABLE_DEVEL])
 AC_REQUIRE([RONDO_ENABLE_SANITIZERS])
@@ -47,24 +52,26 @@ AC_SUBST([RONDO_FAULTS_CPPFLAGS])
 ])
 
 AC_DEFUN([RONDO_CHECK_VERSION_SCRIPT], [
-AC_MSG_CHECKING([whether the linker takes a version script])
+AC_MSG_CHECKING([whether the linker supports version scripts])
 rondo_ldflags=$LDFLAGS
 printf 'RONDO_TEST { global: main; local: *; };\n' > conftest.map
 LDFLAGS="$LDFLAGS -Wl,--version-script=conftest.map"
 AC_LINK_IFELSE([AC_LANG_PROGRAM], [AC_MSG_RESULT([yes])],
-    [AC_MSG_RESULT([no]); AC_MSG_ERROR([the linker of $CC takes no --version-script: use GNU ld, gold or lld])])
+    [AC_MSG_RESULT([no])
+    AC_MSG_ERROR([the linker of $CC does not support --version-script: use GNU ld, gold or lld])])
 LDFLAGS=$rondo_ldflags
 rm -f conftest.map
 ])
 
 # Sets RONDO_MPI (openmpi, mpich or no), MPICC, MPIEXEC, MPI_CPPFLAGS, MPI_LIBS.
 AC_DEFUN([RONDO_CHECK_MPI], [
-AC_ARG_VAR([MPICC], [MPI C compiler; mpicc when not set])
+AC_ARG_VAR([MPICC], [MPI C compiler (default: mpicc)])
 AC_ARG_VAR([MPIEXEC], [launcher of that MPI, for the tests])
-AC_ARG_VAR([MPI_CPPFLAGS], [C preprocessor flags for MPI, instead of what MPICC -show says])
-AC_ARG_VAR([MPI_LIBS], [linker flags for MPI, instead of what MPICC -show says])
+AC_ARG_VAR([MPI_CPPFLAGS], [C preprocessor flags for MPI, instead of those of MPICC -show])
+AC_ARG_VAR([MPI_LIBS], [linker flags for MPI, instead of those of MPICC -show])
 AC_ARG_WITH([mpi], [AS_HELP_STRING([--with-mpi=CC|DIR|no],
-    [MPI C compiler, or the folder with bin/mpicc; no: only the engine, which is MPI-free (default: $MPICC, else mpicc, when it works)])],
+    [MPI C compiler, or the folder with bin/mpicc; no: build only the engine, without MPI
+    (default: $MPICC or mpicc, if it works)])],
     [], [with_mpi=auto])
 rondo_mpi_asked=yes rondo_mpi_why=
 AS_CASE([$with_mpi],
@@ -91,7 +98,7 @@ AC_DEFUN([RONDO_TRY_MPI], [
 AC_MSG_CHECKING([how $MPICC compiles and links])
 rondo_show=`$MPICC -show 2>/dev/null`
 AS_IF([test $? -ne 0], [rondo_show=])
-# Some wrappers quote their words (Intel MPI: -I"/opt/..."); some options are two words.
+# Some wrappers quote words (Intel MPI: -I"/opt/..."), and some options are two words.
 rondo_show=`echo "$rondo_show" | tr -d "\"'"`
 rondo_cpp= rondo_ld= rondo_first=yes rondo_option=
 for word in $rondo_show; do
@@ -113,16 +120,21 @@ AC_MSG_CHECKING([which MPI this is])
 rondo_cppflags=$CPPFLAGS rondo_libs=$LIBS
 CPPFLAGS="$CPPFLAGS $MPI_CPPFLAGS" LIBS="$MPI_LIBS $LIBS"
 AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <mpi.h>]], [[return MPI_Init(0, 0);]])], [
-    RONDO_MPI_VERSION([OPEN_MPI], [openmpi], ["Open MPI" OMPI_MAJOR_VERSION.OMPI_MINOR_VERSION.OMPI_RELEASE_VERSION])
+    RONDO_MPI_VERSION([OPEN_MPI], [openmpi],
+        ["Open MPI" OMPI_MAJOR_VERSION.OMPI_MINOR_VERSION.OMPI_RELEASE_VERSION])
     RONDO_MPI_VERSION([MVAPICH2_VERSION], [mpich], ["MVAPICH" MVAPICH2_VERSION])
     RONDO_MPI_VERSION([I_MPI_VERSION], [mpich], ["Intel MPI" I_MPI_VERSION])
     RONDO_MPI_VERSION([MPICH_VERSION], [mpich], ["MPICH" MPICH_VERSION])
-    AS_IF([test "x$RONDO_MPI" = xno], [rondo_mpi_why="the mpi.h of $MPICC is neither Open MPI's nor one of MPICH's family"])
-], [rondo_mpi_why="a program with MPI_Init does not link with the flags of '$MPICC -show' ($MPICC missing, or set MPI_CPPFLAGS and MPI_LIBS)"])
+    AS_IF([test "x$RONDO_MPI" = xno],
+        [rondo_mpi_why="the mpi.h of $MPICC is neither Open MPI's nor one of MPICH's family"])
+], [
+    rondo_mpi_why="a program with MPI_Init does not link with the flags of '$MPICC -show'"
+    rondo_mpi_why="$rondo_mpi_why (install $MPICC, or set MPI_CPPFLAGS and MPI_LIBS)"
+])
 CPPFLAGS=$rondo_cppflags LIBS=$rondo_libs
 AS_IF([test "x$RONDO_MPI" = xno], [AC_MSG_RESULT([$rondo_mpi_why])], [AC_MSG_RESULT([$rondo_mpi_version])])
 
-# The launcher lies beside the compiler and has its suffix: mpicc.mpich, mpiexec.mpich.
+# The launcher is beside the compiler and has its suffix: mpicc.mpich, mpiexec.mpich.
 AS_IF([test "x$RONDO_MPI" != xno && test -z "$MPIEXEC"], [
     rondo_mpicc_path=`command -v "$MPICC"`
     rondo_dir=`AS_DIRNAME(["$rondo_mpicc_path"])`
@@ -134,7 +146,8 @@ AS_IF([test "x$RONDO_MPI" != xno && test -z "$MPIEXEC"], [
 ])
 ])
 
-# RONDO_MPI_VERSION(MACRO, NAME, TEXT): when mpi.h defines MACRO and no MPI is known yet, it is NAME; TEXT is expanded by the preprocessor.
+# RONDO_MPI_VERSION(MACRO, NAME, TEXT): sets RONDO_MPI to NAME if mpi.h defines MACRO and RONDO_MPI is not
+# set yet. The preprocessor expands TEXT to the version.
 AC_DEFUN([RONDO_MPI_VERSION], [
 AS_IF([test "x$RONDO_MPI" = xno], [
     AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[#include <mpi.h>
@@ -145,50 +158,65 @@ AS_IF([test "x$RONDO_MPI" = xno], [
         AC_LANG_CONFTEST([AC_LANG_SOURCE([[#include <mpi.h>
 rondo_version_is $3]])])
         rondo_mpi_version=`$CPP $CPPFLAGS conftest.c 2>/dev/null || $CC -E $CPPFLAGS conftest.c 2>/dev/null`
-        rondo_mpi_version=`echo "$rondo_mpi_version" | sed -n '/rondo_version_is/,$p' | sed '/^#/d' | tr -d '\n"' | sed 's/ *rondo_version_is *//; s/ *\. */./g'`
+        rondo_mpi_version=`echo "$rondo_mpi_version" | sed -n '/rondo_version_is/,$p' | sed '/^#/d' |
+            tr -d '\n"' | sed 's/ *rondo_version_is *//; s/ *\. */./g'`
     ])
 ])
 ])
 
 # The types whose CUDA kernels are built; the names are the rows of RONDO_DTYPE_TABLE.
 AC_DEFUN([RONDO_ENABLE_DTYPES], [
-AC_ARG_ENABLE([dtypes], [AS_HELP_STRING([--enable-dtypes=f32,...], [types whose CUDA kernels are built (default: all)])], [], [enable_dtypes=all])
-rondo_all_dtypes=`sed -n '/define RONDO_DTYPE_TABLE/,/^$/s/^ *X(ctx, *\([[a-z0-9]]*\),.*/\1/p' "$srcdir/src/base/rondo_types.def" | tr '\n' ' '`
+AC_ARG_ENABLE([dtypes],
+    [AS_HELP_STRING([--enable-dtypes=f32,...], [types whose CUDA kernels are built (default: all)])],
+    [], [enable_dtypes=all])
+rondo_all_dtypes=`sed -n '/define RONDO_DTYPE_TABLE/,/^$/s/^ *X(ctx, *\([[a-z0-9]]*\),.*/\1/p' \
+    "$srcdir/src/base/rondo_types.def" | tr '\n' ' '`
 AS_CASE([$enable_dtypes],
     [all|yes], [RONDO_DTYPES=$rondo_all_dtypes],
-    [no], [AC_MSG_ERROR([--disable-dtypes: say which are wanted: $rondo_all_dtypes])],
+    [no], [AC_MSG_ERROR([--disable-dtypes: choose types with --enable-dtypes: $rondo_all_dtypes])],
     [RONDO_DTYPES=`echo "$enable_dtypes" | tr ',' ' '`])
 for dtype in $RONDO_DTYPES; do
-    AS_CASE([" $rondo_all_dtypes "], [*" $dtype "*], [], [AC_MSG_ERROR([--enable-dtypes: unknown type '$dtype'; allowed: $rondo_all_dtypes])])
+    AS_CASE([" $rondo_all_dtypes "], [*" $dtype "*], [],
+        [AC_MSG_ERROR([--enable-dtypes: unknown type '$dtype'; choose from: $rondo_all_dtypes])])
 done
 AC_SUBST([RONDO_DTYPES])
 ])
 
 # Sets NVCC (empty: no CUDA) and CUDA_ARCH (80 90 100).
 AC_DEFUN([RONDO_CHECK_CUDA], [
-AC_ARG_VAR([CUDA_ARCH], [compute capabilities of kernels, 80 or more, the newest last, as "80 90" (default: that of the GPU, else 80 90 100); the last is built as PTX too, for newer GPUs])
-AC_ARG_WITH([cuda], [AS_HELP_STRING([--with-cuda=DIR|auto|no], [CUDA toolkit; auto (default): only where a GPU is present, for that GPU])],
+AC_ARG_VAR([CUDA_ARCH],
+    [compute capabilities of the kernels, at least 80, the newest last, such as "80 90"
+    (default: that of the GPU, else 80 90 100); the last is also built as PTX, for newer GPUs])
+AC_ARG_WITH([cuda],
+    [AS_HELP_STRING([--with-cuda=DIR|auto|no],
+        [CUDA toolkit; auto (default): use it if this machine has a GPU, for that GPU])],
     [], [with_cuda=auto])
 NVCC= rondo_gpu=no rondo_cuda_why=
 AS_IF([test -n "`ls /proc/driver/nvidia/gpus 2>/dev/null`" || nvidia-smi -L >/dev/null 2>&1], [rondo_gpu=yes])
 AC_MSG_CHECKING([for CUDA])
 AS_CASE([$with_cuda],
     [no], [rondo_cuda_why="--with-cuda=no"],
-    [auto], [AS_IF([test $rondo_gpu = no], [rondo_cuda_why="no GPU here (ask with --with-cuda=DIR)"], [
+    [auto], [AS_IF([test $rondo_gpu = no],
+        [rondo_cuda_why="this machine has no GPU (--with-cuda=DIR builds it anyway)"], [
         NVCC=`command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null`
-        test -n "$NVCC" || rondo_cuda_why="a GPU is here, but no nvcc on PATH or in /usr/local/cuda/bin (give --with-cuda=DIR)"])],
-    [AS_IF([test "x$with_cuda" = xyes], [NVCC=`command -v nvcc || echo /usr/local/cuda/bin/nvcc`], [NVCC=$with_cuda/bin/nvcc])
-    test -x "$NVCC" || AC_MSG_ERROR([--with-cuda=$with_cuda: there is no $NVCC])])
+        test -n "$NVCC" ||
+            rondo_cuda_why="no nvcc on PATH or in /usr/local/cuda/bin (use --with-cuda=DIR)"])],
+    [AS_IF([test "x$with_cuda" = xyes], [NVCC=`command -v nvcc || echo /usr/local/cuda/bin/nvcc`],
+        [NVCC=$with_cuda/bin/nvcc])
+    test -x "$NVCC" || AC_MSG_ERROR([--with-cuda=$with_cuda: $NVCC does not exist])])
 AS_IF([test -n "$NVCC"], [
     rondo_nvcc_release=`"$NVCC" --version | sed -n 's/.*release \([[0-9.]]*\),.*/\1/p'`
-    test -n "$rondo_nvcc_release" || AC_MSG_ERROR([$NVCC --version says no release: it does not work])
+    test -n "$rondo_nvcc_release" || AC_MSG_ERROR([$NVCC does not work: its --version prints no release])
     AS_IF([test -z "$CUDA_ARCH" && test $rondo_gpu = yes],
-        [CUDA_ARCH=`nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d '. '`])
+        [CUDA_ARCH=`nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null |
+            head -n 1 | tr -d '. '`])
     test -n "$CUDA_ARCH" || CUDA_ARCH="80 90 100"
     CUDA_ARCH=`echo "$CUDA_ARCH" | tr ',' ' '`
     for arch in $CUDA_ARCH; do
-        AS_CASE([$arch], [[*[!0-9]*]], [AC_MSG_ERROR([CUDA_ARCH=$CUDA_ARCH: '$arch' is no compute capability, as 90])])
-        test "$arch" -ge 80 || AC_MSG_ERROR([CUDA_ARCH=$CUDA_ARCH: kernels need 80 or more; --with-cuda=no leaves them out])
+        AS_CASE([$arch], [[*[!0-9]*]],
+            [AC_MSG_ERROR([CUDA_ARCH=$CUDA_ARCH: '$arch' is not a compute capability such as 90])])
+        test "$arch" -ge 80 ||
+            AC_MSG_ERROR([CUDA_ARCH=$CUDA_ARCH: kernels need 80 or more; --with-cuda=no leaves them out])
     done
     AC_MSG_RESULT([$NVCC, release $rondo_nvcc_release, for $CUDA_ARCH])
     RONDO_NOTE([CUDA], [$rondo_nvcc_release, kernels for $CUDA_ARCH and newer, types: $RONDO_DTYPES])
@@ -199,7 +227,8 @@ AS_IF([test -n "$NVCC"], [
 AS_IF([test -n "$NVCC"], [
     rondo_cuda_include=`dirname "\`readlink -f "$NVCC"\`"`/../include
     CUDA_CPPFLAGS="-DRONDO_CUDA=1 -I$rondo_cuda_include"
-    test -r "$rondo_cuda_include/cuda.h" || AC_MSG_ERROR([$NVCC is there, but no $rondo_cuda_include/cuda.h: the toolkit is not complete])
+    test -r "$rondo_cuda_include/cuda.h" ||
+        AC_MSG_ERROR([the CUDA toolkit of $NVCC is incomplete: $rondo_cuda_include/cuda.h does not exist])
 ])
 AC_SUBST([NVCC])
 AC_SUBST([CUDA_CPPFLAGS])
@@ -207,15 +236,23 @@ AM_CONDITIONAL([RONDO_CUDA], [test -n "$NVCC"])
 ])
 
 AC_DEFUN([RONDO_CHECK_VERBS], [
-AC_ARG_WITH([verbs], [AS_HELP_STRING([--with-verbs=auto|yes|no], [InfiniBand verbs, whose library is opened at run time (default: auto)])], [], [with_verbs=auto])
-AS_CASE([$with_verbs], [auto|yes|no], [], [AC_MSG_ERROR([--with-verbs=$with_verbs: auto, yes or no is allowed])])
+AC_ARG_WITH([verbs],
+    [AS_HELP_STRING([--with-verbs=auto|yes|no],
+        [InfiniBand verbs; libibverbs is opened at run time (default: auto)])],
+    [], [with_verbs=auto])
+AS_CASE([$with_verbs], [auto|yes|no], [],
+    [AC_MSG_ERROR([--with-verbs=$with_verbs: choose auto, yes or no])])
 rondo_verbs=no
 rondo_verbs_why="no infiniband/verbs.h (Debian: libibverbs-dev)"
 AS_IF([test "x$with_verbs" != xno], [AC_CHECK_HEADER([infiniband/verbs.h], [
     rondo_verbs=yes
-    rondo_verbs_why="the infiniband/verbs.h here is older than rdma-core 32, which has"
-    AC_CHECK_TYPE([struct ibv_gid_entry], [], [rondo_verbs=no; rondo_verbs_why="$rondo_verbs_why struct ibv_gid_entry"], [#include <infiniband/verbs.h>])
-    AC_CHECK_DECL([IBV_ACCESS_RELAXED_ORDERING], [], [rondo_verbs=no; rondo_verbs_why="$rondo_verbs_why IBV_ACCESS_RELAXED_ORDERING"], [#include <infiniband/verbs.h>])
+    rondo_verbs_why="infiniband/verbs.h is older than rdma-core 32: it lacks"
+    AC_CHECK_TYPE([struct ibv_gid_entry], [],
+        [rondo_verbs=no; rondo_verbs_why="$rondo_verbs_why struct ibv_gid_entry"],
+        [#include <infiniband/verbs.h>])
+    AC_CHECK_DECL([IBV_ACCESS_RELAXED_ORDERING], [],
+        [rondo_verbs=no; rondo_verbs_why="$rondo_verbs_why IBV_ACCESS_RELAXED_ORDERING"],
+        [#include <infiniband/verbs.h>])
 ])])
 AS_IF([test $rondo_verbs = yes], [RONDO_NOTE([verbs], [net device built; libibverbs is opened at run time])],
     [test "x$with_verbs" = xyes], [AC_MSG_ERROR([--with-verbs=yes, but $rondo_verbs_why])],
@@ -236,7 +273,7 @@ AM_CONDITIONAL([HAVE_$1], [test "x$rondo_have_$2" = xyes])
 AC_DEFUN([RONDO_NEED_PACKAGE], [
 PKG_CHECK_MODULES([$1], [$3],
     [RONDO_NOTE([$2], [`$PKG_CONFIG --modversion m4_bregexp([$3], [^[^ ]+], [\&])` ($5)])],
-    [AC_MSG_ERROR([pkg-config finds no $3, needed for: $5 (Debian: $4; scripts/install-deps installs all)])])
+    [AC_MSG_ERROR([pkg-config does not find $3, needed for: $5 (run scripts/install-deps; Debian: $4)])])
 ])
 
 AC_DEFUN([RONDO_SUMMARY], [
