@@ -123,7 +123,7 @@ static void acknowledgements_ride_on_data(void **state)
     assert_true(apart > together + ROUNDS / 2);
 }
 
-static void only_ends_that_both_have_mates_share(void **state)
+static void ends_share_only_if_both_have_a_reverse_comm(void **state)
 {
     struct side side[2];
     (void)state;
@@ -173,8 +173,8 @@ static void small_and_large_ones_keep_their_order(void **state)
     }
 }
 
-/* Whichever closes first: its mate goes on, and the other end of the one that closed is told. */
-static void mates_close_in_any_order(void **state)
+/* Whichever closes first: its reverse comm goes on, and the other end of the one that closed is told. */
+static void reverse_comms_close_in_any_order(void **state)
 {
     uint8_t byte;
     (void)state;
@@ -200,7 +200,7 @@ static void mates_close_in_any_order(void **state)
     }
 }
 
-/* What was sent before the end of a comm arrives, though its mate closes as well. */
+/* What was sent before the end of a comm arrives, though its reverse comm closes as well. */
 static void what_was_sent_arrives_after_the_end(void **state)
 {
     static uint8_t data[LARGEST], came[LARGEST];
@@ -276,9 +276,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         ROW(acknowledgements_ride_on_data),
-        ROW(only_ends_that_both_have_mates_share),
+        ROW(ends_share_only_if_both_have_a_reverse_comm),
         ROW(small_and_large_ones_keep_their_order),
-        ROW(mates_close_in_any_order),
+        ROW(reverse_comms_close_in_any_order),
         ROW(what_was_sent_arrives_after_the_end),
         ROW(a_link_that_dies_is_noticed_by_who_waits_for_an_answer),
     };

@@ -152,7 +152,7 @@ static void a_message_that_is_no_slice_is_refused(void **state)
     rank_flush(&w->rank[0]);
     rondo_log_mask = RONDO_LOG_NONE;
     assert_int_equal(turn_to_error(&w->rank[1], recv), RONDO_REMOTE_ERROR);
-    assert_says("is not one");
+    assert_says("is invalid");
     for (int i = 0; i < 2; i++) {
         rank_close(&w->rank[i]);
     }

@@ -1,4 +1,4 @@
-/* The net device over an external net plugin for NCCL (netdev_plugin.h): which one, and the life of a comm.
+/* The net device over an external net plugin for NCCL (plugin.h): which one, and the life of a comm.
  */
 #include "net/plugin/plugin.h"
 

@@ -2,15 +2,15 @@
  * What an external net plugin for NCCL (libnccl-net*.so) exports: `ncclNetPlugin_v<N>`, a struct of
  * functions, described here for N = 8 to 12 on 64-bit systems.
  *
- * The functions kept their places from version to version, and new ones went to the end. Where the parameters
- * of one changed it is a union here: its member v9 is as in version 9 and later, until the next member's.
- * Which member a version takes is in the table of netdev_plugin_abi.c. All return a result code, 0 for
- * success, of the same numbers as rondo_status.
+ * Functions keep their positions from version to version; new ones were appended. A function whose parameters
+ * changed is a union here: its member v9 applies from version 9 until the version of the next member. The
+ * table in plugin_abi.c selects the members of each version. All functions return a result code, 0 for
+ * success, with the same numbers as rondo_status.
  *
- * Rules that are not in the types: connect and accept succeed with *comm NULL while they are under way;
- * connect keeps its state in the handle, which therefore stays in its place between calls; isend and irecv
- * succeed with *request NULL when there is no room, iflush when there is nothing to wait for; the sizes of
- * test are as many as the receive had parts; names and paths stay the plugin's.
+ * Rules that the types do not show: connect and accept succeed with *comm NULL while in progress; connect
+ * keeps its state in the handle, which must not move between calls; isend and irecv succeed with *request
+ * NULL when there is no room, iflush when there is nothing to wait for; test returns one size for each part
+ * of the receive; names and paths belong to the plugin.
  */
 #ifndef RONDO_NET_PLUGIN_PLUGIN_ABI_H
 #define RONDO_NET_PLUGIN_PLUGIN_ABI_H
@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RONDO_PLUGIN_HANDLE = 128 /* bytes of a listener's address, all of which a plugin may use */ };
+enum { RONDO_PLUGIN_HANDLE = 128 /* bytes of a listener's address; a plugin may use all */ };
 enum rondo_plugin_pointer { RONDO_PLUGIN_HOST = 1, RONDO_PLUGIN_CUDA = 2, RONDO_PLUGIN_DMABUF = 4 };
 enum rondo_plugin_log_level {
     RONDO_PLUGIN_LOG_NONE,
@@ -29,13 +29,13 @@ enum rondo_plugin_log_level {
     RONDO_PLUGIN_LOG_TRACE
 };
 
-/* What is given to a plugin's init: it logs by the one, and tells a profiler of events by the other. */
+/* Passed to a plugin's init: one writes the log, the other reports events to a profiler. */
 typedef void (*rondo_plugin_log_fn)(int level, unsigned long subsystems, const char *file, int line,
                                     const char *fmt, ...);
 typedef int (*rondo_plugin_profile_fn)(void **event, int what, void *parent, int64_t kind, void *more);
 
 struct rondo_plugin_config {
-    int traffic_class; /* the plugin's own numbers; -1: it chooses */
+    int traffic_class; /* the plugin's own numbering; -1: it chooses */
 };
 
 /* ---- properties of a device ---- */
@@ -48,11 +48,11 @@ struct rondo_plugin_properties_v8 {
     int speed_mbps, port;
     float latency_us;
     int max_comms, max_recvs;
-    int offload, offload_version; /* code of NCCL's kernels that the data needs; 0: none */
+    int offload, offload_version; /* device code that NCCL kernels need for its data; 0: none */
 };
 
 struct rondo_plugin_fused {
-    int n, device[4]; /* that were made one */
+    int n, device[4]; /* devices merged into this one */
 };
 struct rondo_plugin_fused_v12 {
     int n, device[8];
@@ -99,7 +99,7 @@ struct rondo_plugin_net {
     union {
         int (*v8)(rondo_plugin_log_fn log);
         int (*v10)(rondo_plugin_log_fn log, rondo_plugin_profile_fn profile);
-        /* Once a communicator; id: the same at all its ranks. */
+        /* Called once a communicator; id: the same on all its ranks. */
         int (*v11)(void **context, uint64_t id, struct rondo_plugin_config *config, rondo_plugin_log_fn log, rondo_plugin_profile_fn profile);
     } init;
     int (*devices)(int *n);
@@ -113,7 +113,7 @@ struct rondo_plugin_net {
         int (*v8)(int device, void *handle, void **listener);
         int (*v11)(void *context, int device, void *handle, void **listener);
     } listen;
-    /* offload: what a kernel of NCCL's would need; stays NULL. */
+    /* offload: for NCCL kernels; stays NULL. */
     union {
         int (*v8)(int device, void *handle, void **comm, void **offload);
         int (*v10)(int device, struct rondo_plugin_config *config, void *handle, void **comm, void **offload);
@@ -138,10 +138,10 @@ struct rondo_plugin_net {
     int (*close_send)(void *comm);
     int (*close_recv)(void *comm);
     int (*close_listen)(void *listener);
-    void *offload_region, *offload_consumed; /* functions for kernels of NCCL's, not called */
-    void *fuse;                              /* v9: makes one device of several, not called */
+    void *offload_region, *offload_consumed; /* functions for NCCL kernels, not called */
+    void *fuse;                              /* v9: merges devices, not called */
     int (*finalize)(void *context);          /* v11 */
-    void *hint;                              /* v11: how the comms will be used, not called */
+    void *hint;                              /* v11: announces how comms will be used, not called */
 };
 /* clang-format on */
 

@@ -1,4 +1,4 @@
-/* The socket net device: TCP over the network interfaces. Its parts: netdev_socket_impl.h. */
+/* The socket net device: TCP over the network interfaces. Its parts: socket_impl.h. */
 #include "net/socket/socket_impl.h"
 
 #include <arpa/inet.h>
@@ -199,7 +199,7 @@ static void handle_fill(struct rondo_socket_handle *handle, const struct rondo_s
                                             .nconns = (uint32_t)comm->nconns,
                                             .part = (uint32_t)comm->least_part,
                                             .cookie = comm->cookie,
-                                            .mate = comm->mate ? comm->mate->cookie : 0 };
+                                            .reverse = comm->reverse ? comm->reverse->cookie : 0 };
     handle->port = comm->is_send ? 0 : device->port;
     memcpy(handle->ifname, device->name, sizeof handle->ifname);
     if (device->addr.any.sa_family == AF_INET6) {
@@ -238,7 +238,7 @@ static rondo_status socket_prepare(int device, const struct rondo_net_peer *peer
         fail);
     RONDO_TRY_GOTO(rondo_random(&new->cookie, sizeof new->cookie), fail);
     if (is_send) {
-        rondo_socket_mate(new);
+        rondo_socket_reverse_find(new);
     } else {
         RONDO_TRY_GOTO(rondo_socket_listen(new), fail);
     }
@@ -272,8 +272,8 @@ static void socket_close(void *arg)
         rondo_socket_unlisten(comm, 1);
     }
     rondo_socket_help_end(comm);
-    int stays = rondo_socket_unmate(comm);
-    for (int i = 0; i < rondo_socket_ways(comm); i++) {
+    int stays = rondo_socket_reverse_leave(comm);
+    for (int i = 0; i < rondo_socket_conns(comm); i++) {
         if (comm->conn[i].fd >= 0 && i != stays) {
             close(comm->conn[i].fd);
         }

@@ -1,5 +1,5 @@
 /* Threads that move connections of a comm, when RONDO_SOCKET_NTHREADS asks for them: contract in
- * netdev_socket_impl.h. */
+ * socket_impl.h. */
 #include "net/socket/socket_impl.h"
 
 #include <errno.h>

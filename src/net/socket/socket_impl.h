@@ -1,33 +1,36 @@
 /*
- * What the parts of the socket device share: interfaces (netdev_socket_if.c), listeners and the start of
- * connections (netdev_socket_listen.c), messages (netdev_socket_stream.c), comms that share connections
- * (netdev_socket_mate.c), threads that help (netdev_socket_helper.c), the device's table and the life of a
- * comm (netdev_socket.c).
+ * The socket net device, shared by its files: interfaces (socket_if.c), listeners and the start of
+ * connections (socket_listen.c), messages (socket_stream.c), comms that share connections (socket_reverse.c),
+ * helper threads (socket_helper.c), the device table and the life of a comm (socket.c).
  *
- * A comm is `nconns` TCP connections, made by the sender to the listener of the receiver's device; the
- * receiver never writes but one welcome on each. Connection i carries, of every message in turn, the i-th
- * part (parts are equal, 128 KiB at least: small messages are all part 0); a frame goes before part 0.
+ * A comm is `nconns` TCP connections, which the sender makes to the listener of the receiver's device. The
+ * receiver writes nothing but one welcome on each. Connection i carries the i-th part of every message; a
+ * frame precedes part 0:
  *
- * With RONDO_SOCKET_NTHREADS connections from 1 on are moved by helper threads, which find what to do in the
- * list of messages of several parts (`spread`, as far as it is `published`), and parts are 16 KiB at least;
- * connection 0 and the lane stay with whoever uses the comm. A helper touches nothing but its connections,
- * how much of a message is left, and the memory of messages that are not done; what goes wrong there it
- * notes, and the comm's user ends the comm.
+ *   conn 0:  | frame 0 | message 0, part 0 | frame 1 | message 1 (small) | frame 2 | message 2, part 0 | ...
+ *   conn 1:  | message 0, part 1 | message 2, part 1 | ...
  *
- * A sender and a receiver of one owner between the same ranks are mates, if their other ends are mates as
- * well. Then small messages of both directions go over connection 0 of one of them: acknowledgements ride on
- * data, one packet less a message and a fifth of its time. For longer ones connections of their own are
- * better, since the two directions of a connection share a lock. So one of the directions has a lane besides
- * its own connections: connection 0 of its mate, the other way. Before a message that goes elsewhere than the
- * one before it, a switch says so where the one before went. Senders say in their handles who their mates
- * are, and of the two directions the one whose sender has the higher cookie has the lane: all four find the
- * same.
+ * Parts of a message are equal and have at least 128 KiB, so small messages are all part 0.
+ *
+ * With RONDO_SOCKET_NTHREADS, helper threads move the connections from 1 on, and parts have at least 16 KiB.
+ * Helpers find their work in the list of messages with several parts (`spread`, up to `published`).
+ * Connection 0 and the lane stay with the thread that uses the comm. A helper touches only its connections,
+ * how much of a message is left, and the memory of messages that are not done; it records an error, and the
+ * comm's user ends the comm. Helpers end when the comm is closed, fails or is given up, before its callers
+ * get their memory back.
+ *
+ * A sender and a receiver of one owner between the same ranks are each other's reverse comm, if their other
+ * ends are too. Then small messages of both directions use connection 0 of one of them: acknowledgements ride
+ * on data, which saves a packet and a fifth of the time of a message. Longer messages do better on separate
+ * connections, since the two directions of a connection share a lock. So one of the directions has, besides
+ * its own connections, a lane: connection 0 of its reverse comm, used in the other direction. Before a
+ * message that goes elsewhere than the one before it, a switch says so where that one went. Senders name
+ * their reverse comm in their handles; the direction whose sender has the higher cookie gets the lane, so all
+ * four ends agree.
  *
  * A small message is one system call at each end. A receiver expects the next message to be as long as the
- * last one, and reads it to its place together with its frame; what turns out to be of later messages is
- * moved away. So bytes of a receive's memory behind the message that came may have been written.
- *
- * Helpers end when the comm is closed, fails or is given up, before its callers get their memory back.
+ * last one, and reads it into its place together with its frame; bytes of later messages are moved away. So
+ * memory of a receive behind the message that came may have been overwritten.
  */
 #ifndef RONDO_NET_SOCKET_SOCKET_IMPL_H
 #define RONDO_NET_SOCKET_SOCKET_IMPL_H
@@ -39,19 +42,20 @@
 #include "net/netdev.h"
 
 enum {
-    RONDO_SOCKET_HELPED = 64, /* most connections of a comm that threads move */
+    RONDO_SOCKET_HELPED = 64, /* most connections of a comm that helper threads move */
     RONDO_SOCKET_CONNS = RONDO_SOCKET_HELPED + 1,
-    RONDO_SOCKET_PART = 128 << 10,       /* fewest bytes of a part that is not the last */
-    RONDO_SOCKET_HELPED_PART = 16 << 10, /* the same, where an end has threads */
-    RONDO_SOCKET_READ = 4112,    /* bytes read ahead on connection 0: frames, and small messages with them */
-    RONDO_SOCKET_SMALL = 1040,   /* bytes of a message that goes by the lane, at most (measured over veth: the
-                                    lane wins up to 1 KiB) */
-    RONDO_SOCKET_COPIED = 4112,  /* bytes up to which a sender copies frames and messages together: cheaper
-                                    than a gathered call */
-    RONDO_SOCKET_UNNAMED = 1024, /* most connections that have not said what they are; a quarter of the
-                                    descriptors if that is less */
-    RONDO_SOCKET_SILENT_MS = 5000,                                        /* they may be silent so long */
-    RONDO_SOCKET_MESSAGES = RONDO_NET_MAX_REQUESTS * RONDO_NET_MAX_RECVS, /* a place is one byte */
+    RONDO_SOCKET_PART = 128 << 10,       /* least bytes of a part that is not the last */
+    RONDO_SOCKET_HELPED_PART = 16 << 10, /* the same, with helper threads */
+    RONDO_SOCKET_READ = 4112,      /* bytes to read ahead on connection 0: frames, and small messages with
+                                  * them */
+    RONDO_SOCKET_SMALL = 1040,     /* longest message for the lane (measured over veth: the lane wins up to 1
+                                  * KiB) */
+    RONDO_SOCKET_COPIED = 4112,    /* up to this size a sender copies frames and messages together, which is
+                                  * cheaper than a gathered call */
+    RONDO_SOCKET_UNNAMED = 1024,   /* most connections that have not sent a hello; a quarter of the
+                                  * descriptors if that is less */
+    RONDO_SOCKET_SILENT_MS = 5000, /* how long they may be silent */
+    RONDO_SOCKET_MESSAGES = RONDO_NET_MAX_REQUESTS * RONDO_NET_MAX_RECVS, /* a byte holds an index */
     RONDO_SOCKET_MAGIC = 0x6b637372,                                      /* "rsck" */
     RONDO_SOCKET_VERSION = 3,
     RONDO_SOCKET_ADDR_TEXT = 80
@@ -68,15 +72,15 @@ union rondo_socket_addr {
 struct rondo_socket_handle {
     uint32_t magic, version;
     uint8_t is_send, family /* 4 or 6 */;
-    uint16_t port;         /* of the receiver's listener, in network order; 0: a sender's */
-    uint32_t nconns, part; /* part: fewest bytes of one; the lower values of the two ends count */
-    uint64_t cookie, mate /* of a sender: its mate's cookie; 0: none */;
+    uint16_t port;         /* of the receiver's listener, in network order; 0: the handle is a sender's */
+    uint32_t nconns, part; /* part: least bytes of one; the lower values of the two ends apply */
+    uint64_t cookie, reverse /* of a sender: its reverse comm's cookie; 0: none */;
     uint8_t addr[16]; /* 4 bytes of IPv4, or IPv6 */
     char ifname[RONDO_IFACE_NAME];
 };
 _Static_assert(sizeof(struct rondo_socket_handle) <= RONDO_NET_HANDLE, "a handle fits");
 
-/* First on a connection, from the sender. */
+/* First bytes on a connection, from the sender. */
 struct rondo_socket_hello {
     uint32_t magic, version;
     uint64_t secret[2];
@@ -87,14 +91,14 @@ struct rondo_socket_hello {
 /* The answer. */
 struct rondo_socket_welcome {
     uint32_t magic, version;
-    uint64_t from; /* the hello's */
+    uint64_t from; /* from the hello */
 };
 
-/* Before a message. */
+/* Precedes a message. */
 struct rondo_socket_frame {
-    uint64_t bytes; /* UINT64_MAX: none; the next frame is on the other one of connection 0 and lane */
+    uint64_t bytes; /* UINT64_MAX: a switch; the next frame is on the other one of connection 0 and lane */
     int32_t tag;
-    uint32_t check; /* RONDO_SOCKET_MAGIC + the message's number: a stream that has slipped is noticed */
+    uint32_t check; /* RONDO_SOCKET_MAGIC + the message's number: detects a stream that is out of step */
 };
 
 /* ---- devices ---- */
@@ -120,24 +124,24 @@ struct rondo_socket_device {
     union rondo_socket_addr addr; /* port 0 */
     uint64_t guid;                /* the interface's hardware address, 0: none */
     int32_t mbps;
-    /* The rest under the lock, but for `nwaiting` and `looked_ns`, which are atomic. */
+    /* The rest is under the lock, except `nwaiting` and `looked_ns`, which are atomic. */
     pthread_mutex_t lock;
     int listener, epoll, refs /* receiving comms */, nunnamed, accept_errno;
     uint16_t port;
-    struct rondo_socket_comm *waiting; /* receiving comms that are not connected */
+    struct rondo_socket_comm *waiting; /* receiving comms that are not connected yet */
     struct rondo_socket_unnamed *oldest, *newest;
     int64_t looked_ns;
     int nwaiting;
     uint64_t dropped[RONDO_SOCKET_NUM_DROPS];
 };
 
-/** Interfaces as devices, with a line of log each. *device: an array, free with rondo_free; the caller makes
- * the locks. why: a sentence. */
+/** List interfaces as devices and log each. *device: an array, free with rondo_free; the caller
+ * initializes the locks. why: a sentence. */
 rondo_status rondo_socket_find(struct rondo_socket_device **device, int *n, char *why, size_t bytes);
-/** "52:54:00:12:34:56" as a number; of longer ones (InfiniBand) the last 16 digits, the port's GUID; 0: there
- * is none, or it is all zeros. */
+/** Parse "52:54:00:12:34:56" as a number; of longer addresses (InfiniBand) use the last 16 digits, the
+ * port's GUID. @return 0 if there is none, or it is all zeros. */
 uint64_t rondo_socket_guid(const char *address);
-/** "10.0.0.1:4711", "[fe80::1%eth0]:4711"; without a port when it is 0. */
+/** Write "10.0.0.1:4711" or "[fe80::1%eth0]:4711"; omits port 0. */
 void rondo_socket_addr_text(char text[RONDO_SOCKET_ADDR_TEXT], const union rondo_socket_addr *addr);
 static inline socklen_t rondo_socket_addr_bytes(const union rondo_socket_addr *addr)
 {
@@ -148,23 +152,23 @@ static inline socklen_t rondo_socket_addr_bytes(const union rondo_socket_addr *a
 
 struct rondo_socket_request {
     struct rondo_socket_comm *comm;
-    int used, n, left; /* parts, and those that are not complete (atomic) */
-    uint32_t empty;    /* bits of parts that no message has come for */
+    int used, n, left; /* parts; parts not complete (atomic) */
+    uint32_t empty;    /* bits of parts without a message */
     void *data[RONDO_NET_MAX_RECVS];
-    size_t bytes[RONDO_NET_MAX_RECVS]; /* room; what arrived once complete */
+    size_t bytes[RONDO_NET_MAX_RECVS]; /* room; when complete, bytes received */
     int tags[RONDO_NET_MAX_RECVS];
-    void *head; /* of a receive of one part: its first bytes go here */
+    void *head; /* of a receive with one part: its first bytes go here */
     size_t head_bytes;
 };
 
 struct rondo_socket_message {
     struct rondo_socket_request *request;
-    uint8_t *head, *data; /* its first head_bytes, and the others */
-    size_t bytes, part;   /* bytes: of both; part: of all but the last part */
+    uint8_t *head, *data; /* destination or source of the first head_bytes, and of the rest */
+    size_t bytes, part;   /* bytes: head and data; part: of each part except the last */
     struct rondo_socket_frame frame;
     uint32_t head_bytes;
-    int left;               /* connections that are not through with it; atomic */
-    uint8_t lane, switches; /* it goes by the lane; the one before it went elsewhere */
+    int left;               /* connections that have not finished it; atomic */
+    uint8_t lane, switches; /* it uses the lane; a switch precedes it */
 };
 
 enum rondo_socket_state {
@@ -178,86 +182,87 @@ struct rondo_socket_conn {
     int fd; /* -1: none */
     enum rondo_socket_state state;
     uint64_t from;   /* receiver: the cookie in the hello */
-    uint64_t seq;    /* of the message that it is at; from connection 1 on counted in spread. Atomic where a
-                        helper moves it */
-    uint64_t offset; /* in the frame and the part of that */
+    uint64_t seq;    /* the message it is at; from connection 1 on, an index into spread. Atomic if a
+                      * helper moves it */
+    uint64_t offset; /* in that message's frame and part */
 };
 
 struct rondo_socket_comm {
     struct rondo_socket_device *device;
-    struct rondo_socket_comm *next; /* in device->waiting */
-    struct rondo_socket_comm *mate; /* of the other direction; NULL: none, or gone */
-    int opened;                     /* its own connections are there */
-    int shared;                     /* one of mate and comm has a lane */
-    int lane;                       /* its index in conn; 0: none */
-    int at;                         /* where the last message went, or the next frame comes: 0 or lane */
+    struct rondo_socket_comm *next;    /* in device->waiting */
+    struct rondo_socket_comm *reverse; /* the comm of the other direction; NULL: none, or closed */
+    int opened;                        /* its own connections exist */
+    int shared;                        /* the reverse comm or this one has a lane */
+    int lane;                          /* its index in conn; 0: none */
+    int at;                            /* where the last message went, or the next frame comes: 0 or lane */
     struct rondo_net_peer peer;
     int is_send, connected, waiting, nconns, narrived;
     uint64_t cookie;
-    struct rondo_socket_handle other; /* the other end's, once connect has it */
-    rondo_status status;              /* the error that ended it, and its sentence */
+    struct rondo_socket_handle other; /* the other end's, set by connect */
+    rondo_status status;              /* the error that ended it, with its sentence */
     char text[RONDO_ERROR_TEXT];
     uint32_t turns;
     int64_t stalled_ns,
-        watched_ns; /* since when nothing moves, 0: it does (atomic); when the link was last looked at */
+        watched_ns; /* since when nothing moves, 0: it moves (atomic); when the link was last checked */
     struct rondo_socket_helpers *helpers; /* NULL: none */
     size_t least_part;
     uint64_t head; /* messages so far */
     uint64_t nspread,
-        published; /* those of several parts; as far as the connections from 1 on may know (atomic) */
-    uint8_t spread[RONDO_SOCKET_MESSAGES]; /* their places in message */
-    uint64_t posted, matched;              /* receives so far; those all of whose parts have a message */
+        published; /* messages with several parts; how many of them connections from 1 on may see (atomic) */
+    uint8_t spread[RONDO_SOCKET_MESSAGES]; /* their indices in message */
+    uint64_t posted, matched;              /* receives so far; receives whose parts all have a message */
     struct rondo_socket_request *order[RONDO_NET_MAX_REQUESTS];
     struct rondo_socket_request request[RONDO_NET_MAX_REQUESTS];
     struct rondo_socket_message message[RONDO_SOCKET_MESSAGES];
     struct rondo_socket_stage {
-        size_t last;           /* bytes of the last message that came, of its part here */
-        size_t from, to, room; /* what waits */
-        uint8_t *bytes; /* of a receiver _READ bytes, more after a message that was much shorter than the
-                           last; of a sender _COPIED */
-    } stage[2];         /* of connection 0, of the lane */
-    struct rondo_socket_conn conn[]; /* nconns, and the lane */
+        size_t last;           /* length of the last message received, of its part here */
+        size_t from, to, room; /* buffered bytes */
+        uint8_t *bytes; /* a receiver has _READ bytes, more after a message much shorter than the last one;
+                         * a sender _COPIED */
+    } stage[2];         /* of connection 0 and of the lane */
+    struct rondo_socket_conn conn[]; /* nconns, then the lane */
 };
 
 /**
- * End a comm with a sentence of what happened, both ends, the interface, and causes.
- * error: an errno, 0 the end of the stream, -1 what cannot have come from a Rondo. @return the status
+ * End a comm with a sentence: what happened, both ends, the interface, usual causes.
+ * @param error an errno; 0: end of stream; -1: bytes that are not Rondo's.
+ * @return the status
  */
 rondo_status rondo_socket_lost(struct rondo_socket_comm *comm, int error, const char *doing);
-/** End a comm with a sentence; both ends are added. @return the status */
+/** End a comm with this sentence; both ends are appended. @return the status */
 rondo_status rondo_socket_end(struct rondo_socket_comm *comm, rondo_status status, const char *fmt, ...)
     RONDO_PRINTF(3, 4);
-/** The error that has ended a comm, again. */
+/** @return the error that has ended a comm. */
 rondo_status rondo_socket_ended(const struct rondo_socket_comm *comm);
-/** Options of a connection: no delay, keepalive within RONDO_SOCKET_TIMEOUT, buffers. */
+/** Set a connection's options: no delay, keepalive within RONDO_SOCKET_TIMEOUT, buffers. */
 void rondo_socket_options(int fd);
 
-/* ---- listening (netdev_socket_listen.c) ---- */
+/* ---- listening (socket_listen.c) ---- */
 
-/** Make the comm known to the device's listener, which is opened for the first one. */
+/** Register the comm with the device's listener, which the first one opens. */
 rondo_status rondo_socket_listen(struct rondo_socket_comm *comm);
-/** The comm waits no longer. gone: nor is it there; with the last one the listener closes. */
+/** The comm no longer waits. gone: it also closes; the last one closes the listener. */
 void rondo_socket_unlisten(struct rondo_socket_comm *comm, int gone);
-/** Look at a listener: accept, read hellos, hand connections to their comms, drop others. Bounded. */
+/** Serve a listener: accept, read hellos, hand connections to their comms, drop others. Bounded work. */
 void rondo_socket_accept(struct rondo_socket_device *device);
 
-/* ---- comms that share connections (netdev_socket_mate.c) ---- */
+/* ---- comms that share connections (socket_reverse.c) ---- */
 
-/** Before its handle is filled: a sender finds its mate among the receivers that wait. */
-void rondo_socket_mate(struct rondo_socket_comm *comm);
-/** A comm whose own connections are there is connected when it needs no lane, or has it: RONDO_IN_PROGRESS
- * until mate and comm know the other ends and the mate has its connections. */
+/** Before its handle is filled, a sender finds its reverse comm among the receivers that wait. */
+void rondo_socket_reverse_find(struct rondo_socket_comm *comm);
+/** Complete a comm whose own connections exist: it needs no lane or gets one. RONDO_IN_PROGRESS until this
+ * comm and its reverse comm know their other ends and the reverse comm has its connections. */
 rondo_status rondo_socket_lane(struct rondo_socket_comm *comm);
-/** The comm closes. @return which of its connections stays open, for the mate; -1: none. The other end sees
- * that nothing more is sent. */
-int rondo_socket_unmate(struct rondo_socket_comm *comm);
-/** How many connections it has, with the lane. */
-static inline int rondo_socket_ways(const struct rondo_socket_comm *comm)
+/** The comm closes. @return the index of a connection that stays open for the reverse comm; -1: none. The
+ * other end sees that nothing more is sent. */
+int rondo_socket_reverse_leave(struct rondo_socket_comm *comm);
+/** Number of its connections, including the lane. */
+static inline int rondo_socket_conns(const struct rondo_socket_comm *comm)
 {
     return comm->nconns + (comm->lane != 0);
 }
 
-/* ---- messages (netdev_socket_stream.c) ---- */
+/* ---- messages (socket_stream.c) ---- */
 
 rondo_status rondo_socket_isend(void *comm, const void *data, size_t bytes, int tag, void *region,
                                 void **request);
@@ -267,29 +272,29 @@ rondo_status rondo_socket_isend_apart(void *comm, const void *head, size_t head_
                                       size_t bytes, int tag, void **request);
 rondo_status rondo_socket_irecv_apart(void *comm, void *head, size_t head_bytes, void *data, size_t bytes,
                                       int tag, void **request);
-/** Room for so many bytes in a stage; what waits there stays. An error ends the comm. */
+/** Make room for this many bytes in a stage; keeps its content. An error ends the comm. */
 rondo_status rondo_socket_stage_room(struct rondo_socket_comm *comm, struct rondo_socket_stage *stage,
                                      size_t bytes);
 /** Move what can be moved now. */
 rondo_status rondo_socket_progress(struct rondo_socket_comm *comm);
 enum { RONDO_SOCKET_FINE = -2 };
-/** The same on connection i: RONDO_SOCKET_FINE, or an error as rondo_socket_lost has it. *left: is there more
- * to move? */
+/** As rondo_socket_progress for connection i. @return RONDO_SOCKET_FINE, or an error as for
+ * rondo_socket_lost. *left: is there more to move? */
 int rondo_socket_conn_move(struct rondo_socket_comm *comm, int i, int *left);
 
-/* ---- threads that help (netdev_socket_helper.c) ---- */
+/* ---- helper threads (socket_helper.c) ---- */
 
-/** How many connections this process wants of a comm, and of how long parts, by its parameters. */
+/** The number of connections and the length of parts that this process's parameters ask for. */
 void rondo_socket_wants(int *nconns, size_t *part);
-/** Of a comm that has its connections: start the threads that RONDO_SOCKET_NTHREADS asks for. An error ends
- * the comm. */
+/** Start the threads that RONDO_SOCKET_NTHREADS asks for, once the comm is connected. An error ends the
+ * comm. */
 rondo_status rondo_socket_help(struct rondo_socket_comm *comm);
-/** Messages have been published. */
+/** Wake the helpers after messages have been published. */
 void rondo_socket_help_wake(struct rondo_socket_comm *comm);
-/** What a helper met: as rondo_socket_conn_move. */
+/** @return a helper's error, as rondo_socket_conn_move. */
 int rondo_socket_help_lost(const struct rondo_socket_comm *comm);
-/** The threads are gone, and nobody touches the memory of messages. Waits for one system call that does not
- * block. Any number of times. */
+/** Stop and join the helpers: nobody touches the memory of messages any more. Waits for at most one
+ * non-blocking system call; idempotent. */
 void rondo_socket_help_end(struct rondo_socket_comm *comm);
 
 #endif

@@ -479,14 +479,14 @@ static rondo_status framed_receive(struct rondo_socket_comm *comm)
  * A sender whose bytes are not taken: does the other host's kernel answer at all? TCP_USER_TIMEOUT cannot
  * tell: it also ends a connection whose peer is well and acknowledges, but does not read for that long (a
  * rank that computes). A receiver, and a connection at rest, have TCP's keepalive; but not a receiver whose
- * mate has sent: what is not acknowledged puts keepalive off. The kernel's looks at a closed window are as
+ * reverse has sent: what is not acknowledged puts keepalive off. The kernel's looks at a closed window are as
  * far apart as the window has been closed (120 s at most): so late a link that died while the peer did not
  * read is noticed.
  */
 static rondo_status watch(struct rondo_socket_comm *comm)
 {
     const int64_t timeout_ms = rondo_params()->socket_timeout / 1000000;
-    for (int i = 0; i < rondo_socket_ways(comm); i++) {
+    for (int i = 0; i < rondo_socket_conns(comm); i++) {
         struct tcp_info info;
         socklen_t bytes = sizeof info;
         memset(&info, 0, sizeof info);
@@ -527,7 +527,7 @@ rondo_status rondo_socket_progress(struct rondo_socket_comm *comm)
     if (!comm->is_send) {
         RONDO_TRY(framed_receive(comm));
     }
-    for (int i = 0; i < rondo_socket_ways(comm); i++) {
+    for (int i = 0; i < rondo_socket_conns(comm); i++) {
         if (is_helped(comm, i) ? comm->helpers == NULL : comm->is_send) {
             RONDO_TRY(conn_move(comm, i));
         }

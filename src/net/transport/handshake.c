@@ -23,7 +23,7 @@ static void hello_receive(struct rondo_link *link)
 {
     struct rondo_conn *conn = &link->conn;
 
-    /* Pairs with the release in hello_send(). The sender posts no more before it has our credit. */
+    /* Pairs with the release in hello_send(). The sender posts no more before it has this credit. */
     if (__atomic_load_n(&link->tail->tail, __ATOMIC_ACQUIRE) > conn->step) {
         conn->step++;
         conn->seen = conn->step;

@@ -9,8 +9,7 @@ struct message {
 };
 _Static_assert(sizeof(struct message) <= RONDO_MSG_BYTES, "a message");
 
-/* A pair has one link in each direction, so who writes, its sender or its receiver, says which one is meant.
- */
+/* A pair has one link in each direction, so the tag says which end writes: its sender or its receiver. */
 static uint64_t msg_tag(int from_sender, int told)
 {
     char kind[] = { 'p', '2', 'p', (char)from_sender, (char)told };
@@ -37,7 +36,7 @@ static rondo_status lazy_hear(const struct rondo_net *net, const struct rondo_li
                                     sizeof(message), &bytes));
     if (bytes != sizeof(message) || message.told != told) {
         return rondo_fail(RONDO_INTERNAL_ERROR,
-                          "rank %d: a record of %zu bytes for a connection from rank %d; %zu are expected",
+                          "rank %d got a record of %zu bytes for a connection with rank %d, expected %zu",
                           net->rank, bytes, link->peer, sizeof(message));
     }
     if (!told) {
@@ -54,7 +53,9 @@ static rondo_status lazy_step(const struct rondo_net *net, void *state, struct r
     case RONDO_LAZY_HEAR: return lazy_hear(net, link, lazy, 0);
     case RONDO_LAZY_CONNECT: return link->transport->connect(state, link, &lazy->record);
     case RONDO_LAZY_TELL: return lazy_say(net, link, lazy, 1);
-    default: return lazy_hear(net, link, lazy, 1); /* the other end takes nothing before it has connected */
+    default:
+        return lazy_hear(net, link, lazy, 1); /* the other end uses the conn only once it has
+                                                    * connected */
     }
 }
 

@@ -8,20 +8,20 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-/* With the device's context current. */
+/* Call with the device's context current. */
 static rondo_status add(struct rondo_pinned *pinned, struct rondo_pinned_range *range)
 {
     const struct rondo_cuda *cuda = rondo_cuda(NULL);
     CUdeviceptr address = 0;
     RONDO_CUDA_TRY(cuda->MemHostRegister(range->begin, range->bytes,
                                          CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP),
-                   "rank %d on %s: pinning %zu bytes of shared memory for GPU %d (%s; look at ulimit -l)",
+                   "rank %d on %s: pinning %zu bytes of shared memory for GPU %d (%s; check ulimit -l)",
                    rondo_log_rank(), rondo_log_host(), range->bytes, pinned->device->ordinal,
                    pinned->device->bus_id);
     CUresult result = cuda->MemHostGetDevicePointer(&address, range->begin, 0);
     if (result != CUDA_SUCCESS) {
         (void)cuda->MemHostUnregister(range->begin);
-        return rondo_cuda_fail(result, "rank %d on %s: an address of pinned memory on GPU %d (%s)",
+        return rondo_cuda_fail(result, "rank %d on %s: mapping pinned memory into GPU %d (%s)",
                                rondo_log_rank(), rondo_log_host(), pinned->device->ordinal,
                                pinned->device->bus_id);
     }

@@ -1,4 +1,4 @@
-/* Conns of other ranks that leave by a card through this rank's GPU: the relay's side, and its thread.
+/* PXN, the relay's side: a thread sends conns of other ranks through this rank's GPU and its NIC.
  * Contract: net/transport/pxn.h. */
 #include <linux/futex.h>
 #include <pthread.h>
@@ -24,8 +24,8 @@ struct relay_link {
 };
 
 struct rondo_pxn_thread {
-    struct rondo_net net; /* a net of its own, with the net transport alone; peers and cards only while the
-                             communicator is there */
+    struct rondo_net net; /* a net of its own, with only the net transport; peers and cards are valid while
+                           * the communicator exists */
     struct rondo_net_state *state;
     struct rondo_cuda_device device;
     struct rondo_shm shm;
@@ -33,12 +33,12 @@ struct rondo_pxn_thread {
     struct relay_link *link; /* of each cell */
     int n;
     pthread_t thread;
-    pthread_mutex_t lock; /* who connects looks at peers */
-    int stays;            /* left, and senders had not: counted in nstaying */
-    int bound;            /* to its cores; the thread's own */
-    int left; /* the communicator is gone; under the lock, and read by the thread without it (atomic) */
+    pthread_mutex_t lock; /* held while connecting, which reads peers */
+    int stays;            /* left before its senders did: counted in nstaying */
+    int bound;            /* bound to its cores; only the thread uses it */
+    int left;         /* the communicator is gone; written under the lock, also read without it (atomic) */
     uint64_t carried; /* slices; atomic */
-    size_t bytes;     /* of memory, as offered */
+    size_t bytes;     /* memory, as offered */
 };
 
 static int nrelays, nstaying; /* atomic */
@@ -65,7 +65,7 @@ static struct rondo_net_end *end_of(struct rondo_pxn_thread *relay, int i)
     return relay->link[i].link.state;
 }
 
-/* The first conn that this thread carries is there. */
+/* Bind the thread when its first conn is connected. */
 static void bind_near(struct rondo_pxn_thread *relay)
 {
     struct rondo_cores near = { 0 };
@@ -77,7 +77,7 @@ static void bind_near(struct rondo_pxn_thread *relay)
     rondo_net_bind(relay->net.rank, &near, "sends for other GPUs");
 }
 
-/* @return RONDO_IN_PROGRESS: to be called again. */
+/* @return RONDO_IN_PROGRESS: call again. */
 static rondo_status cell_connect(struct rondo_pxn_thread *relay, int i)
 {
     struct rondo_pxn_cell *cell = &relay->header->cell[i];
@@ -132,7 +132,8 @@ static void cell_turn(struct rondo_pxn_thread *relay, int i, int *busy, int *mov
 
 /* ---- the thread ---- */
 
-/* Who never came, and now cannot any more, is gone; look: so is who is dead. @return how many are not. */
+/* Write GONE for senders that never came and can no longer come; with look, also for dead ones. @return
+ * how many senders remain. */
 static int senders(struct rondo_pxn_thread *relay, int look)
 {
     int n = 0;
@@ -149,7 +150,7 @@ static int senders(struct rondo_pxn_thread *relay, int look)
     return n;
 }
 
-/* Is there nothing to do, nor anything that the thread does not know? */
+/* Is there nothing to do, and nothing that the thread has not seen? */
 static int is_quiet(struct rondo_pxn_thread *relay, int left)
 {
     for (int i = 0; i < relay->n; i++) {
@@ -165,7 +166,7 @@ static int is_quiet(struct rondo_pxn_thread *relay, int left)
     return __atomic_load_n(&relay->left, __ATOMIC_SEQ_CST) == left;
 }
 
-/* Until somebody rings, or has died meanwhile. */
+/* Sleep until a sender rings or dies. */
 static void sleep_until_rung(struct rondo_pxn_thread *relay, int left)
 {
     const struct timespec limit = { 0, RONDO_PXN_LOOK_NS };
@@ -220,11 +221,11 @@ static void *relay_main(void *arg)
         rest(relay, left, idle, busy);
         left = __atomic_load_n(&relay->left, __ATOMIC_ACQUIRE);
     }
-    pthread_mutex_lock(&relay->lock); /* who left has let go of it */
+    pthread_mutex_lock(&relay->lock); /* wait until the leaving thread has released it */
     stays = relay->stays;
     pthread_mutex_unlock(&relay->lock);
     RONDO_INFO(RONDO_SUBSYS_NET | RONDO_SUBSYS_DESTROY,
-               "rank %d: its GPU's card sent %llu slices of %d connections for other GPUs", relay->net.rank,
+               "rank %d: its NIC sent %llu slices of %d connections for other GPUs", relay->net.rank,
                (unsigned long long)relay->carried, relay->n);
     relay_free(relay);
     __atomic_sub_fetch(&nstaying, stays, __ATOMIC_ACQ_REL);
@@ -245,7 +246,7 @@ static rondo_status thread_start(struct rondo_pxn_thread *relay)
 
 /* ---- the offer ---- */
 
-/* As the sender and the receiver would choose: they say in their records which device it is. */
+/* Choose the device as sender and receiver do: their records name it. */
 static int same_device(const struct rondo_net *net, const struct rondo_relayed *conn)
 {
     const struct rondo_peer *peers = net->peers;
@@ -255,7 +256,7 @@ static int same_device(const struct rondo_net *net, const struct rondo_relayed *
            device == rondo_netdev_common(peers[conn->from].netdevs, peers[conn->to].netdevs);
 }
 
-/* An end that cannot be had is its sender's own affair: its cell is gone. */
+/* If an end cannot be allocated, only its sender is affected: the cell says GONE. */
 static void cell_offer(struct rondo_pxn_thread *relay, int i, const struct rondo_relayed *conn,
                        uint32_t protos)
 {
@@ -269,14 +270,14 @@ static void cell_offer(struct rondo_pxn_thread *relay, int i, const struct rondo
                                  .channel = conn->channel,
                                  .is_send = 1,
                                  .protos = protos };
-    link->net_name = conn->net_name; /* the offer's only */
+    link->net_name = conn->net_name; /* valid only during the offer */
     *cell = (struct rondo_pxn_cell){
         .from = conn->from, .to = conn->to, .channel = conn->channel, .protos = protos
     };
     snprintf(cell->net, sizeof(cell->net), "%s", conn->net_name);
     status = same_device(&relay->net, conn)
                  ? rondo_transport_net.offer(relay->state, link, &record)
-                 : rondo_fail_quiet(RONDO_REMOTE_ERROR, "the two have not the same net devices");
+                 : rondo_fail_quiet(RONDO_REMOTE_ERROR, "the two hosts do not have the same net devices");
     link->net_name = NULL;
     if (status != RONDO_SUCCESS) {
         RONDO_INFO(RONDO_SUBSYS_NET, "rank %d does not send for rank %d to rank %d on channel %d: %s",
@@ -390,8 +391,8 @@ void rondo_pxn_relay_settle(struct rondo_pxn_thread *relay)
     rondo_shm_unlink(&relay->shm);
 }
 
-/* A process that exits in order lets its relays send first what their senders have posted: nobody else can. A
- * forked child has no such thread. */
+/* On a normal exit the process first lets its relays send what their senders have posted: nobody else can.
+ * A forked child has no such thread. */
 static int32_t exit_pid;
 
 static void exit_wait(void)
@@ -406,7 +407,7 @@ static void exit_wait(void)
 
 static void exit_hook(void) { (void)atexit(exit_wait); }
 
-/* Its thread goes on without its communicator. */
+/* The thread continues without its communicator. */
 static void relay_stays(struct rondo_pxn_thread *relay)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -437,7 +438,7 @@ void rondo_pxn_relay_leave(struct rondo_pxn_thread *relay)
     }
     RONDO_INFO(
         RONDO_SUBSYS_NET | RONDO_SUBSYS_DESTROY,
-        "rank %d has left; a thread goes on to send for %d connections of other GPUs, until those leave",
+        "rank %d has left; its relay thread still sends for %d connections of other GPUs until those leave",
         rank, staying);
     pthread_detach(thread);
 }

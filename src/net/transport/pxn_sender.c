@@ -1,4 +1,4 @@
-/* Conns that leave by a card through another GPU of the node: the sender's side. Contract:
+/* PXN, the sender's side: conns that use a NIC through another GPU of the node. Contract:
  * net/transport/pxn.h. */
 #include <errno.h>
 #include <linux/futex.h>
@@ -63,7 +63,7 @@ rondo_status rondo_pxn_get(struct rondo_net_state *state, struct rondo_pxn **pxn
 
 /* ---- a relay's memory ---- */
 
-/* Is it what the relay of this rank has made, for conns like ours? Nothing in it is believed that could lead
+/* Is this the memory of that rank's relay, for conns like ours? Checks everything that could point
  * outside. */
 static rondo_status map_check(const struct rondo_net *net, struct rondo_pxn_map *map, int relay)
 {
@@ -75,7 +75,8 @@ static rondo_status map_check(const struct rondo_net *net, struct rondo_pxn_map 
         header->version != RONDO_PXN_VERSION || header->rank != relay || header->bytes != map->shm.size ||
         header->ncells < 1 || (size_t)header->ncells > room) {
         return rondo_fail_quiet(RONDO_INTERNAL_ERROR,
-                                "the memory that rank %d shares has not the header of %s", relay, net->name);
+                                "the memory that rank %d shares does not have the header of %s", relay,
+                                net->name);
     }
     map->ncells = header->ncells;
     return RONDO_SUCCESS;
@@ -95,7 +96,7 @@ static rondo_status map_open(struct rondo_net_state *state, struct rondo_pxn_map
     return RONDO_SUCCESS;
 }
 
-/* Nothing of the relay's is in use by this rank any more: it may go. */
+/* This rank no longer uses any memory of the relay: close it. */
 static void map_close(const struct rondo_net *net, struct rondo_pxn_map *map)
 {
     struct rondo_pxn_header *header = map->header;
@@ -149,7 +150,7 @@ static int inside(uint64_t offset, uint64_t bytes, uint64_t end)
     return offset <= end && bytes <= end - offset && offset % RONDO_CTRL_ALIGN == 0;
 }
 
-/* Does what the cell says lie in the relay's memory? */
+/* Do the cell's offsets lie in the relay's memory? */
 static int fits(const struct rondo_net *net, const struct rondo_link *link, const struct rondo_pxn_map *map,
                 const struct rondo_pxn_cell *cell)
 {
@@ -160,7 +161,7 @@ static int fits(const struct rondo_net *net, const struct rondo_link *link, cons
            (map->block.base == NULL || inside(cell->slots, RONDO_SLOTS * largest, map->block.bytes));
 }
 
-/* A free one for this link; NULL: there is none. Equal ones are as good as one another. */
+/* Take a free cell for this link; NULL: there is none. Cells with equal fields are interchangeable. */
 static struct rondo_pxn_cell *cell_take(const struct rondo_net *net, const struct rondo_link *link,
                                         const struct rondo_pxn_map *map)
 {
@@ -175,18 +176,18 @@ static struct rondo_pxn_cell *cell_take(const struct rondo_net *net, const struc
     return NULL;
 }
 
-/* Its own words, of the relay and of the way to it. */
+/* May this rank use the relay? The error is a clause for the log. */
 static rondo_status may_use(const struct rondo_net *net, int relay)
 {
     int local = relay >= 0 && relay < net->nranks && relay != net->rank ? net->local_of[relay] : -1;
     if (local < 0 || local >= net->nlocal || net->local_ranks[local] != relay || net->p2p_modes == NULL ||
         net->relays == NULL) {
-        return rondo_fail_quiet(RONDO_INVALID_USAGE, "it is no GPU of this node");
+        return rondo_fail_quiet(RONDO_INVALID_USAGE, "it is not a GPU of this node");
     }
     if (net->p2p_modes[local] != RONDO_P2P_MODE_WRITE && net->p2p_modes[local] != RONDO_P2P_MODE_READ) {
         return rondo_fail_quiet(RONDO_INVALID_USAGE, net->p2p_modes[local] == RONDO_P2P_MODE_BROKEN
                                                          ? "P2P with it failed its check"
-                                                         : "there is no P2P with it");
+                                                         : "there is no P2P path to it");
     }
     return net->relays[local].size == 0
                ? rondo_fail_quiet(RONDO_REMOTE_ERROR, "it offers none (its log says why)")
@@ -217,7 +218,7 @@ int rondo_pxn_offer(struct rondo_net_state *state, struct rondo_link *link, stru
     const struct rondo_net *net = state->net;
     const struct rondo_card *card = link->net_name != NULL ? rondo_net_card(net, link->net_name) : NULL;
     if (net->device == NULL || card == NULL || card->relay == 0 ||
-        state->segment != NULL) { /* a relay's own net relays no further */
+        state->segment != NULL) { /* a relay's own net does not relay again */
         return 0;
     }
     if (offer(state, link, card->relay - 1, record) != RONDO_SUCCESS) {
@@ -248,7 +249,7 @@ static rondo_status relay_error(const struct rondo_net_end *end)
                       end->link->peer, end->pxn->relay, text);
 }
 
-/* The relay has connected: its memory is our conn's. */
+/* The relay has connected: build the conn from its memory. */
 static rondo_status join(struct rondo_net_end *end)
 {
     const struct rondo_net *net = end->owner->net;
@@ -281,7 +282,7 @@ rondo_status rondo_pxn_connect(struct rondo_net_end *end, const struct rondo_con
         use->asked = 1;
         if (!rondo_pxn_swap(&use->cell->sender, RONDO_PXN_TAKEN, RONDO_PXN_CONNECT)) {
             return rondo_fail(RONDO_REMOTE_ERROR,
-                              "rank %d: rank %d, through whose GPU it sends to rank %d, has given that up",
+                              "rank %d: rank %d, which relays to rank %d, has stopped relaying",
                               end->owner->net->rank, use->relay, end->link->peer);
         }
     }
@@ -295,10 +296,8 @@ rondo_status rondo_pxn_connect(struct rondo_net_end *end, const struct rondo_con
 
 /* ---- running, and the end ---- */
 
-/*
- * A relay that has left in order may exit before it has sent everything (exit_wait in pxn_relay.c is
- * bounded), and then nobody reports a death: so who waits looks, now and then.
- */
+/* A relay that has left normally may exit before it has sent everything (exit_wait in pxn_relay.c is
+ * bounded), and then nobody reports a death. So a waiting sender checks now and then. */
 static void look_at_relay(struct rondo_net_end *end)
 {
     struct rondo_pxn_use *use = end->pxn;
@@ -322,7 +321,7 @@ static void look_at_relay(struct rondo_net_end *end)
 
 rondo_status rondo_pxn_progress(struct rondo_net_end *end, uint64_t tail, int *busy, int *moved)
 {
-    /* Pairs with the relay's release: its card reads those slots no more. */
+    /* Pairs with the relay's release: its NIC no longer reads those slots. */
     uint64_t head = __atomic_load_n(&end->link->head->head, __ATOMIC_ACQUIRE);
     int still = head == end->done && head < tail;
     *moved |= head != end->done;

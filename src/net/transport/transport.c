@@ -152,7 +152,7 @@ rondo_status rondo_link_connect(struct rondo_net *net, struct rondo_link *link,
         record->is_send == link->is_send || record->channel != link->channel || record->peer != net->rank) {
         return rondo_fail(RONDO_INTERNAL_ERROR,
                           "rank %d expected the record of a %s link of channel %d with %s from rank %d (host "
-                          "%.*s), and got one of a %s link of channel "
+                          "%.*s), but got one of a %s link of channel "
                           "%d with transport %d, for rank %d",
                           net->rank, link->is_send ? "receive" : "send", link->channel, link->transport->name,
                           link->peer, RONDO_HOST_LEN, net->peers[link->peer].host,
@@ -274,7 +274,7 @@ void rondo_net_bind(int rank, const struct rondo_cores *near, const char *does)
                    rondo_cores_count(&there));
     } else {
         RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_NET,
-                   "rank %d: the thread that %s is on the rank's %d cores: none of them is known to be near "
+                   "rank %d: the thread that %s is on the rank's %d cores: none is known to be near "
                    "its NIC",
                    rank, does, rondo_cores_count(&own));
     }

@@ -1,5 +1,5 @@
-/* The net transport: ends of conns between nodes, from the offer to the close. Contract:
- * net/transport/transport_net.h; the data: transport_net_proxy.c. */
+/* The net transport: ends of conns between nodes, from offer to close. Contract:
+ * net/transport/transport_net.h; transport_net_proxy.c moves the data. */
 #include "net/transport/transport_net.h"
 
 #include <stdio.h>
@@ -11,11 +11,11 @@
 #include "base/mem.h"
 #include "base/param.h"
 
-/* What travels in a connect record. The rest is the device's handle. */
+/* The content of a connect record. The rest is the device's handle. */
 struct net_record {
     uint8_t device; /* index in rondo_netdevs */
     uint8_t protos;
-    uint16_t split; /* 1: this end wants headers to be messages of their own */
+    uint16_t split; /* 1: this end wants headers as messages of their own */
     uint8_t handle[RONDO_NET_HANDLE];
 };
 _Static_assert(sizeof(struct net_record) <= RONDO_CONNECT_DATA,
@@ -26,7 +26,7 @@ static const struct rondo_net_device *device_of(const struct rondo_peer *self, c
     return rondo_netdev_common(self->netdevs, peer->netdevs);
 }
 
-/* The same by its number. */
+/* Index of that device in rondo_netdevs. */
 static uint8_t common_of(const struct rondo_net *net, int peer)
 {
     return (uint8_t)__builtin_ctz(net->peers[net->rank].netdevs & net->peers[peer].netdevs);
@@ -92,7 +92,7 @@ size_t rondo_net_room(size_t slot_bytes)
                           (size_t)sysconf(_SC_PAGESIZE));
 }
 
-/* A relay's: senders see it. There is room for all of it in any case, of which pages are had as they are
+/* For a relay, allocate in the segment that senders see. It has room for all ends; pages are reserved when
  * needed. */
 static rondo_status segment_memory(struct rondo_net_end *end, size_t largest)
 {
@@ -167,12 +167,12 @@ const struct rondo_card *rondo_net_card(const struct rondo_net *net, const char 
     return NULL;
 }
 
-/* One of the devices that are this rank's GPU's own, in turn; -1: there is none. */
+/* Choose among the devices that belong to this rank's GPU, round robin; -1: none. */
 static int own_number(const struct rondo_net *net, const struct rondo_net_device *device, int n, int turn)
 {
     struct rondo_net_properties properties;
     int own = 0;
-    for (int i = 0; net->ncards > 0 && i < 2 * n; i++) { /* first they are counted */
+    for (int i = 0; net->ncards > 0 && i < 2 * n; i++) { /* the first pass counts them */
         if (i == n && own > 0) {
             turn %= own;
         }
@@ -189,14 +189,14 @@ static int own_number(const struct rondo_net *net, const struct rondo_net_device
     return -1;
 }
 
-/* The device that the graphs say, or one near the GPU; else one by channel, so that channels share the
- * devices of a node. */
+/* Choose the graphs' device, or one near the GPU; else by channel, so that channels share the node's
+ * devices. */
 static int number_of(const struct rondo_net *net, const struct rondo_net_device *device, int n,
                      const struct rondo_link *link)
 {
     struct rondo_net_properties properties;
     int turn = link->channel < 0 ? net->rank + link->peer : link->channel,
-        own; /* the sum: both ends count alike, and networks may be apart */
+        own; /* the sum: both ends get the same value, and their networks may be separate */
     for (int i = 0; i < n && link->net_name != NULL; i++) {
         if (device->properties(i, &properties) == RONDO_SUCCESS &&
             strcmp(properties.name, link->net_name) == 0) {
@@ -211,7 +211,7 @@ static rondo_status prepare(struct rondo_net_end *end, struct rondo_connect *con
 {
     const struct rondo_net *net = end->owner->net;
     struct rondo_link *link = end->link;
-    /* Lazy links are connected one by one: none waits for another. What a relay sends has its way back
+    /* Lazy links connect one by one: none waits for another. The reverse direction of a relayed conn is
      * elsewhere. */
     int alone = link->channel < 0 || end->owner->segment != NULL;
     struct rondo_net_peer peer = { .rank = link->peer,
@@ -225,7 +225,7 @@ static rondo_status prepare(struct rondo_net_end *end, struct rondo_connect *con
     memcpy(peer.secret, net->peers[0].id.nonce, sizeof(peer.secret));
     RONDO_TRY(end->device->init(&n, NULL, 0));
     if (n < 1) {
-        return rondo_fail(RONDO_SYSTEM_ERROR, "rank %d on %s: the devices of %s are gone", net->rank,
+        return rondo_fail(RONDO_SYSTEM_ERROR, "rank %d on %s: %s no longer has any device", net->rank,
                           rondo_log_host(), end->device->name);
     }
     end->number = number_of(net, end->device, n, link);
@@ -251,7 +251,7 @@ rondo_status rondo_net_end_new(struct rondo_net_state *state, struct rondo_link 
     end->link = link;
     end->index = -1;
     end->device = device_of(&peers[state->net->rank], &peers[link->peer]);
-    link->state = end; /* freed by disconnect, also when what follows fails */
+    link->state = end; /* disconnect frees it, also when a later step fails */
     return RONDO_SUCCESS;
 }
 
@@ -277,7 +277,7 @@ static void end_unmap(struct rondo_net_end *end)
     end->memory = NULL;
 }
 
-/* The device has connected. Slots in a GPU's memory that it does not take are in ours after all. */
+/* The device has connected. If it refuses slots in GPU memory, allocate them in host memory. */
 static rondo_status end_register(struct rondo_net_end *end)
 {
     int had = end->gdr.on;
@@ -303,7 +303,7 @@ static rondo_status net_connect(void *state, struct rondo_link *link, const stru
     if (record.device != common_of(net, link->peer) || record.protos != link->protos ||
         record.split > (net->device != NULL)) {
         return rondo_fail(RONDO_INTERNAL_ERROR,
-                          "rank %d refuses the record of rank %d (host %.*s) for channel %d: its net device "
+                          "rank %d refuses the record of rank %d (host %.*s) for channel %d: the net devices "
                           "or protocols differ",
                           net->rank, link->peer, RONDO_HOST_LEN, net->peers[link->peer].host, link->channel);
     }
@@ -315,7 +315,7 @@ static rondo_status net_connect(void *state, struct rondo_link *link, const stru
     end->split |= record.split;
     RONDO_TRY(end_register(end));
     rondo_net_conn_fill(end);
-    /* Before the other end has connected, too, nothing is posted: a lazy one may do that much later. */
+    /* Nothing is posted before the other end has connected, which may be much later for a lazy one. */
     return link->channel < 0 ? RONDO_SUCCESS : rondo_net_carry(end);
 }
 
@@ -385,7 +385,7 @@ static size_t net_bytes(void *state)
     return ((struct rondo_net_state *)state)->bytes + rondo_pxn_bytes(state);
 }
 
-/* Several ends have one device, as a rule: each is asked about once. */
+/* Several ends usually share a device: ask about each device once. */
 static void net_cores(void *arg, struct rondo_cores *cores)
 {
     const struct rondo_net_state *state = arg;

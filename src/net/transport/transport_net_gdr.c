@@ -1,5 +1,5 @@
-/* GPUDirect for the net transport: slots of an end in its GPU's memory, which the card reads or writes by
- * itself. Contract: net/transport/transport_net.h. */
+/* GPUDirect for the net transport: slots in GPU memory, which the NIC reads or writes itself. Contract:
+ * net/transport/transport_net.h. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,14 +12,14 @@
 
 enum { POOL_BYTES = 2 << 20 };
 
-/* Blocks of device memory, the newest first: ends get pieces of them, which are not used again. */
+/* Blocks of device memory, the newest first. Ends get pieces, which are not reused. */
 struct rondo_net_pool {
     struct rondo_net_pool *older;
     struct rondo_gpu_mem mem;
     size_t used;
 };
 
-/* What cards register of a GPU is made of pages. */
+/* NICs register GPU memory in whole pages. */
 size_t rondo_net_gdr_bytes(size_t slot_bytes) { return rondo_round_up(RONDO_SLOTS * slot_bytes, 64 << 10); }
 
 struct rondo_gpu_mem *rondo_net_gdr_block(const struct rondo_net_state *state)
@@ -35,13 +35,13 @@ static const char *where(const struct rondo_net_end *end, char *text, size_t byt
     return text;
 }
 
-/* Slots are in pinned memory. */
+/* Use slots in pinned memory, and log why. */
 static void staged(struct rondo_net_end *end, const char *why)
 {
     char text[128];
     end->gdr.on = end->gdr.flush = 0;
     end->gdr.region = NULL;
-    RONDO_INFO(RONDO_SUBSYS_NET, "%s: GPU %d's data go through host memory: %s",
+    RONDO_INFO(RONDO_SUBSYS_NET, "%s: GPU %d's data goes through host memory: %s",
                where(end, text, sizeof(text)), end->owner->net->device->ordinal, why);
 }
 
@@ -54,7 +54,7 @@ static int attribute(const struct rondo_net *net, CUdevice_attribute which)
                                                                                                     : 0;
 }
 
-/* How the card can be given the GPU's memory: bits of rondo_net_memory. */
+/* How to register the GPU's memory with the NIC: bits of rondo_net_memory. */
 static uint32_t kinds_of(const struct rondo_net *net, uint32_t memory)
 {
     uint32_t kinds = memory & RONDO_NET_DMABUF && net->device->dmabuf ? RONDO_NET_DMABUF : 0;
@@ -63,7 +63,7 @@ static uint32_t kinds_of(const struct rondo_net *net, uint32_t memory)
                : kinds;
 }
 
-/* The GPU says itself when it needs none; what the topology knows to need one does. */
+/* Does received data need a flush? The GPU reports when it does not; the topology knows when it does. */
 static int needs_flush(const struct rondo_net *net, uint32_t card)
 {
     int ordered = attribute(net, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING) >=
@@ -78,15 +78,15 @@ void rondo_net_gdr_choose(struct rondo_net_end *end, const struct rondo_net_prop
     uint32_t card = known != NULL ? known->gdr : 0;
     int is_send = end->link->is_send;
     if (net->device == NULL || !(card >> (is_send ? RONDO_GDR_READ : RONDO_GDR_WRITE) & 1)) {
-        return; /* the topology says why (node.c) */
+        return; /* node.c has logged why */
     }
     end->gdr.kinds = kinds_of(net, properties->memory);
     if (end->gdr.kinds == 0) {
-        staged(end, "the card and the GPU have neither DMA-BUF nor the module nvidia_peermem in common");
+        staged(end, "the NIC and the GPU support neither DMA-BUF nor the module nvidia_peermem");
         return;
     }
     if (end->owner->no_gdr >> end->number % 64 & 1) {
-        staged(end, "the card did not take this GPU's memory before");
+        staged(end, "the NIC refused this GPU's memory before");
         return;
     }
     end->gdr.wanted = 1;
@@ -95,7 +95,7 @@ void rondo_net_gdr_choose(struct rondo_net_end *end, const struct rondo_net_prop
 
 /* ---- memory ---- */
 
-/* With the device's memory calls allowed. */
+/* Call with the device's memory calls allowed. */
 static rondo_status piece(struct rondo_net_end *end)
 {
     struct rondo_net_state *state = end->owner;
@@ -148,12 +148,13 @@ static rondo_status reg_dmabuf(struct rondo_net_end *end)
     int fd = rondo_gpu_dmabuf(net->device, end->gdr.slots, end->gdr.bytes);
     rondo_gpu_unrelax(before);
     if (fd < 0) {
-        return rondo_fail_quiet(RONDO_UNHANDLED_CUDA_ERROR, "GPU %d (%s) gives no DMA-BUF of %zu bytes",
-                                net->device->ordinal, net->device->bus_id, end->gdr.bytes);
+        return rondo_fail_quiet(RONDO_UNHANDLED_CUDA_ERROR,
+                                "GPU %d (%s) cannot export a DMA-BUF of %zu bytes", net->device->ordinal,
+                                net->device->bus_id, end->gdr.bytes);
     }
     status = end->device->reg(end->comm, end->gdr.slots, end->gdr.bytes, RONDO_NET_DMABUF, fd,
                               &end->gdr.region);
-    close(fd); /* the registration holds what it needs */
+    close(fd); /* the registration keeps the buffer alive */
     return status;
 }
 
@@ -170,7 +171,7 @@ static rondo_status reg_any(struct rondo_net_end *end)
 void rondo_net_gdr_register(struct rondo_net_end *end)
 {
     if (end->gdr.on && end->owner->no_gdr >> end->number % 64 & 1) {
-        staged(end, "the card did not take this GPU's memory before");
+        staged(end, "the NIC refused this GPU's memory before");
     } else if (end->gdr.on && reg_any(end) != RONDO_SUCCESS) {
         end->owner->no_gdr |= (uint64_t)1 << end->number % 64;
         staged(end, rondo_error_text());

@@ -1,4 +1,4 @@
-/* The proxy of the net transport: moves the slices of all conns that a net device carries. Contract:
+/* The proxy of the net transport: moves the slices of all conns over net devices. Contract:
  * net/transport/transport_net.h. */
 #include <string.h>
 
@@ -30,7 +30,7 @@ void rondo_net_drop(struct rondo_net_end *end)
     end->owner->net->proxied--;
 }
 
-/* Keep the sentence of an error. @return @a status. */
+/* Keep an error's sentence. @return @a status. */
 static rondo_status keep(struct rondo_net_end *end, rondo_status status)
 {
     if (status != RONDO_SUCCESS) {
@@ -41,7 +41,7 @@ static rondo_status keep(struct rondo_net_end *end, rondo_status status)
     return status;
 }
 
-/* The device is through with this end. What is under way fails when somebody waits for it. */
+/* Stop using the device for this end. Slices in flight fail when somebody waits for them. */
 static void end_failed(struct rondo_net_end *end, rondo_status status) { end->failed = keep(end, status); }
 
 static rondo_status end_error(struct rondo_net_end *end)
@@ -56,19 +56,20 @@ static rondo_status end_error(struct rondo_net_end *end)
 
 /* ---- sending ---- */
 
-/* What a relay sends another process has posted: nothing that it says is believed before it fits. */
+/* Another process has posted what a relay sends: check it before use. */
 static rondo_status relayed_check(const struct rondo_net_end *end, uint64_t ahead, size_t bytes)
 {
     size_t room = end->gdr.on ? end->gdr.stride : end->stride - RONDO_CTRL_ALIGN;
     if (ahead <= RONDO_SLOTS && bytes <= room) {
         return RONDO_SUCCESS;
     }
-    return rondo_fail(RONDO_INTERNAL_ERROR,
-                      "rank %d on %s: what is posted for rank %d on channel %d to be sent by its card is "
-                      "damaged: %llu slices, one of %zu bytes, "
-                      "where %d of %zu bytes fit",
-                      end->owner->net->rank, rondo_log_host(), end->link->peer, end->link->channel,
-                      (unsigned long long)ahead, bytes, (int)RONDO_SLOTS, room);
+    return rondo_fail(
+        RONDO_INTERNAL_ERROR,
+        "rank %d on %s: the slices posted for rank %d on channel %d, to relay through its NIC, are "
+        "invalid (memory is damaged): %llu slices, one of %zu bytes, "
+        "where %d of %zu bytes fit",
+        end->owner->net->rank, rondo_log_host(), end->link->peer, end->link->channel,
+        (unsigned long long)ahead, bytes, (int)RONDO_SLOTS, room);
 }
 
 static int is_relayed(const struct rondo_net_end *end) { return end->owner->segment != NULL; }
@@ -87,7 +88,7 @@ static rondo_status send_one(struct rondo_net_end *end, int *sent)
             *outside = conn->outside != NULL ? conn->outside[slot] : NULL;
     void *request;
     RONDO_TRY(is_relayed(end) ? relayed_check(end, 1, header.bytes) : RONDO_SUCCESS);
-    if (end->head[slot] == NULL) { /* else it is on its way already */
+    if (end->head[slot] == NULL) { /* NULL: not sent yet */
         memcpy(message, &header, sizeof(header));
     }
     RONDO_TRY(end->split        ? rondo_net_split_send(end, header.bytes, &request)
@@ -105,7 +106,7 @@ static rondo_status send_one(struct rondo_net_end *end, int *sent)
     return RONDO_SUCCESS;
 }
 
-/* Slice end->done. */
+/* Test slice end->done. */
 static rondo_status test_one(struct rondo_net_end *end, int *done, size_t *bytes)
 {
     return end->split ? rondo_net_split_test(end, done, bytes)
@@ -125,7 +126,7 @@ static rondo_status send_turn(struct rondo_net_end *end, uint64_t tail, int *mov
         if (go) {
             rondo_net_user_done(end, end->done);
             end->done++;
-            /* Pairs with the acquire in rondo_conn_credit(): the device reads the slot no more. */
+            /* Pairs with the acquire in rondo_conn_credit(): the device no longer reads the slot. */
             __atomic_store_n(&end->link->head->head, end->done, __ATOMIC_RELEASE);
             *moved = 1;
         }
@@ -135,13 +136,13 @@ static rondo_status send_turn(struct rondo_net_end *end, uint64_t tail, int *mov
 
 /* ---- receiving ---- */
 
-/* Over a device that takes any memory, ends of the host's. */
+/* Host ends over a device that takes any memory post receives late. */
 static int posts_late(const struct rondo_net_end *end)
 {
     return end->apart && end->link->conn.outside != NULL;
 }
 
-/* The slice that is wanted, to where the executor wants it. */
+/* Receive the wanted slice, into the destination that the executor gives. */
 static rondo_status receive_late(struct rondo_net_end *end)
 {
     const struct rondo_conn *conn = &end->link->conn;
@@ -161,7 +162,7 @@ static rondo_status receive_late(struct rondo_net_end *end)
     return RONDO_SUCCESS;
 }
 
-/* Every slot that was consumed waits for its next slice. */
+/* Post a receive for every consumed slot. */
 static rondo_status receive_post(struct rondo_net_end *end, uint64_t head)
 {
     const size_t bytes = end->stride - RONDO_CTRL_ALIGN + sizeof(struct rondo_net_header);
@@ -180,7 +181,7 @@ static rondo_status receive_post(struct rondo_net_end *end, uint64_t head)
     return RONDO_SUCCESS;
 }
 
-/* Slice end->done has come: nothing that it says is believed before it fits. */
+/* Slice end->done has arrived: check its header before use. */
 static rondo_status receive_take(struct rondo_net_end *end, size_t bytes)
 {
     struct rondo_conn *conn = &end->link->conn;
@@ -193,7 +194,7 @@ static rondo_status receive_take(struct rondo_net_end *end, size_t bytes)
     if (bytes < sizeof(header) || header.bytes != bytes - sizeof(header) ||
         header.step != (uint32_t)end->done || header.proto >= RONDO_NUM_PROTOS) {
         return rondo_fail(RONDO_REMOTE_ERROR,
-                          "rank %d: slice %llu from rank %d (host %.*s, channel %d) over %s is not one: %zu "
+                          "rank %d: slice %llu from rank %d (host %.*s, channel %d) over %s is invalid: %zu "
                           "bytes, header of slice %u with %u "
                           "bytes; are both ends of one version?",
                           net->rank, (unsigned long long)end->done, conn->peer, RONDO_HOST_LEN,
@@ -204,7 +205,7 @@ static rondo_status receive_take(struct rondo_net_end *end, size_t bytes)
     end->done++;
     end->gdr.dirty |= header.bytes > 0;
     if (!end->gdr.flush) {
-        /* Pairs with the acquire of the receiver: slot and call word are visible with it. */
+        /* Pairs with the acquire of the receiver: publishes slot and call word. */
         __atomic_store_n(&end->link->tail->tail, end->done, __ATOMIC_RELEASE);
     }
     return RONDO_SUCCESS;
@@ -218,8 +219,8 @@ static rondo_status receive_turn(struct rondo_net_end *end, uint64_t head, int *
     if (end->refused == RONDO_SUCCESS && !posts_late(end)) {
         end->refused = keep(end, end->places ? rondo_net_user_receive(end, head) : receive_post(end, head));
     }
-    /* No further than what is wanted: behind it may be the end of a peer that has finished and left. A GPU's
-     * kernels cannot say: they wait for whatever comes. */
+    /* Not past the wanted slice: a peer that has finished and left may follow. GPU kernels cannot say what
+     * they want: they wait for any slice. */
     while ((end->gpu || (conn->wanted && end->done <= conn->step)) && go) {
         RONDO_TRY(posts_late(end) && end->done == end->posted ? receive_late(end) : RONDO_SUCCESS);
         if (end->done == end->posted) {
@@ -241,8 +242,8 @@ static rondo_status receive_turn(struct rondo_net_end *end, uint64_t head, int *
     return RONDO_SUCCESS;
 }
 
-/* Slices that have come and that the GPU is not told of yet: an error counts after them. @return whether
- * there are any left. */
+/* Announce slices that have come but not been flushed; an error is reported after them. @return whether
+ * any are left. */
 static int is_flushing(struct rondo_net_end *end, int *moved)
 {
     if (!end->gdr.flush || end->gdr.failed || end->gdr.told == end->done) {
@@ -258,8 +259,7 @@ static int is_flushing(struct rondo_net_end *end, int *moved)
 
 /* ---- the turn ---- */
 
-/* Is there something to do, whether somebody waits or not? Receives that are posted late are part of waiting.
- */
+/* Is there work even if nobody waits? Receives that are posted late belong to waiting. */
 static int is_open(const struct rondo_net_end *end, int is_send, uint64_t word)
 {
     return is_send ? end->done < word
@@ -267,7 +267,7 @@ static int is_open(const struct rondo_net_end *end, int is_send, uint64_t word)
                          end->posted < word + RONDO_SLOTS;
 }
 
-/* An end counts as busy until it is done, but for data that did not come yet. */
+/* An end is busy until it is done, except for data that has not arrived yet. */
 rondo_status rondo_net_end_progress(struct rondo_net_end *end, int is_send, int *busy, int *moved)
 {
     /* Pairs with the executor's release: its slots are filled, or read. */
@@ -294,7 +294,7 @@ rondo_status rondo_net_end_progress(struct rondo_net_end *end, int is_send, int 
     return RONDO_SUCCESS;
 }
 
-/* What regions have ended is looked for when any has. */
+/* Look for ended regions only when any region has ended. */
 static void look_at_regions(struct rondo_net_state *state)
 {
     uint64_t epoch = rondo_region_epoch();
@@ -310,7 +310,7 @@ static void look_at_regions(struct rondo_net_state *state)
     state->epoch = all ? epoch : state->epoch;
 }
 
-/* Slots are the transport's own: only who has more than those is stopped. */
+/* Slots belong to the transport: stop only ends that also use user memory. */
 void rondo_net_state_revoke(void *arg)
 {
     struct rondo_net_state *state = arg;
@@ -332,7 +332,7 @@ rondo_status rondo_net_state_progress(void *arg, int *moved)
     struct rondo_net_state *state = arg;
     int busy = 0;
     look_at_regions(state);
-    /* What others wait for first: a look for what they sent may be a system call. */
+    /* Sends first: other ranks wait for them, and looking for arrivals may be a system call. */
     for (int is_send = 1; is_send >= 0; is_send--) {
         for (int i = 0; i < state->ends[is_send].n; i++) {
             RONDO_TRY(rondo_net_end_progress(state->ends[is_send].at[i], is_send, &busy, moved));

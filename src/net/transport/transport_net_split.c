@@ -1,5 +1,5 @@
-/* The net transport where slots of one of the ends are in a GPU's memory: a slice is two messages, and what
- * came is flushed. Contract: net/transport/transport_net.h. */
+/* The net transport with slots in GPU memory at one end or both: a slice is two messages, and received
+ * data is flushed. Contract: net/transport/transport_net.h. */
 #include "net/transport/transport_net.h"
 
 static struct rondo_net_header *header_at(const struct rondo_net_end *end, uint64_t step)
@@ -60,7 +60,8 @@ rondo_status rondo_net_split_test(struct rondo_net_end *end, int *done, size_t *
             return RONDO_SUCCESS;
         }
         end->head[slot] = NULL;
-        if (header_bytes != sizeof(struct rondo_net_header)) { /* of a receiver: no header is no slice */
+        if (header_bytes != sizeof(struct rondo_net_header)) { /* receiver: a message without a header is
+                                                                * not a slice */
             *bytes = 0;
             return RONDO_SUCCESS;
         }

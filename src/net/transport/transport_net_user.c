@@ -1,13 +1,12 @@
-/* The net transport where the device reaches registered memory: slices leave from the user's memory and
- * arrive there. Contract: net/transport/transport_net.h. */
+/* The net transport over devices that take registered memory: slices leave from user memory and arrive
+ * there. Contract: net/transport/transport_net.h. */
 #include <string.h>
 
 #include "base/heap.h"
 #include "base/log.h"
 #include "net/transport/transport_net.h"
 
-/* Shorter ones are copied: a look at the registered regions, and bytes that lie in two places, cost as much.
- */
+/* Shorter slices are copied: looking up the region and sending two pieces costs as much. */
 enum { LEAST = 4096 };
 
 enum { NONE = -1 };
@@ -22,7 +21,7 @@ static void range_end(struct rondo_net_end *end, struct rondo_net_range *range)
     *range = (struct rondo_net_range){ 0 };
 }
 
-/* One that is free, or that nothing uses. */
+/* Find an unused range. */
 static int range_free(const struct rondo_net_user *user)
 {
     int at = NONE;
@@ -31,13 +30,13 @@ static int range_free(const struct rondo_net_user *user)
             return i;
         }
         if (user->range[i].uses == 0 && (at == NONE || user->range[i].used < user->range[at].used)) {
-            at = i; /* for the longest time */
+            at = i; /* unused for the longest time */
         }
     }
     return at;
 }
 
-/* @return the range that holds this memory, or NONE: it is not registered, or the device does not take it. */
+/* @return the range that holds this memory, or NONE: it is not registered, or the device refuses it. */
 static int range_find(struct rondo_net_end *end, const uint8_t *at, size_t bytes)
 {
     struct rondo_net_user *user = &end->user;
@@ -56,7 +55,7 @@ static int range_find(struct rondo_net_end *end, const uint8_t *at, size_t bytes
         range_end(end, &user->range[i]);
         user->range[i] =
             (struct rondo_net_range){ .id = region.id, .base = region.base, .bytes = region.bytes };
-        /* An error has said why; no end asks again. */
+        /* The error has been logged; no end tries again. */
         if (end->owner->refused != region.id &&
             end->device->reg(end->comm, region.base, region.bytes, RONDO_NET_HOST, -1,
                              &user->range[i].region) != RONDO_SUCCESS) {
@@ -88,7 +87,7 @@ void rondo_net_user_close(struct rondo_net_end *end)
 {
     if (end->places && end->passed_by > 0) {
         RONDO_INFO(RONDO_SUBSYS_NET,
-                   "net: %llu slices %s rank %d (channel %d) were in registered memory and in no slot",
+                   "net: %llu slices %s rank %d (channel %d) used registered memory instead of a slot",
                    (unsigned long long)end->passed_by, end->link->is_send ? "to" : "from", end->link->peer,
                    end->link->channel);
     }
@@ -133,7 +132,7 @@ rondo_status rondo_net_user_send(struct rondo_net_end *end, const struct rondo_n
         data.data = (void *)outside;
         data.region = end->user.range[range].region;
     } else if (outside != NULL &&
-               end->user.copied <= end->posted) { /* once, however often the device has no room */
+               end->user.copied <= end->posted) { /* once, even if the device had no room before */
         memcpy(slot, outside, header->bytes);
         end->user.copied = end->posted + 1;
     }
@@ -148,10 +147,10 @@ rondo_status rondo_net_user_send(struct rondo_net_end *end, const struct rondo_n
 /* ---- receiving ---- */
 
 /*
- * Receives are posted before it is known where their slices belong, as a rule: the sender need not wait for
- * this rank. Once a slice that is waited for could have arrived in registered memory, those after it are
- * posted as late as it is known, until two in a row could not: one is the first slice of a call, which comes
- * to its slot always.
+ * Normally receives are posted before their destination is known, so that the sender need not wait for this
+ * rank. Once a slice that somebody waits for could have arrived in registered memory, later receives are
+ * posted only when their destination is known, until two slices in a row could not; one is the first slice of
+ * a call, which always arrives in its slot.
  */
 enum { PATIENCE = 2 };
 
@@ -166,7 +165,7 @@ static void be_late_or_not(struct rondo_net_end *end, int range)
     user->asked = end->link->conn.step;
 }
 
-/* Where slice end->posted goes, of those that the executor has offered a place for. @return 0: none. */
+/* Find the place of slice end->posted among those that the executor has offered. @return 0: none. */
 static int place_next(const struct rondo_net_end *end, struct rondo_net_span *place)
 {
     const struct rondo_conn *conn = &end->link->conn;
@@ -231,7 +230,7 @@ int rondo_net_user_arrived(struct rondo_net_end *end, const size_t bytes[2])
     uint32_t slot = (uint32_t)(end->done % RONDO_SLOTS);
     int placed = end->user.place[slot] != NULL && bytes[1] > 0 && bytes[1] == end->user.place_bytes[slot];
     end->outside[slot] = placed ? end->user.place[slot] : NULL;
-    if (placed) { /* what its head would have said */
+    if (placed) { /* what its header would have said */
         struct rondo_net_header *header = (struct rondo_net_header *)(void *)rondo_net_slot(end, end->done) -
                                           1;
         *header = (struct rondo_net_header){ .step = (uint32_t)end->done,

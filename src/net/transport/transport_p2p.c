@@ -1,5 +1,4 @@
-/* The p2p transport: links in device memory, from the offer to the close. Contract:
- * net/transport/transport_p2p.h. */
+/* The p2p transport: links in device memory, from offer to close. Contract: net/transport/transport_p2p.h. */
 #include "net/transport/transport_p2p.h"
 
 #include <inttypes.h>
@@ -11,19 +10,19 @@
 #include "base/param.h"
 #include "net/control/control.h"
 
-/* What travels in a connect record. Offsets from the start of the offering rank's block: of its first one
- * (line), of the one that is named (slots). */
+/* The content of a connect record. Offsets in the offering rank's blocks: line in the first one, slots in
+ * the named one. */
 struct p2p_record {
     struct rondo_gpu_name block; /* zero: no slots at this end */
     uint64_t line, slots;
-    uint32_t slot_bytes[RONDO_NUM_PROTOS]; /* of all that the link uses */
+    uint32_t slot_bytes[RONDO_NUM_PROTOS]; /* of all protocols of the link */
     uint8_t protos, way;
     uint16_t reserved;
 };
 _Static_assert(sizeof(struct p2p_record) <= RONDO_CONNECT_DATA,
                "the record of a p2p link fits a connect record");
 
-/* What each way is called in the log. */
+/* Names of the P2P modes in the log. */
 static const char *const vias[RONDO_NUM_P2P_MODES][2] = {
     /* in one process, between two */
     [RONDO_P2P_MODE_WRITE] = { "P2P/direct", "P2P/IPC" },
@@ -124,8 +123,8 @@ rondo_status rondo_net_check(struct rondo_net *net)
 
 /* ---- what lies where ---- */
 
-/* Protocols whose slots are at this end. Those that are polled lie at the receiver: it polls its own memory.
- */
+/* Protocols whose slots are at this end. Polled ones (LL, LL128) lie at the receiver, which polls its own
+ * memory. */
 static uint32_t protos_at(uint32_t protos, enum rondo_p2p_mode way, int is_send)
 {
     uint32_t read = way == RONDO_P2P_MODE_READ ? 1u << RONDO_PROTO_SIMPLE : 0;
@@ -182,7 +181,7 @@ static rondo_status offer(struct rondo_p2p *p2p, struct rondo_link *link, struct
     RONDO_TRY(RONDO_NEW(own, "a p2p link"));
     own->owner = p2p;
     own->place = -1;
-    link->state = own; /* freed by disconnect, also when what follows fails */
+    link->state = own; /* disconnect frees it, also when a later step fails */
     RONDO_TRY(rondo_p2p_take_line(p2p, own));
     data.line = own->line;
     if (here != 0) {
@@ -212,7 +211,7 @@ static int inside(uint64_t offset, uint64_t bytes, uint64_t first, uint64_t end)
     return offset >= first && offset <= end && bytes <= end - offset && offset % RONDO_CTRL_ALIGN == 0;
 }
 
-/* Both ends' slots and words, as addresses of this device. */
+/* Slots and words of both ends, as addresses of this device. */
 struct place {
     uint8_t *here, *there; /* slots at this end, at the peer's; NULL: none */
     uint8_t *mine, *theirs;
@@ -254,7 +253,7 @@ static rondo_status open_failed(const struct rondo_net *net, const struct rondo_
     snprintf(why, sizeof(why), "%.*s", (int)sizeof(why) - 1, rondo_error_text());
     return rondo_fail(status,
                       "rank %d cannot map the memory of the GPU of rank %d (host %.*s): %s; "
-                      "RONDO_P2P_DISABLE=1 does without",
+                      "RONDO_P2P_DISABLE=1 avoids this",
                       net->rank, link->peer, RONDO_HOST_LEN, net->peers[link->peer].host, why);
 }
 
@@ -278,7 +277,7 @@ static rondo_status connect_to(struct rondo_p2p *p2p, struct rondo_link *link, c
     int local = net->local_of[link->peer];
     rondo_status status;
     if (!fits(net, link, data)) {
-        return refuse(net, link, "its protocols, sizes or way differ");
+        return refuse(net, link, "its protocols, sizes or P2P mode differ");
     }
     status = rondo_p2p_open(p2p, local, NULL, &first);
     if (status == RONDO_SUCCESS && there != 0) {
@@ -337,7 +336,7 @@ static rondo_status p2p_connect_all(void *state)
     for (int i = 0; net->p2p_modes != NULL && i < net->nlocal && status == RONDO_SUCCESS; i++) {
         int peer = net->local_ranks[i];
         if (p2p_reaches(net, &net->peers[net->rank],
-                        &net->peers[peer])) { /* its name goes in its settle; lazy links come later */
+                        &net->peers[peer])) { /* settle removes the name; lazy links come later */
             struct rondo_link lazy = { .peer = peer };
             status = rondo_p2p_open(p2p, i, NULL, &mem);
             status = status == RONDO_SUCCESS ? status : open_failed(net, &lazy, status);
@@ -347,7 +346,7 @@ static rondo_status p2p_connect_all(void *state)
     return status;
 }
 
-/* ---- hello: words in device memory are moved by copies, and looked at when those are done ---- */
+/* ---- hello: copies move words of device memory, which are read when the copies are done ---- */
 
 static rondo_status copy(struct rondo_p2p *p2p, const void *to, const void *from)
 {
@@ -356,18 +355,18 @@ static rondo_status copy(struct rondo_p2p *p2p, const void *to, const void *from
                                              sizeof(uint64_t), p2p->stream);
     return result == CUDA_SUCCESS
                ? RONDO_SUCCESS
-               : rondo_cuda_fail(result, "rank %d on %s: a word of GPU %d (%s)", net->rank, rondo_log_host(),
-                                 net->device->ordinal, net->device->bus_id);
+               : rondo_cuda_fail(result, "rank %d on %s: copying a word of GPU %d (%s)", net->rank,
+                                 rondo_log_host(), net->device->ordinal, net->device->bus_id);
 }
 
-/* Begin to read the word that this end polls. */
+/* Start reading the word that this end polls. */
 static rondo_status look(struct rondo_p2p *p2p, struct rondo_p2p_link *own)
 {
     own->looking = 1;
     return copy(p2p, &p2p->word[own->number], p2p->block[0].mem.base + own->line);
 }
 
-/* *done: the copies so far are; an error is the device's. */
+/* *done: all copies so far are complete. Errors come from the device. */
 static rondo_status looked(const struct rondo_p2p *p2p, int *done)
 {
     const struct rondo_cuda_device *device = p2p->net->device;
@@ -454,7 +453,7 @@ static size_t p2p_bytes(void *state)
     return bytes;
 }
 
-/* Lazy links take their slots from new blocks: the names of these are no longer good. */
+/* Lazy links take their slots from new blocks: the names of these blocks are no longer valid. */
 static void p2p_settle(void *state)
 {
     struct rondo_p2p *p2p = state;

@@ -1,8 +1,8 @@
 /*
  * Does a peer's device memory hold what is written there? On some machines (PCIe access control, IOMMU)
- * writes between GPUs get lost or end elsewhere, on others they hang. So each rank, for each peer, reads the
- * words that the peer's cell of it must have, writes others beside them and reads those back: on a stream of
- * its own, because a pair that hangs must not hold up the others.
+ * writes between GPUs get lost or end elsewhere, on others they hang. So each rank reads, for each peer, the
+ * words that the peer's cell for it must have, writes others beside them and reads those back. Each peer has
+ * a stream of its own, because a pair that hangs must not delay the others.
  */
 #include "net/transport/transport_p2p.h"
 
@@ -19,7 +19,7 @@ static void broken(struct rondo_p2p *p2p, int local, const char *what)
     net->p2p_modes[local] = RONDO_P2P_MODE_BROKEN;
     RONDO_WARN("P2P from rank %d (GPU %.*s) to rank %d (GPU %.*s) on %s %s; they use shared memory instead. "
                "PCIe access control (ACS) or an "
-               "IOMMU in the way does this: switch ACS off on the bridges between them and boot with "
+               "IOMMU can cause this: disable ACS on the bridges between them and boot with "
                "iommu=pt, or set RONDO_P2P_LEVEL or "
                "RONDO_P2P_DISABLE=1",
                net->rank, (int)sizeof(self->bus_id), self->bus_id, peer->rank, (int)sizeof(peer->bus_id),
@@ -44,7 +44,7 @@ static CUresult copies(const struct rondo_p2p *p2p, int local, const struct rond
                : result;
 }
 
-/* @return an error of this rank's own; what is the peer's fault breaks the way. */
+/* @return an error of this rank. A failure of the peer only breaks the P2P mode. */
 static rondo_status begin(struct rondo_p2p *p2p, int local)
 {
     const struct rondo_net *net = p2p->net;
@@ -89,14 +89,14 @@ static void compare(struct rondo_p2p *p2p, int local)
     uint64_t owner[2];
     rondo_p2p_pattern(&p2p->net->gpus[local], p2p->net->local_rank, owner);
     if (memcmp(look->owner, owner, sizeof(owner)) != 0) {
-        broken(p2p, local, "reads other bytes than lie there");
+        broken(p2p, local, "reads wrong bytes");
     } else if (memcmp(look->found, look->writer, sizeof(look->found)) != 0) {
-        broken(p2p, local, "loses what is written");
+        broken(p2p, local, "loses writes");
     }
 }
 
-/* @return 1: the copies of this peer are under way. */
-static int turn(struct rondo_p2p *p2p, int local)
+/* Progress the check of one peer. @return 1: its copies are in flight. */
+static int progress(struct rondo_p2p *p2p, int local)
 {
     struct rondo_p2p_map *map = &p2p->map[local];
     CUresult result = p2p->cuda->StreamQuery(map->stream);
@@ -108,10 +108,10 @@ static int turn(struct rondo_p2p *p2p, int local)
         if (result == CUDA_SUCCESS) {
             compare(p2p, local);
         } else {
-            broken(p2p, local, late ? "does not answer within RONDO_P2P_CHECK" : "fails while it copies");
+            broken(p2p, local, late ? "does not answer within RONDO_P2P_CHECK" : "fails during copies");
         }
     }
-    if (result != CUDA_SUCCESS) { /* memory that copies may still touch stays */
+    if (result != CUDA_SUCCESS) { /* copies may still touch this memory: keep it */
         p2p->stuck |= rondo_p2p_wait(p2p, map->stream, p2p->deadline_ns) != RONDO_SUCCESS;
     }
     (void)p2p->cuda->StreamDestroy(map->stream);
@@ -126,7 +126,7 @@ rondo_status rondo_p2p_check(struct rondo_p2p *p2p)
         RONDO_TRY(begin_all(p2p));
     }
     for (int i = 0; i < p2p->net->nlocal; i++) {
-        open += p2p->map[i].stream != NULL && turn(p2p, i);
+        open += p2p->map[i].stream != NULL && progress(p2p, i);
     }
     return open > 0 ? RONDO_IN_PROGRESS : RONDO_SUCCESS;
 }

@@ -1,4 +1,4 @@
-/* Device memory of the p2p transport: this rank's blocks, and those of its peers that are open here.
+/* Device memory of the p2p transport: this rank's blocks, and its peers' blocks that are open here.
  * Contract: net/transport/transport_p2p.h. */
 #include "net/transport/transport_p2p.h"
 
@@ -44,7 +44,7 @@ rondo_status rondo_p2p_wait(const struct rondo_p2p *p2p, CUstream stream, int64_
         }
         if (rondo_now_ns() > deadline_ns) {
             return rondo_fail_quiet(
-                RONDO_TIMEOUT, "rank %d on %s: copies of GPU %d (%s) are not done within RONDO_P2P_CHECK",
+                RONDO_TIMEOUT, "rank %d on %s: copies of GPU %d (%s) did not complete within RONDO_P2P_CHECK",
                 net->rank, rondo_log_host(), net->device->ordinal, net->device->bus_id);
         }
         sched_yield();
@@ -67,7 +67,7 @@ void rondo_p2p_pattern(const struct rondo_gpu_name *owner, int local, uint64_t p
     pattern[1] = ~pattern[0];
 }
 
-/* Zeroed when it returns: peers may look. */
+/* The block is zeroed on return: peers may read it. */
 static rondo_status block_make(struct rondo_p2p *p2p, size_t bytes)
 {
     const struct rondo_net *net = p2p->net;
@@ -78,18 +78,19 @@ static rondo_status block_make(struct rondo_p2p *p2p, size_t bytes)
     block = &p2p->block[p2p->nblocks];
     memset(block, 0, sizeof(*block));
     RONDO_TRY(rondo_gpu_mem_create(&block->mem, net->device, bytes, net->nlocal > 1));
-    p2p->nblocks++; /* dropped with the others, also after an error */
+    p2p->nblocks++; /* drop frees it with the others, also after an error */
     CUresult result = p2p->cuda->MemsetD8Async(rondo_p2p_address(&block->mem, 0), 0, block->mem.bytes,
                                                p2p->stream);
     if (result != CUDA_SUCCESS) {
         return rondo_cuda_fail(result, "rank %d on %s: zeroing %zu bytes of GPU %d (%s)", net->rank,
                                rondo_log_host(), block->mem.bytes, net->device->ordinal, net->device->bus_id);
     }
-    status = rondo_p2p_wait(p2p, p2p->stream, creation_ns()); /* behind whatever kernels fill the GPU now */
+    status = rondo_p2p_wait(p2p, p2p->stream, creation_ns()); /* queued behind the kernels that fill the
+                                                               * GPU now */
     return status == RONDO_TIMEOUT ? rondo_fail(status, "%s", rondo_error_text()) : status;
 }
 
-/* What must be in the memory before peers come. */
+/* Write what the cells must hold before peers read them. */
 static rondo_status cells_write(struct rondo_p2p *p2p)
 {
     const struct rondo_net *net = p2p->net;
@@ -115,14 +116,15 @@ static rondo_status pin(struct rondo_p2p *p2p)
     void *memory = NULL;
     CUresult result = p2p->cuda->MemHostAlloc(&memory, bytes, CU_MEMHOSTALLOC_PORTABLE);
     if (result != CUDA_SUCCESS) {
-        return rondo_cuda_fail(result, "rank %d on %s: %zu bytes of pinned memory; look at ulimit -l",
+        return rondo_cuda_fail(result,
+                               "rank %d on %s: cannot allocate %zu bytes of pinned memory; check ulimit -l",
                                net->rank, rondo_log_host(), bytes);
     }
     memset(memory, 0, bytes);
     p2p->look = memory;
     p2p->constant = (uint64_t *)(void *)((uint8_t *)memory + looks);
     p2p->word = p2p->constant + 2;
-    p2p->constant[0] = RONDO_P2P_OPENED; /* also the count of a first slice */
+    p2p->constant[0] = RONDO_P2P_OPENED; /* also the value of the first slice's count */
     p2p->constant[1] = RONDO_P2P_CLOSED;
     return RONDO_SUCCESS;
 }
@@ -172,14 +174,14 @@ rondo_status rondo_p2p_take_slots(struct rondo_p2p *p2p, struct rondo_p2p_link *
 
 /* ---- blocks of peers ---- */
 
-/* In the owner's cell of us. */
+/* In the owner's cell for this rank. */
 static CUresult tell(const struct rondo_p2p *p2p, const struct rondo_p2p_map *map, const uint64_t *what)
 {
     return p2p->cuda->MemcpyAsync(rondo_p2p_address(&map->mem[0], RONDO_P2P_CELL(p2p->net->local_rank, open)),
                                   (CUdeviceptr)(uintptr_t)what, sizeof(*what), p2p->stream);
 }
 
-/* It has our cell, and learns that we have it open where that matters. */
+/* Check that the first block has our cell, and tell the owner where needed that we have it open. */
 static rondo_status first_check(struct rondo_p2p *p2p, struct rondo_p2p_map *map)
 {
     if (map->mem[0].bytes <= p2p->first_line) {
@@ -238,7 +240,7 @@ rondo_status rondo_p2p_open(struct rondo_p2p *p2p, int local, const struct rondo
 
 /* ---- the end ---- */
 
-/* Where a peer's memory goes with its owner, say that we are through with it: it waits for us. */
+/* Where memory ends with its owner, tell the owner, who waits, that this rank has closed it. */
 static void maps_tell(struct rondo_p2p *p2p)
 {
     int told = 0;
@@ -275,7 +277,7 @@ static void maps_close(struct rondo_p2p *p2p)
     rondo_free(p2p->map);
 }
 
-/* Look at our cells. @return how many peers have our memory open; -1: that cannot be known. */
+/* Read our cells. @return how many peers have our memory open; -1: unknown. */
 static int opened(struct rondo_p2p *p2p)
 {
     int n = 0;
@@ -295,7 +297,7 @@ static int opened(struct rondo_p2p *p2p)
     return n;
 }
 
-/* @return 1: our memory may go. */
+/* @return 1: our memory may be freed. */
 static int nobody_uses(struct rondo_p2p *p2p)
 {
     int64_t end_ns = patience();
@@ -309,7 +311,7 @@ static int nobody_uses(struct rondo_p2p *p2p)
     return n == 0;
 }
 
-/* The copies of a check that was given up half way. */
+/* Complete the copies of a check that stopped half way. */
 static void check_end(struct rondo_p2p *p2p)
 {
     for (int i = 0; p2p->map != NULL && i < p2p->net->nlocal; i++) {

@@ -1,20 +1,22 @@
 /*
- * The shm transport. One arena a rank and communicator, sparse; pages are reserved by their owner when they
- * are offered, so they lie on the NUMA node of the rank that polls them:
+ * The shm transport. Each rank has one sparse arena a communicator. The owner reserves pages when it offers
+ * them, so they lie on the NUMA node of the rank that polls them:
  *
- *   header | ready words | lazy heads | lazy tails || lines: head or tail of each link || lazy slots | slots
- * of each receive link one of each per local rank             (reserved by the page)                (reserved
- * by the conn)
+ *   header | ready words | lazy heads | lazy tails || lines      || lazy slots | slots
+ *            one word or line for each local rank     one a link    one area     one area for
+ *                                                   (head/tail)    a rank       each receive link
+ *            reserved by the arena's owner            reserved      reserved by the conn
+ *            at creation                              by the page
  *
- * Lazy links need no record: the sender's head lies in its own arena in the receiver's place, the receiver's
- * tail and slots in its own arena in the sender's place, and the receiver's ready word says that the slots
+ * Lazy links need no record. The sender's head lies in its own arena at the receiver's index; the receiver's
+ * tail and slots lie in its own arena at the sender's index. The receiver's ready word says that the slots
  * are reserved.
  *
- * Reserved are a page of header, a line of 128 bytes for each link, and for each receive link 8 slots of
- * each of its protocols (defaults: Simple 512 KiB, LL 64 KiB, LL128 128 KiB), rounded up to pages. A lazy
- * receive link reserves 512 KiB (between GPUs of a node the LL buffer too, unless RONDO_P2P_LL_THRESHOLD is
- * 0). A rank without local peers reserves nothing. An arena takes one file descriptor; with
- * RONDO_SHM_MODE=socket, until creation is complete, one more for each segment and two a process.
+ * Reserved are a page of header, a line of 128 bytes for each link, and for each receive link 8 slots of each
+ * of its protocols (defaults: Simple 512 KiB, LL 64 KiB, LL128 128 KiB), rounded up to pages. A lazy receive
+ * link reserves 512 KiB (between GPUs of a node the LL buffer too, unless RONDO_P2P_LL_THRESHOLD is 0). A
+ * rank without local peers reserves nothing. An arena takes one file descriptor; with RONDO_SHM_MODE=socket,
+ * until creation is complete, one more for each segment and two a process.
  */
 #include "net/transport/transport.h"
 
@@ -32,13 +34,13 @@ enum { SHM_MAGIC = 0x72646172, SHM_VERSION = 1, SHM_HUGE_PAGE = 2 << 20 };
 struct shm_header {
     uint32_t magic, version;
     int32_t rank, nlocal;
-    uint64_t nonce;      /* of the arena: a record of another one is refused */
+    uint64_t nonce;      /* of the arena: records of another arena are refused */
     uint64_t bytes;      /* of the arena */
     uint64_t lazy_slots; /* offset */
     uint32_t slot_bytes[RONDO_NUM_PROTOS];
 };
 
-/* What travels in a connect record. Offsets from the start of the offering rank's arena. */
+/* The content of a connect record. Offsets from the start of the offering rank's arena. */
 struct shm_record {
     uint64_t nonce;
     uint64_t line;               /* head of a sender, tail of a receiver */
@@ -52,7 +54,7 @@ _Static_assert(sizeof(struct rondo_conn_head) == RONDO_CTRL_ALIGN &&
                    sizeof(struct rondo_conn_tail) == RONDO_CTRL_ALIGN,
                "a line holds either");
 
-/* A rank's arena as mapped here. The header is read once. */
+/* A rank's arena, mapped here. The header is read once. */
 struct shm_map {
     struct rondo_shm shm; /* not open for our own arena */
     uint8_t *base;        /* NULL: not mapped yet */
@@ -71,15 +73,15 @@ struct shm {
     struct rondo_net *net;
     struct rondo_shm arena; /* base NULL: not made yet */
     struct shm_map *map;    /* by local rank */
-    uint8_t *lazy;          /* by local rank: LAZY_ */
+    uint8_t *lazy;          /* bits LAZY_, by local rank */
     char via[16];           /* "SHM/memfd" */
     size_t page, max_links,
         conn_bytes; /* conn_bytes: slots of a receive link with all protocols, whole pages */
-    size_t heads, tails, lines, lazy_slots, slots; /* offsets; lines and slots begin a page */
+    size_t heads, tails, lines, lazy_slots, slots; /* offsets; lines and slots begin on a page */
     size_t lazy_bytes;                             /* slots of one lazy link, whole pages */
-    size_t nlines, slots_end;                      /* given out */
+    size_t nlines, slots_end;                      /* lines given out; end of the slots given out */
     size_t reserved;
-    struct rondo_pinned pinned; /* what a GPU uses of our arena and of peers' */
+    struct rondo_pinned pinned; /* parts of this and other arenas that a GPU uses */
 };
 
 static size_t slots_of(const struct rondo_net *net, uint32_t protos)
@@ -96,7 +98,7 @@ static int shm_reaches(const struct rondo_net *net, const struct rondo_peer *sel
                        const struct rondo_peer *peer)
 {
     (void)net;
-    /* The parameter forbids sharing memory with others, not with oneself. */
+    /* The parameter forbids sharing memory with other ranks, not with oneself. */
     return self->rank == peer->rank || (!rondo_params()->shm_disable && rondo_peer_same_node(self, peer));
 }
 
@@ -144,10 +146,10 @@ static size_t arena_layout(struct shm *shm)
     return shm->lazy_slots + slots_bytes;
 }
 
-/* Is there anybody to share our arena with? */
+/* Does any other rank map our arena? */
 static int has_peers(const struct rondo_net *net) { return net->nlocal > 1 && !rondo_params()->shm_disable; }
 
-/* Make our arena, with the header and the lines of lazy links reserved. */
+/* Create our arena and reserve the header and the lines of lazy links. */
 static rondo_status arena_make(struct shm *shm)
 {
     struct rondo_net *net = shm->net;
@@ -216,7 +218,8 @@ static rondo_status shm_open_arena(struct rondo_net *net, void **state, int max_
     shm->max_links = (size_t)max_links;
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(shm->map, net->nlocal, "maps of local ranks"), fail);
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(shm->lazy, net->nlocal, "lazy links of local ranks"), fail);
-    /* Peers learn its name in a round. Who has no peers here makes it when it sends to itself, if ever. */
+    /* Peers learn its name in a round. A rank without local peers creates it when it first sends to
+     * itself. */
     if (has_peers(net)) {
         RONDO_TRY_GOTO(arena_make(shm), fail);
     }
@@ -227,7 +230,7 @@ fail:
     return status;
 }
 
-/* Is the arena that we have mapped what the peer says, and laid out as we would? */
+/* Is the mapped arena the one that the peer names, with the layout that we would give it? */
 static rondo_status map_check(struct shm *shm, int peer, struct shm_map *map)
 {
     const struct rondo_net *net = shm->net;
@@ -253,7 +256,7 @@ static rondo_status map_check(struct shm *shm, int peer, struct shm_map *map)
                       net->rank, peer, RONDO_HOST_LEN, net->peers[peer].host, net->name);
 }
 
-/* The peer's arena, mapped at its first use. */
+/* Get the peer's arena; the first use maps it. */
 static rondo_status map_get(struct shm *shm, int peer, struct shm_map **out)
 {
     const struct rondo_net *net = shm->net;
@@ -261,8 +264,8 @@ static rondo_status map_get(struct shm *shm, int peer, struct shm_map **out)
 
     if (local < 0 || local >= net->nlocal || net->local_ranks[local] != peer) {
         return rondo_fail(RONDO_INTERNAL_ERROR,
-                          "rank %d takes rank %d for one of its node, and its node's list does not have it",
-                          net->rank, peer);
+                          "rank %d counts rank %d to its node, but the node's list lacks it", net->rank,
+                          peer);
     }
     struct shm_map *map = &shm->map[local];
     *out = map;
@@ -285,7 +288,7 @@ static rondo_status map_get(struct shm *shm, int peer, struct shm_map **out)
     return status;
 }
 
-/* The next line of our arena. */
+/* Take the next line of our arena. */
 static rondo_status take_line(struct shm *shm, size_t *line)
 {
     size_t offset = shm->lines + shm->nlines * RONDO_CTRL_ALIGN;
@@ -302,7 +305,7 @@ static rondo_status take_line(struct shm *shm, size_t *line)
     return RONDO_SUCCESS;
 }
 
-/* The next slots of our arena: there is room for those of every line. */
+/* Take the next slots of our arena, which has room for the slots of every line. */
 static rondo_status take_slots(struct shm *shm, size_t bytes, struct shm_link *own)
 {
     size_t pages = rondo_round_up(bytes, shm->page);
@@ -329,7 +332,7 @@ static rondo_status shm_offer(void *state, struct rondo_link *link, struct rondo
         }
     }
     RONDO_TRY(RONDO_NEW(own, "a shm link"));
-    link->state = own; /* freed by disconnect, also when what follows fails */
+    link->state = own; /* disconnect frees it, also when a later step fails */
     RONDO_TRY(arena_make(shm));
     RONDO_TRY(take_line(shm, &own->line));
     if (!link->is_send) {
@@ -347,7 +350,7 @@ static rondo_status shm_offer(void *state, struct rondo_link *link, struct rondo
     return RONDO_SUCCESS;
 }
 
-/* Where a conn lies, on whichever side: pointers into this process' maps. */
+/* The words and slots of a conn, from either end: pointers into this process's mappings. */
 struct shm_place {
     uint8_t *slots, *tail, *head;
 };
@@ -421,7 +424,7 @@ static uint32_t *ready_word(uint8_t *base, int local)
     return (uint32_t *)(base + sizeof(struct shm_header)) + local;
 }
 
-/* Receiver: reserve the slots of this sender, then say so. */
+/* As receiver, reserve the slots for this sender, then publish the ready word. */
 static rondo_status lazy_receive(struct shm *shm, int local)
 {
     if (shm->lazy[local] & LAZY_RESERVED) {
@@ -443,8 +446,8 @@ static rondo_status shm_connect_lazy(void *state, struct rondo_link *link)
     RONDO_TRY(map_get(shm, link->peer, &peer));
     int local = shm->net->local_of[link->peer];
     if (shm->lazy[local] & used) {
-        /* Its head and tail are not zero any more. */
-        return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d makes the lazy %s link with rank %d a second time",
+        /* Its head and tail are no longer zero. */
+        return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d creates the lazy %s link with rank %d a second time",
                           shm->net->rank, link->is_send ? "send" : "receive", link->peer);
     }
     if (!link->is_send) {
@@ -479,7 +482,7 @@ static rondo_status shm_connect_all(void *state)
     if (shm->arena.base == NULL) {
         return RONDO_SUCCESS;
     }
-    /* A memfd can be opened as long as its owner has it open; a file's name, or a socket, goes in its owner's
+    /* A memfd can be opened while its owner has it open; a file name or a socket is removed in its owner's
      * settle. */
     for (int i = 0; i < shm->net->nlocal; i++) {
         int peer = shm->net->local_ranks[i];

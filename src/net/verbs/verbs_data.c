@@ -1,4 +1,4 @@
-/* Messages: receives and their clear-to-sends, flushes, completions, requests. Sending: netdev_verbs_send.c.
+/* Messages: receives and their clear-to-sends, flushes, completions, requests. Sending: verbs_send.c.
  */
 #include "net/verbs/verbs.h"
 
